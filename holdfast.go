@@ -113,36 +113,46 @@ type Engine interface {
 	// and releases the directory. While iterators or snapshots are open it returns
 	// ErrBusy and leaves the engine open (but synced). Closing twice returns
 	// ErrClosed.
+	//
+	// Close ends calls of Compact, Verify and Checkpoint that are under way, as the end of their context does; they return
+	// ErrClosed, or what they return if they had come to their end. It waits for them, and for what goes on in the
+	// background, up to the next place where they can stop. A Close that finds iterators or snapshots open does not end
+	// them, unless these were opened while it was under way.
 	Close() error
 }
 
 // Compactor is implemented by an [Engine] that can reclaim the space of deleted and overwritten data on request. The
 // others reclaim what they can by themselves.
 type Compactor interface {
-	// Compact returns when the space is reclaimed. It takes time, and often space, in proportion to everything stored.
-	// Readers continue; writers may have to wait, see the engine. Snapshots and iterators keep what they see. Nothing
-	// that can be read changes.
+	// Compact returns when the space is reclaimed that deleted and overwritten keys in r take; the zero Range is every
+	// key. It takes time, and often space, in proportion to what is stored, there or altogether: see the engine. Keys
+	// next to r may be compacted with it, and r.Reverse means nothing. Readers continue; writers may have to wait.
+	// Snapshots and iterators keep what they see. Nothing that can be read changes.
 	//
-	// If it ends early, by ctx or an error, the engine is unchanged or partly compacted. ErrFull: there is not enough
-	// space. ErrLevel: the engine is open for reading only.
-	Compact(ctx context.Context) error
+	// ErrUnavailable: r is not every key, and the engine can only compact everything (bbolt and SQLite rewrite the whole
+	// file, and writers wait for that: it is not done for a part unasked). An empty range is compacted by doing nothing,
+	// on every engine. ErrBadKey: a bound is too long.
+	//
+	// If it ends early, by ctx, Close or an error, the engine is unchanged or partly compacted. ErrFull: there is not
+	// enough space. ErrLevel: the engine is open for reading only.
+	Compact(ctx context.Context, r Range) error
 }
 
-// Compact calls e's Compact. ErrUnavailable: e is no [Compactor].
-func Compact(ctx context.Context, e Engine) error {
+// Compact calls e's Compact. ErrUnavailable: e is no [Compactor], or cannot compact a part.
+func Compact(ctx context.Context, e Engine, r Range) error {
 	c, ok := e.(Compactor)
 	if !ok {
 		return &Error{Op: "compact", Engine: e.Capabilities().Engine, Class: ErrUnavailable,
 			Detail: "this engine gives back space by itself, or never"}
 	}
-	return c.Compact(ctx)
+	return c.Compact(ctx, r)
 }
 
 // Verifier is implemented by an [Engine] that can check its own files while it is open.
 type Verifier interface {
 	// Verify checks everything stored at one moment against its checksums, including data that no reader would see, and
 	// returns the damage, each an ErrCorrupt. Readers and writers continue; what is written meanwhile is not checked. An
-	// error means that the check did not finish.
+	// error means that the check did not finish; the end of ctx, and Close, are such.
 	Verify(ctx context.Context) (damage []error, err error)
 }
 
@@ -161,15 +171,15 @@ type Checkpointer interface {
 	// Checkpoint makes the directory dir: a database of the same engine with all that was visible when it was called, in
 	// one consistent state. It shares files with this one, by hard links, and so takes little time and room at first, and
 	// no more than what has been replaced or deleted here since. Each can be written to, closed or removed, and the other
-	// does not change. Readers and writers go on; Close waits.
+	// does not change. Readers and writers go on.
 	//
 	// When it returns, the copy survives power loss, at whatever level it was written. But damage to a shared file is
 	// damage to both: it is no backup against a failing disk. Copies of copies are made likewise.
 	//
 	// dir must not exist, or be empty, and must not lie in a directory that an engine made: ErrBadOption. After an error,
-	// and the end of ctx is one, it does not exist. ErrUnavailable: it lies on another file system, or on one that has no
-	// hard links, or not as many; a backup can be made there. ErrFull: there is no room. ErrBadOption also where the
-	// engine keeps nothing in a directory of the system. An engine that is poisoned makes none.
+	// and the end of ctx and Close are such, it does not exist. ErrUnavailable: it lies on another file system, or on one
+	// that has no hard links, or not as many; a backup can be made there. ErrFull: there is no room. ErrBadOption also
+	// where the engine keeps nothing in a directory of the system. An engine that is poisoned makes none.
 	Checkpoint(ctx context.Context, dir string) error
 }
 

@@ -69,14 +69,19 @@ var layers = map[string][]string{
 
 	// The layers of logtree, each of which knows only what is below it.
 	"engine/logtree/internal/format": {""},
-	"engine/logtree/internal/check": {"", "engine/logtree/internal/format", "engine/logtree/internal/run",
+	"engine/logtree/internal/files":  {"", "engine/logtree/internal/format", "vfs"},
+	"engine/logtree/internal/check": {"", "engine/logtree/internal/files", "engine/logtree/internal/format",
+		"engine/logtree/internal/run",
 		"engine/logtree/internal/tree", "engine/logtree/internal/wal", "vfs"},
-	"engine/logtree/internal/db": {"", "engine/internal/", "engine/logtree/internal/format",
+	"engine/logtree/internal/db": {"", "engine/internal/", "engine/logtree/internal/files",
+		"engine/logtree/internal/format",
 		"engine/logtree/internal/memtable", "engine/logtree/internal/run", "engine/logtree/internal/tree",
 		"engine/logtree/internal/wal", "vfs"},
-	"engine/logtree/internal/tree": {"", "engine/logtree/internal/format", "engine/logtree/internal/memtable",
+	"engine/logtree/internal/tree": {"", "engine/logtree/internal/files", "engine/logtree/internal/format",
+		"engine/logtree/internal/memtable",
 		"engine/logtree/internal/run", "vfs"},
-	"engine/logtree/internal/wal": {"", "engine/internal/groupcommit", "engine/logtree/internal/format", "vfs"},
+	"engine/logtree/internal/wal": {"", "engine/internal/groupcommit", "engine/logtree/internal/files",
+		"engine/logtree/internal/format", "vfs"},
 
 	// What a victim does and how it is crashed know of each other only the protocol.
 	"lab/crash/internal/protocol": {"", "enginetest/commits"},

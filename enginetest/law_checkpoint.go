@@ -122,7 +122,7 @@ func (a *trial) checkpoint(e holdfast.Engine, dir string) {
 func (a *trial) compactIfItCan(e holdfast.Engine) {
 	a.Helper()
 	if _, ok := e.(holdfast.Compactor); ok {
-		if err := holdfast.Compact(context.Background(), e); err != nil {
+		if err := holdfast.Compact(context.Background(), e, holdfast.Range{}); err != nil {
 			a.Errorf("Compact: %v", err)
 		}
 	}

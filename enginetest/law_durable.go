@@ -28,6 +28,7 @@ var durableCases = []lawCase{
 	{name: "kept by compacting", onDisk: true, run: compacted},
 	{name: "compacting gives back space", onDisk: true, once: true, run: compactedSpace},
 	{name: "kept by checkpoints", onDisk: true, run: checkpointed},
+	{name: "long calls that Close ends", onDisk: true, once: true, run: endedByClose},
 	{name: "reopened many times", onDisk: true, run: reopened},
 	{name: "seen by readers", run: func(a *trial) { a.report(3, a.s.watched(a)) }},
 	{name: "kept after kill -9", onDisk: true, run: func(a *trial) { a.report(3, a.s.killed(a)) }},

@@ -5,6 +5,7 @@ package enginetest
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -95,7 +96,40 @@ func openMutant(flaw, dir string, o holdfast.Options, faults *Faults) (holdfast.
 		lock.Close()
 		return nil, err
 	}
+	if flaw == "lets Close wait" {
+		return &patient{mutant: t}, nil
+	}
 	return t, nil
+}
+
+// patient is a mutant whose Compact, which changes nothing, goes on though Close waits for it.
+type patient struct {
+	*mutant
+	inside sync.RWMutex
+}
+
+// Compact implements [holdfast.Compactor].
+func (p *patient) Compact(ctx context.Context, _ holdfast.Range) error {
+	p.inside.RLock()
+	defer p.inside.RUnlock()
+	p.mu.Lock()
+	closed := p.closed
+	p.mu.Unlock()
+	if closed {
+		return holdfast.ErrClosed
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	default:
+		return nil
+	}
+}
+
+func (p *patient) Close() error {
+	p.inside.Lock()
+	defer p.inside.Unlock()
+	return p.mutant.Close()
 }
 
 // openMarked marks and locks the directory. It also returns what a repair that made it has lost.

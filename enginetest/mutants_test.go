@@ -47,6 +47,7 @@ func TestMutants(t *testing.T) {
 		{2, "syncs under its lock", "Apply does not wait for the device"},
 		{3, "acknowledges too early", "kept after kill -9"},
 		{3, "forgets what was not waited for", "Close keeps what was not waited for"},
+		{3, "lets Close wait", "long calls that Close ends"},
 		{4, "gives less than asked", "the description"},
 		{4, "never syncs", "Power syncs"},
 		{4, "takes any level", "levels that are refused"},

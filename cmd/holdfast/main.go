@@ -16,7 +16,7 @@
 //	holdfast repair DIR      a new directory of what is intact in a damaged one
 //	holdfast accept DIR      makes stores open in a directory from which a repair could not salvage everything
 //	holdfast backup DIR      a copy of it, as it is at one moment
-//	holdfast compact DIR     gives back the space of what was deleted or overwritten
+//	holdfast compact DIR     gives back the space of what was deleted or overwritten, of all keys or a range
 //	holdfast copy FROM TO    the same keys on another engine; FROM may be a bare bbolt, Badger, Pebble or SQLite
 //	holdfast event list      the logs of events of a server, or in a directory; also cat, tail, append, ...
 //	holdfast message cat     messages in streams; also streams, tail, write, ...

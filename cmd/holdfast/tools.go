@@ -51,7 +51,46 @@ type backupCommand struct {
 }
 
 type compactCommand struct {
-	Dir string `arg:"" help:"Directory of an engine, not open elsewhere. Its contents stay the same."`
+	Dir    string `arg:"" help:"Directory of an engine, not open elsewhere. Its contents stay the same."`
+	From   keyArg `help:"Only keys from this one on. Of a part: logtree and Pebble." placeholder:"KEY"`
+	To     keyArg `help:"Only keys before this one." placeholder:"KEY"`
+	Prefix keyArg `help:"Only keys that begin so." placeholder:"KEY"`
+}
+
+func (compactCommand) Help() string {
+	return `Keys are text; bytes that are none are written as in Go: --prefix 'log\x00'.`
+}
+
+// keyArg is a key as an argument: text, in which a backslash escapes as in a string of Go.
+type keyArg []byte
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (k *keyArg) UnmarshalText(text []byte) error {
+	s := string(text)
+	if strings.Contains(s, `\`) {
+		var err error
+		if s, err = strconv.Unquote(`"` + strings.ReplaceAll(s, `"`, `\"`) + `"`); err != nil {
+			return fmt.Errorf(`%q is no key: write a byte as \x00 and a backslash as \\`, text)
+		}
+	}
+	*k = keyArg(s)
+	return nil
+}
+
+// keys is the range that the command names.
+func (c *compactCommand) keys() (holdfast.Range, error) {
+	r := holdfast.Range{Lo: c.From, Hi: c.To}
+	switch {
+	case len(c.Prefix) > 0 && len(c.From)+len(c.To) > 0:
+		return r, &holdfast.Error{Op: "compact", Class: holdfast.ErrBadOption,
+			Detail: "--prefix is given together with --from or --to", Remedy: "name the keys in one way"}
+	case len(c.Prefix) > 0:
+		return holdfast.Prefix(c.Prefix), nil
+	case len(c.To) > 0 && string(c.From) >= string(c.To):
+		return r, &holdfast.Error{Op: "compact", Class: holdfast.ErrBadOption,
+			Detail: fmt.Sprintf("no key is from %q on and before %q", c.From, c.To), Remedy: "name the smaller key in --from"}
+	}
+	return r, nil
 }
 
 // failTool is fail for these commands.
@@ -510,14 +549,18 @@ func (c *backupCommand) run() int {
 }
 
 func (c *compactCommand) run() int {
+	keys, err := c.keys()
+	if err != nil {
+		return failTool(err)
+	}
 	var before, after int64
-	_, err := untilSignal(func(ctx context.Context) (_ any, err error) {
+	_, err = untilSignal(func(ctx context.Context) (_ any, err error) {
 		e, err := all.OpenDir("", c.Dir, holdfast.Options{})
 		if err != nil {
 			return nil, err
 		}
 		before = e.Metrics().DiskBytes
-		err = holdfast.Compact(ctx, e)
+		err = holdfast.Compact(ctx, e, keys)
 		after = e.Metrics().DiskBytes
 		return nil, errors.Join(err, e.Close())
 	})

@@ -68,6 +68,16 @@ func TestToolCommands(t *testing.T) {
 		} else {
 			run(exitOK, " now\n", "compact", path(engine+"-copy"))
 			run(exitOK, "", "verify", path(engine+"-copy"))
+			status, said := exitOK, " now\n"
+			if engine == "bbolt" || strings.HasPrefix(engine, "sqlite") {
+				status, said = exitError, "only compact everything"
+			}
+			run(status, said, "compact", path(engine+"-copy"), "--prefix", `\x00"k`)
+			run(status, said, "compact", path(engine+"-copy"), "--from", "k1", "--to", "k2")
+			run(exitError, "together", "compact", path(engine+"-copy"), "--from", "k1", "--prefix", "k")
+			run(exitError, "no key is from", "compact", path(engine+"-copy"), "--from", "k2", "--to", "k1")
+			run(exitError, "is no key", "compact", path(engine+"-copy"), "--from", `\q`)
+			run(exitOK, "", "verify", path(engine+"-copy"))
 		}
 		run(exitOK, "", "verify", path(engine+"-repaired"))
 	}

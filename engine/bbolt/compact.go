@@ -72,9 +72,9 @@ func (e *engine) pages() (live, free int64, err error) {
 }
 
 // Compact implements [holdfast.Compactor]. Commits wait while the live pages are copied, for which there must be room.
-// The old file takes its room until those who read from it are done.
-func (e *engine) Compact(ctx context.Context) error {
-	return e.Compacting(ctx, func() error {
+// The old file takes its room until those who read from it are done. A part cannot be compacted: ErrUnavailable.
+func (e *engine) Compact(ctx context.Context, r holdfast.Range) error {
+	return e.CompactingAll(ctx, r, func(ctx context.Context) error {
 		return e.committer.Exclusive(func() error {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -82,9 +82,12 @@ func (e *engine) Compact(ctx context.Context) error {
 			if live, free, err := e.pages(); err == nil && free == 0 && live < math.MaxInt64 {
 				return nil
 			}
-			refused, err := e.replace()
+			refused, err := e.replace(ctx)
 			if err != nil {
 				return e.committer.Fail(e.fail("compact", err))
+			}
+			if refused != nil && errors.Is(refused, ctx.Err()) {
+				return refused
 			}
 			if errors.Is(refused, syscall.ENOSPC) {
 				return &holdfast.Error{Op: "compact", Engine: Name, Path: e.path(), Class: holdfast.ErrFull, Cause: refused}
@@ -106,18 +109,19 @@ func (e *engine) compactIfSparse(most int64) error {
 		return nil
 	}
 	e.sparseFrom = 2 * free // unless it succeeds
-	_, err = e.replace()
+	_, err = e.replace(context.Background())
 	return err
 }
 
-// replace replaces the file by a copy without free pages. If it is refused, the file stays as it is. After an error it
-// is not known which of the two files a crash would leave. It is called by the committer's leader, or by Open.
-func (e *engine) replace() (refused, err error) {
+// replace replaces the file by a copy without free pages. If it is refused, the file stays as it is, and the end of ctx
+// is one reason. After an error it is not known which of the two files a crash would leave. It is called by the
+// committer's leader, or by Open.
+func (e *engine) replace(ctx context.Context) (refused, err error) {
 	file, making := e.file, e.path()+".new"
 	if err := e.datadir.Check(); err != nil { // files are made and renamed by name
 		return nil, err
 	}
-	db, err := e.copyTo(making)
+	db, err := e.copyTo(ctx, making)
 	if err == nil {
 		err = e.datadir.Check()
 	}
@@ -157,7 +161,7 @@ func leave(db *bbolt.DB, users *atomic.Int64) {
 }
 
 // copyTo makes a file of all that is in this one, and brings it to the device.
-func (e *engine) copyTo(making string) (db *bbolt.DB, err error) {
+func (e *engine) copyTo(ctx context.Context, making string) (db *bbolt.DB, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer e.catch("compact", &err)
 	if err := os.Remove(making); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -169,10 +173,10 @@ func (e *engine) copyTo(making string) (db *bbolt.DB, err error) {
 		return nil, err
 	}
 	db.NoSync = true // once at the end is enough
-	if err := bbolt.Compact(db, e.db, maxGroupSize); err != nil {
+	if err := e.copyKeys(ctx, db); err != nil {
 		return db, err
 	}
-	if err := e.compare(db); err != nil {
+	if err := e.compare(ctx, db); err != nil {
 		return db, err
 	}
 	if err := db.Sync(); err != nil {
@@ -183,13 +187,51 @@ func (e *engine) copyTo(making string) (db *bbolt.DB, err error) {
 	return db, nil
 }
 
+// lookAtContext is after how many keys a copy looks whether its context has ended.
+const lookAtContext = 1 << 10
+
+// copyKeys puts all keys into db, which is empty, in full pages. bbolt's own Compact cannot be ended.
+func (e *engine) copyKeys(ctx context.Context, db *bbolt.DB) error {
+	return e.db.View(func(from *bbolt.Tx) error {
+		c := from.Bucket(bucketName).Cursor()
+		k, v := c.First()
+		for first := true; first || k != nil; first = false {
+			err := db.Update(func(to *bbolt.Tx) error {
+				kv, err := to.CreateBucketIfNotExists(bucketName)
+				if err != nil {
+					return err
+				}
+				kv.FillPercent = 1
+				for n, size := 0, 0; k != nil && size < maxGroupSize; k, v = c.Next() {
+					if n++; n%lookAtContext == 0 && ctx.Err() != nil {
+						return ctx.Err()
+					}
+					size += len(k) + len(v)
+					if err := kv.Put(k, v); err != nil {
+						return err
+					}
+				}
+				return ctx.Err()
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // compare fails unless db holds what the engine holds, which damage to the order of keys would show.
-func (e *engine) compare(db *bbolt.DB) error {
+func (e *engine) compare(ctx context.Context, db *bbolt.DB) error {
 	return e.db.View(func(from *bbolt.Tx) error {
 		return db.View(func(to *bbolt.Tx) error {
 			a, b := from.Bucket(bucketName).Cursor(), to.Bucket(bucketName).Cursor()
 			ak, av := a.First()
+			n := 0
 			for bk, bv := b.First(); ak != nil || bk != nil; bk, bv = b.Next() {
+				if n++; n%lookAtContext == 0 && ctx.Err() != nil {
+					return ctx.Err()
+				}
 				if !bytes.Equal(ak, bk) || !bytes.Equal(av, bv) {
 					return e.corrupt("compact", "keys are out of order", nil)
 				}

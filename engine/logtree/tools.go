@@ -133,28 +133,19 @@ func Backup(ctx context.Context, e holdfast.Engine, into string) (keys int64, er
 //
 // It holds one segment at a time in memory, and reads as fast as the disk gives.
 func (e *engine) Verify(ctx context.Context) (damage []error, err error) {
-	if err := e.Life.Enter(); err != nil {
-		return nil, err
-	}
-	defer e.Life.Leave()
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return nil, err
-	}
-	p, release, err := e.Pin()
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	v, err := check.VerifyPinned(p, func() error {
-		if e.Life.Closed() {
-			return &holdfast.Error{Op: "verify", Engine: Name, Path: p.Dir, Class: holdfast.ErrClosed}
+	err = e.Life.Long(ctx, func(ctx context.Context) error {
+		p, release, err := e.Pin()
+		if err != nil {
+			return err
 		}
-		return ctx.Err()
+		defer release()
+		v, err := check.VerifyPinned(p, ctx.Err)
+		if err == nil {
+			damage = v.Damage
+		}
+		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return v.Damage, nil
+	return damage, err
 }
 
 // Checkpoint implements [holdfast.Checkpointer]. Index tables and segments are shared, but for the log's last segment
@@ -165,8 +156,7 @@ func (e *engine) Verify(ctx context.Context) (damage []error, err error) {
 // is a directory of that file system, empty or new; a power cut during the call may leave a part of it, which Open
 // refuses.
 func (e *engine) Checkpoint(ctx context.Context, dir string) error {
-	if e.Life.Closed() {
-		return e.database.Checkpoint(ctx, dir) // which says so
-	}
-	return e.publish(ctx, dir, func(made string) error { return e.database.Checkpoint(ctx, made) })
+	return e.Life.Long(ctx, func(ctx context.Context) error {
+		return e.publish(ctx, dir, func(made string) error { return e.database.Checkpoint(ctx, made) })
+	})
 }

@@ -56,7 +56,7 @@ func TestVerifyOpen(t *testing.T) {
 	group.Go(func() { write(2000, 4000, holdfast.Memory) })
 	group.Go(func() {
 		for range 3 {
-			if err := holdfast.Compact(ctx, e); err != nil {
+			if err := holdfast.Compact(ctx, e, holdfast.Range{}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -76,7 +76,7 @@ func TestVerifyOpen(t *testing.T) {
 	if _, err := holdfast.Verify(ended, e); !errors.Is(err, context.Canceled) {
 		t.Errorf("with a context that has ended: %v", err)
 	}
-	if err := holdfast.Compact(ctx, e); err != nil {
+	if err := holdfast.Compact(ctx, e, holdfast.Range{}); err != nil {
 		t.Fatal(err)
 	}
 	write(0, 10, holdfast.Process) // in the log's tail

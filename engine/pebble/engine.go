@@ -226,14 +226,24 @@ func (e *engine) Settle() error {
 	return r.Wait()
 }
 
-// Compact implements [holdfast.Compactor]. Writers continue; what they write meanwhile is not compacted. Room is
-// needed for the tables that are being merged.
-func (e *engine) Compact(ctx context.Context) error {
-	return e.Compacting(ctx, func() error {
+// Compact implements [holdfast.Compactor]. Writers continue; what they write meanwhile is not compacted. Of a range,
+// the tables are merged that overlap it, level by level. Room is needed for the tables that are being merged.
+func (e *engine) Compact(ctx context.Context, r holdfast.Range) error {
+	return e.Compacting(ctx, r, func(ctx context.Context) error {
 		if err := e.disk.poison(); err != nil {
 			return err
 		}
-		err := e.db.Compact(ctx, firstKey, lastKey, true)
+		lo, hi := r.Lo, r.Hi
+		if len(lo) == 0 {
+			lo = firstKey
+		}
+		if len(hi) == 0 {
+			hi = lastKey
+		}
+		if string(lo) >= string(hi) { // [firstKey, firstKey): no key can be in it
+			return nil
+		}
+		err := e.db.Compact(ctx, lo, hi, true)
 		switch poison := e.disk.poison(); {
 		case err == nil || poison != nil:
 			return poison
@@ -248,27 +258,28 @@ func (e *engine) Compact(ctx context.Context) error {
 // many links of one, which is copied; the log and the manifest are copied, and flushed before. The end of ctx is looked
 // at before and after that.
 func (e *engine) Checkpoint(ctx context.Context, dir string) error {
-	if err := e.Life.Enter(); err != nil {
+	return e.Life.Long(ctx, func(ctx context.Context) error {
+		return e.datadir.Checkpoint(ctx, dir, func(partial string) error { return e.checkpoint(dir, partial) })
+	})
+}
+
+// checkpoint fills partial for a checkpoint in dir.
+func (e *engine) checkpoint(dir, partial string) error {
+	if err := e.disk.poison(); err != nil {
 		return err
 	}
-	defer e.Life.Leave()
-	return e.datadir.Checkpoint(ctx, dir, func(partial string) error {
-		if err := e.disk.poison(); err != nil {
-			return err
+	err := e.db.Checkpoint(filepath.Join(partial, "data"), lib.WithFlushedWAL())
+	if poison := e.disk.poison(); poison != nil {
+		return poison // and the copy lacks what went to memory
+	}
+	if err != nil {
+		failed := &holdfast.Error{Op: "checkpoint", Engine: Name, Path: dir, Cause: oneLine(err)}
+		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+			failed.Class, failed.Remedy = holdfast.ErrFull, "make room on the disk"
 		}
-		err := e.db.Checkpoint(filepath.Join(partial, "data"), lib.WithFlushedWAL())
-		if poison := e.disk.poison(); poison != nil {
-			return poison // and the copy lacks what went to memory
-		}
-		if err != nil {
-			failed := &holdfast.Error{Op: "checkpoint", Engine: Name, Path: dir, Cause: oneLine(err)}
-			if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-				failed.Class, failed.Remedy = holdfast.ErrFull, "make room on the disk"
-			}
-			return failed
-		}
-		return datadir.SyncDir(partial)
-	})
+		return failed
+	}
+	return datadir.SyncDir(partial)
 }
 
 // Measure implements [front.Core].

@@ -16,9 +16,10 @@ const (
 
 // Compact implements [holdfast.Compactor]: it rewrites the database without free pages (VACUUM). Commits wait for
 // that. Until it is done it takes room for what is stored in SQLite's directory for temporary files, and again in the
-// log. What open snapshots and iterators see takes its room until they are closed.
-func (e *engine) Compact(ctx context.Context) error {
-	return e.Compacting(ctx, func() error {
+// log. What open snapshots and iterators see takes its room until they are closed. A part cannot be compacted:
+// ErrUnavailable.
+func (e *engine) Compact(ctx context.Context, r holdfast.Range) error {
+	return e.CompactingAll(ctx, r, func(ctx context.Context) error {
 		return e.committer.Exclusive(func() error {
 			if err := ctx.Err(); err != nil {
 				return err

@@ -540,7 +540,7 @@ func TestCompact(t *testing.T) {
 		want := all(t, e, holdfast.Range{})
 		for wait := time.Millisecond; ; wait *= 2 {
 			ctx, cancel := context.WithTimeout(t.Context(), wait)
-			err := e.Compact(ctx)
+			err := e.Compact(ctx, holdfast.Range{})
 			cancel()
 			set(t, e, holdfast.Power, "k000", strings.Repeat("0000", 10_000))
 			if all(t, e, holdfast.Range{}) != want {
@@ -558,12 +558,12 @@ func TestCompact(t *testing.T) {
 		var b holdfast.Batch
 		b.DeleteRange([]byte("k001"), nil)
 		try(t, holdfast.Commit(e, &b, holdfast.Process))
-		try(t, e.Compact(t.Context()))
+		try(t, e.Compact(t.Context(), holdfast.Range{}))
 		if all(t, s, holdfast.Range{}) != want {
 			t.Error("the snapshot has changed")
 		}
 		try(t, s.Close())
-		try(t, e.Compact(t.Context()))
+		try(t, e.Compact(t.Context(), holdfast.Range{}))
 		if size := e.Metrics().DiskBytes; size > 1<<20 {
 			t.Errorf("the directory has %d bytes", size)
 		}

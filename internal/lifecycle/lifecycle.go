@@ -3,6 +3,8 @@
 package lifecycle
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -58,6 +60,10 @@ type Engine struct {
 	who       holdfast.Error // with Engine and Path
 	iterators atomic.Int64
 	snapshots atomic.Int64
+
+	long    sync.Mutex // the last of all locks
+	closes  int        // Closes that end long calls; under long, as is
+	endings map[*context.CancelCauseFunc]bool
 }
 
 // Name makes errors name the engine and its directory, or "" if it has none. It is called before any other method.
@@ -77,9 +83,56 @@ func (e *Engine) Fill(m *holdfast.Metrics) {
 	m.OpenIterators, m.OpenSnapshots = e.iterators.Load(), e.snapshots.Load()
 }
 
-// Close calls settle, which brings everything to the device, while other calls come and go. Then it waits until no call
-// is inside, calls settle again for later writes, and shuts the life, unless iterators or snapshots are open: then it
-// returns ErrBusy, the life goes on, and no other call has had to wait for the device.
+// Long calls f inside, with a context that Close ends too: where f then returns the context's error, Long returns Err.
+// f must return soon after the context's end.
+func (e *Engine) Long(ctx context.Context, f func(context.Context) error) error {
+	if err := e.Enter(); err != nil {
+		return err
+	}
+	defer e.Leave()
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return err
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	e.long.Lock()
+	if e.closes > 0 {
+		end(e.err())
+	}
+	if e.endings == nil {
+		e.endings = map[*context.CancelCauseFunc]bool{}
+	}
+	e.endings[&end] = true
+	e.long.Unlock()
+	err := f(ctx)
+	e.long.Lock()
+	delete(e.endings, &end)
+	e.long.Unlock()
+	if cause := context.Cause(ctx); cause == e.err() && errors.Is(err, context.Canceled) {
+		return cause
+	}
+	return err
+}
+
+// endLong ends the long calls that are inside, and those that enter before the Close that called it is done.
+func (e *Engine) endLong() (done func()) {
+	e.long.Lock()
+	defer e.long.Unlock()
+	e.closes++
+	for end := range e.endings {
+		(*end)(e.err())
+	}
+	return func() {
+		e.long.Lock()
+		defer e.long.Unlock()
+		e.closes--
+	}
+}
+
+// Close ends long calls, and calls settle, which brings everything to the device, while other calls come and go. Then
+// it waits until no call is inside, calls settle again for later writes, and shuts the life, unless iterators or
+// snapshots are open: then it returns ErrBusy, the life goes on, and no other call has had to wait for the device. If
+// they were open when Close was called, it ends no long call.
 //
 // closed reports whether this call has shut it. settle's error comes with closed: an engine that cannot settle must
 // still be released. A life that was shut before answers Err.
@@ -87,6 +140,12 @@ func (e *Engine) Close(settle func() error) (closed bool, err error) {
 	if err := e.Enter(); err != nil {
 		return false, err
 	}
+	if busy := e.inUse(); busy != nil {
+		busy.Cause = settle()
+		e.Leave()
+		return false, busy
+	}
+	defer e.endLong()()
 	err = settle()
 	e.Leave()
 	e.inside.Lock()
@@ -94,14 +153,24 @@ func (e *Engine) Close(settle func() error) (closed bool, err error) {
 	if e.Closed() {
 		return false, e.err()
 	}
-	// The snapshots first: one that is closed in between can have left an iterator, but no iterator leaves a snapshot.
-	sn := e.snapshots.Load()
-	if it := e.iterators.Load(); it+sn > 0 {
-		busy := e.who
-		busy.Op, busy.Class, busy.Cause, busy.Remedy = "close", holdfast.ErrBusy, err, "close them first"
-		busy.Detail = fmt.Sprintf("%d iterators and %d snapshots are open", it, sn)
-		return false, &busy
+	if busy := e.inUse(); busy != nil {
+		busy.Cause = err
+		return false, busy
 	}
 	e.Shut()
 	return true, settle()
+}
+
+// inUse is the ErrBusy of a Close while iterators or snapshots are open, nil if none are.
+func (e *Engine) inUse() *holdfast.Error {
+	// The snapshots first: one that is closed in between can have left an iterator, but no iterator leaves a snapshot.
+	sn := e.snapshots.Load()
+	it := e.iterators.Load()
+	if it+sn == 0 {
+		return nil
+	}
+	busy := e.who
+	busy.Op, busy.Class, busy.Remedy = "close", holdfast.ErrBusy, "close them first"
+	busy.Detail = fmt.Sprintf("%d iterators and %d snapshots are open", it, sn)
+	return &busy
 }

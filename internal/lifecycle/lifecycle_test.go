@@ -1,7 +1,9 @@
 package lifecycle_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -220,4 +222,80 @@ func TestCloseSeesWhatASnapshotLeaves(t *testing.T) {
 	}
 	stop.Store(true)
 	wg.Wait()
+}
+
+// Close ends long calls, those that begin while it settles too, and then closes; one that is refused at once ends none,
+// and after one that ended some in vain others can begin.
+func TestCloseEndsLongCalls(t *testing.T) {
+	var g lifecycle.Engine
+	inside := make(chan error, 1)
+	begin := func() chan error {
+		result := make(chan error, 1)
+		go func() {
+			result <- g.Long(context.Background(), func(ctx context.Context) error {
+				inside <- nil
+				<-ctx.Done()
+				return fmt.Errorf("stopped: %w", ctx.Err())
+			})
+		}()
+		<-inside
+		return result
+	}
+	first := begin()
+	g.AddIterator(1)
+	if _, err := g.Close(nothing); !errors.Is(err, holdfast.ErrBusy) || len(first) > 0 {
+		t.Fatalf("a Close that was refused: %v, and a long call has ended: %v", err, len(first) > 0)
+	}
+	g.AddIterator(-1)
+	var late chan error
+	_, err := g.Close(func() error {
+		if late == nil {
+			g.AddIterator(1)
+			late = begin()
+		}
+		return nil
+	})
+	ended := errors.Is(<-first, holdfast.ErrClosed) && errors.Is(<-late, holdfast.ErrClosed)
+	if !errors.Is(err, holdfast.ErrBusy) || !ended {
+		t.Fatal("long calls were not ended, or closed:", err)
+	}
+	g.AddIterator(-1)
+	again := begin()
+	if len(again) > 0 {
+		t.Fatal("a Close that is over has ended it:", <-again)
+	}
+	if closed, err := g.Close(nothing); err != nil || !closed || !errors.Is(<-again, holdfast.ErrClosed) {
+		t.Fatal(closed, err)
+	}
+	if err := g.Long(context.Background(), nil); !errors.Is(err, holdfast.ErrClosed) {
+		t.Fatal(err)
+	}
+}
+
+// What ends a long call before Close does is what it returns, and so is its own error.
+func TestLongCallsOwnErrors(t *testing.T) {
+	var g lifecycle.Engine
+	ctx, end := context.WithCancel(context.Background())
+	defer end()
+	own := errors.New("own")
+	for _, want := range []error{nil, own, context.Canceled} {
+		err := g.Long(ctx, func(inside context.Context) error {
+			if want == context.Canceled {
+				end()
+				<-inside.Done()
+			}
+			return want
+		})
+		if err != want {
+			t.Errorf("%v, not %v", err, want)
+		}
+	}
+	err := g.Long(ctx, func(context.Context) error { t.Error("it was called"); return nil })
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	var none context.Context
+	if err := g.Long(none, nil); !errors.Is(err, holdfast.ErrBadOption) {
+		t.Error(err)
+	}
 }

@@ -321,7 +321,7 @@ func (v *victim) last(e holdfast.Engine, found []uint64) error {
 	ctx := context.Background()
 	o := last{BytesBefore: usage(v.Dir)}
 	compact := func() error {
-		err := holdfast.Compact(ctx, e)
+		err := holdfast.Compact(ctx, e, holdfast.Range{})
 		if errors.Is(err, holdfast.ErrUnavailable) {
 			return nil
 		}

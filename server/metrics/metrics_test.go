@@ -180,13 +180,13 @@ func TestWatchedEngine(t *testing.T) {
 	if !errors.Is(err, holdfast.ErrLocked) {
 		t.Errorf("opened twice: %v", err)
 	}
-	ok(t, holdfast.Compact(ctx, w))
+	ok(t, holdfast.Compact(ctx, w, holdfast.Range{}))
 	if _, err := all.Backup(ctx, w, t.TempDir()+"/copy"); err != nil {
 		t.Error(err)
 	}
 	ok(t, log.Close())
 	ok(t, w.Close())
-	if err := holdfast.Compact(ctx, metrics.Watch(mem.New())); !errors.Is(err, holdfast.ErrUnavailable) {
+	if err := holdfast.Compact(ctx, metrics.Watch(mem.New()), holdfast.Range{}); !errors.Is(err, holdfast.ErrUnavailable) {
 		t.Error(err)
 	}
 }

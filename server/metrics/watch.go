@@ -148,7 +148,9 @@ func (w *Watched) Sync() error {
 }
 
 // Compact implements [holdfast.Compactor], if the engine below does.
-func (w *Watched) Compact(ctx context.Context) error { return holdfast.Compact(ctx, w.Engine) }
+func (w *Watched) Compact(ctx context.Context, r holdfast.Range) error {
+	return holdfast.Compact(ctx, w.Engine, r)
+}
 
 // Verify implements [holdfast.Verifier], if the engine below does.
 func (w *Watched) Verify(ctx context.Context) ([]error, error) { return holdfast.Verify(ctx, w.Engine) }

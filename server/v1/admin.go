@@ -222,7 +222,7 @@ func (s *service) operations() {
 				return none{}, err
 			}
 			defer done()
-			return none{}, holdfast.Compact(c.ctx, c.data.Engine())
+			return none{}, holdfast.Compact(c.ctx, c.data.Engine(), holdfast.Range{})
 		})
 	s.backups()
 }

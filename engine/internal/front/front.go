@@ -258,19 +258,30 @@ func (e *Engine[V]) Sync() error {
 	return e.core.Settle()
 }
 
-// Compacting makes f the Compact of a [holdfast.Compactor].
-func (e *Engine[V]) Compacting(ctx context.Context, f func() error) error {
-	if err := e.Life.Enter(); err != nil {
-		return err
-	}
-	defer e.Life.Leave()
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return err
-	}
-	if e.strongest == 0 { // it only reads
-		return e.Caps.CheckLevel(holdfast.Power)
-	}
-	return f()
+// Compacting makes f the Compact of a [holdfast.Compactor]; see [lifecycle.Engine.Long]. f is called for ranges that
+// are not empty.
+func (e *Engine[V]) Compacting(ctx context.Context, r holdfast.Range, f func(context.Context) error) error {
+	return e.Life.Long(ctx, func(ctx context.Context) error {
+		if e.strongest == 0 { // it only reads
+			return e.Caps.CheckLevel(holdfast.Power)
+		}
+		if err := holdfast.CheckRange(r); err != nil || empty(r) {
+			return err
+		}
+		return f(ctx)
+	})
+}
+
+// CompactingAll is Compacting for an engine that cannot compact a part.
+func (e *Engine[V]) CompactingAll(ctx context.Context, r holdfast.Range, f func(context.Context) error) error {
+	return e.Compacting(ctx, r, func(ctx context.Context) error {
+		if len(r.Lo)+len(r.Hi) > 0 {
+			return &holdfast.Error{Op: "compact", Engine: e.Caps.Engine, Class: holdfast.ErrUnavailable,
+				Detail: "it can only compact everything, not a range of keys",
+				Remedy: "pass the empty Range, if writers can wait until the whole file is rewritten"}
+		}
+		return f(ctx)
+	})
 }
 
 // Capabilities implements [holdfast.Engine].

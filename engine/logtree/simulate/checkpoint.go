@@ -41,7 +41,7 @@ func (h *history) copy(d *db.DB, now state) error {
 		}
 		return nil
 	}
-	err := d.Checkpoint(context.Background(), dir)
+	err := d.Life.Long(context.Background(), func(ctx context.Context) error { return d.Checkpoint(ctx, dir) })
 	h.note("checkpoint in %s: %v", dir, err)
 	switch {
 	case d == h.db && err == nil && h.poisoned:
@@ -88,7 +88,7 @@ func (h *history) useCopy(i int) error {
 		}
 	}
 	if h.rnd.IntN(4) == 0 {
-		if err := d.Compact(context.Background()); err != nil {
+		if err := d.Compact(context.Background(), holdfast.Range{}); err != nil {
 			return fmt.Errorf("compacting a checkpoint: %w", err)
 		}
 	}

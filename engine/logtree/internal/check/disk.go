@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/files"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
@@ -31,10 +32,11 @@ type disk struct {
 	named map[uint64]bool  // the index tables of the manifest
 	parts map[uint32]*part
 
-	files  tree.Files              // keeps no chunks
-	tables map[uint64]*tree.Table  // opened
-	open   map[uint32]*wal.Segment // for values; nil if it cannot be opened
-	buf    []byte                  // the last value
+	files    tree.Files // keeps no chunks
+	segments wal.Files
+	tables   map[uint64]*tree.Table  // opened
+	open     map[uint32]*wal.Segment // for values; nil if there is none
+	buf      []byte                  // the last value
 
 	lost    []Loss        // what was found to be damaged
 	said    map[place]int // where in lost
@@ -138,7 +140,9 @@ func newDisk(fsys vfs.FS, dir string, m *format.Manifest, segs []uint32) (*disk,
 			}
 		}
 	}
-	k.files = tree.Files{FS: fsys, Dir: dir, DB: k.id, Cache: run.NewCache(0)}
+	set := files.NewSet(mostOpen)
+	k.files = tree.Files{FS: fsys, Dir: dir, DB: k.id, Open: set, Cache: run.NewCache(0)}
+	k.segments = wal.Files{FS: fsys, Set: set, Dir: dir, DB: k.id}
 	for _, id := range segs {
 		if err := k.addPart(id, heads[id]); err != nil {
 			return nil, err
@@ -435,7 +439,7 @@ func (k *disk) table(id uint64) (*tree.Table, error) {
 	if t != nil {
 		return t, nil
 	}
-	t, err := k.files.Open(id)
+	t, err := k.files.OpenTable(id)
 	if err == nil {
 		k.tables[id] = t
 	}
@@ -517,40 +521,40 @@ func entries(r *tree.Ref, gap interval, visit func(key []byte, e run.Entry) erro
 
 func (k *disk) manifestPath() string { return filepath.Join(k.dir, format.ManifestName) }
 
-// segment returns a segment for reading values, and nil if it cannot be opened. A damaged header does not matter for
-// that.
+// segment returns a segment for reading values, and nil if there is none. A damaged header does not matter for that.
 func (k *disk) segment(id uint32) *wal.Segment {
 	s, ok := k.open[id]
 	if p := k.parts[id]; !ok && p != nil {
-		if f, err := k.fs.Open(p.name); err == nil {
-			s = &wal.Segment{SegmentHeader: format.SegmentHeader{ID: id}, File: f}
-			s.Used.Store(p.size)
-			s.MapIn(p.size)
-		}
+		s = k.segments.Reading(format.SegmentHeader{ID: id}, p.name, p.size)
 	}
 	k.open[id] = s
 	return s
 }
 
+// mostOpen is how many files are open at a time.
+const mostOpen = 64
+
 // value returns the value that an entry names, valid until the next call, if it has the right checksum and stands in
 // the log as the value of that key.
 func (k *disk) value(key []byte, e run.Entry) ([]byte, error) {
-	s, off := k.segment(uint32(e.Place>>32)), int64(uint32(e.Place))
+	s, p, off := k.segment(uint32(e.Place>>32)), k.parts[uint32(e.Place>>32)], int64(uint32(e.Place))
 	if s == nil {
 		return nil, format.Corrupt(format.SegmentName(k.dir, uint32(e.Place>>32)), 0, "the file is missing", nil)
 	}
 	head := binary.AppendUvarint(bytes.Clone(key), uint64(e.Len))
 	var err error
-	if k.buf, err = s.Read(k.buf[:0], off-int64(len(head)), len(head)+int(e.Len)); err != nil {
-		return nil, format.Corrupt(s.File.Name(), off, fmt.Sprintf("the value of key %.40q cannot be read", key), err)
+	if k.buf, err = s.Read(k.buf[:0], off-int64(len(head)), len(head)+int(e.Len)); format.IsTransient(err) {
+		return nil, err // that says nothing of the value
+	} else if err != nil {
+		return nil, format.Corrupt(p.name, off, fmt.Sprintf("the value of key %.40q cannot be read", key), err)
 	}
 	val := k.buf[len(head):]
 	if !bytes.Equal(k.buf[:len(head)], head) {
 		detail := fmt.Sprintf("there is no value of %d bytes of key %.40q", e.Len, key)
-		return nil, format.Corrupt(s.File.Name(), off, detail, nil)
+		return nil, format.Corrupt(p.name, off, detail, nil)
 	}
 	if format.Checksum(val) != e.Sum {
-		return nil, format.Corrupt(s.File.Name(), off,
+		return nil, format.Corrupt(p.name, off,
 			fmt.Sprintf("the checksum of the value of key %.40q, %d bytes, is wrong", key, e.Len), nil)
 	}
 	return val, nil

@@ -184,7 +184,11 @@ func (r *repairer) takeEntry(key []byte, e run.Entry) error {
 		r.batch.Delete(key)
 		return r.flush()
 	}
-	if val, err := r.value(key, e); err == nil {
+	val, err := r.value(key, e)
+	switch {
+	case format.IsTransient(err):
+		return err
+	case err == nil:
 		r.out.Values++
 		r.batch.Set(key, val)
 		return r.flush()

@@ -225,6 +225,9 @@ func (v *verifier) names(t *tree.Table) {
 func (v *verifier) entry(key []byte, e run.Entry) error {
 	if v.out.Entries++; !e.Tombstone {
 		val, err := v.value(key, e)
+		if format.IsTransient(err) {
+			return err
+		}
 		if err != nil {
 			v.damage(err, Loss{})
 			return nil

@@ -23,13 +23,6 @@ import (
 // What is shared is changed in one way alone, by this database or the other: an opening overwrites frames with
 // themselves, and cuts off what lies behind the last one. Everything else is made anew, and removed by its name.
 func (d *DB) Checkpoint(ctx context.Context, dir string) (err error) {
-	if err := d.Life.Enter(); err != nil {
-		return err
-	}
-	defer d.Life.Leave()
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return err
-	}
 	if err := d.log.Err(); err != nil {
 		return err
 	}

@@ -85,7 +85,7 @@ func TestCompact(t *testing.T) {
 	for range 2 {
 		others.Go(func() {
 			for range 3 {
-				if err := d.Compact(t.Context()); err != nil {
+				if err := d.Compact(t.Context(), holdfast.Range{}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -95,7 +95,7 @@ func TestCompact(t *testing.T) {
 	others.Wait()
 	check()
 	for range 2 { // the second time there is nothing to do
-		if err := d.Compact(t.Context()); err != nil {
+		if err := d.Compact(t.Context(), holdfast.Range{}); err != nil {
 			t.Fatal(err)
 		}
 		live := int64(len(want)) * (size + 20)
@@ -113,7 +113,7 @@ func TestCompact(t *testing.T) {
 		t.Fatal(err)
 	}
 	clear(want)
-	if err := d.Compact(t.Context()); err != nil {
+	if err := d.Compact(t.Context(), holdfast.Range{}); err != nil {
 		t.Fatal(err)
 	}
 	if v := d.view.Load().ver; len(v.Tables) > 0 || d.used() > 0 {
@@ -123,7 +123,7 @@ func TestCompact(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Compact(t.Context()); !errors.Is(err, holdfast.ErrClosed) {
+	if err := d.Compact(t.Context(), holdfast.Range{}); !errors.Is(err, holdfast.ErrClosed) {
 		t.Error(err)
 	}
 }
@@ -141,7 +141,8 @@ func TestCompactEnds(t *testing.T) {
 	fill()
 	before := d.used()
 	for calls := range 40 {
-		if err := d.Compact(&countdown{Context: t.Context(), calls: calls}); err != nil && !errors.Is(err, context.Canceled) {
+		err := d.Compact(&countdown{Context: t.Context(), calls: calls}, holdfast.Range{})
+		if err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
 		if d.reclaim.compaction != nil {
@@ -151,7 +152,7 @@ func TestCompactEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := d.Compact(t.Context()); err != nil {
+	if err := d.Compact(t.Context(), holdfast.Range{}); err != nil {
 		t.Fatal(err)
 	}
 	if after := d.used(); after > before/2 {
@@ -198,7 +199,7 @@ func TestCompactOnAFullDisk(t *testing.T) {
 		}
 	}
 	x.fs.SetCapacity(1) // whatever is free
-	err := x.d.Compact(t.Context())
+	err := x.d.Compact(t.Context(), holdfast.Range{})
 	if !errors.Is(err, holdfast.ErrFull) {
 		t.Fatal(err)
 	}
@@ -208,7 +209,7 @@ func TestCompactOnAFullDisk(t *testing.T) {
 	}
 	x.fs.SetCapacity(-1)
 	before := x.d.used()
-	if err := x.d.Compact(t.Context()); err != nil {
+	if err := x.d.Compact(t.Context(), holdfast.Range{}); err != nil {
 		t.Fatal(err)
 	}
 	if after := x.d.used(); after >= before || after > int64(keys)*size*11/10 || x.count() != keys {
@@ -248,7 +249,7 @@ func TestCompactBesideDamage(t *testing.T) {
 				if _, err := x.each(n/2, func(b *holdfast.Batch, i int) { b.Set(scattered(100+2*i%(n-100)), value) }); err != nil {
 					t.Fatal(err)
 				}
-				if err := x.d.Compact(t.Context()); err != nil {
+				if err := x.d.Compact(t.Context(), holdfast.Range{}); err != nil {
 					t.Fatal(err)
 				}
 			}

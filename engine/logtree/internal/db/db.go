@@ -57,9 +57,12 @@ type Config struct {
 }
 
 // Sizes, in bytes, take the place of those that follow from the memory budget, except where they are 0.
-type Sizes struct{ Table, Segment, Run int64 }
+type Sizes struct {
+	Table, Segment, Run int64
+	Files               int // of index tables and segments that are open for reading, at most
+}
 
-// The sizes that follow from the memory budget.
+// The sizes that follow from the memory budget and, for files, from what is stored.
 const (
 	minMemory  = 64 << 10
 	maxImm     = 2 // full memtables that wait to be flushed; then writers wait
@@ -76,7 +79,7 @@ const (
 //	edit            one change of the version at a time, and what merges plan
 //	preparing       making the next segment, and the reserve
 //	mu              the log's end, the memtable, the table of segments
-//	obsolete.mu     files to be removed
+//	obsolete        files to be removed: removing, then mu
 //
 // Under mu the log's queue may be locked too. Its lock for writing is taken with none of edit, preparing and mu held,
 // and under it only obsolete.mu. Readers take no lock; see view.
@@ -92,9 +95,9 @@ type DB struct {
 	pool     *memtable.Pool
 	tables   tree.Files
 
-	tableLimit   int64
-	segmentLimit int64
-	leastLarge   int // average bytes of a batch's records from which on its values stay in the log
+	tableLimit int64
+	sizes      fileSizes
+	leastLarge int // average bytes of a batch's records from which on its values stay in the log
 
 	visible atomic.Uint64 // the last operation that readers see
 	view    atomic.Pointer[view]
@@ -662,7 +665,8 @@ func (d *DB) trouble() error {
 func (d *DB) settings() []holdfast.Setting {
 	return []holdfast.Setting{
 		{Name: "memtable", Value: fmt.Sprint(d.tableLimit)},
-		{Name: "segment", Value: fmt.Sprint(d.segmentLimit)},
-		{Name: "run", Value: fmt.Sprint(d.tables.Limit)},
+		{Name: "files", Value: fmt.Sprint(d.files.Set.Most())},
+		{Name: "segment", Value: fmt.Sprint(d.sizes.segment.Load())},
+		{Name: "run", Value: fmt.Sprint(d.tables.Limit.Load())},
 	}
 }

@@ -174,6 +174,10 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *table, mo
 	d.publish(v.mem, imm, ver)
 	var dead []*wal.Segment
 	for id, s := range d.segs {
+		// Nobody writes to it any more: it was synced when the memtable was flushed, or when the merge's step settled.
+		if !s.Shared() && !s.Open.Load() && (s.Kind == format.SegmentMoved || id < from.Segment) {
+			s.Share()
+		}
 		// A merge may write tables with values in segments that nothing else needs any more.
 		if (s.Kind == format.SegmentMoved && !s.Open.Load() || s.Kind == format.SegmentLog && id < from.Segment) &&
 			ver.Segment(id) == nil && !d.reclaim.step.Reads(id) {
@@ -186,6 +190,7 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *table, mo
 		s.Dead.Store(true)
 		s.Release()
 	}
+	d.resizeFor(tiers)
 	d.reclaim.measureDebt(ver)
 	d.reclaim.installs++
 	d.changed.Broadcast()

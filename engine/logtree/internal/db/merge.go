@@ -30,6 +30,8 @@ type pass struct {
 	stepped          time.Time       // when the last step of a sweep ended
 	urgent           bool            // the log waits for room
 	next             []byte          // keys before it are done
+	to               []byte          // keys from it on take no part; empty: all do
+	only             bool            // nothing else is merged than what names a victim
 	limit            int64           // bytes of index that a step may write
 	mostMoved        int64           // bytes of values that it may move
 	mover            *mover
@@ -43,7 +45,7 @@ func (rc *reclaimer) plan(p *pass) *tree.Step {
 		rc.widen(p)
 	}
 	return rc.d.view.Load().ver.Plan(tree.Merge{Oldest: p.oldest, Newest: p.newest, Victims: p.victims, From: p.next,
-		Small: rc.d.tables.Limit / 32})
+		To: p.to, Only: p.only, Small: rc.d.tables.Limit.Load() / 32})
 }
 
 // takesIn reports whether the next step of a sweep takes in what is newer: not while a segment is open whose begin
@@ -171,7 +173,7 @@ const leastStep = 64 << 10
 // smaller makes a pass that found no room need less, and reports whether it could. It is called with edit held.
 func (rc *reclaimer) smaller(p *pass) bool {
 	d := rc.d
-	least := min(leastStep, d.tables.Limit)
+	least := min(leastStep, d.tables.Limit.Load())
 	p.sweep = false // what it has begun with is enough
 	if p.limit > least {
 		p.limit = max(p.limit/8, least)
@@ -248,7 +250,7 @@ func (rc *reclaimer) rewrite(p *pass, s *tree.Step, ver *tree.Version, out *tree
 	moved := p.mover.settle
 	if _, more := s.Next(); !more { // the pass has come to its end
 		moved = p.mover.seal
-	} else if p.sweep && p.mover.at >= rc.d.segmentLimit/2 { // see takesIn
+	} else if p.sweep && p.mover.at >= rc.d.sizes.segment.Load()/2 { // see takesIn
 		moved = p.mover.seal
 	}
 	if err := moved(); err != nil {

@@ -209,7 +209,7 @@ func (w *mover) move(key []byte, e run.Entry) (uint64, error) {
 	}
 	d, n := w.d, int(e.Len)
 	size := int64(format.FrameSize(len(key) + n + 16))
-	if w.seg != nil && w.at+int64(format.FrameSize(len(w.buf)))+size > d.segmentLimit {
+	if w.seg != nil && w.at+int64(format.FrameSize(len(w.buf)))+size > d.sizes.segment.Load() {
 		if err := w.seal(); err != nil {
 			return 0, err
 		}
@@ -320,7 +320,7 @@ func (w *mover) create(size int64) error {
 	if err != nil {
 		return err
 	}
-	s, err := d.files.CreateMoved(id, max(d.segmentLimit, format.SegmentHeaderSize+format.BeginSize+size))
+	s, err := d.files.CreateMoved(id, max(d.sizes.segment.Load(), format.SegmentHeaderSize+format.BeginSize+size))
 	if err != nil {
 		return err
 	}
@@ -361,15 +361,12 @@ func (w *mover) seal() error {
 		return err
 	}
 	if s := w.seg; s != nil {
-		if !w.d.files.NoMap && s != w.was.seg { // it is not read yet
-			s.MapIn(w.at)
-		}
 		w.seg = nil
 	}
 	return nil
 }
 
-// end gives up the present segment, between steps. Readers may be in it, so that it is too late to map it.
+// end gives up the present segment, between steps.
 func (w *mover) end() {
 	if w.seg != nil {
 		w.seg.Open.Store(false)

@@ -9,10 +9,11 @@ import (
 )
 
 // obsoleteFiles is what is to be removed once no lock is held: references are given up under any lock, and removing a
-// file takes time. Its lock is the last of all.
+// file takes time. mu is the last of all locks, removing the last but it.
 type obsoleteFiles struct {
-	mu    sync.Mutex
-	names []string
+	removing sync.Mutex // while files are removed
+	mu       sync.Mutex
+	names    []string
 }
 
 // makeObsolete has a file removed by the next removeObsolete.
@@ -23,8 +24,11 @@ func (d *DB) makeObsolete(name string) {
 	d.wake(d.prepare)
 }
 
-// removeObsolete removes the files that have become obsolete, and reports whether there were any.
+// removeObsolete removes the files that have become obsolete, and reports whether there were any. Those that another
+// goroutine is removing are gone too when it returns: its caller counts on the room.
 func (d *DB) removeObsolete() bool {
+	d.obsolete.removing.Lock()
+	defer d.obsolete.removing.Unlock()
 	d.obsolete.mu.Lock()
 	todo := d.obsolete.names
 	d.obsolete.names = nil

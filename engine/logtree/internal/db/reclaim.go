@@ -50,7 +50,8 @@ const (
 //
 // Invariants, while edit is not held by others:
 //   - passes do not overlap: each is over newer tiers than all begun before it, and only the last goes on. A sweep
-//     takes in what is newer when it is the last; between its steps others may have merged all but the oldest tier.
+//     takes in what is newer when it is the last; between its steps others may have merged all but the oldest tier, and
+//     that too for the compaction of a range, while the sweep has no segment open.
 //   - step is the step that the merging goroutine is doing, of the last of passes, and nil between steps. Whatever
 //     changes the version meanwhile adds only newer tiers and range deletes, those to the step too, and keeps the
 //     segments that the step reads (step.Reads).
@@ -98,11 +99,18 @@ func (rc *reclaimer) nextPass() *pass {
 			floor = under.oldest
 		}
 	}
-	if p := rc.pick(ver, floor); p != nil {
-		p.limit, p.mostMoved = d.tables.Limit, d.tables.Limit
+	p := (*pass)(nil)
+	if under != nil && rc.interrupts(under) {
+		p = rc.pickCompaction(ver)
+	}
+	if p == nil {
+		p = rc.pick(ver, floor)
+	}
+	if p != nil {
+		p.limit, p.mostMoved = d.tables.Limit.Load(), d.tables.Limit.Load()
 		p.mover = &mover{d: d, seq: d.from.Seq}
 		if p.sweep {
-			p.mostMoved = max(p.limit, d.segmentLimit*3/4)
+			p.mostMoved = max(p.limit, d.sizes.segment.Load()*3/4)
 			p.logFrom, p.stepped = d.from.Segment, time.Now()
 			p.mover.old = cmp.Or(rc.sweptFrom, math.MaxUint32)
 			d.mu.Lock()
@@ -300,14 +308,14 @@ func (rc *reclaimer) victims(ver *tree.Version, urgent bool) map[uint32]bool {
 	all, total, garbage := rc.candidates(ver)
 	var smallOnes []candidate
 	for _, c := range all {
-		if float64(c.used) < smallSegment*float64(d.segmentLimit) {
+		if float64(c.used) < smallSegment*float64(d.sizes.segment.Load()) {
 			smallOnes = append(smallOnes, c)
 		}
 	}
 	if 2*len(smallOnes)-len(segmentsOf(ver)) > maxSmallSegments {
 		victims, sum := map[uint32]bool{}, int64(0)
 		for _, c := range smallOnes {
-			if sum += c.used; sum > d.segmentLimit {
+			if sum += c.used; sum > d.sizes.segment.Load() {
 				break
 			}
 			victims[c.seg.ID] = true
@@ -317,11 +325,11 @@ func (rc *reclaimer) victims(ver *tree.Version, urgent bool) map[uint32]bool {
 	least := int64(10) // a share of a segment: less garbage is not worth moving the rest
 	if urgent {
 		least = 20
-	} else if float64(garbage) < maxGarbage*float64(total) || garbage < min(minGarbage, 2*d.segmentLimit) {
+	} else if float64(garbage) < maxGarbage*float64(total) || garbage < min(minGarbage, 2*d.sizes.segment.Load()) {
 		return nil
 	}
 	victims := map[uint32]bool{}
-	left, moved, most := total, int64(0), max(int64(maxMoved*float64(total)), d.segmentLimit)
+	left, moved, most := total, int64(0), max(int64(maxMoved*float64(total)), d.sizes.segment.Load())
 	if urgent {
 		most = d.tableLimit / 4 // of what segments leave; see leave
 	}
@@ -361,12 +369,12 @@ func (rc *reclaimer) sweep(ver *tree.Version) (victims map[uint32]bool, due bool
 	below, _ := ver.Tiers[len(ver.Tiers)-1].Values()
 	expected := float64(garbage) + share*rc.replaced*float64(below)
 	room := rc.roomToMove()
-	if expected < sweepGarbage*float64(total) || expected < float64(min(minGarbage, 2*d.segmentLimit)) ||
-		room < d.segmentLimit {
+	if expected < sweepGarbage*float64(total) || expected < float64(min(minGarbage, 2*d.sizes.segment.Load())) ||
+		room < d.sizes.segment.Load() {
 		return nil, false
 	}
 	victims = map[uint32]bool{}
-	moved, most := int64(0), min(room, max(int64(sweepMoved*float64(total)), d.segmentLimit))
+	moved, most := int64(0), min(room, max(int64(sweepMoved*float64(total)), d.sizes.segment.Load()))
 	for _, c := range all {
 		if live := c.used - c.garbage; c.seg.Kind == format.SegmentLog && moved+live <= most {
 			moved += live
@@ -386,7 +394,7 @@ func (rc *reclaimer) roomToMove() int64 {
 		room += min(d.reserve.size, math.MaxInt64-room)
 		d.preparing.Unlock()
 	}
-	return room - min(room, leastStep/2, d.tables.Limit)
+	return room - min(room, leastStep/2, d.tables.Limit.Load())
 }
 
 // rotten notes that a value of a segment cannot be read: the segment is not emptied, and is kept as long as the value
@@ -413,7 +421,7 @@ type debt struct {
 // is called with edit and mu held.
 func (rc *reclaimer) measureDebt(ver *tree.Version) {
 	d := rc.d
-	rc.needed = 2 * d.tables.Limit
+	rc.needed = 2 * d.tables.Limit.Load()
 	for i := range ver.Tiers[:max(len(ver.Tiers)-1, 0)] {
 		rc.needed += ver.Tiers[i].Bytes()
 	}
@@ -432,11 +440,11 @@ func (rc *reclaimer) measureDebt(ver *tree.Version) {
 	}
 	// The segments' own size, and what is not flushed yet, is no debt; where there are sweeps, as far as it is more than
 	// is allowed anyway.
-	slack := 2*d.segmentLimit + int64(maxImm+1)*d.tableLimit
+	slack := 2*d.sizes.segment.Load() + int64(maxImm+1)*d.tableLimit
 	start, half, rate := startPacing, halfPacing, float64(pacing)
 	if usual > 0 && usual < smallValue && rc.replaced > 0.05 {
 		// A sweep should come to its end while sweepWrites of what is alive is written.
-		start, half, slack = startSweeping, halfSweeping, slack-2*(d.segmentLimit-d.segmentSize())
+		start, half, slack = startSweeping, halfSweeping, slack-2*(d.sizes.segment.Load()-d.segmentSize())
 		rate = max(sweepWrites*float64(usual)*cmp.Or(rc.speed, usualSpeed), leastRate)
 		if n := len(rc.passes); n > 0 {
 			live += rc.passes[0].mover.oldMoved // is given back when the sweep ends
@@ -626,7 +634,10 @@ func (d *DB) leaveSegment() {
 	old := d.log.Current()
 	d.lastSize = 0
 	d.dropNext()
-	if err := d.rotateSegment(0, true); err != nil {
+	tight := d.reclaim.tight.Load()
+	err := d.rotateSegment(0, true)
+	d.reclaim.tight.Store(tight) // that the segment is small says nothing of the disk
+	if err != nil {
 		d.logger.Warn("cannot begin a new log segment to give back the old one", "error", err)
 	} else if old == nil { // there is none but those that Open has read
 	} else if err := old.File.Truncate(d.endOf(old)); err != nil { // what was reserved for it

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/files"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
@@ -26,19 +27,21 @@ func Open(c Config) (_ *DB, err error) {
 	room := roomFor(c)
 	d := &DB{
 		logger: c.Logger, manual: c.Manual || c.ReadOnly, readOnly: c.ReadOnly,
-		tableLimit:   cmp.Or(c.Sizes.Table, min(memory/5, 256<<20, max(room/16, leastTable))),
-		segmentLimit: cmp.Or(c.Sizes.Segment, min(memory/4, maxSegment, max(room/16, minSegment))),
-		segs:         map[uint32]*wal.Segment{},
-		work:         make(chan struct{}, 1), merges: make(chan struct{}, 1),
+		tableLimit: cmp.Or(c.Sizes.Table, min(memory/5, 256<<20, max(room/16, leastTable))),
+		segs:       map[uint32]*wal.Segment{},
+		work:       make(chan struct{}, 1), merges: make(chan struct{}, 1),
 		prepare: make(chan struct{}, 1),
 		stop:    make(chan struct{}),
 	}
 	// The cache gets what the memtables leave, but for a quarter: merges and scans have buffers.
 	d.files.FS, d.files.Dir, d.files.NoMap, d.files.Logger = c.FS, c.Dir, c.NoMapping, c.Logger
 	d.files.Free, d.files.Stop = d.freeSegment, d.stop
-	d.tables = tree.Files{FS: c.FS, Dir: c.Dir, Cache: run.NewCache(max((memory-(maxImm+1)*d.tableLimit)*3/4, memory/8)),
-		Limit:  cmp.Or(c.Sizes.Run, min(memory/16, maxRun, max(room/64, leastStep))),
+	d.files.Set = files.NewSet(cmp.Or(c.Sizes.Files, mostFiles()))
+	d.tables = tree.Files{FS: c.FS, Open: d.files.Set, Dir: c.Dir,
+		Cache:  run.NewCache(max((memory-(maxImm+1)*d.tableLimit)*3/4, memory/8)),
 		Number: d.newNumber, Synced: d.synced, Remove: d.files.Remove, Free: d.freeTable}
+	d.sizes.chosen, d.sizes.memory, d.sizes.room = c.Sizes, memory, room
+	d.resize(0, 0)
 	d.reclaim.d = d
 	caps := Describe()
 	caps.LossWindow = max(c.SyncEvery, 0)
@@ -187,7 +190,7 @@ func (d *DB) recover(m *format.Manifest) error {
 		for _, mr := range mt.Refs {
 			f := files[mr.Table]
 			if f == nil {
-				if f, err = d.tables.Open(mr.Table); err != nil {
+				if f, err = d.tables.OpenTable(mr.Table); err != nil {
 					return fail(err)
 				}
 				files[mr.Table] = f
@@ -216,6 +219,7 @@ func (d *DB) recover(m *format.Manifest) error {
 			}
 		}
 	}
+	d.resizeFor(tiers)
 	ver := tree.NewVersion(tiers, func(id uint32) tree.Segment { return d.segs[id] })
 	defer ver.Release()
 	ver.Wear(manifestsAtOpen)
@@ -283,7 +287,7 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 			last := t.Last()
 			s.Used.Store(last.End)
 			s.Torn, s.Ended = last.Torn, last.Next != 0
-			d.lastSize = min(last.End, d.segmentLimit)
+			d.lastSize = min(last.End, d.sizes.segment.Load())
 			// Even if that segment is lost: another of this number would be taken for it.
 			d.nextFile = max(d.nextFile, uint64(last.Next))
 			return nil
@@ -345,12 +349,15 @@ func (d *DB) trim(from format.Position) error {
 	for _, id := range d.segmentIDs() {
 		s := d.segs[id]
 		end := s.Used.Load() + s.Torn
-		size, err := s.File.Size()
+		if s.Kind != format.SegmentLog || id < from.Segment {
+			continue
+		}
+		size, err := d.files.FS.Size(s.File.Name())
 		if err != nil {
 			return format.IOError("read", s.File.Name(), err)
 		}
 		// A file that was cut in the padding of its last frame is lengthened: its frames are said to reach to there.
-		if s.Kind != format.SegmentLog || id < from.Segment || size >= end && size-end < leastTrim {
+		if size >= end && size-end < leastTrim {
 			continue
 		}
 		f, err := d.files.FS.OpenWrite(s.File.Name())

@@ -27,14 +27,14 @@ func (d *DB) makeReserve() {
 		log += s.Used.Load()
 	}
 	d.mu.Unlock()
-	size := min(log/reserveShare, d.segmentLimit/2)
+	size := min(log/reserveShare, d.sizes.segment.Load()/2)
 	if size < leastReserve || size < 2*d.reserve.size || d.reclaim.waiting.Load() > 0 {
 		return
 	}
 	d.files.FS.Remove(filepath.Join(d.files.Dir, format.ReserveName))
 	d.reserve.size = 0
 	// Where there is little room, the log has more use for it.
-	if d.allocateReserve(size, d.segmentLimit) {
+	if d.allocateReserve(size, d.sizes.segment.Load()) {
 		d.reserve.size = size
 	}
 }

@@ -27,7 +27,7 @@ func (d *DB) rotateSegment(n int, last bool) error {
 		}
 		size := max(need, d.segmentSize())
 		if n > minSegment { // room for more like this one
-			size = max(size, min(4*need, d.segmentLimit))
+			size = max(size, min(4*need, d.sizes.segment.Load()))
 		}
 		if last { // it comes out of what merges need
 			size = max(need, min(size, lastRoom))
@@ -51,17 +51,13 @@ func (d *DB) rotateSegment(n int, last bool) error {
 		d.next = nil
 	}
 	d.segs[next.ID] = next
-	if need <= d.segmentLimit {
+	if need <= d.sizes.segment.Load() {
 		d.lastSize = next.Size
 	}
 	d.log.Begin(next, ahead)
 	d.wake(d.prepare)
 	return nil
 }
-
-// segmentShare is how many segments a log has before they get their full size: the present one and the next take room
-// that nothing is in, and one is given back as a whole.
-const segmentShare = 64
 
 // segmentSize is that of the next segment: they grow with the log until they have their full size, so
 // that a small database is a small directory. It is called with mu held.
@@ -70,7 +66,7 @@ func (d *DB) segmentSize() int64 {
 	for _, s := range d.segs {
 		log += s.Used.Load()
 	}
-	return min(max(2*d.lastSize, minSegment), max(log/segmentShare, leastFull), d.segmentLimit)
+	return min(max(2*d.lastSize, minSegment), max(log/fileShare, leastFull), d.sizes.segment.Load())
 }
 
 // leastFull is the size in bytes up to which segments double, whatever the log's size.
@@ -86,7 +82,7 @@ func (d *DB) leave(last bool) int64 {
 	for _, s := range d.segs {
 		largest = max(largest, s.Used.Load())
 	}
-	return largest + d.tableLimit/4 + d.reclaim.needed + min(leastStep, d.tables.Limit)
+	return largest + d.tableLimit/4 + d.reclaim.needed + min(leastStep, d.tables.Limit.Load())
 }
 
 // lastRoom is the size in bytes of a segment that is made for deletes where there is no room for others.

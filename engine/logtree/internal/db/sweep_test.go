@@ -177,7 +177,7 @@ func TestSweepBeside(t *testing.T) {
 				it.Next()
 			}
 			if n%4 == 3 {
-				err = errors.Join(err, d.Compact(t.Context()))
+				err = errors.Join(err, d.Compact(t.Context(), holdfast.Range{}))
 			}
 			time.Sleep(20 * time.Millisecond)
 			for it.Next() {
@@ -269,11 +269,11 @@ func TestCompactWhenMergesFail(t *testing.T) {
 			}
 		}
 		x.fs.SetHook(failing)
-		if err := x.d.Compact(&countdown{Context: t.Context(), calls: 1000}); !errors.Is(err, failure) {
+		if err := x.d.Compact(&countdown{Context: t.Context(), calls: 1000}, holdfast.Range{}); !errors.Is(err, failure) {
 			t.Fatalf("Compact returned %v", err)
 		}
 		x.fs.SetHook(nil)
-		if err := x.d.Compact(t.Context()); err != nil {
+		if err := x.d.Compact(t.Context(), holdfast.Range{}); err != nil {
 			t.Fatal(err)
 		}
 		return
@@ -323,7 +323,7 @@ func TestSweepReadsAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := d.Compact(t.Context()); err != nil {
+	if err := d.Compact(t.Context(), holdfast.Range{}); err != nil {
 		t.Fatal(err)
 	}
 	if most.Load() < 2 {

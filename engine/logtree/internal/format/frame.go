@@ -211,6 +211,22 @@ func ParseRecord(b []byte) (Record, bool) {
 	return r, true
 }
 
+// ParseRecordHead reads a record up to its value, of which it says how long it is, and how long all of the record is.
+func ParseRecordHead(b []byte) (key []byte, value, size int64, ok bool) {
+	if len(b) == 0 {
+		return nil, 0, 0, false
+	}
+	key, at, ok := parseString(b, 1)
+	if ok && holdfast.Kind(b[0]) != holdfast.KindDelete {
+		n, w := binary.Uvarint(b[at:])
+		if w <= 0 || n > holdfast.MaxBatchSize {
+			return nil, 0, 0, false
+		}
+		value, at = int64(n), at+w
+	}
+	return key, value, int64(at) + value, ok
+}
+
 func parseString(b []byte, at int) (s []byte, next int, ok bool) {
 	if at < len(b) && b[at] < 0x80 { // nearly always
 		n := int(b[at])

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/files"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -41,7 +42,7 @@ func benchReaders(b *testing.B, f func(b *testing.B, r *Reader, pairs []pair)) {
 				size int64
 			}{{"warm", 256 << 20}, {"tenth", int64(len(image) / 10)}} {
 				b.Run(fmt.Sprintf("%s/block=%d/%s", keys.name, target, cache.name), func(b *testing.B) {
-					r, err := Open(vfs.OS(), name, testID, NewCache(cache.size))
+					r, err := Open(vfs.OS(), files.NewSet(8), name, testID, NewCache(cache.size))
 					if err != nil {
 						b.Fatal(err)
 					}
@@ -233,7 +234,7 @@ func BenchmarkOpen(b *testing.B) {
 		b.Run(fmt.Sprintf("gets=%d", gets), func(b *testing.B) {
 			cache := NewCache(16 << 20)
 			for i := uint64(0); b.Loop(); i++ {
-				r, err := Open(vfs.OS(), name, testID, cache)
+				r, err := Open(vfs.OS(), files.NewSet(8), name, testID, cache)
 				if err != nil {
 					b.Fatal(err)
 				}

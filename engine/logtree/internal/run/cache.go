@@ -5,25 +5,18 @@ import (
 	"sync/atomic"
 )
 
-const (
-	chunkOverhead = 56  // bytes of memory a cached chunk costs besides its own
-	maxFiles      = 256 // files of runs that are open at a time, of one cache
-)
+const chunkOverhead = 56 // bytes of memory a cached chunk costs besides its own
 
-// Cache keeps verified chunks of runs in memory, and their files open. Many readers share one, from many goroutines.
-// Both are bounded: chunks that have not been used for a round are dropped first (CLOCK), files are closed in turn. Who
-// finds a chunk in memory takes no lock.
+// Cache keeps verified chunks of runs in memory. Many readers share one, from many goroutines. Chunks that have not
+// been used for a round are dropped first (CLOCK). Who finds a chunk in memory takes no lock.
 type Cache struct {
 	limit int64
-	most  int // files that may be open
 
-	mu     sync.Mutex // taken after a reader's
-	pinned int64      // bytes that stay while readers are open: indexes, and what remembers the chunks
-	bytes  int64      // of chunks
+	mu     sync.Mutex
+	pinned int64 // bytes that stay while readers are open: indexes, and what remembers the chunks
+	bytes  int64 // of chunks
 	ring   []*chunk
 	hand   int
-	files  []*Reader // whose file is open
-	next   int       // of files
 }
 
 // chunk is a block or a page of a filter.
@@ -45,7 +38,7 @@ func (p *chunk) use() []byte {
 func (p *chunk) cost() int64 { return int64(cap(p.data) + chunkOverhead) }
 
 // NewCache returns a cache that holds at most so many bytes.
-func NewCache(bytes int64) *Cache { return &Cache{limit: max(bytes, 0), most: maxFiles} }
+func NewCache(bytes int64) *Cache { return &Cache{limit: max(bytes, 0)} }
 
 // Bytes is how much memory the cache holds, and the indexes of the readers that use it: those stay while a
 // reader is open, about 1 % of its file, and the cache makes room for them down to a quarter of its size.
@@ -106,41 +99,8 @@ func (c *Cache) remove(p *chunk) {
 	c.ring = c.ring[:n]
 }
 
-// opened notes that a reader's file is open, and closes others if there are too many, but none that is being read.
-func (c *Cache) opened(r *Reader) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for looks := len(c.files); looks > 0 && len(c.files) >= c.most; looks-- {
-		if c.next >= len(c.files) {
-			c.next = 0
-		}
-		if o := c.files[c.next]; o.mu.TryLock() {
-			_ = c.closeFile(o) // nothing was written through it
-			o.mu.Unlock()
-		}
-		c.next++
-	}
-	r.at = len(c.files)
-	c.files = append(c.files, r)
-}
-
-// closeFile closes a reader's file, if it is open.
-func (c *Cache) closeFile(r *Reader) error {
-	if r.f == nil {
-		return nil
-	}
-	f := r.f
-	r.f = nil
-	n := len(c.files) - 1
-	last := c.files[n]
-	c.files[r.at], last.at = last, r.at
-	c.files[n] = nil
-	c.files = c.files[:n]
-	return f.Close()
-}
-
 // drop forgets what it keeps of a reader, which is not used any more.
-func (c *Cache) drop(r *Reader) error {
+func (c *Cache) drop(r *Reader) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range r.chunks {
@@ -148,5 +108,4 @@ func (c *Cache) drop(r *Reader) error {
 			c.remove(p)
 		}
 	}
-	return c.closeFile(r)
 }

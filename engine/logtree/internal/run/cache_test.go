@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/files"
 )
 
 func TestCache(t *testing.T) {
@@ -117,17 +118,16 @@ func TestReadAhead(t *testing.T) {
 
 // TestFiles: of many readers that are used, only so many have their files open, and each finds its own again.
 func TestFiles(t *testing.T) {
-	const files, most = 20, 4
-	c := NewCache(0)
-	c.most = most
+	const count, most = 20, 4
+	c, set := NewCache(0), files.NewSet(most)
 	var open, greatest atomic.Int64
 	var readers []*Reader
 	var pairs [][]pair
-	for i := range files {
+	for i := range count {
 		pairs = append(pairs, scattered(300, uint64(i)))
 		image, _ := build(t, pairs[i], 300)
 		fsys := &memFS{f: &memFile{b: image, open: &open}}
-		r, err := Open(fsys, fmt.Sprint(i), testID, c)
+		r, err := Open(fsys, set, fmt.Sprint(i), testID, c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,7 +138,7 @@ func TestFiles(t *testing.T) {
 		wg.Go(func() {
 			rnd := rand.New(rand.NewPCG(g, 2))
 			for range 500 {
-				i := rnd.IntN(files)
+				i := rnd.IntN(count)
 				p := pairs[i][rnd.IntN(300)]
 				if e, ok, err := readers[i].Get(p.key); !ok || err != nil || e != p.e {
 					t.Error(e, ok, err)
@@ -168,15 +168,14 @@ func TestFiles(t *testing.T) {
 // mended.
 func TestReopen(t *testing.T) {
 	image, pairs, absent := smallRun(t)
-	c := NewCache(0)
-	c.most = 1
+	c, set := NewCache(0), files.NewSet(1)
 	fsys := &memFS{f: &memFile{b: image}}
-	r, err := Open(fsys, "one", testID, c)
+	r, err := Open(fsys, set, "one", testID, c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	other, err := openMem(&memFile{b: image}, testID, c)
+	other, err := Open(&memFS{f: &memFile{b: image}}, set, "other", testID, c)
 	if err != nil {
 		t.Fatal(err)
 	}

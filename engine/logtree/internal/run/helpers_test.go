@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/files"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -89,7 +90,7 @@ func (fs *memFS) Open(string) (vfs.File, error) {
 }
 
 func openMem(f *memFile, id Identity, c *Cache) (*Reader, error) {
-	return Open(&memFS{f: f}, f.Name(), id, c)
+	return Open(&memFS{f: f}, files.NewSet(8), f.Name(), id, c)
 }
 
 // modes are the ways a run is read.

@@ -7,10 +7,10 @@ import (
 	"io"
 	"io/fs"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/files"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -20,7 +20,6 @@ import (
 // Blocks, pages of the filter and the index are checked each time they are read; the cache then keeps them. The index
 // stays until Close.
 type Reader struct {
-	fs     vfs.FS
 	path   string
 	seed   seed
 	t      trailer
@@ -28,10 +27,7 @@ type Reader struct {
 	cache  *Cache
 	chunks []atomic.Pointer[chunk] // that the cache keeps: the blocks, then the pages of the filter
 	x      atomic.Pointer[index]   // nil until it is needed
-
-	mu sync.RWMutex // held for reading while the file is read
-	f  vfs.File     // nil: closed, as too many were open
-	at int          // our place in the cache's files, while f is open; under its mu
+	f      *files.File
 }
 
 // tailSize is how much of the end of a file Open reads at once.
@@ -40,17 +36,18 @@ const tailSize = 8 << 10
 // Open opens a run. The header, the footer and the meta section are read and checked; blocks, filter and index are
 // when they are used. What is not in order, a file of another store or with another number included, is ErrCorrupt
 // with the path and offset; a newer format is ErrVersion. The file must stay under its name until Close.
-func Open(fsys vfs.FS, name string, id Identity, cache *Cache) (_ *Reader, err error) {
-	r := &Reader{fs: fsys, path: name, seed: id.seed(), cache: cache}
-	if r.f, err = fsys.Open(name); err != nil {
+func Open(fsys vfs.FS, open *files.Set, name string, id Identity, cache *Cache) (_ *Reader, err error) {
+	r := &Reader{path: name, seed: id.seed(), cache: cache}
+	f, err := open.Open(fsys, name)
+	if err != nil {
 		return nil, r.fault(0, err)
 	}
 	defer func() {
 		if err != nil {
-			_ = r.f.Close() // the other error says more
+			_ = f.Close() // the other error says more
 		}
 	}()
-	size, err := r.f.Size()
+	size, err := f.Size()
 	if err != nil {
 		return nil, r.fault(0, err)
 	}
@@ -58,7 +55,7 @@ func Open(fsys vfs.FS, name string, id Identity, cache *Cache) (_ *Reader, err e
 		return nil, corrupt(r.path, 0, fmt.Sprintf("%d bytes are too few for a run", size))
 	}
 	var h [headerSize]byte
-	if err := r.fill(h[:], 0); err != nil {
+	if err := r.fill(f, h[:], 0); err != nil {
 		return nil, err
 	}
 	if err := r.checkHeader(h[:], id); err != nil {
@@ -67,7 +64,7 @@ func Open(fsys vfs.FS, name string, id Identity, cache *Cache) (_ *Reader, err e
 	r.t.size = size
 	tail := make([]byte, min(size, tailSize))
 	tailAt := size - int64(len(tail))
-	if err := r.fill(tail, tailAt); err != nil {
+	if err := r.fill(f, tail, tailAt); err != nil {
 		return nil, err
 	}
 	copy(r.footer[:], tail[len(tail)-footerSize:])
@@ -76,7 +73,7 @@ func Open(fsys vfs.FS, name string, id Identity, cache *Cache) (_ *Reader, err e
 	}
 	if r.t.meta < tailAt {
 		tail, tailAt = make([]byte, size-r.t.meta), r.t.meta
-		if err := r.fill(tail, tailAt); err != nil {
+		if err := r.fill(f, tail, tailAt); err != nil {
 			return nil, err
 		}
 	}
@@ -85,7 +82,7 @@ func Open(fsys vfs.FS, name string, id Identity, cache *Cache) (_ *Reader, err e
 	}
 	r.chunks = make([]atomic.Pointer[chunk], r.t.blocks+filterPages(r.t.lines))
 	cache.pin(int64(8 * len(r.chunks)))
-	cache.opened(r)
+	r.f = open.Add(fsys, name, f, r.same)
 	return r, nil
 }
 
@@ -118,56 +115,32 @@ func (r *Reader) fault(off int64, err error) error {
 	return &holdfast.Error{Op: "read run", Engine: engineName, Path: r.path, Offset: off, Cause: err}
 }
 
-// readAt fills b from the file, which it opens again if the cache has closed it.
-func (r *Reader) readAt(b []byte, off int64) error {
-	for {
-		r.mu.RLock()
-		if r.f != nil {
-			defer r.mu.RUnlock()
-			return r.fill(b, off)
-		}
-		r.mu.RUnlock()
-		if err := r.reopen(); err != nil {
-			return err
-		}
-	}
-}
+// readAt fills b from the file.
+func (r *Reader) readAt(b []byte, off int64) error { return r.fill(r.f, b, off) }
 
-// fill is readAt for a file that stays open meanwhile.
-func (r *Reader) fill(b []byte, off int64) error {
-	if n, err := r.f.ReadAt(b, off); n < len(b) {
+func (r *Reader) fill(f io.ReaderAt, b []byte, off int64) error {
+	if n, err := f.ReadAt(b, off); n < len(b) {
 		if err == nil {
 			err = io.ErrUnexpectedEOF
+		}
+		if errors.Is(err, holdfast.ErrCorrupt) { // it is another file
+			return err
 		}
 		return r.fault(off, err)
 	}
 	return nil
 }
 
-// reopen opens the file again, unless another goroutine has. It must be the same file: a backup put in its place
-// could have the same identity.
-func (r *Reader) reopen() (err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.f != nil {
-		return nil
-	}
-	if r.f, err = r.fs.Open(r.path); err != nil {
-		r.f = nil
-		return r.fault(0, err)
-	}
+// same fails unless f, which was opened again, is the same file: a backup put in its place could have the same
+// identity.
+func (r *Reader) same(f vfs.File) error {
 	var footer [footerSize]byte
 	at := r.t.size - footerSize
-	if err = r.fill(footer[:], at); err == nil && footer != r.footer {
+	err := r.fill(f, footer[:], at)
+	if err == nil && footer != r.footer {
 		err = corrupt(r.path, at, "it is another file than the one that was opened first")
 	}
-	if err != nil {
-		_ = r.f.Close() // the other error says more
-		r.f = nil
-		return err
-	}
-	r.cache.opened(r)
-	return nil
+	return err
 }
 
 // Info says what is in the run.
@@ -307,7 +280,8 @@ func (r *Reader) Close() error {
 	if r.x.Swap(nil) != nil {
 		pinned += r.t.meta - r.t.index
 	}
-	err := r.cache.drop(r)
+	r.cache.drop(r)
+	err := r.f.Close()
 	r.cache.pin(-pinned)
 	r.chunks = nil
 	if err != nil {

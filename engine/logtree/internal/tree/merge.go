@@ -15,6 +15,8 @@ type Merge struct {
 	Oldest, Newest uint64          // ids of the tiers; all between them take part
 	Victims        map[uint32]bool // segments that are emptied; if there are any, all tiers take part
 	From           []byte          // keys before it are done
+	To             []byte          // keys from it on take no part; empty: all do
+	Only           bool            // nothing else is merged than what names a segment that is to be emptied
 	Small          int64           // neighbouring tables of fewer bytes are joined
 }
 
@@ -75,6 +77,11 @@ func (s *Step) Next() (from []byte, more bool) {
 // one would become as many tables as it has refs.
 func (s *Step) rewrites(t *Table) bool { return s.merge.empties(t) || s.joins && t.worn() }
 
+// left reports whether the tables of a group stay as they are.
+func (s *Step) left(g []part) bool {
+	return s.merge.Only && !slices.ContainsFunc(g, func(a part) bool { return s.merge.empties(a.ref.Table) })
+}
+
 // part is a ref that takes part in a step, or what is left of one.
 type part struct {
 	tier  uint64
@@ -104,6 +111,9 @@ func (v *Version) Plan(m Merge) *Step {
 	if len(m.From) > 0 {
 		all = cut(all, nil, m.From, math.MaxUint64)
 	}
+	if len(m.To) > 0 {
+		all = cut(all, m.To, nil, math.MaxUint64)
+	}
 	for _, x := range damaged { // what cannot be read keeps its keys, and what is newer than it stays above it
 		all = cut(all, x.ref.Lo, x.ref.Span().Exclusive(), x.tier)
 	}
@@ -122,6 +132,9 @@ func (v *Version) Plan(m Merge) *Step {
 	s.joins = len(damaged) == 0
 	if s.joins {
 		groups = join(groups, func(g []part) bool {
+			if s.left(g) {
+				return false
+			}
 			return len(g) > 1 || s.rewrites(g[0].ref.Table) || g[0].ref.Table.Info.FileBytes < m.Small
 		})
 	}
@@ -172,6 +185,9 @@ func (s *Step) cluster(g, damaged []part) cluster {
 			out.above = max(out.above, x.tier)
 			out.target = slices.MinFunc(g, func(a, b part) int { return cmp.Compare(a.tier, b.tier) }).tier
 		}
+	}
+	if s.left(g) {
+		return out
 	}
 	if len(g) == 1 && !s.rewrites(g[0].ref.Table) {
 		if g[0].tier != out.target && g[0].whole {

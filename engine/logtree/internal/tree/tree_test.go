@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/files"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
 	"github.com/holdfastdb/holdfast/vfs"
@@ -47,12 +48,13 @@ func newForest(t *testing.T) *forest {
 	if err := mem.MkdirAll("d"); err != nil {
 		t.Fatal(err)
 	}
-	f.Files = &Files{FS: mem, Dir: "d", Cache: run.NewCache(1 << 20), Limit: 1 << 20,
+	f.Files = &Files{FS: mem, Dir: "d", Open: files.NewSet(8), Cache: run.NewCache(1 << 20),
 		Number: func() (uint32, error) { n++; return n, nil },
 		Synced: func(int64) {},
 		Remove: func(name string) { mem.Remove(name) },
 		Free:   func(table *Table) { f.removed = append(f.removed, table.ID) },
 	}
+	f.Limit.Store(1 << 20)
 	return f
 }
 
@@ -340,21 +342,21 @@ func TestWornTables(t *testing.T) {
 // TestAbandon: nothing is left of what was written.
 func TestAbandon(t *testing.T) {
 	f := newForest(t)
-	f.Limit = 8 << 10
+	f.Limit.Store(8 << 10)
 	w := f.NewWriter()
 	for i := range 5000 {
 		if err := w.Add(testKey(i), run.Entry{Place: 7<<32 | uint64(i*100), Len: 7}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(w.Tables) < 2 || w.Written() < int64(len(w.Tables))*f.Limit {
+	if len(w.Tables) < 2 || w.Written() < int64(len(w.Tables))*f.Limit.Load() {
 		t.Errorf("%d tables, %d bytes", len(w.Tables), w.Written())
 	}
 	w.Abandon()
 	if names, err := f.FS.List(f.Dir); err != nil || len(names) > 0 {
 		t.Errorf("%v, %v are left", names, err)
 	}
-	if _, err := f.Open(1); !errors.Is(err, holdfast.ErrCorrupt) {
+	if _, err := f.OpenTable(1); !errors.Is(err, holdfast.ErrCorrupt) {
 		t.Errorf("opening %s: %v", format.TableName(f.Dir, 1), err)
 	}
 }

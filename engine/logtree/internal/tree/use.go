@@ -2,6 +2,7 @@ package tree
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
 )
@@ -113,6 +114,53 @@ func (v *Version) CountCuts() {
 			r.cut.Store(&uses)
 		}
 	}
+}
+
+// UsesIn returns how many bytes of keys and values the version names for keys in [lo, hi), in each of those segments,
+// or more where a table cannot be read.
+func (v *Version) UsesIn(lo, hi []byte, segments map[uint32]bool, stop func() error) (map[uint32]int64, error) {
+	named := map[uint32]int64{}
+	for i := range v.Tiers {
+		t := &v.Tiers[i]
+		for j := t.find(lo); j < len(t.Refs); j++ {
+			if len(hi) > 0 && bytes.Compare(t.Refs[j].Lo, hi) >= 0 {
+				break
+			}
+			r := t.Refs[j].within(lo, hi)
+			if r.Empty() || !slices.ContainsFunc(r.Table.Info.Segments,
+				func(u run.SegmentUse) bool { return segments[u.ID] }) {
+				continue
+			}
+			if err := stop(); err != nil {
+				return nil, err
+			}
+			uses := r.uses()
+			if r.cut != nil {
+				if counted, err := r.count(); err == nil {
+					uses = counted
+				} // else a merge will say more
+			}
+			for _, u := range uses {
+				named[u.ID] += u.Bytes
+			}
+		}
+	}
+	return named, nil
+}
+
+// Whole widens [lo, hi) to whole tables of the oldest tier, so that what is rewritten there leaves none in part.
+func (v *Version) Whole(lo, hi []byte) (from, to []byte) {
+	if len(v.Tiers) == 0 {
+		return lo, hi
+	}
+	oldest := &v.Tiers[len(v.Tiers)-1]
+	if r := oldest.holding(lo); len(lo) > 0 && r != nil {
+		lo = r.Lo
+	}
+	if r := oldest.holding(hi); len(hi) > 0 && r != nil && bytes.Compare(r.Lo, hi) < 0 {
+		hi = r.Span().Exclusive()
+	}
+	return lo, hi
 }
 
 // count sums up what is left of a cut table.

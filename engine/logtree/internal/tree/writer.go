@@ -4,8 +4,10 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/files"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
@@ -15,20 +17,21 @@ import (
 // Files is where index tables are. Its functions are called from many goroutines.
 type Files struct {
 	FS     vfs.FS
+	Open   *files.Set // of the tables, and what else the database reads
 	Dir    string
 	DB     format.DatabaseID
 	Cache  *run.Cache
-	Limit  int64                  // bytes of a file, roughly
+	Limit  atomic.Int64           // bytes of a file, roughly
 	Number func() (uint32, error) // of a new file
 	Synced func(bytes int64)      // so many were written, and synced
 	Remove func(name string)      // a file that is not needed
 	Free   func(*Table)           // see NewTable
 }
 
-// Open opens the index table of that number, which is not empty.
-func (f *Files) Open(id uint64) (*Table, error) {
+// OpenTable opens the index table of that number, which is not empty.
+func (f *Files) OpenTable(id uint64) (*Table, error) {
 	name := format.TableName(f.Dir, id)
-	r, err := run.Open(f.FS, name, run.Identity{DB: f.DB, ID: id}, f.Cache)
+	r, err := run.Open(f.FS, f.Open, name, run.Identity{DB: f.DB, ID: id}, f.Cache)
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +40,7 @@ func (f *Files) Open(id uint64) (*Table, error) {
 		return nil, format.Corrupt(name, 0, "it is empty", nil)
 	}
 	t := NewTable(id, r, f.Free)
-	t.mostWear = t.Info.FileBytes + f.Limit/8
+	t.mostWear = t.Info.FileBytes + f.Limit.Load()/8
 	return t, nil
 }
 
@@ -70,7 +73,7 @@ func (w *Writer) Written() int64 {
 // Add appends an entry; keys ascend.
 func (w *Writer) Add(key []byte, e run.Entry) error {
 	f := w.files
-	if w.w != nil && w.w.Size() >= f.Limit {
+	if w.w != nil && w.w.Size() >= f.Limit.Load() {
 		if err := w.finish(); err != nil {
 			return err
 		}
@@ -105,7 +108,7 @@ func (w *Writer) finish() error {
 	}
 	w.files.Synced(info.FileBytes)
 	w.done += info.FileBytes
-	t, err := w.files.Open(w.id)
+	t, err := w.files.OpenTable(w.id)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/files"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/vfs"
 )
@@ -22,8 +23,9 @@ func (noWatch) Waited(time.Time, string, ...any) {}
 func testLog(t *testing.T) (*Log, *vfs.Mem) {
 	t.Helper()
 	m := vfs.NewMem()
-	f := &Files{FS: m, Dir: "/", DB: format.DatabaseID{1}, NoMap: true, Logger: slog.New(slog.DiscardHandler),
-		Free: func(*Segment) {}}
+	f := &Files{FS: m, Set: files.NewSet(4), Dir: "/", DB: format.DatabaseID{1}, NoMap: true,
+		Logger: slog.New(slog.DiscardHandler),
+		Free:   func(*Segment) {}}
 	return New(Config{Files: f, Watch: noWatch{}, OnFail: func() {}}), m
 }
 
@@ -86,7 +88,7 @@ func TestFrames(t *testing.T) {
 	seq, lsn := uint32(0), uint64(0)
 	var kinds []format.FrameKind
 	for _, id := range []uint32{7, 9} {
-		s, err := (&Files{FS: left, Dir: "/", DB: l.Files.DB}).Open(id)
+		s, err := (&Files{FS: left, Set: files.NewSet(4), Dir: "/", DB: l.Files.DB}).Open(id)
 		if err != nil {
 			t.Fatal(err)
 		}

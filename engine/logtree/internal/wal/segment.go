@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"sync/atomic"
 
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/files"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/vfs"
 )
@@ -16,6 +18,7 @@ import (
 // the last Release closes it. Values are read from many goroutines at once; its file is written by one at a time.
 //
 // File, Start and BaseSeq are set before others can see the segment, Torn and Ended by the opening that finds them.
+// File is used by those who write; once that is over (Share), it may be closed at any time.
 type Segment struct {
 	format.SegmentHeader
 	File    vfs.File
@@ -33,14 +36,15 @@ type Segment struct {
 
 	out     []byte // writable mapping of the file, nil if writes go through the file
 	unout   func() error
-	in      vfs.Mapping            // nil where files cannot be mapped
-	reach   atomic.Int64           // where its last large batch ends
-	saved   atomic.Pointer[saved]  // of it, once the log has failed
-	recent  atomic.Pointer[recent] // nil until it is read
-	durable bool                   // its name and length are synced; only the syncing goroutine looks
+	read    atomic.Pointer[files.File]  // see Share; reads go through it then
+	in      atomic.Pointer[vfs.Mapping] // nil: it is not mapped, or cannot be
+	reach   atomic.Int64                // where its last large batch ends
+	saved   atomic.Pointer[saved]       // of it, once the log has failed
+	recent  atomic.Pointer[recent]      // nil until it is read
+	durable bool                        // its name and length are synced; only the syncing goroutine looks
 
-	refs atomic.Int32
-	free func(*Segment)
+	refs  atomic.Int32
+	files *Files
 }
 
 // saved is a stretch of a segment's file as it was when the log failed.
@@ -52,6 +56,7 @@ type saved struct {
 // Files opens, makes and removes segments of a directory. Its methods may be called from many goroutines at once.
 type Files struct {
 	FS     vfs.FS
+	Set    *files.Set // of segments that are shared
 	Dir    string
 	DB     format.DatabaseID
 	NoMap  bool // read and write by file calls even where files can be mapped
@@ -62,13 +67,18 @@ type Files struct {
 	Free func(*Segment)
 
 	Syncs, Bytes atomic.Int64 // synced and written, but for what the log does
+	mapped       atomic.Int64 // segments
 }
 
-// Open opens segment id for reading, with one reference. Used is the file's length. ErrCorrupt: it is missing, or its
-// header is damaged.
+// mostMapped is how many segments are mapped at a time. The system has a limit for a process, often 65,530, behind
+// which the program itself gets no memory. Others are read by calls.
+const mostMapped = 4096
+
+// Open opens segment id for reading, shared, with one reference. Used is the file's length. ErrCorrupt: it is missing,
+// or its header is damaged.
 func (f *Files) Open(id uint32) (_ *Segment, err error) {
 	name := format.SegmentName(f.Dir, id)
-	file, err := f.FS.Open(name)
+	file, err := f.Set.Open(f.FS, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, format.Corrupt(name, 0, "the file is missing", err)
 	}
@@ -80,14 +90,7 @@ func (f *Files) Open(id uint32) (_ *Segment, err error) {
 			file.Close()
 		}
 	}()
-	h := make([]byte, format.SegmentHeaderSize)
-	if n, err := file.ReadAt(h, 0); n < len(h) {
-		if !errors.Is(err, io.EOF) {
-			return nil, format.IOError("read", name, err)
-		}
-		return nil, format.Corrupt(name, 0, "it is too short for a header", err)
-	}
-	head, err := format.ParseSegmentHeader(h, f.DB, id, name)
+	head, err := f.header(file, id)
 	if err != nil {
 		return nil, err
 	}
@@ -98,14 +101,46 @@ func (f *Files) Open(id uint32) (_ *Segment, err error) {
 		return nil, format.IOError("open", name, err)
 	}
 	s.Used.Store(size)
-	if !f.NoMap {
-		s.MapIn(size)
-	}
+	s.Share()
 	return s, nil
 }
 
+// header reads the header of segment id.
+func (f *Files) header(file vfs.File, id uint32) (head format.SegmentHeader, err error) {
+	h, name := make([]byte, format.SegmentHeaderSize), format.SegmentName(f.Dir, id)
+	if n, err := file.ReadAt(h, 0); n < len(h) {
+		if !errors.Is(err, io.EOF) {
+			return head, format.IOError("read", name, err)
+		}
+		return head, format.Corrupt(name, 0, "it is too short for a header", err)
+	}
+	return format.ParseSegmentHeader(h, f.DB, id, name)
+}
+
+// Share says that nobody writes to the segment any more: its file may be closed when too many are open, and is opened
+// again when it is read. Called once, by the one who knows.
+func (s *Segment) Share() {
+	f := s.files
+	s.read.Store(f.Set.Add(f.FS, s.File.Name(), s.File, func(file vfs.File) error {
+		_, err := f.header(file, s.ID)
+		return err
+	}))
+}
+
+// Reading returns a segment with that file, of which size bytes are used, to be opened when it is read, whatever its
+// header says.
+func (f *Files) Reading(head format.SegmentHeader, name string, size int64) *Segment {
+	s := &Segment{SegmentHeader: head, files: f}
+	s.Used.Store(size)
+	s.read.Store(f.Set.Later(f.FS, name))
+	return s
+}
+
+// Shared reports whether Share was called.
+func (s *Segment) Shared() bool { return s.read.Load() != nil }
+
 func (f *Files) segment(head format.SegmentHeader, file vfs.File) *Segment {
-	s := &Segment{SegmentHeader: head, File: file, Epoch: f.DB.Epoch(head.ID), free: f.Free}
+	s := &Segment{SegmentHeader: head, File: file, Epoch: f.DB.Epoch(head.ID), files: f}
 	s.refs.Store(1)
 	s.Used.Store(format.SegmentHeaderSize)
 	return s
@@ -157,7 +192,7 @@ func (f *Files) Create(id uint32, size, left int64, zeros bool) (_ *Segment, err
 	if f.NoMap {
 		return s, nil
 	}
-	s.MapIn(size)
+	s.MapIn(s.File, size)
 	if m, ok := s.File.(vfs.WriteMapper); ok {
 		// Without the mapping, writes go through the file.
 		if out, err := m.MapWrite(size); err == nil {
@@ -242,14 +277,43 @@ func (f *Files) Remove(name string) {
 	}
 }
 
-// MapIn maps the file's first bytes for reading where files can be mapped; elsewhere it is read by calls. Nobody may
-// read it at the same time.
-func (s *Segment) MapIn(size int64) {
-	if m, ok := s.File.(vfs.Mapper); ok && size > 0 {
-		if in, err := m.Map(size); err == nil {
-			s.in = in
-		}
+// MapIn maps the file's first bytes for reading where files can be mapped; elsewhere, and where too many are, it is
+// read by calls. Of several calls the first that maps something counts.
+func (s *Segment) MapIn(file vfs.File, size int64) {
+	m, ok := file.(vfs.Mapper)
+	if !ok || size <= 0 {
+		return
 	}
+	if s.files.mapped.Add(1) > mostMapped {
+		s.files.mapped.Add(-1)
+		return
+	}
+	in, err := m.Map(size)
+	if err == nil && s.in.CompareAndSwap(nil, &in) {
+		return
+	}
+	if err == nil {
+		_ = in.Unmap() // another goroutine was faster
+	}
+	s.files.mapped.Add(-1)
+}
+
+// mapShared maps a segment that is shared, when it is read first.
+func (s *Segment) mapShared(f *files.File) {
+	if !s.files.NoMap && s.files.mapped.Load() < mostMapped {
+		_ = f.With(func(file vfs.File) error {
+			s.MapIn(file, s.Used.Load())
+			return nil
+		})
+	}
+}
+
+// name is the file's, for errors.
+func (s *Segment) name() string {
+	if s.File == nil {
+		return format.SegmentName(s.files.Dir, s.ID)
+	}
+	return s.File.Name()
 }
 
 // Acquire adds a reference, for a caller that knows of one.
@@ -262,7 +326,7 @@ func (s *Segment) Release() {
 	}
 	s.Close()
 	if s.Dead.Load() {
-		s.free(s)
+		s.files.Free(s)
 	}
 }
 
@@ -275,9 +339,13 @@ func (s *Segment) Drop() {
 // Close closes the file, whatever its references.
 func (s *Segment) Close() {
 	s.unmapOut()
-	if s.in != nil {
-		s.in.Unmap()
-		s.in = nil
+	if in := s.in.Swap(nil); in != nil {
+		_ = (*in).Unmap()
+		s.files.mapped.Add(-1)
+	}
+	if f := s.read.Load(); f != nil {
+		_ = f.Close() // nothing was written through it
+		return
 	}
 	s.File.Close()
 }
@@ -292,17 +360,18 @@ func (s *Segment) unmapOut() {
 // Read appends n bytes at off to dst, which must lie in what is used. ErrCorrupt: there are no such bytes, or they
 // cannot be read.
 func (s *Segment) Read(dst []byte, off int64, n int) ([]byte, error) {
-	return s.read(dst, off, n, s.Used.Load())
+	return s.readTo(dst, off, n, s.Used.Load())
 }
 
 // Mapped returns the n bytes at off in the segment's mapping, which may fault when they are touched and may change: see
 // [format.Guarded]. It returns nil if they had better be read by [Segment.Read]: not mapped, or perhaps not in memory.
 func (s *Segment) Mapped(off int64, n int) []byte {
-	if s.in == nil || n <= 0 || n >= recentLimit || off < format.SegmentHeaderSize || off+int64(n) > s.Used.Load() ||
+	m := s.in.Load()
+	if m == nil || n <= 0 || n >= recentLimit || off < format.SegmentHeaderSize || off+int64(n) > s.Used.Load() ||
 		s.saved.Load() != nil {
 		return nil
 	}
-	if in := s.in.Bytes(); off+int64(n) <= int64(len(in)) && s.recent.Load().has(off, n) {
+	if in := (*m).Bytes(); off+int64(n) <= int64(len(in)) && s.recent.Load().has(off, n) {
 		return in[off:][:n:n]
 	}
 	return nil
@@ -310,22 +379,30 @@ func (s *Segment) Mapped(off int64, n int) []byte {
 
 // Prefetch has the n bytes at off read soon, where the system can do that, and does not wait for it.
 func (s *Segment) Prefetch(off int64, n int) {
-	if f, ok := s.File.(vfs.Prefetcher); ok && off >= 0 && n > 0 {
-		f.Prefetch(off, n)
+	prefetch := func(file vfs.File) error {
+		if f, ok := file.(vfs.Prefetcher); ok && off >= 0 && n > 0 {
+			f.Prefetch(off, n)
+		}
+		return nil
+	}
+	if f := s.read.Load(); f != nil {
+		_ = f.With(prefetch) // a file that cannot be opened is an error of the read that follows
+	} else {
+		_ = prefetch(s.File)
 	}
 }
 
-// read is Read in a file of which the first end bytes hold something.
-func (s *Segment) read(dst []byte, off int64, n int, end int64) ([]byte, error) {
+// readTo is Read in a file of which the first end bytes hold something.
+func (s *Segment) readTo(dst []byte, off int64, n int, end int64) ([]byte, error) {
 	if v := s.saved.Load(); v != nil && n >= 0 && off >= v.from && off+int64(n) <= v.from+int64(len(v.b)) {
 		return append(dst, v.b[off-v.from:][:n]...), nil
 	}
 	if off < format.SegmentHeaderSize || n < 0 || off+int64(n) > end {
-		return dst, format.Corrupt(s.File.Name(), off, fmt.Sprintf("a value of %d bytes is not in the file", n), nil)
+		return dst, format.Corrupt(s.name(), off, fmt.Sprintf("a value of %d bytes is not in the file", n), nil)
 	}
 	var in []byte
-	if s.in != nil && n > 0 && n < recentLimit {
-		in = s.in.Bytes()
+	if m := s.in.Load(); m != nil && n > 0 && n < recentLimit {
+		in = (*m).Bytes()
 	}
 	mapped := off+int64(n) <= int64(len(in))
 	if mapped && s.recent.Load().has(off, n) {
@@ -339,13 +416,44 @@ func (s *Segment) read(dst []byte, off int64, n int, end int64) ([]byte, error) 
 		dst = append(dst, make([]byte, n)...)
 	}
 	dst = dst[:old+n]
-	if _, err := s.File.ReadAt(dst[old:], off); err != nil {
-		return dst[:old], format.ReadError(s.File.Name(), off, err)
+	if err := s.call(dst[old:], off); err != nil {
+		return dst[:old], err
 	}
 	if mapped {
 		s.note(off, n, len(in))
+	} else if f := s.read.Load(); f != nil && n > 0 && n < recentLimit && s.in.Load() == nil {
+		s.mapShared(f)
 	}
 	return dst, nil
+}
+
+// call reads by a read call.
+func (s *Segment) call(b []byte, off int64) (err error) {
+	f := s.read.Load()
+	if f == nil {
+		if _, err = s.File.ReadAt(b, off); err == nil {
+			return nil
+		}
+		// If it was shared meanwhile, its file may have been closed.
+		if f = s.read.Load(); f == nil {
+			return format.ReadError(s.name(), off, err)
+		}
+	}
+	opened := false
+	err = f.With(func(file vfs.File) error {
+		opened = true
+		_, err := file.ReadAt(b, off)
+		return err
+	})
+	switch {
+	case err == nil || !opened && errors.Is(err, holdfast.ErrCorrupt):
+		return err
+	case opened:
+		return format.ReadError(s.name(), off, err)
+	case errors.Is(err, fs.ErrNotExist):
+		return format.Corrupt(s.name(), 0, "the file is missing", err)
+	}
+	return format.IOError("open", s.name(), err) // most likely it passes
 }
 
 // Value appends the value of n bytes at off to dst, if it has that checksum; ErrCorrupt otherwise. It must lie in what
@@ -362,9 +470,9 @@ func (s *Segment) Unflushed(dst []byte, off int64, n int, sum uint32) ([]byte, e
 
 func (s *Segment) value(dst []byte, off int64, n int, sum uint32, end int64) ([]byte, error) {
 	old := len(dst)
-	dst, err := s.read(dst, off, n, end)
+	dst, err := s.readTo(dst, off, n, end)
 	if err == nil && format.Checksum(dst[old:]) != sum {
-		return dst[:old], format.Corrupt(s.File.Name(), off, fmt.Sprintf("the checksum of a value of %d bytes is wrong", n),
+		return dst[:old], format.Corrupt(s.name(), off, fmt.Sprintf("the checksum of a value of %d bytes is wrong", n),
 			nil)
 	}
 	return dst, err
@@ -373,7 +481,7 @@ func (s *Segment) value(dst []byte, off int64, n int, sum uint32, end int64) ([]
 // Write writes frames at off by a write call.
 func (s *Segment) Write(p []byte, off int64) error {
 	if _, err := s.File.WriteAt(p, off); err != nil {
-		return format.IOError("write", s.File.Name(), err)
+		return format.IOError("write", s.name(), err)
 	}
 	return nil
 }

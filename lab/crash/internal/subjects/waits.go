@@ -70,7 +70,9 @@ func (t *timed) changes(b *holdfast.Batch) (key string, ok bool) {
 	return key, ok
 }
 
-func (t *timed) Compact(ctx context.Context) error { return holdfast.Compact(ctx, t.Engine) }
+func (t *timed) Compact(ctx context.Context, r holdfast.Range) error {
+	return holdfast.Compact(ctx, t.Engine, r)
+}
 
 func (t *timed) Verify(ctx context.Context) ([]error, error) { return holdfast.Verify(ctx, t.Engine) }
 
