@@ -80,6 +80,8 @@ func Describe() holdfast.Capabilities {
 			fmt.Sprintf("Values from %d bytes on are synced with their batch at every level.", valueThreshold),
 			fmt.Sprintf("Files are written through mappings: if the disk fills up, the operating system kills the process with "+
 				"SIGBUS. To keep away from that, commits are refused while less than %d MiB are free.", minFree>>20),
+			"Where the disk cannot read a page of a table or log, the operating system kills the process with SIGBUS, for " +
+				"the same reason.",
 			fmt.Sprintf("The space of values from %d bytes on is never given back, also when they are deleted: the library's "+
 				"collection can bring deleted values back, so it is not run.", valueThreshold),
 			"Some failures in the library's own background work end the process.",
