@@ -47,8 +47,8 @@ func (q *queue) take(t testing.TB) int {
 	return passed
 }
 
-// TestQueue: walks to the first key of a queue do not pass over ever more deleted keys, though the memtable has room for
-// all of them.
+// TestQueue: walks to the first key of a queue do not pass over ever more deleted keys, though the memtable has room
+// for all of them.
 func TestQueue(t *testing.T) {
 	d, _ := manualWith(t, 64<<20)
 	q := queue{d: d}

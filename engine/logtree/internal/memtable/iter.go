@@ -47,8 +47,8 @@ func (it *Iter) Key() []byte { return it.t.image.key(it.l.rec[it.p.slot(it.pos)]
 type Pair struct{ Key, Value []byte }
 
 // Take appends the present key and those after it, with their values, to dst, and passes over deleted keys, which it
-// counts. It ends after most of them, or before a key that is not below bound (if bound is not empty), or whose value is
-// not in the image; it is then on the first that it did not take, if there is one. It may be called when Valid says
+// counts. It ends after most of them, or before a key that is not below bound (if bound is not empty), or whose value
+// is not in the image; it is then on the first that it did not take, if there is one. It may be called when Valid says
 // true.
 func (it *Iter) Take(dst []Pair, most int, bound []byte) (_ []Pair, deleted int) {
 	for first := true; most > 0 && it.ok; first = false {
