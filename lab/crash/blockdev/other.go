@@ -44,6 +44,12 @@ func (*Disk) Mark(uint64) Position { return Unrecorded }
 // Position returns the number of events recorded so far.
 func (*Disk) Position() Position { return Unrecorded }
 
+// Flushes returns how many flushes were answered.
+func (*Disk) Flushes() int64 { return 0 }
+
+// FailedReads returns how many reads were refused.
+func (*Disk) FailedReads() int64 { return 0 }
+
 // Fail makes requests fail.
 func (*Disk) Fail(Fault) {}
 
