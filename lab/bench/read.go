@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -31,7 +30,7 @@ func ReadReport(path string) (*Report, error) {
 	refused := func(cause error, remedy string) error {
 		return &holdfast.Error{Op: "read", Path: path, Class: ErrReport, Cause: console.WithoutPath(cause), Remedy: remedy}
 	}
-	text, err := os.ReadFile(path)
+	text, err := console.ReadReport(path)
 	if err != nil {
 		return nil, refused(err, "name a file that holdfast bench has written with --json")
 	}

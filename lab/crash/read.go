@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/console"
@@ -22,7 +21,7 @@ func ReadReport(path string) (*Report, error) {
 		return &holdfast.Error{Op: "read", Path: path, Class: ErrReport, Cause: console.WithoutPath(cause),
 			Remedy: "name a file that holdfast crash has written with --json, as it was written"}
 	}
-	text, err := os.ReadFile(path)
+	text, err := console.ReadReport(path)
 	if err != nil {
 		return nil, refused(err)
 	}

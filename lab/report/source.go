@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -36,7 +35,7 @@ func Read(path string) (Source, error) {
 		return &holdfast.Error{Op: "report", Path: path, Class: ErrReport, Cause: console.WithoutPath(cause),
 			Remedy: "name files that holdfast bench or crash has written with --json"}
 	}
-	text, err := os.ReadFile(path)
+	text, err := console.ReadReport(path)
 	if err != nil {
 		return Source{}, refused(err)
 	}
