@@ -39,7 +39,8 @@ func ParseReport(path string, text []byte) (*Report, error) {
 	r, err := parse(text)
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
-		return nil, unreadable(path, errors.New("the file ends before the report does"), "measure again, or look for a whole copy")
+		return nil, unreadable(path, errors.New("the file ends before the report does"),
+			"measure again, or look for a whole copy")
 	case err != nil:
 		return nil, unreadable(path, err, "name a file that holdfast bench has written with --json, as it was written")
 	}

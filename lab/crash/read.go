@@ -28,8 +28,8 @@ func refused(path string, cause error) error {
 		Remedy: "name a file that holdfast crash has written with --json, as it was written"}
 }
 
-// ParseReport reads a report; errors say that it came from path. What has fields that it does not know, lacks rows or is
-// cut off is refused with an error that wraps [ErrReport].
+// ParseReport reads a report; errors say that it came from path. What has fields that it does not know, lacks rows or
+// is cut off is refused with an error that wraps [ErrReport].
 func ParseReport(path string, text []byte) (*Report, error) {
 	var r Report
 	d := json.NewDecoder(bytes.NewReader(text))
