@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -24,25 +23,32 @@ import (
 // ErrReport is in the chain of the error for a file that holds no report of bench, or not a whole one.
 var ErrReport = errors.New("not a report of holdfast bench")
 
-// ReadReport reads the report that was written to a file with --json. What is not as docs/bench.schema.json has it, or
+// ReadReport reads the report that was written to a file with --json, as [ParseReport] does.
+func ReadReport(path string) (*Report, error) {
+	text, err := console.ReadReport(path)
+	if err != nil {
+		return nil, unreadable(path, err, "name a file that holdfast bench has written with --json")
+	}
+	return ParseReport(path, text)
+}
+
+// ParseReport reads a report; errors say that it came from path. What is not as docs/bench.schema.json has it, or
 // contradicts itself, is refused with an error that wraps [ErrReport]. Fields that came later than the report are as
 // if they were not known. The summaries are made anew of the results.
-func ReadReport(path string) (*Report, error) {
-	refused := func(cause error, remedy string) error {
-		return &holdfast.Error{Op: "read", Path: path, Class: ErrReport, Cause: console.WithoutPath(cause), Remedy: remedy}
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, refused(err, "name a file that holdfast bench has written with --json")
-	}
+func ParseReport(path string, text []byte) (*Report, error) {
 	r, err := parse(text)
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
-		return nil, refused(errors.New("the file ends before the report does"), "measure again, or look for a whole copy")
+		return nil, unreadable(path, errors.New("the file ends before the report does"),
+			"measure again, or look for a whole copy")
 	case err != nil:
-		return nil, refused(err, "name a file that holdfast bench has written with --json, as it was written")
+		return nil, unreadable(path, err, "name a file that holdfast bench has written with --json, as it was written")
 	}
 	return r, nil
+}
+
+func unreadable(path string, cause error, remedy string) error {
+	return &holdfast.Error{Op: "read", Path: path, Class: ErrReport, Cause: console.WithoutPath(cause), Remedy: remedy}
 }
 
 // schema is the published one.

@@ -1,8 +1,11 @@
 package console
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -126,6 +129,26 @@ func (f *ReportFile) replace(write func(io.Writer) error, keep bool) error {
 		err = errors.Join(err, os.Remove(t.Name()))
 	}
 	return err
+}
+
+// maxReport is how many bytes a report may have that is not compressed.
+const maxReport = 1 << 30
+
+// ReadReport reads a file that [Terminal.OpenReport] has written, or what gzip made of it.
+func ReadReport(path string) ([]byte, error) {
+	text, err := os.ReadFile(path)
+	if err != nil || !bytes.HasPrefix(text, []byte{0x1f, 0x8b}) {
+		return text, err
+	}
+	r, err := gzip.NewReader(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	text, err = io.ReadAll(io.LimitReader(r, maxReport+1))
+	if err == nil && len(text) > maxReport {
+		err = fmt.Errorf("it has more than %d bytes when it is unpacked", maxReport)
+	}
+	return text, err
 }
 
 // WithoutPath takes a file name off err, for messages that name it already.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/console"
@@ -15,30 +14,36 @@ import (
 // ErrReport is in the chain of the error for a file that holds no report of crash, or not a whole one.
 var ErrReport = errors.New("not a report of holdfast crash")
 
-// ReadReport reads the report that was written to a file with --json. What has fields that it does not know, lacks rows
-// or is cut off is refused with an error that wraps [ErrReport].
+// ReadReport reads the report that was written to a file with --json, as [ParseReport] does.
 func ReadReport(path string) (*Report, error) {
-	refused := func(cause error) error {
-		return &holdfast.Error{Op: "read", Path: path, Class: ErrReport, Cause: console.WithoutPath(cause),
-			Remedy: "name a file that holdfast crash has written with --json, as it was written"}
-	}
-	text, err := os.ReadFile(path)
+	text, err := console.ReadReport(path)
 	if err != nil {
-		return nil, refused(err)
+		return nil, refused(path, err)
 	}
+	return ParseReport(path, text)
+}
+
+func refused(path string, cause error) error {
+	return &holdfast.Error{Op: "read", Path: path, Class: ErrReport, Cause: console.WithoutPath(cause),
+		Remedy: "name a file that holdfast crash has written with --json, as it was written"}
+}
+
+// ParseReport reads a report; errors say that it came from path. What has fields that it does not know, lacks rows or
+// is cut off is refused with an error that wraps [ErrReport].
+func ParseReport(path string, text []byte) (*Report, error) {
 	var r Report
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
-	err = d.Decode(&r)
+	err := d.Decode(&r)
 	switch _, more := d.Token(); {
 	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
-		return nil, refused(errors.New("the file ends before the report does"))
+		return nil, refused(path, errors.New("the file ends before the report does"))
 	case err != nil:
-		return nil, refused(err)
+		return nil, refused(path, err)
 	case r.Schema != Schema:
-		return nil, refused(fmt.Errorf("its schema is %q, this build reads %q", r.Schema, Schema))
+		return nil, refused(path, fmt.Errorf("its schema is %q, this build reads %q", r.Schema, Schema))
 	case !errors.Is(more, io.EOF):
-		return nil, refused(errors.New("there is more behind the report"))
+		return nil, refused(path, errors.New("there is more behind the report"))
 	}
 	return &r, nil
 }

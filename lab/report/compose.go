@@ -203,7 +203,7 @@ func machine(m measure.Machine) string {
 
 // view is what is said of a source at the end.
 func view(s Source) sourceView {
-	v := sourceView{Name: s.Name, Data: dataURL(s.JSON), Bytes: len(s.JSON)}
+	v := sourceView{Name: s.Name, Data: dataURL(s.JSON)}
 	fact := func(who, format string, args ...any) {
 		v.Facts = append(v.Facts, item{who, fmt.Sprintf(format, args...)})
 	}

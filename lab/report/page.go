@@ -4,12 +4,13 @@
 package report
 
 import (
+	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
 	"html/template"
 	"io"
-	"strings"
 
 	"github.com/holdfastdb/holdfast/lab/bench"
 	"github.com/holdfastdb/holdfast/server/page"
@@ -84,8 +85,7 @@ type item struct{ Who, Text string }
 type sourceView struct {
 	Name, Kind, Command, Machine, Partial string
 	Facts                                 []item
-	Data                                  template.URL // the JSON
-	Bytes                                 int
+	Data                                  template.URL // the JSON, compressed
 }
 
 // Write writes the page of sources, which are of bench and of crash in any order. It is ErrMixed if they differ in
@@ -103,10 +103,11 @@ func Write(w io.Writer, lab bench.Lab, sources []Source, o Options) error {
 	return pageTemplate.Execute(w, doc)
 }
 
-// dataURL is JSON as an address, for saving it.
+// dataURL is JSON, compressed, as an address, for saving it.
 func dataURL(json []byte) template.URL {
-	var b strings.Builder
-	b.WriteString("data:application/json;base64,")
-	b.WriteString(base64.StdEncoding.EncodeToString(json))
-	return template.URL(b.String())
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	_, _ = w.Write(json) // a buffer takes everything
+	_ = w.Close()
+	return template.URL("data:application/gzip;base64," + base64.StdEncoding.EncodeToString(packed.Bytes()))
 }

@@ -154,19 +154,32 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// TestDataInside: the reports can be saved out of the page, byte for byte.
+// TestDataInside: the reports can be saved out of the page, byte for byte, and read again as they are then.
 func TestDataInside(t *testing.T) {
 	sources := read(t, "testdata/bench.json", "testdata/crash.json")
 	page := write(t, report.Options{}, sources...)
-	link := regexp.MustCompile(`href="data:application/json;base64,([^"]*)" download="([^"]*)"`)
+	link := regexp.MustCompile(`href="data:application/gzip;base64,([^"]*)" download="([^"]*)"`)
 	data := link.FindAllStringSubmatch(page, -1)
 	if len(data) != len(sources) {
 		t.Fatalf("%d of %d reports are in the page", len(data), len(sources))
 	}
 	for i, s := range sources {
-		got, err := base64.StdEncoding.DecodeString(html.UnescapeString(data[i][1]))
-		if err != nil || !bytes.Equal(got, s.JSON) || data[i][2] != s.Name {
-			t.Errorf("%s: %d bytes as %s, not %d: %v", s.Name, len(got), data[i][2], len(s.JSON), err)
+		packed, err := base64.StdEncoding.DecodeString(html.UnescapeString(data[i][1]))
+		if err != nil || data[i][2] != s.Name+".gz" {
+			t.Fatalf("%s, saved as %s: %v", s.Name, data[i][2], err)
+		}
+		path := filepath.Join(t.TempDir(), data[i][2])
+		if err := os.WriteFile(path, packed, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := report.Read(path); err != nil || !bytes.Equal(got.JSON, s.JSON) {
+			t.Errorf("%s: %d bytes, not %d: %v", s.Name, len(got.JSON), len(s.JSON), err)
+		}
+		if err := os.Truncate(path, int64(len(packed)/2)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := report.Read(path); !errors.Is(err, report.ErrReport) {
+			t.Errorf("%s, half of it: %v", s.Name, err)
 		}
 	}
 }

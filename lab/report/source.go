@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -32,28 +31,34 @@ var (
 
 // Read reads a file that bench or crash has written with --json. What is truncated or anything else is ErrReport.
 func Read(path string) (Source, error) {
-	refused := func(cause error) error {
-		return &holdfast.Error{Op: "report", Path: path, Class: ErrReport, Cause: console.WithoutPath(cause),
-			Remedy: "name files that holdfast bench or crash has written with --json"}
-	}
-	text, err := os.ReadFile(path)
+	text, err := console.ReadReport(path)
 	if err != nil {
-		return Source{}, refused(err)
+		return Source{}, refused(path, err)
 	}
-	s := Source{Name: filepath.Base(path), JSON: text}
+	return Parse(path, text)
+}
+
+func refused(path string, cause error) error {
+	return &holdfast.Error{Op: "report", Path: path, Class: ErrReport, Cause: console.WithoutPath(cause),
+		Remedy: "name files that holdfast bench or crash has written with --json"}
+}
+
+// Parse is Read for a report that came from path.
+func Parse(path string, text []byte) (s Source, err error) {
+	s = Source{Name: filepath.Base(path), JSON: text}
 	var head struct {
 		Schema any `json:"schema"`
 	}
 	if err := json.Unmarshal(text, &head); err != nil {
-		return Source{}, refused(fmt.Errorf("it is not complete JSON: %w", err))
+		return Source{}, refused(path, fmt.Errorf("it is not complete JSON: %w", err))
 	}
 	switch head.Schema {
 	case bench.Schema:
-		s.Bench, err = bench.ReadReport(path)
+		s.Bench, err = bench.ParseReport(path, text)
 	case crash.Schema:
-		s.Crash, err = crash.ReadReport(path)
+		s.Crash, err = crash.ParseReport(path, text)
 	default:
-		return Source{}, refused(fmt.Errorf("its schema is %.40q; this build reads %q and %q", fmt.Sprint(head.Schema),
+		return Source{}, refused(path, fmt.Errorf("its schema is %.40q; this build reads %q and %q", fmt.Sprint(head.Schema),
 			bench.Schema, crash.Schema))
 	}
 	if err != nil {
