@@ -199,7 +199,9 @@ type compactor struct {
 	end   chan error
 }
 
-func (c *compactor) Compact(context.Context) error {
+var _ holdfast.Compactor = (*compactor)(nil)
+
+func (c *compactor) Compact(context.Context, holdfast.Range) error {
 	c.began <- struct{}{}
 	return <-c.end
 }
