@@ -86,17 +86,19 @@ func (r *Runner) record(
 	if c.Capabilities.AtomicBatches { // or each key has a file
 		defer watchFiles(ctx, d.Path(), t)()
 	}
+	endWriteBack := func() {}
 	if b.writeBack {
 		t.Did("recordings with pages written back", 1)
-		end := writeBack(ctx, d.Path(), b.seed, func() { rec.wrote = append(rec.wrote, int(d.Position())) })
-		defer end()
+		endWriteBack = writeBack(ctx, d.Path(), b.seed, func() { rec.wrote = append(rec.wrote, int(d.Position())) })
 	}
-	if err := r.runVictim(ctx, v, m, func() {
+	err := r.runVictim(ctx, v, m, func() {
 		if during != nil {
 			during()
 		}
 		rec.record = d.Freeze()
-	}); err != nil {
+	})
+	endWriteBack() // it appends to rec.wrote until here
+	if err != nil {
 		if rec.record != nil {
 			_ = rec.record.Close()
 		}
