@@ -210,6 +210,9 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 		f.Bytes, _ = fsys.Size(filepath.Join(dir, name)) // 0 for what is no file, or is just being removed
 		in.Files = append(in.Files, f)
 	}
+	if k.short != nil {
+		return nil, k.short
+	}
 	for _, l := range k.lost {
 		in.Damage = append(in.Damage, l.err.Error())
 	}
@@ -242,7 +245,7 @@ func IsDatabase(fsys vfs.FS, dir string) bool {
 		if name != format.ManifestName && !strings.HasSuffix(name, ".seg") {
 			continue
 		}
-		if h := readHead(fsys, filepath.Join(dir, name)); len(h) >= 8 &&
+		if h, _ := readHead(fsys, filepath.Join(dir, name)); len(h) >= 8 &&
 			(string(h[:8]) == format.ManifestMagic || string(h[:8]) == format.SegmentMagic) {
 			return true
 		}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"syscall"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
@@ -325,5 +326,72 @@ func TestVerifyAndRepairClean(t *testing.T) {
 				t.Errorf("%v: %s", err, difference(got, h.want))
 			}
 		})
+	}
+}
+
+// TestShortageIsNoDamage: a file that cannot be opened or read since the process is short of something, as of file
+// descriptors, is not damaged. The tools once said so, of the manifest too, and a repair then took old values.
+func TestShortageIsNoDamage(t *testing.T) {
+	for name, make := range map[string]func(testing.TB) (*vfs.Mem, history){"closed": closedSmall, "killed": killedSmall} {
+		fsys, h := make(t)
+		looks := map[string]func() (damage any, n int, err error){
+			"inspect": func() (any, int, error) {
+				in, err := Inspect(fsys, smallDir)
+				if err != nil {
+					return nil, 0, err
+				}
+				return in.Damage, len(in.Damage), nil
+			},
+			"verify": func() (any, int, error) {
+				v, err := Verify(fsys, smallDir)
+				if err != nil {
+					return nil, 0, err
+				}
+				return v.Damage, len(v.Damage), nil
+			},
+			"repair": func() (any, int, error) {
+				into := receiver{mem.New()}
+				r, err := Repair(fsys, smallDir, into)
+				if err != nil {
+					return nil, 0, err
+				}
+				got, err := contents(into)
+				if err == nil && r.Complete() && !maps.Equal(got, h.want) {
+					t.Errorf("%s, repair: %s", name, difference(got, h.want))
+				}
+				return r, len(r.Lost) + len(r.Doubt), err
+			},
+			"open": func() (any, int, error) {
+				c := testConfig(fsys, smallDir)
+				c.ReadOnly = true
+				_, err := readOpened(db.Open(c))
+				return nil, 0, err
+			},
+		}
+		for what, look := range looks {
+			for _, kind := range []vfs.Kind{vfs.OpOpen, vfs.OpRead} {
+				failed := true
+				for skip := 0; failed; skip++ { // from the first to the last, one after the other, and the one behind it
+					n := 0
+					fsys.SetHook(func(op vfs.Op) error {
+						if op.Kind != kind {
+							return nil
+						}
+						if n++; n > skip && n <= skip+2 { // a set of open files tries twice
+							return syscall.EMFILE
+						}
+						return nil
+					})
+					damage, bad, err := look()
+					if failed = n > skip; bad > 0 || errors.Is(err, holdfast.ErrCorrupt) {
+						t.Fatalf("%s, %s: without file descriptors for %v %d: %v, %v", name, what, kind, skip, err, damage)
+					}
+					if !failed && err != nil {
+						t.Errorf("%s, %s: %v", name, what, err)
+					}
+					fsys.SetHook(nil)
+				}
+			}
+		}
 	}
 }
