@@ -193,6 +193,9 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 	}
 	for _, id := range k.segs {
 		p := k.parts[id]
+		if p == nil {
+			continue // an open database has removed it since it was listed
+		}
 		s := SegmentInfo{ID: id, Bytes: p.size, Live: live[id], Role: k.role(filepath.Base(p.name), t), Used: used[id]}
 		if mine := k.listed(id); mine != nil {
 			s.Used, s.Payload = mine.Size, mine.Payload

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -392,6 +394,44 @@ func TestShortageIsNoDamage(t *testing.T) {
 					fsys.SetHook(nil)
 				}
 			}
+		}
+	}
+}
+
+// vanishing is a file system on which a file is removed once the directory has been listed.
+type vanishing struct {
+	*vfs.Mem
+	name string
+}
+
+func (v vanishing) Open(name string) (vfs.File, error) {
+	if name == v.name {
+		return nil, fs.ErrNotExist
+	}
+	return v.Mem.Open(name)
+}
+
+func (v vanishing) Size(name string) (int64, error) {
+	if name == v.name {
+		return 0, fs.ErrNotExist
+	}
+	return v.Mem.Size(name)
+}
+
+// TestInspectBesideWriter: an open database may remove any of its files while it is inspected. Inspect once panicked if
+// that was a segment.
+func TestInspectBesideWriter(t *testing.T) {
+	fsys, _ := killedSmall(t)
+	names, err := fsys.List(smallDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		in, err := Inspect(vanishing{fsys, filepath.Join(smallDir, name)}, smallDir)
+		if err != nil {
+			t.Errorf("without %s: %v", name, err)
+		} else if len(in.Files) != len(names) {
+			t.Errorf("without %s: %d files", name, len(in.Files))
 		}
 	}
 }
