@@ -9,6 +9,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/enginecopy"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/check"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/internal/datadir"
 	"github.com/holdfastdb/holdfast/vfs"
 )
@@ -56,7 +57,7 @@ func Verify(dir string) (*VerifyResult, error) {
 	return v, nil
 }
 
-// checkMark reads the file HOLDFAST. damage is what is wrong with it; the error is ErrVersion.
+// checkMark reads the file HOLDFAST. damage is what is wrong with it; the error is ErrVersion, or one that passes.
 func checkMark(op, dir string) (m datadir.Mark, damage, err error) {
 	fail := func(class error, detail, remedy string, cause error) error {
 		return &holdfast.Error{Op: op, Engine: Name, Path: filepath.Join(dir, "HOLDFAST"), Class: class,
@@ -64,7 +65,7 @@ func checkMark(op, dir string) (m datadir.Mark, damage, err error) {
 	}
 	m, err = datadir.ReadMark(op, dir)
 	switch {
-	case errors.Is(err, holdfast.ErrVersion):
+	case errors.Is(err, holdfast.ErrVersion), format.IsTransient(err):
 		return m, nil, err
 	case err != nil:
 		return m, fail(holdfast.ErrCorrupt, "", "salvage what is intact: holdfast repair", err), nil

@@ -2,6 +2,7 @@ package check
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -41,6 +42,7 @@ type disk struct {
 	lost    []Loss        // what was found to be damaged
 	said    map[place]int // where in lost
 	refused bool          // opening would refuse the log's tail
+	short   error         // the first file that could not be read for a reason that passes: what was found is not all
 }
 
 // part is a segment's file.
@@ -88,7 +90,7 @@ func readDisk(fsys vfs.FS, dir string) (*disk, error) {
 	slices.Sort(segs)
 	slices.Sort(runs)
 	m, damage := readManifest(fsys, dir)
-	if errors.Is(damage, holdfast.ErrVersion) {
+	if errors.Is(damage, holdfast.ErrVersion) || format.IsTransient(damage) {
 		return nil, damage
 	}
 	k, err := newDisk(fsys, dir, m, segs)
@@ -121,7 +123,10 @@ func newDisk(fsys vfs.FS, dir string, m *format.Manifest, segs []uint32) (*disk,
 	heads := map[uint32][]byte{}
 	votes := map[format.DatabaseID]int{}
 	for _, id := range segs {
-		h := readHead(fsys, format.SegmentName(dir, id))
+		h, err := readHead(fsys, format.SegmentName(dir, id))
+		if err != nil {
+			return nil, err
+		}
 		if heads[id] = h; m != nil || len(h) < format.SegmentHeaderSize {
 			continue
 		}
@@ -151,16 +156,22 @@ func newDisk(fsys vfs.FS, dir string, m *format.Manifest, segs []uint32) (*disk,
 	return k, nil
 }
 
-// readHead reads a segment's header and first frame, as far as they are there.
-func readHead(fsys vfs.FS, name string) []byte {
+// readHead reads a segment's header and first frame, as far as they are there. An error is one that passes.
+func readHead(fsys vfs.FS, name string) ([]byte, error) {
 	f, err := fsys.Open(name)
+	if format.IsTransient(err) {
+		return nil, format.IOError("open", name, err)
+	}
 	if err != nil {
-		return nil
+		return nil, nil
 	}
 	defer f.Close()
 	b := make([]byte, format.SegmentHeaderSize+format.BeginSize)
-	n, _ := f.ReadAt(b, 0)
-	return b[:n]
+	n, err := f.ReadAt(b, 0)
+	if format.IsTransient(err) {
+		return nil, format.IOError("read", name, err)
+	}
+	return b[:n], nil
 }
 
 // addPart adds the file of a segment with that head, if it is there.
@@ -179,7 +190,10 @@ func (k *disk) addPart(id uint32, h []byte) (err error) {
 		p.first = f
 		p.begin, p.begun = format.ParseBegin(f)
 	} else {
-		data, _ := k.read(p, p.size)
+		data, err := k.read(p, p.size)
+		if format.IsTransient(err) {
+			return err
+		}
 		for s := range format.Stretches(data, p.epoch, 0) {
 			if p.first = s.Frame; s.Kind != 0 {
 				break
@@ -201,8 +215,13 @@ func (k *disk) close() {
 	}
 }
 
-// damage notes what is wrong with a place of a file, once. An error says where and what, if l does not.
+// damage notes what is wrong with a place of a file, once. An error says where and what, if l does not. One that passes
+// says nothing of the file, and is kept in short.
 func (k *disk) damage(err error, l Loss) {
+	if format.IsTransient(err) {
+		k.short = cmp.Or(k.short, err)
+		return
+	}
 	var e *holdfast.Error
 	if l.err = err; errors.As(err, &e) {
 		l.Path, l.Offset = e.Path, e.Offset
@@ -236,7 +255,7 @@ type place struct {
 
 // read returns what of a segment's frames can be read, up to the offset end in the file at most, and why not all.
 func (k *disk) read(p *part, end int64) ([]byte, error) {
-	f, err := k.fs.Open(p.name)
+	f, err := k.segments.Set.Open(k.fs, p.name)
 	if err != nil {
 		return nil, format.ReadError(p.name, 0, err)
 	}
@@ -323,6 +342,10 @@ func (k *disk) frames(x piece, each func(s format.Stretch, off int64) error) err
 	}
 	// Of what was before it, the search for frames knows which can follow.
 	data, err := k.read(p, x.to)
+	if format.IsTransient(err) {
+		k.damage(err, Loss{})
+		return err
+	}
 	if err != nil {
 		k.damage(err, Loss{})
 	}
@@ -379,6 +402,9 @@ func (k *disk) tail(batch func(body []byte) error) (*wal.Tail, error) {
 	t, err := wal.ReadTail(k.fs, k.dir, k.m, k.segs, v)
 	if err == nil || failed != nil {
 		return t, failed
+	}
+	if format.IsTransient(err) {
+		return t, err
 	}
 	k.damage(err, Loss{})
 	k.refused, t.Torn = true, 0
@@ -476,6 +502,9 @@ func (k *disk) tier(t format.ManifestTier, visit func(key []byte, e run.Entry) e
 			if gap, damage, err = entries(&ref, gap, visit); err != nil {
 				return nil, err
 			}
+		}
+		if format.IsTransient(damage) {
+			return nil, damage
 		}
 		if damage != nil {
 			gaps, damages = append(gaps, gap), append(damages, damage)

@@ -193,6 +193,9 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 	}
 	for _, id := range k.segs {
 		p := k.parts[id]
+		if p == nil {
+			continue // an open database has removed it since it was listed
+		}
 		s := SegmentInfo{ID: id, Bytes: p.size, Live: live[id], Role: k.role(filepath.Base(p.name), t), Used: used[id]}
 		if mine := k.listed(id); mine != nil {
 			s.Used, s.Payload = mine.Size, mine.Payload
@@ -209,6 +212,9 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 		f := FileInfo{Name: name, Role: k.role(name, t)}
 		f.Bytes, _ = fsys.Size(filepath.Join(dir, name)) // 0 for what is no file, or is just being removed
 		in.Files = append(in.Files, f)
+	}
+	if k.short != nil {
+		return nil, k.short
 	}
 	for _, l := range k.lost {
 		in.Damage = append(in.Damage, l.err.Error())
@@ -242,7 +248,7 @@ func IsDatabase(fsys vfs.FS, dir string) bool {
 		if name != format.ManifestName && !strings.HasSuffix(name, ".seg") {
 			continue
 		}
-		if h := readHead(fsys, filepath.Join(dir, name)); len(h) >= 8 &&
+		if h, _ := readHead(fsys, filepath.Join(dir, name)); len(h) >= 8 &&
 			(string(h[:8]) == format.ManifestMagic || string(h[:8]) == format.SegmentMagic) {
 			return true
 		}

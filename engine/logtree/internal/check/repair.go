@@ -99,6 +99,9 @@ func Repair(fsys vfs.FS, dir string, into holdfast.Engine) (*Repaired, error) {
 		}
 	}
 	if err == nil {
+		err = r.short
+	}
+	if err == nil {
 		err = into.Sync()
 	}
 	if err != nil {

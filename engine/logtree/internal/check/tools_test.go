@@ -4,9 +4,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
@@ -325,5 +328,110 @@ func TestVerifyAndRepairClean(t *testing.T) {
 				t.Errorf("%v: %s", err, difference(got, h.want))
 			}
 		})
+	}
+}
+
+// TestShortageIsNoDamage: a file that cannot be opened or read since the process is short of something, as of file
+// descriptors, is not damaged. The tools once said so, of the manifest too, and a repair then took old values.
+func TestShortageIsNoDamage(t *testing.T) {
+	for name, make := range map[string]func(testing.TB) (*vfs.Mem, history){"closed": closedSmall, "killed": killedSmall} {
+		fsys, h := make(t)
+		looks := map[string]func() (damage any, n int, err error){
+			"inspect": func() (any, int, error) {
+				in, err := Inspect(fsys, smallDir)
+				if err != nil {
+					return nil, 0, err
+				}
+				return in.Damage, len(in.Damage), nil
+			},
+			"verify": func() (any, int, error) {
+				v, err := Verify(fsys, smallDir)
+				if err != nil {
+					return nil, 0, err
+				}
+				return v.Damage, len(v.Damage), nil
+			},
+			"repair": func() (any, int, error) {
+				into := receiver{mem.New()}
+				r, err := Repair(fsys, smallDir, into)
+				if err != nil {
+					return nil, 0, err
+				}
+				got, err := contents(into)
+				if err == nil && r.Complete() && !maps.Equal(got, h.want) {
+					t.Errorf("%s, repair: %s", name, difference(got, h.want))
+				}
+				return r, len(r.Lost) + len(r.Doubt), err
+			},
+			"open": func() (any, int, error) {
+				c := testConfig(fsys, smallDir)
+				c.ReadOnly = true
+				_, err := readOpened(db.Open(c))
+				return nil, 0, err
+			},
+		}
+		for what, look := range looks {
+			for _, kind := range []vfs.Kind{vfs.OpOpen, vfs.OpRead} {
+				failed := true
+				for skip := 0; failed; skip++ { // from the first to the last, one after the other, and the one behind it
+					n := 0
+					fsys.SetHook(func(op vfs.Op) error {
+						if op.Kind != kind {
+							return nil
+						}
+						if n++; n > skip && n <= skip+2 { // a set of open files tries twice
+							return syscall.EMFILE
+						}
+						return nil
+					})
+					damage, bad, err := look()
+					if failed = n > skip; bad > 0 || errors.Is(err, holdfast.ErrCorrupt) {
+						t.Fatalf("%s, %s: without file descriptors for %v %d: %v, %v", name, what, kind, skip, err, damage)
+					}
+					if !failed && err != nil {
+						t.Errorf("%s, %s: %v", name, what, err)
+					}
+					fsys.SetHook(nil)
+				}
+			}
+		}
+	}
+}
+
+// vanishing is a file system on which a file is removed once the directory has been listed.
+type vanishing struct {
+	*vfs.Mem
+	name string
+}
+
+func (v vanishing) Open(name string) (vfs.File, error) {
+	if name == v.name {
+		return nil, fs.ErrNotExist
+	}
+	return v.Mem.Open(name)
+}
+
+func (v vanishing) Size(name string) (int64, error) {
+	if name == v.name {
+		return 0, fs.ErrNotExist
+	}
+	return v.Mem.Size(name)
+}
+
+// TestInspectBesideWriter: an open database may remove any of its files while it is inspected. Inspect once panicked if
+// that was a segment.
+func TestInspectBesideWriter(t *testing.T) {
+	fsys, _ := killedSmall(t)
+	names, err := fsys.List(smallDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		in, err := Inspect(vanishing{fsys, filepath.Join(smallDir, name)}, smallDir)
+		if err != nil {
+			t.Errorf("without %s: %v", name, err)
+		} else if len(in.Files) != len(names) {
+			t.Errorf("without %s: %d files", name, len(in.Files))
+		}
 	}
 }

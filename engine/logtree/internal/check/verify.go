@@ -143,7 +143,13 @@ func (v *verifier) end(tables []uint64) (*Verification, error) {
 	for _, l := range v.lost {
 		v.out.Damage = append(v.out.Damage, l.err)
 	}
-	return &v.out, v.stop()
+	if err := v.stop(); err != nil {
+		return nil, err
+	}
+	if v.short != nil {
+		return nil, v.short
+	}
+	return &v.out, nil
 }
 
 // manifest checks what the manifest says against itself.

@@ -37,6 +37,7 @@ type pass struct {
 	mover            *mover
 	did              bool        // a step has changed something
 	compaction       *compaction // what it is for, nil mostly
+	dead             bool        // see passedDead
 }
 
 // plan makes the next step of a pass. It is called with edit held.

@@ -68,10 +68,14 @@ func (it *iterator) addTable(t *table, ts *tree.RangeTombstones) {
 
 // Close implements [holdfast.Iterator].
 func (it *iterator) Close() error {
+	dead, where := it.Head()
 	was, err := it.Iterator.Close()
 	if was {
 		if n := it.Passed(); n > 0 {
 			it.db.passed(int64(n))
+		}
+		if dead > 0 {
+			it.db.reclaim.passedDead(int64(dead), where)
 		}
 		it.hold.End()
 	}
@@ -98,4 +102,44 @@ func (d *DB) passed(n int64) {
 	if v.mem.deletes > 0 {
 		d.rotateTable()
 	}
+}
+
+// passedDead counts deleted keys of index tables that a walk has passed over before it found a key: all that was taken
+// from a queue which had been in tables. Every walk from there on passes over them again, until they are merged with
+// what they delete, which their tiers wait long for if that is much more. So once walks have passed over as many as are
+// to be merged, that stretch is: it costs about as much.
+func (rc *reclaimer) passedDead(n int64, where holdfast.Range) {
+	d := rc.d
+	if d.readOnly || rc.walkedOver.Add(n) < mostPassed {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n = rc.walkedOver.Load(); n < mostPassed || rc.dead != nil {
+		return
+	}
+	entries, tombstones := d.view.Load().ver.EntriesIn(where.Lo, where.Hi)
+	if n < entries {
+		return
+	}
+	rc.walkedOver.Store(0)
+	if tombstones > 0 { // else the walk was an old snapshot's
+		rc.dead = &where
+		d.wake(d.merges)
+	}
+}
+
+// pickDead returns the pass that passedDead has asked for, nil if it has not. It is called with edit held.
+func (rc *reclaimer) pickDead(ver *tree.Version) *pass {
+	rc.d.mu.Lock()
+	r := rc.dead
+	rc.dead = nil
+	rc.d.mu.Unlock()
+	n := len(ver.Tiers)
+	if r == nil || n < 2 {
+		return nil
+	}
+	p := &pass{oldest: ver.Tiers[n-1].ID, newest: ver.Tiers[0].ID, dead: true}
+	p.next, p.to = ver.Whole(r.Lo, r.Hi)
+	return p
 }

@@ -74,6 +74,9 @@ type reclaimer struct {
 	busy       bool   // merges have something to do, and can
 	tidyArmed  bool   // tidy will run
 	compaction *compaction
+	dead       *holdfast.Range // where passedDead wants a merge, nil mostly
+
+	walkedOver atomic.Int64 // see passedDead
 
 	waiting    atomic.Int32          // writers that wait for room on the disk
 	deleting   atomic.Bool           // deletes wait for room, or have got the last there was
@@ -143,7 +146,7 @@ func (rc *reclaimer) endPass(p *pass) {
 	d := rc.d
 	rc.passes = rc.passes[:len(rc.passes)-1]
 	p.mover.end()
-	if !p.did && p.compaction == nil {
+	if !p.did && p.compaction == nil && !p.dead {
 		rc.fruitless[choose(p.urgent)] = d.view.Load().ver
 	}
 }
@@ -156,6 +159,9 @@ func (rc *reclaimer) pick(ver *tree.Version, floor uint64) *pass {
 	}
 	if floor == 0 {
 		if p := rc.pickCompaction(ver); p != nil {
+			return p
+		}
+		if p := rc.pickDead(ver); p != nil {
 			return p
 		}
 	}

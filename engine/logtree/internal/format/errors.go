@@ -28,8 +28,11 @@ func IOError(op, name string, err error) error {
 	return &holdfast.Error{Op: op, Engine: Name, Path: name, Cause: err}
 }
 
-// ReadError is for a read that failed where the file should have had bytes.
+// ReadError is for a read that failed where the file should have had bytes. What only passes says nothing of them.
 func ReadError(name string, off int64, err error) error {
+	if IsTransient(err) {
+		return IOError("read", name, err)
+	}
 	return Corrupt(name, off, "it cannot be read", err)
 }
 

@@ -250,8 +250,11 @@ type Iterator struct {
 	w      *walk // nil once it is closed
 	ver    *Version
 	ended  bool
-	hidden bool // there are range deletes
-	passed int  // deleted keys of memtables
+	hidden bool   // there are range deletes
+	dead   int    // deleted keys of tables before the first key that the walk has found
+	first  []byte // that key, if there are any and it has found one
+	found  bool
+	passed int // deleted keys of memtables
 	err    error
 }
 
@@ -386,6 +389,11 @@ func (it *Iterator) more() bool {
 			it.err = err // it comes before what fill has met
 		}
 	}
+	if !it.found && len(w.items) > 0 {
+		if it.found = true; it.dead > 0 {
+			it.first = bytes.Clone(w.items[0].Key)
+		}
+	}
 	w.used = max(w.used, len(w.items))
 	w.walked += len(w.arena)
 	w.ahead, w.bytes = min(2*w.ahead, maxAhead), min(max(w.walked/aheadShare, minArena), maxArena)
@@ -417,6 +425,27 @@ func (it *Iterator) Err() error {
 
 // Passed is how many deleted keys of memtables the walk has passed over.
 func (it *Iterator) Passed() int { return it.passed }
+
+// Head is how many deleted keys of tables the walk has passed over before it found a key, and where they lie.
+func (it *Iterator) Head() (n int, r holdfast.Range) {
+	if it.dead == 0 || it.w == nil {
+		return 0, r
+	}
+	r.Lo, r.Hi = it.w.lo, it.w.hi
+	if it.w.m.reverse && it.found {
+		r.Lo = it.first
+	} else if it.found {
+		r.Hi = it.first
+	}
+	return it.dead, holdfast.Range{Lo: bytes.Clone(r.Lo), Hi: bytes.Clone(r.Hi)}
+}
+
+// passDead notes so many deleted keys of a table.
+func (it *Iterator) passDead(n int) {
+	if !it.found && len(it.w.items) == 0 {
+		it.dead += n
+	}
+}
 
 // Close ends the walk, and reports whether it was open. It returns the error that the walk met, if any.
 func (it *Iterator) Close() (was bool, err error) {
@@ -608,6 +637,7 @@ func (it *Iterator) takeNear(near run.Near) int {
 		}
 		e := &near.Entries[i]
 		if e.Tombstone {
+			it.passDead(1)
 			continue
 		}
 		if k > 0 && w.full() {

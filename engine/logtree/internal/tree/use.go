@@ -163,6 +163,20 @@ func (v *Version) Whole(lo, hi []byte) (from, to []byte) {
 	return lo, hi
 }
 
+// EntriesIn is how many entries the tables have that a merge of [lo, hi) reads, as Whole widens it, and how many of
+// them are tombstones.
+func (v *Version) EntriesIn(lo, hi []byte) (n, tombstones int64) {
+	lo, hi = v.Whole(lo, hi)
+	for i := range v.Tiers {
+		t := &v.Tiers[i]
+		for j := t.find(lo); j < len(t.Refs) && (len(hi) == 0 || bytes.Compare(t.Refs[j].Lo, hi) < 0); j++ {
+			n += t.Refs[j].Table.Info.Entries
+			tombstones += t.Refs[j].Table.Info.Tombstones
+		}
+	}
+	return n, tombstones
+}
+
 // count sums up what is left of a cut table.
 func (r *Ref) count() (uses []run.SegmentUse, err error) {
 	s := source{tier: &Tier{Refs: []Ref{*r}}}
