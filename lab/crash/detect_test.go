@@ -197,3 +197,20 @@ func mutantNames(l Lab) (names []string) {
 	}
 	return names
 }
+
+// TestMutantsAreNoControls: under --mutants nothing is crashed where it must show, controls of other runs included.
+func TestMutantsAreNoControls(t *testing.T) {
+	p, err := Standard().plan(Request{Mutants: true, Kinds: []string{"kill"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	graded := map[string]bool{}
+	for _, c := range p.cells {
+		if graded[c.Engine] = true; c.Control {
+			t.Errorf("%s is crashed as a control", c.Engine)
+		}
+	}
+	if !graded[notWritten] {
+		t.Errorf("%s is not graded", notWritten)
+	}
+}
