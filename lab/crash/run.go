@@ -118,6 +118,8 @@ type watcher interface {
 	starts(c kinds.Row, done, all, broken int)
 	// ended is called after each unit. soFar makes a report of what there is.
 	ended(soFar func() *Report)
+	// passed is called after each pass of a run that has a length.
+	passed(soFar func() *Report)
 }
 
 // workers is how many units run at the same time: their children sleep, or wait for the disk, for half of the time.
@@ -217,11 +219,11 @@ func (r *runner) passes(ctx context.Context, s *runState, w watcher) error {
 			}
 		}
 		shuffle.Shuffle(len(units), func(i, j int) { units[i], units[j] = units[j], units[i] })
-		if err := r.pass(ctx, s, units, w, pass > 0); err != nil {
+		if err := r.pass(ctx, s, units, w, pass > 0); err != nil || len(units) == 0 {
 			return err
 		}
-		if len(units) == 0 {
-			return nil
+		if p.length > 0 {
+			w.passed(func() *Report { return s.report("still running", nil) })
 		}
 	}
 	return nil
@@ -288,8 +290,11 @@ func (r *runner) unit(ctx context.Context, p *runPlan, began time.Time, u unit) 
 	if ctx.Err() != nil {
 		return console.ErrInterrupted
 	}
-	return r.kinds.Session(ctx, u.tally.cell, u.seed, u.nth, u.cuts, p.left(began), u.tally)
+	return r.kinds.Session(ctx, u.tally.cell, u.seed, u.nth, u.cuts, min(p.left(began), simulationSlice), u.tally)
 }
+
+// simulationSlice is how long the simulations of one pass go on at most, so that a long run reports as it goes.
+const simulationSlice = time.Minute
 
 // left is what is left of the length of a run that began then, not 0, so that a simulation that ends at a broken claim
 // does not begin the whole length anew; 0 if no length was named.
