@@ -23,6 +23,7 @@ import (
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
 	"github.com/holdfastdb/holdfast/lab/internal/child"
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
 	"github.com/holdfastdb/holdfast/lab/internal/rundir"
 )
 
@@ -43,6 +44,8 @@ type runner struct {
 	lab   Lab
 	kinds *kinds.Runner
 	dir   *rundir.Dir
+
+	machine measure.Machine
 
 	mu   sync.Mutex
 	keep string // where evidence is kept, as named
@@ -128,6 +131,7 @@ func workers() int { return 1 + min(2, runtime.GOMAXPROCS(0)) }
 // runState is how far a run has come.
 type runState struct {
 	plan      *runPlan
+	machine   measure.Machine
 	tallies   []*tally
 	began     time.Time
 	done, all int // units of this pass
@@ -136,7 +140,7 @@ type runState struct {
 // run carries out a plan, and returns the report, of what there is, with any error: console.ErrInterrupted when ctx
 // ends, or what makes it no use to go on; that is console.ErrIncomplete if there is something to report.
 func (r *runner) run(ctx context.Context, p *runPlan, w watcher) (*Report, error) {
-	s := &runState{plan: p, began: time.Now()}
+	s := &runState{plan: p, machine: r.machine, began: time.Now()}
 	for i, c := range p.cells {
 		t := newTally(c, commits.Mix(p.Seed, uint64(i))>>32)
 		t.keep = r.evidenceDir
@@ -169,8 +173,7 @@ func (r *runner) run(ctx context.Context, p *runPlan, w watcher) (*Report, error
 func (s *runState) report(end string, err error) *Report {
 	p := s.plan
 	report := &Report{
-		Schema: Schema, Machine: Machine{runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), runtime.Version()},
-		Plan:    p.PlanJSON,
+		Schema: Schema, Machine: s.machine, Plan: p.PlanJSON,
 		Seconds: time.Since(s.began).Seconds(), Results: []Result{}, Missing: append([]Missing{}, p.missing...),
 		Detection: []Detection{},
 	}
