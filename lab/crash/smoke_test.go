@@ -380,6 +380,11 @@ func TestPower(t *testing.T) {
 		if kind == Power {
 			believable(t, r, out, kind)
 		}
+		for _, row := range r.Results { // a third of the cuts at least
+			if again := row.Reached[kinds.CutAgain]; kind == Power && row.Verdict == Held && again < 2 {
+				t.Errorf("%s: %d of 5 disks were cut again", row.Engine, again)
+			}
+		}
 	}
 }
 
