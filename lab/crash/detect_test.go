@@ -97,7 +97,7 @@ func TestSureMutantsAreFound(t *testing.T) {
 	defer r.close()
 	disk := blockdev.Check("ext4")
 	for _, m := range mutants(r.lab.Engines) {
-		if !m.sure || m.control || disk != nil && m.kind != Kill {
+		if !m.sure || disk != nil && m.kind != Kill {
 			continue
 		}
 		c := m.row("kv", blockdev.Mounts("ext4"))
@@ -212,5 +212,17 @@ func TestMutantsAreNoControls(t *testing.T) {
 	}
 	if !graded[notWritten] {
 		t.Errorf("%s is not graded", notWritten)
+	}
+}
+
+// TestLiesFindMutants: what a disk that lied shows breaks no claim, and finds a mutant all the same.
+func TestLiesFindMutants(t *testing.T) {
+	tally := newTally(row(Lies, holdfast.Power), 1)
+	tally.Judged(protocol.Judgement{}, true)
+	if tally.foundBy != "" {
+		t.Error("it is found by an image that it refused")
+	}
+	if tally.Judged(protocol.Judgement{Torn: 1}, false); tally.foundBy != byCrash || tally.finish().Verdict != AsDocumented {
+		t.Errorf("found by %q", tally.foundBy)
 	}
 }

@@ -47,7 +47,7 @@ func mutants(engines []all.Entry) (list []mutant) {
 		list = append(list,
 			mutant{noSyncs, Power, true, true, weakened(e, noSyncs, holdfast.Process)},
 			mutant{notWritten, Kill, true, true, weakened(e, notWritten, holdfast.Memory)},
-			mutant{triesAgain, Faults, true, true, flawedEngine(triesAgain, flawed.Retries, 1)})
+			mutant{triesAgain, Faults, true, false, flawedEngine(triesAgain, flawed.Retries, 1)})
 	}
 	for _, m := range []struct {
 		name  string
@@ -72,7 +72,7 @@ func mutants(engines []all.Entry) (list []mutant) {
 		{"a failed sync taken for a good one", Faults, true, flawed.Ignores, 1},
 		{"goes on after a failed sync", Faults, true, flawed.GoesOn, 1},
 		{"takes a failed read for the end of its log", Faults, true, flawed.Unread, 1},
-		{"its log has no checksums, lied to", Lies, false, flawed.NoChecksum, 1},
+		{"checks nothing of what it reads", Lies, false, flawed.Trusts, 1},
 	} {
 		list = append(list, mutant{m.name, m.kind, false, m.sure, flawedEngine(m.name, m.flaw, m.every)})
 	}
