@@ -125,8 +125,8 @@ type watcher interface {
 	passed(soFar func() *Report)
 }
 
-// workers is how many units run at the same time: their children sleep, or wait for the disk, for half of the time.
-func workers() int { return 1 + min(2, runtime.GOMAXPROCS(0)) }
+// workers is how many units run at the same time: they sleep, or wait for the disk, for half of the time.
+func workers() int { return 2 * min(2, runtime.GOMAXPROCS(0)) }
 
 // runState is how far a run has come.
 type runState struct {

@@ -390,6 +390,9 @@ func TestPower(t *testing.T) {
 
 // TestLies: a disk that lies takes what was acknowledged, and the run says what was seen and ends well.
 func TestLies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestReadsAreJudged cuts the power with the same code")
+	}
 	needsDisk(t)
 	q := request(Lies, 10, "power", logtree.Name)
 	q.Subjects = []string{subjects.KV.Name}
@@ -478,6 +481,9 @@ func TestMutantsAreFoundOut(t *testing.T) {
 		"forgets a task":   {wrong, "does not agree with task"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if testing.Short() && !slices.Contains([]string{"hangs", "tears", "shortens", showsTwice, "forgets a task"}, name) {
+				t.Skip("the race detector finds in the others of a subject what it finds in one")
+			}
 			t.Parallel()
 			lab, q := uncontrolled, request(Kill, 3, "power", name)
 			if name == "hangs" {
