@@ -147,9 +147,6 @@ func (r *runner) run(ctx context.Context, p *runPlan, w watcher) (*Report, error
 		s.tallies = append(s.tallies, t)
 	}
 	err := r.passes(ctx, s, w)
-	if err == nil {
-		err = r.settleControls(ctx, s)
-	}
 	switch {
 	case errors.Is(err, console.ErrInterrupted):
 		return s.report("interrupted", nil), err
@@ -224,6 +221,11 @@ func (r *runner) passes(ctx context.Context, s *runState, w watcher) error {
 		shuffle.Shuffle(len(units), func(i, j int) { units[i], units[j] = units[j], units[i] })
 		if err := r.pass(ctx, s, units, w, pass > 0); err != nil || len(units) == 0 {
 			return err
+		}
+		if pass == 0 { // what interrupts a long run later finds them settled
+			if err := r.settleControls(ctx, s); err != nil {
+				return err
+			}
 		}
 		if p.length > 0 {
 			w.passed(func() *Report { return s.report("still running", nil) })
