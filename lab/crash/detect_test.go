@@ -222,7 +222,8 @@ func TestLiesFindMutants(t *testing.T) {
 	if tally.foundBy != "" {
 		t.Error("it is found by an image that it refused")
 	}
-	if tally.Judged(protocol.Judgement{Torn: 1}, false); tally.foundBy != byCrash || tally.finish().Verdict != AsDocumented {
+	tally.Judged(protocol.Judgement{Torn: 1}, false)
+	if tally.foundBy != byCrash || tally.finish().Verdict != AsDocumented {
 		t.Errorf("found by %q", tally.foundBy)
 	}
 }
