@@ -231,8 +231,9 @@ func TestProgressRedraws(t *testing.T) {
 		})
 		time.Sleep(2500 * time.Millisecond)
 		p.Show(func() string { return "0123456789" })
+		p.Say("%d done", 5)
 		p.End()
-		if want := "|x|xx|xxx|0123456|"; strings.ReplaceAll(out.String(), clearLine, "|") != want {
+		if want := "|x|xx|xxx|0123456|5 done\n|0123456|"; strings.ReplaceAll(out.String(), clearLine, "|") != want {
 			t.Errorf("%q", out.String())
 		}
 	})

@@ -38,6 +38,19 @@ func (p *Progress) Printf(format string, args ...any) {
 	}
 }
 
+// Say writes a line, above the one that is redrawn.
+func (p *Progress) Say(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.live() {
+		fmt.Fprint(p.w, clearLine)
+	}
+	fmt.Fprintf(p.w, format+"\n", args...)
+	if p.stop != nil {
+		p.draw()
+	}
+}
+
 // Show shows what line returns, now and each second until the next Show or End, on a terminal alone. line is called
 // by several goroutines, one at a time.
 func (p *Progress) Show(line func() string) {

@@ -3,7 +3,10 @@ package crash
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
+
+	"github.com/holdfastdb/holdfast/lab/console"
 )
 
 // confidence of bounds.
@@ -104,6 +107,37 @@ func shortBounds(list []Bound) string {
 		return "-"
 	}
 	return strings.Join(parts, ", ")
+}
+
+// summary says in a line how far a run has come: what it found, or else the bounds that every row has reached.
+func (r *Report) summary() string {
+	text, findings := crashesText(r.crashes()), int64(0)
+	var least []Bound // by what they are of, those of the row with the fewest trials
+	for _, row := range r.Results {
+		if row.Control {
+			continue
+		}
+		if row.Verdict == Broken {
+			findings += row.breaches()
+		}
+		for _, b := range row.Bounds {
+			switch i := slices.IndexFunc(least, func(o Bound) bool { return o.Of == b.Of }); {
+			case i < 0:
+				least = append(least, b)
+			case b.N < least[i].N:
+				least[i] = b
+			}
+		}
+	}
+	if n := r.brokenRows(); n > 0 {
+		text += fmt.Sprintf(", %s, %d BROKEN", console.Number(int(findings), "finding"), n)
+	} else {
+		text += ", no findings"
+	}
+	if len(least) > 0 {
+		text += ", each row that held below " + shortBounds(least)
+	}
+	return text
 }
 
 // aboutBounds says what the column says, and what it does not.

@@ -8,6 +8,7 @@ import (
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/evidence"
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
 // Command is one run of the crash command. files are where the report goes. A run that is interrupted or
@@ -32,6 +33,9 @@ func (l Lab) Command(ctx context.Context, q Request, at Place, files console.Fil
 		return err
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
+	if r.machine, err = measure.Describe(r.dir.Path); err != nil {
+		return r.dir.Error(err)
+	}
 	s := screen{t.Screen()}
 	s.header(plan)
 	for _, dir := range r.dir.Swept {

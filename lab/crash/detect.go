@@ -56,7 +56,7 @@ const (
 
 // detection runs the rounds of a plan's mutants: each gets as many cuts as a row of a run, through the same choices.
 func (r *runner) detection(ctx context.Context, p *runPlan, w watcher) (*Report, error) {
-	s := &runState{plan: p, began: time.Now()}
+	s := &runState{plan: p, machine: r.machine, began: time.Now()}
 	list := make([]*Detection, len(p.cells))
 	for i, c := range p.cells {
 		list[i] = &Detection{Mutant: c.Engine, Kind: c.Kind, Sure: r.lab.isSure(c.Engine), Limit: p.Cuts,

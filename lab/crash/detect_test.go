@@ -97,7 +97,7 @@ func TestSureMutantsAreFound(t *testing.T) {
 	defer r.close()
 	disk := blockdev.Check("ext4")
 	for _, m := range mutants(r.lab.Engines) {
-		if !m.sure || m.control || disk != nil && m.kind != Kill {
+		if !m.sure || disk != nil && m.kind != Kill {
 			continue
 		}
 		c := m.row("kv", blockdev.Mounts("ext4"))
@@ -196,4 +196,34 @@ func mutantNames(l Lab) (names []string) {
 		names = append(names, m.name)
 	}
 	return names
+}
+
+// TestMutantsAreNoControls: under --mutants nothing is crashed where it must show, controls of other runs included.
+func TestMutantsAreNoControls(t *testing.T) {
+	p, err := Standard().plan(Request{Mutants: true, Kinds: []string{"kill"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	graded := map[string]bool{}
+	for _, c := range p.cells {
+		if graded[c.Engine] = true; c.Control {
+			t.Errorf("%s is crashed as a control", c.Engine)
+		}
+	}
+	if !graded[notWritten] {
+		t.Errorf("%s is not graded", notWritten)
+	}
+}
+
+// TestLiesFindMutants: what a disk that lied shows breaks no claim, and finds a mutant all the same.
+func TestLiesFindMutants(t *testing.T) {
+	tally := newTally(row(Lies, holdfast.Power), 1)
+	tally.Judged(protocol.Judgement{}, true)
+	if tally.foundBy != "" {
+		t.Error("it is found by an image that it refused")
+	}
+	tally.Judged(protocol.Judgement{Torn: 1}, false)
+	if tally.foundBy != byCrash || tally.finish().Verdict != AsDocumented {
+		t.Errorf("found by %q", tally.foundBy)
+	}
 }

@@ -47,7 +47,7 @@ func mutants(engines []all.Entry) (list []mutant) {
 		list = append(list,
 			mutant{noSyncs, Power, true, true, weakened(e, noSyncs, holdfast.Process)},
 			mutant{notWritten, Kill, true, true, weakened(e, notWritten, holdfast.Memory)},
-			mutant{triesAgain, Faults, true, true, flawedEngine(triesAgain, flawed.Retries, 1)})
+			mutant{triesAgain, Faults, true, false, flawedEngine(triesAgain, flawed.Retries, 1)})
 	}
 	for _, m := range []struct {
 		name  string
@@ -72,16 +72,24 @@ func mutants(engines []all.Entry) (list []mutant) {
 		{"a failed sync taken for a good one", Faults, true, flawed.Ignores, 1},
 		{"goes on after a failed sync", Faults, true, flawed.GoesOn, 1},
 		{"takes a failed read for the end of its log", Faults, true, flawed.Unread, 1},
+		{"checks nothing of what it reads", Lies, false, flawed.Trusts, 1},
 	} {
 		list = append(list, mutant{m.name, m.kind, false, m.sure, flawedEngine(m.name, m.flaw, m.every)})
 	}
 	return list
 }
 
-// row is the mutant against its kind of crash.
+// row is the mutant against its kind of crash, through the same choices as every engine.
 func (m mutant) row(subject string, mounts []blockdev.Mount) kinds.Row {
 	return kinds.Row{Engine: m.name, Subject: subject, Level: m.kind.Survives(), Given: m.kind.Survives(), Kind: m.kind,
-		Mounts: mounts, Control: m.control, Capabilities: m.engine.Describe()}
+		Mounts: mounts, Capabilities: m.engine.Describe()}
+}
+
+// controlRow is the mutant as the control of a run, which crashes where it must show.
+func (m mutant) controlRow(subject string, mounts []blockdev.Mount) kinds.Row {
+	c := m.row(subject, mounts)
+	c.Control = true
+	return c
 }
 
 func flawedEngine(name string, flaw flawed.Flaw, every uint64) all.Entry {

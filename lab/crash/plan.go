@@ -346,7 +346,7 @@ func (l Lab) cells(p *runPlan) error {
 			}
 			for _, mutant := range controls(l.Engines) {
 				if mutant.kind == kind {
-					p.cells = append(p.cells, mutant.row(subject, mounts))
+					p.cells = append(p.cells, mutant.controlRow(subject, mounts))
 				}
 			}
 			for _, name := range p.Engines {

@@ -8,14 +8,14 @@ import (
 	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
 )
 
-// progress shows how a run goes on, where there is no terminal with a line for each tenth of the first pass and one for
-// each pass of several units, and writes the report of what there is so far. It implements watcher.
+// progress shows how a run goes on, where there is no terminal with a line for each tenth of the first pass, and
+// everywhere with one for each pass, and writes the report of what there is so far. It implements watcher.
 type progress struct {
 	*console.Progress
 	file   *console.ReportFile
 	began  time.Time
 	tenth  int // of this pass
-	passes int // that are done
+	passes int // that are done, of a run with a length
 }
 
 func newProgress(t console.Terminal, file *console.ReportFile) *progress {
@@ -28,14 +28,7 @@ func (p *progress) starts(c kinds.Row, done, all, broken int) {
 	if broken > 0 {
 		found = fmt.Sprintf(", %d BROKEN", broken)
 	}
-	switch tenth := 10 * done / max(all, 1); {
-	case tenth < p.tenth: // a run with a length begins anew
-		p.tenth = 0
-		p.passes++
-		p.Printf("pass %d done after %s%s", p.passes, console.Length(time.Since(p.began)), found)
-	case tenth > p.tenth && p.passes > 0:
-		p.tenth = tenth
-	case tenth > p.tenth:
+	if tenth := 10 * done / max(all, 1); tenth > p.tenth && p.passes == 0 {
 		p.tenth = tenth
 		p.Printf("%d %% done%s%s", 10*tenth, p.left(done, all), found)
 	}
@@ -55,9 +48,16 @@ func (p *progress) starts(c kinds.Row, done, all, broken int) {
 // ended implements watcher.
 func (p *progress) ended(soFar func() *Report) { p.file.Checkpoint(func() any { return soFar() }) }
 
+// passed implements watcher.
+func (p *progress) passed(soFar func() *Report) {
+	p.passes++
+	p.Say("pass %d done after %s: %s", p.passes, console.Length(time.Since(p.began)), soFar().summary())
+	p.ended(soFar)
+}
+
 // left extrapolates, once there is enough to go by.
 func (p *progress) left(done, all int) string {
-	if done < 6 {
+	if done < 6 || p.passes > 0 { // began is of all passes
 		return ""
 	}
 	return ", " + console.Length(time.Duration(float64(time.Since(p.began))/float64(done)*float64(all-done))) + " left"

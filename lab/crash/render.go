@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
 )
 
@@ -39,15 +40,15 @@ func (s screen) header(p *runPlan) {
 		s.Wrapped("crash: ", fmt.Sprintf("%s; seed %d", console.Number(len(p.cells), "mutant"), p.Seed))
 		return
 	}
-	var kinds []string
+	var names []string
 	for _, k := range p.Kinds {
-		kinds = append(kinds, string(k))
+		names = append(names, string(k))
 	}
 	var levels []string
 	for _, l := range p.Levels {
 		levels = append(levels, l.String())
 	}
-	s.Wrapped("crash: ", fmt.Sprintf("%s; engines %s; levels %s; %s a row; %s; seed %d", strings.Join(kinds, ", "),
+	s.Wrapped("crash: ", fmt.Sprintf("%s; engines %s; levels %s; %s a row; %s; seed %d", strings.Join(names, ", "),
 		strings.Join(p.Engines, ", "), strings.Join(levels, ", "), p.cutsText(), p.subjectsText(), p.Seed))
 }
 
@@ -100,6 +101,8 @@ func (s screen) report(r *Report) {
 		s.Wrapped("", "Batches, added up over all cuts. lost: acknowledged at a level that must survive, and gone. "+
 			"order: missing under later ones. unflushed: acknowledged at power, and the disk did not write and then flush "+
 			"since it was applied. wrong: never written, damaged, or different when opened again. "+
+			"files: how often a victim was seen to rotate its log, flush a table or begin its log anew; where there is none, "+
+			"the row says nothing about that. "+
 			"window: the most that one cut took, from the first batch that is gone to the last acknowledgement.")
 	}
 	if slices.ContainsFunc(r.Results, func(row Result) bool { return len(row.Bounds) > 0 }) {
@@ -115,7 +118,7 @@ func (s screen) report(r *Report) {
 func (s screen) kind(r *Report, kind Kind) {
 	t := console.Table{Keys: 3}
 	names := []string{"engine", "level", "subject", "verdict", "cuts", "acked", "survived", "lost", "torn", "order",
-		"unflushed", "wrong", "unopened", "open ms", "syncs/ack", "window", "below"}
+		"unflushed", "wrong", "unopened", "open ms", "syncs/ack", "files", "window", "below"}
 	for i, name := range names {
 		t.Columns = append(t.Columns, console.Column{Name: name, Right: i > t.Keys})
 	}
@@ -141,8 +144,8 @@ func (s screen) kind(r *Report, kind Kind) {
 		}
 		t.Row(style, row.Engine, row.Level.String(), row.Subject, verdict, fmt.Sprint(row.Cuts), fmt.Sprint(row.Acked),
 			fmt.Sprint(row.Survived), some(row.Lost), some(row.Torn), some(row.OutOfOrder), some(row.Unflushed),
-			some(row.Wrong), some(row.RecoveryFailures), recoveryText(row.RecoveryMs), ratio(row.SyncsPerAck), window(row),
-			shortBounds(row.Bounds))
+			some(row.Wrong), some(row.RecoveryFailures), recoveryText(row.RecoveryMs), ratio(row.SyncsPerAck),
+			some(row.filesMade()), window(row), shortBounds(row.Bounds))
 		if row.Verdict == Held && !row.Control {
 			t.PaintLast(t.Keys, console.Green)
 		}
@@ -255,7 +258,7 @@ func (s screen) reached(r *Report) {
 		for _, row := range r.Results {
 			for what, times := range row.Reached {
 				if row.Kind == kind && !row.Control {
-					if file, ok := strings.CutPrefix(what, "file made: "); ok {
+					if file, ok := strings.CutPrefix(what, kinds.FileMade); ok {
 						what = row.Engine + "'s " + file
 					}
 					sum[what] += times

@@ -1,7 +1,11 @@
 package crash
 
 import (
+	"strings"
+
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
 // Schema names the format of the JSON of a [Report]. A change that readers must know about
@@ -10,23 +14,17 @@ const Schema = "holdfast.crash/1"
 
 // Report is everything that a run found.
 type Report struct {
-	Schema  string    `json:"schema"`
-	Machine Machine   `json:"machine"`
-	Plan    PlanJSON  `json:"plan"`
-	Seconds float64   `json:"seconds"`
-	Results []Result  `json:"results"`
-	Missing []Missing `json:"missing"` // kinds that were left out
-	Partial string    `json:"partial"` // why this is not all of the plan; empty if it is
+	Schema string `json:"schema"`
+	// Machine is what the run was made on. Its Kernel is empty in reports that say no more than OS, Arch, CPUs and Go.
+	// OtherWork is not known: what the kernel does for recorded disks is work of the run.
+	Machine measure.Machine `json:"machine"`
+	Plan    PlanJSON        `json:"plan"`
+	Seconds float64         `json:"seconds"`
+	Results []Result        `json:"results"`
+	Missing []Missing       `json:"missing"` // kinds that were left out
+	Partial string          `json:"partial"` // why this is not all of the plan; empty if it is
 	// Detection has how well mutants were found, in a run of [Request].Mutants, which has no results.
 	Detection []Detection `json:"detection"`
-}
-
-// Machine is what the run was made on. It names no host.
-type Machine struct {
-	OS   string `json:"os"`
-	Arch string `json:"arch"`
-	CPUs int    `json:"cpus"`
-	Go   string `json:"go"`
 }
 
 // PlanJSON is what was asked for.
@@ -127,6 +125,16 @@ type Recovery struct {
 // breaches is how often the row broke what it claims, a loss window aside.
 func (r *Result) breaches() int64 {
 	return r.Lost + r.Torn + r.OutOfOrder + r.Wrong + r.RecoveryFailures + r.Unflushed
+}
+
+// filesMade is how often the row's victims made a numbered file or began a log anew.
+func (r *Result) filesMade() (n int) {
+	for what, times := range r.Reached {
+		if strings.HasPrefix(what, kinds.FileMade) {
+			n += times
+		}
+	}
+	return n
 }
 
 // FoundOut reports whether a control was: something acknowledged was lost, or never flushed.

@@ -23,6 +23,7 @@ import (
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
 	"github.com/holdfastdb/holdfast/lab/internal/child"
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
 	"github.com/holdfastdb/holdfast/lab/internal/rundir"
 )
 
@@ -43,6 +44,8 @@ type runner struct {
 	lab   Lab
 	kinds *kinds.Runner
 	dir   *rundir.Dir
+
+	machine measure.Machine
 
 	mu   sync.Mutex
 	keep string // where evidence is kept, as named
@@ -118,14 +121,17 @@ type watcher interface {
 	starts(c kinds.Row, done, all, broken int)
 	// ended is called after each unit. soFar makes a report of what there is.
 	ended(soFar func() *Report)
+	// passed is called after each pass of a run that has a length.
+	passed(soFar func() *Report)
 }
 
-// workers is how many units run at the same time: their children sleep, or wait for the disk, for half of the time.
-func workers() int { return 1 + min(2, runtime.GOMAXPROCS(0)) }
+// workers is how many units run at the same time: they sleep, or wait for the disk, for half of the time.
+func workers() int { return 2 * min(2, runtime.GOMAXPROCS(0)) }
 
 // runState is how far a run has come.
 type runState struct {
 	plan      *runPlan
+	machine   measure.Machine
 	tallies   []*tally
 	began     time.Time
 	done, all int // units of this pass
@@ -134,16 +140,13 @@ type runState struct {
 // run carries out a plan, and returns the report, of what there is, with any error: console.ErrInterrupted when ctx
 // ends, or what makes it no use to go on; that is console.ErrIncomplete if there is something to report.
 func (r *runner) run(ctx context.Context, p *runPlan, w watcher) (*Report, error) {
-	s := &runState{plan: p, began: time.Now()}
+	s := &runState{plan: p, machine: r.machine, began: time.Now()}
 	for i, c := range p.cells {
 		t := newTally(c, commits.Mix(p.Seed, uint64(i))>>32)
 		t.keep = r.evidenceDir
 		s.tallies = append(s.tallies, t)
 	}
 	err := r.passes(ctx, s, w)
-	if err == nil {
-		err = r.settleControls(ctx, s)
-	}
 	switch {
 	case errors.Is(err, console.ErrInterrupted):
 		return s.report("interrupted", nil), err
@@ -167,8 +170,7 @@ func (r *runner) run(ctx context.Context, p *runPlan, w watcher) (*Report, error
 func (s *runState) report(end string, err error) *Report {
 	p := s.plan
 	report := &Report{
-		Schema: Schema, Machine: Machine{runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), runtime.Version()},
-		Plan:    p.PlanJSON,
+		Schema: Schema, Machine: s.machine, Plan: p.PlanJSON,
 		Seconds: time.Since(s.began).Seconds(), Results: []Result{}, Missing: append([]Missing{}, p.missing...),
 		Detection: []Detection{},
 	}
@@ -217,11 +219,16 @@ func (r *runner) passes(ctx context.Context, s *runState, w watcher) error {
 			}
 		}
 		shuffle.Shuffle(len(units), func(i, j int) { units[i], units[j] = units[j], units[i] })
-		if err := r.pass(ctx, s, units, w, pass > 0); err != nil {
+		if err := r.pass(ctx, s, units, w, pass > 0); err != nil || len(units) == 0 {
 			return err
 		}
-		if len(units) == 0 {
-			return nil
+		if pass == 0 { // what interrupts a long run later finds them settled
+			if err := r.settleControls(ctx, s); err != nil {
+				return err
+			}
+		}
+		if p.length > 0 {
+			w.passed(func() *Report { return s.report("still running", nil) })
 		}
 	}
 	return nil
@@ -288,8 +295,11 @@ func (r *runner) unit(ctx context.Context, p *runPlan, began time.Time, u unit) 
 	if ctx.Err() != nil {
 		return console.ErrInterrupted
 	}
-	return r.kinds.Session(ctx, u.tally.cell, u.seed, u.nth, u.cuts, p.left(began), u.tally)
+	return r.kinds.Session(ctx, u.tally.cell, u.seed, u.nth, u.cuts, min(p.left(began), simulationSlice), u.tally)
 }
+
+// simulationSlice is how long the simulations of one pass go on at most, so that a long run reports as it goes.
+const simulationSlice = time.Minute
 
 // left is what is left of the length of a run that began then, not 0, so that a simulation that ends at a broken claim
 // does not begin the whole length anew; 0 if no length was named.

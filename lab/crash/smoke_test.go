@@ -380,11 +380,19 @@ func TestPower(t *testing.T) {
 		if kind == Power {
 			believable(t, r, out, kind)
 		}
+		for _, row := range r.Results { // a third of the cuts at least
+			if again := row.Reached[kinds.CutAgain]; kind == Power && row.Verdict == Held && again < 2 {
+				t.Errorf("%s: %d of 5 disks were cut again", row.Engine, again)
+			}
+		}
 	}
 }
 
 // TestLies: a disk that lies takes what was acknowledged, and the run says what was seen and ends well.
 func TestLies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestReadsAreJudged cuts the power with the same code")
+	}
 	needsDisk(t)
 	q := request(Lies, 10, "power", logtree.Name)
 	q.Subjects = []string{subjects.KV.Name}
@@ -414,11 +422,15 @@ func TestReadsThatFail(t *testing.T) {
 	defer r.close()
 	tally := newTally(kinds.Row{Engine: logtree.Name, Subject: subjects.KV.Name, Level: holdfast.Power,
 		Given: holdfast.Power, Kind: Faults, Mounts: blockdev.Mounts("ext4"), Capabilities: logtree.Describe()}, 1)
-	if err := r.kinds.Session(t.Context(), tally.cell, 1, 1, 6, 0, tally); err != nil {
+	cuts := 6
+	if testing.Short() { // the race detector sees the same in two, in which by chance nothing may have failed
+		cuts = 2
+	}
+	if err := r.kinds.Session(t.Context(), tally.cell, 1, 1, cuts, 0, tally); err != nil {
 		t.Fatal(err)
 	}
 	if row := tally.finish(); row.Verdict != Held || row.Cuts == 0 ||
-		row.Reached["reads that failed"] == 0 || row.Reached["processes ended by reads that failed"] > 0 {
+		row.Reached["reads that failed"] == 0 && !testing.Short() || row.Reached["processes ended by reads that failed"] > 0 {
 		t.Errorf("%s %q %d cuts, %v", row.Verdict, row.Why, row.Cuts, row.Reached)
 	}
 }
@@ -473,6 +485,9 @@ func TestMutantsAreFoundOut(t *testing.T) {
 		"forgets a task":   {wrong, "does not agree with task"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if testing.Short() && !slices.Contains([]string{"hangs", "tears", "shortens", showsTwice, "forgets a task"}, name) {
+				t.Skip("the race detector finds in the others of a subject what it finds in one")
+			}
 			t.Parallel()
 			lab, q := uncontrolled, request(Kill, 3, "power", name)
 			if name == "hangs" {

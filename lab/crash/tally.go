@@ -32,7 +32,8 @@ type tally struct {
 
 // breached is called with the lock held when something may have been found.
 func (t *tally) breached(by foundBy) {
-	if t.foundBy != "" || t.result.breaches() == 0 {
+	lied := t.result.Lied != nil && t.result.Lied.Wrong > 0 // breaks no claim, but a mutant is found by it
+	if t.foundBy != "" || t.result.breaches() == 0 && !lied {
 		return
 	}
 	if t.foundBy, t.foundAt = by, t.result.Cuts; t.firstBreach != nil {
@@ -67,6 +68,7 @@ func (t *tally) Judged(j protocol.Judgement, fatal bool) {
 	r.LossWindowMs = max(r.LossWindowMs, j.Window)
 	if t.cell.Kind == Lies {
 		r.lied(j, fatal)
+		t.breached(byCrash)
 		return
 	}
 	r.Lost += int64(j.Lost)

@@ -91,7 +91,8 @@ func TestMixed(t *testing.T) {
 		"file system": changed(t, "bench.json", replace(`"ext4"`, `"xfs"`)),
 		"memory for a measurement": changed(t, "bench.json", replace(`"ram_bytes": 0`,
 			`"ram_bytes": 1073741824`)),
-		"CPUs": changed(t, "crash.json", replace(`"cpus": 2`, `"cpus": 64`)),
+		"CPUs":   changed(t, "crash.json", replace(`"cpus": 2`, `"cpus": 64`)),
+		"kernel": changed(t, "crash.json", replace(`"cpus": 2`, `"cpus": 2, "kernel": "1.2.3"`)),
 	} {
 		sources := append(here, read(t, path)...)
 		err := report.Write(io.Discard, bench.Standard(), sources, report.Options{})

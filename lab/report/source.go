@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast/lab/bench"
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/crash"
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
 // Source is a report of bench or of crash, with the name that the page calls it by.
@@ -125,25 +126,27 @@ func differences(sources []Source) (list []difference) {
 	for _, s := range sources {
 		var of []condition
 		add := func(what string, value any) { of = append(of, condition{what, fmt.Sprint(value)}) }
-		if r := s.Bench; r != nil {
-			m := r.Machine
-			add("schema of bench", r.Schema)
+		machine := func(m measure.Machine) {
 			add("operating system", m.OS+"/"+m.Arch)
 			add("CPUs", m.CPUs)
 			add("Go", m.Go)
-			add("kernel", m.Kernel)
-			add("CPU", m.CPU)
-			add("memory", m.MemoryBytes)
-			add("virtual machine", m.VM)
+			if m.Kernel != "" || s.Bench != nil { // else an older report of crash, or nothing is known
+				add("kernel", m.Kernel)
+				add("CPU", m.CPU)
+				add("memory", m.MemoryBytes)
+				add("virtual machine", m.VM)
+			}
+		}
+		if r := s.Bench; r != nil {
+			m := r.Machine
+			add("schema of bench", r.Schema)
+			machine(m)
 			add("file system", m.Disk.FileSystem)
 			add("disk", m.Disk.Device+" "+m.Disk.Kind+" "+m.Disk.Cache)
 			add("memory for a measurement", r.Plan.RAMBytes)
 		} else {
-			m := s.Crash.Machine
 			add("schema of crash", s.Crash.Schema)
-			add("operating system", m.OS+"/"+m.Arch)
-			add("CPUs", m.CPUs)
-			add("Go", m.Go)
+			machine(s.Crash.Machine) // a crash report has no figure of the disk
 		}
 		for _, c := range of {
 			was, known := first[c.what]

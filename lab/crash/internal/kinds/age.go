@@ -100,13 +100,13 @@ func watchFiles(ctx context.Context, dir string, t Tally) (end func()) {
 			sleep(ctx, watchPause)
 			for name := range files(dir) {
 				if kind := kindOfFile(name); !known[name] && kind != filepath.Base(name) {
-					t.Did(made+kind, 1)
+					t.Did(FileMade+kind, 1)
 				}
 				known[name] = true
 				if strings.HasSuffix(name, "-wal") {
 					now := headerOf(name)
 					if before := headers[name]; before != "" && now != "" && now != before {
-						t.Did(made+kindOfFile(name)+" anew", 1)
+						t.Did(FileMade+kindOfFile(name)+" anew", 1)
 					}
 					headers[name] = now
 				}
@@ -120,7 +120,8 @@ func watchFiles(ctx context.Context, dir string, t Tally) (end func()) {
 }
 
 const (
-	made       = "file made: "
+	// FileMade begins what [Tally] is told of files: the rest is a file's name with N for each number.
+	FileMade   = "file made: "
 	watchPause = 15 * time.Millisecond
 	walHeader  = 32
 )

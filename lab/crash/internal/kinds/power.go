@@ -154,7 +154,7 @@ func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
 	case what < 16 && len(rec.acked) > 0:
 		at = rec.begun + rnd.IntN(rec.acked[0]-rec.begun+1) // while everything is being made, or recovered
 	}
-	if rec.again && len(rec.acked) > 0 && rnd.IntN(2) == 0 {
+	if rec.again && len(rec.acked) > 0 && rnd.IntN(4) > 0 {
 		at = rec.begun + rnd.IntN(rec.acked[0]-rec.begun+1) // a recovery that is cut must be able to begin anew
 	}
 	return blockdev.Position(min(at, rec.record.Len())), policy
@@ -193,8 +193,8 @@ func (r *Runner) powerSession(ctx context.Context, c Row, seed uint64, cuts int,
 		if err != nil {
 			return err
 		}
-		// Of some cuts, writing goes on from what survived, and the power is cut again.
-		if last != nil && i%5 == 2 && !c.Control && c.Kind != Lies && i+1 < cuts {
+		// Of each third cut, writing goes on from what survived, and the power is cut again.
+		if last != nil && i%3 == 0 && cuts >= 3 && !c.Control && c.Kind != Lies {
 			if err := r.powerAgain(ctx, c, rec, last, p, at, policy, rnd, b, t); err != nil {
 				return err
 			}
@@ -333,17 +333,17 @@ func (r *Runner) powerAgain(
 	}
 	defer rec.record.Close()
 	rec.again = true
-	for range 2 {
-		at, policy := rec.cut(rnd)
-		if len(rec.acked) > 0 && int(at) <= rec.acked[0] {
-			t.Did("cuts of a recovery", 1)
-		}
-		if _, _, err := r.powerCut(ctx, c, rec, h, at, policy, rnd, t); err != nil {
-			return err
-		}
+	t.Did(CutAgain, 1)
+	at, policy = rec.cut(rnd)
+	if len(rec.acked) > 0 && int(at) <= rec.acked[0] {
+		t.Did("cuts of a recovery", 1)
 	}
-	return nil
+	_, _, err = r.powerCut(ctx, c, rec, h, at, policy, rnd, t)
+	return err
 }
+
+// CutAgain is what [Tally] is told of a disk on which a victim went on after a cut, and whose power was cut again.
+const CutAgain = "disks cut again"
 
 // faultSession lets a disk refuse flushes or writes while a victim works, and judges what is on the
 // disk then.

@@ -1,6 +1,7 @@
 package subjects
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,7 @@ type taskVictim struct {
 	concurrent
 	store taskStore
 	held  map[string]uint64 // by whom a task is held, under a lease that outlives the test
+	ended map[string]int    // how many tasks had been completed, as was acknowledged, before this one
 }
 
 // taskStore is what works with tasks, a store or a server.
@@ -49,7 +51,8 @@ type taskStore interface {
 }
 
 func newTaskVictim(w *worker, s taskStore, given holdfast.Level) *taskVictim {
-	return &taskVictim{concurrent: newConcurrent(w, scriptOf(w.spec.Seed), given), store: s, held: map[string]uint64{}}
+	return &taskVictim{concurrent: newConcurrent(w, scriptOf(w.spec.Seed), given), store: s, held: map[string]uint64{},
+		ended: map[string]int{}}
 }
 
 func taskWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
@@ -160,21 +163,40 @@ func (v *taskVictim) claim(ctx context.Context, o *taskOp) (l task.Lease, ok boo
 	case taskForget:
 		c.Lease = time.Millisecond
 	}
+	v.state.Lock()
+	ended := len(v.ended)
+	v.state.Unlock()
 	leases, err := v.store.Claim(ctx, c)
 	if err != nil || len(leases) == 0 {
 		return l, false, err
 	}
 	l = leases[0]
+	v.state.Lock()
+	defer v.state.Unlock()
+	if !v.known(l.Task) {
+		v.wrong("%v is given task %s, which no operation enqueued like that", o, l.Task.ID)
+	}
+	if before, done := v.ended[l.Task.ID]; done && before < ended {
+		v.wrong("%v is given task %s, and its completion had been acknowledged before", o, l.Task.ID)
+	}
 	if o.kind == taskForget {
 		return l, true, nil // whose lease may have run out
 	}
-	v.state.Lock()
-	defer v.state.Unlock()
 	if by, twice := v.held[l.Task.ID]; twice {
 		v.wrong("task %s is claimed by operation %d, and held by operation %d", l.Task.ID, o.n, by)
 	}
 	v.held[l.Task.ID] = o.n
 	return l, true, nil
+}
+
+// known reports whether a task is as an operation that was begun enqueues it. v.state is held.
+func (v *taskVictim) known(t task.Task) bool {
+	gen, n, k, ok := taskOf(t.ID)
+	if !ok || gen > v.spec.Gen || n > v.begun && gen == v.spec.Gen {
+		return false
+	}
+	o := v.script.task(gen, n)
+	return k >= 0 && k < o.size && bytes.Equal(v.script.specs(&o)[k].Payload, t.Payload)
 }
 
 // release forgets that an operation holds a task, before that is told to the store.
@@ -251,6 +273,9 @@ func (v *taskVictim) complete(ctx context.Context, o *taskOp, l task.Lease) erro
 		return fmt.Errorf("completing task %s: %w", l.Task.ID, err)
 	}
 	v.enqueued(o, then, results)
+	v.state.Lock()
+	defer v.state.Unlock()
+	v.ended[l.Task.ID] = len(v.ended)
 	return nil
 }
 

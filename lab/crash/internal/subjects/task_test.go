@@ -2,6 +2,7 @@ package subjects
 
 import (
 	"bytes"
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -228,7 +229,56 @@ func TestVictimOfTasksSeesWhatIsWrong(t *testing.T) {
 	}
 	v.enqueued(&o, []task.Spec{{ID: "b"}}, []task.Result{{ID: "c", Existing: true}})
 	said := wrongIn(&told)
-	if !strings.Contains(said, "and held by operation 1") || !strings.Contains(said, "was told") {
+	if !strings.Contains(said, "and held by operation 1") || !strings.Contains(said, "was told") ||
+		!strings.Contains(said, "which no operation enqueued") {
+		t.Errorf("it says %q", said)
+	}
+}
+
+// givesAgain is a store that gives a task again once that is completed.
+type givesAgain struct {
+	taskStore
+	done []task.Lease
+}
+
+func (s *givesAgain) CompleteWith(ctx context.Context, l task.Lease, with func(*holdfast.Batch) error,
+	then ...task.Spec) ([]task.Result, error) {
+	results, err := s.taskStore.CompleteWith(ctx, l, with, then...)
+	if err == nil {
+		s.done = append(s.done, l)
+	}
+	return results, err
+}
+
+func (s *givesAgain) Claim(ctx context.Context, o task.ClaimOptions) ([]task.Lease, error) {
+	if len(s.done) > 0 {
+		return s.done[:1], nil
+	}
+	return s.taskStore.Claim(ctx, o)
+}
+
+// TestCompletedTasksAreNotGivenAgain: what a victim is given was enqueued, and nobody has completed it.
+func TestCompletedTasksAreNotGivenAgain(t *testing.T) {
+	s, err := task.Open(mem.New(), task.Options{Level: holdfast.Memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var told bytes.Buffer
+	v := newTaskVictim(&worker{spec: protocol.Spec{Seed: taskSeed}, report: protocol.NewReporter(&told), next: 1},
+		&givesAgain{taskStore: s}, holdfast.Memory)
+	for len(v.ended) == 0 {
+		if err := v.do(t.Context(), v.begin()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if said := wrongIn(&told); said != "" {
+		t.Fatalf("before anything is given again, it says %q", said)
+	}
+	if _, _, err := v.claim(t.Context(), &taskOp{n: 1, kind: taskForget}); err != nil {
+		t.Fatal(err)
+	}
+	if said := wrongIn(&told); !strings.Contains(said, "its completion had been acknowledged before") {
 		t.Errorf("it says %q", said)
 	}
 }
