@@ -28,7 +28,7 @@ func Command(lab bench.Lab, paths []string, out string, o Options, t console.Ter
 		text(t.Screen(), doc)
 		return nil
 	}
-	file, err := t.OpenOutput(string(op), "-o", out)
+	file, err := t.OpenOutput(string(op), "-o", out, paths...)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/bench"
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/report"
@@ -372,5 +373,18 @@ func TestText(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
+	}
+}
+
+// TestInputStays: the page does not replace a report that it is made of.
+func TestInputStays(t *testing.T) {
+	path := changed(t, "bench.json", replace("bbolt", "bolt"))
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = report.Command(bench.Standard(), []string{path}, path, report.Options{}, console.Terminal{Out: io.Discard})
+	if after, _ := os.ReadFile(path); !errors.Is(err, holdfast.ErrBadOption) || !bytes.Equal(before, after) {
+		t.Errorf("%v, and %d of %d bytes are left", err, len(after), len(before))
 	}
 }
