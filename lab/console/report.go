@@ -157,8 +157,16 @@ const maxReport = 1 << 30
 // ReadReport reads a file that [Terminal.OpenReport] has written, or what gzip made of it.
 func ReadReport(path string) ([]byte, error) {
 	text, err := os.ReadFile(path)
-	if err != nil || !bytes.HasPrefix(text, []byte{0x1f, 0x8b}) {
-		return text, err
+	if err != nil {
+		return nil, err
+	}
+	return UnpackReport(text)
+}
+
+// UnpackReport undoes gzip, if it was used.
+func UnpackReport(text []byte) ([]byte, error) {
+	if !bytes.HasPrefix(text, []byte{0x1f, 0x8b}) {
+		return text, nil
 	}
 	r, err := gzip.NewReader(bytes.NewReader(text))
 	if err != nil {

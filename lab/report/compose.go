@@ -26,7 +26,7 @@ func compose(lab bench.Lab, sources []Source, o Options) (*document, error) {
 	sources = slices.Clone(sources)
 	name(sources)
 	differ := differences(sources)
-	if err := refuse(differ); err != nil && !o.Mixed {
+	if err := refuse(sources); err != nil && !o.Mixed {
 		return nil, err
 	}
 	c := &composer{lab: lab, doc: &document{}, looks: map[string]look{}, costs: o.SyncCosts}
@@ -137,7 +137,7 @@ func (c *composer) head(sources []Source) {
 	d.Lead = console.Number(len(sources), "report") + ". "
 	for _, s := range sources {
 		if s.Bench != nil {
-			d.Lead += machine(s.Bench.Machine) + ". " + s.Bench.Machine.Sentence()
+			d.Lead += Machine(s.Bench.Machine) + ". " + s.Bench.Machine.Sentence()
 			break
 		}
 		if len(sources) == 1 {
@@ -196,8 +196,8 @@ func (c *composer) cautions(s Source) {
 	}
 }
 
-// machine describes a machine in a line.
-func machine(m measure.Machine) string {
+// Machine describes a machine in a line.
+func Machine(m measure.Machine) string {
 	return fmt.Sprintf("%s, %s, %s %s, %s", cmp.Or(m.CPU, m.Arch), console.Number(m.CPUs, "CPU"), m.OS, m.Kernel, m.Go)
 }
 
@@ -219,7 +219,7 @@ func view(s Source) sourceView {
 	}
 	r := s.Bench
 	m := r.Machine
-	v.Command, v.Partial, v.Machine = r.Plan.Command, r.Partial, machine(m)+". "+m.Sentence()
+	v.Command, v.Partial, v.Machine = r.Plan.Command, r.Partial, Machine(m)+". "+m.Sentence()
 	fact("Format", "%s", r.Schema)
 	fact("Badge", "%s", r.Badge)
 	if b := r.Build; b != nil {

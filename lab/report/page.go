@@ -26,7 +26,7 @@ var pageTemplate = template.Must(template.New("page").Parse(pageHTML))
 
 // Options say what is shown.
 type Options struct {
-	// Mixed permits reports whose machines, disks or schemas differ. Every plot is marked then.
+	// Mixed permits reports whose machines, disks or limits of memory differ. Every plot is marked then.
 	Mixed bool
 	// SyncCosts, in microseconds, are what a sync is taken to cost in the modelled plots; nil for 100, 1000 and 5000.
 	SyncCosts []float64

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strings"
 
@@ -36,6 +37,26 @@ func Read(path string) (Source, error) {
 		return Source{}, refused(path, err)
 	}
 	return Parse(path, text)
+}
+
+// ReadAll reads the reports in a file system, those in files whose names match the pattern.
+func ReadAll(files fs.FS, pattern string) (list []Source, err error) {
+	names, err := fs.Glob(files, pattern)
+	for _, name := range names {
+		text, err := fs.ReadFile(files, name)
+		if err == nil {
+			text, err = console.UnpackReport(text)
+		}
+		if err != nil {
+			return nil, refused(name, err)
+		}
+		s, err := Parse(name, text)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, s)
+	}
+	return list, err
 }
 
 func refused(path string, cause error) error {
@@ -76,7 +97,7 @@ func Load(paths []string, mixed bool) (list []Source, err error) {
 		}
 		list = append(list, s)
 	}
-	if err := refuse(differences(list)); err != nil && !mixed {
+	if err := refuse(list); err != nil && !mixed {
 		return nil, err
 	}
 	return list, nil
@@ -117,7 +138,7 @@ type difference struct{ What, First, Other string }
 func (d difference) String() string { return fmt.Sprintf("%s: %s and %s", d.What, d.First, d.Other) }
 
 // differences lists how the conditions of the sources differ from those of the first that states them: the machine, the
-// disk, the memory that was given, the version of the schema.
+// disk, the memory that was given.
 func differences(sources []Source) (list []difference) {
 	type condition struct{ what, value string }
 	first := map[string]string{}
@@ -127,7 +148,6 @@ func differences(sources []Source) (list []difference) {
 		add := func(what string, value any) { of = append(of, condition{what, fmt.Sprint(value)}) }
 		if r := s.Bench; r != nil {
 			m := r.Machine
-			add("schema of bench", r.Schema)
 			add("operating system", m.OS+"/"+m.Arch)
 			add("CPUs", m.CPUs)
 			add("Go", m.Go)
@@ -140,7 +160,6 @@ func differences(sources []Source) (list []difference) {
 			add("memory for a measurement", r.Plan.RAMBytes)
 		} else {
 			m := s.Crash.Machine
-			add("schema of crash", s.Crash.Schema)
 			add("operating system", m.OS+"/"+m.Arch)
 			add("CPUs", m.CPUs)
 			add("Go", m.Go)
@@ -160,14 +179,19 @@ func differences(sources []Source) (list []difference) {
 	return list
 }
 
-// refuse is ErrMixed if the conditions differ.
-func refuse(list []difference) error {
-	if len(list) == 0 {
-		return nil
+// Differences lists how the conditions differ under which the reports were made, in words.
+func Differences(sources []Source) (list []string) {
+	for _, d := range differences(sources) {
+		list = append(list, d.String())
 	}
-	var texts []string
-	for _, d := range list {
-		texts = append(texts, d.String())
+	return list
+}
+
+// refuse is ErrMixed if the conditions differ.
+func refuse(sources []Source) error {
+	texts := Differences(sources)
+	if len(texts) == 0 {
+		return nil
 	}
 	return &holdfast.Error{Op: "report", Class: ErrMixed, Detail: strings.Join(texts, "; "),
 		Remedy: "to have them side by side all the same, with a mark on every plot, add --mixed"}
