@@ -388,7 +388,7 @@ func announce(s console.Screen, sources []report.Source, instead string) {
 	about := "a machine that its files name"
 	for _, source := range sources {
 		if r := source.Bench; r != nil {
-			about = report.Machine(r.Machine) + ". " + r.Machine.Sentence()
+			about = report.Machine(r.Machine)
 			if b := r.Build; b != nil && b.Time != "" {
 				about += fmt.Sprintf(" The program was of %s.", strings.TrimSpace(b.Time+" "+b.Commit))
 			}

@@ -72,6 +72,19 @@ func compose(lab bench.Lab, sources []Source, o Options) (*document, error) {
 	for _, s := range sources {
 		c.doc.Sources = append(c.doc.Sources, view(s))
 	}
+	var bad []string
+	for _, n := range c.doc.Notices {
+		if n.Class == "bad" {
+			bad = append(bad, n.Text)
+		} else {
+			c.doc.Others = append(c.doc.Others, n)
+		}
+	}
+	if len(bad) > 0 {
+		c.doc.First = notice{"bad", strings.Join(bad, " ")}
+	} else if len(c.doc.Others) > 0 {
+		c.doc.First, c.doc.Others = c.doc.Others[0], c.doc.Others[1:]
+	}
 	return c.doc, nil
 }
 
@@ -137,7 +150,7 @@ func (c *composer) head(sources []Source) {
 	d.Lead = console.Number(len(sources), "report") + ". "
 	for _, s := range sources {
 		if s.Bench != nil {
-			d.Lead += Machine(s.Bench.Machine) + ". " + s.Bench.Machine.Sentence()
+			d.Lead += Machine(s.Bench.Machine)
 			break
 		}
 		if len(sources) == 1 {
@@ -196,9 +209,10 @@ func (c *composer) cautions(s Source) {
 	}
 }
 
-// Machine describes a machine in a line.
+// Machine describes a machine and its disk.
 func Machine(m measure.Machine) string {
-	return fmt.Sprintf("%s, %s, %s %s, %s", cmp.Or(m.CPU, m.Arch), console.Number(m.CPUs, "CPU"), m.OS, m.Kernel, m.Go)
+	return fmt.Sprintf("%s, %s, %s %s, %s. %s", cmp.Or(m.CPU, m.Arch), console.Number(m.CPUs, "CPU"), m.OS, m.Kernel, m.Go,
+		sentence(m.Sentence()))
 }
 
 // view is what is said of a source at the end.
@@ -219,7 +233,7 @@ func view(s Source) sourceView {
 	}
 	r := s.Bench
 	m := r.Machine
-	v.Command, v.Partial, v.Machine = r.Plan.Command, r.Partial, Machine(m)+". "+m.Sentence()
+	v.Command, v.Partial, v.Machine = r.Plan.Command, r.Partial, Machine(m)
 	fact("Format", "%s", r.Schema)
 	fact("Badge", "%s", r.Badge)
 	if b := r.Build; b != nil {

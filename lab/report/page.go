@@ -39,6 +39,8 @@ type document struct {
 	Title    string
 	Lead     string
 	Notices  []notice
+	First    notice   // of the notices: all that is bad, or else the first
+	Others   []notice // the rest of them
 	Answers  []answer
 	Sections []*section
 	Engines  *titled // the closing table, which is in a section too; nil if there is none
@@ -51,12 +53,21 @@ type notice struct {
 	Text  string
 }
 
-// answer is what a group shows, in a sentence.
+// answer is what is known of a question, a line for each level.
 type answer struct {
-	Question, Said, Detail string
-	Link                   string // of the plot
-	Class                  string
+	Question string
+	Lines    []line
 }
+
+// line is what is shown, in a sentence, with the highest rates that it is of.
+type line struct {
+	Rates        []headline
+	Said, Detail string
+	Link         string // of the plot
+	Class        string
+}
+
+type headline struct{ Rate, Level string }
 
 type section struct {
 	ID, Title, Lead string
