@@ -462,6 +462,9 @@ func TestPage(t *testing.T) {
 		}
 		level = heading[1]
 	}
+	if !strings.Contains(page, "<dt>What it concluded</dt><dd>Switch from SQLite to Pebble") {
+		t.Error("it does not say what the study concluded")
+	}
 	for _, not := range []string{"Bench.json", "Crash.json", " · <", "hatched", "402653184"} {
 		if strings.Contains(page, not) {
 			t.Errorf("the page has %q", not)
