@@ -72,6 +72,7 @@ func compose(lab bench.Lab, sources []Source, o Options) (*document, error) {
 	for _, s := range sources {
 		c.doc.Sources = append(c.doc.Sources, view(s))
 	}
+	c.doc.Answers = shorten(c.doc.Answers)
 	var bad []string
 	for _, n := range c.doc.Notices {
 		if n.Class == "bad" {
@@ -86,6 +87,45 @@ func compose(lab bench.Lab, sources []Source, o Options) (*document, error) {
 		c.doc.First, c.doc.Others = c.doc.Others[0], c.doc.Others[1:]
 	}
 	return c.doc, nil
+}
+
+// shorten makes one card of answers that say the same, with what each is of. What is void or broken comes first, then
+// what crashes showed, since of many answers the page shows a few.
+func shorten(list []answer) (short []answer) {
+	for _, a := range list {
+		said := ""
+		if len(a.Lines) == 1 && a.Lines[0].Rates != nil {
+			said = a.Lines[0].Said + ". " + a.Lines[0].Detail
+		}
+		same := slices.IndexFunc(short, func(b answer) bool { return said != "" && b.Of == said })
+		switch {
+		case same < 0:
+			a.Of = said
+			short = append(short, a)
+			continue
+		case len(short[same].Lines) == 1:
+			short[same] = answer{Question: title(strings.TrimSpace(said)), Of: said, Lines: []line{short[same].of()}}
+		}
+		short[same].Lines = append(short[same].Lines, a.of())
+	}
+	rank := func(a answer) int {
+		switch l := a.Lines[0]; {
+		case slices.ContainsFunc(a.Lines, func(l line) bool { return l.Class == "void" }):
+			return 0
+		case l.Rates == nil:
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(short, func(a, b answer) int { return cmp.Compare(rank(a), rank(b)) })
+	return short
+}
+
+// of is the line of an answer that has one, with its question in the place of what is said.
+func (a answer) of() line {
+	l := a.Lines[0]
+	l.Said, l.Detail = a.Question, ""
+	return l
 }
 
 func (c *composer) notice(class, text string) {

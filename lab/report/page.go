@@ -57,6 +57,7 @@ type notice struct {
 type answer struct {
 	Question string
 	Lines    []line
+	Of       string // what it says, if that is one thing; others that say it are added
 }
 
 // line is what is shown, in a sentence, with the highest rates that it is of.

@@ -226,8 +226,12 @@ func TestClaims(t *testing.T) {
 			t.Errorf("three rounds claim %+v", g.Claim)
 		}
 	}
-	if page := write(t, report.Options{}, read(t, few)...); strings.Contains(page, ", shown at ") {
+	page := write(t, report.Options{}, read(t, few)...)
+	if strings.Contains(page, ", shown at ") {
 		t.Error("three rounds show something")
+	}
+	if strings.Count(page, "o difference shown: it takes") != 1 || strings.Count(page, `<p class="question">`) != 1 {
+		t.Error("what is said of all workloads is not in one card")
 	}
 }
 
