@@ -13,7 +13,7 @@ import (
 type reportCommand struct {
 	Files    []string        `arg:"" help:"Reports that bench or crash has written with --json." placeholder:"A.json"`
 	Output   string          `name:"output" short:"o" help:"The HTML file; - is standard output. Default: the answers as text." placeholder:"FILE"`
-	Mixed    bool            `help:"Show reports of different machines, disks or schemas side by side, marked on every plot."`
+	Mixed    bool            `help:"Show reports of different machines, disks or limits of memory side by side, marked on every plot."`
 	SyncCost []time.Duration `help:"What a sync is taken to cost where rates are modelled. Default: 100us,1ms,5ms." placeholder:"5ms"`
 }
 
@@ -33,9 +33,9 @@ func (c *reportCommand) run(lab bench.Lab) int {
 }
 
 type adviseCommand struct {
-	Files []string `arg:"" optional:"" help:"Reports that bench and crash have written with --json." placeholder:"A.json"`
+	Files []string `arg:"" optional:"" help:"Reports that bench and crash have written with --json. Default: those that come with the program, of another machine." placeholder:"A.json"`
 	Need  string   `help:"The work, what it must survive, and how many write. Default: all that was measured." placeholder:"'event append, power, 64 writers'"`
-	Mixed bool     `help:"Use reports of different machines, disks or schemas together."`
+	Mixed bool     `help:"Use reports of different machines, disks or limits of memory together, and say how they differ."`
 }
 
 // Help implements kong's interface for what follows the flags.

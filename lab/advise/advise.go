@@ -7,10 +7,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/docs"
 	"github.com/holdfastdb/holdfast/lab/bench"
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/crash"
@@ -24,6 +26,7 @@ var ErrUnmeasured = errors.New("it was not measured")
 // Advice is what the reports show for a need, in sentences.
 type Advice struct {
 	Need      Need
+	From      string   // the report that the figures are of
 	Take      string   // what to take, and why
 	Crashes   string   // what became of it in crashes
 	RunnerUp  string   // empty if there is none
@@ -36,12 +39,25 @@ type Advice struct {
 // For is the advice of sources for a need. The error is ErrUnmeasured if none of them has such a measurement of an
 // engine, with the command that makes one.
 func For(lab bench.Lab, sources []report.Source, need Need) (*Advice, error) {
-	source, group := find(lab, sources, need)
-	if group == nil || len(group.Claim.Fastest) == 0 {
+	found := find(lab, sources, need)
+	if len(found) == 0 || len(found[0].group.Claim.Fastest) == 0 {
 		return nil, &holdfast.Error{Op: string(op), Class: ErrUnmeasured, Detail: need.String(),
-			Remedy: "run " + command(need) + ", and name its file"}
+			Remedy: "run " + measures(need) + ", and name its file"}
 	}
-	a := &Advice{Need: need}
+	source, group := found[0].source.Bench, &found[0].group
+	a := &Advice{Need: need, From: found[0].source.Name}
+	if len(found) > 1 {
+		var others []string
+		for _, f := range found[1:] {
+			others = append(others, f.source.Name)
+		}
+		a.Cautions = append(a.Cautions, fmt.Sprintf("%s measured this too, and is not used: the first file that has it is.",
+			console.List(others)))
+	}
+	if differ := report.Differences(sources); len(differ) > 0 {
+		a.Cautions = append(a.Cautions, "The reports were not made under the same conditions: "+strings.Join(differ, "; ")+
+			". What crashes show, and what was measured, is then of different machines.")
+	}
 	rows := crashRows(sources)
 	first := a.choose(group, rows)
 	if first == nil {
@@ -67,23 +83,34 @@ func For(lab bench.Lab, sources []report.Source, need Need) (*Advice, error) {
 	return a, nil
 }
 
-// find returns the group that answers a need, and the report that has it.
-func find(lab bench.Lab, sources []report.Source, need Need) (*bench.Report, *bench.Group) {
+// answer is a group that answers a need, and the source that has it.
+type answer struct {
+	source report.Source
+	group  bench.Group
+}
+
+// find returns what answers a need, in the order of the sources.
+func find(lab bench.Lab, sources []report.Source, need Need) (list []answer) {
 	for _, s := range sources {
-		if s.Bench == nil {
-			continue
-		}
-		for _, g := range lab.Groups(s.Bench) {
-			if g.Workload == need.Workload && g.Given == need.Level && g.Clients == need.Clients {
-				return s.Bench, &g
+		for _, g := range closed(lab, s.Bench) {
+			if (Need{g.Workload, g.Given, g.Clients}) == need {
+				list = append(list, answer{s, g})
 			}
 		}
 	}
-	return nil, nil
+	return list
 }
 
-// command measures what a need asks for.
-func command(n Need) string {
+// closed are the groups of closed loops: what an open loop makes is what it was offered.
+func closed(lab bench.Lab, r *bench.Report) []bench.Group {
+	if r == nil {
+		return nil
+	}
+	return slices.DeleteFunc(lab.Groups(r), func(g bench.Group) bool { return g.Offer.Open() })
+}
+
+// measures is the command that measures what a need asks for.
+func measures(n Need) string {
 	return fmt.Sprintf("holdfast bench --workloads %s --levels %v --clients %d --rounds 6 --json bench.json",
 		n.Workload, n.Level,
 		n.Clients)
@@ -145,7 +172,7 @@ func (a *Advice) choose(g *bench.Group, rows []crash.Result) *bench.Row {
 	switch {
 	case claim.Shown == 0 && len(engines) > 1:
 		a.Take = fmt.Sprintf("Nothing is shown (%s). The highest median: %s.", claim.Why, made)
-		a.Questions = append(a.Questions, command(a.Need))
+		a.Questions = append(a.Questions, measures(a.Need))
 	case !first.Best && len(engines) > 1:
 		a.Take = fmt.Sprintf("Of the others the highest median: %s. The statistics are of all that were measured, so "+
 			"no order "+
@@ -229,8 +256,8 @@ func (a *Advice) weaker(lab bench.Lab, r *bench.Report, first bench.Row, rows []
 	}
 	need := a.Need
 	need.Level--
-	for _, g := range lab.Groups(r) {
-		if g.Workload != need.Workload || g.Given != need.Level || g.Clients != need.Clients {
+	for _, g := range closed(lab, r) {
+		if (Need{g.Workload, g.Given, g.Clients}) != need {
 			continue
 		}
 		for _, row := range g.Rows {
@@ -251,7 +278,7 @@ func (a *Advice) weaker(lab bench.Lab, r *bench.Report, first bench.Row, rows []
 			return found
 		}
 	}
-	a.Questions = append(a.Questions, command(need))
+	a.Questions = append(a.Questions, measures(need))
 	return nil
 }
 
@@ -298,23 +325,13 @@ func commonAdvice(m measure.Machine, g bench.Group, first bench.Row, weaker *gai
 }
 
 // Command reads the reports and shows the advice for a need, or, if it is empty, for all that they have measured of
-// writes that survive something. mixed permits reports of different machines.
+// writes that survive something. mixed permits reports of different machines. Without paths it reads the reports that
+// come with the program, and says so.
 func Command(lab bench.Lab, paths []string, text string, mixed bool, t console.Terminal) error {
-	if len(paths) == 0 {
-		need := Need{Workload: "event/append-1", Level: holdfast.Power, Clients: 1}
-		if text != "" {
-			var err error
-			if need, err = ParseNeed(lab, text); err != nil {
-				return err
-			}
-		}
-		return op.BadOption("no reports are named, and none come with this build", fmt.Sprintf("measure this machine: %s; "+
-			"crash its engines: holdfast crash --json crash.json; then name both files", command(need)))
-	}
-	sources, err := report.Load(paths, mixed)
-	if err != nil {
-		return err
-	}
+	return command(lab, docs.Results, paths, text, mixed, t)
+}
+
+func command(lab bench.Lab, shipped fs.FS, paths []string, text string, mixed bool, t console.Terminal) error {
 	var needs []Need
 	if text != "" {
 		need, err := ParseNeed(lab, text)
@@ -323,17 +340,31 @@ func Command(lab bench.Lab, paths []string, text string, mixed bool, t console.T
 		}
 		needs = append(needs, need)
 	}
+	measureIt := "measure this machine: " + measures(append(needs, usual)[0]) +
+		"; crash its engines: holdfast crash --json crash.json; then name both files"
+	sources, err := report.Load(paths, mixed)
+	if len(paths) == 0 {
+		sources, err = report.ReadAll(shipped, "results/*.json.gz")
+	}
+	switch {
+	case err != nil:
+		return err
+	case len(sources) == 0:
+		return op.BadOption("no reports are named, and none come with this build", measureIt)
+	case len(paths) == 0:
+		announce(t.Screen(), sources, measureIt)
+	}
 	for _, s := range sources {
-		for i := 0; text == "" && s.Bench != nil && i < len(lab.Groups(s.Bench)); i++ {
-			g := lab.Groups(s.Bench)[i]
-			if n := (Need{g.Workload, g.Given, g.Clients}); !g.Reads && g.Given > holdfast.Memory && !slices.Contains(needs, n) {
+		for _, g := range closed(lab, s.Bench) {
+			if n := (Need{g.Workload, g.Given, g.Clients}); text == "" && !g.Reads && g.Given > holdfast.Memory &&
+				!slices.Contains(needs, n) {
 				needs = append(needs, n)
 			}
 		}
 	}
 	if len(needs) == 0 {
-		return op.BadOption("the reports have no measurement of writes", "run "+
-			command(Need{"event/append-1", holdfast.Power, 1})+", and name its file")
+		return op.BadOption("the reports have no measurement of writes at full speed",
+			"run "+measures(usual)+", and name its file")
 	}
 	screen := t.Screen()
 	for i, need := range needs {
@@ -349,6 +380,27 @@ func Command(lab bench.Lab, paths []string, text string, mixed bool, t console.T
 	return nil
 }
 
+// usual is what is measured if nothing is said.
+var usual = Need{Workload: "event/append-1", Level: holdfast.Power, Clients: 1}
+
+// announce says that the reports came with the program: which machine they are of, and how to have one's own.
+func announce(s console.Screen, sources []report.Source, instead string) {
+	about := "a machine that its files name"
+	for _, source := range sources {
+		if r := source.Bench; r != nil {
+			about = report.Machine(r.Machine)
+			if b := r.Build; b != nil && b.Time != "" {
+				about += fmt.Sprintf(" The program was of %s.", strings.TrimSpace(b.Time+" "+b.Commit))
+			}
+			break
+		}
+	}
+	s.Wrapped("", s.Paint(console.Bold, "These figures come with the program. They were measured on the machine that "+
+		"the project was measured on, not yours")+console.Plain(": "+about))
+	s.Wrapped("", console.Plain("For your own, "+instead+"."))
+	s.Printf("\n")
+}
+
 func (a *Advice) show(s console.Screen) {
 	s.Hanging("", s.Paint(console.Bold, console.Plain("For "+a.Need.String()+":")), 2)
 	line := func(name, text string) {
@@ -356,6 +408,7 @@ func (a *Advice) show(s console.Screen) {
 			s.Hanging(fmt.Sprintf("  %-14s ", name), console.Plain(text), 17)
 		}
 	}
+	line("measured", "in "+a.From+".")
 	line("take", a.Take)
 	line("crashes", a.Crashes)
 	line("runner-up", cmp.Or(a.RunnerUp, "none is shown."))

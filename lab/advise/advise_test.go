@@ -2,12 +2,14 @@ package advise
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/bench"
@@ -162,10 +164,6 @@ func TestNoClaim(t *testing.T) {
 		"holdfast bench --workloads event/append-1 --levels power --clients 64 --rounds 6 --json") {
 		t.Errorf("%v", err)
 	}
-	if err := Command(bench.Standard(), nil, "", false, console.Terminal{}); !errors.Is(err, holdfast.ErrBadOption) ||
-		!strings.Contains(err.Error(), "holdfast bench") {
-		t.Errorf("%v", err)
-	}
 }
 
 // TestCommonAdvice: a sync that clients share is said to be so only where it was counted.
@@ -214,5 +212,96 @@ func TestHostileText(t *testing.T) {
 	}
 	if strings.Contains(out.String(), "--engines \ufffd") {
 		t.Errorf("a command is not quoted:\n%s", out.String())
+	}
+}
+
+// TestOpenLoop: what an open loop made is what it was offered, and recommends nothing.
+func TestOpenLoop(t *testing.T) {
+	offered := func(level string) func(map[string]any) {
+		return func(result map[string]any) {
+			if result["given"] == level || level == "" {
+				result["offer"] = "1000/s"
+				result["open_loop"] = map[string]any{"capacity_per_sec": 2000, "offered_per_sec": 1000, "overloaded": false,
+					"backlog": 0, "moved_seconds": 0}
+			}
+		}
+	}
+	var out bytes.Buffer
+	at := console.Terminal{Out: &out, Err: &out}
+	paths := reports(t, offered(""))
+	if err := Command(bench.Standard(), paths, "", false, at); !errors.Is(err, holdfast.ErrBadOption) || out.Len() > 0 {
+		t.Errorf("%v, %s", err, out.String())
+	}
+	if err := Command(bench.Standard(), paths, "event append", false, at); !errors.Is(err, ErrUnmeasured) {
+		t.Errorf("%v, %s", err, out.String())
+	}
+	if a := advice(t, reports(t, offered("process")), holdfast.Power); a.Weaker != "" || len(a.Questions) == 0 {
+		t.Errorf("an open loop is the weaker level: %+v", a)
+	}
+}
+
+// TestSeveralReports: it is said which file was used, and how machines differ.
+func TestSeveralReports(t *testing.T) {
+	paths := reports(t, func(map[string]any) {})
+	b, err := os.ReadFile(paths[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(t.TempDir(), "other.json")
+	if err := os.WriteFile(other, bytes.ReplaceAll(b, []byte("AMD EPYC"), []byte("Other 9000")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	err = Command(bench.Standard(), append(paths, other), "event append", true, console.Terminal{Out: &out, Err: &out})
+	text := strings.Join(strings.Fields(out.String()), " ")
+	for _, want := range []string{"in bench.json.", "other.json measured this too, and is not used",
+		"not made under the same conditions: CPU: AMD EPYC and Other 9000"} {
+		if err != nil || !strings.Contains(text, want) {
+			t.Errorf("%v, no %q in\n%s", err, want, out.String())
+		}
+	}
+	if a := advice(t, paths, holdfast.Power); strings.Contains(strings.Join(a.Cautions, ""), "conditions") {
+		t.Errorf("one machine: %q", a.Cautions)
+	}
+}
+
+// TestShipped: without files the reports are used that come with the program, and it is said whose they are.
+func TestShipped(t *testing.T) {
+	pack := func(name string) *fstest.MapFile {
+		b, err := os.ReadFile("../report/testdata/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var packed bytes.Buffer
+		w := gzip.NewWriter(&packed)
+		if _, err := w.Write(b); err != nil || w.Close() != nil {
+			t.Fatal(err)
+		}
+		return &fstest.MapFile{Data: packed.Bytes()}
+	}
+	shipped := fstest.MapFS{"results/README.md": &fstest.MapFile{Data: []byte("# Results")}}
+	var out bytes.Buffer
+	at := console.Terminal{Out: &out, Err: &out}
+	if err := command(bench.Standard(), shipped, nil, "", false, at); !errors.Is(err, holdfast.ErrBadOption) ||
+		!strings.Contains(err.Error(), "holdfast bench") {
+		t.Errorf("nothing is shipped: %v", err)
+	}
+	shipped["results/bench.json.gz"], shipped["results/crash.json.gz"] = pack("bench.json"), pack("crash.json")
+	if err := command(bench.Standard(), shipped, nil, "event append", false, at); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(out.String()), " ")
+	for _, want := range []string{"the machine that the project was measured on, not yours: AMD EPYC", "For your own",
+		"For event/append-1 that survives power loss", "in bench.json.gz.", "pebble kept all in 8 crashes"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+	if strings.Count(text, "not yours") != 1 {
+		t.Errorf("%s", text)
+	}
+	shipped["results/crash.json.gz"].Data = shipped["results/crash.json.gz"].Data[:99]
+	if err := command(bench.Standard(), shipped, nil, "", false, at); !errors.Is(err, report.ErrReport) {
+		t.Errorf("half a report: %v", err)
 	}
 }

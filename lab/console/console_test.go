@@ -195,6 +195,29 @@ func TestReportGoesElsewhere(t *testing.T) {
 	}
 }
 
+// TestOutputReplacesNoOther: a file that another flag names, or that is read, is not written over, by any name.
+func TestOutputReplacesNoOther(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := errors.Join(os.WriteFile("a.json", []byte("{}"), 0o644), os.Symlink("a.json", "link"),
+		os.Symlink(".", "here")); err != nil {
+		t.Fatal(err)
+	}
+	var terminal Terminal
+	for _, pair := range [][2]string{{"a.json", "a.json"}, {"./a.json", "a.json"}, {"link", "a.json"}, {"new", "new"},
+		{"here/new", "./new"}} {
+		_, err := terminal.OpenFiles("crash", Files{JSON: pair[1], HTML: pair[0]})
+		if !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), "would be replaced") ||
+			!strings.Contains(err.Error(), "--html") {
+			t.Errorf("%s over %s: %v", pair[0], pair[1], err)
+		}
+	}
+	for _, pair := range [][2]string{{"new", "a.json"}, {"a.json", ""}, {"new", "newer"}, {os.DevNull, "-"}} {
+		if _, err := terminal.OpenFiles("crash", Files{JSON: pair[1], HTML: pair[0]}); err != nil {
+			t.Errorf("%s beside %s: %v", pair[0], pair[1], err)
+		}
+	}
+}
+
 // TestReportThatCannotBeWritten leaves the file as it was.
 func TestReportThatCannotBeWritten(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "report.json")

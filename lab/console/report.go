@@ -40,8 +40,8 @@ func (t *Terminal) OpenReport(op, name string) (*ReportFile, error) {
 	return t.OpenOutput(op, "--json", name)
 }
 
-// OpenOutput is OpenReport for a file that another flag names.
-func (t *Terminal) OpenOutput(op, flag, name string) (*ReportFile, error) {
+// OpenOutput is OpenReport for a file that another flag names. It must be none of others, which it would replace.
+func (t *Terminal) OpenOutput(op, flag, name string, others ...string) (*ReportFile, error) {
 	f := &ReportFile{op: op, flag: flag}
 	switch name {
 	case "":
@@ -61,11 +61,31 @@ func (t *Terminal) OpenOutput(op, flag, name string) (*ReportFile, error) {
 		}
 		return f, nil
 	}
+	for _, other := range others {
+		if sameFile(name, other) {
+			return nil, f.refused(name, fmt.Errorf("it is %s, which would be replaced", other))
+		}
+	}
 	f.name = name
 	if err := f.replace(func(io.Writer) error { return nil }, false); err != nil {
 		return nil, f.refused(name, err)
 	}
 	return f, nil
+}
+
+// sameFile reports that two names are of one file, or will be: their directories are one, and neither is there yet.
+func sameFile(a, b string) bool {
+	for _, part := range []func(string) string{filepath.Clean, filepath.Dir} {
+		first, err := os.Stat(part(a))
+		other, otherErr := os.Stat(part(b))
+		if err == nil && otherErr == nil {
+			return os.SameFile(first, other) && (first.Mode().IsRegular() || filepath.Base(a) == filepath.Base(b))
+		}
+		if err == nil || otherErr == nil {
+			break
+		}
+	}
+	return false
 }
 
 func (f *ReportFile) refused(name string, err error) error {
@@ -137,8 +157,16 @@ const maxReport = 1 << 30
 // ReadReport reads a file that [Terminal.OpenReport] has written, or what gzip made of it.
 func ReadReport(path string) ([]byte, error) {
 	text, err := os.ReadFile(path)
-	if err != nil || !bytes.HasPrefix(text, []byte{0x1f, 0x8b}) {
-		return text, err
+	if err != nil {
+		return nil, err
+	}
+	return UnpackReport(text)
+}
+
+// UnpackReport undoes gzip, if it was used.
+func UnpackReport(text []byte) ([]byte, error) {
+	if !bytes.HasPrefix(text, []byte{0x1f, 0x8b}) {
+		return text, nil
 	}
 	r, err := gzip.NewReader(bytes.NewReader(text))
 	if err != nil {
@@ -174,7 +202,7 @@ func (t *Terminal) OpenFiles(op string, files Files) (*ReportFile, error) {
 	}
 	f, err := t.OpenReport(op, files.JSON)
 	if err == nil && files.HTML != "" {
-		f.page, err = t.OpenOutput(op, "--html", files.HTML)
+		f.page, err = t.OpenOutput(op, "--html", files.HTML, files.JSON)
 		f.html = files.Page
 	}
 	return f, err

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
@@ -29,9 +30,11 @@ type Report struct {
 	Place   Place           `json:"place"`
 	Ladder  []Step          `json:"ladder"`
 	// Logtree is what a commit of 128 bytes takes on our own engine in that directory, by level.
-	Logtree []Step  `json:"logtree"`
-	Verdict Verdict `json:"verdict"`
-	Advice  []Item  `json:"advice"`
+	Logtree []Step `json:"logtree"`
+	// Settings are what the engine ran with when nothing was named.
+	Settings map[string]string `json:"logtree_settings"`
+	Verdict  Verdict           `json:"verdict"`
+	Advice   []Item            `json:"advice"`
 }
 
 // Place is the directory, what it lies on, and what the process may take. What is not known is empty, or -1 where that
@@ -98,7 +101,7 @@ func Examine(ctx context.Context, dir string) (*Report, error) {
 		return nil, fail(err)
 	}
 	r.Machine.Disk.SyncP50 = r.step(stepSync).P50 // measured better than before
-	if r.Logtree, err = commits(ctx, filepath.Join(dir, "db")); err != nil {
+	if r.Logtree, r.Settings, err = commits(ctx, filepath.Join(dir, "db")); err != nil {
 		return nil, err
 	}
 	r.Verdict = judge(r)
@@ -113,11 +116,11 @@ func fail(err error) error {
 	return &holdfast.Error{Op: "doctor", Detail: "the disk cannot be measured", Cause: err}
 }
 
-// commits measures one writer's commits on logtree at each level.
-func commits(ctx context.Context, dir string) (steps []Step, err error) {
+// commits measures one writer's commits on logtree at each level, and returns its settings.
+func commits(ctx context.Context, dir string) (steps []Step, settings map[string]string, err error) {
 	e, err := all.Open("logtree", dir, holdfast.Options{})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, e.Close(), os.RemoveAll(dir)) }()
 	value := make([]byte, 128)
@@ -130,25 +133,50 @@ func commits(ctx context.Context, dir string) (steps []Step, err error) {
 			return holdfast.Commit(e, &b, level)
 		})
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		step.Name, step.About = level.String(), e.Capabilities().Promise(level).How
 		steps = append(steps, step)
 	}
-	return steps, nil
+	settings = map[string]string{}
+	for _, s := range e.Capabilities().Settings {
+		settings[s.Name] = s.Value
+	}
+	return steps, settings, nil
 }
 
 func show(s console.Screen, r *Report) {
 	m, p := r.Machine, r.Place
-	s.Wrapped("", fmt.Sprintf("%s, %s, %s %s", m.CPU, console.Number(m.CPUs, "CPU"), m.OS, m.Kernel))
+	about := fmt.Sprintf("%s, %s, %s %s", m.CPU, console.Number(m.CPUs, "CPU"), m.OS, m.Kernel)
+	if m.VM != "" {
+		about += ", a virtual machine by " + m.VM
+	}
+	if m.Container != "" {
+		about += ", a container by " + m.Container
+	}
+	s.Wrapped("", about)
 	memory := measure.Size(m.MemoryBytes)
 	if p.MemoryLimit >= 0 {
 		memory += fmt.Sprintf(", of which this process may take %s", measure.Size(p.MemoryLimit))
 	}
+	if used := p.TotalBytes - p.FreeBytes; p.TotalBytes > 0 && m.MemoryBytes > 0 {
+		memory += fmt.Sprintf("; %s are in use on the file system, %sx as much", measure.Size(used),
+			measure.Digits(float64(used)/float64(m.MemoryBytes)))
+	}
 	s.Wrapped("memory: ", memory)
 	s.Wrapped("", m.Sentence())
 	if p.MountPoint != "" {
-		s.Wrapped("mounted: ", fmt.Sprintf("%s at %s (%s)", m.Disk.Device, p.MountPoint, strings.Join(p.MountOptions, ",")))
+		text := fmt.Sprintf("%s at %s (%s)", m.Disk.Device, p.MountPoint, strings.Join(p.MountOptions, ","))
+		if p.ReadAhead >= 0 {
+			text += fmt.Sprintf(", reads %s ahead", measure.Size(p.ReadAhead))
+		}
+		if p.Scheduler != "" {
+			text += ", scheduler " + p.Scheduler
+		}
+		s.Wrapped("mounted: ", text)
+	}
+	if p.OpenFiles >= 0 && p.Mappings >= 0 {
+		s.Wrapped("limits: ", fmt.Sprintf("a process may open %d files and have %d mappings", p.OpenFiles, p.Mappings))
 	}
 	for _, below := range p.Below {
 		s.Wrapped("made of: ", below)
@@ -157,9 +185,10 @@ func show(s console.Screen, r *Report) {
 		s.Wrapped("room: ", fmt.Sprintf("%s free of %s", measure.Size(p.FreeBytes), measure.Size(p.TotalBytes)))
 	}
 	s.Printf("\n%s\n", s.Paint(console.Bold, "what a sync costs, in a plain file"))
-	steps(s, r.Ladder)
-	s.Printf("\n%s\n", s.Paint(console.Bold, "a commit of 128 bytes on logtree, one writer, here"))
-	steps(s, r.Logtree)
+	steps(s, r.Ladder, false)
+	s.Printf("\n%s\n", s.Paint(console.Bold, "what Holdfast does here: a commit of 128 bytes on logtree, one writer"))
+	steps(s, r.Logtree, true)
+	s.Wrapped("", r.bounds())
 	s.Printf("\n")
 	style := map[Sync]console.Style{Untrue: console.Red, Plausible: console.Green}[r.Verdict.Sync]
 	s.Wrapped(s.Paint(style, "can a sync be believed? "+string(r.Verdict.Sync)+".")+" ", strings.Join(r.Verdict.Why, " "))
@@ -174,18 +203,41 @@ func show(s console.Screen, r *Report) {
 	}
 }
 
-func steps(s console.Screen, list []Step) {
+// bounds says what the engine keeps to if nothing is named.
+func (r *Report) bounds() string {
+	text := fmt.Sprintf("A power cut takes at most the last %v of Memory and Process, and what comes while that sync is "+
+		"under way, unless Options.SyncEvery says otherwise.", holdfast.DefaultSyncEvery)
+	if r.Verdict.Sync == Untrue {
+		text = "A power cut may take anything, as a sync keeps nothing."
+	}
+	if n, err := strconv.ParseInt(r.Settings["memory"], 10, 64); err == nil {
+		text += " Caches and write buffers take " + measure.Size(n) + " unless MemoryBytes does."
+	}
+	if files := r.Settings["files"]; files != "" {
+		text += " At most " + files + " files of tables and segments are open for reading."
+	}
+	return text
+}
+
+// steps shows steps, with how each is done if that is asked for; the report as JSON has it of all.
+func steps(s console.Screen, list []Step, how bool) {
 	right := func(name string) console.Column { return console.Column{Name: name, Right: true} }
 	t := &console.Table{Keys: 1, Columns: []console.Column{{Name: "what", Wrap: 60}, right("p50"), right("p99"),
-		right("longest"),
-		right("times"), {Name: "how", Wrap: 60}}}
+		right("longest"), right("times")}}
+	if how {
+		t.Columns = append(t.Columns, console.Column{Name: "how", Wrap: 60})
+	}
 	for _, step := range list {
+		cells := []string{step.Name, measure.Duration(step.P50), measure.Duration(step.P99), measure.Duration(step.Max),
+			fmt.Sprint(step.Times), step.About}
+		style := console.Style("")
 		if step.Refused != "" {
-			t.Row(console.Dim, step.Name, "n/a", "", "", "", step.Refused)
-			continue
+			cells, style = []string{step.Name, "n/a", "", "", "", step.Refused}, console.Dim
+			if !how {
+				cells[0] += ": " + step.Refused
+			}
 		}
-		t.Row("", step.Name, measure.Duration(step.P50), measure.Duration(step.P99), measure.Duration(step.Max),
-			fmt.Sprint(step.Times), step.About)
+		t.Row(style, cells[:len(t.Columns)]...)
 	}
 	s.Table(t)
 }

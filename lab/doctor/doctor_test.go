@@ -172,3 +172,31 @@ func TestAdvice(t *testing.T) {
 		}
 	}
 }
+
+// TestShow: what is known of the place is shown, what the engine keeps to, and no promise where a sync keeps nothing.
+func TestShow(t *testing.T) {
+	r := &Report{
+		Machine: measure.Machine{CPU: "x", MemoryBytes: 4e9, VM: "a flag", Container: "a file"},
+		Place: Place{MountPoint: "/data", ReadAhead: 128 << 10, Scheduler: "none", OpenFiles: 1024, Mappings: 65530,
+			FreeBytes: 10e9, TotalBytes: 50e9, MemoryLimit: -1},
+		Ladder:   []Step{{Name: stepDirect, Refused: "no such flag"}},
+		Settings: map[string]string{"memory": "134217728", "files": "1000"}, Verdict: Verdict{Sync: Unknown},
+	}
+	shown := func() string {
+		var out bytes.Buffer
+		show(console.Terminal{Out: &out}.Screen(), r)
+		return strings.Join(strings.Fields(out.String()), " ")
+	}
+	for _, want := range []string{"a virtual machine by a flag, a container by a file",
+		"reads 131 kB ahead, scheduler none",
+		"may open 1024 files and have 65530 mappings", "40 GB are in use on the file system, 10x as much", "no such flag",
+		"at most the last 1s of Memory and Process", "take 134 MB", "At most 1000 files"} {
+		if text := shown(); !strings.Contains(text, want) {
+			t.Errorf("no %q in %s", want, text)
+		}
+	}
+	r.Verdict.Sync = Untrue
+	if text := shown(); strings.Contains(text, "at most the last") || !strings.Contains(text, "may take anything") {
+		t.Errorf("a sync keeps nothing, and it says %s", text)
+	}
+}

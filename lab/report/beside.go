@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
@@ -36,7 +37,7 @@ func (c *composer) beside(sources []Source) {
 			groups[at][i] = g
 		}
 	}
-	p := &part{}
+	p := &part{Title: "Rates"}
 	for _, at := range order {
 		if plot := c.sideBySide(sources, groups[at]); plot != nil {
 			p.Plots = append(p.Plots, plot)
@@ -104,6 +105,7 @@ func (c *composer) sideBySide(sources []Source, groups []bench.Group) *plot {
 				row.Median), low, high, confidence, said})
 		}
 	}
+	p.XTitle = any.Unit + "/s"
 	p.bars(bars, top, func(v float64) string { return strings.TrimSuffix(rate(any, v), "/s") })
 	p.Description = any.Title + ", of several reports. " + described(p.Table)
 	p.Note = sentence(any.Unit + " per second, with the intervals of the medians; percents are given where they lie apart")
@@ -126,28 +128,49 @@ func change(before, after bench.Row) string {
 	return fmt.Sprintf("%+.0f %%", 100*(after.Median/before.Median-1))
 }
 
-// settings adds the chapter of what contenders ran with.
+// settings adds the chapter of what contenders ran with, once for the levels at which it is equal.
 func (c *composer) settings(sources []Source) {
-	p := &part{}
+	type set struct{ engine, text string }
+	var order []set
+	levels := map[set][]string{}
 	for _, s := range sources {
 		for i := 0; s.Bench != nil && i < len(s.Bench.Contenders); i++ {
 			ran := s.Bench.Contenders[i]
 			var list []string
 			for _, name := range slices.Sorted(maps.Keys(ran.Settings)) {
-				list = append(list, name+" "+ran.Settings[name])
+				list = append(list, name+" "+setting(name, ran.Settings[name]))
 			}
-			it := item{fmt.Sprintf("%s at %v", ran.Engine, ran.Given), fmt.Sprintf("%s; %s for caches and write buffers; %s",
+			at := set{ran.Engine, fmt.Sprintf("%s; %s for caches and write buffers; %s",
 				cmp.Or(ran.Library, "part of holdfast"), measure.Size(ran.MemoryBytes),
 				cmp.Or(strings.Join(list, ", "), "no settings are told"))}
-			if !slices.Contains(p.Items, it) {
-				p.Items = append(p.Items, it)
+			if levels[at] == nil {
+				order = append(order, at)
+			}
+			if l := ran.Given.String(); !slices.Contains(levels[at], l) {
+				levels[at] = append(levels[at], l)
 			}
 		}
+	}
+	p := &part{}
+	for _, at := range order {
+		p.Items = append(p.Items, item{at.engine + " at " + console.List(levels[at]), at.text})
 	}
 	if len(p.Items) > 0 {
 		sec := c.section("settings", "Settings in force", "As the contenders told them while they ran.")
 		sec.Parts = append(sec.Parts, p)
 	}
+}
+
+// sized are parts of the names of settings that are numbers of bytes.
+var sized = []string{"size", "bytes", "mem", "cache", "run", "segment"}
+
+// setting writes a value, as a size if it is one.
+func setting(name, value string) string {
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err == nil && n >= 1<<10 && slices.ContainsFunc(sized, func(s string) bool { return strings.Contains(name, s) }) {
+		return measure.Size(n)
+	}
+	return value
 }
 
 // missing adds the chapter of what was withheld or is not available.

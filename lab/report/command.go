@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/holdfastdb/holdfast/lab/bench"
@@ -28,7 +27,7 @@ func Command(lab bench.Lab, paths []string, out string, o Options, t console.Ter
 		text(t.Screen(), doc)
 		return nil
 	}
-	file, err := t.OpenOutput(string(op), "-o", out)
+	file, err := t.OpenOutput(string(op), "-o", out, paths...)
 	if err != nil {
 		return err
 	}
@@ -50,14 +49,19 @@ func SyncCosts(list []time.Duration) ([]float64, error) {
 // text shows what the document says first, and what it models.
 func text(s console.Screen, d *document) {
 	for _, n := range d.Notices {
-		s.Wrapped("", console.Plain(strings.ToUpper(n.Text[:1])+n.Text[1:]))
+		s.Wrapped(map[string]string{"bad": "do not rely on this: "}[n.Class], console.Plain(n.Text))
 	}
 	for _, a := range d.Answers {
 		s.Printf("\n")
 		s.Hanging("", s.Paint(console.Bold, console.Plain(a.Question)), 2)
-		s.Hanging("  ", console.Plain(a.Said)+".", 4)
-		if a.Detail != "" {
-			s.Hanging("  ", console.Plain(a.Detail), 4)
+		for _, l := range a.Lines {
+			for _, r := range l.Rates {
+				s.Hanging("  ", console.Plain(fmt.Sprintf("%s (%s)", r.Rate, r.Level)), 4)
+			}
+			s.Hanging("    ", console.Plain(l.Said)+".", 4)
+			if l.Detail != "" {
+				s.Hanging("    ", console.Plain(l.Detail), 4)
+			}
 		}
 	}
 	for _, sec := range d.Sections {

@@ -26,7 +26,7 @@ func compose(lab bench.Lab, sources []Source, o Options) (*document, error) {
 	sources = slices.Clone(sources)
 	name(sources)
 	differ := differences(sources)
-	if err := refuse(differ); err != nil && !o.Mixed {
+	if err := refuse(sources); err != nil && !o.Mixed {
 		return nil, err
 	}
 	c := &composer{lab: lab, doc: &document{}, looks: map[string]look{}, costs: o.SyncCosts}
@@ -72,7 +72,60 @@ func compose(lab bench.Lab, sources []Source, o Options) (*document, error) {
 	for _, s := range sources {
 		c.doc.Sources = append(c.doc.Sources, view(s))
 	}
+	c.doc.Answers = shorten(c.doc.Answers)
+	var bad []string
+	for _, n := range c.doc.Notices {
+		if n.Class == "bad" {
+			bad = append(bad, n.Text)
+		} else {
+			c.doc.Others = append(c.doc.Others, n)
+		}
+	}
+	if len(bad) > 0 {
+		c.doc.First = notice{"bad", strings.Join(bad, " ")}
+	} else if len(c.doc.Others) > 0 {
+		c.doc.First, c.doc.Others = c.doc.Others[0], c.doc.Others[1:]
+	}
 	return c.doc, nil
+}
+
+// shorten makes one card of answers that say the same, with what each is of. What is void or broken comes first, then
+// what crashes showed, since of many answers the page shows a few.
+func shorten(list []answer) (short []answer) {
+	for _, a := range list {
+		said := ""
+		if len(a.Lines) == 1 && a.Lines[0].Rates != nil {
+			said = a.Lines[0].Said + ". " + a.Lines[0].Detail
+		}
+		same := slices.IndexFunc(short, func(b answer) bool { return said != "" && b.Of == said })
+		switch {
+		case same < 0:
+			a.Of = said
+			short = append(short, a)
+			continue
+		case len(short[same].Lines) == 1:
+			short[same] = answer{Question: title(strings.TrimSpace(said)), Of: said, Lines: []line{short[same].of()}}
+		}
+		short[same].Lines = append(short[same].Lines, a.of())
+	}
+	rank := func(a answer) int {
+		switch l := a.Lines[0]; {
+		case slices.ContainsFunc(a.Lines, func(l line) bool { return l.Class == "void" }):
+			return 0
+		case l.Rates == nil:
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(short, func(a, b answer) int { return cmp.Compare(rank(a), rank(b)) })
+	return short
+}
+
+// of is the line of an answer that has one, with its question in the place of what is said.
+func (a answer) of() line {
+	l := a.Lines[0]
+	l.Said, l.Detail = a.Question, ""
+	return l
 }
 
 func (c *composer) notice(class, text string) {
@@ -137,7 +190,7 @@ func (c *composer) head(sources []Source) {
 	d.Lead = console.Number(len(sources), "report") + ". "
 	for _, s := range sources {
 		if s.Bench != nil {
-			d.Lead += machine(s.Bench.Machine) + ". " + s.Bench.Machine.Sentence()
+			d.Lead += Machine(s.Bench.Machine)
 			break
 		}
 		if len(sources) == 1 {
@@ -196,9 +249,10 @@ func (c *composer) cautions(s Source) {
 	}
 }
 
-// machine describes a machine in a line.
-func machine(m measure.Machine) string {
-	return fmt.Sprintf("%s, %s, %s %s, %s", cmp.Or(m.CPU, m.Arch), console.Number(m.CPUs, "CPU"), m.OS, m.Kernel, m.Go)
+// Machine describes a machine and its disk.
+func Machine(m measure.Machine) string {
+	return fmt.Sprintf("%s, %s, %s %s, %s. %s", cmp.Or(m.CPU, m.Arch), console.Number(m.CPUs, "CPU"), m.OS, m.Kernel, m.Go,
+		sentence(m.Sentence()))
 }
 
 // view is what is said of a source at the end.
@@ -219,7 +273,7 @@ func view(s Source) sourceView {
 	}
 	r := s.Bench
 	m := r.Machine
-	v.Command, v.Partial, v.Machine = r.Plan.Command, r.Partial, machine(m)+". "+m.Sentence()
+	v.Command, v.Partial, v.Machine = r.Plan.Command, r.Partial, Machine(m)
 	fact("Format", "%s", r.Schema)
 	fact("Badge", "%s", r.Badge)
 	if b := r.Build; b != nil {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -41,6 +42,9 @@ func (list crashes) of(engine string, given holdfast.Level) string {
 		broken[row.Kind] = broken[row.Kind] || row.Verdict == crash.Broken
 	}
 	var parts []string
+	if given == holdfast.Power && cuts[crash.Power] == 0 && len(cuts) > 0 {
+		parts = append(parts, "no power cut made")
+	}
 	for _, kind := range []crash.Kind{crash.Power, crash.Kill, crash.Faults} {
 		switch {
 		case broken[kind]:
@@ -115,16 +119,16 @@ func crashName(kind crash.Kind, n int) string {
 	return console.Number(n, "kill")
 }
 
-// verdicts is a table of what became of engines, by level.
+// verdicts is a table of what became of engines at each level, by what was crashed.
 type verdicts struct {
-	Title, Warning, Note string
-	Levels               []string
-	Rows                 []verdictRow
+	Title, Warning string
+	Subjects       []string
+	Rows           []verdictRow
 }
 
 type verdictRow struct {
-	Engine string
-	Cells  []verdict
+	Engine, Level string
+	Cells         []verdict
 }
 
 // verdict is one cell. The sign tells without its colour.
@@ -144,16 +148,10 @@ var kindText = map[crash.Kind]string{
 func (c *composer) crash(s Source) {
 	r := s.Crash
 	sec := c.section(fmt.Sprintf("c%d", len(c.doc.Sections)+1), "What each engine survived",
-		fmt.Sprintf("Crashes in %s: %d. %s", s.Name, total(r), controlsText(r)))
+		fmt.Sprintf("Crashes in %s: %d. %s %s", s.Name, total(r), controlsText(r), boundsNote))
 	for _, kind := range r.Plan.Kinds {
-		p := &part{Title: strings.ToUpper(string(kind)[:1]) + string(kind)[1:], Lead: kindText[kind], Class: "matrices"}
-		for _, subject := range append(slices.Clone(r.Plan.Subjects), "") {
-			if v := c.matrix(r, kind, subject); len(v.Rows) > 0 {
-				p.Verdicts = append(p.Verdicts, v)
-			}
-		}
-		if len(p.Verdicts) > 0 {
-			sec.Parts = append(sec.Parts, p)
+		if v := c.matrix(r, kind); len(v.Rows) > 0 {
+			sec.Parts = append(sec.Parts, &part{Title: title(string(kind)), Lead: kindText[kind], Verdicts: []verdicts{v}})
 		}
 	}
 	if p := c.windows(r); p != nil {
@@ -162,13 +160,14 @@ func (c *composer) crash(s Source) {
 	sec.Parts = append(sec.Parts, findings(r))
 	for _, row := range r.Results {
 		if row.Verdict == crash.Broken && !row.Control {
-			c.doc.Answers = append(c.doc.Answers, answer{Class: "void", Link: sec.ID,
+			c.doc.Answers = append(c.doc.Answers, answer{
 				Question: fmt.Sprintf("%s at %v, %s, %s:", row.Engine, row.Level, row.Kind, row.Subject),
-				Said:     "BROKEN: it does not keep what it acknowledged", Detail: row.Why})
+				Lines: []line{{Class: "void", Link: sec.ID, Said: "BROKEN: it does not keep what it acknowledged",
+					Detail: row.Why}}})
 		}
 	}
-	if a := survivors(r); a.Said != "" {
-		a.Link = sec.ID
+	if a := survivors(r); a.Lines != nil {
+		a.Lines[0].Link = sec.ID
 		c.doc.Answers = append(c.doc.Answers, a)
 	}
 }
@@ -197,9 +196,14 @@ func survivors(r *crash.Report) answer {
 	for _, e := range engines {
 		parts = append(parts, fmt.Sprintf("%s (%d)", e, held[e]))
 	}
-	return answer{Class: "best", Question: "Kept all that they claim, in so many crashes:",
-		Said:   strings.Join(parts, ", "),
-		Detail: controlsText(r)}
+	detail := controlsText(r)
+	if !slices.ContainsFunc(r.Results, func(row crash.Result) bool {
+		return row.Kind == crash.Power && !row.Control && row.Cuts > 0
+	}) {
+		detail = "No power cut was made: of Power the kills alone are known. " + detail
+	}
+	return answer{Question: "Kept all that they claim, in so many crashes:",
+		Lines: []line{{Class: "best", Said: strings.Join(parts, ", "), Detail: detail}}}
 }
 
 func total(r *crash.Report) (n int) {
@@ -231,39 +235,41 @@ func controlsText(r *crash.Report) string {
 	return fmt.Sprintf("Of %s, which lie, %d were found out.", console.Number(all, "control"), found)
 }
 
-// matrix is the verdicts of one kind of crash on one subject.
-func (c *composer) matrix(r *crash.Report, kind crash.Kind, subject string) verdicts {
-	v := verdicts{Title: subject, Warning: c.warning}
-	if subject == "" {
-		v.Title = "simulation"
-	}
-	levels := r.Plan.Levels
-	if kind == crash.Simulate {
-		levels = []holdfast.Level{0}
-	}
-	for _, l := range levels {
-		v.Levels = append(v.Levels, levelName(l))
+// boundsNote explains what is behind a verdict that held.
+const boundsNote = "< x %: with 95 % confidence fewer than that share breaks by chance, each trial for itself. As " +
+	"the cuts of one recorded disk are not independent, the disk counts once. What no victim reached is not covered."
+
+// matrix is the verdicts of one kind of crash. Rows without any are left out: why is said where all is that is missing.
+func (c *composer) matrix(r *crash.Report, kind crash.Kind) verdicts {
+	v := verdicts{Title: "Engines by what was crashed", Warning: c.warning}
+	results := slices.DeleteFunc(slices.Clone(r.Results), func(row crash.Result) bool {
+		return row.Control || row.Kind != kind
+	})
+	var subjects []string
+	for _, row := range results {
+		if !slices.Contains(subjects, row.Subject) {
+			subjects = append(subjects, row.Subject)
+			v.Subjects = append(v.Subjects, cmp.Or(row.Subject, "simulation"))
+		}
 	}
 	for _, engine := range rowEngines(r) {
-		row := verdictRow{Engine: engine}
-		any := false
-		for _, l := range levels {
-			cell := verdict{"none", "–", "not run", ""}
-			for _, result := range r.Results {
-				if result.Kind == kind && result.Subject == subject && result.Engine == engine && result.Level == l &&
-					!result.Control {
-					cell, any = verdictOf(result), true
+		for _, level := range append([]holdfast.Level{0}, r.Plan.Levels...) {
+			row := verdictRow{Engine: engine, Level: levelName(level)}
+			any := false
+			for _, subject := range subjects {
+				cell := verdict{"none", "–", "not run", ""}
+				for _, result := range results {
+					if result.Subject == subject && result.Engine == engine && result.Level == level {
+						cell, any = verdictOf(result), any || result.Verdict != crash.NotAvailable
+					}
 				}
+				row.Cells = append(row.Cells, cell)
 			}
-			row.Cells = append(row.Cells, cell)
-		}
-		if any {
-			v.Rows = append(v.Rows, row)
+			if any {
+				v.Rows = append(v.Rows, row)
+			}
 		}
 	}
-	v.Note = "< x %: with 95 % confidence fewer than that share breaks by chance, each trial for itself. As the " +
-		"cuts of one " +
-		"recorded disk are not independent, the disk counts once. What no victim reached is not covered."
 	return v
 }
 

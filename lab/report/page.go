@@ -26,7 +26,7 @@ var pageTemplate = template.Must(template.New("page").Parse(pageHTML))
 
 // Options say what is shown.
 type Options struct {
-	// Mixed permits reports whose machines, disks or schemas differ. Every plot is marked then.
+	// Mixed permits reports whose machines, disks or limits of memory differ. Every plot is marked then.
 	Mixed bool
 	// SyncCosts, in microseconds, are what a sync is taken to cost in the modelled plots; nil for 100, 1000 and 5000.
 	SyncCosts []float64
@@ -39,6 +39,8 @@ type document struct {
 	Title    string
 	Lead     string
 	Notices  []notice
+	First    notice   // of the notices: all that is bad, or else the first
+	Others   []notice // the rest of them
 	Answers  []answer
 	Sections []*section
 	Engines  *titled // the closing table, which is in a section too; nil if there is none
@@ -51,12 +53,22 @@ type notice struct {
 	Text  string
 }
 
-// answer is what a group shows, in a sentence.
+// answer is what is known of a question, a line for each level.
 type answer struct {
-	Question, Said, Detail string
-	Link                   string // of the plot
-	Class                  string
+	Question string
+	Lines    []line
+	Of       string // what it says, if that is one thing; others that say it are added
 }
+
+// line is what is shown, in a sentence, with the highest rates that it is of.
+type line struct {
+	Rates        []headline
+	Said, Detail string
+	Link         string // of the plot
+	Class        string
+}
+
+type headline struct{ Rate, Level string }
 
 type section struct {
 	ID, Title, Lead string

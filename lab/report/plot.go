@@ -11,7 +11,9 @@ import (
 // percents of the width, so that text keeps its size on a phone; down, they are pixels.
 type plot struct {
 	ID, Kind    string // Kind is a class of the style sheet
-	Title, Sub  string
+	Title       string
+	XTitle      string // of the axis across, where it is not plain
+	YTitle      string
 	Description string // what is to be seen, for who cannot see it
 	Note        string // below the plot
 	Warning     string // on the plot
@@ -19,7 +21,8 @@ type plot struct {
 	Shapes      []shape
 	Keys        []key
 	Table       table
-	margin      bool // there is room beside the plot, for the names of its axis
+	bottom      float64 // of the rows
+	margin      bool    // there is room beside the plot, for the names of its axis
 }
 
 // shape is one element of a plot. A mark stands for a number of the data.
@@ -44,7 +47,8 @@ type key struct {
 type table struct {
 	Head []string
 	Rows [][]string
-	Text int // so many columns from the left are text, the others are numbers
+	Of   string // what the table is of, where its title alone does not tell
+	Text int    // so many columns from the left are text, the others are numbers
 }
 
 func (p *plot) add(s shape) { p.Shapes = append(p.Shapes, s) }
@@ -139,6 +143,11 @@ func (p *plot) across(x scale, top, bottom float64, values []float64, name func(
 		p.add(shape{Kind: "line", Class: "grid", X: at, Y: top, X2: at, Y2: bottom})
 		p.add(shape{Kind: "text", Class: "tick", X: at, Y: bottom + 16, Anchor: anchor, Text: name(v)})
 	}
+	p.bottom, p.Height = bottom, bottom+22
+	if p.XTitle != "" {
+		p.add(shape{Kind: "text", Class: "tick", X: 100, Y: bottom + 16 + lineHeight, Anchor: "end", Text: p.XTitle})
+		p.Height += lineHeight
+	}
 }
 
 // bar is one row of a plot of bars.
@@ -180,7 +189,7 @@ func (p *plot) captions(y float64, name, text, class string) float64 {
 // below draws the axis below what has been drawn, and behind it.
 func (p *plot) below(x scale, bottom float64, values []float64, name func(float64) string) {
 	drawn := p.Shapes
-	p.Shapes, p.Height = nil, bottom+22
+	p.Shapes = nil
 	p.across(x, 0, bottom, values, name)
 	p.Shapes = append(p.Shapes, drawn...)
 }
@@ -209,12 +218,14 @@ func (p *plot) bars(rows []bar, most float64, name func(float64) string) {
 	p.below(x, y, steps(most), name)
 }
 
-// band shades the values from low to high behind all rows.
-func (p *plot) band(low, high, most float64) {
+// edges draws the values low and high through all rows, behind them.
+func (p *plot) edges(low, high, most float64) {
 	x := scale{from: 0, to: most, start: 0, end: 100}
-	from := x.at(low)
-	band := shape{Kind: "rect", Class: "band", X: from, Y: 0, X2: max(x.at(high)-from, 0.2), Y2: p.Height - 22}
-	p.Shapes = append([]shape{band}, p.Shapes...)
+	var lines []shape
+	for _, v := range []float64{low, high} {
+		lines = append(lines, shape{Kind: "line", Class: "edge", X: x.at(v), Y: 0, X2: x.at(v), Y2: p.bottom})
+	}
+	p.Shapes = append(lines, p.Shapes...)
 }
 
 // series is one line of a plot of lines.
@@ -246,9 +257,10 @@ const linesHeight = 230.0
 
 // lines draws series over two scales of values, with the names that the axes have there.
 func (p *plot) lines(list []series, x, y scale, xs, ys []float64, xName, yName func(float64) string) {
-	p.Height, p.margin = linesHeight+24, true
+	p.margin = true
 	x.start, x.end, y.start, y.end = 0, 100, linesHeight, 8
 	p.across(x, 0, linesHeight, xs, xName)
+	p.add(shape{Kind: "text", Class: "tick", X: 0, Dx: -54, Y: -8, Anchor: "start", Text: p.YTitle})
 	for _, v := range ys {
 		at := y.at(v)
 		p.add(shape{Kind: "line", Class: "grid", X: 0, Y: at, X2: 100, Y2: at})

@@ -12,12 +12,15 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/bench"
 	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/crash"
 	"github.com/holdfastdb/holdfast/lab/report"
 )
 
@@ -224,8 +227,12 @@ func TestClaims(t *testing.T) {
 			t.Errorf("three rounds claim %+v", g.Claim)
 		}
 	}
-	if page := write(t, report.Options{}, read(t, few)...); strings.Contains(page, ", shown at ") {
+	page := write(t, report.Options{}, read(t, few)...)
+	if strings.Contains(page, ", shown at ") {
 		t.Error("three rounds show something")
+	}
+	if strings.Count(page, "o difference shown: it takes") != 1 || strings.Count(page, `<p class="question">`) != 1 {
+		t.Error("what is said of all workloads is not in one card")
 	}
 }
 
@@ -368,10 +375,115 @@ func TestText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"Append one event, survives power loss, 1 client:", "a sync of 20 ms", "modelled",
+	for _, want := range []string{"Append one event, 1 client\n",
+		"  311 events/s (survives power loss, highest median: pebble)", "a sync of 20 ms", "modelled",
 		"Kept all that they claim"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
+	}
+}
+
+// TestInputStays: the page does not replace a report that it is made of.
+func TestInputStays(t *testing.T) {
+	path := changed(t, "bench.json", replace("bbolt", "bolt"))
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = report.Command(bench.Standard(), []string{path}, path, report.Options{}, console.Terminal{Out: io.Discard})
+	if after, _ := os.ReadFile(path); !errors.Is(err, holdfast.ErrBadOption) || !bytes.Equal(before, after) {
+		t.Errorf("%v, and %d of %d bytes are left", err, len(after), len(before))
+	}
+}
+
+// TestNoPowerCut: kills alone are not said to be of power loss.
+func TestNoPowerCut(t *testing.T) {
+	const none = "no power cut made"
+	cut := read(t, "testdata/bench.json", "testdata/crash.json")
+	if page := write(t, report.Options{}, cut...); strings.Contains(page, none) {
+		t.Error("power was cut, and it says that it was not")
+	}
+	killed := read(t, "testdata/bench.json", "testdata/crash.json")
+	killed[1].Crash.Results = slices.DeleteFunc(killed[1].Crash.Results, func(r crash.Result) bool {
+		return r.Kind == crash.Power
+	})
+	page := write(t, report.Options{}, killed...)
+	for _, want := range []string{none + ", held in 6 kills",
+		"No power cut was made: of Power the kills alone are known"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+}
+
+// TestSliver: the end of a run that is shorter than a sample is no stall, and a stall's length is in its unit.
+func TestSliver(t *testing.T) {
+	sampled := func(last float64) string {
+		return write(t, report.Options{}, read(t, edited(t, func(result map[string]any) {
+			var samples []any
+			for i, end := range []float64{0.01, 0.02, 0.03, 0.04, last} {
+				samples = append(samples, map[string]any{"seconds": end, "ops": 100 * min(i+1, 4), "disk_bytes": 1,
+					"rss_bytes": 1})
+			}
+			result["samples"] = samples
+		}))...)
+	}
+	if page := sampled(0.0400029); strings.Contains(page, "1 stall") || !strings.Contains(page, "no stall") {
+		t.Error("2.9 us without an operation at the end of a run are a stall")
+	}
+	if page := sampled(0.05); !strings.Contains(page, "1 stall, longest 10 ms") {
+		t.Error("10 ms without an operation are no stall")
+	}
+}
+
+// TestNotModelled: it is said why a cost of a sync is not shown.
+func TestNotModelled(t *testing.T) {
+	sources := read(t, "testdata/bench.json")
+	sources[0].Bench.Machine.Disk.SyncP50 = 2500
+	for _, test := range []struct {
+		costs []float64
+		want  string
+	}{
+		{nil, "Not shown: a sync of 100 us and 1 ms, as this machine&#39;s sync already costs 2.5 ms."},
+		{[]float64{200}, "Not shown: a sync of 200 us, as this machine&#39;s sync already costs 2.5 ms."},
+	} {
+		if page := write(t, report.Options{SyncCosts: test.costs}, sources...); !strings.Contains(page, test.want) {
+			t.Errorf("no %q", test.want)
+		}
+	}
+	if page := write(t, report.Options{SyncCosts: []float64{5000}}, sources...); strings.Contains(page, "Not shown") {
+		t.Error("all is shown")
+	}
+}
+
+// TestPage: settings that are equal are there once, headings have no gaps, and names of files are as they are.
+func TestPage(t *testing.T) {
+	page := write(t, report.Options{Mixed: true}, read(t, "testdata/bench.json", "testdata/crash.json")...)
+	level := "1"
+	for _, heading := range regexp.MustCompile(`<h([1-6])[ >]`).FindAllStringSubmatch(page, -1) {
+		if heading[1] > level && heading[1][0] != level[0]+1 {
+			t.Errorf("h%s follows h%s", heading[1], level)
+		}
+		level = heading[1]
+	}
+	if !strings.Contains(page, "<dt>What it concluded</dt><dd>Switch from SQLite to Pebble") {
+		t.Error("it does not say what the study concluded")
+	}
+	for _, not := range []string{"Bench.json", "Crash.json", " · <", "hatched", "402653184"} {
+		if strings.Contains(page, not) {
+			t.Errorf("the page has %q", not)
+		}
+	}
+	names := map[string]bool{}
+	table := regexp.MustCompile(`The numbers<span class="unseen">(.*?)</span>`)
+	for _, name := range table.FindAllStringSubmatch(page, -1) {
+		if names[name[1]] {
+			t.Errorf("two tables have the name %q", name[1])
+		}
+		names[name[1]] = true
+	}
+	if len(names) < 5 {
+		t.Errorf("%d names", len(names))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strings"
 
@@ -37,6 +38,26 @@ func Read(path string) (Source, error) {
 		return Source{}, refused(path, err)
 	}
 	return Parse(path, text)
+}
+
+// ReadAll reads the reports in a file system, those in files whose names match the pattern.
+func ReadAll(files fs.FS, pattern string) (list []Source, err error) {
+	names, err := fs.Glob(files, pattern)
+	for _, name := range names {
+		text, err := fs.ReadFile(files, name)
+		if err == nil {
+			text, err = console.UnpackReport(text)
+		}
+		if err != nil {
+			return nil, refused(name, err)
+		}
+		s, err := Parse(name, text)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, s)
+	}
+	return list, err
 }
 
 func refused(path string, cause error) error {
@@ -77,7 +98,7 @@ func Load(paths []string, mixed bool) (list []Source, err error) {
 		}
 		list = append(list, s)
 	}
-	if err := refuse(differences(list)); err != nil && !mixed {
+	if err := refuse(list); err != nil && !mixed {
 		return nil, err
 	}
 	return list, nil
@@ -118,7 +139,7 @@ type difference struct{ What, First, Other string }
 func (d difference) String() string { return fmt.Sprintf("%s: %s and %s", d.What, d.First, d.Other) }
 
 // differences lists how the conditions of the sources differ from those of the first that states them: the machine, the
-// disk, the memory that was given, the version of the schema.
+// disk, the memory that was given.
 func differences(sources []Source) (list []difference) {
 	type condition struct{ what, value string }
 	first := map[string]string{}
@@ -139,13 +160,11 @@ func differences(sources []Source) (list []difference) {
 		}
 		if r := s.Bench; r != nil {
 			m := r.Machine
-			add("schema of bench", r.Schema)
 			machine(m)
 			add("file system", m.Disk.FileSystem)
 			add("disk", m.Disk.Device+" "+m.Disk.Kind+" "+m.Disk.Cache)
 			add("memory for a measurement", r.Plan.RAMBytes)
 		} else {
-			add("schema of crash", s.Crash.Schema)
 			machine(s.Crash.Machine) // a crash report has no figure of the disk
 		}
 		for _, c := range of {
@@ -163,14 +182,19 @@ func differences(sources []Source) (list []difference) {
 	return list
 }
 
-// refuse is ErrMixed if the conditions differ.
-func refuse(list []difference) error {
-	if len(list) == 0 {
-		return nil
+// Differences lists how the conditions differ under which the reports were made, in words.
+func Differences(sources []Source) (list []string) {
+	for _, d := range differences(sources) {
+		list = append(list, d.String())
 	}
-	var texts []string
-	for _, d := range list {
-		texts = append(texts, d.String())
+	return list
+}
+
+// refuse is ErrMixed if the conditions differ.
+func refuse(sources []Source) error {
+	texts := Differences(sources)
+	if len(texts) == 0 {
+		return nil
 	}
 	return &holdfast.Error{Op: "report", Class: ErrMixed, Detail: strings.Join(texts, "; "),
 		Remedy: "to have them side by side all the same, with a mark on every plot, add --mixed"}

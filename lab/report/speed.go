@@ -24,11 +24,10 @@ func rate(g bench.Group, ops float64) string {
 
 // inWords is a rate with what it is of.
 func inWords(g bench.Group, ops float64) string {
-	text := rate(g, ops)
 	if g.Unit == "bytes" {
-		return text
+		return rate(g, ops)
 	}
-	return strings.TrimSuffix(text, "/s") + " " + g.Unit + "/s"
+	return measure.Count(ops*g.PerOp) + " " + g.Unit + "/s"
 }
 
 // bench adds the chapters of one report, one for each workload and number of clients.
@@ -57,52 +56,79 @@ func (c *composer) chapter(s Source, groups []bench.Group, named bool) {
 	sec := c.section(fmt.Sprintf("c%d", len(c.doc.Sections)+1), name, sentence(g.About))
 	type row struct {
 		title, lead, class string
-		of                 func(bench.Group) []*plot
-	}
-	one := func(f func(bench.Group) *plot) func(bench.Group) []*plot {
-		return func(g bench.Group) []*plot {
-			if p := f(g); p != nil {
-				return []*plot{p}
-			}
-			return nil
-		}
+		of                 func(bench.Group) *plot
 	}
 	rows := []row{
-		{"", "", "", func(g bench.Group) []*plot { return []*plot{c.ranking(s, g)} }},
-		{"Latencies", "Each step to the right is ten times rarer. Medians over the rounds.", "", one(c.latencies)},
-		{"Over the time", "", "", one(c.course)},
+		{"Rates", "", "", c.ranking},
+		{"Latencies", "Each step to the right is ten times rarer. Medians over the rounds.", "", c.latencies},
+		{"Over the time", "", "", c.course},
 		{"Acknowledged and settled", "A ring is the rate while the clock ran. The filled mark is the rate if the time to " +
-			"close, which pays what was put off, counts too.", "", one(c.settled)},
-		{"What an operation costs", "Harness included; null shows what that takes.", "dense", c.costsOf},
-		{"If a sync cost more", "Modelled, not measured.", "", func(g bench.Group) []*plot { return c.modelled(s, g) }},
+			"close, which pays what was put off, counts too.", "", c.settled},
 	}
+	for i, m := range metrics(g) {
+		lead := ""
+		if i == 0 {
+			lead = "All costs include the harness's own; null shows what that takes."
+		}
+		rows = append(rows, row{m.name, lead, "dense",
+			func(g bench.Group) *plot { return c.cost(g, metrics(g)[i]) }})
+	}
+	without := c.notModelled(s.Bench.Machine.Disk.SyncP50)
+	rows = append(rows, row{titleModelled, strings.TrimSpace("Modelled, not measured. " + without), "",
+		func(g bench.Group) *plot { return c.modelled(s, g) }})
 	if g.Offer.Open() {
 		rows = []row{{"Latencies", "Counted from when an operation was due; medians over the rounds. Engines that were " +
-			"overloaded are left out. Nothing is claimed.", "", one(c.latencies)}}
+			"overloaded are left out. Nothing is claimed.", "", c.latencies}}
 	}
 	for _, r := range rows {
 		p := &part{Title: r.title, Lead: r.lead, Class: r.class}
 		for _, g := range groups {
-			p.Plots = append(p.Plots, r.of(g)...)
+			if plot := r.of(g); plot != nil {
+				plot.Table.Of = r.title + ", " + name
+				p.Plots = append(p.Plots, plot)
+			}
 		}
 		p.share()
 		if r.title == "Latencies" {
 			p.Tables = append(searches(groups), kinds(groups)...)
+			for i := range p.Tables {
+				p.Tables[i].Table.Of = name
+			}
 		}
-		if len(p.Plots) > 0 || len(p.Tables) > 0 {
+		none := r.title == titleModelled && without != "" && !g.Reads // of which the lead says why
+		if len(p.Plots) > 0 || len(p.Tables) > 0 || none {
 			sec.Parts = append(sec.Parts, p)
 		}
 	}
 	if p := studied(groups); p != nil {
 		sec.Parts = append(sec.Parts, p)
 	}
+	if g.Offer.Open() {
+		return
+	}
+	a := answer{Question: title(fmt.Sprintf("%s, %s", g.About, console.Number(g.Clients, "client")))}
+	if named {
+		a.Question = s.Name + ": " + a.Question
+	}
 	for i, g := range groups {
-		if g.Offer.Open() {
-			break
-		}
-		c.answer(s, g, sec.Parts[0].Plots[i].ID, named)
+		a.add(c.line(g, sec.Parts[0].Plots[i].ID))
+	}
+	if len(a.Lines) > 0 {
+		c.doc.Answers = append(c.doc.Answers, a)
 	}
 }
+
+// add adds a line, or only its rate where the same is said of another level.
+func (a *answer) add(l line) {
+	if n := len(a.Lines) - 1; n >= 0 && a.Lines[n].Said == l.Said && a.Lines[n].Detail == l.Detail {
+		a.Lines[n].Rates = append(a.Lines[n].Rates, l.Rates...)
+	} else if l.Said != "" {
+		a.Lines = append(a.Lines, l)
+	}
+}
+
+// titleModelled is of the part with rates that were not measured.
+const titleModelled = "If a sync cost more"
 
 // share moves a note that all plots have into the lead.
 func (p *part) share() {
@@ -138,29 +164,30 @@ func level(g bench.Group) string {
 	return g.Given.Survives()
 }
 
-// answer says what a group shows, in a sentence.
-func (c *composer) answer(s Source, g bench.Group, link string, named bool) {
-	a := answer{Question: fmt.Sprintf("%s, %s, %s:", g.About, level(g), console.Number(g.Clients, "client")), Link: link}
-	if named {
-		a.Question = s.Name + ": " + a.Question
-	}
-	a.Question = strings.ToUpper(a.Question[:1]) + a.Question[1:]
-	a.Said, a.Class = said(g)
-	if a.Said == "" {
-		return
-	}
+// line says what a group shows: the highest rate, and a sentence.
+func (c *composer) line(g bench.Group, link string) line {
+	l := line{Link: link}
+	l.Said, l.Class = said(g)
 	for _, row := range g.Rows {
-		if row.Best {
-			a.Detail = fmt.Sprintf("%s makes %s.", row.Engine, inWords(g, row.Median))
-			if crash := c.crashes.of(row.Engine, g.Given); crash != "" {
-				a.Detail += " " + row.Engine + ": " + crash + "."
-			}
+		if !row.Best {
+			continue
+		}
+		made := headline{inWords(g, row.Median), level(g)}
+		if l.Class == "tie" {
+			made.Level += ", highest median: " + row.Engine
+		}
+		l.Rates = append(l.Rates, made)
+		if crash := c.crashes.of(row.Engine, g.Given); crash != "" {
+			l.Detail = row.Engine + ": " + crash + "."
 		}
 	}
-	if len(g.Void) > 0 {
-		a.Detail += " Void: " + strings.Join(g.Void, ", ") + "."
+	if l.Rates == nil {
+		l.Rates = []headline{{"void", level(g)}}
 	}
-	c.doc.Answers = append(c.doc.Answers, a)
+	if len(g.Void) > 0 {
+		l.Detail = strings.TrimSpace(l.Detail + " Void: " + strings.Join(g.Void, ", ") + ".")
+	}
+	return l
 }
 
 // said is what the statistics of a group permit to say.
@@ -188,28 +215,28 @@ func said(g bench.Group) (text, class string) {
 	return fmt.Sprintf("%s, %s, %s", claim.Fastest[0], others, shown), "best"
 }
 
-// most is where the axis of a group's rates ends: behind all engines, and behind a floor that is not too far away.
-func most(g bench.Group) float64 {
+// most is where an axis ends: behind all engines, and behind a reference that is not too far away.
+func most(rows []bench.Row, end func(bench.Row) float64) float64 {
 	top, all := 0.0, 0.0
-	for _, row := range g.Rows {
-		all = max(all, row.High, row.Median)
+	for _, row := range rows {
+		all = max(all, end(row))
 		if !row.Reference {
-			top = max(top, row.High, row.Median)
+			top = max(top, end(row))
 		}
 	}
 	if top == 0 {
 		return all
 	}
-	for _, row := range g.Rows {
-		if end := max(row.High, row.Median); row.Reference && end <= 1.6*top {
-			top = max(top, end)
+	for _, row := range rows {
+		if at := end(row); row.Reference && at <= 1.6*top {
+			top = max(top, at)
 		}
 	}
 	return top
 }
 
 // ranking shows the rates of a group with their intervals, best first.
-func (c *composer) ranking(s Source, g bench.Group) *plot {
+func (c *composer) ranking(g bench.Group) *plot {
 	p := c.plot("ranking", title(level(g)))
 	unit := " [" + g.Unit + "/s]"
 	p.Table = table{Head: []string{"engine", "median" + unit, "low", "high", "confidence", "rounds", "p50", "p99",
@@ -217,7 +244,7 @@ func (c *composer) ranking(s Source, g bench.Group) *plot {
 		"of floor", "to the best", "in crashes"}, Text: 1}
 	var bars []bar
 	var said []string
-	top := most(g)
+	top := most(g.Rows, func(row bench.Row) float64 { return max(row.High, row.Median) })
 	for _, row := range g.Rows {
 		class, against := "", row.Against
 		switch {
@@ -236,9 +263,8 @@ func (c *composer) ranking(s Source, g bench.Group) *plot {
 			against += ", BROKEN in crashes"
 			class += " broken"
 		}
-		text := rate(g, row.Median) + " · " + against
-		b := bar{Name: row.Engine, Text: text, Class: class, Value: row.Median,
-			Description: fmt.Sprintf("%s: %s, %s", row.Engine, rate(g, row.Median), against)}
+		text := strings.TrimSuffix(rate(g, row.Median)+" · "+strings.TrimPrefix(against, ", "), " · ")
+		b := bar{Name: row.Engine, Text: text, Class: class, Value: row.Median, Description: row.Engine + ": " + text}
 		low, high, confidence := "", "", ""
 		if row.Rounds > 1 {
 			b.Low, b.High = row.Low, row.High
@@ -256,10 +282,11 @@ func (c *composer) ranking(s Source, g bench.Group) *plot {
 			fmt.Sprint(row.Rounds), measure.Duration(l.P50), measure.Duration(l.P99), measure.Duration(l.P999),
 			measure.Duration(l.Max), floor, against, crash})
 	}
+	p.XTitle = g.Unit + "/s"
 	p.bars(bars, top, func(v float64) string { return strings.TrimSuffix(rate(g, v), "/s") })
 	for _, row := range g.Rows {
 		if row.Best && row.Rounds > 1 {
-			p.band(row.Low, row.High, top)
+			p.edges(row.Low, row.High, top)
 		}
 	}
 	p.Description = g.Title + ". " + strings.Join(said, "; ") + "."
@@ -277,8 +304,7 @@ func rankingNote(g bench.Group) string {
 	}
 	if rounds > 1 {
 		list = append(list, fmt.Sprintf("median of %d rounds, with the interval that holds the true one at %s; the "+
-			"band is the "+
-			"interval of the highest", rounds, measure.Percent(confidence)))
+			"lines down are the ends of the interval of the highest", rounds, measure.Percent(confidence)))
 	} else {
 		list = append(list, "one round: no interval, and no difference is shown")
 	}
@@ -327,6 +353,7 @@ func (c *composer) latencies(g bench.Group) *plot {
 		xs = append(xs, x)
 	}
 	left := list[0].Points[0].X
+	p.XTitle, p.YTitle = "percentile [%]", "latency"
 	p.lines(list, scale{from: left, to: right}, scale{from: ys[0], to: ys[len(ys)-1], log: true},
 		append([]float64{math.Log10(2)},
 			xs...), ys, func(x float64) string { return strings.TrimSuffix(percentile(x), " %") }, measure.Duration)
@@ -459,6 +486,28 @@ func middle(row bench.Row, f func(bench.Result) float64) float64 {
 	return measure.Middle(values)
 }
 
+// studies are what each study concluded, and what is so, by the first part of the names of its workloads; in full and
+// with the figures in docs/studies.md.
+var studies = map[string][2]string{
+	"event": {"Switch from SQLite to Pebble, for 15 to 33 times the speed at the same durability.",
+		"The durability was not the same: the fast writes die with the process, and the slow ones survive kill -9. Pebble " +
+			"does not sync such a log by itself, either."},
+	"raft": {"Badger is the obvious choice for writes.",
+		"Only Badger did not sync. A node that forgets its vote in a power cut can vote twice in one term, and then two " +
+			"leaders may be elected: Raft's safety rests on that sync."},
+	"kv": {"None in words: in its figures Thunder reads and scans faster than bbolt, and writes slower.",
+		"The durability was equal. Since then its commits write the tree over itself in place, and an interrupted update " +
+			"loses the database. Updates and deletes over time were left out, and what they leave on disk."},
+	"message": {"It is safe not to sync: at most the last one or two seconds are lost, and only on power loss.",
+		"Pebble syncs such a log at no time of its own, and keeps the end of it in the program's memory: in the crash lab " +
+			"that configuration lost acknowledged messages to kill -9, and more than 3 s of them to a power cut."},
+	"task": studyOfTasks, "file": studyOfTasks,
+}
+
+var studyOfTasks = [2]string{"A draw between SQLite and the file system, probably for SQLite.",
+	"The columns are not equal. A plain file that is overwritten in place may be torn by kill -9; renamed files and " +
+		"SQLite make the same promise, and there SQLite was the faster one. None of them survived a power cut."}
+
 // studied lists what the studies said of the engines of a chapter.
 func studied(groups []bench.Group) *part {
 	p := &part{Title: "What the studies said"}
@@ -476,5 +525,9 @@ func studied(groups []bench.Group) *part {
 	}
 	p.Lead = "On machines of its own: compare ratios, nothing else."
 	p.Tables = []titled{{"The study's figures beside these", t, true}}
+	kind, _, _ := strings.Cut(groups[0].Workload, "/")
+	if study, ok := studies[kind]; ok {
+		p.Items = []item{{"What it concluded", study[0]}, {"What is so", study[1] + " In full: docs/studies.md."}}
+	}
 	return p
 }

@@ -27,9 +27,18 @@ func (c *composer) course(g bench.Group) *plot {
 			continue
 		}
 		st := strip{Name: row.Engine, Look: c.look(row.Engine)}
-		var rates []float64
+		var rates, lengths []float64
 		before := bench.Sample{}
 		for _, s := range row.Results[0].Samples {
+			lengths = append(lengths, s.Seconds-before.Seconds)
+			before = s
+		}
+		shortest := measure.Middle(lengths) / 2
+		before = bench.Sample{}
+		for _, s := range row.Results[0].Samples {
+			if s.Seconds-before.Seconds < shortest {
+				continue // a sliver, as at the end of a run, has a rate by chance: it is part of the next
+			}
 			if s.Seconds > before.Seconds {
 				r := float64(s.Ops-before.Ops) / (s.Seconds - before.Seconds)
 				st.Points, rates = append(st.Points, point{X: s.Seconds, Y: r}), append(rates, r)
@@ -44,7 +53,7 @@ func (c *composer) course(g bench.Group) *plot {
 			for _, s := range st.Stalls {
 				longest = max(longest, s.To-s.From)
 			}
-			st.Text = fmt.Sprintf("%s, longest %.2g s", console.Number(n, "stall"), longest)
+			st.Text = fmt.Sprintf("%s, longest %s", console.Number(n, "stall"), measure.Duration(1e6*longest))
 		}
 		last := 0.0
 		for _, at := range st.Points {
@@ -61,6 +70,7 @@ func (c *composer) course(g bench.Group) *plot {
 	if len(rows) == 0 {
 		return nil
 	}
+	p.XTitle = "time"
 	p.strips(rows, seconds, most, func(v float64) string { return measure.Digits(v) + " s" })
 	var said []string
 	for _, st := range rows {
@@ -68,9 +78,8 @@ func (c *composer) course(g bench.Group) *plot {
 	}
 	p.Description = fmt.Sprintf("Rates over the time, %s. All rows go from 0 to %s. %s.", g.Title, rate(g, most),
 		strings.Join(said, "; "))
-	p.Note = fmt.Sprintf("Rows go from 0 to %s; the time is from the begin of warming up, of round 1. Hatched: a "+
-		"stall, less than "+
-		"a tenth of the median rate.", rate(g, most))
+	p.Note = fmt.Sprintf("Rows go from 0 to %s; the time is from the begin of warming up, of round 1. In a dashed "+
+		"frame: a stall, less than a tenth of the median rate.", rate(g, most))
 	return p
 }
 
@@ -107,17 +116,28 @@ func (c *composer) settled(g bench.Group) *plot {
 		top = max(top, row.Median)
 		took := measure.Duration(row.SettleSeconds * 1e6)
 		first, settled := rate(g, row.Median), rate(g, last)
-		rows = append(rows, pair{Name: row.Engine, Text: "closes in " + took, First: row.Median, Last: last,
+		rows = append(rows, pair{Name: row.Engine, Text: fromTo(first, settled) + ", closes in " + took,
+			First: row.Median, Last: last,
 			Texts: [2]string{row.Engine + ": acknowledged " + first, row.Engine + ": settled " + settled}})
 		p.Table.Rows = append(p.Table.Rows, []string{row.Engine, first, settled, took})
 	}
 	if len(rows) == 0 {
 		return nil
 	}
+	p.XTitle = g.Unit + "/s"
 	p.pairs(rows, top, func(v float64) string { return strings.TrimSuffix(rate(g, v), "/s") })
 	p.Description = "Rates acknowledged and settled, " + g.Title + ". " + described(p.Table)
 	p.Note = sentence(g.Unit + " per second; what the warm-up put off is paid by its operations")
 	return p
+}
+
+// fromTo writes two rates, with their unit once if it is the same.
+func fromTo(first, last string) string {
+	number, unit, _ := strings.Cut(strings.TrimSuffix(first, "/s"), " ")
+	if _, other, _ := strings.Cut(strings.TrimSuffix(last, "/s"), " "); other == unit {
+		first = number
+	}
+	return first + " → " + last
 }
 
 // metric is something that an operation or a run costs.
@@ -163,7 +183,7 @@ func syncsPerOp(row bench.Row) float64 {
 	return middle(row, func(r bench.Result) float64 { return perOp(r, r.Syncs) })
 }
 
-// metrics are what is shown of costs.
+// metrics are what is shown of costs, in the same order for all groups of a chapter.
 func metrics(g bench.Group) []metric {
 	return []metric{
 		{"CPU per " + singular(g.Unit), func(r bench.Row) float64 { return r.CPUPerItem }, measure.Duration, false},
@@ -179,43 +199,39 @@ func metrics(g bench.Group) []metric {
 	}
 }
 
-// costsOf shows what the operations of a group cost, one plot for each metric.
-func (c *composer) costsOf(g bench.Group) (list []*plot) {
+// cost shows one thing that the operations of a group cost.
+func (c *composer) cost(g bench.Group, m metric) *plot {
 	if g.Reads {
 		return nil
 	}
-	for _, m := range metrics(g) {
-		var bars []bar
-		top := 0.0
-		t := table{Head: []string{"engine", m.name}, Text: 1}
-		for _, row := range g.Rows {
-			v := m.of(row)
-			switch {
-			case m.own && row.Reference:
-				continue
-			case v < 0:
-				t.Rows = append(t.Rows, []string{row.Engine, "not known"})
-				continue
-			}
-			class := ""
-			if row.Reference {
-				class = "reference"
-			}
-			top = max(top, v)
-			bars = append(bars, bar{Name: row.Engine, Text: m.write(v), Class: class, Value: v,
-				Description: row.Engine + ": " + m.write(v)})
-			t.Rows = append(t.Rows, []string{row.Engine, m.write(v)})
+	var bars []bar
+	top := most(g.Rows, m.of)
+	t := table{Head: []string{"engine", m.name}, Text: 1}
+	for _, row := range g.Rows {
+		v := m.of(row)
+		switch {
+		case m.own && row.Reference:
+			continue
+		case v < 0:
+			t.Rows = append(t.Rows, []string{row.Engine, "not known"})
+			continue
 		}
-		if top < 1e-3 {
-			continue // nothing to speak of
+		class := ""
+		if row.Reference {
+			class = "reference"
 		}
-		p := c.plot("cost", m.name)
-		p.bars(bars, top, m.write)
-		p.Table, p.Sub = t, title(level(g))
-		p.Description = fmt.Sprintf("%s, %s. %s", p.Title, g.Title, described(t))
-		list = append(list, p)
+		bars = append(bars, bar{Name: row.Engine, Text: m.write(v), Class: class, Value: v,
+			Description: row.Engine + ": " + m.write(v)})
+		t.Rows = append(t.Rows, []string{row.Engine, m.write(v)})
 	}
-	return list
+	if len(bars) == 0 || top < 1e-3 {
+		return nil // nothing to speak of
+	}
+	p := c.plot("cost", title(level(g)))
+	p.bars(bars, top, m.write)
+	p.Table = t
+	p.Description = fmt.Sprintf("%s, %s. %s", m.name, g.Title, described(t))
+	return p
 }
 
 // kindModelled is the class of modelled plots.
@@ -245,8 +261,23 @@ func Modelled(row bench.Row, own, cost float64) float64 {
 	})
 }
 
+// notModelled says which costs of a sync are not shown, and why; empty if all are.
+func (c *composer) notModelled(own float64) string {
+	var names []string
+	for _, cost := range c.costs {
+		if cost < own {
+			names = append(names, measure.Duration(cost))
+		}
+	}
+	if names == nil {
+		return ""
+	}
+	return fmt.Sprintf("Not shown: a sync of %s, as this machine's sync already costs %s.", console.List(names),
+		measure.Duration(own))
+}
+
 // modelled shows what rates would be if a sync cost more.
-func (c *composer) modelled(s Source, g bench.Group) []*plot {
+func (c *composer) modelled(s Source, g bench.Group) *plot {
 	own := s.Bench.Machine.Disk.SyncP50
 	costs := slices.DeleteFunc(slices.Clone(c.costs), func(cost float64) bool { return cost < own })
 	if g.Reads || g.Given < holdfast.Process || len(costs) == 0 || own <= 0 {
@@ -289,6 +320,7 @@ func (c *composer) modelled(s Source, g bench.Group) []*plot {
 	for i := range names {
 		xs = append(xs, float64(i))
 	}
+	p.XTitle, p.YTitle = "a sync takes", g.Unit+"/s"
 	p.lines(list, scale{from: 0, to: float64(len(costs))}, scale{from: ys[0], to: ys[len(ys)-1], log: true}, xs, ys,
 		func(v float64) string { return names[int(v)] },
 		func(v float64) string { return strings.TrimSuffix(rate(g, v/g.PerOp), "/s") })
@@ -300,5 +332,5 @@ func (c *composer) modelled(s Source, g bench.Group) []*plot {
 		"that sync "+
 		"in the background, and where more clients would share a sync that takes longer. No order is claimed.",
 		strings.ToUpper(g.Unit[:1])+g.Unit[1:], measure.Duration(own))
-	return []*plot{p}
+	return p
 }
