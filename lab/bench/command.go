@@ -131,9 +131,12 @@ func (r *Report) void() error {
 const listIndent = 22
 
 // List writes the engines, workloads and presets, and with settings what the engines run with, for which each is
-// opened once.
-func (l Lab) List(t console.Terminal, settings bool) {
+// made ready and opened once.
+func (l Lab) List(ctx context.Context, t console.Terminal, settings bool) {
 	s := screen{t.Screen()}
+	if settings {
+		_ = contender.Prepare(ctx, l.engineNames(), t.Err) // those that fail say why in their descriptions
+	}
 	s.Printf("%s (and null and floor, which are always measured)\n", s.Paint(console.Bold, "engines"))
 	for _, e := range l.Engines {
 		s.engine(e.Describe())
