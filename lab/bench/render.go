@@ -164,6 +164,9 @@ func (g group) title() string {
 	if g.workload.KeyOrder != "" {
 		how = "keys put in " + g.workload.KeyOrder.String() + ", " + how
 	}
+	if g.workload.Filled != "" {
+		how = g.workload.Filled + ", " + how
+	}
 	if g.workload.Cold {
 		how = "files dropped from memory (posix_fadvise) before, " + how
 	}
