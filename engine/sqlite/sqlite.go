@@ -138,8 +138,8 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options, t Tuning) (holdfas
 }
 
 // openWriter opens the database on the connection that will write, making it under another
-// name first: a file that is there under its own name was whole and synced. It returns what the connection runs with for
-// commits at level.
+// name first: a file that is there under its own name was whole and synced. It returns what the connection runs with
+// for commits at level.
 func (e *engine) openWriter(cache int64, level holdfast.Level) (settings []holdfast.Setting, err error) {
 	path := e.path()
 	_, err = os.Stat(path)

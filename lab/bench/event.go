@@ -59,10 +59,11 @@ func eventStudy(few, many int) []Workload {
 	for _, c := range coldSizes(few, many) {
 		r := eventRandom{events: c.n, read: eventRead}
 		list = append(list, Workload{
-			Name: "event/cold-read" + c.suffix, Unit: "events", Items: eventRead, Reads: true, Cold: true, Filled: filled,
+			Name: "event/cold-read" + c.suffix, Unit: "events", Items: eventRead,
+			Reads: true, Cold: true, Filled: filled,
 			Overhead: c.overhead,
-			About: "read 100 of " + c.about + " events of 128 bytes, from a random one on, with nothing in memory; they were appended " +
-				"1,000 at a time",
+			About: "read 100 of " + c.about + " events of 128 bytes, from a random one on, with nothing in memory; they were " +
+				"appended 1,000 at a time",
 			Engine: r.engine, Floor: r.floor, Null: r.null,
 		})
 	}
@@ -114,15 +115,18 @@ func study(figures map[figure]string) func(string, holdfast.Level) string {
 type eventInputs struct {
 	events []event.Event
 	hashes []uint64
+	ends   []int64 // bytes of the events before each, and of all
 	seed   maphash.Seed
 }
 
 func newEventInputs(n int) *eventInputs {
-	in := &eventInputs{seed: maphash.MakeSeed(), events: make([]event.Event, 0, n), hashes: make([]uint64, 0, n)}
+	in := &eventInputs{seed: maphash.MakeSeed(), events: make([]event.Event, 0, n), hashes: make([]uint64, 0, n),
+		ends: []int64{0}}
 	for i := range n {
 		data := fmt.Appendf(nil, `{"index": %d}`, i)
 		in.events = append(in.events, event.Event{Type: eventType, Data: data})
 		in.hashes = append(in.hashes, maphash.Bytes(in.seed, data))
+		in.ends = append(in.ends, in.ends[i]+int64(len(eventType)+len(data)))
 	}
 	return in
 }
@@ -181,11 +185,14 @@ func eventAppendFloor(t Task, n int) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
+	var put atomic.Int64
 	return Load{
+		Put: put.Load,
 		Client: func(i int) func() error {
 			turn := in.turns(i, t.Clients, n)
 			return func() error {
 				at := turn()
+				put.Add(in.ends[at+n] - in.ends[at])
 				return file.append(records[at*size:(at+n)*size], at)
 			}
 		},
@@ -243,7 +250,8 @@ func eventAppendEngine(t Task, n int) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
-	return log.load(
+	var put atomic.Int64
+	load := log.load(
 		func(i int) func() error {
 			ctx, turn := context.Background(), in.turns(i, t.Clients, n)
 			return func() error {
@@ -256,6 +264,7 @@ func eventAppendEngine(t Task, n int) (Load, error) {
 					return fmt.Errorf("%w: %d events acknowledged at positions %d to %d", ErrWrong, n, result.First, result.Last)
 				}
 				acked.add(result.First, in.hashes[at:at+n]...)
+				put.Add(in.ends[at+n] - in.ends[at])
 				return nil
 			}
 		},
@@ -264,7 +273,9 @@ func eventAppendEngine(t Task, n int) (Load, error) {
 				return in.readHashes(store, first, last)
 			})
 			return acked.count.Load(), checked, err
-		}), nil
+		})
+	load.Put = put.Load
+	return load, nil
 }
 
 // readHashes reads the events from first to last and returns the hashes of their data. It checks

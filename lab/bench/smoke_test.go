@@ -390,6 +390,24 @@ func TestEventVerificationCatches(t *testing.T) {
 	}
 }
 
+// TestEventsAreReadOneByOne: event/read-100 reads what was appended one by one, an entry each.
+func TestEventsAreReadOneByOne(t *testing.T) {
+	engine := mem.New()
+	if _, err := eventReadEngine(taskOn(engine)); err != nil {
+		t.Fatal(err)
+	}
+	entries := 0
+	it := engine.Scan(holdfast.Range{})
+	for it.Next() {
+		if bytes.Contains(it.Value(), []byte(eventType)) {
+			entries++
+		}
+	}
+	if err := it.Close(); entries != eventStored || err != nil {
+		t.Errorf("%d entries, %v", entries, err)
+	}
+}
+
 // change applies f to one of the pairs that hold events, in the middle if there are many, otherwise to the first of
 // them, which holds what is read.
 func change(e holdfast.Engine, f func(b *holdfast.Batch, key, value []byte)) error {
