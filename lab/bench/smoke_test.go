@@ -207,7 +207,7 @@ func checkCourse(t *testing.T, name string, r Result, length time.Duration) {
 		inKinds += k.Ops
 		checkCurve(t, name+", "+k.Name, k.Curve, k.Latency, k.Ops)
 	}
-	mixed := r.Workload == "kv/mixed"
+	mixed := r.Workload == "kv/mixed" || r.Workload == "message/mixed"
 	if mixed != (len(r.Kinds) == 2) || mixed && inKinds != r.Ops {
 		t.Errorf("%s: %d operations, kinds %+v", name, r.Ops, r.Kinds)
 	}
