@@ -62,6 +62,9 @@ type Promise struct {
 	// CutMayCorrupt is true where a power cut may cost not only the last commits but
 	// the whole store.
 	CutMayCorrupt bool
+	// Mapped is true where a commit is complete with a store to a mapping of a file, without a call of the operating
+	// system.
+	Mapped bool
 }
 
 // Setting is one effective setting of an engine.

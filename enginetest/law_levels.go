@@ -39,6 +39,9 @@ func (a *trial) checkPromises(caps holdfast.Capabilities) {
 		if p.Given != 0 && p.How == "" {
 			a.Errorf("How does not say what %v commits do", level)
 		}
+		if p.Mapped && p.Given != holdfast.Process {
+			a.Errorf("%v is said to be a store to a mapping, which gives process, and gives %v", level, p.Given)
+		}
 		if p.CutMayCorrupt && p.Given == holdfast.Power {
 			a.Errorf("%v is said to survive a power cut, and that one may cost the whole store", level)
 		}

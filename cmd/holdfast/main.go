@@ -309,12 +309,12 @@ func hint(parser *kong.Kong, args []string) string {
 
 func (b *benchCommand) run(lab bench.Lab) int {
 	t := console.Standard()
-	if b.List {
-		lab.List(t, b.Settings)
-		return exitOK
-	}
 	ctx, stop := interruptible()
 	defer stop()
+	if b.List {
+		lab.List(ctx, t, b.Settings)
+		return exitOK
+	}
 	err := lab.Command(ctx, bench.Request{
 		Preset: b.Preset, Engines: b.Engines, Workloads: b.Workloads, Levels: b.Levels,
 		Clients: b.Clients, Rounds: b.Rounds, For: b.For, Seed: b.Seed, RAM: b.RAM, Baseline: b.Baseline, Format: b.Format,

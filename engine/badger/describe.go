@@ -58,9 +58,9 @@ func Describe() holdfast.Capabilities {
 	c := holdfast.Capabilities{
 		Engine:  Name,
 		Library: modversion.Version("github.com/dgraph-io/badger/v4"),
-		Memory: holdfast.Promise{Given: holdfast.Process, How: how,
+		Memory: holdfast.Promise{Given: holdfast.Process, How: how, Mapped: true,
 			Why: "its log is a mapped file, which is the operating system's from the first byte"},
-		Process:        holdfast.Promise{Given: holdfast.Process, How: how},
+		Process:        holdfast.Promise{Given: holdfast.Process, How: how, Mapped: true},
 		Power:          holdfast.Promise{Given: holdfast.Power, How: how + ", " + syncHow + " once for all that wait"},
 		AtomicBatches:  true,
 		Checksums:      true,

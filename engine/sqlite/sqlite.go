@@ -121,7 +121,7 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options, t Tuning) (holdfas
 	// The writer takes half of the budget, the readers that are kept share the rest.
 	e := &engine{lib: lib, tuning: t, datadir: h, cache: o.MemoryBytes / 2 / maxIdle, gets: make(chan struct{}, maxIdle)}
 	e.w.pauseAt, e.w.pause, e.w.checkpointAt = pausePages, longestPause, cmp.Or(max(t.CheckpointPages, 0), checkpointPages)
-	settings, err := e.openWriter(o.MemoryBytes / 2)
+	settings, err := e.openWriter(o.MemoryBytes/2, o.Level)
 	if err != nil {
 		h.Close()
 		return nil, err
@@ -138,8 +138,9 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options, t Tuning) (holdfas
 }
 
 // openWriter opens the database on the connection that will write, making it under another
-// name first: a file that is there under its own name was whole and synced. It returns what the connection runs with.
-func (e *engine) openWriter(cache int64) (settings []holdfast.Setting, err error) {
+// name first: a file that is there under its own name was whole and synced. It returns what the connection runs with
+// for commits at level.
+func (e *engine) openWriter(cache int64, level holdfast.Level) (settings []holdfast.Setting, err error) {
 	path := e.path()
 	_, err = os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -160,6 +161,9 @@ func (e *engine) openWriter(cache int64) (settings []holdfast.Setting, err error
 		// What a process left in the log that died may be in the page cache alone.
 		e.w.unsynced = true
 		err = e.checkpoint()
+	}
+	if err == nil {
+		err = e.synchronous(level)
 	}
 	if err == nil {
 		settings, err = c.settings(e.w.checkpointAt)

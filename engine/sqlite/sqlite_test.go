@@ -159,7 +159,15 @@ func TestPowerCommitThatChangesNothing(t *testing.T) {
 
 func TestSettingsAreReadBack(t *testing.T) {
 	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
-		e := open(t.TempDir(), holdfast.Options{MemoryBytes: 64 << 20})
+		dir := t.TempDir()
+		for level, want := range map[holdfast.Level]string{holdfast.Process: "1", holdfast.Power: "2"} {
+			e := open(dir, holdfast.Options{Level: level})
+			if got := setting(e, "synchronous"); got != want {
+				t.Errorf("synchronous is %q at %v, want %q", got, level, want)
+			}
+			try(t, e.Close())
+		}
+		e := open(dir, holdfast.Options{MemoryBytes: 64 << 20})
 		for name, want := range map[string]string{
 			"journal_mode": "wal", "page_size": "4096", "mmap_size": "0", "wal_autocheckpoint": "0", "cache_size": "-32768",
 			"fullfsync": "1", "checkpoint_fullfsync": "1",

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
 // Status is the exit status for an error of [Lab.Command] or [Compare].
@@ -131,9 +132,12 @@ func (r *Report) void() error {
 const listIndent = 22
 
 // List writes the engines, workloads and presets, and with settings what the engines run with, for which each is
-// opened once.
-func (l Lab) List(t console.Terminal, settings bool) {
+// made ready and opened once.
+func (l Lab) List(ctx context.Context, t console.Terminal, settings bool) {
 	s := screen{t.Screen()}
+	if settings {
+		_ = contender.Prepare(ctx, l.engineNames(), t.Err) // those that fail say why in their descriptions
+	}
 	s.Printf("%s (and null and floor, which are always measured)\n", s.Paint(console.Bold, "engines"))
 	for _, e := range l.Engines {
 		s.engine(e.Describe())
@@ -162,6 +166,9 @@ func (l Lab) List(t console.Terminal, settings bool) {
 		}
 		about := fmt.Sprintf("%s: %s of %v, about %s", p.About, console.Number(plan.Rounds, "round"),
 			p.For.Round(time.Millisecond), console.Length(plan.Estimate()))
+		if plan.Rounds < measure.MinRounds {
+			about += "; too few rounds for a claim who is faster"
+		}
 		s.Hanging(fmt.Sprintf("  %-18s  ", p.Name), about, listIndent)
 	}
 	s.Printf("\n%s\n", s.Paint(console.Bold, "levels"))

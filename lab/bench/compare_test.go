@@ -283,7 +283,7 @@ func shown(t *testing.T, r *Report, baseline, format string) string {
 	t.Helper()
 	lab, _, _ := invented(1)
 	var out bytes.Buffer
-	err := lab.Show(saved(t, r), baseline, format, console.Terminal{Out: &out, OutWidth: func() int { return 100 }})
+	err := lab.Show(saved(t, r), baseline, format, true, console.Terminal{Out: &out, OutWidth: func() int { return 100 }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -342,7 +342,7 @@ func TestFormats(t *testing.T) {
 			p99, err := strconv.ParseFloat(line[12], 64)
 			ops, wrong := strconv.ParseFloat(line[15], 64)
 			if err != nil || wrong != nil || p99 != kind.Latency.P99 || ops != float64(kind.Ops) || line[1] != s.Engine ||
-				line[6] != "" || line[len(line)-6] != kind.Name {
+				line[6] != "" || line[len(line)-9] != kind.Name {
 				t.Errorf("%+v became %q", kind, line)
 			}
 		}
@@ -350,9 +350,14 @@ func TestFormats(t *testing.T) {
 	if markdown := shown(t, mixed, "", "markdown"); !strings.Contains(markdown, "| put |") {
 		t.Errorf("no kinds:\n%s", markdown)
 	}
+	mixed.Contenders = []Contender{{Engine: mixed.Plan.Engines[0], Given: holdfast.Power, Library: "x 1",
+		Settings: map[string]string{"cache": "7"}}}
+	if text := shown(t, mixed, "", ""); !strings.Contains(text, "cache=7") {
+		t.Errorf("no settings:\n%s", text)
+	}
 	lab, _, _ := invented(1)
 	for _, wrong := range [][2]string{{"", "yaml"}, {"nothing", ""}, {Floor, ""}} {
-		err := lab.Show(saved(t, r), wrong[0], wrong[1], console.Terminal{Out: &bytes.Buffer{}})
+		err := lab.Show(saved(t, r), wrong[0], wrong[1], false, console.Terminal{Out: &bytes.Buffer{}})
 		if !errors.Is(err, holdfast.ErrBadOption) {
 			t.Errorf("%q: %v", wrong, err)
 		}

@@ -52,7 +52,8 @@ func writeCSV(w io.Writer, r *Report) error {
 		"confidence", "p50_us", "p90_us", "p99_us", "p999_us", "max_us", "ops", "cpu_us_per_item", "syncs_per_commit",
 		"read_bytes_per_op", "settle_seconds", "peak_rss_bytes", "disk_bytes", "peak_disk_bytes", "items", "compared_with",
 		"verdict", "p", "p_corrected", "ratio", "ratio_low", "ratio_high", "kind",
-		"settled_ops_per_sec", "open_seconds", "disk_before_close_bytes", "held_per_sec", "failed_per_sec"})
+		"settled_ops_per_sec", "open_seconds", "disk_before_close_bytes", "held_per_sec", "failed_per_sec",
+		"written_bytes_per_op", "write_amplification", "last_by_first_quarter"})
 	for _, s := range r.Summary {
 		cell := []string{s.Workload, s.Engine, s.Given.String(), strconv.Itoa(s.Clients), s.Offer.String(),
 			strconv.Itoa(s.Rounds)}
@@ -73,7 +74,8 @@ func writeCSV(w io.Writer, r *Report) error {
 		if s.Search != nil {
 			found = *s.Search
 		}
-		line = append(line, number(found.Held), number(found.Failed))
+		line = append(line, number(found.Held), number(found.Failed), number(s.WrittenPerOp), number(s.WriteAmplification),
+			number(s.LastByFirst))
 		_ = c.Write(line)
 		for _, k := range s.Kinds {
 			of := append(slices.Clone(cell), "", "", "", "")
@@ -82,7 +84,7 @@ func writeCSV(w io.Writer, r *Report) error {
 				of = append(of, number(x))
 			}
 			of = append(of, make([]string, len(line)-len(of))...)
-			of[len(of)-6] = k.Name
+			of[len(of)-9] = k.Name
 			_ = c.Write(of)
 		}
 	}
@@ -128,7 +130,8 @@ func writeBenchstat(w io.Writer, r *Report) error {
 }
 
 // Show shows a saved report again. baseline is the engine that others are compared with, empty for that of the run.
-func (l Lab) Show(file, baseline, format string, t console.Terminal) error {
+// With settings, the tables are followed by what the contenders ran with.
+func (l Lab) Show(file, baseline, format string, settings bool, t console.Terminal) error {
 	if err := checkFormat(compareOp, format); err != nil {
 		return err
 	}
@@ -154,5 +157,5 @@ func (l Lab) Show(file, baseline, format string, t console.Terminal) error {
 			console.Number(r.rounds(), "round"), measure.Digits(r.Plan.Seconds)))
 		s.machine(r.Machine, r.Plan.RAMBytes)
 	}
-	return s.write(l, r, false, format)
+	return s.write(l, r, settings, format)
 }

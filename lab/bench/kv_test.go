@@ -198,6 +198,30 @@ func TestKVSizes(t *testing.T) {
 	}
 }
 
+// TestKVFigures: each engine of the study has its own figure.
+func TestKVFigures(t *testing.T) {
+	for _, w := range kvWorkloads() {
+		if w.Name == "kv/seq-write" {
+			if b, th := w.Study("bbolt", holdfast.Power), w.Study(contender.Thunderdb, holdfast.Power); b != "398k/s" ||
+				th != "197k/s" {
+				t.Errorf("bbolt %s, Thunder %s", b, th)
+			}
+		}
+	}
+}
+
+// TestKVRandomWriteIsLoaded: all keys are there before the first is put again.
+func TestKVRandomWriteIsLoaded(t *testing.T) {
+	p := kvPut{batch: kvBatch, value: kvValueSize, ring: 1000, loaded: true}
+	load, err := p.engine(taskOn(mem.New()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if items, checked, err := load.Verify(); items != 1000 || checked != 1000 || err != nil {
+		t.Errorf("%d of %d checked, %v", checked, items, err)
+	}
+}
+
 // TestKVKeyOrderIsTrue: an engine is given the keys in the order that tables and reports state, each of them once, or
 // twice where they say so. Of large values there are few keys: they are looked at until the first one comes again.
 func TestKVKeyOrderIsTrue(t *testing.T) {

@@ -9,6 +9,7 @@ type kvPut struct {
 	value     int // bytes of one
 	ring      int // keys, unless the clients need more
 	ascending bool
+	loaded    bool // all keys are there before, put in another random order
 }
 
 func (p kvPut) keyOrder() KeyOrder { return kvFill{ascending: p.ascending}.keyOrder() }
@@ -32,7 +33,11 @@ func (p kvPut) order(t Task) []uint32 {
 	if p.ascending {
 		return nil
 	}
-	return kvOrderOf(p.keys(t.Clients), t.Seed)
+	seed := t.Seed
+	if p.loaded {
+		seed++ // the first order is that in which they were put
+	}
+	return kvOrderOf(p.keys(t.Clients), seed)
 }
 
 // client is client i, writing to w.
@@ -52,7 +57,13 @@ func (p kvPut) client(i, clients int, order []uint32, w *kvWriter) func() error 
 }
 
 func (p kvPut) engine(t Task) (Load, error) {
-	table, err := newKVTable(t, p.keys(t.Clients), p.value)
+	var table *kvTable
+	var err error
+	if keys := p.keys(t.Clients); p.loaded {
+		table, err = newKVLoaded(t, keys, p.value, kvFill{})
+	} else {
+		table, err = newKVTable(t, keys, p.value)
+	}
 	if err != nil {
 		return Load{}, err
 	}

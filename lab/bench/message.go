@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -165,8 +166,9 @@ const (
 		`"items":[{"sku":"A-1815","quantity":2,"price":18.15}],"paid":true}}`
 	messageDataSize = len(messagePrefix) + stampSize + len(messageSuffix)
 
-	// messageRecord makes the floor's records as large as a message with its id, stream, type and metadata.
-	messageRecord = 16 + 10 + len(messageType) + messageDataSize + 39 - kvKeySize
+	// messagePut is the bytes of a message with its id, stream, type and metadata; the floor's records are as large.
+	messagePut    = 16 + 10 + len(messageType) + messageDataSize + 39
+	messageRecord = messagePut - kvKeySize
 )
 
 // messageEpoch is the time in milliseconds that the ids of first messages have.
@@ -272,6 +274,7 @@ func (w *messageWriter) write(ctx context.Context, stream int) (position int64, 
 	s.put(w.data)
 	position, err = w.store.Write(ctx, w.names[stream], w.id(s.number), messageType, w.data, messageMetadata, nil)
 	if err == nil {
+		w.put.Add(int64(messagePut))
 		w.sums[stream].add(uint64(position)+1, s.hash())
 	}
 	return position, err
@@ -303,6 +306,7 @@ func (w *messageWriter) id(number int64) string {
 type messageAcks struct {
 	messageStreams
 	sums []*ackSums
+	put  atomic.Int64 // bytes
 }
 
 // streamBuckets are enough for 262,144 messages of a stream.

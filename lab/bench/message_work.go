@@ -20,12 +20,21 @@ type messageWrite struct {
 	anywhere bool // reads are anywhere in a stream instead
 }
 
-func (m messageWrite) client(t Task, i int, store contender.Messages, acked *messageAcks) func() error {
+// kinds are those of the operations, nil if all are writes.
+func (m messageWrite) kinds() []string {
+	if !m.reads {
+		return nil
+	}
+	return []string{"write", "read"}
+}
+
+// client returns the operation of client i, and that the kind that it was of.
+func (m messageWrite) client(t Task, i int, store contender.Messages, acked *messageAcks) func() (int, error) {
 	ctx, random := context.Background(), rand.New(rand.NewPCG(t.Seed, uint64(i)))
 	w := acked.writer(store, t.Seed, i)
 	there := make([]int64, m.streams) // how many messages of each stream the client knows of
 	stream, step := 0, 0
-	return func() error {
+	return func() (int, error) {
 		if m.reads && step == messageMixedReads {
 			step = 0
 			if s := random.IntN(m.streams); there[s] > 0 {
@@ -36,13 +45,13 @@ func (m messageWrite) client(t Task, i int, store contender.Messages, acked *mes
 				from = random.Int64N(from + 1)
 			}
 			least := min(there[stream], messageMixedReads)
-			return acked.readStream(store, stream, from, least, messageMixedReads, func(stamp) {})
+			return 1, acked.readStream(store, stream, from, least, messageMixedReads, func(stamp) {})
 		}
 		step++
 		stream = random.IntN(m.streams)
 		position, err := w.write(ctx, stream)
 		there[stream] = position + 1
-		return err
+		return 0, err
 	}
 }
 
@@ -52,13 +61,17 @@ func (m messageWrite) engine(t Task) (Load, error) {
 		return Load{}, err
 	}
 	acked := newMessageAcks(m.streams)
-	return table.load(func(i int) func() error { return m.client(t, i, table.store, acked) }, acked.verifier(t)), nil
+	load := table.load(nil, acked.verifier(t)).mix(m.kinds(), func(i int) func() (int, error) {
+		return m.client(t, i, table.store, acked)
+	})
+	load.Put = acked.put.Load
+	return load, nil
 }
 
 func (m messageWrite) null(t Task) (Load, error) {
 	acked := newMessageAcks(m.streams)
 	null := newNullMessages(acked.messageStreams)
-	return null.load(func(i int) func() error { return m.client(t, i, null, acked) }), nil
+	return null.load(nil).mix(m.kinds(), func(i int) func() (int, error) { return m.client(t, i, null, acked) }), nil
 }
 
 func (m messageWrite) floor(t Task) (Load, error) {
@@ -74,16 +87,16 @@ func (m messageWrite) floor(t Task) (Load, error) {
 	if err != nil {
 		return Load{}, errors.Join(err, written.file.close())
 	}
-	load := written.load(func(i int) func() error {
+	load := written.load(nil).mix(m.kinds(), func(i int) func() (int, error) {
 		write, reader, random := written.appender(i), read.reader(), rand.New(rand.NewPCG(t.Seed, uint64(i)))
 		step := 0
-		return func() error {
+		return func() (int, error) {
 			if step == messageMixedReads {
 				step = 0
-				return reader.read(random.IntN(there-messageMixedReads), messageMixedReads)
+				return 1, reader.read(random.IntN(there-messageMixedReads), messageMixedReads)
 			}
 			step++
-			return write()
+			return 0, write()
 		}
 	})
 	return load.with(read.load(nil)), nil
@@ -338,6 +351,7 @@ func (m messageFollow) engine(t Task) (Load, error) {
 			items, checked, err := verify(store)
 			return items, checked, errors.Join(err, d.end())
 		})
+	load.Put = acked.put.Load
 	load.Close = func() error { return errors.Join(d.end(), table.close()) }
 	return load, nil
 }

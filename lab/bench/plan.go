@@ -55,7 +55,7 @@ func Presets() []Preset {
 			[]int{1}, 6, 100 * time.Millisecond, nil},
 		{"kv-large", "ten million keys in random order, and cold reads of 60 million (9 GB); name --engines",
 			[]string{"kv/load", "kv/steady", "kv/open-killed-1g", "kv/range", "kv/scan-loaded", "kv/scan-updated",
-				"kv/*-1m-updated", "*/cold-read-60m"}, []int{4}, 3, 30 * time.Second,
+				"kv/*-1m-updated", "*/cold-read-60m"}, []int{4}, 6, 30 * time.Second,
 			[]holdfast.Level{holdfast.Process}},
 		{"mixed", "reads beside a writer, a table of constant size, and queues, with four clients; opening after a kill",
 			[]string{"kv/read-while-writing*", "kv/retention", "kv/queue", "kv/open-killed"}, []int{4}, 6, time.Second,

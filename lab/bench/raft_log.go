@@ -166,11 +166,13 @@ func (a raftAppend) engine(t Task) (Load, error) {
 		return Load{}, err
 	}
 	entries, last := newRaftEntries(t.Seed), uint64(0)
-	return table.load(
+	load := table.load(
 		func(int) func() error { return a.client(entries, &last, table.store.StoreLogs) },
 		func(store contender.RaftStore) (int64, int64, error) {
 			return entries.verify(store, min(1, last), last, t.Seed)
-		}), nil
+		})
+	load.Put = func() int64 { return int64(last) * (raftIndexSize + raftData) }
+	return load, nil
 }
 
 func (a raftAppend) null(t Task) (Load, error) {
@@ -334,13 +336,20 @@ func (c *raftCutter) stop() error {
 // follow, so that a short run has its share of them too.
 func (r raftTruncate) start() int { return r.keep - r.cut/2 }
 
-func (r raftTruncate) client(c *raftCutter, entries raftEntries, keep func([]*raft.Log) error) func() error {
+// raftCutKinds are appends that began while nothing was deleted, and the others.
+var raftCutKinds = []string{"append", "append while deleting"}
+
+// client returns the operation, and that the kind that it was of.
+func (r raftTruncate) client(c *raftCutter, entries raftEntries, keep func([]*raft.Log) error) func() (int, error) {
 	add := raftAppend{raftBatch}.client(entries, &c.last, keep)
-	return func() error {
+	return func() (kind int, err error) {
 		if err := c.step(); err != nil {
-			return err
+			return 0, err
 		}
-		return add()
+		if c.pending {
+			kind = 1
+		}
+		return kind, add()
 	}
 }
 
@@ -356,15 +365,15 @@ func (r raftTruncate) engine(t Task) (Load, error) {
 		return Load{}, err
 	}
 	c := r.newCutter(uint64(r.start()), table.store.DeleteRange)
-	load := table.load(
-		func(int) func() error { return r.client(c, entries, table.store.StoreLogs) },
+	load := table.load(nil,
 		func(store contender.RaftStore) (int64, int64, error) {
 			// What is verified before it is closed may still be deleting.
 			if err := c.settle(); err != nil {
 				return 0, 0, err
 			}
 			return entries.verify(store, c.first, c.last, t.Seed)
-		})
+		}).mix(raftCutKinds, func(int) func() (int, error) { return r.client(c, entries, table.store.StoreLogs) })
+	load.Put = func() int64 { return int64(c.last-uint64(r.start())) * (raftIndexSize + raftData) }
 	load.Close = func() error { return errors.Join(c.stop(), table.close()) }
 	return load, nil
 }
@@ -375,12 +384,11 @@ func (r raftTruncate) null(t Task) (Load, error) {
 	}
 	c := r.newCutter(uint64(r.start()), func(_, _ uint64) error { return nil })
 	return Load{
-		Client: func(int) func() error {
-			return r.client(c, newRaftEntries(t.Seed), func([]*raft.Log) error { return nil })
-		},
 		Close:  c.stop,
 		Verify: func() (int64, int64, error) { return int64(c.there()), 0, nil },
-	}, nil
+	}.mix(raftCutKinds, func(int) func() (int, error) {
+		return r.client(c, newRaftEntries(t.Seed), func([]*raft.Log) error { return nil })
+	}), nil
 }
 
 func (r raftTruncate) floor(t Task) (Load, error) { return raftAppend{raftBatch}.floor(t) }

@@ -14,10 +14,12 @@ type stableContents struct {
 	keys     [][]byte
 	values   kvValues
 	versions kvVersions
+	put      int64 // bytes, by the one client that sets
 }
 
 func (s raftStable) contents(t Task) *stableContents {
-	return &stableContents{raftKeys(s.keys, t.Seed), newKVValues(raftValue, t.Seed), make(kvVersions, s.keys)}
+	return &stableContents{keys: raftKeys(s.keys, t.Seed), values: newKVValues(raftValue, t.Seed),
+		versions: make(kvVersions, s.keys)}
 }
 
 // setter returns what sets a key to its next value by set.
@@ -25,6 +27,7 @@ func (l *stableContents) setter(set func(key, value []byte) error) func(key uint
 	value := l.values.lay(make([]byte, raftValue))
 	return func(key uint32) error {
 		l.values.fill(value, key, l.versions.put(key))
+		l.put += raftKeySize + raftValue
 		return set(l.keys[key], value)
 	}
 }
@@ -74,7 +77,9 @@ func (s raftStable) setEngine(t Task) (Load, error) {
 		return Load{}, err
 	}
 	l := s.contents(t)
-	return table.load(func(i int) func() error { return s.client(t, i, l.setter(table.store.Set)) }, l.verify), nil
+	load := table.load(func(i int) func() error { return s.client(t, i, l.setter(table.store.Set)) }, l.verify)
+	load.Put = func() int64 { return l.put }
+	return load, nil
 }
 
 func (s raftStable) setNull(t Task) (Load, error) {

@@ -108,6 +108,7 @@ type group struct {
 	rows    []Summary  // in order
 	engines []*Summary // of them, without the references
 	floor   *Summary
+	mapped  []string // engines whose commits are stores to a mapping
 	void    []string // engines without a summary
 }
 
@@ -143,6 +144,12 @@ func groups(w Workload, r *Report, at setup) []group {
 				g.engines = append(g.engines, row)
 			}
 		}
+		for _, c := range r.Contenders {
+			if c.Mapped && c.Given == level &&
+				slices.ContainsFunc(g.rows, func(s Summary) bool { return s.Engine == c.Engine }) {
+				g.mapped = append(g.mapped, c.Engine)
+			}
+		}
 		for _, result := range r.Results {
 			if in(result.Workload, result.Given, setup{result.Clients, result.Offer}) && !result.Verified &&
 				!slices.Contains(g.void, result.Engine) {
@@ -163,6 +170,9 @@ func (g group) title() string {
 	}
 	if g.workload.KeyOrder != "" {
 		how = "keys put in " + g.workload.KeyOrder.String() + ", " + how
+	}
+	if g.workload.Filled != "" {
+		how = g.workload.Filled + ", " + how
 	}
 	if g.workload.Cold {
 		how = "files dropped from memory (posix_fadvise) before, " + how
@@ -193,7 +203,7 @@ func plain(engine string) console.Style {
 func (s screen) cost(w Workload, r *Report, at setup) {
 	t := console.Table{Keys: 2, Columns: []console.Column{
 		{Name: "engine"}, {Name: "level"}, {Name: "CPU/" + singular(w.Unit), Right: true},
-		{Name: "syncs/commit", Right: true},
+		{Name: "syncs/commit", Right: true}, {Name: "written", Right: true}, {Name: "end/begin", Right: true},
 		{Name: "settle", Right: true}, {Name: "settled/s", Right: true}, {Name: "open", Right: true},
 		{Name: "memory", Right: true}, {Name: cmp.Or(w.Stored, w.Unit), Right: true},
 		{Name: "before closing", Right: true}, {Name: "on disk", Right: true},
@@ -213,7 +223,8 @@ func (s screen) cost(w Workload, r *Report, at setup) {
 				syncs = measure.Digits(row.SyncsPerCommit)
 			}
 			t.Row(plain(row.Engine), row.Engine, g.given.String(), measure.Duration(row.CPUPerItem), syncs,
-				measure.Duration(row.SettleSeconds*1e6), measure.Count(row.SettledOpsPerSec*perOp), open,
+				row.written(), row.endByBegin(), measure.Duration(row.SettleSeconds*1e6),
+				measure.Count(row.SettledOpsPerSec*perOp), open,
 				measure.Size(row.PeakRSS), items, before, disk)
 		}
 	}
@@ -223,6 +234,27 @@ func (s screen) cost(w Workload, r *Report, at setup) {
 	s.Printf("\n%s\n", s.Paint(console.Bold, fmt.Sprintf("%s, what else it takes, %s%s", w.Name,
 		console.Number(at.clients, "client"), at.offer.Title())))
 	s.Table(&t)
+}
+
+// written is what devices wrote: as a multiple of what clients put, or for an operation where that is not known.
+func (s Summary) written() string {
+	switch {
+	case s.Engine == Null:
+		return ""
+	case s.WriteAmplification >= 0:
+		return measure.Digits(s.WriteAmplification) + "x"
+	case s.WrittenPerOp >= 0:
+		return measure.Size(int64(s.WrittenPerOp)) + "/op"
+	}
+	return "?"
+}
+
+// endByBegin is how the rate changed, where it is the contender's own.
+func (s Summary) endByBegin() string {
+	if s.Engine == Null || s.Offer.Open() || s.LastByFirst < 0 {
+		return ""
+	}
+	return measure.Digits(s.LastByFirst) + "x"
 }
 
 // showsSpace reports that one of the report's tables compares what is on disk with what is alive.
@@ -322,7 +354,10 @@ func (s screen) references(l Lab, r *Report) {
 			own = ", which is null's"
 		}
 		s.Wrapped("", "CPU, settling (the time to close) and the peak of memory include the harness's own"+own+"; what is "+
-			"there in the end includes what the warm-up wrote. Settled/s is the rate if the time to close counts too; open is "+
+			"there in the end includes what the warm-up wrote. Written is what devices wrote, until it was closed, by the "+
+			"bytes of keys and values that clients put, or for an operation where those are not counted; what was removed "+
+			"before it came to the device is not in it. End/begin is the rate in the last quarter of the time by that in the "+
+			"first. Settled/s is the rate if the time to close counts too; open is "+
 			"what opening took then, with the files in the system's cache.")
 	}
 }

@@ -158,6 +158,10 @@ func (s screen) speed(g group) {
 		t.Row(console.Red, engine, "void", "see below", "", "", "", "", "", "", "", "")
 	}
 	s.Table(&t)
+	if len(g.mapped) > 0 {
+		s.Wrapped("  ", "commits are stores to a mapping: "+strings.Join(g.mapped, ", ")+"; calls of the operating system: "+
+			"the others")
+	}
 	if why := g.noClaim(); why != "" {
 		s.Wrapped("  ", why)
 	}

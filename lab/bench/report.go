@@ -143,7 +143,12 @@ type Summary struct {
 	CPUPerItem     float64         `json:"cpu_us_per_item"`
 	SyncsPerCommit float64         `json:"syncs_per_commit"`
 	ReadPerOp      float64         `json:"read_bytes_per_op"`
-	SettleSeconds  float64         `json:"settle_seconds"`
+	// WrittenPerOp is what devices wrote for an operation, closing included; WriteAmplification is the bytes that they
+	// wrote by those that clients put. LastByFirst is the rate of the last quarter of the time by that of the first.
+	WrittenPerOp       float64 `json:"written_bytes_per_op"`
+	WriteAmplification float64 `json:"write_amplification"`
+	LastByFirst        float64 `json:"last_by_first_quarter"`
+	SettleSeconds      float64 `json:"settle_seconds"`
 	// SettledOpsPerSec are operations a second if the time to close counts too, see [Result.Settled]; OpenSeconds is what
 	// opening took after that.
 	SettledOpsPerSec float64 `json:"settled_ops_per_sec"`

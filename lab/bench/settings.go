@@ -26,6 +26,8 @@ type Contender struct {
 	Library string         `json:"library"` // and its version
 	// MemoryBytes is the budget that it was opened with: the plan's, or the least that it takes.
 	MemoryBytes int64 `json:"memory_bytes"`
+	// Mapped is true where its commits are stores to a mapping, and no calls of the operating system.
+	Mapped bool `json:"mapped"`
 	// Settings are what the engine says that it runs with, read back from its library where that tells.
 	Settings map[string]string `json:"settings"`
 }
@@ -38,7 +40,7 @@ func budget(e all.Entry, memory int64) int64 {
 // contenderOf is what an open engine runs with.
 func contenderOf(name string, c holdfast.Capabilities, given holdfast.Level, memory int64) *Contender {
 	own := &Contender{Engine: name, Given: given, Library: c.Library, MemoryBytes: memory,
-		Settings: map[string]string{}}
+		Mapped: c.Promise(given).Mapped, Settings: map[string]string{}}
 	for _, s := range c.Settings {
 		own.Settings[s.Name] = s.Value
 	}

@@ -76,7 +76,10 @@ func summarise(cells []Cell, results []Result, rounds int, baseline string) []Su
 		s.PeakDisk = int64(middle(func(r Result) float64 { return float64(r.PeakDisk) }))
 		s.Items = int64(middle(func(r Result) float64 { return float64(r.Items) }))
 		s.CPUPerItem = middle(Result.cpuPerItem)
-		s.ReadPerOp = middle(Result.readPerOp)
+		s.ReadPerOp = middle(func(r Result) float64 { return r.perOp(r.BytesRead) })
+		s.WrittenPerOp = middle(func(r Result) float64 { return r.perOp(r.BytesWritten) })
+		s.WriteAmplification = middle(Result.writeAmplification)
+		s.LastByFirst = middle(Result.lastByFirst)
 		s.SyncsPerCommit = middle(Result.syncsPerCommit)
 		summaries = append(summaries, s)
 	}
@@ -103,13 +106,29 @@ func (r Result) cpuPerItem() float64 {
 	return r.CPUSeconds * 1e6 / items
 }
 
-// readPerOp is what devices read for an operation, in bytes, -1 if not known.
-func (r Result) readPerOp() float64 {
+// perOp is the share of an operation in these bytes, -1 if they are not known.
+func (r Result) perOp(bytes int64) float64 {
 	ops := r.Ops + r.WarmUpOps
-	if r.BytesRead < 0 || ops == 0 {
+	if bytes < 0 || ops == 0 {
 		return holdfast.Unknown
 	}
-	return float64(r.BytesRead) / float64(ops)
+	return float64(bytes) / float64(ops)
+}
+
+// writeAmplification is the bytes that devices wrote by those that clients put, -1 if not known.
+func (r Result) writeAmplification() float64 {
+	if r.BytesWritten < 0 || r.BytesPut <= 0 {
+		return holdfast.Unknown
+	}
+	return float64(r.BytesWritten) / float64(r.BytesPut)
+}
+
+// lastByFirst is the rate in the last quarter of the time by that in the first, -1 if nothing was done in that.
+func (r Result) lastByFirst() float64 {
+	if r.Quarters[0] == 0 {
+		return holdfast.Unknown
+	}
+	return r.Quarters[runParts-1] / r.Quarters[0]
 }
 
 // syncsPerCommit is -1 if not known.

@@ -30,6 +30,20 @@ func TestSummariseLeavesOutWhatIsVoid(t *testing.T) {
 	}
 }
 
+// TestWhatIsWritten: what devices wrote is a multiple of what clients put, or a share of an operation where that is not
+// known, and the last quarter is compared with the first.
+func TestWhatIsWritten(t *testing.T) {
+	c := Cell{Workload: "w", Engine: "x", Asked: holdfast.Power, Given: holdfast.Power, Clients: 1}
+	for put, want := range map[int64]string{1000: "2.5x", holdfast.Unknown: "250 B/op"} {
+		s := summarise([]Cell{c}, []Result{{Cell: c, Round: 1, ItemsPerOp: 1, OpsPerSec: 1, Measurement: Measurement{
+			Verified: true, Ops: 9, WarmUpOps: 1, BytesWritten: 2500, BytesPut: put,
+			Quarters: [runParts]float64{100, 90, 80, 62}}}}, 1, "")[0]
+		if s.written() != want || s.endByBegin() != "0.62x" {
+			t.Errorf("%d bytes put: %s, %s", put, s.written(), s.endByBegin())
+		}
+	}
+}
+
 // TestFinishedRoundsCount: the tables of a run that ended early are of the rounds in which every cell had its turn, and
 // of what there is if there is none. What is void in any round is not ranked.
 func TestFinishedRoundsCount(t *testing.T) {

@@ -145,6 +145,7 @@ func (s *taskSum) add(hash uint64) {
 type taskAcks struct {
 	seed                         maphash.Seed
 	enqueued, claimed, completed taskSum
+	put                          atomic.Int64 // bytes of kinds, arguments and outputs
 }
 
 func newTaskAcks() *taskAcks { return &taskAcks{seed: maphash.MakeSeed()} }
@@ -159,6 +160,7 @@ func (a *taskAcks) enqueue(q contender.Tasks, specs ...contender.TaskSpec) error
 	}
 	for _, id := range ids {
 		a.enqueued.add(maphash.String(a.seed, id))
+		a.put.Add(int64(len(taskKind) + len(taskArgs)))
 	}
 	return nil
 }

@@ -12,12 +12,15 @@ import (
 )
 
 // taskLoad is clients on a queue that is ready for claims.
-func taskLoad(t Task, table *table[contender.Tasks], client func(i int) func() error,
+func taskLoad(t Task, table *table[contender.Tasks], acked *taskAcks, client func(i int) func() error,
 	verify func(contender.Tasks) (items, checked int64, err error)) (Load, error) {
 	if err := table.store.Work(t.Clients); err != nil {
 		return Load{}, errors.Join(err, table.close())
 	}
-	return table.load(client, verify), nil
+	acked.put.Store(0) // what was put before
+	load := table.load(client, verify)
+	load.Put = acked.put.Load
+	return load, nil
 }
 
 // taskLifecycle is lives of tasks. A life ends when the client begins the next one, so that there is a task of each
@@ -58,6 +61,7 @@ func (l *taskLives) client(q contender.Tasks, i int) func() error {
 			if err := q.SetOutput(ctx, held, output); err != nil {
 				return err
 			}
+			l.put.Add(int64(len(output)))
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -96,7 +100,8 @@ func (taskLifecycle) engine(t Task) (Load, error) {
 		return Load{}, err
 	}
 	lives := newTaskLives()
-	return taskLoad(t, table, func(i int) func() error { return lives.client(table.store, i) }, lives.verify)
+	return taskLoad(t, table, lives.taskAcks, func(i int) func() error { return lives.client(table.store, i) },
+		lives.verify)
 }
 
 func (taskLifecycle) null(t Task) (Load, error) {
@@ -143,7 +148,7 @@ func (w taskThroughput) engine(t Task) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
-	return taskLoad(t, table, func(int) func() error { return w.client(table.store, acked) },
+	return taskLoad(t, table, acked, func(int) func() error { return w.client(table.store, acked) },
 		func(q contender.Tasks) (items, checked int64, err error) {
 			return acked.verify(q, true, func(contender.Task) (bool, error) { return false, nil })
 		})

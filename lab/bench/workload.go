@@ -48,6 +48,10 @@ type Workload struct {
 	// measured once per contender and shown in one table.
 	Reads bool
 
+	// Filled says for the title how what is read was put there, where that decides what reading it costs: "events appended
+	// one by one"; empty elsewhere.
+	Filled string
+
 	// Cold is true for reads of what is not in memory: what was put is synced, its pages are dropped from the system's
 	// cache, and the engine is opened then. Tables show what a device read.
 	Cold bool

@@ -26,16 +26,16 @@ const (
 )
 
 func describeBboltBare() holdfast.Capabilities {
-	return describeBolt("DB.Update", "map", "Each commit is a transaction: writers wait for each other.")
+	return describeBolt("DB.Update", "a map", "Each commit is a transaction: writers wait for each other.")
 }
 
 func describeBboltBatch() holdfast.Capabilities {
-	return describeBolt("DB.Batch", "map", "Commits of several clients share transactions; a client that is alone waits "+
-		"10 ms for others, the library's MaxBatchDelay.")
+	return describeBolt("DB.Batch", "a map", "Commits of several clients share transactions; a client that is alone "+
+		"waits 10 ms for others, the library's MaxBatchDelay.")
 }
 
 func describeBboltArray() holdfast.Capabilities {
-	return describeBolt("DB.Update", "array", "Each commit is a transaction: writers wait for each other. The list of "+
+	return describeBolt("DB.Update", "an array", "Each commit is a transaction: writers wait for each other. The list of "+
 		"free pages is as etcd had it up to 3.4, and as bbolt has it by default.")
 }
 
@@ -44,7 +44,7 @@ func describeBolt(call, freelist, caveat string) holdfast.Capabilities {
 	c := holdfast.Capabilities{
 		Library: version("go.etcd.io/bbolt"), Memory: process, Process: process,
 		Power: holdfast.Promise{Given: holdfast.Power, How: call + ": pages, fdatasync, meta page, fdatasync"},
-		Caveats: []string{"Its options are etcd's: NoFreelistSync, the list of free pages as a " + freelist +
+		Caveats: []string{"Its options are etcd's: NoFreelistSync, the list of free pages as " + freelist +
 			", 10 GB mapped.", caveat},
 	}
 	c.Memory.Why = "a transaction is written to the file before it is visible"

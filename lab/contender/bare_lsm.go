@@ -144,9 +144,9 @@ func describeBadgerBare() holdfast.Capabilities {
 	const mapped = "SyncWrites off: copied into a shared mapping of the log"
 	return holdfast.Capabilities{
 		Library: version("github.com/dgraph-io/badger/v4"), Checksums: true, FullDiskKills: true,
-		Memory: holdfast.Promise{Given: holdfast.Process, How: mapped,
+		Memory: holdfast.Promise{Given: holdfast.Process, How: mapped, Mapped: true,
 			Why: "its log is a mapped file, which is the operating system's from the first byte"},
-		Process: holdfast.Promise{Given: holdfast.Process, How: mapped},
+		Process: holdfast.Promise{Given: holdfast.Process, How: mapped, Mapped: true},
 		Power:   holdfast.Promise{Given: holdfast.Power, How: "SyncWrites on: the log is synced for each transaction"},
 		// 15 % of a memtable of 64 MiB is what a transaction takes.
 		MaxValueSize: 8 << 20, MaxBatchSize: 8 << 20,

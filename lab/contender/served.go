@@ -67,7 +67,8 @@ var rustEngines = []rustEngine{
 		Caveats: []string{
 			"The levels are what its documentation says. A kill or a power cut in the middle of an update can cost the " +
 				"whole database: docs/findings/thunderdb.md.",
-			"All data is in memory. Its write-ahead log, which is off by default, is not used by commits, and changes nothing.",
+			"All data is in memory, and no budget bounds it. Its write-ahead log, which is off by default, is not used by " +
+				"commits, and changes nothing.",
 		},
 	}},
 	{"null", "the standard library of Rust", holdfast.Capabilities{
@@ -201,7 +202,7 @@ func openServed(r rustEngine, dir string, o holdfast.Options) (_ holdfast.Engine
 	} else if s.folder, err = os.MkdirTemp("", "holdfast-rust-"); err != nil {
 		return nil, err
 	}
-	if err = s.start(r.engine); err != nil {
+	if err = s.start(r.engine, o.MemoryBytes); err != nil {
 		return nil, errors.Join(err, s.release())
 	}
 	return s, nil
@@ -209,16 +210,19 @@ func openServed(r rustEngine, dir string, o holdfast.Options) (_ holdfast.Engine
 
 // start starts the program, and waits until it has opened the engine. What was not made to the end is made again:
 // fjall and redb cannot open it, and nothing was acknowledged in it.
-func (s *served) start(engine string) error {
+func (s *served) start(engine string, memory int64) error {
 	if err := datadir.MkdirAll(s.folder); err != nil {
 		return err
 	}
 	var err error
-	if s.process, err = rust.Start(engine, s.folder, s.handle == nil || s.handle.New); err != nil {
+	if s.process, err = rust.Start(engine, s.folder, memory, s.handle == nil || s.handle.New); err != nil {
 		return err
 	}
 	s.in = bufio.NewReaderSize(s.process.Out, 64<<10)
-	if err = s.receive(); err == nil && s.handle != nil {
+	if err = s.receive(); err == nil {
+		s.settings, err = settingsIn(s.answer)
+	}
+	if err == nil && s.handle != nil {
 		err = s.handle.Made()
 	}
 	if err != nil {
@@ -226,6 +230,18 @@ func (s *served) start(engine string) error {
 		return s.wrap("open", err)
 	}
 	return nil
+}
+
+// settingsIn reads what the program says that the engine runs with.
+func settingsIn(answer []byte) (list []holdfast.Setting, err error) {
+	for err == nil && len(answer) > 0 {
+		var name, value []byte
+		if name, answer, err = oneString(answer); err == nil {
+			value, answer, err = oneString(answer)
+		}
+		list = append(list, holdfast.Setting{Name: string(name), Value: string(value)})
+	}
+	return list, err
 }
 
 // release gives back what the engine has, but for the process.

@@ -37,7 +37,7 @@ func eachRust(t *testing.T, test func(t *testing.T, entry all.Entry)) {
 // openRust opens an engine in dir for its strongest level.
 func openRust(t *testing.T, entry all.Entry, dir string) *served {
 	t.Helper()
-	e, err := entry.Open(dir, holdfast.Options{Level: entry.Describe().Strongest()})
+	e, err := entry.Open(dir, holdfast.Options{Level: entry.Describe().Strongest(), MemoryBytes: 100 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,6 +94,31 @@ func (m model) apply(t *testing.T, e holdfast.Engine, level holdfast.Level, rand
 	if err := holdfast.Commit(e, &b, level); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestServedMemory: an engine runs with the budget that it is opened with, and says so.
+func TestServedMemory(t *testing.T) {
+	want := map[string]map[string]string{
+		Redb:      {"cache_size": "104857600"},
+		Fjall:     {"cache_size": "78643200", "max_memtable_size": "26214400"},
+		Thunderdb: {"memory_budget": "none: all data is in memory", "wal_enabled": "false"},
+		RustNull:  {"memory_budget": "none: all data is in memory"},
+	}
+	eachRust(t, func(t *testing.T, entry all.Entry) {
+		e := openRust(t, entry, filepath.Join(t.TempDir(), "new"))
+		got := map[string]string{}
+		for _, s := range e.Capabilities().Settings {
+			got[s.Name] = s.Value
+		}
+		for name, value := range want[entry.Name] {
+			if got[name] != value {
+				t.Errorf("%s is %q, and not %q", name, got[name], value)
+			}
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // TestServedKeepsKeys compares an engine with a map, at each level and over a close.

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -134,13 +135,14 @@ func firstLine(text string) string {
 	return line
 }
 
-// Start starts the program on an engine's directory. If it is new, what is there goes first.
-func Start(engine, dir string, isNew bool) (*child.Process, error) {
+// Start starts the program on an engine's directory, with so many bytes for caches and write buffers. If it is new,
+// what is there goes first.
+func Start(engine, dir string, memory int64, isNew bool) (*child.Process, error) {
 	path, err := Path()
 	if err != nil {
 		return nil, err
 	}
-	args := []string{engine, dir}
+	args := []string{engine, dir, strconv.FormatInt(memory, 10)}
 	if isNew {
 		args = append(args, "new")
 	}

@@ -9,14 +9,14 @@ import (
 
 // Describe says what the engine gives.
 func Describe() holdfast.Capabilities {
-	how := "write to the log's file"
-	if runtime.GOOS == "linux" {
+	how, mapped := "write to the log's file", runtime.GOOS == "linux"
+	if mapped {
 		how = "store to the mapping of the log's file"
 	}
 	return holdfast.Capabilities{
 		Engine:  format.Name,
 		Memory:  holdfast.Promise{Given: holdfast.Memory, How: "copied to the log's tail in memory and indexed"},
-		Process: holdfast.Promise{Given: holdfast.Process, How: how},
+		Process: holdfast.Promise{Given: holdfast.Process, How: how, Mapped: mapped},
 		Power: holdfast.Promise{Given: holdfast.Power,
 			How: "write to the log and fdatasync, shared by all that wait"},
 		LossWindow:        holdfast.DefaultSyncEvery,

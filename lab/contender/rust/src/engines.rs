@@ -1,4 +1,4 @@
-//! The engines, each as its documentation would have it used, at its defaults.
+//! The engines, each as its documentation would have it used, at its defaults but for its memory.
 
 use crate::Error;
 use fjall::{KeyspaceCreateOptions, PersistMode};
@@ -79,12 +79,51 @@ pub trait Engine {
 /// Is told a key and its value, and says whether to go on.
 type Tell<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> bool;
 
-pub fn open(name: &str, dir: &Path) -> Result<Box<dyn Engine>, Error> {
+/// What an engine runs with: names and values.
+pub type Settings = Vec<(&'static str, String)>;
+
+/// Opens the engine with so many bytes for caches and write buffers, if it can be told.
+pub fn open(name: &str, dir: &Path, memory: u64) -> Result<(Box<dyn Engine>, Settings), Error> {
     Ok(match name {
-        "redb" => Box::new(Redb(redb::Database::create(dir.join("redb"))?)),
-        "fjall" => Box::new(Fjall::open(dir)?),
-        "thunderdb" => Box::new(Thunder(thunderdb::Database::open(dir.join("thunder.db"))?)),
-        "null" => Box::new(Null::default()),
+        "redb" => {
+            let mut builder = redb::Builder::new();
+            builder.set_cache_size(usize::try_from(memory)?);
+            (
+                Box::new(Redb(builder.create(dir.join("redb"))?)),
+                vec![("cache_size", memory.to_string())],
+            )
+        }
+        "fjall" => {
+            // 64 MiB is the default of a memtable.
+            let memtable = (memory / 4).min(64 << 20);
+            let cache = memory - memtable;
+            (
+                Box::new(Fjall::open(dir, cache, memtable)?),
+                vec![
+                    ("cache_size", cache.to_string()),
+                    ("max_memtable_size", memtable.to_string()),
+                    ("manual_journal_persist", true.to_string()),
+                ],
+            )
+        }
+        "thunderdb" => {
+            let options = thunderdb::DatabaseOptions::default();
+            let settings = vec![
+                ("memory_budget", "none: all data is in memory".into()),
+                ("write_buffer_size", options.write_buffer_size.to_string()),
+                ("page_size", format!("{:?}", options.page_size)),
+                ("wal_enabled", options.wal_enabled.to_string()),
+            ];
+            let path = dir.join("thunder.db");
+            (
+                Box::new(Thunder(thunderdb::Database::open_with_options(path, options)?)),
+                settings,
+            )
+        }
+        "null" => (
+            Box::new(Null::default()),
+            vec![("memory_budget", "none: all data is in memory".into())],
+        ),
         _ => return Err(format!("there is no engine {name}").into()),
     })
 }
@@ -169,12 +208,15 @@ struct Fjall {
 }
 
 impl Fjall {
-    fn open(dir: &Path) -> Result<Fjall, Error> {
+    fn open(dir: &Path, cache: u64, memtable: u64) -> Result<Fjall, Error> {
         // By hand: every batch says itself what it is to survive.
         let db = fjall::Database::builder(dir.join("fjall"))
             .manual_journal_persist(true)
+            .cache_size(cache)
             .open()?;
-        let table = db.keyspace("kv", KeyspaceCreateOptions::default)?;
+        let table = db.keyspace("kv", || {
+            KeyspaceCreateOptions::default().max_memtable_size(memtable)
+        })?;
         Ok(Fjall { db, table })
     }
 }

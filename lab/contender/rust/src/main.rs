@@ -1,14 +1,15 @@
 //! Serves a key-value engine that is written in Rust over its standard input and output, to one client at a time.
 //!
-//!     holdfast-contender ENGINE DIR [new]
+//!     holdfast-contender ENGINE DIR MEMORY [new]
 //!
-//! ENGINE is redb, fjall, thunderdb or null; DIR exists and is the engine's alone. A second process on it waits until
-//! the first has ended, however that was killed. With `new`, what is there goes first: some engines cannot open what
-//! they did not finish to make.
+//! ENGINE is redb, fjall, thunderdb or null; DIR exists and is the engine's alone; MEMORY is how many bytes its caches
+//! and write buffers may have. A second process on DIR waits until the first has ended, however that was killed. With
+//! `new`, what is there goes first: some engines cannot open what they did not finish to make.
 //!
 //! A request is a byte that says what to do, the length of its body in four bytes, little endian, and the body. Each
 //! has one answer of the same shape: 0 and the result, or 1 and what failed, in words. Lengths in bodies are varints.
-//! The first answer has no request: it says that the engine is open.
+//! The first answer has no request: it says that the engine is open, and is NAME VALUE after NAME VALUE of what it runs
+//! with, each behind its length.
 //!
 //!     a   apply: a byte for the level (1 memory, 2 process, 3 power), then operations one after another:
 //!         0 KEY deletes, 1 KEY VALUE sets, 15 LOW HIGH deletes from LOW on to below HIGH, to the end if that is empty;
@@ -179,7 +180,8 @@ fn scan(engine: &dyn Engine, mut body: Body, out: &mut Vec<u8>) -> Result<(), Er
 /// The file that is locked.
 const LOCK: &str = "lock";
 
-fn serve(engine: &str, dir: &Path, new: bool) -> Result<(), Error> {
+fn serve(engine: &str, dir: &Path, memory: &str, new: bool) -> Result<(), Error> {
+    let memory = memory.parse()?;
     let lock = File::create(dir.join(LOCK))?;
     lock.lock()?;
     if new {
@@ -195,9 +197,14 @@ fn serve(engine: &str, dir: &Path, new: bool) -> Result<(), Error> {
     // The standard streams of the library are behind locks, and flushed at each end of line.
     let mut input = BufReader::with_capacity(64 << 10, unsafe { File::from_raw_fd(0) });
     let mut output = unsafe { File::from_raw_fd(1) };
-    let mut open = match engines::open(engine, dir) {
-        Ok(engine) => {
-            answer(&mut output, &mut vec![0; HEAD], Ok(()))?;
+    let mut open = match engines::open(engine, dir, memory) {
+        Ok((engine, settings)) => {
+            let mut out = vec![0; HEAD];
+            for (name, value) in settings {
+                add(&mut out, name.as_bytes());
+                add(&mut out, value.as_bytes());
+            }
+            answer(&mut output, &mut out, Ok(()))?;
             Some(engine)
         }
         Err(err) => return answer(&mut output, &mut vec![0; HEAD], Err(err)),
@@ -257,15 +264,15 @@ fn answer(to: &mut File, out: &mut Vec<u8>, result: Result<(), Error>) -> Result
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let (engine, dir, new) = match args[..] {
-        [_, engine, dir] => (engine, dir, false),
-        [_, engine, dir, "new"] => (engine, dir, true),
+    let (engine, dir, memory, new) = match args[..] {
+        [_, engine, dir, memory] => (engine, dir, memory, false),
+        [_, engine, dir, memory, "new"] => (engine, dir, memory, true),
         _ => {
-            eprintln!("usage: holdfast-contender ENGINE DIR [new]");
+            eprintln!("usage: holdfast-contender ENGINE DIR MEMORY [new]");
             return ExitCode::FAILURE;
         }
     };
-    match serve(engine, Path::new(dir), new) {
+    match serve(engine, Path::new(dir), memory, new) {
         Ok(()) => ExitCode::SUCCESS,
         Err(err) => {
             eprintln!("{err}");

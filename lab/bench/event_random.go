@@ -8,21 +8,21 @@ import (
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
-// eventCold is reads of eventRead events, from any on, of so many that are there and not in memory. The data of the one
-// at position p is the value of key p-1.
-type eventCold struct{ events int }
+// eventRandom is reads of some events, from any on, of all that are there. The data of the one at position p is the
+// value of key p-1.
+type eventRandom struct{ events, read int }
 
 // eventPreload is how many events one append of the preload has.
 const eventPreload = 1000
 
 // client is client i, which has read to read n events and compare them; they count from 0.
-func (r eventCold) client(t Task, i int, read func(first uint32, n int) error) func() error {
+func (r eventRandom) client(t Task, i int, read func(first uint32, n int) error) func() error {
 	random := rand.New(rand.NewPCG(t.Seed, uint64(i)))
-	n := min(eventRead, r.events)
+	n := min(r.read, r.events)
 	return func() error { return read(uint32(random.IntN(r.events-n+1)), n) }
 }
 
-func (r eventCold) engine(t Task) (Load, error) {
+func (r eventRandom) engine(t Task) (Load, error) {
 	values := newKVValues(kvMoreValue, t.Seed)
 	log, err := openTableLoaded(t, openEvents, func(s *event.Store) error { return r.fill(s, values) })
 	if err != nil {
@@ -37,7 +37,7 @@ func (r eventCold) engine(t Task) (Load, error) {
 		}), nil
 }
 
-func (r eventCold) fill(s *event.Store, values kvValues) error {
+func (r eventRandom) fill(s *event.Store, values kvValues) error {
 	batch := make([]event.Event, min(eventPreload, r.events))
 	for i := range batch {
 		batch[i] = event.Event{Type: eventType, Data: values.lay(make([]byte, values.size))}
@@ -75,7 +75,7 @@ func compareValues(s *event.Store, values kvValues, first uint32, n int) error {
 	return nil
 }
 
-func (r eventCold) floor(t Task) (Load, error) {
+func (r eventRandom) floor(t Task) (Load, error) {
 	f, err := newKVFloorLoaded(t, r.events, kvMoreValue)
 	if err != nil {
 		return Load{}, err
@@ -83,7 +83,7 @@ func (r eventCold) floor(t Task) (Load, error) {
 	return f.load(func(i int) func() error { return r.client(t, i, f.reader().scan) }), nil
 }
 
-func (r eventCold) null(t Task) (Load, error) {
+func (r eventRandom) null(t Task) (Load, error) {
 	n := newKVNull(t, r.events, kvMoreValue)
 	return n.load(func(i int) func() error { return r.client(t, i, n.scan) }), nil
 }
