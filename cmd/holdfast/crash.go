@@ -63,7 +63,7 @@ func (crashCommand) Help() string {
 		`was seen breaks no claim. ` +
 		`Without --subject and --levels, kv runs at every level, and each store over it (event, message, task, raft and ` +
 		`the server, serve) at the weakest level that the crash must not cost: process for kill, power for the others. ` +
-		`All that takes some minutes, and about 250 s of CPU time. With --for, all rows run again and again, each time ` +
+		`All that takes some minutes, and some 280 s of CPU time. With --for, all rows run again and again, each time ` +
 		`with other choices, and each pass is reported. ` +
 		`Peers must be named with --engines: raft-wal and raft-boltdb are crashed as raft only, postgres, nats and study-4 ` +
 		`(what the fourth study in docs/studies.md did) as message only, redb, fjall and thunderdb as kv only; a ` +

@@ -93,6 +93,7 @@ func (l Lab) measure(q request, o *outcome) error {
 		}
 	} else {
 		o.BytesRead = since(before.Read, lookAt(c.process).Read)
+		o.FromMemory = w.Cold && o.BytesRead == 0 && !reference(q.Cell.Engine)
 	}
 	metrics := holdfast.UnknownMetrics()
 	if load.Metrics != nil {

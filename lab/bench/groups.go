@@ -75,7 +75,7 @@ func (g group) exported(r *Report) Group {
 	out := Group{Workload: g.workload.Name, About: g.workload.About, Title: g.title(), Given: g.given,
 		Reads: g.workload.Reads, Clients: g.clients, Offer: g.offer, Unit: unit, PerOp: perOp, Void: g.void, Claim: g.claim()}
 	for _, sum := range g.rows {
-		row := Row{Summary: sum, Reference: reference(sum.Engine), Against: sum.Rank.text()}
+		row := Row{Summary: sum, Reference: reference(sum.Engine) || sum.FromMemory, Against: sum.Rank.text()}
 		row.Best = len(g.engines) > 0 && !g.offer.Open() && sum.Engine == g.engines[0].Engine
 		row.Tie = slices.Contains(out.Claim.Fastest, sum.Engine) && !row.Best
 		if g.floor != nil && sum.Engine != Null && !g.offer.Open() && g.floor.Median > 0 {
@@ -94,7 +94,11 @@ func (g group) exported(r *Report) Group {
 
 // claim is what the ranks show.
 func (g group) claim() Claim {
-	if len(g.engines) == 0 {
+	switch {
+	case len(g.engines) > 0:
+	case len(g.warm) > 0:
+		return Claim{Why: "no read was cold"}
+	default:
 		return Claim{Why: "every measurement is void"}
 	}
 	claim := Claim{Fastest: []string{g.engines[0].Engine}, Why: strings.TrimPrefix(g.noClaim(), "no claim: ")}

@@ -32,6 +32,9 @@ func (s *kvStore) settle(fill func(holdfast.Level) error) error {
 			err = nil
 		}
 	}
+	if err == nil {
+		err = s.task.compact(s.engine)
+	}
 	if err != nil || !s.volatile {
 		err = errors.Join(err, s.engine.Close())
 	}

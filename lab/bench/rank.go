@@ -57,12 +57,12 @@ func (c Cell) table() tableKey {
 }
 
 // rank compares the engines of each table with each other, or with the baseline if one is named. In an open loop there
-// is no rank: all make the rate that is offered, unless they are overloaded. rates are those of
-// the rounds that the summaries are of.
+// is no rank: all make the rate that is offered, unless they are overloaded. Engines whose cold reads came from memory
+// have none either. rates are those of the rounds that the summaries are of.
 func rank(summaries []Summary, rates map[Cell][]float64, baseline string) {
 	tables := map[tableKey][]*Summary{}
 	for i := range summaries {
-		if s := &summaries[i]; !reference(s.Engine) && !s.Offer.Open() {
+		if s := &summaries[i]; !reference(s.Engine) && !s.FromMemory && !s.Offer.Open() {
 			tables[s.cell.table()] = append(tables[s.cell.table()], s)
 		}
 	}

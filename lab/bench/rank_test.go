@@ -140,3 +140,32 @@ func TestVerdicts(t *testing.T) {
 		}
 	}
 }
+
+// TestReadFromMemoryHasNoRank: an engine that answered cold reads from memory is not compared with those that read from
+// the device.
+func TestReadFromMemoryHasNoRank(t *testing.T) {
+	w := Workload{Name: "w", Unit: "keys", Items: 1, Reads: true, Cold: true}
+	r := &Report{}
+	var cells []Cell
+	for e := range 3 {
+		cells = append(cells, Cell{Workload: w.Name, Engine: engineName(e), Reads: true, Clients: 1})
+	}
+	for round := range measure.MinRounds {
+		for e, c := range cells {
+			r.Results = append(r.Results, Result{Cell: c, Round: round + 1, ItemsPerOp: 1,
+				OpsPerSec: float64(1000/(e+1) + round), Measurement: Measurement{Verified: true, FromMemory: e == 0 && round == 2}})
+		}
+	}
+	r.Summary = summarise(cells, r.Results, measure.MinRounds, "")
+	if s := r.Summary[0]; !s.FromMemory || s.Rank != nil || r.Summary[1].Rank.Verdict != Best ||
+		r.Summary[2].Rank.To != engineName(1) {
+		t.Errorf("%+v", r.Summary)
+	}
+	list := groups(w, r, setup{clients: 1})
+	if len(list) != 1 || len(list[0].engines) != 2 || len(list[0].rows) != 3 || len(list[0].warm) != 1 {
+		t.Fatalf("%+v", list)
+	}
+	if got := list[0].exported(r); !got.Rows[0].Reference || got.Claim.Fastest[0] != engineName(1) {
+		t.Errorf("%+v", got)
+	}
+}

@@ -108,6 +108,7 @@ type group struct {
 	rows    []Summary  // in order
 	engines []*Summary // of them, without the references
 	floor   *Summary
+	warm    []string // engines whose cold reads came from memory
 	mapped  []string // engines whose commits are stores to a mapping
 	void    []string // engines without a summary
 }
@@ -140,6 +141,8 @@ func groups(w Workload, r *Report, at setup) []group {
 			switch row := &g.rows[i]; {
 			case row.Engine == Floor:
 				g.floor = row
+			case row.FromMemory:
+				g.warm = append(g.warm, row.Engine)
 			case !reference(row.Engine):
 				g.engines = append(g.engines, row)
 			}
@@ -156,7 +159,7 @@ func groups(w Workload, r *Report, at setup) []group {
 				g.void = append(g.void, result.Engine)
 			}
 		}
-		if len(g.engines) > 0 || len(g.void) > 0 {
+		if len(g.engines) > 0 || len(g.void) > 0 || len(g.warm) > 0 {
 			list = append(list, g)
 		}
 	}
@@ -284,10 +287,10 @@ func (s screen) legend(l Lab, r *Report) {
 	}
 	s.references(l, r)
 	if l.cold(r) {
-		s.Wrapped("", "Cold: what was put was synced, the system dropped it from memory (posix_fadvise, "+
-			"POSIX_FADV_DONTNEED), and the engine was opened then. device/op is what devices read for an operation, with what "+
-			"was read ahead; where floor's is less than the 14 kB that it reads, the run came to what it had read before: ask "+
-			"for less time, or for a workload of 60m.")
+		s.Wrapped("", "Cold: what was put was synced and compacted where the engine can, the system dropped it from memory "+
+			"(posix_fadvise, POSIX_FADV_DONTNEED), and the engine was opened then. device/op is what devices read for an "+
+			"operation, with what was read ahead; where floor's is less than the 14 kB that it reads, the run came to what it "+
+			"had read before: ask for less time, or for a workload of 60m.")
 	}
 	if l.showsSpace(r) {
 		s.Wrapped("", "On disk, (2x) is twice the bytes of the keys and values that are there in the end.")

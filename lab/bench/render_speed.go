@@ -162,6 +162,10 @@ func (s screen) speed(g group) {
 		s.Wrapped("  ", "commits are stores to a mapping: "+strings.Join(g.mapped, ", ")+"; calls of the operating system: "+
 			"the others")
 	}
+	if len(g.warm) > 0 {
+		s.Wrapped("  ", "not ranked, as devices read nothing for them, so that these reads were not cold: "+
+			strings.Join(g.warm, ", "))
+	}
 	if why := g.noClaim(); why != "" {
 		s.Wrapped("  ", why)
 	}

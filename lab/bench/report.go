@@ -80,6 +80,7 @@ type Measurement struct {
 	SettleSeconds   float64           `json:"settle_seconds"`          // of Close
 	CPUSeconds      float64           `json:"cpu_seconds"`             // of warm-up, measurement and Close, all threads
 	BytesRead       int64             `json:"read_bytes"`              // by devices, in warm-up and measurement
+	FromMemory      bool              `json:"from_memory,omitempty"`   // of cold reads: devices read nothing for them
 	BytesWritten    int64             `json:"write_bytes"`             // by devices, in warm-up, measurement and Close
 	BytesPut        int64             `json:"put_bytes"`               // keys and values of clients, warm-up included
 	PeakRSS         int64             `json:"peak_rss_bytes"`          // of the child up to Close, the harness included
@@ -161,6 +162,10 @@ type Summary struct {
 
 	// Kinds are those of the operations where they are mixed, else empty.
 	Kinds []KindSummary `json:"kinds"`
+
+	// FromMemory is true where reads were to be cold and devices read nothing for them in a round: the engine had read
+	// everything when it was opened. Then it has no rank.
+	FromMemory bool `json:"from_memory,omitempty"`
 
 	Rank *Rank `json:"rank"` // nil for null and floor, which take no place among the engines
 

@@ -76,6 +76,7 @@ func summarise(cells []Cell, results []Result, rounds int, baseline string) []Su
 		s.PeakDisk = int64(middle(func(r Result) float64 { return float64(r.PeakDisk) }))
 		s.Items = int64(middle(func(r Result) float64 { return float64(r.Items) }))
 		s.CPUPerItem = middle(Result.cpuPerItem)
+		s.FromMemory = slices.ContainsFunc(of, func(r Result) bool { return r.FromMemory })
 		s.ReadPerOp = middle(func(r Result) float64 { return r.perOp(r.BytesRead) })
 		s.WrittenPerOp = middle(func(r Result) float64 { return r.perOp(r.BytesWritten) })
 		s.WriteAmplification = middle(Result.writeAmplification)

@@ -50,7 +50,7 @@ func openTableLoaded[S any](t Task, open opener[S], fill func(S) error) (*table[
 		return nil, errors.Join(err, engine.Close())
 	}
 	if !table.volatile {
-		if err := engine.Close(); err != nil {
+		if err := errors.Join(t.compact(engine), engine.Close()); err != nil {
 			return nil, err
 		}
 		if err := t.cool(); err != nil {

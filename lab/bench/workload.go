@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -165,6 +166,18 @@ type Task struct {
 	Open func() (holdfast.Engine, error)
 	// Killed has another process open the engine, put so many keys, and be killed.
 	Killed func(keys int) error
+}
+
+// compact has an engine that can compact do so where the work is of cold reads: what its log or its write buffers hold
+// would be read when it is opened, and be in memory then.
+func (t Task) compact(e holdfast.Engine) error {
+	if !t.Cold {
+		return nil
+	}
+	if err := holdfast.Compact(context.Background(), e, holdfast.Range{}); !errors.Is(err, holdfast.ErrUnavailable) {
+		return err
+	}
+	return nil
 }
 
 // cool drops what is in Dir from the system's cache where the work is of cold reads. Its files must be closed.

@@ -91,7 +91,8 @@ func measureSmall(t *testing.T, lab Lab, w Workload, engine string, level holdfa
 	if !w.Reads && !w.Killed && engine != Null && o.BytesPut <= 0 {
 		t.Errorf("%s: %d bytes put", name, o.BytesPut)
 	}
-	if (w.Name == "message/mixed" || w.Name == "raft/truncate") && engine != Floor && engine != FloorMap && len(o.Kinds) != 2 {
+	if (w.Name == "message/mixed" || w.Name == "raft/truncate") && engine != Floor && engine != FloorMap &&
+		len(o.Kinds) != 2 {
 		t.Errorf("%s: the kinds of operations are %+v", name, o.Kinds)
 	}
 	if level != holdfast.Memory && (o.DiskBytes <= 0 || o.PeakDisk < o.DiskBytes) {
