@@ -230,9 +230,14 @@ func (c *composer) cautions(s Source) {
 	case bench.Indicative:
 		c.notice("warn", fmt.Sprintf("%s has the badge %s.", s.Name, r.Badge))
 	}
-	if n := len(r.Void()); n > 0 {
-		c.notice("bad", fmt.Sprintf("%s of %s failed verification or broke off; those contenders are not ranked.",
-			console.Number(n, "measurement"), s.Name))
+	if void := r.Void(); len(void) > 0 {
+		var who []string
+		for _, result := range void {
+			who = append(who, result.Engine)
+		}
+		slices.Sort(who)
+		c.notice("warn", fmt.Sprintf("%s failed verification or broke off in %s of %s, and has no rank there.",
+			strings.Join(slices.Compact(who), ", "), console.Number(len(void), "measurement"), s.Name))
 	}
 	if sync := r.Machine.Disk.SyncP50; sync > 0 && sync < slowSync {
 		c.notice("warn", fmt.Sprintf("a sync takes %s on this machine. Many disks take 0.5 to 10 ms: figures at Power "+
