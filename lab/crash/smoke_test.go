@@ -532,6 +532,9 @@ func TestMutantsAreFoundOut(t *testing.T) {
 			if Status(err) != console.ExitWrong {
 				t.Errorf("replayed: %v\n%s", err, again.String())
 			}
+			if strings.Contains(found, "holdfast-crash-") {
+				t.Errorf("a finding names a directory that is gone: %s", found)
+			}
 			if strings.Contains(found+again.String(), "it acknowledged nothing") {
 				t.Errorf("a victim that failed did not say so:\n%s\n%s", found, again.String())
 			}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -45,7 +47,9 @@ func (r *Runner) judge(
 			if len(found) == 0 {
 				j.Unread(h)
 			}
-			j.Findings = append([]string{"recovery failed: " + d.Failure}, j.Findings...)
+			// Named within the directory, which is gone when somebody reads this.
+			failure := strings.ReplaceAll(d.Failure, dir+string(filepath.Separator), "")
+			j.Findings = append([]string{"recovery failed: " + failure}, j.Findings...)
 			fatal, j.Died = true, d.Died || d.Hung
 			break
 		}
