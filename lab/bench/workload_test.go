@@ -88,7 +88,8 @@ func measureSmall(t *testing.T, lab Lab, w Workload, engine string, level holdfa
 	if engine != Null && (o.Checked == 0 || engine != Floor && engine != FloorMap && o.Checked != o.Items) {
 		t.Errorf("%s with %d clients: %d of %d checked", name, clients, o.Checked, o.Items)
 	}
-	if !w.Reads && !w.Killed && engine != Null && o.BytesPut <= 0 {
+	// A short run of mixed work may have come to no write.
+	if !w.Reads && !w.Killed && engine != Null && (len(o.Kinds) == 0 || o.Ops > 500) && o.BytesPut <= 0 {
 		t.Errorf("%s: %d bytes put", name, o.BytesPut)
 	}
 	if (w.Name == "message/mixed" || w.Name == "raft/truncate") && engine != Floor && engine != FloorMap &&
