@@ -132,7 +132,7 @@ func (e *Engine) endLong() (done func()) {
 // Close ends long calls, and calls settle, which brings everything to the device, while other calls come and go. Then
 // it waits until no call is inside, calls settle again for later writes, and shuts the life, unless iterators or
 // snapshots are open: then it returns ErrBusy, the life goes on, and no other call has had to wait for the device. If
-// they were open when Close was called, it ends no long call.
+// they are open when Close is called and still are when everything is on the device, it ends no long call.
 //
 // closed reports whether this call has shut it. settle's error comes with closed: an engine that cannot settle must
 // still be released. A life that was shut before answers Err.
@@ -140,20 +140,25 @@ func (e *Engine) Close(settle func() error) (closed bool, err error) {
 	if err := e.Enter(); err != nil {
 		return false, err
 	}
-	if busy := e.inUse(); busy != nil {
-		busy.Cause = settle()
-		e.Leave()
-		return false, busy
+	busy := e.inUse()
+	if busy == nil {
+		defer e.endLong()()
 	}
-	defer e.endLong()()
 	err = settle()
 	e.Leave()
+	if busy != nil { // They may be closed by now: a Close that is tried again and again should need luck once, not twice.
+		if busy = e.inUse(); busy != nil {
+			busy.Cause = err
+			return false, busy
+		}
+		defer e.endLong()()
+	}
 	e.inside.Lock()
 	defer e.inside.Unlock()
 	if e.Closed() {
 		return false, e.err()
 	}
-	if busy := e.inUse(); busy != nil {
+	if busy = e.inUse(); busy != nil {
 		busy.Cause = err
 		return false, busy
 	}

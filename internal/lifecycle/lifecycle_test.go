@@ -299,3 +299,20 @@ func TestLongCallsOwnErrors(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestCloseOfWhatIsNoLongerInUse: an iterator that is closed while Close settles does not refuse it.
+func TestCloseOfWhatIsNoLongerInUse(t *testing.T) {
+	var e lifecycle.Engine
+	e.Name("engine", "dir")
+	e.AddIterator(1)
+	settled := 0
+	closed, err := e.Close(func() error {
+		if settled++; settled == 1 {
+			e.AddIterator(-1)
+		}
+		return nil
+	})
+	if !closed || err != nil || settled != 2 {
+		t.Errorf("closed %t, %v; settled %d times", closed, err, settled)
+	}
+}
