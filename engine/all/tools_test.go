@@ -28,26 +28,48 @@ func some(e all.Entry, n int) int {
 	return n
 }
 
-// fill makes a directory with some thousand keys, some of them deleted again.
+// fill makes a directory with some thousand keys, some of them deleted again, and some with empty values: first,
+// in the middle, last and alone in a batch. It is opened several times for that.
 func fill(t *testing.T, e all.Entry, dir string, level holdfast.Level) map[string]string {
 	t.Helper()
-	eng, err := e.Open(dir, holdfast.Options{Level: level})
-	try(t, err)
 	want := map[string]string{}
-	var b holdfast.Batch
-	for i := range some(e, 30) {
-		b.Reset()
-		for k := range 100 {
-			key, value := fmt.Sprintf("key/%05d", (i*100+k)*7919%5000), fmt.Sprintf("value %d.%d", i, k)
+	for part := range 3 {
+		eng, err := e.Open(dir, holdfast.Options{Level: level})
+		try(t, err)
+		var b holdfast.Batch
+		commit := func() {
+			try(t, holdfast.Commit(eng, &b, level))
+			b.Reset()
+		}
+		set := func(key, value string) {
 			b.Set([]byte(key), []byte(value))
 			want[key] = value
 		}
-		key := fmt.Sprintf("key/%05d", i*100*7919%5000)
-		b.Delete([]byte(key))
-		delete(want, key)
-		try(t, holdfast.Commit(eng, &b, level))
+		for i := part * some(e, 10); i < (part+1)*some(e, 10); i++ {
+			set(fmt.Sprintf("empty/%d/first", i), "")
+			for k := range 100 {
+				set(fmt.Sprintf("key/%05d", (i*100+k)*7919%5000), fmt.Sprintf("value %d.%d", i, k))
+				if k == 50 {
+					set(fmt.Sprintf("empty/%d/middle", i), "")
+				}
+			}
+			key := fmt.Sprintf("key/%05d", i*100*7919%5000)
+			b.Delete([]byte(key))
+			delete(want, key)
+			set(fmt.Sprintf("empty/%d/last", i), "")
+			commit()
+			if i%3 == 0 {
+				set(fmt.Sprintf("empty/%d/alone", i), "")
+				commit()
+			}
+		}
+		if part > 0 { // so that what was written before the opening lies where compaction puts it
+			if err := holdfast.Compact(t.Context(), eng, holdfast.Range{}); !errors.Is(err, holdfast.ErrUnavailable) {
+				try(t, err)
+			}
+		}
+		try(t, eng.Close())
 	}
-	try(t, eng.Close())
 	return want
 }
 
