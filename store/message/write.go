@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/jsoncheck"
 	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
 
@@ -341,10 +342,10 @@ func (p *placing) place(c *event.Commit) error {
 			events[j].Origin = string(value)
 			key = n.keys.Stream(key, w.Stream, position)
 			value = format.AppendNumber(value[:0], global)
-			c.Batch.Set(key, value)
+			c.Stores(keyspace.Pass{}).Set(key, value)
 			if block := global / format.BlockSize; j == 0 && !n.hasBlock(category, block) || global%format.BlockSize == 0 {
 				key = n.keys.Category(key, category, block)
-				c.Batch.Set(key, nil)
+				c.Stores(keyspace.Pass{}).Set(key, nil)
 			}
 			at.version++
 			at.top, at.global = at.version, global

@@ -5,6 +5,7 @@ package registry
 import (
 	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
@@ -18,6 +19,7 @@ type Request struct {
 	MaxName int            // bytes
 	Level   holdfast.Level // of all its writes; 0 means Power
 	Prefix  string         // of all its keys, which has the name in it
+	Apart   bool           // users chose the prefix: it must not overlap another such one
 	KeySize int            // bytes of the longest key that no store of that name can do without
 }
 
@@ -36,7 +38,8 @@ type key struct {
 
 var leased struct {
 	sync.Mutex
-	keys map[key]bool
+	keys  map[key]bool
+	apart map[key]bool // those of them whose prefixes must not overlap
 }
 
 // Claim leases a store's keys in eng. It neither reads nor writes anything there, and may be called from many
@@ -84,10 +87,20 @@ func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 		return fail(holdfast.ErrLocked, nil, fmt.Sprintf("use the %s that is open, or close it", r.Thing),
 			"the %s %q is open in this engine", r.Thing, r.Name)
 	}
+	for other := range leased.apart {
+		if r.Apart && other.engine == eng && (strings.HasPrefix(other.prefix, r.Prefix) ||
+			strings.HasPrefix(r.Prefix, other.prefix)) {
+			return fail(holdfast.ErrBadOption, nil, "give each a prefix that does not begin with another's",
+				"the prefix %.40q overlaps %.40q, which another %s uses", r.Prefix, other.prefix, r.Thing)
+		}
+	}
 	if leased.keys == nil {
-		leased.keys = map[key]bool{}
+		leased.keys, leased.apart = map[key]bool{}, map[key]bool{}
 	}
 	leased.keys[l.key] = true
+	if r.Apart {
+		leased.apart[l.key] = true
+	}
 	return l, nil
 }
 
@@ -96,4 +109,5 @@ func (l Lease) Release() {
 	leased.Lock()
 	defer leased.Unlock()
 	delete(leased.keys, l.key)
+	delete(leased.apart, l.key)
 }

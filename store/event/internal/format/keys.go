@@ -19,7 +19,7 @@ import (
 //	table 'o'   subscription                 an offset, see AppendCursor
 //	table 's'   projection                   a snapshot, see AppendCursor
 const (
-	Kind           = 'e'
+	Kind           = keyspace.Events
 	TableEvents    = 'e'
 	TableIDs       = 'i'
 	TableMeta      = 'm'

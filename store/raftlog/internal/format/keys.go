@@ -14,7 +14,7 @@ import "github.com/holdfastdb/holdfast/store/internal/keyspace"
 //	table 'm'                     the store itself, see Meta
 //	table 's'   key               a stable value, see AppendStable
 const (
-	Kind        = 'r'
+	Kind        = keyspace.Raft
 	TableCommit = 'c'
 	TableImport = 'i'
 	TableLogs   = 'l'
