@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -35,7 +36,7 @@ import (
 	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/server/route"
 	"github.com/holdfastdb/holdfast/server/tracing"
-	"github.com/holdfastdb/holdfast/server/v1"
+	v1 "github.com/holdfastdb/holdfast/server/v1"
 )
 
 // The defaults of Options.
@@ -216,6 +217,13 @@ func (s *Server) Stop(ctx context.Context) error {
 // ServeHTTP serves one request, of whatever server it came to.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e := &entrance{to: w}
+	if !plainPath(r.URL.EscapedPath()) {
+		s.observe("", e, r, func(e *entrance, r *http.Request) {
+			problem.Write(&e.answer, r, problem.BadRequest("a segment of the path is empty, or a dot or two, or a slash: "+
+				"what stands between would take such a path for another one; no name in a path is like that"))
+		})
+		return
+	}
 	s.mux.ServeHTTP(e, r)
 	if e.passed {
 		return
@@ -236,6 +244,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			problem.Write(w, r, &holdfast.Error{Class: problem.ErrNoRoute, Detail: "nothing is served under this path"})
 		}
 	})
+}
+
+// plainPath reports whether a path, as it was sent, has a name in each segment. Clients, proxies and ServeMux rewrite
+// other paths: a request to delete the stream ".." of a namespace would become one to delete the namespace.
+func plainPath(path string) bool {
+	if path == "/" || path == "" || path == "*" {
+		return true
+	}
+	for segment := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
+		if name, err := url.PathUnescape(segment); err == nil && !route.Addressable(name) {
+			return false
+		}
+	}
+	return true
 }
 
 // entrance keeps what ServeMux itself answers, but for the body. Routes go past it. It has all that the server makes

@@ -505,11 +505,6 @@ func number(w http.ResponseWriter, r *http.Request, name string) (int64, bool) {
 
 // read returns the body of a request. If it cannot, it has answered.
 func read(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
-	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		w.Header().Set("Accept-Encoding", "identity")
-		refuse(w, http.StatusUnsupportedMediaType, "Compressed bodies are not accepted")
-		return nil, false
-	}
 	var body bytes.Buffer
 	if _, err := body.ReadFrom(r.Body); err != nil {
 		fail(w, r, "Invalid request body", fmt.Errorf("%w: %w", err, problem.ErrBadRequest))
