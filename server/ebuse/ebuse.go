@@ -3,8 +3,8 @@
 // Authorization, is a token of the namespace; a token that is good for all of them stands for the default one.
 //
 // Where ebuse fails without a word, this says so: an empty batch is a 400 and not a closed connection, a stream that
-// breaks off is cut and never ends as if it were whole, and a subscription cannot be saved ahead of the log. Bodies are
-// valid UTF-8 and one JSON value; what follows it is refused.
+// breaks off is cut and never ends as if it were whole, and a subscription cannot be saved ahead of the log, nor without a
+// position. Bodies are valid UTF-8 and one JSON value; what follows it is refused, and so is a field that is there twice.
 //
 // The events are kept as package eventbus keeps them, so a program that embeds that log under a newer bus reads them,
 // too. Subscriptions are the offsets of the log.
@@ -89,9 +89,11 @@ func Routes(d *data.Data, o Options) []route.Route {
 			}
 			add("", pattern, auth.Read, wrap(otherMethod(allow)))
 		}
-		add("", prefix+"/subscriptions/", auth.Read, func(w http.ResponseWriter, r *http.Request) {
-			refuse(w, http.StatusBadRequest, "Invalid path")
-		})
+		for _, pattern := range []string{"/subscriptions", "/subscriptions/"} {
+			add("", prefix+pattern, auth.Read, func(w http.ResponseWriter, r *http.Request) {
+				refuse(w, http.StatusBadRequest, "Invalid path")
+			})
+		}
 		add("", prefix+"/tenants", auth.Read, s.tenants)
 	}
 	add("", Prefix+"/metrics", auth.Read, Metrics(d))
@@ -463,20 +465,27 @@ func (s server) saveSubscription(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	var p position
-	if err := unmarshal(body, &p); err != nil {
-		refuse(w, http.StatusBadRequest, "Invalid request body: "+err.Error())
-		return
+	type position struct {
+		Position *int64 `json:"position"` // taken as 0, one that is missing would begin anew
 	}
-	if p.Position < 0 {
-		refuse(w, http.StatusBadRequest, "Invalid request body: the position is negative")
+	var p position
+	err := unmarshal(body, &p)
+	switch {
+	case err != nil:
+	case p.Position == nil:
+		err = errors.New("the position is missing")
+	case *p.Position < 0:
+		err = errors.New("the position is negative")
+	}
+	if err != nil {
+		refuse(w, http.StatusBadRequest, "Invalid request body: "+err.Error())
 		return
 	}
 	log := s.log(w, r)
 	if log == nil {
 		return
 	}
-	if err := log.SaveOffset(r.Context(), id, uint64(p.Position)); err != nil {
+	if err := log.SaveOffset(r.Context(), id, uint64(*p.Position)); err != nil {
 		fail(w, r, "Failed to save subscription position", err)
 		return
 	}

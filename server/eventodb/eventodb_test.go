@@ -211,8 +211,13 @@ func TestRefused(t *testing.T) {
 	c, _ := start(t)
 	c.call(`["stream.write","a-1",{"type":"A","data":{}},{"id":"` + id + `"}]`)
 	for request, want := range map[string]string{
-		``:                          "400 INVALID_REQUEST",
-		`{`:                         "400 INVALID_REQUEST",
+		``:  "400 INVALID_REQUEST",
+		`{`: "400 INVALID_REQUEST",
+		// One of the two would be lost.
+		`["stream.write","s-1",{"type":"a","type":"b","data":{}}]`:                                 "400 INVALID_REQUEST",
+		`["stream.write","s-1",{"type":"a","data":{}},{"expectedVersion":7,"expectedVersion":-1}]`: "400 INVALID_REQUEST",
+		`["category.get","s",{"consumerGroup":{"member":0,"size":2,"member":1}}]`:                  "400 INVALID_REQUEST",
+		`["stream.write","..",{"type":"a","data":{}}]`:                                             "400 INVALID_REQUEST",
 		`{}`:                        "400 INVALID_REQUEST",
 		`[]`:                        "400 INVALID_REQUEST",
 		`null`:                      "400 INVALID_REQUEST",
