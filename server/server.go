@@ -90,7 +90,8 @@ type Options struct {
 	// Backup copies what an engine shows to a new directory, as Backup of package engine/all does; nil means that the
 	// server makes no backups.
 	Backup func(ctx context.Context, engine holdfast.Engine, into string) (keys int64, err error)
-	// BackupDir is where backups are made before they are sent; "" is the system's directory for temporary files.
+	// BackupDir is where backups are made before they are sent: a directory that is there, or one that is made in a
+	// directory that is there, and removed afterwards. "" is the system's directory for temporary files.
 	BackupDir string
 }
 
