@@ -41,6 +41,8 @@ const Prefix = "/ebuse"
 const (
 	maxBatch = 1000   // events of a POST to /events/batch
 	maxPage  = 10_000 // events of a GET of /events that does not say where it ends
+
+	maxPageBytes = 16 << 20 // of their data, unless one event alone has more
 )
 
 // Options are how the API is served.
@@ -350,7 +352,8 @@ func (s server) stream(w http.ResponseWriter, r *http.Request) {
 // flushAt is how much of an answer is kept back at most.
 const flushAt = 64 << 10
 
-// write answers with the events of positions from to to, at most limit of them, 0 for all, as one JSON array. With a
+// write answers with the events of positions from to to, as one JSON array: at most limit of them, and maxPageBytes, or
+// all with a limit of 0. With a
 // batch, it is flushed after so many events. What is in memory is the buffer and one event. An error in the midst of it
 // cuts the connection: the client must not take a part for the whole.
 func (s server) write(w http.ResponseWriter, r *http.Request, from, to int64, limit, batch int) {
@@ -360,7 +363,7 @@ func (s server) write(w http.ResponseWriter, r *http.Request, from, to int64, li
 	}
 	w.Header().Set("Content-Type", "application/json")
 	buf := []byte{'['}
-	started, n := false, 0
+	started, n, size := false, 0, 0
 	send := func() (ok bool) {
 		if !started && batch > 0 {
 			w.WriteHeader(http.StatusOK) // chunked even if it is short
@@ -398,6 +401,9 @@ func (s server) write(w http.ResponseWriter, r *http.Request, from, to int64, li
 				return
 			}
 			if record.Position > end {
+				break
+			}
+			if size += len(record.Data); limit > 0 && n > 0 && size > maxPageBytes {
 				break
 			}
 			if n > 0 {

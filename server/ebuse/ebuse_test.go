@@ -358,6 +358,28 @@ func TestGzip(t *testing.T) {
 	}
 }
 
+// GET /events has as many events as fit in 16 MiB, and at least one; a stream, and a GET that says where it ends, have all.
+func TestPageBytes(t *testing.T) {
+	srv, d := serve(t, ebuse.Options{})
+	log, err := d.Log(ctx, "a", ebuse.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{6 << 20, 6 << 20, 20 << 20, 100, 6 << 20} {
+		if _, err := log.Append(ctx, event.Event{Type: "t", Data: []byte(`"` + strings.Repeat("x", size) + `"`)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]int{"/events?from=1": 2, "/events?from=3": 1, "/events?from=4": 2, "/events?from=6": 0,
+		"/events?from=1&to=5": 5, "/events/stream?from=1": 5} {
+		_, text := ask(t, srv, "GET", path, "")
+		var list []struct{ Position int }
+		if err := json.Unmarshal([]byte(text), &list); err != nil || len(list) != want {
+			t.Errorf("%s: %d events, %v; want %d", path, len(list), err, want)
+		}
+	}
+}
+
 // GET /events ends after 10,000 events unless it is told where, and a stream does not.
 func TestLong(t *testing.T) {
 	srv, d := serve(t, ebuse.Options{})

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -289,6 +290,10 @@ const (
 	maxBatch = 10_000
 )
 
+// batchBytes is how many bytes of messages an answer has, or one message if that is larger; for all of them there is no
+// such bound.
+const batchBytes = 16 << 20
+
 func checkBatch(size int64) error {
 	if size < -1 || size > maxBatch {
 		return invalid("batchSize must be -1 or from 0 to %d", maxBatch)
@@ -393,7 +398,10 @@ func (c *call) messages(q message.Query, global, size int64, named bool) error {
 	if size > 0 && global < 0 {
 		q.Limit = int(size)
 	}
-	first := true
+	first, room := true, batchBytes
+	if size < 0 {
+		room = math.MaxInt
+	}
 	if size != 0 {
 		for m, err := range n.Read(c.ctx, q) {
 			if err != nil {
@@ -401,6 +409,9 @@ func (c *call) messages(q message.Query, global, size int64, named bool) error {
 			}
 			if m.Global < global {
 				continue
+			}
+			if room -= len(m.Data) + len(m.Metadata); room < 0 && !first {
+				break
 			}
 			if !first {
 				c.out = append(c.out, ',')
