@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,6 +37,8 @@ func (w rewriting) RoundTrip(r *http.Request) (*http.Response, error) {
 // TestRefusedClaims: what was claimed with an answer that the client cannot use is given back at once, however often
 // that happens: it has had no attempt, and is neither parked nor dead.
 func TestRefusedClaims(t *testing.T) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute) // claims wait
+	defer cancel()
 	whole, d := serve(t)
 	token := auth.NewNamespaceSecret(message.Default)
 	check(t, d.Messages().SetToken(ctx, message.Default, token))
