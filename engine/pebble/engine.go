@@ -243,7 +243,16 @@ func (e *engine) Compact(ctx context.Context, r holdfast.Range) error {
 		if string(lo) >= string(hi) { // [firstKey, firstKey): no key can be in it
 			return nil
 		}
-		err := e.db.Compact(ctx, lo, hi, true)
+		thawed, cancel := context.WithCancel(ctx)
+		defer cancel()
+		go func() {
+			select {
+			case <-e.disk.froze: // and what Compact waits for may never run
+				cancel()
+			case <-thawed.Done():
+			}
+		}()
+		err := e.db.Compact(thawed, lo, hi, true)
 		switch poison := e.disk.poison(); {
 		case err == nil || poison != nil:
 			return poison
@@ -311,7 +320,7 @@ func (e *engine) Release(err error) error {
 		// manifest.
 		err = errors.Join(e.db.Flush(), e.db.Flush())
 	}
-	e.disk.release()
+	e.disk.enter(closing)
 	err = errors.Join(err, e.db.Close())
 	if poison := e.disk.poison(); poison != nil {
 		err = poison
