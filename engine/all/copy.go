@@ -161,14 +161,19 @@ func isFile(path string) bool {
 	return err == nil && st.Mode().IsRegular()
 }
 
-// copyFiles copies the files of a directory that no program has open for writing.
+// copyFiles copies the files of a directory that no program has open for writing, with Holdfast or with the library
+// that its engine uses.
 func copyFiles(ctx context.Context, op, from, to string) error {
 	release, err := datadir.Hold(from)
 	if err != nil {
 		return opFor(op, err)
 	}
-	if err = errors.Join(datadir.CopyFiles(ctx, from, to), release()); err != nil {
-		return &holdfast.Error{Op: op, Path: from, Cause: err}
+	defer release()
+	if err := datadir.CheckUnused(op, from); err != nil {
+		return err
+	}
+	if err := datadir.CopyFiles(ctx, from, to); err != nil {
+		return datadir.Full(&holdfast.Error{Op: op, Path: from, Cause: err})
 	}
 	return nil
 }
