@@ -242,7 +242,9 @@ func (c *CopyResult) fill(ctx context.Context, to holdfast.Engine, s *source) er
 	compared, there := int64(0), int64(0)
 	var got []byte
 	if err := polled(func(key, value []byte) (err error) {
-		if got, err = to.Get(got[:0], key); err != nil || !bytes.Equal(got, value) {
+		if got, err = to.Get(got[:0], key); datadir.OfSystem(err) {
+			return err
+		} else if err != nil || !bytes.Equal(got, value) {
 			return &holdfast.Error{Op: "compare", Engine: c.Engine, Class: holdfast.ErrCorrupt,
 				Detail: fmt.Sprintf("key %.40q has not the value that was copied", key), Cause: err}
 		}

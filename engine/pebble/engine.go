@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	lib "github.com/cockroachdb/pebble/v2"
 	"github.com/holdfastdb/holdfast"
@@ -282,11 +281,7 @@ func (e *engine) checkpoint(dir, partial string) error {
 		return poison // and the copy lacks what went to memory
 	}
 	if err != nil {
-		failed := &holdfast.Error{Op: "checkpoint", Engine: Name, Path: dir, Cause: oneLine(err)}
-		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-			failed.Class, failed.Remedy = holdfast.ErrFull, "make room on the disk"
-		}
-		return failed
+		return datadir.Full(&holdfast.Error{Op: "checkpoint", Engine: Name, Path: dir, Cause: oneLine(err)})
 	}
 	return datadir.SyncDir(partial)
 }

@@ -54,7 +54,7 @@ func openOn(t *testing.T, fs vfs.FS) (e *engine, err error) {
 	select {
 	case <-done:
 		return e, err
-	case <-time.After(5*time.Second):
+	case <-time.After(5 * time.Second):
 		t.Fatal("Open hangs")
 		return nil, nil
 	}

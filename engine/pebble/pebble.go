@@ -86,6 +86,7 @@ func OpenWith(dir string, o holdfast.Options, tune ...func(*lib.Options)) (holdf
 }
 
 func open(below vfs.FS, dir string, o holdfast.Options, tune ...func(*lib.Options)) (_ *engine, err error) {
+	defer func() { err = datadir.Full(err) }()
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
 	}

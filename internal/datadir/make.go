@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -52,8 +51,8 @@ func (h *Handle) Checkpoint(ctx context.Context, dir string, fill func(partial s
 			e := &holdfast.Error{Op: op, Engine: h.name, Path: dir, Cause: err, Class: holdfast.ErrUnavailable,
 				Detail: "it cannot share files with " + h.Dir,
 				Remedy: "name a directory on the same file system, or make a backup"}
-			if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-				e.Class, e.Detail, e.Remedy = holdfast.ErrFull, "", "make room on the disk"
+			if NoRoom(err) {
+				e.Class, e.Detail, e.Remedy = holdfast.ErrFull, "", MakeRoom
 			}
 			return "", e
 		}
@@ -69,7 +68,7 @@ func publish(
 	op, dir string, fill func(partial string) (lost string, err error), sync func(dir string) error,
 ) (err error) {
 	fail := func(class error, path, detail, remedy string, cause error) error {
-		return &holdfast.Error{Op: op, Path: path, Class: class, Detail: detail, Remedy: remedy, Cause: cause}
+		return Full(&holdfast.Error{Op: op, Path: path, Class: class, Detail: detail, Remedy: remedy, Cause: cause})
 	}
 	if err := CheckOverlap(op, dir); err != nil {
 		return err

@@ -118,6 +118,9 @@ func (s *Source) damaged(err error) error {
 	if err == nil {
 		return nil
 	}
+	if err = datadir.SystemError(sqliteError(err)); datadir.OfSystem(err) { // about the copy
+		return datadir.Full(fail(s.path, nil, s.Kind+" cannot read a copy of it", "", err))
+	}
 	return fail(s.path, holdfast.ErrCorrupt, s.Kind+" cannot read it",
 		"open it once with the program that made it, or restore it from a backup", err)
 }
@@ -206,7 +209,7 @@ func (k kind) copy(ctx context.Context, path, scratch string) (string, error) {
 			err = datadir.CopyFiles(ctx, from, copied+suffix)
 		}
 		if err != nil {
-			return "", fail(path, nil, "copy to "+scratch, "", err)
+			return "", datadir.Full(fail(path, nil, "copy to "+scratch, "", err))
 		}
 	}
 	after, err := state(path, k.also)

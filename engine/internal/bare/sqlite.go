@@ -5,14 +5,16 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 
-	_ "modernc.org/sqlite" // the driver "sqlite", in every build
+	"modernc.org/sqlite" // the driver "sqlite", in every build
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -48,6 +50,21 @@ func openSQLite(s *Source, copied string, o Options) error {
 		return nil
 	}
 	return nil
+}
+
+// sqliteError makes an error of SQLite unwrap to the error number that its result code stands for, if it is no damage.
+func sqliteError(err error) error {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	switch e.Code() & 0xff {
+	case 13: // SQLITE_FULL
+		return fmt.Errorf("%w: %w", err, syscall.ENOSPC)
+	case 10: // SQLITE_IOERR
+		return fmt.Errorf("%w: %w", err, syscall.EIO)
+	}
+	return err
 }
 
 // table is one table and how it is read.
