@@ -109,8 +109,8 @@ type VerifyResult struct {
 
 // Verify checks everything that the engine of dir can check. For logtree that is every byte that matters, and nothing
 // is changed. Others are opened, which may recover or tidy up their files unless they can be opened read-only, and
-// everything is read by scan and by key. ErrLocked: it is open elsewhere. An error of the operating system, such as one of
-// input or output, is an error, and no damage.
+// everything is read by scan and by key. ErrLocked: it is open elsewhere. What the operating system refuses, such as a
+// read, is an error, and no damage.
 func Verify(dir string) (*VerifyResult, error) {
 	mark, e, _, err := identify("verify", dir)
 	if err != nil {

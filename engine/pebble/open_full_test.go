@@ -19,7 +19,8 @@ func unmerged(t *testing.T) (left *vfs.MemFS, commits uint64) {
 	mem := vfs.NewCrashableMem()
 	o, err := never.WithDefaults()
 	try(t, err)
-	e, err := start(mem, "data", here, o, func(o *lib.Options) { o.L0CompactionThreshold, o.L0StopWritesThreshold = 1000, 1000 })
+	keep := func(o *lib.Options) { o.L0CompactionThreshold, o.L0StopWritesThreshold = 1000, 1000 }
+	e, err := start(mem, "data", here, o, keep)
 	try(t, err)
 	write := func() {
 		for range 20 {

@@ -62,7 +62,8 @@ func faultsRound(t *testing.T, open func(string, holdfast.Options) (holdfast.Eng
 		}
 		return errors.Join(err, e.Close())
 	}
-	for _, fault := range []blockdev.Fault{{Reads: true}, {Reads: true, Times: 1}, {Writes: true}, {Writes: true, Flushes: true},
+	for _, fault := range []blockdev.Fault{{Reads: true}, {Reads: true, Times: 1}, {Writes: true},
+		{Writes: true, Flushes: true},
 		{Flushes: true}} {
 		for after := int64(0); after < 40; after += 1 + after/4 {
 			fault.After = after

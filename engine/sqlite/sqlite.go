@@ -267,8 +267,8 @@ func describe(name, module string) holdfast.Capabilities {
 			"A key with its value, if over some 1,000 bytes, gets pages of 4 KiB of its own: 1,000 bytes take 4.6 times " +
 				"their size, 2,000 bytes 2.3 times, 3,000 bytes 1.6 times, where 960 take 1.05 times and 5,000 take 1.02. " +
 				"A directory that is made with Tuning.RowID takes 1.4 times at most.",
-			"On a full disk it opens to be read and for what fits in its files, unless the index of its log is missing: that takes " +
-				"32 KiB of room.",
+			"On a full disk it opens to be read, and for what fits in its files, unless the index of its log is missing: that " +
+				"takes 32 KiB of room.",
 			"After its directory was replaced, reads that need a new connection fail with ErrReplaced: SQLite opens its files " +
 				"by name.",
 		},
@@ -324,8 +324,8 @@ func (e *engine) corrupt(op, detail string, cause error) error {
 		Remedy: "restore it from a backup, or try what the sqlite3 shell's .recover can save"}
 }
 
-// The result codes of SQLite that mean something to us, https://www.sqlite.org/rescode.html. The low byte of an extended
-// one is its primary one.
+// The result codes of SQLite that mean something to us (https://www.sqlite.org/rescode.html). The low byte of an
+// extended one is its primary one.
 const (
 	codeInterrupt = 9
 	codeIO        = 10

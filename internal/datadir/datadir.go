@@ -82,8 +82,8 @@ type Handle struct {
 // The lock belongs to the Handle: a second Open fails with ErrLocked in this process as in another. It ends with
 // Close at once, also while this process starts others, and otherwise with the process.
 //
-// Other errors are ErrForeign, ErrVersion, ErrCorrupt, ErrBadOption, ErrFull, or the operating system's with what to do.
-// A directory that has files and no mark is refused before anything in it is changed.
+// Other errors are ErrForeign, ErrVersion, ErrCorrupt, ErrBadOption, ErrFull, or the operating system's with what to
+// do. A directory that has files and no mark is refused before anything in it is changed.
 func Open(dir string, spec Spec) (_ *Handle, err error) {
 	fail := func(class error, detail, remedy string, cause error) error {
 		return Full(&holdfast.Error{Op: "open", Engine: spec.Engine, Path: dir, Class: class,

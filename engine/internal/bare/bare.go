@@ -63,7 +63,8 @@ func fail(path string, class error, detail, remedy string, cause error) error {
 }
 
 // Open copies the files of the store at path to scratch, which must not exist, and opens the copy. ErrForeign: this
-// package does not know its format. ErrLocked: it is in use, also by this process. The caller removes scratch, also after an error.
+// package does not know its format. ErrLocked: it is in use, also by this process. The caller removes scratch, also
+// after an error.
 func Open(ctx context.Context, path, scratch string, o Options) (_ *Source, err error) {
 	// Before anything is opened: closing a file gives up all locks of processes that this one has on it.
 	release, err := datadir.HoldFile("read", path)

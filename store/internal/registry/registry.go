@@ -5,6 +5,7 @@ package registry
 import (
 	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
@@ -21,11 +22,25 @@ type Request struct {
 	KeySize int            // bytes of the longest key that no store of that name can do without
 }
 
+// describe names the store: event log "orders".
+func (r Request) describe() string {
+	what := r.Thing
+	if !strings.HasPrefix(r.Thing, r.Kind) {
+		what = r.Kind + " " + r.Thing
+	}
+	if r.Name != "" {
+		what += fmt.Sprintf(" %q", r.Name)
+	}
+	return what
+}
+
 // Lease is a store's right to its keys in an engine. It is released when the store is closed, or could not be opened.
 type Lease struct {
 	Caps  holdfast.Capabilities // of the engine
 	Level holdfast.Level        // of the store
 	key   key
+
+	closed func() // tells the engine, if it wants to know
 }
 
 // key names what is leased. The engine is comparable.
@@ -88,6 +103,12 @@ func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 		leased.keys = map[key]bool{}
 	}
 	leased.keys[l.key] = true
+	l.closed = func() {}
+	if e, ok := eng.(interface {
+		StoreOpened(what string) (closed func())
+	}); ok {
+		l.closed = e.StoreOpened(r.describe())
+	}
 	return l, nil
 }
 
@@ -96,4 +117,5 @@ func (l Lease) Release() {
 	leased.Lock()
 	defer leased.Unlock()
 	delete(leased.keys, l.key)
+	l.closed()
 }
