@@ -2,6 +2,7 @@ package all
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,6 +63,9 @@ func Copy(ctx context.Context, from, into string, o CopyOptions) (*CopyResult, e
 	}
 	if err := datadir.CheckOverlap("copy", into, from); err != nil {
 		return nil, err
+	}
+	if _, err := os.Stat(from); err != nil {
+		return nil, &holdfast.Error{Op: "copy", Path: from, Cause: err}
 	}
 	c := &CopyResult{Engine: o.Engine}
 	scratch, err := datadir.Scratch("copy", into)
@@ -204,17 +208,13 @@ func opFor(op string, err error) error {
 	return err
 }
 
-// pollEvery is how many keys are copied between two looks at the context.
-const pollEvery = 256
-
 // fill writes every key to a new engine and compares what is there then.
 func (c *CopyResult) fill(ctx context.Context, to holdfast.Engine, s *source) error {
 	limits := to.Capabilities()
-	n := 0
 	polled := func(each func(key, value []byte) error) error {
 		return s.walk(func(key, value []byte) error {
-			if n++; n%pollEvery == 0 && ctx.Err() != nil {
-				return ctx.Err()
+			if err := ctx.Err(); err != nil {
+				return err
 			}
 			return each(key, value)
 		})
@@ -255,10 +255,10 @@ func (c *CopyResult) fill(ctx context.Context, to holdfast.Engine, s *source) er
 	}
 	it := to.Scan(holdfast.Range{})
 	defer it.Close()
-	for it.Next() {
+	for ctx.Err() == nil && it.Next() {
 		there++
 	}
-	if err := it.Err(); err != nil {
+	if err := cmp.Or(ctx.Err(), it.Err()); err != nil {
 		return err
 	}
 	if compared != c.Keys || there != c.Keys {

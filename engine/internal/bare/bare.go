@@ -37,6 +37,7 @@ type Source struct {
 	Kind  string   // the library
 	Notes []string // what is in it and has no place in a map of keys; complete after the first Walk
 	path  string
+	ctx   context.Context // of Open and of all that follows
 	walk  func(each func(key, value []byte) error) error
 	close func() error
 }
@@ -64,7 +65,7 @@ func fail(path string, class error, detail, remedy string, cause error) error {
 
 // Open copies the files of the store at path to scratch, which must not exist, and opens the copy. ErrForeign: this
 // package does not know its format. ErrLocked: it is in use, also by this process. The caller removes scratch, also
-// after an error.
+// after an error. When ctx ends, Open and Walk return its error soon.
 func Open(ctx context.Context, path, scratch string, o Options) (_ *Source, err error) {
 	// Before anything is opened: closing a file gives up all locks of processes that this one has on it.
 	release, err := datadir.HoldFile("read", path)
@@ -76,7 +77,7 @@ func Open(ctx context.Context, path, scratch string, o Options) (_ *Source, err 
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{Kind: k.name, path: path}
+	s := &Source{Kind: k.name, path: path, ctx: ctx}
 	if o.Separator == 0 {
 		o.Separator = '/'
 	}
@@ -118,6 +119,9 @@ func (s *Source) note(format string, args ...any) {
 func (s *Source) damaged(err error) error {
 	if err == nil {
 		return nil
+	}
+	if s.ctx.Err() != nil { // SQLite says that it was interrupted
+		return s.ctx.Err()
 	}
 	if err = datadir.SystemError(sqliteError(err)); datadir.OfSystem(err) { // about the copy
 		return datadir.Full(fail(s.path, nil, s.Kind+" cannot read a copy of it", "", err))

@@ -30,7 +30,7 @@ func openSQLite(s *Source, copied string, o Options) error {
 	db.SetMaxOpenConns(1)
 	s.close = db.Close
 	var sound string
-	err = db.QueryRow("PRAGMA quick_check(1)").Scan(&sound)
+	err = db.QueryRowContext(s.ctx, "PRAGMA quick_check(1)").Scan(&sound)
 	if err == nil && sound != "ok" {
 		err = fmt.Errorf("quick_check: %s", sound)
 	}
@@ -79,7 +79,7 @@ func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`
 
 // tables lists what is to be read.
 func (s *Source) tables(db *sql.DB, o Options) (list []table, err error) {
-	rows, err := db.Query("SELECT name, type FROM pragma_table_list WHERE schema = 'main' AND name NOT LIKE " +
+	rows, err := db.QueryContext(s.ctx, "SELECT name, type FROM pragma_table_list WHERE schema = 'main' AND name NOT LIKE " +
 		"'sqlite\\_%' ESCAPE '\\' ORDER BY name")
 	if err != nil {
 		return nil, s.damaged(err)
@@ -125,7 +125,7 @@ func (s *Source) tables(db *sql.DB, o Options) (list []table, err error) {
 
 // columns finds out which column is the key.
 func (s *Source) columns(db *sql.DB, t *table) error {
-	rows, err := db.Query("SELECT name, pk FROM pragma_table_info(?) ORDER BY cid", t.name)
+	rows, err := db.QueryContext(s.ctx, "SELECT name, pk FROM pragma_table_info(?) ORDER BY cid", t.name)
 	if err != nil {
 		return s.damaged(err)
 	}
@@ -175,7 +175,7 @@ func (s *Source) table(db *sql.DB, t table, each func(key, value []byte) error) 
 		c = quote(c)
 		parts = append(parts, "typeof("+c+")", "+"+c)
 	}
-	rows, err := db.Query("SELECT " + strings.Join(parts, ", ") + " FROM " + quote(t.name))
+	rows, err := db.QueryContext(s.ctx, "SELECT " + strings.Join(parts, ", ") + " FROM " + quote(t.name))
 	if err != nil {
 		return s.damaged(err)
 	}
