@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -27,9 +26,9 @@ const (
 // It must not be the working directory: a shell in it would see none of the new files. Missing parents are made.
 // Everything else is ErrBadOption.
 //
-// If Make fails it leaves nothing but parents; only if its last step fails, the sync of dir's name, is dir there. If
-// the process ends, it may leave DIR.partial. The next Make refuses to go on, since another one may be working there,
-// and names it. op is for the errors.
+// If Make fails it leaves nothing, not even the parents that it has made; only if its last step fails, the sync of dir's
+// name, is dir there. If the process ends, it may leave DIR.partial. The next Make refuses to go on, since another one
+// may be working there, and names it. op is for the errors.
 func Make(op, dir string, fill func(partial string) (lost string, err error)) (err error) {
 	return publish(op, dir, fill, syncAll)
 }
@@ -52,8 +51,8 @@ func (h *Handle) Checkpoint(ctx context.Context, dir string, fill func(partial s
 			e := &holdfast.Error{Op: op, Engine: h.name, Path: dir, Cause: err, Class: holdfast.ErrUnavailable,
 				Detail: "it cannot share files with " + h.Dir,
 				Remedy: "name a directory on the same file system, or make a backup"}
-			if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-				e.Class, e.Detail, e.Remedy = holdfast.ErrFull, "", "make room on the disk"
+			if NoRoom(err) {
+				e.Class, e.Detail, e.Remedy = holdfast.ErrFull, "", MakeRoom
 			}
 			return "", e
 		}
@@ -69,7 +68,7 @@ func publish(
 	op, dir string, fill func(partial string) (lost string, err error), sync func(dir string) error,
 ) (err error) {
 	fail := func(class error, path, detail, remedy string, cause error) error {
-		return &holdfast.Error{Op: op, Path: path, Class: class, Detail: detail, Remedy: remedy, Cause: cause}
+		return Full(&holdfast.Error{Op: op, Path: path, Class: class, Detail: detail, Remedy: remedy, Cause: cause})
 	}
 	if err := CheckOverlap(op, dir); err != nil {
 		return err
@@ -103,6 +102,17 @@ func publish(
 		return fail(holdfast.ErrBadOption, dir, "", "name another directory", err)
 	}
 	parent, partial := filepath.Dir(dir), dir+partialSuffix
+	missing := missingAbove(dir)
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, m := range missing { // those that hold nothing else
+			if os.Remove(m) != nil {
+				break
+			}
+		}
+	}()
 	if err := MkdirAll(parent); err != nil {
 		return fail(nil, parent, "", "", err)
 	}
@@ -170,6 +180,17 @@ func leftOver(op, path, other string) error {
 		detail, remedy = "it is there already, and so is "+other, "remove both if they were left by an interrupted "+op
 	}
 	return &holdfast.Error{Op: op, Path: path, Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy}
+}
+
+// missingAbove lists the directories above dir that are not there, the nearest first.
+func missingAbove(dir string) (missing []string) {
+	for parent := range above(filepath.Dir(dir)) {
+		if _, err := os.Lstat(parent); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		missing = append(missing, parent)
+	}
+	return missing
 }
 
 // isWorking reports whether dir is the working directory.
