@@ -677,3 +677,55 @@ func TestUnknownEngine(t *testing.T) {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }
+
+// TestNothingForNothing: a tool that fails makes nothing, not even the directories above the one that it should make,
+// whatever is wrong with the source.
+func TestNothingForNothing(t *testing.T) {
+	at := t.TempDir()
+	damaged := filepath.Join(at, "damaged.sqlite")
+	try(t, os.WriteFile(damaged, append([]byte("SQLite format 3\x00"), bytes.Repeat([]byte("x"), 8192)...), 0o644))
+	foreign := filepath.Join(at, "foreign")
+	try(t, os.Mkdir(foreign, 0o755))
+	source := filepath.Join(at, "source")
+	pebble, err := all.Lookup("pebble")
+	try(t, err)
+	fill(t, pebble, source, holdfast.Power)
+	ended, stop := context.WithCancel(t.Context())
+	stop()
+	into := filepath.Join(at, "x", "y", "z")
+	for name, tool := range map[string]func(ctx context.Context, from string) error{
+		"Copy": func(ctx context.Context, from string) error {
+			_, err := all.Copy(ctx, from, into, all.CopyOptions{})
+			return err
+		},
+		"Repair": func(ctx context.Context, from string) error {
+			_, err := all.Repair(ctx, from, into)
+			return err
+		},
+		"BackupDir": func(ctx context.Context, from string) error {
+			_, err := all.BackupDir(ctx, from, into)
+			return err
+		},
+		"CheckpointDir": func(ctx context.Context, from string) error { return all.CheckpointDir(ctx, from, into) },
+	} {
+		for _, c := range []struct {
+			ctx  context.Context
+			from string
+		}{{t.Context(), filepath.Join(at, "nosuch")}, {t.Context(), foreign}, {t.Context(), damaged}, {ended, source}} {
+			if err := tool(c.ctx, c.from); err == nil {
+				t.Errorf("%s from %s: no error", name, c.from)
+			}
+			if _, err := os.Lstat(filepath.Join(at, "x")); !errors.Is(err, fs.ErrNotExist) {
+				t.Fatalf("%s from %s left something: %v", name, c.from, err)
+			}
+		}
+	}
+	try(t, os.MkdirAll(filepath.Join(at, "x", "y"), 0o755)) // another's
+	_, err = all.Copy(t.Context(), damaged, into, all.CopyOptions{})
+	if !errors.Is(err, holdfast.ErrCorrupt) {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Dir(into)); err != nil {
+		t.Errorf("a directory that was there is gone: %v", err)
+	}
+}

@@ -84,12 +84,12 @@ type Handle struct {
 // The lock belongs to the Handle: a second Open fails with ErrLocked in this process as in another. It ends with
 // Close at once, also while this process starts others, and otherwise with the process.
 //
-// Other errors are ErrForeign, ErrVersion, ErrCorrupt, ErrBadOption, or the operating system's with what to do.
-// A directory that has files and no mark is refused before anything in it is changed.
+// Other errors are ErrForeign, ErrVersion, ErrCorrupt, ErrBadOption, ErrFull, or the operating system's with what to
+// do. A directory that has files and no mark is refused before anything in it is changed.
 func Open(dir string, spec Spec) (_ *Handle, err error) {
 	fail := func(class error, detail, remedy string, cause error) error {
-		return &holdfast.Error{Op: "open", Engine: spec.Engine, Path: dir, Class: class,
-			Detail: detail, Remedy: remedy, Cause: cause}
+		return Full(&holdfast.Error{Op: "open", Engine: spec.Engine, Path: dir, Class: class,
+			Detail: detail, Remedy: remedy, Cause: cause})
 	}
 	if dir == "" {
 		return nil, fail(holdfast.ErrBadOption, "no directory is named", "name one", nil)
@@ -222,8 +222,8 @@ func (h *Handle) Made() error {
 	}
 	h.mark.making = false
 	if err := writeMark(h.Dir, h.mark); err != nil {
-		return &holdfast.Error{Op: "open", Engine: h.name, Path: h.Dir, Cause: err,
-			Remedy: "the directory must be writable and have room"}
+		return Full(&holdfast.Error{Op: "open", Engine: h.name, Path: h.Dir, Cause: err,
+			Remedy: "the directory must be writable"})
 	}
 	return nil
 }

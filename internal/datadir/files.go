@@ -119,14 +119,14 @@ func CopyFiles(ctx context.Context, dir, to string) error {
 }
 
 // copyAtOnce is how much of a file is copied between two looks at the context.
-const copyAtOnce = 64 << 20
+const copyAtOnce = 8 << 20
 
 func copyFile(ctx context.Context, from, to string) (err error) {
-	in, err := os.Open(from)
+	in, closeIn, err := OpenToRead(from)
 	if err != nil {
 		return err
 	}
-	defer in.Close()
+	defer closeIn()
 	size, err := in.Seek(0, io.SeekEnd)
 	if err != nil {
 		return err

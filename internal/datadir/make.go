@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -24,10 +23,10 @@ const partialSuffix = ".partial"
 // It must not be the working directory: a shell in it would see none of the new files. Missing parents are made.
 // Everything else is ErrBadOption.
 //
-// If Make fails it leaves nothing but parents; only if its last step fails, the sync of dir's name, is dir there. If
-// the process ends, it may leave DIR.partial, which the next Make of dir removes. Only one makes it at a time; while
-// another one works there, or if what is there could be opened, or is nothing that Make has made, that is ErrBadOption,
-// too. op is for the errors.
+// If Make fails it leaves nothing, not even the parents that it has made; only if its last step fails, the sync of dir's
+// name, is dir there. If the process ends, it may leave DIR.partial, which the next Make of dir removes. Only one makes it
+// at a time; while another one works there, or if what is there could be opened, or is nothing that Make has made, that is
+// ErrBadOption, too. op is for the errors.
 func Make(op, dir string, fill func(partial string) (lost string, err error)) (err error) {
 	return publish(op, dir, fill, syncAll)
 }
@@ -50,8 +49,8 @@ func (h *Handle) Checkpoint(ctx context.Context, dir string, fill func(partial s
 			e := &holdfast.Error{Op: op, Engine: h.name, Path: dir, Cause: err, Class: holdfast.ErrUnavailable,
 				Detail: "it cannot share files with " + h.Dir,
 				Remedy: "name a directory on the same file system, or make a backup"}
-			if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-				e.Class, e.Detail, e.Remedy = holdfast.ErrFull, "", "make room on the disk"
+			if NoRoom(err) {
+				e.Class, e.Detail, e.Remedy = holdfast.ErrFull, "", MakeRoom
 			}
 			return "", e
 		}
@@ -67,7 +66,7 @@ func publish(
 	op, dir string, fill func(partial string) (lost string, err error), sync func(dir string) error,
 ) (err error) {
 	fail := func(class error, path, detail, remedy string, cause error) error {
-		return &holdfast.Error{Op: op, Path: path, Class: class, Detail: detail, Remedy: remedy, Cause: cause}
+		return Full(&holdfast.Error{Op: op, Path: path, Class: class, Detail: detail, Remedy: remedy, Cause: cause})
 	}
 	if err := CheckOverlap(op, dir); err != nil {
 		return err
@@ -101,6 +100,17 @@ func publish(
 		return fail(holdfast.ErrBadOption, dir, "", "name another directory", err)
 	}
 	parent, partial := filepath.Dir(dir), dir+partialSuffix
+	missing := missingAbove(dir)
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, m := range missing { // those that hold nothing else
+			if os.Remove(m) != nil {
+				break
+			}
+		}
+	}()
 	if err := MkdirAll(parent); err != nil {
 		return fail(nil, parent, "", "", err)
 	}
@@ -210,6 +220,17 @@ func abandoned(dir string) bool {
 	}
 	m, err := loadMark(dir)
 	return errors.Is(err, fs.ErrNotExist) || err == nil && m.making
+}
+
+// missingAbove lists the directories above dir that are not there, the nearest first.
+func missingAbove(dir string) (missing []string) {
+	for parent := range above(filepath.Dir(dir)) {
+		if _, err := os.Lstat(parent); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		missing = append(missing, parent)
+	}
+	return missing
 }
 
 // isWorking reports whether dir is the working directory.

@@ -215,3 +215,13 @@ func (c watchedCollector) Collect(to chan<- prometheus.Metric) {
 	}
 	to <- prometheus.MustNewConstMetric(unsynced, prometheus.GaugeValue, truth(c.w.unsynced()))
 }
+
+// StoreOpened tells the engine below of a store that is opened in this one, until closed is called.
+func (w *Watched) StoreOpened(what string) (closed func()) {
+	if e, ok := w.Engine.(interface {
+		StoreOpened(what string) (closed func())
+	}); ok {
+		return e.StoreOpened(what)
+	}
+	return func() {}
+}

@@ -73,8 +73,8 @@ type SubscriptionOptions struct {
 // store's level.
 //
 // That a message was delivered, and how often, survives the end of the process before Claim returns it, or its own
-// level if that is weaker: a message that ends its consumer's process is parked like any other. Leases survive Close:
-// consumers elsewhere keep what they have until their leases end. After a crash, what is not done is delivered again at
+// level if that is weaker: a message that ends its consumer's process is parked like any other. Leases survive Close,
+// and that of the store: consumers elsewhere keep what they have until their leases end. After a crash, what is not done is delivered again at
 // once. A message that is removed is done, also while a consumer has it.
 //
 // All methods may be called from many goroutines at once.
@@ -560,7 +560,8 @@ func (s *Subscription) settle(ctx context.Context, deliveries []Delivery, change
 	for i := range deliveries {
 		d := &deliveries[i]
 		it := s.items[uint64(d.Global)]
-		if d.s != nil && d.s != s || d.Token == 0 || it == nil || it.token != d.Token {
+		other := d.s != nil && (d.s.name != s.name || d.s.n.number != s.n.number)
+		if other || d.Token == 0 || it == nil || it.token != d.Token {
 			lost = s.n.store.fail("acknowledge", ErrLeaseLost, nil, "", "global position %d, token %d", d.Global, d.Token)
 			continue
 		}
@@ -907,6 +908,19 @@ func (s *Subscription) Close() error {
 		s.mu.Unlock()
 		return holdfast.ErrClosed
 	}
+	var err error
+	if !s.ended() { // else the namespace has kept them
+		err = s.keepLeases()
+	}
+	s.closed = true
+	s.wakeLocked()
+	s.mu.Unlock()
+	s.release()
+	return s.n.ended(err)
+}
+
+// keepLeases stores which messages consumers have, and until when. It is called with mu held.
+func (s *Subscription) keepLeases() error {
 	var b holdfast.Batch
 	now := time.Now()
 	for global, it := range s.items {
@@ -915,18 +929,14 @@ func (s *Subscription) Close() error {
 			s.keep(&b, global, d)
 		}
 	}
-	var err error
-	if b.Len() > 0 {
-		var receipt holdfast.Receipt
-		if receipt, err = s.n.applyAt(&b, min(s.n.store.o.Level, holdfast.Process)); err == nil {
-			err = receipt.Wait()
-		}
+	if b.Len() == 0 {
+		return nil
 	}
-	s.closed = true
-	s.wakeLocked()
-	s.mu.Unlock()
-	s.release()
-	return s.n.ended(err)
+	receipt, err := s.n.applyAt(&b, min(s.n.store.o.Level, holdfast.Process))
+	if err != nil {
+		return err
+	}
+	return receipt.Wait()
 }
 
 // DeleteSubscription removes what is kept of a subscription, and its parked messages. ErrLocked: it is open.

@@ -4,6 +4,8 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -198,6 +200,14 @@ func (n *Namespace) close() error {
 		return holdfast.ErrClosed
 	default:
 		close(n.stop)
+	}
+	n.mu.Lock()
+	open := slices.Collect(maps.Values(n.subscriptions))
+	n.mu.Unlock()
+	for _, s := range open {
+		s.mu.Lock()
+		_ = s.keepLeases() // what is not kept is delivered again at once
+		s.mu.Unlock()
 	}
 	n.life.Shut()
 	n.life.Wait()

@@ -3,6 +3,7 @@ package enginecopy
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -35,7 +36,7 @@ func Make(ctx context.Context, op, dir string, open Opener,
 		if err := datadir.Hide(partial); err != nil {
 			return "", &holdfast.Error{Op: op, Path: partial, Cause: err}
 		}
-		to := interruptible{e, ctx}
+		to := &interruptible{Engine: e, ctx: ctx}
 		if lost, err = fill(to, datadir.Temp(partial)); err == nil {
 			// Damage to a log takes whole batches, and what follows them may be in doubt; in an index it has a key.
 			err = to.Flush()
@@ -44,13 +45,24 @@ func Make(ctx context.Context, op, dir string, open Opener,
 	})
 }
 
+// syncBytes is how much of a copy is written between two syncs. Without them the end of a context would have to wait
+// for the device to take all that was written, for which closing an engine waits.
+const syncBytes = 32 << 20
+
 // interruptible is an engine that refuses writes when ctx has ended.
 type interruptible struct {
 	holdfast.Engine
-	ctx context.Context
+	ctx     context.Context
+	written int // bytes since the last sync
 }
 
-func (i interruptible) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+func (i *interruptible) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	if i.written += b.Size(); i.written > syncBytes {
+		i.written = 0
+		if err := i.Engine.Sync(); err != nil && !errors.Is(err, holdfast.ErrLevel) {
+			return holdfast.Receipt{}, err
+		}
+	}
 	if err := i.ctx.Err(); err != nil {
 		return holdfast.Receipt{}, err
 	}
@@ -58,7 +70,10 @@ func (i interruptible) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.
 }
 
 // Flush writes to files what the engine has in memory, if it has a way to do that.
-func (i interruptible) Flush() error {
+func (i *interruptible) Flush() error {
+	if err := i.ctx.Err(); err != nil {
+		return err
+	}
 	if f, ok := i.Engine.(interface{ Flush() error }); ok {
 		return f.Flush()
 	}

@@ -23,11 +23,25 @@ type Request struct {
 	KeySize int            // bytes of the longest key that no store of that name can do without
 }
 
+// describe names the store: event log "orders".
+func (r Request) describe() string {
+	what := r.Thing
+	if !strings.HasPrefix(r.Thing, r.Kind) {
+		what = r.Kind + " " + r.Thing
+	}
+	if r.Name != "" {
+		what += fmt.Sprintf(" %q", r.Name)
+	}
+	return what
+}
+
 // Lease is a store's right to its keys in an engine. It is released when the store is closed, or could not be opened.
 type Lease struct {
 	Caps  holdfast.Capabilities // of the engine
 	Level holdfast.Level        // of the store
 	key   key
+
+	closed func() // tells the engine, if it wants to know
 }
 
 // key names what is leased. The engine is comparable.
@@ -101,6 +115,12 @@ func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 	if r.Apart {
 		leased.apart[l.key] = true
 	}
+	l.closed = func() {}
+	if e, ok := eng.(interface {
+		StoreOpened(what string) (closed func())
+	}); ok {
+		l.closed = e.StoreOpened(r.describe())
+	}
 	return l, nil
 }
 
@@ -110,4 +130,5 @@ func (l Lease) Release() {
 	defer leased.Unlock()
 	delete(leased.keys, l.key)
 	delete(leased.apart, l.key)
+	l.closed()
 }
