@@ -136,12 +136,12 @@ type StreamWrite struct {
 	Stream string `json:"stream" is:"stream" segment:"true"`
 	// Expected is the version that the stream must have, -1 if it must not be there; absent for any.
 	Expected *int64       `json:"expected,omitempty"`
-	Messages []NewMessage `json:"messages"`
+	Messages []NewMessage `json:"messages" is:"some"`
 }
 
 // Write writes to several streams, all or nothing.
 type Write struct {
-	Writes []StreamWrite `json:"writes"`
+	Writes []StreamWrite `json:"writes" is:"some"`
 }
 
 // Written is where the messages of a StreamWrite are, in a row.
@@ -309,7 +309,7 @@ type NewEvent struct {
 
 // Append appends events, all or none.
 type Append struct {
-	Events []NewEvent `json:"events"`
+	Events []NewEvent `json:"events" is:"some"`
 	// After is the position that the log must be at; absent for any.
 	After *uint64 `json:"after,omitempty"`
 }

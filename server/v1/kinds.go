@@ -44,12 +44,15 @@ var kinds = map[string]func(*huma.Schema){
 	"worker":  text(0, task.MaxNameSize, taskText),
 	"text":    text(0, task.MaxTextSize, taskText),
 	"kind":    text(1, task.MaxTextSize, taskText),
+	"some":    func(s *huma.Schema) { s.MinItems = &one },
 	"small":   func(s *huma.Schema) { s.Minimum, s.Maximum = number(math.MinInt8), number(math.MaxInt8) },
 	"natural": func(s *huma.Schema) { s.Minimum = new(float64) },
 	"uuid": func(s *huma.Schema) {
 		s.Format, s.Pattern = "uuid", uuid
 	},
 }
+
+var one = 1
 
 func number(n float64) *float64 { return &n }
 
@@ -76,7 +79,7 @@ func name(most int, pattern string) func(*huma.Schema) {
 
 // constrain adds to the schema of a field, or of a parameter, what its type and tags say.
 func constrain(s *huma.Schema, t reflect.Type, tag reflect.StructTag) {
-	if s.Items != nil && t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8 {
+	if s.Items != nil && t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8 && tag.Get("is") != "some" {
 		if s.Items.Ref == "" {
 			constrain(s.Items, t.Elem(), tag)
 		}

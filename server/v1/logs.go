@@ -89,7 +89,7 @@ func (s *service) logs() {
 			return api.Appended(r), err
 		})
 	declare(s, operation{id: "read-events", method: http.MethodGet, path: inNamespace + "/logs/{log}/events",
-		role: auth.Read, tag: tag, summary: "Read events", codes: []string{api.CodeNotFound, api.CodeTruncated},
+		role: auth.Read, tag: tag, summary: "Read events", codes: []string{api.CodeNotFound, api.CodeTruncated, api.CodeAhead},
 		about: "There are no more for now when a page is empty: large events can make a page end before its limit."},
 		func(c *call, in *struct {
 			inLog

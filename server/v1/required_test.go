@@ -95,6 +95,13 @@ func (m maker) variants(s *schema, in string) (list []variant) {
 		}
 		return list
 	}
+	for name, property := range s.Properties {
+		if items := m.of(property).Items; items != nil && m.of(property).Type != nil {
+			o := m.least(s).(map[string]any)
+			o[name] = []any{nil}
+			list = append(list, variant{"null in a list", "", o})
+		}
+	}
 	for _, name := range s.Required {
 		whole := m.least(s).(map[string]any)
 		with := func(change func(o map[string]any)) map[string]any {

@@ -95,6 +95,9 @@ func (r *reader) value(s *shape, where string) error {
 	case '[':
 		r.at++
 		for r.next() != ']' {
+			if r.body[r.at] == 'n' {
+				return problem.BadRequest("the body: the list %s has null in it", where)
+			}
 			if err := r.value(s, where); err != nil {
 				return err
 			}
