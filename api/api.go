@@ -128,7 +128,7 @@ type NewMessage struct {
 	Type     string          `json:"type" is:"type"`
 	Data     json.RawMessage `json:"data"`
 	Metadata json.RawMessage `json:"metadata,omitempty"`
-	Time     time.Time       `json:"time,omitzero"` // when it happened; absent for the present
+	Time     time.Time       `json:"time,omitzero" is:"time"` // when it happened; absent for the present
 }
 
 // StreamWrite is what is written to one stream.
@@ -298,8 +298,8 @@ type Event struct {
 
 // NewEvent is an event to be appended, or a line of an import.
 type NewEvent struct {
-	Position uint64    `json:"position,omitempty"` // from 1, in an import; ignored in an append
-	Time     time.Time `json:"time,omitzero"`      // when it happened; absent for the present
+	Position uint64    `json:"position,omitempty"`      // from 1, in an import; ignored in an append
+	Time     time.Time `json:"time,omitzero" is:"time"` // when it happened; absent for the present
 	Type     string    `json:"type,omitempty"`
 	ID       string    `json:"id,omitempty" is:"event"` // with it, an append that is repeated is done once
 	Origin   string    `json:"origin,omitempty"`

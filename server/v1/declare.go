@@ -453,7 +453,7 @@ func (s *service) add(o operation, inType, outType reflect.Type) input {
 			Description: "What the write is to survive before it is answered; the server's level if it is absent."})
 	}
 	if in.body != nil || o.consumes != "" {
-		media := &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
+		media := &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}
 		kind := o.consumes
 		if in.body != nil {
 			kind, media = "application/json", &huma.MediaType{
@@ -465,7 +465,7 @@ func (s *service) add(o operation, inType, outType reflect.Type) input {
 	status, answer := "200", &huma.Response{Description: "Done."}
 	switch {
 	case o.produces != "":
-		schema := &huma.Schema{Type: huma.TypeString}
+		schema := &huma.Schema{Type: huma.TypeString, Format: "binary"}
 		if outType != reflect.TypeFor[none]() {
 			schema = schemas.Schema(outType, true, o.id)
 			answer.Description = "Each event's data are one of these."

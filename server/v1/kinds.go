@@ -21,6 +21,8 @@ const (
 	namespaceID = `[A-Za-z0-9][A-Za-z0-9_-]*`
 	uuid        = `^[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}$`
 	base64Text  = `^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$`
+	// From 1678 to 2262, which are the years that fit in 64 bits of nanoseconds.
+	years = `^(1(6(7[89]|[89][0-9])|[789][0-9]{2})|2([01][0-9]{2}|2([0-5][0-9]|6[012])))-`
 	// What stands between the slashes of a name that is no name: see api.Addressable.
 	dots, slashes = `(^|/)\.\.?(/|$)`, `^/*$`
 )
@@ -45,6 +47,7 @@ var kinds = map[string]func(*huma.Schema){
 	"text":    text(0, task.MaxTextSize, taskText),
 	"kind":    text(1, task.MaxTextSize, taskText),
 	"some":    func(s *huma.Schema) { s.MinItems = &one },
+	"time":    func(s *huma.Schema) { s.Pattern = years },
 	"small":   func(s *huma.Schema) { s.Minimum, s.Maximum = number(math.MinInt8), number(math.MaxInt8) },
 	"natural": func(s *huma.Schema) { s.Minimum = new(float64) },
 	"uuid": func(s *huma.Schema) {

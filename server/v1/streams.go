@@ -73,6 +73,8 @@ func (s *service) streams() {
 				return out, err
 			}
 			switch {
+			case in.Before != nil && *in.Before < 0:
+				err = problem.BadRequest("before is %d, and positions begin with 0", *in.Before)
 			case in.Tombstone && in.Before != nil:
 				err = problem.BadRequest("before and tombstone exclude each other")
 			case in.Tombstone:
