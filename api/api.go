@@ -203,7 +203,7 @@ type Position struct {
 
 // Subscription is a consumer group whose members acknowledge messages.
 type Subscription struct {
-	Name        string   `json:"name"`
+	Name        string   `json:"name" required:"false"` // told in answers; ignored in a request, whose path has it
 	Category    string   `json:"category,omitempty"`
 	Types       []string `json:"types,omitempty"`
 	Prefix      string   `json:"prefix,omitempty"`

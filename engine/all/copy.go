@@ -35,8 +35,8 @@ type CopyResult struct {
 }
 
 // Copy makes a new directory, into, with all keys and values of from, and compares each before the directory gets its
-// name. After an error nothing is left. from is not changed: a store that cannot be opened read-only is copied to
-// INTO.source first. from is a directory that an engine made, not open elsewhere for writing, or a store of one of
+// name. After an error nothing is left. from is not changed: a store that cannot be opened read-only is copied
+// next to the new one first. from is a directory that an engine made, not open elsewhere for writing, or a store of one of
 // these libraries, not in use:
 //
 //	Badger, Pebble   a directory; keys are as they are
@@ -68,12 +68,8 @@ func Copy(ctx context.Context, from, into string, o CopyOptions) (*CopyResult, e
 		return nil, &holdfast.Error{Op: "copy", Path: from, Cause: err}
 	}
 	c := &CopyResult{Engine: o.Engine}
-	scratch, err := datadir.Scratch("copy", into)
-	if err != nil {
-		return nil, err
-	}
 	open := func(dir string) (holdfast.Engine, error) { return entry.Open(dir, o.Open) }
-	err = enginecopy.Make(ctx, "copy", into, open, func(to holdfast.Engine) (lost string, err error) {
+	err = enginecopy.Make(ctx, "copy", into, open, func(to holdfast.Engine, scratch string) (lost string, err error) {
 		defer func() { err = errors.Join(aboutSource(err, scratch, from), os.RemoveAll(scratch)) }()
 		s, err := c.open(ctx, from, scratch, o)
 		if err != nil {

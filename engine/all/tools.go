@@ -220,11 +220,7 @@ func Repair(ctx context.Context, dir, into string) (*RepairResult, error) {
 	opener := func(at string) (holdfast.Engine, error) {
 		return maker.Open(at, holdfast.Options{Level: mark.Level})
 	}
-	err = enginecopy.Make(ctx, "repair", into, opener, func(to holdfast.Engine) (_ string, err error) {
-		source, err := datadir.Scratch("repair", into)
-		if err != nil {
-			return "", err
-		}
+	err = enginecopy.Make(ctx, "repair", into, opener, func(to holdfast.Engine, source string) (_ string, err error) {
 		defer func() {
 			for i, lost := range r.Lost {
 				r.Lost[i] = aboutSource(lost, source, dir)

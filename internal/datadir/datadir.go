@@ -5,6 +5,7 @@
 //	HOLDFAST   the mark: what made the directory, as text (below)
 //	LOCK       empty, locked while the directory is open
 //	...        the engine's own files
+//	TEMP       what a program has there for a time; Open removes what one has left that was killed
 //
 // and the mark reads
 //
@@ -22,6 +23,7 @@
 //	datadir.go   Open makes a directory durably, locks it and checks its mark; Check tells whether it was replaced
 //	lock.go      Hold keeps writers out without opening
 //	mark.go      ReadMark, Accept, Hide
+//	temp.go      Temp is where a program that has a directory open puts files for a time
 //	make.go      Make makes a directory whole or not at all, Checkpoint one that shares files with an open one
 //	overlap.go   CheckOverlap keeps a copy out of what it is a copy of
 //	files.go     MkdirAll, Rename, SyncDir: changes of names that survive a power cut; Usage, CopyFiles
@@ -128,6 +130,9 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 	}()
 	if err := h.Check(); err != nil {
 		return nil, err // between opening the lock and locking it
+	}
+	if !spec.ReadOnly {
+		removeTemp(dir)
 	}
 
 	found, err := loadMark(dir)

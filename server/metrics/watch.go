@@ -155,6 +155,11 @@ func (w *Watched) Compact(ctx context.Context, r holdfast.Range) error {
 // Verify implements [holdfast.Verifier], if the engine below does.
 func (w *Watched) Verify(ctx context.Context) ([]error, error) { return holdfast.Verify(ctx, w.Engine) }
 
+// Checkpoint implements [holdfast.Checkpointer], if the engine below does.
+func (w *Watched) Checkpoint(ctx context.Context, dir string) error {
+	return holdfast.Checkpoint(ctx, w.Engine, dir)
+}
+
 // unsynced reports whether a power cut now may cost a commit that was acknowledged below Power.
 func (w *Watched) unsynced() bool {
 	weak, window := w.weak.Load(), w.Capabilities().LossWindow

@@ -15,11 +15,11 @@ import (
 type Opener func(dir string) (holdfast.Engine, error)
 
 // Make makes the directory dir, whole or not at all, as [datadir.Make] has it: open opens the engine in DIR.partial,
-// which cannot be opened again until it is whole, and fill fills that. What fill says is lost, in words, the new
-// directory remembers. When ctx ends, fill gets its error from the next write.
-func Make(
-	ctx context.Context, op, dir string, open Opener, fill func(holdfast.Engine) (lost string, err error),
-) error {
+// which cannot be opened again until it is whole, and fill fills that. Meanwhile fill may make the directory temp, and
+// removes it. What fill says is lost, in words, the new directory remembers. When ctx ends, fill gets its error from the
+// next write.
+func Make(ctx context.Context, op, dir string, open Opener,
+	fill func(to holdfast.Engine, temp string) (lost string, err error)) error {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func Make(
 			return "", &holdfast.Error{Op: op, Path: partial, Cause: err}
 		}
 		to := &interruptible{Engine: e, ctx: ctx}
-		if lost, err = fill(to); err == nil {
+		if lost, err = fill(to, datadir.Temp(partial)); err == nil {
 			// Damage to a log takes whole batches, and what follows them may be in doubt; in an index it has a key.
 			err = to.Flush()
 		}
@@ -160,7 +160,7 @@ func Backup(ctx context.Context, e holdfast.Engine, dir string, open Opener) (ke
 		return 0, err
 	}
 	defer s.Close()
-	err = Make(ctx, "backup", dir, open, func(into holdfast.Engine) (_ string, err error) {
+	err = Make(ctx, "backup", dir, open, func(into holdfast.Engine, _ string) (_ string, err error) {
 		keys, err = Keys(into, s)
 		return e.Capabilities().Lost, err
 	})
