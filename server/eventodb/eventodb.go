@@ -119,6 +119,7 @@ var codes = map[string]string{
 	api.CodeTooLarge:    "INVALID_REQUEST",
 	api.CodeLevel:       "INVALID_REQUEST",
 	// These have none in EventoDB.
+	api.CodeAhead:   "POSITION_AHEAD",
 	api.CodeIDTaken: "MESSAGE_ID_TAKEN",
 	api.CodeEnded:   "STREAM_ENDED",
 	api.CodeTooMany: "TOO_MANY_REQUESTS",

@@ -565,6 +565,9 @@ func TestFollow(t *testing.T) {
 func TestFollowWhileWriting(t *testing.T) {
 	const messages, followers = 3000, 8
 	c, _ := start(t)
+	for range followers * 100 { // so that all of them begin at a position that there is
+		c.call(`["stream.write","a-0",{"type":"A","data":{}}]`)
+	}
 	var writers, readers sync.WaitGroup
 	for i := range followers {
 		f := c.follow(fmt.Sprintf("category=a&position=%d", 1+i*100))

@@ -61,6 +61,21 @@ func (n *Namespace) checkQuery(q *Query) error {
 	return nil
 }
 
+// Check returns the error with which [Namespace.Read] or [Namespace.Follow] of a query would begin, without reading.
+func (n *Namespace) Check(ctx context.Context, q Query) error {
+	if err := n.checkQuery(&q); err != nil {
+		return err
+	}
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return err
+	}
+	if err := n.enter(); err != nil {
+		return n.ended(err)
+	}
+	defer n.leave()
+	return n.ended(n.checkFrom(&q))
+}
+
 // checkFrom returns ErrAhead if q begins at a position that is not, or not any more, one of the namespace.
 func (n *Namespace) checkFrom(q *Query) error {
 	if q.From <= 0 {
