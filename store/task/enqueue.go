@@ -485,7 +485,7 @@ func (x *tx) take(text, id string, num uint64, d time.Duration) {
 	if d > 0 {
 		until = after(x.now, d)
 		x.key = x.s.keys.Expiry(x.key, until, text)
-		x.set(x.key, empty)
+		x.set(x.key, format.AppendNumbers(nil, uint64(d)))
 		x.s.expiry = min(x.s.expiry, until)
 		x.s.plan(d)
 	}
