@@ -404,6 +404,9 @@ func (c *call) messages(q message.Query, global, size int64, named bool) error {
 	}
 	if size != 0 {
 		for m, err := range n.Read(c.ctx, q) {
+			if errors.Is(err, message.ErrAhead) { // in EventoDB there is nothing
+				break
+			}
 			if err != nil {
 				return err
 			}
