@@ -35,8 +35,7 @@ func (s *Store) Append(ctx context.Context, events ...Event) (Result, error) {
 // not called for a repeat.
 //
 // The log waits while add runs: it does not block, and calls no method of the store. It may read the engine, where the
-// last appends may not be visible yet. ErrBadKey: an operation reaches into the keys of a store,
-// of this or any other, which begin with e, m, r, s or t.
+// last appends may not be visible yet. ErrBadKey: an operation reaches into the log's own keys.
 func (s *Store) AppendWith(ctx context.Context, add func(*Commit) error, events ...Event) (Result, error) {
 	var p Pending
 	if err := s.place(ctx, &p, terms{add: add, commit: &Commit{Events: events}}, events); err != nil {
@@ -52,11 +51,9 @@ type Commit struct {
 	// Events are the events, the caller's own in an append. In an append or import their Origin, Metadata and Data may
 	// still be changed; the limits are those of Append.
 	Events []Event
-	// Batch takes operations on the caller's keys, which begin with none of the letters that are kept for stores: e, m,
-	// r, s and t. It is reused after the call.
+	// Batch takes operations on the caller's keys. It is reused after the call.
 	Batch *holdfast.Batch
 
-	stores           *holdfast.Batch
 	log              *Store
 	level            holdfast.Level
 	applied, refused []func()
@@ -70,9 +67,6 @@ func (c *Commit) Engine() holdfast.Engine {
 	}
 	return c.log.eng
 }
-
-// Stores takes operations on the keys of other stores, which alone can call it.
-func (c *Commit) Stores(keyspace.Pass) *holdfast.Batch { return c.stores }
 
 // Level is what the commit will survive.
 func (c *Commit) Level() holdfast.Level { return c.level }
@@ -192,7 +186,6 @@ const (
 type appender struct {
 	batch  holdfast.Batch
 	extra  holdfast.Batch // what the caller adds
-	others holdfast.Batch // what other stores add
 	key    []byte         // of an event; only the position in it changes
 	idKey  []byte
 	record []byte
@@ -323,7 +316,7 @@ func (s *Store) apply(p *Pending, a *appender, events []Event, how terms, was gl
 		}
 	} else {
 		c := how.commit
-		c.First, c.Batch, c.stores, c.log, c.level = next, &a.extra, &a.others, s, how.level
+		c.First, c.Batch, c.log, c.level = next, &a.extra, s, how.level
 		err = errPanic
 		defer func() { c.done(err) }()
 		if err := s.buildWith(a, c, how.add); err != nil {
@@ -363,7 +356,6 @@ func (s *Store) buildWith(a *appender, c *Commit, add func(*Commit) error) error
 // extend calls add, if there is one, and adds to b what it adds.
 func (s *Store) extend(c *Commit, add func(*Commit) error, b *holdfast.Batch) error {
 	c.Batch.Reset()
-	c.stores.Reset()
 	if add == nil {
 		return nil
 	}
@@ -382,7 +374,6 @@ func (s *Store) extend(c *Commit, add func(*Commit) error, b *holdfast.Batch) er
 // join adds to b what the caller has added.
 func (s *Store) join(b *holdfast.Batch, c *Commit) error {
 	b.Append(c.Batch)
-	b.Append(c.stores)
 	if err := b.Err(); err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@
 //
 // All keys of a log begin with the byte 'e', the length of its name in one byte, and the name. An
 // engine can be shared with other stores, and with the program's own keys if these do not begin
-// with e, m, r, s or t: what a commit carries for the program is held to that. The engine does not protect a log's keys from the program's own writes: a DeleteRange
+// with 'e'. The engine does not protect a log's keys from the program's own writes: a DeleteRange
 // that covers them, such as DeleteRange(nil, nil), removes the log or a part of it, even while it
 // is open. To remove one log, close it and delete the range of its prefix.
 //

@@ -317,7 +317,7 @@ func testSaveOffsetWith(t *testing.T, tg *target, o event.Options) {
 	s := openLog(t, tg.Engine, o)
 	defer closeLog(t, s)
 	appendOK(t, s, typed("1", "2")...)
-	key := []byte("count of " + o.Name)
+	key := []byte("sum of " + o.Name)
 	var b holdfast.Batch
 	b.Set(key, []byte("1"))
 	if err := s.SaveOffsetWith(ctx, "sum", 1, &b); err != nil {
@@ -364,13 +364,13 @@ func TestSaveOffsetWithIsOneBatch(t *testing.T) {
 	appendOK(t, s, typed("1")...)
 	applied := st.Applied
 	var b holdfast.Batch
-	b.Set([]byte("own"), make([]byte, 1<<20-10))
+	b.Set([]byte("mine"), make([]byte, 1<<20-10))
 	wantError(t, s.SaveOffsetWith(ctx, "sub", 1, &b), holdfast.ErrTooLarge)
 	if st.Applied != applied {
 		t.Fatal("something was applied")
 	}
 	b.Reset()
-	b.Set([]byte("own"), nil)
+	b.Set([]byte("mine"), nil)
 	if err := s.SaveOffsetWith(ctx, "sub", 1, &b); err != nil {
 		t.Fatal(err)
 	}
@@ -378,7 +378,7 @@ func TestSaveOffsetWithIsOneBatch(t *testing.T) {
 	for op := range st.Batches[len(st.Batches)-1].Ops() {
 		keys = append(keys, string(op.Key))
 	}
-	if st.Applied != applied+1 || !slices.Equal(keys, []string{"e\x00osub", "own"}) {
+	if st.Applied != applied+1 || !slices.Equal(keys, []string{"e\x00osub", "mine"}) {
 		t.Fatal(keys)
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event"
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
 
@@ -348,11 +347,11 @@ func (n *Namespace) removeAll(ctx context.Context, stream string, page []where) 
 		var key []byte
 		for _, at := range page {
 			key = n.keys.Stream(key, stream, uint64(at.position))
-			c.Stores(keyspace.Pass{}).Delete(key)
+			c.Batch.Delete(key)
 		}
 		for _, block := range blocks {
 			key = n.keys.Category(key, Category(stream), block)
-			c.Stores(keyspace.Pass{}).Delete(key)
+			c.Batch.Delete(key)
 		}
 		at, err := n.headOf(stream)
 		if err != nil {
@@ -363,10 +362,10 @@ func (n *Namespace) removeAll(ctx context.Context, stream string, page []where) 
 			at.top = NoStream
 			gone.streams = -1
 		}
-		if err := n.addStored(c.Stores(keyspace.Pass{}), map[string]counts{Category(stream): gone}); err != nil {
+		if err := n.addStored(c.Batch, map[string]counts{Category(stream): gone}); err != nil {
 			return err
 		}
-		if err := n.addSpecial(c.Stores(keyspace.Pass{}), stream, s); err != nil {
+		if err := n.addSpecial(c.Batch, stream, s); err != nil {
 			return err
 		}
 		at.edit = e

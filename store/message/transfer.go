@@ -16,7 +16,6 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/ndjson"
 	"github.com/holdfastdb/holdfast/store/event"
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
 
@@ -386,9 +385,9 @@ func (n *Namespace) putAll(c *event.Commit, lines map[uint64]int64, e *edit) err
 			return refuse(ErrPositionTaken, "position %d of stream %q", position, stream)
 		}
 		given[stream][position] = true
-		c.Stores(keyspace.Pass{}).Set(key, format.AppendNumber(value[:0], e.Position))
+		c.Batch.Set(key, format.AppendNumber(value[:0], e.Position))
 		key = n.keys.Category(key, category, e.Position/format.BlockSize)
-		c.Stores(keyspace.Pass{}).Set(key, nil)
+		c.Batch.Set(key, nil)
 		one := counts{messages: 1}
 		if at.top == NoStream {
 			one.streams = 1
@@ -403,7 +402,7 @@ func (n *Namespace) putAll(c *event.Commit, lines map[uint64]int64, e *edit) err
 		heads[stream] = at
 		last = max(last, e.Position)
 	}
-	if err := n.addStored(c.Stores(keyspace.Pass{}), stored); err != nil {
+	if err := n.addStored(c.Batch, stored); err != nil {
 		return err
 	}
 	n.hidden.Store(&hidden)

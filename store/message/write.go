@@ -12,7 +12,6 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/jsoncheck"
 	"github.com/holdfastdb/holdfast/store/event"
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
 
@@ -342,10 +341,10 @@ func (p *placing) place(c *event.Commit) error {
 			events[j].Origin = string(value)
 			key = n.keys.Stream(key, w.Stream, position)
 			value = format.AppendNumber(value[:0], global)
-			c.Stores(keyspace.Pass{}).Set(key, value)
+			c.Batch.Set(key, value)
 			if block := global / format.BlockSize; j == 0 && !n.hasBlock(category, block) || global%format.BlockSize == 0 {
 				key = n.keys.Category(key, category, block)
-				c.Stores(keyspace.Pass{}).Set(key, nil)
+				c.Batch.Set(key, nil)
 			}
 			at.version++
 			at.top, at.global = at.version, global

@@ -1,7 +1,7 @@
 // Package projection keeps read models: keys that are made of events, or of messages, and are updated exactly once for
 // each of them.
 //
-//	totals, err := projection.New(projection.Events(log), projection.Options{Name: "totals", Prefix: "counts/"},
+//	totals, err := projection.New(projection.Events(log), projection.Options{Name: "totals", Prefix: "totals/"},
 //		func(m *projection.Model, e event.Event) error {
 //			n, err := projection.Get[int](m, e.Type)
 //			if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
@@ -17,9 +17,8 @@
 //
 // The keys of a model are its prefix and what the function names. All keys with that prefix belong to the projection:
 // they are removed before the first event is applied. So a prefix is not used for anything else, and does not begin
-// with e, m, r, s or t, with which the stores of this module begin their keys. Of two projections over one engine,
-// neither has a prefix that begins with the other's: [New] cannot know, but what runs later is refused with
-// ErrBadOption. The key that is only the prefix has the position. The program reads the model with
+// with 'e', 'm' or 'r', with which the stores of this module begin their keys, nor with the prefix of another
+// projection. The key that is only the prefix has the position. The program reads the model with
 // [Projection.View], or straight from the engine. A reader may see it some events behind, and may see what a crash
 // takes back; it then comes again, the same, because it was made of events that are durable.
 //
@@ -32,12 +31,12 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/internal/registry"
 )
 
@@ -93,22 +92,13 @@ func New[E any](source Source[E], o Options, apply func(m *Model, e E) error) (*
 		return nil, p.fail("new", holdfast.ErrBadOption, nil, "", "there is no source, or no function")
 	case o.Name == "":
 		return nil, p.fail("new", holdfast.ErrBadOption, nil, "", "it has no name")
-	case len(o.Prefix) > holdfast.MaxKeySize:
-		return nil, p.fail("new", holdfast.ErrBadOption, nil, "", "a prefix of %d bytes", len(o.Prefix))
-	case reserved(o.Prefix):
-		return nil, p.fail("new", holdfast.ErrBadOption, nil, keyspace.Remedy, "the prefix %.40q is that of a store's keys",
-			o.Prefix)
+	case o.Prefix == "" || strings.ContainsRune("emr", rune(o.Prefix[0])):
+		return nil, p.fail("new", holdfast.ErrBadOption, nil, "use one that does not begin with e, m or r",
+			"the prefix %q may be that of other keys", o.Prefix)
 	case o.Batch < 0:
 		return nil, p.fail("new", holdfast.ErrBadOption, nil, "use 0 for the default", "a batch of %d events", o.Batch)
 	}
 	return p, nil
-}
-
-// reserved reports whether a store may have keys with that prefix.
-func reserved(prefix string) bool {
-	r := holdfast.Prefix([]byte(prefix))
-	_, found := keyspace.Reserved(r.Lo, r.Hi)
-	return found
 }
 
 // Run applies the existing events that are not applied yet, and then each new one, until ctx ends, or apply, the
@@ -131,9 +121,6 @@ func (p *Projection[E]) Rebuild(ctx context.Context) error {
 		return err
 	}
 	defer lease.Release()
-	if err := checkPrefix(p.source.engine(), &p.o); err != nil {
-		return err
-	}
 	// A model without a position is removed before it is used, so a crash in between does no harm.
 	if err := p.source.save(ctx, &p.o, 0, new(holdfast.Batch)); err != nil {
 		return err
@@ -194,7 +181,7 @@ func (p *Projection[E]) claim(ctx context.Context) (registry.Lease, error) {
 	}
 	return registry.Claim(p.source.engine(), registry.Request{
 		Kind: "projection", Thing: "projection", Name: p.o.Name, MaxName: len(p.o.Name), Level: p.source.level(),
-		Prefix: p.o.Prefix, Apart: true,
+		Prefix: p.o.Prefix,
 	})
 }
 
@@ -225,10 +212,6 @@ func (p *Projection[E]) run(ctx context.Context, from func(context.Context, uint
 		return err
 	}
 	if next == 0 {
-		// Everything under the prefix is about to be removed.
-		if err := checkPrefix(p.source.engine(), &p.o); err != nil {
-			return err
-		}
 		if err := p.clear(ctx); err != nil {
 			return err
 		}

@@ -11,60 +11,10 @@
 package keyspace
 
 import (
-	"bytes"
 	"encoding/binary"
 
 	"github.com/holdfastdb/holdfast"
 )
-
-// The kinds of stores: the first byte of all their keys. A new kind of store is a line here, and its letter is its own
-// from then on, everywhere that users name keys.
-const (
-	Events   byte = 'e' // package event
-	Messages byte = 'm' // package message
-	Raft     byte = 'r' // package raftlog
-	Server   byte = 's' // the server's tokens and subscriptions
-	Tasks    byte = 't' // package task
-)
-
-// Kinds are all kinds, in ascending order.
-const Kinds = "emrst"
-
-// Remedy is what to do where users name keys that are kept for stores.
-const Remedy = "keys of your own must not begin with e, m, r, s or t, which are kept for stores"
-
-// Reserved returns a kind of store some of whose keys lie in [lo, hi), where an empty hi means to the last key; false
-// if there is none.
-func Reserved(lo, hi []byte) (kind byte, found bool) {
-	for _, kind := range []byte(Kinds) {
-		if len(lo) > 0 && lo[0] > kind || len(hi) > 0 && bytes.Compare(hi, []byte{kind}) <= 0 {
-			continue
-		}
-		return kind, true
-	}
-	return 0, false
-}
-
-// CheckOwn finds an operation of users that reaches into the keys of a store, of whatever kind and whether it is there
-// or not, and returns its key. Stores of other kinds may share a commit with theirs: see [Pass].
-func CheckOwn(b *holdfast.Batch) (key []byte, found bool) {
-	for op := range b.Ops() {
-		hi := op.Value
-		if op.Kind != holdfast.KindDeleteRange {
-			hi = append(bytes.Clone(op.Key), 0)
-		} else if len(hi) > 0 && bytes.Compare(op.Key, hi) >= 0 {
-			continue // it deletes nothing
-		}
-		if _, found := Reserved(op.Key, hi); found {
-			return op.Key, true
-		}
-	}
-	return nil, false
-}
-
-// Pass is what a store shows that puts keys of its own into the commit of another store. Nothing outside of the stores
-// can make one.
-type Pass struct{ _ bool }
 
 // Overhead is how many bytes a key has, at most, in addition to the store's name and to one other name: kind, length,
 // table and one number.

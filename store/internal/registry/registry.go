@@ -20,7 +20,6 @@ type Request struct {
 	MaxName int            // bytes
 	Level   holdfast.Level // of all its writes; 0 means Power
 	Prefix  string         // of all its keys, which has the name in it
-	Apart   bool           // users chose the prefix: it must not overlap another such one
 	KeySize int            // bytes of the longest key that no store of that name can do without
 }
 
@@ -64,9 +63,8 @@ type key struct {
 
 var leased struct {
 	sync.Mutex
-	keys  map[key]bool
-	apart map[key]bool // those of them whose prefixes must not overlap
-	open  map[holdfast.Engine]*session
+	keys map[key]bool
+	open map[holdfast.Engine]*session
 }
 
 // Claim leases a store's keys in eng. It neither reads nor writes anything there, and may be called from many
@@ -114,15 +112,8 @@ func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 		return fail(holdfast.ErrLocked, nil, fmt.Sprintf("use the %s that is open, or close it", r.Thing),
 			"the %s %q is open in this engine", r.Thing, r.Name)
 	}
-	for other := range leased.apart {
-		if r.Apart && other.engine == eng && (strings.HasPrefix(other.prefix, r.Prefix) ||
-			strings.HasPrefix(r.Prefix, other.prefix)) {
-			return fail(holdfast.ErrBadOption, nil, "give each a prefix that does not begin with another's",
-				"the prefix %.40q overlaps %.40q, which another %s uses", r.Prefix, other.prefix, r.Thing)
-		}
-	}
 	if leased.keys == nil {
-		leased.keys, leased.apart, leased.open = map[key]bool{}, map[key]bool{}, map[holdfast.Engine]*session{}
+		leased.keys, leased.open = map[key]bool{}, map[holdfast.Engine]*session{}
 	}
 	leased.keys[l.key] = true
 	now := leased.open[eng]
@@ -133,9 +124,6 @@ func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 	}
 	now.leases++
 	l.Session = now.id
-	if r.Apart {
-		leased.apart[l.key] = true
-	}
 	l.closed = func() {}
 	if e, ok := eng.(interface {
 		StoreOpened(what string) (closed func())
@@ -158,6 +146,5 @@ func (l Lease) Release() {
 		delete(leased.open, l.key.engine)
 	}
 	delete(leased.keys, l.key)
-	delete(leased.apart, l.key)
 	l.closed()
 }

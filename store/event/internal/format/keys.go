@@ -20,7 +20,7 @@ import (
 //	table 'o'   subscription                 an offset, see AppendCursor
 //	table 's'   projection                   a snapshot, see AppendCursor
 const (
-	Kind           = keyspace.Events
+	Kind           = 'e'
 	TableEvents    = 'e'
 	TableHistory   = 'h'
 	TableIDs       = 'i'

@@ -33,7 +33,7 @@ import (
 // The messages themselves are the events of a log, see LogName. A block is BlockSize global positions: block b has
 // those from b*BlockSize on.
 const (
-	Kind            = keyspace.Messages
+	Kind            = 'm'
 	TableMeta       = 'm'
 	TableNamespaces = 'n'
 	TableDeleted    = 'd'

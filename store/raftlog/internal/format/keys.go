@@ -14,7 +14,7 @@ import "github.com/holdfastdb/holdfast/store/internal/keyspace"
 //	table 'm'                     the store itself, see Meta
 //	table 's'   key               a stable value, see AppendStable
 const (
-	Kind        = keyspace.Raft
+	Kind        = 'r'
 	TableCommit = 'c'
 	TableImport = 'i'
 	TableLogs   = 'l'

@@ -42,7 +42,7 @@ import (
 // time is when they were due. That of scheduled tasks is when they are due; that of finished ones when they are to be
 // removed, Forever if never; that of the others is 0.
 const (
-	Kind           = keyspace.Tasks
+	Kind           = 't'
 	TableMeta      = 'm'
 	TableTasks     = 't'
 	TablePayloads  = 'p'
