@@ -35,7 +35,8 @@ func (s *Store) Append(ctx context.Context, events ...Event) (Result, error) {
 // not called for a repeat.
 //
 // The log waits while add runs: it does not block, and calls no method of the store. It may read the engine, where the
-// last appends may not be visible yet. ErrBadKey: an operation reaches into the log's own keys.
+// last appends may not be visible yet. ErrBadKey: an operation reaches for keys that a store of this module can have,
+// the log or any other; see "Keys in the engine" above.
 func (s *Store) AppendWith(ctx context.Context, add func(*Commit) error, events ...Event) (Result, error) {
 	var p Pending
 	if err := s.place(ctx, &p, terms{add: add, commit: &Commit{Events: events}}, events); err != nil {
@@ -54,6 +55,7 @@ type Commit struct {
 	// Batch takes operations on the caller's keys. It is reused after the call.
 	Batch *holdfast.Batch
 
+	own              *holdfast.Batch // what other stores of this module add
 	log              *Store
 	level            holdfast.Level
 	applied, refused []func()
@@ -67,6 +69,10 @@ func (c *Commit) Engine() holdfast.Engine {
 	}
 	return c.log.eng
 }
+
+// Own is what Batch is, for the keys of another store of this module that has a part in the commit. Only such a store
+// can call it.
+func (c *Commit) Own(keyspace.Kind) *holdfast.Batch { return c.own }
 
 // Level is what the commit will survive.
 func (c *Commit) Level() holdfast.Level { return c.level }
@@ -186,6 +192,7 @@ const (
 type appender struct {
 	batch  holdfast.Batch
 	extra  holdfast.Batch // what the caller adds
+	own    holdfast.Batch // what other stores add
 	key    []byte         // of an event; only the position in it changes
 	idKey  []byte
 	record []byte
@@ -199,7 +206,7 @@ type appender struct {
 const keepSize = 1 << 20
 
 func (s *Store) free(a *appender) {
-	if a.batch.Size()+a.extra.Size() > keepSize {
+	if a.batch.Size()+a.extra.Size()+a.own.Size() > keepSize {
 		return
 	}
 	clear(a.ids)
@@ -316,7 +323,7 @@ func (s *Store) apply(p *Pending, a *appender, events []Event, how terms, was gl
 		}
 	} else {
 		c := how.commit
-		c.First, c.Batch, c.log, c.level = next, &a.extra, s, how.level
+		c.First, c.Batch, c.own, c.log, c.level = next, &a.extra, &a.own, s, how.level
 		err = errPanic
 		defer func() { c.done(err) }()
 		if err := s.buildWith(a, c, how.add); err != nil {
@@ -356,13 +363,14 @@ func (s *Store) buildWith(a *appender, c *Commit, add func(*Commit) error) error
 // extend calls add, if there is one, and adds to b what it adds.
 func (s *Store) extend(c *Commit, add func(*Commit) error, b *holdfast.Batch) error {
 	c.Batch.Reset()
+	c.own.Reset()
 	if add == nil {
 		return nil
 	}
 	if err := add(c); err != nil {
 		return err
 	}
-	if err := s.checkOthers("append", c.Batch); err != nil {
+	if err := keyspace.Check("event append", c.Batch); err != nil {
 		return err
 	}
 	if b == nil {
@@ -374,6 +382,7 @@ func (s *Store) extend(c *Commit, add func(*Commit) error, b *holdfast.Batch) er
 // join adds to b what the caller has added.
 func (s *Store) join(b *holdfast.Batch, c *Commit) error {
 	b.Append(c.Batch)
+	b.Append(c.own)
 	if err := b.Err(); err != nil {
 		return err
 	}

@@ -125,7 +125,7 @@ func (s *Store) applyImport(level holdfast.Level, a *appender, b *holdfast.Batch
 		}
 		at = e.Position + 1
 	}
-	c := Commit{First: events[0].Position, Events: events, Batch: &a.extra, log: s, level: level}
+	c := Commit{First: events[0].Position, Events: events, Batch: &a.extra, own: &a.own, log: s, level: level}
 	err = errPanic
 	defer func() { c.done(err) }()
 	if err := s.extend(&c, add, b); err != nil {
@@ -366,7 +366,7 @@ func (s *Store) RemoveWith(ctx context.Context, add func(*Commit) error, positio
 	if len(events) == 0 {
 		return 0, s.barrier(level)
 	}
-	c := Commit{First: events[0].Position, Events: events, Batch: &a.extra, log: s, level: level}
+	c := Commit{First: events[0].Position, Events: events, Batch: &a.extra, own: &a.own, log: s, level: level}
 	tail, err := s.applyRemoval(level, &c, add, &b)
 	if err != nil {
 		return 0, s.met(err)

@@ -59,11 +59,14 @@
 //
 // # Keys in the engine
 //
-// All keys of a log begin with the byte 'e', the length of its name in one byte, and the name. An
-// engine can be shared with other stores, and with the program's own keys if these do not begin
-// with 'e'. The engine does not protect a log's keys from the program's own writes: a DeleteRange
-// that covers them, such as DeleteRange(nil, nil), removes the log or a part of it, even while it
-// is open. To remove one log, close it and delete the range of its prefix.
+// All keys of a log begin with the byte 'e', the length of its name in one byte, and the name; those of the other stores
+// of this module begin alike, with 'm', 'r', 's' and 't'. An engine can be shared with all of them and with the
+// program's own keys. These begin best with other letters: wherever a store takes operations on them, or a prefix, it
+// refuses what can be a store's key, and a range that can have some. Names have at most 128 bytes, so that is a key that
+// goes on, behind one of these letters, with the length of a name and as many bytes.
+//
+// The engine does not protect a log's keys from writes to the engine itself: a DeleteRange that covers them, such as
+// DeleteRange(nil, nil), removes the log or a part of it, even while it is open. To remove one log, call [Delete].
 //
 // # What it costs
 //

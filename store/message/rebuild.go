@@ -31,8 +31,7 @@ func Stores(r holdfast.Reader) (names []string, err error) {
 		return nil, err
 	}
 	// A store of which only logs are left.
-	const kindOfLogs = 'e' // see package event
-	logs, err := keyspace.Names(r, kindOfLogs)
+	logs, err := keyspace.Names(r, keyspace.Events)
 	for _, log := range logs {
 		if name, _, ok := format.SplitLogName(log); ok {
 			names = append(names, name)

@@ -343,13 +343,14 @@ func (n *Namespace) removeAll(ctx context.Context, stream string, page []where) 
 	defer n.endEdit(e, stream)
 	removed, err := n.log().RemoveWith(ctx, func(c *event.Commit) error {
 		var key []byte
+		batch := c.Own(format.Kind)
 		for _, at := range page {
 			key = n.keys.Stream(key, stream, uint64(at.position))
-			c.Batch.Delete(key)
+			batch.Delete(key)
 		}
 		for _, block := range blocks {
 			key = n.keys.Category(key, Category(stream), block)
-			c.Batch.Delete(key)
+			batch.Delete(key)
 		}
 		at, err := n.headOf(stream)
 		if err != nil {
@@ -360,10 +361,10 @@ func (n *Namespace) removeAll(ctx context.Context, stream string, page []where) 
 			at.top = NoStream
 			gone.streams = -1
 		}
-		if err := n.addStored(c.Batch, map[string]counts{Category(stream): gone}); err != nil {
+		if err := n.addStored(batch, map[string]counts{Category(stream): gone}); err != nil {
 			return err
 		}
-		if err := n.addSpecial(c.Batch, stream, s); err != nil {
+		if err := n.addSpecial(batch, stream, s); err != nil {
 			return err
 		}
 		at.edit = e

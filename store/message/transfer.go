@@ -342,6 +342,7 @@ func (n *Namespace) sameContent(ctx context.Context, batch []imported) error {
 // putAll adds to an import what finds its messages in their streams and categories.
 func (n *Namespace) putAll(c *event.Commit, lines map[uint64]int64, e *edit) error {
 	var key, value []byte
+	batch := c.Own(format.Kind)
 	heads := map[string]head{}
 	given := map[string]map[uint64]bool{}
 	stored, since := map[string]counts{}, map[string]counts{}
@@ -385,9 +386,9 @@ func (n *Namespace) putAll(c *event.Commit, lines map[uint64]int64, e *edit) err
 			return refuse(ErrPositionTaken, "position %d of stream %q", position, stream)
 		}
 		given[stream][position] = true
-		c.Batch.Set(key, format.AppendNumber(value[:0], e.Position))
+		batch.Set(key, format.AppendNumber(value[:0], e.Position))
 		key = n.keys.Category(key, category, e.Position/format.BlockSize)
-		c.Batch.Set(key, nil)
+		batch.Set(key, nil)
 		one := counts{messages: 1}
 		if at.top == NoStream {
 			one.streams = 1
@@ -402,7 +403,7 @@ func (n *Namespace) putAll(c *event.Commit, lines map[uint64]int64, e *edit) err
 		heads[stream] = at
 		last = max(last, e.Position)
 	}
-	if err := n.addStored(c.Batch, stored); err != nil {
+	if err := n.addStored(batch, stored); err != nil {
 		return err
 	}
 	n.hidden.Store(&hidden)

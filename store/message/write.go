@@ -309,7 +309,7 @@ func (p *placing) place(c *event.Commit) error {
 	key, value := keys[:0], values[:0]
 	p.placed = p.one[:0]
 	global := c.First
-	events := c.Events
+	events, batch := c.Events, c.Own(format.Kind)
 	for i := range writes {
 		w := &writes[i]
 		at, err := n.headOf(w.Stream)
@@ -341,10 +341,10 @@ func (p *placing) place(c *event.Commit) error {
 			events[j].Origin = string(value)
 			key = n.keys.Stream(key, w.Stream, position)
 			value = format.AppendNumber(value[:0], global)
-			c.Batch.Set(key, value)
+			batch.Set(key, value)
 			if block := global / format.BlockSize; j == 0 && !n.hasBlock(category, block) || global%format.BlockSize == 0 {
 				key = n.keys.Category(key, category, block)
-				c.Batch.Set(key, nil)
+				batch.Set(key, nil)
 			}
 			at.version++
 			at.top, at.global = at.version, global

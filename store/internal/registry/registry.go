@@ -5,6 +5,7 @@ package registry
 import (
 	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
@@ -26,7 +27,12 @@ type Lease struct {
 	Caps  holdfast.Capabilities // of the engine
 	Level holdfast.Level        // of the store
 	key   key
+
+	projection bool
 }
+
+// Projection is the Kind of a request whose prefix is a program's choice: it may overlap with others.
+const Projection = "projection"
 
 // key names what is leased. The engine is comparable.
 type key struct {
@@ -36,7 +42,9 @@ type key struct {
 
 var leased struct {
 	sync.Mutex
-	keys map[key]bool
+	keys map[key]string // what holds it
+
+	projections int // among them
 }
 
 // Claim leases a store's keys in eng. It neither reads nor writes anything there, and may be called from many
@@ -44,7 +52,8 @@ var leased struct {
 //
 // Errors: ErrBadOption if eng is nil or not comparable, has no atomic batches or too short keys, or if the name is
 // too long; ErrLevel if eng does not give the level; ErrCorrupt if the repair that made it has lost something and
-// the loss was not accepted; ErrLocked if the store is open already.
+// the loss was not accepted; ErrLocked if the store is open already; ErrBadOption if a projection's prefix is in the
+// way.
 func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 	var l Lease
 	fail := func(class, cause error, remedy, format string, args ...any) (Lease, error) {
@@ -80,14 +89,25 @@ func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 	l.key = key{eng, r.Prefix}
 	leased.Lock()
 	defer leased.Unlock()
-	if leased.keys[l.key] {
+	if leased.keys[l.key] != "" {
 		return fail(holdfast.ErrLocked, nil, fmt.Sprintf("use the %s that is open, or close it", r.Thing),
 			"the %s %q is open in this engine", r.Thing, r.Name)
 	}
-	if leased.keys == nil {
-		leased.keys = map[key]bool{}
+	if r.Kind == Projection || leased.projections > 0 { // the prefixes of stores never overlap
+		for k, holder := range leased.keys {
+			if k.engine == eng && (strings.HasPrefix(k.prefix, r.Prefix) || strings.HasPrefix(r.Prefix, k.prefix)) {
+				return fail(holdfast.ErrBadOption, nil, "use another prefix, or name",
+					"the keys of the %s %q overlap with those of the %s, which is open in this engine", r.Thing, r.Name, holder)
+			}
+		}
 	}
-	leased.keys[l.key] = true
+	if leased.keys == nil {
+		leased.keys = map[key]string{}
+	}
+	if l.projection = r.Kind == Projection; l.projection {
+		leased.projections++
+	}
+	leased.keys[l.key] = fmt.Sprintf("%s %q", r.Thing, r.Name)
 	return l, nil
 }
 
@@ -96,4 +116,7 @@ func (l Lease) Release() {
 	leased.Lock()
 	defer leased.Unlock()
 	delete(leased.keys, l.key)
+	if l.projection {
+		leased.projections--
+	}
 }

@@ -19,13 +19,15 @@ import (
 //	table 'o'   subscription                 an offset, see AppendCursor
 //	table 's'   projection                   a snapshot, see AppendCursor
 const (
-	Kind           = 'e'
 	TableEvents    = 'e'
 	TableIDs       = 'i'
 	TableMeta      = 'm'
 	TableOffsets   = 'o'
 	TableSnapshots = 's'
 )
+
+// Kind is what kind of store it is, which the keys begin with.
+var Kind = keyspace.Events
 
 // Prefix is what all keys of one log begin with.
 type Prefix struct{ keyspace.Prefix }
