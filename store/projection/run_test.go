@@ -104,7 +104,7 @@ func TestRetry(t *testing.T) {
 			}
 			return projection.Set(m, e.Type, calls)
 		}
-		p, err := projection.New(projection.Events(log), projection.Options{Name: "ends", Prefix: "ends/"}, apply)
+		p, err := projection.New(projection.Events(log), projection.Options{Name: "gives up", Prefix: "gives up/"}, apply)
 		if err != nil {
 			t.Fatal(err)
 		}

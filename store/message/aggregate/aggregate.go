@@ -40,6 +40,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
@@ -125,6 +126,10 @@ func (a *Aggregate[S, E]) Add(events ...E) {
 
 // Also adds writes to other streams: with the events added, all are written or none. So an outbox is a stream. A
 // decision that adds some adds an event, too: without one, it would not be known whether the state is still the same.
+//
+// A decision may call it as often as it likes, also for one stream, which gets the messages in the order of the calls.
+// Expected is the version that the stream has before the decision. Behind a write with an Expected, it may also be the
+// version that the writes before make of that; anything else is ErrBadOption.
 func (a *Aggregate[S, E]) Also(writes ...message.Write) { a.also = append(a.also, writes...) }
 
 // Load returns the state of an aggregate. One that has had no event has the zero state and the version NoStream.
@@ -276,7 +281,10 @@ func (r *Repository[S, E]) write(ctx context.Context, a *Aggregate[S, E]) error 
 		}
 		own.Messages = append(own.Messages, m)
 	}
-	writes := append([]message.Write{own}, a.also...)
+	writes, err := r.merge(own, a.also)
+	if err != nil {
+		return err
+	}
 	version := a.Version + int64(len(a.events))
 	every := int64(r.o.SnapshotEvery)
 	snapshots := every > 0 && (version+1)/every > (a.Version+1)/every
@@ -299,6 +307,33 @@ func (r *Repository[S, E]) write(ctx context.Context, a *Aggregate[S, E]) error 
 		_, _ = r.n.Truncate(ctx, r.snapshotStream(a.ID), last)
 	}
 	return nil
+}
+
+// merge returns the aggregate's own write and one for each other stream that a decision writes to.
+func (r *Repository[S, E]) merge(own message.Write, also []message.Write) ([]message.Write, error) {
+	writes := append(make([]message.Write, 0, len(also)+2), own)
+	at := map[string]int{}
+	for _, w := range also {
+		i, again := at[w.Stream]
+		if !again {
+			at[w.Stream] = len(writes)
+			writes = append(writes, w)
+			continue
+		}
+		to := &writes[i]
+		if w.Expected != nil {
+			switch {
+			case to.Expected == nil:
+				to.Expected = w.Expected
+			case *to.Expected != *w.Expected && *to.Expected+int64(len(to.Messages)) != *w.Expected:
+				return nil, r.fail("do", holdfast.ErrBadOption, nil, "",
+					"stream %q is expected to have version %d, and then, after %d messages, version %d", w.Stream, *to.Expected,
+					len(to.Messages), *w.Expected)
+			}
+		}
+		to.Messages = slices.Concat(to.Messages, w.Messages) // the first ones may be the caller's
+	}
+	return writes, nil
 }
 
 // keepSnapshots is how many snapshots there are of an aggregate, at most. Removing takes two commits.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -550,4 +551,74 @@ func TestGaps(t *testing.T) {
 	if a := do(t, parts, "2", deposit(1)); a.State.Balance != 8 || a.Version != 4 {
 		t.Fatalf("%+v", a)
 	}
+}
+
+// Several writes of a decision to one stream are one, in the order in which they were added.
+func TestAlsoTwice(t *testing.T) {
+	s, n := openStore(t, mem.New(), holdfast.Memory)
+	defer storetest.Close(t, s)
+	r := repository(t, n, options{SnapshotEvery: 1})
+	mail := func(expected *int64, texts ...string) message.Write {
+		w := message.Write{Stream: "mail", Expected: expected}
+		for _, text := range texts {
+			w.Messages = append(w.Messages, message.Message{Type: text, Data: []byte("{}")})
+		}
+		return w
+	}
+	version := func(v int64) *int64 { return &v }
+	want := []string{}
+	check := func(err error, texts ...string) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, texts...)
+		var got []string
+		for m, err := range n.Read(ctx, message.Query{Stream: "mail"}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, m.Type)
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("the stream has %v, want %v", got, want)
+		}
+	}
+	do := func(writes ...message.Write) error {
+		_, err := r.Do(ctx, "17", func(a *open) error {
+			a.Add(deposited{Amount: 1})
+			for _, w := range writes {
+				a.Also(w)
+			}
+			a.Also(message.Write{Stream: "other", Messages: []message.Message{{Type: "o", Data: []byte("{}")}}})
+			return nil
+		})
+		return err
+	}
+	first := mail(nil, "a")
+	first.Messages = append(make([]message.Message, 0, 10), first.Messages...)
+	check(do(first, mail(nil, "b", "c"), mail(nil, "d")), "a", "b", "c", "d")
+	if spare := first.Messages[:2][1].Type; spare != "" {
+		t.Fatalf("the caller's memory has %q", spare)
+	}
+	check(do(mail(version(3), "e"), mail(version(4), "f"), mail(version(3), "g")), "e", "f", "g")
+	check(do(mail(nil, "h"), mail(version(6), "i")), "h", "i")
+	for _, writes := range [][]message.Write{
+		{mail(version(8), "x"), mail(version(10), "x")},
+		{mail(version(8), "x"), mail(nil, "x", "x"), mail(version(9), "x")},
+	} {
+		if err := do(writes...); !errors.Is(err, holdfast.ErrBadOption) {
+			t.Fatal(err)
+		}
+	}
+	check(nil)
+	// What it expects counts as that of one write does.
+	once := repository(t, n, options{Attempts: 1})
+	_, err := once.Do(ctx, "18", func(a *open) error {
+		a.Add(deposited{Amount: 1})
+		a.Also(mail(nil, "x"), mail(version(7), "x"))
+		return nil
+	})
+	wantError(t, err, message.ErrConflict)
+	check(nil)
 }
