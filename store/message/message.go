@@ -105,8 +105,8 @@ var (
 	ErrBadName = errors.New("holdfast: bad name")
 	// ErrBadMessage: a write of nothing, or a message that cannot be stored as it is.
 	ErrBadMessage = errors.New("holdfast: bad message")
-	// ErrIDTaken: a message with that id is in another stream, or has another type, data or metadata, or a write of several
-	// knows some of the ids and not others.
+	// ErrIDTaken: a message with that id is in another stream, or has another type, data or metadata, for which errors.As
+	// finds a [*Known], or a write of several knows some of the ids and not others.
 	ErrIDTaken = errors.New("holdfast: message id taken")
 	// ErrPositionTaken: an import names a position that another message has.
 	ErrPositionTaken = errors.New("holdfast: position taken")
@@ -123,6 +123,17 @@ type Conflict struct {
 // Error says it in words.
 func (c *Conflict) Error() string {
 	return fmt.Sprintf("expected version %d of stream %q, it is %d", c.Expected, c.Stream, c.Actual)
+}
+
+// Known says where the messages of a stream are whose ids a write has, with another content.
+type Known struct {
+	Stream string
+	Result
+}
+
+// Error says it in words.
+func (k *Known) Error() string {
+	return fmt.Sprintf("the ids are those of messages from %d on in stream %q", k.Position, k.Stream)
 }
 
 // Category returns the category that a stream belongs to: its name up to the first '-'.

@@ -2,6 +2,7 @@ package message
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -419,6 +420,7 @@ func (n *Namespace) hasBlock(category string, block uint64) bool {
 // repeated sets the results of a write whose ids are known.
 func (n *Namespace) repeated(ctx context.Context, r event.Result, writes []Write, results []Result) error {
 	global := r.First
+	var other error // what is in the same place, but not the same
 	for i := range writes {
 		w := &writes[i]
 		at := int64(0)
@@ -441,13 +443,14 @@ func (n *Namespace) repeated(ctx context.Context, r event.Result, writes []Write
 					m.Stream)
 			}
 			if m.Type != given.Type || !sameJSON(m.Data, given.Data) || !sameJSON(m.Metadata, given.Metadata) {
-				return n.store.fail("write", ErrIDTaken, nil, "give what is new an id of its own",
-					"message %d of stream %q has the id %q, but another type, data or metadata", m.Position, m.Stream, m.ID)
+				other = cmp.Or(other, n.store.fail("write", ErrIDTaken, &Known{w.Stream, results[i]},
+					"give what is new an id of its own", "message %d of stream %q has the id %q, but another type, data or metadata",
+					m.Position, m.Stream, m.ID))
 			}
 			global++
 		}
 	}
-	return nil
+	return other
 }
 
 // at returns the message at a global position.
