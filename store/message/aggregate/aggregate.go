@@ -20,7 +20,8 @@
 //
 // A snapshot is the state as JSON, a message in the stream "account:snapshot-17". One is written every SnapshotEvery
 // events, in the same commit, and loading begins at the last one. Of every four all but the last are removed, so that
-// the stream does not grow. Fields that JSON does not show are lost in it. When the state, or what Apply makes of
+// the stream does not grow. Fields that JSON does not show are lost in it. A state that is too large for a message, or as
+// JSON deeper than [message.MaxDepth] less one, has no snapshot until it is smaller: decisions are written without. When the state, or what Apply makes of
 // events, changes, raise SnapshotVersion: older snapshots are then not used.
 //
 // # Versions of events
@@ -297,6 +298,11 @@ func (r *Repository[S, E]) write(ctx context.Context, a *Aggregate[S, E]) error 
 			Messages: []message.Message{{Type: snapshotType, Data: data}}})
 	}
 	results, err := r.n.WriteAll(ctx, writes...)
+	if snapshots && (errors.Is(err, message.ErrBadMessage) || errors.Is(err, holdfast.ErrTooLarge)) {
+		// The snapshot may be what is too deep or too large. A decision does not depend on it: loading does without, too.
+		snapshots = false
+		results, err = r.n.WriteAll(ctx, writes[:len(writes)-1]...)
+	}
 	if err != nil {
 		return err
 	}

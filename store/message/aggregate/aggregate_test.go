@@ -622,3 +622,67 @@ func TestAlsoTwice(t *testing.T) {
 	wantError(t, err, message.ErrConflict)
 	check(nil)
 }
+
+// deepState is a state that gets deeper, or larger, with each event.
+type deepState struct {
+	Depth int
+	Text  string
+	In    *deepState `json:",omitempty"`
+}
+
+// A state that no message can hold does not keep decisions from being written.
+func TestSnapshotLimits(t *testing.T) {
+	s, n := openStore(t, mem.New(), holdfast.Memory)
+	defer storetest.Close(t, s)
+	// The message has the state one level deep, so a state of MaxDepth-1 has a snapshot, and the next one has none.
+	for name, test := range map[string]struct {
+		grow func(s *deepState, by int)
+		last int // what the last state with a snapshot has had
+	}{
+		"depth": {func(s *deepState, by int) {
+			for range by {
+				inner := *s
+				*s = deepState{s.Depth + 1, "", &inner}
+			}
+		}, message.MaxDepth - 2}, // the first state is 1 deep
+		"size": {func(s *deepState, by int) {
+			s.Depth += by
+			s.Text = strings.Repeat("x", s.Depth<<16)
+		}, 1023},
+	} {
+		t.Run(name, func(t *testing.T) {
+			events := aggregate.NewEvents[change]()
+			aggregate.Register[deposited](events, "Deposited", 1)
+			o := aggregate.Options[deepState, change]{Category: name, Events: events, SnapshotEvery: 1,
+				Apply: func(s *deepState, e change) { test.grow(s, e.amount()) }}
+			r, err := aggregate.New(n, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			add := func(by int) {
+				t.Helper()
+				a, err := r.Do(ctx, "1", func(a *aggregate.Aggregate[deepState, change]) error {
+					a.Add(deposited{Amount: by})
+					return nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				loaded, err := r.Load(ctx, "1")
+				if err != nil || loaded.State.Depth != a.State.Depth || loaded.Version != a.Version {
+					t.Fatal(loaded, err)
+				}
+			}
+			add(test.last)
+			for want, by := range []int{0, 1, 5} {
+				if by > 0 {
+					add(by)
+				}
+				version, _, err := n.Version(ctx, name+":snapshot-1")
+				if err != nil || version != 0 {
+					t.Fatalf("after %d more there is snapshot %d, %v", want, version, err)
+				}
+			}
+		})
+	}
+}
