@@ -1,13 +1,13 @@
 package event
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
+	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
 
 // SaveOffset stores that the subscription of that name has come
@@ -22,7 +22,7 @@ func (s *Store) SaveOffset(ctx context.Context, subscription string, pos uint64)
 // SaveOffsetWith is SaveOffset and, in the same commit, the operations of with on the caller's own keys, such as those
 // of a read model: after any crash, either all of it is there or nothing. So what has been done for an event is done
 // exactly once. Package projection does that for read models. The batch is not changed, and can be reused after the
-// call. ErrBadKey: an operation reaches into the log's own keys.
+// call. ErrBadKey: an operation reaches for keys that a store can have, as in AppendWith.
 func (s *Store) SaveOffsetWith(ctx context.Context, subscription string, pos uint64, with *holdfast.Batch) error {
 	if err := with.Err(); err != nil {
 		return err
@@ -86,7 +86,7 @@ func (s *Store) save(ctx context.Context, op string, key []byte, name string, po
 	var b holdfast.Batch
 	b.Set(key, append(format.AppendCursor(make([]byte, 0, format.CursorSize+len(state)), pos), state...))
 	if with != nil {
-		if err := s.checkOthers(op, with); err != nil {
+		if err := keyspace.Check("event "+op, with); err != nil {
 			return err
 		}
 		b.Append(with)
@@ -104,22 +104,6 @@ func (s *Store) drop(ctx context.Context, op string, key []byte, name string) er
 	var b holdfast.Batch
 	b.Delete(key)
 	return s.commitCursor(ctx, key, &b)
-}
-
-// checkOthers refuses operations on the log's own keys.
-func (s *Store) checkOthers(op string, b *holdfast.Batch) error {
-	for o := range b.Ops() {
-		inside := bytes.HasPrefix(o.Key, s.keys.Prefix)
-		if o.Kind == holdfast.KindDeleteRange {
-			lo, hi := s.keys.Bounds()
-			inside = bytes.Compare(o.Key, hi) < 0 && (len(o.Value) == 0 || bytes.Compare(o.Value, lo) > 0)
-		}
-		if inside {
-			return s.fail(op, holdfast.ErrBadKey, nil, "use keys of your own",
-				"the log keeps its events under the key %.40q", o.Key)
-		}
-	}
-	return nil
 }
 
 // saving holds, for loads, the last save of each key that is not known to be durable, because it is in progress or

@@ -31,8 +31,7 @@ func Stores(r holdfast.Reader) (names []string, err error) {
 		return nil, err
 	}
 	// A store of which only logs are left.
-	const kindOfLogs = 'e' // see package event
-	logs, err := keyspace.Names(r, kindOfLogs)
+	logs, err := keyspace.Names(r, keyspace.Events)
 	for _, log := range logs {
 		if name, _, ok := format.SplitLogName(log); ok {
 			names = append(names, name)
@@ -160,7 +159,8 @@ func (s *Store) rebuild(ctx context.Context, number uint64, r *Rebuilt) error {
 	if err != nil {
 		return err
 	}
-	o := event.Options{Name: format.LogName(s.o.Name, number), Level: s.o.Level, IDWindow: idWindow}
+	o := event.Options{Name: format.LogName(s.o.Name, number), Level: s.o.Level, IDWindow: idWindow,
+		FoldIDs: true}
 	if r.Log, err = event.Rebuild(ctx, s.eng, o, last); err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package task
 
 import (
-	"bytes"
 	"errors"
 	"slices"
 	"strings"
@@ -314,19 +313,4 @@ func (s *Store) settle() {
 		}
 		s.mu.Unlock()
 	}
-}
-
-// own reports whether b has an operation on a key of the store.
-func (s *Store) own(b *holdfast.Batch) bool {
-	lo, hi := s.keys.Bounds()
-	for op := range b.Ops() {
-		end := op.Value
-		if op.Kind != holdfast.KindDeleteRange {
-			end = append(bytes.Clone(op.Key), 0)
-		}
-		if (len(end) == 0 || bytes.Compare(end, lo) > 0) && bytes.Compare(op.Key, hi) < 0 {
-			return true
-		}
-	}
-	return false
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
 
@@ -24,7 +25,8 @@ func (s *Store) Enqueue(ctx context.Context, specs ...Spec) ([]Result, error) {
 }
 
 // EnqueueWith is Enqueue with operations on the caller's own keys in the same commit, which with puts into the batch.
-// It is called once, before the store looks at the specs. ErrBadKey: an operation reaches into the store's own keys.
+// It is called once, before the store looks at the specs. ErrBadKey: an operation reaches for
+// keys that a store of this module can have, this one or any other.
 func (s *Store) EnqueueWith(ctx context.Context, with func(*holdfast.Batch) error, specs ...Spec) ([]Result, error) {
 	var own holdfast.Batch
 	if err := s.ask("enqueue", &own, with); err != nil {
@@ -100,7 +102,7 @@ func (s *Store) EnqueueIn(c *event.Commit, specs ...Spec) (_ []Result, err error
 		return nil, err
 	}
 	x.bound()
-	c.Batch.Append(&x.b)
+	c.Own(format.Kind).Append(&x.b)
 	x.b.Reset()
 	return results, nil
 }
@@ -116,10 +118,7 @@ func (s *Store) ask(op string, b *holdfast.Batch, with func(*holdfast.Batch) err
 	if err := b.Err(); err != nil {
 		return err
 	}
-	if s.own(b) {
-		return s.fail(op, holdfast.ErrBadKey, nil, "use keys of your own", "an operation reaches into the store's keys")
-	}
-	return nil
+	return keyspace.Check("task "+op, b)
 }
 
 // check finds what is wrong with the specs themselves.

@@ -2,7 +2,7 @@
 //
 // Every key of a store begins with
 //
-//	kind      1 byte: what kind of store
+//	kind      1 byte: what kind of store, see Kind
 //	length    1 byte, of the name, so that no store's keys begin with another's
 //	name      as many bytes
 //	table     1 byte: what the store keeps under the key
@@ -25,8 +25,8 @@ const Overhead = 3 + 8
 type Prefix []byte
 
 // New returns the prefix of the store of that kind and name. The name has at most 255 bytes.
-func New(kind byte, name string) Prefix {
-	return append(Prefix{kind, byte(len(name))}, name...)
+func New(kind Kind, name string) Prefix {
+	return append(Prefix{kind.letter, byte(len(name))}, name...)
 }
 
 // Key sets dst to the key of rest in a table.
@@ -79,8 +79,8 @@ func SetNumber(key []byte, n uint64) {
 }
 
 // Split takes a key of a store of that kind apart; false means that it is none.
-func Split(kind byte, key []byte) (name string, table byte, rest []byte, ok bool) {
-	if len(key) < 3 || key[0] != kind || len(key) < 3+int(key[1]) {
+func Split(kind Kind, key []byte) (name string, table byte, rest []byte, ok bool) {
+	if len(key) < 3 || key[0] != kind.letter || len(key) < 3+int(key[1]) {
 		return "", 0, nil, false
 	}
 	at := 2 + int(key[1])
@@ -89,8 +89,8 @@ func Split(kind byte, key []byte) (name string, table byte, rest []byte, ok bool
 
 // Walk goes over the keys of all stores of a kind in their order. It calls store when a store's keys begin, and key for
 // each of them, whose slices are valid until it returns.
-func Walk(r holdfast.Reader, kind byte, store func(name string), key func(table byte, rest, key, value []byte)) error {
-	it := r.Scan(holdfast.Range{Lo: []byte{kind}, Hi: []byte{kind + 1}})
+func Walk(r holdfast.Reader, kind Kind, store func(name string), key func(table byte, rest, key, value []byte)) error {
+	it := r.Scan(kind.All())
 	defer it.Close()
 	first, last := true, ""
 	for it.Next() {
@@ -109,9 +109,9 @@ func Walk(r holdfast.Reader, kind byte, store func(name string), key func(table 
 
 // Names returns the names of all stores of a kind, in the order of their lengths and then bytes. It takes a seek for
 // each.
-func Names(r holdfast.Reader, kind byte) (names []string, err error) {
-	for from := []byte{kind}; ; {
-		it := r.Scan(holdfast.Range{Lo: from, Hi: []byte{kind + 1}})
+func Names(r holdfast.Reader, kind Kind) (names []string, err error) {
+	for all := kind.All(); ; {
+		it := r.Scan(all)
 		name, ok := "", false
 		for !ok && it.Next() {
 			name, _, _, ok = Split(kind, it.Key())
@@ -120,6 +120,6 @@ func Names(r holdfast.Reader, kind byte) (names []string, err error) {
 			return names, err
 		}
 		names = append(names, name)
-		_, from = New(kind, name).Bounds()
+		_, all.Lo = New(kind, name).Bounds()
 	}
 }
