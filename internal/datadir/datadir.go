@@ -100,6 +100,9 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 	if st, err := os.Stat(dir); err == nil && !st.IsDir() {
 		return nil, fail(holdfast.ErrForeign, "it is a file", "name a directory", nil)
 	}
+	if err := checkRegular(dir); err != nil {
+		return nil, fail(holdfast.ErrCorrupt, err.Error(), "restore the file from a backup, or remove what is in its place", nil)
+	}
 	switch other, err := unmarked(dir); {
 	case err != nil:
 		return nil, fail(nil, "", "", err)
@@ -246,6 +249,10 @@ func (h *Handle) Check() error {
 		Remedy: "close this engine, and open the directory that is meant"}
 	if err != nil {
 		e.Detail = ""
+	}
+	if errors.Is(err, fs.ErrPermission) { // whether it is still the same cannot be seen
+		e.Class, e.Detail, e.Remedy = nil, "its files cannot be looked up any more",
+			"give this process the permission to search the directory, and those above it, again"
 	}
 	return e
 }

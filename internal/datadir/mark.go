@@ -41,6 +41,9 @@ func ReadMark(op, dir string) (Mark, error) {
 	} else if !st.IsDir() {
 		return fail(holdfast.ErrForeign, "it is a file", remedy, nil)
 	}
+	if err := checkRegular(dir); err != nil {
+		return fail(holdfast.ErrCorrupt, err.Error(), "restore the file from a backup, or remove what is in its place", nil)
+	}
 	m, err := loadMark(dir)
 	var damaged *holdfast.Error
 	switch {
@@ -156,7 +159,12 @@ func writeMark(dir string, m Mark) error {
 
 // loadMark reads the mark of dir. What it says itself is an Error without an operation and a path.
 func loadMark(dir string) (Mark, error) {
-	text, err := os.ReadFile(filepath.Join(dir, markName))
+	name := filepath.Join(dir, markName)
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() { // to open a pipe could take for ever
+		return Mark{}, &holdfast.Error{Class: holdfast.ErrCorrupt, Remedy: "restore the file from a backup",
+			Detail: fmt.Sprintf("%s is no file but a %s", markName, describeKind(info.Mode().Type()))}
+	}
+	text, err := os.ReadFile(name)
 	if err != nil {
 		return Mark{}, err
 	}
