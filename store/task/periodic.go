@@ -334,7 +334,6 @@ func (s *Store) fire() error {
 					remedy = "leave the ID out of what Make returns: each tick has a task of its own, for which Unique may stand"
 				}
 				p.refused++
-				s.refusedTicks++
 				s.warn(s.fail("periodic", nil, err, remedy, "the task of %q for %v", p.Name, tick))
 				was = *p
 				if _, err := s.try(s.o.Level, func(x *tx) error { return x.tick(p, tick, false) }); err != nil {

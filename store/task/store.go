@@ -33,31 +33,30 @@ type Store struct {
 	life  lifecycle.Life // entered by every call
 	began time.Time
 
-	mu           sync.Mutex
-	err          error         // why nothing can be changed any more
-	wall         int64         // the clock when mu was taken, in nanoseconds since 1970
-	elapsed      time.Duration // the time passed then
-	number       uint64        // the last number given to a task, lease or turn
-	reserved     uint64        // what is kept of it, see reserve
-	noted        int64         // the clock that is kept
-	refusedTicks uint64        // of periodic tasks, whose tasks were refused
-	over         overlay
-	commits      uint64        // changes begun
-	unsettled    uint64        // the last one applied
-	tail         receipts.Tail // of what has been applied
-	mixed        bool          // something was applied at another level than the store's
-	tx           tx
-	joined       atomic.Pointer[event.Commit] // whose batch takes the change under way, see EnqueueIn
-	running      map[uint64]*held             // all, once it is loaded
-	loaded       bool
-	watches      map[uint64][]*watch // of tasks that run
-	leases       heap[*held]         // by when they end
-	queues       map[string]*queue
-	sweep        int          // with more of them, those of which there is nothing to be known are forgotten
-	alarms       heap[*queue] // by when something is due in them
-	periodic     map[string]*periodic
-	ended        uint64    // no task below has ended without all that run after it having been told; none if no task has
-	told         [2]uint64 // a task that has ended, and below what number those that run after it have been told
+	mu        sync.Mutex
+	err       error         // why nothing can be changed any more
+	wall      int64         // the clock when mu was taken, in nanoseconds since 1970
+	elapsed   time.Duration // the time passed then
+	number    uint64        // the last number given to a task, lease or turn
+	reserved  uint64        // what is kept of it, see reserve
+	noted     int64         // the clock that is kept
+	over      overlay
+	commits   uint64        // changes begun
+	unsettled uint64        // the last one applied
+	tail      receipts.Tail // of what has been applied
+	mixed     bool          // something was applied at another level than the store's
+	tx        tx
+	joined    atomic.Pointer[event.Commit] // whose batch takes the change under way, see EnqueueIn
+	running   map[uint64]*held             // all, once it is loaded
+	loaded    bool
+	watches   map[uint64][]*watch // of tasks that run
+	leases    heap[*held]         // by when they end
+	queues    map[string]*queue
+	sweep     int          // with more of them, those of which there is nothing to be known are forgotten
+	alarms    heap[*queue] // by when something is due in them
+	periodic  map[string]*periodic
+	ended     uint64    // no task below has ended without all that run after it having been told; none if no task has
+	told      [2]uint64 // a task that has ended, and below what number those that run after it have been told
 	// No task of the sequence has a turn below: what engines keep of removed keys is not walked over.
 	turns  map[string]uint64
 	part   int   // how much of what is due is done in one commit
