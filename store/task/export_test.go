@@ -8,6 +8,13 @@ func SetSizes(free, key, most int) (restore func()) {
 	return func() { window, keyWindow, chunk = wasFree, wasKey, wasChunk }
 }
 
+// SetLowStep makes lows be stored once in n removals, as SetSizes does with other sizes.
+func SetLowStep(n int) (restore func()) {
+	was := lowStep
+	lowStep = n
+	return func() { lowStep = was }
+}
+
 // Known is how many queues are in memory.
 func (s *Store) Known() int {
 	s.lock()
