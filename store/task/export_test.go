@@ -15,6 +15,12 @@ func SetLowStep(n int) (restore func()) {
 	return func() { lowStep = was }
 }
 
+// SetClaimBytes makes claims and lists smaller, as SetSizes does with other sizes.
+func SetClaimBytes(n int) (restore func()) {
+	claimBytes = n
+	return func() { claimBytes = ClaimBytes }
+}
+
 // Known is how many queues are in memory.
 func (s *Store) Known() int {
 	s.lock()

@@ -59,7 +59,7 @@ func (x *tx) noteLow(key []byte, removed bool) {
 	key = key[len(s.keys.Prefix):]
 	switch {
 	case removed && l == nil:
-		l = &low{part: string(part), removed: 1}
+		l = &low{part: string(part), at: string(part), removed: 1}
 		s.lows[l.part] = l
 	case removed:
 		l.removed++

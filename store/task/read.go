@@ -68,6 +68,8 @@ func (s *Store) Get(ctx context.Context, id string) (Task, error) {
 // task is returned whatever its size.
 const ClaimBytes = 8 << 20
 
+var claimBytes = ClaimBytes // tests have fewer
+
 // cursor returns where a list goes on behind p.
 func (s *Store) cursor(p *format.Place) string {
 	return base64.RawURLEncoding.EncodeToString(s.keys.Rest(s.keys.Index(nil, p)))
@@ -175,7 +177,7 @@ func (s *Store) List(ctx context.Context, f Filter) (tasks []Task, next string, 
 			return nil, "", err
 		}
 		tasks = append(tasks, full)
-		if size += full.bytes(); size >= ClaimBytes && i < len(found)-1 {
+		if size += full.bytes(); size >= claimBytes && i < len(found)-1 {
 			next = s.cursor(&p)
 			break
 		}
