@@ -22,6 +22,8 @@ const (
 	HeaderRequestID = "X-Request-Id"
 	// HeaderLastEventID is the id of the last event that a follower has seen, when it comes again.
 	HeaderLastEventID = "Last-Event-ID"
+	// HeaderHistory identifies, in the answer to a follower, what positions mean: see Messages.History.
+	HeaderHistory = "Holdfast-History"
 )
 
 // Problem is the body of an error (RFC 9457, application/problem+json).
@@ -162,6 +164,9 @@ type Messages struct {
 	Messages []Message `json:"messages"`
 	// Next is the position to read on from. There are no more for now if Messages is empty.
 	Next int64 `json:"next"`
+	// History identifies what positions mean. Who reads on from Next names it, and gets the problem "ahead" if the
+	// namespace was put back to a copy meanwhile, has lost its end, or was made anew.
+	History string `json:"history"`
 }
 
 // Stream describes a stream.
@@ -203,7 +208,7 @@ type Position struct {
 
 // Subscription is a consumer group whose members acknowledge messages.
 type Subscription struct {
-	Name        string   `json:"name"`
+	Name        string   `json:"name" required:"false"` // told in answers; ignored in a request, whose path has it
 	Category    string   `json:"category,omitempty"`
 	Types       []string `json:"types,omitempty"`
 	Prefix      string   `json:"prefix,omitempty"`
@@ -314,6 +319,8 @@ type Appended struct {
 type Events struct {
 	Events []Event `json:"events"`
 	Next   uint64  `json:"next"` // the position to read on from
+	// History identifies what positions mean, as in Messages.
+	History string `json:"history"`
 }
 
 // Truncate removes events below a position.

@@ -178,7 +178,7 @@ var (
 	ErrPartialRepeat = errors.New("holdfast: partly repeated")
 	// ErrBadEvent: an append of nothing, or an event that cannot be stored as it is.
 	ErrBadEvent = errors.New("holdfast: bad event")
-	// ErrAhead: a position that the log has not reached.
+	// ErrAhead: a position that the log has not reached, in this history: see [Store.CheckHistory].
 	ErrAhead = errors.New("holdfast: ahead of the log")
 )
 

@@ -52,6 +52,7 @@ type Store struct {
 	keys   format.Prefix
 	lease  registry.Lease
 	window uint64
+	part   format.Part // the present part of the history
 
 	maxID     int   // bytes
 	maxValue  int64 // bytes
@@ -208,11 +209,17 @@ func (s *Store) load(o Options) error {
 	// after it: what an earlier process left in the page cache, and what an earlier store
 	// of this log applied at a weaker level.
 	var b holdfast.Batch
+	last, err := s.last(m.First)
+	if err != nil {
+		return err
+	}
+	if err := s.beginPart(&b, max(last+1, m.First)); err != nil {
+		return err
+	}
 	if err := s.describe(s.level, &b, func(*format.Meta) {}); err != nil {
 		return err
 	}
-	last, err := s.last(m.First)
-	if err != nil {
+	if last, err = s.last(m.First); err != nil {
 		return err
 	}
 	last = max(last, m.First-1)

@@ -139,7 +139,8 @@ type Delivery struct {
 }
 
 // Subscribe opens the subscription of that name, and creates it if needed. It can be open only once at a time:
-// consumers share it. ErrLocked: it is open.
+// consumers share it. ErrLocked: it is open. ErrAhead: it is to begin beyond the end of the namespace, or has come
+// beyond that, because the end was lost.
 func (n *Namespace) Subscribe(ctx context.Context, name string, o SubscriptionOptions) (*Subscription, error) {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return nil, err
@@ -197,6 +198,9 @@ func (s *Subscription) load(ctx context.Context) error {
 	key := s.n.keys.Delivery(nil, s.name, 0)
 	value, err := eng.Get(nil, key)
 	if errors.Is(err, holdfast.ErrNotFound) {
+		if err := s.n.checkFrom(&s.o.Query); err != nil {
+			return err
+		}
 		s.floor = uint64(max(s.o.Query.From, 1))
 		s.next = s.floor
 		var b holdfast.Batch
@@ -209,6 +213,9 @@ func (s *Subscription) load(ctx context.Context) error {
 	var ok bool
 	if s.floor, ok = format.Number(value); !ok {
 		return s.n.strange(key)
+	}
+	if err := s.n.checkFrom(&Query{From: int64(s.floor)}); err != nil {
+		return err
 	}
 	s.next = s.floor
 	kept := map[uint64]delivery{}

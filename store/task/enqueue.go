@@ -157,6 +157,8 @@ func (p *Spec) wrong() (what string, class error) {
 		return fmt.Sprintf("it runs after %d tasks, the limit is %d", len(p.After), MaxAfter), holdfast.ErrTooLarge
 	}
 	switch {
+	case p.Kind == "":
+		what = "it has no kind: no worker would know what to do with it"
 	case p.Delay < 0:
 		what = fmt.Sprintf("a delay of %v", p.Delay)
 	case p.Delay > 0 && !p.At.IsZero():

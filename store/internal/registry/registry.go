@@ -3,6 +3,7 @@
 package registry
 
 import (
+	"crypto/rand"
 	"fmt"
 	"reflect"
 	"strings"
@@ -23,11 +24,36 @@ type Request struct {
 	KeySize int            // bytes of the longest key that no store of that name can do without
 }
 
+// describe names the store: event log "orders".
+func (r Request) describe() string {
+	what := r.Thing
+	if !strings.HasPrefix(r.Thing, r.Kind) {
+		what = r.Kind + " " + r.Thing
+	}
+	if r.Name != "" {
+		what += fmt.Sprintf(" %q", r.Name)
+	}
+	return what
+}
+
 // Lease is a store's right to its keys in an engine. It is released when the store is closed, or could not be opened.
 type Lease struct {
-	Caps  holdfast.Capabilities // of the engine
-	Level holdfast.Level        // of the store
-	key   key
+	Caps    holdfast.Capabilities // of the engine
+	Level   holdfast.Level        // of the store
+	Session Session
+	key     key
+
+	closed func() // tells the engine, if it wants to know
+}
+
+// Session is random, and the same for all stores of an engine as long as any is open there. While it is the same,
+// nothing that a store has shown can have been taken back: the engine was not opened again.
+type Session [16]byte
+
+// session is a session that goes on until it has no leases.
+type session struct {
+	id     Session
+	leases int
 }
 
 // key names what is leased. The engine is comparable.
@@ -40,6 +66,7 @@ var leased struct {
 	sync.Mutex
 	keys  map[key]bool
 	apart map[key]bool // those of them whose prefixes must not overlap
+	open  map[holdfast.Engine]*session
 }
 
 // Claim leases a store's keys in eng. It neither reads nor writes anything there, and may be called from many
@@ -95,11 +122,25 @@ func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 		}
 	}
 	if leased.keys == nil {
-		leased.keys, leased.apart = map[key]bool{}, map[key]bool{}
+		leased.keys, leased.apart, leased.open = map[key]bool{}, map[key]bool{}, map[holdfast.Engine]*session{}
 	}
 	leased.keys[l.key] = true
+	now := leased.open[eng]
+	if now == nil {
+		now = &session{}
+		_, _ = rand.Read(now.id[:]) // which never fails
+		leased.open[eng] = now
+	}
+	now.leases++
+	l.Session = now.id
 	if r.Apart {
 		leased.apart[l.key] = true
+	}
+	l.closed = func() {}
+	if e, ok := eng.(interface {
+		StoreOpened(what string) (closed func())
+	}); ok {
+		l.closed = e.StoreOpened(r.describe())
 	}
 	return l, nil
 }
@@ -108,6 +149,15 @@ func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 func (l Lease) Release() {
 	leased.Lock()
 	defer leased.Unlock()
+	if !leased.keys[l.key] {
+		return
+	}
+	if now := leased.open[l.key.engine]; now.leases > 1 {
+		now.leases--
+	} else {
+		delete(leased.open, l.key.engine)
+	}
 	delete(leased.keys, l.key)
 	delete(leased.apart, l.key)
+	l.closed()
 }
