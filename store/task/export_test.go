@@ -1,5 +1,7 @@
 package task
 
+import "github.com/holdfastdb/holdfast/store/task/internal/format"
+
 // SetSizes makes the windows of lanes small, and what one commit does of what is due, and returns what ends that. No
 // store is open meanwhile.
 func SetSizes(free, key, most int) (restore func()) {
@@ -20,6 +22,11 @@ func SetClaimBytes(n int) (restore func()) {
 	claimBytes = n
 	return func() { claimBytes = ClaimBytes }
 }
+
+// Stamp is the key without which lows do not hold, and Low that of one.
+func Stamp(store string) []byte             { return format.New(store).Stamp() }
+func Low(store, part string) []byte         { return format.New(store).Low(part) }
+func Description(store string) (key []byte) { return format.New(store).Meta() }
 
 // Known is how many queues are in memory.
 func (s *Store) Known() int {

@@ -164,6 +164,68 @@ func TestGoneTasksCostNothing(t *testing.T) {
 	}
 }
 
+// TestLowsOfEarlierVersions: lows that a program which knows none has had the store after are not believed: it has set
+// keys below them.
+func TestLowsOfEarlierVersions(t *testing.T) {
+	defer task.SetLowStep(4)()
+	clock, eng := newClock(), mem.New()
+	open := func() *task.Store { return openStore(t, eng, clock.options(holdfast.Memory)) }
+	s := open()
+	for range 10 {
+		enqueue(t, s, task.Spec{Kind: "k", Keep: -1})
+		if err := s.Complete(ctx, claim(t, s, task.ClaimOptions{})...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	enqueue(t, s, task.Spec{Kind: "old", Priority: 1})
+	closeStore(t, s)
+	lowKey := task.Low("", "i\adefault\x01")
+	if _, err := eng.Get(nil, lowKey); err != nil {
+		t.Fatalf("there is no low of waiting tasks: %v", err)
+	}
+
+	// As an earlier version: another description, and a low that is too high by now.
+	var b holdfast.Batch
+	description, err := eng.Get(nil, task.Description(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	description[4]++ // of the bound of numbers
+	b.Set(task.Description(""), description)
+	b.Set(lowKey, []byte("i\adefault\x02"))
+	if err := holdfast.Commit(eng, &b, holdfast.Memory); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := task.Examine(eng); err != nil || len(list[0].Problems) > 0 {
+		t.Error(list, err)
+	}
+	s = open()
+	if list, _, err := s.List(ctx, task.Filter{}); err != nil || len(list) != 1 {
+		t.Errorf("listed %+v, %v", list, err)
+	}
+	if leases := claim(t, s, task.ClaimOptions{}); len(leases) != 1 || leases[0].Task.Kind != "old" {
+		t.Errorf("claimed %+v", leases)
+	}
+	closeStore(t, s)
+
+	// With a stamp that fits, a low that is wrong is found out.
+	b.Reset()
+	b.Set(task.Low("", "i\adefault\x04"), []byte("i\adefault\x05"))
+	if err := holdfast.Commit(eng, &b, holdfast.Memory); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := task.Examine(eng); err != nil || len(list[0].Problems) != 1 {
+		t.Error(list, err)
+	}
+	b.Reset()
+	b.Set(task.Low("", "i\adefault\x04"), []byte("nonsense"))
+	if err := holdfast.Commit(eng, &b, holdfast.Memory); err != nil {
+		t.Fatal(err)
+	}
+	_, err = task.Open(eng, clock.options(holdfast.Memory))
+	storetest.WantError(t, err, holdfast.ErrCorrupt)
+}
+
 // TestDependentsDoNotWear: to tell one of many tasks that another has ended costs the same whichever it is.
 func TestDependentsDoNotWear(t *testing.T) {
 	defer task.SetSizes(256, 8, 4)()
