@@ -168,6 +168,10 @@ func TestRequests(t *testing.T) {
 		{"POST", "/events", "{\"type\":\"\xff\"}", 400, "Invalid request body: it is not valid UTF-8"},
 		{"POST", "/events", `{"data":` + strings.Repeat("[", 100_000), 400,
 			"Invalid request body: invalid character '[' exceeded max depth"},
+		{"POST", "/events", `{"data":` + strings.Repeat("[", 9_901) + strings.Repeat("]", 9_901) + `}`, 400,
+			"Invalid request body: the data are more than 9900 objects and arrays deep"},
+		{"POST", "/events/batch", `[{},{"data":` + strings.Repeat("[", 9_901) + strings.Repeat("]", 9_901) + `}]`, 400,
+			"Invalid request body: event 2 of the batch: the data are more than 9900 objects and arrays deep"},
 		{"POST", "/events", `{"data":"` + strings.Repeat("x", 1<<20) + `"}`, 413,
 			"Invalid request body: the body has more than 1048576 bytes"},
 

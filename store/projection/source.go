@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"strings"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event"
@@ -175,63 +174,13 @@ func loadPosition(eng holdfast.Engine, o *Options) (uint64, error) {
 		return 0, nil
 	case err != nil:
 		return 0, err
-	}
-	next, name, ok := parsePosition(value)
-	switch {
-	case !ok && len(value) != 8: // earlier versions stored no name
+	case len(value) != 8:
 		return 0, &holdfast.Error{Op: "projection load", Class: holdfast.ErrCorrupt, Remedy: "rebuild it",
 			Detail: fmt.Sprintf("the position of %q, under its prefix, cannot be read", o.Name)}
-	case ok && name != o.Name:
-		return 0, taken(o, name, o.Prefix)
-	case !ok:
-		next = binary.BigEndian.Uint64(value)
 	}
-	return next, nil
+	return binary.BigEndian.Uint64(value), nil
 }
-
-// mark stands between a model's position and its projection's name. With it a position is told from a value.
-const mark = "\x00projection\x00"
 
 func setPosition(b *holdfast.Batch, o *Options, next uint64) {
-	b.Set([]byte(o.Prefix), append(binary.BigEndian.AppendUint64(nil, next), mark+o.Name...))
-}
-
-func parsePosition(value []byte) (next uint64, name string, ok bool) {
-	if len(value) < 8 {
-		return 0, "", false
-	}
-	name, ok = strings.CutPrefix(string(value[8:]), mark)
-	return binary.BigEndian.Uint64(value), name, ok
-}
-
-// taken is the error of a prefix that overlaps another projection's.
-func taken(o *Options, name, prefix string) error {
-	return &holdfast.Error{Op: fmt.Sprintf("projection run: %q", o.Name), Class: holdfast.ErrBadOption,
-		Detail: fmt.Sprintf("its prefix %.40q overlaps that of the projection %q, %.40q", o.Prefix, name, prefix),
-		Remedy: "give each a prefix that does not begin with another's"}
-}
-
-// checkPrefix finds another model that has keys under the prefix, or a prefix with which this one begins.
-func checkPrefix(eng holdfast.Engine, o *Options) error {
-	for n := 1; n < len(o.Prefix); n++ {
-		value, err := eng.Get(nil, []byte(o.Prefix[:n]))
-		if errors.Is(err, holdfast.ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if _, name, ok := parsePosition(value); ok {
-			return taken(o, name, o.Prefix[:n])
-		}
-	}
-
-	it := eng.Scan(holdfast.Prefix([]byte(o.Prefix)))
-	defer it.Close()
-	for it.Next() {
-		if _, name, ok := parsePosition(it.Value()); ok && len(it.Key()) > len(o.Prefix) {
-			return taken(o, name, string(it.Key()))
-		}
-	}
-	return it.Err()
+	b.Set([]byte(o.Prefix), binary.BigEndian.AppendUint64(nil, next))
 }
