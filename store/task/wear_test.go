@@ -380,3 +380,21 @@ func TestTicksWaitForRoom(t *testing.T) {
 		t.Errorf("the tick has %d tasks", len(leases))
 	}
 }
+
+// TestLowRefused: a removal that the engine refuses leaves what it was to remove in lists and claims.
+func TestLowRefused(t *testing.T) {
+	defer task.SetLowStep(1)()
+	eng := storetest.NewFakeEngine()
+	s := openStore(t, eng, newClock().options(holdfast.Memory))
+	defer closeStore(t, s)
+	enqueue(t, s, task.Spec{ID: "a", Kind: "k"}, task.Spec{ID: "b", Kind: "k"})
+	eng.Locked(func() { eng.Refuse, eng.Spare = holdfast.ErrFull, 0 })
+	storetest.WantError(t, s.Delete(ctx, "a"), holdfast.ErrFull)
+	eng.Locked(func() { eng.Refuse = nil })
+	if list, _, err := s.List(ctx, task.Filter{}); err != nil || len(list) != 2 || list[0].ID != "a" {
+		t.Errorf("listed %+v, %v", list, err)
+	}
+	if leases := claim(t, s, task.ClaimOptions{N: 2}); len(leases) != 2 || leases[0].Task.ID != "a" {
+		t.Errorf("claimed %+v", leases)
+	}
+}
