@@ -252,8 +252,8 @@ func (s *Store) load() error {
 }
 
 // describe stores the description: a bound of the store's numbers, and the clock; how far that was set back, as long as
-// it is not made up for, counts as if it had not been: the next opening does it then. Earlier versions, which know no lows,
-// do not write the stamp, and so it tells whether one of them has changed the store since.
+// it is not made up for, counts as if it had not been: the next opening does it then. Earlier versions, which know no
+// lows, do not write the stamp, and so it tells whether one of them has changed the store since.
 func (s *Store) describe(b *holdfast.Batch) {
 	s.noted = after(s.wall, time.Duration(s.back))
 	d := format.AppendNumbers([]byte{format.Version}, s.reserved, uint64(max(s.noted, 0)))

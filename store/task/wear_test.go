@@ -82,8 +82,8 @@ func TestSequenceDoesNotWear(t *testing.T) {
 	}
 }
 
-// TestGoneTasksCostNothing: what is gone does not make lists, claims, and openings of the store slower, whatever is left
-// in front of it.
+// TestGoneTasksCostNothing: what is gone does not make lists, claims, and openings of the store slower, whatever is
+// left in front of it.
 func TestGoneTasksCostNothing(t *testing.T) {
 	const n, step = 3000, 50
 	defer task.SetLowStep(step)()
