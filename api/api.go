@@ -476,6 +476,15 @@ type Queue struct {
 	Counts  map[string]int `json:"counts"` // by state
 }
 
+// Periodic is a periodic task that a program has added to the store.
+type Periodic struct {
+	Name    string    `json:"name"`
+	Added   bool      `json:"added"` // since the store was opened; else by a program that ran before
+	Last    time.Time `json:"last"`  // the last tick, or when it was first added
+	Next    time.Time `json:"next,omitzero"`
+	Refused uint64    `json:"refused"` // ticks whose tasks were refused
+}
+
 // QueueOptions are the limits of a queue.
 type QueueOptions struct {
 	Concurrency    int   `json:"concurrency,omitempty"`

@@ -86,6 +86,7 @@ type (
 		Queue(context.Context, string) (task.QueueInfo, error)
 		Queues(context.Context) ([]task.QueueInfo, error)
 		Count(context.Context, string) (map[task.State]int, error)
+		Periodics(context.Context) ([]task.PeriodicState, error)
 		SetQueue(context.Context, string, task.QueueOptions) error
 		Pause(context.Context, string) error
 		Resume(context.Context, string) error

@@ -371,6 +371,21 @@ func (t *Tasks) Queues(ctx context.Context) ([]task.QueueInfo, error) {
 	return to, nil
 }
 
+// Periodics describes all periodic tasks, in the order of their names. Programs that have the store open themselves add
+// them; a server only shows them.
+func (t *Tasks) Periodics(ctx context.Context) ([]task.PeriodicState, error) {
+	var list []api.Periodic
+	err := t.c.call(ctx, &request{op: "periodic tasks", method: "GET", path: t.path + "/periodic", safe: true}, &list)
+	if err != nil {
+		return nil, err
+	}
+	to := make([]task.PeriodicState, len(list))
+	for i, p := range list {
+		to[i] = task.PeriodicState(p)
+	}
+	return to, nil
+}
+
 // Queue describes the state of a queue. ErrNotFound: there is none of that name, with tasks or options.
 func (t *Tasks) Queue(ctx context.Context, queue string) (task.QueueInfo, error) {
 	var q api.Queue

@@ -235,6 +235,24 @@ func (s *service) queues() {
 			}
 			return out, err
 		})
+	declare(s, operation{id: "list-periodic", method: http.MethodGet, path: inNamespace + "/periodic", role: auth.Read,
+		tag: tag, summary: "List periodic tasks, with their last and next ticks",
+		about: "Programs that have the store open themselves add them; their next ticks are enqueued while one of these runs."},
+		func(c *call, _ *none) ([]api.Periodic, error) {
+			out := []api.Periodic{}
+			t, err := c.data.FindTasks(c.ctx, c.ns)
+			if errors.Is(err, holdfast.ErrNotFound) {
+				return out, nil
+			}
+			if err != nil {
+				return nil, err
+			}
+			list, err := t.Periodics(c.ctx)
+			for _, p := range list {
+				out = append(out, api.Periodic(p))
+			}
+			return out, err
+		})
 	declare(s, operation{id: "get-queue", method: http.MethodGet, path: inNamespace + "/queues/{queue}", role: auth.Read,
 		tag: tag, summary: "How a queue is doing", codes: missing},
 		func(c *call, in *queue) (out api.Queue, err error) {

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -134,7 +135,9 @@ func (e *examiner) key(table byte, rest, value []byte) error {
 		num, agrees = number(value[:8]), func(t *task) bool {
 			return t.Flags&format.HasUnique != 0 && t.Unique == string(rest) && !t.state().Finished()
 		}
-	case format.TableMeta, format.TableExpiry, format.TableEnded, format.TableQueues, format.TableRates,
+	case format.TableMeta:
+		return e.low(rest, value)
+	case format.TableExpiry, format.TableEnded, format.TableQueues, format.TableRates,
 		format.TablePeriodic:
 		return nil
 	default:
@@ -146,6 +149,28 @@ func (e *examiner) key(table byte, rest, value []byte) error {
 		e.problem("key %q in table %q does not agree with task %s", rest, table, makeID(num))
 	}
 	return err
+}
+
+// low checks that there is nothing below a low, if the key is that of one and lows hold.
+func (e *examiner) low(rest, value []byte) error {
+	part, is := bytes.CutPrefix(rest, []byte(format.LowPrefix))
+	if !is {
+		return nil
+	}
+	description, err := e.get(e.keys.Meta())
+	if err != nil {
+		return err
+	}
+	if stamp, err := e.get(e.keys.Stamp()); err != nil || !bytes.Equal(stamp, description) {
+		return err
+	}
+	lo := append(slices.Clone([]byte(e.keys.Prefix)), part...)
+	it := e.r.Scan(holdfast.Range{Lo: lo, Hi: append(lo[:len(e.keys.Prefix):len(e.keys.Prefix)], value...)})
+	defer it.Close()
+	if it.Next() {
+		e.problem("the keys of %q begin with %q, and there is a key %q", part, value, it.Key()[len(e.keys.Prefix):])
+	}
+	return it.Err()
 }
 
 // whole checks that all is there that a task needs.
@@ -223,6 +248,9 @@ func KeyName(key []byte) string {
 	switch text, more, texted := format.Texted(rest); table {
 	case format.TableMeta:
 		what = "the description"
+		if len(rest) > 0 {
+			what = "where keys of a table begin, which is part of the description"
+		}
 	case format.TableIDs:
 		what = fmt.Sprintf("id %.40q", rest)
 	case format.TableIndex:
