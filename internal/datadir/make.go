@@ -26,7 +26,7 @@ const (
 // It must not be the working directory: a shell in it would see none of the new files. Missing parents are made.
 // Everything else is ErrBadOption.
 //
-// If Make fails it leaves nothing, not even the parents that it has made; only if its last step fails, the sync of dir's
+// If Make fails it leaves nothing, not even parents that it has made; only if its last step fails, the sync of dir's
 // name, is dir there. If the process ends, it may leave DIR.partial. The next Make refuses to go on, since another one
 // may be working there, and names it. op is for the errors.
 func Make(op, dir string, fill func(partial string) (lost string, err error)) (err error) {
