@@ -281,15 +281,15 @@ func failed(op, path string, err error) error {
 // openFailed is failed for what the library says of its files on opening: if it is not the
 // operating system that refuses something, the files are damaged.
 func openFailed(path string, err error) error {
-	return unreadable("open", path, err)
+	return unreadable("open", path, 0, err)
 }
 
 // unreadable is failed for what cannot be read.
-func unreadable(op, path string, err error) error {
+func unreadable(op, path string, offset int64, err error) error {
 	if err = datadir.SystemError(err); datadir.OfSystem(err) {
 		return failed(op, path, err)
 	}
-	return corrupt(op, path, 0, err)
+	return corrupt(op, path, offset, err)
 }
 
 func corrupt(op, path string, offset int64, cause error) error {

@@ -60,6 +60,7 @@ var classes = []struct {
 	{auth.ErrForbidden, http.StatusForbidden, api.CodeForbidden},
 	{holdfast.ErrFull, http.StatusInsufficientStorage, api.CodeFull},
 	{syscall.ENOSPC, http.StatusInsufficientStorage, api.CodeFull}, // also as the cause of a poisoned engine
+	{syscall.EDQUOT, http.StatusInsufficientStorage, api.CodeFull},
 	{holdfast.ErrPoisoned, http.StatusServiceUnavailable, api.CodePoisoned},
 	{holdfast.ErrCorrupt, http.StatusInternalServerError, api.CodeCorrupt},
 	{message.ErrNoNamespace, http.StatusNotFound, api.CodeNoNamespace},
