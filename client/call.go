@@ -32,6 +32,9 @@ type request struct {
 	safe   bool          // does no harm if it is done twice
 	always bool          // is tried again until ctx ends
 
+	// refused is called with an answer of success that is too large or cannot be read.
+	refused func(answer io.Reader)
+
 	lost bool // an answer was
 }
 
@@ -119,14 +122,22 @@ func (c *Client) try(ctx context.Context, r *request, body []byte, out any) *Err
 	case err != nil:
 		return &Error{Op: r.op, Cause: fmt.Errorf("the answer broke off: %w", err)}
 	case int64(len(data)) > c.o.MaxResponse:
+		r.refuse(io.MultiReader(bytes.NewReader(data), resp.Body))
 		return &Error{Op: r.op, Status: resp.StatusCode, Code: api.CodeTooLarge,
 			Detail: fmt.Sprintf("the answer has more than %d bytes; ask for less, or raise MaxResponse", c.o.MaxResponse)}
 	}
 	if err := json.Unmarshal(data, out); err != nil {
+		r.refuse(bytes.NewReader(data))
 		return &Error{Op: r.op, Status: resp.StatusCode,
 			Detail: fmt.Sprintf("the answer cannot be read (%v); is this the address of a Holdfast server?", err)}
 	}
 	return nil
+}
+
+func (r *request) refuse(answer io.Reader) {
+	if r.refused != nil {
+		r.refused(answer)
+	}
 }
 
 // send makes a request and returns the answer if it is one of success. The caller closes its body.

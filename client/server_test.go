@@ -57,6 +57,7 @@ type (
 		Ack(context.Context, ...message.Delivery) error
 		Extend(context.Context, ...message.Delivery) error
 		Fail(context.Context, string, ...message.Delivery) error
+		Return(context.Context, ...message.Delivery) error
 		Park(context.Context, string, ...message.Delivery) error
 		Parked(context.Context, int64, int) ([]message.Parked, error)
 		Replay(context.Context, ...int64) (int, error)

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"io"
 	"net/url"
 	"strconv"
 	"time"
@@ -49,13 +50,18 @@ func (c *Client) again(ctx context.Context, pause *pauses, asked time.Time, wait
 
 // Claim waits until there is a message to be delivered, and delivers up to most of them. They are the caller's until
 // their leases end. It waits for a server that cannot be reached, too. Deliveries whose answer is lost come again when
-// their leases have run out.
+// their leases have run out. Those of an answer that is larger than [Options].MaxResponse, or cannot be read, are given
+// back, and there is an error.
 func (s *Subscription) Claim(ctx context.Context, most int) ([]message.Delivery, error) {
 	pause := s.c.pause()
 	for {
 		asked, wait := time.Now(), waitFor(ctx)
 		r := &request{op: "subscription claim", method: "POST", path: s.path + "/claim", wait: wait, safe: true, always: true,
 			body: api.ClaimMessages{Max: max(most, 1), WaitMS: api.MS(wait)}}
+		r.refused = func(answer io.Reader) {
+			refs := deliveriesIn(answer)
+			s.c.returns(ctx, r.op, s.path+"/return", api.Settle{Deliveries: refs}, len(refs))
+		}
 		var got api.Deliveries
 		if err := s.c.call(ctx, r, &got); err != nil {
 			return nil, err
@@ -90,6 +96,12 @@ func (s *Subscription) Extend(ctx context.Context, deliveries ...message.Deliver
 // What is said of Ack about answers that were lost holds here, too.
 func (s *Subscription) Fail(ctx context.Context, reason string, deliveries ...message.Delivery) error {
 	return s.settle(ctx, "fail", reason, deliveries)
+}
+
+// Return gives back messages that no consumer has seen: they come again at once, and the attempt does not count.
+// What is said of Ack about answers that were lost holds here, too.
+func (s *Subscription) Return(ctx context.Context, deliveries ...message.Delivery) error {
+	return s.settle(ctx, "return", "", deliveries)
 }
 
 // Park puts messages aside: they are not delivered any more. What is said of Ack about

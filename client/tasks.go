@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"slices"
 	"strconv"
@@ -120,7 +121,8 @@ func (t *Tasks) enqueued(ctx context.Context, specs []task.Spec) ([]task.Result,
 
 // Claim takes waiting tasks. They are the caller's until their leases end. Without Wait it may return none. With it, it
 // waits until there is one, also for a server that cannot be reached. Tasks that were claimed by a try whose answer was
-// lost come again when their leases have run out.
+// lost come again when their leases have run out. Those of an answer that is larger than [Options].MaxResponse, or cannot
+// be read, are given back, and there is an error.
 func (t *Tasks) Claim(ctx context.Context, o task.ClaimOptions) ([]task.Lease, error) {
 	pause := t.c.pause()
 	for {
@@ -131,6 +133,10 @@ func (t *Tasks) Claim(ctx context.Context, o task.ClaimOptions) ([]task.Lease, e
 		}
 		r.body = api.ClaimTasks{Queues: o.Queues, N: o.N, LeaseMS: api.MS(o.Lease), Worker: o.Worker,
 			WaitMS: api.MS(r.wait)}
+		giveBack := func(refs []api.LeaseRef) {
+			t.c.returns(ctx, r.op, t.path+"/leases/return", api.LeaseRefs{Leases: refs}, len(refs))
+		}
+		r.refused = func(answer io.Reader) { giveBack(leasesIn(answer)) }
 		var got api.Leases
 		if err := t.c.call(ctx, r, &got); err != nil {
 			return nil, err
@@ -146,7 +152,12 @@ func (t *Tasks) Claim(ctx context.Context, o task.ClaimOptions) ([]task.Lease, e
 			l := &got.Leases[i]
 			claimed, err := l.Task.Store()
 			if err != nil {
-				return nil, &Error{Op: r.op, Status: 200, Detail: err.Error(), Unknown: true}
+				refs := make([]api.LeaseRef, len(got.Leases))
+				for i, l := range got.Leases {
+					refs[i] = api.LeaseRef{ID: l.Task.ID, Token: l.Token}
+				}
+				giveBack(refs)
+				return nil, &Error{Op: r.op, Status: 200, Detail: err.Error()}
 			}
 			leases[i] = task.Lease{Task: claimed, Token: l.Token, Until: l.Until}
 		}

@@ -96,6 +96,16 @@ func (e tunedEngine) Checkpoint(ctx context.Context, dir string) error {
 	return holdfast.Checkpoint(ctx, e.Engine, dir)
 }
 
+// StoreOpened tells the engine below of a store that is opened in this one, until closed is called.
+func (e tunedEngine) StoreOpened(what string) (closed func()) {
+	if below, ok := e.Engine.(interface {
+		StoreOpened(what string) (closed func())
+	}); ok {
+		return below.StoreOpened(what)
+	}
+	return func() {}
+}
+
 func openPebbleTuned(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	return pebbleengine.OpenWith(dir, o, func(p *pebble.Options) {
 		pebbleToolOptions(p)

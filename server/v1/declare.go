@@ -176,12 +176,13 @@ func (c *call) answer(v any) error {
 // deliver is answer with something that must be undone if the client has disconnected.
 func (c *call) deliver(v any) error {
 	err := c.ctx.Err()
+	var failed error // of making an answer
 	if err == nil {
-		if err = c.answer(v); err == nil {
+		if failed = c.answer(v); failed == nil {
 			err = http.NewResponseController(c.w).Flush()
 		}
 	}
-	if err == nil && c.ctx.Err() == nil || errors.Is(err, http.ErrNotSupported) {
+	if failed == nil && (err == nil && c.ctx.Err() == nil || errors.Is(err, http.ErrNotSupported)) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), giveBack)
@@ -190,7 +191,7 @@ func (c *call) deliver(v any) error {
 		c.o.Logger.Warn("what was claimed for a client that is gone could not be given back: its lease runs out",
 			"namespace", c.ns, "error", err)
 	}
-	return nil
+	return failed
 }
 
 // encode appends v as one line of JSON. What is JSON already keeps its characters, but for space between its tokens.

@@ -170,6 +170,11 @@ func (s *service) settling() {
 			func(s *data.Subscription, ctx context.Context, in *api.Settle) error {
 				return s.Fail(ctx, in.Reason, deliveries(in.Deliveries)...)
 			}},
+		{"return", "Give back messages that no consumer has seen",
+			"They are delivered again at once, and the attempt does not count. ",
+			func(s *data.Subscription, ctx context.Context, in *api.Settle) error {
+				return s.Return(ctx, deliveries(in.Deliveries)...)
+			}},
 		{"park", "Park messages: they are not delivered any more", "",
 			func(s *data.Subscription, ctx context.Context, in *api.Settle) error {
 				return s.Park(ctx, in.Reason, deliveries(in.Deliveries)...)

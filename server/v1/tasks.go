@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -57,14 +58,19 @@ func (s *service) tasks() {
 			for i, l := range leases {
 				out.Leases[i] = api.Lease{Task: api.FromTask(&l.Task), Token: l.Token, Until: l.Until}
 			}
-			c.unless = func(ctx context.Context) error {
-				var errs []error
-				for _, l := range leases {
-					errs = append(errs, t.Snooze(ctx, l, 0))
-				}
-				return errors.Join(errs...)
-			}
+			c.unless = func(ctx context.Context) error { return errors.Join(giveTasksBack(ctx, t, leases)...) }
 			return out, nil
+		})
+	declare(s, operation{id: "return-tasks", method: http.MethodPost, path: inNamespace + "/leases/return",
+		role: auth.Write, tag: tag, write: true, summary: "Give back tasks that no worker has seen",
+		about: "They can be claimed again at once, and the attempt does not count. What became of each lease is in the answer."},
+		func(c *call, in *struct{ Body api.LeaseRefs }) (out api.LeaseResults, err error) {
+			t, err := c.data.Tasks(c.ctx, c.ns)
+			if err != nil {
+				return out, err
+			}
+			leases := in.Body.Store()
+			return leaseResults(nil, len(leases), &task.LeaseErrors{Errs: giveTasksBack(c.ctx, t, leases)})
 		})
 	declare(s, operation{id: "complete-tasks", method: http.MethodPost, path: inNamespace + "/leases/complete",
 		role: auth.Write, tag: tag, write: true, summary: "Complete tasks in hand",
@@ -80,6 +86,18 @@ func (s *service) tasks() {
 	s.leases()
 	s.eachTask()
 	s.queues()
+}
+
+// giveTasksBack puts tasks back that no worker has seen, and returns an error for each, nil if all is well. They share
+// commits.
+func giveTasksBack(ctx context.Context, t *task.Store, leases []task.Lease) []error {
+	errs := make([]error, len(leases))
+	var all sync.WaitGroup
+	for i, l := range leases {
+		all.Go(func() { errs[i] = t.Snooze(ctx, l, 0) })
+	}
+	all.Wait()
+	return errs
 }
 
 // leases declares what is done with single leases, but for completing.

@@ -80,6 +80,16 @@ func (t *timed) Checkpoint(ctx context.Context, dir string) error {
 	return holdfast.Checkpoint(ctx, t.Engine, dir)
 }
 
+// StoreOpened tells the engine below of a store that is opened in this one, until closed is called.
+func (t *timed) StoreOpened(what string) (closed func()) {
+	if below, ok := t.Engine.(interface {
+		StoreOpened(what string) (closed func())
+	}); ok {
+		return below.StoreOpened(what)
+	}
+	return func() {}
+}
+
 // timedReceipt tells of the first Wait that returns.
 type timedReceipt struct {
 	r      holdfast.Receipt
