@@ -111,12 +111,12 @@ func (c *raftImportCommand) copy(ctx context.Context,
 		return nil, "", err
 	}
 	// What an interrupted import leaves need not be hidden: the store in it says that it is not finished.
-	err = datadir.Make("import", dir, func(partial string) (string, error) {
+	err = datadir.Make("import", dir, func(partial string) (datadir.Loss, error) {
 		e, err := all.Open(cmp.Or(name, all.Default), partial, o)
 		if err != nil {
-			return "", err
+			return datadir.Loss{}, err
 		}
-		return "", fill(e)
+		return datadir.Loss{}, fill(e)
 	})
 	return r, at, err
 }
