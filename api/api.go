@@ -50,7 +50,7 @@ const (
 	CodeMethod         = "method"          // 405
 	CodeExists         = "exists"          // 409: message.ErrNamespaceExists, task.ErrExists
 	CodeConflict       = "conflict"        // 409: message.ErrConflict, event.ErrConflict
-	CodeIDTaken        = "id_taken"        // 409: message.ErrIDTaken, event.ErrPartialRepeat
+	CodeIDTaken        = "id_taken"        // 409: message.ErrIDTaken, event.ErrIDTaken, event.ErrPartialRepeat
 	CodePositionTaken  = "position_taken"  // 409: message.ErrPositionTaken
 	CodeEnded          = "ended"           // 409: message.ErrEnded
 	CodeState          = "state"           // 409: task.ErrState, task.ErrCycle
@@ -124,13 +124,16 @@ type Message struct {
 	Time     time.Time       `json:"time"`
 }
 
-// NewMessage is a message to be written. With an ID, which is a UUID, a write that is repeated is done once.
+// NewMessage is a message to be written.
 type NewMessage struct {
+	// ID is a UUID, 32 hexadecimal digits as 8-4-4-4-12, in which capital letters are the same as small ones. A write with it
+	// that is repeated is done once, as long as the message is there; with another type, data or metadata it is refused
+	// (id_taken). Absent for a new one.
 	ID       string          `json:"id,omitempty"`
-	Type     string          `json:"type"`
-	Data     json.RawMessage `json:"data"`
+	Type     string          `json:"type"` // at most message.MaxTypeSize bytes
+	Data     json.RawMessage `json:"data"` // an object, at most message.MaxDepth deep
 	Metadata json.RawMessage `json:"metadata,omitempty"`
-	Time     time.Time       `json:"time,omitzero"` // when it happened; absent for the present
+	Time     time.Time       `json:"time,omitzero"` // when it happened; absent for the present. Retention does not go by it.
 }
 
 // StreamWrite is what is written to one stream.
@@ -208,7 +211,7 @@ type Position struct {
 
 // Subscription is a consumer group whose members acknowledge messages.
 type Subscription struct {
-	Name        string   `json:"name"`
+	Name        string   `json:"name" required:"false"` // told in answers; ignored in a request, whose path has it
 	Category    string   `json:"category,omitempty"`
 	Types       []string `json:"types,omitempty"`
 	Prefix      string   `json:"prefix,omitempty"`
@@ -295,10 +298,12 @@ type Event struct {
 	Position uint64    `json:"position,omitempty"` // from 1; ignored in an append
 	Time     time.Time `json:"time,omitzero"`
 	Type     string    `json:"type,omitempty"`
-	ID       string    `json:"id,omitempty"`
-	Origin   string    `json:"origin,omitempty"`
-	Metadata []byte    `json:"metadata,omitempty"`
-	Data     []byte    `json:"data,omitempty"`
+	// ID is any text of at most event.MaxIDSize bytes. An append with it that is repeated is done once, as long as the log
+	// remembers it (event.Options.IDWindow); with another type, data or metadata it is refused (id_taken).
+	ID       string `json:"id,omitempty"`
+	Origin   string `json:"origin,omitempty"`
+	Metadata []byte `json:"metadata,omitempty"`
+	Data     []byte `json:"data,omitempty"`
 }
 
 // Append appends events, all or none.

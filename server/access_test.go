@@ -49,7 +49,7 @@ func scope(t *testing.T, name string, rt route.Route) string {
 		path == "/position",
 		path == "/tenants",
 		path == "/metrics",
-		strings.HasPrefix(path, "/subscriptions/"):
+		strings.HasPrefix(path, "/subscriptions"):
 		return ""
 	case strings.Contains(rt.Pattern, "{ns}"):
 		return "one"

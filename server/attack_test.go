@@ -125,11 +125,12 @@ func TestRewrittenPaths(t *testing.T) {
 	post("/tasks", `{"tasks":[{"kind":"mail"}]}`)
 	before := keysOf(t, e)
 	seen := map[string]bool{}
+	odds := []string{".", "..", "%2e", "%2E%2E", ".%2e", "%2e.", "", "%2F", "%2f%2F", "..%2F", "%2F..", "a%2F..%2F..", "%2e%2f%2E"}
 	for _, rt := range r.Routes() {
 		ready := wildcard.ReplaceAllString(strings.ReplaceAll(rt.Pattern, "{ns}", "default"), "order-1")
 		segments := strings.Split(strings.TrimPrefix(ready, "/"), "/")
 		for i := range len(segments) + 1 {
-			for _, odd := range []string{".", "..", "%2e", "%2E%2E", ".%2e", "%2e.", "", "%2F"} {
+			for _, odd := range odds {
 				path := "/" + strings.Join(slices.Insert(slices.Clone(segments), i, odd), "/")
 				replaced := path
 				if i < len(segments) {
@@ -138,12 +139,17 @@ func TestRewrittenPaths(t *testing.T) {
 					replaced = "/" + strings.Join(list, "/")
 				}
 				for _, path := range []string{path, replaced} {
-					for _, method := range []string{"GET", "PUT", "POST", "DELETE"} {
-						if path == "/" || strings.HasPrefix(path, "//") || seen[method+path] { // the client takes // for a host
+					for _, method := range []string{"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"} {
+						if path == "/" || path == "/page/" || seen[method+path] {
 							continue
 						}
 						seen[method+path] = true
-						if status, text := r.attack(method, path, []byte(`{}`)); status != http.StatusBadRequest {
+						whole := path
+						if strings.HasPrefix(path, "//") { // which the client would take for a host
+							whole = r.url + path
+						}
+						status, text := r.attack(method, whole, []byte(`{}`))
+						if status != http.StatusBadRequest {
 							t.Errorf("%s %s: %d %.200s", method, path, status, text)
 						}
 					}
@@ -155,8 +161,30 @@ func TestRewrittenPaths(t *testing.T) {
 		t.Errorf("%d keys, %d before; %d requests", after, before, len(seen))
 	}
 
+	// Other paths are not redirected either, and the page is there.
+	for path, want := range map[string]int{"/subscriptions": 400, "/ebuse/subscriptions": 400, "/v1": 404, "/rpc/": 400,
+		"/page/": 200, "/page/index.html": 200, "/": 200} {
+		if status, text := r.attack("GET", path, nil); status != want {
+			t.Errorf("GET %s: %d %.200s", path, status, text)
+		}
+	}
+	for _, path := range []string{"/subscriptions", "/page", "/", "/page/"} {
+		if status, text := r.attack("DELETE", path, nil); status < 400 {
+			t.Errorf("DELETE %s: %d %.200s", path, status, text)
+		}
+	}
+
+	// Names with slashes are names.
+	post("/messages", `{"writes":[{"stream":"https://a/b","messages":[{"type":"placed","data":{}}]}]}`)
+	if status, text := r.attack("GET", "/v1/namespaces/default/streams/https:%2F%2Fa%2Fb", nil); status != 200 {
+		t.Error(status, text)
+	}
+
 	// Names that cannot stand in a path are not made.
-	for _, name := range []string{".", "..", "/"} {
+	if status, text := r.attack("POST", "/rpc", []byte(`["stream.write","..",{"type":"t","data":{}}]`)); status != 400 {
+		t.Errorf("stream.write of ..: %d %s", status, text)
+	}
+	for _, name := range []string{".", "..", "/", "//", "a/../b", "./a"} {
 		for path, body := range map[string]string{
 			"/v1/namespaces":                  `{"id":%q}`,
 			"/v1/namespaces/default/messages": `{"writes":[{"stream":%q,"messages":[{"type":"placed","data":{}}]}]}`,
@@ -196,7 +224,7 @@ func TestEncodings(t *testing.T) {
 			continue
 		}
 		path := wildcard.ReplaceAllString(strings.ReplaceAll(rt.Pattern, "{ns}", "default"), "x")
-		for _, encoding := range []string{"gzip", "br", "deflate, gzip"} {
+		for _, encoding := range []string{"gzip", "br", "deflate, gzip", "identity, gzip"} {
 			status, text := r.attack(rt.Method, path, zipped.Bytes(), "Content-Encoding", encoding)
 			if status != http.StatusUnsupportedMediaType {
 				t.Errorf("%s %s with %s: %d %s", rt.Method, path, encoding, status, text)

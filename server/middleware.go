@@ -166,7 +166,7 @@ func (s *Server) enter(rt *route.Route, e *entrance, r *http.Request) {
 		return
 	}
 	defer done()
-	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+	if encoding := strings.Join(r.Header.Values("Content-Encoding"), ", "); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		w.Header().Set("Accept-Encoding", "identity")
 		rt.Deny(w, r, &holdfast.Error{Class: problem.ErrEncoding, Detail: fmt.Sprintf("the body is encoded as %.40q", encoding),
 			Remedy: "send it as it is"})

@@ -76,7 +76,7 @@ func Accept(dir string) (lost string, err error) {
 	}
 	lost, m.Loss = m.Lost, Loss{Accepted: rand.Text()}
 	if err := writeMark(dir, m); err != nil {
-		return "", &holdfast.Error{Op: "accept", Path: dir, Cause: err, Remedy: "the directory must be writable"}
+		return "", Full(&holdfast.Error{Op: "accept", Path: dir, Cause: err, Remedy: "the directory must be writable"})
 	}
 	return lost, nil
 }

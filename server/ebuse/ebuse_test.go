@@ -138,7 +138,7 @@ func TestRequests(t *testing.T) {
 		{"POST", "/events", `{"data":null,"timestamp":null,"more":1,"type":"a\u0000<é"}`, 200,
 			`{"position":4,"type":"a\u0000\u003cé","data":null,` + zero},
 		{"POST", "/events",
-			`{"type":"first","type":"last","data":12345678901234567890.123e-7,"timestamp":"1066-10-14T09:00:00.000000001Z"}`,
+			`{"type":"last","data":12345678901234567890.123e-7,"timestamp":"1066-10-14T09:00:00.000000001Z"}`,
 			200, `{"position":5,"type":"last","data":12345678901234567890.123e-7,"timestamp":"1066-10-14T09:00:00.000000001Z"}`},
 		{"GET", "/events?from=5&to=5", "", 200,
 			`[{"position":5,"type":"last","data":12345678901234567890.123e-7,"timestamp":"1066-10-14T09:00:00.000000001Z"}]`},
@@ -168,6 +168,10 @@ func TestRequests(t *testing.T) {
 		{"POST", "/events", "{\"type\":\"\xff\"}", 400, "Invalid request body: it is not valid UTF-8"},
 		{"POST", "/events", `{"data":` + strings.Repeat("[", 100_000), 400,
 			"Invalid request body: invalid character '[' exceeded max depth"},
+		{"POST", "/events", `{"data":` + strings.Repeat("[", 9_901) + strings.Repeat("]", 9_901) + `}`, 400,
+			"Invalid request body: the data are more than 9900 objects and arrays deep"},
+		{"POST", "/events/batch", `[{},{"data":` + strings.Repeat("[", 9_901) + strings.Repeat("]", 9_901) + `}]`, 400,
+			"Invalid request body: event 2 of the batch: the data are more than 9900 objects and arrays deep"},
 		{"POST", "/events", `{"data":"` + strings.Repeat("x", 1<<20) + `"}`, 413,
 			"Invalid request body: the body has more than 1048576 bytes"},
 
@@ -193,8 +197,16 @@ func TestRequests(t *testing.T) {
 		{"POST", "/subscriptions/s/position", `{"position":7}`, 204, ""},
 		{"GET", "/subscriptions/s/position", "", 200, `{"position":7}`},
 		{"PUT", "/subscriptions/s/position", `{"position":3}`, 204, ""},
+		{"PUT", "/subscriptions/s/position", `{}`, 400, "Invalid request body: the position is missing"},
+		{"PUT", "/subscriptions/s/position", `{"position":null}`, 400, "Invalid request body: the position is missing"},
+		{"PUT", "/subscriptions/s/position", `{"position":1,"Position":0}`, 400,
+			`Invalid request body: the field "Position" is there twice`},
 		{"GET", "/subscriptions/s/position", "", 200, `{"position":3}`},
-		{"POST", "/subscriptions/s/position", `{}`, 204, ""},
+		{"POST", "/events", `{"type":"first","type":"last"}`, 400, `Invalid request body: the field "type" is there twice`},
+		{"POST", "/events/batch", `[{"type":"x"},{"type":"first","type":"last"}]`, 400,
+			`Invalid request body: event 2 of the batch: the field "type" is there twice`},
+		{"GET", "/subscriptions/s/position", "", 200, `{"position":3}`},
+		{"POST", "/subscriptions/s/position", `{"position":0}`, 204, ""},
 		{"GET", "/subscriptions/s/position", "", 200, `{"position":0}`},
 		{"POST", "/subscriptions/a%2f..%2fb%00/position", `{"position":5}`, 204, ""},
 		{"GET", "/subscriptions/a%2F..%2Fb%00/position", "", 200, `{"position":5}`},
@@ -347,6 +359,28 @@ func TestGzip(t *testing.T) {
 	// The others are never compressed.
 	if res, text := ask(t, srv, "GET", "/position", "", "Accept-Encoding", "gzip"); text != "{\"position\":3}\n" {
 		t.Error(res.Header, text)
+	}
+}
+
+// GET /events has as many events as fit in 16 MiB, and at least one; a stream, and a GET that says where it ends, have all.
+func TestPageBytes(t *testing.T) {
+	srv, d := serve(t, ebuse.Options{})
+	log, err := d.Log(ctx, "a", ebuse.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{6 << 20, 6 << 20, 20 << 20, 100, 6 << 20} {
+		if _, err := log.Append(ctx, event.Event{Type: "t", Data: []byte(`"` + strings.Repeat("x", size) + `"`)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]int{"/events?from=1": 2, "/events?from=3": 1, "/events?from=4": 2, "/events?from=6": 0,
+		"/events?from=1&to=5": 5, "/events/stream?from=1": 5} {
+		_, text := ask(t, srv, "GET", path, "")
+		var list []struct{ Position int }
+		if err := json.Unmarshal([]byte(text), &list); err != nil || len(list) != want {
+			t.Errorf("%s: %d events, %v; want %d", path, len(list), err, want)
+		}
 	}
 }
 

@@ -7,10 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
+	"github.com/holdfastdb/holdfast/internal/jsoncheck"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/event/eventbus"
 )
@@ -101,14 +104,62 @@ func unmarshal(body []byte, v any) error {
 	if body = bytes.TrimLeft(body, " \t\r\n"); len(body) > 0 && body[0] != '{' && json.Valid(body) {
 		return errors.New("it is not a JSON object")
 	}
-	return json.Unmarshal(body, v)
+	if err := json.Unmarshal(body, v); err != nil {
+		return err
+	}
+	return once(body)
 }
+
+// once returns an error if a sound object has a field twice: one of the two would be lost. encoding/json takes fields in
+// any case, and so does this.
+func once(object []byte) error {
+	d := json.NewDecoder(bytes.NewReader(object))
+	var seen []string
+	if _, err := d.Token(); err != nil {
+		return err
+	}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return err
+		}
+		name, _ := t.(string)
+		switch {
+		case slices.ContainsFunc(seen, func(s string) bool { return strings.EqualFold(s, name) }):
+			return fmt.Errorf("the field %.80q is there twice", name)
+		case len(seen) == maxFields:
+			return fmt.Errorf("it has more than %d fields", maxFields)
+		}
+		seen = append(seen, name)
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxFields is how many fields an object may have, but for the data of an event. The API has four.
+const maxFields = 100
 
 var errUTF8 = errors.New("it is not valid UTF-8")
 
 func decodeEvent(body []byte) (e Event, err error) {
-	err = unmarshal(body, &e)
+	if err = unmarshal(body, &e); err == nil {
+		err = e.check()
+	}
 	return e, err
+}
+
+// maxDepth is how deep data may be: what is read back is in an event and in an array, and clients of the original read
+// 10,000 in all.
+const maxDepth = 9_900
+
+func (e *Event) check() error {
+	if len(e.Data) > 0 && !jsoncheck.ValidTo(e.Data, maxDepth) {
+		return fmt.Errorf("the data are more than %d objects and arrays deep", maxDepth)
+	}
+	return nil
 }
 
 var errEmpty = refusal(fmt.Sprintf("The batch is empty; send 1 to %d events", maxBatch))
@@ -134,12 +185,23 @@ func decodeBatch(body []byte) ([]event.Event, error) {
 		if len(list) == maxBatch {
 			return nil, refusal(fmt.Sprintf("Batch size limited to %d events", maxBatch))
 		}
+		var text json.RawMessage
 		var e *Event
-		if err := d.Decode(&e); err != nil {
+		err := d.Decode(&text)
+		if err == nil {
+			err = json.Unmarshal(text, &e)
+		}
+		if err == nil && e != nil {
+			err = once(text)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("event %d of the batch: %w", len(list)+1, err)
 		}
 		if e == nil {
 			return nil, fmt.Errorf("event %d of the batch is null", len(list)+1)
+		}
+		if err := e.check(); err != nil {
+			return nil, fmt.Errorf("event %d of the batch: %w", len(list)+1, err)
 		}
 		list = append(list, e.Stored())
 	}

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -211,8 +212,13 @@ func TestRefused(t *testing.T) {
 	c, _ := start(t)
 	c.call(`["stream.write","a-1",{"type":"A","data":{}},{"id":"` + id + `"}]`)
 	for request, want := range map[string]string{
-		``:                          "400 INVALID_REQUEST",
-		`{`:                         "400 INVALID_REQUEST",
+		``:  "400 INVALID_REQUEST",
+		`{`: "400 INVALID_REQUEST",
+		// One of the two would be lost.
+		`["stream.write","s-1",{"type":"a","type":"b","data":{}}]`:                                 "400 INVALID_REQUEST",
+		`["stream.write","s-1",{"type":"a","data":{}},{"expectedVersion":7,"expectedVersion":-1}]`: "400 INVALID_REQUEST",
+		`["category.get","s",{"consumerGroup":{"member":0,"size":2,"member":1}}]`:                  "400 INVALID_REQUEST",
+		`["stream.write","..",{"type":"a","data":{}}]`:                                             "400 INVALID_REQUEST",
 		`{}`:                        "400 INVALID_REQUEST",
 		`[]`:                        "400 INVALID_REQUEST",
 		`null`:                      "400 INVALID_REQUEST",
@@ -438,6 +444,36 @@ func TestLargeAnswer(t *testing.T) {
 	got := decode[[][]any](t, c.call(`["stream.get","a-1"]`))
 	if len(got) != 3 || !reflect.DeepEqual(got[2][4], map[string]any{"text": text}) {
 		t.Error(len(got))
+	}
+}
+
+// An answer has as many messages as fit in 16 MiB, and at least one. All of them are read page by page, or at once with -1.
+func TestPageBytes(t *testing.T) {
+	c, _ := start(t)
+	for _, size := range []int{6 << 20, 6 << 20, 20 << 20, 100, 6 << 20} {
+		c.call(`["stream.write","a-1",{"type":"A","data":{"text":"` + strings.Repeat("x", size) + `"}}]`)
+	}
+	for _, call := range []string{`["stream.get","a-1",{"position":%d}]`, `["category.get","a",{"position":%d,"batchSize":10}]`} {
+		var pages []int
+		for next := 0; ; {
+			got := decode[[][]any](t, c.call(fmt.Sprintf(call, next)))
+			if len(got) == 0 {
+				break
+			}
+			pages = append(pages, len(got))
+			last := got[len(got)-1]
+			if strings.Contains(call, "category") {
+				next = int(last[4].(float64)) + 1
+			} else {
+				next = int(last[2].(float64)) + 1
+			}
+		}
+		if !slices.Equal(pages, []int{2, 1, 2}) {
+			t.Errorf("%s: pages of %v", call, pages)
+		}
+	}
+	if got := decode[[][]any](t, c.call(`["stream.get","a-1",{"batchSize":-1}]`)); len(got) != 5 {
+		t.Errorf("all are %d", len(got))
 	}
 }
 

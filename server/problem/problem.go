@@ -73,6 +73,7 @@ var classes = []struct {
 	{message.ErrBadMessage, http.StatusBadRequest, api.CodeBadRequest},
 	{event.ErrConflict, http.StatusConflict, api.CodeConflict},
 	{event.ErrPartialRepeat, http.StatusConflict, api.CodeIDTaken},
+	{event.ErrIDTaken, http.StatusConflict, api.CodeIDTaken},
 	{event.ErrTaken, http.StatusConflict, api.CodePositionTaken},
 	{event.ErrTruncated, http.StatusGone, api.CodeTruncated},
 	{event.ErrAhead, http.StatusConflict, api.CodeAhead},

@@ -47,12 +47,6 @@ type Request struct {
 	Err error
 }
 
-// Addressable reports whether a name can be a segment of a path. Clients and proxies rewrite paths with empty segments
-// and with dots, however they are escaped.
-func Addressable(name string) bool {
-	return name != "" && name != "." && name != ".." && name != "/"
-}
-
 type key struct{}
 
 // With puts what is known of a request into its context.

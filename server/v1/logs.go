@@ -63,7 +63,9 @@ func (s *service) logs() {
 		func(c *call, in *inLog) (none, error) { return none{}, c.data.DeleteLog(c.ctx, c.ns, in.Log) })
 	declare(s, operation{id: "append-events", method: http.MethodPost, path: inNamespace + "/logs/{log}/events",
 		role: auth.Write, tag: tag, write: true, summary: "Append events, all or none; the log is made if it is not there",
-		about: "Either all events have ids or none has. Events with ids are appended once, however often that is repeated.",
+		about: "Either all events have ids or none has. Events with ids are appended once, however often that is repeated, as " +
+			"long as the log remembers the ids: those of the last million positions at least, but not of removed events. A " +
+			"known id with another type, data or metadata is 409 `id_taken`.",
 		codes: []string{api.CodeConflict, api.CodeIDTaken}},
 		func(c *call, in *struct {
 			inLog
@@ -118,7 +120,7 @@ func (s *service) logs() {
 					return out, err
 				}
 				out.Events, out.Next = append(out.Events, api.FromEvent(&e)), e.Position+1
-				if size += len(e.Data) + len(e.Metadata); size > pageBytes {
+				if size += len(e.Data) + len(e.Metadata) + escaped*(len(e.Type)+len(e.Origin)+len(e.ID)); size > pageBytes {
 					return out, nil
 				}
 			}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+	"strconv"
 
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/server/auth"
@@ -19,6 +20,7 @@ const (
 	pageSize  = 1000
 	maxPage   = 10_000
 	pageBytes = 16 << 20
+	escaped   = 6 // how many times as long a text is at most in JSON
 )
 
 // page is how many entries a page has for which a limit was asked.
@@ -54,7 +56,10 @@ func (s *service) messages() {
 	const tag = "messages"
 	declare(s, operation{id: "write-messages", method: http.MethodPost, path: inNamespace + "/messages",
 		role: auth.Write, tag: tag, write: true, summary: "Write messages to streams, all or nothing",
-		about: "A write whose messages have ids is done once, however often it is repeated.",
+		about: "The id of a message is a UUID; whether its letters are capital makes no difference. A write whose messages " +
+			"have ids is done once, however often it is repeated, as long as the messages are there. A known id with another " +
+			"type, data or metadata, or in another stream, is 409 `id_taken`. Data and metadata are objects that are at most " +
+			strconv.Itoa(message.MaxDepth) + " deep, a type has at most " + strconv.Itoa(message.MaxTypeSize) + " bytes.",
 		codes: []string{api.CodeConflict, api.CodeIDTaken, api.CodeEnded}},
 		func(c *call, in *struct{ Body api.Write }) (api.WriteResult, error) {
 			n, err := c.namespace()
@@ -107,7 +112,7 @@ func (s *service) messages() {
 				}
 				out.Messages = append(out.Messages, api.FromMessage(&m))
 				out.Next = after(&q, &m)
-				if size += len(m.Data) + len(m.Metadata); size > pageBytes {
+				if size += len(m.Data) + len(m.Metadata) + escaped*len(m.Type); size > pageBytes {
 					return out, nil
 				}
 			}

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/server/problem"
-	"github.com/holdfastdb/holdfast/server/route"
 )
 
 // shape is which fields an object of a body has. It follows from the Go type, as the schema in the OpenAPI document
@@ -134,7 +134,8 @@ func (r *reader) object(s *shape, where string) error {
 			return err
 		}
 		if f.segment && !addressable(r.body[from:r.at]) {
-			return problem.BadRequest("the body: no %s can be named %s: it could not stand in a path", in(name), r.body[from:r.at])
+			return problem.BadRequest("the body: the %s is %.80s, which cannot stand in a path: it has nothing but "+
+				"slashes, or a dot or two in the place of a name", in(name), r.body[from:r.at])
 		}
 		if r.next() == ',' {
 			r.at++
@@ -152,7 +153,7 @@ func (r *reader) object(s *shape, where string) error {
 // addressable reports whether a string of JSON can be a name in a path, or is empty, which other checks are for.
 func addressable(text []byte) bool {
 	var name string
-	return len(text) > 20 || json.Unmarshal(text, &name) != nil || name == "" || route.Addressable(name)
+	return !bytes.ContainsAny(text, `./\`) || json.Unmarshal(text, &name) != nil || name == "" || api.Addressable(name)
 }
 
 // next passes over space and returns the byte that follows.

@@ -128,6 +128,8 @@ func KeyName(key []byte) string {
 		what = fmt.Sprintf("offset %.40q", rest)
 	case format.TableSnapshots:
 		what = fmt.Sprintf("snapshot %.40q", rest)
+	case format.TableMark:
+		what = "the mark of retention"
 	default:
 		ok = false
 	}

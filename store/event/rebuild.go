@@ -14,7 +14,7 @@ import (
 // Rebuild makes a log whole again whose engine has lost some of it, once that loss was accepted. Positions whose
 // events are lost have none from then on, so that readers skip them. The index of ids and the log's description are
 // rebuilt from the events. A position that an id, offset or snapshot mentions is not given again; nor are those up to
-// last, which the caller may know from elsewhere, 0 for none. Of o, Name and Level count, and IDWindow where it is
+// last, which the caller may know from elsewhere, 0 for none. Of o, Name, Level and FoldIDs count, and IDWindow where it is
 // not known any more; then it is not known either what was truncated, and counts as lost.
 //
 // The report is of what was found. The log must not be open (ErrLocked). An early end, by ctx or an error, leaves it no
@@ -42,12 +42,13 @@ func (s *Store) rebuild(ctx context.Context, o Options, last uint64, gaps bool) 
 	}
 	if bad != nil {
 		r.Undescribed = true
-		m = format.Meta{Window: o.IDWindow, First: 1} // what was truncated is not known any more
+		m = format.Meta{Window: o.IDWindow, First: 1, Stamps: true} // what was truncated is not known any more
 		if m.Window == 0 {
 			m.Window = DefaultIDWindow
 		}
 	}
-	s.window, s.about = m.Window, m
+	m.Folded = m.Folded || o.FoldIDs
+	s.window, s.about, s.fold = m.Window, m, m.Folded
 	if last, err = s.lastKnown(ctx, last); err != nil {
 		return r, err
 	}
@@ -183,9 +184,9 @@ func (b *rebuilder) entry(key, value []byte) error {
 			continue
 		}
 		if first < b.at {
-			s.put(b.a, &b.batch, e)
+			s.put(b.a, &b.batch, &e.Event, e.written)
 		} else if e.ID != "" && e.Position >= s.oldest(s.next.Load()) {
-			s.buildIDs(b.a, events[i:i+1], e.Position)
+			s.buildIDs(b.a, []Event{e.Event}, e.Position)
 			b.batch.Append(&b.a.batch)
 			b.a.batch.Reset()
 		}
@@ -210,7 +211,7 @@ func (b *rebuilder) ids() error {
 		}
 		if ok && len(rest) > 8 {
 			first, _, value, err := s.entry(pos)
-			var events []Event
+			var events []stored
 			if err == nil && !format.IsHole(value) {
 				events, err = s.decode(first, value)
 			}
@@ -218,7 +219,7 @@ func (b *rebuilder) ids() error {
 				return err
 			}
 			if err == nil && !format.IsHole(value) {
-				if events[pos-first].ID == string(rest[8:]) {
+				if s.folded(events[pos-first].ID) == string(rest[8:]) {
 					return nil
 				}
 			}

@@ -171,7 +171,8 @@ func (s *Store) rebuild(ctx context.Context, number uint64, r *Rebuilt) error {
 	if err != nil {
 		return err
 	}
-	o := event.Options{Name: format.LogName(s.o.Name, number), Level: s.o.Level, IDWindow: idWindow}
+	o := event.Options{Name: format.LogName(s.o.Name, number), Level: s.o.Level, IDWindow: idWindow,
+		FoldIDs: true}
 	if r.Log, err = event.Rebuild(ctx, s.eng, o, last); err != nil {
 		return err
 	}

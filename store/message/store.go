@@ -257,7 +257,7 @@ type NamespaceOptions struct {
 	// ID names the namespace: 1 to MaxNameSize letters, digits, '-' and '_', beginning with a letter or digit.
 	ID          string
 	Description string
-	// Metadata is a JSON object, or nil. White space between its tokens is not kept.
+	// Metadata is a JSON object at most MaxDepth deep, or nil. White space between its tokens is not kept.
 	Metadata json.RawMessage
 	// Token is the secret that clients of the namespace present. Only its SHA-256 is stored. Empty means none.
 	Token string
@@ -294,9 +294,14 @@ func (s *Store) Create(ctx context.Context, o NamespaceOptions) (Info, error) {
 }
 
 func (s *Store) create(ctx context.Context, o NamespaceOptions) (Info, error) {
-	if len(o.Metadata) > 0 && !isObject(o.Metadata) || !utf8.ValidString(o.Description) {
+	if len(o.Metadata) > 0 && !isObject(o.Metadata, MaxDepth) || !utf8.ValidString(o.Description) {
 		return Info{}, s.fail("create namespace", holdfast.ErrBadOption, nil, "",
-			"the metadata of %q are no JSON object, or its description is not UTF-8", o.ID)
+			"the metadata of %q are no JSON object at most %d deep, or its description is not UTF-8", o.ID, MaxDepth)
+	}
+	if len(o.Metadata) > MaxTypeSize || len(o.Description) > MaxTypeSize {
+		return Info{}, s.fail("create namespace", holdfast.ErrBadOption, nil, "",
+			"the metadata of %q have %d bytes, its description %d, the limit is %d", o.ID, len(o.Metadata), len(o.Description),
+			MaxTypeSize)
 	}
 	d := description{Number: s.next, Description: o.Description, Metadata: o.Metadata, Created: time.Now().UTC()}
 	d.setToken(o.Token)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"strings"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event"
@@ -186,12 +185,12 @@ func (s messages) save(ctx context.Context, o *Options, next uint64, b *holdfast
 // position is how far a model has come.
 type position struct {
 	next     uint64 // behind the last event applied, 0 for none
-	name     string // of the projection
 	history  string // of the source when the event was applied; "" as earlier versions stored it
 	accepted string // the loss that was accepted in the model's engine when it began; see [holdfast.Capabilities]
 }
 
-// loadPosition reads what setPosition has stored, under the key that is only the prefix of the model.
+// loadPosition reads what setPosition has stored, under the key that is only the prefix of the model: the position in 8
+// bytes, and then the two texts behind their lengths of a byte. Earlier versions stored the position alone.
 func loadPosition(eng holdfast.Engine, o *Options) (at position, err error) {
 	fail := func(detail string) (position, error) {
 		return position{}, &holdfast.Error{Op: fmt.Sprintf("projection load: %q", o.Name), Class: holdfast.ErrCorrupt,
@@ -206,17 +205,9 @@ func loadPosition(eng holdfast.Engine, o *Options) (at position, err error) {
 	}
 	at, ok := parsePosition(value)
 	switch {
-	case !ok && len(value) == 8: // earlier versions stored no name
-		at = position{next: binary.BigEndian.Uint64(value), name: o.Name}
-	case !ok: // most likely it is a value of another model
-		if err := checkPrefix(eng, o); err != nil {
-			return at, err
-		}
+	case !ok:
 		return fail("its position, under its prefix, cannot be read")
-	case at.name != o.Name:
-		return position{}, taken(o, at.name, o.Prefix)
-	}
-	if at.next > 0 && at.accepted != eng.Capabilities().Accepted {
+	case at.next > 0 && at.accepted != eng.Capabilities().Accepted:
 		return fail("a loss was accepted in its engine, and what is lost of the model would not show")
 	}
 	return at, nil
@@ -231,73 +222,28 @@ func other(o *Options, err error) error {
 		Remedy: "rebuild it", Detail: "the source does not have what the model was made of"}
 }
 
-// A mark stands between a model's position and what it is of. With it a position is told from a value. What follows the
-// older one is the name of the projection alone.
-const (
-	oldMark = "\x00projection\x00"
-	mark    = "\x00projection\x01"
-)
-
 func setPosition(b *holdfast.Batch, eng holdfast.Engine, o *Options, next uint64, history string) {
-	value := append(binary.BigEndian.AppendUint64(nil, next), mark...)
+	value := binary.BigEndian.AppendUint64(nil, next)
 	for _, text := range []string{history, eng.Capabilities().Accepted} {
 		value = append(append(value, byte(len(text))), text...)
 	}
-	b.Set([]byte(o.Prefix), append(value, o.Name...))
+	b.Set([]byte(o.Prefix), value)
 }
 
 func parsePosition(value []byte) (at position, ok bool) {
 	if len(value) < 8 {
 		return at, false
 	}
-	at.next = binary.BigEndian.Uint64(value)
-	rest := string(value[8:])
-	if name, ok := strings.CutPrefix(rest, oldMark); ok {
-		at.name = name
+	at.next, value = binary.BigEndian.Uint64(value), value[8:]
+	if len(value) == 0 {
 		return at, true
 	}
-	if rest, ok = strings.CutPrefix(rest, mark); !ok {
-		return at, false
-	}
 	for _, text := range []*string{&at.history, &at.accepted} {
-		if len(rest) == 0 || len(rest) <= int(rest[0]) {
+		if len(value) == 0 || len(value) <= int(value[0]) {
 			return at, false
 		}
-		end := 1 + int(rest[0])
-		*text, rest = rest[1:end], rest[end:]
+		end := 1 + int(value[0])
+		*text, value = string(value[1:end]), value[end:]
 	}
-	at.name = rest
-	return at, true
-}
-
-// taken is the error of a prefix that overlaps another projection's.
-func taken(o *Options, name, prefix string) error {
-	return &holdfast.Error{Op: fmt.Sprintf("projection run: %q", o.Name), Class: holdfast.ErrBadOption,
-		Detail: fmt.Sprintf("its prefix %.40q overlaps that of the projection %q, %.40q", o.Prefix, name, prefix),
-		Remedy: "give each a prefix that does not begin with another's"}
-}
-
-// checkPrefix finds another model that has keys under the prefix, or a prefix with which this one begins.
-func checkPrefix(eng holdfast.Engine, o *Options) error {
-	for n := 1; n < len(o.Prefix); n++ {
-		value, err := eng.Get(nil, []byte(o.Prefix[:n]))
-		if errors.Is(err, holdfast.ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if at, ok := parsePosition(value); ok {
-			return taken(o, at.name, o.Prefix[:n])
-		}
-	}
-
-	it := eng.Scan(holdfast.Prefix([]byte(o.Prefix)))
-	defer it.Close()
-	for it.Next() {
-		if at, ok := parsePosition(it.Value()); ok && len(it.Key()) > len(o.Prefix) {
-			return taken(o, at.name, string(it.Key()))
-		}
-	}
-	return it.Err()
+	return at, len(value) == 0
 }

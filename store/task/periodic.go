@@ -168,8 +168,10 @@ func (s *Store) AddPeriodic(ctx context.Context, p Periodic) error {
 	case p.Spec.ID != "" && p.Make == nil:
 		return s.bad("add periodic", "the tasks of %q would all have the id %q", p.Name, p.Spec.ID)
 	}
-	if err := s.check([]Spec{p.Spec}); err != nil {
-		return err
+	if p.Make == nil {
+		if err := s.check([]Spec{p.Spec}); err != nil {
+			return err
+		}
 	}
 	made := &periodic{Periodic: p}
 	err := s.change(ctx, func(x *tx) error {

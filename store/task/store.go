@@ -170,7 +170,7 @@ func (s *Store) load() error {
 		s.number = n[0]
 		if len(n) == 2 { // the clock, when the description was written
 			if back := int64(n[1]) - s.wall; back > int64(time.Second) {
-				s.back = back
+				s.back, s.noted = back, int64(n[1])
 			}
 		}
 	}
@@ -245,8 +245,10 @@ func (s *Store) load() error {
 
 // description is what is kept of the store: a bound of its numbers, and the clock.
 func (s *Store) description() []byte {
-	s.noted = s.wall
-	return format.AppendNumbers([]byte{format.Version}, s.reserved, uint64(max(s.wall, 0)))
+	if s.back == 0 { // else it is still to be made up for
+		s.noted = s.wall
+	}
+	return format.AppendNumbers([]byte{format.Version}, s.reserved, uint64(max(s.noted, 0)))
 }
 
 // kept is what is kept of a queue.

@@ -125,6 +125,22 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
 
+// MarshalText implements [encoding.TextMarshaler]: states are their names in JSON and elsewhere. The zero State is none.
+func (s State) MarshalText() ([]byte, error) {
+	if s != 0 && !s.valid() {
+		return nil, &holdfast.Error{Op: "task state", Class: holdfast.ErrBadOption, Detail: s.String()}
+	}
+	return []byte(stateNames[s]), nil
+}
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (s *State) UnmarshalText(text []byte) (err error) {
+	if *s = 0; len(text) > 0 {
+		*s, err = ParseState(string(text))
+	}
+	return err
+}
+
 func (s State) valid() bool { return s >= Waiting && s <= Dead }
 
 // Finished reports whether a task in this state runs no more, unless it is retried.

@@ -22,8 +22,19 @@ type Request struct {
 	MaxName int            // bytes
 	Level   holdfast.Level // of all its writes; 0 means Power
 	Prefix  string         // of all its keys, which has the name in it
-	Apart   bool           // users chose the prefix: it must not overlap another such one
 	KeySize int            // bytes of the longest key that no store of that name can do without
+}
+
+// describe names the store: event log "orders".
+func (r Request) describe() string {
+	what := r.Thing
+	if !strings.HasPrefix(r.Thing, r.Kind) {
+		what = r.Kind + " " + r.Thing
+	}
+	if r.Name != "" {
+		what += fmt.Sprintf(" %q", r.Name)
+	}
+	return what
 }
 
 // Lease is a store's right to its keys in an engine. It is released when the store is closed, or could not be opened.
@@ -32,6 +43,9 @@ type Lease struct {
 	Level   holdfast.Level        // of the store
 	Session Session
 	key     key
+
+	projection bool
+	closed     func() // tells the engine, if it wants to know
 }
 
 // TableAccepted has one key in a store of an engine in which a loss was accepted: which one it was when the store was
@@ -48,6 +62,9 @@ type session struct {
 	leases int
 }
 
+// Projection is the Kind of a request whose prefix is a program's choice: it may overlap with others.
+const Projection = "projection"
+
 // key names what is leased. The engine is comparable.
 type key struct {
 	engine holdfast.Engine
@@ -56,9 +73,10 @@ type key struct {
 
 var leased struct {
 	sync.Mutex
-	keys  map[key]bool
-	apart map[key]bool // those of them whose prefixes must not overlap
-	open  map[holdfast.Engine]*session
+	keys map[key]string // what holds it
+	open map[holdfast.Engine]*session
+
+	projections int // among keys
 }
 
 // Claim leases a store's keys in eng. It neither reads nor writes anything there, and may be called from many
@@ -66,7 +84,8 @@ var leased struct {
 //
 // Errors: ErrBadOption if eng is nil or not comparable, has no atomic batches or too short keys, or if the name is
 // too long; ErrLevel if eng does not give the level; ErrCorrupt if the repair that made it has lost something and
-// the loss was not accepted; ErrLocked if the store is open already.
+// the loss was not accepted; ErrLocked if the store is open already; ErrBadOption if a projection's prefix is in the
+// way.
 func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 	var l Lease
 	fail := func(class, cause error, remedy, format string, args ...any) (Lease, error) {
@@ -102,21 +121,25 @@ func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 	l.key = key{eng, r.Prefix}
 	leased.Lock()
 	defer leased.Unlock()
-	if leased.keys[l.key] {
+	if leased.keys[l.key] != "" {
 		return fail(holdfast.ErrLocked, nil, fmt.Sprintf("use the %s that is open, or close it", r.Thing),
 			"the %s %q is open in this engine", r.Thing, r.Name)
 	}
-	for other := range leased.apart {
-		if r.Apart && other.engine == eng && (strings.HasPrefix(other.prefix, r.Prefix) ||
-			strings.HasPrefix(r.Prefix, other.prefix)) {
-			return fail(holdfast.ErrBadOption, nil, "give each a prefix that does not begin with another's",
-				"the prefix %.40q overlaps %.40q, which another %s uses", r.Prefix, other.prefix, r.Thing)
+	if r.Kind == Projection || leased.projections > 0 { // the prefixes of stores never overlap
+		for k, holder := range leased.keys {
+			if k.engine == eng && (strings.HasPrefix(k.prefix, r.Prefix) || strings.HasPrefix(r.Prefix, k.prefix)) {
+				return fail(holdfast.ErrBadOption, nil, "use another prefix, or name",
+					"the keys of the %s %q overlap with those of the %s, which is open in this engine", r.Thing, r.Name, holder)
+			}
 		}
 	}
 	if leased.keys == nil {
-		leased.keys, leased.apart, leased.open = map[key]bool{}, map[key]bool{}, map[holdfast.Engine]*session{}
+		leased.keys, leased.open = map[key]string{}, map[holdfast.Engine]*session{}
 	}
-	leased.keys[l.key] = true
+	leased.keys[l.key] = r.describe()
+	if l.projection = r.Kind == Projection; l.projection {
+		leased.projections++
+	}
 	now := leased.open[eng]
 	if now == nil {
 		now = &session{}
@@ -125,8 +148,11 @@ func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 	}
 	now.leases++
 	l.Session = now.id
-	if r.Apart {
-		leased.apart[l.key] = true
+	l.closed = func() {}
+	if e, ok := eng.(interface {
+		StoreOpened(what string) (closed func())
+	}); ok {
+		l.closed = e.StoreOpened(r.describe())
 	}
 	return l, nil
 }
@@ -161,7 +187,7 @@ func (l Lease) Fresh(b *holdfast.Batch, p keyspace.Prefix) {
 func (l Lease) Release() {
 	leased.Lock()
 	defer leased.Unlock()
-	if !leased.keys[l.key] {
+	if leased.keys[l.key] == "" {
 		return
 	}
 	if now := leased.open[l.key.engine]; now.leases > 1 {
@@ -170,5 +196,8 @@ func (l Lease) Release() {
 		delete(leased.open, l.key.engine)
 	}
 	delete(leased.keys, l.key)
-	delete(leased.apart, l.key)
+	if l.projection {
+		leased.projections--
+	}
+	l.closed()
 }

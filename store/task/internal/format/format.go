@@ -42,7 +42,6 @@ import (
 // time is when they were due. That of scheduled tasks is when they are due; that of finished ones when they are to be
 // removed, Forever if never; that of the others is 0.
 const (
-	Kind           = keyspace.Tasks
 	TableMeta      = 'm'
 	TableTasks     = 't'
 	TablePayloads  = 'p'
@@ -64,6 +63,9 @@ const (
 	InlineSize = 512
 	Forever    = math.MaxInt64
 )
+
+// Kind is what kind of store it is, which the keys begin with.
+var Kind = keyspace.Tasks
 
 // Store is what all keys of one store begin with.
 type Store struct{ keyspace.Prefix }
