@@ -69,18 +69,18 @@ func Copy(ctx context.Context, from, into string, o CopyOptions) (*CopyResult, e
 	}
 	c := &CopyResult{Engine: o.Engine}
 	open := func(dir string) (holdfast.Engine, error) { return entry.Open(dir, o.Open) }
-	err = enginecopy.Make(ctx, "copy", into, open, func(to holdfast.Engine, scratch string) (lost string, err error) {
+	err = enginecopy.Make(ctx, "copy", into, open, func(to holdfast.Engine, scratch string) (loss datadir.Loss, err error) {
 		defer func() { err = errors.Join(aboutSource(err, scratch, from), os.RemoveAll(scratch)) }()
 		s, err := c.open(ctx, from, scratch, o)
 		if err != nil {
-			return "", err
+			return loss, err
 		}
 		err = opFor("copy", c.fill(ctx, to, s))
 		if closed := s.close(); err == nil {
 			err = closed
 		}
 		c.Notes = s.notes()
-		return s.lost, err
+		return s.loss, err
 	})
 	if err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ type source struct {
 	walk  func(each func(key, value []byte) error) error
 	close func() error
 	notes func() []string
-	lost  string
+	loss  datadir.Loss
 	// named is set where keys begin with the name of a bucket or table, which CopyOptions.Only leaves out.
 	named bool
 }
@@ -152,7 +152,7 @@ func (c *CopyResult) open(ctx context.Context, from, scratch string, o CopyOptio
 		}
 		return it.Err()
 	}
-	return &source{walk: walk, notes: func() []string { return nil }, lost: e.Capabilities().Lost,
+	return &source{walk: walk, notes: func() []string { return nil }, loss: enginecopy.LossOf(e),
 		close: func() error { return errors.Join(snapshot.Close(), e.Close()) }}, nil
 }
 

@@ -156,7 +156,8 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	}
 	e.window = losswindow.New(every, e.Settle)
 	caps := Describe()
-	caps.Settings, caps.Lost, caps.LossWindow = settings(db), hm.Lost, e.window.Every()
+	caps.Settings, caps.LossWindow = settings(db), e.window.Every()
+	caps.Lost, caps.Accepted = hm.Lost, hm.Accepted
 	e.Init(e, caps, hm.Dir)
 	return e, nil
 }

@@ -101,7 +101,7 @@ func open(below vfs.FS, dir string, o holdfast.Options, tune ...func(*lib.Option
 	if err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
-	e.datadir, e.Caps.Lost = h, h.Lost
+	e.datadir, e.Caps.Lost, e.Caps.Accepted = h, h.Lost, h.Accepted
 	if err := h.Made(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
+	"github.com/holdfastdb/holdfast/store/internal/registry"
 )
 
 // Report describes what a log should hold and does not, as far as its keys tell. Events, holes and what is lost are
@@ -117,6 +118,8 @@ func KeyName(key []byte) string {
 		}
 	case format.TableMeta:
 		what = "the description"
+	case registry.TableAccepted:
+		what = "which loss was accepted"
 	case format.TableHistory:
 		var no uint64
 		no, ok = keyspace.Number(rest)

@@ -2,6 +2,7 @@ package event
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/holdfastdb/holdfast"
@@ -24,12 +25,21 @@ func Rebuild(ctx context.Context, eng holdfast.Engine, o Options, last uint64) (
 		return r, err
 	}
 	defer s.lease.Release()
-	stored, err := firstValue(eng, s.keys.Meta())
+	return s.rebuild(ctx, o, last, false)
+}
+
+// rebuild is Rebuild of a log that is claimed. If gaps stay, what is lost is still a gap for readers afterwards, and
+// only the index and the description are made anew.
+func (s *Store) rebuild(ctx context.Context, o Options, last uint64, gaps bool) (r Report, err error) {
+	stored, err := firstValue(s.eng, s.keys.Meta())
 	if err != nil {
 		return r, err
 	}
 	r.Name = o.Name
 	m, bad := format.DecodeMeta(stored)
+	if errors.Is(bad, holdfast.ErrVersion) {
+		return r, bad
+	}
 	if bad != nil {
 		r.Undescribed = true
 		m = format.Meta{Window: o.IDWindow, First: 1, Stamps: true} // what was truncated is not known any more
@@ -44,7 +54,7 @@ func Rebuild(ctx context.Context, eng holdfast.Engine, o Options, last uint64) (
 	}
 	s.next.Store(last + 1)
 	s.durable.Store(last)
-	b := rebuilder{ctx: ctx, s: s, a: s.appenders.Get().(*appender), report: &r, at: m.First}
+	b := rebuilder{ctx: ctx, s: s, a: s.appenders.Get().(*appender), report: &r, at: m.First, gaps: gaps}
 	if err := b.events(last); err != nil {
 		return r, err
 	}
@@ -52,6 +62,7 @@ func Rebuild(ctx context.Context, eng holdfast.Engine, o Options, last uint64) (
 		return r, err
 	}
 	m.IDs, m.Holes = nil, m.Holes || r.Holes > 0 || len(r.Lost) > 0
+	s.lease.Fresh(&b.batch, s.keys.Prefix)
 	// Parts of the history may be lost too: nobody can say any more which positions have kept their meaning.
 	b.batch.DeleteRange(s.keys.Table(format.TableHistory))
 	b.batch.Set(s.keys.Meta(), m.Encode())
@@ -102,6 +113,7 @@ type rebuilder struct {
 	batch  holdfast.Batch
 	report *Report
 	at     uint64 // the next position
+	gaps   bool   // stay
 }
 
 func (b *rebuilder) commit() error {
@@ -112,7 +124,9 @@ func (b *rebuilder) commit() error {
 
 // hole says that the positions from at up to before next have no event.
 func (b *rebuilder) hole(next uint64, lost bool) {
-	b.s.hole(b.a, &b.batch, b.at, next)
+	if !lost || !b.gaps {
+		b.s.hole(b.a, &b.batch, b.at, next)
+	}
 	if n := len(b.report.Lost); lost && n > 0 && b.report.Lost[n-1].Next == b.at {
 		b.report.Lost[n-1].Next = next
 	} else if lost {
@@ -134,6 +148,10 @@ func (b *rebuilder) events(last uint64) error {
 	}
 	if b.at <= last {
 		b.hole(last+1, true)
+		if b.gaps { // Nothing else would say next time that these positions were given.
+			last++
+			b.hole(last+1, false)
+		}
 	}
 	b.report.Last = last
 	return b.commit()
@@ -193,14 +211,14 @@ func (b *rebuilder) ids() error {
 		}
 		if ok && len(rest) > 8 {
 			first, _, value, err := s.entry(pos)
-			if err != nil {
+			var events []stored
+			if err == nil && !format.IsHole(value) {
+				events, err = s.decode(first, value)
+			}
+			if gap := (*Gap)(nil); err != nil && (!b.gaps || !errors.As(err, &gap)) {
 				return err
 			}
-			if !format.IsHole(value) {
-				events, err := s.decode(first, value)
-				if err != nil {
-					return err
-				}
+			if err == nil && !format.IsHole(value) {
 				if s.folded(events[pos-first].ID) == string(rest[8:]) {
 					return nil
 				}

@@ -113,17 +113,38 @@ type Store struct {
 //
 // Errors: ErrLevel if the engine does not give the level, ErrLocked if the log is open in
 // this engine, ErrVersion if a newer program made it, ErrBadOption also for an engine
-// without atomic batches, ErrCorrupt also for an engine with [holdfast.Capabilities].Lost.
+// without atomic batches, ErrCorrupt also for an engine with [holdfast.Capabilities].Lost. When a loss was accepted since
+// the log was last open, Open makes its index of ids anew, which takes the reading of all of it; the events that are
+// lost are a [Gap], until [Rebuild].
 func Open(eng holdfast.Engine, o Options) (*Store, error) {
 	s, err := claim(eng, o)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.load(o); err != nil {
+	err = s.accepted(o)
+	if err == nil {
+		err = s.load(o)
+	}
+	if err != nil {
 		s.lease.Release()
 		return nil, err
 	}
 	return s, nil
+}
+
+// accepted makes the index of ids anew, and keeps lost positions from being given again, when a loss was accepted. What
+// is lost stays a gap.
+func (s *Store) accepted(o Options) error {
+	stale, err := s.lease.Stale(s.keys.Prefix)
+	if err != nil || !stale {
+		return err
+	}
+	stored, err := firstValue(s.eng, s.keys.Meta())
+	if err != nil || len(stored) > 0 && format.MetaVersion(stored) < format.Version {
+		return err // load says what is wrong with an old format
+	}
+	_, err = s.rebuild(context.Background(), o, 0, true)
+	return err
 }
 
 // claim returns a store that has a lease but has not read anything.
@@ -226,6 +247,7 @@ func (s *Store) load(o Options) error {
 	if err != nil {
 		return err
 	}
+	s.lease.Fresh(&b, s.keys.Prefix)
 	if err := s.beginPart(&b, max(last+1, m.First)); err != nil {
 		return err
 	}

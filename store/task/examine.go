@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
+	"github.com/holdfastdb/holdfast/store/internal/registry"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
 
@@ -32,6 +33,27 @@ func Examine(r holdfast.Reader) (list []Examination, err error) {
 		}
 	})
 	return list, errors.Join(walked, err)
+}
+
+// accepted examines the store when a loss was accepted: tasks that are not listed where they belong would never run, and
+// nobody would see it.
+func (s *Store) accepted() error {
+	stale, err := s.lease.Stale(s.keys.Prefix)
+	if err != nil || !stale {
+		return err
+	}
+	list, err := Examine(s.eng)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		if e.Store == s.o.Name && len(e.Problems) > 0 {
+			return s.fail("open", holdfast.ErrCorrupt, nil, "restore a backup, or remove the store's keys and make its tasks anew",
+				"a loss was accepted here, and what is left contradicts itself (%d times or more): %s", len(e.Problems),
+				e.Problems[0])
+		}
+	}
+	return nil
 }
 
 type examiner struct {
@@ -138,7 +160,7 @@ func (e *examiner) key(table byte, rest, value []byte) error {
 	case format.TableMeta:
 		return e.low(rest, value)
 	case format.TableExpiry, format.TableEnded, format.TableQueues, format.TableRates,
-		format.TablePeriodic:
+		format.TablePeriodic, registry.TableAccepted:
 		return nil
 	default:
 		e.problem("there is no table %q", table)
@@ -251,6 +273,8 @@ func KeyName(key []byte) string {
 		if len(rest) > 0 {
 			what = "where keys of a table begin, which is part of the description"
 		}
+	case registry.TableAccepted:
+		what = "which loss was accepted"
 	case format.TableIDs:
 		what = fmt.Sprintf("id %.40q", rest)
 	case format.TableIndex:

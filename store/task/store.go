@@ -87,7 +87,8 @@ const reserve = 1 << 32
 //
 // Errors: ErrLevel if the engine does not give the level, ErrLocked if the store is open in this engine, ErrVersion if
 // a newer program made it, ErrBadOption also for an engine without atomic batches, ErrCorrupt also for an engine with
-// [holdfast.Capabilities].Lost.
+// [holdfast.Capabilities].Lost, and for a store in which [Examine] finds problems when a loss was accepted since it was
+// last open.
 func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	keys := format.New(o.Name)
 	lease, err := registry.Claim(eng, registry.Request{
@@ -152,6 +153,9 @@ func (s *Store) lock() {
 
 // load reads the store's description, or makes it, and what is kept in memory.
 func (s *Store) load() error {
+	if err := s.accepted(); err != nil {
+		return err
+	}
 	value, err := s.eng.Get(nil, s.keys.Meta())
 	switch {
 	case errors.Is(err, holdfast.ErrNotFound):
@@ -185,6 +189,7 @@ func (s *Store) load() error {
 		b.DeleteRange(lo, hi)
 	}
 	s.describe(&b)
+	s.lease.Fresh(&b, s.keys.Prefix)
 	if err := holdfast.Commit(s.eng, &b, s.o.Level); err != nil {
 		return err
 	}

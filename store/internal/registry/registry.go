@@ -4,12 +4,14 @@ package registry
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
 
 // Request is what a store asks of an engine before it looks at what is in it.
@@ -45,6 +47,10 @@ type Lease struct {
 	projection bool
 	closed     func() // tells the engine, if it wants to know
 }
+
+// TableAccepted has one key in a store of an engine in which a loss was accepted: which one it was when the store was
+// made, or made anew. No store has another use for the letter.
+const TableAccepted byte = 'z'
 
 // Session is random, and the same for all stores of an engine as long as any is open there. While it is the same,
 // nothing that a store has shown can have been taken back: the engine was not opened again.
@@ -149,6 +155,32 @@ func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 		l.closed = e.StoreOpened(r.describe())
 	}
 	return l, nil
+}
+
+// Stale reports whether there is a store under that prefix that was neither made nor made anew since a loss was accepted
+// in the engine: what it derives from its data may be lost without the data, and its data in part.
+func (l Lease) Stale(p keyspace.Prefix) (bool, error) {
+	if l.Caps.Accepted == "" {
+		return false, nil
+	}
+	known, err := l.key.engine.Get(nil, p.Key(nil, TableAccepted, ""))
+	if err == nil {
+		return string(known) != l.Caps.Accepted, nil
+	}
+	if !errors.Is(err, holdfast.ErrNotFound) {
+		return false, err
+	}
+	lo, hi := p.Bounds()
+	it := l.key.engine.Scan(holdfast.Range{Lo: lo, Hi: hi})
+	defer it.Close()
+	return it.Next(), it.Err()
+}
+
+// Fresh adds to b that the store is not stale.
+func (l Lease) Fresh(b *holdfast.Batch, p keyspace.Prefix) {
+	if l.Caps.Accepted != "" {
+		b.Set(p.Key(nil, TableAccepted, ""), []byte(l.Caps.Accepted))
+	}
 }
 
 // Release ends the lease. The store does not use the engine any more.
