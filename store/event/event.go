@@ -7,7 +7,7 @@
 //
 // An append is one event or several, committed atomically. It can state the position that it
 // expects the log to be at ([Store.AppendAfter]). Its events can carry ids: appending an id
-// again returns the first result instead of adding a second event. Concurrent appenders share
+// again, with the same content, returns the first result instead of adding a second event. Concurrent appenders share
 // one sync: no lock is held while waiting for the device.
 //
 // The expected position is that of the whole log. A log has one order: it has no streams, and no versions of streams.
@@ -106,17 +106,18 @@ type Event struct {
 	// Position is the event's place, from 1. Append ignores it.
 	Position uint64
 	// Time is when it happened, in nanoseconds, between the years 1678 and 2262. If it is
-	// zero Append fills in the present. It comes back as UTC.
+	// zero Append fills in the present. It comes back as UTC. Retention does not go by it, but by when the event was
+	// appended: see [Record.Written].
 	Time time.Time
-	// Type is what happened.
+	// Type is what happened, in at most MaxTypeSize bytes.
 	Type string
-	// ID names the event for idempotency; empty means none. Either all events of an append
-	// carry one, or none of them does.
+	// ID names the event for idempotency: any text of at most MaxIDSize bytes; empty means none. Either all events of an
+	// append carry one, or none of them does.
 	ID string
 	// NewID says that the ID was made for this event, so no earlier event has it: if all events of an append have a new
 	// ID, it does not look for a repeat. It is not stored.
 	NewID bool
-	// Origin is who appended it.
+	// Origin is who appended it, in at most MaxTypeSize bytes.
 	Origin string
 	// Metadata and Data are the payload.
 	Metadata, Data []byte
