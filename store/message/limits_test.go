@@ -382,7 +382,7 @@ func TestRetentionOfGivenTimes(t *testing.T) {
 				}
 				time.Sleep(time.Hour)
 				retain(7, 8, 9) // they came an hour ago
-				time.Sleep(1)
+				time.Sleep(time.Nanosecond)
 				retain()
 				closeStore(t, s)
 			})
