@@ -17,6 +17,9 @@ var (
 	ErrClosed = errors.New("holdfast: closed")
 	// ErrBusy: Close found iterators or snapshots still open.
 	ErrBusy = errors.New("holdfast: in use")
+	// ErrStoresOpen: an engine was closed before the stores in it, which the message names. Nothing that was acknowledged
+	// is lost. Close stores first.
+	ErrStoresOpen = errors.New("holdfast: closed before its stores")
 	// ErrPoisoned: a write or sync failed earlier; the cause is wrapped. Reads continue. Reopen the engine once the
 	// cause is fixed.
 	ErrPoisoned = errors.New("holdfast: stopped after a failed write")

@@ -114,6 +114,10 @@ type Engine interface {
 	// ErrBusy and leaves the engine open (but synced). Closing twice returns
 	// ErrClosed.
 	//
+	// Stores are closed before their engine. If some are open, Close closes the engine, loses nothing that was applied,
+	// and returns ErrStoresOpen with their names: their calls return ErrClosed from then on, and what they run in the
+	// background ends when they are closed, too.
+	//
 	// Close ends calls of Compact, Verify and Checkpoint that are under way, as the end of their context does; they return
 	// ErrClosed, or what they return if they had come to their end. It waits for them, and for what goes on in the
 	// background, up to the next place where they can stop. A Close that finds iterators or snapshots open does not end

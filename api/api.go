@@ -3,7 +3,9 @@
 //
 // Bodies are JSON. Bytes that mean nothing to the server ([]byte) are in base64; the data and metadata of messages are
 // JSON objects and stand there as they are. Durations are numbers of milliseconds (fields that end in _ms), times are
-// RFC 3339. An error is a [Problem].
+// RFC 3339. A field that is neither omitted when it is empty nor told in an answer alone is required, and null is no
+// value; a field that is there twice, or in another case, is refused. No name that stands in a path is empty, ".", ".."
+// or "/". An error is a [Problem].
 package api
 
 import (
@@ -20,6 +22,8 @@ const (
 	HeaderRequestID = "X-Request-Id"
 	// HeaderLastEventID is the id of the last event that a follower has seen, when it comes again.
 	HeaderLastEventID = "Last-Event-ID"
+	// HeaderHistory identifies, in the answer to a follower, what positions mean: see Messages.History.
+	HeaderHistory = "Holdfast-History"
 )
 
 // Problem is the body of an error (RFC 9457, application/problem+json).
@@ -56,6 +60,7 @@ const (
 	CodeTruncated      = "truncated"       // 410: event.ErrTruncated
 	CodeAhead          = "ahead"           // 409: event.ErrAhead
 	CodeTooLarge       = "too_large"       // 413
+	CodeEncoding       = "encoding"        // 415: bodies are not compressed
 	CodeLevel          = "level"           // 400: holdfast.ErrLevel: the engine does not give it
 	CodeTooMany        = "too_many"        // 429: with Retry-After
 	CodeInternal       = "internal"        // 500
@@ -81,7 +86,7 @@ type Namespace struct {
 
 // NewNamespace is how a namespace is created.
 type NewNamespace struct {
-	ID          string          `json:"id"`
+	ID          string          `json:"id" segment:"true"`
 	Description string          `json:"description,omitempty"`
 	Metadata    json.RawMessage `json:"metadata,omitempty"`
 }
@@ -133,7 +138,7 @@ type NewMessage struct {
 
 // StreamWrite is what is written to one stream.
 type StreamWrite struct {
-	Stream string `json:"stream"`
+	Stream string `json:"stream" segment:"true"`
 	// Expected is the version that the stream must have, -1 if it must not be there; absent for any.
 	Expected *int64       `json:"expected,omitempty"`
 	Messages []NewMessage `json:"messages"`
@@ -162,6 +167,9 @@ type Messages struct {
 	Messages []Message `json:"messages"`
 	// Next is the position to read on from. There are no more for now if Messages is empty.
 	Next int64 `json:"next"`
+	// History identifies what positions mean. Who reads on from Next names it, and gets the problem "ahead" if the
+	// namespace was put back to a copy meanwhile, has lost its end, or was made anew.
+	History string `json:"history"`
 }
 
 // Stream describes a stream.
@@ -203,7 +211,7 @@ type Position struct {
 
 // Subscription is a consumer group whose members acknowledge messages.
 type Subscription struct {
-	Name        string   `json:"name"`
+	Name        string   `json:"name" required:"false"` // told in answers; ignored in a request, whose path has it
 	Category    string   `json:"category,omitempty"`
 	Types       []string `json:"types,omitempty"`
 	Prefix      string   `json:"prefix,omitempty"`
@@ -316,6 +324,8 @@ type Appended struct {
 type Events struct {
 	Events []Event `json:"events"`
 	Next   uint64  `json:"next"` // the position to read on from
+	// History identifies what positions mean, as in Messages.
+	History string `json:"history"`
 }
 
 // Truncate removes events below a position.
@@ -325,8 +335,8 @@ type Truncate struct {
 
 // NewTask is a task to be enqueued; see task.Spec.
 type NewTask struct {
-	ID             string    `json:"id,omitempty"`
-	Queue          string    `json:"queue,omitempty"`
+	ID             string    `json:"id,omitempty" segment:"true"`
+	Queue          string    `json:"queue,omitempty" segment:"true"`
 	Kind           string    `json:"kind"`
 	Payload        []byte    `json:"payload,omitempty"`
 	Priority       int8      `json:"priority,omitempty"`

@@ -132,9 +132,8 @@ func (c *Client) try(ctx context.Context, r *request, body []byte, out any) *Err
 // send makes a request and returns the answer if it is one of success. The caller closes its body.
 func (c *Client) send(ctx context.Context, r *request, body []byte) (*http.Response, *Error) {
 	if strings.Contains(r.path, "//") || strings.HasSuffix(r.path, "/") {
-		// The server would look for another path.
 		return nil, &Error{Op: r.op, Status: http.StatusBadRequest, Code: api.CodeBadRequest,
-			Detail: "a name or an id is empty"}
+			Detail: `a name or an id cannot stand in a path: it is empty, of slashes alone, or has "." or ".." as a part`}
 	}
 	address := c.base + r.path
 	if len(r.query) > 0 {

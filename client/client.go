@@ -232,10 +232,11 @@ func path(format string, parts ...any) string {
 	return fmt.Sprintf(format, parts...)
 }
 
-// segment escapes a text so that it is one segment of a path, also if it is "." or "..", or empty.
+// segment escapes a text so that it is one segment of a path. It is empty, and the request refused, if the text cannot
+// be one.
 func segment(text string) string {
-	if text != "" && strings.Trim(text, ".") == "" {
-		return strings.ReplaceAll(text, ".", "%2E")
+	if !api.Addressable(text) {
+		return ""
 	}
 	return url.PathEscape(text)
 }

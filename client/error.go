@@ -113,6 +113,7 @@ var classes = map[string][]error{
 	api.CodeTruncated:      {event.ErrTruncated},
 	api.CodeAhead:          {event.ErrAhead},
 	api.CodeTooLarge:       {holdfast.ErrTooLarge},
+	api.CodeEncoding:       {holdfast.ErrBadOption},
 	api.CodeLevel:          {holdfast.ErrLevel},
 	api.CodeTooMany:        {ErrUnavailable},
 	api.CodeStopping:       {ErrUnavailable},

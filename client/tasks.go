@@ -277,7 +277,7 @@ func (t *Tasks) settle(ctx context.Context, what string, l task.Lease, body any,
 // SetOutput sets the output of a running task.
 func (t *Tasks) SetOutput(ctx context.Context, l task.Lease, output []byte) error {
 	never := func(*task.Task, task.Lease) bool { return false } // the lease is not lost by it
-	return t.settle(ctx, "output", l, api.TaskOutput{LeaseRef: ref(l), Output: output}, never)
+	return t.settle(ctx, "output", l, api.TaskOutput{LeaseRef: ref(l), Output: slices.Concat([]byte{}, output)}, never)
 }
 
 // Fail says that an attempt has failed. With [Error].Unknown, task.ErrLeaseLost may mean that a try has said so whose

@@ -15,11 +15,13 @@ import (
 	"regexp"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/store/message"
@@ -105,6 +107,132 @@ func TestAttackNames(t *testing.T) {
 	}
 	if log := r.log.String(); strings.Contains(log, `"msg":"panic"`) {
 		t.Errorf("it has panicked: %.2000s", log[strings.Index(log, `"msg":"panic"`):])
+	}
+}
+
+// TestRewrittenPaths: no request whose path a client or a proxy would rewrite is taken for another, on any route and
+// with any method. It is 400, never a redirect, which would keep the method, and changes nothing.
+func TestRewrittenPaths(t *testing.T) {
+	e := mem.New()
+	r := start(t, e, Options{}, nil)
+	post := func(path, body string) {
+		t.Helper()
+		if status, text := r.attack("POST", "/v1/namespaces/default"+path, []byte(body)); status != 200 {
+			t.Fatal(status, text)
+		}
+	}
+	post("/messages", `{"writes":[{"stream":"order-1","messages":[{"type":"placed","data":{}}]}]}`)
+	post("/tasks", `{"tasks":[{"kind":"mail"}]}`)
+	before := keysOf(t, e)
+	seen := map[string]bool{}
+	odds := []string{".", "..", "%2e", "%2E%2E", ".%2e", "%2e.", "", "%2F", "%2f%2F", "..%2F", "%2F..", "a%2F..%2F..", "%2e%2f%2E"}
+	for _, rt := range r.Routes() {
+		ready := wildcard.ReplaceAllString(strings.ReplaceAll(rt.Pattern, "{ns}", "default"), "order-1")
+		segments := strings.Split(strings.TrimPrefix(ready, "/"), "/")
+		for i := range len(segments) + 1 {
+			for _, odd := range odds {
+				path := "/" + strings.Join(slices.Insert(slices.Clone(segments), i, odd), "/")
+				replaced := path
+				if i < len(segments) {
+					list := slices.Clone(segments)
+					list[i] = odd
+					replaced = "/" + strings.Join(list, "/")
+				}
+				for _, path := range []string{path, replaced} {
+					for _, method := range []string{"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"} {
+						if path == "/" || path == "/page/" || seen[method+path] {
+							continue
+						}
+						seen[method+path] = true
+						whole := path
+						if strings.HasPrefix(path, "//") { // which the client would take for a host
+							whole = r.url + path
+						}
+						status, text := r.attack(method, whole, []byte(`{}`))
+						if status != http.StatusBadRequest {
+							t.Errorf("%s %s: %d %.200s", method, path, status, text)
+						}
+					}
+				}
+			}
+		}
+	}
+	if after := keysOf(t, e); after != before || len(seen) < 1000 {
+		t.Errorf("%d keys, %d before; %d requests", after, before, len(seen))
+	}
+
+	// Other paths are not redirected either, and the page is there.
+	for path, want := range map[string]int{"/subscriptions": 400, "/ebuse/subscriptions": 400, "/v1": 404, "/rpc/": 400,
+		"/page/": 200, "/page/index.html": 200, "/": 200} {
+		if status, text := r.attack("GET", path, nil); status != want {
+			t.Errorf("GET %s: %d %.200s", path, status, text)
+		}
+	}
+	for _, path := range []string{"/subscriptions", "/page", "/", "/page/"} {
+		if status, text := r.attack("DELETE", path, nil); status < 400 {
+			t.Errorf("DELETE %s: %d %.200s", path, status, text)
+		}
+	}
+
+	// Names with slashes are names.
+	post("/messages", `{"writes":[{"stream":"https://a/b","messages":[{"type":"placed","data":{}}]}]}`)
+	if status, text := r.attack("GET", "/v1/namespaces/default/streams/https:%2F%2Fa%2Fb", nil); status != 200 {
+		t.Error(status, text)
+	}
+
+	// Names that cannot stand in a path are not made.
+	if status, text := r.attack("POST", "/rpc", []byte(`["stream.write","..",{"type":"t","data":{}}]`)); status != 400 {
+		t.Errorf("stream.write of ..: %d %s", status, text)
+	}
+	for _, name := range []string{".", "..", "/", "//", "a/../b", "./a"} {
+		for path, body := range map[string]string{
+			"/v1/namespaces":                  `{"id":%q}`,
+			"/v1/namespaces/default/messages": `{"writes":[{"stream":%q,"messages":[{"type":"placed","data":{}}]}]}`,
+			"/v1/namespaces/default/tasks":    `{"tasks":[{"kind":"mail","queue":%q}]}`,
+		} {
+			status, text := r.attack("POST", path, fmt.Appendf(nil, body, name))
+			if status != http.StatusBadRequest {
+				t.Errorf("POST %s with the name %q: %d %s", path, name, status, text)
+			}
+		}
+		status, text := r.attack("POST", "/v1/namespaces/default/tasks", fmt.Appendf(nil, `{"tasks":[{"kind":"k","id":%q}]}`, name))
+		if status != http.StatusBadRequest {
+			t.Errorf("a task with the id %q: %d %s", name, status, text)
+		}
+	}
+}
+
+func keysOf(t *testing.T, e holdfast.Engine) (n int) {
+	t.Helper()
+	it := e.Scan(holdfast.Range{})
+	for it.Next() {
+		n++
+	}
+	try(t, it.Close())
+	return n
+}
+
+// TestEncodings: no route takes a body that is compressed; each says so.
+func TestEncodings(t *testing.T) {
+	r := start(t, mem.New(), Options{}, nil)
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	_, err := z.Write([]byte(`{}`))
+	try(t, errors.Join(err, z.Close()))
+	for _, rt := range r.Routes() {
+		if rt.Method != http.MethodPost && rt.Method != http.MethodPut {
+			continue
+		}
+		path := wildcard.ReplaceAllString(strings.ReplaceAll(rt.Pattern, "{ns}", "default"), "x")
+		for _, encoding := range []string{"gzip", "br", "deflate, gzip", "identity, gzip"} {
+			status, text := r.attack(rt.Method, path, zipped.Bytes(), "Content-Encoding", encoding)
+			if status != http.StatusUnsupportedMediaType {
+				t.Errorf("%s %s with %s: %d %s", rt.Method, path, encoding, status, text)
+			}
+		}
+		if status, text := r.attack(rt.Method, path, []byte(`{}`), "Content-Encoding", "identity"); status == 415 {
+			t.Errorf("%s %s: %d %s", rt.Method, path, status, text)
+		}
 	}
 }
 
@@ -313,6 +441,9 @@ func TestAttackDeletedNamespace(t *testing.T) {
 				method = "GET"
 			}
 			path := wildcard.ReplaceAllString(strings.ReplaceAll(rt.Pattern, "{ns}", "gone"), "x")
+			if strings.HasSuffix(path, "/") {
+				path += "x"
+			}
 			for _, headers := range [][]string{{"Authorization", "Bearer " + secret}, {"X-Api-Key", secret, "Authorization",
 				""}} {
 				if status, text := r.attack(method, path, []byte("{}"), headers...); status != 401 && status != 403 {

@@ -166,8 +166,14 @@ func (s *Server) enter(rt *route.Route, e *entrance, r *http.Request) {
 		return
 	}
 	defer done()
-	if name := r.Header.Get(api.HeaderLevel); name != "" {
-		level, err := s.level(name)
+	if encoding := strings.Join(r.Header.Values("Content-Encoding"), ", "); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		w.Header().Set("Accept-Encoding", "identity")
+		rt.Deny(w, r, &holdfast.Error{Class: problem.ErrEncoding, Detail: fmt.Sprintf("the body is encoded as %.40q", encoding),
+			Remedy: "send it as it is"})
+		return
+	}
+	if names := r.Header.Values(api.HeaderLevel); len(names) > 0 {
+		level, err := s.level(strings.Join(names, ", "))
 		if err != nil {
 			rt.Deny(w, r, err)
 			return

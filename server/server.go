@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +27,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/ebuse"
@@ -88,7 +90,8 @@ type Options struct {
 	// Backup copies what an engine shows to a new directory, as Backup of package engine/all does; nil means that the
 	// server makes no backups.
 	Backup func(ctx context.Context, engine holdfast.Engine, into string) (keys int64, err error)
-	// BackupDir is where backups are made before they are sent; "" is the system's directory for temporary files.
+	// BackupDir is where backups are made before they are sent: a directory that is there, or one that is made in a
+	// directory that is there, and removed afterwards. "" is the system's directory for temporary files.
 	BackupDir string
 }
 
@@ -113,6 +116,7 @@ type Server struct {
 	tokens   *auth.Tokens
 	routes   []route.Route
 	mux      *http.ServeMux
+	folders  map[string]bool // paths that are served with a slash behind them
 	http     *http.Server
 	observed *metrics.HTTP
 	given    [holdfast.Power + 1][]string // what the engine gives to writes of each level, nil if it refuses them
@@ -141,8 +145,8 @@ func New(d *data.Data, o Options) (*Server, error) {
 
 // prepare makes a server that has no routes yet.
 func prepare(d *data.Data, tokens *auth.Tokens, o Options) *Server {
-	s := &Server{o: o.withDefaults(), data: d, tokens: tokens, mux: http.NewServeMux(), stopping: make(chan struct{}),
-		observed: metrics.NewHTTP(), run: runID(), limiters: map[string]*rate.Limiter{},
+	s := &Server{o: o.withDefaults(), data: d, tokens: tokens, mux: http.NewServeMux(), folders: map[string]bool{},
+		stopping: make(chan struct{}), observed: metrics.NewHTTP(), run: runID(), limiters: map[string]*rate.Limiter{},
 		heavy: map[string]int{}}
 	caps := d.Engine().Capabilities()
 	for _, level := range holdfast.Levels() {
@@ -166,6 +170,9 @@ func prepare(d *data.Data, tokens *auth.Tokens, o Options) *Server {
 func (s *Server) mount(routes []route.Route) {
 	s.routes = append(s.routes, routes...)
 	for _, rt := range routes {
+		if folder, rest, ok := strings.Cut(rt.Pattern, "{"); ok && strings.HasSuffix(rest, "...}") {
+			s.folders[folder] = true
+		}
 		s.mux.Handle(strings.TrimSpace(rt.Method+" "+rt.Pattern), s.wrap(rt))
 	}
 }
@@ -216,6 +223,13 @@ func (s *Server) Stop(ctx context.Context) error {
 // ServeHTTP serves one request, of whatever server it came to.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e := &entrance{to: w}
+	if path := r.URL.EscapedPath(); !plain(path) && !s.folders[path] {
+		s.observe("", e, r, func(e *entrance, r *http.Request) {
+			problem.Write(&e.answer, r, problem.BadRequest("a segment of the path is empty, a dot or two, or a slash: "+
+				"clients and proxies take such a path for another; no name in a path is like that"))
+		})
+		return
+	}
 	s.mux.ServeHTTP(e, r)
 	if e.passed {
 		return
@@ -223,19 +237,30 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// ServeMux has no route, and has told the entrance why.
 	s.observe("", e, r, func(e *entrance, r *http.Request) {
 		w := &e.answer
-		switch {
-		case e.status >= 300 && e.status < 400: // the path is to be written otherwise
-			w.Header().Set("Location", e.header.Get("Location"))
-			w.WriteHeader(e.status)
-		case e.status == http.StatusMethodNotAllowed:
+		if e.status == http.StatusMethodNotAllowed {
 			allow := e.header.Get("Allow")
 			w.Header().Set("Allow", allow)
 			problem.Write(w, r, &holdfast.Error{Class: problem.ErrMethod, Detail: r.Method + " is not allowed here",
 				Remedy: "use " + allow})
-		default:
-			problem.Write(w, r, &holdfast.Error{Class: problem.ErrNoRoute, Detail: "nothing is served under this path"})
+			return
 		}
+		// It would redirect to a path with a slash behind it, too; a redirect keeps the method, and is none of ours.
+		problem.Write(w, r, &holdfast.Error{Class: problem.ErrNoRoute, Detail: "nothing is served under this path"})
 	})
+}
+
+// plain reports whether a path, as it was sent, has a name in each segment. Clients, proxies and ServeMux rewrite other
+// paths: a request to delete the stream ".." of a namespace would become one to delete the namespace.
+func plain(path string) bool {
+	if path == "/" || path == "" || path == "*" {
+		return true
+	}
+	for segment := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
+		if name, err := url.PathUnescape(segment); err == nil && !api.Addressable(name) {
+			return false
+		}
+	}
+	return true
 }
 
 // entrance keeps what ServeMux itself answers, but for the body. Routes go past it. It has all that the server makes

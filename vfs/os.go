@@ -119,14 +119,19 @@ func (f *osFile) Size() (int64, error) {
 	return info.Size(), nil
 }
 
-// lengthen is Allocate where nothing better can be had.
+// lengthen is Allocate where the file system has no call for it: zeros are written, so that room is found missing here
+// and not by a later write.
 func (f *osFile) lengthen(size int64) error {
-	now, err := f.Size()
-	if err != nil || size <= now {
-		return err
+	at, err := f.Size()
+	for err == nil && at < size {
+		n := min(size-at, int64(len(zeros)))
+		_, err = f.f.WriteAt(zeros[:n], at)
+		at += n
 	}
-	return f.f.Truncate(size)
+	return err
 }
+
+var zeros [1 << 20]byte // never changed
 
 func (f *osFile) checkSize(op string, size int64) error {
 	if size < 0 {

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Allocate implements [File] with fallocate, which also gives room to holes below size. Network
-// and some other file systems have no fallocate; there the file only becomes longer.
+// Allocate implements [File] with fallocate, which also gives room to holes below size. Ext2, ext3, network and some
+// other file systems have no fallocate; there zeros are written behind the end.
 func (f *osFile) Allocate(size int64) error {
 	if err := f.checkSize("allocate", size); err != nil {
 		return err

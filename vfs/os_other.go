@@ -2,7 +2,7 @@
 
 package vfs
 
-// Allocate implements [File]: the file only becomes longer.
+// Allocate implements [File]: zeros are written behind the end.
 func (f *osFile) Allocate(size int64) error {
 	if err := f.checkSize("allocate", size); err != nil {
 		return err

@@ -66,8 +66,8 @@ type File interface {
 	// Truncate sets the file's length. New bytes read as zeros.
 	Truncate(size int64) error
 	// Allocate reserves room on the device up to size and makes the file at least that long, new
-	// bytes reading as zeros. Where the file system can do no such thing the file only
-	// becomes longer, and a later write may still find the disk full.
+	// bytes reading as zeros. Where the file system can do no such thing, zeros are written behind the file's end, which
+	// takes as long; holes below it then have no room, and a later write there may still find the disk full.
 	Allocate(size int64) error
 	// Datasync makes the contents durable, with what of the metadata is needed to read them
 	// back (the length), but not the file's name: see SyncDir. The file must be open for writing: Windows

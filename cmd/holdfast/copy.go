@@ -20,7 +20,7 @@ type copyCommand struct {
 // Help implements kong's interface for what follows the flags.
 func (copyCommand) Help() string {
 	return `FROM is a directory of an engine, a file of bbolt or SQLite, or a directory of Badger or Pebble. ` +
-		`It is opened read-only, or as a copy in TO.source.`
+		`It is opened read-only, or as a copy beside TO.`
 }
 
 func (c *copyCommand) run() int {

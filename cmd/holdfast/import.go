@@ -70,6 +70,8 @@ func (c *importEventoDB) copy(ctx context.Context, show move.Progress) (r move.R
 	var from move.Source = move.File(c.From)
 	if isURL(c.From) {
 		from = move.Server{URL: c.From, Token: c.Token}
+	} else if _, err := os.Stat(c.From); err != nil { // before the target is made
+		return r, err
 	}
 	if isURL(c.Into) {
 		if c.Namespace != "" {

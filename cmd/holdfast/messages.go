@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -299,13 +300,11 @@ func (c *messageParked) run() int {
 		if err != nil {
 			return err
 		}
-		parked, err := sub.Parked(s.ctx, 0, 0)
-		if err != nil {
-			return err
-		}
 		var to []api.ParkedMessage
-		for i := range parked {
-			p := &parked[i]
+		for p, err := range allParked(s.ctx, sub) {
+			if err != nil {
+				return err
+			}
 			to = append(to, api.ParkedMessage{Message: api.FromMessage(&p.Message), Attempts: p.Attempts, Reason: p.Reason,
 				At: p.At})
 		}
@@ -315,6 +314,29 @@ func (c *messageParked) run() int {
 				text([]byte(p.Reason))}
 		})
 	})
+}
+
+// allParked yields all parked messages, a page at a time.
+func allParked(ctx context.Context, sub interface {
+	Parked(ctx context.Context, after int64, limit int) ([]message.Parked, error)
+}) iter.Seq2[*message.Parked, error] {
+	return func(yield func(*message.Parked, error) bool) {
+		for after := int64(0); ; {
+			page, err := sub.Parked(ctx, after, 0)
+			if err != nil {
+				yield(nil, err)
+			}
+			if err != nil || len(page) == 0 {
+				return
+			}
+			for i := range page {
+				if !yield(&page[i], nil) {
+					return
+				}
+			}
+			after = page[len(page)-1].Global
+		}
+	}
 }
 
 type messageReplay struct {
@@ -331,11 +353,10 @@ func (c *messageReplay) run() int {
 		}
 		globals := c.Globals
 		if len(globals) == 0 {
-			parked, err := sub.Parked(s.ctx, 0, 0)
-			if err != nil {
-				return err
-			}
-			for _, p := range parked {
+			for p, err := range allParked(s.ctx, sub) {
+				if err != nil {
+					return err
+				}
 				globals = append(globals, p.Global)
 			}
 		}

@@ -332,7 +332,7 @@ func fill(t *testing.T, engine, dir string) {
 	for _, name := range []string{"", "shop"} {
 		k, err := task.Open(e, task.Options{Name: name})
 		try(t, err)
-		_, err = k.Enqueue(ctx, task.Spec{Queue: "mail"}, task.Spec{Queue: "mail"})
+		_, err = k.Enqueue(ctx, task.Spec{Kind: "k", Queue: "mail"}, task.Spec{Kind: "k", Queue: "mail"})
 		try(t, err)
 		try(t, k.Close())
 	}

@@ -84,13 +84,9 @@ func (c *raftImportCommand) copy(ctx context.Context,
 	if err := datadir.CheckOverlap("import", dir, sourceFiles(c.Source)); err != nil {
 		return nil, "", err
 	}
-	whole, err := filepath.Abs(dir)
-	if err != nil {
-		return nil, "", err
-	}
-	fill := func(e holdfast.Engine) (err error) {
+	fill := func(e holdfast.Engine, home string) (err error) {
 		r, err = migrate.Import(ctx, c.Source, e, migrate.Options{
-			Name: c.Name, Scratch: whole + ".import-copy", Numbers: c.Number, Bytes: c.Bytes, DropTorn: c.DropTorn,
+			Name: c.Name, Scratch: datadir.Temp(home), Numbers: c.Number, Bytes: c.Bytes, DropTorn: c.DropTorn,
 			Progress: show,
 		})
 		at = dir + ", " + e.Capabilities().Engine
@@ -105,18 +101,20 @@ func (c *raftImportCommand) copy(ctx context.Context,
 		if err != nil {
 			return nil, "", err
 		}
-		err = fill(e)
+		err = fill(e, dir)
 		return r, at, err
 	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, holdfast.ErrForeign):
 		return nil, "", err
 	}
-	// What an interrupted import leaves need not be hidden: the store in it says that it is not finished.
 	err = datadir.Make("import", dir, func(partial string) (string, error) {
 		e, err := all.Open(cmp.Or(name, all.Default), partial, o)
 		if err != nil {
 			return "", err
 		}
-		return "", fill(e)
+		if err := datadir.Hide(partial); err != nil {
+			return "", errors.Join(err, e.Close())
+		}
+		return "", fill(e, partial)
 	})
 	return r, at, err
 }

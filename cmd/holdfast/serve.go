@@ -12,7 +12,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"path/filepath"
+
 	"strings"
 	"syscall"
 	"time"
@@ -22,6 +22,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/client"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/internal/datadir"
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/server"
 	"github.com/holdfastdb/holdfast/server/auth"
@@ -149,7 +150,7 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 	}()
 	o := server.Options{Version: version, Tracer: tracer, Logger: logger, MaxBody: c.MaxBody,
 		MaxConnections: c.MaxConnections, TestMode: c.TestMode, Rate: c.Rate, Burst: c.Burst, BodyTimeout: c.BodyTimeout,
-		WriteTimeout: c.WriteTimeout, IdleTimeout: c.IdleTimeout, Backup: all.Backup, BackupDir: filepath.Dir(c.dir())}
+		WriteTimeout: c.WriteTimeout, IdleTimeout: c.IdleTimeout, Backup: all.Backup, BackupDir: c.temp()}
 	if certificate != nil {
 		o.TLS = &tls.Config{GetCertificate: certificate.get}
 	}
@@ -281,6 +282,15 @@ func (c *serveCommand) dir() string {
 	}
 	_, dir, _, _ := all.ParseURL(c.Engine) // its error is that of open
 	return dir
+}
+
+// temp is where backups are made: on the file system of the data, where files can be shared, and with their room. What a
+// killed server has left there is removed by the next one.
+func (c *serveCommand) temp() string {
+	if c.dir() == "" {
+		return ""
+	}
+	return datadir.Temp(c.dir())
 }
 
 // open opens the engine.

@@ -11,6 +11,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"io"
 	"log/slog"
 	"math/big"
@@ -20,6 +21,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -435,5 +437,71 @@ func TestServeRefuses(t *testing.T) {
 	cmd.Env = append(cmd.Env, "HOLDFAST_CONFIG="+filepath.Join(dir, "bad.yaml"), "HOLDFAST_LISTEN=x")
 	if status, _, text := result(t, cmd); status != exitOK {
 		t.Error(status, text)
+	}
+}
+
+// TestServeBackups: backups are made in the data directory, so on its file system, and a checkpoint is one of them. What
+// a server leaves there that is killed meanwhile is gone when the next one has begun.
+func TestServeBackups(t *testing.T) {
+	for _, engine := range []string{"logtree", "pebble"} {
+		parent := t.TempDir()
+		dir := filepath.Join(parent, "data")
+		p := serve(t, nil, "--engine", engine+":"+dir, "--level", "process")
+		write := `["stream.write","a-1",{"type":"T","data":{"s":"` + strings.Repeat("x", 4<<20) + `"}}]`
+		for range 8 { // more than the sockets keep
+			if status, text := p.rpc(p.token, write); status != 200 {
+				t.Fatal(status, text)
+			}
+		}
+		begin := func(token, query string) *http.Response {
+			req, err := http.NewRequest("GET", p.url+"/v1/server/backup"+query, nil)
+			try(t, err)
+			req.Header.Set("Authorization", "Bearer "+token)
+			res, err := p.client.Do(req)
+			try(t, err)
+			return res
+		}
+		names := func(dir string) (list []string) {
+			entries, err := os.ReadDir(dir)
+			if err != nil {
+				return []string{err.Error()}
+			}
+			for _, e := range entries {
+				list = append(list, e.Name())
+			}
+			return list
+		}
+		for _, query := range []string{"", "?link=true"} {
+			res := begin(p.token, query)
+			text, err := io.ReadAll(res.Body)
+			if err := errors.Join(err, res.Body.Close()); err != nil || res.StatusCode != 200 || len(text) < 32<<20 {
+				t.Fatalf("%s, %q: %s, %d bytes, %v", engine, query, res.Status, len(text), err)
+			}
+		}
+		p.eventually("removed its backups", func() bool { return !slices.Contains(names(dir), "TEMP") })
+
+		res := begin(p.token, "?link=true")
+		if res.StatusCode != 200 {
+			t.Fatal(res.Status)
+		}
+		if got := names(filepath.Join(dir, "TEMP")); len(got) != 1 || !strings.HasPrefix(got[0], "holdfast-backup-") {
+			t.Errorf("%s, while a backup is read: %v", engine, got)
+		}
+		if got := names(parent); len(got) != 1 {
+			t.Errorf("%s, beside the data: %v", engine, got)
+		}
+		try(t, p.cmd.Process.Kill())
+		_ = p.cmd.Wait()
+		p.stopped = true
+		res.Body.Close()
+		token := p.token
+		p = serve(t, nil, "--engine", engine+":"+dir, "--level", "process")
+		if got := append(names(dir), names(parent)...); slices.Contains(got, "TEMP") || len(names(parent)) != 1 {
+			t.Errorf("%s, after a kill: %v", engine, got)
+		}
+		if status, text := p.rpc(token, `["stream.version","a-1"]`); text != "7" {
+			t.Error(engine, status, text)
+		}
+		p.stop(syscall.SIGTERM)
 	}
 }

@@ -2,6 +2,7 @@ package all
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,8 +35,8 @@ type CopyResult struct {
 }
 
 // Copy makes a new directory, into, with all keys and values of from, and compares each before the directory gets its
-// name. After an error nothing is left. from is not changed: a store that cannot be opened read-only is copied to
-// INTO.source first. from is a directory that an engine made, not open elsewhere for writing, or a store of one of
+// name. After an error nothing is left. from is not changed: a store that cannot be opened read-only is copied
+// next to the new one first. from is a directory that an engine made, not open elsewhere for writing, or a store of one of
 // these libraries, not in use:
 //
 //	Badger, Pebble   a directory; keys are as they are
@@ -63,13 +64,12 @@ func Copy(ctx context.Context, from, into string, o CopyOptions) (*CopyResult, e
 	if err := datadir.CheckOverlap("copy", into, from); err != nil {
 		return nil, err
 	}
-	c := &CopyResult{Engine: o.Engine}
-	scratch, err := datadir.Scratch("copy", into)
-	if err != nil {
-		return nil, err
+	if _, err := os.Stat(from); err != nil {
+		return nil, &holdfast.Error{Op: "copy", Path: from, Cause: err}
 	}
+	c := &CopyResult{Engine: o.Engine}
 	open := func(dir string) (holdfast.Engine, error) { return entry.Open(dir, o.Open) }
-	err = enginecopy.Make(ctx, "copy", into, open, func(to holdfast.Engine) (lost string, err error) {
+	err = enginecopy.Make(ctx, "copy", into, open, func(to holdfast.Engine, scratch string) (lost string, err error) {
 		defer func() { err = errors.Join(aboutSource(err, scratch, from), os.RemoveAll(scratch)) }()
 		s, err := c.open(ctx, from, scratch, o)
 		if err != nil {
@@ -161,14 +161,19 @@ func isFile(path string) bool {
 	return err == nil && st.Mode().IsRegular()
 }
 
-// copyFiles copies the files of a directory that no program has open for writing.
+// copyFiles copies the files of a directory that no program has open for writing, with Holdfast or with the library
+// that its engine uses.
 func copyFiles(ctx context.Context, op, from, to string) error {
 	release, err := datadir.Hold(from)
 	if err != nil {
 		return opFor(op, err)
 	}
-	if err = errors.Join(datadir.CopyFiles(ctx, from, to), release()); err != nil {
-		return &holdfast.Error{Op: op, Path: from, Cause: err}
+	defer release()
+	if err := datadir.CheckUnused(op, from); err != nil {
+		return err
+	}
+	if err := datadir.CopyFiles(ctx, from, to); err != nil {
+		return datadir.Full(&holdfast.Error{Op: op, Path: from, Cause: err})
 	}
 	return nil
 }
@@ -199,17 +204,13 @@ func opFor(op string, err error) error {
 	return err
 }
 
-// pollEvery is how many keys are copied between two looks at the context.
-const pollEvery = 256
-
 // fill writes every key to a new engine and compares what is there then.
 func (c *CopyResult) fill(ctx context.Context, to holdfast.Engine, s *source) error {
 	limits := to.Capabilities()
-	n := 0
 	polled := func(each func(key, value []byte) error) error {
 		return s.walk(func(key, value []byte) error {
-			if n++; n%pollEvery == 0 && ctx.Err() != nil {
-				return ctx.Err()
+			if err := ctx.Err(); err != nil {
+				return err
 			}
 			return each(key, value)
 		})
@@ -237,7 +238,9 @@ func (c *CopyResult) fill(ctx context.Context, to holdfast.Engine, s *source) er
 	compared, there := int64(0), int64(0)
 	var got []byte
 	if err := polled(func(key, value []byte) (err error) {
-		if got, err = to.Get(got[:0], key); err != nil || !bytes.Equal(got, value) {
+		if got, err = to.Get(got[:0], key); datadir.OfSystem(err) {
+			return err
+		} else if err != nil || !bytes.Equal(got, value) {
 			return &holdfast.Error{Op: "compare", Engine: c.Engine, Class: holdfast.ErrCorrupt,
 				Detail: fmt.Sprintf("key %.40q has not the value that was copied", key), Cause: err}
 		}
@@ -248,10 +251,10 @@ func (c *CopyResult) fill(ctx context.Context, to holdfast.Engine, s *source) er
 	}
 	it := to.Scan(holdfast.Range{})
 	defer it.Close()
-	for it.Next() {
+	for ctx.Err() == nil && it.Next() {
 		there++
 	}
-	if err := it.Err(); err != nil {
+	if err := cmp.Or(ctx.Err(), it.Err()); err != nil {
 		return err
 	}
 	if compared != c.Keys || there != c.Keys {

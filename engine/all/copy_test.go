@@ -175,6 +175,7 @@ func TestCopyBolt(t *testing.T) {
 	copied(t, path, all.CopyOptions{Only: "users", Separator: ':'},
 		map[string]string{"1": "alice", "2": "", "by-name:alice": "1"})
 	copied(t, path, all.CopyOptions{Only: "users/by-name"}, map[string]string{"alice": "1"})
+	copied(t, path, all.CopyOptions{Only: "none"}, nil, `bucket "none/" is empty`, `sequence of bucket "none/" is 7`)
 	refused(t, path, all.CopyOptions{Only: "users/no"}, holdfast.ErrNotFound, `"users/no"`)
 	refused(t, path, all.CopyOptions{Separator: 's'}, holdfast.ErrBadKey, `bucket "users"`)
 

@@ -109,7 +109,8 @@ type VerifyResult struct {
 
 // Verify checks everything that the engine of dir can check. For logtree that is every byte that matters, and nothing
 // is changed. Others are opened, which may recover or tidy up their files unless they can be opened read-only, and
-// everything is read by scan and by key. ErrLocked: it is open elsewhere.
+// everything is read by scan and by key. ErrLocked: it is open elsewhere. What the operating system refuses, such as a
+// read, is an error, and no damage.
 func Verify(dir string) (*VerifyResult, error) {
 	mark, e, _, err := identify("verify", dir)
 	if err != nil {
@@ -128,9 +129,12 @@ func Verify(dir string) (*VerifyResult, error) {
 	}
 	v := &VerifyResult{Engine: mark.Engine, Checksums: opened.Capabilities().Checksums,
 		Checked: "that it opens, and that every key reads the same by scan and alone"}
-	v.read(opened)
-	if err := opened.Close(); err != nil && len(v.Damage) == 0 { // damage that was read may have poisoned the engine
-		v.Damage = append(v.Damage, err)
+	err = v.read(opened)
+	if closed := opened.Close(); err == nil && len(v.Damage) == 0 { // damage that was read may have poisoned the engine
+		err = v.note(closed)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return v, nil
 }
@@ -144,8 +148,18 @@ func verifyLogtree(dir string) (*VerifyResult, error) {
 		Checked: "every checksum and every reference, without opening it"}, nil
 }
 
-// read reads all keys and values, by scan and by key.
-func (v *VerifyResult) read(e holdfast.Engine) {
+// note adds an error to the damage, and returns it if it is none: if a file cannot be read, it is not known whether it
+// is damaged.
+func (v *VerifyResult) note(err error) error {
+	if err == nil || datadir.OfSystem(err) {
+		return err
+	}
+	v.Damage = append(v.Damage, err)
+	return nil
+}
+
+// read reads all keys and values, by scan and by key. An error means that it could not.
+func (v *VerifyResult) read(e holdfast.Engine) error {
 	it := e.Scan(holdfast.Range{})
 	defer it.Close()
 	var val []byte
@@ -156,14 +170,15 @@ func (v *VerifyResult) read(e holdfast.Engine) {
 		if val, err = e.Get(val[:0], it.Key()); err == nil && !bytes.Equal(val, it.Value()) {
 			err = errors.New("its value differs from the one that a scan shows")
 		}
+		if datadir.OfSystem(err) {
+			return err
+		}
 		if err != nil {
 			v.Damage = append(v.Damage, &holdfast.Error{Op: "verify", Engine: v.Engine, Class: holdfast.ErrCorrupt,
 				Detail: fmt.Sprintf("key %.40q", it.Key()), Cause: err})
 		}
 	}
-	if err := it.Err(); err != nil {
-		v.Damage = append(v.Damage, err)
-	}
+	return v.note(it.Err())
 }
 
 // RepairResult is the result of [Repair].
@@ -205,11 +220,7 @@ func Repair(ctx context.Context, dir, into string) (*RepairResult, error) {
 	opener := func(at string) (holdfast.Engine, error) {
 		return maker.Open(at, holdfast.Options{Level: mark.Level})
 	}
-	err = enginecopy.Make(ctx, "repair", into, opener, func(to holdfast.Engine) (_ string, err error) {
-		source, err := datadir.Scratch("repair", into)
-		if err != nil {
-			return "", err
-		}
+	err = enginecopy.Make(ctx, "repair", into, opener, func(to holdfast.Engine, source string) (_ string, err error) {
 		defer func() {
 			for i, lost := range r.Lost {
 				r.Lost[i] = aboutSource(lost, source, dir)

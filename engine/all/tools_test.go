@@ -18,6 +18,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // some is n, or a tenth of that where every key costs a file.
@@ -28,26 +29,48 @@ func some(e all.Entry, n int) int {
 	return n
 }
 
-// fill makes a directory with some thousand keys, some of them deleted again.
+// fill makes a directory with some thousand keys, some of them deleted again, and some with empty values: first,
+// in the middle, last and alone in a batch. It is opened several times for that.
 func fill(t *testing.T, e all.Entry, dir string, level holdfast.Level) map[string]string {
 	t.Helper()
-	eng, err := e.Open(dir, holdfast.Options{Level: level})
-	try(t, err)
 	want := map[string]string{}
-	var b holdfast.Batch
-	for i := range some(e, 30) {
-		b.Reset()
-		for k := range 100 {
-			key, value := fmt.Sprintf("key/%05d", (i*100+k)*7919%5000), fmt.Sprintf("value %d.%d", i, k)
+	for part := range 3 {
+		eng, err := e.Open(dir, holdfast.Options{Level: level})
+		try(t, err)
+		var b holdfast.Batch
+		commit := func() {
+			try(t, holdfast.Commit(eng, &b, level))
+			b.Reset()
+		}
+		set := func(key, value string) {
 			b.Set([]byte(key), []byte(value))
 			want[key] = value
 		}
-		key := fmt.Sprintf("key/%05d", i*100*7919%5000)
-		b.Delete([]byte(key))
-		delete(want, key)
-		try(t, holdfast.Commit(eng, &b, level))
+		for i := part * some(e, 10); i < (part+1)*some(e, 10); i++ {
+			set(fmt.Sprintf("empty/%d/first", i), "")
+			for k := range 100 {
+				set(fmt.Sprintf("key/%05d", (i*100+k)*7919%5000), fmt.Sprintf("value %d.%d", i, k))
+				if k == 50 {
+					set(fmt.Sprintf("empty/%d/middle", i), "")
+				}
+			}
+			key := fmt.Sprintf("key/%05d", i*100*7919%5000)
+			b.Delete([]byte(key))
+			delete(want, key)
+			set(fmt.Sprintf("empty/%d/last", i), "")
+			commit()
+			if i%3 == 0 {
+				set(fmt.Sprintf("empty/%d/alone", i), "")
+				commit()
+			}
+		}
+		if part > 0 { // so that what was written before the opening lies where compaction puts it
+			if err := holdfast.Compact(t.Context(), eng, holdfast.Range{}); !errors.Is(err, holdfast.ErrUnavailable) {
+				try(t, err)
+			}
+		}
+		try(t, eng.Close())
 	}
-	try(t, eng.Close())
 	return want
 }
 
@@ -345,22 +368,67 @@ func TestCopyOfDamagedNamesIt(t *testing.T) {
 	}
 }
 
-// TestLeftOvers: one error names all that a killed tool has left.
+// TestLeftOvers: what a killed tool has left is removed by the next one, with the copy of its source.
 func TestLeftOvers(t *testing.T) {
 	at := t.TempDir()
-	dir, into := filepath.Join(at, "db"), filepath.Join(at, "into")
+	dir := filepath.Join(at, "db")
 	pebble, err := all.Lookup("pebble")
 	try(t, err)
 	fill(t, pebble, dir, holdfast.Power)
-	try(t, errors.Join(os.Mkdir(into+".partial", 0o755), os.Mkdir(into+".source", 0o755)))
-	_, repaired := all.Repair(t.Context(), dir, into)
-	_, copied := all.Copy(t.Context(), dir, into, all.CopyOptions{})
-	for tool, err := range map[string]error{"Repair": repaired, "Copy": copied} {
-		if !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), into+".partial") ||
-			!strings.Contains(err.Error(), into+".source") {
-			t.Errorf("%s: %v", tool, err)
+	for what, do := range map[string]func(into string) error{
+		"repair": func(into string) error { _, err := all.Repair(t.Context(), dir, into); return err },
+		"copy":   func(into string) error { _, err := all.Copy(t.Context(), dir, into, all.CopyOptions{}); return err },
+		"backup": func(into string) error { _, err := all.BackupDir(t.Context(), dir, into); return err },
+	} {
+		into := filepath.Join(at, what)
+		mark, err := os.ReadFile(filepath.Join(dir, "HOLDFAST"))
+		try(t, errors.Join(err, os.MkdirAll(filepath.Join(into+".partial", "TEMP", "sub"), 0o755),
+			os.WriteFile(filepath.Join(into+".partial", "HOLDFAST.partial"), mark, 0o644)))
+		if err := do(into); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if _, err := os.Stat(filepath.Join(into, "TEMP")); err == nil {
+			t.Errorf("%s has left its work", what)
 		}
 	}
+	if left, err := os.ReadDir(at); err != nil || len(left) != 4 {
+		t.Errorf("%v, %v", left, err)
+	}
+}
+
+// TestTemp: every engine works with a directory for a time in its own, a backup and a checkpoint are made there, and it
+// is gone when the engine is opened again.
+func TestTemp(t *testing.T) {
+	onDisk(t, func(t *testing.T, entry all.Entry) {
+		dir := filepath.Join(t.TempDir(), "db")
+		fill(t, entry, dir, holdfast.Power)
+		level := entry.Describe().Strongest()
+		e, err := entry.Open(dir, holdfast.Options{Level: level})
+		try(t, err)
+		temp := datadir.Temp(dir)
+		try(t, os.Mkdir(temp, 0o700))
+		keys, err := all.Backup(t.Context(), e, filepath.Join(temp, "backup"))
+		if err != nil || keys == 0 {
+			t.Errorf("backup: %d keys, %v", keys, err)
+		}
+		err = holdfast.Checkpoint(t.Context(), e, filepath.Join(temp, "checkpoint"))
+		if _, ok := e.(holdfast.Checkpointer); ok != (err == nil) {
+			t.Errorf("checkpoint: %v", err)
+		}
+		if err := holdfast.Compact(t.Context(), e, holdfast.Range{}); err != nil && !errors.Is(err, holdfast.ErrUnavailable) {
+			t.Error(err)
+		}
+		try(t, e.Close())
+		if v := verified(t, entry, dir); len(v.Damage) > 0 {
+			t.Errorf("%+v", v)
+		}
+		e, err = entry.Open(dir, holdfast.Options{Level: level})
+		try(t, err)
+		if _, err := os.Stat(temp); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("it is still there: %v", err)
+		}
+		try(t, e.Close())
+	})
 }
 
 // TestCopyApart: no copy is made in the directory that is copied, nor is anything else.
@@ -607,5 +675,57 @@ func TestUnknownEngine(t *testing.T) {
 	}
 	if left, err := os.ReadDir(at); err != nil || len(left) != 1 {
 		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// TestNothingForNothing: a tool that fails makes nothing, not even the directories above the one that it should make,
+// whatever is wrong with the source.
+func TestNothingForNothing(t *testing.T) {
+	at := t.TempDir()
+	damaged := filepath.Join(at, "damaged.sqlite")
+	try(t, os.WriteFile(damaged, append([]byte("SQLite format 3\x00"), bytes.Repeat([]byte("x"), 8192)...), 0o644))
+	foreign := filepath.Join(at, "foreign")
+	try(t, os.Mkdir(foreign, 0o755))
+	source := filepath.Join(at, "source")
+	pebble, err := all.Lookup("pebble")
+	try(t, err)
+	fill(t, pebble, source, holdfast.Power)
+	ended, stop := context.WithCancel(t.Context())
+	stop()
+	into := filepath.Join(at, "x", "y", "z")
+	for name, tool := range map[string]func(ctx context.Context, from string) error{
+		"Copy": func(ctx context.Context, from string) error {
+			_, err := all.Copy(ctx, from, into, all.CopyOptions{})
+			return err
+		},
+		"Repair": func(ctx context.Context, from string) error {
+			_, err := all.Repair(ctx, from, into)
+			return err
+		},
+		"BackupDir": func(ctx context.Context, from string) error {
+			_, err := all.BackupDir(ctx, from, into)
+			return err
+		},
+		"CheckpointDir": func(ctx context.Context, from string) error { return all.CheckpointDir(ctx, from, into) },
+	} {
+		for _, c := range []struct {
+			ctx  context.Context
+			from string
+		}{{t.Context(), filepath.Join(at, "nosuch")}, {t.Context(), foreign}, {t.Context(), damaged}, {ended, source}} {
+			if err := tool(c.ctx, c.from); err == nil {
+				t.Errorf("%s from %s: no error", name, c.from)
+			}
+			if _, err := os.Lstat(filepath.Join(at, "x")); !errors.Is(err, fs.ErrNotExist) {
+				t.Fatalf("%s from %s left something: %v", name, c.from, err)
+			}
+		}
+	}
+	try(t, os.MkdirAll(filepath.Join(at, "x", "y"), 0o755)) // another's
+	_, err = all.Copy(t.Context(), damaged, into, all.CopyOptions{})
+	if !errors.Is(err, holdfast.ErrCorrupt) {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Dir(into)); err != nil {
+		t.Errorf("a directory that was there is gone: %v", err)
 	}
 }

@@ -28,9 +28,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	lib "github.com/dgraph-io/badger/v4"
@@ -79,7 +77,7 @@ type hooks struct {
 }
 
 // Open opens the engine in dir, which it makes if need be. Errors are those of package
-// holdfast: ErrLocked, ErrForeign, ErrVersion, ErrCorrupt, ErrBadOption, ErrLevel, or the
+// holdfast: ErrLocked, ErrForeign, ErrVersion, ErrCorrupt, ErrBadOption, ErrLevel, ErrFull, or the
 // operating system's.
 func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	return OpenWith(dir, o)
@@ -93,6 +91,7 @@ func OpenWith(dir string, o holdfast.Options, tune ...func(lib.Options) lib.Opti
 }
 
 func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error) {
+	defer func() { err = datadir.Full(err) }()
 	if o.MemoryBytes != 0 && o.MemoryBytes < minMemory {
 		return nil, &holdfast.Error{Op: "open", Engine: Name, Path: dir, Class: holdfast.ErrBadOption,
 			Detail: fmt.Sprintf("a memory budget of %d bytes, which Badger would exceed", o.MemoryBytes),
@@ -249,7 +248,7 @@ func (e *engine) release() error {
 	go func() {
 		for {
 			err := e.room.need(uint64(e.logs.fill.bound()) + openFree)
-			if !errors.Is(err, syscall.ENOSPC) {
+			if !datadir.NoRoom(err) {
 				break
 			}
 			e.flush.report(err)
@@ -276,38 +275,24 @@ func failed(op, path string, err error) error {
 	if err == nil || errors.As(err, &known) {
 		return err
 	}
-	return &holdfast.Error{Op: op, Engine: Name, Path: path, Cause: systemError(err)}
+	return &holdfast.Error{Op: op, Engine: Name, Path: path, Cause: datadir.SystemError(err)}
 }
 
 // openFailed is failed for what the library says of its files on opening: if it is not the
 // operating system that refuses something, the files are damaged.
 func openFailed(path string, err error) error {
-	cause := systemError(err)
-	if cause == err {
-		return corrupt("open", path, 0, err)
+	return unreadable("open", path, err)
+}
+
+// unreadable is failed for what cannot be read.
+func unreadable(op, path string, err error) error {
+	if err = datadir.SystemError(err); datadir.OfSystem(err) {
+		return failed(op, path, err)
 	}
-	return failed("open", path, cause)
+	return corrupt(op, path, 0, err)
 }
 
 func corrupt(op, path string, offset int64, cause error) error {
 	return &holdfast.Error{Op: op, Engine: Name, Path: path, Offset: offset, Class: holdfast.ErrCorrupt, Cause: cause,
 		Remedy: "restore the directory from a backup"}
 }
-
-// systemError makes err unwrap to the error number that its text names: the library keeps only texts.
-func systemError(err error) error {
-	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.EMFILE,
-		syscall.ENFILE, syscall.ENOMEM, syscall.EIO} {
-		if !errors.Is(err, errno) && strings.Contains(err.Error(), errno.Error()) {
-			return &textError{err, errno}
-		}
-	}
-	return err
-}
-
-type textError struct {
-	error
-	errno syscall.Errno
-}
-
-func (e *textError) Unwrap() error { return e.errno }

@@ -103,9 +103,9 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) { return Open
 // OpenWith is [Open] with bbolt's options changed by tune, for work that Open's are not right for. What the engine
 // relies on stays: the level, the lock, the mapping and the page size. With NoFreelistSync, opening reads every page in
 // use, twice, and only Compact replaces the file by a copy without its free pages.
-func OpenWith(dir string, o holdfast.Options, tune ...func(*bbolt.Options)) (holdfast.Engine, error) {
-	o, err := o.WithDefaults()
-	if err != nil {
+func OpenWith(dir string, o holdfast.Options, tune ...func(*bbolt.Options)) (_ holdfast.Engine, err error) {
+	defer func() { err = datadir.Full(err) }()
+	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
 	}
 	level := max(o.Level, holdfast.Process)
@@ -508,7 +508,7 @@ func (e *engine) corrupt(op, detail string, cause error) error {
 func (e *engine) fail(op string, err error) error {
 	var known *holdfast.Error
 	var damage boltpages.Damage
-	wrapped := &holdfast.Error{Op: op, Engine: Name, Path: e.path(), Cause: err}
+	wrapped := &holdfast.Error{Op: op, Engine: Name, Path: e.path(), Cause: datadir.SystemError(err)}
 	switch {
 	case errors.As(err, &known):
 		return err

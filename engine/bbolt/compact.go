@@ -11,7 +11,6 @@ import (
 	"os"
 	"runtime/debug"
 	"sync/atomic"
-	"syscall"
 
 	"go.etcd.io/bbolt"
 
@@ -89,11 +88,8 @@ func (e *engine) Compact(ctx context.Context, r holdfast.Range) error {
 			if refused != nil && errors.Is(refused, ctx.Err()) {
 				return refused
 			}
-			if errors.Is(refused, syscall.ENOSPC) {
-				return &holdfast.Error{Op: "compact", Engine: Name, Path: e.path(), Class: holdfast.ErrFull, Cause: refused}
-			}
 			if refused != nil {
-				return e.fail("compact", refused)
+				return datadir.Full(e.fail("compact", refused))
 			}
 			return nil
 		})

@@ -106,6 +106,7 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 }
 
 func openWith(dir string, o holdfast.Options, k hooks) (_ holdfast.Engine, err error) {
+	defer func() { err = datadir.Full(err) }()
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
 	}
@@ -175,7 +176,7 @@ func (e *engine) list() error {
 			if long {
 				key, err = e.longKey(name)
 				if err != nil {
-					return e.corrupt("open", name, err)
+					return e.unreadable("open", name, err)
 				}
 			} else if !ok {
 				return e.corrupt("open", name, errors.New("no key has this name"))
@@ -540,6 +541,14 @@ func (e *engine) path(name string) string {
 		return filepath.Join(e.datadir.Dir, dataDir)
 	}
 	return filepath.Join(e.datadir.Dir, dataDir, name)
+}
+
+// unreadable is the error about a file that cannot be read.
+func (e *engine) unreadable(op, name string, cause error) error {
+	if datadir.OfSystem(cause) {
+		return e.fail(op, name, cause)
+	}
+	return e.corrupt(op, name, cause)
 }
 
 func (e *engine) corrupt(op, name string, cause error) error {

@@ -128,7 +128,7 @@ func (e *engine) read(op string, dst, key []byte, version *file) ([]byte, error)
 		if replaced := e.datadir.Check(); replaced != nil {
 			return dst, replaced
 		}
-		return dst, e.corrupt(op, name, err)
+		return dst, e.unreadable(op, name, err)
 	}
 	return out, nil
 }

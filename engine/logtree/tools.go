@@ -101,7 +101,7 @@ func Repair(ctx context.Context, dir, into string, o holdfast.Options) (r *Repai
 	if err != nil {
 		return nil, err
 	}
-	err = enginecopy.Make(ctx, "repair", into, opener(o), func(e holdfast.Engine) (string, error) {
+	err = enginecopy.Make(ctx, "repair", into, opener(o), func(e holdfast.Engine, _ string) (string, error) {
 		if r, err = check.Repair(vfs.OS(), dir, e); err != nil {
 			return "", err
 		}

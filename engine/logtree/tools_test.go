@@ -139,10 +139,11 @@ func TestUnfinishedBackup(t *testing.T) {
 	if _, err := Backup(t.Context(), s, s.dir); err != nil || !s.peeked {
 		t.Fatalf("it was read: %v; %v", s.peeked, err)
 	}
-	try(t, os.Mkdir(filepath.Join(dir, "other.partial"), 0o755))
+	try(t, errors.Join(os.Mkdir(filepath.Join(dir, "other.partial"), 0o755),
+		os.WriteFile(filepath.Join(dir, "other.partial", "theirs"), nil, 0o644)))
 	if _, err := Backup(t.Context(), e, filepath.Join(dir, "other")); !errors.Is(err, holdfast.ErrBadOption) ||
 		!strings.Contains(err.Error(), "interrupted") {
-		t.Errorf("next to what an interrupted one left: %v", err)
+		t.Errorf("next to what is not an interrupted one's: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "other.partial")); err != nil {
 		t.Errorf("what was there is gone: %v", err)

@@ -40,12 +40,13 @@ type disk struct {
 	// memory holds what is created after freezing.
 	memory *vfs.MemFS
 
-	// mu guards what compactions wait for once the disk is frozen. They would fill memory
-	// with data that needs no rewriting, so they stop, unless a writer waits for them.
+	// mu guards what decides about compactions once the disk is frozen; see merge.
 	mu      sync.Mutex
 	changed sync.Cond
 	stalled int
-	closing bool
+	phase   phase
+
+	froze chan struct{} // closed when the disk freezes
 
 	stalls  atomic.Int64
 	syncs   atomic.Int64
@@ -54,8 +55,18 @@ type disk struct {
 	demand demand
 }
 
+// phase is what the database on the disk is doing.
+type phase int
+
+const (
+	opening   phase = iota // lib.Open has not returned
+	serving                // until Close
+	closing                // no call but Pebble's Close comes any more
+	abandoned              // lib.Open failed: nothing can be called, and what it has begun may still be running
+)
+
 func newDisk(below vfs.FS, dir string, check func() error) *disk {
-	d := &disk{FS: below, dir: dir, check: check, memory: vfs.NewMem()}
+	d := &disk{FS: below, dir: dir, check: check, memory: vfs.NewMem(), froze: make(chan struct{})}
 	d.changed.L = &d.mu
 	return d
 }
@@ -64,9 +75,11 @@ func newDisk(below vfs.FS, dir string, check func() error) *disk {
 func (d *disk) fail(op, path string, cause error) {
 	d.ack.Lock()
 	defer d.ack.Unlock()
-	d.cause.CompareAndSwap(nil, &holdfast.Error{Op: op, Engine: Name, Path: path, Class: holdfast.ErrPoisoned,
+	if d.cause.CompareAndSwap(nil, &holdfast.Error{Op: op, Engine: Name, Path: path, Class: holdfast.ErrPoisoned,
 		Cause:  cause,
-		Remedy: "nothing is acknowledged any more; fix the cause and reopen"})
+		Remedy: "nothing is acknowledged any more; fix the cause and reopen"}) {
+		close(d.froze)
+	}
 }
 
 func (d *disk) frozen() bool { return d.cause.Load() != nil }
@@ -121,12 +134,30 @@ func (d *disk) stall(n int) {
 	d.changed.Broadcast()
 }
 
-// release lets waiting compactions fail, so that Pebble can close.
-func (d *disk) release() {
+// enter begins the next phase.
+func (d *disk) enter(p phase) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.closing = true
+	d.phase = p
 	d.changed.Broadcast()
+}
+
+// merge decides about a compaction that wants to make a file when the disk is frozen, and returns the error that it
+// then fails with, nil if it may go on in memory.
+//
+// It would fill memory with data that needs no rewriting, so it goes on only if a writer waits for it, and otherwise
+// waits: Pebble would try a failed one again at once. But it must not wait while Pebble's Open or Close wait for it.
+// Open begins no other then, and the database closes when Open returns.
+func (d *disk) merge() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for d.phase == serving && d.stalled == 0 || d.phase == abandoned {
+		d.changed.Wait()
+	}
+	if d.phase == serving {
+		return nil
+	}
+	return d.poison()
 }
 
 // elsewhere reports whether a file or directory belongs to a checkpoint in the making: what fails there does not freeze
@@ -210,14 +241,8 @@ func (d *disk) substitute(name string, category vfs.DiskWriteCategory) (vfs.File
 		// A log is not read while the engine is open.
 		return d.wrap(vfs.NewMemFile(nil), name, category), nil
 	case categoryCompaction, categoryBlob:
-		d.mu.Lock()
-		for d.stalled == 0 && !d.closing {
-			d.changed.Wait()
-		}
-		closing := d.closing
-		d.mu.Unlock()
-		if closing {
-			return nil, d.poison()
+		if err := d.merge(); err != nil {
+			return nil, err
 		}
 	}
 	if err := d.memory.MkdirAll(d.memory.PathDir(name), 0o755); err != nil {
@@ -271,7 +296,8 @@ func (d *disk) Remove(name string) error {
 	return d.FS.Remove(name)
 }
 
-// Rename implements [vfs.FS].
+// Rename implements [vfs.FS]. Pebble renames its options file, in Open, which must come to its end: a database whose
+// Open fails cannot be closed, whatever it has begun.
 func (d *disk) Rename(oldname, newname string) error {
 	if d.held(oldname) {
 		return d.memory.Rename(oldname, newname)
@@ -280,12 +306,11 @@ func (d *disk) Rename(oldname, newname string) error {
 		return d.FS.Rename(oldname, newname)
 	}
 	if !d.lost() {
-		err := d.FS.Rename(oldname, newname)
-		if err != nil {
+		if err := d.FS.Rename(oldname, newname); err != nil {
 			d.fail("rename", newname, err)
 		}
 	}
-	return d.poison()
+	return nil
 }
 
 // Link implements [vfs.FS].

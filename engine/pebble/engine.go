@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	lib "github.com/cockroachdb/pebble/v2"
 	"github.com/holdfastdb/holdfast"
@@ -243,7 +242,16 @@ func (e *engine) Compact(ctx context.Context, r holdfast.Range) error {
 		if string(lo) >= string(hi) { // [firstKey, firstKey): no key can be in it
 			return nil
 		}
-		err := e.db.Compact(ctx, lo, hi, true)
+		thawed, cancel := context.WithCancel(ctx)
+		defer cancel()
+		go func() {
+			select {
+			case <-e.disk.froze: // and what Compact waits for may never run
+				cancel()
+			case <-thawed.Done():
+			}
+		}()
+		err := e.db.Compact(thawed, lo, hi, true)
 		switch poison := e.disk.poison(); {
 		case err == nil || poison != nil:
 			return poison
@@ -273,11 +281,7 @@ func (e *engine) checkpoint(dir, partial string) error {
 		return poison // and the copy lacks what went to memory
 	}
 	if err != nil {
-		failed := &holdfast.Error{Op: "checkpoint", Engine: Name, Path: dir, Cause: oneLine(err)}
-		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-			failed.Class, failed.Remedy = holdfast.ErrFull, "make room on the disk"
-		}
-		return failed
+		return datadir.Full(&holdfast.Error{Op: "checkpoint", Engine: Name, Path: dir, Cause: oneLine(err)})
 	}
 	return datadir.SyncDir(partial)
 }
@@ -311,7 +315,7 @@ func (e *engine) Release(err error) error {
 		// manifest.
 		err = errors.Join(e.db.Flush(), e.db.Flush())
 	}
-	e.disk.release()
+	e.disk.enter(closing)
 	err = errors.Join(err, e.db.Close())
 	if poison := e.disk.poison(); poison != nil {
 		err = poison

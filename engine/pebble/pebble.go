@@ -86,6 +86,7 @@ func OpenWith(dir string, o holdfast.Options, tune ...func(*lib.Options)) (holdf
 }
 
 func open(below vfs.FS, dir string, o holdfast.Options, tune ...func(*lib.Options)) (_ *engine, err error) {
+	defer func() { err = datadir.Full(err) }()
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
 	}
@@ -118,6 +119,11 @@ func start(below vfs.FS, data string, check func() error, o holdfast.Options,
 		if r := recover(); r != nil {
 			e, err = nil, openError(data, holdfast.ErrCorrupt, fmt.Errorf("%v", r))
 		}
+		if err != nil {
+			// What Pebble has begun may go on: nothing of it may reach the directory, which is no longer ours.
+			d.fail("open", data, err)
+			d.enter(abandoned)
+		}
 	}()
 	found, err := inspect(below, data)
 	if err != nil {
@@ -129,7 +135,6 @@ func start(below vfs.FS, data string, check func() error, o holdfast.Options,
 	if d.frozen() {
 		// Pebble may have come this far in memory.
 		if err == nil {
-			d.release()
 			_ = e.db.Close()
 		}
 		return nil, openError(data, nil, d.cause.Load().Cause)
@@ -141,7 +146,6 @@ func start(below vfs.FS, data string, check func() error, o holdfast.Options,
 		// The first log of a new database was begun in Pebble's oldest format, which has no
 		// synced offsets.
 		if err := e.db.Flush(); err != nil || d.frozen() {
-			d.release()
 			return nil, openError(data, nil, errors.Join(err, d.poison(), e.db.Close()))
 		}
 	}
@@ -153,6 +157,7 @@ func start(below vfs.FS, data string, check func() error, o holdfast.Options,
 	e.tickets.New = func() any { return &ticket{e: e} }
 	e.Init(e, caps, filepath.Dir(data))
 	e.window = losswindow.New(o.SyncEvery, e.Sync)
+	d.enter(serving)
 	return e, nil
 }
 
@@ -220,8 +225,12 @@ func classify(err error) error {
 
 // openError returns an error of Open as the caller gets it.
 func openError(path string, class, cause error) error {
-	if class == nil && errors.Is(cause, holdfast.ErrCorrupt) {
+	switch {
+	case class != nil:
+	case errors.Is(cause, holdfast.ErrCorrupt):
 		class = holdfast.ErrCorrupt
+	case datadir.NoRoom(cause):
+		class = holdfast.ErrFull
 	}
 	e := &holdfast.Error{Op: "open", Engine: Name, Path: path, Class: class, Cause: oneLine(cause)}
 	switch class {
@@ -231,8 +240,10 @@ func openError(path string, class, cause error) error {
 		e.Remedy = "use a newer holdfast"
 	case holdfast.ErrLocked: // by another program, or by an engine that had the directory's name before
 		e.Remedy = "close it there first"
+	case holdfast.ErrFull:
+		e.Remedy = datadir.MakeRoom
 	case nil:
-		e.Remedy = "the directory must be writable and have room"
+		e.Remedy = "the directory must be writable"
 	}
 	return e
 }

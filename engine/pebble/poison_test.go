@@ -159,7 +159,7 @@ func TestOpenOnFullDisk(t *testing.T) {
 			_ = e.Close()
 			break
 		}
-		if !errors.Is(err, syscall.ENOSPC) || errors.Is(err, holdfast.ErrCorrupt) {
+		if !errors.Is(err, syscall.ENOSPC) || !errors.Is(err, holdfast.ErrFull) || errors.Is(err, holdfast.ErrCorrupt) {
 			t.Fatalf("room for %d writes: %v", room, err)
 		}
 	}
@@ -202,6 +202,7 @@ func TestReplayOnFullDisk(t *testing.T) {
 // that waits for it; and when the database closes.
 func TestFrozenCompactions(t *testing.T) {
 	d := newDisk(vfs.NewMem(), "data", here)
+	d.enter(serving)
 	d.fail("write", "data/000001.log", syscall.ENOSPC)
 	created := make(chan error)
 	create := func() {
@@ -229,7 +230,7 @@ func TestFrozenCompactions(t *testing.T) {
 		t.Error("the table is below")
 	}
 	go create()
-	d.release()
+	d.enter(closing)
 	if err := <-created; !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("a merge while closing: %v", err)
 	}

@@ -6,12 +6,7 @@ import (
 	"errors"
 
 	"github.com/holdfastdb/holdfast"
-)
-
-// Result codes of SQLite: what is refused with them was rolled back, before anything was synced.
-const (
-	codeInterrupt = 9
-	codeFull      = 13
+	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // Compact implements [holdfast.Compactor]: it rewrites the database without free pages (VACUUM). Commits wait for
@@ -25,17 +20,18 @@ func (e *engine) Compact(ctx context.Context, r holdfast.Range) error {
 				return err
 			}
 			err := e.vacuum(ctx)
-			var code int
+			code := 0
 			if err != nil {
-				code = e.lib.code(err)
+				code, _ = e.lib.code(err)
 			}
+			// What is refused with these codes was rolled back, before anything was synced.
 			switch {
 			case err == nil:
 				return nil
 			case code&0xff == codeInterrupt, ctx.Err() != nil && errors.Is(err, ctx.Err()):
 				return ctx.Err()
 			case code&0xff == codeFull:
-				return &holdfast.Error{Op: "compact", Engine: e.lib.name, Path: e.path(), Class: holdfast.ErrFull, Cause: err}
+				return datadir.Full(e.fail("compact", err))
 			}
 			return e.committer.Fail(e.fail("compact", err))
 		})

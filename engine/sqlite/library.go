@@ -3,6 +3,7 @@ package sqlite
 import (
 	"database/sql/driver"
 	"errors"
+	"syscall"
 
 	"modernc.org/sqlite"
 
@@ -15,8 +16,10 @@ type sqliteLibrary struct {
 	name   string
 	module string
 	driver driver.Driver
-	params string          // appended to a connection's address
-	code   func(error) int // SQLite's result code in an error, extended if it is known, 0 if there is none
+	params string // appended to a connection's address
+	// SQLite's result code in an error, extended if it is known, 0 if there is none; and the operating system's error
+	// number, 0 if the library does not tell
+	code func(error) (int, syscall.Errno)
 }
 
 const (
@@ -28,12 +31,12 @@ var goLibrary = sqliteLibrary{
 	name:   NameGo,
 	module: moduleGo,
 	driver: &sqlite.Driver{},
-	code: func(err error) int {
+	code: func(err error) (int, syscall.Errno) {
 		var e *sqlite.Error
 		if errors.As(err, &e) {
-			return e.Code()
+			return e.Code(), 0
 		}
-		return 0
+		return 0, 0
 	},
 }
 

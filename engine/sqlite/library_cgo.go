@@ -4,6 +4,7 @@ package sqlite
 
 import (
 	"errors"
+	"syscall"
 
 	sqlite3 "github.com/mattn/go-sqlite3"
 
@@ -16,15 +17,15 @@ var cLibrary = sqliteLibrary{
 	driver: &sqlite3.SQLiteDriver{},
 	// A connection here has one user at a time; SQLite need not lock it.
 	params: "?_mutex=no",
-	code: func(err error) int {
+	code: func(err error) (int, syscall.Errno) {
 		var e sqlite3.Error
 		if errors.As(err, &e) {
 			if extended := int(e.ExtendedCode); extended&0xff == int(e.Code) {
-				return extended
+				return extended, e.SystemErrno
 			}
-			return int(e.Code)
+			return int(e.Code), e.SystemErrno
 		}
-		return 0
+		return 0, 0
 	},
 }
 

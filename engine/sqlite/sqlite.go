@@ -32,6 +32,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -82,6 +83,8 @@ type engine struct {
 	syncs  atomic.Int64
 	stalls atomic.Int64
 
+	trouble atomic.Pointer[error] // why the log could not be copied into the database; nil if it could
+
 	gets chan struct{} // holds one for each Get that has a connection
 
 	mu       sync.Mutex
@@ -106,9 +109,9 @@ type Tuning struct {
 }
 
 // open is Open for either library.
-func open(lib *sqliteLibrary, dir string, o holdfast.Options, t Tuning) (holdfast.Engine, error) {
-	o, err := o.WithDefaults()
-	if err != nil {
+func open(lib *sqliteLibrary, dir string, o holdfast.Options, t Tuning) (_ holdfast.Engine, err error) {
+	defer func() { err = datadir.Full(err) }()
+	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
 	}
 	if o.ReadOnly {
@@ -264,7 +267,8 @@ func describe(name, module string) holdfast.Capabilities {
 			"A key with its value, if over some 1,000 bytes, gets pages of 4 KiB of its own: 1,000 bytes take 4.6 times " +
 				"their size, 2,000 bytes 2.3 times, 3,000 bytes 1.6 times, where 960 take 1.05 times and 5,000 take 1.02. " +
 				"A directory that is made with Tuning.RowID takes 1.4 times at most.",
-			"It cannot be opened on a full disk, not even to read: that takes 32 KiB of room.",
+			"On a full disk it opens to be read, and for what fits in its files, unless the index of its log is missing: that " +
+				"takes 32 KiB of room.",
 			"After its directory was replaced, reads that need a new connection fail with ErrReplaced: SQLite opens its files " +
 				"by name.",
 		},
@@ -288,6 +292,9 @@ func (e *engine) Measure(m *holdfast.Metrics) {
 	e.committer.Fill(m)
 	m.Syncs, m.Stalls = e.syncs.Load(), e.stalls.Load()
 	m.Files, m.DiskBytes = datadir.Usage(e.datadir.Dir)
+	if trouble := e.trouble.Load(); trouble != nil {
+		m.Trouble = *trouble
+	}
 }
 
 // Release implements [front.Core].
@@ -317,27 +324,66 @@ func (e *engine) corrupt(op, detail string, cause error) error {
 		Remedy: "restore it from a backup, or try what the sqlite3 shell's .recover can save"}
 }
 
-// The result codes of SQLite that mean something to us: primary ones, and an extended one.
+// The result codes of SQLite that mean something to us (https://www.sqlite.org/rescode.html). The low byte of an
+// extended one is its primary one.
 const (
-	codeCorrupt = 11
-	codeNotDB   = 26
+	codeInterrupt = 9
+	codeIO        = 10
+	codeCorrupt   = 11
+	codeFull      = 13
+	codeCannot    = 14 // open a file
+	codeNotDB     = 26
 
-	codeIndexSize = 4874 // SQLITE_IOERR_SHMSIZE, with which opening on a full disk ends
+	codeWrite     = 778
+	codeIndexSize = 4874 // the index of the log cannot grow, with which opening on a full disk ends
 )
 
-// fail wraps err in a [holdfast.Error].
+// fail wraps err in a [holdfast.Error]. A disk or quota that is full is its cause as the operating system's error
+// number, whatever SQLite calls it; what else the operating system refuses is no damage.
 func (e *engine) fail(op string, err error) error {
 	var known *holdfast.Error
 	if errors.As(err, &known) {
 		return err
 	}
 	wrapped := &holdfast.Error{Op: op, Engine: e.lib.name, Path: e.path(), Cause: err}
-	switch code := e.lib.code(err); {
-	case code&0xff == codeCorrupt, code&0xff == codeNotDB:
+	code, errno := e.lib.code(err)
+	switch code & 0xff {
+	case codeCorrupt, codeNotDB:
 		return e.corrupt(op, "", err)
-	case code == codeIndexSize:
-		wrapped.Detail, wrapped.Remedy = "no room for the index of the log",
-			"make 32 KiB of room on the disk, which SQLite needs even to read"
+	case codeFull:
+		errno = syscall.ENOSPC
+	case codeIO, codeCannot:
+		if errno == 0 {
+			errno = e.probe()
+		}
+	}
+	if errno != 0 && !errors.Is(err, errno) {
+		wrapped.Cause = &systemError{err, errno}
+	}
+	if code == codeIndexSize && op == "open" && datadir.NoRoom(errno) {
+		wrapped.Class, wrapped.Detail = holdfast.ErrFull, "no room for the index of the log"
+		wrapped.Remedy = "make 32 KiB of room on the disk, which SQLite needs even to read"
 	}
 	return wrapped
+}
+
+// systemError is an error of SQLite with the operating system's error number.
+type systemError struct {
+	error
+	errno syscall.Errno
+}
+
+// Unwrap returns both.
+func (s *systemError) Unwrap() []error { return []error{s.error, s.errno} }
+
+// probe finds out why a file of the database could not be written, where the library keeps that to itself: it returns
+// the error number with which another file cannot be written either, 0 if it can.
+func (e *engine) probe() (errno syscall.Errno) {
+	f, err := os.CreateTemp(e.datadir.Dir, fileName+".probe-*")
+	if err == nil {
+		_, err = f.Write(make([]byte, 64<<10))
+		err = errors.Join(err, f.Sync(), f.Close(), os.Remove(f.Name()))
+	}
+	errors.As(err, &errno)
+	return errno
 }

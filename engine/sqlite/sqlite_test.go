@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -386,9 +387,10 @@ func TestNoRoomToOpen(t *testing.T) {
 	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
 		e := open(t.TempDir(), holdfast.Options{})
 		lib := *e.lib
-		lib.code = func(error) int { return codeIndexSize }
+		lib.code = func(error) (int, syscall.Errno) { return codeIndexSize, syscall.EDQUOT }
 		e.lib = &lib
-		if err := e.fail("open", errors.New("disk I/O error")); !strings.Contains(err.Error(), "32 KiB of room") {
+		if err := e.fail("open", errors.New("disk I/O error")); !errors.Is(err, holdfast.ErrFull) ||
+			!strings.Contains(err.Error(), "32 KiB of room") {
 			t.Error(err)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // writer is what belongs to the one connection that writes. Only the committer's leader
@@ -176,7 +177,12 @@ func (e *engine) shorten() error {
 	return nil
 }
 
-// checkpoint copies the log into the database, as far as open snapshots and iterators let it.
+// checkpoint copies the log into the database, as far as open snapshots and iterators let it, and brings the log to the
+// device before.
+//
+// If the database has no room to grow, that is trouble and no failure: the log, which has everything, stays as it is,
+// and is copied another time. It ends writing only when the log has no room, either. A sync that fails is a failure,
+// also for want of room: what it should have covered may be gone from the page cache.
 func (e *engine) checkpoint() error {
 	if err := e.look(); err != nil {
 		return err
@@ -184,8 +190,15 @@ func (e *engine) checkpoint() error {
 	before := e.w.copied
 	n, err := e.w.conn.ints(kindCheckpoint) // busy, pages in the log, pages copied
 	if err != nil {
-		return err
+		failed := e.fail("checkpoint", err)
+		if code, _ := e.lib.code(err); datadir.NoRoom(failed) && (code == codeFull || code == codeWrite) {
+			failed = datadir.Full(failed)
+			e.trouble.Store(&failed)
+			return nil
+		}
+		return failed
 	}
+	e.trouble.Store(nil)
 	if n[0] != 0 || n[2] <= before {
 		return nil // not begun, or nothing to copy; the next look at the log comes back to it
 	}

@@ -5,6 +5,7 @@
 //	HOLDFAST   the mark: what made the directory, as text (below)
 //	LOCK       empty, locked while the directory is open
 //	...        the engine's own files
+//	TEMP       what a program has there for a time; Open removes what one has left that was killed
 //
 // and the mark reads
 //
@@ -22,6 +23,7 @@
 //	datadir.go   Open makes a directory durably, locks it and checks its mark; Check tells whether it was replaced
 //	lock.go      Hold keeps writers out without opening
 //	mark.go      ReadMark, Accept, Hide
+//	temp.go      Temp is where a program that has a directory open puts files for a time
 //	make.go      Make makes a directory whole or not at all, Checkpoint one that shares files with an open one
 //	overlap.go   CheckOverlap keeps a copy out of what it is a copy of
 //	files.go     MkdirAll, Rename, SyncDir: changes of names that survive a power cut; Usage, CopyFiles
@@ -82,12 +84,12 @@ type Handle struct {
 // The lock belongs to the Handle: a second Open fails with ErrLocked in this process as in another. It ends with
 // Close at once, also while this process starts others, and otherwise with the process.
 //
-// Other errors are ErrForeign, ErrVersion, ErrCorrupt, ErrBadOption, or the operating system's with what to do.
-// A directory that has files and no mark is refused before anything in it is changed.
+// Other errors are ErrForeign, ErrVersion, ErrCorrupt, ErrBadOption, ErrFull, or the operating system's with what to
+// do. A directory that has files and no mark is refused before anything in it is changed.
 func Open(dir string, spec Spec) (_ *Handle, err error) {
 	fail := func(class error, detail, remedy string, cause error) error {
-		return &holdfast.Error{Op: "open", Engine: spec.Engine, Path: dir, Class: class,
-			Detail: detail, Remedy: remedy, Cause: cause}
+		return Full(&holdfast.Error{Op: "open", Engine: spec.Engine, Path: dir, Class: class,
+			Detail: detail, Remedy: remedy, Cause: cause})
 	}
 	if dir == "" {
 		return nil, fail(holdfast.ErrBadOption, "no directory is named", "name one", nil)
@@ -128,6 +130,9 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 	}()
 	if err := h.Check(); err != nil {
 		return nil, err // between opening the lock and locking it
+	}
+	if !spec.ReadOnly {
+		removeTemp(dir)
 	}
 
 	found, err := loadMark(dir)
@@ -217,8 +222,8 @@ func (h *Handle) Made() error {
 	}
 	h.mark.making = false
 	if err := writeMark(h.Dir, h.mark); err != nil {
-		return &holdfast.Error{Op: "open", Engine: h.name, Path: h.Dir, Cause: err,
-			Remedy: "the directory must be writable and have room"}
+		return Full(&holdfast.Error{Op: "open", Engine: h.name, Path: h.Dir, Cause: err,
+			Remedy: "the directory must be writable"})
 	}
 	return nil
 }

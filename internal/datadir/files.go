@@ -65,10 +65,13 @@ func syncAll(dir string) error {
 	})
 }
 
-// Usage counts the regular files below dir and the bytes they take on the device. What
+// Usage counts the regular files below dir and the bytes they take on the device, but for those of [Temp]. What
 // cannot be read, because it is just being removed, counts nothing.
 func Usage(dir string) (files, bytes int64) {
-	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+	_ = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && isTemp(dir, name) {
+			return fs.SkipDir
+		}
 		if err != nil || !d.Type().IsRegular() {
 			return nil
 		}
@@ -81,8 +84,8 @@ func Usage(dir string) (files, bytes int64) {
 	return files, bytes
 }
 
-// CopyFiles copies the directories and files below dir to the new directory to, without the holes of the files. dir
-// may be a link. In place of a link to a file the copy has the file: changes of the copy do not reach the original.
+// CopyFiles copies the directories and files below dir, but for [Temp], to the new directory to, without the holes of
+// the files. Its parents are made. dir may be a link. In place of a link to a file the copy has the file: changes of the copy do not reach the original.
 // Anything else, such as a link to a directory, is an error that names it, and so is the end of ctx.
 func CopyFiles(ctx context.Context, dir, to string) error {
 	dir, err := filepath.EvalSymlinks(dir) // a walk does not follow a link that it begins with
@@ -98,7 +101,12 @@ func CopyFiles(ctx context.Context, dir, to string) error {
 			return err
 		}
 		target := filepath.Join(to, rel)
-		if d.IsDir() {
+		switch {
+		case d.IsDir() && isTemp(dir, name):
+			return fs.SkipDir
+		case d.IsDir() && name == dir:
+			return os.MkdirAll(target, 0o700)
+		case d.IsDir():
 			return os.Mkdir(target, 0o700)
 		}
 		if st, err := os.Stat(name); err != nil {
@@ -111,14 +119,14 @@ func CopyFiles(ctx context.Context, dir, to string) error {
 }
 
 // copyAtOnce is how much of a file is copied between two looks at the context.
-const copyAtOnce = 64 << 20
+const copyAtOnce = 8 << 20
 
 func copyFile(ctx context.Context, from, to string) (err error) {
-	in, err := os.Open(from)
+	in, closeIn, err := OpenToRead(from)
 	if err != nil {
 		return err
 	}
-	defer in.Close()
+	defer closeIn()
 	size, err := in.Seek(0, io.SeekEnd)
 	if err != nil {
 		return err

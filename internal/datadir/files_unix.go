@@ -29,6 +29,10 @@ func lockFile(f *os.File, shared bool) error {
 // lock for a moment: it has a copy of the file until it runs its program.
 func unlockFile(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_UN) }
 
+// lockDir and unlockDir are lockFile and unlockFile for a directory. Some file systems cannot lock one.
+func lockDir(dir *os.File) error   { return lockFile(dir, false) }
+func unlockDir(dir *os.File) error { return unlockFile(dir) }
+
 // SyncDir makes the entries of dir durable.
 func SyncDir(dir string) error {
 	f, err := os.Open(dir)

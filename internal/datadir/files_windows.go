@@ -28,6 +28,10 @@ func unlockFile(f *os.File) error {
 	return windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, new(windows.Overlapped))
 }
 
+// lockDir fails: Windows locks no directories, and renames none that is open.
+func lockDir(*os.File) error   { return errors.ErrUnsupported }
+func unlockDir(*os.File) error { return nil }
+
 // SyncDir does nothing: Windows has no sync of a directory, and NTFS logs its entries.
 func SyncDir(string) error { return nil }
 

@@ -4,26 +4,18 @@ import (
 	"bufio"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// maxHolders is how many processes Holder names.
-const maxHolders = 3
-
-// Holder says which processes have path locked, as far as the system tells: "" if it does not.
+// Holder says which processes have path locked, as far as the system tells: "" if it does not, which does not mean that
+// there are none. In a container, other containers' do not show.
 func Holder(path string) string {
-	st, err := os.Stat(path)
-	if err != nil {
-		return ""
-	}
-	sys, ok := st.Sys().(*syscall.Stat_t)
-	if !ok {
+	var st unix.Statx_t
+	if unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_INO|unix.STATX_MNT_ID, &st) != nil {
 		return ""
 	}
 	f, err := os.Open("/proc/locks")
@@ -32,7 +24,7 @@ func Holder(path string) string {
 	}
 	defer f.Close()
 	// 1: FLOCK  ADVISORY  WRITE 4711 fd:01:131 0 EOF
-	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(uint64(sys.Dev)), unix.Minor(uint64(sys.Dev)), sys.Ino)
+	file := fmt.Sprintf("%s:%d", device(&st), st.Ino)
 	var pids []int
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		fields := strings.Fields(lines.Text())
@@ -46,24 +38,20 @@ func Holder(path string) string {
 	return describeHolders(pids)
 }
 
-func describeHolders(pids []int) string {
-	if len(pids) == 0 {
-		return ""
-	}
-	var names []string
-	for _, pid := range pids[:min(len(pids), maxHolders)] {
-		name := fmt.Sprintf("process %d", pid)
-		switch exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); {
-		case pid == os.Getpid():
-			name = "this process"
-		case err == nil:
-			name += " (" + filepath.Base(exe) + ")"
+// device is the file system of a file as /proc/locks writes it. Each subvolume of btrfs has a device of its own for
+// stat; the locks have the mount's.
+func device(st *unix.Statx_t) string {
+	major, minor := st.Dev_major, st.Dev_minor
+	if mounts, err := os.Open("/proc/self/mountinfo"); err == nil && st.Mask&unix.STATX_MNT_ID != 0 {
+		defer mounts.Close()
+		id := strconv.FormatUint(st.Mnt_id, 10)
+		// 36 35 98:0 /mnt1 /mnt2 rw,noatime ...
+		for lines := bufio.NewScanner(mounts); lines.Scan(); {
+			if fields := strings.Fields(lines.Text()); len(fields) > 2 && fields[0] == id {
+				_, _ = fmt.Sscanf(fields[2], "%d:%d", &major, &minor)
+				break
+			}
 		}
-		names = append(names, name)
 	}
-	text := "by " + strings.Join(names, " and ")
-	if more := len(pids) - maxHolders; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
+	return fmt.Sprintf("%02x:%02x", major, minor)
 }

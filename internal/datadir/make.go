@@ -6,16 +6,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"github.com/holdfastdb/holdfast"
 )
 
-// What is added to the name of a directory that is being made for the directories next to it.
-const (
-	partialSuffix = ".partial" // what it is called meanwhile
-	scratchSuffix = ".source"  // a copy of what it is made from
-)
+// partialSuffix is added to the name of a directory while it is being made.
+const partialSuffix = ".partial"
 
 // Make makes the directory dir, whole or not at all. fill puts files in a new directory next to it, DIR.partial, and
 // ends all use of them; when all are on the device, DIR.partial gets the name dir. If fill has hidden it, it is shown
@@ -27,9 +23,10 @@ const (
 // It must not be the working directory: a shell in it would see none of the new files. Missing parents are made.
 // Everything else is ErrBadOption.
 //
-// If Make fails it leaves nothing but parents; only if its last step fails, the sync of dir's name, is dir there. If
-// the process ends, it may leave DIR.partial. The next Make refuses to go on, since another one may be working there,
-// and names it. op is for the errors.
+// If Make fails it leaves nothing, not even the parents that it has made; only if its last step fails, the sync of dir's
+// name, is dir there. If the process ends, it may leave DIR.partial, which the next Make of dir removes. Only one makes
+// it at a time; while another one works there, or if what is there could be opened, or is nothing that Make has made,
+// that is ErrBadOption, too. op is for the errors.
 func Make(op, dir string, fill func(partial string) (lost string, err error)) (err error) {
 	return publish(op, dir, fill, syncAll)
 }
@@ -52,8 +49,8 @@ func (h *Handle) Checkpoint(ctx context.Context, dir string, fill func(partial s
 			e := &holdfast.Error{Op: op, Engine: h.name, Path: dir, Cause: err, Class: holdfast.ErrUnavailable,
 				Detail: "it cannot share files with " + h.Dir,
 				Remedy: "name a directory on the same file system, or make a backup"}
-			if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-				e.Class, e.Detail, e.Remedy = holdfast.ErrFull, "", "make room on the disk"
+			if NoRoom(err) {
+				e.Class, e.Detail, e.Remedy = holdfast.ErrFull, "", MakeRoom
 			}
 			return "", e
 		}
@@ -69,7 +66,7 @@ func publish(
 	op, dir string, fill func(partial string) (lost string, err error), sync func(dir string) error,
 ) (err error) {
 	fail := func(class error, path, detail, remedy string, cause error) error {
-		return &holdfast.Error{Op: op, Path: path, Class: class, Detail: detail, Remedy: remedy, Cause: cause}
+		return Full(&holdfast.Error{Op: op, Path: path, Class: class, Detail: detail, Remedy: remedy, Cause: cause})
 	}
 	if err := CheckOverlap(op, dir); err != nil {
 		return err
@@ -103,14 +100,25 @@ func publish(
 		return fail(holdfast.ErrBadOption, dir, "", "name another directory", err)
 	}
 	parent, partial := filepath.Dir(dir), dir+partialSuffix
+	missing := missingAbove(dir)
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, m := range missing { // those that hold nothing else
+			if os.Remove(m) != nil {
+				break
+			}
+		}
+	}()
 	if err := MkdirAll(parent); err != nil {
 		return fail(nil, parent, "", "", err)
 	}
-	if err := os.Mkdir(partial, mode); errors.Is(err, fs.ErrExist) {
-		return leftOver(op, partial, dir+scratchSuffix)
-	} else if err != nil {
-		return fail(nil, partial, "", "the directory above must be writable", err)
+	release, err := claim(op, partial, mode)
+	if err != nil {
+		return err
 	}
+	defer release()
 	defer func() {
 		if err != nil {
 			if left := os.RemoveAll(partial); left != nil {
@@ -148,28 +156,81 @@ func publish(
 	return nil
 }
 
-// Scratch returns where a tool that makes dir puts a copy of its source meanwhile: DIR.source. ErrBadOption: that
-// exists already. op is for the errors.
-func Scratch(op, dir string) (string, error) {
-	dir, err := filepath.Abs(dir) // without a slash at its end, behind which the name would be one in dir
-	if err != nil {
-		return "", &holdfast.Error{Op: op, Path: dir, Cause: err}
+// claim makes the directory partial and keeps others from it until release is called, where the system can lock
+// directories. What a process has left there that was killed is removed.
+func claim(op, partial string, mode os.FileMode) (release func(), err error) {
+	refuse := func(detail, remedy string, cause error) (func(), error) {
+		return nil, &holdfast.Error{Op: op, Path: partial, Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy,
+			Cause: cause}
 	}
-	scratch := dir + scratchSuffix
-	if _, err := os.Lstat(scratch); err == nil {
-		return "", leftOver(op, scratch, dir+partialSuffix)
+	for range 100 { // others may come and go, but not for ever
+		made := os.Mkdir(partial, mode)
+		if made != nil && !errors.Is(made, fs.ErrExist) {
+			return nil, &holdfast.Error{Op: op, Path: partial, Remedy: "the directory above must be writable", Cause: made}
+		}
+		held, err := os.Open(partial)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return refuse("it cannot be locked", "", err)
+		}
+		err = lockDir(held)
+		release := func() { _ = errors.Join(unlockDir(held), held.Close()) }
+		switch {
+		case errors.Is(err, errLocked):
+			held.Close()
+			return refuse("another "+op+" is making it", "wait for that, or name another directory", nil)
+		case err != nil && made == nil: // it is alone as far as it can know
+			held.Close()
+			return func() {}, nil
+		case err != nil:
+			held.Close()
+			return refuse("it is there already", "remove it if it was left by an interrupted "+op, nil)
+		}
+
+		// What is locked may have been renamed, or removed, before it was.
+		at, err := os.Stat(partial)
+		st, failed := held.Stat()
+		switch {
+		case err != nil || failed != nil || !os.SameFile(at, st):
+			release()
+		case made == nil:
+			return release, nil
+		case !abandoned(partial):
+			release()
+			return refuse("it is there already, and is not what an interrupted "+op+" leaves",
+				"move it away, or name another directory", nil)
+		default:
+			err := os.RemoveAll(partial)
+			release()
+			if err != nil {
+				return refuse("an interrupted "+op+" has left it", "remove it", err)
+			}
+		}
 	}
-	return scratch, nil
+	return refuse("it comes and goes", "name another directory", nil)
 }
 
-// leftOver is the error about a directory that is there already. If other is, too, it says so: both can be removed at
-// once.
-func leftOver(op, path, other string) error {
-	detail, remedy := "it is there already", "remove it if it was left by an interrupted "+op
-	if _, err := os.Lstat(other); err == nil {
-		detail, remedy = "it is there already, and so is "+other, "remove both if they were left by an interrupted "+op
+// abandoned reports whether a directory that nobody is making was being made, and cannot be opened as it is.
+func abandoned(dir string) bool {
+	other, err := unmarked(dir)
+	if err != nil || other != "" {
+		return other == hiddenName
 	}
-	return &holdfast.Error{Op: op, Path: path, Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy}
+	m, err := loadMark(dir)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && m.making
+}
+
+// missingAbove lists the directories above dir that are not there, the nearest first.
+func missingAbove(dir string) (missing []string) {
+	for parent := range above(filepath.Dir(dir)) {
+		if _, err := os.Lstat(parent); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		missing = append(missing, parent)
+	}
+	return missing
 }
 
 // isWorking reports whether dir is the working directory.

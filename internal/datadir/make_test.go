@@ -2,6 +2,7 @@ package datadir_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -45,13 +46,13 @@ func TestMakeFails(t *testing.T) {
 	for _, dir := range []string{"full", "other.partial", "engine"} {
 		try(t, os.Mkdir(path(dir), 0o755))
 	}
-	for name, text := range map[string]string{"full/file": "", "engine/HOLDFAST": "holdfast 1\nengine x\nformat 1\n"} {
+	for name, text := range map[string]string{"full/file": "", "other.partial/theirs": "", "engine/HOLDFAST": "holdfast 1\nengine x\nformat 1\n"} {
 		try(t, os.WriteFile(path(name), []byte(text), 0o644))
 	}
 	for dir, say := range map[string]string{
 		"":                 "no directory",
 		path("full"):       "not empty",
-		path("other"):      "other.partial: bad option: it is there already; remove it if it was left by an interrupted copy",
+		path("other"):      "other.partial: bad option: it is there already, and is not what an interrupted copy leaves",
 		path("engine"):     "not empty",
 		path("engine/sub"): "an engine made",
 		path("full/file"):  "not a directory",
@@ -110,4 +111,109 @@ func TestMakeInPlace(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "file")); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestMakeAfterKill: what a killed process has left under the name of a directory that is being made is removed by the
+// next one that makes it, unless it could be opened, or is none of ours.
+func TestMakeAfterKill(t *testing.T) {
+	const mark = "holdfast 1\nengine x\nformat 1\n"
+	for what, c := range map[string]struct {
+		files map[string]string
+		kept  bool
+	}{
+		"nothing":        {},
+		"a lock":         {files: map[string]string{"LOCK": "", "HOLDFAST.tmp": "hold"}},
+		"being made":     {files: map[string]string{"HOLDFAST": mark + "state making\n", "data": "x"}},
+		"hidden":         {files: map[string]string{"HOLDFAST.partial": mark, "data": "x", "TEMP/data": "x"}},
+		"whole":          {files: map[string]string{"HOLDFAST": mark, "data": "x"}, kept: true},
+		"somebody else":  {files: map[string]string{"letter.txt": "x"}, kept: true},
+		"a damaged mark": {files: map[string]string{"HOLDFAST": "x", "data": "x"}, kept: true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "dir")
+			try(t, os.Mkdir(dir+".partial", 0o755))
+			for name, text := range c.files {
+				at := filepath.Join(dir+".partial", name)
+				try(t, errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(text), 0o644)))
+			}
+			err := datadir.Make("copy", dir, fill)
+			if c.kept != errors.Is(err, holdfast.ErrBadOption) || !c.kept && err != nil {
+				t.Fatal(err)
+			}
+			for name := range c.files {
+				if _, err := os.Stat(filepath.Join(dir+".partial", name)); (err == nil) != c.kept {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			if got, err := os.ReadDir(dir); !c.kept && (err != nil || len(got) != 1 || got[0].Name() != "file") {
+				t.Errorf("%v, %v", got, err)
+			}
+		})
+	}
+}
+
+// TestMakeTwice: while a directory is being made nobody else makes it, or removes what is there of it.
+func TestMakeTwice(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("directories cannot be locked")
+	}
+	dir := filepath.Join(t.TempDir(), "dir")
+	try(t, datadir.Make("copy", dir, func(partial string) (string, error) {
+		err := datadir.Make("copy", dir, func(string) (string, error) {
+			t.Error("it is made twice")
+			return "", nil
+		})
+		if !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), "another copy is making it") {
+			t.Error(err)
+		}
+		return fill(partial)
+	}))
+	if _, err := os.Stat(filepath.Join(dir, "file")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTemp: what a killed program has left for a time in a directory is removed by the next one that opens it, and no
+// part of it meanwhile.
+func TestTemp(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "engine")
+	id := datadir.Spec{Engine: "x", Format: 1}
+	h, err := datadir.Open(dir, id)
+	try(t, errors.Join(err, h.Made(), os.WriteFile(filepath.Join(dir, "data"), []byte("12345"), 0o644)))
+	files, _ := datadir.Usage(dir)
+
+	temp := datadir.Temp(dir)
+	try(t, os.Mkdir(temp, 0o700))
+	try(t, datadir.Make("backup", filepath.Join(temp, "a", "copy"), fill))
+	if err := datadir.Make("backup", temp, fill); !errors.Is(err, holdfast.ErrBadOption) {
+		t.Errorf("a copy in its place: %v", err)
+	}
+	if err := datadir.Make("backup", filepath.Join(dir, "sub", "TEMP", "copy"), fill); !errors.Is(err, holdfast.ErrBadOption) {
+		t.Errorf("a copy elsewhere in the directory: %v", err)
+	}
+	if now, _ := datadir.Usage(dir); now != files {
+		t.Errorf("%d files, %d before", now, files)
+	}
+	to := filepath.Join(t.TempDir(), "to")
+	try(t, datadir.CopyFiles(t.Context(), dir, to))
+	if _, err := os.Stat(datadir.Temp(to)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is copied: %v", err)
+	}
+
+	try(t, errors.Join(h.Close(), os.WriteFile(filepath.Join(dir, "HOLDFAST.tmp"), nil, 0o644)))
+	id.ReadOnly = true
+	h, err = datadir.Open(dir, id)
+	try(t, err)
+	if _, err := os.Stat(filepath.Join(temp, "a", "copy", "file")); err != nil {
+		t.Errorf("a reader has removed it: %v", err)
+	}
+	try(t, h.Close())
+	id.ReadOnly = false
+	h, err = datadir.Open(dir, id)
+	try(t, err)
+	left, err := os.ReadDir(dir)
+	if names := fmt.Sprint(left); err != nil || names != "[- HOLDFAST - LOCK - data]" {
+		t.Errorf("%s, %v", names, err)
+	}
+	try(t, h.Close())
 }

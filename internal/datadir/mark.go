@@ -69,7 +69,7 @@ func Accept(dir string) (lost string, err error) {
 	}
 	lost, m.Lost = m.Lost, ""
 	if err := writeMark(dir, m); err != nil {
-		return "", &holdfast.Error{Op: "accept", Path: dir, Cause: err, Remedy: "the directory must be writable"}
+		return "", Full(&holdfast.Error{Op: "accept", Path: dir, Cause: err, Remedy: "the directory must be writable"})
 	}
 	return lost, nil
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // CheckOverlap returns ErrBadOption if target, a directory that need not be there yet, is one of the sources, lies in
-// one or has one in it, or lies in any directory that an engine made. Links are followed, also dangling ones. Sources
+// one or has one in it, or lies in any directory that an engine made, unless that is in its [Temp]. Links are followed, also dangling ones. Sources
 // are files or directories; one that is not there is ignored. op is for the error.
 func CheckOverlap(op, target string, sources ...string) error {
 	refuse := func(detail string, cause error) error {
@@ -32,7 +32,10 @@ func CheckOverlap(op, target string, sources ...string) error {
 			held[i] = nil
 		}
 	}
+	below := ""
 	for dir := range above(at) {
+		from := below
+		below = dir
 		st, err := os.Stat(dir)
 		if err != nil {
 			continue // not there yet
@@ -46,7 +49,7 @@ func CheckOverlap(op, target string, sources ...string) error {
 				return refuse("it lies in "+sources[i], nil)
 			}
 		}
-		if dir != at && marked(dir) {
+		if dir != at && marked(dir) && (from == at || !isTemp(dir, from)) {
 			return refuse("it lies in "+dir+", which an engine made", nil)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -64,6 +66,9 @@ type Engine struct {
 	long    sync.Mutex // the last of all locks
 	closes  int        // Closes that end long calls; under long, as is
 	endings map[*context.CancelCauseFunc]bool
+
+	using  sync.Mutex
+	stores []*string // what is open in the engine; see Opened
 }
 
 // Name makes errors name the engine and its directory, or "" if it has none. It is called before any other method.
@@ -77,6 +82,36 @@ func (e *Engine) AddIterator(n int64) { e.iterators.Add(n) }
 
 // AddSnapshot counts a snapshot opened (1) or closed (-1). Opening is done inside.
 func (e *Engine) AddSnapshot(n int64) { e.snapshots.Add(n) }
+
+// Opened notes that something that uses the engine is open, in words, until closed is called.
+func (e *Engine) Opened(what string) (closed func()) {
+	e.using.Lock()
+	defer e.using.Unlock()
+	store := &what
+	e.stores = append(e.stores, store)
+	return func() {
+		e.using.Lock()
+		defer e.using.Unlock()
+		e.stores = slices.DeleteFunc(e.stores, func(s *string) bool { return s == store })
+	}
+}
+
+// StillUsed is the error of a Close that has closed the engine while something was open in it, nil if nothing was.
+func (e *Engine) StillUsed() error {
+	e.using.Lock()
+	defer e.using.Unlock()
+	if len(e.stores) == 0 {
+		return nil
+	}
+	var names []string
+	for _, s := range e.stores {
+		names = append(names, *s)
+	}
+	used := e.who
+	used.Op, used.Class, used.Remedy = "close", holdfast.ErrStoresOpen, "close them first"
+	used.Detail = strings.Join(names, ", ") + "; they answer ErrClosed now, and nothing that was acknowledged is lost"
+	return &used
+}
 
 // Fill sets the gauges of open iterators and snapshots.
 func (e *Engine) Fill(m *holdfast.Metrics) {

@@ -135,9 +135,9 @@ func (f *ReportFile) Fill(write func(io.Writer) error) error {
 	return nil
 }
 
-// replace writes a temporary file, and gives it the name if keep is true.
+// replace writes a temporary file, and gives it the name if keep is true. One that a killed run has left is used again.
 func (f *ReportFile) replace(write func(io.Writer) error, keep bool) error {
-	t, err := os.CreateTemp(filepath.Dir(f.name), "."+filepath.Base(f.name)+"-*")
+	t, err := os.Create(filepath.Join(filepath.Dir(f.name), "."+filepath.Base(f.name)+".new"))
 	if err != nil {
 		return err
 	}

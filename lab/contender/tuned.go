@@ -1,6 +1,7 @@
 package contender
 
 import (
+	"context"
 	"runtime"
 	"time"
 
@@ -78,6 +79,21 @@ type tunedEngine struct {
 // Capabilities implements [holdfast.Engine].
 func (e tunedEngine) Capabilities() holdfast.Capabilities {
 	return e.choice.rename(e.Engine.Capabilities())
+}
+
+// Compact implements [holdfast.Compactor], if the engine below does.
+func (e tunedEngine) Compact(ctx context.Context, r holdfast.Range) error {
+	return holdfast.Compact(ctx, e.Engine, r)
+}
+
+// Verify implements [holdfast.Verifier], if the engine below does.
+func (e tunedEngine) Verify(ctx context.Context) ([]error, error) {
+	return holdfast.Verify(ctx, e.Engine)
+}
+
+// Checkpoint implements [holdfast.Checkpointer], if the engine below does.
+func (e tunedEngine) Checkpoint(ctx context.Context, dir string) error {
+	return holdfast.Checkpoint(ctx, e.Engine, dir)
 }
 
 func openPebbleTuned(dir string, o holdfast.Options) (holdfast.Engine, error) {

@@ -3,8 +3,8 @@
 // Authorization, is a token of the namespace; a token that is good for all of them stands for the default one.
 //
 // Where ebuse fails without a word, this says so: an empty batch is a 400 and not a closed connection, a stream that
-// breaks off is cut and never ends as if it were whole, and a subscription cannot be saved ahead of the log. Bodies are
-// valid UTF-8 and one JSON value; what follows it is refused.
+// breaks off is cut and never ends as if it were whole, and a subscription cannot be saved ahead of the log, nor without a
+// position. Bodies are valid UTF-8 and one JSON value; what follows it is refused, and so is a field that is there twice.
 //
 // The events are kept as package eventbus keeps them, so a program that embeds that log under a newer bus reads them,
 // too. Subscriptions are the offsets of the log.
@@ -41,6 +41,8 @@ const Prefix = "/ebuse"
 const (
 	maxBatch = 1000   // events of a POST to /events/batch
 	maxPage  = 10_000 // events of a GET of /events that does not say where it ends
+
+	maxPageBytes = 16 << 20 // of their data, unless one event alone has more
 )
 
 // Options are how the API is served.
@@ -89,9 +91,11 @@ func Routes(d *data.Data, o Options) []route.Route {
 			}
 			add("", pattern, auth.Read, wrap(otherMethod(allow)))
 		}
-		add("", prefix+"/subscriptions/", auth.Read, func(w http.ResponseWriter, r *http.Request) {
-			refuse(w, http.StatusBadRequest, "Invalid path")
-		})
+		for _, pattern := range []string{"/subscriptions", "/subscriptions/"} {
+			add("", prefix+pattern, auth.Read, func(w http.ResponseWriter, r *http.Request) {
+				refuse(w, http.StatusBadRequest, "Invalid path")
+			})
+		}
 		add("", prefix+"/tenants", auth.Read, s.tenants)
 	}
 	add("", Prefix+"/metrics", auth.Read, Metrics(d))
@@ -348,7 +352,8 @@ func (s server) stream(w http.ResponseWriter, r *http.Request) {
 // flushAt is how much of an answer is kept back at most.
 const flushAt = 64 << 10
 
-// write answers with the events of positions from to to, at most limit of them, 0 for all, as one JSON array. With a
+// write answers with the events of positions from to to, as one JSON array: at most limit of them, and maxPageBytes, or
+// all with a limit of 0. With a
 // batch, it is flushed after so many events. What is in memory is the buffer and one event. An error in the midst of it
 // cuts the connection: the client must not take a part for the whole.
 func (s server) write(w http.ResponseWriter, r *http.Request, from, to int64, limit, batch int) {
@@ -358,7 +363,7 @@ func (s server) write(w http.ResponseWriter, r *http.Request, from, to int64, li
 	}
 	w.Header().Set("Content-Type", "application/json")
 	buf := []byte{'['}
-	started, n := false, 0
+	started, n, size := false, 0, 0
 	send := func() (ok bool) {
 		if !started && batch > 0 {
 			w.WriteHeader(http.StatusOK) // chunked even if it is short
@@ -396,6 +401,9 @@ func (s server) write(w http.ResponseWriter, r *http.Request, from, to int64, li
 				return
 			}
 			if record.Position > end {
+				break
+			}
+			if size += len(record.Data); limit > 0 && n > 0 && size > maxPageBytes {
 				break
 			}
 			if n > 0 {
@@ -463,20 +471,27 @@ func (s server) saveSubscription(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	var p position
-	if err := unmarshal(body, &p); err != nil {
-		refuse(w, http.StatusBadRequest, "Invalid request body: "+err.Error())
-		return
+	type position struct {
+		Position *int64 `json:"position"` // taken as 0, one that is missing would begin anew
 	}
-	if p.Position < 0 {
-		refuse(w, http.StatusBadRequest, "Invalid request body: the position is negative")
+	var p position
+	err := unmarshal(body, &p)
+	switch {
+	case err != nil:
+	case p.Position == nil:
+		err = errors.New("the position is missing")
+	case *p.Position < 0:
+		err = errors.New("the position is negative")
+	}
+	if err != nil {
+		refuse(w, http.StatusBadRequest, "Invalid request body: "+err.Error())
 		return
 	}
 	log := s.log(w, r)
 	if log == nil {
 		return
 	}
-	if err := log.SaveOffset(r.Context(), id, uint64(p.Position)); err != nil {
+	if err := log.SaveOffset(r.Context(), id, uint64(*p.Position)); err != nil {
 		fail(w, r, "Failed to save subscription position", err)
 		return
 	}
@@ -505,11 +520,6 @@ func number(w http.ResponseWriter, r *http.Request, name string) (int64, bool) {
 
 // read returns the body of a request. If it cannot, it has answered.
 func read(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
-	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		w.Header().Set("Accept-Encoding", "identity")
-		refuse(w, http.StatusUnsupportedMediaType, "Compressed bodies are not accepted")
-		return nil, false
-	}
 	var body bytes.Buffer
 	if _, err := body.ReadFrom(r.Body); err != nil {
 		fail(w, r, "Invalid request body", fmt.Errorf("%w: %w", err, problem.ErrBadRequest))

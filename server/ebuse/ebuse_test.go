@@ -138,7 +138,7 @@ func TestRequests(t *testing.T) {
 		{"POST", "/events", `{"data":null,"timestamp":null,"more":1,"type":"a\u0000<é"}`, 200,
 			`{"position":4,"type":"a\u0000\u003cé","data":null,` + zero},
 		{"POST", "/events",
-			`{"type":"first","type":"last","data":12345678901234567890.123e-7,"timestamp":"1066-10-14T09:00:00.000000001Z"}`,
+			`{"type":"last","data":12345678901234567890.123e-7,"timestamp":"1066-10-14T09:00:00.000000001Z"}`,
 			200, `{"position":5,"type":"last","data":12345678901234567890.123e-7,"timestamp":"1066-10-14T09:00:00.000000001Z"}`},
 		{"GET", "/events?from=5&to=5", "", 200,
 			`[{"position":5,"type":"last","data":12345678901234567890.123e-7,"timestamp":"1066-10-14T09:00:00.000000001Z"}]`},
@@ -197,8 +197,16 @@ func TestRequests(t *testing.T) {
 		{"POST", "/subscriptions/s/position", `{"position":7}`, 204, ""},
 		{"GET", "/subscriptions/s/position", "", 200, `{"position":7}`},
 		{"PUT", "/subscriptions/s/position", `{"position":3}`, 204, ""},
+		{"PUT", "/subscriptions/s/position", `{}`, 400, "Invalid request body: the position is missing"},
+		{"PUT", "/subscriptions/s/position", `{"position":null}`, 400, "Invalid request body: the position is missing"},
+		{"PUT", "/subscriptions/s/position", `{"position":1,"Position":0}`, 400,
+			`Invalid request body: the field "Position" is there twice`},
 		{"GET", "/subscriptions/s/position", "", 200, `{"position":3}`},
-		{"POST", "/subscriptions/s/position", `{}`, 204, ""},
+		{"POST", "/events", `{"type":"first","type":"last"}`, 400, `Invalid request body: the field "type" is there twice`},
+		{"POST", "/events/batch", `[{"type":"x"},{"type":"first","type":"last"}]`, 400,
+			`Invalid request body: event 2 of the batch: the field "type" is there twice`},
+		{"GET", "/subscriptions/s/position", "", 200, `{"position":3}`},
+		{"POST", "/subscriptions/s/position", `{"position":0}`, 204, ""},
 		{"GET", "/subscriptions/s/position", "", 200, `{"position":0}`},
 		{"POST", "/subscriptions/a%2f..%2fb%00/position", `{"position":5}`, 204, ""},
 		{"GET", "/subscriptions/a%2F..%2Fb%00/position", "", 200, `{"position":5}`},
@@ -348,18 +356,30 @@ func TestGzip(t *testing.T) {
 			t.Errorf("%s %s: %d %q", x.method, x.path, res.StatusCode, plain)
 		}
 	}
-	// The others are never compressed, nor are bodies of requests taken that are.
+	// The others are never compressed.
 	if res, text := ask(t, srv, "GET", "/position", "", "Accept-Encoding", "gzip"); text != "{\"position\":3}\n" {
 		t.Error(res.Header, text)
 	}
-	var bomb bytes.Buffer
-	z := gzip.NewWriter(&bomb)
-	_, _ = z.Write([]byte(`{"data":"` + strings.Repeat("a", 1<<20) + `"}`))
-	_ = z.Close()
-	for _, path := range []string{"/events", "/events/batch", "/subscriptions/s/position"} {
-		status, text := do(t, srv, "POST", path, bomb.String(), "Content-Encoding", "gzip")
-		if status != 415 || text != "Compressed bodies are not accepted\n" {
-			t.Error(path, status, text)
+}
+
+// GET /events has as many events as fit in 16 MiB, and at least one; a stream, and a GET that says where it ends, have all.
+func TestPageBytes(t *testing.T) {
+	srv, d := serve(t, ebuse.Options{})
+	log, err := d.Log(ctx, "a", ebuse.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{6 << 20, 6 << 20, 20 << 20, 100, 6 << 20} {
+		if _, err := log.Append(ctx, event.Event{Type: "t", Data: []byte(`"` + strings.Repeat("x", size) + `"`)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]int{"/events?from=1": 2, "/events?from=3": 1, "/events?from=4": 2, "/events?from=6": 0,
+		"/events?from=1&to=5": 5, "/events/stream?from=1": 5} {
+		_, text := ask(t, srv, "GET", path, "")
+		var list []struct{ Position int }
+		if err := json.Unmarshal([]byte(text), &list); err != nil || len(list) != want {
+			t.Errorf("%s: %d events, %v; want %d", path, len(list), err, want)
 		}
 	}
 }

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -102,8 +104,43 @@ func unmarshal(body []byte, v any) error {
 	if body = bytes.TrimLeft(body, " \t\r\n"); len(body) > 0 && body[0] != '{' && json.Valid(body) {
 		return errors.New("it is not a JSON object")
 	}
-	return json.Unmarshal(body, v)
+	if err := json.Unmarshal(body, v); err != nil {
+		return err
+	}
+	return once(body)
 }
+
+// once returns an error if a sound object has a field twice: one of the two would be lost. encoding/json takes fields in
+// any case, and so does this.
+func once(object []byte) error {
+	d := json.NewDecoder(bytes.NewReader(object))
+	var seen []string
+	if _, err := d.Token(); err != nil {
+		return err
+	}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return err
+		}
+		name, _ := t.(string)
+		switch {
+		case slices.ContainsFunc(seen, func(s string) bool { return strings.EqualFold(s, name) }):
+			return fmt.Errorf("the field %.80q is there twice", name)
+		case len(seen) == maxFields:
+			return fmt.Errorf("it has more than %d fields", maxFields)
+		}
+		seen = append(seen, name)
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxFields is how many fields an object may have, but for the data of an event. The API has four.
+const maxFields = 100
 
 var errUTF8 = errors.New("it is not valid UTF-8")
 
@@ -148,8 +185,16 @@ func decodeBatch(body []byte) ([]event.Event, error) {
 		if len(list) == maxBatch {
 			return nil, refusal(fmt.Sprintf("Batch size limited to %d events", maxBatch))
 		}
+		var text json.RawMessage
 		var e *Event
-		if err := d.Decode(&e); err != nil {
+		err := d.Decode(&text)
+		if err == nil {
+			err = json.Unmarshal(text, &e)
+		}
+		if err == nil && e != nil {
+			err = once(text)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("event %d of the batch: %w", len(list)+1, err)
 		}
 		if e == nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"iter"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -65,6 +66,28 @@ func (v value) members() iter.Seq2[string, value] {
 		}
 	}
 }
+
+// each calls set for each member of an object. A name that is there twice is refused: one of the two would be lost.
+func (v value) each(set func(name string, v value) error) error {
+	var room [16]string
+	seen := room[:0]
+	for name, member := range v.members() {
+		switch {
+		case slices.Contains(seen, name):
+			return invalid("%.80q is there twice", name)
+		case len(seen) == maxMembers:
+			return invalid("an object has more than %d members", maxMembers)
+		}
+		seen = append(seen, name)
+		if err := set(name, member); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxMembers is how many members an object may have that is not a client's own data; none needs so many.
+const maxMembers = 100
 
 // space returns where the white space ends that is at i.
 func space(b []byte, i int) int {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/route"
 	"github.com/holdfastdb/holdfast/store/message"
@@ -196,12 +198,7 @@ func (c *call) options(i int, set func(name string, v value) error) error {
 	if !c.args[i].isObject() {
 		return invalid("options must be an object")
 	}
-	for name, v := range c.args[i].members() {
-		if err := set(name, v); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.args[i].each(set)
 }
 
 // setText, setNumber and setPosition set an option.
@@ -234,12 +231,10 @@ func (c *call) streamWrite() error {
 		return invalid("message must be an object")
 	}
 	var m message.Message
-	for name, v := range c.args[1].members() {
+	err = c.args[1].each(func(name string, v value) error {
 		switch name {
 		case "type":
-			if err := setText(&m.Type, name, v); err != nil {
-				return err
-			}
+			return setText(&m.Type, name, v)
 		case "data":
 			m.Data = v
 		case "metadata":
@@ -247,8 +242,13 @@ func (c *call) streamWrite() error {
 				m.Metadata = nil
 			}
 		}
-	}
+		return nil
+	})
 	switch {
+	case err != nil:
+		return err
+	case !api.Addressable(stream):
+		return invalid("a stream cannot be named %q: the name cannot stand in a path", stream)
 	case m.Type == "":
 		return invalid("type must be a string that is not empty")
 	case len(m.Data) == 0 || !value(m.Data).isObject():
@@ -294,6 +294,10 @@ const (
 	batch    = 1000
 	maxBatch = 10_000
 )
+
+// batchBytes is how many bytes of messages an answer has, or one message if that is larger; for all of them there is no
+// such bound.
+const batchBytes = 16 << 20
 
 func checkBatch(size int64) error {
 	if size < -1 || size > maxBatch {
@@ -370,17 +374,17 @@ func setGroup(to *message.Group, v value) error {
 		return invalid("consumerGroup must be an object")
 	}
 	member, size := int64(-1), int64(-1)
-	for name, v := range v.members() {
-		var err error
+	err := v.each(func(name string, v value) error {
 		switch name {
 		case "member":
-			err = setNumber(&member, "consumerGroup.member", v)
+			return setNumber(&member, "consumerGroup.member", v)
 		case "size":
-			err = setNumber(&size, "consumerGroup.size", v)
+			return setNumber(&size, "consumerGroup.size", v)
 		}
-		if err != nil {
-			return err
-		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	if member < 0 || member >= size || size > 1<<30 {
 		return invalid("consumerGroup must have a size and a member from 0 to below it")
@@ -399,14 +403,23 @@ func (c *call) messages(q message.Query, global, size int64, named bool) error {
 	if size > 0 && global < 0 {
 		q.Limit = int(size)
 	}
-	first := true
+	first, room := true, batchBytes
+	if size < 0 {
+		room = math.MaxInt
+	}
 	if size != 0 {
 		for m, err := range n.Read(c.ctx, q) {
+			if errors.Is(err, message.ErrAhead) { // in EventoDB there is nothing
+				break
+			}
 			if err != nil {
 				return err
 			}
 			if m.Global < global {
 				continue
+			}
+			if room -= len(m.Data) + len(m.Metadata); room < 0 && !first {
+				break
 			}
 			if !first {
 				c.out = append(c.out, ',')

@@ -218,7 +218,7 @@ func TestStores(t *testing.T) {
 	ok(t, sub.Park(ctx, "bad", claimed[0]))
 	store, err := task.Open(e, task.Options{Level: holdfast.Memory})
 	ok(t, err)
-	_, err = store.Enqueue(ctx, task.Spec{Queue: "q"}, task.Spec{Queue: "q", Delay: time.Hour})
+	_, err = store.Enqueue(ctx, task.Spec{Kind: "k", Queue: "q"}, task.Spec{Kind: "k", Queue: "q", Delay: time.Hour})
 	ok(t, err)
 	closed, err := event.Open(e, event.Options{Name: "closed", Level: holdfast.Memory})
 	ok(t, err)

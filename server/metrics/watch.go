@@ -155,6 +155,11 @@ func (w *Watched) Compact(ctx context.Context, r holdfast.Range) error {
 // Verify implements [holdfast.Verifier], if the engine below does.
 func (w *Watched) Verify(ctx context.Context) ([]error, error) { return holdfast.Verify(ctx, w.Engine) }
 
+// Checkpoint implements [holdfast.Checkpointer], if the engine below does.
+func (w *Watched) Checkpoint(ctx context.Context, dir string) error {
+	return holdfast.Checkpoint(ctx, w.Engine, dir)
+}
+
 // unsynced reports whether a power cut now may cost a commit that was acknowledged below Power.
 func (w *Watched) unsynced() bool {
 	weak, window := w.weak.Load(), w.Capabilities().LossWindow
@@ -209,4 +214,14 @@ func (c watchedCollector) Collect(to chan<- prometheus.Metric) {
 		}
 	}
 	to <- prometheus.MustNewConstMetric(unsynced, prometheus.GaugeValue, truth(c.w.unsynced()))
+}
+
+// StoreOpened tells the engine below of a store that is opened in this one, until closed is called.
+func (w *Watched) StoreOpened(what string) (closed func()) {
+	if e, ok := w.Engine.(interface {
+		StoreOpened(what string) (closed func())
+	}); ok {
+		return e.StoreOpened(what)
+	}
+	return func() {}
 }

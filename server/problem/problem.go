@@ -31,6 +31,8 @@ var (
 	ErrNoRoute = errors.New("holdfast: nothing here")
 	// ErrMethod: the path is not served with that method.
 	ErrMethod = errors.New("holdfast: method not allowed")
+	// ErrEncoding: the body is compressed.
+	ErrEncoding = errors.New("holdfast: encoding not accepted")
 	// ErrTooMany: more requests than the limit.
 	ErrTooMany = errors.New("holdfast: too many requests")
 	// ErrStopping: the server stops.
@@ -48,6 +50,7 @@ var classes = []struct {
 }{
 	{ErrNoRoute, http.StatusNotFound, api.CodeNotFound},
 	{ErrMethod, http.StatusMethodNotAllowed, api.CodeMethod},
+	{ErrEncoding, http.StatusUnsupportedMediaType, api.CodeEncoding},
 	{ErrTooMany, http.StatusTooManyRequests, api.CodeTooMany},
 	{ErrStopping, http.StatusServiceUnavailable, api.CodeStopping},
 	{auth.ErrNoToken, http.StatusUnauthorized, api.CodeUnauthorized},

@@ -324,10 +324,13 @@ func (s *service) backups() {
 				return err
 			}
 			defer done()
+			if at := s.o.BackupDir; at != "" && os.Mkdir(at, 0o700) == nil {
+				defer os.Remove(at)
+			}
 			dir, err := os.MkdirTemp(s.o.BackupDir, "holdfast-backup-")
 			if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EROFS) {
 				return &holdfast.Error{Op: "backup", Class: holdfast.ErrUnavailable, Cause: err,
-					Detail: "no directory for the copy can be made next to the data",
+					Detail: "no directory for the copy can be made where the server makes its backups",
 					Remedy: "let the server write there, or run holdfast backup while the server is stopped"}
 			}
 			if err != nil {

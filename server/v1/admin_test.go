@@ -179,7 +179,7 @@ func TestServer(t *testing.T) {
 	s.refused(api.CodeBadRequest, "GET", "/v1/server/backup?link=perhaps", nil)
 
 	// Where no copy can be made, the answer says so, and where that was.
-	s = start(t, nil, core.Options{Backup: all.Backup, BackupDir: filepath.Join(t.TempDir(), "missing")})
+	s = start(t, nil, core.Options{Backup: all.Backup, BackupDir: filepath.Join(t.TempDir(), "missing", "tmp")})
 	if p := s.refused(api.CodeNotImplemented, "GET", "/v1/server/backup", nil); !strings.Contains(p.Detail, "missing") {
 		t.Errorf("%+v", p)
 	}

@@ -272,6 +272,14 @@ func decode(body []byte, v any) error {
 	if rest := bytes.TrimSpace(body[d.InputOffset():]); len(rest) > 0 {
 		return problem.BadRequest("the body goes on behind the object")
 	}
+	if s := shapeOf(reflect.TypeOf(v)); s != nil {
+		if body = bytes.TrimSpace(body); body[0] != '{' {
+			return problem.BadRequest("the body: an object of JSON is expected")
+		}
+		if err := s.check(body); err != nil {
+			return err
+		}
+	}
 	if problem.Surrogate(body) && replaced(reflect.ValueOf(v).Elem()) {
 		return problem.BadRequest("the body has an escape for half of a character without the other half, as in \"\\ud800\"")
 	}
@@ -360,15 +368,25 @@ func set(v reflect.Value, texts []string) error {
 	case *string:
 		*p = text
 	case *int64:
-		*p, err = strconv.ParseInt(text, 10, 64)
+		if *p, err = strconv.ParseInt(text, 10, 64); err != nil {
+			err = fmt.Errorf("%.40q is no whole number, or too large", text)
+		}
 	case *uint64:
-		*p, err = strconv.ParseUint(text, 10, 64)
+		if *p, err = strconv.ParseUint(text, 10, 64); err != nil {
+			err = fmt.Errorf("%.40q is no whole number from 0 on, or too large", text)
+		}
 	case *int:
-		*p, err = strconv.Atoi(text)
+		if *p, err = strconv.Atoi(text); err != nil {
+			err = fmt.Errorf("%.40q is no whole number, or too large", text)
+		}
 	case *bool:
-		*p, err = strconv.ParseBool(text)
+		if *p, err = strconv.ParseBool(text); err != nil {
+			err = fmt.Errorf("%.40q is neither true nor false", text)
+		}
 	case *time.Time:
-		*p, err = time.Parse(time.RFC3339, text)
+		if *p, err = time.Parse(time.RFC3339, text); err != nil {
+			err = fmt.Errorf("%.40q is no time such as 2026-01-31T12:00:00Z (RFC 3339)", text)
+		}
 	default:
 		panic(fmt.Sprintf("a parameter of type %s", v.Type()))
 	}

@@ -95,9 +95,9 @@ func (s *service) subscriptions() {
 	declare(s, operation{id: "set-subscription", method: http.MethodPut, path: inNamespace + "/subscriptions/{name}",
 		role: auth.Write, tag: tag, write: true,
 		summary: "Set what a subscription delivers and how; it is made if it is not there",
-		about: "Setting the same again changes nothing. With other options, messages that consumers have are " +
-			"delivered again. " +
-			"From is where a new subscription begins; it does not move one that is there. The name in the body is ignored."},
+		about: "Setting the same again changes nothing. Messages that consumers have stay theirs until their leases end. " +
+			"From is where a new subscription begins; it does not move one that is there. The name in the body is ignored.",
+		codes: []string{api.CodeAhead}},
 		func(c *call, in *struct {
 			inSubscription
 			Body api.Subscription
@@ -130,7 +130,7 @@ func (s *service) subscriptions() {
 			out.Deliveries = []api.Delivery{}
 			err = in.with(c, func(sub *data.Subscription) error {
 				claimed, err := waitFor(c, max(in.Body.WaitMS, leastWait), func(ctx context.Context) ([]message.Delivery, error) {
-					return sub.Claim(ctx, min(in.Body.Max, maxClaim))
+					return sub.Claim(ctx, min(max(in.Body.Max, 1), maxClaim))
 				})
 				if len(claimed) == 0 || err != nil {
 					return err
@@ -141,9 +141,7 @@ func (s *service) subscriptions() {
 					out.Deliveries = append(out.Deliveries, api.Delivery{Message: api.FromMessage(&d.Message), Attempt: d.Attempt,
 						Token: d.Token})
 				}
-				c.unless = func(ctx context.Context) error {
-					return sub.Fail(ctx, "the consumer was gone before it got the message", claimed...)
-				}
+				c.unless = func(ctx context.Context) error { return sub.Return(ctx, claimed...) }
 				return nil
 			})
 			return out, err

@@ -190,7 +190,7 @@ func TestTasks(t *testing.T) {
 	l = claimTask(s)
 	s.refused(api.CodeState, "DELETE", in("/tasks/b"), nil)
 	do[any](s, "POST", in("/tasks/b/cancel"), nil)
-	s.refused(api.CodeCancelled, "POST", in("/leases/output"), api.TaskOutput{LeaseRef: ref(l)})
+	s.refused(api.CodeCancelled, "POST", in("/leases/output"), api.TaskOutput{LeaseRef: ref(l), Output: []byte{}})
 	do[any](s, "DELETE", in("/tasks/b"), nil)
 	s.refused(api.CodeNotFound, "GET", in("/tasks/b"), nil)
 	s.refused(api.CodeNotFound, "GET", in("/queues/none"), nil)

@@ -49,7 +49,8 @@ type Options struct {
 	Ready func() error
 	// Backup copies what an engine shows to a new directory; nil means that there are no backups.
 	Backup func(ctx context.Context, engine holdfast.Engine, into string) (keys int64, err error)
-	// BackupDir is where backups are made before they are sent; "" is the system's directory for temporary files.
+	// BackupDir is where backups are made before they are sent: a directory that is there, or one that is made in a
+	// directory that is there, and removed afterwards. "" is the system's directory for temporary files.
 	BackupDir string
 	// KeepAlive is how often a follower that gets nothing is sent a comment; 0 means 15 seconds.
 	KeepAlive time.Duration

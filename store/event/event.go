@@ -199,7 +199,7 @@ var (
 	ErrIDTaken = errors.New("holdfast: event id taken")
 	// ErrBadEvent: an append of nothing, or an event that cannot be stored as it is.
 	ErrBadEvent = errors.New("holdfast: bad event")
-	// ErrAhead: a position that the log has not reached.
+	// ErrAhead: a position that the log has not reached, in this history: see [Store.CheckHistory].
 	ErrAhead = errors.New("holdfast: ahead of the log")
 )
 

@@ -117,6 +117,10 @@ func KeyName(key []byte) string {
 		}
 	case format.TableMeta:
 		what = "the description"
+	case format.TableHistory:
+		var no uint64
+		no, ok = keyspace.Number(rest)
+		what = fmt.Sprintf("part %d of the history", no)
 	case format.TableOffsets:
 		what = fmt.Sprintf("offset %.40q", rest)
 	case format.TableSnapshots:

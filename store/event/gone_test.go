@@ -41,7 +41,7 @@ func testEngineGone(t *testing.T, tg *target, o event.Options) {
 	s := openLog(t, own.Engine, o)
 	appendOK(t, s, typed("1")...)
 	ends := following(ctx, s, 3)
-	own.Close(t)
+	wantError(t, own.Engine.Close(), holdfast.ErrStoresOpen)
 	// The append tells the followers, who would find it out within a second: see TestFollowersLearnOfItAlone.
 	_, err := s.Append(ctx, typed("2")...)
 	wantError(t, err, holdfast.ErrClosed)

@@ -216,7 +216,7 @@ func (s *Store) bounds(ctx context.Context, what span) (pos, end uint64, err err
 		pos = s.first.Load()
 	}
 	if next := s.next.Load(); pos > next {
-		return 0, 0, s.fail("read", ErrAhead, nil, "", "position %d, the next one is %d", pos, next)
+		return 0, 0, s.ahead(pos, next)
 	}
 	if first := s.first.Load(); pos < first && what.from != 0 {
 		return 0, 0, s.truncated(pos, first)

@@ -52,6 +52,8 @@ func Rebuild(ctx context.Context, eng holdfast.Engine, o Options, last uint64) (
 		return r, err
 	}
 	m.IDs, m.Holes = nil, m.Holes || r.Holes > 0 || len(r.Lost) > 0
+	// Parts of the history may be lost too: nobody can say any more which positions have kept their meaning.
+	b.batch.DeleteRange(s.keys.Table(format.TableHistory))
 	b.batch.Set(s.keys.Meta(), m.Encode())
 	return r, b.commit()
 }

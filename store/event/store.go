@@ -57,6 +57,7 @@ type Store struct {
 	keys   format.Prefix
 	lease  registry.Lease
 	window uint64
+	part   format.Part // the present part of the history
 	fold   bool
 
 	maxID     int   // bytes
@@ -221,11 +222,17 @@ func (s *Store) load(o Options) error {
 		}
 	}
 	var b holdfast.Batch
+	last, err := s.last(m.First)
+	if err != nil {
+		return err
+	}
+	if err := s.beginPart(&b, max(last+1, m.First)); err != nil {
+		return err
+	}
 	if err := s.describe(s.level, &b, func(m *format.Meta) { m.Folded = s.fold }); err != nil {
 		return err
 	}
-	last, err := s.last(m.First)
-	if err != nil {
+	if last, err = s.last(m.First); err != nil {
 		return err
 	}
 	last = max(last, m.First-1)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -69,8 +70,14 @@ type SubscriptionOptions struct {
 
 // Subscription delivers each message of a query to one of the consumers that call Claim, in order, and again until
 // one has acknowledged it: at least once. An acknowledged or parked message survives what its context named, or the
-// store's level. Leases do not survive, so after a restart everything not done is delivered again at once. All
-// methods may be called from many goroutines at once.
+// store's level.
+//
+// That a message was delivered, and how often, survives the end of the process before Claim returns it, or its own
+// level if that is weaker: a message that ends its consumer's process is parked like any other. Leases survive Close,
+// and that of the store: consumers elsewhere keep what they have until their leases end. After a crash, what is not done is delivered again at
+// once. A message that is removed is done, also while a consumer has it.
+//
+// All methods may be called from many goroutines at once.
 type Subscription struct {
 	n    *Namespace
 	name string
@@ -86,14 +93,23 @@ type Subscription struct {
 	closed  bool
 	changed chan struct{} // closed and replaced when a claim may succeed
 
+	removals uint64 // how many removals the namespace had had when those who are leased were looked at
+
 	loading sync.Mutex // held while messages are read
 	loaded  atomic.Bool
 }
+
+// ClaimBytes is about how many bytes of data and metadata a call of [Subscription.Claim] or [Subscription.Parked]
+// returns at most. One message is returned whatever its size.
+const ClaimBytes = 8 << 20
+
+func (m *Message) bytes() int { return len(m.Data) + len(m.Metadata) }
 
 // item is a message that was looked at and is not done.
 type item struct {
 	delivery
 	m     Message   // without a stream if it has to be read, again
+	read  uint64    // how many removals the namespace had had when m was read
 	token uint64    // of its delivery, 0 if it is not delivered
 	until time.Time // the end of its lease, or when it is to be delivered again
 }
@@ -104,6 +120,8 @@ type delivery struct {
 	Reason   string    `json:"reason,omitempty"` // of the last failure
 	Done     bool      `json:"done,omitempty"`
 	Parked   time.Time `json:"parked,omitzero"`
+	Token    uint64    `json:"token,omitempty"` // of a lease that Close has found, which ends at Until
+	Until    time.Time `json:"until,omitzero"`
 }
 
 // Delivery is a message that a consumer has for the time of its lease.
@@ -121,7 +139,8 @@ type Delivery struct {
 }
 
 // Subscribe opens the subscription of that name, and creates it if needed. It can be open only once at a time:
-// consumers share it. ErrLocked: it is open.
+// consumers share it. ErrLocked: it is open. ErrAhead: it is to begin beyond the end of the namespace, or has come
+// beyond that, because the end was lost.
 func (n *Namespace) Subscribe(ctx context.Context, name string, o SubscriptionOptions) (*Subscription, error) {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return nil, err
@@ -179,6 +198,9 @@ func (s *Subscription) load(ctx context.Context) error {
 	key := s.n.keys.Delivery(nil, s.name, 0)
 	value, err := eng.Get(nil, key)
 	if errors.Is(err, holdfast.ErrNotFound) {
+		if err := s.n.checkFrom(&s.o.Query); err != nil {
+			return err
+		}
 		s.floor = uint64(max(s.o.Query.From, 1))
 		s.next = s.floor
 		var b holdfast.Batch
@@ -191,6 +213,9 @@ func (s *Subscription) load(ctx context.Context) error {
 	var ok bool
 	if s.floor, ok = format.Number(value); !ok {
 		return s.n.strange(key)
+	}
+	if err := s.n.checkFrom(&Query{From: int64(s.floor)}); err != nil {
+		return err
 	}
 	s.next = s.floor
 	kept := map[uint64]delivery{}
@@ -210,7 +235,15 @@ func (s *Subscription) load(ctx context.Context) error {
 			s.done[global] = true
 			continue
 		}
-		s.items[global] = &item{delivery: d}
+		it := &item{delivery: d}
+		if latest := time.Now().Add(s.o.Lease); d.Token != 0 && d.Until.After(time.Now()) {
+			it.token, it.until = d.Token, d.Until
+			if it.until.After(latest) { // the clock was ahead
+				it.until = latest
+			}
+		}
+		it.Token, it.Until = 0, time.Time{}
+		s.items[global] = it
 	}
 	return nil
 }
@@ -235,11 +268,15 @@ func (n *Namespace) each(table byte, name string, from uint64, f func(at uint64,
 	return it.Err()
 }
 
-// Claim waits until there is a message to be delivered, and delivers up to most of them. They are the caller's until
-// their leases end. The error is ctx's, ErrClosed after Close, or the failure that keeps messages from coming.
+// Claim waits until there is a message to be delivered, and delivers up to most of them, which is at least 1, and no
+// more than fit in [ClaimBytes]. They are the caller's until their leases end. The error is ctx's, ErrClosed after Close,
+// or the failure that keeps messages from coming. What is delivered when ctx ends is returned, without an error.
 func (s *Subscription) Claim(ctx context.Context, most int) ([]Delivery, error) {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return nil, err
+	}
+	if most < 1 {
+		return nil, s.n.store.fail("claim", holdfast.ErrBadOption, nil, "claim at least one", "a claim of %d messages", most)
 	}
 	topic := ""
 	if s.o.Query.Category != "" {
@@ -255,12 +292,14 @@ func (s *Subscription) Claim(ctx context.Context, most int) ([]Delivery, error) 
 	}
 	defer s.n.tail.unsubscribe(s.n, topic, news)
 	for {
-		if err := s.fill(ctx, max(most, 1)); err != nil {
-			return nil, s.n.ended(err)
+		// What was loaded before a failure, or before ctx ended, is delivered all the same.
+		failed := s.fill(ctx, most)
+		claimed, wait, changed, err := s.take(ctx, most)
+		if len(claimed) > 0 && err == nil {
+			return claimed, nil
 		}
-		claimed, wait, changed, err := s.take(ctx, max(most, 1))
-		if err != nil || len(claimed) > 0 {
-			return claimed, s.n.ended(err)
+		if err = cmp.Or(err, failed); err != nil {
+			return nil, s.n.ended(err)
 		}
 		again := time.NewTimer(cmp.Or(wait, time.Hour))
 		select {
@@ -285,28 +324,31 @@ func (s *Subscription) fill(ctx context.Context, most int) error {
 	defer s.loading.Unlock()
 	s.mu.Lock()
 	room, from := min(s.o.Window-len(s.items), doneWindows*s.o.Window-len(s.done)), s.next
-	now := time.Now()
+	now, held := time.Now(), 0
 	for _, it := range s.items {
 		if !it.until.After(now) {
 			most--
 		}
+		held += it.m.bytes()
 	}
 	s.mu.Unlock()
 	room = min(room, most)
 	end := s.n.log().Last()
-	if room <= 0 || from > end {
+	if room <= 0 || from > end || held >= ClaimBytes {
 		return nil
 	}
+	read := s.n.removals.Load()
 	next, err := s.n.walk(ctx, &s.o.Query, from, end, func(m Message) bool {
 		global := uint64(m.Global)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.next = global + 1
 		if s.items[global] == nil && !s.done[global] {
-			s.items[global] = &item{m: m}
+			s.items[global] = &item{m: m, read: read}
 			room--
+			held += m.bytes()
 		}
-		return room > 0
+		return room > 0 && held < ClaimBytes
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -323,60 +365,105 @@ const (
 // 0 if forever, and what tells of a change.
 func (s *Subscription) take(ctx context.Context, most int) (claimed []Delivery, wait time.Duration,
 	changed <-chan struct{}, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended() {
-		return nil, 0, nil, holdfast.ErrClosed
-	}
-	now := time.Now()
-	changed = s.changed
 	var b holdfast.Batch
+	claimed, wait, changed, err = s.decide(ctx, &b, most)
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	var receipt holdfast.Receipt
+	if b.Len() > 0 {
+		receipt, err = s.applyAt(&b, holdfast.LevelFrom(ctx, min(s.n.store.o.Level, holdfast.Process)))
+	}
+	s.mu.Unlock()
+	if err == nil && b.Len() > 0 {
+		// Waited for before a consumer sees a message: what that does to its process must not undo the attempt.
+		err = receipt.Wait()
+	}
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	return claimed, wait, changed, nil
+}
+
+// decide is take up to what it adds to b. It returns with mu held, unless it fails.
+func (s *Subscription) decide(ctx context.Context, b *holdfast.Batch, most int) (claimed []Delivery,
+	wait time.Duration, changed <-chan struct{}, err error) {
+	s.mu.Lock()
+	fail := func(err error) ([]Delivery, time.Duration, <-chan struct{}, error) {
+		s.rollBack()
+		s.mu.Unlock()
+		return nil, 0, nil, err
+	}
+	if s.ended() {
+		return fail(holdfast.ErrClosed)
+	}
+	now, size := time.Now(), 0
+	changed = s.changed
+
+	// Removed messages that consumers have are done: they would hold the window until their leases end.
+	removals := s.n.removals.Load()
+	gone := removals != s.removals
+
 	for _, global := range slices.Sorted(maps.Keys(s.items)) {
 		it := s.items[global]
 		if left := it.until.Sub(now); left > 0 {
+			if gone {
+				if _, err := s.n.at(ctx, global); errors.Is(err, holdfast.ErrNotFound) {
+					s.touch(global)
+					s.finish(b, global)
+					continue
+				} else if err != nil {
+					gone = false // looked at again by the next claim
+				}
+			}
 			if wait == 0 || left < wait {
 				wait = left
 			}
 			continue
 		}
-		s.touch(global)
-		if it.token != 0 && it.Reason == "" {
-			it.Reason = "its lease ran out"
-		}
-		if it.Attempts >= s.o.MaxAttempts {
-			s.park(&b, global, it)
-			continue
-		}
-		if it.m.Stream == "" {
-			it.m, err = s.n.at(ctx, global)
-			if errors.Is(err, holdfast.ErrNotFound) { // removed
-				s.finish(&b, global)
-				err = nil
-				continue
-			}
-			if err != nil {
-				s.rollBack()
-				return nil, 0, nil, err
-			}
-		}
-		s.token = max(s.token+1, uint64(max(now.UnixMicro(), 0)))
-		it.Attempts++
-		it.token, it.until = s.token, now.Add(s.o.Lease)
-		s.keep(&b, global, it.delivery)
-		claimed = append(claimed, Delivery{it.m, it.Attempts, it.token, s})
-		it.m = Message{} // the consumer has it
 		if len(claimed) == most {
 			break
 		}
+		if it.Attempts >= s.o.MaxAttempts {
+			s.touch(global)
+			it.Reason = cmp.Or(it.Reason, fmt.Sprintf("delivered %d times, and never acknowledged: its leases ran out, or its "+
+				"consumers were gone", it.Attempts))
+			s.park(b, global, it)
+			continue
+		}
+
+		// It is read again if it may have been removed since it was loaded.
+		if it.m.Stream == "" || it.read != removals {
+			m, err := s.n.at(ctx, global)
+			if errors.Is(err, holdfast.ErrNotFound) {
+				s.touch(global)
+				s.finish(b, global)
+				continue
+			}
+			if err != nil {
+				if len(claimed) > 0 {
+					break // the next claim says so
+				}
+				return fail(err)
+			}
+			it.m, it.read = m, removals
+		}
+		if size += it.m.bytes(); size > ClaimBytes && len(claimed) > 0 {
+			break
+		}
+		s.touch(global)
+		s.token = max(s.token+1, uint64(max(now.UnixMicro(), 0)))
+		it.Attempts++
+		it.token, it.until = s.token, now.Add(s.o.Lease)
+		s.keep(b, global, it.delivery)
+		claimed = append(claimed, Delivery{it.m, it.Attempts, it.token, s})
+		it.m = Message{} // the consumer has it
+	}
+	if gone {
+		s.removals = removals
 	}
 	if s.low() >= s.floor+advanceEvery {
-		s.advance(&b)
-	}
-	if b.Len() > 0 {
-		// Not waited for: after a crash that undoes it the attempt was none.
-		if _, err := s.apply(ctx, &b); err != nil {
-			return nil, 0, nil, err
-		}
+		s.advance(b)
 	}
 	return claimed, wait, changed, nil
 }
@@ -480,7 +567,8 @@ func (s *Subscription) settle(ctx context.Context, deliveries []Delivery, change
 	for i := range deliveries {
 		d := &deliveries[i]
 		it := s.items[uint64(d.Global)]
-		if d.s != nil && d.s != s || d.Token == 0 || it == nil || it.token != d.Token {
+		other := d.s != nil && (d.s.name != s.name || d.s.n.number != s.n.number)
+		if other || d.Token == 0 || it == nil || it.token != d.Token {
 			lost = s.n.store.fail("acknowledge", ErrLeaseLost, nil, "", "global position %d, token %d", d.Global, d.Token)
 			continue
 		}
@@ -497,15 +585,30 @@ func (s *Subscription) settle(ctx context.Context, deliveries []Delivery, change
 
 // apply applies b, and wakes consumers. If it is refused, nothing has changed.
 func (s *Subscription) apply(ctx context.Context, b *holdfast.Batch) (holdfast.Receipt, error) {
-	receipt, err := s.n.apply(ctx, b)
+	return s.applyAt(b, holdfast.LevelFrom(ctx, s.n.store.o.Level))
+}
+
+func (s *Subscription) applyAt(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	receipt, err := s.n.applyAt(b, level)
 	if err != nil {
 		s.rollBack()
 	}
 	clear(s.undo)
 	s.undo = s.undo[:0]
+	s.wakeLocked()
+	return receipt, err
+}
+
+// wake makes those who wait look again whether there is something to be delivered.
+func (s *Subscription) wake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wakeLocked()
+}
+
+func (s *Subscription) wakeLocked() {
 	close(s.changed)
 	s.changed = make(chan struct{})
-	return receipt, err
 }
 
 // rollBack takes back what was changed for a commit that is not applied.
@@ -560,6 +663,19 @@ func (s *Subscription) Extend(ctx context.Context, deliveries ...Delivery) error
 	return s.settle(ctx, deliveries, func(_ *holdfast.Batch, _ uint64, it *item) { it.until = time.Now().Add(s.o.Lease) })
 }
 
+// Return gives back deliveries that no consumer has seen: it is as if they had not been delivered, and they are again at
+// once. Errors are those of Ack.
+func (s *Subscription) Return(ctx context.Context, deliveries ...Delivery) error {
+	return s.settle(ctx, deliveries, func(b *holdfast.Batch, global uint64, it *item) {
+		it.token, it.until = 0, time.Time{}
+		if it.Attempts--; it.Attempts == 0 && it.Reason == "" {
+			b.Delete(s.n.keys.Delivery(nil, s.name, global))
+			return
+		}
+		s.keep(b, global, it.delivery)
+	})
+}
+
 // Parked is a message that is not delivered any more.
 type Parked struct {
 	Message
@@ -568,8 +684,9 @@ type Parked struct {
 	At       time.Time // when it was parked
 }
 
-// Parked returns up to limit parked messages, in the order of their global positions, from the first behind the
-// position after on. A limit of 0 means all.
+// Parked returns up to limit parked messages, and no more than fit in [ClaimBytes], in the order of their global
+// positions, from the first behind the position after on: there are no more if it returns none. A limit of 0 leaves it to
+// the bytes.
 func (s *Subscription) Parked(ctx context.Context, after int64, limit int) (list []Parked, err error) {
 	if err := s.n.enter(); err != nil {
 		return nil, s.n.ended(err)
@@ -591,12 +708,16 @@ func (s *Subscription) Parked(ctx context.Context, after int64, limit int) (list
 	if err != nil && err != full {
 		return nil, s.n.ended(err)
 	}
+	size := 0
 	for _, global := range slices.Sorted(maps.Keys(kept)) {
 		m, err := s.n.at(ctx, global)
 		if errors.Is(err, holdfast.ErrNotFound) { // removed
 			m = Message{Global: int64(global)}
 		} else if err != nil {
 			return nil, err
+		}
+		if size += m.bytes(); size > ClaimBytes && len(list) > 0 {
+			break
 		}
 		d := kept[global]
 		list = append(list, Parked{m, d.Attempts, d.Reason, d.Parked})
@@ -785,20 +906,44 @@ func (s *Subscription) Info() SubscriptionInfo {
 	return SubscriptionInfo{Done: int64(low) - 1, Behind: max(s.n.Last()-int64(low)+1, 0), Pending: pending}
 }
 
-// Close ends the subscription for all its consumers: their calls get ErrClosed. What they had not acknowledged is
-// delivered again when it is next opened. Closing twice returns ErrClosed.
+// Close ends the subscription for all its consumers: their calls get ErrClosed. What they have is theirs until their
+// leases end: they can acknowledge it once it is opened again, and then it is delivered to others. An error means that
+// the leases are not kept, and what is not done is delivered again at once. Closing twice returns ErrClosed.
 func (s *Subscription) Close() error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
 		return holdfast.ErrClosed
 	}
+	var err error
+	if !s.ended() { // else the namespace has kept them
+		err = s.keepLeases()
+	}
 	s.closed = true
-	close(s.changed)
-	s.changed = make(chan struct{})
+	s.wakeLocked()
 	s.mu.Unlock()
 	s.release()
-	return nil
+	return s.n.ended(err)
+}
+
+// keepLeases stores which messages consumers have, and until when. It is called with mu held.
+func (s *Subscription) keepLeases() error {
+	var b holdfast.Batch
+	now := time.Now()
+	for global, it := range s.items {
+		if d := it.delivery; it.token != 0 && it.until.After(now) {
+			d.Token, d.Until = it.token, it.until.UTC()
+			s.keep(&b, global, d)
+		}
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	receipt, err := s.n.applyAt(&b, min(s.n.store.o.Level, holdfast.Process))
+	if err != nil {
+		return err
+	}
+	return receipt.Wait()
 }
 
 // DeleteSubscription removes what is kept of a subscription, and its parked messages. ErrLocked: it is open.

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,7 +103,9 @@ func TestSubscription(t *testing.T) {
 		storetest.WantError(t, s.Ack(ctx, late...), holdfast.ErrClosed)
 		st, n = open()
 		s = subscribe(t, n, "sub", o)
-		last := claim(t, s, 9, 5) // at once
+		nothing(t, s)
+		time.Sleep(time.Minute)
+		last := claim(t, s, 9, 5) // the lease has outlived the store, and ended
 		if last[0].Attempt != 3 {
 			t.Fatalf("%+v", last)
 		}
@@ -115,6 +119,8 @@ func TestSubscription(t *testing.T) {
 		closeStore(t, st)
 		st, n = open()
 		s = subscribe(t, n, "sub", o)
+		nothing(t, s)
+		time.Sleep(time.Minute)
 		seven := claim(t, s, 9, 7)
 		parked, err := s.Parked(ctx, 0, 0)
 		if err != nil || len(parked) != 1 || parked[0].Global != 5 || parked[0].Attempts != 3 ||
@@ -128,6 +134,7 @@ func TestSubscription(t *testing.T) {
 		closeStore(t, st)
 		st, n = open()
 		s = subscribe(t, n, "sub", o)
+		time.Sleep(time.Minute)
 		five := claim(t, s, 9, 5, 7)
 		if five[0].Attempt != 1 {
 			t.Fatal(five)
@@ -304,4 +311,175 @@ func TestPositions(t *testing.T) {
 	if err := errors.Join(n.DeletePosition(ctx, "c"), n.DeletePosition(ctx, "c")); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestLeasesSurvive: what consumers have is theirs after an orderly restart, of the subscription or of the store, and
+// no restart counts as an attempt. After a crash it is delivered again at once, and the attempt counts.
+func TestLeasesSurvive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		eng := mem.New()
+		o := message.SubscriptionOptions{Lease: time.Hour, MaxAttempts: 3}
+		var st *message.Store
+		var s *message.Subscription
+		open := func() {
+			st = openStore(t, eng, message.Options{Level: holdfast.Memory})
+			s = subscribe(t, namespace(t, st, message.Default), "sub", o)
+		}
+		open()
+		write(t, namespace(t, st, message.Default), "a-1", msg("t"), msg("t"))
+		got := claim(t, s, 9, 1, 2)
+		for i := range 10 {
+			if i%2 == 0 {
+				storetest.Close(t, s)
+			}
+			closeStore(t, st)
+			open()
+			nothing(t, s)
+		}
+		if err := s.Extend(ctx, got...); err != nil {
+			t.Error(err)
+		}
+		if err := s.Ack(ctx, got[0]); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(2 * time.Hour)
+		again := claim(t, s, 9, 2)
+		if again[0].Attempt != 2 || again[0].Token == got[1].Token {
+			t.Errorf("%+v after %+v", again, got)
+		}
+		storetest.WantError(t, s.Ack(ctx, got[1]), message.ErrLeaseLost)
+		closeStore(t, st)
+	})
+}
+
+// TestReturn: a delivery that nobody has seen was none.
+func TestReturn(t *testing.T) {
+	_, n := memStore(t)
+	s := subscribe(t, n, "sub", message.SubscriptionOptions{MaxAttempts: 2})
+	write(t, n, "a-1", msg("t"))
+	for range 10 {
+		got := claim(t, s, 1, 1)
+		if got[0].Attempt != 1 {
+			t.Fatal(got)
+		}
+		if err := s.Return(ctx, got...); err != nil {
+			t.Fatal(err)
+		}
+		storetest.WantError(t, s.Ack(ctx, got...), message.ErrLeaseLost)
+	}
+	if i := s.Info(); i.Pending != 0 {
+		t.Errorf("%+v", i)
+	}
+}
+
+// TestClaimIsCounted: a claim returns no message before the engine keeps how often it was delivered, and none that is
+// parked before it is seen among the parked.
+func TestClaimIsCounted(t *testing.T) {
+	storetest.FakeEngines(t, func(t *testing.T, st *storetest.FakeEngine) {
+		s := openStore(t, st, message.Options{Level: holdfast.Memory})
+		defer closeStore(t, s)
+		n := namespace(t, s, message.Default)
+		sub := subscribe(t, n, "sub", message.SubscriptionOptions{MaxAttempts: 1, Lease: time.Nanosecond})
+		write(t, n, "a-1", msg("t"))
+		for range 2 { // the second time it is parked
+			st.Hold()
+			short, cancel := context.WithCancel(ctx)
+			claimed := storetest.Async(func() error { _, err := sub.Claim(short, 1); return err })
+			st.AwaitWaiters(1)
+			storetest.Unfinished(t, claimed)
+			st.Release(-1)
+			cancel()
+			<-claimed
+		}
+		if parked, err := sub.Parked(ctx, 0, 0); err != nil || len(parked) != 1 || parked[0].Reason == "" {
+			t.Errorf("%+v, %v", parked, err)
+		}
+	})
+}
+
+// TestClaimIsBounded: a claim delivers as many messages as fit, and at least one; only what it delivers is an attempt.
+func TestClaimIsBounded(t *testing.T) {
+	_, n := memStore(t)
+	s := subscribe(t, n, "sub", message.SubscriptionOptions{MaxAttempts: 2, Lease: time.Hour})
+	large := message.Message{Type: "t", Data: fmt.Appendf(nil, `{"a":"%s"}`, strings.Repeat("x", message.ClaimBytes/3))}
+	largest := message.Message{Type: "t", Data: fmt.Appendf(nil, `{"a":"%s"}`, strings.Repeat("x", message.ClaimBytes+1))}
+	write(t, n, "a-1", large, large, large, largest, msg("t"))
+	first := claim(t, s, 100, 1, 2)
+	if err := s.Fail(ctx, "later", first...); err != nil {
+		t.Fatal(err)
+	}
+	claim(t, s, 100, 3)
+	claim(t, s, 100, 4)
+	claim(t, s, 100, 5)
+	if err := s.Park(ctx, "no", first...); !errors.Is(err, message.ErrLeaseLost) {
+		t.Fatal(err)
+	}
+	for _, most := range []int{0, -1} {
+		_, err := s.Claim(ctx, most)
+		storetest.WantError(t, err, holdfast.ErrBadOption)
+	}
+}
+
+// TestClaimEndsWhileItLoads: what a claim has loaded when its context ends is delivered.
+func TestClaimEndsWhileItLoads(t *testing.T) {
+	_, n := memStore(t)
+	for i := range 300 {
+		write(t, n, fmt.Sprint("a-", i%3), msg("t"))
+	}
+	s := subscribe(t, n, "sub", message.SubscriptionOptions{Lease: time.Hour})
+	total := 0
+	for calls := int64(2); total < 300 && calls < 5000; calls++ {
+		short, cancel := context.WithCancel(ctx)
+		var left atomic.Int64
+		left.Store(calls)
+		got, err := s.Claim(endsAfter{short, &left}, 1000)
+		cancel()
+		if err == nil == (len(got) == 0) {
+			t.Fatal(len(got), err)
+		}
+		for _, d := range got {
+			if d.Attempt != 1 {
+				t.Fatalf("%+v", d)
+			}
+		}
+		total += len(got)
+	}
+	if total != 300 {
+		t.Errorf("%d of 300 were delivered", total)
+	}
+}
+
+// TestRemovedWhileDelivered: a message that is removed is done: it holds no room in the window while a consumer has it,
+// and is not delivered although it was loaded before.
+func TestRemovedWhileDelivered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st, n := memStore(t)
+		defer closeStore(t, st)
+		s := subscribe(t, n, "sub", message.SubscriptionOptions{Window: 3, Lease: time.Hour})
+		write(t, n, "a-1", msg("t"), msg("t"), msg("t"))
+		write(t, n, "b-1", msg("t"), msg("t"))
+		had := claim(t, s, 3, 1, 2, 3)
+		nothing(t, s)
+		next := make(chan []message.Delivery)
+		go func() { got, _ := s.Claim(ctx, 9); next <- got }()
+		synctest.Wait()
+		if _, err := n.Delete(ctx, "a-1"); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-next; len(got) != 2 || got[0].Stream != "b-1" {
+			t.Fatalf("%+v", got)
+		}
+		storetest.WantError(t, s.Ack(ctx, had...), message.ErrLeaseLost)
+
+		// Loaded, and then removed.
+		write(t, n, "c-1", msg("t"), msg("t"), msg("t"))
+		claim(t, s, 1, 6) // the window has no room for more
+		if _, err := n.Delete(ctx, "c-1"); err != nil {
+			t.Fatal(err)
+		}
+		nothing(t, s)
+		if i := s.Info(); i.Pending != 2 {
+			t.Errorf("%+v", i)
+		}
+	})
 }

@@ -112,6 +112,9 @@ var (
 	ErrPositionTaken = errors.New("holdfast: position taken")
 	// ErrEnded: the stream has been ended by Tombstone.
 	ErrEnded = errors.New("holdfast: stream ended")
+	// ErrAhead: a position that the namespace or stream has not reached, in this history: see [Query]. It is
+	// [event.ErrAhead].
+	ErrAhead = event.ErrAhead
 )
 
 // Conflict says what a write expected and found. The version found may be that of a message that is not durable yet.

@@ -4,6 +4,8 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -35,6 +37,8 @@ type Namespace struct {
 	tally         tally
 	subscriptions map[string]*Subscription // those that are open
 	edit          *edit                    // the commit of an import or removal that is under way
+
+	removals atomic.Uint64 // how often messages have been removed
 
 	hidden atomic.Pointer[map[uint64]bool] // global positions imported, but not durable; nil if there are none
 
@@ -158,11 +162,15 @@ func (n *Namespace) unload() {
 // apply applies a batch that is not the log's, at the level that ctx names or the store has, unless the namespace is
 // closed: what is applied after that, nobody would remove.
 func (n *Namespace) apply(ctx context.Context, b *holdfast.Batch) (holdfast.Receipt, error) {
+	return n.applyAt(b, holdfast.LevelFrom(ctx, n.store.o.Level))
+}
+
+func (n *Namespace) applyAt(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	if err := n.life.Enter(); err != nil {
 		return holdfast.Receipt{}, err
 	}
 	defer n.life.Leave()
-	return n.store.eng.Apply(b, holdfast.LevelFrom(ctx, n.store.o.Level))
+	return n.store.eng.Apply(b, level)
 }
 
 // commit is apply and waiting.
@@ -193,6 +201,14 @@ func (n *Namespace) close() error {
 		return holdfast.ErrClosed
 	default:
 		close(n.stop)
+	}
+	n.mu.Lock()
+	open := slices.Collect(maps.Values(n.subscriptions))
+	n.mu.Unlock()
+	for _, s := range open {
+		s.mu.Lock()
+		_ = s.keepLeases() // what is not kept is delivered again at once
+		s.mu.Unlock()
 	}
 	n.life.Shut()
 	n.life.Wait()

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -430,6 +432,15 @@ func (n *Namespace) removeAll(ctx context.Context, stream string, page []where) 
 		})
 		return nil
 	}, globals...)
+
+	// Subscriptions may have read what is gone, or wait for consumers to be done with it.
+	n.removals.Add(1)
+	n.mu.Lock()
+	open := slices.Collect(maps.Values(n.subscriptions))
+	n.mu.Unlock()
+	for _, s := range open {
+		s.wake()
+	}
 	return int64(removed), err
 }
 

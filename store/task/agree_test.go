@@ -517,6 +517,7 @@ func (w *world) moveClock() {
 		25 * time.Hour})
 	switch how := rapid.IntRange(0, 7).Draw(w.T, "how"); {
 	case how == 0 && len(w.rates) == 0:
+		d = max(d, 5*time.Second) // less may be noticed by the next opening, or not
 		w.clock.move(0, -d)
 		w.m.jump(-d)
 	case how == 1 && len(w.rates) == 0:

@@ -40,7 +40,7 @@ func BenchmarkLifecycle(b *testing.B) {
 	for range 100 {
 		wg.Go(func() {
 			for left.Add(-1) >= 0 {
-				if _, err := s.Enqueue(ctx, task.Spec{Payload: payload}); err != nil {
+				if _, err := s.Enqueue(ctx, task.Spec{Kind: "k", Payload: payload}); err != nil {
 					b.Error(err)
 					return
 				}

@@ -108,13 +108,12 @@ func (s *Store) Claim(ctx context.Context, o ClaimOptions) ([]Lease, error) {
 	}
 }
 
-// claim claims up to o.N tasks.
-func (x *tx) claim(o *ClaimOptions) ([]Lease, error) {
-	s := x.s
-	var claimed []*task
+// claim claims up to o.N tasks, and no more than fit in ClaimBytes.
+func (x *tx) claim(o *ClaimOptions) (leases []Lease, err error) {
+	s, size := x.s, 0
 	for _, name := range o.Queues {
 		q := s.queues[name]
-		for q != nil && len(claimed) < o.N {
+		for q != nil && len(leases) < o.N {
 			l, err := s.first(q)
 			if err != nil {
 				return nil, err
@@ -132,20 +131,30 @@ func (x *tx) claim(o *ClaimOptions) ([]Lease, error) {
 			to := *t
 			to.State, to.Attempt, to.Started, to.Worker = byte(Running), t.Attempt+1, x.now, strings.Clone(o.Worker)
 			to.Token, to.Lease, to.Until, to.until = s.next(), o.Lease, after(x.now, o.Lease), 0
+
+			// It is read before it is claimed: what does not fit any more has not been tried.
+			full, err := s.full(&to)
+			if err != nil {
+				return nil, err
+			}
+			if size += full.bytes(); size > ClaimBytes && len(leases) > 0 {
+				return leases, nil
+			}
 			x.start(l)
 			x.put(t, &to)
-			claimed = append(claimed, &to)
+			leases = append(leases, Lease{full, to.Token, date(to.Until)})
 		}
-	}
-	leases := make([]Lease, len(claimed))
-	for i, t := range claimed {
-		full, err := s.full(t)
-		if err != nil {
-			return nil, err
-		}
-		leases[i] = Lease{full, t.Token, date(t.Until)}
 	}
 	return leases, nil
+}
+
+// bytes is how much of a task there is that can be large.
+func (t *Task) bytes() int {
+	n := len(t.Payload) + len(t.Output)
+	for i := range t.Failures {
+		n += len(t.Failures[i].Message) + len(t.Failures[i].Stack)
+	}
+	return n
 }
 
 // start counts a start for the rates of a lane and its queue.

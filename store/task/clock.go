@@ -191,43 +191,158 @@ func (s *Store) step() error {
 	return err
 }
 
-// setBack makes up for a clock that was set back: what is scheduled after a delay is due that much earlier, and starts
-// count from now on.
+// setBack makes up for a clock that was set back. A stored time that lies further ahead than it could be asked for now
+// is taken as asked for now; see the package comment. What is scheduled after a delay is due that much earlier.
 func (s *Store) setBack(back int64) error {
+	for _, p := range s.periodic {
+		if err := s.call(p, func() {
+			if !p.setBack(date(s.wall)) {
+				s.warnSilent(p)
+			}
+		}); err != nil {
+			s.warn(err)
+			p.next = time.Time{}
+		}
+	}
+	s.setTick()
 	for _, q := range s.queues {
 		q.held = next(&q.starts, q.o.Rate, s.wall)
 		for _, l := range q.lanes {
 			s.review(l)
 		}
-		at := format.Place{}
-		for more := q.counts[Scheduled] > 0; more; {
-			if _, err := s.try(s.o.Level, func(x *tx) error {
-				found, _, err := s.places(q, Scheduled, at.Time, at.Task, never, chunk)
-				if err != nil {
-					return err
+		if err := s.eachListed(q, Scheduled, func(x *tx, t *task) {
+			if t.Flags&format.Delayed != 0 {
+				to := *t
+				to.Due = max(t.Due-back, 0)
+				x.put(t, &to)
+			}
+		}); err != nil {
+			return err
+		}
+
+		// Those that were ready while the clock was ahead would come behind all that become ready from now on.
+		if err := s.eachListed(q, Waiting, func(x *tx, t *task) {
+			if t.Due > x.now {
+				to := *t
+				to.Due = x.now
+				x.put(t, &to)
+			}
+		}); err != nil {
+			return err
+		}
+		for _, state := range []State{Completed, Cancelled, Dead} {
+			if err := s.eachListed(q, state, func(x *tx, t *task) {
+				if ahead := t.Finished - x.now; ahead > 0 && t.Removal != format.Forever {
+					to := *t
+					to.Finished, to.Removal = x.now, max(t.Removal-ahead, 0)
+					x.put(t, &to)
 				}
-				for _, p := range found {
-					t, err := s.listed(p)
-					if err != nil {
-						return err
-					}
-					if t.Flags&format.Delayed != 0 {
-						to := *t
-						to.Due = max(t.Due-back, 0)
-						x.put(t, &to)
-					}
-				}
-				if more = len(found) == chunk; more {
-					at = found[chunk-1]
-					at.Task++
-				}
-				return nil
 			}); err != nil {
 				return err
 			}
 		}
 		s.wake(q)
 		s.setAlarm(q)
+	}
+
+	if err := s.shortenUniques(); err != nil {
+		return err
+	}
+
+	// It is made up for once, also if the store is opened again.
+	_, err := s.try(s.o.Level, func(x *tx) error {
+		x.set(s.keys.Meta(), s.description())
+		return nil
+	})
+	return err
+}
+
+// shortenUniques lets no text be unique for longer from now on than was asked for. Earlier versions did not store that.
+func (s *Store) shortenUniques() error {
+	lo, hi := s.keys.Table(format.TableExpiry)
+	lo = s.keys.Expiry(lo[:0], s.wall, "")
+	for more := true; more; {
+		if _, err := s.try(s.o.Level, func(x *tx) error {
+			type unique struct {
+				until int64
+				text  string
+				d     time.Duration
+			}
+			var late []unique
+			n := 0
+			err := s.scan(lo, hi, chunk, func(rest, value []byte) error {
+				if n++; len(rest) < 8 {
+					return s.strange("read", "there is a key %q among the times of unique texts", rest)
+				}
+				u := unique{text: string(rest[8:])}
+				until, _ := format.Numbers(rest[:8])
+				u.until = int64(until[0])
+				lo = append(s.keys.Expiry(nil, u.until, u.text), 0)
+				if d, ok := format.Numbers(value); ok && len(d) == 1 {
+					if u.d = time.Duration(d[0]); u.until > after(x.now, u.d) {
+						late = append(late, u)
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			more = n == chunk
+			for _, u := range late {
+				x.key = s.keys.Expiry(x.key, u.until, u.text)
+				x.set(x.key, nil)
+				value, err := s.get(s.keys.Key(nil, format.TableUnique, u.text))
+				if err != nil {
+					return err
+				}
+				// Another task may have the text by now.
+				if n, ok := format.Numbers(value[:min(16, len(value))]); ok && len(n) == 2 && int64(n[1]) == u.until {
+					x.take(u.text, string(value[16:]), n[0], u.d)
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eachListed calls f for all tasks of a queue in a state, some of them in one commit. f may change their times.
+func (s *Store) eachListed(q *queue, state State, f func(x *tx, t *task)) error {
+	if q.counts[state] == 0 {
+		return nil
+	}
+	r := holdfast.Prefix(s.keys.Listed(q.name, byte(state)))
+	for more := true; more; {
+		if _, err := s.try(s.o.Level, func(x *tx) error {
+			var found []format.Place
+			err := s.scan(r.Lo, r.Hi, chunk, func(rest, _ []byte) error {
+				p, ok := s.keys.Place(rest)
+				if !ok {
+					return s.strange("read", "the index has a key %q", rest)
+				}
+				found = append(found, p)
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			for _, p := range found {
+				t, err := s.listed(p)
+				if err != nil {
+					return err
+				}
+				f(x, t)
+			}
+			if more = len(found) == chunk; more {
+				r.Lo = append(s.keys.Index(nil, &found[chunk-1]), 0)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -285,7 +285,7 @@ func (x *tx) bound() {
 	reserved := s.reserved
 	x.other = append(x.other, func() { s.reserved = reserved })
 	s.reserved = s.number + reserve
-	x.b.Set(s.keys.Meta(), format.AppendNumbers([]byte{format.Version}, s.reserved))
+	x.b.Set(s.keys.Meta(), s.description())
 }
 
 // applied is called when a commit has its place.

@@ -18,12 +18,12 @@ import (
 func TestDamage(t *testing.T) {
 	b := newBench(t)
 	b.ok(b.SetQueue(ctx, "q", task.QueueOptions{KeyConcurrency: 1, KeyRate: task.Rate{N: 5, Per: time.Hour}}))
-	b.ok(b.AddPeriodic(ctx, task.Periodic{Name: "p", Schedule: every(time.Hour)}))
+	b.ok(b.AddPeriodic(ctx, task.Periodic{Name: "p", Schedule: every(time.Hour), Spec: task.Spec{Kind: "k"}}))
 	big := make([]byte, 600)
-	b.add(task.Spec{ID: "a", Sequence: "s", Payload: big}, task.Spec{ID: "b", Sequence: "s"}, task.Spec{ID: "c",
+	b.add(task.Spec{Kind: "k", ID: "a", Sequence: "s", Payload: big}, task.Spec{Kind: "k", ID: "b", Sequence: "s"}, task.Spec{Kind: "k", ID: "c",
 		Unique: "u"},
-		task.Spec{ID: "d", After: []string{"a", "c"}}, task.Spec{ID: "e", Unique: "v", UniqueFor: time.Hour},
-		task.Spec{ID: "f", Delay: time.Minute}, task.Spec{ID: "g", Queue: "q", Key: "k"}, task.Spec{ID: "h", Queue: "q",
+		task.Spec{Kind: "k", ID: "d", After: []string{"a", "c"}}, task.Spec{Kind: "k", ID: "e", Unique: "v", UniqueFor: time.Hour},
+		task.Spec{Kind: "k", ID: "f", Delay: time.Minute}, task.Spec{Kind: "k", ID: "g", Queue: "q", Key: "k"}, task.Spec{Kind: "k", ID: "h", Queue: "q",
 			Key: "k"})
 	leases := b.claim("a", "c", "e", "g")
 	b.ok(b.SetOutput(ctx, leases[0], big))
@@ -78,7 +78,7 @@ func work(eng holdfast.Engine, c *clock, leases []task.Lease) {
 	for _, l := range leases {
 		_ = s.Complete(ctx, l)
 	}
-	_, _ = s.Enqueue(ctx, task.Spec{Sequence: "s", Unique: "u"}, task.Spec{After: []string{"b"}, Unique: "v"})
+	_, _ = s.Enqueue(ctx, task.Spec{Kind: "k", Sequence: "s", Unique: "u"}, task.Spec{Kind: "k", After: []string{"b"}, Unique: "v"})
 	got, _ := s.Claim(ctx, task.ClaimOptions{Queues: []string{"q", "default"}, N: 10})
 	for i := range 8 {
 		id := string(rune('a' + i))
@@ -105,20 +105,20 @@ func TestBadInput(t *testing.T) {
 		spec task.Spec
 		want error
 	}{
-		{task.Spec{ID: long}, holdfast.ErrBadOption}, {task.Spec{Queue: long}, holdfast.ErrBadOption},
-		{task.Spec{Key: "\xff"}, holdfast.ErrBadOption}, {task.Spec{Sequence: "a\x00"}, holdfast.ErrBadOption},
-		{task.Spec{ID: "t0000000000000"}, holdfast.ErrBadOption}, {task.Spec{Delay: -1}, holdfast.ErrBadOption},
-		{task.Spec{Delay: 1, At: time.Now()}, holdfast.ErrBadOption}, {task.Spec{UniqueFor: 1}, holdfast.ErrBadOption},
-		{task.Spec{Unique: "u", UniqueFor: -1}, holdfast.ErrBadOption}, {task.Spec{MaxAttempts: -1}, holdfast.ErrBadOption},
-		{task.Spec{Backoff: task.Backoff{Max: -1}}, holdfast.ErrBadOption},
-		{task.Spec{Payload: make([]byte, task.MaxPayloadSize+1)}, holdfast.ErrTooLarge},
-		{task.Spec{After: make([]string, task.MaxAfter+1)}, holdfast.ErrTooLarge},
-		{task.Spec{After: []string{"none"}}, holdfast.ErrNotFound},
+		{task.Spec{Kind: "k", ID: long}, holdfast.ErrBadOption}, {task.Spec{Kind: "k", Queue: long}, holdfast.ErrBadOption},
+		{task.Spec{Kind: "k", Key: "\xff"}, holdfast.ErrBadOption}, {task.Spec{Kind: "k", Sequence: "a\x00"}, holdfast.ErrBadOption},
+		{task.Spec{Kind: "k", ID: "t0000000000000"}, holdfast.ErrBadOption}, {task.Spec{Kind: "k", Delay: -1}, holdfast.ErrBadOption},
+		{task.Spec{Kind: "k", Delay: 1, At: time.Now()}, holdfast.ErrBadOption}, {task.Spec{Kind: "k", UniqueFor: 1}, holdfast.ErrBadOption},
+		{task.Spec{Kind: "k", Unique: "u", UniqueFor: -1}, holdfast.ErrBadOption}, {task.Spec{Kind: "k", MaxAttempts: -1}, holdfast.ErrBadOption},
+		{task.Spec{Kind: "k", Backoff: task.Backoff{Max: -1}}, holdfast.ErrBadOption},
+		{task.Spec{Kind: "k", Payload: make([]byte, task.MaxPayloadSize+1)}, holdfast.ErrTooLarge},
+		{task.Spec{Kind: "k", After: make([]string, task.MaxAfter+1)}, holdfast.ErrTooLarge},
+		{task.Spec{Kind: "k", After: []string{"none"}}, holdfast.ErrNotFound},
 	} {
-		_, err := b.Enqueue(ctx, task.Spec{ID: "good"}, c.spec)
+		_, err := b.Enqueue(ctx, task.Spec{Kind: "k", ID: "good"}, c.spec)
 		b.is(err, c.want)
 	}
-	b.add(task.Spec{ID: "a"})
+	b.add(task.Spec{Kind: "k", ID: "a"})
 	l := b.claim("a")[0]
 	foreign := l
 	foreign.Token++
@@ -134,7 +134,7 @@ func TestBadInput(t *testing.T) {
 		batch.DeleteRange([]byte("s"), []byte("u"))
 		return nil
 	})
-	_, ended := b.CompleteWith(ctx, foreign, nil, task.Spec{ID: "next"})
+	_, ended := b.CompleteWith(ctx, foreign, nil, task.Spec{Kind: "k", ID: "next"})
 	for i, c := range []struct{ got, want error }{
 		{b.Complete(ctx, foreign), task.ErrLeaseLost}, {ended, task.ErrLeaseLost}, {b.Complete(ctx, task.Lease{}),
 			task.ErrLeaseLost},

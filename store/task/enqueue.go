@@ -154,6 +154,8 @@ func (p *Spec) wrong() (what string, class error) {
 		return fmt.Sprintf("it runs after %d tasks, the limit is %d", len(p.After), MaxAfter), holdfast.ErrTooLarge
 	}
 	switch {
+	case p.Kind == "":
+		what = "it has no kind: no worker would know what to do with it"
 	case p.Delay < 0:
 		what = fmt.Sprintf("a delay of %v", p.Delay)
 	case p.Delay > 0 && !p.At.IsZero():
@@ -482,7 +484,7 @@ func (x *tx) take(text, id string, num uint64, d time.Duration) {
 	if d > 0 {
 		until = after(x.now, d)
 		x.key = x.s.keys.Expiry(x.key, until, text)
-		x.set(x.key, empty)
+		x.set(x.key, format.AppendNumbers(nil, uint64(d)))
 		x.s.expiry = min(x.s.expiry, until)
 		x.s.plan(d)
 	}

@@ -118,8 +118,8 @@ func (b *bench) state(id string, want task.State) task.Task {
 
 func TestOrder(t *testing.T) {
 	b := newBench(t)
-	b.add(task.Spec{ID: "a"}, task.Spec{ID: "b", Priority: 1}, task.Spec{ID: "q", Queue: "q"}, task.Spec{ID: "c"},
-		task.Spec{ID: "later", Delay: time.Minute, Priority: 127}, task.Spec{ID: "low", Priority: -128})
+	b.add(task.Spec{Kind: "k", ID: "a"}, task.Spec{Kind: "k", ID: "b", Priority: 1}, task.Spec{Kind: "k", ID: "q", Queue: "q"}, task.Spec{Kind: "k", ID: "c"},
+		task.Spec{Kind: "k", ID: "later", Delay: time.Minute, Priority: 127}, task.Spec{Kind: "k", ID: "low", Priority: -128})
 	b.claimN(2, "b", "a")
 	b.pass(time.Minute) // and the leases have run out
 	b.claim("later", "b", "a", "c", "low", "q")
@@ -131,9 +131,9 @@ func TestLimits(t *testing.T) {
 		Per: time.Minute}}))
 	var specs []task.Spec
 	for i := range 6 {
-		specs = append(specs, task.Spec{ID: fmt.Sprint("a", i), Queue: "q", Key: "a"})
+		specs = append(specs, task.Spec{Kind: "k", ID: fmt.Sprint("a", i), Queue: "q", Key: "a"})
 	}
-	b.add(append(specs, task.Spec{ID: "b0", Queue: "q", Key: "b"}, task.Spec{ID: "n0", Queue: "q"})...)
+	b.add(append(specs, task.Spec{Kind: "k", ID: "b0", Queue: "q", Key: "b"}, task.Spec{Kind: "k", ID: "n0", Queue: "q"})...)
 	l := b.claim("a0", "a1", "b0") // two of a, three in all
 	b.ok(b.Complete(ctx, l[0]))
 	l2 := b.claim("a2")
@@ -150,7 +150,7 @@ func TestRate(t *testing.T) {
 	b := newBench(t)
 	b.ok(b.SetQueue(ctx, "q", task.QueueOptions{Rate: task.Rate{N: 2, Per: time.Minute}}))
 	for i := range 5 {
-		b.add(task.Spec{ID: fmt.Sprint(i), Queue: "q"})
+		b.add(task.Spec{Kind: "k", ID: fmt.Sprint(i), Queue: "q"})
 	}
 	b.ok(b.Complete(ctx, b.claimN(1, "0")...))
 	b.pass(30 * time.Second)
@@ -170,8 +170,8 @@ func TestRate(t *testing.T) {
 
 func TestSequence(t *testing.T) {
 	b := newBench(t)
-	b.add(task.Spec{ID: "a", Sequence: "s"}, task.Spec{ID: "b", Sequence: "s"}, task.Spec{ID: "c", Sequence: "s"},
-		task.Spec{ID: "d", Sequence: "s"})
+	b.add(task.Spec{Kind: "k", ID: "a", Sequence: "s"}, task.Spec{Kind: "k", ID: "b", Sequence: "s"}, task.Spec{Kind: "k", ID: "c", Sequence: "s"},
+		task.Spec{Kind: "k", ID: "d", Sequence: "s"})
 	l := b.claim("a")
 	b.ok(b.Fail(ctx, l[0], task.Failure{}, task.FailOptions{RetryIn: time.Second}))
 	b.claim()
@@ -189,8 +189,8 @@ func TestSequence(t *testing.T) {
 
 func TestAfter(t *testing.T) {
 	b := newBench(t)
-	b.add(task.Spec{ID: "z", After: []string{"x", "y", "x"}}, task.Spec{ID: "x"}, task.Spec{ID: "y"},
-		task.Spec{ID: "zz", After: []string{"z"}}, task.Spec{ID: "other", After: []string{"y"}})
+	b.add(task.Spec{Kind: "k", ID: "z", After: []string{"x", "y", "x"}}, task.Spec{Kind: "k", ID: "x"}, task.Spec{Kind: "k", ID: "y"},
+		task.Spec{Kind: "k", ID: "zz", After: []string{"z"}}, task.Spec{Kind: "k", ID: "other", After: []string{"y"}})
 	l := b.claim("x", "y")
 	b.ok(b.Complete(ctx, l...)) // both in one commit
 	b.examine()
@@ -201,52 +201,52 @@ func TestAfter(t *testing.T) {
 		t.Fatal(f)
 	}
 	b.examine()
-	_, err := b.Enqueue(ctx, task.Spec{After: []string{"z"}})
+	_, err := b.Enqueue(ctx, task.Spec{Kind: "k", After: []string{"z"}})
 	b.is(err, task.ErrState)
-	_, err = b.Enqueue(ctx, task.Spec{After: []string{"none"}})
+	_, err = b.Enqueue(ctx, task.Spec{Kind: "k", After: []string{"none"}})
 	b.is(err, holdfast.ErrNotFound)
-	_, err = b.Enqueue(ctx, task.Spec{ID: "1", After: []string{"2"}}, task.Spec{ID: "2", After: []string{"1"}})
+	_, err = b.Enqueue(ctx, task.Spec{Kind: "k", ID: "1", After: []string{"2"}}, task.Spec{Kind: "k", ID: "2", After: []string{"1"}})
 	b.is(err, task.ErrCycle)
-	_, err = b.Enqueue(ctx, task.Spec{ID: "1", After: []string{"2"}, Sequence: "s"}, task.Spec{ID: "2", Sequence: "s"})
+	_, err = b.Enqueue(ctx, task.Spec{Kind: "k", ID: "1", After: []string{"2"}, Sequence: "s"}, task.Spec{Kind: "k", ID: "2", Sequence: "s"})
 	b.is(err, task.ErrCycle)
-	b.add(task.Spec{ID: "1"}, task.Spec{ID: "2", After: []string{"1"}})
+	b.add(task.Spec{Kind: "k", ID: "1"}, task.Spec{Kind: "k", ID: "2", After: []string{"1"}})
 	b.ok(b.Delete(ctx, "1"))
 	b.state("2", task.Cancelled)
 }
 
 func TestUnique(t *testing.T) {
 	b := newBench(t)
-	r, err := b.Enqueue(ctx, task.Spec{ID: "a", Unique: "u"}, task.Spec{Unique: "u"})
+	r, err := b.Enqueue(ctx, task.Spec{Kind: "k", ID: "a", Unique: "u"}, task.Spec{Kind: "k", Unique: "u"})
 	b.ok(err)
 	if r[1] != (task.Result{ID: "a", Existing: true}) {
 		t.Fatal(r)
 	}
 	b.ok(b.Cancel(ctx, "a"))
-	b.add(task.Spec{ID: "b", Unique: "u"})
+	b.add(task.Spec{Kind: "k", ID: "b", Unique: "u"})
 	b.is(b.Retry(ctx, "a"), task.ErrExists)
 	b.ok(b.Delete(ctx, "a")) // has it no more
-	r, err = b.Enqueue(ctx, task.Spec{Unique: "u"}, task.Spec{ID: "p", Unique: "p", UniqueFor: time.Hour, Keep: -1})
+	r, err = b.Enqueue(ctx, task.Spec{Kind: "k", Unique: "u"}, task.Spec{Kind: "k", ID: "p", Unique: "p", UniqueFor: time.Hour, Keep: -1})
 	b.ok(err)
 	if r[0].ID != "b" {
 		t.Fatal(r)
 	}
 	b.ok(b.Complete(ctx, b.claim("b", "p")...))
 	b.state("p", 0)
-	r, err = b.Enqueue(ctx, task.Spec{Unique: "p", UniqueFor: time.Hour})
+	r, err = b.Enqueue(ctx, task.Spec{Kind: "k", Unique: "p", UniqueFor: time.Hour})
 	b.ok(err)
 	if r[0] != (task.Result{ID: "p", Existing: true}) {
 		t.Fatal(r)
 	}
 	b.pass(time.Hour)
-	b.add(task.Spec{ID: "p2", Unique: "p", UniqueFor: time.Hour})
+	b.add(task.Spec{Kind: "k", ID: "p2", Unique: "p", UniqueFor: time.Hour})
 	b.claim("p2")
 }
 
 func TestRetention(t *testing.T) {
 	b := newBench(t)
-	b.add(task.Spec{ID: "a", Payload: make([]byte, 2000), Unique: "u"}, task.Spec{ID: "b", Keep: time.Hour},
-		task.Spec{ID: "c", MaxAttempts: 1},
-		task.Spec{ID: "d"})
+	b.add(task.Spec{Kind: "k", ID: "a", Payload: make([]byte, 2000), Unique: "u"}, task.Spec{Kind: "k", ID: "b", Keep: time.Hour},
+		task.Spec{Kind: "k", ID: "c", MaxAttempts: 1},
+		task.Spec{Kind: "k", ID: "d"})
 	l := b.claim("a", "b", "c", "d")
 	b.ok(b.SetOutput(ctx, l[0], make([]byte, 1000)))
 	b.ok(b.Complete(ctx, l[0], l[1]))
@@ -266,8 +266,8 @@ func TestRetention(t *testing.T) {
 // A clock that is set back neither lets a lease live longer nor a delay.
 func TestClockSetBack(t *testing.T) {
 	b := newBench(t)
-	b.add(task.Spec{ID: "a"}, task.Spec{ID: "delayed", Delay: time.Minute},
-		task.Spec{ID: "at", At: b.c.Now().Add(time.Minute)})
+	b.add(task.Spec{Kind: "k", ID: "a"}, task.Spec{Kind: "k", ID: "delayed", Delay: time.Minute},
+		task.Spec{Kind: "k", ID: "at", At: b.c.Now().Add(time.Minute)})
 	b.claim("a")
 	b.c.pass(time.Second)
 	b.c.jump(-5 * time.Hour)
@@ -296,7 +296,7 @@ func TestPeriodic(t *testing.T) {
 	add := func(c task.CatchUp) {
 		t.Helper()
 		b.ok(b.AddPeriodic(ctx, task.Periodic{Name: "p", Schedule: every(time.Hour), CatchUp: c,
-			Make: func(tick time.Time) task.Spec { return task.Spec{ID: tick.Format("15:04")} }}))
+			Make: func(tick time.Time) task.Spec { return task.Spec{Kind: "k", ID: tick.Format("15:04")} }}))
 	}
 	add(0)
 	b.claim()
@@ -341,7 +341,7 @@ func TestWait(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for i := range n {
-		b.add(task.Spec{ID: fmt.Sprint(i), Queue: []string{"q", "r"}[i%2]})
+		b.add(task.Spec{Kind: "k", ID: fmt.Sprint(i), Queue: []string{"q", "r"}[i%2]})
 		seen[<-got] = true
 	}
 	wg.Wait()
@@ -360,7 +360,7 @@ func TestEnqueueIn(t *testing.T) {
 	for i, fail := range []error{nil, refused, nil} {
 		_, err := log.AppendWith(ctx, func(c *event.Commit) error {
 			for j := range 2 {
-				if _, err := b.EnqueueIn(c, task.Spec{ID: fmt.Sprint(i, j), Sequence: "s"}); err != nil {
+				if _, err := b.EnqueueIn(c, task.Spec{Kind: "k", ID: fmt.Sprint(i, j), Sequence: "s"}); err != nil {
 					return err
 				}
 			}
@@ -369,7 +369,7 @@ func TestEnqueueIn(t *testing.T) {
 		b.is(err, fail)
 	}
 	_, err = log.AppendWith(ctx, func(c *event.Commit) error {
-		_, err := b.EnqueueIn(c, task.Spec{ID: "x"}, task.Spec{ID: "0 0"})
+		_, err := b.EnqueueIn(c, task.Spec{Kind: "k", ID: "x"}, task.Spec{Kind: "k", ID: "0 0"})
 		b.is(err, task.ErrExists)
 		return nil
 	}, event.Event{Type: "t"})
@@ -383,7 +383,7 @@ func TestEnqueueIn(t *testing.T) {
 // A task that is not kept may be taken along by two that it runs after.
 func TestCancelledTwice(t *testing.T) {
 	b := newBench(t)
-	b.add(task.Spec{ID: "a"}, task.Spec{ID: "c", After: []string{"a", "b"}, Keep: -1}, task.Spec{ID: "b",
+	b.add(task.Spec{Kind: "k", ID: "a"}, task.Spec{Kind: "k", ID: "c", After: []string{"a", "b"}, Keep: -1}, task.Spec{Kind: "k", ID: "b",
 		After: []string{"a"}})
 	b.ok(b.Delete(ctx, "a"))
 	b.state("b", task.Cancelled)
@@ -394,10 +394,10 @@ func TestCancelledTwice(t *testing.T) {
 func TestManyAfter(t *testing.T) {
 	b := newBench(t)
 	const n = 400 // more than one commit tells
-	specs := []task.Spec{{ID: "first"}}
-	last := task.Spec{ID: "last", Queue: "q"}
+	specs := []task.Spec{{Kind: "k", ID: "first"}}
+	last := task.Spec{Kind: "k", ID: "last", Queue: "q"}
 	for i := range n {
-		specs = append(specs, task.Spec{ID: fmt.Sprint(i), After: []string{"first"}})
+		specs = append(specs, task.Spec{Kind: "k", ID: fmt.Sprint(i), After: []string{"first"}})
 		last.After = append(last.After, fmt.Sprint(i))
 	}
 	for _, cancel := range []bool{false, true} {
@@ -443,9 +443,9 @@ func TestNext(t *testing.T) {
 		}
 	}
 	begin := b.c.Now()
-	b.add(task.Spec{ID: "a"})
+	b.add(task.Spec{Kind: "k", ID: "a"})
 	b.pass(time.Minute)
-	b.add(task.Spec{ID: "b", Key: "k"})
+	b.add(task.Spec{Kind: "k", ID: "b", Key: "k"})
 	next(begin)
 	first, err := b.Claim(ctx, task.ClaimOptions{N: 1})
 	b.ok(err)

@@ -36,7 +36,7 @@ func TestBadStores(t *testing.T) {
 // TestBackoff: each pause is from half to all of twice the one before, up to the longest.
 func TestBackoff(t *testing.T) {
 	b := newBench(t)
-	b.add(task.Spec{ID: "a", Backoff: task.Backoff{First: time.Second, Max: 6 * time.Second}})
+	b.add(task.Spec{Kind: "k", ID: "a", Backoff: task.Backoff{First: time.Second, Max: 6 * time.Second}})
 	for i, most := range []time.Duration{1, 2, 4, 6, 6} {
 		b.ok(b.Fail(ctx, b.claim("a")[0], task.Failure{Message: "why"}, task.FailOptions{}))
 		got := b.state("a", task.Scheduled)

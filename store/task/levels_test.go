@@ -26,7 +26,10 @@ func TestEveryWriteIsAtItsLevel(t *testing.T) {
 		return list
 	}
 	for name, write := range map[string]func(ctx context.Context, s *task.Store) error{
-		"Enqueue":  func(ctx context.Context, s *task.Store) error { _, err := s.Enqueue(ctx, task.Spec{}); return err },
+		"Enqueue": func(ctx context.Context, s *task.Store) error {
+			_, err := s.Enqueue(ctx, task.Spec{Kind: "k"})
+			return err
+		},
 		"Claim":    func(ctx context.Context, s *task.Store) error { claimed(ctx, s); return nil },
 		"Complete": func(ctx context.Context, s *task.Store) error { return s.Complete(ctx, claimed(ctx, s)...) },
 		"Fail": func(ctx context.Context, s *task.Store) error {
@@ -36,7 +39,7 @@ func TestEveryWriteIsAtItsLevel(t *testing.T) {
 		"Delete":   func(ctx context.Context, s *task.Store) error { return s.Delete(ctx, "a") },
 		"SetQueue": func(ctx context.Context, s *task.Store) error { return s.SetQueue(ctx, "q", task.QueueOptions{}) },
 		"AddPeriodic": func(ctx context.Context, s *task.Store) error {
-			return s.AddPeriodic(ctx, task.Periodic{Name: "p", Schedule: every(1 << 40)})
+			return s.AddPeriodic(ctx, task.Periodic{Name: "p", Schedule: every(1 << 40), Spec: task.Spec{Kind: "k"}})
 		},
 		"EnqueueIn": func(ctx context.Context, s *task.Store) error {
 			log, err := event.Open(engineOf[s], event.Options{Level: holdfast.Memory})
@@ -45,13 +48,13 @@ func TestEveryWriteIsAtItsLevel(t *testing.T) {
 			}
 			engineOf[s].Applied()
 			_, err = log.AppendWith(ctx, func(c *event.Commit) error {
-				_, err := s.EnqueueIn(c, task.Spec{})
+				_, err := s.EnqueueIn(c, task.Spec{Kind: "k"})
 				return err
 			}, event.Event{})
 			return err
 		},
 		"a task that is there": func(ctx context.Context, s *task.Store) error {
-			r, err := s.Enqueue(ctx, task.Spec{Unique: "u"})
+			r, err := s.Enqueue(ctx, task.Spec{Kind: "k", Unique: "u"})
 			if err == nil && !r[0].Existing {
 				err = errors.New("it was not")
 			}
@@ -68,7 +71,7 @@ func TestEveryWriteIsAtItsLevel(t *testing.T) {
 				t.Fatal(err)
 			}
 			engineOf[s] = eng
-			if _, err := s.Enqueue(ctx, task.Spec{ID: "a", Unique: "u"}); err != nil {
+			if _, err := s.Enqueue(ctx, task.Spec{Kind: "k", ID: "a", Unique: "u"}); err != nil {
 				t.Fatal(err)
 			}
 			eng.Applied()
@@ -91,7 +94,7 @@ func TestEveryWriteIsAtItsLevel(t *testing.T) {
 	}
 	defer storetest.Close(t, s)
 	power := holdfast.WithLevel(ctx, holdfast.Power)
-	_, err = s.Enqueue(power, task.Spec{})
+	_, err = s.Enqueue(power, task.Spec{Kind: "k"})
 	storetest.WantError(t, err, holdfast.ErrLevel)
 	_, err = s.Claim(power, task.ClaimOptions{Wait: true})
 	storetest.WantError(t, err, holdfast.ErrLevel)
@@ -112,7 +115,7 @@ func TestClaimBehindPower(t *testing.T) {
 	defer storetest.Close(t, s)
 	eng.Hold()
 	power := storetest.Async(func() error {
-		_, err := s.Enqueue(holdfast.WithLevel(ctx, holdfast.Power), task.Spec{ID: "a"})
+		_, err := s.Enqueue(holdfast.WithLevel(ctx, holdfast.Power), task.Spec{Kind: "k", ID: "a"})
 		return err
 	})
 	claim := storetest.Async(func() error {
@@ -154,7 +157,7 @@ func TestMixedCrashImages(t *testing.T) {
 						level := 1 + holdfast.Level(own.IntN(3))
 						id := fmt.Sprintf("%d-%x", level, own.Uint64())
 						at := holdfast.WithLevel(ctx, level)
-						if _, errs[w] = s.Enqueue(at, task.Spec{ID: id}); errs[w] != nil {
+						if _, errs[w] = s.Enqueue(at, task.Spec{Kind: "k", ID: id}); errs[w] != nil {
 							return
 						}
 						if level >= spared {

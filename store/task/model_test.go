@@ -54,6 +54,7 @@ type modelStart struct {
 type modelUnique struct {
 	id    string
 	until time.Time
+	d     time.Duration // for which it was asked
 }
 
 // modelLease is a lease that was given, and what the model knows it by.
@@ -233,7 +234,7 @@ func (m *model) claimUnique(t *modelTask) {
 	if t.Unique == "" {
 		return
 	}
-	u := modelUnique{id: t.ID}
+	u := modelUnique{id: t.ID, d: t.UniqueFor}
 	if t.UniqueFor > 0 {
 		u.until = m.now.Add(t.UniqueFor)
 	}
@@ -404,7 +405,8 @@ func (m *model) cancel(id string) error {
 
 // holder is whose a unique text is now, "" if it is nobody's.
 func (m *model) holder(text string) string {
-	if u := m.uniques[text]; text != "" && (u.until.IsZero() || u.until.After(m.now)) {
+	u := m.uniques[text]
+	if text != "" && (u.until.IsZero() || u.until.After(m.now)) {
 		return u.id
 	}
 	return ""
@@ -480,11 +482,24 @@ func (m *model) remove(id string) error {
 	return nil
 }
 
-// jump is what becomes of delays when the clock is set back.
+// jump is what becomes of stored times when the clock is set back.
 func (m *model) jump(d time.Duration) {
+	now := m.now.Add(d)
+	for text, u := range m.uniques {
+		if latest := now.Add(u.d); u.until.After(latest) {
+			u.until = latest
+			m.uniques[text] = u
+		}
+	}
 	for _, t := range m.tasks {
-		if m.state(t) == task.Scheduled && t.delayed && d < -time.Second {
+		ahead, state := t.Finished.Sub(now), m.state(t)
+		switch {
+		case state == task.Scheduled && t.delayed:
 			t.Due = t.Due.Add(d)
+		case state == task.Waiting && t.Due.After(now):
+			t.Due = now
+		case state.Finished() && ahead > 0 && t.removal.Sub(t.Finished) < forever:
+			t.Finished, t.removal = now, t.removal.Add(-ahead)
 		}
 	}
 }

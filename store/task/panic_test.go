@@ -31,7 +31,7 @@ func TestPanicsOfPeriodicTasks(t *testing.T) {
 	defer storetest.Close(t, s)
 	bad := func(time.Time) time.Time { panic("no schedule today") }
 	storetest.WantError(t, s.AddPeriodic(ctx, task.Periodic{Name: "bad", Schedule: scheduled(bad)}), holdfast.ErrBadOption)
-	if _, err := s.Enqueue(ctx, task.Spec{ID: "still works"}); err != nil {
+	if _, err := s.Enqueue(ctx, task.Spec{Kind: "k", ID: "still works"}); err != nil {
 		t.Fatal(err)
 	}
 	// One whose Make panics passes its ticks over, one whose schedule does ends; others go on.
@@ -86,7 +86,7 @@ func TestPanicsOfPeriodicTasks(t *testing.T) {
 		})})
 	}()
 	<-ended
-	if _, err := s.Enqueue(ctx, task.Spec{ID: "still works, too"}); err != nil {
+	if _, err := s.Enqueue(ctx, task.Spec{Kind: "k", ID: "still works, too"}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -94,15 +94,15 @@ func TestPanicsOfPeriodicTasks(t *testing.T) {
 // EnqueueIn is for a commit of a log over the same engine.
 func TestEnqueueInAnother(t *testing.T) {
 	b := newBench(t)
-	_, err := b.EnqueueIn(nil, task.Spec{})
+	_, err := b.EnqueueIn(nil, task.Spec{Kind: "k"})
 	storetest.WantError(t, err, holdfast.ErrBadOption)
-	_, err = b.EnqueueIn(new(event.Commit), task.Spec{})
+	_, err = b.EnqueueIn(new(event.Commit), task.Spec{Kind: "k"})
 	storetest.WantError(t, err, holdfast.ErrBadOption)
 	other, err := event.Open(mem.New(), event.Options{Level: holdfast.Memory})
 	b.ok(err)
 	defer storetest.Close(t, other)
 	_, err = other.AppendWith(ctx, func(c *event.Commit) error {
-		_, err := b.EnqueueIn(c, task.Spec{ID: "elsewhere"})
+		_, err := b.EnqueueIn(c, task.Spec{Kind: "k", ID: "elsewhere"})
 		storetest.WantError(t, err, holdfast.ErrBadOption)
 		return nil // which fails all the same
 	}, event.Event{Type: "t"})
@@ -110,6 +110,6 @@ func TestEnqueueInAnother(t *testing.T) {
 	if other.Last() != 0 {
 		t.Error("the events were appended")
 	}
-	b.add(task.Spec{ID: "here"})
+	b.add(task.Spec{Kind: "k", ID: "here"})
 	b.claim("here")
 }

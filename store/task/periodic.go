@@ -1,8 +1,13 @@
 package task
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
+	"hash/fnv"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -13,6 +18,131 @@ import (
 type periodic struct {
 	Periodic
 	last, next time.Time // tick that was enqueued, and the one to be; zero if there is none
+	refused    uint64    // ticks whose tasks were refused
+
+	// The clock has last passed over ticks that had no task between these two: most often because the program did not
+	// run, but a clock that is ahead for a moment does the same. Zero if it never has.
+	before, jumped time.Time
+	// Ticks that have had their tasks while the clock was ahead, from one to another in each span, and are not to have
+	// others when they come.
+	done []span
+}
+
+type span struct{ from, to time.Time }
+
+// maxSpans is how many spans are remembered: a clock that is set back more often can repeat ticks.
+const maxSpans = 100
+
+// had reports whether a tick has had its task already.
+func (p *periodic) had(tick time.Time) bool {
+	return slices.ContainsFunc(p.done, func(s span) bool { return !tick.Before(s.from) && !tick.After(s.to) })
+}
+
+// kept is what is stored of a periodic task: the tick that was last, the fingerprint of its schedule, the tick that is
+// next, 0 if there is none, how many ticks have been refused, and between which two the clock has passed over some.
+// Earlier versions stored the last tick alone.
+func (p *periodic) kept() []byte {
+	numbers := []uint64{stored(p.last), p.fingerprint(), stored(p.next), p.refused, stored(p.before), stored(p.jumped)}
+	for _, s := range p.done {
+		numbers = append(numbers, stored(s.from), stored(s.to))
+	}
+	return format.AppendNumbers(nil, numbers...)
+}
+
+// parsePeriodic is the reverse of kept. The fingerprint is 0 if an earlier version has stored it.
+func parsePeriodic(value []byte) (p periodic, fingerprint uint64, ok bool) {
+	n, ok := format.Numbers(value)
+	if !ok || len(n) != 1 && (len(n) < 6 || len(n)%2 != 0) {
+		return p, 0, false
+	}
+	if p.last = date(int64(n[0])); len(n) == 1 {
+		return p, 0, true
+	}
+	p.next, p.refused, p.before, p.jumped = date(int64(n[2])), n[3], date(int64(n[4])), date(int64(n[5]))
+	for rest := n[6:]; len(rest) > 0; rest = rest[2:] {
+		p.done = append(p.done, span{date(int64(rest[0])), date(int64(rest[1]))})
+	}
+	return p, n[1], true
+}
+
+// stored is the reverse of date.
+func stored(t time.Time) uint64 {
+	if t.IsZero() {
+		return 0
+	}
+	return uint64(nanos(t))
+}
+
+// fingerprint tells schedules apart by the ticks that come after the last one. Another schedule, another time zone and
+// other rules of the same zone have another one, if they differ within these ticks.
+func (p *periodic) fingerprint() uint64 {
+	h := fnv.New64a()
+	t := p.last
+	for range fingerprintTicks {
+		if t = p.after(t); t.IsZero() {
+			break
+		}
+		_, _ = h.Write(binary.BigEndian.AppendUint64(nil, uint64(nanos(t))))
+	}
+	return h.Sum64() | 1 // 0 is none
+}
+
+const fingerprintTicks = 64
+
+// setBack lets ticks go on that a clock that was ahead had passed over. Ticks that have had their tasks do not come
+// again; ok is false if there are some of those ahead, and so no tick for more than one period.
+func (p *periodic) setBack(now time.Time) (ok bool) {
+	if !p.last.After(now) {
+		return true
+	}
+	if now.Before(p.jumped) && !p.last.Before(p.jumped) {
+		p.done = append(slices.Clone(p.done[max(len(p.done)-maxSpans, 0):]), span{p.jumped, p.last})
+		p.last = now
+		if p.before.After(now) {
+			p.last = p.before
+		}
+		p.next = p.after(p.last)
+	}
+	next := p.after(now)
+	return next.IsZero() || !next.Before(p.last)
+}
+
+// warnSilent says that the clock was set back, and how ticks come again that have had their tasks.
+func (s *Store) warnSilent(p *periodic) {
+	s.warn(s.fail("periodic", nil, nil, "remove the periodic task and add it again if it is to go on at once",
+		"the clock was set back: %q has had its tasks up to %v, and has the next one at %v", p.Name, p.last, p.next))
+}
+
+// PeriodicState is what is known of a periodic task.
+type PeriodicState struct {
+	Name    string
+	Added   bool      // to this store since it was opened; else by a program that ran before
+	Last    time.Time // the last tick, or when it was first added
+	Next    time.Time // zero if there is none
+	Refused uint64    // ticks whose tasks were refused, and warned of
+}
+
+// Periodics describes all periodic tasks that programs have added and not removed, in the order of their names.
+func (s *Store) Periodics(ctx context.Context) (list []PeriodicState, err error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	lo, hi := s.keys.Table(format.TablePeriodic)
+	err = s.scan(lo, hi, math.MaxInt, func(rest, value []byte) error {
+		p, _, ok := parsePeriodic(value)
+		if !ok {
+			return s.strange("list periodic", "what is kept of %q cannot be read", rest)
+		}
+		open := s.periodic[string(rest)]
+		if open != nil {
+			p = *open
+		}
+		list = append(list, PeriodicState{Name: string(rest), Added: open != nil, Last: p.last.UTC(), Next: p.next,
+			Refused: p.refused})
+		return nil
+	})
+	return list, err
 }
 
 // AddPeriodic lets a task be enqueued at each tick of a schedule, as long as the store is open: programs add their
@@ -20,6 +150,10 @@ type periodic struct {
 // at most one task, however often the periodic task is added. Adding one with an existing name replaces it. Ticks are
 // times of the clock; if that jumps over several while the store is open, the last is caught up, or all with
 // CatchUpAll.
+//
+// A schedule has no ticks before it is set: where the schedule, or its time zone, is another one than that of the last
+// tick, the next tick is the first one from now on, whatever CatchUp says. Schedules are told apart by their next ticks.
+// A program that leaves the schedule as it is catches up.
 //
 // A tick whose task is refused (because its Spec is wrong, or runs after a task that does not exist) is skipped, with
 // a warning; so is one whose Make panics. A schedule that panics later ends the periodic task, with a warning, until
@@ -34,8 +168,10 @@ func (s *Store) AddPeriodic(ctx context.Context, p Periodic) error {
 	case p.Spec.ID != "" && p.Make == nil:
 		return s.bad("add periodic", "the tasks of %q would all have the id %q", p.Name, p.Spec.ID)
 	}
-	if err := s.check([]Spec{p.Spec}); err != nil {
-		return err
+	if p.Make == nil {
+		if err := s.check([]Spec{p.Spec}); err != nil {
+			return err
+		}
 	}
 	made := &periodic{Periodic: p}
 	err := s.change(ctx, func(x *tx) error {
@@ -44,18 +180,35 @@ func (s *Store) AddPeriodic(ctx context.Context, p Periodic) error {
 		if err != nil {
 			return err
 		}
-		if value == nil {
-			made.last = date(x.now)
-			x.set(key, format.AppendNumbers(nil, uint64(x.now)))
-		} else if n, ok := format.Numbers(value); !ok || len(n) != 1 {
-			return s.strange("add periodic", "the last tick of %q cannot be read", p.Name)
-		} else {
-			made.last = date(int64(n[0]))
+		now := date(x.now)
+		edited := value == nil
+		made.last = now
+		if value != nil {
+			kept, fingerprint, ok := parsePeriodic(value)
+			if !ok {
+				return s.strange("add periodic", "the last tick of %q cannot be read", p.Name)
+			}
+			kept.Periodic = p
+			*made = kept
+			if fingerprint != 0 { // else an earlier version has stored it
+				if err := s.call(made, func() { edited = fingerprint != made.fingerprint() }); err != nil {
+					return err
+				}
+			}
 		}
 		if err := s.call(made, func() {
+			if edited { // a schedule has no ticks before it is set
+				made.last = now
+			}
 			made.next = made.after(made.last)
-			if now := date(x.now); p.CatchUp == CatchUpNone && !made.next.After(now) {
+			if p.CatchUp == CatchUpNone && !made.next.After(now) {
 				made.next = made.after(now)
+			}
+			if !made.setBack(now) {
+				s.warnSilent(made)
+			}
+			if kept := made.kept(); !bytes.Equal(kept, value) {
+				x.set(key, kept)
 			}
 		}); err != nil {
 			return err
@@ -167,44 +320,63 @@ func (s *Store) fire() error {
 			p.next = time.Time{}
 			continue
 		}
-		for _, tick := range ticks {
-			if _, err := s.try(s.o.Level, func(x *tx) error { return x.tick(p, tick, true) }); err != nil {
+		for i, tick := range ticks {
+			was := *p
+			done := p.had(tick)
+			if i == 0 && !tick.Equal(p.next) {
+				p.before, p.jumped = p.last, tick
+			}
+			if _, err := s.try(s.o.Level, func(x *tx) error { return x.tick(p, tick, !done) }); err != nil {
+				*p = was
 				if s.err != nil || errors.Is(err, holdfast.ErrFull) { // it is not refused for what it is
 					return err
 				}
-				s.warn(s.fail("periodic", nil, err, "", "the task of %q for %v", p.Name, tick))
+				remedy := ""
+				if errors.Is(err, ErrExists) {
+					remedy = "leave the ID out of what Make returns: each tick has a task of its own, for which Unique may stand"
+				}
+				p.refused++
+				s.refusedTicks++
+				s.warn(s.fail("periodic", nil, err, remedy, "the task of %q for %v", p.Name, tick))
+				was = *p
 				if _, err := s.try(s.o.Level, func(x *tx) error { return x.tick(p, tick, false) }); err != nil {
+					*p = was
 					return err
 				}
-			}
-			p.last = tick
-			if err := s.call(p, func() { p.next = p.after(tick) }); err != nil {
-				s.warn(err)
-				p.next = time.Time{}
 			}
 		}
 	}
 	return nil
 }
 
-// tick enqueues the task of a tick, unless its spec is wrong, and keeps which tick it was.
+// tick enqueues the task of a tick, unless its spec is wrong, and goes on to the next one.
 func (x *tx) tick(p *periodic, tick time.Time, enqueue bool) error {
-	x.set(x.s.keys.Key(nil, format.TablePeriodic, p.Name), format.AppendNumbers(nil, uint64(nanos(tick))))
-	if !enqueue {
-		return nil
-	}
-	spec := p.Spec
-	if p.Make != nil {
-		if err := x.s.call(p, func() { spec = p.Make(tick) }); err != nil {
+	made := p.Spec
+	if enqueue && p.Make != nil {
+		if err := x.s.call(p, func() { made = p.Make(tick) }); err != nil {
 			return err
 		}
 	}
-	if spec.At.IsZero() && spec.Delay == 0 {
-		spec.At = tick
+	p.last = tick
+	kept := []byte(nil)
+	if err := x.s.call(p, func() {
+		p.next = p.after(tick)
+		kept = p.kept()
+	}); err != nil { // the schedule ends
+		x.s.warn(err)
+		p.next = time.Time{}
+		kept = format.AppendNumbers(nil, uint64(nanos(tick)))
 	}
-	if err := x.s.check([]Spec{spec}); err != nil {
+	x.set(x.s.keys.Key(nil, format.TablePeriodic, p.Name), kept)
+	if !enqueue {
+		return nil
+	}
+	if made.At.IsZero() && made.Delay == 0 {
+		made.At = tick
+	}
+	if err := x.s.check([]Spec{made}); err != nil {
 		return err
 	}
-	_, err := x.enqueue([]Spec{spec})
+	_, err := x.enqueue([]Spec{made})
 	return err
 }

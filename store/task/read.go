@@ -5,9 +5,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"github.com/holdfastdb/holdfast"
 	"slices"
 	"strings"
+
+	"github.com/holdfastdb/holdfast"
 
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
@@ -63,8 +64,9 @@ func (s *Store) Get(ctx context.Context, id string) (Task, error) {
 	return s.full(t)
 }
 
-// maxListSize is how many bytes of payloads and outputs a list has before it ends early.
-const maxListSize = 8 << 20
+// ClaimBytes is about how many bytes of payloads, outputs and failures a claim, or a list of tasks, has at most. One
+// task is returned whatever its size.
+const ClaimBytes = 8 << 20
 
 // cursor returns where a list goes on behind p.
 func (s *Store) cursor(p *format.Place) string {
@@ -148,7 +150,7 @@ func (s *Store) List(ctx context.Context, f Filter) (tasks []Task, next string, 
 			return nil, "", err
 		}
 		tasks = append(tasks, full)
-		if size += len(full.Payload) + len(full.Output); size >= maxListSize && i < len(found)-1 {
+		if size += full.bytes(); size >= ClaimBytes && i < len(found)-1 {
 			next = s.cursor(&p)
 			break
 		}

@@ -33,29 +33,31 @@ type Store struct {
 	life  lifecycle.Life // entered by every call
 	began time.Time
 
-	mu        sync.Mutex
-	err       error         // why nothing can be changed any more
-	wall      int64         // the clock when mu was taken, in nanoseconds since 1970
-	elapsed   time.Duration // the time passed then
-	number    uint64        // the last number given to a task, lease or turn
-	reserved  uint64        // what is kept of it, see reserve
-	over      overlay
-	commits   uint64        // changes begun
-	unsettled uint64        // the last one applied
-	tail      receipts.Tail // of what has been applied
-	mixed     bool          // something was applied at another level than the store's
-	tx        tx
-	joined    atomic.Pointer[event.Commit] // whose batch takes the change under way, see EnqueueIn
-	running   map[uint64]*held             // all, once it is loaded
-	loaded    bool
-	watches   map[uint64][]*watch // of tasks that run
-	leases    heap[*held]         // by when they end
-	queues    map[string]*queue
-	sweep     int          // with more of them, those of which there is nothing to be known are forgotten
-	alarms    heap[*queue] // by when something is due in them
-	periodic  map[string]*periodic
-	ended     uint64    // no task below has ended without all that run after it having been told; none if no task has
-	told      [2]uint64 // a task that has ended, and below what number those that run after it have been told
+	mu           sync.Mutex
+	err          error         // why nothing can be changed any more
+	wall         int64         // the clock when mu was taken, in nanoseconds since 1970
+	elapsed      time.Duration // the time passed then
+	number       uint64        // the last number given to a task, lease or turn
+	reserved     uint64        // what is kept of it, see reserve
+	noted        int64         // the clock that is kept
+	refusedTicks uint64        // of periodic tasks, whose tasks were refused
+	over         overlay
+	commits      uint64        // changes begun
+	unsettled    uint64        // the last one applied
+	tail         receipts.Tail // of what has been applied
+	mixed        bool          // something was applied at another level than the store's
+	tx           tx
+	joined       atomic.Pointer[event.Commit] // whose batch takes the change under way, see EnqueueIn
+	running      map[uint64]*held             // all, once it is loaded
+	loaded       bool
+	watches      map[uint64][]*watch // of tasks that run
+	leases       heap[*held]         // by when they end
+	queues       map[string]*queue
+	sweep        int          // with more of them, those of which there is nothing to be known are forgotten
+	alarms       heap[*queue] // by when something is due in them
+	periodic     map[string]*periodic
+	ended        uint64    // no task below has ended without all that run after it having been told; none if no task has
+	told         [2]uint64 // a task that has ended, and below what number those that run after it have been told
 	// No task of the sequence has a turn below: what engines keep of removed keys is not walked over.
 	turns  map[string]uint64
 	part   int   // how much of what is due is done in one commit
@@ -139,6 +141,9 @@ func (s *Store) lock() {
 		}
 	} else if s.wall != 0 { // with a clock that is set back, time stands still
 		s.elapsed += max(time.Duration(wall-s.wall), 0)
+		if back := s.wall - wall; back > int64(time.Second) {
+			s.back += back
+		}
 	}
 	s.wall = wall
 }
@@ -155,16 +160,21 @@ func (s *Store) load() error {
 			"the store has format %d, this program knows %d", value[0], format.Version)
 	default:
 		n, ok := format.Numbers(value[min(1, len(value)):])
-		if !ok || len(n) != 1 || value[0] != format.Version {
+		if !ok || len(n) != 1 && len(n) != 2 || value[0] != format.Version {
 			return s.strange("open", "the store's description cannot be read")
 		}
 		s.number = n[0]
+		if len(n) == 2 { // the clock, when the description was written
+			if back := int64(n[1]) - s.wall; back > int64(time.Second) {
+				s.back, s.noted = back, int64(n[1])
+			}
+		}
 	}
 	// What an earlier process left reaches the store's level, and is visible, before it is read.
 	s.number = max(s.number, uint64(max(s.wall/1000, 0)))
 	s.reserved = s.number + reserve
 	var b holdfast.Batch
-	b.Set(s.keys.Meta(), format.AppendNumbers([]byte{format.Version}, s.reserved))
+	b.Set(s.keys.Meta(), s.description())
 	if err := holdfast.Commit(s.eng, &b, s.o.Level); err != nil {
 		return err
 	}
@@ -219,12 +229,21 @@ func (s *Store) load() error {
 		return err
 	}
 	for _, q := range s.queues {
+		q.held = next(&q.starts, q.o.Rate, s.wall) // starts that lie ahead count from now on
 		for _, l := range q.lanes {
 			s.review(l)
 		}
 	}
 	s.loaded = true
 	return nil
+}
+
+// description is what is kept of the store: a bound of its numbers, and the clock.
+func (s *Store) description() []byte {
+	if s.back == 0 { // else it is still to be made up for
+		s.noted = s.wall
+	}
+	return format.AppendNumbers([]byte{format.Version}, s.reserved, uint64(max(s.noted, 0)))
 }
 
 // kept is what is kept of a queue.
@@ -262,6 +281,16 @@ func (s *Store) Close() error {
 	s.mu.Unlock()
 	s.life.Wait()
 	s.working[0].Wait()
+	s.lock()
+	if s.err == nil && s.back == 0 && max(s.wall-s.noted, s.noted-s.wall) > int64(time.Second) {
+		// How late it is, for the next opening. Without it a clock that is set back meanwhile is found out less surely.
+		var b holdfast.Batch
+		b.Set(s.keys.Meta(), s.description())
+		if receipt, err := s.eng.Apply(&b, s.o.Level); err == nil {
+			s.tail.Add(receipt, s.o.Level)
+		}
+	}
+	s.mu.Unlock()
 	close(s.settling)
 	s.working[1].Wait()
 	err := s.tail.Wait()

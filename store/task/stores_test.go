@@ -27,7 +27,7 @@ func TestStores(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Enqueue(ctx, task.Spec{}, task.Spec{}); err != nil {
+		if _, err := s.Enqueue(ctx, task.Spec{Kind: "k"}, task.Spec{Kind: "k"}); err != nil {
 			t.Fatal(err)
 		}
 		closeStore(t, s)

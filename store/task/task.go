@@ -37,6 +37,12 @@
 // retention are those of the clock, which may be set: a task due at a time is claimed once the clock shows that. What
 // was asked for with a delay (also retries) waits for that long at most, even if the clock is set back meanwhile.
 // Across a restart there is only the clock; no lease outlives it by more than its length.
+//
+// When the clock is set back, a stored time that lies further ahead than it could be asked for now is taken as asked
+// for now. A clock that was ahead for a moment, by whatever, so has no effect that lasts: unique texts are kept no
+// longer than UniqueFor from now, finished tasks no longer than Keep, tasks that became ready while it was ahead keep
+// their turn, periodic tasks go on with the next tick. While it is ahead, all that is due then is done, for good. A
+// task that is due at a time keeps that time.
 package task
 
 import (
@@ -117,6 +123,22 @@ func (s State) String() string {
 		return stateNames[s]
 	}
 	return fmt.Sprintf("State(%d)", uint8(s))
+}
+
+// MarshalText implements [encoding.TextMarshaler]: states are their names in JSON and elsewhere. The zero State is none.
+func (s State) MarshalText() ([]byte, error) {
+	if s != 0 && !s.valid() {
+		return nil, &holdfast.Error{Op: "task state", Class: holdfast.ErrBadOption, Detail: s.String()}
+	}
+	return []byte(stateNames[s]), nil
+}
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (s *State) UnmarshalText(text []byte) (err error) {
+	if *s = 0; len(text) > 0 {
+		*s, err = ParseState(string(text))
+	}
+	return err
 }
 
 func (s State) valid() bool { return s >= Waiting && s <= Dead }
@@ -276,7 +298,7 @@ func (e *LeaseErrors) Unwrap() (errs []error) {
 // ClaimOptions say what to claim.
 type ClaimOptions struct {
 	Queues []string      // in this order; none means DefaultQueue
-	N      int           // how many tasks at most; 0 means 1
+	N      int           // how many tasks at most; 0 means 1. They are fewer where no more fit in ClaimBytes
 	Lease  time.Duration // 0 means DefaultLease
 	Worker string        // who claims, for those who look
 	Wait   bool          // until there is one

@@ -14,7 +14,7 @@ func TestLife(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := s.Enqueue(ctx, task.Spec{Kind: "k", Payload: []byte("p")}, task.Spec{ID: "own", MaxAttempts: 1,
+		r, err := s.Enqueue(ctx, task.Spec{Kind: "k", Payload: []byte("p")}, task.Spec{Kind: "k", ID: "own", MaxAttempts: 1,
 			Payload: make([]byte, 3000)})
 		if err != nil {
 			t.Fatal(err)

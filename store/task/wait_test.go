@@ -60,38 +60,38 @@ func TestWaiting(t *testing.T) {
 		woken  int
 	}{
 		"enqueued": {woken: 2, wake: func(s *task.Store, _ task.Lease) error {
-			_, err := s.Enqueue(ctx, task.Spec{}, task.Spec{})
+			_, err := s.Enqueue(ctx, task.Spec{Kind: "k"}, task.Spec{Kind: "k"})
 			return err
 		}},
-		"due":       {woken: 2, specs: []task.Spec{{Delay: time.Hour}, {Delay: time.Hour}}, later: time.Hour},
-		"due one":   {woken: 1, specs: []task.Spec{{Delay: time.Hour}, {Delay: 2 * time.Hour}}, later: time.Hour},
-		"lease ran": {woken: 1, before: []task.Spec{{}}, later: task.DefaultLease},
-		"concurrency": {woken: 1, limits: task.QueueOptions{Concurrency: 1}, before: []task.Spec{{}},
-			specs: []task.Spec{{}, {}}, wake: complete},
-		"concurrency of a key": {woken: 1, limits: task.QueueOptions{KeyConcurrency: 1}, before: []task.Spec{{Key: "k"}},
-			specs: []task.Spec{{Key: "k"}, {Key: "k"}}, wake: complete},
-		"rate": {woken: 1, limits: task.QueueOptions{Rate: task.Rate{N: 1, Per: 10 * time.Second}}, before: []task.Spec{{}},
-			specs: []task.Spec{{}, {}}, later: 10 * time.Second},
+		"due":       {woken: 2, specs: []task.Spec{{Kind: "k", Delay: time.Hour}, {Kind: "k", Delay: time.Hour}}, later: time.Hour},
+		"due one":   {woken: 1, specs: []task.Spec{{Kind: "k", Delay: time.Hour}, {Kind: "k", Delay: 2 * time.Hour}}, later: time.Hour},
+		"lease ran": {woken: 1, before: []task.Spec{{Kind: "k"}}, later: task.DefaultLease},
+		"concurrency": {woken: 1, limits: task.QueueOptions{Concurrency: 1}, before: []task.Spec{{Kind: "k"}},
+			specs: []task.Spec{{Kind: "k"}, {Kind: "k"}}, wake: complete},
+		"concurrency of a key": {woken: 1, limits: task.QueueOptions{KeyConcurrency: 1}, before: []task.Spec{{Kind: "k", Key: "k"}},
+			specs: []task.Spec{{Kind: "k", Key: "k"}, {Kind: "k", Key: "k"}}, wake: complete},
+		"rate": {woken: 1, limits: task.QueueOptions{Rate: task.Rate{N: 1, Per: 10 * time.Second}}, before: []task.Spec{{Kind: "k"}},
+			specs: []task.Spec{{Kind: "k"}, {Kind: "k"}}, later: 10 * time.Second},
 		"rate of a key": {woken: 1, limits: task.QueueOptions{KeyRate: task.Rate{N: 1, Per: 10 * time.Second}},
-			before: []task.Spec{{Key: "k"}}, specs: []task.Spec{{Key: "k"}, {Key: "k"}}, later: 10 * time.Second},
-		"higher limits": {woken: 2, limits: task.QueueOptions{Concurrency: 1}, before: []task.Spec{{}},
-			specs: []task.Spec{{}, {}, {}},
+			before: []task.Spec{{Kind: "k", Key: "k"}}, specs: []task.Spec{{Kind: "k", Key: "k"}, {Kind: "k", Key: "k"}}, later: 10 * time.Second},
+		"higher limits": {woken: 2, limits: task.QueueOptions{Concurrency: 1}, before: []task.Spec{{Kind: "k"}},
+			specs: []task.Spec{{Kind: "k"}, {Kind: "k"}, {Kind: "k"}},
 			wake: func(s *task.Store, _ task.Lease) error {
 				return s.SetQueue(ctx, task.DefaultQueue, task.QueueOptions{Concurrency: 3})
 			}},
-		"sequence": {woken: 1, before: []task.Spec{{Sequence: "s"}}, specs: []task.Spec{{Sequence: "s"}, {Sequence: "s"}},
+		"sequence": {woken: 1, before: []task.Spec{{Kind: "k", Sequence: "s"}}, specs: []task.Spec{{Kind: "k", Sequence: "s"}, {Kind: "k", Sequence: "s"}},
 			wake: complete},
-		"failed": {woken: 1, before: []task.Spec{{}}, later: time.Second, wake: func(s *task.Store, l task.Lease) error {
+		"failed": {woken: 1, before: []task.Spec{{Kind: "k"}}, later: time.Second, wake: func(s *task.Store, l task.Lease) error {
 			return s.Fail(ctx, l, task.Failure{}, task.FailOptions{RetryIn: time.Second})
 		}},
-		"retried": {woken: 1, before: []task.Spec{{}}, wake: func(s *task.Store, l task.Lease) error {
+		"retried": {woken: 1, before: []task.Spec{{Kind: "k"}}, wake: func(s *task.Store, l task.Lease) error {
 			if err := s.Fail(ctx, l, task.Failure{}, task.FailOptions{Dead: true}); err != nil {
 				return err
 			}
 			return s.Retry(ctx, l.Task.ID)
 		}},
-		"dependency": {woken: 2, before: []task.Spec{{ID: "p"}},
-			specs: []task.Spec{{After: []string{"p"}}, {After: []string{"p"}}}, wake: complete},
+		"dependency": {woken: 2, before: []task.Spec{{Kind: "k", ID: "p"}},
+			specs: []task.Spec{{Kind: "k", After: []string{"p"}}, {Kind: "k", After: []string{"p"}}}, wake: complete},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestWaitingPaused(t *testing.T) {
 		if err := s.Pause(ctx, "q"); err != nil {
 			t.Fatal(err)
 		}
-		enqueue(t, s, task.Spec{Queue: "q"}, task.Spec{Queue: "q", Delay: time.Minute})
+		enqueue(t, s, task.Spec{Kind: "k", Queue: "q"}, task.Spec{Kind: "k", Queue: "q", Delay: time.Minute})
 		closeStore(t, s)
 		s = openStore(t, eng, task.Options{Level: holdfast.Memory})
 		defer closeStore(t, s)
@@ -173,7 +173,7 @@ func TestWaitingEnds(t *testing.T) {
 				closeStore(t, s)
 			} else {
 				eng.Hold()
-				failed := storetest.Async(func() error { _, err := s.Enqueue(ctx, task.Spec{Queue: "another"}); return err })
+				failed := storetest.Async(func() error { _, err := s.Enqueue(ctx, task.Spec{Kind: "k", Queue: "another"}); return err })
 				synctest.Wait()
 				eng.Locked(func() { eng.Fail = errors.New("made to fail") })
 				storetest.Finished(t, holdfast.ErrPoisoned, failed)
@@ -195,11 +195,11 @@ func TestWaitingWhileFull(t *testing.T) {
 		eng := storetest.NewFakeEngine()
 		s := openStore(t, eng, task.Options{Level: holdfast.Memory, Logger: quiet})
 		defer closeStore(t, s)
-		enqueue(t, s, task.Spec{Delay: time.Minute})
+		enqueue(t, s, task.Spec{Kind: "k", Delay: time.Minute})
 		w := &waiting{s: s}
 		w.wait(ctx, 2, task.DefaultQueue)
 		eng.Locked(func() { eng.Refuse, eng.Spare = holdfast.ErrFull, 0 })
-		_, err := s.Enqueue(ctx, task.Spec{})
+		_, err := s.Enqueue(ctx, task.Spec{Kind: "k"})
 		storetest.WantError(t, err, holdfast.ErrFull)
 		time.Sleep(time.Hour) // the first task is due
 		w.want(t, 0)
@@ -216,7 +216,7 @@ func TestWaitingWhileFull(t *testing.T) {
 				t.Fatalf("%+v", leases)
 			}
 		}
-		enqueue(t, s, task.Spec{}, task.Spec{})
+		enqueue(t, s, task.Spec{Kind: "k"}, task.Spec{Kind: "k"})
 		synctest.Wait()
 		if len(w.got)+len(w.errs) != 2 {
 			t.Errorf("%d claims returned tasks, %d ended: one waits for ever", len(w.got), len(w.errs))
@@ -232,7 +232,7 @@ func TestWokenByAnother(t *testing.T) {
 		w := &waiting{s: s}
 		w.wait(ctx, 1, "a", "b")
 		w.wait(ctx, 1, "b")
-		enqueue(t, s, task.Spec{Queue: "b"}, task.Spec{Queue: "a"})
+		enqueue(t, s, task.Spec{Kind: "k", Queue: "b"}, task.Spec{Kind: "k", Queue: "a"})
 		w.want(t, 2)
 	})
 }

@@ -30,7 +30,7 @@ func TestWatch(t *testing.T) {
 			"cancel":   func(l task.Lease) error { return s.Cancel(t.Context(), l.Task.ID) },
 			"run out":  func(task.Lease) error { time.Sleep(task.DefaultLease + 1); synctest.Wait(); return nil },
 		} {
-			_, err := s.Enqueue(t.Context(), task.Spec{Queue: name})
+			_, err := s.Enqueue(t.Context(), task.Spec{Kind: "k", Queue: name})
 			check(err)
 			leases, err := s.Claim(t.Context(), task.ClaimOptions{Queues: []string{name}, Wait: true})
 			check(err)

@@ -54,7 +54,7 @@ func TestSequenceDoesNotWear(t *testing.T) {
 		const n = 300
 		for done := range n {
 			if done%most == 0 {
-				enqueue(t, s, slices.Repeat([]task.Spec{{Sequence: "s"}}, most)...)
+				enqueue(t, s, slices.Repeat([]task.Spec{{Kind: "k", Sequence: "s"}}, most)...)
 			}
 			leases := claim(t, s, task.ClaimOptions{N: 2})
 			if len(leases) != 1 {
@@ -76,9 +76,9 @@ func TestDependentsDoNotWear(t *testing.T) {
 	defer task.SetSizes(256, 8, 4)()
 	eng := &wornEngine{Engine: mem.New()}
 	s := openStore(t, eng, newClock().options(holdfast.Memory))
-	enqueue(t, s, task.Spec{ID: "p"})
+	enqueue(t, s, task.Spec{Kind: "k", ID: "p"})
 	const n = 300
-	enqueue(t, s, slices.Repeat([]task.Spec{{After: []string{"p"}}}, n)...)
+	enqueue(t, s, slices.Repeat([]task.Spec{{Kind: "k", After: []string{"p"}}}, n)...)
 	if err := s.Complete(ctx, claim(t, s, task.ClaimOptions{})...); err != nil {
 		t.Fatal(err)
 	}
@@ -99,14 +99,14 @@ func TestRetriedWhileTelling(t *testing.T) {
 	defer task.SetSizes(256, 8, 1)()
 	s := openStore(t, mem.New(), newClock().options(holdfast.Memory))
 	defer closeStore(t, s)
-	enqueue(t, s, task.Spec{ID: "p"})
-	enqueue(t, s, slices.Repeat([]task.Spec{{After: []string{"p"}}}, 1000)...)
+	enqueue(t, s, task.Spec{Kind: "k", ID: "p"})
+	enqueue(t, s, slices.Repeat([]task.Spec{{Kind: "k", After: []string{"p"}}}, 1000)...)
 	for _, f := range []func(context.Context, string) error{s.Cancel, s.Retry} {
 		if err := f(ctx, "p"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	enqueue(t, s, task.Spec{ID: "x", After: []string{"p"}})
+	enqueue(t, s, task.Spec{Kind: "k", ID: "x", After: []string{"p"}})
 	if err := s.Tick(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestSequenceRefused(t *testing.T) {
 	eng := storetest.NewFakeEngine()
 	s := openStore(t, eng, newClock().options(holdfast.Memory))
 	defer closeStore(t, s)
-	enqueue(t, s, task.Spec{ID: "a", Sequence: "s"}, task.Spec{ID: "b", Sequence: "s"})
+	enqueue(t, s, task.Spec{Kind: "k", ID: "a", Sequence: "s"}, task.Spec{Kind: "k", ID: "b", Sequence: "s"})
 	for _, id := range []string{"a", "b"} {
 		l := claim(t, s, task.ClaimOptions{})[0]
 		eng.Locked(func() { eng.Refuse, eng.Spare = holdfast.ErrFull, 0 })
@@ -146,7 +146,7 @@ func TestLongestRate(t *testing.T) {
 		if err := s.SetQueue(ctx, "", o); err != nil {
 			t.Fatal(err)
 		}
-		enqueue(t, s, slices.Repeat([]task.Spec{{Key: "k"}}, 3)...)
+		enqueue(t, s, slices.Repeat([]task.Spec{{Kind: "k", Key: "k"}}, 3)...)
 		if leases := claim(t, s, task.ClaimOptions{N: 3}); len(leases) != 1 {
 			t.Errorf("%+v: %d have started", o, len(leases))
 		}
@@ -163,7 +163,7 @@ func TestQueuesAreForgotten(t *testing.T) {
 	defer closeStore(t, s)
 	for i := range 1000 {
 		name := fmt.Sprint("q", i)
-		enqueue(t, s, task.Spec{Queue: name, Delay: time.Hour}, task.Spec{Queue: name})
+		enqueue(t, s, task.Spec{Kind: "k", Queue: name, Delay: time.Hour}, task.Spec{Kind: "k", Queue: name})
 		for _, l := range claim(t, s, task.ClaimOptions{Queues: []string{name}}) {
 			if err := s.Complete(ctx, l); err != nil {
 				t.Fatal(err)
@@ -209,7 +209,7 @@ func TestTicksWaitForRoom(t *testing.T) {
 	c, eng := newClock(), &tightEngine{Engine: mem.New()}
 	s := openStore(t, eng, c.options(holdfast.Memory))
 	defer closeStore(t, s)
-	if err := s.AddPeriodic(ctx, task.Periodic{Name: "p", Schedule: every(time.Minute)}); err != nil {
+	if err := s.AddPeriodic(ctx, task.Periodic{Name: "p", Schedule: every(time.Minute), Spec: task.Spec{Kind: "k"}}); err != nil {
 		t.Fatal(err)
 	}
 	// No background work comes in between: the time passes for calls only, and the store is called here.

@@ -2,8 +2,8 @@
 // directory of Badger or Pebble, a database of SQLite. Each is read with its library.
 //
 // The library gets a copy of the files. So nothing in the source can change, also where a library recovers or
-// tidies up what it opens. The source must not be in use: Open checks its lock, as far as the system shows it, and that
-// no file changes while it is copied.
+// tidies up what it opens. The source must not be in use: Open asks for its locks, and sees that no file
+// changes while it is copied.
 package bare
 
 import (
@@ -37,6 +37,7 @@ type Source struct {
 	Kind  string   // the library
 	Notes []string // what is in it and has no place in a map of keys; complete after the first Walk
 	path  string
+	ctx   context.Context // of Open and of all that follows
 	walk  func(each func(key, value []byte) error) error
 	close func() error
 }
@@ -63,17 +64,20 @@ func fail(path string, class error, detail, remedy string, cause error) error {
 }
 
 // Open copies the files of the store at path to scratch, which must not exist, and opens the copy. ErrForeign: this
-// package does not know its format. ErrLocked: it is in use. The caller removes scratch, also after an error.
+// package does not know its format. ErrLocked: it is in use, also by this process. The caller removes scratch, also
+// after an error. When ctx ends, Open and Walk return its error soon.
 func Open(ctx context.Context, path, scratch string, o Options) (_ *Source, err error) {
-	// Asked before anything is opened: closing a file gives up all locks of another kind that this process has on it.
-	if holder := datadir.Holder(path); holder != "" {
-		return nil, inUse(path, holder)
+	// Before anything is opened: closing a file gives up all locks of processes that this one has on it.
+	release, err := datadir.HoldFile("read", path)
+	if err != nil {
+		return nil, err
 	}
+	defer release()
 	k, err := detect(path)
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{Kind: k.name, path: path}
+	s := &Source{Kind: k.name, path: path, ctx: ctx}
 	if o.Separator == 0 {
 		o.Separator = '/'
 	}
@@ -86,10 +90,6 @@ func Open(ctx context.Context, path, scratch string, o Options) (_ *Source, err 
 	}
 	defer s.recovered(&err)
 	return s, k.open(s, copied, o)
-}
-
-func inUse(path, detail string) error {
-	return fail(path, holdfast.ErrLocked, detail, "close it there first", nil)
 }
 
 // Walk calls each with every key and value, which are valid during the call. It stops at the first error, and can be
@@ -119,6 +119,12 @@ func (s *Source) note(format string, args ...any) {
 func (s *Source) damaged(err error) error {
 	if err == nil {
 		return nil
+	}
+	if s.ctx.Err() != nil { // SQLite says that it was interrupted
+		return s.ctx.Err()
+	}
+	if err = datadir.SystemError(sqliteError(err)); datadir.OfSystem(err) { // about the copy
+		return datadir.Full(fail(s.path, nil, s.Kind+" cannot read a copy of it", "", err))
 	}
 	return fail(s.path, holdfast.ErrCorrupt, s.Kind+" cannot read it",
 		"open it once with the program that made it, or restore it from a backup", err)
@@ -152,11 +158,11 @@ func detect(path string) (kind, error) {
 
 // head reads the first bytes of a file.
 func head(path string, n int) []byte {
-	f, err := os.Open(path)
+	f, closeFile, err := datadir.OpenToRead(path)
 	if err != nil {
 		return nil
 	}
-	defer f.Close()
+	defer closeFile()
 	b := make([]byte, n)
 	read, _ := io.ReadFull(f, b)
 	return b[:read]
@@ -180,18 +186,13 @@ func isPebble(path string) bool {
 
 // copy copies the files, and returns where the copy is. They must be the same before and after.
 func (k kind) copy(ctx context.Context, path, scratch string) (string, error) {
-	locked := filepath.Join(path, k.lock)
-	if holder := datadir.Holder(locked); holder != "" {
-		return "", inUse(path, holder)
+	if k.lock != "" {
+		release, err := datadir.HoldFile("read", filepath.Join(path, k.lock))
+		if err != nil {
+			return "", err
+		}
+		defer release()
 	}
-	release, free, err := tryLock(locked)
-	if err != nil {
-		return "", fail(path, nil, "", "", err)
-	}
-	if !free {
-		return "", inUse(path, "")
-	}
-	defer release()
 	before, err := state(path, k.also)
 	if err != nil {
 		return "", fail(path, nil, "", "", err)
@@ -213,12 +214,12 @@ func (k kind) copy(ctx context.Context, path, scratch string) (string, error) {
 			err = datadir.CopyFiles(ctx, from, copied+suffix)
 		}
 		if err != nil {
-			return "", fail(path, nil, "copy to "+scratch, "", err)
+			return "", datadir.Full(fail(path, nil, "copy to "+scratch, "", err))
 		}
 	}
 	after, err := state(path, k.also)
 	if err != nil || after != before {
-		return "", inUse(path, "it changed while it was copied")
+		return "", fail(path, holdfast.ErrLocked, "it changed while it was copied", "close it there first", nil)
 	}
 	return copied, nil
 }

@@ -5,14 +5,16 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 
-	_ "modernc.org/sqlite" // the driver "sqlite", in every build
+	"modernc.org/sqlite" // the driver "sqlite", in every build
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -28,7 +30,7 @@ func openSQLite(s *Source, copied string, o Options) error {
 	db.SetMaxOpenConns(1)
 	s.close = db.Close
 	var sound string
-	err = db.QueryRow("PRAGMA quick_check(1)").Scan(&sound)
+	err = db.QueryRowContext(s.ctx, "PRAGMA quick_check(1)").Scan(&sound)
 	if err == nil && sound != "ok" {
 		err = fmt.Errorf("quick_check: %s", sound)
 	}
@@ -50,6 +52,21 @@ func openSQLite(s *Source, copied string, o Options) error {
 	return nil
 }
 
+// sqliteError makes an error of SQLite unwrap to the error number that its result code stands for, if it is no damage.
+func sqliteError(err error) error {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	switch e.Code() & 0xff {
+	case 13: // SQLITE_FULL
+		return fmt.Errorf("%w: %w", err, syscall.ENOSPC)
+	case 10: // SQLITE_IOERR
+		return fmt.Errorf("%w: %w", err, syscall.EIO)
+	}
+	return err
+}
+
 // table is one table and how it is read.
 type table struct {
 	name   string
@@ -62,7 +79,7 @@ func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`
 
 // tables lists what is to be read.
 func (s *Source) tables(db *sql.DB, o Options) (list []table, err error) {
-	rows, err := db.Query("SELECT name, type FROM pragma_table_list WHERE schema = 'main' AND name NOT LIKE " +
+	rows, err := db.QueryContext(s.ctx, "SELECT name, type FROM pragma_table_list WHERE schema = 'main' AND name NOT LIKE " +
 		"'sqlite\\_%' ESCAPE '\\' ORDER BY name")
 	if err != nil {
 		return nil, s.damaged(err)
@@ -108,7 +125,7 @@ func (s *Source) tables(db *sql.DB, o Options) (list []table, err error) {
 
 // columns finds out which column is the key.
 func (s *Source) columns(db *sql.DB, t *table) error {
-	rows, err := db.Query("SELECT name, pk FROM pragma_table_info(?) ORDER BY cid", t.name)
+	rows, err := db.QueryContext(s.ctx, "SELECT name, pk FROM pragma_table_info(?) ORDER BY cid", t.name)
 	if err != nil {
 		return s.damaged(err)
 	}
@@ -158,7 +175,7 @@ func (s *Source) table(db *sql.DB, t table, each func(key, value []byte) error) 
 		c = quote(c)
 		parts = append(parts, "typeof("+c+")", "+"+c)
 	}
-	rows, err := db.Query("SELECT " + strings.Join(parts, ", ") + " FROM " + quote(t.name))
+	rows, err := db.QueryContext(s.ctx, "SELECT " + strings.Join(parts, ", ") + " FROM " + quote(t.name))
 	if err != nil {
 		return s.damaged(err)
 	}

@@ -3,6 +3,7 @@ package enginecopy
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -14,11 +15,11 @@ import (
 type Opener func(dir string) (holdfast.Engine, error)
 
 // Make makes the directory dir, whole or not at all, as [datadir.Make] has it: open opens the engine in DIR.partial,
-// which cannot be opened again until it is whole, and fill fills that. What fill says is lost, in words, the new
-// directory remembers. When ctx ends, fill gets its error from the next write.
-func Make(
-	ctx context.Context, op, dir string, open Opener, fill func(holdfast.Engine) (lost string, err error),
-) error {
+// which cannot be opened again until it is whole, and fill fills that. Meanwhile fill may make the directory temp, and
+// removes it. What fill says is lost, in words, the new directory remembers. When ctx ends, fill gets its error from the
+// next write.
+func Make(ctx context.Context, op, dir string, open Opener,
+	fill func(to holdfast.Engine, temp string) (lost string, err error)) error {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return err
 	}
@@ -35,8 +36,8 @@ func Make(
 		if err := datadir.Hide(partial); err != nil {
 			return "", &holdfast.Error{Op: op, Path: partial, Cause: err}
 		}
-		to := interruptible{e, ctx}
-		if lost, err = fill(to); err == nil {
+		to := &interruptible{Engine: e, ctx: ctx}
+		if lost, err = fill(to, datadir.Temp(partial)); err == nil {
 			// Damage to a log takes whole batches, and what follows them may be in doubt; in an index it has a key.
 			err = to.Flush()
 		}
@@ -44,13 +45,24 @@ func Make(
 	})
 }
 
+// syncBytes is how much of a copy is written between two syncs. Without them the end of a context would have to wait
+// for the device to take all that was written, for which closing an engine waits.
+const syncBytes = 32 << 20
+
 // interruptible is an engine that refuses writes when ctx has ended.
 type interruptible struct {
 	holdfast.Engine
-	ctx context.Context
+	ctx     context.Context
+	written int // bytes since the last sync
 }
 
-func (i interruptible) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+func (i *interruptible) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	if i.written += b.Size(); i.written > syncBytes {
+		i.written = 0
+		if err := i.Engine.Sync(); err != nil && !errors.Is(err, holdfast.ErrLevel) {
+			return holdfast.Receipt{}, err
+		}
+	}
 	if err := i.ctx.Err(); err != nil {
 		return holdfast.Receipt{}, err
 	}
@@ -58,7 +70,10 @@ func (i interruptible) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.
 }
 
 // Flush writes to files what the engine has in memory, if it has a way to do that.
-func (i interruptible) Flush() error {
+func (i *interruptible) Flush() error {
+	if err := i.ctx.Err(); err != nil {
+		return err
+	}
 	if f, ok := i.Engine.(interface{ Flush() error }); ok {
 		return f.Flush()
 	}
@@ -145,7 +160,7 @@ func Backup(ctx context.Context, e holdfast.Engine, dir string, open Opener) (ke
 		return 0, err
 	}
 	defer s.Close()
-	err = Make(ctx, "backup", dir, open, func(into holdfast.Engine) (_ string, err error) {
+	err = Make(ctx, "backup", dir, open, func(into holdfast.Engine, _ string) (_ string, err error) {
 		keys, err = Keys(into, s)
 		return e.Capabilities().Lost, err
 	})

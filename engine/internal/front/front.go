@@ -5,6 +5,7 @@ package front
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -309,5 +310,13 @@ func (e *Engine[V]) Close() error {
 	if !closed {
 		return err
 	}
-	return e.core.Release(err)
+	err = e.core.Release(err)
+	if used := e.Life.StillUsed(); used != nil {
+		err = errors.Join(err, used)
+	}
+	return err
 }
+
+// StoreOpened is called by stores, which look for it in the engine that they are opened in: Close names those that are
+// open. They call closed when they are closed.
+func (e *Engine[V]) StoreOpened(what string) (closed func()) { return e.Life.Opened(what) }

@@ -414,10 +414,51 @@ func (h *history) intact(what string, err error) error {
 	return nil
 }
 
+// sound looks at a database that is not open and has no damage: none is found, and a repair loses nothing.
+func (h *history) sound() error {
+	v, err := check.Verify(h.fs, "db")
+	if err != nil || len(v.Damage) > 0 {
+		return fmt.Errorf("Verify of a database without damage: %w", errors.Join(append(v.Damage, err)...))
+	}
+	if h.rnd.IntN(4) > 0 {
+		return nil
+	}
+	c := h.config
+	c.FS, c.New = vfs.NewMem(), true
+	if err := c.FS.MkdirAll("db"); err != nil {
+		return err
+	}
+	into, err := db.Open(c)
+	if err != nil {
+		return err
+	}
+	r, err := check.Repair(h.fs, "db", into)
+	if err != nil || len(r.Lost) > 0 || r.Doubt != "" {
+		return fmt.Errorf("Repair of a database without damage: %+v, %w", r, err)
+	}
+	found, err := commits.Contents(into, holdfast.Range{})
+	if err != nil {
+		return err
+	}
+	repaired := false
+	h.ledger.states(func(_ int, st state) bool {
+		repaired = commits.Difference(found, st) == ""
+		return !repaired
+	})
+	if !repaired {
+		return fmt.Errorf("Repair of a database without damage makes what was never there: compared with all, %s",
+			commits.Difference(found, h.ledger.now))
+	}
+	return into.Close()
+}
+
 // damaged damages a database that is not open. If the manifest says how far the log goes, only all that was in it or
 // ErrCorrupt will do. After a crash, or a Close without room for the manifest, what had been synced last may also be
 // taken for a torn tail.
 func (h *history) damaged(noted bool) error {
+	if err := h.sound(); err != nil {
+		return err
+	}
 	h.damage()
 	d, err := h.open(h.fs)
 	if err != nil {

@@ -3,6 +3,7 @@
 package registry
 
 import (
+	"crypto/rand"
 	"fmt"
 	"reflect"
 	"strings"
@@ -22,13 +23,37 @@ type Request struct {
 	KeySize int            // bytes of the longest key that no store of that name can do without
 }
 
+// describe names the store: event log "orders".
+func (r Request) describe() string {
+	what := r.Thing
+	if !strings.HasPrefix(r.Thing, r.Kind) {
+		what = r.Kind + " " + r.Thing
+	}
+	if r.Name != "" {
+		what += fmt.Sprintf(" %q", r.Name)
+	}
+	return what
+}
+
 // Lease is a store's right to its keys in an engine. It is released when the store is closed, or could not be opened.
 type Lease struct {
-	Caps  holdfast.Capabilities // of the engine
-	Level holdfast.Level        // of the store
-	key   key
+	Caps    holdfast.Capabilities // of the engine
+	Level   holdfast.Level        // of the store
+	Session Session
+	key     key
 
 	projection bool
+	closed     func() // tells the engine, if it wants to know
+}
+
+// Session is random, and the same for all stores of an engine as long as any is open there. While it is the same,
+// nothing that a store has shown can have been taken back: the engine was not opened again.
+type Session [16]byte
+
+// session is a session that goes on until it has no leases.
+type session struct {
+	id     Session
+	leases int
 }
 
 // Projection is the Kind of a request whose prefix is a program's choice: it may overlap with others.
@@ -43,8 +68,9 @@ type key struct {
 var leased struct {
 	sync.Mutex
 	keys map[key]string // what holds it
+	open map[holdfast.Engine]*session
 
-	projections int // among them
+	projections int // among keys
 }
 
 // Claim leases a store's keys in eng. It neither reads nor writes anything there, and may be called from many
@@ -102,12 +128,26 @@ func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 		}
 	}
 	if leased.keys == nil {
-		leased.keys = map[key]string{}
+		leased.keys, leased.open = map[key]string{}, map[holdfast.Engine]*session{}
 	}
+	leased.keys[l.key] = r.describe()
 	if l.projection = r.Kind == Projection; l.projection {
 		leased.projections++
 	}
-	leased.keys[l.key] = fmt.Sprintf("%s %q", r.Thing, r.Name)
+	now := leased.open[eng]
+	if now == nil {
+		now = &session{}
+		_, _ = rand.Read(now.id[:]) // which never fails
+		leased.open[eng] = now
+	}
+	now.leases++
+	l.Session = now.id
+	l.closed = func() {}
+	if e, ok := eng.(interface {
+		StoreOpened(what string) (closed func())
+	}); ok {
+		l.closed = e.StoreOpened(r.describe())
+	}
 	return l, nil
 }
 
@@ -115,8 +155,17 @@ func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 func (l Lease) Release() {
 	leased.Lock()
 	defer leased.Unlock()
+	if leased.keys[l.key] == "" {
+		return
+	}
+	if now := leased.open[l.key.engine]; now.leases > 1 {
+		now.leases--
+	} else {
+		delete(leased.open, l.key.engine)
+	}
 	delete(leased.keys, l.key)
 	if l.projection {
 		leased.projections--
 	}
+	l.closed()
 }

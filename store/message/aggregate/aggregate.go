@@ -202,6 +202,9 @@ func (r *Repository[S, E]) load(ctx context.Context, id string, least int64) (*A
 	}
 	stream := r.stream(id)
 	for m, err := range r.n.Read(ctx, message.Query{Stream: stream, From: a.Version + 1}) {
+		if errors.Is(err, message.ErrAhead) { // of a snapshot that was imported without what came before it
+			break
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -566,6 +566,12 @@ const mostOpen = 64
 // value returns the value that an entry names, valid until the next call, if it has the right checksum and stands in
 // the log as the value of that key.
 func (k *disk) value(key []byte, e run.Entry) ([]byte, error) {
+	// An empty value has no byte in the log that could be damaged or missing. Its place proves nothing either: databases
+	// of earlier versions name places at which another batch begins.
+	if e.Len == 0 && e.Sum == format.Checksum(nil) {
+		return nil, nil
+	}
+
 	s, p, off := k.segment(uint32(e.Place>>32)), k.parts[uint32(e.Place>>32)], int64(uint32(e.Place))
 	if s == nil {
 		return nil, format.Corrupt(format.SegmentName(k.dir, uint32(e.Place>>32)), 0, "the file is missing", nil)

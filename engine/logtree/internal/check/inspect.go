@@ -121,7 +121,7 @@ func (k *disk) role(name string, t *wal.Tail) string {
 		return roleReserve
 	case "HOLDFAST", "LOCK":
 		return roleHome
-	case format.ManifestName + ".new", "HOLDFAST.tmp":
+	case format.ManifestName + ".new", "HOLDFAST.tmp", "TEMP":
 		return roleLeft
 	}
 	if id, ok := format.Numbered(name, format.TableExt); ok {

@@ -118,6 +118,7 @@ type DB struct {
 	// Under mu.
 	changed  sync.Cond               // a memtable was flushed, or could not be, or the database failed
 	stuck    error                   // why the last flush failed, nil if it did not
+	scarce   atomic.Bool             // a flush is given all the room there is
 	next     *wal.Segment            // prepared to follow the log's present one
 	lastSize int64                   // of the segment made last
 	segs     map[uint32]*wal.Segment // all that are alive, with a reference each

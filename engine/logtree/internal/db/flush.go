@@ -80,9 +80,15 @@ func (d *DB) flush() (bool, error) {
 // flushOnce is flush in the background. If it cannot be done now, writers that wait for its memory learn of it: they
 // are refused, and it is tried again.
 func (d *DB) flushOnce() (did bool, err error) {
-	for did, err = d.flush(); format.IsNoRoom(err) && d.giveRoom(d.deletes()); {
-		did, err = d.flush()
+	// What is given up is for the flush. Nothing is made for later meanwhile: where the last inode is at stake, the next
+	// segment would take it, be given up, and take it again, without end.
+	for did, err = d.flush(); format.IsNoRoom(err); did, err = d.flush() {
+		d.scarce.Store(true)
+		if !d.giveRoom(d.deletes()) {
+			break
+		}
 	}
+	d.scarce.Store(false)
 	if format.IsFatal(err) {
 		return did, err
 	}

@@ -79,14 +79,18 @@ func (b *base) place(a memtable.Addr) uint64 {
 	return uint64(b.seg)<<32 | uint64(b.off+int64(a-b.addr))
 }
 
-// placer finds places of a table's addresses, best when each lies near the one before.
+// placer finds the places of values, best when each lies near the one before.
 type placer struct {
 	t  *table
 	at int // the base of the last one
 }
 
-// of returns where in the log an address of the image is.
-func (p *placer) of(a memtable.Addr) uint64 {
+// of returns where in the log the value at an address of the image is.
+func (p *placer) of(value memtable.Addr) uint64 {
+	// An empty value at the end of a body has the address at which the next base may begin, which is another place of the
+	// log. The byte before a value is its length, and always lies in the value's own record.
+	a := value - 1
+
 	bases := p.t.bases
 	if b := bases[p.at:]; a < b[0].addr || len(b) > 1 && a >= b[1].addr {
 		i, found := slices.BinarySearchFunc(bases, a, func(b base, a memtable.Addr) int { return cmp.Compare(b.addr, a) })
@@ -95,7 +99,7 @@ func (p *placer) of(a memtable.Addr) uint64 {
 		}
 		p.at = i
 	}
-	return bases[p.at].place(a)
+	return bases[p.at].place(value)
 }
 
 // add indexes the operations of a batch whose encoding is at addr, and in the log in segment s; the first has the

@@ -31,7 +31,7 @@ const zeroAlways = 4 << 20
 // held.
 func (d *DB) makeNext() (bool, error) {
 	d.mu.Lock()
-	if d.next != nil || d.log.Current() == nil {
+	if d.next != nil || d.log.Current() == nil || d.scarce.Load() {
 		d.mu.Unlock()
 		return false, nil
 	}

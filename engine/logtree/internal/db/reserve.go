@@ -28,7 +28,8 @@ func (d *DB) makeReserve() {
 	}
 	d.mu.Unlock()
 	size := min(log/reserveShare, d.sizes.segment.Load()/2)
-	if size < leastReserve || size < 2*d.reserve.size || d.reclaim.waiting.Load() > 0 {
+	if size < leastReserve || size < 2*d.reserve.size || d.reclaim.waiting.Load() > 0 ||
+		d.scarce.Load() {
 		return
 	}
 	d.files.FS.Remove(filepath.Join(d.files.Dir, format.ReserveName))

@@ -76,6 +76,10 @@ func (t *timed) Compact(ctx context.Context, r holdfast.Range) error {
 
 func (t *timed) Verify(ctx context.Context) ([]error, error) { return holdfast.Verify(ctx, t.Engine) }
 
+func (t *timed) Checkpoint(ctx context.Context, dir string) error {
+	return holdfast.Checkpoint(ctx, t.Engine, dir)
+}
+
 // timedReceipt tells of the first Wait that returns.
 type timedReceipt struct {
 	r      holdfast.Receipt

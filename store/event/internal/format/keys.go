@@ -14,6 +14,7 @@ import (
 //
 //	table 'e'   position (8 bytes)           the event there, see AppendRecord, several of which it is the
 //	                                         last, see BeginPack, or none, see AppendHole
+//	table 'h'   number (8 bytes)             a part of the history, see Part
 //	table 'i'   generation (8 bytes), id     the position (8 bytes) of the event with that id
 //	table 'm'                                the log itself, see Meta
 //	table 'o'   subscription                 an offset, see AppendCursor
@@ -21,6 +22,7 @@ import (
 //	table 'w'                                a position and a time (8 bytes each): all up to there was there then
 const (
 	TableEvents    = 'e'
+	TableHistory   = 'h'
 	TableIDs       = 'i'
 	TableMeta      = 'm'
 	TableOffsets   = 'o'
@@ -61,6 +63,9 @@ func (p Prefix) FromID(place []byte) []byte {
 func AppendPosition(dst []byte, pos uint64) []byte {
 	return binary.BigEndian.AppendUint64(dst, pos)
 }
+
+// Part returns the key of the part of the history of that number, from 1.
+func (p Prefix) Part(no uint64) []byte { return p.Numbered(nil, TableHistory, no) }
 
 // Meta returns the key of the log's own description.
 func (p Prefix) Meta() []byte { return p.Key(nil, TableMeta, "") }

@@ -1,0 +1,83 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+)
+
+// TestFaultsAreNoDamage: a device that cannot be read or written is not a damaged database, wherever it happens, and
+// when it is well again, everything is there.
+func TestFaultsAreNoDamage(t *testing.T) {
+	if err := blockdev.Check("ext4"); err != nil {
+		t.Skip(err)
+	}
+	for name, open := range engines {
+		t.Run(name, func(t *testing.T) { faultsRound(t, open) })
+	}
+}
+
+func faultsRound(t *testing.T, open func(string, holdfast.Options) (holdfast.Engine, error)) {
+	const keys = 300
+	o := blockdev.Options{FS: "ext4", Dir: t.TempDir()}
+	disk, err := blockdev.New(t.Context(), o)
+	try(t, err)
+	e, err := open(filepath.Join(disk.Path(), "db"), holdfast.Options{})
+	try(t, err)
+	key := func(n int) []byte { return fmt.Appendf(nil, "%04d", n) }
+	for n := range keys {
+		var b holdfast.Batch
+		b.Set(key(n), make([]byte, 1000))
+		try(t, holdfast.Commit(e, &b, holdfast.Power))
+	}
+	rec := disk.Freeze() // as a kill leaves it: the log is there, and has to be read
+	_ = e.Close()
+	try(t, disk.Close())
+	defer rec.Close()
+	image := rec.Cut(blockdev.Position(rec.Len()), blockdev.Everything())
+	use := func(dir string, write bool) error {
+		e, err := open(dir, holdfast.Options{})
+		if err != nil {
+			return err
+		}
+		n := 0
+		it := e.Scan(holdfast.Range{})
+		for it.Next() {
+			n++
+		}
+		if err = it.Close(); err == nil && n < keys {
+			t.Errorf("%d keys, want %d", n, keys)
+		}
+		for i := 0; err == nil && i < keys; i += 7 {
+			_, err = e.Get(nil, key(i))
+		}
+		for i := 0; err == nil && write && i < 50; i++ {
+			var b holdfast.Batch
+			b.Set(key(keys+i), make([]byte, 1000))
+			err = holdfast.Commit(e, &b, holdfast.Power)
+		}
+		return errors.Join(err, e.Close())
+	}
+	for _, fault := range []blockdev.Fault{{Reads: true}, {Reads: true, Times: 1}, {Writes: true},
+		{Writes: true, Flushes: true},
+		{Flushes: true}} {
+		for after := int64(0); after < 40; after += 1 + after/4 {
+			fault.After = after
+			d, err := blockdev.Restore(t.Context(), o, image)
+			try(t, err)
+			dir := filepath.Join(d.Path(), "db")
+			d.Fail(fault)
+			if err := use(dir, true); err != nil {
+				if errors.Is(err, holdfast.ErrCorrupt) || errors.Is(err, holdfast.ErrFull) {
+					t.Errorf("%+v: %v", fault, err)
+				}
+			}
+			d.Fail(blockdev.Fault{})
+			try(t, d.Close())
+		}
+	}
+}
