@@ -59,11 +59,11 @@
 //
 // # Keys in the engine
 //
-// All keys of a log begin with the byte 'e', the length of its name in one byte, and the name; those of the other stores
-// of this module begin alike, with 'm', 'r', 's' and 't'. An engine can be shared with all of them and with the
+// All keys of a log begin with the byte 'e', the length of its name in one byte, and the name; those of the other
+// stores of this module begin alike, with 'm', 'r', 's' and 't'. An engine can be shared with all of them and with the
 // program's own keys. These begin best with other letters: wherever a store takes operations on them, or a prefix, it
-// refuses what can be a store's key, and a range that can have some. Names have at most 128 bytes, so that is a key that
-// goes on, behind one of these letters, with the length of a name and as many bytes.
+// refuses what can be a store's key, and a range that can have some. Names have at most 128 bytes, so that is a key
+// that goes on, behind one of these letters, with the length of a name and as many bytes.
 //
 // The engine does not protect a log's keys from writes to the engine itself: a DeleteRange that covers them, such as
 // DeleteRange(nil, nil), removes the log or a part of it, even while it is open. To remove one log, call [Delete].
@@ -134,8 +134,8 @@ type Record struct {
 	written int64 // 0 if that is Time
 }
 
-// Written is when the event was appended or imported, by the log's own clock. It is Time if that was not given; and in an
-// event of an older format, or that has no room for both, because it is as large as events may be.
+// Written is when the event was appended or imported, by the log's own clock. It is Time if that was not given; and in
+// an event of an older format, or that has no room for both, because it is as large as events may be.
 func (r *Record) Written() time.Time {
 	if r.written != 0 {
 		return time.Unix(0, r.written).UTC()
