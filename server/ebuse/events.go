@@ -110,8 +110,8 @@ func unmarshal(body []byte, v any) error {
 	return once(body)
 }
 
-// once returns an error if a sound object has a field twice: one of the two would be lost. encoding/json takes fields in
-// any case, and so does this.
+// once returns an error if a sound object has a field twice: one of the two would be lost. encoding/json takes fields
+// in any case, and so does this.
 func once(object []byte) error {
 	d := json.NewDecoder(bytes.NewReader(object))
 	var seen []string

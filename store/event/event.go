@@ -7,7 +7,7 @@
 //
 // An append is one event or several, committed atomically. It can state the position that it
 // expects the log to be at ([Store.AppendAfter]). Its events can carry ids: appending an id
-// again returns the first result instead of adding a second event. Concurrent appenders share
+// again, with the same content, returns the first result instead of adding a second event. Concurrent appenders share
 // one sync: no lock is held while waiting for the device.
 //
 // The expected position is that of the whole log. A log has one order: it has no streams, and no versions of streams.
@@ -59,11 +59,11 @@
 //
 // # Keys in the engine
 //
-// All keys of a log begin with the byte 'e', the length of its name in one byte, and the name; those of the other stores
-// of this module begin alike, with 'm', 'r', 's' and 't'. An engine can be shared with all of them and with the
+// All keys of a log begin with the byte 'e', the length of its name in one byte, and the name; those of the other
+// stores of this module begin alike, with 'm', 'r', 's' and 't'. An engine can be shared with all of them and with the
 // program's own keys. These begin best with other letters: wherever a store takes operations on them, or a prefix, it
-// refuses what can be a store's key, and a range that can have some. Names have at most 128 bytes, so that is a key that
-// goes on, behind one of these letters, with the length of a name and as many bytes.
+// refuses what can be a store's key, and a range that can have some. Names have at most 128 bytes, so that is a key
+// that goes on, behind one of these letters, with the length of a name and as many bytes.
 //
 // The engine does not protect a log's keys from writes to the engine itself: a DeleteRange that covers them, such as
 // DeleteRange(nil, nil), removes the log or a part of it, even while it is open. To remove one log, call [Delete].
@@ -106,17 +106,18 @@ type Event struct {
 	// Position is the event's place, from 1. Append ignores it.
 	Position uint64
 	// Time is when it happened, in nanoseconds, between the years 1678 and 2262. If it is
-	// zero Append fills in the present. It comes back as UTC.
+	// zero Append fills in the present. It comes back as UTC. Retention does not go by it, but by when the event was
+	// appended: see [Record.Written].
 	Time time.Time
-	// Type is what happened.
+	// Type is what happened, in at most MaxTypeSize bytes.
 	Type string
-	// ID names the event for idempotency; empty means none. Either all events of an append
-	// carry one, or none of them does.
+	// ID names the event for idempotency: any text of at most MaxIDSize bytes; empty means none. Either all events of an
+	// append carry one, or none of them does.
 	ID string
 	// NewID says that the ID was made for this event, so no earlier event has it: if all events of an append have a new
 	// ID, it does not look for a repeat. It is not stored.
 	NewID bool
-	// Origin is who appended it.
+	// Origin is who appended it, in at most MaxTypeSize bytes.
 	Origin string
 	// Metadata and Data are the payload.
 	Metadata, Data []byte
@@ -133,8 +134,8 @@ type Record struct {
 	written int64 // 0 if that is Time
 }
 
-// Written is when the event was appended or imported, by the log's own clock. It is Time if that was not given; and in an
-// event of an older format, or that has no room for both, because it is as large as events may be.
+// Written is when the event was appended or imported, by the log's own clock. It is Time if that was not given; and in
+// an event of an older format, or that has no room for both, because it is as large as events may be.
 func (r *Record) Written() time.Time {
 	if r.written != 0 {
 		return time.Unix(0, r.written).UTC()

@@ -124,8 +124,8 @@ func contents(events []Event) []Event {
 	return list
 }
 
-// compare returns ErrIDTaken if the events at the positions of a repeat have another content. What has been truncated or
-// removed meanwhile cannot be compared.
+// compare returns ErrIDTaken if the events at the positions of a repeat have another content. What has been truncated
+// or removed meanwhile cannot be compared.
 func (s *Store) compare(r Result, given []Event) error {
 	for again := false; ; again = true {
 		seen := 0

@@ -11,10 +11,10 @@ import (
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
 
-// Rebuild makes a log whole again whose engine has lost some of it, once that loss was accepted. Positions whose
-// events are lost have none from then on, so that readers skip them. The index of ids and the log's description are
-// rebuilt from the events. A position that an id, offset or snapshot mentions is not given again; nor are those up to
-// last, which the caller may know from elsewhere, 0 for none. Of o, Name, Level and FoldIDs count, and IDWindow where it is
+// Rebuild makes a log whole again whose engine has lost some of it, once that loss was accepted. Positions whose events
+// are lost have none from then on, so that readers skip them. The index of ids and the log's description are rebuilt
+// from the events. A position that an id, offset or snapshot mentions is not given again; nor are those up to last,
+// which the caller may know from elsewhere, 0 for none. Of o, Name, Level and FoldIDs count, and IDWindow where it is
 // not known any more; then it is not known either what was truncated, and counts as lost.
 //
 // The report is of what was found. The log must not be open (ErrLocked). An early end, by ctx or an error, leaves it no

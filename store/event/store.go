@@ -32,8 +32,8 @@ type Options struct {
 	IDWindow uint64
 
 	// FoldIDs makes ids the same that differ only in whether letters of ASCII are capital, as those of UUIDs may. Events
-	// keep the id's text. It is kept with the log; one that was made without it is changed by the first Open with it, which
-	// reads all ids that the log remembers.
+	// keep the id's text. It is kept with the log; one that was made without it is changed by the first Open with it,
+	// which reads all ids that the log remembers.
 	FoldIDs bool
 
 	// Upgrade lets Open write a store of an older format in the present one. Programs that know only the older format

@@ -97,8 +97,8 @@ func TestAgeIsThatOfWriting(t *testing.T) {
 	}
 }
 
-// What a clock wrote that was ahead counts from when that was found out, also after a restart, and does not keep what is
-// behind it.
+// What a clock wrote that was ahead counts from when that was found out, also after a restart, and does not keep what
+// is behind it.
 func TestClockWasAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
@@ -246,8 +246,8 @@ func TestOtherContent(t *testing.T) {
 	})
 }
 
-// In a log that folds ids they are the same whatever the case of their letters, everywhere; their text stays. One that did
-// not fold them from the beginning knows those that it has.
+// In a log that folds ids they are the same whatever the case of their letters, everywhere; their text stays. One that
+// did not fold them from the beginning knows those that it has.
 func TestFoldedIDs(t *testing.T) {
 	o := event.Options{Level: holdfast.Memory, FoldIDs: true}
 	long := strings.Repeat("Long", 200)

@@ -26,8 +26,8 @@ func nestArrays(depth int) []byte {
 	return []byte(`{"a":` + strings.Repeat(`[`, depth-1) + strings.Repeat(`]`, depth-1) + `}`)
 }
 
-// moved exports a namespace, imports what that gives into another one, and compares all messages. It returns the size of
-// the export.
+// moved exports a namespace, imports what that gives into another one, and compares all messages. It returns the size
+// of the export.
 func moved(t testing.TB, n *message.Namespace) int {
 	t.Helper()
 	var lines bytes.Buffer
@@ -206,7 +206,8 @@ func TestOneUUID(t *testing.T) {
 		closeStore(t, s)
 		return eng
 	}
-	for name, directory := range map[string]func(t testing.TB, id string) holdfast.Engine{"new": fresh, "old": oldDirectory} {
+	type maker func(t testing.TB, id string) holdfast.Engine
+	for name, directory := range map[string]maker{"new": fresh, "old": oldDirectory} {
 		for _, first := range []string{upper, lower, mixed} {
 			t.Run(name+" "+first, func(t *testing.T) {
 				eng := directory(t, first)
@@ -233,8 +234,9 @@ func TestOneUUID(t *testing.T) {
 						t.Errorf("in another stream: %v", err)
 					}
 					line := func(stream string, global int) string {
-						return fmt.Sprintf(`{"id":%q,"stream":%q,"type":"Paid","pos":0,"gpos":%d,"data":%s,"time":%q}`, id, stream, global,
-							m.Data, read(t, n, message.Query{})[0].Time.Format(time.RFC3339Nano))
+						at := read(t, n, message.Query{})[0].Time.Format(time.RFC3339Nano)
+						return fmt.Sprintf(`{"id":%q,"stream":%q,"type":"Paid","pos":0,"gpos":%d,"data":%s,"time":%q}`, id, stream,
+							global, m.Data, at)
 					}
 					if r, err := n.Import(ctx, strings.NewReader(line("acc-1", 1)), nil); err != nil || r.Known != 1 {
 						t.Errorf("imported at its place: %+v, %v", r, err)
@@ -270,7 +272,8 @@ func TestOneUUID(t *testing.T) {
 // A known id with another content is no repeat; the same JSON, written otherwise, is.
 func TestRepeatWithOtherContent(t *testing.T) {
 	_, n := memStore(t)
-	first := message.Message{ID: lower, Type: "Paid", Data: []byte(`{"n":1,"of":["a",{"b":null}]}`), Metadata: []byte(`{"by":"x"}`)}
+	first := message.Message{ID: lower, Type: "Paid", Data: []byte(`{"n":1,"of":["a",{"b":null}]}`),
+		Metadata: []byte(`{"by":"x"}`)}
 	write(t, n, "acc-1", msg("before"))
 	write(t, n, "acc-1", first)
 	change := func(what func(m *message.Message)) message.Message {
@@ -289,7 +292,8 @@ func TestRepeatWithOtherContent(t *testing.T) {
 				t.Errorf("%s %s, %d: %v, want %v", m.Type, m.Data, i, err, want)
 			}
 		}
-		if same := (message.Result{Position: 1, Global: 2, Repeated: true}); want == nil && (a != same || b != same || c[0] != same) {
+		same := message.Result{Position: 1, Global: 2, Repeated: true}
+		if want == nil && (a != same || b != same || c[0] != same) {
 			t.Errorf("%s: %+v, %+v, %+v", m.Data, a, b, c)
 		}
 	}
@@ -382,7 +386,7 @@ func TestRetentionOfGivenTimes(t *testing.T) {
 				}
 				time.Sleep(time.Hour)
 				retain(7, 8, 9) // they came an hour ago
-				time.Sleep(1)
+				time.Sleep(time.Nanosecond)
 				retain()
 				closeStore(t, s)
 			})

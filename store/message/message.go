@@ -58,9 +58,9 @@ const (
 	MaxTypeSize   = event.MaxTypeSize // of a message's type, and of the description and the metadata of a namespace
 )
 
-// MaxDepth is how deep the objects and arrays of data and metadata are at most; an object without any in it is 1 deep. So
-// whatever they are sent or exported in, the parsers of most languages read it. Import takes messages that are deeper, up
-// to 9,900, which were written before there was this limit.
+// MaxDepth is how deep the objects and arrays of data and metadata are at most; an object without any in it is 1 deep.
+// So whatever they are sent or exported in, the parsers of most languages read it. Import takes messages that are
+// deeper, up to 9,900, which were written before there was this limit.
 const MaxDepth = 1000
 
 // importDepth is how deep data may be in what is exported and imported as JSON; encoding/json reads 10,000 in all. What

@@ -17,9 +17,9 @@ import (
 
 // Retention says which messages of a stream are kept. The zero Retention keeps all.
 type Retention struct {
-	// MaxAge keeps those that were not written, or imported, longer ago by the store's own clock; 0 means any age. The time
-	// that a message was given does not count. What was written while the clock was ahead is as old as what came next, or
-	// counts from when Retain has first found that out: see docs/time.md.
+	// MaxAge keeps those that were not written, or imported, longer ago by the store's own clock; 0 means any age. The
+	// time that a message was given does not count. What was written while the clock was ahead is as old as what came
+	// next, or counts from when Retain has first found that out: see docs/time.md.
 	MaxAge   time.Duration
 	MaxCount int64 // the last so many; 0 means any number
 }

@@ -39,9 +39,9 @@ type Result struct {
 // one that ctx names ([holdfast.WithLevel]), and readers see them.
 //
 // If the messages have ids and these are known, in this order, from one write to the same stream and of the same types,
-// data and metadata, it is a repeat, and returns the first result. Data that are the same JSON are the same; times do not
-// count. ErrIDTaken: some of the ids are known otherwise. The id of a message is known for as long as the message is
-// there: once that was truncated, deleted, or removed by retention, a write with its id is a new one.
+// data and metadata, it is a repeat, and returns the first result. Data that are the same JSON are the same; times do
+// not count. ErrIDTaken: some of the ids are known otherwise. The id of a message is known for as long as the message
+// is there: once that was truncated, deleted, or removed by retention, a write with its id is a new one.
 //
 // ctx is checked until the messages have their place, and not after: they cannot be taken back then. A nil error
 // means that they are safe. An error before that (ErrConflict, ErrIDTaken, ErrBadName, ErrBadMessage, ErrEnded,
@@ -67,8 +67,8 @@ func (n *Namespace) write(ctx context.Context, w Write) (Result, error) {
 	return results[0], nil
 }
 
-// WriteAll does several writes, to different streams, as one: after any crash all of it is there, or nothing. If one
-// of them conflicts, nothing is written. The results are in the order of the writes. It is a repeat, as Write says, if the
+// WriteAll does several writes, to different streams, as one: after any crash all of it is there, or nothing. If one of
+// them conflicts, nothing is written. The results are in the order of the writes. It is a repeat, as Write says, if the
 // ids of all messages are known from one WriteAll.
 func (n *Namespace) WriteAll(ctx context.Context, writes ...Write) ([]Result, error) {
 	if err := holdfast.CheckContext(ctx); err != nil {
@@ -255,8 +255,8 @@ func isObject(b []byte, depth int) bool {
 	return len(b) > 0 && b[0] == '{' && jsoncheck.ValidTo(b, depth)
 }
 
-// sameJSON reports whether data are the same, whatever space is between their tokens and in whatever order the members of
-// their objects come.
+// sameJSON reports whether data are the same, whatever space is between their tokens and in whatever order the members
+// of their objects come.
 func sameJSON(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true

@@ -19,8 +19,8 @@
 // they are removed before the first event is applied. So a prefix is not used for anything else. One that covers keys
 // that a store can have, or lies within them, is refused ("Keys in the engine" of package event), and so is one that
 // covers the prefix of another projection, or lies within it. An engine remembers the prefixes of the projections that
-// were run in it, until they are rebuilt. The key that is only the prefix has the position. The program reads the model with
-// [Projection.View], or straight from the engine. A reader may see it some events behind, and may see what a crash
+// were run in it, until they are rebuilt. The key that is only the prefix has the position. The program reads the model
+// with [Projection.View], or straight from the engine. A reader may see it some events behind, and may see what a crash
 // takes back; it then comes again, the same, because it was made of events that are durable.
 //
 // A function with other effects than changing the model, such as sending mail, has them at least once: again after a
@@ -124,10 +124,10 @@ func New[E any](source Source[E], o Options, apply func(m *Model, e E) error) (*
 	return p, nil
 }
 
-// Run applies the existing events that are not applied yet, and then each new one, until ctx ends, and then returns nil.
-// An error that may pass, such as ErrFull, is logged, and Run tries again; another one ends it, and is returned: see
-// [Options].Retry and [Passes]. One of apply is ErrApply, wraps its cause and names the event. What was applied before it
-// is committed, so that the next Run begins with that event.
+// Run applies the existing events that are not applied yet, and then each new one, until ctx ends, and then returns
+// nil. An error that may pass, such as ErrFull, is logged, and Run tries again; another one ends it, and is returned:
+// see [Options].Retry and [Passes]. One of apply is ErrApply, wraps its cause and names the event. What was applied
+// before it is committed, so that the next Run begins with that event.
 //
 // A projection that has applied nothing begins with the first event that is there. One whose next event has been
 // truncated ends with event.ErrTruncated: Rebuild it.
@@ -311,8 +311,8 @@ func (p *Projection[E]) open(ctx context.Context) (_ registry.Lease, next uint64
 }
 
 // run applies events until from ends. committed says that some were, whatever the error is.
-func (p *Projection[E]) run(ctx context.Context, from func(context.Context, uint64) iter.Seq2[E, error]) (committed bool,
-	err error) {
+func (p *Projection[E]) run(ctx context.Context,
+	from func(context.Context, uint64) iter.Seq2[E, error]) (committed bool, err error) {
 	lease, next, err := p.open(ctx)
 	if err != nil {
 		return false, err

@@ -12,9 +12,9 @@ import (
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
 
-// All keys with the prefix of a projection are its own, so no prefix may begin with another. Which there are is known in
-// two places. While a program has projections, made holds their prefixes. And an engine holds those that were ever run in
-// it, until they are rebuilt, under the keys
+// All keys with the prefix of a projection are its own, so no prefix may begin with another. Which there are is known
+// in two places. While a program has projections, made holds their prefixes. And an engine holds those that were ever
+// run in it, until they are rebuilt, under the keys
 //
 //	's' 0 'p' PREFIX      version (1 byte, now 1), then the projection's name
 //

@@ -1,5 +1,5 @@
-// Package age decides how far things that were written one after the other are old: the rule of docs/time.md for retention
-// by age, without anything stored.
+// Package age decides how far things that were written one after the other are old: the rule of docs/time.md for
+// retention by age, without anything stored.
 package age
 
 import "time"
@@ -10,7 +10,8 @@ type Mark struct {
 	Time     int64  `json:"time"`
 }
 
-// Ages goes over positions from the front, with the times at which they were written, and finds the first that is not old.
+// Ages goes over positions from the front, with the times at which they were written, and finds the first that is not
+// old.
 //
 // A time ahead of the clock is not believed: the clock was ahead when it was stored. What has such a time is as old as
 // what was written next, or as the mark that covers it. Nothing else is concluded from the order of times: one that is
@@ -23,8 +24,8 @@ type Ages struct {
 	ended       bool // one is not old
 }
 
-// New returns Ages for what is to be removed when it is older than most. mark is the one that Done has returned last, and
-// cut the first position.
+// New returns Ages for what is to be removed when it is older than most. mark is the one that Done has returned last,
+// and cut the first position.
 func New(now time.Time, most time.Duration, mark Mark, cut uint64) *Ages {
 	return &Ages{now: now.UnixNano(), oldest: now.Add(-most).UnixNano(), mark: mark, cut: cut}
 }

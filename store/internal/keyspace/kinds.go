@@ -7,8 +7,8 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// Kind is a kind of store, whose keys all begin with the same letter. Only this file makes them, so that a new one cannot
-// be forgotten where keys of programs are checked.
+// Kind is a kind of store, whose keys all begin with the same letter. Only this file makes them, so that a new one
+// cannot be forgotten where keys of programs are checked.
 type Kind struct{ letter byte }
 
 // All is the range of the keys of all stores of a kind.
@@ -33,8 +33,8 @@ var (
 // byte is above it is no store's. With 128 that is all ASCII.
 //
 // Names of task stores may have 128 bytes, but keys are kept for 64: otherwise "totals/" would have to be refused as a
-// prefix, because a task store could be called "tals/" and 106 more letters. Package registry refuses such a prefix while
-// that store is open.
+// prefix, because a task store could be called "tals/" and 106 more letters. Package registry refuses such a prefix
+// while that store is open.
 var kinds = [...]struct {
 	Kind
 	longest byte

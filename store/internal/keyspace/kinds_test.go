@@ -23,15 +23,15 @@ import (
 )
 
 func TestReserved(t *testing.T) {
-	const none = ""
+	const none, server = "", "the server or projections"
 	for _, test := range []struct{ lo, hi, want string }{
 		{"", "", "logs of events"},
 		{"a", "e", none}, {"a", "e\x00", none}, {"a", "e\x00\x00", "logs of events"}, {"f", "m", none},
 		{"e", "f", "logs of events"}, {"email/", "email0", "logs of events"}, {"e\x80x", "e\x81", "logs of events"},
 		{"e\x81", "f", none}, {"m", "n", "message stores"}, {"mail/", "mail0", "message stores"}, {"m\x81", "n", none},
 		{"m@", "m@\x00", "message stores"}, {"p", "q", none},
-		{"p/", "p0", none}, {"r", "s", "Raft stores"}, {"read/", "read0", "Raft stores"}, {"s", "t", "the server or projections"},
-		{"s\x00t", "s\x00u", "the server or projections"}, {"sent/", "sent0", none}, {"t", "u", "task stores"},
+		{"p/", "p0", none}, {"r", "s", "Raft stores"}, {"read/", "read0", "Raft stores"}, {"s", "t", server},
+		{"s\x00t", "s\x00u", server}, {"sent/", "sent0", none}, {"t", "u", "task stores"},
 		{"t\x00t", "t\x00u", "task stores"}, {"t\x04main", "t\x04maio", "task stores"}, {"totals/", "totals0", none},
 		{"u", "", none}, {"n", "z", "Raft stores"}, {"\xff", "", none},
 	} {
@@ -42,7 +42,7 @@ func TestReserved(t *testing.T) {
 	}
 	for key, want := range map[string]string{
 		"": none, "t": none, "t\x00": "task stores", "t\x00t": "task stores", "t\x03ab": none, "t\x03abc": "task stores",
-		"s\x00tID": "the server or projections", "sent/1": none, "email/7": none, "em" + strings.Repeat("x", 109): "logs of events",
+		"s\x00tID": server, "sent/1": none, "email/7": none, "em" + strings.Repeat("x", 109): "logs of events",
 		"r\x00lx": "Raft stores", "read/7": none, "m\x02abs": "message stores", "p": none, "own/1": none,
 	} {
 		if got := keyspace.ReservedKey([]byte(key)); got != want {
@@ -51,8 +51,8 @@ func TestReserved(t *testing.T) {
 	}
 }
 
-// Every key that any store writes is reserved, and so is every prefix of it, and no operation of a program is taken on it,
-// by any store.
+// Every key that any store writes is reserved, and so is every prefix of it, and no operation of a program is taken on
+// it, by any store.
 func TestEveryStore(t *testing.T) {
 	ctx := context.Background()
 	check := func(err error) {

@@ -20,9 +20,9 @@
 //
 // A snapshot is the state as JSON, a message in the stream "account:snapshot-17". One is written every SnapshotEvery
 // events, in the same commit, and loading begins at the last one. Of every four all but the last are removed, so that
-// the stream does not grow. Fields that JSON does not show are lost in it. A state that is too large for a message, or as
-// JSON deeper than [message.MaxDepth] less one, has no snapshot until it is smaller: decisions are written without. When the state, or what Apply makes of
-// events, changes, raise SnapshotVersion: older snapshots are then not used.
+// the stream does not grow. Fields that JSON does not show are lost in it. A state that is too large for a message, or
+// as JSON deeper than [message.MaxDepth] less one, has no snapshot until it is smaller: decisions are written without.
+// When the state, or what Apply makes of events, changes, raise SnapshotVersion: older snapshots are then not used.
 //
 // # Versions of events
 //

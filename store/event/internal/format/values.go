@@ -288,9 +288,9 @@ type Meta struct {
 	Folded                 bool   // the keys of ids have no capital letters of ASCII
 }
 
-// Version is the format that is written, if that is enough. Programs that know only this one would take holes for damage,
-// so a log with them has the next version; and stamps, or write ids that are not folded, so one with flags has the one
-// after that. All from 1 on are read.
+// Version is the format that is written, if that is enough. Programs that know only this one would take holes for
+// damage, so a log with them has the next version; and stamps, or write ids that are not folded, so one with flags has
+// the one after that. All from 1 on are read.
 const Version = 3
 
 const (
