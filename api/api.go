@@ -126,14 +126,15 @@ type Message struct {
 
 // NewMessage is a message to be written.
 type NewMessage struct {
-	// ID is a UUID, 32 hexadecimal digits as 8-4-4-4-12, in which capital letters are the same as small ones. A write with it
-	// that is repeated is done once, as long as the message is there; with another type, data or metadata it is refused
+	// ID is a UUID, 32 hexadecimal digits as 8-4-4-4-12, in which capital letters are the same as small ones. A write with
+	// it that is repeated is done once, as long as the message is there; with another type, data or metadata it is refused
 	// (id_taken). Absent for a new one.
 	ID       string          `json:"id,omitempty"`
 	Type     string          `json:"type"` // at most message.MaxTypeSize bytes
 	Data     json.RawMessage `json:"data"` // an object, at most message.MaxDepth deep
 	Metadata json.RawMessage `json:"metadata,omitempty"`
-	Time     time.Time       `json:"time,omitzero"` // when it happened; absent for the present. Retention does not go by it.
+	// When it happened; absent for the present. Retention does not go by it.
+	Time time.Time `json:"time,omitzero"`
 }
 
 // StreamWrite is what is written to one stream.

@@ -21,8 +21,8 @@ import (
 )
 
 // follow yields what a stream of events tells, from the position next of a history on, and connects again when that
-// ends: then it names the history that the server had, which says if it has another one now. read reads one, and returns
-// its position; positions only grow.
+// ends: then it names the history that the server had, which says if it has another one now. read reads one, and
+// returns its position; positions only grow.
 func follow[T any](ctx context.Context, c *Client, op, path string, query url.Values, next int64, history string,
 	read func(data []byte) (T, int64, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {

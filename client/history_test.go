@@ -195,7 +195,8 @@ func TestFollowPutBack(t *testing.T) {
 				}
 			}
 			// So is who comes with a position that it has kept, and with the history that it had.
-			for _, q := range []message.Query{{From: 2*read + 1}, {Category: "a", From: 2*read + 1}, {Stream: "a-1", From: read}} {
+			for _, q := range []message.Query{{From: 2*read + 1}, {Category: "a", From: 2*read + 1}, {Stream: "a-1",
+				From: read}} {
 				q.History = history
 				for _, err := range n.Read(ctx, q) {
 					if !errors.Is(err, message.ErrAhead) {

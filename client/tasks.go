@@ -121,8 +121,8 @@ func (t *Tasks) enqueued(ctx context.Context, specs []task.Spec) ([]task.Result,
 
 // Claim takes waiting tasks. They are the caller's until their leases end. Without Wait it may return none. With it, it
 // waits until there is one, also for a server that cannot be reached. Tasks that were claimed by a try whose answer was
-// lost come again when their leases have run out. Those of an answer that is larger than [Options].MaxResponse, or cannot
-// be read, are given back, and there is an error.
+// lost come again when their leases have run out. Those of an answer that is larger than [Options].MaxResponse, or
+// cannot be read, are given back, and there is an error.
 func (t *Tasks) Claim(ctx context.Context, o task.ClaimOptions) ([]task.Lease, error) {
 	pause := t.c.pause()
 	for {

@@ -249,7 +249,8 @@ func TestLevel(t *testing.T) {
 			problem.Write(w, r, holdfast.ErrFull)
 		}},
 	})
-	for asked, in := range map[string]string{"memory": "memory", "Memory": "memory", "process": "process", "power": "power"} {
+	for asked, in := range map[string]string{"memory": "memory", "Memory": "memory", "process": "process",
+		"power": "power"} {
 		const want = "power" // the server's, which is the least
 		got := r.do("POST", "/write", "", api.HeaderLevel, asked)
 		if got.body != want+" "+in || got.Header.Get(api.HeaderLevel) != want {

@@ -220,29 +220,35 @@ func Repair(ctx context.Context, dir, into string) (*RepairResult, error) {
 	opener := func(at string) (holdfast.Engine, error) {
 		return maker.Open(at, holdfast.Options{Level: mark.Level})
 	}
-	err = enginecopy.Make(ctx, "repair", into, opener, func(to holdfast.Engine, source string) (loss datadir.Loss, err error) {
-		defer func() {
-			for i, lost := range r.Lost {
-				r.Lost[i] = aboutSource(lost, source, dir)
+	err = enginecopy.Make(
+		ctx,
+		"repair",
+		into,
+		opener,
+		func(to holdfast.Engine, source string) (loss datadir.Loss, err error) {
+			defer func() {
+				for i, lost := range r.Lost {
+					r.Lost[i] = aboutSource(lost, source, dir)
+				}
+				err = errors.Join(aboutSource(err, source, dir), os.RemoveAll(source))
+			}()
+			if err := copyFiles(ctx, "repair", dir, source); err != nil {
+				return loss, err
 			}
-			err = errors.Join(aboutSource(err, source, dir), os.RemoveAll(source))
-		}()
-		if err := copyFiles(ctx, "repair", dir, source); err != nil {
-			return loss, err
-		}
-		e, err := opener(source)
-		if err != nil {
-			return loss, err
-		}
-		err = r.salvage(to, e)
-		if closed := e.Close(); closed != nil && err == nil && len(r.Lost) == 0 {
-			r.Lost = append(r.Lost, closed)
-		}
-		if len(r.Lost) > 0 {
-			r.Loss = "what cannot be read of " + mark.Engine + "'s files"
-		}
-		return datadir.Loss{Lost: enginecopy.Lost(mark.Lost, r.Loss), Accepted: mark.Accepted}, err
-	})
+			e, err := opener(source)
+			if err != nil {
+				return loss, err
+			}
+			err = r.salvage(to, e)
+			if closed := e.Close(); closed != nil && err == nil && len(r.Lost) == 0 {
+				r.Lost = append(r.Lost, closed)
+			}
+			if len(r.Lost) > 0 {
+				r.Loss = "what cannot be read of " + mark.Engine + "'s files"
+			}
+			return datadir.Loss{Lost: enginecopy.Lost(mark.Lost, r.Loss), Accepted: mark.Accepted}, err
+		},
+	)
 	if err != nil {
 		return nil, err
 	}

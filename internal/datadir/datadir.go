@@ -102,7 +102,12 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 		return nil, fail(holdfast.ErrForeign, "it is a file", "name a directory", nil)
 	}
 	if err := checkRegular(dir); err != nil {
-		return nil, fail(holdfast.ErrCorrupt, err.Error(), "restore the file from a backup, or remove what is in its place", nil)
+		return nil, fail(
+			holdfast.ErrCorrupt,
+			err.Error(),
+			"restore the file from a backup, or remove what is in its place",
+			nil,
+		)
 	}
 	switch other, err := unmarked(dir); {
 	case err != nil:

@@ -132,8 +132,9 @@ func Usage(dir string) (files, bytes int64) {
 }
 
 // CopyFiles copies the directories and files below dir, but for [Temp], to the new directory to, without the holes of
-// the files. Its parents are made. dir may be a link. In place of a link to a file the copy has the file: changes of the copy do not reach the original.
-// Anything else, such as a link to a directory, is an error that names it, and so is the end of ctx.
+// the files. Its parents are made. dir may be a link. In place of a link to a file the copy has the file: changes of
+// the copy do not reach the original. Anything else, such as a link to a directory, is an error that names it, and so
+// is the end of ctx.
 func CopyFiles(ctx context.Context, dir, to string) error {
 	dir, err := filepath.EvalSymlinks(dir) // a walk does not follow a link that it begins with
 	if err != nil {

@@ -23,10 +23,10 @@ const partialSuffix = ".partial"
 // It must not be the working directory: a shell in it would see none of the new files. Missing parents are made.
 // Everything else is ErrBadOption.
 //
-// If Make fails it leaves nothing, not even the parents that it has made; only if its last step fails, the sync of dir's
-// name, is dir there. If the process ends, it may leave DIR.partial, which the next Make of dir removes. Only one makes
-// it at a time; while another one works there, or if what is there could be opened, or is nothing that Make has made,
-// that is ErrBadOption, too. op is for the errors.
+// If Make fails it leaves nothing, not even the parents that it has made; only if its last step fails, the sync of
+// dir's name, is dir there. If the process ends, it may leave DIR.partial, which the next Make of dir removes. Only one
+// makes it at a time; while another one works there, or if what is there could be opened, or is nothing that Make has
+// made, that is ErrBadOption, too. op is for the errors.
 func Make(op, dir string, fill func(partial string) (loss Loss, err error)) (err error) {
 	return publish(op, dir, fill, syncAll)
 }

@@ -46,7 +46,8 @@ func TestMakeFails(t *testing.T) {
 	for _, dir := range []string{"full", "other.partial", "engine"} {
 		try(t, os.Mkdir(path(dir), 0o755))
 	}
-	for name, text := range map[string]string{"full/file": "", "other.partial/theirs": "", "engine/HOLDFAST": "holdfast 1\nengine x\nformat 1\n"} {
+	for name, text := range map[string]string{"full/file": "", "other.partial/theirs": "",
+		"engine/HOLDFAST": "holdfast 1\nengine x\nformat 1\n"} {
 		try(t, os.WriteFile(path(name), []byte(text), 0o644))
 	}
 	for dir, say := range map[string]string{
@@ -73,7 +74,11 @@ func TestMakeFails(t *testing.T) {
 	if !errors.Is(err, failed) {
 		t.Error(err)
 	}
-	err = datadir.Make("copy", path("new"), func(string) (datadir.Loss, error) { return datadir.Loss{Lost: "all of it"}, nil })
+	err = datadir.Make(
+		"copy",
+		path("new"),
+		func(string) (datadir.Loss, error) { return datadir.Loss{Lost: "all of it"}, nil },
+	)
 	if err == nil {
 		t.Error("what is lost is not kept, and that is no error")
 	}
@@ -188,7 +193,10 @@ func TestTemp(t *testing.T) {
 	if err := datadir.Make("backup", temp, fill); !errors.Is(err, holdfast.ErrBadOption) {
 		t.Errorf("a copy in its place: %v", err)
 	}
-	if err := datadir.Make("backup", filepath.Join(dir, "sub", "TEMP", "copy"), fill); !errors.Is(err, holdfast.ErrBadOption) {
+	if err := datadir.Make("backup", filepath.Join(dir, "sub", "TEMP", "copy"), fill); !errors.Is(
+		err,
+		holdfast.ErrBadOption,
+	) {
 		t.Errorf("a copy elsewhere in the directory: %v", err)
 	}
 	if now, _ := datadir.Usage(dir); now != files {

@@ -65,8 +65,9 @@ func ReadMark(op, dir string) (Mark, error) {
 	return m, nil
 }
 
-// Accept removes from the mark of dir the note of what a repair could not salvage, and returns it. From then on the mark
-// says that a loss was accepted: what stores keep of that tells them to make their indexes anew. ErrLocked: dir is open.
+// Accept removes from the mark of dir the note of what a repair could not salvage, and returns it. From then on the
+// mark says that a loss was accepted: what stores keep of that tells them to make their indexes anew. ErrLocked: dir is
+// open.
 func Accept(dir string) (lost string, err error) {
 	release, err := hold(dir, false)
 	if err != nil {

@@ -362,7 +362,8 @@ func TestGzip(t *testing.T) {
 	}
 }
 
-// GET /events has as many events as fit in 16 MiB, and at least one; a stream, and a GET that says where it ends, have all.
+// GET /events has as many events as fit in 16 MiB, and at least one; a stream, and a GET that says where it ends, have
+// all.
 func TestPageBytes(t *testing.T) {
 	srv, d := serve(t, ebuse.Options{})
 	log, err := d.Log(ctx, "a", ebuse.Log)
@@ -370,11 +371,13 @@ func TestPageBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, size := range []int{6 << 20, 6 << 20, 20 << 20, 100, 6 << 20} {
-		if _, err := log.Append(ctx, event.Event{Type: "t", Data: []byte(`"` + strings.Repeat("x", size) + `"`)}); err != nil {
+		if _, err := log.Append(ctx, event.Event{Type: "t", Data: []byte(`"` + strings.Repeat("x",
+			size) + `"`)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for path, want := range map[string]int{"/events?from=1": 2, "/events?from=3": 1, "/events?from=4": 2, "/events?from=6": 0,
+	for path, want := range map[string]int{"/events?from=1": 2, "/events?from=3": 1, "/events?from=4": 2,
+		"/events?from=6":      0,
 		"/events?from=1&to=5": 5, "/events/stream?from=1": 5} {
 		_, text := ask(t, srv, "GET", path, "")
 		var list []struct{ Position int }

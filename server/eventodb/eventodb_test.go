@@ -447,13 +447,15 @@ func TestLargeAnswer(t *testing.T) {
 	}
 }
 
-// An answer has as many messages as fit in 16 MiB, and at least one. All of them are read page by page, or at once with -1.
+// An answer has as many messages as fit in 16 MiB, and at least one. All of them are read page by page, or at once with
+// -1.
 func TestPageBytes(t *testing.T) {
 	c, _ := start(t)
 	for _, size := range []int{6 << 20, 6 << 20, 20 << 20, 100, 6 << 20} {
 		c.call(`["stream.write","a-1",{"type":"A","data":{"text":"` + strings.Repeat("x", size) + `"}}]`)
 	}
-	for _, call := range []string{`["stream.get","a-1",{"position":%d}]`, `["category.get","a",{"position":%d,"batchSize":10}]`} {
+	for _, call := range []string{`["stream.get","a-1",{"position":%d}]`,
+		`["category.get","a",{"position":%d,"batchSize":10}]`} {
 		var pages []int
 		for next := 0; ; {
 			got := decode[[][]any](t, c.call(fmt.Sprintf(call, next)))

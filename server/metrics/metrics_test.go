@@ -222,8 +222,11 @@ func TestStores(t *testing.T) {
 	_, err = store.Enqueue(ctx, task.Spec{Queue: "q", Kind: "k"}, task.Spec{Queue: "q", Kind: "k", Delay: time.Hour})
 	ok(t, err)
 	clock := time.Now()
-	other, err := task.Open(e, task.Options{Name: "periodic", Level: holdfast.Memory, Logger: slog.New(slog.DiscardHandler),
-		Now: func() time.Time { return clock }})
+	other, err := task.Open(
+		e,
+		task.Options{Name: "periodic", Level: holdfast.Memory, Logger: slog.New(slog.DiscardHandler),
+			Now: func() time.Time { return clock }},
+	)
 	ok(t, err)
 	ok(t, other.AddPeriodic(ctx, task.Periodic{Name: "hourly", Schedule: hourly{},
 		Make: func(time.Time) task.Spec { return task.Spec{ID: "same", Kind: "k"} }}))

@@ -179,7 +179,11 @@ func TestRequired(t *testing.T) {
 // TestPositionAbsent: a consumer is not rewound by a body without a position.
 func TestPositionAbsent(t *testing.T) {
 	s := start(t, nil, core.Options{})
-	s.send("POST", in("/messages"), `{"writes":[{"stream":"a-1","messages":[{"type":"t","data":{}},{"type":"t","data":{}}]}]}`)
+	s.send(
+		"POST",
+		in("/messages"),
+		`{"writes":[{"stream":"a-1","messages":[{"type":"t","data":{}},{"type":"t","data":{}}]}]}`,
+	)
 	at := in("/positions/c1")
 	if resp, text := s.send("PUT", at, `{"position":2}`); resp.StatusCode != http.StatusNoContent {
 		t.Fatal(resp.Status, string(text))

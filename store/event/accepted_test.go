@@ -21,8 +21,8 @@ func (r *repaired) Capabilities() holdfast.Capabilities {
 	return c
 }
 
-// TestAccepted: whatever kind of keys is lost, all of them or some, once the loss was accepted the events that are there
-// are known by their ids, those that are not are a gap, and no position is given twice.
+// TestAccepted: whatever kind of keys is lost, all of them or some, once the loss was accepted the events that are
+// there are known by their ids, those that are not are a gap, and no position is given twice.
 func TestAccepted(t *testing.T) {
 	o := event.Options{Level: holdfast.Memory}
 	eng := mem.New()

@@ -23,12 +23,12 @@ const keepParts = 1000
 // program that keeps a position keeps this with it, and later asks [Store.CheckHistory].
 func (s *Store) History() string { return hex.EncodeToString(s.part.ID[:]) }
 
-// CheckHistory reports whether a reader that has come as far as before position from, while [Store.History] was history,
-// can go on from there: everything that it has read is in this log. It can if the log was only closed and opened since.
-// Otherwise the error is ErrAhead, which says from where on the two differ if that is known: the log is an older copy
-// that was restored and written to, has lost its end in a power cut or repair, was made anew, or is another one. With
-// history "" only the position is checked: from is at most Last()+1. A log remembers the histories of the last 1,000
-// openings of its engine; older ones count as others. Positions up to 1 are those of every history.
+// CheckHistory reports whether a reader that has come as far as before position from, while [Store.History] was
+// history, can go on from there: everything that it has read is in this log. It can if the log was only closed and
+// opened since. Otherwise the error is ErrAhead, which says from where on the two differ if that is known: the log is
+// an older copy that was restored and written to, has lost its end in a power cut or repair, was made anew, or is
+// another one. With history "" only the position is checked: from is at most Last()+1. A log remembers the histories of
+// the last 1,000 openings of its engine; older ones count as others. Positions up to 1 are those of every history.
 func (s *Store) CheckHistory(history string, from uint64) error {
 	if err := s.life.Enter(); err != nil {
 		return err

@@ -113,9 +113,9 @@ type Store struct {
 //
 // Errors: ErrLevel if the engine does not give the level, ErrLocked if the log is open in
 // this engine, ErrVersion if a newer program made it, ErrBadOption also for an engine
-// without atomic batches, ErrCorrupt also for an engine with [holdfast.Capabilities].Lost. When a loss was accepted since
-// the log was last open, Open makes its index of ids anew, which takes the reading of all of it; the events that are
-// lost are a [Gap], until [Rebuild].
+// without atomic batches, ErrCorrupt also for an engine with [holdfast.Capabilities].Lost. When a loss was accepted
+// since the log was last open, Open makes its index of ids anew, which takes the reading of all of it; the events that
+// are lost are a [Gap], until [Rebuild].
 func Open(eng holdfast.Engine, o Options) (*Store, error) {
 	s, err := claim(eng, o)
 	if err != nil {

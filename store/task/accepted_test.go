@@ -32,10 +32,19 @@ func TestAccepted(t *testing.T) {
 	}
 	var specs []task.Spec
 	for i := range 5 {
-		specs = append(specs, task.Spec{ID: fmt.Sprint("id", i), Kind: "k", Unique: fmt.Sprint("u", i), Sequence: "seq"},
+		specs = append(
+			specs,
+			task.Spec{ID: fmt.Sprint("id", i), Kind: "k", Unique: fmt.Sprint("u", i), Sequence: "seq"},
 			task.Spec{ID: fmt.Sprint("big", i), Kind: "k", Queue: "slow", Payload: make([]byte, 100<<10)},
 			task.Spec{ID: fmt.Sprint("after", i), Kind: "k", After: []string{fmt.Sprint("id", i)}},
-			task.Spec{ID: fmt.Sprint("late", i), Kind: "k", Delay: time.Hour, Unique: fmt.Sprint("for", i), UniqueFor: time.Hour})
+			task.Spec{
+				ID:        fmt.Sprint("late", i),
+				Kind:      "k",
+				Delay:     time.Hour,
+				Unique:    fmt.Sprint("for", i),
+				UniqueFor: time.Hour,
+			},
+		)
 	}
 	enqueue(t, s, specs...)
 	closed := func(s *task.Store) {

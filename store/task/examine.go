@@ -35,8 +35,8 @@ func Examine(r holdfast.Reader) (list []Examination, err error) {
 	return list, errors.Join(walked, err)
 }
 
-// accepted examines the store when a loss was accepted: tasks that are not listed where they belong would never run, and
-// nobody would see it.
+// accepted examines the store when a loss was accepted: tasks that are not listed where they belong would never run,
+// and nobody would see it.
 func (s *Store) accepted() error {
 	stale, err := s.lease.Stale(s.keys.Prefix)
 	if err != nil || !stale {
@@ -48,9 +48,15 @@ func (s *Store) accepted() error {
 	}
 	for _, e := range list {
 		if e.Store == s.o.Name && len(e.Problems) > 0 {
-			return s.fail("open", holdfast.ErrCorrupt, nil, "restore a backup, or remove the store's keys and make its tasks anew",
-				"a loss was accepted here, and what is left contradicts itself (%d times or more): %s", len(e.Problems),
-				e.Problems[0])
+			return s.fail(
+				"open",
+				holdfast.ErrCorrupt,
+				nil,
+				"restore a backup, or remove the store's keys and make its tasks anew",
+				"a loss was accepted here, and what is left contradicts itself (%d times or more): %s",
+				len(e.Problems),
+				e.Problems[0],
+			)
 		}
 	}
 	return nil

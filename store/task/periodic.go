@@ -153,13 +153,13 @@ func (s *Store) Periodics(ctx context.Context) (list []PeriodicState, err error)
 // CatchUpAll.
 //
 // A schedule has no ticks before it is set: where the schedule, or its time zone, is another one than that of the last
-// tick, the next tick is the first one from now on, whatever CatchUp says. Schedules are told apart by their next ticks.
-// A program that leaves the schedule as it is catches up.
+// tick, the next tick is the first one from now on, whatever CatchUp says. Schedules are told apart by their next
+// ticks. A program that leaves the schedule as it is catches up.
 //
 // A tick whose task is refused (because its Spec is wrong, or runs after a task that does not exist) is skipped, and
-// counted, with a warning for the first of several in a row; so is one whose Make panics. A schedule that panics later ends the periodic task, with a warning, until
-// it is added again. ErrBadOption: there is no name or no schedule, or the schedule panics; errors of Spec are those
-// of Enqueue.
+// counted, with a warning for the first of several in a row; so is one whose Make panics. A schedule that panics later
+// ends the periodic task, with a warning, until it is added again. ErrBadOption: there is no name or no schedule, or
+// the schedule panics; errors of Spec are those of Enqueue.
 func (s *Store) AddPeriodic(ctx context.Context, p Periodic) error {
 	switch what := wrongText(p.Name, MaxNameSize); {
 	case p.Name == "" || what != "":

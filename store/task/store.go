@@ -106,7 +106,8 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	o.Level = lease.Level
 	o.Keep = cmp.Or(o.Keep, DefaultKeep)
 	s := &Store{eng: eng, keys: keys, lease: lease, o: o, running: map[uint64]*held{}, queues: map[string]*queue{},
-		periodic: map[string]*periodic{}, turns: map[string]uint64{}, lows: map[string]*low{}, settling: make(chan struct{}, 1),
+		periodic: map[string]*periodic{}, turns: map[string]uint64{}, lows: map[string]*low{}, settling: make(chan struct{},
+			1),
 		replan: make(chan struct{}, 1), began: time.Now(),
 		planned: never, tick: never, part: chunk}
 	if o.Now == nil {

@@ -364,7 +364,8 @@ func TestTicksWaitForRoom(t *testing.T) {
 	c, eng := newClock(), &tightEngine{Engine: mem.New()}
 	s := openStore(t, eng, c.options(holdfast.Memory))
 	defer closeStore(t, s)
-	if err := s.AddPeriodic(ctx, task.Periodic{Name: "p", Schedule: every(time.Minute), Spec: task.Spec{Kind: "k"}}); err != nil {
+	if err := s.AddPeriodic(ctx, task.Periodic{Name: "p", Schedule: every(time.Minute),
+		Spec: task.Spec{Kind: "k"}}); err != nil {
 		t.Fatal(err)
 	}
 	// No background work comes in between: the time passes for calls only, and the store is called here.

@@ -16,8 +16,8 @@ type Opener func(dir string) (holdfast.Engine, error)
 
 // Make makes the directory dir, whole or not at all, as [datadir.Make] has it: open opens the engine in DIR.partial,
 // which cannot be opened again until it is whole, and fill fills that. Meanwhile fill may make the directory temp, and
-// removes it. What fill says is lost, in words, the new directory remembers. When ctx ends, fill gets its error from the
-// next write.
+// removes it. What fill says is lost, in words, the new directory remembers. When ctx ends, fill gets its error from
+// the next write.
 func Make(ctx context.Context, op, dir string, open Opener,
 	fill func(to holdfast.Engine, temp string) (loss datadir.Loss, err error)) error {
 	if err := holdfast.CheckContext(ctx); err != nil {

@@ -157,8 +157,8 @@ func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 	return l, nil
 }
 
-// Stale reports whether there is a store under that prefix that was neither made nor made anew since a loss was accepted
-// in the engine: what it derives from its data may be lost without the data, and its data in part.
+// Stale reports whether there is a store under that prefix that was neither made nor made anew since a loss was
+// accepted in the engine: what it derives from its data may be lost without the data, and its data in part.
 func (l Lease) Stale(p keyspace.Prefix) (bool, error) {
 	if l.Caps.Accepted == "" {
 		return false, nil

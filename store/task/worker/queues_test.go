@@ -69,7 +69,11 @@ func TestFirstQueue(t *testing.T) {
 		var log bytes.Buffer
 		var ws worker.Workers
 		worker.Register(&ws, func(context.Context, *worker.Task[step]) error { return nil })
-		r := f.runner(f.Store, &ws, worker.Options{Queues: []string{"mail"}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		r := f.runner(
+			f.Store,
+			&ws,
+			worker.Options{Queues: []string{"mail"}, Logger: slog.New(slog.NewTextHandler(&log, nil))},
+		)
 		running, stop := context.WithCancel(ctx)
 		ended := make(chan error, 1)
 		go func() { ended <- r.Run(running) }()

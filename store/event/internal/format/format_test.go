@@ -305,7 +305,8 @@ func TestStamp(t *testing.T) {
 	if format.Count(hole) != 1 || format.IsHole(hole) {
 		t.Fatal(format.Count(hole))
 	}
-	for _, m := range []format.Meta{{Stamps: true}, {Folded: true}, {Stamps: true, Folded: true, Holes: true}, {Holes: true},
+	for _, m := range []format.Meta{{Stamps: true}, {Folded: true}, {Stamps: true, Folded: true, Holes: true},
+		{Holes: true},
 		{}} {
 		m.Window, m.First, m.IDs = 3, 2, []byte("12345678id")
 		got, err := format.DecodeMeta(m.Encode())
