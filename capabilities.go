@@ -36,6 +36,9 @@ type Capabilities struct {
 	// loss was accepted (AcceptLoss of package engine/all). Until then any acknowledged write may be missing or old:
 	// stores refuse to open with ErrCorrupt. Copies of the directory say the same.
 	Lost string
+	// Accepted identifies the loss that was accepted last, and is empty if none was. A store that was last opened before
+	// that makes anew what it derives from its data, or refuses to open.
+	Accepted string
 
 	// Limits in bytes, never above those of the contract.
 	MaxKeySize, MaxValueSize, MaxBatchSize int64

@@ -42,8 +42,9 @@ var (
 	ErrBadKey = errors.New("holdfast: bad key")
 	// ErrTooLarge: a value or batch over its limit.
 	ErrTooLarge = errors.New("holdfast: too large")
-	// ErrFull: there is no room left on the device. Nothing of the batch was written, and the engine keeps working:
-	// deletes may still be accepted, and other writes are accepted once there is room again.
+	// ErrFull: there is no room left on the device, or in the quota. Of Apply: nothing of the batch was written, and
+	// the engine keeps working: deletes may still be accepted, and other writes are accepted once there is room again.
+	// Of Open: nothing is lost, and it opens once there is room.
 	ErrFull = errors.New("holdfast: no room on the device")
 	// ErrUnavailable: this engine or feature is not in this build or not on this
 	// system.

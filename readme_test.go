@@ -110,7 +110,7 @@ func readmeEvent(engine holdfast.Engine) error {
 	placed := event.Event{Type: "OrderPlaced", Data: data, ID: "order-17"}
 	result, err := log.Append(ctx, placed)
 	fmt.Println(result.First)    // its position, from 1
-	fmt.Println(result.Repeated) // true if that id was appended before: nothing was added
+	fmt.Println(result.Repeated) // true if that was appended before, with the same content: nothing was added
 
 	_, err = log.AppendAfter(ctx, 17, event.Event{Type: "OrderPaid"}) // if 17 is still the last, else event.ErrConflict
 

@@ -22,6 +22,8 @@ const (
 	HeaderRequestID = "X-Request-Id"
 	// HeaderLastEventID is the id of the last event that a follower has seen, when it comes again.
 	HeaderLastEventID = "Last-Event-ID"
+	// HeaderHistory identifies, in the answer to a follower, what positions mean: see Messages.History.
+	HeaderHistory = "Holdfast-History"
 )
 
 // Problem is the body of an error (RFC 9457, application/problem+json).
@@ -48,7 +50,7 @@ const (
 	CodeMethod         = "method"          // 405
 	CodeExists         = "exists"          // 409: message.ErrNamespaceExists, task.ErrExists
 	CodeConflict       = "conflict"        // 409: message.ErrConflict, event.ErrConflict
-	CodeIDTaken        = "id_taken"        // 409: message.ErrIDTaken, event.ErrPartialRepeat
+	CodeIDTaken        = "id_taken"        // 409: message.ErrIDTaken, event.ErrIDTaken, event.ErrPartialRepeat
 	CodePositionTaken  = "position_taken"  // 409: message.ErrPositionTaken
 	CodeEnded          = "ended"           // 409: message.ErrEnded
 	CodeState          = "state"           // 409: task.ErrState, task.ErrCycle
@@ -122,13 +124,17 @@ type Message struct {
 	Time     time.Time       `json:"time"`
 }
 
-// NewMessage is a message to be written. With an ID, which is a UUID, a write that is repeated is done once.
+// NewMessage is a message to be written.
 type NewMessage struct {
+	// ID is a UUID, 32 hexadecimal digits as 8-4-4-4-12, in which capital letters are the same as small ones. A write with
+	// it that is repeated is done once, as long as the message is there; with another type, data or metadata it is refused
+	// (id_taken). Absent for a new one.
 	ID       string          `json:"id,omitempty" is:"uuid"`
-	Type     string          `json:"type" is:"type"`
-	Data     json.RawMessage `json:"data"`
+	Type     string          `json:"type" is:"type"` // at most 64 KiB
+	Data     json.RawMessage `json:"data"`           // an object, at most 1,000 deep
 	Metadata json.RawMessage `json:"metadata,omitempty"`
-	Time     time.Time       `json:"time,omitzero" is:"time"` // when it happened; absent for the present
+	// When it happened; absent for the present. Retention does not go by it.
+	Time time.Time `json:"time,omitzero" is:"time"`
 }
 
 // StreamWrite is what is written to one stream.
@@ -162,6 +168,9 @@ type Messages struct {
 	Messages []Message `json:"messages"`
 	// Next is the position to read on from. There are no more for now if Messages is empty.
 	Next int64 `json:"next"`
+	// History identifies what positions mean. Who reads on from Next names it, and gets the problem "ahead" if the
+	// namespace was put back to a copy meanwhile, has lost its end, or was made anew.
+	History string `json:"history"`
 }
 
 // Stream describes a stream.
@@ -301,10 +310,12 @@ type NewEvent struct {
 	Position uint64    `json:"position,omitempty"`      // from 1, in an import; ignored in an append
 	Time     time.Time `json:"time,omitzero" is:"time"` // when it happened; absent for the present
 	Type     string    `json:"type,omitempty"`
-	ID       string    `json:"id,omitempty" is:"event"` // with it, an append that is repeated is done once
-	Origin   string    `json:"origin,omitempty"`
-	Metadata []byte    `json:"metadata,omitempty"`
-	Data     []byte    `json:"data,omitempty"`
+	// ID is any text of at most 1,024 bytes. An append with it that is repeated is done once, as long as the log remembers
+	// it; with another type, data or metadata it is refused (id_taken).
+	ID       string `json:"id,omitempty" is:"event"`
+	Origin   string `json:"origin,omitempty"`
+	Metadata []byte `json:"metadata,omitempty"`
+	Data     []byte `json:"data,omitempty"`
 }
 
 // Append appends events, all or none.
@@ -325,6 +336,8 @@ type Appended struct {
 type Events struct {
 	Events []Event `json:"events"`
 	Next   uint64  `json:"next"` // the position to read on from
+	// History identifies what positions mean, as in Messages.
+	History string `json:"history"`
 }
 
 // Truncate removes events below a position.
@@ -487,6 +500,15 @@ type Queue struct {
 	Options QueueOptions   `json:"options"`
 	Paused  bool           `json:"paused"`
 	Counts  map[string]int `json:"counts"` // by state
+}
+
+// Periodic is a periodic task that a program has added to the store.
+type Periodic struct {
+	Name    string    `json:"name"`
+	Added   bool      `json:"added"` // since the store was opened; else by a program that ran before
+	Last    time.Time `json:"last"`  // the last tick, or when it was first added
+	Next    time.Time `json:"next,omitzero"`
+	Refused uint64    `json:"refused"` // ticks whose tasks were refused
 }
 
 // QueueOptions are the limits of a queue.

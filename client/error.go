@@ -103,7 +103,7 @@ var classes = map[string][]error{
 	api.CodeNoNamespace:    {message.ErrNoNamespace},
 	api.CodeExists:         {message.ErrNamespaceExists, task.ErrExists},
 	api.CodeConflict:       {message.ErrConflict, event.ErrConflict},
-	api.CodeIDTaken:        {message.ErrIDTaken, event.ErrPartialRepeat},
+	api.CodeIDTaken:        {message.ErrIDTaken, event.ErrIDTaken, event.ErrPartialRepeat},
 	api.CodePositionTaken:  {message.ErrPositionTaken, event.ErrTaken},
 	api.CodeEnded:          {message.ErrEnded},
 	api.CodeState:          {task.ErrState, task.ErrCycle},

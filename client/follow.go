@@ -20,9 +20,10 @@ import (
 	"github.com/holdfastdb/holdfast/api"
 )
 
-// follow yields what a stream of events tells, from the position next on, and connects again when that ends. read
-// reads one, and returns its position; positions only grow.
-func follow[T any](ctx context.Context, c *Client, op, path string, query url.Values, next int64,
+// follow yields what a stream of events tells, from the position next of a history on, and connects again when that
+// ends: then it names the history that the server had, which says if it has another one now. read reads one, and
+// returns its position; positions only grow.
+func follow[T any](ctx context.Context, c *Client, op, path string, query url.Values, next int64, history string,
 	read func(data []byte) (T, int64, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -30,7 +31,7 @@ func follow[T any](ctx context.Context, c *Client, op, path string, query url.Va
 			yield(none, err)
 			return
 		}
-		f := &follower{c: c, op: op, path: path, query: url.Values{}, next: next}
+		f := &follower{c: c, op: op, path: path, query: url.Values{}, next: next, history: history}
 		maps.Copy(f.query, query)
 		pause, down := c.pause(), 0
 		for {
@@ -84,6 +85,7 @@ type follower struct {
 	op, path string
 	query    url.Values
 	next     int64
+	history  string        // of what was read, "" if it is not known
 	retry    time.Duration // what the server asks to wait before the next connection
 }
 
@@ -115,6 +117,9 @@ func (f *follower) connect(ctx context.Context, each func(sse) (bool, *Error)) *
 		return &Error{Op: f.op, Cause: err}
 	}
 	f.query.Set("from", strconv.FormatInt(f.next, 10))
+	if f.history != "" {
+		f.query.Set("history", f.history)
+	}
 	header := http.Header{"Accept": {"text/event-stream"}, "Cache-Control": {"no-store"}}
 	resp, e := f.c.send(ctx, &request{op: f.op, method: "GET", path: f.path, query: f.query, header: header}, nil)
 	if e != nil {
@@ -124,6 +129,9 @@ func (f *follower) connect(ctx context.Context, each func(sse) (bool, *Error)) *
 		return e
 	}
 	defer resp.Body.Close()
+	if history := resp.Header.Get(api.HeaderHistory); history != "" {
+		f.history = history
+	}
 	in := bufio.NewReaderSize(resp.Body, 32<<10)
 	var now sse
 	var data []byte

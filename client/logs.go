@@ -40,6 +40,14 @@ func (l *Log) Last(ctx context.Context) (uint64, error) {
 	return i.Last, err
 }
 
+// History identifies what positions mean in the log, as event.Store.History does.
+func (l *Log) History(ctx context.Context) (string, error) {
+	var page api.Events
+	err := l.c.call(ctx, &request{op: "event history", method: "GET", path: l.path + "/events",
+		query: url.Values{"limit": {"1"}}, safe: true}, &page)
+	return page.History, err
+}
+
 // Delete removes the log with all that is in it. If the answer is lost it is not tried again, because there may be
 // something new in it by then.
 func (l *Log) Delete(ctx context.Context) error {
@@ -106,6 +114,7 @@ func (l *Log) Events(ctx context.Context, from uint64, limit int) iter.Seq2[even
 			yield(event.Event{}, err)
 			return
 		}
+		history := ""
 		// The server says whether from is ahead of the log, so it is asked once in any case.
 		for left, first := limit, true; first || from <= end; first = false {
 			size := pageSize
@@ -113,6 +122,9 @@ func (l *Log) Events(ctx context.Context, from uint64, limit int) iter.Seq2[even
 				size = min(size, left)
 			}
 			v := url.Values{"from": {strconv.FormatUint(from, 10)}, "limit": {strconv.Itoa(size)}}
+			if history != "" {
+				v.Set("history", history)
+			}
 			var page api.Events
 			r := &request{op: "event read", method: "GET", path: l.path + "/events", query: v, safe: true}
 			err := l.c.call(ctx, r, &page)
@@ -127,6 +139,7 @@ func (l *Log) Events(ctx context.Context, from uint64, limit int) iter.Seq2[even
 				}
 				from = e.Position + 1
 			}
+			history = page.History
 			left -= len(page.Events)
 			if limit > 0 && left <= 0 || len(page.Events) == 0 && page.Next <= from {
 				return
@@ -154,14 +167,20 @@ func (l *Log) Import(ctx context.Context, r io.Reader) (api.Imported, error) {
 
 // Follow yields the events from position from on, and then each new one as soon as it has reached its level: in order,
 // none missing, none twice. It connects again as [Namespace.Follow] does. event.ErrTruncated: truncation has overtaken
-// it.
+// it. event.ErrAhead: the log does not reach to the position, or has another history than that which was read.
 func (l *Log) Follow(ctx context.Context, from uint64) iter.Seq2[event.Event, error] {
+	return l.FollowSince(ctx, "", from)
+}
+
+// FollowSince is Follow from a position that was reached while [Log.History] was history: if the log has another one
+// now, in which what was read before the position is not there, that is event.ErrAhead.
+func (l *Log) FollowSince(ctx context.Context, history string, from uint64) iter.Seq2[event.Event, error] {
 	read := func(data []byte) (event.Event, int64, error) {
 		var e api.Event
 		err := json.Unmarshal(data, &e)
 		return e.Store(), int64(e.Position), err
 	}
-	return follow(ctx, l.c, "event follow", l.path+"/events/follow", nil, int64(from), read)
+	return follow(ctx, l.c, "event follow", l.path+"/events/follow", nil, int64(from), history, read)
 }
 
 // TruncateBefore removes all events below a position, and returns by how many the log has become shorter, without what

@@ -128,7 +128,8 @@ func TestLostAnswers(t *testing.T) {
 		}, want: "<nil>"},
 		{name: "complete with", before: func() { enqueue(task.Spec{Kind: "x"}); held = claim() }, do: func() (any, error) {
 			var err error
-			then, err = k.CompleteWith(ctx, held, nil, task.Spec{Kind: "next", Queue: "next"}, task.Spec{Kind: "k", Queue: "next"})
+			then, err = k.CompleteWith(ctx, held, nil, task.Spec{Kind: "next", Queue: "next"}, task.Spec{Kind: "k",
+				Queue: "next"})
 			return len(then), err
 		}, want: "2"},
 		{name: "fail", before: func() { enqueue(task.Spec{Kind: "x"}); held = claim() },

@@ -184,8 +184,12 @@ func (n *Namespace) Read(ctx context.Context, q message.Query) iter.Seq2[message
 			return
 		}
 		next, left := max(q.From, 0), q.Limit
+		history := q.History
 		for first := true; first || next <= end; first = false { // the server says whether the query is right
 			v, size := values(&q), pageSize
+			if history != "" {
+				v.Set("history", history)
+			}
 			if q.Limit > 0 {
 				size = min(size, left)
 			}
@@ -205,6 +209,7 @@ func (n *Namespace) Read(ctx context.Context, q message.Query) iter.Seq2[message
 				}
 				next = place(&q, &m) + 1
 			}
+			history = page.History
 			left -= len(page.Messages)
 			if q.Limit > 0 && left <= 0 || len(page.Messages) == 0 && page.Next <= next {
 				return
@@ -228,8 +233,10 @@ func (n *Namespace) end(ctx context.Context, q *message.Query) (int64, error) {
 
 // Follow yields the messages of a query, and then each new one as soon as it has reached its level: in order, none
 // missing, none twice. It connects again if the server stops, or cannot be reached, for as long as it takes; the loop
-// ends with ctx's error, or one that does not pass, such as message.ErrNoNamespace. Any number of followers may run,
-// each has a connection; while the body of a loop works, little more than the next message is in memory.
+// ends with ctx's error, or one that does not pass, such as message.ErrNoNamespace. message.ErrAhead: the query begins
+// beyond the end, or the server does not have any more what was read before the connection was lost, because a backup
+// was restored, a power cut has taken it, or the namespace was made anew. Any number of followers may run, each has a
+// connection; while the body of a loop works, little more than the next message is in memory.
 func (n *Namespace) Follow(ctx context.Context, q message.Query) iter.Seq2[message.Message, error] {
 	if q.Limit != 0 {
 		return func(yield func(message.Message, error) bool) {
@@ -246,8 +253,18 @@ func (n *Namespace) Follow(ctx context.Context, q message.Query) iter.Seq2[messa
 			to := m.Store()
 			return to, place(&q, &to), nil
 		}
-		follow(ctx, n.c, "message follow", n.path+"/messages/follow", values(&q), max(q.From, 0), read)(yield)
+		follow(ctx, n.c, "message follow", n.path+"/messages/follow", values(&q), max(q.From, 0), q.History,
+			read)(yield)
 	}
+}
+
+// History identifies what positions mean in the namespace, as message.Namespace.History does. A consumer that keeps a
+// position keeps it too, and names it as History of its next query.
+func (n *Namespace) History(ctx context.Context) (string, error) {
+	var page api.Messages
+	err := n.c.call(ctx, &request{op: "message history", method: "GET", path: n.path + "/messages",
+		query: url.Values{"limit": {"1"}}, safe: true}, &page)
+	return page.History, err
 }
 
 // LastMessage returns the last message of a stream, or the last one of a type if that is not "". ErrNotFound: there is

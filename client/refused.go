@@ -25,7 +25,8 @@ func (c *Client) returns(ctx context.Context, op, path string, body any, n int) 
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBack)
 	defer cancel()
-	if err := c.call(ctx, &request{op: op + " return", method: "POST", path: path, body: body, safe: true}, nil); err != nil {
+	if err := c.call(ctx, &request{op: op + " return", method: "POST", path: path, body: body, safe: true},
+		nil); err != nil {
 		c.log.Warn("what was claimed with an answer that cannot be used could not be given back: its leases run out",
 			"op", op, "error", err)
 	}
@@ -66,9 +67,9 @@ func leasesIn(answer io.Reader) (refs []api.LeaseRef) {
 // maxKept is how long a value may be that scan tells of, in bytes.
 const maxKept = 16 << 10
 
-// scan reads JSON up to its end, or to where it breaks off, and tells of the values in its objects and lists as far down
-// as what was claimed is named: of texts and numbers as they stand there, and of each object that is closed, without a
-// text.
+// scan reads JSON up to its end, or to where it breaks off, and tells of the values in its objects and lists as far
+// down as what was claimed is named: of texts and numbers as they stand there, and of each object that is closed,
+// without a text.
 func scan(from io.Reader, found func(at string, text []byte)) {
 	s := scanner{r: bufio.NewReaderSize(from, 64<<10), found: found}
 	_ = s.value("", 0)

@@ -50,7 +50,10 @@ func TestRefusedClaims(t *testing.T) {
 	for i := range many {
 		text := fmt.Sprintf(`{"global":777,"token":8,"s":"\"}]%s"}`, strings.Repeat("x", 20<<10))
 		list = append(list, message.Message{Type: "t", Data: []byte(text)})
-		specs = append(specs, task.Spec{ID: fmt.Sprintf("é\"%d", i), Kind: "k", MaxAttempts: 2, Payload: bytes.Repeat([]byte{1}, 20<<10)})
+		specs = append(
+			specs,
+			task.Spec{ID: fmt.Sprintf("é\"%d", i), Kind: "k", MaxAttempts: 2, Payload: bytes.Repeat([]byte{1}, 20<<10)},
+		)
 	}
 	_, err := n.Write(ctx, "a-1", list...)
 	check(t, err)

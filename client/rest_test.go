@@ -117,7 +117,8 @@ func TestNotUTF8(t *testing.T) {
 				t.Errorf("%+v: %+v, %v", e, r, err)
 			}
 		}
-		for _, s := range []task.Spec{{Kind: "k", ID: text}, {Kind: "k", Queue: text}, {Kind: text}, {Kind: "k", Key: text}, {Kind: "k", Sequence: text}, {Kind: "k", Unique: text},
+		for _, s := range []task.Spec{{Kind: "k", ID: text}, {Kind: "k", Queue: text}, {Kind: text}, {Kind: "k", Key: text},
+			{Kind: "k", Sequence: text}, {Kind: "k", Unique: text},
 			{Kind: "k", After: []string{text}}} {
 			if r, err := n.Tasks().Enqueue(ctx, s); !errors.Is(err, holdfast.ErrBadOption) {
 				t.Errorf("%+v: %+v, %v", s, r, err)

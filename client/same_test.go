@@ -340,6 +340,43 @@ func TestTasks(t *testing.T) {
 	compare(t, own, useTasks(c.Namespace(message.Default).Tasks()))
 }
 
+// TestPeriodics: what a program has added is seen from elsewhere as in the store.
+func TestPeriodics(t *testing.T) {
+	c, d := serve(t)
+	tasks := c.Namespace(message.Default).Tasks()
+	none, err := tasks.Periodics(ctx)
+	check(t, err)
+	if len(none) != 0 {
+		t.Errorf("there are %+v", none)
+	}
+	store, err := d.Tasks(ctx, message.Default)
+	check(t, err)
+	at := time.Date(2200, 1, 2, 3, 4, 5, 6, time.UTC)
+	for name, schedule := range map[string]once{"a/b": {at}, "ended": {}} {
+		check(t, store.AddPeriodic(ctx, task.Periodic{Name: name, Schedule: schedule, Spec: task.Spec{Kind: "k"}}))
+	}
+	want, err := store.Periodics(ctx)
+	check(t, err)
+	got, err := tasks.Periodics(ctx)
+	check(t, err)
+	if len(got) != 2 || !got[0].Added || !got[0].Next.Equal(at) || !got[1].Next.IsZero() || got[1].Last.IsZero() {
+		t.Errorf("there are %+v", got)
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("there are %+v, the store says %+v", got, want)
+	}
+}
+
+// once is a schedule of one tick, or none.
+type once struct{ at time.Time }
+
+func (o once) Next(after time.Time) time.Time {
+	if o.at.After(after) {
+		return o.at
+	}
+	return time.Time{}
+}
+
 type job struct{ N int }
 
 func (job) Kind() string { return "job" }

@@ -87,6 +87,7 @@ type (
 		Queue(context.Context, string) (task.QueueInfo, error)
 		Queues(context.Context) ([]task.QueueInfo, error)
 		Count(context.Context, string) (map[task.State]int, error)
+		Periodics(context.Context) ([]task.PeriodicState, error)
 		SetQueue(context.Context, string, task.QueueOptions) error
 		Pause(context.Context, string) error
 		Resume(context.Context, string) error
@@ -276,7 +277,10 @@ var classes = []struct {
 	errs []error
 }{
 	{"conflict", []error{message.ErrConflict, event.ErrConflict}}, {"not found", []error{holdfast.ErrNotFound}},
-	{"id taken", []error{message.ErrIDTaken, event.ErrPartialRepeat}}, {"ended", []error{message.ErrEnded}},
+	{
+		"id taken",
+		[]error{message.ErrIDTaken, event.ErrIDTaken, event.ErrPartialRepeat},
+	}, {"ended", []error{message.ErrEnded}},
 	{"bad", []error{holdfast.ErrBadOption, message.ErrBadMessage, message.ErrBadName, event.ErrBadEvent}},
 	{"ahead", []error{event.ErrAhead}}, {"truncated", []error{event.ErrTruncated}}, {"exists", []error{task.ErrExists}},
 	{"state", []error{task.ErrState, task.ErrCycle}}, {"lease lost", []error{task.ErrLeaseLost}},

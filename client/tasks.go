@@ -121,8 +121,8 @@ func (t *Tasks) enqueued(ctx context.Context, specs []task.Spec) ([]task.Result,
 
 // Claim takes waiting tasks. They are the caller's until their leases end. Without Wait it may return none. With it, it
 // waits until there is one, also for a server that cannot be reached. Tasks that were claimed by a try whose answer was
-// lost come again when their leases have run out. Those of an answer that is larger than [Options].MaxResponse, or cannot
-// be read, are given back, and there is an error.
+// lost come again when their leases have run out. Those of an answer that is larger than [Options].MaxResponse, or
+// cannot be read, are given back, and there is an error.
 func (t *Tasks) Claim(ctx context.Context, o task.ClaimOptions) ([]task.Lease, error) {
 	pause := t.c.pause()
 	for {
@@ -378,6 +378,21 @@ func (t *Tasks) Queues(ctx context.Context) ([]task.QueueInfo, error) {
 		if to[i], err = list[i].Store(); err != nil {
 			return nil, err
 		}
+	}
+	return to, nil
+}
+
+// Periodics describes all periodic tasks, in the order of their names. Programs that have the store open themselves add
+// them; a server only shows them.
+func (t *Tasks) Periodics(ctx context.Context) ([]task.PeriodicState, error) {
+	var list []api.Periodic
+	err := t.c.call(ctx, &request{op: "periodic tasks", method: "GET", path: t.path + "/periodic", safe: true}, &list)
+	if err != nil {
+		return nil, err
+	}
+	to := make([]task.PeriodicState, len(list))
+	for i, p := range list {
+		to[i] = task.PeriodicState(p)
 	}
 	return to, nil
 }

@@ -125,7 +125,21 @@ func TestRewrittenPaths(t *testing.T) {
 	post("/tasks", `{"tasks":[{"kind":"mail"}]}`)
 	before := keysOf(t, e)
 	seen := map[string]bool{}
-	odds := []string{".", "..", "%2e", "%2E%2E", ".%2e", "%2e.", "", "%2F", "%2f%2F", "..%2F", "%2F..", "a%2F..%2F..", "%2e%2f%2E"}
+	odds := []string{
+		".",
+		"..",
+		"%2e",
+		"%2E%2E",
+		".%2e",
+		"%2e.",
+		"",
+		"%2F",
+		"%2f%2F",
+		"..%2F",
+		"%2F..",
+		"a%2F..%2F..",
+		"%2e%2f%2E",
+	}
 	for _, rt := range r.Routes() {
 		ready := wildcard.ReplaceAllString(strings.ReplaceAll(rt.Pattern, "{ns}", "default"), "order-1")
 		segments := strings.Split(strings.TrimPrefix(ready, "/"), "/")
@@ -195,7 +209,11 @@ func TestRewrittenPaths(t *testing.T) {
 				t.Errorf("POST %s with the name %q: %d %s", path, name, status, text)
 			}
 		}
-		status, text := r.attack("POST", "/v1/namespaces/default/tasks", fmt.Appendf(nil, `{"tasks":[{"kind":"k","id":%q}]}`, name))
+		status, text := r.attack(
+			"POST",
+			"/v1/namespaces/default/tasks",
+			fmt.Appendf(nil, `{"tasks":[{"kind":"k","id":%q}]}`, name),
+		)
 		if status != http.StatusBadRequest {
 			t.Errorf("a task with the id %q: %d %s", name, status, text)
 		}

@@ -166,10 +166,15 @@ func (s *Server) enter(rt *route.Route, e *entrance, r *http.Request) {
 		return
 	}
 	defer done()
-	if encoding := strings.Join(r.Header.Values("Content-Encoding"), ", "); encoding != "" && !strings.EqualFold(encoding, "identity") {
+	if encoding := strings.Join(r.Header.Values("Content-Encoding"), ", "); encoding != "" &&
+		!strings.EqualFold(encoding, "identity") {
 		w.Header().Set("Accept-Encoding", "identity")
-		rt.Deny(w, r, &holdfast.Error{Class: problem.ErrEncoding, Detail: fmt.Sprintf("the body is encoded as %.40q", encoding),
-			Remedy: "send it as it is"})
+		rt.Deny(
+			w,
+			r,
+			&holdfast.Error{Class: problem.ErrEncoding, Detail: fmt.Sprintf("the body is encoded as %.40q", encoding),
+				Remedy: "send it as it is"},
+		)
 		return
 	}
 	if names := r.Header.Values(api.HeaderLevel); len(names) > 0 {

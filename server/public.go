@@ -60,7 +60,7 @@ type room struct {
 }
 
 func isFull(err error) bool {
-	return errors.Is(err, holdfast.ErrFull) || errors.Is(err, syscall.ENOSPC)
+	return errors.Is(err, holdfast.ErrFull) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
 // answered looks at what a request was answered with.

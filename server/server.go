@@ -249,8 +249,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// allowed returns those of the methods that ServeMux names for a path which are of the path itself, and not of a pattern
-// in which a wildcard stands for a part of it: /tasks/claim takes POST, and it is not a task.
+// allowed returns those of the methods that ServeMux names for a path which are of the path itself, and not of a
+// pattern in which a wildcard stands for a part of it: /tasks/claim takes POST, and it is not a task.
 func (s *Server) allowed(r *http.Request, methods string) string {
 	least, own := 0, []string(nil)
 	for method := range strings.SplitSeq(methods, ", ") {

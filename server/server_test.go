@@ -249,7 +249,8 @@ func TestLevel(t *testing.T) {
 			problem.Write(w, r, holdfast.ErrFull)
 		}},
 	})
-	for asked, in := range map[string]string{"memory": "memory", "Memory": "memory", "process": "process", "power": "power"} {
+	for asked, in := range map[string]string{"memory": "memory", "Memory": "memory", "process": "process",
+		"power": "power"} {
 		const want = "power" // the server's, which is the least
 		got := r.do("POST", "/write", "", api.HeaderLevel, asked)
 		if got.body != want+" "+in || got.Header.Get(api.HeaderLevel) != want {
@@ -734,5 +735,20 @@ func TestNoTokenInLogs(t *testing.T) {
 	r.eventually("logged", func() bool { return strings.Contains(r.log.String(), "/nowhere") })
 	if strings.Contains(r.log.String(), key) {
 		t.Fatalf("a token is in the log:\n%s", r.log)
+	}
+}
+
+// TestAllow: what a path that has no such method allows are its own methods, and not those of a pattern that it would
+// match as well.
+func TestAllow(t *testing.T) {
+	r := start(t, mem.New(), Options{}, nil)
+	for path, want := range map[string]string{
+		"/v1/namespaces/default/tasks/claim": "POST", "/v1/namespaces/default/tasks/other": "DELETE, GET, HEAD",
+		"/v1/namespaces": "GET, HEAD, POST", "/v1/server": "GET, HEAD",
+	} {
+		got := r.do("PATCH", path, "")
+		if r.want(got, 405, api.CodeMethod); got.Header.Get("Allow") != want {
+			t.Errorf("%s allows %q, want %q", path, got.Header.Get("Allow"), want)
+		}
 	}
 }

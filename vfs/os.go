@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"slices"
@@ -37,13 +38,17 @@ func (osFS) Open(name string) (File, error) { return open("open", name, os.O_RDO
 func (osFS) OpenWrite(name string) (File, error) { return open("open", name, os.O_RDWR) }
 
 func open(op, name string, flag int) (File, error) {
-	f, err := os.OpenFile(name, flag, 0o644)
+	f, err := os.OpenFile(name, flag|nonBlocking, 0o644) // a pipe is not waited for
 	if err != nil {
 		return nil, err
 	}
 	info, err := f.Stat()
-	if err == nil && info.IsDir() { // some systems open a directory for reading
+	switch {
+	case err != nil:
+	case info.IsDir(): // some systems open a directory for reading
 		err = pathError(op, name, syscall.EISDIR)
+	case !info.Mode().IsRegular():
+		err = pathError(op, name, ErrNotRegular)
 	}
 	if err != nil {
 		f.Close()
@@ -51,6 +56,9 @@ func open(op, name string, flag int) (File, error) {
 	}
 	return &osFile{f}, nil
 }
+
+// ErrNotRegular: there is a pipe, a socket or a device in the place of a file.
+var ErrNotRegular = fmt.Errorf("it is no regular file: %w", fs.ErrInvalid)
 
 // Remove implements [FS].
 func (osFS) Remove(name string) error { return os.Remove(name) }

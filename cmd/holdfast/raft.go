@@ -106,15 +106,15 @@ func (c *raftImportCommand) copy(ctx context.Context,
 	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, holdfast.ErrForeign):
 		return nil, "", err
 	}
-	err = datadir.Make("import", dir, func(partial string) (string, error) {
+	err = datadir.Make("import", dir, func(partial string) (datadir.Loss, error) {
 		e, err := all.Open(cmp.Or(name, all.Default), partial, o)
 		if err != nil {
-			return "", err
+			return datadir.Loss{}, err
 		}
 		if err := datadir.Hide(partial); err != nil {
-			return "", errors.Join(err, e.Close())
+			return datadir.Loss{}, errors.Join(err, e.Close())
 		}
-		return "", fill(e, partial)
+		return datadir.Loss{}, fill(e, partial)
 	})
 	return r, at, err
 }

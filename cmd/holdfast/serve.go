@@ -284,8 +284,8 @@ func (c *serveCommand) dir() string {
 	return dir
 }
 
-// temp is where backups are made: on the file system of the data, where files can be shared, and with their room. What a
-// killed server has left there is removed by the next one.
+// temp is where backups are made: on the file system of the data, where files can be shared, and with their room. What
+// a killed server has left there is removed by the next one.
 func (c *serveCommand) temp() string {
 	if c.dir() == "" {
 		return ""

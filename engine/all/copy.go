@@ -36,8 +36,8 @@ type CopyResult struct {
 
 // Copy makes a new directory, into, with all keys and values of from, and compares each before the directory gets its
 // name. After an error nothing is left. from is not changed: a store that cannot be opened read-only is copied
-// next to the new one first. from is a directory that an engine made, not open elsewhere for writing, or a store of one of
-// these libraries, not in use:
+// next to the new one first. from is a directory that an engine made, not open elsewhere for writing, or a store of one
+// of these libraries, not in use:
 //
 //	Badger, Pebble   a directory; keys are as they are
 //	bbolt            a file; a key is the names of its buckets, a Separator after each, and the key
@@ -69,19 +69,25 @@ func Copy(ctx context.Context, from, into string, o CopyOptions) (*CopyResult, e
 	}
 	c := &CopyResult{Engine: o.Engine}
 	open := func(dir string) (holdfast.Engine, error) { return entry.Open(dir, o.Open) }
-	err = enginecopy.Make(ctx, "copy", into, open, func(to holdfast.Engine, scratch string) (lost string, err error) {
-		defer func() { err = errors.Join(aboutSource(err, scratch, from), os.RemoveAll(scratch)) }()
-		s, err := c.open(ctx, from, scratch, o)
-		if err != nil {
-			return "", err
-		}
-		err = opFor("copy", c.fill(ctx, to, s))
-		if closed := s.close(); err == nil {
-			err = closed
-		}
-		c.Notes = s.notes()
-		return s.lost, err
-	})
+	err = enginecopy.Make(
+		ctx,
+		"copy",
+		into,
+		open,
+		func(to holdfast.Engine, scratch string) (loss datadir.Loss, err error) {
+			defer func() { err = errors.Join(aboutSource(err, scratch, from), os.RemoveAll(scratch)) }()
+			s, err := c.open(ctx, from, scratch, o)
+			if err != nil {
+				return loss, err
+			}
+			err = opFor("copy", c.fill(ctx, to, s))
+			if closed := s.close(); err == nil {
+				err = closed
+			}
+			c.Notes = s.notes()
+			return s.loss, err
+		},
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +99,7 @@ type source struct {
 	walk  func(each func(key, value []byte) error) error
 	close func() error
 	notes func() []string
-	lost  string
+	loss  datadir.Loss
 	// named is set where keys begin with the name of a bucket or table, which CopyOptions.Only leaves out.
 	named bool
 }
@@ -152,7 +158,7 @@ func (c *CopyResult) open(ctx context.Context, from, scratch string, o CopyOptio
 		}
 		return it.Err()
 	}
-	return &source{walk: walk, notes: func() []string { return nil }, lost: e.Capabilities().Lost,
+	return &source{walk: walk, notes: func() []string { return nil }, loss: enginecopy.LossOf(e),
 		close: func() error { return errors.Join(snapshot.Close(), e.Close()) }}, nil
 }
 

@@ -181,3 +181,41 @@ func TestFullDiskChild(t *testing.T) {
 	fmt.Println("done")
 	select {} // until it is killed
 }
+
+// TestVerifyUnreadable: what the device cannot read is an error of Verify and no damage, wherever it happens.
+func TestVerifyUnreadable(t *testing.T) {
+	if err := blockdev.Check("ext4"); err != nil {
+		t.Skip(err)
+	}
+	onDisk(t, func(t *testing.T, e all.Entry) {
+		if e.Name == "logtree" || e.Name == "bbolt" {
+			t.Skip("logtree verifies by itself, and bbolt reads through a mapping")
+		}
+		o := blockdev.Options{FS: "ext4", Dir: t.TempDir()}
+		disk, err := blockdev.New(t.Context(), o)
+		try(t, err)
+		fill(t, e, filepath.Join(disk.Path(), "db"), holdfast.Power)
+		rec := disk.Freeze()
+		try(t, disk.Close())
+		defer rec.Close()
+		image := rec.Cut(blockdev.Position(rec.Len()), blockdev.Everything())
+		failed := 0
+		for after := int64(0); after < 30; after += 3 {
+			d, err := blockdev.Restore(t.Context(), o, image)
+			try(t, err)
+			d.Fail(blockdev.Fault{Reads: true, After: after})
+			v, err := all.Verify(filepath.Join(d.Path(), "db"))
+			if err != nil {
+				failed++
+			}
+			if errors.Is(err, holdfast.ErrCorrupt) || err == nil && len(v.Damage) > 0 {
+				t.Errorf("after %d reads: %v, %+v", after, err, v)
+			}
+			d.Fail(blockdev.Fault{})
+			try(t, d.Close())
+		}
+		if failed == 0 {
+			t.Error("no read failed: the test covers nothing")
+		}
+	})
+}

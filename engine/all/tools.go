@@ -220,29 +220,35 @@ func Repair(ctx context.Context, dir, into string) (*RepairResult, error) {
 	opener := func(at string) (holdfast.Engine, error) {
 		return maker.Open(at, holdfast.Options{Level: mark.Level})
 	}
-	err = enginecopy.Make(ctx, "repair", into, opener, func(to holdfast.Engine, source string) (_ string, err error) {
-		defer func() {
-			for i, lost := range r.Lost {
-				r.Lost[i] = aboutSource(lost, source, dir)
+	err = enginecopy.Make(
+		ctx,
+		"repair",
+		into,
+		opener,
+		func(to holdfast.Engine, source string) (loss datadir.Loss, err error) {
+			defer func() {
+				for i, lost := range r.Lost {
+					r.Lost[i] = aboutSource(lost, source, dir)
+				}
+				err = errors.Join(aboutSource(err, source, dir), os.RemoveAll(source))
+			}()
+			if err := copyFiles(ctx, "repair", dir, source); err != nil {
+				return loss, err
 			}
-			err = errors.Join(aboutSource(err, source, dir), os.RemoveAll(source))
-		}()
-		if err := copyFiles(ctx, "repair", dir, source); err != nil {
-			return "", err
-		}
-		e, err := opener(source)
-		if err != nil {
-			return "", err
-		}
-		err = r.salvage(to, e)
-		if closed := e.Close(); closed != nil && err == nil && len(r.Lost) == 0 {
-			r.Lost = append(r.Lost, closed)
-		}
-		if len(r.Lost) > 0 {
-			r.Loss = "what cannot be read of " + mark.Engine + "'s files"
-		}
-		return enginecopy.Lost(mark.Lost, r.Loss), err
-	})
+			e, err := opener(source)
+			if err != nil {
+				return loss, err
+			}
+			err = r.salvage(to, e)
+			if closed := e.Close(); closed != nil && err == nil && len(r.Lost) == 0 {
+				r.Lost = append(r.Lost, closed)
+			}
+			if len(r.Lost) > 0 {
+				r.Loss = "what cannot be read of " + mark.Engine + "'s files"
+			}
+			return datadir.Loss{Lost: enginecopy.Lost(mark.Lost, r.Loss), Accepted: mark.Accepted}, err
+		},
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -422,4 +428,13 @@ func copyOf(dir, into, op, instead string, do func(e holdfast.Engine, open engin
 
 // AcceptLoss accepts what an incomplete repair that made dir could not salvage: stores open in dir again. It returns
 // what was lost, empty if nothing was. ErrLocked: dir is open.
+//
+// What a store derives from its data may be among what was lost, so that it would answer wrongly. So each store makes
+// that anew when it is first opened then, which takes the reading of all of it, or refuses to open, with ErrCorrupt:
+//
+//   - An event log rebuilds its index of ids. The events that are lost stay a event.Gap, until event.Rebuild.
+//   - A message store is rebuilt, as message.Rebuild does.
+//   - A task store is examined, as task.Examine does, and opens if nothing contradicts itself.
+//   - A Raft store does not open any more: what it has promised may be lost.
+//   - A projection is to be rebuilt.
 func AcceptLoss(dir string) (lost string, err error) { return datadir.Accept(dir) }

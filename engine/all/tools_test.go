@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
@@ -728,4 +729,45 @@ func TestNothingForNothing(t *testing.T) {
 	if _, err := os.Stat(filepath.Dir(into)); err != nil {
 		t.Errorf("a directory that was there is gone: %v", err)
 	}
+}
+
+// endsAfter is a context that has ended when it has been asked so many times.
+type endsAfter struct {
+	context.Context
+	left atomic.Int64
+}
+
+func (e *endsAfter) Err() error {
+	if e.left.Add(-1) < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestCopyEndsAnywhere: a copy asks whether its context has ended for every key that it writes, compares and counts.
+// Wherever that is, it stops, and leaves nothing.
+func TestCopyEndsAnywhere(t *testing.T) {
+	onDisk(t, func(t *testing.T, e all.Entry) {
+		at := t.TempDir()
+		dir, into := filepath.Join(at, "db"), filepath.Join(at, "into")
+		fill(t, e, dir, holdfast.Power)
+		keys := int64(len(contents(t, e.Name, dir)))
+		for asks := int64(0); ; asks += 1 + asks/3 {
+			ctx := &endsAfter{Context: t.Context()}
+			ctx.left.Store(asks)
+			_, err := all.Copy(ctx, dir, into, all.CopyOptions{Engine: e.Name})
+			if err == nil {
+				if asked := asks - ctx.left.Load(); asked < 3*keys {
+					t.Errorf("%d keys were copied, and the context was asked %d times", keys, asked)
+				}
+				break
+			}
+			if !errors.Is(err, context.Canceled) {
+				t.Fatalf("ended when it was asked %d times: %v", asks, err)
+			}
+			if left, err := os.ReadDir(at); err != nil || len(left) != 1 {
+				t.Fatalf("left: %v, %v", left, err)
+			}
+		}
+	})
 }

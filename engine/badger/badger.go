@@ -156,7 +156,8 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	}
 	e.window = losswindow.New(every, e.Settle)
 	caps := Describe()
-	caps.Settings, caps.Lost, caps.LossWindow = settings(db), hm.Lost, e.window.Every()
+	caps.Settings, caps.LossWindow = settings(db), e.window.Every()
+	caps.Lost, caps.Accepted = hm.Lost, hm.Accepted
 	e.Init(e, caps, hm.Dir)
 	return e, nil
 }
@@ -281,15 +282,15 @@ func failed(op, path string, err error) error {
 // openFailed is failed for what the library says of its files on opening: if it is not the
 // operating system that refuses something, the files are damaged.
 func openFailed(path string, err error) error {
-	return unreadable("open", path, err)
+	return unreadable("open", path, 0, err)
 }
 
 // unreadable is failed for what cannot be read.
-func unreadable(op, path string, err error) error {
+func unreadable(op, path string, offset int64, err error) error {
 	if err = datadir.SystemError(err); datadir.OfSystem(err) {
 		return failed(op, path, err)
 	}
-	return corrupt(op, path, 0, err)
+	return corrupt(op, path, offset, err)
 }
 
 func corrupt(op, path string, offset int64, cause error) error {

@@ -322,11 +322,11 @@ func checkTable(path string) error {
 		fault = checkSum(index, sum)
 	}
 	if fault != nil {
-		return corrupt("open", path, max(end, 0), fault)
+		return unreadable("open", path, max(end, 0), fault)
 	}
 	at, fault := checkBlocks(io.NewSectionReader(f, 0, end), end, index)
 	if fault != nil {
-		return corrupt("open", path, at, fault)
+		return unreadable("open", path, at, fault)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func (e *engine) Read(txn *lib.Txn, dst, key []byte) ([]byte, error) {
 		return dst, holdfast.ErrNotFound
 	}
 	if err != nil {
-		return dst, unreadable("get", e.logs.dir, e.data.err(err))
+		return dst, unreadable("get", e.logs.dir, 0, e.data.err(err))
 	}
 	value := dst
 	err = item.Value(func(v []byte) error {
@@ -46,7 +46,7 @@ func (e *engine) Read(txn *lib.Txn, dst, key []byte) ([]byte, error) {
 		err = errNoValue
 	}
 	if err != nil {
-		return dst, unreadable("get", e.logs.dir, e.data.err(err))
+		return dst, unreadable("get", e.logs.dir, 0, e.data.err(err))
 	}
 	return value, nil
 }
@@ -189,7 +189,7 @@ func (i *iterator) Value() []byte {
 		err = errNoValue
 	}
 	if err != nil {
-		i.err = unreadable("scan", i.e.logs.dir, i.e.data.err(err))
+		i.err = unreadable("scan", i.e.logs.dir, 0, i.e.data.err(err))
 		return nil
 	}
 	i.buf, i.value = buf, buf

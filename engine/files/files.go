@@ -242,7 +242,7 @@ func Describe() holdfast.Capabilities {
 // describe says what the open engine gives.
 func (e *engine) describe() holdfast.Capabilities {
 	c := Describe()
-	c.LossWindow, c.Lost = e.window.Every(), e.datadir.Lost
+	c.LossWindow, c.Lost, c.Accepted = e.window.Every(), e.datadir.Lost, e.datadir.Accepted
 	if e.readOnly {
 		c = c.ForReading()
 	} else if e.level == holdfast.Power {

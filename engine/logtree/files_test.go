@@ -45,7 +45,8 @@ func (s *shortOf) allow(most int) {
 }
 
 // TestNoMoreFiles: where no file can be made, because there are no inodes, because of the user's quota, or because the
-// process has too many files open, a write is refused and does not hang, nothing is lost, and with files again it goes on.
+// process has too many files open, a write is refused and does not hang, nothing is lost, and with files again it goes
+// on.
 func TestNoMoreFiles(t *testing.T) {
 	for _, cause := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE} {
 		for most := 6; most < 14; most++ {

@@ -93,7 +93,7 @@ func openIn(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, err
 	if err := h.Made(); err != nil {
 		return nil, errors.Join(err, e.database.Close())
 	}
-	e.Caps.Lost, e.publish = h.Lost, h.Checkpoint
+	e.Caps.Lost, e.Caps.Accepted, e.publish = h.Lost, h.Accepted, h.Checkpoint
 	e.usage, e.release = func() (int64, int64) { return datadir.Usage(h.Dir) }, release
 	return e, nil
 }

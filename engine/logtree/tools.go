@@ -101,11 +101,11 @@ func Repair(ctx context.Context, dir, into string, o holdfast.Options) (r *Repai
 	if err != nil {
 		return nil, err
 	}
-	err = enginecopy.Make(ctx, "repair", into, opener(o), func(e holdfast.Engine, _ string) (string, error) {
+	err = enginecopy.Make(ctx, "repair", into, opener(o), func(e holdfast.Engine, _ string) (datadir.Loss, error) {
 		if r, err = check.Repair(vfs.OS(), dir, e); err != nil {
-			return "", err
+			return datadir.Loss{}, err
 		}
-		return enginecopy.Lost(mark.Lost, r.Summary()), nil
+		return datadir.Loss{Lost: enginecopy.Lost(mark.Lost, r.Summary()), Accepted: mark.Accepted}, nil
 	})
 	if err != nil {
 		return nil, err

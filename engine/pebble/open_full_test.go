@@ -1,6 +1,7 @@
 package pebble
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -55,7 +56,7 @@ func openOn(t *testing.T, fs vfs.FS) (e *engine, err error) {
 	select {
 	case <-done:
 		return e, err
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("Open hangs")
 		return nil, nil
 	}
@@ -131,5 +132,36 @@ func TestOpenMergesOnFullDisk(t *testing.T) {
 			t.Fatalf("room for %d writes and syncs: then %d commits are left of %d: %v", room, n, commits, err)
 		}
 		try(t, again.Close())
+	}
+}
+
+// A Compact ends with the poison when the disk fills: the merges that it waits for may never run.
+func TestCompactOnFullDisk(t *testing.T) {
+	left, _ := unmerged(t)
+	var full atomic.Bool
+	fault := func(path string) error {
+		if full.Load() && strings.HasSuffix(path, ".sst") {
+			return syscall.ENOSPC
+		}
+		return nil
+	}
+	o, err := never.WithDefaults()
+	try(t, err)
+	keep := func(o *lib.Options) { o.L0CompactionThreshold, o.L0StopWritesThreshold = 1000, 1000 }
+	e, err := start(&createsFS{FS: left, fault: fault}, "data", here, o, keep)
+	try(t, err)
+	full.Store(true)
+	done := make(chan error, 1)
+	go func() { done <- e.Compact(context.Background(), holdfast.Range{}) }()
+	select {
+	case err := <-done:
+		if !errors.Is(err, holdfast.ErrPoisoned) || !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("Compact: %v, want the poison", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("Compact hangs")
+	}
+	if err := e.Close(); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("Close: %v", err)
 	}
 }

@@ -101,7 +101,7 @@ func open(below vfs.FS, dir string, o holdfast.Options, tune ...func(*lib.Option
 	if err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
-	e.datadir, e.Caps.Lost = h, h.Lost
+	e.datadir, e.Caps.Lost, e.Caps.Accepted = h, h.Lost, h.Accepted
 	if err := h.Made(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
@@ -209,16 +209,15 @@ func settings(o holdfast.Options, e *engine, tune ...func(*lib.Options)) *lib.Op
 
 // classify finds the class of an error of lib.Open. What Pebble refuses in files that it wrote itself is corruption.
 func classify(err error) error {
-	var errno syscall.Errno
 	switch {
 	case strings.Contains(err.Error(), "lock held by current process"), errors.Is(err, syscall.EAGAIN):
 		return holdfast.ErrLocked
+	case datadir.OfSystem(err):
+		return nil
 	case lib.IsCorruptionError(err), errors.Is(err, fs.ErrNotExist):
 		return holdfast.ErrCorrupt
 	case strings.Contains(err.Error(), "unknown format major version"):
 		return holdfast.ErrVersion
-	case errors.As(err, &errno), errors.Is(err, fs.ErrPermission):
-		return nil
 	}
 	return holdfast.ErrCorrupt
 }
@@ -251,7 +250,7 @@ func openError(path string, class, cause error) error {
 // readError returns an error of a read as the caller gets it.
 func readError(op string, err error) error {
 	e := &holdfast.Error{Op: op, Engine: Name, Cause: oneLine(err)}
-	if lib.IsCorruptionError(err) {
+	if lib.IsCorruptionError(err) && !datadir.OfSystem(err) {
 		damaged(e, err)
 	}
 	return e

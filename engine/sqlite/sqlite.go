@@ -135,7 +135,8 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options, t Tuning) (_ holdf
 	e.committer = groupcommit.New(lib.name, maxGroupSize, e.commit)
 	e.window = losswindow.New(o.SyncEvery, e.Settle)
 	caps := describe(lib.name, lib.module)
-	caps.LossWindow, caps.Lost, caps.Settings = e.window.Every(), h.Lost, settings
+	caps.LossWindow, caps.Lost, caps.Accepted = e.window.Every(), h.Lost, h.Accepted
+	caps.Settings = settings
 	e.Init(e, caps, h.Dir)
 	return e, nil
 }

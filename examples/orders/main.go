@@ -109,7 +109,7 @@ func open(ctx context.Context, dir string, send func(mail) error) *service {
 			return projection.Set(m, p.Customer, customer{c.Orders + 1, c.Cents + p.Cents})
 		}))
 	outbox := projection.Messages(engine, holdfast.Power, n, message.Query{Stream: "mail"})
-	mails := must(projection.New(outbox, projection.Options{Name: "mails", Prefix: "outbox/", Batch: 1},
+	mails := must(projection.New(outbox, projection.Options{Name: "mails", Prefix: "sent/", Batch: 1},
 		func(_ *projection.Model, in message.Message) error {
 			var m mail
 			if err := json.Unmarshal(in.Data, &m); err != nil {

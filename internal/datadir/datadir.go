@@ -14,6 +14,7 @@
 //	format 1
 //	level power        only where the engine binds a directory to a level
 //	lost 2 values      what the repair that made it could not salvage, until that is accepted
+//	accepted UYH3...   which loss was accepted last; then the first line has 2
 //	state making       until the engine's own files are complete
 //
 // The last line tells a directory whose making was interrupted from one that has lost its data.
@@ -70,7 +71,7 @@ func (s Spec) or(remedy string) string {
 type Handle struct {
 	Dir  string // as an absolute path
 	New  bool   // being made: the engine calls Made when its files are complete
-	Lost string // as in Mark
+	Loss        // as in Mark
 	name string // of the engine
 	mark Mark
 	lock *os.File    // nil for one that is open for reading and was never open for writing
@@ -99,6 +100,14 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 	}
 	if st, err := os.Stat(dir); err == nil && !st.IsDir() {
 		return nil, fail(holdfast.ErrForeign, "it is a file", "name a directory", nil)
+	}
+	if err := checkRegular(dir); err != nil {
+		return nil, fail(
+			holdfast.ErrCorrupt,
+			err.Error(),
+			"restore the file from a backup, or remove what is in its place",
+			nil,
+		)
 	}
 	switch other, err := unmarked(dir); {
 	case err != nil:
@@ -172,7 +181,7 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 	case found.making && spec.ReadOnly:
 		return nil, fail(holdfast.ErrForeign, "its making was interrupted; nothing is in it", "open it for writing once", nil)
 	}
-	h.New, h.Lost, h.mark.Lost = found.making, found.Lost, found.Lost
+	h.New, h.Loss, h.mark.Loss = found.making, found.Loss, found.Loss
 	if found.making {
 		// Its maker may have been killed before the mark was durable; without it, the engine's files would be foreign.
 		if err := syncDir(dir); err != nil {
@@ -246,6 +255,10 @@ func (h *Handle) Check() error {
 		Remedy: "close this engine, and open the directory that is meant"}
 	if err != nil {
 		e.Detail = ""
+	}
+	if errors.Is(err, fs.ErrPermission) { // whether it is still the same cannot be seen
+		e.Class, e.Detail, e.Remedy = nil, "its files cannot be looked up any more",
+			"give this process the permission to search the directory, and those above it, again"
 	}
 	return e
 }

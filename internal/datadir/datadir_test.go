@@ -144,18 +144,18 @@ func TestLostData(t *testing.T) {
 func TestLost(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "engine")
 	id := datadir.Spec{Engine: "bbolt", Format: 3, Level: holdfast.Power}
-	err := datadir.Make("repair", dir, func(partial string) (string, error) {
+	err := datadir.Make("repair", dir, func(partial string) (datadir.Loss, error) {
 		h, err := datadir.Open(partial, id)
 		if err != nil {
-			return "", err
+			return datadir.Loss{}, err
 		}
 		if err := errors.Join(h.Made(), datadir.Hide(partial), h.Close()); err != nil {
-			return "", err
+			return datadir.Loss{}, err
 		}
 		if _, err := datadir.Open(partial, id); !errors.Is(err, holdfast.ErrForeign) {
 			t.Errorf("a hidden directory was opened: %v", err)
 		}
-		return "2 keys\nof 3", nil
+		return datadir.Loss{Lost: "2 keys\nof 3"}, nil
 	})
 	try(t, err)
 	for _, id.ReadOnly = range []bool{false, true, false} {
@@ -174,10 +174,21 @@ func TestLost(t *testing.T) {
 			t.Errorf("Accept: %q, %v; want %q", lost, err, want)
 		}
 	}
-	want := datadir.Mark{Engine: "bbolt", Format: 3, Level: holdfast.Power}
-	if got, err := datadir.ReadMark("read", dir); err != nil || got != want {
+	got, err := datadir.ReadMark("read", dir)
+	want := datadir.Mark{Engine: "bbolt", Format: 3, Level: holdfast.Power, Loss: datadir.Loss{Accepted: got.Accepted}}
+	if err != nil || got != want || got.Accepted == "" {
 		t.Errorf("%+v, %v", got, err)
 	}
+	text, err := os.ReadFile(filepath.Join(dir, "HOLDFAST"))
+	if err != nil || !strings.HasPrefix(string(text), "holdfast 2\n") {
+		t.Errorf("%q, %v", text, err) // version 1 would be opened by programs that do not know what it means
+	}
+	h, err := datadir.Open(dir, id)
+	try(t, err)
+	if h.Loss != got.Loss {
+		t.Errorf("opened: %+v", h.Loss)
+	}
+	try(t, h.Close())
 }
 
 // TestReadOnly: a directory can have many readers and a holder at once; writers are refused, and nothing is made.

@@ -3,6 +3,7 @@ package datadir
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -65,6 +66,52 @@ func syncAll(dir string) error {
 	})
 }
 
+// checkRegular finds what is neither a file nor a directory, in dir and in the directories in it: to open a pipe in the
+// place of a file would wait for ever. What cannot be looked at is found by whoever opens it.
+func checkRegular(dir string) error {
+	return checkEntries(dir, true)
+}
+
+func checkEntries(dir string, below bool) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		name, kind := filepath.Join(dir, e.Name()), e.Type()
+		if kind&fs.ModeSymlink != 0 {
+			if info, err := os.Stat(name); err == nil {
+				kind = info.Mode().Type()
+			} else {
+				continue
+			}
+		}
+		switch {
+		case kind.IsRegular():
+		case kind.IsDir() && below:
+			if err := checkEntries(name, false); err != nil {
+				return err
+			}
+		case kind.IsDir():
+		default:
+			return fmt.Errorf("%s is no file but a %s", name, describeKind(kind))
+		}
+	}
+	return nil
+}
+
+func describeKind(kind fs.FileMode) string {
+	switch {
+	case kind&fs.ModeNamedPipe != 0:
+		return "pipe"
+	case kind&fs.ModeSocket != 0:
+		return "socket"
+	case kind&fs.ModeDevice != 0:
+		return "device"
+	}
+	return "special file"
+}
+
 // Usage counts the regular files below dir and the bytes they take on the device, but for those of [Temp]. What
 // cannot be read, because it is just being removed, counts nothing.
 func Usage(dir string) (files, bytes int64) {
@@ -85,8 +132,9 @@ func Usage(dir string) (files, bytes int64) {
 }
 
 // CopyFiles copies the directories and files below dir, but for [Temp], to the new directory to, without the holes of
-// the files. Its parents are made. dir may be a link. In place of a link to a file the copy has the file: changes of the copy do not reach the original.
-// Anything else, such as a link to a directory, is an error that names it, and so is the end of ctx.
+// the files. Its parents are made. dir may be a link. In place of a link to a file the copy has the file: changes of
+// the copy do not reach the original. Anything else, such as a link to a directory, is an error that names it, and so
+// is the end of ctx.
 func CopyFiles(ctx context.Context, dir, to string) error {
 	dir, err := filepath.EvalSymlinks(dir) // a walk does not follow a link that it begins with
 	if err != nil {

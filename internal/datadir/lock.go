@@ -2,6 +2,7 @@ package datadir
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -40,7 +41,11 @@ func hold(dir string, shared bool) (release func() error, err error) {
 
 // openLock opens the file that is locked, without making it: nil if there is none.
 func openLock(dir string) (*os.File, error) {
-	lock, err := os.Open(filepath.Join(dir, lockName))
+	name := filepath.Join(dir, lockName)
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() { // to open a pipe could take for ever
+		return nil, fmt.Errorf("%s is no file but a %s", name, describeKind(info.Mode().Type()))
+	}
+	lock, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -23,11 +23,11 @@ const partialSuffix = ".partial"
 // It must not be the working directory: a shell in it would see none of the new files. Missing parents are made.
 // Everything else is ErrBadOption.
 //
-// If Make fails it leaves nothing, not even the parents that it has made; only if its last step fails, the sync of dir's
-// name, is dir there. If the process ends, it may leave DIR.partial, which the next Make of dir removes. Only one makes it
-// at a time; while another one works there, or if what is there could be opened, or is nothing that Make has made, that is
-// ErrBadOption, too. op is for the errors.
-func Make(op, dir string, fill func(partial string) (lost string, err error)) (err error) {
+// If Make fails it leaves nothing, not even the parents that it has made; only if its last step fails, the sync of
+// dir's name, is dir there. If the process ends, it may leave DIR.partial, which the next Make of dir removes. Only one
+// makes it at a time; while another one works there, or if what is there could be opened, or is nothing that Make has
+// made, that is ErrBadOption, too. op is for the errors.
+func Make(op, dir string, fill func(partial string) (loss Loss, err error)) (err error) {
 	return publish(op, dir, fill, syncAll)
 }
 
@@ -40,9 +40,9 @@ func (h *Handle) Checkpoint(ctx context.Context, dir string, fill func(partial s
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return err
 	}
-	return publish(op, dir, func(partial string) (string, error) {
+	return publish(op, dir, func(partial string) (Loss, error) {
 		if err := errors.Join(ctx.Err(), h.Check()); err != nil {
-			return "", err
+			return Loss{}, err
 		}
 		// Marks are replaced, never changed. Under this name it does not count until all else is there.
 		if err := os.Link(filepath.Join(h.Dir, markName), filepath.Join(partial, hiddenName)); err != nil {
@@ -52,18 +52,18 @@ func (h *Handle) Checkpoint(ctx context.Context, dir string, fill func(partial s
 			if NoRoom(err) {
 				e.Class, e.Detail, e.Remedy = holdfast.ErrFull, "", MakeRoom
 			}
-			return "", e
+			return Loss{}, e
 		}
 		if err := fill(partial); err != nil {
-			return "", err
+			return Loss{}, err
 		}
-		return "", errors.Join(ctx.Err(), h.Check())
+		return Loss{}, errors.Join(ctx.Err(), h.Check())
 	}, SyncDir)
 }
 
 // publish is Make; sync makes durable what is in a directory.
 func publish(
-	op, dir string, fill func(partial string) (lost string, err error), sync func(dir string) error,
+	op, dir string, fill func(partial string) (loss Loss, err error), sync func(dir string) error,
 ) (err error) {
 	fail := func(class error, path, detail, remedy string, cause error) error {
 		return Full(&holdfast.Error{Op: op, Path: path, Class: class, Detail: detail, Remedy: remedy, Cause: cause})
@@ -126,15 +126,15 @@ func publish(
 			}
 		}
 	}()
-	lost, err := fill(partial)
+	loss, err := fill(partial)
 	if err != nil {
 		return err
 	}
 	if err := sync(partial); err != nil {
 		return fail(nil, partial, "", "", err)
 	}
-	if _, err := os.Lstat(filepath.Join(partial, hiddenName)); err == nil || lost != "" {
-		if err := show(partial, lost); err != nil {
+	if _, err := os.Lstat(filepath.Join(partial, hiddenName)); err == nil || loss != (Loss{}) {
+		if err := show(partial, loss); err != nil {
 			return fail(nil, partial, "", "", err)
 		}
 	}

@@ -15,8 +15,8 @@ import (
 )
 
 // fill puts one file into a directory.
-func fill(partial string) (string, error) {
-	return "", os.WriteFile(filepath.Join(partial, "file"), []byte("contents"), 0o644)
+func fill(partial string) (datadir.Loss, error) {
+	return datadir.Loss{}, os.WriteFile(filepath.Join(partial, "file"), []byte("contents"), 0o644)
 }
 
 // TestMake: a directory gets its name when it is filled, with the parents that it lacks, and its files are those of
@@ -24,7 +24,7 @@ func fill(partial string) (string, error) {
 func TestMake(t *testing.T) {
 	at := t.TempDir()
 	dir := filepath.Join(at, "a", "b")
-	err := datadir.Make("copy", dir, func(partial string) (string, error) {
+	err := datadir.Make("copy", dir, func(partial string) (datadir.Loss, error) {
 		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("it has its name before it is filled: %v", err)
 		}
@@ -46,7 +46,8 @@ func TestMakeFails(t *testing.T) {
 	for _, dir := range []string{"full", "other.partial", "engine"} {
 		try(t, os.Mkdir(path(dir), 0o755))
 	}
-	for name, text := range map[string]string{"full/file": "", "other.partial/theirs": "", "engine/HOLDFAST": "holdfast 1\nengine x\nformat 1\n"} {
+	for name, text := range map[string]string{"full/file": "", "other.partial/theirs": "",
+		"engine/HOLDFAST": "holdfast 1\nengine x\nformat 1\n"} {
 		try(t, os.WriteFile(path(name), []byte(text), 0o644))
 	}
 	for dir, say := range map[string]string{
@@ -57,23 +58,27 @@ func TestMakeFails(t *testing.T) {
 		path("engine/sub"): "an engine made",
 		path("full/file"):  "not a directory",
 	} {
-		err := datadir.Make("copy", dir, func(string) (string, error) {
+		err := datadir.Make("copy", dir, func(string) (datadir.Loss, error) {
 			t.Errorf("%q is filled", dir)
-			return "", nil
+			return datadir.Loss{}, nil
 		})
 		if !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), say) {
 			t.Errorf("%q: %v; want %q", dir, err, say)
 		}
 	}
 	failed := errors.New("the disk is on fire")
-	err := datadir.Make("copy", path("new"), func(partial string) (string, error) {
+	err := datadir.Make("copy", path("new"), func(partial string) (datadir.Loss, error) {
 		_, err := fill(partial)
-		return "", errors.Join(err, failed)
+		return datadir.Loss{}, errors.Join(err, failed)
 	})
 	if !errors.Is(err, failed) {
 		t.Error(err)
 	}
-	err = datadir.Make("copy", path("new"), func(string) (string, error) { return "all of it", nil })
+	err = datadir.Make(
+		"copy",
+		path("new"),
+		func(string) (datadir.Loss, error) { return datadir.Loss{Lost: "all of it"}, nil },
+	)
 	if err == nil {
 		t.Error("what is lost is not kept, and that is no error")
 	}
@@ -158,10 +163,10 @@ func TestMakeTwice(t *testing.T) {
 		t.Skip("directories cannot be locked")
 	}
 	dir := filepath.Join(t.TempDir(), "dir")
-	try(t, datadir.Make("copy", dir, func(partial string) (string, error) {
-		err := datadir.Make("copy", dir, func(string) (string, error) {
+	try(t, datadir.Make("copy", dir, func(partial string) (datadir.Loss, error) {
+		err := datadir.Make("copy", dir, func(string) (datadir.Loss, error) {
 			t.Error("it is made twice")
-			return "", nil
+			return datadir.Loss{}, nil
 		})
 		if !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), "another copy is making it") {
 			t.Error(err)
@@ -188,7 +193,10 @@ func TestTemp(t *testing.T) {
 	if err := datadir.Make("backup", temp, fill); !errors.Is(err, holdfast.ErrBadOption) {
 		t.Errorf("a copy in its place: %v", err)
 	}
-	if err := datadir.Make("backup", filepath.Join(dir, "sub", "TEMP", "copy"), fill); !errors.Is(err, holdfast.ErrBadOption) {
+	if err := datadir.Make("backup", filepath.Join(dir, "sub", "TEMP", "copy"), fill); !errors.Is(
+		err,
+		holdfast.ErrBadOption,
+	) {
 		t.Errorf("a copy elsewhere in the directory: %v", err)
 	}
 	if now, _ := datadir.Usage(dir); now != files {

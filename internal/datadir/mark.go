@@ -1,6 +1,7 @@
 package datadir
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +17,7 @@ import (
 const (
 	markName   = "HOLDFAST"
 	hiddenName = markName + ".partial" // what the mark is called in a directory that must not be opened yet
-	version    = 1                     // of the mark itself
+	version    = 2                     // of the mark itself; 1 unless a loss was accepted
 )
 
 // Mark is what a directory remembers.
@@ -24,9 +25,15 @@ type Mark struct {
 	Engine string
 	Format int            // the engine's own format, from 1
 	Level  holdfast.Level // 0 unless the directory is bound to a level
-	Lost   string         // what a repair could not salvage, empty if nothing; see [holdfast.Capabilities]
+	Loss
 
 	making bool // the engine's own files are not complete
+}
+
+// Loss is what a directory remembers of what was lost; see [holdfast.Capabilities]. Copies remember it too.
+type Loss struct {
+	Lost     string // what a repair could not salvage, empty if nothing, and once it was accepted
+	Accepted string // identifies the loss that was accepted last, empty if none was
 }
 
 // ReadMark reads what made dir, without opening or locking it; op is for the errors. They are ErrForeign
@@ -40,6 +47,9 @@ func ReadMark(op, dir string) (Mark, error) {
 		return fail(nil, "", remedy, err)
 	} else if !st.IsDir() {
 		return fail(holdfast.ErrForeign, "it is a file", remedy, nil)
+	}
+	if err := checkRegular(dir); err != nil {
+		return fail(holdfast.ErrCorrupt, err.Error(), "restore the file from a backup, or remove what is in its place", nil)
 	}
 	m, err := loadMark(dir)
 	var damaged *holdfast.Error
@@ -55,7 +65,8 @@ func ReadMark(op, dir string) (Mark, error) {
 	return m, nil
 }
 
-// Accept removes from the mark of dir the note of what a repair could not salvage, and returns it. ErrLocked: dir is
+// Accept removes from the mark of dir the note of what a repair could not salvage, and returns it. From then on the
+// mark says that a loss was accepted: what stores keep of that tells them to make their indexes anew. ErrLocked: dir is
 // open.
 func Accept(dir string) (lost string, err error) {
 	release, err := hold(dir, false)
@@ -67,7 +78,7 @@ func Accept(dir string) (lost string, err error) {
 	if err != nil || m.Lost == "" {
 		return "", err
 	}
-	lost, m.Lost = m.Lost, ""
+	lost, m.Loss = m.Lost, Loss{Accepted: rand.Text()}
 	if err := writeMark(dir, m); err != nil {
 		return "", Full(&holdfast.Error{Op: "accept", Path: dir, Cause: err, Remedy: "the directory must be writable"})
 	}
@@ -80,10 +91,10 @@ func Hide(dir string) error {
 	return Rename(filepath.Join(dir, markName), filepath.Join(dir, hiddenName))
 }
 
-// show is the opposite of Hide. If lost is not empty, the mark records it from then on.
-func show(dir, lost string) error {
+// show is the opposite of Hide. If loss is not empty, the mark records it from then on.
+func show(dir string, loss Loss) error {
 	hidden := filepath.Join(dir, hiddenName)
-	if lost == "" {
+	if loss == (Loss{}) {
 		return Rename(hidden, filepath.Join(dir, markName))
 	}
 	text, err := os.ReadFile(hidden)
@@ -94,7 +105,7 @@ func show(dir, lost string) error {
 	if err != nil {
 		return err
 	}
-	m.Lost = lost
+	m.Loss = loss
 	if err := writeMark(dir, m); err != nil {
 		return err
 	}
@@ -129,12 +140,19 @@ func unmarked(dir string) (string, error) {
 }
 
 func writeMark(dir string, m Mark) error {
-	text := fmt.Sprintf("holdfast %d\nengine %s\nformat %d\n", version, m.Engine, m.Format)
+	v := version
+	if m.Accepted == "" { // programs that know only version 1 do not know that stores may be stale
+		v = 1
+	}
+	text := fmt.Sprintf("holdfast %d\nengine %s\nformat %d\n", v, m.Engine, m.Format)
 	if m.Level != 0 {
 		text += fmt.Sprintf("level %v\n", m.Level)
 	}
 	if m.Lost != "" {
 		text += "lost " + strings.Join(strings.Fields(m.Lost), " ") + "\n"
+	}
+	if m.Accepted != "" {
+		text += "accepted " + m.Accepted + "\n"
 	}
 	if m.making {
 		text += "state making\n"
@@ -156,7 +174,12 @@ func writeMark(dir string, m Mark) error {
 
 // loadMark reads the mark of dir. What it says itself is an Error without an operation and a path.
 func loadMark(dir string) (Mark, error) {
-	text, err := os.ReadFile(filepath.Join(dir, markName))
+	name := filepath.Join(dir, markName)
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() { // to open a pipe could take for ever
+		return Mark{}, &holdfast.Error{Class: holdfast.ErrCorrupt, Remedy: "restore the file from a backup",
+			Detail: fmt.Sprintf("%s is no file but a %s", markName, describeKind(info.Mode().Type()))}
+	}
+	text, err := os.ReadFile(name)
 	if err != nil {
 		return Mark{}, err
 	}
@@ -170,7 +193,7 @@ func parseMark(text string) (Mark, error) {
 			Remedy: "restore the file from a backup"}
 	}
 	var m Mark
-	v := 0
+	v, strange := 0, "" // a line that is not known
 	for line := range strings.Lines(text) {
 		key, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		if !ok {
@@ -188,19 +211,23 @@ func parseMark(text string) (Mark, error) {
 			m.Level, err = holdfast.ParseLevel(value)
 		case key == "lost":
 			m.Lost = value
+		case key == "accepted":
+			m.Accepted = value
 		case key == "state" && value == "making":
 			m.making = true
-		case v <= version:
+		case v <= 1:
 			err = fmt.Errorf("a line reads %q", line)
+		default:
+			strange = line
 		}
 		if err != nil {
 			return corrupt(err)
 		}
 	}
 	switch {
-	case v > version:
+	case v > version, strange != "":
 		return Mark{}, &holdfast.Error{Class: holdfast.ErrVersion, Remedy: "use a newer holdfast",
-			Detail: fmt.Sprintf("%s has version %d, this program knows %d", markName, v, version)}
+			Detail: fmt.Sprintf("%s has version %d, or lines, that this program does not know", markName, v)}
 	case v < 1 || m.Engine == "" || m.Format < 1:
 		return corrupt(errors.New("it is incomplete"))
 	}

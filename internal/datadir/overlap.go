@@ -12,8 +12,8 @@ import (
 )
 
 // CheckOverlap returns ErrBadOption if target, a directory that need not be there yet, is one of the sources, lies in
-// one or has one in it, or lies in any directory that an engine made, unless that is in its [Temp]. Links are followed, also dangling ones. Sources
-// are files or directories; one that is not there is ignored. op is for the error.
+// one or has one in it, or lies in any directory that an engine made, unless that is in its [Temp]. Links are followed,
+// also dangling ones. Sources are files or directories; one that is not there is ignored. op is for the error.
 func CheckOverlap(op, target string, sources ...string) error {
 	refuse := func(detail string, cause error) error {
 		return &holdfast.Error{Op: op, Path: target, Class: holdfast.ErrBadOption, Detail: detail, Cause: cause,

@@ -5,14 +5,17 @@ package jsoncheck
 import "unicode/utf8"
 
 // Valid reports whether b is one value of JSON, in UTF-8, with nothing but white space around it. Its arrays and
-// objects are at most 10,000 deep.
-func Valid(b []byte) bool {
-	end := value(b, space(b, 0), maxDepth)
+// objects are at most MaxDepth deep.
+func Valid(b []byte) bool { return ValidTo(b, MaxDepth) }
+
+// ValidTo is Valid for arrays and objects that are at most so deep: one that has none in it is 1 deep.
+func ValidTo(b []byte, depth int) bool {
+	end := value(b, space(b, 0), depth)
 	return end > 0 && space(b, end) == len(b) && utf8.Valid(b)
 }
 
-// maxDepth is that of encoding/json.
-const maxDepth = 10_000
+// MaxDepth is how deep encoding/json reads.
+const MaxDepth = 10_000
 
 // space returns where the white space ends that is at i.
 func space(b []byte, i int) int {

@@ -3,8 +3,9 @@
 // Authorization, is a token of the namespace; a token that is good for all of them stands for the default one.
 //
 // Where ebuse fails without a word, this says so: an empty batch is a 400 and not a closed connection, a stream that
-// breaks off is cut and never ends as if it were whole, and a subscription cannot be saved ahead of the log, nor without a
-// position. Bodies are valid UTF-8 and one JSON value; what follows it is refused, and so is a field that is there twice.
+// breaks off is cut and never ends as if it were whole, and a subscription cannot be saved ahead of the log, nor
+// without a position. Bodies are valid UTF-8 and one JSON value; what follows it is refused, and so is a field that is
+// there twice.
 //
 // The events are kept as package eventbus keeps them, so a program that embeds that log under a newer bus reads them,
 // too. Subscriptions are the offsets of the log.

@@ -168,6 +168,10 @@ func TestRequests(t *testing.T) {
 		{"POST", "/events", "{\"type\":\"\xff\"}", 400, "Invalid request body: it is not valid UTF-8"},
 		{"POST", "/events", `{"data":` + strings.Repeat("[", 100_000), 400,
 			"Invalid request body: invalid character '[' exceeded max depth"},
+		{"POST", "/events", `{"data":` + strings.Repeat("[", 9_901) + strings.Repeat("]", 9_901) + `}`, 400,
+			"Invalid request body: the data are more than 9900 objects and arrays deep"},
+		{"POST", "/events/batch", `[{},{"data":` + strings.Repeat("[", 9_901) + strings.Repeat("]", 9_901) + `}]`, 400,
+			"Invalid request body: event 2 of the batch: the data are more than 9900 objects and arrays deep"},
 		{"POST", "/events", `{"data":"` + strings.Repeat("x", 1<<20) + `"}`, 413,
 			"Invalid request body: the body has more than 1048576 bytes"},
 
@@ -358,7 +362,8 @@ func TestGzip(t *testing.T) {
 	}
 }
 
-// GET /events has as many events as fit in 16 MiB, and at least one; a stream, and a GET that says where it ends, have all.
+// GET /events has as many events as fit in 16 MiB, and at least one; a stream, and a GET that says where it ends, have
+// all.
 func TestPageBytes(t *testing.T) {
 	srv, d := serve(t, ebuse.Options{})
 	log, err := d.Log(ctx, "a", ebuse.Log)
@@ -366,11 +371,13 @@ func TestPageBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, size := range []int{6 << 20, 6 << 20, 20 << 20, 100, 6 << 20} {
-		if _, err := log.Append(ctx, event.Event{Type: "t", Data: []byte(`"` + strings.Repeat("x", size) + `"`)}); err != nil {
+		if _, err := log.Append(ctx, event.Event{Type: "t", Data: []byte(`"` + strings.Repeat("x",
+			size) + `"`)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for path, want := range map[string]int{"/events?from=1": 2, "/events?from=3": 1, "/events?from=4": 2, "/events?from=6": 0,
+	for path, want := range map[string]int{"/events?from=1": 2, "/events?from=3": 1, "/events?from=4": 2,
+		"/events?from=6":      0,
 		"/events?from=1&to=5": 5, "/events/stream?from=1": 5} {
 		_, text := ask(t, srv, "GET", path, "")
 		var list []struct{ Position int }

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/holdfastdb/holdfast/internal/jsoncheck"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/event/eventbus"
 )
@@ -109,8 +110,8 @@ func unmarshal(body []byte, v any) error {
 	return once(body)
 }
 
-// once returns an error if a sound object has a field twice: one of the two would be lost. encoding/json takes fields in
-// any case, and so does this.
+// once returns an error if a sound object has a field twice: one of the two would be lost. encoding/json takes fields
+// in any case, and so does this.
 func once(object []byte) error {
 	d := json.NewDecoder(bytes.NewReader(object))
 	var seen []string
@@ -144,8 +145,21 @@ const maxFields = 100
 var errUTF8 = errors.New("it is not valid UTF-8")
 
 func decodeEvent(body []byte) (e Event, err error) {
-	err = unmarshal(body, &e)
+	if err = unmarshal(body, &e); err == nil {
+		err = e.check()
+	}
 	return e, err
+}
+
+// maxDepth is how deep data may be: what is read back is in an event and in an array, and clients of the original read
+// 10,000 in all.
+const maxDepth = 9_900
+
+func (e *Event) check() error {
+	if len(e.Data) > 0 && !jsoncheck.ValidTo(e.Data, maxDepth) {
+		return fmt.Errorf("the data are more than %d objects and arrays deep", maxDepth)
+	}
+	return nil
 }
 
 var errEmpty = refusal(fmt.Sprintf("The batch is empty; send 1 to %d events", maxBatch))
@@ -185,6 +199,9 @@ func decodeBatch(body []byte) ([]event.Event, error) {
 		}
 		if e == nil {
 			return nil, fmt.Errorf("event %d of the batch is null", len(list)+1)
+		}
+		if err := e.check(); err != nil {
+			return nil, fmt.Errorf("event %d of the batch: %w", len(list)+1, err)
 		}
 		list = append(list, e.Stored())
 	}

@@ -120,6 +120,7 @@ var codes = map[string]string{
 	api.CodeLevel:       "INVALID_REQUEST",
 	api.CodeEncoding:    "INVALID_REQUEST",
 	// These have none in EventoDB.
+	api.CodeAhead:   "POSITION_AHEAD",
 	api.CodeIDTaken: "MESSAGE_ID_TAKEN",
 	api.CodeEnded:   "STREAM_ENDED",
 	api.CodeTooMany: "TOO_MANY_REQUESTS",

@@ -447,13 +447,15 @@ func TestLargeAnswer(t *testing.T) {
 	}
 }
 
-// An answer has as many messages as fit in 16 MiB, and at least one. All of them are read page by page, or at once with -1.
+// An answer has as many messages as fit in 16 MiB, and at least one. All of them are read page by page, or at once with
+// -1.
 func TestPageBytes(t *testing.T) {
 	c, _ := start(t)
 	for _, size := range []int{6 << 20, 6 << 20, 20 << 20, 100, 6 << 20} {
 		c.call(`["stream.write","a-1",{"type":"A","data":{"text":"` + strings.Repeat("x", size) + `"}}]`)
 	}
-	for _, call := range []string{`["stream.get","a-1",{"position":%d}]`, `["category.get","a",{"position":%d,"batchSize":10}]`} {
+	for _, call := range []string{`["stream.get","a-1",{"position":%d}]`,
+		`["category.get","a",{"position":%d,"batchSize":10}]`} {
 		var pages []int
 		for next := 0; ; {
 			got := decode[[][]any](t, c.call(fmt.Sprintf(call, next)))
@@ -601,6 +603,9 @@ func TestFollow(t *testing.T) {
 func TestFollowWhileWriting(t *testing.T) {
 	const messages, followers = 3000, 8
 	c, _ := start(t)
+	for range followers * 100 { // so that all of them begin at a position that there is
+		c.call(`["stream.write","a-0",{"type":"A","data":{}}]`)
+	}
 	var writers, readers sync.WaitGroup
 	for i := range followers {
 		f := c.follow(fmt.Sprintf("category=a&position=%d", 1+i*100))
@@ -702,4 +707,27 @@ func TestImport(t *testing.T) {
 		t.Error(got)
 	}
 	c.want(`["stream.write","c-1",{"type":"A","data":{}}]`, `{"position":1,"globalPosition":2}`)
+}
+
+// A subscription at a position that is not reached yet is refused, since it would miss what comes before; reading there
+// gives nothing, as in EventoDB.
+func TestAhead(t *testing.T) {
+	c, _ := start(t)
+	c.call(`["stream.write","a-1",{"type":"A","data":{}}]`)
+	for _, query := range []string{"stream=a-1&position=2", "stream=none&position=1", "category=a&position=3",
+		"category=a&position=5001&consumer=0&size=2", "all=true&position=3"} {
+		status, answer, _ := c.do(http.MethodGet, "/subscribe?"+query, "")
+		if status != http.StatusConflict || !strings.Contains(answer, `"code":"POSITION_AHEAD"`) {
+			t.Errorf("%q: %d %s", query, status, answer)
+		}
+	}
+	c.follow("stream=a-1&position=1")
+	c.follow("category=a&position=2")
+	c.follow("stream=none&position=0")
+	for _, call := range []string{`["stream.get","a-1",{"position":5001}]`, `["stream.get","none",{"position":1}]`,
+		`["category.get","a",{"position":5001}]`, `["category.get","a",{"globalPosition":5001}]`} {
+		if got := c.call(call); got != "[]" {
+			t.Errorf("%s: %s", call, got)
+		}
+	}
 }

@@ -274,12 +274,17 @@ func (c *call) streamWrite() error {
 	if err != nil {
 		return err
 	}
-	r, err := n.WriteAll(c.ctx, message.Write{Stream: stream, Expected: expected, Messages: []message.Message{m}})
-	if err != nil {
+	results, err := n.WriteAll(c.ctx, message.Write{Stream: stream, Expected: expected, Messages: []message.Message{m}})
+	var r message.Result
+	if known := (*message.Known)(nil); errors.As(err, &known) {
+		r = known.Result // in this API the id alone says that a write is repeated
+	} else if err != nil {
 		return err
+	} else {
+		r = results[0]
 	}
-	c.out = strconv.AppendInt(append(c.out, `{"position":`...), r[0].Position, 10)
-	c.out = strconv.AppendInt(append(c.out, `,"globalPosition":`...), r[0].Global, 10)
+	c.out = strconv.AppendInt(append(c.out, `{"position":`...), r.Position, 10)
+	c.out = strconv.AppendInt(append(c.out, `,"globalPosition":`...), r.Global, 10)
 	c.out = append(c.out, '}')
 	return nil
 }
@@ -404,6 +409,9 @@ func (c *call) messages(q message.Query, global, size int64, named bool) error {
 	}
 	if size != 0 {
 		for m, err := range n.Read(c.ctx, q) {
+			if errors.Is(err, message.ErrAhead) { // in EventoDB there is nothing
+				break
+			}
 			if err != nil {
 				return err
 			}

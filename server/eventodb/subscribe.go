@@ -87,6 +87,13 @@ func (s *service) subscribe(w http.ResponseWriter, r *http.Request) {
 	if sub.all { // only what comes
 		next = max(next, n.Last()+1)
 	}
+	// EventoDB would wait for the position without a word, and the client miss what comes before it.
+	query := sub.query()
+	query.From = next
+	if err := n.Check(ctx, query); err != nil {
+		refuse(w, r, err)
+		return
+	}
 	out := newEventStream(w)
 	if out.send([]byte(": ready\n\n")) != nil {
 		return
@@ -107,9 +114,12 @@ type topicKey struct {
 	group            message.Group
 }
 
+func (s *subscription) query() message.Query {
+	return message.Query{Stream: s.stream, Category: s.category, Group: s.group}
+}
+
 // notes are the events that tell of the messages of a subscription.
 func notes(n *message.Namespace, sub subscription) fanout.Source {
-	query := message.Query{Stream: sub.stream, Category: sub.category, Group: sub.group}
 	note := func(b []byte, m *message.Message) ([]byte, int64, error) {
 		b = appendText(append(b, "event: poke\ndata: {\"stream\":"...), m.Stream)
 		b = strconv.AppendInt(append(b, `,"position":`...), m.Position, 10)
@@ -120,7 +130,7 @@ func notes(n *message.Namespace, sub subscription) fanout.Source {
 		}
 		return append(b, "}\n\n"...), position, nil
 	}
-	return data.Source(n, query, note)
+	return data.Source(n, sub.query(), note)
 }
 
 // eventStream is an answer of events.

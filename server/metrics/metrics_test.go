@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -218,8 +219,21 @@ func TestStores(t *testing.T) {
 	ok(t, sub.Park(ctx, "bad", claimed[0]))
 	store, err := task.Open(e, task.Options{Level: holdfast.Memory})
 	ok(t, err)
-	_, err = store.Enqueue(ctx, task.Spec{Kind: "k", Queue: "q"}, task.Spec{Kind: "k", Queue: "q", Delay: time.Hour})
+	_, err = store.Enqueue(ctx, task.Spec{Queue: "q", Kind: "k"}, task.Spec{Queue: "q", Kind: "k", Delay: time.Hour})
 	ok(t, err)
+	clock := time.Now()
+	other, err := task.Open(
+		e,
+		task.Options{Name: "periodic", Level: holdfast.Memory, Logger: slog.New(slog.DiscardHandler),
+			Now: func() time.Time { return clock }},
+	)
+	ok(t, err)
+	ok(t, other.AddPeriodic(ctx, task.Periodic{Name: "hourly", Schedule: hourly{},
+		Make: func(time.Time) task.Spec { return task.Spec{ID: "same", Kind: "k"} }}))
+	for range 3 { // the first has the id, the others are refused
+		clock = clock.Add(time.Hour)
+		ok(t, other.Tick(ctx))
+	}
 	closed, err := event.Open(e, event.Options{Name: "closed", Level: holdfast.Memory})
 	ok(t, err)
 	ok(t, closed.Close())
@@ -230,7 +244,7 @@ func TestStores(t *testing.T) {
 		},
 		Namespaces: func(context.Context) ([]*message.Namespace, error) { return []*message.Namespace{n}, nil },
 		Tasks: func(context.Context) ([]metrics.Tasks, error) {
-			return []metrics.Tasks{{Namespace: "default", Store: store}}, nil
+			return []metrics.Tasks{{Namespace: "default", Store: store}, {Namespace: "p", Store: other}}, nil
 		},
 	}
 	got := gather(t, metrics.Stores(s))
@@ -245,6 +259,7 @@ func TestStores(t *testing.T) {
 		`holdfast_tasks{namespace="default",queue="q",state="waiting"}`:                  1,
 		`holdfast_tasks{namespace="default",queue="q",state="scheduled"}`:                1,
 		`holdfast_queue_paused{namespace="default",queue="q"}`:                           0,
+		`holdfast_periodic_refused{namespace="p",periodic="hourly"}`:                     2,
 	})
 	if _, there := got[`holdfast_log_last_position{log="closed",namespace="default"}`]; there {
 		t.Error("a closed log is told of")
@@ -257,12 +272,13 @@ func TestStores(t *testing.T) {
 	got = gather(t, metrics.Stores(s))
 	want(t, got, map[string]float64{
 		`holdfast_subscription_lag{log="_other",namespace="_other",subscription="_other"}`: 2,
-		`holdfast_tasks{namespace="_other",queue="_other",state="_other"}`:                 0,
+		`holdfast_tasks{namespace="_other",queue="_other",state="_other"}`:                 1,
 	})
 	if _, there := got[`holdfast_subscription_lag{log="l",namespace="default",subscription="sub3"}`]; there {
 		t.Error("a series beyond the limit")
 	}
 	ok(t, store.Close())
+	ok(t, other.Close())
 	gather(t, metrics.Stores(s)) // without the tasks
 	failing := metrics.Sources{Tasks: func(context.Context) ([]metrics.Tasks, error) { return nil, errors.New("no") }}
 	r := prometheus.NewRegistry()
@@ -271,6 +287,10 @@ func TestStores(t *testing.T) {
 		t.Errorf("a source that fails: %v", err)
 	}
 }
+
+type hourly struct{}
+
+func (hourly) Next(after time.Time) time.Time { return after.Truncate(time.Hour).Add(time.Hour) }
 
 func TestHTTP(t *testing.T) {
 	h := metrics.NewHTTP()

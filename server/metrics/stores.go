@@ -72,7 +72,10 @@ var (
 		"namespace", "queue")
 	paused = measured("queue_paused", "1 while a queue is paused.", false, "namespace", "queue")
 
-	measures = []*measure{logLast, logLag, messagesLast, groupLag, groupPending, groupParked, tasks, wait, paused}
+	refused = measured("periodic_refused",
+		"Ticks of a periodic task whose tasks were refused: see the warnings in the log.", false, "namespace", "periodic")
+
+	measures = []*measure{logLast, logLag, messagesLast, groupLag, groupPending, groupParked, tasks, wait, paused, refused}
 )
 
 type storesCollector struct{ s Sources }
@@ -217,6 +220,13 @@ func (r *report) tasks(ctx context.Context) error {
 			}
 			r.tell(wait, due, t.Namespace, q.Name)
 			r.tell(paused, truth(q.Paused), t.Namespace, q.Name)
+		}
+		periodics, err := t.Store.Periodics(ctx)
+		if err != nil && !gone(ctx, err) {
+			return err
+		}
+		for _, p := range periodics {
+			r.tell(refused, float64(p.Refused), t.Namespace, p.Name)
 		}
 	}
 	return nil

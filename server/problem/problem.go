@@ -60,6 +60,7 @@ var classes = []struct {
 	{auth.ErrForbidden, http.StatusForbidden, api.CodeForbidden},
 	{holdfast.ErrFull, http.StatusInsufficientStorage, api.CodeFull},
 	{syscall.ENOSPC, http.StatusInsufficientStorage, api.CodeFull}, // also as the cause of a poisoned engine
+	{syscall.EDQUOT, http.StatusInsufficientStorage, api.CodeFull},
 	{holdfast.ErrPoisoned, http.StatusServiceUnavailable, api.CodePoisoned},
 	{holdfast.ErrCorrupt, http.StatusInternalServerError, api.CodeCorrupt},
 	{message.ErrNoNamespace, http.StatusNotFound, api.CodeNoNamespace},
@@ -73,6 +74,7 @@ var classes = []struct {
 	{message.ErrBadMessage, http.StatusBadRequest, api.CodeBadRequest},
 	{event.ErrConflict, http.StatusConflict, api.CodeConflict},
 	{event.ErrPartialRepeat, http.StatusConflict, api.CodeIDTaken},
+	{event.ErrIDTaken, http.StatusConflict, api.CodeIDTaken},
 	{event.ErrTaken, http.StatusConflict, api.CodePositionTaken},
 	{event.ErrTruncated, http.StatusGone, api.CodeTruncated},
 	{event.ErrAhead, http.StatusConflict, api.CodeAhead},

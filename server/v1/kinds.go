@@ -37,7 +37,7 @@ var kinds = map[string]func(*huma.Schema){
 	"namespace or *": func(s *huma.Schema) {
 		text(1, message.MaxNameSize, `^(\*|`+namespaceID+`)$`)(s)
 	},
-	"type":    text(1, 0, ""),
+	"type":    text(1, message.MaxTypeSize, ""),
 	"log":     name(0, logName), // 127 bytes with its namespace
 	"offset":  name(event.MaxIDSize, ""),
 	"event":   text(0, event.MaxIDSize, ""),

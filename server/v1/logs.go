@@ -63,7 +63,9 @@ func (s *service) logs() {
 		func(c *call, in *inLog) (none, error) { return none{}, c.data.DeleteLog(c.ctx, c.ns, in.Log) })
 	declare(s, operation{id: "append-events", method: http.MethodPost, path: inNamespace + "/logs/{log}/events",
 		role: auth.Write, tag: tag, write: true, summary: "Append events, all or none; the log is made if it is not there",
-		about: "Either all events have ids or none has. Events with ids are appended once, however often that is repeated.",
+		about: "Either all events have ids or none has. Events with ids are appended once, however often that is " +
+			"repeated, as long as the log remembers the ids: those of the last million positions at least, but not of " +
+			"removed events. A known id with another type, data or metadata is 409 `id_taken`.",
 		codes: []string{api.CodeConflict, api.CodeIDTaken}},
 		func(c *call, in *struct {
 			inLog
@@ -89,10 +91,13 @@ func (s *service) logs() {
 			return api.Appended(r), err
 		})
 	declare(s, operation{id: "read-events", method: http.MethodGet, path: inNamespace + "/logs/{log}/events",
-		role: auth.Read, tag: tag, summary: "Read events", codes: []string{api.CodeNotFound, api.CodeTruncated, api.CodeAhead},
-		about: "There are no more for now when a page is empty: large events can make a page end before its limit."},
+		role: auth.Read, tag: tag, summary: "Read events",
+		codes: []string{api.CodeNotFound, api.CodeTruncated, api.CodeAhead},
+		about: "There are no more for now when a page is empty: large events can make a page end before its limit. A " +
+			"position that is beyond the end, or of another history, is the problem `ahead`."},
 		func(c *call, in *struct {
 			inLog
+			known
 			From  uint64 `query:"from" doc:"The first position; absent or 0 for the first that is there."`
 			Limit int    `query:"limit" is:"natural" doc:"How many events at most: 1000 if absent, never more than 10000."`
 		}) (out api.Events, err error) {
@@ -104,7 +109,10 @@ func (s *service) logs() {
 			if err != nil {
 				return out, err
 			}
-			out.Events, out.Next = []api.Event{}, max(in.From, 1)
+			if err := log.CheckHistory(in.History, in.From); err != nil {
+				return out, err
+			}
+			out.Events, out.Next, out.History = []api.Event{}, max(in.From, 1), log.History()
 			end := log.Last() // positions up to here may have no event any more
 			size := 0
 			for e, err := range log.Events(c.ctx, in.From, limit) {
@@ -112,7 +120,7 @@ func (s *service) logs() {
 					return out, err
 				}
 				out.Events, out.Next = append(out.Events, api.FromEvent(&e)), e.Position+1
-				if size += len(e.Data) + len(e.Metadata); size > pageBytes {
+				if size += len(e.Data) + len(e.Metadata) + escaped*(len(e.Type)+len(e.Origin)+len(e.ID)); size > pageBytes {
 					return out, nil
 				}
 			}
@@ -125,10 +133,12 @@ func (s *service) logs() {
 		role: auth.Read, tag: tag, stream: true, produces: "text/event-stream",
 		summary: "Follow events as Server-Sent Events: those that are there, then each new one",
 		about: "Events are `event` (its id is the position to go on from), `bye` when the server stops, and `problem`. The " +
-			"header Last-Event-ID goes before from.", codes: []string{api.CodeNotFound, api.CodeTruncated, api.CodeAhead}},
+			"header Last-Event-ID goes before from. The header Holdfast-History of the answer is the history of the ids.",
+		codes: []string{api.CodeNotFound, api.CodeTruncated, api.CodeAhead}},
 		typeOf[api.Event](),
 		func(c *call, in *struct {
 			inLog
+			known
 			From int64 `query:"from" doc:"The first position; less than 0 means those only that are new."`
 		}) error {
 			log, err := in.find(c)
@@ -141,6 +151,9 @@ func (s *service) logs() {
 			}
 			if from < 0 {
 				from = int64(log.Last()) + 1
+			}
+			if err := log.CheckHistory(in.History, uint64(from)); err != nil {
+				return err
 			}
 			for _, err := range log.Events(c.ctx, uint64(from), 1) { // is the position there?
 				if err != nil {
@@ -157,7 +170,7 @@ func (s *service) logs() {
 				Read: func(ctx context.Context, from int64, limit int) iter.Seq2[fanout.Item, error] {
 					return fanout.Items(log.Events(ctx, uint64(from), limit), encode)
 				},
-			}, from)
+			}, from, log.History())
 			return nil
 		})
 	declare(s, operation{id: "truncate-log", method: http.MethodPost, path: inNamespace + "/logs/{log}/truncate",

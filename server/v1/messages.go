@@ -3,8 +3,8 @@ package v1
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"net/http"
+	"strconv"
 
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/server/auth"
@@ -20,6 +20,7 @@ const (
 	pageSize  = 1000
 	maxPage   = 10_000
 	pageBytes = 16 << 20
+	escaped   = 6 // how many times as long a text is at most in JSON
 )
 
 // page is how many entries a page has for which a limit was asked.
@@ -41,6 +42,11 @@ type selection struct {
 	Size        int      `query:"size" is:"natural" doc:"How many members the consumer group has; 0 is no group."`
 }
 
+// known is the history that a position belongs to.
+type known struct {
+	History string `query:"history" doc:"What history was, in the answer that the position is from; absent to check the position alone."`
+}
+
 func (s *selection) query() message.Query {
 	return message.Query{Stream: s.Stream, Category: s.Category, Types: s.Types, Prefix: s.Prefix,
 		Correlation: s.Correlation, Group: message.Group{Member: s.Member, Size: s.Size}}
@@ -50,7 +56,10 @@ func (s *service) messages() {
 	const tag = "messages"
 	declare(s, operation{id: "write-messages", method: http.MethodPost, path: inNamespace + "/messages",
 		role: auth.Write, tag: tag, write: true, summary: "Write messages to streams, all or nothing",
-		about: "A write whose messages have ids is done once, however often it is repeated.",
+		about: "The id of a message is a UUID; whether its letters are capital makes no difference. A write whose messages " +
+			"have ids is done once, however often it is repeated, as long as the messages are there. A known id with another " +
+			"type, data or metadata, or in another stream, is 409 `id_taken`. Data and metadata are objects that are at most " +
+			strconv.Itoa(message.MaxDepth) + " deep, a type has at most " + strconv.Itoa(message.MaxTypeSize) + " bytes.",
 		codes: []string{api.CodeConflict, api.CodeIDTaken, api.CodeEnded}},
 		func(c *call, in *struct{ Body api.Write }) (api.WriteResult, error) {
 			n, err := c.namespace()
@@ -74,9 +83,11 @@ func (s *service) messages() {
 		tag: tag, summary: "Read messages of a stream, a category or the namespace",
 		about: "In the order of positions for a stream, otherwise of global positions. There are no more for now " +
 			"when a page " +
-			"is empty: large messages can make a page end before its limit."},
+			"is empty: large messages can make a page end before its limit. A position that is beyond the end, or of " +
+			"another history, is the problem `ahead`.", codes: []string{api.CodeAhead}},
 		func(c *call, in *struct {
 			selection
+			known
 			From  int64 `query:"from" doc:"The first position: in the stream for one, else the global one."`
 			Limit int   `query:"limit" is:"natural" doc:"How many messages at most: 1000 if absent, never more than 10000."`
 		}) (out api.Messages, err error) {
@@ -85,8 +96,11 @@ func (s *service) messages() {
 				return out, err
 			}
 			q := in.query()
-			q.From = max(in.From, 0)
+			q.From, q.History = max(in.From, 0), in.History
 			if q.Limit, err = page(in.Limit); err != nil {
+				return out, err
+			}
+			if out.History, err = n.History(c.ctx); err != nil {
 				return out, err
 			}
 			out.Messages, out.Next = []api.Message{}, q.From
@@ -98,7 +112,7 @@ func (s *service) messages() {
 				}
 				out.Messages = append(out.Messages, api.FromMessage(&m))
 				out.Next = after(&q, &m)
-				if size += len(m.Data) + len(m.Metadata); size > pageBytes {
+				if size += len(m.Data) + len(m.Metadata) + escaped*len(m.Type); size > pageBytes {
 					return out, nil
 				}
 			}
@@ -112,9 +126,11 @@ func (s *service) messages() {
 		summary: "Follow messages as Server-Sent Events: those that are there, then each new one",
 		about: "Events are `message` (its id is the position to go on from), `bye` when the server stops, and " +
 			"`problem`. The " +
-			"header Last-Event-ID goes before from."}, typeOf[api.Message](),
+			"header Last-Event-ID goes before from. The header Holdfast-History of the answer is the history of the ids.",
+		codes: []string{api.CodeAhead}}, typeOf[api.Message](),
 		func(c *call, in *struct {
 			selection
+			known
 			From int64 `query:"from" doc:"The first position, as in reading; less than 0 means those only that are new."`
 		}) error {
 			n, err := c.namespace()
@@ -122,11 +138,9 @@ func (s *service) messages() {
 				return err
 			}
 			q := in.query()
-			q.From, q.Limit = math.MaxInt64, 1
-			for _, err := range n.Read(c.ctx, q) { // is the query right?
+			if err := n.Check(c.ctx, q); err != nil { // before its stream is looked for
 				return err
 			}
-			q.Limit = 0
 			if q.From, err = c.from(in.From); err != nil {
 				return err
 			}
@@ -135,10 +149,19 @@ func (s *service) messages() {
 					return err
 				}
 			}
+			history, err := n.History(c.ctx)
+			if err != nil {
+				return err
+			}
+			q.History = in.History
+			if err := n.Check(c.ctx, q); err != nil {
+				return err
+			}
+			q.History = "" // it is that of the first position only
 			key := followed{n, fmt.Sprintf("%#v", in.selection)}
 			encode := sent("message", func(m *message.Message) int64 { return after(&q, m) - 1 },
 				func(m *message.Message) any { return api.FromMessage(m) })
-			c.follow(key, data.Source(n, q, encode), q.From)
+			c.follow(key, data.Source(n, q, encode), q.From, history)
 			return nil
 		})
 	declare(s, operation{id: "last-message", method: http.MethodGet, path: inNamespace + "/messages/last",

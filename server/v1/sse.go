@@ -36,10 +36,11 @@ type followed struct {
 	selection string
 }
 
-// follow sends the items of a source from a position on, until the client disconnects, following fails, or the server
-// stops.
-func (c *call) follow(key any, source fanout.Source, from int64) {
+// follow sends the items of a source from a position of a history on, until the client disconnects, following fails, or
+// the server stops.
+func (c *call) follow(key any, source fanout.Source, from int64, history string) {
 	h := c.w.Header()
+	h.Set(api.HeaderHistory, history)
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // else some proxies keep events back

@@ -96,7 +96,8 @@ func (s *service) subscriptions() {
 		role: auth.Write, tag: tag, write: true,
 		summary: "Set what a subscription delivers and how; it is made if it is not there",
 		about: "Setting the same again changes nothing. Messages that consumers have stay theirs until their leases end. " +
-			"From is where a new subscription begins; it does not move one that is there. The name in the body is ignored."},
+			"From is where a new subscription begins; it does not move one that is there. The name in the body is ignored.",
+		codes: []string{api.CodeAhead}},
 		func(c *call, in *struct {
 			inSubscription
 			Body api.Subscription

@@ -63,7 +63,8 @@ func (s *service) tasks() {
 		})
 	declare(s, operation{id: "return-tasks", method: http.MethodPost, path: inNamespace + "/leases/return",
 		role: auth.Write, tag: tag, write: true, summary: "Give back tasks that no worker has seen",
-		about: "They can be claimed again at once, and the attempt does not count. What became of each lease is in the answer."},
+		about: "They can be claimed again at once, and the attempt does not count. What became of each lease is in the " +
+			"answer."},
 		func(c *call, in *struct{ Body api.LeaseRefs }) (out api.LeaseResults, err error) {
 			t, err := c.data.Tasks(c.ctx, c.ns)
 			if err != nil {
@@ -250,6 +251,25 @@ func (s *service) queues() {
 			list, err := t.Queues(c.ctx)
 			for _, q := range list {
 				out = append(out, api.FromQueue(q))
+			}
+			return out, err
+		})
+	declare(s, operation{id: "list-periodic", method: http.MethodGet, path: inNamespace + "/periodic", role: auth.Read,
+		tag: tag, summary: "List periodic tasks, with their last and next ticks",
+		about: "Programs that have the store open themselves add them; their next ticks are enqueued while one of these " +
+			"runs."},
+		func(c *call, _ *none) ([]api.Periodic, error) {
+			out := []api.Periodic{}
+			t, err := c.data.FindTasks(c.ctx, c.ns)
+			if errors.Is(err, holdfast.ErrNotFound) {
+				return out, nil
+			}
+			if err != nil {
+				return nil, err
+			}
+			list, err := t.Periodics(c.ctx)
+			for _, p := range list {
+				out = append(out, api.Periodic(p))
 			}
 			return out, err
 		})

@@ -16,9 +16,14 @@ import (
 // Append adds the events at the end of the log, atomically, and returns when they have reached the store's level, or
 // the one that ctx names ([holdfast.WithLevel]), and readers see them.
 //
+// If the events have ids and these are known, in this order, from one append, it is a repeat, and returns the first
+// result, unless type, metadata or data of one is another than the first time: then it is ErrIDTaken. Time and Origin
+// do not count. An id is known for [Options].IDWindow positions at least, and twice as many at most; that of a
+// truncated event too, whose content is not compared any more, but not that of a removed one.
+//
 // ctx is checked until the events have their position in the log, and not after: they cannot
 // be taken back then, so Append waits for the outcome. A nil error means that the events
-// are safe. An error before that (ErrConflict, ErrPartialRepeat, ErrBadEvent, ErrTooLarge,
+// are safe. An error before that (ErrConflict, ErrPartialRepeat, ErrIDTaken, ErrBadEvent, ErrTooLarge,
 // ErrClosed, ErrLevel, ctx's) means that nothing was appended. ErrPoisoned means that the outcome is
 // unknown until the log is opened again: append again with the same ids to find out.
 func (s *Store) Append(ctx context.Context, events ...Event) (Result, error) {
@@ -35,8 +40,8 @@ func (s *Store) Append(ctx context.Context, events ...Event) (Result, error) {
 // not called for a repeat.
 //
 // The log waits while add runs: it does not block, and calls no method of the store. It may read the engine, where the
-// last appends may not be visible yet. ErrBadKey: an operation reaches into the keys of a store,
-// of this or any other, which begin with e, m, r, s or t.
+// last appends may not be visible yet. ErrBadKey: an operation reaches for keys that a store of this module can have,
+// the log or any other; see "Keys in the engine" above.
 func (s *Store) AppendWith(ctx context.Context, add func(*Commit) error, events ...Event) (Result, error) {
 	var p Pending
 	if err := s.place(ctx, &p, terms{add: add, commit: &Commit{Events: events}}, events); err != nil {
@@ -52,11 +57,10 @@ type Commit struct {
 	// Events are the events, the caller's own in an append. In an append or import their Origin, Metadata and Data may
 	// still be changed; the limits are those of Append.
 	Events []Event
-	// Batch takes operations on the caller's keys, which begin with none of the letters that are kept for stores: e, m,
-	// r, s and t. It is reused after the call.
+	// Batch takes operations on the caller's keys. It is reused after the call.
 	Batch *holdfast.Batch
 
-	stores           *holdfast.Batch
+	own              *holdfast.Batch // what other stores of this module add
 	log              *Store
 	level            holdfast.Level
 	applied, refused []func()
@@ -71,8 +75,9 @@ func (c *Commit) Engine() holdfast.Engine {
 	return c.log.eng
 }
 
-// Stores takes operations on the keys of other stores, which alone can call it.
-func (c *Commit) Stores(keyspace.Pass) *holdfast.Batch { return c.stores }
+// Own is what Batch is, for the keys of another store of this module that has a part in the commit. Only such a store
+// can call it.
+func (c *Commit) Own(keyspace.Kind) *holdfast.Batch { return c.own }
 
 // Level is what the commit will survive.
 func (c *Commit) Level() holdfast.Level { return c.level }
@@ -163,10 +168,12 @@ type Pending struct {
 	s       *Store
 	tail    receipts.Tail // of the append and of what was applied before it
 	settles uint64        // readers may see everything up to here once that has been waited for
+	waits   bool          // that has to be waited for
 	result  Result
+	given   []Event // of a repeat, to be compared with those that are there
 }
 
-// Result is where the events will be if Wait succeeds.
+// Result is where the events will be if Wait succeeds. Whether a repeat has the same content, Wait tells.
 func (p Pending) Result() Result { return p.result }
 
 // Wait returns when the events, and all before them, have reached the levels that they named and
@@ -175,8 +182,15 @@ func (p Pending) Wait() (Result, error) {
 	if p.s == nil {
 		return p.result, nil
 	}
-	if err := p.s.settled(p.settles, p.tail.Wait()); err != nil {
-		return Result{}, err
+	if p.waits {
+		if err := p.s.settled(p.settles, p.tail.Wait()); err != nil {
+			return Result{}, err
+		}
+	}
+	if p.given != nil {
+		if err := p.s.compare(p.result, p.given); err != nil {
+			return Result{}, err
+		}
 	}
 	return p.result, nil
 }
@@ -192,11 +206,11 @@ const (
 type appender struct {
 	batch  holdfast.Batch
 	extra  holdfast.Batch // what the caller adds
-	others holdfast.Batch // what other stores add
+	own    holdfast.Batch // what other stores add
 	key    []byte         // of an event; only the position in it changes
 	idKey  []byte
 	record []byte
-	now    int64               // replaces the zero time of an event
+	now    int64               // when this append began; replaces the zero time of an event
 	known  []uint64            // positions of events with known ids, 0 for the others
 	seen   uint64              // how far readers saw before an import looked up its ids
 	ids    map[string]struct{} // to find an id twice
@@ -206,7 +220,7 @@ type appender struct {
 const keepSize = 1 << 20
 
 func (s *Store) free(a *appender) {
-	if a.batch.Size()+a.extra.Size() > keepSize {
+	if a.batch.Size()+a.extra.Size()+a.own.Size() > keepSize {
 		return
 	}
 	clear(a.ids)
@@ -237,6 +251,16 @@ func (s *Store) place(ctx context.Context, p *Pending, how terms, events []Event
 	defer s.free(a)
 	if err := s.check(a, events); err != nil {
 		return err
+	}
+	if timed(events) {
+		if err := s.enter(ctx); err != nil {
+			return err
+		}
+		err := s.allow(false)
+		s.life.Leave()
+		if err != nil {
+			return s.met(err)
+		}
 	}
 
 	// Everything that takes time is done before the lock is taken, for the positions that
@@ -323,7 +347,7 @@ func (s *Store) apply(p *Pending, a *appender, events []Event, how terms, was gl
 		}
 	} else {
 		c := how.commit
-		c.First, c.Batch, c.stores, c.log, c.level = next, &a.extra, &a.others, s, how.level
+		c.First, c.Batch, c.own, c.log, c.level = next, &a.extra, &a.own, s, how.level
 		err = errPanic
 		defer func() { c.done(err) }()
 		if err := s.buildWith(a, c, how.add); err != nil {
@@ -341,7 +365,7 @@ func (s *Store) apply(p *Pending, a *appender, events []Event, how terms, was gl
 		s.recent.add(events, next, s.durable.Load())
 		s.crowd.Store(s.recent.crowd())
 	}
-	p.s, p.tail, p.settles = s, s.tail, end-1
+	p.s, p.tail, p.settles, p.waits = s, s.tail, end-1, true
 	p.result.First, p.result.Last = next, end-1
 	return nil
 }
@@ -363,14 +387,14 @@ func (s *Store) buildWith(a *appender, c *Commit, add func(*Commit) error) error
 // extend calls add, if there is one, and adds to b what it adds.
 func (s *Store) extend(c *Commit, add func(*Commit) error, b *holdfast.Batch) error {
 	c.Batch.Reset()
-	c.stores.Reset()
+	c.own.Reset()
 	if add == nil {
 		return nil
 	}
 	if err := add(c); err != nil {
 		return err
 	}
-	if err := s.checkOthers("append", c.Batch); err != nil {
+	if err := keyspace.Check("event append", c.Batch); err != nil {
 		return err
 	}
 	if b == nil {
@@ -382,7 +406,7 @@ func (s *Store) extend(c *Commit, add func(*Commit) error, b *holdfast.Batch) er
 // join adds to b what the caller has added.
 func (s *Store) join(b *holdfast.Batch, c *Commit) error {
 	b.Append(c.Batch)
-	b.Append(c.stores)
+	b.Append(c.own)
 	if err := b.Err(); err != nil {
 		return err
 	}
@@ -415,18 +439,18 @@ func (s *Store) check(a *appender, events []Event) error {
 // checkEach finds what is wrong with any of the events, whatever is done with them.
 func (s *Store) checkEach(a *appender, events []Event) error {
 	total := int64(0)
-	a.now = 0
+	a.now = time.Now().UnixNano()
 	for i := range events {
 		e := &events[i]
 		if len(e.ID) > s.maxID {
 			return s.fail("append", ErrBadEvent, nil, "", "the id of event %d has %d bytes, the limit is %d", i, len(e.ID),
 				s.maxID)
 		}
-		if e.Time.IsZero() {
-			if a.now == 0 {
-				a.now = time.Now().UnixNano()
-			}
-		} else if sec := e.Time.Unix(); sec < minSeconds || sec > maxSeconds {
+		if len(e.Type) > MaxTypeSize || len(e.Origin) > MaxTypeSize {
+			return s.fail("append", ErrBadEvent, nil, "put it into the metadata",
+				"the type of event %d has %d bytes, its origin %d, the limit is %d", i, len(e.Type), len(e.Origin), MaxTypeSize)
+		}
+		if sec := e.Time.Unix(); !e.Time.IsZero() && (sec < minSeconds || sec > maxSeconds) {
 			return s.fail("append", ErrBadEvent, nil, "use a time between the years 1678 and 2262",
 				"the time of event %d is %v", i, e.Time)
 		}
@@ -444,7 +468,7 @@ func (s *Store) checkEach(a *appender, events []Event) error {
 	}
 	clear(a.ids)
 	for i := range events {
-		id := events[i].ID
+		id := s.folded(events[i].ID)
 		if id == "" {
 			continue
 		}
@@ -481,7 +505,7 @@ func (s *Store) build(a *appender, events []Event, first uint64) error {
 	b.Reset()
 	for rest := events; len(rest) > 0; {
 		n := s.fit(rest)
-		a.encode(rest[:n])
+		a.encode(rest[:n], s.maxValue)
 		keyspace.SetNumber(a.key, first+uint64(n)-1)
 		b.Set(a.key, a.record)
 		if rest[0].ID != "" {
@@ -501,7 +525,7 @@ func (s *Store) build(a *appender, events []Event, first uint64) error {
 func (s *Store) buildIDs(a *appender, events []Event, first uint64) {
 	for i := range events {
 		pos := first + uint64(i)
-		a.idKey = s.keys.ID(a.idKey, pos/s.window, events[i].ID)
+		a.idKey = s.keys.ID(a.idKey, pos/s.window, s.folded(events[i].ID))
 		a.record = format.AppendPosition(a.record[:0], pos)
 		a.batch.Set(a.idKey, a.record)
 	}
@@ -509,9 +533,12 @@ func (s *Store) buildIDs(a *appender, events []Event, first uint64) {
 
 // fit returns how many of the first events share a pack; 1 means that the first has a record of its own.
 func (s *Store) fit(events []Event) int {
-	size := format.PackHead
+	size, stamped := format.PackHead, false
 	for i := range min(len(events), packEvents) {
 		e := &events[i]
+		if !stamped && !e.Time.IsZero() {
+			size, stamped = size+format.StampSize, true
+		}
 		size += packEntry + len(e.Type) + len(e.ID) + len(e.Origin) + len(e.Metadata) + len(e.Data)
 		if size > s.packBytes {
 			return max(i, 1)
@@ -521,20 +548,46 @@ func (s *Store) fit(events []Event) int {
 }
 
 // encode sets a.record to the value that holds the events.
-func (a *appender) encode(events []Event) {
+func (a *appender) encode(events []Event, maxValue int64) {
 	e := &events[0]
 	start := a.nanos(e)
 	if len(events) == 1 {
-		a.record = format.AppendRecord(a.record[:0], start, e.Type, e.ID, e.Origin, e.Metadata, e.Data)
+		a.encodeOne(e, a.now, maxValue)
 		return
 	}
-	pack := format.BeginPack(a.record[:0], start)
+	a.record = a.record[:0]
+	if timed(events) {
+		a.record = format.AppendStamp(a.record, a.now)
+	}
+	begin := len(a.record)
+	pack := format.BeginPack(a.record, start)
 	for i := range events {
 		e := &events[i]
 		pack = format.AppendEntry(pack, a.nanos(e)-start, e.Type, e.ID, e.Origin, e.Metadata, e.Data)
 	}
-	format.EndPack(pack, len(events))
+	format.EndPack(pack[begin:], len(events))
 	a.record = pack
+}
+
+// encodeOne sets a.record to the record of an event that was written at some time; 0 means at its own. One that has no
+// room for that time, because it is as large as an event may be, goes without.
+func (a *appender) encodeOne(e *Event, written, maxValue int64) {
+	a.record = a.record[:0]
+	if !e.Time.IsZero() && written != 0 && format.StampSize+format.RecordSize(len(e.Type), len(e.ID), len(e.Origin),
+		len(e.Metadata), len(e.Data)) <= maxValue {
+		a.record = format.AppendStamp(a.record, written)
+	}
+	a.record = format.AppendRecord(a.record, a.nanos(e), e.Type, e.ID, e.Origin, e.Metadata, e.Data)
+}
+
+// timed reports whether the time of one of the events is given.
+func timed(events []Event) bool {
+	for i := range events {
+		if !events[i].Time.IsZero() {
+			return true
+		}
+	}
+	return false
 }
 
 // nanos is the time of e in nanoseconds since 1970.

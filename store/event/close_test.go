@@ -107,7 +107,7 @@ func TestIDAcrossGenerations(t *testing.T) {
 	}()
 	time.Sleep(2 * time.Millisecond)
 	fill(3999)
-	quick, err := log.Append(ctx, event.Event{ID: "same"})
+	quick, err := log.Append(ctx, event.Event{ID: "same", Data: data})
 	if err != nil {
 		t.Fatal(err)
 	}

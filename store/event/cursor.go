@@ -22,7 +22,7 @@ func (s *Store) SaveOffset(ctx context.Context, subscription string, pos uint64)
 // SaveOffsetWith is SaveOffset and, in the same commit, the operations of with on the caller's own keys, such as those
 // of a read model: after any crash, either all of it is there or nothing. So what has been done for an event is done
 // exactly once. Package projection does that for read models. The batch is not changed, and can be reused after the
-// call. ErrBadKey: an operation reaches into the keys of a store, of this or any other.
+// call. ErrBadKey: an operation reaches for keys that a store can have, as in AppendWith.
 func (s *Store) SaveOffsetWith(ctx context.Context, subscription string, pos uint64, with *holdfast.Batch) error {
 	if err := with.Err(); err != nil {
 		return err
@@ -86,7 +86,7 @@ func (s *Store) save(ctx context.Context, op string, key []byte, name string, po
 	var b holdfast.Batch
 	b.Set(key, append(format.AppendCursor(make([]byte, 0, format.CursorSize+len(state)), pos), state...))
 	if with != nil {
-		if err := s.checkOthers(op, with); err != nil {
+		if err := keyspace.Check("event "+op, with); err != nil {
 			return err
 		}
 		b.Append(with)
@@ -104,14 +104,6 @@ func (s *Store) drop(ctx context.Context, op string, key []byte, name string) er
 	var b holdfast.Batch
 	b.Delete(key)
 	return s.commitCursor(ctx, key, &b)
-}
-
-// checkOthers refuses operations of the caller's that reach into the keys of a store.
-func (s *Store) checkOthers(op string, b *holdfast.Batch) error {
-	if key, found := keyspace.CheckOwn(b); found {
-		return s.fail(op, holdfast.ErrBadKey, nil, keyspace.Remedy, "the key %.40q, or what it deletes, is a store's", key)
-	}
-	return nil
 }
 
 // saving holds, for loads, the last save of each key that is not known to be durable, because it is in progress or

@@ -72,7 +72,7 @@ func (s *Store) ImportWith(ctx context.Context, add func(*Commit) error, events 
 	if len(events) == 0 {
 		return 0, s.barrier(level)
 	}
-	if err := s.allowHoles(); err != nil {
+	if err := s.allow(true); err != nil {
 		return 0, err
 	}
 	// Holes stay as they are: this is the only edit.
@@ -125,7 +125,7 @@ func (s *Store) applyImport(level holdfast.Level, a *appender, b *holdfast.Batch
 		}
 		at = e.Position + 1
 	}
-	c := Commit{First: events[0].Position, Events: events, Batch: &a.extra, stores: &a.others, log: s, level: level}
+	c := Commit{First: events[0].Position, Events: events, Batch: &a.extra, own: &a.own, log: s, level: level}
 	err = errPanic
 	defer func() { c.done(err) }()
 	if err := s.extend(&c, add, b); err != nil {
@@ -137,7 +137,7 @@ func (s *Store) applyImport(level holdfast.Level, a *appender, b *holdfast.Batch
 		}
 	}
 	for i := range events {
-		s.put(a, b, &events[i])
+		s.put(a, b, &events[i], a.now)
 	}
 	receipt, err := s.eng.Apply(b, level)
 	if err != nil {
@@ -145,7 +145,7 @@ func (s *Store) applyImport(level holdfast.Level, a *appender, b *holdfast.Batch
 	}
 	for i := range events {
 		if id := events[i].ID; id != "" {
-			s.importing[id] = events[i].Position
+			s.importing[s.folded(id)] = events[i].Position
 		}
 	}
 	s.next.Store(at)
@@ -165,7 +165,7 @@ func (s *Store) unknown(a *appender, events []Event) error {
 		if e.ID == "" {
 			continue
 		}
-		pos := s.recent.at[e.ID]
+		pos := s.recent.at[s.folded(e.ID)]
 		if pos == 0 && s.recent.forgotten > a.seen {
 			if err := s.lookUp(a, events[i:i+1], s.next.Load()); err != nil {
 				return err
@@ -247,10 +247,10 @@ func (s *Store) same(a *appender, e *Event, whole bool) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	there := &events[e.Position-first]
+	there := &events[e.Position-first].Event
 	differs := there.Type != e.Type || there.Origin != e.Origin || !bytes.Equal(there.Data, e.Data) ||
 		!bytes.Equal(there.Metadata, e.Metadata) || !e.Time.IsZero() && there.Time.UnixNano() != a.nanos(e)
-	if e.ID == "" || there.ID != e.ID || whole && differs {
+	if e.ID == "" || s.folded(there.ID) != s.folded(e.ID) || whole && differs {
 		return false, s.taken(e.Position, e.Position)
 	}
 	return true, nil
@@ -260,13 +260,13 @@ func (s *Store) taken(pos, by uint64) error {
 	return s.fail("import", ErrTaken, &Taken{pos, by}, "", "nothing was imported")
 }
 
-// put adds an event to b, and its id.
-func (s *Store) put(a *appender, b *holdfast.Batch, e *Event) {
+// put adds an event to b, and its id. written is when that was, 0 if that is its time.
+func (s *Store) put(a *appender, b *holdfast.Batch, e *Event, written int64) {
 	keyspace.SetNumber(a.key, e.Position)
-	a.record = format.AppendRecord(a.record[:0], a.nanos(e), e.Type, e.ID, e.Origin, e.Metadata, e.Data)
+	a.encodeOne(e, written, s.maxValue)
 	b.Set(a.key, a.record)
 	if e.ID != "" && e.Position >= s.oldest(s.next.Load()) { // else it is forgotten at once
-		a.idKey = s.keys.ID(a.idKey, e.Position/s.window, e.ID)
+		a.idKey = s.keys.ID(a.idKey, e.Position/s.window, s.folded(e.ID))
 		a.record = format.AppendPosition(a.record[:0], e.Position)
 		b.Set(a.idKey, a.record)
 	}
@@ -353,7 +353,7 @@ func (s *Store) RemoveWith(ctx context.Context, add func(*Commit) error, positio
 	if pos := positions[len(positions)-1]; pos > last {
 		return 0, s.fail("remove", ErrAhead, nil, "", "position %d, the last one is %d", pos, last)
 	}
-	if err := s.allowHoles(); err != nil {
+	if err := s.allow(true); err != nil {
 		return 0, err
 	}
 	a := s.appenders.Get().(*appender)
@@ -366,7 +366,7 @@ func (s *Store) RemoveWith(ctx context.Context, add func(*Commit) error, positio
 	if len(events) == 0 {
 		return 0, s.barrier(level)
 	}
-	c := Commit{First: events[0].Position, Events: events, Batch: &a.extra, stores: &a.others, log: s, level: level}
+	c := Commit{First: events[0].Position, Events: events, Batch: &a.extra, own: &a.own, log: s, level: level}
 	tail, err := s.applyRemoval(level, &c, add, &b)
 	if err != nil {
 		return 0, s.met(err)
@@ -394,7 +394,7 @@ func (s *Store) applyRemoval(level holdfast.Level, c *Commit, add func(*Commit) 
 		return receipts.Tail{}, err
 	}
 	for i := range c.Events {
-		if id := c.Events[i].ID; s.recent.at[id] == c.Events[i].Position {
+		if id := s.folded(c.Events[i].ID); s.recent.at[id] == c.Events[i].Position {
 			delete(s.recent.at, id)
 		}
 	}
@@ -447,10 +447,16 @@ func (s *Store) cut(a *appender, b *holdfast.Batch, positions []uint64) (events 
 				continue
 			}
 			if len(positions) > 0 && positions[0] == e.Position {
-				events, positions = append(events, e), positions[1:]
+				events, positions = append(events, e.Event), positions[1:]
 				if e.ID != "" {
-					a.idKey = s.keys.ID(a.idKey, e.Position/s.window, e.ID)
-					b.Delete(a.idKey)
+					// In a log that has not always folded ids, an earlier event may have the same.
+					known, err := s.getID(a, e.Position/s.window, e.ID)
+					if err != nil {
+						return nil, err
+					}
+					if known == e.Position {
+						b.Delete(a.idKey)
+					}
 				}
 				if from == 0 {
 					from = e.Position
@@ -458,7 +464,7 @@ func (s *Store) cut(a *appender, b *holdfast.Batch, positions []uint64) (events 
 			} else { // it stays, by itself
 				flush()
 				keyspace.SetNumber(a.key, e.Position)
-				a.record = format.AppendRecord(a.record[:0], e.Time.UnixNano(), e.Type, e.ID, e.Origin, e.Metadata, e.Data)
+				a.encodeOne(&e.Event, e.written, s.maxValue)
 				b.Set(a.key, a.record)
 			}
 			at = e.Position + 1
@@ -494,15 +500,21 @@ func (s *Store) holeBefore(b *holdfast.Batch, pos uint64) (uint64, error) {
 	return pos, it.Err()
 }
 
+// stored is an event and when it was written, 0 if that is its time.
+type stored struct {
+	Event
+	written int64
+}
+
 // decode returns the events of a record or pack that begins at pos.
-func (s *Store) decode(pos uint64, value []byte) (events []Event, err error) {
+func (s *Store) decode(pos uint64, value []byte) (events []stored, err error) {
 	p := page{buf: value, ends: []int{len(value)}}
 	for ; p.more(); pos++ {
 		if !p.decode(pos) {
 			return nil, s.gap(pos, "an event does not read back as it was written")
 		}
 		p.record.Time = p.time
-		events = append(events, p.record.Event())
+		events = append(events, stored{p.record.Event(), p.record.written})
 	}
 	return events, nil
 }
@@ -529,16 +541,23 @@ func (s *Store) edited() {
 	<-s.editing
 }
 
-// allowHoles says in the log's description that it has holes, if that is not there yet.
-func (s *Store) allowHoles() error {
+// allow says in the log's description that it has stamps, and perhaps holes, if that is not there yet.
+func (s *Store) allow(holes bool) error {
+	if !holes && s.stamps.Load() {
+		return nil
+	}
 	s.aboutMu.Lock()
-	allowed := s.about.Holes
+	allowed := s.about.Stamps && (s.about.Holes || !holes)
 	s.aboutMu.Unlock()
 	if allowed {
 		return nil
 	}
 	var b holdfast.Batch
-	return s.describe(s.level, &b, func(m *format.Meta) { m.Holes = true })
+	err := s.describe(s.level, &b, func(m *format.Meta) { m.Stamps, m.Holes = true, m.Holes || holes })
+	if err == nil {
+		s.stamps.Store(true)
+	}
+	return err
 }
 
 // hidden are positions whose events an import has put into holes and that are not durable yet: an engine may show them

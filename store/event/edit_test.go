@@ -490,12 +490,14 @@ func TestNewID(t *testing.T) {
 	s := openLog(t, looking, event.Options{Level: holdfast.Memory})
 	defer closeLog(t, s)
 	looking.armed = true
-	appendOK(t, s, event.Event{ID: "a", NewID: true}, event.Event{ID: "b", NewID: true})
+	both := named("a", "b")
+	both[0].NewID, both[1].NewID = true, true
+	appendOK(t, s, both...)
 	looking.armed = false
 	if r := appendOK(t, s, named("a", "b")...); !r.Repeated || r.First != 1 {
 		t.Error(r)
 	}
-	if r := appendOK(t, s, event.Event{ID: "b"}); !r.Repeated || r.First != 2 {
+	if r := appendOK(t, s, named("b")...); !r.Repeated || r.First != 2 {
 		t.Error(r)
 	}
 }

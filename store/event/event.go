@@ -7,7 +7,7 @@
 //
 // An append is one event or several, committed atomically. It can state the position that it
 // expects the log to be at ([Store.AppendAfter]). Its events can carry ids: appending an id
-// again returns the first result instead of adding a second event. Concurrent appenders share
+// again, with the same content, returns the first result instead of adding a second event. Concurrent appenders share
 // one sync: no lock is held while waiting for the device.
 //
 // The expected position is that of the whole log. A log has one order: it has no streams, and no versions of streams.
@@ -59,11 +59,14 @@
 //
 // # Keys in the engine
 //
-// All keys of a log begin with the byte 'e', the length of its name in one byte, and the name. An
-// engine can be shared with other stores, and with the program's own keys if these do not begin
-// with e, m, r, s or t: what a commit carries for the program is held to that. The engine does not protect a log's keys from the program's own writes: a DeleteRange
-// that covers them, such as DeleteRange(nil, nil), removes the log or a part of it, even while it
-// is open. To remove one log, close it and delete the range of its prefix.
+// All keys of a log begin with the byte 'e', the length of its name in one byte, and the name; those of the other
+// stores of this module begin alike, with 'm', 'r', 's' and 't'. An engine can be shared with all of them and with the
+// program's own keys. These begin best with other letters: wherever a store takes operations on them, or a prefix, it
+// refuses what can be a store's key, and a range that can have some. Names have at most 128 bytes, so that is a key
+// that goes on, behind one of these letters, with the length of a name and as many bytes.
+//
+// The engine does not protect a log's keys from writes to the engine itself: a DeleteRange that covers them, such as
+// DeleteRange(nil, nil), removes the log or a part of it, even while it is open. To remove one log, call [Delete].
 //
 // # What it costs
 //
@@ -89,6 +92,9 @@ import (
 const (
 	MaxIDSize   = 1024 // of an event's id, and of the name of a subscription or snapshot
 	MaxNameSize = 128  // of a store's name
+
+	// MaxTypeSize is for an event's type, and for its origin: what is escaped in JSON grows to six times its size.
+	MaxTypeSize = 64 << 10
 )
 
 // DefaultIDWindow is the minimum number of positions for which the ids of events are remembered.
@@ -100,17 +106,18 @@ type Event struct {
 	// Position is the event's place, from 1. Append ignores it.
 	Position uint64
 	// Time is when it happened, in nanoseconds, between the years 1678 and 2262. If it is
-	// zero Append fills in the present. It comes back as UTC.
+	// zero Append fills in the present. It comes back as UTC. Retention does not go by it, but by when the event was
+	// appended: see [Record.Written].
 	Time time.Time
-	// Type is what happened.
+	// Type is what happened, in at most MaxTypeSize bytes.
 	Type string
-	// ID names the event for idempotency; empty means none. Either all events of an append
-	// carry one, or none of them does.
+	// ID names the event for idempotency: any text of at most MaxIDSize bytes; empty means none. Either all events of an
+	// append carry one, or none of them does.
 	ID string
 	// NewID says that the ID was made for this event, so no earlier event has it: if all events of an append have a new
 	// ID, it does not look for a repeat. It is not stored.
 	NewID bool
-	// Origin is who appended it.
+	// Origin is who appended it, in at most MaxTypeSize bytes.
 	Origin string
 	// Metadata and Data are the payload.
 	Metadata, Data []byte
@@ -123,6 +130,17 @@ type Record struct {
 	Time             time.Time
 	Type, ID, Origin []byte
 	Metadata, Data   []byte
+
+	written int64 // 0 if that is Time
+}
+
+// Written is when the event was appended or imported, by the log's own clock. It is Time if that was not given; and in
+// an event of an older format, or that has no room for both, because it is as large as events may be.
+func (r *Record) Written() time.Time {
+	if r.written != 0 {
+		return time.Unix(0, r.written).UTC()
+	}
+	return r.Time
 }
 
 // Event returns a copy that is the caller's.
@@ -176,9 +194,12 @@ var (
 	// ErrPartialRepeat: some ids of an append are known and others are not, or they are
 	// known from another run of events.
 	ErrPartialRepeat = errors.New("holdfast: partly repeated")
+	// ErrIDTaken: the ids of an append are known from events with another type, metadata or data; errors.As finds a
+	// [*Known].
+	ErrIDTaken = errors.New("holdfast: event id taken")
 	// ErrBadEvent: an append of nothing, or an event that cannot be stored as it is.
 	ErrBadEvent = errors.New("holdfast: bad event")
-	// ErrAhead: a position that the log has not reached.
+	// ErrAhead: a position that the log has not reached, in this history: see [Store.CheckHistory].
 	ErrAhead = errors.New("holdfast: ahead of the log")
 )
 
@@ -195,6 +216,13 @@ type Truncated struct{ Position, First uint64 }
 
 func (t *Truncated) Error() string {
 	return fmt.Sprintf("position %d is gone, the log begins at %d", t.Position, t.First)
+}
+
+// Known says where the events are whose ids an append has, with another content.
+type Known struct{ Result }
+
+func (k *Known) Error() string {
+	return fmt.Sprintf("the ids are those of positions %d to %d", k.First, k.Last)
 }
 
 // Gap describes events that should be there and cannot be read. errors.As finds it in the ErrCorrupt that reading

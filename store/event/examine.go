@@ -6,6 +6,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
+	"github.com/holdfastdb/holdfast/store/internal/registry"
 )
 
 // Report describes what a log should hold and does not, as far as its keys tell. Events, holes and what is lost are
@@ -117,10 +118,18 @@ func KeyName(key []byte) string {
 		}
 	case format.TableMeta:
 		what = "the description"
+	case registry.TableAccepted:
+		what = "which loss was accepted"
+	case format.TableHistory:
+		var no uint64
+		no, ok = keyspace.Number(rest)
+		what = fmt.Sprintf("part %d of the history", no)
 	case format.TableOffsets:
 		what = fmt.Sprintf("offset %.40q", rest)
 	case format.TableSnapshots:
 		what = fmt.Sprintf("snapshot %.40q", rest)
+	case format.TableMark:
+		what = "the mark of retention"
 	default:
 		ok = false
 	}

@@ -383,7 +383,7 @@ func TestBadStores(t *testing.T) {
 		value      string
 		open, read error
 	}{
-		{"a newer format", key("m"), "\x05 whatever it says", holdfast.ErrVersion, nil},
+		{"a newer format", key("m"), "\x06 whatever it says", holdfast.ErrVersion, nil},
 		{"an empty description", key("m"), "", holdfast.ErrCorrupt, nil},
 		{"a short description", key("m"), "\x01\x00", holdfast.ErrCorrupt, nil},
 		{"no description", key("e" + pos), "\x01", holdfast.ErrCorrupt, nil},

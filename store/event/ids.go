@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -44,7 +45,7 @@ func (s *Store) lookUp(a *appender, events []Event, next uint64) error {
 }
 
 func (s *Store) getID(a *appender, g uint64, id string) (uint64, error) {
-	a.idKey = s.keys.ID(a.idKey, g, id)
+	a.idKey = s.keys.ID(a.idKey, g, s.folded(id))
 	value, err := s.eng.Get(a.record[:0], a.idKey)
 	if errors.Is(err, holdfast.ErrNotFound) {
 		return 0, nil
@@ -71,10 +72,11 @@ func (s *Store) repeated(p *Pending, a *appender, events []Event, level holdfast
 	}
 	found, oldest, wait := 0, s.oldest(next), false
 	for i := range events {
-		if pos := s.recent.at[events[i].ID]; pos > a.known[i] {
+		id := s.folded(events[i].ID)
+		if pos := s.recent.at[id]; pos > a.known[i] {
 			a.known[i] = pos
 		}
-		if pos := s.importing[events[i].ID]; pos != 0 {
+		if pos := s.importing[id]; pos != 0 {
 			a.known[i], wait = pos, true
 		}
 		// An expired id counts as a new one, even where it is not forgotten yet.
@@ -103,10 +105,124 @@ func (s *Store) repeated(p *Pending, a *appender, events []Event, level holdfast
 		s.applied(receipt, level)
 		wait = true
 	}
+	p.s = s
 	if p.result.Last > s.durable.Load() || wait {
-		p.s, p.tail, p.settles = s, s.tail, s.next.Load()-1
+		p.tail, p.settles, p.waits = s.tail, s.next.Load()-1, true
 	}
+	p.given = contents(events)
 	return true, nil
+}
+
+// contents copies of events what a repeat has to have in common with them: the caller may change its own before that is
+// compared.
+func contents(events []Event) []Event {
+	list := make([]Event, len(events))
+	for i := range events {
+		e := &events[i]
+		list[i] = Event{Type: strings.Clone(e.Type), Metadata: bytes.Clone(e.Metadata), Data: bytes.Clone(e.Data)}
+	}
+	return list
+}
+
+// compare returns ErrIDTaken if the events at the positions of a repeat have another content. What has been truncated
+// or removed meanwhile cannot be compared.
+func (s *Store) compare(r Result, given []Event) error {
+	for again := false; ; again = true {
+		seen := 0
+		var failed error
+		s.walk(context.Background(), span{from: r.First, limit: len(given)}, func(there *Record, err error) bool {
+			if err != nil {
+				failed = err
+				return false
+			}
+			if there.Position > r.Last {
+				return false
+			}
+			seen++
+			e := &given[there.Position-r.First]
+			if string(there.Type) != e.Type || !bytes.Equal(there.Metadata, e.Metadata) || !bytes.Equal(there.Data, e.Data) {
+				failed = s.fail("append", ErrIDTaken, &Known{r}, "give what is new an id of its own",
+					"nothing was appended: event %d has the id, but another type, metadata or data", there.Position)
+			}
+			return failed == nil
+		})
+		switch {
+		case errors.Is(failed, ErrTruncated):
+			return nil
+		case failed != nil || seen == len(given) || again:
+			return failed
+		}
+		// Readers do not see yet what an import has put there.
+		s.editing <- struct{}{}
+		<-s.editing
+	}
+}
+
+// folded is an id as it counts: in a log that folds them, without capital letters.
+func (s *Store) folded(id string) string {
+	if !s.fold {
+		return id
+	}
+	for i := range len(id) {
+		if c := id[i]; c >= 'A' && c <= 'Z' {
+			return string(foldBytes([]byte(id)))
+		}
+	}
+	return id
+}
+
+// foldBytes makes the capital letters of ASCII in b small.
+func foldBytes(b []byte) []byte {
+	for i, c := range b {
+		if c >= 'A' && c <= 'Z' {
+			b[i] = c + 'a' - 'A'
+		}
+	}
+	return b
+}
+
+// foldIDs folds the keys of the ids of a log that was made before it did. Of ids that become the same, the first event
+// keeps it; after a rebuild it is one of them.
+func (s *Store) foldIDs(ctx context.Context) error {
+	lo, hi := s.keys.Table(format.TableIDs)
+	var b holdfast.Batch
+	places := map[string]uint64{} // in b
+	flush := func() error {
+		if b.Len() == 0 {
+			return nil
+		}
+		clear(places)
+		err := holdfast.Commit(s.eng, &b, s.level)
+		b.Reset()
+		return err
+	}
+	return chunks.Each(ctx, s.eng, lo, hi, func(key, value []byte) error {
+		pos, ok := keyspace.Number(value)
+		rest := s.keys.Rest(key)
+		if !ok || len(rest) <= 8 || !slices.ContainsFunc(rest[8:], func(c byte) bool { return c >= 'A' && c <= 'Z' }) {
+			return nil
+		}
+		to := bytes.Clone(key)
+		foldBytes(to[len(key)-len(rest)+8:])
+		first, found := places[string(to)]
+		if !found {
+			there, err := s.eng.Get(nil, to)
+			if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
+				return err
+			}
+			first, found = keyspace.Number(there)
+		}
+		if !found || pos < first {
+			first = pos
+		}
+		places[string(to)] = first
+		b.Delete(key)
+		b.Set(to, format.AppendPosition(nil, first))
+		if b.Size() > chunks.Bytes/4 {
+			return flush()
+		}
+		return nil
+	}, flush)
 }
 
 // partial tells the first known id and the first thing that keeps the append from being a
@@ -134,6 +250,7 @@ type recent struct {
 	queue     []idAt // oldest first, from head on
 	head      int
 	forgotten uint64 // the ids of events up to here have left
+	folded    func(id string) string
 }
 
 type idAt struct {
@@ -146,7 +263,7 @@ const (
 	crowdIDs = 1 << 13 // ids in flight before Submit begins to wait
 )
 
-func (r *recent) init() { r.at = map[string]uint64{} }
+func (r *recent) init(folded func(id string) string) { r.at, r.folded = map[string]uint64{}, folded }
 
 // crowd returns the position that must become durable for no more than crowdIDs ids to be in flight, 0 if that is so.
 func (r *recent) crowd() uint64 {
@@ -176,7 +293,7 @@ func (r *recent) add(events []Event, first, durable uint64) {
 	// Copied, because the caller's id may be a part of something large.
 	var ids strings.Builder
 	for i := range events {
-		ids.WriteString(events[i].ID)
+		ids.WriteString(r.folded(events[i].ID))
 	}
 	for i, rest := 0, ids.String(); i < len(events); i++ {
 		id, pos := rest[:len(events[i].ID)], first+uint64(i)

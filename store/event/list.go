@@ -30,7 +30,7 @@ type LogInfo struct {
 // names what cannot because its description is damaged or of a newer format; the others are listed all the same.
 // [Examine] finds logs without a description, too.
 func Logs(ctx context.Context, r holdfast.Reader) ([]LogInfo, error) {
-	list, failed, err := logsIn(ctx, r, holdfast.Range{Lo: []byte{format.Kind}, Hi: []byte{format.Kind + 1}})
+	list, failed, err := logsIn(ctx, r, format.Kind.All())
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func Logs(ctx context.Context, r holdfast.Reader) ([]LogInfo, error) {
 func LogsWith(ctx context.Context, r holdfast.Reader, prefix string) (list []LogInfo, err error) {
 	var failed []error
 	for size := len(prefix); size <= MaxNameSize; size++ { // keys of names of one length lie together
-		l, f, err := logsIn(ctx, r, holdfast.Prefix(append([]byte{format.Kind, byte(size)}, prefix...)))
+		l, f, err := logsIn(ctx, r, format.Kind.Named(size, prefix))
 		if err != nil {
 			return nil, err
 		}

@@ -112,8 +112,9 @@ func TestModel(t *testing.T) {
 						if from++; rapid.IntRange(0, 5).Draw(rt, "jump") == 0 {
 							from = rapid.IntRange(0, 30).Draw(rt, "another id")
 						}
-						if !used[id] {
+						if !used[id] { // a repeat has the same content
 							used[id], events[i].ID = true, id
+							events[i].Type, events[i].Metadata, events[i].Data = id[:4], []byte(id[1:]), []byte(id)
 						}
 					}
 				}

@@ -216,7 +216,7 @@ func (s *Store) bounds(ctx context.Context, what span) (pos, end uint64, err err
 		pos = s.first.Load()
 	}
 	if next := s.next.Load(); pos > next {
-		return 0, 0, s.fail("read", ErrAhead, nil, "", "position %d, the next one is %d", pos, next)
+		return 0, 0, s.ahead(pos, next)
 	}
 	if first := s.first.Load(); pos < first && what.from != 0 {
 		return 0, 0, s.truncated(pos, first)
@@ -237,6 +237,7 @@ type page struct {
 	left   uint64 // events of the present pack still to come
 	rest   []byte // their entries
 	start  int64  // the time of its first event
+	stamp  int64  // when the present record or pack was written, 0 if that is the time of the events
 	record Record
 	nanos  int64 // the time of record
 	time   time.Time
@@ -293,7 +294,7 @@ func (p *page) decode(pos uint64) bool {
 		fields                    []byte
 	)
 	if p.left == 0 {
-		fields = p.buf[p.from:p.ends[p.at]]
+		p.stamp, fields = format.SplitStamp(p.buf[p.from:p.ends[p.at]])
 		p.from = p.ends[p.at]
 		p.at++
 		if count := format.Count(fields); count > 1 && !p.open(fields, count) {
@@ -321,7 +322,7 @@ func (p *page) decode(pos uint64) bool {
 	}
 	// All of the record is written, because the caller may have changed it.
 	r := &p.record
-	r.Position, r.Time = pos, p.time
+	r.Position, r.Time, r.written = pos, p.time, p.stamp
 	r.Type, r.Data = fields[:typ:typ], fields[metadata:len(fields):len(fields)]
 	if metadata == typ {
 		r.ID, r.Origin, r.Metadata = nil, nil, nil

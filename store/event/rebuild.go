@@ -2,6 +2,7 @@ package event
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/holdfastdb/holdfast"
@@ -10,10 +11,10 @@ import (
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
 
-// Rebuild makes a log whole again whose engine has lost some of it, once that loss was accepted. Positions whose
-// events are lost have none from then on, so that readers skip them. The index of ids and the log's description are
-// rebuilt from the events. A position that an id, offset or snapshot mentions is not given again; nor are those up to
-// last, which the caller may know from elsewhere, 0 for none. Of o, Name and Level count, and IDWindow where it is
+// Rebuild makes a log whole again whose engine has lost some of it, once that loss was accepted. Positions whose events
+// are lost have none from then on, so that readers skip them. The index of ids and the log's description are rebuilt
+// from the events. A position that an id, offset or snapshot mentions is not given again; nor are those up to last,
+// which the caller may know from elsewhere, 0 for none. Of o, Name, Level and FoldIDs count, and IDWindow where it is
 // not known any more; then it is not known either what was truncated, and counts as lost.
 //
 // The report is of what was found. The log must not be open (ErrLocked). An early end, by ctx or an error, leaves it no
@@ -24,26 +25,36 @@ func Rebuild(ctx context.Context, eng holdfast.Engine, o Options, last uint64) (
 		return r, err
 	}
 	defer s.lease.Release()
-	stored, err := firstValue(eng, s.keys.Meta())
+	return s.rebuild(ctx, o, last, false)
+}
+
+// rebuild is Rebuild of a log that is claimed. If gaps stay, what is lost is still a gap for readers afterwards, and
+// only the index and the description are made anew.
+func (s *Store) rebuild(ctx context.Context, o Options, last uint64, gaps bool) (r Report, err error) {
+	stored, err := firstValue(s.eng, s.keys.Meta())
 	if err != nil {
 		return r, err
 	}
 	r.Name = o.Name
 	m, bad := format.DecodeMeta(stored)
+	if errors.Is(bad, holdfast.ErrVersion) {
+		return r, bad
+	}
 	if bad != nil {
 		r.Undescribed = true
-		m = format.Meta{Window: o.IDWindow, First: 1} // what was truncated is not known any more
+		m = format.Meta{Window: o.IDWindow, First: 1, Stamps: true} // what was truncated is not known any more
 		if m.Window == 0 {
 			m.Window = DefaultIDWindow
 		}
 	}
-	s.window, s.about = m.Window, m
+	m.Folded = m.Folded || o.FoldIDs
+	s.window, s.about, s.fold = m.Window, m, m.Folded
 	if last, err = s.lastKnown(ctx, last); err != nil {
 		return r, err
 	}
 	s.next.Store(last + 1)
 	s.durable.Store(last)
-	b := rebuilder{ctx: ctx, s: s, a: s.appenders.Get().(*appender), report: &r, at: m.First}
+	b := rebuilder{ctx: ctx, s: s, a: s.appenders.Get().(*appender), report: &r, at: m.First, gaps: gaps}
 	if err := b.events(last); err != nil {
 		return r, err
 	}
@@ -51,6 +62,9 @@ func Rebuild(ctx context.Context, eng holdfast.Engine, o Options, last uint64) (
 		return r, err
 	}
 	m.IDs, m.Holes = nil, m.Holes || r.Holes > 0 || len(r.Lost) > 0
+	s.lease.Fresh(&b.batch, s.keys.Prefix)
+	// Parts of the history may be lost too: nobody can say any more which positions have kept their meaning.
+	b.batch.DeleteRange(s.keys.Table(format.TableHistory))
 	b.batch.Set(s.keys.Meta(), m.Encode())
 	return r, b.commit()
 }
@@ -99,6 +113,7 @@ type rebuilder struct {
 	batch  holdfast.Batch
 	report *Report
 	at     uint64 // the next position
+	gaps   bool   // stay
 }
 
 func (b *rebuilder) commit() error {
@@ -109,7 +124,9 @@ func (b *rebuilder) commit() error {
 
 // hole says that the positions from at up to before next have no event.
 func (b *rebuilder) hole(next uint64, lost bool) {
-	b.s.hole(b.a, &b.batch, b.at, next)
+	if !lost || !b.gaps {
+		b.s.hole(b.a, &b.batch, b.at, next)
+	}
 	if n := len(b.report.Lost); lost && n > 0 && b.report.Lost[n-1].Next == b.at {
 		b.report.Lost[n-1].Next = next
 	} else if lost {
@@ -131,6 +148,10 @@ func (b *rebuilder) events(last uint64) error {
 	}
 	if b.at <= last {
 		b.hole(last+1, true)
+		if b.gaps { // Nothing else would say next time that these positions were given.
+			last++
+			b.hole(last+1, false)
+		}
 	}
 	b.report.Last = last
 	return b.commit()
@@ -163,9 +184,9 @@ func (b *rebuilder) entry(key, value []byte) error {
 			continue
 		}
 		if first < b.at {
-			s.put(b.a, &b.batch, e)
+			s.put(b.a, &b.batch, &e.Event, e.written)
 		} else if e.ID != "" && e.Position >= s.oldest(s.next.Load()) {
-			s.buildIDs(b.a, events[i:i+1], e.Position)
+			s.buildIDs(b.a, []Event{e.Event}, e.Position)
 			b.batch.Append(&b.a.batch)
 			b.a.batch.Reset()
 		}
@@ -190,15 +211,15 @@ func (b *rebuilder) ids() error {
 		}
 		if ok && len(rest) > 8 {
 			first, _, value, err := s.entry(pos)
-			if err != nil {
+			var events []stored
+			if err == nil && !format.IsHole(value) {
+				events, err = s.decode(first, value)
+			}
+			if gap := (*Gap)(nil); err != nil && (!b.gaps || !errors.As(err, &gap)) {
 				return err
 			}
-			if !format.IsHole(value) {
-				events, err := s.decode(first, value)
-				if err != nil {
-					return err
-				}
-				if events[pos-first].ID == string(rest[8:]) {
+			if err == nil && !format.IsHole(value) {
+				if s.folded(events[pos-first].ID) == string(rest[8:]) {
 					return nil
 				}
 			}

@@ -8,11 +8,14 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
+	"github.com/holdfastdb/holdfast/store/internal/age"
 )
 
 // Retention says which events a log keeps. A limit of zero is no limit, and of several the strictest counts.
 type Retention struct {
-	// MaxAge removes events from the front as long as their time lies further back.
+	// MaxAge removes events from the front as long as they were written longer ago, by the log's own clock; the time of an
+	// event that its writer gave, and that of an import, does not count. What was written while the clock was ahead is as
+	// old as what came next, or counts from when Retain has first found that out: see docs/time.md.
 	MaxAge time.Duration
 	// MaxEvents is how many positions are kept.
 	MaxEvents uint64
@@ -77,7 +80,7 @@ func (s *Store) retained(ctx context.Context, r Retention) (uint64, error) {
 	}
 	if r.MaxAge > 0 {
 		var err error
-		if pos, err = s.youngerThan(ctx, pos, time.Now().Add(-r.MaxAge)); err != nil {
+		if pos, err = s.youngerThan(ctx, pos, r.MaxAge); err != nil {
 			return 0, err
 		}
 	}
@@ -101,21 +104,60 @@ func (s *Store) retained(ctx context.Context, r Retention) (uint64, error) {
 	return pos, nil
 }
 
-// youngerThan returns the position of the first event from pos on that is not older than oldest.
-func (s *Store) youngerThan(ctx context.Context, pos uint64, oldest time.Time) (uint64, error) {
+// youngerThan returns the position of the first event from pos on that was not written longer than most ago.
+func (s *Store) youngerThan(ctx context.Context, pos uint64, most time.Duration) (uint64, error) {
+	mark, err := s.mark(ctx)
+	if err != nil {
+		return 0, err
+	}
+	last := s.durable.Load()
+	ages := age.New(time.Now(), most, mark, pos)
 	for e, err := range s.Records(ctx, pos, 0) {
 		if errors.Is(err, ErrTruncated) { // by another call
-			return s.youngerThan(ctx, s.first.Load(), oldest)
+			return s.youngerThan(ctx, s.first.Load(), most)
 		}
 		if err != nil {
 			return 0, err
 		}
-		if !e.Time.Before(oldest) {
+		if !ages.Add(e.Position, e.Written().UnixNano()) {
 			break
 		}
-		pos = e.Position + 1
 	}
-	return pos, nil
+	pos, mark, changed := ages.Done(last)
+	if changed {
+		err = s.setMark(ctx, mark)
+	}
+	return pos, err
+}
+
+// mark reads the mark of retention.
+func (s *Store) mark(ctx context.Context) (mark age.Mark, err error) {
+	if err := s.enter(ctx); err != nil {
+		return mark, err
+	}
+	defer s.life.Leave()
+	value, err := s.eng.Get(nil, s.keys.Mark())
+	if errors.Is(err, holdfast.ErrNotFound) {
+		return mark, nil
+	}
+	if err != nil {
+		return mark, s.met(err)
+	}
+	var ok bool
+	if mark.Position, mark.Time, ok = format.DecodeMark(value); !ok {
+		return mark, s.fail("retain", holdfast.ErrCorrupt, nil, "", "the mark of retention cannot be read")
+	}
+	return mark, nil
+}
+
+func (s *Store) setMark(ctx context.Context, mark age.Mark) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.life.Leave()
+	var b holdfast.Batch
+	b.Set(s.keys.Mark(), format.AppendMark(nil, mark.Position, mark.Time))
+	return s.wait(s.eng.Apply(&b, s.level))
 }
 
 // sizes knows how many bytes the entries of a log take, so that they need not be read again.

@@ -31,6 +31,11 @@ type Options struct {
 	// the store is made: 0 means DefaultIDWindow for a new store and what it has for an old one.
 	IDWindow uint64
 
+	// FoldIDs makes ids the same that differ only in whether letters of ASCII are capital, as those of UUIDs may. Events
+	// keep the id's text. It is kept with the log; one that was made without it is changed by the first Open with it,
+	// which reads all ids that the log remembers.
+	FoldIDs bool
+
 	// Upgrade lets Open write a store of an older format in the present one. Programs that know only the older format
 	// refuse it from then on. Without it, Open refuses such a store with ErrVersion and changes nothing.
 	Upgrade bool
@@ -52,6 +57,8 @@ type Store struct {
 	keys   format.Prefix
 	lease  registry.Lease
 	window uint64
+	part   format.Part // the present part of the history
+	fold   bool
 
 	maxID     int   // bytes
 	maxValue  int64 // bytes
@@ -86,6 +93,7 @@ type Store struct {
 
 	saving saving
 
+	stamps  atomic.Bool // the description says that there may be some
 	aboutMu sync.Mutex  // order of descriptions
 	about   format.Meta // as applied last
 
@@ -105,17 +113,38 @@ type Store struct {
 //
 // Errors: ErrLevel if the engine does not give the level, ErrLocked if the log is open in
 // this engine, ErrVersion if a newer program made it, ErrBadOption also for an engine
-// without atomic batches, ErrCorrupt also for an engine with [holdfast.Capabilities].Lost.
+// without atomic batches, ErrCorrupt also for an engine with [holdfast.Capabilities].Lost. When a loss was accepted
+// since the log was last open, Open makes its index of ids anew, which takes the reading of all of it; the events that
+// are lost are a [Gap], until [Rebuild].
 func Open(eng holdfast.Engine, o Options) (*Store, error) {
 	s, err := claim(eng, o)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.load(o); err != nil {
+	err = s.accepted(o)
+	if err == nil {
+		err = s.load(o)
+	}
+	if err != nil {
 		s.lease.Release()
 		return nil, err
 	}
 	return s, nil
+}
+
+// accepted makes the index of ids anew, and keeps lost positions from being given again, when a loss was accepted. What
+// is lost stays a gap.
+func (s *Store) accepted(o Options) error {
+	stale, err := s.lease.Stale(s.keys.Prefix)
+	if err != nil || !stale {
+		return err
+	}
+	stored, err := firstValue(s.eng, s.keys.Meta())
+	if err != nil || len(stored) > 0 && format.MetaVersion(stored) < format.Version {
+		return err // load says what is wrong with an old format
+	}
+	_, err = s.rebuild(context.Background(), o, 0, true)
+	return err
 }
 
 // claim returns a store that has a lease but has not read anything.
@@ -169,7 +198,7 @@ func (s *Store) load(o Options) error {
 	if err != nil && !made {
 		return err
 	}
-	m := format.Meta{Window: window, First: 1}
+	m := format.Meta{Window: window, First: 1, Folded: o.FoldIDs}
 	if made && m.Window == 0 {
 		m.Window = DefaultIDWindow
 	}
@@ -186,9 +215,10 @@ func (s *Store) load(o Options) error {
 				"the store was made with an id window of %d, not %d", m.Window, window)
 		}
 	}
-	s.window, s.about = m.Window, m
+	s.window, s.about, s.fold = m.Window, m, m.Folded || o.FoldIDs
 	s.first.Store(m.First)
-	s.recent.init()
+	s.stamps.Store(m.Stamps)
+	s.recent.init(s.folded)
 	s.saving.last = map[string]*save{}
 	s.importing = map[string]uint64{}
 	s.sweeper.plan(m.IDs, m.Window)
@@ -207,12 +237,24 @@ func (s *Store) load(o Options) error {
 	// Everything applied before this commit reaches the level with it, and is visible
 	// after it: what an earlier process left in the page cache, and what an earlier store
 	// of this log applied at a weaker level.
-	var b holdfast.Batch
-	if err := s.describe(s.level, &b, func(*format.Meta) {}); err != nil {
-		return err
+	if s.fold && !m.Folded {
+		if err := s.foldIDs(context.Background()); err != nil {
+			return err
+		}
 	}
+	var b holdfast.Batch
 	last, err := s.last(m.First)
 	if err != nil {
+		return err
+	}
+	s.lease.Fresh(&b, s.keys.Prefix)
+	if err := s.beginPart(&b, max(last+1, m.First)); err != nil {
+		return err
+	}
+	if err := s.describe(s.level, &b, func(m *format.Meta) { m.Folded = s.fold }); err != nil {
+		return err
+	}
+	if last, err = s.last(m.First); err != nil {
 		return err
 	}
 	last = max(last, m.First-1)

@@ -40,7 +40,7 @@ func TestWaitingFollowersKeepNothing(t *testing.T) {
 	for name, e := range map[string]event.Event{
 		"page":  {Data: make([]byte, 200<<10)},
 		"large": {Data: make([]byte, large)},
-		"text":  {Type: "t", Origin: strings.Repeat("o", large)},
+		"text":  {Type: "t", Origin: strings.Repeat("o", event.MaxTypeSize)},
 	} {
 		follow := map[string]func(s *event.Store, ctx context.Context) iter.Seq2[*event.Record, error]{
 			"FollowRecords": func(s *event.Store, ctx context.Context) iter.Seq2[*event.Record, error] {

@@ -74,8 +74,8 @@ type SubscriptionOptions struct {
 //
 // That a message was delivered, and how often, survives the end of the process before Claim returns it, or its own
 // level if that is weaker: a message that ends its consumer's process is parked like any other. Leases survive Close,
-// and that of the store: consumers elsewhere keep what they have until their leases end. After a crash, what is not done is delivered again at
-// once. A message that is removed is done, also while a consumer has it.
+// and that of the store: consumers elsewhere keep what they have until their leases end. After a crash, what is not
+// done is delivered again at once. A message that is removed is done, also while a consumer has it.
 //
 // All methods may be called from many goroutines at once.
 type Subscription struct {
@@ -139,7 +139,8 @@ type Delivery struct {
 }
 
 // Subscribe opens the subscription of that name, and creates it if needed. It can be open only once at a time:
-// consumers share it. ErrLocked: it is open.
+// consumers share it. ErrLocked: it is open. ErrAhead: it is to begin beyond the end of the namespace, or has come
+// beyond that, because the end was lost.
 func (n *Namespace) Subscribe(ctx context.Context, name string, o SubscriptionOptions) (*Subscription, error) {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return nil, err
@@ -197,6 +198,9 @@ func (s *Subscription) load(ctx context.Context) error {
 	key := s.n.keys.Delivery(nil, s.name, 0)
 	value, err := eng.Get(nil, key)
 	if errors.Is(err, holdfast.ErrNotFound) {
+		if err := s.n.checkFrom(&s.o.Query); err != nil {
+			return err
+		}
 		s.floor = uint64(max(s.o.Query.From, 1))
 		s.next = s.floor
 		var b holdfast.Batch
@@ -209,6 +213,9 @@ func (s *Subscription) load(ctx context.Context) error {
 	var ok bool
 	if s.floor, ok = format.Number(value); !ok {
 		return s.n.strange(key)
+	}
+	if err := s.n.checkFrom(&Query{From: int64(s.floor)}); err != nil {
+		return err
 	}
 	s.next = s.floor
 	kept := map[uint64]delivery{}
@@ -262,8 +269,8 @@ func (n *Namespace) each(table byte, name string, from uint64, f func(at uint64,
 }
 
 // Claim waits until there is a message to be delivered, and delivers up to most of them, which is at least 1, and no
-// more than fit in [ClaimBytes]. They are the caller's until their leases end. The error is ctx's, ErrClosed after Close,
-// or the failure that keeps messages from coming. What is delivered when ctx ends is returned, without an error.
+// more than fit in [ClaimBytes]. They are the caller's until their leases end. The error is ctx's, ErrClosed after
+// Close, or the failure that keeps messages from coming. What is delivered when ctx ends is returned, without an error.
 func (s *Subscription) Claim(ctx context.Context, most int) ([]Delivery, error) {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return nil, err
@@ -656,8 +663,8 @@ func (s *Subscription) Extend(ctx context.Context, deliveries ...Delivery) error
 	return s.settle(ctx, deliveries, func(_ *holdfast.Batch, _ uint64, it *item) { it.until = time.Now().Add(s.o.Lease) })
 }
 
-// Return gives back deliveries that no consumer has seen: it is as if they had not been delivered, and they are again at
-// once. Errors are those of Ack.
+// Return gives back deliveries that no consumer has seen: it is as if they had not been delivered, and they are again
+// at once. Errors are those of Ack.
 func (s *Subscription) Return(ctx context.Context, deliveries ...Delivery) error {
 	return s.settle(ctx, deliveries, func(b *holdfast.Batch, global uint64, it *item) {
 		it.token, it.until = 0, time.Time{}
@@ -678,8 +685,8 @@ type Parked struct {
 }
 
 // Parked returns up to limit parked messages, and no more than fit in [ClaimBytes], in the order of their global
-// positions, from the first behind the position after on: there are no more if it returns none. A limit of 0 leaves it to
-// the bytes.
+// positions, from the first behind the position after on: there are no more if it returns none. A limit of 0 leaves it
+// to the bytes.
 func (s *Subscription) Parked(ctx context.Context, after int64, limit int) (list []Parked, err error) {
 	if err := s.n.enter(); err != nil {
 		return nil, s.n.ended(err)

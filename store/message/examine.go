@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
+	"github.com/holdfastdb/holdfast/store/internal/registry"
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
 
@@ -18,6 +19,8 @@ func KeyName(key []byte) string {
 	switch table {
 	case format.TableMeta:
 		what = "the description"
+	case registry.TableAccepted:
+		what = "which loss was accepted"
 	case format.TableNamespaces:
 		what = fmt.Sprintf("namespace %q", rest)
 	default:

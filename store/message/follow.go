@@ -12,9 +12,9 @@ import (
 
 // Follow yields the messages of a query, and then each new one as soon as it has reached the store's level: in order,
 // none missing, none twice. The loop ends with an error: ctx's, ErrClosed after Close, ErrNoNamespace after Delete,
-// or the failure that keeps new messages from arriving. Any number of followers may run; one that waits costs nothing
-// when messages of other streams or categories arrive. It is not told of messages that are imported or removed behind
-// it.
+// ErrAhead if the query begins beyond the end, or in another history, or the failure that keeps new messages from
+// arriving. Any number of followers may run; one that waits costs nothing when messages of other streams or categories
+// arrive. It is not told of messages that are imported or removed behind it.
 func (n *Namespace) Follow(ctx context.Context, q Query) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		if err := n.checkQuery(&q); err != nil {
@@ -24,7 +24,9 @@ func (n *Namespace) Follow(ctx context.Context, q Query) iter.Seq2[Message, erro
 		err := n.enter()
 		if err == nil {
 			defer n.leave()
-			err = n.follow(ctx, &q, yield)
+			if err = n.checkFrom(&q); err == nil {
+				err = n.follow(ctx, &q, yield)
+			}
 		}
 		if err != nil {
 			yield(Message{}, n.ended(err))

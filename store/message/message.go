@@ -46,14 +46,26 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/holdfastdb/holdfast/store/event"
 )
 
 // Limits in bytes. A message, with its stream and id, takes at most [holdfast.MaxValueSize], and one write at most
 // [holdfast.MaxBatchSize]; an engine may allow less, see its Capabilities.
 const (
-	MaxStreamSize = 1024 // of a stream's name
-	MaxNameSize   = 64   // of a store's name, and of a namespace's id
+	MaxStreamSize = 1024              // of a stream's name
+	MaxNameSize   = 64                // of a store's name, and of a namespace's id
+	MaxTypeSize   = event.MaxTypeSize // of a message's type, and of the description and the metadata of a namespace
 )
+
+// MaxDepth is how deep the objects and arrays of data and metadata are at most; an object without any in it is 1 deep.
+// So whatever they are sent or exported in, the parsers of most languages read it. Import takes messages that are
+// deeper, up to 9,900, which were written before there was this limit.
+const MaxDepth = 1000
+
+// importDepth is how deep data may be in what is exported and imported as JSON; encoding/json reads 10,000 in all. What
+// was written before there was a limit, and is deeper, is exported and imported as bytes.
+const importDepth = 9_900
 
 // Default is the namespace that every store has.
 const Default = "default"
@@ -64,17 +76,20 @@ const NoStream int64 = -1
 // Message is one message. Of one that is to be written, Type and Data count, and ID, Metadata and Time if they are
 // set.
 type Message struct {
-	// ID names the message in its namespace, for idempotency; a new message without one gets a UUID of version 7.
+	// ID names the message in its namespace, for idempotency. It is a UUID: 32 hexadecimal digits as 8-4-4-4-12. Whether
+	// they are capital letters makes no difference, and is kept. A new message without an id gets a UUID of version 7.
 	ID string
 	// Stream is the stream's name.
 	Stream string
 	// Position is the message's place in its stream, from 0, and Global that in its namespace, from 1.
 	Position, Global int64
-	// Type is what happened.
+	// Type is what happened, in at most MaxTypeSize bytes.
 	Type string
-	// Data and Metadata are the payload: JSON objects, which are kept as they are, byte for byte. Metadata may be nil.
+	// Data and Metadata are the payload: JSON objects at most MaxDepth deep, which are kept as they are, byte for byte.
+	// Metadata may be nil.
 	Data, Metadata []byte
-	// Time is when it was written, as UTC. A write fills in the present if it is zero.
+	// Time is when it happened, as UTC, between the years 1678 and 2262. A write fills in the present if it is zero.
+	// Retention does not go by it.
 	Time time.Time
 }
 
@@ -90,13 +105,16 @@ var (
 	ErrBadName = errors.New("holdfast: bad name")
 	// ErrBadMessage: a write of nothing, or a message that cannot be stored as it is.
 	ErrBadMessage = errors.New("holdfast: bad message")
-	// ErrIDTaken: a message with that id is in another stream, or a write of several knows some of the ids and not
-	// others.
+	// ErrIDTaken: a message with that id is in another stream, or has another type, data or metadata, for which errors.As
+	// finds a [*Known], or a write of several knows some of the ids and not others.
 	ErrIDTaken = errors.New("holdfast: message id taken")
 	// ErrPositionTaken: an import names a position that another message has.
 	ErrPositionTaken = errors.New("holdfast: position taken")
 	// ErrEnded: the stream has been ended by Tombstone.
 	ErrEnded = errors.New("holdfast: stream ended")
+	// ErrAhead: a position that the namespace or stream has not reached, in this history: see [Query]. It is
+	// [event.ErrAhead].
+	ErrAhead = event.ErrAhead
 )
 
 // Conflict says what a write expected and found. The version found may be that of a message that is not durable yet.
@@ -108,6 +126,17 @@ type Conflict struct {
 // Error says it in words.
 func (c *Conflict) Error() string {
 	return fmt.Sprintf("expected version %d of stream %q, it is %d", c.Expected, c.Stream, c.Actual)
+}
+
+// Known says where the messages of a stream are whose ids a write has, with another content.
+type Known struct {
+	Stream string
+	Result
+}
+
+// Error says it in words.
+func (k *Known) Error() string {
+	return fmt.Sprintf("the ids are those of messages from %d on in stream %q", k.Position, k.Stream)
 }
 
 // Category returns the category that a stream belongs to: its name up to the first '-'.

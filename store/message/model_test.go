@@ -96,6 +96,19 @@ func same(got, want message.Message) error {
 
 func (m *model) check(t *testing.T, n *message.Namespace, q message.Query) {
 	t.Helper()
+	next := m.next
+	if q.Stream != "" {
+		next = m.version(q.Stream) + 1
+	}
+	if q.From > next {
+		for _, err := range n.Read(ctx, q) {
+			if !errors.Is(err, message.ErrAhead) {
+				t.Fatalf("%+v, where the next one is %d: %v", q, next, err)
+			}
+			return
+		}
+		t.Fatalf("%+v, where the next one is %d, is not ahead", q, next)
+	}
 	got, want := read(t, n, q), m.read(q)
 	if len(got) != len(want) {
 		t.Fatalf("%+v: %d messages, want %d", q, len(got), len(want))

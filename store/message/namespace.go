@@ -69,6 +69,7 @@ func (n *Namespace) load() error {
 	}
 	log, err := event.Open(n.store.eng, event.Options{
 		Name: format.LogName(n.store.o.Name, n.number), Level: n.store.o.Level, IDWindow: idWindow,
+		FoldIDs: true,
 	})
 	if err != nil {
 		return err

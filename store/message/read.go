@@ -19,8 +19,13 @@ import (
 type Query struct {
 	Stream, Category string
 
-	// From is the first position, inclusive: in the stream for one, else the global position.
+	// From is the first position, inclusive: in the stream for one, else the global position. It is at most the one
+	// that the next message gets: what comes from beyond that would be missed, and is ErrAhead.
 	From int64
+	// History is what [Namespace.History] was when what comes before From was read; "" means that only the position is
+	// checked. If the namespace has other messages there now, because it was put back to a copy and written to, has lost
+	// its end in a power cut, or was made anew, that is ErrAhead.
+	History string
 	// Limit is how many messages to read; 0 means all. Followers have none.
 	Limit int
 
@@ -56,6 +61,69 @@ func (n *Namespace) checkQuery(q *Query) error {
 	return nil
 }
 
+// Check returns the error with which [Namespace.Read] or [Namespace.Follow] of a query would begin, without reading.
+func (n *Namespace) Check(ctx context.Context, q Query) error {
+	if err := n.checkQuery(&q); err != nil {
+		return err
+	}
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return err
+	}
+	if err := n.enter(); err != nil {
+		return n.ended(err)
+	}
+	defer n.leave()
+	return n.ended(n.checkFrom(&q))
+}
+
+// checkFrom returns ErrAhead if q begins at a position that is not, or not any more, one of the namespace.
+func (n *Namespace) checkFrom(q *Query) error {
+	if q.From <= 0 {
+		return nil
+	}
+	if q.Stream == "" {
+		return n.log().CheckHistory(q.History, uint64(q.From))
+	}
+	common, err := n.log().Common(q.History)
+	if err != nil {
+		return err
+	}
+	fail := func(remedy, format string, args ...any) error {
+		return n.store.fail("read", ErrAhead, nil, remedy, format, args...)
+	}
+	version, err := n.version(q.Stream)
+	switch {
+	case err != nil:
+		return err
+	case q.From > version+1:
+		return fail("if the store was put back to a copy, begin again from a position that it has",
+			"position %d of stream %.80q, the next one is %d", q.From, q.Stream, version+1)
+	case common == 0:
+		return fail("begin again from the first position", "position %d of stream %.80q is of another history: the "+
+			"namespace was made anew, or put back to a copy", q.From, q.Stream)
+	}
+	// What comes before From has not changed if its last message is one from before the histories differ.
+	_, global, err := n.lastBefore(q.Stream, uint64(q.From))
+	if err == nil && global >= common {
+		return fail("begin again from an earlier position", "position %d of stream %.80q is of another history: the "+
+			"namespace was put back to a copy, or has lost its end", q.From, q.Stream)
+	}
+	return err
+}
+
+// History identifies what positions mean in the namespace, as [event.Store.History] does. A consumer that keeps a
+// position keeps it too, and names it as [Query].History.
+func (n *Namespace) History(ctx context.Context) (string, error) {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return "", err
+	}
+	if err := n.enter(); err != nil {
+		return "", n.ended(err)
+	}
+	defer n.leave()
+	return n.log().History(), nil
+}
+
 // wants reports whether a message that the index gives belongs to q.
 func (q *Query) wants(stream string, r *event.Record) bool {
 	switch {
@@ -76,8 +144,8 @@ func (q *Query) wants(stream string, r *event.Record) bool {
 }
 
 // Read yields the messages of a query, up to the end of the namespace at the time the loop began. After an error,
-// including ctx's, the loop ends. A stream or category that does not exist has no messages. The body may do anything,
-// even write.
+// including ctx's, the loop ends. A stream or category that does not exist has no messages. ErrAhead: the query begins
+// beyond the end, or in another history. The body may do anything, even write.
 func (n *Namespace) Read(ctx context.Context, q Query) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		if err := n.checkQuery(&q); err != nil {
@@ -89,6 +157,10 @@ func (n *Namespace) Read(ctx context.Context, q Query) iter.Seq2[Message, error]
 			return
 		}
 		defer n.leave()
+		if err := n.checkFrom(&q); err != nil {
+			yield(Message{}, n.ended(err))
+			return
+		}
 		left := q.Limit
 		_, err := n.walk(ctx, &q, uint64(max(q.From, 0)), n.log().Last(), func(m Message) bool {
 			left--
@@ -293,27 +365,40 @@ func (n *Namespace) Version(ctx context.Context, stream string) (version int64, 
 		return 0, false, n.ended(err)
 	}
 	defer n.leave()
+	version, err = n.version(stream)
+	if err != nil {
+		return 0, false, n.ended(err)
+	}
+	return max(version, 0), version != NoStream, nil
+}
+
+// version is Version, and NoStream for a stream that is not there.
+func (n *Namespace) version(stream string) (version int64, err error) {
 	// In this order: what is removed meanwhile is found in what is special.
 	version, _, err = n.last(stream)
 	if err != nil {
-		return 0, false, n.ended(err)
+		return 0, err
 	}
 	special, err := n.special(stream)
-	if err != nil {
-		return 0, false, n.ended(err)
-	}
 	if special != nil {
 		version = max(version, special.Version)
 	}
-	return max(version, 0), version != NoStream, nil
+	return version, err
 }
 
 // last returns the position and global position of a stream's last message that readers see, NoStream and 0 if there
 // is none.
 func (n *Namespace) last(stream string) (position int64, global uint64, err error) {
-	it := n.store.eng.Scan(holdfast.Range{
-		Lo: n.keys.Stream(nil, stream, 0), Hi: n.keys.AfterStream(nil, stream), Reverse: true,
-	})
+	return n.lastIn(stream, n.keys.AfterStream(nil, stream))
+}
+
+// lastBefore is last of the messages before a position.
+func (n *Namespace) lastBefore(stream string, before uint64) (position int64, global uint64, err error) {
+	return n.lastIn(stream, n.keys.Stream(nil, stream, before))
+}
+
+func (n *Namespace) lastIn(stream string, hi []byte) (position int64, global uint64, err error) {
+	it := n.store.eng.Scan(holdfast.Range{Lo: n.keys.Stream(nil, stream, 0), Hi: hi, Reverse: true})
 	defer it.Close()
 	for it.Next() {
 		_, at, ok := n.keys.Placed(it.Key())

@@ -54,13 +54,22 @@ func Rebuild(ctx context.Context, eng holdfast.Engine, o Options) (list []Rebuil
 		return nil, err
 	}
 	defer s.lease.Release()
+	return s.rebuildAll(ctx)
+}
+
+// rebuildAll is Rebuild of a store that is claimed.
+func (s *Store) rebuildAll(ctx context.Context) (list []Rebuilt, err error) {
+	value, err := s.eng.Get(nil, s.keys.Meta())
+	if err == nil && len(value) > 0 && value[0] > format.Version {
+		return nil, s.newer(value[0])
+	}
 	ids, next, err := s.numbers()
 	if err != nil || len(ids) == 0 && next == 0 {
 		return nil, err
 	}
 	var b holdfast.Batch
 	b.Set(s.keys.Meta(), format.AppendNumber([]byte{format.Version}, next))
-	if err := holdfast.Commit(eng, &b, s.o.Level); err != nil {
+	if err := holdfast.Commit(s.eng, &b, s.o.Level); err != nil {
 		return nil, err
 	}
 	for number := uint64(1); number < next; number++ {
@@ -80,7 +89,10 @@ func Rebuild(ctx context.Context, eng holdfast.Engine, o Options) (list []Rebuil
 		}
 		list = append(list, r)
 	}
-	return list, nil
+	b.Reset()
+	b.Set(s.keys.Meta(), format.AppendNumber([]byte{format.Version}, next))
+	s.lease.Fresh(&b, s.keys.Prefix)
+	return list, holdfast.Commit(s.eng, &b, s.o.Level)
 }
 
 // numbers returns the ids of the namespaces of which there is anything, by their numbers, "" where the description is
@@ -159,7 +171,8 @@ func (s *Store) rebuild(ctx context.Context, number uint64, r *Rebuilt) error {
 	if err != nil {
 		return err
 	}
-	o := event.Options{Name: format.LogName(s.o.Name, number), Level: s.o.Level, IDWindow: idWindow}
+	o := event.Options{Name: format.LogName(s.o.Name, number), Level: s.o.Level, IDWindow: idWindow,
+		FoldIDs: true}
 	if r.Log, err = event.Rebuild(ctx, s.eng, o, last); err != nil {
 		return err
 	}

@@ -11,14 +11,17 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event"
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
+	"github.com/holdfastdb/holdfast/store/internal/age"
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
 
 // Retention says which messages of a stream are kept. The zero Retention keeps all.
 type Retention struct {
-	MaxAge   time.Duration // those that are not older; 0 means any age
-	MaxCount int64         // the last so many; 0 means any number
+	// MaxAge keeps those that were not written, or imported, longer ago by the store's own clock; 0 means any age. The
+	// time that a message was given does not count. What was written while the clock was ahead is as old as what came
+	// next, or counts from when Retain has first found that out: see docs/time.md.
+	MaxAge   time.Duration
+	MaxCount int64 // the last so many; 0 means any number
 }
 
 // special is what is kept of a stream that is not like others.
@@ -27,6 +30,8 @@ type special struct {
 	Ended    bool          `json:"ended,omitempty"`
 	MaxAge   time.Duration `json:"maxAge,omitempty"` // nanoseconds
 	MaxCount int64         `json:"maxCount,omitempty"`
+	// Seen is the mark of retention by age, the zero one if there is none.
+	Seen age.Mark `json:"seen,omitzero"`
 }
 
 // special returns what is special about a stream, nil if nothing is.
@@ -205,18 +210,66 @@ func (n *Namespace) retain(ctx context.Context, stream string, s *special) (int6
 	if err != nil {
 		return 0, n.ended(err)
 	}
-	oldest := time.Now().Add(-s.MaxAge)
-	removed, err := n.remove(ctx, stream, func(position int64, global uint64) (bool, error) {
-		if s.MaxCount > 0 && position <= last-s.MaxCount {
-			return true, nil
+	before := int64(0)
+	if s.MaxAge > 0 {
+		if before, err = n.youngerThan(ctx, stream, s, last); err != nil {
+			return 0, n.ended(err)
 		}
-		if s.MaxAge == 0 {
-			return false, nil
-		}
-		m, err := n.at(ctx, global)
-		return m.Time.Before(oldest), err
-	})
+	}
+	if s.MaxCount > 0 {
+		before = max(before, last-s.MaxCount+1)
+	}
+	removed, err := n.remove(ctx, stream, func(position int64, _ uint64) (bool, error) { return position < before, nil })
 	return removed, n.ended(err)
+}
+
+// youngerThan returns the first position of a stream that its retention by age keeps. last is that of its last message.
+func (n *Namespace) youngerThan(ctx context.Context, stream string, s *special, last int64) (int64, error) {
+	ages := age.New(time.Now(), s.MaxAge, s.Seen, 0)
+	lo, hi := n.keys.Stream(nil, stream, 0), n.keys.AfterStream(nil, stream)
+	all := func(int64, uint64) (bool, error) { return true, nil }
+	for more := true; more; {
+		if err := holdfast.CheckContext(ctx); err != nil {
+			return 0, err
+		}
+		page, err := n.removable(lo, hi, n.log().Last(), all)
+		if err != nil {
+			return 0, err
+		}
+		more = len(page) == removePage
+		for _, at := range page {
+			written, err := n.written(ctx, at.global)
+			if err != nil {
+				return 0, err
+			}
+			if !ages.Add(uint64(at.position), written.UnixNano()) {
+				more = false
+				break
+			}
+			lo = n.keys.Stream(lo, stream, uint64(at.position)+1)
+		}
+	}
+	before, mark, changed := ages.Done(uint64(last))
+	if changed {
+		s.Seen = mark
+		if err := n.change(ctx, stream, func(s *special) { s.Seen = mark }); err != nil {
+			return 0, err
+		}
+	}
+	return int64(before), nil
+}
+
+// written is when the message at a global position was written, or imported.
+func (n *Namespace) written(ctx context.Context, global uint64) (at time.Time, err error) {
+	for r, err := range n.log().Records(ctx, global, 1) {
+		if err != nil {
+			return at, err
+		}
+		if _, _, _, ok := format.Place(r.Origin); r.Position == global && ok {
+			return r.Written(), nil
+		}
+	}
+	return at, n.foreign(global)
 }
 
 // markEnded ends a stream, and returns when that is durable.
@@ -349,13 +402,14 @@ func (n *Namespace) removeAll(ctx context.Context, stream string, page []where) 
 	defer n.endEdit(e, stream)
 	removed, err := n.log().RemoveWith(ctx, func(c *event.Commit) error {
 		var key []byte
+		batch := c.Own(format.Kind)
 		for _, at := range page {
 			key = n.keys.Stream(key, stream, uint64(at.position))
-			c.Stores(keyspace.Pass{}).Delete(key)
+			batch.Delete(key)
 		}
 		for _, block := range blocks {
 			key = n.keys.Category(key, Category(stream), block)
-			c.Stores(keyspace.Pass{}).Delete(key)
+			batch.Delete(key)
 		}
 		at, err := n.headOf(stream)
 		if err != nil {
@@ -366,10 +420,10 @@ func (n *Namespace) removeAll(ctx context.Context, stream string, page []where) 
 			at.top = NoStream
 			gone.streams = -1
 		}
-		if err := n.addStored(c.Stores(keyspace.Pass{}), map[string]counts{Category(stream): gone}); err != nil {
+		if err := n.addStored(batch, map[string]counts{Category(stream): gone}); err != nil {
 			return err
 		}
-		if err := n.addSpecial(c.Stores(keyspace.Pass{}), stream, s); err != nil {
+		if err := n.addSpecial(batch, stream, s); err != nil {
 			return err
 		}
 		at.edit = e

@@ -92,13 +92,18 @@ type description struct {
 //
 // Errors: ErrLevel if the engine does not give the level, ErrLocked if the store is open in this engine, ErrVersion
 // if a newer program made it, ErrBadOption also for an engine without atomic batches, ErrCorrupt also for an engine
-// with [holdfast.Capabilities].Lost.
+// with [holdfast.Capabilities].Lost. When a loss was accepted since the store was last open, Open makes it whole, as
+// [Rebuild] does: that takes the reading of all of it.
 func Open(eng holdfast.Engine, o Options) (*Store, error) {
 	s, err := claim(eng, o)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.load(); err != nil {
+	err = s.accepted()
+	if err == nil {
+		err = s.load()
+	}
+	if err != nil {
 		s.lease.Release()
 		return nil, err
 	}
@@ -108,6 +113,23 @@ func Open(eng holdfast.Engine, o Options) (*Store, error) {
 		s.retaining.Go(func() { s.retain(ctx, cmp.Or(o.RetainEvery, time.Minute)) })
 	}
 	return s, nil
+}
+
+// accepted makes the store whole when a loss was accepted: its indexes may have lost what leads to messages that are
+// there, and a reader cannot step over one that is not.
+func (s *Store) accepted() error {
+	stale, err := s.lease.Stale(s.keys.Prefix)
+	if err == nil && !stale && s.lease.Caps.Accepted != "" {
+		// A store of which only logs are left.
+		_, err = s.eng.Get(nil, s.keys.Meta())
+		if stale = errors.Is(err, holdfast.ErrNotFound); stale {
+			err = nil
+		}
+	}
+	if err == nil && stale {
+		_, err = s.rebuildAll(context.Background())
+	}
+	return err
 }
 
 // claim returns a store that has a lease but has not read anything.
@@ -189,9 +211,7 @@ func (s *Store) load() error {
 	case err != nil:
 		return err
 	case len(value) > 0 && value[0] > format.Version:
-		return s.fail("open", holdfast.ErrVersion, nil, "use a newer holdfast",
-			"the store has format %d, this program knows %d",
-			value[0], format.Version)
+		return s.newer(value[0])
 	}
 	number, ok := format.Number(value[min(1, len(value)):])
 	if !ok || value[0] != format.Version {
@@ -223,6 +243,12 @@ func (s *Store) load() error {
 	return nil
 }
 
+// newer is the error of a store of a format that this program does not know.
+func (s *Store) newer(version byte) error {
+	return s.fail("open", holdfast.ErrVersion, nil, "use a newer holdfast",
+		"the store has format %d, this program knows %d", version, format.Version)
+}
+
 // Level is the level of writes whose context names none.
 func (s *Store) Level() holdfast.Level { return s.o.Level }
 
@@ -231,7 +257,7 @@ type NamespaceOptions struct {
 	// ID names the namespace: 1 to MaxNameSize letters, digits, '-' and '_', beginning with a letter or digit.
 	ID          string
 	Description string
-	// Metadata is a JSON object, or nil. White space between its tokens is not kept.
+	// Metadata is a JSON object at most MaxDepth deep, or nil. White space between its tokens is not kept.
 	Metadata json.RawMessage
 	// Token is the secret that clients of the namespace present. Only its SHA-256 is stored. Empty means none.
 	Token string
@@ -268,14 +294,20 @@ func (s *Store) Create(ctx context.Context, o NamespaceOptions) (Info, error) {
 }
 
 func (s *Store) create(ctx context.Context, o NamespaceOptions) (Info, error) {
-	if len(o.Metadata) > 0 && !isObject(o.Metadata) || !utf8.ValidString(o.Description) {
+	if len(o.Metadata) > 0 && !isObject(o.Metadata, MaxDepth) || !utf8.ValidString(o.Description) {
 		return Info{}, s.fail("create namespace", holdfast.ErrBadOption, nil, "",
-			"the metadata of %q are no JSON object, or its description is not UTF-8", o.ID)
+			"the metadata of %q are no JSON object at most %d deep, or its description is not UTF-8", o.ID, MaxDepth)
+	}
+	if len(o.Metadata) > MaxTypeSize || len(o.Description) > MaxTypeSize {
+		return Info{}, s.fail("create namespace", holdfast.ErrBadOption, nil, "",
+			"the metadata of %q have %d bytes, its description %d, the limit is %d", o.ID, len(o.Metadata), len(o.Description),
+			MaxTypeSize)
 	}
 	d := description{Number: s.next, Description: o.Description, Metadata: o.Metadata, Created: time.Now().UTC()}
 	d.setToken(o.Token)
 	var b holdfast.Batch
 	b.Set(s.keys.Meta(), format.AppendNumber([]byte{format.Version}, s.next+1))
+	s.lease.Fresh(&b, s.keys.Prefix)
 	if err := s.addDescription(&b, o.ID, d); err != nil {
 		return Info{}, err
 	}

@@ -105,7 +105,7 @@ func TestSubscriptions(t *testing.T) {
 	for range 10 {
 		write(t, n, "a-1", msg("t"))
 	}
-	subscribe(t, n, "ab", message.SubscriptionOptions{Query: message.Query{From: 20}})
+	subscribe(t, n, "ab", message.SubscriptionOptions{Query: message.Query{From: 11}})
 	a := subscribe(t, n, "a", message.SubscriptionOptions{})
 	c := subscribe(t, n, "c", message.SubscriptionOptions{})
 	got := claim(t, a, 5, 1, 2, 3, 4, 5)
@@ -121,7 +121,7 @@ func TestSubscriptions(t *testing.T) {
 	of := func(name string, open bool, i message.SubscriptionInfo, parked int) message.SubscriptionState {
 		return message.SubscriptionState{Name: name, Open: open, SubscriptionInfo: i, Parked: parked}
 	}
-	isA, isAB, isC := of("a", true, info(4, 6, 1), 2), of("ab", true, info(19, 0, 0), 0), of("c", true, info(0, 10, 0), 0)
+	isA, isAB, isC := of("a", true, info(4, 6, 1), 2), of("ab", true, info(10, 0, 0), 0), of("c", true, info(0, 10, 0), 0)
 	list("", 0, isA, isAB, isC)
 	list("", 2, isA, isAB)
 	list("a", 0, isAB, isC)

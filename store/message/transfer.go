@@ -10,13 +10,14 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/jsoncheck"
 	"github.com/holdfastdb/holdfast/internal/ndjson"
 	"github.com/holdfastdb/holdfast/store/event"
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
 
@@ -44,7 +45,8 @@ type ExportOptions struct {
 
 // Export writes the messages of a namespace to w, in the order of their global positions: one line of JSON each, with
 // id, stream, type, pos, gpos, data, meta and time. It returns the number of messages. Data and metadata keep their
-// bytes, except for line breaks between the tokens of JSON, which would end the line.
+// bytes, except for line breaks between the tokens of JSON, which would end the line. What is no JSON, or deeper than
+// parsers read, is in dataBytes and metaBytes, in base64. Import takes every line.
 func (n *Namespace) Export(ctx context.Context, w io.Writer, o ExportOptions) (exported int64, err error) {
 	buffer := bufio.NewWriterSize(w, 64<<10)
 	out := io.Writer(buffer)
@@ -72,12 +74,16 @@ func (n *Namespace) Export(ctx context.Context, w io.Writer, o ExportOptions) (e
 // line is the message as a line of JSON, with the data's own bytes.
 func (m *Message) line() []byte {
 	b := make([]byte, 0, len(m.Data)+len(m.Metadata)+300)
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false) // which would make a line six times as long as what is in it
 	field := func(name string, value any) {
-		text, _ := json.Marshal(value) // a string, number, time or bytes
-		b = append(append(append(b, name...), ':'), text...)
+		text.Reset()
+		_ = encoder.Encode(value) // a string, number, time or bytes
+		b = append(append(append(b, name...), ':'), bytes.TrimRight(text.Bytes(), "\n")...)
 	}
 	raw := func(name, bytesName string, value []byte) {
-		if !isObject(value) {
+		if !isObject(value, importDepth) {
 			field(bytesName, value)
 			return
 		}
@@ -131,10 +137,10 @@ const (
 	importBytes = 8 << 20 // of their lines, about
 )
 
-// Import adds messages written by Export, of this or another store, to the namespace: one line of JSON each,
-// optionally compressed with gzip, which it recognises. Messages keep their positions in their streams, their global
-// positions, ids and times. Positions may have gaps, and lines may come in any order. The next write goes behind the
-// highest position. Empty lines are skipped.
+// Import adds messages written by Export, of this or another store, to the namespace: one line of JSON each, optionally
+// compressed with gzip, which it recognises. Messages keep their positions in their streams, their global positions,
+// ids and times; for retention by age they are as old as the import. Positions may have gaps, and lines may come in any
+// order. The next write goes behind the highest position. Empty lines are skipped.
 //
 // Up to 1,000 messages are one commit. progress, if it is not nil, is called after each. An error, ctx's too, leaves
 // the commits before it; the import can then be repeated, since messages that are already there are skipped. The
@@ -227,11 +233,12 @@ func (n *Namespace) parseLine(text []byte) (m Message, err error) {
 		l.Metadata = nil
 	}
 	m = Message{ID: l.ID, Stream: l.Stream, Position: l.Position, Global: l.Global, Type: l.Type, Time: l.Time}
+	depth := importDepth
 	if m.Data = l.Data; m.Data == nil {
-		m.Data = l.DataBytes
+		m.Data, depth = l.DataBytes, jsoncheck.MaxDepth
 	}
-	if m.Metadata = l.Metadata; m.Metadata == nil {
-		m.Metadata = l.MetadataBytes
+	if m.Metadata = l.Metadata; m.Metadata == nil && l.MetadataBytes != nil {
+		m.Metadata, depth = l.MetadataBytes, jsoncheck.MaxDepth
 	}
 	if what := checkName(m.Stream); what != "" {
 		return m, n.store.fail("import", ErrBadName, nil, "", "stream %.80q: %s", m.Stream, what)
@@ -241,7 +248,7 @@ func (n *Namespace) parseLine(text []byte) (m Message, err error) {
 		return m, n.store.fail("import", ErrBadMessage, nil, "",
 			"a message has an id, a time, a pos from 0 and a gpos from 1, both up to %d", int64(maxPosition))
 	}
-	return m, n.checkMessage("import", m.Stream, 0, &m)
+	return m, n.checkMessage("import", m.Stream, 0, depth, &m)
 }
 
 // importBatch imports messages in one commit, and returns how many were not there.
@@ -331,7 +338,9 @@ func (n *Namespace) sameContent(ctx context.Context, batch []imported) error {
 		// As they would be exported, which tells what of their bytes counts.
 		given := *m
 		given.Time = m.Time.UTC()
-		if there.ID == m.ID && !bytes.Equal(there.line(), given.line()) {
+		known := strings.EqualFold(there.ID, m.ID)
+		given.ID = there.ID // but for the case of its letters
+		if known && !bytes.Equal(there.line(), given.line()) {
 			err := n.store.fail("import", ErrPositionTaken, nil, "",
 				"global position %d has the message with the id %q, but with another content", m.Global, m.ID)
 			return &ImportError{batch[i].line, err}
@@ -343,6 +352,7 @@ func (n *Namespace) sameContent(ctx context.Context, batch []imported) error {
 // putAll adds to an import what finds its messages in their streams and categories.
 func (n *Namespace) putAll(c *event.Commit, lines map[uint64]int64, e *edit) error {
 	var key, value []byte
+	batch := c.Own(format.Kind)
 	heads := map[string]head{}
 	given := map[string]map[uint64]bool{}
 	stored, since := map[string]counts{}, map[string]counts{}
@@ -386,9 +396,9 @@ func (n *Namespace) putAll(c *event.Commit, lines map[uint64]int64, e *edit) err
 			return refuse(ErrPositionTaken, "position %d of stream %q", position, stream)
 		}
 		given[stream][position] = true
-		c.Stores(keyspace.Pass{}).Set(key, format.AppendNumber(value[:0], e.Position))
+		batch.Set(key, format.AppendNumber(value[:0], e.Position))
 		key = n.keys.Category(key, category, e.Position/format.BlockSize)
-		c.Stores(keyspace.Pass{}).Set(key, nil)
+		batch.Set(key, nil)
 		one := counts{messages: 1}
 		if at.top == NoStream {
 			one.streams = 1
@@ -403,7 +413,7 @@ func (n *Namespace) putAll(c *event.Commit, lines map[uint64]int64, e *edit) err
 		heads[stream] = at
 		last = max(last, e.Position)
 	}
-	if err := n.addStored(c.Stores(keyspace.Pass{}), stored); err != nil {
+	if err := n.addStored(batch, stored); err != nil {
 		return err
 	}
 	n.hidden.Store(&hidden)

@@ -2,17 +2,21 @@ package message
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"reflect"
+	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/jsoncheck"
 	"github.com/holdfastdb/holdfast/store/event"
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
 
@@ -34,8 +38,10 @@ type Result struct {
 // Write adds messages at the end of a stream, atomically, and returns when they have reached the store's level, or the
 // one that ctx names ([holdfast.WithLevel]), and readers see them.
 //
-// If the messages have ids and these are known, in this order, from one write to the same stream, it is a repeat, and
-// returns the first result. ErrIDTaken: some of the ids are known otherwise.
+// If the messages have ids and these are known, in this order, from one write to the same stream and of the same types,
+// data and metadata, it is a repeat, and returns the first result. Data that are the same JSON are the same; times do
+// not count. ErrIDTaken: some of the ids are known otherwise. The id of a message is known for as long as the message
+// is there: once that was truncated, deleted, or removed by retention, a write with its id is a new one.
 //
 // ctx is checked until the messages have their place, and not after: they cannot be taken back then. A nil error
 // means that they are safe. An error before that (ErrConflict, ErrIDTaken, ErrBadName, ErrBadMessage, ErrEnded,
@@ -61,8 +67,9 @@ func (n *Namespace) write(ctx context.Context, w Write) (Result, error) {
 	return results[0], nil
 }
 
-// WriteAll does several writes, to different streams, as one: after any crash all of it is there, or nothing. If one
-// of them conflicts, nothing is written. The results are in the order of the writes.
+// WriteAll does several writes, to different streams, as one: after any crash all of it is there, or nothing. If one of
+// them conflicts, nothing is written. The results are in the order of the writes. It is a repeat, as Write says, if the
+// ids of all messages are known from one WriteAll.
 func (n *Namespace) WriteAll(ctx context.Context, writes ...Write) ([]Result, error) {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return nil, err
@@ -115,6 +122,9 @@ func (n *Namespace) tryWrite(ctx context.Context, writes []Write, events []event
 	}
 	p := placing{n: n, writes: writes, results: results}
 	r, err := n.log().AppendWith(ctx, p.place, events...)
+	if known := (*event.Known)(nil); errors.As(err, &known) {
+		r, err = known.Result, nil // with other bytes; perhaps it is the same JSON
+	}
 	if err != nil {
 		return false, n.refused(ctx, err)
 	}
@@ -200,7 +210,7 @@ func (n *Namespace) check(writes []Write) ([]event.Event, error) {
 		place := string(format.AppendPlace(room[:0], writes[i].Stream, 0, false))
 		for j := range writes[i].Messages {
 			m := &writes[i].Messages[j]
-			if err := n.checkMessage("write", writes[i].Stream, j, m); err != nil {
+			if err := n.checkMessage("write", writes[i].Stream, j, MaxDepth, m); err != nil {
 				return nil, err
 			}
 			id, isNew := m.ID, m.ID == ""
@@ -215,7 +225,8 @@ func (n *Namespace) check(writes []Write) ([]event.Event, error) {
 	return events, nil
 }
 
-func (n *Namespace) checkMessage(op, stream string, i int, m *Message) error {
+// checkMessage finds what is wrong with a message whose data are at most so deep.
+func (n *Namespace) checkMessage(op, stream string, i, depth int, m *Message) error {
 	bad := func(what string) error {
 		return n.store.fail(op, ErrBadMessage, nil, "", "message %d for stream %q: %s", i, stream, what)
 	}
@@ -226,19 +237,42 @@ func (n *Namespace) checkMessage(op, stream string, i int, m *Message) error {
 		return bad("its id is no UUID: 32 hexadecimal digits as 8-4-4-4-12")
 	case !utf8.ValidString(m.Type):
 		return bad("its type is not UTF-8")
+	case len(m.Type) > MaxTypeSize:
+		return bad(fmt.Sprintf("its type has %d bytes, the limit is %d", len(m.Type), MaxTypeSize))
 	case n.store.o.Opaque:
 		return nil
-	case !isObject(m.Data):
-		return bad("its data are no JSON object")
-	case len(m.Metadata) > 0 && !isObject(m.Metadata):
-		return bad("its metadata are no JSON object")
+	case !isObject(m.Data, depth):
+		return bad(fmt.Sprintf("its data are no JSON object at most %d deep", depth))
+	case len(m.Metadata) > 0 && !isObject(m.Metadata, depth):
+		return bad(fmt.Sprintf("its metadata are no JSON object at most %d deep", depth))
 	}
 	return nil
 }
 
-func isObject(b []byte) bool {
+// isObject reports whether b is a JSON object that is at most so deep.
+func isObject(b []byte, depth int) bool {
 	b = bytes.TrimLeft(b, " \t\r\n")
-	return len(b) > 0 && b[0] == '{' && jsoncheck.Valid(b)
+	return len(b) > 0 && b[0] == '{' && jsoncheck.ValidTo(b, depth)
+}
+
+// sameJSON reports whether data are the same, whatever space is between their tokens and in whatever order the members
+// of their objects come.
+func sameJSON(a, b []byte) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	var values [2]any
+	for i, text := range [][]byte{a, b} {
+		if !isObject(text, jsoncheck.MaxDepth) {
+			return false
+		}
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.UseNumber()
+		if d.Decode(&values[i]) != nil {
+			return false
+		}
+	}
+	return reflect.DeepEqual(values[0], values[1])
 }
 
 func isUUID(id string) bool {
@@ -310,7 +344,7 @@ func (p *placing) place(c *event.Commit) error {
 	key, value := keys[:0], values[:0]
 	p.placed = p.one[:0]
 	global := c.First
-	events := c.Events
+	events, batch := c.Events, c.Own(format.Kind)
 	for i := range writes {
 		w := &writes[i]
 		at, err := n.headOf(w.Stream)
@@ -342,10 +376,10 @@ func (p *placing) place(c *event.Commit) error {
 			events[j].Origin = string(value)
 			key = n.keys.Stream(key, w.Stream, position)
 			value = format.AppendNumber(value[:0], global)
-			c.Stores(keyspace.Pass{}).Set(key, value)
+			batch.Set(key, value)
 			if block := global / format.BlockSize; j == 0 && !n.hasBlock(category, block) || global%format.BlockSize == 0 {
 				key = n.keys.Category(key, category, block)
-				c.Stores(keyspace.Pass{}).Set(key, nil)
+				batch.Set(key, nil)
 			}
 			at.version++
 			at.top, at.global = at.version, global
@@ -386,6 +420,7 @@ func (n *Namespace) hasBlock(category string, block uint64) bool {
 // repeated sets the results of a write whose ids are known.
 func (n *Namespace) repeated(ctx context.Context, r event.Result, writes []Write, results []Result) error {
 	global := r.First
+	var other error // what is in the same place, but not the same
 	for i := range writes {
 		w := &writes[i]
 		at := int64(0)
@@ -394,7 +429,8 @@ func (n *Namespace) repeated(ctx context.Context, r event.Result, writes []Write
 			if err != nil {
 				return err
 			}
-			if m.ID != w.Messages[j].ID { // removed meanwhile, and another was imported there
+			given := &w.Messages[j]
+			if !strings.EqualFold(m.ID, given.ID) { // removed meanwhile, and another was imported there
 				return n.store.fail("write", holdfast.ErrNotFound, nil, "", "the message with the id %q is not there any more",
 					w.Messages[j].ID)
 			}
@@ -406,10 +442,15 @@ func (n *Namespace) repeated(ctx context.Context, r event.Result, writes []Write
 				return n.store.fail("write", ErrIDTaken, nil, "", "the id %q is that of message %d of stream %q", m.ID, m.Position,
 					m.Stream)
 			}
+			if m.Type != given.Type || !sameJSON(m.Data, given.Data) || !sameJSON(m.Metadata, given.Metadata) {
+				other = cmp.Or(other, n.store.fail("write", ErrIDTaken, &Known{w.Stream, results[i]},
+					"give what is new an id of its own", "message %d of stream %q has the id %q, but another type, data or metadata",
+					m.Position, m.Stream, m.ID))
+			}
 			global++
 		}
 	}
-	return nil
+	return other
 }
 
 // at returns the message at a global position.

@@ -20,7 +20,7 @@ func Example() {
 	}
 	defer log.Close()
 
-	totals, err := projection.New(projection.Events(log), projection.Options{Name: "totals", Prefix: "counts/"},
+	totals, err := projection.New(projection.Events(log), projection.Options{Name: "totals", Prefix: "totals/"},
 		func(m *projection.Model, e event.Event) error {
 			n, err := projection.Get[int](m, e.Type)
 			if err != nil && !errors.Is(err, holdfast.ErrNotFound) {

@@ -1,7 +1,7 @@
 // Package projection keeps read models: keys that are made of events, or of messages, and are updated exactly once for
 // each of them.
 //
-//	totals, err := projection.New(projection.Events(log), projection.Options{Name: "totals", Prefix: "counts/"},
+//	totals, err := projection.New(projection.Events(log), projection.Options{Name: "totals", Prefix: "totals/"},
 //		func(m *projection.Model, e event.Event) error {
 //			n, err := projection.Get[int](m, e.Type)
 //			if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
@@ -16,11 +16,11 @@
 // share a commit if they have arrived by then.
 //
 // The keys of a model are its prefix and what the function names. All keys with that prefix belong to the projection:
-// they are removed before the first event is applied. So a prefix is not used for anything else, and does not begin
-// with e, m, r, s or t, with which the stores of this module begin their keys. Of two projections over one engine,
-// neither has a prefix that begins with the other's: [New] cannot know, but what runs later is refused with
-// ErrBadOption. The key that is only the prefix has the position. The program reads the model with
-// [Projection.View], or straight from the engine. A reader may see it some events behind, and may see what a crash
+// they are removed before the first event is applied. So a prefix is not used for anything else. One that covers keys
+// that a store can have, or lies within them, is refused ("Keys in the engine" of package event), and so is one that
+// covers the prefix of another projection, or lies within it. An engine remembers the prefixes of the projections that
+// were run in it, until they are rebuilt. The key that is only the prefix has the position. The program reads the model
+// with [Projection.View], or straight from the engine. A reader may see it some events behind, and may see what a crash
 // takes back; it then comes again, the same, because it was made of events that are durable.
 //
 // A function with other effects than changing the model, such as sending mail, has them at least once: again after a
@@ -28,17 +28,21 @@
 package projection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/internal/registry"
+	"github.com/holdfastdb/holdfast/store/message"
 )
 
 // ErrApply: the function of a projection has returned an error, which is wrapped, or asked for an impossible change.
@@ -51,12 +55,17 @@ const DefaultBatch = 256
 type Options struct {
 	// Name is that of the projection. One over the events of a log has its position as the subscription of that name.
 	Name string
-	// Prefix is what all keys of the model begin with.
+	// Prefix is what all keys of the model begin with. It begins best with another letter than e, m, r, s and t.
 	Prefix string
 	// Batch is how many events share a commit at most; 0 means DefaultBatch.
 	Batch int
 	// Progress, if it is not nil, is called after each commit, by the goroutine that runs the projection.
 	Progress func(Progress)
+	// Retry says whether Run goes on after an error: it then begins again with the first event that is not applied, after
+	// a pause that grows from 100 ms to 10 s, until something is committed. nil means Passes.
+	Retry func(error) bool
+	// Logger takes a warning for each error after which Run goes on; nil means slog.Default.
+	Logger *slog.Logger
 }
 
 // Progress is how far a projection has come. Positions are those of the source: in the log, the namespace, or the
@@ -83,62 +92,122 @@ type Projection[E any] struct {
 // New returns a projection that is not running. apply changes the model as an event says. It is called for one event at
 // a time, in their order, and depends on nothing but the event and the model, so that a rebuild makes the same. An
 // error that it returns ends the run before the event.
+//
+// ErrBadOption: the options make no sense, or the prefix is that of a store's keys, or overlaps with that of another
+// projection of this program over the same engine.
 func New[E any](source Source[E], o Options, apply func(m *Model, e E) error) (*Projection[E], error) {
 	p := &Projection[E]{source: source, o: o, apply: apply}
 	if p.o.Batch == 0 {
 		p.o.Batch = DefaultBatch
 	}
+	if p.o.Retry == nil {
+		p.o.Retry = Passes
+	}
+	p.o.Logger = cmp.Or(p.o.Logger, slog.Default())
 	switch {
 	case source == nil || apply == nil:
 		return nil, p.fail("new", holdfast.ErrBadOption, nil, "", "there is no source, or no function")
 	case o.Name == "":
 		return nil, p.fail("new", holdfast.ErrBadOption, nil, "", "it has no name")
-	case len(o.Prefix) > holdfast.MaxKeySize:
-		return nil, p.fail("new", holdfast.ErrBadOption, nil, "", "a prefix of %d bytes", len(o.Prefix))
-	case reserved(o.Prefix):
-		return nil, p.fail("new", holdfast.ErrBadOption, nil, keyspace.Remedy, "the prefix %.40q is that of a store's keys",
-			o.Prefix)
+	case o.Prefix == "":
+		return nil, p.fail("new", holdfast.ErrBadOption, nil, keyspace.Remedy, "it has no prefix")
 	case o.Batch < 0:
 		return nil, p.fail("new", holdfast.ErrBadOption, nil, "use 0 for the default", "a batch of %d events", o.Batch)
+	}
+	if what := keyspace.Reserved(holdfast.Prefix([]byte(o.Prefix))); what != "" {
+		return nil, p.fail("new", holdfast.ErrBadOption, nil, keyspace.Remedy, "there can be keys of %s under the prefix %q",
+			what, o.Prefix)
+	}
+	if err := enlist(p); err != nil {
+		return nil, err
 	}
 	return p, nil
 }
 
-// reserved reports whether a store may have keys with that prefix.
-func reserved(prefix string) bool {
-	r := holdfast.Prefix([]byte(prefix))
-	_, found := keyspace.Reserved(r.Lo, r.Hi)
-	return found
-}
-
-// Run applies the existing events that are not applied yet, and then each new one, until ctx ends, or apply, the
-// source or the engine fails. The error says why; one of apply is ErrApply, wraps its cause and names the event. What
-// was applied before it is committed, so that the next Run begins with that event.
+// Run applies the existing events that are not applied yet, and then each new one, until ctx ends, and then returns
+// nil. An error that may pass, such as ErrFull, is logged, and Run tries again; another one ends it, and is returned:
+// see [Options].Retry and [Passes]. One of apply is ErrApply, wraps its cause and names the event. What was applied
+// before it is committed, so that the next Run begins with that event.
 //
 // A projection that has applied nothing begins with the first event that is there. One whose next event has been
 // truncated ends with event.ErrTruncated: Rebuild it.
-func (p *Projection[E]) Run(ctx context.Context) error { return p.run(ctx, p.source.follow) }
+func (p *Projection[E]) Run(ctx context.Context) error {
+	if err := holdfast.CheckContext(ctx); errors.Is(err, holdfast.ErrBadOption) {
+		return err
+	}
+	for pause := firstPause; ; {
+		committed, err := p.run(ctx, p.source.follow)
+		switch {
+		case ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())):
+			return nil
+		case err == nil || !p.o.Retry(err):
+			return err
+		case committed:
+			pause = firstPause
+		}
+		p.o.Logger.Warn("projection: an event cannot be applied; trying again", "projection", p.o.Name, "error", err, "in",
+			pause)
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return nil
+		}
+		pause = min(2*pause, maxPause)
+	}
+}
 
-// CatchUp is Run up to where the source ended when CatchUp began.
-func (p *Projection[E]) CatchUp(ctx context.Context) error { return p.run(ctx, p.source.read) }
+const firstPause, maxPause = 100 * time.Millisecond, 10 * time.Second
+
+// Passes reports whether trying again can help after an error of Run. It cannot after one that says that something is
+// wrong with the program, or with what is stored: ErrApply, ErrBadOption, ErrBadKey, ErrTooLarge, ErrLevel, ErrLocked,
+// ErrClosed, ErrPoisoned, ErrCorrupt, ErrReplaced, ErrVersion, event.ErrTruncated and event.ErrAhead, and those of a
+// namespace or stream that cannot be read. A function whose own errors may pass, such as those of a mail server, sets
+// Options.Retry to one that knows them.
+func Passes(err error) bool {
+	for _, class := range []error{ErrApply, holdfast.ErrBadOption, holdfast.ErrBadKey, holdfast.ErrTooLarge,
+		holdfast.ErrLevel, holdfast.ErrLocked, holdfast.ErrClosed, holdfast.ErrPoisoned, holdfast.ErrCorrupt,
+		holdfast.ErrReplaced, holdfast.ErrVersion, event.ErrTruncated, event.ErrAhead, message.ErrNoNamespace,
+		message.ErrBadName, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, class) {
+			return false
+		}
+	}
+	return true
+}
+
+// CatchUp applies the events up to where the source ended when CatchUp began. Every error ends it, ctx's too, and is
+// returned.
+func (p *Projection[E]) CatchUp(ctx context.Context) error {
+	_, err := p.run(ctx, p.source.read)
+	if err == nil {
+		err = ctx.Err()
+	}
+	return err
+}
 
 // Rebuild removes the model, so that the next Run begins with the first event that is there. Readers see an empty
 // model, and then one that grows. To avoid that, build the model with another name and prefix, and rebuild the old
-// one when it is not read any more.
+// one when it is not read any more. A projection that is rebuilt and not run again leaves nothing: its prefix may be
+// another one's.
 func (p *Projection[E]) Rebuild(ctx context.Context) error {
 	lease, err := p.claim(ctx)
 	if err != nil {
 		return err
 	}
 	defer lease.Release()
-	if err := checkPrefix(p.source.engine(), &p.o); err != nil {
+	if _, err := p.registered(true); err != nil {
 		return err
 	}
 	// A model without a position is removed before it is used, so a crash in between does no harm.
 	if err := p.source.save(ctx, &p.o, 0, new(holdfast.Batch)); err != nil {
 		return err
 	}
-	return p.clear(ctx)
+	if err := p.clear(ctx); err != nil {
+		return err
+	}
+	return p.register(ctx, false)
 }
 
 // Progress returns how far the projection has come.
@@ -193,8 +262,8 @@ func (p *Projection[E]) claim(ctx context.Context) (registry.Lease, error) {
 		return registry.Lease{}, err
 	}
 	return registry.Claim(p.source.engine(), registry.Request{
-		Kind: "projection", Thing: "projection", Name: p.o.Name, MaxName: len(p.o.Name), Level: p.source.level(),
-		Prefix: p.o.Prefix, Apart: true,
+		Kind: registry.Projection, Thing: "projection", Name: p.o.Name, MaxName: len(p.o.Name), Level: p.source.level(),
+		Prefix: p.o.Prefix,
 	})
 }
 
@@ -214,25 +283,41 @@ type item[E any] struct {
 	err   error
 }
 
-func (p *Projection[E]) run(ctx context.Context, from func(context.Context, uint64) iter.Seq2[E, error]) error {
+// open leases the projection's keys, and returns the position behind the last event applied.
+func (p *Projection[E]) open(ctx context.Context) (_ registry.Lease, next uint64, err error) {
 	lease, err := p.claim(ctx)
 	if err != nil {
-		return err
+		return lease, 0, err
+	}
+	defer func() {
+		if err != nil {
+			lease.Release()
+		}
+	}()
+	known, err := p.registered(false)
+	if err != nil {
+		return lease, 0, err
+	}
+	if next, err = p.source.load(ctx, &p.o); err != nil {
+		return lease, 0, err
+	}
+	if !known {
+		err = p.register(ctx, true)
+	}
+	if err == nil && next == 0 {
+		err = p.clear(ctx)
+	}
+	return lease, next, err
+}
+
+// run applies events until from ends. committed says that some were, whatever the error is.
+func (p *Projection[E]) run(ctx context.Context,
+	from func(context.Context, uint64) iter.Seq2[E, error]) (committed bool, err error) {
+	lease, next, err := p.open(ctx)
+	if err != nil {
+		return false, err
 	}
 	defer lease.Release()
-	next, err := p.source.load(ctx, &p.o)
-	if err != nil {
-		return err
-	}
-	if next == 0 {
-		// Everything under the prefix is about to be removed.
-		if err := checkPrefix(p.source.engine(), &p.o); err != nil {
-			return err
-		}
-		if err := p.clear(ctx); err != nil {
-			return err
-		}
-	}
 	// Another goroutine reads ahead, so that events come together while a commit is waited for.
 	var reading sync.WaitGroup
 	defer reading.Wait()
@@ -259,11 +344,8 @@ func (p *Projection[E]) run(ctx context.Context, from func(context.Context, uint
 			g.Applied = applied
 			p.o.Progress(g)
 		}
-		if err != nil {
-			return err
-		}
-		if !more {
-			return ctx.Err()
+		if err != nil || !more {
+			return applied > 0, err
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"strings"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event"
@@ -26,7 +25,7 @@ type Source[E any] interface {
 	// waiting returns the position of the first event from a position on, false if there is none.
 	waiting(ctx context.Context, from uint64) (uint64, bool, error)
 	// load returns the position behind the last event applied, 0 if there is none, and save stores it in one commit
-	// with b.
+	// with b. ErrAhead: the source does not have what was applied.
 	load(ctx context.Context, o *Options) (uint64, error)
 	save(ctx context.Context, o *Options, next uint64, b *holdfast.Batch) error
 }
@@ -66,10 +65,11 @@ func (s events) waiting(ctx context.Context, from uint64) (uint64, bool, error) 
 }
 
 func (s events) load(ctx context.Context, o *Options) (uint64, error) {
-	next, err := loadPosition(s.engine(), o)
+	at, err := loadPosition(s.engine(), o)
 	if err != nil {
 		return 0, err
 	}
+	next := at.next
 	pos, err := s.log.LoadOffset(ctx, o.Name)
 	if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
 		return 0, err
@@ -80,11 +80,11 @@ func (s events) load(ctx context.Context, o *Options) (uint64, error) {
 				next-min(next, 1)),
 			Remedy: "give it the name and prefix that belong together, or rebuild it"}
 	}
-	return next, nil
+	return next, other(o, s.log.CheckHistory(at.history, next))
 }
 
 func (s events) save(ctx context.Context, o *Options, next uint64, b *holdfast.Batch) error {
-	setPosition(b, o, next)
+	setPosition(b, s.engine(), o, next, s.log.History())
 	return s.log.SaveOffsetWith(ctx, o.Name, next-min(next, 1), b)
 }
 
@@ -157,81 +157,93 @@ func (s messages) waiting(ctx context.Context, from uint64) (uint64, bool, error
 	return 0, false, nil
 }
 
-func (s messages) load(_ context.Context, o *Options) (uint64, error) { return loadPosition(s.eng, o) }
+func (s messages) load(ctx context.Context, o *Options) (uint64, error) {
+	at, err := loadPosition(s.eng, o)
+	if err != nil {
+		return 0, err
+	}
+	q := s.from(at.next)
+	q.History = at.history
+	if at.next < uint64(q.From) { // it begins there
+		q.History = ""
+	}
+	return at.next, other(o, s.n.Check(ctx, q))
+}
 
 func (s messages) save(ctx context.Context, o *Options, next uint64, b *holdfast.Batch) error {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return err
 	}
-	setPosition(b, o, next)
+	history, err := s.n.History(ctx)
+	if err != nil {
+		return err
+	}
+	setPosition(b, s.eng, o, next, history)
 	return holdfast.Commit(s.eng, b, s.given)
 }
 
-// loadPosition reads what setPosition has stored, under the key that is only the prefix of the model; 0 means nothing.
-func loadPosition(eng holdfast.Engine, o *Options) (uint64, error) {
+// position is how far a model has come.
+type position struct {
+	next     uint64 // behind the last event applied, 0 for none
+	history  string // of the source when the event was applied; "" as earlier versions stored it
+	accepted string // the loss that was accepted in the model's engine when it began; see [holdfast.Capabilities]
+}
+
+// loadPosition reads what setPosition has stored, under the key that is only the prefix of the model: the position in 8
+// bytes, and then the two texts behind their lengths of a byte. Earlier versions stored the position alone.
+func loadPosition(eng holdfast.Engine, o *Options) (at position, err error) {
+	fail := func(detail string) (position, error) {
+		return position{}, &holdfast.Error{Op: fmt.Sprintf("projection load: %q", o.Name), Class: holdfast.ErrCorrupt,
+			Remedy: "rebuild it", Detail: detail}
+	}
 	value, err := eng.Get(nil, []byte(o.Prefix))
 	switch {
 	case errors.Is(err, holdfast.ErrNotFound):
-		return 0, nil
+		return at, nil
 	case err != nil:
-		return 0, err
+		return at, err
 	}
-	next, name, ok := parsePosition(value)
+	at, ok := parsePosition(value)
 	switch {
-	case !ok && len(value) != 8: // earlier versions stored no name
-		return 0, &holdfast.Error{Op: "projection load", Class: holdfast.ErrCorrupt, Remedy: "rebuild it",
-			Detail: fmt.Sprintf("the position of %q, under its prefix, cannot be read", o.Name)}
-	case ok && name != o.Name:
-		return 0, taken(o, name, o.Prefix)
 	case !ok:
-		next = binary.BigEndian.Uint64(value)
+		return fail("its position, under its prefix, cannot be read")
+	case at.next > 0 && at.accepted != eng.Capabilities().Accepted:
+		return fail("a loss was accepted in its engine, and what is lost of the model would not show")
 	}
-	return next, nil
+	return at, nil
 }
 
-// mark stands between a model's position and its projection's name. With it a position is told from a value.
-const mark = "\x00projection\x00"
-
-func setPosition(b *holdfast.Batch, o *Options, next uint64) {
-	b.Set([]byte(o.Prefix), append(binary.BigEndian.AppendUint64(nil, next), mark+o.Name...))
+// other says what to do about a position that the source does not have.
+func other(o *Options, err error) error {
+	if !errors.Is(err, event.ErrAhead) {
+		return err
+	}
+	return &holdfast.Error{Op: fmt.Sprintf("projection load: %q", o.Name), Class: event.ErrAhead, Cause: err,
+		Remedy: "rebuild it", Detail: "the source does not have what the model was made of"}
 }
 
-func parsePosition(value []byte) (next uint64, name string, ok bool) {
+func setPosition(b *holdfast.Batch, eng holdfast.Engine, o *Options, next uint64, history string) {
+	value := binary.BigEndian.AppendUint64(nil, next)
+	for _, text := range []string{history, eng.Capabilities().Accepted} {
+		value = append(append(value, byte(len(text))), text...)
+	}
+	b.Set([]byte(o.Prefix), value)
+}
+
+func parsePosition(value []byte) (at position, ok bool) {
 	if len(value) < 8 {
-		return 0, "", false
+		return at, false
 	}
-	name, ok = strings.CutPrefix(string(value[8:]), mark)
-	return binary.BigEndian.Uint64(value), name, ok
-}
-
-// taken is the error of a prefix that overlaps another projection's.
-func taken(o *Options, name, prefix string) error {
-	return &holdfast.Error{Op: fmt.Sprintf("projection run: %q", o.Name), Class: holdfast.ErrBadOption,
-		Detail: fmt.Sprintf("its prefix %.40q overlaps that of the projection %q, %.40q", o.Prefix, name, prefix),
-		Remedy: "give each a prefix that does not begin with another's"}
-}
-
-// checkPrefix finds another model that has keys under the prefix, or a prefix with which this one begins.
-func checkPrefix(eng holdfast.Engine, o *Options) error {
-	for n := 1; n < len(o.Prefix); n++ {
-		value, err := eng.Get(nil, []byte(o.Prefix[:n]))
-		if errors.Is(err, holdfast.ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if _, name, ok := parsePosition(value); ok {
-			return taken(o, name, o.Prefix[:n])
-		}
+	at.next, value = binary.BigEndian.Uint64(value), value[8:]
+	if len(value) == 0 {
+		return at, true
 	}
-
-	it := eng.Scan(holdfast.Prefix([]byte(o.Prefix)))
-	defer it.Close()
-	for it.Next() {
-		if _, name, ok := parsePosition(it.Value()); ok && len(it.Key()) > len(o.Prefix) {
-			return taken(o, name, string(it.Key()))
+	for _, text := range []*string{&at.history, &at.accepted} {
+		if len(value) == 0 || len(value) <= int(value[0]) {
+			return at, false
 		}
+		end := 1 + int(value[0])
+		*text, value = string(value[1:end]), value[end:]
 	}
-	return it.Err()
+	return at, len(value) == 0
 }

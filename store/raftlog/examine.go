@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
+	"github.com/holdfastdb/holdfast/store/internal/registry"
 	"github.com/holdfastdb/holdfast/store/raftlog/internal/format"
 )
 
@@ -122,6 +123,8 @@ func KeyName(key []byte) string {
 		what = "the mark of an import that was not finished"
 	case format.TableMeta:
 		what = "the description"
+	case registry.TableAccepted:
+		what = "which loss was accepted"
 	default:
 		ok = false
 	}

@@ -47,8 +47,8 @@ type Contents struct {
 // and name. Other keys that begin as theirs do are skipped, and so is a store whose description is missing.
 func Stores(e holdfast.Reader) ([]string, error) {
 	names := []string{}
-	for lo := []byte{format.Kind}; ; {
-		it := e.Scan(holdfast.Range{Lo: lo, Hi: []byte{format.Kind + 1}})
+	for all := format.Kind.All(); ; {
+		it := e.Scan(all)
 		name, found := "", false
 		for !found && it.Next() {
 			name, _, _, found = keyspace.Split(format.Kind, it.Key())
@@ -63,7 +63,7 @@ func Stores(e holdfast.Reader) ([]string, error) {
 		} else if made {
 			names = append(names, name)
 		}
-		_, lo = keys.Bounds()
+		_, all.Lo = keys.Bounds()
 	}
 }
 

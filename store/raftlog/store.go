@@ -119,8 +119,8 @@ const reserve = 1 << 10
 //
 // Errors: ErrLevel if the engine does not give the level, ErrLocked if the store is open in this
 // engine, ErrVersion if a newer program made it, ErrBadOption also for an engine without atomic
-// batches, ErrCorrupt also for an engine with [holdfast.Capabilities].Lost and for a store whose import was not
-// finished.
+// batches, ErrCorrupt also for an engine with [holdfast.Capabilities].Lost, for a store that was there when a loss was
+// accepted, and for one whose import was not finished.
 func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	keys := format.NewPrefix(o.Name)
 	lease, err := registry.Claim(eng, registry.Request{
@@ -149,6 +149,14 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	s.maxBatch = s.caps.MaxBatchSize - reserve
 	s.maxValue = min(s.caps.MaxValueSize, s.maxBatch-reserve) // and its key
 	s.stable.init()
+	stale, err := lease.Stale(keys.Prefix)
+	if err != nil {
+		return nil, err
+	}
+	if stale {
+		return nil, s.fail("open", holdfast.ErrCorrupt, nil, "remove its keys, and make this server anew from the others of "+
+			"its cluster", "a loss was accepted here: entries and votes that the store has acknowledged may be gone")
+	}
 	if err := s.load(); err != nil {
 		return nil, err
 	}
@@ -186,6 +194,7 @@ func (s *Store) load() error {
 	// at a weaker level.
 	var b holdfast.Batch
 	b.Set(s.metaKey, format.AppendMeta(nil, s.metaKey, m))
+	s.lease.Fresh(&b, s.keys.Prefix)
 	if err := holdfast.Commit(s.eng, &b, s.level); err != nil {
 		return err
 	}

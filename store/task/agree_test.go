@@ -389,13 +389,25 @@ func (w *world) enqueue() {
 		func(m *model) (any, error) { return m.enqueue(specs...) })
 }
 
+// claimBytes is how many bytes a claim has at most in a world: some of its tasks have more.
+const claimBytes = 1500
+
 func (w *world) claim() {
 	o := task.ClaimOptions{N: rapid.IntRange(0, 4).Draw(w.T, "n"), Worker: pick(w, "worker", []string{"", "me"}),
 		Lease: pick(w, "lease for", []time.Duration{0, 10 * time.Second}), Queues: rapid.Permutation(someQueues).Draw(w.T,
 			"queues")[:rapid.IntRange(0, 3).Draw(w.T, "queues")]}
+	sizes := map[string]int{}
+	for id := range w.m.tasks { // by what the store says: why a task was cancelled the model does not know
+		if t, err := w.s.Get(ctx, id); err == nil {
+			sizes[id] = len(t.Payload) + len(t.Output)
+			for _, f := range t.Failures {
+				sizes[id] += len(f.Message) + len(f.Stack)
+			}
+		}
+	}
 	w.do(fmt.Sprintf("Claim(%+v)", o), func() (any, error) { return w.s.Claim(ctx, o) }, func(m *model) (any, error) {
 		var list []modelLease
-		for _, t := range m.claim(o, w.tokens+1) {
+		for _, t := range m.claim(o, w.tokens+1, sizes, claimBytes) {
 			w.tokens++
 			list = append(list, modelLease{task.Lease{Task: t}, w.tokens})
 		}
@@ -511,10 +523,12 @@ func (w *world) withQueue() {
 	}
 }
 
+const year = 365 * 24 * time.Hour
+
 // moveClock lets time pass, or sets the clock.
 func (w *world) moveClock() {
 	d := pick(w, "time", []time.Duration{1, time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Hour,
-		25 * time.Hour})
+		25 * time.Hour, year})
 	switch how := rapid.IntRange(0, 7).Draw(w.T, "how"); {
 	case how == 0 && len(w.rates) == 0:
 		d = max(d, 5*time.Second) // less may be noticed by the next opening, or not
@@ -582,12 +596,25 @@ func (w *world) refuse() {
 	w.settled(len(w.calls))
 }
 
-// reopen closes the store and opens it again. No lease outlives that by more than its length.
+// reopen closes the store and opens it again, sometimes by another clock. No lease outlives that by more than its
+// length.
 func (w *world) reopen() {
-	w.Log("reopened")
+	jump := time.Duration(0)
+	if len(w.rates) == 0 && w.chance("another clock", 3) {
+		jump = pick(w, "by", []time.Duration{-2 * time.Hour, -year, 2 * time.Hour, year})
+		w.clock.pass(2 * time.Second) // the clock is written to the second
+		w.m.now, w.m.elapsed = w.clock.Now(), w.clock.Elapsed()
+		w.do("Tick", errOnly(func() error { return w.s.Tick(ctx) }), modelErr(func(m *model) error { m.tick(); return nil }))
+	}
+	w.Logf("reopened, the clock set by %v", jump)
 	if err := w.s.Close(); err != nil {
 		w.Fatalf("closing: %v", err)
 	}
+	w.clock.jump(jump)
+	if jump < 0 {
+		w.m.jump(jump)
+	}
+	w.m.now = w.clock.Now()
 	w.open()
 	w.m.reopen()
 }
@@ -625,6 +652,8 @@ func TestModel(t *testing.T) {
 	}{"shown at once": {false, 256}, "shown when durable": {true, 256}, "in parts": {false, 1}} {
 		t.Run(name, func(t *testing.T) {
 			defer task.SetSizes(2, 1, kind.chunk)()
+			defer task.SetLowStep(3)()
+			defer task.SetClaimBytes(claimBytes)()
 			rapid.Check(t, func(rt *rapid.T) {
 				bubble(t, func() {
 					w := newWorld(rt, kind.late, kind.chunk == 1)

@@ -2,9 +2,11 @@ package task_test
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
@@ -60,6 +62,47 @@ func BenchmarkLifecycle(b *testing.B) {
 	}
 	wg.Wait()
 	b.ReportMetric(float64(13*b.N)/b.Elapsed().Seconds(), "changes/s")
+}
+
+// Lists and openings of a store that many tasks have gone through.
+func BenchmarkGone(b *testing.B) {
+	for _, e := range all.Engines() {
+		if e.Name == "mem" {
+			continue
+		}
+		b.Run(e.Name, func(b *testing.B) {
+			tg := storetest.NewTarget(b, e, holdfast.Process)
+			defer tg.Close(b)
+			if !tg.Engine.Capabilities().AtomicBatches {
+				b.Skip("no task store lies in it")
+			}
+			o := task.Options{Level: holdfast.Process, Keep: -1}
+			s := openStore(b, tg.Engine, o)
+			enqueue(b, s, task.Spec{Kind: "old", Delay: time.Hour})
+			specs := slices.Repeat([]task.Spec{{Kind: "k"}}, 500)
+			for range 200 {
+				enqueue(b, s, specs...)
+				if err := s.Complete(ctx, claim(b, s, task.ClaimOptions{N: len(specs)})...); err != nil {
+					b.Fatal(err)
+				}
+			}
+			closeStore(b, s)
+			b.Run("open", func(b *testing.B) {
+				for b.Loop() {
+					closeStore(b, openStore(b, tg.Engine, o))
+				}
+			})
+			b.Run("list", func(b *testing.B) {
+				s := openStore(b, tg.Engine, o)
+				defer storetest.Close(b, s)
+				for b.Loop() {
+					if list, _, err := s.List(ctx, task.Filter{}); err != nil || len(list) != 1 {
+						b.Fatal(len(list), err)
+					}
+				}
+			})
+		})
+	}
 }
 
 // One worker claims and completes with many tasks waiting.

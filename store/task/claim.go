@@ -137,7 +137,7 @@ func (x *tx) claim(o *ClaimOptions) (leases []Lease, err error) {
 			if err != nil {
 				return nil, err
 			}
-			if size += full.bytes(); size > ClaimBytes && len(leases) > 0 {
+			if size += full.bytes(); size > claimBytes && len(leases) > 0 {
 				return leases, nil
 			}
 			x.start(l)

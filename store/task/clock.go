@@ -251,7 +251,7 @@ func (s *Store) setBack(back int64) error {
 
 	// It is made up for once, also if the store is opened again.
 	_, err := s.try(s.o.Level, func(x *tx) error {
-		x.set(s.keys.Meta(), s.description())
+		s.describe(&x.b)
 		return nil
 	})
 	return err

@@ -221,7 +221,8 @@ func TestScheduleEdited(t *testing.T) {
 	}
 }
 
-// TestRefusedTicks: a tick whose task is refused, such as for an id that an earlier tick's has, is counted and warned of.
+// TestRefusedTicks: a tick whose task is refused, such as for an id that an earlier tick's has, is counted and warned
+// of.
 func TestRefusedTicks(t *testing.T) {
 	b := newBench(t)
 	p := minutely

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"strings"
@@ -64,8 +65,27 @@ func (s *Store) get(key []byte) ([]byte, error) {
 
 // scan calls f for up to most keys from lo until before hi, both of one table, in their order. What it passes is valid
 // until f returns; f changes nothing in the store.
-func (s *Store) scan(lo, hi []byte, most int, f func(rest, value []byte) error) error {
+func (s *Store) scan(lo, hi []byte, most int, f func(rest, value []byte) error) (err error) {
 	at := len(s.keys.Prefix)
+
+	// What is gone at the front is not walked over twice.
+	if l := s.lows[string(s.section(lo))]; l != nil && string(lo[at:]) <= l.at {
+		if lo = append(slices.Clone(lo[:at]), l.at...); bytes.Compare(lo, hi) >= 0 {
+			return nil
+		}
+		none, pass := true, f
+		f = func(rest, value []byte) error {
+			if none {
+				none, l.at = false, min(string(lo[at:at+1])+string(rest), end(l.part))
+			}
+			return pass(rest, value)
+		}
+		defer func() {
+			if none && err == nil && most > 0 {
+				l.at = min(string(hi[at:]), end(l.part))
+			}
+		}()
+	}
 	table := s.over.tables[lo[at]]
 	var over []string
 	if len(table) > 0 {
@@ -178,6 +198,7 @@ func (x *tx) set(key, value []byte) {
 	x.was = append(x.was, was{t, k, p, had})
 	over.tables[t][k] = pending{value, x.s.commits}
 	over.log = append(over.log, logged{t, k, x.s.commits})
+	x.noteLow(key, value == nil)
 }
 
 var empty = []byte{}
@@ -216,6 +237,7 @@ func (x *tx) undo() {
 		} else {
 			delete(s.over.tables[w.table], w.key)
 		}
+		s.lower(w.table, w.key)
 	}
 	s.over.log = s.over.log[:len(s.over.log)-len(x.was)]
 	for _, f := range slices.Backward(x.other) { // before the lanes are looked at: starts hold them back
@@ -285,7 +307,7 @@ func (x *tx) bound() {
 	reserved := s.reserved
 	x.other = append(x.other, func() { s.reserved = reserved })
 	s.reserved = s.number + reserve
-	x.b.Set(s.keys.Meta(), s.description())
+	s.describe(&x.b)
 }
 
 // applied is called when a commit has its place.

@@ -20,11 +20,26 @@ func TestDamage(t *testing.T) {
 	b.ok(b.SetQueue(ctx, "q", task.QueueOptions{KeyConcurrency: 1, KeyRate: task.Rate{N: 5, Per: time.Hour}}))
 	b.ok(b.AddPeriodic(ctx, task.Periodic{Name: "p", Schedule: every(time.Hour), Spec: task.Spec{Kind: "k"}}))
 	big := make([]byte, 600)
-	b.add(task.Spec{Kind: "k", ID: "a", Sequence: "s", Payload: big}, task.Spec{Kind: "k", ID: "b", Sequence: "s"}, task.Spec{Kind: "k", ID: "c",
-		Unique: "u"},
-		task.Spec{Kind: "k", ID: "d", After: []string{"a", "c"}}, task.Spec{Kind: "k", ID: "e", Unique: "v", UniqueFor: time.Hour},
-		task.Spec{Kind: "k", ID: "f", Delay: time.Minute}, task.Spec{Kind: "k", ID: "g", Queue: "q", Key: "k"}, task.Spec{Kind: "k", ID: "h", Queue: "q",
-			Key: "k"})
+	b.add(
+		task.Spec{Kind: "k", ID: "a", Sequence: "s", Payload: big},
+		task.Spec{Kind: "k", ID: "b", Sequence: "s"},
+		task.Spec{Kind: "k", ID: "c",
+			Unique: "u"},
+		task.Spec{
+			Kind:  "k",
+			ID:    "d",
+			After: []string{"a", "c"},
+		},
+		task.Spec{Kind: "k", ID: "e", Unique: "v", UniqueFor: time.Hour},
+		task.Spec{
+			Kind:  "k",
+			ID:    "f",
+			Delay: time.Minute,
+		},
+		task.Spec{Kind: "k", ID: "g", Queue: "q", Key: "k"},
+		task.Spec{Kind: "k", ID: "h", Queue: "q",
+			Key: "k"},
+	)
 	leases := b.claim("a", "c", "e", "g")
 	b.ok(b.SetOutput(ctx, leases[0], big))
 	b.ok(b.Complete(ctx, leases[2]))
@@ -78,7 +93,11 @@ func work(eng holdfast.Engine, c *clock, leases []task.Lease) {
 	for _, l := range leases {
 		_ = s.Complete(ctx, l)
 	}
-	_, _ = s.Enqueue(ctx, task.Spec{Kind: "k", Sequence: "s", Unique: "u"}, task.Spec{Kind: "k", After: []string{"b"}, Unique: "v"})
+	_, _ = s.Enqueue(
+		ctx,
+		task.Spec{Kind: "k", Sequence: "s", Unique: "u"},
+		task.Spec{Kind: "k", After: []string{"b"}, Unique: "v"},
+	)
 	got, _ := s.Claim(ctx, task.ClaimOptions{Queues: []string{"q", "default"}, N: 10})
 	for i := range 8 {
 		id := string(rune('a' + i))
@@ -106,10 +125,14 @@ func TestBadInput(t *testing.T) {
 		want error
 	}{
 		{task.Spec{Kind: "k", ID: long}, holdfast.ErrBadOption}, {task.Spec{Kind: "k", Queue: long}, holdfast.ErrBadOption},
-		{task.Spec{Kind: "k", Key: "\xff"}, holdfast.ErrBadOption}, {task.Spec{Kind: "k", Sequence: "a\x00"}, holdfast.ErrBadOption},
-		{task.Spec{Kind: "k", ID: "t0000000000000"}, holdfast.ErrBadOption}, {task.Spec{Kind: "k", Delay: -1}, holdfast.ErrBadOption},
-		{task.Spec{Kind: "k", Delay: 1, At: time.Now()}, holdfast.ErrBadOption}, {task.Spec{Kind: "k", UniqueFor: 1}, holdfast.ErrBadOption},
-		{task.Spec{Kind: "k", Unique: "u", UniqueFor: -1}, holdfast.ErrBadOption}, {task.Spec{Kind: "k", MaxAttempts: -1}, holdfast.ErrBadOption},
+		{task.Spec{Kind: "k", Key: "\xff"}, holdfast.ErrBadOption}, {task.Spec{Kind: "k", Sequence: "a\x00"},
+			holdfast.ErrBadOption},
+		{task.Spec{Kind: "k", ID: "t0000000000000"}, holdfast.ErrBadOption}, {task.Spec{Kind: "k", Delay: -1},
+			holdfast.ErrBadOption},
+		{task.Spec{Kind: "k", Delay: 1, At: time.Now()}, holdfast.ErrBadOption}, {task.Spec{Kind: "k", UniqueFor: 1},
+			holdfast.ErrBadOption},
+		{task.Spec{Kind: "k", Unique: "u", UniqueFor: -1}, holdfast.ErrBadOption}, {task.Spec{Kind: "k", MaxAttempts: -1},
+			holdfast.ErrBadOption},
 		{task.Spec{Kind: "k", Backoff: task.Backoff{Max: -1}}, holdfast.ErrBadOption},
 		{task.Spec{Kind: "k", Payload: make([]byte, task.MaxPayloadSize+1)}, holdfast.ErrTooLarge},
 		{task.Spec{Kind: "k", After: make([]string, task.MaxAfter+1)}, holdfast.ErrTooLarge},

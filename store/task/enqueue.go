@@ -25,8 +25,8 @@ func (s *Store) Enqueue(ctx context.Context, specs ...Spec) ([]Result, error) {
 }
 
 // EnqueueWith is Enqueue with operations on the caller's own keys in the same commit, which with puts into the batch.
-// It is called once, before the store looks at the specs. ErrBadKey: an operation
-// reaches into the keys of a store, of this or any other, which begin with e, m, r, s or t.
+// It is called once, before the store looks at the specs. ErrBadKey: an operation reaches for
+// keys that a store of this module can have, this one or any other.
 func (s *Store) EnqueueWith(ctx context.Context, with func(*holdfast.Batch) error, specs ...Spec) ([]Result, error) {
 	var own holdfast.Batch
 	if err := s.ask("enqueue", &own, with); err != nil {
@@ -102,7 +102,7 @@ func (s *Store) EnqueueIn(c *event.Commit, specs ...Spec) (_ []Result, err error
 		return nil, err
 	}
 	x.bound()
-	c.Stores(keyspace.Pass{}).Append(&x.b)
+	c.Own(format.Kind).Append(&x.b)
 	x.b.Reset()
 	return results, nil
 }
@@ -118,10 +118,7 @@ func (s *Store) ask(op string, b *holdfast.Batch, with func(*holdfast.Batch) err
 	if err := b.Err(); err != nil {
 		return err
 	}
-	if key, found := keyspace.CheckOwn(b); found {
-		return s.fail(op, holdfast.ErrBadKey, nil, keyspace.Remedy, "the key %.40q, or what it deletes, is a store's", key)
-	}
-	return nil
+	return keyspace.Check("task "+op, b)
 }
 
 // check finds what is wrong with the specs themselves.

@@ -1,12 +1,14 @@
 package task
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
+	"github.com/holdfastdb/holdfast/store/internal/registry"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
 
@@ -31,6 +33,33 @@ func Examine(r holdfast.Reader) (list []Examination, err error) {
 		}
 	})
 	return list, errors.Join(walked, err)
+}
+
+// accepted examines the store when a loss was accepted: tasks that are not listed where they belong would never run,
+// and nobody would see it.
+func (s *Store) accepted() error {
+	stale, err := s.lease.Stale(s.keys.Prefix)
+	if err != nil || !stale {
+		return err
+	}
+	list, err := Examine(s.eng)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		if e.Store == s.o.Name && len(e.Problems) > 0 {
+			return s.fail(
+				"open",
+				holdfast.ErrCorrupt,
+				nil,
+				"restore a backup, or remove the store's keys and make its tasks anew",
+				"a loss was accepted here, and what is left contradicts itself (%d times or more): %s",
+				len(e.Problems),
+				e.Problems[0],
+			)
+		}
+	}
+	return nil
 }
 
 type examiner struct {
@@ -134,8 +163,10 @@ func (e *examiner) key(table byte, rest, value []byte) error {
 		num, agrees = number(value[:8]), func(t *task) bool {
 			return t.Flags&format.HasUnique != 0 && t.Unique == string(rest) && !t.state().Finished()
 		}
-	case format.TableMeta, format.TableExpiry, format.TableEnded, format.TableQueues, format.TableRates,
-		format.TablePeriodic:
+	case format.TableMeta:
+		return e.low(rest, value)
+	case format.TableExpiry, format.TableEnded, format.TableQueues, format.TableRates,
+		format.TablePeriodic, registry.TableAccepted:
 		return nil
 	default:
 		e.problem("there is no table %q", table)
@@ -146,6 +177,28 @@ func (e *examiner) key(table byte, rest, value []byte) error {
 		e.problem("key %q in table %q does not agree with task %s", rest, table, makeID(num))
 	}
 	return err
+}
+
+// low checks that there is nothing below a low, if the key is that of one and lows hold.
+func (e *examiner) low(rest, value []byte) error {
+	part, is := bytes.CutPrefix(rest, []byte(format.LowPrefix))
+	if !is {
+		return nil
+	}
+	description, err := e.get(e.keys.Meta())
+	if err != nil {
+		return err
+	}
+	if stamp, err := e.get(e.keys.Stamp()); err != nil || !bytes.Equal(stamp, description) {
+		return err
+	}
+	lo := append(slices.Clone([]byte(e.keys.Prefix)), part...)
+	it := e.r.Scan(holdfast.Range{Lo: lo, Hi: append(lo[:len(e.keys.Prefix):len(e.keys.Prefix)], value...)})
+	defer it.Close()
+	if it.Next() {
+		e.problem("the keys of %q begin with %q, and there is a key %q", part, value, it.Key()[len(e.keys.Prefix):])
+	}
+	return it.Err()
 }
 
 // whole checks that all is there that a task needs.
@@ -223,6 +276,11 @@ func KeyName(key []byte) string {
 	switch text, more, texted := format.Texted(rest); table {
 	case format.TableMeta:
 		what = "the description"
+		if len(rest) > 0 {
+			what = "where keys of a table begin, which is part of the description"
+		}
+	case registry.TableAccepted:
+		what = "which loss was accepted"
 	case format.TableIDs:
 		what = fmt.Sprintf("id %.40q", rest)
 	case format.TableIndex:

@@ -1,5 +1,7 @@
 package task
 
+import "github.com/holdfastdb/holdfast/store/task/internal/format"
+
 // SetSizes makes the windows of lanes small, and what one commit does of what is due, and returns what ends that. No
 // store is open meanwhile.
 func SetSizes(free, key, most int) (restore func()) {
@@ -7,6 +9,24 @@ func SetSizes(free, key, most int) (restore func()) {
 	window, keyWindow, chunk = free, key, most
 	return func() { window, keyWindow, chunk = wasFree, wasKey, wasChunk }
 }
+
+// SetLowStep makes lows be stored once in n removals, as SetSizes does with other sizes.
+func SetLowStep(n int) (restore func()) {
+	was := lowStep
+	lowStep = n
+	return func() { lowStep = was }
+}
+
+// SetClaimBytes makes claims and lists smaller, as SetSizes does with other sizes.
+func SetClaimBytes(n int) (restore func()) {
+	claimBytes = n
+	return func() { claimBytes = ClaimBytes }
+}
+
+// Stamp is the key without which lows do not hold, and Low that of one.
+func Stamp(store string) []byte             { return format.New(store).Stamp() }
+func Low(store, part string) []byte         { return format.New(store).Low(part) }
+func Description(store string) (key []byte) { return format.New(store).Meta() }
 
 // Known is how many queues are in memory.
 func (s *Store) Known() int {

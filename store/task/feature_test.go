@@ -118,8 +118,14 @@ func (b *bench) state(id string, want task.State) task.Task {
 
 func TestOrder(t *testing.T) {
 	b := newBench(t)
-	b.add(task.Spec{Kind: "k", ID: "a"}, task.Spec{Kind: "k", ID: "b", Priority: 1}, task.Spec{Kind: "k", ID: "q", Queue: "q"}, task.Spec{Kind: "k", ID: "c"},
-		task.Spec{Kind: "k", ID: "later", Delay: time.Minute, Priority: 127}, task.Spec{Kind: "k", ID: "low", Priority: -128})
+	b.add(
+		task.Spec{Kind: "k", ID: "a"},
+		task.Spec{Kind: "k", ID: "b", Priority: 1},
+		task.Spec{Kind: "k", ID: "q", Queue: "q"},
+		task.Spec{Kind: "k", ID: "c"},
+		task.Spec{Kind: "k", ID: "later", Delay: time.Minute, Priority: 127},
+		task.Spec{Kind: "k", ID: "low", Priority: -128},
+	)
 	b.claimN(2, "b", "a")
 	b.pass(time.Minute) // and the leases have run out
 	b.claim("later", "b", "a", "c", "low", "q")
@@ -133,7 +139,8 @@ func TestLimits(t *testing.T) {
 	for i := range 6 {
 		specs = append(specs, task.Spec{Kind: "k", ID: fmt.Sprint("a", i), Queue: "q", Key: "a"})
 	}
-	b.add(append(specs, task.Spec{Kind: "k", ID: "b0", Queue: "q", Key: "b"}, task.Spec{Kind: "k", ID: "n0", Queue: "q"})...)
+	b.add(
+		append(specs, task.Spec{Kind: "k", ID: "b0", Queue: "q", Key: "b"}, task.Spec{Kind: "k", ID: "n0", Queue: "q"})...)
 	l := b.claim("a0", "a1", "b0") // two of a, three in all
 	b.ok(b.Complete(ctx, l[0]))
 	l2 := b.claim("a2")
@@ -170,8 +177,12 @@ func TestRate(t *testing.T) {
 
 func TestSequence(t *testing.T) {
 	b := newBench(t)
-	b.add(task.Spec{Kind: "k", ID: "a", Sequence: "s"}, task.Spec{Kind: "k", ID: "b", Sequence: "s"}, task.Spec{Kind: "k", ID: "c", Sequence: "s"},
-		task.Spec{Kind: "k", ID: "d", Sequence: "s"})
+	b.add(
+		task.Spec{Kind: "k", ID: "a", Sequence: "s"},
+		task.Spec{Kind: "k", ID: "b", Sequence: "s"},
+		task.Spec{Kind: "k", ID: "c", Sequence: "s"},
+		task.Spec{Kind: "k", ID: "d", Sequence: "s"},
+	)
 	l := b.claim("a")
 	b.ok(b.Fail(ctx, l[0], task.Failure{}, task.FailOptions{RetryIn: time.Second}))
 	b.claim()
@@ -189,8 +200,13 @@ func TestSequence(t *testing.T) {
 
 func TestAfter(t *testing.T) {
 	b := newBench(t)
-	b.add(task.Spec{Kind: "k", ID: "z", After: []string{"x", "y", "x"}}, task.Spec{Kind: "k", ID: "x"}, task.Spec{Kind: "k", ID: "y"},
-		task.Spec{Kind: "k", ID: "zz", After: []string{"z"}}, task.Spec{Kind: "k", ID: "other", After: []string{"y"}})
+	b.add(
+		task.Spec{Kind: "k", ID: "z", After: []string{"x", "y", "x"}},
+		task.Spec{Kind: "k", ID: "x"},
+		task.Spec{Kind: "k", ID: "y"},
+		task.Spec{Kind: "k", ID: "zz", After: []string{"z"}},
+		task.Spec{Kind: "k", ID: "other", After: []string{"y"}},
+	)
 	l := b.claim("x", "y")
 	b.ok(b.Complete(ctx, l...)) // both in one commit
 	b.examine()
@@ -205,9 +221,17 @@ func TestAfter(t *testing.T) {
 	b.is(err, task.ErrState)
 	_, err = b.Enqueue(ctx, task.Spec{Kind: "k", After: []string{"none"}})
 	b.is(err, holdfast.ErrNotFound)
-	_, err = b.Enqueue(ctx, task.Spec{Kind: "k", ID: "1", After: []string{"2"}}, task.Spec{Kind: "k", ID: "2", After: []string{"1"}})
+	_, err = b.Enqueue(
+		ctx,
+		task.Spec{Kind: "k", ID: "1", After: []string{"2"}},
+		task.Spec{Kind: "k", ID: "2", After: []string{"1"}},
+	)
 	b.is(err, task.ErrCycle)
-	_, err = b.Enqueue(ctx, task.Spec{Kind: "k", ID: "1", After: []string{"2"}, Sequence: "s"}, task.Spec{Kind: "k", ID: "2", Sequence: "s"})
+	_, err = b.Enqueue(
+		ctx,
+		task.Spec{Kind: "k", ID: "1", After: []string{"2"}, Sequence: "s"},
+		task.Spec{Kind: "k", ID: "2", Sequence: "s"},
+	)
 	b.is(err, task.ErrCycle)
 	b.add(task.Spec{Kind: "k", ID: "1"}, task.Spec{Kind: "k", ID: "2", After: []string{"1"}})
 	b.ok(b.Delete(ctx, "1"))
@@ -225,7 +249,11 @@ func TestUnique(t *testing.T) {
 	b.add(task.Spec{Kind: "k", ID: "b", Unique: "u"})
 	b.is(b.Retry(ctx, "a"), task.ErrExists)
 	b.ok(b.Delete(ctx, "a")) // has it no more
-	r, err = b.Enqueue(ctx, task.Spec{Kind: "k", Unique: "u"}, task.Spec{Kind: "k", ID: "p", Unique: "p", UniqueFor: time.Hour, Keep: -1})
+	r, err = b.Enqueue(
+		ctx,
+		task.Spec{Kind: "k", Unique: "u"},
+		task.Spec{Kind: "k", ID: "p", Unique: "p", UniqueFor: time.Hour, Keep: -1},
+	)
 	b.ok(err)
 	if r[0].ID != "b" {
 		t.Fatal(r)
@@ -244,9 +272,12 @@ func TestUnique(t *testing.T) {
 
 func TestRetention(t *testing.T) {
 	b := newBench(t)
-	b.add(task.Spec{Kind: "k", ID: "a", Payload: make([]byte, 2000), Unique: "u"}, task.Spec{Kind: "k", ID: "b", Keep: time.Hour},
+	b.add(
+		task.Spec{Kind: "k", ID: "a", Payload: make([]byte, 2000), Unique: "u"},
+		task.Spec{Kind: "k", ID: "b", Keep: time.Hour},
 		task.Spec{Kind: "k", ID: "c", MaxAttempts: 1},
-		task.Spec{Kind: "k", ID: "d"})
+		task.Spec{Kind: "k", ID: "d"},
+	)
 	l := b.claim("a", "b", "c", "d")
 	b.ok(b.SetOutput(ctx, l[0], make([]byte, 1000)))
 	b.ok(b.Complete(ctx, l[0], l[1]))
@@ -383,8 +414,12 @@ func TestEnqueueIn(t *testing.T) {
 // A task that is not kept may be taken along by two that it runs after.
 func TestCancelledTwice(t *testing.T) {
 	b := newBench(t)
-	b.add(task.Spec{Kind: "k", ID: "a"}, task.Spec{Kind: "k", ID: "c", After: []string{"a", "b"}, Keep: -1}, task.Spec{Kind: "k", ID: "b",
-		After: []string{"a"}})
+	b.add(
+		task.Spec{Kind: "k", ID: "a"},
+		task.Spec{Kind: "k", ID: "c", After: []string{"a", "b"}, Keep: -1},
+		task.Spec{Kind: "k", ID: "b",
+			After: []string{"a"}},
+	)
 	b.ok(b.Delete(ctx, "a"))
 	b.state("b", task.Cancelled)
 	b.state("c", 0)

@@ -292,8 +292,8 @@ func (m *model) cancelBehind(parent *modelTask) {
 	}
 }
 
-// claim gives leases, with tokens from token on.
-func (m *model) claim(o task.ClaimOptions, token int) (list []task.Task) {
+// claim gives leases, with tokens from token on, for as many tasks as fit in most bytes. How many each has is in sizes.
+func (m *model) claim(o task.ClaimOptions, token int, sizes map[string]int, most int) (list []task.Task) {
 	queues := o.Queues
 	if len(queues) == 0 {
 		queues = []string{task.DefaultQueue}
@@ -310,6 +310,9 @@ func (m *model) claim(o task.ClaimOptions, token int) (list []task.Task) {
 		})
 		for _, t := range ready {
 			if len(list) < max(o.N, 1) && m.allowed(t) {
+				if most -= sizes[t.ID]; most < 0 && len(list) > 0 {
+					return list
+				}
 				m.start(t, o, token+len(list))
 				list = append(list, m.shown(t))
 			}

@@ -19,6 +19,7 @@ type periodic struct {
 	Periodic
 	last, next time.Time // tick that was enqueued, and the one to be; zero if there is none
 	refused    uint64    // ticks whose tasks were refused
+	warned     bool      // of the last ones, without one between them that was not refused
 
 	// The clock has last passed over ticks that had no task between these two: most often because the program did not
 	// run, but a clock that is ahead for a moment does the same. Zero if it never has.
@@ -152,13 +153,13 @@ func (s *Store) Periodics(ctx context.Context) (list []PeriodicState, err error)
 // CatchUpAll.
 //
 // A schedule has no ticks before it is set: where the schedule, or its time zone, is another one than that of the last
-// tick, the next tick is the first one from now on, whatever CatchUp says. Schedules are told apart by their next ticks.
-// A program that leaves the schedule as it is catches up.
+// tick, the next tick is the first one from now on, whatever CatchUp says. Schedules are told apart by their next
+// ticks. A program that leaves the schedule as it is catches up.
 //
-// A tick whose task is refused (because its Spec is wrong, or runs after a task that does not exist) is skipped, with
-// a warning; so is one whose Make panics. A schedule that panics later ends the periodic task, with a warning, until
-// it is added again. ErrBadOption: there is no name or no schedule, or the schedule panics; errors of Spec are those
-// of Enqueue.
+// A tick whose task is refused (because its Spec is wrong, or runs after a task that does not exist) is skipped, and
+// counted, with a warning for the first of several in a row; so is one whose Make panics. A schedule that panics later
+// ends the periodic task, with a warning, until it is added again. ErrBadOption: there is no name or no schedule, or
+// the schedule panics; errors of Spec are those of Enqueue.
 func (s *Store) AddPeriodic(ctx context.Context, p Periodic) error {
 	switch what := wrongText(p.Name, MaxNameSize); {
 	case p.Name == "" || what != "":
@@ -336,13 +337,18 @@ func (s *Store) fire() error {
 					remedy = "leave the ID out of what Make returns: each tick has a task of its own, for which Unique may stand"
 				}
 				p.refused++
-				s.refusedTicks++
-				s.warn(s.fail("periodic", nil, err, remedy, "the task of %q for %v", p.Name, tick))
+				if !p.warned {
+					s.warn(s.fail("periodic", nil, err, remedy,
+						"the task of %q for %v is refused; more in a row are counted, and not warned of", p.Name, tick))
+				}
+				p.warned = true
 				was = *p
 				if _, err := s.try(s.o.Level, func(x *tx) error { return x.tick(p, tick, false) }); err != nil {
 					*p = was
 					return err
 				}
+			} else if !done {
+				p.warned = false
 			}
 		}
 	}

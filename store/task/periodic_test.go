@@ -1,6 +1,9 @@
 package task_test
 
 import (
+	"bytes"
+	"log/slog"
+
 	"fmt"
 	"testing"
 	"time"
@@ -8,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/store/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/task"
 )
@@ -93,4 +97,42 @@ func TestTicks(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRefusedTicksWarn: of several ticks in a row whose tasks are refused one is warned of, with what to do; all are
+// counted, also by the next opening.
+func TestRefusedTicksWarn(t *testing.T) {
+	var log bytes.Buffer
+	c, eng := newClock(), mem.New()
+	o := c.options(holdfast.Memory)
+	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	s := openStore(t, eng, o)
+	id := "nightly"
+	p := task.Periodic{Name: "p", Schedule: every(time.Minute),
+		Make: func(time.Time) task.Spec { return task.Spec{ID: id, Kind: "k"} }}
+	if err := s.AddPeriodic(ctx, p); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		id                string
+		ticks             int
+		warnings, refused int
+	}{{"nightly", 20, 1, 19}, {"other", 10, 2, 28}, {"", 5, 2, 28}, {"nightly", 3, 3, 31}} {
+		id = step.id
+		for range step.ticks {
+			c.pass(time.Minute)
+			if err := s.Tick(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		list, err := s.Periodics(ctx)
+		n := bytes.Count(log.Bytes(), []byte("leave the ID out of what Make returns"))
+		if err != nil || len(list) != 1 || list[0].Refused != uint64(step.refused) || n != step.warnings {
+			t.Errorf("%+v: %d warnings, %+v, %v", step, n, list, err)
+		}
+	}
+	closeStore(t, s)
+	if lines := bytes.Count(log.Bytes(), []byte("\n")); lines != 3 {
+		t.Errorf("%d lines: %s", lines, &log)
+	}
 }

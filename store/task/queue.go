@@ -116,6 +116,7 @@ func (s *Store) drop(name string) {
 	if q := s.queues[name]; q != nil && !q.there() && q.waiters.Len()+q.woken+len(q.lanes)+len(q.starts) == 0 &&
 		q.at < 0 {
 		delete(s.queues, name)
+		s.dropLows(name)
 	}
 }
 

@@ -68,9 +68,26 @@ func (s *Store) Get(ctx context.Context, id string) (Task, error) {
 // task is returned whatever its size.
 const ClaimBytes = 8 << 20
 
+var claimBytes = ClaimBytes // tests have fewer
+
 // cursor returns where a list goes on behind p.
 func (s *Store) cursor(p *format.Place) string {
 	return base64.RawURLEncoding.EncodeToString(s.keys.Rest(s.keys.Index(nil, p)))
+}
+
+// runningFrom returns where up to most running tasks of a queue are listed, from a key of the index on. They are all in
+// memory, and come and go in the middle of their part of the index.
+func (s *Store) runningFrom(q *queue, from []byte, most int) (found []format.Place) {
+	for _, h := range s.running {
+		if h.Queue == q.name {
+			found = append(found, h.place())
+		}
+	}
+	slices.SortFunc(found, func(a, b format.Place) int { return cmp.Compare(a.Task, b.Task) })
+	i, _ := slices.BinarySearchFunc(found, from, func(p format.Place, from []byte) int {
+		return bytes.Compare(s.keys.Index(nil, &p), from)
+	})
+	return found[i:][:min(most, len(found)-i)]
 }
 
 // List returns tasks that match a filter, and the cursor of the next list, "" if there are no more. Where payloads
@@ -116,22 +133,32 @@ func (s *Store) List(ctx context.Context, f Filter) (tasks []Task, next string, 
 	}
 	var found []format.Place
 	for _, q := range queues {
-		r := holdfast.Prefix(s.keys.Listed(q.name, byte(f.State)))
-		if bytes.Compare(from, r.Lo) > 0 {
-			r.Lo = from
-		}
-		if bytes.Compare(r.Lo, r.Hi) >= 0 {
-			continue
-		}
-		if err := s.scan(r.Lo, r.Hi, limit+1-len(found), func(rest, _ []byte) error {
-			p, ok := s.keys.Place(rest)
-			if !ok {
-				return s.strange("list", "the index has a key %q", rest)
+		for _, state := range States() {
+			most := min(q.counts[state], limit+1-len(found))
+			if most == 0 || f.State != 0 && f.State != state {
+				continue // without a look at what engines keep of removed keys
 			}
-			found = append(found, p)
-			return nil
-		}); err != nil {
-			return nil, "", err
+			r := holdfast.Prefix(s.keys.Listed(q.name, byte(state)))
+			if bytes.Compare(from, r.Lo) > 0 {
+				r.Lo = from
+			}
+			if bytes.Compare(r.Lo, r.Hi) >= 0 {
+				continue
+			}
+			if state == Running {
+				found = append(found, s.runningFrom(q, r.Lo, most)...)
+				continue
+			}
+			if err := s.scan(r.Lo, r.Hi, most, func(rest, _ []byte) error {
+				p, ok := s.keys.Place(rest)
+				if !ok {
+					return s.strange("list", "the index has a key %q", rest)
+				}
+				found = append(found, p)
+				return nil
+			}); err != nil {
+				return nil, "", err
+			}
 		}
 		if len(found) > limit {
 			found = found[:limit]
@@ -150,7 +177,7 @@ func (s *Store) List(ctx context.Context, f Filter) (tasks []Task, next string, 
 			return nil, "", err
 		}
 		tasks = append(tasks, full)
-		if size += full.bytes(); size >= ClaimBytes && i < len(found)-1 {
+		if size += full.bytes(); size >= claimBytes && i < len(found)-1 {
 			next = s.cursor(&p)
 			break
 		}

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -33,31 +34,32 @@ type Store struct {
 	life  lifecycle.Life // entered by every call
 	began time.Time
 
-	mu           sync.Mutex
-	err          error         // why nothing can be changed any more
-	wall         int64         // the clock when mu was taken, in nanoseconds since 1970
-	elapsed      time.Duration // the time passed then
-	number       uint64        // the last number given to a task, lease or turn
-	reserved     uint64        // what is kept of it, see reserve
-	noted        int64         // the clock that is kept
-	refusedTicks uint64        // of periodic tasks, whose tasks were refused
-	over         overlay
-	commits      uint64        // changes begun
-	unsettled    uint64        // the last one applied
-	tail         receipts.Tail // of what has been applied
-	mixed        bool          // something was applied at another level than the store's
-	tx           tx
-	joined       atomic.Pointer[event.Commit] // whose batch takes the change under way, see EnqueueIn
-	running      map[uint64]*held             // all, once it is loaded
-	loaded       bool
-	watches      map[uint64][]*watch // of tasks that run
-	leases       heap[*held]         // by when they end
-	queues       map[string]*queue
-	sweep        int          // with more of them, those of which there is nothing to be known are forgotten
-	alarms       heap[*queue] // by when something is due in them
-	periodic     map[string]*periodic
-	ended        uint64    // no task below has ended without all that run after it having been told; none if no task has
-	told         [2]uint64 // a task that has ended, and below what number those that run after it have been told
+	mu        sync.Mutex
+	err       error         // why nothing can be changed any more
+	wall      int64         // the clock when mu was taken, in nanoseconds since 1970
+	elapsed   time.Duration // the time passed then
+	number    uint64        // the last number given to a task, lease or turn
+	reserved  uint64        // what is kept of it, see reserve
+	noted     int64         // the clock that is kept
+	over      overlay
+	lows      map[string]*low // by their parts
+	worn      []*low          // those to be raised
+	commits   uint64          // changes begun
+	unsettled uint64          // the last one applied
+	tail      receipts.Tail   // of what has been applied
+	mixed     bool            // something was applied at another level than the store's
+	tx        tx
+	joined    atomic.Pointer[event.Commit] // whose batch takes the change under way, see EnqueueIn
+	running   map[uint64]*held             // all, once it is loaded
+	loaded    bool
+	watches   map[uint64][]*watch // of tasks that run
+	leases    heap[*held]         // by when they end
+	queues    map[string]*queue
+	sweep     int          // with more of them, those of which there is nothing to be known are forgotten
+	alarms    heap[*queue] // by when something is due in them
+	periodic  map[string]*periodic
+	ended     uint64    // no task below has ended without all that run after it having been told; none if no task has
+	told      [2]uint64 // a task that has ended, and below what number those that run after it have been told
 	// No task of the sequence has a turn below: what engines keep of removed keys is not walked over.
 	turns  map[string]uint64
 	part   int   // how much of what is due is done in one commit
@@ -85,7 +87,8 @@ const reserve = 1 << 32
 //
 // Errors: ErrLevel if the engine does not give the level, ErrLocked if the store is open in this engine, ErrVersion if
 // a newer program made it, ErrBadOption also for an engine without atomic batches, ErrCorrupt also for an engine with
-// [holdfast.Capabilities].Lost.
+// [holdfast.Capabilities].Lost, and for a store in which [Examine] finds problems when a loss was accepted since it was
+// last open.
 func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	keys := format.New(o.Name)
 	lease, err := registry.Claim(eng, registry.Request{
@@ -103,7 +106,8 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	o.Level = lease.Level
 	o.Keep = cmp.Or(o.Keep, DefaultKeep)
 	s := &Store{eng: eng, keys: keys, lease: lease, o: o, running: map[uint64]*held{}, queues: map[string]*queue{},
-		periodic: map[string]*periodic{}, turns: map[string]uint64{}, settling: make(chan struct{}, 1),
+		periodic: map[string]*periodic{}, turns: map[string]uint64{}, lows: map[string]*low{}, settling: make(chan struct{},
+			1),
 		replan: make(chan struct{}, 1), began: time.Now(),
 		planned: never, tick: never, part: chunk}
 	if o.Now == nil {
@@ -150,6 +154,9 @@ func (s *Store) lock() {
 
 // load reads the store's description, or makes it, and what is kept in memory.
 func (s *Store) load() error {
+	if err := s.accepted(); err != nil {
+		return err
+	}
 	value, err := s.eng.Get(nil, s.keys.Meta())
 	switch {
 	case errors.Is(err, holdfast.ErrNotFound):
@@ -166,7 +173,7 @@ func (s *Store) load() error {
 		s.number = n[0]
 		if len(n) == 2 { // the clock, when the description was written
 			if back := int64(n[1]) - s.wall; back > int64(time.Second) {
-				s.back, s.noted = back, int64(n[1])
+				s.back = back
 			}
 		}
 	}
@@ -174,8 +181,20 @@ func (s *Store) load() error {
 	s.number = max(s.number, uint64(max(s.wall/1000, 0)))
 	s.reserved = s.number + reserve
 	var b holdfast.Batch
-	b.Set(s.keys.Meta(), s.description())
+	stamp, err := s.get(s.keys.Stamp())
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(stamp, value) { // a program that knows no lows has had the store: they may not hold any more
+		lo, hi := s.bounds(lowsPart)
+		b.DeleteRange(lo, hi)
+	}
+	s.describe(&b)
+	s.lease.Fresh(&b, s.keys.Prefix)
 	if err := holdfast.Commit(s.eng, &b, s.o.Level); err != nil {
+		return err
+	}
+	if err := s.loadLows(); err != nil {
 		return err
 	}
 	if err := s.table(format.TableQueues, func(rest, value []byte) error {
@@ -206,7 +225,7 @@ func (s *Store) load() error {
 	}); err != nil {
 		return err
 	}
-	if err := s.table(format.TableIndex, func(rest, _ []byte) error {
+	if err := s.loadIndex(func(rest, _ []byte) error {
 		p, ok := s.keys.Place(rest)
 		if !ok || !State(p.State).valid() {
 			return s.strange("open", "the index has a key %q", rest)
@@ -238,12 +257,14 @@ func (s *Store) load() error {
 	return nil
 }
 
-// description is what is kept of the store: a bound of its numbers, and the clock.
-func (s *Store) description() []byte {
-	if s.back == 0 { // else it is still to be made up for
-		s.noted = s.wall
-	}
-	return format.AppendNumbers([]byte{format.Version}, s.reserved, uint64(max(s.noted, 0)))
+// describe stores the description: a bound of the store's numbers, and the clock; how far that was set back, as long as
+// it is not made up for, counts as if it had not been: the next opening does it then. Earlier versions, which know no
+// lows, do not write the stamp, and so it tells whether one of them has changed the store since.
+func (s *Store) describe(b *holdfast.Batch) {
+	s.noted = after(s.wall, time.Duration(s.back))
+	d := format.AppendNumbers([]byte{format.Version}, s.reserved, uint64(max(s.noted, 0)))
+	b.Set(s.keys.Meta(), d)
+	b.Set(s.keys.Stamp(), d)
 }
 
 // kept is what is kept of a queue.
@@ -255,6 +276,11 @@ type kept struct {
 // table calls f for all keys of a table in the engine.
 func (s *Store) table(table byte, f func(rest, value []byte) error) error {
 	lo, hi := s.keys.Table(table)
+	return s.walk(lo, hi, f)
+}
+
+// walk calls f for all keys of a range in the engine.
+func (s *Store) walk(lo, hi []byte, f func(rest, value []byte) error) error {
 	it := s.eng.Scan(holdfast.Range{Lo: lo, Hi: hi})
 	defer it.Close()
 	for it.Next() {
@@ -282,10 +308,10 @@ func (s *Store) Close() error {
 	s.life.Wait()
 	s.working[0].Wait()
 	s.lock()
-	if s.err == nil && s.back == 0 && max(s.wall-s.noted, s.noted-s.wall) > int64(time.Second) {
+	if late := s.wall + s.back - s.noted; s.err == nil && max(late, -late) > int64(time.Second) {
 		// How late it is, for the next opening. Without it a clock that is set back meanwhile is found out less surely.
 		var b holdfast.Batch
-		b.Set(s.keys.Meta(), s.description())
+		s.describe(&b)
 		if receipt, err := s.eng.Apply(&b, s.o.Level); err == nil {
 			s.tail.Add(receipt, s.o.Level)
 		}
@@ -367,6 +393,9 @@ func (s *Store) try(level holdfast.Level, f func(x *tx) error) (receipts.Tail, e
 		}
 	}()
 	if err := f(x); err != nil {
+		return receipts.Tail{}, err
+	}
+	if err := x.raiseLows(); err != nil {
 		return receipts.Tail{}, err
 	}
 	decided = true

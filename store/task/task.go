@@ -125,7 +125,8 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
 
-// MarshalText implements [encoding.TextMarshaler]: states are their names in JSON and elsewhere. The zero State is none.
+// MarshalText implements [encoding.TextMarshaler]: states are their names in JSON and elsewhere. The zero State is
+// none.
 func (s State) MarshalText() ([]byte, error) {
 	if s != 0 && !s.valid() {
 		return nil, &holdfast.Error{Op: "task state", Class: holdfast.ErrBadOption, Detail: s.String()}

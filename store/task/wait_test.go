@@ -63,25 +63,32 @@ func TestWaiting(t *testing.T) {
 			_, err := s.Enqueue(ctx, task.Spec{Kind: "k"}, task.Spec{Kind: "k"})
 			return err
 		}},
-		"due":       {woken: 2, specs: []task.Spec{{Kind: "k", Delay: time.Hour}, {Kind: "k", Delay: time.Hour}}, later: time.Hour},
-		"due one":   {woken: 1, specs: []task.Spec{{Kind: "k", Delay: time.Hour}, {Kind: "k", Delay: 2 * time.Hour}}, later: time.Hour},
+		"due": {woken: 2, specs: []task.Spec{{Kind: "k", Delay: time.Hour}, {Kind: "k", Delay: time.Hour}},
+			later: time.Hour},
+		"due one": {woken: 1, specs: []task.Spec{{Kind: "k", Delay: time.Hour}, {Kind: "k", Delay: 2 * time.Hour}},
+			later: time.Hour},
 		"lease ran": {woken: 1, before: []task.Spec{{Kind: "k"}}, later: task.DefaultLease},
 		"concurrency": {woken: 1, limits: task.QueueOptions{Concurrency: 1}, before: []task.Spec{{Kind: "k"}},
 			specs: []task.Spec{{Kind: "k"}, {Kind: "k"}}, wake: complete},
-		"concurrency of a key": {woken: 1, limits: task.QueueOptions{KeyConcurrency: 1}, before: []task.Spec{{Kind: "k", Key: "k"}},
+		"concurrency of a key": {woken: 1, limits: task.QueueOptions{KeyConcurrency: 1}, before: []task.Spec{{Kind: "k",
+			Key: "k"}},
 			specs: []task.Spec{{Kind: "k", Key: "k"}, {Kind: "k", Key: "k"}}, wake: complete},
-		"rate": {woken: 1, limits: task.QueueOptions{Rate: task.Rate{N: 1, Per: 10 * time.Second}}, before: []task.Spec{{Kind: "k"}},
-			specs: []task.Spec{{Kind: "k"}, {Kind: "k"}}, later: 10 * time.Second},
+		"rate": {woken: 1, limits: task.QueueOptions{Rate: task.Rate{N: 1, Per: 10 * time.Second}},
+			before: []task.Spec{{Kind: "k"}},
+			specs:  []task.Spec{{Kind: "k"}, {Kind: "k"}}, later: 10 * time.Second},
 		"rate of a key": {woken: 1, limits: task.QueueOptions{KeyRate: task.Rate{N: 1, Per: 10 * time.Second}},
-			before: []task.Spec{{Kind: "k", Key: "k"}}, specs: []task.Spec{{Kind: "k", Key: "k"}, {Kind: "k", Key: "k"}}, later: 10 * time.Second},
+			before: []task.Spec{{Kind: "k", Key: "k"}}, specs: []task.Spec{{Kind: "k", Key: "k"}, {Kind: "k", Key: "k"}},
+			later: 10 * time.Second},
 		"higher limits": {woken: 2, limits: task.QueueOptions{Concurrency: 1}, before: []task.Spec{{Kind: "k"}},
 			specs: []task.Spec{{Kind: "k"}, {Kind: "k"}, {Kind: "k"}},
 			wake: func(s *task.Store, _ task.Lease) error {
 				return s.SetQueue(ctx, task.DefaultQueue, task.QueueOptions{Concurrency: 3})
 			}},
-		"sequence": {woken: 1, before: []task.Spec{{Kind: "k", Sequence: "s"}}, specs: []task.Spec{{Kind: "k", Sequence: "s"}, {Kind: "k", Sequence: "s"}},
+		"sequence": {woken: 1, before: []task.Spec{{Kind: "k", Sequence: "s"}}, specs: []task.Spec{{Kind: "k",
+			Sequence: "s"}, {Kind: "k", Sequence: "s"}},
 			wake: complete},
-		"failed": {woken: 1, before: []task.Spec{{Kind: "k"}}, later: time.Second, wake: func(s *task.Store, l task.Lease) error {
+		"failed": {woken: 1, before: []task.Spec{{Kind: "k"}}, later: time.Second, wake: func(s *task.Store,
+			l task.Lease) error {
 			return s.Fail(ctx, l, task.Failure{}, task.FailOptions{RetryIn: time.Second})
 		}},
 		"retried": {woken: 1, before: []task.Spec{{Kind: "k"}}, wake: func(s *task.Store, l task.Lease) error {
@@ -173,7 +180,11 @@ func TestWaitingEnds(t *testing.T) {
 				closeStore(t, s)
 			} else {
 				eng.Hold()
-				failed := storetest.Async(func() error { _, err := s.Enqueue(ctx, task.Spec{Kind: "k", Queue: "another"}); return err })
+				failed := storetest.Async(func() error {
+					_, err := s.Enqueue(ctx, task.Spec{Kind: "k",
+						Queue: "another"})
+					return err
+				})
 				synctest.Wait()
 				eng.Locked(func() { eng.Fail = errors.New("made to fail") })
 				storetest.Finished(t, holdfast.ErrPoisoned, failed)

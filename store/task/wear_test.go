@@ -34,15 +34,26 @@ func (e *wornEngine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Re
 }
 
 func (e *wornEngine) Scan(r holdfast.Range) holdfast.Iterator {
-	it, first := e.Engine.Scan(r), r.Hi
-	if it.Next() {
-		first = bytes.Clone(it.Key())
+	return &wornIterator{Iterator: e.Engine.Scan(r), e: e, at: r.Lo, hi: r.Hi}
+}
+
+// wornIterator counts what it passes.
+type wornIterator struct {
+	holdfast.Iterator
+	e      *wornEngine
+	at, hi []byte // the key after the last one
+}
+
+func (it *wornIterator) Next() bool {
+	next, there := it.hi, it.Iterator.Next()
+	if there {
+		next = it.Key()
 	}
-	_ = it.Close()
-	from, _ := slices.BinarySearchFunc(e.removed, r.Lo, bytes.Compare)
-	to, _ := slices.BinarySearchFunc(e.removed, first, bytes.Compare)
-	e.passed += max(to-from, 0)
-	return e.Engine.Scan(r)
+	from, _ := slices.BinarySearchFunc(it.e.removed, it.at, bytes.Compare)
+	to, _ := slices.BinarySearchFunc(it.e.removed, next, bytes.Compare)
+	it.e.passed += max(to-from, 0)
+	it.at = append(bytes.Clone(next), 0)
+	return there
 }
 
 // TestSequenceDoesNotWear: a task of a sequence costs the same however many have gone before it, whether the sequence
@@ -69,6 +80,150 @@ func TestSequenceDoesNotWear(t *testing.T) {
 			t.Errorf("%d at a time: scans pass %d removed keys for %d tasks", most, eng.passed, n)
 		}
 	}
+}
+
+// TestGoneTasksCostNothing: what is gone does not make lists, claims, and openings of the store slower, whatever is
+// left in front of it.
+func TestGoneTasksCostNothing(t *testing.T) {
+	const n, step = 3000, 50
+	defer task.SetLowStep(step)()
+	for _, c := range []struct {
+		name string
+		old  []task.Spec // there from the start, and to the end
+		spec task.Spec   // of those that come and go
+		dead bool
+	}{
+		{"removed at once", []task.Spec{{Kind: "old", Delay: year}}, task.Spec{Keep: -1}, false},
+		{"with keys", []task.Spec{{Kind: "old", Delay: year}}, task.Spec{Keep: -1, Key: "k"}, false},
+		{"kept for a while", []task.Spec{{Kind: "old", Delay: year}}, task.Spec{Keep: time.Minute}, false},
+		{"delayed", []task.Spec{{Kind: "old", Delay: year}}, task.Spec{Keep: -1, Delay: time.Second}, false},
+		{"unique for a while", []task.Spec{{Kind: "old", Unique: "old", UniqueFor: year, Delay: year}},
+			task.Spec{Keep: -1, Unique: "u", UniqueFor: time.Second}, false},
+		{"dead and retried", []task.Spec{{Kind: "old", Delay: year}}, task.Spec{Keep: -1, MaxAttempts: 1}, true},
+		{"behind one that runs", []task.Spec{{Kind: "old", Queue: "runs"}, {Kind: "old", Delay: year}},
+			task.Spec{Keep: -1}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			clock, eng := newClock(), &wornEngine{Engine: mem.New()}
+			s := openStore(t, eng, clock.options(holdfast.Memory))
+			enqueue(t, s, c.old...)
+			claim(t, s, task.ClaimOptions{Queues: []string{"runs"}, Lease: 10 * year})
+			for range n {
+				c.spec.Kind = "k"
+				enqueue(t, s, c.spec)
+				clock.pass(c.spec.Delay)
+				leases := claim(t, s, task.ClaimOptions{N: 2})
+				if len(leases) != 1 {
+					t.Fatalf("%d tasks are claimed", len(leases))
+				}
+				if c.dead {
+					if err := s.Fail(ctx, leases[0], task.Failure{}, task.FailOptions{}); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := s.RetryAll(ctx, ""); err != nil {
+						t.Fatal(err)
+					}
+					leases = claim(t, s, task.ClaimOptions{N: 2})
+				}
+				if err := s.Complete(ctx, leases...); err != nil {
+					t.Fatal(err)
+				}
+				clock.pass(max(c.spec.Keep, 0) + c.spec.UniqueFor)
+			}
+			look := func(when string, most int) {
+				t.Helper()
+				if err := s.Tick(ctx); err != nil {
+					t.Fatal(err)
+				}
+				list, _, err := s.List(ctx, task.Filter{})
+				if err != nil || len(list) != len(c.old) || list[0].Kind != "old" {
+					t.Fatalf("%s: %+v, %v", when, list, err)
+				}
+				if _, err := s.RetryAll(ctx, ""); err != nil {
+					t.Fatal(err)
+				}
+				if leases := claim(t, s, task.ClaimOptions{}); len(leases) > 0 {
+					t.Fatalf("%s: claimed %+v", when, leases)
+				}
+				if eng.passed > most {
+					t.Errorf("%s, scans pass %d removed keys", when, eng.passed)
+				}
+				eng.passed = 0
+			}
+			eng.passed = 0
+			look("the first time", 4*step)
+			look("the second time", 0)
+			closeStore(t, s)
+			s = openStore(t, eng, clock.options(holdfast.Memory))
+			look("opened again", 8*step)
+			closeStore(t, s)
+			if list, err := task.Examine(eng); err != nil || len(list[0].Problems) > 0 {
+				t.Error(list, err)
+			}
+		})
+	}
+}
+
+// TestLowsOfEarlierVersions: lows that a program which knows none has had the store after are not believed: it has set
+// keys below them.
+func TestLowsOfEarlierVersions(t *testing.T) {
+	defer task.SetLowStep(4)()
+	clock, eng := newClock(), mem.New()
+	open := func() *task.Store { return openStore(t, eng, clock.options(holdfast.Memory)) }
+	s := open()
+	for range 10 {
+		enqueue(t, s, task.Spec{Kind: "k", Keep: -1})
+		if err := s.Complete(ctx, claim(t, s, task.ClaimOptions{})...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	enqueue(t, s, task.Spec{Kind: "old", Priority: 1})
+	closeStore(t, s)
+	lowKey := task.Low("", "i\adefault\x01")
+	if _, err := eng.Get(nil, lowKey); err != nil {
+		t.Fatalf("there is no low of waiting tasks: %v", err)
+	}
+
+	// As an earlier version: another description, and a low that is too high by now.
+	var b holdfast.Batch
+	description, err := eng.Get(nil, task.Description(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	description[4]++ // of the bound of numbers
+	b.Set(task.Description(""), description)
+	b.Set(lowKey, []byte("i\adefault\x02"))
+	if err := holdfast.Commit(eng, &b, holdfast.Memory); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := task.Examine(eng); err != nil || len(list[0].Problems) > 0 {
+		t.Error(list, err)
+	}
+	s = open()
+	if list, _, err := s.List(ctx, task.Filter{}); err != nil || len(list) != 1 {
+		t.Errorf("listed %+v, %v", list, err)
+	}
+	if leases := claim(t, s, task.ClaimOptions{}); len(leases) != 1 || leases[0].Task.Kind != "old" {
+		t.Errorf("claimed %+v", leases)
+	}
+	closeStore(t, s)
+
+	// With a stamp that fits, a low that is wrong is found out.
+	b.Reset()
+	b.Set(task.Low("", "i\adefault\x04"), []byte("i\adefault\x05"))
+	if err := holdfast.Commit(eng, &b, holdfast.Memory); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := task.Examine(eng); err != nil || len(list[0].Problems) != 1 {
+		t.Error(list, err)
+	}
+	b.Reset()
+	b.Set(task.Low("", "i\adefault\x04"), []byte("nonsense"))
+	if err := holdfast.Commit(eng, &b, holdfast.Memory); err != nil {
+		t.Fatal(err)
+	}
+	_, err = task.Open(eng, clock.options(holdfast.Memory))
+	storetest.WantError(t, err, holdfast.ErrCorrupt)
 }
 
 // TestDependentsDoNotWear: to tell one of many tasks that another has ended costs the same whichever it is.
@@ -209,7 +364,8 @@ func TestTicksWaitForRoom(t *testing.T) {
 	c, eng := newClock(), &tightEngine{Engine: mem.New()}
 	s := openStore(t, eng, c.options(holdfast.Memory))
 	defer closeStore(t, s)
-	if err := s.AddPeriodic(ctx, task.Periodic{Name: "p", Schedule: every(time.Minute), Spec: task.Spec{Kind: "k"}}); err != nil {
+	if err := s.AddPeriodic(ctx, task.Periodic{Name: "p", Schedule: every(time.Minute),
+		Spec: task.Spec{Kind: "k"}}); err != nil {
 		t.Fatal(err)
 	}
 	// No background work comes in between: the time passes for calls only, and the store is called here.
@@ -223,5 +379,23 @@ func TestTicksWaitForRoom(t *testing.T) {
 	}
 	if leases := claim(t, s, task.ClaimOptions{N: 2}); len(leases) != 1 {
 		t.Errorf("the tick has %d tasks", len(leases))
+	}
+}
+
+// TestLowRefused: a removal that the engine refuses leaves what it was to remove in lists and claims.
+func TestLowRefused(t *testing.T) {
+	defer task.SetLowStep(1)()
+	eng := storetest.NewFakeEngine()
+	s := openStore(t, eng, newClock().options(holdfast.Memory))
+	defer closeStore(t, s)
+	enqueue(t, s, task.Spec{ID: "a", Kind: "k"}, task.Spec{ID: "b", Kind: "k"})
+	eng.Locked(func() { eng.Refuse, eng.Spare = holdfast.ErrFull, 0 })
+	storetest.WantError(t, s.Delete(ctx, "a"), holdfast.ErrFull)
+	eng.Locked(func() { eng.Refuse = nil })
+	if list, _, err := s.List(ctx, task.Filter{}); err != nil || len(list) != 2 || list[0].ID != "a" {
+		t.Errorf("listed %+v, %v", list, err)
+	}
+	if leases := claim(t, s, task.ClaimOptions{N: 2}); len(leases) != 2 || leases[0].Task.ID != "a" {
+		t.Errorf("claimed %+v", leases)
 	}
 }

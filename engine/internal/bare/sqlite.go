@@ -79,8 +79,8 @@ func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`
 
 // tables lists what is to be read.
 func (s *Source) tables(db *sql.DB, o Options) (list []table, err error) {
-	rows, err := db.QueryContext(s.ctx, "SELECT name, type FROM pragma_table_list WHERE schema = 'main' AND name NOT LIKE " +
-		"'sqlite\\_%' ESCAPE '\\' ORDER BY name")
+	rows, err := db.QueryContext(s.ctx, "SELECT name, type FROM pragma_table_list WHERE schema = 'main' AND name "+
+		"NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name")
 	if err != nil {
 		return nil, s.damaged(err)
 	}
@@ -175,7 +175,7 @@ func (s *Source) table(db *sql.DB, t table, each func(key, value []byte) error) 
 		c = quote(c)
 		parts = append(parts, "typeof("+c+")", "+"+c)
 	}
-	rows, err := db.QueryContext(s.ctx, "SELECT " + strings.Join(parts, ", ") + " FROM " + quote(t.name))
+	rows, err := db.QueryContext(s.ctx, "SELECT "+strings.Join(parts, ", ")+" FROM "+quote(t.name))
 	if err != nil {
 		return s.damaged(err)
 	}

@@ -16,17 +16,17 @@ type Opener func(dir string) (holdfast.Engine, error)
 
 // Make makes the directory dir, whole or not at all, as [datadir.Make] has it: open opens the engine in DIR.partial,
 // which cannot be opened again until it is whole, and fill fills that. Meanwhile fill may make the directory temp, and
-// removes it. What fill says is lost, in words, the new directory remembers. When ctx ends, fill gets its error from the
-// next write.
+// removes it. What fill says is lost, in words, the new directory remembers. When ctx ends, fill gets its error from
+// the next write.
 func Make(ctx context.Context, op, dir string, open Opener,
-	fill func(to holdfast.Engine, temp string) (lost string, err error)) error {
+	fill func(to holdfast.Engine, temp string) (loss datadir.Loss, err error)) error {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return err
 	}
-	return datadir.Make(op, dir, func(partial string) (lost string, err error) {
+	return datadir.Make(op, dir, func(partial string) (loss datadir.Loss, err error) {
 		e, err := open(partial)
 		if err != nil {
-			return "", err
+			return loss, err
 		}
 		defer func() {
 			if closed := e.Close(); err == nil {
@@ -34,14 +34,14 @@ func Make(ctx context.Context, op, dir string, open Opener,
 			}
 		}()
 		if err := datadir.Hide(partial); err != nil {
-			return "", &holdfast.Error{Op: op, Path: partial, Cause: err}
+			return loss, &holdfast.Error{Op: op, Path: partial, Cause: err}
 		}
 		to := &interruptible{Engine: e, ctx: ctx}
-		if lost, err = fill(to, datadir.Temp(partial)); err == nil {
+		if loss, err = fill(to, datadir.Temp(partial)); err == nil {
 			// Damage to a log takes whole batches, and what follows them may be in doubt; in an index it has a key.
 			err = to.Flush()
 		}
-		return lost, err
+		return loss, err
 	})
 }
 
@@ -83,6 +83,12 @@ func (i *interruptible) Flush() error {
 // Lost joins what earlier and later repairs could not salvage.
 func Lost(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; and ")
+}
+
+// LossOf is what the directory of an engine remembers.
+func LossOf(e holdfast.Engine) datadir.Loss {
+	c := e.Capabilities()
+	return datadir.Loss{Lost: c.Lost, Accepted: c.Accepted}
 }
 
 // batchBytes is the size of the batches in which a copy is written to an engine that makes a transaction of each.
@@ -160,9 +166,9 @@ func Backup(ctx context.Context, e holdfast.Engine, dir string, open Opener) (ke
 		return 0, err
 	}
 	defer s.Close()
-	err = Make(ctx, "backup", dir, open, func(into holdfast.Engine, _ string) (_ string, err error) {
+	err = Make(ctx, "backup", dir, open, func(into holdfast.Engine, _ string) (_ datadir.Loss, err error) {
 		keys, err = Keys(into, s)
-		return e.Capabilities().Lost, err
+		return LossOf(e), err
 	})
 	return keys, err
 }

@@ -2,7 +2,7 @@
 //
 // Every key of a store begins with
 //
-//	kind      1 byte: what kind of store
+//	kind      1 byte: what kind of store, see Kind
 //	length    1 byte, of the name, so that no store's keys begin with another's
 //	name      as many bytes
 //	table     1 byte: what the store keeps under the key
@@ -11,60 +11,10 @@
 package keyspace
 
 import (
-	"bytes"
 	"encoding/binary"
 
 	"github.com/holdfastdb/holdfast"
 )
-
-// The kinds of stores: the first byte of all their keys. A new kind of store is a line here, and its letter is its own
-// from then on, everywhere that users name keys.
-const (
-	Events   byte = 'e' // package event
-	Messages byte = 'm' // package message
-	Raft     byte = 'r' // package raftlog
-	Server   byte = 's' // the server's tokens and subscriptions
-	Tasks    byte = 't' // package task
-)
-
-// Kinds are all kinds, in ascending order.
-const Kinds = "emrst"
-
-// Remedy is what to do where users name keys that are kept for stores.
-const Remedy = "keys of your own must not begin with e, m, r, s or t, which are kept for stores"
-
-// Reserved returns a kind of store some of whose keys lie in [lo, hi), where an empty hi means to the last key; false
-// if there is none.
-func Reserved(lo, hi []byte) (kind byte, found bool) {
-	for _, kind := range []byte(Kinds) {
-		if len(lo) > 0 && lo[0] > kind || len(hi) > 0 && bytes.Compare(hi, []byte{kind}) <= 0 {
-			continue
-		}
-		return kind, true
-	}
-	return 0, false
-}
-
-// CheckOwn finds an operation of users that reaches into the keys of a store, of whatever kind and whether it is there
-// or not, and returns its key. Stores of other kinds may share a commit with theirs: see [Pass].
-func CheckOwn(b *holdfast.Batch) (key []byte, found bool) {
-	for op := range b.Ops() {
-		hi := op.Value
-		if op.Kind != holdfast.KindDeleteRange {
-			hi = append(bytes.Clone(op.Key), 0)
-		} else if len(hi) > 0 && bytes.Compare(op.Key, hi) >= 0 {
-			continue // it deletes nothing
-		}
-		if _, found := Reserved(op.Key, hi); found {
-			return op.Key, true
-		}
-	}
-	return nil, false
-}
-
-// Pass is what a store shows that puts keys of its own into the commit of another store. Nothing outside of the stores
-// can make one.
-type Pass struct{ _ bool }
 
 // Overhead is how many bytes a key has, at most, in addition to the store's name and to one other name: kind, length,
 // table and one number.
@@ -75,8 +25,8 @@ const Overhead = 3 + 8
 type Prefix []byte
 
 // New returns the prefix of the store of that kind and name. The name has at most 255 bytes.
-func New(kind byte, name string) Prefix {
-	return append(Prefix{kind, byte(len(name))}, name...)
+func New(kind Kind, name string) Prefix {
+	return append(Prefix{kind.letter, byte(len(name))}, name...)
 }
 
 // Key sets dst to the key of rest in a table.
@@ -129,8 +79,8 @@ func SetNumber(key []byte, n uint64) {
 }
 
 // Split takes a key of a store of that kind apart; false means that it is none.
-func Split(kind byte, key []byte) (name string, table byte, rest []byte, ok bool) {
-	if len(key) < 3 || key[0] != kind || len(key) < 3+int(key[1]) {
+func Split(kind Kind, key []byte) (name string, table byte, rest []byte, ok bool) {
+	if len(key) < 3 || key[0] != kind.letter || len(key) < 3+int(key[1]) {
 		return "", 0, nil, false
 	}
 	at := 2 + int(key[1])
@@ -139,8 +89,8 @@ func Split(kind byte, key []byte) (name string, table byte, rest []byte, ok bool
 
 // Walk goes over the keys of all stores of a kind in their order. It calls store when a store's keys begin, and key for
 // each of them, whose slices are valid until it returns.
-func Walk(r holdfast.Reader, kind byte, store func(name string), key func(table byte, rest, key, value []byte)) error {
-	it := r.Scan(holdfast.Range{Lo: []byte{kind}, Hi: []byte{kind + 1}})
+func Walk(r holdfast.Reader, kind Kind, store func(name string), key func(table byte, rest, key, value []byte)) error {
+	it := r.Scan(kind.All())
 	defer it.Close()
 	first, last := true, ""
 	for it.Next() {
@@ -159,9 +109,9 @@ func Walk(r holdfast.Reader, kind byte, store func(name string), key func(table 
 
 // Names returns the names of all stores of a kind, in the order of their lengths and then bytes. It takes a seek for
 // each.
-func Names(r holdfast.Reader, kind byte) (names []string, err error) {
-	for from := []byte{kind}; ; {
-		it := r.Scan(holdfast.Range{Lo: from, Hi: []byte{kind + 1}})
+func Names(r holdfast.Reader, kind Kind) (names []string, err error) {
+	for all := kind.All(); ; {
+		it := r.Scan(all)
 		name, ok := "", false
 		for !ok && it.Next() {
 			name, _, _, ok = Split(kind, it.Key())
@@ -170,6 +120,6 @@ func Names(r holdfast.Reader, kind byte) (names []string, err error) {
 			return names, err
 		}
 		names = append(names, name)
-		_, from = New(kind, name).Bounds()
+		_, all.Lo = New(kind, name).Bounds()
 	}
 }

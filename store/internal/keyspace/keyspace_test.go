@@ -18,9 +18,11 @@ func TestWalk(t *testing.T) {
 	defer e.Close()
 	names := []string{"", "n", "na", "nam", "\x00", "n\x01", "\xff"}
 	var b holdfast.Batch
-	for _, kind := range []byte{'d', 'e', 'f'} {
-		b.Set([]byte{kind}, nil)      // no store's
-		b.Set([]byte{kind, 200}, nil) // nor this
+	for _, letter := range []byte{'d', 'e', 'f'} {
+		b.Set([]byte{letter}, nil)      // no store's
+		b.Set([]byte{letter, 200}, nil) // nor this
+	}
+	for _, kind := range []keyspace.Kind{keyspace.Events, keyspace.Messages} {
 		for _, name := range names {
 			p := keyspace.New(kind, name)
 			b.Set(p.Key(nil, 'a', "rest"), []byte(name))
@@ -32,14 +34,14 @@ func TestWalk(t *testing.T) {
 	}
 	seen := map[string]int{}
 	at := ""
-	err = keyspace.Walk(e, 'e', func(name string) {
+	err = keyspace.Walk(e, keyspace.Events, func(name string) {
 		if _, again := seen[name]; again {
 			t.Errorf("store %q begins twice", name)
 		}
 		at, seen[name] = name, 0
 	}, func(table byte, rest, key, value []byte) {
 		seen[at]++
-		p := keyspace.New('e', at)
+		p := keyspace.New(keyspace.Events, at)
 		n, numbered := p.Number(key)
 		switch {
 		case string(value) != at:

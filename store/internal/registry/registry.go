@@ -3,12 +3,15 @@
 package registry
 
 import (
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
 
 // Request is what a store asks of an engine before it looks at what is in it.
@@ -19,7 +22,6 @@ type Request struct {
 	MaxName int            // bytes
 	Level   holdfast.Level // of all its writes; 0 means Power
 	Prefix  string         // of all its keys, which has the name in it
-	Apart   bool           // users chose the prefix: it must not overlap another such one
 	KeySize int            // bytes of the longest key that no store of that name can do without
 }
 
@@ -37,12 +39,31 @@ func (r Request) describe() string {
 
 // Lease is a store's right to its keys in an engine. It is released when the store is closed, or could not be opened.
 type Lease struct {
-	Caps  holdfast.Capabilities // of the engine
-	Level holdfast.Level        // of the store
-	key   key
+	Caps    holdfast.Capabilities // of the engine
+	Level   holdfast.Level        // of the store
+	Session Session
+	key     key
 
-	closed func() // tells the engine, if it wants to know
+	projection bool
+	closed     func() // tells the engine, if it wants to know
 }
+
+// TableAccepted has one key in a store of an engine in which a loss was accepted: which one it was when the store was
+// made, or made anew. No store has another use for the letter.
+const TableAccepted byte = 'z'
+
+// Session is random, and the same for all stores of an engine as long as any is open there. While it is the same,
+// nothing that a store has shown can have been taken back: the engine was not opened again.
+type Session [16]byte
+
+// session is a session that goes on until it has no leases.
+type session struct {
+	id     Session
+	leases int
+}
+
+// Projection is the Kind of a request whose prefix is a program's choice: it may overlap with others.
+const Projection = "projection"
 
 // key names what is leased. The engine is comparable.
 type key struct {
@@ -52,8 +73,10 @@ type key struct {
 
 var leased struct {
 	sync.Mutex
-	keys  map[key]bool
-	apart map[key]bool // those of them whose prefixes must not overlap
+	keys map[key]string // what holds it
+	open map[holdfast.Engine]*session
+
+	projections int // among keys
 }
 
 // Claim leases a store's keys in eng. It neither reads nor writes anything there, and may be called from many
@@ -61,7 +84,8 @@ var leased struct {
 //
 // Errors: ErrBadOption if eng is nil or not comparable, has no atomic batches or too short keys, or if the name is
 // too long; ErrLevel if eng does not give the level; ErrCorrupt if the repair that made it has lost something and
-// the loss was not accepted; ErrLocked if the store is open already.
+// the loss was not accepted; ErrLocked if the store is open already; ErrBadOption if a projection's prefix is in the
+// way.
 func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 	var l Lease
 	fail := func(class, cause error, remedy, format string, args ...any) (Lease, error) {
@@ -97,24 +121,33 @@ func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 	l.key = key{eng, r.Prefix}
 	leased.Lock()
 	defer leased.Unlock()
-	if leased.keys[l.key] {
+	if leased.keys[l.key] != "" {
 		return fail(holdfast.ErrLocked, nil, fmt.Sprintf("use the %s that is open, or close it", r.Thing),
 			"the %s %q is open in this engine", r.Thing, r.Name)
 	}
-	for other := range leased.apart {
-		if r.Apart && other.engine == eng && (strings.HasPrefix(other.prefix, r.Prefix) ||
-			strings.HasPrefix(r.Prefix, other.prefix)) {
-			return fail(holdfast.ErrBadOption, nil, "give each a prefix that does not begin with another's",
-				"the prefix %.40q overlaps %.40q, which another %s uses", r.Prefix, other.prefix, r.Thing)
+	if r.Kind == Projection || leased.projections > 0 { // the prefixes of stores never overlap
+		for k, holder := range leased.keys {
+			if k.engine == eng && (strings.HasPrefix(k.prefix, r.Prefix) || strings.HasPrefix(r.Prefix, k.prefix)) {
+				return fail(holdfast.ErrBadOption, nil, "use another prefix, or name",
+					"the keys of the %s %q overlap with those of the %s, which is open in this engine", r.Thing, r.Name, holder)
+			}
 		}
 	}
 	if leased.keys == nil {
-		leased.keys, leased.apart = map[key]bool{}, map[key]bool{}
+		leased.keys, leased.open = map[key]string{}, map[holdfast.Engine]*session{}
 	}
-	leased.keys[l.key] = true
-	if r.Apart {
-		leased.apart[l.key] = true
+	leased.keys[l.key] = r.describe()
+	if l.projection = r.Kind == Projection; l.projection {
+		leased.projections++
 	}
+	now := leased.open[eng]
+	if now == nil {
+		now = &session{}
+		_, _ = rand.Read(now.id[:]) // which never fails
+		leased.open[eng] = now
+	}
+	now.leases++
+	l.Session = now.id
 	l.closed = func() {}
 	if e, ok := eng.(interface {
 		StoreOpened(what string) (closed func())
@@ -124,11 +157,47 @@ func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 	return l, nil
 }
 
+// Stale reports whether there is a store under that prefix that was neither made nor made anew since a loss was
+// accepted in the engine: what it derives from its data may be lost without the data, and its data in part.
+func (l Lease) Stale(p keyspace.Prefix) (bool, error) {
+	if l.Caps.Accepted == "" {
+		return false, nil
+	}
+	known, err := l.key.engine.Get(nil, p.Key(nil, TableAccepted, ""))
+	if err == nil {
+		return string(known) != l.Caps.Accepted, nil
+	}
+	if !errors.Is(err, holdfast.ErrNotFound) {
+		return false, err
+	}
+	lo, hi := p.Bounds()
+	it := l.key.engine.Scan(holdfast.Range{Lo: lo, Hi: hi})
+	defer it.Close()
+	return it.Next(), it.Err()
+}
+
+// Fresh adds to b that the store is not stale.
+func (l Lease) Fresh(b *holdfast.Batch, p keyspace.Prefix) {
+	if l.Caps.Accepted != "" {
+		b.Set(p.Key(nil, TableAccepted, ""), []byte(l.Caps.Accepted))
+	}
+}
+
 // Release ends the lease. The store does not use the engine any more.
 func (l Lease) Release() {
 	leased.Lock()
 	defer leased.Unlock()
+	if leased.keys[l.key] == "" {
+		return
+	}
+	if now := leased.open[l.key.engine]; now.leases > 1 {
+		now.leases--
+	} else {
+		delete(leased.open, l.key.engine)
+	}
 	delete(leased.keys, l.key)
-	delete(leased.apart, l.key)
+	if l.projection {
+		leased.projections--
+	}
 	l.closed()
 }

@@ -20,8 +20,9 @@
 //
 // A snapshot is the state as JSON, a message in the stream "account:snapshot-17". One is written every SnapshotEvery
 // events, in the same commit, and loading begins at the last one. Of every four all but the last are removed, so that
-// the stream does not grow. Fields that JSON does not show are lost in it. When the state, or what Apply makes of
-// events, changes, raise SnapshotVersion: older snapshots are then not used.
+// the stream does not grow. Fields that JSON does not show are lost in it. A state that is too large for a message, or
+// as JSON deeper than [message.MaxDepth] less one, has no snapshot until it is smaller: decisions are written without.
+// When the state, or what Apply makes of events, changes, raise SnapshotVersion: older snapshots are then not used.
 //
 // # Versions of events
 //
@@ -40,6 +41,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
@@ -125,6 +127,10 @@ func (a *Aggregate[S, E]) Add(events ...E) {
 
 // Also adds writes to other streams: with the events added, all are written or none. So an outbox is a stream. A
 // decision that adds some adds an event, too: without one, it would not be known whether the state is still the same.
+//
+// A decision may call it as often as it likes, also for one stream, which gets the messages in the order of the calls.
+// Expected is the version that the stream has before the decision. Behind a write with an Expected, it may also be the
+// version that the writes before make of that; anything else is ErrBadOption.
 func (a *Aggregate[S, E]) Also(writes ...message.Write) { a.also = append(a.also, writes...) }
 
 // Load returns the state of an aggregate. One that has had no event has the zero state and the version NoStream.
@@ -196,6 +202,9 @@ func (r *Repository[S, E]) load(ctx context.Context, id string, least int64) (*A
 	}
 	stream := r.stream(id)
 	for m, err := range r.n.Read(ctx, message.Query{Stream: stream, From: a.Version + 1}) {
+		if errors.Is(err, message.ErrAhead) { // of a snapshot that was imported without what came before it
+			break
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -276,7 +285,10 @@ func (r *Repository[S, E]) write(ctx context.Context, a *Aggregate[S, E]) error 
 		}
 		own.Messages = append(own.Messages, m)
 	}
-	writes := append([]message.Write{own}, a.also...)
+	writes, err := r.merge(own, a.also)
+	if err != nil {
+		return err
+	}
 	version := a.Version + int64(len(a.events))
 	every := int64(r.o.SnapshotEvery)
 	snapshots := every > 0 && (version+1)/every > (a.Version+1)/every
@@ -289,6 +301,11 @@ func (r *Repository[S, E]) write(ctx context.Context, a *Aggregate[S, E]) error 
 			Messages: []message.Message{{Type: snapshotType, Data: data}}})
 	}
 	results, err := r.n.WriteAll(ctx, writes...)
+	if snapshots && (errors.Is(err, message.ErrBadMessage) || errors.Is(err, holdfast.ErrTooLarge)) {
+		// The snapshot may be what is too deep or too large. A decision does not depend on it: loading does without, too.
+		snapshots = false
+		results, err = r.n.WriteAll(ctx, writes[:len(writes)-1]...)
+	}
 	if err != nil {
 		return err
 	}
@@ -299,6 +316,33 @@ func (r *Repository[S, E]) write(ctx context.Context, a *Aggregate[S, E]) error 
 		_, _ = r.n.Truncate(ctx, r.snapshotStream(a.ID), last)
 	}
 	return nil
+}
+
+// merge returns the aggregate's own write and one for each other stream that a decision writes to.
+func (r *Repository[S, E]) merge(own message.Write, also []message.Write) ([]message.Write, error) {
+	writes := append(make([]message.Write, 0, len(also)+2), own)
+	at := map[string]int{}
+	for _, w := range also {
+		i, again := at[w.Stream]
+		if !again {
+			at[w.Stream] = len(writes)
+			writes = append(writes, w)
+			continue
+		}
+		to := &writes[i]
+		if w.Expected != nil {
+			switch {
+			case to.Expected == nil:
+				to.Expected = w.Expected
+			case *to.Expected != *w.Expected && *to.Expected+int64(len(to.Messages)) != *w.Expected:
+				return nil, r.fail("do", holdfast.ErrBadOption, nil, "",
+					"stream %q is expected to have version %d, and then, after %d messages, version %d", w.Stream, *to.Expected,
+					len(to.Messages), *w.Expected)
+			}
+		}
+		to.Messages = slices.Concat(to.Messages, w.Messages) // the first ones may be the caller's
+	}
+	return writes, nil
 }
 
 // keepSnapshots is how many snapshots there are of an aggregate, at most. Removing takes two commits.

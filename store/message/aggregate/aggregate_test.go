@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -549,5 +550,139 @@ func TestGaps(t *testing.T) {
 	}
 	if a := do(t, parts, "2", deposit(1)); a.State.Balance != 8 || a.Version != 4 {
 		t.Fatalf("%+v", a)
+	}
+}
+
+// Several writes of a decision to one stream are one, in the order in which they were added.
+func TestAlsoTwice(t *testing.T) {
+	s, n := openStore(t, mem.New(), holdfast.Memory)
+	defer storetest.Close(t, s)
+	r := repository(t, n, options{SnapshotEvery: 1})
+	mail := func(expected *int64, texts ...string) message.Write {
+		w := message.Write{Stream: "mail", Expected: expected}
+		for _, text := range texts {
+			w.Messages = append(w.Messages, message.Message{Type: text, Data: []byte("{}")})
+		}
+		return w
+	}
+	version := func(v int64) *int64 { return &v }
+	want := []string{}
+	check := func(err error, texts ...string) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, texts...)
+		var got []string
+		for m, err := range n.Read(ctx, message.Query{Stream: "mail"}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, m.Type)
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("the stream has %v, want %v", got, want)
+		}
+	}
+	do := func(writes ...message.Write) error {
+		_, err := r.Do(ctx, "17", func(a *open) error {
+			a.Add(deposited{Amount: 1})
+			for _, w := range writes {
+				a.Also(w)
+			}
+			a.Also(message.Write{Stream: "other", Messages: []message.Message{{Type: "o", Data: []byte("{}")}}})
+			return nil
+		})
+		return err
+	}
+	first := mail(nil, "a")
+	first.Messages = append(make([]message.Message, 0, 10), first.Messages...)
+	check(do(first, mail(nil, "b", "c"), mail(nil, "d")), "a", "b", "c", "d")
+	if spare := first.Messages[:2][1].Type; spare != "" {
+		t.Fatalf("the caller's memory has %q", spare)
+	}
+	check(do(mail(version(3), "e"), mail(version(4), "f"), mail(version(3), "g")), "e", "f", "g")
+	check(do(mail(nil, "h"), mail(version(6), "i")), "h", "i")
+	for _, writes := range [][]message.Write{
+		{mail(version(8), "x"), mail(version(10), "x")},
+		{mail(version(8), "x"), mail(nil, "x", "x"), mail(version(9), "x")},
+	} {
+		if err := do(writes...); !errors.Is(err, holdfast.ErrBadOption) {
+			t.Fatal(err)
+		}
+	}
+	check(nil)
+	// What it expects counts as that of one write does.
+	once := repository(t, n, options{Attempts: 1})
+	_, err := once.Do(ctx, "18", func(a *open) error {
+		a.Add(deposited{Amount: 1})
+		a.Also(mail(nil, "x"), mail(version(7), "x"))
+		return nil
+	})
+	wantError(t, err, message.ErrConflict)
+	check(nil)
+}
+
+// deepState is a state that gets deeper, or larger, with each event.
+type deepState struct {
+	Depth int
+	Text  string
+	In    *deepState `json:",omitempty"`
+}
+
+// A state that no message can hold does not keep decisions from being written.
+func TestSnapshotLimits(t *testing.T) {
+	s, n := openStore(t, mem.New(), holdfast.Memory)
+	defer storetest.Close(t, s)
+	// The message has the state one level deep, so a state of MaxDepth-1 has a snapshot, and the next one has none.
+	for name, test := range map[string]struct {
+		grow func(s *deepState, by int)
+		last int // what the last state with a snapshot has had
+	}{
+		"depth": {func(s *deepState, by int) {
+			for range by {
+				inner := *s
+				*s = deepState{s.Depth + 1, "", &inner}
+			}
+		}, message.MaxDepth - 2}, // the first state is 1 deep
+		"size": {func(s *deepState, by int) {
+			s.Depth += by
+			s.Text = strings.Repeat("x", s.Depth<<16)
+		}, 1023},
+	} {
+		t.Run(name, func(t *testing.T) {
+			events := aggregate.NewEvents[change]()
+			aggregate.Register[deposited](events, "Deposited", 1)
+			o := aggregate.Options[deepState, change]{Category: name, Events: events, SnapshotEvery: 1,
+				Apply: func(s *deepState, e change) { test.grow(s, e.amount()) }}
+			r, err := aggregate.New(n, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			add := func(by int) {
+				t.Helper()
+				a, err := r.Do(ctx, "1", func(a *aggregate.Aggregate[deepState, change]) error {
+					a.Add(deposited{Amount: by})
+					return nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				loaded, err := r.Load(ctx, "1")
+				if err != nil || loaded.State.Depth != a.State.Depth || loaded.Version != a.Version {
+					t.Fatal(loaded, err)
+				}
+			}
+			add(test.last)
+			for want, by := range []int{0, 1, 5} {
+				if by > 0 {
+					add(by)
+				}
+				version, _, err := n.Version(ctx, name+":snapshot-1")
+				if err != nil || version != 0 {
+					t.Fatalf("after %d more there is snapshot %d, %v", want, version, err)
+				}
+			}
+		})
 	}
 }

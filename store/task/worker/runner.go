@@ -46,6 +46,13 @@ type Watcher interface {
 	Watch(l task.Lease, ended func()) (stop func())
 }
 
+// Queues is what a Client may offer besides, so that a Runner can warn of a queue whose name is perhaps misspelt. A
+// *task.Store does, and a client of a server.
+type Queues interface {
+	// Queues describes all queues that have tasks or options.
+	Queues(ctx context.Context) ([]task.QueueInfo, error)
+}
+
 // Defaults of Options.
 const (
 	DefaultConcurrency = 16
@@ -55,7 +62,8 @@ const (
 // Options are how a Runner works. The zero value is a safe choice.
 type Options struct {
 	// Queues are those that tasks are claimed from; none means [task.DefaultQueue]. Tasks of the first ones come first:
-	// queues that are not to wait for each other have a Runner each.
+	// queues that are not to wait for each other have a Runner each. Run logs a warning, once, of one that has no tasks
+	// and no options when others have some: its name may be misspelt.
 	Queues []string
 	// Concurrency is how many tasks run at once; 0 means DefaultConcurrency.
 	Concurrency int
@@ -132,10 +140,45 @@ func (r *Runner) Run(ctx context.Context) error {
 		return err
 	}
 	s := r.start(ctx)
+	s.beats.Go(s.warnOfQueues)
 	slots := make(chan struct{}, r.o.Concurrency)
 	err := s.claim(ctx, slots)
 	return errors.Join(err, s.end())
 }
+
+// warnOfQueues warns of queues that nothing is known of, where there are others: one of their names may be meant. It
+// looks twice, a lease apart, because a program may enqueue its first tasks only once its workers run. It is no error,
+// because the first task of a queue may still come.
+func (s *session) warnOfQueues() {
+	c, ok := s.client.(Queues)
+	if !ok {
+		return
+	}
+	warned := map[string]bool{"": true}
+	for range 2 {
+		limited, cancel := context.WithTimeout(s.beating, s.o.Lease)
+		list, err := c.Queues(limited)
+		cancel()
+		known := make([]string, len(list)) // none if it cannot be asked: claiming finds out why
+		for i, q := range list {
+			known[i] = q.Name
+		}
+		for _, name := range s.o.Queues {
+			if err == nil && len(known) > 0 && !warned[name] && !slices.Contains(known, name) {
+				warned[name] = true
+				s.log.Warn("a queue of the worker has no tasks and no options; is its name right?", "queue", name,
+					"known", known[:min(len(known), maxKnown)], "others", max(len(known)-maxKnown, 0))
+			}
+		}
+		pause := s.o.Lease
+		if !sleep(s.beating, &pause) {
+			return
+		}
+	}
+}
+
+// maxKnown is how many queues a warning names.
+const maxKnown = 20
 
 // RunDue claims and runs what may run now, one task after the other, and returns how many these were once there is none
 // left, or what ended ctx. It is for programs that are started from time to time, and for tests. A task that comes
@@ -172,7 +215,8 @@ type session struct {
 	held     map[*Execution]struct{}
 	stopping bool
 
-	ended     chan struct{} // of capacity 1: a watched lease has
+	ended     chan struct{}   // of capacity 1: a watched lease has
+	beating   context.Context // ends with stopBeats
 	stopBeats context.CancelFunc
 	beats     sync.WaitGroup
 }
@@ -180,9 +224,8 @@ type session struct {
 func (r *Runner) start(ctx context.Context) *session {
 	s := &session{Runner: r, base: context.WithoutCancel(ctx), held: map[*Execution]struct{}{},
 		ended: make(chan struct{}, 1)}
-	beating, stop := context.WithCancel(s.base)
-	s.stopBeats = stop
-	s.beats.Go(func() { s.beat(beating) })
+	s.beating, s.stopBeats = context.WithCancel(s.base)
+	s.beats.Go(func() { s.beat(s.beating) })
 	return s
 }
 

@@ -32,7 +32,7 @@ func taskStory(t *testing.T, e holdfast.Engine, n uint64) (*protocol.History, st
 		t.Fatal(err)
 	}
 	var told bytes.Buffer
-	v := newTaskVictim(&worker{spec: protocol.Spec{Kind: "k", Seed: taskSeed}, report: protocol.NewReporter(&told), next: 1}, s,
+	v := newTaskVictim(&worker{spec: protocol.Spec{Seed: taskSeed}, report: protocol.NewReporter(&told), next: 1}, s,
 		holdfast.Memory)
 	for range n {
 		o := v.begin()
@@ -55,7 +55,7 @@ func taskStory(t *testing.T, e holdfast.Engine, n uint64) (*protocol.History, st
 // tasksFound is what a check finds in an engine, and what it says is wrong.
 func tasksFound(t *testing.T, e holdfast.Engine) (found []commits.Found, said string) {
 	t.Helper()
-	c := &check{spec: protocol.Spec{Kind: "k", Seed: taskSeed, Level: holdfast.Memory}}
+	c := &check{spec: protocol.Spec{Seed: taskSeed, Level: holdfast.Memory}}
 	if err := taskRead(c, e, func(f commits.Found) { found = append(found, f) }); err != nil {
 		said = err.Error() + "\n"
 	}
@@ -265,7 +265,7 @@ func TestCompletedTasksAreNotGivenAgain(t *testing.T) {
 	}
 	defer s.Close()
 	var told bytes.Buffer
-	v := newTaskVictim(&worker{spec: protocol.Spec{Kind: "k", Seed: taskSeed}, report: protocol.NewReporter(&told), next: 1},
+	v := newTaskVictim(&worker{spec: protocol.Spec{Seed: taskSeed}, report: protocol.NewReporter(&told), next: 1},
 		&givesAgain{taskStore: s}, holdfast.Memory)
 	for len(v.ended) == 0 {
 		if err := v.do(t.Context(), v.begin()); err != nil {

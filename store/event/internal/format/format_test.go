@@ -175,6 +175,9 @@ func TestGolden(t *testing.T) {
 		{lo, "e\x03loge"},
 		{hi, "e\x03logf"},
 		{format.AppendHole(nil, 258), "\x03\x00\x00\x00\x00\x00\x00\x01\x02"},
+		{format.AppendStamp(nil, 258), "\x04\x00\x00\x00\x00\x00\x00\x01\x02"},
+		{format.AppendStamp(nil, 0), "\x04\x00\x00\x00\x00\x00\x00\x00\x01"}, // 0 is for none
+		{format.AppendMark(nil, 1, 2), "\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x02"},
 		{p.ID(nil, 1, "id"), "e\x03logi\x00\x00\x00\x00\x00\x00\x00\x01id"},
 		{format.AppendPosition(nil, 259), "\x00\x00\x00\x00\x00\x00\x01\x03"},
 		{p.Meta(), "e\x03logm"},
@@ -188,6 +191,10 @@ func TestGolden(t *testing.T) {
 		{format.Meta{Window: 1, First: 1, IDs: p.Rest(p.ID(nil, 1, "id"))}.Encode(), "\x03\x00\x00\x00\x00\x00\x00\x00\x01" +
 			"\x00\x00\x00\x00\x00\x00\x00\x01" + "\x00\x00\x00\x00\x00\x00\x00\x00" + "\x00\x00\x00\x00\x00\x00\x00\x01id"},
 		{format.Meta{Window: 1, First: 1, Holes: true}.Encode()[:1], "\x04"},
+		{format.Meta{Window: 1, First: 1, Holes: true, Folded: true, IDs: []byte("12345678id")}.Encode(),
+			"\x05\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00" +
+				"\x0512345678id"},
+		{format.Meta{Window: 1, First: 1, Stamps: true}.Encode()[25:], "\x02\x00\x00\x00\x00\x00\x00\x00\x00"},
 		{p.FromID([]byte("\x00\x00\x00\x00\x00\x00\x00\x01id")), "e\x03logi\x00\x00\x00\x00\x00\x00\x00\x01id"},
 		{p.FromID(nil), "e\x03logi\x00\x00\x00\x00\x00\x00\x00\x00"},
 		{p.Offset("sub"), "e\x03logosub"},
@@ -221,7 +228,7 @@ func TestBadMeta(t *testing.T) {
 		{good[:32], holdfast.ErrCorrupt},
 		{append([]byte{2}, good[1:]...), holdfast.ErrCorrupt},
 		{append([]byte{0}, good[1:]...), holdfast.ErrCorrupt},
-		{append([]byte{5}, good[1:]...), holdfast.ErrVersion},
+		{append([]byte{6}, good[1:]...), holdfast.ErrVersion},
 		{format.Meta{Window: 0, First: 1}.Encode(), holdfast.ErrCorrupt},
 		{format.Meta{Window: 1, First: 0}.Encode(), holdfast.ErrCorrupt},
 		{format.Meta{Window: 1, First: 1, Removed: 2}.Encode(), holdfast.ErrCorrupt},
@@ -276,4 +283,41 @@ func FuzzOther(f *testing.F) {
 			t.Errorf("%q means %d", b, pos)
 		}
 	})
+}
+
+// A stamp is taken off, whatever is behind it, and nothing else is taken for one.
+func TestStamp(t *testing.T) {
+	record := format.AppendRecord(nil, 7, "t", "", "", nil, nil)
+	for _, value := range append([][]byte{record, pack(7, samples()[:2]...)}, []byte{0}) {
+		for _, at := range []int64{1, -1, 1 << 62, -1 << 63} {
+			stamped := append(format.AppendStamp(nil, at), value...)
+			written, rest := format.SplitStamp(stamped)
+			if written != at || !bytes.Equal(rest, value) || format.Count(stamped) != format.Count(value) ||
+				format.IsHole(stamped) {
+				t.Fatalf("%q: %d, %q, %d events", stamped, written, rest, format.Count(stamped))
+			}
+		}
+		if written, rest := format.SplitStamp(value); written != 0 || !bytes.Equal(rest, value) {
+			t.Fatalf("%q: %d, %q", value, written, rest)
+		}
+	}
+	hole := format.AppendHole(format.AppendStamp(nil, 1), 9) // which nobody writes
+	if format.Count(hole) != 1 || format.IsHole(hole) {
+		t.Fatal(format.Count(hole))
+	}
+	for _, m := range []format.Meta{{Stamps: true}, {Folded: true}, {Stamps: true, Folded: true, Holes: true},
+		{Holes: true},
+		{}} {
+		m.Window, m.First, m.IDs = 3, 2, []byte("12345678id")
+		got, err := format.DecodeMeta(m.Encode())
+		if err != nil || got.Stamps != m.Stamps || got.Folded != m.Folded || got.Holes != m.Holes ||
+			!bytes.Equal(got.IDs, m.IDs) || got.Window != 3 || got.First != 2 {
+			t.Fatalf("%+v: %+v, %v", m, got, err)
+		}
+	}
+	unknown := format.Meta{Window: 1, First: 1, Stamps: true}.Encode()
+	unknown[25] |= 8
+	if _, err := format.DecodeMeta(unknown); !errors.Is(err, holdfast.ErrVersion) {
+		t.Fatal(err)
+	}
 }

@@ -14,18 +14,24 @@ import (
 //
 //	table 'e'   position (8 bytes)           the event there, see AppendRecord, several of which it is the
 //	                                         last, see BeginPack, or none, see AppendHole
+//	table 'h'   number (8 bytes)             a part of the history, see Part
 //	table 'i'   generation (8 bytes), id     the position (8 bytes) of the event with that id
 //	table 'm'                                the log itself, see Meta
 //	table 'o'   subscription                 an offset, see AppendCursor
 //	table 's'   projection                   a snapshot, see AppendCursor
+//	table 'w'                                a position and a time (8 bytes each): all up to there was there then
 const (
-	Kind           = keyspace.Events
 	TableEvents    = 'e'
+	TableHistory   = 'h'
 	TableIDs       = 'i'
 	TableMeta      = 'm'
 	TableOffsets   = 'o'
 	TableSnapshots = 's'
+	TableMark      = 'w'
 )
+
+// Kind is what kind of store it is, which the keys begin with.
+var Kind = keyspace.Events
 
 // Prefix is what all keys of one log begin with.
 type Prefix struct{ keyspace.Prefix }
@@ -58,8 +64,27 @@ func AppendPosition(dst []byte, pos uint64) []byte {
 	return binary.BigEndian.AppendUint64(dst, pos)
 }
 
+// Part returns the key of the part of the history of that number, from 1.
+func (p Prefix) Part(no uint64) []byte { return p.Numbered(nil, TableHistory, no) }
+
 // Meta returns the key of the log's own description.
 func (p Prefix) Meta() []byte { return p.Key(nil, TableMeta, "") }
+
+// Mark returns the key of the mark of retention.
+func (p Prefix) Mark() []byte { return p.Key(nil, TableMark, "") }
+
+// AppendMark appends the value of that key; time is in nanoseconds since 1970.
+func AppendMark(dst []byte, pos uint64, time int64) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(dst, pos), uint64(time))
+}
+
+// DecodeMark reads a mark; false means that it is none.
+func DecodeMark(b []byte) (pos uint64, time int64, ok bool) {
+	if len(b) != 16 {
+		return 0, 0, false
+	}
+	return binary.BigEndian.Uint64(b), int64(binary.BigEndian.Uint64(b[8:])), true
+}
 
 // Offset returns the key of a subscription's offset.
 func (p Prefix) Offset(subscription string) []byte { return p.Key(nil, TableOffsets, subscription) }

@@ -169,9 +169,42 @@ func AppendHole(dst []byte, count uint64) []byte {
 // IsHole reports whether the value of an event's key is a hole.
 func IsHole(value []byte) bool { return len(value) == holeSize && value[0] == holeVersion }
 
+// A stamp stands before a record or a pack if the time of one of its events was given, and is not that of the log's own
+// clock:
+//
+//	version    1 byte, 4
+//	written    8 bytes, when it was written by that clock: nanoseconds since 1970 UTC, signed, not 0
+const (
+	stampVersion = 4
+
+	// StampSize is the size of a stamp, in bytes.
+	StampSize = 1 + 8
+)
+
+// AppendStamp appends a stamp to dst; AppendRecord or BeginPack follows.
+func AppendStamp(dst []byte, written int64) []byte {
+	if written == 0 {
+		written = 1
+	}
+	return binary.BigEndian.AppendUint64(append(dst, stampVersion), uint64(written))
+}
+
+// SplitStamp takes the stamp from before a record or pack; 0 means that there is none.
+func SplitStamp(value []byte) (written int64, rest []byte) {
+	if len(value) <= StampSize || value[0] != stampVersion {
+		return 0, value
+	}
+	return int64(binary.BigEndian.Uint64(value[1:])), value[StampSize:]
+}
+
 // Count returns how many positions the value of an event's key is for, as far as its first bytes tell: 1 too for what
 // is neither a record nor a pack nor a hole.
 func Count(value []byte) uint64 {
+	if len(value) > StampSize && value[0] == stampVersion {
+		if value = value[StampSize:]; IsHole(value) {
+			return 1
+		}
+	}
 	switch {
 	case len(value) > PackHead && value[0] == packVersion:
 		return max(1, uint64(value[packCount]))
@@ -236,10 +269,11 @@ func splitEntry(b []byte) (head int, after int64, typ, id, origin, metadata, dat
 
 // Meta is what a store knows of itself:
 //
-//	version   1 byte, 3, or 4 in a log that has or had holes
+//	version   1 byte, 3, or 4 in a log that has or had holes, or 5 with flags
 //	window    8 bytes, positions per generation of ids, not 0
 //	first     8 bytes, the first position that is not truncated, not 0
 //	removed   8 bytes, a position, at most first: no event has a key below it
+//	flags     1 byte, only in version 5: 1 for holes, 2 for stamps, 4 for folded ids
 //	ids       8 bytes and up to an id, to the end: no id has a key that goes on with less
 //
 // Versions 1, where no packs are, and 2 end before removed; both it and ids are then 0.
@@ -250,13 +284,26 @@ type Meta struct {
 	Window, First, Removed uint64
 	IDs                    []byte // never written to; nil is the beginning
 	Holes                  bool   // there may be some
+	Stamps                 bool   // there may be some
+	Folded                 bool   // the keys of ids have no capital letters of ASCII
 }
 
-// Version is the format that is written, and the next one is that with holes, which programs that know only this one
-// would take for damage. All from 1 on are read.
+// Version is the format that is written, if that is enough. Programs that know only this one would take holes for
+// damage, so a log with them has the next version; and stamps, or write ids that are not folded, so one with flags has
+// the one after that. All from 1 on are read.
 const Version = 3
 
-const versionHoles = Version + 1
+const (
+	versionHoles = Version + 1
+	versionFlags = Version + 2
+)
+
+const (
+	flagHoles = 1 << iota
+	flagStamps
+	flagFolded
+	flagsKnown = flagHoles | flagStamps | flagFolded
+)
 
 const (
 	metaOld  = 1 + 8 + 8
@@ -265,13 +312,29 @@ const (
 
 // Encode returns the value of the store's description.
 func (m Meta) Encode() []byte {
-	b := append(make([]byte, 0, metaSize+len(m.IDs)), Version)
-	if m.Holes {
+	b := append(make([]byte, 0, metaSize+1+len(m.IDs)), Version)
+	switch {
+	case m.Stamps || m.Folded:
+		b[0] = versionFlags
+	case m.Holes:
 		b[0] = versionHoles
 	}
 	b = binary.BigEndian.AppendUint64(b, m.Window)
 	b = binary.BigEndian.AppendUint64(b, m.First)
 	b = binary.BigEndian.AppendUint64(b, m.Removed)
+	if b[0] == versionFlags {
+		flags := byte(0)
+		if m.Holes {
+			flags |= flagHoles
+		}
+		if m.Stamps {
+			flags |= flagStamps
+		}
+		if m.Folded {
+			flags |= flagFolded
+		}
+		b = append(b, flags)
+	}
 	if len(m.IDs) == 0 {
 		return append(b, make([]byte, 8)...)
 	}
@@ -289,15 +352,25 @@ func DecodeMeta(b []byte) (Meta, error) {
 	switch {
 	case len(b) == 0:
 		return bad(holdfast.ErrCorrupt, "", "the store's description is empty")
-	case b[0] > versionHoles:
+	case b[0] > versionFlags:
 		return bad(holdfast.ErrVersion, "use a newer holdfast", "the store has format %d, this program knows %d", b[0],
-			versionHoles)
-	case b[0] == 0 || b[0] < Version && len(b) != metaOld || b[0] >= Version && len(b) < metaSize:
+			versionFlags)
+	case b[0] == 0 || b[0] < Version && len(b) != metaOld || b[0] >= Version && len(b) < metaSize ||
+		b[0] == versionFlags && len(b) < metaSize+1:
 		return bad(holdfast.ErrCorrupt, "", "the store's description has %d bytes and begins with %d", len(b), b[0])
 	}
 	m := Meta{Window: binary.BigEndian.Uint64(b[1:]), First: binary.BigEndian.Uint64(b[9:]), Holes: b[0] == versionHoles}
 	if b[0] >= Version {
 		m.Removed, m.IDs = binary.BigEndian.Uint64(b[metaOld:]), b[metaOld+8:]
+	}
+	if b[0] == versionFlags {
+		flags := m.IDs[0]
+		if flags&^flagsKnown != 0 {
+			return bad(holdfast.ErrVersion, "use a newer holdfast", "the store has the flags %b, this program knows %b", flags,
+				flagsKnown)
+		}
+		m.IDs, m.Holes = m.IDs[1:], flags&flagHoles != 0
+		m.Stamps, m.Folded = flags&flagStamps != 0, flags&flagFolded != 0
 	}
 	if m.Window == 0 || m.First == 0 || m.Removed > m.First {
 		return bad(holdfast.ErrCorrupt, "", "the store's description says window %d, first position %d, and nothing "+

@@ -33,7 +33,6 @@ import (
 // The messages themselves are the events of a log, see LogName. A block is BlockSize global positions: block b has
 // those from b*BlockSize on.
 const (
-	Kind            = keyspace.Messages
 	TableMeta       = 'm'
 	TableNamespaces = 'n'
 	TableDeleted    = 'd'
@@ -48,6 +47,9 @@ const (
 	Version   = 1
 	BlockSize = 16
 )
+
+// Kind is what kind of store it is, which the keys begin with.
+var Kind = keyspace.Messages
 
 // Tables are the tables that keep what belongs to a namespace.
 var Tables = [...]byte{TableStreams, TableCategories, TableHeads, TableCounts, TableCounted,

@@ -14,13 +14,15 @@ import "github.com/holdfastdb/holdfast/store/internal/keyspace"
 //	table 'm'                     the store itself, see Meta
 //	table 's'   key               a stable value, see AppendStable
 const (
-	Kind        = keyspace.Raft
 	TableCommit = 'c'
 	TableImport = 'i'
 	TableLogs   = 'l'
 	TableMeta   = 'm'
 	TableStable = 's'
 )
+
+// Kind is what kind of store it is, which the keys begin with.
+var Kind = keyspace.RaftLogs
 
 // Prefix is what all keys of one store begin with.
 type Prefix struct{ keyspace.Prefix }

@@ -15,7 +15,9 @@ import (
 // Every key of a store begins as package keyspace says, and continues behind the table with
 //
 //	table 'm'                                        the store itself: version (1 byte), a number (8 bytes) above all
-//	                                                 that tasks and leases have
+//	                                                 that tasks and leases have, the clock (8 bytes)
+//	table 'm'   0 (1 byte)                           the same, as the program wrote it that last kept the lows
+//	table 'm'   1 (1 byte), table, part of its keys  a low: no key of this table that begins with the part is less
 //	table 't'   task (8 bytes)                       a task, see Record
 //	table 'p'   task (8 bytes)                       its payload, if that has more than InlineSize bytes
 //	table 'o'   task (8 bytes)                       its output, if that has more than InlineSize bytes
@@ -42,7 +44,6 @@ import (
 // time is when they were due. That of scheduled tasks is when they are due; that of finished ones when they are to be
 // removed, Forever if never; that of the others is 0.
 const (
-	Kind           = keyspace.Tasks
 	TableMeta      = 'm'
 	TableTasks     = 't'
 	TablePayloads  = 'p'
@@ -65,6 +66,9 @@ const (
 	Forever    = math.MaxInt64
 )
 
+// Kind is what kind of store it is, which the keys begin with.
+var Kind = keyspace.Tasks
+
 // Store is what all keys of one store begin with.
 type Store struct{ keyspace.Prefix }
 
@@ -73,6 +77,15 @@ func New(name string) Store { return Store{keyspace.New(Kind, name)} }
 
 // Meta returns the key of the store's description.
 func (s Store) Meta() []byte { return s.Key(nil, TableMeta, "") }
+
+// Stamp returns the key of what the description was when lows were last part of the commits.
+func (s Store) Stamp() []byte { return s.Key(nil, TableMeta, "\x00") }
+
+// Low returns the key of the low of a part of a table.
+func (s Store) Low(part string) []byte { return s.Key(nil, TableMeta, LowPrefix+part) }
+
+// LowPrefix is what the keys of lows begin with, behind the table.
+const LowPrefix = "\x01"
 
 // Of sets dst to the key of a task in a table that has one for each task.
 func (s Store) Of(dst []byte, table byte, task uint64) []byte { return s.Numbered(dst, table, task) }

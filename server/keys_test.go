@@ -1,0 +1,87 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/message"
+	"github.com/holdfastdb/holdfast/store/projection"
+	"github.com/holdfastdb/holdfast/store/task"
+)
+
+// No projection, and no operation of a program in a commit of a store, reaches a key that a server has written: tokens
+// and options of subscriptions, and the stores of all namespaces.
+func TestKeysAreReserved(t *testing.T) {
+	ctx := context.Background()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	e := mem.New()
+	d, err := data.Open(e, data.Options{Level: holdfast.Memory})
+	check(err)
+	const long = "a-namespace-with-the-longest-name-that-there-may-be-0123456789ab"
+	_, err = d.Messages().Create(ctx, message.NamespaceOptions{ID: long})
+	check(err)
+	tokens, err := auth.Open(e, d.Messages())
+	check(err)
+	for _, ns := range []string{message.Default, long} {
+		_, _, err := tokens.Create(ctx, auth.Token{Namespace: ns, Role: auth.Read})
+		check(err)
+		err = d.SetSubscription(ctx, ns, "mails", message.SubscriptionOptions{Lease: time.Minute})
+		check(err)
+		log, err := d.Log(ctx, ns, "log")
+		check(err)
+		_, err = log.Append(ctx, event.Event{ID: "x", Type: "t"})
+		check(err)
+		tasks, err := d.Tasks(ctx, ns)
+		check(err)
+		_, err = tasks.Enqueue(ctx, task.Spec{Kind: "k"})
+		check(err)
+	}
+	n, err := d.Messages().Namespace(ctx, message.Default)
+	check(err)
+	log, err := d.Log(ctx, message.Default, "log")
+	check(err)
+	keys := [][]byte{[]byte(probeKey)}
+	it := e.Scan(holdfast.Range{})
+	for it.Next() {
+		keys = append(keys, bytes.Clone(it.Key()))
+	}
+	check(it.Close())
+	server := 0
+	for _, key := range keys {
+		if key[0] == 's' {
+			server++
+		}
+		for i := range key {
+			_, err := projection.New(projection.Messages(e, holdfast.Memory, n, message.Query{}),
+				projection.Options{Name: "p", Prefix: string(key[:i+1])},
+				func(*projection.Model, message.Message) error { return nil })
+			if !errors.Is(err, holdfast.ErrBadOption) {
+				t.Errorf("a projection with the prefix %q: %v", key[:i+1], err)
+			}
+		}
+		_, err := log.AppendWith(ctx, func(c *event.Commit) error {
+			c.Batch.Delete(key)
+			return nil
+		}, event.Event{Type: "t"})
+		if !errors.Is(err, holdfast.ErrBadKey) {
+			t.Errorf("an append that deletes %q: %v", key, err)
+		}
+	}
+	if server < 5 { // two tokens, two subscriptions, and what is tried
+		t.Errorf("%d keys of the server", server)
+	}
+	check(errors.Join(d.Close(), e.Close()))
+}
