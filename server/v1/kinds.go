@@ -37,19 +37,20 @@ var kinds = map[string]func(*huma.Schema){
 	"namespace or *": func(s *huma.Schema) {
 		text(1, message.MaxNameSize, `^(\*|`+namespaceID+`)$`)(s)
 	},
-	"type":    text(1, message.MaxTypeSize, ""),
-	"log":     name(0, logName), // 127 bytes with its namespace
-	"offset":  name(event.MaxIDSize, ""),
-	"event":   text(0, event.MaxIDSize, ""),
-	"task":    name(task.MaxTextSize, taskText),
-	"queue":   name(task.MaxNameSize, taskText),
-	"worker":  text(0, task.MaxNameSize, taskText),
-	"text":    text(0, task.MaxTextSize, taskText),
-	"kind":    text(1, task.MaxTextSize, taskText),
-	"some":    func(s *huma.Schema) { s.MinItems = &one },
-	"time":    func(s *huma.Schema) { s.Pattern = years },
-	"small":   func(s *huma.Schema) { s.Minimum, s.Maximum = number(math.MinInt8), number(math.MaxInt8) },
-	"natural": func(s *huma.Schema) { s.Minimum = new(float64) },
+	"type":      text(1, message.MaxTypeSize, ""),
+	"log":       name(0, logName), // 127 bytes with its namespace
+	"offset":    name(event.MaxIDSize, ""),
+	"event":     text(0, event.MaxIDSize, ""),
+	"task":      name(task.MaxTextSize, taskText),
+	"queue":     name(task.MaxNameSize, taskText),
+	"any queue": text(0, task.MaxNameSize, taskText),
+	"worker":    text(0, task.MaxNameSize, taskText),
+	"text":      text(0, task.MaxTextSize, taskText),
+	"kind":      text(1, task.MaxTextSize, taskText),
+	"some":      func(s *huma.Schema) { s.MinItems = &one },
+	"time":      func(s *huma.Schema) { s.Pattern = years },
+	"small":     func(s *huma.Schema) { s.Minimum, s.Maximum = number(math.MinInt8), number(math.MaxInt8) },
+	"natural":   func(s *huma.Schema) { s.Minimum = new(float64) },
 	"uuid": func(s *huma.Schema) {
 		s.Format, s.Pattern = "uuid", uuid
 	},

@@ -33,7 +33,7 @@ func page(limit int) (int, error) {
 
 // selection is which messages are read or followed.
 type selection struct {
-	Stream      string   `query:"stream" is:"stream" doc:"Messages of this stream; not with category."`
+	Stream      string   `query:"stream" is:"category" doc:"Messages of this stream; not with category."`
 	Category    string   `query:"category" is:"category" doc:"Messages of this category; without it and stream, of the namespace."`
 	Types       []string `query:"type" doc:"Messages of these types only; may be repeated."`
 	Prefix      string   `query:"prefix" doc:"Messages of streams only whose names begin with this."`

@@ -171,7 +171,7 @@ func (s *service) eachTask() {
 		summary: "List tasks, queue by queue and state by state", codes: missing,
 		about: "Tasks that change while a list is read page by page may be in it twice or not at all."},
 		func(c *call, in *struct {
-			Queue  string `query:"queue" is:"queue" doc:"Tasks of this queue only."`
+			Queue  string `query:"queue" is:"any queue" doc:"Tasks of this queue only."`
 			State  string `query:"state" enum:"waiting,scheduled,blocked,running,completed,cancelled,dead" doc:"Tasks in this state only."`
 			Cursor string `query:"cursor" doc:"What the page before has as next."`
 			Limit  int    `query:"limit" is:"natural" doc:"How many tasks at most: 100 if absent, never more than 1000."`
