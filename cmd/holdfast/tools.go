@@ -333,7 +333,8 @@ func (c *verifyCommand) run() int {
 		if l := v.Logtree; l != nil {
 			r.Notes = l.Notes
 			r.Counts = map[string]any{"runs": l.Runs, "entries": l.Entries, "values": l.Values, "value_bytes": l.ValueBytes,
-				"segments": l.Segments, "frames": l.Frames, "batches": l.Batches, "frame_bytes": l.FrameBytes, "torn_bytes": l.TornBytes}
+				"segments": l.Segments, "frames": l.Frames, "batches": l.Batches, "frame_bytes": l.FrameBytes,
+				"torn_bytes": l.TornBytes}
 		} else {
 			r.Keys, r.Bytes = &v.Keys, &v.Bytes
 		}
