@@ -127,7 +127,7 @@ type Message struct {
 // NewMessage is a message to be written.
 type NewMessage struct {
 	// ID is a UUID, 32 hexadecimal digits as 8-4-4-4-12, in which capital letters are the same as small ones. A write with
-	// it that is repeated is done once, as long as the message is there; with another type, data or metadata it is refused
+	// it that is repeated is done once, as long as the message is there; with another type or data it is refused
 	// (id_taken). Absent for a new one.
 	ID       string          `json:"id,omitempty"`
 	Type     string          `json:"type"` // at most message.MaxTypeSize bytes
@@ -300,7 +300,7 @@ type Event struct {
 	Time     time.Time `json:"time,omitzero"`
 	Type     string    `json:"type,omitempty"`
 	// ID is any text of at most event.MaxIDSize bytes. An append with it that is repeated is done once, as long as the log
-	// remembers it (event.Options.IDWindow); with another type, data or metadata it is refused (id_taken).
+	// remembers it (event.Options.IDWindow); with another type or data it is refused (id_taken).
 	ID       string `json:"id,omitempty"`
 	Origin   string `json:"origin,omitempty"`
 	Metadata []byte `json:"metadata,omitempty"`
