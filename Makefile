@@ -1,6 +1,6 @@
 # The everyday commands. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help build test race lint fuzz soak bench smoke cost ci clean
+.PHONY: help build test race lint fuzz soak bench smoke cost ci night clean
 
 help: ## list these commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -36,6 +36,9 @@ cost: ## what the contract and the store add to an engine (Go benchmarks)
 
 ci: ## everything that must hold before a change lands
 	.ci/run
+
+night: ## what takes hours: fuzzing, races, crashes, simulations, the OpenAPI document and clients made of it
+	.ci/night
 
 clean: ## remove what was built
 	rm -rf bin

@@ -86,7 +86,7 @@ type Namespace struct {
 
 // NewNamespace is how a namespace is created.
 type NewNamespace struct {
-	ID          string          `json:"id" segment:"true"`
+	ID          string          `json:"id" is:"namespace" segment:"true"`
 	Description string          `json:"description,omitempty"`
 	Metadata    json.RawMessage `json:"metadata,omitempty"`
 }
@@ -106,7 +106,7 @@ type Token struct {
 
 // NewToken is how a token is created.
 type NewToken struct {
-	Namespace   string     `json:"namespace"`
+	Namespace   string     `json:"namespace" is:"namespace or *"`
 	Role        string     `json:"role" enum:"admin,write,read"`
 	Description string     `json:"description,omitempty"`
 	Expires     *time.Time `json:"expires,omitempty"`
@@ -129,25 +129,25 @@ type NewMessage struct {
 	// ID is a UUID, 32 hexadecimal digits as 8-4-4-4-12, in which capital letters are the same as small ones. A write with
 	// it that is repeated is done once, as long as the message is there; with another type or data it is refused
 	// (id_taken). Absent for a new one.
-	ID       string          `json:"id,omitempty"`
-	Type     string          `json:"type"` // at most message.MaxTypeSize bytes
-	Data     json.RawMessage `json:"data"` // an object, at most message.MaxDepth deep
+	ID       string          `json:"id,omitempty" is:"uuid"`
+	Type     string          `json:"type" is:"type"` // at most 64 KiB
+	Data     json.RawMessage `json:"data"`           // an object, at most 1,000 deep
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 	// When it happened; absent for the present. Retention does not go by it.
-	Time time.Time `json:"time,omitzero"`
+	Time time.Time `json:"time,omitzero" is:"time"`
 }
 
 // StreamWrite is what is written to one stream.
 type StreamWrite struct {
-	Stream string `json:"stream" segment:"true"`
+	Stream string `json:"stream" is:"stream" segment:"true"`
 	// Expected is the version that the stream must have, -1 if it must not be there; absent for any.
 	Expected *int64       `json:"expected,omitempty"`
-	Messages []NewMessage `json:"messages"`
+	Messages []NewMessage `json:"messages" is:"some"`
 }
 
 // Write writes to several streams, all or nothing.
 type Write struct {
-	Writes []StreamWrite `json:"writes"`
+	Writes []StreamWrite `json:"writes" is:"some"`
 }
 
 // Written is where the messages of a StreamWrite are, in a row.
@@ -189,8 +189,8 @@ type Category struct {
 
 // Retention says which messages of a stream are kept; 0 is no limit.
 type Retention struct {
-	MaxAgeMS int64 `json:"max_age_ms,omitempty"`
-	MaxCount int64 `json:"max_count,omitempty"`
+	MaxAgeMS int64 `json:"max_age_ms,omitempty" is:"natural"`
+	MaxCount int64 `json:"max_count,omitempty" is:"natural"`
 }
 
 // Removed tells how many messages or events were removed.
@@ -207,19 +207,19 @@ type Imported struct {
 
 // Position is a consumer's position, or that of a subscription of a log.
 type Position struct {
-	Position int64 `json:"position"`
+	Position int64 `json:"position" is:"natural"`
 }
 
 // Subscription is a consumer group whose members acknowledge messages.
 type Subscription struct {
 	Name        string   `json:"name" required:"false"` // told in answers; ignored in a request, whose path has it
-	Category    string   `json:"category,omitempty"`
+	Category    string   `json:"category,omitempty" is:"category"`
 	Types       []string `json:"types,omitempty"`
 	Prefix      string   `json:"prefix,omitempty"`
 	From        int64    `json:"from,omitempty"`
-	LeaseMS     int64    `json:"lease_ms,omitempty"`
-	MaxAttempts int      `json:"max_attempts,omitempty"`
-	Window      int      `json:"window,omitempty"`
+	LeaseMS     int64    `json:"lease_ms,omitempty" is:"natural"`
+	MaxAttempts int      `json:"max_attempts,omitempty" is:"natural"`
+	Window      int      `json:"window,omitempty" is:"natural"`
 	// Embedded: a program has made it that embeds the stores. It alone knows its options, and none are told here.
 	Embedded bool `json:"embedded,omitempty"`
 	// Done, Behind, Pending and Parked are how it is doing; ignored in a request.
@@ -231,8 +231,8 @@ type Subscription struct {
 
 // ClaimMessages claims messages of a subscription.
 type ClaimMessages struct {
-	Max    int   `json:"max,omitempty"`     // 0 means 1; at most 1000 are given
-	WaitMS int64 `json:"wait_ms,omitempty"` // how long to wait for the first, at most a minute
+	Max    int   `json:"max,omitempty"`                  // 0 means 1; at most 1000 are given
+	WaitMS int64 `json:"wait_ms,omitempty" is:"natural"` // how long to wait for the first, at most a minute
 }
 
 // Delivery is a message that a consumer has for the time of its lease.
@@ -296,12 +296,23 @@ type Subscriber struct {
 
 // Event is an event of a log.
 type Event struct {
-	Position uint64    `json:"position,omitempty"` // from 1; ignored in an append
-	Time     time.Time `json:"time,omitzero"`
+	Position uint64    `json:"position"` // from 1
+	Time     time.Time `json:"time"`
 	Type     string    `json:"type,omitempty"`
-	// ID is any text of at most event.MaxIDSize bytes. An append with it that is repeated is done once, as long as the log
-	// remembers it (event.Options.IDWindow); with another type or data it is refused (id_taken).
-	ID       string `json:"id,omitempty"`
+	ID       string    `json:"id,omitempty"`
+	Origin   string    `json:"origin,omitempty"`
+	Metadata []byte    `json:"metadata,omitempty"`
+	Data     []byte    `json:"data,omitempty"`
+}
+
+// NewEvent is an event to be appended, or a line of an import.
+type NewEvent struct {
+	Position uint64    `json:"position,omitempty"`      // from 1, in an import; ignored in an append
+	Time     time.Time `json:"time,omitzero" is:"time"` // when it happened; absent for the present
+	Type     string    `json:"type,omitempty"`
+	// ID is any text of at most 1,024 bytes. An append with it that is repeated is done once, as long as the log remembers
+	// it; with another type or data it is refused (id_taken).
+	ID       string `json:"id,omitempty" is:"event"`
 	Origin   string `json:"origin,omitempty"`
 	Metadata []byte `json:"metadata,omitempty"`
 	Data     []byte `json:"data,omitempty"`
@@ -309,7 +320,7 @@ type Event struct {
 
 // Append appends events, all or none.
 type Append struct {
-	Events []Event `json:"events"`
+	Events []NewEvent `json:"events" is:"some"`
 	// After is the position that the log must be at; absent for any.
 	After *uint64 `json:"after,omitempty"`
 }
@@ -334,24 +345,38 @@ type Truncate struct {
 	Before uint64 `json:"before"`
 }
 
-// NewTask is a task to be enqueued; see task.Spec.
+// NewTask is a task to be enqueued. What is absent has its default.
 type NewTask struct {
-	ID             string    `json:"id,omitempty" segment:"true"`
-	Queue          string    `json:"queue,omitempty" segment:"true"`
-	Kind           string    `json:"kind"`
-	Payload        []byte    `json:"payload,omitempty"`
-	Priority       int8      `json:"priority,omitempty"`
-	At             time.Time `json:"at,omitzero"`
-	DelayMS        int64     `json:"delay_ms,omitempty"`
-	Key            string    `json:"key,omitempty"`
-	Sequence       string    `json:"sequence,omitempty"`
-	Unique         string    `json:"unique,omitempty"`
-	UniqueForMS    int64     `json:"unique_for_ms,omitempty"`
-	After          []string  `json:"after,omitempty"`
-	MaxAttempts    int       `json:"max_attempts,omitempty"`
-	BackoffFirstMS int64     `json:"backoff_first_ms,omitempty"`
-	BackoffMaxMS   int64     `json:"backoff_max_ms,omitempty"`
-	KeepMS         int64     `json:"keep_ms,omitempty"`
+	// ID names the task; without one the server makes an id.
+	ID       string `json:"id,omitempty" is:"task" segment:"true"`
+	Queue    string `json:"queue,omitempty" is:"queue" segment:"true"` // "default" if it is absent
+	Kind     string `json:"kind" is:"kind"`                            // which worker runs it
+	Payload  []byte `json:"payload,omitempty"`                         // at most 1 MiB
+	Priority int8   `json:"priority,omitempty" is:"small"`             // higher comes first
+
+	// At is the earliest time at which it may run, DelayMS the same from now on; not both.
+	At      time.Time `json:"at,omitzero"`
+	DelayMS int64     `json:"delay_ms,omitempty" is:"natural"`
+
+	Key      string `json:"key,omitempty" is:"text"`      // what the limits by key of its queue count by: a customer
+	Sequence string `json:"sequence,omitempty" is:"text"` // its tasks run one after the other, in the order of enqueueing
+
+	// Unique lets there be one task at most with this text, in all queues: until it is finished, or for UniqueForMS from
+	// now on. As long as there is one, enqueueing changes nothing and tells its id.
+	Unique      string `json:"unique,omitempty" is:"text"`
+	UniqueForMS int64  `json:"unique_for_ms,omitempty" is:"natural"` // needs Unique
+
+	After []string `json:"after,omitempty"` // ids of tasks that must be completed first
+
+	// BackoffFirstMS is how long it waits after the first attempt that fails; twice as long after each further one, and
+	// BackoffMaxMS at most.
+	MaxAttempts    int   `json:"max_attempts,omitempty" is:"natural"`
+	BackoffFirstMS int64 `json:"backoff_first_ms,omitempty" is:"natural"`
+	BackoffMaxMS   int64 `json:"backoff_max_ms,omitempty" is:"natural"`
+
+	// KeepMS is how long it is kept once it is completed or cancelled: as long as its queue says if it is 0, not at all if
+	// it is less.
+	KeepMS int64 `json:"keep_ms,omitempty"`
 }
 
 // Task is what is known of a task.
@@ -395,11 +420,11 @@ type EnqueueResult struct {
 
 // ClaimTasks claims tasks.
 type ClaimTasks struct {
-	Queues  []string `json:"queues,omitempty"`
-	N       int      `json:"n,omitempty"` // 0 means 1; at most 1000 are given
-	LeaseMS int64    `json:"lease_ms,omitempty"`
-	Worker  string   `json:"worker,omitempty"`
-	WaitMS  int64    `json:"wait_ms,omitempty"` // how long to wait for the first, at most a minute
+	Queues  []string `json:"queues,omitempty" is:"queue"`
+	N       int      `json:"n,omitempty" is:"natural"` // 0 means 1; at most 1000 are given
+	LeaseMS int64    `json:"lease_ms,omitempty" is:"natural"`
+	Worker  string   `json:"worker,omitempty" is:"worker"`
+	WaitMS  int64    `json:"wait_ms,omitempty" is:"natural"` // how long to wait for the first, at most a minute
 }
 
 // Lease is the right to work on a task.
@@ -488,12 +513,12 @@ type Periodic struct {
 
 // QueueOptions are the limits of a queue.
 type QueueOptions struct {
-	Concurrency    int   `json:"concurrency,omitempty"`
-	RateN          int   `json:"rate_n,omitempty"`
-	RatePerMS      int64 `json:"rate_per_ms,omitempty"`
-	KeyConcurrency int   `json:"key_concurrency,omitempty"`
-	KeyRateN       int   `json:"key_rate_n,omitempty"`
-	KeyRatePerMS   int64 `json:"key_rate_per_ms,omitempty"`
+	Concurrency    int   `json:"concurrency,omitempty" is:"natural"`
+	RateN          int   `json:"rate_n,omitempty" is:"natural"`
+	RatePerMS      int64 `json:"rate_per_ms,omitempty" is:"natural"`
+	KeyConcurrency int   `json:"key_concurrency,omitempty" is:"natural"`
+	KeyRateN       int   `json:"key_rate_n,omitempty" is:"natural"`
+	KeyRatePerMS   int64 `json:"key_rate_per_ms,omitempty" is:"natural"`
 	KeepMS         int64 `json:"keep_ms,omitempty"`
 	KeepDeadMS     int64 `json:"keep_dead_ms,omitempty"`
 }

@@ -38,11 +38,11 @@ func FromMessage(m *message.Message) Message {
 // Store is the message as stores have it.
 func (m *Message) Store() message.Message {
 	return message.Message{ID: m.ID, Stream: m.Stream, Position: m.Position, Global: m.Global, Type: m.Type, Data: m.Data,
-		Metadata: present(m.Metadata), Time: m.Time}
+		Metadata: Present(m.Metadata), Time: m.Time}
 }
 
-// present is raw, or nil if that is the null of JSON.
-func present(raw json.RawMessage) []byte {
+// Present is raw, or nil if that is the null of JSON.
+func Present(raw json.RawMessage) []byte {
 	if bytes.Equal(raw, []byte("null")) {
 		return nil
 	}
@@ -69,7 +69,7 @@ func (w *Write) Store() []message.Write {
 		to := message.Write{Stream: from.Stream, Expected: from.Expected,
 			Messages: make([]message.Message, len(from.Messages))}
 		for j, m := range from.Messages {
-			to.Messages[j] = message.Message{ID: m.ID, Type: m.Type, Data: m.Data, Metadata: present(m.Metadata),
+			to.Messages[j] = message.Message{ID: m.ID, Type: m.Type, Data: m.Data, Metadata: Present(m.Metadata),
 				Time: m.Time}
 		}
 		writes[i] = to
@@ -98,6 +98,12 @@ func (e *Event) Store() event.Event {
 	return event.Event{Position: e.Position, Time: e.Time, Type: e.Type, ID: e.ID, Origin: e.Origin, Metadata: e.Metadata,
 		Data: e.Data}
 }
+
+// FromNewEvent is an event that is to be appended.
+func FromNewEvent(e *event.Event) NewEvent { return NewEvent(FromEvent(e)) }
+
+// Store is the event as logs have it.
+func (e *NewEvent) Store() event.Event { return (*Event)(e).Store() }
 
 // FromCursors are subscriptions or snapshots of a log.
 func FromCursors(list []event.Cursor) []Subscriber {

@@ -67,13 +67,13 @@ func (l *Log) AppendAfter(ctx context.Context, last uint64, events ...event.Even
 }
 
 func (l *Log) append(ctx context.Context, after *uint64, events []event.Event) (event.Result, error) {
-	body := api.Append{Events: make([]api.Event, len(events)), After: after}
+	body := api.Append{Events: make([]api.NewEvent, len(events)), After: after}
 	known := slices.ContainsFunc(events, func(e event.Event) bool { return e.ID != "" })
 	for i := range events {
 		if err := notText("event append", event.ErrBadEvent, events[i].ID, events[i].Type, events[i].Origin); err != nil {
 			return event.Result{}, err
 		}
-		if body.Events[i] = api.FromEvent(&events[i]); !known {
+		if body.Events[i] = api.FromNewEvent(&events[i]); !known {
 			body.Events[i].ID = newID()
 		}
 		body.Events[i].Position = 0

@@ -238,7 +238,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.observe("", e, r, func(e *entrance, r *http.Request) {
 		w := &e.answer
 		if e.status == http.StatusMethodNotAllowed {
-			allow := e.header.Get("Allow")
+			allow := s.allowed(r, e.header.Get("Allow"))
 			w.Header().Set("Allow", allow)
 			problem.Write(w, r, &holdfast.Error{Class: problem.ErrMethod, Detail: r.Method + " is not allowed here",
 				Remedy: "use " + allow})
@@ -247,6 +247,24 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// It would redirect to a path with a slash behind it, too; a redirect keeps the method, and is none of ours.
 		problem.Write(w, r, &holdfast.Error{Class: problem.ErrNoRoute, Detail: "nothing is served under this path"})
 	})
+}
+
+// allowed returns those of the methods that ServeMux names for a path which are of the path itself, and not of a
+// pattern in which a wildcard stands for a part of it: /tasks/claim takes POST, and it is not a task.
+func (s *Server) allowed(r *http.Request, methods string) string {
+	least, own := 0, []string(nil)
+	for method := range strings.SplitSeq(methods, ", ") {
+		asked := *r
+		asked.Method = method
+		_, pattern := s.mux.Handler(&asked)
+		switch wild := strings.Count(pattern, "{"); {
+		case own == nil || wild < least:
+			least, own = wild, []string{method}
+		case wild == least:
+			own = append(own, method)
+		}
+	}
+	return strings.Join(own, ", ")
 }
 
 // plain reports whether a path, as it was sent, has a name in each segment. Clients, proxies and ServeMux rewrite other

@@ -737,3 +737,18 @@ func TestNoTokenInLogs(t *testing.T) {
 		t.Fatalf("a token is in the log:\n%s", r.log)
 	}
 }
+
+// TestAllow: what a path that has no such method allows are its own methods, and not those of a pattern that it would
+// match as well.
+func TestAllow(t *testing.T) {
+	r := start(t, mem.New(), Options{}, nil)
+	for path, want := range map[string]string{
+		"/v1/namespaces/default/tasks/claim": "POST", "/v1/namespaces/default/tasks/other": "DELETE, GET, HEAD",
+		"/v1/namespaces": "GET, HEAD, POST", "/v1/server": "GET, HEAD",
+	} {
+		got := r.do("PATCH", path, "")
+		if r.want(got, 405, api.CodeMethod); got.Header.Get("Allow") != want {
+			t.Errorf("%s allows %q, want %q", path, got.Header.Get("Allow"), want)
+		}
+	}
+}

@@ -33,7 +33,7 @@ func (s *service) namespaces() {
 		tag: tag, summary: "List namespaces, in the order of their ids"},
 		func(c *call, in *struct {
 			After string `query:"after" doc:"The last id of the page before."`
-			Limit int    `query:"limit" doc:"How many namespaces at most: 1000 if absent, never more than 10000."`
+			Limit int    `query:"limit" is:"natural" doc:"How many namespaces at most: 1000 if absent, never more than 10000."`
 		}) ([]api.Namespace, error) {
 			limit, err := page(in.Limit)
 			if err != nil {
@@ -59,7 +59,7 @@ func (s *service) namespaces() {
 		func(c *call, in *struct{ Body api.NewNamespace }) (out api.Namespace, err error) {
 			secret := auth.NewNamespaceSecret(in.Body.ID)
 			info, err := c.data.Messages().Create(c.ctx, message.NamespaceOptions{ID: in.Body.ID,
-				Description: in.Body.Description, Metadata: in.Body.Metadata, Token: secret})
+				Description: in.Body.Description, Metadata: api.Present(in.Body.Metadata), Token: secret})
 			if err != nil {
 				return out, err
 			}

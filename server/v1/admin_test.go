@@ -38,7 +38,7 @@ func TestNamespaces(t *testing.T) {
 	own := *s
 	own.token = made.Token
 	do[api.WriteResult](&own, "POST", shop("/messages"), write("order-1", 3))
-	do[api.Appended](&own, "POST", shop("/logs/events/events"), api.Append{Events: []api.Event{{Type: "T"}}})
+	do[api.Appended](&own, "POST", shop("/logs/events/events"), api.Append{Events: []api.NewEvent{{Type: "T"}}})
 	do[api.EnqueueResult](&own, "POST", shop("/tasks"), api.Enqueue{Tasks: []api.NewTask{{ID: "a", Kind: "k"}}})
 	do[api.Subscription](&own, "PUT", shop(mails), api.Subscription{Category: "order"})
 	do[api.Deliveries](&own, "POST", shop(mails+"/claim"), api.ClaimMessages{WaitMS: 60_000})
@@ -231,8 +231,8 @@ func TestCompact(t *testing.T) {
 // What is damaged or lost is found.
 func TestVerifyFindsDamage(t *testing.T) {
 	s := start(t, nil, core.Options{})
-	do[api.Appended](s, "POST", in("/logs/x/events"), api.Append{Events: []api.Event{{Type: "T"}}})
-	do[api.Appended](s, "POST", in("/logs/x/events"), api.Append{Events: []api.Event{{Type: "T"}}})
+	do[api.Appended](s, "POST", in("/logs/x/events"), api.Append{Events: []api.NewEvent{{Type: "T"}}})
+	do[api.Appended](s, "POST", in("/logs/x/events"), api.Append{Events: []api.NewEvent{{Type: "T"}}})
 	do[api.EnqueueResult](s, "POST", in("/tasks"), api.Enqueue{Tasks: []api.NewTask{{ID: "a", Kind: "k"}}})
 	var b holdfast.Batch
 	b.DeleteRange([]byte("e\x01xe"), []byte("e\x01xe\x00\x00\x00\x00\x00\x00\x00\x02"))

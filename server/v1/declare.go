@@ -42,6 +42,7 @@ type operation struct {
 	maxBody          int64    // see route.Route
 	consumes         string   // the type of a body that is not JSON
 	produces         string   // the type of an answer that is not JSON
+	zipped           bool     // it may be compressed, as the request says
 	namespace        func(r *http.Request, p auth.Principal) string
 }
 
@@ -264,11 +265,23 @@ func decode(body []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	err := d.Decode(v)
+	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) && strings.HasPrefix(wrong.Value, "number") {
+		if s := shapeOf(reflect.TypeOf(v)); s != nil && json.Valid(body) { // 7.0 is the number 7
+			reflect.ValueOf(v).Elem().SetZero()
+			d = json.NewDecoder(bytes.NewReader(s.whole(body)))
+			d.DisallowUnknownFields()
+			err = d.Decode(v)
+		}
+	}
 	if strange := base64.CorruptInputError(0); errors.As(err, &strange) {
 		return problem.BadRequest("the body: a field of bytes, such as an event's data, is not base64 (standard alphabet)")
 	}
+	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
+		return problem.BadRequest("the body: the field %s is %s, where %s is expected", cmp.Or(wrong.Field, "of the whole"),
+			wrong.Value, expected(wrong.Type))
+	}
 	if err != nil {
-		return problem.BadRequest("the body: %v", err)
+		return problem.BadRequest("the body: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if rest := bytes.TrimSpace(body[d.InputOffset():]); len(rest) > 0 {
 		return problem.BadRequest("the body goes on behind the object")
@@ -285,6 +298,28 @@ func decode(body []byte, v any) error {
 		return problem.BadRequest("the body has an escape for half of a character without the other half, as in \"\\ud800\"")
 	}
 	return nil
+}
+
+// expected says what of JSON becomes a value of type t.
+func expected(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a text"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int8:
+		return "a whole number from -128 to 127"
+	case reflect.Int, reflect.Int64:
+		return "a whole number of 64 bits"
+	case reflect.Uint64:
+		return "a whole number of 64 bits, from 0 on,"
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return "a text in base64"
+		}
+		return "a list"
+	}
+	return "an object"
 }
 
 // replaced reports whether a string in v has the character that stands for what is none. What stays JSON has no
@@ -404,17 +439,21 @@ func (s *service) add(o operation, inType, outType reflect.Type) input {
 	if strings.Contains(o.path, "{ns}") {
 		op.Parameters = append(op.Parameters, &huma.Param{Name: "ns", In: "path", Required: true,
 			Description: "The namespace.", Schema: &huma.Schema{Type: huma.TypeString}})
+		kinds["namespace"](op.Parameters[0].Schema)
 	}
 	for _, p := range in.params {
+		f := inType.FieldByIndex(p.field)
+		s := plain(schemas.Schema(f.Type, true, ""))
+		constrain(s, f.Type, f.Tag)
 		op.Parameters = append(op.Parameters, &huma.Param{Name: p.name, In: p.in, Required: p.need, Description: p.doc,
-			Schema: plain(schemas.Schema(inType.FieldByIndex(p.field).Type, true, ""))})
+			Schema: s})
 	}
 	if o.write {
 		op.Parameters = append(op.Parameters, &huma.Param{Name: api.HeaderLevel, In: "header", Schema: levelSchema(),
 			Description: "What the write is to survive before it is answered; the server's level if it is absent."})
 	}
 	if in.body != nil || o.consumes != "" {
-		media := &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
+		media := &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}
 		kind := o.consumes
 		if in.body != nil {
 			kind, media = "application/json", &huma.MediaType{
@@ -426,12 +465,15 @@ func (s *service) add(o operation, inType, outType reflect.Type) input {
 	status, answer := "200", &huma.Response{Description: "Done."}
 	switch {
 	case o.produces != "":
-		schema := &huma.Schema{Type: huma.TypeString}
+		schema := &huma.Schema{Type: huma.TypeString, Format: "binary"}
 		if outType != reflect.TypeFor[none]() {
 			schema = schemas.Schema(outType, true, o.id)
 			answer.Description = "Each event's data are one of these."
 		}
 		answer.Content = map[string]*huma.MediaType{o.produces: {Schema: schema}}
+		if o.zipped {
+			answer.Content["application/gzip"] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}
+		}
 	case outType == reflect.TypeFor[none]():
 		status = "204"
 	default:
@@ -472,6 +514,7 @@ func codesOf(o operation) (codes []string) {
 	if o.method != http.MethodGet && o.consumes == "" {
 		codes = append(codes, api.CodeTooLarge)
 	}
+	codes = append(codes, api.CodeEncoding)
 	if o.write {
 		codes = append(codes, api.CodeLevel, api.CodePoisoned, api.CodeFull)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 
@@ -55,7 +56,9 @@ func describe(doc *huma.OpenAPI) {
 				owner = owner.Field(i).Type
 			}
 			p.Description = comments[owner.Name()+"."+f.Name]
-			p.Nullable = false // lists are [], and other fields are left out
+			constrain(p, f.Type, f.Tag)
+			// Lists are [], and other fields are left out. In a request null stands for what is left out.
+			p.Nullable = asked[name] && p.Ref == "" && !slices.Contains(s.Required, property)
 		}
 	}
 }

@@ -45,8 +45,9 @@ func (s *service) eventLines() {
 			return c.answer(done)
 		})
 	declareRaw(s, operation{id: "export-events", method: http.MethodGet, path: inNamespace + "/logs/{log}/export",
-		role: auth.Read, tag: tag, stream: true, produces: "application/x-ndjson", codes: []string{api.CodeNotFound},
-		summary: "Export the events of a log with their positions, as lines of JSON"}, typeOf[none](),
+		role: auth.Read, tag: tag, stream: true, produces: "application/x-ndjson", zipped: true,
+		codes: []string{api.CodeNotFound}, summary: "Export the events of a log with their positions, as lines of JSON"},
+		typeOf[none](),
 		func(c *call, in *struct {
 			inLog
 			Gzip bool `query:"gzip" doc:"Compress them; the type of the answer is application/gzip then."`
@@ -123,7 +124,7 @@ func (c *call) importEvents(log *event.Store) (done api.Imported, err error) {
 			return done, fmt.Errorf("line %d: %w", lines.Line(), failed)
 		}
 		if len(text) > 0 {
-			var e api.Event
+			var e api.NewEvent
 			err := decode(text, &e)
 			if err == nil && e.Position == 0 {
 				err = problem.BadRequest("an event has a position, from 1")

@@ -16,7 +16,7 @@ import (
 
 // inLog names a log, as the path does.
 type inLog struct {
-	Log string `path:"log" doc:"The log."`
+	Log string `path:"log" is:"log" doc:"The log."`
 }
 
 // find is the log, which must be there.
@@ -99,7 +99,7 @@ func (s *service) logs() {
 			inLog
 			known
 			From  uint64 `query:"from" doc:"The first position; absent or 0 for the first that is there."`
-			Limit int    `query:"limit" doc:"How many events at most: 1000 if absent, never more than 10000."`
+			Limit int    `query:"limit" is:"natural" doc:"How many events at most: 1000 if absent, never more than 10000."`
 		}) (out api.Events, err error) {
 			log, err := in.find(c)
 			if err != nil {
@@ -196,7 +196,7 @@ func (s *service) offsets() {
 	const tag = "logs"
 	type offset struct {
 		inLog
-		Name string `path:"name" doc:"The subscription."`
+		Name string `path:"name" is:"offset" doc:"The subscription."`
 	}
 	declare(s, operation{id: "get-offset", method: http.MethodGet, path: inNamespace + "/logs/{log}/offsets/{name}",
 		role: auth.Read, tag: tag, summary: "How far a subscription of a log has come", codes: []string{api.CodeNotFound}},

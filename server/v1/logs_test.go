@@ -26,14 +26,14 @@ func TestLogs(t *testing.T) {
 	add := func(n int) (out api.Appended) {
 		var a api.Append
 		for i := range n {
-			a.Events = append(a.Events, api.Event{Type: "T", Data: []byte{0, byte(i)}})
+			a.Events = append(a.Events, api.NewEvent{Type: "T", Data: []byte{0, byte(i)}})
 		}
 		return do[api.Appended](s, "POST", in("/logs/events/events"), a)
 	}
 	if got := add(3); got != (api.Appended{First: 1, Last: 3}) {
 		t.Errorf("appended %+v", got)
 	}
-	once := api.Append{Events: []api.Event{{Type: "U", ID: "one"}}, After: new(uint64)}
+	once := api.Append{Events: []api.NewEvent{{Type: "U", ID: "one"}}, After: new(uint64)}
 	p := s.refused(api.CodeConflict, "POST", in("/logs/events/events"), once)
 	if p.Expected == nil || *p.Expected != 0 || *p.Actual != 3 {
 		t.Errorf("a conflict: %+v", p)
@@ -120,9 +120,9 @@ func TestLogs(t *testing.T) {
 	if list := do[[]api.Log](s, "GET", in("/logs"), nil); list == nil || len(list) != 0 {
 		t.Errorf("%+v", list)
 	}
-	s.refused(api.CodeBadRequest, "POST", in("/logs/a%2Fb/events"), api.Append{Events: []api.Event{{Type: "T"}}})
+	s.refused(api.CodeBadRequest, "POST", in("/logs/a%2Fb/events"), api.Append{Events: []api.NewEvent{{Type: "T"}}})
 	s.refused(api.CodeBadRequest, "POST", in("/logs/events/events"), api.Append{})
-	s.refused(api.CodeBadRequest, "POST", in("/logs/%ff/events"), api.Append{Events: []api.Event{{Type: "T"}}})
+	s.refused(api.CodeBadRequest, "POST", in("/logs/%ff/events"), api.Append{Events: []api.NewEvent{{Type: "T"}}})
 	// Read as JSON, these ids would be the same, and the second event a repeat of the first.
 	for _, id := range []string{"\xfe", "\xff"} {
 		s.refused(api.CodeBadRequest, "POST", in("/logs/events/events"), `{"events":[{"type":"T","id":"`+id+`"}]}`)
@@ -215,9 +215,9 @@ func TestEventTransfer(t *testing.T) {
 	s := start(t, nil, core.Options{})
 	to := start(t, nil, core.Options{MaxBody: 100})
 	for i := range 5 {
-		events := make([]api.Event, 300)
+		events := make([]api.NewEvent, 300)
 		for at := range events {
-			events[at] = api.Event{Type: "T<", Metadata: []byte("m"), Data: []byte{0, byte(at)}}
+			events[at] = api.NewEvent{Type: "T<", Metadata: []byte("m"), Data: []byte{0, byte(at)}}
 			if i%2 == 1 { // the others have no ids
 				events[at].ID = fmt.Sprint(i, " ", at)
 			}
@@ -246,7 +246,7 @@ func TestEventTransfer(t *testing.T) {
 	if string(theirs) != string(ours) || resp.Header.Get("Content-Type") != "application/x-ndjson" {
 		t.Error("what was exported and imported is not the same")
 	}
-	next := api.Append{Events: []api.Event{{Type: "T"}}}
+	next := api.Append{Events: []api.NewEvent{{Type: "T"}}}
 	if got := do[api.Appended](to, "POST", in("/logs/to/events"), next); got.First != 1501 {
 		t.Errorf("%+v", got)
 	}

@@ -33,13 +33,13 @@ func page(limit int) (int, error) {
 
 // selection is which messages are read or followed.
 type selection struct {
-	Stream      string   `query:"stream" doc:"Messages of this stream; not with category."`
-	Category    string   `query:"category" doc:"Messages of this category; without it and stream, of the namespace."`
+	Stream      string   `query:"stream" is:"stream" doc:"Messages of this stream; not with category."`
+	Category    string   `query:"category" is:"category" doc:"Messages of this category; without it and stream, of the namespace."`
 	Types       []string `query:"type" doc:"Messages of these types only; may be repeated."`
 	Prefix      string   `query:"prefix" doc:"Messages of streams only whose names begin with this."`
-	Correlation string   `query:"correlation" doc:"Messages only whose metadata name a stream of this category as correlationStreamName."`
-	Member      int      `query:"member" doc:"Which member of a consumer group reads, from 0."`
-	Size        int      `query:"size" doc:"How many members the consumer group has; 0 is no group."`
+	Correlation string   `query:"correlation" is:"category" doc:"Messages only whose metadata name a stream of this category as correlationStreamName."`
+	Member      int      `query:"member" is:"natural" doc:"Which member of a consumer group reads, from 0."`
+	Size        int      `query:"size" is:"natural" doc:"How many members the consumer group has; 0 is no group."`
 }
 
 // known is the history that a position belongs to.
@@ -89,7 +89,7 @@ func (s *service) messages() {
 			selection
 			known
 			From  int64 `query:"from" doc:"The first position: in the stream for one, else the global one."`
-			Limit int   `query:"limit" doc:"How many messages at most: 1000 if absent, never more than 10000."`
+			Limit int   `query:"limit" is:"natural" doc:"How many messages at most: 1000 if absent, never more than 10000."`
 		}) (out api.Messages, err error) {
 			n, err := c.namespace()
 			if err != nil {
@@ -167,7 +167,7 @@ func (s *service) messages() {
 	declare(s, operation{id: "last-message", method: http.MethodGet, path: inNamespace + "/messages/last",
 		role: auth.Read, tag: tag, summary: "The last message of a stream", codes: []string{api.CodeNotFound}},
 		func(c *call, in *struct {
-			Stream string `query:"stream" need:"yes" doc:"The stream."`
+			Stream string `query:"stream" is:"stream" need:"yes" doc:"The stream."`
 			Type   string `query:"type" doc:"The last one of this type."`
 		}) (out api.Message, err error) {
 			n, err := c.namespace()

@@ -121,6 +121,39 @@ func TestOpenAPI(t *testing.T) {
 			t.Errorf("the schema %s has no description", name)
 		}
 	}
+
+	// What clients that are made of it rely on, and what readers of it can understand.
+	at := func(path ...string) any {
+		v := whole
+		for _, name := range path {
+			m, _ := v.(map[string]any)
+			v = m[name]
+		}
+		return v
+	}
+	for want, path := range map[string][]string{
+		"MIT":                {"info", "license", "identifier"},
+		"[position time]":    {"components", "schemas", "Event", "required"},
+		"uuid":               {"components", "schemas", "NewMessage", "properties", "id", "format"},
+		"object":             {"components", "schemas", "NewMessage", "properties", "data", "type"},
+		"1":                  {"components", "schemas", "Write", "properties", "writes", "minItems"},
+		"1024":               {"components", "schemas", "StreamWrite", "properties", "stream", "maxLength"},
+		"[admin write read]": {"components", "schemas", "NewToken", "properties", "role", "enum"},
+		"binary": {"paths", "/v1/namespaces/{ns}/export", "get", "responses", "200", "content", "application/gzip", "schema",
+			"format"},
+	} {
+		if got := at(path...); fmt.Sprint(got) != want {
+			t.Errorf("%v is %v, want %s", path, got, want)
+		}
+	}
+	if servers, _ := at("servers").([]any); len(servers) != 1 {
+		t.Errorf("servers: %v", servers)
+	}
+	for _, word := range []string{"task.Spec", "message.M", "event.M", "event.Options", "holdfast.Err"} {
+		if strings.Contains(string(text), word) {
+			t.Errorf("it says %q, which is Go", word)
+		}
+	}
 	resp, text = get("/openapi.yaml")
 	if resp.StatusCode != http.StatusOK || !strings.Contains(string(text), "openapi: 3.1.0") {
 		t.Errorf("%s: %.200s", resp.Status, text)

@@ -95,6 +95,13 @@ func (m maker) variants(s *schema, in string) (list []variant) {
 		}
 		return list
 	}
+	for name, property := range s.Properties {
+		if items := m.of(property).Items; items != nil && m.of(property).Type != nil {
+			o := m.least(s).(map[string]any)
+			o[name] = []any{nil}
+			list = append(list, variant{"null in a list", "", o})
+		}
+	}
 	for _, name := range s.Required {
 		whole := m.least(s).(map[string]any)
 		with := func(change func(o map[string]any)) map[string]any {
@@ -195,5 +202,31 @@ func TestPositionAbsent(t *testing.T) {
 	}
 	if _, text := s.send("GET", at, nil); !strings.Contains(string(text), `"position":2`) {
 		t.Errorf("it is %s", text)
+	}
+}
+
+// TestWholeNumbers: 2.0 is the number 2 for what is whole, and 2.5 is none; data of users keep their numbers.
+func TestWholeNumbers(t *testing.T) {
+	s := start(t, nil, core.Options{})
+	const body = `{"writes":[{"stream":"a-1","expected":-1.0,"messages":[` +
+		`{"type":"t","data":{"n":1.0}},{"type":"t","data":{}}]}]}`
+	if resp, text := s.send("POST", in("/messages"), body); resp.StatusCode != http.StatusOK {
+		t.Fatal(resp.Status, string(text))
+	}
+	if _, text := s.send("GET", in("/messages?stream=a-1"), nil); !strings.Contains(string(text), `{"n":1.0}`) {
+		t.Errorf("%s", text)
+	}
+	if resp, text := s.send("PUT", in("/positions/c"), `{"position": 2.00 }`); resp.StatusCode != http.StatusNoContent {
+		t.Error(resp.Status, string(text))
+	}
+	for _, position := range []string{"2.5", "2.0e0", `"2"`, "99999999999999999999.0"} {
+		resp, text := s.send("PUT", in("/positions/c"), `{"position":`+position+`}`)
+		if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(text), "position") ||
+			strings.Contains(string(text), "Go struct") {
+			t.Error(position, resp.Status, string(text))
+		}
+	}
+	if _, text := s.send("GET", in("/positions/c"), nil); !strings.Contains(string(text), `"position":2`) {
+		t.Errorf("%s", text)
 	}
 }

@@ -21,6 +21,7 @@ type shape struct {
 
 type field struct {
 	at       int    // its bit
+	data     bool   // it is a user's, and not looked into
 	required bool   // it must be there, and not be null
 	segment  bool   // it names what other requests name in their path
 	object   *shape // of the value, or of the items of a list; nil if that is not looked at
@@ -47,8 +48,8 @@ func shapeOf(t reflect.Type) *shape {
 		}
 		required := !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") &&
 			f.Tag.Get("required") != "false"
-		s.fields[name] = &field{at: len(s.fields), required: required, segment: f.Tag.Get("segment") != "",
-			object: shapeOf(f.Type)}
+		s.fields[name] = &field{at: len(s.fields), data: f.Type == reflect.TypeFor[json.RawMessage](), required: required,
+			segment: f.Tag.Get("segment") != "", object: shapeOf(f.Type)}
 		if required {
 			s.names = append(s.names, name)
 		}
@@ -67,10 +68,19 @@ func (s *shape) check(body []byte) error {
 	return r.value(s, "")
 }
 
+// whole returns a body that is sound JSON with whole numbers written as such where that has a shape: 7.0 is 7. Some
+// clients have no other numbers. Data of users stay as they are.
+func (s *shape) whole(body []byte) []byte {
+	r := reader{body: bytes.Clone(body), whole: true}
+	_ = r.value(s, "") // what is wrong with it is told when it is read
+	return r.body
+}
+
 // reader walks over sound JSON.
 type reader struct {
-	body []byte
-	at   int
+	body  []byte
+	at    int
+	whole bool // it writes whole numbers as such
 }
 
 // value walks over a value whose objects have that shape; where says in which field it is.
@@ -83,12 +93,11 @@ func (r *reader) value(s *shape, where string) error {
 		}
 		return r.object(s, where)
 	case '[':
-		if s == nil {
-			r.skip()
-			return nil
-		}
 		r.at++
 		for r.next() != ']' {
+			if r.body[r.at] == 'n' {
+				return problem.BadRequest("the body: the list %s has null in it", where)
+			}
 			if err := r.value(s, where); err != nil {
 				return err
 			}
@@ -99,7 +108,13 @@ func (r *reader) value(s *shape, where string) error {
 		r.at++
 		return nil
 	}
+	from := r.at
 	r.skip()
+	if text := r.body[from:r.at]; r.whole && text[0] != '"' {
+		if dot := bytes.IndexByte(text, '.'); dot > 0 && len(bytes.Trim(text[dot+1:], "0")) == 0 {
+			copy(text[dot:], bytes.Repeat([]byte(" "), len(text)-dot))
+		}
+	}
 	return nil
 }
 
@@ -130,7 +145,9 @@ func (r *reader) object(s *shape, where string) error {
 			return problem.BadRequest("the body: the field %s is null; it needs a value", in(name))
 		}
 		from = r.at
-		if err := r.value(f.object, in(name)); err != nil {
+		if f.data {
+			r.skip()
+		} else if err := r.value(f.object, in(name)); err != nil {
 			return err
 		}
 		if f.segment && !addressable(r.body[from:r.at]) {

@@ -15,14 +15,14 @@ import (
 func (s *service) streams() {
 	const tag = "streams"
 	type stream struct {
-		Stream string `path:"stream" doc:"The stream."`
+		Stream string `path:"stream" is:"stream" doc:"The stream."`
 	}
 	declare(s, operation{id: "list-streams", method: http.MethodGet, path: inNamespace + "/streams", role: auth.Read,
 		tag: tag, summary: "List streams that have messages, in the order of their names"},
 		func(c *call, in *struct {
 			Prefix string `query:"prefix" doc:"Streams only whose names begin with this."`
 			After  string `query:"after" doc:"The last name of the page before."`
-			Limit  int    `query:"limit" doc:"How many streams at most: 1000 if absent, never more than 10000."`
+			Limit  int    `query:"limit" is:"natural" doc:"How many streams at most: 1000 if absent, never more than 10000."`
 		}) ([]api.Stream, error) {
 			n, err := c.namespace()
 			if err != nil {
@@ -65,7 +65,7 @@ func (s *service) streams() {
 		about: "Without a parameter all messages are removed; the next write goes behind them."},
 		func(c *call, in *struct {
 			stream
-			Before    *int64 `query:"before" doc:"Remove only what comes before this position."`
+			Before    *int64 `query:"before" is:"natural" doc:"Remove only what comes before this position."`
 			Tombstone bool   `query:"tombstone" doc:"End the stream: nobody can write to it again."`
 		}) (out api.Removed, err error) {
 			n, err := c.namespace()
@@ -73,6 +73,8 @@ func (s *service) streams() {
 				return out, err
 			}
 			switch {
+			case in.Before != nil && *in.Before < 0:
+				err = problem.BadRequest("before is %d, and positions begin with 0", *in.Before)
 			case in.Tombstone && in.Before != nil:
 				err = problem.BadRequest("before and tombstone exclude each other")
 			case in.Tombstone:
@@ -147,10 +149,10 @@ func (s *service) transfer() {
 			return c.answer(api.Imported(done))
 		})
 	declareRaw(s, operation{id: "export-messages", method: http.MethodGet, path: inNamespace + "/export", role: auth.Read,
-		tag: tag, stream: true, produces: "application/x-ndjson",
+		tag: tag, stream: true, produces: "application/x-ndjson", zipped: true,
 		summary: "Export messages with their positions, as lines of JSON"}, typeOf[none](),
 		func(c *call, in *struct {
-			Categories []string  `query:"category" doc:"Messages of these categories only; may be repeated."`
+			Categories []string  `query:"category" is:"category" doc:"Messages of these categories only; may be repeated."`
 			Since      time.Time `query:"since" doc:"Messages only that were written at this time or later."`
 			Until      time.Time `query:"until" doc:"Messages only that were written before this time."`
 			Gzip       bool      `query:"gzip" doc:"Compress them; the type of the answer is application/gzip then."`
@@ -203,7 +205,7 @@ func (b *begun) Write(p []byte) (int, error) {
 func (s *service) positions() {
 	const tag = "subscriptions"
 	type consumer struct {
-		Consumer string `path:"consumer" doc:"The consumer."`
+		Consumer string `path:"consumer" is:"subscription" doc:"The consumer."`
 	}
 	declare(s, operation{id: "get-position", method: http.MethodGet, path: inNamespace + "/positions/{consumer}",
 		role: auth.Read, tag: tag, summary: "How far a consumer has come", codes: []string{api.CodeNotFound}},

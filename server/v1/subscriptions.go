@@ -15,7 +15,7 @@ import (
 
 // inSubscription names a subscription, as the path does.
 type inSubscription struct {
-	Name string `path:"name" doc:"The subscription."`
+	Name string `path:"name" is:"subscription" doc:"The subscription."`
 }
 
 // with calls f with the subscription. If that is closed meanwhile, because its options were changed, f is called again.
@@ -202,7 +202,7 @@ func (s *service) parked() {
 		func(c *call, in *struct {
 			inSubscription
 			After int64 `query:"after" doc:"The last global position of the page before."`
-			Limit int   `query:"limit" doc:"How many messages at most: 1000 if absent, never more than 10000."`
+			Limit int   `query:"limit" is:"natural" doc:"How many messages at most: 1000 if absent, never more than 10000."`
 		}) (out []api.ParkedMessage, err error) {
 			out = []api.ParkedMessage{}
 			limit, err := page(in.Limit)

@@ -165,16 +165,16 @@ func (s *service) eachTask() {
 	const tag = "tasks"
 	missing := []string{api.CodeNotFound}
 	type id struct {
-		ID string `path:"id" doc:"The task's id."`
+		ID string `path:"id" is:"task" doc:"The task's id."`
 	}
 	declare(s, operation{id: "list-tasks", method: http.MethodGet, path: inNamespace + "/tasks", role: auth.Read, tag: tag,
 		summary: "List tasks, queue by queue and state by state", codes: missing,
 		about: "Tasks that change while a list is read page by page may be in it twice or not at all."},
 		func(c *call, in *struct {
-			Queue  string `query:"queue" doc:"Tasks of this queue only."`
+			Queue  string `query:"queue" is:"queue" doc:"Tasks of this queue only."`
 			State  string `query:"state" enum:"waiting,scheduled,blocked,running,completed,cancelled,dead" doc:"Tasks in this state only."`
 			Cursor string `query:"cursor" doc:"What the page before has as next."`
-			Limit  int    `query:"limit" doc:"How many tasks at most: 100 if absent, never more than 1000."`
+			Limit  int    `query:"limit" is:"natural" doc:"How many tasks at most: 100 if absent, never more than 1000."`
 		}) (out api.Tasks, err error) {
 			out.Tasks = []api.Task{}
 			f := task.Filter{Queue: in.Queue, Cursor: in.Cursor, Limit: min(in.Limit, 1000)}
@@ -235,7 +235,7 @@ func (s *service) queues() {
 	const tag = "queues"
 	missing := []string{api.CodeNotFound}
 	type queue struct {
-		Queue string `path:"queue" doc:"The queue."`
+		Queue string `path:"queue" is:"queue" doc:"The queue."`
 	}
 	declare(s, operation{id: "list-queues", method: http.MethodGet, path: inNamespace + "/queues", role: auth.Read,
 		tag: tag, summary: "List queues that have tasks or options, and how they are doing"},

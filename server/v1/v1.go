@@ -74,7 +74,9 @@ func Routes(d *data.Data, o Options) []route.Route {
 	s := &service{data: d, o: o, long: ndjson.NewGate()}
 	s.doc = &huma.OpenAPI{OpenAPI: "3.1.0",
 		Info: &huma.Info{Title: "Holdfast", Version: o.Version,
-			Description: "Messages in streams, logs of events, and tasks; every write names what it survives."},
+			Description: "Messages in streams, logs of events, and tasks; every write names what it survives.",
+			License:     &huma.License{Name: "MIT", Identifier: "MIT"}},
+		Servers: []*huma.Server{{URL: "/", Description: "The server that this document comes from."}},
 		Components: &huma.Components{
 			Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
 			SecuritySchemes: map[string]*huma.SecurityScheme{

@@ -155,6 +155,9 @@ func (n *Namespace) Retention(ctx context.Context, stream string) (Retention, er
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return Retention{}, err
 	}
+	if what := checkName(stream); what != "" {
+		return Retention{}, n.store.fail("retention", ErrBadName, nil, "", "stream %.80q: %s", stream, what)
+	}
 	s, err := n.special(stream)
 	if err != nil || s == nil {
 		return Retention{}, n.ended(err)
