@@ -127,7 +127,7 @@ type Message struct {
 // NewMessage is a message to be written.
 type NewMessage struct {
 	// ID is a UUID, 32 hexadecimal digits as 8-4-4-4-12, in which capital letters are the same as small ones. A write with
-	// it that is repeated is done once, as long as the message is there; with another type, data or metadata it is refused
+	// it that is repeated is done once, as long as the message is there; with another type or data it is refused
 	// (id_taken). Absent for a new one.
 	ID       string          `json:"id,omitempty" is:"uuid"`
 	Type     string          `json:"type" is:"type"` // at most 64 KiB
@@ -311,7 +311,7 @@ type NewEvent struct {
 	Time     time.Time `json:"time,omitzero" is:"time"` // when it happened; absent for the present
 	Type     string    `json:"type,omitempty"`
 	// ID is any text of at most 1,024 bytes. An append with it that is repeated is done once, as long as the log remembers
-	// it; with another type, data or metadata it is refused (id_taken).
+	// it; with another type or data it is refused (id_taken).
 	ID       string `json:"id,omitempty" is:"event"`
 	Origin   string `json:"origin,omitempty"`
 	Metadata []byte `json:"metadata,omitempty"`

@@ -114,3 +114,13 @@ func Example() {
 	// welcome ada@example.org
 	// 1 run, <nil>
 }
+
+// A consumer that keeps its position elsewhere keeps the history with it.
+func Example_history() {
+	ctx := context.Background()
+	var orders *client.Namespace
+	var next int64
+	history, err := orders.History(ctx)             // when the position is reached
+	_ = message.Query{From: next, History: history} // when the consumer comes again
+	_ = err
+}

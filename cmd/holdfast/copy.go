@@ -14,6 +14,7 @@ type copyCommand struct {
 	From      string `arg:"" help:"Source, not open in any program. It is not changed."`
 	To        string `arg:"" help:"New directory, as [ENGINE:]DIR. Default engine: logtree."`
 	Only      string `help:"Only this bucket (OUTER/INNER if nested) or table; its keys get no prefix." placeholder:"NAME"`
+	JSON      bool   `name:"json" help:"Write JSON."`
 	Separator string `help:"One character between bucket or table and key. Default: a slash." placeholder:"C"`
 }
 
@@ -27,6 +28,10 @@ func (c *copyCommand) run() int {
 	copied, err := untilSignal(c.copy)
 	if err != nil {
 		return failTool(err)
+	}
+	if c.JSON {
+		return toolResult{Engine: copied.Engine, How: "from " + copied.Source + "; every key was read back and is the same",
+			Into: c.To, Keys: &copied.Keys, Bytes: &copied.Bytes, Notes: copied.Notes}.write(exitOK)
 	}
 	p := newPage(os.Stdout)
 	p.line("source\t%s, %s", c.From, copied.Source)

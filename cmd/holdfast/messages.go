@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"os"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -35,14 +36,23 @@ type messageStreams struct {
 	inPlace
 	Prefix string `arg:"" optional:"" help:"Prefix of the names."`
 	After  string `help:"Only names after this one." placeholder:"STREAM"`
-	Limit  uint32 `help:"Maximum number; 0 for all." default:"0" placeholder:"N"`
+	Limit  uint32 `help:"Maximum number; 0 for all." default:"1000" placeholder:"N"`
 }
 
 func (c *messageStreams) run() int {
 	return c.reading(func(s *session) error {
-		streams, err := s.client.Namespace(c.Namespace).Streams(s.ctx, c.Prefix, c.After, int(c.Limit))
+		limit := int(c.Limit)
+		if limit > 0 {
+			limit++ // to know whether there are more
+		}
+		streams, err := s.client.Namespace(c.Namespace).Streams(s.ctx, c.Prefix, c.After, limit)
 		if err != nil {
 			return err
+		}
+		if limit > 0 && len(streams) == limit {
+			streams = streams[:c.Limit]
+			defer fmt.Fprintf(os.Stderr, "holdfast: there are more: go on with --after %q, or use --limit 0 for all\n",
+				streams[len(streams)-1].Stream)
 		}
 		var to []api.Stream
 		for _, st := range streams {

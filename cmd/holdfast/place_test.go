@@ -134,6 +134,8 @@ func TestPlaces(t *testing.T) {
 		{args: "task dead", errs: "holdfast: nothing found\n"},
 		{args: "task list --state dead", errs: "holdfast: nothing found\n"},
 		{args: "task list --state dead --json"},
+		{args: "task periodic", errs: "holdfast: nothing found\n"},
+		{args: "task periodic --json", want: "[]\n"},
 		{args: "token list", errs: "holdfast: nothing found\n"},
 		{args: "token list --json", want: "[]\n"},
 		{args: "namespace create shop --description none", want: "SECRET\n"},

@@ -11,16 +11,17 @@ import (
 )
 
 type taskCommand struct {
-	List    taskList    `cmd:"" help:"List tasks."`
-	Dead    taskDead    `cmd:"" help:"List the dead tasks, which failed for good, and why."`
-	Show    taskShow    `cmd:"" help:"Show everything about a task."`
-	Enqueue taskEnqueue `cmd:"" help:"Enqueue a task."`
-	Retry   taskRetry   `cmd:"" help:"Run dead or cancelled tasks again."`
-	Cancel  taskCancel  `cmd:"" help:"Cancel tasks."`
-	Delete  taskDelete  `cmd:"" help:"Delete tasks that are not running."`
-	Queues  taskQueues  `cmd:"" help:"List queues and their state."`
-	Pause   taskPause   `cmd:"" help:"Pause a queue: its tasks are not claimed."`
-	Resume  taskResume  `cmd:"" help:"Resume a paused queue."`
+	List     taskList     `cmd:"" help:"List tasks."`
+	Dead     taskDead     `cmd:"" help:"List the dead tasks, which failed for good, and why."`
+	Show     taskShow     `cmd:"" help:"Show everything about a task."`
+	Enqueue  taskEnqueue  `cmd:"" help:"Enqueue a task."`
+	Retry    taskRetry    `cmd:"" help:"Run dead or cancelled tasks again."`
+	Cancel   taskCancel   `cmd:"" help:"Cancel tasks."`
+	Delete   taskDelete   `cmd:"" help:"Delete tasks that are not running."`
+	Queues   taskQueues   `cmd:"" help:"List queues and their state."`
+	Periodic taskPeriodic `cmd:"" help:"List periodic tasks, with their last and next ticks."`
+	Pause    taskPause    `cmd:"" help:"Pause a queue: its tasks are not claimed."`
+	Resume   taskResume   `cmd:"" help:"Resume a paused queue."`
 }
 
 type taskList struct {
@@ -260,6 +261,28 @@ func (c *taskQueues) run() int {
 			to[i] = api.FromQueue(q)
 		}
 		return list(s, to, queueTable(), queueRow)
+	})
+}
+
+type taskPeriodic struct{ inPlace }
+
+func (c *taskPeriodic) run() int {
+	return c.reading(func(s *session) error {
+		periodic, err := s.client.Namespace(c.Namespace).Tasks().Periodics(s.ctx)
+		if err != nil {
+			return err
+		}
+		to := make([]api.Periodic, len(periodic))
+		for i, p := range periodic {
+			to[i] = api.Periodic(p)
+		}
+		return list(s, to, columns("name", "last", "next", "refused#"), func(p api.Periodic) []string {
+			next := "-"
+			if !p.Next.IsZero() {
+				next = when(p.Next)
+			}
+			return []string{p.Name, when(p.Last), next, num(p.Refused)}
+		})
 	})
 }
 

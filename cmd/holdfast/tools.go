@@ -31,12 +31,45 @@ type inspectCommand struct {
 }
 
 type verifyCommand struct {
-	Dir string `arg:"" help:"Directory of an engine, not open elsewhere for writing."`
+	Dir  string `arg:"" help:"Directory of an engine, not open elsewhere for writing."`
+	JSON bool   `name:"json" help:"Write JSON."`
+}
+
+// toolResult is what verify, repair, backup and copy write with --json. What a command does not know is left out.
+type toolResult struct {
+	Engine    string         `json:"engine,omitempty"`
+	How       string         `json:"how,omitempty"`       // what was checked, or what was salvaged from
+	Into      string         `json:"into,omitempty"`      // the new directory
+	Keys      *int64         `json:"keys,omitempty"`      // read or written
+	Bytes     *int64         `json:"bytes,omitempty"`     // of keys and values
+	Checksums *bool          `json:"checksums,omitempty"` // on everything that the engine stores
+	Damage    []string       `json:"damage,omitempty"`
+	Lost      []string       `json:"lost,omitempty"`
+	Doubt     string         `json:"doubt,omitempty"`
+	Notes     []string       `json:"notes,omitempty"`
+	Complete  *bool          `json:"complete,omitempty"` // nothing was lost
+	Counts    map[string]any `json:"counts,omitempty"`   // of logtree's files
+}
+
+func texts(errs []error) (list []string) {
+	for _, err := range errs {
+		list = append(list, err.Error())
+	}
+	return list
+}
+
+// write writes the result and returns the status, or that of an error.
+func (r toolResult) write(status int) int {
+	if err := console.WriteJSON(os.Stdout, r); err != nil {
+		return fail(err)
+	}
+	return status
 }
 
 type repairCommand struct {
 	Dir  string `arg:"" help:"Directory of an engine, not open elsewhere for writing. Nothing in it is changed."`
 	Into string `required:"" help:"New directory for what is salvaged." placeholder:"NEW"`
+	JSON bool   `name:"json" help:"Write JSON."`
 }
 
 type acceptCommand struct {
@@ -47,6 +80,7 @@ type acceptCommand struct {
 type backupCommand struct {
 	Dir  string `arg:"" help:"Directory of an engine, not open elsewhere for writing."`
 	Into string `required:"" help:"New directory for the copy." placeholder:"NEW"`
+	JSON bool   `name:"json" help:"Write JSON."`
 	Link bool   `help:"Share files with DIR, by hard links on the same file system: at once, and without room, but damage to a shared file is damage to both. logtree and Pebble."`
 }
 
@@ -284,13 +318,27 @@ func (c *verifyCommand) run() int {
 	}
 	status := exitOK
 	for _, d := range v.Damage {
-		fmt.Fprintln(os.Stderr, "damage:", strings.ReplaceAll(d.Error(), "\n", "; "))
+		if !c.JSON {
+			fmt.Fprintln(os.Stderr, "damage:", strings.ReplaceAll(d.Error(), "\n", "; "))
+		}
 		if status != exitWrong {
 			status = exitError
 		}
 		if errors.Is(d, holdfast.ErrCorrupt) {
 			status = exitWrong
 		}
+	}
+	if c.JSON {
+		r := toolResult{Engine: v.Engine, How: v.Checked, Checksums: &v.Checksums, Damage: texts(v.Damage)}
+		if l := v.Logtree; l != nil {
+			r.Notes = l.Notes
+			r.Counts = map[string]any{"runs": l.Runs, "entries": l.Entries, "values": l.Values, "value_bytes": l.ValueBytes,
+				"segments": l.Segments, "frames": l.Frames, "batches": l.Batches, "frame_bytes": l.FrameBytes,
+				"torn_bytes": l.TornBytes}
+		} else {
+			r.Keys, r.Bytes = &v.Keys, &v.Bytes
+		}
+		return r.write(status)
 	}
 	p := newPage(os.Stdout)
 	p.line("engine\t%s", v.Engine)
@@ -320,6 +368,21 @@ func (c *repairCommand) run() int {
 	r, err := untilSignal(func(ctx context.Context) (*all.RepairResult, error) { return all.Repair(ctx, c.Dir, c.Into) })
 	if err != nil {
 		return failTool(err)
+	}
+	if c.JSON {
+		complete, status := r.Complete(), exitOK
+		out := toolResult{Engine: r.Engine, How: r.How, Into: c.Into, Keys: &r.Keys, Lost: texts(r.Lost), Complete: &complete}
+		if l := r.Logtree; l != nil {
+			for _, x := range l.Lost {
+				out.Lost = append(out.Lost, loss(x))
+			}
+			out.Doubt = l.Doubt
+			out.Counts = map[string]any{"values": l.Values, "operations": l.Operations, "torn_bytes": l.TornBytes}
+		}
+		if !complete {
+			status = exitWrong
+		}
+		return out.write(status)
 	}
 	for _, err := range first(r.Lost, "errors") {
 		fmt.Fprintln(os.Stderr, "lost:", strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -538,11 +601,21 @@ func rebuildStores(ctx context.Context, p *page, dir string) (err error) {
 func (c *backupCommand) run() int {
 	if c.Link {
 		_, err := untilSignal(func(ctx context.Context) (any, error) { return nil, all.CheckpointDir(ctx, c.Dir, c.Into) })
-		return failTool(err)
+		if err != nil {
+			return failTool(err)
+		}
+		if c.JSON {
+			return toolResult{How: "files are shared by hard links", Into: c.Into}.write(exitOK)
+		}
+		_, err = fmt.Printf("%s shares its files with %s, by hard links\n", c.Into, c.Dir)
+		return fail(err)
 	}
 	keys, err := untilSignal(func(ctx context.Context) (int64, error) { return all.BackupDir(ctx, c.Dir, c.Into) })
 	if err != nil {
 		return failTool(err)
+	}
+	if c.JSON {
+		return toolResult{How: "every key was copied", Into: c.Into, Keys: &keys}.write(exitOK)
 	}
 	_, err = fmt.Printf("%d keys in %s\n", keys, c.Into)
 	return fail(err)

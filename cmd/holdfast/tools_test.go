@@ -193,3 +193,43 @@ func TestLostEvents(t *testing.T) {
 		}
 	}
 }
+
+// TestToolsJSON: the tools say the same with --json, in one object, with the same statuses.
+func TestToolsJSON(t *testing.T) {
+	at := t.TempDir()
+	path := func(name string) string { return filepath.Join(at, name) }
+	e, err := all.Open("logtree", path("db"), holdfast.Options{})
+	try(t, err)
+	var b holdfast.Batch
+	b.Set([]byte("key"), []byte("value"))
+	try(t, errors.Join(holdfast.Commit(e, &b, holdfast.Power), e.Close()))
+	for _, args := range [][]string{{"verify", path("db")}, {"repair", path("db"), "--into", path("repaired")},
+		{"backup", path("db"), "--into", path("backup")}, {"backup", path("db"), "--link", "--into", path("linked")},
+		{"copy", path("db"), "bbolt:" + path("copied")}} {
+		status, out, errs := result(t, holdfastCommand(t, append(args, "--json")...))
+		var r toolResult
+		if err := json.Unmarshal([]byte(out), &r); err != nil || status != exitOK || errs != "" || r.How == "" ||
+			len(r.Damage)+len(r.Lost) > 0 || r.Keys != nil && *r.Keys != 1 || args[0] == "repair" && !*r.Complete {
+			t.Errorf("%v: status %d, %v, %s%s", args, status, err, out, errs)
+		}
+	}
+
+	segments, err := filepath.Glob(filepath.Join(path("db"), "*.seg"))
+	try(t, err)
+	for _, name := range segments {
+		text, err := os.ReadFile(name)
+		try(t, err)
+		if i := bytes.Index(text, []byte("value")); i >= 0 {
+			text[i] ^= 1
+			try(t, os.WriteFile(name, text, 0o644))
+		}
+	}
+	for _, args := range [][]string{{"verify", path("db")}, {"repair", path("db"), "--into", path("salvaged")}} {
+		status, out, errs := result(t, holdfastCommand(t, append(args, "--json")...))
+		var r toolResult
+		if err := json.Unmarshal([]byte(out), &r); err != nil || status != exitWrong || errs != "" ||
+			len(r.Damage)+len(r.Lost) == 0 {
+			t.Errorf("%v of damage: status %d, %v, %s%s", args, status, err, out, errs)
+		}
+	}
+}

@@ -99,6 +99,11 @@ type fakeRaft struct {
 
 func (r *fakeRaft) RaftStore() contender.RaftStore { return r.store }
 
+// Close closes the store too: a peer's store is the engine's own.
+func (r *fakeRaft) Close() error {
+	return errors.Join(r.store.(*raftMutant).Store.Close(), r.Engine.Close())
+}
+
 // raftMutant is its store: ours, in which some calls are others.
 type raftMutant struct {
 	*raftlog.Store

@@ -2,6 +2,7 @@ package page_test
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -140,6 +141,13 @@ func TestPage(t *testing.T) {
 		s.must(err)
 		b.Wait(fmt.Sprintf(`document.querySelector("[data-tile=commits] .small").textContent !== %q`, before))
 		b.Wait(`document.querySelectorAll("[data-tile=disk] .line[d*=L]").length === 1`)
+	})
+
+	step("no such view", func(t *testing.T) {
+		b.goTo("#/nosuch")
+		b.text("h1", "There is no such view")
+		b.Do(`document.querySelector("main a").click()`)
+		b.text(".state", "Ready")
 	})
 
 	step("streams and histograms", func(t *testing.T) {
@@ -522,11 +530,31 @@ func TestPage(t *testing.T) {
 	})
 
 	step("no server", func(t *testing.T) {
+		b.goTo("#/overview")
+		b.text(".state", "Ready")
 		b.Wait(`document.querySelector(".lost").hidden`)
+		at := s.http.Listener.Addr().String()
 		s.must(s.http.Listener.Close())
 		s.http.CloseClientConnections()
 		b.Wait(`!document.querySelector(".lost").hidden`)
 		b.text(".lost", "cannot be reached")
+
+		// Nothing that was true before is said to be so now.
+		b.text(".state", "not known")
+		b.Wait(`!document.querySelector("main .state .good, main .risk.good")`)
+
+		// A view that is opened now comes by itself once the server is back.
+		b.goTo("#/logs")
+		b.text(".problem", "cannot be reached")
+		l, err := net.Listen("tcp", at)
+		s.must(err)
+		again := &http.Server{Handler: s.http.Config.Handler}
+		defer again.Close()
+		go again.Serve(l)
+		b.Wait(`document.querySelector(".lost").hidden && !document.querySelector(".problem")`)
+		b.Wait(`document.querySelector("main table")`)
+		b.goTo("#/overview")
+		b.text(".state", "Ready")
 	})
 }
 

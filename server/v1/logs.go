@@ -65,7 +65,7 @@ func (s *service) logs() {
 		role: auth.Write, tag: tag, write: true, summary: "Append events, all or none; the log is made if it is not there",
 		about: "Either all events have ids or none has. Events with ids are appended once, however often that is " +
 			"repeated, as long as the log remembers the ids: those of the last million positions at least, but not of " +
-			"removed events. A known id with another type, data or metadata is 409 `id_taken`.",
+			"removed events. A known id with another type or data is 409 `id_taken`.",
 		codes: []string{api.CodeConflict, api.CodeIDTaken}},
 		func(c *call, in *struct {
 			inLog

@@ -58,7 +58,7 @@ func (s *service) messages() {
 		role: auth.Write, tag: tag, write: true, summary: "Write messages to streams, all or nothing",
 		about: "The id of a message is a UUID; whether its letters are capital makes no difference. A write whose messages " +
 			"have ids is done once, however often it is repeated, as long as the messages are there. A known id with another " +
-			"type, data or metadata, or in another stream, is 409 `id_taken`. Data and metadata are objects that are at most " +
+			"type or data, or in another stream, is 409 `id_taken`. Data and metadata are objects that are at most " +
 			strconv.Itoa(message.MaxDepth) + " deep, a type has at most " + strconv.Itoa(message.MaxTypeSize) + " bytes.",
 		codes: []string{api.CodeConflict, api.CodeIDTaken, api.CodeEnded}},
 		func(c *call, in *struct{ Body api.Write }) (api.WriteResult, error) {

@@ -17,9 +17,10 @@ import (
 // the one that ctx names ([holdfast.WithLevel]), and readers see them.
 //
 // If the events have ids and these are known, in this order, from one append, it is a repeat, and returns the first
-// result, unless type, metadata or data of one is another than the first time: then it is ErrIDTaken. Time and Origin
-// do not count. An id is known for [Options].IDWindow positions at least, and twice as many at most; that of a
-// truncated event too, whose content is not compared any more, but not that of a removed one.
+// result, unless type or data of one is another than the first time: then it is ErrIDTaken. Time, Origin
+// and Metadata, which often tell of the try, do not count. An id is known for [Options].IDWindow positions at least,
+// and twice as many at most; that of a truncated event too, whose content is not compared any more, but not that of a
+// removed one.
 //
 // ctx is checked until the events have their position in the log, and not after: they cannot
 // be taken back then, so Append waits for the outcome. A nil error means that the events

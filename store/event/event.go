@@ -194,7 +194,7 @@ var (
 	// ErrPartialRepeat: some ids of an append are known and others are not, or they are
 	// known from another run of events.
 	ErrPartialRepeat = errors.New("holdfast: partly repeated")
-	// ErrIDTaken: the ids of an append are known from events with another type, metadata or data; errors.As finds a
+	// ErrIDTaken: the ids of an append are known from events with another type or data; errors.As finds a
 	// [*Known].
 	ErrIDTaken = errors.New("holdfast: event id taken")
 	// ErrBadEvent: an append of nothing, or an event that cannot be stored as it is.

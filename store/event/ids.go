@@ -114,12 +114,12 @@ func (s *Store) repeated(p *Pending, a *appender, events []Event, level holdfast
 }
 
 // contents copies of events what a repeat has to have in common with them: the caller may change its own before that is
-// compared.
+// compared. Metadata often tell of the try, such as a trace or the place in a log that is replicated, and do not count.
 func contents(events []Event) []Event {
 	list := make([]Event, len(events))
 	for i := range events {
 		e := &events[i]
-		list[i] = Event{Type: strings.Clone(e.Type), Metadata: bytes.Clone(e.Metadata), Data: bytes.Clone(e.Data)}
+		list[i] = Event{Type: strings.Clone(e.Type), Data: bytes.Clone(e.Data)}
 	}
 	return list
 }
@@ -140,9 +140,9 @@ func (s *Store) compare(r Result, given []Event) error {
 			}
 			seen++
 			e := &given[there.Position-r.First]
-			if string(there.Type) != e.Type || !bytes.Equal(there.Metadata, e.Metadata) || !bytes.Equal(there.Data, e.Data) {
+			if string(there.Type) != e.Type || !bytes.Equal(there.Data, e.Data) {
 				failed = s.fail("append", ErrIDTaken, &Known{r}, "give what is new an id of its own",
-					"nothing was appended: event %d has the id, but another type, metadata or data", there.Position)
+					"nothing was appended: event %d has the id, but another type or data", there.Position)
 			}
 			return failed == nil
 		})

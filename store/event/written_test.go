@@ -221,7 +221,6 @@ func TestOtherContent(t *testing.T) {
 		try(change(func(e *event.Event) { e.Type = "Cancelled" }))
 		try(change(func(e *event.Event) { e.Data = []byte("2") }))
 		try(change(func(e *event.Event) { e.Data = nil }))
-		try(change(func(e *event.Event) { e.Metadata = nil }))
 		try(change(func(e *event.Event) { e.Data = []byte("1m"); e.Metadata = nil }))
 		try(first, change(func(e *event.Event) { e.ID = "y" }))
 		repeated := func(first uint64, events ...event.Event) {
@@ -236,6 +235,7 @@ func TestOtherContent(t *testing.T) {
 		s = openLog(t, tg.Engine, o)
 		repeated(2, first, second)
 		repeated(3, second)
+		repeated(2, change(func(e *event.Event) { e.Metadata = nil }))
 		repeated(2, change(func(e *event.Event) { e.Origin, e.Time = "b", time.Unix(5, 0) }))
 		// Of what is truncated only the id is known.
 		if _, err := s.TruncateBefore(ctx, 3); err != nil {

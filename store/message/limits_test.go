@@ -303,8 +303,6 @@ func TestRepeatWithOtherContent(t *testing.T) {
 		func(m *message.Message) { m.Data = []byte(`{"n":1,"of":[{"b":null},"a"]}`) },
 		func(m *message.Message) { m.Data = []byte(`{"n":1.0,"of":["a",{"b":null}]}`) },
 		func(m *message.Message) { m.Data = []byte(`{"n":1,"of":["a",{}]}`) },
-		func(m *message.Message) { m.Metadata = nil },
-		func(m *message.Message) { m.Metadata = []byte(`{"by":"y"}`) },
 	} {
 		check(change(other), message.ErrIDTaken)
 	}
@@ -312,6 +310,8 @@ func TestRepeatWithOtherContent(t *testing.T) {
 		func(m *message.Message) {},
 		func(m *message.Message) { m.Time = time.Unix(9, 0) },
 		func(m *message.Message) { m.Data = []byte(" {\"of\": [\"\\u0061\", {\"b\":null}],\n\"n\":1} ") },
+		func(m *message.Message) { m.Metadata = nil },
+		func(m *message.Message) { m.Metadata = []byte(`{"by":"y"}`) },
 		func(m *message.Message) { m.Metadata = []byte(`{ "by":"x"}`) },
 	} {
 		check(change(same), nil)

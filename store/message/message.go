@@ -105,7 +105,7 @@ var (
 	ErrBadName = errors.New("holdfast: bad name")
 	// ErrBadMessage: a write of nothing, or a message that cannot be stored as it is.
 	ErrBadMessage = errors.New("holdfast: bad message")
-	// ErrIDTaken: a message with that id is in another stream, or has another type, data or metadata, for which errors.As
+	// ErrIDTaken: a message with that id is in another stream, or has another type or data, for which errors.As
 	// finds a [*Known], or a write of several knows some of the ids and not others.
 	ErrIDTaken = errors.New("holdfast: message id taken")
 	// ErrPositionTaken: an import names a position that another message has.

@@ -38,10 +38,11 @@ type Result struct {
 // Write adds messages at the end of a stream, atomically, and returns when they have reached the store's level, or the
 // one that ctx names ([holdfast.WithLevel]), and readers see them.
 //
-// If the messages have ids and these are known, in this order, from one write to the same stream and of the same types,
-// data and metadata, it is a repeat, and returns the first result. Data that are the same JSON are the same; times do
-// not count. ErrIDTaken: some of the ids are known otherwise. The id of a message is known for as long as the message
-// is there: once that was truncated, deleted, or removed by retention, a write with its id is a new one.
+// If the messages have ids and these are known, in this order, from one write to the same stream with the same types
+// and data, it is a repeat, and returns the first result. Data that are the same JSON are the same; metadata and times
+// do not count: they often tell of the try. ErrIDTaken: some of the ids are known otherwise. The id of a message is
+// known for as long as the message is there: once that was truncated, deleted, or removed by retention, a write with
+// its id is a new one.
 //
 // ctx is checked until the messages have their place, and not after: they cannot be taken back then. A nil error
 // means that they are safe. An error before that (ErrConflict, ErrIDTaken, ErrBadName, ErrBadMessage, ErrEnded,
@@ -442,9 +443,9 @@ func (n *Namespace) repeated(ctx context.Context, r event.Result, writes []Write
 				return n.store.fail("write", ErrIDTaken, nil, "", "the id %q is that of message %d of stream %q", m.ID, m.Position,
 					m.Stream)
 			}
-			if m.Type != given.Type || !sameJSON(m.Data, given.Data) || !sameJSON(m.Metadata, given.Metadata) {
+			if m.Type != given.Type || !sameJSON(m.Data, given.Data) {
 				other = cmp.Or(other, n.store.fail("write", ErrIDTaken, &Known{w.Stream, results[i]},
-					"give what is new an id of its own", "message %d of stream %q has the id %q, but another type, data or metadata",
+					"give what is new an id of its own", "message %d of stream %q has the id %q, but another type or data",
 					m.Position, m.Stream, m.ID))
 			}
 			global++

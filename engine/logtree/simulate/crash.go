@@ -418,7 +418,7 @@ func (h *history) intact(what string, err error) error {
 func (h *history) sound() error {
 	v, err := check.Verify(h.fs, "db")
 	if err != nil || len(v.Damage) > 0 {
-		return fmt.Errorf("Verify of a database without damage: %w", errors.Join(append(v.Damage, err)...))
+		return fmt.Errorf("verify of a database without damage: %w", errors.Join(append(v.Damage, err)...))
 	}
 	if h.rnd.IntN(4) > 0 {
 		return nil
@@ -434,7 +434,7 @@ func (h *history) sound() error {
 	}
 	r, err := check.Repair(h.fs, "db", into)
 	if err != nil || len(r.Lost) > 0 || r.Doubt != "" {
-		return fmt.Errorf("Repair of a database without damage: %+v, %w", r, err)
+		return fmt.Errorf("repair of a database without damage: %+v, %w", r, err)
 	}
 	found, err := commits.Contents(into, holdfast.Range{})
 	if err != nil {
@@ -446,7 +446,7 @@ func (h *history) sound() error {
 		return !repaired
 	})
 	if !repaired {
-		return fmt.Errorf("Repair of a database without damage makes what was never there: compared with all, %s",
+		return fmt.Errorf("repair of a database without damage makes what was never there: compared with all, %s",
 			commits.Difference(found, h.ledger.now))
 	}
 	return into.Close()

@@ -1,6 +1,6 @@
 // The frame of the page: signing in and out, the parts of the address, navigation, keys.
 
-import {button, dialog, field, h, icon, newID, problem, set, toast} from "./dom.js";
+import {button, dialog, field, h, head, icon, newID, problem, set, toast} from "./dom.js";
 import {call, get, keep, may, session} from "./api.js";
 import {overview, watch} from "./views/overview.js";
 import {logs} from "./views/logs.js";
@@ -220,7 +220,17 @@ async function show() {
 	const {name, args, params} = address();
 	const everywhere = session.info.namespace === "*";
 	if (!views[name]) {
-		location.replace(href(everywhere ? "overview" : "messages"));
+		const first = everywhere ? "overview" : "messages";
+		if (!name) {
+			location.replace(href(first));
+			return;
+		}
+		current?.controller.abort();
+		current = undefined;
+		for (const link of Object.values(frame.links)) link.removeAttribute("aria-current");
+		document.title = "No such view · Holdfast";
+		set(frame.main, h("div.view", {"data-view": "none", "data-ready": "true"}, head("There is no such view", `This page has nothing at #/${name}.`),
+			h("p", h("a", {href: href(first)}, views[first].name), " is where it begins.")));
 		return;
 	}
 	const wanted = everywhere ? params.get("ns") ?? (views[name].namespaced ? usual : namespace) : session.info.namespace;
@@ -285,6 +295,8 @@ async function show() {
 		if (!err.status && err.status !== 0) console.error(err);
 		set(root, problem(err, show));
 		root.dataset.ready = "true";
+		// A view that was opened while the server was away comes by itself when it is back.
+		if (err.status === 0) setTimeout(() => { if (mine === current) show(); }, 2000);
 	} finally {
 		clearTimeout(slow);
 		root.querySelector(":scope > .loading")?.remove();

@@ -63,31 +63,16 @@ const columns = view => [
 
 const slim = m => ({global: m.global, stream: m.stream, position: m.position, type: m.type, time: m.time, glance: glance(m.data).textContent});
 
-// lastGlobal finds the last global position: none of the routes tells it. It begins with how many messages there are, which
-// is right unless some were removed, and then asks further and further on, and between.
+// lastGlobal is the last global position.
 async function lastGlobal(view) {
-	const there = async g => (await get(within(view.namespace, "messages"), {from: g, limit: 1}, view.signal)).messages.at(0)?.global;
-	let low = 0, step = 1, from = 1;
-	try {
-		from = Math.max(1, (await get(within(view.namespace), {}, view.signal)).messages);
-	} catch (err) {
-		if (err.name === "AbortError") throw err;
-	}
-	let found = await there(from);
-	if (found === undefined && from > 1) found = await there(from = 1);
-	while (found !== undefined) {
-		low = found;
-		step *= 2;
-		found = await there(low + step);
-	}
-	let high = low + step; // nothing is there or behind it
-	while (low > 0 && high - low > 1) {
-		const middle = Math.floor((low + high) / 2), m = await there(middle);
-		if (m === undefined) high = middle;
-		else low = m;
-	}
-	return low;
+	return (await get(within(view.namespace), {}, view.signal)).last;
 }
+
+// read reads a page of messages. There are none beyond the end, which the server calls a conflict.
+const read = (view, query) => get(within(view.namespace, "messages"), query, view.signal).catch(err => {
+	if (err.code === "ahead") return {messages: [], next: query.from};
+	throw err;
+});
 
 async function search(view) {
 	const p = name => view.params.get(name) ?? "";
@@ -139,7 +124,7 @@ async function search(view) {
 	async function between(from, to) {
 		const list = [];
 		while (from < to) {
-			const answer = await get(where, {...query, from, limit: Math.min(1000, to - from)}, view.signal);
+			const answer = await read(view, {...query, from, limit: Math.min(1000, to - from)});
 			const part = answer.messages.filter(m => place(m) < to);
 			list.push(...part.map(slim));
 			if (part.length < answer.messages.length || part.length === 0) break;
@@ -166,7 +151,7 @@ async function search(view) {
 	}
 
 	async function from(start) {
-		const answer = await get(where, {...query, from: start, limit: page}, view.signal);
+		const answer = await read(view, {...query, from: start, limit: page});
 		ahead = answer.messages.length === 0 ? undefined : answer.next;
 		rows = answer.messages.map(slim);
 		show();
@@ -224,7 +209,7 @@ async function search(view) {
 async function one(view, global) {
 	view.title(`Message ${global}`);
 	const where = within(view.namespace, "messages");
-	const [m] = (await get(where, {from: global, limit: 1}, view.signal)).messages;
+	const [m] = global <= await lastGlobal(view) ? (await read(view, {from: global, limit: 1})).messages : [];
 	const crumbs = h("nav.crumbs", {"aria-label": "Path"}, h("a", {href: view.href("messages")}, "Messages"), " / ", h("span", `message ${global}`));
 	if (!m || m.global !== global) {
 		view.put(head(`Message ${position(global)}`), crumbs, empty("There is no message at this position.", "It was removed, or not written yet."));
@@ -257,7 +242,7 @@ async function related(view, m, meta, chain) {
 		const name = of.causationMessageStreamName, pos = of.causationMessagePosition, g = of.causationMessageGlobalPosition;
 		if (name === undefined && g === undefined) break;
 		const asked = name !== undefined && pos !== undefined ? {stream: name, from: pos, limit: 1} : {from: g, limit: 1};
-		const [cause] = Number.isFinite(asked.from) ? (await get(where, asked, view.signal)).messages : [];
+		const [cause] = Number.isFinite(asked.from) ? (await read(view, asked)).messages : [];
 		if (!cause || (asked.stream ? cause.position !== pos : cause.global !== g)) {
 			ended = "The message that caused the first one here is not there any more.";
 			break;

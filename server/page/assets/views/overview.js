@@ -160,13 +160,22 @@ export async function overview(view) {
 			} else set(state, h("span.dot"), h("p.dim", "Asking the server …"));
 			return;
 		}
-		const kind = !s.ready ? "bad" : s.trouble ? "warn" : "good";
-		change(state, [kind, s.trouble, s.level, s.ready], () => [h(`span.dot.${kind}`), h("div",
+		// What was true when the server last answered may not be any more.
+		const lost = watch.failed !== undefined;
+		for (const element of [grid, about]) element.classList.toggle("stale", lost);
+		const kind = lost || !s.ready ? "bad" : s.trouble ? "warn" : "good";
+		if (lost) {
+			const then = when(new Date(watch.points.at(-1).at).toISOString());
+			set(state, h("span.dot.bad"), h("div", h("p.strong", watch.failed.title), h("p", "How it is doing is not known. What is shown here was so ", then, ".")));
+			set(crash, risk("If the program were killed now", ["warn", "Not known", "The server does not answer."]),
+				risk("If the power failed now", ["warn", "Not known", "The server does not answer."]));
+			state.sign = crash.sign = undefined;
+		} else change(state, [kind, s.trouble, s.level, s.ready], () => [h(`span.dot.${kind}`), h("div",
 			h("p.strong", !s.ready ? "Not ready" : s.trouble ? "Working, with trouble" : "Ready"),
 			h("p", s.trouble ? s.trouble : !s.ready ? "It starts or stops, or its engine has failed; the server’s log says more."
 				: `Acknowledged writes have reached ${levels[s.level] ?? s.level}.`)),
 		h("span.grow"), levelMark(s.level)]);
-		change(crash, [s.unsynced, s.level, s.loss_window_ms], () => [risk("If the program were killed now", s.level === "memory" ? ["warn",
+		if (!lost) change(crash, [s.unsynced, s.level, s.loss_window_ms], () => [risk("If the program were killed now", s.level === "memory" ? ["warn",
 			"Writes at Memory would be lost", "All that was acknowledged at Process or Power stays."] : ["good", "Nothing at Process or Power would be lost",
 			"Only what a writer has asked to have at Memory could be."]),
 		risk("If the power failed now", s.unsynced ? ["warn", `Up to ${s.loss_window_ms > 0 ? duration(s.loss_window_ms) : "a moment"} of writes would be lost`,

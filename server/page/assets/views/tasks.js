@@ -48,7 +48,7 @@ async function queues(view) {
 			{name: "Progress", class: "fill", cell: q => progress(q)},
 			...["waiting", "running", "dead"].map(s => ({name: s[0].toUpperCase() + s.slice(1), class: "number", cell: q => number(q, s)})),
 			...["scheduled", "blocked", "completed", "cancelled"].map(s => ({name: s[0].toUpperCase() + s.slice(1), class: "number wide", cell: q => number(q, s)})),
-			{label: "Actions", class: "do wide", cell: q => h("div.row", controls(view, q, load))},
+			{label: "Actions", class: "do", cell: q => h("div.row", controls(view, q, load))},
 		],
 		none: () => empty("There are no queues in this namespace yet.", h("p.dim", "A queue is there as soon as a task is: POST ", h("code", `/v1/namespaces/${view.namespace}/tasks`),
 			". You can try it under ", h("a", {href: view.href("operations")}, "API"), ".")),
@@ -56,17 +56,31 @@ async function queues(view) {
 	const number = (q, s) => of(q, s) ? h("a", {class: s === "dead" ? "bad" : null, href: view.href("tasks", ["list"], {queue: q.name, state: s})}, count(of(q, s))) : h("span.dim", "0");
 	const search = h("input", {type: "search", "data-search": true, placeholder: "Name", oninput: () => draw()});
 	const id = h("input", {type: "text", placeholder: "Task id", autocomplete: "off", spellcheck: "false"});
+	// Periodic tasks are added by programs; there is nothing to do with them here.
+	const periodic = new Table({
+		label: "Periodic tasks", key: p => p.name, columns: [
+			{name: "Periodic task", cell: p => p.name},
+			{name: "Last tick", class: "time", cell: p => when(p.last)},
+			{name: "Next tick", class: "time", cell: p => when(p.next)},
+			{name: "Refused", class: "number", cell: p => h(p.refused ? "span.bad" : "span.dim", count(p.refused))},
+		],
+	});
+	const ticks = section("Periodic tasks", periodic.element);
 	let all = [];
 	const draw = () => table.show(all.filter(q => q.name.includes(search.value.trim())).slice(0, 1000));
 	async function load() {
-		all = await get(within(view.namespace, "queues"), {}, view.signal);
+		const [queues, list] = await Promise.all([get(within(view.namespace, "queues"), {}, view.signal),
+			get(within(view.namespace, "periodic"), {}, view.signal)]);
+		all = queues;
 		draw();
+		periodic.show(list);
+		ticks.hidden = list.length === 0;
 	}
 	view.put(head("Tasks", "Queues of tasks that are claimed under a lease and tried again when they fail.", h("a.button", {href: view.href("tasks", ["list"])}, "All tasks")),
 		h("form.tools", {onsubmit: e => {
 			e.preventDefault();
 			if (id.value.trim()) view.go("tasks", ["task", id.value.trim()]);
-		}}, field("Find a queue", search), field("Open a task", id), h("button.button", {type: "submit"}, "Open")), table.element, legend());
+		}}, field("Find a queue", search), field("Open a task", id), h("button.button", {type: "submit"}, "Open")), table.element, legend(), ticks);
 	await view.every(2000, load);
 }
 
