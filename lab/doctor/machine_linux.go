@@ -40,7 +40,7 @@ func lookAt(dir string) Place {
 	}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err == nil {
-		p.FreeBytes, p.TotalBytes = int64(fs.Bavail)*fs.Bsize, int64(fs.Blocks)*fs.Bsize
+		p.FreeBytes, p.TotalBytes = int64(fs.Bavail)*int64(fs.Bsize), int64(fs.Blocks)*int64(fs.Bsize)
 	}
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil {

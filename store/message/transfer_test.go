@@ -170,7 +170,7 @@ func TestImportErrors(t *testing.T) {
 	if _, err := n.Tombstone(ctx, "ended-1"); err != nil {
 		t.Fatal(err)
 	}
-	text := func(id int, stream string, pos, gpos int) string {
+	text := func(id int, stream string, pos, gpos int64) string {
 		return fmt.Sprintf(`{"id":"00000000-0000-4000-8000-%012d","stream":%q,"type":"t","pos":%d,"gpos":%d,"data":{},`+
 			`"meta":null,"time":"2026-01-02T03:04:05.6Z"}`, id, stream, pos, gpos)
 	}
