@@ -342,6 +342,9 @@ func (v *messageVictim) verify(
 		}
 	case 1:
 		for m, err := range n.Read(ctx, message.Query{Stream: w.Stream, From: r.Position, Limit: 1}) {
+			if errors.Is(err, message.ErrAhead) {
+				break
+			}
 			if err != nil {
 				return fmt.Errorf("reading what is written: %w", err)
 			}

@@ -2,6 +2,7 @@ package subjects
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -30,6 +31,8 @@ const (
 	anchor = 0
 	// One stream has a retention: what removes from several is several commits.
 	retained = 1
+	// The shortest age: what counts is when a message was written, which is always longer ago.
+	overAtOnce = time.Nanosecond
 )
 
 // keptKind is what an operation does in that namespace.
@@ -133,13 +136,13 @@ func (s *keptState) step(o *messageOp) keptCall {
 		}
 		c.removed = s.remove(i, func(m message.Message) bool { return m.Position < c.before })
 	case keptRetention:
-		s.retention = [...]message.Retention{{}, {MaxAge: time.Hour}, {MaxCount: 2}, {MaxCount: 5}}[r.IntN(4)]
+		s.retention = [...]message.Retention{{}, {MaxAge: overAtOnce}, {MaxCount: 2}, {MaxCount: 5}}[r.IntN(4)]
 		c.retention, c.stream = s.retention, keptStream(retained)
 	case keptRetain:
 		last := s.lastOf(retained)
-		c.removed = s.remove(retained, func(m message.Message) bool {
+		c.removed = s.remove(retained, func(m message.Message) bool { // whatever time the message tells
 			return s.retention.MaxCount > 0 && m.Position <= last-s.retention.MaxCount ||
-				s.retention.MaxAge > 0 && m.Time.Year() < 2000
+				s.retention.MaxAge == overAtOnce
 		})
 	case keptImport:
 		for _, m := range s.messages[:min(2, len(s.messages))] {
@@ -179,7 +182,7 @@ func (s *keptState) add(o *messageOp, stream, k int, global, position int64) mes
 		Type: "kept" + messageNamed, Time: time.Unix(0, int64(o.n)+1).UTC(),
 		Data: fmt.Appendf(nil, `{"v": "%s"}`, base64.StdEncoding.EncodeToString(value))}
 	if k%2 == 1 {
-		m.Time = m.Time.AddDate(250, 0, 0) // which no age removes
+		m.Time = m.Time.AddDate(250, 0, 0) // which keeps it from no retention
 	}
 	s.last, s.versions[stream] = global, position
 	s.messages = append(s.messages, keptMessage{Message: m})
@@ -273,7 +276,8 @@ func keptRead(ctx context.Context, n *message.Namespace, emit func(commits.Found
 	})
 }
 
-// consume opens the subscription, acknowledges what choose returns of all that is due, and closes it.
+// consume opens the subscription, acknowledges what choose returns of all that is due, and closes it. The rest is given
+// back, because leases outlive Close.
 func consume(ctx context.Context, n *message.Namespace, choose func([]message.Delivery) []message.Delivery) error {
 	const most = 1 << 20
 	s, err := n.Subscribe(ctx, "consumer", message.SubscriptionOptions{Query: message.Query{Category: keptCategory},
@@ -283,9 +287,17 @@ func consume(ctx context.Context, n *message.Namespace, choose func([]message.De
 	}
 	due, err := s.Claim(ctx, most)
 	if err == nil {
-		if acks := choose(due); len(acks) > 0 {
+		acks := choose(due)
+		if len(acks) > 0 {
 			err = s.Ack(ctx, acks...)
 		}
+
+		acked := map[int64]bool{}
+		for _, d := range acks {
+			acked[d.Global] = true
+		}
+		rest := slices.DeleteFunc(due, func(d message.Delivery) bool { return acked[d.Global] })
+		err = cmp.Or(err, s.Return(ctx, rest...))
 	}
 	return errors.Join(err, s.Close())
 }
