@@ -10,9 +10,9 @@ import (
 	"os"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/engine/internal/enginecopy"
 	"github.com/holdfastdb/holdfast/engine/logtree"
-	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // InspectResult describes a directory that was not opened.
