@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,11 +10,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/mod/modfile"
 )
-
-const version = "v0.99.0"
 
 // stranger is somebody who has only what a proxy serves.
 type stranger struct {
@@ -63,7 +64,10 @@ func TestRelease(t *testing.T) {
 	if _, err := git(".", "clone", "--quiet", "--no-tags", "../..", source); err != nil {
 		t.Fatal(err)
 	}
+	// The module cache is the machine's, which has the libraries, so the version is one that never was.
+	version := fmt.Sprintf("v0.99.%d", time.Now().UnixNano())
 	proxy := t.TempDir()
+	t.Cleanup(func() { forget(t, proxy) })
 	if err := release(source, version, proxy); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +76,7 @@ func TestRelease(t *testing.T) {
 	bin := t.TempDir()
 	s.env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GOFLAGS=") }),
 		"GOPROXY=file://"+filepath.ToSlash(proxy)+","+others, "GOSUMDB=off", "GOWORK=off", "GOBIN="+bin,
-		"GOMODCACHE="+modCache(t), "GOFLAGS=-modcacherw")
+		"GOFLAGS=-modcacherw")
 	write := func(text string) {
 		if err := os.WriteFile(filepath.Join(s.dir, "main.go"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -150,5 +154,31 @@ func main() {
 	}
 }
 
-// modCache is a module cache of the test's own, that has what this machine's has of other modules.
-func modCache(t *testing.T) string { return t.TempDir() }
+// forget removes from the module cache what a proxy has served.
+func forget(t *testing.T, proxy string) {
+	cache := strings.TrimSpace((&stranger{dir: ".", env: os.Environ()}).run(t, "go", "env", "GOMODCACHE"))
+	err := filepath.WalkDir(proxy, func(name string, _ fs.DirEntry, err error) error {
+		file, ok := strings.CutSuffix(name, ".zip")
+		if err != nil || !ok {
+			return err
+		}
+		relative, err := filepath.Rel(proxy, file)
+		if err != nil {
+			return err
+		}
+		downloads, err := filepath.Glob(filepath.Join(cache, "cache", "download", relative+".*"))
+		if err != nil {
+			return err
+		}
+		dir, version := filepath.Split(relative) // PATH/@v/VERSION
+		for _, gone := range append(downloads, filepath.Join(cache, filepath.Dir(filepath.Clean(dir))+"@"+version)) {
+			if err := os.RemoveAll(gone); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
