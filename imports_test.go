@@ -67,6 +67,7 @@ var layers = map[string][]string{
 	"client":         {"", "api", "store/"},
 	"cmd/":           {"", "api", "client", "driver/", "engine/", "internal/", "lab/", "server", "store/"},
 	"examples/":      {"", "engine/", "store/"},
+	"tools/":         {},
 
 	// The layers of logtree, each of which knows only what is below it.
 	"engine/logtree/internal/format": {""},
