@@ -437,7 +437,7 @@ func TestTransferIsCancelled(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 		panic(http.ErrAbortHandler)
-	}), func(int) fault { return none })
+	}), nil)
 	n := c.Namespace("default")
 	for _, do := range []func(context.Context, io.ReadWriter) error{
 		func(ctx context.Context, rw io.ReadWriter) error {
