@@ -24,38 +24,39 @@ var light = []string{
 	"client",
 }
 
-// layers says what a folder may import of this module; the longest prefix counts. Imports run
+// layers says what a folder may import of this repository; the longest prefix counts. Imports run
 // downwards only; a store imports no engine.
 var layers = map[string][]string{
 	"":          {},
 	"vfs":       {},
 	"internal/": {""},
+	"driver/":   {"", "driver/"}, // what engines are built on, here and elsewhere
 	// Never another engine.
-	"engine/":                 {"", "engine/internal/", "internal/boltpages", "internal/datadir", "vfs"},
-	"engine/internal/":        {"", "engine/internal/", "internal/"},
-	"engine/logtree/":         {"", "internal/datadir", "engine/internal/", "engine/logtree/", "vfs"},
+	"engine/":                 {"", "driver/", "engine/internal/", "vfs"},
+	"engine/bbolt/":           {"", "driver/", "engine/bbolt/boltpages", "engine/internal/"},
+	"engine/internal/":        {"", "driver/", "engine/internal/"},
+	"engine/logtree/":         {"", "driver/", "engine/internal/", "engine/logtree/", "vfs"},
 	"engine/logtree/simulate": {"", "engine/logtree/internal/", "enginetest/commits", "vfs"},
-	"engine/all":              {"", "engine/", "internal/"},
+	"engine/all":              {"", "driver/", "engine/"},
 	"enginetest":              {"", "engine/mem", "enginetest/commits"},
 	"enginetest/commits":      {""}, // what checks engines depends on none
-	"store/":                  {"", "internal/lifecycle", "store/internal/"},
+	"store/":                  {"", "driver/lifecycle", "store/internal/"},
 	"store/event/eventbus":    {"", "store/event"},
-	"store/message/": {"", "internal/jsoncheck", "internal/lifecycle", "internal/ndjson", "store/event", "store/message/",
+	"store/message/": {"", "driver/lifecycle", "internal/jsoncheck", "internal/ndjson", "store/event", "store/message/",
 		"store/internal/"},
 	"store/message/aggregate":  {"", "store/message"},
-	"store/task/":              {"", "internal/lifecycle", "store/event", "store/task/", "store/internal/"},
+	"store/task/":              {"", "driver/lifecycle", "store/event", "store/task/", "store/internal/"},
 	"store/task/worker":        {"", "store/task"},
 	"store/task/workertest":    {"", "engine/mem", "store/task"}, // for tests
 	"store/projection":         {"", "store/event", "store/message", "store/internal/"},
-	"store/raftlog/":           {"", "internal/boltpages", "internal/lifecycle", "store/raftlog", "store/internal/"},
-	"store/internal/storetest": {"", "engine/", "vfs"}, // for tests
-	"lab/": {"", "engine/all", "enginetest/commits", "store/", "lab/", "internal/datadir", "api", "client",
-		"docs", "server/"},
+	"store/raftlog/":           {"", "driver/lifecycle", "engine/bbolt/boltpages", "store/raftlog", "store/internal/"},
+	"store/internal/storetest": {"", "driver/", "engine/logtree", "engine/mem", "vfs"}, // for tests
+	"lab/": {"", "api", "client", "driver/datadir", "engine/all", "enginetest/commits", "internal/console", "lab/",
+		"server/", "store/"},
 	// The libraries' own options are behind the engines that run them.
-	"lab/contender":  {"", "engine/", "store/", "lab/", "internal/datadir"},
-	"docs":           {},         // the schemas in it
+	"lab/contender":  {"", "driver/datadir", "engine/", "internal/console", "lab/", "store/"},
 	"api":            {"store/"}, // whose types it converts
-	"server/":        {"", "api", "store/", "server/", "internal/"},
+	"server/":        {"", "api", "driver/datadir", "internal/", "server/", "store/"},
 	"server/auth":    {"", "store/message"},
 	"server/route":   {"", "server/auth"},
 	"server/data":    {"", "store/", "server/fanout"},
@@ -64,8 +65,9 @@ var layers = map[string][]string{
 	"server/metrics": {"", "store/"}, // for programs that embed the library, too
 	"server/tracing": {},
 	"client":         {"", "api", "store/"},
-	"cmd/":           {"", "api", "engine/", "store/", "server", "client", "lab/", "internal/"},
+	"cmd/":           {"", "api", "client", "driver/", "engine/", "internal/", "lab/", "server", "store/"},
 	"examples/":      {"", "engine/", "store/"},
+	"tools/":         {},
 
 	// The layers of logtree, each of which knows only what is below it.
 	"engine/logtree/internal/format": {""},
@@ -73,24 +75,24 @@ var layers = map[string][]string{
 	"engine/logtree/internal/check": {"", "engine/logtree/internal/files", "engine/logtree/internal/format",
 		"engine/logtree/internal/run",
 		"engine/logtree/internal/tree", "engine/logtree/internal/wal", "vfs"},
-	"engine/logtree/internal/db": {"", "engine/internal/", "engine/logtree/internal/files",
+	"engine/logtree/internal/db": {"", "driver/", "engine/logtree/internal/files",
 		"engine/logtree/internal/format",
 		"engine/logtree/internal/memtable", "engine/logtree/internal/run", "engine/logtree/internal/tree",
 		"engine/logtree/internal/wal", "vfs"},
 	"engine/logtree/internal/tree": {"", "engine/logtree/internal/files", "engine/logtree/internal/format",
 		"engine/logtree/internal/memtable",
 		"engine/logtree/internal/run", "vfs"},
-	"engine/logtree/internal/wal": {"", "engine/internal/groupcommit", "engine/logtree/internal/files",
+	"engine/logtree/internal/wal": {"", "driver/groupcommit", "engine/logtree/internal/files",
 		"engine/logtree/internal/format", "vfs"},
 
 	// What a victim does and how it is crashed know of each other only the protocol.
 	"lab/crash/internal/protocol": {"", "enginetest/commits"},
 	"lab/crash/internal/subjects": {"", "api", "client", "enginetest/commits", "server", "store/", "lab/contender",
-		"lab/crash/internal/clock", "lab/crash/internal/protocol"},
-	"lab/crash/internal/kinds": {"", "enginetest/commits", "internal/datadir", "lab/console", "lab/internal/child",
-		"lab/crash/blockdev", "lab/crash/internal/protocol"},
+		"lab/internal/clock", "lab/crash/internal/protocol"},
+	"lab/crash/internal/kinds": {"", "driver/datadir", "enginetest/commits", "internal/console", "lab/internal/child",
+		"lab/blockdev", "lab/crash/internal/protocol"},
 	"lab/crash/internal/flawed":   {"", "engine/mem", "vfs"},
-	"lab/crash/internal/evidence": {"", "lab/crash/blockdev", "lab/crash/internal/kinds", "lab/crash/internal/protocol"},
+	"lab/crash/internal/evidence": {"", "lab/blockdev", "lab/crash/internal/kinds", "lab/crash/internal/protocol"},
 }
 
 // goFiles calls visit with the name of every file of Go in this module, whatever system it is built for.
@@ -164,7 +166,7 @@ func TestImports(t *testing.T) {
 			own, ok := strings.CutPrefix(p, module)
 			own = strings.TrimPrefix(own, "/")
 			if !ok || slices.ContainsFunc(allowed, func(a string) bool {
-				return own == a || a != "" && strings.HasPrefix(own, strings.TrimSuffix(a, "/")+"/")
+				return own == strings.TrimSuffix(a, "/") || a != "" && strings.HasPrefix(own, strings.TrimSuffix(a, "/")+"/")
 			}) || strings.HasPrefix(own, folder+"/internal/") {
 				continue
 			}
@@ -190,5 +192,24 @@ func TestImports(t *testing.T) {
 			}
 		}
 		visit(folder, "")
+	}
+}
+
+// TestModule holds what the library's own module may require, for users and for its tests. What the other modules
+// require is kept from it by go mod tidy, which .ci/run asks without the workspace.
+func TestModule(t *testing.T) {
+	text, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	direct, _, _ := strings.Cut(string(text), ")")
+	var got []string
+	for _, m := range regexp.MustCompile(`(?m)^\t(\S+) v`).FindAllStringSubmatch(direct, -1) {
+		got = append(got, m[1])
+	}
+	want := []string{"github.com/anishathalye/porcupine", "github.com/netresearch/go-cron", "go.uber.org/goleak",
+		"golang.org/x/sys", "pgregory.net/rapid"}
+	if !slices.Equal(got, want) || strings.Contains(string(text), "replace") {
+		t.Errorf("the library requires %q, want %q and no replace directive", got, want)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"iter"
 	"log/slog"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -30,73 +29,10 @@ var (
 	quiet = slog.New(slog.DiscardHandler)
 )
 
-// wire is a transport with faults.
-type wire struct {
-	http.RoundTripper
-
-	mu    sync.Mutex
-	tries []string          // method and path of each
-	fault func(n int) fault // of the try with that number, from 0; nil for none
-}
-
-// fault is what goes wrong with a try.
-type fault int
-
-const (
-	none     fault = iota
-	refused        // there is no connection
-	unsent         // the connection breaks; the server has done nothing
-	unheard        // the connection breaks; the server has done it
-	halfSent       // the answer breaks off after its first byte
-)
-
-var errBroken = errors.New("connection reset")
-
-func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
-	w.mu.Lock()
-	n := len(w.tries)
-	w.tries = append(w.tries, req.Method+" "+req.URL.Path)
-	f := none
-	if w.fault != nil {
-		f = w.fault(n)
-	}
-	w.mu.Unlock()
-	switch f {
-	case refused:
-		return nil, &net.OpError{Op: "dial", Err: errBroken}
-	case unsent:
-		return nil, errBroken
-	}
-	resp, err := w.RoundTripper.RoundTrip(req)
-	if err != nil || f == none {
-		return resp, err
-	}
-	body, err := io.ReadAll(resp.Body)
-	resp.Body.Close()
-	if f == unheard || err != nil {
-		return nil, errBroken
-	}
-	resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(string(body[:min(len(body), 1)])), failing{}))
-	return resp, nil
-}
-
-type failing struct{}
-
-func (failing) Read([]byte) (int, error) { return 0, errBroken }
-
-func first(n int, f fault) func(int) fault {
-	return func(i int) fault {
-		if i < n {
-			return f
-		}
-		return none
-	}
-}
-
 // dial makes a client of a handler, with a wire between them.
-func dial(t *testing.T, h http.Handler, f func(n int) fault) (*Client, *wire) {
+func dial(t *testing.T, h http.Handler, f func(n int) inprocess.Fault) (*Client, *inprocess.Wire) {
 	t.Helper()
-	w := &wire{RoundTripper: inprocess.Transport(h), fault: f}
+	w := &inprocess.Wire{RoundTripper: inprocess.Transport(h), Fault: f}
 	c, err := New("http://localhost", Options{Token: "secret", HTTP: &http.Client{Transport: w}, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +56,7 @@ func TestTries(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		handler http.HandlerFunc
-		fault   func(int) fault
+		fault   func(int) inprocess.Fault
 		safe    bool
 		reads   bool
 		tries   int // 0 for several, until the time is up
@@ -129,14 +65,18 @@ func TestTries(t *testing.T) {
 		fails   bool // also without want and unknown
 	}{
 		{name: "all is well", handler: ok, tries: 1},
-		{name: "never sent", handler: ok, fault: first(3, refused), tries: 4},
-		{name: "lost, safe", handler: ok, fault: first(3, unheard), safe: true, tries: 4},
-		{name: "half an answer, safe", handler: ok, fault: first(2, halfSent), safe: true, tries: 3},
-		{name: "lost, not safe", handler: ok, fault: first(3, unheard), tries: 1, want: errBroken, unknown: true},
-		{name: "broken, not safe", handler: ok, fault: first(3, unsent), tries: 1, want: errBroken, unknown: true},
-		{name: "never there", handler: ok, fault: first(1e6, refused), want: errBroken},
-		{name: "never heard", handler: ok, fault: first(1e6, unheard), safe: true, want: errBroken, unknown: true},
-		{name: "never heard, a read", handler: ok, fault: first(1e6, unheard), safe: true, reads: true, want: errBroken},
+		{name: "never sent", handler: ok, fault: inprocess.First(3, inprocess.Refused), tries: 4},
+		{name: "lost, safe", handler: ok, fault: inprocess.First(3, inprocess.Unheard), safe: true, tries: 4},
+		{name: "half an answer, safe", handler: ok, fault: inprocess.First(2, inprocess.HalfSent), safe: true, tries: 3},
+		{name: "lost, not safe", handler: ok, fault: inprocess.First(3, inprocess.Unheard), tries: 1,
+			want: inprocess.ErrBroken, unknown: true},
+		{name: "broken, not safe", handler: ok, fault: inprocess.First(3, inprocess.Unsent), tries: 1,
+			want: inprocess.ErrBroken, unknown: true},
+		{name: "never there", handler: ok, fault: inprocess.First(1e6, inprocess.Refused), want: inprocess.ErrBroken},
+		{name: "never heard", handler: ok, fault: inprocess.First(1e6, inprocess.Unheard), safe: true,
+			want: inprocess.ErrBroken, unknown: true},
+		{name: "never heard, a read", handler: ok, fault: inprocess.First(1e6, inprocess.Unheard), safe: true, reads: true,
+			want: inprocess.ErrBroken},
 		{name: "stopping", handler: problem(503, api.CodeStopping), want: ErrUnavailable},
 		{name: "too many", handler: problem(429, api.CodeTooMany), want: ErrUnavailable},
 		{name: "too many, of a proxy", handler: problem(429, ""), want: ErrUnavailable},
@@ -158,7 +98,11 @@ func TestTries(t *testing.T) {
 				cl, w := dial(t, c.handler, c.fault)
 				began := time.Now()
 				method := map[bool]string{true: "GET", false: "POST"}[c.reads]
-				err := cl.call(ctx, &request{op: "test", method: method, path: "/x", body: 1, safe: c.safe}, new(struct{}))
+				err := cl.call(
+					ctx,
+					&request{op: "test", method: method, path: "/x", body: 1, safe: c.safe},
+					new(struct{}),
+				)
 				if c.fails != (err != nil) || c.want != nil && !errors.Is(err, c.want) {
 					t.Fatalf("%v, want %v", err, c.want)
 				}
@@ -167,11 +111,11 @@ func TestTries(t *testing.T) {
 					t.Errorf("%v: Unknown is not %v", err, c.unknown)
 				}
 				if took := time.Since(began); c.tries == 0 {
-					if len(w.tries) < 10 || took > defaultRetry || took < defaultRetry/2 {
-						t.Errorf("%d tries in %v", len(w.tries), took)
+					if len(w.Tries) < 10 || took > defaultRetry || took < defaultRetry/2 {
+						t.Errorf("%d tries in %v", len(w.Tries), took)
 					}
-				} else if len(w.tries) != c.tries {
-					t.Errorf("%d tries, want %d", len(w.tries), c.tries)
+				} else if len(w.Tries) != c.tries {
+					t.Errorf("%d tries, want %d", len(w.Tries), c.tries)
 				}
 			})
 		})
@@ -188,8 +132,8 @@ func TestRetryAfter(t *testing.T) {
 				reply(w, 429, api.Problem{Code: api.CodeTooMany})
 			}
 		}), nil)
-		if err := c.Compact(ctx); err != nil || len(w.tries) != 4 && len(w.tries) != 3 {
-			t.Errorf("%v after %d tries", err, len(w.tries))
+		if err := c.Compact(ctx); err != nil || len(w.Tries) != 4 && len(w.Tries) != 3 {
+			t.Errorf("%v after %d tries", err, len(w.Tries))
 		}
 		began = time.Now()
 		short, cancel := context.WithTimeout(ctx, time.Second)
@@ -248,9 +192,9 @@ func TestBounds(t *testing.T) {
 		for _, e := range c.Namespace("n").Follow(ctx, message.Query{}) {
 			err = errors.Join(err, e)
 		}
-		if n := strings.Count(fmt.Sprint(err), "MaxResponse"); n != 2 || len(w.tries) != 3 ||
+		if n := strings.Count(fmt.Sprint(err), "MaxResponse"); n != 2 || len(w.Tries) != 3 ||
 			!errors.Is(err, holdfast.ErrTooLarge) {
-			t.Errorf("%v, after %q", err, w.tries)
+			t.Errorf("%v, after %q", err, w.Tries)
 		}
 		if err := c.Namespace("bad").Tasks().Cancel(ctx, "1"); err == nil || len(err.Error()) > 1000 {
 			t.Error(err)
@@ -320,7 +264,10 @@ func TestFollowCut(t *testing.T) {
 				return at + connection
 			}}
 			c, _ := dial(t, f, nil)
-			if got := take(t, c.Namespace("n").Follow(ctx, message.Query{From: 2}), 4); !slices.Equal(got, []int64{2, 3, 4, 5}) {
+			if got := take(t, c.Namespace("n").Follow(ctx, message.Query{From: 2}), 4); !slices.Equal(
+				got,
+				[]int64{2, 3, 4, 5},
+			) {
 				t.Fatalf("cut at %d: %v (asked from %v)", at, got, f.asked)
 			}
 		}
@@ -350,10 +297,12 @@ func TestFollowEnds(t *testing.T) {
 					f.mu.Unlock()
 					how(w, gone)
 				}
-				c, w := dial(t, f, func(n int) fault { return []fault{none, refused, unsent}[n%3] })
+				c, w := dial(t, f, func(n int) inprocess.Fault {
+					return []inprocess.Fault{inprocess.None, inprocess.Refused, inprocess.Unsent}[n%3]
+				})
 				got := take(t, c.Namespace("n").Follow(ctx, message.Query{}), 10)
-				if !slices.Equal(got, []int64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}) || len(w.tries) < 28 {
-					t.Errorf("%v in %d tries", got, len(w.tries))
+				if !slices.Equal(got, []int64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}) || len(w.Tries) < 28 {
+					t.Errorf("%v in %d tries", got, len(w.Tries))
 				}
 			})
 		})
@@ -373,8 +322,8 @@ func TestFollowEnds(t *testing.T) {
 				for _, err := range c.Namespace("n").Follow(ctx, message.Query{}) {
 					errs = append(errs, err)
 				}
-				if len(errs) != 1 || !errors.Is(errs[0], message.ErrNoNamespace) || len(w.tries) != 1 {
-					t.Errorf("%v after %d tries", errs, len(w.tries))
+				if len(errs) != 1 || !errors.Is(errs[0], message.ErrNoNamespace) || len(w.Tries) != 1 {
+					t.Errorf("%v after %d tries", errs, len(w.Tries))
 				}
 			})
 		})
@@ -383,7 +332,8 @@ func TestFollowEnds(t *testing.T) {
 
 // TestFollowContext: the end of a context ends a follower that waits, one that has no server, and one whose body works.
 func TestFollowContext(t *testing.T) {
-	for name, f := range map[string]func(int) fault{"waits": nil, "no server": first(1e6, refused)} {
+	for name, f := range map[string]func(int) inprocess.Fault{"waits": nil,
+		"no server": inprocess.First(1e6, inprocess.Refused)} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, _ := dial(t, &feed{cut: func(int) int { return -1 }, last: 1}, f)
@@ -418,8 +368,8 @@ func TestSlowBody(t *testing.T) {
 				break
 			}
 		}
-		if len(w.tries) != 1 {
-			t.Errorf("%d connections", len(w.tries))
+		if len(w.Tries) != 1 {
+			t.Errorf("%d connections", len(w.Tries))
 		}
 	})
 }
@@ -454,8 +404,8 @@ func TestSegments(t *testing.T) {
 			}
 		}
 	}
-	if len(w.tries) > 0 {
-		t.Errorf("%d tries", len(w.tries))
+	if len(w.Tries) > 0 {
+		t.Errorf("%d tries", len(w.Tries))
 	}
 }
 
@@ -464,7 +414,8 @@ func TestNew(t *testing.T) {
 	for _, address := range []string{"", "localhost:8080", "ftp://localhost", "http://", "http://localhost?y=z",
 		"http://u:p@localhost",
 		"http://localhost#y", "http://[::1"} {
-		if _, err := New(address, Options{}); !errors.Is(err, holdfast.ErrBadOption) || strings.Contains(err.Error(), "p@") {
+		if _, err := New(address, Options{}); !errors.Is(err, holdfast.ErrBadOption) ||
+			strings.Contains(err.Error(), "p@") {
 			t.Errorf("%q: %v", address, err)
 		}
 	}
@@ -486,7 +437,7 @@ func TestTransferIsCancelled(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 		panic(http.ErrAbortHandler)
-	}), func(int) fault { return none })
+	}), nil)
 	n := c.Namespace("default")
 	for _, do := range []func(context.Context, io.ReadWriter) error{
 		func(ctx context.Context, rw io.ReadWriter) error {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/bench"
-	"github.com/holdfastdb/holdfast/lab/console"
 )
 
 type compareCommand struct {

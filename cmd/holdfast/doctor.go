@@ -1,7 +1,7 @@
 package main
 
 import (
-	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/crash"
 	"github.com/holdfastdb/holdfast/lab/doctor"
 )

@@ -3,7 +3,7 @@ package main
 import (
 	"time"
 
-	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/load"
 )
 

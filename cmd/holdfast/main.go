@@ -45,8 +45,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/bench"
-	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/lab/load"
 	"github.com/holdfastdb/holdfast/lab/soak"

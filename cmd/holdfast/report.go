@@ -4,9 +4,9 @@ import (
 	"io"
 	"time"
 
+	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/advise"
 	"github.com/holdfastdb/holdfast/lab/bench"
-	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/report"
 )
 

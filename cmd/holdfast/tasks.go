@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast/api"
-	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 

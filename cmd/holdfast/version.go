@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/holdfastdb/holdfast/engine/all"
-	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/internal/console"
 )
 
 type helpCommand struct {

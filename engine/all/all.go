@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/engine/badger"
 	"github.com/holdfastdb/holdfast/engine/bbolt"
 	"github.com/holdfastdb/holdfast/engine/files"
@@ -19,7 +20,6 @@ import (
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/engine/pebble"
 	"github.com/holdfastdb/holdfast/engine/sqlite"
-	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // Default is the engine to use unless there is a reason for another: logtree passes the laws, the crash lab

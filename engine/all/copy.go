@@ -10,9 +10,9 @@ import (
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/bare"
+	"github.com/holdfastdb/holdfast/driver/datadir"
+	"github.com/holdfastdb/holdfast/engine/all/internal/bare"
 	"github.com/holdfastdb/holdfast/engine/internal/enginecopy"
-	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // CopyOptions are the options of [Copy].

@@ -16,10 +16,10 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
-	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // some is n, or a tenth of that where every key costs a file.

@@ -34,11 +34,11 @@ import (
 	lib "github.com/dgraph-io/badger/v4"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/front"
-	"github.com/holdfastdb/holdfast/engine/internal/groupcommit"
+	"github.com/holdfastdb/holdfast/driver"
+	"github.com/holdfastdb/holdfast/driver/datadir"
+	"github.com/holdfastdb/holdfast/driver/groupcommit"
+	"github.com/holdfastdb/holdfast/driver/losswindow"
 	"github.com/holdfastdb/holdfast/engine/internal/intervals"
-	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
-	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // Name is the engine's name in engine/all.
@@ -51,7 +51,7 @@ const format = 1
 const keyspace = 'k'
 
 type engine struct {
-	front.Engine[*lib.Txn]
+	driver.Engine[*lib.Txn]
 	datadir *datadir.Handle
 	data    handle
 	db      *lib.DB
@@ -101,7 +101,7 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 		return nil, err
 	}
 	if o.ReadOnly {
-		return nil, front.NoReadOnly(Name, dir)
+		return nil, driver.NoReadOnly(Name, dir)
 	}
 	if h.freeSpace == nil {
 		h.freeSpace = freeSpace
@@ -172,7 +172,7 @@ func openLibrary(o lib.Options) (db *lib.DB, err error) {
 	return lib.Open(o)
 }
 
-// Write implements [front.Core].
+// Write implements [driver.Core].
 func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	var r holdfast.Receipt
 	var err error
@@ -203,7 +203,7 @@ func (e *engine) Sync() error {
 	return e.Engine.Sync()
 }
 
-// Settle implements [front.Core].
+// Settle implements [driver.Core].
 func (e *engine) Settle() error {
 	if canSync {
 		return e.group.Sync()
@@ -211,7 +211,7 @@ func (e *engine) Settle() error {
 	return e.group.Flush()
 }
 
-// Measure implements [front.Core]. Syncs counts the engine's own; the library adds two for
+// Measure implements [driver.Core]. Syncs counts the engine's own; the library adds two for
 // every table it makes in the background. MemoryBytes is the memtables, each of which has a log; the library does not
 // say how large its buffers for making tables are.
 func (e *engine) Measure(m *holdfast.Metrics) {
@@ -227,7 +227,7 @@ func (e *engine) Measure(m *holdfast.Metrics) {
 	}
 }
 
-// Release implements [front.Core].
+// Release implements [driver.Core].
 func (e *engine) Release(err error) error {
 	e.window.Stop()
 	if poison := e.group.Close(); err == nil {

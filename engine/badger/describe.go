@@ -114,7 +114,7 @@ func configure(data handle, o holdfast.Options, f *flushes, tune []func(lib.Opti
 	}
 	l.Dir, l.ValueDir, l.InMemory, l.ReadOnly = data.name, data.name, false, false
 	return l.WithLogger(logger{o.Logger, data, f}).
-		WithBypassLockGuard(true). // internal/datadir holds the lock
+		WithBypassLockGuard(true). // driver/datadir holds the lock
 		WithSyncWrites(false).     // its error would be logged and the write acknowledged
 		WithDetectConflicts(false).
 		WithMetricsEnabled(false). // they are the process's, not the engine's

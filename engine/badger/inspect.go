@@ -15,7 +15,7 @@ import (
 	lib "github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/fb"
 
-	"github.com/holdfastdb/holdfast/internal/datadir"
+	"github.com/holdfastdb/holdfast/driver/datadir"
 )
 
 // left is what inspect found that earlier runs have left.

@@ -7,7 +7,7 @@ import (
 	lib "github.com/dgraph-io/badger/v4"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/front"
+	"github.com/holdfastdb/holdfast/driver"
 )
 
 // spaced returns the key as the library has it.
@@ -17,17 +17,17 @@ func spaced(key []byte) []byte {
 
 var errNoValue = errors.New("the value log does not hold the value that the key points to")
 
-// View implements [front.Core]. A read-only transaction may be used by many goroutines at once: the library's reads
+// View implements [driver.Core]. A read-only transaction may be used by many goroutines at once: the library's reads
 // change nothing in it.
-func (e *engine) View(front.Op) (*lib.Txn, error) { return e.db.NewTransaction(false), nil }
+func (e *engine) View(driver.Op) (*lib.Txn, error) { return e.db.NewTransaction(false), nil }
 
-// Done implements [front.Core].
+// Done implements [driver.Core].
 func (e *engine) Done(txn *lib.Txn) error {
 	txn.Discard()
 	return nil
 }
 
-// Read implements [front.Core].
+// Read implements [driver.Core].
 func (e *engine) Read(txn *lib.Txn, dst, key []byte) ([]byte, error) {
 	item, err := txn.Get(spaced(key))
 	if errors.Is(err, lib.ErrKeyNotFound) {
@@ -141,7 +141,7 @@ func (c *cursor) item() (*lib.Item, error) {
 func (c *cursor) close() { c.it.Close() }
 
 type iterator struct {
-	hold   front.Hold[*lib.Txn]
+	hold   driver.Hold[*lib.Txn]
 	e      *engine
 	cursor *cursor
 	at     bool
@@ -152,8 +152,8 @@ type iterator struct {
 	closed bool
 }
 
-// Walk implements [front.Core].
-func (e *engine) Walk(h front.Hold[*lib.Txn], r holdfast.Range) (holdfast.Iterator, error) {
+// Walk implements [driver.Core].
+func (e *engine) Walk(h driver.Hold[*lib.Txn], r holdfast.Range) (holdfast.Iterator, error) {
 	return &iterator{hold: h, e: e, cursor: openCursor(h.View, r)}, nil
 }
 

@@ -35,13 +35,13 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/front"
-	"github.com/holdfastdb/holdfast/engine/internal/groupcommit"
+	"github.com/holdfastdb/holdfast/driver"
+	"github.com/holdfastdb/holdfast/driver/datadir"
+	"github.com/holdfastdb/holdfast/driver/groupcommit"
+	"github.com/holdfastdb/holdfast/driver/losswindow"
+	"github.com/holdfastdb/holdfast/engine/bbolt/boltpages"
 	"github.com/holdfastdb/holdfast/engine/internal/intervals"
-	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
 	"github.com/holdfastdb/holdfast/engine/internal/modversion"
-	"github.com/holdfastdb/holdfast/internal/boltpages"
-	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // Name is the engine's name in engine/all.
@@ -69,7 +69,7 @@ const (
 var bucketName = []byte("kv")
 
 type engine struct {
-	front.Engine[*view]
+	driver.Engine[*view]
 	tune      []func(*bbolt.Options)
 	datadir   *datadir.Handle
 	swap      sync.RWMutex // guards db and users, which the committer's leader replaces
@@ -302,7 +302,7 @@ func (e *engine) describe() holdfast.Capabilities {
 	return c
 }
 
-// Write implements [front.Core].
+// Write implements [driver.Core].
 func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	r, err := e.committer.Apply(b, level)
 	if err == nil {
@@ -467,11 +467,11 @@ func (e *engine) deleteRange(c cursor, remove func([]byte) error, r intervals.In
 	}
 }
 
-// Settle implements [front.Core]. In a directory made for process, the next commit puts at risk again what Settle made
+// Settle implements [driver.Core]. In a directory made for process, the next commit puts at risk again what Settle made
 // safe; see [Describe].
 func (e *engine) Settle() error { return e.committer.Sync() }
 
-// Measure implements [front.Core].
+// Measure implements [driver.Core].
 func (e *engine) Measure(m *holdfast.Metrics) {
 	e.committer.Fill(m)
 	m.Syncs, m.BytesWritten = e.syncs.Load(), e.written.Load()
@@ -480,7 +480,7 @@ func (e *engine) Measure(m *holdfast.Metrics) {
 	m.TornBytes = 0 // an unfinished transaction leaves no tail
 }
 
-// Release implements [front.Core].
+// Release implements [driver.Core].
 func (e *engine) Release(settled error) error {
 	e.window.Stop()
 	_ = e.committer.Close() // its poison is in settled

@@ -17,8 +17,8 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/engine/internal/intervals"
-	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 func try(t testing.TB, err error) {

@@ -15,7 +15,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/internal/datadir"
+	"github.com/holdfastdb/holdfast/driver/datadir"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/front"
+	"github.com/holdfastdb/holdfast/driver"
 )
 
 // view is one read transaction. bbolt's read transactions only read the mapped file, so many goroutines may share one
@@ -20,8 +20,8 @@ type view struct {
 	kv   *bbolt.Bucket
 }
 
-// View implements [front.Core].
-func (e *engine) View(op front.Op) (v *view, err error) {
+// View implements [driver.Core].
+func (e *engine) View(op driver.Op) (v *view, err error) {
 	e.swap.RLock()
 	v = &view{db: e.db, used: e.users}
 	v.used.Add(1)
@@ -43,14 +43,14 @@ func (e *engine) View(op front.Op) (v *view, err error) {
 	return v, nil
 }
 
-// Done implements [front.Core].
+// Done implements [driver.Core].
 func (e *engine) Done(v *view) error {
 	err := v.tx.Rollback()
 	leave(v.db, v.used)
 	return err
 }
 
-// Read implements [front.Core].
+// Read implements [driver.Core].
 func (e *engine) Read(v *view, dst, key []byte) (out []byte, err error) {
 	out = dst
 	// A page outside the file, or one that the device cannot read, is a fault.
@@ -63,14 +63,14 @@ func (e *engine) Read(v *view, dst, key []byte) (out []byte, err error) {
 	return append(dst, value...), nil
 }
 
-// Walk implements [front.Core].
-func (e *engine) Walk(h front.Hold[*view], r holdfast.Range) (holdfast.Iterator, error) {
+// Walk implements [driver.Core].
+func (e *engine) Walk(h driver.Hold[*view], r holdfast.Range) (holdfast.Iterator, error) {
 	lo, hi := bytes.Clone(r.Lo), bytes.Clone(r.Hi)
 	return &iterator{hold: h, e: e, c: h.View.kv.Cursor(), lo: lo, hi: hi, reverse: r.Reverse}, nil
 }
 
 type iterator struct {
-	hold       front.Hold[*view]
+	hold       driver.Hold[*view]
 	e          *engine
 	c          *bbolt.Cursor
 	lo, hi     []byte

@@ -36,11 +36,11 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/front"
-	"github.com/holdfastdb/holdfast/engine/internal/groupcommit"
-	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
+	"github.com/holdfastdb/holdfast/driver"
+	"github.com/holdfastdb/holdfast/driver/datadir"
+	"github.com/holdfastdb/holdfast/driver/groupcommit"
+	"github.com/holdfastdb/holdfast/driver/losswindow"
 	"github.com/holdfastdb/holdfast/engine/internal/treap"
-	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // Name is the engine's name in engine/all.
@@ -74,7 +74,7 @@ type node = treap.Node[*file]
 type hooks struct{ write, sync func(path string) error }
 
 type engine struct {
-	front.Engine[*view]
+	driver.Engine[*view]
 	datadir   *datadir.Handle
 	data      *os.Root // the folder: what is done by name is done there, whatever becomes of its path
 	folder    *os.File // the same, to be synced
@@ -260,7 +260,7 @@ func (e *engine) describe() holdfast.Capabilities {
 	return c
 }
 
-// Write implements [front.Core].
+// Write implements [driver.Core].
 func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	r, err := e.committer.Apply(b, level)
 	if err == nil {
@@ -441,7 +441,7 @@ func (e *engine) remove(key []byte) error {
 	return err
 }
 
-// Settle implements [front.Core]. In a directory made for process, the next commit puts at risk again what Settle made
+// Settle implements [driver.Core]. In a directory made for process, the next commit puts at risk again what Settle made
 // safe; see [Describe].
 func (e *engine) Settle() error {
 	if e.level == holdfast.Power {
@@ -504,7 +504,7 @@ func (e *engine) syncKeys(keys [][]byte) error {
 	})
 }
 
-// Measure implements [front.Core].
+// Measure implements [driver.Core].
 func (e *engine) Measure(m *holdfast.Metrics) {
 	if !e.readOnly {
 		e.committer.Fill(m)
@@ -519,7 +519,7 @@ func (e *engine) Measure(m *holdfast.Metrics) {
 	m.TornBytes = e.torn
 }
 
-// Release implements [front.Core].
+// Release implements [driver.Core].
 func (e *engine) Release(settled error) error {
 	e.window.Stop()
 	_ = e.committer.Close() // its poison is in settled

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/front"
+	"github.com/holdfastdb/holdfast/driver"
 	"github.com/holdfastdb/holdfast/engine/internal/treap"
 )
 
@@ -27,9 +27,9 @@ type seen struct {
 // old is a replaced file that views of states before until see.
 type old struct{ number, until uint64 }
 
-// View implements [front.Core].
-func (e *engine) View(op front.Op) (*view, error) {
-	if op == front.Get {
+// View implements [driver.Core].
+func (e *engine) View(op driver.Op) (*view, error) {
+	if op == driver.Get {
 		return nil, nil
 	}
 	e.mu.Lock()
@@ -42,7 +42,7 @@ func (e *engine) View(op front.Op) (*view, error) {
 	return &view{e.index, e.state}, nil
 }
 
-// Done implements [front.Core]. It removes the files that no other view needs.
+// Done implements [driver.Core]. It removes the files that no other view needs.
 func (e *engine) Done(v *view) error {
 	if v == nil {
 		return nil
@@ -90,7 +90,7 @@ func (e *engine) retire(key []byte, name string, change func() error) error {
 	return nil
 }
 
-// Read implements [front.Core].
+// Read implements [driver.Core].
 func (e *engine) Read(v *view, dst, key []byte) ([]byte, error) {
 	e.mu.RLock()
 	index := e.index
@@ -133,14 +133,14 @@ func (e *engine) read(op string, dst, key []byte, version *file) ([]byte, error)
 	return out, nil
 }
 
-// Walk implements [front.Core].
-func (e *engine) Walk(h front.Hold[*view], r holdfast.Range) (holdfast.Iterator, error) {
+// Walk implements [driver.Core].
+func (e *engine) Walk(h driver.Hold[*view], r holdfast.Range) (holdfast.Iterator, error) {
 	r.Lo, r.Hi = bytes.Clone(r.Lo), bytes.Clone(r.Hi)
 	return &iterator{hold: h, e: e, cursor: h.View.index.Walk(r)}, nil
 }
 
 type iterator struct {
-	hold       front.Hold[*view]
+	hold       driver.Hold[*view]
 	e          *engine
 	cursor     treap.Cursor[*file]
 	closed     bool

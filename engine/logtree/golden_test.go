@@ -14,8 +14,8 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/db"
-	"github.com/holdfastdb/holdfast/internal/datadir"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 

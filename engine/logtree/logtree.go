@@ -20,9 +20,9 @@ import (
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/db"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
-	"github.com/holdfastdb/holdfast/internal/datadir"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 

@@ -5,7 +5,7 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/holdfastdb/holdfast/internal/datadir"
+	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 

@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/engine/internal/enginecopy"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/check"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
-	"github.com/holdfastdb/holdfast/internal/datadir"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 

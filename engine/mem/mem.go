@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/front"
+	"github.com/holdfastdb/holdfast/driver"
 	"github.com/holdfastdb/holdfast/engine/internal/treap"
 )
 
@@ -23,7 +23,7 @@ const Name = "mem"
 type node = treap.Node[[]byte]
 
 type engine struct {
-	front.Engine[*node]
+	driver.Engine[*node]
 	mu      sync.Mutex // one writer at a time
 	root    atomic.Pointer[node]
 	commits atomic.Int64
@@ -47,7 +47,7 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		return nil, err
 	}
 	if o.ReadOnly {
-		return nil, front.NoReadOnly(Name, "")
+		return nil, driver.NoReadOnly(Name, "")
 	}
 	return New(), nil
 }
@@ -69,7 +69,7 @@ func Describe() holdfast.Capabilities {
 	}
 }
 
-// Write implements [front.Core]. The batch is visible when it returns.
+// Write implements [driver.Core]. The batch is visible when it returns.
 func (e *engine) Write(b *holdfast.Batch, _ holdfast.Level) (holdfast.Receipt, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -89,25 +89,25 @@ func (e *engine) Write(b *holdfast.Batch, _ holdfast.Level) (holdfast.Receipt, e
 	return holdfast.Receipt{}, nil
 }
 
-// View implements [front.Core].
-func (e *engine) View(front.Op) (*node, error) { return e.root.Load(), nil }
+// View implements [driver.Core].
+func (e *engine) View(driver.Op) (*node, error) { return e.root.Load(), nil }
 
-// Done implements [front.Core].
+// Done implements [driver.Core].
 func (e *engine) Done(*node) error { return nil }
 
-// Settle implements [front.Core].
+// Settle implements [driver.Core].
 func (e *engine) Settle() error { return nil }
 
-// Measure implements [front.Core].
+// Measure implements [driver.Core].
 func (e *engine) Measure(m *holdfast.Metrics) {
 	*m = holdfast.Metrics{OpenIterators: m.OpenIterators, OpenSnapshots: m.OpenSnapshots}
 	m.Commits, m.Groups, m.MemoryBytes = e.commits.Load(), e.commits.Load(), e.root.Load().Size()
 }
 
-// Release implements [front.Core].
+// Release implements [driver.Core].
 func (e *engine) Release(error) error { return nil }
 
-// Read implements [front.Core].
+// Read implements [driver.Core].
 func (e *engine) Read(root *node, dst, key []byte) ([]byte, error) {
 	if value, ok := root.Get(key); ok {
 		return append(dst, value...), nil
@@ -116,14 +116,14 @@ func (e *engine) Read(root *node, dst, key []byte) ([]byte, error) {
 }
 
 type iterator struct {
-	hold   front.Hold[*node]
+	hold   driver.Hold[*node]
 	cursor treap.Cursor[[]byte]
 	at     *node
 	closed bool
 }
 
-// Walk implements [front.Core].
-func (e *engine) Walk(h front.Hold[*node], r holdfast.Range) (holdfast.Iterator, error) {
+// Walk implements [driver.Core].
+func (e *engine) Walk(h driver.Hold[*node], r holdfast.Range) (holdfast.Iterator, error) {
 	r.Lo, r.Hi = bytes.Clone(r.Lo), bytes.Clone(r.Hi)
 	return &iterator{hold: h, cursor: h.View.Walk(r)}, nil
 }

@@ -9,14 +9,15 @@ import (
 	"sync/atomic"
 
 	lib "github.com/cockroachdb/pebble/v2"
+
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/front"
-	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
-	"github.com/holdfastdb/holdfast/internal/datadir"
+	"github.com/holdfastdb/holdfast/driver"
+	"github.com/holdfastdb/holdfast/driver/datadir"
+	"github.com/holdfastdb/holdfast/driver/losswindow"
 )
 
 type engine struct {
-	front.Engine[reader]
+	driver.Engine[reader]
 	db      *lib.DB
 	disk    *disk
 	datadir *datadir.Handle // nil in tests that have no directory
@@ -26,7 +27,7 @@ type engine struct {
 	torn    int64 // bytes that opening cut off the log
 }
 
-// Write implements [front.Core]. The batch is visible when it returns.
+// Write implements [driver.Core]. The batch is visible when it returns.
 func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	if err := e.disk.poison(); err != nil {
 		return holdfast.Receipt{}, err
@@ -213,7 +214,7 @@ func (t *ticket) settle(token uint64) (err error, free bool) {
 	return nil, true
 }
 
-// Settle implements [front.Core].
+// Settle implements [driver.Core].
 func (e *engine) Settle() error {
 	if err := e.disk.poison(); err != nil {
 		return err
@@ -286,7 +287,7 @@ func (e *engine) checkpoint(dir, partial string) error {
 	return datadir.SyncDir(partial)
 }
 
-// Measure implements [front.Core].
+// Measure implements [driver.Core].
 func (e *engine) Measure(m *holdfast.Metrics) {
 	m.Commits = e.commits.Load()
 	m.Groups = m.Commits
@@ -305,7 +306,7 @@ func (e *engine) Measure(m *holdfast.Metrics) {
 	}
 }
 
-// Release implements [front.Core]. It leaves nothing in the log: what is in tables is
+// Release implements [driver.Core]. It leaves nothing in the log: what is in tables is
 // checked when it is read, while damage at the end of a log, or of the manifest, looks like
 // a torn tail.
 func (e *engine) Release(err error) error {

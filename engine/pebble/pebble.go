@@ -25,11 +25,12 @@ import (
 	lib "github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/front"
-	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
+	"github.com/holdfastdb/holdfast/driver"
+	"github.com/holdfastdb/holdfast/driver/datadir"
+	"github.com/holdfastdb/holdfast/driver/losswindow"
 	"github.com/holdfastdb/holdfast/engine/internal/modversion"
-	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // Name is the engine's name in engine/all.
@@ -91,7 +92,7 @@ func open(below vfs.FS, dir string, o holdfast.Options, tune ...func(*lib.Option
 		return nil, err
 	}
 	if o.ReadOnly {
-		return nil, front.NoReadOnly(Name, dir)
+		return nil, driver.NoReadOnly(Name, dir)
 	}
 	h, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Keeps: "data"})
 	if err != nil {

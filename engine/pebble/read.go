@@ -5,8 +5,9 @@ import (
 	"io"
 
 	lib "github.com/cockroachdb/pebble/v2"
+
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/front"
+	"github.com/holdfastdb/holdfast/driver"
 )
 
 // reader is what a database and a snapshot have in common.
@@ -15,15 +16,15 @@ type reader interface {
 	NewIter(*lib.IterOptions) (*lib.Iterator, error)
 }
 
-// View implements [front.Core].
-func (e *engine) View(op front.Op) (reader, error) {
-	if op == front.Snapshot {
+// View implements [driver.Core].
+func (e *engine) View(op driver.Op) (reader, error) {
+	if op == driver.Snapshot {
 		return e.db.NewSnapshot(), nil
 	}
 	return e.db, nil // an iterator of it keeps what it sees
 }
 
-// Done implements [front.Core].
+// Done implements [driver.Core].
 func (e *engine) Done(r reader) error {
 	if s, ok := r.(*lib.Snapshot); ok {
 		return s.Close()
@@ -31,7 +32,7 @@ func (e *engine) Done(r reader) error {
 	return nil
 }
 
-// Read implements [front.Core].
+// Read implements [driver.Core].
 func (e *engine) Read(from reader, dst, key []byte) ([]byte, error) {
 	value, closer, err := from.Get(key)
 	if errors.Is(err, lib.ErrNotFound) {
@@ -49,7 +50,7 @@ func (e *engine) Read(from reader, dst, key []byte) ([]byte, error) {
 
 // iterator is a [holdfast.Iterator]. The engine cannot close while it is open.
 type iterator struct {
-	hold    front.Hold[reader]
+	hold    driver.Hold[reader]
 	it      *lib.Iterator // nil once closed
 	reverse bool
 	begun   bool
@@ -58,8 +59,8 @@ type iterator struct {
 	err     error
 }
 
-// Walk implements [front.Core].
-func (e *engine) Walk(h front.Hold[reader], r holdfast.Range) (holdfast.Iterator, error) {
+// Walk implements [driver.Core].
+func (e *engine) Walk(h driver.Hold[reader], r holdfast.Range) (holdfast.Iterator, error) {
 	var o lib.IterOptions
 	if len(r.Lo) > 0 {
 		o.LowerBound = r.Lo

@@ -2,11 +2,11 @@ package sqlite
 
 import (
 	"context"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/internal/datadir"
+	"github.com/holdfastdb/holdfast/driver/datadir"
 )
 
 // Compact implements [holdfast.Compactor]: it rewrites the database without free pages (VACUUM). Commits wait for
@@ -47,7 +47,7 @@ func (e *engine) vacuum(ctx context.Context) error {
 	if err := e.synchronous(holdfast.Power); err != nil {
 		return err
 	}
-	if _, err := e.w.conn.c.(driver.ExecerContext).ExecContext(ctx, "VACUUM", nil); err != nil {
+	if _, err := e.w.conn.c.(sqldriver.ExecerContext).ExecContext(ctx, "VACUUM", nil); err != nil {
 		return err
 	}
 	e.syncs.Add(1) // of the log, which has the whole database now

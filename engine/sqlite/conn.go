@@ -2,7 +2,7 @@ package sqlite
 
 import (
 	"context"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +12,7 @@ import (
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/front"
+	"github.com/holdfastdb/holdfast/driver"
 )
 
 // kind is a statement that is kept prepared.
@@ -59,10 +59,10 @@ var statements = [kinds]string{
 // conn is one connection, with the statements prepared on it that are not in use. One that is borrowed is a view of one
 // state, for a Get, for an iterator, or for a snapshot and its iterators.
 type conn struct {
-	c    driver.Conn
+	c    sqldriver.Conn
 	free [kinds][]*stmt
-	turn uint64   // when it was borrowed; guarded by engine.mu
-	op   front.Op // for which it was borrowed; a snapshot is in a transaction
+	turn uint64    // when it was borrowed; guarded by engine.mu
+	op   driver.Op // for which it was borrowed; a snapshot is in a transaction
 
 	mu     sync.Mutex // held by each of those who share a view while they use c
 	broken bool       // an error happened: the connection is not used again
@@ -70,11 +70,11 @@ type conn struct {
 
 // stmt is a prepared statement with room for its arguments and results.
 type stmt struct {
-	s    driver.Stmt
+	s    sqldriver.Stmt
 	kind kind
-	args []driver.NamedValue
-	row  [3]driver.Value
-	rows driver.Rows // while it is being stepped through
+	args []sqldriver.NamedValue
+	row  [3]sqldriver.Value
+	rows sqldriver.Rows // while it is being stepped through
 	cols int
 }
 
@@ -129,17 +129,17 @@ func (c *conn) close() error {
 }
 
 // exec runs sql, which may be several statements.
-func (c *conn) exec(sql string) (driver.Result, error) {
-	return c.c.(driver.ExecerContext).ExecContext(context.Background(), sql, nil)
+func (c *conn) exec(sql string) (sqldriver.Result, error) {
+	return c.c.(sqldriver.ExecerContext).ExecContext(context.Background(), sql, nil)
 }
 
 // text returns the first column of sql's first row as text, "" if there is no row.
 func (c *conn) text(sql string) (string, error) {
-	rows, err := c.c.(driver.QueryerContext).QueryContext(context.Background(), sql, nil)
+	rows, err := c.c.(sqldriver.QueryerContext).QueryContext(context.Background(), sql, nil)
 	if err != nil {
 		return "", err
 	}
-	row := make([]driver.Value, len(rows.Columns()))
+	row := make([]sqldriver.Value, len(rows.Columns()))
 	if err = rows.Next(row); err == io.EOF {
 		return "", rows.Close()
 	}
@@ -191,11 +191,11 @@ func (c *conn) stmt(k kind) (*stmt, error) {
 		c.free[k] = c.free[k][:n-1]
 		return s, nil
 	}
-	prepared, err := c.c.(driver.ConnPrepareContext).PrepareContext(context.Background(), statements[k])
+	prepared, err := c.c.(sqldriver.ConnPrepareContext).PrepareContext(context.Background(), statements[k])
 	if err != nil {
 		return nil, err
 	}
-	s := &stmt{s: prepared, kind: k, args: make([]driver.NamedValue, strings.Count(statements[k], "?"))}
+	s := &stmt{s: prepared, kind: k, args: make([]sqldriver.NamedValue, strings.Count(statements[k], "?"))}
 	for i := range s.args {
 		s.args[i].Ordinal = i + 1
 	}
@@ -206,7 +206,7 @@ func (c *conn) done(s *stmt) {
 	for i := range s.args {
 		s.args[i].Value = nil
 	}
-	s.row = [3]driver.Value{}
+	s.row = [3]sqldriver.Value{}
 	c.free[s.kind] = append(c.free[s.kind], s)
 }
 
@@ -226,7 +226,7 @@ func (c *conn) run(k kind, args ...[]byte) error {
 
 // exec executes a statement that returns no rows.
 func (s *stmt) exec() error {
-	_, err := s.s.(driver.StmtExecContext).ExecContext(context.Background(), s.args)
+	_, err := s.s.(sqldriver.StmtExecContext).ExecContext(context.Background(), s.args)
 	return err
 }
 
@@ -235,7 +235,7 @@ func (s *stmt) query(args ...[]byte) (err error) {
 	for i, a := range args {
 		s.args[i].Value = a
 	}
-	s.rows, err = s.s.(driver.StmtQueryContext).QueryContext(context.Background(), s.args)
+	s.rows, err = s.s.(sqldriver.StmtQueryContext).QueryContext(context.Background(), s.args)
 	if err == nil {
 		s.cols = len(s.rows.Columns())
 	}
@@ -244,7 +244,7 @@ func (s *stmt) query(args ...[]byte) (err error) {
 
 // next steps to the next row, in s.row; it returns io.EOF after the last.
 func (s *stmt) next() error {
-	s.row = [3]driver.Value{}
+	s.row = [3]sqldriver.Value{}
 	return s.rows.Next(s.row[:s.cols])
 }
 

@@ -1,7 +1,7 @@
 package sqlite
 
 import (
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"syscall"
 
@@ -15,7 +15,7 @@ import (
 type sqliteLibrary struct {
 	name   string
 	module string
-	driver driver.Driver
+	driver sqldriver.Driver
 	params string // appended to a connection's address
 	// SQLite's result code in an error, extended if it is known, 0 if there is none; and the operating system's error
 	// number, 0 if the library does not tell

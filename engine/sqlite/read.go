@@ -6,7 +6,7 @@ import (
 	"io"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/front"
+	"github.com/holdfastdb/holdfast/driver"
 )
 
 // borrow returns a connection to read with.
@@ -84,19 +84,19 @@ func (e *engine) awaitReaders(enough <-chan struct{}) {
 	}
 }
 
-// View implements [front.Core].
-func (e *engine) View(op front.Op) (*conn, error) {
-	if op == front.Get {
+// View implements [driver.Core].
+func (e *engine) View(op driver.Op) (*conn, error) {
+	if op == driver.Get {
 		e.gets <- struct{}{}
 	}
 	c, err := e.borrow()
 	if err != nil {
-		if op == front.Get {
+		if op == driver.Get {
 			<-e.gets
 		}
 		return nil, e.fail(string(op), err)
 	}
-	if c.op = op; op == front.Snapshot {
+	if c.op = op; op == driver.Snapshot {
 		// BEGIN alone fixes nothing: the first read does.
 		if _, err = c.exec("BEGIN"); err == nil {
 			_, err = c.text("SELECT 1 FROM kv LIMIT 1")
@@ -110,20 +110,20 @@ func (e *engine) View(op front.Op) (*conn, error) {
 	return c, nil
 }
 
-// Done implements [front.Core].
+// Done implements [driver.Core].
 func (e *engine) Done(c *conn) error {
 	op := c.op
-	if op == front.Snapshot && c.run(kindCommit) != nil {
+	if op == driver.Snapshot && c.run(kindCommit) != nil {
 		c.broken = true
 	}
 	e.giveBack(c)
-	if op == front.Get {
+	if op == driver.Get {
 		<-e.gets
 	}
 	return nil
 }
 
-// Read implements [front.Core].
+// Read implements [driver.Core].
 func (e *engine) Read(c *conn, dst, key []byte) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,7 +164,7 @@ func (e *engine) get(c *conn, dst, key []byte) ([]byte, error) {
 }
 
 type iterator struct {
-	hold       front.Hold[*conn]
+	hold       driver.Hold[*conn]
 	e          *engine
 	s          *stmt
 	ahead      bool // the next row has been stepped to already
@@ -174,8 +174,8 @@ type iterator struct {
 	err        error
 }
 
-// Walk implements [front.Core]. It steps to the first row at once, which fixes the state it sees.
-func (e *engine) Walk(h front.Hold[*conn], r holdfast.Range) (holdfast.Iterator, error) {
+// Walk implements [driver.Core]. It steps to the first row at once, which fixes the state it sees.
+func (e *engine) Walk(h driver.Hold[*conn], r holdfast.Range) (holdfast.Iterator, error) {
 	it, c := &iterator{hold: h, e: e}, h.View
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -36,11 +36,11 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/front"
-	"github.com/holdfastdb/holdfast/engine/internal/groupcommit"
-	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
+	"github.com/holdfastdb/holdfast/driver"
+	"github.com/holdfastdb/holdfast/driver/datadir"
+	"github.com/holdfastdb/holdfast/driver/groupcommit"
+	"github.com/holdfastdb/holdfast/driver/losswindow"
 	"github.com/holdfastdb/holdfast/engine/internal/modversion"
-	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // The engines' names in engine/all.
@@ -70,7 +70,7 @@ const (
 
 // engine is what [Open] and [OpenGo] open.
 type engine struct {
-	front.Engine[*conn]
+	driver.Engine[*conn]
 	lib       *sqliteLibrary
 	tuning    Tuning
 	datadir   *datadir.Handle
@@ -115,7 +115,7 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options, t Tuning) (_ holdf
 		return nil, err
 	}
 	if o.ReadOnly {
-		return nil, front.NoReadOnly(lib.name, dir)
+		return nil, driver.NoReadOnly(lib.name, dir)
 	}
 	h, err := datadir.Open(dir, datadir.Spec{Engine: lib.name, Mark: Name, Format: format, Keeps: fileName})
 	if err != nil {
@@ -276,7 +276,7 @@ func describe(name, module string) holdfast.Capabilities {
 	}
 }
 
-// Write implements [front.Core].
+// Write implements [driver.Core].
 func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	r, err := e.committer.Apply(b, level)
 	if err == nil {
@@ -285,10 +285,10 @@ func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	return r, err
 }
 
-// Settle implements [front.Core].
+// Settle implements [driver.Core].
 func (e *engine) Settle() error { return e.committer.Sync() }
 
-// Measure implements [front.Core].
+// Measure implements [driver.Core].
 func (e *engine) Measure(m *holdfast.Metrics) {
 	e.committer.Fill(m)
 	m.Syncs, m.Stalls = e.syncs.Load(), e.stalls.Load()
@@ -298,7 +298,7 @@ func (e *engine) Measure(m *holdfast.Metrics) {
 	}
 }
 
-// Release implements [front.Core].
+// Release implements [driver.Core].
 func (e *engine) Release(err error) error {
 	e.window.Stop()
 	if replaced := e.datadir.Check(); replaced != nil {

@@ -3,7 +3,7 @@ package sqlite
 import (
 	"bytes"
 	"context"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"os"
@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/internal/datadir"
+	"github.com/holdfastdb/holdfast/driver/datadir"
 )
 
 func try(t testing.TB, err error) {
@@ -430,12 +430,12 @@ func TestGetsShareConnections(t *testing.T) {
 
 // countedDriver counts connections, and opens none before all is closed.
 type countedDriver struct {
-	driver.Driver
+	sqldriver.Driver
 	opened     atomic.Int64
 	first, all chan struct{}
 }
 
-func (d *countedDriver) Open(name string) (driver.Conn, error) {
+func (d *countedDriver) Open(name string) (sqldriver.Conn, error) {
 	if d.opened.Add(1) == 1 {
 		close(d.first)
 	}

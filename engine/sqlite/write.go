@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/internal/datadir"
+	"github.com/holdfastdb/holdfast/driver/datadir"
 )
 
 // writer is what belongs to the one connection that writes. Only the committer's leader

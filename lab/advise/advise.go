@@ -12,12 +12,12 @@ import (
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/docs"
+	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/bench"
-	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/crash"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 	"github.com/holdfastdb/holdfast/lab/report"
+	"github.com/holdfastdb/holdfast/lab/results"
 )
 
 // ErrUnmeasured says that the reports have no measurement that answers the question.
@@ -328,7 +328,7 @@ func commonAdvice(m measure.Machine, g bench.Group, first bench.Row, weaker *gai
 // writes that survive something. mixed permits reports of different machines. Without paths it reads the reports that
 // come with the program, and says so.
 func Command(lab bench.Lab, paths []string, text string, mixed bool, t console.Terminal) error {
-	return command(lab, docs.Results, paths, text, mixed, t)
+	return command(lab, results.Files, paths, text, mixed, t)
 }
 
 func command(lab bench.Lab, shipped fs.FS, paths []string, text string, mixed bool, t console.Terminal) error {
@@ -344,7 +344,7 @@ func command(lab bench.Lab, shipped fs.FS, paths []string, text string, mixed bo
 		"; crash its engines: holdfast crash --json crash.json; then name both files"
 	sources, err := report.Load(paths, mixed)
 	if len(paths) == 0 {
-		sources, err = report.ReadAll(shipped, "results/*.json.gz")
+		sources, err = report.ReadAll(shipped, "*.json.gz")
 	}
 	switch {
 	case err != nil:

@@ -8,8 +8,8 @@ import (
 	"unicode"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/bench"
-	"github.com/holdfastdb/holdfast/lab/console"
 )
 
 const op console.Op = "advise"

@@ -18,7 +18,7 @@ import (
 	"slices"
 
 	"github.com/holdfastdb/holdfast/engine/all"
-	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/contender"
 )
 

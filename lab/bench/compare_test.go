@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/internal/console"
 )
 
 // slowed is a report of invented figures whose rounds differ a little, and where the engines that match take so many

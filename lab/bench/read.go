@@ -16,8 +16,8 @@ import (
 	"golang.org/x/text/message"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/docs"
-	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/internal/console"
+	"github.com/holdfastdb/holdfast/lab/schemas"
 )
 
 // ErrReport is in the chain of the error for a file that holds no report of bench, or not a whole one.
@@ -32,8 +32,8 @@ func ReadReport(path string) (*Report, error) {
 	return ParseReport(path, text)
 }
 
-// ParseReport reads a report; errors say that it came from path. What is not as docs/bench.schema.json has it, or
-// contradicts itself, is refused with an error that wraps [ErrReport]. Fields that came later than the report are as
+// ParseReport reads a report; errors say that it came from path. What is not as lab/schemas/bench.schema.json has it,
+// or contradicts itself, is refused with an error that wraps [ErrReport]. Fields that came later than the report are as
 // if they were not known. The summaries are made anew of the results.
 func ParseReport(path string, text []byte) (*Report, error) {
 	r, err := parse(text)
@@ -53,7 +53,7 @@ func unreadable(path string, cause error, remedy string) error {
 
 // schema is the published one.
 var schema = sync.OnceValues(func() (*jsonschema.Schema, error) {
-	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(docs.BenchSchema))
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(schemas.Bench))
 	if err != nil {
 		return nil, err
 	}

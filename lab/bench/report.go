@@ -6,12 +6,12 @@ import (
 	"slices"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
 // Schema names the format of the JSON of a [Report]. It is described in
-// docs/bench.schema.json; a change that readers must know about gets a new number.
+// lab/schemas/bench.schema.json; a change that readers must know about gets a new number.
 const Schema = "holdfast.bench/1"
 
 // Report is everything that a run found.

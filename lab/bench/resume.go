@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/internal/console"
 )
 
 // resume reads the report of a run that ended early or met a full disk, and takes its seed where none is asked for.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/internal/console"
 )
 
 // TestResumedKeepsWhatIsThere: a resumed report has what the earlier one had, void results too, but not what met a full

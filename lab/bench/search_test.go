@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/internal/console"
 )
 
 // searchOf searches for the highest rate of an engine whose p99 is 1 ms up to a knee, and 20 ms above; from limit on it

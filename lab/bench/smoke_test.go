@@ -25,9 +25,9 @@ import (
 	"github.com/holdfastdb/holdfast/engine/bbolt"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
-	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/internal/console"
+	"github.com/holdfastdb/holdfast/lab/blockdev"
 	"github.com/holdfastdb/holdfast/lab/contender"
-	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
@@ -58,7 +58,7 @@ func run(m *testing.M) int {
 
 func published(t *testing.T) *jsonschema.Schema {
 	t.Helper()
-	schema, err := jsonschema.NewCompiler().Compile("../../docs/bench.schema.json")
+	schema, err := jsonschema.NewCompiler().Compile("../schemas/bench.schema.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func readReport(t *testing.T, file string) (report Report) {
 		t.Fatal(err)
 	}
 	if err := published(t).Validate(document); err != nil {
-		t.Errorf("the report is not what docs/bench.schema.json says: %v", err)
+		t.Errorf("the report is not what lab/schemas/bench.schema.json says: %v", err)
 	}
 	if err := json.Unmarshal(text, &report); err != nil {
 		t.Fatal(err)

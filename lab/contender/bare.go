@@ -9,8 +9,8 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/engine/all"
-	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // Bare returns the libraries below our engines as a program uses them that does not use this module: their own calls,

@@ -22,8 +22,8 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/engine/all"
-	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // RaftStore is all that hashicorp/raft keeps: its log, its votes and its terms.

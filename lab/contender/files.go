@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/engine/all"
-	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // FilesPlain is the name of plain files.

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/internal/datadir"
+	"github.com/holdfastdb/holdfast/driver/datadir"
 )
 
 // levelPeer is the Engine side of a peer that gives only the level that it was opened at.

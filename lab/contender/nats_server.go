@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/internal/datadir"
+	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/lab/internal/child"
 )
 

@@ -18,7 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/internal/datadir"
+	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 

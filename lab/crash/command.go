@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/evidence"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast/engine/bbolt"
-	"github.com/holdfastdb/holdfast/lab/console"
-	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+	"github.com/holdfastdb/holdfast/internal/console"
+	"github.com/holdfastdb/holdfast/lab/blockdev"
 	"github.com/holdfastdb/holdfast/lab/internal/rundir"
 )
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast/engine/mem"
-	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/internal/console"
 )
 
 // TestLengthIsTheWholeRuns: what goes on after a broken claim does so for the rest of the named length, not for all of

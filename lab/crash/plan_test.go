@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+	"github.com/holdfastdb/holdfast/lab/blockdev"
 )
 
 // TestMountsInTurns: a file system that this machine cannot make is left out with a reason, and the others go on; the

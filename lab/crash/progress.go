@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
 )
 

@@ -8,7 +8,7 @@ import (
 	"io"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/internal/console"
 )
 
 // ErrReport is in the chain of the error for a file that holds no report of crash, or not a whole one.

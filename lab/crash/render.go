@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
 )

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+	"github.com/holdfastdb/holdfast/lab/blockdev"
 	"github.com/holdfastdb/holdfast/lab/internal/rundir"
 )
 

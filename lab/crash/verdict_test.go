@@ -20,8 +20,8 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/mem"
-	"github.com/holdfastdb/holdfast/lab/console"
-	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+	"github.com/holdfastdb/holdfast/internal/console"
+	"github.com/holdfastdb/holdfast/lab/blockdev"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
@@ -531,7 +531,7 @@ func TestSimulations(t *testing.T) {
 
 func published(t *testing.T) *jsonschema.Schema {
 	t.Helper()
-	schema, err := jsonschema.NewCompiler().Compile("../../docs/crash.schema.json")
+	schema, err := jsonschema.NewCompiler().Compile("../schemas/crash.schema.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -546,7 +546,7 @@ func checkReport(t *testing.T, text []byte) *Report {
 		t.Fatal(err)
 	}
 	if err := published(t).Validate(document); err != nil {
-		t.Errorf("the report is not what docs/crash.schema.json says: %v", err)
+		t.Errorf("the report is not what lab/schemas/crash.schema.json says: %v", err)
 	}
 	var r Report
 	d := json.NewDecoder(bytes.NewReader(text))

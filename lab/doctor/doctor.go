@@ -15,7 +15,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
-	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 	"github.com/holdfastdb/holdfast/lab/internal/rundir"
 )

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfastdb/holdfast/internal/datadir"
+	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 

@@ -24,7 +24,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/engine/mem"
-	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 	"github.com/holdfastdb/holdfast/server"
 	"github.com/holdfastdb/holdfast/server/data"
@@ -89,7 +89,7 @@ func ran(t *testing.T, r Request) (*Report, string, error) {
 	if failed != nil {
 		return nil, out.String(), err
 	}
-	schema, failed := jsonschema.NewCompiler().Compile("../../docs/load.schema.json")
+	schema, failed := jsonschema.NewCompiler().Compile("../schemas/load.schema.json")
 	if failed != nil {
 		t.Fatal(failed)
 	}
@@ -98,7 +98,7 @@ func ran(t *testing.T, r Request) (*Report, string, error) {
 		t.Fatal(failed)
 	}
 	if failed := schema.Validate(instance); failed != nil {
-		t.Errorf("the report is not what docs/load.schema.json says: %v", failed)
+		t.Errorf("the report is not what lab/schemas/load.schema.json says: %v", failed)
 	}
 	var report Report
 	d := json.NewDecoder(bytes.NewReader(text))

@@ -3,12 +3,12 @@ package load
 import (
 	"fmt"
 
-	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
-// Schema names the format of the JSON of a [Report]. It is described in docs/load.schema.json; a change that readers
-// must know about gets a new number.
+// Schema names the format of the JSON of a [Report]. It is described in lab/schemas/load.schema.json; a change that
+// readers must know about gets a new number.
 const Schema = "holdfast.load/1"
 
 // Report is everything that a run found.

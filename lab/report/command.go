@@ -5,8 +5,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/bench"
-	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 

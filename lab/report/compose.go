@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/bench"
-	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
-	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/internal/console"
 )
 
 // TestMain plays the child when a test starts this binary again.

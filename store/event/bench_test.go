@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/internal/storetest"
@@ -80,42 +79,6 @@ func BenchmarkAppend(b *testing.B) {
 			})
 		})
 	}
-}
-
-// BenchmarkAppendPebble is the same bytes given to Pebble itself, without holdfast.
-func BenchmarkAppendPebble(b *testing.B) {
-	for _, n := range []int{1, 100} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			db, err := pebble.Open(b.TempDir(), &pebble.Options{Logger: quiet{}})
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer db.Close()
-			b.ReportAllocs()
-			var l bare
-			for b.Loop() {
-				l.build(n)
-				batch := db.NewBatch()
-				for op := range l.batch.Ops() {
-					if err := batch.Set(op.Key, op.Value, nil); err != nil {
-						b.Fatal(err)
-					}
-				}
-				if err := batch.Commit(pebble.NoSync); err != nil {
-					b.Fatal(err)
-				}
-				batch.Close()
-			}
-		})
-	}
-}
-
-type quiet struct{}
-
-func (quiet) Infof(string, ...any)  {}
-func (quiet) Errorf(string, ...any) {}
-func (quiet) Fatalf(format string, args ...any) {
-	panic(fmt.Sprintf(format, args...))
 }
 
 func BenchmarkAppendWithID(b *testing.B) {

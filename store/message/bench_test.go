@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -19,7 +19,11 @@ var (
 
 func openBench(b *testing.B, name string) holdfast.Engine {
 	b.Helper()
-	e, err := all.Open(name, b.TempDir(), holdfast.Options{})
+	entry, err := storetest.Lookup(name)
+	if err != nil {
+		b.Fatal(err)
+	}
+	e, err := entry.Open(b.TempDir(), holdfast.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -30,7 +34,7 @@ func openBench(b *testing.B, name string) holdfast.Engine {
 // BenchmarkWrite writes one message to one of 100 streams, and for comparison appends the same as an event without
 // streams.
 func BenchmarkWrite(b *testing.B) {
-	for _, name := range []string{"logtree", "pebble", "sqlite"} {
+	for _, name := range []string{"logtree", "late"} {
 		for _, level := range []holdfast.Level{holdfast.Process, holdfast.Power} {
 			for _, clients := range []int{1, 64} {
 				b.Run(fmt.Sprintf("%s/%v/clients=%d/message", name, level, clients), func(b *testing.B) {

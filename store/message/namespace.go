@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/internal/lifecycle"
+	"github.com/holdfastdb/holdfast/driver/lifecycle"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )

@@ -14,7 +14,6 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/store/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/raftlog"
@@ -388,7 +387,7 @@ func TestWarning(t *testing.T) {
 func TestDefaultLevel(t *testing.T) {
 	_, err := raftlog.Open(mem.New(), raftlog.Options{})
 	wantError(t, err, holdfast.ErrLevel)
-	tg := storetest.NewTarget(t, all.Engines()[0], holdfast.Power)
+	tg := storetest.NewTarget(t, storetest.Engines()[0], holdfast.Power)
 	defer tg.Close(t)
 	s := openStore(t, tg.Engine, raftlog.Options{})
 	if s.Level() != holdfast.Power {

@@ -9,25 +9,22 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/store/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
 func logtree(b *testing.B) (*storetest.Target, *task.Store) {
 	b.Helper()
-	for _, e := range all.Engines() {
-		if e.Name == "logtree" {
-			tg := storetest.NewTarget(b, e, holdfast.Process)
-			s, err := task.Open(tg.Engine, task.Options{Level: holdfast.Process})
-			if err != nil {
-				b.Fatal(err)
-			}
-			return tg, s
-		}
+	e, err := storetest.Lookup("logtree")
+	if err != nil {
+		b.Fatal(err)
 	}
-	b.Fatal("there is no logtree")
-	return nil, nil
+	tg := storetest.NewTarget(b, e, holdfast.Process)
+	s, err := task.Open(tg.Engine, task.Options{Level: holdfast.Process})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return tg, s
 }
 
 // Each of 100 workers takes its tasks through 13 changes.
@@ -66,7 +63,7 @@ func BenchmarkLifecycle(b *testing.B) {
 
 // Lists and openings of a store that many tasks have gone through.
 func BenchmarkGone(b *testing.B) {
-	for _, e := range all.Engines() {
+	for _, e := range storetest.Engines() {
 		if e.Name == "mem" {
 			continue
 		}

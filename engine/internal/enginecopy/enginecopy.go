@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/internal/datadir"
+	"github.com/holdfastdb/holdfast/driver/datadir"
 )
 
 // Opener opens the engine in a directory, which it makes if need be.

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/all"
 )
 
 // childEnv makes a test binary a child. Its value is "engine level dir" and what the test adds.
@@ -33,7 +32,7 @@ func Main(m *testing.M, child func(c *Child)) {
 	}
 	level, err := holdfast.ParseLevel(words[1])
 	c.Check(err)
-	kind, err := all.Lookup(words[0])
+	kind, err := Lookup(words[0])
 	c.Check(err)
 	c.Level, c.Args = level, words[3]
 	c.Engine, err = open(kind, words[2], level)
@@ -111,7 +110,7 @@ func Kill(t testing.TB, tg *Target, args string, after time.Duration, hear func(
 // open; r is the same in each run.
 func Survivors(t *testing.T, f func(t *testing.T, tg *Target, r *rand.Rand)) {
 	tried := uint64(0)
-	given(func(entry all.Entry, level holdfast.Level) {
+	given(func(entry Entry, level holdfast.Level) {
 		if level < holdfast.Process {
 			return
 		}

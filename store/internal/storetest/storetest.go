@@ -6,12 +6,11 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/all"
 )
 
 // Target is an engine at a level it gives.
 type Target struct {
-	Entry  all.Entry
+	Entry  Entry
 	Level  holdfast.Level
 	Dir    string          // empty if nothing is kept on disk
 	Engine holdfast.Engine // open
@@ -30,7 +29,7 @@ func (tg *Target) Open(t testing.TB) {
 	tg.Engine = eng
 }
 
-func open(kind all.Entry, dir string, level holdfast.Level) (holdfast.Engine, error) {
+func open(kind Entry, dir string, level holdfast.Level) (holdfast.Engine, error) {
 	return kind.Open(dir, holdfast.Options{Level: level})
 }
 
@@ -52,7 +51,7 @@ func (tg *Target) Reopen(t testing.TB) {
 }
 
 // NewTarget returns an engine of that kind, made and open. The caller closes it.
-func NewTarget(t testing.TB, entry all.Entry, level holdfast.Level) *Target {
+func NewTarget(t testing.TB, entry Entry, level holdfast.Level) *Target {
 	t.Helper()
 	tg := &Target{Entry: entry, Level: level}
 	if tg.OnDisk() {
@@ -64,8 +63,8 @@ func NewTarget(t testing.TB, entry all.Entry, level holdfast.Level) *Target {
 
 // given calls f for every engine and every level that it gives. Where a weaker level is asked for and a stronger one
 // given, there is no difference to test.
-func given(f func(entry all.Entry, level holdfast.Level)) {
-	for _, entry := range all.Engines() {
+func given(f func(entry Entry, level holdfast.Level)) {
+	for _, entry := range Engines() {
 		caps := entry.Describe()
 		for _, level := range holdfast.Levels() {
 			if caps.Promise(level).Given == level && caps.AtomicBatches { // TestBadStores has the refusal
@@ -78,7 +77,7 @@ func given(f func(entry all.Entry, level holdfast.Level)) {
 // Targets calls f, in parallel, for every engine and every level that it gives.
 func Targets(t *testing.T, f func(t *testing.T, tg *Target)) {
 	found := false
-	given(func(entry all.Entry, level holdfast.Level) {
+	given(func(entry Entry, level holdfast.Level) {
 		found = true
 		t.Run(entry.Name+"/"+level.String(), func(t *testing.T) {
 			t.Parallel()
@@ -94,7 +93,7 @@ func Targets(t *testing.T, f func(t *testing.T, tg *Target)) {
 
 // Benchmarks calls f for every engine and every level that it gives, one after the other.
 func Benchmarks(b *testing.B, f func(b *testing.B, tg *Target)) {
-	given(func(entry all.Entry, level holdfast.Level) {
+	given(func(entry Entry, level holdfast.Level) {
 		b.Run(entry.Name+"/"+level.String(), func(b *testing.B) {
 			tg := NewTarget(b, entry, level)
 			defer tg.Close(b)

@@ -14,7 +14,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/internal/boltpages"
+	"github.com/holdfastdb/holdfast/engine/bbolt/boltpages"
 )
 
 // The buckets of a raft-boltdb, whose names the library does not export.

@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/front"
-	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
+	"github.com/holdfastdb/holdfast/driver"
+	"github.com/holdfastdb/holdfast/driver/losswindow"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
@@ -84,7 +84,7 @@ const (
 // Under mu the log's queue may be locked too. Its lock for writing is taken with none of edit, preparing and mu held,
 // and under it only obsolete.mu. Readers take no lock; see view.
 type DB struct {
-	front.Engine[state]
+	driver.Engine[state]
 	files    wal.Files // with the file system, the directory and its identity
 	log      *wal.Log
 	logger   *slog.Logger
@@ -231,7 +231,7 @@ func (d *DB) Wait(t uint64) error {
 	return d.log.Acknowledge(lsn, level)
 }
 
-// Write implements [front.Core]. The batch is visible when it returns.
+// Write implements [driver.Core]. The batch is visible when it returns.
 func (d *DB) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	if b.Len() == 0 {
 		if err := d.log.Err(); err != nil {
@@ -507,7 +507,7 @@ func (d *DB) wake(c chan struct{}) {
 	}
 }
 
-// Settle implements [front.Core].
+// Settle implements [driver.Core].
 func (d *DB) Settle() error {
 	if err := d.log.Err(); err != nil {
 		return err
@@ -515,7 +515,7 @@ func (d *DB) Settle() error {
 	return d.log.Sync(d.log.Appended())
 }
 
-// Release implements [front.Core].
+// Release implements [driver.Core].
 func (d *DB) Release(err error) error {
 	close(d.stop)
 	d.done.Wait()
@@ -631,7 +631,7 @@ func (d *DB) shut(orderly bool) (err error) {
 	return err
 }
 
-// Measure implements [front.Core].
+// Measure implements [driver.Core].
 func (d *DB) Measure(m *holdfast.Metrics) {
 	m.Commits, m.Stalls, m.TornBytes = d.commits.Load(), d.stalls.Load(), d.torn.Load()
 	m.Syncs, m.BytesWritten, m.Trouble = d.otherSyncs.Load(), d.otherBytes.Load(), d.trouble()

@@ -2,20 +2,20 @@ package db
 
 import (
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/front"
+	"github.com/holdfastdb/holdfast/driver"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
 )
 
-// View implements [front.Core].
-func (d *DB) View(front.Op) (state, error) { return d.latest(), nil }
+// View implements [driver.Core].
+func (d *DB) View(driver.Op) (state, error) { return d.latest(), nil }
 
-// Done implements [front.Core].
+// Done implements [driver.Core].
 func (d *DB) Done(st state) error {
 	st.view.release()
 	return nil
 }
 
-// Read implements [front.Core].
+// Read implements [driver.Core].
 func (d *DB) Read(st state, dst, key []byte) ([]byte, error) { return st.get(dst, key) }
 
 // get appends the value of key to dst. The memtables are asked first, from the newest on, then
@@ -45,11 +45,11 @@ func (st *state) get(dst, key []byte) ([]byte, error) {
 type iterator struct {
 	tree.Iterator
 	db   *DB
-	hold front.Hold[state]
+	hold driver.Hold[state]
 }
 
-// Walk implements [front.Core].
-func (d *DB) Walk(h front.Hold[state], r holdfast.Range) (holdfast.Iterator, error) {
+// Walk implements [driver.Core].
+func (d *DB) Walk(h driver.Hold[state], r holdfast.Range) (holdfast.Iterator, error) {
 	it, st := &iterator{db: d, hold: h}, &h.View
 	it.Begin(r)
 	it.addTable(st.view.mem, st.rangeTombstones)

@@ -12,7 +12,7 @@ import (
 	"slices"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
+	"github.com/holdfastdb/holdfast/driver/losswindow"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/files"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"

@@ -7,7 +7,7 @@
 //
 // Locks: the caller orders commits by a lock of its own, which it holds around the methods of Log that say so. The
 // log's own locks are taken below it: first that for writing, then that of the queue. Waiting for a sync takes neither
-// (engine/internal/groupcommit). Methods that do not name the caller's lock take none above the log's own; those that
+// (driver/groupcommit). Methods that do not name the caller's lock take none above the log's own; those that
 // write or sync should not be called with it held, for they take as long as the device does.
 package wal
 
@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/groupcommit"
+	"github.com/holdfastdb/holdfast/driver/groupcommit"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 )
 

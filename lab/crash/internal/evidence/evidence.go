@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+	"github.com/holdfastdb/holdfast/lab/blockdev"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )

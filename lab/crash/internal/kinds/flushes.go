@@ -2,7 +2,7 @@ package kinds
 
 import (
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+	"github.com/holdfastdb/holdfast/lab/blockdev"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )
 

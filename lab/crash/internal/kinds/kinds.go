@@ -11,7 +11,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
-	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+	"github.com/holdfastdb/holdfast/lab/blockdev"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )
 

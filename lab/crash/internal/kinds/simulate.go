@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/internal/console"
 )
 
 // Simulation is an engine's own simulation of its file system: histories, each of which follows from a

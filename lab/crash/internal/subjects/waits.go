@@ -9,8 +9,8 @@ import (
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/lab/crash/internal/clock"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
+	"github.com/holdfastdb/holdfast/lab/internal/clock"
 )
 
 // timed tells when each batch that must survive power loss was applied and acknowledged. It stands between the engine

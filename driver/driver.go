@@ -1,0 +1,327 @@
+// Package driver is what an engine is built on: everything of the contract that is the same for all of them, so that
+// what is left is the storage.
+//
+// An engine embeds an [Engine] and implements its [Core]. The Engine checks calls in the order that the contract says,
+// keeps a state alive for the snapshots and iterators that read it, and closes. Below this package are what most
+// engines need besides: driver/datadir for the directory, driver/groupcommit where a library has one writer at a time,
+// and driver/losswindow, which syncs what nobody waits for. enginetest has the laws that the result must keep.
+package driver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver/lifecycle"
+)
+
+// Core is the part that each engine implements. A V is a readable view of one state. All methods but Measure are called
+// before Release; all but Release may be called from many goroutines at once.
+type Core[V any] interface {
+	// View returns the state that is visible now, for one Get, for one iterator, or for a snapshot.
+	View(op Op) (V, error)
+	// Read appends the value of key to dst, or returns dst and ErrNotFound. Many goroutines read a snapshot's view.
+	Read(v V, dst, key []byte) ([]byte, error)
+	// Walk returns an iterator over h.View, which calls h.End when it is first closed. The bounds of r are the
+	// caller's, and r is not empty. If Walk fails, it does not call End.
+	Walk(h Hold[V], r holdfast.Range) (holdfast.Iterator, error)
+	// Done releases a view.
+	Done(v V) error
+
+	// Write is Apply of a sound batch at a level that is given.
+	Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error)
+	// Settle makes everything applied durable at the strongest level that the engine gives.
+	Settle() error
+	// Measure sets the metrics that the engine knows; the others are Unknown.
+	Measure(m *holdfast.Metrics)
+	// Release frees the engine's resources, and returns the error of Close. settled is the error of the last Settle.
+	Release(settled error) error
+}
+
+// Op is what a view is for, as errors name it.
+type Op string
+
+// The operations that read.
+const (
+	Get      Op = "get"
+	Scan     Op = "scan"
+	Snapshot Op = "snapshot"
+)
+
+// Engine implements [holdfast.Engine] over a Core. It is embedded in an engine, which calls Init before it is used.
+type Engine[V any] struct {
+	Life lifecycle.Engine
+	Caps holdfast.Capabilities // what Capabilities returns; constant once the engine is used
+
+	core       Core[V]
+	given      [holdfast.Power + 1]bool // the levels that commits may ask for
+	strongest  holdfast.Level
+	viewClosed error
+}
+
+// Init gives the engine its core, what it gives, and the directory it is in, "" if none.
+func (e *Engine[V]) Init(core Core[V], caps holdfast.Capabilities, dir string) {
+	e.core, e.Caps, e.strongest = core, caps, caps.Strongest()
+	for _, l := range holdfast.Levels() {
+		e.given[l] = caps.Promise(l).Given != 0
+	}
+	e.Life.Name(caps.Engine, dir)
+	e.viewClosed = &holdfast.Error{Engine: caps.Engine, Path: dir, Class: holdfast.ErrClosed, Detail: "the snapshot"}
+}
+
+// NoReadOnly is what Open returns if an engine cannot be opened for reading only.
+func NoReadOnly(engine, path string) error {
+	return &holdfast.Error{Op: "open", Engine: engine, Path: path, Class: holdfast.ErrUnavailable,
+		Detail: engine + " cannot be opened for reading only", Remedy: "open it for writing, or a copy of the directory"}
+}
+
+// Get implements [holdfast.Reader].
+func (e *Engine[V]) Get(dst, key []byte) ([]byte, error) {
+	if err := e.Life.Enter(); err != nil {
+		return dst, err
+	}
+	defer e.Life.Leave()
+	if err := holdfast.CheckKey(key); err != nil {
+		return dst, err
+	}
+	v, err := e.core.View(Get)
+	if err != nil {
+		return dst, err
+	}
+	defer e.core.Done(v)
+	return e.core.Read(v, dst, key)
+}
+
+// Scan implements [holdfast.Reader].
+func (e *Engine[V]) Scan(r holdfast.Range) holdfast.Iterator {
+	if err := e.Life.Enter(); err != nil {
+		return holdfast.FailedIterator(err)
+	}
+	defer e.Life.Leave()
+	if err := holdfast.CheckRange(r); err != nil {
+		return holdfast.FailedIterator(err)
+	}
+	if empty(r) {
+		return e.nothing()
+	}
+	v, err := e.core.View(Scan)
+	if err != nil {
+		return holdfast.FailedIterator(err)
+	}
+	return e.walk(Hold[V]{View: v, engine: e}, r)
+}
+
+func empty(r holdfast.Range) bool { return len(r.Hi) > 0 && bytes.Compare(r.Lo, r.Hi) >= 0 }
+
+// nothing returns an iterator over an empty range.
+func (e *Engine[V]) nothing() holdfast.Iterator {
+	e.Life.AddIterator(1)
+	return &emptyIterator{Iterator: holdfast.FailedIterator(nil), life: &e.Life}
+}
+
+// emptyIterator needs no view, but like any other iterator it is open until it is closed.
+type emptyIterator struct {
+	holdfast.Iterator
+	life *lifecycle.Engine // nil once it is closed
+}
+
+func (i *emptyIterator) Close() error {
+	if i.life != nil {
+		i.life.AddIterator(-1)
+		i.life = nil
+	}
+	return nil
+}
+
+func (e *Engine[V]) walk(h Hold[V], r holdfast.Range) holdfast.Iterator {
+	e.Life.AddIterator(1)
+	it, err := e.core.Walk(h, r)
+	if err != nil {
+		h.End()
+		return holdfast.FailedIterator(err)
+	}
+	return it
+}
+
+// Hold is an iterator's reference to its view, and to the engine, which does not close while there is one.
+type Hold[V any] struct {
+	View     V
+	engine   *Engine[V]
+	snapshot *snapshot[V] // that has the view; nil if it is the iterator's alone
+}
+
+// End releases the hold.
+func (h *Hold[V]) End() {
+	if h.snapshot != nil {
+		_ = h.snapshot.release() // Snapshot.Close has returned
+	} else {
+		_ = h.engine.core.Done(h.View)
+	}
+	h.engine.Life.AddIterator(-1)
+}
+
+// Snapshot implements [holdfast.Engine].
+func (e *Engine[V]) Snapshot() (holdfast.Snapshot, error) {
+	if err := e.Life.Enter(); err != nil {
+		return nil, err
+	}
+	defer e.Life.Leave()
+	v, err := e.core.View(Snapshot)
+	if err != nil {
+		return nil, err
+	}
+	s := &snapshot[V]{engine: e, view: v}
+	s.life.Err = e.viewClosed
+	s.users.Store(1)
+	e.Life.AddSnapshot(1)
+	return s, nil
+}
+
+// snapshot implements [holdfast.Snapshot]. It need not enter the engine's life, which does not end while it is open.
+type snapshot[V any] struct {
+	life   lifecycle.Life
+	engine *Engine[V]
+	view   V
+	users  atomic.Int64 // the snapshot, and each of its iterators; the last one gives the view back
+}
+
+func (s *snapshot[V]) Get(dst, key []byte) ([]byte, error) {
+	if err := s.life.Enter(); err != nil {
+		return dst, err
+	}
+	defer s.life.Leave()
+	if err := holdfast.CheckKey(key); err != nil {
+		return dst, err
+	}
+	return s.engine.core.Read(s.view, dst, key)
+}
+
+func (s *snapshot[V]) Scan(r holdfast.Range) holdfast.Iterator {
+	if err := s.life.Enter(); err != nil {
+		return holdfast.FailedIterator(err)
+	}
+	defer s.life.Leave()
+	if err := holdfast.CheckRange(r); err != nil {
+		return holdfast.FailedIterator(err)
+	}
+	if empty(r) {
+		return s.engine.nothing()
+	}
+	s.users.Add(1)
+	return s.engine.walk(Hold[V]{View: s.view, engine: s.engine, snapshot: s}, r)
+}
+
+func (s *snapshot[V]) Close() error {
+	if !s.life.Shut() {
+		return nil
+	}
+	s.life.Wait()
+	err := s.release()
+	s.engine.Life.AddSnapshot(-1)
+	return err
+}
+
+func (s *snapshot[V]) release() error {
+	if s.users.Add(-1) > 0 {
+		return nil
+	}
+	return s.engine.core.Done(s.view)
+}
+
+// Apply implements [holdfast.Engine].
+func (e *Engine[V]) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	if err := e.Life.Enter(); err != nil {
+		return holdfast.Receipt{}, err
+	}
+	defer e.Life.Leave()
+	if int(level) >= len(e.given) || !e.given[level] {
+		return holdfast.Receipt{}, e.Caps.CheckLevel(level)
+	}
+	if err := b.Err(); err != nil {
+		return holdfast.Receipt{}, err
+	}
+	if int64(b.Size()) > e.Caps.MaxBatchSize {
+		detail := fmt.Sprintf("the batch has %d bytes, the limit is %d", b.Size(), e.Caps.MaxBatchSize)
+		return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Engine: e.Caps.Engine, Class: holdfast.ErrTooLarge,
+			Detail: detail, Remedy: "split it"}
+	}
+	return e.core.Write(b, level)
+}
+
+// Sync implements [holdfast.Engine].
+func (e *Engine[V]) Sync() error {
+	if err := e.Life.Enter(); err != nil {
+		return err
+	}
+	defer e.Life.Leave()
+	if e.strongest < holdfast.Process {
+		return e.Caps.CheckLevel(holdfast.Power)
+	}
+	return e.core.Settle()
+}
+
+// Compacting makes f the Compact of a [holdfast.Compactor]; see [lifecycle.Engine.Long]. f is called for ranges that
+// are not empty.
+func (e *Engine[V]) Compacting(ctx context.Context, r holdfast.Range, f func(context.Context) error) error {
+	return e.Life.Long(ctx, func(ctx context.Context) error {
+		if e.strongest == 0 { // it only reads
+			return e.Caps.CheckLevel(holdfast.Power)
+		}
+		if err := holdfast.CheckRange(r); err != nil || empty(r) {
+			return err
+		}
+		return f(ctx)
+	})
+}
+
+// CompactingAll is Compacting for an engine that cannot compact a part.
+func (e *Engine[V]) CompactingAll(ctx context.Context, r holdfast.Range, f func(context.Context) error) error {
+	return e.Compacting(ctx, r, func(ctx context.Context) error {
+		if len(r.Lo)+len(r.Hi) > 0 {
+			return &holdfast.Error{Op: "compact", Engine: e.Caps.Engine, Class: holdfast.ErrUnavailable,
+				Detail: "it can only compact everything, not a range of keys",
+				Remedy: "pass the empty Range, if writers can wait until the whole file is rewritten"}
+		}
+		return f(ctx)
+	})
+}
+
+// Capabilities implements [holdfast.Engine].
+func (e *Engine[V]) Capabilities() holdfast.Capabilities {
+	c := e.Caps
+	c.Settings = slices.Clone(c.Settings)
+	return c
+}
+
+// Metrics implements [holdfast.Engine].
+func (e *Engine[V]) Metrics() holdfast.Metrics {
+	m := holdfast.UnknownMetrics()
+	e.Life.Fill(&m)
+	e.core.Measure(&m)
+	return m
+}
+
+// Close implements [holdfast.Engine].
+func (e *Engine[V]) Close() error {
+	settle := e.core.Settle
+	if e.strongest == 0 { // it only reads
+		settle = func() error { return nil }
+	}
+	closed, err := e.Life.Close(settle)
+	if !closed {
+		return err
+	}
+	err = e.core.Release(err)
+	if used := e.Life.StillUsed(); used != nil {
+		err = errors.Join(err, used)
+	}
+	return err
+}
+
+// StoreOpened is called by stores, which look for it in the engine that they are opened in: Close names those that are
+// open. They call closed when they are closed.
+func (e *Engine[V]) StoreOpened(what string) (closed func()) { return e.Life.Opened(what) }

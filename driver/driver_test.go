@@ -1,0 +1,141 @@
+package driver_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver"
+)
+
+// core is an engine whose states are numbers. It notes which of them are in use.
+type core struct {
+	driver.Engine[int]
+	made     int
+	used     map[int]driver.Op
+	walkFail error
+	settles  int
+}
+
+func (c *core) View(op driver.Op) (int, error) {
+	c.made++
+	c.used[c.made] = op
+	return c.made, nil
+}
+
+func (c *core) Done(v int) error {
+	if _, ok := c.used[v]; !ok {
+		return errors.New("it was done before")
+	}
+	delete(c.used, v)
+	return nil
+}
+
+func (c *core) Read(int, []byte, []byte) ([]byte, error) { return nil, holdfast.ErrNotFound }
+
+func (c *core) Walk(h driver.Hold[int], _ holdfast.Range) (holdfast.Iterator, error) {
+	if c.used[h.View] == "" {
+		return nil, errors.New("the view is not in use")
+	}
+	return &iterator{holdfast.FailedIterator(nil), h}, c.walkFail
+}
+
+type iterator struct {
+	holdfast.Iterator
+	hold driver.Hold[int]
+}
+
+func (i *iterator) Close() error {
+	i.hold.End()
+	return nil
+}
+
+func (c *core) Write(*holdfast.Batch, holdfast.Level) (holdfast.Receipt, error) {
+	return holdfast.Receipt{}, nil
+}
+func (c *core) Settle() error             { c.settles++; return nil }
+func (c *core) Measure(*holdfast.Metrics) {}
+func (c *core) Release(err error) error   { return err }
+
+func newCore(given holdfast.Level) *core {
+	c := &core{used: map[int]driver.Op{}}
+	c.Init(c, holdfast.Capabilities{Engine: "core", Process: holdfast.Promise{Given: given}, MaxBatchSize: 8}, "")
+	return c
+}
+
+// A view is done once, when the last of those that use it is: a Get, a failed or closed iterator, a snapshot and its
+// iterators in whatever order they are closed. Close refuses until then.
+func TestViewsEnd(t *testing.T) {
+	c := newCore(holdfast.Process)
+	if _, err := c.Get(nil, []byte("k")); err != holdfast.ErrNotFound || len(c.used) > 0 {
+		t.Fatal(err, c.used)
+	}
+	c.walkFail = errors.New("no memory")
+	if it := c.Scan(holdfast.Range{}); it.Err() != c.walkFail || len(c.used) > 0 {
+		t.Fatal(it.Err(), c.used)
+	}
+	none := c.Scan(holdfast.Range{Lo: []byte("b"), Hi: []byte("b")})
+	if none.Next() || none.Err() != nil || c.made != 2 {
+		t.Fatal("an empty range needed a view", none.Err())
+	}
+	if err := c.Close(); !errors.Is(err, holdfast.ErrBusy) {
+		t.Fatal("closed with an iterator over an empty range:", err)
+	}
+	if err := errors.Join(none.Close(), none.Close()); err != nil {
+		t.Fatal(err)
+	}
+	c.walkFail = nil
+	for order, its := range []int{2, 1, 0} {
+		s, err := c.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		open := []interface{ Close() error }{s.Scan(holdfast.Range{}), s.Scan(holdfast.Range{})}
+		open = append(open[:its], append([]interface{ Close() error }{s}, open[its:]...)...)
+		for _, o := range open {
+			if len(c.used) != 1 {
+				t.Errorf("order %d: %v", order, c.used)
+			}
+			if err := c.Close(); !errors.Is(err, holdfast.ErrBusy) {
+				t.Fatal(err)
+			}
+			if err := o.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := s.Close(); len(c.used) > 0 || err != nil {
+			t.Errorf("order %d: %v, %v", order, c.used, err)
+		}
+	}
+	c.settles = 0
+	if err := c.Close(); err != nil || c.settles != 2 {
+		t.Fatal(err, c.settles)
+	}
+	if err := c.Close(); !errors.Is(err, holdfast.ErrClosed) || err.Error() != "core: closed" {
+		t.Fatal(err)
+	}
+}
+
+// An engine that gives no level settles nothing, and syncs nothing; a batch over the limit of any other is refused.
+func TestRefusals(t *testing.T) {
+	reads := newCore(0)
+	if err := reads.Sync(); !errors.Is(err, holdfast.ErrLevel) {
+		t.Error(err)
+	}
+	if err := reads.Close(); err != nil || reads.settles != 0 {
+		t.Error(err, reads.settles)
+	}
+	c := newCore(holdfast.Process)
+	var b holdfast.Batch
+	b.Set([]byte("key"), []byte("value"))
+	if _, err := c.Apply(&b, holdfast.Process); !errors.Is(err, holdfast.ErrTooLarge) {
+		t.Error(err)
+	}
+	if _, err := c.Apply(&b, holdfast.Power); !errors.Is(err, holdfast.ErrLevel) {
+		t.Error(err)
+	}
+	b.Reset()
+	if _, err := c.Apply(&b, holdfast.Process); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,305 @@
+//lint:file-ignore SA4006 the snippets of the README leave the errors to the reader
+
+package examples_test
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/message"
+	"github.com/holdfastdb/holdfast/store/raftlog"
+	"github.com/holdfastdb/holdfast/store/task"
+)
+
+// The code of the README and the pages in docs: TestDocsCode checks that all of it is in a test file, so that it
+// compiles.
+
+var (
+	ctx       = context.Background()
+	data      []byte
+	config    *raft.Config
+	machine   raft.FSM
+	snapshots raft.SnapshotStore
+	transport raft.Transport
+)
+
+func Example_open() {
+	engine, err := logtree.Open("/var/lib/orders", holdfast.Options{})
+	// or, with the choice left to a setting:
+	engine, err = all.OpenURL("logtree:/var/lib/orders") // or pebble:, badger:, bbolt:, sqlite:, sqlite-go:, files:, mem:
+
+	var batch holdfast.Batch
+	batch.Set([]byte("order/17"), data)
+	batch.Delete([]byte("cart/alice"))
+
+	receipt, err := engine.Apply(&batch, holdfast.Power) // its place is fixed
+	err = receipt.Wait()                                 // it, and all before it, survive power loss
+
+	err = holdfast.Commit(engine, &batch, holdfast.Process) // both in one call
+	_ = err
+}
+
+func Example_scan() {
+	var engine holdfast.Engine
+	it := engine.Scan(holdfast.Prefix([]byte("order/")))
+	defer it.Close()
+	for it.Next() {
+		fmt.Printf("%s %s\n", it.Key(), it.Value())
+	}
+	if err := it.Err(); err != nil {
+		fmt.Println(err)
+	}
+}
+
+func Example_ask() {
+	var engine holdfast.Engine
+	fmt.Println(engine.Capabilities().Power.How) // write to the log and fdatasync, shared by all that wait
+	fmt.Println(engine.Metrics().Syncs)          // how often the device was asked
+}
+
+func Example_backup() {
+	var engine holdfast.Engine
+	keys, err := all.Backup(ctx, engine, "/var/backups/orders")
+	_, _ = keys, err
+}
+
+func Example_checkpoint() {
+	var engine holdfast.Engine
+	err := holdfast.Checkpoint(ctx, engine, "/var/lib/orders-before-upgrade") // on the same file system
+	_ = err
+}
+
+func Example_metrics() {
+	var engine holdfast.Engine
+	m := engine.Metrics()
+	if m.Poison != nil {
+		fmt.Println("writing has ended; close the engine, find the cause, open it again:", m.Poison)
+	}
+	if m.Trouble != nil {
+		fmt.Println("look at the directory:", m.Trouble)
+	}
+}
+
+func Example_memory() {
+	engine, err := logtree.Open("/var/lib/orders", holdfast.Options{MemoryBytes: 64 << 20})
+	engine, err = all.OpenURL("logtree:/var/lib/orders?memory=64MiB")
+	_, _ = engine, err
+}
+
+func Example_event() {
+	_ = readmeEvent // an example returns nothing
+}
+
+func readmeEvent(engine holdfast.Engine) error {
+	log, err := event.Open(engine, event.Options{Level: holdfast.Power})
+
+	placed := event.Event{Type: "OrderPlaced", Data: data, ID: "order-17"}
+	result, err := log.Append(ctx, placed)
+	fmt.Println(result.First)    // its position, from 1
+	fmt.Println(result.Repeated) // true if that was appended before, with the same content: nothing was added
+
+	_, err = log.AppendAfter(ctx, 17, event.Event{Type: "OrderPaid"}) // if 17 is still the last, else event.ErrConflict
+
+	for e, err := range log.Follow(ctx, 1) { // what is there, then what comes; no polling
+		if err != nil {
+			return err
+		}
+		fmt.Println(e.Position, e.Type)
+	}
+	return err
+}
+
+func Example_message() {
+	_ = readmeMessage
+}
+
+func readmeMessage(engine holdfast.Engine) error {
+	store, err := message.Open(engine, message.Options{Level: holdfast.Power})
+	orders, err := store.Namespace(ctx, message.Default)
+
+	placed := message.Message{Type: "Placed", Data: []byte(`{"items": 3}`)}
+	r, err := orders.WriteAfter(ctx, "order-17", message.NoStream, placed) // else message.ErrConflict
+	fmt.Println(r.Position, r.Global)
+
+	for m, err := range orders.Follow(ctx, message.Query{Category: "order"}) {
+		if err != nil {
+			return err
+		}
+		fmt.Println(m.Stream, m.Position, m.Global, m.Type)
+	}
+
+	work, err := orders.Subscribe(ctx, "mails", message.SubscriptionOptions{Query: message.Query{Category: "order"}})
+	deliveries, err := work.Claim(ctx, 10) // shared by any number of workers; delivered again until acknowledged
+	err = work.Ack(ctx, deliveries...)
+	return err
+}
+
+func Example_tasks() {
+	_ = readmeTasks
+}
+
+func readmeTasks(engine holdfast.Engine) error {
+	tasks, err := task.Open(engine, task.Options{Level: holdfast.Power})
+	err = tasks.SetQueue(ctx, "mail", task.QueueOptions{KeyConcurrency: 2, KeyRate: task.Rate{N: 10, Per: time.Minute}})
+
+	mail := task.Spec{Queue: "mail", Kind: "welcome", Payload: data, Key: "customer-17", Unique: "welcome-17"}
+	results, err := tasks.EnqueueWith(ctx, func(b *holdfast.Batch) error {
+		b.Set([]byte("customer/17"), data) // your own key, in the same commit
+		return nil
+	}, mail)
+	fmt.Println(results[0].ID, results[0].Existing)
+
+	leases, err := tasks.Claim(ctx, task.ClaimOptions{Queues: []string{"mail"}, Wait: true}) // no polling
+	err = tasks.Complete(ctx, leases...)                                                     // else task.ErrLeaseLost
+	return err
+}
+
+func Example_raft() {
+	var engine holdfast.Engine
+	store, err := raftlog.Open(engine, raftlog.Options{})
+	node, err := raft.NewRaft(config, machine, store, store, snapshots, transport)
+	_, _ = node, err
+}
+
+// TestMain works in the directory above, in which the pages are.
+func TestMain(m *testing.M) {
+	if err := os.Chdir(".."); err != nil {
+		panic(err)
+	}
+	m.Run()
+}
+
+// pages are the files that users read.
+func pages(t *testing.T) []string {
+	t.Helper()
+	list := []string{"README.md", "DESIGN.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"}
+	for _, folder := range []string{"docs", "lab/results"} {
+		err := filepath.WalkDir(folder, func(name string, d fs.DirEntry, err error) error {
+			if strings.HasSuffix(name, ".md") {
+				list = append(list, name)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return list
+}
+
+func readPage(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// plain is text without what differs between a page and a test: indentation and empty lines.
+func plain(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// TestDocsCode: every block of Go is in a test file, where only := may be =.
+func TestDocsCode(t *testing.T) {
+	var tests string
+	for _, pattern := range []string{"*_test.go", "examples/*_test.go", "store/*/*_test.go", "engine/all/*_test.go",
+		"client/*_test.go", "server/*/*_test.go"} {
+		names, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			tests += plain(strings.ReplaceAll(readPage(t, name), " := ", " = ")) + "\n"
+		}
+	}
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```")
+	for _, page := range pages(t) {
+		for _, block := range blocks.FindAllStringSubmatch(readPage(t, page), -1) {
+			if code := plain(strings.ReplaceAll(block[1], " := ", " = ")); !strings.Contains(tests, code) {
+				t.Errorf("%s: this is in no test:\n%s", page, block[1])
+			}
+		}
+	}
+}
+
+// TestDocsLinks: every relative link leads to a file, and to a heading if it names one.
+func TestDocsLinks(t *testing.T) {
+	links := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	headings := regexp.MustCompile(`(?m)^#+ (.*)$`)
+	for _, page := range pages(t) {
+		for _, link := range links.FindAllStringSubmatch(readPage(t, page), -1) {
+			if strings.Contains(link[1], "://") || strings.HasPrefix(link[1], "mailto:") {
+				continue
+			}
+			file, anchor, _ := strings.Cut(link[1], "#")
+			target := filepath.Join(filepath.Dir(page), filepath.FromSlash(file))
+			if file == "" {
+				target = page
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s: %v", page, err)
+				continue
+			}
+			if anchor == "" {
+				continue
+			}
+			found := slices.ContainsFunc(headings.FindAllStringSubmatch(readPage(t, target), -1), func(h []string) bool {
+				h[1] = strings.ToLower(h[1])
+				return strings.ReplaceAll(regexp.MustCompile(`[^\w\- ]`).ReplaceAllString(h[1], ""), " ", "-") == anchor
+			})
+			if !found {
+				t.Errorf("%s: %s has no heading for #%s", page, target, anchor)
+			}
+		}
+	}
+}
+
+// TestDesignNamesEveryPackage, in its list of the layout.
+func TestDesignNamesEveryPackage(t *testing.T) {
+	_, layout, ok := strings.Cut(readPage(t, "DESIGN.md"), "## Layout")
+	layout, _, end := strings.Cut(layout, "\n## ")
+	if !ok || !end {
+		t.Fatal("DESIGN.md has no layout")
+	}
+	named := strings.FieldsFunc(layout, func(r rune) bool { return strings.ContainsRune(" \n\t`,;:()", r) })
+	err := filepath.WalkDir(".", func(dir string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() || dir == "." {
+			return err
+		}
+		if strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" {
+			return filepath.SkipDir
+		}
+		if code, err := filepath.Glob(filepath.Join(dir, "*.go")); err != nil || len(code) == 0 {
+			return err
+		}
+		if dir = filepath.ToSlash(dir); !slices.Contains(named, dir+"/") {
+			t.Errorf("DESIGN.md does not name %s/", dir)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,6 +1,0 @@
-// Package clustertest has no code of its own: its tests run clusters of three processes on
-// store/raftlog, kill them, and check what they had acknowledged.
-//
-//	go test ./store/raftlog/clustertest                   # half a minute
-//	go test ./store/raftlog/clustertest -run=TestCluster -timeout=0 -cluster.for=10m
-package clustertest
