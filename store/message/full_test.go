@@ -8,7 +8,7 @@ import (
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
-// TestOpenOnFullDisk: where there is no room, a store is opened for reading, also if a namespace was being deleted, which
+// TestOpenOnFullDisk: where there is no room, a store is opened for reading, also if a namespace was being deleted. That
 // goes on when there is some.
 func TestOpenOnFullDisk(t *testing.T) {
 	disk := storetest.NewDisk(t)
