@@ -30,7 +30,7 @@ func TestStoppedEngineOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestServeOnFullDisk: a server was killed, and others have taken the last byte of the disk. On logtree it starts again,
+// TestServeOnFullDisk: a server was killed, and others have taken the last byte of its disk. On logtree it starts again
 // for reading, and writes are refused until there is room. On others it says in one sentence that there is no room.
 func TestServeOnFullDisk(t *testing.T) {
 	for _, engine := range []string{"logtree", "pebble", "sqlite"} {
