@@ -231,7 +231,7 @@ type Subscription struct {
 
 // ClaimMessages claims messages of a subscription.
 type ClaimMessages struct {
-	Max    int   `json:"max,omitempty"`                  // 0 means 1; at most 1000 are given
+	Max    int   `json:"max,omitempty"`                  // 0 means 1; at most 1000, and about 8 MiB, are given
 	WaitMS int64 `json:"wait_ms,omitempty" is:"natural"` // how long to wait for the first, at most a minute
 }
 
@@ -421,7 +421,7 @@ type EnqueueResult struct {
 // ClaimTasks claims tasks.
 type ClaimTasks struct {
 	Queues  []string `json:"queues,omitempty" is:"queue"`
-	N       int      `json:"n,omitempty" is:"natural"` // 0 means 1; at most 1000 are given
+	N       int      `json:"n,omitempty" is:"natural"` // 0 means 1; at most 1000, and about 8 MiB, are given
 	LeaseMS int64    `json:"lease_ms,omitempty" is:"natural"`
 	Worker  string   `json:"worker,omitempty" is:"worker"`
 	WaitMS  int64    `json:"wait_ms,omitempty" is:"natural"` // how long to wait for the first, at most a minute
