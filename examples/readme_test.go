@@ -77,6 +77,12 @@ func Example_backup() {
 	_, _ = keys, err
 }
 
+func Example_backupOfOneEngine() {
+	var engine holdfast.Engine
+	keys, err := logtree.Backup(ctx, engine, "/var/backups/orders")
+	_, _ = keys, err
+}
+
 func Example_checkpoint() {
 	var engine holdfast.Engine
 	err := holdfast.Checkpoint(ctx, engine, "/var/lib/orders-before-upgrade") // on the same file system
@@ -104,13 +110,14 @@ func Example_event() {
 	_ = readmeEvent // an example returns nothing
 }
 
-func readmeEvent(engine holdfast.Engine) error {
+func readmeEvent() error {
+	engine, err := logtree.Open("/var/lib/orders", holdfast.Options{})
 	log, err := event.Open(engine, event.Options{Level: holdfast.Power})
 
 	placed := event.Event{Type: "OrderPlaced", Data: data, ID: "order-17"}
-	result, err := log.Append(ctx, placed)
-	fmt.Println(result.First)    // its position, from 1
-	fmt.Println(result.Repeated) // true if that was appended before, with the same content: nothing was added
+	result, err := log.Append(ctx, placed) // returns once it survives power loss
+	fmt.Println(result.First)              // its position, from 1
+	fmt.Println(result.Repeated)           // true if that was appended before, with the same content: nothing was added
 
 	_, err = log.AppendAfter(ctx, 17, event.Event{Type: "OrderPaid"}) // if 17 is still the last, else event.ErrConflict
 
@@ -120,6 +127,8 @@ func readmeEvent(engine holdfast.Engine) error {
 		}
 		fmt.Println(e.Position, e.Type)
 	}
+	err = log.Close()    // stores first,
+	err = engine.Close() // then their engine
 	return err
 }
 
@@ -225,7 +234,7 @@ func plain(text string) string {
 func TestDocsCode(t *testing.T) {
 	var tests string
 	for _, pattern := range []string{"*_test.go", "examples/*_test.go", "store/*/*_test.go", "engine/all/*_test.go",
-		"client/*_test.go", "server/*/*_test.go"} {
+		"client/*_test.go", "server/*/*_test.go", "examples/start/*/*.go"} {
 		names, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
