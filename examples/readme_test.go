@@ -4,9 +4,11 @@ package examples_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -184,6 +186,18 @@ func Example_raft() {
 	_, _ = node, err
 }
 
+func Example_errors() {
+	_ = readmeErrors
+}
+
+func readmeErrors(events *event.Store, last uint64, e event.Event) {
+	switch _, err := events.AppendAfter(ctx, last, e); {
+	case errors.Is(err, event.ErrConflict): // somebody was faster: read, decide again
+	case errors.Is(err, holdfast.ErrFull): // nothing was written: make room, or answer 507
+	case errors.Is(err, holdfast.ErrPoisoned): // writing has ended: reopen
+	}
+}
+
 // TestMain works in the directory above, in which the pages are.
 func TestMain(m *testing.M) {
 	if err := os.Chdir(".."); err != nil {
@@ -282,6 +296,47 @@ func TestDocsLinks(t *testing.T) {
 				t.Errorf("%s: %s has no heading for #%s", page, target, anchor)
 			}
 		}
+	}
+}
+
+// TestErrorsPage: docs/errors.md names each class of errors of the packages that users import, and each code of the API.
+func TestErrorsPage(t *testing.T) {
+	page := readPage(t, "docs/errors.md")
+	class := regexp.MustCompile(`(?m)^(?:var|)\s*(Err\w+)\s+= (?:errors\.New|event\.Err)`)
+	code := regexp.MustCompile(`(?m)^\tCode\w+\s+= "(\w+)"`)
+	names := 0
+	for _, pattern := range []string{"*.go", "store/*/*.go", "store/*/*/*.go", "client/*.go", "api/*.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") || strings.Contains(file, "internal") {
+				continue
+			}
+			folder := path.Base(path.Dir(filepath.ToSlash(file)))
+			text := readPage(t, file)
+			for _, m := range class.FindAllStringSubmatch(text, -1) {
+				names++
+				// Those of events, and of package holdfast, stand under a heading that names the package.
+				named := "| `" + folder + "." + m[1] + "` |"
+				if folder == "." || folder == "event" {
+					named = "| `" + m[1] + "` |"
+				}
+				if !strings.Contains(page, named) {
+					t.Errorf("docs/errors.md has no row for %s of %s", m[1], file)
+				}
+			}
+			for _, m := range code.FindAllStringSubmatch(text, -1) {
+				names++
+				if !strings.Contains(page, "| `"+m[1]+"` |") {
+					t.Errorf("docs/errors.md has no row for the code %s", m[1])
+				}
+			}
+		}
+	}
+	if names < 60 {
+		t.Errorf("only %d classes and codes were found", names)
 	}
 }
 
