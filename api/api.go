@@ -1,6 +1,9 @@
 // Package api has the requests and answers of the server's /v1, as Go types: what package server/v1 serves and package
 // client asks for.
 //
+//	curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8080/v1/namespaces/default/messages?category=order
+//	{"messages": [...], "next": 18, "history": "..."}    // api.Messages
+//
 // Bodies are JSON. Bytes that mean nothing to the server ([]byte) are in base64; the data and metadata of messages are
 // JSON objects and stand there as they are. Durations are numbers of milliseconds (fields that end in _ms), times are
 // RFC 3339. A field that is neither omitted when it is empty nor told in an answer alone is required, and null is no

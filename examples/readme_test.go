@@ -299,7 +299,8 @@ func TestDocsLinks(t *testing.T) {
 	}
 }
 
-// TestErrorsPage: docs/errors.md names each class of errors of the packages that users import, and each code of the API.
+// TestErrorsPage: docs/errors.md names each class of errors of the packages that users import, and each code of the
+// API.
 func TestErrorsPage(t *testing.T) {
 	page := readPage(t, "docs/errors.md")
 	class := regexp.MustCompile(`(?m)^(?:var|)\s*(Err\w+)\s+= (?:errors\.New|event\.Err)`)
@@ -337,6 +338,41 @@ func TestErrorsPage(t *testing.T) {
 	}
 	if names < 60 {
 		t.Errorf("only %d classes and codes were found", names)
+	}
+}
+
+// TestPackageComments: the comment of each package that users import begins with its shortest use.
+func TestPackageComments(t *testing.T) {
+	// They are parts of the server, or of tests, which nobody imports alone.
+	parts := []string{"enginetest/commits", "server/clienttest", "server/ebuse", "server/eventodb", "server/fanout",
+		"server/page", "server/problem", "server/route", "server/v1", "store/message/importtest"}
+	use := regexp.MustCompile(`(?m)\A(//.*\n){1,9}//\t`)
+	packages := 0
+	err := filepath.WalkDir(".", func(dir string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		dir = filepath.ToSlash(dir)
+		others := []string{"cmd", "examples", "lab", "tools", "internal", "testdata"}
+		if dir != "." && strings.HasPrefix(d.Name(), ".") || slices.Contains(others, d.Name()) {
+			return filepath.SkipDir
+		}
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil || slices.Contains(parts, dir) {
+			return err
+		}
+		for _, file := range files {
+			if _, comment, ok := strings.Cut("\n"+readPage(t, file), "\n// Package "); ok {
+				packages++
+				if !use.MatchString("// Package " + comment) {
+					t.Errorf("the comment of %s does not begin with a use", file)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil || packages < 25 {
+		t.Error(packages, err)
 	}
 }
 
