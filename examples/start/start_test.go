@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		defer os.RemoveAll(built)
-		build := exec.Command("go", "build", "-o", built+string(filepath.Separator), "./...")
+		build := exec.Command("go", "build", "-ldflags=-s -w", "-o", built+string(filepath.Separator), "./...")
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "%v: %s", err, out)
 			return 1
