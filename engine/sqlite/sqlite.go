@@ -3,6 +3,8 @@
 // (modernc.org/sqlite). They run the same code here and share one file format: a directory
 // made by one can be opened by the other.
 //
+//	engine, err := sqlite.Open("/var/lib/orders", holdfast.Options{}) // OpenGo needs no C compiler
+//
 // The store is one table in write-ahead-log mode,
 //
 //	CREATE TABLE kv(k BLOB PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID
