@@ -99,9 +99,9 @@ func brim(t *testing.T, name string) {
 	}
 }
 
-// fullChild runs TestFullDiskChild in another process, kills it when it is done, and returns what it says. What works on
-// a disk of package blockdev must: that is served by this process, where a thread that reads a mapped page of the disk
-// holds up the garbage collector, which holds up those who would serve the page.
+// fullChild runs TestFullDiskChild in another process, kills it when it is done, and returns what it says. What works
+// on a disk of package blockdev must: that is served by this process, where a thread that reads a mapped page of the
+// disk holds up the garbage collector, which holds up those who would serve the page.
 func fullChild(t *testing.T, what, engine, dir string) (lines []string) {
 	t.Helper()
 	self, err := os.Executable()

@@ -52,7 +52,7 @@ func TestOpenAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"/tasks/claim", "/subscriptions/{name}/claim"} {
-		if about := doc.Paths[inNamespace+path]["post"].Description; !strings.Contains(about, "about 8 MiB of ") {
+		if about := doc.Paths["/v1/namespaces/{ns}"+path]["post"].Description; !strings.Contains(about, "about 8 MiB of ") {
 			t.Errorf("%s does not say how much is claimed at most: %s", path, about)
 		}
 	}
