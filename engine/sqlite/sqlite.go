@@ -82,8 +82,9 @@ type engine struct {
 	window    *losswindow.Window
 	cache     int64 // bytes of page cache per connection, 0 for SQLite's default
 	w         writer
-	raw       *os.File // the database, read besides SQLite; closed last, because that ends SQLite's locks
-	hold      func()   // set by tests: called before a commit at Power; nil otherwise
+	raw       *os.File     // the database, read besides SQLite; closed last, because that ends SQLite's locks
+	readable  atomic.Int64 // when all of it was last read, in nanoseconds since 1970; 0 if it never was
+	hold      func()       // set by tests: called before a commit at Power; nil otherwise
 
 	syncs  atomic.Int64
 	stalls atomic.Int64
@@ -391,10 +392,14 @@ type systemError struct {
 // Unwrap returns both.
 func (s *systemError) Unwrap() []error { return []error{s.error, s.errno} }
 
+// readableFor is for how long a database that could be read is taken to be readable. A damaged one is asked for each
+// key, by Verify.
+const readableFor = time.Minute
+
 // unreadable reads the database and its log, and returns the error number with which the operating system refuses that,
 // 0 if it does not.
 func (e *engine) unreadable() (errno syscall.Errno) {
-	if e.raw == nil {
+	if e.raw == nil || time.Since(time.Unix(0, e.readable.Load())).Abs() < readableFor {
 		return 0
 	}
 	_, err := io.Copy(io.Discard, io.NewSectionReader(e.raw, 0, math.MaxInt64))
@@ -402,7 +407,9 @@ func (e *engine) unreadable() (errno syscall.Errno) {
 		_, read := io.Copy(io.Discard, log)
 		err = errors.Join(err, read, log.Close())
 	}
-	errors.As(err, &errno)
+	if !errors.As(err, &errno) {
+		e.readable.Store(time.Now().UnixNano())
+	}
 	return errno
 }
 
