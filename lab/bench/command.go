@@ -13,6 +13,7 @@ import (
 	"github.com/holdfastdb/holdfast/lab/blockdev"
 	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
+	"github.com/holdfastdb/holdfast/lab/internal/rundir"
 )
 
 // Status is the exit status for an error of [Lab.Command] or [Compare].
@@ -67,6 +68,7 @@ func (l Lab) Command(ctx context.Context, r Request, at Place, files console.Fil
 	s.Markdown = plan.Format == "markdown"
 	if !machineReads(plan.Format) {
 		s.header(plan, runner.machine)
+		s.Wrapped("directory: ", runner.dir.Where)
 		for _, dir := range runner.dir.Swept {
 			s.Wrapped("removed what a killed run had left: ", dir)
 		}
@@ -79,7 +81,14 @@ func (l Lab) Command(ctx context.Context, r Request, at Place, files console.Fil
 	report, err := runner.Run(ctx, p)
 	p.End()
 	if len(report.Results) > 0 {
-		err = errors.Join(err, s.write(l, report, plan.Settings, plan.Format), file.Write(report))
+		err = errors.Join(err, s.write(l, report, plan.Detail, plan.Format), file.Write(report))
+		switch saved := files.JSON != "" && files.JSON != "-"; {
+		case machineReads(plan.Format) || plan.Detail.Full:
+		case saved:
+			s.Printf("more: holdfast compare %s --full\n", files.JSON)
+		default:
+			s.Printf("more: --full also shows latencies, costs and settings; --json FILE keeps all for holdfast compare FILE\n")
+		}
 		if report.Partial != "" && files.JSON != "" && files.JSON != "-" && !machineReads(plan.Format) {
 			s.Printf("go on: %s%s\n", plan.Command, console.Flag("resume", files.JSON))
 		}
@@ -96,7 +105,7 @@ func (at *Place) mount(ctx context.Context) (unmount func() error, err error) {
 		return nil, op.Unknown("file system", at.FS, blockdev.FileSystems())
 	}
 	if at.Dir == "" {
-		at.Dir = "."
+		at.Dir, _ = rundir.Choose()
 	}
 	if _, err := blockdev.Sweep(at.Dir); err != nil {
 		return nil, err

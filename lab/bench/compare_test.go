@@ -283,7 +283,7 @@ func shown(t *testing.T, r *Report, baseline, format string) string {
 	t.Helper()
 	lab, _, _ := invented(1)
 	var out bytes.Buffer
-	err := lab.Show(saved(t, r), baseline, format, true, console.Terminal{Out: &out, OutWidth: func() int { return 100 }})
+	err := lab.Show(saved(t, r), baseline, format, Detail{Full: true, Settings: true}, console.Terminal{Out: &out, OutWidth: func() int { return 100 }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -357,7 +357,7 @@ func TestFormats(t *testing.T) {
 	}
 	lab, _, _ := invented(1)
 	for _, wrong := range [][2]string{{"", "yaml"}, {"nothing", ""}, {Floor, ""}} {
-		err := lab.Show(saved(t, r), wrong[0], wrong[1], false, console.Terminal{Out: &bytes.Buffer{}})
+		err := lab.Show(saved(t, r), wrong[0], wrong[1], Detail{}, console.Terminal{Out: &bytes.Buffer{}})
 		if !errors.Is(err, holdfast.ErrBadOption) {
 			t.Errorf("%q: %v", wrong, err)
 		}

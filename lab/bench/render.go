@@ -56,16 +56,47 @@ func singular(unit string) string {
 	return strings.TrimSuffix(unit, "s")
 }
 
-// report writes the tables, and what follows from them.
-func (s screen) report(l Lab, r *Report, settings bool) {
+// Detail is how much of a report is shown besides who is ahead and the rates.
+type Detail struct {
+	Full     bool // latencies, costs, the course over the time, what the figures are of, the engines side by side
+	Settings bool // what the contenders ran with
+}
+
+// report writes the verdict and the rates, then what was asked for, and what is wrong with all that.
+func (s screen) report(l Lab, r *Report, d Detail) {
 	if r.Partial != "" {
 		s.Partial(r.Partial)
 	}
-	if r.Resumed > 0 {
+	list := l.tables(r)
+	several := slices.ContainsFunc(list, func(g group) bool { return g.setup != list[0].setup })
+	s.verdict(list, several)
+	s.rates(list, several)
+	if d.Full {
+		s.details(l, r)
+	} else {
+		for _, g := range list {
+			if g.offer.Open() { // there is more to it than a rate
+				s.group(g)
+			}
+		}
 		s.Printf("\n")
-		s.Wrapped("", "Continued "+console.Number(r.Resumed, "time")+" after an early end: the engines of one round had "+
-			"their turns at different times there.")
+		s.ratesLegend(r)
 	}
+	if d.Full || d.Settings {
+		s.budgets(r, d.Settings)
+	}
+	s.unavailable(r.Unavailable, d.Full)
+	if d.Full {
+		s.matrix(l, r)
+	}
+	s.void(r.Void())
+	s.Printf("\n")
+	s.Hanging(s.Paint(badgeStyles[r.Badge.Grade], "badge:")+" ", r.Badge.String(), 7)
+	s.Printf("again: %s\n", r.Plan.Command)
+}
+
+// details writes the tables of each workload, and explains them.
+func (s screen) details(l Lab, r *Report) {
 	for _, name := range r.Plan.Workloads {
 		w, err := l.workload(name)
 		if err != nil {
@@ -73,9 +104,7 @@ func (s screen) report(l Lab, r *Report, settings bool) {
 		}
 		for _, at := range r.setups(name) {
 			for _, g := range groups(w, r, at) {
-				s.Printf("\n%s\n", s.Paint(console.Bold, g.title()))
-				s.speed(g)
-				s.kinds(g)
+				s.group(g)
 			}
 			if w.Samples {
 				s.course(w, r, at)
@@ -87,14 +116,13 @@ func (s screen) report(l Lab, r *Report, settings bool) {
 	}
 	s.Printf("\n")
 	s.legend(l, r)
-	s.budgets(r, settings)
-	s.unavailable(r.Unavailable)
-	s.conclusions(l, r)
-	s.matrix(l, r)
-	s.void(r.Void())
-	s.Printf("\n")
-	s.Hanging(s.Paint(badgeStyles[r.Badge.Grade], "badge:")+" ", r.Badge.String(), 7)
-	s.Printf("again: %s\n", r.Plan.Command)
+}
+
+// group writes the table of a group, under its title.
+func (s screen) group(g group) {
+	s.Printf("\n%s\n", s.Paint(console.Bold, g.title()))
+	s.speed(g)
+	s.kinds(g)
 }
 
 // badgeStyles are how grades are painted.
@@ -385,8 +413,12 @@ func (s screen) studied(l Lab, r *Report) {
 	}
 }
 
-// unavailable says which engines are missing where, grouped by levels, and then by reason.
-func (s screen) unavailable(list []Unavailable) {
+// unavailable says which engines are missing where, grouped by levels, and, in full, then by reason.
+func (s screen) unavailable(list []Unavailable, full bool) {
+	if !full {
+		s.missing(list)
+		return
+	}
 	type absence struct {
 		instead holdfast.Level
 		why     string
@@ -426,6 +458,28 @@ func (s screen) unavailable(list []Unavailable) {
 			s.Printf("\n%s\n", title)
 		}
 		s.Wrapped("  ", strings.Join(engines[a], ", ")+": "+a.why)
+	}
+}
+
+// missing says which engines are missing at which levels, and not why.
+func (s screen) missing(list []Unavailable) {
+	var engines []string
+	levels := map[string][]holdfast.Level{}
+	for _, u := range list {
+		if levels[u.Engine] == nil {
+			engines = append(engines, u.Engine)
+		}
+		if !slices.Contains(levels[u.Engine], u.Asked) {
+			levels[u.Engine] = append(levels[u.Engine], u.Asked)
+		}
+	}
+	var at []string
+	for _, engine := range engines {
+		slices.Sort(levels[engine])
+		at = append(at, engine+" at "+console.List(levelNames(levels[engine])))
+	}
+	if len(at) > 0 {
+		s.Wrapped("not available, for some work or all: ", strings.Join(at, "; ")+".")
 	}
 }
 

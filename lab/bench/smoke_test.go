@@ -435,7 +435,7 @@ func change(e holdfast.Engine, f func(b *holdfast.Batch, key, value []byte)) err
 func TestBudget(t *testing.T) {
 	lab := Standard()
 	request := Request{Preset: "smoke", Engines: []string{badger.Name, logtree.Name}, Workloads: []string{"kv/mixed"},
-		Levels: []string{"process"}, Memory: "32MiB", Settings: true}
+		Levels: []string{"process"}, Memory: "32MiB", Detail: Detail{Settings: true}}
 	var out bytes.Buffer
 	file := filepath.Join(t.TempDir(), "report.json")
 	at := Place{Dir: t.TempDir(), AllowTmpfs: true}

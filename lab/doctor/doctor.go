@@ -4,6 +4,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,7 +71,7 @@ func Command(ctx context.Context, dir, json string, t console.Terminal) (err err
 	if err != nil {
 		return err
 	}
-	work, err := rundir.Make(dir, rundir.Options{Op: "doctor", Prefix: "holdfast-doctor-"})
+	work, err := rundir.Make(cmp.Or(dir, "."), rundir.Options{Op: "doctor", Prefix: "holdfast-doctor-"})
 	if err != nil {
 		return err
 	}

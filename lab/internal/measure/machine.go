@@ -59,6 +59,12 @@ type Mount struct {
 // InMemory reports that the file system is memory: nothing on it survives the machine.
 func (d Disk) InMemory() bool { return d.FileSystem == "tmpfs" || d.FileSystem == "ramfs" }
 
+// FileSystem is the kind of file system that holds dir; empty if that is not known.
+func FileSystem(dir string) string { return lookDisk(dir).FileSystem }
+
+// InMemory reports that dir is on a file system that is memory, as far as that is known.
+func InMemory(dir string) bool { return lookDisk(dir).InMemory() }
+
 // Sentence says what kind of disk it is and whether its sync can be believed.
 func (m Machine) Sentence() string {
 	d := m.Disk
