@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -325,6 +326,24 @@ func (c *cellChange) judge(limit float64, gated bool) {
 	}
 }
 
+// repeated refuses a run that is named twice, of files of which so many are old. Compared with itself it changes in nothing, so that a gate would pass
+// whatever happened; twice on one side, its rounds would count twice.
+func repeated(files []string, reports []*Report, old int) error {
+	for i, r := range reports {
+		for j, other := range reports[:i] {
+			if reflect.DeepEqual(r, other) {
+				why := "its rounds would count twice"
+				if j < old && i >= old {
+					why = "compared with itself, a run shows no change, whatever happened"
+				}
+				return compareOp.BadOption(fmt.Sprintf("%s and %s are the same run: %s", files[j], files[i], why),
+					"name reports of different runs")
+			}
+		}
+	}
+	return nil
+}
+
 // unlike says in what runs differ that makes them measurements of different things, and what else is different.
 func unlike(reports []*Report) (refused, named []string) {
 	each := func(of func(*Report) any) (values []string) {
@@ -433,6 +452,9 @@ func Compare(c Comparison, t console.Terminal) error {
 			reports = append(reports, r)
 		}
 		sides[i], all = newSide(reports), append(all, reports...)
+	}
+	if err := repeated(slices.Concat(c.Old, c.New), all, len(c.Old)); err != nil {
+		return err
 	}
 	refused, named := unlike(all)
 	if len(refused) > 0 && !c.Anyway {

@@ -71,16 +71,15 @@ func (s screen) report(l Lab, r *Report, d Detail) {
 	several := slices.ContainsFunc(list, func(g group) bool { return g.setup != list[0].setup })
 	s.verdict(list, several)
 	s.rates(list, several)
+	for _, g := range list {
+		if g.offer.Open() && !d.Full { // there is more to it than a rate
+			s.group(g)
+		}
+	}
+	s.Printf("\n")
+	s.ratesLegend(r)
 	if d.Full {
 		s.details(l, r)
-	} else {
-		for _, g := range list {
-			if g.offer.Open() { // there is more to it than a rate
-				s.group(g)
-			}
-		}
-		s.Printf("\n")
-		s.ratesLegend(r)
 	}
 	if d.Full || d.Settings {
 		s.budgets(r, d.Settings)
