@@ -68,10 +68,7 @@ func (l Lab) Command(ctx context.Context, r Request, at Place, files console.Fil
 	s.Markdown = plan.Format == "markdown"
 	if !machineReads(plan.Format) {
 		s.header(plan, runner.machine)
-		s.Wrapped("directory: ", runner.dir.Where)
-		for _, dir := range runner.dir.Swept {
-			s.Wrapped("removed what a killed run had left: ", dir)
-		}
+		runner.dir.Show(s.Screen)
 	}
 	if old != nil && !machineReads(plan.Format) {
 		s.Wrapped("", fmt.Sprintf("resumed: %d of %d measurements are in %s", len(old.Results), len(plan.Cells)*plan.Rounds,
@@ -167,7 +164,7 @@ func (l Lab) List(ctx context.Context, t console.Terminal, settings bool) {
 	for _, w := range l.Workloads {
 		s.Hanging(fmt.Sprintf("  %-18s  ", w.Name), w.about(), listIndent)
 	}
-	s.Printf("\n%s\n", s.Paint(console.Bold, "presets"))
+	s.Title("presets")
 	for _, p := range Presets() {
 		plan, err := l.Plan(Request{Preset: p.Name})
 		if err != nil {
@@ -180,7 +177,7 @@ func (l Lab) List(ctx context.Context, t console.Terminal, settings bool) {
 		}
 		s.Hanging(fmt.Sprintf("  %-18s  ", p.Name), about, listIndent)
 	}
-	s.Printf("\n%s\n", s.Paint(console.Bold, "levels"))
+	s.Title("levels")
 	for _, level := range holdfast.Levels() {
 		s.Printf("  %-18s  %s\n", level, level.Survives())
 	}

@@ -35,16 +35,12 @@ func (s screen) header(p Plan, m measure.Machine) {
 
 // machine says what was, or will be, measured on.
 func (s screen) machine(m measure.Machine, limit int64) {
-	cpu := m.CPU
-	if cpu == "" {
-		cpu = m.Arch
-	}
 	ram := ""
 	if limit > 0 {
 		ram = fmt.Sprintf("; each measurement has %s of memory, with the system's cache of its files",
 			measure.Size(limit))
 	}
-	s.Wrapped("machine: ", fmt.Sprintf("%s, %s, %s %s%s", cpu, console.Number(m.CPUs, "CPU"), m.OS, m.Go, ram))
+	s.Wrapped("machine: ", m.Name()+ram)
 	s.Wrapped("", m.Sentence())
 }
 
@@ -119,7 +115,7 @@ func (s screen) details(l Lab, r *Report) {
 
 // group writes the table of a group, under its title.
 func (s screen) group(g group) {
-	s.Printf("\n%s\n", s.Paint(console.Bold, g.title()))
+	s.Title(g.title())
 	s.speed(g)
 	s.kinds(g)
 }
@@ -258,12 +254,7 @@ func (s screen) cost(w Workload, r *Report, at setup) {
 				measure.Size(row.PeakRSS), items, before, disk)
 		}
 	}
-	if t.Rows() == 0 {
-		return
-	}
-	s.Printf("\n%s\n", s.Paint(console.Bold, fmt.Sprintf("%s, what else it takes, %s%s", w.Name,
-		console.Number(at.clients, "client"), at.offer.Title())))
-	s.Table(&t)
+	s.Titled(fmt.Sprintf("%s, what else it takes, %s%s", w.Name, console.Number(at.clients, "client"), at.offer.Title()), &t)
 }
 
 // written is what devices wrote: as a multiple of what clients put, or for an operation where that is not known.

@@ -104,7 +104,7 @@ func (g group) named(several bool) string {
 
 // verdict says who is ahead, by how much, and at which level; where no difference is shown; and what is withheld.
 func (s screen) verdict(list []group, several bool) {
-	s.Printf("\n%s\n", s.Paint(console.Bold, "verdict, on this machine"))
+	s.Title("verdict, on this machine")
 	var lines []string
 	var found []finding
 	compared := 0
@@ -296,8 +296,7 @@ func (s screen) ratesOf(list []group, several bool) {
 	if !several {
 		title += ", " + console.Number(clients, "client")
 	}
-	s.Printf("\n%s\n", s.Paint(console.Bold, title))
-	s.Table(t)
+	s.Titled(title, t)
 }
 
 // rate is the cell of a summary: its rate, and the share that this is of the rate that it is compared with.

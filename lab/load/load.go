@@ -230,7 +230,7 @@ func Command(ctx context.Context, r Request, at Place, json string, t console.Te
 	}
 	s := screen{t.Screen()}
 	s.header(run.shape, run.plan, run.machine)
-	s.Wrapped("directory: ", run.dir.Where)
+	run.dir.Show(s.Screen)
 	run.progress = t.Progress()
 	report, err := run.run(ctx, file)
 	run.progress.End()

@@ -107,7 +107,7 @@ func Command(ctx context.Context, q Request, t console.Terminal) (err error) {
 		Acked: make([]uint64, q.Writers),
 	}
 	r.began = time.Now()
-	r.say("in %s", dir.Where)
+	dir.Show(r.screen)
 	r.say("%s at %v: %s keys of %s in all, %d writers, seed %d; the first time they are put in a stride, then at random",
 		q.Engine, q.Level, measure.Count(float64(q.Writers*r.child.Script.Keys)), measure.Size(q.Bytes), q.Writers, q.Seed)
 	return r.all(ctx)

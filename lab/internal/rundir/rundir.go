@@ -99,6 +99,14 @@ func Make(parent string, o Options) (_ *Dir, err error) {
 	return d, nil
 }
 
+// Show says where the run works, and what it found there.
+func (d *Dir) Show(s console.Screen) {
+	s.Wrapped("directory: ", d.Where)
+	for _, dir := range d.Swept {
+		s.Wrapped("removed what a killed run had left: ", dir)
+	}
+}
+
 // holdsEngine finds out whether dir, or one that it lies in, is an engine's, and which file says so: ours, or, in dir
 // itself, one that Pebble, Badger and their like make. Names are compared as they are listed: a program called
 // "holdfast" is no mark, whatever the file system thinks of upper case.
