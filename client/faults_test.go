@@ -429,7 +429,8 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestTransferIsCancelled: where the context ends a transfer, that is the error, whatever the connection says of its end.
+// TestTransferIsCancelled: where the context ends a transfer, that is the error, whatever the connection says of its
+// end.
 func TestTransferIsCancelled(t *testing.T) {
 	c, _ := dial(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = r.Body.Read(make([]byte, 1))

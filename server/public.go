@@ -51,8 +51,9 @@ func (s *Server) ready() error {
 	return cmp.Or(it.Close(), s.room.ready(s.data))
 }
 
-// room knows whether there is room for writes. One that is tried when the server begins, a write that was refused for want of it, or trouble that the engine has,
-// says that there is none; from then on a write that leaves nothing is tried whenever it is asked for, once a second.
+// room knows whether there is room for writes. One that is tried when the server begins, a write that was refused for
+// want of it, or trouble that the engine has, says that there is none; from then on a write that leaves nothing is
+// tried whenever it is asked for, once a second.
 type room struct {
 	mu    sync.Mutex
 	full  error // why there was none, nil if there is

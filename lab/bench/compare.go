@@ -326,16 +326,17 @@ func (c *cellChange) judge(limit float64, gated bool) {
 	}
 }
 
-// repeated refuses a run that is named twice, of files of which so many are old. Compared with itself it changes in nothing, so that a gate would pass
-// whatever happened; twice on one side, its rounds would count twice.
-func repeated(files []string, reports []*Report, old int) error {
+// repeated refuses a run that is named twice on one side: its rounds would count twice. A gate cannot judge a run
+// beside itself either: it would pass whatever happened. So many of the files are old.
+func repeated(files []string, reports []*Report, old int, gated bool) error {
 	for i, r := range reports {
 		for j, other := range reports[:i] {
-			if reflect.DeepEqual(r, other) {
-				why := "its rounds would count twice"
-				if j < old && i >= old {
-					why = "compared with itself, a run shows no change, whatever happened"
-				}
+			why := "its rounds would count twice"
+			beside := j < old && i >= old
+			if beside {
+				why = "a gate cannot judge a run beside itself"
+			}
+			if (gated || !beside) && reflect.DeepEqual(r, other) {
 				return compareOp.BadOption(fmt.Sprintf("%s and %s are the same run: %s", files[j], files[i], why),
 					"name reports of different runs")
 			}
@@ -453,7 +454,7 @@ func Compare(c Comparison, t console.Terminal) error {
 		}
 		sides[i], all = newSide(reports), append(all, reports...)
 	}
-	if err := repeated(slices.Concat(c.Old, c.New), all, len(c.Old)); err != nil {
+	if err := repeated(slices.Concat(c.Old, c.New), all, len(c.Old), len(gate) > 0); err != nil {
 		return err
 	}
 	refused, named := unlike(all)
@@ -463,5 +464,17 @@ func Compare(c Comparison, t console.Terminal) error {
 	}
 	s := screen{t.Screen()}
 	s.Markdown = c.Format == "markdown"
+	for i, old := range sides[0].reports {
+		for j, now := range sides[1].reports {
+			switch {
+			case !reflect.DeepEqual(old.Results, now.Results):
+			case c.Old[i] == c.New[j]:
+				s.Wrapped("the same: ", c.Old[i]+" is on both sides. It shows no change from itself.")
+			default:
+				s.Wrapped("the same: ", fmt.Sprintf("%s and %s have the same results, of one run. They show no change.", c.Old[i],
+					c.New[j]))
+			}
+		}
+	}
 	return s.compare(sides[0], sides[1], gate, slices.Concat(refused, named))
 }

@@ -174,8 +174,8 @@ func (c *call) answer(v any) error {
 	return nil
 }
 
-// deliver is answer with something that must be undone if the client has disconnected before it. Once the answer is on its
-// way nothing is undone: a client that has read it may disconnect at once, and work on what it got.
+// deliver is answer with something that must be undone if the client has disconnected before it. Once the answer is on
+// its way nothing is undone: a client that has read it may disconnect at once, and work on what it got.
 func (c *call) deliver(v any) error {
 	err := c.ctx.Err()
 	var failed error // of making an answer

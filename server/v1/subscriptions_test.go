@@ -204,8 +204,8 @@ func TestCompetingConsumers(t *testing.T) {
 	}
 }
 
-// What is claimed for a client that is gone is given back at once: nobody waits for the leases, of an hour. A client that
-// has the answer keeps it, even if it disconnects at once, as curl does.
+// What is claimed for a client that is gone is given back at once: nobody waits for the leases, of an hour. A client
+// that has the answer keeps it, even if it disconnects at once, as curl does.
 func TestClientIsGone(t *testing.T) {
 	s := start(t, nil, core.Options{})
 	do[api.Subscription](s, "PUT", in(mails), api.Subscription{Category: "order", LeaseMS: 3_600_000})
