@@ -155,8 +155,8 @@ func TestMeasuresAndExitsWithZero(t *testing.T) {
 	if status != exitOK {
 		t.Fatalf("status %d\n%s%s", status, out, stderr)
 	}
-	for _, want := range []string{"event/append-1 at memory: mem is the only engine there", "writes, events a second, 1 client",
-		"directory: " + cmd.Dir, "again: holdfast bench smoke", "--seed 5"} {
+	for _, want := range []string{"event/append-1 at memory: mem is the only engine there",
+		"writes, events a second, 1 client", "directory: " + cmd.Dir, "again: holdfast bench smoke", "--seed 5"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
