@@ -14,6 +14,7 @@ type compareCommand struct {
 	Gate     string   `help:"Exit with 3 if one of these is shown to be worse by more: ops, p50, p99, p99.9, cpu, disk, syncs." placeholder:"ops=5%,p99=10%"`
 	Anyway   bool     `help:"Compare also runs of unlike machines, lengths or budgets of memory."`
 	Baseline string   `help:"Of one report: compare its engines with this one." placeholder:"ENGINE"`
+	Full     bool     `help:"Of one report: show everything, as bench --full does."`
 	Settings bool     `help:"Of one report: show what the contenders ran with."`
 	Format   string   `help:"Table (default) or markdown; of one report also csv or benchstat." placeholder:"FORMAT"`
 }
@@ -38,7 +39,8 @@ func (c *compareCommand) run(lab bench.Lab) int {
 
 func (c *compareCommand) compare(lab bench.Lab) error {
 	if len(c.Files) == 1 && c.Gate == "" {
-		return lab.Show(c.Files[0], c.Baseline, c.Format, c.Settings, console.Standard())
+		return lab.Show(c.Files[0], c.Baseline, c.Format, bench.Detail{Full: c.Full, Settings: c.Settings},
+			console.Standard())
 	}
 	old, now := c.Files[:1], c.Files[1:]
 	if i := slices.Index(c.Files, "vs"); i >= 0 {
@@ -52,6 +54,8 @@ func (c *compareCommand) compare(lab bench.Lab) error {
 	case c.Settings:
 		return fmt.Errorf("compare: --settings is for one report, and there are %d; those that differ are named anyway",
 			len(old)+len(now))
+	case c.Full:
+		return fmt.Errorf("compare: --full is for one report, and there are %d", len(old)+len(now))
 	case c.Baseline != "":
 		return fmt.Errorf("compare: --baseline is for one report, and there are %d", len(old)+len(now))
 	}

@@ -21,7 +21,7 @@ type loadCommand struct {
 	For       *time.Duration `help:"Length of each measurement." placeholder:"5s"`
 	WarmUp    *time.Duration `help:"Warm-up before each measurement." placeholder:"1s"`
 	Seed      *uint64        `help:"Seed of the order and of the data. Every run prints its seed." placeholder:"N"`
-	Dir       string         `help:"Directory to work in; must not belong to an engine. Default: the current one." placeholder:"DIR"`
+	Dir       string         `help:"Directory to work in; must not belong to an engine. Default: the system's temporary directory, if it is on a disk." placeholder:"DIR"`
 	JSON      string         `name:"json" help:"Also write the report to FILE; - is standard output." placeholder:"FILE"`
 }
 

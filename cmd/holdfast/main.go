@@ -124,10 +124,11 @@ type benchCommand struct {
 	FindRate   []string       `help:"Look for the highest rate of an open loop at which a percentile of latencies is at most this." placeholder:"p99=10ms"`
 	Baseline   string         `help:"Compare with this engine. Default: the best of each table." placeholder:"ENGINE"`
 	Seed       *uint64        `help:"Seed of the order. Every run prints its seed." placeholder:"N"`
-	Dir        string         `help:"Directory to work in; must not belong to an engine. Default: the current one." placeholder:"DIR"`
+	Dir        string         `help:"Directory to work in; must not belong to an engine. Default: the system's temporary directory, if it is on a disk." placeholder:"DIR"`
 	FS         string         `name:"fs" help:"Measure on an image of ext4, xfs or btrfs. Needs root." placeholder:"FS"`
 	RAM        *int64         `name:"ram" help:"MiB of memory for each measurement, including the page cache of its files. Needs root." placeholder:"MIB"`
 	Memory     string         `help:"Memory of each contender for caches and write buffers. Default: 384MiB." placeholder:"SIZE"`
+	Full       bool           `help:"Show everything: latencies, costs, the course over the time, settings, reasons."`
 	Settings   bool           `help:"Show what the contenders ran with; with --list, what they would run with."`
 	AllowTmpfs bool           `help:"Measure Process and Power even on a file system in memory."`
 	Format     string         `help:"What is shown: table (default), markdown, csv or benchstat." placeholder:"FORMAT"`
@@ -139,7 +140,9 @@ type benchCommand struct {
 
 // Help implements kong's interface for what follows the flags.
 func (benchCommand) Help() string {
-	return `A run that is interrupted or ends early still shows, and writes with --json, what it has measured, marked ` +
+	return `It says first who is ahead, by how much and at which level, where no difference is shown, and what is ` +
+		`withheld; then the rates. --full shows the rest, and so does holdfast compare FILE --full of a --json FILE. ` +
+		`A run that is interrupted or ends early still shows, and writes with --json, what it has measured, marked ` +
 		`partial: the tables cover the finished rounds. The file is also written during the run. ` +
 		`With --json - the tables go to standard error. Bench removes only the files that it created in --dir. ` +
 		`With --resume such a run goes on, in the same file unless --json names another. Larger workloads are measured ` +
@@ -319,7 +322,7 @@ func (b *benchCommand) run(lab bench.Lab) int {
 		Preset: b.Preset, Engines: b.Engines, Workloads: b.Workloads, Levels: b.Levels,
 		Clients: b.Clients, Rounds: b.Rounds, For: b.For, Seed: b.Seed, RAM: b.RAM, Baseline: b.Baseline, Format: b.Format,
 		Rates: b.Rate, Find: b.FindRate,
-		Memory: b.Memory, Settings: b.Settings, Resume: b.Resume,
+		Memory: b.Memory, Detail: bench.Detail{Full: b.Full, Settings: b.Settings}, Resume: b.Resume,
 	}, bench.Place{Dir: b.Dir, FS: b.FS, AllowTmpfs: b.AllowTmpfs}, filesOf(b.JSON, b.HTML, lab), t)
 	if status := fail(err); status != exitError {
 		return status

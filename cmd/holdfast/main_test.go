@@ -116,6 +116,7 @@ func holdfastCommand(t *testing.T, args ...string) *exec.Cmd {
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "HOLDFAST_") })
 	cmd.Env = append(cmd.Env, "HOLDFAST_TEST_COMMAND=1")
 	cmd.Dir = t.TempDir()
+	cmd.Env = append(cmd.Env, "TMPDIR="+cmd.Dir, "TMP="+cmd.Dir) // where runs work
 	return cmd
 }
 
@@ -154,8 +155,8 @@ func TestMeasuresAndExitsWithZero(t *testing.T) {
 	if status != exitOK {
 		t.Fatalf("status %d\n%s%s", status, out, stderr)
 	}
-	for _, want := range []string{"event/append-1, dies with the process, 1 client", "events/s", "the only one",
-		"again: holdfast bench smoke", "--seed 5"} {
+	for _, want := range []string{"event/append-1 at memory: mem is the only engine there",
+		"writes, events a second, 1 client", "directory: " + cmd.Dir, "again: holdfast bench smoke", "--seed 5"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
@@ -174,7 +175,7 @@ func TestJSONOnStandardOutput(t *testing.T) {
 		len(report.Results) == 0 {
 		t.Errorf("status %d, %v: %s", status, err, out)
 	}
-	if !strings.Contains(stderr, "events/s") {
+	if !strings.Contains(stderr, "events a second") {
 		t.Errorf("no tables on standard error: %s", stderr)
 	}
 	checkEmpty(t, cmd.Dir)
@@ -310,7 +311,7 @@ func TestFullDiskVoidsItsRow(t *testing.T) {
 	status, out, stderr := result(t, cmd)
 	if status != console.ExitIncomplete || !strings.Contains(out, syscall.ENOSPC.Error()) ||
 		!strings.Contains(out, "VOID: 1 measurement ") ||
-		!regexp.MustCompile(`\n  full +void`).MatchString(out) || !strings.Contains(out, "mem ") ||
+		!regexp.MustCompile(` full +void\n`).MatchString(out) || !strings.Contains(out, "mem ") ||
 		strings.Count(stderr, "\n") != 1 {
 		t.Errorf("status %d\n%s%s", status, out, stderr)
 	}

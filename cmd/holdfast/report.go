@@ -34,7 +34,8 @@ func (c *reportCommand) run(lab bench.Lab) int {
 
 type adviseCommand struct {
 	Files []string `arg:"" optional:"" help:"Reports that bench and crash have written with --json. Default: those that come with the program, of another machine." placeholder:"A.json"`
-	Need  string   `help:"The work, what it must survive, and how many write. Default: all that was measured." placeholder:"'event append, power, 64 writers'"`
+	Need  string   `help:"The work, what it must survive, and how many write. Default: what people usually need, in a table." placeholder:"'event append, power, 64 writers'"`
+	Full  bool     `help:"Without --need, advice in sentences for all that was measured of writes."`
 	Mixed bool     `help:"Use reports of different machines, disks or limits of memory together, and say how they differ."`
 }
 
@@ -45,7 +46,8 @@ func (adviseCommand) Help() string {
 }
 
 func (c *adviseCommand) run(lab bench.Lab) int {
-	return fail(advise.Command(lab, c.Files, c.Need, c.Mixed, console.Standard()))
+	return fail(advise.Command(lab, advise.Request{Paths: c.Files, Need: c.Need, Full: c.Full, Mixed: c.Mixed},
+		console.Standard()))
 }
 
 // filesOf are where a report of bench or crash goes.

@@ -138,7 +138,7 @@ func TestEarlyEndKeepsWhatWasMeasured(t *testing.T) {
 				t.Errorf("%q", report.Partial)
 			}
 			if !strings.Contains(strings.Join(strings.Fields(out), " "), "PARTIAL: "+test.partial) ||
-				!strings.Contains(out, "\n  mem ") || strings.Count(stderr.String(), "\n") != 1 {
+				!strings.Contains(out, " mem ") || strings.Count(stderr.String(), "\n") != 1 {
 				t.Errorf("%s%s", out, stderr.String())
 			}
 			checkEmpty(t, cmd.Dir)
@@ -181,8 +181,7 @@ func TestResume(t *testing.T) {
 			t.Errorf("%s: status %d\n%s%s", name, status, out, stderr)
 		}
 	}
-	again := holdfastCommand(t, with(flags, "--resume", file)...)
-	again.Dir = cmd.Dir // it removes what the killed run left
+	again := holdfastCommand(t, with(flags, "--resume", file, "--dir", cmd.Dir)...) // it removes what the killed run left
 	again.Env = append(again.Env, "HOLDFAST_TEST_AWAKE=1")
 	status, out, stderr := result(t, again)
 	if status != exitOK || !strings.Contains(out, "resumed: ") {
@@ -257,7 +256,7 @@ func TestLivingRunIsLeftAlone(t *testing.T) {
 // runBeside is a short run in the same directory as another.
 func runBeside(t *testing.T, other *exec.Cmd) *exec.Cmd {
 	cmd := holdfastCommand(t, "bench", "smoke", "--engines", "mem", "--levels", "memory", "--workloads", "event/append-1")
-	cmd.Dir = other.Dir
+	cmd.Args = append(cmd.Args, "--dir", other.Dir)
 	return cmd
 }
 

@@ -16,7 +16,7 @@ type soakCommand struct {
 	Writers int           `help:"Number of goroutines that write." default:"4" placeholder:"N"`
 	For     time.Duration `help:"Length of the soak." default:"10m" placeholder:"1h"`
 	Seed    uint64        `help:"Seed of the data. Every run prints its seed." placeholder:"N"`
-	Dir     string        `help:"Directory to work in; must not belong to an engine. Default: the current one." placeholder:"DIR"`
+	Dir     string        `help:"Directory to work in; must not belong to an engine. Default: the system's temporary directory, if it is on a disk." placeholder:"DIR"`
 }
 
 // Help implements kong's interface for what follows the flags.

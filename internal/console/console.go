@@ -183,6 +183,26 @@ func (t *Table) PaintLast(column int, style Style) { t.rows[len(t.rows)-1].style
 // Rows returns the number of rows.
 func (t *Table) Rows() int { return len(t.rows) }
 
+// Title writes a title, behind an empty line and within the width.
+func (s Screen) Title(title string) {
+	s.Printf("\n")
+	if s.Markdown {
+		s.Printf("%s\n", s.Paint(Bold, title))
+		return
+	}
+	s.Hanging("", s.Paint(Bold, title), 2)
+}
+
+// Titled writes t below its title. A table without rows is left out, and false is returned.
+func (s Screen) Titled(title string, t *Table) bool {
+	if t.Rows() == 0 {
+		return false
+	}
+	s.Title(title)
+	s.Table(t)
+	return true
+}
+
 // tableGap is between two columns, and before the first.
 const tableGap = 2
 

@@ -269,3 +269,24 @@ func TestProgressRedraws(t *testing.T) {
 		t.Errorf("%q", out.String())
 	}
 }
+
+// TestTitled: a title fits the width, and a table without rows has none.
+func TestTitled(t *testing.T) {
+	var out bytes.Buffer
+	s := Screen{W: &out, Width: 20}
+	table := &Table{Keys: 1, Columns: []Column{{Name: "a"}, {Name: "b", Right: true}}}
+	if s.Titled("nothing", table) || out.Len() > 0 {
+		t.Errorf("it wrote %q", out.String())
+	}
+	table.Row("", "1", "2")
+	if !s.Titled("a title that is too long for a line", table) ||
+		out.String() != "\na title that is too\n  long for a line\n  a  b\n  1  2\n" {
+		t.Errorf("it wrote %q", out.String())
+	}
+	out.Reset()
+	s.Markdown = true
+	s.Title("a title that is too long for a line")
+	if out.String() != "\n**a title that is too long for a line**\n\n" {
+		t.Errorf("as Markdown it wrote %q", out.String())
+	}
+}

@@ -27,6 +27,7 @@ var ErrUnmeasured = errors.New("it was not measured")
 type Advice struct {
 	Need      Need
 	From      string   // the report that the figures are of
+	Short     Short    // the same in few words
 	Take      string   // what to take, and why
 	Crashes   string   // what became of it in crashes
 	RunnerUp  string   // empty if there is none
@@ -34,6 +35,14 @@ type Advice struct {
 	Wrong     []string // common advice that these figures contradict
 	Cautions  []string
 	Questions []string // commands that would find out what is not known
+}
+
+// Short is an advice in the words of a table.
+type Short struct {
+	Take    string // "logtree", "logtree or pebble", "no claim, highest: logtree"
+	Rate    string // that the engine of the highest median made
+	Ahead   string // of which engine, and how many times as fast; empty if that is not shown
+	Crashes int    // in which the engine kept all, of the kinds that the level must survive
 }
 
 // For is the advice of sources for a need. The error is ErrUnmeasured if none of them has such a measurement of an
@@ -162,13 +171,14 @@ func (a *Advice) choose(g *bench.Group, rows []crash.Result) *bench.Row {
 		}
 	}
 	if len(engines) == 0 {
-		a.Take = "None: every engine that was measured breaks what it claims."
+		a.Take, a.Short.Take = "None: every engine that was measured breaks what it claims.", "none"
 		return nil
 	}
 	first := row(engines[0])
 	claim := g.Claim
 	fast := slices.DeleteFunc(slices.Clone(claim.Fastest), func(e string) bool { return !slices.Contains(engines, e) })
 	made := fmt.Sprintf("%s made %s", first.Engine, rate(*g, first.Median))
+	a.Short = Short{Take: "no claim, highest: " + first.Engine, Rate: rate(*g, first.Median)}
 	switch {
 	case claim.Shown == 0 && len(engines) > 1:
 		why := claim.Why
@@ -183,16 +193,20 @@ func (a *Advice) choose(g *bench.Group, rows []crash.Result) *bench.Row {
 			"no order "+
 			"is claimed among these.", made)
 	case len(engines) == 1:
+		a.Short.Take = first.Engine + " alone"
 		a.Take = fmt.Sprintf("%s, the only one. It made %s.", first.Engine, rate(*g, first.Median))
 	case len(fast) > 1:
+		a.Short.Take = strings.Join(fast, " or ")
 		a.Take = fmt.Sprintf("%s: no difference is shown between them, so take the one that you know. The highest "+
 			"median: %s.",
 			console.List(fast), made)
 	default:
+		a.Short.Take = first.Engine
 		a.Take = fmt.Sprintf("%s. It made %s, with intervals that lie apart from all others (%s).", first.Engine,
 			rate(*g, first.Median), measure.Percent(claim.Shown))
 	}
 	if claim.Shown > 0 && claim.Next != "" && first.Best && slices.Contains(engines, claim.Next) {
+		a.Short.Ahead = fmt.Sprintf("%s %sx", claim.Next, measure.Digits(claim.Times))
 		a.RunnerUp = fmt.Sprintf("%s, with %s: %s is %sx as fast.", claim.Next, rate(*g, row(claim.Next).Median),
 			first.Engine,
 			measure.Digits(claim.Times))
@@ -229,6 +243,7 @@ func (a *Advice) crashes(rows []crash.Result, engine string) string {
 			parts = append(parts, fmt.Sprintf("no crash of %s of kind %s is in these reports", engine, kind))
 			continue
 		}
+		a.Short.Crashes += cuts
 		parts = append(parts, fmt.Sprintf("%s kept all in %s of kind %s, so with 95 %% confidence it loses something by "+
 			"chance in fewer than %s of %s", engine, crashesOf(cuts), kind,
 			measure.Percent(crash.Below(int64(cmp.Or(trials, cuts)))), of))
@@ -334,17 +349,24 @@ func commonAdvice(m measure.Machine, g bench.Group, first bench.Row, weaker *gai
 	return list
 }
 
-// Command reads the reports and shows the advice for a need, or, if it is empty, for all that they have measured of
-// writes that survive something. mixed permits reports of different machines. Without paths it reads the reports that
-// come with the program, and says so.
-func Command(lab bench.Lab, paths []string, text string, mixed bool, t console.Terminal) error {
-	return command(lab, results.Files, paths, text, mixed, t)
+// Request is what advice is asked for.
+type Request struct {
+	Paths []string // of reports; none for those that come with the program
+	Need  string   // in words, as [ParseNeed] reads it; empty for what people usually need
+	Full  bool     // without a need, all that was measured of writes that survive something, in sentences
+	Mixed bool     // reports of different machines are permitted
 }
 
-func command(lab bench.Lab, shipped fs.FS, paths []string, text string, mixed bool, t console.Terminal) error {
+// Command reads the reports and shows the advice for a need in sentences, or, if none is named, what to take for each
+// usual one in a table. If it reads the reports that come with the program, it says so.
+func Command(lab bench.Lab, r Request, t console.Terminal) error {
+	return command(lab, results.Files, r, t)
+}
+
+func command(lab bench.Lab, shipped fs.FS, r Request, t console.Terminal) error {
 	var needs []Need
-	if text != "" {
-		need, err := ParseNeed(lab, text)
+	if r.Need != "" {
+		need, err := ParseNeed(lab, r.Need)
 		if err != nil {
 			return err
 		}
@@ -352,8 +374,8 @@ func command(lab bench.Lab, shipped fs.FS, paths []string, text string, mixed bo
 	}
 	measureIt := "measure this machine: " + measures(append(needs, usual)[0]) +
 		"; crash its engines: holdfast crash --json crash.json; then name both files"
-	sources, err := report.Load(paths, mixed)
-	if len(paths) == 0 {
+	sources, err := report.Load(r.Paths, r.Mixed)
+	if len(r.Paths) == 0 {
 		sources, err = report.ReadAll(shipped, "*.json.gz")
 	}
 	switch {
@@ -361,12 +383,12 @@ func command(lab bench.Lab, shipped fs.FS, paths []string, text string, mixed bo
 		return err
 	case len(sources) == 0:
 		return op.BadOption("no reports are named, and none come with this build", measureIt)
-	case len(paths) == 0:
+	case len(r.Paths) == 0:
 		announce(t.Screen(), sources, measureIt)
 	}
 	for _, s := range sources {
 		for _, g := range closed(lab, s.Bench) {
-			if n := (Need{g.Workload, g.Given, g.Clients}); text == "" && !g.Reads && g.Given > holdfast.Memory &&
+			if n := (Need{g.Workload, g.Given, g.Clients}); r.Need == "" && !g.Reads && g.Given > holdfast.Memory &&
 				!slices.Contains(needs, n) {
 				needs = append(needs, n)
 			}
@@ -377,17 +399,81 @@ func command(lab bench.Lab, shipped fs.FS, paths []string, text string, mixed bo
 			"run "+measures(usual)+", and name its file")
 	}
 	screen := t.Screen()
-	for i, need := range needs {
+	short := r.Need == "" && !r.Full
+	if short {
+		needs = choice(needs)
+	}
+	var list []*Advice
+	for _, need := range needs {
 		a, err := For(lab, sources, need)
 		if err != nil {
 			return err
 		}
+		list = append(list, a)
+	}
+	if short {
+		overview(screen, list)
+		return nil
+	}
+	for i, a := range list {
 		if i > 0 {
 			screen.Printf("\n")
 		}
 		a.show(screen)
 	}
 	return nil
+}
+
+// wanted are the kinds of work that people ask for, each with the workloads that stand for it, the best first.
+var wanted = [][]string{
+	{"event/append-1", "event/append-100"},
+	{"message/write", "message/mixed"},
+	{"task/lifecycle", "task/throughput"},
+	{"raft/store-1", "raft/store-16", "raft/store-128"},
+	{"kv/mixed", "kv/random-write", "kv/batch", "kv/overwrite", "kv/seq-write"},
+}
+
+// most is how many needs are shown of those that are none of the wanted ones.
+const most = 10
+
+// choice returns for each kind of work that people ask for what was measured of it at Process and at Power; if nothing
+// was, the first of what was measured.
+func choice(measured []Need) (list []Need) {
+	for _, workloads := range wanted {
+		for _, level := range []holdfast.Level{holdfast.Process, holdfast.Power} {
+			for _, workload := range workloads {
+				i := slices.IndexFunc(measured, func(n Need) bool { return n.Workload == workload && n.Level == level })
+				if i >= 0 {
+					list = append(list, measured[i])
+					break
+				}
+			}
+		}
+	}
+	if len(list) == 0 {
+		list = measured[:min(len(measured), most)]
+	}
+	return list
+}
+
+// overview shows in a table what to take for each need.
+func overview(s console.Screen, list []*Advice) {
+	t := &console.Table{Keys: 2, Columns: []console.Column{{Name: "work"}, {Name: "survives"},
+		{Name: "clients", Right: true}, {Name: "take"}, {Name: "it made", Right: true}, {Name: "ahead of"},
+		{Name: "crashes", Right: true}}}
+	for _, a := range list {
+		crashes := "-"
+		if a.Short.Crashes > 0 {
+			crashes = fmt.Sprint(a.Short.Crashes)
+		}
+		t.Row("", a.Need.Workload, a.Need.Level.String(), fmt.Sprint(a.Need.Clients), console.Plain(a.Short.Take),
+			a.Short.Rate, cmp.Or(console.Plain(a.Short.Ahead), "-"), crashes)
+	}
+	s.Table(t)
+	s.Printf("\n")
+	s.Wrapped("", "\"or\": no difference is shown between them. crashes: of the kinds that the level must survive; the "+
+		"engine, or the first of several, kept all in so many.")
+	s.Wrapped("more: ", "holdfast advise --need 'event append, power, 64 writers'; --full for all that was measured")
 }
 
 // usual is what is measured if nothing is said.

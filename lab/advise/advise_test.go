@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -190,6 +191,50 @@ func TestCommonAdvice(t *testing.T) {
 	}
 }
 
+// TestOverview: without a need it is a table of what people usually need; the shipped reports have ten lines of that.
+func TestOverview(t *testing.T) {
+	var out bytes.Buffer
+	at := console.Terminal{Out: &out, Err: &out}
+	if err := Command(bench.Standard(), Request{}, at); err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(out.String(), "crashes\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	rows := strings.Split(table, "\n")
+	if n := strings.Count(out.String(), "\n"); n > 25 || len(rows) != 10 || !strings.Contains(out.String(), "--full") {
+		t.Errorf("%d lines, %d rows:\n%s", n, len(rows), out.String())
+	}
+	for i, kind := range []string{"event", "message", "task", "raft", "kv"} {
+		for j, level := range []string{"process", "power"} {
+			if row := strings.Fields(rows[2*i+j]); !strings.HasPrefix(row[0], kind+"/") || row[1] != level {
+				t.Errorf("row %d is %q", 2*i+j, row)
+			}
+		}
+	}
+
+	apart := steady(map[string]float64{"logtree": 9000, "pebble": 3000, "bbolt": 1000})
+	out.Reset()
+	if err := Command(bench.Standard(), Request{Paths: reports(t, apart)}, at); err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(text,
+		"event/append-1 power 1 logtree 9.31k events/s pebble 3x 14") {
+		t.Errorf("%s", out.String())
+	}
+
+	rare := []Need{{"ycsb/a", holdfast.Process, 4}, {"file/linear", holdfast.Power, 1}}
+	if got := choice(rare); !slices.Equal(got, rare) {
+		t.Errorf("of what nobody usually needs: %v", got)
+	}
+	many := append(slices.Repeat(rare, most), Need{"message/mixed", holdfast.Power, 10})
+	if got := choice(many); !slices.Equal(got, many[len(many)-1:]) {
+		t.Errorf("of many: %v", got)
+	}
+	if got := choice(many[:len(many)-1]); len(got) != most {
+		t.Errorf("of many that nobody usually needs: %d", len(got))
+	}
+}
+
 // TestHostileText: what controls a terminal is not passed on to it, and a name is quoted for a shell.
 func TestHostileText(t *testing.T) {
 	paths := reports(t, func(map[string]any) {})
@@ -203,8 +248,10 @@ func TestHostileText(t *testing.T) {
 	}
 	var out bytes.Buffer
 	at := console.Terminal{Out: &out, Err: &out}
-	if err := Command(bench.Standard(), paths, "", false, at); err != nil {
-		t.Fatal(err)
+	for _, full := range []bool{false, true} {
+		if err := Command(bench.Standard(), Request{Paths: paths, Full: full}, at); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := report.Command(bench.Standard(), paths, "", report.Options{}, at); err != nil {
 		t.Fatal(err)
@@ -231,10 +278,10 @@ func TestOpenLoop(t *testing.T) {
 	var out bytes.Buffer
 	at := console.Terminal{Out: &out, Err: &out}
 	paths := reports(t, offered(""))
-	if err := Command(bench.Standard(), paths, "", false, at); !errors.Is(err, holdfast.ErrBadOption) || out.Len() > 0 {
+	if err := Command(bench.Standard(), Request{Paths: paths, Full: true}, at); !errors.Is(err, holdfast.ErrBadOption) || out.Len() > 0 {
 		t.Errorf("%v, %s", err, out.String())
 	}
-	if err := Command(bench.Standard(), paths, "event append", false, at); !errors.Is(err, ErrUnmeasured) {
+	if err := Command(bench.Standard(), Request{Paths: paths, Need: "event append"}, at); !errors.Is(err, ErrUnmeasured) {
 		t.Errorf("%v, %s", err, out.String())
 	}
 	if a := advice(t, reports(t, offered("process")), holdfast.Power); a.Weaker != "" || len(a.Questions) == 0 {
@@ -254,7 +301,8 @@ func TestSeveralReports(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	err = Command(bench.Standard(), append(paths, other), "event append", true, console.Terminal{Out: &out, Err: &out})
+	err = Command(bench.Standard(), Request{Paths: append(paths, other), Need: "event append", Mixed: true},
+		console.Terminal{Out: &out, Err: &out})
 	text := strings.Join(strings.Fields(out.String()), " ")
 	for _, want := range []string{"in bench.json.", "other.json measured this too, and is not used",
 		"not made under the same conditions: CPU: AMD EPYC and Other 9000"} {
@@ -284,12 +332,12 @@ func TestShipped(t *testing.T) {
 	shipped := fstest.MapFS{"README.md": &fstest.MapFile{Data: []byte("# Results")}}
 	var out bytes.Buffer
 	at := console.Terminal{Out: &out, Err: &out}
-	if err := command(bench.Standard(), shipped, nil, "", false, at); !errors.Is(err, holdfast.ErrBadOption) ||
+	if err := command(bench.Standard(), shipped, Request{}, at); !errors.Is(err, holdfast.ErrBadOption) ||
 		!strings.Contains(err.Error(), "holdfast bench") {
 		t.Errorf("nothing is shipped: %v", err)
 	}
 	shipped["bench.json.gz"], shipped["crash.json.gz"] = pack("bench.json"), pack("crash.json")
-	if err := command(bench.Standard(), shipped, nil, "event append", false, at); err != nil {
+	if err := command(bench.Standard(), shipped, Request{Need: "event append"}, at); err != nil {
 		t.Fatal(err)
 	}
 	text := strings.Join(strings.Fields(out.String()), " ")
@@ -303,7 +351,7 @@ func TestShipped(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 	shipped["crash.json.gz"].Data = shipped["crash.json.gz"].Data[:99]
-	if err := command(bench.Standard(), shipped, nil, "", false, at); !errors.Is(err, report.ErrReport) {
+	if err := command(bench.Standard(), shipped, Request{}, at); !errors.Is(err, report.ErrReport) {
 		t.Errorf("half a report: %v", err)
 	}
 }

@@ -25,22 +25,22 @@ func TestBadge(t *testing.T) {
 		grade Grade
 		spoil func(*Report)
 	}{
-		"nothing was measured":       {Smoke, func(r *Report) { r.Results, r.Summary = nil, nil }},
-		"1 round, and":               {Smoke, func(r *Report) { r.Summary = slices.Clone(r.Summary); oneRound(r) }},
-		"50 ms a measurement":        {Smoke, func(r *Report) { r.Plan.Seconds = 0.05 }},
-		"the disk is memory":         {Smoke, func(r *Report) { r.Machine.Disk.FileSystem = "tmpfs" }},
-		"9 s a measurement":          {Indicative, func(r *Report) { r.Plan.Seconds = 9 }},
-		"not whole":                  {Indicative, func(r *Report) { r.Partial = "interrupted" }},
-		"1 void measurement":         {Indicative, func(r *Report) { r.Results[3].Verified = false }},
-		"too few for claims":         {Indicative, func(r *Report) { r.Summary[0].Rank.Verdict = TooFewRounds }},
-		"other work took 5 %":        {Indicative, func(r *Report) { r.Machine.OtherWork = 0.05 }},
-		"what else the machine did":  {Indicative, func(r *Report) { r.Machine.OtherWork = -1 }},
-		"no clean build":             {Indicative, func(r *Report) { r.Build = nil }},
-		"no clean build of a commit": {Indicative, func(r *Report) { r.Build.Modified = true }},
-		"commit or version":          {Indicative, func(r *Report) { *r.Build = console.Build{Version: "(devel)"} }},
-		"the versions of the":        {Indicative, func(r *Report) { r.Contenders = nil }},
-		"the versions of pebble":     {Indicative, func(r *Report) { r.Contenders[0].Library = "x" }},
-		"on 1.4 GB, which the":       {Indicative, func(r *Report) { r.Plan.MemoryBytes = 2e9 }},
+		"nothing was measured":           {Smoke, func(r *Report) { r.Results, r.Summary = nil, nil }},
+		"1 round, and":                   {Smoke, func(r *Report) { r.Summary = slices.Clone(r.Summary); oneRound(r) }},
+		"50 ms a measurement":            {Smoke, func(r *Report) { r.Plan.Seconds = 0.05 }},
+		"the disk is memory":             {Smoke, func(r *Report) { r.Machine.Disk.FileSystem = "tmpfs" }},
+		"9 s a measurement":              {Indicative, func(r *Report) { r.Plan.Seconds = 9 }},
+		"not whole":                      {Indicative, func(r *Report) { r.Partial = "interrupted" }},
+		"1 void measurement":             {Indicative, func(r *Report) { r.Results[3].Verified = false }},
+		"too few for claims":             {Indicative, func(r *Report) { r.Summary[0].Rank.Verdict = TooFewRounds }},
+		"other work took 5 %":            {Indicative, func(r *Report) { r.Machine.OtherWork = 0.05 }},
+		"what else the machine did":      {Indicative, func(r *Report) { r.Machine.OtherWork = -1 }},
+		"no clean build":                 {Indicative, func(r *Report) { r.Build = nil }},
+		"no clean build of a commit":     {Indicative, func(r *Report) { r.Build.Modified = true }},
+		"commit or version":              {Indicative, func(r *Report) { *r.Build = console.Build{Version: "(devel)"} }},
+		"the versions of the":            {Indicative, func(r *Report) { r.Contenders = nil }},
+		"the versions of pebble":         {Indicative, func(r *Report) { r.Contenders[0].Library = "x" }},
+		"hold all the data of kv/steady": {Indicative, func(r *Report) { r.Plan.MemoryBytes = 2e9 }},
 	} {
 		r := good()
 		test.spoil(r)

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfastdb/holdfast/lab/blockdev"
 	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
+	"github.com/holdfastdb/holdfast/lab/internal/rundir"
 )
 
 // Status is the exit status for an error of [Lab.Command] or [Compare].
@@ -67,9 +68,7 @@ func (l Lab) Command(ctx context.Context, r Request, at Place, files console.Fil
 	s.Markdown = plan.Format == "markdown"
 	if !machineReads(plan.Format) {
 		s.header(plan, runner.machine)
-		for _, dir := range runner.dir.Swept {
-			s.Wrapped("removed what a killed run had left: ", dir)
-		}
+		runner.dir.Show(s.Screen)
 	}
 	if old != nil && !machineReads(plan.Format) {
 		s.Wrapped("", fmt.Sprintf("resumed: %d of %d measurements are in %s", len(old.Results), len(plan.Cells)*plan.Rounds,
@@ -79,7 +78,14 @@ func (l Lab) Command(ctx context.Context, r Request, at Place, files console.Fil
 	report, err := runner.Run(ctx, p)
 	p.End()
 	if len(report.Results) > 0 {
-		err = errors.Join(err, s.write(l, report, plan.Settings, plan.Format), file.Write(report))
+		err = errors.Join(err, s.write(l, report, plan.Detail, plan.Format), file.Write(report))
+		switch saved := files.JSON != "" && files.JSON != "-"; {
+		case machineReads(plan.Format) || plan.Detail.Full:
+		case saved:
+			s.Printf("more: holdfast compare %s --full\n", files.JSON)
+		default:
+			s.Printf("more: --full also shows latencies, costs and settings; --json FILE keeps all for holdfast compare FILE\n")
+		}
 		if report.Partial != "" && files.JSON != "" && files.JSON != "-" && !machineReads(plan.Format) {
 			s.Printf("go on: %s%s\n", plan.Command, console.Flag("resume", files.JSON))
 		}
@@ -96,7 +102,7 @@ func (at *Place) mount(ctx context.Context) (unmount func() error, err error) {
 		return nil, op.Unknown("file system", at.FS, blockdev.FileSystems())
 	}
 	if at.Dir == "" {
-		at.Dir = "."
+		at.Dir, _ = rundir.Choose()
 	}
 	if _, err := blockdev.Sweep(at.Dir); err != nil {
 		return nil, err
@@ -158,7 +164,7 @@ func (l Lab) List(ctx context.Context, t console.Terminal, settings bool) {
 	for _, w := range l.Workloads {
 		s.Hanging(fmt.Sprintf("  %-18s  ", w.Name), w.about(), listIndent)
 	}
-	s.Printf("\n%s\n", s.Paint(console.Bold, "presets"))
+	s.Title("presets")
 	for _, p := range Presets() {
 		plan, err := l.Plan(Request{Preset: p.Name})
 		if err != nil {
@@ -171,7 +177,7 @@ func (l Lab) List(ctx context.Context, t console.Terminal, settings bool) {
 		}
 		s.Hanging(fmt.Sprintf("  %-18s  ", p.Name), about, listIndent)
 	}
-	s.Printf("\n%s\n", s.Paint(console.Bold, "levels"))
+	s.Title("levels")
 	for _, level := range holdfast.Levels() {
 		s.Printf("  %-18s  %s\n", level, level.Survives())
 	}

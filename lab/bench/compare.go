@@ -326,6 +326,25 @@ func (c *cellChange) judge(limit float64, gated bool) {
 	}
 }
 
+// repeated refuses a run that is named twice on one side: its rounds would count twice. A gate cannot judge a run
+// beside itself either: it would pass whatever happened. So many of the files are old.
+func repeated(files []string, reports []*Report, old int, gated bool) error {
+	for i, r := range reports {
+		for j, other := range reports[:i] {
+			why := "its rounds would count twice"
+			beside := j < old && i >= old
+			if beside {
+				why = "a gate cannot judge a run beside itself"
+			}
+			if (gated || !beside) && reflect.DeepEqual(r, other) {
+				return compareOp.BadOption(fmt.Sprintf("%s and %s are the same run: %s", files[j], files[i], why),
+					"name reports of different runs")
+			}
+		}
+	}
+	return nil
+}
+
 // unlike says in what runs differ that makes them measurements of different things, and what else is different.
 func unlike(reports []*Report) (refused, named []string) {
 	each := func(of func(*Report) any) (values []string) {
@@ -434,6 +453,9 @@ func Compare(c Comparison, t console.Terminal) error {
 			reports = append(reports, r)
 		}
 		sides[i], all = newSide(reports), append(all, reports...)
+	}
+	if err := repeated(slices.Concat(c.Old, c.New), all, len(c.Old), len(gate) > 0); err != nil {
+		return err
 	}
 	refused, named := unlike(all)
 	if len(refused) > 0 && !c.Anyway {

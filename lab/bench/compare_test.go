@@ -42,7 +42,7 @@ func compared(c Comparison) (string, error) {
 // TestCompare: a change is claimed, and fails a gate, only where it is shown, is beyond the gate, and is not what the
 // machine did.
 func TestCompare(t *testing.T) {
-	same := slowed(8, nil)
+	same, hardly := slowed(8, nil), map[string]float64{"pebble": 1.0000001}
 	slow := slowed(8, map[string]float64{"pebble": 1.25})
 	machine := slowed(8, map[string]float64{"pebble": 1.5, "sqlite-go": 1.5, "mem": 1.5, Floor: 1.5, Null: 1.5})
 	both := slowed(8, map[string]float64{"pebble": 1.95, "sqlite-go": 1.5, "mem": 1.5, Floor: 1.5, Null: 1.5})
@@ -53,7 +53,7 @@ func TestCompare(t *testing.T) {
 		regressed bool
 		says, not string
 	}{
-		"no change":             {same, slowed(8, nil), "ops=0%,p99=0%", false, "No change is shown.", "worse"},
+		"no change":             {same, slowed(8, hardly), "ops=0%,p99=0%", false, "No change is shown.", "worse"},
 		"beyond the gate":       {same, slow, "ops=5%", true, "REGRESSIONS beyond the gate", asMachine},
 		"within the gate":       {same, slow, "ops=30%,p50=30%", false, "\nworse\n", "REGRESSIONS"},
 		"another metric":        {same, slow, "disk=0%", false, "\nworse\n", "REGRESSIONS"},
@@ -137,9 +137,31 @@ func TestCompareWithTooFewRounds(t *testing.T) {
 		!strings.Contains(err.Error(), more) || Status(err) != 1 {
 		t.Errorf("%v", err)
 	}
-	out, err = compared(Comparison{Old: []string{old, old}, New: []string{now, now}, Gate: "ops=5%"})
+	old2, now2 := saved(t, slowed(5, map[string]float64{"pebble": 1.0000001})),
+		saved(t, slowed(5, map[string]float64{"pebble": 2.0000001}))
+	out, err = compared(Comparison{Old: []string{old, old2}, New: []string{now, now2}, Gate: "ops=5%"})
 	if !errors.Is(err, ErrRegression) || strings.Contains(out, "Measure in turns") {
 		t.Errorf("of two runs a side: %v\n%s", err, out)
+	}
+}
+
+// TestCompareWithItself: a gate cannot judge a run beside itself, or a copy of it, and no run counts twice.
+func TestCompareWithItself(t *testing.T) {
+	a, copied := saved(t, slowed(8, nil)), saved(t, slowed(8, nil))
+	b := saved(t, slowed(8, map[string]float64{"pebble": 2}))
+	for _, test := range []struct {
+		old, new []string
+		says     string
+	}{
+		{[]string{a}, []string{a}, "beside itself"},
+		{[]string{a}, []string{copied}, copied + " are the same run: a gate cannot judge"},
+		{[]string{b, a}, []string{copied}, "beside itself"},
+		{[]string{a, a}, []string{b}, "count twice"},
+	} {
+		_, err := compared(Comparison{Old: test.old, New: test.new, Gate: "ops=5%"})
+		if !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%q and %q: %v", test.old, test.new, err)
+		}
 	}
 }
 
@@ -305,7 +327,7 @@ func shown(t *testing.T, r *Report, baseline, format string) string {
 	t.Helper()
 	lab, _, _ := invented(1)
 	var out bytes.Buffer
-	err := lab.Show(saved(t, r), baseline, format, true, console.Terminal{Out: &out, OutWidth: func() int { return 100 }})
+	err := lab.Show(saved(t, r), baseline, format, Detail{Full: true, Settings: true}, console.Terminal{Out: &out, OutWidth: func() int { return 100 }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -379,7 +401,7 @@ func TestFormats(t *testing.T) {
 	}
 	lab, _, _ := invented(1)
 	for _, wrong := range [][2]string{{"", "yaml"}, {"nothing", ""}, {Floor, ""}} {
-		err := lab.Show(saved(t, r), wrong[0], wrong[1], false, console.Terminal{Out: &bytes.Buffer{}})
+		err := lab.Show(saved(t, r), wrong[0], wrong[1], Detail{}, console.Terminal{Out: &bytes.Buffer{}})
 		if !errors.Is(err, holdfast.ErrBadOption) {
 			t.Errorf("%q: %v", wrong, err)
 		}

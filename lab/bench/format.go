@@ -27,14 +27,14 @@ func checkFormat(op console.Op, format string) error {
 func machineReads(format string) bool { return format == "csv" || format == "benchstat" }
 
 // write shows the report in a format.
-func (s screen) write(l Lab, r *Report, settings bool, format string) error {
+func (s screen) write(l Lab, r *Report, d Detail, format string) error {
 	switch format {
 	case "csv":
 		return writeCSV(s.W, r)
 	case "benchstat":
 		return writeBenchstat(s.W, r)
 	}
-	s.report(l, r, settings)
+	s.report(l, r, d)
 	return nil
 }
 
@@ -130,8 +130,7 @@ func writeBenchstat(w io.Writer, r *Report) error {
 }
 
 // Show shows a saved report again. baseline is the engine that others are compared with, empty for that of the run.
-// With settings, the tables are followed by what the contenders ran with.
-func (l Lab) Show(file, baseline, format string, settings bool, t console.Terminal) error {
+func (l Lab) Show(file, baseline, format string, d Detail, t console.Terminal) error {
 	if err := checkFormat(compareOp, format); err != nil {
 		return err
 	}
@@ -157,5 +156,11 @@ func (l Lab) Show(file, baseline, format string, settings bool, t console.Termin
 			console.Number(r.rounds(), "round"), measure.Digits(r.Plan.Seconds)))
 		s.machine(r.Machine, r.Plan.RAMBytes)
 	}
-	return s.write(l, r, settings, format)
+	if err := s.write(l, r, d, format); err != nil || machineReads(format) {
+		return err
+	}
+	if !d.Full {
+		s.Printf("more: holdfast compare %s --full\n", file)
+	}
+	return nil
 }

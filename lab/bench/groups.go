@@ -47,6 +47,8 @@ type Claim struct {
 	// empty if there is none.
 	Next  string
 	Times float64
+	// Low to High is the interval of Times; 0 where it is not known.
+	Low, High float64
 	// Shown is the confidence of that; 0 if nothing is shown, as for too few rounds, and Why says so.
 	Shown float64
 	Why   string
@@ -116,7 +118,7 @@ func (g group) claim() Claim {
 		case claim.Next == "":
 			claim.Next, claim.Times = row.Engine, g.engines[0].Median/row.Median
 			if row.Rank.Ratio > 0 {
-				claim.Times = 1 / row.Rank.Ratio
+				claim.Times, claim.Low, claim.High = row.Rank.factor()
 			}
 		}
 	}

@@ -133,8 +133,7 @@ func (s screen) matrix(l Lab, r *Report) {
 	for _, row := range rows {
 		t.Row("", row.Cells()...)
 	}
-	s.Printf("\n%s\n", s.Paint(console.Bold, "the engines side by side"))
-	s.Table(&t)
+	s.Titled("the engines side by side", &t)
 	s.Wrapped("  ", MatrixNote+" What crashes did to them: holdfast crash --json CRASH.json, and holdfast report with "+
 		"both files.")
 }

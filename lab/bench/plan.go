@@ -98,7 +98,7 @@ type Request struct {
 	Memory    string // a size, for the budget of each contender; empty for the default
 	Format    string // of [Formats] that the report is shown in; empty for the first
 	Resume    string // a report of the same plan, on this machine, that is not whole: what it has is not measured again
-	Settings  bool   // the tables are followed by what the contenders ran with
+	Detail    Detail // how much of the report is shown
 }
 
 // Plan is what will be measured.
@@ -106,7 +106,7 @@ type Plan struct {
 	PlanJSON
 	For         time.Duration // of each measurement
 	WarmUp      time.Duration // before it
-	Settings    bool          // are shown
+	Detail      Detail        // how much is shown
 	Format      string        // of what is shown
 	Offers      []Offer       // of open loops; empty for what each workload has
 	Cells       []Cell        // each is measured once per round
@@ -241,7 +241,7 @@ func (l Lab) Plan(r Request) (Plan, error) {
 			return Plan{}, err
 		}
 	}
-	p.Settings, p.Format = r.Settings, r.Format
+	p.Detail, p.Format = r.Detail, r.Format
 	if err := checkFormat(op, r.Format); err != nil {
 		return Plan{}, err
 	}

@@ -530,7 +530,8 @@ func TestLongReport(t *testing.T) {
 	var out bytes.Buffer
 	length := 20 * time.Millisecond
 	err := Standard().Command(context.Background(), Request{Preset: "raft-long",
-		Engines: []string{logtree.Name, contender.RaftBoltDB}, For: &length}, Place{Dir: dir, AllowTmpfs: true},
+		Engines: []string{logtree.Name, contender.RaftBoltDB}, For: &length, Detail: Detail{Full: true}},
+		Place{Dir: dir, AllowTmpfs: true},
 		console.Files{JSON: file},
 		console.Terminal{Out: &out, Err: &out})
 	if err != nil {

@@ -35,16 +35,12 @@ func (s screen) header(p Plan, m measure.Machine) {
 
 // machine says what was, or will be, measured on.
 func (s screen) machine(m measure.Machine, limit int64) {
-	cpu := m.CPU
-	if cpu == "" {
-		cpu = m.Arch
-	}
 	ram := ""
 	if limit > 0 {
 		ram = fmt.Sprintf("; each measurement has %s of memory, with the system's cache of its files",
 			measure.Size(limit))
 	}
-	s.Wrapped("machine: ", fmt.Sprintf("%s, %s, %s %s%s", cpu, console.Number(m.CPUs, "CPU"), m.OS, m.Go, ram))
+	s.Wrapped("machine: ", m.Name()+ram)
 	s.Wrapped("", m.Sentence())
 }
 
@@ -56,16 +52,46 @@ func singular(unit string) string {
 	return strings.TrimSuffix(unit, "s")
 }
 
-// report writes the tables, and what follows from them.
-func (s screen) report(l Lab, r *Report, settings bool) {
+// Detail is how much of a report is shown besides who is ahead and the rates.
+type Detail struct {
+	Full     bool // latencies, costs, the course over the time, what the figures are of, the engines side by side
+	Settings bool // what the contenders ran with
+}
+
+// report writes the verdict and the rates, then what was asked for, and what is wrong with all that.
+func (s screen) report(l Lab, r *Report, d Detail) {
 	if r.Partial != "" {
 		s.Partial(r.Partial)
 	}
-	if r.Resumed > 0 {
-		s.Printf("\n")
-		s.Wrapped("", "Continued "+console.Number(r.Resumed, "time")+" after an early end: the engines of one round had "+
-			"their turns at different times there.")
+	list := l.tables(r)
+	several := slices.ContainsFunc(list, func(g group) bool { return g.setup != list[0].setup })
+	s.verdict(list, several)
+	s.rates(list, several)
+	for _, g := range list {
+		if g.offer.Open() && !d.Full { // there is more to it than a rate
+			s.group(g)
+		}
 	}
+	s.Printf("\n")
+	s.ratesLegend(r)
+	if d.Full {
+		s.details(l, r)
+	}
+	if d.Full || d.Settings {
+		s.budgets(r, d.Settings)
+	}
+	s.unavailable(r.Unavailable, d.Full)
+	if d.Full {
+		s.matrix(l, r)
+	}
+	s.void(r.Void())
+	s.Printf("\n")
+	s.Hanging(s.Paint(badgeStyles[r.Badge.Grade], "badge:")+" ", r.Badge.String(), 7)
+	s.Printf("again: %s\n", r.Plan.Command)
+}
+
+// details writes the tables of each workload, and explains them.
+func (s screen) details(l Lab, r *Report) {
 	for _, name := range r.Plan.Workloads {
 		w, err := l.workload(name)
 		if err != nil {
@@ -73,9 +99,7 @@ func (s screen) report(l Lab, r *Report, settings bool) {
 		}
 		for _, at := range r.setups(name) {
 			for _, g := range groups(w, r, at) {
-				s.Printf("\n%s\n", s.Paint(console.Bold, g.title()))
-				s.speed(g)
-				s.kinds(g)
+				s.group(g)
 			}
 			if w.Samples {
 				s.course(w, r, at)
@@ -87,14 +111,13 @@ func (s screen) report(l Lab, r *Report, settings bool) {
 	}
 	s.Printf("\n")
 	s.legend(l, r)
-	s.budgets(r, settings)
-	s.unavailable(r.Unavailable)
-	s.conclusions(l, r)
-	s.matrix(l, r)
-	s.void(r.Void())
-	s.Printf("\n")
-	s.Hanging(s.Paint(badgeStyles[r.Badge.Grade], "badge:")+" ", r.Badge.String(), 7)
-	s.Printf("again: %s\n", r.Plan.Command)
+}
+
+// group writes the table of a group, under its title.
+func (s screen) group(g group) {
+	s.Title(g.title())
+	s.speed(g)
+	s.kinds(g)
 }
 
 // badgeStyles are how grades are painted.
@@ -231,12 +254,7 @@ func (s screen) cost(w Workload, r *Report, at setup) {
 				measure.Size(row.PeakRSS), items, before, disk)
 		}
 	}
-	if t.Rows() == 0 {
-		return
-	}
-	s.Printf("\n%s\n", s.Paint(console.Bold, fmt.Sprintf("%s, what else it takes, %s%s", w.Name,
-		console.Number(at.clients, "client"), at.offer.Title())))
-	s.Table(&t)
+	s.Titled(fmt.Sprintf("%s, what else it takes, %s%s", w.Name, console.Number(at.clients, "client"), at.offer.Title()), &t)
 }
 
 // written is what devices wrote: as a multiple of what clients put, or for an operation where that is not known.
@@ -385,8 +403,12 @@ func (s screen) studied(l Lab, r *Report) {
 	}
 }
 
-// unavailable says which engines are missing where, grouped by levels, and then by reason.
-func (s screen) unavailable(list []Unavailable) {
+// unavailable says which engines are missing where, grouped by levels, and, in full, then by reason.
+func (s screen) unavailable(list []Unavailable, full bool) {
+	if !full {
+		s.missing(list)
+		return
+	}
 	type absence struct {
 		instead holdfast.Level
 		why     string
@@ -426,6 +448,28 @@ func (s screen) unavailable(list []Unavailable) {
 			s.Printf("\n%s\n", title)
 		}
 		s.Wrapped("  ", strings.Join(engines[a], ", ")+": "+a.why)
+	}
+}
+
+// missing says which engines are missing at which levels, and not why.
+func (s screen) missing(list []Unavailable) {
+	var engines []string
+	levels := map[string][]holdfast.Level{}
+	for _, u := range list {
+		if levels[u.Engine] == nil {
+			engines = append(engines, u.Engine)
+		}
+		if !slices.Contains(levels[u.Engine], u.Asked) {
+			levels[u.Engine] = append(levels[u.Engine], u.Asked)
+		}
+	}
+	var at []string
+	for _, engine := range engines {
+		slices.Sort(levels[engine])
+		at = append(at, engine+" at "+console.List(levelNames(levels[engine])))
+	}
+	if len(at) > 0 {
+		s.Wrapped("not available, for some work or all: ", strings.Join(at, "; ")+".")
 	}
 }
 

@@ -186,7 +186,7 @@ func (s screen) changesShown(list []cellChange) {
 				continue
 			}
 			if first {
-				s.Printf("\n%s\n", s.Paint(console.Bold, part.title))
+				s.Title(part.title)
 			}
 			first = false
 			s.Wrapped("  ", c.cell.String()+": "+c.sentence())

@@ -47,12 +47,7 @@ func (s screen) course(w Workload, r *Report, at setup) {
 				t.Row(plain(row.Engine), append(cells, part.whole(row))...)
 			}
 		}
-		if t.Rows() == 0 {
-			return
-		}
-		s.Printf("\n%s\n", s.Paint(console.Bold, fmt.Sprintf("%s over the time, %s%s", w.Name, part.title,
-			at.offer.Title())))
-		s.Table(&t)
+		s.Titled(fmt.Sprintf("%s over the time, %s%s", w.Name, part.title, at.offer.Title()), &t)
 	}
 }
 

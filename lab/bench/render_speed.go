@@ -1,13 +1,9 @@
 package bench
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
-	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
@@ -43,32 +39,21 @@ func (r *Rank) text() string {
 	case NotShown:
 		return "no difference shown"
 	case Slower, Faster:
-		return r.times()
+		ratio, low, high := r.factor()
+		if ratio <= 0 {
+			return string(r.Verdict)
+		}
+		return fmt.Sprintf("%sx %s %s..%s", measure.Digits(ratio), r.Verdict, measure.Digits(low), measure.Digits(high))
 	}
 	return string(r.Verdict)
 }
 
-// times is by which factor an engine is slower or faster, with the interval of it: "1.28x slower 1.2..1.4".
-func (r *Rank) times() string {
-	low, high := r.Low, r.High
-	switch {
-	case r.Ratio <= 0:
-		return string(r.Verdict)
-	case r.Verdict == Slower:
-		low, high = 1/high, 1/low
+// factor is how many times as fast the faster one of the two is, with its interval; -1 where that is not known.
+func (r *Rank) factor() (ratio, low, high float64) {
+	if r.Ratio > 0 && r.Verdict == Slower {
+		return 1 / r.Ratio, 1 / r.High, 1 / r.Low
 	}
-	return fmt.Sprintf("%s %s..%s", r.factor(), measure.Digits(low), measure.Digits(high))
-}
-
-// factor is times without the interval.
-func (r *Rank) factor() string {
-	switch {
-	case r.Ratio <= 0:
-		return string(r.Verdict)
-	case r.Verdict == Slower:
-		return measure.Digits(1/r.Ratio) + "x slower"
-	}
-	return measure.Digits(r.Ratio) + "x " + string(r.Verdict)
+	return r.Ratio, r.Low, r.High
 }
 
 // noClaim is why no difference can be shown in the table; empty if it can.
@@ -284,105 +269,4 @@ func (s screen) statistics(r *Report) {
 			"difference that is not there. The factor is the median of all ratios of rounds, with its "+
 			"95 %% interval.", family, 100*measure.Alpha))
 	}
-}
-
-// conclusions says what the figures show, and nothing that they do not. What the default engine loses comes first.
-func (s screen) conclusions(l Lab, r *Report) {
-	var lost, others, costs []string
-	for _, name := range r.Plan.Workloads {
-		w, err := l.workload(name)
-		if err != nil {
-			continue
-		}
-		for _, at := range r.setups(name) {
-			for _, g := range groups(w, r, at) {
-				switch line, loses := g.winner(); {
-				case loses:
-					lost = append(lost, line)
-				case line != "":
-					others = append(others, line)
-				}
-			}
-			if !w.Reads && !at.offer.Open() {
-				costs = append(costs, prices(w, r, at)...)
-			}
-		}
-	}
-	lines := slices.Concat(lost, others, costs)
-	if len(lines) == 0 || r.rounds() < 2 {
-		return
-	}
-	s.Printf("\n%s\n", s.Paint(console.Bold, "what this shows, on this machine"))
-	for _, line := range lines {
-		s.Wrapped("  ", line)
-	}
-}
-
-// winner says which engines are the fastest of a group, or how they compare with the baseline; nothing where no claim
-// is made. loses is true where the default engine is shown to be slower.
-func (g group) winner() (line string, loses bool) {
-	if len(g.engines) == 0 || g.noClaim() != "" {
-		return "", false
-	}
-	of := map[Verdict][]string{}
-	to := g.engines[0]
-	for _, row := range g.engines {
-		of[row.Rank.Verdict] = append(of[row.Rank.Verdict], row.Engine)
-		loses = loses || row.Rank.Verdict == Slower && row.Engine == all.Default
-	}
-	if g.comparedWith() == Baseline {
-		var parts []string
-		for _, v := range []Verdict{Faster, Slower, NotShown} {
-			if names := of[v]; len(names) > 0 {
-				what := cmp.Or(map[Verdict]string{NotShown: "no difference shown"}[v], string(v))
-				parts = append(parts, what+": "+strings.Join(names, ", "))
-			}
-		}
-		return fmt.Sprintf("%s, compared with %s: %s.", g.title(), of[Baseline][0],
-			cmp.Or(strings.Join(parts, "; "), "there is no other")), loses
-	}
-	what := to.Engine + " is fastest"
-	switch {
-	case to.Rank.Verdict == Leading:
-		what = "no difference shown between " + enumerate(slices.Concat([]string{to.Engine}, of[NotShown]))
-	case to.Rank.Verdict == Alone && len(g.void) > 0:
-		what = to.Engine + " is the only one that is not void"
-	case to.Rank.Verdict == Alone:
-		what = to.Engine + " is the only one"
-	}
-	if i := slices.IndexFunc(g.engines, func(row *Summary) bool { return row.Rank.Verdict == Slower }); i >= 0 {
-		row := g.engines[i]
-		what += fmt.Sprintf("; %s is %s", row.Engine, row.Rank.factor())
-	}
-	return g.title() + ": " + what + ".", loses
-}
-
-func enumerate(names []string) string {
-	last := len(names) - 1
-	if last < 1 {
-		return strings.Join(names, "")
-	}
-	return strings.Join(names[:last], ", ") + " and " + names[last]
-}
-
-// prices says for each engine what surviving more costs it.
-func prices(w Workload, r *Report, at setup) []string {
-	var lines []string
-	unit, items := w.rates()
-	for _, engine := range r.Plan.Engines {
-		var parts []string
-		for _, level := range holdfast.Levels() {
-			for _, sum := range r.Summary {
-				if sum.Workload == w.Name && sum.Engine == engine && sum.Clients == at.clients && sum.Offer == at.offer &&
-					sum.Given == level {
-					parts = append(parts, fmt.Sprintf("%s (%s)", measure.Count(sum.Median*items), level.Survives()))
-				}
-			}
-		}
-		if len(parts) > 1 {
-			lines = append(lines, fmt.Sprintf("%s, %s: %s makes %s %s/s.", w.Name, console.Number(at.clients, "client"), engine,
-				strings.Join(parts, ", "), unit))
-		}
-	}
-	return lines
 }

@@ -101,6 +101,9 @@ func inventedOf(request Request, names ...string) (Lab, Plan, *Report) {
 			if c.Engine == "mem" && c.Workload == "event/append-100" && round == p.Rounds-1 {
 				result.Verified, result.Error = false, "failed verification: 100 acknowledged, 99 there\nand more of the kind"
 			}
+			if c.Offer.Open() {
+				result.Open = &OpenLoop{Capacity: 2e6 / us, Offered: 1e6 / us, Overloaded: c.Engine == "mem"}
+			}
 			if w.Samples {
 				for i := range 8 {
 					result.Samples = append(result.Samples, Sample{Seconds: float64(i+1) / 40, Ops: result.Ops * int64(i+1) / 8,
@@ -128,6 +131,13 @@ func TestReportLooksAsBefore(t *testing.T) {
 		request Request
 		engines []string
 	}{
+		// What is shown unless all is asked for.
+		{"verdict-120.txt", 120, false, 6, Request{Preset: "kv", Workloads: kv}, []string{"bbolt", "badger", "mem"}},
+		{"verdict-80.txt", 80, false, 3, Request{Workloads: []string{"event/append-100", "event/read-100"}}, event},
+		{"verdict-color.txt", 120, true, 6, Request{Clients: []int{1, 64}, Baseline: "pebble",
+			Workloads: []string{"event/append-100", "event/read-100"}}, event},
+		{"verdict-open.txt", 120, false, 6, Request{Rates: []string{"50%"}, Workloads: []string{"event/append-1"}}, event},
+
 		{"report-120.txt", 120, false, 6, Request{Workloads: []string{"event/append-1"}}, event},
 		{"report-80.txt", 80, false, 3, Request{Workloads: []string{"event/append-100", "event/read-100"}}, event},
 		{"report-color.txt", 120, true, 1,
@@ -147,13 +157,25 @@ func TestReportLooksAsBefore(t *testing.T) {
 		m := measure.Machine{OS: "linux", CPU: "Imaginary 9000", CPUs: 2, Go: "go1", VM: "yes",
 			Disk: measure.Disk{FileSystem: "ext4", Kind: "virtual disk", Cache: "write back", SyncP50: 51}}
 		s.header(plan, m)
-		s.report(lab, report, false)
+		s.report(lab, report, Detail{Full: !strings.HasPrefix(test.name, "verdict-")})
 		golden(t, test.name, out.String())
 		for line := range strings.Lines(out.String()) {
 			if n := len(strings.TrimRight(line, "\n")); !test.color && n > test.width && !strings.HasPrefix(line, "again: ") {
 				t.Errorf("%s: a line of %d columns: %s", test.name, n, line)
 			}
 		}
+	}
+}
+
+// TestVerdictIsShort: two engines by the key-value table are shown on a page.
+func TestVerdictIsShort(t *testing.T) {
+	lab, plan, report := inventedOf(Request{Preset: "kv", Engines: []string{"pebble", "badger"}}, "pebble", "badger", "mem")
+	var out bytes.Buffer
+	s := screen{console.Screen{W: &out, Width: 120}}
+	s.header(plan, report.Machine)
+	s.report(lab, report, Detail{})
+	if n := strings.Count(out.String(), "\n"); len(plan.Engines) != 2 || len(plan.Workloads) < 15 || n > 60 {
+		t.Errorf("%d lines of %v and %v:\n%s", n, plan.Engines, plan.Workloads, out.String())
 	}
 }
 
@@ -178,7 +200,7 @@ func TestLegendExplainsWhatIsThere(t *testing.T) {
 		}
 		lab, _, report := inventedOf(request, "badger", "pebble", "mem")
 		var out bytes.Buffer
-		screen{console.Screen{W: &out, Width: 1000}}.report(lab, report, false)
+		screen{console.Screen{W: &out, Width: 1000}}.report(lab, report, Detail{Full: true})
 		for _, text := range all {
 			if strings.Contains(out.String(), text) != slices.Contains(test.want, text) {
 				t.Errorf("%s %s: %q is there or is not, wrongly:\n%s", test.preset, test.workloads, text, out.String())

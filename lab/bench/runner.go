@@ -22,7 +22,7 @@ import (
 
 // Place says where and how children run.
 type Place struct {
-	// Dir is an existing directory; empty means the current one. Everything is made in one
+	// Dir is an existing directory; empty means what rundir.Choose chooses. Everything is made in one
 	// new directory below it, and removed.
 	Dir string
 	// FS is a file system that is made in an image below Dir, and mounted, to measure on it; see

@@ -11,7 +11,6 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
-	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
@@ -131,7 +130,7 @@ func (s screen) contender(c Contender) {
 // listSettings opens each engine once in a directory that it removes, and writes what it runs with. Servers are left
 // out.
 func (s screen) listSettings(l Lab, memory int64) {
-	s.Printf("\n%s\n", s.Paint(console.Bold, "settings with a budget of "+measure.Size(memory)))
+	s.Title("settings with a budget of " + measure.Size(memory))
 	for _, e := range l.entries() {
 		level := e.Describe().Strongest()
 		if level == 0 || l.isServer(e.Name) {

@@ -125,7 +125,8 @@ func TestSmoke(t *testing.T) {
 	dir := t.TempDir()
 	var out, progress bytes.Buffer
 	file := filepath.Join(dir, "report.json")
-	request := Request{Preset: "smoke", Engines: []string{logtree.Name, bbolt.Name, mem.Name, contender.RaftWAL}}
+	request := Request{Preset: "smoke", Engines: []string{logtree.Name, bbolt.Name, mem.Name, contender.RaftWAL},
+		Detail: Detail{Full: true}}
 	err := Standard().Command(context.Background(), request, Place{Dir: dir, AllowTmpfs: true}, console.Files{JSON: file},
 		console.Terminal{Out: &out, Err: &progress})
 	if err != nil {
@@ -135,6 +136,9 @@ func TestSmoke(t *testing.T) {
 		t.Errorf("left behind: %v, %v", entries, err)
 	}
 
+	if text := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(text, "directory: "+dir) {
+		t.Errorf("it does not say where it worked:\n%s", out.String())
+	}
 	report := readReport(t, file)
 	plan, err := Standard().Plan(request)
 	if err != nil {
@@ -435,7 +439,7 @@ func change(e holdfast.Engine, f func(b *holdfast.Batch, key, value []byte)) err
 func TestBudget(t *testing.T) {
 	lab := Standard()
 	request := Request{Preset: "smoke", Engines: []string{badger.Name, logtree.Name}, Workloads: []string{"kv/mixed"},
-		Levels: []string{"process"}, Memory: "32MiB", Settings: true}
+		Levels: []string{"process"}, Memory: "32MiB", Detail: Detail{Settings: true}}
 	var out bytes.Buffer
 	file := filepath.Join(t.TempDir(), "report.json")
 	at := Place{Dir: t.TempDir(), AllowTmpfs: true}

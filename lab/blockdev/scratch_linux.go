@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/internal/rundir"
 )
 
 // A scratch directory is called scratchPrefix and a random number. It holds nothing but mount points and a file that is
@@ -154,7 +155,8 @@ func Sweep(dir string) (cleaned int, err error) {
 	}
 	var dead []*scratch
 	for _, entry := range entries {
-		if !entry.IsDir() || !strings.HasPrefix(entry.Name(), scratchPrefix) {
+		st, err := entry.Info()
+		if err != nil || !rundir.Own(st) || !strings.HasPrefix(entry.Name(), scratchPrefix) {
 			continue
 		}
 		path := filepath.Join(dir, entry.Name())

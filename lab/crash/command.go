@@ -38,9 +38,7 @@ func (l Lab) Command(ctx context.Context, q Request, at Place, files console.Fil
 	}
 	s := screen{t.Screen()}
 	s.header(plan)
-	for _, dir := range r.dir.Swept {
-		s.Wrapped("removed what a killed run had left: ", dir)
-	}
+	r.dir.Show(s.Screen)
 	p := newProgress(t, file)
 	run, show := r.run, s.report
 	if q.Mutants {

@@ -238,16 +238,11 @@ func (s screen) detection(r *Report) {
 			t.Row(style, d.Mutant, fmt.Sprintf("%d of %d", d.Found, d.Rounds), least(d.AtLeast), number(d.Median),
 				number(d.Most), some(d.FlushChecks/int64(d.Rounds)), byText(d.By))
 		}
-		if t.Rows() > 0 {
-			unit := "cuts"
-			if kind == Simulate {
-				unit = "histories"
-			}
-			s.Printf("\n")
-			s.Hanging("", s.Paint(console.Bold, fmt.Sprintf("%s: engines that each break one rule, in rounds of at most %d %s",
-				kind, limit, unit)), 2)
-			s.Table(&t)
+		unit := "cuts"
+		if kind == Simulate {
+			unit = "histories"
 		}
+		s.Titled(fmt.Sprintf("%s: engines that each break one rule, in rounds of at most %d %s", kind, limit, unit), &t)
 	}
 	s.Printf("\n")
 	s.Wrapped("", "found: of so many rounds, each as long as a row of a run. at least: the share of rounds that find it, "+

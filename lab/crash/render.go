@@ -11,6 +11,7 @@ import (
 	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
 // screen shows reports.
@@ -150,15 +151,11 @@ func (s screen) kind(r *Report, kind Kind) {
 			t.PaintLast(t.Keys, console.Green)
 		}
 	}
-	if t.Rows() > 0 {
-		title := titles[kind]
-		if fs != "" {
-			title = strings.Replace(title, "a recorded disk", "a recorded disk with "+fs, 1)
-		}
-		s.Printf("\n")
-		s.Hanging("", s.Paint(console.Bold, title), 2)
-		s.Table(&t)
+	title := titles[kind]
+	if fs != "" {
+		title = strings.Replace(title, "a recorded disk", "a recorded disk with "+fs, 1)
 	}
+	s.Titled(title, &t)
 	s.reasons(r, func(row Result) bool { return row.Kind == kind })
 }
 
@@ -174,10 +171,7 @@ func (s screen) lies(r *Report) {
 				some(saw.Wrong), window(row))
 		}
 	}
-	if t.Rows() > 0 {
-		s.Printf("\n")
-		s.Hanging("", s.Paint(console.Bold, titles[Lies]), 2)
-		s.Table(&t)
+	if s.Titled(titles[Lies], &t) {
 		s.Wrapped("  ", "older state: the contents at an earlier time, whole and in order. refused: opening or reading "+
 			"failed with an error. died: the process that opened it did, or hung. wrong: contents that never were, and "+
 			"no error.")
@@ -209,10 +203,7 @@ func (s screen) simulations(r *Report) {
 			t.PaintLast(1, console.Green)
 		}
 	}
-	if t.Rows() > 0 {
-		s.Printf("\n")
-		s.Hanging("", s.Paint(console.Bold, titles[Simulate]), 2)
-		s.Table(&t)
+	if s.Titled(titles[Simulate], &t) {
 		s.Wrapped("  ", "Histories that each follow from a seed. in operation: crashes in the middle of an operation, among "+
 			"the cuts and kills. in recovery: crashes while it opened after a crash. found: reads and openings that met "+
 			"damage and said so. Every read, and the contents after every crash, were compared with what must be there.")
@@ -286,7 +277,7 @@ func ratio(f float64) string {
 	if f < 0 {
 		return "?"
 	}
-	return fmt.Sprintf("%.2g", f)
+	return measure.Digits(f)
 }
 
 func recoveryText(r Recovery) string {
@@ -296,19 +287,11 @@ func recoveryText(r Recovery) string {
 	return fmt.Sprintf("%.0f..%.0f", r.Median, r.Max)
 }
 
-// milliseconds shows three digits.
-func milliseconds(ms float64) string {
-	if ms >= 1000 {
-		return fmt.Sprintf("%.0f ms", ms)
-	}
-	return fmt.Sprintf("%.3g ms", ms)
-}
-
 func window(r Result) string {
 	if r.LostCommits == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%d, %s", r.LostCommits, milliseconds(r.LossWindowMs))
+	return fmt.Sprintf("%d, %s", r.LostCommits, measure.Duration(1000*r.LossWindowMs))
 }
 
 // broken tells of each broken claim what was found, and where the evidence is.

@@ -29,7 +29,7 @@ import (
 
 // Place says where and how children run.
 type Place struct {
-	// Dir is an existing directory; empty means the current one. Everything is made in one
+	// Dir is an existing directory; empty means what rundir.Choose chooses. Everything is made in one
 	// new directory below it, and removed.
 	Dir string
 	// Keep is where evidence is kept; it is made if need be. Empty means a new directory in Dir.

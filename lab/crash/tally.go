@@ -11,6 +11,7 @@ import (
 	"github.com/holdfastdb/holdfast/lab/crash/internal/evidence"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
 // tally adds up what the rounds of one row find. It implements kinds.Tally.
@@ -288,7 +289,7 @@ func (t *tally) loss() string {
 	if r.LostCommits == 0 {
 		return "nothing acknowledged was lost"
 	}
-	text := fmt.Sprintf("lost at most %d commits, %s", r.LostCommits, milliseconds(r.LossWindowMs))
+	text := fmt.Sprintf("lost at most %d commits, %s", r.LostCommits, measure.Duration(1000*r.LossWindowMs))
 	if t.cell.Kind == Power {
 		text += fmt.Sprintf(" (loss window %v)", t.cell.Window())
 	}

@@ -4,6 +4,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,7 +71,7 @@ func Command(ctx context.Context, dir, json string, t console.Terminal) (err err
 	if err != nil {
 		return err
 	}
-	work, err := rundir.Make(dir, rundir.Options{Op: "doctor", Prefix: "holdfast-doctor-"})
+	work, err := rundir.Make(cmp.Or(dir, "."), rundir.Options{Op: "doctor", Prefix: "holdfast-doctor-"})
 	if err != nil {
 		return err
 	}
@@ -184,9 +185,9 @@ func show(s console.Screen, r *Report) {
 	if p.TotalBytes > 0 {
 		s.Wrapped("room: ", fmt.Sprintf("%s free of %s", measure.Size(p.FreeBytes), measure.Size(p.TotalBytes)))
 	}
-	s.Printf("\n%s\n", s.Paint(console.Bold, "what a sync costs, in a plain file"))
+	s.Title("what a sync costs, in a plain file")
 	steps(s, r.Ladder, false)
-	s.Printf("\n%s\n", s.Paint(console.Bold, "what Holdfast does here: a commit of 128 bytes on logtree, one writer"))
+	s.Title("what Holdfast does here: a commit of 128 bytes on logtree, one writer")
 	steps(s, r.Logtree, true)
 	s.Wrapped("", r.bounds())
 	s.Printf("\n")

@@ -67,7 +67,7 @@ type Request struct {
 
 // Place says where servers that are started keep their data, and how they are started.
 type Place struct {
-	Dir string // an existing directory; empty means the current one
+	Dir string // an existing directory; empty means what rundir.Choose chooses
 	// Null and Serve are command lines: of a process that calls [ServeNull], and of holdfast serve. Empty means this
 	// executable.
 	Null, Serve []string
@@ -230,6 +230,7 @@ func Command(ctx context.Context, r Request, at Place, json string, t console.Te
 	}
 	s := screen{t.Screen()}
 	s.header(run.shape, run.plan, run.machine)
+	run.dir.Show(s.Screen)
 	run.progress = t.Progress()
 	report, err := run.run(ctx, file)
 	run.progress.End()

@@ -1,7 +1,6 @@
 package load
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -26,8 +25,7 @@ func (s screen) header(shape Shape, p Plan, m measure.Machine) {
 	}
 	s.Wrapped("", fmt.Sprintf("%s; %s, %s of %v s after %v s", how, console.Number(len(p.Targets), "server"),
 		console.Number(p.Rounds, "round"), p.Seconds, p.WarmUpSeconds))
-	s.Wrapped("machine: ", fmt.Sprintf("%s, %s, %s %s, for servers and clients together", cmp.Or(m.CPU, m.Arch),
-		console.Number(m.CPUs, "CPU"), m.OS, m.Go))
+	s.Wrapped("machine: ", m.Name()+", for servers and clients together")
 	s.Wrapped("", m.Sentence())
 }
 
@@ -82,7 +80,6 @@ func (s screen) group(r *Report, title string, rows []Summary) {
 	if r.Plan.Followers > 0 {
 		clients += ", " + console.Number(r.Plan.Followers, "follower")
 	}
-	s.Printf("\n%s\n", s.Paint(console.Bold, fmt.Sprintf("%s, %s, %s", r.Plan.Shape, title, clients)))
 	right := func(name string) console.Column { return console.Column{Name: name, Right: true} }
 	t := &console.Table{Keys: 1, Columns: []console.Column{{Name: "server", Wrap: 60}, right("ops/s"), right("[range]"),
 		right("of null"), right("p50"), right("p99"), right("p99.9"), right("max")}}
@@ -111,7 +108,7 @@ func (s screen) group(r *Report, title string, rows []Summary) {
 		t.Row(style, append(cells, measure.Duration(row.cpuPerOp), measure.Duration(row.clientCPU),
 			measure.Size(int64(row.peakRSS)), measure.Duration(max(row.first*1000, -1)))...)
 	}
-	s.Table(t)
+	s.Titled(fmt.Sprintf("%s, %s, %s", r.Plan.Shape, title, clients), t)
 }
 
 // known is a number, "?" if it is -1.
@@ -141,6 +138,5 @@ func (s screen) course(r *Report, target string) {
 				measure.Size(at.RSS), known(at.Goroutines), measure.Count(float64(at.Ops)), measure.Count(float64(at.Delivered)))
 		}
 	}
-	s.Printf("\n%s\n", s.Paint(console.Bold, target))
-	s.Table(t)
+	s.Titled(target, t)
 }

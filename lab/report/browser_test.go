@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -65,6 +66,10 @@ func files() []string {
 // TestLooks: a report fits a phone, a tablet and a screen, in both themes, and each plot draws all its numbers.
 func TestLooks(t *testing.T) {
 	w := show(t, report.Options{Mixed: true}, read(t, files()...)...)
+	if shots != "" {
+		w.Shot(filepath.Join(shots, "opened.png"))
+	}
+	w.Do(unfold)
 	grounds := map[string]bool{}
 	for _, scheme := range []string{"light", "dark"} {
 		w.Look(scheme, 1400, 900)
@@ -94,6 +99,68 @@ func TestLooks(t *testing.T) {
 	}
 	if len(grounds) != 2 {
 		t.Errorf("light and dark have the grounds %v", grounds)
+	}
+}
+
+// unfold opens all chapters.
+const unfold = `document.querySelectorAll(".chapter > details").forEach(d => d.open = true)`
+
+// TestFolded: a page that is opened is a few screens: what is known, and the titles of the rest. Links open a chapter
+// and lead to what they name.
+func TestFolded(t *testing.T) {
+	w := show(t, report.Options{Mixed: true}, read(t, files()...)...)
+	height := `document.documentElement.scrollHeight / innerHeight`
+	for _, width := range []int64{380, 800, 1400} {
+		w.Look("light", width, 900)
+		limit := 4.0
+		if width < 800 {
+			limit = 8 // one column of answers
+		}
+		if screens := browsertest.Eval[float64](w, height); screens > limit {
+			t.Errorf("%.1f screens at %d", screens, width)
+		}
+	}
+	if text := eval(w, `document.querySelector("main").innerText.slice(0, 400)`); !strings.Contains(text, "In short") {
+		t.Errorf("it begins with %q", text)
+	}
+	// Each link in turn, from a folded page.
+	wrong := eval(w, `(async () => {
+		const wrong = [], links = [...document.querySelectorAll('.answers a, .notice a')];
+		if (links.length < 5) wrong.push("only " + links.length + " links");
+		for (const link of links) {
+			document.querySelectorAll("details").forEach(d => d.open = false);
+			link.closest("details")?.toggleAttribute("open", true);
+			location.hash = "";
+			location.hash = link.hash;
+			await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
+			const target = document.querySelector(link.hash);
+			if (!target?.closest(".chapter > details").open || target.getBoundingClientRect().height == 0)
+				wrong.push(link.textContent + " leads to what is folded: " + link.hash);
+		}
+		return wrong.join("\n");
+	})()`)
+	if wrong != "" {
+		t.Error(wrong)
+	}
+	w.Do(unfold)
+	if screens := browsertest.Eval[float64](w, height); screens < 10 {
+		t.Errorf("%.1f screens unfolded: nothing was folded", screens)
+	}
+}
+
+// TestFewOperations: where rounds did a handful of operations, and have no percent in common but the slowest, the axis of
+// percentiles begins there, and has no label over another.
+func TestFewOperations(t *testing.T) {
+	few := changed(t, "bench.json", func(text string) string {
+		text = regexp.MustCompile(`"ops": \d+`).ReplaceAllString(text, `"ops": 10`)
+		return strings.ReplaceAll(text, `"settle_seconds":`, `"latency_curve": [{"percent": 100, "us": 50}], "settle_seconds":`)
+	})
+	w := show(t, report.Options{}, read(t, few)...)
+	w.Do(unfold)
+	for what, expression := range map[string]string{"text over other text": overlaps, "not its marks": unmarked} {
+		if wrong := eval(w, expression); wrong != "" {
+			t.Errorf("%s:\n%s", what, wrong)
+		}
 	}
 }
 

@@ -70,21 +70,19 @@ func text(s console.Screen, d *document) {
 				if p.Kind != kindModelled {
 					continue
 				}
-				s.Printf("\n%s\n", s.Paint(console.Bold, console.Plain("if a sync cost more, modelled: "+sec.Title+", "+p.Title)))
-				textTable(s, p.Table)
+				s.Titled(console.Plain("if a sync cost more, modelled: "+sec.Title+", "+p.Title), textTable(p.Table))
 				s.Wrapped("", p.Note)
 			}
 		}
 	}
 	if d.Engines != nil {
-		s.Printf("\n%s\n", s.Paint(console.Bold, "the engines side by side"))
-		textTable(s, d.Engines.Table)
+		s.Titled("the engines side by side", textTable(d.Engines.Table))
 		s.Wrapped("", bench.MatrixNote)
 	}
 }
 
-// textTable writes a table as text.
-func textTable(s console.Screen, of table) {
+// textTable is a table of the page as one of text.
+func textTable(of table) *console.Table {
 	t := &console.Table{Keys: min(of.Text, 1)}
 	for i, head := range of.Head {
 		t.Columns = append(t.Columns, console.Column{Name: head, Right: i >= of.Text, Wrap: textWrap})
@@ -96,7 +94,7 @@ func textTable(s console.Screen, of table) {
 		}
 		t.Row("", cells...)
 	}
-	s.Table(t)
+	return t
 }
 
 // textWrap is from how many columns on the cells of tables in text are wrapped.

@@ -199,6 +199,10 @@ func said(g bench.Group) (text, class string) {
 	others := ""
 	if claim.Next != "" && claim.Shown > 0 {
 		others = fmt.Sprintf("%sx the next, %s", measure.Digits(claim.Times), claim.Next)
+		if claim.Low > 0 {
+			others = fmt.Sprintf("%sx (%s..%s) the next, %s", measure.Digits(claim.Times), measure.Digits(claim.Low),
+				measure.Digits(claim.High), claim.Next)
+		}
 	}
 	shown := fmt.Sprintf("shown at %s %%", measure.Digits(math.Floor(1000*claim.Shown)/10))
 	switch {
@@ -323,7 +327,7 @@ func (c *composer) latencies(g bench.Group) *plot {
 	p := c.plot("latency", title(level(g)))
 	p.Table = table{Head: []string{"engine", "p50", "p90", "p99", "p99.9", "max", "operations"}, Text: 1}
 	var list []series
-	low, high, right := math.Inf(1), 0.0, 1.0
+	low, high, left, right := math.Inf(1), 0.0, math.Inf(1), 1.0
 	for _, row := range g.Rows {
 		if row.Engine == bench.Null || row.Overloaded > 0 {
 			continue // null is the harness, and orders of magnitude away
@@ -333,7 +337,7 @@ func (c *composer) latencies(g bench.Group) *plot {
 			if at.Y <= 0 {
 				continue
 			}
-			low, high, right = min(low, at.Y), max(high, at.Y), max(right, at.X)
+			low, high, left, right = min(low, at.Y), max(high, at.Y), min(left, at.X), max(right, at.X)
 			s.Points = append(s.Points, at)
 		}
 		if len(s.Points) == 0 {
@@ -349,14 +353,18 @@ func (c *composer) latencies(g bench.Group) *plot {
 	}
 	ys := decades(low, high)
 	var xs []float64
+	if median := math.Log10(2); median >= left-1e-9 { // a run of a single operation has no point there
+		xs = append(xs, median)
+	}
 	for x := 1.0; x <= right+1e-9; x++ {
 		xs = append(xs, x)
 	}
-	left := list[0].Points[0].X
+	if right <= left {
+		right = left + 1
+	}
 	p.XTitle, p.YTitle = "percentile [%]", "latency"
-	p.lines(list, scale{from: left, to: right}, scale{from: ys[0], to: ys[len(ys)-1], log: true},
-		append([]float64{math.Log10(2)},
-			xs...), ys, func(x float64) string { return strings.TrimSuffix(percentile(x), " %") }, measure.Duration)
+	p.lines(list, scale{from: left, to: right}, scale{from: ys[0], to: ys[len(ys)-1], log: true}, xs, ys,
+		func(x float64) string { return strings.TrimSuffix(percentile(x), " %") }, measure.Duration)
 	p.Description = fmt.Sprintf("Latencies by percentile, %s, both scales logarithmic. %s", g.Title, described(p.Table))
 	p.Note = "The time that so many percent of the operations took at most. The last mark of a line is its slowest " +
 		"operation."

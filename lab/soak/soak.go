@@ -44,7 +44,7 @@ type Request struct {
 	Writers int
 	For     time.Duration // then the last checks begin
 	Seed    uint64        // 0: a new one
-	Dir     string        // to work in; empty: the current one
+	Dir     string        // to work in; empty: what rundir.Choose chooses
 	Child   []string      // the command line of a process that calls [Child]; this executable with [Argument]
 }
 
@@ -107,6 +107,7 @@ func Command(ctx context.Context, q Request, t console.Terminal) (err error) {
 		Acked: make([]uint64, q.Writers),
 	}
 	r.began = time.Now()
+	dir.Show(r.screen)
 	r.say("%s at %v: %s keys of %s in all, %d writers, seed %d; the first time they are put in a stride, then at random",
 		q.Engine, q.Level, measure.Count(float64(q.Writers*r.child.Script.Keys)), measure.Size(q.Bytes), q.Writers, q.Seed)
 	return r.all(ctx)

@@ -5,6 +5,7 @@ package measure
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -58,6 +59,21 @@ type Mount struct {
 
 // InMemory reports that the file system is memory: nothing on it survives the machine.
 func (d Disk) InMemory() bool { return d.FileSystem == "tmpfs" || d.FileSystem == "ramfs" }
+
+// Name is the processor, how many there are, the system, and what the program was built with.
+func (m Machine) Name() string {
+	cpus := "1 CPU"
+	if m.CPUs != 1 {
+		cpus = fmt.Sprintf("%d CPUs", m.CPUs)
+	}
+	return fmt.Sprintf("%s, %s, %s %s", cmp.Or(m.CPU, m.Arch), cpus, m.OS, m.Go)
+}
+
+// FileSystem is the kind of file system that holds dir; empty if that is not known.
+func FileSystem(dir string) string { return lookDisk(dir).FileSystem }
+
+// InMemory reports that dir is on a file system that is memory, as far as that is known.
+func InMemory(dir string) bool { return lookDisk(dir).InMemory() }
 
 // Sentence says what kind of disk it is and whether its sync can be believed.
 func (m Machine) Sentence() string {

@@ -1,6 +1,6 @@
 // Package rundir keeps the directories that the lab's runs work in. A run makes one of its own below the directory
-// that the user names, holds a lock in it as long as it lives, and removes it at its end. What a killed run left is
-// removed by the next run in the same place: it has no lock.
+// that the user names, or else below the system's temporary directory, holds a lock in it as long as it lives, and
+// removes it at its end. What a killed run left is removed by the next run in the same place: it has no lock.
 package rundir
 
 import (
@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/console"
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
 // Lock is the name of the file that is locked.
@@ -30,17 +31,40 @@ type Options struct {
 // Dir is the directory of one run.
 type Dir struct {
 	Path   string
-	Parent string   // that the user named
+	Parent string   // that the user named, or that [Choose] has chosen
+	Where  string   // Parent, its file system, and why it was chosen, for people
 	Swept  []string // directories that killed runs had left and that were removed
 	op     string
 	lock   *os.File // nil where there are no locks
 }
 
-// Make makes a directory below parent, after it has removed there what killed runs left. An empty parent is the
-// current directory. The error is ErrBadOption; the directory of an engine is refused.
+// inMemory is measure.InMemory; tests replace it.
+var inMemory = measure.InMemory
+
+// Choose returns the directory in which a run works if the user names none, and why it is not the system's temporary
+// directory; that is empty if it is. It is the first of these that is not memory: the system's temporary directory,
+// /var/tmp, the current directory. A figure measured in memory says nothing about durability. If all are memory, it is
+// the first, and why says so.
+func Choose() (dir, why string) {
+	temporary := os.TempDir()
+	if !inMemory(temporary) {
+		return temporary, ""
+	}
+	why = "the temporary directory " + temporary + " is in memory"
+	for _, dir := range []string{"/var/tmp", "."} {
+		if st, err := os.Stat(dir); err == nil && st.IsDir() && !inMemory(dir) {
+			return dir, why
+		}
+	}
+	return temporary, "it is in memory, as /var/tmp and the current directory are"
+}
+
+// Make makes a directory below parent, after it has removed there what killed runs left. An empty parent is what
+// [Choose] chooses. The error is ErrBadOption; the directory of an engine is refused.
 func Make(parent string, o Options) (_ *Dir, err error) {
+	why := ""
 	if parent == "" {
-		parent = "."
+		parent, why = Choose()
 	}
 	d := &Dir{op: o.Op}
 	if d.Parent, err = filepath.Abs(parent); err != nil {
@@ -58,6 +82,13 @@ func Make(parent string, o Options) (_ *Dir, err error) {
 			Detail: file + " says that " + engine + " is the directory of an engine",
 			Remedy: "name another directory on that disk with --dir"}
 	}
+	d.Where = d.Parent
+	if fs := measure.FileSystem(d.Parent); fs != "" {
+		d.Where += " on " + fs
+	}
+	if why != "" {
+		d.Where += ", since " + why
+	}
 	d.Swept = Sweep(d.Parent, o)
 	if d.Path, err = os.MkdirTemp(d.Parent, o.Prefix+strconv.Itoa(os.Getpid())+"-"); err != nil {
 		return nil, d.Error(err)
@@ -66,6 +97,14 @@ func Make(parent string, o Options) (_ *Dir, err error) {
 		return nil, errors.Join(d.Error(err), d.Close())
 	}
 	return d, nil
+}
+
+// Show says where the run works, and what it found there.
+func (d *Dir) Show(s console.Screen) {
+	s.Wrapped("directory: ", d.Where)
+	for _, dir := range d.Swept {
+		s.Wrapped("removed what a killed run had left: ", dir)
+	}
 }
 
 // holdsEngine finds out whether dir, or one that it lies in, is an engine's, and which file says so: ours, or, in dir

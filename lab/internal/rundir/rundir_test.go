@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,6 +55,42 @@ func TestEnginesDirectoriesAreRefused(t *testing.T) {
 		}
 		if after, err := os.ReadDir(dir); err != nil || len(after) != len(before) {
 			t.Errorf("%s: left behind: %v, %v", dir, after, err)
+		}
+	}
+}
+
+// TestChosenOnADisk: unless a directory is named it is the system's temporary one, but not if that is memory.
+func TestChosenOnADisk(t *testing.T) {
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	t.Setenv("TMP", temporary)
+	defer func(was func(string) bool) { inMemory = was }(inMemory)
+	for _, test := range []struct {
+		name   string
+		memory []string
+		dir    []string // any of these
+		says   string
+	}{
+		{"a disk", nil, []string{temporary}, ""},
+		{"memory", []string{temporary}, []string{"/var/tmp", "."}, "since the temporary directory " + temporary + " is in memory"},
+		{"only here", []string{temporary, "/var/tmp"}, []string{"."}, "is in memory"},
+		{"nowhere", []string{temporary, "/var/tmp", "."}, []string{temporary}, "since it is in memory, as /var/tmp"},
+	} {
+		inMemory = func(dir string) bool { return slices.Contains(test.memory, dir) }
+		dir, why := Choose()
+		if !slices.Contains(test.dir, dir) || (why == "") != (test.says == "") {
+			t.Errorf("%s: %s, %q", test.name, dir, why)
+		}
+		d, err := Make("", Options{Op: "test", Prefix: prefix})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if abs, err := filepath.Abs(dir); err != nil || d.Parent != abs || !strings.HasPrefix(d.Where, abs) ||
+			!strings.Contains(d.Where, test.says) {
+			t.Errorf("%s: in %s: %q, %v", test.name, d.Parent, d.Where, err)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -4,8 +4,10 @@ package rundir
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,16 +30,27 @@ func claim(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// Sweep removes the directories below parent whose names begin with the prefix and that killed runs have left, and
-// returns their names. One without the file may just be being made, and stays.
+// Own reports whether what has this description is a directory that the user of this process made. The system's
+// temporary directory is everybody's: whatever else has the name of a run's directory there, a link to elsewhere or
+// another user's directory, is left alone.
+func Own(st fs.FileInfo) bool {
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	return st.IsDir() && ok && int(sys.Uid) == os.Geteuid()
+}
+
+// Sweep removes the directories below parent whose names begin with the prefix and that killed runs of this user have
+// left, and returns their names. One without the file may just be being made, and stays.
 func Sweep(parent string, o Options) (swept []string) {
 	names, _ := filepath.Glob(filepath.Join(escape(parent), o.Prefix+"*", Lock))
 	for _, name := range names {
+		dir := filepath.Dir(name)
+		if st, err := os.Lstat(dir); err != nil || !Own(st) {
+			continue
+		}
 		f, err := os.OpenFile(name, os.O_RDWR, 0)
 		if err != nil {
 			continue
 		}
-		dir := filepath.Dir(name)
 		free := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil || o.Dead != nil && o.Dead(dir)
 		if free && still(f, name) && (o.Undo == nil || o.Undo(dir) == nil) && clean(dir) == nil {
 			swept = append(swept, dir)

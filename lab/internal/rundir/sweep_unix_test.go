@@ -79,6 +79,41 @@ func TestSweepSparesRunsThatEnd(t *testing.T) {
 	}
 }
 
+// TestSweepSparesWhatIsNotOurs: the system's temporary directory is everybody's. A link that has the name of a run's
+// directory there leads to what is not a run's, and another user's directory is that user's.
+func TestSweepSparesWhatIsNotOurs(t *testing.T) {
+	parent, precious := t.TempDir(), t.TempDir()
+	for _, name := range []string{Lock, "precious"} {
+		if err := os.WriteFile(filepath.Join(precious, name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(precious, filepath.Join(parent, prefix+"link")); err != nil {
+		t.Fatal(err)
+	}
+	theirs := filepath.Join(parent, prefix+"theirs")
+	if err := os.Mkdir(theirs, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(theirs, Lock), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	want := 2
+	if err := os.Chown(theirs, 12345, -1); err != nil {
+		t.Logf("not root: %v", err)
+		want = 1 // it is ours still
+	}
+	if swept := Sweep(parent, Options{Prefix: prefix}); len(swept) != 2-want {
+		t.Errorf("swept %q", swept)
+	}
+	if left, err := os.ReadDir(parent); err != nil || len(left) != want {
+		t.Errorf("left %v, %v", left, err)
+	}
+	if left, err := os.ReadDir(precious); err != nil || len(left) != 2 {
+		t.Errorf("left behind a link: %v, %v", left, err)
+	}
+}
+
 // TestSweepWhileChildrenDie: the children of a killed run may still be making files when it is swept.
 func TestSweepWhileChildrenDie(t *testing.T) {
 	for range 20 {
