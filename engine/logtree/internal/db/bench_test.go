@@ -258,7 +258,7 @@ func BenchmarkInstall(b *testing.B) {
 	}
 	d.edit.Lock()
 	defer d.edit.Unlock()
-	if err := d.install([]tree.Tier{below}, d.from, nil, moved); err != nil {
+	if err := d.install([]tree.Tier{below}, d.edit.from, nil, moved); err != nil {
 		b.Fatal(err)
 	}
 	b.Run("install", func(b *testing.B) {
@@ -266,14 +266,14 @@ func BenchmarkInstall(b *testing.B) {
 			b.StopTimer()
 			tiers := []tree.Tier{{ID: 2, Refs: table(n%segments, 1)}, {ID: 1, Refs: slices.Clone(below.Refs)}}
 			b.StartTimer()
-			if err := d.install(tiers, d.from, nil, nil); err != nil {
+			if err := d.install(tiers, d.edit.from, nil, nil); err != nil {
 				b.Fatal(err)
 			}
 		}
 	})
 	b.Run("pick", func(b *testing.B) {
 		for range b.N {
-			d.reclaim.pick(d.view.Load().ver, 0)
+			d.compactor.pick(d.view.Load().ver, 0)
 		}
 	})
 }

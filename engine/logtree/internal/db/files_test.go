@@ -258,26 +258,6 @@ func TestReopenFails(t *testing.T) {
 	}
 }
 
-// TestFilesGrow: files become larger with what is stored, so that they stay few with a small budget too.
-func TestFilesGrow(t *testing.T) {
-	t.Parallel()
-	d := &DB{}
-	for _, x := range []struct{ memory, log, index, segment, run int64 }{
-		{8 << 20, 0, 0, 2 << 20, 512 << 10},
-		{8 << 20, 100 << 20, 1 << 20, 2 << 20, 512 << 10},
-		{8 << 20, 1 << 30, 64 << 20, 16 << 20, 1 << 20},
-		{8 << 20, 100 << 30, 8 << 30, 64 << 20, 8 << 20},
-		{128 << 20, 0, 0, 32 << 20, 8 << 20},
-		{1 << 30, 100 << 30, 8 << 30, 64 << 20, 8 << 20},
-	} {
-		d.sizes.memory, d.sizes.room = x.memory, 1<<50
-		d.resize(x.log, x.index)
-		if s, r := d.sizes.segment.Load(), d.tables.Limit.Load(); s != x.segment || r != x.run {
-			t.Errorf("%+v: segments of %d, tables of %d bytes", x, s, r)
-		}
-	}
-}
-
 // TestRemoveObsoleteWaits: who removes obsolete files finds them gone afterwards, also if another goroutine had begun
 // to remove them. Compact once returned while the files of a whole database were still being removed.
 func TestRemoveObsoleteWaits(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/policy"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 )
@@ -53,27 +54,28 @@ func (d *DB) flush() (bool, error) {
 	}
 	d.edit.Lock()
 	defer d.edit.Unlock()
-	d.reclaim.sampled(out.Sampled, out.Replaced)
+	co := &d.compactor
+	co.edit.replaced = policy.Replaced(co.edit.replaced, out.Sampled, out.Replaced)
 	tiers := d.view.Load().ver.CopyTiers()
-	nextTier := d.nextTier
+	nextTier := d.edit.nextTier
 	if !ts.Empty() {
 		tiers = tree.DeleteRanges(tiers, ts)
-		if d.reclaim.step != nil {
-			d.reclaim.step.Tombstones = append(d.reclaim.step.Tombstones, ts)
+		if s := co.edit.step; s != nil {
+			s.Tombstones = append(s.Tombstones, ts)
 		}
 	}
 	if len(out.Tables) > 0 {
-		d.nextTier++
-		tiers = slices.Insert(tiers, 0, tree.Tier{ID: d.nextTier, Refs: tree.Refs(out.Tables)})
+		d.edit.nextTier++
+		tiers = slices.Insert(tiers, 0, tree.Tier{ID: d.edit.nextTier, Refs: tree.Refs(out.Tables)})
 	}
 	if err := d.install(tiers, t.end, t, nil); err != nil {
 		if !format.IsFatal(err) {
-			d.nextTier = nextTier
+			d.edit.nextTier = nextTier
 			out.Abandon()
 		}
 		return false, err
 	}
-	d.wake(d.merges)
+	d.wake(d.compactions)
 	return true, nil
 }
 
@@ -94,9 +96,9 @@ func (d *DB) flushOnce() (did bool, err error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.stuck = err
+	d.mu.stuck = err
 	if err != nil {
-		d.changed.Broadcast()
+		d.mu.changed.Broadcast()
 	}
 	return did, err
 }
@@ -146,24 +148,24 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *table, mo
 	old := d.view.Load().ver // only we replace it
 	d.mu.Lock()
 	for _, s := range moved {
-		d.segs[s.ID] = s
+		d.mu.segs[s.ID] = s
 	}
 	d.mu.Unlock()
 	ver := old.Next(tiers, func(id uint32) tree.Segment {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		return d.segs[id]
+		return d.mu.segs[id]
 	})
 	defer ver.Release() // the view has it
 	if err := d.saveManifest(ver, from); err != nil {
 		d.mu.Lock()
 		for _, s := range moved {
-			delete(d.segs, s.ID)
+			delete(d.mu.segs, s.ID)
 		}
 		d.mu.Unlock()
 		return err
 	}
-	d.from = from
+	d.edit.from = from
 	ver.Wear(1)
 	for _, f := range old.Tables {
 		if !ver.Has(f) {
@@ -179,27 +181,26 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *table, mo
 	}
 	d.publish(v.mem, imm, ver)
 	var dead []*wal.Segment
-	for id, s := range d.segs {
+	for id, s := range d.mu.segs {
 		// Nobody writes to it any more: it was synced when the memtable was flushed, or when the merge's step settled.
 		if !s.Shared() && !s.Open.Load() && (s.Kind == format.SegmentMoved || id < from.Segment) {
 			s.Share()
 		}
 		// A merge may write tables with values in segments that nothing else needs any more.
 		if (s.Kind == format.SegmentMoved && !s.Open.Load() || s.Kind == format.SegmentLog && id < from.Segment) &&
-			ver.Segment(id) == nil && !d.reclaim.step.Reads(id) {
+			ver.Segment(id) == nil && !d.compactor.edit.step.Reads(id) {
 			dead = append(dead, s)
 		}
 	}
 	slices.SortFunc(dead, func(a, b *wal.Segment) int { return cmp.Compare(a.ID, b.ID) }) // the same seed must do the same
 	for _, s := range dead {
-		delete(d.segs, s.ID)
+		delete(d.mu.segs, s.ID)
 		s.Dead.Store(true)
 		s.Release()
 	}
-	d.resizeFor(tiers)
-	d.reclaim.measureDebt(ver)
-	d.reclaim.installs++
-	d.changed.Broadcast()
+	d.compactor.measure(ver)
+	d.compactor.mu.installs++
+	d.mu.changed.Broadcast()
 	return nil
 }
 
@@ -212,7 +213,7 @@ func (d *DB) saveManifest(ver *tree.Version, from format.Position) error {
 
 // manifest is that for a version. It is called with edit held.
 func (d *DB) manifest(ver *tree.Version, from format.Position) *format.Manifest {
-	m := &format.Manifest{DB: d.files.DB, NextTier: d.nextTier, From: from}
+	m := &format.Manifest{DB: d.files.DB, NextTier: d.edit.nextTier, From: from}
 	for _, t := range ver.Tiers {
 		mt := format.ManifestTier{ID: t.ID}
 		for i := range t.Refs {
@@ -226,7 +227,7 @@ func (d *DB) manifest(ver *tree.Version, from format.Position) *format.Manifest 
 		m.Tiers = append(m.Tiers, mt)
 	}
 	d.mu.Lock()
-	m.NextFile = d.nextFile
+	m.NextFile = d.mu.nextFile
 	d.mu.Unlock()
 	// What is not needed any more is removed once the manifest does not name it.
 	for _, s := range segmentsOf(ver) {
@@ -234,7 +235,7 @@ func (d *DB) manifest(ver *tree.Version, from format.Position) *format.Manifest 
 			m.Segments = append(m.Segments, format.ManifestSegment{ID: s.ID, Size: s.Used.Load(), Payload: s.Payload.Load()})
 		}
 	}
-	m.Synced = max(d.log.Synced(), d.promised) // a replay may stop short of it yet
+	m.Synced = max(d.log.Synced(), d.edit.promised) // a replay may stop short of it yet
 	return m
 }
 

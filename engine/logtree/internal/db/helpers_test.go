@@ -55,7 +55,7 @@ func (d *DB) put(t testing.TB, change func(b *holdfast.Batch)) {
 		t.Fatal(err)
 	}
 	d.rotate()
-	for len(d.view.Load().imm) > 0 {
+	for d.Inspect().Waiting > 0 {
 		if _, err := d.flush(); err != nil {
 			t.Fatal(err)
 		}

@@ -84,7 +84,7 @@ func TestLargeValues(t *testing.T) {
 				if err := r.Wait(); err != nil {
 					t.Fatal(err)
 				}
-				if held := d.view.Load().mem.image.Bytes(); held > 128<<10 {
+				if held := d.Inspect().Memtable.Held; held > 128<<10 {
 					t.Errorf("%d bytes are in memory", held)
 				}
 				old, err := d.Snapshot()
@@ -103,7 +103,7 @@ func TestLargeValues(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if d.segs[1] != nil {
+				if d.Inspect().isAlive(1) {
 					t.Error("the first segment is still alive: this tests little")
 				}
 				checkLarge(t, "snapshot", old, d, 1)

@@ -200,7 +200,7 @@ func (w *mover) move(key []byte, e run.Entry) (uint64, error) {
 	if value == nil && !late {
 		if err = w.read(e); err != nil {
 			if errors.Is(err, holdfast.ErrCorrupt) {
-				w.d.reclaim.rotten(segmentOf(w.ver, uint32(e.Place>>32)), key, err)
+				w.d.compactor.rotten(segmentOf(w.ver, uint32(e.Place>>32)), key, err)
 				return e.Place, nil
 			}
 			return 0, err

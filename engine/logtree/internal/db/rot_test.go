@@ -102,7 +102,7 @@ func TestDamagedRun(t *testing.T) {
 	if bad > n/20 {
 		t.Errorf("%d of %d keys cannot be read for one damaged block", bad, n)
 	}
-	if tiers := len(x.d.view.Load().ver.Tiers); tiers > 20 {
+	if tiers := len(x.d.Inspect().Tiers); tiers > 20 {
 		t.Errorf("%d tiers", tiers)
 	}
 }
@@ -133,7 +133,7 @@ func TestDamagedRunAmongTiers(t *testing.T) {
 	for _, n := range []int{300, 40, 30, 20} {
 		round(made.d, n)
 	}
-	if tiers := len(made.d.view.Load().ver.Tiers); tiers < 3 {
+	if tiers := len(made.d.Inspect().Tiers); tiers < 3 {
 		t.Fatalf("%d tiers: this tests nothing", tiers)
 	}
 	if err := made.d.Close(); err != nil {
@@ -185,7 +185,7 @@ func TestUnreadablePages(t *testing.T) {
 		x := movingSteps(t, n, true)
 		name := format.SegmentName("db", 1)
 		if kind == ".run" {
-			name = format.TableName("db", x.d.view.Load().ver.Tables[0].ID)
+			name = format.TableName("db", x.d.Inspect().Tables[0].ID)
 		}
 		if err := x.fs.Spoil(name, 4096, 8192); err != nil {
 			t.Fatal(err)
@@ -195,18 +195,18 @@ func TestUnreadablePages(t *testing.T) {
 				b.Set(stepKey(i), stepValue(i+1))
 			}
 		})
-		x.d.reclaim.passes = nil
+		x.d.compactor.edit.running = nil
 		x.moveAll()
-		for len(x.d.reclaim.passes) > 0 {
-			if _, err := x.d.reclaim.mergeOnce(); err != nil {
+		for len(x.d.Inspect().Compacting) > 0 {
+			if _, err := x.d.compactor.step(); err != nil {
 				t.Errorf("%s: %v", kind, err)
 			}
 		}
 		if m := x.d.Metrics(); m.Poison != nil || !isUnreadable(m.Trouble) {
 			t.Errorf("%s: poison %v, trouble %v", kind, m.Poison, m.Trouble)
 		}
-		for _, s := range segmentsOf(x.d.view.Load().ver) {
-			if kind == ".seg" && s.Kind == format.SegmentLog && s.ID != 1 && s.ID < x.d.from.Segment {
+		for _, s := range x.d.Inspect().Segments {
+			if kind == ".seg" && !s.Moved && !s.InLog && s.ID != 1 {
 				t.Errorf("segment %d was not emptied", s.ID)
 			}
 		}
@@ -227,11 +227,11 @@ func TestUnreadablePages(t *testing.T) {
 func TestMergeChecksAgain(t *testing.T) {
 	const n = 500
 	x := movingSteps(t, n, true)
-	x.d.reclaim.passes = nil
+	x.d.compactor.edit.running = nil
 	if got := x.count(); got != n {
 		t.Fatalf("%d of %d keys", got, n)
 	}
-	name := format.TableName("db", x.d.view.Load().ver.Tables[0].ID)
+	name := format.TableName("db", x.d.Inspect().Tables[0].ID)
 	for bit := range int64(8) {
 		if err := x.fs.Flip(name, 200+100*bit, int(bit)); err != nil {
 			t.Fatal(err)
@@ -243,8 +243,8 @@ func TestMergeChecksAgain(t *testing.T) {
 		}
 	})
 	x.moveAll()
-	for len(x.d.reclaim.passes) > 0 {
-		if _, err := x.d.reclaim.mergeOnce(); err != nil {
+	for len(x.d.Inspect().Compacting) > 0 {
+		if _, err := x.d.compactor.step(); err != nil {
 			t.Fatal(err)
 		}
 	}

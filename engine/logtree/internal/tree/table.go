@@ -46,19 +46,18 @@ func (v *Version) Wear(manifests int64) {
 // worn reports whether it costs less to rewrite the table than to keep it as it was cut.
 func (t *Table) worn() bool { return t.wear >= t.mostWear }
 
-// Worn returns the oldest tier above floor in which there are tables that a merge should rewrite because of their cuts.
-// Where a damaged one is among its tables, the tier is left as it is: keys around that cannot be joined.
-func (v *Version) Worn(floor uint64) (id uint64, ok bool) {
-	for i := range v.Tiers {
-		worn, damaged := false, false
-		for _, r := range v.Tiers[i].Refs {
-			worn, damaged = worn || r.Table.worn(), damaged || r.Table.Damaged.Load()
+// Worn reports whether the tier has a table that a compaction should rewrite because of its cuts. Where a damaged one
+// is among its tables, the tier is left as it is: keys around that cannot be joined. It is called by those who make
+// versions, one at a time.
+func (t *Tier) Worn() bool {
+	worn := false
+	for i := range t.Refs {
+		if t.Refs[i].Table.Damaged.Load() {
+			return false
 		}
-		if worn && !damaged && v.Tiers[i].ID > floor {
-			id, ok = v.Tiers[i].ID, true
-		}
+		worn = worn || t.Refs[i].Table.worn()
 	}
-	return id, ok
+	return worn
 }
 
 // NewTable returns the table of a reader, which it closes. No version has it yet: see Close. free is called once, by

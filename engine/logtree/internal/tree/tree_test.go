@@ -300,25 +300,25 @@ func TestWornTables(t *testing.T) {
 		return 1
 	}
 	f.check(v, 4000, from)
-	if id, worn := v.Worn(0); worn {
-		t.Errorf("tier %d is worn already", id)
+	if v.Tiers[1].Worn() {
+		t.Error("the tier is worn already")
 	}
 	table := first.Refs[0].Table
 	for n := int64(1); ; n++ {
 		v.Wear(1)
-		if id, worn := v.Worn(0); !worn {
+		if !v.Tiers[1].Worn() {
 			continue
-		} else if id != 1 || n*999*cutCost > table.mostWear+1<<20 {
-			t.Errorf("tier %d is worn after %d manifests", id, n)
+		} else if n*999*cutCost > table.mostWear+1<<20 {
+			t.Errorf("the tier is worn after %d manifests", n)
 		}
 		break
 	}
-	if id, worn := v.Worn(1); worn {
-		t.Errorf("tier %d, above the worn one, is worn", id)
+	if v.Tiers[0].Worn() {
+		t.Error("the tier above the worn one is worn")
 	}
 	table.Damaged.Store(true)
-	if id, worn := v.Worn(0); worn {
-		t.Errorf("tier %d, which is damaged, is worn", id)
+	if v.Tiers[1].Worn() {
+		t.Error("the tier, which is damaged, is worn")
 	}
 	table.Damaged.Store(false)
 	s := v.Plan(Merge{Oldest: 1, Newest: 1})
@@ -334,8 +334,10 @@ func TestWornTables(t *testing.T) {
 	}
 	f.check(v, 4000, from)
 	f.check(merged, 4000, from)
-	if id, worn := merged.Worn(0); worn {
-		t.Errorf("tier %d is worn still", id)
+	for i := range merged.Tiers {
+		if merged.Tiers[i].Worn() {
+			t.Errorf("tier %d is worn still", merged.Tiers[i].ID)
+		}
 	}
 }
 

@@ -42,32 +42,38 @@ type Tier struct {
 	Refs []Ref
 }
 
-// Bytes is how long the files of the tier are.
-func (t *Tier) Bytes() (n int64) {
+// Sums are what the tables and refs of a tier come to.
+type Sums struct {
+	FileBytes  int64 // of the tables' files
+	Tombstones int64 // in them
+	Values     int64 // bytes of keys and values that the refs name
+	Entries    int64 // how many those are
+}
+
+// Sums adds up the tier.
+func (t *Tier) Sums() (n Sums) {
 	for table := range t.tables() {
-		n += table.Info.FileBytes
+		n.FileBytes += table.Info.FileBytes
+		n.Tombstones += table.Info.Tombstones
 	}
+	n.Values, n.Entries = t.Values()
 	return n
 }
 
-// Tombstones is how many the tier's tables have.
-func (t *Tier) Tombstones() (n int64) {
-	for table := range t.tables() {
-		n += table.Info.Tombstones
-	}
-	return n
-}
-
-// tables yields each table of the tier once.
+// tables yields each table of the tier once. One that is not cut has a single ref.
 func (t *Tier) tables() func(yield func(*Table) bool) {
 	return func(yield func(*Table) bool) {
 		seen := map[*Table]bool{}
 		for i := range t.Refs {
-			if table := t.Refs[i].Table; !seen[table] {
-				seen[table] = true
-				if !yield(table) {
-					return
-				}
+			r := &t.Refs[i]
+			if r.cut != nil && seen[r.Table] {
+				continue
+			}
+			if r.cut != nil {
+				seen[r.Table] = true
+			}
+			if !yield(r.Table) {
+				return
 			}
 		}
 	}
