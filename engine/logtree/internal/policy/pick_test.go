@@ -71,10 +71,15 @@ func TestPick(t *testing.T) {
 
 		{name: "a fifth is garbage", tiers: tiers(100), segs: logSegments(0, 50, 0, 50), reason: EmptySegments,
 			oldest: 1, newest: 1, victims: []uint32{2, 4}},
+		{name: "just over a fifth", tiers: tiers(100), segs: logSegments(0, 42, 0, 42), reason: EmptySegments,
+			oldest: 1, newest: 1, victims: []uint32{2}},
 		{name: "less is", tiers: tiers(100), segs: logSegments(0, 50, 0, 0, 0)},
 		{name: "the emptiest first, until a tenth is left", tiers: tiers(100), segs: logSegments(10, 60, 95, 5, 5),
 			reason: EmptySegments, oldest: 1, newest: 1, victims: []uint32{3, 2}},
 		{name: "what is thinly spread stays", tiers: tiers(100), segs: logSegments(100, 9, 9, 9),
+			reason: EmptySegments, oldest: 1, newest: 1, victims: []uint32{1}},
+		{name: "also where there is more garbage than may be", tiers: tiers(100), segs: logSegments(100, 90, 9, 9),
+			change: func(s *State) { s.Segments[1].Damaged = true },
 			reason: EmptySegments, oldest: 1, newest: 1, victims: []uint32{1}},
 		{name: "a segment at most is moved, or a tenth", tiers: tiers(100), segs: logSegments(40, 40, 40, 40),
 			reason: EmptySegments, oldest: 1, newest: 1, victims: []uint32{1}},
@@ -106,6 +111,9 @@ func TestPick(t *testing.T) {
 		{name: "no room, and no garbage", tiers: tiers(100), segs: logSegments(0, 4),
 			change: func(s *State) { s.Urgent = true }},
 
+		{name: "no room for a sweep", tiers: tiers(100), segs: logSegments(16, 16, 16, 16, 16, 16, 16, 16, 16),
+			change: func(s *State) { small(s); s.Urgent = true },
+			reason: EmptySegments, oldest: 1, newest: 1, victims: []uint32{1}},
 		{name: "small values, little garbage", tiers: tiers(100), segs: logSegments(14, 14, 14, 14, 14, 14, 14, 14),
 			change: small},
 		{name: "small values, enough garbage", tiers: tiers(100), segs: logSegments(16, 16, 16, 16, 16, 16, 16, 16, 16),
@@ -191,6 +199,9 @@ func TestShrink(t *testing.T) {
 	l, steps := sizes.StepLimits(Sweep), 0
 	if l != (Limits{1 << 20, 3 << 20}) || sizes.StepLimits(EmptySegments) != (Limits{1 << 20, 1 << 20}) {
 		t.Errorf("%+v", l)
+	}
+	if less, ok := sizes.Shrink(l); !ok || less != (Limits{1 << 17, 1 << 17}) {
+		t.Errorf("%+v, an eighth of %+v", less, l)
 	}
 	for {
 		less, ok := sizes.Shrink(l)

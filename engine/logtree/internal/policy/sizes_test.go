@@ -148,6 +148,7 @@ func TestTidy(t *testing.T) {
 		{name: "little was", tidy: Tidy{Tiers: oldest, Deletes: 1023}},
 		{name: "a MiB was", tidy: Tidy{Tiers: oldest, Deletes: 1024}, promising: true, flush: true},
 		{name: "a MiB of a large log", tidy: Tidy{Tiers: oldest, Deletes: 1024, Disk: 100 << 20}},
+		{name: "a range of not quite an eighth", tidy: Tidy{Tiers: oldest, Deletes: 1, Covered: 12 << 20, Disk: 100 << 20}},
 		{name: "a range of it", tidy: Tidy{Tiers: oldest, Deletes: 1, Covered: 13 << 20, Disk: 100 << 20}, promising: true,
 			flush: true},
 		{name: "in the memtable", tidy: Tidy{Deletes: 1, Tail: 2 << 20}, live: 1 << 20, promising: true, flush: true},

@@ -15,6 +15,9 @@ func TestStall(t *testing.T) {
 	if want := float64(1<<30 + (110*0.28+32)*(1<<20)); math.Abs(float64(s.Base)-want) > 10 {
 		t.Errorf("writers are slowed down from %d on, not from %.0f", s.Base, want)
 	}
+	if want := float64((110*0.36 + 16) * (1 << 20)); math.Abs(float64(s.Half)-want) > 10 {
+		t.Errorf("the rate is reached %d bytes further, not %.0f", s.Half, want)
+	}
 	last := 0.0
 	for x := s.Base - 1<<20; ; x += 1 << 20 {
 		seconds, stop := s.Seconds(x, 1000)
@@ -48,12 +51,22 @@ func TestStallOfSweeps(t *testing.T) {
 	if often.Base >= once.Base || often.Rate != 0.25*100*1e6 {
 		t.Errorf("%+v, and without sweeps %+v", often, once)
 	}
+	// Of the slack of 32 MiB, 15 are in what is allowed above what is alive.
+	if base, half := float64(1<<30+32<<20), float64((13+8.5)*(1<<20)); math.Abs(float64(often.Base)-base) > 10 ||
+		math.Abs(float64(often.Half)-half) > 10 {
+		t.Errorf("%+v, not %.0f and %.0f", often, base, half)
+	}
+	small := l
+	small.NextSegment = sizes.Segment - 1<<20
+	if s := small.Stall(); often.Base-s.Base != 2<<20 {
+		t.Errorf("segments that are 1 MiB smaller make a difference of %d bytes", often.Base-s.Base)
+	}
 	l.Speed = 2e6
 	if fast := l.Stall(); fast.Rate != 2*often.Rate {
 		t.Errorf("a sweep twice as fast allows %v, not twice %v", fast.Rate, often.Rate)
 	}
 	l.Speed = 1
-	if slow := l.Stall(); slow.Rate != leastRate {
+	if slow := l.Stall(); slow.Rate != 4<<20 {
 		t.Errorf("a slow sweep allows %v", slow.Rate)
 	}
 	l.Returning = 10 << 20
@@ -83,7 +96,10 @@ func TestAverages(t *testing.T) {
 	if Replaced(0.3, 0, 0) != 0.3 || Speed(7, 0, 1) != 7 || Speed(7, 1, 0) != 7 {
 		t.Error("what was not measured counts")
 	}
-	if s := Speed(1000, 1000, 9); s > 600 { // nine times the time, a tenth of the weight
+	if s := Speed(1000, 1000, 9); math.Abs(s-1000/1.8) > 1e-6 { // nine times the time, a tenth of the weight
 		t.Errorf("a slow step leaves a speed of %v", s)
+	}
+	if r := Replaced(0, 10, 5); r != 0.1 {
+		t.Errorf("a flush of which half replaces makes the average %v", r)
 	}
 }
