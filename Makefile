@@ -8,16 +8,16 @@ help: ## list these commands
 build: ## build bin/holdfast
 	go build -o bin/holdfast ./cmd/holdfast
 
-test: ## all tests
-	go test ./...
+test: ## all tests, of all modules
+	go test work
 
 race: ## all tests with the race detector (slow)
-	go test -race -short ./...
+	go test -race -short work
 
 lint: ## format, vet, staticcheck
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
-	go vet ./...
-	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+	go vet work
+	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 $$(go list work)
 
 fuzz: ## every fuzz target for a minute
 	.ci/fuzz 1m
@@ -32,7 +32,7 @@ smoke: ## every workload once, a few seconds
 	go run ./cmd/holdfast bench smoke
 
 cost: ## what the contract and the store add to an engine (Go benchmarks)
-	go test -run='^$$' -bench=. -benchmem ./engine/... ./store/...
+	go test -run='^$$' -bench=. -benchmem ./engine/... ./engine/all ./store/...
 
 ci: ## everything that must hold before a change lands
 	.ci/run

@@ -67,6 +67,7 @@ var layers = map[string][]string{
 	"client":         {"", "api", "store/"},
 	"cmd/":           {"", "api", "client", "driver/", "engine/", "internal/", "lab/", "server", "store/"},
 	"examples/":      {"", "engine/", "store/"},
+	"tools/":         {},
 
 	// The layers of logtree, each of which knows only what is below it.
 	"engine/logtree/internal/format": {""},
@@ -192,5 +193,24 @@ func TestImports(t *testing.T) {
 			}
 		}
 		visit(folder, "")
+	}
+}
+
+// TestModule holds what the library's own module may require, for users and for its tests. What the other modules
+// require is kept from it by go mod tidy, which .ci/run asks without the workspace.
+func TestModule(t *testing.T) {
+	text, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	direct, _, _ := strings.Cut(string(text), ")")
+	var got []string
+	for _, m := range regexp.MustCompile(`(?m)^\t(\S+) v`).FindAllStringSubmatch(direct, -1) {
+		got = append(got, m[1])
+	}
+	want := []string{"github.com/anishathalye/porcupine", "github.com/netresearch/go-cron", "go.uber.org/goleak",
+		"golang.org/x/sys", "pgregory.net/rapid"}
+	if !slices.Equal(got, want) || strings.Contains(string(text), "replace") {
+		t.Errorf("the library requires %q, want %q and no replace directive", got, want)
 	}
 }

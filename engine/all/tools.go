@@ -263,71 +263,101 @@ func repairLogtree(ctx context.Context, dir, into string) (*RepairResult, error)
 	return &RepairResult{Engine: logtree.Name, How: "from " + l.Source, Keys: l.Keys, Loss: l.Summary(), Logtree: l}, nil
 }
 
-// probes bounds how often a repair searches for readable data between damaged places.
-const probes = 100
+// probes bounds how often a repair searches for readable data between damaged places, and fruitless how often in what
+// may be one damaged place: a block in which each key fails alike. Pebble takes half a second to refuse one, because it
+// looks for a single bit that is wrong.
+const (
+	probes    = 100
+	fruitless = 2
+)
+
+// gap is an interval of keys in which nothing has been read: what was said where its ends are, and how many probes in
+// the middle have read nothing.
+type gap struct {
+	holdfast.Range
+	below, above string
+	tried        int
+}
 
 // salvage copies what can be read: from both ends until an error, and then, as long as there are probes, from the
-// middle of each interval of keys in which nothing has been read.
+// middle of each gap.
 func (r *RepairResult) salvage(to holdfast.Engine, from holdfast.Reader) error {
 	w := enginecopy.NewWriter(to)
 	defer func() { r.Keys = w.Keys }()
 	said := map[string]bool{}
-	// walk copies what lies in rng, and returns the last key that it has read, nil if none, and whether it came to
-	// the end.
-	walk := func(rng holdfast.Range) (last []byte, whole bool, err error) {
+
+	// walk copies what lies in rng. It returns the last key that it has read, nil if none, and why it came to no end.
+	walk := func(rng holdfast.Range) (last []byte, damage string, err error) {
 		it := from.Scan(rng)
 		defer it.Close()
 		for it.Next() {
 			if err := w.Set(it.Key(), it.Value()); err != nil {
-				return last, false, err
+				return last, "", err
 			}
 			last = append(last[:0], it.Key()...)
 		}
-		err = it.Err()
-		if err != nil && !said[err.Error()] {
-			said[err.Error()] = true
-			r.Lost = append(r.Lost, err)
-		}
-		return last, err == nil, nil
-	}
-	dark := []holdfast.Range{{}} // intervals in which nothing has been read; the first is walked from its ends
-	for n := 0; n < probes && len(dark) > 0; n++ {
-		rng := dark[0]
-		dark = dark[1:]
-		lo, hi := rng, rng // below the middle, and above it
-		if n > 0 {
-			mid := middle(rng.Lo, rng.Hi)
-			if mid == nil {
-				continue
+
+		if err := it.Err(); err != nil {
+			damage = err.Error()
+			if !said[damage] {
+				said[damage] = true
+				r.Lost = append(r.Lost, err)
 			}
-			lo.Hi, hi.Lo = mid, mid
 		}
-		last, whole, err := walk(hi)
+		return last, damage, nil
+	}
+
+	// From both ends.
+	first, damage, err := walk(holdfast.Range{})
+	if err != nil {
+		return err
+	}
+	if damage == "" {
+		return w.Flush()
+	}
+	all := gap{below: damage}
+	if first != nil {
+		all.Lo = append(first, 0)
+	}
+	last, damage, err := walk(holdfast.Range{Lo: all.Lo, Reverse: true})
+	if err != nil {
+		return err
+	}
+	all.Hi, all.above = last, damage
+
+	for gaps, n := []gap{all}, 0; n < probes && len(gaps) > 0; n++ {
+		g := gaps[0]
+		gaps = gaps[1:]
+		mid := middle(g.Lo, g.Hi)
+		if mid == nil {
+			continue
+		}
+		low, high := g, g
+		low.Hi, high.Lo = mid, mid
+
+		last, damage, err := walk(holdfast.Range{Lo: mid, Hi: g.Hi})
 		if err != nil {
 			return err
 		}
-		if n == 0 && whole {
-			break
+		read := last != nil
+		if high.below = damage; read {
+			high.Lo = append(last, 0)
 		}
-		if last != nil {
-			hi.Lo = append(last, 0)
-		}
-		if n == 0 {
-			lo = hi
-		}
-		lo.Reverse = true
-		last, below, err := walk(lo)
-		if err != nil {
+
+		if last, damage, err = walk(holdfast.Range{Lo: g.Lo, Hi: mid, Reverse: true}); err != nil {
 			return err
 		}
-		if lo.Reverse = false; last != nil {
-			lo.Hi = last
+		if low.above = damage; last != nil {
+			low.Hi, read = last, true
 		}
-		if !below {
-			dark = append(dark, lo)
-		}
-		if !whole && n > 0 {
-			dark = append(dark, hi)
+
+		for _, g := range []gap{low, high} {
+			if g.tried++; read {
+				g.tried = 0
+			}
+			if g.below != "" && g.above != "" && (g.below != g.above || g.tried < fruitless) {
+				gaps = append(gaps, g)
+			}
 		}
 	}
 	return w.Flush()
