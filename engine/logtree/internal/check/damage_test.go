@@ -425,7 +425,7 @@ func TestDamagedValueBehindDamagedBlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := testConfig(fsys, smallDir)
-	c.New, c.Sizes = true, db.Sizes{Table: 1 << 20, Segment: 1 << 20, Run: 1 << 20}
+	c.New, c.Sizes = true, db.Sizes{Memtable: 1 << 20, Segment: 1 << 20, Table: 1 << 20}
 	d, err := db.Open(c)
 	if err != nil {
 		t.Fatal(err)

@@ -132,12 +132,12 @@ func (d *DB) flushBefore(ctx context.Context, part *holdfast.Range) error {
 		written := d.log.Current() != nil && d.log.End().Offset > format.SegmentHeaderSize+format.BeginSize
 		if written || !upto.empty() {
 			d.leaveSegment()
-			d.rotateTable()
+			d.rotateMemtable()
 		}
 	} else if upto.touches(part) {
 		d.leaveSegment()
-		d.rotateTable()
-	} else if i := slices.IndexFunc(v.imm, func(t *table) bool { return t.touches(part) }); i >= 0 {
+		d.rotateMemtable()
+	} else if i := slices.IndexFunc(v.imm, func(t *memTable) bool { return t.touches(part) }); i >= 0 {
 		upto = v.imm[i]
 	}
 	for slices.Contains(d.view.Load().imm, upto) {
@@ -171,7 +171,7 @@ func (co *compactor) run(ctx context.Context, r *request) error {
 }
 
 // touches reports whether there is an operation on a key of the range.
-func (t *table) touches(r *holdfast.Range) bool {
+func (t *memTable) touches(r *holdfast.Range) bool {
 	behind := func(key []byte) bool { return len(r.Hi) > 0 && bytes.Compare(key, r.Hi) >= 0 }
 	for x := range t.rangeTombstones.Load().Ranges() {
 		if !behind(x.Lo) && (len(x.Hi) == 0 || bytes.Compare(r.Lo, x.Hi) < 0) {

@@ -19,7 +19,7 @@ func TestCompactRange(t *testing.T) {
 		t.Run(fmt.Sprint("mixed ", mixed), func(t *testing.T) {
 			c := testConfig(vfs.NewMem(), "db")
 			c.Memory, c.Manual = 1<<20, true
-			c.Sizes.Segment, c.Sizes.Run = 256<<10, 8<<10
+			c.Sizes.Segment, c.Sizes.Table = 256<<10, 8<<10
 			if err := errors.Join(c.FS.MkdirAll(c.Dir), c.FS.SyncDir("/")); err != nil {
 				t.Fatal(err)
 			}

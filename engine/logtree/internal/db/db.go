@@ -59,8 +59,8 @@ type Config struct {
 
 // Sizes, in bytes, take the place of those that follow from the memory budget, except where they are 0.
 type Sizes struct {
-	Table, Segment, Run int64
-	Files               int // of index tables and segments that are open for reading, at most
+	Memtable, Segment, Table int64
+	Files                    int // tables and segments that are open for reading, at most
 }
 
 // minMemory is the least budget of memory, in bytes.
@@ -93,9 +93,9 @@ type DB struct {
 	pool     *memtable.Pool
 	tables   tree.Files
 
-	tableLimit int64 // bytes of a full memtable
-	sizes      fileSizes
-	leastLarge int // average bytes of a batch's records from which on its values stay in the log
+	memtableLimit int64 // bytes of a full memtable
+	sizes         fileSizes
+	leastLarge    int // average bytes of a batch's records from which on its values stay in the log
 
 	visible atomic.Uint64 // the last operation that readers see
 	view    atomic.Pointer[view]
@@ -148,8 +148,8 @@ type DB struct {
 // view is what a reader needs: the memtables and runs that together are the database. Each view
 // holds references to all of its parts; the database holds one to the latest view.
 type view struct {
-	mem  *table
-	imm  []*table // newest first
+	mem  *memTable
+	imm  []*memTable // newest first
 	ver  *tree.Version
 	refs atomic.Int32
 }
@@ -178,7 +178,7 @@ func (v *view) release() {
 }
 
 // publish makes a view of those parts the latest. It is called with mu held, or by Open.
-func (d *DB) publish(mem *table, imm []*table, ver *tree.Version) {
+func (d *DB) publish(mem *memTable, imm []*memTable, ver *tree.Version) {
 	v := &view{mem: mem, imm: imm, ver: ver}
 	v.refs.Store(1)
 	mem.refs.Add(1)
@@ -313,7 +313,7 @@ func (d *DB) freeEarly() {
 		}
 	}
 	if d.full().FlushesEarly(covered) {
-		d.rotateTable()
+		d.rotateMemtable()
 	}
 }
 
@@ -323,7 +323,7 @@ const maxUnwritten = 256 << 10
 // add adds a batch of so many operations to the log and indexes it. Room for it has been made. A large one is
 // written to the log at once. Where that fails, the log has failed and the batch will not be acknowledged: it is copied
 // after all, so that it is visible like any other that is applied and not written. It is called with mu held.
-func (d *DB) add(mem *table, body []byte, sum uint32, ops int, large bool) {
+func (d *DB) add(mem *memTable, body []byte, sum uint32, ops int, large bool) {
 	s, at, n := d.log.Current(), d.log.End(), format.FrameSize(len(body))
 	if large && d.log.AppendLarge(body, sum, ops) {
 		mem.addLarge(s, at.Offset, body, at.Seq+1)
@@ -335,13 +335,13 @@ func (d *DB) add(mem *table, body []byte, sum uint32, ops int, large bool) {
 	mem.add(s, addr+format.FrameHeader, buf[format.FrameHeader:format.FrameHeader+len(body)], at.Seq+1)
 }
 
-// rotateTable begins a new memtable. It is called with mu held.
-func (d *DB) rotateTable() {
+// rotateMemtable begins a new memtable. It is called with mu held.
+func (d *DB) rotateMemtable() {
 	v := d.view.Load()
 	at := d.log.End()
 	v.mem.end = at
-	mem := newTable(d.pool, at)
-	d.publish(mem, append([]*table{v.mem}, v.imm...), v.ver)
+	mem := newMemTable(d.pool, at)
+	d.publish(mem, append([]*memTable{v.mem}, v.imm...), v.ver)
 	mem.release() // the view has it
 	d.wake(d.work)
 }
@@ -511,7 +511,7 @@ func (d *DB) trouble() error {
 // settings are the sizes that follow from the memory budget.
 func (d *DB) settings() []holdfast.Setting {
 	return []holdfast.Setting{
-		{Name: "memtable", Value: fmt.Sprint(d.tableLimit)},
+		{Name: "memtable", Value: fmt.Sprint(d.memtableLimit)},
 		{Name: "files", Value: fmt.Sprint(d.files.Set.Most())},
 		{Name: "segment", Value: fmt.Sprint(d.sizes.segment.Load())},
 		{Name: "run", Value: fmt.Sprint(d.tables.Limit.Load())},

@@ -74,7 +74,7 @@ func TestFewOpenFiles(t *testing.T) {
 	m := vfs.NewMem()
 	c, copied := testConfig(nil, "db"), "copied"
 	fsys := &counted{FS: m}
-	c.FS, c.Sizes = fsys, Sizes{Table: 32 << 10, Segment: 8 << 10, Run: 4 << 10, Files: most}
+	c.FS, c.Sizes = fsys, Sizes{Memtable: 32 << 10, Segment: 8 << 10, Table: 4 << 10, Files: most}
 	if err := errors.Join(m.MkdirAll(c.Dir), m.MkdirAll(copied), m.SyncDir("/")); err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestReopenFails(t *testing.T) {
 	c := testConfig(nil, "db")
 	m := vfs.NewMem()
 	fsys := &counted{FS: m}
-	c.FS, c.Manual, c.NoMapping, c.Sizes = fsys, true, true, Sizes{Table: 16 << 10, Segment: 16 << 10, Files: 1}
+	c.FS, c.Manual, c.NoMapping, c.Sizes = fsys, true, true, Sizes{Memtable: 16 << 10, Segment: 16 << 10, Files: 1}
 	if err := errors.Join(m.MkdirAll(c.Dir), m.SyncDir("/")); err != nil {
 		t.Fatal(err)
 	}

@@ -115,7 +115,7 @@ func (d *DB) Flush() error {
 	}
 	d.mu.Lock()
 	if !d.view.Load().mem.empty() {
-		d.rotateTable()
+		d.rotateMemtable()
 	}
 	d.mu.Unlock()
 	for {
@@ -134,13 +134,13 @@ func (d *DB) deletes() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v := d.view.Load()
-	return v.mem.deletes > 0 || slices.ContainsFunc(v.imm, func(t *table) bool { return t.deletes > 0 })
+	return v.mem.deletes > 0 || slices.ContainsFunc(v.imm, func(t *memTable) bool { return t.deletes > 0 })
 }
 
 // install makes tiers the present version, which the log completes from that position on: it writes the
 // manifest, publishes a view without the memtable flushed, if any, and gives up what is not
 // needed any more. moved are new segments that the tiers refer to. It is called with edit held.
-func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *table, moved []*wal.Segment) error {
+func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *memTable, moved []*wal.Segment) error {
 	if t := tree.Overlapping(tiers); t != nil {
 		// A directory with such a manifest could not be opened.
 		return fmt.Errorf("index tables overlap in tier %d: this is a bug in %s", t.ID, format.Name)

@@ -291,7 +291,7 @@ func TestCloseWithoutRoom(t *testing.T) {
 // one before, which was killed.
 func TestDamageAfterCloseWithoutRoom(t *testing.T) {
 	for _, killed := range []bool{false, true} {
-		d, c := manualWith(t, 64<<10, func(c *Config) { c.Sizes = Sizes{Segment: 700, Table: 1 << 20} })
+		d, c := manualWith(t, 64<<10, func(c *Config) { c.Sizes = Sizes{Segment: 700, Memtable: 1 << 20} })
 		fsys := c.FS.(*vfs.Mem)
 		for i := range 12 {
 			write(t, d, i)
@@ -346,7 +346,7 @@ func TestDamageAfterCloseWithoutRoom(t *testing.T) {
 // TestCloseWithoutRoomBehindEndFrame: the log ends with a frame that names a segment which did not survive. A close
 // without room for the manifest adds nothing there, where a replay would find it or not, by where it begins.
 func TestCloseWithoutRoomBehindEndFrame(t *testing.T) {
-	d, c := manualWith(t, 64<<10, func(c *Config) { c.Sizes = Sizes{Segment: 700, Table: 1 << 20} })
+	d, c := manualWith(t, 64<<10, func(c *Config) { c.Sizes = Sizes{Segment: 700, Memtable: 1 << 20} })
 	n := 0
 	for ; d.log.Current() == nil || d.log.Current().ID == 1; n++ {
 		var b holdfast.Batch

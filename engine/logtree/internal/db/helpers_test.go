@@ -43,7 +43,7 @@ func manualWith(t testing.TB, memory int64, changes ...func(c *Config)) (*DB, Co
 func (d *DB) rotate() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.rotateTable()
+	d.rotateMemtable()
 }
 
 // put commits sets, or with a value of nil deletes of ranges, and flushes them.

@@ -118,7 +118,7 @@ func movingSteps(t *testing.T, n int, mapped bool) *drive {
 		fsys := c.FS.(*vfs.Mem)
 		fsys.SetMapping(mapped)
 		t.Cleanup(fsys.Unmap)
-		c.Sizes = Sizes{Table: 1 << 20, Segment: 24 << 10, Run: 16 << 10}
+		c.Sizes = Sizes{Memtable: 1 << 20, Segment: 24 << 10, Table: 16 << 10}
 	})
 	d := x.d
 	for at := 0; at < n; at += 20 {

@@ -12,7 +12,7 @@ import (
 
 // full is how large files and memtables become.
 func (d *DB) full() policy.Sizes {
-	return policy.Sizes{Memtable: d.tableLimit, Segment: d.sizes.segment.Load(), Table: d.tables.Limit.Load()}
+	return policy.Sizes{Memtable: d.memtableLimit, Segment: d.sizes.segment.Load(), Table: d.tables.Limit.Load()}
 }
 
 // tiersOf are the numbers of tiers, but for whether they are worn.

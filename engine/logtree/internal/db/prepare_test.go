@@ -20,7 +20,7 @@ import (
 // prepared opens a new database in memory whose segments have that size and are prepared when the test says so.
 func prepared(t *testing.T, size int64) (*DB, Config) {
 	t.Helper()
-	return manualWith(t, 1<<20, func(c *Config) { c.Sizes.Segment, c.Sizes.Table = size, 64<<20 })
+	return manualWith(t, 1<<20, func(c *Config) { c.Sizes.Segment, c.Sizes.Memtable = size, 64<<20 })
 }
 
 // fill commits sets of 1000 bytes at Power until the log is at off of its present segment, or in the next one, and

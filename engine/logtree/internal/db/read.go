@@ -61,7 +61,7 @@ func (d *DB) Walk(h driver.Hold[state], r holdfast.Range) (holdfast.Iterator, er
 	return it, nil
 }
 
-func (it *iterator) addTable(t *table, ts *tree.RangeTombstones) {
+func (it *iterator) addTable(t *memTable, ts *tree.RangeTombstones) {
 	if !t.empty() {
 		it.AddMemtable(t.walked(ts), it.hold.View.seq)
 	}
@@ -98,7 +98,7 @@ func (d *DB) passed(n int64) {
 	}
 	d.passedOver.Store(0)
 	if v.mem.deletes > 0 {
-		d.rotateTable()
+		d.rotateMemtable()
 	}
 }
 

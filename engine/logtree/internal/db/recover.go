@@ -33,14 +33,14 @@ func Open(c Config) (_ *DB, err error) {
 	}
 	d.mu.segs = map[uint32]*wal.Segment{}
 	d.sizes.Budget = policy.Budget{Memory: memory, Room: room,
-		Chosen: policy.Sizes{Memtable: c.Sizes.Table, Segment: c.Sizes.Segment, Table: c.Sizes.Run}}
-	d.tableLimit = d.sizes.Memtable()
+		Chosen: policy.Sizes{Memtable: c.Sizes.Memtable, Segment: c.Sizes.Segment, Table: c.Sizes.Table}}
+	d.memtableLimit = d.sizes.Memtable()
 	// The cache gets what the memtables leave, but for a quarter: merges and scans have buffers.
 	d.files.FS, d.files.Dir, d.files.NoMap, d.files.Logger = c.FS, c.Dir, c.NoMapping, c.Logger
 	d.files.Free, d.files.Stop = d.freeSegment, d.stop
 	d.files.Set = files.NewSet(cmp.Or(c.Sizes.Files, mostFiles()))
 	d.tables = tree.Files{FS: c.FS, Open: d.files.Set, Dir: c.Dir,
-		Cache:  run.NewCache(max((memory-(policy.MaxFull+1)*d.tableLimit)*3/4, memory/8)),
+		Cache:  run.NewCache(max((memory-(policy.MaxFull+1)*d.memtableLimit)*3/4, memory/8)),
 		Number: d.newNumber, Synced: d.synced, Remove: d.files.Remove, Free: d.freeTable}
 	d.resize(0, 0)
 	d.compactor.d = d
@@ -60,9 +60,9 @@ func Open(c Config) (_ *DB, err error) {
 			d.mu.Unlock()
 		}()
 	}})
-	d.leastLarge = int(min(max(d.tableLimit/largeShare, 1), mostLarge))
+	d.leastLarge = int(min(max(d.memtableLimit/largeShare, 1), mostLarge))
 	d.mu.changed.L = &d.mu
-	d.pool = memtable.NewPool(int(min(max(d.tableLimit/16, 1<<10), 1<<20)), int(d.tableLimit/2))
+	d.pool = memtable.NewPool(int(min(max(d.memtableLimit/16, 1<<10), 1<<20)), int(d.memtableLimit/2))
 	m, err := d.load(c)
 	if err != nil {
 		return nil, err
@@ -221,7 +221,7 @@ func (d *DB) recover(m *format.Manifest) error {
 	ver := tree.NewVersion(tiers, func(id uint32) tree.Segment { return d.mu.segs[id] })
 	defer ver.Release()
 	ver.Wear(manifestsAtOpen)
-	mem := newTable(d.pool, m.From)
+	mem := newMemTable(d.pool, m.From)
 	defer mem.release()
 	d.publish(mem, nil, ver)
 
@@ -316,7 +316,7 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 	// runs need not be read again.
 	if len(replayed) > maxReplayedSegments && !d.view.Load().mem.empty() {
 		d.mu.Lock()
-		d.rotateTable()
+		d.rotateMemtable()
 		d.mu.Unlock()
 	}
 	return nil
@@ -418,7 +418,7 @@ func (d *DB) writeAgain(s *wal.Segment) (err error) {
 // spill flushes the memtable that the replay fills when it is full.
 func (d *DB) spill(at format.Position, replayed *[]*wal.Segment) error {
 	v := d.view.Load()
-	if v.mem.weight() < d.tableLimit {
+	if v.mem.weight() < d.memtableLimit {
 		return nil
 	}
 	if err := d.syncReplayed(*replayed, at); err != nil {
@@ -428,7 +428,7 @@ func (d *DB) spill(at format.Position, replayed *[]*wal.Segment) error {
 	d.edit.promised = max(d.edit.promised, at.LSN)
 	d.mu.Lock()
 	d.visible.Store(d.log.End().Seq)
-	d.rotateTable()
+	d.rotateMemtable()
 	d.mu.Unlock()
 	if d.readOnly {
 		return nil
@@ -445,7 +445,7 @@ func (d *DB) spill(at format.Position, replayed *[]*wal.Segment) error {
 
 // indexReplayed puts a batch that has been read from position at into the memtable: large values stay in the log, the
 // others are copied.
-func (d *DB) indexReplayed(mem *table, s *wal.Segment, at *format.Position, body []byte, ops int) {
+func (d *DB) indexReplayed(mem *memTable, s *wal.Segment, at *format.Position, body []byte, ops int) {
 	if d.large(body, ops) {
 		mem.addLarge(s, at.Offset, body, at.Seq+1)
 		return

@@ -224,7 +224,7 @@ func TestOpenWithoutRoom(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, c := manualWith(t, 8<<20, func(c *Config) { c.Sizes.Segment, c.Sizes.Table = 4<<20, 1<<20 })
+			d, c := manualWith(t, 8<<20, func(c *Config) { c.Sizes.Segment, c.Sizes.Memtable = 4<<20, 1<<20 })
 			n := 0
 			fill(d, c, &n)
 			disk := c.FS.(*vfs.Mem).Kill()

@@ -83,7 +83,7 @@ func (d *DB) room(n, ops int, large bool, body []byte) error {
 }
 
 // hasRoom reports whether so much more fits a memtable, whose index has room for it. Everything fits an empty one.
-func (d *DB) hasRoom(mem *table, weight int64) bool {
+func (d *DB) hasRoom(mem *memTable, weight int64) bool {
 	return mem.empty() || !d.full().Full(mem.weight()+weight, mem.rangeTombstones.Load().Len())
 }
 
@@ -181,7 +181,7 @@ func (l *ladder) newMemtable() outcome {
 	if len(l.view.imm) >= policy.MaxFull {
 		return next
 	}
-	l.d.rotateTable()
+	l.d.rotateMemtable()
 	return retry
 }
 
@@ -256,7 +256,7 @@ func (d *DB) roomInLog(n, ops int, last bool) error {
 // takes it again.
 func (d *DB) flushForRoom() error {
 	if v := d.view.Load(); !v.mem.empty() && len(v.imm) < policy.MaxFull {
-		d.rotateTable()
+		d.rotateMemtable()
 	}
 	d.mu.stuck = nil
 	d.wake(d.work)

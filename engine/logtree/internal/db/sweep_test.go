@@ -23,7 +23,7 @@ import (
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	const keys, size, rounds = 4000, 100, 12
-	x := newDrive(t, 1<<20, func(c *Config) { c.Sizes = Sizes{Table: 64 << 10, Segment: 64 << 10, Run: 16 << 10} })
+	x := newDrive(t, 1<<20, func(c *Config) { c.Sizes = Sizes{Memtable: 64 << 10, Segment: 64 << 10, Table: 16 << 10} })
 	r := rand.New(rand.NewPCG(1, 2))
 	op := uint64(0) // the number of the last one
 	want := map[string]uint64{}
@@ -122,7 +122,7 @@ func TestSweepBeside(t *testing.T) {
 	t.Parallel()
 	const keys, size, writers, writes = 2000, 60, 4, 2_000
 	c := testConfig(vfs.NewMem(), "db")
-	c.Memory, c.Sizes = 1<<20, Sizes{Table: 32 << 10, Segment: 64 << 10, Run: 16 << 10}
+	c.Memory, c.Sizes = 1<<20, Sizes{Memtable: 32 << 10, Segment: 64 << 10, Table: 16 << 10}
 	if err := c.FS.MkdirAll(c.Dir); err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func TestSweepBeside(t *testing.T) {
 func TestCompactWhenMergesFail(t *testing.T) {
 	t.Parallel()
 	const keys, size = 4000, 100
-	x := newDrive(t, 1<<20, func(c *Config) { c.Sizes = Sizes{Table: 64 << 10, Segment: 64 << 10, Run: 16 << 10} })
+	x := newDrive(t, 1<<20, func(c *Config) { c.Sizes = Sizes{Memtable: 64 << 10, Segment: 64 << 10, Table: 16 << 10} })
 	r := rand.New(rand.NewPCG(1, 2))
 	commitSome := func() {
 		var b holdfast.Batch
@@ -285,7 +285,7 @@ func TestSweepReadsAtOnce(t *testing.T) {
 	const keys, size, batches = 3000, 100, 200
 	fsys := vfs.NewMem()
 	c := testConfig(fsys, "db")
-	c.Memory, c.Sizes = 1<<20, Sizes{Table: 64 << 10, Segment: 256 << 10, Run: 32 << 10}
+	c.Memory, c.Sizes = 1<<20, Sizes{Memtable: 64 << 10, Segment: 256 << 10, Table: 32 << 10}
 	if err := c.FS.MkdirAll(c.Dir); err != nil {
 		t.Fatal(err)
 	}

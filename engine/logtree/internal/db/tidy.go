@@ -79,7 +79,7 @@ func (co *compactor) tidy(idle bool) bool {
 	if shrink {
 		d.leaveSegment()
 	}
-	d.rotateTable()
+	d.rotateMemtable()
 	return true
 }
 
@@ -106,7 +106,7 @@ func (d *DB) endOf(s *wal.Segment) int64 {
 }
 
 // live is how many bytes of log the table's newest versions take, without what its own range deletes cover.
-func (t *table) live() (n int64) {
+func (t *memTable) live() (n int64) {
 	ts := t.rangeTombstones.Load()
 	it := t.index.Iter(1<<64 - 1)
 	for ok := it.First(); ok; ok = it.Next() {
