@@ -169,7 +169,7 @@ func TestMisplacedEmptyValues(t *testing.T) {
 		t.Errorf("it holds\n%s", list(got))
 	}
 
-	// A rewrite of the index tables, and of the segments, must not carry the wrong places into something worse.
+	// A rewrite of the tables, and of the segments, must not carry the wrong places into something worse.
 	for n := range 3 {
 		e := openFor(t, dir)
 		var b holdfast.Batch

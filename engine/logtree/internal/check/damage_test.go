@@ -311,7 +311,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestRepairWithoutIndex takes away index tables, or the manifest, of databases with random histories whose segments
+// TestRepairWithoutIndex takes away tables, or the manifest, of databases with random histories whose segments
 // have been reclaimed many times. The log alone still has every key; what it cannot tell, deletes that are gone above
 // all, is in doubt.
 func TestRepairWithoutIndex(t *testing.T) {

@@ -38,7 +38,7 @@ type request struct {
 // on. Several at a time follow one another. Close ends it with ErrClosed, and a compaction that fails meanwhile, its
 // own or not, with that error.
 //
-// Of a range, index tables are merged as far as they overlap it, and segments are emptied of which a twentieth or more
+// Of a range, tables are merged as far as they overlap it, and segments are emptied of which a twentieth or more
 // is garbage of keys in the range. To find them, segments with so much garbage of any keys are read, but of segments of
 // moved values little more than the range. All else that lies in a segment which is emptied moves too. Memtables
 // without a key in the range are not flushed. What it does not give back is garbage that is thinly spread over

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/policy"
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/table"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
 )
 
@@ -175,7 +175,7 @@ func (co *compactor) failed(c *compaction, unreadable *tree.Table, err error) (b
 		c.mover.careful = true
 		return true, nil
 	case unreadable != nil && unreadable.Damaged.CompareAndSwap(false, true):
-		d.logger.Error("an index file is damaged: it is not merged any more, and reading what it names fails", "error", err)
+		d.logger.Error("a table is damaged: it is not compacted any more, and reading what it names fails", "error", err)
 		co.damage.Store(&err)
 		return true, nil
 	case format.IsNoRoom(err) && co.smaller(c):
@@ -262,7 +262,7 @@ func (co *compactor) rewrite(c *compaction, s *tree.Step, ver *tree.Version, out
 				return false
 			}
 		},
-		Move: func(key []byte, e run.Entry) (uint64, error) { return c.mover.move(key, e) },
+		Move: func(key []byte, e table.Entry) (uint64, error) { return c.mover.move(key, e) },
 	})
 	if err != nil {
 		return err

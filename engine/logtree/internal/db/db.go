@@ -1,11 +1,12 @@
 // Package db is the engine logtree without its directory's identity and lock: a log that
 // is the database, and indexes of it that can be rebuilt.
 //
-// A commit is a frame in the log (package wal). Its operations are indexed in a memtable (memory.go), which a flush turns
-// into tables of keys and places in the log (flush.go). Tables are kept in tiers, of which package tree makes versions.
-// Compactions merge tiers (compactor.go, compaction.go), and move values out of segments that hold little else than
-// garbage (move.go). What is compacted, when writers wait, and how large files are, package policy decides from numbers
-// (numbers.go). The manifest says what is alive; opening reads it and replays the rest of the log (recover.go).
+// A commit is a frame in the log (package wal). Its operations are indexed in a memtable (memory.go), which a flush
+// turns into tables of keys and places in the log (flush.go). Tables are kept in tiers, of which package tree makes
+// versions. Compactions merge tiers (compactor.go, compaction.go), and move values out of segments that hold little
+// else than garbage (move.go). What is compacted, when writers wait, and how large files are, package policy decides
+// from numbers (numbers.go). The manifest says what is alive; opening reads it and replays the rest of the log
+// (recover.go).
 package db
 
 import (
@@ -145,7 +146,7 @@ type DB struct {
 	syncedCommits         atomic.Int64 // Power commits in the present segment; says whether to fill segments with zeros
 }
 
-// view is what a reader needs: the memtables and runs that together are the database. Each view
+// view is what a reader needs: the memtables and tables that together are the database. Each view
 // holds references to all of its parts; the database holds one to the latest view.
 type view struct {
 	mem  *memTable
@@ -298,7 +299,7 @@ func (d *DB) unlocked(f func()) {
 	f()
 }
 
-// freeEarly ends the memtable when its range deletes cover so much, run by run, that the space is
+// freeEarly ends the memtable when its range deletes cover so much, table by table, that the space is
 // worth more than the flush. It is called with mu held.
 func (d *DB) freeEarly() {
 	v := d.view.Load()
@@ -514,6 +515,6 @@ func (d *DB) settings() []holdfast.Setting {
 		{Name: "memtable", Value: fmt.Sprint(d.memtableLimit)},
 		{Name: "files", Value: fmt.Sprint(d.files.Set.Most())},
 		{Name: "segment", Value: fmt.Sprint(d.sizes.segment.Load())},
-		{Name: "run", Value: fmt.Sprint(d.tables.Limit.Load())},
+		{Name: "table", Value: fmt.Sprint(d.tables.Limit.Load())},
 	}
 }

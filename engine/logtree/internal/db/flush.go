@@ -15,7 +15,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 )
 
-// flush turns the oldest full memtable into a tier of index tables, and reports whether there was one. After an error,
+// flush turns the oldest full memtable into a tier of tables, and reports whether there was one. After an error,
 // unless it is fatal, everything is as it was before. It is called from one goroutine at a time, but for databases
 // opened with Config.Manual by any.
 func (d *DB) flush() (bool, error) {
@@ -45,7 +45,7 @@ func (d *DB) flush() (bool, error) {
 	}
 	out, at := d.tables.NewWriter(), placer{t: t}
 	err := out.Flush(t.walked(t.rangeTombstones.Load()), at.of, newer, v.ver)
-	// No key comes into a range that has none meanwhile: merges move keys, and only flushes add some.
+	// No key comes into a range that has none meanwhile: compactions move keys, and only flushes add some.
 	ts := v.ver.Needed(t.rangeTombstones.Load())
 	syncing.Wait()
 	if err = errors.Join(err, syncErr); err != nil {
@@ -103,7 +103,7 @@ func (d *DB) flushOnce() (did bool, err error) {
 	return did, err
 }
 
-// Flush writes everything that was applied before the call to runs. Damage to a value is then known by its key, and
+// Flush writes everything that was applied before the call to tables. Damage to a value is then known by its key, and
 // opening has no log to read.
 func (d *DB) Flush() error {
 	if err := d.Life.Enter(); err != nil {
@@ -143,7 +143,7 @@ func (d *DB) deletes() bool {
 func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *memTable, moved []*wal.Segment) error {
 	if t := tree.Overlapping(tiers); t != nil {
 		// A directory with such a manifest could not be opened.
-		return fmt.Errorf("index tables overlap in tier %d: this is a bug in %s", t.ID, format.Name)
+		return fmt.Errorf("tables overlap in tier %d: this is a bug in %s", t.ID, format.Name)
 	}
 	old := d.view.Load().ver // only we replace it
 	d.mu.Lock()
@@ -182,11 +182,11 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *memTable,
 	d.publish(v.mem, imm, ver)
 	var dead []*wal.Segment
 	for id, s := range d.mu.segs {
-		// Nobody writes to it any more: it was synced when the memtable was flushed, or when the merge's step settled.
+		// Nobody writes to it any more: it was synced when the memtable was flushed, or when the compaction's step settled.
 		if !s.Shared() && !s.Open.Load() && (s.Kind == format.SegmentMoved || id < from.Segment) {
 			s.Share()
 		}
-		// A merge may write tables with values in segments that nothing else needs any more.
+		// A compaction may write tables with values in segments that nothing else needs any more.
 		if (s.Kind == format.SegmentMoved && !s.Open.Load() || s.Kind == format.SegmentLog && id < from.Segment) &&
 			ver.Segment(id) == nil && !d.compactor.edit.step.Reads(id) {
 			dead = append(dead, s)

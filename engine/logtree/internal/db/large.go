@@ -11,7 +11,7 @@ import (
 )
 
 // A batch of large values is not copied into the memtable's image. Apply writes its frame to the log's
-// file at once, whatever its level, and the index names the places of its values there, as runs do. It does so
+// file at once, whatever its level, and the index names the places of its values there, as tables do. It does so
 // with the order's lock held, where else it would copy: so the values are in the file before
 // they are visible, and the queue needs to know only that they are.
 const (

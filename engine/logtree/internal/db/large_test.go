@@ -50,7 +50,7 @@ func checkLarge(t *testing.T, when string, r holdfast.Reader, d *DB, mark byte) 
 }
 
 // TestLargeValues: large values are read from the log at every stage: right after Apply at each level, from a
-// snapshot whose segments nothing else needs any more, after a kill, and from runs.
+// snapshot whose segments nothing else needs any more, after a kill, and from tables.
 func TestLargeValues(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]Config{
@@ -122,7 +122,7 @@ func TestLargeValues(t *testing.T) {
 				if _, err := again.Work(100); err != nil {
 					t.Fatal(err)
 				}
-				checkLarge(t, "from runs", again, d, 21)
+				checkLarge(t, "from tables", again, d, 21)
 				if err := again.Close(); err != nil {
 					t.Fatal(err)
 				}
@@ -174,7 +174,7 @@ func TestLargeWriteFails(t *testing.T) {
 	}
 }
 
-// TestLargeDamage: a value that is read from the log before any run names it is checked.
+// TestLargeDamage: a value that is read from the log before any table names it is checked.
 func TestLargeDamage(t *testing.T) {
 	d, c := manualWith(t, 8<<20)
 	defer d.Close()

@@ -17,9 +17,9 @@ import (
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// TestFlushBesideMoves: a run that is flushed while a merge is in progress does not get in the way of a ref that is
-// about to come to the merge's target from a newer tier. It once did: the tier then overlapped, keys could not be
-// found, and the directory not be opened again.
+// TestFlushBesideMoves: a table that is flushed while a compaction is in progress does not get in the way of a ref that
+// is about to come to the compaction's target from a newer tier. It once did: the tier then overlapped, keys could not
+// be found, and the directory not be opened again.
 func TestFlushBesideMoves(t *testing.T) {
 	d, c := manual(t)
 	d.put(t, sets("q1", "q2"))
@@ -74,7 +74,7 @@ func TestFlushBesideMoves(t *testing.T) {
 	d.Close()
 }
 
-// TestDroppedOutputs: what a merge has written and a range delete covered before it takes effect is
+// TestDroppedOutputs: what a compaction has written and a range delete covered before it takes effect is
 // removed.
 func TestDroppedOutputs(t *testing.T) {
 	d, c := manual(t)
@@ -88,13 +88,13 @@ func TestDroppedOutputs(t *testing.T) {
 		return nil
 	})
 	if did, err := d.compactor.step(); !did || err != nil || !once.Load() {
-		t.Fatalf("no merge: %v, %v", did, err)
+		t.Fatalf("no compaction: %v, %v", did, err)
 	}
 	if _, err := d.Work(10); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(d.Inspect().Tables); n > 0 {
-		t.Fatalf("%d runs are alive", n)
+		t.Fatalf("%d tables are alive", n)
 	}
 	names, err := c.FS.List(c.Dir)
 	if err != nil {
@@ -110,8 +110,8 @@ func TestDroppedOutputs(t *testing.T) {
 	}
 }
 
-// movingSteps is a database of n keys whose values a pass moves, step by step, out of all segments that the log has
-// left. A step moves some 16 KiB, a segment of moved values holds 24.
+// movingSteps is a database of n keys whose values a compaction moves, step by step, out of all segments that the log
+// has left. A step moves some 16 KiB, a segment of moved values holds 24.
 func movingSteps(t *testing.T, n int, mapped bool) *drive {
 	t.Helper()
 	x := newDrive(t, 64<<10, func(c *Config) {
@@ -137,7 +137,7 @@ func movingSteps(t *testing.T, n int, mapped bool) *drive {
 	return x
 }
 
-// moveAll begins a pass that empties all segments that the log has left.
+// moveAll begins a compaction that empties all segments that the log has left.
 func (x *drive) moveAll() {
 	d, victims := x.d, map[uint32]bool{}
 	l := d.Inspect()

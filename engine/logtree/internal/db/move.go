@@ -12,14 +12,14 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/table"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 )
 
-// mover copies values out of segments that are to be emptied into segments of their own. It goes on in the same
-// segment from step to step of a pass: what a step has moved is synced, and counted in the segment's used bytes, when
-// the step settles.
+// mover copies values out of segments that are to be emptied into segments of their own. It goes on in the same segment
+// from step to step of a compaction: what a step has moved is synced, and counted in the segment's used bytes, when the
+// step settles.
 type mover struct {
 	d   *DB
 	seq uint64 // the values are no newer than that operation
@@ -56,8 +56,8 @@ type fill struct {
 	at, payload int64
 }
 
-// stretch is part of a segment of moved values, read ahead: what lies there is in the order of the keys that one pass
-// moved, so the next value of it that is asked for lies near.
+// stretch is part of a segment of moved values, read ahead: what lies there is in the order of the keys that one
+// compaction moved, so the next value of it that is asked for lies near.
 type stretch struct {
 	off int64
 	b   []byte
@@ -70,7 +70,7 @@ const (
 )
 
 // near returns the value that an entry names, if it is in what was read ahead, or can be: nil otherwise.
-func (w *mover) near(e run.Entry) []byte {
+func (w *mover) near(e table.Entry) []byte {
 	id, off, n := uint32(e.Place>>32), int64(uint32(e.Place)), int64(e.Len)
 	if a := w.ahead[id]; a != nil && off >= a.off && off+n <= a.off+int64(len(a.b)) {
 		if v := a.b[off-a.off:][:n]; format.Checksum(v) == e.Sum {
@@ -97,7 +97,7 @@ func (w *mover) near(e run.Entry) []byte {
 // disks fast. Keys put at random have each value in a page of its own.
 type hole struct {
 	off int
-	e   run.Entry
+	e   table.Entry
 }
 
 const (
@@ -113,7 +113,7 @@ const (
 var errHole = errors.New("a value that was given a place cannot be read")
 
 // read reads a value into w.val.
-func (w *mover) read(e run.Entry) (err error) {
+func (w *mover) read(e table.Entry) (err error) {
 	if w.timed == timedReads {
 		w.val, err = w.ver.Value(w.val[:0], e)
 		return err
@@ -193,7 +193,7 @@ func (w *mover) commit() []*wal.Segment {
 
 // move copies a value and returns its new place. A value that is damaged stays where it is, and so does its segment:
 // it is reported, and everything else goes on.
-func (w *mover) move(key []byte, e run.Entry) (uint64, error) {
+func (w *mover) move(key []byte, e table.Entry) (uint64, error) {
 	var err error
 	value := w.near(e)
 	late := value == nil && e.Len > 0 && e.Len < moveAhead && (w.slow || w.d.manual) && !w.careful
@@ -276,11 +276,11 @@ func (w *mover) append(kind format.FrameKind, b []byte) error {
 	return w.syncAhead()
 }
 
-// syncEvery is how many bytes of a segment are written before they are synced while the merge goes on.
+// syncEvery is how many bytes of a segment are written before they are synced while the compaction goes on.
 const syncEvery = 8 << 20
 
-// syncAhead has what was written synced while the merge goes on, so that the device is busy meanwhile, and settle has
-// less to wait for.
+// syncAhead has what was written synced while the compaction goes on, so that the device is busy meanwhile, and settle
+// has less to wait for.
 func (w *mover) syncAhead() error {
 	if w.d.manual || w.at-w.asked < syncEvery {
 		return nil
@@ -387,7 +387,7 @@ func (w *mover) undo() {
 		s.Used.Store(w.at)
 		s.Payload.Store(w.payload)
 		if err := s.File.Truncate(w.at); err != nil { // what is behind means nothing; it only takes room
-			w.d.logger.Warn("cannot cut off what an abandoned merge has written", "path", s.File.Name(), "error", err)
+			w.d.logger.Warn("cannot cut off what an abandoned compaction has written", "path", s.File.Name(), "error", err)
 		}
 	}
 }

@@ -98,7 +98,7 @@ func BenchmarkQueue(b *testing.B) {
 	}
 }
 
-// TestQueueBacklog: keys that are taken from the head of a queue and are in index tables are merged with what deletes
+// TestQueueBacklog: keys that are taken from the head of a queue and are in tables are merged with what deletes
 // them, though all that is taken is little beside what waits. Each walk to the head once passed over all of them, with
 // 9,000 taken of 200,000 for a millisecond.
 func TestQueueBacklog(t *testing.T) {

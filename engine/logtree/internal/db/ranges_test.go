@@ -31,7 +31,7 @@ func cutUp(t testing.TB, x *drive, keys int) {
 	}
 }
 
-// refs is how many parts of index tables the manifest names, and how many tables.
+// refs is how many parts of tables the manifest names, and how many tables.
 func (d *DB) refs() (refs, tables int) {
 	l := d.Inspect()
 	return l.Refs, len(l.Tables)

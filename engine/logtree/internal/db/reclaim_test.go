@@ -16,7 +16,7 @@ import (
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// TestRangeDeleteIsGarbage: what a range delete has cut off runs counts as garbage, also if it covers none of them as
+// TestRangeDeleteIsGarbage: what a range delete has cut off tables counts as garbage, also if it covers none of them as
 // a whole.
 func TestRangeDeleteIsGarbage(t *testing.T) {
 	t.Parallel()
@@ -56,7 +56,7 @@ func TestDeletesGiveBack(t *testing.T) {
 			}
 		},
 	} {
-		for _, memory := range []int64{4 << 20, 128 << 20} { // most is in runs, all is in the memtable
+		for _, memory := range []int64{4 << 20, 128 << 20} { // most is in tables, all is in the memtable
 			for _, closed := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, %d MiB, closed %v", name, memory>>20, closed), func(t *testing.T) {
 					x := newDrive(t, memory)
@@ -130,7 +130,7 @@ func TestClosedBeforeFlush(t *testing.T) {
 }
 
 // TestTidyComesByItself: nobody has to write or close for the space of what was deleted to come back, whether it was
-// in a memtable or in runs.
+// in a memtable or in tables.
 func TestTidyComesByItself(t *testing.T) {
 	for _, memory := range []int64{128 << 20, 32 << 20} {
 		synctest.Test(t, func(t *testing.T) { testTidy(t, memory) })

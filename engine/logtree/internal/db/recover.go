@@ -17,7 +17,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/policy"
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/table"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 )
@@ -35,12 +35,12 @@ func Open(c Config) (_ *DB, err error) {
 	d.sizes.Budget = policy.Budget{Memory: memory, Room: room,
 		Chosen: policy.Sizes{Memtable: c.Sizes.Memtable, Segment: c.Sizes.Segment, Table: c.Sizes.Table}}
 	d.memtableLimit = d.sizes.Memtable()
-	// The cache gets what the memtables leave, but for a quarter: merges and scans have buffers.
+	// The cache gets what the memtables leave, but for a quarter: compactions and scans have buffers.
 	d.files.FS, d.files.Dir, d.files.NoMap, d.files.Logger = c.FS, c.Dir, c.NoMapping, c.Logger
 	d.files.Free, d.files.Stop = d.freeSegment, d.stop
 	d.files.Set = files.NewSet(cmp.Or(c.Sizes.Files, mostFiles()))
 	d.tables = tree.Files{FS: c.FS, Open: d.files.Set, Dir: c.Dir,
-		Cache:  run.NewCache(max((memory-(policy.MaxFull+1)*d.memtableLimit)*3/4, memory/8)),
+		Cache:  table.NewCache(max((memory-(policy.MaxFull+1)*d.memtableLimit)*3/4, memory/8)),
 		Number: d.newNumber, Synced: d.synced, Remove: d.files.Remove, Free: d.freeTable}
 	d.resize(0, 0)
 	d.compactor.d = d
@@ -198,7 +198,7 @@ func (d *DB) recover(m *format.Manifest) error {
 		tiers = append(tiers, t)
 	}
 	if t := tree.Overlapping(tiers); t != nil {
-		return fail(format.Corrupt(d.manifestPath(), 0, fmt.Sprintf("index tables overlap in tier %d", t.ID), nil))
+		return fail(format.Corrupt(d.manifestPath(), 0, fmt.Sprintf("tables overlap in tier %d", t.ID), nil))
 	}
 	// Runs may name the segment in which the replay begins.
 	if m.From.Segment != 0 && d.mu.segs[m.From.Segment] == nil {
@@ -232,7 +232,7 @@ func (d *DB) recover(m *format.Manifest) error {
 			return format.IOError("sync", d.files.Dir, err)
 		}
 	}
-	// The replay may need the room that runs take which nothing names.
+	// The replay may need the room that tables take which nothing names.
 	for _, id := range slices.Sorted(maps.Keys(runFiles)) {
 		if files[id] == nil && !d.readOnly {
 			d.files.Remove(format.TableName(d.files.Dir, id))
@@ -313,7 +313,7 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 	}
 	d.visible.Store(at.Seq)
 	// Each time that a database is opened and written to, its log gets another segment. If many are to be read, those in
-	// runs need not be read again.
+	// tables need not be read again.
 	if len(replayed) > maxReplayedSegments && !d.view.Load().mem.empty() {
 		d.mu.Lock()
 		d.rotateMemtable()

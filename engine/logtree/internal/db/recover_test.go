@@ -259,7 +259,7 @@ func TestOpenWithoutRoom(t *testing.T) {
 }
 
 // TestCutInPadding: a file that was cut in the padding of its last frame is read, and stays readable when its
-// frames are in runs. The manifest once said that it had those bytes, and the next opening that it was cut short.
+// frames are in tables. The manifest once said that it had those bytes, and the next opening that it was cut short.
 func TestCutInPadding(t *testing.T) {
 	d, c := manualWith(t, 8<<20)
 	for i := range maxReplayedSegments + 2 {
@@ -295,7 +295,7 @@ func TestCutInPadding(t *testing.T) {
 }
 
 // TestOldManifestKeepsItsFiles kills the program after a manifest was renamed and before its directory was synced, and
-// cuts the power while the next Open works. If the old manifest is back then, so are the runs that it names.
+// cuts the power while the next Open works. If the old manifest is back then, so are the tables that it names.
 func TestOldManifestKeepsItsFiles(t *testing.T) {
 	t.Parallel()
 	d, c := manualWith(t, 4<<20)

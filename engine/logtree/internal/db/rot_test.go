@@ -69,8 +69,8 @@ func TestRottenValue(t *testing.T) {
 	}
 }
 
-// TestDamagedRun: an index file of which a block cannot be read is left out of merges, and everything else goes on.
-func TestDamagedRun(t *testing.T) {
+// TestDamagedTable: a table of which a block cannot be read is left out of merges, and everything else goes on.
+func TestDamagedTable(t *testing.T) {
 	t.Parallel()
 	const n = 20_000
 	x := newDrive(t, 2<<20)
@@ -107,9 +107,9 @@ func TestDamagedRun(t *testing.T) {
 	}
 }
 
-// TestDamagedRunAmongTiers: whichever index file is damaged, merges of what is newer, and of what is older, lose
+// TestDamagedTableAmongTiers: whichever table is damaged, merges of what is newer, and of what is older, lose
 // nothing of what can be read. Keys of tiers below a damaged one were once dropped where tiers above it were merged.
-func TestDamagedRunAmongTiers(t *testing.T) {
+func TestDamagedTableAmongTiers(t *testing.T) {
 	key := func(i int) []byte { return fmt.Appendf(nil, "key %04d", i) }
 	made := newDrive(t, 2<<20)
 	want := map[int]string{}
@@ -222,7 +222,7 @@ func TestUnreadablePages(t *testing.T) {
 	}
 }
 
-// TestMergeChecksAgain: an index file that rots after it was read is not merged as it is, with a new checksum over
+// TestMergeChecksAgain: a table that rots after it was read is not merged as it is, with a new checksum over
 // the rot.
 func TestMergeChecksAgain(t *testing.T) {
 	const n = 500
@@ -266,8 +266,8 @@ func TestMergeChecksAgain(t *testing.T) {
 	}
 }
 
-// TestRotAfterFirstRead flips bits of a run that has been read, in a database that is open. What it answers must still
-// be right, or an error, whether there is memory for what was read or not.
+// TestRotAfterFirstRead flips bits of a table that has been read, in a database that is open. What it answers must
+// still be right, or an error, whether there is memory for what was read or not.
 func TestRotAfterFirstRead(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector makes it slow, and there is one goroutine")

@@ -19,7 +19,7 @@ import (
 
 // TestSweep: keys with small values that are put again and again, in random order, take little more room than they
 // need, most values come to lie in the order of the keys, and none is newer than its segment's begin frame says. That
-// once held only for passes that take in nothing newer.
+// once held only for compactions that take in nothing newer.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	const keys, size, rounds = 4000, 100, 12

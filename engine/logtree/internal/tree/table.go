@@ -4,15 +4,15 @@ import (
 	"bytes"
 	"sync/atomic"
 
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/table"
 )
 
-// Table is an open index table. It is closed when the last version that has it is released. Its methods may be called
+// Table is an open table. It is closed when the last version that has it is released. Its methods may be called
 // from many goroutines.
 type Table struct {
 	ID     uint64
-	Reader *run.Reader
-	Info   run.Info // of the file
+	Reader *table.Reader
+	Info   table.Info // of the file
 
 	valueBytes, values int64 // bytes of keys and values that the file names, and in how many entries
 
@@ -62,7 +62,7 @@ func (t *Tier) Worn() bool {
 
 // NewTable returns the table of a reader, which it closes. No version has it yet: see Close. free is called once, by
 // any goroutine, with any lock held.
-func NewTable(id uint64, r *run.Reader, free func(*Table)) *Table {
+func NewTable(id uint64, r *table.Reader, free func(*Table)) *Table {
 	t := &Table{ID: id, Reader: r, Info: r.Info(), free: free}
 	t.valueBytes, t.values = sum(t.Info.Segments)
 	return t
@@ -84,7 +84,7 @@ func (t *Table) release() {
 	}
 }
 
-// Ref is the part of an index table that is alive: its keys in [Lo, Hi). Range deletes cut tables without rewriting
+// Ref is the part of a table that is alive: its keys in [Lo, Hi). Range deletes cut tables without rewriting
 // them; a table that is cut in the middle has two refs. A Ref is never changed.
 type Ref struct {
 	Table  *Table
@@ -95,7 +95,7 @@ type Ref struct {
 }
 
 // cutUse is what a cut ref names, nil until it is counted.
-type cutUse = atomic.Pointer[[]run.SegmentUse]
+type cutUse = atomic.Pointer[[]table.SegmentUse]
 
 // NewRef returns the part of a table with an entry at least that has keys in [lo, hi); an empty bound cuts nothing.
 func NewRef(t *Table, lo, hi []byte) Ref {

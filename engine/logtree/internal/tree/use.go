@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"slices"
 
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/table"
 )
 
 // Live returns how many bytes of keys and values the version names in each of its segments. A ref that was cut and is
@@ -47,7 +47,7 @@ func (t *Tier) counted() func(yield func(*Ref) bool) {
 }
 
 // uses is what the ref names, if it is counted; else what its table does.
-func (r *Ref) uses() []run.SegmentUse {
+func (r *Ref) uses() []table.SegmentUse {
 	if r.cut != nil {
 		if counted := r.cut.Load(); counted != nil {
 			return *counted
@@ -64,7 +64,7 @@ func (r *Ref) values() (bytes, entries int64) {
 	return sum(r.uses())
 }
 
-func sum(uses []run.SegmentUse) (bytes, entries int64) {
+func sum(uses []table.SegmentUse) (bytes, entries int64) {
 	for _, u := range uses {
 		bytes += u.Bytes
 		entries += u.Entries
@@ -128,7 +128,7 @@ func (v *Version) UsesIn(lo, hi []byte, segments map[uint32]bool, stop func() er
 			}
 			r := t.Refs[j].within(lo, hi)
 			if r.Empty() || !slices.ContainsFunc(r.Table.Info.Segments,
-				func(u run.SegmentUse) bool { return segments[u.ID] }) {
+				func(u table.SegmentUse) bool { return segments[u.ID] }) {
 				continue
 			}
 			if err := stop(); err != nil {
@@ -178,9 +178,9 @@ func (v *Version) EntriesIn(lo, hi []byte) (n, tombstones int64) {
 }
 
 // count sums up what is left of a cut table.
-func (r *Ref) count() (uses []run.SegmentUse, err error) {
+func (r *Ref) count() (uses []table.SegmentUse, err error) {
 	s := source{tier: &Tier{Refs: []Ref{*r}}}
-	sums := map[uint32]run.SegmentUse{}
+	sums := map[uint32]table.SegmentUse{}
 	for err = s.seek(nil, false); err == nil && s.ok; err = s.move(false) {
 		if e := s.ri.Entry(); !e.Tombstone {
 			u := sums[uint32(e.Place>>32)]

@@ -1,4 +1,4 @@
-// Package tree is the order of keys: index tables in tiers, the versions of them that readers hold, and walks over
+// Package tree is the order of keys: tables in tiers, the versions of them that readers hold, and walks over
 // memtables and tiers together. It knows where values lie, and reads them through [Segment]; it writes no manifest and
 // holds no lock.
 //
@@ -15,7 +15,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/table"
 )
 
 // Segment is a file that holds values. Its methods are called from many goroutines.
@@ -113,7 +113,7 @@ func (t *Tier) holding(key []byte) *Ref {
 	return nil
 }
 
-// Version is the index tables of a moment, and the segments that they name. It is never changed. All its methods may
+// Version is the tables of a moment, and the segments that they name. It is never changed. All its methods may
 // be called from many goroutines, by those who hold a reference.
 type Version struct {
 	Tiers  []Tier   // newest first
@@ -276,7 +276,7 @@ func (v *Version) Get(dst, key []byte) ([]byte, error) {
 }
 
 // Value appends the value that an entry names to dst. After an error, dst is returned as it was.
-func (v *Version) Value(dst []byte, e run.Entry) ([]byte, error) {
+func (v *Version) Value(dst []byte, e table.Entry) ([]byte, error) {
 	// An empty value needs no file, and earlier versions gave some of them places that are not their own.
 	if e.Len == 0 && e.Sum == format.Checksum(nil) {
 		return dst, nil
@@ -285,12 +285,12 @@ func (v *Version) Value(dst []byte, e run.Entry) ([]byte, error) {
 	s := v.Segment(uint32(e.Place >> 32))
 	if s == nil {
 		return dst, format.Corrupt("", 0,
-			fmt.Sprintf("an index table names segment %d, which it does not list", e.Place>>32), nil)
+			fmt.Sprintf("a table names segment %d, which it does not list", e.Place>>32), nil)
 	}
 	return s.Value(dst, int64(uint32(e.Place)), int(e.Len), e.Sum)
 }
 
-// MayHave reports whether an index table may have an entry for key: seldom wrongly. What cannot be read may.
+// MayHave reports whether a table may have an entry for key: seldom wrongly. What cannot be read may.
 func (v *Version) MayHave(key []byte) bool {
 	return slices.ContainsFunc(v.Tiers, func(t Tier) bool {
 		r := t.holding(key)
