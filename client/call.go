@@ -95,9 +95,17 @@ func (c *Client) once(ctx context.Context, r *request, out any) error {
 		return err
 	}
 	if err := c.try(ctx, r, body, out); err != nil {
-		return err
+		return c.broken(ctx, r, err)
 	}
 	return nil
+}
+
+// broken is the error of the only try of a call: that of its context, if the answer broke off because that has ended.
+func (c *Client) broken(ctx context.Context, r *request, err *Error) error {
+	if err.Status == 0 && ctx.Err() != nil {
+		return c.ended(ctx, r, err)
+	}
+	return err
 }
 
 // try makes a request once.
@@ -196,11 +204,11 @@ func (c *Client) download(ctx context.Context, r *request, w io.Writer) error {
 	}
 	resp, e := c.send(ctx, r, nil)
 	if e != nil {
-		return e
+		return c.broken(ctx, r, e)
 	}
 	defer resp.Body.Close()
 	if _, err := io.Copy(w, resp.Body); err != nil {
-		return &Error{Op: r.op, Cause: err}
+		return c.broken(ctx, r, &Error{Op: r.op, Cause: err})
 	}
 	return nil
 }

@@ -428,3 +428,37 @@ func TestNew(t *testing.T) {
 		t.Error(c, err)
 	}
 }
+
+// TestTransferIsCancelled: where the context ends a transfer, that is the error, whatever the connection says of its end.
+func TestTransferIsCancelled(t *testing.T) {
+	c, _ := dial(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = r.Body.Read(make([]byte, 1))
+		_, _ = io.WriteString(w, "{}\n")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		panic(http.ErrAbortHandler)
+	}), nil)
+	n := c.Namespace("default")
+	for _, do := range []func(context.Context, io.ReadWriter) error{
+		func(ctx context.Context, rw io.ReadWriter) error {
+			_, err := n.Export(ctx, rw, message.ExportOptions{})
+			return err
+		},
+		func(ctx context.Context, rw io.ReadWriter) error { _, err := n.Log("l").Export(ctx, rw); return err },
+		func(ctx context.Context, rw io.ReadWriter) error { return c.Backup(ctx, rw) },
+		func(ctx context.Context, rw io.ReadWriter) error { _, err := n.Import(ctx, rw); return err },
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		err := do(ctx, stopping{cancel})
+		if e := (*Error)(nil); !errors.Is(err, context.Canceled) || !errors.As(err, &e) {
+			t.Error(err)
+		}
+	}
+}
+
+// stopping calls a function as soon as it is written to or read from.
+type stopping struct{ stop func() }
+
+func (s stopping) Write(p []byte) (int, error) { s.stop(); return len(p), nil }
+
+func (s stopping) Read(p []byte) (int, error) { s.stop(); return copy(p, " "), nil }

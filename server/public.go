@@ -51,7 +51,7 @@ func (s *Server) ready() error {
 	return cmp.Or(it.Close(), s.room.ready(s.data))
 }
 
-// room knows whether there is room for writes. A write that was refused for want of it, or trouble that the engine has,
+// room knows whether there is room for writes. One that is tried when the server begins, a write that was refused for want of it, or trouble that the engine has,
 // says that there is none; from then on a write that leaves nothing is tried whenever it is asked for, once a second.
 type room struct {
 	mu    sync.Mutex
@@ -79,6 +79,23 @@ const (
 	probeEach = time.Second
 )
 
+// begin finds out whether there is any room when a server begins: stores that are there are opened without.
+func (o *room) begin(d *data.Data) error {
+	if err := probe(d, 1); isFull(err) {
+		o.answered(err)
+		return err
+	}
+	return nil // another error is that of writes, and /ready says what has stopped the engine
+}
+
+// probe tries whether so many bytes can be written, and leaves nothing.
+func probe(d *data.Data, size int) error {
+	var b holdfast.Batch
+	b.Set([]byte(probeKey), make([]byte, size))
+	b.Delete([]byte(probeKey))
+	return holdfast.Commit(d.Engine(), &b, d.Level())
+}
+
 // ready says why there is no room.
 func (o *room) ready(d *data.Data) error {
 	o.mu.Lock()
@@ -89,10 +106,7 @@ func (o *room) ready(d *data.Data) error {
 	if o.full == nil || time.Since(o.tried) < probeEach {
 		return o.full
 	}
-	var b holdfast.Batch
-	b.Set([]byte(probeKey), make([]byte, probeSize))
-	b.Delete([]byte(probeKey))
-	o.full = holdfast.Commit(d.Engine(), &b, d.Level())
+	o.full = probe(d, probeSize)
 	o.tried = time.Now()
 	return o.full
 }

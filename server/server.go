@@ -140,6 +140,10 @@ func New(d *data.Data, o Options) (*Server, error) {
 	}
 	s := prepare(d, tokens, o)
 	s.mount(append(s.public(), s.apis()...))
+	if err := s.room.begin(d); err != nil {
+		s.o.Logger.Warn("the disk is full: what is there can be read, and writes are refused until there is room",
+			"error", err.Error(), "remedy", "make room on the disk; a restart is not needed then")
+	}
 	return s, nil
 }
 

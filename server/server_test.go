@@ -720,6 +720,115 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// TestStartOnFullDisk: a server that was killed while others took the last byte of the disk starts again: what is there
+// can be read, a log can be deleted, and writes are accepted once there is room. It once did not start.
+func TestStartOnFullDisk(t *testing.T) {
+	t.Run("room comes", func(t *testing.T) { startOnFullDisk(t, false) })
+	t.Run("a log is deleted", func(t *testing.T) { startOnFullDisk(t, true) })
+}
+
+func startOnFullDisk(t *testing.T, deletes bool) {
+	const messages, events, tasks = "/v1/namespaces/default/messages", "/v1/namespaces/default/logs/l/events",
+		"/v1/namespaces/default/tasks"
+	disk, log := vfs.NewMem(), new(safeBuffer)
+	e, err := logtree.OpenMem(disk, "d", holdfast.Options{})
+	try(t, err)
+	d, _, token := openData(t, e)
+	var s *Server
+	do := func(method, path, body string, status int) string {
+		t.Helper()
+		r := httptest.NewRequest(method, path, strings.NewReader(body))
+		r.Header.Set("Authorization", "Bearer "+token)
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		if w.Code != status {
+			t.Fatalf("%s %s: %d %s; want %d", method, path, w.Code, w.Body, status)
+		}
+		return w.Body.String()
+	}
+	begin := func() {
+		t.Helper()
+		s, err = New(d, Options{Logger: slog.New(slog.NewJSONHandler(log, nil))})
+		try(t, err)
+	}
+	write := func(status int, want string) {
+		t.Helper()
+		for path, body := range map[string]string{
+			messages: `{"writes":[{"stream":"a-1","messages":[{"type":"T","data":{}}]}]}`,
+			events:   `{"events":[{"type":"T","data":"e30="}]}`,
+			tasks:    `{"tasks":[{"queue":"q","kind":"k"}]}`,
+		} {
+			if got := do("POST", path, body, status); !strings.Contains(got, want) {
+				t.Errorf("%s: %s; want %q", path, got, want)
+			}
+		}
+	}
+	read := func(n int) {
+		t.Helper()
+		for _, path := range []string{messages + "?stream=a-1", events, tasks} {
+			if got := do("GET", path, "", 200); strings.Count(got, `"T"`)+strings.Count(got, `"k"`) != n {
+				t.Errorf("%s: %s; want %d", path, got, n)
+			}
+		}
+	}
+
+	begin()
+	write(200, "")
+	large := fmt.Sprintf(`{"events":[{"type":"large","data":"%s"}]}`, strings.Repeat("QUFB", 1<<18))
+	for range 8 {
+		do("POST", "/v1/namespaces/default/logs/large/events", large, 200)
+	}
+	read(1)
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) { // what lets deletes in
+		if _, err := disk.Size("d/RESERVE"); err == nil {
+			break
+		} else if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+	restart := func(restarts int) {
+		t.Helper()
+		disk.Halt()
+		_, _ = d.Close(), e.Close()
+		disk = disk.Kill()
+		disk.SetCapacity(disk.Used())
+		e, err = logtree.OpenMem(disk, "d", holdfast.Options{})
+		try(t, err)
+		disk.SetCapacity(disk.Used()) // the room that opening has given back, too
+		d, err = data.Open(e, data.Options{})
+		try(t, err)
+		begin()
+		if n := strings.Count(log.String(), "the disk is full"); n != restarts {
+			t.Errorf("the log says %d times that the disk is full: %s", n, log)
+		}
+		do("GET", "/health", "", 200)
+		if got := do("GET", "/ready", "", 503); !strings.Contains(got, `"`+api.CodeFull+`"`) {
+			t.Error(got)
+		}
+		read(1)
+		write(507, "make room")
+		read(1)
+	}
+	restart(1)
+	if deletes {
+		do("DELETE", "/v1/namespaces/default/logs/large", "", 204)
+	} else {
+		restart(2) // which takes no room either
+		disk.SetCapacity(-1)
+	}
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		s.room.tried = time.Time{}
+		if s.ready() == nil {
+			break
+		} else if time.Now().After(end) {
+			t.Fatal("never ready")
+		}
+	}
+	write(200, "")
+	read(2)
+	try(t, errors.Join(d.Close(), e.Close()))
+}
+
 // Neither tokens nor queries are logged, whatever comes of a request.
 func TestNoTokenInLogs(t *testing.T) {
 	r := start(t, mem.New(), Options{}, nil)

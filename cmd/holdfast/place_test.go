@@ -268,6 +268,18 @@ func TestInspectStores(t *testing.T) {
 					t.Errorf("%s: status %d, %q, %s", args, status, out, errs)
 				}
 			}
+			// What keeps the stores' changes in memory meanwhile is not the engine.
+			for args, want := range map[string]string{
+				"task show nothing":            "task get: not found",
+				"task list --queue mail -n x":  "message namespace: no such namespace",
+				"event cat orders --from 100":  "event read: ahead of the log",
+				"message cat -n shop --from 9": "event read: ahead of the log",
+			} {
+				status, _, errs := result(t, holdfastCommand(t, append(strings.Fields(args), "--dir", dir)...))
+				if status != 1 || !strings.HasPrefix(errs, "holdfast: "+engine+" "+want) {
+					t.Errorf("%s: status %d, %s", args, status, errs)
+				}
+			}
 			if status, _, errs := result(t, holdfastCommand(t, "event", "tail", "orders", "--dir", dir)); status != 1 {
 				t.Errorf("tail: status %d, %s", status, errs)
 			}

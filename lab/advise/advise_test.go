@@ -279,14 +279,14 @@ func TestShipped(t *testing.T) {
 		}
 		return &fstest.MapFile{Data: packed.Bytes()}
 	}
-	shipped := fstest.MapFS{"results/README.md": &fstest.MapFile{Data: []byte("# Results")}}
+	shipped := fstest.MapFS{"README.md": &fstest.MapFile{Data: []byte("# Results")}}
 	var out bytes.Buffer
 	at := console.Terminal{Out: &out, Err: &out}
 	if err := command(bench.Standard(), shipped, nil, "", false, at); !errors.Is(err, holdfast.ErrBadOption) ||
 		!strings.Contains(err.Error(), "holdfast bench") {
 		t.Errorf("nothing is shipped: %v", err)
 	}
-	shipped["results/bench.json.gz"], shipped["results/crash.json.gz"] = pack("bench.json"), pack("crash.json")
+	shipped["bench.json.gz"], shipped["crash.json.gz"] = pack("bench.json"), pack("crash.json")
 	if err := command(bench.Standard(), shipped, nil, "event append", false, at); err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +300,7 @@ func TestShipped(t *testing.T) {
 	if strings.Count(text, "not yours") != 1 {
 		t.Errorf("%s", text)
 	}
-	shipped["results/crash.json.gz"].Data = shipped["results/crash.json.gz"].Data[:99]
+	shipped["crash.json.gz"].Data = shipped["crash.json.gz"].Data[:99]
 	if err := command(bench.Standard(), shipped, nil, "", false, at); !errors.Is(err, report.ErrReport) {
 		t.Errorf("half a report: %v", err)
 	}

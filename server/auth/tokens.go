@@ -388,7 +388,9 @@ func (t *Tokens) sweep(ctx context.Context) error {
 		return damaged
 	}
 	if b.Len() > 0 {
-		if err := holdfast.Commit(t.engine, &b, t.level); err != nil {
+		if err := holdfast.Commit(t.engine, &b, t.level); errors.Is(err, holdfast.ErrFull) {
+			return nil // they open nothing; the next sweep removes them
+		} else if err != nil {
 			return err
 		}
 	}

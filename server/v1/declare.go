@@ -174,7 +174,8 @@ func (c *call) answer(v any) error {
 	return nil
 }
 
-// deliver is answer with something that must be undone if the client has disconnected.
+// deliver is answer with something that must be undone if the client has disconnected before it. Once the answer is on its
+// way nothing is undone: a client that has read it may disconnect at once, and work on what it got.
 func (c *call) deliver(v any) error {
 	err := c.ctx.Err()
 	var failed error // of making an answer
@@ -183,7 +184,7 @@ func (c *call) deliver(v any) error {
 			err = http.NewResponseController(c.w).Flush()
 		}
 	}
-	if failed == nil && (err == nil && c.ctx.Err() == nil || errors.Is(err, http.ErrNotSupported)) {
+	if failed == nil && (err == nil || errors.Is(err, http.ErrNotSupported)) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), giveBack)

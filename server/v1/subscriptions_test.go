@@ -204,57 +204,59 @@ func TestCompetingConsumers(t *testing.T) {
 	}
 }
 
-// What is claimed for a client that is gone is given back at once: nobody waits for the leases, of an hour.
+// What is claimed for a client that is gone is given back at once: nobody waits for the leases, of an hour. A client that
+// has the answer keeps it, even if it disconnects at once, as curl does.
 func TestClientIsGone(t *testing.T) {
 	s := start(t, nil, core.Options{})
 	do[api.Subscription](s, "PUT", in(mails), api.Subscription{Category: "order", LeaseMS: 3_600_000})
-	do[api.WriteResult](s, "POST", in("/messages"), write("order-1", 2))
-	do[api.EnqueueResult](s, "POST", in("/tasks"), api.Enqueue{Tasks: []api.NewTask{{Kind: "k"}, {Kind: "k"}}})
+	do[api.WriteResult](s, "POST", in("/messages"), write("order-1", 1))
+	do[api.EnqueueResult](s, "POST", in("/tasks"), api.Enqueue{Tasks: []api.NewTask{{Kind: "k"}}})
 	routes := v1.Routes(s.data, v1.Options{})
-	for _, path := range []string{"/subscriptions/{name}/claim", "/tasks/claim"} {
-		i := slices.IndexFunc(routes, func(r route.Route) bool { return r.Pattern == "/v1/namespaces/{ns}"+path })
-		for _, w := range []*broken{{ctx: true}, {}} {
+	claims := map[string]string{
+		"/subscriptions/{name}/claim": `{"max": 2, "wait_ms": 60000}`,
+		"/tasks/claim":                `{"n": 2, "wait_ms": 60000, "lease_ms": 3600000}`,
+	}
+	claim := func(answered error) {
+		for path, body := range claims {
+			i := slices.IndexFunc(routes, func(r route.Route) bool { return r.Pattern == "/v1/namespaces/{ns}"+path })
 			ctx, leave := context.WithCancel(t.Context())
-			w.leave = leave
-			body := `{"max": 2, "wait_ms": 60000}`
-			if path == "/tasks/claim" {
-				body = `{"n": 2, "wait_ms": 60000, "lease_ms": 3600000}`
-			}
+			defer leave()
 			r := httptest.NewRequestWithContext(ctx, "POST", "/", strings.NewReader(body))
 			r.SetPathValue("ns", "default")
 			r.SetPathValue("name", "mails")
+			w := &leaving{err: answered, leave: leave}
 			routes[i].Handler(w, r)
 			if !strings.Contains(w.body.String(), `"token"`) {
 				t.Fatalf("%s: %s", path, &w.body)
 			}
-			leave()
 		}
 	}
-	for all := 0; all < 2; { // after the backoff of a failure
-		all += len(claimed(s, 2))
+	claim(net.ErrClosed)
+	claim(nil)
+	ds := do[api.Deliveries](s, "POST", in(mails+"/claim"), api.ClaimMessages{Max: 2}).Deliveries
+	leases := do[api.Leases](s, "POST", in("/tasks/claim"), api.ClaimTasks{N: 2}).Leases
+	if len(ds) != 0 || len(leases) != 0 {
+		t.Errorf("claimed by two at once: %+v, %+v", ds, leases)
 	}
-	leases := do[api.Leases](s, "POST", in("/tasks/claim"), api.ClaimTasks{N: 2, WaitMS: 60_000}).Leases
-	if len(leases) != 2 || leases[0].Task.Attempt != 1 {
-		t.Errorf("%+v", leases)
+	running := do[api.Tasks](s, "GET", in("/tasks?state=running"), nil).Tasks
+	if len(running) != 1 || running[0].Attempt != 1 {
+		t.Errorf("%+v", running)
 	}
 }
 
-// broken is the connection to a client that is gone: the request's context ends, or writing fails.
-type broken struct {
+// leaving is the connection to a client that is gone as soon as it has the answer, or before.
+type leaving struct {
 	httptest.ResponseRecorder
-	ctx   bool
+	err   error // of sending
 	leave func()
 	body  bytes.Buffer
 }
 
-func (b *broken) Header() http.Header { return http.Header{} }
+func (l *leaving) Header() http.Header { return http.Header{} }
 
-func (b *broken) Write(p []byte) (int, error) { return b.body.Write(p) }
+func (l *leaving) Write(p []byte) (int, error) { return l.body.Write(p) }
 
-func (b *broken) FlushError() error {
-	if b.ctx {
-		b.leave()
-		return nil
-	}
-	return net.ErrClosed
+func (l *leaving) FlushError() error {
+	l.leave()
+	return l.err
 }

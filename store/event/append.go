@@ -253,11 +253,14 @@ func (s *Store) place(ctx context.Context, p *Pending, how terms, events []Event
 	if err := s.check(a, events); err != nil {
 		return err
 	}
-	if timed(events) {
+	if timed(events) || s.late.Load() {
 		if err := s.enter(ctx); err != nil {
 			return err
 		}
-		err := s.allow(false)
+		err := s.begun()
+		if err == nil && timed(events) {
+			err = s.allow(false)
+		}
 		s.life.Leave()
 		if err != nil {
 			return s.met(err)

@@ -72,6 +72,9 @@ func (s *Store) ImportWith(ctx context.Context, add func(*Commit) error, events 
 	if len(events) == 0 {
 		return 0, s.barrier(level)
 	}
+	if err := s.begun(); err != nil {
+		return 0, err
+	}
 	if err := s.allow(true); err != nil {
 		return 0, err
 	}

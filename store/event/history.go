@@ -21,7 +21,7 @@ const keepParts = 1000
 
 // History identifies what the log's positions mean, as long as it is open: the same position is the same event. A
 // program that keeps a position keeps this with it, and later asks [Store.CheckHistory].
-func (s *Store) History() string { return hex.EncodeToString(s.part.ID[:]) }
+func (s *Store) History() string { return hex.EncodeToString(s.part.Load().ID[:]) }
 
 // CheckHistory reports whether a reader that has come as far as before position from, while [Store.History] was
 // history, can go on from there: everything that it has read is in this log. It can if the log was only closed and
@@ -94,8 +94,9 @@ func (s *Store) common(history string) (uint64, error) {
 }
 
 // beginPart adds to b the part of the history that begins at a position, unless one was begun in this opening of the
-// engine: what was shown since then, no crash has taken.
-func (s *Store) beginPart(b *holdfast.Batch, start uint64) error {
+// engine: what was shown since then, no crash has taken. It returns that part, and the last one that is there, which
+// are the same then; was is nil if there is none.
+func (s *Store) beginPart(b *holdfast.Batch, start uint64) (was, part *format.Part, err error) {
 	lo, hi := s.keys.Table(format.TableHistory)
 	it := s.eng.Scan(holdfast.Range{Lo: lo, Hi: hi, Reverse: true})
 	defer it.Close()
@@ -103,21 +104,46 @@ func (s *Store) beginPart(b *holdfast.Batch, start uint64) error {
 	if it.Next() {
 		var ok bool
 		if no, ok = s.keys.Number(it.Key()); !ok {
-			return s.strange("open", it.Key())
+			return nil, nil, s.strange("open", it.Key())
 		}
-		if part, ok := format.DecodePart(it.Value()); ok && part.Session == s.lease.Session {
-			s.part = part
-			return nil
+		if last, ok := format.DecodePart(it.Value()); ok {
+			if was = &last; was.Session == s.lease.Session {
+				return was, was, nil
+			}
 		}
 	}
 	if err := it.Err(); err != nil {
-		return err
+		return nil, nil, err
 	}
-	s.part = format.Part{Start: start, Session: s.lease.Session}
-	_, _ = rand.Read(s.part.ID[:]) // which never fails
-	b.Set(s.keys.Part(no+1), s.part.Encode())
+	part = &format.Part{Start: start, Session: s.lease.Session}
+	_, _ = rand.Read(part.ID[:]) // which never fails
+	b.Set(s.keys.Part(no+1), part.Encode())
 	if no+1 > keepParts {
 		b.Delete(s.keys.Part(no + 1 - keepParts))
 	}
-	return nil
+	return was, part, nil
+}
+
+// begun begins the part for which Open had no room, before a position is given: as long as none was, the part before
+// tells all that there is. It is called without mu, by those who have entered.
+func (s *Store) begun() error {
+	if !s.late.Load() {
+		return nil
+	}
+	s.beginning.Lock()
+	defer s.beginning.Unlock()
+	if !s.late.Load() {
+		return nil
+	}
+	var b holdfast.Batch
+	s.lease.Fresh(&b, s.keys.Prefix)
+	_, part, err := s.beginPart(&b, s.next.Load())
+	if err == nil {
+		err = s.wait(s.eng.Apply(&b, s.level))
+	}
+	if err == nil {
+		s.part.Store(part)
+		s.late.Store(false)
+	}
+	return err
 }

@@ -57,8 +57,11 @@ type Store struct {
 	keys   format.Prefix
 	lease  registry.Lease
 	window uint64
-	part   format.Part // the present part of the history
 	fold   bool
+
+	part      atomic.Pointer[format.Part] // of the history: the present one, or, if it is late, the one before
+	late      atomic.Bool                 // Open had no room to begin a part; whoever gives a position does it first
+	beginning sync.Mutex                  // held while it is begun
 
 	maxID     int   // bytes
 	maxValue  int64 // bytes
@@ -109,7 +112,8 @@ type Store struct {
 // with ErrClosed.
 //
 // Open brings what it finds to the store's level, so that readers see nothing that a
-// crash could take back. Its time does not depend on the length of the log.
+// crash could take back. Its time does not depend on the length of the log. Where the engine has no room and goes on
+// ([holdfast.ErrFull]), a log that is there is opened all the same, and writes to it are refused until there is room.
 //
 // Errors: ErrLevel if the engine does not give the level, ErrLocked if the log is open in
 // this engine, ErrVersion if a newer program made it, ErrBadOption also for an engine
@@ -248,11 +252,23 @@ func (s *Store) load(o Options) error {
 		return err
 	}
 	s.lease.Fresh(&b, s.keys.Prefix)
-	if err := s.beginPart(&b, max(last+1, m.First)); err != nil {
+	was, part, err := s.beginPart(&b, max(last+1, m.First))
+	if err != nil {
 		return err
 	}
-	if err := s.describe(s.level, &b, func(m *format.Meta) { m.Folded = s.fold }); err != nil {
+	s.about.Folded = s.fold
+	b.Set(s.keys.Meta(), s.about.Encode())
+	full, err := s.lease.Settle(&b)
+	switch {
+	case err != nil:
 		return err
+	case full == nil:
+		s.part.Store(part)
+	case made || was == nil || s.fold != m.Folded || format.MetaVersion(stored) < format.Version:
+		return full
+	default: // it can be read
+		s.part.Store(was)
+		s.late.Store(part != was)
 	}
 	if last, err = s.last(m.First); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -156,7 +157,7 @@ func (n *Namespace) Subscribe(ctx context.Context, name string, o SubscriptionOp
 			"a subscription has no stream and no limit, and no option below 0")
 	}
 	o.Lease, o.MaxAttempts = cmp.Or(o.Lease, 30*time.Second), cmp.Or(o.MaxAttempts, 10)
-	o.Window = cmp.Or(o.Window, 1000)
+	o.Window = min(cmp.Or(o.Window, 1000), math.MaxInt/doneWindows) // what is done behind it is counted, too
 	if o.Backoff == nil {
 		o.Backoff = func(attempt int) time.Duration { return min(time.Second<<min(attempt-1, 10), time.Minute) }
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -480,6 +481,24 @@ func TestRemovedWhileDelivered(t *testing.T) {
 		nothing(t, s)
 		if i := s.Info(); i.Pending != 2 {
 			t.Errorf("%+v", i)
+		}
+	})
+}
+
+// TestLargeOptions: no option is too large to be used, since a server stores what its clients ask for.
+func TestLargeOptions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st, n := memStore(t)
+		defer closeStore(t, st)
+		s := subscribe(t, n, "sub", message.SubscriptionOptions{
+			Window: math.MaxInt, Lease: math.MaxInt64, MaxAttempts: math.MaxInt,
+		})
+		write(t, n, "a-1", msg("t"), msg("t"))
+		had := claim(t, s, 1, 1)
+		claim(t, s, math.MaxInt, 2)
+		nothing(t, s)
+		if err := s.Ack(ctx, had...); err != nil {
+			t.Error(err)
 		}
 	})
 }

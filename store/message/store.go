@@ -221,7 +221,7 @@ func (s *Store) load() error {
 	// What an earlier process left reaches the store's level before it is read.
 	var b holdfast.Batch
 	b.Set(s.keys.Meta(), value)
-	if err := holdfast.Commit(s.eng, &b, s.o.Level); err != nil {
+	if _, err := s.lease.Settle(&b); err != nil { // without room it stays as it is
 		return err
 	}
 	lo, hi := s.keys.Table(format.TableDeleted)
@@ -236,7 +236,9 @@ func (s *Store) load() error {
 		return err
 	}
 	for _, number := range left {
-		if err := s.clear(context.Background(), number); err != nil {
+		if err := s.clear(context.Background(), number); errors.Is(err, holdfast.ErrFull) {
+			return nil // nobody sees it; the next opening removes it
+		} else if err != nil {
 			return err
 		}
 	}

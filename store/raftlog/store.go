@@ -195,8 +195,12 @@ func (s *Store) load() error {
 	var b holdfast.Batch
 	b.Set(s.metaKey, format.AppendMeta(nil, s.metaKey, m))
 	s.lease.Fresh(&b, s.keys.Prefix)
-	if err := holdfast.Commit(s.eng, &b, s.level); err != nil {
+	full, err := s.lease.Settle(&b)
+	if err != nil {
 		return err
+	}
+	if full != nil && made { // otherwise that is there already
+		return full
 	}
 	p := bounds{void: m.Void}
 	if m.Dead != nil {

@@ -170,8 +170,9 @@ func (s *Store) load() error {
 		if !ok || len(n) != 1 && len(n) != 2 || value[0] != format.Version {
 			return s.strange("open", "the store's description cannot be read")
 		}
-		s.number = n[0]
+		s.number, s.reserved = n[0], n[0]
 		if len(n) == 2 { // the clock, when the description was written
+			s.noted = int64(n[1])
 			if back := int64(n[1]) - s.wall; back > int64(time.Second) {
 				s.back = back
 			}
@@ -179,20 +180,29 @@ func (s *Store) load() error {
 	}
 	// What an earlier process left reaches the store's level, and is visible, before it is read.
 	s.number = max(s.number, uint64(max(s.wall/1000, 0)))
+	reserved, noted := s.reserved, s.noted
 	s.reserved = s.number + reserve
 	var b holdfast.Batch
 	stamp, err := s.get(s.keys.Stamp())
 	if err != nil {
 		return err
 	}
-	if !bytes.Equal(stamp, value) { // a program that knows no lows has had the store: they may not hold any more
+	lows := bytes.Equal(stamp, value)
+	if !lows { // a program that knows no lows has had the store: they may not hold any more
 		lo, hi := s.bounds(lowsPart)
 		b.DeleteRange(lo, hi)
 	}
 	s.describe(&b)
 	s.lease.Fresh(&b, s.keys.Prefix)
-	if err := holdfast.Commit(s.eng, &b, s.o.Level); err != nil {
+	full, err := s.lease.Settle(&b)
+	if err != nil {
 		return err
+	}
+	if full != nil {
+		if value == nil || !lows {
+			return full
+		}
+		s.reserved, s.noted = reserved, noted // a change that needs a number reserves some
 	}
 	if err := s.loadLows(); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 //
 // Invariant: a key of changes takes the place of base's. Its value is one byte, deleted or there, and behind that the
 // key's own value.
-func New(base holdfast.Reader) holdfast.Engine { return &engine{Engine: mem.New(), base: base} }
+func New(base holdfast.Engine) holdfast.Engine { return &engine{Engine: mem.New(), base: base} }
 
 const (
 	deleted = 0
@@ -23,9 +23,16 @@ const (
 
 type engine struct {
 	holdfast.Engine // the changes
-	base            holdfast.Reader
+	base            holdfast.Engine
 
 	mu sync.Mutex // covers Apply
+}
+
+// Capabilities implements holdfast.Engine. They are those of the changes, under the name of base, which errors tell.
+func (e *engine) Capabilities() holdfast.Capabilities {
+	caps := e.Engine.Capabilities()
+	caps.Engine = e.base.Capabilities().Engine
+	return caps
 }
 
 // Apply implements holdfast.Engine.

@@ -363,8 +363,8 @@ func servedMessage(follower int, text []byte) (m message.Message, err error) {
 		Data: e.Data, Global: int64(e.Position), Position: int64(e.Position)}, err
 }
 
-// shownWithin is how long it may take at most until a follower is shown what was acknowledged.
-var shownWithin = time.Minute
+// shownWithin is how long it may take at most until a follower of a path is shown what was acknowledged.
+var shownWithin = func(path string) time.Duration { return time.Minute }
 
 // awaitFollower waits until who follows what an operation wrote was shown it.
 func (s *servedClient) awaitFollower(ctx context.Context, c *messageCall) {
@@ -372,13 +372,14 @@ func (s *servedClient) awaitFollower(ctx context.Context, c *messageCall) {
 		if f.space != c.space || c.deletes || s.spec.Failing {
 			continue
 		}
+		within := shownWithin(f.path)
 		for began := time.Now(); s.followed[i].Load() < uint64(c.highest); {
 			if !s.rest(ctx.Done(), time.Millisecond) {
 				return
 			}
-			if time.Since(began) > shownWithin {
+			if time.Since(began) > within {
 				s.wrong("%v was acknowledged up to position %d, and %v later a follower of %s was shown those up to %d", c,
-					c.highest, shownWithin, f.path, s.followed[i].Load())
+					c.highest, within, f.path, s.followed[i].Load())
 				return
 			}
 		}
