@@ -27,6 +27,7 @@ func (d *DB) flush() (bool, error) {
 		return false, nil
 	}
 	t := v.imm[len(v.imm)-1]
+
 	// Range deletes of newer memtables cover what is flushed, too. They have to be as durable as the table is.
 	newer, upto := []*tree.RangeTombstones{v.mem.rangeTombstones.Load()}, t.end.LSN
 	for _, x := range v.imm[:len(v.imm)-1] {
@@ -35,6 +36,7 @@ func (d *DB) flush() (bool, error) {
 	if newer = slices.DeleteFunc(newer, (*tree.RangeTombstones).Empty); len(newer) > 0 {
 		upto = d.log.Appended()
 	}
+
 	// A table must not be in use that names what a power cut can take away. The log is synced while it is written.
 	var syncing sync.WaitGroup
 	var syncErr error
@@ -52,6 +54,8 @@ func (d *DB) flush() (bool, error) {
 		out.Abandon()
 		return false, err
 	}
+
+	// What range deletes cover goes from the tables that are there, and from those that a step is writing.
 	d.edit.Lock()
 	defer d.edit.Unlock()
 	co := &d.compactor
@@ -64,6 +68,7 @@ func (d *DB) flush() (bool, error) {
 			s.Tombstones = append(s.Tombstones, ts)
 		}
 	}
+
 	if len(out.Tables) > 0 {
 		d.edit.nextTier++
 		tiers = slices.Insert(tiers, 0, tree.Tier{ID: d.edit.nextTier, Refs: tree.Refs(out.Tables)})
@@ -145,6 +150,8 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *memTable,
 		// A directory with such a manifest could not be opened.
 		return fmt.Errorf("tables overlap in tier %d: this is a bug in %s", t.ID, format.Name)
 	}
+
+	// The next version refers to the new segments, which must be known for that.
 	old := d.view.Load().ver // only we replace it
 	d.mu.Lock()
 	for _, s := range moved {
@@ -157,6 +164,8 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *memTable,
 		return d.mu.segs[id]
 	})
 	defer ver.Release() // the view has it
+
+	// From here on the manifest is the new one, or the old one still.
 	if err := d.saveManifest(ver, from); err != nil {
 		d.mu.Lock()
 		for _, s := range moved {
@@ -167,11 +176,15 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *memTable,
 	}
 	d.edit.from = from
 	ver.Wear(1)
+
+	// Tables that it has left are removed with the last version that has them.
 	for _, f := range old.Tables {
 		if !ver.Has(f) {
 			f.Obsolete.Store(true)
 		}
 	}
+
+	// Readers see it from here on.
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v := d.view.Load()
@@ -180,14 +193,27 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *memTable,
 		imm = imm[: len(imm)-1 : len(imm)-1]
 	}
 	d.publish(v.mem, imm, ver)
+	d.retireSegments(ver, from)
+
+	// What was decided from numbers is decided again, for those who wait for a change.
+	d.compactor.measure(ver)
+	d.compactor.mu.installs++
+	d.mu.changed.Broadcast()
+	return nil
+}
+
+// retireSegments gives up the segments that neither the version nor the log from that position on needs. It is called
+// with edit and mu held.
+func (d *DB) retireSegments(ver *tree.Version, from format.Position) {
 	var dead []*wal.Segment
 	for id, s := range d.mu.segs {
+		moved := s.Kind == format.SegmentMoved
 		// Nobody writes to it any more: it was synced when the memtable was flushed, or when the compaction's step settled.
-		if !s.Shared() && !s.Open.Load() && (s.Kind == format.SegmentMoved || id < from.Segment) {
+		if !s.Shared() && !s.Open.Load() && (moved || id < from.Segment) {
 			s.Share()
 		}
 		// A compaction may write tables with values in segments that nothing else needs any more.
-		if (s.Kind == format.SegmentMoved && !s.Open.Load() || s.Kind == format.SegmentLog && id < from.Segment) &&
+		if (moved && !s.Open.Load() || s.Kind == format.SegmentLog && id < from.Segment) &&
 			ver.Segment(id) == nil && !d.compactor.edit.step.Reads(id) {
 			dead = append(dead, s)
 		}
@@ -198,10 +224,6 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *memTable,
 		s.Dead.Store(true)
 		s.Release()
 	}
-	d.compactor.measure(ver)
-	d.compactor.mu.installs++
-	d.mu.changed.Broadcast()
-	return nil
 }
 
 // saveManifest writes the manifest for that version. It is called with edit held.

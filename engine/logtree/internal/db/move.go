@@ -24,30 +24,36 @@ type mover struct {
 	d   *DB
 	seq uint64 // the values are no newer than that operation
 
-	seg     *wal.Segment // that is being written
-	at      int64        // where its next frame goes
-	payload int64        // of all of its frames
-	buf     []byte       // a frame in the making: its header, still empty, and records
-	val     []byte
-	fresh   []*wal.Segment // begun in this step, seg perhaps among them
-	moved   int64          // bytes of values, in this step
-	synced  []fill         // what the step adds to segments
-	ver     *tree.Version  // that the step reads
+	// The segment that is being written, nil if none is, and the frame in the making.
+	seg     *wal.Segment
+	at      int64  // where the next frame goes
+	payload int64  // bytes of keys and values in all of its frames
+	buf     []byte // the frame: its header, still empty, and records
+	holes   []hole // in the frame
+
+	// What the present step does, so that it can be undone.
+	ver    *tree.Version  // it reads this version
+	was    fill           // the segment when the step began
+	fresh  []*wal.Segment // segments that it has begun, seg perhaps among them
+	synced []fill         // how far it has filled segments, durably
+	moved  int64          // bytes of values that it has moved
+
+	// How values are read.
+	val     []byte // the last one
 	ahead   map[uint32]*stretch
-	holes   []hole        // of buf
-	slow    bool          // reads are slow: leave holes
-	careful bool          // leave none
-	timed   int           // reads of the present frame that were timed
-	took    time.Duration // those took
+	slow    bool          // reads are slow: holes are left in frames
+	careful bool          // no holes are left: one could not be filled
+	timed   int           // how many reads of the present frame were timed
+	took    time.Duration // how long all of these took
 
-	old      uint32 // the log's segments before it were there before the last sweep
-	oldMoved int64  // bytes of values moved out of them
-	oldNow   int64  // and in this step
+	// What a sweep gives back when it ends: the log's segments with ids below old were there before the last sweep.
+	old      uint32
+	oldMoved int64 // bytes of keys and values moved out of them by steps that were installed
+	oldNow   int64 // bytes of keys and values moved out of them by the present step
 
-	syncing chan error // of a sync of seg under way; nil: there is none
-	asked   int64      // where in seg the last one began
-
-	was fill // seg, at and payload when the step began
+	// A sync of seg under way, nil if there is none, and where in seg the last one began.
+	syncing chan error
+	asked   int64
 }
 
 // fill is how far a segment is filled.
@@ -133,6 +139,8 @@ func (w *mover) readHoles() error {
 	if len(w.holes) == 0 {
 		return nil
 	}
+
+	// In the order of the log, by many goroutines at once.
 	slices.SortFunc(w.holes, func(a, b hole) int { return cmp.Compare(a.e.Place, b.e.Place) })
 	n := readers
 	if w.d.manual {
@@ -156,6 +164,7 @@ func (w *mover) readHoles() error {
 		})
 	}
 	group.Wait()
+
 	w.slow = time.Duration(took.Load())/time.Duration(len(w.holes)) > slowRead
 	w.holes = w.holes[:0]
 	if failed.Load() {
@@ -207,6 +216,8 @@ func (w *mover) move(key []byte, e table.Entry) (uint64, error) {
 		}
 		value = w.val
 	}
+
+	// The record goes to the present frame, of the present segment if it fits.
 	d, n := w.d, int(e.Len)
 	size := int64(format.FrameSize(len(key) + n + 16))
 	if w.seg != nil && w.at+int64(format.FrameSize(len(w.buf)))+size > d.sizes.segment.Load() {
@@ -226,6 +237,8 @@ func (w *mover) move(key []byte, e table.Entry) (uint64, error) {
 	w.buf = binary.AppendUvarint(w.buf, uint64(len(key)))
 	w.buf = append(w.buf, key...)
 	w.buf = binary.AppendUvarint(w.buf, uint64(n))
+
+	// The value follows, or is read later into the hole that is left for it.
 	place := uint64(w.seg.ID)<<32 | uint64(w.at+int64(len(w.buf)))
 	if late {
 		w.holes = append(w.holes, hole{len(w.buf), e})
@@ -233,6 +246,7 @@ func (w *mover) move(key []byte, e table.Entry) (uint64, error) {
 	} else {
 		w.buf = append(w.buf, value...)
 	}
+
 	w.payload += int64(len(key) + n)
 	w.moved += int64(n)
 	if id := uint32(e.Place >> 32); id < w.old && segmentOf(w.ver, id).Kind == format.SegmentLog {

@@ -10,48 +10,62 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 )
 
-// rotateSegment ends the log's present segment and begins the next, with room for a frame of n
-// bytes; last says that it may take all the room there is. It is called with mu held.
+// rotateSegment ends the log's present segment and begins the next, with room for a frame of n bytes; last says that it
+// may take all the room there is. It is called with mu held.
 func (d *DB) rotateSegment(n int, last bool) error {
 	need := int64(format.SegmentHeaderSize + format.BeginSize + n + format.EndSize + format.FrameAlign)
-	next, ahead := d.mu.next, true // a prepared one is durable
-	if next == nil || next.Size < need {
+
+	// Mostly the next one is prepared, and its name is durable.
+	s, ahead := d.mu.next, true
+	if s != nil && s.Size >= need {
+		d.mu.next = nil
+	} else {
 		ahead = false
-		if next != nil { // numbers ascend along the log, so that it cannot follow later
+		if s != nil { // numbers ascend along the log, so that it cannot follow later
 			d.dropNext()
 		} else if d.log.Current() != nil {
 			d.stalls.Add(1)
 		}
-		id, err := d.number()
-		if err != nil {
+		var err error
+		if s, err = d.newSegment(n, need, last); err != nil {
 			return err
 		}
-		size := d.full().NewSegment(d.nextSegmentSize(), need, n, last)
-		start := time.Now()
-		if next, err = d.files.Create(id, size, d.leave(last), size <= policy.MinSegment); err != nil {
-			next, err = d.createSmall(id, size, need, last, err)
-		}
-		d.compactor.tight.Store(last || format.IsNoRoom(err))
-		if err == nil && !last {
-			d.compactor.deleting.Store(false)
-		}
-		if err != nil {
-			d.mu.nextFile-- // there is no such file; a full disk that is tried for weeks would use up all numbers
-			return err
-		}
-		if d.watch.Long(start) {
-			d.watch.Waited(start, "a new segment, which was not prepared in time", "path", next.File.Name())
-		}
-	} else {
-		d.mu.next = nil
 	}
-	d.mu.segs[next.ID] = next
-	if need <= d.sizes.segment.Load() {
-		d.mu.lastSize = next.Size
+
+	d.mu.segs[s.ID] = s
+	if need <= d.sizes.segment.Load() { // one for a single large batch says nothing of the others
+		d.mu.lastSize = s.Size
 	}
-	d.log.Begin(next, ahead)
+	d.log.Begin(s, ahead)
 	d.wake(d.prepare)
 	return nil
+}
+
+// newSegment makes a segment of the log that was not prepared in time, see rotateSegment; it takes need bytes at least.
+// It is called with mu held.
+func (d *DB) newSegment(n int, need int64, last bool) (*wal.Segment, error) {
+	id, err := d.number()
+	if err != nil {
+		return nil, err
+	}
+	size := d.full().NewSegment(d.nextSegmentSize(), need, n, last)
+	start := time.Now()
+	s, err := d.files.Create(id, size, d.leave(last), size <= policy.MinSegment)
+	if err != nil {
+		s, err = d.createSmall(id, size, need, last, err)
+	}
+	d.compactor.tight.Store(last || format.IsNoRoom(err))
+	if err != nil {
+		d.mu.nextFile-- // there is no such file; a full disk that is tried for weeks would use up all numbers
+		return nil, err
+	}
+	if !last {
+		d.compactor.deleting.Store(false)
+	}
+	if d.watch.Long(start) {
+		d.watch.Waited(start, "a new segment, which was not prepared in time", "path", s.File.Name())
+	}
+	return s, nil
 }
 
 // createSmall makes a segment where one of that size could not be made, for which there may be no room.
