@@ -6,6 +6,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/policy"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 )
 
 // What package policy is told: the numbers of a moment.
@@ -28,12 +29,12 @@ func tiersOf(tiers []tree.Tier) []policy.Tier {
 
 // segmentNumbers are the numbers of the segments that a version's tables name. It is called with edit held.
 func (d *DB) segmentNumbers(ver *tree.Version) []policy.Segment {
-	segments, live := segmentsOf(ver), ver.Live()
-	all := make([]policy.Segment, len(segments))
-	for i, s := range segments {
+	var all []policy.Segment
+	for x, live := range ver.Usage() {
+		s := x.(*wal.Segment)
 		moved := s.Kind == format.SegmentMoved
-		all[i] = policy.Segment{ID: s.ID, Moved: moved, InLog: !moved && s.ID >= d.edit.from.Segment,
-			Open: s.Open.Load(), Damaged: s.Damaged.Load(), Used: s.Used.Load(), Payload: s.Payload.Load(), Live: live[s.ID]}
+		all = append(all, policy.Segment{ID: s.ID, Moved: moved, InLog: !moved && s.ID >= d.edit.from.Segment,
+			Open: s.Open.Load(), Damaged: s.Damaged.Load(), Used: s.Used.Load(), Payload: s.Payload.Load(), Live: live})
 	}
 	return all
 }

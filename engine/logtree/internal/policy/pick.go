@@ -121,7 +121,7 @@ func worn(s *State) (Compaction, bool) {
 
 // Candidate is a segment that could be emptied.
 type Candidate struct {
-	Segment
+	*Segment
 	Garbage int64 // bytes of the file that are known to be garbage
 }
 
@@ -132,7 +132,8 @@ func (c *Candidate) ToMove() int64 { return c.Used - c.Garbage }
 // bytes and the garbage of all that nobody writes to. Damaged ones are none, but count: what they hold takes room.
 func Candidates(segments []Segment) (all []Candidate, total, garbage int64) {
 	all = make([]Candidate, 0, len(segments))
-	for _, s := range segments {
+	for i := range segments {
+		s := &segments[i]
 		if s.InLog || s.Open {
 			continue
 		}

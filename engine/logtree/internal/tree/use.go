@@ -11,8 +11,28 @@ import (
 // not counted yet counts as its whole table.
 func (v *Version) Live() map[uint32]int64 {
 	live := make(map[uint32]int64, len(v.segments))
-	for _, s := range v.segments {
-		live[s.id] = s.live
+	for i, n := range v.live() {
+		live[v.segments[i].id] = n
+	}
+	return live
+}
+
+// Usage yields the version's segments, by id, each with what [Version.Live] says of it.
+func (v *Version) Usage() func(yield func(Segment, int64) bool) {
+	return func(yield func(Segment, int64) bool) {
+		for i, n := range v.live() {
+			if !yield(v.segments[i].Segment, n) {
+				return
+			}
+		}
+	}
+}
+
+// live is Live, in the order of v.segments.
+func (v *Version) live() []int64 {
+	live := make([]int64, len(v.segments))
+	for i := range v.segments {
+		live[i] = v.segments[i].live
 	}
 	for i := range v.Tiers {
 		for r := range v.Tiers[i].counted() {
@@ -20,7 +40,9 @@ func (v *Version) Live() map[uint32]int64 {
 				continue // it is in the segments' sums
 			}
 			for _, u := range r.uses() {
-				live[u.ID] += u.Bytes
+				if at := v.find(u.ID); at >= 0 {
+					live[at] += u.Bytes
+				}
 			}
 		}
 	}

@@ -238,6 +238,14 @@ func (v *Version) Segments() func(yield func(uint32, Segment) bool) {
 
 // Segment returns the segment of that id, nil if the version has none.
 func (v *Version) Segment(id uint32) Segment {
+	if i := v.find(id); i >= 0 {
+		return v.segments[i].Segment
+	}
+	return nil
+}
+
+// find returns the index of the segment of that id, -1 if the version has none.
+func (v *Version) find(id uint32) int {
 	lo, hi := 0, len(v.segments)
 	for lo < hi {
 		m := int(uint(lo+hi) >> 1)
@@ -248,9 +256,9 @@ func (v *Version) Segment(id uint32) Segment {
 		}
 	}
 	if lo < len(v.segments) && v.segments[lo].id == id {
-		return v.segments[lo].Segment
+		return lo
 	}
-	return nil
+	return -1
 }
 
 // Get appends the value of key to dst: the newest tier that has the key decides. A key that is not there, or deleted,
