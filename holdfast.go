@@ -1,6 +1,13 @@
 // Package holdfast is the contract between a program and an embedded storage
 // engine, in which every write names what it survives.
 //
+//	engine, err := logtree.Open("/var/lib/orders", holdfast.Options{}) // or another package under engine
+//	var batch holdfast.Batch
+//	batch.Set([]byte("order/17"), data)
+//	err = holdfast.Commit(engine, &batch, holdfast.Power) // returns once it survives power loss
+//	value, err := engine.Get(nil, []byte("order/17"))
+//	err = engine.Close()
+//
 // An [Engine] keeps an ordered map from byte keys to byte values. It is written
 // in atomic batches and read at its latest state or through a [Snapshot]. What
 // sets it apart is the [Level] that every commit names:
@@ -40,8 +47,21 @@
 //     without an error and reported in Metrics; damage to anything that had been
 //     synced is [ErrCorrupt], never a wrong answer.
 //
-// Engines live in the folders under engine; package engine/all opens them by
-// name. This package imports nothing but the standard library.
+// # What there is besides
+//
+// Engines live in the folders under engine; package engine/all opens them by name. Stores on any engine:
+//
+//	store/event               one log of events
+//	store/message             streams of messages
+//	store/message/aggregate   aggregates in such streams
+//	store/projection          read models of events or messages
+//	store/task                a queue of tasks, which store/task/worker runs
+//	store/raftlog             the log and votes of hashicorp/raft
+//
+// Package server serves them over HTTP, and package client uses such a server. The pages in docs/start have a program
+// for each.
+//
+// This package imports nothing but the standard library.
 //
 // # For engines
 //

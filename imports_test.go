@@ -66,7 +66,7 @@ var layers = map[string][]string{
 	"server/tracing": {},
 	"client":         {"", "api", "store/"},
 	"cmd/":           {"", "api", "client", "driver/", "engine/", "internal/", "lab/", "server", "store/"},
-	"examples/":      {"", "engine/", "store/"},
+	"examples/":      {"", "client", "engine/", "server/", "store/"},
 	"tools/":         {},
 
 	// The layers of logtree, each of which knows only what is below it.

@@ -1,6 +1,9 @@
 // Package api has the requests and answers of the server's /v1, as Go types: what package server/v1 serves and package
 // client asks for.
 //
+//	curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8080/v1/namespaces/default/messages?category=order
+//	{"messages": [...], "next": 18, "history": "..."}    // api.Messages
+//
 // Bodies are JSON. Bytes that mean nothing to the server ([]byte) are in base64; the data and metadata of messages are
 // JSON objects and stand there as they are. Durations are numbers of milliseconds (fields that end in _ms), times are
 // RFC 3339. A field that is neither omitted when it is empty nor told in an answer alone is required, and null is no
@@ -231,7 +234,7 @@ type Subscription struct {
 
 // ClaimMessages claims messages of a subscription.
 type ClaimMessages struct {
-	Max    int   `json:"max,omitempty"`                  // 0 means 1; at most 1000 are given
+	Max    int   `json:"max,omitempty"`                  // 0 means 1; at most 1000, and about 8 MiB, are given
 	WaitMS int64 `json:"wait_ms,omitempty" is:"natural"` // how long to wait for the first, at most a minute
 }
 
@@ -356,7 +359,7 @@ type NewTask struct {
 
 	// At is the earliest time at which it may run, DelayMS the same from now on; not both.
 	At      time.Time `json:"at,omitzero"`
-	DelayMS int64     `json:"delay_ms,omitempty" is:"natural"`
+	DelayMS int64     `json:"delay_ms,omitempty" is:"natural"` // how long to wait before it may run
 
 	Key      string `json:"key,omitempty" is:"text"`      // what the limits by key of its queue count by: a customer
 	Sequence string `json:"sequence,omitempty" is:"text"` // its tasks run one after the other, in the order of enqueueing
@@ -364,15 +367,16 @@ type NewTask struct {
 	// Unique lets there be one task at most with this text, in all queues: until it is finished, or for UniqueForMS from
 	// now on. As long as there is one, enqueueing changes nothing and tells its id.
 	Unique      string `json:"unique,omitempty" is:"text"`
-	UniqueForMS int64  `json:"unique_for_ms,omitempty" is:"natural"` // needs Unique
+	UniqueForMS int64  `json:"unique_for_ms,omitempty" is:"natural"` // how long there may be no other; needs Unique
 
 	After []string `json:"after,omitempty"` // ids of tasks that must be completed first
 
+	// MaxAttempts is how often it is tried before it is dead; 0 means 25.
+	MaxAttempts int `json:"max_attempts,omitempty" is:"natural"`
 	// BackoffFirstMS is how long it waits after the first attempt that fails; twice as long after each further one, and
 	// BackoffMaxMS at most.
-	MaxAttempts    int   `json:"max_attempts,omitempty" is:"natural"`
 	BackoffFirstMS int64 `json:"backoff_first_ms,omitempty" is:"natural"`
-	BackoffMaxMS   int64 `json:"backoff_max_ms,omitempty" is:"natural"`
+	BackoffMaxMS   int64 `json:"backoff_max_ms,omitempty" is:"natural"` // the longest wait between attempts
 
 	// KeepMS is how long it is kept once it is completed or cancelled: as long as its queue says if it is 0, not at all if
 	// it is less.
@@ -421,7 +425,7 @@ type EnqueueResult struct {
 // ClaimTasks claims tasks.
 type ClaimTasks struct {
 	Queues  []string `json:"queues,omitempty" is:"queue"`
-	N       int      `json:"n,omitempty" is:"natural"` // 0 means 1; at most 1000 are given
+	N       int      `json:"n,omitempty" is:"natural"` // 0 means 1; at most 1000, and about 8 MiB, are given
 	LeaseMS int64    `json:"lease_ms,omitempty" is:"natural"`
 	Worker  string   `json:"worker,omitempty" is:"worker"`
 	WaitMS  int64    `json:"wait_ms,omitempty" is:"natural"` // how long to wait for the first, at most a minute

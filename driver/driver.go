@@ -1,6 +1,13 @@
 // Package driver is what an engine is built on: everything of the contract that is the same for all of them, so that
 // what is left is the storage.
 //
+//	type engine struct {
+//		driver.Engine[*view] // it is a holdfast.Engine, if *engine is a driver.Core
+//	}
+//
+//	e := &engine{}
+//	e.Init(e, capabilities, dir)
+//
 // An engine embeds an [Engine] and implements its [Core]. The Engine checks calls in the order that the contract says,
 // keeps a state alive for the snapshots and iterators that read it, and closes. Below this package are what most
 // engines need besides: driver/datadir for the directory, driver/groupcommit where a library has one writer at a time,

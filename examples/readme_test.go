@@ -4,9 +4,11 @@ package examples_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -77,6 +79,12 @@ func Example_backup() {
 	_, _ = keys, err
 }
 
+func Example_backupOfOneEngine() {
+	var engine holdfast.Engine
+	keys, err := logtree.Backup(ctx, engine, "/var/backups/orders")
+	_, _ = keys, err
+}
+
 func Example_checkpoint() {
 	var engine holdfast.Engine
 	err := holdfast.Checkpoint(ctx, engine, "/var/lib/orders-before-upgrade") // on the same file system
@@ -104,13 +112,14 @@ func Example_event() {
 	_ = readmeEvent // an example returns nothing
 }
 
-func readmeEvent(engine holdfast.Engine) error {
+func readmeEvent() error {
+	engine, err := logtree.Open("/var/lib/orders", holdfast.Options{})
 	log, err := event.Open(engine, event.Options{Level: holdfast.Power})
 
 	placed := event.Event{Type: "OrderPlaced", Data: data, ID: "order-17"}
-	result, err := log.Append(ctx, placed)
-	fmt.Println(result.First)    // its position, from 1
-	fmt.Println(result.Repeated) // true if that was appended before, with the same content: nothing was added
+	result, err := log.Append(ctx, placed) // returns once it survives power loss
+	fmt.Println(result.First)              // its position, from 1
+	fmt.Println(result.Repeated)           // true if that was appended before, with the same content: nothing was added
 
 	_, err = log.AppendAfter(ctx, 17, event.Event{Type: "OrderPaid"}) // if 17 is still the last, else event.ErrConflict
 
@@ -120,6 +129,8 @@ func readmeEvent(engine holdfast.Engine) error {
 		}
 		fmt.Println(e.Position, e.Type)
 	}
+	err = log.Close()    // stores first,
+	err = engine.Close() // then their engine
 	return err
 }
 
@@ -175,6 +186,18 @@ func Example_raft() {
 	_, _ = node, err
 }
 
+func Example_errors() {
+	_ = readmeErrors
+}
+
+func readmeErrors(events *event.Store, last uint64, e event.Event) {
+	switch _, err := events.AppendAfter(ctx, last, e); {
+	case errors.Is(err, event.ErrConflict): // somebody was faster: read, decide again
+	case errors.Is(err, holdfast.ErrFull): // nothing was written: make room, or answer 507
+	case errors.Is(err, holdfast.ErrPoisoned): // writing has ended: reopen
+	}
+}
+
 // TestMain works in the directory above, in which the pages are.
 func TestMain(m *testing.M) {
 	if err := os.Chdir(".."); err != nil {
@@ -225,7 +248,7 @@ func plain(text string) string {
 func TestDocsCode(t *testing.T) {
 	var tests string
 	for _, pattern := range []string{"*_test.go", "examples/*_test.go", "store/*/*_test.go", "engine/all/*_test.go",
-		"client/*_test.go", "server/*/*_test.go"} {
+		"client/*_test.go", "server/*/*_test.go", "examples/start/*/*.go"} {
 		names, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
@@ -273,6 +296,83 @@ func TestDocsLinks(t *testing.T) {
 				t.Errorf("%s: %s has no heading for #%s", page, target, anchor)
 			}
 		}
+	}
+}
+
+// TestErrorsPage: docs/errors.md names each class of errors of the packages that users import, and each code of the
+// API.
+func TestErrorsPage(t *testing.T) {
+	page := readPage(t, "docs/errors.md")
+	class := regexp.MustCompile(`(?m)^(?:var|)\s*(Err\w+)\s+= (?:errors\.New|event\.Err)`)
+	code := regexp.MustCompile(`(?m)^\tCode\w+\s+= "(\w+)"`)
+	names := 0
+	for _, pattern := range []string{"*.go", "store/*/*.go", "store/*/*/*.go", "client/*.go", "api/*.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") || strings.Contains(file, "internal") {
+				continue
+			}
+			folder := path.Base(path.Dir(filepath.ToSlash(file)))
+			text := readPage(t, file)
+			for _, m := range class.FindAllStringSubmatch(text, -1) {
+				names++
+				// Those of events, and of package holdfast, stand under a heading that names the package.
+				named := "| `" + folder + "." + m[1] + "` |"
+				if folder == "." || folder == "event" {
+					named = "| `" + m[1] + "` |"
+				}
+				if !strings.Contains(page, named) {
+					t.Errorf("docs/errors.md has no row for %s of %s", m[1], file)
+				}
+			}
+			for _, m := range code.FindAllStringSubmatch(text, -1) {
+				names++
+				if !strings.Contains(page, "| `"+m[1]+"` |") {
+					t.Errorf("docs/errors.md has no row for the code %s", m[1])
+				}
+			}
+		}
+	}
+	if names < 60 {
+		t.Errorf("only %d classes and codes were found", names)
+	}
+}
+
+// TestPackageComments: the comment of each package that users import begins with its shortest use.
+func TestPackageComments(t *testing.T) {
+	// They are parts of the server, or of tests, which nobody imports alone.
+	parts := []string{"enginetest/commits", "server/clienttest", "server/ebuse", "server/eventodb", "server/fanout",
+		"server/page", "server/problem", "server/route", "server/v1", "store/message/importtest"}
+	use := regexp.MustCompile(`(?m)\A(//.*\n){1,9}//\t`)
+	packages := 0
+	err := filepath.WalkDir(".", func(dir string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		dir = filepath.ToSlash(dir)
+		others := []string{"cmd", "examples", "lab", "tools", "internal", "testdata"}
+		if dir != "." && strings.HasPrefix(d.Name(), ".") || slices.Contains(others, d.Name()) {
+			return filepath.SkipDir
+		}
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil || slices.Contains(parts, dir) {
+			return err
+		}
+		for _, file := range files {
+			if _, comment, ok := strings.Cut("\n"+readPage(t, file), "\n// Package "); ok {
+				packages++
+				if !use.MatchString("// Package " + comment) {
+					t.Errorf("the comment of %s does not begin with a use", file)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil || packages < 25 {
+		t.Error(packages, err)
 	}
 }
 

@@ -1,12 +1,15 @@
 // Package server serves what is kept in an engine over HTTP. The APIs below it list their routes; this package puts
 // them behind one place that checks tokens, roles, limits and levels.
 //
-//	engine, err := all.OpenURL("logtree:/var/lib/holdfast")
+//	engine, err := logtree.Open("/var/lib/holdfast", holdfast.Options{}) // in metrics.Watch, to measure commits
 //	d, err := data.Open(engine, data.Options{})
-//	s, err := server.New(d, server.Options{})
+//	s, err := server.New(d, server.Options{Backup: logtree.Backup})
 //	go s.Serve(listener)
 //	...
 //	err = s.Stop(ctx) // then d.Close and engine.Close
+//
+// A program that has routes of its own puts the server beside them: it is an http.Handler. docs/start/service.md shows
+// a whole service.
 package server
 
 import (

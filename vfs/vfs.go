@@ -1,6 +1,10 @@
 // Package vfs abstracts the files of a storage engine: the real file system ([OS]), and one in memory that can be
 // crashed ([Mem]).
 //
+//	disk := vfs.NewMem()
+//	engine, err := logtree.OpenMem(disk, "d", holdfast.Options{})
+//	after := disk.Crash(rnd) // the file system as a power cut may have left it
+//
 // It is as narrow as an engine that writes logs and immutable files needs. Names are
 // paths in the form of the operating system. All methods may be called from many
 // goroutines at once unless they say otherwise.

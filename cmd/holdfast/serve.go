@@ -129,11 +129,15 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 		return err
 	}
 	engine := metrics.Watch(opened)
-	defer func() { err = errors.Join(err, engine.Close()) }()
+	defer func() {
+		if closed := engine.Close(); err == nil || !errors.Is(closed, holdfast.ErrPoisoned) { // which was told when it came
+			err = errors.Join(err, closed)
+		}
+	}()
 	level = cmp.Or(level, engine.Capabilities().Strongest())
 	d, err := data.Open(engine, data.Options{Level: level, Logger: logger})
 	if err != nil {
-		return err
+		return c.notOpened(engine.Capabilities().Engine, err)
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
 	version := readVersion().Version
@@ -314,6 +318,16 @@ func (c *serveCommand) open(logger *slog.Logger) (holdfast.Engine, error) {
 	}
 	o.Logger = quiet(logger)
 	return all.Open(name, dir, o)
+}
+
+// notOpened is the error when an engine is open and the stores in it cannot be opened. One that has stopped for want of
+// room, as all but logtree do, says what that means for whoever uses it; nobody does yet.
+func (c *serveCommand) notOpened(engine string, err error) error {
+	if errors.Is(err, holdfast.ErrPoisoned) && datadir.NoRoom(err) {
+		return &holdfast.Error{Op: "serve", Engine: engine, Path: c.dir(), Class: holdfast.ErrFull,
+			Detail: "on this engine a server needs some to start; nothing is lost", Remedy: datadir.MakeRoom}
+	}
+	return err
 }
 
 const defaultData = "holdfast-data"

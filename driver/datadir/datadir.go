@@ -1,5 +1,9 @@
 // Package datadir manages data directories: engines open theirs through it, and tools make new ones with it.
 //
+//	h, err := datadir.Open(dir, datadir.Spec{Engine: "myengine", Format: 1})
+//	err = h.Check() // before a sync is acknowledged: ErrReplaced if the directory is another one by now
+//	err = h.Close()
+//
 // A directory that an engine made holds
 //
 //	HOLDFAST   the mark: what made the directory, as text (below)

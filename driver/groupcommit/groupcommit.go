@@ -2,6 +2,9 @@
 // serves engines that have one writer at a time (bbolt, SQLite, Badger): waiting
 // batches become, in order, one transaction and one sync.
 //
+//	committer := groupcommit.New("myengine", 8<<20, e.commit) // commit writes one merged batch, and syncs it if asked
+//	receipt, err := committer.Apply(batch, holdfast.Power)    // is the engine's Write
+//
 // There is no goroutine of its own and no delay: the first waiter commits all batches that were applied by then, while
 // the next group fills. A lone writer commits inline.
 package groupcommit

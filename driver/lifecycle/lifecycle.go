@@ -1,5 +1,10 @@
 // Package lifecycle guards an object that many goroutines use until one of them closes it: an engine, a snapshot, a
 // store.
+//
+//	if err := e.life.Enter(); err != nil { // ErrClosed
+//		return err
+//	}
+//	defer e.life.Leave()
 package lifecycle
 
 import (

@@ -1,5 +1,9 @@
 // Package losswindow implements an engine's loss window: a background sync bounds what commits weaker than Power can
 // lose to a power cut.
+//
+//	window := losswindow.New(options.SyncEvery, e.Settle)
+//	window.Dirty() // after a commit weaker than Power
+//	window.Stop()  // before closing
 package losswindow
 
 import (

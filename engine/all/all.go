@@ -1,5 +1,8 @@
 // Package all has the engine table, and opens engines by name or by address.
 //
+//	engine, err := all.OpenURL("logtree:/var/lib/orders?memory=64MiB") // or pebble:, badger:, bbolt:, sqlite:, ...
+//	keys, err := all.Backup(ctx, engine, "/var/backups/orders")
+//
 // It imports every engine. A program that uses one engine imports that engine's package instead.
 package all
 

@@ -1,6 +1,8 @@
 // Package badger is an engine over github.com/dgraph-io/badger/v4: a log-structured merge
 // tree whose log is a mapped file.
 //
+//	engine, err := badger.Open("/var/lib/orders", holdfast.Options{}) // takes 1.5 GiB of memory
+//
 // The library runs with SyncWrites off, so a commit is a copy into a shared mapping, which
 // survives the process: that is what Memory and Process commits get. For Power the engine
 // syncs the library's files itself, once for all batches that were merged into one

@@ -1,6 +1,8 @@
 // Package bbolt is the engine over go.etcd.io/bbolt, a copy-on-write B+ tree in one
 // memory-mapped file with one writer at a time.
 //
+//	engine, err := bbolt.Open("/var/lib/orders", holdfast.Options{Level: holdfast.Power})
+//
 // bbolt syncs twice per transaction, so batches of concurrent writers are merged into one
 // transaction and share its syncs.
 //

@@ -1,6 +1,8 @@
 // Package files is an engine that keeps each key in a file of its own, so that ls, grep, cp and backup programs work on
 // the data.
 //
+//	engine, err := files.Open("/var/lib/settings", holdfast.Options{Level: holdfast.Power})
+//
 // The folder data of a directory has one file for each key. Its name is the key as far as that is plain text, and it
 // has the value and one more line, with a checksum: see name.go and record.go. Do not change or remove files while
 // the engine is open.

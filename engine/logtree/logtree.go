@@ -2,6 +2,11 @@
 // log; everything else is an index to it and can be rebuilt. There is no second log, and space is freed by whole
 // files. All three levels are given per commit, in one open directory.
 //
+//	engine, err := logtree.Open("/var/lib/orders", holdfast.Options{})
+//	keys, err := logtree.Backup(ctx, engine, "/var/backups/orders") // while others write
+//
+// What commits get at each level:
+//
 //	Memory   copied to the log's tail in memory and indexed
 //	Process  the tail is in the log's file, by a store to its mapping or a write call
 //	Power    the file is synced as well, one fdatasync for all waiters

@@ -2,6 +2,8 @@
 // other engines are tested against, and a store for tests. It gives Memory and nothing
 // more.
 //
+//	engine := mem.New() // stores in it are opened at the level Memory
+//
 // Its state is an immutable treap: writers make a new version that shares all but the
 // paths they change, so a snapshot is one pointer and readers take no lock.
 package mem

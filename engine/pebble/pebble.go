@@ -2,6 +2,10 @@
 // itself does not have: Process, between its NoSync and its Sync. All three levels are
 // given per commit, in one open directory.
 //
+//	engine, err := pebble.Open("/var/lib/orders", holdfast.Options{})
+//
+// What commits get at each level:
+//
 //	Memory   Pebble keeps the commit in its write-ahead log's buffer
 //	Process  the buffer is written to the log file
 //	Power    the log file is synced as well

@@ -3,6 +3,8 @@
 // (modernc.org/sqlite). They run the same code here and share one file format: a directory
 // made by one can be opened by the other.
 //
+//	engine, err := sqlite.Open("/var/lib/orders", holdfast.Options{}) // OpenGo needs no C compiler
+//
 // The store is one table in write-ahead-log mode,
 //
 //	CREATE TABLE kv(k BLOB PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID
@@ -26,7 +28,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -78,7 +82,8 @@ type engine struct {
 	window    *losswindow.Window
 	cache     int64 // bytes of page cache per connection, 0 for SQLite's default
 	w         writer
-	hold      func() // set by tests: called before a commit at Power; nil otherwise
+	raw       *os.File // the database, read besides SQLite; closed last, because that ends SQLite's locks
+	hold      func()   // set by tests: called before a commit at Power; nil otherwise
 
 	syncs  atomic.Int64
 	stalls atomic.Int64
@@ -126,11 +131,14 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options, t Tuning) (_ holdf
 	e.w.pauseAt, e.w.pause, e.w.checkpointAt = pausePages, longestPause, cmp.Or(max(t.CheckpointPages, 0), checkpointPages)
 	settings, err := e.openWriter(o.MemoryBytes/2, o.Level)
 	if err != nil {
+		if e.raw != nil {
+			e.raw.Close()
+		}
 		h.Close()
 		return nil, err
 	}
 	if err := h.Made(); err != nil {
-		return nil, errors.Join(err, e.w.conn.close(), h.Close())
+		return nil, errors.Join(err, e.w.conn.close(), e.raw.Close(), h.Close())
 	}
 	e.committer = groupcommit.New(lib.name, maxGroupSize, e.commit)
 	e.window = losswindow.New(o.SyncEvery, e.Settle)
@@ -151,6 +159,9 @@ func (e *engine) openWriter(cache int64, level holdfast.Level) (settings []holdf
 		err = e.create(path)
 	}
 	if err != nil {
+		return nil, e.fail("open", err)
+	}
+	if e.raw, err = os.Open(path); err != nil {
 		return nil, e.fail("open", err)
 	}
 	st, err := os.Stat(path + "-wal")
@@ -316,7 +327,7 @@ func (e *engine) Release(err error) error {
 		err = errors.Join(err, c.close())
 	}
 	e.idle = nil
-	return errors.Join(err, e.w.conn.close(), e.datadir.Close())
+	return errors.Join(err, e.w.conn.close(), e.raw.Close(), e.datadir.Close())
 }
 
 func (e *engine) corrupt(op, detail string, cause error) error {
@@ -350,7 +361,10 @@ func (e *engine) fail(op string, err error) error {
 	code, errno := e.lib.code(err)
 	switch code & 0xff {
 	case codeCorrupt, codeNotDB:
-		return e.corrupt(op, "", err)
+		// SQLite also says so of a page that the device cannot read.
+		if errno = e.unreadable(); errno == 0 {
+			return e.corrupt(op, "", err)
+		}
 	case codeFull:
 		errno = syscall.ENOSPC
 	case codeIO, codeCannot:
@@ -376,6 +390,21 @@ type systemError struct {
 
 // Unwrap returns both.
 func (s *systemError) Unwrap() []error { return []error{s.error, s.errno} }
+
+// unreadable reads the database and its log, and returns the error number with which the operating system refuses that,
+// 0 if it does not.
+func (e *engine) unreadable() (errno syscall.Errno) {
+	if e.raw == nil {
+		return 0
+	}
+	_, err := io.Copy(io.Discard, io.NewSectionReader(e.raw, 0, math.MaxInt64))
+	if log, opened := os.Open(e.path() + "-wal"); opened == nil { // which has no locks of SQLite
+		_, read := io.Copy(io.Discard, log)
+		err = errors.Join(err, read, log.Close())
+	}
+	errors.As(err, &errno)
+	return errno
+}
 
 // probe finds out why a file of the database could not be written, where the library keeps that to itself: it returns
 // the error number with which another file cannot be written either, 0 if it can.

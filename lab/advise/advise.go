@@ -109,10 +109,10 @@ func closed(lab bench.Lab, r *bench.Report) []bench.Group {
 	return slices.DeleteFunc(lab.Groups(r), func(g bench.Group) bool { return g.Offer.Open() })
 }
 
-// measures is the command that measures what a need asks for.
+// measures is the command that measures what a need asks for. Without --rounds, bench makes as many as it takes to show
+// a difference between the engines.
 func measures(n Need) string {
-	return fmt.Sprintf("holdfast bench --workloads %s --levels %v --clients %d --rounds 6 --json bench.json",
-		n.Workload, n.Level,
+	return fmt.Sprintf("holdfast bench --workloads %s --levels %v --clients %d --json bench.json", n.Workload, n.Level,
 		n.Clients)
 }
 
@@ -171,7 +171,12 @@ func (a *Advice) choose(g *bench.Group, rows []crash.Result) *bench.Row {
 	made := fmt.Sprintf("%s made %s", first.Engine, rate(*g, first.Median))
 	switch {
 	case claim.Shown == 0 && len(engines) > 1:
-		a.Take = fmt.Sprintf("Nothing is shown (%s). The highest median: %s.", claim.Why, made)
+		why := claim.Why
+		few := func(r bench.Row) bool { return r.Rank != nil && r.Rank.Verdict == bench.TooFewRounds }
+		if slices.ContainsFunc(g.Rows, few) {
+			why += ", and the first command below makes as many"
+		}
+		a.Take = fmt.Sprintf("Nothing is shown (%s). The highest median: %s.", why, made)
 		a.Questions = append(a.Questions, measures(a.Need))
 	case !first.Best && len(engines) > 1:
 		a.Take = fmt.Sprintf("Of the others the highest median: %s. The statistics are of all that were measured, so "+
@@ -270,6 +275,11 @@ func (a *Advice) weaker(lab bench.Lab, r *bench.Report, first bench.Row, rows []
 				found.most = row.High / first.Low
 			}
 			gains := fmt.Sprintf("%s made %s there, and no gain is shown", first.Engine, rate(g, row.Median))
+			if !enough {
+				gains = fmt.Sprintf("%s made %s there, and the rounds are too few to show a gain", first.Engine,
+					rate(g, row.Median))
+				a.Questions = append(a.Questions, measures(need))
+			}
 			if found.shown {
 				gains = fmt.Sprintf("%s is %sx as fast there (%s)", first.Engine, measure.Digits(found.times), rate(g, row.Median))
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -441,5 +442,17 @@ func Compare(c Comparison, t console.Terminal) error {
 	}
 	s := screen{t.Screen()}
 	s.Markdown = c.Format == "markdown"
+	for i, old := range sides[0].reports {
+		for j, now := range sides[1].reports {
+			switch {
+			case !reflect.DeepEqual(old.Results, now.Results):
+			case c.Old[i] == c.New[j]:
+				s.Wrapped("the same: ", c.Old[i]+" is on both sides. It shows no change from itself.")
+			default:
+				s.Wrapped("the same: ", fmt.Sprintf("%s and %s have the same results, of one run. They show no change.", c.Old[i],
+					c.New[j]))
+			}
+		}
+	}
 	return s.compare(sides[0], sides[1], gate, slices.Concat(refused, named))
 }

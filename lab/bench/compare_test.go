@@ -116,7 +116,11 @@ func TestCompareNamesTheChange(t *testing.T) {
 // TestCompareWithTooFewRounds claims nothing, and a gate says that it cannot judge. Runs of one side add up.
 func TestCompareWithTooFewRounds(t *testing.T) {
 	slow := map[string]float64{"pebble": 2}
-	old, now := saved(t, slowed(5, nil)), saved(t, slowed(5, slow))
+	command := func(r *Report) *Report {
+		r.Plan.Command = "holdfast bench event --rounds 5 --for 1s --seed 17"
+		return r
+	}
+	old, now := saved(t, command(slowed(5, nil))), saved(t, command(slowed(5, slow)))
 	out, err := compared(Comparison{Old: []string{old}, New: []string{now}})
 	if err != nil || !strings.Contains(out, "no claim, for the rounds are too few") || strings.Contains(out, "\nworse\n") {
 		t.Errorf("%v\n%s", err, out)
@@ -124,14 +128,32 @@ func TestCompareWithTooFewRounds(t *testing.T) {
 	if !strings.Contains(out, "Measure in turns") {
 		t.Errorf("nothing about turns:\n%s", out)
 	}
+	const more = "measure each side with: holdfast bench event --for 1s --rounds 6 --json FILE"
+	if !strings.Contains(out, "\nFor more, "+more+"\n") {
+		t.Errorf("it does not say which command makes enough rounds:\n%s", out)
+	}
 	_, err = compared(Comparison{Old: []string{old}, New: []string{now}, Gate: "ops=5%"})
 	if !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), "the gate cannot judge") ||
-		Status(err) != 1 {
+		!strings.Contains(err.Error(), more) || Status(err) != 1 {
 		t.Errorf("%v", err)
 	}
 	out, err = compared(Comparison{Old: []string{old, old}, New: []string{now, now}, Gate: "ops=5%"})
 	if !errors.Is(err, ErrRegression) || strings.Contains(out, "Measure in turns") {
 		t.Errorf("of two runs a side: %v\n%s", err, out)
+	}
+}
+
+// TestCompareOfTheSame: a report that is compared with itself, or a copy of itself, is said to be the same.
+func TestCompareOfTheSame(t *testing.T) {
+	old, other := saved(t, slowed(8, nil)), saved(t, slowed(8, map[string]float64{"pebble": 1.25}))
+	for _, test := range []struct{ now, says string }{
+		{old, "the same: " + old + " is on both sides."}, {saved(t, slowed(8, nil)), " have the same results, of one run."},
+		{other, ""},
+	} {
+		out, err := compared(Comparison{Old: []string{old}, New: []string{test.now}})
+		if err != nil || !strings.Contains(out, test.says) || test.says == "" && strings.Contains(out, "the same: ") {
+			t.Errorf("%v: it does not say %q:\n%s", err, test.says, out)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -26,7 +27,7 @@ func (s screen) compare(a, b side, gate Gate, differences []string) error {
 	failed := s.gate(list)
 	s.changesTable(a, list)
 	s.changesShown(list)
-	s.changesLegend(list, len(a.reports) == 1 || len(b.reports) == 1)
+	s.changesLegend(list, len(a.reports) == 1 || len(b.reports) == 1, b.reports[0].Plan.Command)
 	s.onlyIn("only in the old run: ", a, b)
 	s.onlyIn("only in the new run: ", b, a)
 	var wrong []string
@@ -44,11 +45,24 @@ func (s screen) compare(a, b side, gate Gate, differences []string) error {
 	case len(list) == 0:
 		return compareOp.BadOption("the runs have no cell in common", "compare runs of the same workloads and engines")
 	}
-	return gate.unjudged(list)
+	return gate.unjudged(list, b.reports[0].Plan.Command)
+}
+
+// seedOrRounds are the flags of a command that do not count if it is to make more rounds.
+var seedOrRounds = regexp.MustCompile(` --(seed|rounds)[ =]\S+`)
+
+// moreRounds says which command makes so many rounds of what another has measured.
+func moreRounds(command string, rounds int) string {
+	if command == "" {
+		command = "holdfast bench ..."
+	}
+	return fmt.Sprintf("measure each side with: %s --rounds %d --json FILE",
+		console.Plain(seedOrRounds.ReplaceAllString(command, "")), rounds)
 }
 
 // unjudged is an error if there is something that the gate cannot judge: too few rounds, or nothing of a metric.
-func (gate Gate) unjudged(list []cellChange) error {
+// command is what has measured.
+func (gate Gate) unjudged(list []cellChange, command string) error {
 	few, need := 0, 0
 	found, cells := map[string]bool{}, map[string]int{}
 	for _, c := range list {
@@ -62,10 +76,11 @@ func (gate Gate) unjudged(list []cellChange) error {
 		}
 		need = max(need, cells[c.metric.name])
 	}
-	const remedy = "several runs of a side can be named, with vs between the old and the new ones"
 	if few > 0 {
+		rounds := measure.RoundsFor(need)
 		return compareOp.BadOption(fmt.Sprintf("the gate cannot judge %s: it takes %s a side", console.Number(few, "figure"),
-			console.Number(measure.RoundsFor(need), "round")), remedy)
+			console.Number(rounds, "round")), moreRounds(command, rounds)+" (or name several runs of a side, with vs between "+
+			"the old and the new ones)")
 	}
 	for _, name := range slices.Sorted(maps.Keys(gate)) {
 		if !found[name] {
@@ -179,7 +194,7 @@ func (s screen) changesShown(list []cellChange) {
 	}
 }
 
-func (s screen) changesLegend(list []cellChange, alone bool) {
+func (s screen) changesLegend(list []cellChange, alone bool, command string) {
 	few, most, apparent, compared := 0, 0, 0, false
 	cells := map[string]int{}
 	for _, c := range list {
@@ -215,8 +230,10 @@ func (s screen) changesLegend(list []cellChange, alone bool) {
 			"Measure in turns, old, new, old, new, and compare old1 old2 vs new1 new2.")
 	}
 	if few > 0 {
+		rounds := measure.RoundsFor(most)
 		s.Wrapped("", fmt.Sprintf("In brackets: no claim, for the rounds are too few. It takes %s a side to show any change "+
-			"among %s.", console.Number(measure.RoundsFor(most), "round"), console.Number(most, "cell")))
+			"among %s.", console.Number(rounds, "round"), console.Number(most, "cell")))
+		s.Printf("For more, %s\n", moreRounds(command, rounds))
 	}
 }
 

@@ -225,6 +225,10 @@ func (d *Disk) close() error {
 		d.stop()
 	}
 	rec := d.rec.freeze()
+	if d.server != nil {
+		// Unmounting writes all that is not on the disk yet. Nobody reads it again, and the disk below may be busy.
+		d.server.discard()
+	}
 	var err error
 	if mounted(d.Path()) {
 		d.Fail(Fault{})

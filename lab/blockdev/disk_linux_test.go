@@ -836,3 +836,35 @@ func TestServerRefuses(t *testing.T) {
 		t.Errorf("%d events", n)
 	}
 }
+
+// TestChildrenDoNotHoldTheServer: no program that the owner of a disk starts has its FUSE device open, or the
+// connection would last as long as that program, which may be waiting for it.
+func TestChildrenDoNotHoldTheServer(t *testing.T) {
+	d := newDisk(t, options(t, "ext4"))
+	out, err := exec.Command("ls", "-l", "/proc/self/fd").CombinedOutput()
+	must(t, err)
+	if strings.Contains(string(out), "/dev/fuse") {
+		t.Errorf("a child of the owner of %s has\n%s", d.Path(), out)
+	}
+}
+
+// TestCloseWritesNothing: what the kernel holds back is not written to a disk that is thrown away.
+func TestCloseWritesNothing(t *testing.T) {
+	for _, fs := range FileSystems() {
+		t.Run(fs, func(t *testing.T) {
+			o := options(t, fs)
+			d := newDisk(t, o)
+			fd, err := unix.Dup(int(d.server.live.Fd()))
+			must(t, err)
+			live := os.NewFile(uintptr(fd), "live")
+			defer live.Close()
+			must(t, os.WriteFile(filepath.Join(d.Path(), "file"), bytes.Repeat([]byte("unsynced"), 8<<20/8), 0o600))
+			d.Fail(Fault{Writes: true}) // nothing is kept before Close
+			var before, after unix.Stat_t
+			must(t, unix.Fstat(fd, &before), d.Close(), unix.Fstat(fd, &after))
+			if before.Blocks != after.Blocks || before.Mtim != after.Mtim {
+				t.Errorf("closing wrote: %d blocks, then %d", before.Blocks, after.Blocks)
+			}
+		})
+	}
+}

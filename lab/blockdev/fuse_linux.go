@@ -1,6 +1,7 @@
 package blockdev
 
 import (
+	"fmt"
 	"io"
 	"log"
 	"os"
@@ -30,6 +31,7 @@ type server struct {
 	// guarded by rec.mu
 	fault Fault
 	left  int64 // requests that fault lets through yet
+	drop  bool  // writes are answered and not kept: the disk is being thrown away
 
 	failures    int64 // requests that fault has made fail
 	failedReads int64 // of any fault
@@ -40,15 +42,26 @@ func newServer(rec *recorder, size int64) *server {
 }
 
 // serve mounts s at dir and answers until it is unmounted, when the channel is closed.
+//
+// It opens the device itself, so that children do not inherit it: a connection lasts as long as some process has the
+// device open, so a killed run's would never end while a child of that run waits in the kernel for an answer on it.
 func (s *server) serve(dir string) (ended <-chan struct{}, err error) {
-	fs, err := fuse.NewServer(s, dir, &fuse.MountOptions{
-		DirectMountStrict: true, // no helper program
-		FsName:            scratchPrefix, Name: "holdfast",
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	options := fmt.Sprintf("fd=%d,rootmode=%o,user_id=%d,group_id=%d,max_read=%d", fd, unix.S_IFDIR, os.Geteuid(),
+		os.Getegid(), fuse.MAX_KERNEL_WRITE)
+	if err := unix.Mount(scratchPrefix, dir, "fuse.holdfast", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	fs, err := fuse.NewServer(s, fmt.Sprintf("/dev/fd/%d", fd), &fuse.MountOptions{ // which it owns from now on
 		MaxWrite: fuse.MAX_KERNEL_WRITE, DisableXAttrs: true, DisableReadDirPlus: true,
 		Logger: log.New(io.Discard, "", 0),
 	})
 	if err != nil {
-		unix.Unmount(dir, unix.MNT_DETACH) // mounted, perhaps, but not served
+		unix.Unmount(dir, unix.MNT_DETACH) // mounted, but not served
 		return nil, err
 	}
 	done := make(chan struct{})
@@ -144,6 +157,9 @@ func (s *server) Writev(_ <-chan struct{}, in *fuse.WriteIn, data [][]byte) (uin
 	if err := s.injected(s.fault.Writes); err != 0 {
 		return 0, fuse.Status(s.failed(e, err))
 	}
+	if s.drop {
+		return uint32(n), fuse.OK
+	}
 	off := e.off
 	for _, part := range data {
 		if _, err := s.live.WriteAt(part, off); err != nil {
@@ -182,6 +198,9 @@ func (s *server) fallocate(mode uint32, off, n uint64) syscall.Errno {
 	if err := s.injected(s.fault.Writes); err != 0 {
 		return s.failed(e, err)
 	}
+	if s.drop {
+		return 0
+	}
 	if err := zero(s.live, e.off, e.n); err != nil {
 		return s.failed(e, syscall.EIO)
 	}
@@ -199,6 +218,13 @@ func (s *server) Fsync(<-chan struct{}, *fuse.FsyncIn) fuse.Status {
 	s.rec.add(event{kind: Flush}, nil)
 	s.rec.flushes++
 	return fuse.OK
+}
+
+// discard answers writes from now on without keeping them.
+func (s *server) discard() {
+	s.rec.mu.Lock()
+	defer s.rec.mu.Unlock()
+	s.drop = true
 }
 
 // injected returns the error that a request must fail with, 0 if none; mine says that the fault is meant for its kind.

@@ -72,14 +72,22 @@ func openLoop(n int) (*os.File, error) {
 func detachAll(mine func(backing string) bool) {
 	names, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	for _, name := range names {
-		backing, err := os.ReadFile(name)
-		if err != nil || !mine(strings.TrimSpace(string(backing))) {
+		if !backed(name, mine) {
 			continue
 		}
-		loop := strings.Split(name, "/")[3]
-		if dev, err := os.OpenFile("/dev/"+loop, os.O_RDWR, 0); err == nil {
-			unix.IoctlSetInt(int(dev.Fd()), unix.LOOP_CLR_FD, 0) // gone already, or going: both are well
-			dev.Close()
+		dev, err := os.OpenFile("/dev/"+strings.Split(name, "/")[3], os.O_RDWR, 0)
+		if err != nil {
+			continue
 		}
+		// Until it was open, it may have been detached, and have become another program's.
+		if backed(name, mine) {
+			unix.IoctlSetInt(int(dev.Fd()), unix.LOOP_CLR_FD, 0) // gone already, or going: both are well
+		}
+		dev.Close()
 	}
+}
+
+func backed(name string, mine func(backing string) bool) bool {
+	backing, err := os.ReadFile(name)
+	return err == nil && mine(strings.TrimSpace(string(backing)))
 }

@@ -26,6 +26,9 @@ func New(context.Context, Options) (*Disk, error) { return nil, errOther }
 // Restore returns ErrUnavailable.
 func Restore(context.Context, Options, *Image) (*Disk, error) { return nil, errOther }
 
+// Places returns none.
+func Places() []string { return nil }
+
 // Sweep finds nothing.
 func Sweep(string) (cleaned int, err error) { return 0, nil }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -145,71 +146,117 @@ func Sweep(dir string) (cleaned int, err error) {
 		return 0, &holdfast.Error{Op: "sweep", Path: dir, Class: holdfast.ErrUnavailable, Cause: err}
 	}
 	var first error
+	failed := func(path string, err error) {
+		if err != nil && first == nil {
+			first = &holdfast.Error{Op: "sweep", Path: path, Class: holdfast.ErrUnavailable, Cause: err,
+				Remedy: "unmount what is mounted below it, and remove it"}
+		}
+	}
+	var dead []*scratch
 	for _, entry := range entries {
 		if !entry.IsDir() || !strings.HasPrefix(entry.Name(), scratchPrefix) {
 			continue
 		}
-		swept, err := sweepOne(filepath.Join(dir, entry.Name()))
-		if swept {
+		path := filepath.Join(dir, entry.Name())
+		s, removed, err := takeDead(path)
+		failed(path, err)
+		if removed {
 			cleaned++
 		}
-		if err != nil && first == nil {
-			first = &holdfast.Error{Op: "sweep", Path: filepath.Join(dir, entry.Name()), Class: holdfast.ErrUnavailable,
-				Cause: err, Remedy: "unmount what is mounted below it, and remove it"}
+		if s != nil {
+			dead = append(dead, s)
 		}
+	}
+	// All that wait for a server learn that it is gone, its own process included: they may be what keeps others' mounts
+	// in use. What is in use after a second for all of them is detached.
+	for _, s := range dead {
+		if mounted(s.sub(fuseName)) {
+			unix.Unmount(s.sub(fuseName), unix.MNT_FORCE)
+		}
+	}
+	until := time.Now().Add(time.Second)
+	for _, s := range dead {
+		err := s.sweep(until)
+		if err == nil {
+			cleaned++
+		}
+		failed(s.path, err)
 	}
 	return cleaned, first
 }
 
-func sweepOne(path string) (swept bool, err error) {
-	lock, err := os.OpenFile(filepath.Join(path, lockName), os.O_RDWR, 0)
+// Places names the directories, each the Options.Dir of some process, that have disks or images mounted in them.
+// Whether their owners live, [Sweep] finds out.
+func Places() (dirs []string) {
+	info, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(info)) {
+		f := strings.Fields(line)
+		if len(f) < 5 {
+			continue
+		}
+		path := filepath.Dir(unescape.Replace(f[4]))
+		if dir := filepath.Dir(path); strings.HasPrefix(filepath.Base(path), scratchPrefix) && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+// takeDead returns the scratch directory at path, locked, if it is one whose owner is dead. One without a lock may have
+// been removed instead.
+func takeDead(path string) (s *scratch, removed bool, err error) {
+	lock, err := os.OpenFile(filepath.Join(path, lockName), os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if os.IsNotExist(err) {
 		// Just being made, or being removed, or left at such a moment. The last is empty, and old.
 		if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > time.Minute {
-			return os.Remove(path) == nil, nil // not if it holds anything
+			return nil, os.Remove(path) == nil, nil // not if it holds anything
 		}
-		return false, nil
+		return nil, false, nil
 	}
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
-	if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil && !dying(lock) {
+	if _, _, ours := ownerOf(lock); !ours || unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil && !dying(lock) {
 		lock.Close()
-		return false, nil // its owner lives
+		return nil, false, nil // its owner lives, or no Disk has made it
 	}
-	s := &scratch{path, lock}
-	// All that wait for the server learn that it is gone, its own process included.
-	if mounted(s.sub(fuseName)) {
-		unix.Unmount(s.sub(fuseName), unix.MNT_FORCE)
-	}
+	return &scratch{path, lock}, false, nil
+}
+
+// sweep removes what the owner of s has left. What is in use after until is detached.
+func (s *scratch) sweep(until time.Time) error {
 	// The file system first: it holds the loop device, which holds the FUSE file. Its I/O fails at once, so
 	// there is no need to wait for a victim that still has files open.
 	for _, name := range []string{mountName, fuseName} {
 		for mounted(s.sub(name)) {
-			if err := unmount(s.sub(name), time.Second); err != nil && err != errDetached {
-				lock.Close()
-				return false, err
+			if err := unmount(s.sub(name), time.Until(until)); err != nil && err != errDetached {
+				s.lock.Close()
+				return err
 			}
 		}
 		if name == mountName {
 			detachAll(s.backs)
 		}
 	}
-	err = s.remove()
-	return err == nil, err
+	return s.remove()
+}
+
+// ownerOf reads which process a lock file names, and when it began.
+func ownerOf(lock *os.File) (pid int, start string, ok bool) {
+	n, _ := fmt.Fscan(io.NewSectionReader(lock, 0, 100), &pid, &start)
+	return pid, start, n == 2
 }
 
 // dying reports whether the owner named in a lock file was killed, but cannot end, and so still holds the lock: one of
 // its threads waits in the kernel for the disk that the others do not serve any more. An owner that is not seen from
 // here, as in another container, is alive.
 func dying(lock *os.File) bool {
-	var pid int
-	var start string
-	if n, _ := fmt.Fscan(io.NewSectionReader(lock, 0, 100), &pid, &start); n != 2 {
-		return false
-	}
+	pid, start, ok := ownerOf(lock)
 	fields := processStat(pid)
-	return len(fields) > 0 && startOf(pid) == start && (fields[0] == "Z" || fields[0] == "X" || killed(pid))
+	return ok && len(fields) > 0 && startOf(pid) == start && (fields[0] == "Z" || fields[0] == "X" || killed(pid))
 }
 
 // killed reports whether a process has a SIGKILL waiting for its first thread.

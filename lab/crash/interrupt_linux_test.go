@@ -57,14 +57,16 @@ func until(t *testing.T, what string, done func() bool) {
 }
 
 // aRun starts a run in dir and returns once it is in the middle of its work.
-func aRun(t *testing.T, dir string, kind Kind, json string) (*exec.Cmd, *bytes.Buffer) {
+//
+// fs is the file system on which the power is cut.
+func aRun(t *testing.T, dir string, kind Kind, fs, json string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
 	if kind == Power {
-		if err := blockdev.Check("ext4"); err != nil {
+		if err := blockdev.Check(fs); err != nil {
 			t.Skip(err)
 		}
 	}
-	cmd := exec.Command(os.Args[0], "crash-run", standard, dir, string(kind), json)
+	cmd := exec.Command(os.Args[0], "crash-run", standard, dir, string(kind), fs, json)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
@@ -80,7 +82,7 @@ func aRun(t *testing.T, dir string, kind Kind, json string) (*exec.Cmd, *bytes.B
 	})
 	want := []string{"/cmdline"}
 	if kind == Power {
-		want = append(want, "backing_file", " ext4 ") // a victim, that is, writes to a recorded disk
+		want = append(want, "backing_file", "fuse.holdfast", " "+fs+" ") // a victim, that is, writes to a recorded disk
 	}
 	until(t, "the run is at work", func() bool {
 		found := strings.Join(traces(t, dir), "\n")
@@ -99,10 +101,14 @@ func realDir(t *testing.T) string {
 
 // TestInterruptLeavesNothing: no process, mount, loop device or directory; status 130.
 func TestInterruptLeavesNothing(t *testing.T) {
-	for _, kind := range []Kind{Kill, Power} {
-		t.Run(string(kind), func(t *testing.T) {
+	for _, fs := range append([]string{""}, blockdev.FileSystems()...) {
+		kind := Power
+		if fs == "" {
+			kind = Kill
+		}
+		t.Run(strings.TrimSpace(string(kind)+" "+fs), func(t *testing.T) {
 			dir := realDir(t)
-			cmd, out := aRun(t, dir, kind, "")
+			cmd, out := aRun(t, dir, kind, fs, "")
 			if err := cmd.Process.Signal(os.Interrupt); err != nil {
 				t.Fatal(err)
 			}
@@ -131,7 +137,7 @@ func TestEarlyEndKeepsWhatWasFound(t *testing.T) {
 	}{{syscall.SIGTERM, "interrupted at "}, {syscall.SIGKILL, "still running at "}} {
 		t.Run(test.signal.String(), func(t *testing.T) {
 			dir, file := realDir(t), filepath.Join(t.TempDir(), "report.json")
-			cmd, out := aRun(t, dir, Kill, file)
+			cmd, out := aRun(t, dir, Kill, "", file)
 			until(t, "a report is there", func() bool {
 				_, err := os.Stat(file)
 				return err == nil
@@ -191,15 +197,24 @@ func unlocked(t *testing.T, dir string) bool {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
 }
 
-// TestKilledRunIsCleanedUp by the next one there: its mounts, loop devices and directory.
+// TestKilledRunIsCleanedUp by the next one there, or, if something is mounted, anywhere: its mounts, loop devices and
+// directory.
 func TestKilledRunIsCleanedUp(t *testing.T) {
 	if testing.Short() {
 		t.Skip("processes are watched from outside, slowly under the race detector; TestKill runs the same code")
 	}
-	for _, kind := range []Kind{Kill, Power} {
-		t.Run(string(kind), func(t *testing.T) {
+	for _, fs := range append([]string{""}, blockdev.FileSystems()...) {
+		kind := Power
+		if fs == "" {
+			kind = Kill
+		}
+		t.Run(strings.TrimSpace(string(kind)+" "+fs), func(t *testing.T) {
 			dir := realDir(t)
-			cmd, _ := aRun(t, dir, kind, "")
+			next := dir
+			cmd, _ := aRun(t, dir, kind, fs, "")
+			if kind == Power {
+				next = realDir(t)
+			}
 			time.Sleep(100 * time.Millisecond) // into the work, and not only at its beginning
 			if err := cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
@@ -215,7 +230,7 @@ func TestKilledRunIsCleanedUp(t *testing.T) {
 			if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
 				t.Fatalf("%v, %v", entries, err)
 			}
-			status, out, err := runBriefly(t, dir)
+			status, out, err := runBriefly(t, next)
 			if status != console.ExitOK || !strings.Contains(out, "removed what a killed run had left") {
 				t.Errorf("status %d, %v\n%s", status, err, out)
 			}
@@ -230,7 +245,7 @@ func TestLivingRunIsLeftAlone(t *testing.T) {
 		t.Skip("processes are watched from outside, slowly under the race detector; TestKill runs the same code")
 	}
 	dir := realDir(t)
-	cmd, _ := aRun(t, dir, Kill, "")
+	cmd, _ := aRun(t, dir, Kill, "", "")
 	status, out, err := runBriefly(t, dir)
 	if status != console.ExitOK || strings.Contains(out, "had left") {
 		t.Errorf("status %d, %v\n%s", status, err, out)
@@ -253,7 +268,7 @@ func TestWithoutRoot(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can be somebody else; TestWithoutBlockDevices has it")
 	}
-	cmd := exec.Command("/proc/self/exe", "crash-run", standard, "/", string(Power), "")
+	cmd := exec.Command("/proc/self/exe", "crash-run", standard, "/", string(Power), "", "")
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, _ := cmd.CombinedOutput()

@@ -62,9 +62,11 @@ func newRunner(l Lab, at Place) (_ *runner, err error) {
 	if err != nil {
 		return nil, err
 	}
+	elsewhere := sweepMounted()
 	if r.dir, err = rundir.Make(at.Dir, runDirs); err != nil {
 		return nil, err
 	}
+	r.dir.Swept = append(elsewhere, r.dir.Swept...)
 	r.kinds = l.kindRunner(command, r.dir.Path)
 	return r, nil
 }

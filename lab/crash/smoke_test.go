@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 		case "crash-victim":
 			os.Exit(lab.Child(os.Stdin, os.Stdout))
 		case "crash-run":
-			os.Exit(runHere(lab, os.Args[2], os.Args[3], os.Args[4], os.Args[5]))
+			os.Exit(runHere(lab, os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6]))
 		case "be-witnessed":
 			os.Exit(Status(lab.BeWitnessed(context.Background(), os.Args[3], os.Args[4], logtree.Name, console.Standard())))
 		}
@@ -49,12 +49,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runHere is a run of many cuts in dir, until it is interrupted. json is a file, or empty.
-func runHere(lab Lab, name, dir, kinds, json string) int {
+// runHere is a run of many cuts in dir, until it is interrupted. fs and json, a file, may be empty.
+func runHere(lab Lab, name, dir, kinds, fs, json string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	cuts := 1000
-	q := Request{Engines: []string{logtree.Name}, Levels: []string{"power"}, Kinds: strings.Split(kinds, ","), Cuts: &cuts}
+	q := Request{Engines: []string{logtree.Name}, Levels: []string{"power"}, Kinds: strings.Split(kinds, ","), Cuts: &cuts,
+		FS: fs}
 	at := Place{Dir: dir, Child: victims(name, dir)}
 	err := lab.Command(ctx, q, at, console.Files{JSON: json}, console.Terminal{Out: os.Stdout, Err: os.Stderr})
 	if err != nil {

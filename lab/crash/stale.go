@@ -30,6 +30,17 @@ var runDirs = rundir.Options{
 	},
 }
 
+// sweepMounted removes what killed runs left in other places than the next run's, where something of it is mounted. It
+// returns the names of the directories.
+func sweepMounted() (swept []string) {
+	for _, dir := range blockdev.Places() {
+		if strings.HasPrefix(filepath.Base(dir), dirPrefix) {
+			swept = append(swept, rundir.Sweep(filepath.Dir(dir), runDirs)...)
+		}
+	}
+	return swept
+}
+
 // dying reports whether the process that made the directory, whose name has its number, is dead but not gone.
 // Where there is no /proc, none is.
 func dying(dir string) bool {

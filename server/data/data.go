@@ -1,5 +1,10 @@
 // Package data is what a server keeps in one engine: namespaces, and in each of them messages, logs of events, and
 // tasks.
+//
+//	d, err := data.Open(engine, data.Options{}) // at Power
+//	shop, err := d.Messages().Namespace(ctx, message.Default)
+//	tasks, err := d.Tasks(ctx, message.Default)
+//	s, err := server.New(d, server.Options{}) // serves the same
 package data
 
 import (

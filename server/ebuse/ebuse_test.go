@@ -239,11 +239,16 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// A position that the log has not reached cannot be saved for a subscription.
+// A position that the log has not reached cannot be saved for a subscription, which would miss what gets it later. See
+// docs/ebuse.md.
 func TestSubscriptionAhead(t *testing.T) {
 	srv, _ := serve(t, ebuse.Options{})
 	status, text := do(t, srv, "POST", "/subscriptions/s/position", `{"position":1}`)
 	if status != 409 || !strings.HasPrefix(text, "Failed to save subscription position: ") {
+		t.Error(status, text)
+	}
+	status, text = do(t, srv, "GET", "/subscriptions/s/position", "")
+	if status != 200 || strings.TrimSpace(text) != `{"position":0}` {
 		t.Error(status, text)
 	}
 }

@@ -37,6 +37,11 @@ type client struct {
 // start starts a server and returns a client with the token of the default namespace.
 func start(t *testing.T) (*client, *data.Data) {
 	t.Helper()
+	return startVersion(t, "1.2.3")
+}
+
+func startVersion(t *testing.T, version string) (*client, *data.Data) {
+	t.Helper()
 	d, err := data.Open(mem.New(), data.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +50,7 @@ func start(t *testing.T) (*client, *data.Data) {
 	if err := d.Messages().SetToken(t.Context(), message.Default, token); err != nil {
 		t.Fatal(err)
 	}
-	s, err := server.New(d, server.Options{Version: "1.2.3"})
+	s, err := server.New(d, server.Options{Version: version})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -432,6 +437,15 @@ func TestListings(t *testing.T) {
 		`{"category":"b","streamCount":1,"messageCount":1}]`)
 	c.want(`["sys.version"]`, `"1.2.3"`)
 	c.want(`["sys.health"]`, `{"status":"ok","backend":"mem","connections":0}`)
+}
+
+// sys.version begins with numbers, whatever the build calls itself.
+func TestVersion(t *testing.T) {
+	for version, want := range map[string]string{"v0.1.0": "0.1.0", "0.1.0": "0.1.0", "v1.2.3-rc.1": "1.2.3-rc.1",
+		"(devel)": "0.0.0-devel", "dev": "0.0.0-dev"} {
+		c, _ := startVersion(t, version)
+		c.want(`["sys.version"]`, `"`+want+`"`)
+	}
 }
 
 // An answer of any size arrives whole.

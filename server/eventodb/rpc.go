@@ -7,8 +7,10 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -702,8 +704,20 @@ func (c *call) namespaceCategories() error {
 }
 
 func (c *call) systemVersion() error {
-	c.out = appendText(c.out, c.o.Version)
+	c.out = appendText(c.out, bareVersion(c.o.Version))
 	return nil
+}
+
+var numbers = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+`)
+
+// bareVersion is a version as clients read it: numbers first, as 0.1.0. What is no release, as (devel), comes before
+// all that are.
+func bareVersion(version string) string {
+	version = strings.TrimPrefix(version, "v")
+	if !numbers.MatchString(version) {
+		return "0.0.0-" + strings.Trim(version, "()")
+	}
+	return version
 }
 
 func (c *call) systemHealth() error {

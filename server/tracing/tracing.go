@@ -1,4 +1,8 @@
 // Package tracing sends traces of a server's requests to where the environment says, by OpenTelemetry's variables.
+//
+//	tracer, err := tracing.New(ctx, version) // none, if the environment names no collector
+//	s, err := server.New(d, server.Options{Tracer: tracer})
+//	err = tracer.Stop(ctx)
 package tracing
 
 import (

@@ -43,8 +43,18 @@ func TestDocs(t *testing.T) {
 			if !ok {
 				continue
 			}
+			names := map[string]bool{}
 			for _, field := range fields.Fields.List {
 				for _, name := range field.Names {
+					names[name.Name] = true
+				}
+			}
+			for _, field := range fields.Fields.List {
+				for _, name := range field.Names {
+					first, _, _ := strings.Cut(field.Doc.Text(), " ")
+					if names[first] && first != name.Name {
+						t.Errorf("the comment of %s.%s is about %s", s.Name, name, first)
+					}
 					add(s.Name.Name+"."+name.Name, field.Doc, field.Comment)
 				}
 			}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -41,6 +42,10 @@ func describe(doc *huma.OpenAPI) {
 	}
 	for name, s := range schemas.Map() {
 		t := schemas.TypeFromRef(refTo + name)
+		names := map[string]string{} // of the fields, in Go and in JSON
+		for _, f := range reflect.VisibleFields(t) {
+			names[f.Name], _, _ = strings.Cut(f.Tag.Get("json"), ",")
+		}
 		s.Description = comments[t.Name()]
 		if !asked[name] { // answers may have more fields some day
 			s.AdditionalProperties = nil
@@ -55,12 +60,24 @@ func describe(doc *huma.OpenAPI) {
 			for _, i := range f.Index[:len(f.Index)-1] {
 				owner = owner.Field(i).Type
 			}
-			p.Description = comments[owner.Name()+"."+f.Name]
+			p.Description = inJSON(comments[owner.Name()+"."+f.Name], names)
 			constrain(p, f.Type, f.Tag)
 			// Lists are [], and other fields are left out. In a request null stands for what is left out.
 			p.Nullable = asked[name] && p.Ref == "" && !slices.Contains(s.Required, property)
 		}
 	}
+}
+
+var goName = regexp.MustCompile(`^[A-Z]\w*|\b[A-Z]\w*[A-Z]\w*`)
+
+// inJSON is a comment with the names that fields have in JSON: of the first word, and of those that can only be a name.
+func inJSON(comment string, names map[string]string) string {
+	return goName.ReplaceAllStringFunc(comment, func(word string) string {
+		if name := names[word]; name != "" {
+			return "`" + name + "`"
+		}
+		return word
+	})
 }
 
 const refTo = "#/components/schemas/"

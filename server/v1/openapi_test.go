@@ -51,6 +51,11 @@ func TestOpenAPI(t *testing.T) {
 	if err := json.Unmarshal(text, &doc); err != nil {
 		t.Fatal(err)
 	}
+	for _, path := range []string{"/tasks/claim", "/subscriptions/{name}/claim"} {
+		if about := doc.Paths[inNamespace+path]["post"].Description; !strings.Contains(about, "about 8 MiB of ") {
+			t.Errorf("%s does not say how much is claimed at most: %s", path, about)
+		}
+	}
 	if doc.OpenAPI != "3.1.0" || doc.Info.Title == "" || doc.Info.Version == "" {
 		t.Errorf("it begins with %q, %+v", doc.OpenAPI, doc.Info)
 	}
@@ -149,7 +154,8 @@ func TestOpenAPI(t *testing.T) {
 	if servers, _ := at("servers").([]any); len(servers) != 1 {
 		t.Errorf("servers: %v", servers)
 	}
-	for _, word := range []string{"task.Spec", "message.M", "event.M", "event.Options", "holdfast.Err"} {
+	for _, word := range []string{"task.Spec", "message.M", "event.M", "event.Options", "holdfast.Err", "DelayMS",
+		"BackoffMaxMS"} {
 		if strings.Contains(string(text), word) {
 			t.Errorf("it says %q, which is Go", word)
 		}

@@ -120,9 +120,9 @@ func (s *service) subscriptions() {
 	declare(s, operation{id: "claim-messages", method: http.MethodPost,
 		path: inNamespace + "/subscriptions/{name}/claim", role: auth.Write, tag: tag, stream: true, codes: missing,
 		summary: "Claim messages of a subscription, and wait for the first",
-		about: "Each message goes to one of those who claim, and again until one has acknowledged it. There are " +
-			"none in the " +
-			"answer if none came in time, or the server stops."},
+		about: "Each message goes to one of those who claim, and again until one has acknowledged it. There are none in " +
+			"the answer if none came in time, or the server stops. " +
+			mostBytes("data and metadata", "message", message.ClaimBytes) + " Claim again for more."},
 		func(c *call, in *struct {
 			inSubscription
 			Body api.ClaimMessages
@@ -198,7 +198,8 @@ func (s *service) parked() {
 	const tag = "subscriptions"
 	missing := []string{api.CodeNotFound}
 	declare(s, operation{id: "list-parked", method: http.MethodGet, path: inNamespace + "/subscriptions/{name}/parked",
-		role: auth.Read, tag: tag, summary: "List parked messages, in the order of their global positions", codes: missing},
+		role: auth.Read, tag: tag, summary: "List parked messages, in the order of their global positions", codes: missing,
+		about: mostBytes("data and metadata", "message", message.ClaimBytes)},
 		func(c *call, in *struct {
 			inSubscription
 			After int64 `query:"after" doc:"The last global position of the page before."`

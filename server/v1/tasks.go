@@ -3,6 +3,7 @@ package v1
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -42,7 +43,8 @@ func (s *service) tasks() {
 		})
 	declare(s, operation{id: "claim-tasks", method: http.MethodPost, path: inNamespace + "/tasks/claim", role: auth.Write,
 		tag: tag, write: true, stream: true, summary: "Claim tasks under leases, and wait for the first",
-		about: "There are none in the answer if none came in time, or the server stops."},
+		about: "There are none in the answer if none came in time, or the server stops. " +
+			mostBytes("payloads, outputs and failures", "task", task.ClaimBytes) + " Claim again for more."},
 		func(c *call, in *struct{ Body api.ClaimTasks }) (out api.Leases, err error) {
 			o := task.ClaimOptions{Queues: in.Body.Queues, N: min(in.Body.N, maxClaim), Lease: api.Duration(in.Body.LeaseMS),
 				Worker: in.Body.Worker, Wait: in.Body.WaitMS > 0}
@@ -169,7 +171,8 @@ func (s *service) eachTask() {
 	}
 	declare(s, operation{id: "list-tasks", method: http.MethodGet, path: inNamespace + "/tasks", role: auth.Read, tag: tag,
 		summary: "List tasks, queue by queue and state by state", codes: missing,
-		about: "Tasks that change while a list is read page by page may be in it twice or not at all."},
+		about: "Tasks that change while a list is read page by page may be in it twice or not at all. " +
+			mostBytes("payloads, outputs and failures", "task", task.ClaimBytes)},
 		func(c *call, in *struct {
 			Queue  string `query:"queue" is:"any queue" doc:"Tasks of this queue only."`
 			State  string `query:"state" enum:"waiting,scheduled,blocked,running,completed,cancelled,dead" doc:"Tasks in this state only."`
@@ -324,6 +327,12 @@ func (s *service) queues() {
 			out.Count, err = t.RetryAll(c.ctx, in.Queue)
 			return out, err
 		})
+}
+
+// mostBytes says in the document how much an answer has at most, whatever number is asked for.
+func mostBytes(of, one string, limit int) string {
+	return fmt.Sprintf("Whatever number is asked for, they have about %d MiB of %s at most, or there is one %s that is "+
+		"larger.", limit>>20, of, one)
 }
 
 // waitFor calls claim with a context that ends when it has waited long enough, or the server stops; then nothing was

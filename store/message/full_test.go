@@ -8,8 +8,8 @@ import (
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
-// TestOpenOnFullDisk: where there is no room, a store is opened for reading, also if a namespace was being deleted,
-// which goes on when there is some.
+// TestOpenOnFullDisk: where there is no room, a store is opened for reading, also if a namespace was being deleted.
+// That goes on when there is some.
 func TestOpenOnFullDisk(t *testing.T) {
 	disk := storetest.NewDisk(t)
 	s := openStore(t, disk.Engine, message.Options{})

@@ -6,6 +6,9 @@
 //	r, err := orders.WriteAfter(ctx, "order-17", message.NoStream, message.Message{Type: "Placed", Data: data})
 //	for m, err := range orders.Follow(ctx, message.Query{Category: "order"}) { ... }
 //
+// Package store/message/aggregate keeps aggregates in such streams: it loads, decides, writes and retries. Package
+// store/projection makes read models of messages, updated exactly once.
+//
 // # Streams and categories
 //
 // A stream is made by the first message that is written to it. Its name is a category, or a category, a '-' and an

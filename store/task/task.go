@@ -5,6 +5,9 @@
 //	leases, err := tasks.Claim(ctx, task.ClaimOptions{Queues: []string{"mail"}, Wait: true})
 //	err = tasks.Complete(ctx, leases...)
 //
+// Package store/task/worker runs tasks with functions that are typed by their arguments; most programs use that.
+// store/task/cron has schedules, and store/task/workertest runs tasks in tests.
+//
 // # At least once, with fencing
 //
 // A claimed task is held under a lease. [Store.Heartbeat] extends the lease; when it runs out, the next worker can

@@ -1,5 +1,7 @@
 // Package boltpages checks the structure of a file of bbolt before bbolt reads it.
 //
+//	err := boltpages.CheckFile("data.bbolt", boltpages.Inline) // before bbolt.Open
+//
 // bbolt trusts every number in a page. Most damage makes it panic, or read memory that is not mapped, which can both be
 // caught. One kind cannot: a small bucket is a page within a value of another one, which bbolt copies to Go's heap if
 // it is not aligned there. A damaged place of a key in it then makes a slice that points anywhere in the heap, and the

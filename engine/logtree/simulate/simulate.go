@@ -2,6 +2,8 @@
 // checks after each crash that the contents are what the laws of the contract allow. Each history follows from its seed
 // alone. In half of them the files are mapped; in a quarter checkpoints are made, opened and written to; some end with
 // a crash during the Open that follows a crash, at each of its operations. Package vfs lists the faults.
+//
+//	stats, err := simulate.Run(ctx, seed) // an error says what broke, and in which history
 package simulate
 
 import (

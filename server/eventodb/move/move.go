@@ -1,6 +1,8 @@
 // Package move copies the messages of an EventoDB namespace, from a running server or from an export, and compares
 // every one with its copy. Positions, ids and times stay as they are.
 //
+//	result, err := move.Copy(ctx, move.Server{URL: "http://old:8080", Token: token}, move.Namespace{N: namespace}, nil)
+//
 // An interrupted copy can be repeated: what is already there is skipped.
 package move
 

@@ -184,8 +184,8 @@ func (l Lease) Fresh(b *holdfast.Batch, p keyspace.Prefix) {
 }
 
 // Settle commits b, with which a store is opened. Whatever was applied before, by an earlier process too, has reached
-// the store's level then, and is visible. full is not nil where the engine has no room for b and goes on: nothing of b is
-// there, but all else is as if it were. What the store cannot do without b, it does once there is room.
+// the store's level then, and is visible. full is not nil where the engine has no room for b and goes on: nothing of b
+// is there, but all else is as if it were. What the store cannot do without b, it does once there is room.
 func (l Lease) Settle(b *holdfast.Batch) (full, err error) {
 	receipt, err := l.key.engine.Apply(b, l.Level)
 	if errors.Is(err, holdfast.ErrFull) && !errors.Is(err, holdfast.ErrPoisoned) {

@@ -1,4 +1,6 @@
 // Package migrate copies what a Raft server has in a raft-boltdb or a raft-wal into a raftlog store.
+//
+//	result, err := migrate.Import(ctx, "/var/lib/app/raft.db", engine, migrate.Options{})
 package migrate
 
 import (

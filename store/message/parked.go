@@ -1,0 +1,139 @@
+package message
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/message/internal/format"
+)
+
+// Parked is a message that is not delivered any more.
+type Parked struct {
+	Message
+	Attempts int
+	Reason   string    // of the last failure
+	At       time.Time // when it was parked
+}
+
+// park adds to b that a message is not delivered any more.
+func (s *Subscription) park(b *holdfast.Batch, global uint64, it *item) {
+	it.Parked = time.Now().UTC()
+	value, _ := json.Marshal(it.delivery)
+	b.Set(s.n.keys.Parked(nil, s.name, global), value)
+	s.finish(b, global)
+}
+
+// Parked returns up to limit parked messages, and no more than fit in [ClaimBytes], in the order of their global
+// positions, from the first behind the position after on: there are no more if it returns none. A limit of 0 leaves it
+// to the bytes.
+func (s *Subscription) Parked(ctx context.Context, after int64, limit int) (list []Parked, err error) {
+	if err := s.n.enter(); err != nil {
+		return nil, s.n.ended(err)
+	}
+	defer s.n.leave()
+	kept := map[uint64]delivery{}
+	full := errors.New("full")
+	err = s.n.each(format.TableParked, s.name, uint64(max(after, 0))+1, func(global uint64, key, value []byte) error {
+		if limit > 0 && len(kept) == limit {
+			return full
+		}
+		var d delivery
+		if err := json.Unmarshal(value, &d); err != nil {
+			return s.n.strange(key)
+		}
+		kept[global] = d
+		return nil
+	})
+	if err != nil && err != full {
+		return nil, s.n.ended(err)
+	}
+	size := 0
+	for _, global := range slices.Sorted(maps.Keys(kept)) {
+		m, err := s.n.at(ctx, global)
+		if errors.Is(err, holdfast.ErrNotFound) { // removed
+			m = Message{Global: int64(global)}
+		} else if err != nil {
+			return nil, err
+		}
+		if size += m.bytes(); size > ClaimBytes && len(list) > 0 {
+			break
+		}
+		d := kept[global]
+		list = append(list, Parked{m, d.Attempts, d.Reason, d.Parked})
+	}
+	return list, nil
+}
+
+// Replay delivers parked messages again, as if for the first time, and returns how many of the global positions had
+// one. It takes no more than the window has room for; the others stay parked.
+func (s *Subscription) Replay(ctx context.Context, globals ...int64) (replayed int, err error) {
+	return s.unpark(ctx, globals, true)
+}
+
+// Discard forgets parked messages, and returns how many of the global positions had one.
+func (s *Subscription) Discard(ctx context.Context, globals ...int64) (discarded int, err error) {
+	return s.unpark(ctx, globals, false)
+}
+
+func (s *Subscription) unpark(ctx context.Context, globals []int64, again bool) (n int, err error) {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	receipt, n, err := s.applyUnpark(ctx, globals, again)
+	s.mu.Unlock()
+	if err == nil {
+		err = receipt.Wait()
+	}
+	return n, s.n.ended(err)
+}
+
+func (s *Subscription) applyUnpark(ctx context.Context, globals []int64, again bool) (r holdfast.Receipt, n int,
+	err error) {
+	if s.ended() {
+		return r, 0, holdfast.ErrClosed
+	}
+	var b holdfast.Batch
+	items := map[uint64]*item{}
+	for _, at := range globals {
+		if again && len(s.items)+len(items) >= s.o.Window {
+			break
+		}
+		global := uint64(max(at, 0))
+		key := s.n.keys.Parked(nil, s.name, global)
+		if _, err := s.n.store.eng.Get(nil, key); errors.Is(err, holdfast.ErrNotFound) || items[global] != nil {
+			continue
+		} else if err != nil {
+			return r, 0, err
+		}
+		b.Delete(key)
+		n++
+		if !again {
+			continue
+		}
+		_, err := s.n.at(ctx, global)
+		if errors.Is(err, holdfast.ErrNotFound) { // removed
+			n--
+			continue
+		}
+		if err != nil {
+			return r, 0, err
+		}
+		items[global] = &item{}
+		s.keep(&b, global, delivery{})
+	}
+	for global, it := range items {
+		s.touch(global)
+		s.items[global] = it
+		s.setDone(global, false)
+	}
+	if r, err = s.apply(ctx, &b); err != nil {
+		n = 0
+	}
+	return r, n, err
+}
