@@ -71,17 +71,18 @@ var layers = map[string][]string{
 
 	// The layers of logtree, each of which knows only what is below it.
 	"engine/logtree/internal/format": {""},
+	"engine/logtree/internal/policy": {}, // it decides from plain numbers
 	"engine/logtree/internal/files":  {"", "engine/logtree/internal/format", "vfs"},
 	"engine/logtree/internal/check": {"", "engine/logtree/internal/files", "engine/logtree/internal/format",
-		"engine/logtree/internal/run",
+		"engine/logtree/internal/table",
 		"engine/logtree/internal/tree", "engine/logtree/internal/wal", "vfs"},
 	"engine/logtree/internal/db": {"", "driver/", "engine/logtree/internal/files",
 		"engine/logtree/internal/format",
-		"engine/logtree/internal/memtable", "engine/logtree/internal/run", "engine/logtree/internal/tree",
-		"engine/logtree/internal/wal", "vfs"},
+		"engine/logtree/internal/memtable", "engine/logtree/internal/policy", "engine/logtree/internal/table",
+		"engine/logtree/internal/tree", "engine/logtree/internal/wal", "vfs"},
 	"engine/logtree/internal/tree": {"", "engine/logtree/internal/files", "engine/logtree/internal/format",
 		"engine/logtree/internal/memtable",
-		"engine/logtree/internal/run", "vfs"},
+		"engine/logtree/internal/table", "vfs"},
 	"engine/logtree/internal/wal": {"", "driver/groupcommit", "engine/logtree/internal/files",
 		"engine/logtree/internal/format", "vfs"},
 

@@ -398,7 +398,7 @@ func (c *repairCommand) run() int {
 		if l.Doubt != "" {
 			fmt.Fprintln(os.Stderr, "doubt:", l.Doubt)
 		}
-		p.line("from index tables\t%d values", l.Values)
+		p.line("from tables\t%d values", l.Values)
 		p.line("from the log\t%d operations", l.Operations)
 		p.line("torn\t%d bytes, which opening would have cut off too", l.TornBytes)
 		if l.LostKeys > 0 {

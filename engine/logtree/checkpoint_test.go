@@ -13,7 +13,7 @@ import (
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// fill puts so many keys, in several segments and index tables.
+// fill puts so many keys, in several segments and tables.
 func fill(t *testing.T, e holdfast.Engine, from, to int) {
 	t.Helper()
 	var b holdfast.Batch

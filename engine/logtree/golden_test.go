@@ -104,7 +104,7 @@ func makeGolden(t *testing.T, to string) {
 	d, err := db.Open(db.Config{FS: vfs.OS(), Dir: dir, New: true, ID: [16]byte{'g', 'o', 'l', 'd', 'e', 'n', dirFormat},
 		Memory: 1 << 20,
 		Logger: slog.New(slog.DiscardHandler), SyncEvery: -1, Manual: true,
-		Sizes: db.Sizes{Table: 160 << 10, Segment: 2 << 10, Run: 4 << 10}})
+		Sizes: db.Sizes{Memtable: 160 << 10, Segment: 2 << 10, Table: 4 << 10}})
 	try(t, err)
 	try(t, h.Made())
 	var b holdfast.Batch
@@ -169,7 +169,7 @@ func TestMisplacedEmptyValues(t *testing.T) {
 		t.Errorf("it holds\n%s", list(got))
 	}
 
-	// A rewrite of the index tables, and of the segments, must not carry the wrong places into something worse.
+	// A rewrite of the tables, and of the segments, must not carry the wrong places into something worse.
 	for n := range 3 {
 		e := openFor(t, dir)
 		var b holdfast.Batch

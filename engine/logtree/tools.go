@@ -149,7 +149,7 @@ func (e *engine) Verify(ctx context.Context) (damage []error, err error) {
 	return damage, err
 }
 
-// Checkpoint implements [holdfast.Checkpointer]. Index tables and segments are shared, but for the log's last segment
+// Checkpoint implements [holdfast.Checkpointer]. Tables and segments are shared, but for the log's last segment
 // and those that merges are writing: they are copied, 64 MiB each at most unless a batch was larger. What merges and
 // deletes free here stays in the copy until that compacts, or is removed.
 //

@@ -34,7 +34,7 @@ func concurrent(t *testing.T, seed uint64) (crashes int) {
 	pick := func(list ...int64) int64 { return list[rnd.IntN(len(list))] }
 	c := db.Config{Dir: "/", New: true, ID: [16]byte{9}, Memory: 64 << 10, SyncEvery: time.Millisecond, Logger: discard,
 		Sizes: db.Sizes{
-			Table: pick(1, 136<<10, 144<<10), Segment: pick(600, 2<<10, 16<<10), Run: pick(1<<10, 16<<10)}}
+			Memtable: pick(1, 136<<10, 144<<10), Segment: pick(600, 2<<10, 16<<10), Table: pick(1<<10, 16<<10)}}
 	on := vfs.NewMem()
 	on.SetMapping(rnd.IntN(2) == 0)
 	defer func() { on.Unmap() }()

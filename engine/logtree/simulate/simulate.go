@@ -214,8 +214,8 @@ func (h *history) choose() {
 	sizes := func(list ...int64) int64 { return list[r.IntN(len(list))] }
 	h.config = db.Config{Dir: "db", Memory: 64 << 10, Manual: true, SyncEvery: -1, Logger: discard, Sizes: db.Sizes{
 		// A memtable begins with some 132000 bytes of tree.
-		Table: sizes(1, 136<<10, 144<<10, 160<<10, 256<<10), Segment: sizes(600, 2<<10, 8<<10, 32<<10),
-		Run: sizes(1<<10, 4<<10, 64<<10),
+		Memtable: sizes(1, 136<<10, 144<<10, 160<<10, 256<<10), Segment: sizes(600, 2<<10, 8<<10, 32<<10),
+		Table: sizes(1<<10, 4<<10, 64<<10),
 	}}
 	binary.LittleEndian.PutUint64(h.config.ID[:], r.Uint64())
 }

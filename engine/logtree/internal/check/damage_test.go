@@ -311,7 +311,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestRepairWithoutIndex takes away index tables, or the manifest, of databases with random histories whose segments
+// TestRepairWithoutIndex takes away tables, or the manifest, of databases with random histories whose segments
 // have been reclaimed many times. The log alone still has every key; what it cannot tell, deletes that are gone above
 // all, is in doubt.
 func TestRepairWithoutIndex(t *testing.T) {
@@ -425,7 +425,7 @@ func TestDamagedValueBehindDamagedBlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := testConfig(fsys, smallDir)
-	c.New, c.Sizes = true, db.Sizes{Table: 1 << 20, Segment: 1 << 20, Run: 1 << 20}
+	c.New, c.Sizes = true, db.Sizes{Memtable: 1 << 20, Segment: 1 << 20, Table: 1 << 20}
 	d, err := db.Open(c)
 	if err != nil {
 		t.Fatal(err)

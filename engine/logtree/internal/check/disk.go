@@ -15,7 +15,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/files"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/table"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 	"github.com/holdfastdb/holdfast/vfs"
@@ -30,7 +30,7 @@ type disk struct {
 	names []string         // of everything in the directory
 	segs  []uint32         // ascending
 	runs  []uint64         // ascending
-	named map[uint64]bool  // the index tables of the manifest
+	named map[uint64]bool  // the tables of the manifest
 	parts map[uint32]*part
 
 	files    tree.Files // keeps no chunks
@@ -146,7 +146,7 @@ func newDisk(fsys vfs.FS, dir string, m *format.Manifest, segs []uint32) (*disk,
 		}
 	}
 	set := files.NewSet(mostOpen)
-	k.files = tree.Files{FS: fsys, Dir: dir, DB: k.id, Open: set, Cache: run.NewCache(0)}
+	k.files = tree.Files{FS: fsys, Dir: dir, DB: k.id, Open: set, Cache: table.NewCache(0)}
 	k.segments = wal.Files{FS: fsys, Set: set, Dir: dir, DB: k.id}
 	for _, id := range segs {
 		if err := k.addPart(id, heads[id]); err != nil {
@@ -459,7 +459,7 @@ func (i interval) and(lo, hi []byte) interval {
 	return i
 }
 
-// table opens an index table, once.
+// table opens a table, once.
 func (k *disk) table(id uint64) (*tree.Table, error) {
 	t := k.tables[id]
 	if t != nil {
@@ -474,7 +474,7 @@ func (k *disk) table(id uint64) (*tree.Table, error) {
 
 // tier calls visit with the entries of a tier that can be read, and returns where there may have been others, because
 // tables are damaged, which it notes.
-func (k *disk) tier(t format.ManifestTier, visit func(key []byte, e run.Entry) error) (gaps []interval, err error) {
+func (k *disk) tier(t format.ManifestTier, visit func(key []byte, e table.Entry) error) (gaps []interval, err error) {
 	var damages []error
 	var before []byte // where the tables before end
 	for _, mr := range t.Refs {
@@ -525,9 +525,9 @@ func (k *disk) tier(t format.ManifestTier, visit func(key []byte, e run.Entry) e
 // entries calls visit with the entries of a ref, whose keys are in gap, that can be read: up to damage, and from the
 // end back to it. It returns where others may be, and what is wrong there, or visit's error. What lies between
 // several damaged places is not read.
-func entries(r *tree.Ref, gap interval, visit func(key []byte, e run.Entry) error) (_ interval, damage, err error) {
+func entries(r *tree.Ref, gap interval, visit func(key []byte, e table.Entry) error) (_ interval, damage, err error) {
 	gap = interval{bytes.Clone(gap.lo), gap.hi}
-	var it run.Iter
+	var it table.Iter
 	r.Table.Reader.Init(&it)
 	for ok := it.SeekGE(gap.lo); ok && gap.has(it.Key()); ok = it.Next() {
 		gap.lo = append(append(gap.lo[:0], it.Key()...), 0)
@@ -565,7 +565,7 @@ const mostOpen = 64
 
 // value returns the value that an entry names, valid until the next call, if it has the right checksum and stands in
 // the log as the value of that key.
-func (k *disk) value(key []byte, e run.Entry) ([]byte, error) {
+func (k *disk) value(key []byte, e table.Entry) ([]byte, error) {
 	// An empty value has no byte in the log that could be damaged or missing. Its place proves nothing either: databases
 	// of earlier versions name places at which another batch begins.
 	if e.Len == 0 && e.Sum == format.Checksum(nil) {

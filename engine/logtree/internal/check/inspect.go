@@ -44,7 +44,7 @@ type PositionInfo struct {
 	Sequence uint64 `json:"sequence"` // of the last operation before it
 }
 
-// TierInfo is a sequence of runs that do not overlap.
+// TierInfo is a sequence of tables that do not overlap.
 type TierInfo struct {
 	ID   uint64    `json:"id"`
 	Refs []RefInfo `json:"refs"`
@@ -64,7 +64,7 @@ type SegmentInfo struct {
 	Bytes   int64  `json:"bytes"`   // of the file
 	Used    int64  `json:"used"`    // of them in frames, as far as the manifest or the log's tail says; 0: not known
 	Payload int64  `json:"payload"` // bytes of keys and values in those frames
-	Live    int64  `json:"live"`    // of them those that runs refer to
+	Live    int64  `json:"live"`    // of them those that tables refer to
 	// Garbage is the share of Payload that no run refers to; 0 where the log itself still needs the segment.
 	Garbage float64 `json:"garbage"`
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/table"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -19,7 +19,7 @@ import (
 type Repaired struct {
 	Source     string // what the new database was made from
 	Keys       int64  // in the new database
-	Values     int64  // read for entries of index tables, each with its checksum right
+	Values     int64  // read for entries of tables, each with its checksum right
 	Operations int64  // taken over from frames of the log, moved values included
 	TornBytes  int64  // behind the log's end, which opening would have cut off too; nothing that had been synced
 
@@ -73,7 +73,7 @@ func (r *Repaired) Summary() string {
 //
 // Only bytes whose checksum is right are taken over, values only as values of their own key:
 //
-//   - What the manifest and intact index tables say is exact, but for damaged values. Their keys are in Repaired.Lost.
+//   - What the manifest and intact tables say is exact, but for damaged values. Their keys are in Repaired.Lost.
 //   - Of keys where a table is damaged, or of all keys if there is no manifest, the log itself is read from its oldest
 //     segment to its newest. Segments that held nothing but garbage are gone, deletes among it.
 //   - The log's tail follows. Behind damage in it whatever is whole is taken over too: later batches are there without
@@ -93,7 +93,7 @@ func Repair(fsys vfs.FS, dir string, into holdfast.Engine) (*Repaired, error) {
 		r.doubt("there is no manifest that can be read")
 		err = r.fromLog([]interval{{}})
 	} else {
-		r.out.Source = "the index tables that the manifest names and the log behind them"
+		r.out.Source = "the tables that the manifest names and the log behind them"
 		if err = r.fromTiers(); err == nil {
 			err = r.fromTail()
 		}
@@ -170,7 +170,7 @@ func (r *repairer) fromTiers() error {
 	for _, t := range slices.Backward(r.m.Tiers) {
 		gaps, err := r.tier(t, r.takeEntry)
 		if err == nil && len(gaps) > 0 {
-			r.doubt("an index table is damaged")
+			r.doubt("a table is damaged")
 			err = r.fromLog(gaps)
 		}
 		if err != nil {
@@ -181,7 +181,7 @@ func (r *repairer) fromTiers() error {
 }
 
 // takeEntry takes over one entry.
-func (r *repairer) takeEntry(key []byte, e run.Entry) error {
+func (r *repairer) takeEntry(key []byte, e table.Entry) error {
 	delete(r.lostKeys, string(key))
 	if e.Tombstone {
 		r.batch.Delete(key)

@@ -149,7 +149,7 @@ func small(t testing.TB, fsys vfs.FS) (*db.DB, history) {
 // openSmall opens it with tiny files.
 func openSmall(fsys vfs.FS, create bool) (*db.DB, error) {
 	c := testConfig(fsys, smallDir)
-	c.New, c.Sizes = create, db.Sizes{Table: 256 << 10, Segment: 1 << 10, Run: 1 << 10}
+	c.New, c.Sizes = create, db.Sizes{Memtable: 256 << 10, Segment: 1 << 10, Table: 1 << 10}
 	return db.Open(c)
 }
 
@@ -181,7 +181,7 @@ func readSmall(fsys vfs.FS) (map[string]string, error) { return readOpened(openS
 // readBoth opens it for reading only before it does what readSmall does. Both must show the same.
 func readBoth(fsys vfs.FS) (map[string]string, error) {
 	c := testConfig(fsys, smallDir)
-	c.New, c.ReadOnly, c.Sizes = false, true, db.Sizes{Table: 256 << 10}
+	c.New, c.ReadOnly, c.Sizes = false, true, db.Sizes{Memtable: 256 << 10}
 	shown, early := readOpened(db.Open(c))
 	found, err := readSmall(fsys)
 	if (early == nil) != (err == nil) || isDamage(early) != isDamage(err) {
@@ -311,7 +311,7 @@ func TestVerifyAndRepairClean(t *testing.T) {
 				func() error { _, err := Repair(fsys, smallDir, receiver{mem.New()}); return err },
 				func() error {
 					c := testConfig(fsys, smallDir)
-					c.ReadOnly, c.Sizes = true, db.Sizes{Table: 2 << 10} // a replay fills many memtables
+					c.ReadOnly, c.Sizes = true, db.Sizes{Memtable: 2 << 10} // a replay fills many memtables
 					got, err := readOpened(db.Open(c))
 					if err == nil && !maps.Equal(got, h.want) {
 						t.Errorf("opened for reading: %s", difference(got, h.want))

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/table"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 	"github.com/holdfastdb/holdfast/vfs"
@@ -32,7 +32,7 @@ type Verification struct {
 
 // Verify checks every checksum and every reference of the database in dir: the manifest, every block of every run,
 // every value that an entry names and that it is the value of that key, every frame of every segment that is
-// needed, the order of runs in tiers and of frames in the log, and that nothing needed is missing. It goes on after
+// needed, the order of tables in tiers and of frames in the log, and that nothing needed is missing. It goes on after
 // damage, and changes nothing. The database must not be open elsewhere. An error means that it could not be checked.
 //
 // It reads one segment at a time into memory.
@@ -228,7 +228,7 @@ func (v *verifier) names(t *tree.Table) {
 }
 
 // entry reads the value that an entry names.
-func (v *verifier) entry(key []byte, e run.Entry) error {
+func (v *verifier) entry(key []byte, e table.Entry) error {
 	if v.out.Entries++; !e.Tombstone {
 		val, err := v.value(key, e)
 		if format.IsTransient(err) {

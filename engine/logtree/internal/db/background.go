@@ -11,7 +11,7 @@ import (
 func (d *DB) Work(limit int) (n int, err error) {
 	for n < limit {
 		did := false
-		for a, f := range []func() (bool, error){d.flushOnce, d.reclaim.mergeOnce, d.prepareNext} {
+		for a, f := range []func() (bool, error){d.flushOnce, d.compactor.step, d.prepareNext} {
 			ok, err := f()
 			did = did || ok && err == nil
 			if err = d.worked(activity(a), err); err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/table"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 	"github.com/holdfastdb/holdfast/vfs"
@@ -51,7 +51,7 @@ func benchmarkWrites(b *testing.B, level holdfast.Level) {
 	}
 }
 
-// stores are the ways in which the keys of the reading benchmarks lie: in the memtable, or in runs whose blocks the
+// stores are the ways in which the keys of the reading benchmarks lie: in the memtable, or in tables whose blocks the
 // budget has room for or not.
 var stores = []struct {
 	name     string
@@ -60,15 +60,15 @@ var stores = []struct {
 	settled  bool
 }{
 	{"memtable", 1 << 30, false, false},
-	{"runs", 128 << 20, false, true},
-	{"runs, shuffled", 128 << 20, true, true},
-	{"runs, shuffled, small budget", 8 << 20, true, true},
+	{"tables", 128 << 20, false, true},
+	{"tables, shuffled", 128 << 20, true, true},
+	{"tables, shuffled, small budget", 8 << 20, true, true},
 }
 
 // stride goes through all of n keys, n a power of ten, in another order.
 const stride = 618_033
 
-// filled opens a database with n keys and values of that size, in the memtable or, settled, in runs.
+// filled opens a database with n keys and values of that size, in the memtable or, settled, in tables.
 func filled(b *testing.B, n, size int, memory int64, shuffled, settled bool) *DB {
 	c := testConfig(vfs.OS(), b.TempDir())
 	c.Memory, c.Manual = memory, true
@@ -221,7 +221,7 @@ func BenchmarkAppend(b *testing.B) {
 }
 
 // BenchmarkInstall measures what a change of one small table costs where there are 1,000 others, each of which names
-// 1,000 of 10,000 segments; and what choosing a merge costs then.
+// 1,000 of 10,000 segments; and what choosing a compaction costs then.
 func BenchmarkInstall(b *testing.B) {
 	const tables, uses, segments = 1000, 1000, 10_000
 	x := newDrive(b, 64<<20)
@@ -242,7 +242,7 @@ func BenchmarkInstall(b *testing.B) {
 		w := d.tables.NewWriter()
 		for i := range uses {
 			s := moved[(n+i*segments/uses)%segments]
-			e := run.Entry{Place: uint64(s.ID)<<32 | 64, Len: 1000}
+			e := table.Entry{Place: uint64(s.ID)<<32 | 64, Len: 1000}
 			if err := w.Add(fmt.Appendf(nil, "%06d %06d", n, i), e); err != nil {
 				b.Fatal(err)
 			}
@@ -258,7 +258,7 @@ func BenchmarkInstall(b *testing.B) {
 	}
 	d.edit.Lock()
 	defer d.edit.Unlock()
-	if err := d.install([]tree.Tier{below}, d.from, nil, moved); err != nil {
+	if err := d.install([]tree.Tier{below}, d.edit.from, nil, moved); err != nil {
 		b.Fatal(err)
 	}
 	b.Run("install", func(b *testing.B) {
@@ -266,14 +266,14 @@ func BenchmarkInstall(b *testing.B) {
 			b.StopTimer()
 			tiers := []tree.Tier{{ID: 2, Refs: table(n%segments, 1)}, {ID: 1, Refs: slices.Clone(below.Refs)}}
 			b.StartTimer()
-			if err := d.install(tiers, d.from, nil, nil); err != nil {
+			if err := d.install(tiers, d.edit.from, nil, nil); err != nil {
 				b.Fatal(err)
 			}
 		}
 	})
 	b.Run("pick", func(b *testing.B) {
 		for range b.N {
-			d.reclaim.pick(d.view.Load().ver, 0)
+			d.compactor.pick(d.view.Load().ver, 0)
 		}
 	})
 }

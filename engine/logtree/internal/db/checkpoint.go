@@ -12,10 +12,10 @@ import (
 )
 
 // Checkpoint puts into dir, an empty directory, a database with everything that is visible now. It shares with this one
-// what nobody changes any more: index tables, and segments but for the log's last and those that a merge adds to. Those
-// are copied, 64 MiB each at most unless a batch was larger. Writers, merges and Compact go on; Close waits. When it
-// returns, the files and their names in dir survive power loss. After an error, and the end of ctx is one, what it has
-// put there is gone.
+// what nobody changes any more: tables, and segments but for the log's last and those that a compaction adds to. Those
+// are copied, 64 MiB each at most unless a batch was larger. Writers, compactions and Compact go on; Close waits. When
+// it returns, the files and their names in dir survive power loss. After an error, and the end of ctx is one, what it
+// has put there is gone.
 //
 // In a database that is open for reading only it copies all of the log that no table names: nobody may have made that
 // durable.
@@ -148,7 +148,7 @@ func (c *checkpoint) copy(name string, size int64) (err error) {
 	return nil
 }
 
-// tablesOf returns the numbers of the index tables that a manifest names, each once.
+// tablesOf returns the numbers of the tables that a manifest names, each once.
 func tablesOf(m *format.Manifest) (ids []uint64) {
 	for _, t := range m.Tiers {
 		for _, r := range t.Refs {

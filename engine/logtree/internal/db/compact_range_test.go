@@ -19,7 +19,7 @@ func TestCompactRange(t *testing.T) {
 		t.Run(fmt.Sprint("mixed ", mixed), func(t *testing.T) {
 			c := testConfig(vfs.NewMem(), "db")
 			c.Memory, c.Manual = 1<<20, true
-			c.Sizes.Segment, c.Sizes.Run = 256<<10, 8<<10
+			c.Sizes.Segment, c.Sizes.Table = 256<<10, 8<<10
 			if err := errors.Join(c.FS.MkdirAll(c.Dir), c.FS.SyncDir("/")); err != nil {
 				t.Fatal(err)
 			}
@@ -69,23 +69,24 @@ func TestCompactRange(t *testing.T) {
 				t.Fatal(err)
 			}
 			kept := map[uint64]bool{}
-			for _, f := range d.view.Load().ver.Tables {
-				if string(f.Info.Largest) < string(part.Lo) || string(f.Info.Smallest) >= string(part.Hi) {
+			before := d.Inspect()
+			for _, f := range before.Tables {
+				if f.Largest < string(part.Lo) || f.Smallest >= string(part.Hi) {
 					kept[f.ID] = true
 				}
 			}
-			before, moved := d.used(), d.otherBytes.Load()
 			if err := d.Compact(t.Context(), part); err != nil {
 				t.Fatal(err)
 			}
 			dead := int64(n / 2 * size)
-			if gave := before - d.used(); gave < dead*9/10 || !mixed && gave > dead*3/2 {
+			after := d.Inspect()
+			if gave := before.Used() - after.Used(); gave < dead*9/10 || !mixed && gave > dead*3/2 {
 				t.Errorf("%d bytes were given back, of %d deleted in the range", gave, dead)
 			}
-			moved = d.otherBytes.Load() - moved
-			t.Logf("%d bytes, then %d; %d were written", before, d.used(), moved)
+			moved := after.OtherBytes - before.OtherBytes
+			t.Logf("%d bytes, then %d; %d were written", before.Used(), after.Used(), moved)
 			if !mixed {
-				for _, f := range d.view.Load().ver.Tables {
+				for _, f := range after.Tables {
 					delete(kept, f.ID)
 				}
 				if len(kept) > 8 { // some share a segment with the range
@@ -96,15 +97,14 @@ func TestCompactRange(t *testing.T) {
 				}
 			}
 			// Again, there is nothing to do, and nowhere else either.
-			before, moved = d.used(), d.otherBytes.Load()
 			for _, r := range []holdfast.Range{part, {Lo: key(6, 0)}, {Hi: key(2, 0)}} {
 				if err := d.Compact(t.Context(), r); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if d.used() != before || d.otherBytes.Load() != moved {
-				t.Errorf("%d bytes became %d, and %d were written, for nothing", before, d.used(),
-					d.otherBytes.Load()-moved)
+			if l := d.Inspect(); l.Used() != after.Used() || l.OtherBytes != after.OtherBytes {
+				t.Errorf("%d bytes became %d, and %d were written, for nothing", after.Used(), l.Used(),
+					l.OtherBytes-after.OtherBytes)
 			}
 			for range 2 {
 				got := 0

@@ -13,14 +13,6 @@ import (
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// used is how many bytes the segments of the present version have.
-func (d *DB) used() (n int64) {
-	for _, s := range segmentsOf(d.view.Load().ver) {
-		n += s.Used.Load()
-	}
-	return n
-}
-
 // TestCompact: what was overwritten and deleted gives its space back, as far as it is worth it, and nothing that can be
 // read changes, though others write and read and compact meanwhile.
 func TestCompact(t *testing.T) {
@@ -99,10 +91,10 @@ func TestCompact(t *testing.T) {
 			t.Fatal(err)
 		}
 		live := int64(len(want)) * (size + 20)
-		if used := d.used(); used > live*5/4 {
+		if used := d.Inspect().Used(); used > live*5/4 {
 			t.Errorf("%d bytes of log are kept for %d", used, live)
 		}
-		if tiers := len(d.view.Load().ver.Tiers); tiers != 1 {
+		if tiers := len(d.Inspect().Tiers); tiers != 1 {
 			t.Errorf("there are %d tiers", tiers)
 		}
 	}
@@ -116,8 +108,8 @@ func TestCompact(t *testing.T) {
 	if err := d.Compact(t.Context(), holdfast.Range{}); err != nil {
 		t.Fatal(err)
 	}
-	if v := d.view.Load().ver; len(v.Tables) > 0 || d.used() > 0 {
-		t.Errorf("of what was deleted, %d tables and %d bytes are left", len(v.Tables), d.used())
+	if l := d.Inspect(); len(l.Tables) > 0 || l.Used() > 0 {
+		t.Errorf("of what was deleted, %d tables and %d bytes are left", len(l.Tables), l.Used())
 	}
 	check()
 	if err := d.Close(); err != nil {
@@ -139,13 +131,13 @@ func TestCompactEnds(t *testing.T) {
 		}
 	}
 	fill()
-	before := d.used()
+	before := d.Inspect().Used()
 	for calls := range 40 {
 		err := d.Compact(&countdown{Context: t.Context(), calls: calls}, holdfast.Range{})
 		if err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
-		if d.reclaim.compaction != nil {
+		if d.Inspect().Requested {
 			t.Fatal("it goes on")
 		}
 		if _, err := d.Work(1); err != nil {
@@ -155,7 +147,7 @@ func TestCompactEnds(t *testing.T) {
 	if err := d.Compact(t.Context(), holdfast.Range{}); err != nil {
 		t.Fatal(err)
 	}
-	if after := d.used(); after > before/2 {
+	if after := d.Inspect().Used(); after > before/2 {
 		t.Errorf("%d bytes of %d are left", after, before)
 	}
 	if err := d.Close(); err != nil {
@@ -208,11 +200,11 @@ func TestCompactOnAFullDisk(t *testing.T) {
 		t.Errorf("there are %d keys", keys)
 	}
 	x.fs.SetCapacity(-1)
-	before := x.d.used()
+	before := x.d.Inspect().Used()
 	if err := x.d.Compact(t.Context(), holdfast.Range{}); err != nil {
 		t.Fatal(err)
 	}
-	if after := x.d.used(); after >= before || after > int64(keys)*size*11/10 || x.count() != keys {
+	if after := x.d.Inspect().Used(); after >= before || after > int64(keys)*size*11/10 || x.count() != keys {
 		t.Errorf("%d bytes of %d are left for %d keys", after, before, x.count())
 	}
 }

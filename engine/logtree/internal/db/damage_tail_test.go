@@ -31,7 +31,7 @@ type tailed struct {
 func newTailed(t *testing.T, group int, segment int64) *tailed {
 	t.Helper()
 	c := testConfig(vfs.NewMem(), "/")
-	c.Manual, c.SyncEvery, c.Sizes = true, -1, Sizes{Segment: segment, Table: 1 << 20}
+	c.Manual, c.SyncEvery, c.Sizes = true, -1, Sizes{Segment: segment, Memtable: 1 << 20}
 	d, err := Open(c)
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +197,7 @@ func TestTailFlipped(t *testing.T) {
 // TestSyncAcrossSegments: a sync is under way while the log goes on in another segment. Only that segment's later
 // frames tell that the end of the first segment had been synced. It was once taken for torn.
 func TestSyncAcrossSegments(t *testing.T) {
-	d, c := manualWith(t, 64<<10, func(c *Config) { c.Sizes = Sizes{Segment: 700, Table: 1 << 20} })
+	d, c := manualWith(t, 64<<10, func(c *Config) { c.Sizes = Sizes{Segment: 700, Memtable: 1 << 20} })
 	fsys := c.FS.(*vfs.Mem)
 	for i := range 3 {
 		var b holdfast.Batch
@@ -251,7 +251,7 @@ func TestSyncAcrossSegments(t *testing.T) {
 // what it could not read; what it could not read is not taken for lost, and nothing is removed.
 func TestReadFaultsWhileOpening(t *testing.T) {
 	c := testConfig(vfs.NewMem(), "/")
-	c.Manual, c.SyncEvery, c.Sizes = true, -1, Sizes{Segment: 700, Table: 140 << 10}
+	c.Manual, c.SyncEvery, c.Sizes = true, -1, Sizes{Segment: 700, Memtable: 140 << 10}
 	want := map[string]string{}
 	var b holdfast.Batch
 	for session := range 4 { // the log goes on in a new segment each time

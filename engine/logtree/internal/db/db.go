@@ -1,11 +1,12 @@
 // Package db is the engine logtree without its directory's identity and lock: a log that
 // is the database, and indexes of it that can be rebuilt.
 //
-// A commit is a frame in the log (package wal). Its operations are indexed in a memtable (memory.go), which a
-// flush turns into an index table of keys and places in the log (flush.go). These are kept in tiers, of which package
-// tree makes versions, and are merged in passes (merge.go, reclaim.go), which also move values out of segments that
-// hold little else than garbage (move.go). The manifest says what is alive; opening reads it and replays the rest of
-// the log (recover.go).
+// A commit is a frame in the log (package wal). Its operations are indexed in a memtable (memory.go), which a flush
+// turns into tables of keys and places in the log (flush.go). Tables are kept in tiers, of which package tree makes
+// versions. Compactions merge tiers (compactor.go, compaction.go), and move values out of segments that hold little
+// else than garbage (move.go). What is compacted, when writers wait, and how large files are, package policy decides
+// from numbers (numbers.go). The manifest says what is alive; opening reads it and replays the rest of the log
+// (recover.go).
 package db
 
 import (
@@ -22,6 +23,7 @@ import (
 	"github.com/holdfastdb/holdfast/driver/losswindow"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/policy"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 	"github.com/holdfastdb/holdfast/vfs"
@@ -58,28 +60,25 @@ type Config struct {
 
 // Sizes, in bytes, take the place of those that follow from the memory budget, except where they are 0.
 type Sizes struct {
-	Table, Segment, Run int64
-	Files               int // of index tables and segments that are open for reading, at most
+	Memtable, Segment, Table int64
+	Files                    int // tables and segments that are open for reading, at most
 }
 
-// The sizes that follow from the memory budget and, for files, from what is stored.
-const (
-	minMemory  = 64 << 10
-	maxImm     = 2 // full memtables that wait to be flushed; then writers wait
-	maxSegment = 64 << 20
-	minSegment = 256 << 10 // of the first segment, if the budget allows
-	maxRun     = 8 << 20   // bytes of a run file, roughly
-)
+// minMemory is the least budget of memory, in bytes.
+const minMemory = 64 << 10
 
 // DB is an open database. It implements [holdfast.Engine].
 //
 // Lock order, outermost first. A goroutine that holds a lock takes only locks below it:
 //
 //	flushing        one flush at a time
-//	edit            one change of the version at a time, and what merges plan
+//	edit            one change of the version at a time, and what compactions plan
 //	preparing       making the next segment, and the reserve
 //	mu              the log's end, the memtable, the table of segments
 //	obsolete        files to be removed: removing, then mu
+//
+// What a lock guards is a struct with it: d.mu.segs is used with d.mu held. The compactor's fields below edit and mu
+// are guarded by the database's locks of these names.
 //
 // Under mu the log's queue may be locked too. Its lock for writing is taken with none of edit, preparing and mu held,
 // and under it only obsolete.mu. Readers take no lock; see view.
@@ -95,58 +94,63 @@ type DB struct {
 	pool     *memtable.Pool
 	tables   tree.Files
 
-	tableLimit int64
-	sizes      fileSizes
-	leastLarge int // average bytes of a batch's records from which on its values stay in the log
+	memtableLimit int64 // bytes of a full memtable
+	sizes         fileSizes
+	leastLarge    int // average bytes of a batch's records from which on its values stay in the log
 
 	visible atomic.Uint64 // the last operation that readers see
 	view    atomic.Pointer[view]
 
-	flushing  sync.Mutex
-	edit      sync.Mutex
-	preparing sync.Mutex
-	mu        sync.Mutex
+	flushing sync.Mutex
 
-	// Under edit.
-	nextTier uint64
-	from     format.Position // the log from here on is not in runs
-	promised uint64          // lsn up to which the log is known to have been synced when it was opened
+	edit struct {
+		sync.Mutex
+		nextTier uint64
+		from     format.Position // the log from here on is not in tables
+		promised uint64          // lsn up to which the log is known to have been synced when it was opened
+	}
 
-	// Under preparing.
-	reserve reserve
+	preparing struct {
+		sync.Mutex
+		reserve reserve
+	}
 
-	// Under mu.
-	changed  sync.Cond               // a memtable was flushed, or could not be, or the database failed
-	stuck    error                   // why the last flush failed, nil if it did not
-	scarce   atomic.Bool             // a flush is given all the room there is
-	next     *wal.Segment            // prepared to follow the log's present one
-	lastSize int64                   // of the segment made last
-	segs     map[uint32]*wal.Segment // all that are alive, with a reference each
-	nextFile uint64
+	mu struct {
+		sync.Mutex
+		changed  sync.Cond               // a memtable was flushed, or could not be, or the database failed
+		stuck    error                   // why the last flush failed, nil if it did not
+		next     *wal.Segment            // prepared to follow the log's present one
+		lastSize int64                   // of the segment made last
+		segs     map[uint32]*wal.Segment // all that are alive, with a reference each
+		nextFile uint64
+	}
 
-	walkedOver atomic.Int64 // deleted keys of memtables that walks have passed over since a flush was due to them
+	scarce     atomic.Bool  // a flush is given all the room there is
+	passedOver atomic.Int64 // deleted keys of memtables that walks have passed over since a flush was due to them
 
-	reclaim  reclaimer
-	obsolete obsoleteFiles
-	troubles [activities]atomic.Pointer[error] // why background work failed, nil once it has not
+	compactor compactor
+	obsolete  obsoleteFiles
+	troubles  [activities]atomic.Pointer[error] // why background work failed, nil once it has not
 
-	work    chan struct{} // wakes the goroutines that flush, merge and prepare
-	merges  chan struct{}
-	prepare chan struct{}
-	stop    chan struct{}
-	done    sync.WaitGroup
+	// They wake the goroutines that flush, compact and prepare.
+	work        chan struct{}
+	compactions chan struct{}
+	prepare     chan struct{}
+
+	stop chan struct{}
+	done sync.WaitGroup
 
 	commits, stalls, torn atomic.Int64
-	otherSyncs            atomic.Int64 // of runs, manifests, moved segments
+	otherSyncs            atomic.Int64 // of tables, manifests, moved segments
 	otherBytes            atomic.Int64
 	syncedCommits         atomic.Int64 // Power commits in the present segment; says whether to fill segments with zeros
 }
 
-// view is what a reader needs: the memtables and runs that together are the database. Each view
+// view is what a reader needs: the memtables and tables that together are the database. Each view
 // holds references to all of its parts; the database holds one to the latest view.
 type view struct {
-	mem  *table
-	imm  []*table // newest first
+	mem  *memTable
+	imm  []*memTable // newest first
 	ver  *tree.Version
 	refs atomic.Int32
 }
@@ -175,7 +179,7 @@ func (v *view) release() {
 }
 
 // publish makes a view of those parts the latest. It is called with mu held, or by Open.
-func (d *DB) publish(mem *table, imm []*table, ver *tree.Version) {
+func (d *DB) publish(mem *memTable, imm []*memTable, ver *tree.Version) {
 	v := &view{mem: mem, imm: imm, ver: ver}
 	v.refs.Store(1)
 	mem.refs.Add(1)
@@ -241,7 +245,7 @@ func (d *DB) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 	}
 	body := b.Bytes()
 	large, sum := d.large(body, b.Len()), format.Checksum(body)
-	d.reclaim.pace(len(body))
+	d.compactor.pace(len(body))
 
 	lsn, err := d.place(b, body, sum, large)
 	if err != nil {
@@ -273,7 +277,7 @@ func (d *DB) place(b *holdfast.Batch, body []byte, sum uint32, large bool) (lsn 
 		mem := d.view.Load().mem
 		d.add(mem, body, sum, b.Len(), large)
 		if mem.deletes > 0 {
-			d.reclaim.armTidy()
+			d.compactor.armTidy()
 		}
 		end := d.log.End()
 		lsn = end.LSN
@@ -295,12 +299,12 @@ func (d *DB) unlocked(f func()) {
 	f()
 }
 
-// freeEarly ends the memtable when its range deletes cover so much, run by run, that the space is
+// freeEarly ends the memtable when its range deletes cover so much, table by table, that the space is
 // worth more than the flush. It is called with mu held.
 func (d *DB) freeEarly() {
 	v := d.view.Load()
 	ts := v.mem.rangeTombstones.Load()
-	if len(v.imm) >= maxImm || ts.Len() > maxRangeTombstones/64 {
+	if len(v.imm) >= policy.MaxFull || ts.Len() > policy.EarlyRanges {
 		return
 	}
 	var covered int64
@@ -309,8 +313,8 @@ func (d *DB) freeEarly() {
 			covered += v.ver.Tiers[i].Covered(r.Lo, r.Hi)
 		}
 	}
-	if covered >= d.tableLimit {
-		d.rotateTable()
+	if d.full().FlushesEarly(covered) {
+		d.rotateMemtable()
 	}
 }
 
@@ -320,7 +324,7 @@ const maxUnwritten = 256 << 10
 // add adds a batch of so many operations to the log and indexes it. Room for it has been made. A large one is
 // written to the log at once. Where that fails, the log has failed and the batch will not be acknowledged: it is copied
 // after all, so that it is visible like any other that is applied and not written. It is called with mu held.
-func (d *DB) add(mem *table, body []byte, sum uint32, ops int, large bool) {
+func (d *DB) add(mem *memTable, body []byte, sum uint32, ops int, large bool) {
 	s, at, n := d.log.Current(), d.log.End(), format.FrameSize(len(body))
 	if large && d.log.AppendLarge(body, sum, ops) {
 		mem.addLarge(s, at.Offset, body, at.Seq+1)
@@ -332,170 +336,13 @@ func (d *DB) add(mem *table, body []byte, sum uint32, ops int, large bool) {
 	mem.add(s, addr+format.FrameHeader, buf[format.FrameHeader:format.FrameHeader+len(body)], at.Seq+1)
 }
 
-// room makes sure that a frame of n bytes with so many operations fits the memtable, which it is copied to unless it
-// is large, and the segment. If it returns an error, nothing of the batch is there. It is called with mu held, and may
-// release and take it again.
-func (d *DB) room(n, ops int, large bool, body []byte) error {
-	weight := int64(n)
-	if large {
-		weight /= largeWeight
-	}
-	cleared := false // for a segment that there was no room for
-	waited := false  // for a flush
-	over := false    // deletes may take more memory than there is: they make room for what cannot be flushed
-	for {
-		if err := d.log.Err(); err != nil {
-			return err
-		}
-		v := d.view.Load()
-		fits := v.mem.index.Fits(ops)
-		if v.mem.empty() {
-			if !fits {
-				return &holdfast.Error{Op: "apply", Engine: format.Name, Class: holdfast.ErrTooLarge,
-					Detail: fmt.Sprintf("the batch has %d operations", ops), Remedy: "split it"}
-			}
-		}
-		if v.mem.empty() || fits && over || fits && v.mem.weight()+weight <= d.tableLimit &&
-			v.mem.rangeTombstones.Load().Len() < maxRangeTombstones {
-			err := d.roomInLog(n, ops, false)
-			if err == nil {
-				return nil
-			}
-			if format.IsTransient(err) {
-				return d.notApplied(err)
-			}
-			if !format.IsNoRoom(err) {
-				return d.log.Fail(err)
-			}
-			if !cleared {
-				cleared = true
-				if err := d.flushForRoom(); err != nil {
-					return err
-				}
-				continue
-			}
-			deletes := onlyDeletes(body)
-			if deletes {
-				d.reclaim.deleting.Store(true)
-			}
-			if d.reclaim.awaitRoom() {
-				continue
-			}
-			if !deletes {
-				return d.notApplied(err)
-			}
-			if err = d.roomInLog(n, ops, true); err == nil {
-				return nil
-			}
-			gave := false
-			if d.unlocked(func() { gave = d.giveRoom(true) }); !gave {
-				return d.notApplied(err)
-			}
-		}
-		if len(v.imm) < maxImm {
-			d.rotateTable()
-			continue
-		}
-		d.stalls.Add(1)
-		if d.manual {
-			var err error
-			d.unlocked(func() { _, err = d.flushOnce() })
-			if over = err != nil && onlyDeletes(body); err != nil && !over {
-				return d.notApplied(err)
-			}
-			continue
-		}
-		if waited && d.stuck != nil {
-			if over = onlyDeletes(body); over {
-				continue
-			}
-			return d.notApplied(d.stuck)
-		}
-		waited, d.stuck = true, nil
-		d.wake(d.work)
-		start := time.Now()
-		d.changed.Wait()
-		if d.watch.Long(start) {
-			d.watch.Waited(start, "a flush: memtables are full")
-		}
-	}
-}
-
-// notApplied is the answer to a batch that there is no room for, on the disk or in memory that could not be flushed.
-// It changes nothing: the next batch may find room. Only what leaves two manifests stops the database.
-func (d *DB) notApplied(cause error) error {
-	if format.IsFatal(cause) {
-		return d.log.Fail(cause)
-	}
-	if err := d.log.Err(); err != nil {
-		return err
-	}
-	e := &holdfast.Error{Op: "apply", Engine: format.Name, Path: d.files.Dir, Cause: cause,
-		Remedy: "try again once the cause is removed; nothing was written"}
-	if format.IsNoRoom(cause) {
-		e.Class, e.Remedy = holdfast.ErrFull, "make room on the disk, or delete a range of keys; nothing was written"
-	}
-	return e
-}
-
-// onlyDeletes reports whether a batch sets nothing.
-func onlyDeletes(body []byte) bool {
-	for at := 0; at < len(body); {
-		r, _ := format.ParseRecord(body[at:])
-		if r.Kind == holdfast.KindSet {
-			return false
-		}
-		at += r.Size
-	}
-	return true
-}
-
-// roomInLog makes sure that a frame of n bytes with so many operations fits the segment. For the last room there is,
-// deletes are let in where nothing else is. It is called with mu held.
-func (d *DB) roomInLog(n, ops int, last bool) error {
-	if !d.log.Fits(n, ops) {
-		return d.rotateSegment(n, last)
-	}
-	return nil
-}
-
-// flushForRoom flushes what can be flushed and removes the files that are not needed then, because there was no room
-// for the log to go on. The next segment stays: the log can go on in it. It is called with mu held, and releases and
-// takes it again.
-func (d *DB) flushForRoom() error {
-	if v := d.view.Load(); !v.mem.empty() && len(v.imm) < maxImm {
-		d.rotateTable()
-	}
-	d.stuck = nil
-	d.wake(d.work)
-	for len(d.view.Load().imm) > 0 && d.stuck == nil {
-		if err := d.log.Err(); err != nil {
-			return err
-		}
-		if !d.manual {
-			d.changed.Wait()
-			continue
-		}
-		var err error
-		d.unlocked(func() { _, err = d.flushOnce() })
-		if format.IsFatal(err) {
-			return d.log.Fail(err)
-		}
-	}
-	d.unlocked(func() { d.removeObsolete() })
-	return nil
-}
-
-// maxRangeTombstones is the number of range deletes that fill a memtable.
-const maxRangeTombstones = 1 << 12
-
-// rotateTable begins a new memtable. It is called with mu held.
-func (d *DB) rotateTable() {
+// rotateMemtable begins a new memtable. It is called with mu held.
+func (d *DB) rotateMemtable() {
 	v := d.view.Load()
 	at := d.log.End()
 	v.mem.end = at
-	mem := newTable(d.pool, at)
-	d.publish(mem, append([]*table{v.mem}, v.imm...), v.ver)
+	mem := newMemTable(d.pool, at)
+	d.publish(mem, append([]*memTable{v.mem}, v.imm...), v.ver)
 	mem.release() // the view has it
 	d.wake(d.work)
 }
@@ -525,7 +372,7 @@ func (d *DB) Release(err error) error {
 		if d.deletes() {
 			err = d.flushAll()
 		}
-		if err == nil && d.reclaim.tidy(true) {
+		if err == nil && d.compactor.tidy(true) {
 			err = d.flushAll()
 		}
 	}
@@ -549,7 +396,7 @@ func (d *DB) flushAll() error {
 func (d *DB) saveAtEnd() error {
 	d.edit.Lock()
 	defer d.edit.Unlock()
-	return d.saveManifest(d.view.Load().ver, d.from)
+	return d.saveManifest(d.view.Load().ver, d.edit.from)
 }
 
 // noteInLog adds an empty batch to the log where the manifest cannot be replaced. It says that everything before it
@@ -558,12 +405,12 @@ func (d *DB) saveAtEnd() error {
 func (d *DB) noteInLog() (err error) {
 	d.mu.Lock()
 	p, started := d.log.End(), d.log.Current() != nil
-	s := d.segs[p.Segment]
+	s := d.mu.segs[p.Segment]
 	d.mu.Unlock()
 	// Behind a torn frame nothing is written, and behind an end frame nothing is read. If there is no more than the last
 	// note behind promised, that was enough.
 	if s == nil || s.Torn > 0 || s.Ended || p.Offset <= format.SegmentHeaderSize ||
-		p.LSN-d.promised <= format.FrameHeader {
+		p.LSN-d.edit.promised <= format.FrameHeader {
 		return nil
 	}
 	name, f := s.File.Name(), s.File
@@ -618,14 +465,14 @@ func (d *DB) shut(orderly bool) (err error) {
 		}
 	}
 	d.mu.Lock()
-	next := d.next
+	next := d.mu.next
 	d.mu.Unlock()
 	if next != nil {
 		d.files.Undo(next)
 	}
 	d.view.Load().release()
 	for _, id := range d.segmentIDs() {
-		d.segs[id].Release()
+		d.mu.segs[id].Release()
 	}
 	d.removeObsolete()
 	return err
@@ -656,7 +503,7 @@ func (d *DB) trouble() error {
 			all = append(all, *p)
 		}
 	}
-	if p := d.reclaim.damage.Load(); p != nil {
+	if p := d.compactor.damage.Load(); p != nil {
 		all = append(all, *p)
 	}
 	return errors.Join(all...)
@@ -665,9 +512,9 @@ func (d *DB) trouble() error {
 // settings are the sizes that follow from the memory budget.
 func (d *DB) settings() []holdfast.Setting {
 	return []holdfast.Setting{
-		{Name: "memtable", Value: fmt.Sprint(d.tableLimit)},
+		{Name: "memtable", Value: fmt.Sprint(d.memtableLimit)},
 		{Name: "files", Value: fmt.Sprint(d.files.Set.Most())},
 		{Name: "segment", Value: fmt.Sprint(d.sizes.segment.Load())},
-		{Name: "run", Value: fmt.Sprint(d.tables.Limit.Load())},
+		{Name: "table", Value: fmt.Sprint(d.tables.Limit.Load())},
 	}
 }

@@ -227,7 +227,7 @@ func TestSegmentsAscend(t *testing.T) {
 	}
 }
 
-// TestTruncationFreesFiles: deleting the front of a log removes whole runs and segments, without
+// TestTruncationFreesFiles: deleting the front of a log removes whole tables and segments, without
 // anything being written but the delete.
 func TestTruncationFreesFiles(t *testing.T) {
 	t.Parallel()

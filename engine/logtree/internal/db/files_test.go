@@ -74,7 +74,7 @@ func TestFewOpenFiles(t *testing.T) {
 	m := vfs.NewMem()
 	c, copied := testConfig(nil, "db"), "copied"
 	fsys := &counted{FS: m}
-	c.FS, c.Sizes = fsys, Sizes{Table: 32 << 10, Segment: 8 << 10, Run: 4 << 10, Files: most}
+	c.FS, c.Sizes = fsys, Sizes{Memtable: 32 << 10, Segment: 8 << 10, Table: 4 << 10, Files: most}
 	if err := errors.Join(m.MkdirAll(c.Dir), m.MkdirAll(copied), m.SyncDir("/")); err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestReopenFails(t *testing.T) {
 	c := testConfig(nil, "db")
 	m := vfs.NewMem()
 	fsys := &counted{FS: m}
-	c.FS, c.Manual, c.NoMapping, c.Sizes = fsys, true, true, Sizes{Table: 16 << 10, Segment: 16 << 10, Files: 1}
+	c.FS, c.Manual, c.NoMapping, c.Sizes = fsys, true, true, Sizes{Memtable: 16 << 10, Segment: 16 << 10, Files: 1}
 	if err := errors.Join(m.MkdirAll(c.Dir), m.SyncDir("/")); err != nil {
 		t.Fatal(err)
 	}
@@ -255,26 +255,6 @@ func TestReopenFails(t *testing.T) {
 	}
 	if failed, err := read(); failed > 0 || d.Metrics().Poison != nil {
 		t.Error(failed, err, d.Metrics().Poison)
-	}
-}
-
-// TestFilesGrow: files become larger with what is stored, so that they stay few with a small budget too.
-func TestFilesGrow(t *testing.T) {
-	t.Parallel()
-	d := &DB{}
-	for _, x := range []struct{ memory, log, index, segment, run int64 }{
-		{8 << 20, 0, 0, 2 << 20, 512 << 10},
-		{8 << 20, 100 << 20, 1 << 20, 2 << 20, 512 << 10},
-		{8 << 20, 1 << 30, 64 << 20, 16 << 20, 1 << 20},
-		{8 << 20, 100 << 30, 8 << 30, 64 << 20, 8 << 20},
-		{128 << 20, 0, 0, 32 << 20, 8 << 20},
-		{1 << 30, 100 << 30, 8 << 30, 64 << 20, 8 << 20},
-	} {
-		d.sizes.memory, d.sizes.room = x.memory, 1<<50
-		d.resize(x.log, x.index)
-		if s, r := d.sizes.segment.Load(), d.tables.Limit.Load(); s != x.segment || r != x.run {
-			t.Errorf("%+v: segments of %d, tables of %d bytes", x, s, r)
-		}
 	}
 }
 

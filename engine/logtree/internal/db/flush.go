@@ -10,11 +10,12 @@ import (
 	"sync"
 
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/policy"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 )
 
-// flush turns the oldest full memtable into a tier of index tables, and reports whether there was one. After an error,
+// flush turns the oldest full memtable into a tier of tables, and reports whether there was one. After an error,
 // unless it is fatal, everything is as it was before. It is called from one goroutine at a time, but for databases
 // opened with Config.Manual by any.
 func (d *DB) flush() (bool, error) {
@@ -26,6 +27,7 @@ func (d *DB) flush() (bool, error) {
 		return false, nil
 	}
 	t := v.imm[len(v.imm)-1]
+
 	// Range deletes of newer memtables cover what is flushed, too. They have to be as durable as the table is.
 	newer, upto := []*tree.RangeTombstones{v.mem.rangeTombstones.Load()}, t.end.LSN
 	for _, x := range v.imm[:len(v.imm)-1] {
@@ -34,6 +36,7 @@ func (d *DB) flush() (bool, error) {
 	if newer = slices.DeleteFunc(newer, (*tree.RangeTombstones).Empty); len(newer) > 0 {
 		upto = d.log.Appended()
 	}
+
 	// A table must not be in use that names what a power cut can take away. The log is synced while it is written.
 	var syncing sync.WaitGroup
 	var syncErr error
@@ -44,36 +47,40 @@ func (d *DB) flush() (bool, error) {
 	}
 	out, at := d.tables.NewWriter(), placer{t: t}
 	err := out.Flush(t.walked(t.rangeTombstones.Load()), at.of, newer, v.ver)
-	// No key comes into a range that has none meanwhile: merges move keys, and only flushes add some.
+	// No key comes into a range that has none meanwhile: compactions move keys, and only flushes add some.
 	ts := v.ver.Needed(t.rangeTombstones.Load())
 	syncing.Wait()
 	if err = errors.Join(err, syncErr); err != nil {
 		out.Abandon()
 		return false, err
 	}
+
+	// What range deletes cover goes from the tables that are there, and from those that a step is writing.
 	d.edit.Lock()
 	defer d.edit.Unlock()
-	d.reclaim.sampled(out.Sampled, out.Replaced)
+	co := &d.compactor
+	co.edit.replaced = policy.Replaced(co.edit.replaced, out.Sampled, out.Replaced)
 	tiers := d.view.Load().ver.CopyTiers()
-	nextTier := d.nextTier
+	nextTier := d.edit.nextTier
 	if !ts.Empty() {
 		tiers = tree.DeleteRanges(tiers, ts)
-		if d.reclaim.step != nil {
-			d.reclaim.step.Tombstones = append(d.reclaim.step.Tombstones, ts)
+		if s := co.edit.step; s != nil {
+			s.Tombstones = append(s.Tombstones, ts)
 		}
 	}
+
 	if len(out.Tables) > 0 {
-		d.nextTier++
-		tiers = slices.Insert(tiers, 0, tree.Tier{ID: d.nextTier, Refs: tree.Refs(out.Tables)})
+		d.edit.nextTier++
+		tiers = slices.Insert(tiers, 0, tree.Tier{ID: d.edit.nextTier, Refs: tree.Refs(out.Tables)})
 	}
 	if err := d.install(tiers, t.end, t, nil); err != nil {
 		if !format.IsFatal(err) {
-			d.nextTier = nextTier
+			d.edit.nextTier = nextTier
 			out.Abandon()
 		}
 		return false, err
 	}
-	d.wake(d.merges)
+	d.wake(d.compactions)
 	return true, nil
 }
 
@@ -94,14 +101,14 @@ func (d *DB) flushOnce() (did bool, err error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.stuck = err
+	d.mu.stuck = err
 	if err != nil {
-		d.changed.Broadcast()
+		d.mu.changed.Broadcast()
 	}
 	return did, err
 }
 
-// Flush writes everything that was applied before the call to runs. Damage to a value is then known by its key, and
+// Flush writes everything that was applied before the call to tables. Damage to a value is then known by its key, and
 // opening has no log to read.
 func (d *DB) Flush() error {
 	if err := d.Life.Enter(); err != nil {
@@ -113,7 +120,7 @@ func (d *DB) Flush() error {
 	}
 	d.mu.Lock()
 	if !d.view.Load().mem.empty() {
-		d.rotateTable()
+		d.rotateMemtable()
 	}
 	d.mu.Unlock()
 	for {
@@ -132,44 +139,52 @@ func (d *DB) deletes() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v := d.view.Load()
-	return v.mem.deletes > 0 || slices.ContainsFunc(v.imm, func(t *table) bool { return t.deletes > 0 })
+	return v.mem.deletes > 0 || slices.ContainsFunc(v.imm, func(t *memTable) bool { return t.deletes > 0 })
 }
 
 // install makes tiers the present version, which the log completes from that position on: it writes the
 // manifest, publishes a view without the memtable flushed, if any, and gives up what is not
 // needed any more. moved are new segments that the tiers refer to. It is called with edit held.
-func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *table, moved []*wal.Segment) error {
+func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *memTable, moved []*wal.Segment) error {
 	if t := tree.Overlapping(tiers); t != nil {
 		// A directory with such a manifest could not be opened.
-		return fmt.Errorf("index tables overlap in tier %d: this is a bug in %s", t.ID, format.Name)
+		return fmt.Errorf("tables overlap in tier %d: this is a bug in %s", t.ID, format.Name)
 	}
+
+	// The next version refers to the new segments, which must be known for that.
 	old := d.view.Load().ver // only we replace it
 	d.mu.Lock()
 	for _, s := range moved {
-		d.segs[s.ID] = s
+		d.mu.segs[s.ID] = s
 	}
 	d.mu.Unlock()
 	ver := old.Next(tiers, func(id uint32) tree.Segment {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		return d.segs[id]
+		return d.mu.segs[id]
 	})
 	defer ver.Release() // the view has it
+
+	// From here on the manifest is the new one, or the old one still.
 	if err := d.saveManifest(ver, from); err != nil {
 		d.mu.Lock()
 		for _, s := range moved {
-			delete(d.segs, s.ID)
+			delete(d.mu.segs, s.ID)
 		}
 		d.mu.Unlock()
 		return err
 	}
-	d.from = from
+	d.edit.from = from
 	ver.Wear(1)
+
+	// Tables that it has left are removed with the last version that has them.
 	for _, f := range old.Tables {
 		if !ver.Has(f) {
 			f.Obsolete.Store(true)
 		}
 	}
+
+	// Readers see it from here on.
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v := d.view.Load()
@@ -178,29 +193,37 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *table, mo
 		imm = imm[: len(imm)-1 : len(imm)-1]
 	}
 	d.publish(v.mem, imm, ver)
+	d.retireSegments(ver, from)
+
+	// What was decided from numbers is decided again, for those who wait for a change.
+	d.compactor.measure(ver)
+	d.compactor.mu.installs++
+	d.mu.changed.Broadcast()
+	return nil
+}
+
+// retireSegments gives up the segments that neither the version nor the log from that position on needs. It is called
+// with edit and mu held.
+func (d *DB) retireSegments(ver *tree.Version, from format.Position) {
 	var dead []*wal.Segment
-	for id, s := range d.segs {
-		// Nobody writes to it any more: it was synced when the memtable was flushed, or when the merge's step settled.
-		if !s.Shared() && !s.Open.Load() && (s.Kind == format.SegmentMoved || id < from.Segment) {
+	for id, s := range d.mu.segs {
+		moved := s.Kind == format.SegmentMoved
+		// Nobody writes to it any more: it was synced when the memtable was flushed, or when the compaction's step settled.
+		if !s.Shared() && !s.Open.Load() && (moved || id < from.Segment) {
 			s.Share()
 		}
-		// A merge may write tables with values in segments that nothing else needs any more.
-		if (s.Kind == format.SegmentMoved && !s.Open.Load() || s.Kind == format.SegmentLog && id < from.Segment) &&
-			ver.Segment(id) == nil && !d.reclaim.step.Reads(id) {
+		// A compaction may write tables with values in segments that nothing else needs any more.
+		if (moved && !s.Open.Load() || s.Kind == format.SegmentLog && id < from.Segment) &&
+			ver.Segment(id) == nil && !d.compactor.edit.step.Reads(id) {
 			dead = append(dead, s)
 		}
 	}
 	slices.SortFunc(dead, func(a, b *wal.Segment) int { return cmp.Compare(a.ID, b.ID) }) // the same seed must do the same
 	for _, s := range dead {
-		delete(d.segs, s.ID)
+		delete(d.mu.segs, s.ID)
 		s.Dead.Store(true)
 		s.Release()
 	}
-	d.resizeFor(tiers)
-	d.reclaim.measureDebt(ver)
-	d.reclaim.installs++
-	d.changed.Broadcast()
-	return nil
 }
 
 // saveManifest writes the manifest for that version. It is called with edit held.
@@ -212,7 +235,7 @@ func (d *DB) saveManifest(ver *tree.Version, from format.Position) error {
 
 // manifest is that for a version. It is called with edit held.
 func (d *DB) manifest(ver *tree.Version, from format.Position) *format.Manifest {
-	m := &format.Manifest{DB: d.files.DB, NextTier: d.nextTier, From: from}
+	m := &format.Manifest{DB: d.files.DB, NextTier: d.edit.nextTier, From: from}
 	for _, t := range ver.Tiers {
 		mt := format.ManifestTier{ID: t.ID}
 		for i := range t.Refs {
@@ -226,7 +249,7 @@ func (d *DB) manifest(ver *tree.Version, from format.Position) *format.Manifest 
 		m.Tiers = append(m.Tiers, mt)
 	}
 	d.mu.Lock()
-	m.NextFile = d.nextFile
+	m.NextFile = d.mu.nextFile
 	d.mu.Unlock()
 	// What is not needed any more is removed once the manifest does not name it.
 	for _, s := range segmentsOf(ver) {
@@ -234,7 +257,7 @@ func (d *DB) manifest(ver *tree.Version, from format.Position) *format.Manifest 
 			m.Segments = append(m.Segments, format.ManifestSegment{ID: s.ID, Size: s.Used.Load(), Payload: s.Payload.Load()})
 		}
 	}
-	m.Synced = max(d.log.Synced(), d.promised) // a replay may stop short of it yet
+	m.Synced = max(d.log.Synced(), d.edit.promised) // a replay may stop short of it yet
 	return m
 }
 

@@ -29,14 +29,14 @@ func TestRefusedNumbers(t *testing.T) {
 	set(&b, 1_000_001)
 	for commit(x.d, &b, holdfast.Power) == nil { // the last of the segment
 	}
-	before := x.d.nextFile
+	before := x.d.mu.nextFile
 	const n = 200
 	for range n {
 		if err := commit(x.d, &b, holdfast.Power); !errors.Is(err, holdfast.ErrFull) {
 			t.Fatal(err)
 		}
 	}
-	if used := x.d.nextFile - before; used > n/10 {
+	if used := x.d.mu.nextFile - before; used > n/10 {
 		t.Errorf("%d refused batches have used up %d numbers", n, used)
 	}
 	v, err := check.Verify(x.fs, "db")
@@ -244,7 +244,7 @@ func TestNoByteLeft(t *testing.T) {
 	}
 	for range 3 {
 		x.work()
-		x.d.reclaim.tidy(true)
+		x.d.compactor.tidy(true)
 	}
 	x.work()
 	if now := x.fs.Used(); now > before/2 {
@@ -291,7 +291,7 @@ func TestCloseWithoutRoom(t *testing.T) {
 // one before, which was killed.
 func TestDamageAfterCloseWithoutRoom(t *testing.T) {
 	for _, killed := range []bool{false, true} {
-		d, c := manualWith(t, 64<<10, func(c *Config) { c.Sizes = Sizes{Segment: 700, Table: 1 << 20} })
+		d, c := manualWith(t, 64<<10, func(c *Config) { c.Sizes = Sizes{Segment: 700, Memtable: 1 << 20} })
 		fsys := c.FS.(*vfs.Mem)
 		for i := range 12 {
 			write(t, d, i)
@@ -346,7 +346,7 @@ func TestDamageAfterCloseWithoutRoom(t *testing.T) {
 // TestCloseWithoutRoomBehindEndFrame: the log ends with a frame that names a segment which did not survive. A close
 // without room for the manifest adds nothing there, where a replay would find it or not, by where it begins.
 func TestCloseWithoutRoomBehindEndFrame(t *testing.T) {
-	d, c := manualWith(t, 64<<10, func(c *Config) { c.Sizes = Sizes{Segment: 700, Table: 1 << 20} })
+	d, c := manualWith(t, 64<<10, func(c *Config) { c.Sizes = Sizes{Segment: 700, Memtable: 1 << 20} })
 	n := 0
 	for ; d.log.Current() == nil || d.log.Current().ID == 1; n++ {
 		var b holdfast.Batch
@@ -424,7 +424,7 @@ func TestBackgroundFailures(t *testing.T) {
 				}
 				x.fs.SetHook(nil)
 				x.work()
-				if m := x.d.Metrics(); m.Trouble != nil || m.Poison != nil || len(x.d.view.Load().imm) > 0 {
+				if m := x.d.Metrics(); m.Trouble != nil || m.Poison != nil || x.d.Inspect().Waiting > 0 {
 					t.Errorf("%v of %s: %v, and later: %v, %v", kind, suffix, cause, m.Trouble, m.Poison)
 				}
 				if _, err := x.each(1_500, set); err != nil {

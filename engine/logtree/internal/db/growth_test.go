@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/policy"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -196,7 +197,7 @@ func benchmarkSteady(b *testing.B, size int) {
 	const keys, writers, keySize = 2_000_000, 4, 16
 	c := testConfig(vfs.OS(), b.TempDir())
 	c.Memory = 128 << 20 / 5
-	c.Sizes = Sizes{Segment: maxSegment / 5, Run: maxRun / 5}
+	c.Sizes = Sizes{Segment: policy.MaxSegment / 5, Table: policy.MaxTable / 5}
 	d, err := Open(c)
 	if err != nil {
 		b.Fatal(err)

@@ -43,7 +43,7 @@ func manualWith(t testing.TB, memory int64, changes ...func(c *Config)) (*DB, Co
 func (d *DB) rotate() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.rotateTable()
+	d.rotateMemtable()
 }
 
 // put commits sets, or with a value of nil deletes of ranges, and flushes them.
@@ -55,7 +55,7 @@ func (d *DB) put(t testing.TB, change func(b *holdfast.Batch)) {
 		t.Fatal(err)
 	}
 	d.rotate()
-	for len(d.view.Load().imm) > 0 {
+	for d.Inspect().Waiting > 0 {
 		if _, err := d.flush(); err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 // A batch of large values is not copied into the memtable's image. Apply writes its frame to the log's
-// file at once, whatever its level, and the index names the places of its values there, as runs do. It does so
+// file at once, whatever its level, and the index names the places of its values there, as tables do. It does so
 // with the order's lock held, where else it would copy: so the values are in the file before
 // they are visible, and the queue needs to know only that they are.
 const (
@@ -42,7 +42,7 @@ func (d *DB) large(body []byte, ops int) bool {
 }
 
 // addLarge is add for a batch whose encoding is not in the image: its frame is at off in segment s.
-func (t *table) addLarge(s *wal.Segment, off int64, body []byte, seq uint64) {
+func (t *memTable) addLarge(s *wal.Segment, off int64, body []byte, seq uint64) {
 	t.keep(s)
 	t.large += int64(format.FrameSize(len(body)))
 	off += format.FrameHeader
@@ -66,7 +66,7 @@ func (t *table) addLarge(s *wal.Segment, off int64, body []byte, seq uint64) {
 }
 
 // keep makes the table hold a reference to s, from before anything in it is indexed.
-func (t *table) keep(s *wal.Segment) {
+func (t *memTable) keep(s *wal.Segment) {
 	var old []*wal.Segment
 	if p := t.segs.Load(); p != nil {
 		old = *p
@@ -80,7 +80,7 @@ func (t *table) keep(s *wal.Segment) {
 }
 
 // Value appends a version's value to dst.
-func (t *table) Value(dst []byte, v *memtable.Version) ([]byte, error) {
+func (t *memTable) Value(dst []byte, v *memtable.Version) ([]byte, error) {
 	if !v.InLog {
 		return append(dst, v.Value...), nil
 	}

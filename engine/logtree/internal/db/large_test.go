@@ -50,7 +50,7 @@ func checkLarge(t *testing.T, when string, r holdfast.Reader, d *DB, mark byte) 
 }
 
 // TestLargeValues: large values are read from the log at every stage: right after Apply at each level, from a
-// snapshot whose segments nothing else needs any more, after a kill, and from runs.
+// snapshot whose segments nothing else needs any more, after a kill, and from tables.
 func TestLargeValues(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]Config{
@@ -84,7 +84,7 @@ func TestLargeValues(t *testing.T) {
 				if err := r.Wait(); err != nil {
 					t.Fatal(err)
 				}
-				if held := d.view.Load().mem.image.Bytes(); held > 128<<10 {
+				if held := d.Inspect().Memtable.Held; held > 128<<10 {
 					t.Errorf("%d bytes are in memory", held)
 				}
 				old, err := d.Snapshot()
@@ -103,7 +103,7 @@ func TestLargeValues(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if d.segs[1] != nil {
+				if d.Inspect().isAlive(1) {
 					t.Error("the first segment is still alive: this tests little")
 				}
 				checkLarge(t, "snapshot", old, d, 1)
@@ -122,7 +122,7 @@ func TestLargeValues(t *testing.T) {
 				if _, err := again.Work(100); err != nil {
 					t.Fatal(err)
 				}
-				checkLarge(t, "from runs", again, d, 21)
+				checkLarge(t, "from tables", again, d, 21)
 				if err := again.Close(); err != nil {
 					t.Fatal(err)
 				}
@@ -174,7 +174,7 @@ func TestLargeWriteFails(t *testing.T) {
 	}
 }
 
-// TestLargeDamage: a value that is read from the log before any run names it is checked.
+// TestLargeDamage: a value that is read from the log before any table names it is checked.
 func TestLargeDamage(t *testing.T) {
 	d, c := manualWith(t, 8<<20)
 	defer d.Close()

@@ -67,7 +67,7 @@ func TestLinearizable(t *testing.T) {
 		seed := *seed + uint64(round)
 		c := Config{New: true, ID: [16]byte{1}, Memory: 64 << 10, Logger: slog.New(slog.DiscardHandler),
 			SyncEvery: time.Millisecond,
-			Sizes:     Sizes{Table: []int64{1, 140 << 10}[round%2], Segment: 2 << 10, Run: 1 << 10}}
+			Sizes:     Sizes{Memtable: []int64{1, 140 << 10}[round%2], Segment: 2 << 10, Table: 1 << 10}}
 		c.FS, c.Dir = vfs.OS(), t.TempDir()
 		if round%4 < 2 {
 			c.FS, c.Dir = vfs.NewMem(), "/"

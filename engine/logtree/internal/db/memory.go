@@ -14,9 +14,9 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 )
 
-// table is a memtable: the log's frames since some position, as they are or will be in the
+// memTable is a memtable: the log's frames since some position, as they are or will be in the
 // file, and an index of the operations in them. It is added to with the database's mu held; readers take no lock.
-type table struct {
+type memTable struct {
 	image           *memtable.Image
 	index           *memtable.Table
 	rangeTombstones atomic.Pointer[tree.RangeTombstones]
@@ -37,14 +37,14 @@ type base struct {
 	off  int64
 }
 
-func newTable(pool *memtable.Pool, start format.Position) *table {
+func newMemTable(pool *memtable.Pool, start format.Position) *memTable {
 	image := memtable.NewImage(pool)
-	t := &table{image: image, index: memtable.New(image), start: start}
+	t := &memTable{image: image, index: memtable.New(image), start: start}
 	t.refs.Store(1)
 	return t
 }
 
-func (t *table) release() {
+func (t *memTable) release() {
 	if t.refs.Add(-1) == 0 {
 		t.index.Release()
 		t.image.Release()
@@ -57,15 +57,15 @@ func (t *table) release() {
 }
 
 // empty reports whether nothing has been put into the table.
-func (t *table) empty() bool { return t.image.Bytes() == 0 }
+func (t *memTable) empty() bool { return t.image.Bytes() == 0 }
 
-func (t *table) bytes() int64 { return t.image.Bytes() + t.index.Bytes() }
+func (t *memTable) bytes() int64 { return t.image.Bytes() + t.index.Bytes() }
 
 // weight is how full the table is, to be compared with the limit of its bytes.
-func (t *table) weight() int64 { return t.bytes() + t.large/largeWeight }
+func (t *memTable) weight() int64 { return t.bytes() + t.large/largeWeight }
 
 // reserve returns room for a frame that goes to off in segment seg.
-func (t *table) reserve(seg uint32, off int64, n int) (memtable.Addr, []byte) {
+func (t *memTable) reserve(seg uint32, off int64, n int) (memtable.Addr, []byte) {
 	addr, buf := t.image.Reserve(n)
 	if n := len(t.bases); n == 0 || t.bases[n-1].place(addr) != uint64(seg)<<32|uint64(off) ||
 		addr>>32 != t.bases[n-1].addr>>32 {
@@ -81,7 +81,7 @@ func (b *base) place(a memtable.Addr) uint64 {
 
 // placer finds the places of values, best when each lies near the one before.
 type placer struct {
-	t  *table
+	t  *memTable
 	at int // the base of the last one
 }
 
@@ -104,7 +104,7 @@ func (p *placer) of(value memtable.Addr) uint64 {
 
 // add indexes the operations of a batch whose encoding is at addr, and in the log in segment s; the first has the
 // number seq.
-func (t *table) add(s *wal.Segment, addr memtable.Addr, body []byte, seq uint64) {
+func (t *memTable) add(s *wal.Segment, addr memtable.Addr, body []byte, seq uint64) {
 	seq--
 	payload := int64(0)
 	var ranges []tree.RangeTombstone
@@ -134,7 +134,7 @@ func (t *table) add(s *wal.Segment, addr memtable.Addr, body []byte, seq uint64)
 const quietKeys = 16
 
 // quiet reports whether it is sure that no version in [lo, hi) is newer than after: it does not look at many.
-func (t *table) quiet(lo, hi []byte, after uint64) bool {
+func (t *memTable) quiet(lo, hi []byte, after uint64) bool {
 	it := t.index.Iter(math.MaxUint64)
 	ok := it.SeekGE(lo)
 	for n := 0; ok && (len(hi) == 0 || bytes.Compare(it.Key(), hi) < 0); n++ {
@@ -148,7 +148,7 @@ func (t *table) quiet(lo, hi []byte, after uint64) bool {
 
 // get returns the newest version of key that a reader at seq sees in the table, and whether the
 // table decides about the key at all.
-func (t *table) get(key []byte, seq uint64, ts *tree.RangeTombstones) (v memtable.Version, live, decided bool) {
+func (t *memTable) get(key []byte, seq uint64, ts *tree.RangeTombstones) (v memtable.Version, live, decided bool) {
 	v, found := t.index.Get(key, seq)
 	deleted := ts.Covers(key)
 	switch {
@@ -161,6 +161,6 @@ func (t *table) get(key []byte, seq uint64, ts *tree.RangeTombstones) (v memtabl
 }
 
 // walked is the table as a walk with those range tombstones sees it.
-func (t *table) walked(ts *tree.RangeTombstones) tree.Memtable {
+func (t *memTable) walked(ts *tree.RangeTombstones) tree.Memtable {
 	return tree.Memtable{Index: t.index, Tombstones: ts, Values: t}
 }

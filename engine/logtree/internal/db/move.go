@@ -12,42 +12,48 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/table"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 )
 
-// mover copies values out of segments that are to be emptied into segments of their own. It goes on in the same
-// segment from step to step of a pass: what a step has moved is synced, and counted in the segment's used bytes, when
-// the step settles.
+// mover copies values out of segments that are to be emptied into segments of their own. It goes on in the same segment
+// from step to step of a compaction: what a step has moved is synced, and counted in the segment's used bytes, when the
+// step settles.
 type mover struct {
 	d   *DB
 	seq uint64 // the values are no newer than that operation
 
-	seg     *wal.Segment // that is being written
-	at      int64        // where its next frame goes
-	payload int64        // of all of its frames
-	buf     []byte       // a frame in the making: its header, still empty, and records
-	val     []byte
-	fresh   []*wal.Segment // begun in this step, seg perhaps among them
-	moved   int64          // bytes of values, in this step
-	synced  []fill         // what the step adds to segments
-	ver     *tree.Version  // that the step reads
+	// The segment that is being written, nil if none is, and the frame in the making.
+	seg     *wal.Segment
+	at      int64  // where the next frame goes
+	payload int64  // bytes of keys and values in all of its frames
+	buf     []byte // the frame: its header, still empty, and records
+	holes   []hole // in the frame
+
+	// What the present step does, so that it can be undone.
+	ver    *tree.Version  // it reads this version
+	was    fill           // the segment when the step began
+	fresh  []*wal.Segment // segments that it has begun, seg perhaps among them
+	synced []fill         // how far it has filled segments, durably
+	moved  int64          // bytes of values that it has moved
+
+	// How values are read.
+	val     []byte // the last one
 	ahead   map[uint32]*stretch
-	holes   []hole        // of buf
-	slow    bool          // reads are slow: leave holes
-	careful bool          // leave none
-	timed   int           // reads of the present frame that were timed
-	took    time.Duration // those took
+	slow    bool          // reads are slow: holes are left in frames
+	careful bool          // no holes are left: one could not be filled
+	timed   int           // how many reads of the present frame were timed
+	took    time.Duration // how long all of these took
 
-	old      uint32 // the log's segments before it were there before the last sweep
-	oldMoved int64  // bytes of values moved out of them
-	oldNow   int64  // and in this step
+	// What a sweep gives back when it ends: the log's segments with ids below old were there before the last sweep.
+	old      uint32
+	oldMoved int64 // bytes of keys and values moved out of them by steps that were installed
+	oldNow   int64 // bytes of keys and values moved out of them by the present step
 
-	syncing chan error // of a sync of seg under way; nil: there is none
-	asked   int64      // where in seg the last one began
-
-	was fill // seg, at and payload when the step began
+	// A sync of seg under way, nil if there is none, and where in seg the last one began.
+	syncing chan error
+	asked   int64
 }
 
 // fill is how far a segment is filled.
@@ -56,8 +62,8 @@ type fill struct {
 	at, payload int64
 }
 
-// stretch is part of a segment of moved values, read ahead: what lies there is in the order of the keys that one pass
-// moved, so the next value of it that is asked for lies near.
+// stretch is part of a segment of moved values, read ahead: what lies there is in the order of the keys that one
+// compaction moved, so the next value of it that is asked for lies near.
 type stretch struct {
 	off int64
 	b   []byte
@@ -70,7 +76,7 @@ const (
 )
 
 // near returns the value that an entry names, if it is in what was read ahead, or can be: nil otherwise.
-func (w *mover) near(e run.Entry) []byte {
+func (w *mover) near(e table.Entry) []byte {
 	id, off, n := uint32(e.Place>>32), int64(uint32(e.Place)), int64(e.Len)
 	if a := w.ahead[id]; a != nil && off >= a.off && off+n <= a.off+int64(len(a.b)) {
 		if v := a.b[off-a.off:][:n]; format.Checksum(v) == e.Sum {
@@ -97,7 +103,7 @@ func (w *mover) near(e run.Entry) []byte {
 // disks fast. Keys put at random have each value in a page of its own.
 type hole struct {
 	off int
-	e   run.Entry
+	e   table.Entry
 }
 
 const (
@@ -113,7 +119,7 @@ const (
 var errHole = errors.New("a value that was given a place cannot be read")
 
 // read reads a value into w.val.
-func (w *mover) read(e run.Entry) (err error) {
+func (w *mover) read(e table.Entry) (err error) {
 	if w.timed == timedReads {
 		w.val, err = w.ver.Value(w.val[:0], e)
 		return err
@@ -133,6 +139,8 @@ func (w *mover) readHoles() error {
 	if len(w.holes) == 0 {
 		return nil
 	}
+
+	// In the order of the log, by many goroutines at once.
 	slices.SortFunc(w.holes, func(a, b hole) int { return cmp.Compare(a.e.Place, b.e.Place) })
 	n := readers
 	if w.d.manual {
@@ -156,6 +164,7 @@ func (w *mover) readHoles() error {
 		})
 	}
 	group.Wait()
+
 	w.slow = time.Duration(took.Load())/time.Duration(len(w.holes)) > slowRead
 	w.holes = w.holes[:0]
 	if failed.Load() {
@@ -193,20 +202,22 @@ func (w *mover) commit() []*wal.Segment {
 
 // move copies a value and returns its new place. A value that is damaged stays where it is, and so does its segment:
 // it is reported, and everything else goes on.
-func (w *mover) move(key []byte, e run.Entry) (uint64, error) {
+func (w *mover) move(key []byte, e table.Entry) (uint64, error) {
 	var err error
 	value := w.near(e)
 	late := value == nil && e.Len > 0 && e.Len < moveAhead && (w.slow || w.d.manual) && !w.careful
 	if value == nil && !late {
 		if err = w.read(e); err != nil {
 			if errors.Is(err, holdfast.ErrCorrupt) {
-				w.d.reclaim.rotten(segmentOf(w.ver, uint32(e.Place>>32)), key, err)
+				w.d.compactor.rotten(segmentOf(w.ver, uint32(e.Place>>32)), key, err)
 				return e.Place, nil
 			}
 			return 0, err
 		}
 		value = w.val
 	}
+
+	// The record goes to the present frame, of the present segment if it fits.
 	d, n := w.d, int(e.Len)
 	size := int64(format.FrameSize(len(key) + n + 16))
 	if w.seg != nil && w.at+int64(format.FrameSize(len(w.buf)))+size > d.sizes.segment.Load() {
@@ -226,6 +237,8 @@ func (w *mover) move(key []byte, e run.Entry) (uint64, error) {
 	w.buf = binary.AppendUvarint(w.buf, uint64(len(key)))
 	w.buf = append(w.buf, key...)
 	w.buf = binary.AppendUvarint(w.buf, uint64(n))
+
+	// The value follows, or is read later into the hole that is left for it.
 	place := uint64(w.seg.ID)<<32 | uint64(w.at+int64(len(w.buf)))
 	if late {
 		w.holes = append(w.holes, hole{len(w.buf), e})
@@ -233,6 +246,7 @@ func (w *mover) move(key []byte, e run.Entry) (uint64, error) {
 	} else {
 		w.buf = append(w.buf, value...)
 	}
+
 	w.payload += int64(len(key) + n)
 	w.moved += int64(n)
 	if id := uint32(e.Place >> 32); id < w.old && segmentOf(w.ver, id).Kind == format.SegmentLog {
@@ -276,11 +290,11 @@ func (w *mover) append(kind format.FrameKind, b []byte) error {
 	return w.syncAhead()
 }
 
-// syncEvery is how many bytes of a segment are written before they are synced while the merge goes on.
+// syncEvery is how many bytes of a segment are written before they are synced while the compaction goes on.
 const syncEvery = 8 << 20
 
-// syncAhead has what was written synced while the merge goes on, so that the device is busy meanwhile, and settle has
-// less to wait for.
+// syncAhead has what was written synced while the compaction goes on, so that the device is busy meanwhile, and settle
+// has less to wait for.
 func (w *mover) syncAhead() error {
 	if w.d.manual || w.at-w.asked < syncEvery {
 		return nil
@@ -387,7 +401,7 @@ func (w *mover) undo() {
 		s.Used.Store(w.at)
 		s.Payload.Store(w.payload)
 		if err := s.File.Truncate(w.at); err != nil { // what is behind means nothing; it only takes room
-			w.d.logger.Warn("cannot cut off what an abandoned merge has written", "path", s.File.Name(), "error", err)
+			w.d.logger.Warn("cannot cut off what an abandoned compaction has written", "path", s.File.Name(), "error", err)
 		}
 	}
 }

@@ -42,5 +42,5 @@ func (d *DB) removeObsolete() bool {
 // freeSegment is called with any lock held when the last reference to a dead segment is gone.
 func (d *DB) freeSegment(s *wal.Segment) { d.makeObsolete(s.File.Name()) }
 
-// freeTable is called with any lock held when the last reference to an obsolete index table is gone.
+// freeTable is called with any lock held when the last reference to an obsolete table is gone.
 func (d *DB) freeTable(t *tree.Table) { d.makeObsolete(format.TableName(d.files.Dir, t.ID)) }

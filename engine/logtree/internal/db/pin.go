@@ -13,16 +13,16 @@ import (
 func (d *DB) Pin() (p wal.Pinned, release func(), err error) {
 	d.edit.Lock()
 	v := d.latest().view
-	p = wal.Pinned{FS: d.files.FS, Dir: d.files.Dir, Manifest: d.manifest(v.ver, d.from)}
+	p = wal.Pinned{FS: d.files.FS, Dir: d.files.Dir, Manifest: d.manifest(v.ver, d.edit.from)}
 	var held []*wal.Segment
 	d.mu.Lock()
 	p.End = d.log.End()
 	p.Growing = map[uint32]bool{p.End.Segment: true}
-	for _, s := range d.segs {
+	for _, s := range d.mu.segs {
 		if s.Open.Load() {
 			p.Growing[s.ID] = true
 		}
-		if s.Kind == format.SegmentLog && s.ID >= d.from.Segment {
+		if s.Kind == format.SegmentLog && s.ID >= d.edit.from.Segment {
 			x := format.ManifestSegment{ID: s.ID, Size: s.Used.Load(), Payload: s.Payload.Load()}
 			if s == d.log.Current() {
 				x.Size = p.End.Offset

@@ -3,6 +3,7 @@ package db
 import (
 	"errors"
 
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/policy"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 )
 
@@ -19,29 +20,21 @@ func (d *DB) prepareNext() (bool, error) {
 	return swept || did, err // the log makes one itself when it comes to that, and says so if it cannot
 }
 
-// A segment is filled with zeros if Power commits in the last one came at least as often as every
-// zeroEvery bytes: writing every byte once more costs more than it saves where commits are large.
-const zeroEvery = 64 << 10
-
-// zeroAlways is the size in bytes up to which a segment is filled with zeros in any case: it costs
-// little, and at first there is nothing to go by.
-const zeroAlways = 4 << 20
-
 // makeNext makes the next segment if it is missing. After an error nothing is left of it. It is called with preparing
 // held.
 func (d *DB) makeNext() (bool, error) {
 	d.mu.Lock()
-	if d.next != nil || d.log.Current() == nil || d.scarce.Load() {
+	if d.mu.next != nil || d.log.Current() == nil || d.scarce.Load() {
 		d.mu.Unlock()
 		return false, nil
 	}
 	id, err := d.number()
-	size, last, left := d.segmentSize(), d.lastSize, d.leave(false)
+	size, last, left := d.nextSegmentSize(), d.mu.lastSize, d.leave(false)
 	d.mu.Unlock()
 	if err != nil {
 		return false, nil // the log says so when it comes to that
 	}
-	zeros := d.syncedCommits.Swap(0) >= last/zeroEvery || size <= zeroAlways
+	zeros := policy.Zeros(size, last, d.syncedCommits.Swap(0))
 	s, err := d.files.Create(id, size, left, zeros)
 	if errors.Is(err, wal.ErrStopped) {
 		return false, nil
@@ -55,8 +48,8 @@ func (d *DB) makeNext() (bool, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.log.Current().ID < id && d.next == nil {
-		d.next = s
+	if d.log.Current().ID < id && d.mu.next == nil {
+		d.mu.next = s
 	} else { // the log could not wait, and made one with a later id; ids ascend along the log
 		s.Drop()
 	}

@@ -20,7 +20,7 @@ import (
 // prepared opens a new database in memory whose segments have that size and are prepared when the test says so.
 func prepared(t *testing.T, size int64) (*DB, Config) {
 	t.Helper()
-	return manualWith(t, 1<<20, func(c *Config) { c.Sizes.Segment, c.Sizes.Table = size, 64<<20 })
+	return manualWith(t, 1<<20, func(c *Config) { c.Sizes.Segment, c.Sizes.Memtable = size, 64<<20 })
 }
 
 // fill commits sets of 1000 bytes at Power until the log is at off of its present segment, or in the next one, and
@@ -74,7 +74,7 @@ func TestCrashWhilePreparing(t *testing.T) {
 		}
 		return nil
 	})
-	if did, err := d.prepareNext(); !did || err != nil || d.next == nil {
+	if did, err := d.prepareNext(); !did || err != nil || d.mu.next == nil {
 		t.Fatal(did, err)
 	}
 	m.SetHook(nil)
@@ -142,24 +142,24 @@ func TestLatePreparation(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.SetHook(nil)
-	if d.log.Current() == cur || d.log.Current().File.Name() <= late || d.stalls.Load() != stalls+1 || d.next != nil {
+	if d.log.Current() == cur || d.log.Current().File.Name() <= late || d.stalls.Load() != stalls+1 || d.mu.next != nil {
 		t.Fatalf("the log went on from %d in %d, %s was being made; %d stalls", cur.ID, d.log.Current().ID, late,
 			d.stalls.Load()-stalls)
 	}
 	if _, err := d.Work(100); err != nil {
 		t.Fatal(err)
 	}
-	if d.next == nil || d.next.ID <= d.log.Current().ID || d.next.Flags != format.FlagWritten {
+	if d.mu.next == nil || d.mu.next.ID <= d.log.Current().ID || d.mu.next.Flags != format.FlagWritten {
 		t.Fatal("no segment was prepared to follow, or it is not filled with zeros, or not durable")
 	}
 	if _, err := m.Size(late); err == nil {
 		t.Error("what was given up is still there")
 	}
-	data, err := vfs.ReadFile(m, d.next.File.Name())
+	data, err := vfs.ReadFile(m, d.mu.next.File.Name())
 	if err != nil || len(data) != size || format.Extent(data) > format.SegmentHeaderSize {
 		t.Errorf("it has %d bytes, something in %d of them, %v", len(data), format.Extent(data), err)
 	}
-	next := d.next
+	next := d.mu.next
 	if keys = d.fill(t, keys, size); d.log.Current() != next || d.stalls.Load() != stalls+1 {
 		t.Error("the log did not go on in the segment that was prepared")
 	}
@@ -195,7 +195,7 @@ func TestPreparingFails(t *testing.T) {
 		})
 		d.prepareNext()
 		c.FS.(*vfs.Mem).SetHook(nil)
-		if d.next != nil { // all calls have failed once
+		if d.mu.next != nil { // all calls have failed once
 			if fail < 6 {
 				t.Errorf("only %d calls were made", fail)
 			}
@@ -206,7 +206,7 @@ func TestPreparingFails(t *testing.T) {
 			t.Fatalf("call %d failed, there is %v", fail, names)
 		}
 		keys = d.fill(t, keys, size)
-		if _, err := d.Work(100); err != nil || d.next == nil {
+		if _, err := d.Work(100); err != nil || d.mu.next == nil {
 			t.Fatalf("call %d failed, then: %v", fail, err)
 		}
 		if got, err := contents(d); err != nil || len(got) != keys {
@@ -234,8 +234,8 @@ func testLongWaits(t *testing.T) {
 	d.watch.least = 0
 	d.watch.every = time.Hour
 	d.watch.during(isFlushing, true)
-	d.watch.during(isMerging, true)
-	d.watch.during(isMerging, false)
+	d.watch.during(isCompacting, true)
+	d.watch.during(isCompacting, false)
 	last := d.log.Current().File.Name()
 	d.fill(t, 4, 6<<10)
 	line := out.String()
@@ -245,7 +245,7 @@ func testLongWaits(t *testing.T) {
 			t.Errorf("%q is not in %s", want, line)
 		}
 	}
-	if strings.Count(line, "\n") != 1 || strings.Contains(line, "merge") || strings.Contains(line, "unsaid") {
+	if strings.Count(line, "\n") != 1 || strings.Contains(line, "compaction") || strings.Contains(line, "unsaid") {
 		t.Errorf("not one line, or it says too much: %s", line)
 	}
 	out.Reset()
@@ -309,7 +309,7 @@ func TestEmptySegmentIsFollowed(t *testing.T) {
 	if _, err := d.prepareNext(); err != nil {
 		t.Fatal(err)
 	}
-	first, next := d.log.Current(), d.next
+	first, next := d.log.Current(), d.mu.next
 	put := func(d *DB) {
 		var b holdfast.Batch
 		b.Set(fmt.Appendf(nil, "%08d", keys), make([]byte, 1000))
@@ -357,7 +357,7 @@ func TestLargeBatchGivesUpNext(t *testing.T) {
 	const size = 256 << 10
 	d, c := prepared(t, size)
 	keys := d.fill(t, 0, 4<<10)
-	if _, err := d.Work(100); err != nil || d.next == nil {
+	if _, err := d.Work(100); err != nil || d.mu.next == nil {
 		t.Fatal(err)
 	}
 	m := c.FS.(*vfs.Mem)
@@ -365,8 +365,8 @@ func TestLargeBatchGivesUpNext(t *testing.T) {
 	m.SetCapacity(m.Used() - size + int64(n) + d.leave(false) + 200<<10)
 	var b holdfast.Batch
 	b.Set([]byte("large"), make([]byte, n))
-	if err := commit(d, &b, holdfast.Power); err != nil || d.next != nil {
-		t.Error(err, d.next)
+	if err := commit(d, &b, holdfast.Power); err != nil || d.mu.next != nil {
+		t.Error(err, d.mu.next)
 	}
 	c.FS = m.CrashNothing()
 	d, err := Open(c)
@@ -385,7 +385,7 @@ func TestLargeBatchGivesUpNext(t *testing.T) {
 // nothing of it.
 func TestCloseStopsFilling(t *testing.T) {
 	d, c := manualWith(t, 1<<30, func(c *Config) { c.Manual = false })
-	d.lastSize = 8 << 20
+	d.mu.lastSize = 8 << 20
 	d.syncedCommits.Store(1 << 20)
 	const piece = 1 << 20
 	m := c.FS.(*vfs.Mem)

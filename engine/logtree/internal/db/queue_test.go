@@ -57,14 +57,14 @@ func TestQueue(t *testing.T) {
 		if q.put(t); i >= 100 {
 			most = max(most, q.take(t))
 		}
-		if len(d.view.Load().imm) > 0 {
+		if d.Inspect().Waiting > 0 {
 			flushed++
 		}
 		if _, err := d.Work(10); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// n walks over 0 to n deleted keys come to mostPassed where n is 724.
+	// n walks over 0 to n deleted keys come to policy.MostPassed where n is 724.
 	if most < 100 || most > 1000 || flushed < 3 || flushed > 20 {
 		t.Errorf("a walk passed over %d deleted keys, and there were %d flushes", most, flushed)
 	}
@@ -98,7 +98,7 @@ func BenchmarkQueue(b *testing.B) {
 	}
 }
 
-// TestQueueBacklog: keys that are taken from the head of a queue and are in index tables are merged with what deletes
+// TestQueueBacklog: keys that are taken from the head of a queue and are in tables are merged with what deletes
 // them, though all that is taken is little beside what waits. Each walk to the head once passed over all of them, with
 // 9,000 taken of 200,000 for a millisecond.
 func TestQueueBacklog(t *testing.T) {

@@ -31,13 +31,10 @@ func cutUp(t testing.TB, x *drive, keys int) {
 	}
 }
 
-// refs is how many parts of index tables the manifest names, and how many tables.
+// refs is how many parts of tables the manifest names, and how many tables.
 func (d *DB) refs() (refs, tables int) {
-	ver := d.view.Load().ver
-	for _, t := range ver.Tiers {
-		refs += len(t.Refs)
-	}
-	return refs, len(ver.Tables)
+	l := d.Inspect()
+	return l.Refs, len(l.Tables)
 }
 
 // BenchmarkManifest measures the manifests of 20 flushes that follow on 35,000 scattered range deletes.

@@ -3,6 +3,7 @@ package db
 import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/policy"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
 )
 
@@ -60,7 +61,7 @@ func (d *DB) Walk(h driver.Hold[state], r holdfast.Range) (holdfast.Iterator, er
 	return it, nil
 }
 
-func (it *iterator) addTable(t *table, ts *tree.RangeTombstones) {
+func (it *iterator) addTable(t *memTable, ts *tree.RangeTombstones) {
 	if !t.empty() {
 		it.AddMemtable(t.walked(ts), it.hold.View.seq)
 	}
@@ -75,71 +76,68 @@ func (it *iterator) Close() error {
 			it.db.passed(int64(n))
 		}
 		if dead > 0 {
-			it.db.reclaim.passedDead(int64(dead), where)
+			it.db.compactor.passedDead(int64(dead), where)
 		}
 		it.hold.End()
 	}
 	return err
 }
 
-// mostPassed is how many deleted keys of memtables walks pass over before the memtable is flushed, which costs about as
-// much as passing over them. A flush leaves out deleted keys that no table knows: walks from the head of a queue
-// would otherwise pass over ever more of them.
-const mostPassed = 256 << 10
-
-// passed counts deleted keys that a walk has passed over.
+// passed counts deleted keys of memtables that walks have passed over. Where they are many the memtable is flushed,
+// which costs about as much as passing over them. A flush leaves out deleted keys that no table knows: walks from the
+// head of a queue would otherwise pass over ever more of them.
 func (d *DB) passed(n int64) {
-	if d.readOnly || d.walkedOver.Add(n) < mostPassed {
+	if d.readOnly || d.passedOver.Add(n) < policy.MostPassed {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v := d.view.Load()
-	if d.walkedOver.Load() < mostPassed || len(v.imm) > 0 || d.log.Err() != nil {
+	if d.passedOver.Load() < policy.MostPassed || len(v.imm) > 0 || d.log.Err() != nil {
 		return // those that are deleted in a memtable that is being flushed will be gone soon
 	}
-	d.walkedOver.Store(0)
+	d.passedOver.Store(0)
 	if v.mem.deletes > 0 {
-		d.rotateTable()
+		d.rotateMemtable()
 	}
 }
 
-// passedDead counts deleted keys of index tables that a walk has passed over before it found a key: all that was taken
-// from a queue which had been in tables. Every walk from there on passes over them again, until they are merged with
-// what they delete, which their tiers wait long for if that is much more. So once walks have passed over as many as are
-// to be merged, that stretch is: it costs about as much.
-func (rc *reclaimer) passedDead(n int64, where holdfast.Range) {
-	d := rc.d
-	if d.readOnly || rc.walkedOver.Add(n) < mostPassed {
+// passedDead counts deleted keys of tables that a walk has passed over before it found a key: all that was taken from a
+// queue which had been in tables. Every walk from there on passes over them again, until they are merged with what they
+// delete, which their tiers wait long for if that is much more. So once walks have passed over as many as there are
+// entries in that stretch, it is compacted: it costs about as much.
+func (co *compactor) passedDead(n int64, where holdfast.Range) {
+	d := co.d
+	if d.readOnly || co.passedOver.Add(n) < policy.MostPassed {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if n = rc.walkedOver.Load(); n < mostPassed || rc.dead != nil {
+	if n = co.passedOver.Load(); n < policy.MostPassed || co.mu.deadKeys != nil {
 		return
 	}
 	entries, tombstones := d.view.Load().ver.EntriesIn(where.Lo, where.Hi)
-	if n < entries {
+	if !policy.DeadKeys(n, entries) {
 		return
 	}
-	rc.walkedOver.Store(0)
+	co.passedOver.Store(0)
 	if tombstones > 0 { // else the walk was an old snapshot's
-		rc.dead = &where
-		d.wake(d.merges)
+		co.mu.deadKeys = &where
+		d.wake(d.compactions)
 	}
 }
 
-// pickDead returns the pass that passedDead has asked for, nil if it has not. It is called with edit held.
-func (rc *reclaimer) pickDead(ver *tree.Version) *pass {
-	rc.d.mu.Lock()
-	r := rc.dead
-	rc.dead = nil
-	rc.d.mu.Unlock()
+// forDeadKeys returns the compaction that passedDead has asked for, nil if it has not. It is called with edit held.
+func (co *compactor) forDeadKeys(ver *tree.Version) *compaction {
+	co.d.mu.Lock()
+	r := co.mu.deadKeys
+	co.mu.deadKeys = nil
+	co.d.mu.Unlock()
 	n := len(ver.Tiers)
 	if r == nil || n < 2 {
 		return nil
 	}
-	p := &pass{oldest: ver.Tiers[n-1].ID, newest: ver.Tiers[0].ID, dead: true}
-	p.next, p.to = ver.Whole(r.Lo, r.Hi)
-	return p
+	c := &compaction{deadKeys: true, oldest: ver.Tiers[n-1].ID, newest: ver.Tiers[0].ID, victims: map[uint32]bool{}}
+	c.from, c.to = ver.Whole(r.Lo, r.Hi)
+	return c
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/files"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/policy"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/table"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 )
@@ -27,22 +28,22 @@ func Open(c Config) (_ *DB, err error) {
 	room := roomFor(c)
 	d := &DB{
 		logger: c.Logger, manual: c.Manual || c.ReadOnly, readOnly: c.ReadOnly,
-		tableLimit: cmp.Or(c.Sizes.Table, min(memory/5, 256<<20, max(room/16, leastTable))),
-		segs:       map[uint32]*wal.Segment{},
-		work:       make(chan struct{}, 1), merges: make(chan struct{}, 1),
-		prepare: make(chan struct{}, 1),
-		stop:    make(chan struct{}),
+		work: make(chan struct{}, 1), compactions: make(chan struct{}, 1), prepare: make(chan struct{}, 1),
+		stop: make(chan struct{}),
 	}
-	// The cache gets what the memtables leave, but for a quarter: merges and scans have buffers.
+	d.mu.segs = map[uint32]*wal.Segment{}
+	d.sizes.Budget = policy.Budget{Memory: memory, Room: room,
+		Chosen: policy.Sizes{Memtable: c.Sizes.Memtable, Segment: c.Sizes.Segment, Table: c.Sizes.Table}}
+	d.memtableLimit = d.sizes.Memtable()
+	// The cache gets what the memtables leave, but for a quarter: compactions and scans have buffers.
 	d.files.FS, d.files.Dir, d.files.NoMap, d.files.Logger = c.FS, c.Dir, c.NoMapping, c.Logger
 	d.files.Free, d.files.Stop = d.freeSegment, d.stop
 	d.files.Set = files.NewSet(cmp.Or(c.Sizes.Files, mostFiles()))
 	d.tables = tree.Files{FS: c.FS, Open: d.files.Set, Dir: c.Dir,
-		Cache:  run.NewCache(max((memory-(maxImm+1)*d.tableLimit)*3/4, memory/8)),
+		Cache:  table.NewCache(max((memory-(policy.MaxFull+1)*d.memtableLimit)*3/4, memory/8)),
 		Number: d.newNumber, Synced: d.synced, Remove: d.files.Remove, Free: d.freeTable}
-	d.sizes.chosen, d.sizes.memory, d.sizes.room = c.Sizes, memory, room
 	d.resize(0, 0)
-	d.reclaim.d = d
+	d.compactor.d = d
 	caps := Describe()
 	caps.LossWindow = max(c.SyncEvery, 0)
 	caps.Settings = append(d.settings(), holdfast.Setting{Name: "memory", Value: fmt.Sprint(c.Memory)})
@@ -55,13 +56,13 @@ func Open(c Config) (_ *DB, err error) {
 		// Writers that wait for a flush must learn of it. The caller may hold the lock.
 		go func() {
 			d.mu.Lock()
-			d.changed.Broadcast()
+			d.mu.changed.Broadcast()
 			d.mu.Unlock()
 		}()
 	}})
-	d.leastLarge = int(min(max(d.tableLimit/largeShare, 1), mostLarge))
-	d.changed.L = &d.mu
-	d.pool = memtable.NewPool(int(min(max(d.tableLimit/16, 1<<10), 1<<20)), int(d.tableLimit/2))
+	d.leastLarge = int(min(max(d.memtableLimit/largeShare, 1), mostLarge))
+	d.mu.changed.L = &d.mu
+	d.pool = memtable.NewPool(int(min(max(d.memtableLimit/16, 1<<10), 1<<20)), int(d.memtableLimit/2))
 	m, err := d.load(c)
 	if err != nil {
 		return nil, err
@@ -78,22 +79,19 @@ func Open(c Config) (_ *DB, err error) {
 	}
 	if !d.manual {
 		d.background(isFlushing, d.work, d.flushOnce)
-		d.background(isMerging, d.merges, d.reclaim.mergeOnce)
+		d.background(isCompacting, d.compactions, d.compactor.step)
 		d.background(isPreparing, d.prepare, d.prepareNext)
 		d.mu.Lock()
 		if d.view.Load().mem.deletes > 0 {
-			d.reclaim.armTidy()
+			d.compactor.armTidy()
 		}
 		d.mu.Unlock()
 		d.wake(d.work)
-		d.wake(d.merges)
+		d.wake(d.compactions)
 		d.wake(d.prepare)
 	}
 	return d, nil
 }
-
-// leastTable is the least memtable in bytes on a small disk.
-const leastTable = 1 << 20
 
 // roomFor is how many bytes a database can have on its disk: what it has, and what is free. Files are kept small
 // compared with that, because emptying a segment takes as much room as is alive in it.
@@ -117,7 +115,7 @@ func (d *DB) abandon() {
 		v.release()
 	}
 	for _, id := range d.segmentIDs() { // in order: the same seed must do the same
-		d.segs[id].Release()
+		d.mu.segs[id].Release()
 	}
 }
 
@@ -136,8 +134,8 @@ func (d *DB) load(c Config) (*format.Manifest, error) {
 		}
 	}
 	d.files.DB, d.tables.DB = m.DB, m.DB
-	d.nextFile, d.nextTier, d.from = m.NextFile, m.NextTier, m.From
-	d.promised = m.Synced
+	d.mu.nextFile, d.edit.nextTier, d.edit.from = m.NextFile, m.NextTier, m.From
+	d.edit.promised = m.Synced
 	return m, nil
 }
 
@@ -151,17 +149,17 @@ func (d *DB) recover(m *format.Manifest) error {
 	segFiles, runFiles := map[uint32]bool{}, map[uint64]bool{}
 	for _, name := range names {
 		if name == format.ReserveName {
-			if d.reserve.size, err = d.files.FS.Size(filepath.Join(d.files.Dir, name)); err != nil {
+			if d.preparing.reserve.size, err = d.files.FS.Size(filepath.Join(d.files.Dir, name)); err != nil {
 				return format.IOError("open", filepath.Join(d.files.Dir, name), err)
 			}
 		}
 		if n, ok := format.Numbered(name, ".seg"); ok && n <= math.MaxUint32 {
 			segFiles[uint32(n)] = true
-			d.nextFile = max(d.nextFile, n)
+			d.mu.nextFile = max(d.mu.nextFile, n)
 		}
 		if n, ok := format.Numbered(name, ".run"); ok && n <= math.MaxUint32 { // no other file is ours
 			runFiles[n] = true
-			d.nextFile = max(d.nextFile, n)
+			d.mu.nextFile = max(d.mu.nextFile, n)
 		}
 	}
 	for _, s := range m.Segments {
@@ -169,7 +167,7 @@ func (d *DB) recover(m *format.Manifest) error {
 		if err != nil {
 			return err
 		}
-		d.segs[s.ID] = seg
+		d.mu.segs[s.ID] = seg
 		if seg.Used.Load() < s.Size {
 			return format.Corrupt(seg.File.Name(), seg.Used.Load(),
 				fmt.Sprintf("the file has been cut short: it had %d bytes", s.Size), nil)
@@ -200,30 +198,30 @@ func (d *DB) recover(m *format.Manifest) error {
 		tiers = append(tiers, t)
 	}
 	if t := tree.Overlapping(tiers); t != nil {
-		return fail(format.Corrupt(d.manifestPath(), 0, fmt.Sprintf("index tables overlap in tier %d", t.ID), nil))
+		return fail(format.Corrupt(d.manifestPath(), 0, fmt.Sprintf("tables overlap in tier %d", t.ID), nil))
 	}
 	// Runs may name the segment in which the replay begins.
-	if m.From.Segment != 0 && d.segs[m.From.Segment] == nil {
+	if m.From.Segment != 0 && d.mu.segs[m.From.Segment] == nil {
 		s, err := d.files.Open(m.From.Segment)
 		if err != nil {
 			return fail(err)
 		}
 		s.Payload.Store(max(m.From.Offset-format.SegmentHeaderSize, 0))
-		d.segs[s.ID] = s
+		d.mu.segs[s.ID] = s
 	}
 	for _, f := range files {
 		for _, u := range f.Info.Segments {
-			if d.segs[u.ID] == nil {
+			if d.mu.segs[u.ID] == nil {
 				return fail(format.Corrupt(format.TableName(d.files.Dir, f.ID), 0,
 					fmt.Sprintf("it names segment %d, which the manifest does not", u.ID), nil))
 			}
 		}
 	}
-	d.resizeFor(tiers)
-	ver := tree.NewVersion(tiers, func(id uint32) tree.Segment { return d.segs[id] })
+	d.resizeFor(tiersOf(tiers))
+	ver := tree.NewVersion(tiers, func(id uint32) tree.Segment { return d.mu.segs[id] })
 	defer ver.Release()
 	ver.Wear(manifestsAtOpen)
-	mem := newTable(d.pool, m.From)
+	mem := newMemTable(d.pool, m.From)
 	defer mem.release()
 	d.publish(mem, nil, ver)
 
@@ -234,7 +232,7 @@ func (d *DB) recover(m *format.Manifest) error {
 			return format.IOError("sync", d.files.Dir, err)
 		}
 	}
-	// The replay may need the room that runs take which nothing names.
+	// The replay may need the room that tables take which nothing names.
 	for _, id := range slices.Sorted(maps.Keys(runFiles)) {
 		if files[id] == nil && !d.readOnly {
 			d.files.Remove(format.TableName(d.files.Dir, id))
@@ -245,12 +243,16 @@ func (d *DB) recover(m *format.Manifest) error {
 	}
 
 	for _, id := range slices.Sorted(maps.Keys(segFiles)) {
-		if d.segs[id] == nil && !d.readOnly {
+		if d.mu.segs[id] == nil && !d.readOnly {
 			d.files.Remove(format.SegmentName(d.files.Dir, id))
 		}
 	}
 	return nil
 }
+
+// manifestsAtOpen is how many manifests the cuts that an opened database has are taken to have cost already: a program
+// that never runs for long would keep them for ever otherwise.
+const manifestsAtOpen = 16
 
 // replay reads the log from where the tables end, and makes sure that what it found survives power loss, as everything
 // that is read must before more is built on it.
@@ -260,16 +262,16 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 	var s *wal.Segment // the last of them
 	met := func(t *wal.Tail) {
 		d.log.Resume(t.End)
-		d.promised = max(d.promised, t.Synced)
+		d.edit.promised = max(d.edit.promised, t.Synced)
 	}
 	t, err := wal.ReadTail(d.files.FS, d.files.Dir, m, slices.Collect(maps.Keys(segFiles)), wal.TailVisitor{
 		Begin: func(t *wal.Tail) (err error) {
 			last := t.Last()
-			if s = d.segs[last.ID]; s == nil {
+			if s = d.mu.segs[last.ID]; s == nil {
 				if s, err = d.files.Open(last.ID); err != nil {
 					return err
 				}
-				d.segs[last.ID] = s
+				d.mu.segs[last.ID] = s
 			}
 			s.Start, s.BaseSeq = last.Start, last.Base
 			replayed = append(replayed, s)
@@ -287,9 +289,9 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 			last := t.Last()
 			s.Used.Store(last.End)
 			s.Torn, s.Ended = last.Torn, last.Next != 0
-			d.lastSize = min(last.End, d.sizes.segment.Load())
+			d.mu.lastSize = min(last.End, d.sizes.segment.Load())
 			// Even if that segment is lost: another of this number would be taken for it.
-			d.nextFile = max(d.nextFile, uint64(last.Next))
+			d.mu.nextFile = max(d.mu.nextFile, uint64(last.Next))
 			return nil
 		},
 	})
@@ -301,7 +303,7 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 	if err := d.syncReplayed(replayed, at); err != nil {
 		return err
 	}
-	if s := d.segs[at.Segment]; s != nil {
+	if s := d.mu.segs[at.Segment]; s != nil {
 		s.Used.Store(max(at.Offset, format.SegmentHeaderSize))
 	}
 	if !d.readOnly {
@@ -311,10 +313,10 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 	}
 	d.visible.Store(at.Seq)
 	// Each time that a database is opened and written to, its log gets another segment. If many are to be read, those in
-	// runs need not be read again.
+	// tables need not be read again.
 	if len(replayed) > maxReplayedSegments && !d.view.Load().mem.empty() {
 		d.mu.Lock()
-		d.rotateTable()
+		d.rotateMemtable()
 		d.mu.Unlock()
 	}
 	return nil
@@ -347,7 +349,7 @@ func (d *DB) syncReplayed(replayed []*wal.Segment, at format.Position) error {
 // more.
 func (d *DB) trim(from format.Position) error {
 	for _, id := range d.segmentIDs() {
-		s := d.segs[id]
+		s := d.mu.segs[id]
 		end := s.Used.Load() + s.Torn
 		if s.Kind != format.SegmentLog || id < from.Segment {
 			continue
@@ -389,8 +391,8 @@ func (d *DB) writeAgain(s *wal.Segment) (err error) {
 		}
 	}()
 	off, end := int64(0), s.Used.Load()
-	if s.Start < d.promised {
-		off = format.SegmentHeaderSize + int64(d.promised-s.Start)
+	if s.Start < d.edit.promised {
+		off = format.SegmentHeaderSize + int64(d.edit.promised-s.Start)
 	}
 	b := make([]byte, min(max(end-off, 0), 1<<20))
 	for off < end {
@@ -416,17 +418,17 @@ func (d *DB) writeAgain(s *wal.Segment) (err error) {
 // spill flushes the memtable that the replay fills when it is full.
 func (d *DB) spill(at format.Position, replayed *[]*wal.Segment) error {
 	v := d.view.Load()
-	if v.mem.weight() < d.tableLimit {
+	if v.mem.weight() < d.memtableLimit {
 		return nil
 	}
 	if err := d.syncReplayed(*replayed, at); err != nil {
 		return err
 	}
 	*replayed = (*replayed)[len(*replayed)-1:] // there may be more in it
-	d.promised = max(d.promised, at.LSN)
+	d.edit.promised = max(d.edit.promised, at.LSN)
 	d.mu.Lock()
 	d.visible.Store(d.log.End().Seq)
-	d.rotateTable()
+	d.rotateMemtable()
 	d.mu.Unlock()
 	if d.readOnly {
 		return nil
@@ -443,7 +445,7 @@ func (d *DB) spill(at format.Position, replayed *[]*wal.Segment) error {
 
 // indexReplayed puts a batch that has been read from position at into the memtable: large values stay in the log, the
 // others are copied.
-func (d *DB) indexReplayed(mem *table, s *wal.Segment, at *format.Position, body []byte, ops int) {
+func (d *DB) indexReplayed(mem *memTable, s *wal.Segment, at *format.Position, body []byte, ops int) {
 	if d.large(body, ops) {
 		mem.addLarge(s, at.Offset, body, at.Seq+1)
 		return
@@ -454,4 +456,4 @@ func (d *DB) indexReplayed(mem *table, s *wal.Segment, at *format.Position, body
 }
 
 // segmentIDs are those of all open segments, in order.
-func (d *DB) segmentIDs() []uint32 { return slices.Sorted(maps.Keys(d.segs)) }
+func (d *DB) segmentIDs() []uint32 { return slices.Sorted(maps.Keys(d.mu.segs)) }

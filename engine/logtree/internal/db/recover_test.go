@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/policy"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -108,8 +109,8 @@ func TestOpenedOften(t *testing.T) {
 			t.Fatal(err)
 		}
 		pieces := 0
-		for id := range d.segs {
-			if id >= d.from.Segment && d.segs[id].Kind == format.SegmentLog {
+		for _, s := range d.Inspect().Alive {
+			if s.InLog {
 				pieces++
 			}
 		}
@@ -119,7 +120,7 @@ func TestOpenedOften(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			merged, err := d.reclaim.mergeOnce()
+			merged, err := d.compactor.step()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -131,7 +132,7 @@ func TestOpenedOften(t *testing.T) {
 		}
 		most = max(most, len(names))
 	}
-	if most > 2*maxSmallSegments+8 || read > maxReplayedSegments+1 {
+	if most > 2*policy.MaxSmallSegments+8 || read > maxReplayedSegments+1 {
 		t.Errorf("%d files, of which %d were read at one opening", most, read)
 	}
 	for i := range sessions {
@@ -195,10 +196,10 @@ func TestKilledOften(t *testing.T) {
 func TestOpenWithoutRoom(t *testing.T) {
 	for name, fill := range map[string]func(d *DB, c Config, n *int) *DB{
 		"memtables to flush": func(d *DB, _ Config, n *int) *DB {
-			for ; len(d.view.Load().imm) < 2 || d.view.Load().mem.weight() < 1<<19; *n++ {
+			for ; d.Inspect().Waiting < 2 || d.Inspect().Memtable.Weight < 1<<19; *n++ {
 				write(t, d, *n)
 			}
-			for d.next == nil {
+			for d.mu.next == nil {
 				if _, err := d.prepareNext(); err != nil {
 					t.Fatal(err)
 				}
@@ -223,7 +224,7 @@ func TestOpenWithoutRoom(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, c := manualWith(t, 8<<20, func(c *Config) { c.Sizes.Segment, c.Sizes.Table = 4<<20, 1<<20 })
+			d, c := manualWith(t, 8<<20, func(c *Config) { c.Sizes.Segment, c.Sizes.Memtable = 4<<20, 1<<20 })
 			n := 0
 			fill(d, c, &n)
 			disk := c.FS.(*vfs.Mem).Kill()
@@ -258,7 +259,7 @@ func TestOpenWithoutRoom(t *testing.T) {
 }
 
 // TestCutInPadding: a file that was cut in the padding of its last frame is read, and stays readable when its
-// frames are in runs. The manifest once said that it had those bytes, and the next opening that it was cut short.
+// frames are in tables. The manifest once said that it had those bytes, and the next opening that it was cut short.
 func TestCutInPadding(t *testing.T) {
 	d, c := manualWith(t, 8<<20)
 	for i := range maxReplayedSegments + 2 {
@@ -294,7 +295,7 @@ func TestCutInPadding(t *testing.T) {
 }
 
 // TestOldManifestKeepsItsFiles kills the program after a manifest was renamed and before its directory was synced, and
-// cuts the power while the next Open works. If the old manifest is back then, so are the runs that it names.
+// cuts the power while the next Open works. If the old manifest is back then, so are the tables that it names.
 func TestOldManifestKeepsItsFiles(t *testing.T) {
 	t.Parallel()
 	d, c := manualWith(t, 4<<20)
@@ -320,7 +321,7 @@ func TestOldManifestKeepsItsFiles(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := d.reclaim.mergeOnce(); err == nil || !renamed {
+	if _, err := d.compactor.step(); err == nil || !renamed {
 		t.Fatalf("the merge ends with %v, the manifest renamed: %v", err, renamed)
 	}
 	for n := int64(1); ; n++ {

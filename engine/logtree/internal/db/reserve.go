@@ -4,50 +4,43 @@ import (
 	"path/filepath"
 
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/policy"
 )
 
-// reserve is a file that takes room on the disk while there is some, in proportion to the database. It is given up
-// when there is none left, so that deletes can be logged, and flushes and merges find room for what gives back more.
-// It is used with DB.preparing held.
+// reserve is a file that takes room on the disk while there is some, in proportion to the database. It is given up when
+// there is none left, so that deletes can be logged, and flushes and compactions find room for what gives back more. It
+// is used with DB.preparing held.
 type reserve struct {
 	size     int64 // bytes of the file, 0 if there is none
 	released int64 // bytes that it had before it was given up, 0 once it is there again
 }
 
-const (
-	reserveShare = 16 // of the log's bytes
-	leastReserve = 64 << 10
-)
-
 // makeReserve makes the reserve, or a larger one when the database has grown. It is called with preparing held.
 func (d *DB) makeReserve() {
-	var log int64
 	d.mu.Lock()
-	for _, s := range d.segs {
-		log += s.Used.Load()
-	}
+	log := d.logBytes()
 	d.mu.Unlock()
-	size := min(log/reserveShare, d.sizes.segment.Load()/2)
-	if size < leastReserve || size < 2*d.reserve.size || d.reclaim.waiting.Load() > 0 ||
-		d.scarce.Load() {
+	reserve := &d.preparing.reserve
+	size, grows := d.full().Reserve(log, reserve.size)
+	if !grows || d.compactor.waiting.Load() > 0 || d.scarce.Load() {
 		return
 	}
 	d.files.FS.Remove(filepath.Join(d.files.Dir, format.ReserveName))
-	d.reserve.size = 0
+	reserve.size = 0
 	// Where there is little room, the log has more use for it.
 	if d.allocateReserve(size, d.sizes.segment.Load()) {
-		d.reserve.size = size
+		reserve.size = size
 	}
 }
 
-// restoreReserve makes the reserve again, or what there is room for, after it was given up for a merge that came to
-// nothing.
+// restoreReserve makes the reserve again, or what there is room for, after it was given up for a compaction that came
+// to nothing.
 func (d *DB) restoreReserve() {
 	d.preparing.Lock()
 	defer d.preparing.Unlock()
-	for size := d.reserve.released; d.reserve.size == 0 && size >= leastReserve/4; size /= 2 {
+	for size := d.preparing.reserve.released; d.preparing.reserve.size == 0 && size >= policy.LeastRestored; size /= 2 {
 		if d.allocateReserve(size, 0) {
-			d.reserve = reserve{size: size}
+			d.preparing.reserve = reserve{size: size}
 		}
 	}
 }
@@ -70,16 +63,16 @@ func (d *DB) allocateReserve(size, left int64) bool {
 
 // releaseReserve gives up the reserve, and reports whether there was one. It is called with preparing held.
 func (d *DB) releaseReserve() bool {
-	if d.reserve.size == 0 {
+	if d.preparing.reserve.size == 0 {
 		return false
 	}
-	d.reserve = reserve{released: d.reserve.size}
+	d.preparing.reserve = reserve{released: d.preparing.reserve.size}
 	d.files.Remove(filepath.Join(d.files.Dir, format.ReserveName))
 	return true
 }
 
-// giveRoom gives back files that were made for later, and reports whether there were any: a flush or merge that finds
-// no room for itself may make more with it. The reserve is only for deletes, and for what follows from them.
+// giveRoom gives back files that were made for later, and reports whether there were any: a flush or compaction that
+// finds no room for itself may make more with it. The reserve is only for deletes, and for what follows from them.
 func (d *DB) giveRoom(reserve bool) bool {
 	d.preparing.Lock()
 	defer d.preparing.Unlock()

@@ -69,8 +69,8 @@ func TestRottenValue(t *testing.T) {
 	}
 }
 
-// TestDamagedRun: an index file of which a block cannot be read is left out of merges, and everything else goes on.
-func TestDamagedRun(t *testing.T) {
+// TestDamagedTable: a table of which a block cannot be read is left out of merges, and everything else goes on.
+func TestDamagedTable(t *testing.T) {
 	t.Parallel()
 	const n = 20_000
 	x := newDrive(t, 2<<20)
@@ -102,14 +102,14 @@ func TestDamagedRun(t *testing.T) {
 	if bad > n/20 {
 		t.Errorf("%d of %d keys cannot be read for one damaged block", bad, n)
 	}
-	if tiers := len(x.d.view.Load().ver.Tiers); tiers > 20 {
+	if tiers := len(x.d.Inspect().Tiers); tiers > 20 {
 		t.Errorf("%d tiers", tiers)
 	}
 }
 
-// TestDamagedRunAmongTiers: whichever index file is damaged, merges of what is newer, and of what is older, lose
+// TestDamagedTableAmongTiers: whichever table is damaged, merges of what is newer, and of what is older, lose
 // nothing of what can be read. Keys of tiers below a damaged one were once dropped where tiers above it were merged.
-func TestDamagedRunAmongTiers(t *testing.T) {
+func TestDamagedTableAmongTiers(t *testing.T) {
 	key := func(i int) []byte { return fmt.Appendf(nil, "key %04d", i) }
 	made := newDrive(t, 2<<20)
 	want := map[int]string{}
@@ -133,7 +133,7 @@ func TestDamagedRunAmongTiers(t *testing.T) {
 	for _, n := range []int{300, 40, 30, 20} {
 		round(made.d, n)
 	}
-	if tiers := len(made.d.view.Load().ver.Tiers); tiers < 3 {
+	if tiers := len(made.d.Inspect().Tiers); tiers < 3 {
 		t.Fatalf("%d tiers: this tests nothing", tiers)
 	}
 	if err := made.d.Close(); err != nil {
@@ -185,7 +185,7 @@ func TestUnreadablePages(t *testing.T) {
 		x := movingSteps(t, n, true)
 		name := format.SegmentName("db", 1)
 		if kind == ".run" {
-			name = format.TableName("db", x.d.view.Load().ver.Tables[0].ID)
+			name = format.TableName("db", x.d.Inspect().Tables[0].ID)
 		}
 		if err := x.fs.Spoil(name, 4096, 8192); err != nil {
 			t.Fatal(err)
@@ -195,18 +195,18 @@ func TestUnreadablePages(t *testing.T) {
 				b.Set(stepKey(i), stepValue(i+1))
 			}
 		})
-		x.d.reclaim.passes = nil
+		x.d.compactor.edit.running = nil
 		x.moveAll()
-		for len(x.d.reclaim.passes) > 0 {
-			if _, err := x.d.reclaim.mergeOnce(); err != nil {
+		for len(x.d.Inspect().Compacting) > 0 {
+			if _, err := x.d.compactor.step(); err != nil {
 				t.Errorf("%s: %v", kind, err)
 			}
 		}
 		if m := x.d.Metrics(); m.Poison != nil || !isUnreadable(m.Trouble) {
 			t.Errorf("%s: poison %v, trouble %v", kind, m.Poison, m.Trouble)
 		}
-		for _, s := range segmentsOf(x.d.view.Load().ver) {
-			if kind == ".seg" && s.Kind == format.SegmentLog && s.ID != 1 && s.ID < x.d.from.Segment {
+		for _, s := range x.d.Inspect().Segments {
+			if kind == ".seg" && !s.Moved && !s.InLog && s.ID != 1 {
 				t.Errorf("segment %d was not emptied", s.ID)
 			}
 		}
@@ -222,16 +222,16 @@ func TestUnreadablePages(t *testing.T) {
 	}
 }
 
-// TestMergeChecksAgain: an index file that rots after it was read is not merged as it is, with a new checksum over
+// TestMergeChecksAgain: a table that rots after it was read is not merged as it is, with a new checksum over
 // the rot.
 func TestMergeChecksAgain(t *testing.T) {
 	const n = 500
 	x := movingSteps(t, n, true)
-	x.d.reclaim.passes = nil
+	x.d.compactor.edit.running = nil
 	if got := x.count(); got != n {
 		t.Fatalf("%d of %d keys", got, n)
 	}
-	name := format.TableName("db", x.d.view.Load().ver.Tables[0].ID)
+	name := format.TableName("db", x.d.Inspect().Tables[0].ID)
 	for bit := range int64(8) {
 		if err := x.fs.Flip(name, 200+100*bit, int(bit)); err != nil {
 			t.Fatal(err)
@@ -243,8 +243,8 @@ func TestMergeChecksAgain(t *testing.T) {
 		}
 	})
 	x.moveAll()
-	for len(x.d.reclaim.passes) > 0 {
-		if _, err := x.d.reclaim.mergeOnce(); err != nil {
+	for len(x.d.Inspect().Compacting) > 0 {
+		if _, err := x.d.compactor.step(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -266,8 +266,8 @@ func TestMergeChecksAgain(t *testing.T) {
 	}
 }
 
-// TestRotAfterFirstRead flips bits of a run that has been read, in a database that is open. What it answers must still
-// be right, or an error, whether there is memory for what was read or not.
+// TestRotAfterFirstRead flips bits of a table that has been read, in a database that is open. What it answers must
+// still be right, or an error, whether there is memory for what was read or not.
 func TestRotAfterFirstRead(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector makes it slow, and there is one goroutine")

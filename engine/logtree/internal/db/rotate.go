@@ -6,96 +6,75 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/policy"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 )
 
-// rotateSegment ends the log's present segment and begins the next, with room for a frame of n
-// bytes; last says that it may take all the room there is. It is called with mu held.
+// rotateSegment ends the log's present segment and begins the next, with room for a frame of n bytes; last says that it
+// may take all the room there is. It is called with mu held.
 func (d *DB) rotateSegment(n int, last bool) error {
 	need := int64(format.SegmentHeaderSize + format.BeginSize + n + format.EndSize + format.FrameAlign)
-	next, ahead := d.next, true // a prepared one is durable
-	if next == nil || next.Size < need {
+
+	// Mostly the next one is prepared, and its name is durable.
+	s, ahead := d.mu.next, true
+	if s != nil && s.Size >= need {
+		d.mu.next = nil
+	} else {
 		ahead = false
-		if next != nil { // numbers ascend along the log, so that it cannot follow later
+		if s != nil { // numbers ascend along the log, so that it cannot follow later
 			d.dropNext()
 		} else if d.log.Current() != nil {
 			d.stalls.Add(1)
 		}
-		id, err := d.number()
-		if err != nil {
+		var err error
+		if s, err = d.newSegment(n, need, last); err != nil {
 			return err
 		}
-		size := max(need, d.segmentSize())
-		if n > minSegment { // room for more like this one
-			size = max(size, min(4*need, d.sizes.segment.Load()))
-		}
-		if last { // it comes out of what merges need
-			size = max(need, min(size, lastRoom))
-		}
-		start := time.Now()
-		if next, err = d.files.Create(id, size, d.leave(last), size <= minSegment); err != nil {
-			next, err = d.createSmall(id, size, need, last, err)
-		}
-		d.reclaim.tight.Store(last || format.IsNoRoom(err))
-		if err == nil && !last {
-			d.reclaim.deleting.Store(false)
-		}
-		if err != nil {
-			d.nextFile-- // there is no such file; a full disk that is tried for weeks would use up all numbers
-			return err
-		}
-		if d.watch.Long(start) {
-			d.watch.Waited(start, "a new segment, which was not prepared in time", "path", next.File.Name())
-		}
-	} else {
-		d.next = nil
 	}
-	d.segs[next.ID] = next
-	if need <= d.sizes.segment.Load() {
-		d.lastSize = next.Size
+
+	d.mu.segs[s.ID] = s
+	if need <= d.sizes.segment.Load() { // one for a single large batch says nothing of the others
+		d.mu.lastSize = s.Size
 	}
-	d.log.Begin(next, ahead)
+	d.log.Begin(s, ahead)
 	d.wake(d.prepare)
 	return nil
 }
 
-// segmentSize is that of the next segment: they grow with the log until they have their full size, so
-// that a small database is a small directory. It is called with mu held.
-func (d *DB) segmentSize() int64 {
-	log := int64(0)
-	for _, s := range d.segs {
-		log += s.Used.Load()
+// newSegment makes a segment of the log that was not prepared in time, see rotateSegment; it takes need bytes at least.
+// It is called with mu held.
+func (d *DB) newSegment(n int, need int64, last bool) (*wal.Segment, error) {
+	id, err := d.number()
+	if err != nil {
+		return nil, err
 	}
-	return min(max(2*d.lastSize, minSegment), max(log/fileShare, leastFull), d.sizes.segment.Load())
+	size := d.full().NewSegment(d.nextSegmentSize(), need, n, last)
+	start := time.Now()
+	s, err := d.files.Create(id, size, d.leave(last), size <= policy.MinSegment)
+	if err != nil {
+		s, err = d.createSmall(id, size, need, last, err)
+	}
+	d.compactor.tight.Store(last || format.IsNoRoom(err))
+	if err != nil {
+		d.mu.nextFile-- // there is no such file; a full disk that is tried for weeks would use up all numbers
+		return nil, err
+	}
+	if !last {
+		d.compactor.deleting.Store(false)
+	}
+	if d.watch.Long(start) {
+		d.watch.Waited(start, "a new segment, which was not prepared in time", "path", s.File.Name())
+	}
+	return s, nil
 }
-
-// leastFull is the size in bytes up to which segments double, whatever the log's size.
-const leastFull = 8 << 20
-
-// leave is how much room a new segment leaves on the disk, for what makes more of it: a flush, and a merge of
-// everything that empties one segment. It is called with mu held.
-func (d *DB) leave(last bool) int64 {
-	if last {
-		return 0
-	}
-	largest := int64(0)
-	for _, s := range d.segs {
-		largest = max(largest, s.Used.Load())
-	}
-	return largest + d.tableLimit/4 + d.reclaim.needed + min(leastStep, d.tables.Limit.Load())
-}
-
-// lastRoom is the size in bytes of a segment that is made for deletes where there is no room for others.
-const lastRoom = 64 << 10
 
 // createSmall makes a segment where one of that size could not be made, for which there may be no room.
 func (d *DB) createSmall(id uint32, size, need int64, last bool, err error) (*wal.Segment, error) {
-	least := int64(lastRoom)
-	if last {
-		least = leastSegment
-	}
-	for size/2 >= max(need, least) && format.IsNoRoom(err) {
-		size /= 2
+	for format.IsNoRoom(err) {
+		var ok bool
+		if size, ok = policy.SmallerSegment(size, need, last); !ok {
+			break
+		}
 		var s *wal.Segment
 		if s, err = d.files.Create(id, size, d.leave(last), true); err == nil {
 			d.logger.Warn("there is little room for the log", "path", s.File.Name(), "bytes", size)
@@ -105,28 +84,25 @@ func (d *DB) createSmall(id uint32, size, need int64, last bool, err error) (*wa
 	return nil, err
 }
 
-// leastSegment is the size in bytes of the smallest segment that is tried.
-const leastSegment = 4 << 10
-
 // number returns the number of a new file. Segments have 32 bits for theirs, and one that was used before
 // could be that of a file which is alive. It is called with mu held.
 func (d *DB) number() (uint32, error) {
-	if d.nextFile >= math.MaxUint32 {
+	if d.mu.nextFile >= math.MaxUint32 {
 		return 0, &holdfast.Error{Op: "create", Engine: format.Name, Path: d.files.Dir, Class: holdfast.ErrTooLarge,
 			Detail: "all numbers of files have been used", Remedy: "copy what is in it to a new database"}
 	}
-	d.nextFile++
-	return uint32(d.nextFile), nil
+	d.mu.nextFile++
+	return uint32(d.mu.nextFile), nil
 }
 
 // dropNext gives up the segment that is prepared, and reports whether there is one. The next removeObsolete removes its
 // file. It is called with mu held.
 func (d *DB) dropNext() bool {
-	if d.next == nil {
+	if d.mu.next == nil {
 		return false
 	}
-	d.next.Drop()
-	d.next = nil
+	d.mu.next.Drop()
+	d.mu.next = nil
 	return true
 }
 

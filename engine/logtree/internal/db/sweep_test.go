@@ -13,16 +13,17 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/policy"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
 // TestSweep: keys with small values that are put again and again, in random order, take little more room than they
 // need, most values come to lie in the order of the keys, and none is newer than its segment's begin frame says. That
-// once held only for passes that take in nothing newer.
+// once held only for compactions that take in nothing newer.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	const keys, size, rounds = 4000, 100, 12
-	x := newDrive(t, 1<<20, func(c *Config) { c.Sizes = Sizes{Table: 64 << 10, Segment: 64 << 10, Run: 16 << 10} })
+	x := newDrive(t, 1<<20, func(c *Config) { c.Sizes = Sizes{Memtable: 64 << 10, Segment: 64 << 10, Table: 16 << 10} })
 	r := rand.New(rand.NewPCG(1, 2))
 	op := uint64(0) // the number of the last one
 	want := map[string]uint64{}
@@ -52,7 +53,7 @@ func TestSweep(t *testing.T) {
 			if _, err := x.d.Work(1); err != nil { // so flushes come between steps
 				t.Fatal(err)
 			}
-			if p := x.d.reclaim.passes; len(p) > 0 && p[0].sweep && len(p[0].next) > 0 {
+			if x.d.Inspect().InSweep() {
 				sweeps++
 			}
 		}
@@ -60,10 +61,7 @@ func TestSweep(t *testing.T) {
 		if round < 3 {
 			continue
 		}
-		used := int64(0)
-		for _, s := range segmentsOf(x.d.view.Load().ver) {
-			used += s.Used.Load()
-		}
+		used := x.d.Inspect().Used()
 		if limit := int64(keys * (8 + size) * 17 / 10); used > limit {
 			t.Errorf("round %d: %d bytes of log, more than %d", round, used, limit)
 		}
@@ -124,7 +122,7 @@ func TestSweepBeside(t *testing.T) {
 	t.Parallel()
 	const keys, size, writers, writes = 2000, 60, 4, 2_000
 	c := testConfig(vfs.NewMem(), "db")
-	c.Memory, c.Sizes = 1<<20, Sizes{Table: 32 << 10, Segment: 64 << 10, Run: 16 << 10}
+	c.Memory, c.Sizes = 1<<20, Sizes{Memtable: 32 << 10, Segment: 64 << 10, Table: 16 << 10}
 	if err := c.FS.MkdirAll(c.Dir); err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +226,7 @@ func TestSweepBeside(t *testing.T) {
 func TestCompactWhenMergesFail(t *testing.T) {
 	t.Parallel()
 	const keys, size = 4000, 100
-	x := newDrive(t, 1<<20, func(c *Config) { c.Sizes = Sizes{Table: 64 << 10, Segment: 64 << 10, Run: 16 << 10} })
+	x := newDrive(t, 1<<20, func(c *Config) { c.Sizes = Sizes{Memtable: 64 << 10, Segment: 64 << 10, Table: 16 << 10} })
 	r := rand.New(rand.NewPCG(1, 2))
 	commitSome := func() {
 		var b holdfast.Batch
@@ -251,10 +249,10 @@ func TestCompactWhenMergesFail(t *testing.T) {
 		if _, err := x.d.Work(1); err != nil {
 			t.Fatal(err)
 		}
-		if p := x.d.reclaim.passes; len(p) == 0 || !p[0].sweep || len(p[0].next) == 0 {
+		if !x.d.Inspect().InSweep() {
 			continue
 		}
-		for range 2 * minMerge * maxImm { // enough for a merge of small tiers to be due
+		for range 2 * policy.MinTiers * policy.MaxFull { // enough for a merge of small tiers to be due
 			commitSome()
 			if _, err := x.d.flushOnce(); err != nil {
 				t.Fatal(err)
@@ -287,7 +285,7 @@ func TestSweepReadsAtOnce(t *testing.T) {
 	const keys, size, batches = 3000, 100, 200
 	fsys := vfs.NewMem()
 	c := testConfig(fsys, "db")
-	c.Memory, c.Sizes = 1<<20, Sizes{Table: 64 << 10, Segment: 256 << 10, Run: 32 << 10}
+	c.Memory, c.Sizes = 1<<20, Sizes{Memtable: 64 << 10, Segment: 256 << 10, Table: 32 << 10}
 	if err := c.FS.MkdirAll(c.Dir); err != nil {
 		t.Fatal(err)
 	}
@@ -345,23 +343,23 @@ func TestSweepReadsAtOnce(t *testing.T) {
 func TestFastReadsAreNotLeftForLater(t *testing.T) {
 	x := movingSteps(t, 6000, false)
 	d := x.d
-	p := d.reclaim.passes[len(d.reclaim.passes)-1]
+	c := d.compactor.last()
 	d.manual = false
 	defer func() { d.manual = true }()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	p.mover.slow = true
+	c.mover.slow = true
 	x.fs.SetHook(func(op vfs.Op) error {
 		for start := time.Now(); op.Kind == vfs.OpRead && time.Since(start) < time.Microsecond; {
 		}
 		return nil
 	})
 	steps := 0
-	for ; p.mover.slow && len(d.reclaim.passes) > 0; steps++ { // some may be slow because the machine is busy
-		if _, err := d.reclaim.mergeOnce(); err != nil {
+	for ; c.mover.slow && len(d.Inspect().Compacting) > 0; steps++ { // some may be slow because the machine is busy
+		if _, err := d.compactor.step(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if steps == 0 || p.mover.slow {
+	if steps == 0 || c.mover.slow {
 		t.Errorf("reads count as slow after %d steps", steps)
 	}
 }

@@ -28,13 +28,13 @@ type activity int
 
 const (
 	isFlushing activity = iota
-	isMerging
+	isCompacting
 	isPreparing
 	activities = iota
 )
 
 func (a activity) String() string {
-	return [...]string{"flush", "merge", "prepare"}[a]
+	return [...]string{"flush", "compaction", "prepare"}[a]
 }
 
 const (

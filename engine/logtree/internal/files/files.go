@@ -1,5 +1,5 @@
 // Package files keeps files open for reading, but not more than a limit: others are closed, and opened again when they
-// are read. Index tables and segments share one [Set], so that the descriptors of a database do not grow with it.
+// are read. Tables and segments share one [Set], so that the descriptors of a database do not grow with it.
 package files
 
 import (

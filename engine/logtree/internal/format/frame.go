@@ -1,7 +1,7 @@
 // Package format is the bytes of a logtree directory: frames and the records in them, the headers of segments, the
 // manifest, the names of files, checksums, and the errors that say what is wrong with any of these. It reads and writes
 // no files, has no state, and its functions may be called from many goroutines at once. What docs/format-logtree.md
-// draws is here, except for index tables.
+// draws is here, except for tables.
 //
 // What is decoded shares memory with the bytes that it was decoded from, unless a function says that it copies. Any
 // bytes may be decoded: what makes no sense is refused, and nothing panics.

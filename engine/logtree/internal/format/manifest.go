@@ -13,7 +13,7 @@ type Position struct {
 	Seq     uint64 // of the last operation before it
 }
 
-// The manifest says which index tables are alive, in which tiers, and from which position on the log holds what they do
+// The manifest says which tables are alive, in which tiers, and from which position on the log holds what they do
 // not. It is replaced as a whole: written under another name, synced, renamed, and the directory synced.
 // Little-endian:
 //
@@ -31,7 +31,7 @@ type Position struct {
 //	synced: an lsn that the log reached before the manifest was written
 //	number of tiers, newest first, of each
 //	    id, number of refs, of each
-//	        index table's number, lo, hi
+//	        table's number, lo, hi
 //	number of segments that the log has left behind, moved ones included, of each
 //	    id, bytes of the file that hold frames, bytes of keys and values in them
 const (
@@ -51,13 +51,13 @@ type Manifest struct {
 	Segments []ManifestSegment
 }
 
-// ManifestTier is a sequence of index tables that do not overlap, in the order of their keys.
+// ManifestTier is a sequence of tables that do not overlap, in the order of their keys.
 type ManifestTier struct {
 	ID   uint64
 	Refs []ManifestRef
 }
 
-// ManifestRef is the part of an index table that counts: its keys in [Lo, Hi), where an empty bound cuts nothing.
+// ManifestRef is the part of a table that counts: its keys in [Lo, Hi), where an empty bound cuts nothing.
 type ManifestRef struct {
 	Table  uint64
 	Lo, Hi []byte

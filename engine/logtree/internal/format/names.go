@@ -23,7 +23,7 @@ func SegmentName(dir string, id uint32) string {
 	return filepath.Join(dir, fmt.Sprintf("%08d"+SegmentExt, id))
 }
 
-// TableName is the path of index table id.
+// TableName is the path of table id.
 func TableName(dir string, id uint64) string {
 	return filepath.Join(dir, fmt.Sprintf("%08d"+TableExt, id))
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/table"
 )
 
 // source is one of the sorted sequences that an iterator merges: a memtable or a tier. It moves
@@ -21,7 +21,7 @@ type source struct {
 
 	tier *Tier
 	at   int // the ref that ri is in
-	ri   run.Iter
+	ri   table.Iter
 
 	ok  bool
 	key []byte // if ok
@@ -279,7 +279,7 @@ type walk struct {
 
 // unread is a value that is not read yet.
 type unread struct {
-	run.Entry
+	table.Entry
 	item   int    // that it belongs to
 	mapped []byte // where it is in memory, nil if a call has to read it
 	at     int    // where it is in the arena then
@@ -625,7 +625,7 @@ func (it *Iterator) take(s *source) error {
 
 // takeNear adds entries of a table, other than tombstones, in the direction of the walk, as long as there is room,
 // one at least. It returns how many it looked at. Values that do not lie together are left to resolve.
-func (it *Iterator) takeNear(near run.Near) int {
+func (it *Iterator) takeNear(near table.Near) int {
 	if it.takeSpan(near) {
 		return len(near.Entries)
 	}
@@ -745,7 +745,7 @@ func (it *Iterator) prefetch(us []unread) {
 // takeSpan is takeNear for entries whose values lie close to each other in a segment, one behind the other, as
 // those of keys do that were written in their order: keys and values are then copied, or read, at once. It returns
 // false, and has done nothing, if they do not, or if one of them is not in order.
-func (it *Iterator) takeSpan(near run.Near) bool {
+func (it *Iterator) takeSpan(near table.Near) bool {
 	w, n := it.w, len(near.Entries)
 	first, last := &near.Entries[0], &near.Entries[n-1]
 	lo, hi := uint64(uint32(first.Place)), uint64(uint32(last.Place))+uint64(last.Len)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/table"
 )
 
 // apart is a segment whose values lie far from each other. It answers with what the test wants.
@@ -61,7 +61,7 @@ func walkApart(t *testing.T, s *apart, reverse bool) (n int, err error) {
 		w := f.NewWriter()
 		for i := id; i < 100; i += 2 {
 			size := 20
-			e := run.Entry{Place: 7<<32 | uint64(place(i)), Len: uint32(size)}
+			e := table.Entry{Place: 7<<32 | uint64(place(i)), Len: uint32(size)}
 			e.Sum = format.Checksum(apartValue(place(i), size))
 			if err := w.Add(testKey(i), e); err != nil {
 				t.Fatal(err)

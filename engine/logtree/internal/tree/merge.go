@@ -7,7 +7,7 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/table"
 )
 
 // Merge says what is merged: neighbouring tiers, into the oldest of them.
@@ -22,7 +22,7 @@ type Merge struct {
 
 // empties reports whether the table names a segment that is to be emptied.
 func (m *Merge) empties(t *Table) bool {
-	return slices.ContainsFunc(t.Info.Segments, func(u run.SegmentUse) bool { return m.Victims[u.ID] })
+	return slices.ContainsFunc(t.Info.Segments, func(u table.SegmentUse) bool { return m.Victims[u.ID] })
 }
 
 // Step is one step of a merge: [Version.Plan], then Rewrite, which takes the next keys in order, up to a limit, and
@@ -216,7 +216,7 @@ type Control struct {
 	Full    func() bool // so much was written that the step ends
 	Stopped func() bool // it ends in any case; asked once for each entry
 	// Move gives the value of an entry in a segment that is to be emptied a new home, and returns that place.
-	Move func(key []byte, e run.Entry) (place uint64, err error)
+	Move func(key []byte, e table.Entry) (place uint64, err error)
 }
 
 // Rewrite writes what the step makes of its clusters; the writer stays open. An error leaves the step of no use but for

@@ -4,15 +4,15 @@ import (
 	"bytes"
 	"sync/atomic"
 
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/table"
 )
 
-// Table is an open index table. It is closed when the last version that has it is released. Its methods may be called
+// Table is an open table. It is closed when the last version that has it is released. Its methods may be called
 // from many goroutines.
 type Table struct {
 	ID     uint64
-	Reader *run.Reader
-	Info   run.Info // of the file
+	Reader *table.Reader
+	Info   table.Info // of the file
 
 	valueBytes, values int64 // bytes of keys and values that the file names, and in how many entries
 
@@ -46,24 +46,23 @@ func (v *Version) Wear(manifests int64) {
 // worn reports whether it costs less to rewrite the table than to keep it as it was cut.
 func (t *Table) worn() bool { return t.wear >= t.mostWear }
 
-// Worn returns the oldest tier above floor in which there are tables that a merge should rewrite because of their cuts.
-// Where a damaged one is among its tables, the tier is left as it is: keys around that cannot be joined.
-func (v *Version) Worn(floor uint64) (id uint64, ok bool) {
-	for i := range v.Tiers {
-		worn, damaged := false, false
-		for _, r := range v.Tiers[i].Refs {
-			worn, damaged = worn || r.Table.worn(), damaged || r.Table.Damaged.Load()
+// Worn reports whether the tier has a table that a compaction should rewrite because of its cuts. Where a damaged one
+// is among its tables, the tier is left as it is: keys around that cannot be joined. It is called by those who make
+// versions, one at a time.
+func (t *Tier) Worn() bool {
+	worn := false
+	for i := range t.Refs {
+		if t.Refs[i].Table.Damaged.Load() {
+			return false
 		}
-		if worn && !damaged && v.Tiers[i].ID > floor {
-			id, ok = v.Tiers[i].ID, true
-		}
+		worn = worn || t.Refs[i].Table.worn()
 	}
-	return id, ok
+	return worn
 }
 
 // NewTable returns the table of a reader, which it closes. No version has it yet: see Close. free is called once, by
 // any goroutine, with any lock held.
-func NewTable(id uint64, r *run.Reader, free func(*Table)) *Table {
+func NewTable(id uint64, r *table.Reader, free func(*Table)) *Table {
 	t := &Table{ID: id, Reader: r, Info: r.Info(), free: free}
 	t.valueBytes, t.values = sum(t.Info.Segments)
 	return t
@@ -85,7 +84,7 @@ func (t *Table) release() {
 	}
 }
 
-// Ref is the part of an index table that is alive: its keys in [Lo, Hi). Range deletes cut tables without rewriting
+// Ref is the part of a table that is alive: its keys in [Lo, Hi). Range deletes cut tables without rewriting
 // them; a table that is cut in the middle has two refs. A Ref is never changed.
 type Ref struct {
 	Table  *Table
@@ -96,7 +95,7 @@ type Ref struct {
 }
 
 // cutUse is what a cut ref names, nil until it is counted.
-type cutUse = atomic.Pointer[[]run.SegmentUse]
+type cutUse = atomic.Pointer[[]table.SegmentUse]
 
 // NewRef returns the part of a table with an entry at least that has keys in [lo, hi); an empty bound cuts nothing.
 func NewRef(t *Table, lo, hi []byte) Ref {

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/files"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/table"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -48,7 +48,7 @@ func newForest(t *testing.T) *forest {
 	if err := mem.MkdirAll("d"); err != nil {
 		t.Fatal(err)
 	}
-	f.Files = &Files{FS: mem, Dir: "d", Open: files.NewSet(8), Cache: run.NewCache(1 << 20),
+	f.Files = &Files{FS: mem, Dir: "d", Open: files.NewSet(8), Cache: table.NewCache(1 << 20),
 		Number: func() (uint32, error) { n++; return n, nil },
 		Synced: func(int64) {},
 		Remove: func(name string) { mem.Remove(name) },
@@ -64,7 +64,7 @@ func (f *forest) tier(id uint64, lo, hi int) Tier {
 	f.t.Helper()
 	w := f.NewWriter()
 	for i := lo; i < hi; i++ {
-		e := run.Entry{Place: 7<<32 | id*100000 + uint64(i), Len: 7}
+		e := table.Entry{Place: 7<<32 | id*100000 + uint64(i), Len: 7}
 		if err := w.Add(testKey(i), e); err != nil {
 			f.t.Fatal(err)
 		}
@@ -300,25 +300,25 @@ func TestWornTables(t *testing.T) {
 		return 1
 	}
 	f.check(v, 4000, from)
-	if id, worn := v.Worn(0); worn {
-		t.Errorf("tier %d is worn already", id)
+	if v.Tiers[1].Worn() {
+		t.Error("the tier is worn already")
 	}
 	table := first.Refs[0].Table
 	for n := int64(1); ; n++ {
 		v.Wear(1)
-		if id, worn := v.Worn(0); !worn {
+		if !v.Tiers[1].Worn() {
 			continue
-		} else if id != 1 || n*999*cutCost > table.mostWear+1<<20 {
-			t.Errorf("tier %d is worn after %d manifests", id, n)
+		} else if n*999*cutCost > table.mostWear+1<<20 {
+			t.Errorf("the tier is worn after %d manifests", n)
 		}
 		break
 	}
-	if id, worn := v.Worn(1); worn {
-		t.Errorf("tier %d, above the worn one, is worn", id)
+	if v.Tiers[0].Worn() {
+		t.Error("the tier above the worn one is worn")
 	}
 	table.Damaged.Store(true)
-	if id, worn := v.Worn(0); worn {
-		t.Errorf("tier %d, which is damaged, is worn", id)
+	if v.Tiers[1].Worn() {
+		t.Error("the tier, which is damaged, is worn")
 	}
 	table.Damaged.Store(false)
 	s := v.Plan(Merge{Oldest: 1, Newest: 1})
@@ -334,8 +334,10 @@ func TestWornTables(t *testing.T) {
 	}
 	f.check(v, 4000, from)
 	f.check(merged, 4000, from)
-	if id, worn := merged.Worn(0); worn {
-		t.Errorf("tier %d is worn still", id)
+	for i := range merged.Tiers {
+		if merged.Tiers[i].Worn() {
+			t.Errorf("tier %d is worn still", merged.Tiers[i].ID)
+		}
 	}
 }
 
@@ -345,7 +347,7 @@ func TestAbandon(t *testing.T) {
 	f.Limit.Store(8 << 10)
 	w := f.NewWriter()
 	for i := range 5000 {
-		if err := w.Add(testKey(i), run.Entry{Place: 7<<32 | uint64(i*100), Len: 7}); err != nil {
+		if err := w.Add(testKey(i), table.Entry{Place: 7<<32 | uint64(i*100), Len: 7}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -381,7 +383,7 @@ func TestNextVersion(t *testing.T) {
 			w := f.NewWriter()
 			at, most := rnd.IntN(500), 1+rnd.IntN(20)
 			for i := range 1 + rnd.IntN(100) {
-				e := run.Entry{Place: uint64(1+step/20+rnd.IntN(most))<<32 | uint64(i*10), Len: 7}
+				e := table.Entry{Place: uint64(1+step/20+rnd.IntN(most))<<32 | uint64(i*10), Len: 7}
 				if err := w.Add(testKey(at+i), e); err != nil {
 					t.Fatal(err)
 				}

@@ -4,15 +4,35 @@ import (
 	"bytes"
 	"slices"
 
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/table"
 )
 
 // Live returns how many bytes of keys and values the version names in each of its segments. A ref that was cut and is
 // not counted yet counts as its whole table.
 func (v *Version) Live() map[uint32]int64 {
 	live := make(map[uint32]int64, len(v.segments))
-	for _, s := range v.segments {
-		live[s.id] = s.live
+	for i, n := range v.live() {
+		live[v.segments[i].id] = n
+	}
+	return live
+}
+
+// Usage yields the version's segments, by id, each with what [Version.Live] says of it.
+func (v *Version) Usage() func(yield func(Segment, int64) bool) {
+	return func(yield func(Segment, int64) bool) {
+		for i, n := range v.live() {
+			if !yield(v.segments[i].Segment, n) {
+				return
+			}
+		}
+	}
+}
+
+// live is Live, in the order of v.segments.
+func (v *Version) live() []int64 {
+	live := make([]int64, len(v.segments))
+	for i := range v.segments {
+		live[i] = v.segments[i].live
 	}
 	for i := range v.Tiers {
 		for r := range v.Tiers[i].counted() {
@@ -20,7 +40,9 @@ func (v *Version) Live() map[uint32]int64 {
 				continue // it is in the segments' sums
 			}
 			for _, u := range r.uses() {
-				live[u.ID] += u.Bytes
+				if at := v.find(u.ID); at >= 0 {
+					live[at] += u.Bytes
+				}
 			}
 		}
 	}
@@ -47,7 +69,7 @@ func (t *Tier) counted() func(yield func(*Ref) bool) {
 }
 
 // uses is what the ref names, if it is counted; else what its table does.
-func (r *Ref) uses() []run.SegmentUse {
+func (r *Ref) uses() []table.SegmentUse {
 	if r.cut != nil {
 		if counted := r.cut.Load(); counted != nil {
 			return *counted
@@ -64,7 +86,7 @@ func (r *Ref) values() (bytes, entries int64) {
 	return sum(r.uses())
 }
 
-func sum(uses []run.SegmentUse) (bytes, entries int64) {
+func sum(uses []table.SegmentUse) (bytes, entries int64) {
 	for _, u := range uses {
 		bytes += u.Bytes
 		entries += u.Entries
@@ -128,7 +150,7 @@ func (v *Version) UsesIn(lo, hi []byte, segments map[uint32]bool, stop func() er
 			}
 			r := t.Refs[j].within(lo, hi)
 			if r.Empty() || !slices.ContainsFunc(r.Table.Info.Segments,
-				func(u run.SegmentUse) bool { return segments[u.ID] }) {
+				func(u table.SegmentUse) bool { return segments[u.ID] }) {
 				continue
 			}
 			if err := stop(); err != nil {
@@ -178,9 +200,9 @@ func (v *Version) EntriesIn(lo, hi []byte) (n, tombstones int64) {
 }
 
 // count sums up what is left of a cut table.
-func (r *Ref) count() (uses []run.SegmentUse, err error) {
+func (r *Ref) count() (uses []table.SegmentUse, err error) {
 	s := source{tier: &Tier{Refs: []Ref{*r}}}
-	sums := map[uint32]run.SegmentUse{}
+	sums := map[uint32]table.SegmentUse{}
 	for err = s.seek(nil, false); err == nil && s.ok; err = s.move(false) {
 		if e := s.ri.Entry(); !e.Tombstone {
 			u := sums[uint32(e.Place>>32)]

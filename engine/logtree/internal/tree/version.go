@@ -1,4 +1,4 @@
-// Package tree is the order of keys: index tables in tiers, the versions of them that readers hold, and walks over
+// Package tree is the order of keys: tables in tiers, the versions of them that readers hold, and walks over
 // memtables and tiers together. It knows where values lie, and reads them through [Segment]; it writes no manifest and
 // holds no lock.
 //
@@ -15,7 +15,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/table"
 )
 
 // Segment is a file that holds values. Its methods are called from many goroutines.
@@ -42,32 +42,38 @@ type Tier struct {
 	Refs []Ref
 }
 
-// Bytes is how long the files of the tier are.
-func (t *Tier) Bytes() (n int64) {
+// Sums are what the tables and refs of a tier come to.
+type Sums struct {
+	FileBytes  int64 // of the tables' files
+	Tombstones int64 // in them
+	Values     int64 // bytes of keys and values that the refs name
+	Entries    int64 // how many those are
+}
+
+// Sums adds up the tier.
+func (t *Tier) Sums() (n Sums) {
 	for table := range t.tables() {
-		n += table.Info.FileBytes
+		n.FileBytes += table.Info.FileBytes
+		n.Tombstones += table.Info.Tombstones
 	}
+	n.Values, n.Entries = t.Values()
 	return n
 }
 
-// Tombstones is how many the tier's tables have.
-func (t *Tier) Tombstones() (n int64) {
-	for table := range t.tables() {
-		n += table.Info.Tombstones
-	}
-	return n
-}
-
-// tables yields each table of the tier once.
+// tables yields each table of the tier once. One that is not cut has a single ref.
 func (t *Tier) tables() func(yield func(*Table) bool) {
 	return func(yield func(*Table) bool) {
 		seen := map[*Table]bool{}
 		for i := range t.Refs {
-			if table := t.Refs[i].Table; !seen[table] {
-				seen[table] = true
-				if !yield(table) {
-					return
-				}
+			r := &t.Refs[i]
+			if r.cut != nil && seen[r.Table] {
+				continue
+			}
+			if r.cut != nil {
+				seen[r.Table] = true
+			}
+			if !yield(r.Table) {
+				return
 			}
 		}
 	}
@@ -107,7 +113,7 @@ func (t *Tier) holding(key []byte) *Ref {
 	return nil
 }
 
-// Version is the index tables of a moment, and the segments that they name. It is never changed. All its methods may
+// Version is the tables of a moment, and the segments that they name. It is never changed. All its methods may
 // be called from many goroutines, by those who hold a reference.
 type Version struct {
 	Tiers  []Tier   // newest first
@@ -232,6 +238,14 @@ func (v *Version) Segments() func(yield func(uint32, Segment) bool) {
 
 // Segment returns the segment of that id, nil if the version has none.
 func (v *Version) Segment(id uint32) Segment {
+	if i := v.find(id); i >= 0 {
+		return v.segments[i].Segment
+	}
+	return nil
+}
+
+// find returns the index of the segment of that id, -1 if the version has none.
+func (v *Version) find(id uint32) int {
 	lo, hi := 0, len(v.segments)
 	for lo < hi {
 		m := int(uint(lo+hi) >> 1)
@@ -242,9 +256,9 @@ func (v *Version) Segment(id uint32) Segment {
 		}
 	}
 	if lo < len(v.segments) && v.segments[lo].id == id {
-		return v.segments[lo].Segment
+		return lo
 	}
-	return nil
+	return -1
 }
 
 // Get appends the value of key to dst: the newest tier that has the key decides. A key that is not there, or deleted,
@@ -270,7 +284,7 @@ func (v *Version) Get(dst, key []byte) ([]byte, error) {
 }
 
 // Value appends the value that an entry names to dst. After an error, dst is returned as it was.
-func (v *Version) Value(dst []byte, e run.Entry) ([]byte, error) {
+func (v *Version) Value(dst []byte, e table.Entry) ([]byte, error) {
 	// An empty value needs no file, and earlier versions gave some of them places that are not their own.
 	if e.Len == 0 && e.Sum == format.Checksum(nil) {
 		return dst, nil
@@ -279,12 +293,12 @@ func (v *Version) Value(dst []byte, e run.Entry) ([]byte, error) {
 	s := v.Segment(uint32(e.Place >> 32))
 	if s == nil {
 		return dst, format.Corrupt("", 0,
-			fmt.Sprintf("an index table names segment %d, which it does not list", e.Place>>32), nil)
+			fmt.Sprintf("a table names segment %d, which it does not list", e.Place>>32), nil)
 	}
 	return s.Value(dst, int64(uint32(e.Place)), int(e.Len), e.Sum)
 }
 
-// MayHave reports whether an index table may have an entry for key: seldom wrongly. What cannot be read may.
+// MayHave reports whether a table may have an entry for key: seldom wrongly. What cannot be read may.
 func (v *Version) MayHave(key []byte) bool {
 	return slices.ContainsFunc(v.Tiers, func(t Tier) bool {
 		r := t.holding(key)

@@ -10,17 +10,17 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/files"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/table"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// Files is where index tables are. Its functions are called from many goroutines.
+// Files is where tables are. Its functions are called from many goroutines.
 type Files struct {
 	FS     vfs.FS
 	Open   *files.Set // of the tables, and what else the database reads
 	Dir    string
 	DB     format.DatabaseID
-	Cache  *run.Cache
+	Cache  *table.Cache
 	Limit  atomic.Int64           // bytes of a file, roughly
 	Number func() (uint32, error) // of a new file
 	Synced func(bytes int64)      // so many were written, and synced
@@ -28,10 +28,10 @@ type Files struct {
 	Free   func(*Table)           // see NewTable
 }
 
-// OpenTable opens the index table of that number, which is not empty.
+// OpenTable opens the table of that number, which is not empty.
 func (f *Files) OpenTable(id uint64) (*Table, error) {
 	name := format.TableName(f.Dir, id)
-	r, err := run.Open(f.FS, f.Open, name, run.Identity{DB: f.DB, ID: id}, f.Cache)
+	r, err := table.Open(f.FS, f.Open, name, table.Identity{DB: f.DB, ID: id}, f.Cache)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (f *Files) OpenTable(id uint64) (*Table, error) {
 	return t, nil
 }
 
-// Writer writes entries to index tables of limited size. It is for one goroutine. After an error, and until a version
+// Writer writes entries to tables of limited size. It is for one goroutine. After an error, and until a version
 // has what it wrote, Abandon undoes everything.
 type Writer struct {
 	Tables []*Table // complete; their names are durable after Close
@@ -53,10 +53,10 @@ type Writer struct {
 	Sampled, Replaced int64
 
 	files *Files
-	w     *run.Writer // nil between files
-	file  vfs.File    // of w
-	id    uint64      // of file
-	done  int64       // bytes of Tables
+	w     *table.Writer // nil between files
+	file  vfs.File      // of w
+	id    uint64        // of file
+	done  int64         // bytes of Tables
 }
 
 // NewWriter returns a writer that has written nothing.
@@ -71,7 +71,7 @@ func (w *Writer) Written() int64 {
 }
 
 // Add appends an entry; keys ascend.
-func (w *Writer) Add(key []byte, e run.Entry) error {
+func (w *Writer) Add(key []byte, e table.Entry) error {
 	f := w.files
 	if w.w != nil && w.w.Size() >= f.Limit.Load() {
 		if err := w.finish(); err != nil {
@@ -89,7 +89,7 @@ func (w *Writer) Add(key []byte, e run.Entry) error {
 		if w.file, err = f.FS.Create(name); err != nil {
 			return format.IOError("create", name, err)
 		}
-		w.w = run.NewWriter(w.file, run.Identity{DB: f.DB, ID: w.id})
+		w.w = table.NewWriter(w.file, table.Identity{DB: f.DB, ID: w.id})
 	}
 	if err := w.w.Add(key, e); err != nil {
 		return format.IOError("write", w.file.Name(), err)
@@ -168,7 +168,7 @@ func (w *Writer) Flush(m Memtable, place func(memtable.Addr) uint64, newer []*Ra
 			slices.ContainsFunc(newer, func(ts *RangeTombstones) bool { return ts.Find(x.Key) != nil }) {
 			continue
 		}
-		var e run.Entry
+		var e table.Entry
 		switch {
 		case x.Kind == holdfast.KindDelete:
 			if !v.MayHave(x.Key) {
@@ -176,9 +176,9 @@ func (w *Writer) Flush(m Memtable, place func(memtable.Addr) uint64, newer []*Ra
 			}
 			e.Tombstone = true
 		case x.InLog:
-			e = run.Entry{Place: x.Pointer.At, Len: x.Pointer.Len, Sum: x.Pointer.Sum}
+			e = table.Entry{Place: x.Pointer.At, Len: x.Pointer.Len, Sum: x.Pointer.Sum}
 		default:
-			e = run.Entry{Place: place(x.ValueAddr), Len: uint32(len(x.Value)), Sum: format.Checksum(x.Value)}
+			e = table.Entry{Place: place(x.ValueAddr), Len: uint32(len(x.Value)), Sum: format.Checksum(x.Value)}
 		}
 		if err := w.Add(x.Key, e); err != nil {
 			return err

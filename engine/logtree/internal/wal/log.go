@@ -1,6 +1,6 @@
 // Package wal is logtree's log: segments, the files that it is made of, the appending, writing and syncing of commits,
 // and the reading of the log's tail, for opening and for the tools. It knows frames, and nothing of keys, memtables and
-// index tables.
+// tables.
 //
 // Places in the log are lsns: bytes of frames since the log began. Three of them tell how far things are, always synced
 // <= written <= appended.

@@ -462,7 +462,7 @@ func (s *Segment) Value(dst []byte, off int64, n int, sum uint32) ([]byte, error
 	return s.value(dst, off, n, sum, s.Used.Load())
 }
 
-// Unflushed is [Segment.Value] for a value of a large batch that no index table names yet: Used may not have come to
+// Unflushed is [Segment.Value] for a value of a large batch that no table names yet: Used may not have come to
 // it.
 func (s *Segment) Unflushed(dst []byte, off int64, n int, sum uint32) ([]byte, error) {
 	return s.value(dst, off, n, sum, s.Size)
@@ -515,7 +515,7 @@ func (s *Segment) save(synced uint64) {
 type Pinned struct {
 	FS       vfs.FS
 	Dir      string
-	Manifest *format.Manifest         // of the index tables then
+	Manifest *format.Manifest         // of the tables then
 	Log      []format.ManifestSegment // that the log was in from the manifest's position on, with how far it went
 	End      format.Position          // of the log
 	Growing  map[uint32]bool          // the segments that may grow: the log's last, and those that a merge adds to

@@ -1,4 +1,4 @@
-package run
+package table
 
 import (
 	"errors"
@@ -14,7 +14,7 @@ import (
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// Reader reads one run. Its methods, other than Close, may be called from many goroutines at once.
+// Reader reads one table. Its methods, other than Close, may be called from many goroutines at once.
 //
 // The file is read by calls, never through a mapping: what was found in order is a copy that nothing changes any more.
 // Blocks, pages of the filter and the index are checked each time they are read; the cache then keeps them. The index
@@ -33,7 +33,7 @@ type Reader struct {
 // tailSize is how much of the end of a file Open reads at once.
 const tailSize = 8 << 10
 
-// Open opens a run. The header, the footer and the meta section are read and checked; blocks, filter and index are
+// Open opens a table. The header, the footer and the meta section are read and checked; blocks, filter and index are
 // when they are used. What is not in order, a file of another store or with another number included, is ErrCorrupt
 // with the path and offset; a newer format is ErrVersion. The file must stay under its name until Close.
 func Open(fsys vfs.FS, open *files.Set, name string, id Identity, cache *Cache) (_ *Reader, err error) {
@@ -52,7 +52,7 @@ func Open(fsys vfs.FS, open *files.Set, name string, id Identity, cache *Cache) 
 		return nil, r.fault(0, err)
 	}
 	if size < headerSize+footerSize {
-		return nil, corrupt(r.path, 0, fmt.Sprintf("%d bytes are too few for a run", size))
+		return nil, corrupt(r.path, 0, fmt.Sprintf("%d bytes are too few for a table", size))
 	}
 	var h [headerSize]byte
 	if err := r.fill(f, h[:], 0); err != nil {
@@ -90,15 +90,15 @@ func (r *Reader) checkHeader(h []byte, id Identity) error {
 	want := id.bytes()
 	switch {
 	case string(h[:8]) != headerMagic:
-		return corrupt(r.path, 0, "it does not begin as a run does")
+		return corrupt(r.path, 0, "it does not begin as a table does")
 	case le.Uint32(h[60:]) != crc32.Checksum(h[:60], castagnoli):
 		return corrupt(r.path, 0, "the header's checksum is wrong")
 	case le.Uint32(h[8:]) != Version:
-		return &holdfast.Error{Op: "read run", Engine: engineName, Path: r.path, Class: holdfast.ErrVersion,
+		return &holdfast.Error{Op: "read table", Engine: engineName, Path: r.path, Class: holdfast.ErrVersion,
 			Detail: fmt.Sprintf("it has format %d, this program knows %d", le.Uint32(h[8:]),
 				Version), Remedy: "use the program that wrote it, or a newer one"}
 	case string(h[16:40]) != string(want[:]):
-		return corrupt(r.path, 16, fmt.Sprintf("it is run %d of store %x, not run %d of store %x", le.Uint64(h[32:]),
+		return corrupt(r.path, 16, fmt.Sprintf("it is table %d of store %x, not table %d of store %x", le.Uint64(h[32:]),
 			h[16:32], id.ID, id.DB))
 	}
 	return nil
@@ -112,7 +112,7 @@ func (r *Reader) fault(off int64, err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return corrupt(r.path, off, "the file is missing")
 	}
-	return &holdfast.Error{Op: "read run", Engine: engineName, Path: r.path, Offset: off, Cause: err}
+	return &holdfast.Error{Op: "read table", Engine: engineName, Path: r.path, Offset: off, Cause: err}
 }
 
 // readAt fills b from the file.
@@ -143,7 +143,7 @@ func (r *Reader) same(f vfs.File) error {
 	return err
 }
 
-// Info says what is in the run.
+// Info says what is in the table.
 func (r *Reader) Info() Info { return r.t.info }
 
 // Get returns the entry of key, a tombstone too, and whether there is one.
@@ -170,7 +170,7 @@ func (r *Reader) Get(key []byte) (Entry, bool, error) {
 	return e, found, nil
 }
 
-// MayContain says false if the run has certainly no entry for key: right in more than 98 % of the cases. It
+// MayContain says false if the table has certainly no entry for key: right in more than 98 % of the cases. It
 // says true if the filter cannot be read; Get then returns the error.
 func (r *Reader) MayContain(key []byte) bool {
 	may, err := r.mayContain(key)

@@ -1,4 +1,4 @@
-package run
+package table
 
 import (
 	"bytes"
@@ -42,7 +42,7 @@ func (t *trailer) encode(s seed) []byte {
 func (t *trailer) decode(b []byte, s seed) (problem string) {
 	switch {
 	case string(b[84:92]) != footerMagic:
-		return "it does not end with the end of a run: it is cut off, or something was appended"
+		return "it does not end with the end of a table: it is cut off, or something was appended"
 	case le.Uint32(b[92:]) != s.sum(t.size-footerSize, b[:92]):
 		return "the footer's checksum is wrong"
 	case le.Uint32(b[80:]) != Version:

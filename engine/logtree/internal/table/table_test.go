@@ -1,4 +1,4 @@
-package run
+package table
 
 import (
 	"bytes"
@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/run-v1.bin anew")
 
-// randomPairs is a run's worth of entries with keys of several shapes and places in many segments.
+// randomPairs is a table's worth of entries with keys of several shapes and places in many segments.
 func randomPairs(rnd *rand.Rand, n int) []pair {
 	prefixes := []string{"", "a", "user/", "user/0000000", strings.Repeat("p", 300), strings.Repeat("\xff", 20),
 		"\x00\x00"}
@@ -247,7 +247,7 @@ func TestEmpty(t *testing.T) {
 		it := r.Iter()
 		if it.First() || it.Last() || it.Next() || it.Prev() || it.SeekGE([]byte("a")) || it.SeekLT([]byte("a")) ||
 			it.Err() != nil {
-			t.Error("there is something in an empty run", it.Err())
+			t.Error("there is something in an empty table", it.Err())
 		}
 		if _, ok, err := r.Get([]byte("a")); ok || err != nil || r.MayContain([]byte("a")) {
 			t.Error(ok, err)
@@ -314,7 +314,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestConcurrent reads one run from many goroutines through a cache that is far too small.
+// TestConcurrent reads one table from many goroutines through a cache that is far too small.
 func TestConcurrent(t *testing.T) {
 	pairs := scattered(20_000, 3)
 	image, _ := build(t, pairs, 1024)

@@ -1,4 +1,4 @@
-package run
+package table
 
 import (
 	"encoding/binary"
@@ -35,7 +35,7 @@ func TestHash(t *testing.T) {
 	}
 }
 
-// TestFilter counts false positives for keys like those in the run and for others.
+// TestFilter counts false positives for keys like those in the table and for others.
 func TestFilter(t *testing.T) {
 	t.Parallel()
 	for _, keys := range benchKeys {

@@ -1,4 +1,4 @@
-package run
+package table
 
 import (
 	"encoding/binary"
@@ -21,8 +21,8 @@ var benchKeys = []struct {
 	{"scattered", func(n int) []pair { return scattered(n, 1) }},
 }
 
-// benchReaders runs f on a run of a million entries in a file, for kinds of keys, sizes of blocks, and caches that hold
-// all of it or a tenth.
+// benchReaders runs f on a table of a million entries in a file, for kinds of keys, sizes of blocks, and caches that
+// hold all of it or a tenth.
 func benchReaders(b *testing.B, f func(b *testing.B, r *Reader, pairs []pair)) {
 	for _, keys := range benchKeys {
 		pairs := keys.pairs(benchEntries)
@@ -85,10 +85,10 @@ func BenchmarkGetHit(b *testing.B) {
 	})
 }
 
-// BenchmarkGetMiss looks for keys that the run does not have; about one in a hundred passes the filter.
+// BenchmarkGetMiss looks for keys that the table does not have; about one in a hundred passes the filter.
 func BenchmarkGetMiss(b *testing.B) {
 	benchReaders(b, func(b *testing.B, r *Reader, pairs []pair) {
-		keys, size := shuffled(pairs, 1) // no key of the run has this length
+		keys, size := shuffled(pairs, 1) // no key of the table has this length
 		at := 0
 		for b.Loop() {
 			if _, ok, err := r.Get(keys[at : at+size]); err != nil || ok {
@@ -101,7 +101,7 @@ func BenchmarkGetMiss(b *testing.B) {
 	})
 }
 
-// BenchmarkNext is one step of a scan over the whole run. BenchmarkPrev is one the other way.
+// BenchmarkNext is one step of a scan over the whole table. BenchmarkPrev is one the other way.
 func BenchmarkNext(b *testing.B) { benchSteps(b, (*Iter).First, (*Iter).Next) }
 
 func BenchmarkPrev(b *testing.B) { benchSteps(b, (*Iter).Last, (*Iter).Prev) }
@@ -126,7 +126,7 @@ func benchSteps(b *testing.B, begin, step func(*Iter) bool) {
 	})
 }
 
-// BenchmarkSeek is SeekGE to a random key of the run, and one step.
+// BenchmarkSeek is SeekGE to a random key of the table, and one step.
 func BenchmarkSeek(b *testing.B) {
 	benchReaders(b, func(b *testing.B, r *Reader, pairs []pair) {
 		keys, size := shuffled(pairs[:benchEntries-1], 0)
@@ -142,7 +142,7 @@ func BenchmarkSeek(b *testing.B) {
 	})
 }
 
-// BenchmarkBuild adds entries to runs of a million; it prints how long the file is per entry, too.
+// BenchmarkBuild adds entries to tables of a million; it prints how long the file is per entry, too.
 func BenchmarkBuild(b *testing.B) {
 	for _, keys := range benchKeys {
 		pairs := keys.pairs(benchEntries)
@@ -217,7 +217,7 @@ func BenchmarkGroup(b *testing.B) {
 	}
 }
 
-// BenchmarkOpen opens and closes a run of a million entries, and finds one key in it.
+// BenchmarkOpen opens and closes a table of a million entries, and finds one key in it.
 func BenchmarkOpen(b *testing.B) {
 	image, _ := build(b, ascending(benchEntries), blockTarget)
 	name := filepath.Join(b.TempDir(), "run")

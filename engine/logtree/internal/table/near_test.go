@@ -1,4 +1,4 @@
-package run
+package table
 
 import (
 	"bytes"
@@ -31,7 +31,7 @@ func TestNear(t *testing.T) {
 			for range 30 {
 				at := rnd.IntN(len(pairs))
 				if !it.SeekGE(pairs[at].key) {
-					t.Fatalf("-run.seed=%d: %v", seed, it.Err())
+					t.Fatalf("-table.seed=%d: %v", seed, it.Err())
 				}
 				var bound []byte
 				switch k := rnd.IntN(4); {
@@ -43,7 +43,7 @@ func TestNear(t *testing.T) {
 				for turns := rnd.IntN(4); turns >= 0; turns-- {
 					at = checkNear(t, rnd, it, pairs, at, rnd.IntN(2) == 0, bound, rnd.IntN(2) == 0)
 					if t.Failed() {
-						t.Fatalf("-run.seed=%d, %s, %d entries", seed, mode.name, len(pairs))
+						t.Fatalf("-table.seed=%d, %s, %d entries", seed, mode.name, len(pairs))
 					}
 				}
 			}

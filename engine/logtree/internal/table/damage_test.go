@@ -1,4 +1,4 @@
-package run
+package table
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// readAll reads a run in every way; what it answers must be right, or ErrCorrupt. It returns whether there was an
+// readAll reads a table in every way; what it answers must be right, or ErrCorrupt. It returns whether there was an
 // error.
 func readAll(r *Reader, pairs []pair, absent [][]byte) (failed bool, problem string) {
 	bad := func(err error) bool {
@@ -66,7 +66,7 @@ func smallRun(t testing.TB) (image []byte, pairs []pair, absent [][]byte) {
 	return image, pairs, absentKeys(pairs)[:60]
 }
 
-// TestEveryByte damages each byte of a run. Readers must notice or answer right, and Verify must notice.
+// TestEveryByte damages each byte of a table. Readers must notice or answer right, and Verify must notice.
 func TestEveryByte(t *testing.T) {
 	t.Parallel()
 	image, pairs, absent := smallRun(t)
@@ -104,7 +104,7 @@ func TestEveryByte(t *testing.T) {
 	}
 }
 
-// TestRotAfterFirstRead damages each byte of a run that an open reader has read before. What it answers must still be
+// TestRotAfterFirstRead damages each byte of a table that an open reader has read before. What it answers must still be
 // right, or an error.
 func TestRotAfterFirstRead(t *testing.T) {
 	t.Parallel()
@@ -129,7 +129,7 @@ func TestRotAfterFirstRead(t *testing.T) {
 	}
 }
 
-// TestEveryLength cuts a run at every length, and makes it longer.
+// TestEveryLength cuts a table at every length, and makes it longer.
 func TestEveryLength(t *testing.T) {
 	t.Parallel()
 	image, pairs, absent := smallRun(t)
@@ -154,7 +154,7 @@ func TestEveryLength(t *testing.T) {
 	}
 }
 
-// TestForeign puts other files, and parts of them, in the place of a run.
+// TestForeign puts other files, and parts of them, in the place of a table.
 func TestForeign(t *testing.T) {
 	image, pairs, absent := smallRun(t)
 	refused := func(what string, b []byte, class error) {
@@ -186,11 +186,11 @@ func TestForeign(t *testing.T) {
 		}
 		return f.b
 	}
-	run, db := testID, testID
-	run.ID++
+	table, db := testID, testID
+	table.ID++
 	db.DB[3]++
-	refused("another run", other(run), holdfast.ErrCorrupt)
-	refused("another store's run", other(db), holdfast.ErrCorrupt)
+	refused("another table", other(table), holdfast.ErrCorrupt)
+	refused("another store's table", other(db), holdfast.ErrCorrupt)
 	r, err := modes[0].open(image, testID)
 	if err != nil {
 		t.Fatal(err)
@@ -199,8 +199,8 @@ func TestForeign(t *testing.T) {
 	for i := range x.n {
 		lo, hi := x.block(i)
 		mixed := bytes.Clone(image)
-		copy(mixed[lo:hi], other(run)[lo:hi])
-		refused("a block of another run", mixed, holdfast.ErrCorrupt)
+		copy(mixed[lo:hi], other(table)[lo:hi])
+		refused("a block of another table", mixed, holdfast.ErrCorrupt)
 		for j := range i {
 			if l, h := x.block(j); h-l == hi-lo {
 				mixed := bytes.Clone(image)
@@ -210,8 +210,8 @@ func TestForeign(t *testing.T) {
 			}
 		}
 	}
-	headless := append(bytes.Clone(image[:headerSize]), other(run)[headerSize:]...)
-	refused("another run behind our header", headless, holdfast.ErrCorrupt)
+	headless := append(bytes.Clone(image[:headerSize]), other(table)[headerSize:]...)
+	refused("another table behind our header", headless, holdfast.ErrCorrupt)
 	newer := bytes.Clone(image)
 	newer[8] = Version + 1
 	refused("another version, bad checksum", newer, holdfast.ErrCorrupt)
@@ -221,7 +221,7 @@ func TestForeign(t *testing.T) {
 	refused("nothing", nil, holdfast.ErrCorrupt)
 }
 
-// reseal makes every checksum of a run right again that can be found, and leaves the rest as it is.
+// reseal makes every checksum of a table right again that can be found, and leaves the rest as it is.
 func reseal(b []byte) {
 	if len(b) < headerSize+footerSize {
 		return
@@ -262,7 +262,7 @@ func TestVerify(t *testing.T) {
 	if again := bytes.Clone(image); !bytes.Equal(image, again) {
 		t.Fatal()
 	} else if reseal(again); !bytes.Equal(image, again) {
-		t.Fatal("reseal changes a run that is in order")
+		t.Fatal("reseal changes a table that is in order")
 	}
 	unnoticed := 0
 	for at := headerSize; at < len(image); at++ {
@@ -275,7 +275,7 @@ func TestVerify(t *testing.T) {
 				err = r.Verify()
 			}
 			if err == nil {
-				// It is another run, in order: it has another entry, or the same ones coded otherwise.
+				// It is another table, in order: it has another entry, or the same ones coded otherwise.
 				unnoticed++
 			} else if !errors.Is(err, holdfast.ErrCorrupt) {
 				t.Fatalf("%s, byte %d: %v", mode.name, at, err)

@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/policy"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// TestRangeDeleteIsGarbage: what a range delete has cut off runs counts as garbage, also if it covers none of them as
+// TestRangeDeleteIsGarbage: what a range delete has cut off tables counts as garbage, also if it covers none of them as
 // a whole.
 func TestRangeDeleteIsGarbage(t *testing.T) {
 	t.Parallel()
@@ -31,16 +31,12 @@ func TestRangeDeleteIsGarbage(t *testing.T) {
 	if err := commit(x.d, &b, holdfast.Power); err != nil {
 		t.Fatal(err)
 	}
-	x.d.reclaim.tidy(true)
+	x.d.compactor.tidy(true)
 	x.work()
 	if left := x.count(); left == 0 || left > n/50 {
 		t.Fatalf("%d keys are left: this tests nothing", left)
 	}
-	var used int64
-	for _, s := range segmentsOf(x.d.view.Load().ver) {
-		used += s.Used.Load()
-	}
-	if used > n*208/8 {
+	if used := x.d.Inspect().Used(); used > n*208/8 {
 		t.Errorf("%d bytes of log are kept for %d keys", used, x.count())
 	}
 }
@@ -60,7 +56,7 @@ func TestDeletesGiveBack(t *testing.T) {
 			}
 		},
 	} {
-		for _, memory := range []int64{4 << 20, 128 << 20} { // most is in runs, all is in the memtable
+		for _, memory := range []int64{4 << 20, 128 << 20} { // most is in tables, all is in the memtable
 			for _, closed := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, %d MiB, closed %v", name, memory>>20, closed), func(t *testing.T) {
 					x := newDrive(t, memory)
@@ -85,7 +81,7 @@ func TestDeletesGiveBack(t *testing.T) {
 					} else {
 						for range 3 {
 							x.work()
-							x.d.reclaim.tidy(true)
+							x.d.compactor.tidy(true)
 						}
 					}
 					x.work()
@@ -121,7 +117,7 @@ func TestClosedBeforeFlush(t *testing.T) {
 	if err := commit(x.d, &b, holdfast.Power); err != nil {
 		t.Fatal(err)
 	}
-	if v := x.d.view.Load(); len(v.imm) == 0 {
+	if x.d.Inspect().Waiting == 0 {
 		t.Fatal("the range delete has not ended the memtable")
 	}
 	if err := x.d.Close(); err != nil {
@@ -134,7 +130,7 @@ func TestClosedBeforeFlush(t *testing.T) {
 }
 
 // TestTidyComesByItself: nobody has to write or close for the space of what was deleted to come back, whether it was
-// in a memtable or in runs.
+// in a memtable or in tables.
 func TestTidyComesByItself(t *testing.T) {
 	for _, memory := range []int64{128 << 20, 32 << 20} {
 		synctest.Test(t, func(t *testing.T) { testTidy(t, memory) })
@@ -180,9 +176,10 @@ func testTidy(t *testing.T, memory int64) {
 // TestPaceIsShared: writers that are slowed down get one rate together, however many they are. Each once got its own.
 func TestPaceIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		const rate = 64 << 20
 		d := &DB{watch: newWatch(testConfig(vfs.NewMem(), "db").Logger)}
-		d.reclaim.d = d
-		d.reclaim.debt.Store(&debt{base: 1, half: 500, width: 1000, rate: pacing})
+		d.compactor.d = d
+		d.compactor.stall.Store(&policy.Stall{Base: 1, Half: 500, Width: 1000, Rate: rate})
 		d.log = testLog(501)
 		const writers, each = 64, 128 << 10
 		start := time.Now()
@@ -190,12 +187,12 @@ func TestPaceIsShared(t *testing.T) {
 		for range writers {
 			all.Go(func() {
 				for range each / (4 << 10) {
-					d.reclaim.pace(4 << 10)
+					d.compactor.pace(4 << 10)
 				}
 			})
 		}
 		all.Wait()
-		want := float64(writers*each) / pacing
+		want := float64(writers*each) / rate
 		if took := time.Since(start).Seconds(); took < 0.99*want || took > 1.01*want {
 			t.Errorf("%d bytes in %.3f s, not in %.3f", writers*each, took, want)
 		}
@@ -209,24 +206,27 @@ func testLog(bytes uint64) *wal.Log {
 	return l
 }
 
-// TestLastStop: at the bound of the debt writers wait until reclaim has caught up, or has nothing to do.
+// TestLastStop: where writers have to stop, they wait until compactions have caught up, or have nothing to do.
 func TestLastStop(t *testing.T) {
-	d := &DB{watch: newWatch(testConfig(vfs.NewMem(), "db").Logger), merges: make(chan struct{}, 1)}
-	d.changed.L, d.reclaim.d = &d.mu, d
+	d := &DB{watch: newWatch(testConfig(vfs.NewMem(), "db").Logger), compactions: make(chan struct{}, 1)}
+	d.mu.changed.L, d.compactor.d = &d.mu, d
+	stallFrom := func(base uint64) {
+		d.compactor.stall.Store(&policy.Stall{Base: base, Half: 500, Width: 1000, Rate: 64 << 20})
+	}
 	for name, release := range map[string]func(){
-		"less debt":       func() { d.reclaim.debt.Store(&debt{base: 5000, half: 500, width: 1000, rate: pacing}) },
-		"no merge to do":  func() { d.reclaim.busy = false },
-		"a failed engine": func() { d.log.Fail(syscall.EIO) },
+		"less garbage":       func() { stallFrom(5000) },
+		"nothing to compact": func() { d.compactor.mu.busy = false },
+		"a failed engine":    func() { d.log.Fail(syscall.EIO) },
 	} {
 		d.log = testLog(5000)
-		d.reclaim.debt.Store(&debt{base: 1, half: 500, width: 1000, rate: pacing})
-		d.reclaim.busy = true
+		stallFrom(1)
+		d.compactor.mu.busy = true
 		through := make(chan struct{})
 		go func() {
-			d.reclaim.pace(1)
+			d.compactor.pace(1)
 			close(through)
 		}()
-		<-d.merges // it is about to wait
+		<-d.compactions // it is about to wait
 		select {
 		case <-through:
 			t.Errorf("%s: a writer did not wait", name)
@@ -234,7 +234,7 @@ func TestLastStop(t *testing.T) {
 		}
 		d.mu.Lock()
 		release()
-		d.changed.Broadcast()
+		d.mu.changed.Broadcast()
 		d.mu.Unlock()
 		<-through
 	}
@@ -254,9 +254,9 @@ func TestHeadersAreNoGarbage(t *testing.T) {
 		}
 		x.work()
 	}
-	for id, s := range x.d.segs {
-		if s.Kind == format.SegmentMoved {
-			t.Errorf("segment %d holds %d bytes that were moved", id, s.Used.Load())
+	for _, s := range x.d.Inspect().Alive {
+		if s.Moved {
+			t.Errorf("segment %d holds %d bytes that were moved", s.ID, s.Used)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package run
+package table
 
 import "math/bits"
 
@@ -9,7 +9,7 @@ const (
 	filterMixer = 0x9E3779B97F4A7C15
 )
 
-// filterLines is the size of the filter of a run of n entries.
+// filterLines is the size of the filter of a table of n entries.
 func filterLines(n int64) int64 { return (n*filterBits + lineSize*8 - 1) / (lineSize * 8) }
 
 // filterPages is how many pages, each with a checksum, so many lines fill.

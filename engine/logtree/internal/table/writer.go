@@ -1,4 +1,4 @@
-package run
+package table
 
 import (
 	"bytes"
@@ -15,8 +15,8 @@ const (
 	hashChunk = 1 << 15
 )
 
-// Writer writes one run. It is for one goroutine. After an error it is of no use: its methods return that error, and
-// the file is not a run.
+// Writer writes one table. It is for one goroutine. After an error it is of no use: its methods return that error, and
+// the file is not a table.
 //
 // It holds about 8 bytes of memory per entry until Finish, besides its buffer of some 300 KiB.
 type Writer struct {
@@ -45,7 +45,7 @@ type Writer struct {
 	segment map[uint32]*SegmentUse
 }
 
-// NewWriter returns a writer of the run id to f, which must be empty. It never closes f.
+// NewWriter returns a writer of the table id to f, which must be empty. It never closes f.
 func NewWriter(f vfs.File, id Identity) *Writer {
 	w := &Writer{f: f, seed: id.seed(), target: blockTarget, group: groupSize, segment: map[uint32]*SegmentUse{}}
 	w.buf = append(make([]byte, 0, writeSize+maxBlock), header(id)...)
@@ -66,13 +66,13 @@ func (w *Writer) Add(key []byte, e Entry) error {
 	if w.info.Entries > 0 {
 		shared = common(w.last, key)
 		if shared == len(key) || shared < len(w.last) && key[shared] < w.last[shared] {
-			return w.fail(&holdfast.Error{Op: "write run", Engine: engineName, Path: w.f.Name(), Class: holdfast.ErrBadKey,
+			return w.fail(&holdfast.Error{Op: "write table", Engine: engineName, Path: w.f.Name(), Class: holdfast.ErrBadKey,
 				Detail: fmt.Sprintf("%.40q is not above the key before, %.40q", key,
 					w.last), Remedy: "add keys in ascending order"})
 		}
 	}
 	if e.Tombstone && e != (Entry{Tombstone: true}) || uint64(uint32(e.Place))+uint64(e.Len) > 1<<32 {
-		return w.fail(&holdfast.Error{Op: "write run", Engine: engineName, Path: w.f.Name(),
+		return w.fail(&holdfast.Error{Op: "write table", Engine: engineName, Path: w.f.Name(),
 			Class: holdfast.ErrBadOption, Detail: fmt.Sprintf("no such entry: %+v", e)})
 	}
 	if w.inBlock > 0 && len(w.buf)-w.start+groupTrailer/2*len(w.restarts) >= w.target {
@@ -120,7 +120,7 @@ func (w *Writer) addHash(h uint64) {
 	if n == 0 || len(w.hashes[n-1]) == hashChunk {
 		size := hashChunk
 		if n == 0 {
-			size = 256 // small runs stay small; append makes it longer
+			size = 256 // small tables stay small; append makes it longer
 		}
 		w.hashes = append(w.hashes, make([]uint64, 0, size))
 		n++
@@ -135,7 +135,7 @@ func (w *Writer) Size() int64 {
 }
 
 // Finish writes what remains, syncs the file, and says what is in it. maxSeq is kept for the caller. A
-// run without entries is allowed.
+// table without entries is allowed.
 func (w *Writer) Finish(maxSeq uint64) (Info, error) {
 	if w.err != nil {
 		return Info{}, w.err
@@ -191,7 +191,7 @@ func (w *Writer) Finish(maxSeq uint64) (Info, error) {
 		return Info{}, w.fail(w.wrap(err))
 	}
 	w.info.FileBytes = t.size
-	w.err = &holdfast.Error{Op: "write run", Engine: engineName, Path: w.f.Name(), Class: holdfast.ErrClosed,
+	w.err = &holdfast.Error{Op: "write table", Engine: engineName, Path: w.f.Name(), Class: holdfast.ErrClosed,
 		Detail: "it is finished"}
 	return w.info, nil
 }
@@ -219,9 +219,9 @@ func (w *Writer) endBlock() error {
 	w.buf = le.AppendUint16(w.buf, uint16(n))
 	w.buf = le.AppendUint32(w.buf, w.seed.sum(w.written+int64(w.start), w.buf[w.start:]))
 	if w.offset() > maxData {
-		return w.fail(&holdfast.Error{Op: "write run", Engine: engineName, Path: w.f.Name(),
+		return w.fail(&holdfast.Error{Op: "write table", Engine: engineName, Path: w.f.Name(),
 			Class: holdfast.ErrTooLarge, Detail: "its blocks would pass 4 GiB",
-			Remedy: "begin another run when Size nears what one should have"})
+			Remedy: "begin another table when Size nears what one should have"})
 	}
 	w.restarts, w.inBlock = w.restarts[:0], 0
 	if err := w.flush(writeSize); err != nil {
@@ -255,7 +255,7 @@ func (w *Writer) flush(least int) error {
 }
 
 func (w *Writer) wrap(err error) error {
-	return &holdfast.Error{Op: "write run", Engine: engineName, Path: w.f.Name(), Cause: err}
+	return &holdfast.Error{Op: "write table", Engine: engineName, Path: w.f.Name(), Cause: err}
 }
 
 func (w *Writer) fail(err error) error {

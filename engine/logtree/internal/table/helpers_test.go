@@ -1,4 +1,4 @@
-package run
+package table
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-var firstSeed = flag.Uint64("run.seed", 1, "first seed of the random walks")
+var firstSeed = flag.Uint64("table.seed", 1, "first seed of the random walks")
 
 var testID = Identity{DB: [16]byte{'a', ' ', 's', 't', 'o', 'r', 'e', 7: 1, 15: 9}, ID: 42}
 
@@ -93,7 +93,7 @@ func openMem(f *memFile, id Identity, c *Cache) (*Reader, error) {
 	return Open(&memFS{f: f}, files.NewSet(8), f.Name(), id, c)
 }
 
-// modes are the ways a run is read.
+// modes are the ways a table is read.
 var modes = []struct {
 	name string
 	open func(b []byte, id Identity) (*Reader, error)
@@ -107,7 +107,7 @@ type pair struct {
 	e   Entry
 }
 
-// build writes a run of the pairs, with blocks of about target bytes.
+// build writes a table of the pairs, with blocks of about target bytes.
 func build(t testing.TB, pairs []pair, target int) ([]byte, Info) {
 	t.Helper()
 	f := new(memFile)

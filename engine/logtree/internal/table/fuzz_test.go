@@ -1,4 +1,4 @@
-package run
+package table
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 
 func crcOf(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
-// FuzzReader reads any bytes as a run, also with all checksums made right. However it is read, it must
+// FuzzReader reads any bytes as a table, also with all checksums made right. However it is read, it must
 // end, say the same, and have no error but ErrCorrupt or ErrVersion.
 func FuzzReader(f *testing.F) {
 	image, _, _ := smallRun(f)

@@ -1,9 +1,9 @@
-// Package run keeps the immutable sorted index files of logtree, its runs. A value has one home, the
-// log; a run says for each of its keys where in the log the value lies, or that the key is deleted.
+// Package table keeps the tables of logtree: immutable sorted files of keys, with the suffix .run. A value has one
+// home, the log; a table says for each of its keys where in the log the value lies, or that the key is deleted.
 // It holds no values, and can be rebuilt from the log. Readers believe only copies in memory whose checksum
 // they have verified: what rots in the file later is an error when it is read again, or not met at all.
 //
-// # The bytes of a run, format 1
+// # The bytes of a table, format 1
 //
 // All numbers are little-endian. A uvarint is seven bits a byte, lowest first, the top bit set on all
 // but the last; none here has more than five bytes. A zigzag is a uvarint of a signed number z, stored as z<<1 ^ z>>31.
@@ -14,16 +14,16 @@
 //	    64                           to a multiple of 64                96
 //
 // Every checksum is a CRC32C (Castagnoli). That of the header is plain, so that any program can read which
-// format it has before it. All others begin from s, the checksum of the store's and the run's
+// format it has before it. All others begin from s, the checksum of the store's and the table's
 // identity (24 bytes, as in the header), and are then xored with the low half of the file offset
-// of what they cover times 0x9E3779B1. A block of another store, of another run, or of another place in this one
+// of what they cover times 0x9E3779B1. A block of another store, of another table, or of another place in this one
 // is thus never valid.
 //
 //	header, 64 bytes
-//	+----------------------+---------+------+----------+--------+------+-----+
-//	| 'h''f''r''u''n' 1A 0D 0A | version | 0 | store id | run id | 0... | sum |
-//	+----------------------+---------+------+----------+--------+------+-----+
-//	0                      8        12     16         32       40     60    64
+//	+--------------------------+---------+----+----------+----------+------+-----+
+//	| 'h''f''r''u''n' 1A 0D 0A | version | 0  | store id | table id | 0... | sum |
+//	+--------------------------+---------+----+----------+----------+------+-----+
+//	0                          8        12   16         32         40     60    64
 //
 // A block holds entries in ascending order of their keys, about 4 KiB of them, at most 65536 bytes with its
 // end. They are in groups of at most 16. At the beginning of a group everything is written out; the
@@ -66,7 +66,7 @@
 // bit b%8 of byte b/8. Each page of 64 lines, the last one perhaps shorter, has a sum in the meta section.
 //
 // The index has for each block a separator: above all keys before the block, and not above its first one. That of
-// the first block is empty. All keys of a run begin with what the smallest and the largest have in common;
+// the first block is empty. All keys of a table begin with what the smallest and the largest have in common;
 // separators are stored without it. head is the first eight bytes of one, as a number whose highest byte is the
 // first, zeros behind a shorter one.
 //
@@ -94,12 +94,12 @@
 //
 // # Invariants
 //
-// Keys ascend strictly over the whole run and have 1 to 16384 bytes. There is one way to write a group: shared is
+// Keys ascend strictly over the whole table and have 1 to 16384 bytes. There is one way to write a group: shared is
 // as long and every number as short as it can be, and what a tag can leave out is left out; searching relies on the
 // first of these. Sections touch each other, and the footer ends the file. A reader knows the header's first 12
 // bytes and its last 4 in every version; a file with another version and a valid header is refused as a newer one,
 // anything else that does not fit as corrupt.
-package run
+package table
 
 import (
 	"encoding/binary"
@@ -111,29 +111,29 @@ import (
 // Version is the format that this package writes, and the only one that it reads.
 const Version = 1
 
-// Entry says where a key's value is. A run has one per key.
+// Entry says where a key's value is. A table has one per key.
 type Entry struct {
 	Place     uint64 // segment id << 32 | offset of the value's first byte in that segment's file
 	Len       uint32 // of the value, in bytes
 	Sum       uint32 // CRC32C (Castagnoli) of the value
-	Tombstone bool   // the key is deleted in older runs; the other fields are 0
+	Tombstone bool   // the key is deleted in older tables; the other fields are 0
 }
 
 // Identity says which file this is. It is in the header and is mixed into every checksum, so that
-// a file of another store, another run, or an old one under a new name is never taken for it.
+// a file of another store, another table, or an old one under a new name is never taken for it.
 type Identity struct {
 	DB [16]byte // the store's
-	ID uint64   // the run's, never used twice in a store
+	ID uint64   // the table's, never used twice in a store
 }
 
-// SegmentUse is how much of a log segment a run refers to.
+// SegmentUse is how much of a log segment a table refers to.
 type SegmentUse struct {
 	ID      uint32
 	Entries int64 // whose value lies in it
 	Bytes   int64 // of their keys and values
 }
 
-// Info describes a run. Its slices are shared and must not be written to.
+// Info describes a table. Its slices are shared and must not be written to.
 type Info struct {
 	Entries    int64 // tombstones included
 	Tombstones int64
@@ -176,7 +176,7 @@ func (id Identity) bytes() (b [24]byte) {
 	return b
 }
 
-// seed begins the checksums of one run.
+// seed begins the checksums of one table.
 type seed uint32
 
 func (id Identity) seed() seed {
@@ -199,9 +199,9 @@ func header(id Identity) []byte {
 	return h
 }
 
-// corrupt is ErrCorrupt for damage at offset off of a run.
+// corrupt is ErrCorrupt for damage at offset off of a table.
 func corrupt(path string, off int64, detail string) error {
-	return &holdfast.Error{Op: "read run", Engine: engineName, Path: path, Offset: off, Class: holdfast.ErrCorrupt,
+	return &holdfast.Error{Op: "read table", Engine: engineName, Path: path, Offset: off, Class: holdfast.ErrCorrupt,
 		Detail: detail,
 		Remedy: "rebuild the index from the log, or restore a backup"}
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// TestFlushBesideMoves: a run that is flushed while a merge is in progress does not get in the way of a ref that is
-// about to come to the merge's target from a newer tier. It once did: the tier then overlapped, keys could not be
-// found, and the directory not be opened again.
+// TestFlushBesideMoves: a table that is flushed while a compaction is in progress does not get in the way of a ref that
+// is about to come to the compaction's target from a newer tier. It once did: the tier then overlapped, keys could not
+// be found, and the directory not be opened again.
 func TestFlushBesideMoves(t *testing.T) {
 	d, c := manual(t)
 	d.put(t, sets("q1", "q2"))
@@ -31,14 +31,14 @@ func TestFlushBesideMoves(t *testing.T) {
 		t.Fatalf("%d tiers: this tests nothing", len(ver.Tiers))
 	}
 	d.edit.Lock()
-	p := &pass{oldest: ver.Tiers[len(ver.Tiers)-1].ID, newest: ver.Tiers[0].ID, limit: d.tables.Limit.Load(),
-		mostMoved: d.tables.Limit.Load(), mover: &mover{d: d}}
-	s := d.reclaim.plan(p)
-	d.reclaim.step = s
+	under := &compaction{oldest: ver.Tiers[len(ver.Tiers)-1].ID, newest: ver.Tiers[0].ID}
+	d.compactor.begin(under)
+	s := d.compactor.plan(under)
+	d.compactor.edit.step = s
 	ver.Acquire()
 	d.edit.Unlock()
 	out := d.tables.NewWriter()
-	if err := d.reclaim.rewrite(p, s, ver, out); err != nil {
+	if err := d.compactor.rewrite(under, s, ver, out); err != nil {
 		t.Fatal(err)
 	}
 	d.put(t, sets("n", "o"))
@@ -47,10 +47,11 @@ func TestFlushBesideMoves(t *testing.T) {
 	if bad := tree.Overlapping(tiers); bad != nil {
 		t.Errorf("refs overlap in tier %d", bad.ID)
 	}
-	if err := d.install(tiers, d.from, nil, p.mover.commit()); err != nil {
+	if err := d.install(tiers, d.edit.from, nil, under.mover.commit()); err != nil {
 		t.Fatal(err)
 	}
-	d.reclaim.step = nil
+	d.compactor.edit.step = nil
+	d.compactor.finish(under)
 	d.edit.Unlock()
 	ver.Release()
 	check := func() {
@@ -73,7 +74,7 @@ func TestFlushBesideMoves(t *testing.T) {
 	d.Close()
 }
 
-// TestDroppedOutputs: what a merge has written and a range delete covered before it takes effect is
+// TestDroppedOutputs: what a compaction has written and a range delete covered before it takes effect is
 // removed.
 func TestDroppedOutputs(t *testing.T) {
 	d, c := manual(t)
@@ -86,14 +87,14 @@ func TestDroppedOutputs(t *testing.T) {
 		}
 		return nil
 	})
-	if did, err := d.reclaim.mergeOnce(); !did || err != nil || !once.Load() {
-		t.Fatalf("no merge: %v, %v", did, err)
+	if did, err := d.compactor.step(); !did || err != nil || !once.Load() {
+		t.Fatalf("no compaction: %v, %v", did, err)
 	}
 	if _, err := d.Work(10); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(d.view.Load().ver.Tables); n > 0 {
-		t.Fatalf("%d runs are alive", n)
+	if n := len(d.Inspect().Tables); n > 0 {
+		t.Fatalf("%d tables are alive", n)
 	}
 	names, err := c.FS.List(c.Dir)
 	if err != nil {
@@ -109,15 +110,15 @@ func TestDroppedOutputs(t *testing.T) {
 	}
 }
 
-// movingSteps is a database of n keys whose values a pass moves, step by step, out of all segments that the log has
-// left. A step moves some 16 KiB, a segment of moved values holds 24.
+// movingSteps is a database of n keys whose values a compaction moves, step by step, out of all segments that the log
+// has left. A step moves some 16 KiB, a segment of moved values holds 24.
 func movingSteps(t *testing.T, n int, mapped bool) *drive {
 	t.Helper()
 	x := newDrive(t, 64<<10, func(c *Config) {
 		fsys := c.FS.(*vfs.Mem)
 		fsys.SetMapping(mapped)
 		t.Cleanup(fsys.Unmap)
-		c.Sizes = Sizes{Table: 1 << 20, Segment: 24 << 10, Run: 16 << 10}
+		c.Sizes = Sizes{Memtable: 1 << 20, Segment: 24 << 10, Table: 16 << 10}
 	})
 	d := x.d
 	for at := 0; at < n; at += 20 {
@@ -136,19 +137,19 @@ func movingSteps(t *testing.T, n int, mapped bool) *drive {
 	return x
 }
 
-// moveAll begins a pass that empties all segments that the log has left.
+// moveAll begins a compaction that empties all segments that the log has left.
 func (x *drive) moveAll() {
 	d, victims := x.d, map[uint32]bool{}
-	for _, s := range segmentsOf(d.view.Load().ver) {
-		if s.ID < d.from.Segment {
+	l := d.Inspect()
+	for _, s := range l.Segments {
+		if !s.InLog {
 			victims[s.ID] = true
 		}
 	}
-	tiers := d.view.Load().ver.Tiers
-	d.reclaim.passes = append(d.reclaim.passes, &pass{
-		oldest: tiers[len(tiers)-1].ID, newest: tiers[0].ID, victims: victims, limit: d.tables.Limit.Load(),
-		mostMoved: d.tables.Limit.Load(), mover: &mover{d: d, seq: d.from.Seq},
-	})
+	tiers := l.Tiers
+	d.edit.Lock()
+	defer d.edit.Unlock()
+	d.compactor.begin(&compaction{oldest: tiers[len(tiers)-1].ID, newest: tiers[0].ID, victims: victims})
 }
 
 func stepKey(i int) []byte   { return fmt.Appendf(nil, "key %06d", i) }
@@ -159,11 +160,11 @@ func stepValue(i int) []byte { return bytes.Repeat(fmt.Appendf(nil, "%06d ", i),
 func TestSegmentFilledByLaterStep(t *testing.T) {
 	x := movingSteps(t, 2000, false)
 	d := x.d
-	if _, err := d.reclaim.mergeOnce(); err != nil {
+	if _, err := d.compactor.step(); err != nil {
 		t.Fatal(err)
 	}
-	p := d.reclaim.passes[len(d.reclaim.passes)-1]
-	first, next := p.mover.seg, bytes.Clone(p.next)
+	c := d.compactor.last()
+	first, next := c.mover.seg, bytes.Clone(c.from)
 	if first == nil || next == nil {
 		t.Fatal("the first step has moved all, or nothing: this tests nothing")
 	}
@@ -179,7 +180,7 @@ func TestSegmentFilledByLaterStep(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := d.reclaim.mergeOnce(); err != nil {
+	if _, err := d.compactor.step(); err != nil {
 		t.Fatal(err)
 	}
 	if !between {
@@ -212,20 +213,20 @@ func TestNoMergeAfterFailure(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.fs.SetHook(func(op vfs.Op) error {
-		if op.Kind == vfs.OpWrite && op.Name == format.TableName("db", d.nextFile) {
+		if op.Kind == vfs.OpWrite && op.Name == format.TableName("db", d.mu.nextFile) {
 			d.log.Fail(syscall.EIO)
 			return syscall.EIO
 		}
 		return nil
 	})
-	if _, err := d.reclaim.mergeOnce(); !errors.Is(err, syscall.EIO) {
+	if _, err := d.compactor.step(); !errors.Is(err, syscall.EIO) {
 		t.Fatalf("the step: %v", err)
 	}
 	x.fs.SetHook(nil)
 	if after, err := x.fs.List("db"); err != nil || !slices.Equal(before, after) {
 		t.Errorf("%v, %v are left of %v", after, err, before)
 	}
-	if did, err := d.reclaim.mergeOnce(); did || !errors.Is(err, holdfast.ErrPoisoned) {
+	if did, err := d.compactor.step(); did || !errors.Is(err, holdfast.ErrPoisoned) {
 		t.Errorf("another step: %v, %v", did, err)
 	}
 }
@@ -243,7 +244,7 @@ func TestTwoManifests(t *testing.T) {
 			},
 		} {
 			x := movingSteps(t, 100, false)
-			x.d.reclaim.passes = nil
+			x.d.compactor.edit.running = nil
 			x.work() // the next segment is prepared, and could be given back
 			var b holdfast.Batch
 			b.Set([]byte("key"), []byte("value"))

@@ -1,4 +1,4 @@
-package run
+package table
 
 import (
 	"bytes"
@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Verify reads the whole run and checks all there is to check: every checksum, whether it was verified before or not,
+// Verify reads the whole table and checks all there is to check: every checksum, whether it was verified before or not,
 // the order of the keys, the counts, and that the index, the filter, the bounds and the use of segments are
 // what the entries make them. It needs as much memory as the filter takes. The first thing that is wrong is its error.
 func (r *Reader) Verify() error {
@@ -40,7 +40,7 @@ type verifier struct {
 	use                 map[uint32]*SegmentUse
 }
 
-// read returns bytes of the run, past the cache; they are valid until the next call.
+// read returns bytes of the table, past the cache; they are valid until the next call.
 func (v *verifier) read(lo, hi int64) ([]byte, error) {
 	v.buf = slices.Grow(v.buf[:0], int(hi-lo))[:hi-lo]
 	return v.buf, v.r.readAt(v.buf, lo)

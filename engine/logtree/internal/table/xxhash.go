@@ -1,4 +1,4 @@
-package run
+package table
 
 import "math/bits"
 

@@ -1,4 +1,4 @@
-package run
+package table
 
 import (
 	"sync"
@@ -7,7 +7,7 @@ import (
 
 const chunkOverhead = 56 // bytes of memory a cached chunk costs besides its own
 
-// Cache keeps verified chunks of runs in memory. Many readers share one, from many goroutines. Chunks that have not
+// Cache keeps verified chunks of tables in memory. Many readers share one, from many goroutines. Chunks that have not
 // been used for a round are dropped first (CLOCK). Who finds a chunk in memory takes no lock.
 type Cache struct {
 	limit int64

@@ -1,4 +1,4 @@
-package run
+package table
 
 import (
 	"bytes"
@@ -14,9 +14,9 @@ const (
 	failed
 )
 
-// Iter moves over the entries of a run in the order of their keys, both ways. It is for one goroutine, needs no
+// Iter moves over the entries of a table in the order of their keys, both ways. It is for one goroutine, needs no
 // closing, and must not be used after its reader's Close. Its memory is used again by Init; until then, Forget lets go
-// of the run's.
+// of the table's.
 //
 // Each move returns whether it came to an entry; if not, Err tells an end from an error. From
 // an end the iterator can be moved back, after an error only be positioned anew.
@@ -48,13 +48,13 @@ func (r *Reader) Init(it *Iter) {
 	it.ahead.reset(r)
 }
 
-// Forget makes the iterator one of no run.
+// Forget makes the iterator one of no table.
 func (it *Iter) Forget() { (*Reader)(nil).Init(it) }
 
 // Key is the key of the entry, valid until the next move. It must not be written to.
 func (it *Iter) Key() []byte { return it.win.key(it.pos) }
 
-// Entry is what the run says of the key.
+// Entry is what the table says of the key.
 func (it *Iter) Entry() Entry { return it.win.entries[it.pos] }
 
 // Near is entries that are at hand, with their keys: those of entry i from Begin[i] up to Begin[i+1] in Keys.
@@ -93,7 +93,7 @@ func beyond(key, bound []byte, open bool) bool {
 // Skip goes to the entry that is n entries behind the present one, or -n before it. That must be near.
 func (it *Iter) Skip(n int) { it.pos += n }
 
-// Err is what ended the last move other than the end of the run.
+// Err is what ended the last move other than the end of the table.
 func (it *Iter) Err() error { return it.err }
 
 // Next goes to the next entry.
