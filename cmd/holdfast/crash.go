@@ -47,7 +47,7 @@ type crashCommand struct {
 	For     *time.Duration `help:"Continue until this much time has passed: 8h is a soak." placeholder:"10m"`
 	JSON    string         `name:"json" help:"Also write the report to FILE; - is standard output." placeholder:"FILE"`
 	HTML    string         `name:"html" help:"Also write the report to FILE as a page; - is standard output." placeholder:"FILE"`
-	Keep    string         `help:"Directory for evidence of broken claims. Default: a new one in --dir." placeholder:"DIR"`
+	Keep    string         `help:"Directory for evidence of broken claims. Default: a new one in --dir, or in the current directory if that is not given." placeholder:"DIR"`
 	Dir     string         `help:"Directory to work in; must not belong to an engine. Default: the system's temporary directory, if it is on a disk." placeholder:"DIR"`
 	Mutants bool           `help:"Find engines that break one rule each, by every kind or --kind, and say how many and how soon."`
 	Replay  string         `help:"Judge again the evidence that a run kept in this directory." placeholder:"DIR"`

@@ -278,7 +278,8 @@ func TestOpenLoop(t *testing.T) {
 	var out bytes.Buffer
 	at := console.Terminal{Out: &out, Err: &out}
 	paths := reports(t, offered(""))
-	if err := Command(bench.Standard(), Request{Paths: paths, Full: true}, at); !errors.Is(err, holdfast.ErrBadOption) || out.Len() > 0 {
+	if err := Command(bench.Standard(), Request{Paths: paths, Full: true}, at); !errors.Is(err, holdfast.ErrBadOption) ||
+		out.Len() > 0 {
 		t.Errorf("%v, %s", err, out.String())
 	}
 	if err := Command(bench.Standard(), Request{Paths: paths, Need: "event append"}, at); !errors.Is(err, ErrUnmeasured) {

@@ -327,7 +327,13 @@ func shown(t *testing.T, r *Report, baseline, format string) string {
 	t.Helper()
 	lab, _, _ := invented(1)
 	var out bytes.Buffer
-	err := lab.Show(saved(t, r), baseline, format, Detail{Full: true, Settings: true}, console.Terminal{Out: &out, OutWidth: func() int { return 100 }})
+	err := lab.Show(
+		saved(t, r),
+		baseline,
+		format,
+		Detail{Full: true, Settings: true},
+		console.Terminal{Out: &out, OutWidth: func() int { return 100 }},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

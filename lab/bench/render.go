@@ -254,7 +254,10 @@ func (s screen) cost(w Workload, r *Report, at setup) {
 				measure.Size(row.PeakRSS), items, before, disk)
 		}
 	}
-	s.Titled(fmt.Sprintf("%s, what else it takes, %s%s", w.Name, console.Number(at.clients, "client"), at.offer.Title()), &t)
+	s.Titled(
+		fmt.Sprintf("%s, what else it takes, %s%s", w.Name, console.Number(at.clients, "client"), at.offer.Title()),
+		&t,
+	)
 }
 
 // written is what devices wrote: as a multiple of what clients put, or for an operation where that is not known.

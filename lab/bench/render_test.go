@@ -169,7 +169,12 @@ func TestReportLooksAsBefore(t *testing.T) {
 
 // TestVerdictIsShort: two engines by the key-value table are shown on a page.
 func TestVerdictIsShort(t *testing.T) {
-	lab, plan, report := inventedOf(Request{Preset: "kv", Engines: []string{"pebble", "badger"}}, "pebble", "badger", "mem")
+	lab, plan, report := inventedOf(
+		Request{Preset: "kv", Engines: []string{"pebble", "badger"}},
+		"pebble",
+		"badger",
+		"mem",
+	)
 	var out bytes.Buffer
 	s := screen{console.Screen{W: &out, Width: 120}}
 	s.header(plan, report.Machine)

@@ -22,8 +22,8 @@ type finding struct {
 // noDifference is who is ahead where the statistics do not say.
 const noDifference = "no difference is shown"
 
-// findings says what a group shows: one finding, or, with a baseline, one for each engine that is compared with it. There
-// are none where no claim is made.
+// findings says what a group shows: one finding, or, with a baseline, one for each engine that is compared with it.
+// There are none where no claim is made.
 func (g group) findings(name string) (list []finding) {
 	claim := g.claim()
 	switch {
@@ -183,8 +183,8 @@ func verdictAt(list []group, level holdfast.Level, several bool) atLevel {
 	return here
 }
 
-// summary joins the findings of a level, with what they are of, or, if that is not wanted, their numbers alone. What the
-// default engine loses comes first, what nobody wins last.
+// summary joins the findings of a level, with what they are of, or, if that is not wanted, their numbers alone. What
+// the default engine loses comes first, what nobody wins last.
 func summary(found []finding, of string, names bool) string {
 	var order []string
 	what := map[string][]string{}

@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -34,5 +35,25 @@ func TestMountsInTurns(t *testing.T) {
 	}
 	if got := mountsText(blockdev.Mounts("ext4")); got != "ext4, ext4 noauto_da_alloc" {
 		t.Errorf("of ext4: %s", got)
+	}
+}
+
+// TestEvidenceStays: where no place is named, evidence is not below the directory of temporary files, which the system
+// may empty, but in the current one.
+func TestEvidenceStays(t *testing.T) {
+	here, there := t.TempDir(), t.TempDir()
+	t.Chdir(here)
+	for dir, want := range map[string]string{"": here, there: there} {
+		r, err := newRunner(Standard(), Place{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept, err := r.evidenceDir()
+		if filepath.Dir(kept) != want || err != nil {
+			t.Errorf("evidence of a run in %q is in %s, want it in %s: %v", dir, kept, want, err)
+		}
+		if err := r.close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -32,7 +32,8 @@ type Place struct {
 	// Dir is an existing directory; empty means what rundir.Choose chooses. Everything is made in one
 	// new directory below it, and removed.
 	Dir string
-	// Keep is where evidence is kept; it is made if need be. Empty means a new directory in Dir.
+	// Keep is where evidence is kept; it is made if need be. Empty means a new directory in Dir, or, without a Dir, in the
+	// current directory: the system may empty a directory of temporary files.
 	Keep string
 	// Child is the command line of a process that calls [Lab.Child]. Empty means this
 	// executable with the argument crash-victim.
@@ -50,6 +51,8 @@ type runner struct {
 	mu   sync.Mutex
 	keep string // where evidence is kept, as named
 	kept string // and as made
+
+	chosen bool // the system's directory of temporary files, because Place.Dir is empty
 }
 
 // evidencePrefix begins the name of the directory for evidence if none is named.
@@ -57,7 +60,7 @@ const evidencePrefix = "holdfast-evidence-"
 
 // newRunner makes the run's directory. close removes it.
 func newRunner(l Lab, at Place) (_ *runner, err error) {
-	r := &runner{lab: l, keep: at.Keep}
+	r := &runner{lab: l, keep: at.Keep, chosen: at.Dir == ""}
 	command, err := child.Command(at.Child, "crash-victim")
 	if err != nil {
 		return nil, err
@@ -92,7 +95,17 @@ func (r *runner) evidenceDir() (string, error) {
 		return r.kept, nil
 	}
 	if r.keep == "" {
-		dir, err := os.MkdirTemp(r.dir.Parent, evidencePrefix)
+		parent := r.dir.Parent
+		if r.chosen {
+			parent = "."
+		}
+		dir, err := os.MkdirTemp(parent, evidencePrefix)
+		if err != nil && r.chosen { // nothing can be made here
+			dir, err = os.MkdirTemp(r.dir.Parent, evidencePrefix)
+		}
+		if err == nil {
+			dir, err = filepath.Abs(dir)
+		}
 		r.kept = dir
 		return dir, err
 	}

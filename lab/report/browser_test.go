@@ -148,12 +148,13 @@ func TestFolded(t *testing.T) {
 	}
 }
 
-// TestFewOperations: where rounds did a handful of operations, and have no percent in common but the slowest, the axis of
-// percentiles begins there, and has no label over another.
+// TestFewOperations: where rounds did a handful of operations, and have no percent in common but the slowest, the axis
+// of percentiles begins there, and has no label over another.
 func TestFewOperations(t *testing.T) {
 	few := changed(t, "bench.json", func(text string) string {
 		text = regexp.MustCompile(`"ops": \d+`).ReplaceAllString(text, `"ops": 10`)
-		return strings.ReplaceAll(text, `"settle_seconds":`, `"latency_curve": [{"percent": 100, "us": 50}], "settle_seconds":`)
+		return strings.ReplaceAll(text, `"settle_seconds":`,
+			`"latency_curve": [{"percent": 100, "us": 50}], "settle_seconds":`)
 	})
 	w := show(t, report.Options{}, read(t, few)...)
 	w.Do(unfold)

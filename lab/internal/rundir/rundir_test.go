@@ -72,7 +72,8 @@ func TestChosenOnADisk(t *testing.T) {
 		says   string
 	}{
 		{"a disk", nil, []string{temporary}, ""},
-		{"memory", []string{temporary}, []string{"/var/tmp", "."}, "since the temporary directory " + temporary + " is in memory"},
+		{"memory", []string{temporary}, []string{"/var/tmp", "."},
+			"since the temporary directory " + temporary + " is in memory"},
 		{"only here", []string{temporary, "/var/tmp"}, []string{"."}, "is in memory"},
 		{"nowhere", []string{temporary, "/var/tmp", "."}, []string{temporary}, "since it is in memory, as /var/tmp"},
 	} {
