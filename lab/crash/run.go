@@ -216,6 +216,9 @@ func (r *runner) passes(ctx context.Context, s *runState, w watcher) error {
 			}
 			for left := p.rounds(t.cell); left > 0; left -= size {
 				seed := commits.Mix(t.result.Seed, uint64(pass), uint64(len(units)))
+				if t.cell.Kind == Simulate && pass == 0 {
+					seed = p.Seed // so that a run with the seed of a history begins with that history
+				}
 				units = append(units, unit{t, min(left, size), seed, nth})
 				nth++
 			}

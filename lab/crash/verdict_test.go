@@ -527,6 +527,13 @@ func TestSimulations(t *testing.T) {
 	if status != console.ExitWrong || !strings.Contains(out, again) || !strings.Contains(out, "law 3") {
 		t.Errorf("status %d, %v\n%s", status, err, out)
 	}
+	// What is to be run again begins with the history that failed.
+	failed := seeds[len(seeds)-1]
+	fails, seeds, q.Seed = 2, nil, &failed
+	status, out, err = command(t.Context(), lab, q, Place{Dir: t.TempDir()}, "")
+	if status != console.ExitWrong || !slices.Equal(seeds, []uint64{failed}) {
+		t.Errorf("seeds %d, want %d: status %d, %v\n%s", seeds, failed, status, err, out)
+	}
 }
 
 func published(t *testing.T) *jsonschema.Schema {

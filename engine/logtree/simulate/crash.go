@@ -570,6 +570,12 @@ func (h *history) damageOpen() error {
 	if h.fs.Halted() {
 		return h.crash()
 	}
+	// A write that nobody has waited for may have failed while operations could.
+	if p := h.db.Metrics().Poison; p != nil {
+		if err := h.failed("a write", p); err != nil {
+			return err
+		}
+	}
 	h.disarm()
 	if h.poisoned {
 		return h.crash()

@@ -5,6 +5,14 @@ import (
 	"testing"
 )
 
+// TestPoisonBeforeDamage: a write that failed, and that nobody had waited for, was taken for a broken law, once the
+// faults were lifted for damage to the open database.
+func TestPoisonBeforeDamage(t *testing.T) {
+	if _, err := Run(t.Context(), 2608324699280813039); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestRegressions runs the histories that found what was wrong once, as the engine and the simulation were when
 // they did. A change of either may lead a seed elsewhere; the mistakes themselves can be made again at the
 // places named.
