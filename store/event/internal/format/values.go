@@ -369,6 +369,9 @@ func DecodeMeta(b []byte) (Meta, error) {
 			return bad(holdfast.ErrVersion, "use a newer holdfast", "the store has the flags %b, this program knows %b", flags,
 				flagsKnown)
 		}
+		if flags&(flagStamps|flagFolded) == 0 { // without them it has another version
+			return bad(holdfast.ErrCorrupt, "", "the store's description has format %d and the flags %b", b[0], flags)
+		}
 		m.IDs, m.Holes = m.IDs[1:], flags&flagHoles != 0
 		m.Stamps, m.Folded = flags&flagStamps != 0, flags&flagFolded != 0
 	}
