@@ -17,6 +17,8 @@ type Capabilities struct {
 	// weaker than Power are outstanding; 0 if never.
 	LossWindow time.Duration
 
+	// ShownAtApply is true where every batch is visible when Apply returns; elsewhere it is at the latest when Wait does.
+	ShownAtApply bool
 	// AtomicBatches is false where a batch of several keys can be torn by a crash.
 	AtomicBatches bool
 	// NativeDeleteRange is true where the cost of DeleteRange does not grow with the

@@ -19,7 +19,7 @@ const module = "github.com/holdfastdb/holdfast"
 // light lists the packages that, with all they import, need nothing but the standard
 // library and golang.org/x/sys, so that a program that uses only those compiles nothing else.
 var light = []string{
-	"", "vfs", "engine/mem", "engine/logtree", "engine/logtree/simulate", "enginetest/commits", "store/event",
+	"", "vfs", "kv", "engine/mem", "engine/logtree", "engine/logtree/simulate", "enginetest/commits", "store/event",
 	"store/message", "store/message/aggregate", "store/projection", "store/task", "store/task/worker",
 	"client",
 }
@@ -29,28 +29,29 @@ var light = []string{
 var layers = map[string][]string{
 	"":          {},
 	"vfs":       {},
-	"internal/": {""},
+	"internal/": {"", "internal/"},
 	"driver/":   {"", "driver/"}, // what engines are built on, here and elsewhere
 	// Never another engine.
-	"engine/":                 {"", "driver/", "engine/internal/", "vfs"},
-	"engine/bbolt/":           {"", "driver/", "engine/bbolt/boltpages", "engine/internal/"},
+	"engine/":                 {"", "driver/", "engine/internal/", "internal/", "vfs"},
+	"engine/bbolt/":           {"", "driver/", "engine/bbolt/boltpages", "engine/internal/", "internal/"},
 	"engine/internal/":        {"", "driver/", "engine/internal/"},
 	"engine/logtree/":         {"", "driver/", "engine/internal/", "engine/logtree/", "vfs"},
 	"engine/logtree/simulate": {"", "engine/logtree/internal/", "enginetest/commits", "vfs"},
 	"engine/all":              {"", "driver/", "engine/"},
 	"enginetest":              {"", "engine/mem", "enginetest/commits"},
 	"enginetest/commits":      {""}, // what checks engines depends on none
-	"store/":                  {"", "driver/lifecycle", "store/internal/"},
+	"kv":                      {"", "internal/"},
+	"store/":                  {"", "driver/lifecycle", "internal/", "kv", "store/internal/"},
 	"store/event/eventbus":    {"", "store/event"},
-	"store/message/": {"", "driver/lifecycle", "internal/jsoncheck", "internal/ndjson", "store/event", "store/message/",
+	"store/message/":          {"", "driver/lifecycle", "internal/", "kv", "store/event", "store/message/", "store/internal/"},
+	"store/message/aggregate": {"", "store/message"},
+	"store/task/":             {"", "driver/lifecycle", "internal/", "kv", "store/task/", "store/internal/"},
+	"store/task/worker":       {"", "store/task"},
+	"store/task/workertest":   {"", "engine/mem", "store/task"}, // for tests
+	"store/projection":        {"", "internal/", "kv", "store/event", "store/message", "store/internal/"},
+	"store/raftlog/": {"", "driver/lifecycle", "engine/bbolt/boltpages", "internal/", "store/raftlog",
 		"store/internal/"},
-	"store/message/aggregate":  {"", "store/message"},
-	"store/task/":              {"", "driver/lifecycle", "store/event", "store/task/", "store/internal/"},
-	"store/task/worker":        {"", "store/task"},
-	"store/task/workertest":    {"", "engine/mem", "store/task"}, // for tests
-	"store/projection":         {"", "store/event", "store/message", "store/internal/"},
-	"store/raftlog/":           {"", "driver/lifecycle", "engine/bbolt/boltpages", "store/raftlog", "store/internal/"},
-	"store/internal/storetest": {"", "driver/", "engine/logtree", "engine/mem", "vfs"}, // for tests
+	"internal/storetest": {"", "driver/", "engine/logtree", "engine/mem", "vfs"}, // for tests
 	"lab/": {"", "api", "client", "driver/datadir", "engine/all", "enginetest/commits", "internal/console", "lab/",
 		"server/", "store/"},
 	// The libraries' own options are behind the engines that run them.

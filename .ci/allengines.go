@@ -7,7 +7,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/all"
 )
 
-// This stands in the place of store/internal/storetest/engines.go in the night: all engines.
+// This stands in the place of internal/storetest/engines.go in the night: all engines.
 
 // Entry is a kind of engine.
 type Entry struct {

@@ -40,7 +40,7 @@ import (
 	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/driver/groupcommit"
 	"github.com/holdfastdb/holdfast/driver/losswindow"
-	"github.com/holdfastdb/holdfast/engine/internal/intervals"
+	"github.com/holdfastdb/holdfast/internal/intervals"
 )
 
 // Name is the engine's name in engine/all.

@@ -7,7 +7,7 @@ import (
 	lib "github.com/dgraph-io/badger/v4"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/intervals"
+	"github.com/holdfastdb/holdfast/internal/intervals"
 )
 
 // pointerSize is what is left in a log of a value that lives in the value log.

@@ -42,8 +42,8 @@ import (
 	"github.com/holdfastdb/holdfast/driver/groupcommit"
 	"github.com/holdfastdb/holdfast/driver/losswindow"
 	"github.com/holdfastdb/holdfast/engine/bbolt/boltpages"
-	"github.com/holdfastdb/holdfast/engine/internal/intervals"
 	"github.com/holdfastdb/holdfast/engine/internal/modversion"
+	"github.com/holdfastdb/holdfast/internal/intervals"
 )
 
 // Name is the engine's name in engine/all.

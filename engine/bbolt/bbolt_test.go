@@ -18,7 +18,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver/datadir"
-	"github.com/holdfastdb/holdfast/engine/internal/intervals"
+	"github.com/holdfastdb/holdfast/internal/intervals"
 )
 
 func try(t testing.TB, err error) {

@@ -42,7 +42,7 @@ import (
 	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/driver/groupcommit"
 	"github.com/holdfastdb/holdfast/driver/losswindow"
-	"github.com/holdfastdb/holdfast/engine/internal/treap"
+	"github.com/holdfastdb/holdfast/internal/treap"
 )
 
 // Name is the engine's name in engine/all.

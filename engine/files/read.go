@@ -9,7 +9,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver"
-	"github.com/holdfastdb/holdfast/engine/internal/treap"
+	"github.com/holdfastdb/holdfast/internal/treap"
 )
 
 // view is a state that a snapshot or iterator sees; nil for one Get, which sees the latest.

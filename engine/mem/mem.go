@@ -15,7 +15,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver"
-	"github.com/holdfastdb/holdfast/engine/internal/treap"
+	"github.com/holdfastdb/holdfast/internal/treap"
 )
 
 // Name is the engine's name in engine/all.

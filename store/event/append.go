@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
+	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
-	"github.com/holdfastdb/holdfast/store/internal/receipts"
 )
 
 // Append adds the events at the end of the log, atomically, and returns when they have reached the store's level, or

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/event"
-	"github.com/holdfastdb/holdfast/store/internal/storetest"
 )
 
 // benchTargets runs f on every engine at the weakest level it gives: what the store adds

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/event"
-	"github.com/holdfastdb/holdfast/store/internal/storetest"
 )
 
 // testConflicts is of writers who decide on what they read and try again after a conflict: what they conflict with is

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/event"
-	"github.com/holdfastdb/holdfast/store/internal/storetest"
 )
 
 // crashEvent is the event with that id: all of it follows from the id.

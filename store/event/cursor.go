@@ -6,8 +6,8 @@ import (
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
 
 // SaveOffset stores that the subscription of that name has come

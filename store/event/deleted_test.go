@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/event"
-	"github.com/holdfastdb/holdfast/store/internal/storetest"
 )
 
 // What was deleted long ago is not walked over again: by Open, by the next truncation, by the next removal of ids,

@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
+	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
-	"github.com/holdfastdb/holdfast/store/internal/receipts"
 )
 
 // ErrTaken: an import names a position that another event has, or had, or an id that another event has; errors.As

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/event"
-	"github.com/holdfastdb/holdfast/store/internal/storetest"
 )
 
 // edited is what a log should hold that is also edited: its events by their positions.

@@ -4,9 +4,9 @@ import (
 	"fmt"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
+	"github.com/holdfastdb/holdfast/internal/registry"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
-	"github.com/holdfastdb/holdfast/store/internal/registry"
 )
 
 // Report describes what a log should hold and does not, as far as its keys tell. Events, holes and what is lost are

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/event"
-	"github.com/holdfastdb/holdfast/store/internal/storetest"
 )
 
 // TestOpenOnFullDisk: where there is no room, a log is opened for reading. Its history goes on as it was until a

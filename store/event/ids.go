@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
 
 // Ids are remembered by generation, the position divided by the window. An append looks

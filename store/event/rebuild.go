@@ -6,9 +6,9 @@ import (
 	"slices"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
 
 // Rebuild makes a log whole again whose engine has lost some of it, once that loss was accepted. Positions whose events

@@ -8,8 +8,8 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/event"
-	"github.com/holdfastdb/holdfast/store/internal/storetest"
 )
 
 // Whatever keys of a log are lost, after Rebuild what is left is read as it was, ids are known if and only if their

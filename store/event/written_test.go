@@ -12,9 +12,9 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
-	"github.com/holdfastdb/holdfast/store/internal/storetest"
 )
 
 // oldLog makes a log as programs did that knew neither stamps nor folded ids: its events have these ids, and times.

@@ -3,7 +3,7 @@ package message_test
 import (
 	"testing"
 
-	"github.com/holdfastdb/holdfast/store/internal/storetest"
+	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 

@@ -3,8 +3,8 @@ package message
 import (
 	"fmt"
 
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
-	"github.com/holdfastdb/holdfast/store/internal/registry"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
+	"github.com/holdfastdb/holdfast/internal/registry"
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
 

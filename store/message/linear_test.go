@@ -15,7 +15,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/store/internal/storetest"
+	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 

@@ -38,10 +38,10 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
+	"github.com/holdfastdb/holdfast/internal/registry"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
-	"github.com/holdfastdb/holdfast/store/internal/registry"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 

@@ -13,8 +13,8 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/event"
-	"github.com/holdfastdb/holdfast/store/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/projection"
 )

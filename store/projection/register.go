@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
 )
 
 // All keys with the prefix of a projection are its own, so no prefix may begin with another. Which there are is known

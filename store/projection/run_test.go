@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/event"
-	"github.com/holdfastdb/holdfast/store/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/projection"
 )
 

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/store/internal/storetest"
+	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
-	"github.com/holdfastdb/holdfast/store/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 

@@ -6,7 +6,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/raftlog/internal/format"
 )
 

@@ -8,9 +8,9 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver/lifecycle"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
+	"github.com/holdfastdb/holdfast/internal/registry"
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
-	"github.com/holdfastdb/holdfast/store/internal/registry"
 	"github.com/holdfastdb/holdfast/store/raftlog/internal/format"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/store/internal/receipts"
+	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
 

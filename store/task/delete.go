@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/registry"
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
-	"github.com/holdfastdb/holdfast/store/internal/registry"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
 

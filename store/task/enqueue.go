@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/event"
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
 

@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
-	"github.com/holdfastdb/holdfast/store/internal/registry"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
+	"github.com/holdfastdb/holdfast/internal/registry"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
 

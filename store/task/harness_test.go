@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/store/internal/storetest"
+	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 

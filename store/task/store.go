@@ -15,9 +15,9 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver/lifecycle"
+	"github.com/holdfastdb/holdfast/internal/receipts"
+	"github.com/holdfastdb/holdfast/internal/registry"
 	"github.com/holdfastdb/holdfast/store/event"
-	"github.com/holdfastdb/holdfast/store/internal/receipts"
-	"github.com/holdfastdb/holdfast/store/internal/registry"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
 

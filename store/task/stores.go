@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
 

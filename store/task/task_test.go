@@ -3,7 +3,7 @@ package task_test
 import (
 	"testing"
 
-	"github.com/holdfastdb/holdfast/store/internal/storetest"
+	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 

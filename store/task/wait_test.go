@@ -10,7 +10,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
-	"github.com/holdfastdb/holdfast/store/internal/storetest"
+	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 

@@ -23,7 +23,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	_ "github.com/holdfastdb/holdfast/internal/fixedseed"
-	"github.com/holdfastdb/holdfast/store/internal/storetest"
+	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/task"
 	"github.com/holdfastdb/holdfast/store/task/worker"
 )

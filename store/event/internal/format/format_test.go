@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
 
 type record struct {

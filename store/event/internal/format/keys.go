@@ -7,7 +7,7 @@ package format
 import (
 	"encoding/binary"
 
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
 )
 
 // Every key of a log begins as package keyspace says, and continues behind the table with

@@ -4,7 +4,7 @@
 // All numbers are big-endian, and unsigned unless it says otherwise.
 package format
 
-import "github.com/holdfastdb/holdfast/store/internal/keyspace"
+import "github.com/holdfastdb/holdfast/internal/keyspace"
 
 // Every key of a store begins as package keyspace says, and continues behind the table with
 //

@@ -9,7 +9,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
 )
 
 // Every key of a store begins as package keyspace says, and continues behind the table with

@@ -9,7 +9,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
-	"github.com/holdfastdb/holdfast/store/internal/registry"
+	"github.com/holdfastdb/holdfast/internal/registry"
 )
 
 // odd is an engine with other capabilities.

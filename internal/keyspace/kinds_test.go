@@ -15,8 +15,8 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/event"
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/projection"
 	"github.com/holdfastdb/holdfast/store/task"
@@ -25,8 +25,8 @@ import (
 func TestReserved(t *testing.T) {
 	const none, server = "", "the server or projections"
 	for _, test := range []struct{ lo, hi, want string }{
-		{"", "", "logs of events"},
-		{"a", "e", none}, {"a", "e\x00", none}, {"a", "e\x00\x00", "logs of events"}, {"f", "m", none},
+		{"", "", "databases"},
+		{"a", "e", none}, {"a", "e\x00", none}, {"a", "e\x00\x00", "logs of events"}, {"f", "k", none}, {"k", "l", "databases"}, {"keys/", "keys0", none},
 		{"e", "f", "logs of events"}, {"email/", "email0", "logs of events"}, {"e\x80x", "e\x81", "logs of events"},
 		{"e\x81", "f", none}, {"m", "n", "message stores"}, {"mail/", "mail0", "message stores"}, {"m\x81", "n", none},
 		{"m@", "m@\x00", "message stores"}, {"p", "q", none},
@@ -178,7 +178,7 @@ func TestLiterals(t *testing.T) {
 		return nil
 	}
 	for _, dir := range []string{"store", "server", "cmd", "client", "examples"} {
-		if err := filepath.WalkDir(filepath.Join("../../..", dir), look); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := filepath.WalkDir(filepath.Join("../..", dir), look); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/intervals"
+	"github.com/holdfastdb/holdfast/internal/intervals"
 )
 
 // within reports whether key is in [lo, hi).

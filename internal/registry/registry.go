@@ -11,7 +11,7 @@ import (
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
 )
 
 // Request is what a store asks of an engine before it looks at what is in it.
@@ -87,10 +87,20 @@ var leased struct {
 // the loss was not accepted; ErrLocked if the store is open already; ErrBadOption if a projection's prefix is in the
 // way.
 func Claim(eng holdfast.Engine, r Request) (Lease, error) {
-	var l Lease
+	l, err := Check(eng, r)
+	if err != nil {
+		return Lease{}, err
+	}
+	if err := l.claim(r); err != nil {
+		return Lease{}, err
+	}
+	return l, nil
+}
+
+// Check is what Claim finds wrong with the engine or the request, whatever is open. The lease is not one yet.
+func Check(eng holdfast.Engine, r Request) (l Lease, err error) {
 	fail := func(class, cause error, remedy, format string, args ...any) (Lease, error) {
-		return Lease{}, &holdfast.Error{Op: r.Kind + " open", Engine: l.Caps.Engine, Class: class, Cause: cause,
-			Remedy: remedy, Detail: fmt.Sprintf(format, args...)}
+		return Lease{}, r.fail(l.Caps.Engine, class, cause, remedy, format, args...)
 	}
 	if eng == nil || !reflect.ValueOf(eng).Comparable() {
 		return fail(holdfast.ErrBadOption, nil, "pass an open engine, by its pointer", "the engine is %T", eng)
@@ -119,16 +129,30 @@ func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 			l.Caps.MaxKeySize)
 	}
 	l.key = key{eng, r.Prefix}
+	return l, nil
+}
+
+func (r Request) fail(engine string, class, cause error, remedy, format string, args ...any) error {
+	return &holdfast.Error{Op: r.Kind + " open", Engine: engine, Class: class, Cause: cause, Remedy: remedy,
+		Detail: fmt.Sprintf(format, args...)}
+}
+
+// claim leases what Check has checked.
+func (l *Lease) claim(r Request) error {
+	eng := l.key.engine
+	fail := func(class error, remedy, format string, args ...any) error {
+		return r.fail(l.Caps.Engine, class, nil, remedy, format, args...)
+	}
 	leased.Lock()
 	defer leased.Unlock()
 	if leased.keys[l.key] != "" {
-		return fail(holdfast.ErrLocked, nil, fmt.Sprintf("use the %s that is open, or close it", r.Thing),
+		return fail(holdfast.ErrLocked, fmt.Sprintf("use the %s that is open, or close it", r.Thing),
 			"the %s %q is open in this engine", r.Thing, r.Name)
 	}
 	if r.Kind == Projection || leased.projections > 0 { // the prefixes of stores never overlap
 		for k, holder := range leased.keys {
 			if k.engine == eng && (strings.HasPrefix(k.prefix, r.Prefix) || strings.HasPrefix(r.Prefix, k.prefix)) {
-				return fail(holdfast.ErrBadOption, nil, "use another prefix, or name",
+				return fail(holdfast.ErrBadOption, "use another prefix, or name",
 					"the keys of the %s %q overlap with those of the %s, which is open in this engine", r.Thing, r.Name, holder)
 			}
 		}
@@ -154,7 +178,7 @@ func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 	}); ok {
 		l.closed = e.StoreOpened(r.describe())
 	}
-	return l, nil
+	return nil
 }
 
 // Stale reports whether there is a store under that prefix that was neither made nor made anew since a loss was

@@ -22,11 +22,12 @@ func (k Kind) Named(size int, prefix string) holdfast.Range {
 // The kinds that there are. The server keeps tokens and the like, and projections their prefixes, in tables of the one
 // store without a name.
 var (
-	Events   = Kind{'e'}
-	Messages = Kind{'m'}
-	RaftLogs = Kind{'r'}
-	Server   = Kind{'s'}
-	Tasks    = Kind{'t'}
+	Databases = Kind{'k'}
+	Events    = Kind{'e'}
+	Messages  = Kind{'m'}
+	RaftLogs  = Kind{'r'}
+	Server    = Kind{'s'}
+	Tasks     = Kind{'t'}
 )
 
 // kinds is what is said of them. longest is how long the names are that keys are kept for: a program's key whose second
@@ -40,6 +41,7 @@ var kinds = [...]struct {
 	longest byte
 	what    string
 }{
+	{Databases, 31, "databases"},
 	{Events, 128, "logs of events"},
 	{Messages, 128, "message stores"},
 	{RaftLogs, 128, "Raft stores"},
@@ -95,4 +97,4 @@ func Check(op string, b *holdfast.Batch) error {
 }
 
 // Remedy is what a program does whose keys are refused.
-const Remedy = "begin your own keys with another letter than e, m, r, s and t, which stores begin theirs with"
+const Remedy = "begin your own keys with another letter than e, k, m, r, s and t, which stores begin theirs with"

@@ -6,7 +6,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
-	"github.com/holdfastdb/holdfast/store/internal/keyspace"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
 )
 
 // The keys of stores whose names begin alike, or end like a table, do not mix.

@@ -1,0 +1,132 @@
+package txn
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// Part is a store's share of a transaction. It has the store's turn. All methods are called by the goroutine of the
+// transaction, and those after Prepare once.
+type Part interface {
+	// Prepare adds to b what is to be written. It is the last that may refuse the transaction.
+	Prepare(b *holdfast.Batch) error
+	// Commit is called when the transaction has its place, with its receipt, and Rollback when nothing of it is there.
+	// Both give the store's turn back, and return what waits until all that the transaction has written or seen in the
+	// store is durable; nil is nothing to wait for.
+	Commit(receipt holdfast.Receipt, level holdfast.Level) (wait func() error)
+	Rollback() (wait func() error)
+}
+
+// Tx is a transaction over one engine. It is used by one goroutine at a time.
+type Tx struct {
+	engine holdfast.Engine
+	level  holdfast.Level
+	parts  []part
+	batch  holdfast.Batch
+}
+
+type part struct {
+	store any
+	Part
+}
+
+// Begin begins a transaction, which has no parts yet.
+func Begin(engine holdfast.Engine) *Tx { return &Tx{engine: engine} }
+
+// Raise makes the transaction survive at least what level names.
+func (x *Tx) Raise(level holdfast.Level) { x.level = max(x.level, level) }
+
+// Level is what the transaction survives, as far as is known.
+func (x *Tx) Level() holdfast.Level { return x.level }
+
+// Part returns the part of a store, nil if it has none yet.
+func (x *Tx) Part(store any) Part {
+	for i := range x.parts {
+		if x.parts[i].store == store {
+			return x.parts[i].Part
+		}
+	}
+	return nil
+}
+
+// Join gives a store a part, which has the store's turn.
+func (x *Tx) Join(store any, p Part) { x.parts = append(x.parts, part{store, p}) }
+
+// Wait waits for a transaction's parts.
+type Wait []func() error
+
+// Wait returns when all that the transaction has written or seen is durable, or why it is not.
+func (w Wait) Wait() error {
+	for _, f := range w {
+		if err := f(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Run calls f, and then commits: all that its parts write is one batch. A transaction that writes nothing, or fails, or
+// whose f panics, leaves nothing behind. wait is for what it has written, or seen: it can be waited for after an error,
+// too.
+func (x *Tx) Run(f func() error) (wait Wait, err error) {
+	returned := false
+	defer func() {
+		if !returned {
+			x.rollback()
+		}
+	}()
+	err = Call(f)
+	for i := 0; err == nil && i < len(x.parts); i++ { // a part may join another one
+		err = x.parts[i].Prepare(&x.batch)
+	}
+	returned = true
+
+	if err != nil || x.batch.Len() == 0 && x.batch.Err() == nil {
+		return x.rollback(), err
+	}
+	receipt, err := x.apply()
+	if err != nil {
+		return x.rollback(), err
+	}
+	for _, p := range x.parts {
+		wait = add(wait, p.Commit(receipt, x.level))
+	}
+	return wait, nil
+}
+
+func (x *Tx) apply() (holdfast.Receipt, error) {
+	caps := x.engine.Capabilities()
+	if err := x.batch.Err(); err != nil {
+		return holdfast.Receipt{}, err
+	}
+	if size := int64(x.batch.Size()); size > caps.MaxBatchSize {
+		return holdfast.Receipt{}, &holdfast.Error{Op: "transaction", Engine: caps.Engine, Class: holdfast.ErrTooLarge,
+			Detail: fmt.Sprintf("it writes %d bytes, the limit is %d", size, caps.MaxBatchSize),
+			Remedy: "divide it into several"}
+	}
+	return x.engine.Apply(&x.batch, x.level)
+}
+
+func (x *Tx) rollback() (wait Wait) {
+	for i := len(x.parts) - 1; i >= 0; i-- {
+		wait = add(wait, x.parts[i].Rollback())
+	}
+	return wait
+}
+
+func add(wait Wait, f func() error) Wait {
+	if f != nil {
+		wait = append(wait, f)
+	}
+	return wait
+}
+
+// Seen joins err, of a function that has decided by what it has seen, with what keeps that from being durable.
+func Seen(err error, wait Wait) error {
+	if unsafe := wait.Wait(); unsafe != nil {
+		return errors.Join(err, unsafe)
+	}
+	return err
+}

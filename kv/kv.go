@@ -1,0 +1,206 @@
+// Package kv is a database over any engine that has atomic batches: buckets of keys, and transactions, of which the
+// stores of this module can be a part.
+//
+//	db := kv.On(engine)
+//	err := db.Update(ctx, func(tx *kv.Tx) error {
+//		users := tx.Bucket("users")
+//		if _, err := users.Get(id); err == nil {
+//			return errTaken
+//		}
+//		return users.Put(id, user)
+//	})
+//	err = db.View(ctx, func(tx *kv.Tx) error {
+//		user, err := tx.Bucket("users").Get(id)
+//		...
+//	})
+//
+// # Transactions
+//
+// [DB.Update] calls a function that reads the latest state, whether that is durable or not, and its own changes. The
+// functions of one database run one after another, so that none sees half of what another does: transactions are
+// serializable. Their order is fixed when the function returns. Waiting for the device comes after that, outside, and so
+// many that wait share one sync. If the function returns an error or panics, or the engine refuses what it has written,
+// nothing of it is there, in the engine or in the memory of any store.
+//
+// What an Update survives is what its context names ([holdfast.WithLevel]), but at least the level of the database, and
+// of each store that has a part in it.
+//
+// [DB.View] calls a function that reads one fixed state, which no crash can take back: all that was acknowledged before,
+// and perhaps what was being written. It blocks no writer. Where writes are under way it waits for these first, for one
+// sync at most; [DB.Latest] does not wait, and shows what a crash can take back.
+//
+// # Stores in a transaction
+//
+// Stores are opened in a database. The methods of what their In returns are parts of a transaction:
+//
+//	orders, err := message.Open(db, message.Options{})
+//	mails, err := task.Open(db, task.Options{})
+//	err = db.Update(ctx, func(tx *kv.Tx) error {
+//		if _, err := shop.In(tx).WriteAfter("order-17", 3, placed); err != nil {
+//			return err
+//		}
+//		_, err := mails.In(tx).Enqueue(task.Spec{Kind: "mail", Payload: mail})
+//		return err
+//	})
+//
+// A function that uses a store keeps other writers of that store waiting until it returns, as it does other functions
+// of the database. So it does nothing slow: what it needs from elsewhere is fetched before. Those who wait do so until
+// their context ends. A function that calls a store outside of its transaction, or Update, waits for itself: ErrNested.
+//
+// # Buckets
+//
+// A bucket holds keys of at least one byte, in their order, and other buckets. Names of buckets are any bytes, 1 to
+// [MaxNameSize]. A bucket is there from the first write on, and is deleted with all that is in it by one range delete. No
+// key of a bucket can be a key of another, or of a store.
+//
+// A key with what leads to it takes 2 bytes, and for each bucket 3 bytes and its name, one more for each zero byte in
+// that. Together these are not longer than the engine's keys. A value takes 1 byte more, and one that expires 9.
+package kv
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
+	"github.com/holdfastdb/holdfast/internal/receipts"
+	"github.com/holdfastdb/holdfast/internal/registry"
+	"github.com/holdfastdb/holdfast/internal/txn"
+)
+
+// MaxNameSize is how many bytes the name of a bucket has at most.
+const MaxNameSize = 1024
+
+// MaxDatabaseName is how many bytes the name of a database has at most.
+const MaxDatabaseName = 31
+
+var (
+	// ErrNested: a transaction was begun, or a store was written to, inside the function of another transaction that it
+	// would have waited for.
+	ErrNested = txn.ErrNested
+	// ErrTxDone: a transaction, or something of it, was used after its function had returned.
+	ErrTxDone = errors.New("holdfast: the transaction has ended")
+	// ErrReadOnly: a write in a View or Latest.
+	ErrReadOnly = errors.New("holdfast: the transaction only reads")
+	// ErrNoBucket: there is no bucket of that name.
+	ErrNoBucket = errors.New("holdfast: no such bucket")
+)
+
+// Options are how a database is opened. The zero value is a safe choice.
+type Options struct {
+	// Name distinguishes several databases in one engine, at most MaxDatabaseName bytes; it may be empty. Functions of
+	// different databases do not wait for each other.
+	Name string
+
+	// Level is what every Update survives once it has returned, unless its context names a stronger one, and what stores
+	// have in it that name none; 0 means Power.
+	Level holdfast.Level
+}
+
+// DB is a database in an engine. All methods may be called from many goroutines at once. It ends with its engine, and
+// has nothing of its own to close.
+type DB struct {
+	*core
+	level holdfast.Level
+	err   error // of On
+}
+
+// core is what all DBs of one name in an engine share.
+type core struct {
+	engine holdfast.Engine
+	caps   holdfast.Capabilities
+	number uint64 // the order in which several are taken
+	name   string
+	prefix keyspace.Prefix
+	turn   txn.Turn
+
+	// What belongs to whose turn it is.
+	known   map[string]bool // buckets that are there, by their keys' prefixes
+	expires bool            // there may be keys that do
+
+	// mu covers what is applied: that changes together with what the engine shows.
+	mu      sync.Mutex
+	commits uint64
+	tail    receipts.Tail
+	pending pending
+}
+
+// dbs are the databases of engines that are open.
+var dbs struct {
+	sync.Mutex
+	cores map[holdfast.Engine]map[string]*core
+	last  uint64
+}
+
+// Open returns the database of that name in engine, which it does not write to before the first Update. The engine stays
+// the caller's.
+//
+// Errors: ErrBadOption for an engine without atomic batches, or a name that is too long, ErrLevel if the engine does not
+// give the level, ErrVersion if a newer program has written the database, ErrCorrupt also for an engine with
+// [holdfast.Capabilities].Lost.
+func Open(engine holdfast.Engine, o Options) (*DB, error) {
+	prefix := keyspace.New(keyspace.Databases, o.Name[:min(len(o.Name), 255)])
+	lease, err := registry.Check(engine, registry.Request{
+		Kind: "database", Thing: "database", Name: o.Name, MaxName: MaxDatabaseName, Level: o.Level,
+		Prefix: string(prefix), KeySize: len(prefix) + 64,
+	})
+	if err != nil {
+		return nil, err
+	}
+
+	dbs.Lock()
+	defer dbs.Unlock()
+	c := dbs.cores[engine][o.Name]
+	if c == nil {
+		dbs.last++
+		c = &core{engine: engine, caps: lease.Caps, number: dbs.last, name: o.Name, prefix: prefix}
+		if err := c.load(); err != nil {
+			return nil, err
+		}
+		if dbs.cores == nil {
+			dbs.cores = map[holdfast.Engine]map[string]*core{}
+		}
+		if dbs.cores[engine] == nil {
+			dbs.cores[engine] = map[string]*core{}
+			go forget(engine)
+		}
+		dbs.cores[engine][o.Name] = c
+	}
+	return &DB{core: c, level: lease.Level}, nil
+}
+
+// forget forgets the databases of an engine once that has ended.
+func forget(engine holdfast.Engine) {
+	e, ok := engine.(interface{ Done() <-chan struct{} })
+	if !ok {
+		return
+	}
+	<-e.Done()
+	dbs.Lock()
+	defer dbs.Unlock()
+	delete(dbs.cores, engine)
+}
+
+// On is Open without options. An error is that of the first use of the database.
+func On(engine holdfast.Engine) *DB {
+	db, err := Open(engine, Options{})
+	if err != nil {
+		return &DB{core: &core{engine: engine}, level: holdfast.Power, err: err}
+	}
+	return db
+}
+
+// Engine is the engine that the database is in.
+func (db *DB) Engine() holdfast.Engine { return db.engine }
+
+// Level is what an Update survives whose context names no stronger level.
+func (db *DB) Level() holdfast.Level { return db.level }
+
+// Err is why the database cannot be used: what Open would have returned, of a database that On has made.
+func (db *DB) Err() error { return db.err }
+
+func (c *core) fail(op string, class, cause error, remedy, format string, args ...any) error {
+	return &holdfast.Error{Op: "kv " + op, Engine: c.caps.Engine, Class: class, Cause: cause, Remedy: remedy,
+		Detail: fmt.Sprintf(format, args...)}
+}

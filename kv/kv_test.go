@@ -1,0 +1,498 @@
+package kv_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
+)
+
+var ctx = context.Background()
+
+// each calls f with a database in every kind of engine, at the strongest level that it gives.
+func each(t *testing.T, f func(t *testing.T, db *kv.DB)) {
+	for _, entry := range storetest.Engines() {
+		t.Run(entry.Name, func(t *testing.T) {
+			dir := t.TempDir()
+			if entry.Name == "mem" {
+				dir = ""
+			}
+			engine, err := entry.Open(dir, holdfast.Options{})
+			check(t, err)
+			db, err := kv.Open(engine, kv.Options{Level: engine.Capabilities().Strongest()})
+			check(t, err)
+			f(t, db)
+			check(t, engine.Close())
+		})
+	}
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// keys reads all keys of a bucket and their values, forwards, and compares what a walk backwards finds.
+func keys(t *testing.T, b *kv.Bucket) string {
+	t.Helper()
+	var there, back []string
+	for k, v := range b.All() {
+		there = append(there, fmt.Sprintf("%s=%s", k, v))
+	}
+	for k, v := range b.Range(holdfast.Range{Reverse: true}) {
+		back = append(back, fmt.Sprintf("%s=%s", k, v))
+	}
+	slices.Reverse(back)
+	if !slices.Equal(there, back) {
+		t.Errorf("forwards %q, backwards %q", there, back)
+	}
+	return strings.Join(there, " ")
+}
+
+func TestUpdate(t *testing.T) {
+	each(t, func(t *testing.T, db *kv.DB) {
+		check(t, db.Update(ctx, func(tx *kv.Tx) error {
+			b := tx.Bucket("users")
+			if _, err := b.Get([]byte("a")); err != holdfast.ErrNotFound {
+				t.Errorf("a key of no bucket: %v", err)
+			}
+			check(t, b.Put([]byte("b"), []byte("2")))
+			check(t, b.Put([]byte("a"), nil))
+			check(t, b.Put([]byte("c"), []byte("3")))
+			check(t, b.Delete([]byte("b")))
+			check(t, b.Bucket("in").Put([]byte("x"), []byte("y")))
+			if got := keys(t, b); got != "a= c=3" {
+				t.Errorf("own changes: %s", got)
+			}
+			if value, err := b.Get([]byte("a")); err != nil || value == nil || len(value) > 0 {
+				t.Errorf("an empty value is %v, %v", value, err)
+			}
+			return nil
+		}))
+		for _, read := range []func(context.Context, func(*kv.Tx) error) error{db.View, db.Latest, db.Update} {
+			check(t, read(ctx, func(tx *kv.Tx) error {
+				if got := keys(t, tx.Bucket("users")); got != "a= c=3" {
+					t.Errorf("later: %s", got)
+				}
+				if got := keys(t, tx.Bucket("users", "in")); got != "x=y" {
+					t.Errorf("later: %s", got)
+				}
+				if got := slices.Collect(tx.Buckets()); !slices.Equal(got, []string{"users"}) {
+					t.Errorf("buckets: %q", got)
+				}
+				return nil
+			}))
+		}
+	})
+}
+
+// Whatever makes a transaction fail, nothing of it is there.
+func TestNothingIsLeft(t *testing.T) {
+	mine := errors.New("mine")
+	for name, test := range map[string]struct {
+		f    func(tx *kv.Tx) error
+		want error
+	}{
+		"an error":     {func(tx *kv.Tx) error { return mine }, mine},
+		"an empty key": {func(tx *kv.Tx) error { tx.Bucket("b").Put(nil, nil); return nil }, holdfast.ErrBadKey},
+		"a long key":   {func(tx *kv.Tx) error { tx.Bucket("b").Put(make([]byte, 1<<16), nil); return nil }, holdfast.ErrBadKey},
+		"no name":      {func(tx *kv.Tx) error { tx.Bucket("").Put([]byte("k"), nil); return nil }, holdfast.ErrBadOption},
+		"no path":      {func(tx *kv.Tx) error { tx.Bucket().Put([]byte("k"), nil); return nil }, holdfast.ErrBadOption},
+		"a long name":  {func(tx *kv.Tx) error { tx.Bucket(strings.Repeat("n", 1<<16)).Create(); return nil }, holdfast.ErrBadOption},
+		"too deep": {func(tx *kv.Tx) error {
+			return tx.Bucket(slices.Repeat([]string{strings.Repeat("n", 1000)}, 17)...).Create()
+		}, holdfast.ErrBadKey},
+		"a large value":  {func(tx *kv.Tx) error { tx.Bucket("b").Put([]byte("k"), make([]byte, 64<<20)); return nil }, holdfast.ErrTooLarge},
+		"an ended ctx":   {func(tx *kv.Tx) error { return context.Canceled }, context.Canceled},
+		"another's turn": {func(tx *kv.Tx) error { return tx.DB().Update(ctx, func(*kv.Tx) error { return nil }) }, kv.ErrNested},
+		"a time of 1960": {func(tx *kv.Tx) error { tx.Bucket("b").PutUntil([]byte("k"), nil, time.Unix(-1e9, 0)); return nil }, holdfast.ErrBadOption},
+		"no bucket":      {func(tx *kv.Tx) error { return tx.DeleteBucket("none") }, kv.ErrNoBucket},
+	} {
+		t.Run(name, func(t *testing.T) {
+			engine := mem.New()
+			defer engine.Close()
+			db, err := kv.Open(engine, kv.Options{Level: holdfast.Memory})
+			check(t, err)
+			err = db.Update(ctx, func(tx *kv.Tx) error {
+				check(t, tx.Bucket("before").Put([]byte("k"), []byte("v")))
+				return test.f(tx)
+			})
+			if !errors.Is(err, test.want) {
+				t.Errorf("%v, want %v", err, test.want)
+			}
+			if n := storetest.Keys(engine, holdfast.Range{}); n > 0 {
+				t.Errorf("%d keys are left", n)
+			}
+			check(t, db.Update(ctx, func(tx *kv.Tx) error { return tx.Bucket("after").Create() }))
+		})
+	}
+}
+
+func TestPanicLeavesNothing(t *testing.T) {
+	engine := mem.New()
+	db, err := kv.Open(engine, kv.Options{Level: holdfast.Memory})
+	check(t, err)
+	func() {
+		defer func() {
+			if recover() != "mine" {
+				t.Error("the panic has not come through")
+			}
+		}()
+		_ = db.Update(ctx, func(tx *kv.Tx) error {
+			check(t, tx.Bucket("b").Put([]byte("k"), nil))
+			panic("mine")
+		})
+	}()
+	check(t, db.Update(ctx, func(tx *kv.Tx) error {
+		if there, err := tx.Bucket("b").Exists(); there || err != nil {
+			t.Error(there, err)
+		}
+		return nil
+	}))
+	check(t, engine.Close())
+}
+
+// A transaction that is used after its end, or by two goroutines at once, says so, and does nothing.
+func TestMisuse(t *testing.T) {
+	engine := mem.New()
+	defer engine.Close()
+	db, err := kv.Open(engine, kv.Options{Level: holdfast.Memory})
+	check(t, err)
+	var old *kv.Tx
+	var bucket *kv.Bucket
+	var cursor *kv.Cursor
+	check(t, db.Update(ctx, func(tx *kv.Tx) error {
+		old, bucket = tx, tx.Bucket("b")
+		check(t, bucket.Put([]byte("k"), []byte("v")))
+		cursor = bucket.Cursor()
+		cursor.First()
+		return nil
+	}))
+	_, get := bucket.Get([]byte("k"))
+	cursor.Next()
+	for what, err := range map[string]error{"get": get, "put": bucket.Put([]byte("l"), nil), "cursor": cursor.Err(),
+		"delete": old.DeleteBucket("b")} {
+		if !errors.Is(err, kv.ErrTxDone) {
+			t.Errorf("%s after the end: %v", what, err)
+		}
+	}
+	err = db.View(ctx, func(tx *kv.Tx) error { return tx.Bucket("b").Put([]byte("k"), nil) })
+	if !errors.Is(err, kv.ErrReadOnly) {
+		t.Errorf("a write in a View: %v", err)
+	}
+
+	// Many at once: each call works or says what is wrong; if one write was refused, the transaction is.
+	var failed, errs int
+	var mu sync.Mutex
+	for range 100 {
+		err := db.Update(ctx, func(tx *kv.Tx) error {
+			var all sync.WaitGroup
+			for i := range 8 {
+				all.Go(func() {
+					if err := tx.Bucket("c").Put([]byte{byte(i + 1)}, nil); err != nil {
+						mu.Lock()
+						errs++
+						mu.Unlock()
+					}
+				})
+			}
+			all.Wait()
+			return nil
+		})
+		if err != nil {
+			failed++
+		}
+	}
+	if (errs > 0) != (failed > 0) {
+		t.Errorf("%d writes were refused, and %d transactions", errs, failed)
+	}
+}
+
+// A function that never returns keeps others waiting no longer than their contexts last; another database goes on.
+func TestBlockedFunction(t *testing.T) {
+	engine := mem.New()
+	defer engine.Close()
+	db, err := kv.Open(engine, kv.Options{Level: holdfast.Memory})
+	check(t, err)
+	other, err := kv.Open(engine, kv.Options{Name: "other", Level: holdfast.Memory})
+	check(t, err)
+	began, end := make(chan bool), make(chan bool)
+	var blocked sync.WaitGroup
+	blocked.Go(func() {
+		check(t, db.Update(ctx, func(tx *kv.Tx) error {
+			close(began)
+			<-end
+			return tx.Bucket("b").Create()
+		}))
+	})
+	<-began
+	check(t, other.Update(ctx, func(tx *kv.Tx) error { return tx.Bucket("b").Create() }))
+	short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	if err := db.Update(short, func(*kv.Tx) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a waiting Update: %v", err)
+	}
+	check(t, db.View(ctx, func(*kv.Tx) error { return nil }))
+	close(end)
+	blocked.Wait()
+	check(t, db.Update(ctx, func(tx *kv.Tx) error {
+		there, err := tx.Bucket("b").Exists()
+		if !there {
+			t.Error("the blocked transaction is not there")
+		}
+		return err
+	}))
+}
+
+// Transactions over pairs of databases, in any order, come to an end, and none of what they count is lost.
+func TestUpdateAll(t *testing.T) {
+	engine := mem.New()
+	defer engine.Close()
+	var all []*kv.DB
+	for i := range 8 {
+		db, err := kv.Open(engine, kv.Options{Name: fmt.Sprint(i), Level: holdfast.Memory})
+		check(t, err)
+		all = append(all, db)
+	}
+	var work sync.WaitGroup
+	for g := range 64 {
+		work.Go(func() {
+			for i := range 50 {
+				a, b := all[(g*7+i)%8], all[(g*3+i*5+1)%8]
+				if a == b {
+					continue
+				}
+				err := kv.UpdateAll(ctx, []*kv.DB{a, b}, func(txs []*kv.Tx) error {
+					for _, tx := range txs {
+						if _, err := tx.Bucket("n").NextSequence(); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	work.Wait()
+	want, got := 0, uint64(0)
+	for g := range 64 {
+		for i := range 50 {
+			if (g*7+i)%8 != (g*3+i*5+1)%8 {
+				want += 2
+			}
+		}
+	}
+	for _, db := range all {
+		check(t, db.View(ctx, func(tx *kv.Tx) error {
+			n, err := tx.Bucket("n").Sequence()
+			got += n
+			return err
+		}))
+	}
+	if got != uint64(want) {
+		t.Errorf("%d steps counted, of %d", got, want)
+	}
+	if err := kv.UpdateAll(ctx, []*kv.DB{all[0], all[0]}, func([]*kv.Tx) error { return nil }); !errors.Is(err,
+		holdfast.ErrBadOption) {
+		t.Errorf("the same database twice: %v", err)
+	}
+}
+
+// What was written waits for its level, a View shows only what is durable, and Latest and Update the rest too.
+func TestLevels(t *testing.T) {
+	storetest.FakeEngines(t, func(t *testing.T, fake *storetest.FakeEngine) {
+		db, err := kv.Open(fake, kv.Options{Level: holdfast.Memory})
+		check(t, err)
+		set := func(value string) func(*kv.Tx) error {
+			return func(tx *kv.Tx) error { return tx.Bucket("b").Put([]byte("k"), []byte(value)) }
+		}
+		get := func(tx *kv.Tx) string {
+			value, err := tx.Bucket("b").Get([]byte("k"))
+			check(t, err)
+			return string(value)
+		}
+		check(t, db.Update(ctx, set("old")))
+		fake.Hold()
+		p, err := db.Submit(ctx, set("new"))
+		check(t, err)
+		check(t, db.Latest(ctx, func(tx *kv.Tx) error {
+			if got := get(tx); got != "new" {
+				t.Errorf("Latest sees %s", got)
+			}
+			return nil
+		}))
+		viewed := make(chan string)
+		go func() {
+			_ = db.View(ctx, func(tx *kv.Tx) error { viewed <- get(tx); return nil })
+		}()
+		fake.AwaitWaiters(1)
+		mine := errors.New("mine")
+		decided := make(chan error)
+		go func() {
+			decided <- db.Update(ctx, func(tx *kv.Tx) error {
+				if got := get(tx); got != "new" {
+					t.Errorf("Update sees %s", got)
+				}
+				return mine
+			})
+		}()
+		fake.AwaitWaiters(2)
+		select {
+		case <-viewed:
+			t.Error("View has not waited")
+		case <-decided:
+			t.Error("a decision was known before what it was made of was safe")
+		default:
+		}
+		fake.Release(-1)
+		check(t, p.Wait())
+		if got := <-viewed; got != "new" && got != "old" || fake.Late == (got == "new") {
+			t.Errorf("View sees %s", got)
+		}
+		if err := <-decided; err != mine {
+			t.Errorf("decided: %v", err)
+		}
+	})
+}
+
+func TestExpiry(t *testing.T) {
+	each(t, func(t *testing.T, db *kv.DB) {
+		soon := time.Now().Add(30 * time.Millisecond)
+		check(t, db.Update(ctx, func(tx *kv.Tx) error {
+			b := tx.Bucket("b")
+			for _, key := range []string{"again", "deleted", "gone", "later"} {
+				check(t, b.PutUntil([]byte(key), []byte("v"), soon))
+			}
+			check(t, b.Put([]byte("stays"), []byte("v")))
+			return b.PutUntil([]byte("later"), []byte("w"), time.Now().Add(time.Hour))
+		}))
+		check(t, db.Update(ctx, func(tx *kv.Tx) error {
+			b := tx.Bucket("b")
+			check(t, b.Delete([]byte("deleted")))
+			return b.Put([]byte("again"), []byte("w"))
+		}))
+		time.Sleep(time.Until(soon) + time.Millisecond)
+		check(t, db.View(ctx, func(tx *kv.Tx) error {
+			if got := keys(t, tx.Bucket("b")); got != "again=w later=w stays=v" {
+				t.Errorf("after the time: %s", got)
+			}
+			return nil
+		}))
+		if n, err := db.RemoveExpired(ctx); n != 4 || err != nil {
+			t.Errorf("%d removed, %v", n, err)
+		}
+		// Three keys, the entry of the one that is to expire, and what says that there are the bucket and the format.
+		if n := storetest.Keys(db.Engine(), holdfast.Range{}); n != 6 {
+			t.Errorf("the engine has %d keys", n)
+		}
+	})
+}
+
+func TestBucketNames(t *testing.T) {
+	each(t, func(t *testing.T, db *kv.DB) {
+		names := []string{"\x00", "\x00\x01", "\x00\xff", "a", "a\x00", "a\x00\x01", "a\x01", "ab", "b", "\xff", "\xff\xff"}
+		slices.Sort(names)
+		check(t, db.Update(ctx, func(tx *kv.Tx) error {
+			for _, out := range names {
+				for _, in := range names {
+					check(t, tx.Bucket(out, in).Put([]byte("k"), []byte(out+in)))
+				}
+			}
+			return nil
+		}))
+		check(t, db.Update(ctx, func(tx *kv.Tx) error { return tx.Bucket("a").DeleteBucket("a") }))
+		check(t, db.Update(ctx, func(tx *kv.Tx) error {
+			check(t, tx.DeleteBucket("\xff"))
+			if there, err := tx.Bucket("\xff", "a").Exists(); there || err != nil {
+				t.Errorf("in a deleted bucket: %v, %v", there, err)
+			}
+			return tx.Bucket("\xff").Create()
+		}))
+		check(t, db.View(ctx, func(tx *kv.Tx) error {
+			if got := slices.Collect(tx.Buckets()); !slices.Equal(got, names) {
+				t.Errorf("%q, want %q", got, names)
+			}
+			for _, out := range names {
+				want := slices.Clone(names)
+				if out == "a" {
+					want = slices.DeleteFunc(want, func(name string) bool { return name == "a" })
+				}
+				if out == "\xff" {
+					want = nil
+				}
+				if got := slices.Collect(tx.Bucket(out).Buckets()); !slices.Equal(got, want) {
+					t.Errorf("in %q: %q, want %q", out, got, want)
+				}
+				for _, in := range want {
+					if value, err := tx.Bucket(out, in).Get([]byte("k")); string(value) != out+in {
+						t.Errorf("%q in %q: %q, %v", in, out, value, err)
+					}
+				}
+			}
+			return nil
+		}))
+	})
+}
+
+func TestCursor(t *testing.T) {
+	each(t, func(t *testing.T, db *kv.DB) {
+		check(t, db.Update(ctx, func(tx *kv.Tx) error {
+			for _, key := range []string{"b", "d", "f", "h"} {
+				check(t, tx.Bucket("b").Put([]byte(key), nil))
+			}
+			return tx.Bucket("a").Put([]byte("z"), nil)
+		}))
+		check(t, db.Update(ctx, func(tx *kv.Tx) error {
+			b := tx.Bucket("b")
+			check(t, b.Put([]byte("c"), nil))
+			check(t, b.Delete([]byte("f")))
+			check(t, b.DeleteRange([]byte("g"), nil))
+			check(t, b.Put([]byte("k"), nil))
+			c := b.Cursor()
+			var path []byte
+			note := func(key, _ []byte) {
+				if key == nil {
+					key = []byte("-")
+				}
+				path = append(path, key...)
+			}
+			note(c.First())
+			note(c.Next())
+			note(c.Next())
+			note(c.Prev())
+			note(c.Prev())
+			note(c.Prev())
+			note(c.Next())
+			note(c.Seek([]byte("e")))
+			note(c.Prev())
+			note(c.Last())
+			note(c.Next())
+			note(c.Seek([]byte("l")))
+			if string(path) != "bcdcb--kdk--" || c.Err() != nil {
+				t.Errorf("%s, %v", path, c.Err())
+			}
+			for key := range b.All() { // deleting on the way
+				check(t, b.Delete(bytes.Clone(key)))
+			}
+			if n, err := b.Count(); n != 0 || err != nil {
+				t.Errorf("%d keys are left, %v", n, err)
+			}
+			return nil
+		}))
+	})
+}

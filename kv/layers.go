@@ -1,0 +1,218 @@
+package kv
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/intervals"
+	"github.com/holdfastdb/holdfast/internal/treap"
+)
+
+// layer is what has been written above an engine's state: first the ranges are deleted, then the keys are set. A value
+// that is nil means that the key is deleted.
+type layer struct {
+	keys *treap.Node[[]byte]
+	gone intervals.Union
+}
+
+func (l *layer) empty() bool { return l.keys == nil && len(l.gone) == 0 }
+
+// set puts an operation on top. The layer keeps its slices.
+func (l *layer) set(op holdfast.Op) {
+	switch op.Kind {
+	case holdfast.KindSet:
+		l.keys = l.keys.Set(op.Key, op.Value, int64(len(op.Key)+len(op.Value)))
+	case holdfast.KindDelete:
+		l.keys = l.keys.Set(op.Key, nil, int64(len(op.Key)))
+	case holdfast.KindDeleteRange:
+		l.keys = l.keys.DeleteRange(op.Key, op.Value)
+		gone := slices.Clone(l.gone) // others may read it
+		gone.Add(op.Key, op.Value)
+		l.gone = gone
+	}
+}
+
+// cover puts another layer on top of l.
+func (l *layer) cover(top layer) {
+	for _, r := range top.gone {
+		l.set(holdfast.Op{Kind: holdfast.KindDeleteRange, Key: r.Lo, Value: r.Hi})
+	}
+	for all := top.keys.Walk(holdfast.Range{}); ; {
+		n := all.Next()
+		if n == nil {
+			return
+		}
+		l.keys = l.keys.Set(n.Key, n.Value, int64(len(n.Key)+len(n.Value)))
+	}
+}
+
+// get looks a key up. known means that the layer decides it; a nil value then means that it is not there.
+func (l *layer) get(key []byte) (value []byte, known bool) {
+	if value, ok := l.keys.Get(key); ok {
+		return value, true
+	}
+	return nil, l.gone.Has(key)
+}
+
+// pending is what has been applied and the engine may not show yet, in two layers: new takes what is applied, and old is
+// complete. When the engine shows all of old, it is dropped and new takes its place. So what is kept was applied during
+// two waits at most, and dropping costs nothing.
+type pending struct {
+	old, new         layer
+	oldLast, newLast uint64 // the last commit in each
+}
+
+func (p *pending) add(commit uint64, top layer) {
+	p.new.cover(top)
+	p.newLast = commit
+}
+
+// settled drops what the engine shows, which is everything up to a commit.
+func (p *pending) settled(commit uint64) {
+	switch {
+	case commit >= p.newLast:
+		*p = pending{}
+	case commit >= p.oldLast:
+		*p = pending{old: p.new, oldLast: p.newLast}
+	}
+}
+
+func (p *pending) size() int64 { return p.old.keys.Size() + p.new.keys.Size() }
+
+// state is a state of the database: that of an engine or snapshot, with layers above it, the topmost first.
+type state struct {
+	below  holdfast.Reader
+	layers []layer
+}
+
+// get returns the value of a key, which is the caller's; nil if it is not there.
+func (s *state) get(key []byte) ([]byte, error) {
+	for i := range s.layers {
+		if value, known := s.layers[i].get(key); known {
+			return bytes.Clone(value), nil
+		}
+	}
+	value, err := s.below.Get(nil, key)
+	if err == holdfast.ErrNotFound {
+		return nil, nil
+	}
+	if err == nil && value == nil {
+		value = []byte{}
+	}
+	return value, err
+}
+
+// scan returns an iterator over the keys in r.
+func (s *state) scan(r holdfast.Range) holdfast.Iterator {
+	// What is above was taken first: what has left it since, the engine shows.
+	it := &merged{reverse: r.Reverse, below: s.below.Scan(r)}
+	for i := range s.layers {
+		if l := &s.layers[i]; !l.empty() {
+			it.above = append(it.above, above{l, l.keys.Walk(r), nil})
+		}
+	}
+	if len(it.above) == 0 {
+		return it.below
+	}
+	for i := range it.above {
+		it.above[i].next()
+	}
+	it.more = it.below.Next()
+	return it
+}
+
+// above is a layer's place in an iterator.
+type above struct {
+	*layer
+	cursor treap.Cursor[[]byte]
+	at     *treap.Node[[]byte] // nil at the end
+}
+
+func (a *above) next() { a.at = a.cursor.Next() }
+
+// merged iterates over layers and what is below them.
+type merged struct {
+	above   []above
+	below   holdfast.Iterator
+	more    bool // below is at a key
+	reverse bool
+
+	key, value []byte
+	used       bool // key and value are those of below, which has not moved on
+}
+
+// Next implements [holdfast.Iterator].
+func (m *merged) Next() bool {
+	for {
+		if m.used {
+			m.more, m.used = m.below.Next(), false
+		}
+		if !m.more && m.below.Err() != nil {
+			return false
+		}
+
+		// The first key of all; of the same key in several places, the topmost counts.
+		place := -1
+		var key []byte
+		for i := range m.above {
+			if at := m.above[i].at; at != nil && (key == nil || m.before(at.Key, key)) {
+				place, key = i, at.Key
+			}
+		}
+		if m.more && (key == nil || m.before(m.below.Key(), key)) {
+			place, key = len(m.above), m.below.Key()
+		}
+		if key == nil {
+			return false
+		}
+
+		hidden := false
+		for i := range min(place, len(m.above)) {
+			hidden = hidden || m.above[i].gone.Has(key)
+		}
+		var value []byte
+		if place < len(m.above) {
+			value = m.above[place].at.Value
+			for i := range m.above {
+				if at := m.above[i].at; at != nil && bytes.Equal(at.Key, key) {
+					m.above[i].next()
+				}
+			}
+			if m.more && bytes.Equal(m.below.Key(), key) {
+				m.more = m.below.Next()
+			}
+			if hidden || value == nil {
+				continue
+			}
+		} else {
+			m.used = true
+			if hidden {
+				continue
+			}
+			value = m.below.Value()
+		}
+		m.key, m.value = key, value
+		return true
+	}
+}
+
+func (m *merged) before(a, b []byte) bool {
+	if c := bytes.Compare(a, b); m.reverse {
+		return c > 0
+	} else {
+		return c < 0
+	}
+}
+
+// Key implements [holdfast.Iterator].
+func (m *merged) Key() []byte { return m.key }
+
+// Value implements [holdfast.Iterator].
+func (m *merged) Value() []byte { return m.value }
+
+// Err implements [holdfast.Iterator].
+func (m *merged) Err() error { return m.below.Err() }
+
+// Close implements [holdfast.Iterator].
+func (m *merged) Close() error { return m.below.Close() }

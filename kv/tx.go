@@ -1,0 +1,191 @@
+package kv
+
+import (
+	"bytes"
+	"context"
+	"iter"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/receipts"
+	"github.com/holdfastdb/holdfast/internal/txn"
+)
+
+// Tx is a transaction. It is used by the function that it is passed to, by one goroutine at a time, until that returns;
+// later use is ErrTxDone. Keys and values that are passed to it are copied.
+//
+// An error of a write, or of a read in a loop, is remembered, and that of the transaction if the function returns nil.
+// So functions need not look at each of them.
+type Tx struct {
+	db     *DB
+	core   *core
+	shared *txn.Tx // nil in a View
+	ctx    context.Context
+	now    time.Time
+
+	state   state          // what it reads; in an Update, the first layer is what it has written
+	fresh   holdfast.Batch // what it has written since it last read
+	indexed holdfast.Batch // and before
+	durable durable
+	err     error
+
+	made    map[string]bool       // buckets that are there, because the transaction has looked or made them
+	deleted bool                  // it has deleted buckets
+	expires bool                  // it has written keys that expire
+	key     []byte                // memory for one
+	val     []byte                // memory for a value
+	removed int                   // how many expired keys it has removed
+	misused atomic.Pointer[error] // by another goroutine, which could not write
+
+	using atomic.Int32 // 1 while a call is in it, 2 after the end
+	open  []*Cursor    // that are at a key
+}
+
+// durable is what a database waits for: everything up to a commit.
+type durable struct {
+	tail   receipts.Tail
+	commit uint64
+}
+
+// DB is the database of the transaction.
+func (tx *Tx) DB() *DB { return tx.db }
+
+// Context is that of the Update or View, for what the function calls.
+func (tx *Tx) Context() context.Context { return tx.ctx }
+
+// Now is when the transaction began, by which keys expire.
+func (tx *Tx) Now() time.Time { return tx.now }
+
+// Level is what the transaction survives, as far as is known: a store that takes part may need more.
+func (tx *Tx) Level() holdfast.Level {
+	if tx.shared == nil {
+		return 0
+	}
+	return tx.shared.Level()
+}
+
+// Join returns the transaction that stores take part in; only those of this module can use it. db is what the store was
+// opened in.
+func (tx *Tx) Join(db *DB) (*txn.Tx, error) {
+	if err := tx.enter(true); err != nil {
+		return nil, err
+	}
+	defer tx.leave()
+	if db.core != tx.core {
+		err := tx.core.fail("join", holdfast.ErrBadOption, nil, "use the database that the store was opened in, or UpdateAll",
+			"the store is of another database")
+		return nil, tx.note(err)
+	}
+	return tx.shared, nil
+}
+
+// Fail makes the transaction fail with err, unless it has failed before or err is nil; it returns err. Stores call it.
+func (tx *Tx) Fail(err error) error { return tx.note(err) }
+
+// enter begins a call.
+func (tx *Tx) enter(write bool) error {
+	if !tx.using.CompareAndSwap(0, 1) {
+		if tx.using.Load() == 2 {
+			return tx.core.fail("transaction", ErrTxDone, nil, "use it before its function returns", "")
+		}
+		return tx.core.fail("transaction", holdfast.ErrBadOption, nil, "let one goroutine use it at a time",
+			"two goroutines use it at once")
+	}
+	if write && tx.shared == nil {
+		tx.leave()
+		return tx.core.fail("transaction", ErrReadOnly, nil, "write in an Update", "")
+	}
+	return nil
+}
+
+func (tx *Tx) leave() { tx.using.Store(0) }
+
+// note remembers the first error.
+func (tx *Tx) note(err error) error {
+	if tx.err == nil {
+		tx.err = err
+	}
+	return err
+}
+
+// end ends the transaction. A call of another goroutine that is under way ends first.
+func (tx *Tx) end() {
+	for !tx.using.CompareAndSwap(0, 2) {
+		time.Sleep(time.Millisecond) // the function has let another goroutine use it, and not waited
+	}
+	for _, c := range tx.open {
+		c.close()
+	}
+}
+
+// index lets reads see what was written.
+func (tx *Tx) index() {
+	if tx.fresh.Len() == 0 {
+		return
+	}
+	for op := range tx.fresh.Ops() {
+		op.Key, op.Value = bytes.Clone(op.Key), bytes.Clone(op.Value)
+		if op.Kind == holdfast.KindSet && op.Value == nil {
+			op.Value = []byte{}
+		}
+		tx.state.layers[0].set(op)
+	}
+	tx.indexed.Append(&tx.fresh)
+	tx.fresh.Reset()
+}
+
+// get returns the value of a key of the engine, nil if there is none.
+func (tx *Tx) get(key []byte) ([]byte, error) {
+	if tx.shared != nil {
+		tx.index()
+	}
+	return tx.state.get(key)
+}
+
+// scan returns an iterator over keys of the engine.
+func (tx *Tx) scan(r holdfast.Range) holdfast.Iterator {
+	if tx.shared != nil {
+		tx.index()
+	}
+	return tx.state.scan(r)
+}
+
+// write returns the batch that takes what is written next.
+func (tx *Tx) write() *holdfast.Batch { return &tx.fresh }
+
+// check is the error of what was written: a limit that it breaks.
+func (tx *Tx) check() error {
+	if err := tx.fresh.Err(); err != nil {
+		return tx.note(err)
+	}
+	if size := int64(tx.fresh.Size() + tx.indexed.Size()); size > tx.core.caps.MaxBatchSize {
+		return tx.note(tx.core.fail("update", holdfast.ErrTooLarge, nil, "divide it into several transactions",
+			"the transaction writes over %d bytes", tx.core.caps.MaxBatchSize))
+	}
+	return nil
+}
+
+// Bucket returns the bucket of that path: of the first name in the database, of the second name in that, and so on. It
+// need not be there: it is made by the first write. What is wrong with the names shows in its methods.
+func (tx *Tx) Bucket(path ...string) *Bucket {
+	b := &Bucket{tx: tx, prefix: slices.Clip([]byte(tx.core.prefix))}
+	if len(path) == 0 {
+		b.err = tx.core.fail("bucket", holdfast.ErrBadOption, nil, "name one bucket or more", "no name is given")
+	}
+	for _, name := range path {
+		b = b.Bucket(name)
+	}
+	return b
+}
+
+// Buckets yields the names of the buckets of the database, in the order of their bytes.
+func (tx *Tx) Buckets() iter.Seq[string] {
+	return (&Bucket{tx: tx, prefix: slices.Clip([]byte(tx.core.prefix))}).Buckets()
+}
+
+// DeleteBucket deletes a bucket of the database, with all that is in it. ErrNoBucket: it is not there.
+func (tx *Tx) DeleteBucket(name string) error {
+	return (&Bucket{tx: tx, prefix: slices.Clip([]byte(tx.core.prefix))}).DeleteBucket(name)
+}

@@ -1,0 +1,299 @@
+package kv
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/txn"
+)
+
+// maxPending is how many bytes may be applied that the engine does not show yet, before the next function waits.
+const maxPending = 16 << 20
+
+// Update calls f, when it is its turn, and commits what it has written. It returns when all of that, and what f has
+// seen, survives what ctx names or the database's level, whichever is stronger.
+//
+// An error of f is returned as it is, once what f has seen is durable: so a decision by it is sound. Then, and also if f
+// panics, nothing was written. ctx is checked until the transaction has its place, and not after: what has its place
+// cannot be taken back, so Update waits for the outcome. Errors of Update itself before that (ErrNested, ErrFull,
+// ErrTooLarge, ErrLevel, ErrClosed, ctx's, a write or loop in f whose error f has ignored) mean that nothing was
+// written. ErrPoisoned means that the outcome is unknown until the engine is opened again.
+func (db *DB) Update(ctx context.Context, f func(tx *Tx) error) error {
+	p, err := db.Submit(ctx, f)
+	if err != nil {
+		return txn.Seen(err, p.wait)
+	}
+	return p.Wait()
+}
+
+// Submit is Update without waiting: it returns when the transaction has its place. So one goroutine can keep many in
+// flight. After an error of f, Submit does not wait for what f has seen.
+func (db *DB) Submit(ctx context.Context, f func(tx *Tx) error) (Pending, error) {
+	return submit(ctx, func(txs []*Tx) error { return f(txs[0]) }, db)
+}
+
+// UpdateAll is [DB.Update] over several databases of one engine: f gets a transaction of each, in the same order, and
+// they are committed as one. It takes the turns of the databases in an order of its own, so that several UpdateAll do
+// not wait for each other for ever.
+func UpdateAll(ctx context.Context, databases []*DB, f func(txs []*Tx) error) error {
+	p, err := submit(ctx, f, databases...)
+	if err != nil {
+		return txn.Seen(err, p.wait)
+	}
+	return p.Wait()
+}
+
+// Pending is a transaction that has its place. It may be copied, waited for many times, or dropped: then it becomes
+// durable with the next one that is waited for, or when its engine says so ([holdfast.Engine].Apply).
+type Pending struct{ wait txn.Wait }
+
+// Wait returns when all that the transaction has written or seen survives what it named.
+func (p Pending) Wait() error { return p.wait.Wait() }
+
+func submit(ctx context.Context, f func(txs []*Tx) error, databases ...*DB) (Pending, error) {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return Pending{}, err
+	}
+	txs, err := begin(ctx, databases)
+	if err != nil {
+		return Pending{}, err
+	}
+	defer func() {
+		for _, tx := range txs {
+			tx.end()
+		}
+	}()
+	wait, err := txs[0].shared.Run(func() error {
+		err := f(txs)
+		for _, tx := range txs {
+			err = cmp.Or(err, tx.err)
+			if misused := tx.misused.Load(); misused != nil {
+				err = cmp.Or(err, *misused)
+			}
+		}
+		return err
+	})
+	return Pending{wait}, err
+}
+
+// begin takes the turns of databases, and returns a transaction with a part of each.
+func begin(ctx context.Context, databases []*DB) ([]*Tx, error) {
+	if len(databases) == 0 || slices.Contains(databases, nil) {
+		return nil, &holdfast.Error{Op: "kv update", Class: holdfast.ErrBadOption, Detail: "no database is given"}
+	}
+	first := databases[0]
+	shared := txn.Begin(first.engine)
+	for _, db := range databases {
+		if db.err != nil {
+			return nil, db.err
+		}
+		if db.engine != first.engine {
+			return nil, db.fail("update", holdfast.ErrBadOption, nil, "put them into one engine",
+				"the databases are in different engines: no commit can span them")
+		}
+		shared.Raise(max(db.level, holdfast.LevelFrom(ctx, db.level)))
+	}
+	if err := first.caps.CheckLevel(shared.Level()); err != nil {
+		return nil, err
+	}
+
+	inOrder := slices.Clone(databases)
+	slices.SortFunc(inOrder, func(a, b *DB) int { return cmp.Compare(a.number, b.number) })
+	for i, db := range inOrder {
+		err := error(nil)
+		if i > 0 && db.core == inOrder[i-1].core {
+			err = db.fail("update", holdfast.ErrBadOption, nil, "", "the database %q is given twice", db.name)
+		} else {
+			err = db.turn.Hold(ctx)
+		}
+		if err != nil {
+			for _, held := range inOrder[:i] {
+				held.turn.Release()
+			}
+			return nil, err
+		}
+	}
+
+	txs := make([]*Tx, len(databases))
+	for i, db := range databases {
+		tx := &Tx{db: db, core: db.core, shared: shared, ctx: ctx, now: time.Now()}
+		tx.state = state{below: db.engine}
+		shared.Join(db.core, (*update)(tx))
+		txs[i] = tx
+	}
+	for i, db := range databases {
+		if err := db.room(); err != nil {
+			shared.Run(func() error { return err })
+			return nil, err
+		}
+		txs[i].see()
+	}
+	return txs, nil
+}
+
+// room waits until not too much is applied that the engine does not show.
+func (c *core) room() error {
+	c.mu.Lock()
+	size, tail, commit := c.pending.size(), c.tail, c.commits
+	c.mu.Unlock()
+	if size < maxPending {
+		return nil
+	}
+	return c.settle(tail.Wait(), commit)
+}
+
+// settle notes that everything up to a commit is durable, unless err says that it is not.
+func (c *core) settle(err error, commit uint64) error {
+	if err == nil {
+		c.mu.Lock()
+		c.pending.settled(commit)
+		c.mu.Unlock()
+	}
+	return err
+}
+
+// see lets the transaction read the latest state.
+func (tx *Tx) see() {
+	c := tx.core
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	tx.state.layers = []layer{{}, c.pending.new, c.pending.old}
+	if c.caps.ShownAtApply { // the engine has the latest state
+		tx.state.layers = tx.state.layers[:1]
+	}
+	tx.durable = durable{c.tail, c.commits}
+}
+
+// update is a transaction's part in a database.
+type update Tx
+
+// Prepare implements [txn.Part].
+func (u *update) Prepare(b *holdfast.Batch) error {
+	tx := (*Tx)(u)
+	if err := tx.removeExpired(16); err != nil {
+		return err
+	}
+	b.Append(&tx.indexed)
+	b.Append(&tx.fresh)
+	return nil
+}
+
+// Commit implements [txn.Part].
+func (u *update) Commit(receipt holdfast.Receipt, level holdfast.Level) func() error {
+	tx, c := (*Tx)(u), u.core
+	if tx.deleted {
+		c.known = nil
+	}
+	for prefix := range tx.made {
+		if c.known == nil || len(c.known) > maxKnown {
+			c.known = map[string]bool{}
+		}
+		c.known[prefix] = true
+	}
+	c.expires = tx.expires || c.expires
+
+	c.mu.Lock()
+	c.commits++
+	c.tail.Add(receipt, level)
+	if !c.caps.ShownAtApply {
+		tx.index()
+		c.pending.add(c.commits, tx.state.layers[0])
+	}
+	d := durable{c.tail, c.commits}
+	c.mu.Unlock()
+	c.turn.Release()
+	return func() error { return c.settle(d.tail.Wait(), d.commit) }
+}
+
+// maxKnown is of how many buckets it is remembered that they are there.
+const maxKnown = 1 << 12
+
+// Rollback implements [txn.Part].
+func (u *update) Rollback() func() error {
+	c, d := u.core, u.durable
+	c.turn.Release()
+	return func() error { return c.settle(d.tail.Wait(), d.commit) }
+}
+
+// View calls f with a transaction that reads one fixed state: all that was acknowledged when View was called, and
+// nothing that a crash can take back. It waits for what was being written at that moment, or until ctx ends; it keeps
+// nobody waiting. What the state needs is not reclaimed before f returns. The error is f's, or that of a loop in f that
+// has ended early.
+func (db *DB) View(ctx context.Context, f func(tx *Tx) error) error {
+	return db.read(ctx, true, f)
+}
+
+// Latest is View of the latest state, and does not wait: a crash can take back some of what f sees.
+func (db *DB) Latest(ctx context.Context, f func(tx *Tx) error) error {
+	return db.read(ctx, false, f)
+}
+
+func (db *DB) read(ctx context.Context, safe bool, f func(tx *Tx) error) (err error) {
+	if err := cmp.Or(db.err, holdfast.CheckContext(ctx)); err != nil {
+		return err
+	}
+	c := db.core
+	tx := &Tx{db: db, core: c, ctx: ctx, now: time.Now()}
+
+	// The snapshot and what lies above it are of one moment, or one would have what the other lacks.
+	c.mu.Lock()
+	snapshot, err := c.engine.Snapshot()
+	tx.state = state{below: snapshot, layers: []layer{c.pending.new, c.pending.old}}
+	tail, commit := c.tail, c.commits
+	c.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		tx.end()
+		err = errors.Join(err, snapshot.Close())
+	}()
+
+	if safe {
+		// What the engine shows above what is durable has been applied before the snapshot was taken.
+		tx.state.layers = nil
+		if err := waitFor(ctx, func() error { return c.settle(tail.Wait(), commit) }); err != nil {
+			return err
+		}
+	}
+	if err := txn.Call(func() error { return f(tx) }); err != nil {
+		return err
+	}
+	return tx.err
+}
+
+// waitFor calls wait, or returns when ctx ends.
+func waitFor(ctx context.Context, wait func() error) error {
+	if ctx.Done() == nil {
+		return wait()
+	}
+	done := make(chan error, 1)
+	go func() { done <- wait() }() // it ends when the engine has settled, at the latest by its Close
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// RemoveExpired deletes all keys that have expired, and returns how many, and the entries that were left of others.
+// Every Update deletes some, so that it is only needed where nothing else is written.
+func (db *DB) RemoveExpired(ctx context.Context) (n int, err error) {
+	for {
+		removed := 0
+		err := db.Update(ctx, func(tx *Tx) error {
+			err := tx.removeExpired(1024)
+			removed = tx.removed
+			return err
+		})
+		n += removed
+		if err != nil || removed == 0 {
+			return n, err
+		}
+	}
+}
