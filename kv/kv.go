@@ -58,8 +58,10 @@
 package kv
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
@@ -140,9 +142,25 @@ var dbs struct {
 // give the level, ErrVersion if a newer program has written the database, ErrCorrupt also for an engine with
 // [holdfast.Capabilities].Lost.
 func Open(engine holdfast.Engine, o Options) (*DB, error) {
-	prefix := keyspace.New(keyspace.Databases, o.Name[:min(len(o.Name), 255)])
+	c, err := open(engine, o.Name)
+	if err != nil {
+		return nil, err
+	}
+	db := &DB{core: c, level: cmp.Or(o.Level, holdfast.Power)}
+	if err := c.caps.CheckLevel(db.level); err != nil {
+		return nil, err
+	}
+	return db, nil
+}
+
+func open(engine holdfast.Engine, name string) (*core, error) {
+	prefix := keyspace.New(keyspace.Databases, name[:min(len(name), 255)])
+	if engine == nil || !reflect.ValueOf(engine).Comparable() {
+		return nil, &holdfast.Error{Op: "kv open", Class: holdfast.ErrBadOption, Remedy: "pass an open engine, by its pointer",
+			Detail: fmt.Sprintf("the engine is %T", engine)}
+	}
 	lease, err := registry.Check(engine, registry.Request{
-		Kind: "database", Thing: "database", Name: o.Name, MaxName: MaxDatabaseName, Level: o.Level,
+		Kind: "database", Thing: "database", Name: name, MaxName: MaxDatabaseName, Level: engine.Capabilities().Strongest(),
 		Prefix: string(prefix), KeySize: len(prefix) + 64,
 	})
 	if err != nil {
@@ -151,23 +169,23 @@ func Open(engine holdfast.Engine, o Options) (*DB, error) {
 
 	dbs.Lock()
 	defer dbs.Unlock()
-	c := dbs.cores[engine][o.Name]
-	if c == nil {
-		dbs.last++
-		c = &core{engine: engine, caps: lease.Caps, number: dbs.last, name: o.Name, prefix: prefix}
-		if err := c.load(); err != nil {
-			return nil, err
-		}
-		if dbs.cores == nil {
-			dbs.cores = map[holdfast.Engine]map[string]*core{}
-		}
-		if dbs.cores[engine] == nil {
-			dbs.cores[engine] = map[string]*core{}
-			go forget(engine)
-		}
-		dbs.cores[engine][o.Name] = c
+	if c := dbs.cores[engine][name]; c != nil {
+		return c, nil
 	}
-	return &DB{core: c, level: lease.Level}, nil
+	dbs.last++
+	c := &core{engine: engine, caps: lease.Caps, number: dbs.last, name: name, prefix: prefix}
+	if err := c.load(); err != nil {
+		return nil, err
+	}
+	if dbs.cores == nil {
+		dbs.cores = map[holdfast.Engine]map[string]*core{}
+	}
+	if dbs.cores[engine] == nil {
+		dbs.cores[engine] = map[string]*core{}
+		go forget(engine)
+	}
+	dbs.cores[engine][name] = c
+	return c, nil
 }
 
 // forget forgets the databases of an engine once that has ended.
@@ -182,13 +200,16 @@ func forget(engine holdfast.Engine) {
 	delete(dbs.cores, engine)
 }
 
-// On is Open without options. An error is that of the first use of the database.
+// On is Open without options, for those who open stores in it. An error is that of the first use of the database, or of
+// a store in it.
 func On(engine holdfast.Engine) *DB {
-	db, err := Open(engine, Options{})
+	c, err := open(engine, "")
 	if err != nil {
-		return &DB{core: &core{engine: engine}, level: holdfast.Power, err: err}
+		c = &core{engine: engine}
+	} else {
+		err = c.caps.CheckLevel(holdfast.Power)
 	}
-	return db
+	return &DB{core: c, level: holdfast.Power, err: err}
 }
 
 // Engine is the engine that the database is in.

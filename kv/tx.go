@@ -66,23 +66,25 @@ func (tx *Tx) Level() holdfast.Level {
 	return tx.shared.Level()
 }
 
-// Join returns the transaction that stores take part in; only those of this module can use it. db is what the store was
-// opened in.
-func (tx *Tx) Join(db *DB) (*txn.Tx, error) {
+// Enter returns the transaction that stores take part in; only those of this module can use it. db is what the store was
+// opened in. If Enter returns nil, the store calls Leave at the end of its call. An error of Enter is the transaction's,
+// too.
+func (tx *Tx) Enter(db *DB) (*txn.Tx, error) {
 	if err := tx.enter(true); err != nil {
-		return nil, err
+		return nil, tx.lost(err)
 	}
-	defer tx.leave()
 	if db.core != tx.core {
 		err := tx.core.fail("join", holdfast.ErrBadOption, nil, "use the database that the store was opened in, or UpdateAll",
 			"the store is of another database")
-		return nil, tx.note(err)
+		tx.note(err)
+		tx.leave()
+		return nil, err
 	}
 	return tx.shared, nil
 }
 
-// Fail makes the transaction fail with err, unless it has failed before or err is nil; it returns err. Stores call it.
-func (tx *Tx) Fail(err error) error { return tx.note(err) }
+// Leave ends what Enter began.
+func (tx *Tx) Leave() { tx.leave() }
 
 // enter begins a call.
 func (tx *Tx) enter(write bool) error {
