@@ -53,21 +53,21 @@ var layers = map[string][]string{
 		"store/internal/"},
 	"internal/storetest": {"", "driver/", "engine/logtree", "engine/mem", "vfs"}, // for tests
 	"lab/": {"", "api", "client", "driver/datadir", "engine/all", "enginetest/commits", "internal/console", "lab/",
-		"server/", "store/"},
+		"server/", "kv", "store/"},
 	// The libraries' own options are behind the engines that run them.
-	"lab/contender":  {"", "driver/datadir", "engine/", "internal/console", "lab/", "store/"},
-	"api":            {"store/"}, // whose types it converts
-	"server/":        {"", "api", "driver/datadir", "internal/", "server/", "store/"},
+	"lab/contender":  {"", "driver/datadir", "engine/", "internal/console", "lab/", "kv", "store/"},
+	"api":            {"kv", "store/"}, // whose types it converts
+	"server/":        {"", "api", "driver/datadir", "internal/", "server/", "kv", "store/"},
 	"server/auth":    {"", "store/message"},
 	"server/route":   {"", "server/auth"},
-	"server/data":    {"", "store/", "server/fanout"},
+	"server/data":    {"", "kv", "store/", "server/fanout"},
 	"server/fanout":  {"server/problem"},
 	"server/page":    {"server/route"},
-	"server/metrics": {"", "store/"}, // for programs that embed the library, too
+	"server/metrics": {"", "kv", "store/"}, // for programs that embed the library, too
 	"server/tracing": {},
-	"client":         {"", "api", "store/"},
-	"cmd/":           {"", "api", "client", "driver/", "engine/", "internal/", "lab/", "server", "store/"},
-	"examples/":      {"", "client", "engine/", "server/", "store/"},
+	"client":         {"", "api", "kv", "store/"},
+	"cmd/":           {"", "api", "client", "driver/", "engine/", "internal/", "lab/", "server", "kv", "store/"},
+	"examples/":      {"", "client", "engine/", "server/", "kv", "store/"},
 	"tools/":         {},
 
 	// The layers of logtree, each of which knows only what is below it.
@@ -89,7 +89,7 @@ var layers = map[string][]string{
 
 	// What a victim does and how it is crashed know of each other only the protocol.
 	"lab/crash/internal/protocol": {"", "enginetest/commits"},
-	"lab/crash/internal/subjects": {"", "api", "client", "enginetest/commits", "server", "store/", "lab/contender",
+	"lab/crash/internal/subjects": {"", "api", "client", "enginetest/commits", "server", "kv", "store/", "lab/contender",
 		"lab/internal/clock", "lab/crash/internal/protocol"},
 	"lab/crash/internal/kinds": {"", "driver/datadir", "enginetest/commits", "internal/console", "lab/internal/child",
 		"lab/blockdev", "lab/crash/internal/protocol"},

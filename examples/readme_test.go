@@ -21,6 +21,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/raftlog"
@@ -114,7 +115,7 @@ func Example_event() {
 
 func readmeEvent() error {
 	engine, err := logtree.Open("/var/lib/orders", holdfast.Options{})
-	log, err := event.Open(engine, event.Options{Level: holdfast.Power})
+	log, err := event.Open(kv.On(engine), event.Options{Level: holdfast.Power})
 
 	placed := event.Event{Type: "OrderPlaced", Data: data, ID: "order-17"}
 	result, err := log.Append(ctx, placed) // returns once it survives power loss
@@ -139,7 +140,7 @@ func Example_message() {
 }
 
 func readmeMessage(engine holdfast.Engine) error {
-	store, err := message.Open(engine, message.Options{Level: holdfast.Power})
+	store, err := message.Open(kv.On(engine), message.Options{Level: holdfast.Power})
 	orders, err := store.Namespace(ctx, message.Default)
 
 	placed := message.Message{Type: "Placed", Data: []byte(`{"items": 3}`)}
@@ -164,7 +165,7 @@ func Example_tasks() {
 }
 
 func readmeTasks(engine holdfast.Engine) error {
-	tasks, err := task.Open(engine, task.Options{Level: holdfast.Power})
+	tasks, err := task.Open(kv.On(engine), task.Options{Level: holdfast.Power})
 	err = tasks.SetQueue(ctx, "mail", task.QueueOptions{KeyConcurrency: 2, KeyRate: task.Rate{N: 10, Per: time.Minute}})
 
 	mail := task.Spec{Queue: "mail", Kind: "welcome", Payload: data, Key: "customer-17", Unique: "welcome-17"}

@@ -212,11 +212,21 @@ func On(engine holdfast.Engine) *DB {
 	return &DB{core: c, level: holdfast.Power, err: err}
 }
 
-// Engine is the engine that the database is in.
-func (db *DB) Engine() holdfast.Engine { return db.engine }
+// Engine is the engine that the database is in; nil if there is none.
+func (db *DB) Engine() holdfast.Engine {
+	if db == nil {
+		return nil
+	}
+	return db.engine
+}
 
 // Level is what an Update survives whose context names no stronger level.
-func (db *DB) Level() holdfast.Level { return db.level }
+func (db *DB) Level() holdfast.Level {
+	if db == nil {
+		return 0
+	}
+	return db.level
+}
 
 // Err is why the database cannot be used: what Open would have returned, of a database that On has made.
 func (db *DB) Err() error { return db.err }

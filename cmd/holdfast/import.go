@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/internal/console"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/server/eventodb/move"
 	"github.com/holdfastdb/holdfast/store/message"
 )
@@ -89,7 +90,7 @@ func (c *importEventoDB) copy(ctx context.Context, show move.Progress) (r move.R
 		return r, err
 	}
 	defer func() { err = errors.Join(err, engine.Close()) }()
-	store, err := message.Open(engine, message.Options{Level: o.Level})
+	store, err := message.Open(kv.On(engine), message.Options{Level: o.Level})
 	if err != nil {
 		return r, err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -135,7 +136,7 @@ func TestImportMessageDB(t *testing.T) {
 		t.Helper()
 		eng, err := all.OpenDir("", dir, holdfast.Options{})
 		try(t, err)
-		store, err := message.Open(eng, message.Options{})
+		store, err := message.Open(kv.On(eng), message.Options{})
 		try(t, err)
 		ns, err := store.Namespace(t.Context(), "bank")
 		try(t, err)

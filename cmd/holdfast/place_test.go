@@ -21,6 +21,7 @@ import (
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/raftlog"
@@ -322,14 +323,14 @@ func fill(t *testing.T, engine, dir string) {
 	e, err := all.Open(engine, dir, holdfast.Options{})
 	try(t, err)
 	for _, name := range []string{"", "orders"} {
-		l, err := event.Open(e, event.Options{Name: name})
+		l, err := event.Open(kv.On(e), event.Options{Name: name})
 		try(t, err)
 		_, err = l.Append(ctx, event.Event{Type: "a"}, event.Event{}, event.Event{})
 		try(t, err)
 		try(t, l.SaveOffset(ctx, "mails", 1))
 		try(t, l.Close())
 	}
-	m, err := message.Open(e, message.Options{})
+	m, err := message.Open(kv.On(e), message.Options{})
 	try(t, err)
 	_, err = m.Create(ctx, message.NamespaceOptions{ID: "shop"})
 	try(t, err)
@@ -344,7 +345,7 @@ func fill(t *testing.T, engine, dir string) {
 	try(t, work.Close())
 	try(t, m.Close())
 	for _, name := range []string{"", "shop"} {
-		k, err := task.Open(e, task.Options{Name: name})
+		k, err := task.Open(kv.On(e), task.Options{Name: name})
 		try(t, err)
 		_, err = k.Enqueue(ctx, task.Spec{Kind: "k", Queue: "mail"}, task.Spec{Kind: "k", Queue: "mail"})
 		try(t, err)

@@ -24,6 +24,7 @@ import (
 	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/internal/console"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/server"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
@@ -461,7 +462,7 @@ func (c *tokenResetCommand) reset(token string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	m, err := message.Open(e, message.Options{Level: e.Capabilities().Strongest(), RetainEvery: -1})
+	m, err := message.Open(kv.On(e), message.Options{Level: e.Capabilities().Strongest(), RetainEvery: -1})
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/cmd/holdfast/internal/scratch"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/raftlog"
@@ -95,7 +96,7 @@ func (f *foundStores) logs(ctx context.Context, e holdfast.Engine) error {
 			continue
 		}
 		found := api.Log{Name: l.Name, First: l.First, Last: l.Last}
-		s, err := event.Open(e, event.Options{Name: l.Name, Level: holdfast.Memory})
+		s, err := event.Open(kv.On(e), event.Options{Name: l.Name, Level: holdfast.Memory})
 		if err == nil {
 			var subscriptions, snapshots []event.Cursor
 			subscriptions, err = s.Subscriptions(ctx)
@@ -112,7 +113,7 @@ func (f *foundStores) messages(ctx context.Context, e holdfast.Engine) error {
 	names, err := message.Stores(e)
 	errs := []error{err}
 	for _, name := range names {
-		s, err := message.Open(e, message.Options{Name: name, Level: holdfast.Memory, RetainEvery: -1,
+		s, err := message.Open(kv.On(e), message.Options{Name: name, Level: holdfast.Memory, RetainEvery: -1,
 			Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			errs = append(errs, err)
@@ -151,7 +152,7 @@ func (f *foundStores) tasks(ctx context.Context, e holdfast.Engine) error {
 	names, err := task.Stores(e)
 	errs := []error{err}
 	for _, name := range names {
-		s, err := task.Open(e, task.Options{Name: name, Level: holdfast.Memory, Logger: slog.New(slog.DiscardHandler)})
+		s, err := task.Open(kv.On(e), task.Options{Name: name, Level: holdfast.Memory, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			errs = append(errs, err)
 			continue

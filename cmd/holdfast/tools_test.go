@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/raftlog"
@@ -122,7 +123,7 @@ func TestLostEvents(t *testing.T) {
 	path := func(name string) string { return filepath.Join(at, name) }
 	e, err := all.Open("logtree", path("db"), holdfast.Options{})
 	try(t, err)
-	log, err := event.Open(e, event.Options{Name: "orders"})
+	log, err := event.Open(kv.On(e), event.Options{Name: "orders"})
 	try(t, err)
 	for i := range 50 {
 		placed := event.Event{Data: fmt.Appendf(nil, "this is event %d.", i+1)}
@@ -130,7 +131,7 @@ func TestLostEvents(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	messages, err := message.Open(e, message.Options{})
+	messages, err := message.Open(kv.On(e), message.Options{})
 	try(t, err)
 	try(t, errors.Join(log.Close(), messages.Close(), e.Close()))
 	if n, err := all.BackupDir(t.Context(), path("db"), path("copy")); err != nil || n != 54 {
@@ -165,7 +166,7 @@ func TestLostEvents(t *testing.T) {
 			if e.Capabilities().Lost != "" && !errors.Is(err, holdfast.ErrCorrupt) {
 				t.Errorf("a new Raft store: %v", err)
 			}
-			log, err := event.Open(e, event.Options{Name: "orders"})
+			log, err := event.Open(kv.On(e), event.Options{Name: "orders"})
 			if err != nil {
 				return err
 			}

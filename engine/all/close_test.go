@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/server/metrics"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
@@ -30,15 +31,15 @@ func TestCloseUnderStores(t *testing.T) {
 			e, err := entry.Open(dir, holdfast.Options{})
 			try(t, err)
 			watched := metrics.Watch(e) // passes on who opens stores in it
-			events, err := event.Open(watched, event.Options{Name: "orders", Level: level})
+			events, err := event.Open(kv.On(watched), event.Options{Name: "orders", Level: level})
 			try(t, err)
-			tasks, err := task.Open(e, task.Options{Name: "mail", Level: level})
+			tasks, err := task.Open(kv.On(e), task.Options{Name: "mail", Level: level})
 			try(t, err)
-			messages, err := message.Open(e, message.Options{Level: level})
+			messages, err := message.Open(kv.On(e), message.Options{Level: level})
 			try(t, err)
 			raft, err := raftlog.Open(e, raftlog.Options{Level: level})
 			try(t, err)
-			closed, err := event.Open(e, event.Options{Name: "closed", Level: level})
+			closed, err := event.Open(kv.On(e), event.Options{Name: "closed", Level: level})
 			try(t, err)
 			try(t, closed.Close())
 			_, err = events.Submit(t.Context(), event.Event{Type: "made"}) // nobody waits for it
@@ -74,7 +75,7 @@ func TestCloseUnderStores(t *testing.T) {
 			// In order, and with all that was applied.
 			e, err = entry.Open(dir, holdfast.Options{})
 			try(t, err)
-			events, err = event.Open(e, event.Options{Name: "orders"})
+			events, err = event.Open(kv.On(e), event.Options{Name: "orders"})
 			try(t, err)
 			if last := events.Last(); last != 1 {
 				t.Errorf("the last event is %d, want 1", last)

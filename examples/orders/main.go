@@ -22,6 +22,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/message/aggregate"
 	"github.com/holdfastdb/holdfast/store/projection"
@@ -85,7 +86,7 @@ type service struct {
 // open opens the service in a directory. send may be called with the last mail before a crash once more.
 func open(ctx context.Context, dir string, send func(mail) error) *service {
 	engine := must(logtree.Open(dir, holdfast.Options{}))
-	store := must(message.Open(engine, message.Options{})) // at Power
+	store := must(message.Open(kv.On(engine), message.Options{})) // at Power
 	n := must(store.Namespace(ctx, message.Default))
 	events := aggregate.NewEvents[event]()
 	aggregate.Register[placed](events, "Placed", 1)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
@@ -20,7 +21,7 @@ func newMachine(t *testing.T) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	events, err := event.Open(engine, event.Options{Level: holdfast.Process})
+	events, err := event.Open(kv.On(engine), event.Options{Level: holdfast.Process})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,10 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
@@ -44,7 +46,7 @@ func main() {
 	logs := must(raftlog.Open(engine, raftlog.Options{Name: "raft"})) // at Power: raft relies on its entries and votes
 	// Events are at Process: what a power cut takes is applied again from raft's log, which no snapshot cuts off before it
 	// has synced.
-	events := must(event.Open(engine, event.Options{Name: "events", Level: holdfast.Process}))
+	events := must(event.Open(kv.On(engine), event.Options{Name: "events", Level: holdfast.Process}))
 	m := &machine{engine: engine, events: events}
 	for _, e := range must(events.Read(ctx, max(events.Last(), 1), 1)) {
 		m.applied = index(e)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/task"
 	"github.com/holdfastdb/holdfast/store/task/cron"
 	"github.com/holdfastdb/holdfast/store/task/worker"
@@ -175,7 +176,7 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	engine := must(logtree.Open(*dir, holdfast.Options{}))
-	s := &service{engine, must(task.Open(engine, task.Options{})), func(_ context.Context, to string) error {
+	s := &service{engine, must(task.Open(kv.On(engine), task.Options{})), func(_ context.Context, to string) error {
 		log.Printf("mail to %s: welcome", to)
 		return nil
 	}}

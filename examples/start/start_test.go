@@ -20,6 +20,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/client"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/server"
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/store/message"
@@ -251,7 +252,7 @@ func TestService(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer engine.Close()
-	store, err := message.Open(engine, message.Options{})
+	store, err := message.Open(kv.On(engine), message.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/projection"
@@ -64,20 +65,20 @@ func TestEveryStore(t *testing.T) {
 	e := mem.New()
 	defer e.Close()
 	const level = holdfast.Memory
-	log, err := event.Open(e, event.Options{Name: "log", Level: level})
+	log, err := event.Open(kv.On(e), event.Options{Name: "log", Level: level})
 	check(err)
 	defer log.Close()
 	_, err = log.Append(ctx, event.Event{ID: "x", Type: "t"})
 	check(err)
 	check(log.SaveOffset(ctx, "sub", 1))
-	messages, err := message.Open(e, message.Options{Level: level, RetainEvery: -1})
+	messages, err := message.Open(kv.On(e), message.Options{Level: level, RetainEvery: -1})
 	check(err)
 	defer messages.Close()
 	n, err := messages.Namespace(ctx, message.Default)
 	check(err)
 	_, err = n.Write(ctx, "a-1", message.Message{Type: "t", Data: []byte("{}")})
 	check(err)
-	tasks, err := task.Open(e, task.Options{Level: level})
+	tasks, err := task.Open(kv.On(e), task.Options{Level: level})
 	check(err)
 	defer tasks.Close()
 	_, err = tasks.Enqueue(ctx, task.Spec{Kind: "k", ID: "id"})

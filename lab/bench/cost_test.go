@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	adapter "github.com/holdfastdb/holdfast/engine/pebble"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
@@ -40,7 +41,7 @@ func BenchmarkCost(b *testing.B) {
 		return e
 	}
 	engine, below := open(), open()
-	store, err := event.Open(below, event.Options{Level: level})
+	store, err := event.Open(kv.On(below), event.Options{Level: level})
 	if err != nil {
 		b.Fatal(err)
 	}

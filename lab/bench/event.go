@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
@@ -237,7 +238,7 @@ func eventReadFloor(t Task) (Load, error) {
 func openEventLog(t Task) (*table[*event.Store], error) { return openTable(t, openEvents) }
 
 func openEvents(e holdfast.Engine, level holdfast.Level) (*event.Store, func() error, error) {
-	store, err := event.Open(e, event.Options{Level: level})
+	store, err := event.Open(kv.On(e), event.Options{Level: level})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/store/message"
 )
@@ -88,7 +89,7 @@ func openMessages(e holdfast.Engine, level holdfast.Level) (contender.Messages, 
 	if peer, ok := e.(contender.MessagesEngine); ok {
 		return peer, func() error { return nil }, nil
 	}
-	store, err := message.Open(e, message.Options{Level: level})
+	store, err := message.Open(kv.On(e), message.Options{Level: level})
 	if err != nil {
 		return nil, nil, err
 	}

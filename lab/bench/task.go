@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/store/task"
 )
@@ -64,7 +65,7 @@ func openTasks(e holdfast.Engine, level holdfast.Level) (contender.Tasks, func()
 	if peer, ok := e.(contender.TasksEngine); ok {
 		return peer, func() error { return nil }, nil
 	}
-	store, err := task.Open(e, task.Options{Level: level})
+	store, err := task.Open(kv.On(e), task.Options{Level: level})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
@@ -530,7 +531,7 @@ func (c *cluster) replica(id string, applied uint64, entries map[uint64]raft.Log
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, eng.Close()) }()
-	events, err := event.Open(eng, event.Options{Name: "events", Level: cfg.eventLevel()})
+	events, err := event.Open(kv.On(eng), event.Options{Name: "events", Level: cfg.eventLevel()})
 	if err != nil {
 		return nil, err
 	}

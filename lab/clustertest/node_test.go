@@ -25,6 +25,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
@@ -137,7 +138,7 @@ func startNode(cfg nodeConfig) (*node, error) {
 	if n.logs, err = raftlog.Open(n.eng, o); err != nil {
 		return nil, err
 	}
-	if n.events, err = event.Open(n.eng, event.Options{Name: "events", Level: cfg.eventLevel()}); err != nil {
+	if n.events, err = event.Open(kv.On(n.eng), event.Options{Name: "events", Level: cfg.eventLevel()}); err != nil {
 		return nil, err
 	}
 	for e, err := range n.events.Events(context.Background(), max(n.events.Last(), 1), 1) {

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/bbolt"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/raftlog"
@@ -175,7 +176,7 @@ func openOwnMessages(spoil string) opener {
 		if err != nil {
 			return nil, err
 		}
-		s, err := message.Open(e, message.Options{Level: o.Level})
+		s, err := message.Open(kv.On(e), message.Options{Level: o.Level})
 		if err != nil {
 			return nil, errors.Join(err, e.Close())
 		}

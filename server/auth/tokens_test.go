@@ -14,6 +14,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/store/message"
 )
@@ -30,7 +31,7 @@ func try(t testing.TB, err error) {
 // open opens tokens in an engine, and closes the messages with the test.
 func open(t testing.TB, e holdfast.Engine) (*auth.Tokens, *message.Store) {
 	t.Helper()
-	m, err := message.Open(e, message.Options{Level: holdfast.Memory, RetainEvery: -1})
+	m, err := message.Open(kv.On(e), message.Options{Level: holdfast.Memory, RetainEvery: -1})
 	try(t, err)
 	t.Cleanup(func() { _ = m.Close() }) // or the test has closed it
 	tokens, err := auth.Open(e, m)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/task"
@@ -135,7 +136,7 @@ func useMessages(n messages) *script {
 // TestMessages: a program does with messages over the network what it does with a store of its own.
 func TestMessages(t *testing.T) {
 	e := mem.New()
-	store, err := message.Open(e, message.Options{Level: holdfast.Memory})
+	store, err := message.Open(kv.On(e), message.Options{Level: holdfast.Memory})
 	check(t, err)
 	n, err := store.Namespace(ctx, message.Default)
 	check(t, err)
@@ -212,7 +213,7 @@ func useEvents(l events) *script {
 // TestEvents: the same with a log of events.
 func TestEvents(t *testing.T) {
 	e := mem.New()
-	store, err := event.Open(e, event.Options{Level: holdfast.Memory})
+	store, err := event.Open(kv.On(e), event.Options{Level: holdfast.Memory})
 	check(t, err)
 	own := useEvents(store)
 	check(t, errors.Join(store.Close(), e.Close()))
@@ -332,7 +333,7 @@ func useTasks(k tasks) *script {
 // TestTasks: the same with tasks.
 func TestTasks(t *testing.T) {
 	e := mem.New()
-	store, err := task.Open(e, task.Options{Level: holdfast.Memory, Logger: quiet})
+	store, err := task.Open(kv.On(e), task.Options{Level: holdfast.Memory, Logger: quiet})
 	check(t, err)
 	own := useTasks(store)
 	check(t, errors.Join(store.Close(), e.Close()))

@@ -22,6 +22,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/server/fanout"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
@@ -71,7 +72,7 @@ type Data struct {
 
 // Open opens what is kept in an engine. The engine stays the caller's.
 func Open(engine holdfast.Engine, o Options) (*Data, error) {
-	messages, err := message.Open(engine, message.Options{Level: o.Level, Logger: o.Logger})
+	messages, err := message.Open(kv.On(engine), message.Options{Level: o.Level, Logger: o.Logger})
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +170,7 @@ func (d *Data) log(ctx context.Context, namespace, log string, anew bool) (*even
 		if err != nil {
 			return nil, missing(err, "log", log)
 		}
-		return event.Open(d.engine, event.Options{Name: n, Level: d.o.Level, Logger: d.o.Logger})
+		return event.Open(kv.On(d.engine), event.Options{Name: n, Level: d.o.Level, Logger: d.o.Logger})
 	})
 }
 
@@ -244,7 +245,7 @@ func (d *Data) taskStore(ctx context.Context, namespace string, anew bool) (*tas
 				return nil, cmp.Or(err, missing(holdfast.ErrNotFound, "task in namespace", namespace))
 			}
 		}
-		return task.Open(d.engine, task.Options{Name: n, Level: d.o.Level, Logger: d.o.Logger})
+		return task.Open(kv.On(d.engine), task.Options{Name: n, Level: d.o.Level, Logger: d.o.Logger})
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/server/metrics"
 	"github.com/holdfastdb/holdfast/store/event"
 )
@@ -25,7 +26,7 @@ func Example() {
 		Logs: func(context.Context) ([]metrics.Log, error) { return []metrics.Log{{Name: "orders", Store: log}}, nil },
 	}))
 
-	log, err := event.Open(watched, event.Options{Name: "orders", Level: holdfast.Memory})
+	log, err := event.Open(kv.On(watched), event.Options{Name: "orders", Level: holdfast.Memory})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/server/metrics"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
@@ -173,11 +174,11 @@ func TestWatchedEngine(t *testing.T) {
 	e, err := all.Open("bbolt", t.TempDir(), holdfast.Options{})
 	ok(t, err)
 	w := metrics.Watch(e)
-	log, err := event.Open(w, event.Options{})
+	log, err := event.Open(kv.On(w), event.Options{})
 	ok(t, err)
 	_, err = log.Append(ctx, event.Event{Type: "t"})
 	ok(t, err)
-	_, err = event.Open(w, event.Options{})
+	_, err = event.Open(kv.On(w), event.Options{})
 	if !errors.Is(err, holdfast.ErrLocked) {
 		t.Errorf("opened twice: %v", err)
 	}
@@ -194,7 +195,7 @@ func TestWatchedEngine(t *testing.T) {
 
 func TestStores(t *testing.T) {
 	e := mem.New()
-	log, err := event.Open(e, event.Options{Name: "l", Level: holdfast.Memory})
+	log, err := event.Open(kv.On(e), event.Options{Name: "l", Level: holdfast.Memory})
 	ok(t, err)
 	defer log.Close()
 	for range 5 {
@@ -204,7 +205,7 @@ func TestStores(t *testing.T) {
 	for i := range 4 {
 		ok(t, log.SaveOffset(ctx, fmt.Sprint("sub", i), uint64(i)))
 	}
-	messages, err := message.Open(e, message.Options{Level: holdfast.Memory})
+	messages, err := message.Open(kv.On(e), message.Options{Level: holdfast.Memory})
 	ok(t, err)
 	defer messages.Close()
 	n, err := messages.Namespace(ctx, message.Default)
@@ -217,13 +218,12 @@ func TestStores(t *testing.T) {
 	claimed, err := sub.Claim(ctx, 2)
 	ok(t, err)
 	ok(t, sub.Park(ctx, "bad", claimed[0]))
-	store, err := task.Open(e, task.Options{Level: holdfast.Memory})
+	store, err := task.Open(kv.On(e), task.Options{Level: holdfast.Memory})
 	ok(t, err)
 	_, err = store.Enqueue(ctx, task.Spec{Queue: "q", Kind: "k"}, task.Spec{Queue: "q", Kind: "k", Delay: time.Hour})
 	ok(t, err)
 	clock := time.Now()
-	other, err := task.Open(
-		e,
+	other, err := task.Open(kv.On(e),
 		task.Options{Name: "periodic", Level: holdfast.Memory, Logger: slog.New(slog.DiscardHandler),
 			Now: func() time.Time { return clock }},
 	)
@@ -234,7 +234,7 @@ func TestStores(t *testing.T) {
 		clock = clock.Add(time.Hour)
 		ok(t, other.Tick(ctx))
 	}
-	closed, err := event.Open(e, event.Options{Name: "closed", Level: holdfast.Memory})
+	closed, err := event.Open(kv.On(e), event.Options{Name: "closed", Level: holdfast.Memory})
 	ok(t, err)
 	ok(t, closed.Close())
 	s := metrics.Sources{

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
@@ -69,7 +70,7 @@ func TestAccepted(t *testing.T) {
 			}
 			fatal(t, errors.Join(it.Close(), holdfast.Commit(left, &b, holdfast.Memory)))
 			what := fmt.Sprintf("kind %q, seed %d", kind, seed)
-			s, err := event.Open(&repaired{left}, o)
+			s, err := event.Open(kv.On(&repaired{left}), o)
 			if err != nil {
 				t.Fatalf("%s: %v", what, err)
 			}

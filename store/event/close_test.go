@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
@@ -15,7 +16,7 @@ import (
 func TestCloseLeavesTheEngineFree(t *testing.T) {
 	for range 200 {
 		eng := mem.New()
-		log, err := event.Open(eng, event.Options{Level: holdfast.Memory})
+		log, err := event.Open(kv.On(eng), event.Options{Level: holdfast.Memory})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +54,7 @@ func TestCloseLeavesTheEngineFree(t *testing.T) {
 func TestLostDescriptionStaysRefused(t *testing.T) {
 	eng := mem.New()
 	defer eng.Close()
-	log, err := event.Open(eng, event.Options{Level: holdfast.Memory})
+	log, err := event.Open(kv.On(eng), event.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +70,7 @@ func TestLostDescriptionStaysRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for attempt := range 2 {
-		if _, err := event.Open(eng, event.Options{Level: holdfast.Memory}); !errors.Is(err, holdfast.ErrCorrupt) {
+		if _, err := event.Open(kv.On(eng), event.Options{Level: holdfast.Memory}); !errors.Is(err, holdfast.ErrCorrupt) {
 			t.Errorf("attempt %d: %v", attempt+1, err)
 		}
 	}
@@ -80,7 +81,7 @@ func TestLostDescriptionStaysRefused(t *testing.T) {
 func TestIDAcrossGenerations(t *testing.T) {
 	eng := mem.New()
 	defer eng.Close()
-	log, err := event.Open(eng, event.Options{Level: holdfast.Memory, IDWindow: 4000})
+	log, err := event.Open(kv.On(eng), event.Options{Level: holdfast.Memory, IDWindow: 4000})
 	if err != nil {
 		t.Fatal(err)
 	}

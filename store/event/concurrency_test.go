@@ -8,9 +8,10 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event"
-	"go.uber.org/goleak"
 )
 
 // TestConcurrent has appenders of all kinds, followers, readers and truncation at work at

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
@@ -285,7 +286,7 @@ func testWindow(t *testing.T, tg *target, o event.Options) {
 	}
 	check("after opening again")
 	closeLog(t, s)
-	_, err := event.Open(tg.Engine, event.Options{Name: o.Name, Level: o.Level, IDWindow: 7})
+	_, err := event.Open(kv.On(tg.Engine), event.Options{Name: o.Name, Level: o.Level, IDWindow: 7})
 	wantError(t, err, holdfast.ErrBadOption)
 
 	// The index is the keys of this log with table 'i'; most generations are gone.
@@ -532,7 +533,7 @@ func testNames(t *testing.T, tg *target, o event.Options) {
 	names := []string{"", "n", "ne", "n\x00", "\x01n", strings.Repeat("n", event.MaxNameSize)}
 	for i, name := range names {
 		s := openLog(t, tg.Engine, event.Options{Name: name, Level: tg.Level})
-		if _, err := event.Open(tg.Engine, event.Options{Name: name, Level: tg.Level}); !errors.Is(err, holdfast.ErrLocked) {
+		if _, err := event.Open(kv.On(tg.Engine), event.Options{Name: name, Level: tg.Level}); !errors.Is(err, holdfast.ErrLocked) {
 			t.Fatalf("opening twice: %v", err)
 		}
 		for j := range i + 2 {
@@ -561,7 +562,7 @@ func testNames(t *testing.T, tg *target, o event.Options) {
 		}
 		closeLog(t, s)
 	}
-	_, err := event.Open(tg.Engine, event.Options{Name: strings.Repeat("n", event.MaxNameSize+1), Level: tg.Level})
+	_, err := event.Open(kv.On(tg.Engine), event.Options{Name: strings.Repeat("n", event.MaxNameSize+1), Level: tg.Level})
 	wantError(t, err, holdfast.ErrBadOption)
 }
 

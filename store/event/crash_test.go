@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
@@ -34,7 +35,7 @@ func crashEvent(id string) event.Event {
 //
 // Its argument tells it from the other children on its directory.
 func child(c *storetest.Child) {
-	s, err := event.Open(c.Engine, event.Options{Level: c.Level})
+	s, err := event.Open(kv.On(c.Engine), event.Options{Level: c.Level})
 	c.Check(err)
 	var followed atomic.Uint64
 	for w := range 4 {

@@ -1,7 +1,7 @@
 // Package event keeps a log of events in any engine: one sequence of positions from 1, given in commit order and
 // without gaps.
 //
-//	log, err := event.Open(engine, event.Options{Name: "orders"}) // at Power unless told otherwise
+//	log, err := event.Open(kv.On(engine), event.Options{Name: "orders"}) // at Power unless told otherwise
 //	at, err := log.Append(ctx, event.Event{Type: "placed", Data: data})
 //	for e, err := range log.Follow(ctx, at.First) { ... }
 //

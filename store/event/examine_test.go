@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 )
@@ -17,7 +18,7 @@ import (
 func TestExamine(t *testing.T) {
 	eng := mem.New()
 	for _, name := range []string{"", "orders", "short"} {
-		log, err := event.Open(eng, event.Options{Name: name, Level: holdfast.Memory})
+		log, err := event.Open(kv.On(eng), event.Options{Name: name, Level: holdfast.Memory})
 		if err != nil {
 			t.Fatal(err)
 		}

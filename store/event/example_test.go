@@ -9,13 +9,14 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
 // exampleLog is a log in memory. A real one is opened in an engine on disk, at the
 // default level: Power.
 func exampleLog() *event.Store {
-	log, err := event.Open(mem.New(), event.Options{Name: "orders", Level: holdfast.Memory})
+	log, err := event.Open(kv.On(mem.New()), event.Options{Name: "orders", Level: holdfast.Memory})
 	if err != nil {
 		panic(err)
 	}
@@ -154,7 +155,7 @@ func ExampleStore_AppendAfter_again() {
 func ExampleGap() {
 	ctx := context.Background()
 	engine := mem.New()
-	log, err := event.Open(engine, event.Options{Name: "orders", Level: holdfast.Memory})
+	log, err := event.Open(kv.On(engine), event.Options{Name: "orders", Level: holdfast.Memory})
 	if err != nil {
 		panic(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
 )
@@ -403,7 +404,7 @@ func TestBadStores(t *testing.T) {
 			if err := holdfast.Commit(eng, &b, holdfast.Memory); err != nil {
 				t.Fatal(err)
 			}
-			s, err := event.Open(eng, event.Options{Level: holdfast.Memory})
+			s, err := event.Open(kv.On(eng), event.Options{Level: holdfast.Memory})
 			if c.open != nil {
 				wantError(t, err, c.open)
 				return
@@ -417,14 +418,14 @@ func TestBadStores(t *testing.T) {
 		})
 	}
 	for _, err := range []error{
-		func() error { _, err := event.Open(mem.New(), event.Options{}); return err }(),
-		func() error { _, err := event.Open(mem.New(), event.Options{Level: 9}); return err }(),
+		func() error { _, err := event.Open(kv.On(mem.New()), event.Options{}); return err }(),
+		func() error { _, err := event.Open(kv.On(mem.New()), event.Options{Level: 9}); return err }(),
 	} {
 		wantError(t, err, holdfast.ErrLevel)
 	}
-	_, err := event.Open(nil, event.Options{})
+	_, err := event.Open(kv.On(nil), event.Options{})
 	wantError(t, err, holdfast.ErrBadOption)
-	_, err = event.Open(storetest.Torn(), event.Options{Level: holdfast.Memory})
+	_, err = event.Open(kv.On(storetest.Torn()), event.Options{Level: holdfast.Memory})
 	wantError(t, err, holdfast.ErrBadOption)
 }
 

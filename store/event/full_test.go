@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
@@ -18,7 +19,7 @@ func TestOpenOnFullDisk(t *testing.T) {
 	var s2 *event.Store
 	for range 2 {
 		disk.Restart(true)
-		_, err := event.Open(disk.Engine, event.Options{Name: "new"})
+		_, err := event.Open(kv.On(disk.Engine), event.Options{Name: "new"})
 		wantError(t, err, holdfast.ErrFull)
 		s2 = openLog(t, disk.Engine, event.Options{})
 		wantTypes(t, s2, 1, "t", "t", "t")

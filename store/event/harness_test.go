@@ -9,6 +9,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
@@ -31,7 +32,7 @@ var (
 
 func openLog(t testing.TB, eng holdfast.Engine, o event.Options) *event.Store {
 	t.Helper()
-	s, err := event.Open(eng, o)
+	s, err := event.Open(kv.On(eng), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
@@ -228,7 +229,7 @@ func TestMixedCrashImages(t *testing.T) {
 		var mu sync.Mutex
 		safe := map[uint64]string{} // position to type
 		return storetest.CrashImage(seed, spared, func(e holdfast.Engine, r *rand.Rand) error {
-			s, err := event.Open(e, event.Options{Level: holdfast.Process + holdfast.Level(r.IntN(2))})
+			s, err := event.Open(kv.On(e), event.Options{Level: holdfast.Process + holdfast.Level(r.IntN(2))})
 			if err != nil {
 				return err
 			}
@@ -270,7 +271,7 @@ func TestMixedCrashImages(t *testing.T) {
 			group.Wait()
 			return errors.Join(errors.Join(errs...), s.Close())
 		}, func(e holdfast.Engine) error {
-			s, err := event.Open(e, event.Options{Level: spared})
+			s, err := event.Open(kv.On(e), event.Options{Level: spared})
 			if err != nil {
 				return err
 			}

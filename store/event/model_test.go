@@ -6,10 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/holdfastdb/holdfast"
 	_ "github.com/holdfastdb/holdfast/internal/fixedseed"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
-	"pgregory.net/rapid"
 )
 
 // model is what a log should be, in plain Go.
@@ -80,7 +82,7 @@ func TestModel(t *testing.T) {
 				cursors: map[string]cursor{},
 			}
 			o := event.Options{Name: fmt.Sprint("model ", logs), Level: tg.Level, IDWindow: m.window}
-			s, err := event.Open(tg.Engine, o)
+			s, err := event.Open(kv.On(tg.Engine), o)
 			if err != nil {
 				rt.Fatal(err)
 			}
@@ -184,7 +186,7 @@ func TestModel(t *testing.T) {
 						rt.Fatal(err)
 					}
 					o.IDWindow = 0
-					if s, err = event.Open(tg.Engine, o); err != nil {
+					if s, err = event.Open(kv.On(tg.Engine), o); err != nil {
 						rt.Fatal(err)
 					}
 				},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
@@ -229,7 +230,7 @@ func TestFormat1(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = event.Open(eng, event.Options{Level: holdfast.Memory})
+	_, err = event.Open(kv.On(eng), event.Options{Level: holdfast.Memory})
 	if !errors.Is(err, holdfast.ErrVersion) || !strings.Contains(err.Error(), "the store has format 1") ||
 		!strings.Contains(err.Error(), "Options.Upgrade") {
 		t.Errorf("opened without being asked to upgrade: %v", err)

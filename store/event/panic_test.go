@@ -6,13 +6,14 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
 // TestPanicInCallback: a commit whose callback panics has failed, those who joined it are told so, and the log goes on.
 func TestPanicInCallback(t *testing.T) {
 	ctx := t.Context()
-	s, err := event.Open(mem.New(), event.Options{Level: holdfast.Memory})
+	s, err := event.Open(kv.On(mem.New()), event.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}

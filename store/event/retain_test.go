@@ -14,6 +14,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 )
@@ -117,7 +118,7 @@ func TestLogs(t *testing.T) {
 		}
 		closeLog(t, s)
 	}
-	m, err := message.Open(eng, message.Options{Level: holdfast.Memory})
+	m, err := message.Open(kv.On(eng), message.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}

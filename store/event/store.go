@@ -1,6 +1,7 @@
 package event
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/internal/registry"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
 )
@@ -23,7 +25,7 @@ type Options struct {
 	Name string
 
 	// Level is what every append, offset, snapshot and truncation survives once it is acknowledged, unless its context
-	// names a stronger one ([holdfast.WithLevel]); 0 means Power. One log may be opened at another level the next time.
+	// names a stronger one ([holdfast.WithLevel]); 0 means that of the database. One log may be opened at another level the next time.
 	Level holdfast.Level
 
 	// IDWindow is for how many positions at least the id of an event is remembered; for
@@ -51,6 +53,7 @@ type Options struct {
 // they named and are visible in the engine; those above have been applied and are not shown to
 // readers.
 type Store struct {
+	db     *kv.DB // nil in a rebuild
 	eng    holdfast.Engine
 	caps   holdfast.Capabilities
 	level  holdfast.Level
@@ -107,9 +110,9 @@ type Store struct {
 	logger  *slog.Logger // may be nil
 }
 
-// Open opens the log of that name in eng, and makes it if it is not there. The engine
-// stays the caller's, and must not be closed before the store is: all calls and followers then end
-// with ErrClosed.
+// Open opens the log of that name in the engine of db, and makes it if it is not there. It is a part of transactions of
+// that database. The engine stays the caller's, and must not be closed before the store is: all calls and followers then
+// end with ErrClosed.
 //
 // Open brings what it finds to the store's level, so that readers see nothing that a
 // crash could take back. Its time does not depend on the length of the log. Where the engine has no room and goes on
@@ -120,11 +123,13 @@ type Store struct {
 // without atomic batches, ErrCorrupt also for an engine with [holdfast.Capabilities].Lost. When a loss was accepted
 // since the log was last open, Open makes its index of ids anew, which takes the reading of all of it; the events that
 // are lost are a [Gap], until [Rebuild].
-func Open(eng holdfast.Engine, o Options) (*Store, error) {
-	s, err := claim(eng, o)
+func Open(db *kv.DB, o Options) (*Store, error) {
+	o.Level = cmp.Or(o.Level, db.Level())
+	s, err := claim(db.Engine(), o)
 	if err != nil {
 		return nil, err
 	}
+	s.db = db
 	err = s.accepted(o)
 	if err == nil {
 		err = s.load(o)

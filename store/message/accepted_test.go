@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -102,7 +103,7 @@ func TestAccepted(t *testing.T) {
 func checkAccepted(t *testing.T, what string, eng holdfast.Engine, o message.Options, before []message.Message,
 	lossy bool) {
 	t.Helper()
-	s, err := message.Open(eng, o)
+	s, err := message.Open(kv.On(eng), o)
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}

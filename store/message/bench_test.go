@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 )
@@ -48,7 +49,7 @@ func BenchmarkWrite(b *testing.B) {
 					closeStore(b, s)
 				})
 				b.Run(fmt.Sprintf("%s/%v/clients=%d/event", name, level, clients), func(b *testing.B) {
-					s, err := event.Open(openBench(b, name), event.Options{Level: level})
+					s, err := event.Open(kv.On(openBench(b, name)), event.Options{Level: level})
 					if err != nil {
 						b.Fatal(err)
 					}

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -370,7 +371,7 @@ func TestCrashImages(t *testing.T) {
 
 // run opens a store and works on it until something fails.
 func (h *crashHistory) run(e holdfast.Engine, level holdfast.Level, r *rand.Rand) error {
-	s, err := message.Open(e, message.Options{Level: level})
+	s, err := message.Open(kv.On(e), message.Options{Level: level})
 	if err != nil {
 		return fmt.Errorf("opening the store: %w", err)
 	}
@@ -393,7 +394,7 @@ func (h *crashHistory) run(e holdfast.Engine, level holdfast.Level, r *rand.Rand
 
 // check compares what is left with what is known.
 func (h *crashHistory) check(e holdfast.Engine, level holdfast.Level) error {
-	s, err := message.Open(e, message.Options{Level: level})
+	s, err := message.Open(kv.On(e), message.Options{Level: level})
 	if err != nil {
 		return fmt.Errorf("opening the store: %w", err)
 	}

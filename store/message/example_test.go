@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -16,7 +17,7 @@ func Example() {
 	ctx := context.Background()
 	engine := mem.New() // or logtree.Open("data", holdfast.Options{}), at Power
 	defer engine.Close()
-	store, err := message.Open(engine, message.Options{Level: holdfast.Memory})
+	store, err := message.Open(kv.On(engine), message.Options{Level: holdfast.Memory})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -102,7 +103,7 @@ func ExampleNamespace_Subscribe() {
 }
 
 func exampleStore(ctx context.Context) (*message.Store, *message.Namespace) {
-	store, err := message.Open(mem.New(), message.Options{Level: holdfast.Memory})
+	store, err := message.Open(kv.On(mem.New()), message.Options{Level: holdfast.Memory})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -25,7 +26,7 @@ func TestOpenOnFullDisk(t *testing.T) {
 	var n *message.Namespace
 	for range 2 {
 		disk.Restart(true)
-		_, err := message.Open(disk.Engine, message.Options{Name: "new"})
+		_, err := message.Open(kv.On(disk.Engine), message.Options{Name: "new"})
 		storetest.WantError(t, err, holdfast.ErrFull)
 		s = openStore(t, disk.Engine, message.Options{})
 		n = namespace(t, s, message.Default)

@@ -7,6 +7,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -16,7 +17,7 @@ type target = storetest.Target
 
 func openStore(t testing.TB, eng holdfast.Engine, o message.Options) *message.Store {
 	t.Helper()
-	s, err := message.Open(eng, o)
+	s, err := message.Open(kv.On(eng), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -90,7 +91,7 @@ func TestMixedCrashImages(t *testing.T) {
 		var mu sync.Mutex
 		safe := map[int64]message.Message{} // by global position
 		return storetest.CrashImage(seed, spared, func(e holdfast.Engine, r *rand.Rand) error {
-			s, err := message.Open(e, message.Options{Level: holdfast.Process + holdfast.Level(r.IntN(2)), RetainEvery: -1})
+			s, err := message.Open(kv.On(e), message.Options{Level: holdfast.Process + holdfast.Level(r.IntN(2)), RetainEvery: -1})
 			if err != nil {
 				return err
 			}
@@ -133,7 +134,7 @@ func TestMixedCrashImages(t *testing.T) {
 			group.Wait()
 			return errors.Join(errors.Join(errs...), s.Close())
 		}, func(e holdfast.Engine) error {
-			s, err := message.Open(e, message.Options{Level: spared, RetainEvery: -1})
+			s, err := message.Open(kv.On(e), message.Options{Level: spared, RetainEvery: -1})
 			if err != nil {
 				return err
 			}

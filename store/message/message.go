@@ -1,7 +1,7 @@
 // Package message keeps messages in streams, over any engine with atomic batches, with the semantics of message-db.
 // It is for event-sourced programs and for services that exchange messages.
 //
-//	store, err := message.Open(engine, message.Options{}) // at Power unless told otherwise
+//	store, err := message.Open(kv.On(engine), message.Options{}) // at Power unless told otherwise
 //	orders, err := store.Namespace(ctx, message.Default)
 //	r, err := orders.WriteAfter(ctx, "order-17", message.NoStream, message.Message{Type: "Placed", Data: data})
 //	for m, err := range orders.Follow(ctx, message.Query{Category: "order"}) { ... }

@@ -67,7 +67,7 @@ func (n *Namespace) load() error {
 	if n.opened.Load() != nil {
 		return nil
 	}
-	log, err := event.Open(n.store.eng, event.Options{
+	log, err := event.Open(n.store.db, event.Options{
 		Name: format.LogName(n.store.o.Name, n.number), Level: n.store.o.Level, IDWindow: idWindow,
 		FoldIDs: true,
 	})

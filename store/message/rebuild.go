@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
@@ -176,7 +177,7 @@ func (s *Store) rebuild(ctx context.Context, number uint64, r *Rebuilt) error {
 	if r.Log, err = event.Rebuild(ctx, s.eng, o, last); err != nil {
 		return err
 	}
-	log, err := event.Open(s.eng, o)
+	log, err := event.Open(kv.On(s.eng), o)
 	if err != nil {
 		return err
 	}

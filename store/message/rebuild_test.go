@@ -11,6 +11,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 )
@@ -161,7 +162,7 @@ func TestRebuildOfNothing(t *testing.T) {
 	if err := holdfast.Commit(eng, &b, holdfast.Memory); err != nil {
 		t.Fatal(err)
 	}
-	_, err = message.Open(eng, o)
+	_, err = message.Open(kv.On(eng), o)
 	storetest.WantError(t, err, holdfast.ErrCorrupt)
 	if names, err := message.Stores(eng); len(names) != 1 || names[0] != "" || err != nil {
 		t.Error(names, err)

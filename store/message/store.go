@@ -23,6 +23,7 @@ import (
 	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/ndjson"
 	"github.com/holdfastdb/holdfast/internal/registry"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
@@ -34,7 +35,7 @@ type Options struct {
 	Name string
 
 	// Level is what every write survives once it is acknowledged, unless its context names a
-	// stronger one ([holdfast.WithLevel]); 0 means Power. A store may be opened at another level the next time.
+	// stronger one ([holdfast.WithLevel]); 0 means that of the database. A store may be opened at another level the next time.
 	Level holdfast.Level
 
 	// RetainEvery is how often the store removes what the retention of streams does not keep; 0 means every minute, and
@@ -54,6 +55,7 @@ type Options struct {
 
 // Store is an open message store. All methods may be called from many goroutines at once.
 type Store struct {
+	db    *kv.DB // nil in a rebuild
 	eng   holdfast.Engine
 	keys  format.Store
 	lease registry.Lease
@@ -87,18 +89,21 @@ type description struct {
 	Token       string          `json:"token,omitempty"` // SHA-256 in hexadecimal
 }
 
-// Open opens the message store of that name in eng, and makes it if it is not there. The engine stays the caller's,
-// and must not be closed before the store is. Namespaces are opened when they are first used.
+// Open opens the message store of that name in the engine of db, and makes it if it is not there. Its namespaces are
+// parts of transactions of that database. The engine stays the caller's, and must not be closed before the store is.
+// Namespaces are opened when they are first used.
 //
 // Errors: ErrLevel if the engine does not give the level, ErrLocked if the store is open in this engine, ErrVersion
 // if a newer program made it, ErrBadOption also for an engine without atomic batches, ErrCorrupt also for an engine
 // with [holdfast.Capabilities].Lost. When a loss was accepted since the store was last open, Open makes it whole, as
 // [Rebuild] does: that takes the reading of all of it.
-func Open(eng holdfast.Engine, o Options) (*Store, error) {
-	s, err := claim(eng, o)
+func Open(db *kv.DB, o Options) (*Store, error) {
+	o.Level = cmp.Or(o.Level, db.Level())
+	s, err := claim(db.Engine(), o)
 	if err != nil {
 		return nil, err
 	}
+	s.db = db
 	err = s.accepted()
 	if err == nil {
 		err = s.load()

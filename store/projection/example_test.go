@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/projection"
 )
@@ -14,7 +15,7 @@ import (
 // How many events of each type a log has had. A real log is in an engine on disk, and a goroutine has Run follow it.
 func Example() {
 	ctx := context.Background()
-	log, err := event.Open(mem.New(), event.Options{Name: "orders", Level: holdfast.Memory})
+	log, err := event.Open(kv.On(mem.New()), event.Options{Name: "orders", Level: holdfast.Memory})
 	if err != nil {
 		panic(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/projection"
@@ -38,7 +39,7 @@ func TestSourcePutBack(t *testing.T) {
 		run := func(write int) error {
 			t.Helper()
 			source = copied(t, source) // opened again
-			store, err := message.Open(source, message.Options{Level: holdfast.Memory})
+			store, err := message.Open(kv.On(source), message.Options{Level: holdfast.Memory})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -95,7 +96,7 @@ func TestSourcePutBack(t *testing.T) {
 // The position of an earlier version, which has no history, is taken as it is, and checked by its number.
 func TestOldPosition(t *testing.T) {
 	eng := mem.New()
-	store, err := message.Open(eng, message.Options{Level: holdfast.Memory})
+	store, err := message.Open(kv.On(eng), message.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +147,7 @@ func (r *repaired) Capabilities() holdfast.Capabilities {
 func TestAccepted(t *testing.T) {
 	eng := mem.New()
 	at := func(eng holdfast.Engine, each func(log *event.Store, p *projection.Projection[event.Event])) {
-		log, err := event.Open(eng, event.Options{Level: holdfast.Memory})
+		log, err := event.Open(kv.On(eng), event.Options{Level: holdfast.Memory})
 		if err != nil {
 			t.Fatal(err)
 		}

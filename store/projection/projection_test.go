@@ -14,6 +14,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/projection"
@@ -106,7 +107,7 @@ type runner interface {
 var kinds = []kind{
 	{"events", func(check func(error), eng holdfast.Engine, level holdfast.Level, o projection.Options) (func(int), runner,
 		func()) {
-		log, err := event.Open(eng, event.Options{Name: "log", Level: level})
+		log, err := event.Open(kv.On(eng), event.Options{Name: "log", Level: level})
 		check(err)
 		p, err := projection.New(projection.Events(log), o, func(m *projection.Model, e event.Event) error {
 			return count(m, e.Type, e.Position)
@@ -121,7 +122,7 @@ var kinds = []kind{
 	}},
 	{"messages", func(check func(error), eng holdfast.Engine, level holdfast.Level, o projection.Options) (func(int),
 		runner, func()) {
-		store, err := message.Open(eng, message.Options{Level: level})
+		store, err := message.Open(kv.On(eng), message.Options{Level: level})
 		check(err)
 		n, err := store.Namespace(ctx, message.Default)
 		check(err)
@@ -325,7 +326,7 @@ func TestKill(t *testing.T) {
 // What the query leaves out is not behind, whether it comes before or after what is applied.
 func TestLagOfAFilter(t *testing.T) {
 	eng := mem.New()
-	store, err := message.Open(eng, message.Options{Level: holdfast.Memory})
+	store, err := message.Open(kv.On(eng), message.Options{Level: holdfast.Memory})
 	fatal(t)(err)
 	defer storetest.Close(t, store)
 	n, err := store.Namespace(ctx, message.Default)
@@ -371,7 +372,7 @@ type model = projection.Model
 
 // An event that cannot be applied is named, those before it are committed, and nothing of it or behind it is.
 func TestApplyFails(t *testing.T) {
-	log, err := event.Open(mem.New(), event.Options{Level: holdfast.Memory})
+	log, err := event.Open(kv.On(mem.New()), event.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -468,7 +469,7 @@ func TestFailedCommit(t *testing.T) {
 }
 
 func TestBadOptions(t *testing.T) {
-	log, err := event.Open(mem.New(), event.Options{Level: holdfast.Memory})
+	log, err := event.Open(kv.On(mem.New()), event.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -492,7 +493,7 @@ func TestBadOptions(t *testing.T) {
 // A projection of one stream counts in the positions of that stream, from 0.
 func TestStream(t *testing.T) {
 	eng := mem.New()
-	store, err := message.Open(eng, message.Options{Level: holdfast.Memory})
+	store, err := message.Open(kv.On(eng), message.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -532,7 +533,7 @@ func TestStream(t *testing.T) {
 // named.
 func TestLargeChanges(t *testing.T) {
 	st := storetest.NewFakeEngine() // batches of 1 MiB
-	log, err := event.Open(st, event.Options{Level: holdfast.Memory})
+	log, err := event.Open(kv.On(st), event.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -574,7 +575,7 @@ func TestLargeChanges(t *testing.T) {
 
 // A model and a subscription that do not belong together are not taken for each other.
 func TestMixedUp(t *testing.T) {
-	log, err := event.Open(mem.New(), event.Options{Level: holdfast.Memory})
+	log, err := event.Open(kv.On(mem.New()), event.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/projection"
@@ -25,11 +26,11 @@ var overlapping = [][2][2]string{
 // bothKinds makes a projection over the events or messages in an engine.
 func bothKinds(t *testing.T, eng holdfast.Engine, f func(make func(name, prefix string) (runner, error))) {
 	t.Helper()
-	log, err := event.Open(eng, event.Options{Level: holdfast.Memory})
+	log, err := event.Open(kv.On(eng), event.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := message.Open(eng, message.Options{Level: holdfast.Memory, RetainEvery: -1})
+	store, err := message.Open(kv.On(eng), message.Options{Level: holdfast.Memory, RetainEvery: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,11 +156,11 @@ func TestOverlap(t *testing.T) {
 // A prefix that is free by its letters, because no store has so long a name, is refused while such a store is open.
 func TestOverlapWithLongName(t *testing.T) {
 	eng := mem.New()
-	tasks, err := task.Open(eng, task.Options{Name: "tals/" + strings.Repeat("x", 106), Level: holdfast.Memory})
+	tasks, err := task.Open(kv.On(eng), task.Options{Name: "tals/" + strings.Repeat("x", 106), Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := event.Open(eng, event.Options{Level: holdfast.Memory})
+	log, err := event.Open(kv.On(eng), event.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/projection"
 )
@@ -57,7 +58,7 @@ func TestRunGoesOn(t *testing.T) {
 
 // A stop is no error, whatever the function is doing with the context, and also by a deadline.
 func TestRunStops(t *testing.T) {
-	log, err := event.Open(storetest.NewFakeEngine(), event.Options{Level: holdfast.Memory})
+	log, err := event.Open(kv.On(storetest.NewFakeEngine()), event.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +90,7 @@ func TestRunStops(t *testing.T) {
 // The function's errors end a run, unless Retry says otherwise.
 func TestRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, err := event.Open(storetest.NewFakeEngine(), event.Options{Level: holdfast.Memory})
+		log, err := event.Open(kv.On(storetest.NewFakeEngine()), event.Options{Level: holdfast.Memory})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
@@ -83,12 +84,12 @@ func TestAccepted(t *testing.T) {
 			if err := errors.Join(it.Close(), holdfast.Commit(left, &b, holdfast.Memory)); err != nil {
 				t.Fatal(err)
 			}
-			s, err := task.Open(&repaired{left}, o)
+			s, err := task.Open(kv.On(&repaired{left}), o)
 			if err != nil {
 				if refused++; !errors.Is(err, holdfast.ErrCorrupt) {
 					t.Errorf("kind %q, seed %d: %v", kind, seed, err)
 				}
-				if _, err := task.Open(&repaired{left}, o); !errors.Is(err, holdfast.ErrCorrupt) {
+				if _, err := task.Open(kv.On(&repaired{left}), o); !errors.Is(err, holdfast.ErrCorrupt) {
 					t.Errorf("kind %q, seed %d, the second time: %v", kind, seed, err)
 				}
 				continue

@@ -19,6 +19,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/mem"
 	_ "github.com/holdfastdb/holdfast/internal/fixedseed"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
@@ -79,7 +80,7 @@ func (w *world) setQueue(queue string, o task.QueueOptions) {
 func (w *world) open() {
 	w.eng = storetest.NewFakeEngine()
 	w.eng.Engine, w.eng.Late = w.under, w.late
-	s, err := task.Open(w.eng, w.clock.options(holdfast.Memory))
+	s, err := task.Open(kv.On(w.eng), w.clock.options(holdfast.Memory))
 	if err != nil {
 		w.Fatalf("opening: %v", err)
 	}

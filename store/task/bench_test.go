@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
@@ -20,7 +21,7 @@ func logtree(b *testing.B) (*storetest.Target, *task.Store) {
 		b.Fatal(err)
 	}
 	tg := storetest.NewTarget(b, e, holdfast.Process)
-	s, err := task.Open(tg.Engine, task.Options{Level: holdfast.Process})
+	s, err := task.Open(kv.On(tg.Engine), task.Options{Level: holdfast.Process})
 	if err != nil {
 		b.Fatal(err)
 	}

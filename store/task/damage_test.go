@@ -11,6 +11,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
@@ -84,7 +85,7 @@ func TestDamage(t *testing.T) {
 // work does a bit of everything, and does not look at what comes of it.
 func work(eng holdfast.Engine, c *clock, leases []task.Lease) {
 	o := c.options(holdfast.Memory)
-	s, err := task.Open(eng, o)
+	s, err := task.Open(kv.On(eng), o)
 	if err != nil {
 		return
 	}

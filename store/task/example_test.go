@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/task"
 )
@@ -16,12 +17,12 @@ func Example() {
 	ctx := context.Background()
 	engine := mem.New() // or logtree.Open("data", holdfast.Options{}), at Power
 	defer engine.Close()
-	events, err := event.Open(engine, event.Options{Level: holdfast.Memory})
+	events, err := event.Open(kv.On(engine), event.Options{Level: holdfast.Memory})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer events.Close()
-	tasks, err := task.Open(engine, task.Options{Level: holdfast.Memory})
+	tasks, err := task.Open(kv.On(engine), task.Options{Level: holdfast.Memory})
 	if err != nil {
 		log.Fatal(err)
 	}

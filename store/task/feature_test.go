@@ -11,6 +11,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/task"
 )
@@ -36,7 +37,7 @@ func newBench(t testing.TB) *bench {
 func (b *bench) open() {
 	b.t.Helper()
 	var err error
-	b.Store, err = task.Open(b.eng, task.Options{Level: holdfast.Memory, Now: b.c.Now, Elapsed: b.c.Elapsed})
+	b.Store, err = task.Open(kv.On(b.eng), task.Options{Level: holdfast.Memory, Now: b.c.Now, Elapsed: b.c.Elapsed})
 	b.ok(err)
 }
 
@@ -384,7 +385,7 @@ func TestWait(t *testing.T) {
 // Tasks are there if the events are that they are enqueued with.
 func TestEnqueueIn(t *testing.T) {
 	b := newBench(t)
-	log, err := event.Open(b.eng, event.Options{Level: holdfast.Memory})
+	log, err := event.Open(kv.On(b.eng), event.Options{Level: holdfast.Memory})
 	b.ok(err)
 	defer storetest.Close(t, log)
 	refused := errors.New("refused")

@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
@@ -18,7 +19,7 @@ func TestOpenOnFullDisk(t *testing.T) {
 		disk.Restart(true)
 		other := o
 		other.Name = "new"
-		_, err := task.Open(disk.Engine, other)
+		_, err := task.Open(kv.On(disk.Engine), other)
 		storetest.WantError(t, err, holdfast.ErrFull)
 		s := openStore(t, disk.Engine, o)
 		list, _, err := s.List(ctx, task.Filter{})

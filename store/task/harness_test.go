@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
@@ -17,7 +18,7 @@ func (c *clock) options(level holdfast.Level) task.Options {
 
 func openStore(t testing.TB, eng holdfast.Engine, o task.Options) *task.Store {
 	t.Helper()
-	s, err := task.Open(eng, o)
+	s, err := task.Open(kv.On(eng), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
@@ -27,7 +28,7 @@ func TestBadStores(t *testing.T) {
 			holdfast.ErrBadOption},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := task.Open(test.eng, test.o)
+			_, err := task.Open(kv.On(test.eng), test.o)
 			storetest.WantError(t, err, test.class)
 		})
 	}

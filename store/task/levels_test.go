@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/task"
 )
@@ -42,7 +43,7 @@ func TestEveryWriteIsAtItsLevel(t *testing.T) {
 			return s.AddPeriodic(ctx, task.Periodic{Name: "p", Schedule: every(1 << 40), Spec: task.Spec{Kind: "k"}})
 		},
 		"EnqueueIn": func(ctx context.Context, s *task.Store) error {
-			log, err := event.Open(engineOf[s], event.Options{Level: holdfast.Memory})
+			log, err := event.Open(kv.On(engineOf[s]), event.Options{Level: holdfast.Memory})
 			if err != nil {
 				return err
 			}
@@ -66,7 +67,7 @@ func TestEveryWriteIsAtItsLevel(t *testing.T) {
 				continue // it is, at the store's level
 			}
 			eng := storetest.NewLevelEngine()
-			s, err := task.Open(eng, newClock().options(holdfast.Memory))
+			s, err := task.Open(kv.On(eng), newClock().options(holdfast.Memory))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -88,7 +89,7 @@ func TestEveryWriteIsAtItsLevel(t *testing.T) {
 			delete(engineOf, s)
 		}
 	}
-	s, err := task.Open(mem.New(), newClock().options(holdfast.Memory))
+	s, err := task.Open(kv.On(mem.New()), newClock().options(holdfast.Memory))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +109,7 @@ var engineOf = map[*task.Store]*storetest.LevelEngine{}
 // A claim at a weaker level does not hand out a task before the device has it, if that is what its enqueuer asked for.
 func TestClaimBehindPower(t *testing.T) {
 	eng := storetest.NewLevelEngine()
-	s, err := task.Open(eng, newClock().options(holdfast.Process))
+	s, err := task.Open(kv.On(eng), newClock().options(holdfast.Process))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +140,7 @@ func TestMixedCrashImages(t *testing.T) {
 		least := map[string]task.State{} // Waiting: it is there; Completed: so it is
 		c := newClock()
 		return storetest.CrashImage(seed, spared, func(e holdfast.Engine, r *rand.Rand) error {
-			s, err := task.Open(e, c.options(holdfast.Process+holdfast.Level(r.IntN(2))))
+			s, err := task.Open(kv.On(e), c.options(holdfast.Process+holdfast.Level(r.IntN(2))))
 			if err != nil {
 				return err
 			}
@@ -182,7 +183,7 @@ func TestMixedCrashImages(t *testing.T) {
 			group.Wait()
 			return errors.Join(errors.Join(errs...), s.Close())
 		}, func(e holdfast.Engine) error {
-			s, err := task.Open(e, c.options(spared))
+			s, err := task.Open(kv.On(e), c.options(spared))
 			if err != nil {
 				return err
 			}

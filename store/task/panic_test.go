@@ -10,6 +10,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/task"
 )
@@ -24,7 +25,7 @@ func TestPanicsOfPeriodicTasks(t *testing.T) {
 	c, eng := newClock(), mem.New()
 	o := c.options(holdfast.Memory)
 	o.Logger = slog.New(slog.DiscardHandler)
-	s, err := task.Open(eng, o)
+	s, err := task.Open(kv.On(eng), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +99,7 @@ func TestEnqueueInAnother(t *testing.T) {
 	storetest.WantError(t, err, holdfast.ErrBadOption)
 	_, err = b.EnqueueIn(new(event.Commit), task.Spec{Kind: "k"})
 	storetest.WantError(t, err, holdfast.ErrBadOption)
-	other, err := event.Open(mem.New(), event.Options{Level: holdfast.Memory})
+	other, err := event.Open(kv.On(mem.New()), event.Options{Level: holdfast.Memory})
 	b.ok(err)
 	defer storetest.Close(t, other)
 	_, err = other.AppendWith(ctx, func(c *event.Commit) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
@@ -26,7 +27,7 @@ func TestTicks(t *testing.T) {
 		var s *task.Store
 		open := func() {
 			var err error
-			if s, err = task.Open(eng, c.options(holdfast.Memory)); err != nil {
+			if s, err = task.Open(kv.On(eng), c.options(holdfast.Memory)); err != nil {
 				rt.Fatal(err)
 			}
 		}

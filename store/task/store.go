@@ -17,6 +17,7 @@ import (
 	"github.com/holdfastdb/holdfast/driver/lifecycle"
 	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/internal/registry"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
@@ -27,6 +28,7 @@ import (
 // syncs. In memory there are the tasks that run, the first waiting tasks of each queue and key, and counts; everything
 // else is read from the engine when it is needed.
 type Store struct {
+	db    *kv.DB
 	eng   holdfast.Engine
 	keys  format.Store
 	lease registry.Lease
@@ -81,15 +83,17 @@ type Store struct {
 // steps of reserve.
 const reserve = 1 << 32
 
-// Open opens the task store of that name in eng, and makes it if it is not there. The engine stays the caller's, and
-// must not be closed before the store is. Open reads the index of all tasks, but not the tasks. Those that were running
+// Open opens the task store of that name in the engine of db, and makes it if it is not there. It is a part of
+// transactions of that database. The engine stays the caller's, and must not be closed before the store is. Open reads the index of all tasks, but not the tasks. Those that were running
 // run on until their leases end.
 //
 // Errors: ErrLevel if the engine does not give the level, ErrLocked if the store is open in this engine, ErrVersion if
 // a newer program made it, ErrBadOption also for an engine without atomic batches, ErrCorrupt also for an engine with
 // [holdfast.Capabilities].Lost, and for a store in which [Examine] finds problems when a loss was accepted since it was
 // last open.
-func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
+func Open(db *kv.DB, o Options) (_ *Store, err error) {
+	eng := db.Engine()
+	o.Level = cmp.Or(o.Level, db.Level())
 	keys := format.New(o.Name)
 	lease, err := registry.Claim(eng, registry.Request{
 		Kind: "task", Thing: "task store", Name: o.Name, MaxName: MaxNameSize, Level: o.Level, Prefix: string(keys.Prefix),
@@ -105,7 +109,7 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	}()
 	o.Level = lease.Level
 	o.Keep = cmp.Or(o.Keep, DefaultKeep)
-	s := &Store{eng: eng, keys: keys, lease: lease, o: o, running: map[uint64]*held{}, queues: map[string]*queue{},
+	s := &Store{db: db, eng: eng, keys: keys, lease: lease, o: o, running: map[uint64]*held{}, queues: map[string]*queue{},
 		periodic: map[string]*periodic{}, turns: map[string]uint64{}, lows: map[string]*low{}, settling: make(chan struct{},
 			1),
 		replan: make(chan struct{}, 1), began: time.Now(),

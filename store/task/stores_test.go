@@ -8,6 +8,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
@@ -23,7 +24,7 @@ func TestStores(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range want {
-		s, err := task.Open(e, task.Options{Name: name, Level: holdfast.Memory})
+		s, err := task.Open(kv.On(e), task.Options{Name: name, Level: holdfast.Memory})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,6 @@
 // Package task is a durable queue of tasks over any engine with atomic batches.
 //
-//	tasks, err := task.Open(engine, task.Options{}) // at Power unless told otherwise
+//	tasks, err := task.Open(kv.On(engine), task.Options{}) // at Power unless told otherwise
 //	r, err := tasks.Enqueue(ctx, task.Spec{Queue: "mail", Kind: "welcome", Payload: payload})
 //	leases, err := tasks.Claim(ctx, task.ClaimOptions{Queues: []string{"mail"}, Wait: true})
 //	err = tasks.Complete(ctx, leases...)
@@ -167,7 +167,7 @@ type Options struct {
 	Name string
 
 	// Level is what every change survives once it is acknowledged, unless its context names a
-	// stronger one ([holdfast.WithLevel]); 0 means Power. A store may be opened at another level the next time. What the
+	// stronger one ([holdfast.WithLevel]); 0 means that of the database. A store may be opened at another level the next time. What the
 	// store does by itself, such as enqueueing periodic tasks, is at this level.
 	Level holdfast.Level
 

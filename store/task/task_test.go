@@ -4,13 +4,14 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
 // A task lives its life on every engine at every level.
 func TestLife(t *testing.T) {
 	storetest.Targets(t, func(t *testing.T, tg *storetest.Target) {
-		s, err := task.Open(tg.Engine, task.Options{Level: tg.Level})
+		s, err := task.Open(kv.On(tg.Engine), task.Options{Level: tg.Level})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +36,7 @@ func TestLife(t *testing.T) {
 		}
 		storetest.Close(t, s)
 		tg.Reopen(t)
-		if s, err = task.Open(tg.Engine, task.Options{Level: tg.Level}); err != nil {
+		if s, err = task.Open(kv.On(tg.Engine), task.Options{Level: tg.Level}); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := s.Get(ctx, r[0].ID); tg.OnDisk() && (err != nil || got.State != task.Completed) {

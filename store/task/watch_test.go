@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
@@ -15,7 +16,7 @@ import (
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		eng := mem.New()
-		s, err := task.Open(eng, task.Options{Level: holdfast.Memory})
+		s, err := task.Open(kv.On(eng), task.Options{Level: holdfast.Memory})
 		check := func(err error) {
 			t.Helper()
 			if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
@@ -222,7 +223,7 @@ func TestLowsOfEarlierVersions(t *testing.T) {
 	if err := holdfast.Commit(eng, &b, holdfast.Memory); err != nil {
 		t.Fatal(err)
 	}
-	_, err = task.Open(eng, clock.options(holdfast.Memory))
+	_, err = task.Open(kv.On(eng), clock.options(holdfast.Memory))
 	storetest.WantError(t, err, holdfast.ErrCorrupt)
 }
 

@@ -101,7 +101,7 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
-	log, err := event.Open(engine, event.Options{Level: holdfast.Power})
+	log, err := event.Open(kv.On(engine), event.Options{Level: holdfast.Power})
 	if err != nil {
 		panic(err)
 	}

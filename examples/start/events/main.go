@@ -9,13 +9,14 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
 func main() {
 	ctx := context.Background()
 	engine := must(logtree.Open("events-data", holdfast.Options{}))
-	events := must(event.Open(engine, event.Options{})) // at Power: what was answered survives a power cut
+	events := must(event.Open(kv.On(engine), event.Options{})) // at Power: what was answered survives a power cut
 
 	// An id makes it safe to append again, after a crash or an answer that was lost.
 	placed := must(events.Append(ctx, event.Event{Type: "OrderPlaced", Data: []byte("3 apples"), ID: "order-17"}))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/message/aggregate"
 )
@@ -19,7 +20,7 @@ type account struct{ Balance int }
 func main() {
 	ctx := context.Background()
 	engine := must(logtree.Open("messages-data", holdfast.Options{}))
-	store := must(message.Open(engine, message.Options{})) // at Power
+	store := must(message.Open(kv.On(engine), message.Options{})) // at Power
 	bank := must(store.Namespace(ctx, message.Default))
 
 	events := aggregate.NewEvents[moved]()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/task"
 	"github.com/holdfastdb/holdfast/store/task/worker"
 )
@@ -21,7 +22,7 @@ func (welcome) Kind() string { return "welcome" }
 func main() {
 	ctx, stop := context.WithCancel(context.Background()) // a service uses signal.NotifyContext
 	engine := must(logtree.Open("tasks-data", holdfast.Options{}))
-	tasks := must(task.Open(engine, task.Options{})) // at Power
+	tasks := must(task.Open(kv.On(engine), task.Options{})) // at Power
 
 	var workers worker.Workers
 	worker.Register(&workers, func(_ context.Context, t *worker.Task[welcome]) error {

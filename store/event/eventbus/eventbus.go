@@ -1,7 +1,7 @@
 // Package eventbus lets an event bus keep its events in a log of package event. It is made
 // for the bus github.com/jilio/ebu, by whose types it is instantiated:
 //
-//	log, err := event.Open(engine, event.Options{Name: "bus"})
+//	log, err := event.Open(kv.On(engine), event.Options{Name: "bus"})
 //	store := eventbus.New[ebu.Event, ebu.StoredEvent, ebu.Offset](log)
 //	bus := ebu.New(ebu.WithStore(store))
 //

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/event/eventbus"
 )
@@ -94,7 +95,7 @@ var ctx = context.Background()
 func open(t *testing.T) (s *Store, reopen func()) {
 	eng := mem.New()
 	o := event.Options{Name: "bus", Level: holdfast.Memory}
-	log, err := event.Open(eng, o)
+	log, err := event.Open(kv.On(eng), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +105,7 @@ func open(t *testing.T) (s *Store, reopen func()) {
 		if err := log.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if log, err = event.Open(eng, o); err != nil {
+		if log, err = event.Open(kv.On(eng), o); err != nil {
 			t.Fatal(err)
 		}
 		*s = *eventbus.New[Event, StoredEvent, Offset](log)
@@ -526,7 +527,7 @@ func TestConsumers(t *testing.T) {
 func TestForeignEvents(t *testing.T) {
 	for _, metadata := range []string{"\x00", "\xeb", "\xeb\x02\x00", "\xeb\x01\xff", "\xeb\x01\x00more",
 		"\xeb\x01\x04\xff\xff\xff\xff\x0f", "\xeb\x01\x04\x01\x05a", "\xeb\x01\x02"} {
-		log, err := event.Open(mem.New(), event.Options{Level: holdfast.Memory})
+		log, err := event.Open(kv.On(mem.New()), event.Options{Level: holdfast.Memory})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -550,7 +551,7 @@ func FuzzMetadata(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, metadata []byte) {
-		log, err := event.Open(mem.New(), event.Options{Level: holdfast.Memory})
+		log, err := event.Open(kv.On(mem.New()), event.Options{Level: holdfast.Memory})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/message/aggregate"
@@ -98,7 +99,7 @@ func repository(t testing.TB, n *message.Namespace, o options) *accounts {
 
 func openStore(t testing.TB, eng holdfast.Engine, level holdfast.Level) (*message.Store, *message.Namespace) {
 	t.Helper()
-	s, err := message.Open(eng, message.Options{Level: level})
+	s, err := message.Open(kv.On(eng), message.Options{Level: level})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -525,7 +526,7 @@ func TestGaps(t *testing.T) {
 	if err != nil || len(logs) != 1 {
 		t.Fatal(logs, err)
 	}
-	log, err := event.Open(eng, event.Options{Name: logs[0].Name, Level: holdfast.Memory})
+	log, err := event.Open(kv.On(eng), event.Options{Name: logs[0].Name, Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}

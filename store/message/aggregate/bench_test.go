@@ -11,6 +11,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 )
@@ -52,7 +53,7 @@ func BenchmarkWriters(b *testing.B) {
 			return eng
 		}
 		log := func(b *testing.B, write func(log *event.Store) (int, error)) {
-			log, err := event.Open(open(b), event.Options{Level: level})
+			log, err := event.Open(kv.On(open(b)), event.Options{Level: level})
 			if err != nil {
 				b.Fatal(err)
 			}

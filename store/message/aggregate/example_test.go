@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/message/aggregate"
 )
@@ -19,7 +20,7 @@ func Example() {
 		hall   struct{ Booked int }
 	)
 	ctx := context.Background()
-	store, err := message.Open(mem.New(), message.Options{Level: holdfast.Memory})
+	store, err := message.Open(kv.On(mem.New()), message.Options{Level: holdfast.Memory})
 	if err != nil {
 		panic(err)
 	}

@@ -8,13 +8,14 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
 var ctx = context.Background()
 
 func open(t *testing.T) (*message.Store, *message.Namespace) {
-	s, err := message.Open(mem.New(), message.Options{Level: holdfast.Memory})
+	s, err := message.Open(kv.On(mem.New()), message.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}

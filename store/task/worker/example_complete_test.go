@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/task"
 	"github.com/holdfastdb/holdfast/store/task/worker"
 )
@@ -32,7 +33,7 @@ func (Check) Kind() string { return "check" }
 func ExampleExecution_CompleteWith() {
 	eng := mem.New()
 	defer eng.Close()
-	tasks, err := task.Open(eng, task.Options{Level: holdfast.Memory})
+	tasks, err := task.Open(kv.On(eng), task.Options{Level: holdfast.Memory})
 	if err != nil {
 		log.Fatal(err)
 	}

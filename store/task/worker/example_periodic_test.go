@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/task"
 	"github.com/holdfastdb/holdfast/store/task/cron"
 	"github.com/holdfastdb/holdfast/store/task/worker"
@@ -25,7 +26,7 @@ func Example_periodic() {
 	defer eng.Close()
 	var days atomic.Int64 // a clock of our own, so that the example does not take days
 	now := func() time.Time { return time.Date(2026, 3, 7+int(days.Load()), 12, 0, 0, 0, time.UTC) }
-	tasks, err := task.Open(eng, task.Options{Level: holdfast.Memory, Now: now})
+	tasks, err := task.Open(kv.On(eng), task.Options{Level: holdfast.Memory, Now: now})
 	if err != nil {
 		log.Fatal(err)
 	}

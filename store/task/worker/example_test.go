@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/task"
 	"github.com/holdfastdb/holdfast/store/task/worker"
 )
@@ -42,7 +43,7 @@ func (m *Mailer) Welcome(ctx context.Context, t *worker.Task[Welcome]) error {
 func Example() {
 	eng := mem.New() // all.Open for a directory
 	defer eng.Close()
-	tasks, err := task.Open(eng, task.Options{Level: holdfast.Memory}) // Power by default
+	tasks, err := task.Open(kv.On(eng), task.Options{Level: holdfast.Memory}) // Power by default
 	if err != nil {
 		log.Fatal(err)
 	}

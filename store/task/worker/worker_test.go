@@ -24,6 +24,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/mem"
 	_ "github.com/holdfastdb/holdfast/internal/fixedseed"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/task"
 	"github.com/holdfastdb/holdfast/store/task/worker"
 )
@@ -62,7 +63,7 @@ func bubble(t *testing.T, test func(t *testing.T, f *fixture)) {
 func open(t rapid.TB) *fixture {
 	f := &fixture{eng: mem.New(), t: t}
 	var err error
-	f.Store, err = task.Open(f.eng, task.Options{Level: holdfast.Memory, Logger: quiet})
+	f.Store, err = task.Open(kv.On(f.eng), task.Options{Level: holdfast.Memory, Logger: quiet})
 	f.check(err)
 	return f
 }
@@ -621,7 +622,7 @@ func TestRunErrors(t *testing.T) {
 		ending := make(chan error)
 		go func() { ending <- f.runner(f.Store, steps(work), worker.Options{}).Run(ctx) }()
 		synctest.Wait()
-		other, err := task.Open(f.eng, task.Options{Name: "other", Level: holdfast.Memory})
+		other, err := task.Open(kv.On(f.eng), task.Options{Name: "other", Level: holdfast.Memory})
 		f.check(err)
 		f.check(f.Store.Close())
 		wantError(t, <-ending, holdfast.ErrClosed)

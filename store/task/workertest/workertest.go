@@ -28,6 +28,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/task"
 	"github.com/holdfastdb/holdfast/store/task/worker"
 )
@@ -54,7 +55,7 @@ func Open(t testing.TB, workers *worker.Workers, o worker.Options) *Tasks {
 		s.o.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	var err error
-	s.Store, err = task.Open(s.Engine, task.Options{Level: holdfast.Memory, Now: s.Now, Logger: s.o.Logger})
+	s.Store, err = task.Open(kv.On(s.Engine), task.Options{Level: holdfast.Memory, Now: s.Now, Logger: s.o.Logger})
 	s.check(err)
 	t.Cleanup(func() {
 		s.check(s.Store.Close())

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/store/event"
 )
@@ -46,7 +47,7 @@ func (p script) appended(gen uint32, first uint64) []event.Event {
 }
 
 func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
-	s, err := event.Open(e, event.Options{Level: w.spec.Level})
+	s, err := event.Open(kv.On(e), event.Options{Level: w.spec.Level})
 	if err != nil {
 		return fmt.Errorf("opening the store: %w", err)
 	}
@@ -193,7 +194,7 @@ const (
 )
 
 func eventRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
-	s, err := event.Open(e, event.Options{Level: c.spec.Level})
+	s, err := event.Open(kv.On(e), event.Options{Level: c.spec.Level})
 	if err != nil {
 		return fmt.Errorf("opening the store: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/store/event"
 )
@@ -143,7 +144,7 @@ func TestEventJudgeFindsWhatIsWrong(t *testing.T) {
 func TestEventModelIsTheStore(t *testing.T) {
 	e := mem.New()
 	defer e.Close()
-	s, err := event.Open(e, event.Options{Level: holdfast.Memory})
+	s, err := event.Open(kv.On(e), event.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}

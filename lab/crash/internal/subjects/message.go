@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/store/message"
@@ -87,7 +88,7 @@ func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (finally er
 		v.peer = peer
 		w.start(&followers, func() error { return v.followPeer(ctx) })
 	} else {
-		s, err := message.Open(e, message.Options{Level: w.spec.Level, RetainEvery: -1})
+		s, err := message.Open(kv.On(e), message.Options{Level: w.spec.Level, RetainEvery: -1})
 		if err != nil {
 			if w.refused(err) {
 				return nil
@@ -456,7 +457,7 @@ func messageRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 		r := &messageReader{check: c, peer: &peerReader{peer, map[messagePosition]int64{}}, id: message.Default}
 		return r.all(ctx, emit)
 	}
-	s, err := message.Open(e, message.Options{Level: c.spec.Level, RetainEvery: -1})
+	s, err := message.Open(kv.On(e), message.Options{Level: c.spec.Level, RetainEvery: -1})
 	if err != nil {
 		return fmt.Errorf("opening the store: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/store/message"
 )
@@ -168,7 +169,7 @@ func TestMutantsOfRemovalAreFoundOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := mem.New()
-			store, err := message.Open(e, message.Options{Level: holdfast.Memory, RetainEvery: -1})
+			store, err := message.Open(kv.On(e), message.Options{Level: holdfast.Memory, RetainEvery: -1})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/store/message"
 )
@@ -24,7 +25,7 @@ func messageStory(t *testing.T, e holdfast.Engine, seed, n uint64) (*protocol.Hi
 	h := &protocol.History{Seed: seed, Survives: holdfast.Process, Level: holdfast.Process, Concurrent: true,
 		Places: map[uint64]uint64{}}
 	h.Begin(0, 1)
-	s, err := message.Open(e, message.Options{Level: holdfast.Memory})
+	s, err := message.Open(kv.On(e), message.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func wrongIn(told *bytes.Buffer) (said string) {
 
 // TestNothingDeletedPromisesNothing: a namespace may be missing because of a deletion that failed.
 func TestNothingDeletedPromisesNothing(t *testing.T) {
-	s, err := message.Open(mem.New(), message.Options{Level: holdfast.Memory})
+	s, err := message.Open(kv.On(mem.New()), message.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}

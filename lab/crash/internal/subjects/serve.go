@@ -20,6 +20,7 @@ import (
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/client"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/server"
 	"github.com/holdfastdb/holdfast/server/data"
@@ -563,7 +564,7 @@ func serveRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 		}
 		return fmt.Errorf("describing the log: %w", err)
 	}
-	log, err := event.Open(e, event.Options{Name: servedLog, Level: c.spec.Level})
+	log, err := event.Open(kv.On(e), event.Options{Name: servedLog, Level: c.spec.Level})
 	if err != nil {
 		return fmt.Errorf("opening the log: %w", err)
 	}

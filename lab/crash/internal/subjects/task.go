@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/store/task"
 )
@@ -56,7 +57,7 @@ func newTaskVictim(w *worker, s taskStore, given holdfast.Level) *taskVictim {
 }
 
 func taskWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
-	s, err := task.Open(e, task.Options{Level: w.spec.Level})
+	s, err := task.Open(kv.On(e), task.Options{Level: w.spec.Level})
 	if err != nil {
 		if w.refused(err) {
 			return nil
@@ -326,7 +327,7 @@ func taskRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	}
 	now := time.Now()
 	// A clock that stands, so that nothing moves.
-	s, err := task.Open(e, task.Options{Level: c.spec.Level, Now: func() time.Time { return now }})
+	s, err := task.Open(kv.On(e), task.Options{Level: c.spec.Level, Now: func() time.Time { return now }})
 	if err != nil {
 		return fmt.Errorf("opening the store: %w", err)
 	}

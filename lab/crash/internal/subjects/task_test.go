@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/store/task"
 )
@@ -27,7 +28,7 @@ func taskStory(t *testing.T, e holdfast.Engine, n uint64) (*protocol.History, st
 	t.Helper()
 	h := &protocol.History{Seed: taskSeed, Survives: holdfast.Process, Level: holdfast.Process, Concurrent: true}
 	h.Begin(0, 1)
-	s, err := task.Open(e, task.Options{Level: holdfast.Memory})
+	s, err := task.Open(kv.On(e), task.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +213,7 @@ func TestSpoiltTasksAreFoundOut(t *testing.T) {
 
 // TestVictimOfTasksSeesWhatIsWrong: what breaks while a store is open the victim sees itself, or cannot go on.
 func TestVictimOfTasksSeesWhatIsWrong(t *testing.T) {
-	s, err := task.Open(mem.New(), task.Options{Level: holdfast.Memory})
+	s, err := task.Open(kv.On(mem.New()), task.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +260,7 @@ func (s *givesAgain) Claim(ctx context.Context, o task.ClaimOptions) ([]task.Lea
 
 // TestCompletedTasksAreNotGivenAgain: what a victim is given was enqueued, and nobody has completed it.
 func TestCompletedTasksAreNotGivenAgain(t *testing.T) {
-	s, err := task.Open(mem.New(), task.Options{Level: holdfast.Memory})
+	s, err := task.Open(kv.On(mem.New()), task.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}
