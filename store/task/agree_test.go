@@ -430,14 +430,14 @@ func names(list []modelLease) (s string) {
 	return s
 }
 
-func (w *world) completeWith() {
+func (w *world) completeThen() {
 	l, ok := w.lease()
 	if !ok {
 		return
 	}
 	specs := w.specs(0, 2)
-	w.do(fmt.Sprintf("CompleteWith(%s, %+v)", l.Task.ID, specs), func() (any, error) {
-		return w.s.CompleteWith(ctx, l.Lease, nil, specs...)
+	w.do(fmt.Sprintf("CompleteThen(%s, %+v)", l.Task.ID, specs), func() (any, error) {
+		return w.s.CompleteThen(ctx, l.Lease, specs...)
 	}, func(m *model) (any, error) {
 		t, err := m.held(l)
 		if err != nil {
@@ -622,7 +622,7 @@ func (w *world) reopen() {
 
 // change makes a call that changes something.
 func (w *world) change() {
-	changes := []func(){w.enqueue, w.enqueue, w.claim, w.claim, w.complete, w.completeWith, w.heartbeat, w.withLease,
+	changes := []func(){w.enqueue, w.enqueue, w.claim, w.claim, w.complete, w.completeThen, w.heartbeat, w.withLease,
 		w.withID, w.withQueue}
 	pick(w, "change", changes)()
 }

@@ -62,7 +62,9 @@ func (s *Store) watch(ctx context.Context) {
 		case <-s.replan:
 		case <-timer.C:
 		}
-		s.lock()
+		if s.take(ctx) != nil {
+			return
+		}
 		sleep := maxSleep
 		if s.err == nil {
 			if s.due() {
@@ -73,7 +75,7 @@ func (s *Store) watch(ctx context.Context) {
 			sleep = s.sleep()
 		}
 		s.planned = s.elapsed + sleep
-		s.mu.Unlock()
+		s.turn.Give()
 		timer.Reset(sleep)
 	}
 }
@@ -129,11 +131,11 @@ func (s *Store) advance() error {
 	}
 	err := s.step()
 	if err == nil {
-		s.again, s.part = 0, min(2*s.part, chunk)
+		s.again, s.share = 0, min(2*s.share, chunk)
 		return nil
 	}
-	s.part = max(s.part/4, 1) // it may be too large for the engine
-	if s.again == 0 {         // the first time
+	s.share = max(s.share/4, 1) // it may be too large for the engine
+	if s.again == 0 {           // the first time
 		s.warn(err)
 	}
 	s.again, s.trouble = s.elapsed+time.Second, err
@@ -154,20 +156,20 @@ func (s *Store) step() error {
 		}
 	}
 	_, err := s.try(s.o.Level, func(x *tx) error {
-		if err := x.release(s.part); err != nil {
+		if err := x.release(s.share); err != nil {
 			return err
 		}
 		n := 0
-		for len(s.leases.items) > 0 && s.leases.items[0].until <= s.elapsed && n < s.part {
+		for len(s.leases.items) > 0 && s.leases.items[0].until <= s.elapsed && n < s.share {
 			if err := x.expire(s.leases.items[0].task); err != nil {
 				return err
 			}
 			n++
 		}
-		for len(s.alarms.items) > 0 && s.alarms.items[0].alarm <= s.wall && n < s.part {
+		for len(s.alarms.items) > 0 && s.alarms.items[0].alarm <= s.wall && n < s.share {
 			q := s.alarms.items[0]
 			for _, f := range []func(*queue, int) (int, error){x.promote, x.retain} {
-				done, err := f(q, s.part-n)
+				done, err := f(q, s.share-n)
 				if err != nil {
 					return err
 				}
@@ -186,7 +188,7 @@ func (s *Store) step() error {
 			}
 			s.setAlarm(q)
 		}
-		return x.forget(s.part)
+		return x.forget(s.share)
 	})
 	return err
 }
