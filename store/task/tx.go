@@ -159,6 +159,7 @@ type part struct {
 	s      *Store
 	shared *txn.Tx
 	batch  holdfast.Batch // what all calls have written
+	asked  bool           // the engine has perhaps been asked to write it
 }
 
 // takePart returns the store's part in a transaction, and begins one if there is none.
@@ -200,6 +201,7 @@ func (p *part) Prepare(b *holdfast.Batch) error {
 	if s.err != nil {
 		return s.err
 	}
+	p.asked = true
 	if err := x.raiseLows(); err != nil {
 		return err
 	}
@@ -226,8 +228,8 @@ func (p *part) Rollback() (wait func() error) {
 	s, level := p.s, p.shared.Level()
 	s.lock()
 	s.tx.undo(mark{})
-	if p.batch.Len() > 0 {
-		s.plan(0) // if it is the engine that has failed, those who wait are to know
+	if p.asked {
+		s.plan(0) // if the engine has failed, those who wait are to know
 	}
 	tail, stronger := s.tail, s.mixed || level != s.o.Level
 	p.end()
