@@ -243,7 +243,10 @@ func TestBlockedFunction(t *testing.T) {
 	short, cancel := context.WithCancel(ctx)
 	calls := []func() error{
 		func() error { _, err := b.Claim(short, task.ClaimOptions{}); return err },
-		func() error { _, err := b.Claim(short, task.ClaimOptions{Wait: true, Queues: []string{"q"}}); return err },
+		func() error {
+			_, err := b.Claim(short, task.ClaimOptions{Wait: true, Queues: []string{"q"}})
+			return err
+		},
 		func() error { _, err := b.Enqueue(short, task.Spec{Kind: "k"}); return err },
 		func() error { return b.Complete(short, held) },
 		func() error { _, err := b.Get(short, "a"); return err },
