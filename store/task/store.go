@@ -86,8 +86,8 @@ type Store struct {
 const reserve = 1 << 32
 
 // Open opens the task store of that name in the engine of db, and makes it if it is not there. It is a part of
-// transactions of that database. The engine stays the caller's, and must not be closed before the store is. Open reads the index of all tasks, but not the tasks. Those that were running
-// run on until their leases end.
+// transactions of that database, by In. The engine stays the caller's, and must not be closed before the store is. Open
+// reads the index of all tasks, but not the tasks. Those that were running run on until their leases end.
 //
 // Errors: ErrLevel if the engine does not give the level, ErrLocked if the store is open in this engine, ErrVersion if
 // a newer program made it, ErrBadOption also for an engine without atomic batches, ErrCorrupt also for an engine with
