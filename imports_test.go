@@ -46,8 +46,8 @@ var layers = map[string][]string{
 	"store/message/":          {"", "driver/lifecycle", "internal/", "kv", "store/event", "store/message/", "store/internal/"},
 	"store/message/aggregate": {"", "store/message"},
 	"store/task/":             {"", "driver/lifecycle", "internal/", "kv", "store/task/", "store/internal/"},
-	"store/task/worker":       {"", "store/task"},
-	"store/task/workertest":   {"", "engine/mem", "store/task"}, // for tests
+	"store/task/worker":       {"", "kv", "store/task"},
+	"store/task/workertest":   {"", "engine/mem", "kv", "store/task"}, // for tests
 	"store/projection":        {"", "internal/", "kv", "store/event", "store/message", "store/internal/"},
 	"store/raftlog/": {"", "driver/lifecycle", "engine/bbolt/boltpages", "internal/", "store/raftlog",
 		"store/internal/"},

@@ -1,6 +1,7 @@
-// Signup is a service whose users get a mail. A user and the task that welcomes them are written in one transaction, so that
-// there is no user without a welcome and no welcome without a user. Mail is tried again until it is sent; that a user
-// has been welcomed is written in the transaction that completes the task. Every night, users without a mail are counted.
+// Signup is a service whose users get a mail. A user and the task that welcomes them are written in one transaction, so
+// that there is no user without a welcome and no welcome without a user. Mail is tried again until it is sent; that a
+// user has been welcomed is written in the transaction that completes the task. Every night, users without a mail are
+// counted.
 //
 //	signup --dir /tmp/signup --addr 127.0.0.1:8080
 //	curl -X POST '127.0.0.1:8080/users?mail=ann@example.org'

@@ -744,7 +744,8 @@ func (w *world) reopen() {
 
 // change makes a call that changes something.
 func (w *world) change() {
-	changes := []func(){w.enqueue, w.enqueue, w.claim, w.claim, w.complete, w.completeThen, w.transaction, w.heartbeat, w.withLease,
+	changes := []func(){w.enqueue, w.enqueue, w.claim, w.claim, w.complete, w.completeThen, w.transaction,
+		w.heartbeat, w.withLease,
 		w.withID, w.withQueue}
 	pick(w, "change", changes)()
 }

@@ -35,7 +35,7 @@ func newBench(t testing.TB) *bench {
 func (b *bench) open() {
 	b.t.Helper()
 	var err error
-	b.Store, err = task.Open(on(b.eng, holdfast.Memory), task.Options{Level: holdfast.Memory, Now: b.c.Now, Elapsed: b.c.Elapsed})
+	b.Store, err = task.Open(on(b.eng, holdfast.Memory), task.Options{Now: b.c.Now, Elapsed: b.c.Elapsed})
 	b.ok(err)
 }
 

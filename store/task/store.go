@@ -23,11 +23,11 @@ import (
 
 // Store is an open task store. All methods may be called from many goroutines at once.
 //
-// Every change is decided and applied in its turn, and waited for outside of it, so that many callers share the engine's
-// syncs. A call keeps the turn, and with it the lock of what is in memory, until it has applied its change. A
+// Every change is decided and applied in its turn, and waited for outside of it, so that many callers share the
+// engine's syncs. A call keeps the turn, and with it the lock of what is in memory, until it has applied its change. A
 // transaction keeps the turn while its function runs, and what is in memory is then as if it had its place already: so
-// all that decides, or tells what is there, takes the turn. In memory there are the tasks that run, the first waiting tasks of each queue and key, and counts; everything
-// else is read from the engine when it is needed.
+// all that decides, or tells what is there, takes the turn. In memory there are the tasks that run, the first waiting
+// tasks of each queue and key, and counts; everything else is read from the engine when it is needed.
 type Store struct {
 	db    *kv.DB
 	eng   holdfast.Engine
@@ -431,8 +431,8 @@ func (s *Store) change(ctx context.Context, f func(x *tx) error) error {
 	return tail.Wait()
 }
 
-// try makes a change as f says, with the turn and the lock, and returns what is to be waited for. If it fails, nothing has
-// changed.
+// try makes a change as f says, with the turn and the lock, and returns what is to be waited for. If it fails, nothing
+// has changed.
 func (s *Store) try(level holdfast.Level, f func(x *tx) error) (receipts.Tail, error) {
 	x, err := s.begin(level)
 	if err != nil {

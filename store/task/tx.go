@@ -10,7 +10,7 @@ import (
 )
 
 // Tx is a store in a transaction of its database, and is used as that is. Its methods see what those before them in the
-// transaction have done. Their errors are ordinary ones: after one the call has done nothing, and the function may go on.
+// transaction have done. Their errors are ordinary ones: such a call has done nothing, and the function may go on.
 type Tx struct {
 	s  *Store
 	tx *kv.Tx

@@ -96,8 +96,8 @@ func TestTransactionsThatFail(t *testing.T) {
 					t.Errorf("%+v", queues)
 				}
 				for range 2 {
-					for id, state := range map[string]task.State{"runs": task.Running, "there": task.Waiting, "next": task.Blocked,
-						"behind": task.Blocked, "new": 0, "then": 0} {
+					for id, state := range map[string]task.State{"runs": task.Running, "there": task.Waiting,
+						"next": task.Blocked, "behind": task.Blocked, "new": 0, "then": 0} {
 						b.state(id, state)
 					}
 					b.examine()
@@ -225,7 +225,7 @@ func TestTransactionSeesItself(t *testing.T) {
 	})
 }
 
-// What a function keeps waiting waits no longer than its context lasts, and calls that would wait for themselves say so.
+// What a function keeps waiting waits no longer than its context lasts, and a call that waits for itself says so.
 func TestBlockedFunction(t *testing.T) {
 	b := newBench(t)
 	b.add(task.Spec{Kind: "k", ID: "a"}, task.Spec{Kind: "k", ID: "b"})

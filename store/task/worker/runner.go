@@ -45,8 +45,8 @@ type Watcher interface {
 	Watch(l task.Lease, ended func()) (stop func())
 }
 
-// Joiner is what a Client may offer besides, so that tasks can be completed in transactions of the program. A *task.Store
-// does; a client of a server cannot.
+// Joiner is what a Client may offer besides, so that tasks can be completed in transactions of the program. A
+// *task.Store does; a client of a server cannot.
 type Joiner interface {
 	In(tx *kv.Tx) task.Tx
 }

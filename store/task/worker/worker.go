@@ -275,9 +275,9 @@ func (x *Execution) CompleteThen(ctx context.Context, then ...task.Spec) ([]task
 //		return err
 //	})
 //
-// If the transaction fails, the task is not completed, and what the worker returns decides as ever. Otherwise the worker
-// should return; its error would only be logged. ErrLeaseLost, ErrCancelled: the task is not this worker's any more; the
-// function returns the error, so that nothing is written. ErrBadOption: the Client is no [Joiner].
+// If the transaction fails, the task is not completed, and what the worker returns decides as ever. Otherwise the
+// worker should return; its error would only be logged. ErrLeaseLost, ErrCancelled: the task is not this worker's any
+// more; the function returns the error, so that nothing is written. ErrBadOption: the Client is no [Joiner].
 func (x *Execution) CompleteIn(tx *kv.Tx, then ...task.Spec) ([]task.Result, error) {
 	store, ok := x.client.(Joiner)
 	if !ok {
