@@ -22,6 +22,9 @@ type Capabilities struct {
 	// NativeDeleteRange is true where the cost of DeleteRange does not grow with the
 	// number of keys in it.
 	NativeDeleteRange bool
+	// ShownAtApply is true where every batch is visible when Apply returns, on the goroutine that called it and on all
+	// others; elsewhere at the latest when Wait returns.
+	ShownAtApply bool
 	// Checksums is true where everything stored is checked when it is read back, so that
 	// damage is an error. Where it is false, damage may be answered as data.
 	Checksums bool
