@@ -129,6 +129,25 @@ type Engine interface {
 	// Close too.
 	Metrics() Metrics
 
+	// Done returns a channel, the same each time, that is closed when the engine ends: it is poisoned, or Close has
+	// closed it. Nobody need call anything for that: a failure in the background ends the engine as it happens. The
+	// channel stays open while the engine works, also after a Close that found it in use. Who waits for what others
+	// write waits for it too, instead of asking from time to time.
+	//
+	// A poisoned engine has ended, though reads go on, and it is to be closed all the same. Of one that was closed, the
+	// directory may not be released yet: Close does that, and then returns.
+	//
+	// Done and Err may be called from many goroutines, at any time. They take no lock that a writer or the device holds.
+	Done() <-chan struct{}
+
+	// Err says why the channel of Done is closed; it is nil until then. It is the ErrPoisoned, with its cause, that Apply
+	// returns from then on, or ErrClosed. It does not change any more: after Close of an engine that was poisoned it is
+	// still the poison. It works after Close too.
+	//
+	// Nobody learns of the end sooner by another call: once Apply or Wait has returned ErrPoisoned, or Apply or a read
+	// ErrClosed, Done is closed. And once Done is closed, Apply fails.
+	Err() error
+
 	// Close brings everything applied to the strongest level the engine gives,
 	// and releases the directory. While iterators or snapshots are open it returns
 	// ErrBusy and leaves the engine open (but synced). Closing twice returns

@@ -23,7 +23,7 @@ func (c *core) View(op driver.Op) (int, error) {
 	return c.made, nil
 }
 
-func (c *core) Done(v int) error {
+func (c *core) Drop(v int) error {
 	if _, ok := c.used[v]; !ok {
 		return errors.New("it was done before")
 	}

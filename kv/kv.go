@@ -190,11 +190,7 @@ func open(engine holdfast.Engine, name string) (*core, error) {
 
 // forget forgets the databases of an engine once that has ended.
 func forget(engine holdfast.Engine) {
-	e, ok := engine.(interface{ Done() <-chan struct{} })
-	if !ok {
-		return
-	}
-	<-e.Done()
+	<-engine.Done()
 	dbs.Lock()
 	defer dbs.Unlock()
 	delete(dbs.cores, engine)

@@ -3,7 +3,6 @@ package kv
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -250,7 +249,9 @@ func (db *DB) read(ctx context.Context, safe bool, f func(tx *Tx) error) (err er
 	}
 	defer func() {
 		tx.end()
-		err = errors.Join(err, snapshot.Close())
+		if closed := snapshot.Close(); err == nil {
+			err = closed
+		}
 	}()
 
 	if safe {
