@@ -169,6 +169,13 @@ func open(engine holdfast.Engine, name string) (*core, error) {
 
 	dbs.Lock()
 	defer dbs.Unlock()
+	for engine := range dbs.cores {
+		select {
+		case <-engine.Done(): // those who have its databases may still read
+			delete(dbs.cores, engine)
+		default:
+		}
+	}
 	if c := dbs.cores[engine][name]; c != nil {
 		return c, nil
 	}
@@ -182,18 +189,9 @@ func open(engine holdfast.Engine, name string) (*core, error) {
 	}
 	if dbs.cores[engine] == nil {
 		dbs.cores[engine] = map[string]*core{}
-		go forget(engine)
 	}
 	dbs.cores[engine][name] = c
 	return c, nil
-}
-
-// forget forgets the databases of an engine once that has ended.
-func forget(engine holdfast.Engine) {
-	<-engine.Done()
-	dbs.Lock()
-	defer dbs.Unlock()
-	delete(dbs.cores, engine)
 }
 
 // On is Open without options, for those who open stores in it. An error is that of the first use of the database, or of
