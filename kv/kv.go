@@ -63,6 +63,7 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
@@ -98,6 +99,9 @@ type Options struct {
 	// Level is what every Update survives once it has returned, unless its context names a stronger one, and what stores
 	// have in it that name none; 0 means Power.
 	Level holdfast.Level
+
+	// Now is the clock by which keys expire; nil means time.Now.
+	Now func() time.Time
 }
 
 // DB is a database in an engine. All methods may be called from many goroutines at once. It ends with its engine, and
@@ -105,6 +109,7 @@ type Options struct {
 type DB struct {
 	*core
 	level holdfast.Level
+	now   func() time.Time
 	err   error // of On
 }
 
@@ -146,7 +151,10 @@ func Open(engine holdfast.Engine, o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &DB{core: c, level: cmp.Or(o.Level, holdfast.Power)}
+	db := &DB{core: c, level: cmp.Or(o.Level, holdfast.Power), now: o.Now}
+	if db.now == nil {
+		db.now = time.Now
+	}
 	if err := c.caps.CheckLevel(db.level); err != nil {
 		return nil, err
 	}
@@ -170,10 +178,8 @@ func open(engine holdfast.Engine, name string) (*core, error) {
 	dbs.Lock()
 	defer dbs.Unlock()
 	for engine := range dbs.cores {
-		select {
-		case <-engine.Done(): // those who have its databases may still read
+		if engine.Err() != nil { // those who have its databases may still read
 			delete(dbs.cores, engine)
-		default:
 		}
 	}
 	if c := dbs.cores[engine][name]; c != nil {
@@ -203,7 +209,7 @@ func On(engine holdfast.Engine) *DB {
 	} else {
 		err = c.caps.CheckLevel(holdfast.Power)
 	}
-	return &DB{core: c, level: holdfast.Power, err: err}
+	return &DB{core: c, level: holdfast.Power, now: time.Now, err: err}
 }
 
 // Engine is the engine that the database is in; nil if there is none.
