@@ -66,8 +66,7 @@ func (l *Life) err() error {
 type Ending struct {
 	made sync.Once
 	done chan struct{}
-	mu   sync.Mutex // the last of all locks
-	why  error      // set before done is closed
+	why  atomic.Pointer[error] // set before done is closed
 }
 
 // Done returns a channel, the same each time, that End closes.
@@ -78,21 +77,17 @@ func (x *Ending) Done() <-chan struct{} {
 
 // Err is what End was first called with, nil before that.
 func (x *Ending) Err() error {
-	select {
-	case <-x.Done():
-		return x.why
-	default:
-		return nil
+	if why := x.why.Load(); why != nil {
+		return *why
 	}
+	return nil
 }
 
 // End closes the channel of Done; the first reason stays. When it returns, whoever asks knows. It may be called with
 // any lock held.
 func (x *Ending) End(why error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.Err() == nil {
-		x.why = why
+	x.Done()
+	if x.why.CompareAndSwap(nil, &why) {
 		close(x.done)
 	}
 }
