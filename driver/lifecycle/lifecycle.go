@@ -89,6 +89,8 @@ func (x *Ending) End(why error) {
 	x.Done()
 	if x.why.CompareAndSwap(nil, &why) {
 		close(x.done)
+	} else {
+		<-x.done // which another call is about to close
 	}
 }
 
