@@ -144,8 +144,8 @@ type Engine interface {
 	// returns from then on, or ErrClosed. It does not change any more: after Close of an engine that was poisoned it is
 	// still the poison. It works after Close too.
 	//
-	// Nobody learns of the end sooner by another call: once Apply or Wait has returned ErrPoisoned, or Apply or a read
-	// ErrClosed, Done is closed. And once Done is closed, Apply fails.
+	// A commit does not tell it sooner: once Apply or Wait has returned ErrPoisoned, or Apply ErrClosed, Done is closed.
+	// And once Done is closed, Apply fails.
 	Err() error
 
 	// Close brings everything applied to the strongest level the engine gives,
