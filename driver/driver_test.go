@@ -146,8 +146,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Done and Err tell of the first end, the poison or Close, and never of another. A Close that poisons the engine ends it
-// by that.
+// Done and Err tell of the first end, the poison or Close, and never of another. A Close that poisons the engine ends
+// it by that.
 func TestEnding(t *testing.T) {
 	poison := &holdfast.Error{Op: "write", Class: holdfast.ErrPoisoned}
 	for name, x := range map[string]struct {
