@@ -38,7 +38,7 @@
 //  5. Snapshots and iterators see one fixed state and never block a writer; one
 //     that is never closed shows in [Metrics].
 //  6. The first failed write or sync of a batch that has its place poisons the engine: later Applies fail with that
-//     cause ([ErrPoisoned]), and reads continue. Nothing is acknowledged after a failed sync.
+//     cause ([ErrPoisoned]), Done tells of it, and reads continue. Nothing is acknowledged after a failed sync.
 //  7. A full disk is an ordinary error: nothing acknowledged is lost, and the
 //     engine works again once there is room: at once if Apply has refused the
 //     batch ([ErrFull]), at the latest when it is reopened.
@@ -96,7 +96,8 @@ const (
 // sync.
 type Engine interface {
 	// Reader reads the latest visible state. A batch is visible at the latest
-	// when its receipt's Wait returns nil; some engines show it earlier.
+	// when its receipt's Wait returns nil; some engines show it earlier, and those of
+	// [Capabilities].ShownAtApply always when Apply returns.
 	Reader
 
 	// Apply fixes b's place after every batch applied before it. It returns without waiting for the device, and copies
@@ -144,8 +145,8 @@ type Engine interface {
 	// returns from then on, or ErrClosed. It does not change any more: after Close of an engine that was poisoned it is
 	// still the poison. It works after Close too.
 	//
-	// Nobody learns of the end sooner by another call: once Apply or Wait has returned ErrPoisoned, or Apply or a read
-	// ErrClosed, Done is closed. And once Done is closed, Apply fails.
+	// A commit does not tell it sooner: once Apply or Wait has returned ErrPoisoned, or Apply ErrClosed, Done is closed.
+	// And once Done is closed, Apply fails.
 	Err() error
 
 	// Close brings everything applied to the strongest level the engine gives,

@@ -182,6 +182,8 @@ func (s *FakeEngine) Err() error { return s.ended.Err() }
 
 // Close implements [holdfast.Engine].
 func (s *FakeEngine) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	err := s.Engine.Close()
 	if closed := s.Engine.Err(); closed != nil {
 		s.ended.End(closed)
