@@ -55,7 +55,7 @@ var layers = map[string][]string{
 	"lab/": {"", "api", "client", "driver/datadir", "engine/all", "enginetest/commits", "internal/console", "lab/",
 		"server/", "kv", "store/"},
 	// The libraries' own options are behind the engines that run them.
-	"lab/contender":  {"", "driver/datadir", "engine/", "internal/console", "lab/", "kv", "store/"},
+	"lab/contender":  {"", "driver/", "engine/", "internal/console", "lab/", "kv", "store/"},
 	"api":            {"store/"}, // whose types it converts
 	"server/":        {"", "api", "driver/datadir", "internal/", "server/", "kv", "store/"},
 	"server/auth":    {"", "store/message"},
@@ -93,7 +93,7 @@ var layers = map[string][]string{
 		"lab/internal/clock", "lab/crash/internal/protocol"},
 	"lab/crash/internal/kinds": {"", "driver/datadir", "enginetest/commits", "internal/console", "lab/internal/child",
 		"lab/blockdev", "lab/crash/internal/protocol"},
-	"lab/crash/internal/flawed":   {"", "engine/mem", "vfs"},
+	"lab/crash/internal/flawed":   {"", "driver/lifecycle", "engine/mem", "vfs"},
 	"lab/crash/internal/evidence": {"", "lab/blockdev", "lab/crash/internal/kinds", "lab/crash/internal/protocol"},
 }
 

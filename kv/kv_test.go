@@ -372,21 +372,24 @@ func TestLevels(t *testing.T) {
 
 func TestExpiry(t *testing.T) {
 	each(t, func(t *testing.T, db *kv.DB) {
-		soon := time.Now().Add(30 * time.Millisecond)
+		now := time.Unix(1e9, 0)
+		db, err := kv.Open(db.Engine(), kv.Options{Level: db.Level(), Now: func() time.Time { return now }})
+		check(t, err)
+		soon := now.Add(time.Minute)
 		check(t, db.Update(ctx, func(tx *kv.Tx) error {
 			b := tx.Bucket("b")
 			for _, key := range []string{"again", "deleted", "gone", "later"} {
 				check(t, b.PutUntil([]byte(key), []byte("v"), soon))
 			}
 			check(t, b.Put([]byte("stays"), []byte("v")))
-			return b.PutUntil([]byte("later"), []byte("w"), time.Now().Add(time.Hour))
+			return b.PutUntil([]byte("later"), []byte("w"), now.Add(time.Hour))
 		}))
 		check(t, db.Update(ctx, func(tx *kv.Tx) error {
 			b := tx.Bucket("b")
 			check(t, b.Delete([]byte("deleted")))
 			return b.Put([]byte("again"), []byte("w"))
 		}))
-		time.Sleep(time.Until(soon) + time.Millisecond)
+		now = soon
 		check(t, db.View(ctx, func(tx *kv.Tx) error {
 			if got := keys(t, tx.Bucket("b")); got != "again=w later=w stays=v" {
 				t.Errorf("after the time: %s", got)

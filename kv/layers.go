@@ -60,7 +60,7 @@ func (l *layer) get(key []byte) (value []byte, known bool) {
 // two waits at most, and dropping costs nothing.
 type pending struct {
 	old, new         layer
-	oldLast, newLast uint64 // the last commit in each
+	oldLast, newLast uint64 // the last commit in old, and in either
 }
 
 func (p *pending) add(commit uint64, top layer) {
@@ -74,7 +74,7 @@ func (p *pending) settled(commit uint64) {
 	case commit >= p.newLast:
 		*p = pending{}
 	case commit >= p.oldLast:
-		*p = pending{old: p.new, oldLast: p.newLast}
+		*p = pending{old: p.new, oldLast: p.newLast, newLast: p.newLast}
 	}
 }
 

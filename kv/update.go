@@ -3,9 +3,7 @@ package kv
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
-	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/txn"
@@ -120,7 +118,7 @@ func begin(ctx context.Context, databases []*DB) ([]*Tx, error) {
 
 	txs := make([]*Tx, len(databases))
 	for i, db := range databases {
-		tx := &Tx{db: db, core: db.core, shared: shared, ctx: ctx, now: time.Now()}
+		tx := &Tx{db: db, core: db.core, shared: shared, ctx: ctx, now: db.now()}
 		tx.state = state{below: db.engine}
 		shared.Join(db.core, (*update)(tx))
 		txs[i] = tx
@@ -237,7 +235,7 @@ func (db *DB) read(ctx context.Context, safe bool, f func(tx *Tx) error) (err er
 		return err
 	}
 	c := db.core
-	tx := &Tx{db: db, core: c, ctx: ctx, now: time.Now()}
+	tx := &Tx{db: db, core: c, ctx: ctx, now: db.now()}
 
 	// The snapshot and what lies above it are of one moment, or one would have what the other lacks.
 	c.mu.Lock()
@@ -250,7 +248,9 @@ func (db *DB) read(ctx context.Context, safe bool, f func(tx *Tx) error) (err er
 	}
 	defer func() {
 		tx.end()
-		err = errors.Join(err, snapshot.Close())
+		if closed := snapshot.Close(); err == nil {
+			err = closed
+		}
 	}()
 
 	if safe {

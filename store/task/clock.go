@@ -51,13 +51,18 @@ func (s *Store) plan(d time.Duration) {
 // maxSleep is how long a clock that has been set forward is not noticed at most.
 const maxSleep = 10 * time.Second
 
-// watch does what is due, in the background.
+// watch does what is due, in the background, until the engine ends.
 func (s *Store) watch(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
+			return
+		case <-s.eng.Done(): // those who wait are to know
+			s.lock()
+			s.broken(s.eng.Err())
+			s.mu.Unlock()
 			return
 		case <-s.replan:
 		case <-timer.C:
@@ -69,8 +74,6 @@ func (s *Store) watch(ctx context.Context) {
 		if s.err == nil {
 			if s.due() {
 				_ = s.advance() // tried again
-			} else if poison := s.eng.Metrics().Poison; poison != nil { // those who wait are to know
-				s.broken(poison)
 			}
 			sleep = s.sleep()
 		}
