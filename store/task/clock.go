@@ -62,7 +62,7 @@ func (s *Store) watch(ctx context.Context) {
 		case <-s.eng.Done(): // those who wait are to know
 			s.lock()
 			s.broken(s.eng.Err())
-			s.mu.Unlock()
+			s.turn.Unlock()
 			return
 		case <-s.replan:
 		case <-timer.C:

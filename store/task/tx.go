@@ -159,7 +159,6 @@ type part struct {
 	s      *Store
 	shared *txn.Tx
 	batch  holdfast.Batch // what all calls have written
-	asked  bool           // the engine has perhaps been asked to write it
 }
 
 // takePart returns the store's part in a transaction, and begins one if there is none.
@@ -201,7 +200,6 @@ func (p *part) Prepare(b *holdfast.Batch) error {
 	if s.err != nil {
 		return s.err
 	}
-	p.asked = true
 	if err := x.raiseLows(); err != nil {
 		return err
 	}
@@ -228,9 +226,6 @@ func (p *part) Rollback() (wait func() error) {
 	s, level := p.s, p.shared.Level()
 	s.lock()
 	s.tx.undo(mark{})
-	if p.asked {
-		s.plan(0) // if the engine has failed, those who wait are to know
-	}
 	tail, stronger := s.tail, s.mixed || level != s.o.Level
 	p.end()
 	if !stronger {

@@ -331,38 +331,6 @@ func TestTransactionOfAnother(t *testing.T) {
 	b.claim("a")
 }
 
-// poisoned is an engine that says in its metrics that it has failed, as real ones do.
-type poisoned struct{ *storetest.FakeEngine }
-
-func (e poisoned) Metrics() holdfast.Metrics {
-	m := e.FakeEngine.Metrics()
-	e.Locked(func() { m.Poison = e.Fail })
-	return m
-}
-
-// Once the engine has failed under a transaction, those who wait for tasks are told soon.
-func TestTransactionOnAFailedEngine(t *testing.T) {
-	eng := poisoned{storetest.NewFakeEngine()}
-	s := openStore(t, eng, task.Options{Level: holdfast.Memory})
-	claim := storetest.Async(func() error {
-		_, err := s.Claim(ctx, task.ClaimOptions{Wait: true, Queues: []string{"q"}})
-		return err
-	})
-	storetest.Unfinished(t, claim)
-	eng.Locked(func() { eng.Fail = errUndone })
-	storetest.WantError(t, s.DB().Update(ctx, func(tx *kv.Tx) error {
-		_, err := s.In(tx).Enqueue(task.Spec{Kind: "k"})
-		return err
-	}), holdfast.ErrPoisoned)
-	select {
-	case err := <-claim:
-		storetest.WantError(t, err, errUndone)
-	case <-time.After(5 * time.Second): // the store looks every ten seconds, too
-		t.Error("the claim waits on")
-	}
-	_ = s.Close()
-}
-
 // Transactions that take tasks over beside workers: every task is done once, and each completion has written its mark.
 func TestTransactionsBesideWorkers(t *testing.T) {
 	s := openStore(t, mem.New(), newClock().options(holdfast.Memory))
