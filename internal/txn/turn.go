@@ -26,6 +26,7 @@ type Turn struct {
 	held  bool            // by a transaction, or by a call that was waiting
 	call  bool            // by a call that was waiting; it has mu, too
 	queue []chan struct{} // of those who wait; each is closed when its turn has come
+	hands uint64          // how often it was handed over
 }
 
 // Lock locks what the store has in memory, for a moment, whoever's turn it is.
@@ -83,16 +84,18 @@ func (t *Turn) next() {
 	}
 	close(t.queue[0])
 	t.queue = t.queue[1:]
+	t.hands++
 }
 
 // patience is how long the one that waits does not look whether it waits for itself: mostly it does not, and looking
-// costs more than the usual wait.
+// costs more than the usual wait. As long as others are served meanwhile, it does not.
 const patience = 5 * time.Millisecond
 
 // wait is called with the lock, and gives it up. When it returns nil, the turn has been handed over.
 func (t *Turn) wait(ctx context.Context) error {
 	mine := make(chan struct{})
 	t.queue = append(t.queue, mine)
+	hands := t.hands
 	t.mu.Unlock()
 
 	look := time.NewTimer(patience)
@@ -105,7 +108,16 @@ func (t *Turn) wait(ctx context.Context) error {
 			t.leave(mine)
 			return ctx.Err()
 		case <-look.C:
-			if inside() {
+			if !inside() {
+				continue
+			}
+			t.mu.Lock()
+			served := t.hands != hands
+			hands = t.hands
+			t.mu.Unlock()
+			if served {
+				look.Reset(patience)
+			} else {
 				t.leave(mine)
 				return &holdfast.Error{Op: "transaction", Class: ErrNested,
 					Detail: "it is the turn of a transaction whose function has made this call",
