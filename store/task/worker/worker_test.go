@@ -300,6 +300,33 @@ func TestCompleteIn(t *testing.T) {
 	})
 }
 
+// TestCompleteThen: a task and those that follow are one commit, with a client that has no transactions too.
+func TestCompleteThen(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		var ws worker.Workers
+		worker.Register(&ws, func(ctx context.Context, x *worker.Task[step]) error {
+			wantError(t, f.db.Update(ctx, func(tx *kv.Tx) error {
+				_, err := x.CompleteIn(tx)
+				return err
+			}), holdfast.ErrBadOption)
+			next := task.Spec{ID: "next", Kind: "k", Queue: "next", After: []string{x.ID}}
+			if _, err := x.CompleteThen(ctx, next, next); !errors.Is(err, task.ErrExists) {
+				t.Errorf("two tasks of one id: %v", err)
+			}
+			_, err := x.CompleteThen(ctx, next)
+			return errors.Join(err, errFailed)
+		})
+		f.enqueue("", task.Spec{ID: "a"})
+		client := struct{ worker.Client }{f.Store}
+		if n, err := f.runner(client, &ws, worker.Options{}).RunDue(ctx); n != 1 || err != nil {
+			t.Error(n, err)
+		}
+		if a, next := f.get("a"), f.get("next"); a.State != task.Completed || next.State != task.Waiting {
+			t.Errorf("a is %s, next %s", a.State, next.State)
+		}
+	})
+}
+
 // TestLeases: a long task keeps its lease; one that is cancelled, taken away, or cannot be extended, learns it in time.
 func TestLeases(t *testing.T) {
 	const lease, never = 30 * time.Second, 1000 * time.Hour
