@@ -56,7 +56,7 @@ var layers = map[string][]string{
 		"server/", "kv", "store/"},
 	// The libraries' own options are behind the engines that run them.
 	"lab/contender":  {"", "driver/datadir", "engine/", "internal/console", "lab/", "kv", "store/"},
-	"api":            {"kv", "store/"}, // whose types it converts
+	"api":            {"store/"}, // whose types it converts
 	"server/":        {"", "api", "driver/datadir", "internal/", "server/", "kv", "store/"},
 	"server/auth":    {"", "store/message"},
 	"server/route":   {"", "server/auth"},

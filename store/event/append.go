@@ -35,15 +35,12 @@ func (s *Store) Append(ctx context.Context, events ...Event) (Result, error) {
 	return p.Wait()
 }
 
-// AppendWith is Append of the events and, in the same commit, of operations on the caller's own keys: an outbox, a
-// read model, an index. When it is the events' turn, and no other append can come between, add is called once to put
-// the operations into [Commit].Batch. An error that it returns is that of AppendWith, and nothing is appended. It is
-// not called for a repeat.
-//
-// The log waits while add runs: it does not block, and calls no method of the store. It may read the engine, where the
-// last appends may not be visible yet. ErrBadKey: an operation reaches for keys that a store of this module can have,
-// the log or any other; see "Keys in the engine" above.
-func (s *Store) AppendWith(ctx context.Context, add func(*Commit) error, events ...Event) (Result, error) {
+// AppendFor is Append for another store of this module, which has the log for its events and puts keys of its own into
+// the same commit. When it is the events' turn, and no other append can come between, add is called once. An error that
+// it returns is that of AppendFor, and nothing is appended. It is not called for a repeat. The log waits while add runs:
+// it does not block, and calls no method of the log.
+func (s *Store) AppendFor(ctx context.Context, _ keyspace.Kind, add func(*Commit) error, events ...Event) (Result,
+	error) {
 	var p Pending
 	if err := s.place(ctx, &p, terms{add: add, commit: &Commit{Events: events}}, events); err != nil {
 		return Result{}, err
@@ -51,17 +48,16 @@ func (s *Store) AppendWith(ctx context.Context, add func(*Commit) error, events 
 	return p.Wait()
 }
 
-// Commit is what an append, import or removal will commit.
+// Commit is what an append, import or removal for another store of this module will commit.
 type Commit struct {
 	// First is the position of the first event.
 	First uint64
 	// Events are the events, the caller's own in an append. In an append or import their Origin, Metadata and Data may
 	// still be changed; the limits are those of Append.
 	Events []Event
-	// Batch takes operations on the caller's keys. It is reused after the call.
-	Batch *holdfast.Batch
+	// Keys takes the other store's operations. It is reused after the call.
+	Keys *holdfast.Batch
 
-	own              *holdfast.Batch // what other stores of this module add
 	log              *Store
 	level            holdfast.Level
 	applied, refused []func()
@@ -76,15 +72,11 @@ func (c *Commit) Engine() holdfast.Engine {
 	return c.log.eng
 }
 
-// Own is what Batch is, for the keys of another store of this module that has a part in the commit. Only such a store
-// can call it.
-func (c *Commit) Own(keyspace.Kind) *holdfast.Batch { return c.own }
-
 // Level is what the commit will survive.
 func (c *Commit) Level() holdfast.Level { return c.level }
 
 // Applied arranges that f is called once the commit has its place, before that of any other. It is not called if the
-// commit fails. What AppendWith says of add holds for f too.
+// commit fails. What AppendFor says of add holds for f too.
 func (c *Commit) Applied(f func()) {
 	if c.applied == nil {
 		c.applied = c.one[:0]
@@ -93,7 +85,7 @@ func (c *Commit) Applied(f func()) {
 }
 
 // Refused arranges that f is called if the commit fails, once it is known that nothing of it was committed. What
-// AppendWith says of add holds for f too.
+// AppendFor says of add holds for f too.
 func (c *Commit) Refused(f func()) { c.refused = append(c.refused, f) }
 
 // errPanic is the error of a commit whose callback has not returned.
@@ -156,13 +148,6 @@ func (s *Store) SubmitAfter(ctx context.Context, last uint64, events ...Event) (
 	return p, err
 }
 
-// SubmitWith is Submit with what add puts into the same commit, as in AppendWith.
-func (s *Store) SubmitWith(ctx context.Context, add func(*Commit) error, events ...Event) (Pending, error) {
-	var p Pending
-	err := s.place(ctx, &p, terms{add: add, commit: &Commit{Events: events}, unawaited: true}, events)
-	return p, err
-}
-
 // Pending is an append that has its positions. It may be copied, waited for many times, or
 // dropped. The zero Pending is settled.
 type Pending struct {
@@ -206,8 +191,7 @@ const (
 // appender is the memory that building one append needs.
 type appender struct {
 	batch  holdfast.Batch
-	extra  holdfast.Batch // what the caller adds
-	own    holdfast.Batch // what other stores add
+	own    holdfast.Batch // what another store adds
 	key    []byte         // of an event; only the position in it changes
 	idKey  []byte
 	record []byte
@@ -221,7 +205,7 @@ type appender struct {
 const keepSize = 1 << 20
 
 func (s *Store) free(a *appender) {
-	if a.batch.Size()+a.extra.Size()+a.own.Size() > keepSize {
+	if a.batch.Size()+a.own.Size() > keepSize {
 		return
 	}
 	clear(a.ids)
@@ -301,8 +285,10 @@ func (s *Store) place(ctx context.Context, p *Pending, how terms, events []Event
 	}
 
 	err = func() error {
-		s.mu.Lock()
-		defer s.mu.Unlock() // the caller's code may panic
+		if err := s.turn.Take(ctx); err != nil {
+			return err
+		}
+		defer s.turn.Give() // the caller's code may panic
 		err := s.apply(p, a, events, how, was)
 		if err == nil && how.unawaited && !p.result.Repeated {
 			s.unawaited = p.result.Last
@@ -351,7 +337,7 @@ func (s *Store) apply(p *Pending, a *appender, events []Event, how terms, was gl
 		}
 	} else {
 		c := how.commit
-		c.First, c.Batch, c.own, c.log, c.level = next, &a.extra, &a.own, s, how.level
+		c.First, c.Keys, c.log, c.level = next, &a.own, s, how.level
 		err = errPanic
 		defer func() { c.done(err) }()
 		if err := s.buildWith(a, c, how.add); err != nil {
@@ -374,7 +360,7 @@ func (s *Store) apply(p *Pending, a *appender, events []Event, how terms, was gl
 	return nil
 }
 
-// buildWith is build with what the caller adds.
+// buildWith is build with what another store adds.
 func (s *Store) buildWith(a *appender, c *Commit, add func(*Commit) error) error {
 	if err := s.extend(c, add, nil); err != nil {
 		return err
@@ -390,15 +376,11 @@ func (s *Store) buildWith(a *appender, c *Commit, add func(*Commit) error) error
 
 // extend calls add, if there is one, and adds to b what it adds.
 func (s *Store) extend(c *Commit, add func(*Commit) error, b *holdfast.Batch) error {
-	c.Batch.Reset()
-	c.own.Reset()
+	c.Keys.Reset()
 	if add == nil {
 		return nil
 	}
 	if err := add(c); err != nil {
-		return err
-	}
-	if err := keyspace.Check("event append", c.Batch); err != nil {
 		return err
 	}
 	if b == nil {
@@ -407,10 +389,9 @@ func (s *Store) extend(c *Commit, add func(*Commit) error, b *holdfast.Batch) er
 	return s.join(b, c)
 }
 
-// join adds to b what the caller has added.
+// join adds to b what another store has added.
 func (s *Store) join(b *holdfast.Batch, c *Commit) error {
-	b.Append(c.Batch)
-	b.Append(c.own)
+	b.Append(c.Keys)
 	if err := b.Err(); err != nil {
 		return err
 	}

@@ -19,11 +19,11 @@ func (s *Store) SaveOffset(ctx context.Context, subscription string, pos uint64)
 	return s.save(ctx, "save offset", s.keys.Offset(subscription), subscription, pos, nil, nil)
 }
 
-// SaveOffsetWith is SaveOffset and, in the same commit, the operations of with on the caller's own keys, such as those
-// of a read model: after any crash, either all of it is there or nothing. So what has been done for an event is done
-// exactly once. Package projection does that for read models. The batch is not changed, and can be reused after the
-// call. ErrBadKey: an operation reaches for keys that a store can have, as in AppendWith.
-func (s *Store) SaveOffsetWith(ctx context.Context, subscription string, pos uint64, with *holdfast.Batch) error {
+// SaveOffsetFor is SaveOffset and, in the same commit, the operations of package projection on the keys of a read
+// model. The batch is not changed, and can be reused after the call. ErrBadKey: an operation reaches for keys that a
+// store can have.
+func (s *Store) SaveOffsetFor(ctx context.Context, _ keyspace.Kind, subscription string, pos uint64,
+	with *holdfast.Batch) error {
 	if err := with.Err(); err != nil {
 		return err
 	}
@@ -114,8 +114,49 @@ type saving struct {
 }
 
 type save struct {
-	done chan struct{} // closed when it is settled
-	err  error         // set before done is closed
+	placed chan struct{} // closed when it has its place, or has none
+	wait   func() error  // set before: returns when the save is settled
+}
+
+// settled returns when the save is, with its error, or when ctx ends.
+func (w *save) settled(ctx context.Context) error {
+	select {
+	case <-w.placed:
+		return waitFor(ctx, w.wait)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// begin notes a save that is about to be applied. It is called with mu held, or with that of the transaction's turn.
+func (c *saving) begin(key []byte) *save {
+	w := &save{placed: make(chan struct{})}
+	c.last[string(key)] = w
+	return w
+}
+
+// place says how to wait for the save; nil is for one that was refused, before which was another one, or nil.
+func (c *saving) place(key []byte, w *save, wait func() error, before *save) {
+	w.wait = sync.OnceValue(func() error {
+		if wait == nil {
+			return nil
+		}
+		err := wait()
+		if err == nil {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.last[string(key)] == w {
+				delete(c.last, string(key))
+			}
+		}
+		return err
+	})
+	if wait == nil && c.last[string(key)] == w {
+		if delete(c.last, string(key)); before != nil {
+			c.last[string(key)] = before
+		}
+	}
+	close(w.placed)
 }
 
 func (s *Store) commitCursor(ctx context.Context, key []byte, b *holdfast.Batch) error {
@@ -127,24 +168,23 @@ func (s *Store) commitCursor(ctx context.Context, key []byte, b *holdfast.Batch)
 		return err
 	}
 	defer s.life.Leave()
-	c, w := &s.saving, &save{done: make(chan struct{})}
+	if err := s.turn.Take(ctx); err != nil {
+		return err
+	}
+	c := &s.saving
 	c.mu.Lock()
 	receipt, err := s.eng.Apply(b, level)
+	var w *save
 	if err == nil {
-		c.last[string(key)] = w
+		w = c.begin(key)
+		c.place(key, w, func() error { return s.wait(receipt, nil) }, nil)
 	}
 	c.mu.Unlock()
+	s.turn.Give()
 	if err != nil {
 		return s.met(err)
 	}
-	w.err = s.wait(receipt, nil)
-	c.mu.Lock()
-	if w.err == nil && c.last[string(key)] == w {
-		delete(c.last, string(key))
-	}
-	c.mu.Unlock()
-	close(w.done)
-	return w.err
+	return w.wait()
 }
 
 func (s *Store) loadCursor(ctx context.Context, op string, key []byte, name string) (uint64, []byte, error) {
@@ -166,13 +206,8 @@ func (s *Store) loadCursor(ctx context.Context, op string, key []byte, name stri
 	w := s.saving.last[string(key)]
 	s.saving.mu.Unlock()
 	if w != nil {
-		select {
-		case <-w.done:
-		case <-ctx.Done():
-			return 0, nil, ctx.Err()
-		}
-		if w.err != nil {
-			return 0, nil, w.err
+		if err := w.settled(ctx); err != nil {
+			return 0, nil, err
 		}
 	}
 	if missing {
@@ -183,4 +218,19 @@ func (s *Store) loadCursor(ctx context.Context, op string, key []byte, name stri
 		return 0, nil, s.fail(op, holdfast.ErrCorrupt, nil, "", "what is kept for %q cannot be read", name)
 	}
 	return pos, rest, nil
+}
+
+// waitFor returns what wait returns, or when ctx ends.
+func waitFor(ctx context.Context, wait func() error) error {
+	if ctx.Done() == nil {
+		return wait()
+	}
+	done := make(chan error, 1)
+	go func() { done <- wait() }() // it ends when the engine has settled, at the latest by its Close
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

@@ -47,13 +47,14 @@ func (t *Taken) Error() string {
 // Imports, removals and truncations of one log wait for each other; appends go on. ctx is checked until the events
 // have their place. Limits and other errors are those of Append.
 func (s *Store) Import(ctx context.Context, events ...Event) (added int, err error) {
-	return s.ImportWith(ctx, nil, events...)
+	return s.ImportFor(ctx, keyspace.Events, nil, events...)
 }
 
-// ImportWith is Import with what add puts into the same commit, as in [Store.AppendWith]. [Commit].Events are those
+// ImportFor is Import for another store of this module, as [Store.AppendFor] is Append. [Commit].Events are those
 // that were not there yet, by their positions; without any, add is not called. Because add may change events, those
 // that are there with the same id at the same position are not compared further.
-func (s *Store) ImportWith(ctx context.Context, add func(*Commit) error, events ...Event) (added int, err error) {
+func (s *Store) ImportFor(ctx context.Context, _ keyspace.Kind, add func(*Commit) error, events ...Event) (added int,
+	err error) {
 	level, err := s.at(ctx)
 	if err != nil {
 		return 0, err
@@ -86,7 +87,7 @@ func (s *Store) ImportWith(ctx context.Context, add func(*Commit) error, events 
 		return 0, s.met(err)
 	}
 	s.hidden.add(events[:n])
-	p, err := s.applyImport(level, a, &b, events, n, add)
+	p, err := s.applyImport(ctx, level, a, &b, events, n, add)
 	if err != nil {
 		s.hidden.clear()
 		return 0, s.met(err)
@@ -95,18 +96,20 @@ func (s *Store) ImportWith(ctx context.Context, add func(*Commit) error, events 
 		return 0, s.met(err) // they stay hidden: a crash can take them back
 	}
 	s.hidden.clear()
-	s.mu.Lock()
+	s.turn.Lock()
 	clear(s.importing)
 	s.edits.Add(1) // they can be found in the engine now
-	s.mu.Unlock()
+	s.turn.Unlock()
 	return len(events), nil
 }
 
 // applyImport puts the first n events into b's holes, and the others behind the end of the log.
-func (s *Store) applyImport(level holdfast.Level, a *appender, b *holdfast.Batch, events []Event, n int,
-	add func(*Commit) error) (p Pending, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *Store) applyImport(ctx context.Context, level holdfast.Level, a *appender, b *holdfast.Batch, events []Event,
+	n int, add func(*Commit) error) (p Pending, err error) {
+	if err := s.turn.Take(ctx); err != nil {
+		return p, err
+	}
+	defer s.turn.Give()
 	if err := s.state(); err != nil {
 		return p, err
 	}
@@ -128,7 +131,7 @@ func (s *Store) applyImport(level holdfast.Level, a *appender, b *holdfast.Batch
 		}
 		at = e.Position + 1
 	}
-	c := Commit{First: events[0].Position, Events: events, Batch: &a.extra, own: &a.own, log: s, level: level}
+	c := Commit{First: events[0].Position, Events: events, Keys: &a.own, log: s, level: level}
 	err = errPanic
 	defer func() { c.done(err) }()
 	if err := s.extend(&c, add, b); err != nil {
@@ -329,12 +332,13 @@ func (s *Store) entry(pos uint64) (first, last uint64, value []byte, err error) 
 // The id of a removed event is forgotten. Space is given back as in [Store.TruncateBefore]: what small events had
 // that were appended together too.
 func (s *Store) Remove(ctx context.Context, positions ...uint64) (removed int, err error) {
-	return s.RemoveWith(ctx, nil, positions...)
+	return s.RemoveFor(ctx, keyspace.Events, nil, positions...)
 }
 
-// RemoveWith is Remove with what add puts into the same commit, as in [Store.AppendWith]. [Commit].Events are those
+// RemoveFor is Remove for another store of this module, as [Store.AppendFor] is Append. [Commit].Events are those
 // to be removed, by their positions; without any, add is not called.
-func (s *Store) RemoveWith(ctx context.Context, add func(*Commit) error, positions ...uint64) (removed int, err error) {
+func (s *Store) RemoveFor(ctx context.Context, _ keyspace.Kind, add func(*Commit) error, positions ...uint64) (
+	removed int, err error) {
 	level, err := s.at(ctx)
 	if err != nil {
 		return 0, err
@@ -369,8 +373,8 @@ func (s *Store) RemoveWith(ctx context.Context, add func(*Commit) error, positio
 	if len(events) == 0 {
 		return 0, s.barrier(level)
 	}
-	c := Commit{First: events[0].Position, Events: events, Batch: &a.extra, own: &a.own, log: s, level: level}
-	tail, err := s.applyRemoval(level, &c, add, &b)
+	c := Commit{First: events[0].Position, Events: events, Keys: &a.own, log: s, level: level}
+	tail, err := s.applyRemoval(ctx, level, &c, add, &b)
 	if err != nil {
 		return 0, s.met(err)
 	}
@@ -380,10 +384,12 @@ func (s *Store) RemoveWith(ctx context.Context, add func(*Commit) error, positio
 	return len(events), nil
 }
 
-func (s *Store) applyRemoval(level holdfast.Level, c *Commit, add func(*Commit) error, b *holdfast.Batch) (
-	_ receipts.Tail, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *Store) applyRemoval(ctx context.Context, level holdfast.Level, c *Commit, add func(*Commit) error,
+	b *holdfast.Batch) (_ receipts.Tail, err error) {
+	if err := s.turn.Take(ctx); err != nil {
+		return receipts.Tail{}, err
+	}
+	defer s.turn.Give()
 	if err := s.state(); err != nil {
 		return receipts.Tail{}, err
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/event"
 )
@@ -268,7 +269,7 @@ func testAppendWith(t *testing.T, tg *target, o event.Options) {
 			for i := range each {
 				id := fmt.Sprint(w, "-", i)
 				for try := range 2 { // the second is a repeat
-					r, err := s.AppendWith(ctx, func(c *event.Commit) error {
+					r, err := s.AppendFor(ctx, keyspace.Messages, func(c *event.Commit) error {
 						if try > 0 {
 							t.Error("called for a repeat")
 						}
@@ -278,7 +279,7 @@ func testAppendWith(t *testing.T, tg *target, o event.Options) {
 							return refused
 						}
 						c.Events[0].Origin = fmt.Sprint("at ", c.First)
-						c.Batch.Set(key(c.First), []byte(id))
+						c.Keys.Set(key(c.First), []byte(id))
 						c.Applied(func() { order = append(order, c.First) })
 						c.Refused(func() { t.Error("refused though applied") })
 						return nil
@@ -306,24 +307,9 @@ func testAppendWith(t *testing.T, tg *target, o event.Options) {
 			t.Fatalf("event %d of %q from %q: the outbox has %q, %v", e.Position, e.ID, e.Origin, got, err)
 		}
 	}
-	// The log's own keys are not the caller's.
-	own := append([]byte{'e', byte(len(o.Name))}, o.Name...)
-	for _, bad := range []func(b *holdfast.Batch){
-		func(b *holdfast.Batch) { b.Set(append(own, "m"...), nil) },
-		func(b *holdfast.Batch) { b.Delete(append(own, "e"...)) },
-		func(b *holdfast.Batch) { b.DeleteRange(nil, nil) },
-		func(b *holdfast.Batch) { b.DeleteRange([]byte("a"), append(own, "a"...)) },
-		func(b *holdfast.Batch) { b.Set(nil, nil) },
-	} {
-		_, err := s.AppendWith(ctx, func(c *event.Commit) error {
-			bad(c.Batch)
-			return nil
-		}, typed("bad")...)
-		wantError(t, err, holdfast.ErrBadKey)
-	}
 	for _, pos := range []uint64{1000, 500} {
-		if _, err := s.ImportWith(ctx, func(c *event.Commit) error {
-			c.Batch.Set(key(c.First), []byte("imported"))
+		if _, err := s.ImportFor(ctx, keyspace.Messages, func(c *event.Commit) error {
+			c.Keys.Set(key(c.First), []byte("imported"))
 			c.Events[0].Origin = "elsewhere"
 			return nil
 		}, at(typed("t")[0], pos)); err != nil {
@@ -336,8 +322,8 @@ func testAppendWith(t *testing.T, tg *target, o event.Options) {
 	if got, err := tg.Engine.Get(nil, key(1000)); err != nil || string(got) != "imported" {
 		t.Fatal(got, err)
 	}
-	if _, err := s.RemoveWith(ctx, func(c *event.Commit) error {
-		c.Batch.Delete(key(c.Events[0].Position))
+	if _, err := s.RemoveFor(ctx, keyspace.Messages, func(c *event.Commit) error {
+		c.Keys.Delete(key(c.Events[0].Position))
 		return nil
 	}, 1000); err != nil {
 		t.Fatal(err)

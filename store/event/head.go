@@ -14,11 +14,11 @@ import (
 // has failed.
 func (s *Store) settled(last uint64, err error) error {
 	if err != nil {
-		s.mu.Lock()
+		s.turn.Lock()
 		if s.err == nil {
 			s.err = err
 		}
-		s.mu.Unlock()
+		s.turn.Unlock()
 		s.arrived.fire()
 		return err
 	}
@@ -41,9 +41,9 @@ func (s *Store) met(err error) error {
 	if !closed && !errors.Is(err, holdfast.ErrPoisoned) {
 		return err
 	}
-	s.mu.Lock()
+	s.turn.Lock()
 	if s.life.Closed() { // it may be the store that is closed
-		s.mu.Unlock()
+		s.turn.Unlock()
 		return err
 	}
 	if s.err == nil {
@@ -54,7 +54,7 @@ func (s *Store) met(err error) error {
 	if closed && errors.Is(s.err, holdfast.ErrClosed) {
 		err = s.err
 	}
-	s.mu.Unlock()
+	s.turn.Unlock()
 	s.arrived.fire()
 	return err
 }
@@ -83,8 +83,8 @@ func (s *Store) await(ctx context.Context, pos uint64) error {
 // waits itself, but the caller of Submit may do so late or never, and followers must not depend on
 // that. It returns why no more events will arrive, if so.
 func (s *Store) settle() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.turn.Lock()
+	defer s.turn.Unlock()
 	if err := s.state(); err != nil {
 		return err
 	}
@@ -102,14 +102,14 @@ func (s *Store) settle() error {
 // settleLoop waits for receipts as long as followers wait for events that are unawaited.
 func (s *Store) settleLoop() {
 	for {
-		s.mu.Lock()
+		s.turn.Lock()
 		if s.state() != nil || s.unawaited <= s.durable.Load() || !s.arrived.awaited() {
 			s.settling = false
-			s.mu.Unlock()
+			s.turn.Unlock()
 			return
 		}
 		tail, last := s.tail, s.next.Load()-1
-		s.mu.Unlock()
+		s.turn.Unlock()
 		_ = s.settled(last, tail.Wait()) // a failure is the store's state now
 	}
 }
@@ -130,13 +130,13 @@ func (s *Store) watch() {
 		case <-s.closing:
 			return
 		}
-		s.mu.Lock()
+		s.turn.Lock()
 		if s.state() != nil || s.waiting.Load() == 0 {
 			s.watching = false
-			s.mu.Unlock()
+			s.turn.Unlock()
 			return
 		}
-		s.mu.Unlock()
+		s.turn.Unlock()
 		s.look(n%poisonEvery == 0)
 	}
 }

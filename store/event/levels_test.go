@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
@@ -42,11 +43,14 @@ func TestProcessBehindPower(t *testing.T) {
 			}
 			return nil
 		},
-		"repeat":    func(s *event.Store) error { _, err := s.Append(atMemory, named("id-1")...); return err },
-		"remove":    func(s *event.Store) error { _, err := s.Remove(atProcess, 1); return err },
-		"close":     func(s *event.Store) error { return s.Close() },
-		"import":    func(s *event.Store) error { _, err := s.Import(atMemory, event.Event{Position: 9}); return err },
-		"with keys": func(s *event.Store) error { _, err := s.AppendWith(atProcess, addNothing, typed("2")...); return err },
+		"repeat": func(s *event.Store) error { _, err := s.Append(atMemory, named("id-1")...); return err },
+		"remove": func(s *event.Store) error { _, err := s.Remove(atProcess, 1); return err },
+		"close":  func(s *event.Store) error { return s.Close() },
+		"import": func(s *event.Store) error { _, err := s.Import(atMemory, event.Event{Position: 9}); return err },
+		"with keys": func(s *event.Store) error {
+			_, err := s.AppendFor(atProcess, keyspace.Messages, addNothing, typed("2")...)
+			return err
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eng := storetest.NewLevelEngine()
@@ -142,13 +146,25 @@ var writes = map[string]func(ctx context.Context, s *event.Store) error{
 		return err
 	},
 	"AppendWith": func(ctx context.Context, s *event.Store) error {
-		_, err := s.AppendWith(ctx, func(c *event.Commit) error {
+		_, err := s.AppendFor(ctx, keyspace.Messages, func(c *event.Commit) error {
 			if want := holdfast.LevelFrom(ctx, 0); c.Level() != want || c.Engine() != s.Engine() {
 				return fmt.Errorf("the commit is at %v, want %v", c.Level(), want)
 			}
 			return nil
 		}, typed("a")...)
 		return err
+	},
+	"a transaction": func(ctx context.Context, s *event.Store) error {
+		db, err := kv.Open(s.Engine(), kv.Options{Level: holdfast.Memory})
+		if err != nil {
+			return err
+		}
+		return db.Update(ctx, func(tx *kv.Tx) error {
+			if _, err := s.In(tx).Append(typed("a")...); err != nil {
+				return err
+			}
+			return s.In(tx).SaveOffset("sub", 4)
+		})
 	},
 	"Submit": func(ctx context.Context, s *event.Store) error { _, err := s.Submit(ctx, typed("a")...); return err },
 	"Import": func(ctx context.Context, s *event.Store) error {
@@ -174,7 +190,7 @@ var writes = map[string]func(ctx context.Context, s *event.Store) error{
 	"SaveSnapshot":   func(ctx context.Context, s *event.Store) error { return s.SaveSnapshot(ctx, "p", 1, nil) },
 	"DeleteSnapshot": func(ctx context.Context, s *event.Store) error { return s.DeleteSnapshot(ctx, "p") },
 	"SaveOffsetWith": func(ctx context.Context, s *event.Store) error {
-		return s.SaveOffsetWith(ctx, "sub", 1, new(holdfast.Batch))
+		return s.SaveOffsetFor(ctx, keyspace.Messages, "sub", 1, new(holdfast.Batch))
 	},
 }
 

@@ -169,13 +169,8 @@ func (s *Store) listCursors(ctx context.Context, table byte) ([]Cursor, error) {
 		if key < string(lo) || key >= string(hi) {
 			continue
 		}
-		select {
-		case <-w.done:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-		if w.err != nil {
-			return nil, w.err
+		if err := w.settled(ctx); err != nil {
+			return nil, err
 		}
 	}
 	measure(list, s.first.Load(), s.durable.Load())

@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
@@ -28,9 +29,9 @@ func TestPanicInCallback(t *testing.T) {
 		panic("on purpose")
 	}
 	for i, f := range []func(){
-		func() { _, _ = s.AppendWith(ctx, add, event.Event{Type: "b"}) },
-		func() { _, _ = s.ImportWith(ctx, add, event.Event{Type: "b", Position: 7}) },
-		func() { _, _ = s.RemoveWith(ctx, add, 1) },
+		func() { _, _ = s.AppendFor(ctx, keyspace.Messages, add, event.Event{Type: "b"}) },
+		func() { _, _ = s.ImportFor(ctx, keyspace.Messages, add, event.Event{Type: "b", Position: 7}) },
+		func() { _, _ = s.RemoveFor(ctx, keyspace.Messages, add, 1) },
 	} {
 		func() {
 			defer func() {

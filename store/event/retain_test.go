@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
@@ -319,7 +320,7 @@ func testSaveOffsetWith(t *testing.T, tg *target, o event.Options) {
 	key := []byte("sum of " + o.Name)
 	var b holdfast.Batch
 	b.Set(key, []byte("1"))
-	if err := s.SaveOffsetWith(ctx, "sum", 1, &b); err != nil {
+	if err := s.SaveOffsetFor(ctx, keyspace.Messages, "sum", 1, &b); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := tg.Engine.Get(nil, key); err != nil || string(got) != "1" || b.Len() != 1 {
@@ -336,8 +337,8 @@ func testSaveOffsetWith(t *testing.T, tg *target, o event.Options) {
 		}
 	}
 	b.Set(key, []byte("2"))
-	check(s.SaveOffsetWith(ctx, "sum", 3, &b), event.ErrAhead)
-	check(s.SaveOffsetWith(ctx, "sum", 2, nil), holdfast.ErrBadOption)
+	check(s.SaveOffsetFor(ctx, keyspace.Messages, "sum", 3, &b), event.ErrAhead)
+	check(s.SaveOffsetFor(ctx, keyspace.Messages, "sum", 2, nil), holdfast.ErrBadOption)
 	own := append([]byte{'e', byte(len(o.Name))}, o.Name...)
 	for _, bad := range []func(){
 		func() { b.Delete(append(own, "osum"...)) },
@@ -347,11 +348,11 @@ func testSaveOffsetWith(t *testing.T, tg *target, o event.Options) {
 		b.Reset()
 		b.Set(key, []byte("2"))
 		bad()
-		check(s.SaveOffsetWith(ctx, "sum", 2, &b), holdfast.ErrBadKey)
+		check(s.SaveOffsetFor(ctx, keyspace.Messages, "sum", 2, &b), holdfast.ErrBadKey)
 	}
 	b.Reset()
 	b.Set(nil, nil)
-	check(s.SaveOffsetWith(ctx, "sum", 2, &b), holdfast.ErrBadKey)
+	check(s.SaveOffsetFor(ctx, keyspace.Messages, "sum", 2, &b), holdfast.ErrBadKey)
 }
 
 // They are one batch of the engine, so no crash can tear them, and what is too large is refused before.
@@ -364,13 +365,13 @@ func TestSaveOffsetWithIsOneBatch(t *testing.T) {
 	applied := st.Applied
 	var b holdfast.Batch
 	b.Set([]byte("mine"), make([]byte, 1<<20-10))
-	wantError(t, s.SaveOffsetWith(ctx, "sub", 1, &b), holdfast.ErrTooLarge)
+	wantError(t, s.SaveOffsetFor(ctx, keyspace.Messages, "sub", 1, &b), holdfast.ErrTooLarge)
 	if st.Applied != applied {
 		t.Fatal("something was applied")
 	}
 	b.Reset()
 	b.Set([]byte("mine"), nil)
-	if err := s.SaveOffsetWith(ctx, "sub", 1, &b); err != nil {
+	if err := s.SaveOffsetFor(ctx, keyspace.Messages, "sub", 1, &b); err != nil {
 		t.Fatal(err)
 	}
 	var keys []string

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/internal/registry"
+	"github.com/holdfastdb/holdfast/internal/txn"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
@@ -81,8 +82,9 @@ type Store struct {
 	waiting atomic.Int64  // calls of await
 	closing chan struct{} // closed by Close
 
-	// mu covers order alone: it is never held while waiting for a receipt.
-	mu        sync.Mutex
+	// turn covers order alone: it is never held while waiting for a receipt, but by a transaction. Its lock covers what
+	// follows.
+	turn      txn.Turn
 	next      atomic.Uint64  // position of the next event; written under mu, read anywhere as a guess
 	tail      receipts.Tail  // of what has been applied
 	mixed     bool           // something was applied at another level than the store's
@@ -395,14 +397,14 @@ func (s *Store) enter(ctx context.Context) error {
 // log's name. The engine stays open. It returns the error of what could not be made durable; closing twice returns
 // ErrClosed.
 func (s *Store) Close() error {
-	s.mu.Lock()
+	s.turn.Lock()
 	if !s.life.Shut() {
-		s.mu.Unlock()
+		s.turn.Unlock()
 		return holdfast.ErrClosed
 	}
 	close(s.closing)
 	tail, last := s.tail, s.next.Load()-1
-	s.mu.Unlock()
+	s.turn.Unlock()
 	err := s.settled(last, tail.Wait())
 	s.arrived.fire()
 	s.settlers.Wait()

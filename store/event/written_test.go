@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
@@ -193,7 +194,7 @@ func TestOtherContent(t *testing.T) {
 			t.Helper()
 			appended, err1 := s.Append(ctx, events...)
 			after, err2 := s.AppendAfter(ctx, 0, events...)
-			with, err3 := s.AppendWith(ctx, func(*event.Commit) error { return errors.New("called") }, events...)
+			with, err3 := s.AppendFor(ctx, keyspace.Messages, func(*event.Commit) error { return errors.New("called") }, events...)
 			p, err4 := s.Submit(ctx, events...)
 			for i := range events { // what the caller does with its events after Submit does not count
 				events[i].Data = []byte("changed")

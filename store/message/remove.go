@@ -400,9 +400,9 @@ func (n *Namespace) removeAll(ctx context.Context, stream string, page []where) 
 	defer n.counting.Unlock()
 	e := n.beginEdit(false)
 	defer n.endEdit(e, stream)
-	removed, err := n.log().RemoveWith(ctx, func(c *event.Commit) error {
+	removed, err := n.log().RemoveFor(ctx, format.Kind, func(c *event.Commit) error {
 		var key []byte
-		batch := c.Own(format.Kind)
+		batch := c.Keys
 		for _, at := range page {
 			key = n.keys.Stream(key, stream, uint64(at.position))
 			batch.Delete(key)

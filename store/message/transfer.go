@@ -297,7 +297,7 @@ func (n *Namespace) importBatch(ctx context.Context, batch []imported) (added in
 			return 0, n.ended(err)
 		}
 		e, applied := n.beginEdit(true), false
-		added, err = n.log().ImportWith(ctx, func(c *event.Commit) error {
+		added, err = n.log().ImportFor(ctx, format.Kind, func(c *event.Commit) error {
 			c.Applied(func() { applied = true })
 			return n.putAll(c, lines, e)
 		}, events...)
@@ -352,7 +352,7 @@ func (n *Namespace) sameContent(ctx context.Context, batch []imported) error {
 // putAll adds to an import what finds its messages in their streams and categories.
 func (n *Namespace) putAll(c *event.Commit, lines map[uint64]int64, e *edit) error {
 	var key, value []byte
-	batch := c.Own(format.Kind)
+	batch := c.Keys
 	heads := map[string]head{}
 	given := map[string]map[uint64]bool{}
 	stored, since := map[string]counts{}, map[string]counts{}

@@ -122,7 +122,7 @@ func (n *Namespace) tryWrite(ctx context.Context, writes []Write, events []event
 		return false, n.ended(err)
 	}
 	p := placing{n: n, writes: writes, results: results}
-	r, err := n.log().AppendWith(ctx, p.place, events...)
+	r, err := n.log().AppendFor(ctx, format.Kind, p.place, events...)
 	if known := (*event.Known)(nil); errors.As(err, &known) {
 		r, err = known.Result, nil // with other bytes; perhaps it is the same JSON
 	}
@@ -345,7 +345,7 @@ func (p *placing) place(c *event.Commit) error {
 	key, value := keys[:0], values[:0]
 	p.placed = p.one[:0]
 	global := c.First
-	events, batch := c.Events, c.Own(format.Kind)
+	events, batch := c.Events, c.Keys
 	for i := range writes {
 		w := &writes[i]
 		at, err := n.headOf(w.Stream)

@@ -8,6 +8,7 @@ import (
 	"iter"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 )
@@ -85,7 +86,7 @@ func (s events) load(ctx context.Context, o *Options) (uint64, error) {
 
 func (s events) save(ctx context.Context, o *Options, next uint64, b *holdfast.Batch) error {
 	setPosition(b, s.engine(), o, next, s.log.History())
-	return s.log.SaveOffsetWith(ctx, o.Name, next-min(next, 1), b)
+	return s.log.SaveOffsetFor(ctx, keyspace.Server, o.Name, next-min(next, 1), b)
 }
 
 // Messages is the source of a projection over the messages of a query, whatever its limit. The model is in eng, most

@@ -60,7 +60,7 @@ func (s *Store) EnqueueIn(c *event.Commit, specs ...Spec) (_ []Result, err error
 	}
 	defer func() {
 		if err != nil {
-			c.Batch.Delete(nil) // an error of the batch, even if the caller ignores this one
+			c.Keys.Delete(nil) // an error of the batch, even if the caller ignores this one
 		}
 	}()
 	if c.Engine() != s.eng {
@@ -102,7 +102,7 @@ func (s *Store) EnqueueIn(c *event.Commit, specs ...Spec) (_ []Result, err error
 		return nil, err
 	}
 	x.bound()
-	c.Own(format.Kind).Append(&x.b)
+	c.Keys.Append(&x.b)
 	x.b.Reset()
 	return results, nil
 }
