@@ -101,8 +101,10 @@ func begin(ctx context.Context, databases []*DB) ([]*Tx, error) {
 		return nil, err
 	}
 
-	inOrder := slices.Clone(databases)
-	slices.SortFunc(inOrder, func(a, b *DB) int { return cmp.Compare(a.number, b.number) })
+	inOrder := databases
+	if len(databases) > 1 {
+		inOrder = slices.SortedFunc(slices.Values(databases), func(a, b *DB) int { return cmp.Compare(a.number, b.number) })
+	}
 	for i, db := range inOrder {
 		err := error(nil)
 		if i > 0 && db.core == inOrder[i-1].core {
@@ -120,7 +122,7 @@ func begin(ctx context.Context, databases []*DB) ([]*Tx, error) {
 
 	txs := make([]*Tx, len(databases))
 	for i, db := range databases {
-		tx := &Tx{db: db, core: db.core, shared: shared, ctx: ctx, now: time.Now()}
+		tx := db.begin(ctx, shared)
 		tx.state = state{below: db.engine}
 		shared.Join(db.core, (*update)(tx))
 		txs[i] = tx
@@ -133,6 +135,13 @@ func begin(ctx context.Context, databases []*DB) ([]*Tx, error) {
 		txs[i].see()
 	}
 	return txs, nil
+}
+
+// begin returns a transaction that reads nothing yet.
+func (db *DB) begin(ctx context.Context, shared *txn.Tx) *Tx {
+	tx := &Tx{db: db, core: db.core, shared: shared, ctx: ctx, now: time.Now()}
+	tx.root = Bucket{tx: tx, prefix: slices.Clip([]byte(db.prefix))}
+	return tx
 }
 
 // room waits until not too much is applied that the engine does not show.
@@ -161,9 +170,10 @@ func (tx *Tx) see() {
 	c := tx.core
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	tx.state.layers = []layer{{}, c.pending.new, c.pending.old}
+	tx.layers = [...]layer{{}, c.pending.new, c.pending.old}
+	tx.state.layers = tx.layers[:]
 	if c.caps.ShownAtApply { // the engine has the latest state
-		tx.state.layers = tx.state.layers[:1]
+		tx.state.layers = tx.layers[:1]
 	}
 	tx.durable = durable{c.tail, c.commits}
 }
@@ -200,8 +210,7 @@ func (u *update) Commit(receipt holdfast.Receipt, level holdfast.Level) func() e
 	c.commits++
 	c.tail.Add(receipt, level)
 	if !c.caps.ShownAtApply {
-		tx.index()
-		c.pending.add(c.commits, tx.state.layers[0])
+		c.pending.add(c.commits, tx.state.layers[0], &tx.fresh)
 	}
 	d := durable{c.tail, c.commits}
 	c.mu.Unlock()
@@ -237,7 +246,7 @@ func (db *DB) read(ctx context.Context, safe bool, f func(tx *Tx) error) (err er
 		return err
 	}
 	c := db.core
-	tx := &Tx{db: db, core: c, ctx: ctx, now: time.Now()}
+	tx := db.begin(ctx, nil)
 
 	// The snapshot and what lies above it are of one moment, or one would have what the other lacks.
 	c.mu.Lock()

@@ -388,6 +388,24 @@ func (l *mutant) Scan(r holdfast.Range) holdfast.Iterator {
 	return l.Engine.Scan(r)
 }
 
+// Snapshot returns one with the same faults.
+func (l *mutant) Snapshot() (holdfast.Snapshot, error) {
+	s, err := l.Engine.Snapshot()
+	return mutantSnapshot{s, l}, err
+}
+
+type mutantSnapshot struct {
+	holdfast.Snapshot
+	of *mutant
+}
+
+func (s mutantSnapshot) Scan(r holdfast.Range) holdfast.Iterator {
+	if s.of.scan != nil {
+		return s.of.scan(s.Snapshot.Scan(r))
+	}
+	return s.Snapshot.Scan(r)
+}
+
 // skipping iterators leave out the first pair; doctored ones spoil each value.
 type skipping struct {
 	holdfast.Iterator
