@@ -390,6 +390,8 @@ func TestAttackLists(t *testing.T) {
 		"/v1/namespaces/default/leases/complete":     {`{"leases":[`, "]}"},
 		"/v1/namespaces/default/leases/heartbeat":    {`{"leases":[`, "]}"},
 		"/v1/namespaces/default/subscriptions/s/ack": {`{"deliveries":[`, "]}"},
+		"/v1/transactions": {
+			`{"operations":[{"namespace":"default","complete":{"id":"x","token":1,"then":[{"kind":"k","after":[`, "]}]}}]}"},
 	} {
 		body := []byte(open[0] + strings.Repeat(item, 5<<20) + shut + open[1])
 		peak := heapPeak()

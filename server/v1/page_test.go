@@ -61,6 +61,7 @@ var chapters = []struct{ tag, title string }{
 	{"subscriptions", "Subscriptions and positions"},
 	{"logs", "Event logs"},
 	{"tasks", "Tasks and leases"},
+	{"transactions", "Transactions"},
 	{"queues", "Queues and periodic tasks"},
 	{"namespaces", "Managing namespaces"},
 	{"tokens", "Managing tokens"},
