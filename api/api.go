@@ -519,7 +519,8 @@ type QueueOptions struct {
 	KeepDeadMS     int64 `json:"keep_dead_ms,omitempty"`
 }
 
-// Transaction is a list of operations that are done in their order, all or none. Each sees what those before it have done.
+// Transaction is a list of operations that are done in their order, all or none. Each sees what those before it have
+// done.
 type Transaction struct {
 	Operations []Operation `json:"operations" is:"some"` // at most 1,000
 }
@@ -537,7 +538,7 @@ type Operation struct {
 	Complete *CompleteTask `json:"complete,omitempty"`
 }
 
-// LogAppend appends events to a log, which is made if it is not there.
+// LogAppend appends events to a log, which is made if it is not there, also for a transaction that is refused.
 type LogAppend struct {
 	Log string `json:"log" is:"log" segment:"true"`
 	Append
@@ -553,7 +554,8 @@ type OperationResult struct {
 // TransactionResult is the answer to a Transaction, in the same order.
 type TransactionResult struct {
 	Results []OperationResult `json:"results"`
-	// Repeated says that the transaction was done before: nothing was done now, and the results are those of the first time.
+	// Repeated says that the transaction was done before: nothing was done now, and the results are those of the first
+	// time.
 	Repeated bool `json:"repeated,omitempty"`
 }
 

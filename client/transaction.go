@@ -12,8 +12,8 @@ import (
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
-// Tx is a transaction that is put together: what its parts are told to do is sent at the end. It is used by the function
-// that it is passed to, by one goroutine at a time.
+// Tx is a transaction that is put together: what its parts are told to do is sent at the end. It is used by the
+// function that it is passed to, by one goroutine at a time.
 type Tx struct {
 	c     *Client
 	parts []part
@@ -27,8 +27,8 @@ type part struct {
 	failed func(error) error                                // completes the error of the operation; nil if it is complete
 }
 
-// Update calls f, and then does what the parts of the transaction were told, in that order, as one commit: all of it, or
-// nothing. They may be of several namespaces; the token must be one that may write to each.
+// Update calls f, and then does what the parts of the transaction were told, in that order, as one commit: all of it,
+// or nothing. They may be of several namespaces; the token must be one that may write to each.
 //
 //	var placed *message.Result
 //	err := c.Update(ctx, func(tx *client.Tx) error {
@@ -140,7 +140,8 @@ func (l *Log) In(tx *Tx) LogTx { return LogTx{l, tx} }
 // Append is [Log.Append] in the transaction.
 func (t LogTx) Append(events ...event.Event) *event.Result { return t.append(nil, events) }
 
-// AppendAfter is [Log.AppendAfter] in the transaction. The last position is that with what the transaction has appended.
+// AppendAfter is [Log.AppendAfter] in the transaction. The last position is that with what the transaction has
+// appended.
 func (t LogTx) AppendAfter(last uint64, events ...event.Event) *event.Result {
 	return t.append(&last, events)
 }

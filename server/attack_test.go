@@ -271,7 +271,8 @@ func bodies() map[string][]byte {
 		"a long key":    []byte(`{"` + strings.Repeat("k", 1<<19) + `":1}`),
 		"many":          []byte("[" + strings.Repeat("{},", 110_000) + "{}]"),
 	}
-	for _, field := range []string{"data", "messages", "operations", "events", "tasks", "leases", "position", "lease_ms", "id", "n"} {
+	for _, field := range []string{"data", "messages", "operations", "events", "tasks", "leases", "position", "lease_ms",
+		"id", "n"} {
 		list[field+" deep"] = wrapped(field, deep(20_000, "[", "]"))
 		list[field+" huge"] = wrapped(field, []byte("99999999999999999999999999999999999999"))
 		list[field+" most"] = wrapped(field, []byte("9223372036854775807"))

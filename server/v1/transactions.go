@@ -34,7 +34,7 @@ func (s *service) transactions() {
 			"is refused, nothing is done, and the answer is that of its single call, with its number in operation. " +
 			"A transaction with ids or leases that is sent again as it was, within a day, is answered with its first results; " +
 			"in any other one, known ids of messages or events are 409 `id_taken`, unless all that it does is to repeat " +
-			"writes and appends. Here the token must have the role in each namespace.",
+			"writes and appends. The token must have the role in the namespace of each operation.",
 		codes: []string{api.CodeNoNamespace, api.CodeConflict, api.CodeIDTaken, api.CodeEnded, api.CodeExists, api.CodeState,
 			api.CodeNotFound, api.CodeLeaseLost, api.CodeCancelled}},
 		func(c *call, in *struct{ Body api.Transaction }) (out api.TransactionResult, err error) {
@@ -102,7 +102,8 @@ func (c *call) step(o *api.Operation, sum hash.Hash) (do step, ids bool, err err
 		}
 	}
 	if fields != 1 {
-		return nil, false, problem.BadRequest("an operation has write, append, enqueue or complete; this has %d of them", fields)
+		return nil, false, problem.BadRequest("an operation has write, append, enqueue or complete; this has %d of them",
+			fields)
 	}
 	info, err := c.data.Messages().Info(c.ctx, o.Namespace)
 	if err != nil {
@@ -233,8 +234,8 @@ func transact(tx *kv.Tx, steps []step, key []byte) (out api.TransactionResult, e
 		}
 	}
 	if repeats > 0 && repeats < len(steps) {
-		return api.TransactionResult{}, problem.InOperation(first, &holdfast.Error{Op: "transaction", Class: event.ErrPartialRepeat,
-			Detail: "its ids are known, and what other operations do is new",
+		return api.TransactionResult{}, problem.InOperation(first, &holdfast.Error{Op: "transaction",
+			Class: event.ErrPartialRepeat, Detail: "its ids are known, and what other operations do is new",
 			Remedy: "repeat a transaction as it was, or give new ids"})
 	}
 	out.Repeated = repeats > 0
