@@ -176,10 +176,10 @@ func TestTransactionRefused(t *testing.T) {
 		"data": {func(tx *client.Tx) {
 			n.In(tx).Write("a-1", message.Message{Type: "T", Data: []byte(`[]`)})
 		}, message.ErrBadMessage, 400, nil},
-		"no messages":  {func(tx *client.Tx) { n.In(tx).Write("a-1") }, message.ErrBadMessage, 400, nil},
-		"stream":       {func(tx *client.Tx) { n.In(tx).Write("", msg("T")) }, message.ErrBadName, 400, nil},
-		"expected":     {func(tx *client.Tx) { n.In(tx).WriteAfter("a-1", -2, msg("T")) }, message.ErrBadName, 400, nil},
-		"log":          {func(tx *client.Tx) { n.Log("a/b").In(tx).Append(event.Event{}) }, holdfast.ErrBadOption, 400, nil},
+		"no messages": {func(tx *client.Tx) { n.In(tx).Write("a-1") }, message.ErrBadMessage, 400, nil},
+		"stream":      {func(tx *client.Tx) { n.In(tx).Write("", msg("T")) }, message.ErrBadName, 400, nil},
+		"expected":    {func(tx *client.Tx) { n.In(tx).WriteAfter("a-1", -2, msg("T")) }, message.ErrBadName, 400, nil},
+		"log":         {func(tx *client.Tx) { n.Log("a/b").In(tx).Append(event.Event{}) }, holdfast.ErrBadOption, 400, nil},
 		"last": {func(tx *client.Tx) {
 			n.Log("log").In(tx).AppendAfter(1<<63, event.Event{})
 		}, event.ErrBadEvent, 400, nil},
@@ -449,16 +449,16 @@ func TestTransactionLimits(t *testing.T) {
 		operations string
 		code       string
 	}{
-		"none":                  {``, api.CodeBadRequest},
-		"most operations":       {repeat(1000, write(`{}`)), ""},
-		"too many operations":   {repeat(1001, write(`{}`)), api.CodeTooLarge},
-		"many items":            {repeat(3, enqueue(repeat(4_000, `{"kind":"k"}`))), ""},
-		"too many items":        {repeat(3, enqueue(repeat(40_000, `{"kind":"k"}`))), api.CodeTooLarge},
-		"too many after":        {enqueue(`{"kind":"k","after":[` + repeat(100_001, `"x"`) + `]}`), api.CodeTooLarge},
-		"items of data":         {write(`{"a":[` + repeat(200_000, "1") + `]}`), ""},
-		"a task that is large":  {enqueue(`{"kind":"k","payload":"` + strings.Repeat("A", 2<<20) + `"}`), api.CodeTooLarge},
-		"nothing":               {`{"namespace":"default"}`, api.CodeBadRequest},
-		"null":                  {`{"namespace":"default","write":null}`, api.CodeBadRequest},
+		"none":                 {``, api.CodeBadRequest},
+		"most operations":      {repeat(1000, write(`{}`)), ""},
+		"too many operations":  {repeat(1001, write(`{}`)), api.CodeTooLarge},
+		"many items":           {repeat(3, enqueue(repeat(4_000, `{"kind":"k"}`))), ""},
+		"too many items":       {repeat(3, enqueue(repeat(40_000, `{"kind":"k"}`))), api.CodeTooLarge},
+		"too many after":       {enqueue(`{"kind":"k","after":[` + repeat(100_001, `"x"`) + `]}`), api.CodeTooLarge},
+		"items of data":        {write(`{"a":[` + repeat(200_000, "1") + `]}`), ""},
+		"a task that is large": {enqueue(`{"kind":"k","payload":"` + strings.Repeat("A", 2<<20) + `"}`), api.CodeTooLarge},
+		"nothing":              {`{"namespace":"default"}`, api.CodeBadRequest},
+		"null":                 {`{"namespace":"default","write":null}`, api.CodeBadRequest},
 		"two things": {`{"namespace":"default","enqueue":{"tasks":[]},"complete":{"id":"x","token":1}}`,
 			api.CodeBadRequest},
 		"no namespace":          {`{"enqueue":{"tasks":[]}}`, api.CodeBadRequest},
