@@ -23,6 +23,7 @@ func (c *Client) returns(ctx context.Context, op, path string, body any, n int) 
 	if n == 0 {
 		return
 	}
+
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBack)
 	defer cancel()
 	if err := c.call(ctx, &request{op: op + " return", method: "POST", path: path, body: body, safe: true},
@@ -45,6 +46,7 @@ func deliveriesIn(answer io.Reader) (refs []api.DeliveryRef) {
 			refs, one = append(refs, one), api.DeliveryRef{}
 		}
 	})
+
 	return refs
 }
 
@@ -61,6 +63,7 @@ func leasesIn(answer io.Reader) (refs []api.LeaseRef) {
 			refs, one = append(refs, one), api.LeaseRef{}
 		}
 	})
+
 	return refs
 }
 
@@ -94,6 +97,7 @@ func (s *scanner) value(at string, depth int) error {
 	case c == '"':
 		err := s.text()
 		s.found(at, s.kept)
+
 		return err
 	case c != '{' && c != '[':
 		s.kept = append(s.kept[:0], c)
@@ -104,6 +108,7 @@ func (s *scanner) value(at string, depth int) error {
 				if err == nil {
 					err = s.r.UnreadByte()
 				}
+
 				return err
 			}
 			s.keep(c)
@@ -111,6 +116,7 @@ func (s *scanner) value(at string, depth int) error {
 	case depth == deepest:
 		return s.skip()
 	}
+
 	for {
 		end, err := s.next()
 		switch {
@@ -164,6 +170,7 @@ func (s *scanner) text() error {
 			return err
 		}
 		s.keep(c)
+
 		switch {
 		case escaped:
 			escaped = false
@@ -182,6 +189,7 @@ func (s *scanner) skip() error {
 		if err != nil {
 			return err
 		}
+
 		switch c {
 		case '"':
 			if err := s.text(); err != nil {
@@ -193,5 +201,6 @@ func (s *scanner) skip() error {
 			depth--
 		}
 	}
+
 	return nil
 }

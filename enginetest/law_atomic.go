@@ -41,6 +41,7 @@ func laterWins(a *trial) {
 func rangeDeletes(a *trial) {
 	dir := a.dir()
 	e := a.open(dir)
+
 	fill := func() {
 		a.commit(e, sets("a", "0", "b", "0", "bb", "0", "c", "0", "d", "0"))
 	}
@@ -107,6 +108,7 @@ func notAtomic(s *suite) string {
 	if s.caps.AtomicBatches {
 		return "its batches are whole after a crash (Capabilities.AtomicBatches)"
 	}
+
 	return ""
 }
 
@@ -120,9 +122,11 @@ func partKey(i int) []byte { return fmt.Appendf(nil, "part/%02d", i) }
 func inPart(a *trial) {
 	dir, rnd := a.dir(), a.random()
 	last := uint64(0)
+
 	for range killRounds {
 		c := a.startChild(order{Role: "part", Dir: dir, From: last + 1}, nil)
 		acked := last
+
 		for line, ok := c.next(); ok; line, ok = c.next() {
 			n, err := strconv.ParseUint(strings.TrimPrefix(line, "ack "), 10, 64)
 			if err != nil {
@@ -138,6 +142,7 @@ func inPart(a *trial) {
 			a.Fatalf("the writing process was not killed: %s", c.stderr.bytes())
 		}
 		e := a.open(dir)
+
 		var found []uint64
 		for i := range partKeys {
 			text, err := e.Get(nil, partKey(i))
@@ -172,6 +177,7 @@ func (s *suite) childParts(o order, t *reporter) error {
 	if err != nil {
 		return err
 	}
+
 	for n := o.From; ; n++ {
 		var b holdfast.Batch
 		for i := range partKeys {

@@ -19,6 +19,7 @@ func compacted(a *trial) {
 		a.wantsErr("Compact of an engine that cannot", holdfast.Compact(context.Background(), e, all),
 			holdfast.ErrUnavailable)
 		a.close(e)
+
 		return
 	}
 	const n = 200
@@ -42,6 +43,7 @@ func compacted(a *trial) {
 	if err := c.Compact(context.Background(), holdfast.Range{Lo: []byte("b"), Hi: []byte("a")}); err != nil {
 		a.Errorf("Compact of an empty range: %v", err)
 	}
+
 	for i := range 3 {
 		if err := holdfast.Compact(context.Background(), e, all); err != nil {
 			a.Errorf("Compact %d: %v", i, err)
@@ -76,6 +78,7 @@ func compactedSpace(a *trial) {
 	}
 	const size, keys = 64 << 10, 256
 	r := a.random()
+
 	var b holdfast.Batch
 	for i := range keys {
 		value := make([]byte, size)
@@ -88,6 +91,7 @@ func compactedSpace(a *trial) {
 	}
 	a.commit(e, &holdfast.Batch{})
 	b.Reset()
+
 	for i := range keys - 1 {
 		b.Delete(fmt.Appendf(nil, "key%d", i))
 	}

@@ -19,6 +19,7 @@ var orderedCases = []lawCase{
 func overwrites(a *trial) {
 	dir := a.dir()
 	e := a.open(dir)
+
 	var last holdfast.Receipt
 	for i := range 200 {
 		r := a.apply(e, sets("k", fmt.Sprint(i), "n", fmt.Sprint(i)))
@@ -38,6 +39,7 @@ func mixedLevels(a *trial) {
 	dir := a.dir()
 	e := a.open(dir)
 	given := levelsOf(e.Capabilities())
+
 	const batches = 60
 	for n := uint64(1); n <= batches; n++ {
 		level := given[int(n*n/3)%len(given)]
@@ -63,6 +65,7 @@ func heldSeam(s *suite) string {
 	if s.OpenHeld == nil {
 		return seam(s)
 	}
+
 	return ""
 }
 
@@ -82,24 +85,30 @@ func applyDuringSync(a *trial) {
 	a.Cleanup(func() { _ = e.Close() })
 	a.set(e, "a", "1")
 	a.apply(e, sets("b", "1"))
+
 	begun, release := faults.HoldSyncs()
 	defer release()
+
 	synced := make(chan error, 1)
 	go func() { synced <- e.Sync() }()
+
 	select {
 	case <-begun:
 	case err := <-synced:
 		a.Fatalf("Sync has not asked the device for what was applied: %v", err)
 	}
+
 	passed := make(chan struct{})
 	go func() {
 		defer close(passed)
+
 		for i := range 10 {
 			a.apply(e, sets("c", fmt.Sprint(i)))
 		}
 		a.wants(e, "a", "1")
 		_ = e.Metrics()
 	}()
+
 	select {
 	case <-passed:
 	case <-time.After(stuck):

@@ -29,12 +29,14 @@ func (a *trial) snapshot(e holdfast.Engine) holdfast.Snapshot {
 		a.Fatalf("Snapshot: %v", err)
 	}
 	a.Cleanup(func() { _ = s.Close() })
+
 	return s
 }
 
 // closeAll closes views and fails if that does.
 func (a *trial) closeAll(views ...interface{ Close() error }) {
 	a.Helper()
+
 	for _, v := range views {
 		if err := v.Close(); err != nil {
 			a.Errorf("Close: %v", err)
@@ -69,6 +71,7 @@ func fixedSnapshots(a *trial) {
 		if d := commits.Difference(backwards, want); d != "" {
 			a.Errorf("read backwards, a snapshot differs: %s", d)
 		}
+
 		for _, p := range want {
 			a.wants(s, p.Key, p.Value)
 		}
@@ -118,6 +121,7 @@ func fixedIterators(a *trial) {
 		e := a.open(a.dir())
 		var b holdfast.Batch
 		var want commits.State[string]
+
 		keys := a.s.some(400)
 		for i := range keys {
 			want = append(want, pairs(fmt.Sprintf("k%03d", i), string(filler(uint64(i), 100)))...)
@@ -129,6 +133,7 @@ func fixedIterators(a *trial) {
 		}
 		fresh, under, empty := e.Scan(holdfast.Range{Reverse: reverse}), e.Scan(holdfast.Range{Reverse: reverse}),
 			e.Scan(holdfast.Range{Lo: []byte("x"), Reverse: reverse})
+
 		var got commits.State[string]
 		for range 10 {
 			if !under.Next() {
@@ -137,6 +142,7 @@ func fixedIterators(a *trial) {
 			got = append(got, pairs(string(under.Key()), string(under.Value()))...)
 		}
 		key, value := under.Key(), under.Value()
+
 		for i := range keys {
 			a.apply(e, sets(fmt.Sprintf("k%03d", i), "new", fmt.Sprintf("k%03dx", i), "new", fmt.Sprintf("x%03d", i), "new"))
 		}
@@ -172,6 +178,7 @@ func fixedIterators(a *trial) {
 func ranges(a *trial) {
 	e := a.open(a.dir())
 	keys := []string{"a", "b", "b\x00", "b\xff", "c", "d\xff\xff", "e"}
+
 	var b holdfast.Batch
 	for _, k := range keys {
 		b.Set([]byte(k), []byte("v"+k))
@@ -179,11 +186,13 @@ func ranges(a *trial) {
 	}
 	a.commit(e, &b)
 	b.Reset()
+
 	for _, k := range keys {
 		b.Delete([]byte(k + "gone"))
 	}
 	a.commit(e, &b)
 	s := a.snapshot(e)
+
 	bounds := append([]string{"", "\x00", "a\x00", "b\x00\x00", "bz", "c\x00", "d", "d\xff", "f", "\xff\xff\xff",
 		string(filler(1, holdfast.MaxKeySize))}, keys...)
 	for _, lo := range bounds {
@@ -197,6 +206,7 @@ func ranges(a *trial) {
 			r := holdfast.Range{Lo: []byte(lo), Hi: []byte(hi)}
 			a.wantsAll(e, r, want...)
 			a.wantsAll(s, r, want...)
+
 			var back []string
 			for i := len(want) - 2; i >= 0; i -= 2 {
 				back = append(back, want[i], want[i+1])
@@ -209,6 +219,7 @@ func ranges(a *trial) {
 			}
 		}
 	}
+
 	it := e.Scan(holdfast.Range{Lo: []byte("c"), Hi: []byte("d")})
 	for range 2 {
 		it.Next()
@@ -237,12 +248,14 @@ func manyViews(a *trial) {
 	const many = 40
 	e := a.open(a.dir())
 	var views []holdfast.Snapshot
+
 	var walks []holdfast.Iterator
 	for n := uint64(1); n <= many; n++ {
 		a.commit(e, a.s.script.batch(n))
 		views = append(views, a.snapshot(e))
 		walks = append(walks, views[n-1].Scan(holdfast.Range{}), e.Scan(holdfast.Range{}))
 	}
+
 	for i, it := range walks {
 		state, err := commits.Drain(it)
 		if err != nil {
@@ -252,6 +265,7 @@ func manyViews(a *trial) {
 			a.Errorf("an iterator made after batch %d saw %d batches: %v", i/2+1, n, breaches)
 		}
 	}
+
 	for i, s := range views {
 		a.wantsScript(s, uint64(i+1), uint64(i+1))
 		a.closeAll(s)
@@ -271,10 +285,12 @@ func unblocked(a *trial) {
 			a.Fatalf("the iterator is empty: %v", it.Err())
 		}
 	}
+
 	done := make(chan error, 1)
 	go func() {
 		var err error
 		var b holdfast.Batch
+
 		for i := 0; i < batches && err == nil; i++ {
 			b.Reset()
 			b.Set([]byte(fmt.Sprintf("k%03d", i)), filler(uint64(i), size))
@@ -288,6 +304,7 @@ func unblocked(a *trial) {
 		}
 		done <- err
 	}()
+
 	select {
 	case err := <-done:
 		if err != nil {
@@ -296,6 +313,7 @@ func unblocked(a *trial) {
 	case <-time.After(stuck):
 		a.Errorf("a writer has waited %v for a snapshot or iterator to be closed", stuck)
 	}
+
 	for _, it := range views {
 		a.closeAll(it)
 	}
@@ -322,6 +340,7 @@ func countedViews(a *trial) {
 	wants("with two snapshots", 2, 0)
 	i1, i2 := e.Scan(holdfast.Range{}), s1.Scan(holdfast.Range{Lo: []byte("z")})
 	wants("with two snapshots and two iterators", 2, 2)
+
 	for i1.Next() {
 	}
 	wants("with one iterator at its end", 2, 2)

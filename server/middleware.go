@@ -38,6 +38,7 @@ func (s *Server) requestID(r *http.Request) string {
 		return id
 	}
 	var b [32]byte
+
 	return string(strconv.AppendUint(append(append(b[:0], s.run...), '-'), s.requests.Add(1), 10))
 }
 
@@ -53,6 +54,7 @@ func (s *Server) observe(pattern string, e *entrance, r *http.Request, next func
 	r = r.WithContext(route.With(r.Context(), known))
 	*a = answering{ResponseWriter: e.to, control: *http.NewResponseController(e.to), timeout: s.o.WriteTimeout,
 		http2: r.ProtoMajor >= 2}
+
 	e.id[0] = known.ID
 	a.Header()[api.HeaderRequestID] = e.id[:]
 	if r.ContentLength != 0 && s.o.BodyTimeout > 0 {
@@ -119,6 +121,7 @@ func (s *Server) wrap(rt route.Route) http.Handler {
 			if inPath {
 				return r.PathValue("ns")
 			}
+
 			return auth.Everywhere
 		}
 	}
@@ -137,6 +140,7 @@ func (s *Server) wrap(rt route.Route) http.Handler {
 		rt.Handler = s.o.Tracer.Wrap(rt.Pattern, rt.Handler).ServeHTTP
 	}
 	enter := func(e *entrance, r *http.Request) { s.enter(&rt, e, r) }
+
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e := w.(*entrance)
 		e.passed = true
@@ -150,6 +154,7 @@ func bearer(r *http.Request) string {
 	if !strings.EqualFold(scheme, "Bearer") {
 		return ""
 	}
+
 	return strings.TrimSpace(token)
 }
 
@@ -175,6 +180,7 @@ func (s *Server) enter(rt *route.Route, e *entrance, r *http.Request) {
 			&holdfast.Error{Class: problem.ErrEncoding, Detail: fmt.Sprintf("the body is encoded as %.40q", encoding),
 				Remedy: "send it as it is"},
 		)
+
 		return
 	}
 	if names := r.Header.Values(api.HeaderLevel); len(names) > 0 {
@@ -232,6 +238,7 @@ func (s *Server) admit(rt *route.Route, known *route.Request, r *http.Request) e
 	if namespace != auth.Everywhere {
 		where = fmt.Sprintf("in namespace %q", namespace)
 	}
+
 	return &holdfast.Error{Class: auth.ErrForbidden,
 		Detail: fmt.Sprintf("this needs a token with role %v %s", rt.Role, where)}
 }
@@ -251,6 +258,7 @@ func (s *Server) anybody(ctx context.Context, token string) (auth.Principal, err
 	if errors.Is(err, message.ErrNamespaceExists) { // another request has made it
 		err = nil
 	}
+
 	return p, err
 }
 
@@ -260,6 +268,7 @@ func (s *Server) level(name string) (holdfast.Level, error) {
 	if err == nil && s.given[level] == nil {
 		err = s.data.Engine().Capabilities().CheckLevel(level)
 	}
+
 	return level, err
 }
 

@@ -14,6 +14,7 @@ func (m *Mem) Crash(rnd *rand.Rand) *Mem {
 	if rnd == nil {
 		rnd = rand.New(rand.NewPCG(0, 0))
 	}
+
 	p := &plan{rnd: rnd, mode: modeEach}
 	switch rnd.IntN(8) {
 	case 0:
@@ -23,6 +24,7 @@ func (m *Mem) Crash(rnd *rand.Rand) *Mem {
 	case 2, 3:
 		p.mode = modeHorizon
 	}
+
 	return m.crash(p)
 }
 
@@ -49,10 +51,12 @@ func (m *Mem) Clone() *Mem {
 		if entries == nil {
 			return nil
 		}
+
 		fresh := make(map[string]*node, len(entries))
 		for name, n := range entries {
 			fresh[name] = reach(n)
 		}
+
 		return fresh
 	}
 	c := newMem(nil)
@@ -72,8 +76,10 @@ func (m *Mem) Clone() *Mem {
 			c.used += n.room()
 		}
 		fresh.entries, fresh.durable = all(n.entries), all(n.durable)
+
 		return fresh
 	}
+
 	c.root = reach(m.root)
 	for _, e := range m.journal {
 		for i, s := range e.sides {
@@ -82,6 +88,7 @@ func (m *Mem) Clone() *Mem {
 		c.journal = append(c.journal, e)
 	}
 	c.capacity, c.ops, c.pcg, c.mapping = m.capacity, m.ops, m.pcg, m.mapping
+
 	return c
 }
 
@@ -103,6 +110,7 @@ func (m *Mem) DropCaches() {
 			n.evict()
 			m.show(n, 0, n.seen.size)
 		}
+
 		for _, below := range n.entries {
 			visit(below)
 		}
@@ -115,6 +123,7 @@ func (n *node) evict() {
 	seen, base := n.disk.share(), n.disk.share()
 	seen.zero(n.low())
 	base.zero(n.base.size)
+
 	for _, r := range n.dirty() {
 		seen.take(&n.seen, r.lo, r.hi)
 		base.take(n.base, r.lo, r.hi)
@@ -149,6 +158,7 @@ func (p *plan) forOne(moments []int64) *plan {
 	}
 	q := &plan{rnd: p.rnd, mode: mode(p.rnd.IntN(int(modeEach))), long: p.long}
 	q.horizon = moments[p.rnd.IntN(len(moments))]
+
 	return q
 }
 
@@ -177,6 +187,7 @@ func (p *plan) fate(seq int64) fate {
 	case modeSectors:
 		return torn
 	}
+
 	return lost
 }
 
@@ -191,6 +202,7 @@ func (p *plan) lengths(count, done int) int {
 	case p.mode == modeHorizon && p.rnd.IntN(4) > 0:
 		return done
 	}
+
 	return p.rnd.IntN(count + 1)
 }
 
@@ -203,6 +215,7 @@ func (p *plan) tear(count int64) func(i int64) bool {
 	case 1:
 		return func(i int64) bool { return i >= from }
 	}
+
 	return func(int64) bool { return p.rnd.IntN(2) == 0 }
 }
 
@@ -231,18 +244,22 @@ func (m *Mem) crash(p *plan) *Mem {
 			fresh.seen = fresh.disk.share()
 			fresh.settle(n)
 			c.used += fresh.room()
+
 			return fresh
 		}
 		names := entries(n)
 		fresh.entries = make(map[string]*node, len(names))
+
 		for _, name := range slices.Sorted(maps.Keys(names)) {
 			fresh.entries[name] = build(names[name])
 		}
 		fresh.durable = maps.Clone(fresh.entries)
+
 		return fresh
 	}
 	c.root = build(m.root)
 	c.capacity, c.pcg, c.mapping = m.capacity, m.pcg, m.mapping
+
 	return c
 }
 
@@ -251,6 +268,7 @@ func (m *Mem) crash(p *plan) *Mem {
 func (n *node) settle(old *node) {
 	n.blocks = slices.Clone(old.blocks)
 	removed := old.names == 0 && old.handles == 0
+
 	for i := range pagesOf(n.disk.size) {
 		if removed || int(i) < len(n.disk.pages) && n.disk.pages[i] != nil {
 			n.give(i)
@@ -275,6 +293,7 @@ func (m *Mem) oldest() int64 {
 		}
 	}
 	visit(m.root.entries)
+
 	return oldest
 }
 
@@ -288,13 +307,16 @@ func (m *Mem) entriesAfter(p *plan) func(dir *node) map[string]*node {
 		}
 		p = p.forOne(moments)
 	}
+
 	missing := map[entry]bool{} // names of which a change is lost
 	for _, e := range m.journal {
 		f := p.fate(e.seq)
 		keep := f == kept || f == torn && p.rnd.IntN(2) == 0
+
 		for _, s := range e.sides {
 			keep = keep && (s.dir == nil || !missing[entry{s.dir, s.name}])
 		}
+
 		for _, s := range e.sides {
 			switch {
 			case s.dir == nil:
@@ -308,10 +330,12 @@ func (m *Mem) entriesAfter(p *plan) func(dir *node) map[string]*node {
 			}
 		}
 	}
+
 	return func(dir *node) map[string]*node {
 		if entries := changed[dir]; entries != nil {
 			return entries
 		}
+
 		return dir.durable
 	}
 }
@@ -323,6 +347,7 @@ func (n *node) image(p *plan) contents {
 	if len(n.changes) == 0 {
 		return img
 	}
+
 	moments := make([]int64, len(n.changes))
 	for i, c := range n.changes {
 		moments[i] = c.seq
@@ -330,9 +355,10 @@ func (n *node) image(p *plan) contents {
 	p = p.forOne(moments)
 	left := p.lengths(n.countLengths(p))
 	now := n.start().share()
-	size := img.size               // on the disk
-	before := img.size             // as it was seen before the change
-	limit := int64(maxMemFile)     // nothing from here on can be kept: a cut that is lost freed it
+	size := img.size           // on the disk
+	before := img.size         // as it was seen before the change
+	limit := int64(maxMemFile) // nothing from here on can be kept: a cut that is lost freed it
+
 	short := p.mode == modeNothing // no length in between
 	for _, c := range n.changes {
 		f := p.fate(c.seq)
@@ -350,6 +376,7 @@ func (n *node) image(p *plan) contents {
 			now.resize(c.size)
 		}
 		now.size = c.size
+
 		page := roundUp(c.size, pageSize)
 		switch {
 		case left > 0 && c.size < before:
@@ -373,6 +400,7 @@ func (n *node) image(p *plan) contents {
 	}
 	img.size = size
 	img.zero(size)
+
 	return img
 }
 
@@ -387,6 +415,7 @@ func (c *change) parts(p *plan, f fate) []span {
 	if p.rnd.IntN(4) == 0 {
 		slices.Reverse(parts)
 	}
+
 	return parts
 }
 
@@ -402,6 +431,7 @@ func (n *node) countLengths(p *plan) (count, done int) {
 		}
 		before = c.size
 	}
+
 	return count, done
 }
 

@@ -31,6 +31,7 @@ func (f *memFile) check(err error, writes bool) error {
 	case writes && !f.writable:
 		return syscall.EBADF
 	}
+
 	return nil
 }
 
@@ -51,6 +52,7 @@ func (f *memFile) ReadAt(b []byte, off int64) (int, error) {
 	if n < len(b) {
 		return n, io.EOF
 	}
+
 	return n, nil
 }
 
@@ -58,6 +60,7 @@ func (f *memFile) WriteAt(b []byte, off int64) (int, error) {
 	last, err := f.m.begin(Op{OpWrite, f.name, "", off, int64(len(b))})
 	defer f.m.mu.Unlock()
 	n, err := f.writeAt(b, off, last, err)
+
 	return n, pathError("write", f.name, err)
 }
 
@@ -80,6 +83,7 @@ func (f *memFile) writeAt(b []byte, off int64, last bool, err error) (int, error
 	if f.n.isBad(off, int64(len(b))) {
 		return 0, syscall.EIO
 	}
+
 	want := int64(len(b))
 	switch {
 	case last:
@@ -90,6 +94,7 @@ func (f *memFile) writeAt(b []byte, off int64, last bool, err error) (int, error
 	n := f.m.reserve(f.n, off, want)
 	f.n.write(b[:n], off, f.m.ops)
 	f.m.show(f.n, off, off+n)
+
 	switch {
 	case last:
 		return 0, ErrHalted
@@ -98,12 +103,14 @@ func (f *memFile) writeAt(b []byte, off int64, last bool, err error) (int, error
 	case n < want:
 		return int(n), syscall.ENOSPC
 	}
+
 	return int(n), nil
 }
 
 func asShort(err error) *Short {
 	var short *Short
 	errors.As(err, &short)
+
 	return short
 }
 
@@ -116,6 +123,7 @@ func (f *memFile) Truncate(size int64) error {
 		f.n.resize(size, f.m.ops)
 		f.m.release(f.n)
 		f.m.show(f.n, from, maxMemFile)
+
 		return nil
 	}))
 }
@@ -137,6 +145,7 @@ func (f *memFile) Allocate(size int64) error {
 			f.n.resize(got, f.m.ops)
 		}
 		f.m.show(f.n, 0, 0)
+
 		return err
 	}))
 }
@@ -151,6 +160,7 @@ func (f *memFile) checkSize(size int64) error {
 	if size > maxMemFile {
 		return syscall.EFBIG
 	}
+
 	return nil
 }
 
@@ -159,6 +169,7 @@ func (f *memFile) Datasync() error { return f.Sync() }
 func (f *memFile) Sync() error {
 	last, err := f.m.begin(Op{OpSync, f.name, "", 0, 0})
 	defer f.m.mu.Unlock()
+
 	switch {
 	case f.closed:
 		err = fs.ErrClosed
@@ -174,6 +185,7 @@ func (f *memFile) Sync() error {
 	default:
 		f.n.sync()
 	}
+
 	return pathError("sync", f.name, err)
 }
 
@@ -183,6 +195,7 @@ func (f *memFile) Size() (int64, error) {
 	if err = f.check(err, false); err != nil {
 		return 0, pathError("size", f.name, err)
 	}
+
 	return f.n.seen.size, nil
 }
 
@@ -197,6 +210,7 @@ func (f *memFile) Close() error {
 		f.n.handles--
 		f.m.release(f.n)
 	}
+
 	return pathError("close", f.name, err)
 }
 
@@ -207,6 +221,7 @@ func (m *Mem) free() int64 {
 	if m.capacity < 0 {
 		return 1 << 62
 	}
+
 	return max(0, m.capacity-m.used)
 }
 
@@ -230,6 +245,7 @@ func (m *Mem) missing(n *node, size int64) int64 {
 			missing += pageSize
 		}
 	}
+
 	return missing
 }
 
@@ -239,6 +255,7 @@ func (m *Mem) reserve(n *node, off, want int64) int64 {
 		return 0
 	}
 	free := m.free()
+
 	end := pagesOf(off + want)
 	for block := off / pageSize; block < end; block++ {
 		if n.has(block) {
@@ -251,6 +268,7 @@ func (m *Mem) reserve(n *node, off, want int64) int64 {
 		m.used += pageSize
 		free -= pageSize
 	}
+
 	return want
 }
 
@@ -259,6 +277,7 @@ func (m *Mem) release(n *node) {
 	if n.names == 0 && n.handles == 0 {
 		m.used -= n.room()
 		n.blocks = nil
+
 		return
 	}
 	m.used -= n.room()
@@ -272,6 +291,7 @@ func (n *node) room() int64 {
 	for _, word := range n.blocks {
 		count += bits.OnesCount64(word)
 	}
+
 	return int64(count) * pageSize
 }
 
@@ -327,6 +347,7 @@ func (n *node) bound() {
 		size = low
 		fresh = append(fresh, change{seq: seq, size: low})
 	}
+
 	for _, r := range n.dirty() {
 		hi := min(r.hi, n.seen.size)
 		if r.lo >= hi {
@@ -349,6 +370,7 @@ func (n *node) start() *contents {
 	if n.base != nil {
 		return n.base
 	}
+
 	return &n.disk
 }
 
@@ -358,6 +380,7 @@ func (n *node) low() int64 {
 	for _, c := range n.changes {
 		low = min(low, c.size)
 	}
+
 	return low
 }
 
@@ -381,8 +404,10 @@ func (n *node) dirty() []span {
 		case a.lo > b.lo:
 			return 1
 		}
+
 		return 0
 	})
+
 	merged := list[:1]
 	for _, r := range list[1:] {
 		if last := &merged[len(merged)-1]; r.lo <= last.hi {
@@ -391,6 +416,7 @@ func (n *node) dirty() []span {
 			merged = append(merged, r)
 		}
 	}
+
 	return merged
 }
 
@@ -405,6 +431,7 @@ func (n *node) sync() {
 	if low := n.low(); low < n.disk.size {
 		n.disk.resize(low)
 	}
+
 	for _, r := range n.dirty() {
 		n.disk.take(&n.seen, r.lo, r.hi)
 	}

@@ -68,6 +68,7 @@ func (s Spec) or(remedy string) string {
 	if s.Salvage != "" {
 		return s.Salvage + ", or " + remedy
 	}
+
 	return remedy
 }
 
@@ -113,6 +114,7 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 			nil,
 		)
 	}
+
 	switch other, err := unmarked(dir); {
 	case err != nil:
 		return nil, fail(nil, "", "", err)
@@ -163,11 +165,13 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 		if err := writeMark(dir, h.mark); err != nil {
 			return nil, fail(nil, "", "", err)
 		}
+
 		return h, nil
 	case errors.As(err, &damaged):
 		if damaged.Op, damaged.Engine, damaged.Path = "open", spec.Engine, dir; damaged.Class == holdfast.ErrCorrupt {
 			damaged.Remedy = spec.or(damaged.Remedy)
 		}
+
 		return nil, damaged
 	case err != nil:
 		return nil, fail(nil, "", "", err)
@@ -181,6 +185,7 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 		detail := fmt.Sprintf("%s binds a directory to one level, and this one was made for %v, not %v",
 			spec.Engine, found.Level, spec.Level)
 		remedy := fmt.Sprintf("open it with level %v, or name another directory", found.Level)
+
 		return nil, fail(holdfast.ErrForeign, detail, remedy, nil)
 	case found.making && spec.ReadOnly:
 		return nil, fail(holdfast.ErrForeign, "its making was interrupted; nothing is in it", "open it for writing once", nil)
@@ -197,6 +202,7 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 				spec.or("restore it from a backup")+"; to start empty, name another directory", nil)
 		}
 	}
+
 	return h, nil
 }
 
@@ -225,6 +231,7 @@ func (h *Handle) open(readOnly bool) (remedy string, err error) {
 		return "the file system must support file locks", errors.Join(err, h.lock.Close())
 	}
 	h.same = newQuick(h.lock.Name(), h.lock)
+
 	return "", nil
 }
 
@@ -238,6 +245,7 @@ func (h *Handle) Made() error {
 		return Full(&holdfast.Error{Op: "open", Engine: h.name, Path: h.Dir, Cause: err,
 			Remedy: "the directory must be writable"})
 	}
+
 	return nil
 }
 
@@ -264,6 +272,7 @@ func (h *Handle) Check() error {
 		e.Class, e.Detail, e.Remedy = nil, "its files cannot be looked up any more",
 			"give this process the permission to search the directory, and those above it, again"
 	}
+
 	return e
 }
 
@@ -272,5 +281,6 @@ func (h *Handle) Close() error {
 	if h.lock == nil {
 		return nil
 	}
+
 	return errors.Join(unlockFile(h.lock), h.lock.Close())
 }

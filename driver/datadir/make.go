@@ -40,6 +40,7 @@ func (h *Handle) Checkpoint(ctx context.Context, dir string, fill func(partial s
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return err
 	}
+
 	return publish(op, dir, func(partial string) (Loss, error) {
 		if err := errors.Join(ctx.Err(), h.Check()); err != nil {
 			return Loss{}, err
@@ -52,11 +53,13 @@ func (h *Handle) Checkpoint(ctx context.Context, dir string, fill func(partial s
 			if NoRoom(err) {
 				e.Class, e.Detail, e.Remedy = holdfast.ErrFull, "", MakeRoom
 			}
+
 			return Loss{}, e
 		}
 		if err := fill(partial); err != nil {
 			return Loss{}, err
 		}
+
 		return Loss{}, errors.Join(ctx.Err(), h.Check())
 	}, SyncDir)
 }
@@ -86,6 +89,7 @@ func publish(
 		if err == nil {
 			entries, err = os.ReadDir(target)
 		}
+
 		switch {
 		case err != nil:
 			return fail(holdfast.ErrBadOption, dir, "it cannot be replaced", remedy, err)
@@ -100,11 +104,13 @@ func publish(
 		return fail(holdfast.ErrBadOption, dir, "", "name another directory", err)
 	}
 	parent, partial := filepath.Dir(dir), dir+partialSuffix
+
 	missing := missingAbove(dir)
 	defer func() {
 		if err == nil {
 			return
 		}
+
 		for _, m := range missing { // those that hold nothing else
 			if os.Remove(m) != nil {
 				break
@@ -153,6 +159,7 @@ func publish(
 	if err := SyncDir(parent); err != nil {
 		return fail(nil, parent, "the copy is there, but a power cut could still take away its name", "", err)
 	}
+
 	return nil
 }
 
@@ -177,6 +184,7 @@ func claim(op, partial string, mode os.FileMode) (release func(), err error) {
 		}
 		err = lockDir(held)
 		release := func() { _ = errors.Join(unlockDir(held), held.Close()) }
+
 		switch {
 		case errors.Is(err, errLocked):
 			held.Close()
@@ -191,6 +199,7 @@ func claim(op, partial string, mode os.FileMode) (release func(), err error) {
 
 		// What is locked may have been renamed, or removed, before it was.
 		at, err := os.Stat(partial)
+
 		st, failed := held.Stat()
 		switch {
 		case err != nil || failed != nil || !os.SameFile(at, st):
@@ -199,6 +208,7 @@ func claim(op, partial string, mode os.FileMode) (release func(), err error) {
 			return release, nil
 		case !abandoned(partial):
 			release()
+
 			return refuse("it is there already, and is not what an interrupted "+op+" leaves",
 				"move it away, or name another directory", nil)
 		default:
@@ -209,6 +219,7 @@ func claim(op, partial string, mode os.FileMode) (release func(), err error) {
 			}
 		}
 	}
+
 	return refuse("it comes and goes", "name another directory", nil)
 }
 
@@ -219,6 +230,7 @@ func abandoned(dir string) bool {
 		return other == hiddenName
 	}
 	m, err := loadMark(dir)
+
 	return errors.Is(err, fs.ErrNotExist) || err == nil && m.making
 }
 
@@ -230,6 +242,7 @@ func missingAbove(dir string) (missing []string) {
 		}
 		missing = append(missing, parent)
 	}
+
 	return missing
 }
 
@@ -248,5 +261,6 @@ func become(dir string, other fs.FileInfo) error {
 	if other.Mode()&0o400 == 0 { // it cannot be opened to be synced
 		return nil
 	}
+
 	return SyncDir(dir)
 }

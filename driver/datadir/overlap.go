@@ -26,12 +26,14 @@ func CheckOverlap(op, target string, sources ...string) error {
 	if err != nil {
 		return refuse("", err)
 	}
+
 	held := make([]fs.FileInfo, len(sources)) // nil where nothing is
 	for i, s := range sources {
 		if held[i], err = os.Stat(s); err != nil {
 			held[i] = nil
 		}
 	}
+
 	below := ""
 	for dir := range above(at) {
 		from := below
@@ -40,6 +42,7 @@ func CheckOverlap(op, target string, sources ...string) error {
 		if err != nil {
 			continue // not there yet
 		}
+
 		for i, s := range held {
 			switch {
 			case s == nil || !os.SameFile(st, s):
@@ -57,6 +60,7 @@ func CheckOverlap(op, target string, sources ...string) error {
 	if err != nil {
 		return nil // nothing is in it
 	}
+
 	for i, s := range sources {
 		if held[i] == nil {
 			continue
@@ -65,12 +69,14 @@ func CheckOverlap(op, target string, sources ...string) error {
 		if err != nil {
 			return refuse("", err)
 		}
+
 		for dir := range above(filepath.Dir(whole)) {
 			if other, err := os.Stat(dir); err == nil && os.SameFile(st, other) {
 				return refuse(s+" lies in it", nil)
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -114,6 +120,7 @@ func resolve(name string, links int) (string, error) {
 	if !filepath.IsAbs(to) {
 		to = filepath.Join(dir, to)
 	}
+
 	return resolve(to, links+1)
 }
 
@@ -137,5 +144,6 @@ func marked(dir string) bool {
 			return true
 		}
 	}
+
 	return false
 }

@@ -71,6 +71,7 @@ type group struct {
 func New(engine string, maxBytes int, commit Commit) *Committer {
 	c := &Committer{engine: engine, commit: commit, maxBytes: maxBytes}
 	c.changed.L = &c.mu
+
 	return c
 }
 
@@ -88,6 +89,7 @@ func (c *Committer) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Rec
 	for c.held {
 		c.changed.Wait()
 	}
+
 	return c.push(b, level)
 }
 
@@ -103,6 +105,7 @@ func (c *Committer) Sync() error {
 	}
 	g := c.join(&nothing)
 	g.level = holdfast.Power
+
 	return c.await(g)
 }
 
@@ -121,6 +124,7 @@ func (c *Committer) join(b *holdfast.Batch) *group {
 		g = &group{c: c, batch: c.take()}
 	}
 	c.queue = append(c.queue, g)
+
 	return g
 }
 
@@ -129,6 +133,7 @@ func (c *Committer) refuses() error {
 	if c.closed {
 		return holdfast.ErrClosed
 	}
+
 	return c.err
 }
 
@@ -149,6 +154,7 @@ func (c *Committer) push(b *holdfast.Batch, level holdfast.Level) (holdfast.Rece
 	if crowded {
 		_ = g.Wait(0) // the receipt tells
 	}
+
 	return holdfast.NewReceipt(g, 0), nil
 }
 
@@ -162,8 +168,10 @@ func (c *Committer) take() *holdfast.Batch {
 	if n := len(c.spare); n > 0 {
 		b := c.spare[n-1]
 		c.spare = c.spare[:n-1]
+
 		return b
 	}
+
 	return new(holdfast.Batch)
 }
 
@@ -200,6 +208,7 @@ func (c *Committer) await(g *group) error {
 			if g.left.Add(-1) == 0 {
 				c.allLeft(g)
 			}
+
 			return err
 		}
 		c.mu.Lock()
@@ -208,6 +217,7 @@ func (c *Committer) await(g *group) error {
 	}
 	err := g.err
 	c.mu.Unlock()
+
 	return err
 }
 
@@ -239,6 +249,7 @@ func (c *Committer) lead() {
 	if g.waiting == 0 {
 		c.reuse(g)
 		c.handOver()
+
 		return
 	}
 	c.leaving++
@@ -269,6 +280,7 @@ func (c *Committer) carryOut(g *group) (err error) {
 		g.do()
 		return nil
 	}
+
 	return c.commit(g.batch, g.level)
 }
 
@@ -289,10 +301,12 @@ func (c *Committer) handOver() {
 	if c.current != nil || c.called || c.leaving > 0 {
 		return
 	}
+
 	for _, next := range c.queue {
 		if next.wake != nil {
 			c.called = true
 			next.wake <- struct{}{} // has room: a call is received before the next is made
+
 			return
 		}
 	}
@@ -313,6 +327,7 @@ func (c *Committer) Exclusive(f func() error) error {
 	if err := c.await(g); err != nil {
 		return err
 	}
+
 	return failed
 }
 
@@ -328,6 +343,7 @@ func (c *Committer) Flush() error {
 		defer c.mu.Unlock()
 		return c.err
 	}
+
 	return c.await(last)
 }
 
@@ -360,6 +376,7 @@ func (c *Committer) ApplyChecked(b *holdfast.Batch, level holdfast.Level, pendin
 		c.mu.Unlock()
 		return holdfast.Receipt{}, err
 	}
+
 	return c.push(b, level)
 }
 
@@ -370,6 +387,7 @@ func (c *Committer) uncommitted(pending func(holdfast.Op)) {
 	if c.current != nil {
 		groups = append([]*group{c.current}, groups...)
 	}
+
 	for _, g := range groups {
 		for op := range g.batch.Ops() {
 			pending(op)
@@ -385,6 +403,7 @@ func (c *Committer) Fail(cause error) error {
 	if c.err == nil {
 		c.err = Poisoned(c.engine, cause)
 	}
+
 	return c.err
 }
 
@@ -392,6 +411,7 @@ func (c *Committer) Fail(cause error) error {
 func (c *Committer) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	return c.err
 }
 
@@ -401,6 +421,7 @@ func (c *Committer) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
+
 	return c.Flush()
 }
 
@@ -422,5 +443,6 @@ func Poisoned(engine string, cause error) error {
 	if errors.As(cause, &known) {
 		p.Op, p.Path, p.Offset = known.Op, known.Path, known.Offset
 	}
+
 	return p
 }

@@ -59,6 +59,7 @@ func (w *Window) fire() {
 		return
 	}
 	w.running.Add(1)
+
 	w.mu.Unlock()
 	defer w.running.Done()
 	// Cleared before the sync: a commit during it arms the timer again.

@@ -161,6 +161,7 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	caps.Settings, caps.LossWindow = settings(db), e.window.Every()
 	caps.Lost, caps.Accepted = hm.Lost, hm.Accepted
 	e.Init(e, caps, hm.Dir)
+
 	return e, nil
 }
 
@@ -171,6 +172,7 @@ func openLibrary(o lib.Options) (db *lib.DB, err error) {
 			err = fmt.Errorf("panic: %v", r)
 		}
 	}()
+
 	return lib.Open(o)
 }
 
@@ -194,6 +196,7 @@ func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	if err == nil && level < holdfast.Power {
 		e.window.Dirty()
 	}
+
 	return r, err
 }
 
@@ -202,6 +205,7 @@ func (e *engine) Sync() error {
 	if !canSync && !e.Life.Closed() {
 		return e.Caps.CheckLevel(holdfast.Power)
 	}
+
 	return e.Engine.Sync()
 }
 
@@ -210,6 +214,7 @@ func (e *engine) Settle() error {
 	if canSync {
 		return e.group.Sync()
 	}
+
 	return e.group.Flush()
 }
 
@@ -235,6 +240,7 @@ func (e *engine) Release(err error) error {
 	if poison := e.group.Close(); err == nil {
 		err = poison
 	}
+
 	return errors.Join(err, e.release())
 }
 
@@ -247,6 +253,7 @@ func (e *engine) release() error {
 		// The library would remove its logs by name, and the name now leads to another directory.
 		return errors.Join(err, e.logs.close(), e.datadir.Close())
 	}
+
 	closed := make(chan error, 1)
 	go func() {
 		for {
@@ -260,6 +267,7 @@ func (e *engine) release() error {
 		err := failed("close", e.datadir.Dir, e.data.err(e.db.Close()))
 		closed <- errors.Join(err, failed("close", e.datadir.Dir, e.logs.close()), e.data.close(), e.datadir.Close())
 	}()
+
 	for failures := 0; ; {
 		select {
 		case err := <-closed:
@@ -278,6 +286,7 @@ func failed(op, path string, err error) error {
 	if err == nil || errors.As(err, &known) {
 		return err
 	}
+
 	return &holdfast.Error{Op: op, Engine: Name, Path: path, Cause: datadir.SystemError(err)}
 }
 
@@ -292,6 +301,7 @@ func unreadable(op, path string, offset int64, err error) error {
 	if err = datadir.SystemError(err); datadir.OfSystem(err) {
 		return failed(op, path, err)
 	}
+
 	return corrupt(op, path, offset, err)
 }
 

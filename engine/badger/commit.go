@@ -19,12 +19,14 @@ func fits(b *holdfast.Batch, expanded bool) error {
 	if b.Size() <= maxGroupBytes && b.Len() <= maxGroupOps {
 		return nil
 	}
+
 	tooLarge := func(detail string) error {
 		remedy := "split it"
 		if expanded {
 			detail += ", counting each key in its ranges"
 			remedy = "split the ranges over several batches"
 		}
+
 		return &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrTooLarge, Detail: detail, Remedy: remedy}
 	}
 	for op := range b.Ops() {
@@ -32,12 +34,14 @@ func fits(b *holdfast.Batch, expanded bool) error {
 			return tooLarge(fmt.Sprintf("a value has %d bytes, the limit is %d", len(op.Value), maxValueBytes))
 		}
 	}
+
 	switch {
 	case b.Size() > maxBatchBytes:
 		return tooLarge(fmt.Sprintf("the batch has %d bytes, the limit is %d", b.Size(), maxBatchBytes))
 	case int64(b.Len())+1 >= maxTxnOps:
 		return tooLarge(fmt.Sprintf("the batch has %d operations, the limit is %d", b.Len(), maxTxnOps-2))
 	}
+
 	return nil
 }
 
@@ -64,6 +68,7 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	if err := e.logs.sync(); err != nil {
 		return failed("sync", e.logs.dir, err)
 	}
+
 	return e.datadir.Check()
 }
 
@@ -72,6 +77,7 @@ func (e *engine) write(b *holdfast.Batch) (usage, error) {
 	txn := e.db.NewTransaction(true)
 	defer txn.Discard()
 	var u usage
+
 	entries, keys := e.arena.take(b)
 	for op := range b.Ops() {
 		start := len(keys)
@@ -94,6 +100,7 @@ func (e *engine) write(b *holdfast.Batch) (usage, error) {
 		return u, err
 	}
 	e.txns.Add(1)
+
 	return u, nil
 }
 
@@ -113,6 +120,7 @@ func (a *arena) take(b *holdfast.Batch) ([]lib.Entry, []byte) {
 	clear(a.entries)
 	a.entries = slices.Grow(a.entries[:0], b.Len())[:b.Len()]
 	a.keys = slices.Grow(a.keys[:0], min(b.Size(), 64<<10))
+
 	return a.entries[:0], a.keys
 }
 
@@ -140,6 +148,7 @@ func (x *expansion) pending(op holdfast.Op) {
 func (e *engine) expand(x *expansion) {
 	txn := e.db.NewTransaction(false)
 	defer txn.Discard()
+
 	for _, r := range x.covered {
 		it := openCursor(txn, holdfast.Range{Lo: r.Lo, Hi: r.Hi})
 		for it.next() && int64(x.plain.Len()) < maxTxnOps {
@@ -148,9 +157,11 @@ func (e *engine) expand(x *expansion) {
 		}
 		it.close()
 	}
+
 	for key := range x.queued {
 		x.plain.Delete([]byte(key))
 	}
+
 	for _, op := range x.ops {
 		switch op.Kind {
 		case holdfast.KindSet:

@@ -124,6 +124,7 @@ func OpenWith(dir string, o holdfast.Options, tune ...func(*bbolt.Options)) (_ h
 			e.file.Close() // after a panic bbolt does not close it
 		}
 		h.Close()
+
 		return nil, err
 	}
 	if err := h.Made(); err != nil {
@@ -132,6 +133,7 @@ func OpenWith(dir string, o holdfast.Options, tune ...func(*bbolt.Options)) (_ h
 	e.committer = groupcommit.New(Name, maxGroupSize, e.commit)
 	e.window = losswindow.New(o.SyncEvery, e.Settle)
 	e.Init(e, e.describe(), h.Dir)
+
 	return e, nil
 }
 
@@ -170,6 +172,7 @@ func (e *engine) open() (err error) {
 		if tx.Bucket(bucketName) == nil {
 			return e.corrupt("open", `bucket "kv" is missing`, nil)
 		}
+
 		return nil
 	})
 	if err == nil && !e.readOnly {
@@ -188,6 +191,7 @@ func (e *engine) open() (err error) {
 	if err != nil {
 		return errors.Join(e.fail("open", err), e.db.Close())
 	}
+
 	return nil
 }
 
@@ -210,6 +214,7 @@ func (e *engine) create(path string) error {
 	if err := errors.Join(err, db.Close()); err != nil {
 		return err
 	}
+
 	return datadir.Rename(making, path) // bbolt never syncs the directory
 }
 
@@ -229,8 +234,10 @@ func (e *engine) options(mapped int) *bbolt.Options {
 	o.OpenFile = func(name string, flag int, mode os.FileMode) (f *os.File, err error) {
 		f, err = os.OpenFile(name, flag, mode)
 		e.file = f
+
 		return f, err
 	}
+
 	return o
 }
 
@@ -241,6 +248,7 @@ func (e *engine) size() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	return st.Size(), nil
 }
 
@@ -301,6 +309,7 @@ func (e *engine) describe() holdfast.Capabilities {
 		{Name: "initial_mmap_size", Value: strconv.Itoa(e.mapped)},
 		{Name: "memory_budget", Value: "none: bbolt reads through the page cache"},
 	}
+
 	return c
 }
 
@@ -310,6 +319,7 @@ func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	if err == nil {
 		e.window.Dirty() // also at power: the receipt may never be waited for
 	}
+
 	return r, err
 }
 
@@ -325,6 +335,7 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 			if e.stuck && tx != nil {
 				e.abandon(tx)
 			}
+
 			return e.fail("commit", err)
 		}
 		e.count(tx.Stats())
@@ -345,6 +356,7 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 		e.syncs.Add(1)
 		e.unsynced = false
 	}
+
 	return e.datadir.Check() // bbolt has its one file open, which may no longer be in the directory
 }
 
@@ -360,6 +372,7 @@ func (e *engine) transact(b *holdfast.Batch) (tx *bbolt.Tx, err error) {
 		}
 	}
 	e.stuck = false
+
 	return tx, err
 }
 
@@ -396,12 +409,15 @@ func (e *engine) change(kv *bbolt.Bucket, b *holdfast.Batch) error {
 				return err
 			}
 		}
+
 		return nil
 	}
+
 	e.ops = e.ops[:0]
 	for op := range b.Ops() {
 		e.ops = append(e.ops, op)
 	}
+
 	all := e.ops
 	defer clear(all)
 	if b.HasRange() {
@@ -414,6 +430,7 @@ func (e *engine) change(kv *bbolt.Bucket, b *holdfast.Batch) error {
 		}
 	}
 	slices.SortStableFunc(e.ops, func(a, b holdfast.Op) int { return bytes.Compare(a.Key, b.Key) })
+
 	for i, op := range e.ops {
 		if i+1 < len(e.ops) && bytes.Equal(op.Key, e.ops[i+1].Key) {
 			continue // a later one wins
@@ -422,6 +439,7 @@ func (e *engine) change(kv *bbolt.Bucket, b *holdfast.Batch) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -430,6 +448,7 @@ func apply(kv *bbolt.Bucket, op holdfast.Op) error {
 	if op.Kind == holdfast.KindSet {
 		return kv.Put(op.Key, op.Value)
 	}
+
 	return kv.Delete(op.Key)
 }
 
@@ -447,11 +466,13 @@ type cursor interface {
 func (e *engine) deleteRange(c cursor, remove func([]byte) error, r intervals.Interval) error {
 	var keys [][]byte // in the mapped file or in bbolt's nodes, for as long as the transaction lasts
 	from := r.Lo
+
 	for {
 		k, _ := c.Seek(from)
 		if len(keys) > 0 && k != nil && bytes.Compare(k, from) <= 0 {
 			return e.corrupt("commit", "keys are out of order", nil)
 		}
+
 		for keys = keys[:0]; k != nil && (len(r.Hi) == 0 || bytes.Compare(k, r.Hi) < 0) && len(keys) < rangeChunk; k,
 			_ = c.Next() {
 			keys = append(keys, k)
@@ -490,6 +511,7 @@ func (e *engine) Release(settled error) error {
 		// bbolt's Close would wait for the write lock forever.
 		return errors.Join(settled, e.file.Close(), e.datadir.Close())
 	}
+
 	return errors.Join(settled, e.db.Close(), e.datadir.Close())
 }
 
@@ -510,6 +532,7 @@ func (e *engine) corrupt(op, detail string, cause error) error {
 func (e *engine) fail(op string, err error) error {
 	var known *holdfast.Error
 	var damage boltpages.Damage
+
 	wrapped := &holdfast.Error{Op: op, Engine: Name, Path: e.path(), Cause: datadir.SystemError(err)}
 	switch {
 	case errors.As(err, &known):
@@ -523,5 +546,6 @@ func (e *engine) fail(op string, err error) error {
 	case errors.Is(err, berrors.ErrTimeout):
 		wrapped.Class, wrapped.Cause, wrapped.Remedy = holdfast.ErrLocked, nil, "close the file in the other program first"
 	}
+
 	return wrapped
 }

@@ -49,6 +49,7 @@ func (e *engine) readMeta() (newest meta, err error) {
 			newest = m
 		}
 	}
+
 	return newest, nil
 }
 
@@ -67,6 +68,7 @@ func (e *engine) pages() (live, free int64, err error) {
 	if n == math.MaxUint16 {
 		n = binary.NativeEndian.Uint64(b[16:])
 	}
+
 	return int64(m.pages - n), int64(n), nil
 }
 
@@ -91,6 +93,7 @@ func (e *engine) Compact(ctx context.Context, r holdfast.Range) error {
 			if refused != nil {
 				return datadir.Full(e.fail("compact", refused))
 			}
+
 			return nil
 		})
 	})
@@ -106,6 +109,7 @@ func (e *engine) compactIfSparse(most int64) error {
 	}
 	e.sparseFrom = 2 * free // unless it succeeds
 	_, err = e.replace(context.Background())
+
 	return err
 }
 
@@ -133,6 +137,7 @@ func (e *engine) replace(ctx context.Context) (refused, err error) {
 			_ = copied.Close()
 		}
 		_ = os.Remove(making)
+
 		return err, nil
 	}
 	if err := datadir.SyncDir(e.datadir.Dir); err != nil {
@@ -146,6 +151,7 @@ func (e *engine) replace(ctx context.Context) (refused, err error) {
 	leave(old, users)
 	e.file, e.sparseFrom, e.unsynced = copied, compactFrom, false
 	e.fileSize, err = e.size()
+
 	return nil, err
 }
 
@@ -180,6 +186,7 @@ func (e *engine) copyTo(ctx context.Context, making string) (db *bbolt.DB, err e
 	}
 	e.syncs.Add(1)
 	db.NoSync = e.db.NoSync
+
 	return db, nil
 }
 
@@ -197,6 +204,7 @@ func (e *engine) copyKeys(ctx context.Context, db *bbolt.DB) error {
 				if err != nil {
 					return err
 				}
+
 				kv.FillPercent = 1
 				for n, size := 0, 0; k != nil && size < maxGroupSize; k, v = c.Next() {
 					if n++; n%lookAtContext == 0 && ctx.Err() != nil {
@@ -207,12 +215,14 @@ func (e *engine) copyKeys(ctx context.Context, db *bbolt.DB) error {
 						return err
 					}
 				}
+
 				return ctx.Err()
 			})
 			if err != nil {
 				return err
 			}
 		}
+
 		return nil
 	})
 }
@@ -223,6 +233,7 @@ func (e *engine) compare(ctx context.Context, db *bbolt.DB) error {
 		return db.View(func(to *bbolt.Tx) error {
 			a, b := from.Bucket(bucketName).Cursor(), to.Bucket(bucketName).Cursor()
 			ak, av := a.First()
+
 			n := 0
 			for bk, bv := b.First(); ak != nil || bk != nil; bk, bv = b.Next() {
 				if n++; n%lookAtContext == 0 && ctx.Err() != nil {
@@ -233,6 +244,7 @@ func (e *engine) compare(ctx context.Context, db *bbolt.DB) error {
 				}
 				ak, av = a.Next()
 			}
+
 			return nil
 		})
 	})

@@ -68,6 +68,7 @@ const (
 func newDisk(below vfs.FS, dir string, check func() error) *disk {
 	d := &disk{FS: below, dir: dir, check: check, memory: vfs.NewMem(), froze: make(chan struct{})}
 	d.changed.L = &d.mu
+
 	return d
 }
 
@@ -92,6 +93,7 @@ func (d *disk) lost() bool {
 			d.fail("check", d.dir, err)
 		}
 	}
+
 	return d.frozen()
 }
 
@@ -100,6 +102,7 @@ func (d *disk) poison() error {
 	if e := d.cause.Load(); e != nil {
 		return e
 	}
+
 	return nil
 }
 
@@ -116,6 +119,7 @@ func (d *disk) settle(end uint64) error {
 		return d.poison()
 	}
 	d.safe = max(d.safe, end)
+
 	return nil
 }
 
@@ -151,12 +155,14 @@ func (d *disk) enter(p phase) {
 func (d *disk) merge() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	for d.phase == serving && d.stalled == 0 || d.phase == abandoned {
 		d.changed.Wait()
 	}
 	if d.phase == serving {
 		return nil
 	}
+
 	return d.poison()
 }
 
@@ -179,6 +185,7 @@ func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 		}
 		d.fail("create", name, err)
 	}
+
 	return d.substitute(name, category)
 }
 
@@ -191,6 +198,7 @@ func (d *disk) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCate
 		}
 		d.fail("rename", newname, err)
 	}
+
 	return d.substitute(newname, category)
 }
 
@@ -203,6 +211,7 @@ func (d *disk) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts .
 		}
 		d.fail("open", name, err)
 	}
+
 	return d.substitute(name, category)
 }
 
@@ -212,6 +221,7 @@ func (d *disk) OpenDir(name string) (vfs.File, error) {
 	if err != nil || d.elsewhere(name) {
 		return f, err
 	}
+
 	return &file{File: f, d: d, path: name}, nil
 }
 
@@ -226,6 +236,7 @@ func (d *disk) wrap(f vfs.File, name string, category vfs.DiskWriteCategory) vfs
 	if category == categoryLog {
 		return &log{file: w}
 	}
+
 	return &w
 }
 
@@ -248,6 +259,7 @@ func (d *disk) substitute(name string, category vfs.DiskWriteCategory) (vfs.File
 	if err := d.memory.MkdirAll(d.memory.PathDir(name), 0o755); err != nil {
 		return nil, err
 	}
+
 	return d.memory.Create(name, category)
 }
 
@@ -257,6 +269,7 @@ func (d *disk) held(name string) bool {
 		return false
 	}
 	_, err := d.memory.Stat(name)
+
 	return err == nil
 }
 
@@ -271,8 +284,10 @@ func (d *disk) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 			_ = f.Close()
 		}
 		d.fail("check", d.dir, err)
+
 		return nil, err
 	}
+
 	return f, err
 }
 
@@ -281,6 +296,7 @@ func (d *disk) Stat(name string) (vfs.FileInfo, error) {
 	if d.held(name) {
 		return d.memory.Stat(name)
 	}
+
 	return d.FS.Stat(name)
 }
 
@@ -293,6 +309,7 @@ func (d *disk) Remove(name string) error {
 	if !d.elsewhere(name) && d.lost() {
 		return nil
 	}
+
 	return d.FS.Remove(name)
 }
 
@@ -310,6 +327,7 @@ func (d *disk) Rename(oldname, newname string) error {
 			d.fail("rename", newname, err)
 		}
 	}
+
 	return nil
 }
 
@@ -318,6 +336,7 @@ func (d *disk) Link(oldname, newname string) error {
 	if d.lost() {
 		return d.poison()
 	}
+
 	return d.FS.Link(oldname, newname)
 }
 
@@ -326,6 +345,7 @@ func (d *disk) RemoveAll(name string) error {
 	if !d.elsewhere(name) && d.lost() {
 		return nil
 	}
+
 	return d.FS.RemoveAll(name)
 }
 
@@ -334,6 +354,7 @@ func (d *disk) MkdirAll(dir string, perm os.FileMode) error {
 	if !d.elsewhere(dir) && d.lost() {
 		return nil
 	}
+
 	return d.FS.MkdirAll(dir, perm)
 }
 
@@ -356,6 +377,7 @@ func (f *file) done(op string, err error) error {
 	if f.table {
 		return f.d.poison()
 	}
+
 	return nil
 }
 
@@ -368,6 +390,7 @@ func (f *file) Write(p []byte) (int, error) {
 	if err == nil && n < len(p) {
 		err = fmt.Errorf("%d of %d bytes written", n, len(p))
 	}
+
 	return len(p), f.done("write", err)
 }
 
@@ -377,6 +400,7 @@ func (f *file) WriteAt(p []byte, at int64) (int, error) {
 	}
 	n, err := f.File.WriteAt(p, at)
 	f.d.written.Add(int64(n))
+
 	return len(p), f.done("write", err)
 }
 
@@ -385,6 +409,7 @@ func (f *file) Sync() error {
 		return f.done("sync", nil)
 	}
 	f.d.syncs.Add(1)
+
 	return f.done("sync", f.File.Sync())
 }
 
@@ -393,6 +418,7 @@ func (f *file) SyncData() error {
 		return f.done("sync", nil)
 	}
 	f.d.syncs.Add(1)
+
 	return f.done("sync", f.File.SyncData())
 }
 
@@ -404,6 +430,7 @@ func (f *file) SyncTo(length int64) (full bool, err error) {
 	if full {
 		f.d.syncs.Add(1)
 	}
+
 	return full, f.done("sync", err)
 }
 
@@ -420,5 +447,6 @@ func (f *file) Close() error {
 	if errors.Is(err, fs.ErrClosed) {
 		return err
 	}
+
 	return f.done("close", err)
 }

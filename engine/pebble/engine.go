@@ -43,6 +43,7 @@ func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	if err == nil {
 		e.commits.Add(1)
 	}
+
 	return r, err
 }
 
@@ -60,6 +61,7 @@ func (e *engine) applyMemory(pb *lib.Batch) (holdfast.Receipt, error) {
 	if e.disk.frozen() {
 		return holdfast.NewReceipt(e.disk, 0), nil
 	}
+
 	return holdfast.Receipt{}, nil
 }
 
@@ -85,6 +87,7 @@ func (e *engine) applyLogged(pb *lib.Batch, level holdfast.Level) (holdfast.Rece
 		if power {
 			e.disk.demand.settled()
 		}
+
 		return holdfast.Receipt{}, refused(err)
 	}
 	t := e.tickets.Get().(*ticket)
@@ -93,6 +96,7 @@ func (e *engine) applyLogged(pb *lib.Batch, level holdfast.Level) (holdfast.Rece
 	if first := uint64(pb.SeqNum()); first > 0 && !barrier {
 		t.end = first + count
 	}
+
 	return holdfast.NewReceipt(t, t.generation.Load()), nil
 }
 
@@ -121,6 +125,7 @@ func (e *engine) encode(b *holdfast.Batch) (*lib.Batch, error) {
 				return nil, refused(err)
 			}
 		}
+
 		return pb, nil
 	}
 	repr := append(pb.Repr()[:batchHeader], b.Bytes()...)
@@ -128,6 +133,7 @@ func (e *engine) encode(b *holdfast.Batch) (*lib.Batch, error) {
 	if err := pb.SetRepr(repr); err != nil {
 		return nil, refused(err)
 	}
+
 	return pb, nil
 }
 
@@ -139,6 +145,7 @@ var lastKey = func() []byte {
 	for i := range k {
 		k[i] = 0xff
 	}
+
 	return k
 }()
 
@@ -159,6 +166,7 @@ func addOp(pb *lib.Batch, op holdfast.Op) error {
 	if string(lo) >= string(hi) {
 		return nil
 	}
+
 	return pb.DeleteRange(lo, hi, nil)
 }
 
@@ -184,6 +192,7 @@ func (t *ticket) Wait(token uint64) error {
 		return err
 	}
 	t.e.tickets.Put(t)
+
 	return nil
 }
 
@@ -211,6 +220,7 @@ func (t *ticket) settle(token uint64) (err error, free bool) {
 	_ = t.batch.Close()
 	t.batch = nil
 	t.generation.Add(1)
+
 	return nil, true
 }
 
@@ -223,6 +233,7 @@ func (e *engine) Settle() error {
 	if err != nil {
 		return err
 	}
+
 	return r.Wait()
 }
 
@@ -243,6 +254,7 @@ func (e *engine) Compact(ctx context.Context, r holdfast.Range) error {
 		if string(lo) >= string(hi) { // [firstKey, firstKey): no key can be in it
 			return nil
 		}
+
 		thawed, cancel := context.WithCancel(ctx)
 		defer cancel()
 		go func() {
@@ -252,6 +264,7 @@ func (e *engine) Compact(ctx context.Context, r holdfast.Range) error {
 			case <-thawed.Done():
 			}
 		}()
+
 		err := e.db.Compact(thawed, lo, hi, true)
 		switch poison := e.disk.poison(); {
 		case err == nil || poison != nil:
@@ -259,6 +272,7 @@ func (e *engine) Compact(ctx context.Context, r holdfast.Range) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		}
+
 		return &holdfast.Error{Op: "compact", Engine: Name, Path: e.disk.dir, Cause: err}
 	})
 }
@@ -284,6 +298,7 @@ func (e *engine) checkpoint(dir, partial string) error {
 	if err != nil {
 		return datadir.Full(&holdfast.Error{Op: "checkpoint", Engine: Name, Path: dir, Cause: oneLine(err)})
 	}
+
 	return datadir.SyncDir(partial)
 }
 
@@ -324,5 +339,6 @@ func (e *engine) Release(err error) error {
 	if e.datadir != nil {
 		err = errors.Join(err, e.datadir.Close())
 	}
+
 	return err
 }

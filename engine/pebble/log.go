@@ -29,6 +29,7 @@ func (l *log) Write(p []byte) (int, error) {
 	}
 	n, err := l.file.Write(p)
 	l.written += int64(n)
+
 	return n, err
 }
 
@@ -39,6 +40,7 @@ func (l *log) SyncData() error {
 	if !l.d.demand.power() {
 		return nil
 	}
+
 	return l.sync()
 }
 
@@ -53,6 +55,7 @@ func (l *log) sync() error {
 	if !l.d.lost() { // the new log could not be found
 		l.synced = l.written
 	}
+
 	return err
 }
 
@@ -67,6 +70,7 @@ func (l *log) Close() error {
 	if l.reserved > l.written && !l.d.frozen() {
 		_ = trim(l.Fd(), l.written) // space is all that is lost
 	}
+
 	return l.file.Close()
 }
 
@@ -74,6 +78,7 @@ func (l *log) Close() error {
 func (l *log) Preallocate(offset, length int64) error {
 	err := l.file.Preallocate(offset, length)
 	l.reserved = max(l.reserved, offset+length)
+
 	return err
 }
 
@@ -116,6 +121,7 @@ func (d *demand) power() bool {
 	if d.entering.Load() > 0 {
 		return true
 	}
+
 	return d.waiting.Load() > 0 && d.syncs.Load()+1 <= d.until.Load()
 }
 
@@ -156,6 +162,7 @@ func chunkHeader(kind byte) int {
 	case kind <= lastLogKind:
 		return logHeader
 	}
+
 	return syncedHeader
 }
 
@@ -182,6 +189,7 @@ func stampOffsets(p []byte, at, synced int64) error {
 		}
 		p, at = p[n:], at+int64(n)
 	}
+
 	return nil
 }
 

@@ -33,6 +33,7 @@ func (e *engine) Compact(ctx context.Context, r holdfast.Range) error {
 			case code&0xff == codeFull:
 				return datadir.Full(e.fail("compact", err))
 			}
+
 			return e.committer.Fail(e.fail("compact", err))
 		})
 	})
@@ -69,5 +70,6 @@ func (e *engine) vacuum(ctx context.Context) error {
 		return err
 	}
 	e.w.tried, e.w.pauseAt = e.w.copied, pausePages
+
 	return e.datadir.Check()
 }

@@ -16,6 +16,7 @@ func (e *engine) borrow() (c *conn, err error) {
 		c, e.idle = e.idle[n-1], e.idle[:n-1]
 		e.lend(c)
 		e.mu.Unlock()
+
 		return c, nil
 	}
 	e.mu.Unlock()
@@ -35,6 +36,7 @@ func (e *engine) borrow() (c *conn, err error) {
 	e.mu.Lock()
 	e.lend(c)
 	e.mu.Unlock()
+
 	return c, nil
 }
 
@@ -78,6 +80,7 @@ func (e *engine) awaitReaders(enough <-chan struct{}) {
 		e.gone = nil
 	}
 	e.mu.Unlock()
+
 	select {
 	case <-gone:
 	case <-enough:
@@ -94,6 +97,7 @@ func (e *engine) View(op driver.Op) (*conn, error) {
 		if op == driver.Get {
 			<-e.gets
 		}
+
 		return nil, e.fail(string(op), err)
 	}
 	if c.op = op; op == driver.Snapshot {
@@ -104,9 +108,11 @@ func (e *engine) View(op driver.Op) (*conn, error) {
 		if err != nil {
 			c.broken = true
 			_ = e.Done(c)
+
 			return nil, e.fail(string(op), err)
 		}
 	}
+
 	return c, nil
 }
 
@@ -120,6 +126,7 @@ func (e *engine) Done(c *conn) error {
 	if op == driver.Get {
 		<-e.gets
 	}
+
 	return nil
 }
 
@@ -129,6 +136,7 @@ func (e *engine) Read(c *conn, dst, key []byte) ([]byte, error) {
 	defer c.mu.Unlock()
 	out, err := e.get(c, dst, key)
 	c.broken = c.broken || err != nil && err != holdfast.ErrNotFound
+
 	return out, err
 }
 
@@ -154,12 +162,14 @@ func (e *engine) get(c *conn, dst, key []byte) ([]byte, error) {
 	if ended := s.end(); err == nil || err == io.EOF && ended != nil {
 		err = ended
 	}
+
 	switch err {
 	case nil:
 		return dst, nil
 	case io.EOF:
 		return dst, holdfast.ErrNotFound
 	}
+
 	return dst, e.fail("get", err)
 }
 
@@ -197,6 +207,7 @@ func (e *engine) Walk(h driver.Hold[*conn], r holdfast.Range) (holdfast.Iterator
 		it.step()
 		it.ahead = true
 	}
+
 	return it, it.err
 }
 
@@ -242,6 +253,7 @@ func (it *iterator) Next() bool {
 	it.hold.View.mu.Lock()
 	defer it.hold.View.mu.Unlock()
 	it.step()
+
 	return !it.done
 }
 
@@ -249,6 +261,7 @@ func (it *iterator) Key() []byte {
 	if it.ahead {
 		return nil
 	}
+
 	return it.key
 }
 
@@ -256,6 +269,7 @@ func (it *iterator) Value() []byte {
 	if it.ahead {
 		return nil
 	}
+
 	return it.value
 }
 
@@ -263,6 +277,7 @@ func (it *iterator) Err() error {
 	if it.ahead {
 		return nil
 	}
+
 	return it.err
 }
 
@@ -277,5 +292,6 @@ func (it *iterator) Close() error {
 	}
 	it.hold.View.mu.Unlock()
 	it.hold.End()
+
 	return it.err
 }

@@ -136,6 +136,7 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options, t Tuning) (_ holdf
 			e.raw.Close()
 		}
 		h.Close()
+
 		return nil, err
 	}
 	if err := h.Made(); err != nil {
@@ -147,6 +148,7 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options, t Tuning) (_ holdf
 	caps.LossWindow, caps.Lost, caps.Accepted = e.window.Every(), h.Lost, h.Accepted
 	caps.Settings = settings
 	e.Init(e, caps, h.Dir)
+
 	return e, nil
 }
 
@@ -188,6 +190,7 @@ func (e *engine) openWriter(cache int64, level holdfast.Level) (settings []holdf
 		c.close()
 		return nil, e.fail("open", err)
 	}
+
 	return settings, nil
 }
 
@@ -211,6 +214,7 @@ func (e *engine) create(path string) error {
 	if _, err := os.Stat(making + "-wal"); err == nil {
 		return errors.New("sqlite could not complete the new database")
 	}
+
 	return datadir.Rename(making, path)
 }
 
@@ -225,6 +229,7 @@ func (e *engine) schema() string {
 	if e.tuning.RowID {
 		return schemaRowID
 	}
+
 	return schema
 }
 
@@ -247,6 +252,7 @@ func (e *engine) check(c *conn) error {
 		return e.corrupt("open", fmt.Sprintf("it should have the table kv in journal mode wal, and has %q in %q", table,
 			mode), err)
 	}
+
 	return nil
 }
 
@@ -255,6 +261,7 @@ func (e *engine) path() string { return filepath.Join(e.datadir.Dir, fileName) }
 // describe is Describe for either library.
 func describe(name, module string) holdfast.Capabilities {
 	const how = "one transaction per group in the write-ahead log, synchronous=NORMAL"
+
 	return holdfast.Capabilities{
 		Engine:  name,
 		Library: modversion.Version(module),
@@ -294,6 +301,7 @@ func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	if err == nil {
 		e.window.Dirty() // also at Power: the receipt may never be waited for
 	}
+
 	return r, err
 }
 
@@ -324,10 +332,12 @@ func (e *engine) Release(err error) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	for _, c := range e.idle {
 		err = errors.Join(err, c.close())
 	}
 	e.idle = nil
+
 	return errors.Join(err, e.w.conn.close(), e.raw.Close(), e.datadir.Close())
 }
 
@@ -359,6 +369,7 @@ func (e *engine) fail(op string, err error) error {
 		return err
 	}
 	wrapped := &holdfast.Error{Op: op, Engine: e.lib.name, Path: e.path(), Cause: err}
+
 	code, errno := e.lib.code(err)
 	switch code & 0xff {
 	case codeCorrupt, codeNotDB:
@@ -380,6 +391,7 @@ func (e *engine) fail(op string, err error) error {
 		wrapped.Class, wrapped.Detail = holdfast.ErrFull, "no room for the index of the log"
 		wrapped.Remedy = "make 32 KiB of room on the disk, which SQLite needs even to read"
 	}
+
 	return wrapped
 }
 
@@ -410,6 +422,7 @@ func (e *engine) unreadable() (errno syscall.Errno) {
 	if !errors.As(err, &errno) {
 		e.readable.Store(time.Now().UnixNano())
 	}
+
 	return errno
 }
 
@@ -422,5 +435,6 @@ func (e *engine) probe() (errno syscall.Errno) {
 		err = errors.Join(err, f.Sync(), f.Close(), os.Remove(f.Name()))
 	}
 	errors.As(err, &errno)
+
 	return errno
 }

@@ -35,6 +35,7 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 		if level < holdfast.Power {
 			return nil // all before it is committed
 		}
+
 		return e.syncLog()
 	}
 	err := e.synchronous(level)
@@ -58,6 +59,7 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	if err != nil {
 		return e.fail("checkpoint", err)
 	}
+
 	return nil
 }
 
@@ -84,6 +86,7 @@ func (e *engine) committed(level holdfast.Level) error {
 	if level == holdfast.Power && e.w.pages > pages { // a transaction that changes nothing writes and syncs nothing
 		e.syncs.Add(1)
 	}
+
 	return nil
 }
 
@@ -93,6 +96,7 @@ func (e *engine) look() error {
 	if err == nil {
 		e.w.pages, e.w.copied = max(n[1], 0), max(n[2], 0)
 	}
+
 	return err
 }
 
@@ -118,6 +122,7 @@ func (e *engine) synchronous(level holdfast.Level) error {
 		return fmt.Errorf("synchronous was set to %s and reads back as %s, not %s", name, got, want)
 	}
 	e.w.level = level
+
 	return nil
 }
 
@@ -130,6 +135,7 @@ func (e *engine) mark(level holdfast.Level) string {
 		return ""
 	}
 	e.w.version = (e.w.version + 1) & 0x7fffffff
+
 	return fmt.Sprintf("PRAGMA user_version=%d", e.w.version)
 }
 
@@ -148,6 +154,7 @@ func (e *engine) syncLog() error {
 	if err := e.committed(holdfast.Power); err != nil {
 		return e.fail("sync", err)
 	}
+
 	return e.datadir.Check()
 }
 
@@ -164,6 +171,7 @@ func (e *engine) shorten() error {
 	if err != nil || e.w.pages < e.w.pauseAt {
 		return err
 	}
+
 	pause, cancel := context.WithTimeout(context.Background(), e.w.pause)
 	defer cancel()
 	e.awaitReaders(pause.Done())
@@ -174,6 +182,7 @@ func (e *engine) shorten() error {
 	if e.w.copied == e.w.pages {
 		e.awaitReaders(pause.Done())
 	}
+
 	return nil
 }
 
@@ -194,8 +203,10 @@ func (e *engine) checkpoint() error {
 		if code, _ := e.lib.code(err); datadir.NoRoom(failed) && (code == codeFull || code == codeWrite) {
 			failed = datadir.Full(failed)
 			e.trouble.Store(&failed)
+
 			return nil
 		}
+
 		return failed
 	}
 	e.trouble.Store(nil)
@@ -208,6 +219,7 @@ func (e *engine) checkpoint() error {
 		e.syncs.Add(1) // of the database
 		e.w.unsynced = false
 	}
+
 	return nil
 }
 
@@ -229,6 +241,7 @@ func (c *conn) transact(b *holdfast.Batch, mark string) error {
 	if err != nil {
 		_, _ = c.exec("ROLLBACK") // an error if SQLite has done it already
 	}
+
 	return err
 }
 
@@ -241,6 +254,7 @@ func (c *conn) change(b *holdfast.Batch) (err error) {
 		}
 		defer c.done(many)
 	}
+
 	held := 0 // rows in many's arguments
 	for op := range b.Ops() {
 		if op.Kind == holdfast.KindSet && many != nil {
@@ -251,6 +265,7 @@ func (c *conn) change(b *holdfast.Batch) (err error) {
 			}
 		} else if err = c.single(many, held); err == nil {
 			held = 0
+
 			switch {
 			case op.Kind == holdfast.KindSet:
 				err = c.run(kindSet, op.Key, op.Value)
@@ -266,6 +281,7 @@ func (c *conn) change(b *holdfast.Batch) (err error) {
 			return err
 		}
 	}
+
 	return c.single(many, held)
 }
 
@@ -276,5 +292,6 @@ func (c *conn) single(many *stmt, rows int) error {
 			return err
 		}
 	}
+
 	return nil
 }

@@ -150,6 +150,7 @@ func (l Lab) Plan(r Request) (Plan, error) {
 		for _, p := range presets {
 			names = append(names, p.Name)
 		}
+
 		return Plan{}, op.Unknown("preset", r.Preset, names)
 	}
 	preset := presets[i]
@@ -199,6 +200,7 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	if len(r.Clients) > 0 {
 		p.Clients = slices.Compact(slices.Sorted(slices.Values(r.Clients)))
 	}
+
 	for _, n := range p.Clients {
 		if n < 1 || n > maxClients {
 			return Plan{}, op.BadOption(fmt.Sprintf("%d clients", n),
@@ -245,6 +247,7 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	if err := checkFormat(op, r.Format); err != nil {
 		return Plan{}, err
 	}
+
 	for _, text := range r.Rates {
 		offer, err := ParseOffer(text)
 		if err == nil && !offer.Open() {
@@ -257,6 +260,7 @@ func (l Lab) Plan(r Request) (Plan, error) {
 			p.Offers = append(p.Offers, offer)
 		}
 	}
+
 	for _, text := range r.Find {
 		bound, err := ParseBound(text)
 		if err != nil {
@@ -277,6 +281,7 @@ func (l Lab) Plan(r Request) (Plan, error) {
 		p.Rounds = max(p.Rounds, p.roundsToShow())
 	}
 	p.Command = command(r, p)
+
 	return p, nil
 }
 
@@ -289,6 +294,7 @@ func (p Plan) roundsToShow() int {
 			most = max(most, engines[c.table()])
 		}
 	}
+
 	return measure.RoundsFor(comparisons(most, p.Baseline != ""))
 }
 
@@ -299,12 +305,14 @@ func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 		if err != nil {
 			return err
 		}
+
 		for i, at := range setups(w.clients(asked, p.Clients), p.Offers, w) {
 			clients := at.clients
 			add := func(engine string, asked, given holdfast.Level) {
 				p.Cells = append(p.Cells, Cell{Workload: name, Engine: engine, Asked: asked, Given: given, Clients: clients,
 					Offer: at.offer, Reads: w.Reads, Overhead: w.Overhead})
 			}
+
 			given := map[holdfast.Level]bool{}
 			for _, engine := range p.Engines {
 				entry, err := l.engine(engine)
@@ -331,6 +339,7 @@ func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 						if c.Given == holdfast.Memory {
 							missing = append(missing, absent(engine, []holdfast.Level{c.Asked}, why, why)...)
 						}
+
 						return c.Given == holdfast.Memory
 					})
 				}
@@ -338,6 +347,7 @@ func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 					const why = "it answers one request after another, and is measured with one client"
 					cells, missing = nil, absent(engine, p.Levels, why, why)
 				}
+
 				for _, c := range cells {
 					add(engine, c.Asked, c.Given)
 					given[c.Given] = true
@@ -360,6 +370,7 @@ func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 				add(Floor, holdfast.Power, holdfast.Power)
 				continue
 			}
+
 			for _, level := range []holdfast.Level{holdfast.Process, holdfast.Power} {
 				if given[level] {
 					add(Floor, level, level)
@@ -373,6 +384,7 @@ func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 	if len(p.Cells) == 0 {
 		return l.nothing(p.Unavailable)
 	}
+
 	return nil
 }
 
@@ -387,11 +399,13 @@ func setups(clients []int, offers []Offer, w Workload) (list []setup) {
 	if len(offers) == 0 || w.Killed {
 		offers = []Offer{w.Offer}
 	}
+
 	for _, n := range clients {
 		for _, offer := range offers {
 			list = append(list, setup{n, offer})
 		}
 	}
+
 	return list
 }
 
@@ -407,6 +421,7 @@ func refused(have holdfast.Capabilities, w Workload) string {
 	case !have.AtomicBatches && !w.OneKey && have.Strongest() > 0:
 		return "it has no atomic batches, which the work needs"
 	}
+
 	return ""
 }
 
@@ -416,6 +431,7 @@ func (l Lab) nothing(missing []Unavailable) error {
 	type absence struct{ engine, reason string }
 	var order []absence
 	levels := map[absence][]holdfast.Level{} // none where no level helps
+
 	otherLevels, otherWork := false, false
 	for _, u := range missing {
 		a := absence{u.Engine, u.Reason}
@@ -432,6 +448,7 @@ func (l Lab) nothing(missing []Unavailable) error {
 		e, err := l.engine(u.Engine)
 		otherLevels = otherLevels || err == nil && e.Describe().Strongest() > 0
 	}
+
 	var reasons []string
 	for _, a := range order {
 		at := ""
@@ -450,6 +467,7 @@ func (l Lab) nothing(missing []Unavailable) error {
 	if otherWork {
 		remedy += " or --workloads"
 	}
+
 	return &holdfast.Error{Op: "bench", Class: class, Detail: strings.Join(reasons, "; "), Remedy: remedy}
 }
 
@@ -458,11 +476,13 @@ func (l Lab) nothing(missing []Unavailable) error {
 func levelsOf(e all.Entry, levels []holdfast.Level, reads bool) (cells []Cell, missing []Unavailable) {
 	have := e.Describe()
 	asked := map[holdfast.Level]holdfast.Level{} // by the level given; the strongest asked wins
+
 	for _, level := range levels {
 		if given := have.Promise(level).Given; given != 0 {
 			asked[given] = level
 		}
 	}
+
 	for _, level := range levels {
 		promise := have.Promise(level)
 		switch {
@@ -485,6 +505,7 @@ func levelsOf(e all.Entry, levels []holdfast.Level, reads bool) (cells []Cell, m
 	if reads && len(cells) > 1 {
 		cells = cells[len(cells)-1:]
 	}
+
 	return cells, missing
 }
 
@@ -494,6 +515,7 @@ func absent(engine string, levels []holdfast.Level, reason, why string) []Unavai
 	for _, level := range levels {
 		missing = append(missing, Unavailable{Engine: engine, Asked: level, Reason: reason, why: why, never: true})
 	}
+
 	return missing
 }
 
@@ -503,6 +525,7 @@ func (p Plan) Shuffled(round int) []Cell {
 	rand.New(rand.NewPCG(p.Seed, uint64(round))).Shuffle(len(cells), func(i, j int) {
 		cells[i], cells[j] = cells[j], cells[i]
 	})
+
 	return cells
 }
 
@@ -520,6 +543,7 @@ func (p Plan) Estimate() time.Duration {
 		}
 		round += runs * (p.For + p.WarmUp + expectedOverhead + c.Overhead)
 	}
+
 	return round * time.Duration(p.Rounds)
 }
 
@@ -528,6 +552,7 @@ func levelNames(levels []holdfast.Level) []string {
 	for _, level := range levels {
 		names = append(names, level.String())
 	}
+
 	return names
 }
 

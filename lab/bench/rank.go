@@ -53,6 +53,7 @@ func (c Cell) table() tableKey {
 	if c.Reads {
 		return tableKey{workload: c.Workload, clients: c.Clients, offer: c.Offer}
 	}
+
 	return tableKey{c.Workload, c.Clients, c.Given, c.Offer}
 }
 
@@ -66,6 +67,7 @@ func rank(summaries []Summary, rates map[Cell][]float64, baseline string) {
 			tables[s.cell.table()] = append(tables[s.cell.table()], s)
 		}
 	}
+
 	for _, rows := range tables {
 		rankTable(rows, rates, baseline)
 	}
@@ -80,6 +82,7 @@ func rankTable(rows []*Summary, rates map[Cell][]float64, baseline string) {
 			for _, s := range rows {
 				s.Rank = &Rank{Verdict: NoBaseline, P: 1, Corrected: 1, Ratio: -1, Low: -1, High: -1, Confidence: -1}
 			}
+
 			return
 		}
 		to = rows[i]
@@ -89,6 +92,7 @@ func rankTable(rows []*Summary, rates map[Cell][]float64, baseline string) {
 	var family []float64
 	at := map[*Summary]int{} // in family, of the comparison with to
 	with := map[*Summary]measure.Difference{}
+
 	fewest := to.Rounds
 	for i, a := range rows {
 		fewest = min(fewest, a.Rounds)
@@ -107,6 +111,7 @@ func rankTable(rows []*Summary, rates map[Cell][]float64, baseline string) {
 	}
 	corrected := measure.Holm(family)
 	enough := fewest >= measure.RoundsFor(len(family))
+
 	all := true // are shown to be slower
 	for _, s := range rows {
 		if s == to {
@@ -125,6 +130,7 @@ func rankTable(rows []*Summary, rates map[Cell][]float64, baseline string) {
 		}
 		all = all && s.Rank.Verdict == Slower
 	}
+
 	to.Rank = &Rank{To: to.Engine, Verdict: Leading, P: 1, Corrected: 1, Ratio: -1, Low: -1, High: -1, Confidence: -1}
 	switch {
 	case baseline != "":
@@ -143,5 +149,6 @@ func comparisons(engines int, baseline bool) int {
 	if baseline {
 		return max(engines-1, 0)
 	}
+
 	return engines * (engines - 1) / 2
 }

@@ -127,6 +127,7 @@ func (o Options) withDefaults() (Options, error) {
 			Detail: fmt.Sprintf("a disk of %d bytes for %s", o.Size, o.FS),
 			Remedy: fmt.Sprintf("use a multiple of 1 MiB from %d MiB to %d MiB", fs.minSize>>20, int64(maxSize)>>20)}
 	}
+
 	return o, nil
 }
 
@@ -159,6 +160,7 @@ func (k Kind) String() string {
 	case Mark:
 		return "mark"
 	}
+
 	return "kind " + strconv.Itoa(int(k))
 }
 
@@ -184,6 +186,7 @@ func (e Event) String() string {
 	if e.Err != 0 {
 		s += ", failed: " + e.Err.Error()
 	}
+
 	return s
 }
 
@@ -250,5 +253,6 @@ func (p Policy) String() string {
 	if p.lied > 0 {
 		text += fmt.Sprintf(" since %d flushes before", p.lied)
 	}
+
 	return text
 }

@@ -60,6 +60,7 @@ func newScratch(parent string) (*scratch, error) {
 	if err == nil {
 		err = os.Rename(lock.Name(), filepath.Join(path, lockName))
 	}
+
 	s := &scratch{path, lock}
 	for _, name := range []string{mountName, fuseName} {
 		if err == nil {
@@ -69,8 +70,10 @@ func newScratch(parent string) (*scratch, error) {
 	if err != nil {
 		lock.Close()
 		os.RemoveAll(path) // nothing is mounted yet
+
 		return nil, err
 	}
+
 	return s, nil
 }
 
@@ -79,6 +82,7 @@ func realPath(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	return filepath.EvalSymlinks(dir)
 }
 
@@ -89,6 +93,7 @@ func (s *scratch) sub(name string) string { return filepath.Join(s.path, name) }
 // lock goes last, so that another sweep can repeat it.
 func (s *scratch) remove() error {
 	defer s.lock.Close()
+
 	for _, name := range []string{mountName, fuseName} {
 		if mounted(s.sub(name)) {
 			return &os.PathError{Op: "remove", Path: s.sub(name), Err: unix.EBUSY}
@@ -97,11 +102,13 @@ func (s *scratch) remove() error {
 	if err := os.Rename(s.sub(mountName), s.sub(goneName)); err != nil && !os.IsNotExist(err) {
 		return err // a process that still writes there does not find it any more
 	}
+
 	for _, name := range []string{goneName, fuseName, makeName, lockName} {
 		if err := os.RemoveAll(s.sub(name)); err != nil {
 			return err
 		}
 	}
+
 	return os.Remove(s.path)
 }
 
@@ -125,6 +132,7 @@ func unmount(path string, timeout time.Duration) error {
 	if err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil {
 		return err
 	}
+
 	return errDetached
 }
 
@@ -153,6 +161,7 @@ func Sweep(dir string) (cleaned int, err error) {
 				Remedy: "unmount what is mounted below it, and remove it"}
 		}
 	}
+
 	var dead []*scratch
 	for _, entry := range entries {
 		st, err := entry.Info()
@@ -176,6 +185,7 @@ func Sweep(dir string) (cleaned int, err error) {
 			unix.Unmount(s.sub(fuseName), unix.MNT_FORCE)
 		}
 	}
+
 	until := time.Now().Add(time.Second)
 	for _, s := range dead {
 		err := s.sweep(until)
@@ -184,6 +194,7 @@ func Sweep(dir string) (cleaned int, err error) {
 		}
 		failed(s.path, err)
 	}
+
 	return cleaned, first
 }
 
@@ -194,6 +205,7 @@ func Places() (dirs []string) {
 	if err != nil {
 		return nil
 	}
+
 	for line := range strings.Lines(string(info)) {
 		f := strings.Fields(line)
 		if len(f) < 5 {
@@ -204,6 +216,7 @@ func Places() (dirs []string) {
 			dirs = append(dirs, dir)
 		}
 	}
+
 	return dirs
 }
 
@@ -216,6 +229,7 @@ func takeDead(path string) (s *scratch, removed bool, err error) {
 		if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > time.Minute {
 			return nil, os.Remove(path) == nil, nil // not if it holds anything
 		}
+
 		return nil, false, nil
 	}
 	if err != nil {
@@ -225,6 +239,7 @@ func takeDead(path string) (s *scratch, removed bool, err error) {
 		lock.Close()
 		return nil, false, nil // its owner lives, or no Disk has made it
 	}
+
 	return &scratch{path, lock}, false, nil
 }
 
@@ -243,6 +258,7 @@ func (s *scratch) sweep(until time.Time) error {
 			detachAll(s.backs)
 		}
 	}
+
 	return s.remove()
 }
 
@@ -258,6 +274,7 @@ func ownerOf(lock *os.File) (pid int, start string, ok bool) {
 func dying(lock *os.File) bool {
 	pid, start, ok := ownerOf(lock)
 	fields := processStat(pid)
+
 	return ok && len(fields) > 0 && startOf(pid) == start && (fields[0] == "Z" || fields[0] == "X" || killed(pid))
 }
 
@@ -267,6 +284,7 @@ func killed(pid int) bool {
 	if err != nil {
 		return false
 	}
+
 	for line := range strings.Lines(string(text)) {
 		name, value, _ := strings.Cut(line, ":")
 		if name == "SigPnd" || name == "ShdPnd" {
@@ -275,6 +293,7 @@ func killed(pid int) bool {
 			}
 		}
 	}
+
 	return false
 }
 
@@ -283,6 +302,7 @@ func startOf(pid int) string {
 	if fields := processStat(pid); len(fields) > 19 {
 		return fields[19]
 	}
+
 	return "?"
 }
 
@@ -292,6 +312,7 @@ func processStat(pid int) []string {
 	if err != nil {
 		return nil
 	}
+
 	return strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 }
 
@@ -306,12 +327,14 @@ func mounted(path string) bool {
 	if err != nil {
 		return false
 	}
+
 	for line := range strings.Lines(string(info)) {
 		// 36 35 98:0 /root /point options ...
 		if f := strings.Fields(line); len(f) > 4 && unescape.Replace(f[4]) == path {
 			return true
 		}
 	}
+
 	return false
 }
 

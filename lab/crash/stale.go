@@ -26,6 +26,7 @@ var runDirs = rundir.Options{
 		for end := time.Now().Add(time.Second); dying(dir) && time.Now().Before(end); {
 			time.Sleep(5 * time.Millisecond)
 		}
+
 		return err
 	},
 }
@@ -38,6 +39,7 @@ func sweepMounted() (swept []string) {
 			swept = append(swept, rundir.Sweep(filepath.Dir(dir), runDirs)...)
 		}
 	}
+
 	return swept
 }
 
@@ -50,5 +52,6 @@ func dying(dir string) bool {
 		return false
 	}
 	_, rest, ok := strings.Cut(string(b), ") ") // the state follows the name
+
 	return ok && (rest[0] == 'Z' || rest[0] == 'X')
 }

@@ -80,8 +80,10 @@ func (l Lab) Witness(ctx context.Context, address, dir string, t console.Termina
 	w.say("listening at %s; the victim: holdfast doctor witness HOST:%d --dir DIR", listener.Addr(),
 		listener.Addr().(*net.TCPAddr).Port)
 	var group sync.WaitGroup
+
 	stop := context.AfterFunc(ctx, func() { listener.Close() })
 	defer stop()
+
 	for {
 		conn, err := listener.Accept()
 		if err != nil {
@@ -102,6 +104,7 @@ func (l Lab) Witness(ctx context.Context, address, dir string, t console.Termina
 	if ctx.Err() == nil {
 		return fmt.Errorf("it cannot listen any more: %w", console.ErrIncomplete)
 	}
+
 	return nil
 }
 
@@ -130,6 +133,7 @@ func (w *witness) begin(id string, conn net.Conn) (end func()) {
 		old.conn.Close()
 		<-old.over
 	}
+
 	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -173,6 +177,7 @@ func (w *witness) serve(conn net.Conn) error {
 			return err
 		}
 	}
+
 	return w.work(conn, in, h, k)
 }
 
@@ -188,6 +193,7 @@ func (w *witness) load(id string, k *known) error {
 	if err != nil {
 		return fmt.Errorf("what was witnessed of %s cannot be read: %w", id, err)
 	}
+
 	return nil
 }
 
@@ -200,6 +206,7 @@ func (w *witness) save(id string, k *known) error {
 	if err := os.WriteFile(name+"-new", b, 0o644); err != nil {
 		return err
 	}
+
 	return os.Rename(name+"-new", name)
 }
 
@@ -213,6 +220,7 @@ func (w *witness) check(conn net.Conn, in *bufio.Reader, h hello, k *known) erro
 	if err := writeLine(conn, reply{ID: h.ID, Spec: k.spec("check")}); err != nil {
 		return err
 	}
+
 	var d protocol.Dump
 	switch err := d.Receive(in); {
 	case err != nil:
@@ -235,6 +243,7 @@ func (w *witness) check(conn net.Conn, in *bufio.Reader, h hello, k *known) erro
 	if len(d.Found) > 1 {
 		j.Again(d.Found[0], d.Found[1])
 	}
+
 	for _, text := range append(d.Wrong, ledger.Findings()...) {
 		j.Find(&j.Wrong, "%s", text)
 	}
@@ -255,6 +264,7 @@ func (w *witness) check(conn net.Conn, in *bufio.Reader, h hello, k *known) erro
 		w.mu.Unlock()
 		w.say("%s %s: %s: BROKEN: %d of %d acknowledged batches lost. %s", h.ID, h.Engine, what, j.Lost, j.Acked,
 			strings.Join(j.Findings, "; "))
+
 		return fmt.Errorf("%s is not gone on with: remove its directory to begin anew", h.ID)
 	}
 	w.say("%s %s: %s: %d batches had been acknowledged to survive power loss, all are there. So far it went down with "+
@@ -262,6 +272,7 @@ func (w *witness) check(conn net.Conn, in *bufio.Reader, h hello, k *known) erro
 		console.Number(k.Cuts, "time"), console.Number(k.Ends, "time"), k.Acked)
 	k.Gen++
 	k.Next, k.History.Skipped = j.Survived+1, append(k.History.Skipped, j.Skipped...)
+
 	return nil
 }
 
@@ -284,6 +295,7 @@ func (w *witness) work(conn net.Conn, in *bufio.Reader, h hello, k *known) (err 
 	w.say("%s %s works, from batch %d on. Pull the plug whenever you like.", h.ID, h.Engine, k.Next)
 	// Whole messages only: the end is where the plug was pulled.
 	out := bufio.NewWriterSize(ledger, 64<<10)
+
 	heard := 0
 	for {
 		m, err := protocol.Receive(in)
@@ -314,6 +326,7 @@ func hearAgain(name string, l *protocol.Ledger) error {
 	}
 	defer f.Close()
 	l.Start()
+
 	in := bufio.NewReaderSize(f, 64<<10)
 	for {
 		m, err := protocol.Receive(in)
@@ -342,6 +355,7 @@ const (
 
 func (k *known) spec(role string) protocol.Spec {
 	h := k.History
+
 	return protocol.Spec{Role: role, Engine: k.Engine, Subject: subjects.KV.Name, Level: holdfast.Power, Seed: h.Seed,
 		Gen: k.Gen, From: k.Next, Memory: witnessedMemory, Window: -1, Segments: h.Segments, Skipped: h.Skipped,
 		Writers: witnessedWriters, Rate: witnessedRate, Opens: 2,
@@ -387,6 +401,7 @@ func (l Lab) BeWitnessed(ctx context.Context, address, dir, engine string, t con
 		if ctx.Err() != nil {
 			return console.ErrInterrupted
 		}
+
 		return fmt.Errorf("%w: the witness has ended the connection, and says why on its own terminal (%w)",
 			console.ErrIncomplete, err)
 	}
@@ -394,6 +409,7 @@ func (l Lab) BeWitnessed(ctx context.Context, address, dir, engine string, t con
 	if err := writeLine(conn, me); err != nil {
 		return gone(err)
 	}
+
 	report := protocol.NewReporter(conn)
 	for {
 		var r reply
@@ -408,6 +424,7 @@ func (l Lab) BeWitnessed(ctx context.Context, address, dir, engine string, t con
 				if !errors.Is(err, holdfast.ErrLocked) { // by a victim that is dying: that is no breach
 					report.Failed(err)
 				}
+
 				return err
 			}
 			report.Done()
@@ -417,6 +434,7 @@ func (l Lab) BeWitnessed(ctx context.Context, address, dir, engine string, t con
 			return err
 		}
 		s.Wrapped("", "working, with the witness. Pull the plug; when the machine is back, run the same command again.")
+
 		ended := make(chan error, 1)
 		go func() { // the witness says nothing more: what comes is its end
 			_, err := in.ReadByte()
@@ -427,6 +445,7 @@ func (l Lab) BeWitnessed(ctx context.Context, address, dir, engine string, t con
 			report.Failed(err)
 			ended <- err
 		}()
+
 		return <-ended // and the process ends, as if it were killed
 	}
 }
@@ -438,6 +457,7 @@ func keepID(dir, id string) error {
 		return err
 	}
 	_, err = f.WriteString(id)
+
 	return errors.Join(err, f.Sync(), f.Close(), datadir.SyncDir(dir))
 }
 
@@ -469,5 +489,6 @@ func writeLine(w io.Writer, v any) error {
 		return err
 	}
 	_, err = w.Write(append(b, '\n'))
+
 	return err
 }

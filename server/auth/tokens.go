@@ -105,6 +105,7 @@ func Open(engine holdfast.Engine, messages *message.Store) (*Tokens, error) {
 		cached: map[[sha256.Size]byte]*entry{}}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	return t, t.sweep(context.Background())
 }
 
@@ -150,6 +151,7 @@ func (t *Tokens) Check(ctx context.Context, secret string) (Principal, error) {
 	if err != nil {
 		return Principal{}, err
 	}
+
 	return e.principal, t.expired(e.expires)
 }
 
@@ -157,6 +159,7 @@ func (t *Tokens) expired(at time.Time) error {
 	if at.IsZero() || t.now().Before(at) {
 		return nil
 	}
+
 	return &holdfast.Error{Op: "check token", Class: ErrExpired, Detail: "on " + at.UTC().Format(time.RFC3339)}
 }
 
@@ -185,6 +188,7 @@ func (t *Tokens) own(ctx context.Context, namespace string, sum [sha256.Size]byt
 	if namespace == message.Default {
 		p.Namespace = Everywhere
 	}
+
 	return p, nil
 }
 
@@ -203,6 +207,7 @@ func (t *Tokens) further(ctx context.Context, id string, sum [sha256.Size]byte) 
 		return Principal{}, time.Time{}, cmp.Or(err, unknown(nil))
 	}
 	k := r.token(id)
+
 	return Principal{TokenID: id, Namespace: k.Namespace, Role: k.Role}, k.Expires, nil
 }
 
@@ -215,6 +220,7 @@ func (t *Tokens) there(ctx context.Context, r record) (bool, error) {
 	if errors.Is(err, message.ErrNoNamespace) {
 		return false, nil
 	}
+
 	return err == nil && r.NamespaceCreated != nil && info.Created.Equal(*r.NamespaceCreated), err
 }
 
@@ -224,6 +230,7 @@ func (r record) token(id string) Token {
 	if r.Expires != nil {
 		k.Expires = *r.Expires
 	}
+
 	return k
 }
 
@@ -232,6 +239,7 @@ func (t *Tokens) read(id string) (record, error) {
 	if err != nil {
 		return record{}, err
 	}
+
 	return parse(id, value)
 }
 
@@ -249,6 +257,7 @@ func parse(id string, value []byte) (r record, err error) {
 	if err := json.Unmarshal(value[1:], &r); err != nil {
 		return r, fail(holdfast.ErrCorrupt, err, "revoke it and make another")
 	}
+
 	return r, nil
 }
 
@@ -261,6 +270,7 @@ func (t *Tokens) Create(ctx context.Context, k Token) (Token, string, error) {
 	bad := func(detail string) (Token, string, error) {
 		return Token{}, "", &holdfast.Error{Op: "create token", Class: holdfast.ErrBadOption, Detail: detail}
 	}
+
 	now := t.now().UTC()
 	switch {
 	case k.Role < Read || k.Role > Admin:
@@ -297,6 +307,7 @@ func (t *Tokens) Create(ctx context.Context, k Token) (Token, string, error) {
 	if err := holdfast.Commit(t.engine, &b, t.level); err != nil {
 		return Token{}, "", err
 	}
+
 	return k, secret, nil
 }
 
@@ -312,6 +323,7 @@ func (t *Tokens) Get(ctx context.Context, id string) (Token, error) {
 	if errors.Is(err, holdfast.ErrNotFound) || errors.Is(err, holdfast.ErrBadKey) {
 		return Token{}, &holdfast.Error{Op: "token", Class: holdfast.ErrNotFound, Detail: fmt.Sprintf("%.40q", id)}
 	}
+
 	return r.token(id), err
 }
 
@@ -326,6 +338,7 @@ func (t *Tokens) Revoke(ctx context.Context, id string) error {
 	b.Delete([]byte(keyPrefix + id))
 	err := holdfast.Commit(t.engine, &b, t.level)
 	t.changes.Add(1) // even then: what became of it is not known
+
 	return err
 }
 
@@ -343,9 +356,11 @@ func (t *Tokens) List(ctx context.Context, namespace string) ([]Token, error) {
 		if namespace == "" || namespace == r.Namespace {
 			list = append(list, r.token(id))
 		}
+
 		return nil
 	})
 	slices.SortFunc(list, func(a, b Token) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID)) })
+
 	return list, err
 }
 
@@ -354,6 +369,7 @@ func (t *Tokens) each(ctx context.Context, f func(id string, r record) error) er
 	var damaged []error
 	it := t.engine.Scan(holdfast.Prefix([]byte(keyPrefix)))
 	defer it.Close()
+
 	for it.Next() {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -367,6 +383,7 @@ func (t *Tokens) each(ctx context.Context, f func(id string, r record) error) er
 			damaged = append(damaged, err)
 		}
 	}
+
 	return errors.Join(append(damaged, it.Err())...)
 }
 
@@ -382,6 +399,7 @@ func (t *Tokens) sweep(ctx context.Context) error {
 		if err == nil && !there {
 			b.Delete([]byte(keyPrefix + id))
 		}
+
 		return err
 	})
 	if damaged != nil && !errors.Is(damaged, holdfast.ErrCorrupt) {
@@ -395,5 +413,6 @@ func (t *Tokens) sweep(ctx context.Context) error {
 		}
 	}
 	t.swept = changes
+
 	return nil
 }

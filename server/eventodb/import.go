@@ -31,6 +31,7 @@ func (s *service) load(w http.ResponseWriter, r *http.Request) {
 			f := failed(err)
 			f.Status, f.Code = http.StatusInternalServerError, "CLEAR_FAILED"
 			f.write(w)
+
 			return
 		}
 	}
@@ -71,6 +72,7 @@ func refusal(err error, done message.ImportResult) []byte {
 	}
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
+
 	is := func(class error) bool { return errors.Is(err, class) }
 	switch {
 	case errors.As(err, &syntax), errors.As(err, &kind):
@@ -86,5 +88,6 @@ func refusal(err error, done message.ImportResult) []byte {
 	if err != nil {
 		panic(err) // it has strings and a number only
 	}
+
 	return bytes.TrimSpace(text)
 }

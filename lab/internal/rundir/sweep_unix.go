@@ -27,6 +27,7 @@ func claim(dir string) (*os.File, error) {
 		f.Close()
 		return nil, err
 	}
+
 	return f, nil
 }
 
@@ -57,6 +58,7 @@ func Sweep(parent string, o Options) (swept []string) {
 		}
 		f.Close()
 	}
+
 	return swept
 }
 
@@ -67,6 +69,7 @@ func still(f *os.File, name string) bool {
 		return false
 	}
 	is, err := os.Stat(name)
+
 	return err == nil && os.SameFile(was, is)
 }
 
@@ -78,6 +81,7 @@ func clean(dir string) error {
 	if err := os.Rename(dir, gone); err != nil {
 		return err
 	}
+
 	for pause := time.Millisecond; ; pause *= 2 {
 		entries, err := os.ReadDir(gone)
 		for _, e := range entries {

@@ -89,6 +89,7 @@ func Kill(t testing.TB, tg *Target, args string, after time.Duration, hear func(
 		t.Fatal(err)
 	}
 	lines := bufio.NewReader(out)
+
 	var killer *time.Timer
 	for {
 		line, err := lines.ReadString('\n')

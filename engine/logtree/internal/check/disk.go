@@ -64,6 +64,7 @@ func (p *part) moved() bool {
 	if p.headerErr == nil {
 		return p.head.Kind == format.SegmentMoved
 	}
+
 	return p.first.Kind != 0 && p.first.Seq == 0 && p.first.Unsynced == math.MaxUint32
 }
 
@@ -78,6 +79,7 @@ func readDisk(fsys vfs.FS, dir string) (*disk, error) {
 		return nil, format.IOError("read", dir, err)
 	}
 	var segs []uint32
+
 	var runs []uint64
 	for _, name := range names {
 		if n, ok := format.Numbered(name, format.SegmentExt); ok && n <= math.MaxUint32 {
@@ -100,6 +102,7 @@ func readDisk(fsys vfs.FS, dir string) (*disk, error) {
 	if k.names, k.runs = names, runs; damage != nil {
 		k.damage(damage, Loss{})
 	}
+
 	return k, nil
 }
 
@@ -112,6 +115,7 @@ func readManifest(fsys vfs.FS, dir string) (*format.Manifest, error) {
 	case err != nil:
 		return nil, format.ReadError(name, 0, err)
 	}
+
 	return format.DecodeManifest(b, name)
 }
 
@@ -121,6 +125,7 @@ func newDisk(fsys vfs.FS, dir string, m *format.Manifest, segs []uint32) (*disk,
 	k := &disk{fs: fsys, dir: dir, m: m, segs: segs, named: map[uint64]bool{}, parts: map[uint32]*part{},
 		tables: map[uint64]*tree.Table{}, open: map[uint32]*wal.Segment{}, said: map[place]int{}}
 	heads := map[uint32][]byte{}
+
 	votes := map[format.DatabaseID]int{}
 	for _, id := range segs {
 		h, err := readHead(fsys, format.SegmentName(dir, id))
@@ -148,11 +153,13 @@ func newDisk(fsys vfs.FS, dir string, m *format.Manifest, segs []uint32) (*disk,
 	set := files.NewSet(mostOpen)
 	k.files = tree.Files{FS: fsys, Dir: dir, DB: k.id, Open: set, Cache: table.NewCache(0)}
 	k.segments = wal.Files{FS: fsys, Set: set, Dir: dir, DB: k.id}
+
 	for _, id := range segs {
 		if err := k.addPart(id, heads[id]); err != nil {
 			return nil, err
 		}
 	}
+
 	return k, nil
 }
 
@@ -171,6 +178,7 @@ func readHead(fsys vfs.FS, name string) ([]byte, error) {
 	if format.IsTransient(err) {
 		return nil, format.IOError("read", name, err)
 	}
+
 	return b[:n], nil
 }
 
@@ -194,6 +202,7 @@ func (k *disk) addPart(id uint32, h []byte) (err error) {
 		if format.IsTransient(err) {
 			return err
 		}
+
 		for s := range format.Stretches(data, p.epoch, 0) {
 			if p.first = s.Frame; s.Kind != 0 {
 				break
@@ -201,6 +210,7 @@ func (k *disk) addPart(id uint32, h []byte) (err error) {
 		}
 	}
 	k.parts[id] = p
+
 	return nil
 }
 
@@ -208,6 +218,7 @@ func (k *disk) close() {
 	for _, t := range k.tables {
 		t.Close()
 	}
+
 	for _, s := range k.open {
 		if s != nil {
 			s.Close()
@@ -240,6 +251,7 @@ func (k *disk) damage(err error, l Loss) {
 		if o.Bytes = max(o.Bytes, l.Bytes); len(o.Maybe) == 0 {
 			o.Maybe = l.Maybe
 		}
+
 		return
 	}
 	k.said[at] = len(k.lost)
@@ -271,12 +283,14 @@ func (k *disk) read(p *part, end int64) ([]byte, error) {
 	}
 	// One bad sector does not make the others unreadable; what cannot be read stays zeros.
 	first := format.ReadError(p.name, off+int64(n), err)
+
 	const sector = 512
 	for at := n / sector * sector; at < len(b); at += sector {
 		part := b[at:min(at+sector, len(b))]
 		clear(part)
 		f.ReadAt(part, off+int64(at))
 	}
+
 	return b, first
 }
 
@@ -294,6 +308,7 @@ func (k *disk) listed(id uint32) *format.ManifestSegment {
 			return &k.m.Segments[i]
 		}
 	}
+
 	return nil
 }
 
@@ -302,6 +317,7 @@ func (k *disk) whole(p *part) piece {
 	if s := k.listed(p.id); s != nil {
 		return piece{p, format.SegmentHeaderSize, s.Size, true}
 	}
+
 	return piece{p, format.SegmentHeaderSize, p.size, false}
 }
 
@@ -327,6 +343,7 @@ func (k *disk) pieces() (all []piece) {
 		all = append(all, x)
 	}
 	slices.Reverse(all)
+
 	return all
 }
 
@@ -349,6 +366,7 @@ func (k *disk) frames(x piece, each func(s format.Stretch, off int64) error) err
 	if err != nil {
 		k.damage(err, Loss{})
 	}
+
 	for s := range format.Stretches(data, p.epoch, 0) {
 		off := format.SegmentHeaderSize + int64(s.At)
 		switch n := int64(s.Len); {
@@ -365,6 +383,7 @@ func (k *disk) frames(x piece, each func(s format.Stretch, off int64) error) err
 				Loss{Bytes: n, Why: s.Why, Maybe: mayBeKeys(data[s.At:][:s.Len])})
 		}
 	}
+
 	return nil
 }
 
@@ -378,11 +397,13 @@ func mayBeKeys(b []byte) (keys [][]byte) {
 	if _, err := format.CheckBatch(body); err != nil {
 		return nil
 	}
+
 	for at := 0; at < len(body) && len(keys) < 10; {
 		rec, _ := format.ParseRecord(body[at:])
 		at += rec.Size
 		keys = append(keys, bytes.Clone(rec.Key))
 	}
+
 	return keys
 }
 
@@ -407,6 +428,7 @@ func (k *disk) tail(batch func(body []byte) error) (*wal.Tail, error) {
 		return t, err
 	}
 	k.damage(err, Loss{})
+
 	k.refused, t.Torn = true, 0
 	for _, x := range k.pieces() {
 		if x.p.id == t.End.Segment {
@@ -419,12 +441,14 @@ func (k *disk) tail(batch func(body []byte) error) (*wal.Tail, error) {
 			if s.Kind == format.KindBatch {
 				return batch(s.Body)
 			}
+
 			return nil
 		})
 		if err != nil {
 			return t, err
 		}
 	}
+
 	return t, nil
 }
 
@@ -443,6 +467,7 @@ func (i interval) String() string {
 	if len(i.hi) > 0 {
 		s += fmt.Sprintf(" before %.40q", i.hi)
 	}
+
 	return s
 }
 
@@ -456,6 +481,7 @@ func (i interval) and(lo, hi []byte) interval {
 	if len(i.hi) == 0 || len(hi) > 0 && bytes.Compare(hi, i.hi) < 0 {
 		i.hi = hi
 	}
+
 	return i
 }
 
@@ -469,6 +495,7 @@ func (k *disk) table(id uint64) (*tree.Table, error) {
 	if err == nil {
 		k.tables[id] = t
 	}
+
 	return t, err
 }
 
@@ -477,6 +504,7 @@ func (k *disk) table(id uint64) (*tree.Table, error) {
 func (k *disk) tier(t format.ManifestTier, visit func(key []byte, e table.Entry) error) (gaps []interval, err error) {
 	var damages []error
 	var before []byte // where the tables before end
+
 	for _, mr := range t.Refs {
 		gap := interval{mr.Lo, mr.Hi}
 		table, damage := k.table(mr.Table)
@@ -489,6 +517,7 @@ func (k *disk) tier(t format.ManifestTier, visit func(key []byte, e table.Entry)
 					mr.Table, t.ID), nil), Loss{})
 			}
 		}
+
 		for i := range gaps { // they end where this begins
 			if g := &gaps[i]; len(gap.lo) > 0 && (len(g.hi) == 0 || bytes.Compare(g.hi, gap.lo) > 0) {
 				g.hi = gap.lo
@@ -510,6 +539,7 @@ func (k *disk) tier(t format.ManifestTier, visit func(key []byte, e table.Entry)
 			gaps, damages = append(gaps, gap), append(damages, damage)
 		}
 	}
+
 	for i, gap := range gaps {
 		var e *holdfast.Error
 		if errors.As(damages[i], &e) {
@@ -519,6 +549,7 @@ func (k *disk) tier(t format.ManifestTier, visit func(key []byte, e table.Entry)
 		}
 		k.damage(damages[i], Loss{})
 	}
+
 	return gaps, nil
 }
 
@@ -529,6 +560,7 @@ func entries(r *tree.Ref, gap interval, visit func(key []byte, e table.Entry) er
 	gap = interval{bytes.Clone(gap.lo), gap.hi}
 	var it table.Iter
 	r.Table.Reader.Init(&it)
+
 	for ok := it.SeekGE(gap.lo); ok && gap.has(it.Key()); ok = it.Next() {
 		gap.lo = append(append(gap.lo[:0], it.Key()...), 0)
 		if err := visit(it.Key(), it.Entry()); err != nil {
@@ -539,12 +571,14 @@ func entries(r *tree.Ref, gap interval, visit func(key []byte, e table.Entry) er
 		return gap, nil, nil
 	}
 	r.Table.Reader.Init(&it)
+
 	for ok := it.SeekLT(gap.hi); ok && gap.has(it.Key()); ok = it.Prev() {
 		gap.hi = append([]byte(nil), it.Key()...)
 		if err := visit(it.Key(), it.Entry()); err != nil {
 			return gap, damage, err
 		}
 	}
+
 	return gap, damage, nil
 }
 
@@ -557,6 +591,7 @@ func (k *disk) segment(id uint32) *wal.Segment {
 		s = k.segments.Reading(format.SegmentHeader{ID: id}, p.name, p.size)
 	}
 	k.open[id] = s
+
 	return s
 }
 
@@ -592,5 +627,6 @@ func (k *disk) value(key []byte, e table.Entry) ([]byte, error) {
 		return nil, format.Corrupt(p.name, off,
 			fmt.Sprintf("the checksum of the value of key %.40q, %d bytes, is wrong", key, e.Len), nil)
 	}
+
 	return val, nil
 }

@@ -128,6 +128,7 @@ func (k *disk) role(name string, t *wal.Tail) string {
 		if k.m == nil || k.named[id] {
 			return roleRun
 		}
+
 		return roleLeft
 	}
 	id, ok := format.Numbered(name, format.SegmentExt)
@@ -136,6 +137,7 @@ func (k *disk) role(name string, t *wal.Tail) string {
 		return roleForeign
 	}
 	listed := k.listed(p.id) != nil
+
 	is := func(s wal.TailSegment) bool { return s.ID == p.id }
 	switch {
 	case p.moved() && (listed || k.m == nil):
@@ -145,6 +147,7 @@ func (k *disk) role(name string, t *wal.Tail) string {
 	case k.m == nil || slices.ContainsFunc(t.Segments, is) || k.refused && !p.moved() && p.id >= k.m.From.Segment:
 		return roleLog
 	}
+
 	return roleLeft
 }
 
@@ -166,6 +169,7 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 		if t, err = k.tail(nil); err != nil {
 			return nil, err
 		}
+
 		in.Log = LogInfo{Frames: t.Frames, Batches: t.Batches, Operations: int64(t.End.Seq - k.m.From.Seq),
 			Bytes: int64(t.End.LSN - k.m.From.LSN), TornBytes: t.Torn, End: positionInfo(t.End)}
 		for _, s := range t.Segments {
@@ -174,12 +178,14 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 		}
 		used[t.End.Segment] = t.End.Offset
 	}
+
 	live := map[uint32]int64{}
 	for _, id := range k.runs {
 		r := RunInfo{ID: id, Named: k.named[id]}
 		if table, err := k.table(id); err == nil {
 			i := table.Info
 			r.Bytes, r.Entries, r.Tombstones = i.FileBytes, i.Entries, i.Tombstones
+
 			r.Smallest, r.Largest, r.Segments = i.Smallest, i.Largest, len(i.Segments)
 			for _, u := range i.Segments {
 				if r.Named {
@@ -191,6 +197,7 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 		}
 		in.Runs = append(in.Runs, r)
 	}
+
 	for _, id := range k.segs {
 		p := k.parts[id]
 		if p == nil {
@@ -208,6 +215,7 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 		}
 		in.Segments = append(in.Segments, s)
 	}
+
 	for _, name := range k.names {
 		f := FileInfo{Name: name, Role: k.role(name, t)}
 		f.Bytes, _ = fsys.Size(filepath.Join(dir, name)) // 0 for what is no file, or is just being removed
@@ -216,9 +224,11 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 	if k.short != nil {
 		return nil, k.short
 	}
+
 	for _, l := range k.lost {
 		in.Damage = append(in.Damage, l.err.Error())
 	}
+
 	return in, nil
 }
 
@@ -235,6 +245,7 @@ func manifestInfo(m *format.Manifest) *ManifestInfo {
 		}
 		mi.Tiers = append(mi.Tiers, ti)
 	}
+
 	return mi
 }
 
@@ -244,6 +255,7 @@ func IsDatabase(fsys vfs.FS, dir string) bool {
 	if err != nil {
 		return false
 	}
+
 	for _, name := range names {
 		if name != format.ManifestName && !strings.HasSuffix(name, ".seg") {
 			continue
@@ -253,5 +265,6 @@ func IsDatabase(fsys vfs.FS, dir string) bool {
 			return true
 		}
 	}
+
 	return false
 }

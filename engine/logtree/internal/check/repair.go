@@ -65,6 +65,7 @@ func (r *Repaired) Summary() string {
 	if r.Doubt != "" {
 		parts = append(parts, "perhaps the latest changes of other keys")
 	}
+
 	return strings.Join(parts, ", ")
 }
 
@@ -86,6 +87,7 @@ func Repair(fsys vfs.FS, dir string, into holdfast.Engine) (*Repaired, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	r := &repairer{disk: k, into: into, lostKeys: map[string]Loss{}}
 	defer r.close()
 	if r.m == nil {
@@ -107,6 +109,7 @@ func Repair(fsys vfs.FS, dir string, into holdfast.Engine) (*Repaired, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return r.result()
 }
 
@@ -130,11 +133,14 @@ func (r *repairer) result() (*Repaired, error) {
 		r.out.Doubt = strings.Join(r.doubts, ", and ") + ": keys may have older values than they had, deleted keys may be " +
 			"back, and changes may be missing"
 	}
+
 	it := r.into.Scan(holdfast.Range{})
 	defer it.Close()
+
 	for it.Next() {
 		r.out.Keys++
 	}
+
 	return &r.out, it.Err()
 }
 
@@ -161,6 +167,7 @@ func (r *repairer) flush() error {
 		return err
 	}
 	r.batch.Reset()
+
 	return nil
 }
 
@@ -177,6 +184,7 @@ func (r *repairer) fromTiers() error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -187,6 +195,7 @@ func (r *repairer) takeEntry(key []byte, e table.Entry) error {
 		r.batch.Delete(key)
 		return r.flush()
 	}
+
 	val, err := r.value(key, e)
 	switch {
 	case format.IsTransient(err):
@@ -194,6 +203,7 @@ func (r *repairer) takeEntry(key []byte, e table.Entry) error {
 	case err == nil:
 		r.out.Values++
 		r.batch.Set(key, val)
+
 		return r.flush()
 	}
 	id, why := uint32(e.Place>>32), "the value is damaged"
@@ -203,6 +213,7 @@ func (r *repairer) takeEntry(key []byte, e table.Entry) error {
 	r.lostKeys[string(key)] = Loss{Path: format.SegmentName(r.dir, id), Offset: int64(uint32(e.Place)),
 		Bytes: int64(e.Len), Key: bytes.Clone(key), Why: why}
 	r.batch.Delete(key)
+
 	return r.flush()
 }
 
@@ -213,8 +224,10 @@ func (r *repairer) fromLog(gaps []interval) error {
 		if s.Kind != format.KindBatch {
 			return nil
 		}
+
 		return r.take(s.Body, gaps)
 	}
+
 	var moved []*part
 	for _, id := range r.segs {
 		if p := r.parts[id]; p.moved() && (r.m == nil || r.listed(id) != nil) {
@@ -228,8 +241,10 @@ func (r *repairer) fromLog(gaps []interval) error {
 			moved = moved[1:]
 			err = r.frames(r.whole(p), func(s format.Stretch, _ int64) error { return take(s) })
 		}
+
 		return err
 	}
+
 	last := uint64(0) // operation
 	for _, x := range r.pieces() {
 		if r.m != nil && x.p.id >= r.m.From.Segment {
@@ -247,6 +262,7 @@ func (r *repairer) fromLog(gaps []interval) error {
 				return err
 			}
 			last = base + uint64(s.Next)
+
 			return take(s)
 		})
 		if err != nil {
@@ -260,6 +276,7 @@ func (r *repairer) fromLog(gaps []interval) error {
 			}
 		}
 	}
+
 	return movedUpTo(math.MaxUint64)
 }
 
@@ -270,6 +287,7 @@ func (r *repairer) fromTail() error {
 	if r.out.TornBytes = t.Torn; r.refused {
 		r.doubt("frames of the log are gone")
 	}
+
 	return err
 }
 
@@ -298,5 +316,6 @@ func (r *repairer) take(body []byte, within []interval) error {
 			r.batch.Delete(rec.Key)
 		}
 	}
+
 	return r.flush()
 }

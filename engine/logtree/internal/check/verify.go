@@ -44,9 +44,11 @@ func Verify(fsys vfs.FS, dir string) (*Verification, error) {
 	v := &verifier{disk: k, stop: func() error { return nil }}
 	if k.m == nil {
 		v.notef("without the manifest it is not known which files matter: all were checked, but not what they mean together")
+
 		for _, id := range k.segs {
 			v.segment(k.whole(k.parts[id]))
 		}
+
 		return v.end(k.runs)
 	}
 	v.manifest()
@@ -62,11 +64,13 @@ func Verify(fsys vfs.FS, dir string) (*Verification, error) {
 	v.out.FrameBytes += int64(t.End.LSN - k.m.From.LSN)
 	v.out.Batches += t.Batches
 	v.out.TornBytes = t.Torn
+
 	for _, s := range t.Segments {
 		if s.ID != k.m.From.Segment {
 			v.out.Segments++
 		}
 	}
+
 	for _, name := range k.names {
 		switch k.role(name, t) {
 		case roleLeft:
@@ -75,6 +79,7 @@ func Verify(fsys vfs.FS, dir string) (*Verification, error) {
 			v.notef("%s is not the database's", name)
 		}
 	}
+
 	return v.end(slices.Sorted(maps.Keys(k.named)))
 }
 
@@ -97,12 +102,14 @@ func VerifyPinned(p wal.Pinned, stop func() error) (*Verification, error) {
 	v.segments(p.Manifest.Segments)
 	// The tail of a log that grows cannot be read to its end; how far it went is known.
 	v.segments(p.Log)
+
 	for i, s := range p.Log {
 		if x := k.parts[s.ID]; x != nil && x.begun && i > 0 && x.begin.Prev != p.Log[i-1].ID {
 			k.damage(format.Corrupt(x.name, 0, fmt.Sprintf("it does not follow segment %d of the log", p.Log[i-1].ID), nil),
 				Loss{})
 		}
 	}
+
 	return v.end(slices.Sorted(maps.Keys(k.named)))
 }
 
@@ -126,6 +133,7 @@ func (v *verifier) end(tables []uint64) (*Verification, error) {
 			}
 		}
 	}
+
 	for _, id := range tables {
 		if err := v.stop(); err != nil {
 			return nil, err
@@ -140,6 +148,7 @@ func (v *verifier) end(tables []uint64) (*Verification, error) {
 			v.damage(err, Loss{})
 		}
 	}
+
 	for _, l := range v.lost {
 		v.out.Damage = append(v.out.Damage, l.err)
 	}
@@ -149,6 +158,7 @@ func (v *verifier) end(tables []uint64) (*Verification, error) {
 	if v.short != nil {
 		return nil, v.short
 	}
+
 	return &v.out, nil
 }
 
@@ -156,12 +166,14 @@ func (v *verifier) end(tables []uint64) (*Verification, error) {
 func (v *verifier) manifest() {
 	m := v.m
 	bad := m.Synced < m.From.LSN
+
 	for i, t := range m.Tiers {
 		bad = bad || t.ID > m.NextTier || i > 0 && t.ID >= m.Tiers[i-1].ID
 		for _, r := range t.Refs {
 			bad = bad || r.Table > m.NextFile || len(r.Lo) > 0 && len(r.Hi) > 0 && bytes.Compare(r.Lo, r.Hi) >= 0
 		}
 	}
+
 	for i, s := range m.Segments {
 		bad = bad || uint64(s.ID) > m.NextFile || i > 0 && s.ID <= m.Segments[i-1].ID ||
 			s.Size < format.SegmentHeaderSize || s.Payload < 0 || s.Payload > s.Size
@@ -206,6 +218,7 @@ func (v *verifier) segment(x piece) {
 		if end = off + int64(s.Len); !x.p.moved() {
 			next = s.Next
 		}
+
 		return nil
 	})
 }
@@ -244,5 +257,6 @@ func (v *verifier) entry(key []byte, e table.Entry) error {
 	if v.out.Entries%1024 == 0 {
 		return v.stop()
 	}
+
 	return nil
 }

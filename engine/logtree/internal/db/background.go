@@ -23,6 +23,7 @@ func (d *DB) Work(limit int) (n int, err error) {
 		}
 		n++
 	}
+
 	return n, nil
 }
 
@@ -39,6 +40,7 @@ func (d *DB) worked(a activity, err error) error {
 	if d.troubles[a].Swap(&err) == nil {
 		d.logger.Warn("background work failed, and is tried again", "work", a, "error", err)
 	}
+
 	return nil
 }
 
@@ -52,6 +54,7 @@ func (d *DB) background(a activity, c chan struct{}, f func() (bool, error)) {
 				return
 			case <-c:
 			}
+
 			for more := true; more; {
 				d.watch.during(a, true)
 				var err error
@@ -68,6 +71,7 @@ func (d *DB) background(a activity, c chan struct{}, f func() (bool, error)) {
 				} else if more {
 					pause = leastRetry
 				}
+
 				select {
 				case <-d.stop:
 					return

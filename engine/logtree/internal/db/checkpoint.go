@@ -36,11 +36,13 @@ func (d *DB) Checkpoint(ctx context.Context, dir string) (err error) {
 			return err
 		}
 	}
+
 	c := &checkpoint{d: d, ctx: ctx, dir: dir}
 	defer func() {
 		if err == nil {
 			return
 		}
+
 		for _, name := range slices.Backward(c.made) {
 			d.files.Remove(name)
 		}
@@ -49,16 +51,19 @@ func (d *DB) Checkpoint(ctx context.Context, dir string) (err error) {
 			e.Class = holdfast.ErrFull
 		}
 	}()
+
 	for _, id := range tablesOf(p.Manifest) {
 		if err := c.link(format.TableName(d.files.Dir, id)); err != nil {
 			return err
 		}
 	}
+
 	put := func(s format.ManifestSegment, copied bool) error {
 		name := format.SegmentName(d.files.Dir, s.ID)
 		if copied {
 			return c.copy(name, s.Size)
 		}
+
 		return c.link(name)
 	}
 	for _, s := range p.Manifest.Segments {
@@ -66,6 +71,7 @@ func (d *DB) Checkpoint(ctx context.Context, dir string) (err error) {
 			return err
 		}
 	}
+
 	for _, s := range p.Log {
 		if err := put(s, p.Growing[s.ID] || d.readOnly); err != nil {
 			return err
@@ -75,6 +81,7 @@ func (d *DB) Checkpoint(ctx context.Context, dir string) (err error) {
 	name := filepath.Join(dir, format.ManifestName)
 	c.made = append(c.made, name, name+".new")
 	d.otherSyncs.Add(2)
+
 	return writeManifest(d.files.FS, dir, p.Manifest)
 }
 
@@ -97,9 +104,11 @@ func (c *checkpoint) link(name string) error {
 		if !format.IsNoRoom(err) {
 			e.Class, e.Remedy = holdfast.ErrUnavailable, "make a backup, or remove older checkpoints if there are too many"
 		}
+
 		return e
 	}
 	c.made = append(c.made, to)
+
 	return nil
 }
 
@@ -118,12 +127,14 @@ func (c *checkpoint) copy(name string, size int64) (err error) {
 	if err != nil {
 		return format.IOError("create", to, err)
 	}
+
 	c.made = append(c.made, to)
 	defer func() {
 		if closed := f.Close(); err == nil && closed != nil {
 			err = format.IOError("close", to, closed)
 		}
 	}()
+
 	b := make([]byte, min(size, copyAtOnce))
 	for off := int64(0); off < size; {
 		if err := c.ctx.Err(); err != nil {
@@ -145,6 +156,7 @@ func (c *checkpoint) copy(name string, size int64) (err error) {
 	if err := f.Sync(); err != nil {
 		return format.IOError("sync", to, err)
 	}
+
 	return nil
 }
 
@@ -156,5 +168,6 @@ func tablesOf(m *format.Manifest) (ids []uint64) {
 		}
 	}
 	slices.Sort(ids)
+
 	return slices.Compact(ids)
 }

@@ -61,6 +61,7 @@ func (d *DB) Compact(ctx context.Context, r holdfast.Range) error {
 		if format.IsNoRoom(err) {
 			err = d.noRoomToCompact(err)
 		}
+
 		return err
 	})
 }
@@ -84,6 +85,7 @@ func (d *DB) compact(ctx context.Context, part *holdfast.Range) error {
 	if err != nil || len(garbage) == 0 {
 		return err
 	}
+
 	return d.compactor.run(ctx, &request{part: part, garbage: garbage, merged: true})
 }
 
@@ -100,10 +102,12 @@ func (d *DB) await(ctx context.Context, c chan struct{}, a activity, step func()
 		d.mu.Unlock()
 		defer d.mu.Lock()
 		_, err := step()
+
 		return d.worked(a, err)
 	}
 	d.wake(c)
 	d.mu.changed.Wait()
+
 	return nil
 }
 
@@ -115,6 +119,7 @@ func (d *DB) flushBefore(ctx context.Context, part *holdfast.Range) error {
 		if err == nil {
 			err = d.mu.stuck
 		}
+
 		return err
 	}
 
@@ -140,11 +145,13 @@ func (d *DB) flushBefore(ctx context.Context, part *holdfast.Range) error {
 	} else if i := slices.IndexFunc(v.imm, func(t *memTable) bool { return t.touches(part) }); i >= 0 {
 		upto = v.imm[i]
 	}
+
 	for slices.Contains(d.view.Load().imm, upto) {
 		if err := flush(); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -152,6 +159,7 @@ func (d *DB) flushBefore(ctx context.Context, part *holdfast.Range) error {
 func (co *compactor) run(ctx context.Context, r *request) error {
 	d := co.d
 	step := func() error { return d.await(ctx, d.compactions, isCompacting, co.step) }
+
 	for co.mu.request != nil {
 		if err := step(); err != nil {
 			return err
@@ -161,12 +169,14 @@ func (co *compactor) run(ctx context.Context, r *request) error {
 	if s := d.log.Current(); s != nil {
 		r.below = s.ID
 	}
+
 	co.mu.request = r
 	for !r.over.Load() {
 		if err := step(); err != nil {
 			co.end(r, err)
 		}
 	}
+
 	return r.err
 }
 
@@ -179,6 +189,7 @@ func (t *memTable) touches(r *holdfast.Range) bool {
 		}
 	}
 	it := t.index.Iter(math.MaxUint64)
+
 	return it.SeekGE(r.Lo) && !behind(it.Key())
 }
 
@@ -194,6 +205,7 @@ func (co *compactor) garbageIn(ctx context.Context, r *holdfast.Range) (map[uint
 
 	all = slices.DeleteFunc(all, func(c policy.Candidate) bool { return !c.Worth(c.Garbage) })
 	ids := map[uint32]bool{}
+
 	for _, c := range all {
 		ids[c.ID] = true
 	}
@@ -201,6 +213,7 @@ func (co *compactor) garbageIn(ctx context.Context, r *holdfast.Range) (map[uint
 	if err != nil {
 		return nil, err
 	}
+
 	garbage := map[uint32]int64{}
 	for _, c := range all {
 		there, err := segmentOf(v.ver, c.ID).PayloadIn(r.Lo, r.Hi, ctx.Err)
@@ -216,6 +229,7 @@ func (co *compactor) garbageIn(ctx context.Context, r *holdfast.Range) (map[uint
 			garbage[c.ID] = int64(n)
 		}
 	}
+
 	return garbage, nil
 }
 
@@ -244,6 +258,7 @@ func (co *compactor) superseded(c *compaction) bool {
 	}
 	co.d.mu.Lock()
 	defer co.d.mu.Unlock()
+
 	return c.sweep != nil && co.mu.request != nil && co.mu.request.part == nil
 }
 
@@ -252,6 +267,7 @@ func (co *compactor) superseded(c *compaction) bool {
 func (co *compactor) interrupts(under *compaction) bool {
 	co.d.mu.Lock()
 	defer co.d.mu.Unlock()
+
 	return co.mu.request != nil && co.mu.request.part != nil && under.takesIn()
 }
 
@@ -283,6 +299,7 @@ func (co *compactor) forRequest(ver *tree.Version) *compaction {
 			if r.part != nil {
 				c.from, c.to = ver.Whole(r.part.Lo, r.part.Hi)
 			}
+
 			return c
 		}
 	}
@@ -295,6 +312,7 @@ func (co *compactor) forRequest(ver *tree.Version) *compaction {
 	victims, short := policy.PickRequested(
 		&policy.State{Sizes: d.full(), Segments: d.segmentNumbers(ver), Room: co.roomToMove()},
 		&policy.Request{Below: r.below, Garbage: only, Tried: r.tried})
+
 	r.short = r.short || short
 	for _, id := range victims {
 		r.tried[id] = true
@@ -305,8 +323,10 @@ func (co *compactor) forRequest(ver *tree.Version) *compaction {
 			err = d.noRoomToCompact(nil)
 		}
 		co.endRequest(err)
+
 		return nil
 	}
+
 	return &compaction{request: r, oldest: ver.Tiers[n-1].ID, newest: ver.Tiers[0].ID, victims: set(victims),
 		onlyVictims: r.part != nil}
 }

@@ -53,6 +53,7 @@ func (co *compactor) plan(c *compaction) *tree.Step {
 	if c.sweep != nil {
 		co.widen(c)
 	}
+
 	return co.d.view.Load().ver.Plan(tree.Merge{Oldest: c.oldest, Newest: c.newest, Victims: c.victims, From: c.from,
 		To: c.to, Only: c.onlyVictims, Small: co.d.tables.Limit.Load() / 32})
 }
@@ -73,6 +74,7 @@ func (co *compactor) widen(c *compaction) {
 
 	share, tables := ver.NewerFrom(c.from, c.limits.Written)
 	live := ver.Live()
+
 	for _, t := range tables {
 		for _, u := range t.Info.Segments {
 			s := segmentOf(ver, u.ID)
@@ -101,12 +103,14 @@ func (co *compactor) step() (bool, error) {
 	if c == nil {
 		co.nothing()
 		d.edit.Unlock()
+
 		return false, nil
 	}
 	s := co.plan(c)
 	if s.Idle() {
 		co.finish(c)
 		d.edit.Unlock()
+
 		return true, nil
 	}
 	ver := d.view.Load().ver
@@ -130,6 +134,7 @@ func (co *compactor) step() (bool, error) {
 	if err == nil {
 		err = d.install(s.Tiers(d.view.Load().ver, out), d.edit.from, nil, c.mover.commit())
 	}
+
 	switch {
 	case err == nil:
 		co.stepped(c, s, out)
@@ -139,6 +144,7 @@ func (co *compactor) step() (bool, error) {
 	}
 	out.Abandon()
 	c.mover.undo()
+
 	return co.failed(c, unreadable, err)
 }
 
@@ -146,6 +152,7 @@ func (co *compactor) step() (bool, error) {
 func (co *compactor) stepped(c *compaction, s *tree.Step, out *tree.Writer) {
 	d := co.d
 	c.did = true
+
 	for _, f := range out.Tables {
 		if f.Unused() { // range deletes have covered all of it meanwhile
 			f.Close()
@@ -177,6 +184,7 @@ func (co *compactor) failed(c *compaction, unreadable *tree.Table, err error) (b
 	case unreadable != nil && unreadable.Damaged.CompareAndSwap(false, true):
 		d.logger.Error("a table is damaged: it is not compacted any more, and reading what it names fails", "error", err)
 		co.damage.Store(&err)
+
 		return true, nil
 	case format.IsNoRoom(err) && co.smaller(c):
 		return true, nil
@@ -186,6 +194,7 @@ func (co *compactor) failed(c *compaction, unreadable *tree.Table, err error) (b
 	co.endRequest(err)
 	d.restoreReserve()
 	co.nothing()
+
 	return false, err
 }
 
@@ -209,6 +218,7 @@ func (co *compactor) smaller(c *compaction) bool {
 			c.victims[least] = true
 			c.request.later(all, least)
 		}
+
 		return true
 	}
 
@@ -222,6 +232,7 @@ func (co *compactor) smaller(c *compaction) bool {
 	if c.request != nil {
 		c.request.short = true
 	}
+
 	return moves
 }
 
@@ -232,9 +243,11 @@ func (co *compactor) reserveFor(c *compaction) bool {
 	d.preparing.Lock()
 	left := d.preparing.reserve.size
 	d.preparing.Unlock()
+
 	for _, x := range co.victims(c) {
 		left -= x.ToMove()
 	}
+
 	return left >= 0
 }
 
@@ -255,6 +268,7 @@ func (co *compactor) rewrite(c *compaction, s *tree.Step, ver *tree.Version, out
 				return false
 			}
 			look = c.mover.moved + lookBytes
+
 			select {
 			case <-co.d.stop:
 				return true
@@ -276,6 +290,7 @@ func (co *compactor) rewrite(c *compaction, s *tree.Step, ver *tree.Version, out
 	if err := moved(); err != nil {
 		return err
 	}
+
 	return out.Close()
 }
 

@@ -90,6 +90,7 @@ func (co *compactor) next() *compaction {
 	d.mu.Lock()
 	co.mu.busy = last != nil
 	d.mu.Unlock()
+
 	return last
 }
 
@@ -98,6 +99,7 @@ func (co *compactor) last() *compaction {
 	if n := len(co.edit.running); n > 0 {
 		return co.edit.running[n-1]
 	}
+
 	return nil
 }
 
@@ -119,6 +121,7 @@ func (co *compactor) pick(ver *tree.Version, floor uint64) *compaction {
 	if !due {
 		return nil
 	}
+
 	return &compaction{reason: picked.Reason, oldest: picked.Oldest, newest: picked.Newest, victims: set(picked.Victims),
 		urgent: urgent && picked.All()}
 }
@@ -128,6 +131,7 @@ func index(urgent bool) int {
 	if urgent {
 		return 1
 	}
+
 	return 0
 }
 
@@ -136,6 +140,7 @@ func set(ids []uint32) map[uint32]bool {
 	for _, id := range ids {
 		m[id] = true
 	}
+
 	return m
 }
 
@@ -200,6 +205,7 @@ func segmentsOf(v *tree.Version) (all []*wal.Segment) {
 	for _, s := range v.Segments() {
 		all = append(all, s.(*wal.Segment))
 	}
+
 	return all
 }
 
@@ -211,6 +217,7 @@ func (co *compactor) victims(c *compaction) (all []policy.Candidate) {
 			all = append(all, x)
 		}
 	}
+
 	return all
 }
 
@@ -240,11 +247,13 @@ func (co *compactor) awaitRoom() bool {
 	} else {
 		installs, idle := co.mu.installs, co.mu.idle
 		d.wake(d.compactions)
+
 		for co.mu.installs == installs && co.mu.idle == idle && d.log.Err() == nil {
 			d.mu.changed.Wait()
 		}
 		did = co.mu.installs != installs
 	}
 	d.unlocked(func() { d.removeObsolete() })
+
 	return did
 }

@@ -172,6 +172,7 @@ func (v *view) release() {
 		return
 	}
 	v.mem.release()
+
 	for _, t := range v.imm {
 		t.release()
 	}
@@ -183,6 +184,7 @@ func (d *DB) publish(mem *memTable, imm []*memTable, ver *tree.Version) {
 	v := &view{mem: mem, imm: imm, ver: ver}
 	v.refs.Store(1)
 	mem.refs.Add(1)
+
 	for _, t := range imm {
 		t.refs.Add(1)
 	}
@@ -232,6 +234,7 @@ func (d *DB) Wait(t uint64) error {
 	case holdfast.Power:
 		return d.log.Sync(lsn)
 	}
+
 	return d.log.Acknowledge(lsn, level)
 }
 
@@ -241,6 +244,7 @@ func (d *DB) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 		if err := d.log.Err(); err != nil {
 			return holdfast.Receipt{}, err
 		}
+
 		return holdfast.NewReceipt(d, token(d.log.Appended(), level)), nil
 	}
 	body := b.Bytes()
@@ -259,6 +263,7 @@ func (d *DB) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 	if lsn-d.log.Written() > maxUnwritten {
 		d.log.Write(lsn) // an error shows at the next commit
 	}
+
 	return holdfast.NewReceipt(d, token(lsn, level)), nil
 }
 
@@ -287,6 +292,7 @@ func (d *DB) place(b *holdfast.Batch, body []byte, sum uint32, large bool) (lsn 
 		}
 	}
 	returned = true
+
 	return lsn, err
 }
 
@@ -307,6 +313,7 @@ func (d *DB) freeEarly() {
 	if len(v.imm) >= policy.MaxFull || ts.Len() > policy.EarlyRanges {
 		return
 	}
+
 	var covered int64
 	for r := range ts.Ranges() {
 		for i := range v.ver.Tiers {
@@ -359,6 +366,7 @@ func (d *DB) Settle() error {
 	if err := d.log.Err(); err != nil {
 		return err
 	}
+
 	return d.log.Sync(d.log.Appended())
 }
 
@@ -376,6 +384,7 @@ func (d *DB) Release(err error) error {
 			err = d.flushAll()
 		}
 	}
+
 	return errors.Join(err, d.shut(err == nil && !d.readOnly))
 }
 
@@ -396,6 +405,7 @@ func (d *DB) flushAll() error {
 func (d *DB) saveAtEnd() error {
 	d.edit.Lock()
 	defer d.edit.Unlock()
+
 	return d.saveManifest(d.view.Load().ver, d.edit.from)
 }
 
@@ -428,6 +438,7 @@ func (d *DB) noteInLog() (err error) {
 	if err := f.Datasync(); err != nil {
 		return format.IOError("sync", name, err)
 	}
+
 	return nil
 }
 
@@ -471,10 +482,12 @@ func (d *DB) shut(orderly bool) (err error) {
 		d.files.Undo(next)
 	}
 	d.view.Load().release()
+
 	for _, id := range d.segmentIDs() {
 		d.mu.segs[id].Release()
 	}
 	d.removeObsolete()
+
 	return err
 }
 
@@ -487,6 +500,7 @@ func (d *DB) Measure(m *holdfast.Metrics) {
 	if d.Life.Enter() == nil {
 		v := d.latest().view
 		m.MemoryBytes += v.mem.bytes()
+
 		for _, t := range v.imm {
 			m.MemoryBytes += t.bytes()
 		}
@@ -506,6 +520,7 @@ func (d *DB) trouble() error {
 	if p := d.compactor.damage.Load(); p != nil {
 		all = append(all, *p)
 	}
+
 	return errors.Join(all...)
 }
 

@@ -21,6 +21,7 @@ import (
 func (d *DB) flush() (bool, error) {
 	d.flushing.Lock()
 	defer d.flushing.Unlock()
+
 	v := d.latest().view
 	defer v.release()
 	if len(v.imm) == 0 {
@@ -78,9 +79,11 @@ func (d *DB) flush() (bool, error) {
 			d.edit.nextTier = nextTier
 			out.Abandon()
 		}
+
 		return false, err
 	}
 	d.wake(d.compactions)
+
 	return true, nil
 }
 
@@ -105,6 +108,7 @@ func (d *DB) flushOnce() (did bool, err error) {
 	if err != nil {
 		d.mu.changed.Broadcast()
 	}
+
 	return did, err
 }
 
@@ -123,6 +127,7 @@ func (d *DB) Flush() error {
 		d.rotateMemtable()
 	}
 	d.mu.Unlock()
+
 	for {
 		did, err := d.flush()
 		if format.IsFatal(err) {
@@ -139,6 +144,7 @@ func (d *DB) deletes() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v := d.view.Load()
+
 	return v.mem.deletes > 0 || slices.ContainsFunc(v.imm, func(t *memTable) bool { return t.deletes > 0 })
 }
 
@@ -158,9 +164,11 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *memTable,
 		d.mu.segs[s.ID] = s
 	}
 	d.mu.Unlock()
+
 	ver := old.Next(tiers, func(id uint32) tree.Segment {
 		d.mu.Lock()
 		defer d.mu.Unlock()
+
 		return d.mu.segs[id]
 	})
 	defer ver.Release() // the view has it
@@ -172,6 +180,7 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *memTable,
 			delete(d.mu.segs, s.ID)
 		}
 		d.mu.Unlock()
+
 		return err
 	}
 	d.edit.from = from
@@ -199,6 +208,7 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *memTable,
 	d.compactor.measure(ver)
 	d.compactor.mu.installs++
 	d.mu.changed.Broadcast()
+
 	return nil
 }
 
@@ -219,6 +229,7 @@ func (d *DB) retireSegments(ver *tree.Version, from format.Position) {
 		}
 	}
 	slices.SortFunc(dead, func(a, b *wal.Segment) int { return cmp.Compare(a.ID, b.ID) }) // the same seed must do the same
+
 	for _, s := range dead {
 		delete(d.mu.segs, s.ID)
 		s.Dead.Store(true)
@@ -230,6 +241,7 @@ func (d *DB) retireSegments(ver *tree.Version, from format.Position) {
 func (d *DB) saveManifest(ver *tree.Version, from format.Position) error {
 	m := d.manifest(ver, from)
 	d.otherSyncs.Add(2)
+
 	return writeManifest(d.files.FS, d.files.Dir, m)
 }
 
@@ -258,6 +270,7 @@ func (d *DB) manifest(ver *tree.Version, from format.Position) *format.Manifest 
 		}
 	}
 	m.Synced = max(d.log.Synced(), d.edit.promised) // a replay may stop short of it yet
+
 	return m
 }
 

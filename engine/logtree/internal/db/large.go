@@ -31,6 +31,7 @@ func (d *DB) large(body []byte, ops int) bool {
 	if len(body)/ops < d.leastLarge {
 		return false
 	}
+
 	for at := 0; at < len(body); {
 		r, _ := format.ParseRecord(body[at:])
 		if r.Kind == holdfast.KindDeleteRange {
@@ -38,6 +39,7 @@ func (d *DB) large(body []byte, ops int) bool {
 		}
 		at += r.Size
 	}
+
 	return true
 }
 
@@ -46,6 +48,7 @@ func (t *memTable) addLarge(s *wal.Segment, off int64, body []byte, seq uint64) 
 	t.keep(s)
 	t.large += int64(format.FrameSize(len(body)))
 	off += format.FrameHeader
+
 	payload := int64(0)
 	for at := 0; at < len(body); {
 		r, _ := format.ParseRecord(body[at:])
@@ -92,6 +95,7 @@ func (t *memTable) Value(dst []byte, v *memtable.Version) ([]byte, error) {
 			}
 		}
 	}
+
 	return dst, format.Corrupt("", 0,
 		fmt.Sprintf("the memtable names segment %d, which it does not hold", v.Pointer.At>>32), nil)
 }

@@ -20,6 +20,7 @@ func readManifest(fsys vfs.FS, dir string) (*format.Manifest, error) {
 	if err != nil {
 		return nil, format.IOError("open", name, err)
 	}
+
 	return format.DecodeManifest(b, name)
 }
 
@@ -37,6 +38,7 @@ func writeManifest(fsys vfs.FS, dir string, m *format.Manifest) error {
 	if err := fsys.SyncDir(dir); err != nil {
 		return format.Fatal(format.IOError("sync", dir, err))
 	}
+
 	return nil
 }
 
@@ -53,5 +55,6 @@ func writeFile(fsys vfs.FS, name string, b []byte) (err error) {
 	if n, err := f.WriteAt(b, 0); err != nil {
 		return fmt.Errorf("after %d bytes: %w", n, err)
 	}
+
 	return f.Sync()
 }

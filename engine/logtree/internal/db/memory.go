@@ -41,6 +41,7 @@ func newMemTable(pool *memtable.Pool, start format.Position) *memTable {
 	image := memtable.NewImage(pool)
 	t := &memTable{image: image, index: memtable.New(image), start: start}
 	t.refs.Store(1)
+
 	return t
 }
 
@@ -71,6 +72,7 @@ func (t *memTable) reserve(seg uint32, off int64, n int) (memtable.Addr, []byte)
 		addr>>32 != t.bases[n-1].addr>>32 {
 		t.bases = append(t.bases, base{addr, seg, off})
 	}
+
 	return addr, buf
 }
 
@@ -99,6 +101,7 @@ func (p *placer) of(value memtable.Addr) uint64 {
 		}
 		p.at = i
 	}
+
 	return bases[p.at].place(value)
 }
 
@@ -107,6 +110,7 @@ func (p *placer) of(value memtable.Addr) uint64 {
 func (t *memTable) add(s *wal.Segment, addr memtable.Addr, body []byte, seq uint64) {
 	seq--
 	payload := int64(0)
+
 	var ranges []tree.RangeTombstone
 	for at := 0; at < len(body); {
 		r, _ := format.ParseRecord(body[at:]) // checked when it was encoded, or when it was read back
@@ -143,6 +147,7 @@ func (t *memTable) quiet(lo, hi []byte, after uint64) bool {
 		}
 		ok = it.Next()
 	}
+
 	return true
 }
 
@@ -157,6 +162,7 @@ func (t *memTable) get(key []byte, seq uint64, ts *tree.RangeTombstones) (v memt
 	case found || deleted > 0:
 		return v, false, true
 	}
+
 	return v, false, false
 }
 

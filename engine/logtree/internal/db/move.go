@@ -95,6 +95,7 @@ func (w *mover) near(e table.Entry) []byte {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -130,6 +131,7 @@ func (w *mover) read(e table.Entry) (err error) {
 	if w.timed++; w.timed == timedReads {
 		w.slow = w.took > timedReads*slowRead
 	}
+
 	return err
 }
 
@@ -148,11 +150,13 @@ func (w *mover) readHoles() error {
 	}
 	var group sync.WaitGroup
 	var failed atomic.Bool
+
 	var took atomic.Int64 // by all goroutines: those that wait for a processor are not slow reads
 	for part := range slices.Chunk(w.holes, (len(w.holes)+n-1)/n) {
 		group.Go(func() {
 			start := time.Now()
 			defer func() { took.Add(int64(time.Since(start))) }()
+
 			for _, h := range part {
 				v, err := w.ver.Value(w.buf[h.off:h.off:h.off+int(h.e.Len)], h.e)
 				if err != nil {
@@ -170,6 +174,7 @@ func (w *mover) readHoles() error {
 	if failed.Load() {
 		return errHole
 	}
+
 	return nil
 }
 
@@ -197,6 +202,7 @@ func (w *mover) commit() []*wal.Segment {
 	if s := w.was.seg; s != nil && s != w.seg {
 		s.Open.Store(false)
 	}
+
 	return w.fresh
 }
 
@@ -212,6 +218,7 @@ func (w *mover) move(key []byte, e table.Entry) (uint64, error) {
 				w.d.compactor.rotten(segmentOf(w.ver, uint32(e.Place>>32)), key, err)
 				return e.Place, nil
 			}
+
 			return 0, err
 		}
 		value = w.val
@@ -255,6 +262,7 @@ func (w *mover) move(key []byte, e table.Entry) (uint64, error) {
 	if len(w.buf) >= moveFrame {
 		err = w.flush()
 	}
+
 	return place, err
 }
 
@@ -273,6 +281,7 @@ func (w *mover) flush() error {
 	if cap(w.buf) > 4*moveFrame {
 		w.buf = nil
 	}
+
 	return nil
 }
 
@@ -287,6 +296,7 @@ func (w *mover) append(kind format.FrameKind, b []byte) error {
 	}
 	w.d.otherBytes.Add(int64(n))
 	w.at += int64(n)
+
 	return w.syncAhead()
 }
 
@@ -309,8 +319,10 @@ func (w *mover) syncAhead() error {
 	}
 	f, done := w.seg.File, make(chan error, 1)
 	w.d.otherSyncs.Add(1)
+
 	go func() { done <- f.Datasync() }()
 	w.syncing, w.asked = done, w.at
+
 	return nil
 }
 
@@ -324,6 +336,7 @@ func (w *mover) awaitSync() error {
 	if err != nil {
 		return format.IOError("sync", w.seg.File.Name(), err)
 	}
+
 	return nil
 }
 
@@ -342,6 +355,7 @@ func (w *mover) create(size int64) error {
 	w.asked = 0
 	b := make([]byte, format.FrameHeader+format.BeginBody)
 	format.Begin{Seq: w.seq}.Put(b[format.FrameHeader:])
+
 	return w.append(format.KindBegin, b)
 }
 
@@ -365,6 +379,7 @@ func (w *mover) settle() error {
 		return format.IOError("sync", s.File.Name(), err)
 	}
 	w.synced = append(w.synced, fill{s, w.at, w.payload})
+
 	return nil
 }
 
@@ -377,6 +392,7 @@ func (w *mover) seal() error {
 	if s := w.seg; s != nil {
 		w.seg = nil
 	}
+
 	return nil
 }
 

@@ -33,9 +33,11 @@ func (d *DB) removeObsolete() bool {
 	todo := d.obsolete.names
 	d.obsolete.names = nil
 	d.obsolete.mu.Unlock()
+
 	for _, name := range todo {
 		d.files.Remove(name)
 	}
+
 	return len(todo) > 0
 }
 

@@ -18,6 +18,7 @@ func (d *DB) Pin() (p wal.Pinned, release func(), err error) {
 	d.mu.Lock()
 	p.End = d.log.End()
 	p.Growing = map[uint32]bool{p.End.Segment: true}
+
 	for _, s := range d.mu.segs {
 		if s.Open.Load() {
 			p.Growing[s.ID] = true
@@ -36,6 +37,7 @@ func (d *DB) Pin() (p wal.Pinned, release func(), err error) {
 	slices.SortFunc(p.Log, func(a, b format.ManifestSegment) int { return cmp.Compare(a.ID, b.ID) })
 	release = func() {
 		v.release()
+
 		for _, s := range held {
 			s.Release()
 		}
@@ -48,5 +50,6 @@ func (d *DB) Pin() (p wal.Pinned, release func(), err error) {
 		release()
 		return p, nil, err
 	}
+
 	return p, release, nil
 }

@@ -17,6 +17,7 @@ func (d *DB) prepareNext() (bool, error) {
 	if !did && err == nil {
 		d.makeReserve()
 	}
+
 	return swept || did, err // the log makes one itself when it comes to that, and says so if it cannot
 }
 
@@ -53,5 +54,6 @@ func (d *DB) makeNext() (bool, error) {
 	} else { // the log could not wait, and made one with a later id; ids ascend along the log
 		s.Drop()
 	}
+
 	return true, nil
 }

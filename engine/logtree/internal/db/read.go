@@ -33,12 +33,14 @@ func (st *state) get(dst, key []byte) ([]byte, error) {
 			if !live {
 				return dst, holdfast.ErrNotFound
 			}
+
 			return t.Value(dst, &v)
 		}
 	}
 	if len(st.view.ver.Tiers) == 0 {
 		return dst, holdfast.ErrNotFound
 	}
+
 	return st.view.ver.Get(dst, key)
 }
 
@@ -54,10 +56,12 @@ func (d *DB) Walk(h driver.Hold[state], r holdfast.Range) (holdfast.Iterator, er
 	it, st := &iterator{db: d, hold: h}, &h.View
 	it.Begin(r)
 	it.addTable(st.view.mem, st.rangeTombstones)
+
 	for _, t := range st.view.imm {
 		it.addTable(t, t.rangeTombstones.Load())
 	}
 	it.Start(st.view.ver)
+
 	return it, nil
 }
 
@@ -80,6 +84,7 @@ func (it *iterator) Close() error {
 		}
 		it.hold.End()
 	}
+
 	return err
 }
 
@@ -139,5 +144,6 @@ func (co *compactor) forDeadKeys(ver *tree.Version) *compaction {
 	}
 	c := &compaction{deadKeys: true, oldest: ver.Tiers[n-1].ID, newest: ver.Tiers[0].ID, victims: map[uint32]bool{}}
 	c.from, c.to = ver.Whole(r.Lo, r.Hi)
+
 	return c
 }

@@ -71,6 +71,7 @@ func Open(c Config) (_ *DB, err error) {
 		if d.log.Synced() == d.log.Appended() {
 			return nil
 		}
+
 		return d.Settle()
 	})
 	if err := d.recover(m); err != nil {
@@ -90,6 +91,7 @@ func Open(c Config) (_ *DB, err error) {
 		d.wake(d.compactions)
 		d.wake(d.prepare)
 	}
+
 	return d, nil
 }
 
@@ -100,11 +102,13 @@ func roomFor(c Config) int64 {
 	if free == math.MaxInt64 {
 		return free
 	}
+
 	names, _ := c.FS.List(c.Dir) // what is wrong, recover tells
 	for _, name := range names {
 		size, _ := c.FS.Size(filepath.Join(c.Dir, name))
 		free += size
 	}
+
 	return free
 }
 
@@ -114,6 +118,7 @@ func (d *DB) abandon() {
 	if v := d.view.Load(); v != nil {
 		v.release()
 	}
+
 	for _, id := range d.segmentIDs() { // in order: the same seed must do the same
 		d.mu.segs[id].Release()
 	}
@@ -136,6 +141,7 @@ func (d *DB) load(c Config) (*format.Manifest, error) {
 	d.files.DB, d.tables.DB = m.DB, m.DB
 	d.mu.nextFile, d.edit.nextTier, d.edit.from = m.NextFile, m.NextTier, m.From
 	d.edit.promised = m.Synced
+
 	return m, nil
 }
 
@@ -146,6 +152,7 @@ func (d *DB) recover(m *format.Manifest) error {
 	if err != nil {
 		return format.IOError("open", d.files.Dir, err)
 	}
+
 	segFiles, runFiles := map[uint32]bool{}, map[uint64]bool{}
 	for _, name := range names {
 		if name == format.ReserveName {
@@ -162,6 +169,7 @@ func (d *DB) recover(m *format.Manifest) error {
 			d.mu.nextFile = max(d.mu.nextFile, n)
 		}
 	}
+
 	for _, s := range m.Segments {
 		seg, err := d.files.Open(s.ID)
 		if err != nil {
@@ -180,8 +188,10 @@ func (d *DB) recover(m *format.Manifest) error {
 		for _, id := range slices.Sorted(maps.Keys(files)) {
 			files[id].Close()
 		}
+
 		return err
 	}
+
 	var tiers []tree.Tier
 	for _, mt := range m.Tiers {
 		t := tree.Tier{ID: mt.ID}
@@ -209,6 +219,7 @@ func (d *DB) recover(m *format.Manifest) error {
 		s.Payload.Store(max(m.From.Offset-format.SegmentHeaderSize, 0))
 		d.mu.segs[s.ID] = s
 	}
+
 	for _, f := range files {
 		for _, u := range f.Info.Segments {
 			if d.mu.segs[u.ID] == nil {
@@ -218,9 +229,11 @@ func (d *DB) recover(m *format.Manifest) error {
 		}
 	}
 	d.resizeFor(tiersOf(tiers))
+
 	ver := tree.NewVersion(tiers, func(id uint32) tree.Segment { return d.mu.segs[id] })
 	defer ver.Release()
 	ver.Wear(manifestsAtOpen)
+
 	mem := newMemTable(d.pool, m.From)
 	defer mem.release()
 	d.publish(mem, nil, ver)
@@ -247,6 +260,7 @@ func (d *DB) recover(m *format.Manifest) error {
 			d.files.Remove(format.SegmentName(d.files.Dir, id))
 		}
 	}
+
 	return nil
 }
 
@@ -276,12 +290,14 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 			s.Start, s.BaseSeq = last.Start, last.Base
 			replayed = append(replayed, s)
 			met(t) // what comes next follows this segment, even if it has no frame
+
 			return nil
 		},
 		Batch: func(t *wal.Tail, at format.Position, body []byte, ops int) error {
 			met(t)
 			d.indexReplayed(d.view.Load().mem, s, &at, body, ops)
 			s.Used.Store(t.End.Offset)
+
 			return d.spill(t.End, &replayed)
 		},
 		End: func(t *wal.Tail) error {
@@ -292,6 +308,7 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 			d.mu.lastSize = min(last.End, d.sizes.segment.Load())
 			// Even if that segment is lost: another of this number would be taken for it.
 			d.mu.nextFile = max(d.mu.nextFile, uint64(last.Next))
+
 			return nil
 		},
 	})
@@ -319,6 +336,7 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 		d.rotateMemtable()
 		d.mu.Unlock()
 	}
+
 	return nil
 }
 
@@ -332,6 +350,7 @@ func (d *DB) syncReplayed(replayed []*wal.Segment, at format.Position) error {
 	if d.readOnly {
 		return nil
 	}
+
 	for _, s := range replayed {
 		if err := d.writeAgain(s); err != nil {
 			return err
@@ -341,6 +360,7 @@ func (d *DB) syncReplayed(replayed []*wal.Segment, at format.Position) error {
 		return format.IOError("sync", d.files.Dir, err)
 	}
 	d.log.Durable(at.LSN)
+
 	return nil
 }
 
@@ -370,6 +390,7 @@ func (d *DB) trim(from format.Position) error {
 			return format.IOError("truncate", s.File.Name(), err)
 		}
 	}
+
 	return nil
 }
 
@@ -394,6 +415,7 @@ func (d *DB) writeAgain(s *wal.Segment) (err error) {
 	if s.Start < d.edit.promised {
 		off = format.SegmentHeaderSize + int64(d.edit.promised-s.Start)
 	}
+
 	b := make([]byte, min(max(end-off, 0), 1<<20))
 	for off < end {
 		n, err := f.ReadAt(b[:min(end-off, int64(len(b)))], off)
@@ -412,6 +434,7 @@ func (d *DB) writeAgain(s *wal.Segment) (err error) {
 	if err := f.Sync(); err != nil {
 		return format.IOError("sync", name, err)
 	}
+
 	return nil
 }
 
@@ -440,6 +463,7 @@ func (d *DB) spill(at format.Position, replayed *[]*wal.Segment) error {
 		d.logger.Warn("no room to flush what the log holds", "error", err)
 		return nil
 	}
+
 	return err
 }
 

@@ -38,6 +38,7 @@ func (d *DB) makeReserve() {
 func (d *DB) restoreReserve() {
 	d.preparing.Lock()
 	defer d.preparing.Unlock()
+
 	for size := d.preparing.reserve.released; d.preparing.reserve.size == 0 && size >= policy.LeastRestored; size /= 2 {
 		if d.allocateReserve(size, 0) {
 			d.preparing.reserve = reserve{size: size}
@@ -58,6 +59,7 @@ func (d *DB) allocateReserve(size, left int64) bool {
 	if !ok {
 		d.files.FS.Remove(name)
 	}
+
 	return ok
 }
 
@@ -68,6 +70,7 @@ func (d *DB) releaseReserve() bool {
 	}
 	d.preparing.reserve = reserve{released: d.preparing.reserve.size}
 	d.files.Remove(filepath.Join(d.files.Dir, format.ReserveName))
+
 	return true
 }
 
@@ -83,5 +86,6 @@ func (d *DB) giveRoom(reserve bool) bool {
 	if dropped {
 		gave = d.removeObsolete()
 	}
+
 	return reserve && d.releaseReserve() || gave
 }

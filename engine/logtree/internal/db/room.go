@@ -71,6 +71,7 @@ func (d *DB) room(n, ops int, large bool, body []byte) error {
 	if d.log.Err() == nil && mem.index.Fits(ops) && d.hasRoom(mem, weight) && d.log.Fits(n, ops) {
 		return nil
 	}
+
 	l := ladder{d: d, frame: n, ops: ops, weight: weight, body: body}
 	for {
 		switch l.climb() {
@@ -111,6 +112,7 @@ func (l *ladder) climb() outcome {
 	if then := l.newMemtable(); then != next {
 		return then
 	}
+
 	return l.awaitFlush()
 }
 
@@ -133,6 +135,7 @@ func (l *ladder) inLog() outcome {
 		return refuse
 	}
 	l.err = err
+
 	return next
 }
 
@@ -144,6 +147,7 @@ func (l *ladder) flushForRoom() outcome {
 	if l.err = l.d.flushForRoom(); l.err != nil {
 		return refuse
 	}
+
 	return retry
 }
 
@@ -158,6 +162,7 @@ func (l *ladder) compactForRoom() outcome {
 	if !deletes {
 		return l.notApplied(l.err)
 	}
+
 	return next
 }
 
@@ -165,6 +170,7 @@ func (l *ladder) lastInLog() outcome {
 	if l.err = l.d.roomInLog(l.frame, l.ops, true); l.err == nil {
 		return done
 	}
+
 	return next
 }
 
@@ -174,6 +180,7 @@ func (l *ladder) giveReserve() outcome {
 	if !gave {
 		return l.notApplied(l.err)
 	}
+
 	return next
 }
 
@@ -182,6 +189,7 @@ func (l *ladder) newMemtable() outcome {
 		return next
 	}
 	l.d.rotateMemtable()
+
 	return retry
 }
 
@@ -191,6 +199,7 @@ func (l *ladder) awaitFlush() outcome {
 	if d.manual {
 		var err error
 		d.unlocked(func() { _, err = d.flushOnce() })
+
 		return l.stuck(err)
 	}
 	if l.waited && d.mu.stuck != nil {
@@ -203,6 +212,7 @@ func (l *ladder) awaitFlush() outcome {
 	if d.watch.Long(start) {
 		d.watch.Waited(start, "a flush: memtables are full")
 	}
+
 	return retry
 }
 
@@ -211,6 +221,7 @@ func (l *ladder) stuck(err error) outcome {
 	if l.over = err != nil && onlyDeletes(l.body); err != nil && !l.over {
 		return l.notApplied(err)
 	}
+
 	return retry
 }
 
@@ -227,6 +238,7 @@ func (d *DB) notApplied(cause error) error {
 	if format.IsNoRoom(cause) {
 		e.Class, e.Remedy = holdfast.ErrFull, "make room on the disk, or delete a range of keys; nothing was written"
 	}
+
 	return e
 }
 
@@ -239,6 +251,7 @@ func onlyDeletes(body []byte) bool {
 		}
 		at += r.Size
 	}
+
 	return true
 }
 
@@ -248,6 +261,7 @@ func (d *DB) roomInLog(n, ops int, last bool) error {
 	if !d.log.Fits(n, ops) {
 		return d.rotateSegment(n, last)
 	}
+
 	return nil
 }
 
@@ -260,6 +274,7 @@ func (d *DB) flushForRoom() error {
 	}
 	d.mu.stuck = nil
 	d.wake(d.work)
+
 	for len(d.view.Load().imm) > 0 && d.mu.stuck == nil {
 		if err := d.log.Err(); err != nil {
 			return err
@@ -275,5 +290,6 @@ func (d *DB) flushForRoom() error {
 		}
 	}
 	d.unlocked(func() { d.removeObsolete() })
+
 	return nil
 }

@@ -38,6 +38,7 @@ func (d *DB) rotateSegment(n int, last bool) error {
 	}
 	d.log.Begin(s, ahead)
 	d.wake(d.prepare)
+
 	return nil
 }
 
@@ -65,6 +66,7 @@ func (d *DB) newSegment(n int, need int64, last bool) (*wal.Segment, error) {
 	if d.watch.Long(start) {
 		d.watch.Waited(start, "a new segment, which was not prepared in time", "path", s.File.Name())
 	}
+
 	return s, nil
 }
 
@@ -81,6 +83,7 @@ func (d *DB) createSmall(id uint32, size, need int64, last bool, err error) (*wa
 			return s, nil
 		}
 	}
+
 	return nil, err
 }
 
@@ -92,6 +95,7 @@ func (d *DB) number() (uint32, error) {
 			Detail: "all numbers of files have been used", Remedy: "copy what is in it to a new database"}
 	}
 	d.mu.nextFile++
+
 	return uint32(d.mu.nextFile), nil
 }
 
@@ -103,6 +107,7 @@ func (d *DB) dropNext() bool {
 	}
 	d.mu.next.Drop()
 	d.mu.next = nil
+
 	return true
 }
 
@@ -110,6 +115,7 @@ func (d *DB) dropNext() bool {
 func (d *DB) newNumber() (uint32, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	return d.number()
 }
 

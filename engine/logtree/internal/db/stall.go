@@ -43,12 +43,14 @@ func (co *compactor) pace(n int) {
 	if d.manual {
 		return
 	}
+
 	for stopped := false; ; stopped = true {
 		seconds, stop := co.stall.Load().Seconds(d.log.Appended(), n)
 		if !stop {
 			if seconds > 0 {
 				co.takeTurn(seconds)
 			}
+
 			return
 		}
 
@@ -75,6 +77,7 @@ func (co *compactor) pace(n int) {
 func (co *compactor) takeTurn(seconds float64) {
 	d := co.d
 	now := int64(time.Since(d.watch.began))
+
 	cost := int64(seconds * float64(time.Second))
 	for {
 		next := co.pacedUntil.Load()
@@ -86,6 +89,7 @@ func (co *compactor) takeTurn(seconds float64) {
 			d.stalls.Add(1)
 			time.Sleep(pause)
 		}
+
 		return
 	}
 }

@@ -49,6 +49,7 @@ func (co *compactor) tidy(idle bool) bool {
 	v := d.latest().view
 	defer v.release()
 	mem := v.mem
+
 	numbers := policy.Tidy{Tiers: tiersOf(v.ver.Tiers)}
 	for r := range mem.rangeTombstones.Load().Ranges() {
 		for i := range v.ver.Tiers {
@@ -80,6 +81,7 @@ func (co *compactor) tidy(idle bool) bool {
 		d.leaveSegment()
 	}
 	d.rotateMemtable()
+
 	return true
 }
 
@@ -121,5 +123,6 @@ func (t *memTable) live() (n int64) {
 			n += int64(len(v.Value))
 		}
 	}
+
 	return n
 }

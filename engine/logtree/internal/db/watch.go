@@ -85,5 +85,6 @@ func (w *watch) background(now int64) string {
 			all = append(all, fmt.Sprintf("%s for %v", a, time.Duration(max(now-since, 0))))
 		}
 	}
+
 	return strings.Join(all, ", ")
 }

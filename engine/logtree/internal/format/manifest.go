@@ -84,9 +84,11 @@ func (m *Manifest) Encode() []byte {
 	put(m.From.Seq)
 	put(m.Synced)
 	put(uint64(len(m.Tiers)))
+
 	for _, t := range m.Tiers {
 		put(t.ID)
 		put(uint64(len(t.Refs)))
+
 		for _, r := range t.Refs {
 			put(r.Table)
 			str(r.Lo)
@@ -94,6 +96,7 @@ func (m *Manifest) Encode() []byte {
 		}
 	}
 	put(uint64(len(m.Segments)))
+
 	for _, s := range m.Segments {
 		put(uint64(s.ID))
 		put(uint64(s.Size))
@@ -104,6 +107,7 @@ func (m *Manifest) Encode() []byte {
 	binary.LittleEndian.PutUint32(b[12:], uint32(len(b)-ManifestHeader))
 	sum := UpdateChecksum(Checksum(b[:16]), b[ManifestHeader:])
 	binary.LittleEndian.PutUint32(b[16:], sum)
+
 	return b
 }
 
@@ -132,6 +136,7 @@ func DecodeManifest(b []byte, name string) (*Manifest, error) {
 			return 0
 		}
 		body = body[w:]
+
 		return n
 	}
 	str := func() []byte {
@@ -142,6 +147,7 @@ func DecodeManifest(b []byte, name string) (*Manifest, error) {
 		}
 		s := bytes.Clone(body[:n])
 		body = body[n:]
+
 		return s
 	}
 	m := &Manifest{}
@@ -152,6 +158,7 @@ func DecodeManifest(b []byte, name string) (*Manifest, error) {
 	m.NextFile, m.NextTier = num(), num()
 	m.From = Position{Segment: uint32(num()), Offset: int64(num()), LSN: num(), Seq: num()}
 	m.Synced = num()
+
 	for n := num(); n > 0 && ok; n-- {
 		t := ManifestTier{ID: num()}
 		for k := num(); k > 0 && ok; k-- {
@@ -159,11 +166,13 @@ func DecodeManifest(b []byte, name string) (*Manifest, error) {
 		}
 		m.Tiers = append(m.Tiers, t)
 	}
+
 	for n := num(); n > 0 && ok; n-- {
 		m.Segments = append(m.Segments, ManifestSegment{ID: uint32(num()), Size: int64(num()), Payload: int64(num())})
 	}
 	if !ok || len(body) > 0 {
 		return bad()
 	}
+
 	return m, nil
 }

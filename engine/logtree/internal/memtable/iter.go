@@ -59,6 +59,7 @@ func (it *Iter) Take(dst []Pair, most int, bound []byte) (_ []Pair, deleted int)
 			below = bytes.Compare(it.t.image.key(l.rec[p.slot(n-1)]), bound) < 0
 		}
 		chunks := *it.t.image.chunks.Load() // after p, which is of versions in them
+
 		slot := p.slot(it.pos)
 		for {
 			rec := l.rec[slot]
@@ -100,6 +101,7 @@ func (it *Iter) Take(dst []Pair, most int, bound []byte) (_ []Pair, deleted int)
 		}
 		it.forward(it.skipForward())
 	}
+
 	return dst, deleted
 }
 
@@ -114,11 +116,13 @@ func (it *Iter) Last() bool {
 	it.l, it.pos = nil, -1
 	if ref := it.t.last.Load(); ref != 0 {
 		it.enter(it.t.leaf(ref))
+
 		for ref = it.l.next.Load(); ref != 0; ref = it.l.next.Load() {
 			it.enter(it.t.leaf(ref))
 		}
 		it.pos = it.p.count()
 	}
+
 	return it.backward(it.back())
 }
 
@@ -144,6 +148,7 @@ func (it *Iter) Next() bool {
 			return true
 		}
 	}
+
 	return it.forward(it.skipForward())
 }
 
@@ -160,6 +165,7 @@ func (it *Iter) Prev() bool {
 			return true
 		}
 	}
+
 	return it.backward(it.skipBack())
 }
 
@@ -177,6 +183,7 @@ func (it *Iter) forward(on bool) bool {
 		n, on = 0, it.seek(it.Key(), it.maxSeq)
 	}
 	it.ok = on
+
 	return on
 }
 
@@ -209,11 +216,13 @@ func (it *Iter) backward(on bool) bool {
 	if it.ok = on; !on {
 		return false
 	}
+
 	for n := 0; ; n++ {
 		was := *it
 		if n == near {
 			it.seek(was.Key(), it.maxSeq)
 			it.ok = true
+
 			return true
 		}
 		if !it.back() || it.Seq() > it.maxSeq || !it.same(&was) {
@@ -245,6 +254,7 @@ func (it *Iter) same(other *Iter) bool {
 	if it.l.skip == other.l.skip && it.l.prefix[a] != other.l.prefix[b] {
 		return false
 	}
+
 	return bytes.Equal(it.t.image.key(it.l.rec[a]), it.t.image.key(other.l.rec[b]))
 }
 
@@ -257,6 +267,7 @@ func (it *Iter) seek(key []byte, seq uint64) bool {
 		it.pos = -1
 	}
 	it.ok = false
+
 	return it.l != nil && it.pos < it.p.count()
 }
 
@@ -282,6 +293,7 @@ func (it *Iter) step() bool {
 	}
 	it.enter(it.t.leaf(ref))
 	it.pos = 0
+
 	return true
 }
 
@@ -300,5 +312,6 @@ func (it *Iter) back() bool {
 	}
 	it.enter(it.t.leaf(ref))
 	it.pos = it.p.count() - 1
+
 	return true
 }

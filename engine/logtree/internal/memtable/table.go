@@ -103,6 +103,7 @@ func uvarintLen(n int) int { return (bits.Len(uint(n)|1) + 6) / 7 }
 func New(image *Image) *Table {
 	t := &Table{image: image}
 	t.reset()
+
 	return t
 }
 
@@ -150,6 +151,7 @@ func (t *Table) Add(rec Addr, key []byte, seq uint64) {
 			if n := p.count(); n < fan && (skip == 0 || shares(key, old, skip)) {
 				l.prefix[n], l.rec[n], l.seq[n] = window(key, skip), rec, seq
 				l.perm.Store(uint64(p.insert(n, n)))
+
 				return
 			}
 		}
@@ -164,6 +166,7 @@ func (t *Table) insert(rec Addr, key []byte, seq uint64) {
 		ref, _ := t.newLeaf([]item{new}, 0)
 		t.link(0, ref, ref, 0)
 		t.root.Store(uint64(ref))
+
 		return
 	}
 	g := target{key: key, seq: seq}
@@ -176,6 +179,7 @@ func (t *Table) insert(rec Addr, key []byte, seq uint64) {
 	if n < fan && !strange {
 		l.set(n, new)
 		l.perm.Store(uint64(p.insert(pos, n)))
+
 		return
 	}
 	before, after := l.prev.Load(), l.next.Load()
@@ -185,14 +189,17 @@ func (t *Table) insert(rec Addr, key []byte, seq uint64) {
 			b, _ := t.newLeaf([]item{new}, t.guess(l.rec[p.slot(0)], rec))
 			t.link(ref, b, b, after)
 			t.replace(ref, new, b)
+
 			return
 		case pos == 0 && (before == 0 || p.slot(0) == n-1): // descending: the same
 			a, _ := t.newLeaf([]item{new}, t.guess(rec, l.rec[p.slot(n-1)]))
 			t.link(before, a, a, ref)
 			t.replace(a, l.item(p.slot(0)), ref)
+
 			return
 		}
 	}
+
 	items := t.build[:n+1]
 	for i := range n {
 		items[i+b2i(i >= pos)] = l.item(p.slot(i))
@@ -205,6 +212,7 @@ func (t *Table) insert(rec Addr, key []byte, seq uint64) {
 		a, _ := t.newLeaf(items, skip)
 		t.link(before, a, a, after)
 		t.setChild(a)
+
 		return
 	}
 	m := (n + 1) / 2
@@ -262,6 +270,7 @@ func (t *Table) replace(a uint32, sep item, b uint32) {
 			first.child, sep.child = a, b
 			ref := t.newInner([]item{first, sep}, -1)
 			t.root.Store((t.root.Load()>>32+1)<<32 | uint64(ref))
+
 			return
 		}
 		s := t.path[len(t.path)-1]
@@ -275,6 +284,7 @@ func (t *Table) replace(a uint32, sep item, b uint32) {
 			in.child[n].Store(b)
 			in.perm.Store(uint64(p.insert(pos, n)))
 			t.setChild(a)
+
 			return
 		}
 		if pos == n && !strange && p.slot(n-1) == n-1 { // ascending
@@ -283,6 +293,7 @@ func (t *Table) replace(a uint32, sep item, b uint32) {
 			t.path = t.path[:len(t.path)-1]
 			continue
 		}
+
 		items := t.buildInner[:n+1]
 		for i := range n {
 			slot := p.slot(i)
@@ -307,6 +318,7 @@ func b2i(b bool) int {
 	if b {
 		return 1
 	}
+
 	return 0
 }
 
@@ -337,6 +349,7 @@ func (t *Table) fill(n *node, items []item, skip int) {
 	if last == 0 {
 		items[0].prefix = window(t.image.key(items[0].rec), skip)
 	}
+
 	n.skip = uint16(skip)
 	for i, it := range items {
 		n.set(i, it)
@@ -356,6 +369,7 @@ func (t *Table) newLeaf(items []item, skip int) (uint32, *leaf) {
 	l.next.Store(0)
 	l.prev.Store(0)
 	t.fill(&l.node, items, skip)
+
 	return ref, l
 }
 
@@ -367,11 +381,13 @@ func (t *Table) newInner(items []item, skip int) uint32 {
 		t.bytes.Add(innerSlabSize)
 	}
 	t.nextInner++
+
 	in := t.inner(ref)
 	for i, it := range items {
 		in.child[i].Store(it.child)
 	}
 	t.fill(&in.node, items, skip)
+
 	return ref
 }
 
@@ -398,6 +414,7 @@ func (t *Table) descend(g *target) uint32 {
 	t.path = t.path[:0]
 	root := t.root.Load()
 	ref := uint32(root)
+
 	for h := root >> 32; h > 0; h-- {
 		in := t.inner(ref)
 		p := perm(in.perm.Load())
@@ -405,6 +422,7 @@ func (t *Table) descend(g *target) uint32 {
 		t.path = append(t.path, step{ref, i})
 		ref = in.child[p.slot(i)].Load()
 	}
+
 	return ref
 }
 
@@ -415,6 +433,7 @@ func (t *Table) find(g *target) (*leaf, perm, int) {
 	g.window = window(g.key, 0)
 	root := t.root.Load()
 	ref := uint32(root)
+
 	for h := root >> 32; h > 0; h-- {
 		in := t.inner(ref)
 		p := perm(in.perm.Load())
@@ -423,6 +442,7 @@ func (t *Table) find(g *target) (*leaf, perm, int) {
 	if ref == 0 {
 		return nil, 0, 0
 	}
+
 	return t.arrive(ref, g)
 }
 
@@ -451,6 +471,7 @@ func (t *Table) route(in *inner, p perm, g *target) int {
 		proven = max(proven, skip+common(in.prefix[p.slot(i)], in.prefix[p.slot(i+1)]))
 	}
 	g.proven = proven // beyond the outer bounds, keys need not even share in.skip
+
 	return i
 }
 
@@ -469,6 +490,7 @@ func (t *Table) locate(n *node, p perm, lo int, g *target) int {
 	if skip != g.skip {
 		g.window, g.skip = window(g.key, skip), skip
 	}
+
 	for lo < hi {
 		m := int(uint(lo+hi) / 2)
 		slot := p.slot(m)
@@ -479,6 +501,7 @@ func (t *Table) locate(n *node, p perm, lo int, g *target) int {
 			hi = m
 		}
 	}
+
 	return lo
 }
 
@@ -486,6 +509,7 @@ func (t *Table) locate(n *node, p perm, lo int, g *target) int {
 func (t *Table) before(n *node, slot int, g *target) bool {
 	same := min(g.skip, len(g.key))
 	c := bytes.Compare(t.image.key(n.rec[slot])[same:], g.key[same:])
+
 	return c < 0 || c == 0 && n.seq[slot] > g.seq
 }
 
@@ -504,6 +528,7 @@ func (t *Table) Get(key []byte, maxSeq uint64) (v Version, ok bool) {
 	if !bytes.Equal(v.Key, key) {
 		return Version{}, false
 	}
+
 	return v, true
 }
 
@@ -514,6 +539,7 @@ func (im *Image) key(rec Addr) []byte {
 	if n >= 0x80 {
 		n, at = long(b[1:], 1)
 	}
+
 	return b[at : at+n : at+n]
 }
 
@@ -539,6 +565,7 @@ func (im *Image) version(rec Addr, seq uint64) Version {
 		v.Kind, v.InLog = holdfast.KindSet, true
 		v.Pointer = Pointer{binary.LittleEndian.Uint64(b[at:]), binary.LittleEndian.Uint32(b[at+8:]),
 			binary.LittleEndian.Uint32(b[at+12:])}
+
 		return v
 	}
 	n = int(b[at])
@@ -546,5 +573,6 @@ func (im *Image) version(rec Addr, seq uint64) Version {
 		n, at = long(b[at-1:], at-1)
 	}
 	v.Value, v.ValueAddr = b[at:at+n:at+n], rec+Addr(at)
+
 	return v
 }

@@ -83,6 +83,7 @@ func Open(fsys vfs.FS, open *files.Set, name string, id Identity, cache *Cache) 
 	r.chunks = make([]atomic.Pointer[chunk], r.t.blocks+filterPages(r.t.lines))
 	cache.pin(int64(8 * len(r.chunks)))
 	r.f = open.Add(fsys, name, f, r.same)
+
 	return r, nil
 }
 
@@ -101,6 +102,7 @@ func (r *Reader) checkHeader(h []byte, id Identity) error {
 		return corrupt(r.path, 16, fmt.Sprintf("it is table %d of store %x, not table %d of store %x", le.Uint64(h[32:]),
 			h[16:32], id.ID, id.DB))
 	}
+
 	return nil
 }
 
@@ -112,6 +114,7 @@ func (r *Reader) fault(off int64, err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return corrupt(r.path, off, "the file is missing")
 	}
+
 	return &holdfast.Error{Op: "read table", Engine: engineName, Path: r.path, Offset: off, Cause: err}
 }
 
@@ -126,8 +129,10 @@ func (r *Reader) fill(f io.ReaderAt, b []byte, off int64) error {
 		if errors.Is(err, holdfast.ErrCorrupt) { // it is another file
 			return err
 		}
+
 		return r.fault(off, err)
 	}
+
 	return nil
 }
 
@@ -140,6 +145,7 @@ func (r *Reader) same(f vfs.File) error {
 	if err == nil && footer != r.footer {
 		err = corrupt(r.path, at, "it is another file than the one that was opened first")
 	}
+
 	return err
 }
 
@@ -167,6 +173,7 @@ func (r *Reader) Get(key []byte) (Entry, bool, error) {
 	if !ok {
 		return Entry{}, false, r.malformed(x, i)
 	}
+
 	return e, found, nil
 }
 
@@ -189,6 +196,7 @@ func (r *Reader) mayContain(key []byte) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+
 	return hasBits(b[line*lineSize-page*pageSize:], h), nil
 }
 
@@ -206,6 +214,7 @@ func (r *Reader) chunk(i int, lo, hi int64, sum uint32, end int) ([]byte, error)
 		return nil, err
 	}
 	r.cache.put(&r.chunks[i], b)
+
 	return b, nil
 }
 
@@ -218,6 +227,7 @@ func (r *Reader) check(b []byte, off int64, sum uint32, end int) error {
 	if r.seed.sum(off, b[:n]) != sum {
 		return corrupt(r.path, off, fmt.Sprintf("the checksum of %d bytes is wrong", len(b)))
 	}
+
 	return nil
 }
 
@@ -237,6 +247,7 @@ func (r *Reader) index() (*index, error) {
 	if r.x.CompareAndSwap(nil, r.t.parseIndex(b)) {
 		r.cache.pin(int64(len(b)))
 	}
+
 	return r.x.Load(), nil
 }
 
@@ -245,6 +256,7 @@ func (r *Reader) span(x *index, i int) (lo, hi int64, err error) {
 	if lo, hi = x.block(i); lo < headerSize || hi > r.t.dataEnd || hi-lo < blockLeast || hi-lo > maxBlock {
 		return 0, 0, corrupt(r.path, r.t.index, fmt.Sprintf("the index has block %d from byte %d to %d", i, lo, hi))
 	}
+
 	return lo, hi, nil
 }
 
@@ -262,6 +274,7 @@ func (r *Reader) block(x *index, i int) (block, error) {
 	if !ok {
 		return block{}, r.malformed(x, i)
 	}
+
 	return blk, nil
 }
 
@@ -287,5 +300,6 @@ func (r *Reader) Close() error {
 	if err != nil {
 		return r.fault(0, err)
 	}
+
 	return nil
 }

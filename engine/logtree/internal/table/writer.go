@@ -50,6 +50,7 @@ func NewWriter(f vfs.File, id Identity) *Writer {
 	w := &Writer{f: f, seed: id.seed(), target: blockTarget, group: groupSize, segment: map[uint32]*SegmentUse{}}
 	w.buf = append(make([]byte, 0, writeSize+maxBlock), header(id)...)
 	w.start = len(w.buf)
+
 	return w
 }
 
@@ -112,6 +113,7 @@ func (w *Writer) Add(key []byte, e Entry) error {
 	}
 	w.use.Entries++
 	w.use.Bytes += int64(len(key)) + int64(e.Len)
+
 	return nil
 }
 
@@ -147,6 +149,7 @@ func (w *Writer) Finish(maxSeq uint64) (Info, error) {
 	if w.info.Entries > 0 {
 		w.info.Largest = bytes.Clone(w.last)
 	}
+
 	for _, use := range w.segment {
 		w.info.Segments = append(w.info.Segments, *use)
 	}
@@ -193,6 +196,7 @@ func (w *Writer) Finish(maxSeq uint64) (Info, error) {
 	w.info.FileBytes = t.size
 	w.err = &holdfast.Error{Op: "write table", Engine: engineName, Path: w.f.Name(), Class: holdfast.ErrClosed,
 		Detail: "it is finished"}
+
 	return w.info, nil
 }
 
@@ -208,8 +212,10 @@ func (w *Writer) endBlock() error {
 	key := func(i int) []byte { // the first one of group i, after its tag
 		at := int(le.Uint16(w.restarts[2*i:]))
 		size, at := uvarint(entries, at+1)
+
 		return entries[at : at+int(size)]
 	}
+
 	skip := common(key(0), w.last)
 	for i := range n {
 		w.buf = le.AppendUint32(w.buf, uint32(head(key(i)[skip:])>>32))
@@ -228,6 +234,7 @@ func (w *Writer) endBlock() error {
 		return err
 	}
 	w.start = len(w.buf)
+
 	return nil
 }
 
@@ -251,6 +258,7 @@ func (w *Writer) flush(least int) error {
 	}
 	w.buf = append(w.buf[:0], w.buf[n:]...)
 	w.written += int64(n)
+
 	return nil
 }
 
@@ -271,11 +279,13 @@ func (w *Writer) putFilter(off, lines int64) (sums []byte, err error) {
 			setBits(filter[filterLine(h, uint64(lines))*lineSize:], h)
 		}
 	}
+
 	w.hashes = nil
 	for page := range slices.Chunk(filter, pageSize) {
 		sums = le.AppendUint32(sums, w.seed.sum(off, page))
 		off += int64(len(page))
 	}
+
 	return sums, w.put(filter)
 }
 
@@ -283,6 +293,7 @@ func (w *Writer) putFilter(off, lines int64) (sums []byte, err error) {
 func (w *Writer) encodeIndex(end int64) []byte {
 	skip, n := common(w.info.Smallest, w.info.Largest), len(w.offsets)
 	heads := make([]byte, 0, 16*(n+1)+len(w.separators))
+
 	var begins, separators []byte
 	for i, begin := range w.begins {
 		end := uint32(len(w.separators))
@@ -297,11 +308,13 @@ func (w *Writer) encodeIndex(end int64) []byte {
 		begins = le.AppendUint32(begins, uint32(len(separators)))
 		separators = append(separators, s...)
 	}
+
 	b := heads
 	for _, off := range append(w.offsets, uint32(end)) {
 		b = le.AppendUint32(b, off)
 	}
 	b = append(b, begins...)
 	b = le.AppendUint32(b, uint32(len(separators)))
+
 	return append(b, separators...)
 }

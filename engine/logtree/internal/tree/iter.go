@@ -42,6 +42,7 @@ func (s *source) seek(bound []byte, reverse bool) error {
 			s.ok = s.mi.SeekLT(bound)
 		}
 		s.load()
+
 		return nil
 	}
 	refs := s.tier.Refs
@@ -56,6 +57,7 @@ func (s *source) seek(bound []byte, reverse bool) error {
 			s.at--
 		}
 	}
+
 	return s.enter(bound, true)
 }
 
@@ -86,6 +88,7 @@ func (s *source) enter(bound []byte, reverse bool) error {
 		bound = nil
 	}
 	s.ok = false
+
 	return nil
 }
 
@@ -109,6 +112,7 @@ func (s *source) settle(r *Ref, reverse bool) (bool, error) {
 			s.at++
 		}
 	}
+
 	return s.ok, nil
 }
 
@@ -128,6 +132,7 @@ func (s *source) move(reverse bool) error {
 			s.ok = s.mi.Next()
 		}
 		s.load()
+
 		return nil
 	}
 	if reverse {
@@ -145,6 +150,7 @@ func (s *source) move(reverse bool) error {
 	if done, err := s.settle(&s.tier.Refs[s.at], reverse); done || err != nil {
 		return err
 	}
+
 	return s.enter(nil, reverse)
 }
 
@@ -165,6 +171,7 @@ func (m *merged) compare(a, b []byte) int {
 	if m.reverse {
 		return -c
 	}
+
 	return c
 }
 
@@ -175,6 +182,7 @@ func (m *merged) seek(bound []byte) error {
 		}
 	}
 	m.choose()
+
 	return nil
 }
 
@@ -214,6 +222,7 @@ func (m *merged) next() error {
 	if err := cur.move(m.reverse); err != nil {
 		return err
 	}
+
 	return m.moved()
 }
 
@@ -226,6 +235,7 @@ func (m *merged) moved() error {
 		return nil
 	}
 	m.choose()
+
 	return nil
 }
 
@@ -238,6 +248,7 @@ func (m *merged) skip(bound []byte) error {
 		return err
 	}
 	m.same = true // choose anew
+
 	return m.moved()
 }
 
@@ -327,6 +338,7 @@ func (it *Iterator) AddMemtable(t Memtable, seq uint64) {
 func (it *Iterator) Start(v *Version) {
 	w := it.w
 	it.ver = v
+
 	for i := range v.Tiers {
 		w.add().tier = &v.Tiers[i]
 	}
@@ -345,6 +357,7 @@ func (w *walk) add() *source {
 	} else {
 		w.m.src = append(src, source{})
 	}
+
 	return &w.m.src[len(src)]
 }
 
@@ -369,6 +382,7 @@ func (it *Iterator) Next() bool {
 		it.at++
 		return true
 	}
+
 	return it.more()
 }
 
@@ -398,6 +412,7 @@ func (it *Iterator) more() bool {
 	w.walked += len(w.arena)
 	w.ahead, w.bytes = min(2*w.ahead, maxAhead), min(max(w.walked/aheadShare, minArena), maxArena)
 	it.items = w.items
+
 	return len(it.items) > 0
 }
 
@@ -405,6 +420,7 @@ func (it *Iterator) Key() []byte {
 	if it.at < len(it.items) {
 		return it.items[it.at].Key
 	}
+
 	return nil
 }
 
@@ -412,6 +428,7 @@ func (it *Iterator) Value() []byte {
 	if it.at < len(it.items) {
 		return it.items[it.at].Value
 	}
+
 	return nil
 }
 
@@ -420,6 +437,7 @@ func (it *Iterator) Err() error {
 	if it.at+1 < len(it.items) {
 		return nil
 	}
+
 	return it.err
 }
 
@@ -437,6 +455,7 @@ func (it *Iterator) Head() (n int, r holdfast.Range) {
 	} else if it.found {
 		r.Hi = it.first
 	}
+
 	return it.dead, holdfast.Range{Lo: bytes.Clone(r.Lo), Hi: bytes.Clone(r.Hi)}
 }
 
@@ -454,6 +473,7 @@ func (it *Iterator) Close() (was bool, err error) {
 		it.w, it.ver, it.items = nil, nil, nil
 		was = true
 	}
+
 	return was, it.err
 }
 
@@ -462,6 +482,7 @@ func (w *walk) room() int {
 	if w.full() {
 		return 0
 	}
+
 	return w.ahead - len(w.items)
 }
 
@@ -472,6 +493,7 @@ func (w *walk) full() bool { return len(w.arena)+w.owed >= w.bytes }
 func (it *Iterator) fill() (err error) {
 	w := it.w
 	m := &w.m
+
 	for w.room() > 0 {
 		if m.cur < 0 {
 			it.ended = true
@@ -509,6 +531,7 @@ func (it *Iterator) fill() (err error) {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -539,6 +562,7 @@ func (it *Iterator) alone(s *source) (bound []byte, open, ok bool) {
 			bound = sooner(bound, ts.after(s.key))
 		}
 	}
+
 	return bound, false, true
 }
 
@@ -553,6 +577,7 @@ func (it *Iterator) aloneBack(s *source) (bound []byte, open, ok bool) {
 	if m.second >= 0 && bytes.Compare(m.bound, bound) >= 0 {
 		return m.bound, true, true
 	}
+
 	return bound, false, true
 }
 
@@ -561,6 +586,7 @@ func sooner(a, b []byte) []byte {
 	if len(a) == 0 || len(b) > 0 && bytes.Compare(b, a) < 0 {
 		return b
 	}
+
 	return a
 }
 
@@ -569,6 +595,7 @@ func later(a, b []byte) []byte {
 	if bytes.Compare(a, b) < 0 {
 		return b
 	}
+
 	return a
 }
 
@@ -583,6 +610,7 @@ func (it *Iterator) takeMany(s *source, bound []byte, open bool) error {
 		}
 		s.ri.Skip(n)
 		s.key = s.ri.Key()
+
 		return w.m.next()
 	}
 	n, passed := len(w.items), 0
@@ -592,10 +620,12 @@ func (it *Iterator) takeMany(s *source, bound []byte, open bool) error {
 		if err := it.take(s); err != nil {
 			return err
 		}
+
 		return w.m.next()
 	}
 	s.ok = s.mi.Valid()
 	s.load()
+
 	return w.m.moved()
 }
 
@@ -620,6 +650,7 @@ func (it *Iterator) take(s *source) error {
 		w.arena, v.Value = arena, arena[at:len(arena):len(arena)]
 	}
 	w.items = append(w.items, item{Key: v.Key, Value: v.Value})
+
 	return nil
 }
 
@@ -629,6 +660,7 @@ func (it *Iterator) takeNear(near table.Near) int {
 	if it.takeSpan(near) {
 		return len(near.Entries)
 	}
+
 	w, n := it.w, len(near.Entries)
 	for k := range n {
 		i := k
@@ -650,6 +682,7 @@ func (it *Iterator) takeNear(near table.Near) int {
 		w.owed += int(e.Len)
 		w.items = append(w.items, item{Key: w.arena[at:end:end]})
 	}
+
 	return n
 }
 
@@ -672,6 +705,7 @@ func (it *Iterator) resolve() (err error) {
 			w.unread[i].mapped = nil // the read calls say what is wrong
 		}
 	}
+
 	for i := range w.unread {
 		u := &w.unread[i]
 		if u.mapped == nil || format.Checksum(w.arena[u.at:u.at+int(u.Len)]) != u.Sum {
@@ -685,6 +719,7 @@ func (it *Iterator) resolve() (err error) {
 		w.items[u.item].Value = w.arena[u.at:end:end]
 	}
 	w.unread, w.owed = w.unread[:0], 0
+
 	return err
 }
 
@@ -697,6 +732,7 @@ func (w *walk) copyMapped() {
 			sum += b[j]
 		}
 	}
+
 	w.sum = sum // so that the loads are not for nothing
 	for i := range w.unread {
 		if u := &w.unread[i]; u.mapped != nil {
@@ -723,6 +759,7 @@ func (it *Iterator) value(us []unread) (err error) {
 			it.prefetch(us[1:])
 		}
 	}
+
 	return err
 }
 
@@ -767,6 +804,7 @@ func (it *Iterator) takeSpan(near table.Near) bool {
 	}
 	w.items = slices.Grow(w.items, n)
 	items := w.items[len(w.items) : len(w.items)+n]
+
 	taken := 0
 	for k := range n {
 		i := k
@@ -788,6 +826,7 @@ func (it *Iterator) takeSpan(near table.Near) bool {
 	}
 	copy(own, keys)
 	w.arena, w.items = w.arena[:at+len(own)], w.items[:len(w.items)+taken]
+
 	return true
 }
 
@@ -796,6 +835,7 @@ func (w *walk) enter(ver *Version, place uint64) bool {
 	if id := uint32(place >> 32); w.seg.Segment == nil || w.seg.id != id {
 		w.seg = segment{id: id, Segment: ver.Segment(id)}
 	}
+
 	return w.seg.Segment != nil
 }
 
@@ -812,12 +852,15 @@ func (it *Iterator) skipDeleted(s *source) (bool, error) {
 			if t.Seq < s.v.Seq {
 				continue
 			}
+
 			return true, m.next() // which leaves the key of older sources behind too
 		}
 		if m.reverse {
 			return true, m.skip(t.Lo)
 		}
+
 		return true, m.skip(t.Hi)
 	}
+
 	return false, nil
 }

@@ -70,6 +70,7 @@ func (s *Step) Next() (from []byte, more bool) {
 	case s.done < len(s.clusters):
 		return s.clusters[s.done].span.Lo, true
 	}
+
 	return nil, false
 }
 
@@ -95,11 +96,13 @@ type part struct {
 func (v *Version) Plan(m Merge) *Step {
 	s := &Step{merge: m, ver: v, bottom: true}
 	var all, damaged []part
+
 	for _, t := range v.Tiers {
 		s.bottom = s.bottom && t.ID >= m.Oldest
 		if t.ID < m.Oldest || t.ID > m.Newest {
 			continue
 		}
+
 		for _, r := range t.Refs {
 			if r.Table.Damaged.Load() {
 				damaged = append(damaged, part{t.ID, r, true})
@@ -114,11 +117,13 @@ func (v *Version) Plan(m Merge) *Step {
 	if len(m.To) > 0 {
 		all = cut(all, m.To, nil, math.MaxUint64)
 	}
+
 	for _, x := range damaged { // what cannot be read keeps its keys, and what is newer than it stays above it
 		all = cut(all, x.ref.Lo, x.ref.Span().Exclusive(), x.tier)
 	}
 	slices.SortStableFunc(all, func(a, b part) int { return bytes.Compare(a.ref.Lo, b.ref.Lo) })
 	var groups [][]part
+
 	var covered Span // by the last group
 	for _, a := range all {
 		if k := len(groups); k > 0 && !covered.EndsBefore(a.ref.Lo) {
@@ -135,12 +140,15 @@ func (v *Version) Plan(m Merge) *Step {
 			if s.left(g) {
 				return false
 			}
+
 			return len(g) > 1 || s.rewrites(g[0].ref.Table) || g[0].ref.Table.Info.FileBytes < m.Small
 		})
 	}
+
 	for _, g := range groups {
 		s.clusters = append(s.clusters, s.cluster(g, damaged))
 	}
+
 	return s
 }
 
@@ -153,11 +161,13 @@ func cut(all []part, lo, hi []byte, above uint64) (left []part) {
 				refs = append(refs, r)
 			}
 		}
+
 		for _, r := range refs {
 			whole := a.whole && bytes.Equal(r.Lo, a.ref.Lo) && bytes.Equal(r.last, a.ref.last)
 			left = append(left, part{a.tier, r, whole})
 		}
 	}
+
 	return left
 }
 
@@ -174,6 +184,7 @@ func join(groups [][]part, rewrite func([]part) bool) (out [][]part) {
 		}
 		open = also
 	}
+
 	return out
 }
 
@@ -193,8 +204,10 @@ func (s *Step) cluster(g, damaged []part) cluster {
 		if g[0].tier != out.target && g[0].whole {
 			out.move = g[0].ref.Table
 		}
+
 		return out
 	}
+
 	out.rewrite = true
 	for _, t := range s.ver.Tiers {
 		x := Tier{ID: t.ID}
@@ -208,6 +221,7 @@ func (s *Step) cluster(g, damaged []part) cluster {
 			out.tiers = append(out.tiers, x)
 		}
 	}
+
 	return out
 }
 
@@ -232,6 +246,7 @@ func (s *Step) Rewrite(w *Writer, c Control) (err error) {
 			break
 		}
 		g.made[0] = len(w.Tables)
+
 		m := merged{}
 		for k := range g.tiers {
 			m.src = append(m.src, source{tier: &g.tiers[k]})
@@ -239,6 +254,7 @@ func (s *Step) Rewrite(w *Writer, c Control) (err error) {
 		if err := m.seek(nil); err != nil {
 			return err
 		}
+
 		for m.cur >= 0 {
 			src := &m.src[m.cur]
 			if entries > 0 && c.Full() || c.Stopped() {
@@ -273,6 +289,7 @@ func (s *Step) Rewrite(w *Writer, c Control) (err error) {
 			break
 		}
 	}
+
 	return nil
 }
 
@@ -282,6 +299,7 @@ func (s *Step) Unreadable(bad func(error) bool) *Table {
 	if s.done == len(s.clusters) {
 		return nil
 	}
+
 	for _, t := range s.clusters[s.done].tiers {
 		for i := range t.Refs {
 			if _, err := t.Refs[i].count(); bad(err) {
@@ -289,6 +307,7 @@ func (s *Step) Unreadable(bad func(error) bool) *Table {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -297,6 +316,7 @@ func (s *Step) Unreadable(bad func(error) bool) *Table {
 func (s *Step) Tiers(now *Version, w *Writer) []Tier {
 	var gone []cluster // what was rewritten
 	moved := map[*Table][]cluster{}
+
 	come := map[uint64][]Ref{} // to which tier
 	for i, g := range s.clusters {
 		switch {
@@ -309,6 +329,7 @@ func (s *Step) Tiers(now *Version, w *Writer) []Tier {
 		case g.move != nil:
 			moved[g.move] = append(moved[g.move], g)
 		}
+
 		made := []Tier{{Refs: Refs(w.Tables[g.made[0]:g.made[1]])}}
 		for _, ts := range s.Tombstones {
 			made = DeleteRanges(made, ts)
@@ -317,12 +338,14 @@ func (s *Step) Tiers(now *Version, w *Writer) []Tier {
 			come[g.target] = append(come[g.target], made[0].Refs...)
 		}
 	}
+
 	var tiers []Tier
 	for _, t := range now.Tiers {
 		if t.ID < s.merge.Oldest || t.ID > s.merge.Newest {
 			tiers = append(tiers, Tier{t.ID, slices.Clone(t.Refs)})
 			continue
 		}
+
 		stays := Tier{ID: t.ID}
 		for _, r := range t.Refs {
 			if r.Table.Damaged.Load() { // it took no part
@@ -337,6 +360,7 @@ func (s *Step) Tiers(now *Version, w *Writer) []Tier {
 		}
 		tiers = append(tiers, stays)
 	}
+
 	for id, refs := range come {
 		i := slices.IndexFunc(tiers, func(t Tier) bool { return t.ID == id })
 		if i < 0 {
@@ -347,6 +371,7 @@ func (s *Step) Tiers(now *Version, w *Writer) []Tier {
 		slices.SortFunc(tiers[i].Refs, func(a, b Ref) int { return bytes.Compare(a.Lo, b.Lo) })
 	}
 	slices.SortFunc(tiers, func(a, b Tier) int { return cmp.Compare(b.ID, a.ID) })
+
 	return dropEmpty(tiers)
 }
 
@@ -357,8 +382,10 @@ func left(r Ref, tier uint64, gone []cluster) []Ref {
 		if g.span.EndsBefore(key) {
 			return -1
 		}
+
 		return 1
 	})
+
 	left := []Ref{r}
 	for ; i < len(gone) && len(left) > 0 && left[len(left)-1].Span().Overlaps(gone[i].span); i++ {
 		if tier <= gone[i].above {
@@ -367,5 +394,6 @@ func left(r Ref, tier uint64, gone []cluster) []Ref {
 		last := left[len(left)-1]
 		left = append(left[:len(left)-1], last.without(gone[i].span.Lo, gone[i].span.Exclusive())...)
 	}
+
 	return left
 }

@@ -36,9 +36,11 @@ func (t *RangeTombstones) With(newer []RangeTombstone, quiet func(lo, hi []byte,
 	if t != nil {
 		n.chunks, n.n = slices.Clone(t.chunks), t.n
 	}
+
 	for _, r := range newer {
 		n.add(RangeTombstone{bytes.Clone(r.Lo), bytes.Clone(r.Hi), r.Seq}, quiet)
 	}
+
 	return n
 }
 
@@ -86,6 +88,7 @@ func (t *RangeTombstones) without(is func(RangeTombstone) bool) *RangeTombstones
 	if len(left) == t.Len() {
 		return t
 	}
+
 	return &RangeTombstones{slices.Collect(slices.Chunk(left, maxChunk)), len(left), t.Seq}
 }
 
@@ -99,6 +102,7 @@ func (t *RangeTombstones) previous(p position) position {
 	if p.i > 0 {
 		return position{p.chunk, p.i - 1}
 	}
+
 	return position{p.chunk - 1, len(t.chunks[p.chunk-1]) - 1}
 }
 
@@ -109,6 +113,7 @@ func (t *RangeTombstones) search(is func(*RangeTombstone) bool) position {
 	if c == len(t.chunks) {
 		return position{c, 0}
 	}
+
 	return position{c, sort.Search(len(t.chunks[c]), func(i int) bool { return is(&t.chunks[c][i]) })}
 }
 
@@ -134,6 +139,7 @@ func (t *RangeTombstones) replace(from, to position, mid []RangeTombstone) {
 		hi++
 	}
 	all := slices.Concat(before, mid, after)
+
 	for _, c := range t.chunks[lo:hi] {
 		t.n -= len(c)
 	}
@@ -168,6 +174,7 @@ func (t *RangeTombstones) Find(key []byte) *RangeTombstone {
 	if below(chunk[i].Hi, key) {
 		return nil
 	}
+
 	return &chunk[i]
 }
 
@@ -176,6 +183,7 @@ func (t *RangeTombstones) Covers(key []byte) uint64 {
 	if found := t.Find(key); found != nil {
 		return found.Seq
 	}
+
 	return 0
 }
 
@@ -186,6 +194,7 @@ func (t *RangeTombstones) Len() int {
 	if t == nil {
 		return 0
 	}
+
 	return t.n
 }
 
@@ -193,6 +202,7 @@ func (t *RangeTombstones) Newest() uint64 {
 	if t == nil {
 		return 0
 	}
+
 	return t.Seq
 }
 
@@ -202,6 +212,7 @@ func (t *RangeTombstones) Ranges() func(yield func(RangeTombstone) bool) {
 		if t == nil {
 			return
 		}
+
 		for _, c := range t.chunks {
 			for _, r := range c {
 				if !yield(r) {
@@ -220,6 +231,7 @@ func (t *RangeTombstones) after(key []byte) []byte {
 	if p := t.behind(key); p.chunk < len(t.chunks) {
 		return t.at(p).Lo
 	}
+
 	return nil
 }
 
@@ -231,6 +243,7 @@ func (t *RangeTombstones) before(key []byte) []byte {
 	if p := t.behind(key); p != (position{}) {
 		return t.at(t.previous(p)).Hi
 	}
+
 	return nil
 }
 

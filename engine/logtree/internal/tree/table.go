@@ -57,6 +57,7 @@ func (t *Tier) Worn() bool {
 		}
 		worn = worn || t.Refs[i].Table.worn()
 	}
+
 	return worn
 }
 
@@ -65,6 +66,7 @@ func (t *Tier) Worn() bool {
 func NewTable(id uint64, r *table.Reader, free func(*Table)) *Table {
 	t := &Table{ID: id, Reader: r, Info: r.Info(), free: free}
 	t.valueBytes, t.values = sum(t.Info.Segments)
+
 	return t
 }
 
@@ -106,6 +108,7 @@ func NewRef(t *Table, lo, hi []byte) Ref {
 	if len(hi) > 0 && bytes.Compare(hi, r.last) <= 0 {
 		r.Hi, r.last, r.cutHi, r.cut = hi, hi, true, new(cutUse)
 	}
+
 	return r
 }
 
@@ -114,6 +117,7 @@ func Refs(tables []*Table) (refs []Ref) {
 	for _, t := range tables {
 		refs = append(refs, NewRef(t, nil, nil))
 	}
+
 	return refs
 }
 
@@ -148,6 +152,7 @@ func (r Ref) without(lo, hi []byte) []Ref {
 			left = append(left, b)
 		}
 	}
+
 	return left
 }
 
@@ -159,6 +164,7 @@ func (r Ref) within(lo, hi []byte) Ref {
 	if len(r.Hi) > 0 && (len(hi) == 0 || bytes.Compare(r.Hi, hi) < 0) {
 		hi = r.Hi
 	}
+
 	return NewRef(r.Table, lo, hi)
 }
 
@@ -189,5 +195,6 @@ func (s Span) Exclusive() []byte {
 	if s.Open {
 		return s.Hi
 	}
+
 	return append(bytes.Clone(s.Hi), 0)
 }

@@ -14,6 +14,7 @@ func (v *Version) Live() map[uint32]int64 {
 	for i, n := range v.live() {
 		live[v.segments[i].id] = n
 	}
+
 	return live
 }
 
@@ -34,11 +35,13 @@ func (v *Version) live() []int64 {
 	for i := range v.segments {
 		live[i] = v.segments[i].live
 	}
+
 	for i := range v.Tiers {
 		for r := range v.Tiers[i].counted() {
 			if r.cut == nil {
 				continue // it is in the segments' sums
 			}
+
 			for _, u := range r.uses() {
 				if at := v.find(u.ID); at >= 0 {
 					live[at] += u.Bytes
@@ -46,6 +49,7 @@ func (v *Version) live() []int64 {
 			}
 		}
 	}
+
 	return live
 }
 
@@ -75,6 +79,7 @@ func (r *Ref) uses() []table.SegmentUse {
 			return *counted
 		}
 	}
+
 	return r.Table.Info.Segments
 }
 
@@ -83,6 +88,7 @@ func (r *Ref) values() (bytes, entries int64) {
 	if r.cut == nil {
 		return r.Table.valueBytes, r.Table.values
 	}
+
 	return sum(r.uses())
 }
 
@@ -91,6 +97,7 @@ func sum(uses []table.SegmentUse) (bytes, entries int64) {
 		bytes += u.Bytes
 		entries += u.Entries
 	}
+
 	return bytes, entries
 }
 
@@ -100,6 +107,7 @@ func (t *Tier) Values() (bytes, entries int64) {
 		b, n := r.values()
 		bytes, entries = bytes+b, entries+n
 	}
+
 	return bytes, entries
 }
 
@@ -117,6 +125,7 @@ func (t *Tier) Covered(lo, hi []byte) (n int64) {
 		}
 		n += bytesOf
 	}
+
 	return n
 }
 
@@ -162,11 +171,13 @@ func (v *Version) UsesIn(lo, hi []byte, segments map[uint32]bool, stop func() er
 					uses = counted
 				} // else a merge will say more
 			}
+
 			for _, u := range uses {
 				named[u.ID] += u.Bytes
 			}
 		}
 	}
+
 	return named, nil
 }
 
@@ -182,6 +193,7 @@ func (v *Version) Whole(lo, hi []byte) (from, to []byte) {
 	if r := oldest.holding(hi); len(hi) > 0 && r != nil && bytes.Compare(r.Lo, hi) < 0 {
 		hi = r.Span().Exclusive()
 	}
+
 	return lo, hi
 }
 
@@ -196,6 +208,7 @@ func (v *Version) EntriesIn(lo, hi []byte) (n, tombstones int64) {
 			tombstones += t.Refs[j].Table.Info.Tombstones
 		}
 	}
+
 	return n, tombstones
 }
 
@@ -203,6 +216,7 @@ func (v *Version) EntriesIn(lo, hi []byte) (n, tombstones int64) {
 func (r *Ref) count() (uses []table.SegmentUse, err error) {
 	s := source{tier: &Tier{Refs: []Ref{*r}}}
 	sums := map[uint32]table.SegmentUse{}
+
 	for err = s.seek(nil, false); err == nil && s.ok; err = s.move(false) {
 		if e := s.ri.Entry(); !e.Tombstone {
 			u := sums[uint32(e.Place>>32)]
@@ -212,9 +226,11 @@ func (r *Ref) count() (uses []table.SegmentUse, err error) {
 			sums[u.ID] = u
 		}
 	}
+
 	for _, u := range sums {
 		uses = append(uses, u)
 	}
+
 	return uses, err
 }
 
@@ -227,6 +243,7 @@ func (v *Version) NewerFrom(from []byte, most int64) (share float64, tables []*T
 	}
 	oldest := &v.Tiers[len(v.Tiers)-1]
 	sums := make([]int64, len(oldest.Refs)+1) // of what the refs before name
+
 	entries := int64(0)
 	for i := range oldest.Refs {
 		b, n := oldest.Refs[i].values()
@@ -246,6 +263,7 @@ func (v *Version) NewerFrom(from []byte, most int64) (share float64, tables []*T
 		a, b := oldest.find(first), oldest.find(last)
 		return a, min(b+1, len(oldest.Refs))
 	}
+
 	newer := 0.0
 	for _, t := range v.Tiers[:len(v.Tiers)-1] {
 		for i := range t.Refs {
@@ -258,5 +276,6 @@ func (v *Version) NewerFrom(from []byte, most int64) (share float64, tables []*T
 			}
 		}
 	}
+
 	return newer / float64(max(sums[hi]-sums[lo], 1)), tables
 }

@@ -57,6 +57,7 @@ func (t *Tier) Sums() (n Sums) {
 		n.Tombstones += table.Info.Tombstones
 	}
 	n.Values, n.Entries = t.Values()
+
 	return n
 }
 
@@ -88,6 +89,7 @@ func Overlapping(tiers []Tier) *Tier {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -102,6 +104,7 @@ func (t *Tier) find(key []byte) int {
 			hi = m
 		}
 	}
+
 	return lo
 }
 
@@ -110,6 +113,7 @@ func (t *Tier) holding(key []byte) *Ref {
 	if i := t.find(key); i < len(t.Refs) && bytes.Compare(t.Refs[i].Lo, key) <= 0 {
 		return &t.Refs[i]
 	}
+
 	return nil
 }
 
@@ -143,6 +147,7 @@ func NewVersion(tiers []Tier, find func(id uint32) Segment) *Version {
 func (v *Version) Next(tiers []Tier, find func(id uint32) Segment) *Version {
 	next := &Version{Tiers: tiers, whole: map[*Table]bool{}}
 	next.refs.Store(1)
+
 	for _, t := range tiers {
 		for i := range t.Refs {
 			table := t.Refs[i].Table
@@ -154,6 +159,7 @@ func (v *Version) Next(tiers []Tier, find func(id uint32) Segment) *Version {
 		}
 	}
 	changes := map[uint32]segment{}
+
 	change := func(t *Table, tables int, live int64) {
 		for _, u := range t.Info.Segments {
 			c := changes[u.ID]
@@ -171,6 +177,7 @@ func (v *Version) Next(tiers []Tier, find func(id uint32) Segment) *Version {
 			change(t, 0, -1)
 		}
 	}
+
 	for _, t := range v.Tables {
 		if _, still := next.whole[t]; still {
 			continue
@@ -182,6 +189,7 @@ func (v *Version) Next(tiers []Tier, find func(id uint32) Segment) *Version {
 		}
 	}
 	next.segments = make([]segment, 0, len(v.segments)+len(changes))
+
 	add := func(s segment) {
 		s.Acquire()
 		next.segments = append(next.segments, s)
@@ -193,6 +201,7 @@ func (v *Version) Next(tiers []Tier, find func(id uint32) Segment) *Version {
 			add(s)
 		}
 	}
+
 	for id, s := range changes {
 		s.Segment = find(id)
 		add(s)
@@ -200,6 +209,7 @@ func (v *Version) Next(tiers []Tier, find func(id uint32) Segment) *Version {
 	if len(changes) > 0 {
 		slices.SortFunc(next.segments, func(a, b segment) int { return cmp.Compare(a.id, b.id) })
 	}
+
 	return next
 }
 
@@ -211,9 +221,11 @@ func (v *Version) Release() {
 	if v.refs.Add(-1) > 0 {
 		return
 	}
+
 	for _, t := range v.Tables {
 		t.release()
 	}
+
 	for _, s := range v.segments {
 		s.Release()
 	}
@@ -241,6 +253,7 @@ func (v *Version) Segment(id uint32) Segment {
 	if i := v.find(id); i >= 0 {
 		return v.segments[i].Segment
 	}
+
 	return nil
 }
 
@@ -258,6 +271,7 @@ func (v *Version) find(id uint32) int {
 	if lo < len(v.segments) && v.segments[lo].id == id {
 		return lo
 	}
+
 	return -1
 }
 
@@ -269,6 +283,7 @@ func (v *Version) Get(dst, key []byte) ([]byte, error) {
 		if r == nil {
 			continue
 		}
+
 		e, found, err := r.Table.Reader.Get(key)
 		switch {
 		case err != nil:
@@ -278,8 +293,10 @@ func (v *Version) Get(dst, key []byte) ([]byte, error) {
 		case e.Tombstone:
 			return dst, holdfast.ErrNotFound
 		}
+
 		return v.Value(dst, e)
 	}
+
 	return dst, holdfast.ErrNotFound
 }
 
@@ -295,6 +312,7 @@ func (v *Version) Value(dst []byte, e table.Entry) ([]byte, error) {
 		return dst, format.Corrupt("", 0,
 			fmt.Sprintf("a table names segment %d, which it does not list", e.Place>>32), nil)
 	}
+
 	return s.Value(dst, int64(uint32(e.Place)), int(e.Len), e.Sum)
 }
 
@@ -312,6 +330,7 @@ func (v *Version) CopyTiers() []Tier {
 	for i, t := range v.Tiers {
 		tiers[i] = Tier{t.ID, slices.Clone(t.Refs)}
 	}
+
 	return tiers
 }
 
@@ -338,6 +357,7 @@ func (v *Version) hasKeyIn(d RangeTombstone, s *source) bool {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -346,12 +366,14 @@ func DeleteRanges(tiers []Tier, ts *RangeTombstones) []Tier {
 	for i := range tiers {
 		tiers[i].deleteRanges(ts)
 	}
+
 	return dropEmpty(tiers)
 }
 
 func (t *Tier) deleteRanges(ts *RangeTombstones) {
 	var out []Ref
 	rest := t.Refs // behind those that are in out, or gone
+
 	for d := range ts.Ranges() {
 		n := (&Tier{Refs: rest}).find(d.Lo)
 		out, rest = append(out, rest[:n]...), rest[n:]

@@ -41,6 +41,7 @@ func (f *Files) OpenTable(id uint64) (*Table, error) {
 	}
 	t := NewTable(id, r, f.Free)
 	t.mostWear = t.Info.FileBytes + f.Limit.Load()/8
+
 	return t, nil
 }
 
@@ -67,6 +68,7 @@ func (w *Writer) Written() int64 {
 	if w.w == nil {
 		return w.done
 	}
+
 	return w.done + w.w.Size()
 }
 
@@ -94,6 +96,7 @@ func (w *Writer) Add(key []byte, e table.Entry) error {
 	if err := w.w.Add(key, e); err != nil {
 		return format.IOError("write", w.file.Name(), err)
 	}
+
 	return nil
 }
 
@@ -115,6 +118,7 @@ func (w *Writer) finish() error {
 	_ = w.file.Close() // what was written is synced
 	w.Tables = append(w.Tables, t)
 	w.w, w.file = nil, nil
+
 	return nil
 }
 
@@ -130,6 +134,7 @@ func (w *Writer) Close() error {
 	if err := w.files.FS.SyncDir(w.files.Dir); err != nil {
 		return format.IOError("sync", w.files.Dir, err)
 	}
+
 	return nil
 }
 
@@ -139,6 +144,7 @@ func (w *Writer) Abandon() {
 		w.file.Close()
 		w.files.Remove(format.TableName(w.files.Dir, w.id))
 	}
+
 	for _, t := range w.Tables {
 		t.Close()
 		w.files.Remove(format.TableName(w.files.Dir, t.ID))
@@ -155,6 +161,7 @@ const yieldEvery = 256
 func (w *Writer) Flush(m Memtable, place func(memtable.Addr) uint64, newer []*RangeTombstones, v *Version) error {
 	it := m.Index.Iter(math.MaxUint64)
 	entries := 0
+
 	for ok := it.First(); ok; ok = it.Next() {
 		x := it.Version()
 		if entries++; entries%yieldEvery == 0 {
@@ -168,6 +175,7 @@ func (w *Writer) Flush(m Memtable, place func(memtable.Addr) uint64, newer []*Ra
 			slices.ContainsFunc(newer, func(ts *RangeTombstones) bool { return ts.Find(x.Key) != nil }) {
 			continue
 		}
+
 		var e table.Entry
 		switch {
 		case x.Kind == holdfast.KindDelete:
@@ -184,5 +192,6 @@ func (w *Writer) Flush(m Memtable, place func(memtable.Addr) uint64, newer []*Ra
 			return err
 		}
 	}
+
 	return w.Close()
 }

@@ -106,6 +106,7 @@ func New(c Config) *Log {
 	l := &Log{Config: c}
 	l.live.Store(new([]*Segment))
 	l.share = groupcommit.New(format.Name, 0, func(*holdfast.Batch, holdfast.Level) error { return l.syncNow() })
+
 	return l
 }
 
@@ -144,6 +145,7 @@ func (l *Log) Begin(next *Segment, durable bool) {
 	}
 	first := format.Begin{Seq: l.end.Seq, LSN: l.end.LSN, Prev: l.end.Segment}
 	next.Start, next.BaseSeq = first.LSN, first.Seq
+
 	live := *l.live.Load()
 	for synced := l.synced.Load(); len(live) > 1 && live[1].Start <= synced; {
 		live = live[1:]
@@ -194,6 +196,7 @@ func (l *Log) AppendLarge(body []byte, sum uint32, ops int) bool {
 		return false // what saves it may have missed it
 	}
 	l.push(nil, n, ops)
+
 	return true
 }
 
@@ -209,6 +212,7 @@ func (l *Log) writeLarge(body []byte, n int, sum uint32) error {
 	if err := l.cur.Write(body, l.end.Offset+format.FrameHeader); err != nil {
 		return err
 	}
+
 	return l.cur.Write(h[:], l.end.Offset)
 }
 
@@ -237,6 +241,7 @@ func (p *chunk) extend(next chunk) bool {
 		p.b = p.b[:p.size+next.size]
 	}
 	p.size, p.end = p.size+next.size, next.end
+
 	return true
 }
 
@@ -261,6 +266,7 @@ func (l *Log) Err() error {
 	if f := l.failed.Load(); f != nil {
 		return f.err
 	}
+
 	return nil
 }
 
@@ -274,11 +280,13 @@ func (l *Log) Fail(err error) error {
 		f.acked[holdfast.Process] = max(l.acked[holdfast.Process].Load(), l.synced.Load())
 		f.acked[holdfast.Memory] = max(l.acked[holdfast.Memory].Load(), f.acked[holdfast.Process])
 		close(f.fixed)
+
 		for _, s := range *l.live.Load() {
 			s.save(l.synced.Load())
 		}
 		l.OnFail()
 	}
+
 	return l.Err()
 }
 
@@ -295,6 +303,7 @@ func (l *Log) Acknowledge(lsn uint64, level holdfast.Level) error {
 			return f.err
 		}
 	}
+
 	return nil
 }
 
@@ -308,6 +317,7 @@ func (l *Log) Write(lsn uint64) error {
 	if l.written.Load() >= lsn {
 		return nil
 	}
+
 	return l.write(false)
 }
 
@@ -326,6 +336,7 @@ func (l *Log) write(toSync bool) error {
 	todo := l.queue
 	l.queue = l.spare[:0]
 	l.queueMu.Unlock()
+
 	for i := range todo {
 		p := &todo[i]
 		if p.b != nil {
@@ -351,6 +362,7 @@ func (l *Log) write(toSync bool) error {
 	}
 	clear(todo)
 	l.spare = todo[:0]
+
 	return nil
 }
 
@@ -364,6 +376,7 @@ func (l *Log) writeChunk(p *chunk, store bool) error {
 	if l.Watch.Long(start) {
 		l.Watch.Waited(start, "writing to the log", "path", p.seg.File.Name(), "bytes", p.size)
 	}
+
 	return err
 }
 
@@ -384,6 +397,7 @@ func (l *Log) Sync(lsn uint64) error {
 	if l.synced.Load() >= lsn {
 		return nil // an error is that of a later one
 	}
+
 	return l.Fail(err)
 }
 
@@ -395,6 +409,7 @@ func (l *Log) syncNow() error {
 		return err
 	}
 	written := time.Now()
+
 	for _, s := range files {
 		if err := l.syncSegment(s); err != nil {
 			return l.Fail(err)
@@ -410,6 +425,7 @@ func (l *Log) syncNow() error {
 			"sync", time.Since(written))
 	}
 	l.synced.Store(target)
+
 	return nil
 }
 
@@ -422,6 +438,7 @@ func (l *Log) writeToSync() (files []*Segment, target uint64, err error) {
 		return nil, 0, err
 	}
 	files, l.dirty, l.clean = l.dirty, l.clean[:0], l.dirty
+
 	return files, l.written.Load(), nil
 }
 
@@ -434,5 +451,6 @@ func (l *Log) syncSegment(s *Segment) error {
 	if err := s.File.Datasync(); err != nil {
 		return format.IOError("sync", s.File.Name(), err)
 	}
+
 	return nil
 }

@@ -35,11 +35,13 @@ func (r *recent) has(off int64, n int) bool {
 	if r == nil || r.period != period.now.Load() {
 		return false
 	}
+
 	for p := off / recentPage; p <= (off+int64(n)-1)/recentPage; p++ {
 		if r.pages[p/64].Load()>>(p%64)&1 == 0 {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -53,6 +55,7 @@ func (s *Segment) note(off int64, n, size int) {
 			time.AfterFunc(recentFor, endPeriod)
 		}
 	}
+
 	for p := off / recentPage; p <= (off+int64(n)-1)/recentPage; p++ {
 		if word, bit := &r.pages[p/64], uint64(1)<<(p%64); word.Load()&bit == 0 {
 			word.Or(bit)

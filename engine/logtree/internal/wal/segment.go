@@ -102,6 +102,7 @@ func (f *Files) Open(id uint32) (_ *Segment, err error) {
 	}
 	s.Used.Store(size)
 	s.Share()
+
 	return s, nil
 }
 
@@ -112,8 +113,10 @@ func (f *Files) header(file vfs.File, id uint32) (head format.SegmentHeader, err
 		if !errors.Is(err, io.EOF) {
 			return head, format.IOError("read", name, err)
 		}
+
 		return head, format.Corrupt(name, 0, "it is too short for a header", err)
 	}
+
 	return format.ParseSegmentHeader(h, f.DB, id, name)
 }
 
@@ -133,6 +136,7 @@ func (f *Files) Reading(head format.SegmentHeader, name string, size int64) *Seg
 	s := &Segment{SegmentHeader: head, files: f}
 	s.Used.Store(size)
 	s.read.Store(f.Set.Later(f.FS, name))
+
 	return s
 }
 
@@ -143,6 +147,7 @@ func (f *Files) segment(head format.SegmentHeader, file vfs.File) *Segment {
 	s := &Segment{SegmentHeader: head, File: file, Epoch: f.DB.Epoch(head.ID), files: f}
 	s.refs.Store(1)
 	s.Used.Store(format.SegmentHeaderSize)
+
 	return s
 }
 
@@ -156,6 +161,7 @@ func (f *Files) create(head format.SegmentHeader) (*Segment, error) {
 	if err != nil {
 		return nil, format.IOError("create", name, err)
 	}
+
 	return f.segment(head, file), nil
 }
 
@@ -199,6 +205,7 @@ func (f *Files) Create(id uint32, size, left int64, zeros bool) (_ *Segment, err
 			s.out, s.unout = out.Bytes(), out.Unmap
 		}
 	}
+
 	return s, nil
 }
 
@@ -222,6 +229,7 @@ func (f *Files) fill(s *Segment) error {
 		}
 	}
 	f.Bytes.Add(s.Size)
+
 	return nil
 }
 
@@ -244,6 +252,7 @@ func (f *Files) CreateMoved(id uint32, size int64) (*Segment, error) {
 		f.Undo(s)
 		return nil, format.IOError("write", s.File.Name(), err)
 	}
+
 	return s, nil
 }
 
@@ -261,6 +270,7 @@ func (s *Segment) settle(fsys vfs.FS, dir string) error {
 		return format.IOError("sync", dir, err)
 	}
 	s.durable = true
+
 	return nil
 }
 
@@ -313,6 +323,7 @@ func (s *Segment) name() string {
 	if s.File == nil {
 		return format.SegmentName(s.files.Dir, s.ID)
 	}
+
 	return s.File.Name()
 }
 
@@ -374,6 +385,7 @@ func (s *Segment) Mapped(off int64, n int) []byte {
 	if in := (*m).Bytes(); off+int64(n) <= int64(len(in)) && s.recent.Load().has(off, n) {
 		return in[off:][:n:n]
 	}
+
 	return nil
 }
 
@@ -383,6 +395,7 @@ func (s *Segment) Prefetch(off int64, n int) {
 		if f, ok := file.(vfs.Prefetcher); ok && off >= 0 && n > 0 {
 			f.Prefetch(off, n)
 		}
+
 		return nil
 	}
 	if f := s.read.Load(); f != nil {
@@ -424,6 +437,7 @@ func (s *Segment) readTo(dst []byte, off int64, n int, end int64) ([]byte, error
 	} else if f := s.read.Load(); f != nil && n > 0 && n < recentLimit && s.in.Load() == nil {
 		s.mapShared(f)
 	}
+
 	return dst, nil
 }
 
@@ -440,9 +454,11 @@ func (s *Segment) call(b []byte, off int64) (err error) {
 		}
 	}
 	opened := false
+
 	err = f.With(func(file vfs.File) error {
 		opened = true
 		_, err := file.ReadAt(b, off)
+
 		return err
 	})
 	switch {
@@ -453,6 +469,7 @@ func (s *Segment) call(b []byte, off int64) (err error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return format.Corrupt(s.name(), 0, "the file is missing", err)
 	}
+
 	return format.IOError("open", s.name(), err) // most likely it passes
 }
 
@@ -475,6 +492,7 @@ func (s *Segment) value(dst []byte, off int64, n int, sum uint32, end int64) ([]
 		return dst[:old], format.Corrupt(s.name(), off, fmt.Sprintf("the checksum of a value of %d bytes is wrong", n),
 			nil)
 	}
+
 	return dst, err
 }
 
@@ -483,6 +501,7 @@ func (s *Segment) Write(p []byte, off int64) error {
 	if _, err := s.File.WriteAt(p, off); err != nil {
 		return format.IOError("write", s.name(), err)
 	}
+
 	return nil
 }
 
@@ -493,6 +512,7 @@ func (s *Segment) store(p []byte, off int64) error {
 			return nil
 		}
 	}
+
 	return s.Write(p, off)
 }
 

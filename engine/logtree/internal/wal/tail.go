@@ -63,15 +63,18 @@ type TailVisitor struct {
 func ReadTail(fsys vfs.FS, dir string, m *format.Manifest, segments []uint32, v TailVisitor) (*Tail, error) {
 	r := &tailReader{fs: fsys, dir: dir, m: m, v: v, Tail: &Tail{End: m.From, Synced: m.Synced}}
 	old := map[uint32]bool{}
+
 	for _, s := range m.Segments {
 		old[s.ID] = true
 	}
+
 	for _, id := range segments {
 		if id > m.From.Segment && !old[id] {
 			r.later = append(r.later, id)
 		}
 	}
 	slices.Sort(r.later)
+
 	return r.Tail, r.read()
 }
 
@@ -102,23 +105,27 @@ func (r *tailReader) read() error {
 	} else {
 		s, err = r.next(format.Successor{})
 	}
+
 	for s != nil && err == nil {
 		var named format.Successor
 		named, torn, err = r.segment(s)
 		if s.f.Close(); err != nil {
 			return err
 		}
+
 		for len(r.later) > 0 && r.later[0] <= s.ID {
 			r.later = r.later[1:]
 		}
 		s, err = r.next(named)
 	}
+
 	switch {
 	case err != nil:
 		return err
 	case r.End.LSN < r.m.Synced:
 		return r.endsEarly(torn)
 	}
+
 	return r.checkEnd(torn)
 }
 
@@ -165,6 +172,7 @@ func (r *tailReader) open(id uint32) (_ *tailFile, err error) {
 	if f, ok := format.ParseFrame(head[min(n, format.SegmentHeaderSize):n], s.epoch); ok {
 		s.begin, s.begun = format.ParseBegin(f)
 	}
+
 	return s, nil
 }
 
@@ -179,6 +187,7 @@ func (r *tailReader) next(named format.Successor) (*tailFile, error) {
 		// It did not come to be synced; checkEnd looks at what is left of it. If the log has been opened since, it went on
 		// in another one.
 	}
+
 	for _, id := range r.later {
 		s, err := r.open(id)
 		if errors.Is(err, holdfast.ErrCorrupt) {
@@ -190,6 +199,7 @@ func (r *tailReader) next(named format.Successor) (*tailFile, error) {
 		}
 		s.f.Close()
 	}
+
 	return nil, nil
 }
 
@@ -207,6 +217,7 @@ func (r *tailReader) segment(s *tailFile) (named format.Successor, torn *tear, e
 	if s.begun && at.Offset > format.SegmentHeaderSize {
 		s.Base = s.begin.Seq
 	}
+
 	r.Segments = append(r.Segments, s.TailSegment)
 	switch {
 	case at.Offset > s.size:
@@ -224,12 +235,14 @@ func (r *tailReader) segment(s *tailFile) (named format.Successor, torn *tear, e
 	if err := r.tell(r.v.Begin); err != nil {
 		return named, nil, err
 	}
+
 	for named.ID == 0 {
 		f, ok := format.ParseFrame(data, s.epoch)
 		if !ok {
 			torn = &tear{name: s.name, epoch: s.epoch, off: at.Offset, seq: uint32(at.Seq - s.Base), rest: data}
 			break
 		}
+
 		ops := 0
 		switch f.Kind {
 		case format.KindBegin:
@@ -271,6 +284,7 @@ func (r *tailReader) segment(s *tailFile) (named format.Successor, torn *tear, e
 		last.Torn = tornBytes(torn)
 	}
 	r.Torn = last.Torn
+
 	return named, torn, r.tell(r.v.End)
 }
 
@@ -278,6 +292,7 @@ func (r *tailReader) tell(f func(*Tail) error) error {
 	if f == nil {
 		return nil
 	}
+
 	return f(r.Tail)
 }
 
@@ -292,9 +307,11 @@ func tornBytes(t *tear) int64 {
 	if word := binary.LittleEndian.Uint32(b[4:]); word&3 != 0 {
 		torn = min(int64(format.FrameSize(int(word>>2))), format.Extent(b))
 	}
+
 	for f := range t.frames() {
 		torn = max(torn, int64(f.At+f.Len))
 	}
+
 	return torn
 }
 
@@ -324,6 +341,7 @@ func (r *tailReader) endsEarly(torn *tear) error {
 			break
 		}
 	}
+
 	return format.Corrupt(format.SegmentName(r.dir, max(r.End.Segment, 1)), r.End.Offset, detail, nil)
 }
 
@@ -337,6 +355,7 @@ func (r *tailReader) checkEnd(t *tear) error {
 			}
 		}
 	}
+
 	for _, id := range r.later {
 		name := format.SegmentName(r.dir, id)
 		b, err := vfs.ReadFile(r.fs, name)
@@ -350,6 +369,7 @@ func (r *tailReader) checkEnd(t *tear) error {
 			continue // moved values that no table came to name
 		}
 		r.Torn += format.Extent(b[format.SegmentHeaderSize:])
+
 		begins, start := false, uint64(0) // where in the log, if its first frame is whole
 		for f := range wholeFrames(b[format.SegmentHeaderSize:], r.m.DB.Epoch(id), 0) {
 			if g, ok := format.ParseBegin(f.Frame); ok && f.At == 0 {
@@ -367,5 +387,6 @@ func (r *tailReader) checkEnd(t *tear) error {
 			}
 		}
 	}
+
 	return nil
 }

@@ -31,6 +31,7 @@ func (c Row) agedBytes(rnd *rand.Rand) int64 {
 	case c.Capabilities.MinMemoryBytes > victimMemory:
 		return fill
 	}
+
 	return small
 }
 
@@ -57,13 +58,16 @@ func (r *Runner) age(
 	if err != nil {
 		return err
 	}
+
 	limit, cancel := context.WithTimeout(ctx, r.Timeouts.Checking)
 	defer cancel()
 	defer context.AfterFunc(limit, p.Kill)()
+
 	for range events {
 	}
 	p.CloseInput()
 	err = <-ended
+
 	failure, full := v.ledger.Failed()
 	switch {
 	case ctx.Err() != nil:
@@ -77,11 +81,13 @@ func (r *Runner) age(
 		for _, finding := range findings {
 			t.Wrong("before any crash: " + finding)
 		}
+
 		return errBefore
 	}
 	h.Add(v.ledger, protocol.Never)
 	h.Begin(gen, h.Issued+1)
 	t.Did("aged directories", 1)
+
 	return nil
 }
 
@@ -95,9 +101,11 @@ func watchFiles(ctx context.Context, dir string, t Tally) (end func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+
 		known, headers := files(dir), map[string]string{}
 		for ctx.Err() == nil {
 			sleep(ctx, watchPause)
+
 			for name := range files(dir) {
 				if kind := kindOfFile(name); !known[name] && kind != filepath.Base(name) {
 					t.Did(FileMade+kind, 1)
@@ -113,6 +121,7 @@ func watchFiles(ctx context.Context, dir string, t Tally) (end func()) {
 			}
 		}
 	}()
+
 	return func() {
 		cancel()
 		<-done
@@ -130,6 +139,7 @@ const (
 func kindOfFile(name string) string {
 	var b strings.Builder
 	digits := false
+
 	for _, r := range filepath.Base(name) {
 		digit := r >= '0' && r <= '9'
 		switch {
@@ -140,6 +150,7 @@ func kindOfFile(name string) string {
 		}
 		digits = digit
 	}
+
 	return b.String()
 }
 
@@ -154,5 +165,6 @@ func headerOf(name string) string {
 	if _, err := io.ReadFull(f, b); err != nil {
 		return ""
 	}
+
 	return string(b)
 }

@@ -17,6 +17,7 @@ var auditArch = map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix
 func callNumbers(name string) []uint32 {
 	// amd64 alone has the older calls, which C libraries make.
 	const rename, unlink = 82, 87
+
 	old := runtime.GOARCH == "amd64"
 	switch name {
 	case "sync":
@@ -25,12 +26,14 @@ func callNumbers(name string) []uint32 {
 		if old {
 			return []uint32{unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_UNLINKAT, rename, unlink}
 		}
+
 		return []uint32{unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_UNLINKAT}
 	case "write":
 		return []uint32{unix.SYS_PWRITE64, unix.SYS_PWRITEV, unix.SYS_WRITEV}
 	case "size":
 		return []uint32{unix.SYS_FTRUNCATE, unix.SYS_FALLOCATE}
 	}
+
 	return nil
 }
 
@@ -71,6 +74,7 @@ func KillBefore(name string, n int) error {
 			load(firstArgument + 2*8), jump(unix.BPF_JGT, 8, 1, 0),
 		}
 	}
+
 	for i, number := range numbers {
 		filter = append(filter, jump(unix.BPF_JEQ, number, len(numbers)-i+len(plain), 0))
 	}
@@ -96,6 +100,7 @@ func KillBefore(name string, n int) error {
 			}
 			if seen++; seen == n {
 				_ = unix.Kill(unix.Getpid(), unix.SIGKILL)
+
 				select {}
 			}
 			var answer [answerBytes]byte
@@ -104,5 +109,6 @@ func KillBefore(name string, n int) error {
 			_, _, _ = unix.Syscall(unix.SYS_IOCTL, fd, unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&answer)))
 		}
 	}()
+
 	return nil
 }

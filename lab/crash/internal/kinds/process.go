@@ -80,6 +80,7 @@ func (v *victim) launch() (*child.Process, <-chan heard, <-chan error, error) {
 			}
 		}
 	}
+
 	clients := v.clients(func(m protocol.Message) {
 		if hear(m); m.Kind == protocol.TellError {
 			p.Kill() // nobody works on it any more
@@ -98,6 +99,7 @@ func (v *victim) launch() (*child.Process, <-chan heard, <-chan error, error) {
 		ended <- err
 		close(events)
 	}()
+
 	return p, events, ended, nil
 }
 
@@ -137,6 +139,7 @@ func (v *victim) clients(hear func(protocol.Message)) *clients {
 		defer r.Close()
 		_ = listen(r, hear)
 	})
+
 	return c
 }
 
@@ -166,6 +169,7 @@ func strongest(row Row, level holdfast.Level) holdfast.Level {
 	if row.Peer || c.Promise(level).CutMayCorrupt {
 		return given // it cannot be told to sync, or what is synced is at risk again with the next commit
 	}
+
 	return slices.Max([]holdfast.Level{given, c.Strongest()})
 }
 
@@ -189,6 +193,7 @@ func (r *Runner) runVictim(ctx context.Context, v *victim, m moment, last func()
 		last()
 	}
 	p.Kill()
+
 	for range events {
 	}
 	p.CloseInput()
@@ -196,6 +201,7 @@ func (r *Runner) runVictim(ctx context.Context, v *victim, m moment, last func()
 	if v.row.Peer {
 		awaitServers(ctx, v.spec.Dir)
 	}
+
 	switch failure, full := v.ledger.Failed(); {
 	case ctx.Err() != nil:
 		return console.ErrInterrupted
@@ -206,6 +212,7 @@ func (r *Runner) runVictim(ctx context.Context, v *victim, m moment, last func()
 	case died && failure == "":
 		v.ledger.Fail(fmt.Sprintf("its process died: %v", err))
 	}
+
 	return nil
 }
 
@@ -216,6 +223,7 @@ func killed(err error) bool {
 		return false
 	}
 	status, ok := exit.Sys().(syscall.WaitStatus)
+
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
@@ -269,13 +277,16 @@ func await(ctx context.Context, v *victim, m moment, events <-chan heard, silenc
 		}
 		quiet.Stop()
 	}
+
 	rest, began := time.NewTimer(m.delay), time.Now()
 	defer rest.Stop()
 	if m.file {
 		before := files(v.spec.Dir)
 		limit := time.After(400 * time.Millisecond)
+
 		poll := time.NewTicker(time.Millisecond)
 		defer poll.Stop()
+
 	watch:
 		for {
 			select {
@@ -295,6 +306,7 @@ func await(ctx context.Context, v *victim, m moment, events <-chan heard, silenc
 			}
 		}
 	}
+
 	for {
 		select {
 		case _, ok := <-events:
@@ -339,6 +351,7 @@ func used(dir string) bool {
 			}
 		}
 	}
+
 	return false
 }
 
@@ -352,8 +365,10 @@ func files(dir string) map[string]bool {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
+
 		return nil // what just went is gone
 	})
+
 	return names
 }
 
@@ -363,5 +378,6 @@ func appeared(before, now map[string]bool) bool {
 			return true
 		}
 	}
+
 	return false
 }

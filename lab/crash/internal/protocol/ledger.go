@@ -64,6 +64,7 @@ func (l *Ledger) Hear(m Message, strongest holdfast.Level, place func(n uint64) 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := time.Since(l.began)
+
 	promised := func(n uint64, batch bool, level holdfast.Level) Ack {
 		return Ack{N: n, Batch: batch, Level: level, At: at, Issued: l.issued, pos: place(n)}
 	}
@@ -137,6 +138,7 @@ func (l *Ledger) Fail(why string) {
 func (l *Ledger) Failed() (why string, full bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	return l.failure, l.full
 }
 
@@ -144,11 +146,13 @@ func (l *Ledger) Failed() (why string, full bool) {
 func (l *Ledger) Told() (acked, refused int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	for _, a := range l.acks {
 		if a.Batch {
 			acked++
 		}
 	}
+
 	return acked, len(l.refused)
 }
 
@@ -159,6 +163,7 @@ func (l *Ledger) PerCommit() (commits, syncs int64) {
 	if l.syncsUnknown {
 		return 0, -1
 	}
+
 	return l.commits + int64(l.metrics.A), l.syncs + int64(l.metrics.B)
 }
 
@@ -166,6 +171,7 @@ func (l *Ledger) PerCommit() (commits, syncs int64) {
 func (l *Ledger) Findings() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	var list []string
 	for _, wrong := range l.wrong {
 		list = append(list, "the victim saw: "+wrong)
@@ -173,5 +179,6 @@ func (l *Ledger) Findings() []string {
 	if l.failure != "" {
 		list = append(list, "the victim failed: "+l.failure)
 	}
+
 	return list
 }

@@ -26,6 +26,7 @@ var KV = Subject{
 func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 	p := batchesOf(w.spec.Seed, !e.Capabilities().AtomicBatches)
 	weaker := w.weaker(e)
+
 	var group sync.WaitGroup
 	for range w.spec.Writers {
 		w.start(&group, func() error {
@@ -61,6 +62,7 @@ func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 				}
 				w.acked(n, e.Capabilities().Promise(level).Given)
 			}
+
 			return nil
 		})
 	}
@@ -70,8 +72,10 @@ func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 				return err
 			}
 		}
+
 		return nil
 	})
+
 	var seen atomic.Uint64
 	for i := range 2 {
 		w.start(&group, func() error {
@@ -80,10 +84,12 @@ func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 					return err
 				}
 			}
+
 			return nil
 		})
 	}
 	group.Wait()
+
 	return nil
 }
 
@@ -102,6 +108,7 @@ func (w *worker) get(e holdfast.Engine, step uint64, seen *atomic.Uint64) error 
 		w.mu.Lock()
 		issued := w.next - 1
 		w.mu.Unlock()
+
 		switch {
 		case err == nil && n > issued:
 			w.wrong("batch %d is read, and only %d were begun", n, issued)
@@ -112,6 +119,7 @@ func (w *worker) get(e holdfast.Engine, step uint64, seen *atomic.Uint64) error 
 			if w.refused(err) {
 				return nil
 			}
+
 			return fmt.Errorf("get: %w", err)
 		case n == from && issued < n+kept/2: // or it may be gone for its age
 			w.wrong("batch %d is not read; before that, %d was acknowledged and a reader had seen %d", n, acked, was)
@@ -119,6 +127,7 @@ func (w *worker) get(e holdfast.Engine, step uint64, seen *atomic.Uint64) error 
 			return nil
 		}
 	}
+
 	return nil
 }
 
@@ -130,6 +139,7 @@ func (w *worker) look(e holdfast.Engine) error {
 		if w.refused(err) {
 			return nil
 		}
+
 		return fmt.Errorf("snapshot: %w", err)
 	}
 	defer s.Close()
@@ -138,20 +148,24 @@ func (w *worker) look(e holdfast.Engine) error {
 		if w.refused(err) {
 			return nil
 		}
+
 		return fmt.Errorf("reading a snapshot: %w", err)
 	}
+
 	for _, f := range v.Findings {
 		w.wrong("in a snapshot, %s", f.Text)
 	}
 	if last < acked {
 		w.wrong("batch %d was acknowledged, but a snapshot made after that ends with %d", acked, last)
 	}
+
 	return nil
 }
 
 func kvRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	it := e.Scan(holdfast.Range{})
 	defer it.Close()
+
 	var before []byte
 	for it.Next() {
 		if before != nil && bytes.Compare(before, it.Key()) >= 0 {
@@ -180,6 +194,7 @@ func kvRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -204,6 +219,7 @@ func kvReread(c *check, e holdfast.Engine, want []commits.Found) {
 			c.wrong("where reads fail, a scan ends without an error after %d keys of %d", n, len(want))
 		}
 	}
+
 	r := rand.New(rand.NewPCG(c.spec.Seed, 1))
 	for range 200 {
 		key, must := commits.SlotKey(r), commits.Found{}
@@ -213,6 +229,7 @@ func kvReread(c *check, e holdfast.Engine, want []commits.Found) {
 		if at := slices.IndexFunc(want, func(f commits.Found) bool { return f.Key == key }); at >= 0 {
 			must = want[at]
 		}
+
 		got, err := e.Get(nil, []byte(key))
 		switch f := commits.NewFound(key, got); {
 		case errors.Is(err, holdfast.ErrNotFound) && must.Key != "":
