@@ -137,10 +137,10 @@ func (f *follower) connect(ctx context.Context, each func(sse) (bool, *Error)) *
 	if history := resp.Header.Get(api.HeaderHistory); history != "" {
 		f.history = history
 	}
+
 	in := bufio.NewReaderSize(resp.Body, 32<<10)
 	var now sse
 	var data []byte
-
 	some := false
 	for {
 		line, err := readLine(in, f.c.o.MaxResponse-int64(len(data)))

@@ -195,8 +195,8 @@ func (n *Namespace) Read(ctx context.Context, q message.Query) iter.Seq2[message
 			yield(message.Message{}, err)
 			return
 		}
-		next, left := max(q.From, 0), q.Limit
 
+		next, left := max(q.From, 0), q.Limit
 		history := q.History
 		for first := true; first || next <= end; first = false { // the server says whether the query is right
 			v, size := values(&q), pageSize

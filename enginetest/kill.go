@@ -25,7 +25,6 @@ func (s *suite) killed(a *trial) []finding {
 	return s.evidence("kill", a, func(breach func(law int, format string, args ...any)) {
 		rnd := a.random()
 		dir := a.dir()
-
 		done := uint64(0) // batches known to have survived
 		for round := range killRounds {
 			early := round%2 == 1

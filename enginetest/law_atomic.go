@@ -141,8 +141,8 @@ func inPart(a *trial) {
 		if acked == last {
 			a.Fatalf("the writing process was not killed: %s", c.stderr.bytes())
 		}
-		e := a.open(dir)
 
+		e := a.open(dir)
 		var found []uint64
 		for i := range partKeys {
 			text, err := e.Get(nil, partKey(i))

@@ -76,9 +76,9 @@ func compactedSpace(a *trial) {
 		a.Logf("does not apply: the engine is no Compactor, or does not tell its size")
 		return
 	}
+
 	const size, keys = 64 << 10, 256
 	r := a.random()
-
 	var b holdfast.Batch
 	for i := range keys {
 		value := make([]byte, size)

@@ -349,8 +349,8 @@ func tornTail(a *trial) {
 	if err != nil || left.After <= left.Before {
 		a.Fatalf("the tail did not grow with the last batches: %+v, %v", left, err)
 	}
-	reported := false
 
+	reported := false
 	step := max(1, (left.After-left.Before)/50)
 	for cut := left.Before + 1; cut < left.After; cut += step {
 		torn := a.dir()

@@ -150,7 +150,6 @@ func newerFormat(a *trial) {
 	} {
 		dir := a.made()
 		old := a.mark(dir)
-
 		var lines []string
 		for line := range strings.Lines(old) {
 			if strings.HasPrefix(line, c.line+" ") {
@@ -402,8 +401,8 @@ const ownBatches = 100
 // usesReplaced reads and writes with an engine whose directory is another's by now.
 func (a *trial) usesReplaced(e holdfast.Engine) {
 	a.Helper()
-	value := filler(1, 64<<10)
 
+	value := filler(1, 64<<10)
 	var b holdfast.Batch
 	for n := range a.s.some(400) { // enough for new files
 		b.Reset()

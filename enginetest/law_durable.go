@@ -122,7 +122,6 @@ func batchCopied(a *trial) {
 	e := a.open(a.dir())
 	var b holdfast.Batch
 	key, value := make([]byte, 3), make([]byte, 300)
-
 	var last holdfast.Receipt
 	for i := range 100 {
 		copy(key, fmt.Sprintf("k%02d", i))

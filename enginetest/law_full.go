@@ -84,8 +84,8 @@ func reallyFull(a *trial) {
 	if err != nil {
 		a.Errorf("the process that watches over the full disk failed: %v", err)
 	}
-	acked := uint64(0)
 
+	acked := uint64(0)
 	var failed, after, limited bool
 	for _, line := range lines {
 		kind, rest, _ := strings.Cut(line, " ")
@@ -180,8 +180,8 @@ func (s *suite) childFills(o order, t *reporter) error {
 	if err != nil {
 		return err
 	}
-	const before, most = 20, 1000
 
+	const before, most = 20, 1000
 	var acked uint64
 	for n := uint64(1); n <= most; n++ {
 		if err = holdfast.Commit(e, s.fatScript().batch(n), o.Level); err != nil {

@@ -76,8 +76,8 @@ func otherName(err error, name string) string {
 func badKeys(a *trial) {
 	e := a.open(a.dir())
 	a.set(e, "k", "v")
-	long := make([]byte, holdfast.MaxKeySize+1)
 
+	long := make([]byte, holdfast.MaxKeySize+1)
 	s := a.snapshot(e)
 	for name, r := range map[string]holdfast.Reader{"engine": e, "snapshot": s} {
 		for _, key := range [][]byte{nil, {}, long} {

@@ -19,7 +19,6 @@ var orderedCases = []lawCase{
 func overwrites(a *trial) {
 	dir := a.dir()
 	e := a.open(dir)
-
 	var last holdfast.Receipt
 	for i := range 200 {
 		r := a.apply(e, sets("k", fmt.Sprint(i), "n", fmt.Sprint(i)))
@@ -39,7 +38,6 @@ func mixedLevels(a *trial) {
 	dir := a.dir()
 	e := a.open(dir)
 	given := levelsOf(e.Capabilities())
-
 	const batches = 60
 	for n := uint64(1); n <= batches; n++ {
 		level := given[int(n*n/3)%len(given)]

@@ -60,8 +60,8 @@ func (a *trial) poisoned(cause error, before uint64, healed bool, fail func(*Fau
 	dir := a.dir()
 	o := a.options()
 	o.SyncEvery = -1 // so that only what the case does can fail
-	e := a.openFaulty(dir, o, &faults)
 
+	e := a.openFaulty(dir, o, &faults)
 	var good []holdfast.Receipt
 	for n := uint64(1); n <= before; n++ {
 		r := a.apply(e, a.s.script.batch(n))

@@ -121,7 +121,6 @@ func fixedIterators(a *trial) {
 		e := a.open(a.dir())
 		var b holdfast.Batch
 		var want commits.State[string]
-
 		keys := a.s.some(400)
 		for i := range keys {
 			want = append(want, pairs(fmt.Sprintf("k%03d", i), string(filler(uint64(i), 100)))...)
@@ -178,7 +177,6 @@ func fixedIterators(a *trial) {
 func ranges(a *trial) {
 	e := a.open(a.dir())
 	keys := []string{"a", "b", "b\x00", "b\xff", "c", "d\xff\xff", "e"}
-
 	var b holdfast.Batch
 	for _, k := range keys {
 		b.Set([]byte(k), []byte("v"+k))
@@ -248,7 +246,6 @@ func manyViews(a *trial) {
 	const many = 40
 	e := a.open(a.dir())
 	var views []holdfast.Snapshot
-
 	var walks []holdfast.Iterator
 	for n := uint64(1); n <= many; n++ {
 		a.commit(e, a.s.script.batch(n))

@@ -88,8 +88,8 @@ func fillUp(name string) error {
 		return err
 	}
 	defer f.Close()
-	size := int64(0)
 
+	size := int64(0)
 	chunk := bytes.Repeat([]byte{1}, 1<<20)
 	for len(chunk) >= 4096 {
 		n, err := f.Write(chunk)

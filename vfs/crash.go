@@ -353,12 +353,12 @@ func (n *node) image(p *plan) contents {
 		moments[i] = c.seq
 	}
 	p = p.forOne(moments)
+
 	left := p.lengths(n.countLengths(p))
 	now := n.start().share()
-	size := img.size           // on the disk
-	before := img.size         // as it was seen before the change
-	limit := int64(maxMemFile) // nothing from here on can be kept: a cut that is lost freed it
-
+	size := img.size               // on the disk
+	before := img.size             // as it was seen before the change
+	limit := int64(maxMemFile)     // nothing from here on can be kept: a cut that is lost freed it
 	short := p.mode == modeNothing // no length in between
 	for _, c := range n.changes {
 		f := p.fate(c.seq)

@@ -537,8 +537,8 @@ func (m *Mem) syncDir(dir *node) {
 	if len(m.journal) == 0 {
 		return
 	}
-	needed := map[entry]bool{}
 
+	needed := map[entry]bool{}
 	marked := make([]bool, len(m.journal))
 	for i, e := range slices.Backward(m.journal) {
 		for _, s := range e.sides {

@@ -254,8 +254,8 @@ func (m *Mem) reserve(n *node, off, want int64) int64 {
 	if want == 0 {
 		return 0
 	}
-	free := m.free()
 
+	free := m.free()
 	end := pagesOf(off + want)
 	for block := off / pageSize; block < end; block++ {
 		if n.has(block) {

@@ -165,8 +165,8 @@ func (f *foundStores) tasks(ctx context.Context, e holdfast.Engine) error {
 			errs = append(errs, err)
 			continue
 		}
-		found := foundTasks{Store: name, Queues: []api.Queue{}}
 
+		found := foundTasks{Store: name, Queues: []api.Queue{}}
 		queues, err := s.Queues(ctx)
 		for _, q := range queues {
 			found.Queues = append(found.Queues, api.FromQueue(q))

@@ -200,8 +200,8 @@ func parseMark(text string) (Mark, error) {
 		return Mark{}, &holdfast.Error{Class: holdfast.ErrCorrupt, Detail: markName, Cause: err,
 			Remedy: "restore the file from a backup"}
 	}
-	var m Mark
 
+	var m Mark
 	v, strange := 0, "" // a line that is not known
 	for line := range strings.Lines(text) {
 		key, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")

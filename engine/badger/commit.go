@@ -76,8 +76,8 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 func (e *engine) write(b *holdfast.Batch) (usage, error) {
 	txn := e.db.NewTransaction(true)
 	defer txn.Discard()
-	var u usage
 
+	var u usage
 	entries, keys := e.arena.take(b)
 	for op := range b.Ops() {
 		start := len(keys)

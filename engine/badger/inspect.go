@@ -158,7 +158,6 @@ func logEnd(f io.ReaderAt, size int64) (int64, error) {
 	in := bufio.NewReaderSize(io.NewSectionReader(f, logHeader, size-logHeader), 1<<16)
 	at, end := int64(logHeader), int64(logHeader)
 	var record []byte
-
 	inside := false
 	for {
 		head, err := in.Peek(24) // at most 2 + 5 + 5 + 10, and shorter only at the end
@@ -168,8 +167,8 @@ func logEnd(f io.ReaderAt, size int64) (int64, error) {
 		if len(head) < 5 {
 			return end, nil
 		}
-		n := 2
 
+		n := 2
 		var lengths [3]uint64
 		for i := range lengths {
 			v, w := binary.Uvarint(head[n:])
@@ -352,7 +351,6 @@ func checkBlocks(r io.Reader, size int64, index []byte) (at int64, fault error) 
 	table := fb.GetRootAsTableIndex(index, 0)
 	in := bufio.NewReaderSize(r, 1<<18)
 	var block fb.BlockOffset
-
 	var buf []byte
 	for i := range table.OffsetsLength() {
 		if !table.Offsets(&block, i) {

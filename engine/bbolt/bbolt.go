@@ -532,7 +532,6 @@ func (e *engine) corrupt(op, detail string, cause error) error {
 func (e *engine) fail(op string, err error) error {
 	var known *holdfast.Error
 	var damage boltpages.Damage
-
 	wrapped := &holdfast.Error{Op: op, Engine: Name, Path: e.path(), Cause: datadir.SystemError(err)}
 	switch {
 	case errors.As(err, &known):

@@ -233,7 +233,6 @@ func (e *engine) compare(ctx context.Context, db *bbolt.DB) error {
 		return db.View(func(to *bbolt.Tx) error {
 			a, b := from.Bucket(bucketName).Cursor(), to.Bucket(bucketName).Cursor()
 			ak, av := a.First()
-
 			n := 0
 			for bk, bv := b.First(); ak != nil || bk != nil; bk, bv = b.Next() {
 				if n++; n%lookAtContext == 0 && ctx.Err() != nil {

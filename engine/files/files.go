@@ -487,8 +487,8 @@ func (e *engine) settle() error {
 	e.mu.RLock()
 	index := e.index
 	e.mu.RUnlock()
-	var keys [][]byte
 
+	var keys [][]byte
 	c := index.Walk(holdfast.Range{})
 	for n := c.Next(); n != nil; n = c.Next() {
 		if !n.Value.synced.Load() {

@@ -368,8 +368,8 @@ func (e *engine) fail(op string, err error) error {
 	if errors.As(err, &known) {
 		return err
 	}
-	wrapped := &holdfast.Error{Op: op, Engine: e.lib.name, Path: e.path(), Cause: err}
 
+	wrapped := &holdfast.Error{Op: op, Engine: e.lib.name, Path: e.path(), Cause: err}
 	code, errno := e.lib.code(err)
 	switch code & 0xff {
 	case codeCorrupt, codeNotDB:

@@ -129,8 +129,8 @@ func (h History[V]) explain(v *Verdict, found State[V]) {
 			}
 		}
 	}
-	state := slices.Clone(h.Base)
 
+	state := slices.Clone(h.Base)
 	by := map[string]uint64{} // the last commit that changed a key
 	for _, e := range state {
 		by[e.Key] = h.BaseAt

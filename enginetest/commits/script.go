@@ -207,8 +207,8 @@ func (s Script) Value(dst []byte, key string, w Written) []byte {
 	dst = binary.BigEndian.AppendUint32(dst, w.Gen)
 	h := fnv.New64a()
 	h.Write([]byte(key))
-	source := rand.NewPCG(Mix(s.Seed, uint64(w.Gen), w.N), h.Sum64())
 
+	source := rand.NewPCG(Mix(s.Seed, uint64(w.Gen), w.N), h.Sum64())
 	size := w.Size - HeaderSize
 	for ; size >= 8; size -= 8 {
 		dst = binary.LittleEndian.AppendUint64(dst, source.Uint64())
@@ -288,7 +288,6 @@ func (f Found) String() string {
 func (s Script) Judge(found []Found, generation func(n uint64) uint32, least, issued uint64) Verdict {
 	var strange Verdict
 	state := make(State[Written], 0, len(found))
-
 	last := uint64(0)
 	for _, f := range found {
 		if why := s.strange(f, generation, issued); why != "" {

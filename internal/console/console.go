@@ -268,9 +268,9 @@ func (s Screen) block(t *Table, keys, columns []int) {
 	style.Format.Header = text.FormatDefault
 	w.SetStyle(style)
 	w.SuppressTrailingSpaces()
+
 	header := table.Row{}
 	var configs []table.ColumnConfig
-
 	all := slices.Concat(keys, columns)
 	for at, i := range all {
 		c := t.Columns[i]

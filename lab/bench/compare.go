@@ -471,8 +471,8 @@ func Compare(c Comparison, t console.Terminal) error {
 			return err
 		}
 	}
-	var sides [2]side
 
+	var sides [2]side
 	var all []*Report
 	for i, files := range [][]string{c.Old, c.New} {
 		var reports []*Report

@@ -166,8 +166,8 @@ func (w *floorFile) verify(record func(index uint32) []byte) (items, checked int
 		return w.next, 0, err
 	}
 	defer f.Close()
-	file, got := bufio.NewReaderSize(f, 1<<20), make([]byte, w.record)
 
+	file, got := bufio.NewReaderSize(f, 1<<20), make([]byte, w.record)
 	n := min(w.next, w.slots)
 	for slot := range n {
 		if _, err := io.ReadFull(file, got); err != nil {

@@ -182,7 +182,6 @@ func (q kvQueue) floor(t Task) (Load, error) {
 func (s *kvQueues) fill(level holdfast.Level) error {
 	value := s.values.lay(make([]byte, s.values.size))
 	var batch holdfast.Batch
-
 	var key kvQueueKey
 	for i, ends := range s.ends {
 		for number := ends.head; number < ends.tail; number++ {

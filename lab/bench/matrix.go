@@ -24,7 +24,6 @@ type MatrixRow struct {
 func (l Lab) Matrix(reports ...*Report) (list []MatrixRow) {
 	p999, disk := map[string][]float64{}, map[string][]float64{}
 	memory := map[string]int64{}
-
 	var order []string
 	for _, r := range reports {
 		for _, engine := range r.Plan.Engines {

@@ -36,8 +36,8 @@ func ParseOffer(text string) (o Offer, err error) {
 
 		return x
 	}
-	share, isShare := strings.CutSuffix(text, "%")
 
+	share, isShare := strings.CutSuffix(text, "%")
 	rate, isRate := strings.CutSuffix(text, "/s")
 	switch {
 	case text == "":

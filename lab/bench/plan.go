@@ -429,9 +429,9 @@ func refused(have holdfast.Capabilities, w Workload) string {
 // the work: each reason once, with what would help.
 func (l Lab) nothing(missing []Unavailable) error {
 	type absence struct{ engine, reason string }
+
 	var order []absence
 	levels := map[absence][]holdfast.Level{} // none where no level helps
-
 	otherLevels, otherWork := false, false
 	for _, u := range missing {
 		a := absence{u.Engine, u.Reason}

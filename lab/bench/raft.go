@@ -110,7 +110,6 @@ func raftStudy(n raftSizes) []Workload {
 func raftKeys(n int, seed uint64) [][]byte {
 	const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 	random := rand.New(rand.NewPCG(seed, uint64(n)))
-
 	keys := make([][]byte, n)
 	for i := range keys {
 		key := make([]byte, raftKeySize)

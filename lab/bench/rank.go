@@ -89,10 +89,10 @@ func rankTable(rows []*Summary, rates map[Cell][]float64, baseline string) {
 	}
 	// All pairs are one family although only those with the best are shown: which one is the best was seen in the same
 	// figures. A baseline was named before.
+
 	var family []float64
 	at := map[*Summary]int{} // in family, of the comparison with to
 	with := map[*Summary]measure.Difference{}
-
 	fewest := to.Rounds
 	for i, a := range rows {
 		fewest = min(fewest, a.Rounds)
@@ -109,9 +109,9 @@ func rankTable(rows []*Summary, rates map[Cell][]float64, baseline string) {
 			}
 		}
 	}
+
 	corrected := measure.Holm(family)
 	enough := fewest >= measure.RoundsFor(len(family))
-
 	all := true // are shown to be slower
 	for _, s := range rows {
 		if s == to {

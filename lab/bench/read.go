@@ -160,14 +160,14 @@ func (r *Report) cells() ([]Cell, error) {
 	for _, w := range Workloads() {
 		reads[w.Name] = w.Reads
 	}
-	seen := map[slot]bool{}
 
+	seen := map[slot]bool{}
 	var cells []Cell
 	for i := range r.Results {
 		result := &r.Results[i]
 		result.Reads = reads[result.Workload]
-		t := slot{result.Cell, result.Round}
 
+		t := slot{result.Cell, result.Round}
 		what := fmt.Sprintf("%s, %s at %v, round %d", result.Workload, result.Engine, result.Given, result.Round)
 		switch {
 		case seen[t]:

@@ -437,8 +437,8 @@ func (s screen) unavailable(list []Unavailable, full bool) {
 		levels  string
 	}
 	// The levels at which each engine is missing for one reason.
-	levels := map[string][]holdfast.Level{}
 
+	levels := map[string][]holdfast.Level{}
 	key := func(u Unavailable) string { return fmt.Sprint(u.Engine, u.instead, u.why) }
 	for _, u := range list {
 		if !slices.Contains(levels[key(u)], u.Asked) {
@@ -446,8 +446,8 @@ func (s screen) unavailable(list []Unavailable, full bool) {
 			slices.Sort(levels[key(u)])
 		}
 	}
-	var order []absence
 
+	var order []absence
 	engines := map[absence][]string{}
 	for _, u := range list {
 		a := absence{u.instead, u.why, strings.Join(levelNames(levels[key(u)]), ", ")}

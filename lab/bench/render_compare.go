@@ -153,7 +153,6 @@ func (s screen) changesTable(a side, list []cellChange) {
 	for _, k := range a.order {
 		cells := []string{k.work(), k.engine, k.given.String(), fmt.Sprint(k.clients)}
 		found := false
-
 		var styles []console.Style
 		for _, m := range metrics() {
 			text, style := "", console.Style("")

@@ -65,8 +65,8 @@ func quarters(samples []Sample) (parts [4]quarter) {
 	if len(samples) == 0 {
 		return parts
 	}
-	length := samples[len(samples)-1].Seconds / float64(len(parts))
 
+	length := samples[len(samples)-1].Seconds / float64(len(parts))
 	before := Sample{}
 	for _, sample := range samples {
 		p := &parts[min(int((sample.Seconds+before.Seconds)/2/length), len(parts)-1)]

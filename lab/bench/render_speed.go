@@ -105,8 +105,8 @@ func (s screen) speed(g group) {
 		s.openLoop(g)
 		return
 	}
-	unit, items := g.workload.rates()
 
+	unit, items := g.workload.rates()
 	confidence := "range"
 	for _, row := range g.rows {
 		switch {

@@ -111,11 +111,11 @@ func (g group) named(several bool) string {
 // verdict says who is ahead, by how much, and at which level; where no difference is shown; and what is withheld.
 func (s screen) verdict(list []group, several bool) {
 	s.Title("verdict, on this machine")
+
 	var lines []string
 	var found []finding
 	compared := 0
 	var reasons []string
-
 	held, tables := map[string][]string{}, map[string]int{}
 	for _, level := range []holdfast.Level{holdfast.Power, holdfast.Process, holdfast.Memory, 0} {
 		here := verdictAt(list, level, several)
@@ -255,10 +255,10 @@ func (s screen) ratesOf(list []group, several bool) {
 	}
 	slices.Sort(levels)
 	slices.Reverse(levels)
+
 	usual, _ := list[0].workload.rates()
 	clients := list[0].clients
 	what := "writes"
-
 	t := &console.Table{Keys: 2, Columns: []console.Column{{Name: "workload"}, {Name: "engine"}}}
 	for _, level := range levels {
 		name := level.String()
@@ -275,9 +275,9 @@ func (s screen) ratesOf(list []group, several bool) {
 		if unit, _ := first.workload.rates(); unit != usual {
 			name += ", " + unit
 		}
+
 		var engines []string
 		cells := map[string][]string{}
-
 		styles := map[string][]console.Style{}
 		for _, g := range list {
 			if !same(g) {

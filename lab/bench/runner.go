@@ -181,8 +181,8 @@ func (r *Runner) measureOnce(ctx context.Context, c Cell, round, n int) (Result,
 	if err != nil {
 		return Result{}, err
 	}
-	dir := filepath.Join(r.dir.Path, strconv.Itoa(n))
 
+	dir := filepath.Join(r.dir.Path, strconv.Itoa(n))
 	o := unknownOutcome()
 	switch err = os.Mkdir(dir, 0o755); {
 	case ctx.Err() != nil:

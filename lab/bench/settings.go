@@ -98,8 +98,8 @@ func (s screen) budgets(r *Report, settings bool) {
 	if len(r.Contenders) == 0 {
 		return
 	}
-	text := fmt.Sprintf("Each contender has %s for caches and write buffers (--memory)", measure.Size(r.Plan.MemoryBytes))
 
+	text := fmt.Sprintf("Each contender has %s for caches and write buffers (--memory)", measure.Size(r.Plan.MemoryBytes))
 	var more []string
 	for _, c := range r.Contenders {
 		own := fmt.Sprintf("%s %s", c.Engine, measure.Size(c.MemoryBytes))

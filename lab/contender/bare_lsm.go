@@ -176,8 +176,8 @@ func openBadgerBare(dir string, o holdfast.Options) (bareStore, []holdfast.Setti
 	if err != nil {
 		return nil, nil, err
 	}
-	b := db.Opts()
 
+	b := db.Opts()
 	var settings []holdfast.Setting
 	for _, s := range []struct {
 		name  string

@@ -399,8 +399,8 @@ func (p *postgresMessages) commit(group []*postgresWrite) (err error) {
 			}
 		}
 	}()
-	versions := make(map[string]int64, len(group))
 
+	versions := make(map[string]int64, len(group))
 	var streams, ids []string
 	for _, w := range group {
 		if _, ok := versions[w.stream]; !ok {

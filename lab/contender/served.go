@@ -574,8 +574,8 @@ func (s *served) Sync() error {
 func (s *served) Snapshot() (_ holdfast.Snapshot, err error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	var b holdfast.Batch
 
+	var b holdfast.Batch
 	it := s.Scan(holdfast.Range{})
 	for it.Next() {
 		b.Set(it.Key(), it.Value())

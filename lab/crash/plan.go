@@ -239,9 +239,9 @@ var onlyFor = map[string]string{
 // ErrBadOption.
 func (p *runPlan) nothing() error {
 	type absence struct{ engine, why string }
+
 	var order []absence
 	levels := map[absence][]string{}
-
 	helps := map[string]bool{}
 	for _, c := range p.cells {
 		if c.Control {
@@ -312,8 +312,8 @@ func (p *runPlan) chooseKinds(names []string, all []Kind, mounts []blockdev.Moun
 	if !named {
 		p.Kinds = all
 	}
-	var cannot error // the first reason, if no mount is left
 
+	var cannot error // the first reason, if no mount is left
 	missing := map[string]error{}
 	for _, m := range mounts {
 		err := blockdev.Check(m.FS)

@@ -294,8 +294,8 @@ func (w *witness) work(conn net.Conn, in *bufio.Reader, h hello, k *known) (err 
 	}
 	w.say("%s %s works, from batch %d on. Pull the plug whenever you like.", h.ID, h.Engine, k.Next)
 	// Whole messages only: the end is where the plug was pulled.
-	out := bufio.NewWriterSize(ledger, 64<<10)
 
+	out := bufio.NewWriterSize(ledger, 64<<10)
 	heard := 0
 	for {
 		m, err := protocol.Receive(in)

@@ -198,8 +198,8 @@ func several(ctx context.Context, dir string, add func(string, string, func() er
 
 	return add(fmt.Sprintf("%d files at once", atOnce), "write, fdatasync of each: what all together take", func() error {
 		at = (at + block) % (1 << 20)
-		errs := make([]error, len(files))
 
+		errs := make([]error, len(files))
 		var group sync.WaitGroup
 		for i, f := range files {
 			group.Go(func() {

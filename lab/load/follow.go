@@ -47,8 +47,8 @@ func follow(ctx context.Context, n int, address string, headers []string, path f
 		f.shards[i].latencies = measure.NewHistogram()
 	}
 	f.origin.Store(math.MaxInt64)
-	turns := make(chan struct{}, connectAtOnce)
 
+	turns := make(chan struct{}, connectAtOnce)
 	failed := make(chan error, n)
 	for i := range n {
 		followed := newConn(address, headers...)

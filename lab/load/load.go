@@ -77,7 +77,6 @@ type Place struct {
 func plan(r Request) (Plan, Shape, []Target, error) {
 	none := func(err error) (Plan, Shape, []Target, error) { return Plan{}, Shape{}, nil, err }
 	shapes := Shapes()
-
 	var names []string
 	for _, s := range shapes {
 		names = append(names, s.Name)

@@ -34,8 +34,8 @@ func (s screen) report(r *Report) {
 	if r.Partial != "" {
 		s.Partial(r.Partial)
 	}
-	groups := map[string][]Summary{}
 
+	groups := map[string][]Summary{}
 	var levels []string
 	for _, sum := range r.Summary {
 		if sum.Target == nullName { // it is beside each

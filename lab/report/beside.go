@@ -22,8 +22,8 @@ func (c *composer) beside(sources []Source) {
 		given    holdfast.Level
 		clients  int
 	}
-	var order []cell
 
+	var order []cell
 	groups := map[cell][]bench.Group{} // one for each source, without rows where it has none
 	for i, s := range sources {
 		for _, g := range c.lab.Groups(s.Bench) {
@@ -63,7 +63,6 @@ func (c *composer) beside(sources []Source) {
 func (c *composer) sideBySide(sources []Source, groups []bench.Group) *plot {
 	var engines []string
 	times := map[string]int{}
-
 	var any bench.Group
 	for _, g := range groups {
 		for _, row := range g.Rows {
@@ -78,8 +77,8 @@ func (c *composer) sideBySide(sources []Source, groups []bench.Group) *plot {
 	}
 	p := c.plot("ranking beside", any.Title)
 	p.Table = table{Head: []string{"engine", "report", "median", "low", "high", "confidence", "to the first"}, Text: 2}
-	var bars []bar
 
+	var bars []bar
 	top := 0.0
 	for _, engine := range engines {
 		var first *bench.Row
@@ -137,8 +136,8 @@ func change(before, after bench.Row) string {
 // settings adds the chapter of what contenders ran with, once for the levels at which it is equal.
 func (c *composer) settings(sources []Source) {
 	type set struct{ engine, text string }
-	var order []set
 
+	var order []set
 	levels := map[set][]string{}
 	for _, s := range sources {
 		for i := 0; s.Bench != nil && i < len(s.Bench.Contenders); i++ {
@@ -195,8 +194,8 @@ func (c *composer) missing(sources []Source) {
 	for _, s := range sources {
 		if s.Bench != nil {
 			type absence struct{ engine, reason string }
-			var order []absence
 
+			var order []absence
 			where := map[absence][]string{}
 			for _, u := range s.Bench.Unavailable {
 				a := absence{u.Engine, u.Reason}

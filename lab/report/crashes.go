@@ -373,8 +373,8 @@ func lost(r crash.Result) string {
 func (c *composer) windows(r *crash.Report) *plot {
 	p := c.plot("cost", "The longest time that one power cut took back")
 	p.Table = table{Head: []string{"engine, level and subject", "time", "commits"}, Text: 1}
-	var bars []bar
 
+	var bars []bar
 	top := 0.0
 	for _, row := range r.Results {
 		if row.Control || row.Kind != crash.Power || row.LostCommits == 0 {

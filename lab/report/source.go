@@ -148,8 +148,8 @@ func (d difference) String() string { return fmt.Sprintf("%s: %s and %s", d.What
 // disk, the memory that was given.
 func differences(sources []Source) (list []difference) {
 	type condition struct{ what, value string }
-	first := map[string]string{}
 
+	first := map[string]string{}
 	said := map[difference]bool{}
 	for _, s := range sources {
 		var of []condition

@@ -260,9 +260,9 @@ func (c *composer) ranking(g bench.Group) *plot {
 	p.Table = table{Head: []string{"engine", "median" + unit, "low", "high", "confidence", "rounds", "p50", "p99",
 		"p99.9", "max",
 		"of floor", "to the best", "in crashes"}, Text: 1}
+
 	var bars []bar
 	var said []string
-
 	top := most(g.Rows, func(row bench.Row) float64 { return max(row.High, row.Median) })
 	for _, row := range g.Rows {
 		class, against := "", row.Against
@@ -345,8 +345,8 @@ func rankingNote(g bench.Group) string {
 func (c *composer) latencies(g bench.Group) *plot {
 	p := c.plot("latency", title(level(g)))
 	p.Table = table{Head: []string{"engine", "p50", "p90", "p99", "p99.9", "max", "operations"}, Text: 1}
-	var list []series
 
+	var list []series
 	low, high, left, right := math.Inf(1), 0.0, math.Inf(1), 1.0
 	for _, row := range g.Rows {
 		if row.Engine == bench.Null || row.Overloaded > 0 {
@@ -452,8 +452,8 @@ func curve(row bench.Row) []point {
 	if list := measured(row, n); list != nil {
 		return list
 	}
-	l := row.Latency
 
+	l := row.Latency
 	var list []point
 	for _, at := range []struct{ x, us float64 }{{math.Log10(2), l.P50}, {1, l.P90}, {2, l.P99}, {3, l.P999}} {
 		if math.Pow(10, at.x) < n {

@@ -20,16 +20,16 @@ const stallShare = 0.1
 func (c *composer) course(g bench.Group) *plot {
 	p := c.plot("course", title(level(g)))
 	p.Table = table{Head: []string{"engine", "from [s]", "to [s]", g.Unit + "/s", "stall"}, Text: 1}
-	var rows []strip
 
+	var rows []strip
 	seconds, most := 0.0, 0.0
 	for _, row := range g.Rows {
 		if row.Reference || len(row.Results) == 0 || len(row.Results[0].Samples) < 4 {
 			continue
 		}
+
 		st := strip{Name: row.Engine, Look: c.look(row.Engine)}
 		var rates, lengths []float64
-
 		before := bench.Sample{}
 		for _, s := range row.Results[0].Samples {
 			lengths = append(lengths, s.Seconds-before.Seconds)
@@ -113,8 +113,8 @@ func (c *composer) settled(g bench.Group) *plot {
 	}
 	p := c.plot("settled", title(level(g)))
 	p.Table = table{Head: []string{"engine", "acknowledged", "settled", "time to close"}, Text: 1}
-	var rows []pair
 
+	var rows []pair
 	top := 0.0
 	for _, row := range g.Rows {
 		last := middle(row, bench.Result.Settled)
@@ -218,9 +218,9 @@ func (c *composer) cost(g bench.Group, m metric) *plot {
 	if g.Reads {
 		return nil
 	}
+
 	var bars []bar
 	top := most(g.Rows, m.of)
-
 	t := table{Head: []string{"engine", m.name}, Text: 1}
 	for _, row := range g.Rows {
 		v := m.of(row)
@@ -310,17 +310,17 @@ func (c *composer) modelled(s Source, g bench.Group) *plot {
 		names = append(names, measure.Duration(cost))
 		p.Table.Head = append(p.Table.Head, "a sync of "+measure.Duration(cost))
 	}
-	low, high := math.Inf(1), 0.0
 
+	low, high := math.Inf(1), 0.0
 	var list []series
 	for _, row := range g.Rows {
 		syncs := syncsPerOp(row)
 		if row.Reference || syncs < 0 {
 			continue
 		}
+
 		line := series{Name: row.Engine, Look: c.look(row.Engine)}
 		cells := []string{row.Engine, few(syncs), rate(g, row.Median)}
-
 		values := []float64{row.Median}
 		for _, cost := range costs {
 			v := Modelled(row, own, cost)
@@ -338,8 +338,8 @@ func (c *composer) modelled(s Source, g bench.Group) *plot {
 	if len(list) == 0 || low <= 0 {
 		return nil
 	}
-	ys := decades(low, high)
 
+	ys := decades(low, high)
 	var xs []float64
 	for i := range names {
 		xs = append(xs, float64(i))

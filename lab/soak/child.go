@@ -200,7 +200,6 @@ func (v *victim) work(e holdfast.Engine, found []uint64) error {
 		group.Go(func() {
 			var b holdfast.Batch
 			var pcg rand.PCG
-
 			var value []byte
 			for n := found[w] + 1; ctx.Err() == nil; n++ {
 				for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
@@ -293,10 +292,10 @@ func (v *victim) read(ctx context.Context, e holdfast.Engine, most *atomic.Uint6
 		return err
 	}
 	defer s.Close()
+
 	upto := most.Load()
 	w, lo := rand.IntN(v.Script.Writers), rand.IntN(v.Script.Keys)
 	hi := min(lo+2000, v.Script.Keys)
-
 	var sums [2]uint64
 	for turn := range sums {
 		it := s.Scan(span(w, lo, hi))
@@ -364,8 +363,8 @@ func (v *victim) last(e holdfast.Engine, found []uint64) error {
 			return fmt.Errorf("after compacting: %w", err)
 		}
 	}
-	const stretch = 1000
 
+	const stretch = 1000
 	var b holdfast.Batch
 	for w := range v.Script.Writers {
 		for lo := 0; lo < v.Script.Keys; lo += stretch {

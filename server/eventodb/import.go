@@ -70,9 +70,9 @@ func refusal(err error, done message.ImportResult) []byte {
 	if errors.As(err, &line) {
 		told.Line = line.Line
 	}
+
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
-
 	is := func(class error) bool { return errors.Is(err, class) }
 	switch {
 	case errors.As(err, &syntax), errors.As(err, &kind):

@@ -118,8 +118,8 @@ func (s *service) logs() {
 				return out, err
 			}
 			out.Events, out.Next, out.History = []api.Event{}, max(in.From, 1), log.History()
-			end := log.Last() // positions up to here may have no event any more
 
+			end := log.Last() // positions up to here may have no event any more
 			size := 0
 			for e, err := range log.Events(c.ctx, in.From, limit) {
 				if err != nil {

@@ -108,8 +108,8 @@ func (s *service) messages() {
 				return out, err
 			}
 			out.Messages, out.Next = []api.Message{}, q.From
-			end := n.Last()
 
+			end := n.Last()
 			size := 0
 			for m, err := range n.Read(c.ctx, q) {
 				if err != nil {

@@ -242,8 +242,8 @@ func (h *history) run() error {
 		if err := h.ctx.Err(); err != nil {
 			return err
 		}
-		n := h.rnd.IntN(h.frequencies.total)
 
+		n := h.rnd.IntN(h.frequencies.total)
 		i := 0
 		for n >= h.frequencies.weight[i] {
 			n -= h.frequencies.weight[i]

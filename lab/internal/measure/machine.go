@@ -135,8 +135,8 @@ func syncTime(name string) (p50 float64, err error) {
 	if err := f.Sync(); err != nil {
 		return 0, err
 	}
-	var took []time.Duration
 
+	var took []time.Duration
 	buf := make([]byte, block)
 	for began := time.Now(); len(took) < times && time.Since(began) < time.Second/3; {
 		buf[0]++

@@ -85,8 +85,8 @@ func lookDisk(dir string) Disk {
 	if sys == "" {
 		return d
 	}
-	model := line(filepath.Join(sys, "device/model"))
 
+	model := line(filepath.Join(sys, "device/model"))
 	base := filepath.Base(sys)
 	switch {
 	case strings.HasPrefix(base, "vd"), strings.HasPrefix(base, "xvd"),

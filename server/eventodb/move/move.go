@@ -165,9 +165,9 @@ func compare(ctx context.Context, from Source, to Store, end int64, show Progres
 		return 0, err
 	}
 	defer lines.Close()
+
 	in := bufio.NewReaderSize(lines, 64<<10)
 	var batch []message.Message
-
 	size := 0
 	for eof := false; !eof; {
 		text, err := in.ReadBytes('\n')

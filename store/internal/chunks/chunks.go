@@ -115,8 +115,8 @@ func Each(ctx context.Context, r holdfast.Reader, lo, hi []byte, f func(key, val
 		if err := holdfast.CheckContext(ctx); err != nil {
 			return err
 		}
-		var keys, values [][]byte
 
+		var keys, values [][]byte
 		it := r.Scan(holdfast.Range{Lo: lo, Hi: hi})
 		for size := 0; len(keys) < Keys && size < Bytes && it.Next(); size += len(it.Value()) {
 			keys, values = append(keys, slices.Clone(it.Key())), append(values, slices.Clone(it.Value()))

@@ -88,8 +88,8 @@ func Kill(t testing.TB, tg *Target, args string, after time.Duration, hear func(
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	lines := bufio.NewReader(out)
 
+	lines := bufio.NewReader(out)
 	var killer *time.Timer
 	for {
 		line, err := lines.ReadString('\n')

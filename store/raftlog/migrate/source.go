@@ -240,8 +240,8 @@ func (s *source) complete(o *Options) error {
 			slices.Reverse(k.value)
 		}
 	}
-	vote, voted := s.number(lastVoteTerm)
 
+	vote, voted := s.number(lastVoteTerm)
 	term, has := s.number(currentTerm)
 	switch r.CurrentTerm = term; {
 	case vote > term:

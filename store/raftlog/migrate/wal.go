@@ -55,8 +55,8 @@ func (s *source) openWAL(drop bool, read reading) error {
 		return err
 	}
 	s.log, s.closer = w, w
-	first, _ := w.FirstIndex() // they fail only once it is closed
 
+	first, _ := w.FirstIndex() // they fail only once it is closed
 	last, _ := w.LastIndex()
 	for i := first; i > 0 && i <= last; i++ {
 		s.indexes = append(s.indexes, i)

@@ -89,8 +89,8 @@ func (s *Source) tables(db *sql.DB, o Options) (list []table, err error) {
 		return nil, s.damaged(err)
 	}
 	defer rows.Close()
-	found := map[string]string{}
 
+	found := map[string]string{}
 	var names []string
 	for rows.Next() {
 		var name, what string
@@ -190,14 +190,14 @@ func (s *Source) table(db *sql.DB, t table, each func(key, value []byte) error) 
 		return s.damaged(err)
 	}
 	defer rows.Close()
-	types, data := make([]string, 1+len(t.other)), make([]sql.RawBytes, 1+len(t.other))
 
+	types, data := make([]string, 1+len(t.other)), make([]sql.RawBytes, 1+len(t.other))
 	var into []any
 	for i := range types {
 		into = append(into, &types[i], &data[i])
 	}
-	var key, value []byte
 
+	var key, value []byte
 	first := "" // the type of the table's keys
 	for n := 1; rows.Next(); n++ {
 		if err := rows.Scan(into...); err != nil {

@@ -78,8 +78,8 @@ func readDisk(fsys vfs.FS, dir string) (*disk, error) {
 	} else if err != nil {
 		return nil, format.IOError("read", dir, err)
 	}
-	var segs []uint32
 
+	var segs []uint32
 	var runs []uint64
 	for _, name := range names {
 		if n, ok := format.Numbered(name, format.SegmentExt); ok && n <= math.MaxUint32 {
@@ -124,8 +124,8 @@ func readManifest(fsys vfs.FS, dir string) (*format.Manifest, error) {
 func newDisk(fsys vfs.FS, dir string, m *format.Manifest, segs []uint32) (*disk, error) {
 	k := &disk{fs: fsys, dir: dir, m: m, segs: segs, named: map[uint64]bool{}, parts: map[uint32]*part{},
 		tables: map[uint64]*tree.Table{}, open: map[uint32]*wal.Segment{}, said: map[place]int{}}
-	heads := map[uint32][]byte{}
 
+	heads := map[uint32][]byte{}
 	votes := map[format.DatabaseID]int{}
 	for _, id := range segs {
 		h, err := readHead(fsys, format.SegmentName(dir, id))
@@ -282,8 +282,8 @@ func (k *disk) read(p *part, end int64) ([]byte, error) {
 		return b[:n], nil
 	}
 	// One bad sector does not make the others unreadable; what cannot be read stays zeros.
-	first := format.ReadError(p.name, off+int64(n), err)
 
+	first := format.ReadError(p.name, off+int64(n), err)
 	const sector = 512
 	for at := n / sector * sector; at < len(b); at += sector {
 		part := b[at:min(at+sector, len(b))]

@@ -136,8 +136,8 @@ func (k *disk) role(name string, t *wal.Tail) string {
 	if !ok || p == nil {
 		return roleForeign
 	}
-	listed := k.listed(p.id) != nil
 
+	listed := k.listed(p.id) != nil
 	is := func(s wal.TailSegment) bool { return s.ID == p.id }
 	switch {
 	case p.moved() && (listed || k.m == nil):

@@ -109,8 +109,8 @@ func (p *placer) of(value memtable.Addr) uint64 {
 // number seq.
 func (t *memTable) add(s *wal.Segment, addr memtable.Addr, body []byte, seq uint64) {
 	seq--
-	payload := int64(0)
 
+	payload := int64(0)
 	var ranges []tree.RangeTombstone
 	for at := 0; at < len(body); {
 		r, _ := format.ParseRecord(body[at:]) // checked when it was encoded, or when it was read back

@@ -148,9 +148,9 @@ func (w *mover) readHoles() error {
 	if w.d.manual {
 		n = 1
 	}
+
 	var group sync.WaitGroup
 	var failed atomic.Bool
-
 	var took atomic.Int64 // by all goroutines: those that wait for a processor are not slow reads
 	for part := range slices.Chunk(w.holes, (len(w.holes)+n-1)/n) {
 		group.Go(func() {

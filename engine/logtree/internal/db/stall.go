@@ -77,7 +77,6 @@ func (co *compactor) pace(n int) {
 func (co *compactor) takeTurn(seconds float64) {
 	d := co.d
 	now := int64(time.Since(d.watch.began))
-
 	cost := int64(seconds * float64(time.Second))
 	for {
 		next := co.pacedUntil.Load()

@@ -48,8 +48,8 @@ func (co *compactor) tidy(idle bool) bool {
 	d := co.d
 	v := d.latest().view
 	defer v.release()
-	mem := v.mem
 
+	mem := v.mem
 	numbers := policy.Tidy{Tiers: tiersOf(v.ver.Tiers)}
 	for r := range mem.rangeTombstones.Load().Ranges() {
 		for i := range v.ver.Tiers {

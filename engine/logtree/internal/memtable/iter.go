@@ -58,8 +58,8 @@ func (it *Iter) Take(dst []Pair, most int, bound []byte) (_ []Pair, deleted int)
 		if !below && !first { // else the last key is far away if only few are wanted
 			below = bytes.Compare(it.t.image.key(l.rec[p.slot(n-1)]), bound) < 0
 		}
-		chunks := *it.t.image.chunks.Load() // after p, which is of versions in them
 
+		chunks := *it.t.image.chunks.Load() // after p, which is of versions in them
 		slot := p.slot(it.pos)
 		for {
 			rec := l.rec[slot]

@@ -165,7 +165,6 @@ func (b *block) head(g int) uint32 { return le.Uint32(b.b[b.ends+4*g:]) }
 func (b *block) searchHeads(key []byte, strict bool) (int, bool) {
 	want := uint32(head(key[b.skip:]) >> 32)
 	heads := b.b[b.ends : b.ends+4*b.n]
-
 	at, n := 0, b.n // the last head <= want is in [at, at+n), if there is one
 	for n > 1 {
 		half := n / 2
@@ -378,8 +377,8 @@ func (w *window) add(blk *block, g int) bool {
 	if w.n > 0 {
 		at = int(w.begin[w.n])
 	}
-	prev, n := at, 0 // where the key before begins
 
+	prev, n := at, 0 // where the key before begins
 	entries, begin := w.entries[w.n:w.n+groupSize], w.begin[w.n:w.n+groupSize+1]
 	for i := lo; i < hi; n++ {
 		if n == groupSize {

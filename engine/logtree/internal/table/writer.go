@@ -293,7 +293,6 @@ func (w *Writer) putFilter(off, lines int64) (sums []byte, err error) {
 func (w *Writer) encodeIndex(end int64) []byte {
 	skip, n := common(w.info.Smallest, w.info.Largest), len(w.offsets)
 	heads := make([]byte, 0, 16*(n+1)+len(w.separators))
-
 	var begins, separators []byte
 	for i, begin := range w.begins {
 		end := uint32(len(w.separators))

@@ -803,8 +803,8 @@ func (it *Iterator) takeSpan(near table.Near) bool {
 		return false // what is wrong, a single value tells
 	}
 	w.items = slices.Grow(w.items, n)
-	items := w.items[len(w.items) : len(w.items)+n]
 
+	items := w.items[len(w.items) : len(w.items)+n]
 	taken := 0
 	for k := range n {
 		i := k

@@ -122,8 +122,8 @@ func (v *Version) Plan(m Merge) *Step {
 		all = cut(all, x.ref.Lo, x.ref.Span().Exclusive(), x.tier)
 	}
 	slices.SortStableFunc(all, func(a, b part) int { return bytes.Compare(a.ref.Lo, b.ref.Lo) })
-	var groups [][]part
 
+	var groups [][]part
 	var covered Span // by the last group
 	for _, a := range all {
 		if k := len(groups); k > 0 && !covered.EndsBefore(a.ref.Lo) {
@@ -316,7 +316,6 @@ func (s *Step) Unreadable(bad func(error) bool) *Table {
 func (s *Step) Tiers(now *Version, w *Writer) []Tier {
 	var gone []cluster // what was rewritten
 	moved := map[*Table][]cluster{}
-
 	come := map[uint64][]Ref{} // to which tier
 	for i, g := range s.clusters {
 		switch {

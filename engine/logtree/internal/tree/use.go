@@ -241,9 +241,9 @@ func (v *Version) NewerFrom(from []byte, most int64) (share float64, tables []*T
 	if len(v.Tiers) == 0 {
 		return 0, nil
 	}
+
 	oldest := &v.Tiers[len(v.Tiers)-1]
 	sums := make([]int64, len(oldest.Refs)+1) // of what the refs before name
-
 	entries := int64(0)
 	for i := range oldest.Refs {
 		b, n := oldest.Refs[i].values()

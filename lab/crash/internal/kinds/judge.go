@@ -23,8 +23,8 @@ func (r *Runner) judge(
 	l *protocol.Ledger,
 ) (j protocol.Judgement, fatal bool, err error) {
 	s.Role, s.Dir, s.Opens, s.Leave = "check", dir, 1, rnd.IntN(2) == 0
-	var found [][]commits.Found
 
+	var found [][]commits.Found
 	var recovery []time.Duration
 	for len(found) < 2 {
 		if rnd.IntN(2) == 0 {

@@ -54,8 +54,8 @@ func (j *Judgement) Settle(h *History, v commits.Verdict) {
 		j.Find(counts[f.Class], "%s", f.Text)
 	}
 	j.Last, j.Survived = v.Last, v.Survived()
-	firstGone, lastAck := time.Duration(-1), time.Duration(0) // since the victim was started
 
+	firstGone, lastAck := time.Duration(-1), time.Duration(0) // since the victim was started
 	lost := 0
 	for _, a := range h.Acks {
 		lastAck = max(lastAck, a.At)

@@ -64,9 +64,9 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+
 	given := e.Capabilities().Promise(w.spec.Level).Given
 	p := scriptOf(w.spec.Seed)
-
 	var group, readers sync.WaitGroup
 	for range w.spec.Writers {
 		w.start(&group, func() error {
@@ -257,9 +257,9 @@ func eventJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 		j protocol.Judgement
 		v = commits.Verdict{Missing: map[uint64]bool{}}
 	)
+
 	p := scriptOf(h.Seed)
 	first, offset := uint64(1), uint64(0)
-
 	there := map[uint64]commits.Found{}
 	for _, e := range found {
 		switch e.Key {
@@ -281,10 +281,10 @@ func eventJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 			v.Find(commits.Wrong, "positions from %d to %d are there, which were never appended", n, v.Last)
 			break
 		}
+
 		gen := h.Generation(n)
 		list := p.appended(gen, n)
 		last := n + uint64(len(list)) - 1
-
 		inside, gone := 0, 0
 		for i := range list {
 			at := n + uint64(i)

@@ -26,7 +26,6 @@ var KV = Subject{
 func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 	p := batchesOf(w.spec.Seed, !e.Capabilities().AtomicBatches)
 	weaker := w.weaker(e)
-
 	var group sync.WaitGroup
 	for range w.spec.Writers {
 		w.start(&group, func() error {

@@ -262,9 +262,9 @@ func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
 	if err != nil {
 		return err
 	}
+
 	writes := c.arguments(v.script.messages(&c.messageOp))
 	versions := map[string]int64{} // a conflict tells them
-
 	var results []message.Result
 	for {
 		for i := range writes {

@@ -145,9 +145,9 @@ func (j *messageJudging) deletions(spaces []bool) {
 			oldest[o.space] = n
 		}
 	}
-	written := make([]uint64, len(messageSpaces)) // by namespace, the last write that was begun
 
-	surely := make([]uint64, len(messageSpaces)) // and the last deletion that was acknowledged
+	written := make([]uint64, len(messageSpaces)) // by namespace, the last write that was begun
+	surely := make([]uint64, len(messageSpaces))  // and the last deletion that was acknowledged
 	for n := uint64(1); n <= j.h.Issued; n++ {
 		o := j.p.message(j.h.Generation(n), n)
 		switch left := oldest[o.space]; {

@@ -81,8 +81,8 @@ func (p script) ownMessage(gen uint32, n uint64) messageOp {
 	if r.IntN(3) == 0 {
 		streams = 2 + r.IntN(3)
 	}
-	long := commits.Mix(p.Seed, 80)%2 == 0 // so many messages that the store keeps their counts
 
+	long := commits.Mix(p.Seed, 80)%2 == 0 // so many messages that the store keeps their counts
 	used := map[string]bool{}
 	for len(o.writes) < streams {
 		w := messageWrite{stream: messageCategories[r.IntN(len(messageCategories))], size: 1, after: r.IntN(2) == 0}

@@ -279,7 +279,6 @@ func (o *raftOp) remove(s *raftState, index uint64) {
 func (p script) raftLog(index uint64, m raftMark) *raft.Log {
 	r := rand.New(rand.NewPCG(commits.Mix(p.Seed, uint64(m.gen), 3), commits.Mix(m.n)))
 	l := &raft.Log{Index: index, Term: m.term, AppendedAt: time.Unix(int64(m.n), int64(m.gen)).UTC()}
-
 	key, size := fmt.Sprintf("l/%d", index), commits.HeaderSize+r.IntN(200)
 	switch what := r.IntN(20); {
 	case what == 0:

@@ -166,8 +166,8 @@ func (subject Subject) Clients(s protocol.Spec, c holdfast.Capabilities, t *prot
 	for i := range w.followed {
 		w.followed[i].Store(s.Followed[i])
 	}
-	var group sync.WaitGroup
 
+	var group sync.WaitGroup
 	end := func() {}
 	for address := range addresses {
 		end()

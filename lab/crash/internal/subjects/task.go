@@ -73,8 +73,8 @@ func taskWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	if err := s.SetQueue(ctx, taskQueues[1], taskLimits); err != nil && !w.refused(err) {
 		return fmt.Errorf("setting limits: %w", err)
 	}
-	v := newTaskVictim(w, s, e.Capabilities().Promise(w.spec.Level).Given)
 
+	v := newTaskVictim(w, s, e.Capabilities().Promise(w.spec.Level).Given)
 	var group sync.WaitGroup
 	for range w.spec.Writers {
 		w.start(&group, func() error {
@@ -364,8 +364,8 @@ func taskList(c *check, s *task.Store, emit func(commits.Found)) error {
 	if err != nil {
 		return err
 	}
-	uniques := map[string]string{}
 
+	uniques := map[string]string{}
 	var entries []commits.Found // and marks that are tasks
 	for _, q := range queues {
 		listed := 0
