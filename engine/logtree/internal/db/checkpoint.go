@@ -26,6 +26,9 @@ func (d *DB) Checkpoint(ctx context.Context, dir string) (err error) {
 	if err := d.log.Err(); err != nil {
 		return err
 	}
+
+	// From here on no file of this moment is removed. What is in the log is synced, so that the copy promises no more than
+	// it has.
 	p, release, err := d.Pin()
 	if err != nil {
 		return err
@@ -37,6 +40,8 @@ func (d *DB) Checkpoint(ctx context.Context, dir string) (err error) {
 		}
 	}
 
+	// After an error everything that was made goes again, the last first. The context may have ended, so nothing here asks
+	// it.
 	c := &checkpoint{d: d, ctx: ctx, dir: dir}
 	defer func() {
 		if err == nil {
@@ -52,6 +57,7 @@ func (d *DB) Checkpoint(ctx context.Context, dir string) (err error) {
 		}
 	}()
 
+	// Files that are complete are linked; those that may grow are copied up to where they were.
 	for _, id := range tablesOf(p.Manifest) {
 		if err := c.link(format.TableName(d.files.Dir, id)); err != nil {
 			return err
@@ -77,6 +83,9 @@ func (d *DB) Checkpoint(ctx context.Context, dir string) (err error) {
 			return err
 		}
 	}
+
+	// The manifest goes last: until its name is there, the directory holds no database. It says that all of the log was
+	// synced, so that a copy cut short is found out.
 	p.Manifest.Synced = p.End.LSN
 	name := filepath.Join(dir, format.ManifestName)
 	c.made = append(c.made, name, name+".new")

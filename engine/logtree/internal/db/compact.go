@@ -45,12 +45,15 @@ type request struct {
 // segments, and the log's present segment if no memtable has a key in the range.
 func (d *DB) Compact(ctx context.Context, r holdfast.Range) error {
 	return d.Compacting(ctx, r, func(ctx context.Context) error {
+		// Those who wait for a change look at the context when they are woken: the end of the context wakes them.
 		defer context.AfterFunc(ctx, func() {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			d.mu.changed.Broadcast()
 		})()
 		d.mu.Lock()
+
+		// A range without bounds is everything, for which no segment has to be read.
 		var part *holdfast.Range
 		if len(r.Lo)+len(r.Hi) > 0 {
 			part = &r
@@ -79,6 +82,9 @@ func (d *DB) compact(ctx context.Context, part *holdfast.Range) error {
 	if err := d.compactor.run(ctx, &request{part: part}); err != nil || part == nil {
 		return err
 	}
+
+	// The index of the range is merged now, so what it still names is alive. All else that segments hold of the range is
+	// garbage.
 	var garbage map[uint32]int64
 	var err error
 	d.unlocked(func() { garbage, err = d.compactor.garbageIn(ctx, part) })
@@ -123,6 +129,7 @@ func (d *DB) flushBefore(ctx context.Context, part *holdfast.Range) error {
 		return err
 	}
 
+	// A failure of before this call is not its own. If the disk is still full, the next flush says so again.
 	d.mu.stuck = nil
 	for len(d.view.Load().imm) >= policy.MaxFull {
 		if err := flush(); err != nil {
@@ -146,6 +153,7 @@ func (d *DB) flushBefore(ctx context.Context, part *holdfast.Range) error {
 		upto = v.imm[i]
 	}
 
+	// Memtables are flushed from the oldest on: once this one has left the view, all older ones have.
 	for slices.Contains(d.view.Load().imm, upto) {
 		if err := flush(); err != nil {
 			return err
@@ -160,16 +168,22 @@ func (co *compactor) run(ctx context.Context, r *request) error {
 	d := co.d
 	step := func() error { return d.await(ctx, d.compactions, isCompacting, co.step) }
 
+	// Requests follow one another; the loop helps the one under way in a database without goroutines.
 	for co.mu.request != nil {
 		if err := step(); err != nil {
 			return err
 		}
 	}
+
+	// What is written from here on is not the request's: segments with higher numbers are left alone, or it would never
+	// end beside a busy writer.
 	r.below, r.tried = uint32(d.mu.nextFile+1), map[uint32]bool{}
 	if s := d.log.Current(); s != nil {
 		r.below = s.ID
 	}
 
+	// The compacting goroutine sees it in forRequest. An error here is that of the context, or of a failed log: it ends
+	// the request, and what was begun for it is superseded.
 	co.mu.request = r
 	for !r.over.Load() {
 		if err := step(); err != nil {
@@ -188,6 +202,8 @@ func (t *memTable) touches(r *holdfast.Range) bool {
 			return true
 		}
 	}
+
+	// It is enough to find one key: the first from the beginning of the range on.
 	it := t.index.Iter(math.MaxUint64)
 
 	return it.SeekGE(r.Lo) && !behind(it.Key())
@@ -198,6 +214,8 @@ func (t *memTable) touches(r *holdfast.Range) bool {
 func (co *compactor) garbageIn(ctx context.Context, r *holdfast.Range) (map[uint32]int64, error) {
 	d := co.d
 	d.edit.Lock()
+
+	// The view keeps the segments of the candidates from being removed while they are read without a lock.
 	v := d.latest().view
 	all, _, _ := policy.Candidates(d.segmentNumbers(v.ver))
 	d.edit.Unlock()

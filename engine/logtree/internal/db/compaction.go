@@ -63,6 +63,9 @@ func (co *compactor) plan(c *compaction) *tree.Step {
 func (co *compactor) widen(c *compaction) {
 	d := co.d
 	ver := d.view.Load().ver
+
+	// The log's segments that were flushed since the last step become victims of this one. The newest operation in them is
+	// what a segment begun now must state.
 	if c.takesIn() && len(ver.Tiers) > 0 {
 		c.newest, c.mover.seq = max(c.newest, ver.Tiers[0].ID), d.edit.from.Seq
 		for _, s := range segmentsOf(ver) {
@@ -72,6 +75,8 @@ func (co *compactor) widen(c *compaction) {
 		}
 	}
 
+	// Of the segments with moved values, those are taken that this step comes to and that have enough garbage. Each holds
+	// a range of keys, so it is empty once the sweep has passed it.
 	share, tables := ver.NewerFrom(c.from, c.limits.Written)
 	live := ver.Live()
 
@@ -96,6 +101,8 @@ func (co *compactor) step() (bool, error) {
 	if err := d.log.Err(); err != nil {
 		return false, err // a step of the last compaction may not have been undone
 	}
+
+	// What range deletes have cut is counted outside the lock, because it reads tables.
 	co.countCuts()
 
 	d.edit.Lock()
@@ -106,6 +113,9 @@ func (co *compactor) step() (bool, error) {
 
 		return false, nil
 	}
+
+	// The step is planned, and announced, under one hold of edit: a flush that comes after adds its range deletes to it,
+	// and keeps the segments that it reads.
 	s := co.plan(c)
 	if s.Idle() {
 		co.finish(c)
@@ -123,6 +133,8 @@ func (co *compactor) step() (bool, error) {
 	out := d.tables.NewWriter()
 	c.mover.begin(ver)
 	err := co.rewrite(c, s, ver, out)
+
+	// Finding the damaged table reads, so it is done before the lock is taken again.
 	var unreadable *tree.Table
 	if isUnreadable(err) {
 		unreadable = s.Unreadable(isUnreadable)
@@ -142,6 +154,9 @@ func (co *compactor) step() (bool, error) {
 	case format.IsFatal(err):
 		return false, err // the files may be in the manifest
 	}
+
+	// Nothing of the step is in a manifest. Its files are removed, and the moved segment is cut back to where the step
+	// began.
 	out.Abandon()
 	c.mover.undo()
 
@@ -153,6 +168,8 @@ func (co *compactor) stepped(c *compaction, s *tree.Step, out *tree.Writer) {
 	d := co.d
 	c.did = true
 
+	// A range delete that was flushed while the step was written may leave nothing of a table: no version has it, so
+	// nobody else will remove its file.
 	for _, f := range out.Tables {
 		if f.Unused() { // range deletes have covered all of it meanwhile
 			f.Close()
@@ -164,6 +181,8 @@ func (co *compactor) stepped(c *compaction, s *tree.Step, out *tree.Writer) {
 		co.edit.speed = policy.Speed(co.edit.speed, s.Entries, now.Sub(c.sweep.stepped).Seconds())
 		c.sweep.stepped = now
 	}
+
+	// The next step begins behind the last key of this one, whatever was flushed meanwhile.
 	var more bool
 	if c.from, more = s.Next(); !more {
 		if c.sweep != nil {
@@ -189,6 +208,9 @@ func (co *compactor) failed(c *compaction, unreadable *tree.Table, err error) (b
 	case format.IsNoRoom(err) && co.smaller(c):
 		return true, nil
 	}
+
+	// Nothing helps now. The goroutine tries again after a pause; a request learns of the error, and writers that wait for
+	// room learn that none will come.
 	c.did = true // it is to be tried again
 	co.finish(c)
 	co.endRequest(err)
@@ -241,6 +263,8 @@ func (co *compactor) smaller(c *compaction) bool {
 func (co *compactor) reserveFor(c *compaction) bool {
 	d := co.d
 	d.preparing.Lock()
+
+	// The reserve is given up for deletes only if all victims can then be emptied whole.
 	left := d.preparing.reserve.size
 	d.preparing.Unlock()
 
@@ -260,6 +284,7 @@ const (
 
 // rewrite writes what a step makes of its tables.
 func (co *compactor) rewrite(c *compaction, s *tree.Step, ver *tree.Version, out *tree.Writer) error {
+	// The closure below is asked for each entry, so it looks at the channel only now and then.
 	entries, look := 0, int64(lookBytes)
 	err := s.Rewrite(out, tree.Control{
 		Full: func() bool { return out.Written() >= c.limits.Written || c.mover.moved >= c.limits.Moved },

@@ -27,6 +27,8 @@ func (d *DB) flush() (bool, error) {
 	if len(v.imm) == 0 {
 		return false, nil
 	}
+
+	// The oldest goes first: the position from which the log is replayed moves over it.
 	t := v.imm[len(v.imm)-1]
 
 	// Range deletes of newer memtables cover what is flushed, too. They have to be as durable as the table is.
@@ -61,6 +63,8 @@ func (d *DB) flush() (bool, error) {
 	defer d.edit.Unlock()
 	co := &d.compactor
 	co.edit.replaced = policy.Replaced(co.edit.replaced, out.Sampled, out.Replaced)
+
+	// The version may be another one than the flush began with, so the new tier is put on what there is now.
 	tiers := d.view.Load().ver.CopyTiers()
 	nextTier := d.edit.nextTier
 	if !ts.Empty() {
@@ -70,11 +74,14 @@ func (d *DB) flush() (bool, error) {
 		}
 	}
 
+	// Where range deletes have left nothing of the memtable there is no tier, but the position in the log moves all the
+	// same.
 	if len(out.Tables) > 0 {
 		d.edit.nextTier++
 		tiers = slices.Insert(tiers, 0, tree.Tier{ID: d.edit.nextTier, Refs: tree.Refs(out.Tables)})
 	}
 	if err := d.install(tiers, t.end, t, nil); err != nil {
+		// If it is unknown which manifest is durable, the new tables may be named by it: they must stay.
 		if !format.IsFatal(err) {
 			d.edit.nextTier = nextTier
 			out.Abandon()
@@ -104,6 +111,9 @@ func (d *DB) flushOnce() (did bool, err error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
+	// A writer that waits for memory tells by this error, which the next successful flush removes, that waiting is of no
+	// use.
 	d.mu.stuck = err
 	if err != nil {
 		d.mu.changed.Broadcast()
@@ -123,6 +133,8 @@ func (d *DB) Flush() error {
 		return err
 	}
 	d.mu.Lock()
+
+	// What comes later belongs to another memtable, so the loop below ends beside busy writers.
 	if !d.view.Load().mem.empty() {
 		d.rotateMemtable()
 	}
@@ -216,6 +228,9 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *memTable,
 // with edit and mu held.
 func (d *DB) retireSegments(ver *tree.Version, from format.Position) {
 	var dead []*wal.Segment
+
+	// A segment is in one of three states: the log still needs it, some table names it, or it is dead. While a compaction
+	// writes to it, it is none of them yet.
 	for id, s := range d.mu.segs {
 		moved := s.Kind == format.SegmentMoved
 		// Nobody writes to it any more: it was synced when the memtable was flushed, or when the compaction's step settled.

@@ -47,6 +47,9 @@ func (d *DB) large(body []byte, ops int) bool {
 func (t *memTable) addLarge(s *wal.Segment, off int64, body []byte, seq uint64) {
 	t.keep(s)
 	t.large += int64(format.FrameSize(len(body)))
+
+	// Sets are indexed by their place in the log. A delete has no value, and its key is copied into the image, which the
+	// index points to.
 	off += format.FrameHeader
 
 	payload := int64(0)
@@ -77,6 +80,8 @@ func (t *memTable) keep(s *wal.Segment) {
 	if n := len(old); n > 0 && old[n-1] == s {
 		return
 	}
+
+	// The slice is replaced, never changed: readers walk over it without a lock.
 	s.Acquire()
 	segs := append(slices.Clip(old), s)
 	t.segs.Store(&segs)

@@ -28,10 +28,15 @@ func readManifest(fsys vfs.FS, dir string) (*format.Manifest, error) {
 func writeManifest(fsys vfs.FS, dir string, m *format.Manifest) error {
 	name := filepath.Join(dir, format.ManifestName)
 	temp := name + ".new"
+
+	// The new manifest is whole and synced before it gets its name. Up to the rename an error leaves the old one in force.
 	if err := writeFile(fsys, temp, m.Encode()); err != nil {
 		fsys.Remove(temp) // it may take the room that is missing
 		return format.IOError("write", temp, err)
 	}
+
+	// From here on a crash may leave either of the two, so that nothing may be removed that one of them names: the
+	// database stops.
 	if err := fsys.Rename(temp, name); err != nil {
 		return format.Fatal(format.IOError("rename", temp, err))
 	}

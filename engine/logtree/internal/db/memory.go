@@ -67,6 +67,8 @@ func (t *memTable) weight() int64 { return t.bytes() + t.large/largeWeight }
 
 // reserve returns room for a frame that goes to off in segment seg.
 func (t *memTable) reserve(seg uint32, off int64, n int) (memtable.Addr, []byte) {
+	// Frames that lie one behind the other, in the image and in the log, share a base. A new one begins where either of
+	// them jumps: another segment, or another chunk of the image.
 	addr, buf := t.image.Reserve(n)
 	if n := len(t.bases); n == 0 || t.bases[n-1].place(addr) != uint64(seg)<<32|uint64(off) ||
 		addr>>32 != t.bases[n-1].addr>>32 {
@@ -94,6 +96,9 @@ func (p *placer) of(value memtable.Addr) uint64 {
 	a := value - 1
 
 	bases := p.t.bases
+
+	// Values are asked for in the order of their keys. Those of ascending keys lie in the base of the one before; for
+	// others the base is searched.
 	if b := bases[p.at:]; a < b[0].addr || len(b) > 1 && a >= b[1].addr {
 		i, found := slices.BinarySearchFunc(bases, a, func(b base, a memtable.Addr) int { return cmp.Compare(b.addr, a) })
 		if !found {
@@ -128,6 +133,8 @@ func (t *memTable) add(s *wal.Segment, addr memtable.Addr, body []byte, seq uint
 		}
 		at += r.Size
 	}
+
+	// Range deletes are stored after the keys of the batch, and both are seen only once the batch is visible.
 	if len(ranges) > 0 {
 		t.rangeTombstones.Store(t.rangeTombstones.Load().With(ranges, t.quiet))
 	}

@@ -153,6 +153,7 @@ func (w *mover) readHoles() error {
 	var failed atomic.Bool
 	var took atomic.Int64 // by all goroutines: those that wait for a processor are not slow reads
 	for part := range slices.Chunk(w.holes, (len(w.holes)+n-1)/n) {
+		// The goroutines fill parts of one buffer that do not overlap.
 		group.Go(func() {
 			start := time.Now()
 			defer func() { took.Add(int64(time.Since(start))) }()
@@ -192,6 +193,7 @@ func (w *mover) begin(ver *tree.Version) {
 // commit counts what was moved among the segments' used bytes, and returns the new segments. The step is installed
 // next; it is called with edit held, so that no other manifest tells of what may still be undone.
 func (w *mover) commit() []*wal.Segment {
+	// What the step moved counts from now on. Up to here undo could take it back without anybody having seen it.
 	w.oldMoved += w.oldNow
 	w.ver, w.careful = nil, false
 	for _, x := range w.synced {
@@ -209,6 +211,8 @@ func (w *mover) commit() []*wal.Segment {
 // move copies a value and returns its new place. A value that is damaged stays where it is, and so does its segment:
 // it is reported, and everything else goes on.
 func (w *mover) move(key []byte, e table.Entry) (uint64, error) {
+	// A value is taken from what was read ahead, or left as a hole where reads are slow, or read now. With careful set no
+	// hole is left, which finds the value that is damaged.
 	var err error
 	value := w.near(e)
 	late := value == nil && e.Len > 0 && e.Len < moveAhead && (w.slow || w.d.manual) && !w.careful
@@ -254,6 +258,8 @@ func (w *mover) move(key []byte, e table.Entry) (uint64, error) {
 		w.buf = append(w.buf, value...)
 	}
 
+	// A sweep gives back the log that was there before the last one; how much of it has moved tells writers what will be
+	// free at its end.
 	w.payload += int64(len(key) + n)
 	w.moved += int64(n)
 	if id := uint32(e.Place >> 32); id < w.old && segmentOf(w.ver, id).Kind == format.SegmentLog {
@@ -309,6 +315,8 @@ func (w *mover) syncAhead() error {
 	if w.d.manual || w.at-w.asked < syncEvery {
 		return nil
 	}
+
+	// Two syncs of one file at a time gain nothing: the step goes on, and asks again with its next frame.
 	if w.syncing != nil {
 		if len(w.syncing) == 0 {
 			return nil
@@ -353,6 +361,9 @@ func (w *mover) create(size int64) error {
 	}
 	w.seg, w.at, w.payload, w.fresh = s, format.SegmentHeaderSize, 0, append(w.fresh, s)
 	w.asked = 0
+
+	// The begin frame says how new the values in the segment can be. That is why a compaction may take in newer tiers only
+	// while no segment is open.
 	b := make([]byte, format.FrameHeader+format.BeginBody)
 	format.Begin{Seq: w.seq}.Put(b[format.FrameHeader:])
 
@@ -410,6 +421,8 @@ func (w *mover) undo() {
 	for _, s := range w.fresh {
 		w.d.files.Undo(s)
 	}
+
+	// The segment in which the step went on stays. What the step added to it is in no manifest, and is cut off.
 	w.seg, w.at, w.payload = w.was.seg, w.was.at, w.was.payload
 	w.buf, w.holes, w.fresh, w.synced, w.ver = w.buf[:0], w.holes[:0], nil, nil, nil
 	if s := w.seg; s != nil {

@@ -30,6 +30,9 @@ func (d *DB) removeObsolete() bool {
 	d.obsolete.removing.Lock()
 	defer d.obsolete.removing.Unlock()
 	d.obsolete.mu.Lock()
+
+	// The names are taken under mu, and the files removed without it: references are given up under any lock, and must not
+	// wait for a disk.
 	todo := d.obsolete.names
 	d.obsolete.names = nil
 	d.obsolete.mu.Unlock()

@@ -12,6 +12,9 @@ import (
 // is called once.
 func (d *DB) Pin() (p wal.Pinned, release func(), err error) {
 	d.edit.Lock()
+
+	// With edit held neither a flush nor a compaction can install: the manifest, the view and the segments are of one
+	// moment.
 	v := d.latest().view
 	p = wal.Pinned{FS: d.files.FS, Dir: d.files.Dir, Manifest: d.manifest(v.ver, d.edit.from)}
 	var held []*wal.Segment
@@ -19,6 +22,7 @@ func (d *DB) Pin() (p wal.Pinned, release func(), err error) {
 	p.End = d.log.End()
 	p.Growing = map[uint32]bool{p.End.Segment: true}
 
+	// The version holds references to the segments that its tables name. Those that only the log has get one each here.
 	for _, s := range d.mu.segs {
 		if s.Open.Load() {
 			p.Growing[s.ID] = true
@@ -43,6 +47,8 @@ func (d *DB) Pin() (p wal.Pinned, release func(), err error) {
 		}
 		d.removeObsolete()
 	}
+
+	// Frames that are still in memory alone are written, so that the files have everything that the moment had.
 	if !d.readOnly {
 		err = d.log.Write(p.End.LSN)
 	}

@@ -30,6 +30,9 @@ func (d *DB) makeNext() (bool, error) {
 		return false, nil
 	}
 	id, err := d.number()
+
+	// The numbers are taken under mu, the file is made without it: filling it with zeros takes as long as the device
+	// needs.
 	size, last, left := d.nextSegmentSize(), d.mu.lastSize, d.leave(false)
 	d.mu.Unlock()
 	if err != nil {
@@ -49,6 +52,8 @@ func (d *DB) makeNext() (bool, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
+	// Meanwhile the log may have gone on.
 	if d.log.Current().ID < id && d.mu.next == nil {
 		d.mu.next = s
 	} else { // the log could not wait, and made one with a later id; ids ascend along the log

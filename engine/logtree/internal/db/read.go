@@ -23,6 +23,9 @@ func (d *DB) Read(st state, dst, key []byte) ([]byte, error) { return st.get(dst
 // the tiers; the first that knows the key decides.
 func (st *state) get(dst, key []byte) ([]byte, error) {
 	ts := st.rangeTombstones
+
+	// The first one is still written to, so its range tombstones are those of the moment; full memtables do not change any
+	// more.
 	for i := -1; i < len(st.view.imm); i++ {
 		t := st.view.mem
 		if i >= 0 {
@@ -73,6 +76,7 @@ func (it *iterator) addTable(t *memTable, ts *tree.RangeTombstones) {
 
 // Close implements [holdfast.Iterator].
 func (it *iterator) Close() error {
+	// Both are asked before the walk is closed, which resets it.
 	dead, where := it.Head()
 	was, err := it.Iterator.Close()
 	if was {
@@ -97,6 +101,8 @@ func (d *DB) passed(n int64) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
+	// Counting is done without the lock, so another walk may have come first.
 	v := d.view.Load()
 	if d.passedOver.Load() < policy.MostPassed || len(v.imm) > 0 || d.log.Err() != nil {
 		return // those that are deleted in a memtable that is being flushed will be gone soon
@@ -121,6 +127,8 @@ func (co *compactor) passedDead(n int64, where holdfast.Range) {
 	if n = co.passedOver.Load(); n < policy.MostPassed || co.mu.deadKeys != nil {
 		return
 	}
+
+	// A compaction reads whole tables of the oldest tier. It is due once walks have cost as much as it will.
 	entries, tombstones := d.view.Load().ver.EntriesIn(where.Lo, where.Hi)
 	if !policy.DeadKeys(n, entries) {
 		return

@@ -24,6 +24,7 @@ import (
 
 // Open opens or, with c.New, makes a database. It must not be open elsewhere.
 func Open(c Config) (_ *DB, err error) {
+	// Sizes follow from the memory budget and from the room on the disk.
 	memory := max(c.Memory, minMemory)
 	room := roomFor(c)
 	d := &DB{
@@ -154,6 +155,8 @@ func (d *DB) recover(m *format.Manifest) error {
 	}
 
 	segFiles, runFiles := map[uint32]bool{}, map[uint64]bool{}
+
+	// No number that a file has is given out again, even if the file is removed below.
 	for _, name := range names {
 		if name == format.ReserveName {
 			if d.preparing.reserve.size, err = d.files.FS.Size(filepath.Join(d.files.Dir, name)); err != nil {
@@ -171,6 +174,8 @@ func (d *DB) recover(m *format.Manifest) error {
 	}
 
 	for _, s := range m.Segments {
+		// Segments that tables name: the manifest says how many bytes of each hold something. A longer file is no damage,
+		// what lies behind was never named.
 		seg, err := d.files.Open(s.ID)
 		if err != nil {
 			return err
@@ -183,6 +188,8 @@ func (d *DB) recover(m *format.Manifest) error {
 		seg.Used.Store(s.Size)
 		seg.Payload.Store(s.Payload)
 	}
+
+	// A table has a ref for each stretch that range deletes have left of it: it is opened once.
 	files := map[uint64]*tree.Table{}
 	fail := func(err error) error {
 		for _, id := range slices.Sorted(maps.Keys(files)) {
@@ -278,6 +285,8 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 		d.log.Resume(t.End)
 		d.edit.promised = max(d.edit.promised, t.Synced)
 	}
+
+	// The log is told how far it goes at each step, because spill may flush in between.
 	t, err := wal.ReadTail(d.files.FS, d.files.Dir, m, slices.Collect(maps.Keys(segFiles)), wal.TailVisitor{
 		Begin: func(t *wal.Tail) (err error) {
 			last := t.Last()
@@ -316,6 +325,8 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 		return err
 	}
 	d.torn.Store(t.Torn)
+
+	// What was found is made durable before anything is visible: what a reader has seen must not be taken back.
 	at := t.End
 	if err := d.syncReplayed(replayed, at); err != nil {
 		return err
@@ -328,6 +339,8 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 			return err
 		}
 	}
+
+	// From here on a reader sees it.
 	d.visible.Store(at.Seq)
 	// Each time that a database is opened and written to, its log gets another segment. If many are to be read, those in
 	// tables need not be read again.
@@ -411,6 +424,8 @@ func (d *DB) writeAgain(s *wal.Segment) (err error) {
 			err = format.IOError("close", name, e)
 		}
 	}()
+
+	// What the manifest or a later frame says to be synced is left alone.
 	off, end := int64(0), s.Used.Load()
 	if s.Start < d.edit.promised {
 		off = format.SegmentHeaderSize + int64(d.edit.promised-s.Start)
@@ -444,6 +459,8 @@ func (d *DB) spill(at format.Position, replayed *[]*wal.Segment) error {
 	if v.mem.weight() < d.memtableLimit {
 		return nil
 	}
+
+	// A table must not name what a power cut can take away. So the log is durable first, as in every flush.
 	if err := d.syncReplayed(*replayed, at); err != nil {
 		return err
 	}

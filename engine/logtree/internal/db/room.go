@@ -67,6 +67,8 @@ func (d *DB) room(n, ops int, large bool, body []byte) error {
 	if large {
 		weight /= largeWeight
 	}
+
+	// The common case: everything fits, and no ladder is begun.
 	mem := d.view.Load().mem
 	if d.log.Err() == nil && mem.index.Fits(ops) && d.hasRoom(mem, weight) && d.log.Fits(n, ops) {
 		return nil
@@ -93,6 +95,8 @@ func (l *ladder) climb() outcome {
 	if l.err = l.d.log.Err(); l.err != nil {
 		return refuse
 	}
+
+	// Every round begins with the present memtable: the lock may have been released since the last one.
 	l.view = l.d.view.Load()
 	mem := l.view.mem
 	fits := mem.index.Fits(l.ops)
@@ -101,6 +105,8 @@ func (l *ladder) climb() outcome {
 			Detail: fmt.Sprintf("the batch has %d operations", l.ops), Remedy: "split it"}
 		return refuse
 	}
+
+	// There is room in the memtable, so the log is what may be short of it.
 	if fits && (l.over || l.d.hasRoom(mem, l.weight)) {
 		for _, step := range []func(*ladder) outcome{(*ladder).inLog, (*ladder).flushForRoom, (*ladder).compactForRoom,
 			(*ladder).lastInLog, (*ladder).giveReserve} {
@@ -202,6 +208,8 @@ func (l *ladder) awaitFlush() outcome {
 
 		return l.stuck(err)
 	}
+
+	// A failure counts only if it came after this batch began to wait.
 	if l.waited && d.mu.stuck != nil {
 		return l.stuck(d.mu.stuck)
 	}
@@ -269,6 +277,7 @@ func (d *DB) roomInLog(n, ops int, last bool) error {
 // for the log to go on. The next segment stays: the log can go on in it. It is called with mu held, and releases and
 // takes it again.
 func (d *DB) flushForRoom() error {
+	// The present memtable is flushed too: a flush lets go of the log's segments that only the memtables need.
 	if v := d.view.Load(); !v.mem.empty() && len(v.imm) < policy.MaxFull {
 		d.rotateMemtable()
 	}

@@ -32,6 +32,7 @@ func (d *DB) rotateSegment(n int, last bool) error {
 		}
 	}
 
+	// The segment is known before the log goes on in it: a commit is in the log as soon as it has its place.
 	d.mu.segs[s.ID] = s
 	if need <= d.sizes.segment.Load() { // one for a single large batch says nothing of the others
 		d.mu.lastSize = s.Size
@@ -49,6 +50,8 @@ func (d *DB) newSegment(n int, need int64, last bool) (*wal.Segment, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	// A commit waits for this. So the file is not filled with zeros, unless it is small.
 	size := d.full().NewSegment(d.nextSegmentSize(), need, n, last)
 	start := time.Now()
 	s, err := d.files.Create(id, size, d.leave(last), size <= policy.MinSegment)

@@ -20,6 +20,8 @@ func (co *compactor) armTidy() {
 		return
 	}
 	co.mu.tidyArmed = true
+
+	// Whether anything is committed in that time tells an idle log, whose segment may be given back, from a busy one.
 	before := d.commits.Load()
 	time.AfterFunc(tidyAfter, func() {
 		if d.Life.Enter() != nil {
@@ -69,6 +71,8 @@ func (co *compactor) tidy(idle bool) bool {
 
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
+	// The numbers are of a moment ago. If the memtable has been ended meanwhile, there is nothing to do.
 	if d.view.Load().mem != mem || len(v.imm) >= policy.MaxFull || d.log.Err() != nil {
 		return false
 	}
