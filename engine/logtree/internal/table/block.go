@@ -27,6 +27,8 @@ type context struct {
 func (c *context) appendEntry(b, key []byte, shared int, first bool, e Entry) []byte {
 	at, tag := len(b), byte(0)
 	b = append(b, 0)
+
+	// A key is its length if that differs, what it shares with the one before, and the rest.
 	if len(key) == c.keyLen {
 		tag |= tagKeyLen
 	} else {
@@ -45,6 +47,9 @@ func (c *context) appendEntry(b, key []byte, shared int, first bool, e Entry) []
 		b[at] = tag | tagTombstone
 		return b
 	}
+
+	// A place is given by what differs from the usual: values that lie one behind the other, as many bytes apart as the
+	// last two, take a bit.
 	segment, offset := uint32(e.Place>>32), uint32(e.Place)
 	if segment != c.segment {
 		tag |= tagSegment
@@ -122,6 +127,9 @@ func parseBlock(b []byte) (block, bool) {
 	if len(b) < blockTrailer || len(b) > maxBlock {
 		return block{}, false
 	}
+
+	// The end of the block has the numbers; the heads, four bytes of each group's first key, and the groups' offsets lie
+	// before it.
 	end := b[len(b)-blockTrailer:]
 	n := int(le.Uint16(end[2:]))
 	ends := len(b) - blockTrailer - groupTrailer*n
@@ -165,6 +173,8 @@ func (b *block) head(g int) uint32 { return le.Uint32(b.b[b.ends+4*g:]) }
 func (b *block) searchHeads(key []byte, strict bool) (int, bool) {
 	want := uint32(head(key[b.skip:]) >> 32)
 	heads := b.b[b.ends : b.ends+4*b.n]
+
+	// A search without branches that depend on the data, over numbers of 32 bits.
 	at, n := 0, b.n // the last head <= want is in [at, at+n), if there is one
 	for n > 1 {
 		half := n / 2
@@ -281,6 +291,8 @@ func find(b []byte, lo, hi int, key []byte) (e Entry, found, ok bool) {
 		if shared < match {
 			return Entry{}, false, true
 		}
+
+		// This entry shares with the one before as much as the key does, so it is the first that can go further.
 		if shared == match {
 			have, want := b[i:i+suffix], key[match:]
 			same := common(have, want)
@@ -414,6 +426,9 @@ func (w *window) add(blk *block, g int) bool {
 		if at+c.keyLen+keySlack > len(w.keys) {
 			w.grow(at, c.keyLen)
 		}
+
+		// Most keys are short. Copies of fixed size, of which a part is written over by the next, are faster than copies that
+		// count.
 		if shared <= 16 && suffix <= 8 {
 			*(*[16]byte)(w.keys[at:]) = *(*[16]byte)(w.keys[prev:])
 			*(*[8]byte)(w.keys[at+shared:]) = *(*[8]byte)(b[i:])

@@ -45,6 +45,9 @@ func (s *source) seek(bound []byte, reverse bool) error {
 
 		return nil
 	}
+
+	// A ref that ends before the bound is passed over without opening its table. Backward, the ref that holds the bound
+	// may begin at it, and then has no key below it.
 	refs := s.tier.Refs
 	if !reverse {
 		s.at = s.tier.find(bound)
@@ -66,6 +69,9 @@ func (s *source) seek(bound []byte, reverse bool) error {
 func (s *source) enter(bound []byte, reverse bool) error {
 	for refs := s.tier.Refs; s.at >= 0 && s.at < len(refs); {
 		r := &refs[s.at]
+
+		// The table may have more keys than the ref: the bound of the ref is sought, and settle looks whether what was found
+		// lies within it. Only the first ref has the walk's own bound.
 		r.Table.Reader.Init(&s.ri)
 		if reverse {
 			if len(r.Hi) > 0 && (len(bound) == 0 || bytes.Compare(r.Hi, bound) < 0) {
@@ -141,6 +147,7 @@ func (s *source) move(reverse bool) error {
 		s.ok = s.ri.Next()
 	}
 	if s.ok {
+		// Most tables are whole, so forward nothing cuts their end, and no key has to be compared.
 		r := &s.tier.Refs[s.at]
 		if !reverse && len(r.Hi) == 0 {
 			s.key = s.ri.Key()
@@ -210,6 +217,8 @@ func (m *merged) choose() {
 // next goes to the next key.
 func (m *merged) next() error {
 	cur := &m.src[m.cur]
+
+	// All sources that have the present key move on: the newest one has decided about it.
 	if m.same {
 		for i := range m.src {
 			if s := &m.src[i]; i != m.cur && s.ok && bytes.Equal(s.key, cur.key) {
@@ -228,6 +237,8 @@ func (m *merged) next() error {
 
 // moved chooses again if the present source does not come first any more.
 func (m *merged) moved() error {
+	// As long as the present source stays before the second, the others need not be looked at: what matters is one
+	// comparison.
 	if m.second < 0 && m.src[m.cur].ok {
 		return nil
 	}
@@ -365,6 +376,8 @@ func (w *walk) add() *source {
 func (w *walk) recycle() {
 	for i := range w.m.src {
 		s := &w.m.src[i]
+
+		// What a pooled walk still referred to could not be collected.
 		s.table, s.tier, s.key, s.ok = Memtable{}, nil, nil, false
 		s.mi, s.v = memtable.Iter{}, memtable.Version{}
 		s.ri.Forget()
@@ -397,12 +410,17 @@ func (it *Iterator) more() bool {
 	if cap(w.arena) > 4*maxArena {
 		w.arena = nil // after a large value
 	}
+
+	// First keys and places are collected, then the values are read. An error of either shows only once what came before
+	// it has been handed out.
 	it.err = it.fill()
 	if len(w.unread) > 0 {
 		if err := it.resolve(); err != nil {
 			it.err = err // it comes before what fill has met
 		}
 	}
+
+	// The stretch up to the first key is worth a compaction if many deleted keys lie in it.
 	if !it.found && len(w.items) > 0 {
 		if it.found = true; it.dead > 0 {
 			it.first = bytes.Clone(w.items[0].Key)
@@ -410,6 +428,8 @@ func (it *Iterator) more() bool {
 	}
 	w.used = max(w.used, len(w.items))
 	w.walked += len(w.arena)
+
+	// A walk that goes on reads more at a time; one that ends early has read little in vain.
 	w.ahead, w.bytes = min(2*w.ahead, maxAhead), min(max(w.walked/aheadShare, minArena), maxArena)
 	it.items = w.items
 
@@ -500,6 +520,8 @@ func (it *Iterator) fill() (err error) {
 			return nil
 		}
 		s := &m.src[m.cur]
+
+		// The bound of the range on the far side ends the walk.
 		if m.reverse {
 			if len(w.lo) > 0 && bytes.Compare(s.key, w.lo) < 0 {
 				it.ended = true
@@ -518,6 +540,8 @@ func (it *Iterator) fill() (err error) {
 				continue
 			}
 		}
+
+		// Where no other source and no range delete has a say up to some bound, entries are taken without asking for each.
 		if bound, open, ok := it.alone(s); ok {
 			if err := it.takeMany(s, bound, open); err != nil {
 				return err
@@ -546,6 +570,9 @@ func (it *Iterator) alone(s *source) (bound []byte, open, ok bool) {
 	if m.reverse {
 		return it.aloneBack(s)
 	}
+
+	// Forward: up to the end of the range, the next key of another source, the end of the ref, or the next range delete of
+	// a memtable as new as this source or newer, whichever comes first.
 	bound = it.w.hi
 	if m.second >= 0 {
 		bound = sooner(bound, m.bound)
@@ -603,6 +630,9 @@ func later(a, b []byte) []byte {
 // returned, and goes on.
 func (it *Iterator) takeMany(s *source, bound []byte, open bool) error {
 	w := it.w
+
+	// Near hands out what the block at hand has, in one piece. The iterator is then set to the last of those taken, and
+	// next moves on.
 	if s.table.Index == nil {
 		n := it.takeNear(s.ri.Near(w.m.reverse, w.room(), bound, open))
 		if n--; w.m.reverse {
@@ -616,6 +646,8 @@ func (it *Iterator) takeMany(s *source, bound []byte, open bool) error {
 	n, passed := len(w.items), 0
 	w.items, passed = s.mi.Take(w.items, w.room(), bound)
 	it.passed += passed
+
+	// The next key was of the kind that Take leaves to take: its value is in the log.
 	if len(w.items) == n && passed == 0 {
 		if err := it.take(s); err != nil {
 			return err
@@ -662,6 +694,8 @@ func (it *Iterator) takeNear(near table.Near) int {
 	}
 
 	w, n := it.w, len(near.Entries)
+
+	// Keys are copied at once; for values only their places are noted.
 	for k := range n {
 		i := k
 		if w.m.reverse {
@@ -691,13 +725,18 @@ func (it *Iterator) takeNear(near table.Near) int {
 func (it *Iterator) resolve() (err error) {
 	w := it.w
 	for i := range w.unread {
+		// Each copy is checked. One that is wrong is read again by a call, which says what is wrong with it.
 		if u := &w.unread[i]; w.enter(it.ver, u.Place) {
 			u.mapped = w.seg.Mapped(int64(uint32(u.Place)), int(u.Len))
 		}
 	}
+
+	// Reads of this walk have waited for a disk: it gets all of them at a time.
 	if w.slow >= manySlow {
 		it.prefetch(w.unread)
 	}
+
+	// A mapping may fault in the middle. What was copied until then is dropped as a whole, and read by calls.
 	before := len(w.arena)
 	if format.Guarded(w.copyMapped) != nil {
 		w.arena = w.arena[:before]
@@ -728,6 +767,9 @@ func (w *walk) copyMapped() {
 	var sum byte
 	for i := range w.unread {
 		b := w.unread[i].mapped
+
+		// One byte of each cache line, over all values, before any is copied: the processor then has many misses under way at
+		// once.
 		for j := 0; j < len(b); j += cacheLine {
 			sum += b[j]
 		}
@@ -784,6 +826,9 @@ func (it *Iterator) prefetch(us []unread) {
 // false, and has done nothing, if they do not, or if one of them is not in order.
 func (it *Iterator) takeSpan(near table.Near) bool {
 	w, n := it.w, len(near.Entries)
+
+	// The places of the first and the last entry give the stretch. Whether those between lie in it, in order, and are
+	// whole, shows only when it has been read.
 	first, last := &near.Entries[0], &near.Entries[n-1]
 	lo, hi := uint64(uint32(first.Place)), uint64(uint32(last.Place))+uint64(last.Len)
 	begin := near.Begin[0]
@@ -824,6 +869,8 @@ func (it *Iterator) takeSpan(near table.Near) bool {
 		items[taken] = item{Key: own[key:end:end], Value: values[lo:hi:hi]}
 		taken++
 	}
+
+	// All were in order. Only now does the walk change, so that a false before leaves it as it was.
 	copy(own, keys)
 	w.arena, w.items = w.arena[:at+len(own)], w.items[:len(w.items)+taken]
 
@@ -844,6 +891,7 @@ func (w *walk) enter(ver *Version, place uint64) bool {
 func (it *Iterator) skipDeleted(s *source) (bool, error) {
 	m := &it.w.m
 	for j := 0; j <= m.cur && m.src[j].table.Index != nil; j++ {
+		// Memtables come first among the sources, from the newest on: those before s are newer than it.
 		t := m.src[j].table.Tombstones.Find(s.key)
 		if t == nil {
 			continue

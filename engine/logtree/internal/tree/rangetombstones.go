@@ -49,12 +49,16 @@ func (t *RangeTombstones) With(newer []RangeTombstone, quiet func(lo, hi []byte,
 // If nothing in r is newer than a neighbour that it touches, the neighbour is made longer instead: its number
 // hides as much. So deletes along a queue become one range.
 func (t *RangeTombstones) add(r RangeTombstone, quiet func(lo, hi []byte, after uint64) bool) {
+	// The ranges that r overlaps or touches are those from the first which does not end before it, up to the first that
+	// begins behind it.
 	from := t.search(func(x *RangeTombstone) bool { return !below(x.Hi, r.Lo) || bytes.Equal(x.Hi, r.Lo) })
 	to := t.search(func(x *RangeTombstone) bool { return len(r.Hi) > 0 && bytes.Compare(x.Lo, r.Hi) > 0 })
 	var first, last RangeTombstone // that r touches
 	if from != to {
 		first, last = *t.at(from), *t.at(t.previous(to))
 	}
+
+	// What the first and the last of them reach beyond r stays, with its own number, or is joined with r to one range.
 	left := from != to && bytes.Compare(first.Lo, r.Lo) < 0
 	right := from != to && len(r.Hi) > 0 && !below(last.Hi, r.Hi)
 	joinLeft := left && quiet(r.Lo, r.Hi, first.Seq)
@@ -119,6 +123,8 @@ func (t *RangeTombstones) search(is func(*RangeTombstone) bool) position {
 
 // replace puts mid in the place of the ranges from one position up to, not including, another. It writes to no chunk.
 func (t *RangeTombstones) replace(from, to position, mid []RangeTombstone) {
+	// Chunks are shared with older states, so those that change are made anew of what lies before, the new ranges, and
+	// what lies behind.
 	lo, hi := from.chunk, to.chunk // the chunks that are replaced
 	var before, after []RangeTombstone
 	if lo < len(t.chunks) {

@@ -105,6 +105,8 @@ func NewRef(t *Table, lo, hi []byte) Ref {
 	if len(lo) > 0 && bytes.Compare(lo, r.Lo) > 0 {
 		r.Lo, r.cut = lo, new(cutUse)
 	}
+
+	// A bound that cuts nothing off leaves the ref whole, which costs no counting.
 	if len(hi) > 0 && bytes.Compare(hi, r.last) <= 0 {
 		r.Hi, r.last, r.cutHi, r.cut = hi, hi, true, new(cutUse)
 	}

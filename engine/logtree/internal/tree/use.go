@@ -36,6 +36,8 @@ func (v *Version) live() []int64 {
 		live[i] = v.segments[i].live
 	}
 
+	// Whole tables were added up when the version was made. What cut refs name changes when they are counted, so it is
+	// added here.
 	for i := range v.Tiers {
 		for r := range v.Tiers[i].counted() {
 			if r.cut == nil {
@@ -250,6 +252,9 @@ func (v *Version) NewerFrom(from []byte, most int64) (share float64, tables []*T
 		sums[i+1] = sums[i] + b
 		entries += n
 	}
+
+	// The share is an estimate: what a newer table names is spread over the keys that it spans as the oldest tier's bytes
+	// are.
 	usual := sums[len(oldest.Refs)] / max(entries, 1)
 	lo := oldest.find(from)
 	hi := lo

@@ -148,6 +148,7 @@ func (v *Version) Next(tiers []Tier, find func(id uint32) Segment) *Version {
 	next := &Version{Tiers: tiers, whole: map[*Table]bool{}}
 	next.refs.Store(1)
 
+	// First the tables: each once, with a reference, and whether all of its keys are left.
 	for _, t := range tiers {
 		for i := range t.Refs {
 			table := t.Refs[i].Table
@@ -158,6 +159,9 @@ func (v *Version) Next(tiers []Tier, find func(id uint32) Segment) *Version {
 			next.whole[table] = t.Refs[i].cut == nil // one that is cut has no other refs than such
 		}
 	}
+
+	// Then the segments. Only tables that came, went, or were cut for the first time change the sums, so a version of
+	// thousands of tables costs what has changed.
 	changes := map[uint32]segment{}
 
 	change := func(t *Table, tables int, live int64) {
@@ -194,6 +198,8 @@ func (v *Version) Next(tiers []Tier, find func(id uint32) Segment) *Version {
 		s.Acquire()
 		next.segments = append(next.segments, s)
 	}
+
+	// A segment that no table names any more is left out, and with the last version that has it, it is gone.
 	for _, s := range v.segments {
 		c := changes[s.id]
 		delete(changes, s.id)
@@ -202,6 +208,7 @@ func (v *Version) Next(tiers []Tier, find func(id uint32) Segment) *Version {
 		}
 	}
 
+	// What is left of the changes are segments that the version before does not have.
 	for id, s := range changes {
 		s.Segment = find(id)
 		add(s)
@@ -375,6 +382,7 @@ func (t *Tier) deleteRanges(ts *RangeTombstones) {
 	rest := t.Refs // behind those that are in out, or gone
 
 	for d := range ts.Ranges() {
+		// Ranges and refs are both in order, so one walk over the two is enough.
 		n := (&Tier{Refs: rest}).find(d.Lo)
 		out, rest = append(out, rest[:n]...), rest[n:]
 		for len(rest) > 0 && (len(d.Hi) == 0 || bytes.Compare(rest[0].Lo, d.Hi) < 0) {

@@ -86,6 +86,8 @@ func (w *Writer) Add(key []byte, e table.Entry) error {
 			return err
 		}
 		w.id = uint64(n)
+
+		// A file of this number can only be left of a crash.
 		name := format.TableName(f.Dir, w.id)
 		f.FS.Remove(name)
 		if w.file, err = f.FS.Create(name); err != nil {
@@ -164,6 +166,8 @@ func (w *Writer) Flush(m Memtable, place func(memtable.Addr) uint64, newer []*Ra
 
 	for ok := it.First(); ok; ok = it.Next() {
 		x := it.Version()
+
+		// One key in yieldEvery is a sample: how often flushes replace what is there tells how much garbage they make.
 		if entries++; entries%yieldEvery == 0 {
 			runtime.Gosched()
 			w.Sampled++
@@ -178,6 +182,7 @@ func (w *Writer) Flush(m Memtable, place func(memtable.Addr) uint64, newer []*Ra
 
 		var e table.Entry
 		switch {
+		// A tombstone is of use only if an older table may have the key.
 		case x.Kind == holdfast.KindDelete:
 			if !v.MayHave(x.Key) {
 				continue

@@ -105,6 +105,9 @@ const maxJoined = 64 << 10
 func New(c Config) *Log {
 	l := &Log{Config: c}
 	l.live.Store(new([]*Segment))
+
+	// The log borrows the group commit of engines for its syncs alone. What is committed lies in the queue; the empty
+	// batches say that somebody waits.
 	l.share = groupcommit.New(format.Name, 0, func(*holdfast.Batch, holdfast.Level) error { return l.syncNow() })
 
 	return l
@@ -138,6 +141,8 @@ func (l *Log) Fits(n, ops int) bool {
 // Begin ends the present segment, if there is one, and goes on in next, whose name is durable if that is said. Called
 // with the caller's lock held.
 func (l *Log) Begin(next *Segment, durable bool) {
+	// The end frame names the next segment, and whether its name is durable. If it is not, and a crash takes the file, its
+	// absence is no damage.
 	if l.cur != nil {
 		b := make([]byte, format.EndSize)
 		format.Successor{ID: next.ID, Durable: durable}.Put(b[format.FrameHeader:])
@@ -146,6 +151,7 @@ func (l *Log) Begin(next *Segment, durable bool) {
 	first := format.Begin{Seq: l.end.Seq, LSN: l.end.LSN, Prev: l.end.Segment}
 	next.Start, next.BaseSeq = first.LSN, first.Seq
 
+	// Segments that are synced to their end leave the list. It is replaced, never changed: Fail reads it without a lock.
 	live := *l.live.Load()
 	for synced := l.synced.Load(); len(live) > 1 && live[1].Start <= synced; {
 		live = live[1:]
@@ -181,6 +187,8 @@ func (l *Log) header(dst []byte, kind format.FrameKind, body int, sum uint32) {
 // has returned, values are read with [Segment.Unflushed]. body has so many operations and that checksum. It returns
 // false if it cannot be written, or the log has failed: nothing was added then. Called with the caller's lock held.
 func (l *Log) AppendLarge(body []byte, sum uint32, ops int) bool {
+	// The caller holds its lock, so nothing else comes to the end of the log meanwhile: the frame can be written before it
+	// is counted.
 	n := format.FrameSize(len(body))
 	start := time.Now()
 	err := l.writeLarge(body, n, sum)
@@ -191,6 +199,9 @@ func (l *Log) AppendLarge(body []byte, sum uint32, ops int) bool {
 		l.Fail(err)
 		return false
 	}
+
+	// Fail saves the large batches up to reach. Either it sees this one, or the failure is seen here, and the batch goes
+	// to memory.
 	l.cur.reach.Store(l.end.Offset + int64(n))
 	if l.Err() != nil {
 		return false // what saves it may have missed it
@@ -205,6 +216,8 @@ func (l *Log) AppendLarge(body []byte, sum uint32, ops int) bool {
 func (l *Log) writeLarge(body []byte, n int, sum uint32) error {
 	var h [format.FrameHeader]byte
 	l.header(h[:], format.KindBatch, len(body), sum)
+
+	// Header and body in one call if the copy costs less than a second call.
 	if n <= maxJoined {
 		l.joined = append(append(l.joined[:0], h[:]...), body...)
 		return l.cur.Write(l.joined, l.end.Offset)
@@ -219,6 +232,9 @@ func (l *Log) writeLarge(body []byte, n int, sum uint32) error {
 // push queues a frame of n bytes at the log's end.
 func (l *Log) push(b []byte, n, ops int) {
 	p := chunk{seg: l.cur, off: l.end.Offset, size: n, b: b, end: l.end.LSN + uint64(n)}
+
+	// The place is fixed here, under the caller's lock. The queue has a lock of its own, because the writer empties it
+	// without the caller's.
 	l.end.Offset += int64(n)
 	l.end.LSN, l.end.Seq = p.end, l.end.Seq+uint64(ops)
 	l.queueMu.Lock()
@@ -235,6 +251,8 @@ func (p *chunk) extend(next chunk) bool {
 		return false
 	}
 	if p.b != nil {
+		// Memory goes on where the byte behind p, within its capacity, is the first of next: both lie in one chunk of the
+		// image.
 		if cap(p.b) <= p.size || &p.b[:p.size+1][p.size] != &next.b[0] {
 			return false
 		}
@@ -277,10 +295,13 @@ func (l *Log) Err() error {
 func (l *Log) Fail(err error) error {
 	f := &failure{err: groupcommit.Poisoned(format.Name, err), fixed: make(chan struct{})}
 	if l.failed.CompareAndSwap(nil, f) {
+		// What had been acknowledged stays so, and what is synced is safe whatever failed. Nothing beyond that is
+		// acknowledged any more, so that two callers who ask about the same frame get the same answer.
 		f.acked[holdfast.Process] = max(l.acked[holdfast.Process].Load(), l.synced.Load())
 		f.acked[holdfast.Memory] = max(l.acked[holdfast.Memory].Load(), f.acked[holdfast.Process])
 		close(f.fixed)
 
+		// Reads of large batches must not depend on pages that the system may drop.
 		for _, s := range *l.live.Load() {
 			s.save(l.synced.Load())
 		}
@@ -312,6 +333,8 @@ func (l *Log) Write(lsn uint64) error {
 	if l.written.Load() >= lsn {
 		return nil
 	}
+
+	// One goroutine writes what all have queued. Those who come meanwhile wait here, and mostly find theirs written.
 	l.writeMu.Lock()
 	defer l.writeMu.Unlock()
 	if l.written.Load() >= lsn {
@@ -333,6 +356,8 @@ func (l *Log) write(toSync bool) error {
 		}
 	}()
 	l.queueMu.Lock()
+
+	// The two slices take turns: one is filled while the other is written.
 	todo := l.queue
 	l.queue = l.spare[:0]
 	l.queueMu.Unlock()
@@ -344,6 +369,8 @@ func (l *Log) write(toSync bool) error {
 				return l.Fail(err)
 			}
 		}
+
+		// Used goes on before written does: whoever sees that the frame is written may read it.
 		p.seg.Used.Store(p.off + int64(p.size))
 		l.bytes.Add(int64(p.size))
 		if l.last != p.seg {
@@ -352,6 +379,8 @@ func (l *Log) write(toSync bool) error {
 			}
 			l.last = p.seg
 		}
+
+		// Of the segments that are to be synced, the last may be written to again; the order is that of the log.
 		if n := len(l.dirty); n == 0 || l.dirty[n-1] != p.seg {
 			l.dirty = append(l.dirty, p.seg)
 		}
@@ -360,6 +389,8 @@ func (l *Log) write(toSync bool) error {
 	if len(todo) > 0 {
 		l.groups.Add(1)
 	}
+
+	// The spare slice must not keep images of memtables from being freed.
 	clear(todo)
 	l.spare = todo[:0]
 
@@ -415,6 +446,9 @@ func (l *Log) syncNow() error {
 			return l.Fail(err)
 		}
 	}
+
+	// Between the sync and its acknowledgement: if the directory is not ours any more, what was synced is not there for
+	// the next opening.
 	if l.Check != nil {
 		if err := l.Check(); err != nil {
 			return l.Fail(err)
@@ -424,6 +458,8 @@ func (l *Log) syncNow() error {
 		l.Watch.Waited(start, "a sync of the log", "path", files[len(files)-1].File.Name(), "write", written.Sub(start),
 			"sync", time.Since(written))
 	}
+
+	// Not what is written now, but what was when the sync began.
 	l.synced.Store(target)
 
 	return nil
@@ -437,6 +473,8 @@ func (l *Log) writeToSync() (files []*Segment, target uint64, err error) {
 	if err := l.write(true); err != nil {
 		return nil, 0, err
 	}
+
+	// Writing goes on while these are synced, without the lock. What is written meanwhile makes its segment dirty again.
 	files, l.dirty, l.clean = l.dirty, l.clean[:0], l.dirty
 
 	return files, l.written.Load(), nil

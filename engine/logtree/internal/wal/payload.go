@@ -27,6 +27,7 @@ func (s *Segment) PayloadIn(lo, hi []byte, stop func() error) (sum int64, err er
 			return sum, nil
 		}
 
+		// A record that makes no sense ends the count: this is an estimate, and verify finds the damage.
 		for to := at + size; kind == format.KindBatch && at < to; {
 			key, value, n, err := r.record(at, to)
 			if err != nil || n == 0 {
@@ -40,6 +41,8 @@ func (s *Segment) PayloadIn(lo, hi []byte, stop func() error) (sum int64, err er
 				if behind {
 					return sum, nil
 				}
+
+				// Keys ascend. If the next frame begins with a key that is still before the range, this frame has nothing of it.
 				if at == off+format.FrameHeader && r.nothingBefore(next, lo) {
 					break
 				}

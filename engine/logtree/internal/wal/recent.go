@@ -49,6 +49,7 @@ func (r *recent) has(off int64, n int) bool {
 func (s *Segment) note(off int64, n, size int) {
 	r, now := s.recent.Load(), period.now.Load()
 	if r == nil || r.period != now {
+		// The bits of the last period are dropped as a whole, not cleared one by one.
 		r = &recent{period: now, pages: make([]atomic.Uint64, size/recentPage/64+1)}
 		s.recent.Store(r) // what others note in another one meanwhile is read once more
 		if period.ends.CompareAndSwap(false, true) {

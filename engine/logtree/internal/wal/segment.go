@@ -179,6 +179,8 @@ func (f *Files) Create(id uint32, size, left int64, zeros bool) (_ *Segment, err
 			f.Undo(s)
 		}
 	}()
+
+	// More is allocated than is kept, so that the segment is made only where left bytes remain for others.
 	err = s.File.Allocate(size + left)
 	if err == nil && left > 0 {
 		err = s.File.Truncate(size)
@@ -192,12 +194,16 @@ func (f *Files) Create(id uint32, size, left int64, zeros bool) (_ *Segment, err
 			return nil, err
 		}
 	}
+
+	// The header is written after the zeros, whose flag it has.
 	if _, err := s.File.WriteAt(s.Encode(f.DB), 0); err != nil {
 		return nil, format.IOError("write", s.File.Name(), err)
 	}
 	if f.NoMap {
 		return s, nil
 	}
+
+	// One mapping to read and one to write: that for writing goes when the segment is full.
 	s.MapIn(s.File, size)
 	if m, ok := s.File.(vfs.WriteMapper); ok {
 		// Without the mapping, writes go through the file.
@@ -294,6 +300,9 @@ func (s *Segment) MapIn(file vfs.File, size int64) {
 	if !ok || size <= 0 {
 		return
 	}
+
+	// The count is taken before the mapping, and given back if nothing comes of it: many goroutines at once stay below the
+	// limit.
 	if s.files.mapped.Add(1) > mostMapped {
 		s.files.mapped.Add(-1)
 		return
@@ -377,6 +386,7 @@ func (s *Segment) Read(dst []byte, off int64, n int) ([]byte, error) {
 // Mapped returns the n bytes at off in the segment's mapping, which may fault when they are touched and may change: see
 // [format.Guarded]. It returns nil if they had better be read by [Segment.Read]: not mapped, or perhaps not in memory.
 func (s *Segment) Mapped(off int64, n int) []byte {
+	// A segment whose log has failed is read from what was saved, so no mapping is given out.
 	m := s.in.Load()
 	if m == nil || n <= 0 || n >= recentLimit || off < format.SegmentHeaderSize || off+int64(n) > s.Used.Load() ||
 		s.saved.Load() != nil {
@@ -407,12 +417,15 @@ func (s *Segment) Prefetch(off int64, n int) {
 
 // readTo is Read in a file of which the first end bytes hold something.
 func (s *Segment) readTo(dst []byte, off int64, n int, end int64) ([]byte, error) {
+	// First what was saved when the log failed: the file may not have it any more.
 	if v := s.saved.Load(); v != nil && n >= 0 && off >= v.from && off+int64(n) <= v.from+int64(len(v.b)) {
 		return append(dst, v.b[off-v.from:][:n]...), nil
 	}
 	if off < format.SegmentHeaderSize || n < 0 || off+int64(n) > end {
 		return dst, format.Corrupt(s.name(), off, fmt.Sprintf("a value of %d bytes is not in the file", n), nil)
 	}
+
+	// Then the mapping, if calls have read these pages lately: they are in memory.
 	var in []byte
 	if m := s.in.Load(); m != nil && n > 0 && n < recentLimit {
 		in = (*m).Bytes()
@@ -424,6 +437,8 @@ func (s *Segment) readTo(dst []byte, off int64, n int, end int64) ([]byte, error
 			return out, nil
 		} // the read call says what is wrong
 	}
+
+	// And otherwise a read call, which is noted, so that the next read of the same pages is a copy.
 	old := len(dst)
 	if cap(dst)-old < n {
 		dst = append(dst, make([]byte, n)...)
@@ -453,6 +468,9 @@ func (s *Segment) call(b []byte, off int64) (err error) {
 			return format.ReadError(s.name(), off, err)
 		}
 	}
+
+	// From here on the file belongs to the set of those that are open. It is opened again if it was closed, which may fail
+	// for reasons that say nothing about the data.
 	opened := false
 
 	err = f.With(func(file vfs.File) error {
@@ -519,6 +537,8 @@ func (s *Segment) store(p []byte, off int64) error {
 // save keeps a copy of the large batches that lie behind the lsn synced. What cannot be read is read again, and
 // checked, when it is asked for.
 func (s *Segment) save(synced uint64) {
+	// All behind what is synced, up to the end of the last large batch. Small batches in it are in memory too; one piece
+	// is simpler.
 	from, to := int64(format.SegmentHeaderSize), s.reach.Load()
 	if synced > s.Start {
 		from += int64(synced - s.Start)

@@ -62,6 +62,8 @@ type TailVisitor struct {
 // those of the file system, or of the visitor. What was read up to then is returned with every error.
 func ReadTail(fsys vfs.FS, dir string, m *format.Manifest, segments []uint32, v TailVisitor) (*Tail, error) {
 	r := &tailReader{fs: fsys, dir: dir, m: m, v: v, Tail: &Tail{End: m.From, Synced: m.Synced}}
+
+	// Segments that the manifest names are in tables; all others with higher ids may be of the tail.
 	old := map[uint32]bool{}
 
 	for _, s := range m.Segments {
@@ -100,6 +102,8 @@ func (r *tailReader) read() error {
 	var torn *tear // of the segment read last
 	var s *tailFile
 	var err error
+
+	// A new database has no position yet. Its log begins in the segment that follows nothing.
 	if id := r.m.From.Segment; id != 0 {
 		s, err = r.open(id)
 	} else {
@@ -113,6 +117,7 @@ func (r *tailReader) read() error {
 			return err
 		}
 
+		// Ids ascend along the log, so that those below this one follow nothing any more.
 		for len(r.later) > 0 && r.later[0] <= s.ID {
 			r.later = r.later[1:]
 		}
@@ -122,6 +127,8 @@ func (r *tailReader) read() error {
 	switch {
 	case err != nil:
 		return err
+
+	// The log has ended. Whether it was torn there, or damaged, the manifest and what lies behind must tell.
 	case r.End.LSN < r.m.Synced:
 		return r.endsEarly(torn)
 	}
@@ -169,6 +176,8 @@ func (r *tailReader) open(id uint32) (_ *tailFile, err error) {
 		return nil, err
 	}
 	s.kind = h.Kind
+
+	// A first frame that is damaged is no error yet: only the one who needs it to go on knows whether it had been synced.
 	if f, ok := format.ParseFrame(head[min(n, format.SegmentHeaderSize):n], s.epoch); ok {
 		s.begin, s.begun = format.ParseBegin(f)
 	}
@@ -193,6 +202,9 @@ func (r *tailReader) next(named format.Successor) (*tailFile, error) {
 		if errors.Is(err, holdfast.ErrCorrupt) {
 			continue // checkEnd looks at it
 		}
+
+		// No end frame has named it: the log was in the segment before when the program ended. The begin frame says from
+		// which place of the log it goes on, and a segment of another life names another one.
 		follows := format.Begin{Seq: r.End.Seq, LSN: r.End.LSN, Prev: r.End.Segment}
 		if err != nil || s.kind == format.SegmentLog && s.begun && s.begin == follows {
 			return s, err
@@ -213,6 +225,8 @@ func (r *tailReader) segment(s *tailFile) (named format.Successor, torn *tear, e
 	bad := func(off int64, detail string) (format.Successor, *tear, error) {
 		return format.Successor{}, nil, format.Corrupt(s.name, off, detail, nil)
 	}
+
+	// The manifest may point into the middle of the segment, whose begin is reckoned back from there.
 	s.Start, s.Base = at.LSN-uint64(at.Offset-format.SegmentHeaderSize), at.Seq
 	if s.begun && at.Offset > format.SegmentHeaderSize {
 		s.Base = s.begin.Seq
@@ -220,6 +234,7 @@ func (r *tailReader) segment(s *tailFile) (named format.Successor, torn *tear, e
 
 	r.Segments = append(r.Segments, s.TailSegment)
 	switch {
+	// What the manifest says to be in tables must be in the file, and the begin frame must agree with it.
 	case at.Offset > s.size:
 		return bad(s.size, "the file has been cut short")
 	case at.Offset == format.SegmentHeaderSize:
@@ -228,6 +243,8 @@ func (r *tailReader) segment(s *tailFile) (named format.Successor, torn *tear, e
 	case s.begin.LSN != s.Start || s.begin.Seq > at.Seq:
 		return bad(format.SegmentHeaderSize, "the segment does not go with the manifest")
 	}
+
+	// The segment is read as a whole: a damaged frame is judged by what lies behind it.
 	data := make([]byte, s.size-at.Offset)
 	if n, err := s.f.ReadAt(data, at.Offset); n < len(data) {
 		return named, nil, format.ReadError(s.name, at.Offset+int64(n), err)
@@ -237,6 +254,7 @@ func (r *tailReader) segment(s *tailFile) (named format.Successor, torn *tear, e
 	}
 
 	for named.ID == 0 {
+		// The epoch tells frames of this segment from those of an earlier file in the same blocks.
 		f, ok := format.ParseFrame(data, s.epoch)
 		if !ok {
 			torn = &tear{name: s.name, epoch: s.epoch, off: at.Offset, seq: uint32(at.Seq - s.Base), rest: data}
@@ -264,9 +282,13 @@ func (r *tailReader) segment(s *tailFile) (named format.Successor, torn *tear, e
 			r.Batches++
 		}
 		r.Frames++
+
+		// Each frame says how far the log was synced when it was made. A torn place before that is damage.
 		if synced, ok := f.Synced(at.LSN); ok {
 			r.Synced = max(r.Synced, synced)
 		}
+
+		// The end moves on before the visitor is told, so that it knows where the batch ends.
 		began, n := *at, f.Size()
 		data = data[min(n, len(data)):] // the file may have been cut in the frame's padding
 		at.Offset += int64(n)
@@ -348,6 +370,8 @@ func (r *tailReader) endsEarly(torn *tear) error {
 // checkEnd returns ErrCorrupt if something behind the end of the log says that more than was found had been synced.
 func (r *tailReader) checkEnd(t *tear) error {
 	if t != nil {
+		// A whole frame behind the tear can have reached the disk before the torn one did, without a sync. It proves damage
+		// only if it says that more than what is left had been synced.
 		for f := range t.frames() {
 			if synced, ok := f.Synced(r.End.LSN + uint64(f.At)); ok && synced > r.End.LSN {
 				return format.Corrupt(t.name, t.off,
@@ -356,6 +380,8 @@ func (r *tailReader) checkEnd(t *tear) error {
 		}
 	}
 
+	// The same for segments that the log does not reach: their frames may say that they, or what is before them, had been
+	// synced.
 	for _, id := range r.later {
 		name := format.SegmentName(r.dir, id)
 		b, err := vfs.ReadFile(r.fs, name)
