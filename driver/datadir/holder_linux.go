@@ -23,8 +23,8 @@ func Holder(path string) string {
 		return ""
 	}
 	defer f.Close()
-	// 1: FLOCK  ADVISORY  WRITE 4711 fd:01:131 0 EOF
 
+	// 1: FLOCK  ADVISORY  WRITE 4711 fd:01:131 0 EOF
 	file := fmt.Sprintf("%s:%d", device(&st), st.Ino)
 	var pids []int
 	for lines := bufio.NewScanner(f); lines.Scan(); {

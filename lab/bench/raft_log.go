@@ -133,8 +133,8 @@ func (e raftEntries) verify(store contender.RaftStore, first, last, seed uint64)
 	if items <= fullBuckets*stretch {
 		return items, checked, read(first, last)
 	}
-	// Never the same one twice: there are thousands of stretches.
 
+	// Never the same one twice: there are thousands of stretches.
 	starts := map[uint64]bool{first: true, last - stretch + 1: true}
 	random := rand.New(rand.NewPCG(seed, last))
 	for len(starts) < someBuckets+2 {

@@ -87,9 +87,9 @@ func rankTable(rows []*Summary, rates map[Cell][]float64, baseline string) {
 		}
 		to = rows[i]
 	}
+
 	// All pairs are one family although only those with the best are shown: which one is the best was seen in the same
 	// figures. A baseline was named before.
-
 	var family []float64
 	at := map[*Summary]int{} // in family, of the comparison with to
 	with := map[*Summary]measure.Difference{}

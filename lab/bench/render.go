@@ -436,8 +436,8 @@ func (s screen) unavailable(list []Unavailable, full bool) {
 		why     string
 		levels  string
 	}
-	// The levels at which each engine is missing for one reason.
 
+	// The levels at which each engine is missing for one reason.
 	levels := map[string][]holdfast.Level{}
 	key := func(u Unavailable) string { return fmt.Sprint(u.Engine, u.instead, u.why) }
 	for _, u := range list {

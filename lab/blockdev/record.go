@@ -218,9 +218,9 @@ func (r *Record) Cut(at Position, policy Policy) *Image {
 		im.apply(&r.events[i], nil)
 	}
 	rng := rand.New(rand.NewPCG(policy.seed, uint64(at)))
+
 	// One cut is generous and the next is not: were each write kept with the same odds, a long tail would never
 	// be lost, or kept, almost whole.
-
 	keep, tear := rng.Float64(), 0.3*rng.Float64()
 	last := r.clamp(at) - 1
 	for last >= durable && !r.events[last].changes() {

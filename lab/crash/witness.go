@@ -293,8 +293,8 @@ func (w *witness) work(conn net.Conn, in *bufio.Reader, h hello, k *known) (err 
 		return err
 	}
 	w.say("%s %s works, from batch %d on. Pull the plug whenever you like.", h.ID, h.Engine, k.Next)
-	// Whole messages only: the end is where the plug was pulled.
 
+	// Whole messages only: the end is where the plug was pulled.
 	out := bufio.NewWriterSize(ledger, 64<<10)
 	heard := 0
 	for {

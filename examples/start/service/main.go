@@ -124,7 +124,6 @@ func main() {
 	fmt.Printf("http://%s/page/ with the token %s\n", listener.Addr(), token)
 
 	// Run everything until an interrupt, or until something fails; then end it in order: requests, loops, stores, engine.
-
 	web := &http.Server{Handler: routes, ReadHeaderTimeout: 10 * time.Second}
 	var running sync.WaitGroup
 	ended := make(chan error, 4)

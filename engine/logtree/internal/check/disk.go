@@ -91,6 +91,8 @@ func readDisk(fsys vfs.FS, dir string) (*disk, error) {
 	}
 	slices.Sort(segs)
 	slices.Sort(runs)
+
+	// A damaged manifest is what repair is for. Only a newer format, or a failure that passes, ends everything.
 	m, damage := readManifest(fsys, dir)
 	if errors.Is(damage, holdfast.ErrVersion) || format.IsTransient(damage) {
 		return nil, damage
@@ -185,6 +187,8 @@ func readHead(fsys vfs.FS, name string) ([]byte, error) {
 // addPart adds the file of a segment with that head, if it is there.
 func (k *disk) addPart(id uint32, h []byte) (err error) {
 	p := &part{id: id, name: format.SegmentName(k.dir, id), epoch: k.id.Epoch(id)}
+
+	// The directory may belong to an open database, which removes files meanwhile.
 	if p.size, err = k.fs.Size(p.name); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	} else if err != nil {
@@ -198,6 +202,7 @@ func (k *disk) addPart(id uint32, h []byte) (err error) {
 		p.first = f
 		p.begin, p.begun = format.ParseBegin(f)
 	} else {
+		// Without a begin frame the first whole one tells of which kind the segment is.
 		data, err := k.read(p, p.size)
 		if format.IsTransient(err) {
 			return err
@@ -281,8 +286,8 @@ func (k *disk) read(p *part, end int64) ([]byte, error) {
 	if n == len(b) || err == io.EOF {
 		return b[:n], nil
 	}
-	// One bad sector does not make the others unreadable; what cannot be read stays zeros.
 
+	// One bad sector does not make the others unreadable; what cannot be read stays zeros.
 	first := format.ReadError(p.name, off+int64(n), err)
 	const sector = 512
 	for at := n / sector * sector; at < len(b); at += sector {
@@ -324,6 +329,7 @@ func (k *disk) whole(p *part) piece {
 // pieces are the log's segments in its order, which is that of their numbers. A later one begins where the log ended
 // when it was made: what older ones hold beyond that had been cut off.
 func (k *disk) pieces() (all []piece) {
+	// From the newest to the oldest: each begin frame says up to where the segments before it count.
 	least := uint64(math.MaxUint64)
 	for _, id := range slices.Backward(k.segs) {
 		p := k.parts[id]
@@ -368,6 +374,7 @@ func (k *disk) frames(x piece, each func(s format.Stretch, off int64) error) err
 	}
 
 	for s := range format.Stretches(data, p.epoch, 0) {
+		// A stretch is a frame, or damage. Where it is not known how far the frames go, zeros are room that was never used.
 		off := format.SegmentHeaderSize + int64(s.At)
 		switch n := int64(s.Len); {
 		case off+n <= x.from:
@@ -429,6 +436,7 @@ func (k *disk) tail(batch func(body []byte) error) (*wal.Tail, error) {
 	}
 	k.damage(err, Loss{})
 
+	// Opening ends at the damage, and refuses. Repair goes on with everything that is whole behind it.
 	k.refused, t.Torn = true, 0
 	for _, x := range k.pieces() {
 		if x.p.id == t.End.Segment {
@@ -540,6 +548,7 @@ func (k *disk) tier(t format.ManifestTier, visit func(key []byte, e table.Entry)
 		}
 	}
 
+	// The gaps are complete only now: the end of each is where the next table that can be read begins.
 	for i, gap := range gaps {
 		var e *holdfast.Error
 		if errors.As(damages[i], &e) {
@@ -567,6 +576,8 @@ func entries(r *tree.Ref, gap interval, visit func(key []byte, e table.Entry) er
 			return gap, nil, err
 		}
 	}
+
+	// The walk ended at damage, or where the ref does.
 	if damage = it.Err(); damage == nil {
 		return gap, nil, nil
 	}
@@ -611,6 +622,9 @@ func (k *disk) value(key []byte, e table.Entry) ([]byte, error) {
 	if s == nil {
 		return nil, format.Corrupt(format.SegmentName(k.dir, uint32(e.Place>>32)), 0, "the file is missing", nil)
 	}
+
+	// The record in the log has the key and the length before the value: a place that belongs to another key is found out,
+	// even if the checksum is right by chance.
 	head := binary.AppendUvarint(bytes.Clone(key), uint64(e.Len))
 	var err error
 	if k.buf, err = s.Read(k.buf[:0], off-int64(len(head)), len(head)+int(e.Len)); format.IsTransient(err) {

@@ -185,7 +185,6 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 		if table, err := k.table(id); err == nil {
 			i := table.Info
 			r.Bytes, r.Entries, r.Tombstones = i.FileBytes, i.Entries, i.Tombstones
-
 			r.Smallest, r.Largest, r.Segments = i.Smallest, i.Largest, len(i.Segments)
 			for _, u := range i.Segments {
 				if r.Named {

@@ -159,6 +159,8 @@ func (r *repairer) flush() error {
 	if r.batch.Len() == 0 {
 		return nil
 	}
+
+	// One sync at the end makes all of it durable.
 	level := holdfast.Memory
 	if r.into.Capabilities().Memory.Given == 0 {
 		level = r.into.Capabilities().Strongest()
@@ -190,6 +192,7 @@ func (r *repairer) fromTiers() error {
 
 // takeEntry takes over one entry.
 func (r *repairer) takeEntry(key []byte, e table.Entry) error {
+	// What an older tier had lost does not matter any more: this entry is newer.
 	delete(r.lostKeys, string(key))
 	if e.Tombstone {
 		r.batch.Delete(key)
@@ -206,6 +209,8 @@ func (r *repairer) takeEntry(key []byte, e table.Entry) error {
 
 		return r.flush()
 	}
+
+	// An older value must not come back in place of the damaged one, so the key is deleted, and named.
 	id, why := uint32(e.Place>>32), "the value is damaged"
 	if r.segment(id) == nil {
 		why = "the file is missing"
@@ -228,6 +233,7 @@ func (r *repairer) fromLog(gaps []interval) error {
 		return r.take(s.Body, gaps)
 	}
 
+	// A segment of moved values says how new they can be: after which operation of the log it is to be taken over.
 	var moved []*part
 	for _, id := range r.segs {
 		if p := r.parts[id]; p.moved() && (r.m == nil || r.listed(id) != nil) {
@@ -247,6 +253,7 @@ func (r *repairer) fromLog(gaps []interval) error {
 
 	last := uint64(0) // operation
 	for _, x := range r.pieces() {
+		// From the manifest's position on it is the tail, which fromTail takes over.
 		if r.m != nil && x.p.id >= r.m.From.Segment {
 			if x.p.id > r.m.From.Segment {
 				break

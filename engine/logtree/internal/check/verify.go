@@ -51,6 +51,9 @@ func Verify(fsys vfs.FS, dir string) (*Verification, error) {
 
 		return v.end(k.runs)
 	}
+
+	// With a manifest it is known what counts: the segments that tables name, the log up to the manifest's position, and
+	// the tail behind it.
 	v.manifest()
 	v.segments(k.m.Segments)
 	if p := k.parts[k.m.From.Segment]; p != nil && k.m.From.Offset > format.SegmentHeaderSize {
@@ -209,6 +212,9 @@ func (v *verifier) segment(x piece) {
 		if s.Kind == format.KindBatch {
 			v.out.Batches++
 		}
+
+		// A begin frame stands first and nowhere else, an end frame last and only in the log, and the numbers of operations
+		// go on from frame to frame. Behind damage the numbers start anew.
 		begins, ends := s.Kind == format.KindBegin, s.Kind == format.KindEnd
 		if begins != (off == format.SegmentHeaderSize) || begins && !x.p.begun ||
 			ends && (x.p.moved() || x.known && off+int64(s.Len) != min(x.to, x.p.size)) ||

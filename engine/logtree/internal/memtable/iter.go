@@ -62,6 +62,7 @@ func (it *Iter) Take(dst []Pair, most int, bound []byte) (_ []Pair, deleted int)
 		chunks := *it.t.image.chunks.Load() // after p, which is of versions in them
 		slot := p.slot(it.pos)
 		for {
+			// Records are decoded in place, as version does it: this loop is what a scan of a memtable costs.
 			rec := l.rec[slot]
 			b := chunks[rec>>32][uint32(rec):]
 			kind := holdfast.Kind(b[0])
@@ -91,6 +92,9 @@ func (it *Iter) Take(dst []Pair, most int, bound []byte) (_ []Pair, deleted int)
 				break
 			}
 			next := p.slot(it.pos + 1)
+
+			// The windows differ, so the next entry is another key, and its newest version. Otherwise the way of a single step
+			// finds that out.
 			if l.prefix[slot] == l.prefix[next] || l.seq[next] > it.maxSeq {
 				break
 			}
@@ -117,6 +121,7 @@ func (it *Iter) Last() bool {
 	if ref := it.t.last.Load(); ref != 0 {
 		it.enter(it.t.leaf(ref))
 
+		// What last names may have been replaced by two leaves since.
 		for ref = it.l.next.Load(); ref != 0; ref = it.l.next.Load() {
 			it.enter(it.t.leaf(ref))
 		}
@@ -176,6 +181,8 @@ func (it *Iter) forward(on bool) bool {
 		if it.Seq() <= it.maxSeq {
 			break
 		}
+
+		// A key that was overwritten often has its versions one behind the other: after a few steps a search is cheaper.
 		if n < near {
 			on = it.step()
 			continue
@@ -218,6 +225,8 @@ func (it *Iter) backward(on bool) bool {
 	}
 
 	for n := 0; ; n++ {
+		// Backward the versions of a key come from the oldest to the newest. The walk goes on until one is of another key, or
+		// too new, and takes one step back.
 		was := *it
 		if n == near {
 			it.seek(was.Key(), it.maxSeq)

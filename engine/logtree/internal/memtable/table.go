@@ -144,6 +144,8 @@ func (t *Table) Release() {
 func (t *Table) Add(rec Addr, key []byte, seq uint64) {
 	t.versions++
 	if bytes.Compare(key, t.maxKey) > 0 {
+		// The common case of ascending keys: the entry goes to the end of the last leaf, without a search from the root. It
+		// needs a free slot, and the key must begin as all others of the leaf do.
 		old := t.maxKey
 		t.maxKey = key
 		if l := t.tail; l != nil {
@@ -169,6 +171,8 @@ func (t *Table) insert(rec Addr, key []byte, seq uint64) {
 
 		return
 	}
+
+	// Otherwise the leaf is searched for, and gets the entry in a free slot if its keys begin as this one does.
 	g := target{key: key, seq: seq}
 	ref := t.descend(&g)
 	l := t.leaf(ref)
@@ -182,6 +186,10 @@ func (t *Table) insert(rec Addr, key []byte, seq uint64) {
 
 		return
 	}
+
+	// The leaf is full, or the key is strange to it. What replaces it is linked first, and then the tree leads to it: see
+	// the package comment. Where keys ascend or descend the full leaf stays, and the key begins a new one, so that leaves
+	// are full and not half empty.
 	before, after := l.prev.Load(), l.next.Load()
 	if !strange {
 		switch {
@@ -200,6 +208,7 @@ func (t *Table) insert(rec Addr, key []byte, seq uint64) {
 		}
 	}
 
+	// In any other case the entries are written once more, with the new one among them, into one leaf or two.
 	items := t.build[:n+1]
 	for i := range n {
 		items[i+b2i(i >= pos)] = l.item(p.slot(i))
@@ -235,6 +244,8 @@ func (t *Table) insert(rec Addr, key []byte, seq uint64) {
 // link makes a..b, linked to one another, the leaves between before and after.
 func (t *Table) link(before, a, b, after uint32) {
 	left, right := t.leaf(a), t.leaf(b)
+
+	// A reader goes forward by next. So the new leaves are complete before the one before them leads there.
 	left.prev.Store(before)
 	right.next.Store(after)
 	if after == 0 {
@@ -273,6 +284,8 @@ func (t *Table) replace(a uint32, sep item, b uint32) {
 
 			return
 		}
+
+		// An inner node that is full is divided in its turn, and the loop goes on with the node above.
 		s := t.path[len(t.path)-1]
 		in := t.inner(s.ref)
 		p := perm(in.perm.Load())
@@ -337,6 +350,8 @@ func (t *Table) fill(n *node, items []item, skip int) {
 	one, last := min(1, len(items)-1), len(items)-1 // an inner node's first bound may be anything
 	if skip < 0 || last > 0 && min(common(items[0].prefix, items[last].prefix),
 		common(items[one].prefix, items[last].prefix)) >= slack+2 {
+		// If the windows of all entries begin alike they tell little apart, so they are moved to the right, to where the keys
+		// begin to differ.
 		end := t.image.key(items[last].rec)
 		better := min(lcp(t.image.key(items[0].rec), end), lcp(t.image.key(items[one].rec), end)) - slack
 		if better = max(better, skip, 0); better != skip {
@@ -364,6 +379,8 @@ func (t *Table) newLeaf(items []item, skip int) (uint32, *leaf) {
 		t.leaves.Store(&slabs)
 		t.bytes.Add(leafSlabSize)
 	}
+
+	// The slab is stored before any node leads to the leaf.
 	t.nextLeaf++
 	l := t.leaf(ref)
 	l.next.Store(0)
@@ -451,6 +468,9 @@ func (t *Table) arrive(ref uint32, g *target) (*leaf, perm, int) {
 	for {
 		l := t.leaf(ref)
 		p := perm(l.perm.Load())
+
+		// An inner node that was read before a split leads too far left, never too far right: the entry is in this leaf or
+		// behind it.
 		pos := t.locate(&l.node, p, 0, g)
 		if pos < p.count() {
 			return l, p, pos
@@ -479,6 +499,8 @@ func (t *Table) route(in *inner, p perm, g *target) int {
 func (t *Table) locate(n *node, p perm, lo int, g *target) int {
 	hi, skip := p.count(), int(n.skip)
 	if skip > g.proven {
+		// The windows begin behind skip bytes. If it is not known that the key begins as all here do, that is looked at once,
+		// and may decide everything.
 		switch bytes.Compare(g.key[:min(skip, len(g.key))], t.image.key(n.rec[p.slot(0)])[:skip]) {
 		case -1:
 			return lo
@@ -494,6 +516,8 @@ func (t *Table) locate(n *node, p perm, lo int, g *target) int {
 	for lo < hi {
 		m := int(uint(lo+hi) / 2)
 		slot := p.slot(m)
+
+		// The eight bytes in the node decide mostly; the record in the image, a cache miss, is asked only if they are equal.
 		prefix := n.prefix[slot]
 		if prefix < g.window || prefix == g.window && t.before(n, slot, g) {
 			lo = m + 1

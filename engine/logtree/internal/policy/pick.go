@@ -273,7 +273,6 @@ func sweep(s *State) (Compaction, bool) {
 	}
 
 	// What newer tiers hold is taken to replace as much as was replaced lately.
-
 	all, _, _ := Candidates(s.Segments)
 	total, garbage := int64(0), int64(0) // without what is damaged, which a sweep leaves
 	for i := range all {

@@ -174,7 +174,7 @@ func (b *block) searchHeads(key []byte, strict bool) (int, bool) {
 	want := uint32(head(key[b.skip:]) >> 32)
 	heads := b.b[b.ends : b.ends+4*b.n]
 
-	// A search without branches that depend on the data, over numbers of 32 bits.
+	// The heads decide nearly always, and lie together in a line or two of the processor's cache.
 	at, n := 0, b.n // the last head <= want is in [at, at+n), if there is one
 	for n > 1 {
 		half := n / 2

@@ -62,6 +62,8 @@ func (c *Cache) put(slot *atomic.Pointer[chunk], data []byte) {
 	p := &chunk{slot: slot, data: data}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
+	// Indexes count too, but a cache of none at all would have each read go to the file.
 	limit := max(c.limit-c.pinned, c.limit/4)
 	if p.cost() > limit || slot.Load() != nil {
 		return

@@ -194,6 +194,8 @@ func (it *Iter) SeekGE(key []byte) bool {
 	if !it.open(i) {
 		return false
 	}
+
+	// The group may end below the key: then the next group, or the next block, has the entry.
 	g, ok := it.blk.search(key, false)
 	if !ok {
 		return it.fail(it.r.malformed(it.x, i))
@@ -223,6 +225,8 @@ func (it *Iter) SeekLT(key []byte) bool {
 	if !it.open(i) {
 		return false
 	}
+
+	// If no group of the block begins below the key, the entry before it is the last of the block before.
 	g, ok := it.blk.search(key, true)
 	if !ok {
 		return it.fail(it.r.malformed(it.x, i))
@@ -343,6 +347,7 @@ func (a *ahead) block(x *index, i int) (block, error) {
 		return block{}, err
 	}
 	if lo < a.lo || hi > a.hi {
+		// A jump reads one block, through the cache, and ends reading ahead.
 		if step != 1 && step != -1 {
 			a.size = 0
 			return a.r.block(x, i)
@@ -356,6 +361,8 @@ func (a *ahead) block(x *index, i int) (block, error) {
 			return block{}, err
 		}
 	}
+
+	// Each block is checked when it is come to, not when it was read ahead: what rots there and is not needed is no error.
 	b := a.buf[lo-a.lo : hi-a.lo]
 	if err := a.r.check(b, lo, 0, 4); err != nil {
 		return block{}, err
@@ -383,6 +390,8 @@ func (a *ahead) read(x *index, i, step int) error {
 		}
 		lo, hi = min(lo, l), max(hi, h)
 	}
+
+	// Until the read has succeeded, the buffer holds nothing.
 	a.lo, a.hi = 0, 0
 	a.buf = slices.Grow(a.buf[:0], int(hi-lo))[:hi-lo]
 	if err := a.r.readAt(a.buf, lo); err != nil {

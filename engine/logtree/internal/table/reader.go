@@ -47,6 +47,9 @@ func Open(fsys vfs.FS, open *files.Set, name string, id Identity, cache *Cache) 
 			_ = f.Close() // the other error says more
 		}
 	}()
+
+	// The size comes first: all that the footer says is checked against it, so that a damaged one makes nobody allocate or
+	// read beyond the file.
 	size, err := f.Size()
 	if err != nil {
 		return nil, r.fault(0, err)
@@ -62,6 +65,8 @@ func Open(fsys vfs.FS, open *files.Set, name string, id Identity, cache *Cache) 
 		return nil, err
 	}
 	r.t.size = size
+
+	// The footer and, of most tables, the meta section are read by one call.
 	tail := make([]byte, min(size, tailSize))
 	tailAt := size - int64(len(tail))
 	if err := r.fill(f, tail, tailAt); err != nil {
@@ -82,6 +87,8 @@ func Open(fsys vfs.FS, open *files.Set, name string, id Identity, cache *Cache) 
 	}
 	r.chunks = make([]atomic.Pointer[chunk], r.t.blocks+filterPages(r.t.lines))
 	cache.pin(int64(8 * len(r.chunks)))
+
+	// From here on the file may be closed and opened again; same tells whether it is still the same file then.
 	r.f = open.Add(fsys, name, f, r.same)
 
 	return r, nil
@@ -188,6 +195,8 @@ func (r *Reader) mayContain(key []byte) (bool, error) {
 	if r.t.lines == 0 {
 		return false, nil
 	}
+
+	// One line of the filter decides, and one page of it is read.
 	h := hash(key)
 	line := int64(filterLine(h, uint64(r.t.lines)))
 	page := line / (pageSize / lineSize)
@@ -213,6 +222,8 @@ func (r *Reader) chunk(i int, lo, hi int64, sum uint32, end int) ([]byte, error)
 	if err := r.check(b, lo, sum, end); err != nil {
 		return nil, err
 	}
+
+	// Only what was found to be right is kept.
 	r.cache.put(&r.chunks[i], b)
 
 	return b, nil
@@ -244,6 +255,8 @@ func (r *Reader) index() (*index, error) {
 	if err := r.check(b, r.t.index, r.t.indexSum, 0); err != nil {
 		return nil, err
 	}
+
+	// Of several goroutines that have read it, one keeps its copy, and counts it.
 	if r.x.CompareAndSwap(nil, r.t.parseIndex(b)) {
 		r.cache.pin(int64(len(b)))
 	}

@@ -53,6 +53,8 @@ func (t *trailer) decode(b []byte, s seed) (problem string) {
 	size := uint64(t.size)
 	filter, index, meta, entries, tombstones, dataEnd := u(0), u(8), u(16), u(24), u(32), u(64)
 	blocks, lines := uint64(le.Uint32(b[48:])), uint64(le.Uint32(b[52:]))
+
+	// All numbers are unsigned and bounded by the size of the file before they are used, so that no sum of them overflows.
 	ok := dataEnd >= headerSize && dataEnd <= maxData && dataEnd <= size &&
 		filter == (dataEnd+lineSize-1)/lineSize*lineSize &&
 		// An entry has at least two bytes, a block at least blockLeast: this bounds what is computed from them.
@@ -163,6 +165,7 @@ func (x *index) separator(i int) []byte {
 // find returns the last block whose separator is not above key: it has key, if any block has, and what is
 // below key in other blocks is in those before it. -1 if all keys are above.
 func (x *index) find(key []byte) int {
+	// The prefix is not in the separators. A key without it is before all blocks, or behind them.
 	p := len(x.prefix)
 	if len(key) < p || string(key[:p]) != string(x.prefix) {
 		if bytes.Compare(key, x.prefix) < 0 {

@@ -127,6 +127,8 @@ func (v *verifier) block(i int) error {
 			v.entry(key, e)
 		}
 	}
+
+	// What a search goes by, the heads and the common prefix, is made again of the keys.
 	first, ok := blk.firstKey(0)
 	ok = ok && blk.skip == common(first, v.last)
 	for g := 0; ok && g < blk.n; g++ {
@@ -199,6 +201,8 @@ func (v *verifier) rest() error {
 			return corrupt(r.path, r.t.meta, fmt.Sprintf("the use of segment %d is not that of the entries", use.ID))
 		}
 	}
+
+	// No byte of the file is left out: the zeros that pad it, and then the filter, which must be what the keys make it.
 	pad, err := v.read(r.t.dataEnd, r.t.filter)
 	if err != nil {
 		return err

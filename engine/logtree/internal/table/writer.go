@@ -76,6 +76,8 @@ func (w *Writer) Add(key []byte, e Entry) error {
 		return w.fail(&holdfast.Error{Op: "write table", Engine: engineName, Path: w.f.Name(),
 			Class: holdfast.ErrBadOption, Detail: fmt.Sprintf("no such entry: %+v", e)})
 	}
+
+	// The heads belong to the size of a block: they are added when it ends.
 	if w.inBlock > 0 && len(w.buf)-w.start+groupTrailer/2*len(w.restarts) >= w.target {
 		if err := w.endBlock(); err != nil {
 			return err
@@ -88,6 +90,8 @@ func (w *Writer) Add(key []byte, e Entry) error {
 			w.separators = append(w.separators, key[:shared+1]...)
 		}
 	}
+
+	// A search begins at a group, so its first entry is written out whole.
 	if w.inBlock%w.group == 0 {
 		w.restarts = le.AppendUint16(w.restarts, uint16(len(w.buf)-w.start))
 		w.ctx = context{}
@@ -105,6 +109,8 @@ func (w *Writer) Add(key []byte, e Entry) error {
 		w.info.Tombstones++
 		return nil
 	}
+
+	// Neighbours mostly have their values in one segment, so the last one is looked at first.
 	if id := uint32(e.Place >> 32); w.use == nil || w.use.ID != id {
 		if w.use = w.segment[id]; w.use == nil {
 			w.use = &SegmentUse{ID: id}
@@ -154,6 +160,9 @@ func (w *Writer) Finish(maxSeq uint64) (Info, error) {
 		w.info.Segments = append(w.info.Segments, *use)
 	}
 	slices.SortFunc(w.info.Segments, func(a, b SegmentUse) int { return cmp.Compare(a.ID, b.ID) })
+
+	// The sections follow one another. The checksum of each covers its offset, which is known when the one before is
+	// written.
 	t := trailer{info: w.info, dataEnd: w.offset(), blocks: int64(len(w.offsets)), lines: filterLines(w.info.Entries)}
 	if pad := -w.offset() & (lineSize - 1); pad > 0 {
 		w.buf = append(w.buf, make([]byte, pad)...)
@@ -193,6 +202,8 @@ func (w *Writer) Finish(maxSeq uint64) (Info, error) {
 	if err != nil {
 		return Info{}, w.fail(w.wrap(err))
 	}
+
+	// The writer has done its work. Whatever is called now gets this error.
 	w.info.FileBytes = t.size
 	w.err = &holdfast.Error{Op: "write table", Engine: engineName, Path: w.f.Name(), Class: holdfast.ErrClosed,
 		Detail: "it is finished"}
@@ -216,6 +227,7 @@ func (w *Writer) endBlock() error {
 		return entries[at : at+int(size)]
 	}
 
+	// The first and the last key have in common what all keys between have.
 	skip := common(key(0), w.last)
 	for i := range n {
 		w.buf = le.AppendUint32(w.buf, uint32(head(key(i)[skip:])>>32))

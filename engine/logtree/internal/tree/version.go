@@ -160,8 +160,8 @@ func (v *Version) Next(tiers []Tier, find func(id uint32) Segment) *Version {
 		}
 	}
 
-	// Then the segments. Only tables that came, went, or were cut for the first time change the sums, so a version of
-	// thousands of tables costs what has changed.
+	// Then the segments. Only tables that came, went, or were cut for the first time change the sums: what the others name
+	// need not be looked at.
 	changes := map[uint32]segment{}
 
 	change := func(t *Table, tables int, live int64) {

@@ -86,8 +86,6 @@ func (w *Writer) Add(key []byte, e table.Entry) error {
 			return err
 		}
 		w.id = uint64(n)
-
-		// A file of this number can only be left of a crash.
 		name := format.TableName(f.Dir, w.id)
 		f.FS.Remove(name)
 		if w.file, err = f.FS.Create(name); err != nil {

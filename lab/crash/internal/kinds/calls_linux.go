@@ -16,7 +16,6 @@ var auditArch = map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix
 // callNumbers returns the system calls of a name.
 func callNumbers(name string) []uint32 {
 	// amd64 alone has the older calls, which C libraries make.
-
 	const rename, unlink = 82, 87
 	old := runtime.GOARCH == "amd64"
 	switch name {
