@@ -106,6 +106,8 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 	if st, err := os.Stat(dir); err == nil && !st.IsDir() {
 		return nil, fail(holdfast.ErrForeign, "it is a file", "name a directory", nil)
 	}
+
+	// Before anything is made: what is there must be files, and ours.
 	if err := checkRegular(dir); err != nil {
 		return nil, fail(
 			holdfast.ErrCorrupt,
@@ -131,6 +133,8 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 	if spec.Mark == "" {
 		spec.Mark = spec.Engine
 	}
+
+	// From here on the directory is locked, so that what is found in it does not change.
 	h := &Handle{Dir: dir, name: spec.Engine, mark: Mark{Engine: spec.Mark, Format: spec.Format, Level: spec.Level}}
 	if remedy, err := h.open(spec.ReadOnly); errors.Is(err, errLocked) {
 		return nil, fail(holdfast.ErrLocked, Holder(filepath.Join(dir, lockName)),
@@ -156,6 +160,8 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 	case errors.Is(err, fs.ErrNotExist) && spec.ReadOnly:
 		return nil, fail(holdfast.ErrForeign, "it has no file "+markName, "name a directory that holdfast made", nil)
 	case errors.Is(err, fs.ErrNotExist):
+		// The mark says that the directory is being made until the engine's files are complete. After a crash in between the
+		// next Open goes on as if it were new.
 		h.New = true
 		// Another program may have made dir, and not synced its entry.
 		if err := syncDir(filepath.Dir(dir)); err != nil {
@@ -190,6 +196,8 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 	case found.making && spec.ReadOnly:
 		return nil, fail(holdfast.ErrForeign, "its making was interrupted; nothing is in it", "open it for writing once", nil)
 	}
+
+	// The mark is this engine's.
 	h.New, h.Loss, h.mark.Loss = found.making, found.Loss, found.Loss
 	if found.making {
 		// Its maker may have been killed before the mark was durable; without it, the engine's files would be foreign.
@@ -258,6 +266,8 @@ func (h *Handle) Check() error {
 	if h.lock == nil || h.same.same() {
 		return nil
 	}
+
+	// The quick look says no, or cannot say. The path decides.
 	st, err := os.Stat(h.lock.Name())
 	if err == nil && os.SameFile(st, h.held) {
 		return nil

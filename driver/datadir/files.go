@@ -84,6 +84,8 @@ func checkEntries(dir string, below bool) error {
 
 	for _, e := range entries {
 		name, kind := filepath.Join(dir, e.Name()), e.Type()
+
+		// A link counts as what it leads to; a dangling one is left to whoever opens it.
 		if kind&fs.ModeSymlink != 0 {
 			if info, err := os.Stat(name); err == nil {
 				kind = info.Mode().Type()
@@ -203,6 +205,8 @@ func copyFile(ctx context.Context, from, to string) (err error) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+
+		// What lies between two stretches of data is a hole, which the copy gets by not writing there.
 		data, end, err := dataAfter(in, at, size)
 		if err != nil {
 			return err

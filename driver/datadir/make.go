@@ -77,6 +77,8 @@ func publish(
 	if dir, err = filepath.Abs(dir); err != nil {
 		return fail(nil, dir, "", "", err)
 	}
+
+	// What is in the place of the new directory: nothing, or an empty one, whose mode it gets.
 	was, err := os.Lstat(dir) // nil if it is not there
 	mode := os.FileMode(0o755)
 	if err == nil {
@@ -105,6 +107,7 @@ func publish(
 	}
 	parent, partial := filepath.Dir(dir), dir+partialSuffix
 
+	// After a failure nothing is left, also of parents. They are removed from the nearest on, as far as they are empty.
 	missing := missingAbove(dir)
 	defer func() {
 		if err == nil {
@@ -132,6 +135,9 @@ func publish(
 			}
 		}
 	}()
+
+	// The order makes a crash harmless: all is on the device, then the mark is shown, then the directory gets its name.
+	// Before the last step it is DIR.partial, which nobody opens.
 	loss, err := fill(partial)
 	if err != nil {
 		return err
@@ -144,6 +150,9 @@ func publish(
 			return fail(nil, partial, "", "", err)
 		}
 	}
+
+	// A directory cannot be renamed over another everywhere, so the empty one is removed first. A crash in between leaves
+	// none of that name.
 	if was != nil {
 		if err := become(partial, was); err != nil {
 			return fail(nil, partial, "it cannot be given the mode of the directory that it replaces",
@@ -171,6 +180,9 @@ func claim(op, partial string, mode os.FileMode) (release func(), err error) {
 			Cause: cause}
 	}
 	for range 100 { // others may come and go, but not for ever
+
+		// Whoever makes the directory and locks it has it. One that is there may be another's work, or left of a killed
+		// process: the lock tells.
 		made := os.Mkdir(partial, mode)
 		if made != nil && !errors.Is(made, fs.ErrExist) {
 			return nil, &holdfast.Error{Op: op, Path: partial, Remedy: "the directory above must be writable", Cause: made}
@@ -199,7 +211,6 @@ func claim(op, partial string, mode os.FileMode) (release func(), err error) {
 
 		// What is locked may have been renamed, or removed, before it was.
 		at, err := os.Stat(partial)
-
 		st, failed := held.Stat()
 		switch {
 		case err != nil || failed != nil || !os.SameFile(at, st):

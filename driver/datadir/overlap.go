@@ -34,6 +34,8 @@ func CheckOverlap(op, target string, sources ...string) error {
 		}
 	}
 
+	// Upwards from the target: is it a source, or in one, or in a directory of an engine? Files are compared, not names,
+	// because a directory can have several.
 	below := ""
 	for dir := range above(at) {
 		from := below
@@ -56,6 +58,8 @@ func CheckOverlap(op, target string, sources ...string) error {
 			return refuse("it lies in "+dir+", which an engine made", nil)
 		}
 	}
+
+	// And the other way round: a source that lies in the target.
 	st, err := os.Stat(at)
 	if err != nil {
 		return nil // nothing is in it
@@ -102,6 +106,9 @@ func resolve(name string, links int) (string, error) {
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return whole, err
 	}
+
+	// Something on the way is missing: a directory, or what the name leads to, which may be a dangling link. The directory
+	// is resolved first, and then the name in it.
 	dir := filepath.Dir(name)
 	if dir == name {
 		return "", err

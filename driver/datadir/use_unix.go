@@ -62,6 +62,8 @@ func OpenToRead(path string) (f *os.File, closeFile func() error, err error) {
 func openHere() (map[fileID]bool, error) {
 	reading.Lock()
 	defer reading.Unlock()
+
+	// A file is in use if more descriptors of it are open than those that copy it.
 	count := map[fileID]int{}
 	add := func(fd int) {
 		if id, regular := idOf(fd); regular {

@@ -103,6 +103,8 @@ func (c *Committer) Sync() error {
 		c.mu.Unlock()
 		return err
 	}
+
+	// An empty batch joins the last group, and raises its level: one transaction serves both.
 	g := c.join(&nothing)
 	g.level = holdfast.Power
 
@@ -149,6 +151,8 @@ func (c *Committer) push(b *holdfast.Batch, level holdfast.Level) (holdfast.Rece
 	g.level = max(g.level, level)
 	c.pending += b.Size()
 	c.commits++
+
+	// Callers who never wait would fill memory without end.
 	crowded := c.pending > 4*c.maxBytes
 	c.mu.Unlock()
 	if crowded {
@@ -193,16 +197,23 @@ func (g *group) Wait(uint64) error {
 // It is called with mu held, and releases it.
 func (c *Committer) await(g *group) error {
 	for !g.settled {
+		// Nobody commits, and nobody is about to: this waiter leads. It commits the oldest group, which need not be its own,
+		// and looks again.
 		if c.current == nil && !c.called && c.leaving == 0 {
 			c.lead()
 			continue
 		}
+
+		// Otherwise it sleeps until its group is settled, or until it is called to lead.
 		if g.wake == nil {
 			g.wake = make(chan struct{}, 1)
 		}
 		wake := g.wake
 		g.waiting++
 		c.mu.Unlock()
+
+		// The channel was closed: the group is settled, and err does not change any more. The lock is not needed, so that
+		// hundreds of waiters do not queue for it.
 		if _, called := <-wake; !called {
 			err := g.err
 			if g.left.Add(-1) == 0 {
@@ -226,6 +237,8 @@ func (c *Committer) lead() {
 	g := c.queue[0]
 	c.queue = slices.Delete(c.queue, 0, 1)
 	c.pending -= g.batch.Size()
+
+	// Groups behind a failed one are settled with its error and never committed: they may have relied on it.
 	err := c.err
 	if err == nil {
 		c.current = g
@@ -243,6 +256,8 @@ func (c *Committer) lead() {
 			err = c.err
 		}
 	}
+
+	// The group is settled. Nobody waits in the simple case, and the next leader is called at once.
 	g.settled, g.err = true, err
 	c.give(g.batch)
 	g.batch = nil
@@ -252,6 +267,8 @@ func (c *Committer) lead() {
 
 		return
 	}
+
+	// Otherwise its waiters are woken, and the last of them to leave calls the next leader: see handOver.
 	c.leaving++
 	g.left.Store(int64(g.waiting))
 	close(g.wake)
@@ -358,6 +375,7 @@ func (c *Committer) ApplyChecked(b *holdfast.Batch, level holdfast.Level, pendin
 	}
 	err := c.refuses()
 	if err == nil {
+		// Others who apply wait for held, not for mu: waiters and leaders go on while check reads.
 		c.held = true
 		c.uncommitted(pending)
 		c.mu.Unlock()

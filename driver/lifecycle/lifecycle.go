@@ -142,6 +142,8 @@ func (e *Engine) Long(ctx context.Context, f func(context.Context) error) error 
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	e.long.Lock()
+
+	// A Close that is under way ends this call at once: it would wait for it otherwise.
 	if e.closes > 0 {
 		end(e.err())
 	}
@@ -154,6 +156,8 @@ func (e *Engine) Long(ctx context.Context, f func(context.Context) error) error 
 	e.long.Lock()
 	delete(e.endings, &end)
 	e.long.Unlock()
+
+	// The function knows only that the context has ended. Whether the caller or a Close has ended it, the cause says.
 	if cause := context.Cause(ctx); cause == e.err() && errors.Is(err, context.Canceled) {
 		return cause
 	}
@@ -189,6 +193,8 @@ func (e *Engine) Close(settle func() error) (closed bool, err error) {
 	if err := e.Enter(); err != nil {
 		return false, err
 	}
+
+	// First without the lock: settling takes as long as the device, and calls go on meanwhile.
 	busy := e.inUse()
 	if busy == nil {
 		defer e.endLong()()
@@ -202,6 +208,8 @@ func (e *Engine) Close(settle func() error) (closed bool, err error) {
 		}
 		defer e.endLong()()
 	}
+
+	// Now nobody is inside and nobody enters. What is left to settle came since the first time, and is little.
 	e.inside.Lock()
 	defer e.inside.Unlock()
 	if e.Closed() {

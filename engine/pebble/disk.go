@@ -76,6 +76,8 @@ func newDisk(below vfs.FS, dir string, check func() error) *disk {
 func (d *disk) fail(op, path string, cause error) {
 	d.ack.Lock()
 	defer d.ack.Unlock()
+
+	// Under ack: settle has either answered before the failure, or sees it.
 	if d.cause.CompareAndSwap(nil, &holdfast.Error{Op: op, Engine: Name, Path: path, Class: holdfast.ErrPoisoned,
 		Cause:  cause,
 		Remedy: "nothing is acknowledged any more; fix the cause and reopen"}) {
@@ -156,6 +158,7 @@ func (d *disk) merge() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 
+	// It is looked at again when a writer begins to wait, and when the phase changes.
 	for d.phase == serving && d.stalled == 0 || d.phase == abandoned {
 		d.changed.Wait()
 	}
@@ -278,6 +281,8 @@ func (d *disk) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	if d.held(name) {
 		return d.memory.Open(name, opts...)
 	}
+
+	// Files are opened and then the directory is checked: the other way round it could be replaced in between.
 	f, err := d.FS.Open(name, opts...)
 	if err := d.check(); err != nil { // what was opened may be another's
 		if f != nil {
@@ -385,6 +390,8 @@ func (f *file) Write(p []byte) (int, error) {
 	if f.d.frozen() {
 		return len(p), f.done("write", nil)
 	}
+
+	// Pebble is told that all was written. A failure freezes the disk, and only the writer of a table learns of it here.
 	n, err := f.File.Write(p)
 	f.d.written.Add(int64(n))
 	if err == nil && n < len(p) {

@@ -58,6 +58,8 @@ func (e *engine) applyMemory(pb *lib.Batch) (holdfast.Receipt, error) {
 	_ = pb.Close()
 	e.commits.Add(1)
 	e.window.Dirty()
+
+	// The disk may have frozen since Write looked. The batch is in memory, and its receipt must not say that it is good.
 	if e.disk.frozen() {
 		return holdfast.NewReceipt(e.disk, 0), nil
 	}
@@ -73,6 +75,8 @@ func (e *engine) applyLogged(pb *lib.Batch, level holdfast.Level) (holdfast.Rece
 		_ = pb.LogData(nil, nil)
 	}
 	count := uint64(pb.Count())
+
+	// The real sync is asked for before Pebble gets the commit: see demand.
 	power := level == holdfast.Power
 	if power {
 		e.disk.demand.begin()
@@ -90,6 +94,8 @@ func (e *engine) applyLogged(pb *lib.Batch, level holdfast.Level) (holdfast.Rece
 
 		return holdfast.Receipt{}, refused(err)
 	}
+
+	// The receipt waits for the sync with the batch, which Pebble needs until then.
 	t := e.tickets.Get().(*ticket)
 	t.batch, t.power, t.end = pb, power, 0
 	// Pebble keeps the content of a large batch for itself, and the number with it.
@@ -128,6 +134,8 @@ func (e *engine) encode(b *holdfast.Batch) (*lib.Batch, error) {
 
 		return pb, nil
 	}
+
+	// Without ranges the encodings are the same, so that the bytes are copied as they are.
 	repr := append(pb.Repr()[:batchHeader], b.Bytes()...)
 	binary.LittleEndian.PutUint32(repr[batchCount:], uint32(b.Len()))
 	if err := pb.SetRepr(repr); err != nil {
@@ -206,6 +214,8 @@ func (t *ticket) settle(token uint64) (err error, free bool) {
 	if t.batch == nil {
 		return t.e.disk.poison(), false
 	}
+
+	// Waiting with the lock held keeps a second Wait for the same receipt out of the batch.
 	err = t.batch.SyncWait()
 	if t.power {
 		t.e.disk.demand.settled()
@@ -218,6 +228,8 @@ func (t *ticket) settle(token uint64) (err error, free bool) {
 		return err, false
 	}
 	_ = t.batch.Close()
+
+	// The generation goes on before the ticket is used again: a Wait with the old token then knows that it has succeeded.
 	t.batch = nil
 	t.generation.Add(1)
 
@@ -255,6 +267,7 @@ func (e *engine) Compact(ctx context.Context, r holdfast.Range) error {
 			return nil
 		}
 
+		// Once the disk has frozen the compaction may wait for ever, so freezing ends its context too.
 		thawed, cancel := context.WithCancel(ctx)
 		defer cancel()
 		go func() {

@@ -30,6 +30,8 @@ func inspect(below vfs.FS, data string) (found findings, err error) {
 	if err != nil {
 		return found, openError(data, nil, err)
 	}
+
+	// What Pebble will cut off has to be counted before it does.
 	if found.torn, err = tornTail(below, data); err != nil {
 		return found, openError(data, nil, err)
 	}
@@ -105,6 +107,8 @@ func tornTail(below vfs.FS, data string) (int64, error) {
 		return 0, err
 	}
 	newest := logs[len(logs)-1]
+
+	// Only the newest log can be torn: Pebble closes one, with a sync, before it makes the next.
 	r := newest.OpenForRead()
 	defer r.Close()
 
@@ -116,6 +120,8 @@ func tornTail(below vfs.FS, data string) (int64, error) {
 		if !record.IsInvalidRecord(err) {
 			return 0, nil // the end, or something that Pebble will complain of itself
 		}
+
+		// A chunk does not go beyond its block, so what was being written ends there at the latest.
 		content, err := readFile(below, at.PhysicalFile)
 		if err != nil {
 			return 0, err

@@ -103,6 +103,8 @@ func (d *demand) begin() {
 }
 
 func (d *demand) queued() {
+	// The sync that is being answered now may have collected its commits before this one came. So up to the second from
+	// here on may be the one that covers it.
 	last := d.syncs.Load() + 2
 	for {
 		until := d.until.Load()

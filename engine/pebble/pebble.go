@@ -103,6 +103,8 @@ func open(below vfs.FS, dir string, o holdfast.Options, tune ...func(*lib.Option
 	if err != nil {
 		return nil, err
 	}
+
+	// Pebble's files are in a directory of their own, so that nothing of it meets the mark and the lock.
 	e, err := start(below, filepath.Join(h.Dir, "data"), h.Check, o, tune...)
 	if err != nil {
 		return nil, errors.Join(err, h.Close())
@@ -132,6 +134,9 @@ func start(below vfs.FS, data string, check func() error, o holdfast.Options,
 			d.enter(abandoned)
 		}
 	}()
+
+	// Some damage reads to Pebble as an older state, or as a database that is not there. That is looked for before it
+	// opens anything.
 	found, err := inspect(below, data)
 	if err != nil {
 		return nil, err
@@ -197,6 +202,7 @@ func settings(o holdfast.Options, e *engine, tune ...func(*lib.Options)) *lib.Op
 		options.Levels[i].BlockSize, options.Levels[i].IndexBlockSize = 32<<10, 256<<10
 	}
 
+	// The caller's changes come first, and then what the engine relies on, which they cannot change.
 	for _, change := range tune {
 		change(options)
 	}

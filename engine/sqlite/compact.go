@@ -45,6 +45,8 @@ func (e *engine) vacuum(ctx context.Context) error {
 	if err := e.datadir.Check(); err != nil {
 		return err
 	}
+
+	// The whole database goes through the log, and is synced there before it counts.
 	if err := e.synchronous(holdfast.Power); err != nil {
 		return err
 	}
@@ -53,6 +55,9 @@ func (e *engine) vacuum(ctx context.Context) error {
 	}
 	e.syncs.Add(1) // of the log, which has the whole database now
 	e.w.unsynced = false
+
+	// Then the log is copied into the file. That needs readers out of the way: first those who do not see all of the log,
+	// then those who read from it.
 	pause, cancel := context.WithTimeout(ctx, e.w.pause)
 	defer cancel()
 	e.awaitReaders(pause.Done())

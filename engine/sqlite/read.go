@@ -12,6 +12,9 @@ import (
 // borrow returns a connection to read with.
 func (e *engine) borrow() (c *conn, err error) {
 	e.mu.Lock()
+
+	// A connection that is kept has its statements and its cache. It is lent under mu, so that awaitReaders counts it or
+	// it sees all that is committed.
 	if n := len(e.idle); n > 0 {
 		c, e.idle = e.idle[n-1], e.idle[:n-1]
 		e.lend(c)
@@ -54,6 +57,7 @@ func (e *engine) giveBack(c *conn) {
 	e.mu.Lock()
 	e.borrowed--
 	if c.turn != e.turn {
+		// It is one of those for which awaitReaders waits.
 		if e.earlier--; e.earlier == 0 && e.gone != nil {
 			close(e.gone)
 			e.gone = nil
@@ -73,6 +77,8 @@ func (e *engine) giveBack(c *conn) {
 func (e *engine) awaitReaders(enough <-chan struct{}) {
 	gone := make(chan struct{})
 	e.mu.Lock()
+
+	// Readers who come from here on are of a later turn, and are not waited for.
 	e.turn++
 	e.earlier, e.gone = e.borrowed, gone
 	if e.earlier == 0 {
@@ -89,6 +95,7 @@ func (e *engine) awaitReaders(enough <-chan struct{}) {
 
 // View implements [driver.Core].
 func (e *engine) View(op driver.Op) (*conn, error) {
+	// A Get takes one of few places, so that a thousand of them do not open as many files.
 	if op == driver.Get {
 		e.gets <- struct{}{}
 	}
@@ -159,6 +166,8 @@ func (e *engine) get(c *conn, dst, key []byte) ([]byte, error) {
 			err = e.corrupt("get", "a value is no blob", nil)
 		}
 	}
+
+	// The statement ends before the result counts: SQLite tells some errors only then.
 	if ended := s.end(); err == nil || err == io.EOF && ended != nil {
 		err = ended
 	}

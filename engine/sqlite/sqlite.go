@@ -142,6 +142,8 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options, t Tuning) (_ holdf
 	if err := h.Made(); err != nil {
 		return nil, errors.Join(err, e.w.conn.close(), e.raw.Close(), h.Close())
 	}
+
+	// From here on commits and readers may come.
 	e.committer = groupcommit.New(lib.name, maxGroupSize, e.commit)
 	e.window = losswindow.New(o.SyncEvery, e.Settle)
 	caps := describe(lib.name, lib.module)
@@ -164,11 +166,16 @@ func (e *engine) openWriter(cache int64, level holdfast.Level) (settings []holdf
 	if err != nil {
 		return nil, e.fail("open", err)
 	}
+
+	// It is opened before SQLite opens the file, and closed after it: closing any descriptor gives up all locks that this
+	// process has on the file.
 	if e.raw, err = os.Open(path); err != nil {
 		return nil, e.fail("open", err)
 	}
 	st, err := os.Stat(path + "-wal")
 	crashed := err == nil && st.Size() > 0
+
+	// A log that is there and not empty was left by a process that died: SQLite recovers it when the file is opened.
 	c, err := e.connect(path, cache)
 	if err != nil {
 		return nil, e.fail("open", err)
@@ -196,6 +203,7 @@ func (e *engine) openWriter(cache int64, level holdfast.Level) (settings []holdf
 
 // create makes a new database, all of it on the device.
 func (e *engine) create(path string) error {
+	// What a process has left that was killed while it made one is of no use.
 	making := path + ".new"
 	for _, suffix := range []string{"", "-wal", "-shm"} {
 		if err := os.Remove(making + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -370,6 +378,9 @@ func (e *engine) fail(op string, err error) error {
 	}
 
 	wrapped := &holdfast.Error{Op: op, Engine: e.lib.name, Path: e.path(), Cause: err}
+
+	// What SQLite calls damaged, full or unreadable is looked at once more, because it does not tell the operating
+	// system's errors from its own.
 	code, errno := e.lib.code(err)
 	switch code & 0xff {
 	case codeCorrupt, codeNotDB:

@@ -31,6 +31,8 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	if e.hold != nil && level == holdfast.Power {
 		e.hold()
 	}
+
+	// An empty batch stands for a sync: of everything before it, if that is wanted.
 	if b.Len() == 0 {
 		if level < holdfast.Power {
 			return nil // all before it is committed
@@ -72,6 +74,9 @@ func (e *engine) committed(level holdfast.Level) error {
 		return nil
 	}
 	e.w.groups, e.w.bytes = 0, 0
+
+	// A log that grew from nothing has a new header, which SQLite has synced too: the syncs are counted as SQLite makes
+	// them.
 	pages, copied := e.w.pages, e.w.copied
 	if err := e.look(); err != nil {
 		return err
@@ -106,6 +111,8 @@ func (e *engine) synchronous(level holdfast.Level) error {
 	if e.w.level == level {
 		return nil
 	}
+
+	// Until it is read back, it is not known what is set.
 	e.w.level = 0
 	name, want := "NORMAL", "1"
 	if level == holdfast.Power {
@@ -196,6 +203,8 @@ func (e *engine) checkpoint() error {
 	if err := e.look(); err != nil {
 		return err
 	}
+
+	// SQLite does not say whether it has copied anything: the count before and after does.
 	before := e.w.copied
 	n, err := e.w.conn.ints(kindCheckpoint) // busy, pages in the log, pages copied
 	if err != nil {
@@ -255,6 +264,7 @@ func (c *conn) change(b *holdfast.Batch) (err error) {
 		defer c.done(many)
 	}
 
+	// The order of operations stays: rows that are held go before whatever is no set.
 	held := 0 // rows in many's arguments
 	for op := range b.Ops() {
 		if op.Kind == holdfast.KindSet && many != nil {

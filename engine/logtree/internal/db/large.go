@@ -51,7 +51,6 @@ func (t *memTable) addLarge(s *wal.Segment, off int64, body []byte, seq uint64) 
 	// Sets are indexed by their place in the log. A delete has no value, and its key is copied into the image, which the
 	// index points to.
 	off += format.FrameHeader
-
 	payload := int64(0)
 	for at := 0; at < len(body); {
 		r, _ := format.ParseRecord(body[at:])

@@ -163,7 +163,6 @@ func (v *Version) Next(tiers []Tier, find func(id uint32) Segment) *Version {
 	// Then the segments. Only tables that came, went, or were cut for the first time change the sums: what the others name
 	// need not be looked at.
 	changes := map[uint32]segment{}
-
 	change := func(t *Table, tables int, live int64) {
 		for _, u := range t.Info.Segments {
 			c := changes[u.ID]

@@ -472,7 +472,6 @@ func (s *Segment) call(b []byte, off int64) (err error) {
 	// From here on the file belongs to the set of those that are open. It is opened again if it was closed, which may fail
 	// for reasons that say nothing about the data.
 	opened := false
-
 	err = f.With(func(file vfs.File) error {
 		opened = true
 		_, err := file.ReadAt(b, off)
