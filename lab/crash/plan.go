@@ -77,6 +77,8 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 	if slices.Sort(p.Levels); len(p.Levels) == 0 {
 		p.Levels, p.allLevels = holdfast.Levels(), true
 	}
+
+	// Without a subject named, stores of others are crashed as the one thing they are, and engines as everything.
 	if p.ownSubjects = len(p.Subjects) == 0; p.ownSubjects {
 		wanted := map[string]bool{}
 		for _, name := range p.Engines {
@@ -108,6 +110,8 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 	if err := l.cells(p); err != nil {
 		return nil, err
 	}
+
+	// A plan of controls alone would test the lab and no engine.
 	if !slices.ContainsFunc(p.cells, func(c kinds.Row) bool { return !c.Control && c.NotAvailable == "" }) {
 		return nil, p.nothing()
 	}
@@ -313,6 +317,7 @@ func (p *runPlan) chooseKinds(names []string, all []Kind, mounts []blockdev.Moun
 		p.Kinds = all
 	}
 
+	// A kind that was named and cannot be done is an error; one that was not is left out, and the report says so.
 	var cannot error // the first reason, if no mount is left
 	missing := map[string]error{}
 	for _, m := range mounts {
@@ -387,6 +392,8 @@ func (l Lab) cells(p *runPlan) error {
 						Engine: name, Subject: subject, Level: level, Kind: kind, Mounts: mounts, Peer: only != "",
 						Capabilities: e.Describe(),
 					}
+
+					// A row that is not tested stays in the plan with its reason: the report shows it.
 					promise := c.Capabilities.Promise(level)
 					c.Given = promise.Given
 					switch {
@@ -406,6 +413,8 @@ func (l Lab) cells(p *runPlan) error {
 			}
 		}
 	}
+
+	// A control shows that the lab would find something of its kind and subject. Where nothing of that is tested, it goes.
 	type place struct {
 		kind    Kind
 		subject string

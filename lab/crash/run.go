@@ -65,6 +65,9 @@ func newRunner(l Lab, at Place) (_ *runner, err error) {
 	if err != nil {
 		return nil, err
 	}
+
+	// What runs have left that were killed: in other places first, where something of it is mounted, then in the directory
+	// of this run.
 	elsewhere := sweepMounted()
 	if r.dir, err = rundir.Make(at.Dir, runDirs); err != nil {
 		return nil, err
@@ -96,6 +99,7 @@ func (r *runner) evidenceDir() (string, error) {
 		return r.kept, nil
 	}
 	if r.keep == "" {
+		// The run's own directory is removed at the end, so that evidence goes beside it.
 		parent := r.dir.Parent
 		if r.chosen {
 			parent = "."
@@ -160,6 +164,7 @@ type runState struct {
 func (r *runner) run(ctx context.Context, p *runPlan, w watcher) (*Report, error) {
 	s := &runState{plan: p, machine: r.machine, began: time.Now()}
 	for i, c := range p.cells {
+		// Each row has a seed of its own, made of the plan's.
 		t := newTally(c, commits.Mix(p.Seed, uint64(i))>>32)
 		t.keep = r.evidenceDir
 		s.tallies = append(s.tallies, t)
@@ -170,6 +175,7 @@ func (r *runner) run(ctx context.Context, p *runPlan, w watcher) (*Report, error
 	case errors.Is(err, console.ErrInterrupted):
 		return s.report("interrupted", nil), err
 	case err != nil:
+		// What was judged before the failure counts. With nothing to report, the failure is all there is.
 		report := s.report("broken off", err)
 		if report.crashes() > 0 {
 			err = fmt.Errorf("%w: %w", console.ErrIncomplete, err)
@@ -230,6 +236,7 @@ func (r *runner) passes(ctx context.Context, s *runState, w watcher) error {
 	for pass := 0; pass == 0 || p.length > 0 && time.Since(s.began) < p.length; pass++ {
 		var units []unit
 		for row, t := range s.tallies {
+			// The rows of a run begin at different file systems and kinds of faults, and go on from there with each pass.
 			nth := int(p.Seed%64) + row + pass
 			if t.cell.NotAvailable != "" || t.cell.Control && pass > 0 {
 				continue
@@ -298,6 +305,7 @@ func (r *runner) pass(ctx context.Context, s *runState, units []unit, w watcher,
 			break
 		}
 		group.Go(func() error {
+			// The number of broken rows is taken with the lock, and a unit runs without it: units may last for minutes.
 			mu.Lock()
 			broken := 0
 

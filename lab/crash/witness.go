@@ -81,6 +81,7 @@ func (l Lab) Witness(ctx context.Context, address, dir string, t console.Termina
 		listener.Addr().(*net.TCPAddr).Port)
 	var group sync.WaitGroup
 
+	// The end of the context closes the listener and all connections, and so ends what waits for them.
 	stop := context.AfterFunc(ctx, func() { listener.Close() })
 	defer stop()
 
@@ -126,6 +127,8 @@ type session struct {
 func (w *witness) begin(id string, conn net.Conn) (end func()) {
 	s := &session{conn, make(chan struct{})}
 	w.mu.Lock()
+
+	// The older connection must have ended before its ledger is read: what it still hears belongs to it.
 	old := w.connected[id]
 	w.connected[id] = s
 	w.mu.Unlock()
@@ -157,6 +160,8 @@ func (w *witness) serve(conn net.Conn) error {
 	if err := readLine(in, &h); err != nil {
 		return err
 	}
+
+	// A new directory gets a name. One that comes back is judged before it works on.
 	isNew := h.ID == ""
 	if isNew {
 		h.ID = fmt.Sprintf("%016x", rand.Uint64())
@@ -216,6 +221,8 @@ func (w *witness) check(conn net.Conn, in *bufio.Reader, h hello, k *known) erro
 	if err := hearAgain(ledgerName(w.dir, h.ID), ledger); err != nil {
 		return err
 	}
+
+	// Everything that was heard before the crash was promised, wherever the cut was.
 	k.History.Add(ledger, protocol.Never)
 	if err := writeLine(conn, reply{ID: h.ID, Spec: k.spec("check")}); err != nil {
 		return err
@@ -250,6 +257,8 @@ func (w *witness) check(conn net.Conn, in *bufio.Reader, h hello, k *known) erro
 	if d.Failure != "" {
 		j.Find(&j.Wrong, "recovery failed: %s", d.Failure)
 	}
+
+	// Only a machine that has started anew since tells of a power cut.
 	what := "the process ended, the machine did not"
 	if h.Boot == "" || h.Boot != k.Boot {
 		what = "the machine went down"
@@ -270,6 +279,8 @@ func (w *witness) check(conn net.Conn, in *bufio.Reader, h hello, k *known) erro
 	w.say("%s %s: %s: %d batches had been acknowledged to survive power loss, all are there. So far it went down with "+
 		"its machine %s and alone %s; of %d acknowledged batches none was lost.", h.ID, h.Engine, what, j.Acked,
 		console.Number(k.Cuts, "time"), console.Number(k.Ends, "time"), k.Acked)
+
+	// The next generation goes on behind what survived.
 	k.Gen++
 	k.Next, k.History.Skipped = j.Survived+1, append(k.History.Skipped, j.Skipped...)
 
@@ -418,6 +429,8 @@ func (l Lab) BeWitnessed(ctx context.Context, address, dir, engine string, t con
 		}
 		r.Spec.Dir = dir
 		open := func() (holdfast.Engine, error) { return l.open(r.Spec) }
+
+		// The same command does both, so that whoever pulls the plug need not know what comes next.
 		if r.Spec.Role == "check" {
 			s.Printf("telling the witness what is there\n")
 			if err := subjects.KV.Check(r.Spec, report, open); err != nil {

@@ -91,6 +91,8 @@ func Load(dir string) (*File, error) {
 		bad.Cause = err
 		return nil, bad
 	}
+
+	// The schema is read first: another version may have fields of other types.
 	var version struct{ Schema string }
 	var f File
 

@@ -151,6 +151,9 @@ func (e *engine) recover(last int) error {
 	if _, err := f.WriteAt(make([]byte, e.size-e.end), e.end); err != nil {
 		return err
 	}
+
+	// The index counts records that were synced. Fewer in the log than that is damage, which two of the flaws do not look
+	// for.
 	page := make([]byte, 8)
 	n, _ := e.index.ReadAt(page, 0)
 	fewer := n == len(page) && binary.BigEndian.Uint64(page) > e.records
@@ -257,6 +260,8 @@ func (e *engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	if err := b.Err(); err != nil {
 		return holdfast.Receipt{}, err
 	}
+
+	// The record is made before the lock, as its place does not matter for it.
 	record := binary.BigEndian.AppendUint32(nil, uint32(b.Size()))
 	record = binary.BigEndian.AppendUint32(record, crc32.ChecksumIEEE(b.Bytes()))
 	record = append(record, b.Bytes()...)
@@ -363,6 +368,8 @@ func (e *engine) sync(records uint64) error {
 		defer e.mu.Unlock()
 		return e.failed
 	}
+
+	// All that was applied until now is synced, for this waiter and all others.
 	err := e.write()
 	// A descriptor of its own: the file may be full and closed meanwhile, and was synced then.
 	f, opened := e.fsys.OpenWrite(e.name(e.number))

@@ -47,6 +47,8 @@ func (r *Runner) age(
 	if err != nil || bytes == 0 || !subject.Ages() {
 		return err
 	}
+
+	// The batches that age the directory get a generation of their own, before the victim's first.
 	from := h.Segments[len(h.Segments)-1].From
 	h.Begin(agedGen, from)
 	s := r.victimSpec(c, dir, h, 0)

@@ -79,6 +79,8 @@ func KillBefore(name string, n int) error {
 	}
 	filter = append(append(filter, plain...), answer(unix.SECCOMP_RET_ALLOW), answer(unix.SECCOMP_RET_USER_NOTIF))
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+
+	// The filter is set by a thread, and TSYNC gives it to all threads of the process.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -90,6 +92,8 @@ func KillBefore(name string, n int) error {
 		return os.NewSyscallError("seccomp", errno)
 	}
 	go func() {
+		// The kernel holds each of these calls until it is answered. The n-th gets no answer: the process is killed with the
+		// call not begun.
 		for seen := 0; ; {
 			var notification [notificationBytes]byte
 			_, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, unix.SECCOMP_IOCTL_NOTIF_RECV,

@@ -69,6 +69,8 @@ func (r *Runner) record(
 	ctx context.Context, d *blockdev.Disk, c Row, s protocol.Spec, length time.Duration, enough int64, b background,
 	t Tally, during func(),
 ) (*recorded, error) {
+	// An acknowledgement is marked in the disk's record when it is heard: every flush that it relies on lies before the
+	// mark.
 	place := func(n uint64) protocol.Position {
 		if at := d.Mark(n); at != blockdev.Unrecorded {
 			return protocol.Position(at)
@@ -110,6 +112,9 @@ func (r *Runner) record(
 	if err := rec.record.Err(); err != nil {
 		return nil, errors.Join(err, rec.record.Close())
 	}
+
+	// Of each time that pages began to be written back, the first write that came of it is looked for. Between the two
+	// there may be marks and nothing else, or the disk did something of its own.
 	begins, pending := rec.wrote, false
 
 	rec.wrote = nil
@@ -136,6 +141,8 @@ func (r *Runner) record(
 
 // cut chooses where the power is cut, and what the disk makes of what it had not flushed.
 func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
+	// One cut in five is anywhere. The others are where faults are likely: at acknowledgements, at flushes, where pages
+	// were written back, and while the engine opens.
 	at := rec.begun + rnd.IntN(max(rec.record.Len()-rec.begun, 0)+1)
 	policy := blockdev.Subset(rnd.Uint64())
 	switch what := rnd.IntN(10); {
@@ -297,10 +304,14 @@ func (r *Runner) powerCut(
 	if ctx.Err() != nil {
 		return nil, 0, console.ErrInterrupted
 	}
+
+	// What was promised up to this cut, and no more: later cuts of the same record have other histories.
 	h = h.Clone()
 	h.Add(rec.ledger, protocol.Position(at))
 	image := rec.record.Cut(at, policy)
 	mounted, err := image.Mount(ctx, r.diskOptions(c))
+
+	// A file system that refuses its own image is no fault of the engine.
 	if errors.Is(err, holdfast.ErrCorrupt) && c.Kind == Lies {
 		t.Did("images refused by "+c.Mount.FS+" itself", 1)
 		return nil, 0, nil
@@ -330,6 +341,8 @@ func (r *Runner) powerCut(
 
 		return nil, 0, mounted.Close()
 	}
+
+	// Whoever goes on from here has to know which batches are missing.
 	h.Skipped = append(h.Skipped, j.Skipped...)
 
 	return h, j.Survived, mounted.Close()
@@ -352,6 +365,8 @@ func (r *Runner) powerAgain(
 		return r.lost(ctx, err)
 	}
 	defer rec.record.Close()
+
+	// The second record begins with a recovery, which cuts prefer.
 	rec.again = true
 	t.Did(CutAgain, 1)
 	at, policy = rec.cut(rnd)
@@ -377,6 +392,9 @@ func (r *Runner) faultSession(ctx context.Context, c Row, seed uint64, cuts int,
 	}
 	defer d.Close()
 	s := r.victimSpec(c, d.Path(), h, powerRate)
+
+	// The victim reports failed writes and goes on trying: whether one succeeds after the engine has stopped is a claim
+	// too.
 	s.Failing = true
 	fault := faultOf(rnd)
 	if c.Control {
@@ -446,6 +464,8 @@ func (r *Runner) readFault(
 	ctx context.Context, c Row, rec *recorded, h *protocol.History,
 	at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, t Tally,
 ) error {
+	// First the image is read in order. What comes of that, the engine must tell from a disk whose reads fail, or answer
+	// with an error.
 	want, err := r.contents(ctx, c, rec, at, policy)
 	if err != nil {
 		return err

@@ -62,6 +62,8 @@ func (v *victim) launch() (*child.Process, <-chan heard, <-chan error, error) {
 	if err != nil {
 		return nil, nil, nil, err
 	}
+
+	// The ledger gets everything. The channel is for the moment to kill alone, and loses what nobody waits for.
 	events, ended := make(chan heard, 1024), make(chan error, 1)
 	most := strongest(v.row, v.spec.Level)
 	var hearing sync.Mutex // the victim and its clients
@@ -86,6 +88,8 @@ func (v *victim) launch() (*child.Process, <-chan heard, <-chan error, error) {
 			p.Kill() // nobody works on it any more
 		}
 	})
+
+	// The end of the victim's output is its death: only then all that it told has been heard.
 	go func() {
 		failure := listen(p.Out, func(m protocol.Message) {
 			hear(m)
@@ -202,6 +206,8 @@ func (r *Runner) runVictim(ctx context.Context, v *victim, m moment, last func()
 		awaitServers(ctx, v.spec.Dir)
 	}
 
+	// A victim that ends by itself is a finding, unless it was to die at a system call, or the disk is full, which ends
+	// the run.
 	switch failure, full := v.ledger.Failed(); {
 	case ctx.Err() != nil:
 		return console.ErrInterrupted

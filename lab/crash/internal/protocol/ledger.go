@@ -73,6 +73,8 @@ func (l *Ledger) Hear(m Message, strongest holdfast.Level, place func(n uint64) 
 		l.issued = max(l.issued, m.A)
 	case TellAcked:
 		l.acks = append(l.acks, promised(m.A, true, holdfast.Level(m.B)))
+
+		// An engine that has said that it stopped must not acknowledge what was issued later.
 		if l.stopAt > 0 && m.A > l.stopAt {
 			l.wrong = append(l.wrong, fmt.Sprintf("batch %d was acknowledged after a failed write had stopped the engine", m.A))
 		}
@@ -84,6 +86,8 @@ func (l *Ledger) Hear(m Message, strongest holdfast.Level, place func(n uint64) 
 		if l.places == nil {
 			l.places = map[uint64]uint64{}
 		}
+
+		// An operation has one place, whoever tells of it.
 		if old, ok := l.places[m.A]; ok && old != m.B {
 			l.wrong = append(l.wrong, fmt.Sprintf("operation %d was told to be at %d and at %d", m.A, old, m.B))
 		}
@@ -116,6 +120,7 @@ func (l *Ledger) Hear(m Message, strongest holdfast.Level, place func(n uint64) 
 	case TellPhase:
 		switch m.A {
 		case PhaseOpening, PhaseOpened:
+			// The counters of an engine begin anew with each opening, so those of the one before are added up.
 			l.commits, l.syncs = l.commits+int64(l.metrics.A), l.syncs+int64(l.metrics.B)
 			l.metrics = Message{}
 		case PhaseClosed:

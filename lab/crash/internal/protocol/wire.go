@@ -195,6 +195,8 @@ func EntryOf(m Message) (commits.Found, error) {
 	if len(m.Text) < tail {
 		return commits.Found{}, errors.New("the child told nonsense")
 	}
+
+	// The key comes first and has any length; what follows has a fixed one.
 	at := len(m.Text) - tail
 	size := binary.BigEndian.Uint64([]byte(m.Text[at+len(commits.Digest{}):]))
 	e := commits.Found{Key: m.Text[:at], N: m.A, Gen: uint32(m.B), Len: int(size)}
