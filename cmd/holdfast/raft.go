@@ -86,9 +86,9 @@ func (c *raftImportCommand) copy(ctx context.Context,
 		return nil, "", err
 	}
 
-	fill := func(e holdfast.Engine, home string) (err error) {
+	fill := func(e holdfast.Engine, partial string) (err error) {
 		r, err = migrate.Import(ctx, c.Source, e, migrate.Options{
-			Name: c.Name, Scratch: datadir.Temp(home), Numbers: c.Number, Bytes: c.Bytes, DropTorn: c.DropTorn,
+			Name: c.Name, Scratch: datadir.Temp(partial), Numbers: c.Number, Bytes: c.Bytes, DropTorn: c.DropTorn,
 			Progress: show,
 		})
 		at = dir + ", " + e.Capabilities().Engine

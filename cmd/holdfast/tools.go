@@ -247,7 +247,7 @@ func printInspection(w io.Writer, in *inspection) error {
 func printLogtree(p *page, l *logtree.InspectResult) {
 	p.line("database\t%s", l.Database)
 	if m := l.Manifest; m != nil {
-		p.line("manifest\tthe runs hold operations up to %d; the log follows from byte %d of segment %d (lsn %d); synced up "+
+		p.line("manifest\tthe tables hold operations up to %d; the log follows from byte %d of segment %d (lsn %d); synced up "+
 			"to lsn %d",
 			m.From.Sequence, m.From.Offset, m.From.Segment, m.From.LSN, m.Synced)
 		p.line("log\t%d frames, %d batches, %d operations, %s; torn: %d bytes; it ends at byte %d of segment %d (lsn %d, "+
@@ -261,7 +261,7 @@ func printLogtree(p *page, l *logtree.InspectResult) {
 		p.line("%s\t%d\t%s", f.Name, f.Bytes, f.Role)
 	}
 	if len(l.Segments) > 0 {
-		p.line("\nsegment\tbytes\tused\tkeys and values\talive in runs\tgarbage\trole")
+		p.line("\nsegment\tbytes\tused\tkeys and values\talive in tables\tgarbage\trole")
 	}
 
 	for _, s := range l.Segments {
@@ -271,11 +271,11 @@ func printLogtree(p *page, l *logtree.InspectResult) {
 		}
 		p.line("%d\t%d\t%d\t%d\t%d\t%s\t%s", s.ID, s.Bytes, s.Used, s.Payload, s.Live, garbage, s.Role)
 	}
-	if len(l.Runs) > 0 {
-		p.line("\nrun\tbytes\tentries\ttombstones\tfirst key\tlast key\t")
+	if len(l.Tables) > 0 {
+		p.line("\ntable\tbytes\tentries\ttombstones\tfirst key\tlast key\t")
 	}
 
-	for _, r := range l.Runs {
+	for _, r := range l.Tables {
 		left := ""
 		if !r.Named {
 			left = "left over"
@@ -283,11 +283,11 @@ func printLogtree(p *page, l *logtree.InspectResult) {
 		p.line("%d\t%d\t%d\t%d\t%s\t%s\t%s", r.ID, r.Bytes, r.Entries, r.Tombstones, key(r.Smallest), key(r.Largest), left)
 	}
 	if m := l.Manifest; m != nil && len(m.Tiers) > 0 {
-		p.line("\ntier\trun\tfrom\tbefore")
+		p.line("\ntier\ttable\tfrom\tbefore")
 
 		for _, t := range m.Tiers {
 			for _, r := range t.Refs {
-				p.line("%d\t%d\t%s\t%s", t.ID, r.Run, cut(r.Lo), cut(r.Hi))
+				p.line("%d\t%d\t%s\t%s", t.ID, r.Table, cut(r.Lo), cut(r.Hi))
 			}
 		}
 	}
@@ -353,7 +353,7 @@ func (c *verifyCommand) run() int {
 		r := toolResult{Engine: v.Engine, How: v.Checked, Checksums: &v.Checksums, Damage: texts(v.Damage)}
 		if l := v.Logtree; l != nil {
 			r.Notes = l.Notes
-			r.Counts = map[string]any{"runs": l.Runs, "entries": l.Entries, "values": l.Values, "value_bytes": l.ValueBytes,
+			r.Counts = map[string]any{"runs": l.Tables, "entries": l.Entries, "values": l.Values, "value_bytes": l.ValueBytes,
 				"segments": l.Segments, "frames": l.Frames, "batches": l.Batches, "frame_bytes": l.FrameBytes,
 				"torn_bytes": l.TornBytes}
 		} else {
@@ -366,7 +366,7 @@ func (c *verifyCommand) run() int {
 	p.line("engine\t%s", v.Engine)
 	p.line("checked\t%s", v.Checked)
 	if l := v.Logtree; l != nil {
-		p.line("runs\t%d, with %d entries", l.Runs, l.Entries)
+		p.line("tables\t%d, with %d entries", l.Tables, l.Entries)
 		p.line("values\t%d, %s", l.Values, size(l.ValueBytes))
 		p.line("segments\t%d, with %d frames, %d of them batches, %s", l.Segments, l.Frames, l.Batches, size(l.FrameBytes))
 		p.line("torn\t%d bytes", l.TornBytes)

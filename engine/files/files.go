@@ -172,7 +172,7 @@ func (e *engine) list() error {
 
 		for _, name := range names {
 			if strings.HasPrefix(name, ".") {
-				if err := e.sweep(name); err != nil {
+				if err := e.removeHidden(name); err != nil {
 					return err
 				}
 				continue
@@ -191,8 +191,8 @@ func (e *engine) list() error {
 	}
 }
 
-// sweep removes a hidden file that is the engine's.
-func (e *engine) sweep(name string) error {
+// removeHidden removes a hidden file that is the engine's.
+func (e *engine) removeHidden(name string) error {
 	if e.readOnly || !strings.HasPrefix(name, newPrefix) && !strings.HasPrefix(name, oldPrefix) {
 		return nil
 	}

@@ -88,7 +88,7 @@ func checkMark(op, dir string) (m datadir.Mark, damage, err error) {
 //
 // If something was lost, Capabilities of the new database says so until the loss is accepted.
 //
-// Only data with the right checksum is copied. If the manifest and the runs are intact, the result is the exact state
+// Only data with the right checksum is copied. If the manifest and the tables are intact, the result is the exact state
 // without the damaged values; for other cases see [RepairResult].
 func Repair(ctx context.Context, dir, into string, o holdfast.Options) (r *RepairResult, err error) {
 	// Also if no file identifies dir as a database any more.

@@ -105,7 +105,7 @@ func (at *Place) mount(ctx context.Context) (unmount func() error, err error) {
 	if at.Dir == "" {
 		at.Dir, _ = rundir.Choose()
 	}
-	if _, err := blockdev.Sweep(at.Dir); err != nil {
+	if _, err := blockdev.CleanUp(at.Dir); err != nil {
 		return nil, err
 	}
 	disk, err := blockdev.MakeFileSystem(ctx, blockdev.Options{FS: at.FS, Dir: at.Dir, Size: imageSize})

@@ -25,7 +25,7 @@
 // that is mounted is not served by this process: there, everything is allowed.
 //
 // Everything may be called concurrently. Disks and images of several processes do not disturb each other; what a killed
-// process left, [Sweep] removes. It needs Linux, root, /dev/fuse and loop devices: [Check] says what is missing.
+// process left, [CleanUp] removes. It needs Linux, root, /dev/fuse and loop devices: [Check] says what is missing.
 package blockdev
 
 import (

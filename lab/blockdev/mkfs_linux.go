@@ -142,7 +142,7 @@ func makeFileSystem(ctx context.Context, f *os.File, o Options) error {
 	}
 	// mkfs.btrfs looks at what every mounted btrfs is on, and would wait for a server that is gone.
 	for _, dir := range Places() {
-		_, _ = Sweep(dir)
+		_, _ = CleanUp(dir)
 	}
 	var said bytes.Buffer
 	cmd := exec.CommandContext(ctx, path, append(append([]string{}, fileSystems[o.FS].args...), f.Name())...)

@@ -48,7 +48,7 @@ func newScratch(parent string) (*scratch, error) {
 	if err != nil {
 		return nil, err
 	}
-	// It gets its name once it is locked, or a sweep might take it for one whose owner is dead.
+	// It gets its name once it is locked, or a clean-up might take it for one whose owner is dead.
 	lock, err := os.CreateTemp(path, lockName)
 	if err == nil {
 		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -90,7 +90,7 @@ func (s *scratch) sub(name string) string { return filepath.Join(s.path, name) }
 
 // remove removes the directory with what belongs in it. A program that did not notice the end of its disk may have gone
 // on in the bare mount point; that goes too, unless something is still mounted there, which it must not reach into. The
-// lock goes last, so that another sweep can repeat it.
+// lock goes last, so that another clean-up can repeat it.
 func (s *scratch) remove() error {
 	defer s.lock.Close()
 
@@ -138,26 +138,26 @@ func unmount(path string, timeout time.Duration) error {
 
 var errDetached = errors.New("still in use: detached, to go with its last user")
 
-// Sweep removes what killed processes have left in dir, their Options.Dir (empty means os.TempDir): mounts, loop
+// CleanUp removes what killed processes have left in dir, their Options.Dir (empty means os.TempDir): mounts, loop
 // devices and scratch directories. It touches nothing that a living process owns, nothing of other programs and no
 // record or image that was saved. A process that was killed while one of its threads waited for its own disk cannot end
 // before this. It returns how many disks and images it removed, and the first failure; it goes on after one.
-func Sweep(dir string) (cleaned int, err error) {
+func CleanUp(dir string) (cleaned int, err error) {
 	if dir == "" {
 		dir = os.TempDir()
 	}
 	dir, err = realPath(dir)
 	if err != nil {
-		return 0, &holdfast.Error{Op: "sweep", Path: dir, Class: holdfast.ErrUnavailable, Cause: err}
+		return 0, &holdfast.Error{Op: "clean up", Path: dir, Class: holdfast.ErrUnavailable, Cause: err}
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return 0, &holdfast.Error{Op: "sweep", Path: dir, Class: holdfast.ErrUnavailable, Cause: err}
+		return 0, &holdfast.Error{Op: "clean up", Path: dir, Class: holdfast.ErrUnavailable, Cause: err}
 	}
 	var first error
 	failed := func(path string, err error) {
 		if err != nil && first == nil {
-			first = &holdfast.Error{Op: "sweep", Path: path, Class: holdfast.ErrUnavailable, Cause: err,
+			first = &holdfast.Error{Op: "clean up", Path: path, Class: holdfast.ErrUnavailable, Cause: err,
 				Remedy: "unmount what is mounted below it, and remove it"}
 		}
 	}
@@ -188,7 +188,7 @@ func Sweep(dir string) (cleaned int, err error) {
 
 	until := time.Now().Add(time.Second)
 	for _, s := range dead {
-		err := s.sweep(until)
+		err := s.cleanUp(until)
 		if err == nil {
 			cleaned++
 		}
@@ -199,7 +199,7 @@ func Sweep(dir string) (cleaned int, err error) {
 }
 
 // Places names the directories, each the Options.Dir of some process, that have disks or images mounted in them.
-// Whether their owners live, [Sweep] finds out.
+// Whether their owners live, [CleanUp] finds out.
 func Places() (dirs []string) {
 	info, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -243,8 +243,8 @@ func takeDead(path string) (s *scratch, removed bool, err error) {
 	return &scratch{path, lock}, false, nil
 }
 
-// sweep removes what the owner of s has left. What is in use after until is detached.
-func (s *scratch) sweep(until time.Time) error {
+// cleanUp removes what the owner of s has left. What is in use after until is detached.
+func (s *scratch) cleanUp(until time.Time) error {
 	// The file system first: it holds the loop device, which holds the FUSE file. Its I/O fails at once, so
 	// there is no need to wait for a victim that still has files open.
 	for _, name := range []string{mountName, fuseName} {

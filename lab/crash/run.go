@@ -68,11 +68,11 @@ func newRunner(l Lab, at Place) (_ *runner, err error) {
 
 	// What runs have left that were killed: in other places first, where something of it is mounted, then in the directory
 	// of this run.
-	elsewhere := sweepMounted()
+	elsewhere := cleanUpMounted()
 	if r.dir, err = rundir.Make(at.Dir, runDirs); err != nil {
 		return nil, err
 	}
-	r.dir.Swept = append(elsewhere, r.dir.Swept...)
+	r.dir.Cleaned = append(elsewhere, r.dir.Cleaned...)
 	r.kinds = l.kindRunner(command, r.dir.Path)
 
 	return r, nil

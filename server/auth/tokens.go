@@ -65,7 +65,7 @@ type Tokens struct {
 
 	mu      sync.Mutex    // covers writes
 	changes atomic.Uint64 // counts them
-	swept   uint64        // Changes of the store, when tokens of deleted namespaces were last removed; covered by mu
+	cleaned uint64        // Changes of the store, when tokens of deleted namespaces were last removed; covered by mu
 
 	caching sync.RWMutex
 	cached  map[[sha256.Size]byte]*entry // by secret's hash; covered by caching
@@ -106,7 +106,7 @@ func Open(engine holdfast.Engine, messages *message.Store) (*Tokens, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
-	return t, t.sweep(context.Background())
+	return t, t.removeOrphans(context.Background())
 }
 
 // Check returns who has a secret. Errors: ErrNoToken if it is empty, ErrMalformed, ErrUnknown, ErrExpired, and those of
@@ -348,7 +348,7 @@ func (t *Tokens) Revoke(ctx context.Context, id string) error {
 func (t *Tokens) List(ctx context.Context, namespace string) ([]Token, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.sweep(ctx); err != nil && !errors.Is(err, holdfast.ErrCorrupt) {
+	if err := t.removeOrphans(ctx); err != nil && !errors.Is(err, holdfast.ErrCorrupt) {
 		return nil, err
 	}
 	list := []Token{}
@@ -387,10 +387,10 @@ func (t *Tokens) each(ctx context.Context, f func(id string, r record) error) er
 	return errors.Join(append(damaged, it.Err())...)
 }
 
-// sweep removes the tokens of namespaces that are not there any more. Check refuses them in any case.
-func (t *Tokens) sweep(ctx context.Context) error {
+// removeOrphans removes the tokens of namespaces that are not there any more. Check refuses them in any case.
+func (t *Tokens) removeOrphans(ctx context.Context) error {
 	changes := t.messages.Changes()
-	if t.swept == changes && changes != 0 {
+	if t.cleaned == changes && changes != 0 {
 		return nil
 	}
 	var b holdfast.Batch
@@ -407,12 +407,12 @@ func (t *Tokens) sweep(ctx context.Context) error {
 	}
 	if b.Len() > 0 {
 		if err := holdfast.Commit(t.engine, &b, t.level); errors.Is(err, holdfast.ErrFull) {
-			return nil // they open nothing; the next sweep removes them
+			return nil // they open nothing; the next call removes them
 		} else if err != nil {
 			return err
 		}
 	}
-	t.swept = changes
+	t.cleaned = changes
 
 	return nil
 }

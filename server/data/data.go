@@ -62,8 +62,8 @@ type Data struct {
 	tasks    *pool[*task.Store]
 
 	subscriptions *pool[*Subscription]
-	stopSweeping  context.CancelFunc
-	sweeping      sync.WaitGroup
+	stopClosing   context.CancelFunc
+	closing       sync.WaitGroup
 
 	mu       sync.Mutex
 	deleting map[string]bool // namespaces
@@ -82,15 +82,15 @@ func Open(engine holdfast.Engine, o Options) (*Data, error) {
 		deleting:      map[string]bool{}}
 	d.subscriptions.quiet, d.subscriptions.closable = idleSubscription, (*Subscription).closable
 	ctx, stop := context.WithCancel(context.Background())
-	d.stopSweeping = stop
-	d.sweeping.Go(func() {
+	d.stopClosing = stop
+	d.closing.Go(func() {
 		tick := time.NewTicker(idleSubscription / 4)
 		defer tick.Stop()
 
 		for {
 			select {
 			case <-tick.C:
-				d.subscriptions.sweep()
+				d.subscriptions.closeQuiet()
 			case <-ctx.Done():
 				return
 			}
@@ -350,8 +350,8 @@ func (d *Data) Delete(ctx context.Context, namespace string) (messages int64, er
 
 // Close closes all stores. The engine stays open.
 func (d *Data) Close() error {
-	d.stopSweeping()
-	d.sweeping.Wait()
+	d.stopClosing()
+	d.closing.Wait()
 
 	return errors.Join(d.subscriptions.close(), d.logs.close(), d.tasks.close(), d.messages.Close())
 }

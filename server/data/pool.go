@@ -15,7 +15,7 @@ import (
 // may be open in all. A name is opened, closed or removed by one goroutine at a time.
 type pool[S io.Closer] struct {
 	most     int
-	quiet    time.Duration // those that nobody uses for so long are closed by sweep; 0 for none
+	quiet    time.Duration // those that nobody uses for so long are closed by closeQuiet; 0 for none
 	closable func(S) bool  // whether a store may be closed that nobody uses; nil for always
 
 	mu      sync.Mutex
@@ -130,8 +130,8 @@ func (p *pool[S]) trim() {
 	p.closeIdle(func(*entry[S]) bool { return len(p.entries) > p.most })
 }
 
-// sweep closes stores that nobody has used for a while.
-func (p *pool[S]) sweep() {
+// closeQuiet closes stores that nobody has used for a while.
+func (p *pool[S]) closeQuiet() {
 	now := time.Now()
 	p.closeIdle(func(e *entry[S]) bool { return p.quiet > 0 && now.Sub(e.since) >= p.quiet })
 }

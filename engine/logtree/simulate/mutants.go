@@ -44,7 +44,7 @@ func Mutants() []Mutant {
 		{Breaks: "1 sync in 20 is skipped", enough: 400, make: mutant{sync: skipping(20)}},
 		{Breaks: "1 sync in 100 is skipped", first: 240, enough: 3000, make: mutant{sync: skipping(100)}},
 		{Breaks: "segments are not synced", enough: 40, make: mutant{sync: not(".seg")}},
-		{Breaks: "runs are not synced", enough: 200, make: mutant{sync: not(".run")}},
+		{Breaks: "tables are not synced", enough: 200, make: mutant{sync: not(".run")}},
 		{Breaks: "the manifest is not synced", enough: 200, make: mutant{sync: not(".new")}},
 		{Breaks: "directories are not synced", enough: 40, make: mutant{syncDir: never}},
 		{Breaks: "segments found are not synced", enough: 400, make: mutant{sync: func(m *mutant, name string) bool {

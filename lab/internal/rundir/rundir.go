@@ -30,12 +30,12 @@ type Options struct {
 
 // Dir is the directory of one run.
 type Dir struct {
-	Path   string
-	Parent string   // that the user named, or that [Choose] has chosen
-	Where  string   // Parent, its file system, and why it was chosen, for people
-	Swept  []string // directories that killed runs had left and that were removed
-	op     string
-	lock   *os.File // nil where there are no locks
+	Path    string
+	Parent  string   // that the user named, or that [Choose] has chosen
+	Where   string   // Parent, its file system, and why it was chosen, for people
+	Cleaned []string // directories that killed runs had left and that were removed
+	op      string
+	lock    *os.File // nil where there are no locks
 }
 
 // inMemory is measure.InMemory; tests replace it.
@@ -92,7 +92,7 @@ func Make(parent string, o Options) (_ *Dir, err error) {
 	if why != "" {
 		d.Where += ", since " + why
 	}
-	d.Swept = Sweep(d.Parent, o)
+	d.Cleaned = CleanUp(d.Parent, o)
 	if d.Path, err = os.MkdirTemp(d.Parent, o.Prefix+strconv.Itoa(os.Getpid())+"-"); err != nil {
 		return nil, d.Error(err)
 	}
@@ -107,7 +107,7 @@ func Make(parent string, o Options) (_ *Dir, err error) {
 func (d *Dir) Show(s console.Screen) {
 	s.Wrapped("directory: ", d.Where)
 
-	for _, dir := range d.Swept {
+	for _, dir := range d.Cleaned {
 		s.Wrapped("removed what a killed run had left: ", dir)
 	}
 }

@@ -23,15 +23,15 @@ import (
 
 // disk is a database's directory as it lies there. It is never written to.
 type disk struct {
-	fs    vfs.FS
-	dir   string
-	id    format.DatabaseID
-	m     *format.Manifest // nil: it is missing or damaged
-	names []string         // of everything in the directory
-	segs  []uint32         // ascending
-	runs  []uint64         // ascending
-	named map[uint64]bool  // the tables of the manifest
-	parts map[uint32]*part
+	fs       vfs.FS
+	dir      string
+	id       format.DatabaseID
+	m        *format.Manifest // nil: it is missing or damaged
+	names    []string         // of everything in the directory
+	segs     []uint32         // ascending
+	tableIDs []uint64         // of the files that are there, ascending
+	named    map[uint64]bool  // the tables of the manifest
+	parts    map[uint32]*part
 
 	files    tree.Files // keeps no chunks
 	segments wal.Files
@@ -80,17 +80,17 @@ func readDisk(fsys vfs.FS, dir string) (*disk, error) {
 	}
 
 	var segs []uint32
-	var runs []uint64
+	var tables []uint64
 	for _, name := range names {
 		if n, ok := format.Numbered(name, format.SegmentExt); ok && n <= math.MaxUint32 {
 			segs = append(segs, uint32(n))
 		}
 		if n, ok := format.Numbered(name, format.TableExt); ok {
-			runs = append(runs, n)
+			tables = append(tables, n)
 		}
 	}
 	slices.Sort(segs)
-	slices.Sort(runs)
+	slices.Sort(tables)
 
 	// A damaged manifest is what repair is for. Only a newer format, or a failure that passes, ends everything.
 	m, damage := readManifest(fsys, dir)
@@ -101,7 +101,7 @@ func readDisk(fsys vfs.FS, dir string) (*disk, error) {
 	if err != nil {
 		return nil, err
 	}
-	if k.names, k.runs = names, runs; damage != nil {
+	if k.names, k.tableIDs = names, tables; damage != nil {
 		k.damage(damage, Loss{})
 	}
 
@@ -521,7 +521,7 @@ func (k *disk) tier(t format.ManifestTier, visit func(key []byte, e table.Entry)
 			ref = tree.NewRef(table, mr.Lo, mr.Hi)
 			gap = interval{ref.Lo, ref.Span().Exclusive()}
 			if bytes.Compare(gap.lo, before) < 0 {
-				k.damage(format.Corrupt(k.manifestPath(), 0, fmt.Sprintf("run %d overlaps the one before it in tier %d",
+				k.damage(format.Corrupt(k.manifestPath(), 0, fmt.Sprintf("table %d overlaps the one before it in tier %d",
 					mr.Table, t.ID), nil), Loss{})
 			}
 		}

@@ -21,7 +21,7 @@ type Inspection struct {
 	Database string        `json:"database"` // its identity, hexadecimal
 	Manifest *ManifestInfo `json:"manifest"` // nil if it cannot be read
 	Segments []SegmentInfo `json:"segments"`
-	Runs     []RunInfo     `json:"runs"`
+	Tables   []TableInfo   `json:"runs"`
 	Log      LogInfo       `json:"log"`
 	Files    []FileInfo    `json:"files"`
 	Damage   []string      `json:"damage"` // that was met in passing; Verify looks for all of it
@@ -31,7 +31,7 @@ type Inspection struct {
 type ManifestInfo struct {
 	NextFile uint64       `json:"next_file"`
 	NextTier uint64       `json:"next_tier"`
-	From     PositionInfo `json:"from"`   // the log from here on is in no run
+	From     PositionInfo `json:"from"`   // the log from here on is in no table
 	Synced   uint64       `json:"synced"` // an lsn that the log had reached, durably
 	Tiers    []TierInfo   `json:"tiers"`  // newest first
 }
@@ -50,11 +50,11 @@ type TierInfo struct {
 	Refs []RefInfo `json:"refs"`
 }
 
-// RefInfo is the part of a run that is alive: its keys in [Lo, Hi), where an empty bound cuts nothing.
+// RefInfo is the part of a table that is alive: its keys in [Lo, Hi), where an empty bound cuts nothing.
 type RefInfo struct {
-	Run uint64 `json:"run"`
-	Lo  []byte `json:"lo"`
-	Hi  []byte `json:"hi"`
+	Table uint64 `json:"run"`
+	Lo    []byte `json:"lo"`
+	Hi    []byte `json:"hi"`
 }
 
 // SegmentInfo is one segment.
@@ -65,12 +65,12 @@ type SegmentInfo struct {
 	Used    int64  `json:"used"`    // of them in frames, as far as the manifest or the log's tail says; 0: not known
 	Payload int64  `json:"payload"` // bytes of keys and values in those frames
 	Live    int64  `json:"live"`    // of them those that tables refer to
-	// Garbage is the share of Payload that no run refers to; 0 where the log itself still needs the segment.
+	// Garbage is the share of Payload that no table refers to; 0 where the log itself still needs the segment.
 	Garbage float64 `json:"garbage"`
 }
 
-// RunInfo is one run.
-type RunInfo struct {
+// TableInfo is one table.
+type TableInfo struct {
 	ID         uint64 `json:"id"`
 	Named      bool   `json:"named"` // by the manifest; otherwise it is left over
 	Bytes      int64  `json:"bytes"`
@@ -105,10 +105,10 @@ const (
 	roleLog      = "log"
 	roleOldLog   = "log, left behind"
 	roleMoved    = "moved values"
-	roleRun      = "run"
+	roleTable    = "run"
 	roleReserve  = "reserve of room"
 	roleLeft     = "left over"
-	roleHome     = "directory"
+	roleDir      = "directory"
 	roleForeign  = "not logtree's"
 )
 
@@ -120,13 +120,13 @@ func (k *disk) role(name string, t *wal.Tail) string {
 	case format.ReserveName:
 		return roleReserve
 	case "HOLDFAST", "LOCK":
-		return roleHome
+		return roleDir
 	case format.ManifestName + ".new", "HOLDFAST.tmp", "TEMP":
 		return roleLeft
 	}
 	if id, ok := format.Numbered(name, format.TableExt); ok {
 		if k.m == nil || k.named[id] {
-			return roleRun
+			return roleTable
 		}
 
 		return roleLeft
@@ -180,8 +180,8 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 	}
 
 	live := map[uint32]int64{}
-	for _, id := range k.runs {
-		r := RunInfo{ID: id, Named: k.named[id]}
+	for _, id := range k.tableIDs {
+		r := TableInfo{ID: id, Named: k.named[id]}
 		if table, err := k.table(id); err == nil {
 			i := table.Info
 			r.Bytes, r.Entries, r.Tombstones = i.FileBytes, i.Entries, i.Tombstones
@@ -194,7 +194,7 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 		} else if r.Named {
 			k.damage(err, Loss{})
 		}
-		in.Runs = append(in.Runs, r)
+		in.Tables = append(in.Tables, r)
 	}
 
 	for _, id := range k.segs {

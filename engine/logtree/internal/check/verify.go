@@ -19,18 +19,18 @@ type Verification struct {
 	// file and, where it is known, the offset.
 	Damage []error
 
-	Runs, Entries int64
-	Values        int64 // read, and found as their checksum has them
-	ValueBytes    int64
-	Segments      int64
-	Frames        int64
-	FrameBytes    int64
-	Batches       int64 // in frames; moved ones count too
-	TornBytes     int64 // behind the log's end, which opening cuts off
-	Notes         []string
+	Tables, Entries int64
+	Values          int64 // read, and found as their checksum has them
+	ValueBytes      int64
+	Segments        int64
+	Frames          int64
+	FrameBytes      int64
+	Batches         int64 // in frames; moved ones count too
+	TornBytes       int64 // behind the log's end, which opening cuts off
+	Notes           []string
 }
 
-// Verify checks every checksum and every reference of the database in dir: the manifest, every block of every run,
+// Verify checks every checksum and every reference of the database in dir: the manifest, every block of every table,
 // every value that an entry names and that it is the value of that key, every frame of every segment that is
 // needed, the order of tables in tiers and of frames in the log, and that nothing needed is missing. It goes on after
 // damage, and changes nothing. The database must not be open elsewhere. An error means that it could not be checked.
@@ -49,7 +49,7 @@ func Verify(fsys vfs.FS, dir string) (*Verification, error) {
 			v.segment(k.whole(k.parts[id]))
 		}
 
-		return v.end(k.runs)
+		return v.end(k.tableIDs)
 	}
 
 	// With a manifest it is known what counts: the segments that tables name, the log up to the manifest's position, and
@@ -143,7 +143,7 @@ func (v *verifier) end(tables []uint64) (*Verification, error) {
 		}
 		t, err := v.table(id)
 		if err == nil {
-			v.out.Runs++
+			v.out.Tables++
 			v.names(t)
 			err = t.Reader.Verify()
 		}

@@ -54,7 +54,7 @@ func (co *compactor) plan(c *compaction) *tree.Step {
 		co.widen(c)
 	}
 
-	return co.d.view.Load().ver.Plan(tree.Merge{Oldest: c.oldest, Newest: c.newest, Victims: c.victims, From: c.from,
+	return co.d.view.Load().ver.Plan(tree.Compaction{Oldest: c.oldest, Newest: c.newest, Victims: c.victims, From: c.from,
 		To: c.to, Only: c.onlyVictims, Small: co.d.tables.Limit.Load() / 32})
 }
 

@@ -12,13 +12,13 @@ import (
 func (d *DB) prepareNext() (bool, error) {
 	d.preparing.Lock()
 	defer d.preparing.Unlock()
-	swept := d.removeObsolete()
+	removed := d.removeObsolete()
 	did, err := d.makeNext()
 	if !did && err == nil {
 		d.makeReserve()
 	}
 
-	return swept || did, err // the log makes one itself when it comes to that, and says so if it cannot
+	return removed || did, err // the log makes one itself when it comes to that, and says so if it cannot
 }
 
 // makeNext makes the next segment if it is missing. After an error nothing is left of it. It is called with preparing

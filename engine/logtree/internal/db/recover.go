@@ -154,7 +154,7 @@ func (d *DB) recover(m *format.Manifest) error {
 		return format.IOError("open", d.files.Dir, err)
 	}
 
-	segFiles, runFiles := map[uint32]bool{}, map[uint64]bool{}
+	segFiles, tableFiles := map[uint32]bool{}, map[uint64]bool{}
 
 	// No number that a file has is given out again, even if the file is removed below.
 	for _, name := range names {
@@ -168,7 +168,7 @@ func (d *DB) recover(m *format.Manifest) error {
 			d.mu.nextFile = max(d.mu.nextFile, n)
 		}
 		if n, ok := format.Numbered(name, ".run"); ok && n <= math.MaxUint32 { // no other file is ours
-			runFiles[n] = true
+			tableFiles[n] = true
 			d.mu.nextFile = max(d.mu.nextFile, n)
 		}
 	}
@@ -217,7 +217,7 @@ func (d *DB) recover(m *format.Manifest) error {
 	if t := tree.Overlapping(tiers); t != nil {
 		return fail(format.Corrupt(d.manifestPath(), 0, fmt.Sprintf("tables overlap in tier %d", t.ID), nil))
 	}
-	// Runs may name the segment in which the replay begins.
+	// Tables may name the segment in which the replay begins.
 	if m.From.Segment != 0 && d.mu.segs[m.From.Segment] == nil {
 		s, err := d.files.Open(m.From.Segment)
 		if err != nil {
@@ -253,7 +253,7 @@ func (d *DB) recover(m *format.Manifest) error {
 		}
 	}
 	// The replay may need the room that tables take which nothing names.
-	for _, id := range slices.Sorted(maps.Keys(runFiles)) {
+	for _, id := range slices.Sorted(maps.Keys(tableFiles)) {
 		if files[id] == nil && !d.readOnly {
 			d.files.Remove(format.TableName(d.files.Dir, id))
 		}

@@ -9,7 +9,7 @@ import (
 type Reason int
 
 const (
-	// MakeRoom is a merge of all tiers because the log waits for room: it takes the least room itself, and shows where
+	// MakeRoom is a compaction of all tiers because the log waits for room: it takes the least room itself, and shows where
 	// there is garbage.
 	MakeRoom Reason = iota + 1
 

@@ -43,7 +43,7 @@ type Load struct {
 	Returning int64   // bytes that the sweep under way gives back when it ends
 }
 
-// NeededRoom is about how many bytes a merge of all tiers needs for its tables.
+// NeededRoom is about how many bytes a compaction of all tiers needs for its tables.
 func (l *Load) NeededRoom() int64 {
 	needed := 2 * l.Table
 	for _, t := range l.Tiers[:max(len(l.Tiers)-1, 0)] {

@@ -142,7 +142,7 @@ func (v *Version) CountCuts() {
 			}
 			uses, err := r.count()
 			if err != nil {
-				uses = r.Table.Info.Segments // a merge will say more
+				uses = r.Table.Info.Segments // a compaction will say more
 			}
 			r.cut.Store(&uses)
 		}
@@ -171,7 +171,7 @@ func (v *Version) UsesIn(lo, hi []byte, segments map[uint32]bool, stop func() er
 			if r.cut != nil {
 				if counted, err := r.count(); err == nil {
 					uses = counted
-				} // else a merge will say more
+				} // else a compaction will say more
 			}
 
 			for _, u := range uses {
@@ -199,7 +199,7 @@ func (v *Version) Whole(lo, hi []byte) (from, to []byte) {
 	return lo, hi
 }
 
-// EntriesIn is how many entries the tables have that a merge of [lo, hi) reads, as Whole widens it, and how many of
+// EntriesIn is how many entries the tables have that a compaction of [lo, hi) reads, as Whole widens it, and how many of
 // them are tombstones.
 func (v *Version) EntriesIn(lo, hi []byte) (n, tombstones int64) {
 	lo, hi = v.Whole(lo, hi)

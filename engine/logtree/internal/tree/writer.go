@@ -151,7 +151,7 @@ func (w *Writer) Abandon() {
 	}
 }
 
-// yieldEvery is how many entries flushes and merges write before they let others run: commits, whose pauses would else
+// yieldEvery is how many entries flushes and compactions write before they let others run: commits, whose pauses would else
 // be as long as such a goroutine keeps its processor.
 const yieldEvery = 256
 

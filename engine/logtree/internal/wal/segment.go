@@ -30,7 +30,7 @@ type Segment struct {
 	Torn    int64        // bytes behind them that a crash tore, as the last opening found it
 	Ended   bool         // its last frame names the next segment, as the last opening found it
 
-	Open    atomic.Bool // of moved values: a merge still adds to it
+	Open    atomic.Bool // of moved values: a compaction still adds to it
 	Damaged atomic.Bool // a value in it cannot be read: it is not emptied
 	Dead    atomic.Bool // Free is to be called at the last release
 
@@ -557,5 +557,5 @@ type Pinned struct {
 	Manifest *format.Manifest         // of the tables then
 	Log      []format.ManifestSegment // that the log was in from the manifest's position on, with how far it went
 	End      format.Position          // of the log
-	Growing  map[uint32]bool          // the segments that may grow: the log's last, and those that a merge adds to
+	Growing  map[uint32]bool          // the segments that may grow: the log's last, and those that a compaction adds to
 }

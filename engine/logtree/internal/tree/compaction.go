@@ -10,23 +10,23 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/table"
 )
 
-// Merge says what is merged: neighbouring tiers, into the oldest of them.
-type Merge struct {
+// Compaction says what is compacted: neighbouring tiers, which are merged into the oldest of them.
+type Compaction struct {
 	Oldest, Newest uint64          // ids of the tiers; all between them take part
 	Victims        map[uint32]bool // segments that are emptied; if there are any, all tiers take part
 	From           []byte          // keys before it are done
 	To             []byte          // keys from it on take no part; empty: all do
-	Only           bool            // nothing else is merged than what names a segment that is to be emptied
+	Only           bool            // nothing else is rewritten than what names a segment that is to be emptied
 	Small          int64           // neighbouring tables of fewer bytes are joined
 }
 
 // empties reports whether the table names a segment that is to be emptied.
-func (m *Merge) empties(t *Table) bool {
-	return slices.ContainsFunc(t.Info.Segments, func(u table.SegmentUse) bool { return m.Victims[u.ID] })
+func (c *Compaction) empties(t *Table) bool {
+	return slices.ContainsFunc(t.Info.Segments, func(u table.SegmentUse) bool { return c.Victims[u.ID] })
 }
 
-// Step is one step of a merge: [Version.Plan], then Rewrite, which takes the next keys in order, up to a limit, and
-// Tiers, which says what the tiers are then. It is complete by itself: a merge can end after any step. It is for one
+// Step is one step of a compaction: [Version.Plan], then Rewrite, which takes the next keys in order, up to a limit, and
+// Tiers, which says what the tiers are then. It is complete by itself: a compaction can end after any step. It is for one
 // goroutine, but for Reads. The caller holds a reference to the version until the last of them has returned.
 type Step struct {
 	// Tombstones are range deletes that were flushed since the step was planned. The caller adds them.
@@ -34,20 +34,20 @@ type Step struct {
 
 	Entries int64 // keys that Rewrite came to
 
-	merge    Merge
-	ver      *Version
-	clusters []cluster
-	bottom   bool   // no tier is older: tombstones are dropped
-	joins    bool   // neighbours are joined: nothing that is damaged lies between them
-	done     int    // clusters that are done
-	upto     []byte // and of the next one the keys before upto, if it is not nil
+	compaction Compaction
+	ver        *Version
+	clusters   []cluster
+	bottom     bool   // no tier is older: tombstones are dropped
+	joins      bool   // neighbours are joined: nothing that is damaged lies between them
+	done       int    // clusters that are done
+	upto       []byte // and of the next one the keys before upto, if it is not nil
 }
 
 // cluster is refs that cover a stretch of keys which no other ref of the same tiers overlaps.
 type cluster struct {
 	span    Span
 	above   uint64 // only newer tiers have a part in it: one that cannot be read lies between them and the others
-	target  uint64 // the tier that it comes to: that of the merge, but above what is damaged
+	target  uint64 // the tier that it comes to: that of the compaction, but above what is damaged
 	rewrite bool
 	tiers   []Tier // newest first
 	made    [2]int // the writer's tables from and to
@@ -62,7 +62,7 @@ func (s *Step) Idle() bool {
 	return !slices.ContainsFunc(s.clusters, func(c cluster) bool { return c.rewrite || c.move != nil })
 }
 
-// Next returns where the merge goes on after the step, and false if it has come to its end.
+// Next returns where the compaction goes on after the step, and false if it has come to its end.
 func (s *Step) Next() (from []byte, more bool) {
 	switch {
 	case s.upto != nil:
@@ -76,11 +76,11 @@ func (s *Step) Next() (from []byte, more bool) {
 
 // rewrites reports whether the table is rewritten though it overlaps no other. Where neighbours are not joined, a worn
 // one would become as many tables as it has refs.
-func (s *Step) rewrites(t *Table) bool { return s.merge.empties(t) || s.joins && t.worn() }
+func (s *Step) rewrites(t *Table) bool { return s.compaction.empties(t) || s.joins && t.worn() }
 
 // left reports whether the tables of a group stay as they are.
 func (s *Step) left(g []part) bool {
-	return s.merge.Only && !slices.ContainsFunc(g, func(a part) bool { return s.merge.empties(a.ref.Table) })
+	return s.compaction.Only && !slices.ContainsFunc(g, func(a part) bool { return s.compaction.empties(a.ref.Table) })
 }
 
 // part is a ref that takes part in a step, or what is left of one.
@@ -90,16 +90,16 @@ type part struct {
 	whole bool
 }
 
-// Plan makes the next step of a merge. Tables that overlap others, that name a segment that is to be emptied, or that
+// Plan makes the next step of a compaction. Tables that overlap others, that name a segment that is to be emptied, or that
 // are worn, are rewritten, and so are neighbours that are small; others move as they are. Damaged ones stay where they
 // are.
-func (v *Version) Plan(m Merge) *Step {
-	s := &Step{merge: m, ver: v, bottom: true}
+func (v *Version) Plan(c Compaction) *Step {
+	s := &Step{compaction: c, ver: v, bottom: true}
 	var all, damaged []part
 
 	for _, t := range v.Tiers {
-		s.bottom = s.bottom && t.ID >= m.Oldest
-		if t.ID < m.Oldest || t.ID > m.Newest {
+		s.bottom = s.bottom && t.ID >= c.Oldest
+		if t.ID < c.Oldest || t.ID > c.Newest {
 			continue
 		}
 
@@ -111,11 +111,11 @@ func (v *Version) Plan(m Merge) *Step {
 			}
 		}
 	}
-	if len(m.From) > 0 {
-		all = cut(all, nil, m.From, math.MaxUint64)
+	if len(c.From) > 0 {
+		all = cut(all, nil, c.From, math.MaxUint64)
 	}
-	if len(m.To) > 0 {
-		all = cut(all, m.To, nil, math.MaxUint64)
+	if len(c.To) > 0 {
+		all = cut(all, c.To, nil, math.MaxUint64)
 	}
 
 	for _, x := range damaged { // what cannot be read keeps its keys, and what is newer than it stays above it
@@ -141,7 +141,7 @@ func (v *Version) Plan(m Merge) *Step {
 				return false
 			}
 
-			return len(g) > 1 || s.rewrites(g[0].ref.Table) || g[0].ref.Table.Info.FileBytes < m.Small
+			return len(g) > 1 || s.rewrites(g[0].ref.Table) || g[0].ref.Table.Info.FileBytes < c.Small
 		})
 	}
 
@@ -190,7 +190,7 @@ func join(groups [][]part, rewrite func([]part) bool) (out [][]part) {
 
 // cluster makes one of a group.
 func (s *Step) cluster(g, damaged []part) cluster {
-	out := cluster{span: g[0].ref.Span(), target: s.merge.Oldest}
+	out := cluster{span: g[0].ref.Span(), target: s.compaction.Oldest}
 	for _, x := range damaged {
 		if x.ref.Span().Overlaps(out.span) {
 			out.above = max(out.above, x.tier)
@@ -229,7 +229,7 @@ func (s *Step) cluster(g, damaged []part) cluster {
 type Control struct {
 	Full    func() bool // so much was written that the step ends
 	Stopped func() bool // it ends in any case; asked once for each entry
-	// Move gives the value of an entry in a segment that is to be emptied a new home, and returns that place.
+	// Move gives the value of an entry in a segment that is to be emptied a new place, and returns it.
 	Move func(key []byte, e table.Entry) (place uint64, err error)
 }
 
@@ -264,12 +264,12 @@ func (s *Step) Rewrite(w *Writer, c Control) (err error) {
 			entries++
 			e := src.ri.Entry()
 			s.Entries++
-			if s.merge.Victims[uint32(e.Place>>32)] && !e.Tombstone {
+			if s.compaction.Victims[uint32(e.Place>>32)] && !e.Tombstone {
 				if e.Place, err = c.Move(src.key, e); err != nil {
 					return err
 				}
 			}
-			if !e.Tombstone || !s.bottom || g.target != s.merge.Oldest {
+			if !e.Tombstone || !s.bottom || g.target != s.compaction.Oldest {
 				if err := w.Add(src.key, e); err != nil {
 					return err
 				}
@@ -340,7 +340,7 @@ func (s *Step) Tiers(now *Version, w *Writer) []Tier {
 
 	var tiers []Tier
 	for _, t := range now.Tiers {
-		if t.ID < s.merge.Oldest || t.ID > s.merge.Newest {
+		if t.ID < s.compaction.Oldest || t.ID > s.compaction.Newest {
 			tiers = append(tiers, Tier{t.ID, slices.Clone(t.Refs)})
 			continue
 		}
