@@ -247,8 +247,8 @@ func printInspection(w io.Writer, in *inspection) error {
 func printLogtree(p *page, l *logtree.InspectResult) {
 	p.line("database\t%s", l.Database)
 	if m := l.Manifest; m != nil {
-		p.line("manifest\tthe tables hold operations up to %d; the log follows from byte %d of segment %d (lsn %d); synced up "+
-			"to lsn %d",
+		p.line("manifest\tthe tables hold operations up to %d; the log follows from byte %d of segment %d (lsn %d); synced "+
+			"up to lsn %d",
 			m.From.Sequence, m.From.Offset, m.From.Segment, m.From.LSN, m.Synced)
 		p.line("log\t%d frames, %d batches, %d operations, %s; torn: %d bytes; it ends at byte %d of segment %d (lsn %d, "+
 			"operation %d)",

@@ -31,8 +31,8 @@ var runDirs = rundir.Options{
 	},
 }
 
-// cleanUpMounted removes what killed runs left in other places than the next run's, where something of it is mounted. It
-// returns the names of the directories.
+// cleanUpMounted removes what killed runs left in other places than the next run's, where something of it is mounted.
+// It returns the names of the directories.
 func cleanUpMounted() (cleaned []string) {
 	for _, dir := range blockdev.Places() {
 		if strings.HasPrefix(filepath.Base(dir), dirPrefix) {

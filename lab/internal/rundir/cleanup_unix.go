@@ -74,8 +74,8 @@ func still(f *os.File, name string) bool {
 }
 
 // clean removes the directory of a killed run. Its children die with it, but not before it, and may be making files:
-// under another name they do not find it. The lock file goes last, so that the next clean-up finds what cannot be removed
-// now.
+// under another name they do not find it. The lock file goes last, so that the next clean-up finds what cannot be
+// removed now.
 func clean(dir string) error {
 	gone := dir + "-gone"
 	if err := os.Rename(dir, gone); err != nil {

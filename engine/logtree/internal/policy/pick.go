@@ -9,8 +9,8 @@ import (
 type Reason int
 
 const (
-	// MakeRoom is a compaction of all tiers because the log waits for room: it takes the least room itself, and shows where
-	// there is garbage.
+	// MakeRoom is a compaction of all tiers because the log waits for room: it takes the least room itself, and shows
+	// where there is garbage.
 	MakeRoom Reason = iota + 1
 
 	// Sweep moves small values out of all segments of the log, and out of moved segments with some garbage.

@@ -85,8 +85,9 @@ func SmallerSegment(size, need int64, last bool) (int64, bool) {
 	return size / 2, size/2 >= max(need, least)
 }
 
-// LeaveForOthers is how much room a new segment leaves on the disk for what makes more of it: a flush, and a compaction of
-// everything that empties one segment. largest is the size of the largest segment, needed what [Load.NeededRoom] says.
+// LeaveForOthers is how much room a new segment leaves on the disk for what makes more of it: a flush, and a compaction
+// of everything that empties one segment. largest is the size of the largest segment, needed what [Load.NeededRoom]
+// says.
 func (z Sizes) LeaveForOthers(largest, needed int64) int64 {
 	return largest + z.Memtable/4 + needed + min(LeastStep, z.Table)
 }

@@ -25,9 +25,9 @@ func (c *Compaction) empties(t *Table) bool {
 	return slices.ContainsFunc(t.Info.Segments, func(u table.SegmentUse) bool { return c.Victims[u.ID] })
 }
 
-// Step is one step of a compaction: [Version.Plan], then Rewrite, which takes the next keys in order, up to a limit, and
-// Tiers, which says what the tiers are then. It is complete by itself: a compaction can end after any step. It is for one
-// goroutine, but for Reads. The caller holds a reference to the version until the last of them has returned.
+// Step is one step of a compaction: [Version.Plan], then Rewrite, which takes the next keys in order, up to a limit,
+// and Tiers, which says what the tiers are then. It is complete by itself: a compaction can end after any step. It is
+// for one goroutine, but for Reads. The caller holds a reference to the version until the last of them has returned.
 type Step struct {
 	// Tombstones are range deletes that were flushed since the step was planned. The caller adds them.
 	Tombstones []*RangeTombstones
@@ -90,9 +90,9 @@ type part struct {
 	whole bool
 }
 
-// Plan makes the next step of a compaction. Tables that overlap others, that name a segment that is to be emptied, or that
-// are worn, are rewritten, and so are neighbours that are small; others move as they are. Damaged ones stay where they
-// are.
+// Plan makes the next step of a compaction. Tables that overlap others, that name a segment that is to be emptied, or
+// that are worn, are rewritten, and so are neighbours that are small; others move as they are. Damaged ones stay where
+// they are.
 func (v *Version) Plan(c Compaction) *Step {
 	s := &Step{compaction: c, ver: v, bottom: true}
 	var all, damaged []part

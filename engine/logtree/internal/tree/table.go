@@ -29,7 +29,8 @@ type Table struct {
 
 // A ref that a range delete has cut is written to each manifest and copied into each version, and its keys are counted.
 // That is taken for cutCost bytes each time. When the cuts of a table have cost as much as writing it once more does,
-// compactions rewrite it: then nothing is left of its cuts. Syncs and a manifest are taken for an eighth of a full file.
+// compactions rewrite it: then nothing is left of its cuts. Syncs and a manifest are taken for an eighth of a full
+// file.
 const cutCost = 1 << 10
 
 // Wear notes that cuts have cost so many manifests. It is called by those who make versions, one at a time.

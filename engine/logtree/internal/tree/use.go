@@ -199,8 +199,8 @@ func (v *Version) Whole(lo, hi []byte) (from, to []byte) {
 	return lo, hi
 }
 
-// EntriesIn is how many entries the tables have that a compaction of [lo, hi) reads, as Whole widens it, and how many of
-// them are tombstones.
+// EntriesIn is how many entries the tables have that a compaction of [lo, hi) reads, as Whole widens it, and how many
+// of them are tombstones.
 func (v *Version) EntriesIn(lo, hi []byte) (n, tombstones int64) {
 	lo, hi = v.Whole(lo, hi)
 	for i := range v.Tiers {

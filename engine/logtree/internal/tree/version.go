@@ -2,8 +2,8 @@
 // memtables and tiers together. It knows where values lie, and reads them through [Segment]; it writes no manifest and
 // holds no lock.
 //
-// A [Version] never changes. Flushes and compactions make the tiers of the next one out of it; what they made takes effect
-// when their caller has published it.
+// A [Version] never changes. Flushes and compactions make the tiers of the next one out of it; what they made takes
+// effect when their caller has published it.
 package tree
 
 import (

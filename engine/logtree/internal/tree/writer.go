@@ -151,8 +151,8 @@ func (w *Writer) Abandon() {
 	}
 }
 
-// yieldEvery is how many entries flushes and compactions write before they let others run: commits, whose pauses would else
-// be as long as such a goroutine keeps its processor.
+// yieldEvery is how many entries flushes and compactions write before they let others run: commits, whose pauses would
+// else be as long as such a goroutine keeps its processor.
 const yieldEvery = 256
 
 // Flush writes the newest versions of a memtable's keys, and closes the writer. What a range delete of the same
