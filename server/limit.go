@@ -152,6 +152,8 @@ func (s *Server) allow(r *http.Request, p auth.Principal) error {
 	if s.o.Rate <= 0 {
 		return nil
 	}
+
+	// A client behind a good token is that token, from wherever it comes.
 	who := p.TokenID
 	if who == "" {
 		host, _, _ := net.SplitHostPort(r.RemoteAddr)

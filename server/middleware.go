@@ -62,6 +62,7 @@ func (s *Server) observe(pattern string, e *entrance, r *http.Request, next func
 		_ = a.control.SetReadDeadline(start.Add(min(s.o.BodyTimeout, unwanted))) // as for body
 	}
 	defer func() {
+		// A handler that panics ends its request and nothing else. If nothing was sent yet, the client gets an answer.
 		cause := recover()
 		if cause != nil && cause != http.ErrAbortHandler {
 			known.Err = fmt.Errorf("panic: %v", cause)
@@ -165,6 +166,8 @@ func (s *Server) enter(rt *route.Route, e *entrance, r *http.Request) {
 		rt.Deny(w, r, err)
 		return
 	}
+
+	// Nothing of the body has been read yet: who may not come in, or is too much, costs no more than the headers.
 	done, err := s.begin(rt, known.Principal)
 	if err != nil {
 		rt.Deny(w, r, err)
@@ -192,6 +195,8 @@ func (s *Server) enter(rt *route.Route, e *entrance, r *http.Request) {
 		known.Level = max(level, known.Level) // see holdfast.WithLevel
 		r = r.WithContext(holdfast.WithLevel(r.Context(), level))
 	}
+
+	// An answer to a write names the level that its writes got.
 	if rt.Role != auth.None && r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.level = s.given[known.Level]
 	}
@@ -224,6 +229,8 @@ func (s *Server) admit(rt *route.Route, known *route.Request, r *http.Request) e
 	if err != nil && s.o.TestMode {
 		known.Principal, err = s.anybody(r.Context(), rt.Credentials(r))
 	}
+
+	// Those without a good token are counted too, by their address: guessing tokens is limited like everything else.
 	if tooMany := s.allow(r, known.Principal); tooMany != nil {
 		return tooMany
 	}

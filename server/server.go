@@ -224,6 +224,7 @@ func (s *Server) Serve(l net.Listener) error {
 // when all requests are answered. When ctx ends, those that are left are cut off, and its error is returned. Data and
 // engine are open all the while; close them afterwards.
 func (s *Server) Stop(ctx context.Context) error {
+	// Followers end by this channel; Shutdown alone would wait for them.
 	s.stop.Do(func() { close(s.stopping) })
 	err := s.http.Shutdown(ctx)
 	if err != nil {
@@ -236,6 +237,8 @@ func (s *Server) Stop(ctx context.Context) error {
 // ServeHTTP serves one request, of whatever server it came to.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e := &entrance{to: w}
+
+	// Before ServeMux, which would clean the path and redirect.
 	if path := r.URL.EscapedPath(); !plain(path) && !s.folders[path] {
 		s.observe("", e, r, func(e *entrance, r *http.Request) {
 			problem.Write(&e.answer, r, problem.BadRequest("a segment of the path is empty, a dot or two, or a slash: "+
@@ -269,6 +272,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Server) allowed(r *http.Request, methods string) string {
 	least, own := 0, []string(nil)
 	for method := range strings.SplitSeq(methods, ", ") {
+		// ServeMux is asked which pattern each of the methods leads to. The one with the fewest wildcards is the path's own.
 		asked := *r
 		asked.Method = method
 		_, pattern := s.mux.Handler(&asked)

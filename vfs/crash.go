@@ -15,6 +15,8 @@ func (m *Mem) Crash(rnd *rand.Rand) *Mem {
 		rnd = rand.New(rand.NewPCG(0, 0))
 	}
 
+	// Half of the cuts take another mode for each file. The rest are the simple outcomes, which a real disk gives most
+	// often: nothing, everything, or everything up to one moment.
 	p := &plan{rnd: rnd, mode: modeEach}
 	switch rnd.IntN(8) {
 	case 0:
@@ -45,6 +47,9 @@ func (m *Mem) Clone() *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.absorb()
+
+	// Files have several names, and directories that were removed are still named by the journal: each node is copied
+	// once, however it is reached.
 	copies := map[*node]*node{}
 	var reach func(n *node) *node
 	all := func(entries map[string]*node) map[string]*node {
@@ -120,6 +125,7 @@ func (m *Mem) DropCaches() {
 
 // evict gives up what is seen in sectors that are not dirty.
 func (n *node) evict() {
+	// What is left of the pages is what the disk has, and the dirty sectors, which the system may not drop.
 	seen, base := n.disk.share(), n.disk.share()
 	seen.zero(n.low())
 	base.zero(n.base.size)
@@ -224,6 +230,8 @@ func (m *Mem) crash(p *plan) *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.absorb()
+
+	// The moment is one of those at which something was not durable yet, and one more: everything done.
 	if p.mode == modeHorizon {
 		oldest := m.oldest()
 		p.horizon = oldest + p.rnd.Int64N(m.ops-oldest+2)
@@ -237,6 +245,8 @@ func (m *Mem) crash(p *plan) *Mem {
 			fresh.names++
 			return fresh
 		}
+
+		// Everything that the crash has left is durable: a second crash finds it as it is.
 		fresh := &node{names: 1}
 		if !n.isDir() {
 			found[n] = fresh
@@ -311,6 +321,9 @@ func (m *Mem) entriesAfter(p *plan) func(dir *node) map[string]*node {
 	missing := map[entry]bool{} // names of which a change is lost
 	for _, e := range m.journal {
 		f := p.fate(e.seq)
+
+		// Of a rename either both sides are kept or none. A change of a name of which an earlier change is lost is lost too:
+		// the journal is in order for each name.
 		keep := f == kept || f == torn && p.rnd.IntN(2) == 0
 
 		for _, s := range e.sides {
@@ -354,6 +367,7 @@ func (n *node) image(p *plan) contents {
 	}
 	p = p.forOne(moments)
 
+	// Lengths reach the disk in the order in which they were set; sectors reach it in any.
 	left := p.lengths(n.countLengths(p))
 	now := n.start().share()
 	size := img.size               // on the disk
@@ -377,6 +391,8 @@ func (n *node) image(p *plan) contents {
 		}
 		now.size = c.size
 
+		// The length of this change is kept, or lost with all later ones. Where a cut is lost, what is written behind it
+		// later cannot be kept: its pages were the old ones'.
 		page := roundUp(c.size, pageSize)
 		switch {
 		case left > 0 && c.size < before:
@@ -458,6 +474,9 @@ func (n *node) drop(rnd *rand.Rand) {
 	if len(n.changes) == 0 {
 		return
 	}
+
+	// A real system reports the failure once and takes the pages for clean. Half of the time some of them had reached the
+	// disk.
 	if rnd.IntN(2) == 0 {
 		n.disk = n.image(&plan{rnd: rnd, mode: modeEach, long: true})
 	} else if low := n.low(); low < n.seen.size && low < n.disk.size {

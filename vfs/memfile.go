@@ -84,6 +84,8 @@ func (f *memFile) writeAt(b []byte, off int64, last bool, err error) (int, error
 		return 0, syscall.EIO
 	}
 
+	// How much is written: all, or what a power cut in the middle leaves, or what a hook lets pass; and no more than there
+	// is room for.
 	want := int64(len(b))
 	switch {
 	case last:
@@ -136,6 +138,8 @@ func (f *memFile) Allocate(size int64) error {
 			return err
 		}
 		var err error
+
+		// A file system may have taken a part of the room when it finds that the rest is missing.
 		if f.m.missing(f.n, size) > f.m.free() {
 			if err = syscall.ENOSPC; f.m.rnd.IntN(2) == 0 {
 				return err
@@ -338,6 +342,9 @@ func (n *node) bound() {
 	if int64(len(n.log)) <= 1<<20+2*n.seen.size && len(n.changes) <= max(1<<14, n.most) {
 		return
 	}
+
+	// The history that is dropped could only have shown states in between. What is kept has the shortest length since the
+	// last sync, the bytes that are seen now, and the present length.
 	seq := n.changes[len(n.changes)-1].seq
 	low := n.low()
 	var fresh []change
@@ -408,6 +415,7 @@ func (n *node) dirty() []span {
 		return 0
 	})
 
+	// Spans that touch become one.
 	merged := list[:1]
 	for _, r := range list[1:] {
 		if last := &merged[len(merged)-1]; r.lo <= last.hi {
@@ -428,6 +436,8 @@ func (n *node) sync() {
 	if len(n.changes) == 0 {
 		return
 	}
+
+	// What was cut off and written anew must not show old bytes between.
 	if low := n.low(); low < n.disk.size {
 		n.disk.resize(low)
 	}

@@ -137,6 +137,8 @@ func (f *memFile) mapFile(op string, size int64, writes bool) (Mapping, error) {
 	if err != nil {
 		return nil, pathError(op, f.name, err)
 	}
+
+	// The first mapping makes the region, which all others share. It cannot grow: a mapping must not move.
 	if n.region == nil {
 		b, err := allocateRegion(int(roundUp(max(n.seen.size, 1), unit)))
 		if err != nil {
@@ -228,6 +230,9 @@ func (n *node) absorb(seq int64) {
 		if r.may[at/unit] == nothing {
 			continue
 		}
+
+		// The program may store at the same time. What is compared is a copy, so that one state of the sector enters the
+		// history.
 		copy(now[:], r.bytes[at:])
 		if n.seen.read(was[:], at); now == was {
 			continue
@@ -304,6 +309,7 @@ func (m *Mem) halt() {
 		return
 	}
 
+	// The pages lose their access for writing first, and then what was stored until that moment is taken in.
 	m.halted = true
 	for _, n := range m.mapped {
 		m.protect(n)

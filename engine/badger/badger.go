@@ -122,6 +122,8 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	if err := datadir.MkdirAll(data); err != nil {
 		return nil, failed("open", data, err)
 	}
+
+	// What the library would silently cut off, or take for an older state, is looked for before it opens anything.
 	left, err := inspect(data, h)
 	if err != nil {
 		return nil, err
@@ -141,6 +143,8 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 		return nil, openFailed(data, held.err(err))
 	}
 	e := &engine{datadir: hm, data: held, db: db, flush: flush, torn: left.torn}
+
+	// The library may have made new files, and replayed logs that a crash has left: newLogs syncs them all.
 	if e.logs, err = newLogs(data, h); err != nil {
 		return nil, errors.Join(failed("open", data, err), db.Close())
 	}
@@ -150,6 +154,8 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	e.room = room{dir: data, freeSpace: h.freeSpace, check: hm.Check}
 	e.group = groupcommit.New(Name, maxGroupBytes, e.commit)
 	e.group.LimitOps(maxGroupOps)
+
+	// From here on a flush that fails in the background poisons the engine.
 	poison := func(cause error) { _ = e.group.Fail(failed("write", data, held.err(cause))) }
 	flush.poison.Store(&poison)
 	every := o.SyncEvery
@@ -181,6 +187,8 @@ func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	var r holdfast.Receipt
 	var err error
 	if b.HasRange() {
+		// The library has no range deletes. The keys in the ranges are looked up when everything before is known: committed,
+		// or pending.
 		x := expansion{}
 		x.covered, x.ops = intervals.Split(slices.Collect(b.Ops()))
 		r, err = e.group.ApplyChecked(&x.plain, level, x.pending, func() error {
@@ -257,6 +265,7 @@ func (e *engine) release() error {
 	closed := make(chan error, 1)
 	go func() {
 		for {
+			// The library tries a flush that fails again without end. So it is not closed before there is room.
 			err := e.room.need(uint64(e.logs.fill.bound()) + openFree)
 			if !datadir.NoRoom(err) {
 				break

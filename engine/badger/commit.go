@@ -48,6 +48,8 @@ func fits(b *holdfast.Batch, expanded bool) error {
 // commit implements [groupcommit.Commit].
 func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	if b.Len() > 0 {
+		// The order is that of the levels: there is room, then the log that is left is synced, then the transaction is
+		// written, and last what it needs is synced.
 		if err := e.room.take(b.Size()); err != nil {
 			return failed("write", e.logs.dir, err)
 		}
@@ -80,6 +82,7 @@ func (e *engine) write(b *holdfast.Batch) (usage, error) {
 	var u usage
 	entries, keys := e.arena.take(b)
 	for op := range b.Ops() {
+		// The library keeps pointers to entry and key until the transaction is committed; both lie in the arena until then.
 		start := len(keys)
 		keys = append(append(keys, keyspace), op.Key...)
 		key := keys[start:len(keys):len(keys)]
@@ -149,6 +152,7 @@ func (e *engine) expand(x *expansion) {
 	txn := e.db.NewTransaction(false)
 	defer txn.Discard()
 
+	// The keys that are visible in the ranges are deleted, then those that earlier batches set and nobody can see yet.
 	for _, r := range x.covered {
 		it := openCursor(txn, holdfast.Range{Lo: r.Lo, Hi: r.Hi})
 		for it.next() && int64(x.plain.Len()) < maxTxnOps {

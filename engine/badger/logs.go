@@ -95,6 +95,8 @@ func (l *logs) after(u usage, level holdfast.Level) error {
 			return err
 		}
 	}
+
+	// A log that has been left must be on the device before anything of the next one is; at Power sync follows anyway.
 	if l.due && level < holdfast.Power {
 		if _, err := l.follow(); err != nil {
 			return err
@@ -127,6 +129,8 @@ func (l *logs) follow() (bool, error) {
 	if next == nil {
 		return false, err
 	}
+
+	// The log that is left is synced before the name of the next one is made durable.
 	if l.dirty {
 		err = l.syncWAL()
 	}
@@ -134,6 +138,8 @@ func (l *logs) follow() (bool, error) {
 	l.wal = file{next, l.wal.number + 1}
 	l.dirty = true
 	l.fill.reset()
+
+	// The latest transaction may be in the new log or in the old one: it counts for both.
 	l.fill.add(l.last)
 
 	return true, errors.Join(err, l.syncDir())

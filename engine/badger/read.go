@@ -96,6 +96,9 @@ func (c *cursor) next() bool {
 		if c.ended = !c.inside(); c.ended {
 			break
 		}
+
+		// Forward the newest version of a key comes first and the older ones are passed over. Backward it comes last, so that
+		// skip looks at all of them.
 		item := c.it.Item()
 		older := c.begun && !c.reverse && bytes.Equal(item.Key(), c.at)
 		c.begun, c.at = true, append(c.at[:0], item.Key()...)

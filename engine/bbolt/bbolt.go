@@ -155,6 +155,8 @@ func (e *engine) open() (err error) {
 	// bbolt waits for all readers when it must map more of the file, so enough address
 	// space is reserved for that never to happen. It falls back where the system limits it.
 	e.mapped = mapSize(path)
+
+	// Where the system limits address space, half is tried, and half of that, and at last none.
 	for {
 		e.db, err = bbolt.Open(path, 0o644, e.options(e.mapped))
 		if err == nil {
@@ -363,6 +365,8 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 func (e *engine) transact(b *holdfast.Batch) (tx *bbolt.Tx, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer e.catch("commit", &err)
+
+	// Until bbolt has come back, its write lock is held: a panic leaves it so, and then nothing may wait for it.
 	e.stuck = true
 	if tx, err = e.db.Begin(true); err == nil {
 		if err = e.change(tx.Bucket(bucketName), b); err == nil {
@@ -429,6 +433,8 @@ func (e *engine) change(kv *bbolt.Bucket, b *holdfast.Batch) error {
 			}
 		}
 	}
+
+	// Keys in order touch each page once. A later operation on the same key comes later, and wins.
 	slices.SortStableFunc(e.ops, func(a, b holdfast.Op) int { return bytes.Compare(a.Key, b.Key) })
 
 	for i, op := range e.ops {
@@ -469,6 +475,8 @@ func (e *engine) deleteRange(c cursor, remove func([]byte) error, r intervals.In
 
 	for {
 		k, _ := c.Seek(from)
+
+		// A damaged tree may lead back, and the loop would never end.
 		if len(keys) > 0 && k != nil && bytes.Compare(k, from) <= 0 {
 			return e.corrupt("commit", "keys are out of order", nil)
 		}

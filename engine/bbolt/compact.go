@@ -128,6 +128,9 @@ func (e *engine) replace(ctx context.Context) (refused, err error) {
 	if err == nil {
 		err = os.Rename(making, e.path())
 	}
+
+	// bbolt opened the copy through options that note its file. Until the copy has the name, the engine's file is the old
+	// one.
 	copied := e.file
 	e.file = file
 	if err != nil {
@@ -143,6 +146,8 @@ func (e *engine) replace(ctx context.Context) (refused, err error) {
 	if err := datadir.SyncDir(e.datadir.Dir); err != nil {
 		return nil, errors.Join(e.fail("compact", err), db.Close())
 	}
+
+	// Readers that come from here on read the copy. Those of the old file keep it until the last of them has left.
 	e.swap.Lock()
 	old, users := e.db, e.users
 	e.db, e.users = db, new(atomic.Int64)
@@ -178,6 +183,8 @@ func (e *engine) copyTo(ctx context.Context, making string) (db *bbolt.DB, err e
 	if err := e.copyKeys(ctx, db); err != nil {
 		return db, err
 	}
+
+	// A tree whose keys are out of order would lose some of them in the copy, and the original is removed.
 	if err := e.compare(ctx, db); err != nil {
 		return db, err
 	}

@@ -80,6 +80,8 @@ func (h *Hub) Follow(ctx context.Context, key any, source Source, from int64, ou
 	defer idle.Stop()
 
 	for {
+		// Three cases: there is text, there is nothing yet, or the topic does not have what comes next, which is then read
+		// from the store.
 		text, next, changed, err := t.take(from, since)
 		switch {
 		case err != nil:
@@ -189,6 +191,8 @@ func (h *Hub) leave(t *topic) {
 		delete(h.topics, t.key)
 	}
 	h.mu.Unlock()
+
+	// The topic's goroutine has ended when leave returns: nothing reads the store for it any more.
 	if last {
 		t.stop()
 		<-t.done
@@ -233,6 +237,7 @@ func (t *topic) add(item Item, err error) {
 
 // drop forgets the first half of what is kept. Who sends it has it still.
 func (t *topic) drop() {
+	// A new array, not the old one moved: followers may be sending what they were given.
 	half := len(t.kept) / 2
 	cut := t.kept[half].end
 	t.from = t.kept[half].position + 1
