@@ -222,7 +222,7 @@ type cellChange struct {
 	p        float64  // corrected over all cells, for this metric
 	enough   bool     // rounds to show a difference
 	apparent bool     // shown by the values as they are
-	shown    bool     // and by those divided by the first reference's, if there is one
+	shown    bool     // apparent, and shown by the values divided by the first reference's too, if there is one
 	beside   []beside // the references that both sides have
 	worse    bool
 	gate     float64 // that it is beyond; -1 if none

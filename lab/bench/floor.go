@@ -31,7 +31,7 @@ type floorFile struct {
 	changed sync.Cond
 	wrote   []uint32 // by slot, the index of the record last put there
 	next    int64    // records taken, never wrapped
-	settled int64    // of them, written and, if sync, synced
+	settled int64    // records that are written and, if sync, synced
 	busy    bool     // a write is running
 	pending []byte   // records from settled (or from what is being written) to next
 	spare   []byte

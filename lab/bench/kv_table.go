@@ -219,7 +219,7 @@ type kvWriter struct {
 	key      kvKey
 	value    []byte
 	bytes    int64         // of keys and values in the batch
-	all      *atomic.Int64 // of them in all batches, nil if nobody asks
+	all      *atomic.Int64 // of keys and values in all batches; nil if nobody asks
 }
 
 func (w *kvWriter) put(key uint32) {

@@ -92,8 +92,8 @@ type Measurement struct {
 	Commits  int64  `json:"commits"`       // batches applied since opening
 	Groups   int64  `json:"groups"`        // engine transactions they became
 	Syncs    int64  `json:"syncs"`         // times the device was asked to keep what was written
-	Items    int64  `json:"items"`         // there should be after it
-	Checked  int64  `json:"checked_items"` // of them, read back and compared after it
+	Items    int64  `json:"items"`         // items that should be there after it
+	Checked  int64  `json:"checked_items"` // items that were read back and compared after it
 	Verified bool   `json:"verified"`
 	Error    string `json:"error"` // empty if verified
 	// Open is what an open loop did; nil in a closed one

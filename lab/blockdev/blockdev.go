@@ -197,9 +197,14 @@ type Fault struct {
 	Reads   bool // reads fail that touch a byte of From to To; 0 for To means all of the disk
 	From    int64
 	To      int64
-	Err     syscall.Errno // with this; 0 means EIO. The loop device may show the file system EIO for any error.
-	After   int64         // so many such requests still succeed
-	Times   int64         // and so many fail before the disk is well again; 0 means all
+
+	// Err is the error, 0 for EIO. The loop device may show the file system EIO for any error.
+	Err syscall.Errno
+
+	// The first After such requests still succeed. Then Times of them fail, and the disk is well again; 0 for Times means
+	// that all fail.
+	After int64
+	Times int64
 }
 
 // A Policy says what a power cut leaves of the writes that no flush covers. The zero value is Nothing.

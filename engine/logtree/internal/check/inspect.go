@@ -62,9 +62,9 @@ type SegmentInfo struct {
 	ID      uint32 `json:"id"`
 	Role    string `json:"role"`
 	Bytes   int64  `json:"bytes"`   // of the file
-	Used    int64  `json:"used"`    // of them in frames, as far as the manifest or the log's tail says; 0: not known
-	Payload int64  `json:"payload"` // bytes of keys and values in those frames
-	Live    int64  `json:"live"`    // of them those that tables refer to
+	Used    int64  `json:"used"`    // bytes of frames, as far as the manifest or the log's tail says; 0: not known
+	Payload int64  `json:"payload"` // bytes of keys and values in the frames
+	Live    int64  `json:"live"`    // bytes of keys and values that tables refer to
 	// Garbage is the share of Payload that no table refers to; 0 where the log itself still needs the segment.
 	Garbage float64 `json:"garbage"`
 }

@@ -21,11 +21,13 @@ type memTable struct {
 	index           *memtable.Table
 	rangeTombstones atomic.Pointer[tree.RangeTombstones]
 
-	bases      []base                         // ascending by addr
-	large      int64                          // bytes of frames that are in the log only
-	deletes    int64                          // operations that delete
-	segs       atomic.Pointer[[]*wal.Segment] // that those are in, with a reference each
+	bases      []base // ascending by addr
+	deletes    int64  // operations that delete
 	start, end format.Position
+
+	// Frames of large values are in the log only: so many bytes of them, in these segments. It has a reference to each.
+	large int64
+	segs  atomic.Pointer[[]*wal.Segment]
 
 	refs atomic.Int32
 }

@@ -45,7 +45,7 @@ type ladder struct {
 	view    *view  // when the ladder was begun at the top
 	err     error
 	flushed bool // flushForRoom was taken
-	waited  bool // for a flush
+	waited  bool // awaitFlush was taken
 	over    bool // a memtable may become larger than it should
 }
 

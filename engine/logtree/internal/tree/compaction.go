@@ -36,22 +36,29 @@ type Step struct {
 
 	compaction Compaction
 	ver        *Version
-	clusters   []cluster
-	bottom     bool   // no tier is older: tombstones are dropped
-	joins      bool   // neighbours are joined: nothing that is damaged lies between them
-	done       int    // clusters that are done
-	upto       []byte // and of the next one the keys before upto, if it is not nil
+	bottom     bool // no tier is older: tombstones are dropped
+	joins      bool // neighbours are joined: nothing that is damaged lies between them
+
+	// The first so many clusters are done. If upto is not nil, the keys of the next one that lie before it are done too.
+	clusters []cluster
+	done     int
+	upto     []byte
 }
 
-// cluster is refs that cover a stretch of keys which no other ref of the same tiers overlaps.
+// cluster is refs that cover a stretch of keys which no other ref of the same tiers overlaps. It is rewritten, or it is
+// one table that moves to the target as it is, or it stays where it is.
+//
+// Where a damaged table lies under it, only tiers newer than that, those above, have a part in it, and the oldest of
+// them is the target. Otherwise above is 0, and the target is that of the compaction.
 type cluster struct {
-	span    Span
-	above   uint64 // only newer tiers have a part in it: one that cannot be read lies between them and the others
-	target  uint64 // the tier that it comes to: that of the compaction, but above what is damaged
+	span          Span
+	above, target uint64 // ids of tiers
+
 	rewrite bool
-	tiers   []Tier // newest first
-	made    [2]int // the writer's tables from and to
-	move    *Table // what joins the target as it is, nil if that is nothing
+	tiers   []Tier // what is rewritten, newest first
+	made    [2]int // from which to which of the writer's tables that became
+
+	move *Table // nil unless one moves
 }
 
 // Reads reports whether the step needs that segment.

@@ -163,13 +163,17 @@ func (s *source) move(reverse bool) error {
 
 // merged walks over several sources at once, the newest first among them, and comes to each key
 // once, at the newest source that has it.
+//
+// It knows the source of the present key, and the one whose key comes next. As long as the first stays before the
+// second, it moves on without a look at the others.
 type merged struct {
 	src     []source
 	reverse bool
-	cur     int    // the source of the present key, -1 at the end
-	second  int    // the one that follows it, -1 if none
-	bound   []byte // its key
-	same    bool   // second has the present key too
+	cur     int // the source of the present key, -1 at the end
+
+	second int    // the source whose key follows, -1 if there is none
+	bound  []byte // the key of second
+	same   bool   // second has the present key too, or it is to be chosen anew
 }
 
 // compare orders keys in the direction of the walk.
@@ -267,17 +271,20 @@ func (m *merged) skip(bound []byte) error {
 // the walk is: choosing between sources then costs little per entry, and what it hands out lies in memory where nothing
 // can fault: its own, or that of a memtable.
 type Iterator struct {
-	items  []item
-	at     int   // in items
-	w      *walk // nil once it is closed
+	items  []item // what was read ahead
+	at     int    // the present one of items
+	w      *walk  // nil once it is closed
 	ver    *Version
 	ended  bool
-	hidden bool   // there are range deletes
-	dead   int    // deleted keys of tables before the first key that the walk has found
-	first  []byte // that key, if there are any and it has found one
-	found  bool
-	passed int // deleted keys of memtables
+	hidden bool // there are range deletes
 	err    error
+
+	// What tells whether a flush or a compaction is worth it: how many deleted keys of tables lie before the first key
+	// that the walk has found, that key if there are such, and how many deleted keys of memtables were passed over.
+	dead   int
+	first  []byte
+	found  bool
+	passed int
 }
 
 type item = memtable.Pair
@@ -286,17 +293,19 @@ type item = memtable.Pair
 type walk struct {
 	m      merged
 	lo, hi []byte
-	items  []item
-	used   int // of items, at most
-	ahead  int // how many items to read
-	bytes  int // and of how many bytes, roughly
-	walked int // bytes read until now
-	arena  []byte
-	seg    segment // that the last value came from
-	unread []unread
-	owed   int  // bytes of the values of unread
-	slow   int  // read calls of values that took long
-	sum    byte // of bytes that were touched
+
+	// At a time so many items are read ahead, of so many bytes, roughly. Both grow with the bytes walked until now.
+	ahead, bytes, walked int
+
+	items []item
+	used  int    // how many of items were ever in use: what is behind refers to nothing
+	arena []byte // keys and values of items, where they are not a memtable's
+
+	unread []unread // values that are not read yet
+	owed   int      // how many bytes those have
+	seg    segment  // the segment of the last value, to save the way there
+	slow   int      // how many read calls of values took long
+	sum    byte     // of the bytes that were touched, so that the loads are not for nothing
 }
 
 // unread is a value that is not read yet.

@@ -63,18 +63,20 @@ type Log struct {
 	queueMu sync.Mutex // guards queue
 	queue   []chunk
 
-	writeMu sync.Mutex // one writer at a time
+	// One goroutine writes at a time, with writeMu held, which covers what follows. The slices of chunks and segments are
+	// used in turns: spare becomes the next queue, and clean, which is being synced or was, the next dirty.
+	writeMu sync.Mutex
 	spare   []chunk
-	dirty   []*Segment // written to since they were last synced, in order; under writeMu
-	clean   []*Segment // what is synced, or was: the memory of the next dirty; under writeMu
-	last    *Segment   // written to last; under writeMu
+	dirty   []*Segment // written to since they were last synced, in order
+	clean   []*Segment
+	last    *Segment // written to last
 
 	syncs, bytes, groups atomic.Int64
 
 	share *groupcommit.Committer // of those who wait for syncs; nothing but empty batches goes through it
 
-	// Lsns: all before them has been acknowledged at Memory, or at Process.
-	acked  [holdfast.Power]atomic.Uint64 // by level
+	// acked has for Memory and for Process the lsn up to which everything has been acknowledged at that level.
+	acked  [holdfast.Power]atomic.Uint64
 	failed atomic.Pointer[failure]
 }
 

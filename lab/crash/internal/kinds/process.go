@@ -22,15 +22,18 @@ import (
 	"github.com/holdfastdb/holdfast/lab/internal/child"
 )
 
-// moment is when a victim is killed: at a delay after a trigger.
+// moment is when a victim is killed: at a delay after a trigger, and once enough has come about, for which it is waited
+// no longer than patience.
+//
+// The trigger is a number of acknowledgements, if acks is not 0. Otherwise it is the beginning of a phase, or the first
+// acknowledgement if phase is 0, and after that, with file, a new file if one comes.
 type moment struct {
-	name  string
-	phase uint64 // the phase to wait for, 0 for the first acknowledgement
-	file  bool   // then for a new file, if one comes
-	acks  int    // then for that many more acknowledgements
-	delay time.Duration
-	// After the delay it is waited until enough has come about, but no longer than patience; nil is at once.
-	enough func() bool
+	name   string
+	phase  uint64
+	file   bool
+	acks   int
+	delay  time.Duration
+	enough func() bool // nil: at once
 }
 
 // patience is how long enough is waited for on a slow machine.
