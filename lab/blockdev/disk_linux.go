@@ -119,6 +119,9 @@ func start(ctx context.Context, o Options, s *scratch, rec *Record, im *Image) (
 			d.Close()
 		}
 	}()
+
+	// From below: files without names, which go with the process; the FUSE server; the file that it serves; a loop device
+	// over that; the file system.
 	if rec.data, err = nameless(s.path); err != nil {
 		return nil, failure("make scratch file", s.path, err)
 	}
@@ -236,6 +239,9 @@ func (d *Disk) close() error {
 	if d.stop != nil {
 		d.stop()
 	}
+
+	// The order is that of making it, backwards. A mount in use is detached, and then everything below must go on until
+	// its last user has gone.
 	rec := d.rec.freeze()
 	if d.server != nil {
 		// Unmounting writes all that is not on the disk yet. Nobody reads it again, and the disk below may be busy.

@@ -212,6 +212,7 @@ type CutCounts struct{ Kept, Torn, Lost int }
 // came before at and was no lie, and with what policy leaves of the later writes. Positions outside the record count as
 // its ends. It takes 4 bytes of memory for each sector of the disk.
 func (r *Record) Cut(at Position, policy Policy) *Image {
+	// An image is a table: for each sector, whether it is as before, zeros, or in which write of the record.
 	im := &Image{fs: r.fs, size: r.size, base: r.base, data: r.data, sectors: make([]uint32, r.size/Sector)}
 	durable := r.durable(at, policy.lied)
 	for i := range r.events[:durable] {

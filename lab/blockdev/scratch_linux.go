@@ -168,6 +168,9 @@ func CleanUp(dir string) (cleaned int, err error) {
 		if err != nil || !rundir.Own(st) || !strings.HasPrefix(entry.Name(), scratchPrefix) {
 			continue
 		}
+
+		// Whoever gets the lock knows that the owner is dead; an owner that cannot end keeps it, and is known by its pending
+		// SIGKILL.
 		path := filepath.Join(dir, entry.Name())
 		s, removed, err := takeDead(path)
 		failed(path, err)

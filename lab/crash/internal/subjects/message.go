@@ -136,6 +136,9 @@ func (v *messageVictim) begin() *messageCall {
 	defer v.state.Unlock()
 	v.begun++
 	c := &messageCall{messageOp: v.script.message(v.spec.Gen, v.begun)}
+
+	// A deletion waits for the writes that were begun before it, and those that are begun after it wait for the deletion:
+	// each operation knows in which life of the namespace it is.
 	space := &v.spaces[c.space]
 	c.after, c.before = space.deleted, space.writes
 	if c.deletes || c.kept > 0 {
@@ -156,6 +159,8 @@ func (v *messageVictim) finish(c *messageCall, err error) {
 		v.acknowledged(c.n, c.named)
 	}
 	v.state.Lock()
+
+	// What an acknowledged write was told holds for later writes of the same life of the namespace only.
 	if c.deleted != nil {
 		close(c.deleted)
 	} else {
@@ -263,6 +268,8 @@ func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
 		return err
 	}
 
+	// A write with an expected version is tried again after a conflict, which says the version that there is. It can only
+	// have grown.
 	writes := c.arguments(v.script.messages(&c.messageOp))
 	versions := map[string]int64{} // a conflict tells them
 	var results []message.Result
@@ -300,6 +307,7 @@ func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
 			c.highest)
 	}
 
+	// The messages of an operation lie one behind the other, and each stream goes on from its version.
 	next := first
 	for i, r := range results {
 		w := writes[i]
@@ -341,6 +349,7 @@ func (v *messageVictim) call(ctx context.Context, n messageSpaceOf, writes []mes
 func (v *messageVictim) verify(
 	ctx context.Context, n messageSpaceOf, c *messageCall, writes []message.Write, results []message.Result,
 ) error {
+	// What is checked depends on the number of the operation, so that each kind has its share.
 	w, r := writes[len(writes)-1], results[len(writes)-1]
 	switch c.n % 8 {
 	case 0, 3, 6:
@@ -424,6 +433,7 @@ func (v *messageVictim) follow(ctx context.Context, i int) error {
 	for ctx.Err() == nil {
 		n, err := v.store.Namespace(ctx, messageSpaces[i])
 		if err == nil {
+			// Each namespace that comes is followed from where it ends now: what was there before was shown to others.
 			q.From = n.Last() + 1
 			err = v.followed(ctx, n, q)
 		}
@@ -551,6 +561,7 @@ func (r *messageReader) read(ctx context.Context, q message.Query, see func(m me
 
 // all reads everything, and compares what each index gives with the order of global positions.
 func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error {
+	// First everything in the order of global positions, from which it follows what each index must give.
 	streams, categories := map[string][]commits.Found{}, map[string][]commits.Found{}
 	counts := map[string]message.Counts{}
 	versions := map[string]int64{}
@@ -613,6 +624,7 @@ func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error
 			return err
 		}
 
+		// Each message of a stream with an id belongs to exactly one member of a group.
 		members, named := 0, 0
 		for _, e := range categories[category] {
 			if _, _, _, stream, _ := messagePlace(e.Key); message.CardinalID(stream) != "" {

@@ -136,6 +136,8 @@ func (t levelTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !ok || r.Method == http.MethodGet {
 		return t.next.RoundTrip(r)
 	}
+
+	// A transport must not change the request that it is given.
 	r = r.Clone(r.Context())
 	r.Header.Set(api.HeaderLevel, named.asked.String())
 	answer, err := t.next.RoundTrip(r)
@@ -170,6 +172,8 @@ func (subject Subject) Clients(s protocol.Spec, c holdfast.Capabilities, t *prot
 	var group sync.WaitGroup
 	end := func() {}
 	for address := range addresses {
+		// A server that is gone ends the work on it. What is under way has ended before the next server is worked on:
+		// operations of one generation are never mixed with those of another.
 		end()
 		group.Wait()
 		if address == "" { // it is stopping
@@ -314,6 +318,8 @@ func (s *servedClient) connect(ctx context.Context, v *messageVictim, i int) err
 		return err
 	}
 	r.Header.Set("Authorization", "Bearer "+serveToken)
+
+	// As a browser does: it says what it has seen, and what follows must come once and without a gap.
 	if last := at.Load(); last > 0 {
 		r.Header.Set(api.HeaderLastEventID, strconv.FormatUint(last+1, 10))
 	}
@@ -348,6 +354,8 @@ func (s *servedClient) connect(ctx context.Context, v *messageVictim, i int) err
 		if m.Global == 0 { // bye
 			continue
 		}
+
+		// Position by position, over connections and crashes: what a follower was shown survives like an acknowledged write.
 		if want := at.Load() + 1; uint64(m.Global) != want {
 			v.wrong("a follower of %s was shown position %d, not %d", servedFollowers[i].path, m.Global, want)
 		}
@@ -495,6 +503,8 @@ func (v *messageVictim) append(ctx context.Context, c *messageCall) error {
 	if !c.ids {
 		return nil
 	}
+
+	// With ids the same events are appended again, which must add nothing.
 	again, err := log.Append(ctx, events...)
 	if err != nil {
 		return fmt.Errorf("repeated: %w", err)
