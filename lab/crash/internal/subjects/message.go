@@ -433,7 +433,7 @@ func (v *messageVictim) follow(ctx context.Context, i int) error {
 	for ctx.Err() == nil {
 		n, err := v.store.Namespace(ctx, messageSpaces[i])
 		if err == nil {
-			// Each namespace that comes is followed from where it ends now: what was there before was shown to others.
+			// Each namespace that comes is followed from where it ends now.
 			q.From = n.Last() + 1
 			err = v.followed(ctx, n, q)
 		}

@@ -172,8 +172,7 @@ func (subject Subject) Clients(s protocol.Spec, c holdfast.Capabilities, t *prot
 	var group sync.WaitGroup
 	end := func() {}
 	for address := range addresses {
-		// A server that is gone ends the work on it. What is under way has ended before the next server is worked on:
-		// operations of one generation are never mixed with those of another.
+		// A server that is gone ends the work on it, and what is under way has ended before the next one is worked on.
 		end()
 		group.Wait()
 		if address == "" { // it is stopping
