@@ -132,6 +132,8 @@ func inPart(a *trial) {
 			if err != nil {
 				a.Fatalf("the child said %q", line)
 			}
+
+			// The kill comes at a random moment after the first acknowledgement, so that it falls into a batch.
 			if acked == last {
 				time.AfterFunc(time.Duration(rnd.Int64N(int64(50*time.Millisecond))), func() { _ = c.cmd.Process.Kill() })
 			}
@@ -156,6 +158,9 @@ func inPart(a *trial) {
 			if err != nil {
 				a.Fatalf("a key has the value %q", text)
 			}
+
+			// The keys are set in order: the first ones may be of the batch that was cut off, and the others are of the one
+			// before.
 			if i > 0 && (n > found[i-1] || n+1 < found[0]) {
 				a.Errorf("of batch %d there are other operations than its first ones: the keys are of batches %d, and the "+
 					"next of %d", found[0], found, n)

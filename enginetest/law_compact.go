@@ -31,6 +31,8 @@ func compacted(a *trial) {
 	ended, end := context.WithCancel(context.Background())
 	end()
 	a.wantsErr("Compact with a context that has ended", c.Compact(ended, all), context.Canceled)
+
+	// A writer goes on all the while, and a snapshot stays open.
 	var group sync.WaitGroup
 	group.Go(func() { a.commitScript(e, n+1, 2*n) })
 	part := holdfast.Range{Lo: []byte("e"), Hi: []byte("p"), Reverse: true}
@@ -50,6 +52,8 @@ func compacted(a *trial) {
 		}
 	}
 	group.Wait()
+
+	// The snapshot still shows its state, which compacting must not take away.
 	a.wantsScript(s, n/2, n/2)
 	a.closeAll(s)
 	if err := c.Compact(context.Background(), all); err != nil {

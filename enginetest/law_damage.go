@@ -223,6 +223,8 @@ func chooseDamages(dir string, rnd *rand.Rand) ([]damage, error) {
 		if err != nil {
 			return nil, err
 		}
+
+		// Each file has its share, and its first and last byte are always among the places.
 		places := max(10, damagesInAll/len(files))
 		if name == markName {
 			places = 4
@@ -351,6 +353,9 @@ func tornTail(a *trial) {
 	}
 
 	reported := false
+
+	// The last two batches lie between the two lengths. Half of the cuts shorten the file, the others leave zeros, as a
+	// file does that was allocated ahead.
 	step := max(1, (left.After-left.Before)/50)
 	for cut := left.Before + 1; cut < left.After; cut += step {
 		torn := a.dir()
@@ -369,6 +374,8 @@ func tornTail(a *trial) {
 		if m.TornBytes > 0 || m.TornBytes == holdfast.Unknown {
 			reported = true
 		}
+
+		// What is written behind the cut must be there again: an engine that leaves the torn bytes finds them instead.
 		a.commit(e, a.s.script.batch(n+1))
 		a.close(e)
 		e = a.open(torn)

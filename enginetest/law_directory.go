@@ -362,6 +362,8 @@ func replaced(a *trial) {
 			if err := e.Sync(); err != nil && a.s.caps.Power.Given != 0 && !errors.Is(err, holdfast.ErrLevel) {
 				a.Fatalf("Sync: %v", err)
 			}
+
+			// The directory goes, and another of the same name comes, first empty and then another engine's.
 			err := os.Rename(dir, dir+".away")
 			if how == "removed" {
 				err = os.RemoveAll(dir)

@@ -85,6 +85,8 @@ func reallyFull(a *trial) {
 		a.Errorf("the process that watches over the full disk failed: %v", err)
 	}
 
+	// The child tells line by line what happened. It may have been killed by the full disk, so what it does not say counts
+	// too.
 	acked := uint64(0)
 	var failed, after, limited bool
 	for _, line := range lines {

@@ -340,6 +340,9 @@ func closeAmongMany(a *trial) {
 			})
 		}
 		time.Sleep(time.Duration(round) * 2 * time.Millisecond)
+
+		// Close is refused while a snapshot is open, so it is tried again; each refusal lets the readers come nearer to their
+		// end.
 		if !eventually(func() bool {
 			err := e.Close()
 			refused.Add(1)

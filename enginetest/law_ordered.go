@@ -84,6 +84,7 @@ func applyDuringSync(a *trial) {
 	a.set(e, "a", "1")
 	a.apply(e, sets("b", "1"))
 
+	// From here on the device answers no sync until release is called.
 	begun, release := faults.HoldSyncs()
 	defer release()
 
@@ -96,6 +97,7 @@ func applyDuringSync(a *trial) {
 		a.Fatalf("Sync has not asked the device for what was applied: %v", err)
 	}
 
+	// Whoever holds a lock over the sync is found out here.
 	passed := make(chan struct{})
 	go func() {
 		defer close(passed)

@@ -72,6 +72,8 @@ func readingOnly(a *trial) {
 
 		return
 	}
+
+	// A reader makes nothing, not even the directory.
 	missing := a.dir()
 	a.wantsRefused("a directory that is not there, for reading only", missing, reads, fs.ErrNotExist)
 	if exists(missing) {
@@ -85,6 +87,9 @@ func readingOnly(a *trial) {
 	}
 	a.wantsRefused("a directory that is open for writing, for reading only", dir, reads, holdfast.ErrLocked)
 	a.set(e, "killed", "not yet")
+
+	// A copy of the files while the engine is open is what a killed program leaves: what was applied last is in the log
+	// alone.
 	left := filepath.Join(a.TempDir(), "left")
 	if err := copyTree(left, dir); err != nil {
 		a.Fatalf("%v", err)
@@ -95,6 +100,7 @@ func readingOnly(a *trial) {
 		before := a.tree(dir)
 		var readers []holdfast.Engine
 
+		// Two readers at a time, and no writer beside them.
 		for range 2 {
 			e, err := a.s.Open(dir, reads)
 			if err != nil {
@@ -132,6 +138,8 @@ func readingOnly(a *trial) {
 		for _, e := range readers {
 			a.close(e)
 		}
+
+		// What was shown must be what a writer finds: a reader may not show what recovery then drops.
 		a.wantsUntouched(dir, before)
 		e := a.open(dir)
 		found, err := commits.Contents(e, holdfast.Range{})

@@ -54,6 +54,8 @@ func fixedSnapshots(a *trial) {
 		n += many
 		a.commit(e, &holdfast.Batch{})
 	}
+
+	// What came before the snapshot is in it, and nothing of what comes after.
 	write(30)
 	s := a.snapshot(e)
 	want, err := commits.Contents(s, holdfast.Range{})
@@ -84,6 +86,8 @@ func fixedSnapshots(a *trial) {
 	write(30)
 	check()
 	b.Reset()
+
+	// Not even a delete of everything, the greatest change there is.
 	b.DeleteRange(nil, nil)
 	a.commit(e, &b)
 	check()
@@ -106,6 +110,8 @@ func fixedSnapshots(a *trial) {
 		a.Errorf("Sync: %v", err)
 	}
 	check()
+
+	// Closing twice is allowed; using it afterwards is not.
 	a.closeAll(s, s)
 	_, err = s.Get(nil, []byte("k"))
 	a.wantsErr("Get from a closed snapshot", err, holdfast.ErrClosed)
@@ -130,6 +136,9 @@ func fixedIterators(a *trial) {
 		if reverse {
 			slices.Reverse(want)
 		}
+
+		// Three iterators: one that has not begun, one in the middle of its walk, and one over a range in which there is
+		// nothing yet.
 		fresh, under, empty := e.Scan(holdfast.Range{Reverse: reverse}), e.Scan(holdfast.Range{Reverse: reverse}),
 			e.Scan(holdfast.Range{Lo: []byte("x"), Reverse: reverse})
 
@@ -140,6 +149,9 @@ func fixedIterators(a *trial) {
 			}
 			got = append(got, pairs(string(under.Key()), string(under.Value()))...)
 		}
+
+		// Keys in front of it, behind it and between are put and deleted. The entry that it stands on must not change under
+		// the caller.
 		key, value := under.Key(), under.Value()
 
 		for i := range keys {
@@ -283,6 +295,7 @@ func unblocked(a *trial) {
 		}
 	}
 
+	// Enough is written that an engine has to give something up, or to grow, if it cannot wait for readers.
 	done := make(chan error, 1)
 	go func() {
 		var err error

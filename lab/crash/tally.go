@@ -228,6 +228,8 @@ func (t *tally) Note(format string, args ...any) {
 func (t *tally) finish() Result {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
+	// The row may still be added to, so nothing of it is shared with the report.
 	r := t.result
 	r.Findings, r.Evidence, r.Reached = slices.Clone(r.Findings), slices.Clone(r.Evidence), maps.Clone(r.Reached)
 	if r.Simulated != nil {
@@ -248,6 +250,7 @@ func (t *tally) finish() Result {
 		r.SyncsPerAck = float64(t.syncs) / float64(t.commits)
 	}
 
+	// The cases are in order: what was found decides before what was promised.
 	broken := r.breaches() > 0
 	switch {
 	case t.cell.NotAvailable != "":

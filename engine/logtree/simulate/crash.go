@@ -103,6 +103,7 @@ func (h *history) disarm() {
 // with the ledger.
 func (h *history) recover() error {
 	for try := 0; ; try++ {
+		// Openings are disturbed too, by a power cut or by faults, but not for ever.
 		h.poisoned, h.dropped = false, false
 		if try > 4 {
 			h.disarm()
@@ -126,6 +127,8 @@ func (h *history) recover() error {
 			break
 		}
 		h.note("open: %v", err)
+
+		// Without faults Open must succeed, whatever the crashes have left.
 		if !h.armed {
 			return fmt.Errorf("db.Open fails without a reason: %w", err)
 		}
@@ -576,6 +579,8 @@ func (h *history) readDamaged(want state) error {
 
 		return nil
 	}
+
+	// Before and after background work, and after opening again: the answer may become an error, and never a wrong one.
 	if err := check(); err != nil {
 		return err
 	}

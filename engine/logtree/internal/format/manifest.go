@@ -125,6 +125,9 @@ func DecodeManifest(b []byte, name string) (*Manifest, error) {
 	if v := binary.LittleEndian.Uint32(b[8:]); v != ManifestVersion {
 		return nil, Newer(name, v)
 	}
+
+	// The checksum is right, so the program that wrote it was wrong if something is. Lengths are bounded by what is left
+	// all the same: nothing is allocated by what a number says.
 	bad := func() (*Manifest, error) {
 		return nil, Corrupt(name, int64(len(b)-len(body)), "the contents make no sense", nil)
 	}

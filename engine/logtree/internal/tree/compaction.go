@@ -252,6 +252,8 @@ func (s *Step) Rewrite(w *Writer, c Control) (err error) {
 		if c.Full() {
 			break
 		}
+
+		// The tables of a cluster are its own: Tiers puts them where the cluster goes.
 		g.made[0] = len(w.Tables)
 
 		m := merged{}
@@ -264,6 +266,9 @@ func (s *Step) Rewrite(w *Writer, c Control) (err error) {
 
 		for m.cur >= 0 {
 			src := &m.src[m.cur]
+
+			// At least one entry is done in each step, or a compaction would never end. Where it stops, the next step begins
+			// with this key.
 			if entries > 0 && c.Full() || c.Stopped() {
 				s.upto = bytes.Clone(src.key)
 				break
@@ -276,6 +281,8 @@ func (s *Step) Rewrite(w *Writer, c Control) (err error) {
 					return err
 				}
 			}
+
+			// A tombstone is dropped when nothing older can have its key: no older tier, and no damaged table under the cluster.
 			if !e.Tombstone || !s.bottom || g.target != s.compaction.Oldest {
 				if err := w.Add(src.key, e); err != nil {
 					return err

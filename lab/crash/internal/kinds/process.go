@@ -270,6 +270,8 @@ func await(ctx context.Context, v *victim, m moment, events <-chan heard, silenc
 		}
 	}
 	switch {
+	// An opening can be before any acknowledgement. Other phases are waited for two seconds, since a victim may never come
+	// to them again.
 	case m.phase == protocol.PhaseOpening:
 		if !until(0, func(h heard) bool { return h.phase == protocol.PhaseOpening }) {
 			return false
@@ -287,6 +289,7 @@ func await(ctx context.Context, v *victim, m moment, events <-chan heard, silenc
 		quiet.Stop()
 	}
 
+	// Then the delay, from the trigger on, or from when a new file appears.
 	rest, began := time.NewTimer(m.delay), time.Now()
 	defer rest.Stop()
 	if m.file {

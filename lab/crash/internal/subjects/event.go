@@ -258,6 +258,7 @@ func eventJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 		v = commits.Verdict{Missing: map[uint64]bool{}}
 	)
 
+	// What was appended follows from the seed and the generations, so it is made again and compared, append by append.
 	p := scriptOf(h.Seed)
 	first, offset := uint64(1), uint64(0)
 	there := map[uint64]commits.Found{}
@@ -288,6 +289,8 @@ func eventJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 		inside, gone := 0, 0
 		for i := range list {
 			at := n + uint64(i)
+
+			// Positions before the first one were truncated. That may have cut an append in the middle.
 			if at < first {
 				inside++
 				continue
@@ -307,6 +310,7 @@ func eventJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 		}
 
 		switch {
+		// An append is there whole or not at all, and if it is not, nothing behind it may be.
 		case gone > 0 && inside > 0:
 			v.Find(commits.Torn, "the append of positions %d to %d is there in part: %d events are missing", n, last, gone)
 		case gone > 0:

@@ -35,6 +35,9 @@ func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 			)
 			for !stopped(stop) {
 				w.pace()
+
+				// Number, report and place under one lock: batches have the order of their numbers, and none is in the engine that
+				// was not reported.
 				w.mu.Lock()
 				n := w.next
 				level := w.spec.Level
@@ -96,6 +99,7 @@ func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 // was acknowledged, or seen by any reader, before a Get began is there for it. seen is the last batch that a reader
 // saw.
 func (w *worker) get(e holdfast.Engine, step uint64, seen *atomic.Uint64) error {
+	// Both are loaded before the read begins: what they say must be there for it.
 	acked, was := w.highest.Load(), seen.Load()
 	from := max(acked, was)
 	from -= from % step
