@@ -100,6 +100,7 @@ func (s *scanner) value(at string, depth int) error {
 
 		return err
 	case c != '{' && c != '[':
+		// A number or a word ends before the next punctuation or space, which belongs to what encloses it.
 		s.kept = append(s.kept[:0], c)
 		for {
 			c, err := s.r.ReadByte()
@@ -128,6 +129,8 @@ func (s *scanner) value(at string, depth int) error {
 		case end == ']':
 			return nil
 		}
+
+		// In an object each value has a name before it; in an array the byte that was read belongs to the value.
 		below := at + "[]"
 		if c == '{' {
 			if err := s.text(); err != nil {

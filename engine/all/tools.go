@@ -242,6 +242,8 @@ func Repair(ctx context.Context, dir, into string) (*RepairResult, error) {
 				}
 				err = errors.Join(aboutSource(err, source, dir), os.RemoveAll(source))
 			}()
+
+			// The engine opens a copy: opening may change files, and the damaged directory must stay as it is.
 			if err := copyFiles(ctx, "repair", dir, source); err != nil {
 				return loss, err
 			}

@@ -158,6 +158,9 @@ func (l Lab) Plan(r Request) (Plan, error) {
 		Seed: uint64(rand.Uint32())}}
 
 	var err error
+
+	// What is named goes before the preset. Of the engines that were not named, those stay that can do one of the
+	// workloads; peers that must be named do not.
 	patterns := preset.Workloads
 	if len(r.Workloads) > 0 {
 		patterns = r.Workloads
@@ -181,6 +184,8 @@ func (l Lab) Plan(r Request) (Plan, error) {
 			})
 		})
 	}
+
+	// Levels are asked for in their order, each once, however they were named.
 	p.Levels = preset.Levels
 	if len(p.Levels) == 0 {
 		p.Levels = holdfast.Levels()
@@ -235,6 +240,8 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	if p.Baseline = r.Baseline; r.Baseline != "" && (reference(r.Baseline) || !slices.Contains(p.Engines, r.Baseline)) {
 		return Plan{}, op.Unknown("baseline", r.Baseline, p.Engines)
 	}
+
+	// With less memory in the machine than the budget, half of it is the budget: the other half is the page cache's.
 	if p.MemoryBytes = defaultMemory; p.RAMBytes > 0 {
 		p.MemoryBytes = min(p.MemoryBytes, p.RAMBytes/2)
 	}
@@ -248,6 +255,7 @@ func (l Lab) Plan(r Request) (Plan, error) {
 		return Plan{}, err
 	}
 
+	// Offers of open loops: rates that are named, and bounds for which the highest rate is looked for.
 	for _, text := range r.Rates {
 		offer, err := ParseOffer(text)
 		if err == nil && !offer.Open() {
@@ -277,6 +285,8 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	if err := l.layOut(&p, asked, named); err != nil {
 		return p, err
 	}
+
+	// How many rounds it takes to show a difference depends on the size of the largest table, which is known now.
 	if r.Rounds == nil && p.Rounds >= measure.MinRounds {
 		p.Rounds = max(p.Rounds, p.roundsToShow())
 	}
@@ -313,12 +323,16 @@ func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 					Offer: at.offer, Reads: w.Reads, Overhead: w.Overhead})
 			}
 
+			// The levels that some engine gives here: the references are measured where there is something to compare them with.
 			given := map[holdfast.Level]bool{}
 			for _, engine := range p.Engines {
 				entry, err := l.engine(engine)
 				if err != nil {
 					return err
 				}
+
+				// Each reason takes cells away and says why. What is missing is told once for a workload, not for each number of
+				// clients.
 				cells, missing := levelsOf(entry, p.Levels, w.Reads)
 				if why := refused(entry.Describe(), w); why != "" {
 					given := slices.DeleteFunc(slices.Clone(p.Levels), func(level holdfast.Level) bool {

@@ -12,6 +12,7 @@ import (
 func summarise(cells []Cell, results []Result, rounds int, baseline string) []Summary {
 	summaries, rates := []Summary{}, map[Cell][]float64{}
 	for _, c := range cells {
+		// One void result makes the whole cell void, whichever round it is of: what was wrong once cannot be ranked.
 		var of []Result
 		void := false
 
@@ -27,6 +28,8 @@ func summarise(cells []Cell, results []Result, rounds int, baseline string) []Su
 		if len(of) == 0 || void {
 			continue
 		}
+
+		// Every figure of a summary is the median over the rounds, each by itself.
 		column := func(f func(Result) float64) []float64 {
 			var values []float64
 			for _, r := range of {

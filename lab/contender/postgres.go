@@ -400,6 +400,8 @@ func (p *postgresMessages) commit(group []*postgresWrite) (err error) {
 		}
 	}()
 
+	// First everything that the group must know is asked for in one round trip: the lock, the versions of its streams, and
+	// which ids are there.
 	versions := make(map[string]int64, len(group))
 	var streams, ids []string
 	for _, w := range group {
@@ -445,6 +447,8 @@ func (p *postgresMessages) commit(group []*postgresWrite) (err error) {
 		return err
 	}
 
+	// Then each write is decided in the order in which it came, as if those before it were there already. One that is
+	// refused has its own error, and the others go on.
 	var add struct {
 		ids, metadata        []*string
 		streams, types, data []string

@@ -86,6 +86,8 @@ func plan(r Request) (Plan, Shape, []Target, error) {
 		return none(op.Unknown("shape", r.Shape, names))
 	}
 	shape := shapes[i]
+
+	// The shape says what is usual, and flags go before it.
 	p := Plan{Shape: shape.Name, Targets: []string{}, Workers: shape.workers, Rate: shape.rate,
 		Followers: shape.followers, Rounds: 3, Seconds: shape.length.Seconds(), WarmUpSeconds: 1,
 		Seed: uint64(rand.Uint32())}
@@ -111,6 +113,7 @@ func plan(r Request) (Plan, Shape, []Target, error) {
 		targets = append(targets, Target{Name: name, kind: isServed, args: strings.Fields(flags)})
 	}
 
+	// Tables name servers by these names.
 	for _, t := range targets {
 		if slices.Contains(p.Targets, t.Name) {
 			return none(op.BadOption(fmt.Sprintf("%q is named twice", t.Name), "name each server once"))

@@ -244,6 +244,8 @@ func (in *input) read(c *call, v reflect.Value) error {
 			return problem.BadRequest("the parameter %s: %v", p.name, err)
 		}
 	}
+
+	// The body is read whole, into memory that is used again, and decoded strictly.
 	if in.body == nil {
 		return nil
 	}
@@ -475,6 +477,8 @@ func (s *service) add(o operation, inType, outType reflect.Type) input {
 		op.Parameters = append(op.Parameters, &huma.Param{Name: api.HeaderLevel, In: "header", Schema: levelSchema(),
 			Description: "What the write is to survive before it is answered; the server's level if it is absent."})
 	}
+
+	// A body is JSON of a type, or whatever the operation consumes.
 	if in.body != nil || o.consumes != "" {
 		media := &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}
 		kind := o.consumes
@@ -517,6 +521,8 @@ func (s *service) add(o operation, inType, outType reflect.Type) input {
 			r = &huma.Response{Content: map[string]*huma.MediaType{"application/problem+json": {Schema: failure}}}
 			op.Responses[status] = r
 		}
+
+		// Codes with the same status share an answer, whose description lists them.
 		if text := "`" + code + "`"; !strings.Contains(r.Description, text) {
 			r.Description = strings.TrimPrefix(r.Description+", "+text, ", ")
 		}
