@@ -136,8 +136,15 @@ func (tx *Tx) lost(err error) error {
 func (b *Bucket) of(key []byte) ([]byte, error) {
 	tx := b.tx
 	if most := int(tx.core.caps.MaxKeySize) - len(b.prefix) - 1; len(key) == 0 || len(key) > most {
-		return nil, tx.core.fail("key", holdfast.ErrBadKey, nil, "", "the key has %d bytes, 1 to %d are allowed here", len(key),
-			most)
+		return nil, tx.core.fail(
+			"key",
+			holdfast.ErrBadKey,
+			nil,
+			"",
+			"the key has %d bytes, 1 to %d are allowed here",
+			len(key),
+			most,
+		)
 	}
 	tx.key = append(append(append(tx.key[:0], b.prefix...), tableKeys), key...)
 	return tx.key, nil
@@ -272,8 +279,16 @@ func (b *Bucket) DeleteRange(lo, hi []byte) error {
 func (b *Bucket) within(r holdfast.Range) (holdfast.Range, error) {
 	most := int(b.tx.core.caps.MaxKeySize) - len(b.prefix) - 1
 	if len(r.Lo) > most || len(r.Hi) > most {
-		return r, b.tx.core.fail("range", holdfast.ErrBadKey, nil, "", "the bounds have %d and %d bytes, at most %d are allowed",
-			len(r.Lo), len(r.Hi), most)
+		return r, b.tx.core.fail(
+			"range",
+			holdfast.ErrBadKey,
+			nil,
+			"",
+			"the bounds have %d and %d bytes, at most %d are allowed",
+			len(r.Lo),
+			len(r.Hi),
+			most,
+		)
 	}
 	prefix := append(slices.Clip(b.prefix), tableKeys)
 	lo := append(slices.Clip(prefix), r.Lo...)

@@ -164,8 +164,12 @@ func Open(engine holdfast.Engine, o Options) (*DB, error) {
 func open(engine holdfast.Engine, name string) (*core, error) {
 	prefix := keyspace.New(keyspace.Databases, name[:min(len(name), 255)])
 	if engine == nil || !reflect.ValueOf(engine).Comparable() {
-		return nil, &holdfast.Error{Op: "kv open", Class: holdfast.ErrBadOption, Remedy: "pass an open engine, by its pointer",
-			Detail: fmt.Sprintf("the engine is %T", engine)}
+		return nil, &holdfast.Error{
+			Op:     "kv open",
+			Class:  holdfast.ErrBadOption,
+			Remedy: "pass an open engine, by its pointer",
+			Detail: fmt.Sprintf("the engine is %T", engine),
+		}
 	}
 	lease, err := registry.Check(engine, registry.Request{
 		Kind: "database", Thing: "database", Name: name, MaxName: MaxDatabaseName, Level: engine.Capabilities().Strongest(),

@@ -138,7 +138,14 @@ func (p *part) write(ctx context.Context, w Write) (Result, error) {
 	case errors.Is(err, event.ErrBadEvent):
 		return Result{}, n.store.fail("write", ErrBadMessage, err, "", "in namespace %q", n.id)
 	case errors.Is(err, event.ErrPartialRepeat):
-		return Result{}, n.store.fail("write", ErrIDTaken, err, "repeat a write with the same messages", "in namespace %q", n.id)
+		return Result{}, n.store.fail(
+			"write",
+			ErrIDTaken,
+			err,
+			"repeat a write with the same messages",
+			"in namespace %q",
+			n.id,
+		)
 	case err != nil:
 		return Result{}, err
 	case r.Repeated:
