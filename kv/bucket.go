@@ -203,9 +203,9 @@ func (b *Bucket) Get(key []byte) ([]byte, error) {
 // Put stores a value under a key. ErrBadKey, ErrTooLarge: a limit of the engine.
 func (b *Bucket) Put(key, value []byte) error { return b.put(key, value, 0) }
 
-// PutUntil is Put of a value that is there until a moment, to the nanosecond: by the clock of this machine, which may be
-// set. It costs a second key of the engine and two deletes, which later transactions make, some in each; until then the
-// value takes room, but no reader sees it. ErrBadOption: a time before the year 1970 or after 2262.
+// PutUntil is Put of a value that is there until a moment, to the nanosecond: by the clock of this machine, which may
+// be set. It costs a second key of the engine and two deletes, which later transactions make, some in each; until then
+// the value takes room, but no reader sees it. ErrBadOption: a time before the year 1970 or after 2262.
 func (b *Bucket) PutUntil(key, value []byte, expires time.Time) error {
 	if expires.Unix() <= 0 || expires.Unix() > math.MaxInt64/int64(time.Second) {
 		return b.tx.note(b.tx.core.fail("put", holdfast.ErrBadOption, nil, "use a time between the years 1970 and 2262",
@@ -454,8 +454,8 @@ func (b *Bucket) nextBucket(prefix, lo []byte) (name string, err error) {
 	return name, nil
 }
 
-// DeleteBucket deletes a bucket in b, with all that is in it: one range delete, whose cost is the engine's. ErrNoBucket:
-// it is not there.
+// DeleteBucket deletes a bucket in b, with all that is in it: one range delete, whose cost is the engine's.
+// ErrNoBucket: it is not there.
 func (b *Bucket) DeleteBucket(name string) error {
 	if err := b.begin(true); err != nil {
 		return err
