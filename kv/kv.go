@@ -155,7 +155,7 @@ func Open(engine holdfast.Engine, o Options) (*DB, error) {
 	if db.now == nil {
 		db.now = time.Now
 	}
-	if err := c.caps.CheckLevel(db.level); err != nil {
+	if err := c.caps.CheckLevel(db.level); err != nil && !c.caps.ReadOnly {
 		return nil, err
 	}
 	return db, nil
@@ -172,7 +172,7 @@ func open(engine holdfast.Engine, name string) (*core, error) {
 		}
 	}
 	lease, err := registry.Check(engine, registry.Request{
-		Kind: "database", Thing: "database", Name: name, MaxName: MaxDatabaseName, Level: engine.Capabilities().Strongest(),
+		Kind: "database", Thing: "database", Name: name, MaxName: MaxDatabaseName, Reads: true,
 		Prefix: string(prefix), KeySize: len(prefix) + 64,
 	})
 	if err != nil {
@@ -210,18 +210,15 @@ func On(engine holdfast.Engine) *DB {
 	c, err := open(engine, "")
 	if err != nil {
 		c = &core{engine: engine}
-	} else {
-		err = c.caps.CheckLevel(holdfast.Power)
 	}
+
 	return &DB{core: c, level: holdfast.Power, now: time.Now, err: err}
 }
 
 // At returns the same database, with another level. An error is that of the first use of it.
 func (db *DB) At(level holdfast.Level) *DB {
 	at := *db
-	if at.level = cmp.Or(level, db.level); at.caps.Engine != "" {
-		at.err = at.caps.CheckLevel(at.level)
-	}
+	at.level = cmp.Or(level, db.level)
 	return &at
 }
 

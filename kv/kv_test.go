@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/kv"
@@ -379,6 +380,51 @@ func TestLevels(t *testing.T) {
 			t.Errorf("decided: %v", err)
 		}
 	})
+}
+
+// A transaction whose context has ended meanwhile is not made.
+func TestContextEnds(t *testing.T) {
+	engine := mem.New()
+	defer engine.Close()
+	db, err := kv.Open(engine, kv.Options{Level: holdfast.Memory})
+	check(t, err)
+	ending, end := context.WithCancel(ctx)
+	if err := db.Update(ending, func(tx *kv.Tx) error {
+		end()
+		return tx.Bucket("b").Create()
+	}); err != context.Canceled {
+		t.Errorf("%v", err)
+	}
+	if n := storetest.Keys(engine, holdfast.Range{}); n > 0 {
+		t.Errorf("%d keys are left", n)
+	}
+}
+
+// What is open for reading only can be read.
+func TestReadOnly(t *testing.T) {
+	dir := t.TempDir()
+	engine, err := logtree.Open(dir, holdfast.Options{})
+	check(t, err)
+	create := func(tx *kv.Tx) error { return tx.Bucket("b").Create() }
+	check(t, kv.On(engine).Update(ctx, create))
+	check(t, engine.Close())
+	engine, err = logtree.Open(dir, holdfast.Options{ReadOnly: true})
+	check(t, err)
+	db, err := kv.Open(engine, kv.Options{})
+	check(t, err)
+	for _, read := range []func(context.Context, func(*kv.Tx) error) error{db.View, kv.On(engine).Latest} {
+		check(t, read(ctx, func(tx *kv.Tx) error {
+			there, err := tx.Bucket("b").Exists()
+			if !there {
+				t.Error("the bucket is not there")
+			}
+			return err
+		}))
+	}
+	if err := db.Update(ctx, create); !errors.Is(err, holdfast.ErrLevel) {
+		t.Errorf("an Update: %v", err)
+	}
+	check(t, engine.Close())
 }
 
 // Whoever reads while transactions are made sees all of each or nothing.

@@ -69,6 +69,7 @@ func submit(ctx context.Context, f func(txs []*Tx) error, databases ...*DB) (Pen
 		err := f(txs)
 		for _, tx := range txs {
 			err = cmp.Or(err, tx.err)
+			err = cmp.Or(err, ctx.Err())
 			if misused := tx.misused.Load(); misused != nil {
 				err = cmp.Or(err, *misused)
 			}

@@ -27,7 +27,8 @@ func TestReserved(t *testing.T) {
 	const none, server = "", "the server or projections"
 	for _, test := range []struct{ lo, hi, want string }{
 		{"", "", "databases"},
-		{"a", "e", none}, {"a", "e\x00", none}, {"a", "e\x00\x00", "logs of events"}, {"f", "k", none}, {"k", "l", "databases"},
+		{"a", "e", none}, {"a", "e\x00", none}, {"a", "e\x00\x00", "logs of events"}, {"f", "k", none},
+		{"k", "l", "databases"},
 		{"keys/", "keys0", none},
 		{"e", "f", "logs of events"}, {"email/", "email0", "logs of events"}, {"e\x80x", "e\x81", "logs of events"},
 		{"e\x81", "f", none}, {"m", "n", "message stores"}, {"mail/", "mail0", "message stores"}, {"m\x81", "n", none},
