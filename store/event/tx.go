@@ -139,6 +139,17 @@ func (p *Part) Append(events []Event, add func(*Commit) error) (Result, error) {
 	return (*part)(p).append(nil, events, add)
 }
 
+// SaveOffset is [Tx.SaveOffset].
+func (p *Part) SaveOffset(subscription string, pos uint64) error {
+	return (*part)(p).save("save offset", p.s.keys.Offset(subscription), subscription, pos, nil)
+}
+
+// LoadOffset is [Tx.LoadOffset].
+func (p *Part) LoadOffset(subscription string) (uint64, error) {
+	pos, _, err := (*part)(p).load("load offset", p.s.keys.Offset(subscription), subscription)
+	return pos, err
+}
+
 // append appends events; last is the position that they are to come behind, nil for any.
 func (p *part) append(last *uint64, events []Event, add func(*Commit) error) (Result, error) {
 	s := p.s
@@ -259,6 +270,11 @@ func (t Tx) save(op string, key []byte, name string, pos uint64, state []byte) e
 		return err
 	}
 	defer t.tx.Leave()
+
+	return p.save(op, key, name, pos, state)
+}
+
+func (p *part) save(op string, key []byte, name string, pos uint64, state []byte) error {
 	s := p.s
 	if err := s.checkName(op, name); err != nil {
 		return err
@@ -271,6 +287,7 @@ func (t Tx) save(op string, key []byte, name string, pos uint64, state []byte) e
 		return s.fail(op, holdfast.ErrTooLarge, nil, "", "the state takes %d bytes, the limit is %d", n, s.maxValue)
 	}
 	p.set(key, value)
+
 	return nil
 }
 
@@ -284,6 +301,7 @@ func (t Tx) drop(op string, key []byte, name string) error {
 		return err
 	}
 	p.set(key, nil)
+
 	return nil
 }
 
@@ -303,6 +321,11 @@ func (t Tx) load(op string, key []byte, name string) (pos uint64, state []byte, 
 		return 0, nil, err
 	}
 	defer t.tx.Leave()
+
+	return p.load(op, key, name)
+}
+
+func (p *part) load(op string, key []byte, name string) (pos uint64, state []byte, err error) {
 	s := p.s
 	if err := s.checkName(op, name); err != nil {
 		return 0, nil, err
@@ -315,6 +338,7 @@ func (t Tx) load(op string, key []byte, name string) (pos uint64, state []byte, 
 	if !ok {
 		return 0, nil, s.fail(op, holdfast.ErrCorrupt, nil, "", "what is kept for %q cannot be read", name)
 	}
+
 	return pos, bytes.Clone(state), nil
 }
 

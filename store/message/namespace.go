@@ -210,9 +210,9 @@ func (n *Namespace) close() error {
 	open := slices.Collect(maps.Values(n.subscriptions))
 	n.mu.Unlock()
 	for _, s := range open {
-		s.mu.Lock()
-		_ = s.keepLeases() // what is not kept is delivered again at once
-		s.mu.Unlock()
+		_ = s.turn.Take(context.Background()) // a transaction that has it ends first
+		_ = s.keepLeases()                    // what is not kept is delivered again at once
+		s.turn.Give()
 	}
 	n.life.Shut()
 	n.life.Wait()

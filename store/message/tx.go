@@ -3,6 +3,7 @@ package message
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/txn"
@@ -198,4 +199,146 @@ func (p *part) Commit(holdfast.Receipt, holdfast.Level) func() error {
 func (p *part) Rollback() func() error {
 	p.n.leave()
 	return nil
+}
+
+// SavePosition is [Namespace.SavePosition] in the transaction. The position may be one that the transaction has
+// written.
+func (t Tx) SavePosition(consumer string, position int64) error {
+	p, err := t.enter()
+	if err != nil {
+		return err
+	}
+	defer t.tx.Leave()
+	if position < 0 {
+		return p.n.store.fail("save position", holdfast.ErrBadOption, nil, "", "position %d", position)
+	}
+	return p.n.ended(p.log.SaveOffset(consumer, uint64(position)))
+}
+
+// LoadPosition is [Namespace.LoadPosition] in the transaction: the latest one, whether it is durable or not.
+func (t Tx) LoadPosition(consumer string) (int64, error) {
+	p, err := t.enter()
+	if err != nil {
+		return 0, err
+	}
+	defer t.tx.Leave()
+	position, err := p.log.LoadOffset(consumer)
+	return int64(position), p.n.ended(err)
+}
+
+// SubscriptionTx is a subscription in a transaction of its store's database, and is used as that is. So what is done
+// for a message, and that it is done, are one commit: exactly once, as far as it is in the database.
+//
+//	err := db.Update(ctx, func(tx *kv.Tx) error {
+//		if err := tx.Bucket("seen").Put(key, value); err != nil {
+//			return err
+//		}
+//		return mails.In(tx).Ack(delivery)
+//	})
+type SubscriptionTx struct {
+	s  *Subscription
+	tx *kv.Tx
+}
+
+// In returns the subscription as a part of a transaction. Until the function of that has returned, nothing else is
+// claimed or acknowledged.
+func (s *Subscription) In(tx *kv.Tx) SubscriptionTx { return SubscriptionTx{s, tx} }
+
+// Ack is [Subscription.Ack] in the transaction. ErrLeaseLost: some of the deliveries are no longer the caller's; then
+// none is done.
+func (t SubscriptionTx) Ack(deliveries ...Delivery) error { return t.settle(deliveries, t.s.acked) }
+
+// Fail is [Subscription.Fail] in the transaction. Errors are those of Ack.
+func (t SubscriptionTx) Fail(reason string, deliveries ...Delivery) error {
+	return t.settle(deliveries, t.s.failed(reason))
+}
+
+// Park is [Subscription.Park] in the transaction. Errors are those of Ack.
+func (t SubscriptionTx) Park(reason string, deliveries ...Delivery) error {
+	return t.settle(deliveries, t.s.parked(reason))
+}
+
+func (t SubscriptionTx) settle(deliveries []Delivery, change change) error {
+	s := t.s
+	shared, err := t.tx.Enter(s.n.store.db)
+	if err != nil {
+		return err
+	}
+	defer t.tx.Leave()
+	p, err := s.takePart(t.tx.Context(), shared)
+	if err != nil {
+		return s.n.ended(err)
+	}
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	if s.ended() {
+		return s.n.ended(holdfast.ErrClosed)
+	}
+	for i := range deliveries {
+		if err := s.held(&deliveries[i]); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(deliveries[:i], func(d Delivery) bool { return d.Global == deliveries[i].Global }) {
+			return s.n.store.fail("acknowledge", ErrLeaseLost, nil, "", "global position %d is given twice", deliveries[i].Global)
+		}
+	}
+	for i := range deliveries {
+		s.end(&p.batch, &deliveries[i], change)
+	}
+	return nil
+}
+
+// settling is a subscription's part in a transaction. What it has changed in memory, s.undo takes back.
+type settling struct {
+	s     *Subscription
+	batch holdfast.Batch
+}
+
+func (s *Subscription) takePart(ctx context.Context, shared *txn.Tx) (*settling, error) {
+	if p, ok := shared.Part(s).(*settling); ok {
+		return p, nil
+	}
+	if err := s.n.life.Enter(); err != nil {
+		return nil, err
+	}
+	if err := s.turn.Hold(ctx); err != nil {
+		s.n.life.Leave()
+		return nil, err
+	}
+	p := &settling{s: s}
+	shared.Raise(s.n.store.o.Level)
+	shared.Join(s, p)
+	return p, nil
+}
+
+// Prepare implements [txn.Part].
+func (p *settling) Prepare(b *holdfast.Batch) error {
+	b.Append(&p.batch)
+	return nil
+}
+
+// Commit implements [txn.Part]. The transaction's database waits for what is written.
+func (p *settling) Commit(holdfast.Receipt, holdfast.Level) func() error {
+	p.end(func() {
+		clear(p.s.undo)
+		p.s.undo = p.s.undo[:0]
+	})
+	return nil
+}
+
+// Rollback implements [txn.Part].
+func (p *settling) Rollback() func() error {
+	p.end(p.s.rollBack)
+	return nil
+}
+
+// end calls f with the lock, wakes consumers, and gives the turn back.
+func (p *settling) end(f func()) {
+	s := p.s
+	s.turn.Lock()
+	f()
+	s.wakeLocked()
+	s.turn.Unlock()
+	s.turn.Release()
+	s.n.life.Leave()
 }
