@@ -279,7 +279,14 @@ func (t SubscriptionTx) settle(deliveries []Delivery, change change) error {
 			return err
 		}
 		if slices.ContainsFunc(deliveries[:i], func(d Delivery) bool { return d.Global == deliveries[i].Global }) {
-			return s.n.store.fail("acknowledge", ErrLeaseLost, nil, "", "global position %d is given twice", deliveries[i].Global)
+			return s.n.store.fail(
+				"acknowledge",
+				ErrLeaseLost,
+				nil,
+				"",
+				"global position %d is given twice",
+				deliveries[i].Global,
+			)
 		}
 	}
 	for i := range deliveries {
