@@ -25,6 +25,7 @@ type Turn struct {
 	mu    sync.Mutex
 	held  bool            // by a transaction, or by a call that was waiting
 	call  bool            // by a call that was waiting; it has mu, too
+	tx    bool            // by a transaction, which knows it
 	queue []chan struct{} // of those who wait; each is closed when its turn has come
 	hands uint64          // how often it was handed over
 }
@@ -61,18 +62,22 @@ func (t *Turn) Give() {
 // Hold returns when it is the transaction's turn, without the lock; Release ends it. Errors are those of Take.
 func (t *Turn) Hold(ctx context.Context) error {
 	t.mu.Lock()
-	if !t.held {
-		t.held = true
-		t.mu.Unlock()
-		return nil
+	if t.held {
+		if err := t.wait(ctx); err != nil {
+			return err
+		}
+		t.mu.Lock()
 	}
-	return t.wait(ctx)
+	t.held, t.tx = true, true
+	t.mu.Unlock()
+	return nil
 }
 
 // Release ends what Hold began.
 func (t *Turn) Release() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.tx = false
 	t.next()
 }
 
@@ -88,7 +93,7 @@ func (t *Turn) next() {
 }
 
 // patience is how long the one that waits does not look whether it waits for itself: mostly it does not, and looking
-// costs more than the usual wait. As long as others are served meanwhile, it does not.
+// costs more than the usual wait. While calls have the turn, and as long as others are served, it does not.
 const patience = 5 * time.Millisecond
 
 // wait is called with the lock, and gives it up. When it returns nil, the turn has been handed over.
@@ -112,10 +117,10 @@ func (t *Turn) wait(ctx context.Context) error {
 				continue
 			}
 			t.mu.Lock()
-			served := t.hands != hands
+			other := !t.tx || t.hands != hands
 			hands = t.hands
 			t.mu.Unlock()
-			if served {
+			if other {
 				look.Reset(patience)
 			} else {
 				t.leave(mine)

@@ -50,3 +50,28 @@ func TestWaitingInATransaction(t *testing.T) {
 		})
 	}
 }
+
+// A transaction does not wait for itself where it waits for a call, however long that takes to begin.
+func TestWaitingForACallInATransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turn Turn
+		ctx := context.Background()
+		if err := turn.Hold(ctx); err != nil {
+			t.Fatal(err)
+		}
+		mine := make(chan struct{}) // of a call that is handed the turn, and not scheduled for long
+		turn.Lock()
+		turn.queue = append(turn.queue, mine)
+		turn.Unlock()
+		turn.Release()
+		<-mine
+		joined := make(chan error)
+		go func() { joined <- Call(func() error { return turn.Hold(ctx) }) }()
+		time.Sleep(10 * patience)
+		turn.leave(mine)
+		if err := <-joined; err != nil {
+			t.Error(err)
+		}
+		turn.Release()
+	})
+}
