@@ -68,7 +68,8 @@ func (b *Bucket) Bucket(name string) *Bucket {
 			len(name), MaxNameSize)
 		return in
 	}
-	in.prefix = appendName(append(slices.Clip(b.prefix), tableBuckets), name)
+	in.prefix = append(append(make([]byte, 0, len(b.prefix)+1+len(name)+2), b.prefix...), tableBuckets)
+	in.prefix = appendName(in.prefix, name)
 	if over := len(in.prefix) + 2 - int(b.tx.core.caps.MaxKeySize); over > 0 {
 		in.err = b.tx.core.fail("bucket", holdfast.ErrBadKey, nil, "use shorter names, or fewer in each other",
 			"the names leave no room for a key: they are %d bytes too long together", over)

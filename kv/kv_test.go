@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -367,6 +368,46 @@ func TestLevels(t *testing.T) {
 		if err := <-decided; err != mine {
 			t.Errorf("decided: %v", err)
 		}
+	})
+}
+
+// Whoever reads while transactions are made sees all of each or nothing.
+func TestReadersSeeWholeTransactions(t *testing.T) {
+	each(t, func(t *testing.T, db *kv.DB) {
+		var writing, reading sync.WaitGroup
+		for range 2 {
+			writing.Go(func() {
+				for range 150 {
+					check(t, db.Update(ctx, func(tx *kv.Tx) error {
+						n, err := tx.Bucket("b").NextSequence()
+						for _, key := range []string{"x", "y", "z"} {
+							check(t, tx.Bucket("b").Put([]byte(key), fmt.Append(nil, n)))
+						}
+						return err
+					}))
+				}
+			})
+		}
+		var done atomic.Bool
+		for _, read := range []func(context.Context, func(*kv.Tx) error) error{db.View, db.Latest, db.Update} {
+			reading.Go(func() {
+				for !done.Load() {
+					check(t, read(ctx, func(tx *kv.Tx) error {
+						b := tx.Bucket("b")
+						n, err := b.Sequence()
+						check(t, err)
+						want := fmt.Sprintf("x=%d y=%[1]d z=%[1]d", n)
+						if got := keys(t, b); n > 0 && got != want {
+							t.Errorf("%s, and the sequence is %d", got, n)
+						}
+						return nil
+					}))
+				}
+			})
+		}
+		writing.Wait()
+		done.Store(true)
+		reading.Wait()
 	})
 }
 

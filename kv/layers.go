@@ -47,6 +47,13 @@ func (l *layer) cover(top layer) {
 	}
 }
 
+// take puts a batch on top, which must not change any more: the layer keeps its slices.
+func (l *layer) take(b *holdfast.Batch) {
+	for op := range b.Ops() {
+		l.set(op)
+	}
+}
+
 // get looks a key up. known means that the layer decides it; a nil value then means that it is not there.
 func (l *layer) get(key []byte) (value []byte, known bool) {
 	if value, ok := l.keys.Get(key); ok {
@@ -63,8 +70,10 @@ type pending struct {
 	oldLast, newLast uint64 // the last commit in old, and in either
 }
 
-func (p *pending) add(commit uint64, top layer) {
+// add adds what a transaction has written: a layer, and above it a batch, which must not change any more.
+func (p *pending) add(commit uint64, top layer, last *holdfast.Batch) {
 	p.new.cover(top)
+	p.new.take(last)
 	p.newLast = commit
 }
 

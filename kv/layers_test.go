@@ -12,7 +12,7 @@ func TestPending(t *testing.T) {
 	for commit := uint64(1); commit <= 100; commit++ {
 		var top layer
 		top.set(holdfast.Op{Kind: holdfast.KindSet, Key: []byte{byte(commit)}, Value: []byte{1}})
-		p.add(commit, top)
+		p.add(commit, top, new(holdfast.Batch))
 		if commit%3 == 0 { // it is known late, and twice
 			p.settled(commit - 2)
 			p.settled(commit - 2)

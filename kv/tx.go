@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"iter"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -25,19 +24,22 @@ type Tx struct {
 	ctx    context.Context
 	now    time.Time
 
+	root    Bucket         // what the buckets of the database are in, and no bucket itself
 	state   state          // what it reads; in an Update, the first layer is what it has written
+	layers  [3]layer       // memory for those of an Update
 	fresh   holdfast.Batch // what it has written since it last read
 	indexed holdfast.Batch // and before
 	durable durable
 	err     error
 
-	made    map[string]bool       // buckets that are there, because the transaction has looked or made them
-	deleted bool                  // it has deleted buckets
-	expires bool                  // it has written keys that expire
-	key     []byte                // memory for one
-	val     []byte                // memory for a value
-	removed int                   // how many expired keys it has removed
-	misused atomic.Pointer[error] // by another goroutine, which could not write
+	made     map[string]bool       // buckets that are there, because the transaction has looked or made them
+	applying bool                  // it has the lock of what is applied
+	deleted  bool                  // it has deleted buckets
+	expires  bool                  // it has written keys that expire
+	key      []byte                // memory for one
+	val      []byte                // memory for a value
+	removed  int                   // how many expired keys it has removed
+	misused  atomic.Pointer[error] // by another goroutine, which could not write
 
 	using atomic.Int32 // 1 while a call is in it, 2 after the end
 	open  []*Cursor    // that are at a key
@@ -172,8 +174,9 @@ func (tx *Tx) check() error {
 // Bucket returns the bucket of that path: of the first name in the database, of the second name in that, and so on. It
 // need not be there: it is made by the first write. What is wrong with the names shows in its methods.
 func (tx *Tx) Bucket(path ...string) *Bucket {
-	b := &Bucket{tx: tx, prefix: slices.Clip([]byte(tx.core.prefix))}
+	b := &tx.root
 	if len(path) == 0 {
+		b = &Bucket{tx: tx}
 		b.err = tx.core.fail("bucket", holdfast.ErrBadOption, nil, "name one bucket or more", "no name is given")
 	}
 	for _, name := range path {
@@ -184,10 +187,10 @@ func (tx *Tx) Bucket(path ...string) *Bucket {
 
 // Buckets yields the names of the buckets of the database, in the order of their bytes.
 func (tx *Tx) Buckets() iter.Seq[string] {
-	return (&Bucket{tx: tx, prefix: slices.Clip([]byte(tx.core.prefix))}).Buckets()
+	return tx.root.Buckets()
 }
 
 // DeleteBucket deletes a bucket of the database, with all that is in it. ErrNoBucket: it is not there.
 func (tx *Tx) DeleteBucket(name string) error {
-	return (&Bucket{tx: tx, prefix: slices.Clip([]byte(tx.core.prefix))}).DeleteBucket(name)
+	return tx.root.DeleteBucket(name)
 }

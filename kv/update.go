@@ -99,8 +99,10 @@ func begin(ctx context.Context, databases []*DB) ([]*Tx, error) {
 		return nil, err
 	}
 
-	inOrder := slices.Clone(databases)
-	slices.SortFunc(inOrder, func(a, b *DB) int { return cmp.Compare(a.number, b.number) })
+	inOrder := databases
+	if len(databases) > 1 {
+		inOrder = slices.SortedFunc(slices.Values(databases), func(a, b *DB) int { return cmp.Compare(a.number, b.number) })
+	}
 	for i, db := range inOrder {
 		err := error(nil)
 		if i > 0 && db.core == inOrder[i-1].core {
@@ -118,7 +120,7 @@ func begin(ctx context.Context, databases []*DB) ([]*Tx, error) {
 
 	txs := make([]*Tx, len(databases))
 	for i, db := range databases {
-		tx := &Tx{db: db, core: db.core, shared: shared, ctx: ctx, now: db.now()}
+		tx := db.begin(ctx, shared)
 		tx.state = state{below: db.engine}
 		shared.Join(db.core, (*update)(tx))
 		txs[i] = tx
@@ -131,6 +133,13 @@ func begin(ctx context.Context, databases []*DB) ([]*Tx, error) {
 		txs[i].see()
 	}
 	return txs, nil
+}
+
+// begin returns a transaction that reads nothing yet.
+func (db *DB) begin(ctx context.Context, shared *txn.Tx) *Tx {
+	tx := &Tx{db: db, core: db.core, shared: shared, ctx: ctx, now: db.now()}
+	tx.root = Bucket{tx: tx, prefix: slices.Clip([]byte(db.prefix))}
+	return tx
 }
 
 // room waits until not too much is applied that the engine does not show.
@@ -159,9 +168,10 @@ func (tx *Tx) see() {
 	c := tx.core
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	tx.state.layers = []layer{{}, c.pending.new, c.pending.old}
+	tx.layers = [...]layer{{}, c.pending.new, c.pending.old}
+	tx.state.layers = tx.layers[:]
 	if c.caps.ShownAtApply { // the engine has the latest state
-		tx.state.layers = tx.state.layers[:1]
+		tx.state.layers = tx.layers[:1]
 	}
 	tx.durable = durable{c.tail, c.commits}
 }
@@ -177,6 +187,13 @@ func (u *update) Prepare(b *holdfast.Batch) error {
 	}
 	b.Append(&tx.indexed)
 	b.Append(&tx.fresh)
+
+	// Between the moment when an engine shows what is applied, at once or later, and the moment when it is pending, nobody
+	// takes both: Latest would see a newer value below an older one.
+	if !tx.core.caps.ShownAtApply {
+		tx.core.mu.Lock()
+		tx.applying = true
+	}
 	return nil
 }
 
@@ -194,12 +211,13 @@ func (u *update) Commit(receipt holdfast.Receipt, level holdfast.Level) func() e
 	}
 	c.expires = tx.expires || c.expires
 
-	c.mu.Lock()
+	if !tx.applying {
+		c.mu.Lock()
+	}
 	c.commits++
 	c.tail.Add(receipt, level)
-	if !c.caps.ShownAtApply {
-		tx.index()
-		c.pending.add(c.commits, tx.state.layers[0])
+	if tx.applying {
+		c.pending.add(c.commits, tx.state.layers[0], &tx.fresh)
 	}
 	d := durable{c.tail, c.commits}
 	c.mu.Unlock()
@@ -213,6 +231,9 @@ const maxKnown = 1 << 12
 // Rollback implements [txn.Part].
 func (u *update) Rollback() func() error {
 	c, d := u.core, u.durable
+	if u.applying {
+		c.mu.Unlock()
+	}
 	c.turn.Release()
 	return func() error { return c.settle(d.tail.Wait(), d.commit) }
 }
@@ -235,7 +256,7 @@ func (db *DB) read(ctx context.Context, safe bool, f func(tx *Tx) error) (err er
 		return err
 	}
 	c := db.core
-	tx := &Tx{db: db, core: c, ctx: ctx, now: db.now()}
+	tx := db.begin(ctx, nil)
 
 	// The snapshot and what lies above it are of one moment, or one would have what the other lacks.
 	c.mu.Lock()

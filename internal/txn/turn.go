@@ -19,16 +19,31 @@ var ErrNested = errors.New("holdfast: waits for its own transaction")
 
 // Turn is the right to decide what is written next, to a database or a store. A call of a store has it for a moment,
 // and with it the lock of what the store has in memory. A transaction keeps it while the caller's function runs, and
-// takes the lock only for moments, so that others can look at that memory. Who waits is served in order, and no longer
-// than the own context lasts. The zero Turn is free.
+// takes the lock only for moments, so that others can look at that memory. Who waits does so no longer than the own
+// context lasts. The zero Turn is free.
+//
+// Those who wait are served in order. One who comes when the turn is free takes it at once, though others wait: the
+// first of them has been woken and does not run yet, and keeping the turn for it would leave it unused for as long as
+// waking takes, once for each transaction. But one who has waited for fairAfter is given the turn when it is released,
+// and nobody passes it by.
 type Turn struct {
 	mu    sync.Mutex
-	held  bool            // by a transaction, or by a call that was waiting
-	call  bool            // by a call that was waiting; it has mu, too
-	tx    bool            // by a transaction, which knows it
-	queue []chan struct{} // of those who wait; each is closed when its turn has come
-	hands uint64          // how often it was handed over
+	held  bool      // by a transaction, or by a call that was waiting
+	call  bool      // by a call that was waiting; it has mu, too
+	tx    bool      // by a transaction, which runs: it has not just been given the turn
+	queue []*waiter // in order; if the turn is free, the first has been woken
+	ended uint64    // how many turns have ended that others waited for
 }
+
+// waiter is one who waits for a turn.
+type waiter struct {
+	wake  chan struct{} // has room for one
+	since time.Time
+	given bool // the turn: it has left the queue
+}
+
+// fairAfter is how long others may pass one who waits.
+const fairAfter = time.Millisecond
 
 // Lock locks what the store has in memory, for a moment, whoever's turn it is.
 func (t *Turn) Lock() { t.mu.Lock() }
@@ -81,49 +96,79 @@ func (t *Turn) Release() {
 	t.next()
 }
 
-// next hands the turn to the one that has waited the longest. It is called with the lock.
+// next ends the holder's turn. It is called with the lock.
 func (t *Turn) next() {
-	if len(t.queue) == 0 {
-		t.held, t.queue = false, nil
+	t.ended++
+	if len(t.queue) > 0 && time.Since(t.queue[0].since) >= fairAfter {
+		t.queue[0].given = true
+		t.queue[0].signal()
+		t.queue = t.queue[1:]
 		return
 	}
-	close(t.queue[0])
-	t.queue = t.queue[1:]
-	t.hands++
+	t.held = false
+	t.wakeFirst()
+}
+
+// wakeFirst wakes the first of those who wait for a turn that is free.
+func (t *Turn) wakeFirst() {
+	if len(t.queue) > 0 {
+		t.queue[0].signal()
+	} else {
+		t.queue = nil
+	}
+}
+
+func (w *waiter) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default: // it has not yet seen the last one
+	}
+}
+
+// claim reports whether a waiter that was woken has the turn. If another one was faster, it goes on waiting.
+func (t *Turn) claim(w *waiter) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !w.given && !t.held { // it is the first
+		t.held, w.given, t.queue = true, true, t.queue[1:]
+	}
+	return w.given
 }
 
 // patience is how long the one that waits does not look whether it waits for itself: mostly it does not, and looking
-// costs more than the usual wait. While calls have the turn, and as long as others are served, it does not.
+// costs more than the usual wait. It does not as long as no transaction has the turn, or turns end meanwhile.
 const patience = 5 * time.Millisecond
 
-// wait is called with the lock, and gives it up. When it returns nil, the turn has been handed over.
+// wait is called with the lock, and gives it up. When it returns nil, the caller has the turn.
 func (t *Turn) wait(ctx context.Context) error {
-	mine := make(chan struct{})
-	t.queue = append(t.queue, mine)
-	hands := t.hands
+	w := &waiter{wake: make(chan struct{}, 1), since: time.Now()}
+	t.queue = append(t.queue, w)
+	ended := t.ended
 	t.mu.Unlock()
 
 	look := time.NewTimer(patience)
 	defer look.Stop()
 	for {
 		select {
-		case <-mine:
-			return nil
+		case <-w.wake:
+			if t.claim(w) {
+				return nil
+			}
 		case <-ctx.Done():
-			t.leave(mine)
+			t.leave(w)
 			return ctx.Err()
 		case <-look.C:
 			if !inside() {
 				continue
 			}
 			t.mu.Lock()
-			other := !t.tx || t.hands != hands
-			hands = t.hands
+			others := t.ended != ended || !t.tx
+			ended = t.ended
 			t.mu.Unlock()
-			if other {
+			if others {
 				look.Reset(patience)
 			} else {
-				t.leave(mine)
+				t.leave(w)
 				return &holdfast.Error{Op: "transaction", Class: ErrNested,
 					Detail: "it is the turn of a transaction whose function has made this call",
 					Remedy: "use the transaction: store.In(tx); or UpdateAll for several databases"}
@@ -132,14 +177,17 @@ func (t *Turn) wait(ctx context.Context) error {
 	}
 }
 
-// leave gives up waiting.
-func (t *Turn) leave(mine chan struct{}) {
+// leave gives up waiting, and the turn if it has just come.
+func (t *Turn) leave(w *waiter) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if i := slices.Index(t.queue, mine); i >= 0 {
-		t.queue = slices.Delete(t.queue, i, i+1)
-	} else { // it has just come
+	if w.given {
 		t.next()
+		return
+	}
+	t.queue = slices.DeleteFunc(t.queue, func(other *waiter) bool { return other == w })
+	if !t.held {
+		t.wakeFirst()
 	}
 }
 

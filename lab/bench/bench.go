@@ -9,8 +9,8 @@
 // Some contenders are no engines. "null" does nothing, and so shows what the
 // harness itself costs. "floor" does the least that this machine can do for the same
 // bytes: one write call, and one fdatasync for [holdfast.Power]; "floor-map", at Process, stores to a mapping instead,
-// as some engines do. Our stores for Raft, for messages and for tasks, on
-// each engine, are compared with the peers of package contender, other stores as they are.
+// as some engines do. Our stores for Raft, for messages and for tasks, and
+// our transactions, on each engine, are compared with the peers of package contender, other stores as they are.
 package bench
 
 import (
@@ -62,6 +62,8 @@ type Peer struct {
 	Named bool
 	// OneClient is true for one that answers one client after another, so that it is measured with one only.
 	OneClient bool
+	// Transactional is true for one that has transactions which read. Engines have those of package kv.
+	Transactional bool
 }
 
 // Standard returns the lab with every engine, every peer and every workload.
@@ -76,7 +78,7 @@ func peers() []Peer {
 		list = append(list, Peer{Entry: e, Named: true})
 	}
 	for _, e := range contender.Bare() {
-		list = append(list, Peer{Entry: e, Kind: Keys, Named: true})
+		list = append(list, Peer{Entry: e, Kind: Keys, Named: true, Transactional: contender.Transactional(e.Name)})
 	}
 	for _, e := range contender.RustEngines() {
 		list = append(list, Peer{Entry: e, Kind: Keys, Named: true, OneClient: true})
@@ -115,8 +117,12 @@ func (l Lab) engineNames() []string {
 
 // can reports whether the engine or peer of that name can do the work; if it cannot, why says what it is.
 func (l Lab) can(name string, w Workload) (why string, ok bool) {
-	if p := l.peer(name); p.Kind != "" && p.Kind != w.Store {
+	switch p := l.peer(name); {
+	case p.Kind == "":
+	case p.Kind != w.Store:
 		return fmt.Sprintf("holds %s only", p.Kind), false
+	case w.Transactions && !p.Transactional:
+		return "has no transactions that read, or is measured without them", false
 	}
 	return "", true
 }

@@ -124,7 +124,7 @@ func kvStudy(n kvSizes) []Workload {
 		read("kv/scan-1m-updated", "the same after each key was put again",
 			kvRead{keys: n.many, order: kvWhole, fill: kvFill{again: 1}}, 2*kvMany, "", ""),
 	}, slices.Concat(kvBesideWorkloads(n.many), kvQueueWorkloads(n.oldest, n.queued),
-		kvKilledWorkloads(n.killed, n.died), kvMore(n, read))...)
+		kvKilledWorkloads(n.killed, n.died), []Workload{kvTransaction{n.keys}.workload()}, kvMore(n, read))...)
 	for i := range table {
 		table[i].Store = Keys
 	}

@@ -180,7 +180,7 @@ func TestKVSizes(t *testing.T) {
 		"kv/range": 100, "kv/cold-read": 100, "kv/cold-read-60m": 100,
 		"kv/scan-loaded": 10_000_000, "kv/scan-updated": 10_000_000}
 	bytes := map[string]int{"kv/read-while-writing": 123, "kv/read-while-writing-1k": 123, "kv/retention": 112,
-		"kv/queue": 112, "kv/overwrite": 112, "kv/load": 140, "kv/steady": 140,
+		"kv/queue": 112, "kv/transaction": 112, "kv/overwrite": 112, "kv/load": 140, "kv/steady": 140,
 		"kv/open-killed": 140, "kv/open-killed-1g": 140,
 		"kv/value-1k": 12 + 1024, "kv/value-10k": 12 + 10240,
 		"kv/value-100k": 12 + 102400, "kv/value-1mb": 12 + 1_000_000}
@@ -388,6 +388,24 @@ func (l *mutant) Scan(r holdfast.Range) holdfast.Iterator {
 	return l.Engine.Scan(r)
 }
 
+// Snapshot returns one with the same faults.
+func (l *mutant) Snapshot() (holdfast.Snapshot, error) {
+	s, err := l.Engine.Snapshot()
+	return mutantSnapshot{s, l}, err
+}
+
+type mutantSnapshot struct {
+	holdfast.Snapshot
+	of *mutant
+}
+
+func (s mutantSnapshot) Scan(r holdfast.Range) holdfast.Iterator {
+	if s.of.scan != nil {
+		return s.of.scan(s.Snapshot.Scan(r))
+	}
+	return s.Snapshot.Scan(r)
+}
+
 // skipping iterators leave out the first pair; doctored ones spoil each value.
 type skipping struct {
 	holdfast.Iterator
@@ -429,8 +447,9 @@ func TestKVVerificationCatches(t *testing.T) {
 			to.Set(op.Key, op.Value)
 		}
 	}
-	writes, gets := "seq-write batch random-write mixed overwrite value-1k value-100k load steady retention queue",
-		"read-while-writing mixed seq-read random-read random-read-1m random-read-1m-updated"
+	keys := "seq-write batch random-write mixed overwrite value-1k value-100k load steady retention queue"
+	writes, gets := keys+" transaction",
+		"read-while-writing mixed transaction seq-read random-read random-read-1m random-read-1m-updated"
 	scans := writes + " read-while-writing open-killed open-killed-1g " +
 		"seq-read random-read random-read-1m random-read-1m-updated scan scan-1m " +
 		"scan-1m-updated range scan-loaded scan-updated cold-read cold-read-60m"
@@ -471,7 +490,7 @@ func TestKVVerificationCatches(t *testing.T) {
 			to := changed(b, same)
 			to.Set([]byte("key_"), nil)
 			return e.Apply(to, holdfast.Memory)
-		}}, writes},
+		}}, keys},
 		"nothing is found": {mutant{get: func(_ holdfast.Engine, dst, _ []byte) ([]byte, error) {
 			return dst, holdfast.ErrNotFound
 		}}, gets},

@@ -29,7 +29,9 @@ type bareLibrary struct {
 	name     string
 	about    func() holdfast.Capabilities // but for what all have
 	perWrite bool                         // each write names its level; else it is that of opening
-	open     func(dir string, o holdfast.Options) (bareStore, []holdfast.Setting, error)
+
+	transactions bool // that read; what it opens then has update
+	open         func(dir string, o holdfast.Options) (bareStore, []holdfast.Setting, error)
 }
 
 // What the tables of SQLite are.
@@ -39,14 +41,15 @@ const (
 )
 
 var bareLibraries = []bareLibrary{
-	{pebbleBare, describePebbleBare, true, openPebbleBare},
-	{badgerBare, describeBadgerBare, false, openBadgerBare},
-	{bboltBare, describeBboltBare, false, openBboltBare(false, bbolt.FreelistMapType)},
-	{bboltBatch, describeBboltBatch, false, openBboltBare(true, bbolt.FreelistMapType)},
-	{bboltArray, describeBboltArray, false, openBboltBare(false, bbolt.FreelistArrayType)},
-	{sqliteBare, describeSQLiteBare("sqlite3", noRowIDs), false, openSQLiteBare("sqlite3", " WITHOUT ROWID")},
-	{sqliteRowID, describeSQLiteBare("sqlite3", rowIDs), false, openSQLiteBare("sqlite3", "")},
-	{sqliteGoBare, describeSQLiteBare("sqlite", noRowIDs), false, openSQLiteBare("sqlite", " WITHOUT ROWID")},
+	{pebbleBare, describePebbleBare, true, false, openPebbleBare},
+	{badgerBare, describeBadgerBare(false), false, false, openBadgerBare(false)},
+	{badgerConflicts, describeBadgerBare(true), false, true, openBadgerBare(true)},
+	{bboltBare, describeBboltBare, false, true, openBboltBare(false, bbolt.FreelistMapType)},
+	{bboltBatch, describeBboltBatch, false, true, openBboltBare(true, bbolt.FreelistMapType)},
+	{bboltArray, describeBboltArray, false, true, openBboltBare(false, bbolt.FreelistArrayType)},
+	{sqliteBare, describeSQLiteBare("sqlite3", noRowIDs), false, true, openSQLiteBare("sqlite3", " WITHOUT ROWID")},
+	{sqliteRowID, describeSQLiteBare("sqlite3", rowIDs), false, true, openSQLiteBare("sqlite3", "")},
+	{sqliteGoBare, describeSQLiteBare("sqlite", noRowIDs), false, true, openSQLiteBare("sqlite", " WITHOUT ROWID")},
 }
 
 func (l bareLibrary) describe() holdfast.Capabilities {
@@ -137,6 +140,9 @@ func openBare(l bareLibrary, dir string, o holdfast.Options) (holdfast.Engine, e
 		shut:     func() error { return errors.Join(store.close(), h.Close()) },
 		describe: func() holdfast.Capabilities { return c },
 		settings: settings, counts: &counts{}}
+	if l.transactions {
+		return bareTransactions{e, store.(bareUpdater)}, nil
+	}
 	return e, nil
 }
 

@@ -53,7 +53,7 @@ func describeBolt(call, freelist, caveat string) holdfast.Capabilities {
 
 type bareBbolt struct {
 	db     *bbolt.DB
-	update func(func(*bbolt.Tx) error) error
+	commit func(func(*bbolt.Tx) error) error
 }
 
 var bareBucket = []byte("kv")
@@ -75,7 +75,7 @@ func openBboltBare(batch bool, freelist bbolt.FreelistType) func(string, holdfas
 		}
 		s := bareBbolt{db, db.Update}
 		if batch {
-			s.update = db.Batch
+			s.commit = db.Batch
 		}
 		return s, []holdfast.Setting{
 			{Name: "no_sync", Value: fmt.Sprint(db.NoSync)}, {Name: "no_freelist_sync", Value: fmt.Sprint(db.NoFreelistSync)},
@@ -88,7 +88,7 @@ func openBboltBare(batch bool, freelist bbolt.FreelistType) func(string, holdfas
 }
 
 func (s bareBbolt) apply(b *holdfast.Batch, _ holdfast.Level) error {
-	return s.update(func(tx *bbolt.Tx) error {
+	return s.commit(func(tx *bbolt.Tx) error {
 		kv := tx.Bucket(bareBucket)
 		for op := range b.Ops() {
 			var err error
@@ -179,6 +179,8 @@ func describeSQLiteBare(driver, table string) func() holdfast.Capabilities {
 	}
 }
 
+const sqliteOne = "SELECT v FROM kv WHERE k=?"
+
 // bareReaders is how many connections of database/sql read at the same time.
 const bareReaders = 8
 
@@ -187,6 +189,9 @@ type bareSQLite struct {
 	mu               sync.Mutex // one transaction at a time
 	conn             *sql.Conn
 	set, remove, one *sql.Stmt
+	own              *sql.Stmt // as one is, of the connection that writes
+
+	begin, commit, rollback *sql.Stmt
 }
 
 func openSQLiteBare(library, options string) func(string, holdfast.Options) (bareStore, []holdfast.Setting, error) {
@@ -221,17 +226,19 @@ func openSQLiteBare(library, options string) func(string, holdfast.Options) (bar
 		if _, err = s.conn.ExecContext(ctx, table+options); err != nil {
 			return nil, nil, err
 		}
-		if s.set, err = s.conn.PrepareContext(ctx, "REPLACE INTO kv(k,v) VALUES(?,?)"); err != nil {
-			return nil, nil, err
-		}
-		if s.remove, err = s.conn.PrepareContext(ctx, "DELETE FROM kv WHERE k=?"); err != nil {
-			return nil, nil, err
+		for text, statement := range map[string]**sql.Stmt{
+			"REPLACE INTO kv(k,v) VALUES(?,?)": &s.set, "DELETE FROM kv WHERE k=?": &s.remove, sqliteOne: &s.own,
+			"BEGIN IMMEDIATE": &s.begin, "COMMIT": &s.commit, "ROLLBACK": &s.rollback,
+		} {
+			if *statement, err = s.conn.PrepareContext(ctx, text); err != nil {
+				return nil, nil, err
+			}
 		}
 		s.read = sql.OpenDB(pragmaConnector{s.write.Driver(), sqliteURL(dir), fmt.Sprintf(
 			"PRAGMA busy_timeout=60000; PRAGMA mmap_size=%d; PRAGMA cache_size=%d", memory/2, -(memory/4/bareReaders)>>10)})
 		s.read.SetMaxOpenConns(bareReaders)
 		s.read.SetMaxIdleConns(bareReaders)
-		if s.one, err = s.read.PrepareContext(ctx, "SELECT v FROM kv WHERE k=?"); err != nil {
+		if s.one, err = s.read.PrepareContext(ctx, sqliteOne); err != nil {
 			return nil, nil, err
 		}
 		settings, err := s.settings(ctx, pragmas)
@@ -273,23 +280,17 @@ func (s *bareSQLite) settings(ctx context.Context, set []holdfast.Setting) (list
 	return list, nil
 }
 
-func (s *bareSQLite) apply(b *holdfast.Batch, _ holdfast.Level) (err error) {
-	ctx := context.Background()
+func (s *bareSQLite) apply(b *holdfast.Batch, _ holdfast.Level) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if b.Len() > 1 { // one operation is a transaction by itself
-		if _, err := s.conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
-			return err
-		}
-		defer func() {
-			end := "COMMIT"
-			if err != nil {
-				end = "ROLLBACK"
-			}
-			_, ended := s.conn.ExecContext(ctx, end)
-			err = errors.Join(err, ended)
-		}()
+		return s.inTransaction(func() error { return s.all(b) })
 	}
+	return s.all(b)
+}
+
+func (s *bareSQLite) all(b *holdfast.Batch) (err error) {
+	ctx := context.Background()
 	for op := range b.Ops() {
 		if op.Kind == holdfast.KindSet {
 			_, err = s.set.ExecContext(ctx, op.Key, op.Value)
@@ -303,24 +304,7 @@ func (s *bareSQLite) apply(b *holdfast.Batch, _ holdfast.Level) (err error) {
 	return nil
 }
 
-func (s *bareSQLite) get(dst, key []byte) ([]byte, error) {
-	var value sql.RawBytes
-	rows, err := s.one.Query(key)
-	if err != nil {
-		return dst, err
-	}
-	defer rows.Close()
-	if !rows.Next() {
-		if err := rows.Err(); err != nil {
-			return dst, err
-		}
-		return dst, holdfast.ErrNotFound
-	}
-	if err := rows.Scan(&value); err != nil {
-		return dst, err
-	}
-	return append(dst, value...), nil
-}
+func (s *bareSQLite) get(dst, key []byte) ([]byte, error) { return readRow(s.one, dst, key) }
 
 func (s *bareSQLite) scan(r holdfast.Range) bareCursor {
 	c := &sqliteCursor{}

@@ -18,6 +18,8 @@ import (
 const (
 	pebbleBare = "pebble:bare"
 	badgerBare = "badger:bare"
+
+	badgerConflicts = "badger:bare-conflicts"
 )
 
 func describePebbleBare() holdfast.Capabilities {
@@ -140,47 +142,56 @@ func (c *pebbleCursor) close() error {
 	return c.it.Close()
 }
 
-func describeBadgerBare() holdfast.Capabilities {
+func describeBadgerBare(conflicts bool) func() holdfast.Capabilities {
 	const mapped = "SyncWrites off: copied into a shared mapping of the log"
-	return holdfast.Capabilities{
-		Library: version("github.com/dgraph-io/badger/v4"), Checksums: true, FullDiskKills: true,
-		Memory: holdfast.Promise{Given: holdfast.Process, How: mapped, Mapped: true,
-			Why: "its log is a mapped file, which is the operating system's from the first byte"},
-		Process: holdfast.Promise{Given: holdfast.Process, How: mapped, Mapped: true},
-		Power:   holdfast.Promise{Given: holdfast.Power, How: "SyncWrites on: the log is synced for each transaction"},
-		// 15 % of a memtable of 64 MiB is what a transaction takes.
-		MaxValueSize: 8 << 20, MaxBatchSize: 8 << 20,
-		Caveats: []string{
-			"Its options are the library's defaults, without compression, block cache and the detection of conflicts, which " +
-				"the work does not need. They do not hold to a budget: memtables may take some 500 MB.",
-			"It acknowledges a write whose sync of the value log has failed, and does not sync the directory entry of a " +
-				"new log.",
-		},
+	options := "Its options are the library's defaults, without compression and block cache"
+	if conflicts {
+		options += ". It detects conflicts, as transactions that read need."
+	} else {
+		options += ", and without the detection of conflicts, which only transactions that read need."
+	}
+	return func() holdfast.Capabilities {
+		return holdfast.Capabilities{
+			Library: version("github.com/dgraph-io/badger/v4"), Checksums: true, FullDiskKills: true,
+			Memory: holdfast.Promise{Given: holdfast.Process, How: mapped, Mapped: true,
+				Why: "its log is a mapped file, which is the operating system's from the first byte"},
+			Process: holdfast.Promise{Given: holdfast.Process, How: mapped, Mapped: true},
+			Power:   holdfast.Promise{Given: holdfast.Power, How: "SyncWrites on: the log is synced for each transaction"},
+			// 15 % of a memtable of 64 MiB is what a transaction takes.
+			MaxValueSize: 8 << 20, MaxBatchSize: 8 << 20,
+			Caveats: []string{
+				options + " They do not hold to a budget: memtables may take some 500 MB.",
+				"It acknowledges a write whose sync of the value log has failed, and does not sync the directory entry of a " +
+					"new log.",
+			},
+		}
 	}
 }
 
 type bareBadger struct{ db *dgraph.DB }
 
-func openBadgerBare(dir string, o holdfast.Options) (bareStore, []holdfast.Setting, error) {
-	db, err := dgraph.Open(dgraph.DefaultOptions(dir).WithLogger(nil).WithSyncWrites(o.Level == holdfast.Power).
-		WithCompression(options.None).WithBlockCacheSize(0).WithDetectConflicts(false).WithMetricsEnabled(false))
-	if err != nil {
-		return nil, nil, err
+func openBadgerBare(conflicts bool) func(string, holdfast.Options) (bareStore, []holdfast.Setting, error) {
+	return func(dir string, o holdfast.Options) (bareStore, []holdfast.Setting, error) {
+		db, err := dgraph.Open(dgraph.DefaultOptions(dir).WithLogger(nil).WithSyncWrites(o.Level == holdfast.Power).
+			WithCompression(options.None).WithBlockCacheSize(0).WithDetectConflicts(conflicts).WithMetricsEnabled(false))
+		if err != nil {
+			return nil, nil, err
+		}
+		b := db.Opts()
+		var settings []holdfast.Setting
+		for _, s := range []struct {
+			name  string
+			value any
+		}{
+			{"SyncWrites", b.SyncWrites}, {"MemTableSize", b.MemTableSize}, {"NumMemtables", b.NumMemtables},
+			{"ValueThreshold", b.ValueThreshold}, {"BlockCacheSize", b.BlockCacheSize}, {"NumCompactors", b.NumCompactors},
+			{"NumLevelZeroTables", b.NumLevelZeroTables}, {"NumLevelZeroTablesStall", b.NumLevelZeroTablesStall},
+			{"DetectConflicts", b.DetectConflicts},
+		} {
+			settings = append(settings, holdfast.Setting{Name: s.name, Value: fmt.Sprint(s.value)})
+		}
+		return bareBadger{db}, settings, nil
 	}
-	b := db.Opts()
-	var settings []holdfast.Setting
-	for _, s := range []struct {
-		name  string
-		value any
-	}{
-		{"SyncWrites", b.SyncWrites}, {"MemTableSize", b.MemTableSize}, {"NumMemtables", b.NumMemtables},
-		{"ValueThreshold", b.ValueThreshold}, {"BlockCacheSize", b.BlockCacheSize}, {"NumCompactors", b.NumCompactors},
-		{"NumLevelZeroTables", b.NumLevelZeroTables}, {"NumLevelZeroTablesStall", b.NumLevelZeroTablesStall},
-		{"DetectConflicts", b.DetectConflicts},
-	} {
-		settings = append(settings, holdfast.Setting{Name: s.name, Value: fmt.Sprint(s.value)})
-	}
-	return bareBadger{db}, settings, nil
 }
 
 func (s bareBadger) apply(b *holdfast.Batch, _ holdfast.Level) error {
@@ -201,20 +212,10 @@ func (s bareBadger) apply(b *holdfast.Batch, _ holdfast.Level) error {
 }
 
 func (s bareBadger) get(dst, key []byte) (value []byte, err error) {
-	value = dst
 	err = s.db.View(func(tx *dgraph.Txn) error {
-		item, err := tx.Get(key)
-		if err != nil {
-			return err
-		}
-		return item.Value(func(v []byte) error {
-			value = append(dst, v...)
-			return nil
-		})
+		value, err = badgerTx{tx}.Get(dst, key)
+		return err
 	})
-	if errors.Is(err, dgraph.ErrKeyNotFound) {
-		err = holdfast.ErrNotFound
-	}
 	return value, err
 }
 
