@@ -57,7 +57,7 @@ func (t *Turn) Take(ctx context.Context) error {
 	if !t.held {
 		return nil
 	}
-	if err := t.wait(ctx); err != nil {
+	if err := t.wait(ctx, true); err != nil {
 		return err
 	}
 	t.mu.Lock()
@@ -74,11 +74,18 @@ func (t *Turn) Give() {
 	t.mu.Unlock()
 }
 
-// Hold returns when it is the transaction's turn, without the lock; Release ends it. Errors are those of Take.
-func (t *Turn) Hold(ctx context.Context) error {
+// Begin returns when it is the turn of a transaction that begins, of its database, without the lock; Release ends it.
+// Errors are those of Take.
+func (t *Turn) Begin(ctx context.Context) error { return t.hold(ctx, true) }
+
+// Hold is Begin for a store that a transaction comes to in its database's turn. No other transaction of that runs, so
+// it does not wait for itself: the one before may not have given the store's turn back yet. The error is ctx's.
+func (t *Turn) Hold(ctx context.Context) error { return t.hold(ctx, false) }
+
+func (t *Turn) hold(ctx context.Context, check bool) error {
 	t.mu.Lock()
 	if t.held {
-		if err := t.wait(ctx); err != nil {
+		if err := t.wait(ctx, check); err != nil {
 			return err
 		}
 		t.mu.Lock()
@@ -88,7 +95,7 @@ func (t *Turn) Hold(ctx context.Context) error {
 	return nil
 }
 
-// Release ends what Hold began.
+// Release ends what Begin or Hold began.
 func (t *Turn) Release() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -139,8 +146,9 @@ func (t *Turn) claim(w *waiter) bool {
 // costs more than the usual wait. It does not as long as no transaction has the turn, or turns end meanwhile.
 const patience = 5 * time.Millisecond
 
-// wait is called with the lock, and gives it up. When it returns nil, the caller has the turn.
-func (t *Turn) wait(ctx context.Context) error {
+// wait is called with the lock, and gives it up. When it returns nil, the caller has the turn. check says that the
+// caller may wait for itself.
+func (t *Turn) wait(ctx context.Context, check bool) error {
 	w := &waiter{wake: make(chan struct{}, 1), since: time.Now()}
 	t.queue = append(t.queue, w)
 	ended := t.ended
@@ -158,7 +166,7 @@ func (t *Turn) wait(ctx context.Context) error {
 			t.leave(w)
 			return ctx.Err()
 		case <-look.C:
-			if !inside() {
+			if !check || !inside() {
 				continue
 			}
 			t.mu.Lock()

@@ -196,7 +196,7 @@ func TestWaitingInATransaction(t *testing.T) {
 			joined := make(chan error)
 			go func() {
 				joined <- Call(func() error {
-					if err := turn.Hold(ctx); err != nil {
+					if err := turn.Begin(ctx); err != nil {
 						return err
 					}
 					turn.Release()
@@ -233,9 +233,29 @@ func TestWaitingForACallInATransaction(t *testing.T) {
 			t.Fatal("the turn was not given to the one who waits")
 		}
 		joined := make(chan error)
-		go func() { joined <- Call(func() error { return turn.Hold(ctx) }) }()
+		go func() { joined <- Call(func() error { return turn.Begin(ctx) }) }()
 		time.Sleep(10 * patience)
 		turn.leave(call)
+		if err := <-joined; err != nil {
+			t.Error(err)
+		}
+		turn.Release()
+	})
+}
+
+// A transaction that comes to a store waits for the one before, which has given its database's turn back and not yet the
+// store's, for as long as it takes.
+func TestHoldingDoesNotWaitForItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turn Turn
+		ctx := context.Background()
+		if err := turn.Hold(ctx); err != nil {
+			t.Fatal(err)
+		}
+		joined := make(chan error)
+		go func() { joined <- Call(func() error { return turn.Hold(ctx) }) }()
+		time.Sleep(10 * patience)
+		turn.Release()
 		if err := <-joined; err != nil {
 			t.Error(err)
 		}
