@@ -109,7 +109,7 @@ func begin(ctx context.Context, databases []*DB) ([]*Tx, error) {
 		if i > 0 && db.core == inOrder[i-1].core {
 			err = db.fail("update", holdfast.ErrBadOption, nil, "", "the database %q is given twice", db.name)
 		} else {
-			err = db.turn.Hold(ctx)
+			err = db.turn.Begin(ctx)
 		}
 		if err != nil {
 			for _, held := range inOrder[:i] {

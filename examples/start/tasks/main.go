@@ -39,18 +39,13 @@ func main() {
 
 	spec := must(worker.NewSpec(welcome{"ada"}, task.Spec{Queue: "mail"}))
 	var results []task.Result
-	err := db.Update(ctx, func(tx *kv.Tx) (err error) {
-		if err := tx.Bucket("users").Put([]byte("ada"), []byte("new")); err != nil { // your own data
-			return err
-		}
+	must(0, db.Update(ctx, func(tx *kv.Tx) (err error) { // all of it, or nothing
+		tx.Bucket("users").Put([]byte("ada"), []byte("new")) // your own data; an error is that of Update
 		results, err = tasks.In(tx).Enqueue(spec)
 		return err
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
+	}))
 
-	err = runner.Run(ctx) // until ctx ends; what runs then is completed
+	err := runner.Run(ctx) // until ctx ends; what runs then is completed
 	t := must(tasks.Get(context.Background(), results[0].ID))
 	fmt.Println("task", t.Kind, "is", t.State)
 	if err := errors.Join(err, tasks.Close(), engine.Close()); err != nil {
