@@ -17,13 +17,14 @@ type Capabilities struct {
 	// weaker than Power are outstanding; 0 if never.
 	LossWindow time.Duration
 
-	// ShownAtApply is true where every batch is visible when Apply returns; elsewhere it is at the latest when Wait does.
-	ShownAtApply bool
 	// AtomicBatches is false where a batch of several keys can be torn by a crash.
 	AtomicBatches bool
 	// NativeDeleteRange is true where the cost of DeleteRange does not grow with the
 	// number of keys in it.
 	NativeDeleteRange bool
+	// ShownAtApply is true where every batch is visible when Apply returns, on the goroutine that called it and on all
+	// others; elsewhere at the latest when Wait returns.
+	ShownAtApply bool
 	// Checksums is true where everything stored is checked when it is read back, so that
 	// damage is an error. Where it is false, damage may be answered as data.
 	Checksums bool

@@ -38,7 +38,7 @@
 //  5. Snapshots and iterators see one fixed state and never block a writer; one
 //     that is never closed shows in [Metrics].
 //  6. The first failed write or sync of a batch that has its place poisons the engine: later Applies fail with that
-//     cause ([ErrPoisoned]), and reads continue. Nothing is acknowledged after a failed sync.
+//     cause ([ErrPoisoned]), Done tells of it, and reads continue. Nothing is acknowledged after a failed sync.
 //  7. A full disk is an ordinary error: nothing acknowledged is lost, and the
 //     engine works again once there is room: at once if Apply has refused the
 //     batch ([ErrFull]), at the latest when it is reopened.
@@ -96,7 +96,8 @@ const (
 // sync.
 type Engine interface {
 	// Reader reads the latest visible state. A batch is visible at the latest
-	// when its receipt's Wait returns nil; some engines show it earlier.
+	// when its receipt's Wait returns nil; some engines show it earlier, and those of
+	// [Capabilities].ShownAtApply always when Apply returns.
 	Reader
 
 	// Apply fixes b's place after every batch applied before it. It returns without waiting for the device, and copies
@@ -128,6 +129,25 @@ type Engine interface {
 	// Metrics returns counters since Open and gauges of this moment. It works after
 	// Close too.
 	Metrics() Metrics
+
+	// Done returns a channel, the same each time, that is closed when the engine ends: it is poisoned, or Close has
+	// closed it. Nobody need call anything for that: a failure in the background ends the engine as it happens. The
+	// channel stays open while the engine works, also after a Close that found it in use. Who waits for what others
+	// write waits for it too, instead of asking from time to time.
+	//
+	// A poisoned engine has ended, though reads go on, and it is to be closed all the same. Of one that was closed, the
+	// directory may not be released yet: Close does that, and then returns.
+	//
+	// Done and Err may be called from many goroutines, at any time. They take no lock that a writer or the device holds.
+	Done() <-chan struct{}
+
+	// Err says why the channel of Done is closed; it is nil until then. It is the ErrPoisoned, with its cause, that Apply
+	// returns from then on, or ErrClosed. It does not change any more: after Close of an engine that was poisoned it is
+	// still the poison. It works after Close too.
+	//
+	// A commit does not tell it sooner: once Apply or Wait has returned ErrPoisoned, or Apply ErrClosed, Done is closed.
+	// And once Done is closed, Apply fails.
+	Err() error
 
 	// Close brings everything applied to the strongest level the engine gives,
 	// and releases the directory. While iterators or snapshots are open it returns

@@ -46,8 +46,8 @@ var layers = map[string][]string{
 	"store/message/":          {"", "driver/lifecycle", "internal/", "kv", "store/event", "store/message/", "store/internal/"},
 	"store/message/aggregate": {"", "store/message"},
 	"store/task/":             {"", "driver/lifecycle", "internal/", "kv", "store/task/", "store/internal/"},
-	"store/task/worker":       {"", "store/task"},
-	"store/task/workertest":   {"", "engine/mem", "store/task"}, // for tests
+	"store/task/worker":       {"", "kv", "store/task"},
+	"store/task/workertest":   {"", "engine/mem", "kv", "store/task"}, // for tests
 	"store/projection":        {"", "internal/", "kv", "store/event", "store/message", "store/internal/"},
 	"store/raftlog/": {"", "driver/lifecycle", "engine/bbolt/boltpages", "internal/", "store/raftlog",
 		"store/internal/"},
@@ -55,7 +55,7 @@ var layers = map[string][]string{
 	"lab/": {"", "api", "client", "driver/datadir", "engine/all", "enginetest/commits", "internal/console", "lab/",
 		"server/", "kv", "store/"},
 	// The libraries' own options are behind the engines that run them.
-	"lab/contender":  {"", "driver/datadir", "engine/", "internal/console", "lab/", "kv", "store/"},
+	"lab/contender":  {"", "driver/", "engine/", "internal/console", "lab/", "kv", "store/"},
 	"api":            {"store/"}, // whose types it converts
 	"server/":        {"", "api", "driver/datadir", "internal/", "server/", "kv", "store/"},
 	"server/auth":    {"", "store/message"},
@@ -93,7 +93,7 @@ var layers = map[string][]string{
 		"lab/internal/clock", "lab/crash/internal/protocol"},
 	"lab/crash/internal/kinds": {"", "driver/datadir", "enginetest/commits", "internal/console", "lab/internal/child",
 		"lab/blockdev", "lab/crash/internal/protocol"},
-	"lab/crash/internal/flawed":   {"", "engine/mem", "vfs"},
+	"lab/crash/internal/flawed":   {"", "driver/lifecycle", "engine/mem", "vfs"},
 	"lab/crash/internal/evidence": {"", "lab/blockdev", "lab/crash/internal/kinds", "lab/crash/internal/protocol"},
 }
 

@@ -250,14 +250,8 @@ func (t *Tasks) settled(ctx context.Context, l task.Lease, err error, done func(
 	return err
 }
 
-// CompleteWith completes a task, and in the same commit enqueues the tasks that come next. with must be nil: the
-// keys of a server are not the program's.
-func (t *Tasks) CompleteWith(ctx context.Context, l task.Lease, with func(*holdfast.Batch) error, then ...task.Spec) (
-	[]task.Result, error) {
-	if with != nil {
-		return nil, &holdfast.Error{Op: "task complete", Class: holdfast.ErrBadOption,
-			Detail: "a server has no keys of the program in its commits", Remedy: "pass nil, and the tasks that come next"}
-	}
+// CompleteThen completes a task, and in the same commit enqueues the tasks that come next.
+func (t *Tasks) CompleteThen(ctx context.Context, l task.Lease, then ...task.Spec) ([]task.Result, error) {
 	if err := notSpecs(then); err != nil {
 		return nil, err
 	}

@@ -9,7 +9,9 @@
 //	e.Init(e, capabilities, dir)
 //
 // An engine embeds an [Engine] and implements its [Core]. The Engine checks calls in the order that the contract says,
-// keeps a state alive for the snapshots and iterators that read it, and closes. Below this package are what most
+// keeps a state alive for the snapshots and iterators that read it, tells who waits for the end, and closes. What an
+// engine must say itself is that it is poisoned: it calls Life.Poison, where the failure happens, with the error that
+// its Write returns from then on. Below this package are what most
 // engines need besides: driver/datadir for the directory, driver/groupcommit where a library has one writer at a time,
 // and driver/losswindow, which syncs what nobody waits for. enginetest has the laws that the result must keep.
 package driver
@@ -36,8 +38,8 @@ type Core[V any] interface {
 	// Walk returns an iterator over h.View, which calls h.End when it is first closed. The bounds of r are the
 	// caller's, and r is not empty. If Walk fails, it does not call End.
 	Walk(h Hold[V], r holdfast.Range) (holdfast.Iterator, error)
-	// Done releases a view.
-	Done(v V) error
+	// Drop releases a view.
+	Drop(v V) error
 
 	// Write is Apply of a sound batch at a level that is given.
 	Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error)
@@ -99,7 +101,7 @@ func (e *Engine[V]) Get(dst, key []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	defer e.core.Done(v)
+	defer e.core.Drop(v)
 	return e.core.Read(v, dst, key)
 }
 
@@ -166,7 +168,7 @@ func (h *Hold[V]) End() {
 	if h.snapshot != nil {
 		_ = h.snapshot.release() // Snapshot.Close has returned
 	} else {
-		_ = h.engine.core.Done(h.View)
+		_ = h.engine.core.Drop(h.View)
 	}
 	h.engine.Life.AddIterator(-1)
 }
@@ -236,7 +238,7 @@ func (s *snapshot[V]) release() error {
 	if s.users.Add(-1) > 0 {
 		return nil
 	}
-	return s.engine.core.Done(s.view)
+	return s.engine.core.Drop(s.view)
 }
 
 // Apply implements [holdfast.Engine].
@@ -311,6 +313,12 @@ func (e *Engine[V]) Metrics() holdfast.Metrics {
 	e.core.Measure(&m)
 	return m
 }
+
+// Done implements [holdfast.Engine].
+func (e *Engine[V]) Done() <-chan struct{} { return e.Life.Ending.Done() }
+
+// Err implements [holdfast.Engine].
+func (e *Engine[V]) Err() error { return e.Life.Ending.Err() }
 
 // Close implements [holdfast.Engine].
 func (e *Engine[V]) Close() error {

@@ -15,6 +15,7 @@ type core struct {
 	used     map[int]driver.Op
 	walkFail error
 	settles  int
+	settle   func() error // nil: it succeeds
 }
 
 func (c *core) View(op driver.Op) (int, error) {
@@ -23,7 +24,7 @@ func (c *core) View(op driver.Op) (int, error) {
 	return c.made, nil
 }
 
-func (c *core) Done(v int) error {
+func (c *core) Drop(v int) error {
 	if _, ok := c.used[v]; !ok {
 		return errors.New("it was done before")
 	}
@@ -53,7 +54,12 @@ func (i *iterator) Close() error {
 func (c *core) Write(*holdfast.Batch, holdfast.Level) (holdfast.Receipt, error) {
 	return holdfast.Receipt{}, nil
 }
-func (c *core) Settle() error             { c.settles++; return nil }
+func (c *core) Settle() error {
+	if c.settles++; c.settle != nil {
+		return c.settle()
+	}
+	return nil
+}
 func (c *core) Measure(*holdfast.Metrics) {}
 func (c *core) Release(err error) error   { return err }
 
@@ -137,5 +143,58 @@ func TestRefusals(t *testing.T) {
 	b.Reset()
 	if _, err := c.Apply(&b, holdfast.Process); err != nil {
 		t.Error(err)
+	}
+}
+
+// Done and Err tell of the first end, the poison or Close, and never of another. A Close that poisons the engine ends
+// it by that.
+func TestEnding(t *testing.T) {
+	poison := &holdfast.Error{Op: "write", Class: holdfast.ErrPoisoned}
+	for name, x := range map[string]struct {
+		want error
+		end  func(c *core)
+	}{
+		"Close": {holdfast.ErrClosed, func(c *core) { _ = c.Close() }},
+		"a poison": {poison, func(c *core) {
+			c.Life.Poison(poison)
+			c.Life.Poison(errors.New("another"))
+		}},
+		"a Close that fails": {poison, func(c *core) {
+			c.settle = func() error { c.Life.Poison(poison); return poison }
+			_ = c.Close()
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCore(holdfast.Process)
+			var e holdfast.Engine = c
+			told := make(chan error)
+			for range 3 {
+				go func() { <-e.Done(); told <- e.Err() }()
+			}
+			done := e.Done()
+			select {
+			case <-done:
+				t.Fatal("it has not ended")
+			default:
+			}
+			if err := e.Err(); err != nil {
+				t.Fatal(err)
+			}
+			x.end(c)
+			if _, open := <-e.Done(); open || e.Done() != done {
+				t.Error("it is another channel")
+			}
+			for range 3 {
+				if err := <-told; !errors.Is(err, x.want) || err != e.Err() {
+					t.Errorf("%v, and later %v", err, e.Err())
+				}
+			}
+			why := e.Err()
+			_ = c.Close()
+			c.Life.Poison(errors.New("another"))
+			if e.Err() != why {
+				t.Errorf("first %v, then %v", why, e.Err())
+			}
+		})
 	}
 }

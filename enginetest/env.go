@@ -207,6 +207,34 @@ func filler(seed uint64, n int) []byte {
 	return b[:n]
 }
 
+// wantsWorking fails if e says that it has ended.
+func (a *trial) wantsWorking(when string, e holdfast.Engine) {
+	a.Helper()
+	select {
+	case <-e.Done():
+		a.Errorf("%s, Done is closed, and Err is %v", when, e.Err())
+	default:
+		if err := e.Err(); err != nil {
+			a.Errorf("%s, Err is %v, and Done is not closed", when, err)
+		}
+	}
+}
+
+// wantsEnded fails unless e says that it has ended, which it reports, and why.
+func (a *trial) wantsEnded(when string, e holdfast.Engine, why ...error) bool {
+	a.Helper()
+	select {
+	case <-e.Done():
+	default:
+		a.Errorf("%s, Done is not closed, and Err is %v", when, e.Err())
+		return false
+	}
+	for _, err := range why {
+		a.wantsErr(when+", Err", e.Err(), err)
+	}
+	return true
+}
+
 // stuck is how long the suite waits for what should come at once before it says that it
 // never comes.
 var stuck = time.Minute

@@ -196,13 +196,25 @@ func badOptions(a *trial) {
 // After Close, everything says ErrClosed.
 func afterClose(a *trial) {
 	e := a.open(a.dir())
+	done, told := e.Done(), make(chan error, 1)
+	go func() { <-e.Done(); told <- e.Err() }()
 	a.set(e, "k", "v")
 	it := e.Scan(holdfast.Range{})
 	for it.Next() {
 	}
 	s := a.snapshot(e)
+	a.wantsErr("Close with views open", e.Close(), holdfast.ErrBusy)
+	a.wantsWorking("after Close has found it in use", e)
 	a.closeAll(it, s)
 	a.close(e)
+	if e.Done() != done {
+		a.Errorf("Done returns another channel after Close")
+	}
+	if a.wantsEnded("after Close", e, holdfast.ErrClosed) {
+		if err := <-told; err != e.Err() {
+			a.Errorf("Err was %v, and later %v", err, e.Err())
+		}
+	}
 	_, err := e.Get(nil, []byte("k"))
 	a.wantsErr("Get after Close", err, holdfast.ErrClosed)
 	_, err = commits.Contents(e, holdfast.Range{})
@@ -298,6 +310,7 @@ func closeAmongMany(a *trial) {
 					}
 					mu.Unlock()
 					if ended("Apply", err) {
+						a.wantsEnded("once Apply was refused", e, holdfast.ErrClosed)
 						return
 					}
 					if err := r.Wait(); err != nil {

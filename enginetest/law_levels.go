@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -10,6 +11,7 @@ import (
 var levelCases = []lawCase{
 	{name: "the description", once: true, run: description},
 	{name: "the open engine", run: openCapabilities},
+	{name: "shown at Apply", needs: notShown, run: shownAtApply},
 	{name: "levels that are refused", once: true, run: refusedLevels},
 	{name: "Power syncs", onDisk: true, run: powerSyncs},
 	{name: "the loss window", onDisk: true, run: lossWindow},
@@ -76,9 +78,65 @@ func openCapabilities(a *trial) {
 		a.Errorf("opened for %v, it gives %v; the description says %v", a.level, got, want)
 	}
 	if caps.AtomicBatches != a.s.caps.AtomicBatches || caps.NativeDeleteRange != a.s.caps.NativeDeleteRange ||
-		caps.Checksums != a.s.caps.Checksums {
+		caps.Checksums != a.s.caps.Checksums || caps.ShownAtApply != a.s.caps.ShownAtApply {
 		a.Errorf("the open engine and its description disagree: %+v, %+v", caps, a.s.caps)
 	}
+	a.close(e)
+}
+
+func notShown(s *suite) string {
+	if !s.caps.ShownAtApply {
+		return "the engine does not say that a batch is visible when Apply returns (Capabilities.ShownAtApply)"
+	}
+	return ""
+}
+
+// Where Capabilities says so, whoever hears that Apply has returned sees the batch, though others are being applied.
+func shownAtApply(a *trial) {
+	e := a.open(a.dir())
+	look := func(who, key, want string) {
+		if value, err := e.Get(nil, []byte(key)); err != nil || string(value) != want {
+			a.Errorf("Apply has returned, and %s sees %q at %q, not %q: %v", who, value, key, want, err)
+		}
+	}
+	type told struct {
+		key, value string
+		looked     chan struct{}
+	}
+	tell := make(chan told)
+	var writers, readers sync.WaitGroup
+	for w := range 4 {
+		writers.Go(func() {
+			looked := make(chan struct{})
+			for i := range 200 {
+				key, value := fmt.Sprintf("w%d/%d", w, i%3), fmt.Sprint(i)
+				var b holdfast.Batch
+				if i%5 == 4 {
+					r := holdfast.Prefix([]byte(fmt.Sprintf("w%d/", w)))
+					b.DeleteRange(r.Lo, r.Hi)
+				}
+				b.Set([]byte(key), []byte(value))
+				if _, err := e.Apply(&b, a.level); err != nil {
+					a.Errorf("Apply: %v", err)
+					return
+				}
+				look("the goroutine that called it", key, value)
+				tell <- told{key, value, looked}
+				<-looked
+			}
+		})
+	}
+	for range 4 {
+		readers.Go(func() {
+			for at := range tell {
+				look("another one", at.key, at.value)
+				at.looked <- struct{}{}
+			}
+		})
+	}
+	writers.Wait()
+	close(tell)
+	readers.Wait()
 	a.close(e)
 }
 

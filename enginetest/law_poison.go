@@ -59,6 +59,8 @@ func (a *trial) poisoned(cause error, before uint64, healed bool, fail func(*Fau
 	o := a.options()
 	o.SyncEvery = -1 // so that only what the case does can fail
 	e := a.openFaulty(dir, o, &faults)
+	waits := make(chan error, 1)
+	go func() { <-e.Done(); waits <- e.Err() }()
 	var good []holdfast.Receipt
 	for n := uint64(1); n <= before; n++ {
 		r := a.apply(e, a.s.script.batch(n))
@@ -68,6 +70,7 @@ func (a *trial) poisoned(cause error, before uint64, healed bool, fail func(*Fau
 		good = append(good, r)
 	}
 
+	a.wantsWorking("before anything failed", e)
 	fail(&faults, cause)
 	acked, applied := before, before+1
 	r, err := e.Apply(a.s.script.batch(applied), a.level)
@@ -96,6 +99,7 @@ func (a *trial) poisoned(cause error, before uint64, healed bool, fail func(*Fau
 		return
 	}
 	a.wantsErr("the failure", err, holdfast.ErrPoisoned)
+	a.wantsEnded("once a call has failed", e, holdfast.ErrPoisoned, cause)
 	if healed {
 		fail(&faults, nil)
 	}
@@ -114,6 +118,11 @@ func (a *trial) poisoned(cause error, before uint64, healed bool, fail func(*Fau
 	if err := e.Close(); errors.Is(err, holdfast.ErrBusy) {
 		a.Errorf("Close of a poisoned engine: %v", err)
 	}
+	if a.wantsEnded("once a poisoned engine is closed", e, holdfast.ErrPoisoned, cause) {
+		if said := <-waits; said != e.Err() {
+			a.Errorf("Err was %v, and later %v", said, e.Err())
+		}
+	}
 	fail(&faults, nil)
 	if a.given() < holdfast.Process {
 		acked = 0 // in memory only: it may be gone
@@ -129,6 +138,7 @@ func (a *trial) refused(e holdfast.Engine, before uint64, heal func()) {
 	if p := e.Metrics().Poison; p != nil {
 		a.Errorf("Apply answered ErrFull, and Metrics.Poison is %v", p)
 	}
+	a.wantsWorking("after Apply has answered ErrFull", e)
 	heal()
 	a.commit(e, a.s.script.batch(before+1))
 	a.wantsScript(e, before+1, before+1)
@@ -146,6 +156,9 @@ func (a *trial) wantsPoisoned(e holdfast.Engine, cause error) {
 		}
 		a.wantsErr("Apply after a failure", err, holdfast.ErrPoisoned)
 		a.wantsErr("Apply after a failure, asked for the cause", err, cause)
+		if said := e.Err(); said == nil || said.Error() != err.Error() {
+			a.Errorf("Apply after a failure says %v, and Err %v", err, said)
+		}
 	}
 	// What is wrong with the call comes first; see severalMistakes.
 	_, err := e.Apply(sets("", "v"), a.level)
@@ -194,10 +207,14 @@ func failedWindow(a *trial) {
 	if err == nil {
 		_ = r.Wait() // too early to say
 	}
-	if !eventually(func() bool { return e.Metrics().Poison != nil }) {
-		a.Errorf("every sync fails, and the engine goes on after the loss window has passed")
+	select { // nobody calls anything
+	case <-e.Done():
+	case <-time.After(stuck):
+		a.Errorf("every sync fails, the loss window has passed, and Done is not closed; Metrics.Poison is %v",
+			e.Metrics().Poison)
 		return
 	}
+	a.wantsEnded("once the loss window's sync has failed", e, holdfast.ErrPoisoned, syscall.EIO)
 	faults.FailSyncs(nil)
 	a.wantsPoisoned(e, syscall.EIO)
 	a.wantsScript(e, 1, 2)
@@ -257,6 +274,7 @@ func failureAmongMany(a *trial) {
 						if !errors.Is(err, holdfast.ErrPoisoned) || !errors.Is(err, syscall.EIO) {
 							a.Errorf("a writer was refused with %v, want ErrPoisoned and the cause", err)
 						}
+						a.wantsEnded("once a writer was refused", e, holdfast.ErrPoisoned, syscall.EIO)
 						return
 					}
 				}

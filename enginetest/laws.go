@@ -27,8 +27,9 @@ alive, so open ones are counted in Metrics, and Close refuses with ErrBusy while
 
 	{6, "poisoned by a failed write", `After a failed write or sync it is not known what the device
 has: a second sync may report success for data the first one lost. So the first failure is final.
-Nothing is acknowledged after it, every later Apply fails with ErrPoisoned and the cause, reads go on,
-and reopening shows everything that had been acknowledged.`, poisonCases, false},
+Nothing is acknowledged after it, every later Apply fails with ErrPoisoned and the cause, Done tells
+those who wait, also of a failure in the background, reads go on, and reopening shows everything that
+had been acknowledged.`, poisonCases, false},
 
 	{7, "a full disk is an error", `A full disk is ordinary. Writes fail with an error that says so,
 nothing that had been acknowledged is lost, reads go on, and the engine works again, at the latest

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver/lifecycle"
 	"github.com/holdfastdb/holdfast/engine/mem"
 )
 
@@ -47,6 +48,7 @@ type mutant struct {
 	torn    int64
 	syncs   int64
 	failed  error
+	ended   lifecycle.Ending
 	closing bool // no sync may begin between the last one and closed
 	closed  bool
 	timer   *time.Timer
@@ -66,6 +68,7 @@ func describeMutant(flaw string) holdfast.Capabilities {
 		Power:         holdfast.Promise{Given: holdfast.Power, How: "written to the log, synced"},
 		AtomicBatches: true,
 		Checksums:     true,
+		ShownAtApply:  true,
 		ReadOnly:      true,
 		MaxKeySize:    holdfast.MaxKeySize,
 		MaxValueSize:  holdfast.MaxValueSize,
@@ -354,6 +357,9 @@ func (t *mutant) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 		return holdfast.Receipt{}, err
 	}
 	if t.failed != nil {
+		if t.flaw != "keeps its poison to itself" {
+			t.ended.End(t.failed)
+		}
 		return holdfast.Receipt{}, t.failed
 	}
 	if b.Len() > 0 {
@@ -398,7 +404,7 @@ func (t *mutant) show(b *holdfast.Batch) {
 			must(one(op))
 			runtime.Gosched()
 		}
-	case t.flaw == "shows out of order" && t.held == nil && t.applied%3 == 0:
+	case t.held == nil && (t.flaw == "shows out of order" && t.applied%3 == 0 || t.flaw == "shows what is waited for"):
 		t.held, t.heldAt = new(holdfast.Batch), t.applied
 		t.held.Append(b)
 	default:
@@ -495,6 +501,9 @@ func (t *mutant) store(level holdfast.Level) error {
 			return poison
 		}
 		t.failed = poison
+		if t.flaw != "keeps its poison to itself" && t.flaw != "tells of its poison when asked" {
+			t.ended.End(poison)
+		}
 	}
 	return t.failed
 }
@@ -619,9 +628,20 @@ func (t *mutant) Metrics() holdfast.Metrics {
 	return m
 }
 
+func (t *mutant) Done() <-chan struct{} { return t.ended.Done() }
+
+func (t *mutant) Err() error { return t.ended.Err() }
+
 func (t *mutant) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.flaw != "keeps its end to itself" {
+		defer func() {
+			if t.closed {
+				t.ended.End(holdfast.ErrClosed)
+			}
+		}()
+	}
 	if t.closed {
 		return holdfast.ErrClosed
 	}

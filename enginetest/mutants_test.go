@@ -50,6 +50,7 @@ func TestMutants(t *testing.T) {
 		{3, "lets Close wait", "long calls that Close ends"},
 		{4, "gives less than asked", "the description"},
 		{4, "never syncs", "Power syncs"},
+		{4, "shows what is waited for", "shown at Apply"},
 		{4, "takes any level", "levels that are refused"},
 		{5, "has live snapshots", "snapshots are fixed"},
 		{5, "blocks writers", "writers are not blocked"},
@@ -58,6 +59,8 @@ func TestMutants(t *testing.T) {
 		{6, "overlooks failed writes", "a failed write"},
 		{6, "forgives failures", "a failed sync"},
 		{6, "forgives failures", "a failure among many writers"},
+		{6, "keeps its poison to itself", "a failed sync"},
+		{6, "tells of its poison when asked", "a failed background sync"},
 		{7, "starts anew when the disk is full", "full while writing"},
 		{7, "starts anew when the disk is full", "a disk that is really full"},
 		{7, "panics when the disk is full", "a disk that is really full"},
@@ -65,6 +68,7 @@ func TestMutants(t *testing.T) {
 		{8, "takes empty keys", "keys and bounds"},
 		{8, "trips over a nil batch", "a nil batch"},
 		{8, "panics after Close", "use after Close"},
+		{8, "keeps its end to itself", "use after Close"},
 		{8, "looks at the batch first", "several mistakes in one call"},
 		{8, "locks nothing", "a second opener"},
 		{8, "goes on in a replaced directory", "a directory that is replaced"},
@@ -80,7 +84,7 @@ func TestMutants(t *testing.T) {
 			if s.playChild() {
 				return
 			}
-			if f.flaw == "blocks writers" || f.flaw == "syncs under its lock" {
+			if f.flaw == "blocks writers" || f.flaw == "syncs under its lock" || f.flaw == "tells of its poison when asked" {
 				defer func(d time.Duration) { stuck = d }(stuck)
 				stuck = time.Second
 			}

@@ -165,15 +165,18 @@ func Example_tasks() {
 }
 
 func readmeTasks(engine holdfast.Engine) error {
-	tasks, err := task.Open(kv.On(engine), task.Options{Level: holdfast.Power})
+	db := kv.On(engine) // at Power
+	tasks, err := task.Open(db, task.Options{})
 	err = tasks.SetQueue(ctx, "mail", task.QueueOptions{KeyConcurrency: 2, KeyRate: task.Rate{N: 10, Per: time.Minute}})
 
 	mail := task.Spec{Queue: "mail", Kind: "welcome", Payload: data, Key: "customer-17", Unique: "welcome-17"}
-	results, err := tasks.EnqueueWith(ctx, func(b *holdfast.Batch) error {
-		b.Set([]byte("customer/17"), data) // your own key, in the same commit
-		return nil
-	}, mail)
-	fmt.Println(results[0].ID, results[0].Existing)
+	err = db.Update(ctx, func(tx *kv.Tx) error { // all of it, or nothing
+		if err := tx.Bucket("customers").Put([]byte("17"), data); err != nil {
+			return err
+		}
+		_, err := tasks.In(tx).Enqueue(mail)
+		return err
+	})
 
 	leases, err := tasks.Claim(ctx, task.ClaimOptions{Queues: []string{"mail"}, Wait: true}) // no polling
 	err = tasks.Complete(ctx, leases...)                                                     // else task.ErrLeaseLost

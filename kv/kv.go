@@ -63,6 +63,7 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
@@ -98,6 +99,9 @@ type Options struct {
 	// Level is what every Update survives once it has returned, unless its context names a stronger one, and what stores
 	// have in it that name none; 0 means Power.
 	Level holdfast.Level
+
+	// Now is the clock by which keys expire; nil means time.Now.
+	Now func() time.Time
 }
 
 // DB is a database in an engine. All methods may be called from many goroutines at once. It ends with its engine, and
@@ -105,6 +109,7 @@ type Options struct {
 type DB struct {
 	*core
 	level holdfast.Level
+	now   func() time.Time
 	err   error // of On
 }
 
@@ -146,7 +151,10 @@ func Open(engine holdfast.Engine, o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &DB{core: c, level: cmp.Or(o.Level, holdfast.Power)}
+	db := &DB{core: c, level: cmp.Or(o.Level, holdfast.Power), now: o.Now}
+	if db.now == nil {
+		db.now = time.Now
+	}
 	if err := c.caps.CheckLevel(db.level); err != nil {
 		return nil, err
 	}
@@ -169,6 +177,11 @@ func open(engine holdfast.Engine, name string) (*core, error) {
 
 	dbs.Lock()
 	defer dbs.Unlock()
+	for engine := range dbs.cores {
+		if engine.Err() != nil { // those who have its databases may still read
+			delete(dbs.cores, engine)
+		}
+	}
 	if c := dbs.cores[engine][name]; c != nil {
 		return c, nil
 	}
@@ -182,22 +195,9 @@ func open(engine holdfast.Engine, name string) (*core, error) {
 	}
 	if dbs.cores[engine] == nil {
 		dbs.cores[engine] = map[string]*core{}
-		go forget(engine)
 	}
 	dbs.cores[engine][name] = c
 	return c, nil
-}
-
-// forget forgets the databases of an engine once that has ended.
-func forget(engine holdfast.Engine) {
-	e, ok := engine.(interface{ Done() <-chan struct{} })
-	if !ok {
-		return
-	}
-	<-e.Done()
-	dbs.Lock()
-	defer dbs.Unlock()
-	delete(dbs.cores, engine)
 }
 
 // On is Open without options, for those who open stores in it. An error is that of the first use of the database, or of
@@ -209,7 +209,7 @@ func On(engine holdfast.Engine) *DB {
 	} else {
 		err = c.caps.CheckLevel(holdfast.Power)
 	}
-	return &DB{core: c, level: holdfast.Power, err: err}
+	return &DB{core: c, level: holdfast.Power, now: time.Now, err: err}
 }
 
 // Engine is the engine that the database is in; nil if there is none.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -370,23 +371,66 @@ func TestLevels(t *testing.T) {
 	})
 }
 
+// Whoever reads while transactions are made sees all of each or nothing.
+func TestReadersSeeWholeTransactions(t *testing.T) {
+	each(t, func(t *testing.T, db *kv.DB) {
+		var writing, reading sync.WaitGroup
+		for range 2 {
+			writing.Go(func() {
+				for range 150 {
+					check(t, db.Update(ctx, func(tx *kv.Tx) error {
+						n, err := tx.Bucket("b").NextSequence()
+						for _, key := range []string{"x", "y", "z"} {
+							check(t, tx.Bucket("b").Put([]byte(key), fmt.Append(nil, n)))
+						}
+						return err
+					}))
+				}
+			})
+		}
+		var done atomic.Bool
+		for _, read := range []func(context.Context, func(*kv.Tx) error) error{db.View, db.Latest, db.Update} {
+			reading.Go(func() {
+				for !done.Load() {
+					check(t, read(ctx, func(tx *kv.Tx) error {
+						b := tx.Bucket("b")
+						n, err := b.Sequence()
+						check(t, err)
+						want := fmt.Sprintf("x=%d y=%[1]d z=%[1]d", n)
+						if got := keys(t, b); n > 0 && got != want {
+							t.Errorf("%s, and the sequence is %d", got, n)
+						}
+						return nil
+					}))
+				}
+			})
+		}
+		writing.Wait()
+		done.Store(true)
+		reading.Wait()
+	})
+}
+
 func TestExpiry(t *testing.T) {
 	each(t, func(t *testing.T, db *kv.DB) {
-		soon := time.Now().Add(30 * time.Millisecond)
+		now := time.Unix(1e9, 0)
+		db, err := kv.Open(db.Engine(), kv.Options{Level: db.Level(), Now: func() time.Time { return now }})
+		check(t, err)
+		soon := now.Add(time.Minute)
 		check(t, db.Update(ctx, func(tx *kv.Tx) error {
 			b := tx.Bucket("b")
 			for _, key := range []string{"again", "deleted", "gone", "later"} {
 				check(t, b.PutUntil([]byte(key), []byte("v"), soon))
 			}
 			check(t, b.Put([]byte("stays"), []byte("v")))
-			return b.PutUntil([]byte("later"), []byte("w"), time.Now().Add(time.Hour))
+			return b.PutUntil([]byte("later"), []byte("w"), now.Add(time.Hour))
 		}))
 		check(t, db.Update(ctx, func(tx *kv.Tx) error {
 			b := tx.Bucket("b")
 			check(t, b.Delete([]byte("deleted")))
 			return b.Put([]byte("again"), []byte("w"))
 		}))
-		time.Sleep(time.Until(soon) + time.Millisecond)
+		now = soon
 		check(t, db.View(ctx, func(tx *kv.Tx) error {
 			if got := keys(t, tx.Bucket("b")); got != "again=w later=w stays=v" {
 				t.Errorf("after the time: %s", got)

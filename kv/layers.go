@@ -67,7 +67,7 @@ func (l *layer) get(key []byte) (value []byte, known bool) {
 // two waits at most, and dropping costs nothing.
 type pending struct {
 	old, new         layer
-	oldLast, newLast uint64 // the last commit in each
+	oldLast, newLast uint64 // the last commit in old, and in either
 }
 
 // add adds what a transaction has written: a layer, and above it a batch, which must not change any more.
@@ -83,7 +83,7 @@ func (p *pending) settled(commit uint64) {
 	case commit >= p.newLast:
 		*p = pending{}
 	case commit >= p.oldLast:
-		*p = pending{old: p.new, oldLast: p.newLast}
+		*p = pending{old: p.new, oldLast: p.newLast, newLast: p.newLast}
 	}
 }
 

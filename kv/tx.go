@@ -32,13 +32,14 @@ type Tx struct {
 	durable durable
 	err     error
 
-	made    map[string]bool       // buckets that are there, because the transaction has looked or made them
-	deleted bool                  // it has deleted buckets
-	expires bool                  // it has written keys that expire
-	key     []byte                // memory for one
-	val     []byte                // memory for a value
-	removed int                   // how many expired keys it has removed
-	misused atomic.Pointer[error] // by another goroutine, which could not write
+	made     map[string]bool       // buckets that are there, because the transaction has looked or made them
+	applying bool                  // it has the lock of what is applied
+	deleted  bool                  // it has deleted buckets
+	expires  bool                  // it has written keys that expire
+	key      []byte                // memory for one
+	val      []byte                // memory for a value
+	removed  int                   // how many expired keys it has removed
+	misused  atomic.Pointer[error] // by another goroutine, which could not write
 
 	using atomic.Int32 // 1 while a call is in it, 2 after the end
 	open  []*Cursor    // that are at a key

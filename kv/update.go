@@ -3,9 +3,7 @@ package kv
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
-	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/txn"
@@ -139,7 +137,7 @@ func begin(ctx context.Context, databases []*DB) ([]*Tx, error) {
 
 // begin returns a transaction that reads nothing yet.
 func (db *DB) begin(ctx context.Context, shared *txn.Tx) *Tx {
-	tx := &Tx{db: db, core: db.core, shared: shared, ctx: ctx, now: time.Now()}
+	tx := &Tx{db: db, core: db.core, shared: shared, ctx: ctx, now: db.now()}
 	tx.root = Bucket{tx: tx, prefix: slices.Clip([]byte(db.prefix))}
 	return tx
 }
@@ -189,6 +187,13 @@ func (u *update) Prepare(b *holdfast.Batch) error {
 	}
 	b.Append(&tx.indexed)
 	b.Append(&tx.fresh)
+
+	// Between the moment when an engine shows what is applied, at once or later, and the moment when it is pending, nobody
+	// takes both: Latest would see a newer value below an older one.
+	if !tx.core.caps.ShownAtApply {
+		tx.core.mu.Lock()
+		tx.applying = true
+	}
 	return nil
 }
 
@@ -206,10 +211,12 @@ func (u *update) Commit(receipt holdfast.Receipt, level holdfast.Level) func() e
 	}
 	c.expires = tx.expires || c.expires
 
-	c.mu.Lock()
+	if !tx.applying {
+		c.mu.Lock()
+	}
 	c.commits++
 	c.tail.Add(receipt, level)
-	if !c.caps.ShownAtApply {
+	if tx.applying {
 		c.pending.add(c.commits, tx.state.layers[0], &tx.fresh)
 	}
 	d := durable{c.tail, c.commits}
@@ -224,6 +231,9 @@ const maxKnown = 1 << 12
 // Rollback implements [txn.Part].
 func (u *update) Rollback() func() error {
 	c, d := u.core, u.durable
+	if u.applying {
+		c.mu.Unlock()
+	}
 	c.turn.Release()
 	return func() error { return c.settle(d.tail.Wait(), d.commit) }
 }
@@ -259,7 +269,9 @@ func (db *DB) read(ctx context.Context, safe bool, f func(tx *Tx) error) (err er
 	}
 	defer func() {
 		tx.end()
-		err = errors.Join(err, snapshot.Close())
+		if closed := snapshot.Close(); err == nil {
+			err = closed
+		}
 	}()
 
 	if safe {

@@ -44,7 +44,7 @@ func (s *Server) ready() error {
 		return &holdfast.Error{Class: problem.ErrStopping, Remedy: "come again in a moment"}
 	default:
 	}
-	if cause := s.data.Engine().Metrics().Poison; cause != nil {
+	if cause := s.data.Engine().Err(); errors.Is(cause, holdfast.ErrPoisoned) {
 		return &holdfast.Error{Class: holdfast.ErrPoisoned, Cause: cause, Remedy: "restart the server"}
 	}
 	it := s.data.Engine().Scan(holdfast.Range{Lo: []byte{0}, Hi: []byte{0, 0}})

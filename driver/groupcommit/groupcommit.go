@@ -3,6 +3,7 @@
 // batches become, in order, one transaction and one sync.
 //
 //	committer := groupcommit.New("myengine", 8<<20, e.commit) // commit writes one merged batch, and syncs it if asked
+//	committer.OnPoison(e.Life.Poison)
 //	receipt, err := committer.Apply(batch, holdfast.Power)    // is the engine's Write
 //
 // There is no goroutine of its own and no delay: the first waiter commits all batches that were applied by then, while
@@ -33,6 +34,7 @@ type Commit func(b *holdfast.Batch, level holdfast.Level) error
 type Committer struct {
 	engine   string
 	commit   Commit
+	poisoned func(error) // is told of the poison
 	maxBytes int
 	maxOps   int // 0: no limit
 
@@ -69,7 +71,7 @@ type group struct {
 // New returns a committer for the engine of that name. A group grows to at most maxBytes
 // encoded bytes, unless one batch alone is larger.
 func New(engine string, maxBytes int, commit Commit) *Committer {
-	c := &Committer{engine: engine, commit: commit, maxBytes: maxBytes}
+	c := &Committer{engine: engine, commit: commit, poisoned: func(error) {}, maxBytes: maxBytes}
 	c.changed.L = &c.mu
 	return c
 }
@@ -77,6 +79,19 @@ func New(engine string, maxBytes int, commit Commit) *Committer {
 // LimitOps also keeps a group to at most n operations, unless one batch alone has more. It
 // is called before the first Apply.
 func (c *Committer) LimitOps(n int) { c.maxOps = n }
+
+// OnPoison makes f be called once, with the poison, before any call returns that; for an engine, f is
+// [lifecycle.Engine.Poison]. It is called before the first Apply. f is called with locks held, and calls no method.
+func (c *Committer) OnPoison(f func(poison error)) { c.poisoned = f }
+
+// poison stops the committer, and returns what did: the first cause stays. It is called with mu held.
+func (c *Committer) poison(cause error) error {
+	if c.err == nil {
+		c.err = Poisoned(c.engine, cause)
+		c.poisoned(c.err)
+	}
+	return c.err
+}
 
 // Apply copies b to the end of the queue. When too much is queued and no caller waits, Apply commits some of it itself,
 // so that memory stays bounded.
@@ -226,11 +241,8 @@ func (c *Committer) lead() {
 		err = c.carryOut(g)
 		c.mu.Lock()
 		c.current = nil
-		if err != nil && c.err == nil {
-			c.err = Poisoned(c.engine, err)
-		}
 		if err != nil {
-			err = c.err
+			err = c.poison(err)
 		}
 	}
 	g.settled, g.err = true, err
@@ -382,10 +394,7 @@ func (c *Committer) uncommitted(pending func(holdfast.Op)) {
 func (c *Committer) Fail(cause error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err == nil {
-		c.err = Poisoned(c.engine, cause)
-	}
-	return c.err
+	return c.poison(cause)
 }
 
 // Err is the poison, nil while the committer works.

@@ -106,6 +106,8 @@ func TestPoison(t *testing.T) {
 		}
 		return nil
 	})
+	var told []error
+	c.OnPoison(func(poison error) { told = append(told, poison) })
 	var receipts []holdfast.Receipt
 	for n := range uint64(4) {
 		r, err := c.Apply(numbered(n), holdfast.Power)
@@ -125,8 +127,12 @@ func TestPoison(t *testing.T) {
 			t.Errorf("batch %d: %v", i, err)
 		}
 	}
-	if _, err := c.Apply(numbered(9), holdfast.Power); !errors.Is(err, cause) {
+	_, err := c.Apply(numbered(9), holdfast.Power)
+	if !errors.Is(err, cause) {
 		t.Errorf("Apply after the failure: %v", err)
+	}
+	if _ = c.Fail(errors.New("another")); len(told) != 1 || told[0] != err {
+		t.Errorf("Apply fails with %v, and the engine was told %v", err, told)
 	}
 	if calls != 2 {
 		t.Errorf("%d transactions, want 2", calls)

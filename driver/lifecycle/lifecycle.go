@@ -61,9 +61,44 @@ func (l *Life) err() error {
 	return l.Err
 }
 
+// Ending tells those who wait for it that something has ended, and why: the Done and Err of an engine. The zero Ending
+// is that of one that works. All methods may be called from many goroutines at once.
+type Ending struct {
+	made sync.Once
+	done chan struct{}
+	why  atomic.Pointer[error] // set before done is closed
+}
+
+// Done returns a channel, the same each time, that End closes.
+func (x *Ending) Done() <-chan struct{} {
+	x.made.Do(func() { x.done = make(chan struct{}) })
+	return x.done
+}
+
+// Err is what End was first called with, nil before that.
+func (x *Ending) Err() error {
+	if why := x.why.Load(); why != nil {
+		return *why
+	}
+	return nil
+}
+
+// End closes the channel of Done; the first reason stays. When it returns, whoever asks knows. It may be called with
+// any lock held.
+func (x *Ending) End(why error) {
+	x.Done()
+	if x.why.CompareAndSwap(nil, &why) {
+		close(x.done)
+	} else {
+		<-x.done // which another call is about to close
+	}
+}
+
 // Engine is the life of an engine, which does not end while iterators or snapshots are open.
 type Engine struct {
 	Life
+	// Ending is ended by Close and by Poison.
+	Ending    Ending
 	who       holdfast.Error // with Engine and Path
 	iterators atomic.Int64
 	snapshots atomic.Int64
@@ -81,6 +116,10 @@ func (e *Engine) Name(engine, path string) {
 	e.who = holdfast.Error{Engine: engine, Path: path}
 	e.Err = &holdfast.Error{Engine: engine, Path: path, Class: holdfast.ErrClosed} // made once: it costs callers nothing
 }
+
+// Poison ends the engine for those who wait for that. It is called with the error that Apply returns from then on,
+// before any call returns it, and may be called with any lock held. Reads go on.
+func (e *Engine) Poison(err error) { e.Ending.End(err) }
 
 // AddIterator counts an iterator opened (1) or closed (-1). Opening is done inside.
 func (e *Engine) AddIterator(n int64) { e.iterators.Add(n) }
@@ -175,7 +214,8 @@ func (e *Engine) endLong() (done func()) {
 // they are open when Close is called and still are when everything is on the device, it ends no long call.
 //
 // closed reports whether this call has shut it. settle's error comes with closed: an engine that cannot settle must
-// still be released. A life that was shut before answers Err.
+// still be released. A life that was shut before answers Err. Who waits for the end learns of it before a call is
+// refused.
 func (e *Engine) Close(settle func() error) (closed bool, err error) {
 	if err := e.Enter(); err != nil {
 		return false, err
@@ -203,7 +243,9 @@ func (e *Engine) Close(settle func() error) (closed bool, err error) {
 		return false, busy
 	}
 	e.Shut()
-	return true, settle()
+	err = settle()
+	e.Ending.End(e.err()) // after settle, which may have poisoned it
+	return true, err
 }
 
 // inUse is the ErrBusy of a Close while iterators or snapshots are open, nil if none are.

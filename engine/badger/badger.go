@@ -149,6 +149,7 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	}
 	e.room = room{dir: data, freeSpace: h.freeSpace, check: hm.Check}
 	e.group = groupcommit.New(Name, maxGroupBytes, e.commit)
+	e.group.OnPoison(e.Life.Poison)
 	e.group.LimitOps(maxGroupOps)
 	poison := func(cause error) { _ = e.group.Fail(failed("write", data, held.err(cause))) }
 	flush.poison.Store(&poison)

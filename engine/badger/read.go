@@ -21,8 +21,8 @@ var errNoValue = errors.New("the value log does not hold the value that the key 
 // change nothing in it.
 func (e *engine) View(driver.Op) (*lib.Txn, error) { return e.db.NewTransaction(false), nil }
 
-// Done implements [driver.Core].
-func (e *engine) Done(txn *lib.Txn) error {
+// Drop implements [driver.Core].
+func (e *engine) Drop(txn *lib.Txn) error {
 	txn.Discard()
 	return nil
 }

@@ -130,6 +130,7 @@ func OpenWith(dir string, o holdfast.Options, tune ...func(*bbolt.Options)) (_ h
 		return nil, errors.Join(err, e.db.Close(), h.Close())
 	}
 	e.committer = groupcommit.New(Name, maxGroupSize, e.commit)
+	e.committer.OnPoison(e.Life.Poison)
 	e.window = losswindow.New(o.SyncEvery, e.Settle)
 	e.Init(e, e.describe(), h.Dir)
 	return e, nil

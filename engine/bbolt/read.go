@@ -32,7 +32,7 @@ func (e *engine) View(op driver.Op) (v *view, err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = e.Done(v)
+			_ = e.Drop(v)
 		}
 	}()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -43,8 +43,8 @@ func (e *engine) View(op driver.Op) (v *view, err error) {
 	return v, nil
 }
 
-// Done implements [driver.Core].
-func (e *engine) Done(v *view) error {
+// Drop implements [driver.Core].
+func (e *engine) Drop(v *view) error {
 	err := v.tx.Rollback()
 	leave(v.db, v.used)
 	return err

@@ -122,6 +122,7 @@ func openWith(dir string, o holdfast.Options, k hooks) (_ holdfast.Engine, err e
 		return nil, errors.Join(e.fail("open", dataDir, err), e.release())
 	}
 	e.committer = groupcommit.New(Name, maxGroupSize, e.commit)
+	e.committer.OnPoison(e.Life.Poison)
 	e.committer.LimitOps(maxGroupOps)
 	e.window = losswindow.New(o.SyncEvery, e.Settle)
 	e.Init(e, e.describe(), e.datadir.Dir)

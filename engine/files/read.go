@@ -42,8 +42,8 @@ func (e *engine) View(op driver.Op) (*view, error) {
 	return &view{e.index, e.state}, nil
 }
 
-// Done implements [driver.Core]. It removes the files that no other view needs.
-func (e *engine) Done(v *view) error {
+// Drop implements [driver.Core]. It removes the files that no other view needs.
+func (e *engine) Drop(v *view) error {
 	if v == nil {
 		return nil
 	}

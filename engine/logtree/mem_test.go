@@ -2,9 +2,13 @@ package logtree
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/vfs"
@@ -47,5 +51,40 @@ func TestOpenMem(t *testing.T) {
 	}
 	if left, err := os.ReadDir("."); err != nil || len(left) > 0 {
 		t.Errorf("on the real disk: %v, %v", left, err)
+	}
+}
+
+// A failure in the background that stops the database is told as it happens, with nobody calling anything: here a flush
+// does not know which manifest is durable.
+func TestDoneInTheBackground(t *testing.T) {
+	fsys := vfs.NewMem()
+	e, err := OpenMem(fsys, "db", holdfast.Options{MemoryBytes: 1 << 20, SyncEvery: -1})
+	try(t, err)
+	defer e.Close()
+	var renamed, failed atomic.Bool
+	fsys.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpRename && filepath.Base(op.To) == "MANIFEST" {
+			renamed.Store(true)
+		}
+		if op.Kind == vfs.OpSyncDir && renamed.Load() && failed.CompareAndSwap(false, true) {
+			return syscall.EIO
+		}
+		return nil
+	})
+	for n := 0; err == nil && !renamed.Load() && n < 1<<16; n++ { // until a memtable is full and its flush has come so far
+		var b holdfast.Batch
+		b.Set([]byte(fmt.Sprint("key", n)), make([]byte, 100))
+		_, err = e.Apply(&b, holdfast.Memory)
+	}
+	select {
+	case <-e.Done():
+	case <-time.After(time.Minute):
+		t.Fatal("nothing tells of it; the poison is", e.Metrics().Poison)
+	}
+	if err := e.Err(); !errors.Is(err, holdfast.ErrPoisoned) || !errors.Is(err, syscall.EIO) || !failed.Load() {
+		t.Error(err)
+	}
+	if _, err := e.Get(nil, []byte("key0")); err != nil {
+		t.Error("reads go on:", err)
 	}
 }

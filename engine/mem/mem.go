@@ -64,6 +64,7 @@ func Describe() holdfast.Capabilities {
 		Power:             holdfast.Promise{Why: why},
 		AtomicBatches:     true,
 		NativeDeleteRange: true,
+		ShownAtApply:      true,
 		MaxKeySize:        holdfast.MaxKeySize,
 		MaxValueSize:      holdfast.MaxValueSize,
 		MaxBatchSize:      holdfast.MaxBatchSize,
@@ -94,8 +95,8 @@ func (e *engine) Write(b *holdfast.Batch, _ holdfast.Level) (holdfast.Receipt, e
 // View implements [driver.Core].
 func (e *engine) View(driver.Op) (*node, error) { return e.root.Load(), nil }
 
-// Done implements [driver.Core].
-func (e *engine) Done(*node) error { return nil }
+// Drop implements [driver.Core].
+func (e *engine) Drop(*node) error { return nil }
 
 // Settle implements [driver.Core].
 func (e *engine) Settle() error { return nil }

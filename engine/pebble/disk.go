@@ -46,7 +46,8 @@ type disk struct {
 	stalled int
 	phase   phase
 
-	froze chan struct{} // closed when the disk freezes
+	froze    chan struct{} // closed when the disk has frozen
+	poisoned func(error)   // is told of the poison before froze is closed
 
 	stalls  atomic.Int64
 	syncs   atomic.Int64
@@ -66,7 +67,8 @@ const (
 )
 
 func newDisk(below vfs.FS, dir string, check func() error) *disk {
-	d := &disk{FS: below, dir: dir, check: check, memory: vfs.NewMem(), froze: make(chan struct{})}
+	d := &disk{FS: below, dir: dir, check: check, memory: vfs.NewMem(), froze: make(chan struct{}),
+		poisoned: func(error) {}}
 	d.changed.L = &d.mu
 	return d
 }
@@ -75,9 +77,10 @@ func newDisk(below vfs.FS, dir string, check func() error) *disk {
 func (d *disk) fail(op, path string, cause error) {
 	d.ack.Lock()
 	defer d.ack.Unlock()
-	if d.cause.CompareAndSwap(nil, &holdfast.Error{Op: op, Engine: Name, Path: path, Class: holdfast.ErrPoisoned,
-		Cause:  cause,
-		Remedy: "nothing is acknowledged any more; fix the cause and reopen"}) {
+	poison := &holdfast.Error{Op: op, Engine: Name, Path: path, Class: holdfast.ErrPoisoned, Cause: cause,
+		Remedy: "nothing is acknowledged any more; fix the cause and reopen"}
+	if d.cause.CompareAndSwap(nil, poison) {
+		d.poisoned(poison)
 		close(d.froze)
 	}
 }
@@ -98,6 +101,7 @@ func (d *disk) lost() bool {
 // poison is what froze the disk, nil while it works.
 func (d *disk) poison() error {
 	if e := d.cause.Load(); e != nil {
+		<-d.froze // nobody learns of it sooner than those who wait for it
 		return e
 	}
 	return nil

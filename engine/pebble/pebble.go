@@ -58,6 +58,7 @@ func Describe() holdfast.Capabilities {
 		LossWindow:        holdfast.DefaultSyncEvery,
 		AtomicBatches:     true,
 		NativeDeleteRange: true,
+		ShownAtApply:      true,
 		Checksums:         true,
 		MaxKeySize:        holdfast.MaxKeySize,
 		MaxValueSize:      holdfast.MaxValueSize,
@@ -118,6 +119,7 @@ func start(below vfs.FS, data string, check func() error, o holdfast.Options,
 	tune ...func(*lib.Options)) (e *engine, err error) {
 	d := newDisk(below, data, check)
 	e = &engine{disk: d}
+	d.poisoned = e.Life.Poison
 	options := settings(o, e, tune...)
 	defer func() {
 		// Pebble meets some kinds of damage with a panic.

@@ -24,8 +24,8 @@ func (e *engine) View(op driver.Op) (reader, error) {
 	return e.db, nil // an iterator of it keeps what it sees
 }
 
-// Done implements [driver.Core].
-func (e *engine) Done(r reader) error {
+// Drop implements [driver.Core].
+func (e *engine) Drop(r reader) error {
 	if s, ok := r.(*lib.Snapshot); ok {
 		return s.Close()
 	}

@@ -103,15 +103,15 @@ func (e *engine) View(op driver.Op) (*conn, error) {
 		}
 		if err != nil {
 			c.broken = true
-			_ = e.Done(c)
+			_ = e.Drop(c)
 			return nil, e.fail(string(op), err)
 		}
 	}
 	return c, nil
 }
 
-// Done implements [driver.Core].
-func (e *engine) Done(c *conn) error {
+// Drop implements [driver.Core].
+func (e *engine) Drop(c *conn) error {
 	op := c.op
 	if op == driver.Snapshot && c.run(kindCommit) != nil {
 		c.broken = true

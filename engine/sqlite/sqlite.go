@@ -142,6 +142,7 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options, t Tuning) (_ holdf
 		return nil, errors.Join(err, e.w.conn.close(), e.raw.Close(), h.Close())
 	}
 	e.committer = groupcommit.New(lib.name, maxGroupSize, e.commit)
+	e.committer.OnPoison(e.Life.Poison)
 	e.window = losswindow.New(o.SyncEvery, e.Settle)
 	caps := describe(lib.name, lib.module)
 	caps.LossWindow, caps.Lost, caps.Accepted = e.window.Every(), h.Lost, h.Accepted

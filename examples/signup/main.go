@@ -1,6 +1,7 @@
-// Signup is a service whose users get a mail. A user and the task that welcomes them are written in one commit, so that
-// there is no user without a welcome and no welcome without a user. Mail is tried again until it is sent; that a user
-// has been welcomed is written in the commit that completes the task. Every night, users without a mail are counted.
+// Signup is a service whose users get a mail. A user and the task that welcomes them are written in one transaction, so
+// that there is no user without a welcome and no welcome without a user. Mail is tried again until it is sent; that a
+// user has been welcomed is written in the transaction that completes the task. Every night, users without a mail are
+// counted.
 //
 //	signup --dir /tmp/signup --addr 127.0.0.1:8080
 //	curl -X POST '127.0.0.1:8080/users?mail=ann@example.org'
@@ -41,13 +42,13 @@ type census struct{}
 
 func (census) Kind() string { return "census" }
 
-// userKey is where a user is kept: the value says whether they were welcomed.
-func userKey(mail string) []byte { return []byte("user/" + mail) }
+// users is the bucket of the users, by mail address: the value says whether they were welcomed.
+const users = "users"
 
 type service struct {
-	engine holdfast.Engine
-	tasks  *task.Store
-	send   func(ctx context.Context, to string) error
+	db    *kv.DB
+	tasks *task.Store
+	send  func(ctx context.Context, to string) error
 }
 
 func (s *service) workers() *worker.Workers {
@@ -64,16 +65,18 @@ func (s *service) welcome(ctx context.Context, t *worker.Task[welcome]) error {
 	if err := s.send(ctx, t.Args.Mail); err != nil {
 		return err
 	}
-	_, err := t.CompleteWith(ctx, func(b *holdfast.Batch) error {
-		b.Set(userKey(t.Args.Mail), []byte("welcomed"))
-		return nil
+	return s.db.Update(ctx, func(tx *kv.Tx) error {
+		if err := tx.Bucket(users).Put([]byte(t.Args.Mail), []byte("welcomed")); err != nil {
+			return err
+		}
+		_, err := t.CompleteIn(tx)
+		return err
 	})
-	return err
 }
 
 func (s *service) census(ctx context.Context, t *worker.Task[census]) error {
 	waiting := 0
-	users, err := s.users()
+	users, err := s.users(ctx)
 	for _, state := range users {
 		if state != "welcomed" {
 			waiting++
@@ -85,14 +88,15 @@ func (s *service) census(ctx context.Context, t *worker.Task[census]) error {
 	return t.SetOutput(ctx, map[string]int{"users": len(users), "waiting": waiting})
 }
 
-func (s *service) users() (map[string]string, error) {
-	users := map[string]string{}
-	it := s.engine.Scan(holdfast.Prefix(userKey("")))
-	defer it.Close()
-	for it.Next() {
-		users[strings.TrimPrefix(string(it.Key()), string(userKey("")))] = string(it.Value())
-	}
-	return users, it.Err()
+func (s *service) users(ctx context.Context) (map[string]string, error) {
+	found := map[string]string{}
+	err := s.db.View(ctx, func(tx *kv.Tx) error {
+		for mail, state := range tx.Bucket(users).All() {
+			found[string(mail)] = string(state)
+		}
+		return nil
+	})
+	return found, err
 }
 
 // nightly lets the users be counted at half past two.
@@ -132,10 +136,13 @@ func (s *service) handler() http.Handler {
 			answer(w, nil, err)
 			return
 		}
-		results, err := s.tasks.EnqueueWith(r.Context(), func(b *holdfast.Batch) error {
-			b.Set(userKey(mail), []byte("new"))
-			return nil
-		}, spec)
+		var results []task.Result
+		err = s.db.Update(r.Context(), func(tx *kv.Tx) (err error) {
+			if results, err = s.tasks.In(tx).Enqueue(spec); err != nil {
+				return err
+			}
+			return tx.Bucket(users).Put([]byte(mail), []byte("new"))
+		})
 		if errors.Is(err, task.ErrExists) {
 			http.Error(w, "that user is there already", http.StatusConflict)
 			return
@@ -143,7 +150,7 @@ func (s *service) handler() http.Handler {
 		answer(w, results, err)
 	})
 	mux.HandleFunc("GET /users", func(w http.ResponseWriter, r *http.Request) {
-		users, err := s.users()
+		users, err := s.users(r.Context())
 		answer(w, users, err)
 	})
 	mux.HandleFunc("GET /tasks", func(w http.ResponseWriter, r *http.Request) {
@@ -176,7 +183,8 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	engine := must(logtree.Open(*dir, holdfast.Options{}))
-	s := &service{engine, must(task.Open(kv.On(engine), task.Options{})), func(_ context.Context, to string) error {
+	db := kv.On(engine) // at Power: what was answered survives a power cut
+	s := &service{db, must(task.Open(db, task.Options{})), func(_ context.Context, to string) error {
 		log.Printf("mail to %s: welcome", to)
 		return nil
 	}}

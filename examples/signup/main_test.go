@@ -27,7 +27,7 @@ func TestService(t *testing.T) {
 		return nil
 	}}
 	tasks := workertest.Open(t, s.workers(), worker.Options{})
-	s.engine, s.tasks = tasks.Engine, tasks.Store
+	s.db, s.tasks = tasks.DB, tasks.Store
 	if err := s.nightly(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestService(t *testing.T) {
 	request("GET", "/tasks?state=asleep", http.StatusBadRequest)
 	users := func(want map[string]string) {
 		t.Helper()
-		if got, err := s.users(); err != nil || !maps.Equal(got, want) {
+		if got, err := s.users(t.Context()); err != nil || !maps.Equal(got, want) {
 			t.Errorf("users are %v, want %v: %v", got, want, err)
 		}
 	}

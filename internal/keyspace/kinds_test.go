@@ -124,18 +124,14 @@ func TestEveryStore(t *testing.T) {
 			"delete all":   func(b *holdfast.Batch) { b.DeleteRange(nil, nil) },
 		} {
 			commit := func(c *event.Commit) error { fill(c.Batch); return nil }
-			with := func(b *holdfast.Batch) error { fill(b); return nil }
 			var batch holdfast.Batch
 			fill(&batch)
 			_, append := log.AppendWith(ctx, commit, event.Event{Type: "t"})
 			_, submit := log.SubmitWith(ctx, commit, event.Event{Type: "t"})
 			_, imported := log.ImportWith(ctx, commit, event.Event{Type: "t", ID: "y", Position: 100})
 			_, removed := log.RemoveWith(ctx, commit, 1)
-			_, enqueued := tasks.EnqueueWith(ctx, with, task.Spec{Kind: "k"})
-			_, completed := tasks.CompleteWith(ctx, lease[0], with)
 			for call, err := range map[string]error{"AppendWith": append, "SubmitWith": submit, "ImportWith": imported,
-				"RemoveWith": removed, "SaveOffsetWith": log.SaveOffsetWith(ctx, "sub", 1, &batch), "EnqueueWith": enqueued,
-				"CompleteWith": completed} {
+				"RemoveWith": removed, "SaveOffsetWith": log.SaveOffsetWith(ctx, "sub", 1, &batch)} {
 				if !errors.Is(err, holdfast.ErrBadKey) {
 					t.Errorf("%s with a %s of %q: %v", call, name, key, err)
 				}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver/lifecycle"
 	"github.com/holdfastdb/holdfast/engine/mem"
 )
 
@@ -23,10 +24,11 @@ type FakeEngine struct {
 	mu      sync.Mutex
 	changed sync.Cond
 	waiting int
+	ended   lifecycle.Ending
 
 	// What follows changes under Locked.
 	Held    bool
-	Fail    error // what Wait returns from now on
+	Fail    error // the cause of what Wait returns from now on; the first stays
 	Refuse  error // what Apply returns from now on
 	Spare   int   // batches until then
 	Applied uint64
@@ -47,7 +49,7 @@ func NewFakeEngine() *FakeEngine {
 func (s *FakeEngine) Capabilities() holdfast.Capabilities {
 	c := s.Engine.Capabilities()
 	c.Engine = "fake"
-	c.NativeDeleteRange = s.Native
+	c.NativeDeleteRange, c.ShownAtApply = s.Native, !s.Late
 	c.MaxBatchSize, c.MaxValueSize = 1<<20, 1<<18
 	if s.MaxBatch > 0 {
 		c.MaxBatchSize = s.MaxBatch
@@ -66,7 +68,7 @@ func (s *FakeEngine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Re
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.Fail != nil {
-		return holdfast.Receipt{}, &holdfast.Error{Class: holdfast.ErrPoisoned, Cause: s.Fail}
+		return holdfast.Receipt{}, s.Err()
 	}
 	if err := b.Err(); err != nil {
 		return holdfast.Receipt{}, err
@@ -126,7 +128,7 @@ func (s *FakeEngine) Wait(token uint64) error {
 		s.changed.Wait()
 	}
 	if s.Settled < token {
-		return &holdfast.Error{Op: "sync", Class: holdfast.ErrPoisoned, Cause: s.Fail}
+		return s.Err()
 	}
 	return nil
 }
@@ -166,7 +168,27 @@ func (s *FakeEngine) Locked(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
+	if s.Fail != nil {
+		s.ended.End(&holdfast.Error{Op: "sync", Class: holdfast.ErrPoisoned, Cause: s.Fail})
+	}
 	s.changed.Broadcast()
+}
+
+// Done implements [holdfast.Engine].
+func (s *FakeEngine) Done() <-chan struct{} { return s.ended.Done() }
+
+// Err implements [holdfast.Engine].
+func (s *FakeEngine) Err() error { return s.ended.Err() }
+
+// Close implements [holdfast.Engine].
+func (s *FakeEngine) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.Engine.Close()
+	if closed := s.Engine.Err(); closed != nil {
+		s.ended.End(closed)
+	}
+	return err
 }
 
 // AwaitWaiters returns when n goroutines wait for receipts.

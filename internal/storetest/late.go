@@ -22,7 +22,7 @@ type late struct {
 func describeLate() holdfast.Capabilities { return asLate(logtree.Describe()) }
 
 func asLate(c holdfast.Capabilities) holdfast.Capabilities {
-	c.Engine = "late"
+	c.Engine, c.ShownAtApply = "late", false
 	return c
 }
 
@@ -36,6 +36,12 @@ func openLate(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	e.committer = groupcommit.New("late", maxGroupSize, func(b *holdfast.Batch, level holdfast.Level) error {
 		return holdfast.Commit(below, b, level)
 	})
+	e.committer.OnPoison(e.Life.Poison)
+	go func() { // until it is closed: what fails in the background poisons it
+		if <-below.Done(); errors.Is(below.Err(), holdfast.ErrPoisoned) {
+			_ = e.committer.Fail(below.Err())
+		}
+	}()
 	e.window = losswindow.New(o.SyncEvery, e.Settle)
 	e.Init(e, asLate(below.Capabilities()), dir)
 	return e, nil
@@ -52,8 +58,8 @@ func (e *late) Walk(h driver.Hold[holdfast.Snapshot], r holdfast.Range) (holdfas
 	return &lateIterator{Iterator: h.View.Scan(r), hold: h}, nil
 }
 
-// Done implements [driver.Core].
-func (e *late) Done(v holdfast.Snapshot) error { return v.Close() }
+// Drop implements [driver.Core].
+func (e *late) Drop(v holdfast.Snapshot) error { return v.Close() }
 
 // Write implements [driver.Core].
 func (e *late) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {

@@ -31,6 +31,7 @@ type Turn struct {
 	held  bool      // by a transaction, or by a call that was waiting
 	call  bool      // by a call that was waiting; it has mu, too
 	queue []*waiter // in order; if the turn is free, the first has been woken
+	ended uint64    // how many turns have ended that others waited for
 }
 
 // waiter is one who waits for a turn.
@@ -92,6 +93,7 @@ func (t *Turn) Release() {
 
 // next ends the holder's turn. It is called with the lock.
 func (t *Turn) next() {
+	t.ended++
 	if len(t.queue) > 0 && time.Since(t.queue[0].since) >= fairAfter {
 		t.queue[0].given = true
 		t.queue[0].signal()
@@ -129,13 +131,14 @@ func (t *Turn) claim(w *waiter) bool {
 }
 
 // patience is how long the one that waits does not look whether it waits for itself: mostly it does not, and looking
-// costs more than the usual wait.
+// costs more than the usual wait. As long as a call has the turn, or turns end meanwhile, it does not.
 const patience = 5 * time.Millisecond
 
 // wait is called with the lock, and gives it up. When it returns nil, the caller has the turn.
 func (t *Turn) wait(ctx context.Context) error {
 	w := &waiter{wake: make(chan struct{}, 1), since: time.Now()}
 	t.queue = append(t.queue, w)
+	ended := t.ended
 	t.mu.Unlock()
 
 	look := time.NewTimer(patience)
@@ -150,7 +153,16 @@ func (t *Turn) wait(ctx context.Context) error {
 			t.leave(w)
 			return ctx.Err()
 		case <-look.C:
-			if inside() {
+			if !inside() {
+				continue
+			}
+			t.mu.Lock()
+			others := t.ended != ended || !t.held || t.call
+			ended = t.ended
+			t.mu.Unlock()
+			if others {
+				look.Reset(patience)
+			} else {
 				t.leave(w)
 				return &holdfast.Error{Op: "transaction", Class: ErrNested,
 					Detail: "it is the turn of a transaction whose function has made this call",

@@ -23,6 +23,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver/datadir"
+	"github.com/holdfastdb/holdfast/driver/lifecycle"
 	"github.com/holdfastdb/holdfast/engine/all"
 )
 
@@ -96,6 +97,8 @@ type peer struct {
 	settings []holdfast.Setting
 	written  func() int64 // bytes given to the operating system
 	counts   *counts
+
+	lifecycle.Ending // its Done and Err
 
 	mu     sync.Mutex
 	closed bool
@@ -174,6 +177,7 @@ func (p *peer) Close() error {
 		return p.isClosed("close")
 	}
 	p.closed = true
+	p.End(p.isClosed(""))
 	if err := p.shut(); err != nil {
 		return &holdfast.Error{Op: "close", Engine: p.name, Path: p.dir, Cause: err}
 	}

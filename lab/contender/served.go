@@ -286,6 +286,7 @@ func (s *served) fail(err error) {
 		err = fmt.Errorf("%w (%w)", err, ended)
 	}
 	s.broken = err
+	s.End(&holdfast.Error{Op: "write", Engine: s.name, Path: s.dir, Class: holdfast.ErrPoisoned, Cause: err})
 }
 
 // wrap makes err an error of the engine.
@@ -628,6 +629,7 @@ func (s *served) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
+	s.End(s.isClosed(""))
 	if s.broken == nil {
 		s.process.CloseInput()
 		_, _ = io.Copy(io.Discard, s.in)

@@ -136,7 +136,7 @@ func TestLostAnswers(t *testing.T) {
 		}, want: "<nil>"},
 		{name: "complete with", before: func() { enqueue(task.Spec{Kind: "x"}); held = claim() }, do: func() (any, error) {
 			var err error
-			then, err = k.CompleteWith(ctx, held, nil, task.Spec{Kind: "next", Queue: "next"}, task.Spec{Kind: "k",
+			then, err = k.CompleteThen(ctx, held, task.Spec{Kind: "next", Queue: "next"}, task.Spec{Kind: "k",
 				Queue: "next"})
 			return len(then), err
 		}, want: "2"},

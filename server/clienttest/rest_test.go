@@ -123,7 +123,7 @@ func TestNotUTF8(t *testing.T) {
 			if r, err := n.Tasks().Enqueue(ctx, s); !errors.Is(err, holdfast.ErrBadOption) {
 				t.Errorf("%+v: %+v, %v", s, r, err)
 			}
-			if r, err := n.Tasks().CompleteWith(ctx, task.Lease{}, nil, s); !errors.Is(err, holdfast.ErrBadOption) {
+			if r, err := n.Tasks().CompleteThen(ctx, task.Lease{}, s); !errors.Is(err, holdfast.ErrBadOption) {
 				t.Errorf("%+v: %+v, %v", s, r, err)
 			}
 		}

@@ -294,9 +294,9 @@ func useTasks(k tasks) *script {
 
 	enqueue(task.Spec{Queue: "a", Kind: "last", Priority: 9})
 	fifth := claim(1)
-	next, err := k.CompleteWith(ctx, fifth[0], nil, task.Spec{Queue: "a", Kind: "next", After: []string{fifth[0].Task.ID}})
+	next, err := k.CompleteThen(ctx, fifth[0], task.Spec{Queue: "a", Kind: "next", After: []string{fifth[0].Task.ID}})
 	s.note(err, "complete with %d", len(next))
-	_, err = k.CompleteWith(ctx, fifth[0], nil, task.Spec{Queue: "a", Kind: "next"})
+	_, err = k.CompleteThen(ctx, fifth[0], task.Spec{Queue: "a", Kind: "next"})
 	s.note(err, "complete with")
 	sixth := claim(1)
 	s.note(k.Complete(ctx, sixth...), "complete")
@@ -405,7 +405,7 @@ func TestWorkers(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			_, err = t.CompleteWith(ctx, nil, next)
+			_, err = t.CompleteThen(ctx, next)
 			return err
 		case n%4 == 3:
 			return t.SetOutput(ctx, n)

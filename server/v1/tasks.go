@@ -127,7 +127,7 @@ func (s *service) leases() {
 			if err != nil {
 				return out, err
 			}
-			results, err := t.CompleteWith(c.ctx, in.Body.LeaseRef.Store(), nil, api.Specs(in.Body.Then)...)
+			results, err := t.CompleteThen(c.ctx, in.Body.LeaseRef.Store(), api.Specs(in.Body.Then)...)
 			return enqueued(results), err
 		})
 	declare(s, operation{id: "fail-task", method: http.MethodPost, path: inNamespace + "/leases/fail", role: auth.Write,

@@ -22,6 +22,7 @@ func TestConformance(t *testing.T) {
 		run  func(t *testing.T, tg *target, o event.Options)
 	}{
 		{"fields come back", testFields},
+		{"transactions", testTransactions},
 		{"ranges", testRanges},
 		{"expected position", testExpected},
 		{"conflicts", testConflicts},

@@ -195,17 +195,23 @@ func (s *Store) loadCursor(ctx context.Context, op string, key []byte, name stri
 		return 0, nil, err
 	}
 	defer s.life.Leave()
-	value, err := s.eng.Get(nil, key)
-	missing := errors.Is(err, holdfast.ErrNotFound)
-	if err != nil && !missing {
-		return 0, nil, s.met(err)
-	}
-	// An engine may show what a crash could still take back. Whatever was read had been
-	// applied by then: either this save covers it, or it is safe.
-	s.saving.mu.Lock()
-	w := s.saving.last[string(key)]
-	s.saving.mu.Unlock()
-	if w != nil {
+	// An engine may show what a crash could still take back. Whatever was read had been applied by then: either the save
+	// that is under way covers it, or it is safe. An engine that does not show that save yet is read again.
+	var value []byte
+	var missing bool
+	for range 2 {
+		var err error
+		value, err = s.eng.Get(nil, key)
+		missing = errors.Is(err, holdfast.ErrNotFound)
+		if err != nil && !missing {
+			return 0, nil, s.met(err)
+		}
+		s.saving.mu.Lock()
+		w := s.saving.last[string(key)]
+		s.saving.mu.Unlock()
+		if w == nil {
+			break
+		}
 		if err := w.settled(ctx); err != nil {
 			return 0, nil, err
 		}

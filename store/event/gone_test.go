@@ -129,71 +129,61 @@ func TestFollowersLearnOfIt(t *testing.T) {
 	}
 }
 
-// looked counts the readings of an engine and says that it is poisoned when it is told to.
+// Followers learn of it at once though nobody calls anything, and while they wait nothing looks at the engine.
+func TestFollowersLearnOfItAlone(t *testing.T) {
+	for want, end := range map[error]func(st *fakeEngine){
+		holdfast.ErrPoisoned: func(st *fakeEngine) {
+			st.Locked(func() { st.Fail = errors.New("input/output error") })
+		},
+		holdfast.ErrClosed: func(st *fakeEngine) {
+			if err := st.Close(); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			st := newFakeEngine()
+			eng := &looked{Engine: st}
+			s := openLog(t, eng, event.Options{Level: holdfast.Memory})
+			appendOK(t, s, typed("1")...)
+			ends := following(ctx, s, 100)
+			synctest.Wait()
+			before := eng.looks.Load()
+			time.Sleep(time.Hour)
+			if n := eng.looks.Load() - before; n > 0 {
+				t.Errorf("100 followers look at the engine %d times an hour", n)
+			}
+			begun := time.Now()
+			end(st)
+			storetest.Finished(t, want, ends...)
+			if passed := time.Since(begun); passed > 0 {
+				t.Errorf("the followers took %v to learn of %v", passed, want)
+			}
+			_, err := s.Append(ctx, typed("2")...)
+			wantError(t, err, want)
+			closeLog(t, s)
+		})
+	}
+}
+
+// looked counts what an engine is asked.
 type looked struct {
 	holdfast.Engine
-	gets   atomic.Int64
-	poison atomic.Bool
+	looks atomic.Int64
 }
 
 func (l *looked) Get(dst, key []byte) ([]byte, error) {
-	l.gets.Add(1)
+	l.looks.Add(1)
 	return l.Engine.Get(dst, key)
 }
 
-var errDisk = errors.New("input/output error")
-
 func (l *looked) Metrics() holdfast.Metrics {
-	m := l.Engine.Metrics()
-	if l.poison.Load() {
-		m.Poison = errDisk
-	}
-	return m
+	l.looks.Add(1)
+	return l.Engine.Metrics()
 }
 
-// Followers learn of it though nobody calls anything, and what finds it out costs little: a look a second for all of
-// them, and none when there are none.
-func TestFollowersLearnOfItAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		eng := &looked{Engine: mem.New()}
-		s := openLog(t, eng, event.Options{Level: holdfast.Memory})
-		appendOK(t, s, typed("1")...)
-		stop, cancel := context.WithCancel(ctx)
-		many := following(stop, s, 100)
-		before := eng.gets.Load()
-		time.Sleep(time.Minute)
-		if n := eng.gets.Load() - before; n > 61 {
-			t.Errorf("100 followers look %d times a minute", n)
-		}
-		cancel()
-		storetest.Finished(t, context.Canceled, many...)
-		time.Sleep(2 * time.Second)
-		before = eng.gets.Load()
-		time.Sleep(time.Hour)
-		if n := eng.gets.Load() - before; n > 0 {
-			t.Errorf("%d looks though nobody follows", n)
-		}
-
-		ends := following(ctx, s, 2)
-		eng.poison.Store(true)
-		storetest.Finished(t, errDisk, ends...)
-		_, err := s.Append(ctx, typed("2")...)
-		wantError(t, err, holdfast.ErrPoisoned)
-		closeLog(t, s)
-
-		s = openLog(t, eng, event.Options{Level: holdfast.Memory})
-		ends = following(ctx, s, 1)
-		if err := eng.Close(); err != nil {
-			t.Fatal(err)
-		}
-		storetest.Finished(t, holdfast.ErrClosed, ends...)
-		closeLog(t, s)
-	})
-}
-
-// A store that is closed while followers wait leaves nothing behind: synctest sees to that. Close does not wait for
-// the next look.
-func TestCloseEndsTheLooking(t *testing.T) {
+// A store that is closed while followers wait leaves nothing behind: synctest sees to that. Close does not wait.
+func TestCloseEndsTheWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openLog(t, mem.New(), event.Options{Level: holdfast.Memory})
 		appendOK(t, s, typed("1")...)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -61,8 +60,6 @@ func (s *Store) met(err error) error {
 
 // await returns when readers may see pos.
 func (s *Store) await(ctx context.Context, pos uint64) error {
-	s.waiting.Add(1)
-	defer s.waiting.Add(-1)
 	for {
 		changed := s.arrived.wait() // armed before looking, so that nothing is missed
 		if s.durable.Load() >= pos {
@@ -73,15 +70,16 @@ func (s *Store) await(ctx context.Context, pos uint64) error {
 		}
 		select {
 		case <-changed:
+		case <-s.eng.Done(): // by others, which nothing else would show if no append follows
+			_ = s.met(s.eng.Err())
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// settle makes sure that a goroutine waits for what was submitted, and one watches the engine. Append
-// waits itself, but the caller of Submit may do so late or never, and followers must not depend on
-// that. It returns why no more events will arrive, if so.
+// settle makes sure that a goroutine waits for what was submitted. Append waits itself, but the caller of Submit may do
+// so late or never, and followers must not depend on that. It returns why no more events will arrive, if so.
 func (s *Store) settle() error {
 	s.turn.Lock()
 	defer s.turn.Unlock()
@@ -91,10 +89,6 @@ func (s *Store) settle() error {
 	if s.unawaited > s.durable.Load() && !s.settling {
 		s.settling = true
 		s.settlers.Go(s.settleLoop)
-	}
-	if !s.watching && s.waiting.Load() > 0 {
-		s.watching = true
-		s.settlers.Go(s.watch)
 	}
 	return nil
 }
@@ -112,49 +106,6 @@ func (s *Store) settleLoop() {
 		s.turn.Unlock()
 		_ = s.settled(last, tail.Wait()) // a failure is the store's state now
 	}
-}
-
-const (
-	lookEvery   = time.Second
-	poisonEvery = 10 // looks; for the metrics, an engine may count its files
-)
-
-// watch checks the engine as long as followers wait: it can be closed or poisoned by others, which nothing else would
-// show if no append follows.
-func (s *Store) watch() {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for n := 1; ; n++ {
-		select {
-		case <-tick.C:
-		case <-s.closing:
-			return
-		}
-		s.turn.Lock()
-		if s.state() != nil || s.waiting.Load() == 0 {
-			s.watching = false
-			s.turn.Unlock()
-			return
-		}
-		s.turn.Unlock()
-		s.look(n%poisonEvery == 0)
-	}
-}
-
-// look checks whether the engine is closed and, if asked to, whether it is poisoned.
-func (s *Store) look(poison bool) {
-	if s.life.Enter() != nil {
-		return
-	}
-	_, err := s.eng.Get(nil, s.keys.Meta())
-	if poison && !errors.Is(err, holdfast.ErrClosed) {
-		err = s.eng.Metrics().Poison
-		if err != nil && !errors.Is(err, holdfast.ErrPoisoned) {
-			err = s.fail("log", holdfast.ErrPoisoned, err, "open the engine again once the cause is removed", "")
-		}
-	}
-	s.life.Leave()
-	_ = s.met(err)
 }
 
 // signal wakes all goroutines that wait for a change. Firing costs one atomic load if none

@@ -76,9 +76,7 @@ func (s *Store) Records(ctx context.Context, from uint64, limit int) iter.Seq2[*
 // only. The loop ends with an error: ctx's, ErrClosed after Close, ErrTruncated if
 // truncation overtakes it, or the failure that keeps new events from arriving, which is
 // ErrClosed too if the engine was closed first. Any number of followers may run, and a waiting
-// one uses no CPU and no buffers. While any waits, the store checks once a second whether its engine
-// is closed, and every ten seconds whether it is poisoned; if a call to the store finds that out
-// earlier, followers end at once.
+// one uses no CPU and no buffers. When the engine is closed or poisoned, followers end at once.
 func (s *Store) Follow(ctx context.Context, from uint64) iter.Seq2[Event, error] {
 	return s.copies(ctx, span{from: from, live: true})
 }

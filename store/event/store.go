@@ -78,9 +78,7 @@ type Store struct {
 	first     atomic.Uint64 // first position not truncated; only grows
 	appenders sync.Pool     // of *appender
 
-	arrived signal        // durable or the store's state has changed
-	waiting atomic.Int64  // calls of await
-	closing chan struct{} // closed by Close
+	arrived signal // durable or the store's state has changed
 
 	// turn covers order alone: it is never held while waiting for a receipt, but by a transaction. Its lock covers what
 	// follows.
@@ -90,8 +88,7 @@ type Store struct {
 	mixed     bool           // something was applied at another level than the store's
 	unawaited uint64         // last position submitted by a caller that may never wait for it
 	settling  bool           // a goroutine waits for receipts on behalf of followers
-	watching  bool           // a goroutine checks the engine on behalf of followers
-	settlers  sync.WaitGroup // both
+	settlers  sync.WaitGroup // that one
 	err       error          // why nothing can be written: the first failed Wait, or the engine is closed or poisoned
 	recent    recent
 	importing map[string]uint64 // positions of the ids that the import under way has applied
@@ -168,7 +165,7 @@ func claim(eng holdfast.Engine, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{eng: eng, lease: lease, caps: lease.Caps, level: lease.Level, keys: keys, closing: make(chan struct{}),
+	s := &Store{eng: eng, lease: lease, caps: lease.Caps, level: lease.Level, keys: keys,
 		editing: make(chan struct{}, 1), logger: o.Logger}
 	s.appenders.New = func() any { return &appender{key: s.keys.Event(nil, 0)} }
 	s.maxID = min(MaxIDSize, int(s.caps.MaxKeySize)-keyspace.Overhead-len(o.Name))
@@ -402,7 +399,6 @@ func (s *Store) Close() error {
 		s.turn.Unlock()
 		return holdfast.ErrClosed
 	}
-	close(s.closing)
 	tail, last := s.tail, s.next.Load()-1
 	s.turn.Unlock()
 	err := s.settled(last, tail.Wait())

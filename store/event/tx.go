@@ -32,7 +32,8 @@ type part struct {
 	next    uint64 // and behind the last
 	named   []named
 	ids     map[string]struct{} // that it appends, folded
-	cursors []*cursor           // that it saves, the last of each key counts
+	cursors []*cursor           // that it saves
+	applied []func()            // what other stores do once it has its place
 }
 
 // named are events with ids.
@@ -129,6 +130,9 @@ func (s *Store) For(ctx context.Context, shared *txn.Tx) (*Part, error) {
 
 // Part is what [Store.For] returns.
 type Part part
+
+// Applied arranges that f is called once the transaction has its place, before anybody else writes to the log.
+func (p *Part) Applied(f func()) { p.applied = append(p.applied, f) }
 
 // Append is [Tx.Append]; add is called for events that are no repeat, as [Store.AppendFor] does.
 func (p *Part) Append(events []Event, add func(*Commit) error) (Result, error) {
@@ -377,6 +381,9 @@ func (p *part) Commit(receipt holdfast.Receipt, level holdfast.Level) func() err
 	}
 	wait := s.everything()
 	s.turn.Unlock()
+	for _, f := range p.applied {
+		f()
+	}
 	p.placed(wait)
 	p.end()
 

@@ -18,6 +18,7 @@ func TestConformance(t *testing.T) {
 		{"conflicts", testConflicts},
 		{"namespaces", testNamespaces},
 		{"competing consumers", testConsumers},
+		{"transactions", testTransactions},
 	}
 	storetest.Targets(t, func(t *testing.T, tg *target) {
 		for _, c := range cases {

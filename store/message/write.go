@@ -98,6 +98,12 @@ func (n *Namespace) WriteAll(ctx context.Context, writes ...Write) ([]Result, er
 			return nil, err
 		}
 	}
+	n.storeSome(ctx)
+	return results, nil
+}
+
+// storeSome stores counts if many are not, after a write.
+func (n *Namespace) storeSome(ctx context.Context) {
 	n.mu.Lock()
 	due := n.tally.last-n.tally.counted >= storeEvery
 	n.mu.Unlock()
@@ -105,7 +111,6 @@ func (n *Namespace) WriteAll(ctx context.Context, writes ...Write) ([]Result, er
 		_ = n.storeCountsLocked(ctx, true) // opening counts again what is not stored
 		n.counting.Unlock()
 	}
-	return results, nil
 }
 
 // errAgain: a write met an edit that was under way, and is done again now that it is not.
@@ -329,6 +334,26 @@ type placing struct {
 	placed  []placed // by write
 	one     [1]placed
 	global  uint64 // behind the last
+	part    *part  // of the transaction that writes, nil if it is a call
+	ctx     context.Context
+}
+
+// headOf returns the head of a stream, as the transaction has made it if there is one.
+func (p *placing) headOf(stream string) (head, error) {
+	if p.part != nil {
+		return p.part.head(p.ctx, stream)
+	}
+	return p.n.headOf(stream)
+}
+
+// hasBlock reports whether the index is known to have a block of a category.
+func (p *placing) hasBlock(category string, block uint64) bool {
+	if p.part != nil {
+		if last, ok := p.part.blocks[category]; ok && last == block {
+			return true
+		}
+	}
+	return p.n.hasBlock(category, block)
 }
 
 // placed is what became of one stream.
@@ -348,7 +373,7 @@ func (p *placing) place(c *event.Commit) error {
 	events, batch := c.Events, c.Keys
 	for i := range writes {
 		w := &writes[i]
-		at, err := n.headOf(w.Stream)
+		at, err := p.headOf(w.Stream)
 		if err != nil {
 			return err
 		}
@@ -378,7 +403,7 @@ func (p *placing) place(c *event.Commit) error {
 			key = n.keys.Stream(key, w.Stream, position)
 			value = format.AppendNumber(value[:0], global)
 			batch.Set(key, value)
-			if block := global / format.BlockSize; j == 0 && !n.hasBlock(category, block) || global%format.BlockSize == 0 {
+			if block := global / format.BlockSize; j == 0 && !p.hasBlock(category, block) || global%format.BlockSize == 0 {
 				key = n.keys.Category(key, category, block)
 				batch.Set(key, nil)
 			}
@@ -390,7 +415,9 @@ func (p *placing) place(c *event.Commit) error {
 		p.placed = append(p.placed, placed{at, tallied})
 	}
 	p.global = global
-	c.Applied(p.applied)
+	if p.part == nil {
+		c.Applied(p.applied)
+	}
 	return nil
 }
 

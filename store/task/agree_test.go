@@ -80,7 +80,7 @@ func (w *world) setQueue(queue string, o task.QueueOptions) {
 func (w *world) open() {
 	w.eng = storetest.NewFakeEngine()
 	w.eng.Engine, w.eng.Late = w.under, w.late
-	s, err := task.Open(kv.On(w.eng), w.clock.options(holdfast.Memory))
+	s, err := task.Open(on(w.eng, holdfast.Memory), w.clock.options(holdfast.Memory))
 	if err != nil {
 		w.Fatalf("opening: %v", err)
 	}
@@ -430,26 +430,148 @@ func names(list []modelLease) (s string) {
 	return s
 }
 
-func (w *world) completeWith() {
+func (w *world) completeThen() {
 	l, ok := w.lease()
 	if !ok {
 		return
 	}
 	specs := w.specs(0, 2)
-	w.do(fmt.Sprintf("CompleteWith(%s, %+v)", l.Task.ID, specs), func() (any, error) {
-		return w.s.CompleteWith(ctx, l.Lease, nil, specs...)
-	}, func(m *model) (any, error) {
-		t, err := m.held(l)
-		if err != nil {
-			return nil, err
+	w.do(fmt.Sprintf("CompleteThen(%s, %+v)", l.Task.ID, specs), func() (any, error) {
+		return w.s.CompleteThen(ctx, l.Lease, specs...)
+	}, func(m *model) (any, error) { return m.completeThen(l, specs) })
+}
+
+func (m *model) completeThen(l modelLease, specs []task.Spec) ([]task.Result, error) {
+	t, err := m.held(l)
+	if err != nil {
+		return nil, err
+	}
+	before := m.clone()
+	m.finish(t, task.Completed)
+	results, err := m.enqueue(specs...)
+	if err != nil {
+		*m = *before
+	}
+	return results, err
+}
+
+// txStep is one call in a transaction.
+type txStep struct {
+	name  string
+	store func(s task.Tx) (any, error)
+	model func(m *model) (any, error)
+}
+
+// txStep makes one, which may not be possible.
+func (w *world) txStep() (s txStep, ok bool) {
+	only := func(f func(s task.Tx) error) func(s task.Tx) (any, error) {
+		return func(s task.Tx) (any, error) { return nil, f(s) }
+	}
+	what := rapid.IntRange(0, 6).Draw(w.T, "step")
+	if what < 3 {
+		specs := w.specs(1, 3)
+		return txStep{fmt.Sprintf("Enqueue(%+v)", specs),
+			func(s task.Tx) (any, error) { return s.Enqueue(specs...) },
+			func(m *model) (any, error) { return m.enqueue(specs...) }}, true
+	}
+	if what == 3 {
+		id := w.anyID()
+		switch rapid.IntRange(0, 2).Draw(w.T, "what") {
+		case 0:
+			return txStep{"Cancel of " + id, only(func(s task.Tx) error { return s.Cancel(id) }),
+				modelErr(func(m *model) error { return m.cancel(id) })}, true
+		case 1:
+			return txStep{"Retry of " + id, only(func(s task.Tx) error { return s.Retry(id) }),
+				modelErr(func(m *model) error { return m.retry(id) })}, true
+		default:
+			return txStep{"Delete of " + id, only(func(s task.Tx) error { return s.Delete(id) }),
+				modelErr(func(m *model) error { return m.remove(id) })}, true
 		}
+	}
+	l, ok := w.lease()
+	if !ok {
+		return s, false
+	}
+	if what == 4 {
+		specs := w.specs(0, 2)
+		return txStep{fmt.Sprintf("Complete(%s, %+v)", l.Task.ID, specs),
+			func(s task.Tx) (any, error) { return s.Complete(l.Lease, specs...) },
+			func(m *model) (any, error) { return m.completeThen(l, specs) }}, true
+	}
+	held := func(f func(m *model, t *modelTask)) func(m *model) (any, error) {
+		return modelErr(func(m *model) error {
+			t, err := m.held(l)
+			if err == nil {
+				f(m, t)
+			}
+			return err
+		})
+	}
+	f, o := task.Failure{Message: "why", Stack: "where"}, task.FailOptions{RetryIn: time.Second, Dead: what == 5}
+	if w.chance("snooze", 2) {
+		return txStep{"Snooze of " + l.Task.ID, only(func(s task.Tx) error { return s.Snooze(l.Lease, o.RetryIn) }),
+			held(func(m *model, t *modelTask) {
+				t.Attempt--
+				m.release(t, o.RetryIn)
+			})}, true
+	}
+	return txStep{"Fail of " + l.Task.ID, only(func(s task.Tx) error { return s.Fail(l.Lease, f, o) }),
+		held(func(m *model, t *modelTask) { m.failed(t, f, o) })}, true
+}
+
+// outcome is what a step has returned.
+func outcome(v any, err error) string {
+	for _, class := range []error{nil, holdfast.ErrNotFound, task.ErrExists, task.ErrState, task.ErrCycle,
+		task.ErrLeaseLost, task.ErrCancelled} {
+		if errors.Is(err, class) {
+			if err != nil {
+				v = nil
+			}
+			return fmt.Sprint(v, " ", class)
+		}
+	}
+	return err.Error()
+}
+
+var errAbandoned = errors.New("abandoned")
+
+// transaction makes several changes, also after some that fail, and keeps all or none.
+func (w *world) transaction() {
+	var steps []txStep
+	name := "transaction of"
+	most := 5
+	if w.parts { // what a step has others told it may do later
+		most = 1
+	}
+	for range rapid.IntRange(1, most).Draw(w.T, "steps") {
+		if s, ok := w.txStep(); ok {
+			steps = append(steps, s)
+			name += " " + s.name
+		}
+	}
+	var abandon error
+	if w.chance("abandon", 3) {
+		abandon = errAbandoned
+	}
+	w.do(name, func() (any, error) {
+		var got []string
+		err := w.s.DB().Update(ctx, func(tx *kv.Tx) error {
+			for _, s := range steps {
+				got = append(got, outcome(s.store(w.s.In(tx))))
+			}
+			return abandon
+		})
+		return got, err
+	}, func(m *model) (any, error) {
 		before := m.clone()
-		m.finish(t, task.Completed)
-		results, err := m.enqueue(specs...)
-		if err != nil {
+		var want []string
+		for _, s := range steps {
+			want = append(want, outcome(s.model(m)))
+		}
+		if abandon != nil {
 			*m = *before
 		}
-		return results, err
+		return want, abandon
 	})
 }
 
@@ -622,7 +744,8 @@ func (w *world) reopen() {
 
 // change makes a call that changes something.
 func (w *world) change() {
-	changes := []func(){w.enqueue, w.enqueue, w.claim, w.claim, w.complete, w.completeWith, w.heartbeat, w.withLease,
+	changes := []func(){w.enqueue, w.enqueue, w.claim, w.claim, w.complete, w.completeThen, w.transaction,
+		w.heartbeat, w.withLease,
 		w.withID, w.withQueue}
 	pick(w, "change", changes)()
 }

@@ -54,8 +54,8 @@ func (s *Store) Claim(ctx context.Context, o ClaimOptions) ([]Lease, error) {
 	var by *queue // has woken w
 	defer func() {
 		if w != nil {
-			s.mu.Lock()
-			defer s.mu.Unlock()
+			s.turn.Lock()
+			defer s.turn.Unlock()
 			for _, name := range o.Queues {
 				s.drop(name)
 			}
@@ -71,7 +71,7 @@ func (s *Store) Claim(ctx context.Context, o ClaimOptions) ([]Lease, error) {
 			s.wake(by)
 		}
 		if err != nil || len(leases) > 0 || !o.Wait {
-			s.mu.Unlock()
+			s.turn.Give()
 			if err == nil && len(leases) > 0 {
 				err = tail.Wait()
 			}
@@ -81,30 +81,26 @@ func (s *Store) Claim(ctx context.Context, o ClaimOptions) ([]Lease, error) {
 			return leases, nil
 		}
 		if s.life.Closed() {
-			s.mu.Unlock()
+			s.turn.Give()
 			return nil, holdfast.ErrClosed
 		}
 		if w == nil {
 			w = &waiter{woken: make(chan *queue, 1)}
 		}
 		s.wait(w, o.Queues)
-		s.mu.Unlock()
+		s.turn.Give()
+		by = nil
 		select {
 		case by = <-w.woken:
-			s.lock()
-			by.woken--
+			err = s.take(ctx)
 		case <-ctx.Done():
-			s.lock()
-			w.unwait()
-			select {
-			case q := <-w.woken: // for another
-				q.woken--
-				s.wake(q)
-			default:
-			}
-			s.mu.Unlock()
-			return nil, ctx.Err()
+			err = ctx.Err()
 		}
+		if err != nil {
+			s.unwait(w, by)
+			return nil, err
+		}
+		by.woken--
 	}
 }
 
@@ -245,29 +241,32 @@ func (s *Store) Heartbeat(ctx context.Context, leases ...Lease) ([]Lease, error)
 // SetOutput sets the output of a running task: its result or its progress. Errors are those of Heartbeat, and
 // ErrTooLarge.
 func (s *Store) SetOutput(ctx context.Context, l Lease, output []byte) error {
+	return s.each(ctx, "set output", []Lease{l}, func(x *tx, _ int, t *task) error { return x.setOutput(t, output) })
+}
+
+func (x *tx) setOutput(t *task, output []byte) error {
+	s := x.s
 	if len(output) > MaxPayloadSize {
 		return s.fail("set output", holdfast.ErrTooLarge, nil, "", "%d bytes, the limit is %d", len(output), MaxPayloadSize)
 	}
 	output = slices.Clone(output)
-	return s.each(ctx, "set output", []Lease{l}, func(x *tx, _ int, t *task) error {
-		to := *t
-		key := s.keys.Of(nil, format.TableOutputs, t.num)
-		switch to.Output = nil; {
-		case len(output) > format.InlineSize:
-			to.Flags |= format.BigOutput
-			x.set(key, output)
-		default:
-			if t.Flags&format.BigOutput != 0 {
-				to.Flags &^= format.BigOutput
-				x.set(key, nil)
-			}
-			if len(output) > 0 {
-				to.Output = output
-			}
+	to := *t
+	key := s.keys.Of(nil, format.TableOutputs, t.num)
+	switch to.Output = nil; {
+	case len(output) > format.InlineSize:
+		to.Flags |= format.BigOutput
+		x.set(key, output)
+	default:
+		if t.Flags&format.BigOutput != 0 {
+			to.Flags &^= format.BigOutput
+			x.set(key, nil)
 		}
-		x.put(t, &to)
-		return nil
-	})
+		if len(output) > 0 {
+			to.Output = output
+		}
+	}
+	x.put(t, &to)
+	return nil
 }
 
 // Complete says that tasks are done, and returns when that has reached the store's level. Errors are those of
@@ -276,49 +275,47 @@ func (s *Store) Complete(ctx context.Context, leases ...Lease) error {
 	return s.each(ctx, "complete", leases, func(x *tx, _ int, t *task) error { return x.finish(t, Completed) })
 }
 
-// CompleteWith completes a task, and in the same commit makes changes to the caller's own keys, as EnqueueWith does,
-// and enqueues the tasks that come next. These may run after the task itself. If the lease is lost, nothing is
-// changed.
-func (s *Store) CompleteWith(ctx context.Context, l Lease, with func(*holdfast.Batch) error, then ...Spec) ([]Result,
-	error) {
-	var own holdfast.Batch
-	if err := s.ask("complete", &own, with); err != nil {
-		return nil, err
-	}
+// CompleteThen completes a task, and in the same commit enqueues the tasks that come next. These may run after the task
+// itself. If the lease is lost, nothing is changed. To write something else in the commit, use [Tx.Complete].
+func (s *Store) CompleteThen(ctx context.Context, l Lease, then ...Spec) (results []Result, err error) {
 	if err := s.check(then); err != nil {
 		return nil, err
 	}
-	var results []Result
-	err := s.change(ctx, func(x *tx) error {
-		t, err := s.leased("complete", &l)
-		if err != nil {
-			return err
-		}
-		x.b.Append(&own)
-		if err := x.finish(t, Completed); err != nil {
-			return err
-		}
-		results, err = x.enqueue(then)
+	if err := s.change(ctx, func(x *tx) (err error) {
+		results, err = x.complete(&l, then)
 		return err
-	})
-	if err != nil {
+	}); err != nil {
 		return nil, err
 	}
 	return results, nil
 }
 
+// complete completes a task, and enqueues others whose specs have been checked.
+func (x *tx) complete(l *Lease, then []Spec) ([]Result, error) {
+	t, err := x.s.leased("complete", l)
+	if err != nil {
+		return nil, err
+	}
+	if err := x.finish(t, Completed); err != nil {
+		return nil, err
+	}
+	return x.enqueue(then)
+}
+
 // Fail says that an attempt has failed. Errors are those of Heartbeat; ErrBadOption: RetryIn is negative.
 func (s *Store) Fail(ctx context.Context, l Lease, f Failure, o FailOptions) error {
+	return s.each(ctx, "fail", []Lease{l}, func(x *tx, _ int, t *task) error { return x.fail(t, f, o) })
+}
+
+func (x *tx) fail(t *task, f Failure, o FailOptions) error {
 	if o.RetryIn < 0 {
-		return s.bad("fail", "a retry in %v", o.RetryIn)
+		return x.s.bad("fail", "a retry in %v", o.RetryIn)
 	}
-	return s.each(ctx, "fail", []Lease{l}, func(x *tx, _ int, t *task) error {
-		wait := o.RetryIn
-		if wait == 0 {
-			wait = backoff(t)
-		}
-		return x.failed(t, f, o, wait)
-	})
+	wait := o.RetryIn
+	if wait == 0 {
+		wait = backoff(t)
+	}
+	return x.failed(t, f, o, wait)
 }
 
 // backoff is how long t waits after its attempt.
@@ -361,13 +358,15 @@ func (x *tx) putBack(t, to *task, wait time.Duration) {
 
 // Snooze puts a task back for d. The attempt does not count. Errors are those of Fail.
 func (s *Store) Snooze(ctx context.Context, l Lease, d time.Duration) error {
+	return s.each(ctx, "snooze", []Lease{l}, func(x *tx, _ int, t *task) error { return x.snooze(t, d) })
+}
+
+func (x *tx) snooze(t *task, d time.Duration) error {
 	if d < 0 {
-		return s.bad("snooze", "for %v", d)
+		return x.s.bad("snooze", "for %v", d)
 	}
-	return s.each(ctx, "snooze", []Lease{l}, func(x *tx, _ int, t *task) error {
-		to := *t
-		to.Attempt--
-		x.putBack(t, &to, d)
-		return nil
-	})
+	to := *t
+	to.Attempt--
+	x.putBack(t, &to, d)
+	return nil
 }

@@ -51,7 +51,7 @@ func (s *Store) plan(d time.Duration) {
 // maxSleep is how long a clock that has been set forward is not noticed at most.
 const maxSleep = 10 * time.Second
 
-// watch does what is due, in the background.
+// watch does what is due, in the background, until the engine ends.
 func (s *Store) watch(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -59,21 +59,26 @@ func (s *Store) watch(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-s.eng.Done(): // those who wait are to know
+			s.lock()
+			s.broken(s.eng.Err())
+			s.turn.Unlock()
+			return
 		case <-s.replan:
 		case <-timer.C:
 		}
-		s.lock()
+		if s.take(ctx) != nil {
+			return
+		}
 		sleep := maxSleep
 		if s.err == nil {
 			if s.due() {
 				_ = s.advance() // tried again
-			} else if poison := s.eng.Metrics().Poison; poison != nil { // those who wait are to know
-				s.broken(poison)
 			}
 			sleep = s.sleep()
 		}
 		s.planned = s.elapsed + sleep
-		s.mu.Unlock()
+		s.turn.Give()
 		timer.Reset(sleep)
 	}
 }
@@ -129,11 +134,11 @@ func (s *Store) advance() error {
 	}
 	err := s.step()
 	if err == nil {
-		s.again, s.part = 0, min(2*s.part, chunk)
+		s.again, s.share = 0, min(2*s.share, chunk)
 		return nil
 	}
-	s.part = max(s.part/4, 1) // it may be too large for the engine
-	if s.again == 0 {         // the first time
+	s.share = max(s.share/4, 1) // it may be too large for the engine
+	if s.again == 0 {           // the first time
 		s.warn(err)
 	}
 	s.again, s.trouble = s.elapsed+time.Second, err
@@ -154,20 +159,20 @@ func (s *Store) step() error {
 		}
 	}
 	_, err := s.try(s.o.Level, func(x *tx) error {
-		if err := x.release(s.part); err != nil {
+		if err := x.release(s.share); err != nil {
 			return err
 		}
 		n := 0
-		for len(s.leases.items) > 0 && s.leases.items[0].until <= s.elapsed && n < s.part {
+		for len(s.leases.items) > 0 && s.leases.items[0].until <= s.elapsed && n < s.share {
 			if err := x.expire(s.leases.items[0].task); err != nil {
 				return err
 			}
 			n++
 		}
-		for len(s.alarms.items) > 0 && s.alarms.items[0].alarm <= s.wall && n < s.part {
+		for len(s.alarms.items) > 0 && s.alarms.items[0].alarm <= s.wall && n < s.share {
 			q := s.alarms.items[0]
 			for _, f := range []func(*queue, int) (int, error){x.promote, x.retain} {
-				done, err := f(q, s.part-n)
+				done, err := f(q, s.share-n)
 				if err != nil {
 					return err
 				}
@@ -186,7 +191,7 @@ func (s *Store) step() error {
 			}
 			s.setAlarm(q)
 		}
-		return x.forget(s.part)
+		return x.forget(s.share)
 	})
 	return err
 }

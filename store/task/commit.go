@@ -14,8 +14,9 @@ import (
 // overlay is what has been applied and may not be visible in the engine yet, by table and the rest of the key. All
 // reading goes through it, so that decisions are made on the latest state whatever the engine shows.
 type overlay struct {
-	tables [256]map[string]pending
-	log    []logged // in the order in which it was applied
+	tables  [256]map[string]pending
+	log     []logged // in the order in which it was applied
+	settled uint64   // the last commit that is forgotten
 }
 
 // pending is what a key holds since a commit.
@@ -32,6 +33,7 @@ type logged struct {
 
 // settle forgets what the engine shows, up to a commit.
 func (o *overlay) settle(commit uint64) {
+	o.settled = max(o.settled, commit)
 	n := 0
 	for n < len(o.log) && o.log[n].commit <= commit {
 		l := &o.log[n]
@@ -129,7 +131,7 @@ func (s *Store) scan(lo, hi []byte, most int, f func(rest, value []byte) error) 
 	return it.Err()
 }
 
-// tx is a change of the store: what is decided under mu and then applied as one batch, with what it has changed in
+// tx is a change of the store: what is decided in its turn and then applied as one batch, with what it has changed in
 // memory, to be taken back if the engine refuses it. The store has one, which is used again and again.
 type tx struct {
 	s     *Store
@@ -228,51 +230,58 @@ func (x *tx) put(old, new *task) {
 	s.relist(old, new)
 }
 
-// undo takes the change back.
-func (x *tx) undo() {
+// mark is a place in a change; the zero mark is its beginning.
+type mark struct{ was, moves, other int }
+
+func (x *tx) mark() mark { return mark{len(x.was), len(x.moves), len(x.other)} }
+
+// undo takes back what the change has done since a mark, whose batch is that of x from then on.
+func (x *tx) undo(m mark) {
 	s := x.s
-	for _, w := range slices.Backward(x.was) {
-		if w.had {
+	for _, w := range slices.Backward(x.was[m.was:]) {
+		// The engine may show by now what was there, and then it is forgotten.
+		if w.had && w.p.commit > s.over.settled {
 			s.over.tables[w.table][w.key] = w.p
 		} else {
 			delete(s.over.tables[w.table], w.key)
 		}
 		s.lower(w.table, w.key)
 	}
-	s.over.log = s.over.log[:len(s.over.log)-len(x.was)]
-	for _, f := range slices.Backward(x.other) { // before the lanes are looked at: starts hold them back
+	s.over.log = s.over.log[:len(s.over.log)-len(x.was[m.was:])]
+	for _, f := range slices.Backward(x.other[m.other:]) { // before the lanes are looked at: starts hold them back
 		f()
 	}
-	for _, m := range slices.Backward(x.moves) {
-		s.count(m.new, m.old)
-		for _, t := range []*task{m.old, m.new} {
+	for _, v := range slices.Backward(x.moves[m.moves:]) {
+		s.count(v.new, v.old)
+		for _, t := range []*task{v.old, v.new} {
 			if t != nil {
 				s.reread(t)
 			}
 		}
 	}
-	x.reset()
+	x.reset(m)
 }
 
-func (x *tx) reset() {
+// reset forgets what has been done since a mark.
+func (x *tx) reset(m mark) {
 	x.b.Reset()
-	clear(x.was)
-	clear(x.moves)
-	clear(x.other)
-	x.was, x.moves, x.other = x.was[:0], x.moves[:0], x.other[:0]
+	clear(x.was[m.was:])
+	clear(x.moves[m.moves:])
+	clear(x.other[m.other:])
+	x.was, x.moves, x.other = x.was[:m.was], x.moves[:m.moves], x.other[:m.other]
 }
 
 // apply applies the change. If it is refused, nothing has changed.
 func (x *tx) apply() (receipts.Tail, error) {
 	s := x.s
 	if x.b.Len() == 0 { // what it found may still be on its way
-		x.reset()
+		x.reset(mark{})
 		return s.tail, nil
 	}
 	x.bound()
 	receipt, err := s.eng.Apply(&x.b, x.level)
 	if err != nil {
-		x.undo()
+		x.undo(mark{})
 		if errors.Is(err, holdfast.ErrPoisoned) || errors.Is(err, holdfast.ErrClosed) {
 			s.broken(err)
 		}
@@ -280,7 +289,7 @@ func (x *tx) apply() (receipts.Tail, error) {
 	}
 	s.applied(receipt, x.level)
 	x.tellWatches()
-	x.reset()
+	x.reset(mark{})
 	return s.tail, nil
 }
 
@@ -323,16 +332,16 @@ func (s *Store) applied(receipt holdfast.Receipt, level holdfast.Level) {
 // settle forgets, in the background, what the engine shows.
 func (s *Store) settle() {
 	for range s.settling {
-		s.mu.Lock()
+		s.turn.Lock()
 		tail, commit := s.tail, s.unsettled
-		s.mu.Unlock()
+		s.turn.Unlock()
 		err := tail.Wait()
-		s.mu.Lock()
+		s.turn.Lock()
 		if err == nil {
 			s.over.settle(commit)
 		} else {
 			s.broken(err)
 		}
-		s.mu.Unlock()
+		s.turn.Unlock()
 	}
 }

@@ -26,15 +26,17 @@ func (s *Store) on(ctx context.Context, op, id string, f func(x *tx, t *task) er
 // For the store it is no longer running: the next of its sequence may begin. Cancelling again does nothing. ErrState:
 // it is completed or dead.
 func (s *Store) Cancel(ctx context.Context, id string) error {
-	return s.on(ctx, "cancel", id, func(x *tx, t *task) error {
-		switch t.state() {
-		case Cancelled:
-			return nil
-		case Completed, Dead:
-			return s.fail("cancel", ErrState, nil, "", "task %s is %s", t.id(), t.state())
-		}
-		return x.finish(t, Cancelled)
-	})
+	return s.on(ctx, "cancel", id, (*tx).cancel)
+}
+
+func (x *tx) cancel(t *task) error {
+	switch t.state() {
+	case Cancelled:
+		return nil
+	case Completed, Dead:
+		return x.s.fail("cancel", ErrState, nil, "", "task %s is %s", t.id(), t.state())
+	}
+	return x.finish(t, Cancelled)
 }
 
 // Retry lets a dead or cancelled task run again, as if for the first time: at once, at the end of its sequence,
@@ -44,7 +46,7 @@ func (s *Store) Retry(ctx context.Context, id string) error {
 	if err := s.toldAll(ctx); err != nil {
 		return err
 	}
-	return s.on(ctx, "retry", id, func(x *tx, t *task) error { return x.retry(t) })
+	return s.on(ctx, "retry", id, (*tx).retry)
 }
 
 // toldAll returns when those that run after tasks that have ended have been told: they are not to be taken for those
@@ -136,18 +138,20 @@ func (s *Store) RetryAll(ctx context.Context, queue string) (n int, err error) {
 
 // Delete removes a task that does not run. One that is not finished is cancelled first. ErrState: it runs.
 func (s *Store) Delete(ctx context.Context, id string) error {
-	return s.on(ctx, "delete", id, func(x *tx, t *task) error {
-		switch {
-		case t.state() == Running:
-			return s.fail("delete", ErrState, nil, "cancel it first", "task %s is running", t.id())
-		case t.state().Finished():
-			x.remove(t)
-			return nil
-		}
-		to := *t
-		to.Keep = -1
-		return x.finishAs(t, &to, Cancelled)
-	})
+	return s.on(ctx, "delete", id, (*tx).delete)
+}
+
+func (x *tx) delete(t *task) error {
+	switch {
+	case t.state() == Running:
+		return x.s.fail("delete", ErrState, nil, "cancel it first", "task %s is running", t.id())
+	case t.state().Finished():
+		x.remove(t)
+		return nil
+	}
+	to := *t
+	to.Keep = -1
+	return x.finishAs(t, &to, Cancelled)
 }
 
 // known returns a queue that has tasks or options.
@@ -214,7 +218,7 @@ func (s *Store) setQueue(ctx context.Context, op, name string, anew bool, change
 	defer s.life.Leave()
 	q, err := s.lookUp(op, name)
 	if err != nil && !anew {
-		s.mu.Unlock()
+		s.turn.Give()
 		return err
 	}
 	if q == nil {
@@ -228,7 +232,7 @@ func (s *Store) setQueue(ctx context.Context, op, name string, anew bool, change
 		return err
 	})
 	if err != nil {
-		s.mu.Unlock()
+		s.turn.Give()
 		return err
 	}
 	q.o, q.paused, q.set, q.held = k.Options, k.Paused, true, 0
@@ -237,7 +241,7 @@ func (s *Store) setQueue(ctx context.Context, op, name string, anew bool, change
 	}
 	s.wake(q)
 	s.setAlarm(q)
-	s.mu.Unlock()
+	s.turn.Give()
 	return tail.Wait()
 }
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/storetest"
-	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
@@ -23,7 +22,7 @@ func TestCrashImages(t *testing.T) {
 	storetest.CrashImages(t, 12, func(seed uint64, level holdfast.Level) error {
 		e, round := newEvidence(newClock()), 0
 		err := storetest.CrashImage(seed, level, func(eng holdfast.Engine, r *rand.Rand) error {
-			s, err := task.Open(kv.On(eng), e.clock.options(level))
+			s, err := task.Open(on(eng, level), e.clock.options(level))
 			if err != nil {
 				return fmt.Errorf("opening the store: %w", err)
 			}
@@ -38,7 +37,7 @@ func TestCrashImages(t *testing.T) {
 			group.Wait()
 			return errors.Join(errors.Join(errs...), s.Close())
 		}, func(eng holdfast.Engine) error {
-			s, err := task.Open(kv.On(eng), e.clock.options(level))
+			s, err := task.Open(on(eng, level), e.clock.options(level))
 			if err != nil {
 				return fmt.Errorf("opening the store: %w", err)
 			}
@@ -74,7 +73,7 @@ func child(c *storetest.Child) {
 		c.Check(err)
 		first = append(first, string(line))
 	}
-	s, err := task.Open(kv.On(c.Engine), e.clock.options(c.Level))
+	s, err := task.Open(on(c.Engine, c.Level), e.clock.options(c.Level))
 	c.Check(err)
 	var workers []*worker
 	for i := range 4 {

@@ -154,11 +154,7 @@ func TestBadInput(t *testing.T) {
 	_, count := b.Count(ctx, "none")
 	_, retry := b.RetryAll(ctx, "none")
 	_, parse := task.ParseState("none")
-	_, own := b.EnqueueWith(ctx, func(batch *holdfast.Batch) error {
-		batch.DeleteRange([]byte("s"), []byte("u"))
-		return nil
-	})
-	_, ended := b.CompleteWith(ctx, foreign, nil, task.Spec{Kind: "k", ID: "next"})
+	_, ended := b.CompleteThen(ctx, foreign, task.Spec{Kind: "k", ID: "next"})
 	for i, c := range []struct{ got, want error }{
 		{b.Complete(ctx, foreign), task.ErrLeaseLost}, {ended, task.ErrLeaseLost}, {b.Complete(ctx, task.Lease{}),
 			task.ErrLeaseLost},
@@ -169,7 +165,7 @@ func TestBadInput(t *testing.T) {
 			holdfast.ErrNotFound},
 		{list, holdfast.ErrNotFound}, {count, holdfast.ErrNotFound}, {retry, holdfast.ErrNotFound},
 		{b.Resume(ctx, "none"), holdfast.ErrNotFound}, {state, holdfast.ErrBadOption}, {cursor, holdfast.ErrBadOption},
-		{parse, holdfast.ErrBadOption}, {own, holdfast.ErrBadKey},
+		{parse, holdfast.ErrBadOption},
 		{b.SetQueue(ctx, "q", task.QueueOptions{Rate: task.Rate{N: 1}}), holdfast.ErrBadOption},
 		{b.SetQueue(ctx, "q", task.QueueOptions{Concurrency: -1}), holdfast.ErrBadOption},
 		{b.AddPeriodic(ctx, task.Periodic{Name: "p"}), holdfast.ErrBadOption},

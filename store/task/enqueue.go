@@ -10,8 +10,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/internal/keyspace"
-	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
 
@@ -21,23 +19,11 @@ import (
 // Errors, which name the spec: ErrBadOption, ErrTooLarge; ErrExists for an id that a task has; ErrNotFound for a task
 // in After that is not there; ErrState for one that is cancelled or dead; ErrCycle.
 func (s *Store) Enqueue(ctx context.Context, specs ...Spec) ([]Result, error) {
-	return s.EnqueueWith(ctx, nil, specs...)
-}
-
-// EnqueueWith is Enqueue with operations on the caller's own keys in the same commit, which with puts into the batch.
-// It is called once, before the store looks at the specs. ErrBadKey: an operation reaches for
-// keys that a store of this module can have, this one or any other.
-func (s *Store) EnqueueWith(ctx context.Context, with func(*holdfast.Batch) error, specs ...Spec) ([]Result, error) {
-	var own holdfast.Batch
-	if err := s.ask("enqueue", &own, with); err != nil {
-		return nil, err
-	}
 	if err := s.check(specs); err != nil {
 		return nil, err
 	}
 	var results []Result
 	err := s.change(ctx, func(x *tx) (err error) {
-		x.b.Append(&own)
 		if results, err = x.enqueue(specs); err == nil && x.b.Len() == 0 {
 			err = x.barrier()
 		}
@@ -47,78 +33,6 @@ func (s *Store) EnqueueWith(ctx context.Context, with func(*holdfast.Batch) erro
 		return nil, err
 	}
 	return results, nil
-}
-
-// EnqueueIn is Enqueue within an append, import or removal of events: the tasks are there if that is, and only then.
-// It is called in the callback of [event.Store.AppendWith] or its like, by its goroutine, with a log over the same
-// engine. All changes of the task store wait until the commit has its place, or has failed: call it last, and no
-// other method of the store before the callback returns. The tasks reach the level of the log with the events. If
-// EnqueueIn fails, so does the commit. ErrBadOption: c is none, or that of a log over another engine.
-func (s *Store) EnqueueIn(c *event.Commit, specs ...Spec) (_ []Result, err error) {
-	if c == nil || c.Engine() == nil {
-		return nil, s.bad("enqueue", "there is no commit: call it in the callback of AppendWith or its like")
-	}
-	defer func() {
-		if err != nil {
-			c.Keys.Delete(nil) // an error of the batch, even if the caller ignores this one
-		}
-	}()
-	if c.Engine() != s.eng {
-		return nil, s.bad("enqueue", "the commit is that of a log over another engine")
-	}
-	if err := s.check(specs); err != nil {
-		return nil, err
-	}
-	x := &s.tx
-	if s.joined.Load() != c {
-		if err := s.enter(context.Background()); err != nil {
-			return nil, err
-		}
-		if _, err := s.begin(c.Level()); err != nil {
-			s.leave()
-			return nil, err
-		}
-		s.joined.Store(c)
-		c.Refused(func() {
-			s.joined.Store(nil)
-			x.undo()
-			s.leave()
-		})
-		c.Applied(func() {
-			s.joined.Store(nil)
-			x.reset()
-			// Everything before an empty batch is visible once that is.
-			receipt, err := s.eng.Apply(&x.b, x.level)
-			if err == nil {
-				s.applied(receipt, x.level)
-			} else {
-				s.broken(err)
-			}
-			s.leave()
-		})
-	}
-	results, err := x.enqueue(specs)
-	if err != nil {
-		return nil, err
-	}
-	x.bound()
-	c.Keys.Append(&x.b)
-	x.b.Reset()
-	return results, nil
-}
-
-// ask lets with fill b, and checks what it has put there.
-func (s *Store) ask(op string, b *holdfast.Batch, with func(*holdfast.Batch) error) error {
-	if with == nil {
-		return nil
-	}
-	if err := with(b); err != nil {
-		return err
-	}
-	if err := b.Err(); err != nil {
-		return err
-	}
-	return keyspace.Check("task "+op, b)
 }
 
 // check finds what is wrong with the specs themselves.

@@ -8,30 +8,31 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/kv"
-	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
-// A task is enqueued with the event that it is about, claimed, and completed in the commit of what it has made.
+// A task is enqueued in the transaction that places the order, claimed, and completed in that of what it has made.
 func Example() {
 	ctx := context.Background()
 	engine := mem.New() // or logtree.Open("data", holdfast.Options{}), at Power
 	defer engine.Close()
-	events, err := event.Open(kv.On(engine), event.Options{Level: holdfast.Memory})
+	db, err := kv.Open(engine, kv.Options{Level: holdfast.Memory}) // at Power unless told otherwise
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer events.Close()
-	tasks, err := task.Open(kv.On(engine), task.Options{Level: holdfast.Memory})
+	tasks, err := task.Open(db, task.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer tasks.Close()
 
-	_, err = events.AppendWith(ctx, func(c *event.Commit) error {
-		_, err := tasks.EnqueueIn(c, task.Spec{ID: "invoice-1", Kind: "invoice", Payload: []byte("order 1")})
+	err = db.Update(ctx, func(tx *kv.Tx) error {
+		if err := tx.Bucket("orders").Put([]byte("1"), []byte("placed")); err != nil {
+			return err
+		}
+		_, err := tasks.In(tx).Enqueue(task.Spec{ID: "invoice-1", Kind: "invoice", Payload: []byte("order 1")})
 		return err
-	}, event.Event{Type: "OrderPlaced"})
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -43,10 +44,13 @@ func Example() {
 	l := leases[0]
 	fmt.Println(l.Task.ID, l.Task.Kind, string(l.Task.Payload), l.Task.State)
 
-	_, err = tasks.CompleteWith(ctx, l, func(b *holdfast.Batch) error {
-		b.Set([]byte("invoice 1"), []byte("paid"))
-		return nil
-	}, task.Spec{Kind: "mail", After: []string{l.Task.ID}})
+	err = db.Update(ctx, func(tx *kv.Tx) error {
+		if err := tx.Bucket("invoices").Put([]byte("1"), []byte("paid")); err != nil {
+			return err
+		}
+		_, err := tasks.In(tx).Complete(l, task.Spec{Kind: "mail", After: []string{l.Task.ID}})
+		return err
+	})
 	if err != nil {
 		log.Fatal(err)
 	}

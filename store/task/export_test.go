@@ -1,6 +1,12 @@
 package task
 
-import "github.com/holdfastdb/holdfast/store/task/internal/format"
+import (
+	"github.com/holdfastdb/holdfast/kv"
+	"github.com/holdfastdb/holdfast/store/task/internal/format"
+)
+
+// DB is the database that the store is a part of.
+func (s *Store) DB() *kv.DB { return s.db }
 
 // SetSizes makes the windows of lanes small, and what one commit does of what is due, and returns what ends that. No
 // store is open meanwhile.
@@ -31,6 +37,6 @@ func Description(store string) (key []byte) { return format.New(store).Meta() }
 // Known is how many queues are in memory.
 func (s *Store) Known() int {
 	s.lock()
-	defer s.mu.Unlock()
+	defer s.turn.Unlock()
 	return len(s.queues)
 }

@@ -11,8 +11,6 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
-	"github.com/holdfastdb/holdfast/kv"
-	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
@@ -37,7 +35,7 @@ func newBench(t testing.TB) *bench {
 func (b *bench) open() {
 	b.t.Helper()
 	var err error
-	b.Store, err = task.Open(kv.On(b.eng), task.Options{Level: holdfast.Memory, Now: b.c.Now, Elapsed: b.c.Elapsed})
+	b.Store, err = task.Open(on(b.eng, holdfast.Memory), task.Options{Now: b.c.Now, Elapsed: b.c.Elapsed})
 	b.ok(err)
 }
 
@@ -380,36 +378,6 @@ func TestWait(t *testing.T) {
 	if len(seen) != n {
 		t.Fatal(seen)
 	}
-}
-
-// Tasks are there if the events are that they are enqueued with.
-func TestEnqueueIn(t *testing.T) {
-	b := newBench(t)
-	log, err := event.Open(kv.On(b.eng), event.Options{Level: holdfast.Memory})
-	b.ok(err)
-	defer storetest.Close(t, log)
-	refused := errors.New("refused")
-	for i, fail := range []error{nil, refused, nil} {
-		_, err := log.AppendWith(ctx, func(c *event.Commit) error {
-			for j := range 2 {
-				if _, err := b.EnqueueIn(c, task.Spec{Kind: "k", ID: fmt.Sprint(i, j), Sequence: "s"}); err != nil {
-					return err
-				}
-			}
-			return fail
-		}, event.Event{Type: "t"})
-		b.is(err, fail)
-	}
-	_, err = log.AppendWith(ctx, func(c *event.Commit) error {
-		_, err := b.EnqueueIn(c, task.Spec{Kind: "k", ID: "x"}, task.Spec{Kind: "k", ID: "0 0"})
-		b.is(err, task.ErrExists)
-		return nil
-	}, event.Event{Type: "t"})
-	b.is(err, holdfast.ErrBadKey)
-	for _, id := range []string{"0 0", "0 1", "2 0", "2 1"} {
-		b.ok(b.Complete(ctx, b.claim(id)...))
-	}
-	b.claim()
 }
 
 // A task that is not kept may be taken along by two that it runs after.

@@ -16,9 +16,17 @@ func (c *clock) options(level holdfast.Level) task.Options {
 	return task.Options{Level: level, Now: c.Now, Elapsed: c.Elapsed, Logger: quiet}
 }
 
+// on is the database of an engine, at a level. What is wrong with it, opening a store tells.
+func on(eng holdfast.Engine, level holdfast.Level) *kv.DB {
+	if db, err := kv.Open(eng, kv.Options{Level: level}); err == nil {
+		return db
+	}
+	return kv.On(eng)
+}
+
 func openStore(t testing.TB, eng holdfast.Engine, o task.Options) *task.Store {
 	t.Helper()
-	s, err := task.Open(kv.On(eng), o)
+	s, err := task.Open(on(eng, o.Level), o)
 	if err != nil {
 		t.Fatal(err)
 	}

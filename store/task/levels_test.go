@@ -13,7 +13,6 @@ import (
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/kv"
-	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
@@ -42,17 +41,24 @@ func TestEveryWriteIsAtItsLevel(t *testing.T) {
 		"AddPeriodic": func(ctx context.Context, s *task.Store) error {
 			return s.AddPeriodic(ctx, task.Periodic{Name: "p", Schedule: every(1 << 40), Spec: task.Spec{Kind: "k"}})
 		},
-		"EnqueueIn": func(ctx context.Context, s *task.Store) error {
-			log, err := event.Open(kv.On(engineOf[s]), event.Options{Level: holdfast.Memory})
-			if err != nil {
-				return err
-			}
-			engineOf[s].Applied()
-			_, err = log.AppendWith(ctx, func(c *event.Commit) error {
-				_, err := s.EnqueueIn(c, task.Spec{Kind: "k"})
-				return err
-			}, event.Event{})
+		"CompleteThen": func(ctx context.Context, s *task.Store) error {
+			_, err := s.CompleteThen(ctx, claimed(ctx, s)[0], task.Spec{Kind: "k"})
 			return err
+		},
+		"a transaction": func(ctx context.Context, s *task.Store) error {
+			return s.DB().Update(ctx, func(tx *kv.Tx) error {
+				_, err := s.In(tx).Enqueue(task.Spec{Kind: "k"})
+				return err
+			})
+		},
+		"a transaction that changes nothing": func(ctx context.Context, s *task.Store) error {
+			return s.DB().Update(ctx, func(tx *kv.Tx) error {
+				r, err := s.In(tx).Enqueue(task.Spec{Kind: "k", Unique: "u"})
+				if err == nil && !r[0].Existing {
+					err = errors.New("it was there")
+				}
+				return err
+			})
 		},
 		"a task that is there": func(ctx context.Context, s *task.Store) error {
 			r, err := s.Enqueue(ctx, task.Spec{Kind: "k", Unique: "u"})
@@ -67,11 +73,10 @@ func TestEveryWriteIsAtItsLevel(t *testing.T) {
 				continue // it is, at the store's level
 			}
 			eng := storetest.NewLevelEngine()
-			s, err := task.Open(kv.On(eng), newClock().options(holdfast.Memory))
+			s, err := task.Open(on(eng, holdfast.Memory), newClock().options(holdfast.Memory))
 			if err != nil {
 				t.Fatal(err)
 			}
-			engineOf[s] = eng
 			if _, err := s.Enqueue(ctx, task.Spec{Kind: "k", ID: "a", Unique: "u"}); err != nil {
 				t.Fatal(err)
 			}
@@ -86,7 +91,6 @@ func TestEveryWriteIsAtItsLevel(t *testing.T) {
 				t.Errorf("%s at %v applied batches at %v", name, level, got)
 			}
 			storetest.Close(t, s)
-			delete(engineOf, s)
 		}
 	}
 	s, err := task.Open(kv.On(mem.New()), newClock().options(holdfast.Memory))
@@ -103,8 +107,6 @@ func TestEveryWriteIsAtItsLevel(t *testing.T) {
 		t.Error(list, err)
 	}
 }
-
-var engineOf = map[*task.Store]*storetest.LevelEngine{}
 
 // A claim at a weaker level does not hand out a task before the device has it, if that is what its enqueuer asked for.
 func TestClaimBehindPower(t *testing.T) {

@@ -11,7 +11,6 @@ import (
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/kv"
-	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
@@ -90,27 +89,4 @@ func TestPanicsOfPeriodicTasks(t *testing.T) {
 	if _, err := s.Enqueue(ctx, task.Spec{Kind: "k", ID: "still works, too"}); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// EnqueueIn is for a commit of a log over the same engine.
-func TestEnqueueInAnother(t *testing.T) {
-	b := newBench(t)
-	_, err := b.EnqueueIn(nil, task.Spec{Kind: "k"})
-	storetest.WantError(t, err, holdfast.ErrBadOption)
-	_, err = b.EnqueueIn(new(event.Commit), task.Spec{Kind: "k"})
-	storetest.WantError(t, err, holdfast.ErrBadOption)
-	other, err := event.Open(kv.On(mem.New()), event.Options{Level: holdfast.Memory})
-	b.ok(err)
-	defer storetest.Close(t, other)
-	_, err = other.AppendWith(ctx, func(c *event.Commit) error {
-		_, err := b.EnqueueIn(c, task.Spec{Kind: "k", ID: "elsewhere"})
-		storetest.WantError(t, err, holdfast.ErrBadOption)
-		return nil // which fails all the same
-	}, event.Event{Type: "t"})
-	storetest.WantError(t, err, holdfast.ErrBadKey)
-	if other.Last() != 0 {
-		t.Error("the events were appended")
-	}
-	b.add(task.Spec{Kind: "k", ID: "here"})
-	b.claim("here")
 }

@@ -376,6 +376,22 @@ func (w *waiter) unwait() {
 	w.in = w.in[:0]
 }
 
+// unwait gives up waiting; by has woken w, nil if w has not seen that.
+func (s *Store) unwait(w *waiter, by *queue) {
+	s.lock()
+	defer s.turn.Unlock()
+	w.unwait()
+	if by == nil {
+		select {
+		case by = <-w.woken:
+		default:
+			return
+		}
+	}
+	by.woken-- // for another
+	s.wake(by)
+}
+
 // claimable reports whether q seems to have a task that can be claimed now.
 func (s *Store) claimable(q *queue) bool {
 	return !q.paused && (len(q.ready.items) > 0 || len(q.unread) > 0) && q.held <= s.wall &&

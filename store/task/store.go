@@ -10,23 +10,24 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver/lifecycle"
 	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/internal/registry"
+	"github.com/holdfastdb/holdfast/internal/txn"
 	"github.com/holdfastdb/holdfast/kv"
-	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
 
 // Store is an open task store. All methods may be called from many goroutines at once.
 //
-// Every change is decided and applied under mu, and waited for outside of it, so that many callers share the engine's
-// syncs. In memory there are the tasks that run, the first waiting tasks of each queue and key, and counts; everything
-// else is read from the engine when it is needed.
+// Every change is decided and applied in its turn, and waited for outside of it, so that many callers share the
+// engine's syncs. A call keeps the turn, and with it the lock of what is in memory, until it has applied its change. A
+// transaction keeps the turn while its function runs, and what is in memory is then as if it had its place already: so
+// all that decides, or tells what is there, takes the turn. In memory there are the tasks that run, the first waiting
+// tasks of each queue and key, and counts; everything else is read from the engine when it is needed.
 type Store struct {
 	db    *kv.DB
 	eng   holdfast.Engine
@@ -36,9 +37,11 @@ type Store struct {
 	life  lifecycle.Life // entered by every call
 	began time.Time
 
-	mu        sync.Mutex
+	turn      txn.Turn
+	joined    *part         // of the transaction that has the turn, nil if none has
+	late      []func()      // called when that has ended, with the lock
 	err       error         // why nothing can be changed any more
-	wall      int64         // the clock when mu was taken, in nanoseconds since 1970
+	wall      int64         // the clock when the lock was taken, in nanoseconds since 1970
 	elapsed   time.Duration // the time passed then
 	number    uint64        // the last number given to a task, lease or turn
 	reserved  uint64        // what is kept of it, see reserve
@@ -51,8 +54,7 @@ type Store struct {
 	tail      receipts.Tail   // of what has been applied
 	mixed     bool            // something was applied at another level than the store's
 	tx        tx
-	joined    atomic.Pointer[event.Commit] // whose batch takes the change under way, see EnqueueIn
-	running   map[uint64]*held             // all, once it is loaded
+	running   map[uint64]*held // all, once it is loaded
 	loaded    bool
 	watches   map[uint64][]*watch // of tasks that run
 	leases    heap[*held]         // by when they end
@@ -64,7 +66,7 @@ type Store struct {
 	told      [2]uint64 // a task that has ended, and below what number those that run after it have been told
 	// No task of the sequence has a turn below: what engines keep of removed keys is not walked over.
 	turns  map[string]uint64
-	part   int   // how much of what is due is done in one commit
+	share  int   // how much of what is due is done in one commit
 	tick   int64 // when a periodic task is due, at the earliest
 	back   int64 // by how much the clock was set back, and delays have not been set back yet
 	expiry int64 // when a unique text may be used again, at the earliest
@@ -84,8 +86,8 @@ type Store struct {
 const reserve = 1 << 32
 
 // Open opens the task store of that name in the engine of db, and makes it if it is not there. It is a part of
-// transactions of that database. The engine stays the caller's, and must not be closed before the store is. Open reads the index of all tasks, but not the tasks. Those that were running
-// run on until their leases end.
+// transactions of that database, by In. The engine stays the caller's, and must not be closed before the store is. Open
+// reads the index of all tasks, but not the tasks. Those that were running run on until their leases end.
 //
 // Errors: ErrLevel if the engine does not give the level, ErrLocked if the store is open in this engine, ErrVersion if
 // a newer program made it, ErrBadOption also for an engine without atomic batches, ErrCorrupt also for an engine with
@@ -113,7 +115,7 @@ func Open(db *kv.DB, o Options) (_ *Store, err error) {
 		periodic: map[string]*periodic{}, turns: map[string]uint64{}, lows: map[string]*low{}, settling: make(chan struct{},
 			1),
 		replan: make(chan struct{}, 1), began: time.Now(),
-		planned: never, tick: never, part: chunk}
+		planned: never, tick: never, share: chunk}
 	if o.Now == nil {
 		s.o.Now = time.Now
 		if o.Elapsed == nil {
@@ -126,7 +128,7 @@ func Open(db *kv.DB, o Options) (_ *Store, err error) {
 	s.alarms.less = func(a, b *queue) bool { return a.alarm < b.alarm }
 	s.alarms.at = func(q *queue, i int) { q.at = i }
 	s.lock()
-	defer s.mu.Unlock()
+	defer s.turn.Unlock()
 	if err := s.load(); err != nil {
 		return nil, err
 	}
@@ -137,9 +139,23 @@ func Open(db *kv.DB, o Options) (_ *Store, err error) {
 	return s, nil
 }
 
-// lock takes mu and reads the clock.
+// lock takes the lock for a moment, whoever's turn it is, and reads the clock.
 func (s *Store) lock() {
-	s.mu.Lock()
+	s.turn.Lock()
+	s.readClock()
+}
+
+// take takes the turn and the lock, and reads the clock. If it returns nil the caller calls s.turn.Give.
+func (s *Store) take(ctx context.Context) error {
+	if err := s.turn.Take(ctx); err != nil {
+		return err
+	}
+	s.readClock()
+	return nil
+}
+
+// readClock is called with the lock.
+func (s *Store) readClock() {
 	wall := nanos(s.o.Now())
 	if s.o.Elapsed != nil {
 		was := s.elapsed
@@ -308,17 +324,23 @@ func (s *Store) walk(lo, hi []byte, f func(rest, value []byte) error) error {
 // Level is the level of changes whose context names none.
 func (s *Store) Level() holdfast.Level { return s.o.Level }
 
-// Close ends calls that wait with ErrClosed, waits for calls in progress and for everything applied, and releases the
-// store's name. Running tasks stay as they are. The engine stays open. It returns the error of what could not be made
-// durable; closing twice returns ErrClosed.
+// Close ends calls that wait with ErrClosed, waits for calls and transactions in progress and for everything applied,
+// and releases the store's name. Running tasks stay as they are. The engine stays open. It returns the error of what
+// could not be made durable; closing twice returns ErrClosed. In the function of a transaction of which the store is a
+// part, Close is [kv.ErrNested], and the store stays open.
 func (s *Store) Close() error {
-	if !s.life.Shut() {
+	if err := s.take(context.Background()); err != nil {
+		return err
+	}
+	open := s.life.Shut() // in the store's turn, see enter
+	if open {
+		s.stop()
+		s.wakeAll()
+	}
+	s.turn.Give()
+	if !open {
 		return holdfast.ErrClosed
 	}
-	s.stop()
-	s.lock()
-	s.wakeAll()
-	s.mu.Unlock()
 	s.life.Wait()
 	s.working[0].Wait()
 	s.lock()
@@ -330,7 +352,7 @@ func (s *Store) Close() error {
 			s.tail.Add(receipt, s.o.Level)
 		}
 	}
-	s.mu.Unlock()
+	s.turn.Unlock()
 	close(s.settling)
 	s.working[1].Wait()
 	err := s.tail.Wait()
@@ -338,15 +360,31 @@ func (s *Store) Close() error {
 	return err
 }
 
-// enter begins a call with the lock held, after what is due has been done. If it returns nil the caller calls leave.
+// enter begins a call that has the turn and the lock, after what is due has been done. If it returns nil the caller
+// calls leave.
 func (s *Store) enter(ctx context.Context) error {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return err
 	}
+	if err := s.take(ctx); err != nil {
+		return err
+	}
+	if err := s.come(); err != nil {
+		s.turn.Give()
+		return err
+	}
+	return nil
+}
+
+// come enters the store's life, with the turn and the lock, and does what is due. The store is closed in its turn, so
+// that nobody who has the turn waits here for a Close that waits for the turn.
+func (s *Store) come() error {
+	if s.life.Closed() {
+		return holdfast.ErrClosed
+	}
 	if err := s.life.Enter(); err != nil {
 		return err
 	}
-	s.lock()
 	if len(s.queues) > s.sweep { // which costs each queue that comes one step
 		for name := range s.queues {
 			s.drop(name)
@@ -360,7 +398,7 @@ func (s *Store) enter(ctx context.Context) error {
 }
 
 func (s *Store) leave() {
-	s.mu.Unlock()
+	s.turn.Give()
 	s.life.Leave()
 }
 
@@ -384,7 +422,7 @@ func (s *Store) change(ctx context.Context, f func(x *tx) error) error {
 	}
 	defer s.life.Leave()
 	tail, err := func() (receipts.Tail, error) {
-		defer s.mu.Unlock() // the caller's code may panic
+		defer s.turn.Give() // the caller's code may panic
 		return s.try(level, f)
 	}()
 	if err != nil {
@@ -393,8 +431,8 @@ func (s *Store) change(ctx context.Context, f func(x *tx) error) error {
 	return tail.Wait()
 }
 
-// try makes a change as f says, with the lock held, and returns what is to be waited for. If it fails, nothing has
-// changed.
+// try makes a change as f says, with the turn and the lock, and returns what is to be waited for. If it fails, nothing
+// has changed.
 func (s *Store) try(level holdfast.Level, f func(x *tx) error) (receipts.Tail, error) {
 	x, err := s.begin(level)
 	if err != nil {
@@ -403,7 +441,7 @@ func (s *Store) try(level holdfast.Level, f func(x *tx) error) (receipts.Tail, e
 	decided := false
 	defer func() {
 		if !decided {
-			x.undo()
+			x.undo(mark{})
 		}
 	}()
 	if err := f(x); err != nil {

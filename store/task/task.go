@@ -13,7 +13,19 @@
 // A claimed task is held under a lease. [Store.Heartbeat] extends the lease; when it runs out, the next worker can
 // claim the task. From then on every call of the former holder returns [ErrLeaseLost]. So a task is never held under
 // two valid leases, but it may be begun more than once: what it does must bear that, or be done in the commit that
-// completes it ([Store.CompleteWith]).
+// completes it ([Tx.Complete]).
+//
+// # Transactions
+//
+// A store is a part of the transactions of the database that it is opened in, package kv:
+//
+//	err := db.Update(ctx, func(tx *kv.Tx) error {
+//		if err := tx.Bucket("users").Put(id, user); err != nil {
+//			return err
+//		}
+//		_, err := tasks.In(tx).Enqueue(spec)
+//		return err
+//	})
 //
 // # States
 //

@@ -200,6 +200,37 @@ func TestWaitingEnds(t *testing.T) {
 	}
 }
 
+// TestWaitingEndsAlone: claims that wait learn at once that the engine has ended, though nobody calls anything.
+func TestWaitingEndsAlone(t *testing.T) {
+	for want, end := range map[error]func(eng *storetest.FakeEngine){
+		holdfast.ErrClosed: func(eng *storetest.FakeEngine) {
+			if err := eng.Close(); err != nil {
+				t.Error(err)
+			}
+		},
+		holdfast.ErrPoisoned: func(eng *storetest.FakeEngine) {
+			eng.Locked(func() { eng.Fail = errors.New("made to fail") })
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			eng := storetest.NewFakeEngine()
+			s := openStore(t, eng, task.Options{Level: holdfast.Memory})
+			w := &waiting{s: s}
+			w.wait(ctx, 5, task.DefaultQueue)
+			time.Sleep(time.Minute)
+			begun := time.Now()
+			end(eng)
+			if synctest.Wait(); len(w.errs) != 5 || time.Since(begun) > 0 {
+				t.Errorf("%d claims have ended after %v: %v", len(w.errs), time.Since(begun), w.errs)
+			}
+			for _, err := range w.errs {
+				storetest.WantError(t, err, want)
+			}
+			_ = s.Close()
+		})
+	}
+}
+
 // TestWaitingWhileFull: what the engine refuses wakes nobody for nothing, and nobody waits for ever once there is room.
 func TestWaitingWhileFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
@@ -136,10 +136,10 @@ func (e *evidence) wrong(format string, args ...any) {
 	e.noteLocked(noted{What: "wrong", Text: fmt.Sprintf(format, args...)})
 }
 
-// madeKey and doneKey are the keys that go with a task's enqueueing and completion.
-func madeKey(id string) string { return "z-made/" + id + "/" }
+// made and done are what goes with a task's enqueueing, and with its completions, by their tokens.
+func made(tx *kv.Tx) *kv.Bucket { return tx.Bucket("made") }
 
-func doneKey(id string) string { return "z-done/" + id + "/" }
+func done(tx *kv.Tx, id string) *kv.Bucket { return tx.Bucket("done", id) }
 
 // worker works on a store.
 type worker struct {
@@ -217,19 +217,26 @@ func (w *worker) specs(from string) (specs []task.Spec) {
 	return specs
 }
 
-// with puts the keys that go with tasks into the commit that enqueues them.
-func with(specs []task.Spec) func(*holdfast.Batch) error {
-	return func(b *holdfast.Batch) error {
-		for _, s := range specs {
-			b.Set([]byte(madeKey(s.ID)), nil)
+// with puts the keys that go with tasks into the transaction that enqueues them.
+func with(tx *kv.Tx, specs []task.Spec) error {
+	for _, s := range specs {
+		if err := made(tx).Put([]byte(s.ID), nil); err != nil {
+			return err
 		}
-		return nil
 	}
+	return nil
 }
 
 func (w *worker) enqueue() error {
 	specs := w.specs("")
-	results, err := w.s.EnqueueWith(ctx, with(specs), specs...)
+	var results []task.Result
+	err := w.s.DB().Update(ctx, func(tx *kv.Tx) (err error) {
+		if err := with(tx, specs); err != nil {
+			return err
+		}
+		results, err = w.s.In(tx).Enqueue(specs...)
+		return err
+	})
 	if errors.Is(err, holdfast.ErrNotFound) || errors.Is(err, task.ErrState) { // the one that it runs after is not there
 		return nil
 	}
@@ -347,10 +354,16 @@ func (w *worker) settle() (err error) {
 
 // complete completes a task, and enqueues others, with the keys that go with that.
 func (w *worker) complete(l task.Lease, then []task.Spec) error {
-	results, err := w.s.CompleteWith(ctx, l, func(b *holdfast.Batch) error {
-		b.Set(fmt.Append(nil, doneKey(l.Task.ID), l.Token), nil)
-		return with(then)(b)
-	}, then...)
+	var results []task.Result
+	err := w.s.DB().Update(ctx, func(tx *kv.Tx) (err error) {
+		if results, err = w.s.In(tx).Complete(l, then...); err != nil {
+			return err
+		}
+		if err := done(tx, l.Task.ID).Put(fmt.Append(nil, l.Token), nil); err != nil {
+			return err
+		}
+		return with(tx, then)
+	})
 	if err == nil {
 		w.enqueued(then, results)
 	}
@@ -392,34 +405,44 @@ func (e *evidence) check(s *task.Store, eng holdfast.Engine) error {
 	if err != nil || len(examinations) != 1 || len(examinations[0].Problems) > 0 {
 		return fmt.Errorf("examined: %+v, %w", examinations, err)
 	}
-	all, err := commits.Contents(fixed, holdfast.Range{})
-	if err != nil {
-		return err
-	}
-	under := func(key string) int { return len(all.Within(key, key+"\xff")) }
+	return s.DB().View(ctx, func(tx *kv.Tx) error { return e.compare(s, tx) })
+}
+
+// compare compares tasks, and what was written with them, with what is known.
+func (e *evidence) compare(s *task.Store, tx *kv.Tx) error {
 	for id, k := range e.tasks {
 		t, err := s.Get(ctx, id)
 		if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
 			return fmt.Errorf("%q: %w", id, err)
 		}
-		there, done := err == nil, under(doneKey(id))
+		there := err == nil
+		times, err := done(tx, id).Count()
+		if err != nil {
+			return err
+		}
+		before, err := int64(0), error(nil)
+		if k.done != "" {
+			before, err = done(tx, k.done).Count()
+		}
 		switch {
+		case err != nil:
+			return err
 		case k.acked && !there:
 			return fmt.Errorf("task %q is lost", id)
 		case k.ended != 0 && t.State != k.ended:
 			return fmt.Errorf("task %q was acknowledged as %v, and is %v", id, k.ended, t.State)
-		case done > 1 || (done == 1) != (t.State == task.Completed):
-			return fmt.Errorf("task %q is %v, and was completed %d times", id, t.State, done)
+		case times > 1 || (times == 1) != (t.State == task.Completed):
+			return fmt.Errorf("task %q is %v, and was completed %d times", id, t.State, times)
 		case !there:
 			continue
-		case k.done != "" && under(doneKey(k.done)) == 0:
+		case k.done != "" && before == 0:
 			return fmt.Errorf("task %q is there, and task %q, which was completed with it, is not", id, k.done)
 		case t.State.Finished() && !slices.Contains(k.maybe, t.State) && (t.State != task.Cancelled || t.After == nil):
 			return fmt.Errorf("task %q is %v, and nobody has ended it so", id, t.State)
 		}
 		for _, mate := range k.mates {
-			if under(madeKey(mate)) != 1 {
-				return fmt.Errorf("task %q is there, and what was written with it is not", id)
+			if _, err := made(tx).Get([]byte(mate)); err != nil {
+				return fmt.Errorf("task %q is there, and what was written with it is not: %w", id, err)
 			}
 		}
 		if k.acked = true; t.State.Finished() {

@@ -1,5 +1,5 @@
 // Tasks keeps a queue of tasks in the directory tasks-data, and runs them. A user and the task that welcomes them are
-// one commit.
+// one transaction.
 package main
 
 import (
@@ -22,7 +22,8 @@ func (welcome) Kind() string { return "welcome" }
 func main() {
 	ctx, stop := context.WithCancel(context.Background()) // a service uses signal.NotifyContext
 	engine := must(logtree.Open("tasks-data", holdfast.Options{}))
-	tasks := must(task.Open(kv.On(engine), task.Options{})) // at Power
+	db := kv.On(engine)                          // at Power
+	tasks := must(task.Open(db, task.Options{})) // part of its transactions
 
 	var workers worker.Workers
 	worker.Register(&workers, func(_ context.Context, t *worker.Task[welcome]) error {
@@ -36,12 +37,19 @@ func main() {
 	runner := must(worker.New(tasks, &workers, worker.Options{Queues: []string{"mail"}}))
 
 	spec := must(worker.NewSpec(welcome{"ada"}, task.Spec{Queue: "mail"}))
-	results := must(tasks.EnqueueWith(ctx, func(b *holdfast.Batch) error {
-		b.Set([]byte("user/ada"), []byte("new")) // your own key
-		return nil
-	}, spec))
+	var results []task.Result
+	err := db.Update(ctx, func(tx *kv.Tx) (err error) {
+		if err := tx.Bucket("users").Put([]byte("ada"), []byte("new")); err != nil { // your own data
+			return err
+		}
+		results, err = tasks.In(tx).Enqueue(spec)
+		return err
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
 
-	err := runner.Run(ctx) // until ctx ends; what runs then is completed
+	err = runner.Run(ctx) // until ctx ends; what runs then is completed
 	t := must(tasks.Get(context.Background(), results[0].ID))
 	fmt.Println("task", t.Kind, "is", t.State)
 	if err := errors.Join(err, tasks.Close(), engine.Close()); err != nil {

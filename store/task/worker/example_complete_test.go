@@ -30,10 +30,14 @@ func (Check) Kind() string { return "check" }
 
 // A task shows how far it is, goes on from there in its next attempt, and ends in one commit with its result and the
 // task that follows.
-func ExampleExecution_CompleteWith() {
+func ExampleExecution_CompleteIn() {
 	eng := mem.New()
 	defer eng.Close()
-	tasks, err := task.Open(kv.On(eng), task.Options{Level: holdfast.Memory})
+	db, err := kv.Open(eng, kv.Options{Level: holdfast.Memory}) // Power by default
+	if err != nil {
+		log.Fatal(err)
+	}
+	tasks, err := task.Open(db, task.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -55,11 +59,13 @@ func ExampleExecution_CompleteWith() {
 		if err != nil {
 			return err
 		}
-		_, err = t.CompleteWith(ctx, func(b *holdfast.Batch) error {
-			b.Set([]byte("imported"), fmt.Append(nil, row))
-			return nil
-		}, next)
-		return err
+		return db.Update(ctx, func(tx *kv.Tx) error {
+			if err := tx.Bucket("imported").Put([]byte(t.Args.Table), fmt.Append(nil, row)); err != nil {
+				return err
+			}
+			_, err := t.CompleteIn(tx, next)
+			return err
+		})
 	})
 	runner, err := worker.New(tasks, &workers, worker.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -76,13 +82,19 @@ func ExampleExecution_CompleteWith() {
 		}
 		n += ran
 	}
-	value, err := eng.Get(nil, []byte("imported"))
-	fmt.Println("rows imported:", string(value), err)
+	err = db.View(ctx, func(tx *kv.Tx) error {
+		rows, err := tx.Bucket("imported").Get([]byte("t"))
+		fmt.Println("rows imported:", string(rows))
+		return err
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
 	next, _, err := tasks.List(ctx, task.Filter{Queue: "checks"})
 	fmt.Println("next:", next[0].Kind, next[0].State, err)
 	// Output:
 	// attempt 1 begins with row 0
 	// attempt 2 begins with row 2
-	// rows imported: 4 <nil>
+	// rows imported: 4
 	// next: check waiting <nil>
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
@@ -26,15 +27,13 @@ var (
 )
 
 // Client is what a Runner asks of a *task.Store: its methods do the same, wherever they are implemented. They are
-// called by many goroutines. A Client in another program than the store cannot give CompleteWith a function; it returns
-// an error if there is one.
+// called by many goroutines.
 type Client interface {
 	Claim(ctx context.Context, o task.ClaimOptions) ([]task.Lease, error)
 	Heartbeat(ctx context.Context, leases ...task.Lease) ([]task.Lease, error)
 	SetOutput(ctx context.Context, l task.Lease, output []byte) error
 	Complete(ctx context.Context, leases ...task.Lease) error
-	CompleteWith(ctx context.Context, l task.Lease, with func(*holdfast.Batch) error,
-		then ...task.Spec) ([]task.Result, error)
+	CompleteThen(ctx context.Context, l task.Lease, then ...task.Spec) ([]task.Result, error)
 	Fail(ctx context.Context, l task.Lease, f task.Failure, o task.FailOptions) error
 	Snooze(ctx context.Context, l task.Lease, d time.Duration) error
 }
@@ -44,6 +43,12 @@ type Client interface {
 type Watcher interface {
 	// Watch calls ended once the task is not held under the lease any more; stop ends that. ended does not block.
 	Watch(l task.Lease, ended func()) (stop func())
+}
+
+// Joiner is what a Client may offer besides, so that tasks can be completed in transactions of the program. A
+// *task.Store does; a client of a server cannot.
+type Joiner interface {
+	In(tx *kv.Tx) task.Tx
 }
 
 // Queues is what a Client may offer besides, so that a Runner can warn of a queue whose name is perhaps misspelt. A

@@ -20,7 +20,7 @@
 // newer program may know it.
 //
 // A task is run at least once: again if the program is killed, or does not reach the store for as long as a lease
-// lasts. What must not happen twice is done in the commit that completes the task, by [Execution.CompleteWith].
+// lasts. What must not happen twice is done in the commit that completes the task, by [Execution.CompleteIn].
 //
 // # Contexts
 //
@@ -43,6 +43,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
@@ -253,20 +254,84 @@ func (x *Execution) SetOutput(ctx context.Context, output any) error {
 	return x.client.SetOutput(ctx, x.lease, data)
 }
 
-// CompleteWith completes the task in one commit with the keys of the program that with, which may be nil, puts into
-// the batch, and with tasks that are to run then. If it fails, none of that is done. After it, the worker should
-// return; its error would only be logged. ErrLeaseLost, ErrCancelled: the task is not this worker's any more.
-func (x *Execution) CompleteWith(ctx context.Context, with func(*holdfast.Batch) error,
-	then ...task.Spec) ([]task.Result, error) {
+// CompleteThen completes the task in one commit with tasks that are to run then. If it fails, none of that is done.
+// After it, the worker should return; its error would only be logged. ErrLeaseLost, ErrCancelled: the task is not this
+// worker's any more.
+func (x *Execution) CompleteThen(ctx context.Context, then ...task.Spec) ([]task.Result, error) {
+	x.begin()
+	results, err := x.client.CompleteThen(ctx, x.lease, then...)
+	x.end(err == nil)
+	return results, err
+}
+
+// CompleteIn completes the task in a transaction of the database that the store is opened in, with tasks that are to
+// run then: all that the transaction writes is there if the task is completed, and only then.
+//
+//	err := db.Update(ctx, func(tx *kv.Tx) error {
+//		if err := tx.Bucket("imports").Put(key, value); err != nil {
+//			return err
+//		}
+//		_, err := t.CompleteIn(tx, next)
+//		return err
+//	})
+//
+// If the transaction fails, the task is not completed, and what the worker returns decides as ever. Otherwise the
+// worker should return; its error would only be logged. ErrLeaseLost, ErrCancelled: the task is not this worker's any
+// more; the function returns the error, so that nothing is written. ErrBadOption: the Client is no [Joiner].
+func (x *Execution) CompleteIn(tx *kv.Tx, then ...task.Spec) ([]task.Result, error) {
+	store, ok := x.client.(Joiner)
+	if !ok {
+		return nil, &holdfast.Error{Op: "task complete", Class: holdfast.ErrBadOption,
+			Detail: fmt.Sprintf("a %T is not in the program's database", x.client), Remedy: "use CompleteThen"}
+	}
+	results, err := store.In(tx).Complete(x.lease, then...)
+	if err != nil {
+		return nil, err
+	}
+
+	// What becomes of the transaction is what becomes of the task.
+	shared, err := tx.Enter(tx.DB())
+	if err != nil {
+		return nil, err
+	}
+	defer tx.Leave()
+	if shared.Part(x) == nil {
+		x.begin()
+		shared.Join(x, (*completion)(x))
+	}
+	return results, nil
+}
+
+// begin notes that the task is being completed, and end whether it was.
+func (x *Execution) begin() {
 	x.unwatch()
 	x.mu.Lock()
+	defer x.mu.Unlock()
 	x.settling = true
-	x.mu.Unlock()
-	results, err := x.client.CompleteWith(ctx, x.lease, with, then...)
+}
+
+func (x *Execution) end(completed bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.settling, x.completed = err == nil, err == nil
-	return results, err
+	x.settling, x.completed = completed, completed
+}
+
+// completion is the execution's part in the transaction that completes its task.
+type completion Execution
+
+// Prepare implements [txn.Part].
+func (c *completion) Prepare(*holdfast.Batch) error { return nil }
+
+// Commit implements [txn.Part].
+func (c *completion) Commit(holdfast.Receipt, holdfast.Level) func() error {
+	(*Execution)(c).end(true)
+	return nil
+}
+
+// Rollback implements [txn.Part].
+func (c *completion) Rollback() func() error {
+	(*Execution)(c).end(false)
+	return nil
 }
 
 // verdict is an error that says what becomes of a task.

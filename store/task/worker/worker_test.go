@@ -48,6 +48,7 @@ func (other) Kind() string { return "other" }
 type fixture struct {
 	*task.Store
 	eng holdfast.Engine
+	db  *kv.DB
 	t   rapid.TB
 }
 
@@ -63,7 +64,9 @@ func bubble(t *testing.T, test func(t *testing.T, f *fixture)) {
 func open(t rapid.TB) *fixture {
 	f := &fixture{eng: mem.New(), t: t}
 	var err error
-	f.Store, err = task.Open(kv.On(f.eng), task.Options{Level: holdfast.Memory, Logger: quiet})
+	f.db, err = kv.Open(f.eng, kv.Options{Level: holdfast.Memory})
+	f.check(err)
+	f.Store, err = task.Open(f.db, task.Options{Logger: quiet})
 	f.check(err)
 	return f
 }
@@ -247,8 +250,8 @@ func TestOutcomes(t *testing.T) {
 	})
 }
 
-// TestCompleteWith: a task, the program's keys and the tasks that follow are one commit.
-func TestCompleteWith(t *testing.T) {
+// TestCompleteIn: a task, the program's keys and the tasks that follow are one commit.
+func TestCompleteIn(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		var ws worker.Workers
 		worker.Register(&ws, func(ctx context.Context, t *worker.Task[step]) error {
@@ -256,13 +259,18 @@ func TestCompleteWith(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			_, err = t.CompleteWith(ctx, func(b *holdfast.Batch) error {
-				b.Set([]byte("key of "+t.ID), []byte("value"))
+			err = f.db.Update(ctx, func(tx *kv.Tx) error {
+				if _, err := t.CompleteIn(tx, next); err != nil {
+					return err
+				}
 				if t.Args.Do == "fail" {
 					return errFailed
 				}
-				return nil
-			}, next)
+				return tx.Bucket("done").Put([]byte(t.ID), []byte("value"))
+			})
+			if t.Args.Do == "fail" {
+				return err
+			}
 			time.Sleep(time.Minute) // the lease is gone, and the context has not ended
 			return errors.Join(err, ctx.Err(), errFailed)
 		})
@@ -280,12 +288,42 @@ func TestCompleteWith(t *testing.T) {
 			!slices.Equal(ran, []int{7}) || strings.Contains(b.Failures[0].Message, "context") {
 			t.Errorf("a is %s, b %s for %v, and ran %d", a.State, b.State, b.Failures, ran)
 		}
-		_, err := f.eng.Get(nil, []byte("key of a"))
-		f.check(err)
-		_, err = f.eng.Get(nil, []byte("key of b"))
+		f.check(f.db.View(ctx, func(tx *kv.Tx) error {
+			if n, err := tx.Bucket("done").Count(); n != 1 || err != nil {
+				t.Errorf("%d were written, want that of a: %v", n, err)
+			}
+			_, err := tx.Bucket("done").Get([]byte("a"))
+			return err
+		}))
+		_, err := f.Get(ctx, "next of b")
 		wantError(t, err, holdfast.ErrNotFound)
-		_, err = f.Get(ctx, "next of b")
-		wantError(t, err, holdfast.ErrNotFound)
+	})
+}
+
+// TestCompleteThen: a task and those that follow are one commit, with a client that has no transactions too.
+func TestCompleteThen(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		var ws worker.Workers
+		worker.Register(&ws, func(ctx context.Context, x *worker.Task[step]) error {
+			wantError(t, f.db.Update(ctx, func(tx *kv.Tx) error {
+				_, err := x.CompleteIn(tx)
+				return err
+			}), holdfast.ErrBadOption)
+			next := task.Spec{ID: "next", Kind: "k", Queue: "next", After: []string{x.ID}}
+			if _, err := x.CompleteThen(ctx, next, next); !errors.Is(err, task.ErrExists) {
+				t.Errorf("two tasks of one id: %v", err)
+			}
+			_, err := x.CompleteThen(ctx, next)
+			return errors.Join(err, errFailed)
+		})
+		f.enqueue("", task.Spec{ID: "a"})
+		client := struct{ worker.Client }{f.Store}
+		if n, err := f.runner(client, &ws, worker.Options{}).RunDue(ctx); n != 1 || err != nil {
+			t.Error(n, err)
+		}
+		if a, next := f.get("a"), f.get("next"); a.State != task.Completed || next.State != task.Waiting {
+			t.Errorf("a is %s, next %s", a.State, next.State)
+		}
 	})
 }
 
@@ -392,9 +430,8 @@ func (c *client) Complete(ctx context.Context, l ...task.Lease) error {
 	return err
 }
 
-func (c *client) CompleteWith(ctx context.Context, l task.Lease, with func(*holdfast.Batch) error,
-	then ...task.Spec) ([]task.Result, error) {
-	return call(ctx, c, func() ([]task.Result, error) { return c.Store.CompleteWith(ctx, l, with, then...) })
+func (c *client) CompleteThen(ctx context.Context, l task.Lease, then ...task.Spec) ([]task.Result, error) {
+	return call(ctx, c, func() ([]task.Result, error) { return c.Store.CompleteThen(ctx, l, then...) })
 }
 
 func (c *client) Fail(ctx context.Context, l task.Lease, f task.Failure, o task.FailOptions) error {
@@ -697,11 +734,17 @@ func TestUnderFaults(t *testing.T) {
 				case t.Args.Do == "":
 					return nil
 				}
-				_, err := t.CompleteWith(ctx, func(b *holdfast.Batch) error {
-					b.Set(fmt.Appendf(nil, "written %s %d", t.ID, attempts.Add(1)), nil)
-					return nil
-				})
-				return err
+				before, after := fault(ctx) // the worker fails, too
+				if before != nil {
+					return before
+				}
+				return errors.Join(f.db.Update(ctx, func(tx *kv.Tx) error {
+					if err := tx.Bucket("written", t.ID).Put(fmt.Append(nil, attempts.Add(1)), nil); err != nil {
+						return err
+					}
+					_, err := t.CompleteIn(tx)
+					return err
+				}), after)
 			}
 			var ids []string
 			for i := range tasks {
@@ -734,8 +777,12 @@ func TestUnderFaults(t *testing.T) {
 			f.check(stop())
 			for i, id := range ids {
 				got := f.get(id)
-				written := storetest.Keys(f.eng, holdfast.Prefix([]byte("written "+id)))
-				if got.State != task.Completed || written != i%2 {
+				written := int64(0)
+				f.check(f.db.View(ctx, func(tx *kv.Tx) (err error) {
+					written, err = tx.Bucket("written", id).Count()
+					return err
+				}))
+				if got.State != task.Completed || written != int64(i%2) {
 					t.Fatalf("task %s is %s, and was written %d times, want %d", id, got.State, written, i%2)
 				}
 			}

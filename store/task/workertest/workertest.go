@@ -36,7 +36,8 @@ import (
 // Tasks is a store for one test, which is closed when that ends. Whatever fails in the store itself fails the test.
 type Tasks struct {
 	*task.Store
-	Engine holdfast.Engine // in memory: what is written with tasks is read there
+	Engine holdfast.Engine // in memory
+	DB     *kv.DB          // in which the store is opened: what is written with tasks is read there
 
 	t       testing.TB
 	workers *worker.Workers
@@ -55,7 +56,9 @@ func Open(t testing.TB, workers *worker.Workers, o worker.Options) *Tasks {
 		s.o.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	var err error
-	s.Store, err = task.Open(kv.On(s.Engine), task.Options{Level: holdfast.Memory, Now: s.Now, Logger: s.o.Logger})
+	s.DB, err = kv.Open(s.Engine, kv.Options{Level: holdfast.Memory})
+	s.check(err)
+	s.Store, err = task.Open(s.DB, task.Options{Now: s.Now, Logger: s.o.Logger})
 	s.check(err)
 	t.Cleanup(func() {
 		s.check(s.Store.Close())

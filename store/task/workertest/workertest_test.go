@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/task"
 	"github.com/holdfastdb/holdfast/store/task/cron"
 	"github.com/holdfastdb/holdfast/store/task/worker"
@@ -33,8 +33,8 @@ var (
 	errRude = errors.New("rude")
 )
 
-// program is what is tested: it greets, and what it has greeted is audited.
-func program() *worker.Workers {
+// program is what is tested: it greets, and what it has greeted is audited. Its database is opened later.
+func program(db **kv.DB) *worker.Workers {
 	var ws worker.Workers
 	worker.Register(&ws, func(ctx context.Context, t *worker.Task[greet]) error {
 		if t.Args.Who == "nobody" && t.Attempt == 1 {
@@ -44,11 +44,13 @@ func program() *worker.Workers {
 		if err != nil {
 			return err
 		}
-		_, err = t.CompleteWith(ctx, func(b *holdfast.Batch) error {
-			b.Set([]byte("last"), []byte(t.Args.Who))
-			return nil
-		}, next)
-		return err
+		return (*db).Update(ctx, func(tx *kv.Tx) error {
+			if err := tx.Bucket("greeted").Put([]byte("last"), []byte(t.Args.Who)); err != nil {
+				return err
+			}
+			_, err := t.CompleteIn(tx, next)
+			return err
+		})
 	})
 	worker.Register(&ws, func(context.Context, *worker.Task[audit]) error { return nil })
 	return &ws
@@ -66,7 +68,9 @@ func kinds(runs []workertest.Run) (out []string) {
 }
 
 func TestTasks(t *testing.T) {
-	tasks := workertest.Open(t, program(), worker.Options{})
+	var db *kv.DB
+	tasks := workertest.Open(t, program(&db), worker.Options{})
+	db = tasks.DB
 	for _, who := range []string{"ada", "nobody"} {
 		if _, err := worker.Enqueue(ctx, tasks, greet{who}, task.Spec{Queue: "greetings", Delay: time.Minute,
 			Backoff: task.Backoff{First: time.Hour}}); err != nil {
@@ -91,8 +95,14 @@ func TestTasks(t *testing.T) {
 	if p := workertest.Pending[greet](tasks); p != nil {
 		t.Errorf("pending are %+v", p)
 	}
-	if last, err := tasks.Engine.Get(nil, []byte("last")); err != nil || string(last) != "nobody" {
-		t.Errorf("%q: %v", last, err)
+	if err := db.View(ctx, func(tx *kv.Tx) error {
+		last, err := tx.Bucket("greeted").Get([]byte("last"))
+		if string(last) != "nobody" {
+			t.Errorf("%q was greeted last", last)
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
 	}
 
 	hourly, err := cron.Parse("@hourly", nil)

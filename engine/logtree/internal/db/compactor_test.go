@@ -201,7 +201,7 @@ func TestPaceIsShared(t *testing.T) {
 
 // testLog is a log of that many bytes.
 func testLog(bytes uint64) *wal.Log {
-	l := wal.New(wal.Config{OnFail: func() {}})
+	l := wal.New(wal.Config{OnFail: func(error) {}})
 	l.Durable(bytes)
 	return l
 }

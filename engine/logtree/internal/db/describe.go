@@ -22,6 +22,7 @@ func Describe() holdfast.Capabilities {
 		LossWindow:        holdfast.DefaultSyncEvery,
 		AtomicBatches:     true,
 		NativeDeleteRange: true,
+		ShownAtApply:      true,
 		Checksums:         true,
 		MaxKeySize:        holdfast.MaxKeySize,
 		MaxValueSize:      holdfast.MaxValueSize,

@@ -10,8 +10,8 @@ import (
 // View implements [driver.Core].
 func (d *DB) View(driver.Op) (state, error) { return d.latest(), nil }
 
-// Done implements [driver.Core].
-func (d *DB) Done(st state) error {
+// Drop implements [driver.Core].
+func (d *DB) Drop(st state) error {
 	st.view.release()
 	return nil
 }

@@ -52,7 +52,8 @@ func Open(c Config) (_ *DB, err error) {
 	}
 	d.Init(d, caps, c.Dir)
 	d.watch = newWatch(c.Logger)
-	d.log = wal.New(wal.Config{Files: &d.files, Watch: d.watch, Check: c.Check, OnFail: func() {
+	d.log = wal.New(wal.Config{Files: &d.files, Watch: d.watch, Check: c.Check, OnFail: func(err error) {
+		d.Life.Poison(err)
 		// Writers that wait for a flush must learn of it. The caller may hold the lock.
 		go func() {
 			d.mu.Lock()

@@ -39,8 +39,8 @@ type Config struct {
 	// Check, if there is one, is asked between a sync and acknowledging it.
 	Check func() error
 
-	// OnFail is called once, with any lock held, when the log has failed.
-	OnFail func()
+	// OnFail is called once, with any lock held, when the log has failed, before any other call returns that err.
+	OnFail func(err error)
 }
 
 // Log writes commits to segments and syncs them. Frames are queued in order. The first goroutine that needs them
@@ -81,7 +81,7 @@ type Log struct {
 type failure struct {
 	err   error
 	acked [holdfast.Power]uint64 // by level: all before these lsns had been acknowledged; nothing else is any more
-	fixed chan struct{}          // closed when acked is
+	fixed chan struct{}          // closed when acked is, and OnFail has been called
 }
 
 // chunk is a stretch of log that is not written yet.
@@ -259,6 +259,7 @@ func (l *Log) Fill(m *holdfast.Metrics) {
 // Err is what stopped the log, nil while it works.
 func (l *Log) Err() error {
 	if f := l.failed.Load(); f != nil {
+		<-f.fixed
 		return f.err
 	}
 	return nil
@@ -273,11 +274,11 @@ func (l *Log) Fail(err error) error {
 	if l.failed.CompareAndSwap(nil, f) {
 		f.acked[holdfast.Process] = max(l.acked[holdfast.Process].Load(), l.synced.Load())
 		f.acked[holdfast.Memory] = max(l.acked[holdfast.Memory].Load(), f.acked[holdfast.Process])
+		l.OnFail(f.err)
 		close(f.fixed)
 		for _, s := range *l.live.Load() {
 			s.save(l.synced.Load())
 		}
-		l.OnFail()
 	}
 	return l.Err()
 }

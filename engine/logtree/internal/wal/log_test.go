@@ -27,7 +27,7 @@ func testLog(t *testing.T) (*Log, *vfs.Mem) {
 	f := &Files{FS: m, Set: files.NewSet(4), Dir: "/", DB: format.DatabaseID{1}, NoMap: true,
 		Logger: slog.New(slog.DiscardHandler),
 		Free:   func(*Segment) {}}
-	return New(Config{Files: f, Watch: noWatch{}, OnFail: func() {}}), m
+	return New(Config{Files: f, Watch: noWatch{}, OnFail: func(error) {}}), m
 }
 
 func (l *Log) begin(t *testing.T, id uint32, size int64) {

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver/lifecycle"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/vfs"
 )
@@ -74,6 +75,8 @@ type engine struct {
 	records uint64
 	held    []byte // not yet written, by Buffers
 	failed  error  // nothing is taken any more
+
+	ended lifecycle.Ending
 
 	syncing sync.Mutex // covers synced; taken before mu
 	synced  uint64     // records
@@ -312,6 +315,7 @@ func (e *engine) count(records uint64) error {
 // poison ends writing.
 func (e *engine) poison(err error) error {
 	e.failed = errors.Join(holdfast.ErrPoisoned, err)
+	e.ended.End(e.failed)
 	return e.failed
 }
 
@@ -399,8 +403,14 @@ func (e *engine) Sync() error {
 	return e.sync(records)
 }
 
+func (e *engine) Done() <-chan struct{} { return e.ended.Done() }
+
+func (e *engine) Err() error { return e.ended.Err() }
+
 func (e *engine) Close() error {
-	return errors.Join(e.Sync(), e.index.Sync(), e.closeFiles(), e.Engine.Close())
+	err := errors.Join(e.Sync(), e.index.Sync(), e.closeFiles(), e.Engine.Close())
+	e.ended.End(holdfast.ErrClosed)
+	return err
 }
 
 func (e *engine) closeFiles() (err error) {

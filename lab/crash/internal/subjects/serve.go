@@ -511,42 +511,23 @@ func (s *servedMessages) Info(ctx context.Context, id string) (message.Info, err
 	return message.Info{ID: id}, err
 }
 
-// taskMarks is the queue of the tasks that are the keys of operations.
-const taskMarks = "marks"
-
-// servedTasks is the store of tasks behind a server. What with sets becomes a task.
+// servedTasks is the store of tasks behind a server. Its marks are tasks, of a queue of their own.
 type servedTasks struct{ *client.Tasks }
 
-func markOf(with func(*holdfast.Batch) error) (specs []task.Spec, err error) {
-	var b holdfast.Batch
-	if err := with(&b); err != nil {
-		return nil, err
-	}
-	for op := range b.Ops() {
-		specs = append(specs, task.Spec{ID: string(op.Key), Queue: taskMarks, Kind: "mark", Payload: slices.Clone(op.Value)})
-	}
-	return specs, nil
+func (m mark) with(specs []task.Spec) []task.Spec {
+	return append(slices.Clip(specs), task.Spec{ID: m.key, Queue: taskMarks, Kind: "mark", Payload: m.value})
 }
 
-// EnqueueWith enqueues tasks and a mark.
-func (s servedTasks) EnqueueWith(ctx context.Context, with func(*holdfast.Batch) error, specs ...task.Spec) (
-	[]task.Result, error) {
-	marks, err := markOf(with)
-	if err != nil {
-		return nil, err
-	}
-	results, err := s.Enqueue(ctx, slices.Concat(specs, marks)...)
+// EnqueueMarked implements [taskStore].
+func (s servedTasks) EnqueueMarked(ctx context.Context, m mark, specs ...task.Spec) ([]task.Result, error) {
+	results, err := s.Enqueue(ctx, m.with(specs)...)
 	return results[:min(len(results), len(specs))], err
 }
 
-// CompleteWith completes a task, and enqueues others and a mark.
-func (s servedTasks) CompleteWith(ctx context.Context, l task.Lease, with func(*holdfast.Batch) error,
-	then ...task.Spec) ([]task.Result, error) {
-	marks, err := markOf(with)
-	if err != nil {
-		return nil, err
-	}
-	results, err := s.Tasks.CompleteWith(ctx, l, nil, slices.Concat(then, marks)...)
+// CompleteMarked implements [taskStore].
+func (s servedTasks) CompleteMarked(ctx context.Context, l task.Lease, m mark, then ...task.Spec) (
+	[]task.Result, error) {
+	results, err := s.CompleteThen(ctx, l, m.with(then)...)
 	return results[:min(len(results), len(then))], err
 }
 

@@ -39,16 +39,67 @@ type taskVictim struct {
 
 // taskStore is what works with tasks, a store or a server.
 type taskStore interface {
-	EnqueueWith(ctx context.Context, with func(*holdfast.Batch) error, specs ...task.Spec) ([]task.Result, error)
+	// EnqueueMarked enqueues tasks, and CompleteMarked completes one besides. Both set a mark in the same commit.
+	EnqueueMarked(ctx context.Context, m mark, specs ...task.Spec) ([]task.Result, error)
+	CompleteMarked(ctx context.Context, l task.Lease, m mark, then ...task.Spec) ([]task.Result, error)
 	Claim(ctx context.Context, o task.ClaimOptions) ([]task.Lease, error)
 	Heartbeat(ctx context.Context, leases ...task.Lease) ([]task.Lease, error)
 	Complete(ctx context.Context, leases ...task.Lease) error
-	CompleteWith(ctx context.Context, l task.Lease, with func(*holdfast.Batch) error, then ...task.Spec) ([]task.Result,
-		error)
 	Fail(ctx context.Context, l task.Lease, f task.Failure, o task.FailOptions) error
 	Snooze(ctx context.Context, l task.Lease, d time.Duration) error
 	Cancel(ctx context.Context, id string) error
 	SetQueue(ctx context.Context, queue string, o task.QueueOptions) error
+}
+
+// mark is the key of an operation, with its value.
+type mark struct {
+	key   string
+	value []byte
+}
+
+// taskMarks is the bucket of the marks.
+const taskMarks = "marks"
+
+// ownTasks is a store in the victim's own engine. Its marks are keys of a bucket.
+type ownTasks struct {
+	*task.Store
+	db *kv.DB
+}
+
+// openTasks opens the store of an engine, and its database.
+func openTasks(e holdfast.Engine, o task.Options) (s ownTasks, err error) {
+	if s.db, err = kv.Open(e, kv.Options{Level: o.Level}); err == nil {
+		s.Store, err = task.Open(s.db, o)
+	}
+	return s, err
+}
+
+// EnqueueMarked implements [taskStore].
+func (s ownTasks) EnqueueMarked(ctx context.Context, m mark, specs ...task.Spec) (results []task.Result, err error) {
+	err = s.marked(ctx, m, func(s task.Tx) (err error) {
+		results, err = s.Enqueue(specs...)
+		return err
+	})
+	return results, err
+}
+
+// CompleteMarked implements [taskStore].
+func (s ownTasks) CompleteMarked(ctx context.Context, l task.Lease, m mark, then ...task.Spec) (
+	results []task.Result, err error) {
+	err = s.marked(ctx, m, func(s task.Tx) (err error) {
+		results, err = s.Complete(l, then...)
+		return err
+	})
+	return results, err
+}
+
+func (s ownTasks) marked(ctx context.Context, m mark, f func(s task.Tx) error) error {
+	return s.db.Update(ctx, func(tx *kv.Tx) error {
+		if err := f(s.In(tx)); err != nil {
+			return err
+		}
+		return tx.Bucket(taskMarks).Put([]byte(m.key), m.value)
+	})
 }
 
 func newTaskVictim(w *worker, s taskStore, given holdfast.Level) *taskVictim {
@@ -57,7 +108,7 @@ func newTaskVictim(w *worker, s taskStore, given holdfast.Level) *taskVictim {
 }
 
 func taskWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
-	s, err := task.Open(kv.On(e), task.Options{Level: w.spec.Level})
+	s, err := openTasks(e, task.Options{Level: w.spec.Level})
 	if err != nil {
 		if w.refused(err) {
 			return nil
@@ -109,13 +160,10 @@ func (v *taskVictim) begin() *taskOp {
 	return &o
 }
 
-// mark puts the key of an operation into a batch.
-func (v *taskVictim) mark(o *taskOp, kind taskKind, id string) func(b *holdfast.Batch) error {
-	return func(b *holdfast.Batch) error {
-		key := taskMark(o, kind, id)
-		b.Set([]byte(key), v.script.Value(nil, key, commits.Written{N: o.n, Gen: o.gen, Size: commits.HeaderSize + 10}))
-		return nil
-	}
+// mark is the mark of an operation.
+func (v *taskVictim) mark(o *taskOp, kind taskKind, id string) mark {
+	key := taskMark(o, kind, id)
+	return mark{key, v.script.Value(nil, key, commits.Written{N: o.n, Gen: o.gen, Size: commits.HeaderSize + 10})}
 }
 
 func (v *taskVictim) do(ctx context.Context, o *taskOp) error {
@@ -138,7 +186,7 @@ func (v *taskVictim) do(ctx context.Context, o *taskOp) error {
 // enqueue enqueues the tasks of an operation.
 func (v *taskVictim) enqueue(ctx context.Context, o *taskOp) error {
 	specs := v.script.specs(o)
-	results, err := v.store.EnqueueWith(ctx, v.mark(o, taskEnqueue, ""), specs...)
+	results, err := v.store.EnqueueMarked(ctx, v.mark(o, taskEnqueue, ""), specs...)
 	if err != nil {
 		return fmt.Errorf("enqueueing: %w", err)
 	}
@@ -266,7 +314,7 @@ func (v *taskVictim) complete(ctx context.Context, o *taskOp, l task.Lease) erro
 		then = v.script.specs(o)
 	}
 	v.release(o, l)
-	results, err := v.store.CompleteWith(ctx, l, v.mark(o, taskComplete, l.Task.ID), then...)
+	results, err := v.store.CompleteMarked(ctx, l, v.mark(o, taskComplete, l.Task.ID), then...)
 	if errors.Is(err, task.ErrCancelled) || errors.Is(err, task.ErrLeaseLost) && o.kind == taskForget {
 		return v.done(ctx, o, taskSnooze, l.Task.ID)
 	}
@@ -282,7 +330,7 @@ func (v *taskVictim) complete(ctx context.Context, o *taskOp, l task.Lease) erro
 
 // done sets the key of an operation whose work is done.
 func (v *taskVictim) done(ctx context.Context, o *taskOp, kind taskKind, id string) error {
-	if _, err := v.store.EnqueueWith(ctx, v.mark(o, kind, id)); err != nil {
+	if _, err := v.store.EnqueueMarked(ctx, v.mark(o, kind, id)); err != nil {
 		return fmt.Errorf("setting the key: %w", err)
 	}
 	v.spent.Add(300)
@@ -318,22 +366,23 @@ func taskRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 			c.wrong("examined: %s", problem)
 		}
 	}
-	marks, err := commits.Contents(e, holdfast.Prefix([]byte("z-task/")))
-	if err != nil {
-		return err
-	}
-	for _, m := range marks {
-		emit(commits.NewFound(m.Key, []byte(m.Value)))
-	}
 	now := time.Now()
 	// A clock that stands, so that nothing moves.
-	s, err := task.Open(kv.On(e), task.Options{Level: c.spec.Level, Now: func() time.Time { return now }})
+	s, err := openTasks(e, task.Options{Level: c.spec.Level, Now: func() time.Time { return now }})
 	if err != nil {
 		return fmt.Errorf("opening the store: %w", err)
 	}
-	err = s.Tick(context.Background())
+	err = s.db.View(context.Background(), func(tx *kv.Tx) error {
+		for key, value := range tx.Bucket(taskMarks).All() {
+			emit(commits.NewFound(string(key), value))
+		}
+		return nil
+	})
 	if err == nil {
-		err = taskList(c, s, emit)
+		err = s.Tick(context.Background())
+	}
+	if err == nil {
+		err = taskList(c, s.Store, emit)
 	}
 	return errors.Join(err, s.Close())
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
-	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/store/task"
 )
@@ -28,7 +27,7 @@ func taskStory(t *testing.T, e holdfast.Engine, n uint64) (*protocol.History, st
 	t.Helper()
 	h := &protocol.History{Seed: taskSeed, Survives: holdfast.Process, Level: holdfast.Process, Concurrent: true}
 	h.Begin(0, 1)
-	s, err := task.Open(kv.On(e), task.Options{Level: holdfast.Memory})
+	s, err := openTasks(e, task.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +186,7 @@ func TestSpoiltTasksAreFoundOut(t *testing.T) {
 		"a turn lost":      {"t\x00s", 1, deleteKey, "has no key"},
 		"a child lost":     {"t\x00c", 1, deleteKey, "is said to wait for"},
 		"all tasks lost":   {"t\x00", 1 << 20, deleteKey, "is not"},
-		"a key lost":       {"z-task/", 1, deleteKey, "had been acknowledged"},
+		"a key lost":       {"k\x00bmarks\x00\x01kz-task/", 1, deleteKey, "had been acknowledged"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -213,7 +212,7 @@ func TestSpoiltTasksAreFoundOut(t *testing.T) {
 
 // TestVictimOfTasksSeesWhatIsWrong: what breaks while a store is open the victim sees itself, or cannot go on.
 func TestVictimOfTasksSeesWhatIsWrong(t *testing.T) {
-	s, err := task.Open(kv.On(mem.New()), task.Options{Level: holdfast.Memory})
+	s, err := openTasks(mem.New(), task.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,9 +241,9 @@ type givesAgain struct {
 	done []task.Lease
 }
 
-func (s *givesAgain) CompleteWith(ctx context.Context, l task.Lease, with func(*holdfast.Batch) error,
-	then ...task.Spec) ([]task.Result, error) {
-	results, err := s.taskStore.CompleteWith(ctx, l, with, then...)
+func (s *givesAgain) CompleteMarked(ctx context.Context, l task.Lease, m mark, then ...task.Spec) (
+	[]task.Result, error) {
+	results, err := s.taskStore.CompleteMarked(ctx, l, m, then...)
 	if err == nil {
 		s.done = append(s.done, l)
 	}
@@ -260,7 +259,7 @@ func (s *givesAgain) Claim(ctx context.Context, o task.ClaimOptions) ([]task.Lea
 
 // TestCompletedTasksAreNotGivenAgain: what a victim is given was enqueued, and nobody has completed it.
 func TestCompletedTasksAreNotGivenAgain(t *testing.T) {
-	s, err := task.Open(kv.On(mem.New()), task.Options{Level: holdfast.Memory})
+	s, err := openTasks(mem.New(), task.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}

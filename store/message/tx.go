@@ -1,0 +1,194 @@
+package message
+
+import (
+	"context"
+	"errors"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/txn"
+	"github.com/holdfastdb/holdfast/kv"
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/message/internal/format"
+)
+
+// Tx is a namespace in a transaction of its store's database, and is used as that is. Its errors are ordinary ones:
+// nothing was done, and the function decides whether it goes on.
+type Tx struct {
+	n  *Namespace
+	tx *kv.Tx
+}
+
+// In returns the namespace as a part of a transaction. Until the function of that has returned, others who write to the
+// namespace wait. What the transaction survives is at least the store's level.
+func (n *Namespace) In(tx *kv.Tx) Tx { return Tx{n, tx} }
+
+// part is a namespace's part in a transaction. It keeps what the namespace will be: that is changed once the
+// transaction has its place.
+type part struct {
+	n      *Namespace
+	log    *event.Part
+	heads  map[string]head // of streams that it has written to
+	counts map[string]counts
+	blocks map[string]uint64
+	last   uint64 // the global position of the last message that it has written, 0 for none
+}
+
+// enter returns the part. If that is no error, the caller calls Leave of the transaction.
+func (t Tx) enter() (*part, error) {
+	n := t.n
+	shared, err := t.tx.Enter(n.store.db)
+	if err != nil {
+		return nil, err
+	}
+	p, err := n.takePart(t.tx.Context(), shared)
+	if err != nil {
+		t.tx.Leave()
+		return nil, n.ended(err)
+	}
+	return p, nil
+}
+
+func (n *Namespace) takePart(ctx context.Context, shared *txn.Tx) (*part, error) {
+	if p, ok := shared.Part(n).(*part); ok {
+		return p, nil
+	}
+	if err := n.enter(); err != nil {
+		return nil, err
+	}
+	log, err := n.log().For(ctx, shared)
+	if err != nil {
+		n.leave()
+		return nil, err
+	}
+	p := &part{n: n, log: log, heads: map[string]head{}, counts: map[string]counts{}, blocks: map[string]uint64{}}
+	log.Applied(p.applied)
+	shared.Join(n, p)
+	return p, nil
+}
+
+// Write is [Namespace.Write] in the transaction: it gives the messages their places, and returns at once. Whether they
+// are there is known when the transaction is. Messages whose ids are known are a repeat, as there: to compare them, Write
+// waits until the first ones are durable. An id that the transaction has given already is ErrBadMessage.
+func (t Tx) Write(stream string, messages ...Message) (Result, error) {
+	return t.write(Write{Stream: stream, Messages: messages})
+}
+
+// WriteAfter is Write if the stream has the version expected, with what the transaction has written, NoStream for one
+// that has never had a message. Otherwise it is ErrConflict; errors.As finds a [*Conflict]. Readers may not see yet what
+// it conflicts with.
+func (t Tx) WriteAfter(stream string, expected int64, messages ...Message) (Result, error) {
+	return t.write(Write{stream, &expected, messages})
+}
+
+func (t Tx) write(w Write) (Result, error) {
+	p, err := t.enter()
+	if err != nil {
+		return Result{}, err
+	}
+	defer t.tx.Leave()
+	r, err := p.write(t.tx.Context(), w)
+	return r, p.n.ended(err)
+}
+
+// Version is the version of a stream, with what the transaction has written: the position of its last message, NoStream
+// if it has never had one. Readers may not see it yet.
+func (t Tx) Version(stream string) (int64, error) {
+	p, err := t.enter()
+	if err != nil {
+		return 0, err
+	}
+	defer t.tx.Leave()
+	if what := checkName(stream); what != "" {
+		return 0, p.n.store.fail("version", ErrBadName, nil, "", "stream %.80q: %s", stream, what)
+	}
+	at, err := p.head(t.tx.Context(), stream)
+	return at.version, p.n.ended(err)
+}
+
+// head returns the head of a stream, as the transaction has made it.
+func (p *part) head(ctx context.Context, stream string) (head, error) {
+	if at, ok := p.heads[stream]; ok {
+		return at, nil
+	}
+	at, err := p.n.headOf(stream)
+	if err == nil && at.edit != nil { // an import or removal that has its place, and which the engine may not show
+		if err = p.n.settled(ctx, at.edit); err == nil {
+			at, err = p.n.headOf(stream)
+		}
+	}
+	return at, err
+}
+
+func (p *part) write(ctx context.Context, w Write) (Result, error) {
+	n := p.n
+	writes := []Write{w}
+	events, err := n.check(writes)
+	if err != nil {
+		return Result{}, err
+	}
+	results := make([]Result, 1)
+	placing := placing{n: n, writes: writes, results: results, part: p, ctx: ctx}
+	r, err := p.log.Append(events, placing.place)
+	if known := (*event.Known)(nil); errors.As(err, &known) {
+		r, err = known.Result, nil // with other bytes; perhaps it is the same JSON
+	}
+	switch behind := (*conflictAt)(nil); {
+	case errors.As(err, &behind):
+		return Result{}, behind.err
+	case errors.Is(err, event.ErrBadEvent):
+		return Result{}, n.store.fail("write", ErrBadMessage, err, "", "in namespace %q", n.id)
+	case errors.Is(err, event.ErrPartialRepeat):
+		return Result{}, n.store.fail("write", ErrIDTaken, err, "repeat a write with the same messages", "in namespace %q", n.id)
+	case err != nil:
+		return Result{}, err
+	case r.Repeated:
+		err := n.repeated(ctx, r, writes, results)
+		return results[0], err
+	}
+	for _, one := range placing.placed {
+		p.heads[w.Stream] = one.head
+		category := Category(w.Stream)
+		p.counts[category] = p.counts[category].plus(one.counts)
+		p.blocks[category] = one.head.global / format.BlockSize
+	}
+	p.last = placing.global - 1
+	return results[0], nil
+}
+
+// Prepare implements [txn.Part]: the log's part has all that is written.
+func (p *part) Prepare(*holdfast.Batch) error { return nil }
+
+// applied notes what was written, now that it has its place and before others write.
+func (p *part) applied() {
+	n := p.n
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	durable := n.log().Last()
+	for stream, at := range p.heads {
+		n.heads.put(stream, at, durable, n.store.headsEach())
+	}
+	for category, c := range p.counts {
+		n.tally.add(category, c)
+		n.tally.block(category, p.blocks[category])
+	}
+	n.tally.last = max(n.tally.last, p.last)
+}
+
+// Commit implements [txn.Part]. The log's part, which has joined before, waits for what is written.
+func (p *part) Commit(holdfast.Receipt, holdfast.Level) func() error {
+	n := p.n
+	n.leave()
+	return func() error {
+		if n.enter() == nil {
+			n.storeSome(context.Background())
+			n.leave()
+		}
+		return nil
+	}
+}
+
+// Rollback implements [txn.Part].
+func (p *part) Rollback() func() error {
+	p.n.leave()
+	return nil
+}

@@ -1,0 +1,164 @@
+package message_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
+	"github.com/holdfastdb/holdfast/store/message"
+)
+
+func withID(id string) message.Message {
+	m := message.Message{Type: "t", Data: []byte(`{}`)}
+	if id != "" {
+		m.ID = fmt.Sprintf("00000000-0000-0000-0000-%012s", id)
+	}
+	return m
+}
+
+// A transaction sees what it has written; others see all of it or nothing, and go on from there.
+func TestTransaction(t *testing.T) {
+	storetest.FakeEngines(t, func(t *testing.T, st *storetest.FakeEngine) {
+		db, err := kv.Open(st, kv.Options{Level: holdfast.Memory})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := message.Open(db, message.Options{RetainEvery: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer storetest.Close(t, s)
+		n, err := s.Namespace(ctx, message.Default)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := n.Write(ctx, "a-1", withID("1")); err != nil {
+			t.Fatal(err)
+		}
+		mine := errors.New("mine")
+		full := &holdfast.Error{Class: holdfast.ErrFull}
+		for _, want := range []error{mine, full, nil} {
+			if want == error(full) {
+				st.Locked(func() { st.Refuse = full })
+			}
+			err := db.Update(ctx, func(tx *kv.Tx) error {
+				in := n.In(tx)
+				if v, err := in.Version("a-1"); v != 0 || err != nil {
+					t.Errorf("the version is %d, %v", v, err)
+				}
+				if v, err := in.Version("a-2"); v != message.NoStream || err != nil {
+					t.Errorf("the version of no stream is %d, %v", v, err)
+				}
+				if _, err := in.WriteAfter("a-1", 5, withID("")); !errors.Is(err, message.ErrConflict) {
+					t.Errorf("after a version that it has not: %v", err)
+				}
+				if r, err := in.WriteAfter("a-1", 0, withID("2"), withID("3")); r != (message.Result{Position: 1, Global: 2}) || err != nil {
+					t.Errorf("written: %v, %v", r, err)
+				}
+				if r, err := in.WriteAfter("a-1", 2, withID("4")); r != (message.Result{Position: 3, Global: 4}) || err != nil {
+					t.Errorf("written: %v, %v", r, err)
+				}
+				if _, err := in.Write("a-1", withID("4")); !errors.Is(err, message.ErrBadMessage) {
+					t.Errorf("an id of the same transaction: %v", err)
+				}
+				if r, err := in.Write("a-1", withID("1")); !r.Repeated || r.Position != 0 || err != nil {
+					t.Errorf("a repeat: %v, %v", r, err)
+				}
+				if _, err := in.Write("b-1", withID("1")); !errors.Is(err, message.ErrIDTaken) {
+					t.Errorf("the id of another stream: %v", err)
+				}
+				if r, err := in.Write("b-1", withID("")); r != (message.Result{Position: 0, Global: 5}) || err != nil {
+					t.Errorf("written: %v, %v", r, err)
+				}
+				if v, err := in.Version("a-1"); v != 3 || err != nil {
+					t.Errorf("the version is %d, %v", v, err)
+				}
+				return errors.Join(want, tx.Bucket("own").Put([]byte("k"), nil))
+			})
+			st.Locked(func() { st.Refuse = nil })
+			if !errors.Is(err, want) {
+				t.Fatal(err)
+			}
+			c, err := n.Count(ctx, "a")
+			if want != nil && c != (message.Counts{Messages: 1, Streams: 1}) || want == nil && c != (message.Counts{Messages: 4,
+				Streams: 1}) || err != nil {
+				t.Errorf("after %v: %v, %v", want, c, err)
+			}
+		}
+		if r, err := n.WriteAfter(ctx, "a-1", 3, withID("")); r.Position != 4 || err != nil {
+			t.Errorf("afterwards: %v, %v", r, err)
+		}
+		if r, err := n.Write(ctx, "a-1", withID("2"), withID("3")); !r.Repeated || r.Position != 1 || err != nil {
+			t.Errorf("a repeat of what a transaction has written: %v, %v", r, err)
+		}
+	})
+}
+
+// Transactions and calls write to the same streams, at the same time, and none is lost.
+func testTransactions(t *testing.T, tg *target, o message.Options) {
+	db, err := kv.Open(tg.Engine, kv.Options{Level: o.Level})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := message.Open(db, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer storetest.Close(t, s)
+	n, err := s.Namespace(ctx, message.Default)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const each = 20
+	var work sync.WaitGroup
+	for w := range 3 {
+		work.Go(func() {
+			for range each {
+				if _, err := n.Write(ctx, fmt.Sprint("a-", w), withID("")); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		work.Go(func() {
+			for range each {
+				err := db.Update(ctx, func(tx *kv.Tx) error {
+					in := n.In(tx)
+					for w := range 3 {
+						v, err := in.Version(fmt.Sprint("a-", w))
+						if err != nil {
+							return err
+						}
+						if _, err := in.WriteAfter(fmt.Sprint("a-", w), v, withID("")); err != nil {
+							return err
+						}
+					}
+					_, err := tx.Bucket("n").NextSequence()
+					return err
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	work.Wait()
+	for w := range 3 {
+		stream, at := fmt.Sprint("a-", w), int64(0)
+		for m, err := range n.Read(ctx, message.Query{Stream: stream}) {
+			if err != nil || m.Position != at {
+				t.Fatal(m.Position, at, err)
+			}
+			at++
+		}
+		if at != 4*each {
+			t.Errorf("stream %s has %d messages, want %d", stream, at, 4*each)
+		}
+	}
+	if c, err := n.Count(ctx, ""); c != (message.Counts{Messages: 12 * each, Streams: 3}) || err != nil {
+		t.Errorf("%v, %v", c, err)
+	}
+}
