@@ -212,6 +212,15 @@ func On(engine holdfast.Engine) *DB {
 	return &DB{core: c, level: holdfast.Power, now: time.Now, err: err}
 }
 
+// At returns the same database, with another level. An error is that of the first use of it.
+func (db *DB) At(level holdfast.Level) *DB {
+	at := *db
+	if at.level = cmp.Or(level, db.level); at.caps.Engine != "" {
+		at.err = at.caps.CheckLevel(at.level)
+	}
+	return &at
+}
+
 // Engine is the engine that the database is in; nil if there is none.
 func (db *DB) Engine() holdfast.Engine {
 	if db == nil {

@@ -128,7 +128,7 @@ func Open(db *kv.DB, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.db = db
+	s.db = db.At(o.Level)
 	err = s.accepted(o)
 	if err == nil {
 		err = s.load(o)
@@ -331,6 +331,9 @@ func (s *Store) last(first uint64) (uint64, error) {
 func (s *Store) strange(op string, key []byte) error {
 	return s.fail(op, holdfast.ErrCorrupt, nil, "", "there is a key %q among the events", key)
 }
+
+// DB is the database that the log is in, at the log's level.
+func (s *Store) DB() *kv.DB { return s.db }
 
 // Engine is the engine that the log is in.
 func (s *Store) Engine() holdfast.Engine { return s.eng }

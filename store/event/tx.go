@@ -163,7 +163,7 @@ func (p *part) append(last *uint64, events []Event, add func(*Commit) error) (Re
 	}
 
 	if add != nil {
-		c := &Commit{First: p.next, Events: events, Keys: &a.own, log: s}
+		c := &Commit{First: p.next, Events: events, Keys: &a.own}
 		if err := s.buildWith(a, c, add); err != nil {
 			return Result{}, err
 		}

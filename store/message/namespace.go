@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver/lifecycle"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
@@ -184,6 +185,9 @@ func (n *Namespace) commit(ctx context.Context, b *holdfast.Batch) error {
 
 // ID is what the namespace is called.
 func (n *Namespace) ID() string { return n.id }
+
+// DB is the database that the store is in, at the store's level.
+func (n *Namespace) DB() *kv.DB { return n.store.db }
 
 // Last is the highest global position that readers see, 0 if there is none.
 func (n *Namespace) Last() int64 {
