@@ -102,24 +102,34 @@ func TestUpdate(t *testing.T) {
 // Whatever makes a transaction fail, nothing of it is there.
 func TestNothingIsLeft(t *testing.T) {
 	mine := errors.New("mine")
+	key := []byte("k")
+	put := func(key, value []byte, path ...string) func(tx *kv.Tx) error {
+		return func(tx *kv.Tx) error {
+			_ = tx.Bucket(path...).Put(key, value) // the transaction remembers
+			return nil
+		}
+	}
+	deep := slices.Repeat([]string{strings.Repeat("n", 1000)}, 17)
+	nested := func(tx *kv.Tx) error { return tx.DB().Update(ctx, func(*kv.Tx) error { return nil }) }
 	for name, test := range map[string]struct {
 		f    func(tx *kv.Tx) error
 		want error
 	}{
-		"an error":     {func(tx *kv.Tx) error { return mine }, mine},
-		"an empty key": {func(tx *kv.Tx) error { tx.Bucket("b").Put(nil, nil); return nil }, holdfast.ErrBadKey},
-		"a long key":   {func(tx *kv.Tx) error { tx.Bucket("b").Put(make([]byte, 1<<16), nil); return nil }, holdfast.ErrBadKey},
-		"no name":      {func(tx *kv.Tx) error { tx.Bucket("").Put([]byte("k"), nil); return nil }, holdfast.ErrBadOption},
-		"no path":      {func(tx *kv.Tx) error { tx.Bucket().Put([]byte("k"), nil); return nil }, holdfast.ErrBadOption},
-		"a long name":  {func(tx *kv.Tx) error { tx.Bucket(strings.Repeat("n", 1<<16)).Create(); return nil }, holdfast.ErrBadOption},
-		"too deep": {func(tx *kv.Tx) error {
-			return tx.Bucket(slices.Repeat([]string{strings.Repeat("n", 1000)}, 17)...).Create()
-		}, holdfast.ErrBadKey},
-		"a large value":  {func(tx *kv.Tx) error { tx.Bucket("b").Put([]byte("k"), make([]byte, 64<<20)); return nil }, holdfast.ErrTooLarge},
-		"an ended ctx":   {func(tx *kv.Tx) error { return context.Canceled }, context.Canceled},
-		"another's turn": {func(tx *kv.Tx) error { return tx.DB().Update(ctx, func(*kv.Tx) error { return nil }) }, kv.ErrNested},
-		"a time of 1960": {func(tx *kv.Tx) error { tx.Bucket("b").PutUntil([]byte("k"), nil, time.Unix(-1e9, 0)); return nil }, holdfast.ErrBadOption},
-		"no bucket":      {func(tx *kv.Tx) error { return tx.DeleteBucket("none") }, kv.ErrNoBucket},
+		"an error":       {func(tx *kv.Tx) error { return mine }, mine},
+		"an empty key":   {put(nil, nil, "b"), holdfast.ErrBadKey},
+		"a long key":     {put(make([]byte, 1<<16), nil, "b"), holdfast.ErrBadKey},
+		"no name":        {put(key, nil, ""), holdfast.ErrBadOption},
+		"no path":        {put(key, nil), holdfast.ErrBadOption},
+		"a long name":    {put(key, nil, strings.Repeat("n", 1<<16)), holdfast.ErrBadOption},
+		"too deep":       {put(key, nil, deep...), holdfast.ErrBadKey},
+		"a large value":  {put(key, make([]byte, 64<<20), "b"), holdfast.ErrTooLarge},
+		"an ended ctx":   {func(*kv.Tx) error { return context.Canceled }, context.Canceled},
+		"another's turn": {nested, kv.ErrNested},
+		"a time of 1960": {func(tx *kv.Tx) error {
+			_ = tx.Bucket("b").PutUntil(key, nil, time.Unix(-1e9, 0))
+			return nil
+		}, holdfast.ErrBadOption},
+		"no bucket": {func(tx *kv.Tx) error { return tx.DeleteBucket("none") }, kv.ErrNoBucket},
 	} {
 		t.Run(name, func(t *testing.T) {
 			engine := mem.New()

@@ -15,8 +15,8 @@ const maxPending = 16 << 20
 // Update calls f, when it is its turn, and commits what it has written. It returns when all of that, and what f has
 // seen, survives what ctx names or the database's level, whichever is stronger.
 //
-// An error of f is returned as it is, once what f has seen is durable: so a decision by it is sound. Then, and also if f
-// panics, nothing was written. ctx is checked until the transaction has its place, and not after: what has its place
+// An error of f is returned as it is, once what f has seen is durable: so a decision by it is sound. Then, and also if
+// f panics, nothing was written. ctx is checked until the transaction has its place, and not after: what has its place
 // cannot be taken back, so Update waits for the outcome. Errors of Update itself before that (ErrNested, ErrFull,
 // ErrTooLarge, ErrLevel, ErrClosed, ctx's, a write or loop in f whose error f has ignored) mean that nothing was
 // written. ErrPoisoned means that the outcome is unknown until the engine is opened again.

@@ -34,6 +34,7 @@ func (r Request) describe() string {
 	if r.Name != "" {
 		what += fmt.Sprintf(" %q", r.Name)
 	}
+
 	return what
 }
 
@@ -197,6 +198,7 @@ func (l Lease) Stale(p keyspace.Prefix) (bool, error) {
 	lo, hi := p.Bounds()
 	it := l.key.engine.Scan(holdfast.Range{Lo: lo, Hi: hi})
 	defer it.Close()
+
 	return it.Next(), it.Err()
 }
 
@@ -219,6 +221,7 @@ func (l Lease) Settle(b *holdfast.Batch) (full, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return full, receipt.Wait()
 }
 

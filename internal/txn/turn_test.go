@@ -172,8 +172,8 @@ func TestTurnOfOneWhoLeaves(t *testing.T) {
 	}
 }
 
-// Who waits inside a transaction waits for itself if nobody is served meanwhile, and only then: a transaction that joins
-// a store may find a queue there.
+// Who waits inside a transaction waits for itself if nobody is served meanwhile, and only then: a transaction that
+// joins a store may find a queue there.
 func TestWaitingInATransaction(t *testing.T) {
 	for _, long := range []bool{false, true} { // one call that keeps the turn for long, or many, one after another
 		synctest.Test(t, func(t *testing.T) {

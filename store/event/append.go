@@ -37,8 +37,8 @@ func (s *Store) Append(ctx context.Context, events ...Event) (Result, error) {
 
 // AppendFor is Append for another store of this module, which has the log for its events and puts keys of its own into
 // the same commit. When it is the events' turn, and no other append can come between, add is called once. An error that
-// it returns is that of AppendFor, and nothing is appended. It is not called for a repeat. The log waits while add runs:
-// it does not block, and calls no method of the log.
+// it returns is that of AppendFor, and nothing is appended. It is not called for a repeat. The log waits while add
+// runs: it does not block, and calls no method of the log.
 func (s *Store) AppendFor(ctx context.Context, _ keyspace.Kind, add func(*Commit) error, events ...Event) (Result,
 	error) {
 	var p Pending

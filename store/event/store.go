@@ -26,7 +26,8 @@ type Options struct {
 	Name string
 
 	// Level is what every append, offset, snapshot and truncation survives once it is acknowledged, unless its context
-	// names a stronger one ([holdfast.WithLevel]); 0 means that of the database. One log may be opened at another level the next time.
+	// names a stronger one ([holdfast.WithLevel]); 0 means that of the database. One log may be opened at another level
+	// the next time.
 	Level holdfast.Level
 
 	// IDWindow is for how many positions at least the id of an event is remembered; for
@@ -110,8 +111,8 @@ type Store struct {
 }
 
 // Open opens the log of that name in the engine of db, and makes it if it is not there. It is a part of transactions of
-// that database. The engine stays the caller's, and must not be closed before the store is: all calls and followers then
-// end with ErrClosed.
+// that database. The engine stays the caller's, and must not be closed before the store is: all calls and followers
+// then end with ErrClosed.
 //
 // Open brings what it finds to the store's level, so that readers see nothing that a
 // crash could take back. Its time does not depend on the length of the log. Where the engine has no room and goes on

@@ -94,8 +94,8 @@ func (s *Store) takePart(ctx context.Context, shared *txn.Tx) (*part, error) {
 }
 
 // Append is [Store.Append] in the transaction: it gives the events their positions, and returns at once. Whether they
-// are there is known when the transaction is. Events whose ids are known are a repeat, as there: to compare them, Append
-// waits until the first ones are durable. An id that the transaction has given already is ErrBadEvent.
+// are there is known when the transaction is. Events whose ids are known are a repeat, as there: to compare them,
+// Append waits until the first ones are durable. An id that the transaction has given already is ErrBadEvent.
 func (t Tx) Append(events ...Event) (Result, error) { return t.append(nil, events) }
 
 // AppendAfter is Append if last is the last position of the log, with what the transaction has appended before.
@@ -111,8 +111,8 @@ func (t Tx) append(last *uint64, events []Event) (Result, error) {
 	return p.append(last, events, nil)
 }
 
-// Last is the last position of the log, with what the transaction has appended, 0 if the log never had an event. Readers
-// may not see it yet.
+// Last is the last position of the log, with what the transaction has appended, 0 if the log never had an event.
+// Readers may not see it yet.
 func (t Tx) Last() (uint64, error) {
 	p, err := t.enter()
 	if err != nil {

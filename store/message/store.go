@@ -34,8 +34,8 @@ type Options struct {
 	// Name distinguishes several stores in one engine, at most MaxNameSize bytes; it may be empty.
 	Name string
 
-	// Level is what every write survives once it is acknowledged, unless its context names a
-	// stronger one ([holdfast.WithLevel]); 0 means that of the database. A store may be opened at another level the next time.
+	// Level is what every write survives once it is acknowledged, unless its context names a stronger one
+	// ([holdfast.WithLevel]); 0 means that of the database. A store may be opened at another level the next time.
 	Level holdfast.Level
 
 	// RetainEvery is how often the store removes what the retention of streams does not keep; 0 means every minute, and

@@ -67,15 +67,15 @@ func (n *Namespace) takePart(ctx context.Context, shared *txn.Tx) (*part, error)
 }
 
 // Write is [Namespace.Write] in the transaction: it gives the messages their places, and returns at once. Whether they
-// are there is known when the transaction is. Messages whose ids are known are a repeat, as there: to compare them, Write
-// waits until the first ones are durable. An id that the transaction has given already is ErrBadMessage.
+// are there is known when the transaction is. Messages whose ids are known are a repeat, as there: to compare them,
+// Write waits until the first ones are durable. An id that the transaction has given already is ErrBadMessage.
 func (t Tx) Write(stream string, messages ...Message) (Result, error) {
 	return t.write(Write{Stream: stream, Messages: messages})
 }
 
 // WriteAfter is Write if the stream has the version expected, with what the transaction has written, NoStream for one
-// that has never had a message. Otherwise it is ErrConflict; errors.As finds a [*Conflict]. Readers may not see yet what
-// it conflicts with.
+// that has never had a message. Otherwise it is ErrConflict; errors.As finds a [*Conflict]. Readers may not see yet
+// what it conflicts with.
 func (t Tx) WriteAfter(stream string, expected int64, messages ...Message) (Result, error) {
 	return t.write(Write{stream, &expected, messages})
 }
@@ -138,7 +138,14 @@ func (p *part) write(ctx context.Context, w Write) (Result, error) {
 	case errors.Is(err, event.ErrBadEvent):
 		return Result{}, n.store.fail("write", ErrBadMessage, err, "", "in namespace %q", n.id)
 	case errors.Is(err, event.ErrPartialRepeat):
-		return Result{}, n.store.fail("write", ErrIDTaken, err, "repeat a write with the same messages", "in namespace %q", n.id)
+		return Result{}, n.store.fail(
+			"write",
+			ErrIDTaken,
+			err,
+			"repeat a write with the same messages",
+			"in namespace %q",
+			n.id,
+		)
 	case err != nil:
 		return Result{}, err
 	case r.Repeated:

@@ -56,7 +56,8 @@ func TestTransaction(t *testing.T) {
 				if _, err := in.WriteAfter("a-1", 5, withID("")); !errors.Is(err, message.ErrConflict) {
 					t.Errorf("after a version that it has not: %v", err)
 				}
-				if r, err := in.WriteAfter("a-1", 0, withID("2"), withID("3")); r != (message.Result{Position: 1, Global: 2}) || err != nil {
+				if r, err := in.WriteAfter("a-1", 0, withID("2"), withID("3")); r != (message.Result{Position: 1, Global: 2}) ||
+					err != nil {
 					t.Errorf("written: %v, %v", r, err)
 				}
 				if r, err := in.WriteAfter("a-1", 2, withID("4")); r != (message.Result{Position: 3, Global: 4}) || err != nil {

@@ -111,11 +111,25 @@ func Open(db *kv.DB, o Options) (_ *Store, err error) {
 	}()
 	o.Level = lease.Level
 	o.Keep = cmp.Or(o.Keep, DefaultKeep)
-	s := &Store{db: db.At(o.Level), eng: eng, keys: keys, lease: lease, o: o, running: map[uint64]*held{}, queues: map[string]*queue{},
-		periodic: map[string]*periodic{}, turns: map[string]uint64{}, lows: map[string]*low{}, settling: make(chan struct{},
+	s := &Store{
+		db:       db.At(o.Level),
+		eng:      eng,
+		keys:     keys,
+		lease:    lease,
+		o:        o,
+		running:  map[uint64]*held{},
+		queues:   map[string]*queue{},
+		periodic: map[string]*periodic{},
+		turns:    map[string]uint64{},
+		lows:     map[string]*low{},
+		settling: make(chan struct{},
 			1),
-		replan: make(chan struct{}, 1), began: time.Now(),
-		planned: never, tick: never, share: chunk}
+		replan:  make(chan struct{}, 1),
+		began:   time.Now(),
+		planned: never,
+		tick:    never,
+		share:   chunk,
+	}
 	if o.Now == nil {
 		s.o.Now = time.Now
 		if o.Elapsed == nil {

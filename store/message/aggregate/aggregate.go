@@ -32,8 +32,8 @@
 //
 // # What else is in the commit
 //
-// [Aggregate.Also] adds to the transaction in which a decision is written: tasks, messages of other streams, keys of the
-// program's own. So an outbox is three lines:
+// [Aggregate.Also] adds to the transaction in which a decision is written: tasks, messages of other streams, keys of
+// the program's own. So an outbox is three lines:
 //
 //	a.Add(Withdrawn{amount})
 //	a.Also(func(tx *kv.Tx) error {
@@ -147,8 +147,8 @@ func (a *Aggregate[S, E]) Add(events ...E) {
 // is a [message.Conflict] lets Do decide again. A decision may add functions without adding events: its state is still
 // the present one then, too.
 //
-// f uses stores by their In, and does nothing outside the transaction. The store's level, or the one that the context of
-// Do names, is what all of it survives, at least.
+// f uses stores by their In, and does nothing outside the transaction. The store's level, or the one that the context
+// of Do names, is what all of it survives, at least.
 func (a *Aggregate[S, E]) Also(f func(tx *kv.Tx) error) { a.also = append(a.also, f) }
 
 // Load returns the state of an aggregate. One that has had no event has the zero state and the version NoStream.
@@ -201,10 +201,11 @@ func (r *Repository[S, E]) Do(ctx context.Context, id string,
 	}
 }
 
-// DoOnce is Do for a command that can come twice: command is its id, any text but "". If the command has been done, with
-// this id, for this aggregate, decide is not called, and the result is that of the first time: the state that its events
-// made, and the version and global position of the last of them. The events' ids tell, which are made of the stream, the
-// command and their order; so a command that has added no event is decided again, and one whose events were removed too.
+// DoOnce is Do for a command that can come twice: command is its id, any text but "". If the command has been done,
+// with this id, for this aggregate, decide is not called, and the result is that of the first time: the state that its
+// events made, and the version and global position of the last of them. The events' ids tell, which are made of the
+// stream, the command and their order; so a command that has added no event is decided again, and one whose events were
+// removed too.
 func (r *Repository[S, E]) DoOnce(ctx context.Context, id, command string,
 	decide func(a *Aggregate[S, E]) error) (*Aggregate[S, E], error) {
 	if command == "" {
