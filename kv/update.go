@@ -85,7 +85,7 @@ func begin(ctx context.Context, databases []*DB) ([]*Tx, error) {
 		return nil, &holdfast.Error{Op: "kv update", Class: holdfast.ErrBadOption, Detail: "no database is given"}
 	}
 	first := databases[0]
-	shared := txn.Begin(first.engine)
+	shared := txn.Begin(first.engine, &first.caps)
 	for _, db := range databases {
 		if db.err != nil {
 			return nil, db.err
