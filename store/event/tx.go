@@ -68,11 +68,12 @@ func (s *Store) takePart(ctx context.Context, shared *txn.Tx) (*part, error) {
 	if p, ok := shared.Part(s).(*part); ok {
 		return p, nil
 	}
-	if err := s.enter(ctx); err != nil {
+	// The turn first: a call that is inside waits for nothing that a Close may wait for.
+	if err := s.turn.Hold(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.turn.Hold(ctx); err != nil {
-		s.life.Leave()
+	if err := s.enter(ctx); err != nil {
+		s.turn.Release()
 		return nil, err
 	}
 	s.turn.Lock()

@@ -344,28 +344,26 @@ func (h *heads) put(stream string, at head, durable uint64, most int) {
 	h.young[stream] = at
 }
 
-// fetch remembers the heads of streams before a write has its turn, so that it does not have to read then.
-func (n *Namespace) fetch(writes []Write) error {
-	for i := range writes {
-		stream := writes[i].Stream
-		n.mu.Lock()
-		_, known := n.heads.get(stream)
-		edits := n.heads.edits
-		n.mu.Unlock()
-		if known {
-			continue
-		}
-		seen := n.log().Last()
-		at, err := n.readHead(stream)
-		if err != nil {
-			return err
-		}
-		n.mu.Lock()
-		if _, known := n.heads.get(stream); !known && n.heads.dropped <= seen && n.heads.edits == edits {
-			at.global = seen
-			n.heads.put(stream, at, seen, n.store.headsEach())
-		}
-		n.mu.Unlock()
+// fetch remembers the head of a stream before a write has its turn, so that it does not have to read then.
+func (n *Namespace) fetch(stream string) error {
+	n.mu.Lock()
+	_, known := n.heads.get(stream)
+	edits := n.heads.edits
+	n.mu.Unlock()
+	if known {
+		return nil
+	}
+	seen := n.log().Last()
+	at, err := n.readHead(stream)
+	if err != nil {
+		return err
+	}
+
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, known := n.heads.get(stream); !known && n.heads.dropped <= seen && n.heads.edits == edits {
+		at.global = seen
+		n.heads.put(stream, at, seen, n.store.headsEach())
 	}
 	return nil
 }

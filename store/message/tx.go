@@ -71,23 +71,23 @@ func (n *Namespace) takePart(ctx context.Context, shared *txn.Tx) (*part, error)
 // are there is known when the transaction is. Messages whose ids are known are a repeat, as there: to compare them,
 // Write waits until the first ones are durable. An id that the transaction has given already is ErrBadMessage.
 func (t Tx) Write(stream string, messages ...Message) (Result, error) {
-	return t.write(Write{Stream: stream, Messages: messages})
+	return t.write(streamWrite{stream: stream, messages: messages})
 }
 
 // WriteAfter is Write if the stream has the version expected, with what the transaction has written, NoStream for one
 // that has never had a message. Otherwise it is ErrConflict; errors.As finds a [*Conflict]. Readers may not see yet
 // what it conflicts with.
 func (t Tx) WriteAfter(stream string, expected int64, messages ...Message) (Result, error) {
-	return t.write(Write{stream, &expected, messages})
+	return t.write(streamWrite{stream, &expected, messages})
 }
 
-func (t Tx) write(w Write) (Result, error) {
+func (t Tx) write(w streamWrite) (Result, error) {
 	p, err := t.enter()
 	if err != nil {
 		return Result{}, err
 	}
 	defer t.tx.Leave()
-	r, err := p.write(t.tx.Context(), w)
+	r, err := p.write(t.tx.Context(), &w)
 	return r, p.n.ended(err)
 }
 
@@ -120,15 +120,13 @@ func (p *part) head(ctx context.Context, stream string) (head, error) {
 	return at, err
 }
 
-func (p *part) write(ctx context.Context, w Write) (Result, error) {
+func (p *part) write(ctx context.Context, w *streamWrite) (Result, error) {
 	n := p.n
-	writes := []Write{w}
-	events, err := n.check(writes)
+	events, err := n.check(w)
 	if err != nil {
 		return Result{}, err
 	}
-	results := make([]Result, 1)
-	placing := placing{n: n, writes: writes, results: results, part: p, ctx: ctx}
+	placing := placing{n: n, write: w, part: p, ctx: ctx}
 	r, err := p.log.Append(events, placing.place)
 	if known := (*event.Known)(nil); errors.As(err, &known) {
 		r, err = known.Result, nil // with other bytes; perhaps it is the same JSON
@@ -139,28 +137,20 @@ func (p *part) write(ctx context.Context, w Write) (Result, error) {
 	case errors.Is(err, event.ErrBadEvent):
 		return Result{}, n.store.fail("write", ErrBadMessage, err, "", "in namespace %q", n.id)
 	case errors.Is(err, event.ErrPartialRepeat):
-		return Result{}, n.store.fail(
-			"write",
-			ErrIDTaken,
-			err,
-			"repeat a write with the same messages",
-			"in namespace %q",
-			n.id,
-		)
+		return Result{}, n.store.fail("write", ErrIDTaken, err, "repeat a write with the same messages", "in namespace %q",
+			n.id)
 	case err != nil:
 		return Result{}, err
 	case r.Repeated:
-		err := n.repeated(ctx, r, writes, results)
-		return results[0], err
+		return n.repeated(ctx, r, w)
 	}
-	for _, one := range placing.placed {
-		p.heads[w.Stream] = one.head
-		category := Category(w.Stream)
-		p.counts[category] = p.counts[category].plus(one.counts)
-		p.blocks[category] = one.head.global / format.BlockSize
-	}
+
+	category := Category(w.stream)
+	p.heads[w.stream] = placing.head
+	p.counts[category] = p.counts[category].plus(placing.counts)
+	p.blocks[category] = placing.head.global / format.BlockSize
 	p.last = placing.global - 1
-	return results[0], nil
+	return placing.result, nil
 }
 
 // Prepare implements [txn.Part]: the log's part has all that is written.
@@ -305,11 +295,11 @@ func (s *Subscription) takePart(ctx context.Context, shared *txn.Tx) (*settling,
 	if p, ok := shared.Part(s).(*settling); ok {
 		return p, nil
 	}
-	if err := s.n.life.Enter(); err != nil {
+	if err := s.turn.Hold(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.turn.Hold(ctx); err != nil {
-		s.n.life.Leave()
+	if err := s.n.life.Enter(); err != nil {
+		s.turn.Release()
 		return nil, err
 	}
 	p := &settling{s: s}
