@@ -24,7 +24,6 @@ func main() {
 	engine := must(logtree.Open("tasks-data", holdfast.Options{}))
 	db := kv.On(engine)                          // at Power
 	tasks := must(task.Open(db, task.Options{})) // part of its transactions
-
 	var workers worker.Workers
 	worker.Register(&workers, func(_ context.Context, t *worker.Task[welcome]) error {
 		if t.Attempt == 1 {
@@ -36,7 +35,6 @@ func main() {
 		return nil
 	})
 	runner := must(worker.New(tasks, &workers, worker.Options{Queues: []string{"mail"}}))
-
 	spec := must(worker.NewSpec(welcome{"ada"}, task.Spec{Queue: "mail"}))
 	var results []task.Result
 	must(0, db.Update(ctx, func(tx *kv.Tx) (err error) { // all of it, or nothing
