@@ -46,6 +46,7 @@ func Present(raw json.RawMessage) []byte {
 	if bytes.Equal(raw, []byte("null")) {
 		return nil
 	}
+
 	return raw
 }
 
@@ -55,6 +56,7 @@ func FromNewMessages(messages []message.Message) []NewMessage {
 	for i, m := range messages {
 		to[i] = NewMessage{ID: m.ID, Type: m.Type, Data: m.Data, Metadata: m.Metadata, Time: m.Time}
 	}
+
 	return to
 }
 
@@ -64,6 +66,7 @@ func (w *Write) Store() []message.Message {
 	for i, m := range w.Messages {
 		to[i] = message.Message{ID: m.ID, Type: m.Type, Data: m.Data, Metadata: Present(m.Metadata), Time: m.Time}
 	}
+
 	return to
 }
 
@@ -110,6 +113,7 @@ func FromCursors(list []event.Cursor) []Subscriber {
 	for i, c := range list {
 		to[i] = Subscriber{Name: c.Name, Position: c.Position, Lag: c.Lag, Missed: c.Missed}
 	}
+
 	return to
 }
 
@@ -135,6 +139,7 @@ func Specs(tasks []NewTask) []task.Spec {
 	for i := range tasks {
 		specs[i] = tasks[i].Store()
 	}
+
 	return specs
 }
 
@@ -145,6 +150,7 @@ func FromTask(t *task.Task) Task {
 	for _, f := range t.Failures {
 		to.Failures = append(to.Failures, TaskFailure{Attempt: f.Attempt, Time: f.Time, Message: f.Message, Stack: f.Stack})
 	}
+
 	return to
 }
 
@@ -153,9 +159,11 @@ func (t *Task) Store() (task.Task, error) {
 	state, err := task.ParseState(t.State)
 	to := task.Task{Spec: t.NewTask.Store(), State: state, Attempt: t.Attempt, Created: t.Created, Due: t.Due,
 		Started: t.Started, Finished: t.Finished, Worker: t.Worker, LeaseUntil: t.LeaseUntil, Output: t.Output}
+
 	for _, f := range t.Failures {
 		to.Failures = append(to.Failures, f.Store())
 	}
+
 	return to, err
 }
 
@@ -189,6 +197,7 @@ func FromQueue(q task.QueueInfo) Queue {
 	for state, n := range q.Counts {
 		to.Counts[state.String()] = n
 	}
+
 	return to
 }
 
@@ -202,6 +211,7 @@ func (q *Queue) Store() (task.QueueInfo, error) {
 		}
 		to.Counts[state] = n
 	}
+
 	return to, nil
 }
 
@@ -211,5 +221,6 @@ func (l *LeaseRefs) Store() []task.Lease {
 	for i, ref := range l.Leases {
 		leases[i] = ref.Store()
 	}
+
 	return leases
 }

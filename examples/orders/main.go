@@ -57,16 +57,20 @@ func place(o *aggregate.Aggregate[order, event], r *http.Request) error {
 		return fmt.Errorf("%w: it is there already, or lacks a customer or cents", errRefused)
 	}
 	o.Add(placed{customer, cents})
+
 	return nil
 }
 
-func pay(o *aggregate.Aggregate[order, event], _ *http.Request) error {
+func (s *service) pay(o *aggregate.Aggregate[order, event], _ *http.Request) error {
 	if o.State.Customer == "" || o.State.Paid {
 		return fmt.Errorf("%w: it is not there, or is paid already", errRefused)
 	}
 	o.Add(paid{})
 	text, err := json.Marshal(mail{o.State.Customer, "order " + o.ID + " is paid"})
-	o.Also(message.Write{Stream: "mail", Messages: []message.Message{{Type: "Mail", Data: text}}})
+	o.Also(func(tx *kv.Tx) error {
+		_, err := s.shop.In(tx).Write("mail", message.Message{Type: "Mail", Data: text})
+		return err
+	})
 	return err
 }
 
@@ -78,6 +82,7 @@ type customer struct{ Orders, Cents int }
 type service struct {
 	engine    holdfast.Engine
 	store     *message.Store
+	shop      *message.Namespace
 	orders    *aggregate.Repository[order, event]
 	customers *projection.Projection[message.Message]
 	mails     *projection.Projection[message.Message]
@@ -107,6 +112,7 @@ func open(ctx context.Context, dir string, send func(mail) error) *service {
 			if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
 				return err
 			}
+
 			return projection.Set(m, p.Customer, customer{c.Orders + 1, c.Cents + p.Cents})
 		}))
 	outbox := projection.Messages(engine, holdfast.Power, n, message.Query{Stream: "mail"})
@@ -116,9 +122,11 @@ func open(ctx context.Context, dir string, send func(mail) error) *service {
 			if err := json.Unmarshal(in.Data, &m); err != nil {
 				return err
 			}
+
 			return send(m)
 		}))
-	return &service{engine, store, orders, customers, mails}
+
+	return &service{engine, store, n, orders, customers, mails}
 }
 
 // run keeps the read model up to date and sends mail, until ctx ends or one of them fails.
@@ -129,6 +137,7 @@ func (s *service) run(ctx context.Context) error {
 	go func() { ended <- s.mails.Run(ctx) }()
 	err := <-ended
 	stop()
+
 	return errors.Join(err, <-ended)
 }
 
@@ -144,15 +153,17 @@ func (s *service) routes() http.Handler {
 		})
 	}
 	post("/orders/{id}/place", place)
-	post("/orders/{id}/pay", pay)
+	post("/orders/{id}/pay", s.pay)
 	routes.HandleFunc("GET /customers", func(w http.ResponseWriter, r *http.Request) {
 		list := map[string]customer{}
 		var failed error
+
 		for c, err := range projection.All[customer](s.customers.View(), "") {
 			list[c.Key], failed = c.Value, err
 		}
 		reply(w, list, failed)
 	})
+
 	return routes
 }
 
@@ -163,6 +174,7 @@ func reply(w http.ResponseWriter, v any, err error) {
 			status = http.StatusConflict
 		}
 		http.Error(w, err.Error(), status)
+
 		return
 	}
 	_ = json.NewEncoder(w).Encode(v) // the client may be gone
@@ -172,6 +184,7 @@ func must[T any](v T, err error) T {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	return v
 }
 

@@ -23,6 +23,7 @@ type Request struct {
 	Level   holdfast.Level // of all its writes; 0 means Power
 	Prefix  string         // of all its keys, which has the name in it
 	KeySize int            // bytes of the longest key that no store of that name can do without
+	Reads   bool           // the engine need not give the level: it may be open for reading only
 }
 
 // describe names the store: event log "orders".
@@ -34,6 +35,7 @@ func (r Request) describe() string {
 	if r.Name != "" {
 		what += fmt.Sprintf(" %q", r.Name)
 	}
+
 	return what
 }
 
@@ -113,7 +115,7 @@ func Check(eng holdfast.Engine, r Request) (l Lease, err error) {
 	if l.Level = r.Level; l.Level == 0 {
 		l.Level = holdfast.Power
 	}
-	if err := l.Caps.CheckLevel(l.Level); err != nil {
+	if err := l.Caps.CheckLevel(l.Level); err != nil && !r.Reads {
 		return fail(holdfast.ErrLevel, err, "", "a store runs at the level it is opened with")
 	}
 	if lost := l.Caps.Lost; lost != "" {
@@ -197,6 +199,7 @@ func (l Lease) Stale(p keyspace.Prefix) (bool, error) {
 	lo, hi := p.Bounds()
 	it := l.key.engine.Scan(holdfast.Range{Lo: lo, Hi: hi})
 	defer it.Close()
+
 	return it.Next(), it.Err()
 }
 
@@ -219,6 +222,7 @@ func (l Lease) Settle(b *holdfast.Batch) (full, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return full, receipt.Wait()
 }
 

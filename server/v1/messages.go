@@ -28,6 +28,7 @@ func page(limit int) (int, error) {
 	if limit < 0 {
 		return 0, problem.BadRequest("the limit is %d", limit)
 	}
+
 	return min(cmp.Or(limit, pageSize), maxPage), nil
 }
 
@@ -67,6 +68,7 @@ func (s *service) messages() {
 			if err != nil {
 				return out, err
 			}
+
 			if err := expects(&in.Body); err != nil {
 				return out, err
 			}
@@ -103,6 +105,7 @@ func (s *service) messages() {
 				return out, err
 			}
 			out.Messages, out.Next = []api.Message{}, q.From
+
 			end := n.Last()
 			size := 0
 			for m, err := range n.Read(c.ctx, q) {
@@ -118,6 +121,7 @@ func (s *service) messages() {
 			if q.Stream == "" && len(out.Messages) < q.Limit {
 				out.Next = max(out.Next, end+1) // nothing in between is wanted
 			}
+
 			return out, nil
 		})
 	declareRaw(s, operation{id: "follow-messages", method: http.MethodGet, path: inNamespace + "/messages/follow",
@@ -161,6 +165,7 @@ func (s *service) messages() {
 			encode := sent("message", func(m *message.Message) int64 { return after(&q, m) - 1 },
 				func(m *message.Message) any { return api.FromMessage(m) })
 			c.follow(key, data.Source(n, q, encode), q.From, history)
+
 			return nil
 		})
 	declare(s, operation{id: "last-message", method: http.MethodGet, path: inNamespace + "/messages/last",
@@ -174,6 +179,7 @@ func (s *service) messages() {
 				return out, err
 			}
 			m, err := n.LastMessage(c.ctx, in.Stream, in.Type)
+
 			return api.FromMessage(&m), err
 		})
 }
@@ -195,6 +201,7 @@ func after(q *message.Query, m *message.Message) int64 {
 	if q.Stream != "" {
 		return m.Position + 1
 	}
+
 	return m.Global + 1
 }
 
@@ -208,5 +215,6 @@ func position(n int64) (uint64, error) {
 	if n < 0 {
 		return 0, problem.BadRequest("the position is %d", n)
 	}
+
 	return uint64(n), nil
 }

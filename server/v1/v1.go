@@ -93,6 +93,7 @@ func Routes(d *data.Data, o Options) []route.Route {
 	s.admin()
 	describe(s.doc)
 	s.openAPI()
+
 	return s.routes
 }
 
@@ -109,6 +110,7 @@ func (c *call) stopping(ctx context.Context) (context.Context, context.CancelFun
 		case <-ctx.Done():
 		}
 	}()
+
 	return ctx, func() { cancel(nil) }
 }
 

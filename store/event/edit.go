@@ -131,9 +131,7 @@ func (s *Store) applyImport(ctx context.Context, level holdfast.Level, a *append
 		}
 		at = e.Position + 1
 	}
-	c := Commit{First: events[0].Position, Events: events, Keys: &a.own, log: s, level: level}
-	err = errPanic
-	defer func() { c.done(err) }()
+	c := Commit{First: events[0].Position, Events: events, Keys: &a.own}
 	if err := s.extend(&c, add, b); err != nil {
 		return p, err
 	}
@@ -156,6 +154,7 @@ func (s *Store) applyImport(ctx context.Context, level holdfast.Level, a *append
 	}
 	s.next.Store(at)
 	s.applied(receipt, level)
+	c.done()
 	p.tail = s.tail
 	if at > next {
 		p.settles = at - 1
@@ -373,7 +372,7 @@ func (s *Store) RemoveFor(ctx context.Context, _ keyspace.Kind, add func(*Commit
 	if len(events) == 0 {
 		return 0, s.barrier(level)
 	}
-	c := Commit{First: events[0].Position, Events: events, Keys: &a.own, log: s, level: level}
+	c := Commit{First: events[0].Position, Events: events, Keys: &a.own}
 	tail, err := s.applyRemoval(ctx, level, &c, add, &b)
 	if err != nil {
 		return 0, s.met(err)
@@ -393,8 +392,6 @@ func (s *Store) applyRemoval(ctx context.Context, level holdfast.Level, c *Commi
 	if err := s.state(); err != nil {
 		return receipts.Tail{}, err
 	}
-	err = errPanic
-	defer func() { c.done(err) }()
 	if err := s.extend(c, add, b); err != nil {
 		return receipts.Tail{}, err
 	}
@@ -409,6 +406,7 @@ func (s *Store) applyRemoval(ctx context.Context, level holdfast.Level, c *Commi
 	}
 	s.applied(receipt, level)
 	s.edits.Add(1) // ids that were looked up before may be free now
+	c.done()
 	return s.tail, nil
 }
 

@@ -26,7 +26,8 @@ type Options struct {
 	Name string
 
 	// Level is what every append, offset, snapshot and truncation survives once it is acknowledged, unless its context
-	// names a stronger one ([holdfast.WithLevel]); 0 means that of the database. One log may be opened at another level the next time.
+	// names a stronger one ([holdfast.WithLevel]); 0 means that of the database. One log may be opened at another level
+	// the next time.
 	Level holdfast.Level
 
 	// IDWindow is for how many positions at least the id of an event is remembered; for
@@ -110,8 +111,8 @@ type Store struct {
 }
 
 // Open opens the log of that name in the engine of db, and makes it if it is not there. It is a part of transactions of
-// that database. The engine stays the caller's, and must not be closed before the store is: all calls and followers then
-// end with ErrClosed.
+// that database. The engine stays the caller's, and must not be closed before the store is: all calls and followers
+// then end with ErrClosed.
 //
 // Open brings what it finds to the store's level, so that readers see nothing that a
 // crash could take back. Its time does not depend on the length of the log. Where the engine has no room and goes on
@@ -128,7 +129,7 @@ func Open(db *kv.DB, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.db = db
+	s.db = db.At(o.Level)
 	err = s.accepted(o)
 	if err == nil {
 		err = s.load(o)
@@ -331,6 +332,9 @@ func (s *Store) last(first uint64) (uint64, error) {
 func (s *Store) strange(op string, key []byte) error {
 	return s.fail(op, holdfast.ErrCorrupt, nil, "", "there is a key %q among the events", key)
 }
+
+// DB is the database that the log is in, at the log's level.
+func (s *Store) DB() *kv.DB { return s.db }
 
 // Engine is the engine that the log is in.
 func (s *Store) Engine() holdfast.Engine { return s.eng }

@@ -18,8 +18,10 @@
 //
 // A write can say which version it expects ([Namespace.WriteAfter]): of writers that expect the same one exactly one
 // succeeds, and the others get a [*Conflict]. A write of messages with ids takes effect once, however often it is
-// repeated. [Namespace.WriteAll] writes to several streams at once: all of it is there after a crash, or nothing.
-// Writers to different streams do not wait for each other: they share the engine's syncs.
+// repeated. Writers to different streams do not wait for each other: they share the engine's syncs.
+//
+// [Namespace.In] makes a namespace a part of a transaction of its database, with other streams, other stores and the
+// program's own keys: all of it is there after a crash, or nothing. [Subscription.In] acknowledges messages there.
 //
 // # What readers see
 //

@@ -291,7 +291,7 @@ func (n *Namespace) markEnded(ctx context.Context, stream string) error {
 // front of what the engine shows.
 func (n *Namespace) pin(stream string, e *edit, ended bool) (was bool, err error) {
 	for {
-		if err := n.fetch([]Write{{Stream: stream}}); err != nil {
+		if err := n.fetch(stream); err != nil {
 			return was, err
 		}
 		n.mu.Lock()

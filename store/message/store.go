@@ -34,8 +34,8 @@ type Options struct {
 	// Name distinguishes several stores in one engine, at most MaxNameSize bytes; it may be empty.
 	Name string
 
-	// Level is what every write survives once it is acknowledged, unless its context names a
-	// stronger one ([holdfast.WithLevel]); 0 means that of the database. A store may be opened at another level the next time.
+	// Level is what every write survives once it is acknowledged, unless its context names a stronger one
+	// ([holdfast.WithLevel]); 0 means that of the database. A store may be opened at another level the next time.
 	Level holdfast.Level
 
 	// RetainEvery is how often the store removes what the retention of streams does not keep; 0 means every minute, and
@@ -103,7 +103,7 @@ func Open(db *kv.DB, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.db = db
+	s.db = db.At(o.Level)
 	err = s.accepted()
 	if err == nil {
 		err = s.load()
@@ -255,6 +255,9 @@ func (s *Store) newer(version byte) error {
 	return s.fail("open", holdfast.ErrVersion, nil, "use a newer holdfast",
 		"the store has format %d, this program knows %d", version, format.Version)
 }
+
+// DB is the database that the store is in, at the store's level.
+func (s *Store) DB() *kv.DB { return s.db }
 
 // Level is the level of writes whose context names none.
 func (s *Store) Level() holdfast.Level { return s.o.Level }

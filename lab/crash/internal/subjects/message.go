@@ -77,6 +77,7 @@ func messageVictimOf(w *worker, p script, s *message.Store, given holdfast.Level
 	for range messageSpaces {
 		v.spaces = append(v.spaces, messageSpace{writes: &sync.WaitGroup{}})
 	}
+
 	return v
 }
 
@@ -96,6 +97,7 @@ func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (finally er
 			if w.refused(err) {
 				return nil
 			}
+
 			return fmt.Errorf("opening the store: %w", err)
 		}
 		defer func() {
@@ -103,11 +105,13 @@ func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (finally er
 				finally = errors.Join(finally, fmt.Errorf("closing the store: %w", closeErr))
 			}
 		}()
+
 		v = newMessageVictim(w, db, s, given)
 		for i := range ordinarySpaces {
 			w.start(&followers, func() error { return v.follow(ctx, i) })
 		}
 	}
+
 	for range w.spec.Writers {
 		w.start(&group, func() error {
 			for !stopped(stop) {
@@ -119,12 +123,14 @@ func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (finally er
 					return fmt.Errorf("%v: %w", c, err)
 				}
 			}
+
 			return nil
 		})
 	}
 	group.Wait()
 	cancel()
 	followers.Wait()
+
 	return nil
 }
 
@@ -144,6 +150,9 @@ func (v *messageVictim) begin() *messageCall {
 	defer v.state.Unlock()
 	v.begun++
 	c := &messageCall{messageOp: v.script.message(v.spec.Gen, v.begun)}
+
+	// A deletion waits for the writes that were begun before it, and those that are begun after it wait for the deletion:
+	// each operation knows in which life of the namespace it is.
 	space := &v.spaces[c.space]
 	c.after, c.before = space.deleted, space.writes
 	if c.deletes || c.kept > 0 {
@@ -154,6 +163,7 @@ func (v *messageVictim) begin() *messageCall {
 		c.highest = space.highest
 	}
 	v.report.Send(protocol.TellIssued, c.n, 0)
+
 	return c
 }
 
@@ -163,6 +173,8 @@ func (v *messageVictim) finish(c *messageCall, err error) {
 		v.acknowledged(c.n, c.named)
 	}
 	v.state.Lock()
+
+	// What an acknowledged write was told holds for later writes of the same life of the namespace only.
 	if c.deleted != nil {
 		close(c.deleted)
 	} else {
@@ -179,6 +191,7 @@ func (v *messageVictim) do(ctx context.Context, c *messageCall) error {
 	if c.after != nil {
 		<-c.after
 	}
+
 	switch {
 	case v.peer != nil:
 		return v.writePeer(ctx, c)
@@ -189,6 +202,7 @@ func (v *messageVictim) do(ctx context.Context, c *messageCall) error {
 	case c.kept > 0:
 		return v.keep(ctx, c)
 	}
+
 	return v.write(ctx, c)
 }
 
@@ -206,6 +220,7 @@ func (v *messageVictim) remove(ctx context.Context, c *messageCall) error {
 	} else if errors.Is(err, message.ErrNoNamespace) {
 		err = nil
 	}
+
 	return err
 }
 
@@ -223,6 +238,7 @@ func (v *messageVictim) spaceStore() interface {
 	if v.server != nil {
 		return v.server
 	}
+
 	return v.store
 }
 
@@ -273,6 +289,7 @@ func (v *messageVictim) namespace(ctx context.Context, i int) (messageSpaceOf, e
 	if v.server != nil {
 		return v.server.namespace(ctx, i)
 	}
+
 	n, err := v.own(ctx, i)
 	return ownSpace{n, v.db}, err
 }
@@ -297,6 +314,9 @@ func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
 	if err != nil {
 		return err
 	}
+
+	// A write with an expected version is tried again after a conflict, which says the version that there is. It can only
+	// have grown.
 	writes := c.arguments(v.script.messages(&c.messageOp))
 	versions := map[string]int64{} // a conflict tells them
 	var results []message.Result
@@ -333,12 +353,15 @@ func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
 		v.wrong("%v is told to be at global position %d, but %d had been acknowledged before it was begun", c, first,
 			c.highest)
 	}
+
+	// The messages of an operation lie one behind the other, and each stream goes on from its version.
 	next := first
 	for i, r := range results {
 		w := writes[i]
 		if r.Repeated || r.Global != next || w.expected != nil && r.Position != *w.expected+1 {
 			v.wrong("%v, of which write %d expects version %v, is told %+v", c, i, w.expected, results)
 		}
+
 		next += int64(len(w.messages))
 		for _, m := range w.messages {
 			v.spent.Add(int64(len(m.Data) + 200))
@@ -346,6 +369,7 @@ func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
 	}
 	c.highest = next - 1
 	v.report.Send(protocol.TellPlaced, c.n, uint64(first))
+
 	return v.verify(ctx, n, c, writes, results)
 }
 
@@ -363,6 +387,7 @@ func writeTo(ctx context.Context, n messageSpaceOf, writes []streamWrite) ([]mes
 	} else {
 		r, err = n.Write(ctx, w.stream, w.messages...)
 	}
+
 	return []message.Result{r}, err
 }
 
@@ -370,6 +395,7 @@ func writeTo(ctx context.Context, n messageSpaceOf, writes []streamWrite) ([]mes
 func (v *messageVictim) verify(
 	ctx context.Context, n messageSpaceOf, c *messageCall, writes []streamWrite, results []message.Result,
 ) error {
+	// What is checked depends on the number of the operation, so that each kind has its share.
 	w, r := writes[len(writes)-1], results[len(writes)-1]
 	switch c.n % 8 {
 	case 0, 3, 6:
@@ -380,6 +406,7 @@ func (v *messageVictim) verify(
 		if err != nil {
 			return fmt.Errorf("repeated: %w", err)
 		}
+
 		for i := range again {
 			results[i].Repeated = true
 		}
@@ -397,6 +424,7 @@ func (v *messageVictim) verify(
 			if e := messageEntry("", m); e.N != c.n || e.Gen != c.gen || m.Global != r.Global || m.Position != r.Position {
 				v.wrong("%v was told %+v, and %v is read there", c, r, e)
 			}
+
 			return nil
 		}
 		v.wrong("%v was told %+v, and nothing is read there", c, r)
@@ -417,6 +445,7 @@ func (v *messageVictim) verify(
 			v.wrong("%v was told %+v, and then one with version %d succeeds", c, r, old)
 		}
 	}
+
 	return nil
 }
 
@@ -426,6 +455,7 @@ func (o *messageOp) arguments(messages []message.Message) (writes []streamWrite)
 		writes = append(writes, streamWrite{stream: w.stream, messages: messages[:w.size]})
 		messages = messages[w.size:]
 	}
+
 	return writes
 }
 
@@ -436,6 +466,7 @@ func versionOf(ctx context.Context, n interface {
 	if !ok {
 		version = message.NoStream
 	}
+
 	return version, err
 }
 
@@ -446,12 +477,15 @@ func (v *messageVictim) follow(ctx context.Context, i int) error {
 	if i%2 == 0 {
 		q.Category = ""
 	}
+
 	for ctx.Err() == nil {
 		n, err := v.store.Namespace(ctx, messageSpaces[i])
 		if err == nil {
+			// Each namespace that comes is followed from where it ends now.
 			q.From = n.Last() + 1
 			err = v.followed(ctx, ownSpace{n, v.db}, q)
 		}
+
 		switch {
 		case ctx.Err() != nil || v.spec.Failing && v.refused(err):
 			return nil
@@ -460,6 +494,7 @@ func (v *messageVictim) follow(ctx context.Context, i int) error {
 		}
 		v.rest(ctx.Done(), 5*time.Millisecond)
 	}
+
 	return nil
 }
 
@@ -485,6 +520,7 @@ func (v *messageVictim) followed(ctx context.Context, n messageSpaceOf, q messag
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -502,6 +538,7 @@ func messageRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	if peer, ok := e.(contender.MessagesEngine); ok {
 		emit(commits.Found{Key: message.Default})
 		r := &messageReader{check: c, peer: &peerReader{peer, map[messagePosition]int64{}}, id: message.Default}
+
 		return r.all(ctx, emit)
 	}
 	db, s, err := openMessages(e, c.spec.Level)
@@ -513,6 +550,7 @@ func messageRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 		if err != nil {
 			return err
 		}
+
 		for _, info := range infos {
 			n, err := s.Namespace(ctx, info.ID)
 			if err != nil {
@@ -528,8 +566,10 @@ func messageRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 				return fmt.Errorf("namespace %q: %w", info.ID, err)
 			}
 		}
+
 		return nil
 	}
+
 	return errors.Join(read(), s.Close())
 }
 
@@ -556,17 +596,20 @@ func (r *messageReader) read(ctx context.Context, q message.Query, see func(m me
 	if r.peer != nil {
 		return r.peer.read(ctx, q, see)
 	}
+
 	for m, err := range r.n.Read(ctx, q) {
 		if err != nil {
 			return fmt.Errorf("reading %+v: %w", q, err)
 		}
 		see(m)
 	}
+
 	return nil
 }
 
 // all reads everything, and compares what each index gives with the order of global positions.
 func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error {
+	// First everything in the order of global positions, from which it follows what each index must give.
 	streams, categories := map[string][]commits.Found{}, map[string][]commits.Found{}
 	counts := map[string]message.Counts{}
 	versions := map[string]int64{}
@@ -592,6 +635,7 @@ func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error
 		}
 		ids[m.ID] = m.Global
 		list = append(list, e)
+
 		for _, category := range []string{"", category} {
 			count := counts[category]
 			count.Messages++
@@ -609,6 +653,7 @@ func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error
 	if r.peer == nil && !removes && r.n.Last() != last {
 		r.wrong("it says that it ends with global position %d, and %d is the last that is read", r.n.Last(), last)
 	}
+
 	for _, stream := range slices.Sorted(maps.Keys(streams)) {
 		if err := r.same(ctx, message.Query{Stream: stream}, streams[stream]); err != nil {
 			return err
@@ -621,16 +666,20 @@ func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error
 			r.wrong("stream %q has version %d, %v, and its last message has position %d", stream, version, err, want)
 		}
 	}
+
 	for _, category := range slices.Sorted(maps.Keys(categories)) {
 		if err := r.same(ctx, message.Query{Category: category}, categories[category]); err != nil {
 			return err
 		}
+
+		// Each message of a stream with an id belongs to exactly one member of a group.
 		members, named := 0, 0
 		for _, e := range categories[category] {
 			if _, _, _, stream, _ := messagePlace(e.Key); message.CardinalID(stream) != "" {
 				named++
 			}
 		}
+
 		for member := range 3 {
 			group := message.Group{Member: member, Size: 3}
 			if err := r.read(ctx, message.Query{Category: category, Group: group}, func(message.Message) { members++ }); err !=
@@ -648,6 +697,7 @@ func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error
 			return err
 		}
 	}
+
 	return r.repeats(ctx, list)
 }
 
@@ -658,6 +708,7 @@ func (r *messageReader) same(ctx context.Context, q message.Query, want []commit
 	if d := commits.Difference(got, want); err == nil && d != "" {
 		r.wrong("stream %q, category %q and all messages disagree: %s", q.Stream, q.Category, d)
 	}
+
 	return err
 }
 
@@ -670,6 +721,7 @@ func (r *messageReader) listings(
 			r.wrong("category %q is counted as %+v, %v, and has %+v", category, got, err, want)
 		}
 	}
+
 	var want []message.CategoryInfo
 	for _, category := range slices.Sorted(maps.Keys(counts)) {
 		if category != "" {
@@ -687,6 +739,7 @@ func (r *messageReader) listings(
 	if err != nil {
 		return err
 	}
+
 	var listed []string
 	for _, info := range infos {
 		listed = append(listed, info.Stream)
@@ -697,6 +750,7 @@ func (r *messageReader) listings(
 	if all := slices.Sorted(maps.Keys(versions)); !slices.Equal(listed, all) {
 		r.wrong("the streams are listed as %q, and are %q", listed, all)
 	}
+
 	return nil
 }
 
@@ -704,6 +758,7 @@ func (r *messageReader) listings(
 func (r *messageReader) repeats(ctx context.Context, list []commits.Found) error {
 	p, tried := messageScript(r.spec.Seed, r.peer != nil), 0
 	p.served = r.spec.Subject == serveName
+
 	for i := len(list) - 1; i >= 0 && tried < messageRepeats; i-- {
 		e := list[i]
 		if i > 0 && list[i-1].N == e.N || e.N == 0 {
@@ -729,5 +784,6 @@ func (r *messageReader) repeats(ctx context.Context, list []commits.Found) error
 			r.wrong("%v at global position %d is repeated, and told %+v, %v", &o, global, results, err)
 		}
 	}
+
 	return nil
 }
