@@ -50,34 +50,22 @@ func Present(raw json.RawMessage) []byte {
 	return raw
 }
 
-// FromWrites are writes to a store.
-func FromWrites(writes ...message.Write) Write {
-	w := Write{Writes: make([]StreamWrite, len(writes))}
-	for i, from := range writes {
-		to := StreamWrite{Stream: from.Stream, Expected: from.Expected, Messages: make([]NewMessage, len(from.Messages))}
-		for j, m := range from.Messages {
-			to.Messages[j] = NewMessage{ID: m.ID, Type: m.Type, Data: m.Data, Metadata: m.Metadata, Time: m.Time}
-		}
-		w.Writes[i] = to
+// FromNewMessages are messages that are to be written.
+func FromNewMessages(messages []message.Message) []NewMessage {
+	to := make([]NewMessage, len(messages))
+	for i, m := range messages {
+		to[i] = NewMessage{ID: m.ID, Type: m.Type, Data: m.Data, Metadata: m.Metadata, Time: m.Time}
 	}
-
-	return w
+	return to
 }
 
-// Store are the writes as stores have them.
-func (w *Write) Store() []message.Write {
-	writes := make([]message.Write, len(w.Writes))
-	for i, from := range w.Writes {
-		to := message.Write{Stream: from.Stream, Expected: from.Expected,
-			Messages: make([]message.Message, len(from.Messages))}
-		for j, m := range from.Messages {
-			to.Messages[j] = message.Message{ID: m.ID, Type: m.Type, Data: m.Data, Metadata: Present(m.Metadata),
-				Time: m.Time}
-		}
-		writes[i] = to
+// Store are the messages as stores have them.
+func (w *Write) Store() []message.Message {
+	to := make([]message.Message, len(w.Messages))
+	for i, m := range w.Messages {
+		to[i] = message.Message{ID: m.ID, Type: m.Type, Data: m.Data, Metadata: Present(m.Metadata), Time: m.Time}
 	}
-
-	return writes
+	return to
 }
 
 // FromRetention is the retention of a stream.
@@ -107,6 +95,15 @@ func FromNewEvent(e *event.Event) NewEvent { return NewEvent(FromEvent(e)) }
 
 // Store is the event as logs have it.
 func (e *NewEvent) Store() event.Event { return (*Event)(e).Store() }
+
+// Store are the events as logs have them.
+func (a *Append) Store() []event.Event {
+	to := make([]event.Event, len(a.Events))
+	for i := range to {
+		to[i] = a.Events[i].Store()
+	}
+	return to
+}
 
 // FromCursors are subscriptions or snapshots of a log.
 func FromCursors(list []event.Cursor) []Subscriber {

@@ -5,6 +5,12 @@
 //	r, err := orders.WriteAfter(ctx, "order-17", message.NoStream, message.Message{Type: "Placed", Data: data})
 //	for m, err := range orders.Follow(ctx, message.Query{Category: "order"}) { ... }
 //
+//	err = c.Update(ctx, func(tx *client.Tx) error { // all of it, or nothing
+//		orders.In(tx).WriteAfter("order-17", 0, paid)
+//		orders.Tasks().In(tx).Enqueue(task.Spec{Kind: "receipt"})
+//		return nil
+//	})
+//
 //	tasks := orders.Tasks() // is what package worker asks for
 //	runner, err := worker.New(tasks, &workers, worker.Options{})
 //
@@ -21,8 +27,8 @@
 // A call is tried again, after a pause that grows, if the server could not be reached, is starting or stopping, or has
 // too much to do, for as long as [Options].Retry says. If the answer is lost, the server may have done what it was
 // asked for. Then only that is tried again which does no harm if it is done twice: reads, changes that set something,
-// and writes, whose messages, events and tasks get ids before the first try if they have none, so that the server
-// knows them. Anything else ends with an [*Error] whose Unknown is true.
+// and writes and transactions, whose messages, events and tasks get ids before the first try if they have none, so that
+// the server knows them. Anything else ends with an [*Error] whose Unknown is true.
 //
 // # Concurrency and lifetime
 //

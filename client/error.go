@@ -28,6 +28,8 @@ type Error struct {
 	Unknown bool
 	// After is how long the server asks to wait before the next try, 0 if it does not say.
 	After time.Duration
+	// Operation is which operation of a transaction was refused, counted from 0; nil if it was none.
+	Operation *int
 	// Cause is the error of the connection, or of reading the answer; nil if the server has refused.
 	Cause error
 
@@ -137,7 +139,7 @@ func answered(op string, status int, header http.Header, body []byte) *Error {
 		After: retryAfter(header.Get("Retry-After"))}
 	var p api.Problem
 	if json.Unmarshal(body, &p) == nil && p.Code != "" {
-		e.Code, e.Detail, e.problem = p.Code, p.Detail, &p
+		e.Code, e.Detail, e.Operation, e.problem = p.Code, p.Detail, p.Operation, &p
 		if p.Request != "" {
 			e.Request = p.Request
 		}

@@ -16,13 +16,13 @@ import (
 
 // Log is a log of events of a server. Its methods do what those of event.Store do.
 type Log struct {
-	c          *Client
-	name, path string
+	c                     *Client
+	namespace, name, path string
 }
 
 // Log is the log of that name in the namespace. The server makes it when something is appended to it.
 func (n *Namespace) Log(name string) *Log {
-	return &Log{c: n.c, name: name, path: n.path + path("/logs/%s", name)}
+	return &Log{c: n.c, namespace: n.id, name: name, path: n.path + path("/logs/%s", name)}
 }
 
 // Name is what the log is called.
@@ -68,30 +68,47 @@ func (l *Log) AppendAfter(ctx context.Context, last uint64, events ...event.Even
 }
 
 func (l *Log) append(ctx context.Context, after *uint64, events []event.Event) (event.Result, error) {
-	body := api.Append{Events: make([]api.NewEvent, len(events)), After: after}
-	known := slices.ContainsFunc(events, func(e event.Event) bool { return e.ID != "" })
-
-	for i := range events {
-		if err := notText("event append", event.ErrBadEvent, events[i].ID, events[i].Type, events[i].Origin); err != nil {
-			return event.Result{}, err
-		}
-		if body.Events[i] = api.FromNewEvent(&events[i]); !known {
-			body.Events[i].ID = newID()
-		}
-		body.Events[i].Position = 0
+	body, known, err := newAppend(after, events)
+	if err != nil {
+		return event.Result{}, err
 	}
 	r := &request{op: "event append", method: "POST", path: l.path + "/events", body: body, safe: true}
 	var done api.Appended
 	if err := l.c.call(ctx, r, &done); err != nil {
-		var e *Error
-		if errors.As(err, &e) && e.Code == api.CodeConflict && e.problem.Expected != nil && e.problem.Actual != nil {
-			e.conflict = &event.Conflict{Expected: uint64(*e.problem.Expected), Actual: uint64(*e.problem.Actual)}
-		}
-
-		return event.Result{}, err
+		return event.Result{}, displaced(err)
 	}
-	// What a try has done whose answer was lost is no repeat to the caller, whose ids were new.
-	return event.Result{First: done.First, Last: done.Last, Repeated: done.Repeated && (known || !r.lost)}, nil
+	return appended(&done, known, r), nil
+}
+
+// newAppend makes the body of an append, whose events all have ids. known: they were the caller's.
+func newAppend(after *uint64, events []event.Event) (a api.Append, known bool, err error) {
+	a = api.Append{Events: make([]api.NewEvent, len(events)), After: after}
+	known = slices.ContainsFunc(events, func(e event.Event) bool { return e.ID != "" })
+	for i := range events {
+		if err := notText("event append", event.ErrBadEvent, events[i].ID, events[i].Type, events[i].Origin); err != nil {
+			return a, false, err
+		}
+		if a.Events[i] = api.FromNewEvent(&events[i]); !known {
+			a.Events[i].ID = newID()
+		}
+		a.Events[i].Position = 0
+	}
+	return a, known, nil
+}
+
+// appended is the result of an append. What a try has done whose answer was lost is no repeat to the caller, whose ids
+// were new.
+func appended(a *api.Appended, known bool, r *request) event.Result {
+	return event.Result{First: a.First, Last: a.Last, Repeated: a.Repeated && (known || !r.lost)}
+}
+
+// displaced adds to an error of an append the conflict that it tells of.
+func displaced(err error) error {
+	var e *Error
+	if errors.As(err, &e) && e.Code == api.CodeConflict && e.problem.Expected != nil && e.problem.Actual != nil {
+		e.conflict = &event.Conflict{Expected: uint64(*e.problem.Expected), Actual: uint64(*e.problem.Actual)}
+	}
+	return err
 }
 
 // Read returns the events from position from on, at most limit of them; 0 means all.

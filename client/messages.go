@@ -59,95 +59,65 @@ func (n *Namespace) Count(ctx context.Context, category string) (message.Counts,
 // Write adds messages at the end of a stream, atomically, and returns when they have reached the level. Messages
 // without an id get one.
 func (n *Namespace) Write(ctx context.Context, stream string, messages ...message.Message) (message.Result, error) {
-	return n.write(ctx, message.Write{Stream: stream, Messages: messages})
+	return n.write(ctx, stream, nil, messages)
 }
 
 // WriteAfter is Write if the stream has the version expected at that moment, message.NoStream for one that has never
 // had a message. Otherwise it returns message.ErrConflict.
 func (n *Namespace) WriteAfter(ctx context.Context, stream string, expected int64, messages ...message.Message) (
 	message.Result, error) {
-	return n.write(ctx, message.Write{Stream: stream, Expected: &expected, Messages: messages})
+	return n.write(ctx, stream, &expected, messages)
 }
 
-func (n *Namespace) write(ctx context.Context, w message.Write) (message.Result, error) {
-	results, err := n.WriteAll(ctx, w)
+func (n *Namespace) write(ctx context.Context, stream string, expected *int64, messages []message.Message) (
+	message.Result, error) {
+	body, known, err := newWrite(stream, expected, messages)
 	if err != nil {
 		return message.Result{}, err
 	}
-
-	return results[0], nil
-}
-
-// WriteAll does several writes, to different streams, as one: all of it is there, or nothing. The results are in the
-// order of the writes.
-func (n *Namespace) WriteAll(ctx context.Context, writes ...message.Write) ([]message.Result, error) {
-	writes = slices.Clone(writes)
-	known := false // some ids were the caller's
-
-	for i, w := range writes {
-		if err := notText("message write", message.ErrBadName, w.Stream); err != nil {
-			return nil, err
-		}
-
-		messages := slices.Clone(w.Messages)
-		for j := range messages {
-			if known = known || messages[j].ID != ""; messages[j].ID == "" {
-				messages[j].ID = newID()
-			}
-			if err := notText("message write", message.ErrBadMessage, messages[j].Type); err != nil {
-				return nil, err
-			}
-			if len(messages[j].Data) == 0 {
-				return nil, &Error{Op: "message write", Code: api.CodeBadRequest,
-					Detail: fmt.Sprintf("message %d for the stream %q has no data; it is a JSON object", j, w.Stream)}
-			}
-		}
-		writes[i].Messages = messages
-	}
-	r := &request{op: "message write", method: "POST", path: n.path + "/messages", body: api.FromWrites(writes...),
-		safe: true}
-	var done api.WriteResult
+	r := &request{op: "message write", method: "POST", path: n.path + "/messages", body: body, safe: true}
+	var done api.Written
 	if err := n.c.call(ctx, r, &done); err != nil {
-		var e *Error
-		if errors.As(err, &e) && e.Code == api.CodeConflict {
-			e.conflict = conflictOf(e.problem, writes)
-		}
-
-		return nil, err
+		return message.Result{}, conflicted(err, stream)
 	}
-	if len(done.Results) != len(writes) {
-		return nil, &Error{Op: r.op, Status: 200, Unknown: true,
-			Detail: fmt.Sprintf("%d results for %d writes", len(done.Results), len(writes))}
-	}
-
-	results := make([]message.Result, len(writes))
-	for i, w := range done.Results {
-		// What a try has done whose answer was lost is no repeat to the caller, whose ids were new.
-		results[i] = message.Result{Position: w.Position, Global: w.Global, Repeated: w.Repeated && (known || !r.lost)}
-	}
-
-	return results, nil
+	return wrote(&done, known, r), nil
 }
 
-// conflictOf makes a conflict of what the server says. It does not say which stream it is; if there are several, it is
-// the one that expects the version.
-func conflictOf(p *api.Problem, writes []message.Write) error {
-	if p == nil || p.Expected == nil || p.Actual == nil {
-		return nil
+// newWrite makes the body of a write, whose messages all have ids. known: some were the caller's.
+func newWrite(stream string, expected *int64, messages []message.Message) (w *api.Write, known bool, err error) {
+	if err := notText("message write", message.ErrBadName, stream); err != nil {
+		return nil, false, err
 	}
-
-	c := &message.Conflict{Expected: *p.Expected, Actual: *p.Actual}
-	for _, w := range writes {
-		if w.Expected == nil || *w.Expected != *p.Expected {
-			continue
+	w = &api.Write{Stream: stream, Expected: expected, Messages: api.FromNewMessages(messages)}
+	for i := range w.Messages {
+		m := &w.Messages[i]
+		if known = known || m.ID != ""; m.ID == "" {
+			m.ID = newID()
 		}
-		if c.Stream != "" {
-			return &message.Conflict{Expected: *p.Expected, Actual: *p.Actual} // it may be either
+		if err := notText("message write", message.ErrBadMessage, m.Type); err != nil {
+			return nil, false, err
 		}
-		c.Stream = w.Stream
+		if len(m.Data) == 0 {
+			return nil, false, &Error{Op: "message write", Code: api.CodeBadRequest,
+				Detail: fmt.Sprintf("message %d for the stream %q has no data; it is a JSON object", i, stream)}
+		}
 	}
+	return w, known, nil
+}
 
-	return c
+// wrote is the result of a write. What a try has done whose answer was lost is no repeat to the caller, whose ids were
+// new.
+func wrote(w *api.Written, known bool, r *request) message.Result {
+	return message.Result{Position: w.Position, Global: w.Global, Repeated: w.Repeated && (known || !r.lost)}
+}
+
+// conflicted adds to an error of a write to a stream the conflict that it tells of.
+func conflicted(err error, stream string) error {
+	var e *Error
+	if errors.As(err, &e) && e.Code == api.CodeConflict && e.problem.Expected != nil && e.problem.Actual != nil {
+		e.conflict = &message.Conflict{Stream: stream, Expected: *e.problem.Expected, Actual: *e.problem.Actual}
+	}
+	return err
 }
 
 // values writes a query as the server reads it, without From and Limit.

@@ -20,12 +20,12 @@ import (
 // Tasks are the tasks of a namespace. Its methods do what those of task.Store do; it is a worker.Client and a
 // worker.Enqueuer. Workers learn that their tasks are cancelled with the next heartbeat, a third of a lease later.
 type Tasks struct {
-	c    *Client
-	path string
+	c               *Client
+	namespace, path string
 }
 
 // Tasks are the tasks of the namespace.
-func (n *Namespace) Tasks() *Tasks { return &Tasks{c: n.c, path: n.path} }
+func (n *Namespace) Tasks() *Tasks { return &Tasks{c: n.c, namespace: n.id, path: n.path} }
 
 // Enqueue adds tasks, all or none. Tasks without an id get one of the client.
 //

@@ -121,7 +121,7 @@ func TestRewrittenPaths(t *testing.T) {
 			t.Fatal(status, text)
 		}
 	}
-	post("/messages", `{"writes":[{"stream":"order-1","messages":[{"type":"placed","data":{}}]}]}`)
+	post("/messages", `{"stream":"order-1","messages":[{"type":"placed","data":{}}]}`)
 	post("/tasks", `{"tasks":[{"kind":"mail"}]}`)
 	before := keysOf(t, e)
 	seen := map[string]bool{}
@@ -189,7 +189,7 @@ func TestRewrittenPaths(t *testing.T) {
 	}
 
 	// Names with slashes are names.
-	post("/messages", `{"writes":[{"stream":"https://a/b","messages":[{"type":"placed","data":{}}]}]}`)
+	post("/messages", `{"stream":"https://a/b","messages":[{"type":"placed","data":{}}]}`)
 	if status, text := r.attack("GET", "/v1/namespaces/default/streams/https:%2F%2Fa%2Fb", nil); status != 200 {
 		t.Error(status, text)
 	}
@@ -201,7 +201,7 @@ func TestRewrittenPaths(t *testing.T) {
 	for _, name := range []string{".", "..", "/", "//", "a/../b", "./a"} {
 		for path, body := range map[string]string{
 			"/v1/namespaces":                  `{"id":%q}`,
-			"/v1/namespaces/default/messages": `{"writes":[{"stream":%q,"messages":[{"type":"placed","data":{}}]}]}`,
+			"/v1/namespaces/default/messages": `{"stream":%q,"messages":[{"type":"placed","data":{}}]}`,
 			"/v1/namespaces/default/tasks":    `{"tasks":[{"kind":"mail","queue":%q}]}`,
 		} {
 			status, text := r.attack("POST", path, fmt.Appendf(nil, body, name))
@@ -271,7 +271,8 @@ func bodies() map[string][]byte {
 		"a long key":    []byte(`{"` + strings.Repeat("k", 1<<19) + `":1}`),
 		"many":          []byte("[" + strings.Repeat("{},", 110_000) + "{}]"),
 	}
-	for _, field := range []string{"data", "writes", "events", "tasks", "leases", "position", "lease_ms", "id", "n"} {
+	for _, field := range []string{"data", "messages", "operations", "events", "tasks", "leases", "position", "lease_ms",
+		"id", "n"} {
 		list[field+" deep"] = wrapped(field, deep(20_000, "[", "]"))
 		list[field+" huge"] = wrapped(field, []byte("99999999999999999999999999999999999999"))
 		list[field+" most"] = wrapped(field, []byte("9223372036854775807"))
@@ -386,10 +387,12 @@ func TestAttackLists(t *testing.T) {
 		"/rpc":                                       {`["sys.version",`, "]"},
 		"/v1/namespaces/default/logs/x/events":       {`{"events":[`, "]}"},
 		"/v1/namespaces/default/tasks":               {`{"tasks":[`, "]}"},
-		"/v1/namespaces/default/messages":            {`{"writes":[{"stream":"s","messages":[`, "]}]}"},
+		"/v1/namespaces/default/messages":            {`{"stream":"s","messages":[`, "]}"},
 		"/v1/namespaces/default/leases/complete":     {`{"leases":[`, "]}"},
 		"/v1/namespaces/default/leases/heartbeat":    {`{"leases":[`, "]}"},
 		"/v1/namespaces/default/subscriptions/s/ack": {`{"deliveries":[`, "]}"},
+		"/v1/transactions": {
+			`{"operations":[{"namespace":"default","complete":{"id":"x","token":1,"then":[{"kind":"k","after":[`, "]}]}}]}"},
 	} {
 		body := []byte(open[0] + strings.Repeat(item, 5<<20) + shut + open[1])
 		peak := heapPeak()

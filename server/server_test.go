@@ -674,7 +674,7 @@ func TestPoisoned(t *testing.T) {
 	got := r.do(
 		"POST",
 		"/v1/namespaces/default/messages",
-		`{"writes":[{"stream":"a-1","messages":[{"type":"T","data":{}}]}]}`,
+		`{"stream":"a-1","messages":[{"type":"T","data":{}}]}`,
 	)
 	r.want(got, 503, api.CodePoisoned)
 	got = r.do("GET", "/ready", "")
@@ -696,7 +696,7 @@ func TestFullDisk(t *testing.T) {
 	r := start(t, e, Options{}, nil)
 	write := func() reply {
 		return r.do("POST", "/v1/namespaces/default/messages", fmt.Sprintf(
-			`{"writes":[{"stream":"a-1","messages":[{"type":"T","data":{"x":"%s"}}]}]}`, strings.Repeat("x", probeSize/2)))
+			`{"stream":"a-1","messages":[{"type":"T","data":{"x":"%s"}}]}`, strings.Repeat("x", probeSize/2)))
 	}
 	r.want(write(), 200, "")
 	disk.SetCapacity(disk.Used() + 1<<20)
@@ -754,7 +754,7 @@ func startOnFullDisk(t *testing.T, deletes bool) {
 	write := func(status int, want string) {
 		t.Helper()
 		for path, body := range map[string]string{
-			messages: `{"writes":[{"stream":"a-1","messages":[{"type":"T","data":{}}]}]}`,
+			messages: `{"stream":"a-1","messages":[{"type":"T","data":{}}]}`,
 			events:   `{"events":[{"type":"T","data":"e30="}]}`,
 			tasks:    `{"tasks":[{"queue":"q","kind":"k"}]}`,
 		} {

@@ -190,13 +190,17 @@ func (c *messageWrite) run() int {
 		if c.Metadata != "" {
 			m.Metadata = []byte(c.Metadata)
 		}
-		r, err := s.client.Namespace(c.Namespace).WriteAll(c.ctx(s),
-			message.Write{Stream: c.Stream, Expected: c.Expected, Messages: []message.Message{m}})
+		n := s.client.Namespace(c.Namespace)
+		var r message.Result
+		if c.Expected != nil {
+			r, err = n.WriteAfter(c.ctx(s), c.Stream, *c.Expected, m)
+		} else {
+			r, err = n.Write(c.ctx(s), c.Stream, m)
+		}
 		if err != nil {
 			return err
 		}
-		w := api.Written{Stream: c.Stream, Position: r[0].Position, Global: r[0].Global, Repeated: r[0].Repeated}
-
+		w := api.Written{Stream: c.Stream, Position: r.Position, Global: r.Global, Repeated: r.Repeated}
 		return s.said(w, "position %d in %s, global %d", w.Position, w.Stream, w.Global)
 	})
 }

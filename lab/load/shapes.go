@@ -45,7 +45,7 @@ func Shapes() []Shape {
 		{Name: "messages", About: "the eventodb load on /v1: POST of one message, and after each tenth a page of 10",
 			workers: 10, length: 5 * time.Second, headers: bearer, op: messagesDo,
 			null: map[string]string{
-				"POST " + messagesPath: `{"results":[{"stream":"load-1","position":1,"global":1}]}`,
+				"POST " + messagesPath: `{"stream":"load-1","position":1,"global":1}`,
 				"GET " + messagesPath:  `{"messages":[],"next":0}`}},
 		{Name: "tasks", About: "a task's life on /v1: it is enqueued, claimed and completed; three requests are one " +
 			"operation",
@@ -57,7 +57,7 @@ func Shapes() []Shape {
 		{Name: Follow, About: "followers of one stream by server-sent events, and writes to it at a steady rate: the " +
 			"latency is that of deliveries, from when a write was due", workers: 8, rate: 100, followers: 100,
 			length: 5 * time.Second, headers: bearer, op: followDo,
-			null: map[string]string{"POST " + followWrite: `{"results":[{"stream":"load-followed","position":1,"global":1}]}`}},
+			null: map[string]string{"POST " + followWrite: `{"stream":"load-followed","position":1,"global":1}`}},
 		{Name: Soak, About: "messages, followers of 100 streams and 64 task workers at a steady rate: fails if the " +
 			"server's memory or goroutines grow", workers: 8, rate: 100, followers: 1000, length: time.Hour, headers: bearer,
 			op: soakDo},
@@ -233,13 +233,13 @@ func ebuseDo(w *worker) error {
 
 // message makes the request that writes one message to a stream, and writes it.
 func (w *worker) message(stream string, number int64) error {
-	b := append(append(w.body[:0], `{"writes":[{"stream":"`...), stream...)
+	b := append(append(w.body[:0], `{"stream":"`...), stream...)
 	if number >= 0 {
 		b = strconv.AppendInt(b, number, 10)
 	}
 	b = append(b, `","messages":[{"type":"LoadTestEvent","data":`...)
 	b = append(w.data(b), `,"metadata":{"correlationStreamName":"workflow-`...)
-	b = append(strconv.AppendInt(b, int64(w.number), 10), `"}}]}]}`...)
+	b = append(strconv.AppendInt(b, int64(w.number), 10), `"}}]}`...)
 	w.body = b
 	_, err := w.write(messagesPath, b)
 

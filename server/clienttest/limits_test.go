@@ -75,7 +75,7 @@ func TestAcceptedIsReadable(t *testing.T) {
 					`["stream.write","s-1",{"type":%s,"data":%s,"metadata":%s}]`, typ, s.data, s.met))
 			case "v1":
 				status, _ = post(t, c, made.Token, "/v1/namespaces/"+ns+"/messages", fmt.Appendf(nil,
-					`{"writes":[{"stream":"s-1","messages":[{"type":%s,"data":%s,"metadata":%s}]}]}`, typ, s.data, s.met))
+					`{"stream":"s-1","messages":[{"type":%s,"data":%s,"metadata":%s}]}`, typ, s.data, s.met))
 			case "client":
 				_, err := n.Write(ctx, "s-1", message.Message{Type: s.typ, Data: []byte(s.data), Metadata: []byte(s.met)})
 				if err != nil {

@@ -57,6 +57,7 @@ type Options struct {
 // Data is the open data. All methods may be called from many goroutines at once.
 type Data struct {
 	engine   holdfast.Engine
+	db       *kv.DB
 	o        Options
 	messages *message.Store
 	logs     *pool[*event.Store]
@@ -72,11 +73,15 @@ type Data struct {
 
 // Open opens what is kept in an engine. The engine stays the caller's.
 func Open(engine holdfast.Engine, o Options) (*Data, error) {
-	messages, err := message.Open(kv.On(engine), message.Options{Level: o.Level, Logger: o.Logger})
+	db, err := kv.Open(engine, kv.Options{Level: o.Level})
 	if err != nil {
 		return nil, err
 	}
-	d := &Data{engine: engine, o: o, messages: messages,
+	messages, err := message.Open(db, message.Options{Level: o.Level, Logger: o.Logger})
+	if err != nil {
+		return nil, err
+	}
+	d := &Data{engine: engine, db: db, o: o, messages: messages,
 		logs:          newPool[*event.Store](cmp.Or(o.MaxLogs, DefaultMaxLogs)),
 		tasks:         newPool[*task.Store](cmp.Or(o.MaxTasks, DefaultMaxTasks)),
 		subscriptions: newPool[*Subscription](cmp.Or(o.MaxSubscriptions, DefaultMaxSubscriptions)),
@@ -103,6 +108,9 @@ func Open(engine holdfast.Engine, o Options) (*Data, error) {
 
 // Engine is where all of it is.
 func (d *Data) Engine() holdfast.Engine { return d.engine }
+
+// DB is the database that the stores are in: the part that each has in a transaction is what its In returns.
+func (d *Data) DB() *kv.DB { return d.db }
 
 // Messages is the store of messages, whose namespaces are those of the server. They are deleted by Delete, not by its
 // own.
@@ -176,7 +184,7 @@ func (d *Data) log(ctx context.Context, namespace, log string, anew bool) (*even
 		if err != nil {
 			return nil, missing(err, "log", log)
 		}
-		return event.Open(kv.On(d.engine), event.Options{Name: n, Level: d.o.Level, Logger: d.o.Logger})
+		return event.Open(d.db, event.Options{Name: n, Level: d.o.Level, Logger: d.o.Logger})
 	})
 }
 
@@ -257,7 +265,7 @@ func (d *Data) taskStore(ctx context.Context, namespace string, anew bool) (*tas
 				return nil, cmp.Or(err, missing(holdfast.ErrNotFound, "task in namespace", namespace))
 			}
 		}
-		return task.Open(kv.On(d.engine), task.Options{Name: n, Level: d.o.Level, Logger: d.o.Logger})
+		return task.Open(d.db, task.Options{Name: n, Level: d.o.Level, Logger: d.o.Logger})
 	})
 }
 

@@ -291,14 +291,16 @@ func (c *call) streamWrite() error {
 	if err != nil {
 		return err
 	}
-	results, err := n.WriteAll(c.ctx, message.Write{Stream: stream, Expected: expected, Messages: []message.Message{m}})
 	var r message.Result
+	if expected != nil {
+		r, err = n.WriteAfter(c.ctx, stream, *expected, m)
+	} else {
+		r, err = n.Write(c.ctx, stream, m)
+	}
 	if known := (*message.Known)(nil); errors.As(err, &known) {
 		r = known.Result // in this API the id alone says that a write is repeated
 	} else if err != nil {
 		return err
-	} else {
-		r = results[0]
 	}
 	c.out = strconv.AppendInt(append(c.out, `{"position":`...), r.Position, 10)
 	c.out = strconv.AppendInt(append(c.out, `,"globalPosition":`...), r.Global, 10)

@@ -131,9 +131,23 @@ func Of(err error) api.Problem {
 		expected, actual := int64(conflict.Expected), int64(conflict.Actual)
 		p.Expected, p.Actual = &expected, &actual
 	}
-
+	if in := (*inOperation)(nil); errors.As(err, &in) {
+		p.Operation = &in.at
+	}
 	return p
 }
+
+// InOperation is an error of an operation of a transaction, counted from 0.
+func InOperation(at int, err error) error { return &inOperation{at, err} }
+
+type inOperation struct {
+	at  int
+	err error
+}
+
+func (e *inOperation) Error() string { return fmt.Sprintf("operation %d: %v", e.at, e.err) }
+
+func (e *inOperation) Unwrap() error { return e.err }
 
 // Status is the HTTP status that errors of a code are answered with; 0 if it is none.
 func Status(code string) int {

@@ -99,9 +99,11 @@ func (c *call) describe(info message.Info) (out api.Namespace, err error) {
 		Messages: counts.Messages, Streams: counts.Streams, Last: last}, err
 }
 
+// own is the namespace of the token that a request is made with.
+func own(_ *http.Request, p auth.Principal) string { return p.Namespace }
+
 func (s *service) tokens() {
 	const tag = "tokens"
-	own := func(_ *http.Request, p auth.Principal) string { return p.Namespace }
 	declare(s, operation{id: "list-tokens", method: http.MethodGet, path: "/v1/tokens", role: auth.Admin, tag: tag,
 		summary: "List tokens, but for those of namespaces themselves", about: "Without a namespace, all.",
 		namespace: func(r *http.Request, _ auth.Principal) string {

@@ -274,7 +274,8 @@ func decode(body []byte, v any) error {
 	if !utf8.Valid(body) {
 		return problem.BadRequest("the body is not UTF-8") // its names and ids would become others, and alike
 	}
-	if tooMany(body) {
+	shape := shapeOf(reflect.TypeOf(v))
+	if shape != nil && tooMany(body, shape.lists) {
 		return &holdfast.Error{Class: holdfast.ErrTooLarge,
 			Detail: fmt.Sprintf("the body lists more than %d items", maxItems), Remedy: "send several requests"}
 	}
@@ -282,9 +283,9 @@ func decode(body []byte, v any) error {
 	d.DisallowUnknownFields()
 	err := d.Decode(v)
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) && strings.HasPrefix(wrong.Value, "number") {
-		if s := shapeOf(reflect.TypeOf(v)); s != nil && json.Valid(body) { // 7.0 is the number 7
+		if shape != nil && json.Valid(body) { // 7.0 is the number 7
 			reflect.ValueOf(v).Elem().SetZero()
-			d = json.NewDecoder(bytes.NewReader(s.whole(body)))
+			d = json.NewDecoder(bytes.NewReader(shape.whole(body)))
 			d.DisallowUnknownFields()
 			err = d.Decode(v)
 		}
@@ -302,11 +303,11 @@ func decode(body []byte, v any) error {
 	if rest := bytes.TrimSpace(body[d.InputOffset():]); len(rest) > 0 {
 		return problem.BadRequest("the body goes on behind the object")
 	}
-	if s := shapeOf(reflect.TypeOf(v)); s != nil {
+	if shape != nil {
 		if body = bytes.TrimSpace(body); body[0] != '{' {
 			return problem.BadRequest("the body: an object of JSON is expected")
 		}
-		if err := s.check(body); err != nil {
+		if err := shape.check(body); err != nil {
 			return err
 		}
 	}
@@ -370,16 +371,14 @@ func replaced(v reflect.Value) bool {
 // memory, so the limit of a body's size alone would let one request take gigabytes.
 const maxItems = 100_000
 
-// tooMany reports whether the lists of a body have more than maxItems. Those further down than the messages of several
-// writes are part of a message's data, and stay text.
-func tooMany(body []byte) bool {
-	const deepest = 4
+// tooMany reports whether the lists of a body have more than maxItems. Those further down than deepest are part of a
+// message's data, and stay text.
+func tooMany(body []byte, deepest int) bool {
 	if len(body) < 2*maxItems {
 		return false
 	}
 	items, depth, inText := 0, 0, false
-	var list [deepest + 1]bool // by depth
-
+	list := make([]bool, deepest+1) // by depth
 	for i := 0; i < len(body); i++ {
 		switch c := body[i]; {
 		case inText:

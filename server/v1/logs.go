@@ -78,19 +78,14 @@ func (s *service) logs() {
 			if err != nil {
 				return out, err
 			}
-
-			events := make([]event.Event, len(in.Body.Events))
-			for i := range events {
-				events[i] = in.Body.Events[i].Store()
+			if err := comesAfter(&in.Body); err != nil {
+				return out, err
 			}
 			var r event.Result
 			if in.Body.After != nil {
-				if *in.Body.After > math.MaxInt64 {
-					return out, problem.BadRequest("no event has the position %d", *in.Body.After)
-				}
-				r, err = log.AppendAfter(c.ctx, *in.Body.After, events...)
+				r, err = log.AppendAfter(c.ctx, *in.Body.After, in.Body.Store()...)
 			} else {
-				r, err = log.Append(c.ctx, events...)
+				r, err = log.Append(c.ctx, in.Body.Store()...)
 			}
 
 			return api.Appended(r), err
@@ -199,6 +194,14 @@ func (s *service) logs() {
 		})
 	s.offsets()
 	s.eventLines()
+}
+
+// comesAfter returns an error if no log can be at the position that events are to come after.
+func comesAfter(a *api.Append) error {
+	if a.After != nil && *a.After > math.MaxInt64 {
+		return problem.BadRequest("no event has the position %d", *a.After)
+	}
+	return nil
 }
 
 // offsets declares the offsets of subscriptions of logs.

@@ -56,32 +56,28 @@ func (s *selection) query() message.Query {
 func (s *service) messages() {
 	const tag = "messages"
 	declare(s, operation{id: "write-messages", method: http.MethodPost, path: inNamespace + "/messages",
-		role: auth.Write, tag: tag, write: true, summary: "Write messages to streams, all or nothing",
+		role: auth.Write, tag: tag, write: true, summary: "Write messages to a stream, all or none",
 		about: "The id of a message is a UUID; whether its letters are capital makes no difference. A write whose messages " +
 			"have ids is done once, however often it is repeated, as long as the messages are there. A known id with another " +
 			"type or data, or in another stream, is 409 `id_taken`. Data and metadata are objects that are at most " +
-			strconv.Itoa(message.MaxDepth) + " deep, a type has at most " + strconv.Itoa(message.MaxTypeSize) + " bytes.",
+			strconv.Itoa(message.MaxDepth) + " deep, a type has at most " + strconv.Itoa(message.MaxTypeSize) + " bytes. What " +
+			"is to be written to several streams is a transaction.",
 		codes: []string{api.CodeConflict, api.CodeIDTaken, api.CodeEnded}},
-		func(c *call, in *struct{ Body api.Write }) (api.WriteResult, error) {
+		func(c *call, in *struct{ Body api.Write }) (out api.Written, err error) {
 			n, err := c.namespace()
 			if err != nil {
-				return api.WriteResult{}, err
+				return out, err
 			}
-
-			for _, w := range in.Body.Writes {
-				if w.Expected != nil && *w.Expected < message.NoStream {
-					return api.WriteResult{}, problem.BadRequest("the expected version is %d", *w.Expected)
-				}
+			if err := expects(&in.Body); err != nil {
+				return out, err
 			}
-			results, err := n.WriteAll(c.ctx, in.Body.Store()...)
-			out := api.WriteResult{Results: make([]api.Written, len(results))}
-
-			for i, r := range results {
-				out.Results[i] = api.Written{Stream: in.Body.Writes[i].Stream, Position: r.Position, Global: r.Global,
-					Repeated: r.Repeated}
+			var r message.Result
+			if in.Body.Expected != nil {
+				r, err = n.WriteAfter(c.ctx, in.Body.Stream, *in.Body.Expected, in.Body.Store()...)
+			} else {
+				r, err = n.Write(c.ctx, in.Body.Stream, in.Body.Store()...)
 			}
-
-			return out, err
+			return written(&in.Body, r), err
 		})
 	declare(s, operation{id: "read-messages", method: http.MethodGet, path: inNamespace + "/messages", role: auth.Read,
 		tag: tag, summary: "Read messages of a stream, a category or the namespace",
@@ -185,6 +181,18 @@ func (s *service) messages() {
 
 			return api.FromMessage(&m), err
 		})
+}
+
+// expects returns an error if no stream can have the version that a write expects.
+func expects(w *api.Write) error {
+	if w.Expected != nil && *w.Expected < message.NoStream {
+		return problem.BadRequest("the expected version is %d", *w.Expected)
+	}
+	return nil
+}
+
+func written(w *api.Write, r message.Result) api.Written {
+	return api.Written{Stream: w.Stream, Position: r.Position, Global: r.Global, Repeated: r.Repeated}
 }
 
 // after is the position behind a message that a query has given.

@@ -189,7 +189,7 @@ func TestPositionAbsent(t *testing.T) {
 	s.send(
 		"POST",
 		in("/messages"),
-		`{"writes":[{"stream":"a-1","messages":[{"type":"t","data":{}},{"type":"t","data":{}}]}]}`,
+		`{"stream":"a-1","messages":[{"type":"t","data":{}},{"type":"t","data":{}}]}`,
 	)
 	at := in("/positions/c1")
 	if resp, text := s.send("PUT", at, `{"position":2}`); resp.StatusCode != http.StatusNoContent {
@@ -208,8 +208,7 @@ func TestPositionAbsent(t *testing.T) {
 // TestWholeNumbers: 2.0 is the number 2 for what is whole, and 2.5 is none; data of users keep their numbers.
 func TestWholeNumbers(t *testing.T) {
 	s := start(t, nil, core.Options{})
-	const body = `{"writes":[{"stream":"a-1","expected":-1.0,"messages":[` +
-		`{"type":"t","data":{"n":1.0}},{"type":"t","data":{}}]}]}`
+	const body = `{"stream":"a-1","expected":-1.0,"messages":[{"type":"t","data":{"n":1.0}},{"type":"t","data":{}}]}`
 	if resp, text := s.send("POST", in("/messages"), body); resp.StatusCode != http.StatusOK {
 		t.Fatal(resp.Status, string(text))
 	}

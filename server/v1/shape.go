@@ -17,6 +17,7 @@ import (
 type shape struct {
 	fields map[string]*field
 	names  []string // of the required ones, in order
+	lists  int      // how deep the deepest list in it is, where the object itself is 1 deep; 0 if there is none
 }
 
 type field struct {
@@ -49,8 +50,16 @@ func shapeOf(t reflect.Type) *shape {
 		}
 		required := !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") &&
 			f.Tag.Get("required") != "false"
+		object := shapeOf(f.Type)
 		s.fields[name] = &field{at: len(s.fields), data: f.Type == reflect.TypeFor[json.RawMessage](), required: required,
-			segment: f.Tag.Get("segment") != "", object: shapeOf(f.Type)}
+			segment: f.Tag.Get("segment") != "", object: object}
+		deep := 1
+		if f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() != reflect.Uint8 {
+			deep, s.lists = 2, max(s.lists, 2)
+		}
+		if object != nil && object.lists > 0 {
+			s.lists = max(s.lists, deep+object.lists)
+		}
 		if required {
 			s.names = append(s.names, name)
 		}

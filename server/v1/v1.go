@@ -89,6 +89,7 @@ func Routes(d *data.Data, o Options) []route.Route {
 	s.subscriptions()
 	s.logs()
 	s.tasks()
+	s.transactions()
 	s.admin()
 	describe(s.doc)
 	s.openAPI()

@@ -38,6 +38,7 @@ var Message = Subject{
 type messageVictim struct {
 	concurrent
 	store  *message.Store     // nil if it is a peer's
+	db     *kv.DB             // that the store is in
 	peer   contender.Messages // of a peer
 	server *servedMessages    // behind a server
 	spaces []messageSpace     // covered by state
@@ -65,8 +66,10 @@ type messageCall struct {
 	named   *namedLevel     // what a server's answers name; nil without one
 }
 
-func newMessageVictim(w *worker, s *message.Store, given holdfast.Level) *messageVictim {
-	return messageVictimOf(w, messageScript(w.spec.Seed, s == nil), s, given)
+func newMessageVictim(w *worker, db *kv.DB, s *message.Store, given holdfast.Level) *messageVictim {
+	v := messageVictimOf(w, messageScript(w.spec.Seed, s == nil), s, given)
+	v.db = db
+	return v
 }
 
 func messageVictimOf(w *worker, p script, s *message.Store, given holdfast.Level) *messageVictim {
@@ -85,11 +88,11 @@ func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (finally er
 	var group, followers sync.WaitGroup
 	var v *messageVictim
 	if peer, ok := e.(contender.MessagesEngine); ok {
-		v = newMessageVictim(w, nil, given)
+		v = newMessageVictim(w, nil, nil, given)
 		v.peer = peer
 		w.start(&followers, func() error { return v.followPeer(ctx) })
 	} else {
-		s, err := message.Open(kv.On(e), message.Options{Level: w.spec.Level, RetainEvery: -1})
+		db, s, err := openMessages(e, w.spec.Level)
 		if err != nil {
 			if w.refused(err) {
 				return nil
@@ -102,8 +105,7 @@ func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (finally er
 				finally = errors.Join(finally, fmt.Errorf("closing the store: %w", closeErr))
 			}
 		}()
-
-		v = newMessageVictim(w, s, given)
+		v = newMessageVictim(w, db, s, given)
 		for i := range ordinarySpaces {
 			w.start(&followers, func() error { return v.follow(ctx, i) })
 		}
@@ -129,6 +131,16 @@ func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (finally er
 	followers.Wait()
 
 	return nil
+}
+
+// openMessages opens the store, and the database that it is in.
+func openMessages(e holdfast.Engine, level holdfast.Level) (*kv.DB, *message.Store, error) {
+	db, err := kv.Open(e, kv.Options{Level: level})
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := message.Open(db, message.Options{Level: level, RetainEvery: -1})
+	return db, s, err
 }
 
 // begin makes and tells the next operation.
@@ -233,10 +245,42 @@ func (v *messageVictim) spaceStore() interface {
 type messageSpaceOf interface {
 	Write(ctx context.Context, stream string, messages ...message.Message) (message.Result, error)
 	WriteAfter(ctx context.Context, stream string, expected int64, messages ...message.Message) (message.Result, error)
-	WriteAll(ctx context.Context, writes ...message.Write) ([]message.Result, error)
+	// writeAll writes to several streams in one transaction.
+	writeAll(ctx context.Context, writes []streamWrite) ([]message.Result, error)
 	Version(ctx context.Context, stream string) (version int64, ok bool, err error)
 	Read(ctx context.Context, q message.Query) iter.Seq2[message.Message, error]
 	Follow(ctx context.Context, q message.Query) iter.Seq2[message.Message, error]
+}
+
+// streamWrite is what is written to one stream.
+type streamWrite struct {
+	stream   string
+	expected *int64 // the version that it must have; nil for any
+	messages []message.Message
+}
+
+// ownSpace is a namespace of a store in a database.
+type ownSpace struct {
+	*message.Namespace
+	db *kv.DB
+}
+
+func (n ownSpace) writeAll(ctx context.Context, writes []streamWrite) ([]message.Result, error) {
+	results := make([]message.Result, len(writes))
+	err := n.db.Update(ctx, func(tx *kv.Tx) (err error) {
+		for i, w := range writes {
+			if w.expected != nil {
+				results[i], err = n.In(tx).WriteAfter(w.stream, *w.expected, w.messages...)
+			} else {
+				results[i], err = n.In(tx).Write(w.stream, w.messages...)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return results, err
 }
 
 // namespace opens a namespace, and makes it if it is not there.
@@ -244,8 +288,8 @@ func (v *messageVictim) namespace(ctx context.Context, i int) (messageSpaceOf, e
 	if v.server != nil {
 		return v.server.namespace(ctx, i)
 	}
-
-	return v.own(ctx, i)
+	n, err := v.own(ctx, i)
+	return ownSpace{n, v.db}, err
 }
 
 // own is namespace of a store.
@@ -276,7 +320,7 @@ func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
 	var results []message.Result
 	for {
 		for i := range writes {
-			stream := writes[i].Stream
+			stream := writes[i].stream
 			if !c.writes[i].after {
 				continue
 			}
@@ -286,9 +330,9 @@ func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
 					return err
 				}
 			}
-			writes[i].Expected = &version
+			writes[i].expected = &version
 		}
-		if results, err = v.call(ctx, n, writes); err == nil {
+		if results, err = writeTo(ctx, n, writes); err == nil {
 			break
 		}
 		var conflict *message.Conflict
@@ -312,12 +356,11 @@ func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
 	next := first
 	for i, r := range results {
 		w := writes[i]
-		if r.Repeated || r.Global != next || w.Expected != nil && r.Position != *w.Expected+1 {
-			v.wrong("%v, of which write %d expects version %v, is told %+v", c, i, w.Expected, results)
+		if r.Repeated || r.Global != next || w.expected != nil && r.Position != *w.expected+1 {
+			v.wrong("%v, of which write %d expects version %v, is told %+v", c, i, w.expected, results)
 		}
-
-		next += int64(len(w.Messages))
-		for _, m := range w.Messages {
+		next += int64(len(w.messages))
+		for _, m := range w.messages {
 			v.spent.Add(int64(len(m.Data) + 200))
 		}
 	}
@@ -327,20 +370,19 @@ func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
 	return v.verify(ctx, n, c, writes, results)
 }
 
-// call writes with the function that is made for it.
-func (v *messageVictim) call(ctx context.Context, n messageSpaceOf, writes []message.Write) ([]message.Result,
-	error) {
+// writeTo writes with the function that is made for it.
+func writeTo(ctx context.Context, n messageSpaceOf, writes []streamWrite) ([]message.Result, error) {
 	if len(writes) > 1 {
-		return n.WriteAll(ctx, writes...)
+		return n.writeAll(ctx, writes)
 	}
 	var (
 		r   message.Result
 		err error
 	)
-	if w := writes[0]; w.Expected != nil {
-		r, err = n.WriteAfter(ctx, w.Stream, *w.Expected, w.Messages...)
+	if w := writes[0]; w.expected != nil {
+		r, err = n.WriteAfter(ctx, w.stream, *w.expected, w.messages...)
 	} else {
-		r, err = n.Write(ctx, w.Stream, w.Messages...)
+		r, err = n.Write(ctx, w.stream, w.messages...)
 	}
 
 	return []message.Result{r}, err
@@ -348,7 +390,7 @@ func (v *messageVictim) call(ctx context.Context, n messageSpaceOf, writes []mes
 
 // verify reads what some operations have written, repeats some, and tries what must conflict.
 func (v *messageVictim) verify(
-	ctx context.Context, n messageSpaceOf, c *messageCall, writes []message.Write, results []message.Result,
+	ctx context.Context, n messageSpaceOf, c *messageCall, writes []streamWrite, results []message.Result,
 ) error {
 	// What is checked depends on the number of the operation, so that each kind has its share.
 	w, r := writes[len(writes)-1], results[len(writes)-1]
@@ -357,7 +399,7 @@ func (v *messageVictim) verify(
 		if !c.ids {
 			return nil
 		}
-		again, err := n.WriteAll(ctx, writes...)
+		again, err := writeTo(ctx, n, writes)
 		if err != nil {
 			return fmt.Errorf("repeated: %w", err)
 		}
@@ -369,7 +411,7 @@ func (v *messageVictim) verify(
 			v.wrong("%v is repeated, and told %+v; the first time it was %+v", c, again, results)
 		}
 	case 1:
-		for m, err := range n.Read(ctx, message.Query{Stream: w.Stream, From: r.Position, Limit: 1}) {
+		for m, err := range n.Read(ctx, message.Query{Stream: w.stream, From: r.Position, Limit: 1}) {
 			if errors.Is(err, message.ErrAhead) {
 				break
 			}
@@ -384,15 +426,15 @@ func (v *messageVictim) verify(
 		}
 		v.wrong("%v was told %+v, and nothing is read there", c, r)
 	case 2:
-		version, err := versionOf(ctx, n, w.Stream)
+		version, err := versionOf(ctx, n, w.stream)
 		if err != nil {
 			return fmt.Errorf("version: %w", err)
 		}
-		if version < r.Position+int64(len(w.Messages))-1 {
+		if version < r.Position+int64(len(w.messages))-1 {
 			v.wrong("%v was told %+v, and then the version is %d", c, r, version)
 		}
 		old := r.Position - 1
-		_, err = n.WriteAfter(ctx, w.Stream, old, message.Message{Type: "conflict", Data: []byte("{}")})
+		_, err = n.WriteAfter(ctx, w.stream, old, message.Message{Type: "conflict", Data: []byte("{}")})
 		if !errors.Is(err, message.ErrConflict) {
 			if err != nil {
 				return fmt.Errorf("a conflict: %w", err)
@@ -405,16 +447,18 @@ func (v *messageVictim) verify(
 }
 
 // arguments groups the messages of an operation by stream.
-func (o *messageOp) arguments(messages []message.Message) (writes []message.Write) {
+func (o *messageOp) arguments(messages []message.Message) (writes []streamWrite) {
 	for _, w := range o.writes {
-		writes = append(writes, message.Write{Stream: w.stream, Messages: messages[:w.size]})
+		writes = append(writes, streamWrite{stream: w.stream, messages: messages[:w.size]})
 		messages = messages[w.size:]
 	}
 
 	return writes
 }
 
-func versionOf(ctx context.Context, n messageSpaceOf, stream string) (int64, error) {
+func versionOf(ctx context.Context, n interface {
+	Version(ctx context.Context, stream string) (version int64, ok bool, err error)
+}, stream string) (int64, error) {
 	version, ok, err := n.Version(ctx, stream)
 	if !ok {
 		version = message.NoStream
@@ -436,7 +480,7 @@ func (v *messageVictim) follow(ctx context.Context, i int) error {
 		if err == nil {
 			// Each namespace that comes is followed from where it ends now.
 			q.From = n.Last() + 1
-			err = v.followed(ctx, n, q)
+			err = v.followed(ctx, ownSpace{n, v.db}, q)
 		}
 
 		switch {
@@ -494,7 +538,7 @@ func messageRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 
 		return r.all(ctx, emit)
 	}
-	s, err := message.Open(kv.On(e), message.Options{Level: c.spec.Level, RetainEvery: -1})
+	db, s, err := openMessages(e, c.spec.Level)
 	if err != nil {
 		return fmt.Errorf("opening the store: %w", err)
 	}
@@ -510,7 +554,7 @@ func messageRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 				return fmt.Errorf("namespace %q: %w", info.ID, err)
 			}
 			emit(messageSpaceEntry(info))
-			r := &messageReader{check: c, n: n, id: info.ID}
+			r := &messageReader{check: c, n: ownSpace{n, db}, id: info.ID}
 			err = r.all(ctx, emit)
 			if err == nil && info.ID == messageSpaces[keptSpace] && c.spec.Subject != serveName {
 				err = keptRead(ctx, n, emit)
@@ -535,8 +579,8 @@ func messageSpaceEntry(info message.Info) commits.Found {
 // messageReader reads a namespace in every way there is, and tells where they disagree.
 type messageReader struct {
 	*check
-	n    *message.Namespace // nil if it is a peer's
-	peer *peerReader        // else nil
+	n    ownSpace    // empty if it is a peer's
+	peer *peerReader // else nil
 	id   string
 }
 
@@ -732,7 +776,7 @@ func (r *messageReader) repeats(ctx context.Context, list []commits.Found) error
 			}
 			continue
 		}
-		results, err := r.n.WriteAll(ctx, o.arguments(messages)...)
+		results, err := writeTo(ctx, r.n, o.arguments(messages))
 		if err != nil || !results[0].Repeated || results[0].Global != global {
 			r.wrong("%v at global position %d is repeated, and told %+v, %v", &o, global, results, err)
 		}

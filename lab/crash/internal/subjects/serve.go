@@ -522,8 +522,7 @@ type servedMessages struct{ client *client.Client }
 // namespace is a namespace, which it makes if it is not there.
 func (s *servedMessages) namespace(ctx context.Context, i int) (messageSpaceOf, error) {
 	id := messageSpaces[i]
-	n := s.client.Namespace(id)
-
+	n := servedSpace{s.client.Namespace(id), s.client}
 	for i > 0 {
 		_, err := n.Info(ctx)
 		if !errors.Is(err, message.ErrNoNamespace) {
@@ -537,6 +536,31 @@ func (s *servedMessages) namespace(ctx context.Context, i int) (messageSpaceOf, 
 	}
 
 	return n, nil
+}
+
+// servedSpace is a namespace behind a server.
+type servedSpace struct {
+	*client.Namespace
+	client *client.Client
+}
+
+func (n servedSpace) writeAll(ctx context.Context, writes []streamWrite) ([]message.Result, error) {
+	results := make([]*message.Result, len(writes))
+	err := n.client.Update(ctx, func(tx *client.Tx) error {
+		for i, w := range writes {
+			if w.expected != nil {
+				results[i] = n.In(tx).WriteAfter(w.stream, *w.expected, w.messages...)
+			} else {
+				results[i] = n.In(tx).Write(w.stream, w.messages...)
+			}
+		}
+		return nil
+	})
+	list := make([]message.Result, len(writes))
+	for i, r := range results {
+		list[i] = *r
+	}
+	return list, err
 }
 
 // Delete deletes a namespace.
