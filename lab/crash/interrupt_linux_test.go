@@ -15,6 +15,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/bbolt"
 	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/blockdev"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
 	"github.com/holdfastdb/holdfast/lab/internal/rundir"
 )
 
@@ -169,8 +170,9 @@ func TestEarlyEndKeepsWhatWasFound(t *testing.T) {
 
 // runBriefly makes a short run in dir.
 func runBriefly(t *testing.T, dir string) (status int, out string, err error) {
-	at := Place{Dir: dir, Child: victims(standard, dir)}
-	return command(t.Context(), Standard(), request(Kill, 1, "power", bbolt.Name), at, "")
+	q, at := request(Kill, 1, "power", bbolt.Name), Place{Dir: dir, Child: victims(standard, dir)}
+	q.Subjects = []string{subjects.KV.Name}
+	return command(t.Context(), Standard(), q, at, "")
 }
 
 // nothingLeft checks that no process, mount, loop device or file of a run in dir is there.
