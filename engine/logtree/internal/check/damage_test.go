@@ -17,6 +17,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/db"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/night"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -96,6 +97,8 @@ func testEveryByte(t *testing.T, sound *vfs.Mem, h history, torn int, step func(
 		step := step(name)
 		if testing.Short() { // the race detector makes it slow, and there is one goroutine
 			step = 17
+		} else if !night.Is() {
+			step *= 3
 		}
 		size, err := sound.Size(name)
 		if err != nil {
