@@ -52,7 +52,7 @@ func TestHistories(t *testing.T) {
 			t.Error(err)
 			bad.Add(1)
 		}
-		return bad.Load() < 20 && more(int(n.Load()), night.Or(3000, 100), began)
+		return bad.Load() < 20 && more(int(n.Load()), night.Or(300, 100), began)
 	})
 	t.Logf("%d histories in %v: %+v", n.Load(), time.Since(began), all)
 	if all.Cuts == 0 || all.Kills == 0 || all.Halts == 0 || all.Doubles == 0 || all.Poisons == 0 || all.Refusals == 0 ||

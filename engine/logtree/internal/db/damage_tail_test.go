@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+	"github.com/holdfastdb/holdfast/internal/night"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -160,7 +161,7 @@ func TestTailFlipped(t *testing.T) {
 	eachTailed(t, func(t *testing.T, x *tailed) {
 		refused := 0
 		for off := range x.used {
-			for _, bit := range []int{int(off) % 8, int(off+3) % 8} {
+			for _, bit := range []int{int(off) % 8, int(off+3) % 8}[:night.Or(2, 1)] {
 				fsys := x.fs.Clone()
 				if err := fsys.Flip(x.name, off, bit); err != nil {
 					t.Fatal(err)
@@ -190,7 +191,7 @@ func TestTailFlipped(t *testing.T) {
 				}
 			}
 		}
-		t.Logf("%d of %d refused", refused, 2*x.used)
+		t.Logf("%d of %d refused", refused, night.Or(2, 1)*int(x.used))
 	})
 }
 
