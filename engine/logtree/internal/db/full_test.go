@@ -13,7 +13,6 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/check"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
-	"github.com/holdfastdb/holdfast/internal/night"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -160,14 +159,14 @@ func TestNearlyFullDisk(t *testing.T) {
 		t.Skip("the race detector makes it slow, and there is one goroutine")
 	}
 	t.Parallel()
-	n := night.Or(50_000, 20_000)
+	const n = 50_000
 	x := newDrive(t, 1<<20)
 	rnd := rand.New(rand.NewPCG(1, 1))
 	value := make([]byte, 100)
 	if _, err := x.each(n, func(b *holdfast.Batch, i int) { b.Set(scattered(i), value) }); err != nil {
 		t.Fatal(err)
 	}
-	x.fs.SetCapacity(int64(n) * 108 * 3 / 2)
+	x.fs.SetCapacity(n * 108 * 3 / 2)
 	done, err := x.each(n, func(b *holdfast.Batch, _ int) { b.Set(scattered(rnd.IntN(n)), value) })
 	if err != nil {
 		t.Fatalf("after %d overwrites: %v", done, err)
