@@ -154,9 +154,7 @@ func TestTailCut(t *testing.T) {
 // TestTailFlipped flips every byte of the last segment. A batch of which a later frame knows that it had been
 // synced must not be missed in silence; what is found instead is the batches before.
 func TestTailFlipped(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the race detector makes it slow, and there is one goroutine")
-	}
+	oneGoroutine(t)
 	t.Parallel()
 	eachTailed(t, func(t *testing.T, x *tailed) {
 		refused := 0

@@ -155,9 +155,7 @@ func TestDeleteMakesRoom(t *testing.T) {
 // merge once needed room for all that it read, and the database could not be written to any more, nor after
 // reopening.
 func TestNearlyFullDisk(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the race detector makes it slow, and there is one goroutine")
-	}
+	oneGoroutine(t)
 	t.Parallel()
 	const n = 50_000
 	x := newDrive(t, 1<<20)
@@ -179,6 +177,7 @@ func TestNearlyFullDisk(t *testing.T) {
 // TestFullDisk: what does not fit is refused and nothing else: what is there can be read and deleted key by key, and
 // then there is room again. A full disk once ended all writing, and deleting did not get further after reopening.
 func TestFullDisk(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for _, reopen := range []bool{false, true} {
 		x := newDrive(t, 1<<20)

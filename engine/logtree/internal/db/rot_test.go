@@ -269,9 +269,7 @@ func TestMergeChecksAgain(t *testing.T) {
 // TestRotAfterFirstRead flips bits of a table that has been read, in a database that is open. What it answers must
 // still be right, or an error, whether there is memory for what was read or not.
 func TestRotAfterFirstRead(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the race detector makes it slow, and there is one goroutine")
-	}
+	oneGoroutine(t)
 	t.Parallel()
 	for _, memory := range []int64{minMemory, 4 << 20} {
 		c := testConfig(vfs.OS(), t.TempDir())
