@@ -53,6 +53,7 @@ func TestRefusedNumbers(t *testing.T) {
 // TestDeletesFromTheReserve: where somebody else has taken the last byte, the reserve is kept for deletes. It once
 // went into emptying a segment for which it was not enough, which gave nothing back: 141 deletes were possible.
 func TestDeletesFromTheReserve(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	x := newDrive(t, 64<<20)
 	if _, err := x.each(20_000, func(b *holdfast.Batch, i int) {
@@ -445,6 +446,7 @@ func TestBackgroundFailures(t *testing.T) {
 // usual size, overwrites were refused for ever with half of the disk free: there was no room to empty the largest
 // segment.
 func TestDefaultBudgetOnSmallDisk(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for _, mib := range []int64{64, 96} {
 		x := newDrive(t, 128<<20, func(c *Config) { c.FS.(*vfs.Mem).SetCapacity(mib << 20) })

@@ -244,7 +244,11 @@ func TestScanBesideRot(t *testing.T) {
 			}
 		}
 	})
-	for range 2000 {
+	scans := 2000
+	if testing.Short() {
+		scans = 300
+	}
+	for range scans {
 		it := d.Scan(holdfast.Range{})
 		for i := 0; it.Next(); i++ {
 			if !bytes.Equal(it.Value(), value(i)) {
