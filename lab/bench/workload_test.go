@@ -135,7 +135,7 @@ func TestWorkloadsEverywhere(t *testing.T) {
 				}
 				numbers := w.clients([]int{1, many}, nil)
 				// What one client does alone they do, too.
-				if engine != logtree.Name && (engine != mem.Name || !night.Is()) || testing.Short() {
+				if engine != mem.Name && (engine != logtree.Name || !night.Is()) || testing.Short() {
 					numbers = numbers[len(numbers)-1:]
 				}
 				for _, clients := range numbers {
