@@ -18,8 +18,9 @@ import (
 // processes, and a file lock that an engine ends by closing the file lives on for a moment in a process that another
 // case is starting.
 //
-// It takes part of a minute, and longer with HOLDFAST_NIGHT=1: more data and more places. Random choices follow from -enginetest.seed: 1 by default, and 0 for a new seed each
-// time, which is printed. The comparison with the model searches longer with -enginetest.model and -rapid.checks.
+// It takes part of a minute, and with HOLDFAST_NIGHT=1 longer: more data, and more damage. Random choices follow from
+// -enginetest.seed: 1 by default, and 0 for a new seed each time, which is printed. The comparison with the model
+// searches longer with -enginetest.model and -rapid.checks.
 // With -short the laws whose cases use one goroutine are left out, for runs with the race detector. Some cases start
 // the test that called Run again, alone, in a child process: Run must be the first thing that test does.
 func Run(t *testing.T, h Harness) {

@@ -66,9 +66,9 @@ func isDamage(err error) bool {
 		errors.Is(err, holdfast.ErrForeign)
 }
 
-// TestEveryByteFlipped changes each byte of each file in turn, by day every third. Reading everything then gives the right answer or
-// an error that says what it is, and in that case Verify finds something; a repair makes nothing up. Where the
-// database was not closed, damage to the very last commit is as if it had been torn.
+// TestEveryByteFlipped changes each byte of each file in turn, by day every third. Reading everything then gives the
+// right answer or an error that says what it is, and in that case Verify finds something; a repair makes nothing up.
+// Where the database was not closed, damage to the very last commit is as if it had been torn.
 func TestEveryByteFlipped(t *testing.T) {
 	t.Parallel()
 	closed, h := closedSmall(t)
