@@ -214,9 +214,6 @@ func TestKilledRunIsCleanedUp(t *testing.T) {
 			dir := realDir(t)
 			next := dir
 			cmd, _ := aRun(t, dir, kind, fs, "")
-			if kind == Power {
-				next = realDir(t)
-			}
 			time.Sleep(100 * time.Millisecond) // into the work, and not only at its beginning
 			if err := cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
@@ -231,6 +228,11 @@ func TestKilledRunIsCleanedUp(t *testing.T) {
 			})
 			if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
 				t.Fatalf("%v, %v", entries, err)
+			}
+			if strings.Contains(fmt.Sprint(traces(t, dir)), "fuse.holdfast") {
+				next = realDir(t)
+			} else if kind == Power { // on a busy machine
+				t.Log("it died between two disks: nothing is mounted, and only a run in the same directory finds what is left")
 			}
 			status, out, err := runBriefly(t, next)
 			if status != console.ExitOK || !strings.Contains(out, "removed what a killed run had left") {

@@ -132,6 +132,7 @@ func eachTailed(t *testing.T, test func(t *testing.T, x *tailed)) {
 // is the whole batches before it. Only where the segment itself is not there any more, and the one before says that
 // it was durable, that is damage.
 func TestTailCut(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	eachTailed(t, func(t *testing.T, x *tailed) {
 		for n := range x.used {

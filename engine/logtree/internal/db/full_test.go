@@ -18,6 +18,7 @@ import (
 
 // TestRefusedNumbers: batches that a full disk refuses use up no numbers of files, of which there are 32 bits.
 func TestRefusedNumbers(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	x := newDrive(t, 1<<20)
 	x.fs.SetCapacity(4 << 20)

@@ -53,6 +53,7 @@ func scanKey(i int) []byte { return fmt.Appendf(nil, "key/%05d", i) }
 // several tiers and memtables that lie among each other, values of all lengths, deletes, and range deletes that
 // begin and end anywhere.
 func TestScanModel(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {

@@ -298,6 +298,7 @@ func TestCutInPadding(t *testing.T) {
 // TestOldManifestKeepsItsFiles kills the program after a manifest was renamed and before its directory was synced, and
 // cuts the power while the next Open works. If the old manifest is back then, so are the tables that it names.
 func TestOldManifestKeepsItsFiles(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	d, c := manualWith(t, 4<<20)
 	mem := c.FS.(*vfs.Mem)
