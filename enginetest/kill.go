@@ -49,6 +49,7 @@ func (a *trial) killOnce(dir string, from uint64, early bool, rnd *rand.Rand, br
 	if early {
 		delay, signal = time.Duration(rnd.Int64N(int64(15*time.Millisecond))), "opening"
 	}
+
 	heard, acked := false, commits.Acked{}
 	for line, ok := c.next(); ok; line, ok = c.next() {
 		kind, rest, _ := strings.Cut(line, " ")
@@ -56,6 +57,7 @@ func (a *trial) killOnce(dir string, from uint64, early bool, rnd *rand.Rand, br
 			heard = true
 			time.AfterFunc(delay, func() { _ = c.cmd.Process.Kill() })
 		}
+
 		switch kind {
 		case "ack":
 			number, level, _ := strings.Cut(rest, " ")
@@ -76,6 +78,7 @@ func (a *trial) killOnce(dir string, from uint64, early bool, rnd *rand.Rand, br
 	if !heard {
 		breach(3, "the writing process ended before it was killed: %v\n%s", err, c.stderr.bytes())
 	}
+
 	return acked.Surviving(holdfast.Process)
 }
 
@@ -93,6 +96,7 @@ func (a *trial) recover(dir string, acked uint64, round int, breach func(int, st
 		if err != nil {
 			breach(3, "after the kill of round %d, reading: %v", round+1, err)
 			_ = e.Close()
+
 			return 0, false
 		}
 		if attempt == 1 {
@@ -122,6 +126,7 @@ func (a *trial) recover(dir string, acked uint64, round int, breach func(int, st
 			return n, false
 		}
 	}
+
 	return n, ok
 }
 
@@ -136,6 +141,7 @@ func (s *suite) childWrites(o order, t *reporter) error {
 	// Every fourth batch asks for another level than the case does, of those given here:
 	// what is acknowledged at one must not depend on what comes after at another.
 	others := levelsOf(e.Capabilities())
+
 	var (
 		mu     sync.Mutex
 		next   = o.From
@@ -172,5 +178,6 @@ func (s *suite) childWrites(o order, t *reporter) error {
 			}
 		}()
 	}
+
 	return <-failed
 }

@@ -36,6 +36,7 @@ func (l *Life) Enter() error {
 		l.inside.RUnlock()
 		return l.err()
 	}
+
 	return nil
 }
 
@@ -58,6 +59,7 @@ func (l *Life) err() error {
 	if l.Err == nil {
 		return holdfast.ErrClosed
 	}
+
 	return l.Err
 }
 
@@ -94,6 +96,7 @@ func (e *Engine) Opened(what string) (closed func()) {
 	defer e.using.Unlock()
 	store := &what
 	e.stores = append(e.stores, store)
+
 	return func() {
 		e.using.Lock()
 		defer e.using.Unlock()
@@ -108,6 +111,7 @@ func (e *Engine) StillUsed() error {
 	if len(e.stores) == 0 {
 		return nil
 	}
+
 	var names []string
 	for _, s := range e.stores {
 		names = append(names, *s)
@@ -115,6 +119,7 @@ func (e *Engine) StillUsed() error {
 	used := e.who
 	used.Op, used.Class, used.Remedy = "close", holdfast.ErrStoresOpen, "close them first"
 	used.Detail = strings.Join(names, ", ") + "; they answer ErrClosed now, and nothing that was acknowledged is lost"
+
 	return &used
 }
 
@@ -133,9 +138,12 @@ func (e *Engine) Long(ctx context.Context, f func(context.Context) error) error 
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return err
 	}
+
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	e.long.Lock()
+
+	// A Close that is under way ends this call at once: it would wait for it otherwise.
 	if e.closes > 0 {
 		end(e.err())
 	}
@@ -148,9 +156,12 @@ func (e *Engine) Long(ctx context.Context, f func(context.Context) error) error 
 	e.long.Lock()
 	delete(e.endings, &end)
 	e.long.Unlock()
+
+	// The function knows only that the context has ended. Whether the caller or a Close has ended it, the cause says.
 	if cause := context.Cause(ctx); cause == e.err() && errors.Is(err, context.Canceled) {
 		return cause
 	}
+
 	return err
 }
 
@@ -158,10 +169,12 @@ func (e *Engine) Long(ctx context.Context, f func(context.Context) error) error 
 func (e *Engine) endLong() (done func()) {
 	e.long.Lock()
 	defer e.long.Unlock()
+
 	e.closes++
 	for end := range e.endings {
 		(*end)(e.err())
 	}
+
 	return func() {
 		e.long.Lock()
 		defer e.long.Unlock()
@@ -180,6 +193,8 @@ func (e *Engine) Close(settle func() error) (closed bool, err error) {
 	if err := e.Enter(); err != nil {
 		return false, err
 	}
+
+	// First without the lock: settling takes as long as the device, and calls go on meanwhile.
 	busy := e.inUse()
 	if busy == nil {
 		defer e.endLong()()
@@ -193,6 +208,8 @@ func (e *Engine) Close(settle func() error) (closed bool, err error) {
 		}
 		defer e.endLong()()
 	}
+
+	// Now nobody is inside and nobody enters. What is left to settle came since the first time, and is little.
 	e.inside.Lock()
 	defer e.inside.Unlock()
 	if e.Closed() {
@@ -203,6 +220,7 @@ func (e *Engine) Close(settle func() error) (closed bool, err error) {
 		return false, busy
 	}
 	e.Shut()
+
 	return true, settle()
 }
 
@@ -217,5 +235,6 @@ func (e *Engine) inUse() *holdfast.Error {
 	busy := e.who
 	busy.Op, busy.Class, busy.Remedy = "close", holdfast.ErrBusy, "close them first"
 	busy.Detail = fmt.Sprintf("%d iterators and %d snapshots are open", it, sn)
+
 	return &busy
 }

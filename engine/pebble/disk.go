@@ -68,6 +68,7 @@ const (
 func newDisk(below vfs.FS, dir string, check func() error) *disk {
 	d := &disk{FS: below, dir: dir, check: check, memory: vfs.NewMem(), froze: make(chan struct{})}
 	d.changed.L = &d.mu
+
 	return d
 }
 
@@ -75,6 +76,8 @@ func newDisk(below vfs.FS, dir string, check func() error) *disk {
 func (d *disk) fail(op, path string, cause error) {
 	d.ack.Lock()
 	defer d.ack.Unlock()
+
+	// Under ack: settle has either answered before the failure, or sees it.
 	if d.cause.CompareAndSwap(nil, &holdfast.Error{Op: op, Engine: Name, Path: path, Class: holdfast.ErrPoisoned,
 		Cause:  cause,
 		Remedy: "nothing is acknowledged any more; fix the cause and reopen"}) {
@@ -92,6 +95,7 @@ func (d *disk) lost() bool {
 			d.fail("check", d.dir, err)
 		}
 	}
+
 	return d.frozen()
 }
 
@@ -100,6 +104,7 @@ func (d *disk) poison() error {
 	if e := d.cause.Load(); e != nil {
 		return e
 	}
+
 	return nil
 }
 
@@ -116,6 +121,7 @@ func (d *disk) settle(end uint64) error {
 		return d.poison()
 	}
 	d.safe = max(d.safe, end)
+
 	return nil
 }
 
@@ -151,12 +157,15 @@ func (d *disk) enter(p phase) {
 func (d *disk) merge() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
+	// It is looked at again when a writer begins to wait, and when the phase changes.
 	for d.phase == serving && d.stalled == 0 || d.phase == abandoned {
 		d.changed.Wait()
 	}
 	if d.phase == serving {
 		return nil
 	}
+
 	return d.poison()
 }
 
@@ -179,6 +188,7 @@ func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 		}
 		d.fail("create", name, err)
 	}
+
 	return d.substitute(name, category)
 }
 
@@ -191,6 +201,7 @@ func (d *disk) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCate
 		}
 		d.fail("rename", newname, err)
 	}
+
 	return d.substitute(newname, category)
 }
 
@@ -203,6 +214,7 @@ func (d *disk) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts .
 		}
 		d.fail("open", name, err)
 	}
+
 	return d.substitute(name, category)
 }
 
@@ -212,6 +224,7 @@ func (d *disk) OpenDir(name string) (vfs.File, error) {
 	if err != nil || d.elsewhere(name) {
 		return f, err
 	}
+
 	return &file{File: f, d: d, path: name}, nil
 }
 
@@ -226,6 +239,7 @@ func (d *disk) wrap(f vfs.File, name string, category vfs.DiskWriteCategory) vfs
 	if category == categoryLog {
 		return &log{file: w}
 	}
+
 	return &w
 }
 
@@ -248,6 +262,7 @@ func (d *disk) substitute(name string, category vfs.DiskWriteCategory) (vfs.File
 	if err := d.memory.MkdirAll(d.memory.PathDir(name), 0o755); err != nil {
 		return nil, err
 	}
+
 	return d.memory.Create(name, category)
 }
 
@@ -257,6 +272,7 @@ func (d *disk) held(name string) bool {
 		return false
 	}
 	_, err := d.memory.Stat(name)
+
 	return err == nil
 }
 
@@ -265,14 +281,18 @@ func (d *disk) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	if d.held(name) {
 		return d.memory.Open(name, opts...)
 	}
+
+	// Files are opened and then the directory is checked: the other way round it could be replaced in between.
 	f, err := d.FS.Open(name, opts...)
 	if err := d.check(); err != nil { // what was opened may be another's
 		if f != nil {
 			_ = f.Close()
 		}
 		d.fail("check", d.dir, err)
+
 		return nil, err
 	}
+
 	return f, err
 }
 
@@ -281,6 +301,7 @@ func (d *disk) Stat(name string) (vfs.FileInfo, error) {
 	if d.held(name) {
 		return d.memory.Stat(name)
 	}
+
 	return d.FS.Stat(name)
 }
 
@@ -293,6 +314,7 @@ func (d *disk) Remove(name string) error {
 	if !d.elsewhere(name) && d.lost() {
 		return nil
 	}
+
 	return d.FS.Remove(name)
 }
 
@@ -310,6 +332,7 @@ func (d *disk) Rename(oldname, newname string) error {
 			d.fail("rename", newname, err)
 		}
 	}
+
 	return nil
 }
 
@@ -318,6 +341,7 @@ func (d *disk) Link(oldname, newname string) error {
 	if d.lost() {
 		return d.poison()
 	}
+
 	return d.FS.Link(oldname, newname)
 }
 
@@ -326,6 +350,7 @@ func (d *disk) RemoveAll(name string) error {
 	if !d.elsewhere(name) && d.lost() {
 		return nil
 	}
+
 	return d.FS.RemoveAll(name)
 }
 
@@ -334,6 +359,7 @@ func (d *disk) MkdirAll(dir string, perm os.FileMode) error {
 	if !d.elsewhere(dir) && d.lost() {
 		return nil
 	}
+
 	return d.FS.MkdirAll(dir, perm)
 }
 
@@ -356,6 +382,7 @@ func (f *file) done(op string, err error) error {
 	if f.table {
 		return f.d.poison()
 	}
+
 	return nil
 }
 
@@ -363,11 +390,14 @@ func (f *file) Write(p []byte) (int, error) {
 	if f.d.frozen() {
 		return len(p), f.done("write", nil)
 	}
+
+	// Pebble is told that all was written. A failure freezes the disk, and only the writer of a table learns of it here.
 	n, err := f.File.Write(p)
 	f.d.written.Add(int64(n))
 	if err == nil && n < len(p) {
 		err = fmt.Errorf("%d of %d bytes written", n, len(p))
 	}
+
 	return len(p), f.done("write", err)
 }
 
@@ -377,6 +407,7 @@ func (f *file) WriteAt(p []byte, at int64) (int, error) {
 	}
 	n, err := f.File.WriteAt(p, at)
 	f.d.written.Add(int64(n))
+
 	return len(p), f.done("write", err)
 }
 
@@ -385,6 +416,7 @@ func (f *file) Sync() error {
 		return f.done("sync", nil)
 	}
 	f.d.syncs.Add(1)
+
 	return f.done("sync", f.File.Sync())
 }
 
@@ -393,6 +425,7 @@ func (f *file) SyncData() error {
 		return f.done("sync", nil)
 	}
 	f.d.syncs.Add(1)
+
 	return f.done("sync", f.File.SyncData())
 }
 
@@ -404,6 +437,7 @@ func (f *file) SyncTo(length int64) (full bool, err error) {
 	if full {
 		f.d.syncs.Add(1)
 	}
+
 	return full, f.done("sync", err)
 }
 
@@ -420,5 +454,6 @@ func (f *file) Close() error {
 	if errors.Is(err, fs.ErrClosed) {
 		return err
 	}
+
 	return f.done("close", err)
 }

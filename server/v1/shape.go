@@ -40,6 +40,7 @@ func shapeOf(t reflect.Type) *shape {
 	if known, ok := shapes.Load(t); ok {
 		return known.(*shape)
 	}
+
 	s := &shape{fields: map[string]*field{}}
 	for _, f := range reflect.VisibleFields(t) {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -58,6 +59,7 @@ func shapeOf(t reflect.Type) *shape {
 		panic(fmt.Sprintf("%v has more than 64 fields", t))
 	}
 	shapes.Store(t, s)
+
 	return s
 }
 
@@ -73,6 +75,7 @@ func (s *shape) check(body []byte) error {
 func (s *shape) whole(body []byte) []byte {
 	r := reader{body: bytes.Clone(body), whole: true}
 	_ = r.value(s, "") // what is wrong with it is told when it is read
+
 	return r.body
 }
 
@@ -91,6 +94,7 @@ func (r *reader) value(s *shape, where string) error {
 			r.skip()
 			return nil
 		}
+
 		return r.object(s, where)
 	case '[':
 		r.at++
@@ -106,6 +110,7 @@ func (r *reader) value(s *shape, where string) error {
 			}
 		}
 		r.at++
+
 		return nil
 	}
 	from := r.at
@@ -115,12 +120,14 @@ func (r *reader) value(s *shape, where string) error {
 			copy(text[dot:], bytes.Repeat([]byte(" "), len(text)-dot))
 		}
 	}
+
 	return nil
 }
 
 func (r *reader) object(s *shape, where string) error {
 	in := func(name string) string { return strings.TrimPrefix(where+"."+name, ".") }
 	var seen uint64
+
 	r.at++
 	for r.next() != '}' {
 		from := r.at
@@ -158,12 +165,14 @@ func (r *reader) object(s *shape, where string) error {
 			r.at++
 		}
 	}
+
 	r.at++
 	for _, name := range s.names {
 		if seen&(1<<s.fields[name].at) == 0 {
 			return problem.BadRequest("the body: the field %s is missing", in(name))
 		}
 	}
+
 	return nil
 }
 
@@ -181,6 +190,7 @@ func (r *reader) next() byte {
 	if r.at == len(r.body) {
 		return '}' // sound JSON does not end here
 	}
+
 	return r.body[r.at]
 }
 

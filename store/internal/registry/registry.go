@@ -34,6 +34,7 @@ func (r Request) describe() string {
 	if r.Name != "" {
 		what += fmt.Sprintf(" %q", r.Name)
 	}
+
 	return what
 }
 
@@ -154,6 +155,7 @@ func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 	}); ok {
 		l.closed = e.StoreOpened(r.describe())
 	}
+
 	return l, nil
 }
 
@@ -173,6 +175,7 @@ func (l Lease) Stale(p keyspace.Prefix) (bool, error) {
 	lo, hi := p.Bounds()
 	it := l.key.engine.Scan(holdfast.Range{Lo: lo, Hi: hi})
 	defer it.Close()
+
 	return it.Next(), it.Err()
 }
 
@@ -195,6 +198,7 @@ func (l Lease) Settle(b *holdfast.Batch) (full, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return full, receipt.Wait()
 }
 

@@ -21,6 +21,7 @@ func NewDisk(t testing.TB) *Disk {
 	d := &Disk{t: t, fsys: vfs.NewMem()}
 	d.open()
 	t.Cleanup(func() { _ = d.Engine.Close() })
+
 	return d
 }
 

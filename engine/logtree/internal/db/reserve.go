@@ -25,6 +25,8 @@ func (d *DB) makeReserve() {
 	if !grows || d.compactor.waiting.Load() > 0 || d.scarce.Load() {
 		return
 	}
+
+	// A file of that name in another size goes first. If there is no room for a larger one, the next call makes one again.
 	d.files.FS.Remove(filepath.Join(d.files.Dir, format.ReserveName))
 	reserve.size = 0
 	// Where there is little room, the log has more use for it.
@@ -38,6 +40,7 @@ func (d *DB) makeReserve() {
 func (d *DB) restoreReserve() {
 	d.preparing.Lock()
 	defer d.preparing.Unlock()
+
 	for size := d.preparing.reserve.released; d.preparing.reserve.size == 0 && size >= policy.LeastRestored; size /= 2 {
 		if d.allocateReserve(size, 0) {
 			d.preparing.reserve = reserve{size: size}
@@ -53,11 +56,14 @@ func (d *DB) allocateReserve(size, left int64) bool {
 	if err != nil {
 		return false
 	}
+
+	// Room is asked for together with what is to be left for the log, which the file then gives back.
 	ok := f.Allocate(size+left) == nil && (left == 0 || f.Truncate(size) == nil)
 	f.Close()
 	if !ok {
 		d.files.FS.Remove(name)
 	}
+
 	return ok
 }
 
@@ -68,6 +74,7 @@ func (d *DB) releaseReserve() bool {
 	}
 	d.preparing.reserve = reserve{released: d.preparing.reserve.size}
 	d.files.Remove(filepath.Join(d.files.Dir, format.ReserveName))
+
 	return true
 }
 
@@ -76,6 +83,8 @@ func (d *DB) releaseReserve() bool {
 func (d *DB) giveRoom(reserve bool) bool {
 	d.preparing.Lock()
 	defer d.preparing.Unlock()
+
+	// The cheapest first: what is not needed any more, then the prepared segment, and the reserve last.
 	gave := d.removeObsolete()
 	d.mu.Lock()
 	dropped := d.dropNext()
@@ -83,5 +92,6 @@ func (d *DB) giveRoom(reserve bool) bool {
 	if dropped {
 		gave = d.removeObsolete()
 	}
+
 	return reserve && d.releaseReserve() || gave
 }
