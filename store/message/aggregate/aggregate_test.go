@@ -688,6 +688,9 @@ type deepState struct {
 
 // A state that no message can hold does not keep decisions from being written.
 func TestSnapshotLimits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: there is one goroutine, and the race detector makes JSON of 64 MiB slow")
+	}
 	s, n := openStore(t, mem.New(), holdfast.Memory)
 	defer storetest.Close(t, s)
 	// The message has the state one level deep, so a state of MaxDepth-1 has a snapshot, and the next one has none.
