@@ -212,7 +212,11 @@ func (co *compactor) smaller(c *compaction) bool {
 		return true
 	}
 
-	if d.giveRoom(co.deleting.Load() && co.reserveFor(c)) {
+	may := ordinary
+	if co.deleting.Load() && co.reserveFor(c) {
+		may = deletes
+	}
+	if d.giveRoom(may) {
 		return true
 	}
 

@@ -121,6 +121,8 @@ type DB struct {
 		stuck    error                   // why the last flush failed, nil if it did not
 		next     *wal.Segment            // prepared to follow the log's present one
 		lastSize int64                   // of the segment made last
+		kept     bool                    // the log's present segment is for deletes and removals: see ladder
+		removing int                     // batches of that kind for which room is being made
 		segs     map[uint32]*wal.Segment // all that are alive, with a reference each
 		nextFile uint64
 	}
@@ -450,8 +452,9 @@ func (d *DB) shut(orderly bool) (err error) {
 			}
 		}
 		if err == nil {
-			if err = d.saveAtEnd(); format.IsNoRoom(err) && d.giveRoom(true) {
+			if err = d.saveAtEnd(); format.IsNoRoom(err) && d.giveRoom(deletes) {
 				err = d.saveAtEnd()
+				d.restoreReserve()
 			}
 			if format.IsShortage(err) {
 				d.logger.Warn("cannot note in the manifest how far the log goes", "path", d.files.Dir, "error", err)

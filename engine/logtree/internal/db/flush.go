@@ -91,11 +91,17 @@ func (d *DB) flushOnce() (did bool, err error) {
 	// segment would take it, be given up, and take it again, without end.
 	for did, err = d.flush(); format.IsNoRoom(err); did, err = d.flush() {
 		d.scarce.Store(true)
-		if !d.giveRoom(d.deletes()) {
+		c := ordinary
+		if d.deletes() {
+			c = deletes
+		}
+		if !d.giveRoom(c) {
 			break
 		}
 	}
-	d.scarce.Store(false)
+	if d.scarce.Swap(false) {
+		d.restoreReserve() // what it has left is for deletes again
+	}
 	if format.IsFatal(err) {
 		return did, err
 	}

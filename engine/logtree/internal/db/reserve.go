@@ -1,6 +1,7 @@
 package db
 
 import (
+	"errors"
 	"path/filepath"
 
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
@@ -8,11 +9,11 @@ import (
 )
 
 // reserve is a file that takes room on the disk while there is some, in proportion to the database. It is given up when
-// there is none left, so that deletes can be logged, and flushes and compactions find room for what gives back more. It
-// is used with DB.preparing held.
+// there is none left, so that deletes can be logged, and flushes and compactions find room for what gives back more. Half
+// of it is only for batches that set nothing. It is used with DB.preparing held.
 type reserve struct {
-	size     int64 // bytes of the file, 0 if there is none
-	released int64 // bytes that it had before it was given up, 0 once it is there again
+	size int64 // bytes of the file, 0 if there is none
+	full int64 // bytes that it had when it was made, before any was given up
 }
 
 // makeReserve makes the reserve, or a larger one when the database has grown. It is called with preparing held.
@@ -29,20 +30,39 @@ func (d *DB) makeReserve() {
 	reserve.size = 0
 	// Where there is little room, the log has more use for it.
 	if d.allocateReserve(size, d.sizes.segment.Load()) {
-		reserve.size = size
+		reserve.size, reserve.full = size, size
 	}
 }
 
-// restoreReserve makes the reserve again, or what there is room for, after it was given up for a compaction that came
-// to nothing.
+// restoreReserve makes the reserve again, or what there is room for, after it was given up for what came to nothing: a
+// compaction, or a batch that was refused.
 func (d *DB) restoreReserve() {
 	d.preparing.Lock()
 	defer d.preparing.Unlock()
-	for size := d.preparing.reserve.released; d.preparing.reserve.size == 0 && size >= policy.LeastRestored; size /= 2 {
-		if d.allocateReserve(size, 0) {
-			d.preparing.reserve = reserve{size: size}
+	reserve := &d.preparing.reserve
+	for size := reserve.full; size > reserve.size && size >= policy.LeastRestored; size /= 2 {
+		if d.growReserve(size) {
+			reserve.size = size
 		}
 	}
+}
+
+// growReserve makes the reserve's file that large, if there is room, and reports whether it did.
+func (d *DB) growReserve(size int64) bool {
+	have := d.preparing.reserve.size
+	if have == 0 {
+		return d.allocateReserve(size, 0)
+	}
+	f, err := d.files.FS.OpenWrite(filepath.Join(d.files.Dir, format.ReserveName))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	if f.Allocate(size) != nil {
+		_ = f.Truncate(have)
+		return false
+	}
+	return true
 }
 
 // allocateReserve makes the reserve's file of that size if there is room for left more bytes, and reports whether
@@ -61,19 +81,34 @@ func (d *DB) allocateReserve(size, left int64) bool {
 	return ok
 }
 
-// releaseReserve gives up the reserve, and reports whether there was one. It is called with preparing held.
-func (d *DB) releaseReserve() bool {
-	if d.preparing.reserve.size == 0 {
-		return false
+// releaseReserve gives up what a batch of that class may have of the reserve, and reports whether there was any. It is
+// called with preparing held.
+func (d *DB) releaseReserve(c class) bool {
+	reserve, name := &d.preparing.reserve, filepath.Join(d.files.Dir, format.ReserveName)
+	switch half := reserve.full / 2; {
+	case c == deletes && reserve.size > 0:
+		reserve.size = 0
+		d.files.Remove(name)
+		return true
+	case c == removal && reserve.size > half && half >= policy.LeastRestored:
+		f, err := d.files.FS.OpenWrite(name)
+		if err == nil {
+			err = errors.Join(f.Truncate(half), f.Close())
+		}
+		if err != nil {
+			d.logger.Warn("cannot give up a part of the reserve", "path", name, "error", err)
+			return false
+		}
+		reserve.size = half
+		return true
 	}
-	d.preparing.reserve = reserve{released: d.preparing.reserve.size}
-	d.files.Remove(filepath.Join(d.files.Dir, format.ReserveName))
-	return true
+	return false
 }
 
 // giveRoom gives back files that were made for later, and reports whether there were any: a flush or compaction that
-// finds no room for itself may make more with it. The reserve is only for deletes, and for what follows from them.
-func (d *DB) giveRoom(reserve bool) bool {
+// finds no room for itself may make more with it. The reserve is only for deletes, and for what follows from them: c
+// says what may be had of it.
+func (d *DB) giveRoom(c class) bool {
 	d.preparing.Lock()
 	defer d.preparing.Unlock()
 	gave := d.removeObsolete()
@@ -83,5 +118,5 @@ func (d *DB) giveRoom(reserve bool) bool {
 	if dropped {
 		gave = d.removeObsolete()
 	}
-	return reserve && d.releaseReserve() || gave
+	return d.releaseReserve(c) || gave
 }

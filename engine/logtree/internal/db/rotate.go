@@ -17,6 +17,7 @@ func (d *DB) rotateSegment(n int, last bool) error {
 
 	// Mostly the next one is prepared, and its name is durable.
 	s, ahead := d.mu.next, true
+	kept := false
 	if s != nil && s.Size >= need {
 		d.mu.next = nil
 	} else {
@@ -30,6 +31,7 @@ func (d *DB) rotateSegment(n int, last bool) error {
 		if s, err = d.newSegment(n, need, last); err != nil {
 			return err
 		}
+		kept = last
 	}
 
 	d.mu.segs[s.ID] = s
@@ -37,6 +39,7 @@ func (d *DB) rotateSegment(n int, last bool) error {
 		d.mu.lastSize = s.Size
 	}
 	d.log.Begin(s, ahead)
+	d.mu.kept = kept
 	d.wake(d.prepare)
 	return nil
 }
