@@ -93,7 +93,7 @@ func (d *DB) flushOnce() (did bool, err error) {
 		d.scarce.Store(true)
 		c := ordinary
 		if d.deletes() {
-			c = deletes
+			c = class(d.compactor.removing.Load())
 		}
 		if !d.giveRoom(c) {
 			break
@@ -140,12 +140,12 @@ func (d *DB) Flush() error {
 	}
 }
 
-// deletes reports whether a memtable holds deletes.
+// deletes reports whether a memtable holds deletes, or some wait to get into one.
 func (d *DB) deletes() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v := d.view.Load()
-	return v.mem.deletes > 0 || slices.ContainsFunc(v.imm, func(t *memTable) bool { return t.deletes > 0 })
+	return d.mu.removing > 0 || v.mem.deletes > 0 || slices.ContainsFunc(v.imm, func(t *memTable) bool { return t.deletes > 0 })
 }
 
 // install makes tiers the present version, which the log completes from that position on: it writes the

@@ -34,13 +34,17 @@ func (d *DB) makeReserve() {
 	}
 }
 
-// restoreReserve makes the reserve again, or what there is room for, after it was given up for what came to nothing: a
-// compaction, or a batch that was refused.
+// restoreReserve makes the reserve again, or what there is room for, after it was given up: for a batch that was
+// refused, or a compaction that came to nothing, or more than a flush needed. While a batch makes room for itself with
+// it, it stays given up.
 func (d *DB) restoreReserve() {
 	d.preparing.Lock()
 	defer d.preparing.Unlock()
+	d.mu.Lock()
+	needed := d.mu.removing > 0
+	d.mu.Unlock()
 	reserve := &d.preparing.reserve
-	for size := reserve.full; size > reserve.size && size >= policy.LeastRestored; size /= 2 {
+	for size := reserve.full; !needed && size > reserve.size && size >= policy.LeastRestored; size /= 2 {
 		if d.growReserve(size) {
 			reserve.size = size
 		}
@@ -81,28 +85,40 @@ func (d *DB) allocateReserve(size, left int64) bool {
 	return ok
 }
 
-// releaseReserve gives up what a batch of that class may have of the reserve, and reports whether there was any. It is
-// called with preparing held.
+// share is how many bytes of the reserve a class may have.
+func (r *reserve) share(c class) int64 {
+	switch c {
+	case deletes:
+		return r.size
+	case removal:
+		return max(0, r.size-max(r.full/2, policy.LeastRestored))
+	}
+	return 0
+}
+
+// releaseReserve gives up what a class may have of the reserve, and reports whether there was any. It is called with
+// preparing held.
 func (d *DB) releaseReserve(c class) bool {
 	reserve, name := &d.preparing.reserve, filepath.Join(d.files.Dir, format.ReserveName)
-	switch half := reserve.full / 2; {
-	case c == deletes && reserve.size > 0:
-		reserve.size = 0
+	share := reserve.share(c)
+	left := reserve.size - share
+	switch {
+	case share == 0:
+		return false
+	case left == 0:
 		d.files.Remove(name)
-		return true
-	case c == removal && reserve.size > half && half >= policy.LeastRestored:
+	default:
 		f, err := d.files.FS.OpenWrite(name)
 		if err == nil {
-			err = errors.Join(f.Truncate(half), f.Close())
+			err = errors.Join(f.Truncate(left), f.Close())
 		}
 		if err != nil {
 			d.logger.Warn("cannot give up a part of the reserve", "path", name, "error", err)
 			return false
 		}
-		reserve.size = half
-		return true
 	}
-	return false
+	reserve.size = left
+	return true
 }
 
 // giveRoom gives back files that were made for later, and reports whether there were any: a flush or compaction that

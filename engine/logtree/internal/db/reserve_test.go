@@ -29,17 +29,21 @@ func fullDrive(t *testing.T) *drive {
 	return x
 }
 
-// fill commits sets of a kilobyte until one is refused, and returns how many were not.
+// fill commits sets until none is admitted, however small, and returns how many were.
 func (x *drive) fill(from int) (n int) {
 	x.t.Helper()
-	for ; ; n++ {
+	for size := 1000; ; {
 		var b holdfast.Batch
-		b.Set(scattered(1_000_000+from+n), make([]byte, 1000))
+		b.Set(scattered(1_000_000+from+n), make([]byte, size))
 		switch err := commit(x.d, &b, holdfast.Power); {
-		case errors.Is(err, holdfast.ErrFull):
-			return n
-		case err != nil:
+		case err == nil:
+			n++
+		case !errors.Is(err, holdfast.ErrFull):
 			x.t.Fatal(err)
+		case size == 0:
+			return n
+		default:
+			size /= 2
 		}
 	}
 }

@@ -111,19 +111,19 @@ func (d *DB) room(n, ops int, large bool, body []byte) error {
 	l := ladder{d: d, frame: n, ops: ops, weight: weight, class: classOf(body)}
 	if l.class > ordinary {
 		d.mu.removing++
-		defer func() { d.mu.removing-- }()
 	}
-	for {
-		switch l.climb() {
-		case done:
-			return nil
-		case refuse:
-			if d.mu.removing == 0 || d.mu.removing == 1 && l.class > ordinary { // nobody else needs what was given up
-				d.unlocked(d.restoreReserve)
-			}
-			return l.err
-		}
+	then := retry
+	for then == retry {
+		then = l.climb()
 	}
+	if l.class > ordinary {
+		d.mu.removing--
+	}
+	if then == refuse {
+		d.unlocked(d.restoreReserve)
+		return l.err
+	}
+	return nil
 }
 
 // hasRoom reports whether so much more fits a memtable, whose index has room for it. Everything fits an empty one.
@@ -197,7 +197,7 @@ func (l *ladder) flushForRoom() outcome {
 
 func (l *ladder) compactForRoom() outcome {
 	if l.class > ordinary {
-		l.d.compactor.deleting.Store(true)
+		l.d.compactor.removing.Store(int32(l.class))
 	}
 	if l.d.compactor.awaitRoom() {
 		return retry
@@ -255,9 +255,15 @@ func (l *ladder) awaitFlush() outcome {
 
 // stuck goes on after a flush that has failed, if err is not nil.
 func (l *ladder) stuck(err error) outcome {
-	if l.over = err != nil && l.class > ordinary; err != nil && !l.over {
+	if err == nil {
+		l.over = false
+		return retry
+	}
+	if l.class == ordinary {
 		return l.notApplied(err)
 	}
+	l.d.compactor.removing.Store(int32(l.class)) // the next flush may have of the reserve
+	l.over = true
 	return retry
 }
 

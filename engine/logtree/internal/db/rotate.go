@@ -63,7 +63,7 @@ func (d *DB) newSegment(n int, need int64, last bool) (*wal.Segment, error) {
 		return nil, err
 	}
 	if !last {
-		d.compactor.deleting.Store(false)
+		d.compactor.removing.Store(int32(ordinary))
 	}
 	if d.watch.Long(start) {
 		d.watch.Waited(start, "a new segment, which was not prepared in time", "path", s.File.Name())
