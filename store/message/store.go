@@ -552,6 +552,7 @@ func (s *Store) Clear(ctx context.Context, id string) (messages int64, err error
 
 // empty makes a commit that takes away what describes a namespace, and deletes what is in it.
 func (s *Store) empty(ctx context.Context, id string, d description, b *holdfast.Batch) (messages int64, err error) {
+	chunks.Notes(b, s.keys.Deleted(d.Number))
 	b.Set(s.keys.Deleted(d.Number), nil)
 	err = holdfast.Commit(s.eng, b, holdfast.LevelFrom(ctx, s.o.Level))
 	s.changes.Add(1)

@@ -69,6 +69,11 @@ func (s *Store) Claim(ctx context.Context, o ClaimOptions) ([]Lease, error) {
 		})
 		if by != nil { // another takes what is left there: this call may have taken a task of another queue
 			s.wake(by)
+			by = nil
+		}
+		if errors.Is(err, holdfast.ErrFull) && !errors.Is(err, holdfast.ErrPoisoned) && o.N > 1 {
+			o.N /= 2 // a smaller commit may be admitted
+			continue
 		}
 		if err != nil || len(leases) > 0 || !o.Wait {
 			s.mu.Unlock()
