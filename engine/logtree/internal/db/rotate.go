@@ -1,6 +1,7 @@
 package db
 
 import (
+	"errors"
 	"math"
 	"time"
 
@@ -74,6 +75,9 @@ func (d *DB) newSegment(n int, need int64, last bool) (*wal.Segment, error) {
 // createSmall makes a segment where one of that size could not be made, for which there may be no room.
 func (d *DB) createSmall(id uint32, size, need int64, last bool, err error) (*wal.Segment, error) {
 	for format.IsNoRoom(err) {
+		if e := (*holdfast.Error)(nil); errors.As(err, &e) && e.Op == "create" { // an inode is missing, whatever the size
+			break
+		}
 		var ok bool
 		if size, ok = policy.SmallerSegment(size, need, last); !ok {
 			break
