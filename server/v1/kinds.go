@@ -49,6 +49,7 @@ var kinds = map[string]func(*huma.Schema){
 	"kind":      text(1, task.MaxTextSize, taskText),
 	"some":      func(s *huma.Schema) { s.MinItems = &one },
 	"time":      func(s *huma.Schema) { s.Pattern = years },
+	"moment":    func(s *huma.Schema) { s.Not = &huma.Schema{Pattern: "^000[01]-"} },
 	"small":     func(s *huma.Schema) { s.Minimum, s.Maximum = number(math.MinInt8), number(math.MaxInt8) },
 	"natural":   func(s *huma.Schema) { s.Minimum = new(float64) },
 	"uuid": func(s *huma.Schema) {
