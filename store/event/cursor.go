@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/names"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
@@ -76,6 +77,9 @@ func (s *Store) save(ctx context.Context, op string, key []byte, name string, po
 	with *holdfast.Batch) error {
 	if err := s.checkName(op, name); err != nil {
 		return err
+	}
+	if what := names.Wrong(name, s.maxID); what != "" { // one that was given before can be loaded and removed
+		return s.fail(op, holdfast.ErrBadOption, nil, "", "the name %s", what)
 	}
 	if last := s.durable.Load(); pos > last {
 		return s.fail(op, ErrAhead, nil, "", "position %d, the last one is %d", pos, last)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -156,7 +157,7 @@ func claim(eng holdfast.Engine, o Options) (*Store, error) {
 	keys := format.NewPrefix(o.Name)
 	lease, err := registry.Claim(eng, registry.Request{
 		Kind: "event", Thing: "log", Name: o.Name, MaxName: MaxNameSize, Level: o.Level,
-		Prefix: string(keys.Prefix), KeySize: keyspace.Overhead + len(o.Name),
+		Prefix: string(keys.Prefix), KeySize: keyspace.Overhead + len(o.Name), AnyName: strings.Contains(o.Name, "\x00"),
 	})
 	if err != nil {
 		return nil, err
@@ -178,6 +179,7 @@ func Delete(ctx context.Context, eng holdfast.Engine, name string, level holdfas
 	keys := format.NewPrefix(name)
 	lease, err := registry.Claim(eng, registry.Request{
 		Kind: "event", Thing: "log", Name: name, MaxName: MaxNameSize, Level: level, Prefix: string(keys.Prefix),
+		AnyName: true,
 	})
 	if err != nil {
 		return err

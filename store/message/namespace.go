@@ -512,7 +512,9 @@ func (n *Namespace) storeCountsLocked(ctx context.Context, wait bool) error {
 	n.tally.since = nil
 	n.mu.Unlock()
 	var b holdfast.Batch
-	chunks.Notes(&b, n.keys.Counted())
+	if wait { // for a removal
+		chunks.Notes(&b, n.keys.Counted())
+	}
 	b.Set(n.keys.Counted(), format.AppendNumber(nil, last))
 	err := n.addStored(&b, since)
 	if err == nil {
