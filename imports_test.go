@@ -42,10 +42,11 @@ var layers = map[string][]string{
 	"enginetest/commits":      {""}, // what checks engines depends on none
 	"store/":                  {"", "driver/lifecycle", "internal/names", "store/internal/"},
 	"store/event/eventbus":    {"", "store/event"},
-	"store/message/": {"", "driver/lifecycle", "internal/jsoncheck", "internal/names", "internal/ndjson", "store/event", "store/message/",
+	"store/message/": {"", "driver/lifecycle", "internal/jsoncheck", "internal/names", "internal/ndjson", "store/event",
+		"store/message/", "store/internal/"},
+	"store/message/aggregate": {"", "store/message"},
+	"store/task/": {"", "driver/lifecycle", "internal/names", "store/event", "store/task/",
 		"store/internal/"},
-	"store/message/aggregate":  {"", "store/message"},
-	"store/task/":              {"", "driver/lifecycle", "internal/names", "store/event", "store/task/", "store/internal/"},
 	"store/task/worker":        {"", "store/task"},
 	"store/task/workertest":    {"", "engine/mem", "store/task"}, // for tests
 	"store/projection":         {"", "store/event", "store/message", "store/internal/"},

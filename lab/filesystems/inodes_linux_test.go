@@ -15,8 +15,8 @@ import (
 )
 
 // TestNoInodes: where no file can be made any more, though there is room, a commit to logtree returns, with ErrFull
-// once the log needs a file; some deletes work yet; and all goes on when there are inodes again. A commit hung once: the
-// flush and the log's next segment took the last inode from each other.
+// once the log needs a file; some deletes work yet; and all goes on when there are inodes again. A commit hung once:
+// the flush and the log's next segment took the last inode from each other.
 func TestNoInodes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it fills disks")

@@ -161,7 +161,8 @@ func (d *Data) log(ctx context.Context, namespace, log string, anew bool) (*even
 	if err := checkLog(namespace, log); err != nil {
 		return nil, err
 	}
-	if what := names.Wrong(log, event.MaxNameSize); what != "" && anew { // one that was made before can be read and removed
+	// One that was made before can be read and removed.
+	if what := names.Wrong(log, event.MaxNameSize); what != "" && anew {
 		return nil, &holdfast.Error{Op: "log", Class: holdfast.ErrBadOption, Detail: "the name " + what,
 			Remedy: "use one without control characters"}
 	}

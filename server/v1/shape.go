@@ -173,8 +173,8 @@ func (r *reader) object(s *shape, where string) error {
 	return nil
 }
 
-// yearOne reports whether a time is in the first year there is, or before. In Go the zero time is there, which stands for
-// no time: what a client sends by mistake would mean something else than the past that it names.
+// yearOne reports whether a time is in the first year there is, or before. In Go the zero time is there, which stands
+// for no time: what a client sends by mistake would mean something else than the past that it names.
 func yearOne(text string) bool {
 	return strings.HasPrefix(text, "0001-") || strings.HasPrefix(text, "0000-")
 }

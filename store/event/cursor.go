@@ -13,8 +13,8 @@ import (
 
 // SaveOffset stores that the subscription of that name has come
 // as far as position: the last one it has handled, 0 for none. The last save wins, so a
-// subscription can be set back. Names have 1 to MaxIDSize bytes, which are UTF-8 without control characters. A position that readers
-// do not see yet is ErrAhead; a truncated one is accepted. As in Append, ctx is checked
+// subscription can be set back. Names have 1 to MaxIDSize bytes, which are UTF-8 without control characters. A
+// position that readers do not see yet is ErrAhead; a truncated one is accepted. As in Append, ctx is checked
 // until the save is applied, and not after.
 func (s *Store) SaveOffset(ctx context.Context, subscription string, pos uint64) error {
 	return s.save(ctx, "save offset", s.keys.Offset(subscription), subscription, pos, nil, nil)

@@ -145,7 +145,8 @@ func (d *DB) deletes() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v := d.view.Load()
-	return d.mu.removing > 0 || v.mem.deletes > 0 || slices.ContainsFunc(v.imm, func(t *memTable) bool { return t.deletes > 0 })
+	return d.mu.removing > 0 || v.mem.deletes > 0 ||
+		slices.ContainsFunc(v.imm, func(t *memTable) bool { return t.deletes > 0 })
 }
 
 // install makes tiers the present version, which the log completes from that position on: it writes the

@@ -9,8 +9,8 @@ import (
 )
 
 // reserve is a file that takes room on the disk while there is some, in proportion to the database. It is given up when
-// there is none left, so that deletes can be logged, and flushes and compactions find room for what gives back more. Half
-// of it is only for batches that set nothing. It is used with DB.preparing held.
+// there is none left, so that deletes can be logged, and flushes and compactions find room for what gives back more.
+// Half of it is only for batches that set nothing. It is used with DB.preparing held.
 type reserve struct {
 	size int64 // bytes of the file, 0 if there is none
 	full int64 // bytes that it had when it was made, before any was given up

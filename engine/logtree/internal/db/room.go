@@ -62,7 +62,8 @@ const (
 )
 
 // maxNoted is how many bytes the keys and values that a removal sets have together. A store that removes something
-// notes it in a head and a few counters, some hundred bytes; and 4 KiB fit the smallest half of a reserve several times.
+// notes it in a head and a few counters, some hundred bytes; and
+// 4 KiB fit the smallest half of a reserve several times.
 const maxNoted = 4 << 10
 
 // classOf returns what a batch is.
