@@ -85,9 +85,9 @@ var leased struct {
 // goroutines at once.
 //
 // Errors: ErrBadOption if eng is nil or not comparable, has no atomic batches or too short keys, or if the name is
-// too long or has a control character; ErrLevel if eng does not give the level; ErrCorrupt if the repair that
-// made it has lost something and the loss was not accepted; ErrLocked if the store is open already; ErrBadOption if a projection's prefix is in the
-// way.
+// too long or has a control character; ErrLevel if eng does not give the level; ErrCorrupt if the repair that made it
+// has lost something and the loss was not accepted; ErrLocked if the store is open already; ErrBadOption if a
+// projection's prefix is in the way.
 func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 	var l Lease
 	fail := func(class, cause error, remedy, format string, args ...any) (Lease, error) {
