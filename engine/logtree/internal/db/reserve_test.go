@@ -58,7 +58,8 @@ func (x *drive) reserved() int64 {
 }
 
 // TestRemovalsFromTheReserve: on a full disk a batch that removes something and notes that with a small set is
-// admitted, as stores make them, but only as long as more than half of the reserve is left: then batches of deletes alone go on.
+// admitted, as stores make them, but only as long as more than half of the reserve is left: then batches of deletes
+// alone go on.
 // Only they were admitted once, so that a store could remove nothing but all of itself.
 func TestRemovalsFromTheReserve(t *testing.T) {
 	t.Parallel()
