@@ -169,6 +169,7 @@ func Compact(ctx context.Context, e Engine, r Range) error {
 		return &Error{Op: "compact", Engine: e.Capabilities().Engine, Class: ErrUnavailable,
 			Detail: "this engine gives back space by itself, or never"}
 	}
+
 	return c.Compact(ctx, r)
 }
 
@@ -187,6 +188,7 @@ func Verify(ctx context.Context, e Engine) (damage []error, err error) {
 		return nil, &Error{Op: "verify", Engine: e.Capabilities().Engine, Class: ErrUnavailable,
 			Detail: "this engine cannot check its files while it is open"}
 	}
+
 	return v.Verify(ctx)
 }
 
@@ -214,6 +216,7 @@ func Checkpoint(ctx context.Context, e Engine, dir string) error {
 		return &Error{Op: "checkpoint", Engine: e.Capabilities().Engine, Class: ErrUnavailable,
 			Detail: "this engine changes its files in place, and cannot share them", Remedy: "make a backup"}
 	}
+
 	return c.Checkpoint(ctx, dir)
 }
 
@@ -256,6 +259,7 @@ func Prefix(p []byte) Range {
 			break
 		}
 	}
+
 	return r
 }
 
@@ -304,6 +308,7 @@ func (r Receipt) Wait() error {
 	if r.waiter == nil {
 		return nil
 	}
+
 	return r.waiter.Wait(r.token)
 }
 
@@ -316,8 +321,10 @@ func (r Receipt) WaitContext(ctx context.Context) error {
 	if err := CheckContext(ctx); err != nil {
 		return err
 	}
+
 	settled := make(chan error, 1)
 	go func() { settled <- r.Wait() }() // the goroutine ends when the batch is settled, at the latest by Close
+
 	select {
 	case err := <-settled:
 		return err
@@ -332,5 +339,6 @@ func Commit(e Engine, b *Batch, level Level) error {
 	if err != nil {
 		return err
 	}
+
 	return r.Wait()
 }

@@ -46,6 +46,7 @@ func Present(raw json.RawMessage) []byte {
 	if bytes.Equal(raw, []byte("null")) {
 		return nil
 	}
+
 	return raw
 }
 
@@ -59,6 +60,7 @@ func FromWrites(writes ...message.Write) Write {
 		}
 		w.Writes[i] = to
 	}
+
 	return w
 }
 
@@ -74,6 +76,7 @@ func (w *Write) Store() []message.Write {
 		}
 		writes[i] = to
 	}
+
 	return writes
 }
 
@@ -111,6 +114,7 @@ func FromCursors(list []event.Cursor) []Subscriber {
 	for i, c := range list {
 		to[i] = Subscriber{Name: c.Name, Position: c.Position, Lag: c.Lag, Missed: c.Missed}
 	}
+
 	return to
 }
 
@@ -136,6 +140,7 @@ func Specs(tasks []NewTask) []task.Spec {
 	for i := range tasks {
 		specs[i] = tasks[i].Store()
 	}
+
 	return specs
 }
 
@@ -146,6 +151,7 @@ func FromTask(t *task.Task) Task {
 	for _, f := range t.Failures {
 		to.Failures = append(to.Failures, TaskFailure{Attempt: f.Attempt, Time: f.Time, Message: f.Message, Stack: f.Stack})
 	}
+
 	return to
 }
 
@@ -154,9 +160,11 @@ func (t *Task) Store() (task.Task, error) {
 	state, err := task.ParseState(t.State)
 	to := task.Task{Spec: t.NewTask.Store(), State: state, Attempt: t.Attempt, Created: t.Created, Due: t.Due,
 		Started: t.Started, Finished: t.Finished, Worker: t.Worker, LeaseUntil: t.LeaseUntil, Output: t.Output}
+
 	for _, f := range t.Failures {
 		to.Failures = append(to.Failures, f.Store())
 	}
+
 	return to, err
 }
 
@@ -190,6 +198,7 @@ func FromQueue(q task.QueueInfo) Queue {
 	for state, n := range q.Counts {
 		to.Counts[state.String()] = n
 	}
+
 	return to
 }
 
@@ -203,6 +212,7 @@ func (q *Queue) Store() (task.QueueInfo, error) {
 		}
 		to.Counts[state] = n
 	}
+
 	return to, nil
 }
 
@@ -212,5 +222,6 @@ func (l *LeaseRefs) Store() []task.Lease {
 	for i, ref := range l.Leases {
 		leases[i] = ref.Store()
 	}
+
 	return leases
 }

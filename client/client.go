@@ -93,6 +93,7 @@ func New(address string, o Options) (*Client, error) {
 	bad := func(detail, remedy string) (*Client, error) {
 		return nil, &holdfast.Error{Op: "client new", Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy}
 	}
+
 	u, err := url.Parse(address)
 	switch {
 	case err != nil:
@@ -129,6 +130,7 @@ func New(address string, o Options) (*Client, error) {
 	}
 	own := *h
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
 	return &Client{base: strings.TrimRight(u.String(), "/"), http: &own, o: o, log: o.Logger.With("server", u.Host),
 		firstPause: 100 * time.Millisecond, maxPause: 5 * time.Second, silence: 45 * time.Second}, nil
 }
@@ -186,6 +188,7 @@ func (c *Client) DeleteNamespace(ctx context.Context, id string) (removed int64,
 	var r api.Removed
 	err = c.call(ctx, &request{op: "delete namespace", method: "DELETE", path: path("/v1/namespaces/%s", id), safe: true},
 		&r)
+
 	return r.Removed, err
 }
 
@@ -202,6 +205,7 @@ func (c *Client) Tokens(ctx context.Context, namespace string) (list []api.Token
 		q.Set("namespace", namespace)
 	}
 	err = c.call(ctx, &request{op: "tokens", method: "GET", path: "/v1/tokens", query: q, safe: true}, &list)
+
 	return list, err
 }
 
@@ -229,6 +233,7 @@ func path(format string, parts ...any) string {
 	for i, p := range parts {
 		parts[i] = segment(fmt.Sprint(p))
 	}
+
 	return fmt.Sprintf(format, parts...)
 }
 
@@ -238,5 +243,6 @@ func segment(text string) string {
 	if !api.Addressable(text) {
 		return ""
 	}
+
 	return url.PathEscape(text)
 }

@@ -45,12 +45,14 @@ func (n *Namespace) Count(ctx context.Context, category string) (message.Counts,
 		i, err := n.Info(ctx)
 		return message.Counts{Messages: i.Messages, Streams: i.Streams}, err
 	}
+
 	list, err := n.Categories(ctx)
 	for _, c := range list {
 		if c.Category == category {
 			return c.Counts, nil
 		}
 	}
+
 	return message.Counts{}, err
 }
 
@@ -72,6 +74,7 @@ func (n *Namespace) write(ctx context.Context, w message.Write) (message.Result,
 	if err != nil {
 		return message.Result{}, err
 	}
+
 	return results[0], nil
 }
 
@@ -80,10 +83,12 @@ func (n *Namespace) write(ctx context.Context, w message.Write) (message.Result,
 func (n *Namespace) WriteAll(ctx context.Context, writes ...message.Write) ([]message.Result, error) {
 	writes = slices.Clone(writes)
 	known := false // some ids were the caller's
+
 	for i, w := range writes {
 		if err := notText("message write", message.ErrBadName, w.Stream); err != nil {
 			return nil, err
 		}
+
 		messages := slices.Clone(w.Messages)
 		for j := range messages {
 			if known = known || messages[j].ID != ""; messages[j].ID == "" {
@@ -107,17 +112,20 @@ func (n *Namespace) WriteAll(ctx context.Context, writes ...message.Write) ([]me
 		if errors.As(err, &e) && e.Code == api.CodeConflict {
 			e.conflict = conflictOf(e.problem, writes)
 		}
+
 		return nil, err
 	}
 	if len(done.Results) != len(writes) {
 		return nil, &Error{Op: r.op, Status: 200, Unknown: true,
 			Detail: fmt.Sprintf("%d results for %d writes", len(done.Results), len(writes))}
 	}
+
 	results := make([]message.Result, len(writes))
 	for i, w := range done.Results {
 		// What a try has done whose answer was lost is no repeat to the caller, whose ids were new.
 		results[i] = message.Result{Position: w.Position, Global: w.Global, Repeated: w.Repeated && (known || !r.lost)}
 	}
+
 	return results, nil
 }
 
@@ -127,6 +135,7 @@ func conflictOf(p *api.Problem, writes []message.Write) error {
 	if p == nil || p.Expected == nil || p.Actual == nil {
 		return nil
 	}
+
 	c := &message.Conflict{Expected: *p.Expected, Actual: *p.Actual}
 	for _, w := range writes {
 		if w.Expected == nil || *w.Expected != *p.Expected {
@@ -137,6 +146,7 @@ func conflictOf(p *api.Problem, writes []message.Write) error {
 		}
 		c.Stream = w.Stream
 	}
+
 	return c
 }
 
@@ -156,6 +166,7 @@ func values(q *message.Query) url.Values {
 		v.Set("member", strconv.Itoa(q.Group.Member))
 		v.Set("size", strconv.Itoa(q.Group.Size))
 	}
+
 	return v
 }
 
@@ -164,6 +175,7 @@ func place(q *message.Query, m *message.Message) int64 {
 	if q.Stream != "" {
 		return m.Position
 	}
+
 	return m.Global
 }
 
@@ -183,6 +195,7 @@ func (n *Namespace) Read(ctx context.Context, q message.Query) iter.Seq2[message
 			yield(message.Message{}, err)
 			return
 		}
+
 		next, left := max(q.From, 0), q.Limit
 		history := q.History
 		for first := true; first || next <= end; first = false { // the server says whether the query is right
@@ -202,6 +215,7 @@ func (n *Namespace) Read(ctx context.Context, q message.Query) iter.Seq2[message
 				yield(message.Message{}, err)
 				return
 			}
+
 			for i := range page.Messages {
 				m := page.Messages[i].Store()
 				if place(&q, &m) > end || !yield(m, nil) {
@@ -228,6 +242,7 @@ func (n *Namespace) end(ctx context.Context, q *message.Query) (int64, error) {
 	if !ok {
 		return -1, err
 	}
+
 	return version, err
 }
 
@@ -244,6 +259,7 @@ func (n *Namespace) Follow(ctx context.Context, q message.Query) iter.Seq2[messa
 		}
 	}
 	q.Types = slices.Clone(q.Types)
+
 	return func(yield func(message.Message, error) bool) {
 		read := func(data []byte) (message.Message, int64, error) {
 			var m api.Message
@@ -251,6 +267,7 @@ func (n *Namespace) Follow(ctx context.Context, q message.Query) iter.Seq2[messa
 				return message.Message{}, 0, err
 			}
 			to := m.Store()
+
 			return to, place(&q, &to), nil
 		}
 		follow(ctx, n.c, "message follow", n.path+"/messages/follow", values(&q), max(q.From, 0), q.History,
@@ -264,6 +281,7 @@ func (n *Namespace) History(ctx context.Context) (string, error) {
 	var page api.Messages
 	err := n.c.call(ctx, &request{op: "message history", method: "GET", path: n.path + "/messages",
 		query: url.Values{"limit": {"1"}}, safe: true}, &page)
+
 	return page.History, err
 }
 
@@ -280,6 +298,7 @@ func (n *Namespace) LastMessage(ctx context.Context, stream, typ string) (messag
 	if err != nil {
 		return message.Message{}, err
 	}
+
 	return m.Store(), nil
 }
 
@@ -293,6 +312,7 @@ func (n *Namespace) Version(ctx context.Context, stream string) (version int64, 
 	case code(err) == api.CodeNotFound:
 		return 0, false, nil
 	}
+
 	return 0, false, err
 }
 
@@ -302,6 +322,7 @@ func code(err error) string {
 	if errors.As(err, &e) {
 		return e.Code
 	}
+
 	return ""
 }
 
@@ -328,6 +349,7 @@ func (n *Namespace) Streams(ctx context.Context, prefix, after string, limit int
 		if err != nil {
 			return list, err
 		}
+
 		for _, s := range part {
 			list = append(list, message.StreamInfo{Stream: s.Stream, Version: s.Version, Last: s.Last})
 			after = s.Stream
@@ -336,6 +358,7 @@ func (n *Namespace) Streams(ctx context.Context, prefix, after string, limit int
 			break
 		}
 	}
+
 	return list, nil
 }
 
@@ -343,11 +366,13 @@ func (n *Namespace) Streams(ctx context.Context, prefix, after string, limit int
 func (n *Namespace) Categories(ctx context.Context) ([]message.CategoryInfo, error) {
 	var list []api.Category
 	err := n.c.call(ctx, &request{op: "categories", method: "GET", path: n.path + "/categories", safe: true}, &list)
+
 	to := make([]message.CategoryInfo, len(list))
 	for i, c := range list {
 		to[i] = message.CategoryInfo{Category: c.Category,
 			Counts: message.Counts{Messages: c.Messages, Streams: c.Streams}}
 	}
+
 	return to, err
 }
 
@@ -372,6 +397,7 @@ func (n *Namespace) Tombstone(ctx context.Context, stream string) (removed int64
 func (n *Namespace) remove(ctx context.Context, op, stream string, v url.Values, safe bool) (int64, error) {
 	var r api.Removed
 	err := n.c.call(ctx, &request{op: op, method: "DELETE", path: n.stream(stream), query: v, safe: safe}, &r)
+
 	return r.Removed, err
 }
 
@@ -385,6 +411,7 @@ func (n *Namespace) SetRetention(ctx context.Context, stream string, r message.R
 func (n *Namespace) Retention(ctx context.Context, stream string) (message.Retention, error) {
 	var r api.Retention
 	err := n.c.call(ctx, &request{op: "retention", method: "GET", path: n.stream(stream) + "/retention", safe: true}, &r)
+
 	return r.Store(), err
 }
 
@@ -399,6 +426,7 @@ func (n *Namespace) SavePosition(ctx context.Context, consumer string, position 
 func (n *Namespace) LoadPosition(ctx context.Context, consumer string) (int64, error) {
 	var p api.Position
 	err := n.c.call(ctx, &request{op: "load position", method: "GET", path: n.position(consumer), safe: true}, &p)
+
 	return p.Position, err
 }
 
@@ -417,6 +445,7 @@ func (n *Namespace) Export(ctx context.Context, w io.Writer, o message.ExportOpt
 	if len(o.Categories) > 0 {
 		v["category"] = slices.Clone(o.Categories)
 	}
+
 	for name, t := range map[string]time.Time{"since": o.Since, "until": o.Until} {
 		if !t.IsZero() {
 			v.Set(name, t.UTC().Format(time.RFC3339Nano))
@@ -430,6 +459,7 @@ func (n *Namespace) Export(ctx context.Context, w io.Writer, o message.ExportOpt
 	if o.Gzip {
 		return -1, err
 	}
+
 	return lines.n, err
 }
 
@@ -443,6 +473,7 @@ type lineCounter struct {
 func (l *lineCounter) Write(p []byte) (int, error) {
 	n, err := l.w.Write(p)
 	l.n += int64(bytes.Count(p[:n], []byte("\n")))
+
 	return n, err
 }
 
@@ -463,6 +494,7 @@ func (c *Client) importLines(ctx context.Context, op, path string, r io.Reader) 
 	// Not to be closed: it is the caller's.
 	err = c.once(ctx, &request{op: op, method: "POST", path: path, raw: io.NopCloser(r), header: header, long: true},
 		&done)
+
 	return done, err
 }
 
@@ -501,5 +533,6 @@ func (n *Namespace) Subscribe(ctx context.Context, name string, o message.Subscr
 	s := n.Subscription(name)
 	want := api.Subscription{Name: name, Category: o.Query.Category, Types: o.Query.Types, Prefix: o.Query.Prefix,
 		From: o.Query.From, LeaseMS: api.MS(o.Lease), MaxAttempts: o.MaxAttempts, Window: o.Window}
+
 	return s, n.c.call(ctx, &request{op: "subscribe", method: "PUT", path: s.path, body: want, safe: true}, nil)
 }

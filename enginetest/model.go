@@ -220,6 +220,7 @@ func (h *history) iterate() {
 		h.settle()
 		r := modelRange.Draw(h.t, "range")
 		h.iterators = append(h.iterators, twoIterators{h.engine.Scan(r), h.model.Scan(r)})
+
 		return
 	}
 	if len(h.iterators) == 0 {
@@ -227,6 +228,7 @@ func (h *history) iterate() {
 	}
 	i := rapid.IntRange(0, len(h.iterators)-1).Draw(h.t, "iterator")
 	it := h.iterators[i]
+
 	for range rapid.IntRange(1, 5).Draw(h.t, "steps") {
 		if h.step(it) {
 			continue
@@ -234,6 +236,7 @@ func (h *history) iterate() {
 		h.iterators = append(h.iterators[:i], h.iterators[i+1:]...)
 		h.must(it.engine.Close())
 		h.must(it.model.Close())
+
 		return
 	}
 }
@@ -251,6 +254,7 @@ func (h *history) step(it twoIterators) bool {
 		h.t.Fatalf("an iterator opened earlier has %s at %q, want %s", commits.Quote(it.engine.Value()), it.engine.Key(),
 			commits.Quote(it.model.Value()))
 	}
+
 	return got
 }
 
@@ -272,6 +276,7 @@ func (h *history) closeViews() {
 		h.must(it.engine.Close())
 		h.must(it.model.Close())
 	}
+
 	h.iterators = nil
 	for _, s := range h.snapshots {
 		h.compare(s.engine, s.model, holdfast.Range{})
@@ -286,6 +291,7 @@ func (h *history) end() {
 	for _, it := range h.iterators {
 		_ = it.engine.Close()
 	}
+
 	for _, s := range h.snapshots {
 		_ = s.engine.Close()
 	}

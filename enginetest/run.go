@@ -26,11 +26,13 @@ func Run(t *testing.T, h Harness) {
 	if s.playChild() {
 		return
 	}
+
 	for _, l := range laws {
 		t.Run(l.title(), func(t *testing.T) {
 			if l.sequential && testing.Short() {
 				t.Skip("-short: its cases use one goroutine")
 			}
+
 			for _, c := range l.cases {
 				t.Run(c.name, func(t *testing.T) {
 					s.ask(l, c, t, func(level holdfast.Level, f func(tb)) { t.Run(level.String(), func(t *testing.T) { f(t) }) })
@@ -95,6 +97,7 @@ type suite struct {
 func newSuite(h Harness, name string) *suite {
 	caps := h.Describe()
 	h.Scale = max(h.Scale, 1)
+
 	return &suite{
 		Harness: h, name: name, caps: caps, kept: caps.Strongest() > holdfast.Memory, found: map[string][]finding{},
 		script: script{commits.Script{Seed: 1, Large: 1, Single: !caps.AtomicBatches}},
@@ -106,6 +109,7 @@ func (s *suite) some(n int) int {
 	if testing.Short() {
 		n /= 4
 	}
+
 	return n / s.Scale
 }
 
@@ -118,6 +122,7 @@ func levelsOf(caps holdfast.Capabilities) (given []holdfast.Level) {
 			given = append(given, l)
 		}
 	}
+
 	return given
 }
 
@@ -143,6 +148,7 @@ func (s *suite) ask(l law, c lawCase, t tb, at func(holdfast.Level, func(tb))) {
 	if s.Scale > 1 && l.number != 4 { // where another level is given, it is tested there
 		levels = slices.DeleteFunc(levels, func(level holdfast.Level) bool { return s.caps.Promise(level).Given != level })
 	}
+
 	for _, level := range levels {
 		at(level, func(t tb) {
 			t.Cleanup(func() {

@@ -30,6 +30,7 @@ func (s *Server) public() []route.Route {
 				p := problem.Of(err)
 				p.Status, p.Title = http.StatusServiceUnavailable, http.StatusText(http.StatusServiceUnavailable)
 				problem.Write(w, r, &problem.Error{Problem: p})
+
 				return
 			}
 			answer(w, r, map[string]string{"status": "ready"})
@@ -48,6 +49,7 @@ func (s *Server) ready() error {
 		return &holdfast.Error{Class: holdfast.ErrPoisoned, Cause: cause, Remedy: "restart the server"}
 	}
 	it := s.data.Engine().Scan(holdfast.Range{Lo: []byte{0}, Hi: []byte{0, 0}})
+
 	return cmp.Or(it.Close(), s.room.ready(s.data))
 }
 
@@ -88,6 +90,7 @@ func (o *room) begin(d *data.Data) error {
 		o.answered(err)
 		return err
 	}
+
 	return nil // another error is that of writes, and /ready says what has stopped the engine
 }
 
@@ -96,6 +99,7 @@ func probe(d *data.Data, size int) error {
 	var b holdfast.Batch
 	b.Set([]byte(probeKey), make([]byte, size))
 	b.Delete([]byte(probeKey))
+
 	return holdfast.Commit(d.Engine(), &b, d.Level())
 }
 
@@ -111,6 +115,7 @@ func (o *room) ready(d *data.Data) error {
 	}
 	o.full = probe(d, probeSize)
 	o.tried = time.Now()
+
 	return o.full
 }
 

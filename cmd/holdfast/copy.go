@@ -37,10 +37,12 @@ func (c *copyCommand) run() int {
 	p.line("source\t%s, %s", c.From, copied.Source)
 	p.line("copy\t%s, %s", c.To, copied.Engine)
 	p.line("keys\t%d, %s with their values", copied.Keys, size(copied.Bytes))
+
 	for _, n := range copied.Notes {
 		p.line("note\t%s", n)
 	}
 	p.line("verified\tevery key was read back and is the same")
+
 	return fail(p.end())
 }
 
@@ -62,5 +64,6 @@ func (c *copyCommand) copy(ctx context.Context) (*all.CopyResult, error) {
 	if errors.Is(err, holdfast.ErrForeign) {
 		return nil, fmt.Errorf("%w; see holdfast copy --help", err)
 	}
+
 	return copied, err
 }

@@ -174,6 +174,7 @@ func run(lab bench.Lab, args []string) int {
 	if err != nil {
 		return fail(fmt.Errorf("%w; %s", err, hint(parser, args)))
 	}
+
 	switch parsed.Selected().Path() {
 	case "serve":
 		return g.Serve.run(args)
@@ -240,6 +241,7 @@ func newParser(g *grammar, exit func(status int)) (*kong.Kong, error) {
 				return err
 			}
 			_, err := fmt.Fprint(ctx.Stdout, exitHelp)
+
 			return err
 		}),
 		kong.Exit(exit))
@@ -250,6 +252,7 @@ func helpArgs(parser *kong.Kong, args []string) ([]string, error) {
 	if len(args) == 0 {
 		return []string{"--help"}, nil
 	}
+
 	switch args[0] {
 	case "--version":
 		return append([]string{"version"}, args[1:]...), nil
@@ -264,8 +267,10 @@ func helpArgs(parser *kong.Kong, args []string) ([]string, error) {
 				at = at.Children[i]
 			}
 		}
+
 		return append(slices.Clone(args[1:]), "--help"), nil
 	}
+
 	return args, nil
 }
 
@@ -285,6 +290,7 @@ func joinNegative(args []string) []string {
 		}
 		joined = append(joined, arg)
 	}
+
 	return joined
 }
 
@@ -301,12 +307,14 @@ func hint(parser *kong.Kong, args []string) string {
 	if at != parser.Model.Node {
 		return "see holdfast " + at.Path() + " --help"
 	}
+
 	var commands []string
 	for _, c := range at.Children {
 		if !c.Hidden {
 			commands = append(commands, c.Name)
 		}
 	}
+
 	return "the commands are: " + strings.Join(commands, ", ")
 }
 
@@ -327,6 +335,7 @@ func (b *benchCommand) run(lab bench.Lab) int {
 	if status := fail(err); status != exitError {
 		return status
 	}
+
 	return bench.Status(err)
 }
 
@@ -336,6 +345,7 @@ func interruptible() (context.Context, context.CancelFunc) {
 	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
 		signals = append(signals, syscall.SIGHUP)
 	}
+
 	return signal.NotifyContext(context.Background(), signals...)
 }
 
@@ -349,6 +359,7 @@ func untilSignal[T any](run func(context.Context) (T, error)) (T, error) {
 	if err != nil && ctx.Err() != nil {
 		err = console.ErrInterrupted
 	}
+
 	return result, err
 }
 
@@ -369,5 +380,6 @@ func fail(err error) int {
 	if errors.Is(err, console.ErrInterrupted) {
 		return exitInterrupted
 	}
+
 	return exitError
 }

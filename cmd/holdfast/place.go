@@ -75,6 +75,7 @@ func (p *place) run(reads bool, do func(s *session) error) int {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = console.ErrInterrupted
 	}
+
 	return failTool(err)
 }
 
@@ -97,6 +98,7 @@ func (p *place) open(s *session, reads bool, do func(s *session) error) error {
 		return err
 	}
 	s.client = c
+
 	return do(s)
 }
 
@@ -105,6 +107,7 @@ func (p *place) noDir(what string) error {
 	if p.Dir == "" {
 		return nil
 	}
+
 	return placeError("nobody else writes to a directory while "+what+" has it open",
 		"name a server with --url, or use cat")
 }
@@ -126,6 +129,7 @@ func (p *place) openDir(s *session, reads bool, do func(s *session) error) (err 
 	if err != nil {
 		return err
 	}
+
 	closed := engine
 	defer func() { err = errors.Join(err, closed.Close()) }()
 	if reads && engine.Capabilities().Strongest() == 0 {
@@ -142,6 +146,7 @@ func (p *place) openDir(s *session, reads bool, do func(s *session) error) (err 
 	if err != nil {
 		return err
 	}
+
 	mux := http.NewServeMux()
 	for _, rt := range served.Routes() { // without what asks for a token
 		mux.HandleFunc(strings.TrimSpace(rt.Method+" "+rt.Pattern), func(w http.ResponseWriter, r *http.Request) {
@@ -154,6 +159,7 @@ func (p *place) openDir(s *session, reads bool, do func(s *session) error) (err 
 	if err != nil {
 		return err
 	}
+
 	return do(s)
 }
 
@@ -164,6 +170,7 @@ func (s *session) document(v any) error { return console.WriteJSON(s.out, v) }
 func (s *session) line(v any) error {
 	e := json.NewEncoder(s.out)
 	e.SetEscapeHTML(false)
+
 	return e.Encode(v)
 }
 
@@ -173,12 +180,15 @@ func list[T any](s *session, items []T, t *console.Table, cells func(T) []string
 		if items == nil {
 			items = []T{}
 		}
+
 		return s.document(items)
 	}
+
 	for _, item := range items {
 		t.Row("", cells(item)...)
 	}
 	s.table(t)
+
 	return nil
 }
 
@@ -201,6 +211,7 @@ func columns(names ...string) *console.Table {
 		short, right := strings.CutSuffix(name, "#")
 		t.Columns = append(t.Columns, console.Column{Name: short, Right: right})
 	}
+
 	return t
 }
 
@@ -210,6 +221,7 @@ func (s *session) said(v any, format string, args ...any) error {
 		return s.document(v)
 	}
 	_, err := fmt.Fprintf(s.out, format+"\n", args...)
+
 	return err
 }
 
@@ -218,6 +230,7 @@ func when(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
+
 	return t.UTC().Format("2006-01-02 15:04:05Z")
 }
 
@@ -236,6 +249,7 @@ func text(b []byte) string {
 	if !utf8.Valid(b) || strings.ContainsFunc(string(b), func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.QuoteToASCII(string(b)) + more
 	}
+
 	return string(b) + more
 }
 
@@ -244,6 +258,7 @@ func input(arg string) ([]byte, error) {
 	if arg != "-" {
 		return []byte(arg), nil
 	}
+
 	return io.ReadAll(os.Stdin)
 }
 
@@ -258,8 +273,10 @@ func (s *session) file(name string) (w io.Writer, done func(error) error, err er
 		if errors.Is(err, os.ErrExist) {
 			err = placeError(name+" exists", "name a new file")
 		}
+
 		return nil, nil, err
 	}
+
 	return f, func(err error) error {
 		if err == nil {
 			err = f.Sync()
@@ -267,6 +284,7 @@ func (s *session) file(name string) (w io.Writer, done func(error) error, err er
 		if err = errors.Join(err, f.Close()); err != nil {
 			err = errors.Join(err, os.Remove(name))
 		}
+
 		return err
 	}, nil
 }
@@ -276,6 +294,7 @@ func reader(name string) (io.ReadCloser, error) {
 	if name == "" || name == "-" {
 		return io.NopCloser(os.Stdin), nil
 	}
+
 	return os.Open(name)
 }
 
@@ -290,5 +309,6 @@ func (l *levelFlag) ctx(s *session) context.Context {
 	if err != nil { // none
 		return s.ctx
 	}
+
 	return holdfast.WithLevel(s.ctx, level)
 }

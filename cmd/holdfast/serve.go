@@ -76,12 +76,14 @@ func (c *serveCommand) run(args []string) int {
 	if c.PrintConfig {
 		return fail(printConfig(os.Stdout, args))
 	}
+
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)
+
 	return failTool(c.serve(ctx, reload, args))
 }
 
@@ -108,6 +110,7 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 			if c.TLSCert == "" {
 				flag = "tls-key"
 			}
+
 			return c.bad(flag, "a certificate needs a key, and a key a certificate", "set --tls-cert and --tls-key")
 		}
 		if certificate, err = loadCertificate(c.TLSCert, c.TLSKey, logger); err != nil {
@@ -128,6 +131,7 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 	if err != nil {
 		return err
 	}
+
 	engine := metrics.Watch(opened)
 	defer func() {
 		if closed := engine.Close(); err == nil || !errors.Is(closed, holdfast.ErrPoisoned) { // which was told when it came
@@ -175,12 +179,15 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 	if err := c.welcome(os.Stdout, engine, level, listener.Addr(), token); err != nil {
 		return err
 	}
+
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(listener) }()
 	logger.Info("serving", "address", listener.Addr().String(), "tls", certificate != nil,
 		"engine", engine.Capabilities().Engine, "level", level.String())
+
 	look := time.NewTicker(certificateEvery)
 	defer look.Stop()
+
 	for {
 		select {
 		case err := <-served:
@@ -203,6 +210,7 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 			} else if err != nil {
 				return err
 			}
+
 			return nil
 		}
 	}
@@ -218,6 +226,7 @@ func again(args []string, logLevel *slog.LevelVar) error {
 	if _, err := parser.Parse(joinNegative(args)); err != nil {
 		return err
 	}
+
 	return g.Serve.setLogLevel(logLevel)
 }
 
@@ -227,6 +236,7 @@ func (c *serveCommand) setLogLevel(v *slog.LevelVar) error {
 		return c.bad("log-level", fmt.Sprintf("%q is no level", c.LogLevel), "use debug, info, warn or error")
 	}
 	v.Set(level)
+
 	return nil
 }
 
@@ -235,6 +245,7 @@ func (c *serveCommand) logger(w *os.File, level slog.Leveler) *slog.Logger {
 	if c.LogFormat == "text" || c.LogFormat == "auto" && isatty.IsTerminal(w.Fd()) {
 		return slog.New(slog.NewTextHandler(w, o))
 	}
+
 	return slog.New(slog.NewJSONHandler(w, o))
 }
 
@@ -248,6 +259,7 @@ func (c *serveCommand) where(flag string) string {
 	if line := c.set[flag]; line != "" {
 		where += ": " + line
 	}
+
 	return where
 }
 
@@ -261,6 +273,7 @@ func (c *serveCommand) address() (*net.TCPAddr, error) {
 		return nil, c.bad("listen", fmt.Sprintf("without TLS, tokens could be read on the way to %s", c.Listen),
 			"set --tls-cert and --tls-key, listen on 127.0.0.1, or allow it: --insecure")
 	}
+
 	return address, nil
 }
 
@@ -276,6 +289,7 @@ func (c *serveCommand) testMode(address *net.TCPAddr) error {
 		return c.bad("test-mode", "it keeps its data in memory, and --data or --engine is set too", "set one of them")
 	}
 	c.Engine = "mem:"
+
 	return nil
 }
 
@@ -285,6 +299,7 @@ func (c *serveCommand) dir() string {
 		return cmp.Or(c.Data, defaultData)
 	}
 	_, dir, _, _ := all.ParseURL(c.Engine) // its error is that of open
+
 	return dir
 }
 
@@ -294,6 +309,7 @@ func (c *serveCommand) temp() string {
 	if c.dir() == "" {
 		return ""
 	}
+
 	return datadir.Temp(c.dir())
 }
 
@@ -307,6 +323,7 @@ func (c *serveCommand) open(logger *slog.Logger) (holdfast.Engine, error) {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, holdfast.ErrForeign) {
 			return all.Open(all.Default, dir, o) // which says what is wrong with a directory of something else
 		}
+
 		return e, err
 	}
 	if c.Data != "" {
@@ -317,6 +334,7 @@ func (c *serveCommand) open(logger *slog.Logger) (holdfast.Engine, error) {
 		return nil, fmt.Errorf("%s: %w", c.where("engine"), err)
 	}
 	o.Logger = quiet(logger)
+
 	return all.Open(name, dir, o)
 }
 
@@ -327,6 +345,7 @@ func (c *serveCommand) notOpened(engine string, err error) error {
 		return &holdfast.Error{Op: "serve", Engine: engine, Path: c.dir(), Class: holdfast.ErrFull,
 			Detail: "on this engine a server needs some to start; nothing is lost", Remedy: datadir.MakeRoom}
 	}
+
 	return err
 }
 
@@ -359,6 +378,7 @@ func (c *serveCommand) checkToken() error {
 		return c.bad("token", "it is not a token of the default namespace",
 			"it has the form ns_ZGVmYXVsdA_ and 64 hexadecimal digits")
 	}
+
 	return nil
 }
 
@@ -374,8 +394,10 @@ func (c *serveCommand) ownToken(ctx context.Context, d *data.Data) (string, erro
 			token = auth.NewNamespaceSecret(message.Default)
 			text = token + "\nIt allows everything, and is not shown again."
 		}
+
 		return text, d.Messages().SetToken(ctx, message.Default, token)
 	}
+
 	lost := "the one that was shown when the data was made; if it is lost: holdfast token reset DIR"
 	switch {
 	case c.Token == "":
@@ -385,6 +407,7 @@ func (c *serveCommand) ownToken(ctx context.Context, d *data.Data) (string, erro
 	}
 	slog.Warn("the default namespace has another token than --token, and keeps it",
 		"remedy", "stop the server and change it: holdfast token reset DIR")
+
 	return "not that of --token, but " + lost, nil
 }
 
@@ -408,6 +431,7 @@ func (c *serveCommand) welcome(out io.Writer, e holdfast.Engine, level holdfast.
 	if more != "" {
 		p.line("\t%s", more)
 	}
+
 	return p.end()
 }
 
@@ -425,6 +449,7 @@ func (c *readyCommand) run() int {
 	if err == nil {
 		_, err = fmt.Println("ready")
 	}
+
 	return failTool(err)
 }
 
@@ -443,6 +468,7 @@ func (c *tokenResetCommand) run() int {
 		t.Screen().Printf("%s\n", token)
 	}
 	fmt.Fprintln(os.Stderr, "holdfast: this is the default namespace's new token; the old one is invalid")
+
 	return exitOK
 }
 
@@ -466,5 +492,6 @@ func (c *tokenResetCommand) reset(token string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
+
 	return m.SetToken(context.Background(), message.Default, token)
 }

@@ -36,6 +36,7 @@ func (l *Life) Enter() error {
 		l.inside.RUnlock()
 		return l.err()
 	}
+
 	return nil
 }
 
@@ -58,6 +59,7 @@ func (l *Life) err() error {
 	if l.Err == nil {
 		return holdfast.ErrClosed
 	}
+
 	return l.Err
 }
 
@@ -94,6 +96,7 @@ func (e *Engine) Opened(what string) (closed func()) {
 	defer e.using.Unlock()
 	store := &what
 	e.stores = append(e.stores, store)
+
 	return func() {
 		e.using.Lock()
 		defer e.using.Unlock()
@@ -139,9 +142,12 @@ func (e *Engine) Long(ctx context.Context, f func(context.Context) error) error 
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return err
 	}
+
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	e.long.Lock()
+
+	// A Close that is under way ends this call at once: it would wait for it otherwise.
 	if e.closes > 0 {
 		end(e.err())
 	}
@@ -154,9 +160,12 @@ func (e *Engine) Long(ctx context.Context, f func(context.Context) error) error 
 	e.long.Lock()
 	delete(e.endings, &end)
 	e.long.Unlock()
+
+	// The function knows only that the context has ended. Whether the caller or a Close has ended it, the cause says.
 	if cause := context.Cause(ctx); cause == e.err() && errors.Is(err, context.Canceled) {
 		return cause
 	}
+
 	return err
 }
 
@@ -164,10 +173,12 @@ func (e *Engine) Long(ctx context.Context, f func(context.Context) error) error 
 func (e *Engine) endLong() (done func()) {
 	e.long.Lock()
 	defer e.long.Unlock()
+
 	e.closes++
 	for end := range e.endings {
 		(*end)(e.err())
 	}
+
 	return func() {
 		e.long.Lock()
 		defer e.long.Unlock()
@@ -186,6 +197,8 @@ func (e *Engine) Close(settle func() error) (closed bool, err error) {
 	if err := e.Enter(); err != nil {
 		return false, err
 	}
+
+	// First without the lock: settling takes as long as the device, and calls go on meanwhile.
 	busy := e.inUse()
 	if busy == nil {
 		defer e.endLong()()
@@ -199,6 +212,8 @@ func (e *Engine) Close(settle func() error) (closed bool, err error) {
 		}
 		defer e.endLong()()
 	}
+
+	// Now nobody is inside and nobody enters. What is left to settle came since the first time, and is little.
 	e.inside.Lock()
 	defer e.inside.Unlock()
 	if e.Closed() {
@@ -209,6 +224,7 @@ func (e *Engine) Close(settle func() error) (closed bool, err error) {
 		return false, busy
 	}
 	e.Shut()
+
 	return true, settle()
 }
 

@@ -85,12 +85,14 @@ func Copy(ctx context.Context, from, into string, o CopyOptions) (*CopyResult, e
 				err = closed
 			}
 			c.Notes = s.notes()
+
 			return s.loss, err
 		},
 	)
 	if err != nil {
 		return nil, err
 	}
+
 	return c, nil
 }
 
@@ -125,6 +127,7 @@ func (c *CopyResult) open(ctx context.Context, from, scratch string, o CopyOptio
 			return nil, opFor("copy", err)
 		}
 		c.Source = b.Kind
+
 		return &source{walk: b.Walk, close: b.Close, notes: func() []string { return b.Notes },
 			named: file && o.Only == ""}, nil
 	}
@@ -151,13 +154,16 @@ func (c *CopyResult) open(ctx context.Context, from, scratch string, o CopyOptio
 	walk := func(each func(key, value []byte) error) error {
 		it := snapshot.Scan(holdfast.Range{})
 		defer it.Close()
+
 		for it.Next() {
 			if err := each(it.Key(), it.Value()); err != nil {
 				return err
 			}
 		}
+
 		return it.Err()
 	}
+
 	return &source{walk: walk, notes: func() []string { return nil }, loss: enginecopy.LossOf(e),
 		close: func() error { return errors.Join(snapshot.Close(), e.Close()) }}, nil
 }
@@ -181,6 +187,7 @@ func copyFiles(ctx context.Context, op, from, to string) error {
 	if err := datadir.CopyFiles(ctx, from, to); err != nil {
 		return datadir.Full(&holdfast.Error{Op: op, Path: from, Cause: err})
 	}
+
 	return nil
 }
 
@@ -190,6 +197,7 @@ func aboutSource(err error, scratch, from string) error {
 	if errors.As(err, &e) && e.Class != nil {
 		return sourceError{err, scratch, from}
 	}
+
 	return err
 }
 
@@ -207,6 +215,7 @@ func opFor(op string, err error) error {
 	if e, ok := err.(*holdfast.Error); ok {
 		e.Op = op
 	}
+
 	return err
 }
 
@@ -218,6 +227,7 @@ func (c *CopyResult) fill(ctx context.Context, to holdfast.Engine, s *source) er
 			if err := ctx.Err(); err != nil {
 				return err
 			}
+
 			return each(key, value)
 		})
 	}
@@ -226,6 +236,7 @@ func (c *CopyResult) fill(ctx context.Context, to holdfast.Engine, s *source) er
 		if err := fits(limits, key, value, s.named); err != nil {
 			return err
 		}
+
 		return w.Set(key, value)
 	}); err != nil {
 		return err
@@ -251,12 +262,15 @@ func (c *CopyResult) fill(ctx context.Context, to holdfast.Engine, s *source) er
 				Detail: fmt.Sprintf("key %.40q has not the value that was copied", key), Cause: err}
 		}
 		compared++
+
 		return nil
 	}); err != nil {
 		return err
 	}
+
 	it := to.Scan(holdfast.Range{})
 	defer it.Close()
+
 	for ctx.Err() == nil && it.Next() {
 		there++
 	}
@@ -267,6 +281,7 @@ func (c *CopyResult) fill(ctx context.Context, to holdfast.Engine, s *source) er
 		return &holdfast.Error{Op: "compare", Engine: c.Engine, Class: holdfast.ErrCorrupt,
 			Detail: fmt.Sprintf("%d keys were copied, %d compared, and %d are there", c.Keys, compared, there)}
 	}
+
 	return nil
 }
 
@@ -276,6 +291,7 @@ func fits(limits holdfast.Capabilities, key, value []byte, named bool) error {
 	if named {
 		remedy += ", or copy its bucket or table alone (--only), without the name before its keys"
 	}
+
 	refuse := func(class error, detail string, args ...any) error {
 		return &holdfast.Error{Op: "copy", Engine: limits.Engine, Class: class,
 			Detail: fmt.Sprintf("key %.40q ", key) + fmt.Sprintf(detail, args...), Remedy: remedy}
@@ -289,5 +305,6 @@ func fits(limits holdfast.Capabilities, key, value []byte, named bool) error {
 		return refuse(holdfast.ErrTooLarge, "has a value of %d bytes, and values there have at most %d", len(value),
 			limits.MaxValueSize)
 	}
+
 	return nil
 }

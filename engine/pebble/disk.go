@@ -69,6 +69,7 @@ const (
 func newDisk(below vfs.FS, dir string, check func() error) *disk {
 	d := &disk{FS: below, dir: dir, check: check, memory: vfs.NewMem(), froze: make(chan struct{})}
 	d.changed.L = &d.mu
+
 	return d
 }
 
@@ -76,6 +77,8 @@ func newDisk(below vfs.FS, dir string, check func() error) *disk {
 func (d *disk) fail(op, path string, cause error) {
 	d.ack.Lock()
 	defer d.ack.Unlock()
+
+	// Under ack: settle has either answered before the failure, or sees it.
 	if d.cause.CompareAndSwap(nil, &holdfast.Error{Op: op, Engine: Name, Path: path, Class: holdfast.ErrPoisoned,
 		Cause:  cause,
 		Remedy: "nothing is acknowledged any more; fix the cause and reopen"}) {
@@ -93,6 +96,7 @@ func (d *disk) lost() bool {
 			d.fail("check", d.dir, err)
 		}
 	}
+
 	return d.frozen()
 }
 
@@ -101,6 +105,7 @@ func (d *disk) poison() error {
 	if e := d.cause.Load(); e != nil {
 		return e
 	}
+
 	return nil
 }
 
@@ -117,6 +122,7 @@ func (d *disk) settle(end uint64) error {
 		return d.poison()
 	}
 	d.safe = max(d.safe, end)
+
 	return nil
 }
 
@@ -191,12 +197,15 @@ func (d *disk) logBytes() (n int64) {
 func (d *disk) merge() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
+	// It is looked at again when a writer begins to wait, and when the phase changes.
 	for d.phase == serving && d.stalled == 0 || d.phase == abandoned {
 		d.changed.Wait()
 	}
 	if d.phase == serving {
 		return nil
 	}
+
 	return d.poison()
 }
 
@@ -220,6 +229,7 @@ func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 		}
 		d.fail("create", name, err)
 	}
+
 	return d.substitute(name, category)
 }
 
@@ -232,6 +242,7 @@ func (d *disk) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCate
 		}
 		d.fail("rename", newname, err)
 	}
+
 	return d.substitute(newname, category)
 }
 
@@ -244,6 +255,7 @@ func (d *disk) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts .
 		}
 		d.fail("open", name, err)
 	}
+
 	return d.substitute(name, category)
 }
 
@@ -253,6 +265,7 @@ func (d *disk) OpenDir(name string) (vfs.File, error) {
 	if err != nil || d.elsewhere(name) {
 		return f, err
 	}
+
 	return &file{File: f, d: d, path: name}, nil
 }
 
@@ -267,6 +280,7 @@ func (d *disk) wrap(f vfs.File, name string, category vfs.DiskWriteCategory) vfs
 	if category == categoryLog {
 		return &log{file: w}
 	}
+
 	return &w
 }
 
@@ -289,6 +303,7 @@ func (d *disk) substitute(name string, category vfs.DiskWriteCategory) (vfs.File
 	if err := d.memory.MkdirAll(d.memory.PathDir(name), 0o755); err != nil {
 		return nil, err
 	}
+
 	return d.memory.Create(name, category)
 }
 
@@ -298,6 +313,7 @@ func (d *disk) held(name string) bool {
 		return false
 	}
 	_, err := d.memory.Stat(name)
+
 	return err == nil
 }
 
@@ -306,14 +322,18 @@ func (d *disk) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	if d.held(name) {
 		return d.memory.Open(name, opts...)
 	}
+
+	// Files are opened and then the directory is checked: the other way round it could be replaced in between.
 	f, err := d.FS.Open(name, opts...)
 	if err := d.check(); err != nil { // what was opened may be another's
 		if f != nil {
 			_ = f.Close()
 		}
 		d.fail("check", d.dir, err)
+
 		return nil, err
 	}
+
 	return f, err
 }
 
@@ -322,6 +342,7 @@ func (d *disk) Stat(name string) (vfs.FileInfo, error) {
 	if d.held(name) {
 		return d.memory.Stat(name)
 	}
+
 	return d.FS.Stat(name)
 }
 
@@ -334,6 +355,7 @@ func (d *disk) Remove(name string) error {
 	if !d.elsewhere(name) && d.lost() {
 		return nil
 	}
+
 	return d.FS.Remove(name)
 }
 
@@ -351,6 +373,7 @@ func (d *disk) Rename(oldname, newname string) error {
 			d.fail("rename", newname, err)
 		}
 	}
+
 	return nil
 }
 
@@ -359,6 +382,7 @@ func (d *disk) Link(oldname, newname string) error {
 	if d.lost() {
 		return d.poison()
 	}
+
 	return d.FS.Link(oldname, newname)
 }
 
@@ -367,6 +391,7 @@ func (d *disk) RemoveAll(name string) error {
 	if !d.elsewhere(name) && d.lost() {
 		return nil
 	}
+
 	return d.FS.RemoveAll(name)
 }
 
@@ -375,6 +400,7 @@ func (d *disk) MkdirAll(dir string, perm os.FileMode) error {
 	if !d.elsewhere(dir) && d.lost() {
 		return nil
 	}
+
 	return d.FS.MkdirAll(dir, perm)
 }
 
@@ -397,6 +423,7 @@ func (f *file) done(op string, err error) error {
 	if f.table {
 		return f.d.poison()
 	}
+
 	return nil
 }
 
@@ -410,6 +437,7 @@ func (f *file) Write(p []byte) (int, error) {
 	if err == nil && n < len(p) {
 		err = fmt.Errorf("%d of %d bytes written", n, len(p))
 	}
+
 	return len(p), f.done("write", err)
 }
 
@@ -419,6 +447,7 @@ func (f *file) WriteAt(p []byte, at int64) (int, error) {
 	}
 	n, err := f.File.WriteAt(p, at)
 	f.d.written.Add(int64(n))
+
 	return len(p), f.done("write", err)
 }
 
@@ -427,6 +456,7 @@ func (f *file) Sync() error {
 		return f.done("sync", nil)
 	}
 	f.d.syncs.Add(1)
+
 	return f.done("sync", f.File.Sync())
 }
 
@@ -435,6 +465,7 @@ func (f *file) SyncData() error {
 		return f.done("sync", nil)
 	}
 	f.d.syncs.Add(1)
+
 	return f.done("sync", f.File.SyncData())
 }
 
@@ -446,6 +477,7 @@ func (f *file) SyncTo(length int64) (full bool, err error) {
 	if full {
 		f.d.syncs.Add(1)
 	}
+
 	return full, f.done("sync", err)
 }
 
@@ -462,5 +494,6 @@ func (f *file) Close() error {
 	if errors.Is(err, fs.ErrClosed) {
 		return err
 	}
+
 	return f.done("close", err)
 }

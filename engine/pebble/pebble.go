@@ -87,6 +87,7 @@ func OpenWith(dir string, o holdfast.Options, tune ...func(*lib.Options)) (holdf
 	if err != nil {
 		return nil, err
 	}
+
 	return e, nil
 }
 
@@ -102,6 +103,8 @@ func open(below vfs.FS, dir string, o holdfast.Options, tune ...func(*lib.Option
 	if err != nil {
 		return nil, err
 	}
+
+	// Pebble's files are in a directory of their own, so that nothing of it meets the mark and the lock.
 	e, err := start(below, filepath.Join(h.Dir, "data"), h.Check, o, tune...)
 	if err != nil {
 		return nil, errors.Join(err, h.Close())
@@ -110,6 +113,7 @@ func open(below vfs.FS, dir string, o holdfast.Options, tune ...func(*lib.Option
 	if err := h.Made(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
+
 	return e, nil
 }
 
@@ -136,6 +140,9 @@ func start(below vfs.FS, data string, check func() error, o holdfast.Options,
 			}
 		}
 	}()
+
+	// Some damage reads to Pebble as an older state, or as a database that is not there. That is looked for before it
+	// opens anything.
 	found, err := inspect(below, data)
 	if err != nil {
 		return nil, err
@@ -148,6 +155,7 @@ func start(below vfs.FS, data string, check func() error, o holdfast.Options,
 		if err == nil {
 			_ = e.db.Close()
 		}
+
 		return nil, openError(data, nil, d.cause.Load().Cause)
 	}
 	if err != nil {
@@ -169,6 +177,7 @@ func start(below vfs.FS, data string, check func() error, o holdfast.Options,
 	e.Init(e, caps, filepath.Dir(data))
 	e.window = losswindow.New(o.SyncEvery, e.Sync)
 	d.enter(serving)
+
 	return e, nil
 }
 
@@ -179,6 +188,7 @@ func settings(o holdfast.Options, e *engine, tune ...func(*lib.Options)) *lib.Op
 	if budget == 0 {
 		budget = defaultMemory
 	}
+
 	options := &lib.Options{
 		// Pebble counts memtables against the cache.
 		CacheSize:                   budget,
@@ -197,6 +207,8 @@ func settings(o holdfast.Options, e *engine, tune ...func(*lib.Options)) *lib.Op
 		options.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 		options.Levels[i].BlockSize, options.Levels[i].IndexBlockSize = 32<<10, 256<<10
 	}
+
+	// The caller's changes come first, and then what the engine relies on, which they cannot change.
 	for _, change := range tune {
 		change(options)
 	}
@@ -215,6 +227,7 @@ func settings(o holdfast.Options, e *engine, tune ...func(*lib.Options)) *lib.Op
 			o.Logger.Error("pebble: damaged file", "path", info.Path, "error", damage)
 		},
 	}
+
 	return options
 }
 
@@ -230,6 +243,7 @@ func classify(err error) error {
 	case strings.Contains(err.Error(), "unknown format major version"):
 		return holdfast.ErrVersion
 	}
+
 	return holdfast.ErrCorrupt
 }
 
@@ -242,6 +256,7 @@ func openError(path string, class, cause error) error {
 	case datadir.NoRoom(cause):
 		class = holdfast.ErrFull
 	}
+
 	e := &holdfast.Error{Op: "open", Engine: Name, Path: path, Class: class, Cause: oneLine(cause)}
 	switch class {
 	case holdfast.ErrCorrupt:
@@ -255,6 +270,7 @@ func openError(path string, class, cause error) error {
 	case nil:
 		e.Remedy = "the directory must be writable"
 	}
+
 	return e
 }
 
@@ -264,6 +280,7 @@ func readError(op string, err error) error {
 	if lib.IsCorruptionError(err) && !datadir.OfSystem(err) {
 		damaged(e, err)
 	}
+
 	return e
 }
 
@@ -280,6 +297,7 @@ func oneLine(err error) error {
 	if err == nil || !strings.Contains(err.Error(), "\n") {
 		return err
 	}
+
 	return firstLine{err}
 }
 

@@ -56,6 +56,7 @@ func place(o *aggregate.Aggregate[order, event], r *http.Request) error {
 		return fmt.Errorf("%w: it is there already, or lacks a customer or cents", errRefused)
 	}
 	o.Add(placed{customer, cents})
+
 	return nil
 }
 
@@ -66,6 +67,7 @@ func pay(o *aggregate.Aggregate[order, event], _ *http.Request) error {
 	o.Add(paid{})
 	text, err := json.Marshal(mail{o.State.Customer, "order " + o.ID + " is paid"})
 	o.Also(message.Write{Stream: "mail", Messages: []message.Message{{Type: "Mail", Data: text}}})
+
 	return err
 }
 
@@ -106,6 +108,7 @@ func open(ctx context.Context, dir string, send func(mail) error) *service {
 			if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
 				return err
 			}
+
 			return projection.Set(m, p.Customer, customer{c.Orders + 1, c.Cents + p.Cents})
 		}))
 	outbox := projection.Messages(engine, holdfast.Power, n, message.Query{Stream: "mail"})
@@ -115,8 +118,10 @@ func open(ctx context.Context, dir string, send func(mail) error) *service {
 			if err := json.Unmarshal(in.Data, &m); err != nil {
 				return err
 			}
+
 			return send(m)
 		}))
+
 	return &service{engine, store, orders, customers, mails}
 }
 
@@ -128,6 +133,7 @@ func (s *service) run(ctx context.Context) error {
 	go func() { ended <- s.mails.Run(ctx) }()
 	err := <-ended
 	stop()
+
 	return errors.Join(err, <-ended)
 }
 
@@ -147,11 +153,13 @@ func (s *service) routes() http.Handler {
 	routes.HandleFunc("GET /customers", func(w http.ResponseWriter, r *http.Request) {
 		list := map[string]customer{}
 		var failed error
+
 		for c, err := range projection.All[customer](s.customers.View(), "") {
 			list[c.Key], failed = c.Value, err
 		}
 		reply(w, list, failed)
 	})
+
 	return routes
 }
 
@@ -162,6 +170,7 @@ func reply(w http.ResponseWriter, v any, err error) {
 			status = http.StatusConflict
 		}
 		http.Error(w, err.Error(), status)
+
 		return
 	}
 	_ = json.NewEncoder(w).Encode(v) // the client may be gone
@@ -171,6 +180,7 @@ func must[T any](v T, err error) T {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	return v
 }
 

@@ -38,6 +38,7 @@ func main() {
 	if !strings.Contains(","+*peers, ","+*id+"=") {
 		log.Fatalf("--peers %q does not name this node, --id %s", *peers, *id)
 	}
+
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	engine := must(logtree.Open(filepath.Join(*dir, "store"), holdfast.Options{}))
@@ -46,9 +47,11 @@ func main() {
 	// has synced.
 	events := must(event.Open(engine, event.Options{Name: "events", Level: holdfast.Process}))
 	m := &machine{engine: engine, events: events}
+
 	for _, e := range must(events.Read(ctx, max(events.Last(), 1), 1)) {
 		m.applied = index(e)
 	}
+
 	var all raft.Configuration
 	for peer := range strings.SplitSeq(*peers, ",") {
 		id, addr, _ := strings.Cut(peer, "=")
@@ -71,6 +74,7 @@ func main() {
 		}
 		log.Print("no more lines are read: ", cmp.Or(lines.Err(), io.EOF))
 	}()
+
 	for e, err := range events.Follow(ctx, 1) {
 		if err != nil {
 			log.Print(err) // an interrupt, most likely
@@ -86,6 +90,7 @@ func sayLeader(o *raft.Observation) bool {
 	if now, ok := o.Data.(raft.LeaderObservation); ok {
 		log.Printf("the leader is %q", now.LeaderID)
 	}
+
 	return false
 }
 
@@ -104,6 +109,7 @@ func (m *machine) add(e event.Event) (position uint64) {
 	if index(e) > m.applied {
 		position, m.applied = must(m.events.Append(context.Background(), e)).First, index(e)
 	}
+
 	return position
 }
 
@@ -144,6 +150,7 @@ func (s snapshot) Persist(sink raft.SnapshotSink) error {
 			return err
 		}
 	}
+
 	return sink.Close()
 }
 

@@ -53,6 +53,7 @@ func (s *service) workers() *worker.Workers {
 	var ws worker.Workers
 	worker.Register(&ws, s.welcome).Timeout = time.Minute
 	worker.Register(&ws, s.census)
+
 	return &ws
 }
 
@@ -67,6 +68,7 @@ func (s *service) welcome(ctx context.Context, t *worker.Task[welcome]) error {
 		b.Set(userKey(t.Args.Mail), []byte("welcomed"))
 		return nil
 	})
+
 	return err
 }
 
@@ -81,6 +83,7 @@ func (s *service) census(ctx context.Context, t *worker.Task[census]) error {
 	if err != nil {
 		return err
 	}
+
 	return t.SetOutput(ctx, map[string]int{"users": len(users), "waiting": waiting})
 }
 
@@ -88,9 +91,11 @@ func (s *service) users() (map[string]string, error) {
 	users := map[string]string{}
 	it := s.engine.Scan(holdfast.Prefix(userKey("")))
 	defer it.Close()
+
 	for it.Next() {
 		users[strings.TrimPrefix(string(it.Key()), string(userKey("")))] = string(it.Value())
 	}
+
 	return users, it.Err()
 }
 
@@ -104,6 +109,7 @@ func (s *service) nightly(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	return s.tasks.AddPeriodic(ctx, task.Periodic{Name: "census", Schedule: schedule, Spec: spec})
 }
 
@@ -160,6 +166,7 @@ func (s *service) handler() http.Handler {
 		}
 		answer(w, found, err)
 	})
+
 	return mux
 }
 
@@ -167,6 +174,7 @@ func must[T any](v T, err error) T {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	return v
 }
 
@@ -182,6 +190,7 @@ func main() {
 	runner := must(worker.New(s.tasks, s.workers(), worker.Options{}))
 	server := &http.Server{Addr: *addr, Handler: s.handler()}
 	err := s.nightly(ctx)
+
 	go func() { log.Print(server.ListenAndServe()); stop() }()
 	err = errors.Join(err, runner.Run(ctx)) // until an interrupt, and what runs then is completed
 	log.Print(errors.Join(err, server.Shutdown(context.Background()), s.tasks.Close(), engine.Close()))

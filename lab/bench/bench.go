@@ -75,24 +75,31 @@ func peers() []Peer {
 	for _, e := range contender.Tuned() {
 		list = append(list, Peer{Entry: e, Named: true})
 	}
+
 	for _, e := range contender.Bare() {
 		list = append(list, Peer{Entry: e, Kind: Keys, Named: true})
 	}
+
 	for _, e := range contender.RustEngines() {
 		list = append(list, Peer{Entry: e, Kind: Keys, Named: true, OneClient: true})
 	}
+
 	for _, e := range contender.Engines() {
 		list = append(list, Peer{Entry: e, Kind: RaftLogs})
 	}
+
 	for _, e := range contender.FileEngines() {
 		list = append(list, Peer{Entry: e, Kind: Files})
 	}
+
 	for _, e := range contender.MessageEngines() {
 		list = append(list, Peer{Entry: e, Kind: Messages, Server: true})
 	}
+
 	for _, e := range contender.TaskEngines() {
 		list = append(list, Peer{Entry: e, Kind: Tasks, Server: e.Name == contender.River})
 	}
+
 	return list
 }
 
@@ -102,6 +109,7 @@ func (l Lab) entries() []all.Entry {
 	for _, p := range l.Peers {
 		list = append(list, p.Entry)
 	}
+
 	return list
 }
 
@@ -110,6 +118,7 @@ func (l Lab) engineNames() []string {
 	for _, e := range l.entries() {
 		names = append(names, e.Name)
 	}
+
 	return names
 }
 
@@ -118,6 +127,7 @@ func (l Lab) can(name string, w Workload) (why string, ok bool) {
 	if p := l.peer(name); p.Kind != "" && p.Kind != w.Store {
 		return fmt.Sprintf("holds %s only", p.Kind), false
 	}
+
 	return "", true
 }
 
@@ -126,6 +136,7 @@ func (l Lab) peer(name string) Peer {
 	if i := slices.IndexFunc(l.Peers, func(p Peer) bool { return p.Name == name }); i >= 0 {
 		return l.Peers[i]
 	}
+
 	return Peer{}
 }
 
@@ -139,6 +150,7 @@ func (l Lab) workloadNames() []string {
 	for _, w := range l.Workloads {
 		names = append(names, w.Name)
 	}
+
 	return names
 }
 
@@ -148,6 +160,7 @@ func (l Lab) engine(name string) (all.Entry, error) {
 	if i < 0 {
 		return all.Entry{}, op.Unknown("engine", name, l.engineNames())
 	}
+
 	return entries[i], nil
 }
 
@@ -156,5 +169,6 @@ func (l Lab) workload(name string) (Workload, error) {
 	if i < 0 {
 		return Workload{}, op.Unknown("workload", name, l.workloadNames())
 	}
+
 	return l.Workloads[i], nil
 }

@@ -21,6 +21,7 @@ func Bare() []all.Entry {
 		list = append(list, all.Entry{Name: b.name, Describe: b.describe,
 			Open: func(dir string, o holdfast.Options) (holdfast.Engine, error) { return openBare(b, dir, o) }})
 	}
+
 	return list
 }
 
@@ -58,6 +59,7 @@ func (l bareLibrary) describe() holdfast.Capabilities {
 	}
 	c.Caveats = append([]string{"It is the library without our engine: its own calls and its own promises, which " +
 		"neither our laws nor our crash lab have tried."}, c.Caveats...)
+
 	return c
 }
 
@@ -94,6 +96,7 @@ func openBare(l bareLibrary, dir string, o holdfast.Options) (holdfast.Engine, e
 		return nil, err
 	}
 	c := l.describe()
+
 	fail := func(class, cause error, detail string) error {
 		return &holdfast.Error{Op: "open", Engine: l.name, Path: dir, Class: class, Detail: detail, Cause: cause}
 	}
@@ -137,6 +140,7 @@ func openBare(l bareLibrary, dir string, o holdfast.Options) (holdfast.Engine, e
 		shut:     func() error { return errors.Join(store.close(), h.Close()) },
 		describe: func() holdfast.Capabilities { return c },
 		settings: settings, counts: &counts{}}
+
 	return e, nil
 }
 
@@ -151,6 +155,7 @@ func (e *bareEngine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Re
 	if b.HasRange() {
 		return holdfast.Receipt{}, e.refuse("delete range")
 	}
+
 	return holdfast.Receipt{}, e.counts.commit(e.fail("apply", e.store.apply(b, level)))
 }
 
@@ -158,6 +163,7 @@ func (e *bareEngine) fail(op string, err error) error {
 	if err == nil || err == holdfast.ErrNotFound {
 		return err
 	}
+
 	return &holdfast.Error{Op: op, Engine: e.name, Path: e.dir, Cause: err}
 }
 
@@ -172,6 +178,7 @@ func (e *bareEngine) Scan(r holdfast.Range) holdfast.Iterator {
 	if r.Reverse {
 		return holdfast.FailedIterator(e.refuse("scan backwards"))
 	}
+
 	return &bareIterator{engine: e, cursor: e.store.scan(r)}
 }
 
@@ -192,6 +199,7 @@ func (it *bareIterator) Next() bool {
 		it.val, it.err = it.cursor.value()
 	}
 	it.at = it.at && it.err == nil
+
 	return it.at
 }
 
@@ -200,6 +208,7 @@ func (it *bareIterator) Key() []byte {
 	if !it.at {
 		return nil
 	}
+
 	return it.cursor.key()
 }
 
@@ -208,6 +217,7 @@ func (it *bareIterator) Value() []byte {
 	if !it.at {
 		return nil
 	}
+
 	return it.val
 }
 
@@ -220,6 +230,7 @@ func (it *bareIterator) Close() error {
 		it.err = errors.Join(it.err, it.cursor.close())
 		it.cursor, it.at = nil, false
 	}
+
 	return it.Err()
 }
 
@@ -228,6 +239,7 @@ func (e *bareEngine) Sync() error {
 	if err := e.peer.Sync(); err != nil {
 		return err
 	}
+
 	return e.fail("sync", e.store.sync())
 }
 
@@ -236,5 +248,6 @@ func (e *bareEngine) Metrics() holdfast.Metrics {
 	m := holdfast.UnknownMetrics()
 	m.Commits = e.counts.commits.Load()
 	m.Files, m.DiskBytes = datadir.Usage(e.dir)
+
 	return m
 }

@@ -40,6 +40,7 @@ func openPebbleBare(dir string, o holdfast.Options) (bareStore, []holdfast.Setti
 		p.CacheSize, p.MemTableSize = o.MemoryBytes, uint64(min(max(o.MemoryBytes/6, 1<<20), 64<<20))
 	}
 	pebbleToolOptions(p)
+
 	for i := range p.Levels {
 		p.Levels[i].BlockSize, p.Levels[i].IndexBlockSize = 32<<10, 256<<10
 		p.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
@@ -49,6 +50,7 @@ func openPebbleBare(dir string, o holdfast.Options) (bareStore, []holdfast.Setti
 		return nil, nil, err
 	}
 	p.EnsureDefaults()
+
 	var settings []holdfast.Setting
 	for line := range strings.Lines(p.String()) {
 		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
@@ -59,6 +61,7 @@ func openPebbleBare(dir string, o holdfast.Options) (bareStore, []holdfast.Setti
 			settings = append(settings, holdfast.Setting{Name: name, Value: value})
 		}
 	}
+
 	return barePebble{db}, append(settings, holdfast.Setting{Name: "block_size", Value: fmt.Sprint(p.Levels[0].BlockSize)},
 		holdfast.Setting{Name: "filter_policy", Value: p.Levels[0].FilterPolicy.Name()}), nil
 }
@@ -73,6 +76,7 @@ func (silent) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, arg
 func (s barePebble) apply(b *holdfast.Batch, level holdfast.Level) error {
 	pb := s.db.NewBatchWithSize(b.Size() + 16)
 	defer pb.Close()
+
 	for op := range b.Ops() {
 		var err error
 		if op.Kind == holdfast.KindSet {
@@ -88,6 +92,7 @@ func (s barePebble) apply(b *holdfast.Batch, level holdfast.Level) error {
 	if level == holdfast.Power {
 		how = pebble.Sync
 	}
+
 	return pb.Commit(how)
 }
 
@@ -99,6 +104,7 @@ func (s barePebble) get(dst, key []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
+
 	return append(dst, value...), closer.Close()
 }
 
@@ -127,6 +133,7 @@ func (c *pebbleCursor) next() (bool, error) {
 		ok = c.it.First()
 	}
 	c.begun = true
+
 	return ok, c.it.Error()
 }
 
@@ -137,11 +144,13 @@ func (c *pebbleCursor) close() error {
 	if c.it == nil {
 		return nil
 	}
+
 	return c.it.Close()
 }
 
 func describeBadgerBare() holdfast.Capabilities {
 	const mapped = "SyncWrites off: copied into a shared mapping of the log"
+
 	return holdfast.Capabilities{
 		Library: version("github.com/dgraph-io/badger/v4"), Checksums: true, FullDiskKills: true,
 		Memory: holdfast.Promise{Given: holdfast.Process, How: mapped, Mapped: true,
@@ -167,6 +176,7 @@ func openBadgerBare(dir string, o holdfast.Options) (bareStore, []holdfast.Setti
 	if err != nil {
 		return nil, nil, err
 	}
+
 	b := db.Opts()
 	var settings []holdfast.Setting
 	for _, s := range []struct {
@@ -180,6 +190,7 @@ func openBadgerBare(dir string, o holdfast.Options) (bareStore, []holdfast.Setti
 	} {
 		settings = append(settings, holdfast.Setting{Name: s.name, Value: fmt.Sprint(s.value)})
 	}
+
 	return bareBadger{db}, settings, nil
 }
 
@@ -196,6 +207,7 @@ func (s bareBadger) apply(b *holdfast.Batch, _ holdfast.Level) error {
 				return err
 			}
 		}
+
 		return nil
 	})
 }
@@ -207,6 +219,7 @@ func (s bareBadger) get(dst, key []byte) (value []byte, err error) {
 		if err != nil {
 			return err
 		}
+
 		return item.Value(func(v []byte) error {
 			value = append(dst, v...)
 			return nil
@@ -215,11 +228,13 @@ func (s bareBadger) get(dst, key []byte) (value []byte, err error) {
 	if errors.Is(err, dgraph.ErrKeyNotFound) {
 		err = holdfast.ErrNotFound
 	}
+
 	return value, err
 }
 
 func (s bareBadger) scan(r holdfast.Range) bareCursor {
 	tx := s.db.NewTransaction(false)
+
 	return &badgerCursor{tx: tx, it: tx.NewIterator(dgraph.IteratorOptions{}), lo: bytes.Clone(r.Lo),
 		hi: bytes.Clone(r.Hi)}
 }
@@ -242,6 +257,7 @@ func (c *badgerCursor) next() (bool, error) {
 		c.it.Seek(c.lo)
 	}
 	c.begun = true
+
 	return c.it.Valid() && (len(c.hi) == 0 || bytes.Compare(c.it.Item().Key(), c.hi) < 0), nil
 }
 
@@ -255,5 +271,6 @@ func (c *badgerCursor) value() (v []byte, err error) {
 func (c *badgerCursor) close() error {
 	c.it.Close()
 	c.tx.Discard()
+
 	return nil
 }

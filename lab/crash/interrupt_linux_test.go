@@ -76,7 +76,7 @@ func aRun(t *testing.T, dir string, kind Kind, fs, json string) (*exec.Cmd, *byt
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		for end := time.Now().Add(time.Minute); len(traces(t, dir)) > 0 && time.Now().Before(end); {
-			_ = rundir.Sweep(dir, runDirs)
+			_ = rundir.CleanUp(dir, runDirs)
 			time.Sleep(50 * time.Millisecond)
 		}
 	})

@@ -34,6 +34,7 @@ func controls(engines []all.Entry) (list []mutant) {
 			list = append(list, m)
 		}
 	}
+
 	return list
 }
 
@@ -49,6 +50,7 @@ func mutants(engines []all.Entry) (list []mutant) {
 			mutant{notWritten, Kill, true, true, weakened(e, notWritten, holdfast.Memory)},
 			mutant{triesAgain, Faults, true, false, flawedEngine(triesAgain, flawed.Retries, 1)})
 	}
+
 	for _, m := range []struct {
 		name  string
 		kind  Kind
@@ -76,6 +78,7 @@ func mutants(engines []all.Entry) (list []mutant) {
 	} {
 		list = append(list, mutant{m.name, m.kind, false, m.sure, flawedEngine(m.name, m.flaw, m.every)})
 	}
+
 	return list
 }
 
@@ -89,6 +92,7 @@ func (m mutant) row(subject string, mounts []blockdev.Mount) kinds.Row {
 func (m mutant) controlRow(subject string, mounts []blockdev.Mount) kinds.Row {
 	c := m.row(subject, mounts)
 	c.Control = true
+
 	return c
 }
 
@@ -106,6 +110,7 @@ func weakened(base all.Entry, name string, really holdfast.Level) all.Entry {
 			if err != nil {
 				return nil, err
 			}
+
 			return &openWeakened{e, name, really}, nil
 		}}
 }

@@ -131,6 +131,7 @@ func Of(err error) api.Problem {
 		expected, actual := int64(conflict.Expected), int64(conflict.Actual)
 		p.Expected, p.Actual = &expected, &actual
 	}
+
 	return p
 }
 
@@ -142,11 +143,13 @@ func Status(code string) int {
 	case api.CodeBadRequest: // other statuses have that code too
 		return http.StatusBadRequest
 	}
+
 	for _, c := range classes {
 		if c.code == code {
 			return c.status
 		}
 	}
+
 	return 0
 }
 
@@ -163,6 +166,7 @@ func detail(err error) string {
 	} else if inner := (*holdfast.Error)(nil); errors.As(c.Cause, &inner) {
 		c.Cause = errors.New(detail(inner))
 	}
+
 	return c.Error()
 }
 
@@ -183,6 +187,7 @@ func Write(w http.ResponseWriter, r *http.Request, err error) {
 	p := Of(err)
 	known := route.From(r.Context())
 	p.Request, known.Err = known.ID, err
+
 	h := w.Header()
 	switch p.Status {
 	case http.StatusUnauthorized:

@@ -87,8 +87,10 @@ func constrain(s *huma.Schema, t reflect.Type, tag reflect.StructTag) {
 		if s.Items.Ref == "" {
 			constrain(s.Items, t.Elem(), tag)
 		}
+
 		return
 	}
+
 	switch {
 	case t == reflect.TypeFor[json.RawMessage]():
 		s.Type, s.AdditionalProperties = huma.TypeObject, true

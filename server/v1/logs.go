@@ -32,6 +32,7 @@ func (s *service) logs() {
 			if err != nil {
 				return nil, err
 			}
+
 			out := make([]api.Log, len(list))
 			for i, l := range list {
 				subscriptions, err := l.Subscriptions(c.data.Engine())
@@ -41,6 +42,7 @@ func (s *service) logs() {
 				out[i] = api.Log{Name: data.LogName(c.ns, l), First: l.First, Last: l.Last,
 					Subscriptions: api.FromCursors(subscriptions)}
 			}
+
 			return out, nil
 		})
 	declare(s, operation{id: "get-log", method: http.MethodGet, path: inNamespace + "/logs/{log}", role: auth.Read,
@@ -55,6 +57,7 @@ func (s *service) logs() {
 				return out, err
 			}
 			snapshots, err := log.Snapshots(c.ctx)
+
 			return api.Log{Name: in.Log, First: log.First(), Last: log.Last(), Subscriptions: api.FromCursors(subscriptions),
 				Snapshots: api.FromCursors(snapshots)}, err
 		})
@@ -75,6 +78,7 @@ func (s *service) logs() {
 			if err != nil {
 				return out, err
 			}
+
 			events := make([]event.Event, len(in.Body.Events))
 			for i := range events {
 				events[i] = in.Body.Events[i].Store()
@@ -88,6 +92,7 @@ func (s *service) logs() {
 			} else {
 				r, err = log.Append(c.ctx, events...)
 			}
+
 			return api.Appended(r), err
 		})
 	declare(s, operation{id: "read-events", method: http.MethodGet, path: inNamespace + "/logs/{log}/events",
@@ -113,6 +118,7 @@ func (s *service) logs() {
 				return out, err
 			}
 			out.Events, out.Next, out.History = []api.Event{}, max(in.From, 1), log.History()
+
 			end := log.Last() // positions up to here may have no event any more
 			size := 0
 			for e, err := range log.Events(c.ctx, in.From, limit) {
@@ -127,6 +133,7 @@ func (s *service) logs() {
 			if len(out.Events) < limit {
 				out.Next = max(out.Next, end+1)
 			}
+
 			return out, nil
 		})
 	declareRaw(s, operation{id: "follow-events", method: http.MethodGet, path: inNamespace + "/logs/{log}/events/follow",
@@ -155,6 +162,7 @@ func (s *service) logs() {
 			if err := log.CheckHistory(in.History, uint64(from)); err != nil {
 				return err
 			}
+
 			for _, err := range log.Events(c.ctx, uint64(from), 1) { // is the position there?
 				if err != nil {
 					return err
@@ -171,6 +179,7 @@ func (s *service) logs() {
 					return fanout.Items(log.Events(ctx, uint64(from), limit), encode)
 				},
 			}, from, log.History())
+
 			return nil
 		})
 	declare(s, operation{id: "truncate-log", method: http.MethodPost, path: inNamespace + "/logs/{log}/truncate",
@@ -185,6 +194,7 @@ func (s *service) logs() {
 				return out, err
 			}
 			removed, err := log.TruncateBefore(c.ctx, in.Body.Before)
+
 			return api.Removed{Removed: int64(removed)}, err
 		})
 	s.offsets()
@@ -206,6 +216,7 @@ func (s *service) offsets() {
 				return out, err
 			}
 			at, err := log.LoadOffset(c.ctx, in.Name)
+
 			return api.Position{Position: int64(at)}, err
 		})
 	declare(s, operation{id: "set-offset", method: http.MethodPut, path: inNamespace + "/logs/{log}/offsets/{name}",
@@ -223,6 +234,7 @@ func (s *service) offsets() {
 			if err != nil {
 				return none{}, err
 			}
+
 			return none{}, log.SaveOffset(c.ctx, in.Name, at)
 		})
 	declare(s, operation{id: "delete-offset", method: http.MethodDelete, path: inNamespace + "/logs/{log}/offsets/{name}",
@@ -233,6 +245,7 @@ func (s *service) offsets() {
 			if err != nil {
 				return none{}, err
 			}
+
 			return none{}, log.DeleteOffset(c.ctx, in.Name)
 		})
 }

@@ -28,6 +28,7 @@ func page(limit int) (int, error) {
 	if limit < 0 {
 		return 0, problem.BadRequest("the limit is %d", limit)
 	}
+
 	return min(cmp.Or(limit, pageSize), maxPage), nil
 }
 
@@ -66,6 +67,7 @@ func (s *service) messages() {
 			if err != nil {
 				return api.WriteResult{}, err
 			}
+
 			for _, w := range in.Body.Writes {
 				if w.Expected != nil && *w.Expected < message.NoStream {
 					return api.WriteResult{}, problem.BadRequest("the expected version is %d", *w.Expected)
@@ -73,10 +75,12 @@ func (s *service) messages() {
 			}
 			results, err := n.WriteAll(c.ctx, in.Body.Store()...)
 			out := api.WriteResult{Results: make([]api.Written, len(results))}
+
 			for i, r := range results {
 				out.Results[i] = api.Written{Stream: in.Body.Writes[i].Stream, Position: r.Position, Global: r.Global,
 					Repeated: r.Repeated}
 			}
+
 			return out, err
 		})
 	declare(s, operation{id: "read-messages", method: http.MethodGet, path: inNamespace + "/messages", role: auth.Read,
@@ -104,6 +108,7 @@ func (s *service) messages() {
 				return out, err
 			}
 			out.Messages, out.Next = []api.Message{}, q.From
+
 			end := n.Last()
 			size := 0
 			for m, err := range n.Read(c.ctx, q) {
@@ -119,6 +124,7 @@ func (s *service) messages() {
 			if q.Stream == "" && len(out.Messages) < q.Limit {
 				out.Next = max(out.Next, end+1) // nothing in between is wanted
 			}
+
 			return out, nil
 		})
 	declareRaw(s, operation{id: "follow-messages", method: http.MethodGet, path: inNamespace + "/messages/follow",
@@ -162,6 +168,7 @@ func (s *service) messages() {
 			encode := sent("message", func(m *message.Message) int64 { return after(&q, m) - 1 },
 				func(m *message.Message) any { return api.FromMessage(m) })
 			c.follow(key, data.Source(n, q, encode), q.From, history)
+
 			return nil
 		})
 	declare(s, operation{id: "last-message", method: http.MethodGet, path: inNamespace + "/messages/last",
@@ -175,6 +182,7 @@ func (s *service) messages() {
 				return out, err
 			}
 			m, err := n.LastMessage(c.ctx, in.Stream, in.Type)
+
 			return api.FromMessage(&m), err
 		})
 }
@@ -184,6 +192,7 @@ func after(q *message.Query, m *message.Message) int64 {
 	if q.Stream != "" {
 		return m.Position + 1
 	}
+
 	return m.Global + 1
 }
 
@@ -197,5 +206,6 @@ func position(n int64) (uint64, error) {
 	if n < 0 {
 		return 0, problem.BadRequest("the position is %d", n)
 	}
+
 	return uint64(n), nil
 }

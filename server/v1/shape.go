@@ -42,6 +42,7 @@ func shapeOf(t reflect.Type) *shape {
 	if known, ok := shapes.Load(t); ok {
 		return known.(*shape)
 	}
+
 	s := &shape{fields: map[string]*field{}}
 	for _, f := range reflect.VisibleFields(t) {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -61,6 +62,7 @@ func shapeOf(t reflect.Type) *shape {
 		panic(fmt.Sprintf("%v has more than 64 fields", t))
 	}
 	shapes.Store(t, s)
+
 	return s
 }
 
@@ -76,6 +78,7 @@ func (s *shape) check(body []byte) error {
 func (s *shape) whole(body []byte) []byte {
 	r := reader{body: bytes.Clone(body), whole: true}
 	_ = r.value(s, "") // what is wrong with it is told when it is read
+
 	return r.body
 }
 
@@ -94,6 +97,7 @@ func (r *reader) value(s *shape, where string) error {
 			r.skip()
 			return nil
 		}
+
 		return r.object(s, where)
 	case '[':
 		r.at++
@@ -109,6 +113,7 @@ func (r *reader) value(s *shape, where string) error {
 			}
 		}
 		r.at++
+
 		return nil
 	}
 	from := r.at
@@ -118,12 +123,14 @@ func (r *reader) value(s *shape, where string) error {
 			copy(text[dot:], bytes.Repeat([]byte(" "), len(text)-dot))
 		}
 	}
+
 	return nil
 }
 
 func (r *reader) object(s *shape, where string) error {
 	in := func(name string) string { return strings.TrimPrefix(where+"."+name, ".") }
 	var seen uint64
+
 	r.at++
 	for r.next() != '}' {
 		from := r.at
@@ -164,12 +171,14 @@ func (r *reader) object(s *shape, where string) error {
 			r.at++
 		}
 	}
+
 	r.at++
 	for _, name := range s.names {
 		if seen&(1<<s.fields[name].at) == 0 {
 			return problem.BadRequest("the body: the field %s is missing", in(name))
 		}
 	}
+
 	return nil
 }
 
@@ -193,6 +202,7 @@ func (r *reader) next() byte {
 	if r.at == len(r.body) {
 		return '}' // sound JSON does not end here
 	}
+
 	return r.body[r.at]
 }
 

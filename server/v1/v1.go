@@ -92,6 +92,7 @@ func Routes(d *data.Data, o Options) []route.Route {
 	s.admin()
 	describe(s.doc)
 	s.openAPI()
+
 	return s.routes
 }
 
@@ -108,6 +109,7 @@ func (c *call) stopping(ctx context.Context) (context.Context, context.CancelFun
 		case <-ctx.Done():
 		}
 	}()
+
 	return ctx, func() { cancel(nil) }
 }
 

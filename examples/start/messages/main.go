@@ -33,6 +33,7 @@ func main() {
 			return fmt.Errorf("account %s has only %d", a.ID, a.State.Balance)
 		}
 		a.Add(moved{amount})
+
 		return nil
 	}
 	for _, amount := range []int{100, -30, -500} {
@@ -56,5 +57,6 @@ func must[T any](v T, err error) T {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	return v
 }

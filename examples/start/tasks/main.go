@@ -30,6 +30,7 @@ func main() {
 		}
 		fmt.Printf("welcome, %s (attempt %d)\n", t.Args.To, t.Attempt)
 		stop()
+
 		return nil
 	})
 	runner := must(worker.New(tasks, &workers, worker.Options{Queues: []string{"mail"}}))
@@ -52,5 +53,6 @@ func must[T any](v T, err error) T {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	return v
 }

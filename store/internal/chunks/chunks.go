@@ -38,6 +38,7 @@ func Cut(b *holdfast.Batch, reader holdfast.Reader, r holdfast.Range, keys int,
 	bytes int64) (last []byte, more bool, err error) {
 	it := reader.Scan(r)
 	defer it.Close()
+
 	for n, size := 0, int64(0); it.Next(); n++ {
 		if n > 0 && (n >= keys || size >= bytes) {
 			return last, true, nil
@@ -51,6 +52,7 @@ func Cut(b *holdfast.Batch, reader holdfast.Reader, r holdfast.Range, keys int,
 	if err := it.Err(); err != nil && last == nil {
 		return nil, false, err
 	}
+
 	return last, it.Err() != nil, nil
 }
 
@@ -68,8 +70,10 @@ func Remove(ctx context.Context, eng holdfast.Engine, level holdfast.Level, rang
 				return err
 			}
 		}
+
 		return nil
 	}
+
 	for _, r := range ranges {
 		var few holdfast.Batch
 		if _, more, err := Cut(&few, eng, r, Few, Bytes); more || err != nil {
@@ -78,6 +82,7 @@ func Remove(ctx context.Context, eng holdfast.Engine, level holdfast.Level, rang
 			b.Append(&few)
 		}
 	}
+
 	return holdfast.Commit(eng, &b, level)
 }
 
@@ -92,6 +97,7 @@ func removeSingly(ctx context.Context, eng holdfast.Engine, level holdfast.Level
 		if err != nil {
 			return err
 		}
+
 		switch err := holdfast.Commit(eng, &b, level); {
 		case err == nil:
 			r.Lo, more = last, left
@@ -101,6 +107,7 @@ func removeSingly(ctx context.Context, eng holdfast.Engine, level holdfast.Level
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -112,6 +119,7 @@ func Each(ctx context.Context, r holdfast.Reader, lo, hi []byte, f func(key, val
 		if err := holdfast.CheckContext(ctx); err != nil {
 			return err
 		}
+
 		var keys, values [][]byte
 		it := r.Scan(holdfast.Range{Lo: lo, Hi: hi})
 		for size := 0; len(keys) < Keys && size < Bytes && it.Next(); size += len(it.Value()) {
@@ -120,6 +128,7 @@ func Each(ctx context.Context, r holdfast.Reader, lo, hi []byte, f func(key, val
 		if err := it.Close(); err != nil {
 			return err
 		}
+
 		for i, key := range keys {
 			if err := f(key, values[i]); err != nil {
 				return err
@@ -134,5 +143,6 @@ func Each(ctx context.Context, r holdfast.Reader, lo, hi []byte, f func(key, val
 			lo = append(keys[len(keys)-1], 0)
 		}
 	}
+
 	return nil
 }

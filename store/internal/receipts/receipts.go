@@ -25,5 +25,6 @@ func (t Tail) Wait() error {
 			return err
 		}
 	}
+
 	return nil
 }

@@ -36,6 +36,7 @@ func (r Request) describe() string {
 	if r.Name != "" {
 		what += fmt.Sprintf(" %q", r.Name)
 	}
+
 	return what
 }
 
@@ -159,6 +160,7 @@ func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 	}); ok {
 		l.closed = e.StoreOpened(r.describe())
 	}
+
 	return l, nil
 }
 
@@ -178,6 +180,7 @@ func (l Lease) Stale(p keyspace.Prefix) (bool, error) {
 	lo, hi := p.Bounds()
 	it := l.key.engine.Scan(holdfast.Range{Lo: lo, Hi: hi})
 	defer it.Close()
+
 	return it.Next(), it.Err()
 }
 
@@ -200,6 +203,7 @@ func (l Lease) Settle(b *holdfast.Batch) (full, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return full, receipt.Wait()
 }
 

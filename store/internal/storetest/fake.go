@@ -40,6 +40,7 @@ type FakeEngine struct {
 func NewFakeEngine() *FakeEngine {
 	s := &FakeEngine{Engine: mem.New(), Native: true}
 	s.changed.L = &s.mu
+
 	return s
 }
 
@@ -52,12 +53,14 @@ func (s *FakeEngine) Capabilities() holdfast.Capabilities {
 	if s.MaxBatch > 0 {
 		c.MaxBatchSize = s.MaxBatch
 	}
+
 	return c
 }
 
 func copyOf(b *holdfast.Batch) *holdfast.Batch {
 	c := new(holdfast.Batch)
 	c.Append(b)
+
 	return c
 }
 
@@ -85,6 +88,7 @@ func (s *FakeEngine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Re
 	}
 	s.Applied++
 	s.changed.Broadcast()
+
 	for op := range b.Ops() {
 		if op.Kind == holdfast.KindDeleteRange {
 			s.Ranges++
@@ -101,6 +105,7 @@ func (s *FakeEngine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Re
 	if !s.Held {
 		s.Settled = s.Applied
 	}
+
 	return holdfast.NewReceipt(s, s.Applied), nil
 }
 
@@ -112,6 +117,7 @@ func (s *FakeEngine) count(b *holdfast.Batch) (n int64) {
 		}
 		n += int64(Keys(s.Engine, holdfast.Range{Lo: op.Key, Hi: op.Value}))
 	}
+
 	return n
 }
 
@@ -119,15 +125,18 @@ func (s *FakeEngine) count(b *holdfast.Batch) (n int64) {
 func (s *FakeEngine) Wait(token uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	s.waiting++
 	defer func() { s.waiting-- }()
 	s.changed.Broadcast()
+
 	for s.Settled < token && s.Fail == nil {
 		s.changed.Wait()
 	}
 	if s.Settled < token {
 		return &holdfast.Error{Op: "sync", Class: holdfast.ErrPoisoned, Cause: s.Fail}
 	}
+
 	return nil
 }
 
@@ -144,6 +153,7 @@ func (s *FakeEngine) Release(n int) {
 		} else {
 			s.Held = false
 		}
+
 		for s.Settled < upto {
 			s.Settle()
 		}
@@ -173,6 +183,7 @@ func (s *FakeEngine) Locked(f func()) {
 func (s *FakeEngine) AwaitWaiters(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	for s.waiting < n {
 		s.changed.Wait()
 	}
@@ -182,6 +193,7 @@ func (s *FakeEngine) AwaitWaiters(n int) {
 func (s *FakeEngine) AwaitApplied(n uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	for s.Applied < n {
 		s.changed.Wait()
 	}
@@ -191,9 +203,11 @@ func (s *FakeEngine) AwaitApplied(n uint64) {
 func Keys(eng holdfast.Engine, r holdfast.Range) (n int) {
 	it := eng.Scan(r)
 	defer it.Close()
+
 	for it.Next() {
 		n++
 	}
+
 	return n
 }
 

@@ -28,6 +28,7 @@ func NewSmallDisk(t testing.TB, bytes int64) *Disk {
 	d.fsys.SetCapacity(bytes)
 	d.open()
 	t.Cleanup(func() { _ = d.Engine.Close() })
+
 	return d
 }
 

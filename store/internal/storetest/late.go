@@ -38,6 +38,7 @@ func openLate(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	})
 	e.window = losswindow.New(o.SyncEvery, e.Settle)
 	e.Init(e, asLate(below.Capabilities()), dir)
+
 	return e, nil
 }
 
@@ -61,6 +62,7 @@ func (e *late) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt,
 	if err == nil {
 		e.window.Dirty()
 	}
+
 	return r, err
 }
 
@@ -74,6 +76,7 @@ func (e *late) Measure(m *holdfast.Metrics) { e.committer.Fill(m) }
 func (e *late) Release(settled error) error {
 	e.window.Stop()
 	_ = e.committer.Close() // its poison is in settled
+
 	return errors.Join(settled, e.below.Close())
 }
 
@@ -90,5 +93,6 @@ func (it *lateIterator) Close() error {
 	it.closed = true
 	err := it.Iterator.Close()
 	it.hold.End()
+
 	return err
 }

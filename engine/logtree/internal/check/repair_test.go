@@ -420,7 +420,7 @@ func TestSilentSegments(t *testing.T) {
 		t.Fatal(err)
 	}
 	lost := 0
-	for _, id := range k.runs {
+	for _, id := range k.tableIDs {
 		for _, s := range k.m.Segments {
 			for _, harm := range []func(*vfs.Mem, string) error{
 				func(fsys *vfs.Mem, name string) error { return fsys.Remove(name) },

@@ -24,6 +24,7 @@ import (
 
 // Open opens or, with c.New, makes a database. It must not be open elsewhere.
 func Open(c Config) (_ *DB, err error) {
+	// Sizes follow from the memory budget and from the room on the disk.
 	memory := max(c.Memory, minMemory)
 	room := roomFor(c)
 	d := &DB{
@@ -71,6 +72,7 @@ func Open(c Config) (_ *DB, err error) {
 		if d.log.Synced() == d.log.Appended() {
 			return nil
 		}
+
 		return d.Settle()
 	})
 	if err := d.recover(m); err != nil {
@@ -90,6 +92,7 @@ func Open(c Config) (_ *DB, err error) {
 		d.wake(d.compactions)
 		d.wake(d.prepare)
 	}
+
 	return d, nil
 }
 
@@ -100,11 +103,13 @@ func roomFor(c Config) int64 {
 	if free == math.MaxInt64 {
 		return free
 	}
+
 	names, _ := c.FS.List(c.Dir) // what is wrong, recover tells
 	for _, name := range names {
 		size, _ := c.FS.Size(filepath.Join(c.Dir, name))
 		free += size
 	}
+
 	return free
 }
 
@@ -114,6 +119,7 @@ func (d *DB) abandon() {
 	if v := d.view.Load(); v != nil {
 		v.release()
 	}
+
 	for _, id := range d.segmentIDs() { // in order: the same seed must do the same
 		d.mu.segs[id].Release()
 	}
@@ -136,6 +142,7 @@ func (d *DB) load(c Config) (*format.Manifest, error) {
 	d.files.DB, d.tables.DB = m.DB, m.DB
 	d.mu.nextFile, d.edit.nextTier, d.edit.from = m.NextFile, m.NextTier, m.From
 	d.edit.promised = m.Synced
+
 	return m, nil
 }
 
@@ -146,7 +153,10 @@ func (d *DB) recover(m *format.Manifest) error {
 	if err != nil {
 		return format.IOError("open", d.files.Dir, err)
 	}
-	segFiles, runFiles := map[uint32]bool{}, map[uint64]bool{}
+
+	segFiles, tableFiles := map[uint32]bool{}, map[uint64]bool{}
+
+	// No number that a file has is given out again, even if the file is removed below.
 	for _, name := range names {
 		if name == format.ReserveName {
 			size, err := d.files.FS.Size(filepath.Join(d.files.Dir, name))
@@ -160,11 +170,14 @@ func (d *DB) recover(m *format.Manifest) error {
 			d.mu.nextFile = max(d.mu.nextFile, n)
 		}
 		if n, ok := format.Numbered(name, ".run"); ok && n <= math.MaxUint32 { // no other file is ours
-			runFiles[n] = true
+			tableFiles[n] = true
 			d.mu.nextFile = max(d.mu.nextFile, n)
 		}
 	}
+
 	for _, s := range m.Segments {
+		// Segments that tables name: the manifest says how many bytes of each hold something. A longer file is no damage,
+		// what lies behind was never named.
 		seg, err := d.files.Open(s.ID)
 		if err != nil {
 			return err
@@ -177,13 +190,17 @@ func (d *DB) recover(m *format.Manifest) error {
 		seg.Used.Store(s.Size)
 		seg.Payload.Store(s.Payload)
 	}
+
+	// A table has a ref for each stretch that range deletes have left of it: it is opened once.
 	files := map[uint64]*tree.Table{}
 	fail := func(err error) error {
 		for _, id := range slices.Sorted(maps.Keys(files)) {
 			files[id].Close()
 		}
+
 		return err
 	}
+
 	var tiers []tree.Tier
 	for _, mt := range m.Tiers {
 		t := tree.Tier{ID: mt.ID}
@@ -202,7 +219,7 @@ func (d *DB) recover(m *format.Manifest) error {
 	if t := tree.Overlapping(tiers); t != nil {
 		return fail(format.Corrupt(d.manifestPath(), 0, fmt.Sprintf("tables overlap in tier %d", t.ID), nil))
 	}
-	// Runs may name the segment in which the replay begins.
+	// Tables may name the segment in which the replay begins.
 	if m.From.Segment != 0 && d.mu.segs[m.From.Segment] == nil {
 		s, err := d.files.Open(m.From.Segment)
 		if err != nil {
@@ -211,6 +228,7 @@ func (d *DB) recover(m *format.Manifest) error {
 		s.Payload.Store(max(m.From.Offset-format.SegmentHeaderSize, 0))
 		d.mu.segs[s.ID] = s
 	}
+
 	for _, f := range files {
 		for _, u := range f.Info.Segments {
 			if d.mu.segs[u.ID] == nil {
@@ -220,9 +238,11 @@ func (d *DB) recover(m *format.Manifest) error {
 		}
 	}
 	d.resizeFor(tiersOf(tiers))
+
 	ver := tree.NewVersion(tiers, func(id uint32) tree.Segment { return d.mu.segs[id] })
 	defer ver.Release()
 	ver.Wear(manifestsAtOpen)
+
 	mem := newMemTable(d.pool, m.From)
 	defer mem.release()
 	d.publish(mem, nil, ver)
@@ -235,7 +255,7 @@ func (d *DB) recover(m *format.Manifest) error {
 		}
 	}
 	// The replay may need the room that tables take which nothing names.
-	for _, id := range slices.Sorted(maps.Keys(runFiles)) {
+	for _, id := range slices.Sorted(maps.Keys(tableFiles)) {
 		if files[id] == nil && !d.readOnly {
 			d.files.Remove(format.TableName(d.files.Dir, id))
 		}
@@ -249,6 +269,7 @@ func (d *DB) recover(m *format.Manifest) error {
 			d.files.Remove(format.SegmentName(d.files.Dir, id))
 		}
 	}
+
 	return nil
 }
 
@@ -266,6 +287,8 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 		d.log.Resume(t.End)
 		d.edit.promised = max(d.edit.promised, t.Synced)
 	}
+
+	// The log is told how far it goes at each step, because spill may flush in between.
 	t, err := wal.ReadTail(d.files.FS, d.files.Dir, m, slices.Collect(maps.Keys(segFiles)), wal.TailVisitor{
 		Begin: func(t *wal.Tail) (err error) {
 			last := t.Last()
@@ -278,12 +301,14 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 			s.Start, s.BaseSeq = last.Start, last.Base
 			replayed = append(replayed, s)
 			met(t) // what comes next follows this segment, even if it has no frame
+
 			return nil
 		},
 		Batch: func(t *wal.Tail, at format.Position, body []byte, ops int) error {
 			met(t)
 			d.indexReplayed(d.view.Load().mem, s, &at, body, ops)
 			s.Used.Store(t.End.Offset)
+
 			return d.spill(t.End, &replayed)
 		},
 		End: func(t *wal.Tail) error {
@@ -294,6 +319,7 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 			d.mu.lastSize = min(last.End, d.sizes.segment.Load())
 			// Even if that segment is lost: another of this number would be taken for it.
 			d.mu.nextFile = max(d.mu.nextFile, uint64(last.Next))
+
 			return nil
 		},
 	})
@@ -301,6 +327,8 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 		return err
 	}
 	d.torn.Store(t.Torn)
+
+	// What was found is made durable before anything is visible: what a reader has seen must not be taken back.
 	at := t.End
 	if err := d.syncReplayed(replayed, at); err != nil {
 		return err
@@ -313,6 +341,8 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 			return err
 		}
 	}
+
+	// From here on a reader sees it.
 	d.visible.Store(at.Seq)
 	// Each time that a database is opened and written to, its log gets another segment. If many are to be read, those in
 	// tables need not be read again.
@@ -321,6 +351,7 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 		d.rotateMemtable()
 		d.mu.Unlock()
 	}
+
 	return nil
 }
 
@@ -334,6 +365,7 @@ func (d *DB) syncReplayed(replayed []*wal.Segment, at format.Position) error {
 	if d.readOnly {
 		return nil
 	}
+
 	for _, s := range replayed {
 		if err := d.writeAgain(s); err != nil {
 			return err
@@ -343,6 +375,7 @@ func (d *DB) syncReplayed(replayed []*wal.Segment, at format.Position) error {
 		return format.IOError("sync", d.files.Dir, err)
 	}
 	d.log.Durable(at.LSN)
+
 	return nil
 }
 
@@ -372,6 +405,7 @@ func (d *DB) trim(from format.Position) error {
 			return format.IOError("truncate", s.File.Name(), err)
 		}
 	}
+
 	return nil
 }
 
@@ -392,10 +426,13 @@ func (d *DB) writeAgain(s *wal.Segment) (err error) {
 			err = format.IOError("close", name, e)
 		}
 	}()
+
+	// What the manifest or a later frame says to be synced is left alone.
 	off, end := int64(0), s.Used.Load()
 	if s.Start < d.edit.promised {
 		off = format.SegmentHeaderSize + int64(d.edit.promised-s.Start)
 	}
+
 	b := make([]byte, min(max(end-off, 0), 1<<20))
 	for off < end {
 		n, err := f.ReadAt(b[:min(end-off, int64(len(b)))], off)
@@ -414,6 +451,7 @@ func (d *DB) writeAgain(s *wal.Segment) (err error) {
 	if err := f.Sync(); err != nil {
 		return format.IOError("sync", name, err)
 	}
+
 	return nil
 }
 
@@ -423,6 +461,8 @@ func (d *DB) spill(at format.Position, replayed *[]*wal.Segment) error {
 	if v.mem.weight() < d.memtableLimit {
 		return nil
 	}
+
+	// A table must not name what a power cut can take away. So the log is durable first, as in every flush.
 	if err := d.syncReplayed(*replayed, at); err != nil {
 		return err
 	}
@@ -442,6 +482,7 @@ func (d *DB) spill(at format.Position, replayed *[]*wal.Segment) error {
 		d.logger.Warn("no room to flush what the log holds", "error", err)
 		return nil
 	}
+
 	return err
 }
 

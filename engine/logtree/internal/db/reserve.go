@@ -26,6 +26,8 @@ func (d *DB) makeReserve() {
 	if !grows || d.compactor.waiting.Load() > 0 || d.scarce.Load() {
 		return
 	}
+
+	// A file of that name in another size goes first. If there is no room for a larger one, the next call makes one again.
 	d.files.FS.Remove(filepath.Join(d.files.Dir, format.ReserveName))
 	reserve.size = 0
 	// Where there is little room, the log has more use for it.
@@ -77,11 +79,14 @@ func (d *DB) allocateReserve(size, left int64) bool {
 	if err != nil {
 		return false
 	}
+
+	// Room is asked for together with what is to be left for the log, which the file then gives back.
 	ok := f.Allocate(size+left) == nil && (left == 0 || f.Truncate(size) == nil)
 	f.Close()
 	if !ok {
 		d.files.FS.Remove(name)
 	}
+
 	return ok
 }
 
@@ -127,6 +132,8 @@ func (d *DB) releaseReserve(c class) bool {
 func (d *DB) giveRoom(c class) bool {
 	d.preparing.Lock()
 	defer d.preparing.Unlock()
+
+	// The cheapest first: what is not needed any more, then the prepared segment, and the reserve last.
 	gave := d.removeObsolete()
 	d.mu.Lock()
 	dropped := d.dropNext()

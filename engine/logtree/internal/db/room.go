@@ -48,7 +48,7 @@ type ladder struct {
 	class   class
 	err     error
 	flushed bool // flushForRoom was taken
-	waited  bool // for a flush
+	waited  bool // awaitFlush was taken
 	over    bool // a memtable may become larger than it should
 }
 
@@ -105,6 +105,8 @@ func (d *DB) room(n, ops int, large bool, body []byte) error {
 	if large {
 		weight /= largeWeight
 	}
+
+	// The common case: everything fits, and no ladder is begun.
 	mem := d.view.Load().mem
 	if d.log.Err() == nil && mem.index.Fits(ops) && d.hasRoom(mem, weight) && d.log.Fits(n, ops) && !d.mu.kept {
 		return nil
@@ -137,6 +139,8 @@ func (l *ladder) climb() outcome {
 	if l.err = l.d.log.Err(); l.err != nil {
 		return refuse
 	}
+
+	// Every round begins with the present memtable: the lock may have been released since the last one.
 	l.view = l.d.view.Load()
 	mem := l.view.mem
 	fits := mem.index.Fits(l.ops)
@@ -145,6 +149,8 @@ func (l *ladder) climb() outcome {
 			Detail: fmt.Sprintf("the batch has %d operations", l.ops), Remedy: "split it"}
 		return refuse
 	}
+
+	// There is room in the memtable, so the log is what may be short of it.
 	if fits && (l.over || l.d.hasRoom(mem, l.weight)) {
 		for _, step := range []func(*ladder) outcome{(*ladder).inLog, (*ladder).flushForRoom, (*ladder).compactForRoom,
 			(*ladder).lastInLog, (*ladder).giveReserve} {
@@ -156,6 +162,7 @@ func (l *ladder) climb() outcome {
 	if then := l.newMemtable(); then != next {
 		return then
 	}
+
 	return l.awaitFlush()
 }
 
@@ -182,6 +189,7 @@ func (l *ladder) inLog() outcome {
 		return refuse
 	}
 	l.err = err
+
 	return next
 }
 
@@ -193,6 +201,7 @@ func (l *ladder) flushForRoom() outcome {
 	if l.err = l.d.flushForRoom(); l.err != nil {
 		return refuse
 	}
+
 	return retry
 }
 
@@ -206,6 +215,7 @@ func (l *ladder) compactForRoom() outcome {
 	if l.class == ordinary {
 		return l.notApplied(l.err)
 	}
+
 	return next
 }
 
@@ -213,6 +223,7 @@ func (l *ladder) lastInLog() outcome {
 	if l.err = l.d.rotateSegment(l.frame, true); l.err == nil {
 		return done
 	}
+
 	return next
 }
 
@@ -222,6 +233,7 @@ func (l *ladder) giveReserve() outcome {
 	if !gave {
 		return l.notApplied(l.err)
 	}
+
 	return next
 }
 
@@ -230,6 +242,7 @@ func (l *ladder) newMemtable() outcome {
 		return next
 	}
 	l.d.rotateMemtable()
+
 	return retry
 }
 
@@ -239,8 +252,11 @@ func (l *ladder) awaitFlush() outcome {
 	if d.manual {
 		var err error
 		d.unlocked(func() { _, err = d.flushOnce() })
+
 		return l.stuck(err)
 	}
+
+	// A failure counts only if it came after this batch began to wait.
 	if l.waited && d.mu.stuck != nil {
 		return l.stuck(d.mu.stuck)
 	}
@@ -251,6 +267,7 @@ func (l *ladder) awaitFlush() outcome {
 	if d.watch.Long(start) {
 		d.watch.Waited(start, "a flush: memtables are full")
 	}
+
 	return retry
 }
 
@@ -281,6 +298,7 @@ func (d *DB) notApplied(cause error) error {
 	if format.IsNoRoom(cause) {
 		e.Class, e.Remedy = holdfast.ErrFull, "make room on the disk, or delete a range of keys; nothing was written"
 	}
+
 	return e
 }
 
@@ -288,11 +306,13 @@ func (d *DB) notApplied(cause error) error {
 // for the log to go on. The next segment stays: the log can go on in it. It is called with mu held, and releases and
 // takes it again.
 func (d *DB) flushForRoom() error {
+	// The present memtable is flushed too: a flush lets go of the log's segments that only the memtables need.
 	if v := d.view.Load(); !v.mem.empty() && len(v.imm) < policy.MaxFull {
 		d.rotateMemtable()
 	}
 	d.mu.stuck = nil
 	d.wake(d.work)
+
 	for len(d.view.Load().imm) > 0 && d.mu.stuck == nil {
 		if err := d.log.Err(); err != nil {
 			return err
@@ -308,5 +328,6 @@ func (d *DB) flushForRoom() error {
 		}
 	}
 	d.unlocked(func() { d.removeObsolete() })
+
 	return nil
 }

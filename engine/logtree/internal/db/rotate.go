@@ -35,6 +35,7 @@ func (d *DB) rotateSegment(n int, last bool) error {
 		kept = last
 	}
 
+	// The segment is known before the log goes on in it: a commit is in the log as soon as it has its place.
 	d.mu.segs[s.ID] = s
 	if need <= d.sizes.segment.Load() { // one for a single large batch says nothing of the others
 		d.mu.lastSize = s.Size
@@ -42,6 +43,7 @@ func (d *DB) rotateSegment(n int, last bool) error {
 	d.log.Begin(s, ahead)
 	d.mu.kept = kept
 	d.wake(d.prepare)
+
 	return nil
 }
 
@@ -52,6 +54,8 @@ func (d *DB) newSegment(n int, need int64, last bool) (*wal.Segment, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	// A commit waits for this. So the file is not filled with zeros, unless it is small.
 	size := d.full().NewSegment(d.nextSegmentSize(), need, n, last)
 	start := time.Now()
 	s, err := d.files.Create(id, size, d.leave(last), size <= policy.MinSegment)
@@ -69,6 +73,7 @@ func (d *DB) newSegment(n int, need int64, last bool) (*wal.Segment, error) {
 	if d.watch.Long(start) {
 		d.watch.Waited(start, "a new segment, which was not prepared in time", "path", s.File.Name())
 	}
+
 	return s, nil
 }
 
@@ -88,6 +93,7 @@ func (d *DB) createSmall(id uint32, size, need int64, last bool, err error) (*wa
 			return s, nil
 		}
 	}
+
 	return nil, err
 }
 
@@ -99,6 +105,7 @@ func (d *DB) number() (uint32, error) {
 			Detail: "all numbers of files have been used", Remedy: "copy what is in it to a new database"}
 	}
 	d.mu.nextFile++
+
 	return uint32(d.mu.nextFile), nil
 }
 
@@ -110,6 +117,7 @@ func (d *DB) dropNext() bool {
 	}
 	d.mu.next.Drop()
 	d.mu.next = nil
+
 	return true
 }
 
@@ -117,6 +125,7 @@ func (d *DB) dropNext() bool {
 func (d *DB) newNumber() (uint32, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	return d.number()
 }
 

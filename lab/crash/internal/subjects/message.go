@@ -73,6 +73,7 @@ func messageVictimOf(w *worker, p script, s *message.Store, given holdfast.Level
 	for range messageSpaces {
 		v.spaces = append(v.spaces, messageSpace{writes: &sync.WaitGroup{}})
 	}
+
 	return v
 }
 
@@ -92,6 +93,7 @@ func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (finally er
 			if w.refused(err) {
 				return nil
 			}
+
 			return fmt.Errorf("opening the store: %w", err)
 		}
 		defer func() {
@@ -99,11 +101,13 @@ func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (finally er
 				finally = errors.Join(finally, fmt.Errorf("closing the store: %w", closeErr))
 			}
 		}()
+
 		v = newMessageVictim(w, s, given)
 		for i := range ordinarySpaces {
 			w.start(&followers, func() error { return v.follow(ctx, i) })
 		}
 	}
+
 	for range w.spec.Writers {
 		w.start(&group, func() error {
 			for !stopped(stop) {
@@ -115,12 +119,14 @@ func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (finally er
 					return fmt.Errorf("%v: %w", c, err)
 				}
 			}
+
 			return nil
 		})
 	}
 	group.Wait()
 	cancel()
 	followers.Wait()
+
 	return nil
 }
 
@@ -130,6 +136,9 @@ func (v *messageVictim) begin() *messageCall {
 	defer v.state.Unlock()
 	v.begun++
 	c := &messageCall{messageOp: v.script.message(v.spec.Gen, v.begun)}
+
+	// A deletion waits for the writes that were begun before it, and those that are begun after it wait for the deletion:
+	// each operation knows in which life of the namespace it is.
 	space := &v.spaces[c.space]
 	c.after, c.before = space.deleted, space.writes
 	if c.deletes || c.kept > 0 {
@@ -140,6 +149,7 @@ func (v *messageVictim) begin() *messageCall {
 		c.highest = space.highest
 	}
 	v.report.Send(protocol.TellIssued, c.n, 0)
+
 	return c
 }
 
@@ -149,6 +159,8 @@ func (v *messageVictim) finish(c *messageCall, err error) {
 		v.acknowledged(c.n, c.named)
 	}
 	v.state.Lock()
+
+	// What an acknowledged write was told holds for later writes of the same life of the namespace only.
 	if c.deleted != nil {
 		close(c.deleted)
 	} else {
@@ -165,6 +177,7 @@ func (v *messageVictim) do(ctx context.Context, c *messageCall) error {
 	if c.after != nil {
 		<-c.after
 	}
+
 	switch {
 	case v.peer != nil:
 		return v.writePeer(ctx, c)
@@ -175,6 +188,7 @@ func (v *messageVictim) do(ctx context.Context, c *messageCall) error {
 	case c.kept > 0:
 		return v.keep(ctx, c)
 	}
+
 	return v.write(ctx, c)
 }
 
@@ -192,6 +206,7 @@ func (v *messageVictim) remove(ctx context.Context, c *messageCall) error {
 	} else if errors.Is(err, message.ErrNoNamespace) {
 		err = nil
 	}
+
 	return err
 }
 
@@ -209,6 +224,7 @@ func (v *messageVictim) spaceStore() interface {
 	if v.server != nil {
 		return v.server
 	}
+
 	return v.store
 }
 
@@ -227,6 +243,7 @@ func (v *messageVictim) namespace(ctx context.Context, i int) (messageSpaceOf, e
 	if v.server != nil {
 		return v.server.namespace(ctx, i)
 	}
+
 	return v.own(ctx, i)
 }
 
@@ -250,6 +267,9 @@ func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
 	if err != nil {
 		return err
 	}
+
+	// A write with an expected version is tried again after a conflict, which says the version that there is. It can only
+	// have grown.
 	writes := c.arguments(v.script.messages(&c.messageOp))
 	versions := map[string]int64{} // a conflict tells them
 	var results []message.Result
@@ -286,12 +306,15 @@ func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
 		v.wrong("%v is told to be at global position %d, but %d had been acknowledged before it was begun", c, first,
 			c.highest)
 	}
+
+	// The messages of an operation lie one behind the other, and each stream goes on from its version.
 	next := first
 	for i, r := range results {
 		w := writes[i]
 		if r.Repeated || r.Global != next || w.Expected != nil && r.Position != *w.Expected+1 {
 			v.wrong("%v, of which write %d expects version %v, is told %+v", c, i, w.Expected, results)
 		}
+
 		next += int64(len(w.Messages))
 		for _, m := range w.Messages {
 			v.spent.Add(int64(len(m.Data) + 200))
@@ -299,6 +322,7 @@ func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
 	}
 	c.highest = next - 1
 	v.report.Send(protocol.TellPlaced, c.n, uint64(first))
+
 	return v.verify(ctx, n, c, writes, results)
 }
 
@@ -317,6 +341,7 @@ func (v *messageVictim) call(ctx context.Context, n messageSpaceOf, writes []mes
 	} else {
 		r, err = n.Write(ctx, w.Stream, w.Messages...)
 	}
+
 	return []message.Result{r}, err
 }
 
@@ -324,6 +349,7 @@ func (v *messageVictim) call(ctx context.Context, n messageSpaceOf, writes []mes
 func (v *messageVictim) verify(
 	ctx context.Context, n messageSpaceOf, c *messageCall, writes []message.Write, results []message.Result,
 ) error {
+	// What is checked depends on the number of the operation, so that each kind has its share.
 	w, r := writes[len(writes)-1], results[len(writes)-1]
 	switch c.n % 8 {
 	case 0, 3, 6:
@@ -334,6 +360,7 @@ func (v *messageVictim) verify(
 		if err != nil {
 			return fmt.Errorf("repeated: %w", err)
 		}
+
 		for i := range again {
 			results[i].Repeated = true
 		}
@@ -351,6 +378,7 @@ func (v *messageVictim) verify(
 			if e := messageEntry("", m); e.N != c.n || e.Gen != c.gen || m.Global != r.Global || m.Position != r.Position {
 				v.wrong("%v was told %+v, and %v is read there", c, r, e)
 			}
+
 			return nil
 		}
 		v.wrong("%v was told %+v, and nothing is read there", c, r)
@@ -371,6 +399,7 @@ func (v *messageVictim) verify(
 			v.wrong("%v was told %+v, and then one with version %d succeeds", c, r, old)
 		}
 	}
+
 	return nil
 }
 
@@ -380,6 +409,7 @@ func (o *messageOp) arguments(messages []message.Message) (writes []message.Writ
 		writes = append(writes, message.Write{Stream: w.stream, Messages: messages[:w.size]})
 		messages = messages[w.size:]
 	}
+
 	return writes
 }
 
@@ -388,6 +418,7 @@ func versionOf(ctx context.Context, n messageSpaceOf, stream string) (int64, err
 	if !ok {
 		version = message.NoStream
 	}
+
 	return version, err
 }
 
@@ -398,12 +429,15 @@ func (v *messageVictim) follow(ctx context.Context, i int) error {
 	if i%2 == 0 {
 		q.Category = ""
 	}
+
 	for ctx.Err() == nil {
 		n, err := v.store.Namespace(ctx, messageSpaces[i])
 		if err == nil {
+			// Each namespace that comes is followed from where it ends now.
 			q.From = n.Last() + 1
 			err = v.followed(ctx, n, q)
 		}
+
 		switch {
 		case ctx.Err() != nil || v.spec.Failing && v.refused(err):
 			return nil
@@ -412,6 +446,7 @@ func (v *messageVictim) follow(ctx context.Context, i int) error {
 		}
 		v.rest(ctx.Done(), 5*time.Millisecond)
 	}
+
 	return nil
 }
 
@@ -437,6 +472,7 @@ func (v *messageVictim) followed(ctx context.Context, n messageSpaceOf, q messag
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -454,6 +490,7 @@ func messageRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	if peer, ok := e.(contender.MessagesEngine); ok {
 		emit(commits.Found{Key: message.Default})
 		r := &messageReader{check: c, peer: &peerReader{peer, map[messagePosition]int64{}}, id: message.Default}
+
 		return r.all(ctx, emit)
 	}
 	s, err := message.Open(e, message.Options{Level: c.spec.Level, RetainEvery: -1})
@@ -465,6 +502,7 @@ func messageRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 		if err != nil {
 			return err
 		}
+
 		for _, info := range infos {
 			n, err := s.Namespace(ctx, info.ID)
 			if err != nil {
@@ -480,8 +518,10 @@ func messageRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 				return fmt.Errorf("namespace %q: %w", info.ID, err)
 			}
 		}
+
 		return nil
 	}
+
 	return errors.Join(read(), s.Close())
 }
 
@@ -508,17 +548,20 @@ func (r *messageReader) read(ctx context.Context, q message.Query, see func(m me
 	if r.peer != nil {
 		return r.peer.read(ctx, q, see)
 	}
+
 	for m, err := range r.n.Read(ctx, q) {
 		if err != nil {
 			return fmt.Errorf("reading %+v: %w", q, err)
 		}
 		see(m)
 	}
+
 	return nil
 }
 
 // all reads everything, and compares what each index gives with the order of global positions.
 func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error {
+	// First everything in the order of global positions, from which it follows what each index must give.
 	streams, categories := map[string][]commits.Found{}, map[string][]commits.Found{}
 	counts := map[string]message.Counts{}
 	versions := map[string]int64{}
@@ -544,6 +587,7 @@ func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error
 		}
 		ids[m.ID] = m.Global
 		list = append(list, e)
+
 		for _, category := range []string{"", category} {
 			count := counts[category]
 			count.Messages++
@@ -561,6 +605,7 @@ func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error
 	if r.peer == nil && !removes && r.n.Last() != last {
 		r.wrong("it says that it ends with global position %d, and %d is the last that is read", r.n.Last(), last)
 	}
+
 	for _, stream := range slices.Sorted(maps.Keys(streams)) {
 		if err := r.same(ctx, message.Query{Stream: stream}, streams[stream]); err != nil {
 			return err
@@ -573,16 +618,20 @@ func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error
 			r.wrong("stream %q has version %d, %v, and its last message has position %d", stream, version, err, want)
 		}
 	}
+
 	for _, category := range slices.Sorted(maps.Keys(categories)) {
 		if err := r.same(ctx, message.Query{Category: category}, categories[category]); err != nil {
 			return err
 		}
+
+		// Each message of a stream with an id belongs to exactly one member of a group.
 		members, named := 0, 0
 		for _, e := range categories[category] {
 			if _, _, _, stream, _ := messagePlace(e.Key); message.CardinalID(stream) != "" {
 				named++
 			}
 		}
+
 		for member := range 3 {
 			group := message.Group{Member: member, Size: 3}
 			if err := r.read(ctx, message.Query{Category: category, Group: group}, func(message.Message) { members++ }); err !=
@@ -600,6 +649,7 @@ func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error
 			return err
 		}
 	}
+
 	return r.repeats(ctx, list)
 }
 
@@ -610,6 +660,7 @@ func (r *messageReader) same(ctx context.Context, q message.Query, want []commit
 	if d := commits.Difference(got, want); err == nil && d != "" {
 		r.wrong("stream %q, category %q and all messages disagree: %s", q.Stream, q.Category, d)
 	}
+
 	return err
 }
 
@@ -622,6 +673,7 @@ func (r *messageReader) listings(
 			r.wrong("category %q is counted as %+v, %v, and has %+v", category, got, err, want)
 		}
 	}
+
 	var want []message.CategoryInfo
 	for _, category := range slices.Sorted(maps.Keys(counts)) {
 		if category != "" {
@@ -639,6 +691,7 @@ func (r *messageReader) listings(
 	if err != nil {
 		return err
 	}
+
 	var listed []string
 	for _, info := range infos {
 		listed = append(listed, info.Stream)
@@ -649,6 +702,7 @@ func (r *messageReader) listings(
 	if all := slices.Sorted(maps.Keys(versions)); !slices.Equal(listed, all) {
 		r.wrong("the streams are listed as %q, and are %q", listed, all)
 	}
+
 	return nil
 }
 
@@ -656,6 +710,7 @@ func (r *messageReader) listings(
 func (r *messageReader) repeats(ctx context.Context, list []commits.Found) error {
 	p, tried := messageScript(r.spec.Seed, r.peer != nil), 0
 	p.served = r.spec.Subject == serveName
+
 	for i := len(list) - 1; i >= 0 && tried < messageRepeats; i-- {
 		e := list[i]
 		if i > 0 && list[i-1].N == e.N || e.N == 0 {
@@ -681,5 +736,6 @@ func (r *messageReader) repeats(ctx context.Context, list []commits.Found) error
 			r.wrong("%v at global position %d is repeated, and told %+v, %v", &o, global, results, err)
 		}
 	}
+
 	return nil
 }

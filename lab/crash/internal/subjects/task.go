@@ -61,6 +61,7 @@ func taskWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 		if w.refused(err) {
 			return nil
 		}
+
 		return fmt.Errorf("opening the store: %w", err)
 	}
 	defer func() {
@@ -72,6 +73,7 @@ func taskWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	if err := s.SetQueue(ctx, taskQueues[1], taskLimits); err != nil && !w.refused(err) {
 		return fmt.Errorf("setting limits: %w", err)
 	}
+
 	v := newTaskVictim(w, s, e.Capabilities().Promise(w.spec.Level).Given)
 	var group sync.WaitGroup
 	for range w.spec.Writers {
@@ -88,10 +90,12 @@ func taskWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 					return fmt.Errorf("%v: %w", o, err)
 				}
 			}
+
 			return nil
 		})
 	}
 	group.Wait()
+
 	return nil
 }
 
@@ -105,6 +109,7 @@ func (v *taskVictim) begin() *taskOp {
 	v.begun++
 	o := v.script.task(v.spec.Gen, v.begun)
 	v.report.Send(protocol.TellIssued, o.n, 0)
+
 	return &o
 }
 
@@ -113,6 +118,7 @@ func (v *taskVictim) mark(o *taskOp, kind taskKind, id string) func(b *holdfast.
 	return func(b *holdfast.Batch) error {
 		key := taskMark(o, kind, id)
 		b.Set([]byte(key), v.script.Value(nil, key, commits.Written{N: o.n, Gen: o.gen, Size: commits.HeaderSize + 10}))
+
 		return nil
 	}
 }
@@ -131,6 +137,7 @@ func (v *taskVictim) do(ctx context.Context, o *taskOp) error {
 	if !ok {
 		return v.enqueue(ctx, o)
 	}
+
 	return v.settle(ctx, o, l)
 }
 
@@ -142,6 +149,7 @@ func (v *taskVictim) enqueue(ctx context.Context, o *taskOp) error {
 		return fmt.Errorf("enqueueing: %w", err)
 	}
 	v.enqueued(o, specs, results)
+
 	return nil
 }
 
@@ -186,6 +194,7 @@ func (v *taskVictim) claim(ctx context.Context, o *taskOp) (l task.Lease, ok boo
 		v.wrong("task %s is claimed by operation %d, and held by operation %d", l.Task.ID, o.n, by)
 	}
 	v.held[l.Task.ID] = o.n
+
 	return l, true, nil
 }
 
@@ -196,6 +205,7 @@ func (v *taskVictim) known(t task.Task) bool {
 		return false
 	}
 	o := v.script.task(gen, n)
+
 	return k >= 0 && k < o.size && bytes.Equal(v.script.specs(&o)[k].Payload, t.Payload)
 }
 
@@ -214,6 +224,7 @@ func (v *taskVictim) settle(ctx context.Context, o *taskOp, l task.Lease) error 
 	if kind != taskHold && l.Task.Attempt > taskAttempts {
 		kind = taskComplete // so that what it is failed for is kept
 	}
+
 	var err error
 	switch kind {
 	case taskHold:
@@ -224,6 +235,7 @@ func (v *taskVictim) settle(ctx context.Context, o *taskOp, l task.Lease) error 
 			if err == nil {
 				v.wrong("%v has completed task %s, whose lease had run out", o, id)
 			}
+
 			return err
 		}
 	case taskComplete:
@@ -246,6 +258,7 @@ func (v *taskVictim) settle(ctx context.Context, o *taskOp, l task.Lease) error 
 	if err != nil {
 		return fmt.Errorf("task %s: %w", id, err)
 	}
+
 	return v.done(ctx, o, kind, id)
 }
 
@@ -276,6 +289,7 @@ func (v *taskVictim) complete(ctx context.Context, o *taskOp, l task.Lease) erro
 	v.state.Lock()
 	defer v.state.Unlock()
 	v.ended[l.Task.ID] = len(v.ended)
+
 	return nil
 }
 
@@ -285,6 +299,7 @@ func (v *taskVictim) done(ctx context.Context, o *taskOp, kind taskKind, id stri
 		return fmt.Errorf("setting the key: %w", err)
 	}
 	v.spent.Add(300)
+
 	return nil
 }
 
@@ -298,12 +313,14 @@ func (v *taskVictim) cancel(ctx context.Context, o *taskOp) error {
 	v.state.Lock()
 	delete(v.held, id)
 	v.state.Unlock()
+
 	switch err := v.store.Cancel(ctx, id); {
 	case errors.Is(err, holdfast.ErrNotFound), errors.Is(err, task.ErrState):
 		kind = taskSnooze
 	case err != nil:
 		return fmt.Errorf("cancelling task %s: %w", id, err)
 	}
+
 	return v.done(ctx, o, kind, id)
 }
 
@@ -312,6 +329,7 @@ func taskRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	if err != nil {
 		return fmt.Errorf("examining: %w", err)
 	}
+
 	for _, x := range examinations {
 		for _, problem := range x.Problems {
 			c.wrong("examined: %s", problem)
@@ -321,6 +339,7 @@ func taskRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	if err != nil {
 		return err
 	}
+
 	for _, m := range marks {
 		emit(commits.NewFound(m.Key, []byte(m.Value)))
 	}
@@ -334,6 +353,7 @@ func taskRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	if err == nil {
 		err = taskList(c, s, emit)
 	}
+
 	return errors.Join(err, s.Close())
 }
 
@@ -344,6 +364,7 @@ func taskList(c *check, s *task.Store, emit func(commits.Found)) error {
 	if err != nil {
 		return err
 	}
+
 	uniques := map[string]string{}
 	var entries []commits.Found // and marks that are tasks
 	for _, q := range queues {
@@ -353,6 +374,7 @@ func taskList(c *check, s *task.Store, emit func(commits.Found)) error {
 			if err != nil {
 				return err
 			}
+
 			for _, t := range tasks {
 				listed++
 				if q.Name == taskMarks {
@@ -370,6 +392,7 @@ func taskList(c *check, s *task.Store, emit func(commits.Found)) error {
 				break
 			}
 		}
+
 		counted := 0
 		for _, n := range q.Counts {
 			counted += n
@@ -379,8 +402,10 @@ func taskList(c *check, s *task.Store, emit func(commits.Found)) error {
 		}
 	}
 	slices.SortFunc(entries, func(a, b commits.Found) int { return strings.Compare(a.Key, b.Key) })
+
 	for _, e := range entries { // in an order that does not hang on states
 		emit(e)
 	}
+
 	return nil
 }
