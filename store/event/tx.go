@@ -27,6 +27,7 @@ func (s *Store) In(tx *kv.Tx) Tx { return Tx{s, tx} }
 // place.
 type part struct {
 	s       *Store
+	shared  *txn.Tx
 	batch   holdfast.Batch
 	first   uint64 // the position of the first event that it appends
 	next    uint64 // and behind the last
@@ -87,7 +88,7 @@ func (s *Store) takePart(ctx context.Context, shared *txn.Tx) (*part, error) {
 		s.life.Leave()
 		return nil, err
 	}
-	p := &part{s: s, first: next, next: next}
+	p := &part{s: s, shared: shared, first: next, next: next}
 	shared.Raise(s.level)
 	shared.Join(s, p)
 	return p, nil
@@ -406,8 +407,12 @@ func (s *Store) everything() func() error {
 func (p *part) Rollback() func() error {
 	s := p.s
 	s.turn.Lock()
+	err := s.tail.Raise(s.eng, p.shared.Level())
 	wait := s.everything()
 	s.turn.Unlock()
+	if err != nil {
+		wait = func() error { return s.met(err) }
+	}
 	p.placed(nil)
 	p.end()
 	return wait
