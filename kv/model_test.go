@@ -336,7 +336,7 @@ func (m *machine) do(f func() error) error {
 	}
 	done := make(chan error, 1)
 	go func() { done <- f() }()
-	patience := 20 * time.Millisecond
+	patience := 2 * time.Millisecond
 	for {
 		select {
 		case err := <-done:
@@ -1011,7 +1011,7 @@ func (m *machine) transaction() error {
 	}
 	wait := m.one(2) || len(which) > 1 || len(m.pending) > 20
 	var p kv.Pending
-	var placed bool
+	var placed, returned bool
 	err := m.do(func() (err error) {
 		defer func() {
 			if v := recover(); v == errPanic {
@@ -1026,7 +1026,9 @@ func (m *machine) transaction() error {
 					level = max(level, tx.Level())
 				}
 			}()
-			return f(txs)
+			err := f(txs)
+			returned = err == nil
+			return err
 		}
 		one := func(tx *kv.Tx) error { return note([]*kv.Tx{tx}) }
 		switch {
@@ -1046,10 +1048,14 @@ func (m *machine) transaction() error {
 	m.tell("transaction of %v, %d operations, end %d, waited for: %v, level %v: %v", which, operations, end, wait, level, err)
 	if want == nil {
 		if err != nil {
-			m.unknown = append(m.unknown, w)
+			if returned { // it may have its place
+				m.unknown = append(m.unknown, w)
+			}
 			return err
 		}
 		m.committed(w)
+	} else if errors.Is(err, holdfast.ErrPoisoned) { // what it has seen is not durable
+		return err
 	} else if !errors.Is(err, want) && !(end == 0 && err == nil && before == after) {
 		return cmp.Or(err, wrongf("a transaction that ends with %v has succeeded", want))
 	} else if end == 5 {
@@ -1281,7 +1287,7 @@ func (m *machine) step() error {
 	return m.looks()
 }
 
-// histories are the seeds of a test, and how many steps each has: more if HOLDFAST_KV_HISTORIES says so.
+// histories are the seeds of a test: more of them if HOLDFAST_KV_HISTORIES says so, or one, HOLDFAST_KV_SEED.
 func histories(few int) (first, behind uint64) {
 	if n, err := strconv.ParseUint(os.Getenv("HOLDFAST_KV_HISTORIES"), 10, 64); err == nil {
 		few = int(n)
@@ -1299,7 +1305,7 @@ func TestModel(t *testing.T) {
 	for _, kind := range []string{"logtree", "late", "fake", "fake late"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			first, behind := histories(6)
+			first, behind := histories(4)
 			for seed := first; seed < behind; seed++ {
 				if err := modelHistory(t, kind, seed); err != nil {
 					t.Fatalf("HOLDFAST_KV_SEED=%d: %v", seed, err)
@@ -1383,4 +1389,72 @@ func modelHistory(t *testing.T, kind string, seed uint64) (err error) {
 		return err
 	}
 	return errors.Join(m.do(m.closeStores), m.engine.Close())
+}
+
+// A crash at any write takes back whole transactions and calls, the last ones, in all databases and stores alike, and
+// none that was acknowledged at the level of the crash.
+func TestModelCrashes(t *testing.T) {
+	first, behind := histories(10)
+	for seed := first; seed < behind; seed++ {
+		level := holdfast.Process + holdfast.Level(seed%2)
+		if err := crashHistory(seed, level); err != nil {
+			t.Fatalf("HOLDFAST_KV_SEED=%d, level %v: %v", seed, level, err)
+		}
+	}
+}
+
+func crashHistory(seed uint64, level holdfast.Level) error {
+	m := newMachine(nil, level, holdfast.Memory)
+	err := storetest.CrashImage(seed, level, func(e holdfast.Engine, r *rand.Rand) (err error) {
+		m.r, m.story = r, nil
+		defer func() { err = errors.Join(err, m.closeStores()) }()
+		if err := m.open(e); err != nil {
+			return err
+		}
+		for {
+			if err := m.step(); err != nil {
+				return err
+			}
+			if m.one(30) {
+				if err := m.compare(); err != nil {
+					return err
+				}
+			}
+		}
+	}, func(e holdfast.Engine) (err error) {
+		defer func() { err = errors.Join(err, m.closeStores()) }()
+		if err := m.open(e); err != nil {
+			return err
+		}
+		return m.recovered()
+	})
+	if err != nil {
+		err = fmt.Errorf("%w\nafter\n%s", err, strings.Join(m.story, "\n"))
+	}
+	return err
+}
+
+// recovered finds out which of the states that a crash may have left is there, and goes on from that.
+func (m *machine) recovered() error {
+	there, err := m.contents()
+	if err != nil {
+		return err
+	}
+	now := m.clock.Load()
+	for _, w := range slices.Concat(m.states[m.acked:], m.unknown) {
+		if w.all(now) != there {
+			continue
+		}
+		for id := range m.leases {
+			if t := w.tasks[id]; t == nil || t.state != task.Running || m.cur().tasks[id] == nil ||
+				m.cur().tasks[id].state != task.Running { // its claim was perhaps taken back
+				delete(m.leases, id)
+			}
+		}
+		m.states, m.applied, m.acked, m.changed = []*world{w}, []uint64{0}, 0, [2]int{}
+		m.pending, m.unknown = nil, nil
+		return nil
+	}
+	return wrongf("there is\n%swhich is none of the states %d to %d or %d others; the first\n%sthe last\n%s", there, m.acked,
+		len(m.states)-1, len(m.unknown), m.states[m.acked].all(now), m.cur().all(now))
 }

@@ -2,6 +2,7 @@ package event
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -407,15 +408,18 @@ func (s *Store) everything() func() error {
 func (p *part) Rollback() func() error {
 	s := p.s
 	s.turn.Lock()
-	err := s.tail.Raise(s.eng, p.shared.Level())
-	wait := s.everything()
+	level := p.shared.Level()
+	err := cmp.Or(s.tail.Raise(s.eng, level), s.saved.Raise(s.eng, level))
+	wait, saved := s.everything(), s.saved
 	s.turn.Unlock()
-	if err != nil {
-		wait = func() error { return s.met(err) }
-	}
 	p.placed(nil)
 	p.end()
-	return wait
+	return func() error {
+		if err != nil {
+			return s.met(err)
+		}
+		return cmp.Or(wait(), s.settled(0, saved.Wait()))
+	}
 }
 
 // placed says what becomes of the offsets and snapshots that Prepare has begun to save.
