@@ -180,6 +180,7 @@ func (s *Store) commitCursor(ctx context.Context, key []byte, b *holdfast.Batch)
 	receipt, err := s.eng.Apply(b, level)
 	var w *save
 	if err == nil {
+		s.saved.Add(receipt, level)
 		w = c.begin(key)
 		c.place(key, w, func() error { return s.wait(receipt, nil) }, nil)
 	}

@@ -88,6 +88,7 @@ type Store struct {
 	turn      txn.Turn
 	next      atomic.Uint64  // position of the next event; written under mu, read anywhere as a guess
 	tail      receipts.Tail  // of what has been applied
+	saved     receipts.Tail  // of the offsets and snapshots that were saved outside of transactions
 	mixed     bool           // something was applied at another level than the store's
 	unawaited uint64         // last position submitted by a caller that may never wait for it
 	settling  bool           // a goroutine waits for receipts on behalf of followers
