@@ -90,7 +90,8 @@ func TestCopyCommand(t *testing.T) {
 		say    string
 		args   []string
 	}{
-		{exitOK, "1, 4 B with their values", []string{from, to}},
+		{exitOK, "1, 2 B with their values", []string{from, to}},
+		{exitOK, "1, 4 B with their values", []string{from, to + "5", "--separator", "/"}},
 		{exitOK, "logtree", []string{to, "pebble:" + to + "2?memory=16MiB"}},
 		{exitOK, "1, 2 B with their values", []string{from, "bbolt:" + to + "3", "--only", "b"}},
 		{exitError, "it is not empty", []string{from, to}},
