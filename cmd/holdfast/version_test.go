@@ -107,10 +107,15 @@ func TestCopyCommand(t *testing.T) {
 		}
 	}
 	entries, err := os.ReadDir(at)
-	if try(t, err); len(entries) != 4 {
+	if try(t, err); len(entries) != 5 {
 		t.Errorf("%v", entries)
 	}
-	e, err := all.Open("pebble", to+"2", holdfast.Options{})
+	// What is copied from an engine has the database in it.
+	status, out, stderr := result(t, holdfastCommand(t, "kv", "get", "--dir", "pebble:"+to+"2", "b", "k"))
+	if status != exitOK || out != "v\n" {
+		t.Errorf("status %d\n%s%s", status, out, stderr)
+	}
+	e, err := all.Open("logtree", to+"5", holdfast.Options{})
 	try(t, err)
 	if v, err := e.Get(nil, []byte("b/k")); err != nil || string(v) != "v" {
 		t.Errorf("%q, %v", v, err)
