@@ -44,7 +44,7 @@ var layers = map[string][]string{
 	"store/":                  {"", "driver/lifecycle", "internal/", "kv", "store/internal/"},
 	"store/event/eventbus":    {"", "store/event"},
 	"store/message/":          {"", "driver/lifecycle", "internal/", "kv", "store/event", "store/message/", "store/internal/"},
-	"store/message/aggregate": {"", "store/message"},
+	"store/message/aggregate": {"", "kv", "store/message"},
 	"store/task/":             {"", "driver/lifecycle", "internal/", "kv", "store/task/", "store/internal/"},
 	"store/task/worker":       {"", "kv", "store/task"},
 	"store/task/workertest":   {"", "engine/mem", "kv", "store/task"}, // for tests

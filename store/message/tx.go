@@ -22,6 +22,9 @@ type Tx struct {
 // namespace wait. What the transaction survives is at least the store's level.
 func (n *Namespace) In(tx *kv.Tx) Tx { return Tx{n, tx} }
 
+// DB is the database that the namespace is in, whose transactions In can join.
+func (n *Namespace) DB() *kv.DB { return n.store.db }
+
 // part is a namespace's part in a transaction. It keeps what the namespace will be: that is changed once the
 // transaction has its place.
 type part struct {

@@ -45,6 +45,7 @@ import (
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -115,6 +116,7 @@ type Aggregate[S, E any] struct {
 	apply  func(*S, E)
 	events []E
 	also   []message.Write
+	alsoIn []func(tx *kv.Tx) error
 }
 
 // Add adds events, which are written when the decision is made, and applies them to State.
@@ -132,6 +134,11 @@ func (a *Aggregate[S, E]) Add(events ...E) {
 // Expected is the version that the stream has before the decision. Behind a write with an Expected, it may also be the
 // version that the writes before make of that; anything else is ErrBadOption.
 func (a *Aggregate[S, E]) Also(writes ...message.Write) { a.also = append(a.also, writes...) }
+
+// AlsoIn adds what is done in the transaction that writes the events, behind them, such as a task of a store of the same
+// database: all of it is there, or nothing. An error of do is that of Do. After a conflict, the next decision adds its
+// own; do itself may be called twice. A decision that adds some adds an event, too.
+func (a *Aggregate[S, E]) AlsoIn(do func(tx *kv.Tx) error) { a.alsoIn = append(a.alsoIn, do) }
 
 // Load returns the state of an aggregate. One that has had no event has the zero state and the version NoStream.
 func (r *Repository[S, E]) Load(ctx context.Context, id string) (*Aggregate[S, E], error) {
@@ -162,7 +169,7 @@ func (r *Repository[S, E]) Do(ctx context.Context, id string,
 		if err := decide(a); err != nil {
 			return nil, err
 		}
-		if len(a.events) == 0 && len(a.also) == 0 {
+		if len(a.events) == 0 && len(a.also) == 0 && len(a.alsoIn) == 0 {
 			return a, nil
 		}
 		err = r.write(ctx, a)
@@ -275,7 +282,7 @@ func (r *Repository[S, E]) loadSnapshot(ctx context.Context, a *Aggregate[S, E])
 func (r *Repository[S, E]) write(ctx context.Context, a *Aggregate[S, E]) error {
 	if len(a.events) == 0 {
 		return r.fail("do", holdfast.ErrBadOption, nil, "add an event",
-			"a decision about %q adds only writes to other streams", a.ID)
+			"a decision about %q adds something else, but no event", a.ID)
 	}
 	own := message.Write{Stream: r.stream(a.ID), Expected: &a.Version}
 	for _, e := range a.events {
@@ -300,22 +307,51 @@ func (r *Repository[S, E]) write(ctx context.Context, a *Aggregate[S, E]) error 
 		writes = append(writes, message.Write{Stream: r.snapshotStream(a.ID),
 			Messages: []message.Message{{Type: snapshotType, Data: data}}})
 	}
-	results, err := r.n.WriteAll(ctx, writes...)
+	results, err := r.commit(ctx, writes, a.alsoIn)
 	if snapshots && (errors.Is(err, message.ErrBadMessage) || errors.Is(err, holdfast.ErrTooLarge)) {
 		// The snapshot may be what is too deep or too large. A decision does not depend on it: loading does without, too.
 		snapshots = false
-		results, err = r.n.WriteAll(ctx, writes[:len(writes)-1]...)
+		results, err = r.commit(ctx, writes[:len(writes)-1], a.alsoIn)
 	}
 	if err != nil {
 		return err
 	}
 	a.Version, a.Global = version, results[0].Global+int64(len(a.events))-1
-	a.events, a.also = nil, nil
+	a.events, a.also, a.alsoIn = nil, nil, nil
 	if last := results[len(results)-1].Position; snapshots && last%keepSnapshots == keepSnapshots-1 {
 		// The events are written, whatever becomes of this. What it leaves is removed the next time.
 		_, _ = r.n.Truncate(ctx, r.snapshotStream(a.ID), last)
 	}
 	return nil
+}
+
+// commit makes writes, and in their transaction what else is to be done there.
+func (r *Repository[S, E]) commit(ctx context.Context, writes []message.Write,
+	also []func(tx *kv.Tx) error) (results []message.Result, err error) {
+	if len(also) == 0 {
+		return r.n.WriteAll(ctx, writes...)
+	}
+	err = r.n.DB().Update(ctx, func(tx *kv.Tx) error {
+		for _, w := range writes {
+			var result message.Result
+			if w.Expected != nil {
+				result, err = r.n.In(tx).WriteAfter(w.Stream, *w.Expected, w.Messages...)
+			} else {
+				result, err = r.n.In(tx).Write(w.Stream, w.Messages...)
+			}
+			if err != nil {
+				return err
+			}
+			results = append(results, result)
+		}
+		for _, do := range also {
+			if err := do(tx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return results, err
 }
 
 // merge returns the aggregate's own write and one for each other stream that a decision writes to.
