@@ -252,7 +252,13 @@ func buckets(tx *kv.Tx) map[string]map[string]string {
 func TestCopyBoltBuckets(t *testing.T) {
 	long := strings.Repeat("n", kv.MaxNameSize)
 	want := map[string]map[string]string{
-		`["users"]`:               {"1": "alice", "2": "", "by-name/x": "no bucket", "\x00": "\x00", "": "18446744073709551615"},
+		`["users"]`: {
+			"1":         "alice",
+			"2":         "",
+			"by-name/x": "no bucket",
+			"\x00":      "\x00",
+			"":          "18446744073709551615",
+		},
 		`["users" "by-name"]`:     {"alice": "1", "": "3"},
 		`["users" "by-name" "a"]`: {},
 		`["none"]`:                {"": "7"},

@@ -34,7 +34,6 @@ func main() {
 			return fmt.Errorf("account %s has only %d", a.ID, a.State.Balance)
 		}
 		a.Add(moved{amount})
-
 		return nil
 	}
 	for _, amount := range []int{100, -30, -500} {
@@ -58,6 +57,5 @@ func must[T any](v T, err error) T {
 	if err != nil {
 		log.Fatal(err)
 	}
-
 	return v
 }
