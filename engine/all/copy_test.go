@@ -329,7 +329,8 @@ func TestCopyBoltBucketsRefused(t *testing.T) {
 		class error
 		say   []string
 	}{
-		{[]string{"b"}, strings.Repeat("k", 16_384-6), holdfast.ErrBadKey, []string{`key "kkkk`, `in bucket "b"`, "16378 bytes"}},
+		{[]string{"b"}, strings.Repeat("k", 16_384-6), holdfast.ErrBadKey,
+			[]string{`key "kkkk`, `in bucket "b"`, "16378 bytes"}},
 		{[]string{"b", name + "n"}, "k", holdfast.ErrBadOption, []string{`bucket "b" > "nnnn`, "1025 bytes"}},
 		{slices.Repeat([]string{name}, 16), "k", holdfast.ErrBadKey, []string{`bucket "nnnn`, "too long together"}},
 	} {
