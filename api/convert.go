@@ -56,7 +56,6 @@ func FromNewMessages(messages []message.Message) []NewMessage {
 	for i, m := range messages {
 		to[i] = NewMessage{ID: m.ID, Type: m.Type, Data: m.Data, Metadata: m.Metadata, Time: m.Time}
 	}
-
 	return to
 }
 
@@ -66,7 +65,6 @@ func (w *Write) Store() []message.Message {
 	for i, m := range w.Messages {
 		to[i] = message.Message{ID: m.ID, Type: m.Type, Data: m.Data, Metadata: Present(m.Metadata), Time: m.Time}
 	}
-
 	return to
 }
 

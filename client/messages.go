@@ -75,7 +75,6 @@ func (n *Namespace) write(ctx context.Context, stream string, expected *int64, m
 	if err != nil {
 		return message.Result{}, err
 	}
-
 	r := &request{op: "message write", method: "POST", path: n.path + "/messages", body: body, safe: true}
 	var done api.Written
 	if err := n.c.call(ctx, r, &done); err != nil {
@@ -89,7 +88,6 @@ func newWrite(stream string, expected *int64, messages []message.Message) (w *ap
 	if err := notText("message write", message.ErrBadName, stream); err != nil {
 		return nil, false, err
 	}
-
 	w = &api.Write{Stream: stream, Expected: expected, Messages: api.FromNewMessages(messages)}
 	for i := range w.Messages {
 		m := &w.Messages[i]
@@ -104,7 +102,6 @@ func newWrite(stream string, expected *int64, messages []message.Message) (w *ap
 				Detail: fmt.Sprintf("message %d for the stream %q has no data; it is a JSON object", i, stream)}
 		}
 	}
-
 	return w, known, nil
 }
 

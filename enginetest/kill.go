@@ -10,11 +10,12 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/internal/night"
 )
 
 // killRounds is how often the writer is killed at each level; the odd ones while it opens
 // the directory that the one before has left, the others while it writes.
-const killRounds = 5
+var killRounds = night.Or(5, 3)
 
 // killBatches bounds what one writer writes, for engines that are very fast.
 const killBatches = 20_000

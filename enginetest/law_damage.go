@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/internal/night"
 )
 
 var damageCases = []lawCase{
@@ -42,7 +43,10 @@ func className(err error) string {
 const damageBatches = 400
 
 // damagesInAll bounds the damages that are tried on one directory.
-const damagesInAll = 60
+var damagesInAll = night.Or(60, 24)
+
+// cutsOfATail is about how many places there are at which a tail is torn.
+var cutsOfATail = night.Or[int64](50, 12)
 
 // damage is one change to a file, and what came of it.
 type damage struct {
@@ -353,10 +357,9 @@ func tornTail(a *trial) {
 	}
 
 	reported := false
-
 	// The last two batches lie between the two lengths. Half of the cuts shorten the file, the others leave zeros, as a
 	// file does that was allocated ahead.
-	step := max(1, (left.After-left.Before)/50)
+	step := max(1, (left.After-left.Before)/cutsOfATail)
 	for cut := left.Before + 1; cut < left.After; cut += step {
 		torn := a.dir()
 		if err := copyTree(torn, dir); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/internal/night"
 )
 
 var inputCases = []lawCase{
@@ -296,7 +297,7 @@ func severalMistakes(a *trial) {
 // Close may be called at any moment: running calls succeed, later ones return ErrClosed,
 // and what was applied is there.
 func closeAmongMany(a *trial) {
-	for round := range 5 {
+	for round := range night.Or(5, 3) {
 		dir := a.dir()
 		e := a.open(dir)
 		var (

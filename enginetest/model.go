@@ -13,10 +13,11 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/internal/night"
 	"pgregory.net/rapid"
 )
 
-var modelFor = flag.Duration("enginetest.model", 5*time.Second,
+var modelFor = flag.Duration("enginetest.model", night.Or(10*time.Second, time.Second),
 	"how long random histories of one engine are compared with the model")
 
 // model compares random histories of the engine with engine/mem. The flags of rapid say how

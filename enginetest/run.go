@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/internal/night"
 )
 
 // Run checks every law of the contract on the engine, at every level that it gives. Each law
@@ -17,8 +18,9 @@ import (
 // processes, and a file lock that an engine ends by closing the file lives on for a moment in a process that another
 // case is starting.
 //
-// It takes part of a minute. Random choices follow from -enginetest.seed: 1 by default, and 0 for a new seed each
-// time, which is printed. The comparison with the model searches longer with -enginetest.model and -rapid.checks.
+// It takes part of a minute, and with HOLDFAST_NIGHT=1 longer: more data, and more damage. Random choices follow from
+// -enginetest.seed: 1 by default, and 0 for a new seed each time, which is printed. The comparison with the model
+// searches longer with -enginetest.model and -rapid.checks.
 // With -short the laws whose cases use one goroutine are left out, for runs with the race detector. Some cases start
 // the test that called Run again, alone, in a child process: Run must be the first thing that test does.
 func Run(t *testing.T, h Harness) {
@@ -104,10 +106,12 @@ func newSuite(h Harness, name string) *suite {
 	}
 }
 
-// some is n, or less where writing is expensive, and in short runs, which the race detector makes slow.
+// some is n, or less by day, where writing is expensive, and in short runs, which the race detector makes slow.
 func (s *suite) some(n int) int {
 	if testing.Short() {
 		n /= 4
+	} else {
+		n /= night.Or(1, 2)
 	}
 
 	return n / s.Scale

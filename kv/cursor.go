@@ -14,6 +14,7 @@ import (
 // error: see Err. It is closed with the transaction.
 type Cursor struct {
 	b       *Bucket
+	state   state // that it goes over
 	it      holdfast.Iterator
 	reverse bool
 	key     []byte // where it is, nil if nowhere
@@ -47,6 +48,7 @@ func (c *Cursor) place(r holdfast.Range) (key, value []byte) {
 		return nil, nil
 	}
 	defer c.b.tx.leave()
+	c.state = c.b.tx.fixed()
 	c.open(r)
 	return c.step()
 }
@@ -85,7 +87,7 @@ func (c *Cursor) open(r holdfast.Range) {
 		c.it = holdfast.FailedIterator(err)
 		return
 	}
-	c.it = tx.scan(in)
+	c.it = c.state.scan(in)
 }
 
 // step moves on to the next key that has not expired.

@@ -596,3 +596,40 @@ func TestCursor(t *testing.T) {
 		}))
 	})
 }
+
+// A cursor goes over the state in which it was placed, also when it turns around, and whatever is read meanwhile.
+func TestCursorSeesOneState(t *testing.T) {
+	each(t, func(t *testing.T, db *kv.DB) {
+		check(t, db.Update(ctx, func(tx *kv.Tx) error {
+			for _, key := range []string{"a", "b", "c", "d"} {
+				tx.Bucket("b").Put([]byte(key), nil)
+			}
+			return nil
+		}))
+		check(t, db.Update(ctx, func(tx *kv.Tx) error {
+			b := tx.Bucket("b")
+			c := b.Cursor()
+			c.First()
+			check(t, b.DeleteRange([]byte("b"), []byte("d")))
+			check(t, b.Put([]byte("aa"), nil))
+			if n, err := b.Count(); n != 3 || err != nil {
+				t.Errorf("there are %d keys, %v", n, err)
+			}
+			saw := ""
+			for _, move := range []func() ([]byte, []byte){c.Next, c.Next, c.Prev, c.Next, c.Next, c.Prev, c.Prev, c.Prev} {
+				key, _ := move()
+				saw += string(key)
+			}
+			if saw != "bcbcdcba" {
+				t.Errorf("the cursor has gone over %s", saw)
+			}
+			if key, _ := c.Seek([]byte("a")); string(key) != "a" {
+				t.Errorf("placed at %s", key)
+			}
+			if key, _ := c.Next(); string(key) != "aa" {
+				t.Errorf("placed again, it goes on to %s", key)
+			}
+			return nil
+		}))
+	})
+}

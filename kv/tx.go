@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"iter"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -154,6 +155,15 @@ func (tx *Tx) scan(r holdfast.Range) holdfast.Iterator {
 		tx.index()
 	}
 	return tx.state.scan(r)
+}
+
+// fixed returns the present state, which does not change when more is written.
+func (tx *Tx) fixed() state {
+	if tx.shared == nil {
+		return tx.state
+	}
+	tx.index()
+	return state{tx.state.below, slices.Clone(tx.state.layers)}
 }
 
 // write returns the batch that takes what is written next.

@@ -60,13 +60,17 @@ func submit(ctx context.Context, f func(txs []*Tx) error, databases ...*DB) (Pen
 	if err != nil {
 		return Pending{}, err
 	}
-	defer func() {
-		for _, tx := range txs {
-			tx.end()
-		}
-	}()
+	// What the function has left behind is out before the transaction is written.
+	called := func() error {
+		defer func() {
+			for _, tx := range txs {
+				tx.end()
+			}
+		}()
+		return f(txs)
+	}
 	wait, err := txs[0].shared.Run(func() error {
-		err := f(txs)
+		err := called()
 		for _, tx := range txs {
 			err = cmp.Or(err, tx.err)
 			err = cmp.Or(err, ctx.Err())
@@ -156,7 +160,7 @@ func (c *core) room() error {
 
 // settle notes that everything up to a commit is durable, unless err says that it is not.
 func (c *core) settle(err error, commit uint64) error {
-	if err == nil {
+	if err == nil && !c.caps.ShownAtApply {
 		c.mu.Lock()
 		c.pending.settled(commit)
 		c.mu.Unlock()
@@ -189,12 +193,11 @@ func (u *update) Prepare(b *holdfast.Batch) error {
 	b.Append(&tx.indexed)
 	b.Append(&tx.fresh)
 
-	// Between the moment when an engine shows what is applied, at once or later, and the moment when it is pending, nobody
-	// takes both: Latest would see a newer value below an older one.
-	if !tx.core.caps.ShownAtApply {
-		tx.core.mu.Lock()
-		tx.applying = true
-	}
+	// Between the moment when an engine shows what is applied, at once or later, and the moment when it is pending and can
+	// be waited for, nobody takes both: Latest would see a newer value below an older one, and View what nothing waits
+	// for.
+	tx.core.mu.Lock()
+	tx.applying = true
 	return nil
 }
 
@@ -212,12 +215,9 @@ func (u *update) Commit(receipt holdfast.Receipt, level holdfast.Level) func() e
 	}
 	c.expires = tx.expires || c.expires
 
-	if !tx.applying {
-		c.mu.Lock()
-	}
 	c.commits++
 	c.tail.Add(receipt, level)
-	if tx.applying {
+	if !c.caps.ShownAtApply {
 		c.pending.add(c.commits, tx.state.layers[0], &tx.fresh)
 	}
 	d := durable{c.tail, c.commits}
@@ -231,12 +231,18 @@ const maxKnown = 1 << 12
 
 // Rollback implements [txn.Part].
 func (u *update) Rollback() func() error {
-	c, d := u.core, u.durable
+	c, d, level := u.core, u.durable, u.shared.Level()
 	if u.applying {
 		c.mu.Unlock()
 	}
+	err := d.tail.Raise(c.engine, level)
 	c.turn.Release()
-	return func() error { return c.settle(d.tail.Wait(), d.commit) }
+	return func() error {
+		if err != nil {
+			return err
+		}
+		return c.settle(d.tail.Wait(), d.commit)
+	}
 }
 
 // View calls f with a transaction that reads one fixed state: all that was acknowledged when View was called, and
@@ -259,12 +265,19 @@ func (db *DB) read(ctx context.Context, safe bool, f func(tx *Tx) error) (err er
 	c := db.core
 	tx := db.begin(ctx, nil)
 
-	// The snapshot and what lies above it are of one moment, or one would have what the other lacks.
-	c.mu.Lock()
-	snapshot, err := c.engine.Snapshot()
-	tx.state = state{below: snapshot, layers: []layer{c.pending.new, c.pending.old}}
-	tail, commit := c.tail, c.commits
-	c.mu.Unlock()
+	// The snapshot and what lies above it, or has to be waited for, are of one moment, or one would have what the other
+	// lacks.
+	snapshot, d, err := holdfast.Snapshot(nil), durable{}, error(nil)
+	if !safe && c.caps.ShownAtApply { // the engine has all, and there is nothing to wait for
+		snapshot, err = c.engine.Snapshot()
+	} else {
+		c.mu.Lock()
+		snapshot, err = c.engine.Snapshot()
+		tx.state.layers = []layer{c.pending.new, c.pending.old}
+		d = durable{c.tail, c.commits}
+		c.mu.Unlock()
+	}
+	tx.state.below = snapshot
 	if err != nil {
 		return err
 	}
@@ -278,7 +291,7 @@ func (db *DB) read(ctx context.Context, safe bool, f func(tx *Tx) error) (err er
 	if safe {
 		// What the engine shows above what is durable has been applied before the snapshot was taken.
 		tx.state.layers = nil
-		if err := waitFor(ctx, func() error { return c.settle(tail.Wait(), commit) }); err != nil {
+		if err := waitFor(ctx, func() error { return c.settle(d.tail.Wait(), d.commit) }); err != nil {
 			return err
 		}
 	}

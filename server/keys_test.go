@@ -20,7 +20,7 @@ import (
 )
 
 // No projection, and no operation of a program in a commit of a store, reaches a key that a server has written: tokens
-// and options of subscriptions, and the stores of all namespaces.
+// and options of subscriptions, the stores of all namespaces, and the database that they are in.
 func TestKeysAreReserved(t *testing.T) {
 	ctx := context.Background()
 	check := func(err error) {

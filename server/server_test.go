@@ -486,6 +486,7 @@ func (endless) Read(p []byte) (int, error) {
 
 // Clients that do not send what they announced, or do not read, are cut off; those that wait for an answer are not.
 func TestSlowClients(t *testing.T) {
+	t.Parallel()
 	const limit = 3 * time.Second // what is sent at once is there by then, on a busy machine too
 	ended := map[string]chan error{}
 	for _, path := range []string{"/plain", "/stream", "/read", "/readstream"} {
@@ -568,7 +569,8 @@ func TestSlowClients(t *testing.T) {
 
 // A stream that has nothing to write for longer than a write may take goes on, over HTTP/2 too.
 func TestQuietStream(t *testing.T) {
-	const limit = 2 * time.Second
+	t.Parallel()
+	const limit = time.Second
 	r := start(t, mem.New(), Options{WriteTimeout: limit}, []route.Route{
 		{Pattern: "/follow", Stream: true, Handler: func(w http.ResponseWriter, _ *http.Request) {
 			for _, part := range []string{"a", "b"} {

@@ -22,6 +22,7 @@
 //	holdfast message cat     messages in streams; also streams, tail, write, ...
 //	holdfast task list       tasks; also queues, dead, retry, ...
 //	holdfast token create    a token for a server; also list, revoke
+//	holdfast kv list         the buckets of a database in a directory; also get, dump
 //	holdfast namespace list  the namespaces of a server; also create, delete
 //	holdfast import          copies what another server has: EventoDB, ebuse, message-db
 //	holdfast raft import     a Raft store of a raft-boltdb or a raft-wal
@@ -99,6 +100,7 @@ type grammar struct {
 	Event     eventCommand     `cmd:"" help:"Event logs of a server or a directory."`
 	Message   messageCommand   `cmd:"" help:"Messages in streams."`
 	Task      taskCommand      `cmd:"" help:"Tasks and queues."`
+	KV        kvCommand        `cmd:"" name:"kv" help:"Buckets of a database in a directory."`
 	Namespace namespaceCommand `cmd:"" help:"Namespaces."`
 	Token     tokenCommand     `cmd:"" help:"Tokens of a server."`
 	Import    importCommand    `cmd:"" help:"Move from another server: copy its data, and compare."`

@@ -201,7 +201,6 @@ func (c *messageWrite) run() int {
 			return err
 		}
 		w := api.Written{Stream: c.Stream, Position: r.Position, Global: r.Global, Repeated: r.Repeated}
-
 		return s.said(w, "position %d in %s, global %d", w.Position, w.Stream, w.Global)
 	})
 }

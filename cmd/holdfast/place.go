@@ -63,12 +63,17 @@ func (p *place) with(do func(s *session) error) int { return p.run(false, do) }
 func (p *place) reading(do func(s *session) error) int { return p.run(true, do) }
 
 func (p *place) run(reads bool, do func(s *session) error) int {
+	return inSession(p.JSON, func(s *session) error { return p.open(s, reads, do) })
+}
+
+// inSession runs do, and returns the exit status.
+func inSession(json bool, do func(s *session) error) int {
 	ctx, stop := interruptible()
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process
-	s := &session{ctx: ctx, t: console.Standard(), out: bufio.NewWriter(os.Stdout), json: p.JSON}
+	s := &session{ctx: ctx, t: console.Standard(), out: bufio.NewWriter(os.Stdout), json: json}
 	s.t.Out = s.out
-	err := p.open(s, reads, do)
+	err := do(s)
 	if flushed := s.out.Flush(); !errors.Is(err, flushed) { // which tells the same error again
 		err = errors.Join(err, flushed)
 	}
@@ -119,22 +124,12 @@ func placeError(detail, remedy string) error {
 // openDir opens the directory as a server would, and serves it to this process alone. One that is opened for reading
 // only has the stores on top of it in memory.
 func (p *place) openDir(s *session, reads bool, do func(s *session) error) (err error) {
-	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	name, dir, o, err := parseDir(p.Dir)
+	logger := warnings()
+	engine, closeEngine, err := openEngine(p.Dir, reads, logger)
 	if err != nil {
 		return err
 	}
-	o.Logger, o.ReadOnly = logger, o.ReadOnly || reads
-	engine, err := all.OpenDir(name, dir, o)
-	if err != nil {
-		return err
-	}
-
-	closed := engine
-	defer func() { err = errors.Join(err, closed.Close()) }()
-	if reads && engine.Capabilities().Strongest() == 0 {
-		engine = scratch.New(engine)
-	}
+	defer func() { err = errors.Join(err, closeEngine()) }()
 	level := engine.Capabilities().Strongest()
 	d, err := data.Open(engine, data.Options{Level: level, Logger: logger})
 	if err != nil {
@@ -161,6 +156,29 @@ func (p *place) openDir(s *session, reads bool, do func(s *session) error) (err 
 	}
 
 	return do(s)
+}
+
+// warnings is a logger for what a person has to know.
+func warnings() *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}
+
+// openEngine opens the engine of a directory. If it can only be read, what is written to it stays in memory.
+func openEngine(address string, reads bool, logger *slog.Logger) (_ holdfast.Engine, closeIt func() error, err error) {
+	name, dir, o, err := parseDir(address)
+	if err != nil {
+		return nil, nil, err
+	}
+	o.Logger, o.ReadOnly = logger, o.ReadOnly || reads
+	engine, err := all.OpenDir(name, dir, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	closeIt = engine.Close
+	if reads && engine.Capabilities().Strongest() == 0 {
+		engine = scratch.New(engine)
+	}
+	return engine, closeIt, nil
 }
 
 // document writes a value as one document of JSON.

@@ -40,6 +40,7 @@ type toolResult struct {
 	Engine    string         `json:"engine,omitempty"`
 	How       string         `json:"how,omitempty"`       // what was checked, or what was salvaged from
 	Into      string         `json:"into,omitempty"`      // the new directory
+	Buckets   *int64         `json:"buckets,omitempty"`   // of a database, written
 	Keys      *int64         `json:"keys,omitempty"`      // read or written
 	Bytes     *int64         `json:"bytes,omitempty"`     // of keys and values
 	Checksums *bool          `json:"checksums,omitempty"` // on everything that the engine stores

@@ -1,6 +1,7 @@
 // Orders is a service whose orders are the events that they have had. Each request is a decision on one order, made on
-// its present state. What customers have spent is a read model, made of the events. Mail goes through an outbox, which
-// is written in the same commit as the event that it tells of.
+// its present state. What customers have spent is a read model, made of the events. Mail is a task, which is enqueued
+// in the transaction that writes the event that it tells of: there is no payment without its mail, and no mail without
+// a payment.
 //
 //	orders --dir /tmp/orders --addr 127.0.0.1:8080
 //	curl -X POST '127.0.0.1:8080/orders/17/place?customer=ann&cents=1250'
@@ -19,6 +20,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree"
@@ -26,6 +28,8 @@ import (
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/message/aggregate"
 	"github.com/holdfastdb/holdfast/store/projection"
+	"github.com/holdfastdb/holdfast/store/task"
+	"github.com/holdfastdb/holdfast/store/task/worker"
 )
 
 // An event is what has happened to an order.
@@ -49,7 +53,7 @@ func (e paid) apply(o *order)   { o.Paid = true }
 
 var errRefused = errors.New("refused")
 
-// place and pay are decisions.
+// place is a decision, and so is pay.
 func place(o *aggregate.Aggregate[order, event], r *http.Request) error {
 	customer := r.FormValue("customer")
 	cents, err := strconv.Atoi(r.FormValue("cents"))
@@ -66,15 +70,21 @@ func (s *service) pay(o *aggregate.Aggregate[order, event], _ *http.Request) err
 		return fmt.Errorf("%w: it is not there, or is paid already", errRefused)
 	}
 	o.Add(paid{})
-	text, err := json.Marshal(mail{o.State.Customer, "order " + o.ID + " is paid"})
+	spec, err := worker.NewSpec(mail{o.State.Customer, "order " + o.ID + " is paid"}, task.Spec{})
 	o.Also(func(tx *kv.Tx) error {
-		_, err := s.shop.In(tx).Write("mail", message.Message{Type: "Mail", Data: text})
+		_, err := s.tasks.In(tx).Enqueue(spec)
 		return err
 	})
 	return err
 }
 
+// mail is the arguments of a kind of task.
 type mail struct{ To, Text string }
+
+func (mail) Kind() string { return "mail" }
+func (mail) Defaults() task.Spec {
+	return task.Spec{Backoff: task.Backoff{First: time.Second, Max: time.Hour}}
+}
 
 // customer is what the read model has for each.
 type customer struct{ Orders, Cents int }
@@ -82,16 +92,18 @@ type customer struct{ Orders, Cents int }
 type service struct {
 	engine    holdfast.Engine
 	store     *message.Store
-	shop      *message.Namespace
+	tasks     *task.Store
 	orders    *aggregate.Repository[order, event]
 	customers *projection.Projection[message.Message]
-	mails     *projection.Projection[message.Message]
+	mails     *worker.Runner
 }
 
-// open opens the service in a directory. send may be called with the last mail before a crash once more.
+// open opens the service in a directory. send is called again after an error, and may be after a crash.
 func open(ctx context.Context, dir string, send func(mail) error) *service {
 	engine := must(logtree.Open(dir, holdfast.Options{}))
-	store := must(message.Open(kv.On(engine), message.Options{})) // at Power
+	db := kv.On(engine) // at Power
+	store := must(message.Open(db, message.Options{}))
+	tasks := must(task.Open(db, task.Options{}))
 	n := must(store.Namespace(ctx, message.Default))
 	events := aggregate.NewEvents[event]()
 	aggregate.Register[placed](events, "Placed", 1)
@@ -115,18 +127,10 @@ func open(ctx context.Context, dir string, send func(mail) error) *service {
 
 			return projection.Set(m, p.Customer, customer{c.Orders + 1, c.Cents + p.Cents})
 		}))
-	outbox := projection.Messages(engine, holdfast.Power, n, message.Query{Stream: "mail"})
-	mails := must(projection.New(outbox, projection.Options{Name: "mails", Prefix: "sent/", Batch: 1},
-		func(_ *projection.Model, in message.Message) error {
-			var m mail
-			if err := json.Unmarshal(in.Data, &m); err != nil {
-				return err
-			}
-
-			return send(m)
-		}))
-
-	return &service{engine, store, n, orders, customers, mails}
+	var workers worker.Workers
+	worker.Register(&workers, func(_ context.Context, t *worker.Task[mail]) error { return send(t.Args) })
+	mails := must(worker.New(tasks, &workers, worker.Options{}))
+	return &service{engine, store, tasks, orders, customers, mails}
 }
 
 // run keeps the read model up to date and sends mail, until ctx ends or one of them fails.
@@ -141,7 +145,9 @@ func (s *service) run(ctx context.Context) error {
 	return errors.Join(err, <-ended)
 }
 
-func (s *service) close() error { return errors.Join(s.store.Close(), s.engine.Close()) }
+func (s *service) close() error {
+	return errors.Join(s.tasks.Close(), s.store.Close(), s.engine.Close())
+}
 
 func (s *service) routes() http.Handler {
 	routes := http.NewServeMux()

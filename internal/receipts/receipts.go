@@ -5,26 +5,47 @@
 // wait for both.
 package receipts
 
-import "github.com/holdfastdb/holdfast"
+import (
+	"slices"
+
+	"github.com/holdfastdb/holdfast"
+)
 
 // Tail holds, of all that a store has applied, the receipts that have to be waited for: the last at each level, but for
 // those that one at a stronger level covers. The zero Tail is settled. A copy waits for what had been added by then. It
 // is not for several goroutines at once; copies are.
-type Tail [holdfast.Power]holdfast.Receipt
+type Tail struct {
+	last  [holdfast.Power]holdfast.Receipt
+	there [holdfast.Power]bool
+}
 
 // Add adds the receipt of what was applied last, at a valid level.
 func (t *Tail) Add(r holdfast.Receipt, level holdfast.Level) {
-	clear(t[:level-1])
-	t[level-1] = r
+	clear(t.last[:level-1])
+	clear(t.there[:level-1])
+	t.last[level-1], t.there[level-1] = r, true
 }
 
 // Wait returns nil once all that was added is visible and survives what it named, as [holdfast.Receipt.Wait] does.
 func (t Tail) Wait() error {
-	for i := len(t) - 1; i >= 0; i-- {
-		if err := t[i].Wait(); err != nil {
+	for i := len(t.last) - 1; i >= 0; i-- {
+		if err := t.last[i].Wait(); err != nil {
 			return err
 		}
 	}
 
 	return nil
+}
+
+// Raise lets Wait return when all that was added survives what level names: that of something may be weaker. Then it
+// applies a barrier to the engine, after which nobody else has applied what is to be added.
+func (t *Tail) Raise(e holdfast.Engine, level holdfast.Level) error {
+	if !slices.Contains(t.there[:level-1], true) {
+		return nil
+	}
+	r, err := e.Apply(new(holdfast.Batch), level)
+	if err == nil {
+		t.Add(r, level)
+	}
+	return err
 }

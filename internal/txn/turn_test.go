@@ -243,8 +243,8 @@ func TestWaitingForACallInATransaction(t *testing.T) {
 	})
 }
 
-// A transaction that comes to a store waits for the one before, which has given its database's turn back and not yet the
-// store's, for as long as it takes.
+// A transaction that comes to a store waits for the one before, which has given its database's turn back and not yet
+// the store's, for as long as it takes.
 func TestHoldingDoesNotWaitForItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var turn Turn

@@ -116,7 +116,11 @@ func makePostgres(h postgresHome, as *syscall.Credential, data string) error {
 		return initPostgres(h, as, data)
 	}
 	template := filepath.Join(PostgresTemplate, "data")
-	makeTemplate.Do(func() { templateErr = initPostgres(h, as, template) })
+	makeTemplate.Do(func() {
+		if _, err := os.Stat(template); err != nil { // another process of the tests may have made it
+			templateErr = initPostgres(h, as, template)
+		}
+	})
 	if templateErr != nil {
 		return templateErr
 	}

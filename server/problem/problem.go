@@ -131,7 +131,6 @@ func Of(err error) api.Problem {
 		expected, actual := int64(conflict.Expected), int64(conflict.Actual)
 		p.Expected, p.Actual = &expected, &actual
 	}
-
 	if in := (*inOperation)(nil); errors.As(err, &in) {
 		p.Operation = &in.at
 	}

@@ -78,7 +78,6 @@ func (s *service) logs() {
 			if err != nil {
 				return out, err
 			}
-
 			if err := comesAfter(&in.Body); err != nil {
 				return out, err
 			}

@@ -68,7 +68,6 @@ func (s *service) messages() {
 			if err != nil {
 				return out, err
 			}
-
 			if err := expects(&in.Body); err != nil {
 				return out, err
 			}

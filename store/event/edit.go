@@ -14,6 +14,7 @@ import (
 	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
+	"github.com/holdfastdb/holdfast/store/internal/chunks"
 )
 
 // ErrTaken: an import names a position that another event has, or had, or an id that another event has; errors.As
@@ -413,9 +414,14 @@ func (s *Store) applyRemoval(ctx context.Context, level holdfast.Level, c *Commi
 // cut adds to b what makes holes of the positions, which are in order and in the log, and returns the events there.
 func (s *Store) cut(a *appender, b *holdfast.Batch, positions []uint64) (events []Event, err error) {
 	// from is where the hole begins that is being made, 0 if none is, and at is where it would end now.
-	from, at := uint64(0), uint64(0)
+	from, at, noted := uint64(0), uint64(0), false
 	flush := func() {
 		if from > 0 {
+			if !noted && from < at { // a hole that takes the place of an event is a set
+				keyspace.SetNumber(a.key, at-1)
+				chunks.Notes(b, a.key)
+				noted = true
+			}
 			s.hole(a, b, from, at)
 		}
 		from = 0
@@ -560,6 +566,9 @@ func (s *Store) allow(holes bool) error {
 		return nil
 	}
 	var b holdfast.Batch
+	if holes {
+		chunks.Notes(&b, s.keys.Meta())
+	}
 	err := s.describe(s.level, &b, func(m *format.Meta) { m.Stamps, m.Holes = true, m.Holes || holes })
 	if err == nil {
 		s.stamps.Store(true)

@@ -38,8 +38,8 @@
 // # In transactions
 //
 // [Store.In] makes the log a part of a transaction of its database: what is appended there, offsets and snapshots that
-// are saved, and what the transaction writes to other stores and to its buckets, are one commit. So an outbox, an index,
-// or a read model that is never behind its log needs nothing else:
+// are saved, and what the transaction writes to other stores and to its buckets, are one commit. So an outbox, an
+// index, or a read model that is never behind its log needs nothing else:
 //
 //	err := db.Update(ctx, func(tx *kv.Tx) error {
 //		at, err := log.In(tx).Append(event.Event{Type: "placed", Data: data})
@@ -68,9 +68,10 @@
 //
 // # Keys in the engine
 //
-// All keys of a log begin with the byte 'e', the length of its name in one byte, and the name; those of the other stores
-// of this module, and of databases, begin alike, with 'k', 'm', 'r', 's' and 't'. No key of a bucket can be one of them.
-// An engine can also be shared with keys that a program writes to it directly; these begin best with other letters.
+// All keys of a log begin with the byte 'e', the length of its name in one byte, and the name; those of the other
+// stores of this module, and of databases, begin alike, with 'k', 'm', 'r', 's' and 't'. No key of a bucket can be one
+// of them. An engine can also be shared with keys that a program writes to it directly; these begin best with other
+// letters.
 //
 // The engine does not protect a log's keys from writes to the engine itself: a DeleteRange that covers them, such as
 // DeleteRange(nil, nil), removes the log or a part of it, even while it is open. To remove one log, call [Delete].

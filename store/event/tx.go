@@ -2,6 +2,7 @@ package event
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -27,6 +28,7 @@ func (s *Store) In(tx *kv.Tx) Tx { return Tx{s, tx} }
 // place.
 type part struct {
 	s       *Store
+	shared  *txn.Tx
 	batch   holdfast.Batch
 	first   uint64 // the position of the first event that it appends
 	next    uint64 // and behind the last
@@ -88,7 +90,7 @@ func (s *Store) takePart(ctx context.Context, shared *txn.Tx) (*part, error) {
 		s.life.Leave()
 		return nil, err
 	}
-	p := &part{s: s, first: next, next: next}
+	p := &part{s: s, shared: shared, first: next, next: next}
 	shared.Raise(s.level)
 	shared.Join(s, p)
 	return p, nil
@@ -431,11 +433,18 @@ func (s *Store) everything() func() error {
 func (p *part) Rollback() func() error {
 	s := p.s
 	s.turn.Lock()
-	wait := s.everything()
+	level := p.shared.Level()
+	err := cmp.Or(s.tail.Raise(s.eng, level), s.saved.Raise(s.eng, level))
+	wait, saved := s.everything(), s.saved
 	s.turn.Unlock()
 	p.placed(nil)
 	p.end()
-	return wait
+	return func() error {
+		if err != nil {
+			return s.met(err)
+		}
+		return cmp.Or(wait(), s.settled(0, saved.Wait()))
+	}
 }
 
 // placed says what becomes of the offsets and snapshots that Prepare has begun to save.

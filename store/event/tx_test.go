@@ -90,6 +90,39 @@ func TestTransaction(t *testing.T) {
 	})
 }
 
+// A transaction that writes nothing, or fails, waits for an offset that it has loaded.
+func TestOffsetsThatAreSeen(t *testing.T) {
+	mine := errors.New("mine")
+	for _, want := range []error{nil, mine} {
+		fakeEngines(t, func(t *testing.T, st *fakeEngine) {
+			db := openDB(t, st)
+			s := openLog(t, st, event.Options{Level: holdfast.Memory})
+			defer closeLog(t, s)
+			if _, err := s.Append(ctx, named("a")...); err != nil {
+				t.Fatal(err)
+			}
+			st.Hold()
+			defer st.Release(-1)
+			before := uint64(0)
+			st.Locked(func() { before = st.Applied })
+			saved := storetest.Async(func() error { return s.SaveOffset(ctx, "sub", 1) })
+			st.AwaitApplied(before + 1)
+			seen := storetest.Async(func() error {
+				return db.Update(ctx, func(tx *kv.Tx) error {
+					if at, err := s.In(tx).LoadOffset("sub"); at != 1 || err != nil {
+						t.Errorf("the offset is %d, %v", at, err)
+					}
+					return want
+				})
+			})
+			storetest.Unfinished(t, saved, seen)
+			st.Release(-1)
+			storetest.Finished(t, nil, saved)
+			storetest.Finished(t, want, seen)
+		})
+	}
+}
+
 // What the engine refuses is not there, and what it takes readers see once it is durable, whether anybody waits for it
 // or not.
 func TestTransactionsAreSettled(t *testing.T) {

@@ -91,8 +91,7 @@ func TestMixedCrashImages(t *testing.T) {
 		var mu sync.Mutex
 		safe := map[int64]message.Message{} // by global position
 		return storetest.CrashImage(seed, spared, func(e holdfast.Engine, r *rand.Rand) error {
-			s, err := message.Open(
-				kv.On(e),
+			s, err := message.Open(kv.On(e),
 				message.Options{Level: holdfast.Process + holdfast.Level(r.IntN(2)), RetainEvery: -1},
 			)
 			if err != nil {

@@ -97,6 +97,9 @@ func TestAcceptedCanBeMoved(t *testing.T) {
 		}, holdfast.ErrTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name == "size" && testing.Short() {
+				t.Skip("-short: there is one goroutine, and the race detector makes JSON of 64 MiB slow")
+			}
 			_, n := memStore(t)
 			accepted := 0
 			for _, size := range []int{test.limit - 1, test.limit, test.limit + 1} {

@@ -112,19 +112,21 @@ type Writer struct {
 
 // NewWriter returns a writer to that engine.
 func NewWriter(into holdfast.Engine) *Writer {
-	c := into.Capabilities()
-	w := &Writer{into: into, limit: int(min(batchBytes, c.MaxBatchSize/2))}
+	level, limit := Batches(into.Capabilities())
+	return &Writer{into: into, level: level, limit: limit}
+}
 
+// Batches is at which level a copy is written to an engine with these capabilities, and how many bytes make a batch.
+func Batches(c holdfast.Capabilities) (level holdfast.Level, limit int) {
 	for _, l := range holdfast.Levels() {
-		if w.level == 0 && c.Promise(l).Given != 0 {
-			w.level = l
+		if level == 0 && c.Promise(l).Given != 0 {
+			level = l
 		}
 	}
-	if c.Promise(w.level).Given == holdfast.Memory {
-		w.limit = 0
+	if c.Promise(level).Given == holdfast.Memory {
+		return level, 0
 	}
-
-	return w
+	return level, int(min(batchBytes, c.MaxBatchSize/2))
 }
 
 // Set writes one key.

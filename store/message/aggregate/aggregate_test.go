@@ -322,6 +322,89 @@ func TestOneCommit(t *testing.T) {
 	wantError(t, s.Close(), cause)
 }
 
+// TestAlsoOnce: what a decision does in the transaction of its events is there with them, once for each decision that
+// was written, also with snapshots and where one cannot be kept.
+func TestAlsoOnce(t *testing.T) {
+	st := storetest.NewFakeEngine()
+	db, err := kv.Open(st, kv.Options{Level: holdfast.Memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := message.Open(db, message.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer storetest.Close(t, s)
+	n, err := s.Namespace(ctx, message.Default)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := repository(t, n, options{SnapshotEvery: 3})
+	count := func(a *open) { a.Also(func(tx *kv.Tx) error { _, err := tx.Bucket("b").NextSequence(); return err }) }
+	counted := func() (n uint64) {
+		t.Helper()
+		if err := db.View(ctx, func(tx *kv.Tx) (err error) { n, err = tx.Bucket("b").Sequence(); return err }); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+
+	before := st.Applied
+	a := do(t, r, "1", func(a *open) error {
+		count(a)
+		a.Also(write(n, "mail", message.Message{Type: "Mail", Data: []byte("{}")}))
+		return deposit(1, 2, 3)(a)
+	})
+	if st.Applied != before+1 || n.Last() != 5 || counted() != 1 || a.Version != 2 || a.Global != 3 {
+		t.Fatalf("%d batches, %d messages, counted %d: %+v", st.Applied-before, n.Last(), counted(), a)
+	}
+
+	refused := errors.New("refused")
+	_, err = r.Do(ctx, "1", func(a *open) error {
+		count(a)
+		a.Also(func(*kv.Tx) error { return refused })
+		return deposit(1)(a)
+	})
+	if err != refused || n.Last() != 5 || counted() != 1 {
+		t.Fatalf("%v; %d messages, counted %d", err, n.Last(), counted())
+	}
+
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 10 {
+				if _, err := r.Do(ctx, "1", func(a *open) error { count(a); return deposit(1)(a) }); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if a := load(t, r, "1"); a.Version != 42 || counted() != 41 {
+		t.Errorf("version %d, counted %d", a.Version, counted())
+	}
+
+	events := aggregate.NewEvents[change]()
+	aggregate.Register[deposited](events, "Deposited", 1)
+	deep, err := aggregate.New(n, aggregate.Options[deepState, change]{Category: "deep", Events: events, SnapshotEvery: 1,
+		Apply: func(s *deepState, e change) {
+			for range message.MaxDepth {
+				inner := *s
+				*s = deepState{s.Depth + 1, "", &inner}
+			}
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := deep.Do(ctx, "1", func(a *aggregate.Aggregate[deepState, change]) error {
+		a.Add(deposited{Amount: 1})
+		a.Also(func(tx *kv.Tx) error { _, err := tx.Bucket("b").NextSequence(); return err })
+		return nil
+	}); err != nil || counted() != 42 {
+		t.Errorf("%v; counted %d", err, counted())
+	}
+}
+
 // Old events are read as what they would be now, and stay as they are.
 func TestUpcast(t *testing.T) {
 	_, n := memNamespace(t)
@@ -688,6 +771,9 @@ type deepState struct {
 
 // A state that no message can hold does not keep decisions from being written.
 func TestSnapshotLimits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: there is one goroutine, and the race detector makes JSON of 64 MiB slow")
+	}
 	s, n := openStore(t, mem.New(), holdfast.Memory)
 	defer storetest.Close(t, s)
 	// The message has the state one level deep, so a state of MaxDepth-1 has a snapshot, and the next one has none.

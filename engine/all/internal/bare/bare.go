@@ -39,7 +39,14 @@ type Source struct {
 	path  string
 	ctx   context.Context // of Open and of all that follows
 	walk  func(each func(key, value []byte) error) error
+	tree  func(bucket func(*Bucket) error, each func(b *Bucket, key, value []byte) error) error // nil if there are none
 	close func() error
+}
+
+// Bucket is a bucket of a source.
+type Bucket struct {
+	Path     []string // the names of the buckets that it is in, and its own
+	Sequence uint64
 }
 
 // kind is one library.
@@ -100,6 +107,17 @@ func (s *Source) Walk(each func(key, value []byte) error) (err error) {
 	defer s.recovered(&err)
 
 	return s.walk(each)
+}
+
+// HasBuckets reports whether the source can be walked bucket by bucket.
+func (s *Source) HasBuckets() bool { return s.tree != nil }
+
+// WalkBuckets calls bucket with every bucket, before it calls each with the keys of that. Buckets that are in another
+// come between its keys. Otherwise it is as Walk.
+func (s *Source) WalkBuckets(bucket func(*Bucket) error, each func(b *Bucket, key, value []byte) error) (err error) {
+	s.Notes = nil
+	defer s.recovered(&err)
+	return s.tree(bucket, each)
 }
 
 // recovered turns a panic into an error: libraries panic on some damage. A damaged offset in a mapped file is a memory

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,8 +40,33 @@ func openBolt(s *Source, copied string, o Options) error {
 
 		return db.View(w.read)
 	}
-
+	s.tree = func(bucket func(*Bucket) error, each func(b *Bucket, key, value []byte) error) error {
+		defer faults()()
+		t := boltTree{bucket, each}
+		return db.View(func(tx *bbolt.Tx) error {
+			return tx.ForEach(func(name []byte, b *bbolt.Bucket) error { return t.walk([]string{string(name)}, b) })
+		})
+	}
 	return nil
+}
+
+// boltTree walks buckets as they are.
+type boltTree struct {
+	bucket func(*Bucket) error
+	each   func(b *Bucket, key, value []byte) error
+}
+
+func (t boltTree) walk(path []string, b *bbolt.Bucket) error {
+	at := &Bucket{Path: path, Sequence: b.Sequence()}
+	if err := t.bucket(at); err != nil {
+		return err
+	}
+	return b.ForEach(func(k, v []byte) error {
+		if v != nil {
+			return t.each(at, k, v)
+		}
+		return t.walk(append(slices.Clip(path), string(k)), b.Bucket(k))
+	})
 }
 
 // checkPages checks all pages of the file, until the context ends.

@@ -105,7 +105,6 @@ func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (finally er
 				finally = errors.Join(finally, fmt.Errorf("closing the store: %w", closeErr))
 			}
 		}()
-
 		v = newMessageVictim(w, db, s, given)
 		for i := range ordinarySpaces {
 			w.start(&followers, func() error { return v.follow(ctx, i) })
@@ -289,7 +288,6 @@ func (v *messageVictim) namespace(ctx context.Context, i int) (messageSpaceOf, e
 	if v.server != nil {
 		return v.server.namespace(ctx, i)
 	}
-
 	n, err := v.own(ctx, i)
 	return ownSpace{n, v.db}, err
 }
@@ -361,7 +359,6 @@ func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
 		if r.Repeated || r.Global != next || w.expected != nil && r.Position != *w.expected+1 {
 			v.wrong("%v, of which write %d expects version %v, is told %+v", c, i, w.expected, results)
 		}
-
 		next += int64(len(w.messages))
 		for _, m := range w.messages {
 			v.spent.Add(int64(len(m.Data) + 200))

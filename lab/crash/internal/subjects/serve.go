@@ -523,7 +523,6 @@ type servedMessages struct{ client *client.Client }
 func (s *servedMessages) namespace(ctx context.Context, i int) (messageSpaceOf, error) {
 	id := messageSpaces[i]
 	n := servedSpace{s.client.Namespace(id), s.client}
-
 	for i > 0 {
 		_, err := n.Info(ctx)
 		if !errors.Is(err, message.ErrNoNamespace) {
