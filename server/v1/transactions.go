@@ -1,7 +1,6 @@
 package v1
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -196,14 +195,6 @@ func (c *call) taskStep(namespace string, f func(task.Tx) ([]task.Result, error)
 // transact does the steps of a transaction, or finds that it was done.
 func transact(tx *kv.Tx, steps []step, key []byte) (out api.TransactionResult, err error) {
 	results := tx.Bucket("holdfast", "transactions")
-	// A repeat is remembered anew, too: with that commit the first one reaches the level of the repeat.
-	keep := func() error {
-		if key == nil {
-			return nil
-		}
-		value, err := json.Marshal(out)
-		return cmp.Or(err, results.PutUntil(key, value, tx.Now().Add(remembered)))
-	}
 	if key != nil {
 		value, err := results.Get(key)
 		switch {
@@ -213,7 +204,7 @@ func transact(tx *kv.Tx, steps []step, key []byte) (out api.TransactionResult, e
 					Detail: "the results that are kept cannot be read"}
 			}
 			repeat(&out)
-			return out, keep()
+			return out, nil // at the level of this transaction: it has seen the first one
 		case !errors.Is(err, holdfast.ErrNotFound):
 			return out, err
 		}
@@ -239,7 +230,14 @@ func transact(tx *kv.Tx, steps []step, key []byte) (out api.TransactionResult, e
 			Remedy: "repeat a transaction as it was, or give new ids"})
 	}
 	out.Repeated = repeats > 0
-	return out, keep()
+	if key == nil {
+		return out, nil
+	}
+	value, err := json.Marshal(out)
+	if err != nil {
+		return out, err
+	}
+	return out, results.PutUntil(key, value, tx.Now().Add(remembered))
 }
 
 // repeat marks results as those of a transaction that was done before.
