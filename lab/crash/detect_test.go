@@ -100,7 +100,7 @@ func TestSureMutantsAreFound(t *testing.T) {
 		if !m.sure || disk != nil && m.kind != Kill {
 			continue
 		}
-		c := m.row("kv", blockdev.Mounts("ext4"))
+		c := m.row(m.shows(), blockdev.Mounts("ext4"))
 		h, err := r.hunt(t.Context(), c, 1, 0, 200)
 		if err != nil || h.by == "" {
 			t.Errorf("%s (%s): found by %q, %v", m.name, m.kind, h.by, err)
