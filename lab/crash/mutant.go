@@ -141,8 +141,8 @@ func (e *openDivided) Capabilities() holdfast.Capabilities {
 	return claims(e.name, e.Engine.Capabilities())
 }
 
-// dividedFor is the time between the two batches: as long as a sync takes.
-const dividedFor = 4 * time.Millisecond
+// dividedFor is the time between the two batches, so that most kills come between some.
+const dividedFor = time.Millisecond
 
 func (e *openDivided) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	var messages, rest holdfast.Batch
