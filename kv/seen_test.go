@@ -60,7 +60,8 @@ func TestViewDuringApply(t *testing.T) {
 	})
 }
 
-// An Update that writes nothing returns when what it has seen survives its own level, whatever level that was written at.
+// An Update that writes nothing returns when what it has seen survives its own level, whatever level that was written
+// at.
 func TestSeenAtAWeakerLevel(t *testing.T) {
 	put := func(tx *kv.Tx) error { return tx.Bucket("b").Put([]byte("k"), nil) }
 	get := func(tx *kv.Tx) error {
@@ -116,8 +117,8 @@ func TestSeenAtAWeakerLevel(t *testing.T) {
 	}
 }
 
-// When the function has returned, a goroutine that it has left behind has no part in the transaction, also not while that
-// is written.
+// When the function has returned, a goroutine that it has left behind has no part in the transaction, also not while
+// that is written.
 func TestLeftBehindWhileItIsWritten(t *testing.T) {
 	storetest.FakeEngines(t, func(t *testing.T, fake *storetest.FakeEngine) {
 		e := &slowApply{fake, make(chan struct{}), make(chan struct{})}

@@ -192,8 +192,9 @@ func (u *update) Prepare(b *holdfast.Batch) error {
 	b.Append(&tx.indexed)
 	b.Append(&tx.fresh)
 
-	// Between the moment when an engine shows what is applied, at once or later, and the moment when it is pending and can
-	// be waited for, nobody takes both: Latest would see a newer value below an older one, and View what nothing waits for.
+	// Between the moment when an engine shows what is applied, at once or later, and the moment when it is pending and
+	// can be waited for, nobody takes both: Latest would see a newer value below an older one, and View what nothing
+	// waits for.
 	tx.core.mu.Lock()
 	tx.applying = true
 	return nil

@@ -347,8 +347,8 @@ func TestCuts(t *testing.T) {
 		"default": {Request{},
 			map[string]int{"kv power": 20, "kv process": 20, "kv memory": 10, "event process": 4, "message process": 4,
 				"task process": 4, "transaction process": 4, "raft process": 4, "serve process": 4},
-			"levels memory, process, power; 4 to 20 cuts a row; kv at all levels; event, message, task, transaction, raft, serve at the " +
-				"weakest that must survive;"},
+			"levels memory, process, power; 4 to 20 cuts a row; kv at all levels; event, message, task, transaction, raft, " +
+				"serve at the weakest that must survive;"},
 		"a subject": {Request{Subjects: []string{"raft"}},
 			map[string]int{"raft power": 20, "raft process": 20},
 			"levels process, power; 20 cuts a row; raft;"},

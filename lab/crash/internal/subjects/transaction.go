@@ -200,8 +200,8 @@ func transactionWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err er
 	return nil
 }
 
-// The places of a transaction, in the words of their entries: what is there, and its number. "sequence" and "offset" are
-// there once, and of the last one.
+// The places of a transaction, in the words of their entries. "sequence" and "offset" are there once, and of the last
+// one.
 const (
 	placeBucket   = "bucket"
 	placeMessage  = "message"
