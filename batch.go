@@ -150,6 +150,7 @@ func (b *Batch) Err() error {
 		return &Error{Op: "apply", Class: ErrBadOption, Detail: "the batch is nil",
 			Remedy: "apply an empty one to wait for all before it"}
 	}
+
 	return b.err
 }
 

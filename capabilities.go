@@ -86,6 +86,7 @@ func (c Capabilities) Promise(asked Level) Promise {
 	case Power:
 		return c.Power
 	}
+
 	return Promise{Why: "there is no such level"}
 }
 
@@ -95,6 +96,7 @@ func (c Capabilities) CheckLevel(asked Level) error {
 	if p.Given != 0 {
 		return nil
 	}
+
 	remedy := ""
 	for _, l := range Levels() {
 		if c.Promise(l).Given != 0 {
@@ -107,6 +109,7 @@ func (c Capabilities) CheckLevel(asked Level) error {
 	if remedy != "" {
 		remedy = "ask for " + remedy
 	}
+
 	return &Error{Op: "apply", Engine: c.Engine, Class: ErrLevel, Remedy: remedy,
 		Detail: fmt.Sprintf("%s: %s", asked, p.Why)}
 }
@@ -116,6 +119,7 @@ func (c Capabilities) CheckLevel(asked Level) error {
 func (c Capabilities) ForReading() Capabilities {
 	c.Memory = Promise{Why: "the engine is open for reading only"}
 	c.Process, c.Power, c.LossWindow = c.Memory, c.Memory, 0
+
 	return c
 }
 

@@ -93,6 +93,7 @@ func (e *Error) Error() string {
 	if e.Cause != nil {
 		cause = e.cause()
 	}
+
 	for _, part := range []string{class, e.Detail, cause} {
 		if part != "" {
 			if s.Len() > 0 {
@@ -104,6 +105,7 @@ func (e *Error) Error() string {
 	if e.Remedy != "" {
 		s.WriteString("; " + e.Remedy)
 	}
+
 	return s.String()
 }
 
@@ -130,12 +132,14 @@ func (e *Error) cause() string {
 				inner.Cause = withoutPath(p, c.Op)
 			}
 		}
+
 		return inner.Error()
 	case *fs.PathError:
 		if c.Path == e.Path {
 			return withoutPath(c, e.Op).Error()
 		}
 	}
+
 	return e.Cause.Error()
 }
 
@@ -143,6 +147,7 @@ func withoutPath(p *fs.PathError, op string) error {
 	if p.Op == op {
 		return p.Err
 	}
+
 	return fmt.Errorf("%s: %w", p.Op, p.Err)
 }
 
@@ -155,6 +160,7 @@ func (e *Error) Unwrap() []error {
 	if e.Cause != nil {
 		errs = append(errs, e.Cause)
 	}
+
 	return errs
 }
 
@@ -168,6 +174,7 @@ func CheckKey(key []byte) error {
 		return &Error{Op: "check key", Class: ErrBadKey, Detail: fmt.Sprintf("it has %d bytes", len(key)),
 			Remedy: "keys have 1 to 16384 bytes"}
 	}
+
 	return nil
 }
 
@@ -179,6 +186,7 @@ func CheckRange(r Range) error {
 				Remedy: "bounds have at most 16384 bytes"}
 		}
 	}
+
 	return nil
 }
 
@@ -188,6 +196,7 @@ func CheckContext(ctx context.Context) error {
 	if ctx == nil {
 		return &Error{Op: "check context", Class: ErrBadOption, Detail: "it is nil", Remedy: "pass context.Background()"}
 	}
+
 	return ctx.Err()
 }
 

@@ -189,6 +189,7 @@ func Compact(ctx context.Context, e Engine, r Range) error {
 		return &Error{Op: "compact", Engine: e.Capabilities().Engine, Class: ErrUnavailable,
 			Detail: "this engine gives back space by itself, or never"}
 	}
+
 	return c.Compact(ctx, r)
 }
 
@@ -207,6 +208,7 @@ func Verify(ctx context.Context, e Engine) (damage []error, err error) {
 		return nil, &Error{Op: "verify", Engine: e.Capabilities().Engine, Class: ErrUnavailable,
 			Detail: "this engine cannot check its files while it is open"}
 	}
+
 	return v.Verify(ctx)
 }
 
@@ -234,6 +236,7 @@ func Checkpoint(ctx context.Context, e Engine, dir string) error {
 		return &Error{Op: "checkpoint", Engine: e.Capabilities().Engine, Class: ErrUnavailable,
 			Detail: "this engine changes its files in place, and cannot share them", Remedy: "make a backup"}
 	}
+
 	return c.Checkpoint(ctx, dir)
 }
 
@@ -276,6 +279,7 @@ func Prefix(p []byte) Range {
 			break
 		}
 	}
+
 	return r
 }
 
@@ -324,6 +328,7 @@ func (r Receipt) Wait() error {
 	if r.waiter == nil {
 		return nil
 	}
+
 	return r.waiter.Wait(r.token)
 }
 
@@ -336,8 +341,10 @@ func (r Receipt) WaitContext(ctx context.Context) error {
 	if err := CheckContext(ctx); err != nil {
 		return err
 	}
+
 	settled := make(chan error, 1)
 	go func() { settled <- r.Wait() }() // the goroutine ends when the batch is settled, at the latest by Close
+
 	select {
 	case err := <-settled:
 		return err
@@ -352,5 +359,6 @@ func Commit(e Engine, b *Batch, level Level) error {
 	if err != nil {
 		return err
 	}
+
 	return r.Wait()
 }

@@ -37,14 +37,22 @@ var layers = map[string][]string{
 	"engine/internal/":        {"", "driver/", "engine/internal/"},
 	"engine/logtree/":         {"", "driver/", "engine/internal/", "engine/logtree/", "vfs"},
 	"engine/logtree/simulate": {"", "engine/logtree/internal/", "enginetest/commits", "vfs"},
-	"engine/all":              {"", "driver/", "engine/"},
-	"enginetest":              {"", "engine/mem", "enginetest/commits"},
+	"engine/all":              {"", "driver/", "engine/", "kv"},
+	"enginetest":              {"", "engine/mem", "enginetest/commits", "internal/night"},
 	"enginetest/commits":      {""}, // what checks engines depends on none
 	"kv":                      {"", "internal/"},
 	"store/":                  {"", "driver/lifecycle", "internal/", "kv", "store/internal/"},
 	"store/event/eventbus":    {"", "store/event"},
-	"store/message/":          {"", "driver/lifecycle", "internal/", "kv", "store/event", "store/message/", "store/internal/"},
-	"store/message/aggregate": {"", "store/message"},
+	"store/message/": {
+		"",
+		"driver/lifecycle",
+		"internal/",
+		"kv",
+		"store/event",
+		"store/message/",
+		"store/internal/",
+	},
+	"store/message/aggregate": {"", "kv", "store/message"},
 	"store/task/":             {"", "driver/lifecycle", "internal/", "kv", "store/task/", "store/internal/"},
 	"store/task/worker":       {"", "kv", "store/task"},
 	"store/task/workertest":   {"", "engine/mem", "kv", "store/task"}, // for tests
@@ -58,9 +66,9 @@ var layers = map[string][]string{
 	"lab/contender":  {"", "driver/", "engine/", "internal/console", "lab/", "kv", "store/"},
 	"api":            {"store/"}, // whose types it converts
 	"server/":        {"", "api", "driver/datadir", "internal/", "server/", "kv", "store/"},
-	"server/auth":    {"", "store/message"},
+	"server/auth":    {"", "internal/names", "store/message"},
 	"server/route":   {"", "server/auth"},
-	"server/data":    {"", "kv", "store/", "server/fanout"},
+	"server/data":    {"", "internal/names", "kv", "store/", "server/fanout"},
 	"server/fanout":  {"server/problem"},
 	"server/page":    {"server/route"},
 	"server/metrics": {"", "kv", "store/"}, // for programs that embed the library, too

@@ -36,6 +36,7 @@ func (l Level) String() string {
 	case Power:
 		return "power"
 	}
+
 	return fmt.Sprintf("level(%d)", uint8(l))
 }
 
@@ -49,6 +50,7 @@ func (l Level) Survives() string {
 	case Power:
 		return "survives power loss"
 	}
+
 	return "names nothing"
 }
 
@@ -63,6 +65,7 @@ func ParseLevel(name string) (Level, error) {
 			return l, nil
 		}
 	}
+
 	return 0, &Error{
 		Op:     "parse level",
 		Class:  ErrLevel,
@@ -78,6 +81,7 @@ func (l Level) MarshalText() ([]byte, error) {
 	if !l.Valid() {
 		return nil, &Error{Op: "encode level", Class: ErrLevel, Detail: l.String()}
 	}
+
 	return []byte(l.String()), nil
 }
 
@@ -92,6 +96,7 @@ func (l *Level) UnmarshalText(text []byte) error {
 		return err
 	}
 	*l = parsed
+
 	return nil
 }
 
@@ -109,6 +114,7 @@ func WithLevel(ctx context.Context, level Level) context.Context {
 	if ctx == nil {
 		return nil // which the store refuses
 	}
+
 	return context.WithValue(ctx, levelKey{}, level)
 }
 
@@ -121,5 +127,6 @@ func LevelFrom(ctx context.Context, own Level) Level {
 	if level, ok := ctx.Value(levelKey{}).(Level); ok {
 		return max(level, own)
 	}
+
 	return own
 }

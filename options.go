@@ -65,5 +65,6 @@ func (o Options) WithDefaults() (Options, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+
 	return o, nil
 }

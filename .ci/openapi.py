@@ -6,14 +6,14 @@ import os
 from client import AuthenticatedClient
 from client.api.messages import read_messages, write_messages
 from client.api.tasks import enqueue_tasks
-from client.models import Enqueue, NewMessage, NewMessageData, NewTask, Problem, StreamWrite, Write
+from client.models import Enqueue, NewMessage, NewMessageData, NewTask, Problem, Write
 
 client = AuthenticatedClient(base_url=os.environ["HOLDFAST_URL"], token=os.environ["HOLDFAST_TOKEN"])
 data = NewMessageData.from_dict({"items": 3})
-body = Write(writes=[StreamWrite(stream="python-1", expected=-1, messages=[NewMessage(type_="Placed", data=data)])])
+body = Write(stream="python-1", expected=-1, messages=[NewMessage(type_="Placed", data=data)])
 
 written = write_messages.sync("default", client=client, body=body)
-assert written is not None and written.results[0].position == 0, written
+assert written is not None and written.position == 0, written
 
 read = read_messages.sync("default", client=client, stream="python-1")
 assert read is not None and read.messages[0].data.to_dict() == {"items": 3}, read

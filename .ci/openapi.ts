@@ -18,11 +18,11 @@ function check(ok: boolean, what: string): asserts ok {
 }
 
 const body: components["schemas"]["Write"] = {
-	writes: [{ stream: "typescript-1", expected: -1, messages: [{ type: "Placed", data: { items: 3 } }] }],
+	stream: "typescript-1", expected: -1, messages: [{ type: "Placed", data: { items: 3 } }],
 };
 const written = await client.POST("/v1/namespaces/{ns}/messages", { params: { path }, body });
 check(written.data !== undefined, JSON.stringify(written.error));
-check(written.data.results[0].position === 0, "the position");
+check(written.data.position === 0, "the position");
 
 const read = await client.GET("/v1/namespaces/{ns}/messages", { params: { path, query: { stream: "typescript-1" } } });
 check(read.data !== undefined, JSON.stringify(read.error));

@@ -39,6 +39,8 @@ type Problem struct {
 	// Expected and Actual are versions, or positions, of a conflict.
 	Expected *int64 `json:"expected,omitempty"`
 	Actual   *int64 `json:"actual,omitempty"`
+	// Operation is the operation of a transaction that was refused, counted from 0.
+	Operation *int `json:"operation,omitempty"`
 	// Request is the id under which the server's log has more.
 	Request string `json:"request,omitempty"`
 }
@@ -112,7 +114,7 @@ type NewToken struct {
 	Namespace   string     `json:"namespace" is:"namespace or *"`
 	Role        string     `json:"role" enum:"admin,write,read"`
 	Description string     `json:"description,omitempty"`
-	Expires     *time.Time `json:"expires,omitempty"`
+	Expires     *time.Time `json:"expires,omitempty" is:"moment"` // absent for never
 }
 
 // Message is a message that is there.
@@ -140,30 +142,20 @@ type NewMessage struct {
 	Time time.Time `json:"time,omitzero" is:"time"`
 }
 
-// StreamWrite is what is written to one stream.
-type StreamWrite struct {
+// Write writes messages to a stream.
+type Write struct {
 	Stream string `json:"stream" is:"stream" segment:"true"`
 	// Expected is the version that the stream must have, -1 if it must not be there; absent for any.
 	Expected *int64       `json:"expected,omitempty"`
 	Messages []NewMessage `json:"messages" is:"some"`
 }
 
-// Write writes to several streams, all or nothing.
-type Write struct {
-	Writes []StreamWrite `json:"writes" is:"some"`
-}
-
-// Written is where the messages of a StreamWrite are, in a row.
+// Written is where the messages of a Write are, in a row.
 type Written struct {
 	Stream   string `json:"stream"`
 	Position int64  `json:"position"` // of the first
 	Global   int64  `json:"global"`   // of the first
 	Repeated bool   `json:"repeated,omitempty"`
-}
-
-// WriteResult is the answer to a Write: one for each stream, in the same order.
-type WriteResult struct {
-	Results []Written `json:"results"`
 }
 
 // Messages is a page of messages.
@@ -358,7 +350,7 @@ type NewTask struct {
 	Priority int8   `json:"priority,omitempty" is:"small"`             // higher comes first
 
 	// At is the earliest time at which it may run, DelayMS the same from now on; not both.
-	At      time.Time `json:"at,omitzero"`
+	At      time.Time `json:"at,omitzero" is:"moment"`
 	DelayMS int64     `json:"delay_ms,omitempty" is:"natural"` // how long to wait before it may run
 
 	Key      string `json:"key,omitempty" is:"text"`      // what the limits by key of its queue count by: a customer
@@ -525,6 +517,46 @@ type QueueOptions struct {
 	KeyRatePerMS   int64 `json:"key_rate_per_ms,omitempty" is:"natural"`
 	KeepMS         int64 `json:"keep_ms,omitempty"`
 	KeepDeadMS     int64 `json:"keep_dead_ms,omitempty"`
+}
+
+// Transaction is a list of operations that are done in their order, all or none. Each sees what those before it have
+// done.
+type Transaction struct {
+	Operations []Operation `json:"operations" is:"some"` // at most 1,000
+}
+
+// Operation is one of a transaction: it has one of the fields beside Namespace.
+type Operation struct {
+	Namespace string `json:"namespace" is:"namespace"`
+	// Write writes messages to a stream.
+	Write *Write `json:"write,omitempty"`
+	// Append appends events to a log.
+	Append *LogAppend `json:"append,omitempty"`
+	// Enqueue enqueues tasks.
+	Enqueue *Enqueue `json:"enqueue,omitempty"`
+	// Complete completes a task, and enqueues those that come next. If the lease is lost, nothing is done.
+	Complete *CompleteTask `json:"complete,omitempty"`
+}
+
+// LogAppend appends events to a log, which is made if it is not there, also for a transaction that is refused.
+type LogAppend struct {
+	Log string `json:"log" is:"log" segment:"true"`
+	Append
+}
+
+// OperationResult is what became of one operation of a transaction.
+type OperationResult struct {
+	Written  *Written   `json:"written,omitempty"`
+	Appended *Appended  `json:"appended,omitempty"`
+	Enqueued []Enqueued `json:"enqueued,omitempty"` // of the tasks of enqueue, or of then in complete
+}
+
+// TransactionResult is the answer to a Transaction, in the same order.
+type TransactionResult struct {
+	Results []OperationResult `json:"results"`
+	// Repeated says that the transaction was done before: nothing was done now, and the results are those of the first
+	// time.
+	Repeated bool `json:"repeated,omitempty"`
 }
 
 // Server describes a server.

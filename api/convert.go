@@ -46,35 +46,26 @@ func Present(raw json.RawMessage) []byte {
 	if bytes.Equal(raw, []byte("null")) {
 		return nil
 	}
+
 	return raw
 }
 
-// FromWrites are writes to a store.
-func FromWrites(writes ...message.Write) Write {
-	w := Write{Writes: make([]StreamWrite, len(writes))}
-	for i, from := range writes {
-		to := StreamWrite{Stream: from.Stream, Expected: from.Expected, Messages: make([]NewMessage, len(from.Messages))}
-		for j, m := range from.Messages {
-			to.Messages[j] = NewMessage{ID: m.ID, Type: m.Type, Data: m.Data, Metadata: m.Metadata, Time: m.Time}
-		}
-		w.Writes[i] = to
+// FromNewMessages are messages that are to be written.
+func FromNewMessages(messages []message.Message) []NewMessage {
+	to := make([]NewMessage, len(messages))
+	for i, m := range messages {
+		to[i] = NewMessage{ID: m.ID, Type: m.Type, Data: m.Data, Metadata: m.Metadata, Time: m.Time}
 	}
-	return w
+	return to
 }
 
-// Store are the writes as stores have them.
-func (w *Write) Store() []message.Write {
-	writes := make([]message.Write, len(w.Writes))
-	for i, from := range w.Writes {
-		to := message.Write{Stream: from.Stream, Expected: from.Expected,
-			Messages: make([]message.Message, len(from.Messages))}
-		for j, m := range from.Messages {
-			to.Messages[j] = message.Message{ID: m.ID, Type: m.Type, Data: m.Data, Metadata: Present(m.Metadata),
-				Time: m.Time}
-		}
-		writes[i] = to
+// Store are the messages as stores have them.
+func (w *Write) Store() []message.Message {
+	to := make([]message.Message, len(w.Messages))
+	for i, m := range w.Messages {
+		to[i] = message.Message{ID: m.ID, Type: m.Type, Data: m.Data, Metadata: Present(m.Metadata), Time: m.Time}
 	}
-	return writes
+	return to
 }
 
 // FromRetention is the retention of a stream.
@@ -105,12 +96,22 @@ func FromNewEvent(e *event.Event) NewEvent { return NewEvent(FromEvent(e)) }
 // Store is the event as logs have it.
 func (e *NewEvent) Store() event.Event { return (*Event)(e).Store() }
 
+// Store are the events as logs have them.
+func (a *Append) Store() []event.Event {
+	to := make([]event.Event, len(a.Events))
+	for i := range to {
+		to[i] = a.Events[i].Store()
+	}
+	return to
+}
+
 // FromCursors are subscriptions or snapshots of a log.
 func FromCursors(list []event.Cursor) []Subscriber {
 	to := make([]Subscriber, len(list))
 	for i, c := range list {
 		to[i] = Subscriber{Name: c.Name, Position: c.Position, Lag: c.Lag, Missed: c.Missed}
 	}
+
 	return to
 }
 
@@ -136,6 +137,7 @@ func Specs(tasks []NewTask) []task.Spec {
 	for i := range tasks {
 		specs[i] = tasks[i].Store()
 	}
+
 	return specs
 }
 
@@ -146,6 +148,7 @@ func FromTask(t *task.Task) Task {
 	for _, f := range t.Failures {
 		to.Failures = append(to.Failures, TaskFailure{Attempt: f.Attempt, Time: f.Time, Message: f.Message, Stack: f.Stack})
 	}
+
 	return to
 }
 
@@ -154,9 +157,11 @@ func (t *Task) Store() (task.Task, error) {
 	state, err := task.ParseState(t.State)
 	to := task.Task{Spec: t.NewTask.Store(), State: state, Attempt: t.Attempt, Created: t.Created, Due: t.Due,
 		Started: t.Started, Finished: t.Finished, Worker: t.Worker, LeaseUntil: t.LeaseUntil, Output: t.Output}
+
 	for _, f := range t.Failures {
 		to.Failures = append(to.Failures, f.Store())
 	}
+
 	return to, err
 }
 
@@ -190,6 +195,7 @@ func FromQueue(q task.QueueInfo) Queue {
 	for state, n := range q.Counts {
 		to.Counts[state.String()] = n
 	}
+
 	return to
 }
 
@@ -203,6 +209,7 @@ func (q *Queue) Store() (task.QueueInfo, error) {
 		}
 		to.Counts[state] = n
 	}
+
 	return to, nil
 }
 
@@ -212,5 +219,6 @@ func (l *LeaseRefs) Store() []task.Lease {
 	for i, ref := range l.Leases {
 		leases[i] = ref.Store()
 	}
+
 	return leases
 }

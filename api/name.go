@@ -14,5 +14,6 @@ func Addressable(name string) bool {
 		}
 		some = some || part != ""
 	}
+
 	return some
 }

@@ -47,6 +47,7 @@ func (c *Client) call(ctx context.Context, r *request, out any) error {
 	if err != nil {
 		return err
 	}
+
 	pause, began := c.pause(), time.Now()
 	for try := 1; ; try++ {
 		err := c.try(ctx, r, body, out)
@@ -57,6 +58,7 @@ func (c *Client) call(ctx context.Context, r *request, out any) error {
 			if err.Cause != nil && !neverSent(err.Cause) {
 				r.lost = true
 			}
+
 			return c.ended(ctx, r, err)
 		}
 		if err.Status == 0 && !neverSent(err.Cause) || err.Status != 0 && err.passing() && !err.notDone() {
@@ -85,6 +87,7 @@ func (c *Client) ended(ctx context.Context, r *request, last *Error) error {
 	if last != nil && last.Cause != nil && !errors.Is(last.Cause, cause) {
 		cause = fmt.Errorf("%w, after %w", cause, last.Cause)
 	}
+
 	return &Error{Op: r.op, Cause: cause, Unknown: r.lost && r.method != http.MethodGet}
 }
 
@@ -97,6 +100,7 @@ func (c *Client) once(ctx context.Context, r *request, out any) error {
 	if err := c.try(ctx, r, body, out); err != nil {
 		return c.broken(ctx, r, err)
 	}
+
 	return nil
 }
 
@@ -105,6 +109,7 @@ func (c *Client) broken(ctx context.Context, r *request, err *Error) error {
 	if err.Status == 0 && ctx.Err() != nil {
 		return c.ended(ctx, r, err)
 	}
+
 	return err
 }
 
@@ -125,20 +130,24 @@ func (c *Client) try(ctx context.Context, r *request, body []byte, out any) *Err
 	if out == nil || resp.StatusCode == http.StatusNoContent {
 		return nil
 	}
+
 	data, err := io.ReadAll(io.LimitReader(resp.Body, c.o.MaxResponse+1))
 	switch {
 	case err != nil:
 		return &Error{Op: r.op, Cause: fmt.Errorf("the answer broke off: %w", err)}
 	case int64(len(data)) > c.o.MaxResponse:
 		r.refuse(io.MultiReader(bytes.NewReader(data), resp.Body))
+
 		return &Error{Op: r.op, Status: resp.StatusCode, Code: api.CodeTooLarge,
 			Detail: fmt.Sprintf("the answer has more than %d bytes; ask for less, or raise MaxResponse", c.o.MaxResponse)}
 	}
 	if err := json.Unmarshal(data, out); err != nil {
 		r.refuse(bytes.NewReader(data))
+
 		return &Error{Op: r.op, Status: resp.StatusCode,
 			Detail: fmt.Sprintf("the answer cannot be read (%v); is this the address of a Holdfast server?", err)}
 	}
+
 	return nil
 }
 
@@ -166,6 +175,7 @@ func (c *Client) send(ctx context.Context, r *request, body []byte) (*http.Respo
 	if err != nil {
 		return nil, &Error{Op: r.op, Status: http.StatusBadRequest, Code: api.CodeBadRequest, Detail: err.Error()}
 	}
+
 	for name, values := range r.header {
 		req.Header[name] = values
 	}
@@ -178,12 +188,14 @@ func (c *Client) send(ctx context.Context, r *request, body []byte) (*http.Respo
 	if level := c.level(ctx); level != 0 {
 		req.Header.Set(api.HeaderLevel, level.String())
 	}
+
 	resp, err := c.http.Do(req)
 	if err != nil {
 		var u *url.Error
 		if errors.As(err, &u) {
 			err = u.Err // it names the address, with all of the query
 		}
+
 		return nil, &Error{Op: r.op, Cause: err}
 	}
 	if resp.StatusCode/100 == 2 {
@@ -194,6 +206,7 @@ func (c *Client) send(ctx context.Context, r *request, body []byte) (*http.Respo
 	if err != nil {
 		return nil, &Error{Op: r.op, Status: resp.StatusCode, Cause: fmt.Errorf("the answer broke off: %w", err)}
 	}
+
 	return nil, answered(r.op, resp.StatusCode, resp.Header, text)
 }
 
@@ -210,6 +223,7 @@ func (c *Client) download(ctx context.Context, r *request, w io.Writer) error {
 	if _, err := io.Copy(w, resp.Body); err != nil {
 		return c.broken(ctx, r, &Error{Op: r.op, Cause: err})
 	}
+
 	return nil
 }
 
@@ -223,6 +237,7 @@ func encode(r *request) ([]byte, error) {
 	if err := e.Encode(r.body); err != nil {
 		return nil, &Error{Op: r.op, Status: http.StatusBadRequest, Code: api.CodeBadRequest, Detail: err.Error()}
 	}
+
 	return b.Bytes(), nil
 }
 
@@ -230,6 +245,7 @@ func encode(r *request) ([]byte, error) {
 func neverSent(err error) bool {
 	var op *net.OpError
 	var dns *net.DNSError
+
 	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &dns)
 }
 
@@ -246,6 +262,7 @@ func (p *pauses) next(asked time.Duration) time.Duration {
 	if asked > d {
 		d = asked + rand.N(asked/4+1)
 	}
+
 	return d
 }
 
@@ -255,6 +272,7 @@ func (p *pauses) reset() { p.now = p.first }
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
+
 	select {
 	case <-t.C:
 		return true

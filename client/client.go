@@ -5,6 +5,12 @@
 //	r, err := orders.WriteAfter(ctx, "order-17", message.NoStream, message.Message{Type: "Placed", Data: data})
 //	for m, err := range orders.Follow(ctx, message.Query{Category: "order"}) { ... }
 //
+//	err = c.Update(ctx, func(tx *client.Tx) error { // all of it, or nothing
+//		orders.In(tx).WriteAfter("order-17", 0, paid)
+//		orders.Tasks().In(tx).Enqueue(task.Spec{Kind: "receipt"})
+//		return nil
+//	})
+//
 //	tasks := orders.Tasks() // is what package worker asks for
 //	runner, err := worker.New(tasks, &workers, worker.Options{})
 //
@@ -21,8 +27,8 @@
 // A call is tried again, after a pause that grows, if the server could not be reached, is starting or stopping, or has
 // too much to do, for as long as [Options].Retry says. If the answer is lost, the server may have done what it was
 // asked for. Then only that is tried again which does no harm if it is done twice: reads, changes that set something,
-// and writes, whose messages, events and tasks get ids before the first try if they have none, so that the server
-// knows them. Anything else ends with an [*Error] whose Unknown is true.
+// and writes and transactions, whose messages, events and tasks get ids before the first try if they have none, so that
+// the server knows them. Anything else ends with an [*Error] whose Unknown is true.
 //
 // # Concurrency and lifetime
 //
@@ -93,6 +99,7 @@ func New(address string, o Options) (*Client, error) {
 	bad := func(detail, remedy string) (*Client, error) {
 		return nil, &holdfast.Error{Op: "client new", Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy}
 	}
+
 	u, err := url.Parse(address)
 	switch {
 	case err != nil:
@@ -129,6 +136,7 @@ func New(address string, o Options) (*Client, error) {
 	}
 	own := *h
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
 	return &Client{base: strings.TrimRight(u.String(), "/"), http: &own, o: o, log: o.Logger.With("server", u.Host),
 		firstPause: 100 * time.Millisecond, maxPause: 5 * time.Second, silence: 45 * time.Second}, nil
 }
@@ -186,6 +194,7 @@ func (c *Client) DeleteNamespace(ctx context.Context, id string) (removed int64,
 	var r api.Removed
 	err = c.call(ctx, &request{op: "delete namespace", method: "DELETE", path: path("/v1/namespaces/%s", id), safe: true},
 		&r)
+
 	return r.Removed, err
 }
 
@@ -202,6 +211,7 @@ func (c *Client) Tokens(ctx context.Context, namespace string) (list []api.Token
 		q.Set("namespace", namespace)
 	}
 	err = c.call(ctx, &request{op: "tokens", method: "GET", path: "/v1/tokens", query: q, safe: true}, &list)
+
 	return list, err
 }
 
@@ -229,6 +239,7 @@ func path(format string, parts ...any) string {
 	for i, p := range parts {
 		parts[i] = segment(fmt.Sprint(p))
 	}
+
 	return fmt.Sprintf(format, parts...)
 }
 
@@ -238,5 +249,6 @@ func segment(text string) string {
 	if !api.Addressable(text) {
 		return ""
 	}
+
 	return url.PathEscape(text)
 }

@@ -28,6 +28,8 @@ type Error struct {
 	Unknown bool
 	// After is how long the server asks to wait before the next try, 0 if it does not say.
 	After time.Duration
+	// Operation is which operation of a transaction was refused, counted from 0; nil if it was none.
+	Operation *int
 	// Cause is the error of the connection, or of reading the answer; nil if the server has refused.
 	Cause error
 
@@ -41,6 +43,7 @@ func (e *Error) Error() string {
 	if e.problem == nil || e.Detail == "" { // the server's text says what was being done
 		s.WriteString(e.Op + ": ")
 	}
+
 	switch {
 	case e.Cause != nil:
 		s.WriteString(e.Cause.Error())
@@ -50,6 +53,7 @@ func (e *Error) Error() string {
 			fmt.Fprintf(&s, " (%s)", text)
 		}
 	}
+
 	switch {
 	case e.Detail != "" && e.Code == "":
 		s.WriteString(": " + e.Detail)
@@ -61,6 +65,7 @@ func (e *Error) Error() string {
 	if e.Unknown {
 		s.WriteString("; the answer to a try was lost, so it may have been done")
 	}
+
 	switch e.Code {
 	case api.CodeUnauthorized:
 		s.WriteString("; check the token")
@@ -69,6 +74,7 @@ func (e *Error) Error() string {
 			s.WriteString("; the server's log has more under request " + e.Request)
 		}
 	}
+
 	return s.String()
 }
 
@@ -81,6 +87,7 @@ func (e *Error) Unwrap() []error {
 	if e.Cause != nil {
 		errs = append(errs, e.Cause)
 	}
+
 	return errs
 }
 
@@ -132,10 +139,11 @@ func answered(op string, status int, header http.Header, body []byte) *Error {
 		After: retryAfter(header.Get("Retry-After"))}
 	var p api.Problem
 	if json.Unmarshal(body, &p) == nil && p.Code != "" {
-		e.Code, e.Detail, e.problem = p.Code, p.Detail, &p
+		e.Code, e.Detail, e.Operation, e.problem = p.Code, p.Detail, p.Operation, &p
 		if p.Request != "" {
 			e.Request = p.Request
 		}
+
 		return e
 	}
 	// Not the server, but something in front of it.
@@ -150,6 +158,7 @@ func answered(op string, status int, header http.Header, body []byte) *Error {
 	if text := strings.TrimSpace(string(body)); text != "" && !strings.Contains(text, "<") {
 		e.Detail = fmt.Sprintf("%.200s", strings.ReplaceAll(text, "\n", " "))
 	}
+
 	return e
 }
 
@@ -158,6 +167,7 @@ func coded(op, code, detail string) error {
 	if code == "" {
 		return nil
 	}
+
 	return &Error{Op: op, Status: http.StatusOK, Code: code, Detail: detail}
 }
 
@@ -172,6 +182,7 @@ func retryAfter(text string) time.Duration {
 	if at, err := http.ParseTime(text); err == nil {
 		return max(time.Until(at), 0)
 	}
+
 	return 0
 }
 
@@ -186,9 +197,11 @@ func (e *Error) passing() bool {
 	if errors.As(e.Cause, &untrusted) {
 		return false
 	}
+
 	switch e.Status {
 	case 0, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
 	}
+
 	return e.Cause != nil
 }

@@ -33,6 +33,7 @@ func follow[T any](ctx context.Context, c *Client, op, path string, query url.Va
 		}
 		f := &follower{c: c, op: op, path: path, query: url.Values{}, next: next, history: history}
 		maps.Copy(f.query, query)
+
 		pause, down := c.pause(), 0
 		for {
 			heard := false
@@ -49,6 +50,7 @@ func follow[T any](ctx context.Context, c *Client, op, path string, query url.Va
 					return true, nil
 				}
 				f.next = at + 1
+
 				return yield(v, nil), nil
 			})
 			switch {
@@ -105,6 +107,7 @@ func (f *follower) connect(ctx context.Context, each func(sse) (bool, *Error)) *
 	// The server speaks every 15 seconds. A connection on which nothing has come for much longer is dead, without an
 	// error if the other side has vanished. The time that the loop's body takes does not count.
 	var silent atomic.Bool
+
 	watch := time.AfterFunc(f.c.silence, func() {
 		silent.Store(true)
 		cancel()
@@ -114,6 +117,7 @@ func (f *follower) connect(ctx context.Context, each func(sse) (bool, *Error)) *
 		if silent.Load() {
 			err = fmt.Errorf("the server has said nothing for %v", f.c.silence)
 		}
+
 		return &Error{Op: f.op, Cause: err}
 	}
 	f.query.Set("from", strconv.FormatInt(f.next, 10))
@@ -126,12 +130,14 @@ func (f *follower) connect(ctx context.Context, each func(sse) (bool, *Error)) *
 		if e.Status == 0 {
 			return lost(e.Cause)
 		}
+
 		return e
 	}
 	defer resp.Body.Close()
 	if history := resp.Header.Get(api.HeaderHistory); history != "" {
 		f.history = history
 	}
+
 	in := bufio.NewReaderSize(resp.Body, 32<<10)
 	var now sse
 	var data []byte
@@ -146,6 +152,7 @@ func (f *follower) connect(ctx context.Context, each func(sse) (bool, *Error)) *
 			if err == io.EOF {
 				err = io.ErrUnexpectedEOF
 			}
+
 			return lost(err)
 		}
 		watch.Reset(f.c.silence)
@@ -174,6 +181,7 @@ func (f *follower) connect(ctx context.Context, each func(sse) (bool, *Error)) *
 			now = sse{}
 			continue
 		}
+
 		now.data = data
 		switch now.kind {
 		case "bye":
@@ -183,6 +191,7 @@ func (f *follower) connect(ctx context.Context, each func(sse) (bool, *Error)) *
 			if json.Unmarshal(data, &p) != nil || p.Code == "" {
 				return lost(fmt.Errorf("the server says: %.200s", data))
 			}
+
 			return answered(f.op, p.Status, resp.Header, data)
 		}
 		watch.Stop()
@@ -219,6 +228,7 @@ func readLine(in *bufio.Reader, most int64) ([]byte, error) {
 		if err == nil && long == nil {
 			return bytes.TrimRight(part, "\r\n"), nil
 		}
+
 		long = append(long, part...)
 		switch err {
 		case nil:

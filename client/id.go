@@ -18,6 +18,7 @@ func notText(op string, class error, texts ...string) error {
 			return &holdfast.Error{Op: op, Class: class, Detail: fmt.Sprintf("%.80q is not UTF-8", text)}
 		}
 	}
+
 	return nil
 }
 
@@ -37,5 +38,6 @@ func newID() string {
 	hex.Encode(text[19:], b[8:10])
 	hex.Encode(text[24:], b[10:])
 	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
+
 	return string(text[:])
 }

@@ -16,13 +16,13 @@ import (
 
 // Log is a log of events of a server. Its methods do what those of event.Store do.
 type Log struct {
-	c          *Client
-	name, path string
+	c                     *Client
+	namespace, name, path string
 }
 
 // Log is the log of that name in the namespace. The server makes it when something is appended to it.
 func (n *Namespace) Log(name string) *Log {
-	return &Log{c: n.c, name: name, path: n.path + path("/logs/%s", name)}
+	return &Log{c: n.c, namespace: n.id, name: name, path: n.path + path("/logs/%s", name)}
 }
 
 // Name is what the log is called.
@@ -45,6 +45,7 @@ func (l *Log) History(ctx context.Context) (string, error) {
 	var page api.Events
 	err := l.c.call(ctx, &request{op: "event history", method: "GET", path: l.path + "/events",
 		query: url.Values{"limit": {"1"}}, safe: true}, &page)
+
 	return page.History, err
 }
 
@@ -67,28 +68,47 @@ func (l *Log) AppendAfter(ctx context.Context, last uint64, events ...event.Even
 }
 
 func (l *Log) append(ctx context.Context, after *uint64, events []event.Event) (event.Result, error) {
-	body := api.Append{Events: make([]api.NewEvent, len(events)), After: after}
-	known := slices.ContainsFunc(events, func(e event.Event) bool { return e.ID != "" })
-	for i := range events {
-		if err := notText("event append", event.ErrBadEvent, events[i].ID, events[i].Type, events[i].Origin); err != nil {
-			return event.Result{}, err
-		}
-		if body.Events[i] = api.FromNewEvent(&events[i]); !known {
-			body.Events[i].ID = newID()
-		}
-		body.Events[i].Position = 0
+	body, known, err := newAppend(after, events)
+	if err != nil {
+		return event.Result{}, err
 	}
 	r := &request{op: "event append", method: "POST", path: l.path + "/events", body: body, safe: true}
 	var done api.Appended
 	if err := l.c.call(ctx, r, &done); err != nil {
-		var e *Error
-		if errors.As(err, &e) && e.Code == api.CodeConflict && e.problem.Expected != nil && e.problem.Actual != nil {
-			e.conflict = &event.Conflict{Expected: uint64(*e.problem.Expected), Actual: uint64(*e.problem.Actual)}
-		}
-		return event.Result{}, err
+		return event.Result{}, displaced(err)
 	}
-	// What a try has done whose answer was lost is no repeat to the caller, whose ids were new.
-	return event.Result{First: done.First, Last: done.Last, Repeated: done.Repeated && (known || !r.lost)}, nil
+	return appended(&done, known, r), nil
+}
+
+// newAppend makes the body of an append, whose events all have ids. known: they were the caller's.
+func newAppend(after *uint64, events []event.Event) (a api.Append, known bool, err error) {
+	a = api.Append{Events: make([]api.NewEvent, len(events)), After: after}
+	known = slices.ContainsFunc(events, func(e event.Event) bool { return e.ID != "" })
+	for i := range events {
+		if err := notText("event append", event.ErrBadEvent, events[i].ID, events[i].Type, events[i].Origin); err != nil {
+			return a, false, err
+		}
+		if a.Events[i] = api.FromNewEvent(&events[i]); !known {
+			a.Events[i].ID = newID()
+		}
+		a.Events[i].Position = 0
+	}
+	return a, known, nil
+}
+
+// appended is the result of an append. What a try has done whose answer was lost is no repeat to the caller, whose ids
+// were new.
+func appended(a *api.Appended, known bool, r *request) event.Result {
+	return event.Result{First: a.First, Last: a.Last, Repeated: a.Repeated && (known || !r.lost)}
+}
+
+// displaced adds to an error of an append the conflict that it tells of.
+func displaced(err error) error {
+	var e *Error
+	if errors.As(err, &e) && e.Code == api.CodeConflict && e.problem.Expected != nil && e.problem.Actual != nil {
+		e.conflict = &event.Conflict{Expected: uint64(*e.problem.Expected), Actual: uint64(*e.problem.Actual)}
+	}
+	return err
 }
 
 // Read returns the events from position from on, at most limit of them; 0 means all.
@@ -99,6 +119,7 @@ func (l *Log) Read(ctx context.Context, from uint64, limit int) (list []event.Ev
 		}
 		list = append(list, e)
 	}
+
 	return list, nil
 }
 
@@ -132,6 +153,7 @@ func (l *Log) Events(ctx context.Context, from uint64, limit int) iter.Seq2[even
 				yield(event.Event{}, err)
 				return
 			}
+
 			for i := range page.Events {
 				e := page.Events[i].Store()
 				if e.Position > end || !yield(e, nil) {
@@ -154,6 +176,7 @@ func (l *Log) Events(ctx context.Context, from uint64, limit int) iter.Seq2[even
 func (l *Log) Export(ctx context.Context, w io.Writer) (exported int64, err error) {
 	lines := &lineCounter{w: w}
 	err = l.c.download(ctx, &request{op: "event export", method: "GET", path: l.path + "/export"}, lines)
+
 	return lines.n, err
 }
 
@@ -178,8 +201,10 @@ func (l *Log) FollowSince(ctx context.Context, history string, from uint64) iter
 	read := func(data []byte) (event.Event, int64, error) {
 		var e api.Event
 		err := json.Unmarshal(data, &e)
+
 		return e.Store(), int64(e.Position), err
 	}
+
 	return follow(ctx, l.c, "event follow", l.path+"/events/follow", nil, int64(from), history, read)
 }
 
@@ -189,6 +214,7 @@ func (l *Log) TruncateBefore(ctx context.Context, position uint64) (removed uint
 	var r api.Removed
 	err = l.c.call(ctx, &request{op: "event truncate", method: "POST", path: l.path + "/truncate",
 		body: api.Truncate{Before: position}, safe: true}, &r)
+
 	return uint64(max(r.Removed, 0)), err
 }
 
@@ -203,6 +229,7 @@ func (l *Log) SaveOffset(ctx context.Context, subscription string, position uint
 func (l *Log) LoadOffset(ctx context.Context, subscription string) (uint64, error) {
 	var p api.Position
 	err := l.c.call(ctx, &request{op: "load offset", method: "GET", path: l.offset(subscription), safe: true}, &p)
+
 	return uint64(p.Position), err
 }
 
@@ -215,9 +242,11 @@ func (l *Log) DeleteOffset(ctx context.Context, subscription string) error {
 func (l *Log) Subscriptions(ctx context.Context) ([]event.Cursor, error) {
 	i, err := l.Info(ctx)
 	list := make([]event.Cursor, len(i.Subscriptions))
+
 	for at, s := range i.Subscriptions {
 		list[at] = event.Cursor{Name: s.Name, Position: s.Position, Lag: s.Lag, Missed: s.Missed}
 	}
+
 	return list, err
 }
 

@@ -45,99 +45,79 @@ func (n *Namespace) Count(ctx context.Context, category string) (message.Counts,
 		i, err := n.Info(ctx)
 		return message.Counts{Messages: i.Messages, Streams: i.Streams}, err
 	}
+
 	list, err := n.Categories(ctx)
 	for _, c := range list {
 		if c.Category == category {
 			return c.Counts, nil
 		}
 	}
+
 	return message.Counts{}, err
 }
 
 // Write adds messages at the end of a stream, atomically, and returns when they have reached the level. Messages
 // without an id get one.
 func (n *Namespace) Write(ctx context.Context, stream string, messages ...message.Message) (message.Result, error) {
-	return n.write(ctx, message.Write{Stream: stream, Messages: messages})
+	return n.write(ctx, stream, nil, messages)
 }
 
 // WriteAfter is Write if the stream has the version expected at that moment, message.NoStream for one that has never
 // had a message. Otherwise it returns message.ErrConflict.
 func (n *Namespace) WriteAfter(ctx context.Context, stream string, expected int64, messages ...message.Message) (
 	message.Result, error) {
-	return n.write(ctx, message.Write{Stream: stream, Expected: &expected, Messages: messages})
+	return n.write(ctx, stream, &expected, messages)
 }
 
-func (n *Namespace) write(ctx context.Context, w message.Write) (message.Result, error) {
-	results, err := n.WriteAll(ctx, w)
+func (n *Namespace) write(ctx context.Context, stream string, expected *int64, messages []message.Message) (
+	message.Result, error) {
+	body, known, err := newWrite(stream, expected, messages)
 	if err != nil {
 		return message.Result{}, err
 	}
-	return results[0], nil
-}
-
-// WriteAll does several writes, to different streams, as one: all of it is there, or nothing. The results are in the
-// order of the writes.
-func (n *Namespace) WriteAll(ctx context.Context, writes ...message.Write) ([]message.Result, error) {
-	writes = slices.Clone(writes)
-	known := false // some ids were the caller's
-	for i, w := range writes {
-		if err := notText("message write", message.ErrBadName, w.Stream); err != nil {
-			return nil, err
-		}
-		messages := slices.Clone(w.Messages)
-		for j := range messages {
-			if known = known || messages[j].ID != ""; messages[j].ID == "" {
-				messages[j].ID = newID()
-			}
-			if err := notText("message write", message.ErrBadMessage, messages[j].Type); err != nil {
-				return nil, err
-			}
-			if len(messages[j].Data) == 0 {
-				return nil, &Error{Op: "message write", Code: api.CodeBadRequest,
-					Detail: fmt.Sprintf("message %d for the stream %q has no data; it is a JSON object", j, w.Stream)}
-			}
-		}
-		writes[i].Messages = messages
-	}
-	r := &request{op: "message write", method: "POST", path: n.path + "/messages", body: api.FromWrites(writes...),
-		safe: true}
-	var done api.WriteResult
+	r := &request{op: "message write", method: "POST", path: n.path + "/messages", body: body, safe: true}
+	var done api.Written
 	if err := n.c.call(ctx, r, &done); err != nil {
-		var e *Error
-		if errors.As(err, &e) && e.Code == api.CodeConflict {
-			e.conflict = conflictOf(e.problem, writes)
-		}
-		return nil, err
+		return message.Result{}, conflicted(err, stream)
 	}
-	if len(done.Results) != len(writes) {
-		return nil, &Error{Op: r.op, Status: 200, Unknown: true,
-			Detail: fmt.Sprintf("%d results for %d writes", len(done.Results), len(writes))}
-	}
-	results := make([]message.Result, len(writes))
-	for i, w := range done.Results {
-		// What a try has done whose answer was lost is no repeat to the caller, whose ids were new.
-		results[i] = message.Result{Position: w.Position, Global: w.Global, Repeated: w.Repeated && (known || !r.lost)}
-	}
-	return results, nil
+	return wrote(&done, known, r), nil
 }
 
-// conflictOf makes a conflict of what the server says. It does not say which stream it is; if there are several, it is
-// the one that expects the version.
-func conflictOf(p *api.Problem, writes []message.Write) error {
-	if p == nil || p.Expected == nil || p.Actual == nil {
-		return nil
+// newWrite makes the body of a write, whose messages all have ids. known: some were the caller's.
+func newWrite(stream string, expected *int64, messages []message.Message) (w *api.Write, known bool, err error) {
+	if err := notText("message write", message.ErrBadName, stream); err != nil {
+		return nil, false, err
 	}
-	c := &message.Conflict{Expected: *p.Expected, Actual: *p.Actual}
-	for _, w := range writes {
-		if w.Expected == nil || *w.Expected != *p.Expected {
-			continue
+	w = &api.Write{Stream: stream, Expected: expected, Messages: api.FromNewMessages(messages)}
+	for i := range w.Messages {
+		m := &w.Messages[i]
+		if known = known || m.ID != ""; m.ID == "" {
+			m.ID = newID()
 		}
-		if c.Stream != "" {
-			return &message.Conflict{Expected: *p.Expected, Actual: *p.Actual} // it may be either
+		if err := notText("message write", message.ErrBadMessage, m.Type); err != nil {
+			return nil, false, err
 		}
-		c.Stream = w.Stream
+		if len(m.Data) == 0 {
+			return nil, false, &Error{Op: "message write", Code: api.CodeBadRequest,
+				Detail: fmt.Sprintf("message %d for the stream %q has no data; it is a JSON object", i, stream)}
+		}
 	}
-	return c
+	return w, known, nil
+}
+
+// wrote is the result of a write. What a try has done whose answer was lost is no repeat to the caller, whose ids were
+// new.
+func wrote(w *api.Written, known bool, r *request) message.Result {
+	return message.Result{Position: w.Position, Global: w.Global, Repeated: w.Repeated && (known || !r.lost)}
+}
+
+// conflicted adds to an error of a write to a stream the conflict that it tells of.
+func conflicted(err error, stream string) error {
+	var e *Error
+	if errors.As(err, &e) && e.Code == api.CodeConflict && e.problem.Expected != nil && e.problem.Actual != nil {
+		e.conflict = &message.Conflict{Stream: stream, Expected: *e.problem.Expected, Actual: *e.problem.Actual}
+	}
+	return err
 }
 
 // values writes a query as the server reads it, without From and Limit.
@@ -156,6 +136,7 @@ func values(q *message.Query) url.Values {
 		v.Set("member", strconv.Itoa(q.Group.Member))
 		v.Set("size", strconv.Itoa(q.Group.Size))
 	}
+
 	return v
 }
 
@@ -164,6 +145,7 @@ func place(q *message.Query, m *message.Message) int64 {
 	if q.Stream != "" {
 		return m.Position
 	}
+
 	return m.Global
 }
 
@@ -183,6 +165,7 @@ func (n *Namespace) Read(ctx context.Context, q message.Query) iter.Seq2[message
 			yield(message.Message{}, err)
 			return
 		}
+
 		next, left := max(q.From, 0), q.Limit
 		history := q.History
 		for first := true; first || next <= end; first = false { // the server says whether the query is right
@@ -202,6 +185,7 @@ func (n *Namespace) Read(ctx context.Context, q message.Query) iter.Seq2[message
 				yield(message.Message{}, err)
 				return
 			}
+
 			for i := range page.Messages {
 				m := page.Messages[i].Store()
 				if place(&q, &m) > end || !yield(m, nil) {
@@ -228,6 +212,7 @@ func (n *Namespace) end(ctx context.Context, q *message.Query) (int64, error) {
 	if !ok {
 		return -1, err
 	}
+
 	return version, err
 }
 
@@ -244,6 +229,7 @@ func (n *Namespace) Follow(ctx context.Context, q message.Query) iter.Seq2[messa
 		}
 	}
 	q.Types = slices.Clone(q.Types)
+
 	return func(yield func(message.Message, error) bool) {
 		read := func(data []byte) (message.Message, int64, error) {
 			var m api.Message
@@ -251,6 +237,7 @@ func (n *Namespace) Follow(ctx context.Context, q message.Query) iter.Seq2[messa
 				return message.Message{}, 0, err
 			}
 			to := m.Store()
+
 			return to, place(&q, &to), nil
 		}
 		follow(ctx, n.c, "message follow", n.path+"/messages/follow", values(&q), max(q.From, 0), q.History,
@@ -264,6 +251,7 @@ func (n *Namespace) History(ctx context.Context) (string, error) {
 	var page api.Messages
 	err := n.c.call(ctx, &request{op: "message history", method: "GET", path: n.path + "/messages",
 		query: url.Values{"limit": {"1"}}, safe: true}, &page)
+
 	return page.History, err
 }
 
@@ -280,6 +268,7 @@ func (n *Namespace) LastMessage(ctx context.Context, stream, typ string) (messag
 	if err != nil {
 		return message.Message{}, err
 	}
+
 	return m.Store(), nil
 }
 
@@ -293,6 +282,7 @@ func (n *Namespace) Version(ctx context.Context, stream string) (version int64, 
 	case code(err) == api.CodeNotFound:
 		return 0, false, nil
 	}
+
 	return 0, false, err
 }
 
@@ -302,6 +292,7 @@ func code(err error) string {
 	if errors.As(err, &e) {
 		return e.Code
 	}
+
 	return ""
 }
 
@@ -328,6 +319,7 @@ func (n *Namespace) Streams(ctx context.Context, prefix, after string, limit int
 		if err != nil {
 			return list, err
 		}
+
 		for _, s := range part {
 			list = append(list, message.StreamInfo{Stream: s.Stream, Version: s.Version, Last: s.Last})
 			after = s.Stream
@@ -336,6 +328,7 @@ func (n *Namespace) Streams(ctx context.Context, prefix, after string, limit int
 			break
 		}
 	}
+
 	return list, nil
 }
 
@@ -343,11 +336,13 @@ func (n *Namespace) Streams(ctx context.Context, prefix, after string, limit int
 func (n *Namespace) Categories(ctx context.Context) ([]message.CategoryInfo, error) {
 	var list []api.Category
 	err := n.c.call(ctx, &request{op: "categories", method: "GET", path: n.path + "/categories", safe: true}, &list)
+
 	to := make([]message.CategoryInfo, len(list))
 	for i, c := range list {
 		to[i] = message.CategoryInfo{Category: c.Category,
 			Counts: message.Counts{Messages: c.Messages, Streams: c.Streams}}
 	}
+
 	return to, err
 }
 
@@ -372,6 +367,7 @@ func (n *Namespace) Tombstone(ctx context.Context, stream string) (removed int64
 func (n *Namespace) remove(ctx context.Context, op, stream string, v url.Values, safe bool) (int64, error) {
 	var r api.Removed
 	err := n.c.call(ctx, &request{op: op, method: "DELETE", path: n.stream(stream), query: v, safe: safe}, &r)
+
 	return r.Removed, err
 }
 
@@ -385,6 +381,7 @@ func (n *Namespace) SetRetention(ctx context.Context, stream string, r message.R
 func (n *Namespace) Retention(ctx context.Context, stream string) (message.Retention, error) {
 	var r api.Retention
 	err := n.c.call(ctx, &request{op: "retention", method: "GET", path: n.stream(stream) + "/retention", safe: true}, &r)
+
 	return r.Store(), err
 }
 
@@ -399,6 +396,7 @@ func (n *Namespace) SavePosition(ctx context.Context, consumer string, position 
 func (n *Namespace) LoadPosition(ctx context.Context, consumer string) (int64, error) {
 	var p api.Position
 	err := n.c.call(ctx, &request{op: "load position", method: "GET", path: n.position(consumer), safe: true}, &p)
+
 	return p.Position, err
 }
 
@@ -417,6 +415,7 @@ func (n *Namespace) Export(ctx context.Context, w io.Writer, o message.ExportOpt
 	if len(o.Categories) > 0 {
 		v["category"] = slices.Clone(o.Categories)
 	}
+
 	for name, t := range map[string]time.Time{"since": o.Since, "until": o.Until} {
 		if !t.IsZero() {
 			v.Set(name, t.UTC().Format(time.RFC3339Nano))
@@ -430,6 +429,7 @@ func (n *Namespace) Export(ctx context.Context, w io.Writer, o message.ExportOpt
 	if o.Gzip {
 		return -1, err
 	}
+
 	return lines.n, err
 }
 
@@ -443,6 +443,7 @@ type lineCounter struct {
 func (l *lineCounter) Write(p []byte) (int, error) {
 	n, err := l.w.Write(p)
 	l.n += int64(bytes.Count(p[:n], []byte("\n")))
+
 	return n, err
 }
 
@@ -463,6 +464,7 @@ func (c *Client) importLines(ctx context.Context, op, path string, r io.Reader) 
 	// Not to be closed: it is the caller's.
 	err = c.once(ctx, &request{op: op, method: "POST", path: path, raw: io.NopCloser(r), header: header, long: true},
 		&done)
+
 	return done, err
 }
 
@@ -501,5 +503,6 @@ func (n *Namespace) Subscribe(ctx context.Context, name string, o message.Subscr
 	s := n.Subscription(name)
 	want := api.Subscription{Name: name, Category: o.Query.Category, Types: o.Query.Types, Prefix: o.Query.Prefix,
 		From: o.Query.From, LeaseMS: api.MS(o.Lease), MaxAttempts: o.MaxAttempts, Window: o.Window}
+
 	return s, n.c.call(ctx, &request{op: "subscribe", method: "PUT", path: s.path, body: want, safe: true}, nil)
 }

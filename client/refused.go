@@ -23,6 +23,7 @@ func (c *Client) returns(ctx context.Context, op, path string, body any, n int) 
 	if n == 0 {
 		return
 	}
+
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBack)
 	defer cancel()
 	if err := c.call(ctx, &request{op: op + " return", method: "POST", path: path, body: body, safe: true},
@@ -45,6 +46,7 @@ func deliveriesIn(answer io.Reader) (refs []api.DeliveryRef) {
 			refs, one = append(refs, one), api.DeliveryRef{}
 		}
 	})
+
 	return refs
 }
 
@@ -61,6 +63,7 @@ func leasesIn(answer io.Reader) (refs []api.LeaseRef) {
 			refs, one = append(refs, one), api.LeaseRef{}
 		}
 	})
+
 	return refs
 }
 
@@ -94,8 +97,10 @@ func (s *scanner) value(at string, depth int) error {
 	case c == '"':
 		err := s.text()
 		s.found(at, s.kept)
+
 		return err
 	case c != '{' && c != '[':
+		// A number or a word ends before the next punctuation or space, which belongs to what encloses it.
 		s.kept = append(s.kept[:0], c)
 		for {
 			c, err := s.r.ReadByte()
@@ -104,6 +109,7 @@ func (s *scanner) value(at string, depth int) error {
 				if err == nil {
 					err = s.r.UnreadByte()
 				}
+
 				return err
 			}
 			s.keep(c)
@@ -111,6 +117,7 @@ func (s *scanner) value(at string, depth int) error {
 	case depth == deepest:
 		return s.skip()
 	}
+
 	for {
 		end, err := s.next()
 		switch {
@@ -122,6 +129,8 @@ func (s *scanner) value(at string, depth int) error {
 		case end == ']':
 			return nil
 		}
+
+		// In an object each value has a name before it; in an array the byte that was read belongs to the value.
 		below := at + "[]"
 		if c == '{' {
 			if err := s.text(); err != nil {
@@ -164,6 +173,7 @@ func (s *scanner) text() error {
 			return err
 		}
 		s.keep(c)
+
 		switch {
 		case escaped:
 			escaped = false
@@ -182,6 +192,7 @@ func (s *scanner) skip() error {
 		if err != nil {
 			return err
 		}
+
 		switch c {
 		case '"':
 			if err := s.text(); err != nil {
@@ -193,5 +204,6 @@ func (s *scanner) skip() error {
 			depth--
 		}
 	}
+
 	return nil
 }

@@ -35,6 +35,7 @@ func waitFor(ctx context.Context) time.Duration {
 	if end, ok := ctx.Deadline(); ok {
 		return max(min(maxWait, time.Until(end)), time.Millisecond)
 	}
+
 	return maxWait
 }
 
@@ -45,6 +46,7 @@ func (c *Client) again(ctx context.Context, pause *pauses, asked time.Time, wait
 		return sleep(ctx, pause.next(0))
 	}
 	pause.reset()
+
 	return ctx.Err() == nil
 }
 
@@ -72,11 +74,13 @@ func (s *Subscription) Claim(ctx context.Context, most int) ([]message.Delivery,
 			}
 			continue
 		}
+
 		list := make([]message.Delivery, len(got.Deliveries))
 		for i := range got.Deliveries {
 			d := &got.Deliveries[i]
 			list[i] = message.Delivery{Message: d.Message.Store(), Attempt: d.Attempt, Token: d.Token}
 		}
+
 		return list, nil
 	}
 }
@@ -116,6 +120,7 @@ func (s *Subscription) settle(ctx context.Context, what, reason string, deliveri
 	for i, d := range deliveries {
 		body.Deliveries[i] = api.DeliveryRef{Global: d.Global, Token: d.Token}
 	}
+
 	return s.c.call(ctx, &request{op: "subscription " + what, method: "POST", path: s.path + "/" + what, body: body,
 		safe: true}, nil)
 }
@@ -134,12 +139,14 @@ func (s *Subscription) Parked(ctx context.Context, after int64, limit int) (list
 		if err != nil || len(part) == 0 {
 			return list, err
 		}
+
 		for i := range part {
 			p := &part[i]
 			list = append(list, message.Parked{Message: p.Message.Store(), Attempts: p.Attempts, Reason: p.Reason, At: p.At})
 			after = p.Global
 		}
 	}
+
 	return list, nil
 }
 
@@ -158,5 +165,6 @@ func (s *Subscription) unpark(ctx context.Context, what string, globals []int64)
 	var n api.Counted
 	err := s.c.call(ctx, &request{op: "subscription " + what, method: "POST", path: s.path + "/" + what,
 		body: api.Globals{Globals: globals}, safe: true}, &n)
+
 	return n.Count, err
 }

@@ -20,12 +20,12 @@ import (
 // Tasks are the tasks of a namespace. Its methods do what those of task.Store do; it is a worker.Client and a
 // worker.Enqueuer. Workers learn that their tasks are cancelled with the next heartbeat, a third of a lease later.
 type Tasks struct {
-	c    *Client
-	path string
+	c               *Client
+	namespace, path string
 }
 
 // Tasks are the tasks of the namespace.
-func (n *Namespace) Tasks() *Tasks { return &Tasks{c: n.c, path: n.path} }
+func (n *Namespace) Tasks() *Tasks { return &Tasks{c: n.c, namespace: n.id, path: n.path} }
 
 // Enqueue adds tasks, all or none. Tasks without an id get one of the client.
 //
@@ -45,6 +45,7 @@ func (t *Tasks) Enqueue(ctx context.Context, specs ...task.Spec) ([]task.Result,
 			return results, nil
 		}
 	}
+
 	return results(r.op, len(specs), done, err)
 }
 
@@ -56,6 +57,7 @@ func notSpecs(specs []task.Spec) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -65,6 +67,7 @@ func withIDs(specs []task.Spec) []task.Spec {
 	for i := range specs {
 		specs[i].ID = cmp.Or(specs[i].ID, newID())
 	}
+
 	return specs
 }
 
@@ -73,6 +76,7 @@ func newTasks(specs []task.Spec) []api.NewTask {
 	for i := range specs {
 		list[i] = api.FromSpec(&specs[i])
 	}
+
 	return list
 }
 
@@ -84,10 +88,12 @@ func results(op string, n int, done api.EnqueueResult, err error) ([]task.Result
 		return nil, &Error{Op: op, Status: 200, Unknown: true, Detail: fmt.Sprintf("%d results for %d tasks",
 			len(done.Results), n)}
 	}
+
 	list := make([]task.Result, n)
 	for i, r := range done.Results {
 		list[i] = task.Result(r)
 	}
+
 	return list, nil
 }
 
@@ -116,6 +122,7 @@ func (t *Tasks) enqueued(ctx context.Context, specs []task.Spec) ([]task.Result,
 			return nil, false
 		}
 	}
+
 	return list, true
 }
 
@@ -147,6 +154,7 @@ func (t *Tasks) Claim(ctx context.Context, o task.ClaimOptions) ([]task.Lease, e
 			}
 			continue
 		}
+
 		leases := make([]task.Lease, len(got.Leases))
 		for i := range got.Leases {
 			l := &got.Leases[i]
@@ -157,10 +165,12 @@ func (t *Tasks) Claim(ctx context.Context, o task.ClaimOptions) ([]task.Lease, e
 					refs[i] = api.LeaseRef{ID: l.Task.ID, Token: l.Token}
 				}
 				giveBack(refs)
+
 				return nil, &Error{Op: r.op, Status: 200, Detail: err.Error()}
 			}
 			leases[i] = task.Lease{Task: claimed, Token: l.Token, Until: l.Until}
 		}
+
 		return leases, nil
 	}
 }
@@ -173,6 +183,7 @@ func (t *Tasks) each(ctx context.Context, what string, leases []task.Lease) (lis
 	if len(leases) == 0 {
 		return nil, false, holdfast.CheckContext(ctx)
 	}
+
 	var body api.LeaseRefs
 	for _, l := range leases {
 		body.Leases = append(body.Leases, ref(l))
@@ -186,6 +197,7 @@ func (t *Tasks) each(ctx context.Context, what string, leases []task.Lease) (lis
 		return nil, r.lost, &Error{Op: r.op, Status: 200, Unknown: true,
 			Detail: fmt.Sprintf("%d results for %d leases", len(got.Results), len(leases))}
 	}
+
 	return got.Results, r.lost, nil
 }
 
@@ -193,6 +205,7 @@ func leaseErrors(errs []error) error {
 	if !slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
 		return nil
 	}
+
 	return &task.LeaseErrors{Errs: errs}
 }
 
@@ -203,6 +216,7 @@ func (t *Tasks) Heartbeat(ctx context.Context, leases ...task.Lease) ([]task.Lea
 	if err != nil {
 		return nil, err
 	}
+
 	extended, errs := make([]task.Lease, len(got)), make([]error, len(got))
 	for i, r := range got {
 		if errs[i] = coded("task heartbeat", r.Code, r.Detail); errs[i] == nil {
@@ -210,6 +224,7 @@ func (t *Tasks) Heartbeat(ctx context.Context, leases ...task.Lease) ([]task.Lea
 			extended[i].Until, extended[i].Task.LeaseUntil = r.Until, r.Until
 		}
 	}
+
 	return extended, leaseErrors(errs)
 }
 
@@ -220,12 +235,14 @@ func (t *Tasks) Complete(ctx context.Context, leases ...task.Lease) error {
 	if err != nil {
 		return err
 	}
+
 	errs := make([]error, len(got))
 	for i, r := range got {
 		if errs[i] = coded("task complete", r.Code, r.Detail); lost {
 			errs[i] = t.settled(ctx, leases[i], errs[i], completed)
 		}
 	}
+
 	return leaseErrors(errs)
 }
 
@@ -247,6 +264,7 @@ func (t *Tasks) settled(ctx context.Context, l task.Lease, err error, done func(
 	if errors.As(err, &e) {
 		e.Unknown = true
 	}
+
 	return err
 }
 
@@ -265,6 +283,7 @@ func (t *Tasks) CompleteThen(ctx context.Context, l task.Lease, then ...task.Spe
 			return list, nil
 		}
 	}
+
 	return results(r.op, len(then), done, err)
 }
 
@@ -276,6 +295,7 @@ func (t *Tasks) settle(ctx context.Context, what string, l task.Lease, body any,
 	if r.lost {
 		err = t.settled(ctx, l, err, done)
 	}
+
 	return err
 }
 
@@ -312,6 +332,7 @@ func (t *Tasks) Get(ctx context.Context, id string) (task.Task, error) {
 	if err != nil {
 		return task.Task{}, err
 	}
+
 	return got.Store()
 }
 
@@ -333,6 +354,7 @@ func (t *Tasks) List(ctx context.Context, f task.Filter) (tasks []task.Task, nex
 	}
 	var page api.Tasks
 	err = t.c.call(ctx, &request{op: "task list", method: "GET", path: t.path + "/tasks", query: v, safe: true}, &page)
+
 	for i := range page.Tasks {
 		got, err := page.Tasks[i].Store()
 		if err != nil {
@@ -340,6 +362,7 @@ func (t *Tasks) List(ctx context.Context, f task.Filter) (tasks []task.Task, nex
 		}
 		tasks = append(tasks, got)
 	}
+
 	return tasks, page.Next, err
 }
 
@@ -367,12 +390,14 @@ func (t *Tasks) Queues(ctx context.Context) ([]task.QueueInfo, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	to := make([]task.QueueInfo, len(list))
 	for i := range list {
 		if to[i], err = list[i].Store(); err != nil {
 			return nil, err
 		}
 	}
+
 	return to, nil
 }
 
@@ -384,10 +409,12 @@ func (t *Tasks) Periodics(ctx context.Context) ([]task.PeriodicState, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	to := make([]task.PeriodicState, len(list))
 	for i, p := range list {
 		to[i] = task.PeriodicState(p)
 	}
+
 	return to, nil
 }
 
@@ -397,6 +424,7 @@ func (t *Tasks) Queue(ctx context.Context, queue string) (task.QueueInfo, error)
 	if err := t.c.call(ctx, &request{op: "queue", method: "GET", path: t.queue(queue), safe: true}, &q); err != nil {
 		return task.QueueInfo{}, err
 	}
+
 	return q.Store()
 }
 
@@ -429,5 +457,6 @@ func (t *Tasks) Resume(ctx context.Context, queue string) error {
 func (t *Tasks) RetryAll(ctx context.Context, queue string) (int, error) {
 	var n api.Counted
 	err := t.c.call(ctx, &request{op: "retry queue", method: "POST", path: t.queue(queue) + "/retry"}, &n)
+
 	return n.Count, err
 }

@@ -121,6 +121,7 @@ func (e *Engine[V]) Scan(r holdfast.Range) holdfast.Iterator {
 	if err != nil {
 		return holdfast.FailedIterator(err)
 	}
+
 	return e.walk(Hold[V]{View: v, engine: e}, r)
 }
 
@@ -143,6 +144,7 @@ func (i *emptyIterator) Close() error {
 		i.life.AddIterator(-1)
 		i.life = nil
 	}
+
 	return nil
 }
 
@@ -153,6 +155,7 @@ func (e *Engine[V]) walk(h Hold[V], r holdfast.Range) holdfast.Iterator {
 		h.End()
 		return holdfast.FailedIterator(err)
 	}
+
 	return it
 }
 
@@ -187,6 +190,7 @@ func (e *Engine[V]) Snapshot() (holdfast.Snapshot, error) {
 	s.life.Err = e.viewClosed
 	s.users.Store(1)
 	e.Life.AddSnapshot(1)
+
 	return s, nil
 }
 
@@ -206,6 +210,7 @@ func (s *snapshot[V]) Get(dst, key []byte) ([]byte, error) {
 	if err := holdfast.CheckKey(key); err != nil {
 		return dst, err
 	}
+
 	return s.engine.core.Read(s.view, dst, key)
 }
 
@@ -221,6 +226,7 @@ func (s *snapshot[V]) Scan(r holdfast.Range) holdfast.Iterator {
 		return s.engine.nothing()
 	}
 	s.users.Add(1)
+
 	return s.engine.walk(Hold[V]{View: s.view, engine: s.engine, snapshot: s}, r)
 }
 
@@ -231,6 +237,7 @@ func (s *snapshot[V]) Close() error {
 	s.life.Wait()
 	err := s.release()
 	s.engine.Life.AddSnapshot(-1)
+
 	return err
 }
 
@@ -255,9 +262,11 @@ func (e *Engine[V]) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Rec
 	}
 	if int64(b.Size()) > e.Caps.MaxBatchSize {
 		detail := fmt.Sprintf("the batch has %d bytes, the limit is %d", b.Size(), e.Caps.MaxBatchSize)
+
 		return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Engine: e.Caps.Engine, Class: holdfast.ErrTooLarge,
 			Detail: detail, Remedy: "split it"}
 	}
+
 	return e.core.Write(b, level)
 }
 
@@ -270,6 +279,7 @@ func (e *Engine[V]) Sync() error {
 	if e.strongest < holdfast.Process {
 		return e.Caps.CheckLevel(holdfast.Power)
 	}
+
 	return e.core.Settle()
 }
 
@@ -283,6 +293,7 @@ func (e *Engine[V]) Compacting(ctx context.Context, r holdfast.Range, f func(con
 		if err := holdfast.CheckRange(r); err != nil || empty(r) {
 			return err
 		}
+
 		return f(ctx)
 	})
 }
@@ -295,6 +306,7 @@ func (e *Engine[V]) CompactingAll(ctx context.Context, r holdfast.Range, f func(
 				Detail: "it can only compact everything, not a range of keys",
 				Remedy: "pass the empty Range, if writers can wait until the whole file is rewritten"}
 		}
+
 		return f(ctx)
 	})
 }
@@ -303,6 +315,7 @@ func (e *Engine[V]) CompactingAll(ctx context.Context, r holdfast.Range, f func(
 func (e *Engine[V]) Capabilities() holdfast.Capabilities {
 	c := e.Caps
 	c.Settings = slices.Clone(c.Settings)
+
 	return c
 }
 
@@ -311,6 +324,7 @@ func (e *Engine[V]) Metrics() holdfast.Metrics {
 	m := holdfast.UnknownMetrics()
 	e.Life.Fill(&m)
 	e.core.Measure(&m)
+
 	return m
 }
 
@@ -334,6 +348,7 @@ func (e *Engine[V]) Close() error {
 	if used := e.Life.StillUsed(); used != nil {
 		err = errors.Join(err, used)
 	}
+
 	return err
 }
 

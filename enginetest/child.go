@@ -83,6 +83,7 @@ func (s *suite) playChild() bool {
 	if o.Engine != s.caps.Engine {
 		return true
 	}
+
 	go func() {
 		// The parent never writes: the end of the input is the end of the parent. What it
 		// has left in its directories is its own to remove.
@@ -94,6 +95,7 @@ func (s *suite) playChild() bool {
 		t.say("error %v", err)
 	}
 	os.Exit(0)
+
 	return true
 }
 
@@ -107,6 +109,7 @@ func (o *order) command() (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	cmd := exec.Command(exe, o.Args...)
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, childVariable+"=") {
@@ -115,6 +118,7 @@ func (o *order) command() (*exec.Cmd, error) {
 	}
 	// With the race detector, a process otherwise sleeps for a second when it ends.
 	cmd.Env = append(cmd.Env, childVariable+"="+string(text), "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+
 	return cmd, nil
 }
 
@@ -129,6 +133,7 @@ func (o *order) again() error {
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%w: %s", err, stderr.bytes())
 	}
+
 	return nil
 }
 
@@ -144,6 +149,7 @@ type child struct {
 func (a *trial) startChild(o order, attr *syscall.SysProcAttr) *child {
 	a.Helper()
 	o.Engine, o.Level = a.s.caps.Engine, a.level
+
 	var pattern []string
 	for part := range strings.SplitSeq(a.s.name, "/") {
 		pattern = append(pattern, "^"+regexp.QuoteMeta(part)+"$")
@@ -174,6 +180,7 @@ func (a *trial) startChild(o order, attr *syscall.SysProcAttr) *child {
 		_ = c.cmd.Process.Kill()
 	})
 	a.Cleanup(func() { hangs.Stop(); _ = c.cmd.Process.Kill(); _ = c.cmd.Wait() })
+
 	return c
 }
 
@@ -185,6 +192,7 @@ func (c *child) next() (string, bool) {
 			return line, true
 		}
 	}
+
 	return "", false
 }
 
@@ -198,6 +206,7 @@ func (c *child) wait() ([]string, error) {
 	if err != nil {
 		err = fmt.Errorf("%w\n%s", err, c.stderr.bytes())
 	}
+
 	return lines, err
 }
 
@@ -220,11 +229,13 @@ func (t *tail) Write(p []byte) (int, error) {
 	if room := 4<<10 - t.buf.Len(); room > 0 {
 		t.buf.Write(p[:min(room, len(p))])
 	}
+
 	return len(p), nil
 }
 
 func (t *tail) bytes() []byte {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	return bytes.Clone(t.buf.Bytes())
 }

@@ -28,6 +28,7 @@ func (a *trial) dir() string {
 	if !a.s.kept {
 		return ""
 	}
+
 	return filepath.Join(a.TempDir(), "engine")
 }
 
@@ -47,6 +48,7 @@ func (a *trial) openWith(dir string, o holdfast.Options) holdfast.Engine {
 		a.Fatalf("Open: %v", err)
 	}
 	a.Cleanup(func() { _ = e.Close() })
+
 	return e
 }
 
@@ -75,6 +77,7 @@ func (a *trial) apply(e holdfast.Engine, b *holdfast.Batch) holdfast.Receipt {
 	if err != nil {
 		a.Fatalf("Apply: %v", err)
 	}
+
 	return r
 }
 
@@ -89,9 +92,11 @@ func (a *trial) commit(e holdfast.Engine, b *holdfast.Batch) {
 // applyScript applies the batches from one number to another, and returns the last receipt.
 func (a *trial) applyScript(e holdfast.Engine, from, to uint64) (last holdfast.Receipt) {
 	a.Helper()
+
 	for n := from; n <= to; n++ {
 		last = a.apply(e, a.s.script.batch(n))
 	}
+
 	return last
 }
 
@@ -154,6 +159,7 @@ func (a *trial) wantsScript(r holdfast.Reader, least, most uint64) uint64 {
 	if err != nil {
 		a.Fatalf("Scan: %v", err)
 	}
+
 	n, breaches := a.s.script.judge(state)
 	for _, b := range breaches {
 		a.Errorf("%s", b.text)
@@ -161,6 +167,7 @@ func (a *trial) wantsScript(r holdfast.Reader, least, most uint64) uint64 {
 	if n < least || n > most {
 		a.Errorf("%d batches are there, want %d to %d", n, least, most)
 	}
+
 	return n
 }
 
@@ -170,6 +177,7 @@ func sets(keysAndValues ...string) *holdfast.Batch {
 	for i := 0; i < len(keysAndValues); i += 2 {
 		b.Set([]byte(keysAndValues[i]), []byte(keysAndValues[i+1]))
 	}
+
 	return &b
 }
 
@@ -178,6 +186,7 @@ func pairs(keysAndValues ...string) (list commits.State[string]) {
 	for i := 0; i < len(keysAndValues); i += 2 {
 		list = append(list, commits.Entry[string]{Key: keysAndValues[i], Value: keysAndValues[i+1]})
 	}
+
 	return list
 }
 
@@ -192,6 +201,7 @@ func (a *trial) random() *rand.Rand {
 		seed = rand.Uint64()
 	}
 	a.Logf("-enginetest.seed %d", seed)
+
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
@@ -204,6 +214,7 @@ func filler(seed uint64, n int) []byte {
 		x ^= x << 17
 		b = binary.LittleEndian.AppendUint64(b, x)
 	}
+
 	return b[:n]
 }
 
@@ -246,5 +257,6 @@ func eventually(ok func() bool) bool {
 			return true
 		}
 	}
+
 	return false
 }

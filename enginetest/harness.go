@@ -73,6 +73,7 @@ func (f *Faults) HoldSyncs() (begun <-chan struct{}, release func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.begun, f.released = make(chan struct{}, 1), make(chan struct{})
+
 	return f.begun, sync.OnceFunc(func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -85,6 +86,7 @@ func (f *Faults) HoldSyncs() (begun <-chan struct{}, release func()) {
 func (f *Faults) Write(path string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	return f.write
 }
 
@@ -102,5 +104,6 @@ func (f *Faults) Sync(path string) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	return f.fsy
 }

@@ -10,11 +10,12 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/internal/night"
 )
 
 // killRounds is how often the writer is killed at each level; the odd ones while it opens
 // the directory that the one before has left, the others while it writes.
-const killRounds = 5
+var killRounds = night.Or(5, 3)
 
 // killBatches bounds what one writer writes, for engines that are very fast.
 const killBatches = 20_000
@@ -48,6 +49,7 @@ func (a *trial) killOnce(dir string, from uint64, early bool, rnd *rand.Rand, br
 	if early {
 		delay, signal = time.Duration(rnd.Int64N(int64(15*time.Millisecond))), "opening"
 	}
+
 	heard, acked := false, commits.Acked{}
 	for line, ok := c.next(); ok; line, ok = c.next() {
 		kind, rest, _ := strings.Cut(line, " ")
@@ -55,6 +57,7 @@ func (a *trial) killOnce(dir string, from uint64, early bool, rnd *rand.Rand, br
 			heard = true
 			time.AfterFunc(delay, func() { _ = c.cmd.Process.Kill() })
 		}
+
 		switch kind {
 		case "ack":
 			number, level, _ := strings.Cut(rest, " ")
@@ -75,6 +78,7 @@ func (a *trial) killOnce(dir string, from uint64, early bool, rnd *rand.Rand, br
 	if !heard {
 		breach(3, "the writing process ended before it was killed: %v\n%s", err, c.stderr.bytes())
 	}
+
 	return acked.Surviving(holdfast.Process)
 }
 
@@ -92,6 +96,7 @@ func (a *trial) recover(dir string, acked uint64, round int, breach func(int, st
 		if err != nil {
 			breach(3, "after the kill of round %d, reading: %v", round+1, err)
 			_ = e.Close()
+
 			return 0, false
 		}
 		if attempt == 1 {
@@ -121,6 +126,7 @@ func (a *trial) recover(dir string, acked uint64, round int, breach func(int, st
 			return n, false
 		}
 	}
+
 	return n, ok
 }
 
@@ -135,6 +141,7 @@ func (s *suite) childWrites(o order, t *reporter) error {
 	// Every fourth batch asks for another level than the case does, of those given here:
 	// what is acknowledged at one must not depend on what comes after at another.
 	others := levelsOf(e.Capabilities())
+
 	var (
 		mu     sync.Mutex
 		next   = o.From
@@ -171,5 +178,6 @@ func (s *suite) childWrites(o order, t *reporter) error {
 			}
 		}()
 	}
+
 	return <-failed
 }

@@ -41,6 +41,7 @@ func laterWins(a *trial) {
 func rangeDeletes(a *trial) {
 	dir := a.dir()
 	e := a.open(dir)
+
 	fill := func() {
 		a.commit(e, sets("a", "0", "b", "0", "bb", "0", "c", "0", "d", "0"))
 	}
@@ -107,6 +108,7 @@ func notAtomic(s *suite) string {
 	if s.caps.AtomicBatches {
 		return "its batches are whole after a crash (Capabilities.AtomicBatches)"
 	}
+
 	return ""
 }
 
@@ -120,14 +122,18 @@ func partKey(i int) []byte { return fmt.Appendf(nil, "part/%02d", i) }
 func inPart(a *trial) {
 	dir, rnd := a.dir(), a.random()
 	last := uint64(0)
+
 	for range killRounds {
 		c := a.startChild(order{Role: "part", Dir: dir, From: last + 1}, nil)
 		acked := last
+
 		for line, ok := c.next(); ok; line, ok = c.next() {
 			n, err := strconv.ParseUint(strings.TrimPrefix(line, "ack "), 10, 64)
 			if err != nil {
 				a.Fatalf("the child said %q", line)
 			}
+
+			// The kill comes at a random moment after the first acknowledgement, so that it falls into a batch.
 			if acked == last {
 				time.AfterFunc(time.Duration(rnd.Int64N(int64(50*time.Millisecond))), func() { _ = c.cmd.Process.Kill() })
 			}
@@ -137,6 +143,7 @@ func inPart(a *trial) {
 		if acked == last {
 			a.Fatalf("the writing process was not killed: %s", c.stderr.bytes())
 		}
+
 		e := a.open(dir)
 		var found []uint64
 		for i := range partKeys {
@@ -151,6 +158,9 @@ func inPart(a *trial) {
 			if err != nil {
 				a.Fatalf("a key has the value %q", text)
 			}
+
+			// The keys are set in order: the first ones may be of the batch that was cut off, and the others are of the one
+			// before.
 			if i > 0 && (n > found[i-1] || n+1 < found[0]) {
 				a.Errorf("of batch %d there are other operations than its first ones: the keys are of batches %d, and the "+
 					"next of %d", found[0], found, n)
@@ -172,6 +182,7 @@ func (s *suite) childParts(o order, t *reporter) error {
 	if err != nil {
 		return err
 	}
+
 	for n := o.From; ; n++ {
 		var b holdfast.Batch
 		for i := range partKeys {

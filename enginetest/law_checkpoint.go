@@ -24,6 +24,7 @@ func checkpointed(a *trial) {
 		a.wantsErr("Checkpoint of an engine that cannot", holdfast.Checkpoint(context.Background(), e, at("one")),
 			holdfast.ErrUnavailable)
 		a.close(e)
+
 		return
 	}
 	a.refusesCheckpoints(e, c, dir, copies)
@@ -56,6 +57,7 @@ func checkpointed(a *trial) {
 		if name == "deep/two" {
 			most = 2 * n
 		}
+
 		for range 2 {
 			e := a.open(at(name))
 			a.wantsScript(e, least, most)
@@ -78,6 +80,7 @@ func (a *trial) refusesCheckpoints(e holdfast.Engine, c holdfast.Checkpointer, d
 	var none context.Context
 	ended, end := context.WithCancel(context.Background())
 	end()
+
 	for _, x := range []struct {
 		what string
 		ctx  context.Context

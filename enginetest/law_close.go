@@ -33,14 +33,17 @@ func endedByClose(a *trial) {
 		calls["Checkpoint"] = holdfast.Checkpoint
 	}
 	a.close(e)
+
 	for name, call := range calls {
 		closed := false
 		for round := range 6 {
 			e := a.open(dir)
 			written := a.rewrite(e, round)
 			ctx := &entered{Context: context.Background(), inside: make(chan struct{}), pause: time.Millisecond << round >> 1}
+
 			returned, into := make(chan error, 1), filepath.Join(copies, fmt.Sprint(name, round))
 			go func() { returned <- call(ctx, e, into) }()
+
 			var err error
 			select {
 			case <-ctx.inside:
@@ -56,6 +59,7 @@ func endedByClose(a *trial) {
 				}
 			}
 			closed = closed || err != nil
+
 			e = a.open(dir)
 			for key, value := range written {
 				a.wants(e, key, value)
@@ -72,6 +76,7 @@ func endedByClose(a *trial) {
 func (a *trial) rewrite(e holdfast.Engine, round int) map[string]string {
 	written := map[string]string{}
 	var b holdfast.Batch
+
 	for turn := range 4 {
 		for i := range 32 {
 			key, value := fmt.Sprint("key", i), make([]byte, 16<<10)
@@ -82,6 +87,7 @@ func (a *trial) rewrite(e holdfast.Engine, round int) map[string]string {
 		a.commit(e, &b)
 		b.Reset()
 	}
+
 	return written
 }
 
@@ -98,5 +104,6 @@ func (c *entered) Done() <-chan struct{} {
 		close(c.inside)
 		time.Sleep(c.pause)
 	})
+
 	return make(chan struct{})
 }

@@ -19,6 +19,7 @@ func compacted(a *trial) {
 		a.wantsErr("Compact of an engine that cannot", holdfast.Compact(context.Background(), e, all),
 			holdfast.ErrUnavailable)
 		a.close(e)
+
 		return
 	}
 	const n = 200
@@ -30,6 +31,8 @@ func compacted(a *trial) {
 	ended, end := context.WithCancel(context.Background())
 	end()
 	a.wantsErr("Compact with a context that has ended", c.Compact(ended, all), context.Canceled)
+
+	// A writer goes on all the while, and a snapshot stays open.
 	var group sync.WaitGroup
 	group.Go(func() { a.commitScript(e, n+1, 2*n) })
 	part := holdfast.Range{Lo: []byte("e"), Hi: []byte("p"), Reverse: true}
@@ -42,12 +45,15 @@ func compacted(a *trial) {
 	if err := c.Compact(context.Background(), holdfast.Range{Lo: []byte("b"), Hi: []byte("a")}); err != nil {
 		a.Errorf("Compact of an empty range: %v", err)
 	}
+
 	for i := range 3 {
 		if err := holdfast.Compact(context.Background(), e, all); err != nil {
 			a.Errorf("Compact %d: %v", i, err)
 		}
 	}
 	group.Wait()
+
+	// The snapshot still shows its state, which compacting must not take away.
 	a.wantsScript(s, n/2, n/2)
 	a.closeAll(s)
 	if err := c.Compact(context.Background(), all); err != nil {
@@ -74,6 +80,7 @@ func compactedSpace(a *trial) {
 		a.Logf("does not apply: the engine is no Compactor, or does not tell its size")
 		return
 	}
+
 	const size, keys = 64 << 10, 256
 	r := a.random()
 	var b holdfast.Batch
@@ -88,6 +95,7 @@ func compactedSpace(a *trial) {
 	}
 	a.commit(e, &holdfast.Batch{})
 	b.Reset()
+
 	for i := range keys - 1 {
 		b.Delete(fmt.Appendf(nil, "key%d", i))
 	}

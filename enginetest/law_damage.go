@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/internal/night"
 )
 
 var damageCases = []lawCase{
@@ -34,6 +35,7 @@ func className(err error) string {
 			return name
 		}
 	}
+
 	return "other " + err.Error()
 }
 
@@ -41,7 +43,10 @@ func className(err error) string {
 const damageBatches = 400
 
 // damagesInAll bounds the damages that are tried on one directory.
-const damagesInAll = 60
+var damagesInAll = night.Or(60, 24)
+
+// cutsOfATail is about how many places there are at which a tail is torn.
+var cutsOfATail = night.Or[int64](50, 12)
 
 // damage is one change to a file, and what came of it.
 type damage struct {
@@ -76,6 +81,7 @@ func (d damage) do(dir string) error {
 	if _, err := f.WriteAt(block, d.offset); err != nil {
 		return err
 	}
+
 	return f.Close()
 }
 
@@ -84,6 +90,7 @@ func (d damage) do(dir string) error {
 func damaged(a *trial) {
 	dir := a.dir()
 	n, batches := uint64(0), uint64(a.s.some(damageBatches))/3
+
 	for range 3 { // some engines move what they have written when they open
 		e := a.open(dir)
 		a.applyScript(e, n+1, n+batches)
@@ -99,6 +106,7 @@ func damaged(a *trial) {
 	// seen for what it is; the next child goes on with the next copy.
 	root := a.TempDir()
 	copies := func(i int) string { return filepath.Join(root, strconv.Itoa(i)) }
+
 	for i, d := range damages {
 		if err := copyTree(copies(i), dir); err != nil {
 			a.Fatalf("%v", err)
@@ -107,6 +115,7 @@ func damaged(a *trial) {
 			a.Fatalf("%v", err)
 		}
 	}
+
 	outcomes := map[string]int{}
 	for i := 0; i < len(damages); {
 		lines, err := a.runChild(order{Role: "read", Dir: root, From: uint64(i), To: uint64(len(damages)), Batches: n})
@@ -149,6 +158,7 @@ func (s *suite) childReads(o order, t *reporter) error {
 		hangs.Stop()
 		t.say("%s", outcome)
 	}
+
 	return nil
 }
 
@@ -158,6 +168,7 @@ func (s *suite) readDamaged(dir string, o order) string {
 		return className(err)
 	}
 	defer e.Close()
+
 	n, state, err := uint64(0), commits.State[string](nil), error(nil)
 	for _, reverse := range []bool{true, false} {
 		if state, err = commits.Contents(e, holdfast.Range{Reverse: reverse}); errors.Is(err, commits.ErrEndless) {
@@ -170,6 +181,7 @@ func (s *suite) readDamaged(dir string, o order) string {
 			return "wrong " + breaches[0].text
 		}
 	}
+
 	for _, p := range state {
 		switch got, err := e.Get(nil, []byte(p.Key)); {
 		case errors.Is(err, holdfast.ErrNotFound):
@@ -183,6 +195,7 @@ func (s *suite) readDamaged(dir string, o order) string {
 	if n != o.Batches {
 		return fmt.Sprintf("lost only %d of %d batches are there, and no error says so", n, o.Batches)
 	}
+
 	return "right"
 }
 
@@ -201,26 +214,32 @@ func chooseDamages(dir string, rnd *rand.Rand) ([]damage, error) {
 		if err == nil && info.Size() > 0 {
 			files = append(files, file{name, info.Size()})
 		}
+
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
+
 	var all []damage
 	for _, f := range files {
 		name, err := filepath.Rel(dir, f.name)
 		if err != nil {
 			return nil, err
 		}
+
+		// Each file has its share, and its first and last byte are always among the places.
 		places := max(10, damagesInAll/len(files))
 		if name == markName {
 			places = 4
 		}
+
 		for i := range places {
 			offset, err := writtenOffset(f.name, f.size, rnd)
 			if err != nil {
 				return nil, err
 			}
+
 			switch i {
 			case 0:
 				offset = 0
@@ -235,6 +254,7 @@ func chooseDamages(dir string, rnd *rand.Rand) ([]damage, error) {
 		}
 	}
 	rnd.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+
 	return all[:min(len(all), damagesInAll)], nil
 }
 
@@ -246,6 +266,7 @@ func writtenOffset(name string, size int64, rnd *rand.Rand) (offset int64, err e
 		return 0, err
 	}
 	defer f.Close()
+
 	one := make([]byte, 1)
 	for range 1000 {
 		offset = rnd.Int64N(size)
@@ -256,6 +277,7 @@ func writtenOffset(name string, size int64, rnd *rand.Rand) (offset int64, err e
 			break
 		}
 	}
+
 	return offset, nil
 }
 
@@ -274,6 +296,7 @@ func copyTree(to, from string) error {
 		if d.IsDir() {
 			return os.MkdirAll(target, 0o755)
 		}
+
 		return copyFile(target, name)
 	})
 }
@@ -289,6 +312,7 @@ func copyFile(to, from string) error {
 		return err
 	}
 	defer out.Close()
+
 	block := make([]byte, 64<<10)
 	for at := int64(0); ; {
 		n, err := io.ReadFull(in, block)
@@ -311,6 +335,7 @@ func tailNamed(s *suite) string {
 	if s.Tail == nil {
 		return "the engine names no file whose end a crash can tear (Harness.Tail)"
 	}
+
 	return ""
 }
 
@@ -330,8 +355,11 @@ func tornTail(a *trial) {
 	if err != nil || left.After <= left.Before {
 		a.Fatalf("the tail did not grow with the last batches: %+v, %v", left, err)
 	}
+
 	reported := false
-	step := max(1, (left.After-left.Before)/50)
+	// The last two batches lie between the two lengths. Half of the cuts shorten the file, the others leave zeros, as a
+	// file does that was allocated ahead.
+	step := max(1, (left.After-left.Before)/cutsOfATail)
 	for cut := left.Before + 1; cut < left.After; cut += step {
 		torn := a.dir()
 		if err := copyTree(torn, dir); err != nil {
@@ -349,6 +377,8 @@ func tornTail(a *trial) {
 		if m.TornBytes > 0 || m.TornBytes == holdfast.Unknown {
 			reported = true
 		}
+
+		// What is written behind the cut must be there again: an engine that leaves the torn bytes finds them instead.
 		a.commit(e, a.s.script.batch(n+1))
 		a.close(e)
 		e = a.open(torn)
@@ -387,6 +417,7 @@ func (s *suite) childLeaves(o order, t *reporter) error {
 		return err
 	}
 	t.say("%s", text)
+
 	return nil // the process ends here, and nothing is closed
 }
 
@@ -397,6 +428,7 @@ func extent(name string) int64 {
 	if err != nil {
 		return 0
 	}
+
 	return int64(len(bytes.TrimRight(b, "\x00")))
 }
 
@@ -409,6 +441,7 @@ func tear(name string, cut int64, room bool) error {
 	if err := os.Truncate(name, cut); err != nil || room {
 		return err
 	}
+
 	return os.Truncate(name, info.Size())
 }
 

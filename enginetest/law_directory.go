@@ -38,6 +38,7 @@ func (a *trial) mark(dir string) string {
 	if err != nil {
 		a.Fatalf("the directory does not remember what made it: %v", err)
 	}
+
 	return string(text)
 }
 
@@ -48,6 +49,7 @@ func (a *trial) made() string {
 	e := a.open(dir)
 	a.set(e, "k", "v")
 	a.close(e)
+
 	return dir
 }
 
@@ -88,6 +90,7 @@ func (s *suite) childOpens(o order, t *reporter) error {
 		return nil
 	}
 	t.say("opened")
+
 	return e.Close()
 }
 
@@ -105,6 +108,7 @@ func otherEngine(a *trial) {
 	if err != nil {
 		a.Fatalf("%v", err)
 	}
+
 	for _, f := range left {
 		if f.Name() != markName && f.Name() != "data" && f.Name() != "LOCK" {
 			a.Errorf("%s was left in a directory of another engine", f.Name())
@@ -117,6 +121,7 @@ func otherEngine(a *trial) {
 func otherLevel(a *trial) {
 	dir := a.made()
 	bound := strings.Contains(a.mark(dir), "\nlevel ")
+
 	for _, level := range a.s.levels() {
 		if level == a.level {
 			continue
@@ -295,6 +300,7 @@ func (s *suite) childReadOnly(o order, t *reporter) error {
 		return fmt.Errorf("when it could be written to again, Get returned %q, %v", got, err)
 	}
 	t.say("refused")
+
 	return e.Close()
 }
 
@@ -322,6 +328,7 @@ func (s *suite) childVanishes(o order, t *reporter) error {
 	if err != nil {
 		return err
 	}
+
 	for n := uint64(1); n <= 100; n++ {
 		if n == 50 {
 			if err := os.RemoveAll(o.Dir); err != nil {
@@ -336,6 +343,7 @@ func (s *suite) childVanishes(o order, t *reporter) error {
 	_ = e.Sync()
 	_ = e.Close()
 	t.say("survived")
+
 	return nil
 }
 
@@ -345,6 +353,7 @@ func replaced(a *trial) {
 	if runtime.GOOS == "windows" {
 		a.Skipf("a directory with open files cannot be removed or renamed on Windows")
 	}
+
 	for _, how := range []string{"removed", "renamed"} {
 		for _, end := range []string{"closed", "died"} {
 			dir := a.dir()
@@ -353,6 +362,8 @@ func replaced(a *trial) {
 			if err := e.Sync(); err != nil && a.s.caps.Power.Given != 0 && !errors.Is(err, holdfast.ErrLevel) {
 				a.Fatalf("Sync: %v", err)
 			}
+
+			// The directory goes, and another of the same name comes, first empty and then another engine's.
 			err := os.Rename(dir, dir+".away")
 			if how == "removed" {
 				err = os.RemoveAll(dir)
@@ -392,6 +403,7 @@ const ownBatches = 100
 // usesReplaced reads and writes with an engine whose directory is another's by now.
 func (a *trial) usesReplaced(e holdfast.Engine) {
 	a.Helper()
+
 	value := filler(1, 64<<10)
 	var b holdfast.Batch
 	for n := range a.s.some(400) { // enough for new files
@@ -438,5 +450,6 @@ func (s *suite) childOwns(o order, t *reporter) error {
 	if o.How == "died" {
 		return nil
 	}
+
 	return e.Close()
 }

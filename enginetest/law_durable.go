@@ -86,13 +86,16 @@ func receipts(a *trial) {
 	if err := (holdfast.Receipt{}).Wait(); err != nil {
 		a.Errorf("Wait on the zero Receipt: %v", err)
 	}
+
 	var all []holdfast.Receipt
 	for i := range 10 {
 		all = append(all, a.apply(e, sets(fmt.Sprint(i), "v")))
 	}
+
 	for i := range all {
 		r := all[len(all)-1-i] // not in the order they were applied
 		var waiting sync.WaitGroup
+
 		for range 8 {
 			waiting.Go(func() {
 				for range 2 {
@@ -106,6 +109,7 @@ func receipts(a *trial) {
 	}
 	late := a.apply(e, sets("late", "v"))
 	a.close(e)
+
 	for _, r := range append(all, late) {
 		if err := r.Wait(); err != nil {
 			a.Errorf("Wait after Close, which kept everything: %v", err)
@@ -131,6 +135,7 @@ func batchCopied(a *trial) {
 	if err := last.Wait(); err != nil {
 		a.Fatalf("Wait: %v", err)
 	}
+
 	var want []string
 	for i := range 100 {
 		want = append(want, fmt.Sprintf("k%02d", i), string(bytes.Repeat([]byte{byte(i)}, len(value))))
@@ -153,6 +158,7 @@ func asWritten(a *trial) {
 	check := func(e holdfast.Engine) {
 		a.Helper()
 		a.wantsAll(e, holdfast.Range{}, pairs...)
+
 		for i := 0; i < len(pairs); i += 2 {
 			a.wants(e, pairs[i], pairs[i+1])
 		}
@@ -206,6 +212,7 @@ func aliasing(a *trial) {
 	if err != nil {
 		a.Fatalf("Get: %v", err)
 	}
+
 	for i := range got {
 		got[i] = 'x' // it is the caller's
 	}
@@ -253,9 +260,11 @@ func dropped(a *trial) {
 func reopened(a *trial) {
 	dir := a.dir()
 	n := uint64(0)
+
 	for session := range 6 {
 		e := a.open(dir)
 		a.wantsScript(e, n, n)
+
 		for range session % 3 * 20 {
 			n++
 			a.commit(e, a.s.script.batch(n))
@@ -301,9 +310,11 @@ func (s *suite) childSettles(o order, t *reporter) error {
 		return err
 	}
 	next := uint64(0)
+
 	apply := func() error {
 		next++
 		_, err := e.Apply(s.script.batch(next), o.Level)
+
 		return err
 	}
 	for range settleBatches {
@@ -311,6 +322,7 @@ func (s *suite) childSettles(o order, t *reporter) error {
 			return err
 		}
 	}
+
 	switch o.How {
 	case "sync":
 		err = e.Sync()
@@ -342,5 +354,6 @@ func (s *suite) childSettles(o order, t *reporter) error {
 		return err
 	}
 	t.say("settled")
+
 	return nil // the process ends here, and nothing is closed
 }

@@ -32,6 +32,7 @@ func fullWriting(a *trial) {
 func fullOpening(a *trial) {
 	dir := a.dir()
 	n := uint64(0)
+
 	for range 3 {
 		var faults Faults
 		faults.FailWrites(syscall.ENOSPC)
@@ -83,6 +84,9 @@ func reallyFull(a *trial) {
 	if err != nil {
 		a.Errorf("the process that watches over the full disk failed: %v", err)
 	}
+
+	// The child tells line by line what happened. It may have been killed by the full disk, so what it does not say counts
+	// too.
 	acked := uint64(0)
 	var failed, after, limited bool
 	for _, line := range lines {
@@ -90,6 +94,7 @@ func reallyFull(a *trial) {
 		if kind != "ack" {
 			a.Logf("after %d batches: %s", acked, line)
 		}
+
 		switch kind {
 		case "ack":
 			if acked, err = strconv.ParseUint(rest, 10, 64); err != nil {
@@ -120,6 +125,7 @@ func reallyFull(a *trial) {
 			a.Errorf("%s", rest)
 		}
 	}
+
 	switch {
 	case failed:
 	case limited && a.s.caps.FullDiskKills:
@@ -139,12 +145,14 @@ func saysFull(text string) bool {
 			return true
 		}
 	}
+
 	return false
 }
 
 func (s *suite) fatScript() script {
 	sc := s.script
 	sc.Extra = 16 << 10
+
 	return sc
 }
 
@@ -164,6 +172,7 @@ func (s *suite) childFull(o order, t *reporter) error {
 		return err
 	}
 	o.Role = "after"
+
 	return o.again()
 }
 
@@ -173,6 +182,7 @@ func (s *suite) childFills(o order, t *reporter) error {
 	if err != nil {
 		return err
 	}
+
 	const before, most = 20, 1000
 	var acked uint64
 	for n := uint64(1); n <= most; n++ {
@@ -204,6 +214,7 @@ func (s *suite) childFills(o order, t *reporter) error {
 	if err != nil {
 		return fmt.Errorf("reading on a full disk: %w", err)
 	}
+
 	n, breaches := s.fatScript().judge(state)
 	for _, b := range breaches {
 		t.say("breach on the full disk: %s", b.text)
@@ -212,6 +223,7 @@ func (s *suite) childFills(o order, t *reporter) error {
 		t.say("breach on the full disk, %d batches were acknowledged, and %d can be read", acked, n)
 	}
 	_ = e.Close() // which may fail
+
 	return nil
 }
 
@@ -227,6 +239,7 @@ func (s *suite) childAfter(o order, t *reporter) error {
 		if err != nil {
 			return fmt.Errorf("reading with room again: %w", err)
 		}
+
 		found, breaches := s.fatScript().judge(state)
 		for _, b := range breaches {
 			t.say("breach with room again: %s", b.text)
@@ -238,6 +251,7 @@ func (s *suite) childAfter(o order, t *reporter) error {
 			t.say("after %d", n)
 			told = true
 		}
+
 		for range 5 {
 			n++
 			if err := holdfast.Commit(e, s.fatScript().batch(n), o.Level); err != nil {
@@ -248,5 +262,6 @@ func (s *suite) childAfter(o order, t *reporter) error {
 			return fmt.Errorf("closing with room again: %w", err)
 		}
 	}
+
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/internal/night"
 )
 
 var inputCases = []lawCase{
@@ -60,6 +61,7 @@ func otherName(err error, name string) string {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		wrapped = joined.Unwrap()
 	}
+
 	for _, w := range wrapped {
 		if w != nil {
 			if other := otherName(w, name); other != "" {
@@ -67,6 +69,7 @@ func otherName(err error, name string) string {
 			}
 		}
 	}
+
 	return ""
 }
 
@@ -74,6 +77,7 @@ func otherName(err error, name string) string {
 func badKeys(a *trial) {
 	e := a.open(a.dir())
 	a.set(e, "k", "v")
+
 	long := make([]byte, holdfast.MaxKeySize+1)
 	s := a.snapshot(e)
 	for name, r := range map[string]holdfast.Reader{"engine": e, "snapshot": s} {
@@ -84,6 +88,7 @@ func badKeys(a *trial) {
 				a.Errorf("Get of a bad key returned %q, want dst as it was", got)
 			}
 		}
+
 		for _, rng := range []holdfast.Range{{Lo: long}, {Hi: long}, {Lo: long, Hi: long, Reverse: true}} {
 			it := r.Scan(rng)
 			if it.Next() {
@@ -94,6 +99,7 @@ func badKeys(a *trial) {
 		}
 	}
 	a.closeAll(s)
+
 	for what, fill := range map[string]func(*holdfast.Batch){
 		"Set of an empty key":           func(b *holdfast.Batch) { b.Set(nil, []byte("v")) },
 		"Set of a long key":             func(b *holdfast.Batch) { b.Set(long, []byte("v")) },
@@ -113,6 +119,7 @@ func badKeys(a *trial) {
 	// Iterators that are misused say nothing, and do not panic.
 	it := e.Scan(holdfast.Range{})
 	_, _ = it.Key(), it.Value()
+
 	for it.Next() {
 	}
 	_, _ = it.Key(), it.Value()
@@ -157,6 +164,7 @@ func tooLarge(a *trial) {
 	}
 	if caps.MaxBatchSize < 256<<20 { // or it would take very much memory to ask
 		b.Reset()
+
 		piece := value[:min(1<<20, caps.MaxValueSize, caps.MaxBatchSize)]
 		for i := 0; int64(b.Size()) <= caps.MaxBatchSize; i++ {
 			b.Set([]byte(fmt.Sprintf("piece %06d", i)), piece)
@@ -199,6 +207,7 @@ func afterClose(a *trial) {
 	done, told := e.Done(), make(chan error, 1)
 	go func() { <-e.Done(); told <- e.Err() }()
 	a.set(e, "k", "v")
+
 	it := e.Scan(holdfast.Range{})
 	for it.Next() {
 	}
@@ -250,6 +259,7 @@ func severalMistakes(a *trial) {
 	bad.Set(nil, nil)
 	reads := func(what string, r holdfast.Reader) {
 		a.Helper()
+
 		for _, key := range [][]byte{nil, long} {
 			_, err := r.Get(nil, key)
 			a.wantsErr(fmt.Sprintf("Get of a key of %d bytes from a closed %s", len(key), what), err, holdfast.ErrClosed)
@@ -267,6 +277,7 @@ func severalMistakes(a *trial) {
 	reads("snapshot", s)
 	a.closeAll(it)
 	reads("snapshot", s)
+
 	for what, b := range map[string]*holdfast.Batch{"a bad batch": &bad, "a nil batch": nil} {
 		_, err := e.Apply(b, 0)
 		a.wantsErr("Apply of "+what+" at no level", err, holdfast.ErrLevel)
@@ -274,6 +285,7 @@ func severalMistakes(a *trial) {
 	a.close(e)
 	reads("engine", e)
 	reads("snapshot of a closed engine", s)
+
 	for _, b := range []*holdfast.Batch{&bad, nil} {
 		for _, level := range []holdfast.Level{0, a.level, 9} {
 			_, err := e.Apply(b, level)
@@ -285,7 +297,7 @@ func severalMistakes(a *trial) {
 // Close may be called at any moment: running calls succeed, later ones return ErrClosed,
 // and what was applied is there.
 func closeAmongMany(a *trial) {
-	for round := range 5 {
+	for round := range night.Or(5, 3) {
 		dir := a.dir()
 		e := a.open(dir)
 		var (
@@ -294,10 +306,12 @@ func closeAmongMany(a *trial) {
 			refused atomic.Int64
 			users   sync.WaitGroup
 		)
+
 		ended := func(what string, err error) bool {
 			if err != nil && !errors.Is(err, holdfast.ErrClosed) {
 				a.Errorf("%s while the engine is being closed: %v; want ErrClosed", what, err)
 			}
+
 			return err != nil
 		}
 		for range 3 {
@@ -319,6 +333,7 @@ func closeAmongMany(a *trial) {
 				}
 			})
 		}
+
 		for range 3 {
 			users.Go(func() {
 				// Readers who never rest would keep Close out forever.
@@ -339,12 +354,16 @@ func closeAmongMany(a *trial) {
 			})
 		}
 		time.Sleep(time.Duration(round) * 2 * time.Millisecond)
+
+		// Close is refused while a snapshot is open, so it is tried again; each refusal lets the readers come nearer to their
+		// end.
 		if !eventually(func() bool {
 			err := e.Close()
 			refused.Add(1)
 			if err != nil && !errors.Is(err, holdfast.ErrBusy) {
 				a.Errorf("Close among readers and writers: %v", err)
 			}
+
 			return !errors.Is(err, holdfast.ErrBusy)
 		}) {
 			a.Fatalf("Close was refused for %v", stuck)
@@ -374,6 +393,7 @@ func (a *trial) wantsRefused(what, dir string, o holdfast.Options, class error) 
 	if err == nil {
 		_ = e.Close()
 		a.Errorf("Open of %s succeeded", what)
+
 		return
 	}
 	if class != nil {

@@ -24,6 +24,7 @@ func (a *trial) checkPromises(caps holdfast.Capabilities) {
 	if caps.Engine == "" {
 		a.Errorf("Capabilities names no engine")
 	}
+
 	for _, level := range holdfast.Levels() {
 		p := caps.Promise(level)
 		switch {
@@ -48,6 +49,7 @@ func (a *trial) checkPromises(caps holdfast.Capabilities) {
 			a.Errorf("%v is said to survive a power cut, and that one may cost the whole store", level)
 		}
 	}
+
 	for _, limit := range []struct {
 		name        string
 		value, most int64
@@ -144,12 +146,14 @@ func shownAtApply(a *trial) {
 func refusedLevels(a *trial) {
 	e := a.open(a.dir())
 	a.set(e, "k", "1")
+
 	refused := []holdfast.Level{0, holdfast.Power + 1, 255}
 	for _, level := range holdfast.Levels() {
 		if e.Capabilities().Promise(level).Given == 0 {
 			refused = append(refused, level)
 		}
 	}
+
 	for _, level := range refused {
 		_, err := e.Apply(sets("k", "2", "l", "2"), level)
 		a.wantsErr(fmt.Sprintf("Apply at %v", level), err, holdfast.ErrLevel)
@@ -168,8 +172,10 @@ func powerSyncs(a *trial) {
 	if a.given() != holdfast.Power || e.Metrics().Syncs == holdfast.Unknown {
 		a.Logf("does not apply: commits at %v get %v, and %d syncs are counted", a.level, a.given(), e.Metrics().Syncs)
 		a.close(e)
+
 		return
 	}
+
 	for i := range 10 {
 		before := e.Metrics().Syncs
 		a.set(e, "k", fmt.Sprint(i))
@@ -198,6 +204,7 @@ func lossWindow(a *trial) {
 		a.Logf("does not apply further: the engine does not count its syncs")
 		return
 	}
+
 	for i := range 2 {
 		before := e.Metrics().Syncs
 		a.set(e, "k", fmt.Sprint(i))

@@ -63,6 +63,7 @@ func heldSeam(s *suite) string {
 	if s.OpenHeld == nil {
 		return seam(s)
 	}
+
 	return ""
 }
 
@@ -82,24 +83,32 @@ func applyDuringSync(a *trial) {
 	a.Cleanup(func() { _ = e.Close() })
 	a.set(e, "a", "1")
 	a.apply(e, sets("b", "1"))
+
+	// From here on the device answers no sync until release is called.
 	begun, release := faults.HoldSyncs()
 	defer release()
+
 	synced := make(chan error, 1)
 	go func() { synced <- e.Sync() }()
+
 	select {
 	case <-begun:
 	case err := <-synced:
 		a.Fatalf("Sync has not asked the device for what was applied: %v", err)
 	}
+
+	// Whoever holds a lock over the sync is found out here.
 	passed := make(chan struct{})
 	go func() {
 		defer close(passed)
+
 		for i := range 10 {
 			a.apply(e, sets("c", fmt.Sprint(i)))
 		}
 		a.wants(e, "a", "1")
 		_ = e.Metrics()
 	}()
+
 	select {
 	case <-passed:
 	case <-time.After(stuck):

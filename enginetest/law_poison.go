@@ -21,6 +21,7 @@ func seam(s *suite) string {
 	if s.OpenFaulty == nil {
 		return "the engine has no seam to inject failures (Harness.OpenFaulty)"
 	}
+
 	return ""
 }
 
@@ -32,6 +33,7 @@ func (a *trial) openFaulty(dir string, o holdfast.Options, f *Faults) holdfast.E
 		a.Fatalf("OpenFaulty: %v", err)
 	}
 	a.Cleanup(func() { f.FailWrites(nil); f.FailSyncs(nil); _ = e.Close() })
+
 	return e
 }
 
@@ -58,6 +60,7 @@ func (a *trial) poisoned(cause error, before uint64, healed bool, fail func(*Fau
 	dir := a.dir()
 	o := a.options()
 	o.SyncEvery = -1 // so that only what the case does can fail
+
 	e := a.openFaulty(dir, o, &faults)
 	waits := make(chan error, 1)
 	go func() { <-e.Done(); waits <- e.Err() }()
@@ -96,6 +99,7 @@ func (a *trial) poisoned(cause error, before uint64, healed bool, fail func(*Fau
 	if errors.Is(err, holdfast.ErrFull) {
 		a.refused(e, before, func() { fail(&faults, nil) })
 		a.goesOn(dir, before+1, before+1)
+
 		return
 	}
 	a.wantsErr("the failure", err, holdfast.ErrPoisoned)
@@ -108,6 +112,7 @@ func (a *trial) poisoned(cause error, before uint64, healed bool, fail func(*Fau
 	s := a.snapshot(e)
 	a.wantsScript(s, acked, applied)
 	a.closeAll(s)
+
 	for i, r := range good {
 		if err := r.Wait(); err != nil {
 			a.Errorf("batch %d was acknowledged, and after the failure no more: %v", i+1, err)
@@ -148,6 +153,7 @@ func (a *trial) refused(e holdfast.Engine, before uint64, heal func()) {
 // wantsPoisoned fails unless e refuses to write, and says why.
 func (a *trial) wantsPoisoned(e holdfast.Engine, cause error) {
 	a.Helper()
+
 	for range 2 {
 		_, err := e.Apply(sets("never", "written"), a.level)
 		if err == nil {
@@ -236,6 +242,7 @@ func failureAmongMany(a *trial) {
 		)
 		dir := a.dir()
 		e := a.openFaulty(dir, a.options(), &faults)
+
 		for range 8 {
 			writers.Go(func() {
 				for {
@@ -243,6 +250,7 @@ func failureAmongMany(a *trial) {
 					if next == 100_000 {
 						mu.Unlock()
 						a.Errorf("%d batches were acknowledged while every write and sync failed", next)
+
 						return
 					}
 					next++

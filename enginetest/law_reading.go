@@ -29,23 +29,27 @@ func (a *trial) tree(dir string) map[string]string {
 		sum := sha256.New()
 		_, err = io.Copy(sum, f)
 		files[name] = string(sum.Sum(nil))
+
 		return err
 	})
 	if err != nil {
 		a.Fatalf("%v", err)
 	}
+
 	return files
 }
 
 // wantsUntouched fails unless the files below dir are as they were before.
 func (a *trial) wantsUntouched(dir string, before map[string]string) {
 	a.Helper()
+
 	after := a.tree(dir)
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		if after[name] != before[name] {
 			a.Errorf("opening the directory for reading only changed %s", name)
 		}
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(after)) {
 		if _, ok := before[name]; !ok {
 			a.Errorf("opening the directory for reading only made %s", name)
@@ -65,8 +69,11 @@ func readingOnly(a *trial) {
 		a.wantsRefused("a directory for reading only", dir, reads, holdfast.ErrUnavailable)
 		a.wantsUntouched(dir, before)
 		a.wantsUnharmed(dir)
+
 		return
 	}
+
+	// A reader makes nothing, not even the directory.
 	missing := a.dir()
 	a.wantsRefused("a directory that is not there, for reading only", missing, reads, fs.ErrNotExist)
 	if exists(missing) {
@@ -80,14 +87,20 @@ func readingOnly(a *trial) {
 	}
 	a.wantsRefused("a directory that is open for writing, for reading only", dir, reads, holdfast.ErrLocked)
 	a.set(e, "killed", "not yet")
+
+	// A copy of the files while the engine is open is what a killed program leaves: what was applied last is in the log
+	// alone.
 	left := filepath.Join(a.TempDir(), "left")
 	if err := copyTree(left, dir); err != nil {
 		a.Fatalf("%v", err)
 	}
 	a.close(e)
+
 	for _, dir := range []string{dir, left} {
 		before := a.tree(dir)
 		var readers []holdfast.Engine
+
+		// Two readers at a time, and no writer beside them.
 		for range 2 {
 			e, err := a.s.Open(dir, reads)
 			if err != nil {
@@ -97,11 +110,13 @@ func readingOnly(a *trial) {
 			readers = append(readers, e)
 		}
 		a.wantsRefused("a directory that is open for reading", dir, o, holdfast.ErrLocked)
+
 		var shown commits.State[string]
 		for _, e := range readers {
 			if got := e.Capabilities().Strongest(); got != 0 {
 				a.Errorf("an engine that only reads says that it gives %v", got)
 			}
+
 			for _, l := range holdfast.Levels() {
 				for _, b := range []*holdfast.Batch{sets("k", "other"), new(holdfast.Batch)} {
 					_, err := e.Apply(b, l)
@@ -119,9 +134,12 @@ func readingOnly(a *trial) {
 			}
 			_ = s.Close()
 		}
+
 		for _, e := range readers {
 			a.close(e)
 		}
+
+		// What was shown must be what a writer finds: a reader may not show what recovery then drops.
 		a.wantsUntouched(dir, before)
 		e := a.open(dir)
 		found, err := commits.Contents(e, holdfast.Range{})
@@ -139,6 +157,7 @@ func readingOnly(a *trial) {
 func repairLost(a *trial) {
 	dir := a.made()
 	a.write(filepath.Join(dir, markName), a.mark(dir)+"lost the values of 2 keys\n")
+
 	for range 2 {
 		e := a.open(dir)
 		if lost := e.Capabilities().Lost; lost != "the values of 2 keys" {

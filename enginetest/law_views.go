@@ -29,12 +29,14 @@ func (a *trial) snapshot(e holdfast.Engine) holdfast.Snapshot {
 		a.Fatalf("Snapshot: %v", err)
 	}
 	a.Cleanup(func() { _ = s.Close() })
+
 	return s
 }
 
 // closeAll closes views and fails if that does.
 func (a *trial) closeAll(views ...interface{ Close() error }) {
 	a.Helper()
+
 	for _, v := range views {
 		if err := v.Close(); err != nil {
 			a.Errorf("Close: %v", err)
@@ -52,6 +54,8 @@ func fixedSnapshots(a *trial) {
 		n += many
 		a.commit(e, &holdfast.Batch{})
 	}
+
+	// What came before the snapshot is in it, and nothing of what comes after.
 	write(30)
 	s := a.snapshot(e)
 	want, err := commits.Contents(s, holdfast.Range{})
@@ -69,6 +73,7 @@ func fixedSnapshots(a *trial) {
 		if d := commits.Difference(backwards, want); d != "" {
 			a.Errorf("read backwards, a snapshot differs: %s", d)
 		}
+
 		for _, p := range want {
 			a.wants(s, p.Key, p.Value)
 		}
@@ -81,6 +86,8 @@ func fixedSnapshots(a *trial) {
 	write(30)
 	check()
 	b.Reset()
+
+	// Not even a delete of everything, the greatest change there is.
 	b.DeleteRange(nil, nil)
 	a.commit(e, &b)
 	check()
@@ -103,6 +110,8 @@ func fixedSnapshots(a *trial) {
 		a.Errorf("Sync: %v", err)
 	}
 	check()
+
+	// Closing twice is allowed; using it afterwards is not.
 	a.closeAll(s, s)
 	_, err = s.Get(nil, []byte("k"))
 	a.wantsErr("Get from a closed snapshot", err, holdfast.ErrClosed)
@@ -127,8 +136,12 @@ func fixedIterators(a *trial) {
 		if reverse {
 			slices.Reverse(want)
 		}
+
+		// Three iterators: one that has not begun, one in the middle of its walk, and one over a range in which there is
+		// nothing yet.
 		fresh, under, empty := e.Scan(holdfast.Range{Reverse: reverse}), e.Scan(holdfast.Range{Reverse: reverse}),
 			e.Scan(holdfast.Range{Lo: []byte("x"), Reverse: reverse})
+
 		var got commits.State[string]
 		for range 10 {
 			if !under.Next() {
@@ -136,7 +149,11 @@ func fixedIterators(a *trial) {
 			}
 			got = append(got, pairs(string(under.Key()), string(under.Value()))...)
 		}
+
+		// Keys in front of it, behind it and between are put and deleted. The entry that it stands on must not change under
+		// the caller.
 		key, value := under.Key(), under.Value()
+
 		for i := range keys {
 			a.apply(e, sets(fmt.Sprintf("k%03d", i), "new", fmt.Sprintf("k%03dx", i), "new", fmt.Sprintf("x%03d", i), "new"))
 		}
@@ -179,11 +196,13 @@ func ranges(a *trial) {
 	}
 	a.commit(e, &b)
 	b.Reset()
+
 	for _, k := range keys {
 		b.Delete([]byte(k + "gone"))
 	}
 	a.commit(e, &b)
 	s := a.snapshot(e)
+
 	bounds := append([]string{"", "\x00", "a\x00", "b\x00\x00", "bz", "c\x00", "d", "d\xff", "f", "\xff\xff\xff",
 		string(filler(1, holdfast.MaxKeySize))}, keys...)
 	for _, lo := range bounds {
@@ -197,6 +216,7 @@ func ranges(a *trial) {
 			r := holdfast.Range{Lo: []byte(lo), Hi: []byte(hi)}
 			a.wantsAll(e, r, want...)
 			a.wantsAll(s, r, want...)
+
 			var back []string
 			for i := len(want) - 2; i >= 0; i -= 2 {
 				back = append(back, want[i], want[i+1])
@@ -209,6 +229,7 @@ func ranges(a *trial) {
 			}
 		}
 	}
+
 	it := e.Scan(holdfast.Range{Lo: []byte("c"), Hi: []byte("d")})
 	for range 2 {
 		it.Next()
@@ -243,6 +264,7 @@ func manyViews(a *trial) {
 		views = append(views, a.snapshot(e))
 		walks = append(walks, views[n-1].Scan(holdfast.Range{}), e.Scan(holdfast.Range{}))
 	}
+
 	for i, it := range walks {
 		state, err := commits.Drain(it)
 		if err != nil {
@@ -252,6 +274,7 @@ func manyViews(a *trial) {
 			a.Errorf("an iterator made after batch %d saw %d batches: %v", i/2+1, n, breaches)
 		}
 	}
+
 	for i, s := range views {
 		a.wantsScript(s, uint64(i+1), uint64(i+1))
 		a.closeAll(s)
@@ -271,10 +294,13 @@ func unblocked(a *trial) {
 			a.Fatalf("the iterator is empty: %v", it.Err())
 		}
 	}
+
+	// Enough is written that an engine has to give something up, or to grow, if it cannot wait for readers.
 	done := make(chan error, 1)
 	go func() {
 		var err error
 		var b holdfast.Batch
+
 		for i := 0; i < batches && err == nil; i++ {
 			b.Reset()
 			b.Set([]byte(fmt.Sprintf("k%03d", i)), filler(uint64(i), size))
@@ -288,6 +314,7 @@ func unblocked(a *trial) {
 		}
 		done <- err
 	}()
+
 	select {
 	case err := <-done:
 		if err != nil {
@@ -296,6 +323,7 @@ func unblocked(a *trial) {
 	case <-time.After(stuck):
 		a.Errorf("a writer has waited %v for a snapshot or iterator to be closed", stuck)
 	}
+
 	for _, it := range views {
 		a.closeAll(it)
 	}
@@ -322,6 +350,7 @@ func countedViews(a *trial) {
 	wants("with two snapshots", 2, 0)
 	i1, i2 := e.Scan(holdfast.Range{}), s1.Scan(holdfast.Range{Lo: []byte("z")})
 	wants("with two snapshots and two iterators", 2, 2)
+
 	for i1.Next() {
 	}
 	wants("with one iterator at its end", 2, 2)

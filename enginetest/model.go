@@ -13,10 +13,11 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/internal/night"
 	"pgregory.net/rapid"
 )
 
-var modelFor = flag.Duration("enginetest.model", 5*time.Second,
+var modelFor = flag.Duration("enginetest.model", night.Or(10*time.Second, time.Second),
 	"how long random histories of one engine are compared with the model")
 
 // model compares random histories of the engine with engine/mem. The flags of rapid say how
@@ -220,6 +221,7 @@ func (h *history) iterate() {
 		h.settle()
 		r := modelRange.Draw(h.t, "range")
 		h.iterators = append(h.iterators, twoIterators{h.engine.Scan(r), h.model.Scan(r)})
+
 		return
 	}
 	if len(h.iterators) == 0 {
@@ -227,6 +229,7 @@ func (h *history) iterate() {
 	}
 	i := rapid.IntRange(0, len(h.iterators)-1).Draw(h.t, "iterator")
 	it := h.iterators[i]
+
 	for range rapid.IntRange(1, 5).Draw(h.t, "steps") {
 		if h.step(it) {
 			continue
@@ -234,6 +237,7 @@ func (h *history) iterate() {
 		h.iterators = append(h.iterators[:i], h.iterators[i+1:]...)
 		h.must(it.engine.Close())
 		h.must(it.model.Close())
+
 		return
 	}
 }
@@ -251,6 +255,7 @@ func (h *history) step(it twoIterators) bool {
 		h.t.Fatalf("an iterator opened earlier has %s at %q, want %s", commits.Quote(it.engine.Value()), it.engine.Key(),
 			commits.Quote(it.model.Value()))
 	}
+
 	return got
 }
 
@@ -272,6 +277,7 @@ func (h *history) closeViews() {
 		h.must(it.engine.Close())
 		h.must(it.model.Close())
 	}
+
 	h.iterators = nil
 	for _, s := range h.snapshots {
 		h.compare(s.engine, s.model, holdfast.Range{})
@@ -286,6 +292,7 @@ func (h *history) end() {
 	for _, it := range h.iterators {
 		_ = it.engine.Close()
 	}
+
 	for _, s := range h.snapshots {
 		_ = s.engine.Close()
 	}

@@ -21,6 +21,7 @@ func (a *trial) roomless(o order, root string) ([]string, error) {
 	if os.Getuid() != 0 {
 		flags = flags[1:]
 	}
+
 	for _, f := range flags {
 		attr := &syscall.SysProcAttr{Unshareflags: f}
 		if f&syscall.CLONE_NEWUSER != 0 {
@@ -34,8 +35,10 @@ func (a *trial) roomless(o order, root string) ([]string, error) {
 			continue
 		}
 		o.Mount = root
+
 		return a.startChild(o, attr).wait()
 	}
+
 	return a.startChild(o, nil).wait()
 }
 
@@ -47,6 +50,7 @@ func (o *order) enterRoom() (leave func(), err error) {
 	if err := syscall.Mount("holdfast-test", o.Mount, "tmpfs", 0, roomBytes); err != nil {
 		return nil, &os.PathError{Op: "mount", Path: o.Mount, Err: err}
 	}
+
 	return func() { _ = syscall.Unmount(o.Mount, syscall.MNT_DETACH) }, nil
 }
 
@@ -63,6 +67,7 @@ func (o *order) protectRoom(on bool) (bool, error) {
 	if err := syscall.Mount("holdfast-test", o.Mount, "tmpfs", flags, roomBytes); err != nil {
 		return false, &os.PathError{Op: "remount", Path: o.Mount, Err: err}
 	}
+
 	return true, nil
 }
 
@@ -71,6 +76,7 @@ func (o *order) takeRoom() error {
 	if o.Mount != "" {
 		return fillUp(o.Fill)
 	}
+
 	return limitFiles(filepath.Dir(o.Dir))
 }
 
@@ -82,6 +88,7 @@ func fillUp(name string) error {
 		return err
 	}
 	defer f.Close()
+
 	size := int64(0)
 	chunk := bytes.Repeat([]byte{1}, 1<<20)
 	for len(chunk) >= 4096 {
@@ -93,5 +100,6 @@ func fillUp(name string) error {
 			return err
 		}
 	}
+
 	return f.Truncate(max(size-back, 0))
 }

@@ -20,6 +20,7 @@ func limitFiles(dir string) error {
 				longest = max(longest, info.Size())
 			}
 		}
+
 		return nil
 	})
 	if err != nil {
@@ -27,5 +28,6 @@ func limitFiles(dir string) error {
 	}
 	signal.Ignore(unix.SIGXFSZ) // so that the write fails instead
 	limit := uint64(longest + 1<<20)
+
 	return unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: limit, Max: limit})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/internal/night"
 )
 
 // Run checks every law of the contract on the engine, at every level that it gives. Each law
@@ -17,8 +18,9 @@ import (
 // processes, and a file lock that an engine ends by closing the file lives on for a moment in a process that another
 // case is starting.
 //
-// It takes part of a minute. Random choices follow from -enginetest.seed: 1 by default, and 0 for a new seed each
-// time, which is printed. The comparison with the model searches longer with -enginetest.model and -rapid.checks.
+// It takes part of a minute, and with HOLDFAST_NIGHT=1 longer: more data, and more damage. Random choices follow from
+// -enginetest.seed: 1 by default, and 0 for a new seed each time, which is printed. The comparison with the model
+// searches longer with -enginetest.model and -rapid.checks.
 // With -short the laws whose cases use one goroutine are left out, for runs with the race detector. Some cases start
 // the test that called Run again, alone, in a child process: Run must be the first thing that test does.
 func Run(t *testing.T, h Harness) {
@@ -26,11 +28,13 @@ func Run(t *testing.T, h Harness) {
 	if s.playChild() {
 		return
 	}
+
 	for _, l := range laws {
 		t.Run(l.title(), func(t *testing.T) {
 			if l.sequential && testing.Short() {
 				t.Skip("-short: its cases use one goroutine")
 			}
+
 			for _, c := range l.cases {
 				t.Run(c.name, func(t *testing.T) {
 					s.ask(l, c, t, func(level holdfast.Level, f func(tb)) { t.Run(level.String(), func(t *testing.T) { f(t) }) })
@@ -95,17 +99,21 @@ type suite struct {
 func newSuite(h Harness, name string) *suite {
 	caps := h.Describe()
 	h.Scale = max(h.Scale, 1)
+
 	return &suite{
 		Harness: h, name: name, caps: caps, kept: caps.Strongest() > holdfast.Memory, found: map[string][]finding{},
 		script: script{commits.Script{Seed: 1, Large: 1, Single: !caps.AtomicBatches}},
 	}
 }
 
-// some is n, or less where writing is expensive, and in short runs, which the race detector makes slow.
+// some is n, or less by day, where writing is expensive, and in short runs, which the race detector makes slow.
 func (s *suite) some(n int) int {
 	if testing.Short() {
 		n /= 4
+	} else {
+		n /= night.Or(1, 2)
 	}
+
 	return n / s.Scale
 }
 
@@ -118,6 +126,7 @@ func levelsOf(caps holdfast.Capabilities) (given []holdfast.Level) {
 			given = append(given, l)
 		}
 	}
+
 	return given
 }
 
@@ -143,6 +152,7 @@ func (s *suite) ask(l law, c lawCase, t tb, at func(holdfast.Level, func(tb))) {
 	if s.Scale > 1 && l.number != 4 { // where another level is given, it is tested there
 		levels = slices.DeleteFunc(levels, func(level holdfast.Level) bool { return s.caps.Promise(level).Given != level })
 	}
+
 	for _, level := range levels {
 		at(level, func(t tb) {
 			t.Cleanup(func() {

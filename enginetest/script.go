@@ -25,6 +25,7 @@ func (s script) commit(e holdfast.Engine, from, to uint64, level holdfast.Level)
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -42,6 +43,7 @@ func (s script) judge(found commits.State[string]) (n uint64, breaches []finding
 		list = append(list, commits.NewFound(p.Key, []byte(p.Value)))
 	}
 	v := s.Judge(list, func(uint64) uint32 { return generation }, 0, math.MaxUint64)
+
 	return v.Survived(), breachesOf(v)
 }
 
@@ -51,5 +53,6 @@ func breachesOf(v commits.Verdict) (breaches []finding) {
 	for _, f := range v.Findings[:min(len(v.Findings), 10)] {
 		breaches = append(breaches, finding{laws[f.Class], f.Text})
 	}
+
 	return breaches
 }

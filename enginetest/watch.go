@@ -31,12 +31,14 @@ func (s *suite) evidence(kind string, a *trial,
 		}
 	})
 	s.found[key] = found
+
 	return found
 }
 
 // report fails the case for each finding that breaks law.
 func (a *trial) report(law int, found []finding) {
 	a.Helper()
+
 	for _, f := range found {
 		if f.law == law {
 			a.Errorf("%s", f.text)
@@ -67,6 +69,7 @@ func (s *suite) watched(a *trial) []finding {
 			readers sync.WaitGroup
 			done    = make(chan struct{})
 		)
+
 		for range 4 {
 			writers.Go(func() {
 				for {
@@ -87,11 +90,13 @@ func (s *suite) watched(a *trial) []finding {
 						breach(3, "batch %d: %v", n, err)
 						return
 					}
+
 					for old := acked.Load(); n > old && !acked.CompareAndSwap(old, n); old = acked.Load() {
 					}
 				}
 			})
 		}
+
 		for reader := range 4 {
 			readers.Go(func() {
 				last := uint64(0)
@@ -173,10 +178,12 @@ func (s *suite) look(e holdfast.Engine, r holdfast.Range, snapshot bool,
 		breach(5, "Scan: %v", err)
 		return 0, false
 	}
+
 	n, breaches := s.script.judge(state)
 	for _, b := range breaches {
 		breach(b.law, "a reader, while others wrote: %s", b.text)
 	}
+
 	return n, len(breaches) == 0
 }
 
@@ -193,8 +200,10 @@ func (s *suite) glance(e holdfast.Engine, breach func(int, string, ...any)) (n u
 		breach(5, "reading a snapshot: %v", err)
 		return 0, false
 	}
+
 	for _, b := range breachesOf(v) {
 		breach(b.law, "a reader, while others wrote: %s", b.text)
 	}
+
 	return n, len(v.Findings) == 0
 }

@@ -136,8 +136,15 @@ func (tx *Tx) lost(err error) error {
 func (b *Bucket) of(key []byte) ([]byte, error) {
 	tx := b.tx
 	if most := int(tx.core.caps.MaxKeySize) - len(b.prefix) - 1; len(key) == 0 || len(key) > most {
-		return nil, tx.core.fail("key", holdfast.ErrBadKey, nil, "", "the key has %d bytes, 1 to %d are allowed here", len(key),
-			most)
+		return nil, tx.core.fail(
+			"key",
+			holdfast.ErrBadKey,
+			nil,
+			"",
+			"the key has %d bytes, 1 to %d are allowed here",
+			len(key),
+			most,
+		)
 	}
 	tx.key = append(append(append(tx.key[:0], b.prefix...), tableKeys), key...)
 	return tx.key, nil
@@ -196,9 +203,9 @@ func (b *Bucket) Get(key []byte) ([]byte, error) {
 // Put stores a value under a key. ErrBadKey, ErrTooLarge: a limit of the engine.
 func (b *Bucket) Put(key, value []byte) error { return b.put(key, value, 0) }
 
-// PutUntil is Put of a value that is there until a moment, to the nanosecond: by the clock of this machine, which may be
-// set. It costs a second key of the engine and two deletes, which later transactions make, some in each; until then the
-// value takes room, but no reader sees it. ErrBadOption: a time before the year 1970 or after 2262.
+// PutUntil is Put of a value that is there until a moment, to the nanosecond: by the clock of this machine, which may
+// be set. It costs a second key of the engine and two deletes, which later transactions make, some in each; until then
+// the value takes room, but no reader sees it. ErrBadOption: a time before the year 1970 or after 2262.
 func (b *Bucket) PutUntil(key, value []byte, expires time.Time) error {
 	if expires.Unix() <= 0 || expires.Unix() > math.MaxInt64/int64(time.Second) {
 		return b.tx.note(b.tx.core.fail("put", holdfast.ErrBadOption, nil, "use a time between the years 1970 and 2262",
@@ -272,8 +279,16 @@ func (b *Bucket) DeleteRange(lo, hi []byte) error {
 func (b *Bucket) within(r holdfast.Range) (holdfast.Range, error) {
 	most := int(b.tx.core.caps.MaxKeySize) - len(b.prefix) - 1
 	if len(r.Lo) > most || len(r.Hi) > most {
-		return r, b.tx.core.fail("range", holdfast.ErrBadKey, nil, "", "the bounds have %d and %d bytes, at most %d are allowed",
-			len(r.Lo), len(r.Hi), most)
+		return r, b.tx.core.fail(
+			"range",
+			holdfast.ErrBadKey,
+			nil,
+			"",
+			"the bounds have %d and %d bytes, at most %d are allowed",
+			len(r.Lo),
+			len(r.Hi),
+			most,
+		)
 	}
 	prefix := append(slices.Clip(b.prefix), tableKeys)
 	lo := append(slices.Clip(prefix), r.Lo...)
@@ -439,8 +454,8 @@ func (b *Bucket) nextBucket(prefix, lo []byte) (name string, err error) {
 	return name, nil
 }
 
-// DeleteBucket deletes a bucket in b, with all that is in it: one range delete, whose cost is the engine's. ErrNoBucket:
-// it is not there.
+// DeleteBucket deletes a bucket in b, with all that is in it: one range delete, whose cost is the engine's.
+// ErrNoBucket: it is not there.
 func (b *Bucket) DeleteBucket(name string) error {
 	if err := b.begin(true); err != nil {
 		return err

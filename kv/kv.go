@@ -18,17 +18,18 @@
 //
 // [DB.Update] calls a function that reads the latest state, whether that is durable or not, and its own changes. The
 // functions of one database run one after another, so that none sees half of what another does: transactions are
-// serializable. Their order is fixed when the function returns. Waiting for the device comes after that, outside, and so
-// many that wait share one sync. If the function returns an error or panics, or the engine refuses what it has written,
-// nothing of it is there, in the engine or in the memory of any store.
+// serializable. Their order is fixed when the function returns. Waiting for the device comes after that, outside, and
+// so many that wait share one sync. If the function returns an error or panics, or the engine refuses what it has
+// written, nothing of it is there, in the engine or in the memory of any store.
 //
 // What an Update survives is what its context names ([holdfast.WithLevel]), but at least the level of the database, and
 // of each store that has a part in it.
 //
-// [DB.View] calls a function that reads one fixed state, which no crash can take back: all that was acknowledged before,
-// and perhaps what was being written. It blocks no writer. Where writes are under way it waits for these first, for one
-// sync at most; [DB.Latest] does not wait, and shows what a crash can take back.
-// A store's own readers see a transaction when it has returned, and perhaps a moment later than a View that runs meanwhile.
+// [DB.View] calls a function that reads one fixed state, which no crash can take back: all that was acknowledged
+// before, and perhaps what was being written. It blocks no writer. Where writes are under way it waits for these first,
+// for one sync at most; [DB.Latest] does not wait, and shows what a crash can take back.
+// A store's own readers see a transaction when it has returned, and perhaps a moment later than a View that runs
+// meanwhile.
 //
 // # Stores in a transaction
 //
@@ -51,8 +52,8 @@
 // # Buckets
 //
 // A bucket holds keys of at least one byte, in their order, and other buckets. Names of buckets are any bytes, 1 to
-// [MaxNameSize]. A bucket is there from the first write on, and is deleted with all that is in it by one range delete. No
-// key of a bucket can be a key of another, or of a store.
+// [MaxNameSize]. A bucket is there from the first write on, and is deleted with all that is in it by one range delete.
+// No key of a bucket can be a key of another, or of a store.
 //
 // A key with what leads to it takes 2 bytes, and for each bucket 3 bytes and its name, one more for each zero byte in
 // that. Together these are not longer than the engine's keys. A value takes 1 byte more, and one that expires 9.
@@ -141,11 +142,11 @@ var dbs struct {
 	last  uint64
 }
 
-// Open returns the database of that name in engine, which it does not write to before the first Update. The engine stays
-// the caller's.
+// Open returns the database of that name in engine, which it does not write to before the first Update. The engine
+// stays the caller's.
 //
-// Errors: ErrBadOption for an engine without atomic batches, or a name that is too long, ErrLevel if the engine does not
-// give the level, ErrVersion if a newer program has written the database, ErrCorrupt also for an engine with
+// Errors: ErrBadOption for an engine without atomic batches, or a name that is too long, ErrLevel if the engine does
+// not give the level, ErrVersion if a newer program has written the database, ErrCorrupt also for an engine with
 // [holdfast.Capabilities].Lost.
 func Open(engine holdfast.Engine, o Options) (*DB, error) {
 	c, err := open(engine, o.Name)
@@ -156,7 +157,7 @@ func Open(engine holdfast.Engine, o Options) (*DB, error) {
 	if db.now == nil {
 		db.now = time.Now
 	}
-	if err := c.caps.CheckLevel(db.level); err != nil {
+	if err := c.caps.CheckLevel(db.level); err != nil && !c.caps.ReadOnly {
 		return nil, err
 	}
 	return db, nil
@@ -165,11 +166,15 @@ func Open(engine holdfast.Engine, o Options) (*DB, error) {
 func open(engine holdfast.Engine, name string) (*core, error) {
 	prefix := keyspace.New(keyspace.Databases, name[:min(len(name), 255)])
 	if engine == nil || !reflect.ValueOf(engine).Comparable() {
-		return nil, &holdfast.Error{Op: "kv open", Class: holdfast.ErrBadOption, Remedy: "pass an open engine, by its pointer",
-			Detail: fmt.Sprintf("the engine is %T", engine)}
+		return nil, &holdfast.Error{
+			Op:     "kv open",
+			Class:  holdfast.ErrBadOption,
+			Remedy: "pass an open engine, by its pointer",
+			Detail: fmt.Sprintf("the engine is %T", engine),
+		}
 	}
 	lease, err := registry.Check(engine, registry.Request{
-		Kind: "database", Thing: "database", Name: name, MaxName: MaxDatabaseName, Level: engine.Capabilities().Strongest(),
+		Kind: "database", Thing: "database", Name: name, MaxName: MaxDatabaseName, Reads: true,
 		Prefix: string(prefix), KeySize: len(prefix) + 64,
 	})
 	if err != nil {
@@ -207,10 +212,16 @@ func On(engine holdfast.Engine) *DB {
 	c, err := open(engine, "")
 	if err != nil {
 		c = &core{engine: engine}
-	} else {
-		err = c.caps.CheckLevel(holdfast.Power)
 	}
+
 	return &DB{core: c, level: holdfast.Power, now: time.Now, err: err}
+}
+
+// At returns the same database, with another level. An error is that of the first use of it.
+func (db *DB) At(level holdfast.Level) *DB {
+	at := *db
+	at.level = cmp.Or(level, db.level)
+	return &at
 }
 
 // Engine is the engine that the database is in; nil if there is none.

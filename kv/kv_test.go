@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/kv"
@@ -102,24 +103,34 @@ func TestUpdate(t *testing.T) {
 // Whatever makes a transaction fail, nothing of it is there.
 func TestNothingIsLeft(t *testing.T) {
 	mine := errors.New("mine")
+	key := []byte("k")
+	put := func(key, value []byte, path ...string) func(tx *kv.Tx) error {
+		return func(tx *kv.Tx) error {
+			_ = tx.Bucket(path...).Put(key, value) // the transaction remembers
+			return nil
+		}
+	}
+	deep := slices.Repeat([]string{strings.Repeat("n", 1000)}, 17)
+	nested := func(tx *kv.Tx) error { return tx.DB().Update(ctx, func(*kv.Tx) error { return nil }) }
 	for name, test := range map[string]struct {
 		f    func(tx *kv.Tx) error
 		want error
 	}{
-		"an error":     {func(tx *kv.Tx) error { return mine }, mine},
-		"an empty key": {func(tx *kv.Tx) error { tx.Bucket("b").Put(nil, nil); return nil }, holdfast.ErrBadKey},
-		"a long key":   {func(tx *kv.Tx) error { tx.Bucket("b").Put(make([]byte, 1<<16), nil); return nil }, holdfast.ErrBadKey},
-		"no name":      {func(tx *kv.Tx) error { tx.Bucket("").Put([]byte("k"), nil); return nil }, holdfast.ErrBadOption},
-		"no path":      {func(tx *kv.Tx) error { tx.Bucket().Put([]byte("k"), nil); return nil }, holdfast.ErrBadOption},
-		"a long name":  {func(tx *kv.Tx) error { tx.Bucket(strings.Repeat("n", 1<<16)).Create(); return nil }, holdfast.ErrBadOption},
-		"too deep": {func(tx *kv.Tx) error {
-			return tx.Bucket(slices.Repeat([]string{strings.Repeat("n", 1000)}, 17)...).Create()
-		}, holdfast.ErrBadKey},
-		"a large value":  {func(tx *kv.Tx) error { tx.Bucket("b").Put([]byte("k"), make([]byte, 64<<20)); return nil }, holdfast.ErrTooLarge},
-		"an ended ctx":   {func(tx *kv.Tx) error { return context.Canceled }, context.Canceled},
-		"another's turn": {func(tx *kv.Tx) error { return tx.DB().Update(ctx, func(*kv.Tx) error { return nil }) }, kv.ErrNested},
-		"a time of 1960": {func(tx *kv.Tx) error { tx.Bucket("b").PutUntil([]byte("k"), nil, time.Unix(-1e9, 0)); return nil }, holdfast.ErrBadOption},
-		"no bucket":      {func(tx *kv.Tx) error { return tx.DeleteBucket("none") }, kv.ErrNoBucket},
+		"an error":       {func(tx *kv.Tx) error { return mine }, mine},
+		"an empty key":   {put(nil, nil, "b"), holdfast.ErrBadKey},
+		"a long key":     {put(make([]byte, 1<<16), nil, "b"), holdfast.ErrBadKey},
+		"no name":        {put(key, nil, ""), holdfast.ErrBadOption},
+		"no path":        {put(key, nil), holdfast.ErrBadOption},
+		"a long name":    {put(key, nil, strings.Repeat("n", 1<<16)), holdfast.ErrBadOption},
+		"too deep":       {put(key, nil, deep...), holdfast.ErrBadKey},
+		"a large value":  {put(key, make([]byte, 64<<20), "b"), holdfast.ErrTooLarge},
+		"an ended ctx":   {func(*kv.Tx) error { return context.Canceled }, context.Canceled},
+		"another's turn": {nested, kv.ErrNested},
+		"a time of 1960": {func(tx *kv.Tx) error {
+			_ = tx.Bucket("b").PutUntil(key, nil, time.Unix(-1e9, 0))
+			return nil
+		}, holdfast.ErrBadOption},
+		"no bucket": {func(tx *kv.Tx) error { return tx.DeleteBucket("none") }, kv.ErrNoBucket},
 	} {
 		t.Run(name, func(t *testing.T) {
 			engine := mem.New()
@@ -369,6 +380,51 @@ func TestLevels(t *testing.T) {
 			t.Errorf("decided: %v", err)
 		}
 	})
+}
+
+// A transaction whose context has ended meanwhile is not made.
+func TestContextEnds(t *testing.T) {
+	engine := mem.New()
+	defer engine.Close()
+	db, err := kv.Open(engine, kv.Options{Level: holdfast.Memory})
+	check(t, err)
+	ending, end := context.WithCancel(ctx)
+	if err := db.Update(ending, func(tx *kv.Tx) error {
+		end()
+		return tx.Bucket("b").Create()
+	}); err != context.Canceled {
+		t.Errorf("%v", err)
+	}
+	if n := storetest.Keys(engine, holdfast.Range{}); n > 0 {
+		t.Errorf("%d keys are left", n)
+	}
+}
+
+// What is open for reading only can be read.
+func TestReadOnly(t *testing.T) {
+	dir := t.TempDir()
+	engine, err := logtree.Open(dir, holdfast.Options{})
+	check(t, err)
+	create := func(tx *kv.Tx) error { return tx.Bucket("b").Create() }
+	check(t, kv.On(engine).Update(ctx, create))
+	check(t, engine.Close())
+	engine, err = logtree.Open(dir, holdfast.Options{ReadOnly: true})
+	check(t, err)
+	db, err := kv.Open(engine, kv.Options{})
+	check(t, err)
+	for _, read := range []func(context.Context, func(*kv.Tx) error) error{db.View, kv.On(engine).Latest} {
+		check(t, read(ctx, func(tx *kv.Tx) error {
+			there, err := tx.Bucket("b").Exists()
+			if !there {
+				t.Error("the bucket is not there")
+			}
+			return err
+		}))
+	}
+	if err := db.Update(ctx, create); !errors.Is(err, holdfast.ErrLevel) {
+		t.Errorf("an Update: %v", err)
+	}
+	check(t, engine.Close())
 }
 
 // Whoever reads while transactions are made sees all of each or nothing.

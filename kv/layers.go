@@ -62,9 +62,9 @@ func (l *layer) get(key []byte) (value []byte, known bool) {
 	return nil, l.gone.Has(key)
 }
 
-// pending is what has been applied and the engine may not show yet, in two layers: new takes what is applied, and old is
-// complete. When the engine shows all of old, it is dropped and new takes its place. So what is kept was applied during
-// two waits at most, and dropping costs nothing.
+// pending is what has been applied and the engine may not show yet, in two layers: new takes what is applied, and old
+// is complete. When the engine shows all of old, it is dropped and new takes its place. So what is kept was applied
+// during two waits at most, and dropping costs nothing.
 type pending struct {
 	old, new         layer
 	oldLast, newLast uint64 // the last commit in old, and in either

@@ -69,9 +69,9 @@ func (tx *Tx) Level() holdfast.Level {
 	return tx.shared.Level()
 }
 
-// Enter returns the transaction that stores take part in; only those of this module can use it. db is what the store was
-// opened in. If Enter returns nil, the store calls Leave at the end of its call. An error of Enter is the transaction's,
-// too.
+// Enter returns the transaction that stores take part in; only those of this module can use it. db is what the store
+// was opened in. If Enter returns nil, the store calls Leave at the end of its call. An error of Enter is the
+// transaction's, too.
 func (tx *Tx) Enter(db *DB) (*txn.Tx, error) {
 	if err := tx.enter(true); err != nil {
 		return nil, tx.lost(err)

@@ -15,8 +15,8 @@ const maxPending = 16 << 20
 // Update calls f, when it is its turn, and commits what it has written. It returns when all of that, and what f has
 // seen, survives what ctx names or the database's level, whichever is stronger.
 //
-// An error of f is returned as it is, once what f has seen is durable: so a decision by it is sound. Then, and also if f
-// panics, nothing was written. ctx is checked until the transaction has its place, and not after: what has its place
+// An error of f is returned as it is, once what f has seen is durable: so a decision by it is sound. Then, and also if
+// f panics, nothing was written. ctx is checked until the transaction has its place, and not after: what has its place
 // cannot be taken back, so Update waits for the outcome. Errors of Update itself before that (ErrNested, ErrFull,
 // ErrTooLarge, ErrLevel, ErrClosed, ctx's, a write or loop in f whose error f has ignored) mean that nothing was
 // written. ErrPoisoned means that the outcome is unknown until the engine is opened again.
@@ -73,6 +73,7 @@ func submit(ctx context.Context, f func(txs []*Tx) error, databases ...*DB) (Pen
 		err := called()
 		for _, tx := range txs {
 			err = cmp.Or(err, tx.err)
+			err = cmp.Or(err, ctx.Err())
 			if misused := tx.misused.Load(); misused != nil {
 				err = cmp.Or(err, *misused)
 			}
@@ -88,7 +89,7 @@ func begin(ctx context.Context, databases []*DB) ([]*Tx, error) {
 		return nil, &holdfast.Error{Op: "kv update", Class: holdfast.ErrBadOption, Detail: "no database is given"}
 	}
 	first := databases[0]
-	shared := txn.Begin(first.engine)
+	shared := txn.Begin(first.engine, &first.caps)
 	for _, db := range databases {
 		if db.err != nil {
 			return nil, db.err
@@ -112,7 +113,7 @@ func begin(ctx context.Context, databases []*DB) ([]*Tx, error) {
 		if i > 0 && db.core == inOrder[i-1].core {
 			err = db.fail("update", holdfast.ErrBadOption, nil, "", "the database %q is given twice", db.name)
 		} else {
-			err = db.turn.Hold(ctx)
+			err = db.turn.Begin(ctx)
 		}
 		if err != nil {
 			for _, held := range inOrder[:i] {
@@ -192,9 +193,9 @@ func (u *update) Prepare(b *holdfast.Batch) error {
 	b.Append(&tx.indexed)
 	b.Append(&tx.fresh)
 
-	// Between the moment when an engine shows what is applied, at once or later, and the moment when it is pending and
-	// can be waited for, nobody takes both: Latest would see a newer value below an older one, and View what nothing
-	// waits for.
+	// Between the moment when an engine shows what is applied, at once or later, and the moment when it is pending and can
+	// be waited for, nobody takes both: Latest would see a newer value below an older one, and View what nothing waits
+	// for.
 	tx.core.mu.Lock()
 	tx.applying = true
 	return nil

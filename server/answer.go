@@ -59,6 +59,7 @@ func (a *answering) Write(b []byte) (written int, err error) {
 	if a.status == 0 {
 		a.WriteHeader(http.StatusOK)
 	}
+
 	for {
 		part := b[:min(len(b), maxPart)]
 		a.refresh(time.Now())
@@ -79,8 +80,10 @@ func (a *answering) FlushError() error {
 	if a.status == 0 {
 		a.WriteHeader(http.StatusOK)
 	}
+
 	a.refresh(time.Now())
 	defer a.rest()
+
 	return slow(a.control.Flush())
 }
 
@@ -88,6 +91,7 @@ func slow(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return errors.Join(errAborted, err)
 	}
+
 	return err
 }
 
@@ -113,5 +117,6 @@ func (b *body) Read(p []byte) (int, error) {
 		b.ended = true
 		b.deadline(time.Time{})
 	}
+
 	return n, err
 }

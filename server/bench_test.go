@@ -78,8 +78,8 @@ func BenchmarkServed(b *testing.B) {
 		`"user":{"id":"user-4711","name":"Ada Lovelace","address":{"city":"London","street":"St James Square 12"}},` +
 		`"items":[{"sku":"A-100","quantity":2},{"sku":"B-200","quantity":1}],"note":"as discussed"},` +
 		`"metadata":{"correlationStreamName":"workflow-1"}}]`
-	const v1 = `{"writes":[{"stream":"load-%d","messages":[{"type":"LoadTestEvent","data":{"at":%d,"worker":1,` +
-		`"operation":17,"user":{"id":"user-4711","name":"Ada Lovelace"}}}]}]}`
+	const v1 = `{"stream":"load-%d","messages":[{"type":"LoadTestEvent","data":{"at":%d,"worker":1,` +
+		`"operation":17,"user":{"id":"user-4711","name":"Ada Lovelace"}}}]}`
 	messages := "/v1/namespaces/default/messages"
 	serve := func(method, path, format string) func(b *testing.B) {
 		return func(b *testing.B) {

@@ -23,6 +23,7 @@ func limit(l net.Listener, n int, writes time.Duration) net.Listener {
 	if n > 0 {
 		limited.free = make(chan struct{}, n)
 	}
+
 	return limited
 }
 
@@ -47,6 +48,7 @@ func (l *limited) Accept() (net.Conn, error) {
 		l.release()
 		return nil, err
 	}
+
 	return &connection{Conn: c, l: l}, nil
 }
 
@@ -100,6 +102,7 @@ func (c *connection) Read(p []byte) (int, error) {
 	c.mu.Lock()
 	c.reading--
 	c.mu.Unlock()
+
 	return n, err
 }
 
@@ -109,6 +112,7 @@ func (c *connection) pass() error {
 		return nil
 	}
 	c.set = c.asked
+
 	return c.Conn.SetReadDeadline(c.set)
 }
 
@@ -119,6 +123,7 @@ func (c *connection) SetReadDeadline(t time.Time) error {
 	if c.asked = t; c.reading > 0 {
 		return c.pass()
 	}
+
 	return nil
 }
 
@@ -130,6 +135,7 @@ func (c *connection) SetWriteDeadline(t time.Time) error {
 		return nil
 	}
 	c.writes = t
+
 	return c.Conn.SetWriteDeadline(t)
 }
 
@@ -146,6 +152,8 @@ func (s *Server) allow(r *http.Request, p auth.Principal) error {
 	if s.o.Rate <= 0 {
 		return nil
 	}
+
+	// A client behind a good token is that token, from wherever it comes.
 	who := p.TokenID
 	if who == "" {
 		host, _, _ := net.SplitHostPort(r.RemoteAddr)
@@ -164,6 +172,7 @@ func (s *Server) allow(r *http.Request, p auth.Principal) error {
 	if l.Allow() {
 		return nil
 	}
+
 	return &holdfast.Error{Class: problem.ErrTooMany, Detail: "the limit is " + rateText(s.o), Remedy: "come again later"}
 }
 
@@ -178,6 +187,7 @@ func (s *Server) begin(rt *route.Route, p auth.Principal) (done func(), err erro
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	all := 0
 	for _, n := range s.heavy {
 		all += n
@@ -189,6 +199,7 @@ func (s *Server) begin(rt *route.Route, p auth.Principal) (done func(), err erro
 			Remedy: "come again when one is done"}
 	}
 	s.heavy[p.Namespace]++
+
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -32,6 +32,7 @@ func (s *Server) collect() http.Handler {
 				for _, l := range s.data.OpenLogs() {
 					list = append(list, metrics.Log{Namespace: l.Namespace, Name: l.Name, Store: l.Store})
 				}
+
 				return list, nil
 			},
 			Namespaces: func(context.Context) ([]*message.Namespace, error) { return s.data.Messages().Used(), nil },
@@ -39,9 +40,11 @@ func (s *Server) collect() http.Handler {
 				for _, t := range s.data.OpenTasks() {
 					list = append(list, metrics.Tasks{Namespace: t.Namespace, Store: t.Store})
 				}
+
 				return list, nil
 			},
 		}))
+
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{Registry: r, MaxRequestsInFlight: 2,
 		ErrorHandling: promhttp.ContinueOnError, // what cannot be told takes nothing else with it
 		ErrorLog:      slog.NewLogLogger(s.o.Logger.Handler(), slog.LevelWarn)})
@@ -52,6 +55,7 @@ func (s *Server) collect() http.Handler {
 func (s *Server) metrics() []route.Route {
 	all := s.collect()
 	theirs := ebuse.Metrics(s.data)
+
 	return []route.Route{
 		{Method: http.MethodGet, Pattern: "/v1/metrics", Role: auth.Read, Handler: all.ServeHTTP},
 		{Pattern: "/metrics", Role: auth.Read, Credentials: ebuse.Credentials, Deny: ebuse.Deny,
@@ -59,6 +63,7 @@ func (s *Server) metrics() []route.Route {
 				if scrapes(r) {
 					return auth.Everywhere
 				}
+
 				return p.Namespace
 			},
 			Handler: func(w http.ResponseWriter, r *http.Request) {
@@ -74,6 +79,7 @@ func (s *Server) metrics() []route.Route {
 // scrapes reports whether a request asks for a format of Prometheus.
 func scrapes(r *http.Request) bool {
 	accept := r.Header.Get("Accept")
+
 	return strings.Contains(accept, "text/plain") || strings.Contains(accept, "openmetrics") ||
 		strings.Contains(accept, "vnd.google.protobuf")
 }

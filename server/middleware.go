@@ -38,6 +38,7 @@ func (s *Server) requestID(r *http.Request) string {
 		return id
 	}
 	var b [32]byte
+
 	return string(strconv.AppendUint(append(append(b[:0], s.run...), '-'), s.requests.Add(1), 10))
 }
 
@@ -53,6 +54,7 @@ func (s *Server) observe(pattern string, e *entrance, r *http.Request, next func
 	r = r.WithContext(route.With(r.Context(), known))
 	*a = answering{ResponseWriter: e.to, control: *http.NewResponseController(e.to), timeout: s.o.WriteTimeout,
 		http2: r.ProtoMajor >= 2}
+
 	e.id[0] = known.ID
 	a.Header()[api.HeaderRequestID] = e.id[:]
 	if r.ContentLength != 0 && s.o.BodyTimeout > 0 {
@@ -60,6 +62,7 @@ func (s *Server) observe(pattern string, e *entrance, r *http.Request, next func
 		_ = a.control.SetReadDeadline(start.Add(min(s.o.BodyTimeout, unwanted))) // as for body
 	}
 	defer func() {
+		// A handler that panics ends its request and nothing else. If nothing was sent yet, the client gets an answer.
 		cause := recover()
 		if cause != nil && cause != http.ErrAbortHandler {
 			known.Err = fmt.Errorf("panic: %v", cause)
@@ -119,6 +122,7 @@ func (s *Server) wrap(rt route.Route) http.Handler {
 			if inPath {
 				return r.PathValue("ns")
 			}
+
 			return auth.Everywhere
 		}
 	}
@@ -137,6 +141,7 @@ func (s *Server) wrap(rt route.Route) http.Handler {
 		rt.Handler = s.o.Tracer.Wrap(rt.Pattern, rt.Handler).ServeHTTP
 	}
 	enter := func(e *entrance, r *http.Request) { s.enter(&rt, e, r) }
+
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e := w.(*entrance)
 		e.passed = true
@@ -150,6 +155,7 @@ func bearer(r *http.Request) string {
 	if !strings.EqualFold(scheme, "Bearer") {
 		return ""
 	}
+
 	return strings.TrimSpace(token)
 }
 
@@ -160,6 +166,8 @@ func (s *Server) enter(rt *route.Route, e *entrance, r *http.Request) {
 		rt.Deny(w, r, err)
 		return
 	}
+
+	// Nothing of the body has been read yet: who may not come in, or is too much, costs no more than the headers.
 	done, err := s.begin(rt, known.Principal)
 	if err != nil {
 		rt.Deny(w, r, err)
@@ -175,6 +183,7 @@ func (s *Server) enter(rt *route.Route, e *entrance, r *http.Request) {
 			&holdfast.Error{Class: problem.ErrEncoding, Detail: fmt.Sprintf("the body is encoded as %.40q", encoding),
 				Remedy: "send it as it is"},
 		)
+
 		return
 	}
 	if names := r.Header.Values(api.HeaderLevel); len(names) > 0 {
@@ -186,6 +195,8 @@ func (s *Server) enter(rt *route.Route, e *entrance, r *http.Request) {
 		known.Level = max(level, known.Level) // see holdfast.WithLevel
 		r = r.WithContext(holdfast.WithLevel(r.Context(), level))
 	}
+
+	// An answer to a write names the level that its writes got.
 	if rt.Role != auth.None && r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.level = s.given[known.Level]
 	}
@@ -218,6 +229,8 @@ func (s *Server) admit(rt *route.Route, known *route.Request, r *http.Request) e
 	if err != nil && s.o.TestMode {
 		known.Principal, err = s.anybody(r.Context(), rt.Credentials(r))
 	}
+
+	// Those without a good token are counted too, by their address: guessing tokens is limited like everything else.
 	if tooMany := s.allow(r, known.Principal); tooMany != nil {
 		return tooMany
 	}
@@ -232,6 +245,7 @@ func (s *Server) admit(rt *route.Route, known *route.Request, r *http.Request) e
 	if namespace != auth.Everywhere {
 		where = fmt.Sprintf("in namespace %q", namespace)
 	}
+
 	return &holdfast.Error{Class: auth.ErrForbidden,
 		Detail: fmt.Sprintf("this needs a token with role %v %s", rt.Role, where)}
 }
@@ -251,6 +265,7 @@ func (s *Server) anybody(ctx context.Context, token string) (auth.Principal, err
 	if errors.Is(err, message.ErrNamespaceExists) { // another request has made it
 		err = nil
 	}
+
 	return p, err
 }
 
@@ -260,6 +275,7 @@ func (s *Server) level(name string) (holdfast.Level, error) {
 	if err == nil && s.given[level] == nil {
 		err = s.data.Engine().Capabilities().CheckLevel(level)
 	}
+
 	return level, err
 }
 

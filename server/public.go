@@ -30,6 +30,7 @@ func (s *Server) public() []route.Route {
 				p := problem.Of(err)
 				p.Status, p.Title = http.StatusServiceUnavailable, http.StatusText(http.StatusServiceUnavailable)
 				problem.Write(w, r, &problem.Error{Problem: p})
+
 				return
 			}
 			answer(w, r, map[string]string{"status": "ready"})
@@ -48,6 +49,7 @@ func (s *Server) ready() error {
 		return &holdfast.Error{Class: holdfast.ErrPoisoned, Cause: cause, Remedy: "restart the server"}
 	}
 	it := s.data.Engine().Scan(holdfast.Range{Lo: []byte{0}, Hi: []byte{0, 0}})
+
 	return cmp.Or(it.Close(), s.room.ready(s.data))
 }
 
@@ -74,18 +76,21 @@ func (o *room) answered(err error) {
 }
 
 // probeKey is in the server's part of the engine, as tokens are. probeSize is what most writes take, or more.
+// leastProbe is more than what an engine admits for the sake of a delete where it has no room for else.
 const (
-	probeKey  = "s\x00r"
-	probeSize = 64 << 10
-	probeEach = time.Second
+	probeKey   = "s\x00r"
+	probeSize  = 64 << 10
+	leastProbe = 8 << 10
+	probeEach  = time.Second
 )
 
 // begin finds out whether there is any room when a server begins: stores that are there are opened without.
 func (o *room) begin(d *data.Data) error {
-	if err := probe(d, 1); isFull(err) {
+	if err := probe(d, leastProbe); isFull(err) {
 		o.answered(err)
 		return err
 	}
+
 	return nil // another error is that of writes, and /ready says what has stopped the engine
 }
 
@@ -94,6 +99,7 @@ func probe(d *data.Data, size int) error {
 	var b holdfast.Batch
 	b.Set([]byte(probeKey), make([]byte, size))
 	b.Delete([]byte(probeKey))
+
 	return holdfast.Commit(d.Engine(), &b, d.Level())
 }
 
@@ -109,6 +115,7 @@ func (o *room) ready(d *data.Data) error {
 	}
 	o.full = probe(d, probeSize)
 	o.tried = time.Now()
+
 	return o.full
 }
 

@@ -109,6 +109,7 @@ func (o Options) withDefaults() Options {
 	o.BodyTimeout = cmp.Or(o.BodyTimeout, DefaultBodyTimeout)
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, DefaultWriteTimeout)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, DefaultIdleTimeout)
+
 	return o
 }
 
@@ -147,6 +148,7 @@ func New(d *data.Data, o Options) (*Server, error) {
 		s.o.Logger.Warn("the disk is full: what is there can be read, and writes are refused until there is room",
 			"error", err.Error(), "remedy", "make room on the disk; a restart is not needed then")
 	}
+
 	return s, nil
 }
 
@@ -155,6 +157,7 @@ func prepare(d *data.Data, tokens *auth.Tokens, o Options) *Server {
 	s := &Server{o: o.withDefaults(), data: d, tokens: tokens, mux: http.NewServeMux(), folders: map[string]bool{},
 		stopping: make(chan struct{}), observed: metrics.NewHTTP(), run: runID(), limiters: map[string]*rate.Limiter{},
 		heavy: map[string]int{}}
+
 	caps := d.Engine().Capabilities()
 	for _, level := range holdfast.Levels() {
 		if given := caps.Promise(level).Given; given != 0 {
@@ -170,6 +173,7 @@ func prepare(d *data.Data, tokens *auth.Tokens, o Options) *Server {
 		HTTP2:             &http.HTTP2Config{WriteByteTimeout: max(s.o.WriteTimeout, 0)},
 		ErrorLog:          slog.NewLogLogger(s.o.Logger.Handler(), slog.LevelDebug),
 	}
+
 	return s
 }
 
@@ -212,6 +216,7 @@ func (s *Server) Serve(l net.Listener) error {
 	if err := serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
+
 	return nil
 }
 
@@ -219,22 +224,27 @@ func (s *Server) Serve(l net.Listener) error {
 // when all requests are answered. When ctx ends, those that are left are cut off, and its error is returned. Data and
 // engine are open all the while; close them afterwards.
 func (s *Server) Stop(ctx context.Context) error {
+	// Followers end by this channel; Shutdown alone would wait for them.
 	s.stop.Do(func() { close(s.stopping) })
 	err := s.http.Shutdown(ctx)
 	if err != nil {
 		err = errors.Join(err, s.http.Close())
 	}
+
 	return err
 }
 
 // ServeHTTP serves one request, of whatever server it came to.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e := &entrance{to: w}
+
+	// Before ServeMux, which would clean the path and redirect.
 	if path := r.URL.EscapedPath(); !plain(path) && !s.folders[path] {
 		s.observe("", e, r, func(e *entrance, r *http.Request) {
 			problem.Write(&e.answer, r, problem.BadRequest("a segment of the path is empty, a dot or two, or a slash: "+
 				"clients and proxies take such a path for another; no name in a path is like that"))
 		})
+
 		return
 	}
 	s.mux.ServeHTTP(e, r)
@@ -249,6 +259,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Allow", allow)
 			problem.Write(w, r, &holdfast.Error{Class: problem.ErrMethod, Detail: r.Method + " is not allowed here",
 				Remedy: "use " + allow})
+
 			return
 		}
 		// It would redirect to a path with a slash behind it, too; a redirect keeps the method, and is none of ours.
@@ -261,6 +272,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Server) allowed(r *http.Request, methods string) string {
 	least, own := 0, []string(nil)
 	for method := range strings.SplitSeq(methods, ", ") {
+		// ServeMux is asked which pattern each of the methods leads to. The one with the fewest wildcards is the path's own.
 		asked := *r
 		asked.Method = method
 		_, pattern := s.mux.Handler(&asked)
@@ -271,6 +283,7 @@ func (s *Server) allowed(r *http.Request, methods string) string {
 			own = append(own, method)
 		}
 	}
+
 	return strings.Join(own, ", ")
 }
 
@@ -280,11 +293,13 @@ func plain(path string) bool {
 	if path == "/" || path == "" || path == "*" {
 		return true
 	}
+
 	for segment := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
 		if name, err := url.PathUnescape(segment); err == nil && !api.Addressable(name) {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -306,6 +321,7 @@ func (e *entrance) Header() http.Header {
 	if e.header == nil {
 		e.header = http.Header{}
 	}
+
 	return e.header
 }
 func (e *entrance) WriteHeader(status int)      { e.status = status }

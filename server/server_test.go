@@ -486,6 +486,7 @@ func (endless) Read(p []byte) (int, error) {
 
 // Clients that do not send what they announced, or do not read, are cut off; those that wait for an answer are not.
 func TestSlowClients(t *testing.T) {
+	t.Parallel()
 	const limit = 3 * time.Second // what is sent at once is there by then, on a busy machine too
 	ended := map[string]chan error{}
 	for _, path := range []string{"/plain", "/stream", "/read", "/readstream"} {
@@ -568,7 +569,8 @@ func TestSlowClients(t *testing.T) {
 
 // A stream that has nothing to write for longer than a write may take goes on, over HTTP/2 too.
 func TestQuietStream(t *testing.T) {
-	const limit = 2 * time.Second
+	t.Parallel()
+	const limit = time.Second
 	r := start(t, mem.New(), Options{WriteTimeout: limit}, []route.Route{
 		{Pattern: "/follow", Stream: true, Handler: func(w http.ResponseWriter, _ *http.Request) {
 			for _, part := range []string{"a", "b"} {
@@ -674,7 +676,7 @@ func TestPoisoned(t *testing.T) {
 	got := r.do(
 		"POST",
 		"/v1/namespaces/default/messages",
-		`{"writes":[{"stream":"a-1","messages":[{"type":"T","data":{}}]}]}`,
+		`{"stream":"a-1","messages":[{"type":"T","data":{}}]}`,
 	)
 	r.want(got, 503, api.CodePoisoned)
 	got = r.do("GET", "/ready", "")
@@ -696,7 +698,7 @@ func TestFullDisk(t *testing.T) {
 	r := start(t, e, Options{}, nil)
 	write := func() reply {
 		return r.do("POST", "/v1/namespaces/default/messages", fmt.Sprintf(
-			`{"writes":[{"stream":"a-1","messages":[{"type":"T","data":{"x":"%s"}}]}]}`, strings.Repeat("x", probeSize/2)))
+			`{"stream":"a-1","messages":[{"type":"T","data":{"x":"%s"}}]}`, strings.Repeat("x", probeSize/2)))
 	}
 	r.want(write(), 200, "")
 	disk.SetCapacity(disk.Used() + 1<<20)
@@ -754,7 +756,7 @@ func startOnFullDisk(t *testing.T, deletes bool) {
 	write := func(status int, want string) {
 		t.Helper()
 		for path, body := range map[string]string{
-			messages: `{"writes":[{"stream":"a-1","messages":[{"type":"T","data":{}}]}]}`,
+			messages: `{"stream":"a-1","messages":[{"type":"T","data":{}}]}`,
 			events:   `{"events":[{"type":"T","data":"e30="}]}`,
 			tasks:    `{"tasks":[{"queue":"q","kind":"k"}]}`,
 		} {

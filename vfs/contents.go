@@ -46,6 +46,7 @@ func (c *contents) own(i int) *page {
 		}
 		c.pages[i], p = fresh, fresh
 	}
+
 	return p
 }
 
@@ -81,6 +82,7 @@ func (c *contents) take(from *contents, lo, hi int64) {
 		if i < len(from.pages) {
 			source = from.pages[i]
 		}
+
 		switch {
 		case source != nil:
 			copy(c.own(i).bytes[at:at+n], source.bytes[at:at+n])

@@ -14,6 +14,9 @@ func (m *Mem) Crash(rnd *rand.Rand) *Mem {
 	if rnd == nil {
 		rnd = rand.New(rand.NewPCG(0, 0))
 	}
+
+	// Half of the cuts take another mode for each file. The rest are the simple outcomes, which a real disk gives most
+	// often: nothing, everything, or everything up to one moment.
 	p := &plan{rnd: rnd, mode: modeEach}
 	switch rnd.IntN(8) {
 	case 0:
@@ -23,6 +26,7 @@ func (m *Mem) Crash(rnd *rand.Rand) *Mem {
 	case 2, 3:
 		p.mode = modeHorizon
 	}
+
 	return m.crash(p)
 }
 
@@ -43,16 +47,21 @@ func (m *Mem) Clone() *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.absorb()
+
+	// Files have several names, and directories that were removed are still named by the journal: each node is copied
+	// once, however it is reached.
 	copies := map[*node]*node{}
 	var reach func(n *node) *node
 	all := func(entries map[string]*node) map[string]*node {
 		if entries == nil {
 			return nil
 		}
+
 		fresh := make(map[string]*node, len(entries))
 		for name, n := range entries {
 			fresh[name] = reach(n)
 		}
+
 		return fresh
 	}
 	c := newMem(nil)
@@ -72,8 +81,10 @@ func (m *Mem) Clone() *Mem {
 			c.used += n.room()
 		}
 		fresh.entries, fresh.durable = all(n.entries), all(n.durable)
+
 		return fresh
 	}
+
 	c.root = reach(m.root)
 	for _, e := range m.journal {
 		for i, s := range e.sides {
@@ -82,6 +93,7 @@ func (m *Mem) Clone() *Mem {
 		c.journal = append(c.journal, e)
 	}
 	c.capacity, c.ops, c.pcg, c.mapping = m.capacity, m.ops, m.pcg, m.mapping
+
 	return c
 }
 
@@ -103,6 +115,7 @@ func (m *Mem) DropCaches() {
 			n.evict()
 			m.show(n, 0, n.seen.size)
 		}
+
 		for _, below := range n.entries {
 			visit(below)
 		}
@@ -112,9 +125,11 @@ func (m *Mem) DropCaches() {
 
 // evict gives up what is seen in sectors that are not dirty.
 func (n *node) evict() {
+	// What is left of the pages is what the disk has, and the dirty sectors, which the system may not drop.
 	seen, base := n.disk.share(), n.disk.share()
 	seen.zero(n.low())
 	base.zero(n.base.size)
+
 	for _, r := range n.dirty() {
 		seen.take(&n.seen, r.lo, r.hi)
 		base.take(n.base, r.lo, r.hi)
@@ -149,6 +164,7 @@ func (p *plan) forOne(moments []int64) *plan {
 	}
 	q := &plan{rnd: p.rnd, mode: mode(p.rnd.IntN(int(modeEach))), long: p.long}
 	q.horizon = moments[p.rnd.IntN(len(moments))]
+
 	return q
 }
 
@@ -177,6 +193,7 @@ func (p *plan) fate(seq int64) fate {
 	case modeSectors:
 		return torn
 	}
+
 	return lost
 }
 
@@ -191,6 +208,7 @@ func (p *plan) lengths(count, done int) int {
 	case p.mode == modeHorizon && p.rnd.IntN(4) > 0:
 		return done
 	}
+
 	return p.rnd.IntN(count + 1)
 }
 
@@ -203,6 +221,7 @@ func (p *plan) tear(count int64) func(i int64) bool {
 	case 1:
 		return func(i int64) bool { return i >= from }
 	}
+
 	return func(int64) bool { return p.rnd.IntN(2) == 0 }
 }
 
@@ -211,6 +230,8 @@ func (m *Mem) crash(p *plan) *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.absorb()
+
+	// The moment is one of those at which something was not durable yet, and one more: everything done.
 	if p.mode == modeHorizon {
 		oldest := m.oldest()
 		p.horizon = oldest + p.rnd.Int64N(m.ops-oldest+2)
@@ -224,6 +245,8 @@ func (m *Mem) crash(p *plan) *Mem {
 			fresh.names++
 			return fresh
 		}
+
+		// Everything that the crash has left is durable: a second crash finds it as it is.
 		fresh := &node{names: 1}
 		if !n.isDir() {
 			found[n] = fresh
@@ -231,18 +254,22 @@ func (m *Mem) crash(p *plan) *Mem {
 			fresh.seen = fresh.disk.share()
 			fresh.settle(n)
 			c.used += fresh.room()
+
 			return fresh
 		}
 		names := entries(n)
 		fresh.entries = make(map[string]*node, len(names))
+
 		for _, name := range slices.Sorted(maps.Keys(names)) {
 			fresh.entries[name] = build(names[name])
 		}
 		fresh.durable = maps.Clone(fresh.entries)
+
 		return fresh
 	}
 	c.root = build(m.root)
 	c.capacity, c.pcg, c.mapping = m.capacity, m.pcg, m.mapping
+
 	return c
 }
 
@@ -251,6 +278,7 @@ func (m *Mem) crash(p *plan) *Mem {
 func (n *node) settle(old *node) {
 	n.blocks = slices.Clone(old.blocks)
 	removed := old.names == 0 && old.handles == 0
+
 	for i := range pagesOf(n.disk.size) {
 		if removed || int(i) < len(n.disk.pages) && n.disk.pages[i] != nil {
 			n.give(i)
@@ -275,6 +303,7 @@ func (m *Mem) oldest() int64 {
 		}
 	}
 	visit(m.root.entries)
+
 	return oldest
 }
 
@@ -288,13 +317,19 @@ func (m *Mem) entriesAfter(p *plan) func(dir *node) map[string]*node {
 		}
 		p = p.forOne(moments)
 	}
+
 	missing := map[entry]bool{} // names of which a change is lost
 	for _, e := range m.journal {
 		f := p.fate(e.seq)
+
+		// Of a rename either both sides are kept or none. A change of a name of which an earlier change is lost is lost too:
+		// the journal is in order for each name.
 		keep := f == kept || f == torn && p.rnd.IntN(2) == 0
+
 		for _, s := range e.sides {
 			keep = keep && (s.dir == nil || !missing[entry{s.dir, s.name}])
 		}
+
 		for _, s := range e.sides {
 			switch {
 			case s.dir == nil:
@@ -308,10 +343,12 @@ func (m *Mem) entriesAfter(p *plan) func(dir *node) map[string]*node {
 			}
 		}
 	}
+
 	return func(dir *node) map[string]*node {
 		if entries := changed[dir]; entries != nil {
 			return entries
 		}
+
 		return dir.durable
 	}
 }
@@ -323,11 +360,14 @@ func (n *node) image(p *plan) contents {
 	if len(n.changes) == 0 {
 		return img
 	}
+
 	moments := make([]int64, len(n.changes))
 	for i, c := range n.changes {
 		moments[i] = c.seq
 	}
 	p = p.forOne(moments)
+
+	// Lengths reach the disk in the order in which they were set; sectors reach it in any.
 	left := p.lengths(n.countLengths(p))
 	now := n.start().share()
 	size := img.size               // on the disk
@@ -350,6 +390,9 @@ func (n *node) image(p *plan) contents {
 			now.resize(c.size)
 		}
 		now.size = c.size
+
+		// The length of this change is kept, or lost with all later ones. Where a cut is lost, what is written behind it
+		// later cannot be kept: its pages were the old ones'.
 		page := roundUp(c.size, pageSize)
 		switch {
 		case left > 0 && c.size < before:
@@ -373,6 +416,7 @@ func (n *node) image(p *plan) contents {
 	}
 	img.size = size
 	img.zero(size)
+
 	return img
 }
 
@@ -387,6 +431,7 @@ func (c *change) parts(p *plan, f fate) []span {
 	if p.rnd.IntN(4) == 0 {
 		slices.Reverse(parts)
 	}
+
 	return parts
 }
 
@@ -402,6 +447,7 @@ func (n *node) countLengths(p *plan) (count, done int) {
 		}
 		before = c.size
 	}
+
 	return count, done
 }
 
@@ -428,6 +474,9 @@ func (n *node) drop(rnd *rand.Rand) {
 	if len(n.changes) == 0 {
 		return
 	}
+
+	// A real system reports the failure once and takes the pages for clean. Half of the time some of them had reached the
+	// disk.
 	if rnd.IntN(2) == 0 {
 		n.disk = n.image(&plan{rnd: rnd, mode: modeEach, long: true})
 	} else if low := n.low(); low < n.seen.size && low < n.disk.size {

@@ -44,6 +44,7 @@ func (k Kind) String() string {
 	if k == 0 || int(k) >= len(kindNames) {
 		return "none"
 	}
+
 	return kindNames[k]
 }
 
@@ -77,6 +78,7 @@ func (s *Short) cause() error {
 	if s.Err == nil {
 		return io.ErrShortWrite
 	}
+
 	return s.Err
 }
 
@@ -104,9 +106,11 @@ type Fault struct {
 func Faults(list ...Fault) func(Op) error {
 	var mu sync.Mutex
 	matched := make([]int64, len(list))
+
 	return func(op Op) error {
 		mu.Lock()
 		defer mu.Unlock()
+
 		for i, f := range list {
 			if !f.matches(op) {
 				continue
@@ -122,8 +126,10 @@ func Faults(list ...Fault) func(Op) error {
 			if op.Kind == OpWrite && f.Short > 0 {
 				return &Short{f.Short, err}
 			}
+
 			return err
 		}
+
 		return nil
 	}
 }
@@ -140,6 +146,7 @@ func (f Fault) matches(op Op) bool {
 	if f.Hi == 0 {
 		return true
 	}
+
 	return (op.Kind == OpRead || op.Kind == OpWrite) && op.Offset < f.Hi && op.Offset+op.Len > f.Lo
 }
 
@@ -165,6 +172,7 @@ func (m *Mem) Seed(seed uint64) {
 func (m *Mem) Ops() int64 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
+
 	return m.ops
 }
 
@@ -191,6 +199,7 @@ func (m *Mem) HaltAfter(n int64) {
 func (m *Mem) Halted() bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
+
 	return m.halted
 }
 
@@ -206,6 +215,7 @@ func (m *Mem) SetCapacity(n int64) {
 func (m *Mem) Used() int64 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
+
 	return m.used
 }
 
@@ -216,6 +226,7 @@ func (m *Mem) Free(string) int64 {
 	if m.capacity < 0 {
 		return math.MaxInt64
 	}
+
 	return m.free()
 }
 
@@ -233,12 +244,14 @@ func (m *Mem) Flip(name string, off int64, bit int) error {
 	if err != nil {
 		return pathError("flip", name, err)
 	}
+
 	for _, c := range []*contents{&n.seen, &n.disk, n.base} {
 		if c != nil && off < c.size {
 			c.own(int(off / pageSize)).bytes[off%pageSize] ^= 1 << bit
 		}
 	}
 	m.show(n, off, off+1)
+
 	return nil
 }
 
@@ -261,5 +274,6 @@ func (m *Mem) CutFile(name string, size int64) error {
 	n.forget()
 	m.release(n)
 	m.show(n, size, maxMemFile)
+
 	return nil
 }

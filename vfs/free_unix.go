@@ -14,5 +14,6 @@ func (osFS) Free(dir string) int64 {
 	if err := unix.Statfs(dir, &st); err != nil || st.Blocks == 0 || st.Bavail > math.MaxInt64/uint64(st.Bsize) {
 		return math.MaxInt64
 	}
+
 	return int64(st.Bavail * uint64(st.Bsize))
 }

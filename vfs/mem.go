@@ -170,6 +170,7 @@ func newMem(root *node) *Mem {
 	m := &Mem{root: root, capacity: -1}
 	m.rnd = rand.New(&m.pcg)
 	m.pcg.Seed(0, 0)
+
 	return m
 }
 
@@ -199,6 +200,7 @@ func (m *Mem) begin(op Op) (last bool, err error) {
 			err = ErrHalted
 		}
 	}
+
 	return false, err
 }
 
@@ -210,11 +212,13 @@ func (m *Mem) mutate(op Op, do func() error) error {
 		if m.rnd.IntN(2) == 0 {
 			do()
 		}
+
 		return ErrHalted
 	}
 	if err != nil {
 		return err
 	}
+
 	return do()
 }
 
@@ -232,6 +236,7 @@ func (m *Mem) beginRead(op Op) error {
 	if m.halted {
 		return ErrHalted
 	}
+
 	return nil
 }
 
@@ -247,6 +252,7 @@ func parts(name string) ([]string, error) {
 	if clean == "" {
 		return nil, nil
 	}
+
 	return strings.Split(clean, "/"), nil
 }
 
@@ -256,6 +262,7 @@ func (m *Mem) find(name string) (dir *node, base string, n *node, err error) {
 	if err != nil {
 		return nil, "", nil, err
 	}
+
 	n = m.root
 	for i, part := range list {
 		if !n.isDir() {
@@ -266,6 +273,7 @@ func (m *Mem) find(name string) (dir *node, base string, n *node, err error) {
 			return nil, "", nil, syscall.ENOENT
 		}
 	}
+
 	return dir, base, n, nil
 }
 
@@ -280,6 +288,7 @@ func (m *Mem) file(name string) (*node, error) {
 	case n.isDir():
 		return nil, syscall.EISDIR
 	}
+
 	return n, nil
 }
 
@@ -293,6 +302,7 @@ func (m *Mem) directory(name string) (*node, error) {
 	case !n.isDir():
 		return nil, syscall.ENOTDIR
 	}
+
 	return n, nil
 }
 
@@ -300,6 +310,7 @@ func (m *Mem) directory(name string) (*node, error) {
 func (m *Mem) change(sides ...side) {
 	e := entryChange{seq: m.ops}
 	var old [2]*node
+
 	for i, s := range sides {
 		e.sides[i], old[i] = s, s.dir.entries[s.name]
 		if s.node != nil {
@@ -307,6 +318,7 @@ func (m *Mem) change(sides ...side) {
 		}
 		set(s.dir.entries, s)
 	}
+
 	for _, n := range old {
 		if n != nil {
 			n.names--
@@ -330,11 +342,13 @@ func (m *Mem) Create(name string) (File, error) {
 		n = &node{handles: 1}
 		m.change(side{dir, base, n})
 		f = &memFile{m: m, n: n, name: name, writable: true}
+
 		return nil
 	})
 	if err != nil {
 		return nil, pathError("create", name, err)
 	}
+
 	return m.opened(f), nil
 }
 
@@ -353,11 +367,13 @@ func (m *Mem) open(name string, writable bool) (File, error) {
 		}
 		n.handles++
 		f = &memFile{m: m, n: n, name: name, writable: writable}
+
 		return nil
 	})
 	if err != nil {
 		return nil, pathError("open", name, err)
 	}
+
 	return m.opened(f), nil
 }
 
@@ -368,6 +384,7 @@ func (m *Mem) opened(f *memFile) File {
 	if m.mapping {
 		return mappedFile{f}
 	}
+
 	return f
 }
 
@@ -386,6 +403,7 @@ func (m *Mem) Remove(name string) error {
 			return syscall.ENOTEMPTY
 		}
 		m.change(side{dir, base, nil})
+
 		return nil
 	}))
 }
@@ -397,6 +415,7 @@ func (m *Mem) Rename(from, to string) error {
 		if err != nil {
 			return err
 		}
+
 		toDir, toBase, old, err := m.find(to)
 		switch {
 		case err != nil:
@@ -411,11 +430,13 @@ func (m *Mem) Rename(from, to string) error {
 			return nil
 		}
 		m.change(side{fromDir, fromBase, nil}, side{toDir, toBase, n})
+
 		return nil
 	})
 	if err != nil {
 		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
 	}
+
 	return nil
 }
 
@@ -426,6 +447,7 @@ func (m *Mem) Link(from, to string) error {
 		if err != nil {
 			return err
 		}
+
 		dir, base, taken, err := m.find(to)
 		switch {
 		case err != nil:
@@ -434,11 +456,13 @@ func (m *Mem) Link(from, to string) error {
 			return syscall.EEXIST
 		}
 		m.change(side{dir, base, n})
+
 		return nil
 	})
 	if err != nil {
 		return &os.LinkError{Op: "link", Old: from, New: to, Err: err}
 	}
+
 	return nil
 }
 
@@ -449,6 +473,7 @@ func (m *Mem) MkdirAll(dir string) error {
 		if err != nil {
 			return err
 		}
+
 		at := m.root
 		for _, part := range list {
 			next := at.entries[part]
@@ -461,6 +486,7 @@ func (m *Mem) MkdirAll(dir string) error {
 			}
 			at = next
 		}
+
 		return nil
 	}))
 }
@@ -475,6 +501,7 @@ func (m *Mem) List(dir string) ([]string, error) {
 			return slices.Sorted(maps.Keys(n.entries)), nil
 		}
 	}
+
 	return nil, pathError("list", dir, err)
 }
 
@@ -488,6 +515,7 @@ func (m *Mem) Size(name string) (int64, error) {
 			return n.seen.size, nil
 		}
 	}
+
 	return 0, pathError("size", name, err)
 }
 
@@ -499,6 +527,7 @@ func (m *Mem) SyncDir(dir string) error {
 			return err
 		}
 		m.syncDir(n)
+
 		return nil
 	}))
 }
@@ -508,6 +537,7 @@ func (m *Mem) syncDir(dir *node) {
 	if len(m.journal) == 0 {
 		return
 	}
+
 	needed := map[entry]bool{}
 	marked := make([]bool, len(m.journal))
 	for i, e := range slices.Backward(m.journal) {
@@ -520,12 +550,14 @@ func (m *Mem) syncDir(dir *node) {
 			}
 		}
 	}
+
 	var left []entryChange
 	for i, e := range m.journal {
 		if !marked[i] {
 			left = append(left, e)
 			continue
 		}
+
 		for _, s := range e.sides {
 			if s.dir != nil {
 				set(s.dir.durable, s)

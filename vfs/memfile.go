@@ -31,6 +31,7 @@ func (f *memFile) check(err error, writes bool) error {
 	case writes && !f.writable:
 		return syscall.EBADF
 	}
+
 	return nil
 }
 
@@ -51,6 +52,7 @@ func (f *memFile) ReadAt(b []byte, off int64) (int, error) {
 	if n < len(b) {
 		return n, io.EOF
 	}
+
 	return n, nil
 }
 
@@ -58,6 +60,7 @@ func (f *memFile) WriteAt(b []byte, off int64) (int, error) {
 	last, err := f.m.begin(Op{OpWrite, f.name, "", off, int64(len(b))})
 	defer f.m.mu.Unlock()
 	n, err := f.writeAt(b, off, last, err)
+
 	return n, pathError("write", f.name, err)
 }
 
@@ -80,6 +83,9 @@ func (f *memFile) writeAt(b []byte, off int64, last bool, err error) (int, error
 	if f.n.isBad(off, int64(len(b))) {
 		return 0, syscall.EIO
 	}
+
+	// How much is written: all, or what a power cut in the middle leaves, or what a hook lets pass; and no more than there
+	// is room for.
 	want := int64(len(b))
 	switch {
 	case last:
@@ -90,6 +96,7 @@ func (f *memFile) writeAt(b []byte, off int64, last bool, err error) (int, error
 	n := f.m.reserve(f.n, off, want)
 	f.n.write(b[:n], off, f.m.ops)
 	f.m.show(f.n, off, off+n)
+
 	switch {
 	case last:
 		return 0, ErrHalted
@@ -98,12 +105,14 @@ func (f *memFile) writeAt(b []byte, off int64, last bool, err error) (int, error
 	case n < want:
 		return int(n), syscall.ENOSPC
 	}
+
 	return int(n), nil
 }
 
 func asShort(err error) *Short {
 	var short *Short
 	errors.As(err, &short)
+
 	return short
 }
 
@@ -116,6 +125,7 @@ func (f *memFile) Truncate(size int64) error {
 		f.n.resize(size, f.m.ops)
 		f.m.release(f.n)
 		f.m.show(f.n, from, maxMemFile)
+
 		return nil
 	}))
 }
@@ -128,6 +138,8 @@ func (f *memFile) Allocate(size int64) error {
 			return err
 		}
 		var err error
+
+		// A file system may have taken a part of the room when it finds that the rest is missing.
 		if f.m.missing(f.n, size) > f.m.free() {
 			if err = syscall.ENOSPC; f.m.rnd.IntN(2) == 0 {
 				return err
@@ -137,6 +149,7 @@ func (f *memFile) Allocate(size int64) error {
 			f.n.resize(got, f.m.ops)
 		}
 		f.m.show(f.n, 0, 0)
+
 		return err
 	}))
 }
@@ -151,6 +164,7 @@ func (f *memFile) checkSize(size int64) error {
 	if size > maxMemFile {
 		return syscall.EFBIG
 	}
+
 	return nil
 }
 
@@ -159,6 +173,7 @@ func (f *memFile) Datasync() error { return f.Sync() }
 func (f *memFile) Sync() error {
 	last, err := f.m.begin(Op{OpSync, f.name, "", 0, 0})
 	defer f.m.mu.Unlock()
+
 	switch {
 	case f.closed:
 		err = fs.ErrClosed
@@ -174,6 +189,7 @@ func (f *memFile) Sync() error {
 	default:
 		f.n.sync()
 	}
+
 	return pathError("sync", f.name, err)
 }
 
@@ -183,6 +199,7 @@ func (f *memFile) Size() (int64, error) {
 	if err = f.check(err, false); err != nil {
 		return 0, pathError("size", f.name, err)
 	}
+
 	return f.n.seen.size, nil
 }
 
@@ -197,6 +214,7 @@ func (f *memFile) Close() error {
 		f.n.handles--
 		f.m.release(f.n)
 	}
+
 	return pathError("close", f.name, err)
 }
 
@@ -207,6 +225,7 @@ func (m *Mem) free() int64 {
 	if m.capacity < 0 {
 		return 1 << 62
 	}
+
 	return max(0, m.capacity-m.used)
 }
 
@@ -230,6 +249,7 @@ func (m *Mem) missing(n *node, size int64) int64 {
 			missing += pageSize
 		}
 	}
+
 	return missing
 }
 
@@ -238,6 +258,7 @@ func (m *Mem) reserve(n *node, off, want int64) int64 {
 	if want == 0 {
 		return 0
 	}
+
 	free := m.free()
 	end := pagesOf(off + want)
 	for block := off / pageSize; block < end; block++ {
@@ -251,6 +272,7 @@ func (m *Mem) reserve(n *node, off, want int64) int64 {
 		m.used += pageSize
 		free -= pageSize
 	}
+
 	return want
 }
 
@@ -259,6 +281,7 @@ func (m *Mem) release(n *node) {
 	if n.names == 0 && n.handles == 0 {
 		m.used -= n.room()
 		n.blocks = nil
+
 		return
 	}
 	m.used -= n.room()
@@ -272,6 +295,7 @@ func (n *node) room() int64 {
 	for _, word := range n.blocks {
 		count += bits.OnesCount64(word)
 	}
+
 	return int64(count) * pageSize
 }
 
@@ -318,6 +342,9 @@ func (n *node) bound() {
 	if int64(len(n.log)) <= 1<<20+2*n.seen.size && len(n.changes) <= max(1<<14, n.most) {
 		return
 	}
+
+	// The history that is dropped could only have shown states in between. What is kept has the shortest length since the
+	// last sync, the bytes that are seen now, and the present length.
 	seq := n.changes[len(n.changes)-1].seq
 	low := n.low()
 	var fresh []change
@@ -327,6 +354,7 @@ func (n *node) bound() {
 		size = low
 		fresh = append(fresh, change{seq: seq, size: low})
 	}
+
 	for _, r := range n.dirty() {
 		hi := min(r.hi, n.seen.size)
 		if r.lo >= hi {
@@ -349,6 +377,7 @@ func (n *node) start() *contents {
 	if n.base != nil {
 		return n.base
 	}
+
 	return &n.disk
 }
 
@@ -358,6 +387,7 @@ func (n *node) low() int64 {
 	for _, c := range n.changes {
 		low = min(low, c.size)
 	}
+
 	return low
 }
 
@@ -381,8 +411,11 @@ func (n *node) dirty() []span {
 		case a.lo > b.lo:
 			return 1
 		}
+
 		return 0
 	})
+
+	// Spans that touch become one.
 	merged := list[:1]
 	for _, r := range list[1:] {
 		if last := &merged[len(merged)-1]; r.lo <= last.hi {
@@ -391,6 +424,7 @@ func (n *node) dirty() []span {
 			merged = append(merged, r)
 		}
 	}
+
 	return merged
 }
 
@@ -402,9 +436,12 @@ func (n *node) sync() {
 	if len(n.changes) == 0 {
 		return
 	}
+
+	// What was cut off and written anew must not show old bytes between.
 	if low := n.low(); low < n.disk.size {
 		n.disk.resize(low)
 	}
+
 	for _, r := range n.dirty() {
 		n.disk.take(&n.seen, r.lo, r.hi)
 	}

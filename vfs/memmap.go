@@ -22,6 +22,7 @@ func (m *Mem) Unmap() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.absorb()
+
 	for len(m.mapped) > 0 {
 		m.unmap(m.mapped[0])
 	}
@@ -39,6 +40,7 @@ func (m *Mem) Spoil(name string, lo, hi int64) error {
 	if err != nil {
 		return pathError("spoil", name, err)
 	}
+
 	for page := max(lo, 0) / pageSize; page < pagesOf(min(hi, n.seen.size)); page++ {
 		if slices.ContainsFunc(n.dirty(), func(s span) bool { return s.lo < (page+1)*pageSize && page*pageSize < s.hi }) {
 			continue
@@ -50,6 +52,7 @@ func (m *Mem) Spoil(name string, lo, hi int64) error {
 		n.bad[page] = true
 	}
 	m.protect(n)
+
 	return nil
 }
 
@@ -57,6 +60,7 @@ func (m *Mem) Spoil(name string, lo, hi int64) error {
 func (m *Mem) Unspoil() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
 	for _, n := range m.spoiled {
 		n.bad = nil
 		m.protect(n)
@@ -71,6 +75,7 @@ func (n *node) isBad(off, size int64) bool {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -132,6 +137,8 @@ func (f *memFile) mapFile(op string, size int64, writes bool) (Mapping, error) {
 	if err != nil {
 		return nil, pathError(op, f.name, err)
 	}
+
+	// The first mapping makes the region, which all others share. It cannot grow: a mapping must not move.
 	if n.region == nil {
 		b, err := allocateRegion(int(roundUp(max(n.seen.size, 1), unit)))
 		if err != nil {
@@ -148,6 +155,7 @@ func (f *memFile) mapFile(op string, size int64, writes bool) (Mapping, error) {
 	}
 	n.handles++
 	f.m.protect(n)
+
 	return &memMapping{m: f.m, n: n, r: r, bytes: r.bytes[:size:size], writes: writes}, nil
 }
 
@@ -176,6 +184,7 @@ func (p *memMapping) Unmap() error {
 	if p.writes {
 		p.r.writers--
 	}
+
 	switch {
 	case p.r.bytes == nil:
 	case p.r.maps == 0:
@@ -185,6 +194,7 @@ func (p *memMapping) Unmap() error {
 	}
 	p.n.handles--
 	p.m.release(p.n)
+
 	return nil
 }
 
@@ -203,6 +213,7 @@ func (m *Mem) absorb() {
 	if m.halted {
 		return
 	}
+
 	for _, n := range m.mapped {
 		n.absorb(m.ops)
 	}
@@ -213,19 +224,25 @@ func (n *node) absorb(seq int64) {
 	if r.writers == 0 {
 		return
 	}
+
 	var now, was [sectorSize]byte
 	for at := int64(0); at < min(int64(len(r.bytes)), n.seen.size); at += sectorSize {
 		if r.may[at/unit] == nothing {
 			continue
 		}
+
+		// The program may store at the same time. What is compared is a copy, so that one state of the sector enters the
+		// history.
 		copy(now[:], r.bytes[at:])
 		if n.seen.read(was[:], at); now == was {
 			continue
 		}
+
 		lo, hi := int64(0), min(sectorSize, n.seen.size-at) // what is behind the end is not the file's
 		for lo < hi && now[lo] == was[lo] {
 			lo++
 		}
+
 		for lo < hi && now[hi-1] == was[hi-1] {
 			hi--
 		}
@@ -254,6 +271,7 @@ func (m *Mem) protect(n *node) {
 	if r == nil {
 		return
 	}
+
 	for u := range int64(len(r.may)) {
 		may := writing
 		if r.writers == 0 || m.halted {
@@ -262,6 +280,7 @@ func (m *Mem) protect(n *node) {
 		if u*unit >= n.seen.size {
 			may = nothing
 		}
+
 		for page := u * unit / pageSize; page*pageSize < min((u+1)*unit, n.seen.size); page++ {
 			if n.bad[page] {
 				may = nothing
@@ -289,6 +308,8 @@ func (m *Mem) halt() {
 	if m.halted {
 		return
 	}
+
+	// The pages lose their access for writing first, and then what was stored until that moment is taken in.
 	m.halted = true
 	for _, n := range m.mapped {
 		m.protect(n)
@@ -303,6 +324,7 @@ func (n *node) read(b []byte, off int64) {
 	if r == nil || r.writers == 0 {
 		return
 	}
+
 	for u := off / unit; u < int64(len(r.may)) && u*unit < off+int64(len(b)); u++ {
 		if lo := max(off, u*unit); r.may[u] != nothing {
 			copy(b[lo-off:], r.bytes[lo:(u+1)*unit])

@@ -42,6 +42,7 @@ func open(op, name string, flag int) (File, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	info, err := f.Stat()
 	switch {
 	case err != nil:
@@ -54,6 +55,7 @@ func open(op, name string, flag int) (File, error) {
 		f.Close()
 		return nil, err
 	}
+
 	return &osFile{f}, nil
 }
 
@@ -84,6 +86,7 @@ func (osFS) List(dir string) ([]string, error) {
 		return nil, err
 	}
 	slices.Sort(names)
+
 	return names, nil
 }
 
@@ -96,6 +99,7 @@ func (osFS) Size(name string) (int64, error) {
 	if info.IsDir() {
 		return 0, pathError("stat", name, syscall.EISDIR)
 	}
+
 	return info.Size(), nil
 }
 
@@ -124,6 +128,7 @@ func (f *osFile) Size() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	return info.Size(), nil
 }
 
@@ -136,6 +141,7 @@ func (f *osFile) lengthen(size int64) error {
 		_, err = f.f.WriteAt(zeros[:n], at)
 		at += n
 	}
+
 	return err
 }
 
@@ -145,6 +151,7 @@ func (f *osFile) checkSize(op string, size int64) error {
 	if size < 0 {
 		return pathError(op, f.Name(), syscall.EINVAL)
 	}
+
 	return nil
 }
 
@@ -152,5 +159,6 @@ func pathError(op, name string, err error) error {
 	if err == nil {
 		return nil
 	}
+
 	return &fs.PathError{Op: op, Path: name, Err: err}
 }

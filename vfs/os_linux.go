@@ -19,6 +19,7 @@ func (f *osFile) Allocate(size int64) error {
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
 		return f.lengthen(size)
 	}
+
 	return err
 }
 

@@ -22,5 +22,6 @@ func syncDir(dir string) error {
 	if !info.IsDir() {
 		return pathError("syncdir", dir, syscall.ENOTDIR)
 	}
+
 	return d.Sync()
 }

@@ -22,6 +22,7 @@ func (f *osFile) Map(size int64) (Mapping, error) {
 	if err == nil && size > 0 {
 		_ = unix.Madvise(m.Bytes(), unix.MADV_RANDOM) // it is advice: without it, more is read than is touched
 	}
+
 	return m, err
 }
 
@@ -29,6 +30,7 @@ func (f *osFile) mapFile(op string, size int64, protection int) (Mapping, error)
 	if err := f.checkSize(op, size); err != nil {
 		return nil, err
 	}
+
 	length, err := f.Size()
 	switch {
 	case err != nil:
@@ -48,6 +50,7 @@ func (f *osFile) mapFile(op string, size int64, protection int) (Mapping, error)
 	if err != nil {
 		return nil, err
 	}
+
 	return &mapping{bytes: bytes}, nil
 }
 
@@ -71,6 +74,7 @@ func (m *mapping) Unmap() error {
 	if len(bytes) == 0 {
 		return nil
 	}
+
 	return unix.Munmap(bytes)
 }
 
@@ -91,5 +95,6 @@ func (f *osFile) call(op string, do func(fd int) error) error {
 	if err != nil { // it says "use of closed file" in no form that can be tested for
 		failed = fs.ErrClosed
 	}
+
 	return pathError(op, f.Name(), failed)
 }

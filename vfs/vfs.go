@@ -122,5 +122,6 @@ func ReadFile(fsys FS, name string) ([]byte, error) {
 	if err == io.EOF && n == len(b) {
 		err = nil
 	}
+
 	return b[:n], err
 }

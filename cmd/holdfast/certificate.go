@@ -34,6 +34,7 @@ func (c *certificate) load() error {
 		return err
 	}
 	c.now.Store(&pair)
+
 	return nil
 }
 
@@ -41,6 +42,7 @@ func (c *certificate) look() (seen [2]os.FileInfo) {
 	for i, name := range []string{c.chain, c.key} {
 		seen[i], _ = os.Stat(name) // nil if it is not there: load says so
 	}
+
 	return seen
 }
 
@@ -49,6 +51,7 @@ func (c *certificate) check(always bool) {
 	if c == nil {
 		return
 	}
+
 	changed := always
 	for i, now := range c.look() {
 		was := c.seen[i]

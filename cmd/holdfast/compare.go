@@ -34,6 +34,7 @@ func (c *compareCommand) run(lab bench.Lab) int {
 	if status := fail(err); status != exitError {
 		return status
 	}
+
 	return bench.Status(err)
 }
 
@@ -48,6 +49,7 @@ func (c *compareCommand) compare(lab bench.Lab) error {
 	} else if len(c.Files) > 2 {
 		return errors.New("compare: several files of one side need vs between the old ones and the new ones")
 	}
+
 	switch {
 	case len(old) == 0 || len(now) == 0:
 		return errors.New("compare: name an old report and a new one")
@@ -59,6 +61,7 @@ func (c *compareCommand) compare(lab bench.Lab) error {
 	case c.Baseline != "":
 		return fmt.Errorf("compare: --baseline is for one report, and there are %d", len(old)+len(now))
 	}
+
 	return bench.Compare(bench.Comparison{Old: old, New: now, Gate: c.Gate, Anyway: c.Anyway, Format: c.Format},
 		console.Standard())
 }

@@ -15,13 +15,14 @@ type copyCommand struct {
 	To        string `arg:"" help:"New directory, as [ENGINE:]DIR. Default engine: logtree."`
 	Only      string `help:"Only this bucket (OUTER/INNER if nested) or table; its keys get no prefix." placeholder:"NAME"`
 	JSON      bool   `name:"json" help:"Write JSON."`
-	Separator string `help:"One character between bucket or table and key. Default: a slash." placeholder:"C"`
+	Separator string `help:"One character between bucket or table and key. Default: a slash. Of bbolt, this makes keys, and no database." placeholder:"C"`
 }
 
 // Help implements kong's interface for what follows the flags.
 func (copyCommand) Help() string {
 	return `FROM is a directory of an engine, a file of bbolt or SQLite, or a directory of Badger or Pebble. ` +
-		`It is opened read-only, or as a copy beside TO.`
+		`It is opened read-only, or as a copy beside TO. The buckets of bbolt become those of TO's database, ` +
+		`which kv.On opens; with --only or --separator they become keys.`
 }
 
 func (c *copyCommand) run() int {
@@ -30,17 +31,26 @@ func (c *copyCommand) run() int {
 		return failTool(err)
 	}
 	if c.JSON {
-		return toolResult{Engine: copied.Engine, How: "from " + copied.Source + "; every key was read back and is the same",
-			Into: c.To, Keys: &copied.Keys, Bytes: &copied.Bytes, Notes: copied.Notes}.write(exitOK)
+		r := toolResult{Engine: copied.Engine, How: "from " + copied.Source + "; every key was read back and is the same",
+			Into: c.To, Keys: &copied.Keys, Bytes: &copied.Bytes, Notes: copied.Notes}
+		if copied.Buckets >= 0 {
+			r.Buckets = &copied.Buckets
+		}
+		return r.write(exitOK)
 	}
 	p := newPage(os.Stdout)
 	p.line("source\t%s, %s", c.From, copied.Source)
 	p.line("copy\t%s, %s", c.To, copied.Engine)
+	if copied.Buckets >= 0 {
+		p.line("buckets\t%d, in the database", copied.Buckets)
+	}
 	p.line("keys\t%d, %s with their values", copied.Keys, size(copied.Bytes))
+
 	for _, n := range copied.Notes {
 		p.line("note\t%s", n)
 	}
 	p.line("verified\tevery key was read back and is the same")
+
 	return fail(p.end())
 }
 
@@ -62,5 +72,6 @@ func (c *copyCommand) copy(ctx context.Context) (*all.CopyResult, error) {
 	if errors.Is(err, holdfast.ErrForeign) {
 		return nil, fmt.Errorf("%w; see holdfast copy --help", err)
 	}
+
 	return copied, err
 }

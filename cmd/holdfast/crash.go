@@ -15,10 +15,12 @@ import (
 func crashLab() crash.Lab {
 	lab := crash.Standard()
 	simulation := crash.Simulation{Engine: logtree.Name, One: simulated(simulate.Run)}
+
 	for _, m := range simulate.Mutants() {
 		simulation.Mutants = append(simulation.Mutants, crash.Simulation{Engine: m.Breaks, One: simulated(m.Run)})
 	}
 	lab.Simulations = []crash.Simulation{simulation}
+
 	return lab
 }
 
@@ -28,6 +30,7 @@ func simulated(
 ) func(context.Context, uint64) (crash.Simulated, error) {
 	return func(ctx context.Context, seed uint64) (crash.Simulated, error) {
 		s, err := run(ctx, seed)
+
 		return crash.Simulated{
 			Steps: s.Steps, Commits: s.Commits, Reads: s.Reads,
 			PowerCuts: s.Cuts, Kills: s.Kills, InOperation: s.Halts, InRecovery: s.Doubles,
@@ -88,5 +91,6 @@ func (c *crashCommand) run(lab crash.Lab) int {
 	if status := fail(err); status != exitError {
 		return status
 	}
+
 	return crash.Status(err)
 }

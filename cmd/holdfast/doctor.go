@@ -29,6 +29,7 @@ func (c doctorExamine) run() int {
 	if status := fail(err); status != exitError {
 		return status
 	}
+
 	return doctor.Status(err)
 }
 
@@ -52,6 +53,7 @@ func (doctorWitness) Help() string {
 func (c doctorWitness) run() int {
 	ctx, stop := interruptible()
 	defer stop()
+
 	var err error
 	switch lab := crashLab(); {
 	case (c.Listen == "") == (c.Address == ""):
@@ -65,5 +67,6 @@ func (c doctorWitness) run() int {
 	if status := fail(err); status != exitError {
 		return status
 	}
+
 	return crash.Status(err)
 }

@@ -39,14 +39,17 @@ func (c *eventList) run() int {
 		if s.json {
 			return s.document(logs)
 		}
+
 		t := columns("log", "first#", "last#", "subscription", "at#", "behind#")
 		for _, l := range logs {
 			t.Row("", l.Name, num(l.First), num(l.Last), "-", "-", "-")
+
 			for _, sub := range l.Subscriptions {
 				t.Row("", l.Name, num(l.First), num(l.Last), sub.Name, num(sub.Position), num(sub.Lag))
 			}
 		}
 		s.table(t)
+
 		return nil
 	})
 }
@@ -69,6 +72,7 @@ func (c *eventCat) run() int {
 			}
 			from = i.First
 		}
+
 		return s.events(l.Events(s.ctx, from, int(c.Limit)), false)
 	})
 }
@@ -83,6 +87,7 @@ func (c *eventTail) run() int {
 	if err := c.noDir("tail"); err != nil {
 		return failTool(err)
 	}
+
 	return c.with(func(s *session) error {
 		l := s.client.Namespace(c.Namespace).Log(c.Log)
 		i, err := l.Info(s.ctx)
@@ -90,6 +95,7 @@ func (c *eventTail) run() int {
 			return err
 		}
 		from := i.Last + 1 - min(c.Last, i.Last)
+
 		return s.events(l.Follow(s.ctx, max(from, i.First)), true)
 	})
 }
@@ -113,6 +119,7 @@ func (s *session) events(seq iter.Seq2[event.Event, error], live bool) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -143,6 +150,7 @@ func (c *eventAppend) run() int {
 			} else {
 				r, err = l.Append(c.ctx(s), events...)
 			}
+
 			switch {
 			case err != nil && done.Last > 0:
 				return fmt.Errorf("events were appended up to position %d; then: %w", done.Last, err)
@@ -152,24 +160,28 @@ func (c *eventAppend) run() int {
 				done.First = r.First
 			}
 			done.Last, events = r.Last, events[:0]
+
 			return nil
 		}
 		var err error
 		if len(c.Data) == 0 {
 			err = lines(os.Stdin, add)
 		}
+
 		for i := 0; err == nil && i < len(c.Data); i++ {
 			err = add([]byte(c.Data[i]), false)
 		}
 		if err == nil {
 			err = add(nil, true)
 		}
+
 		switch {
 		case err != nil:
 			return err
 		case done.Last == 0:
 			return placeError("there are no events", "give their data as arguments, or as lines of the standard input")
 		}
+
 		return s.said(done, "positions %d to %d", done.First, done.Last)
 	})
 }
@@ -183,6 +195,7 @@ const (
 func lines(r io.Reader, f func(line []byte, last bool) error) error {
 	in := bufio.NewScanner(r)
 	in.Buffer(make([]byte, 64<<10), maxLine)
+
 	for in.Scan() {
 		if len(in.Bytes()) == 0 {
 			continue
@@ -191,6 +204,7 @@ func lines(r io.Reader, f func(line []byte, last bool) error) error {
 			return err
 		}
 	}
+
 	return in.Err()
 }
 
@@ -214,6 +228,7 @@ func (c *eventExport) run() int {
 		if err := done(err); err != nil || w == io.Writer(s.out) {
 			return err
 		}
+
 		return s.said(api.Counted{Count: int(n)}, "%d events in %s", n, c.Output)
 	})
 }
@@ -244,6 +259,7 @@ func (c *eventImport) run() int {
 			if err != nil {
 				return err
 			}
+
 			return s.said(done, "%d events imported, %d were there", done.Imported, done.Known)
 		}
 		var done api.Imported
@@ -260,6 +276,7 @@ func (c *eventImport) run() int {
 				done.Imported += int64(len(events))
 			}
 			done.Last = max(done.Last, int64(r.Last))
+
 			return nil
 		}
 		flush := func() error {
@@ -279,6 +296,7 @@ func (c *eventImport) run() int {
 			if err != nil {
 				return fmt.Errorf("up to line %d: %w", at, err)
 			}
+
 			return nil
 		}
 		err = lines(r, func(line []byte, _ bool) error {
@@ -295,6 +313,7 @@ func (c *eventImport) run() int {
 				}
 			}
 			batch = append(batch, e.Store())
+
 			return nil
 		})
 		if err == nil {
@@ -303,6 +322,7 @@ func (c *eventImport) run() int {
 		if err != nil {
 			return err
 		}
+
 		return s.said(done, "%d events imported, %d were there", done.Imported, done.Known)
 	})
 }
@@ -319,6 +339,7 @@ func (c *eventTruncate) run() int {
 		if err != nil {
 			return err
 		}
+
 		return s.said(api.Removed{Removed: int64(n)}, "%d positions removed", n)
 	})
 }
@@ -333,6 +354,7 @@ func (c *eventDelete) run() int {
 		if err := s.client.Namespace(c.Namespace).Log(c.Log).Delete(s.ctx); err != nil {
 			return err
 		}
+
 		return s.said(struct{}{}, "log %q deleted", c.Log)
 	})
 }

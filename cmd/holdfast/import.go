@@ -64,6 +64,7 @@ func (c *importEventoDB) run() int {
 		page.line("resumed\tbehind global position %d, to which an earlier import had come", r.Skipped)
 	}
 	page.line("verified\tall %d messages of the source are the same in the target, which has %d", r.Compared, r.Total)
+
 	return fail(page.end())
 }
 
@@ -79,6 +80,7 @@ func (c *importEventoDB) copy(ctx context.Context, show move.Progress) (r move.R
 			return r, &holdfast.Error{Op: "import", Class: holdfast.ErrBadOption,
 				Detail: "--namespace is for directories", Remedy: "give the token of the namespace as --into-token"}
 		}
+
 		return move.Copy(ctx, from, move.Server{URL: c.Into, Token: c.IntoToken}, show)
 	}
 	name, dir, o, err := parseDir(c.Into)
@@ -104,5 +106,6 @@ func (c *importEventoDB) copy(ctx context.Context, show move.Progress) (r move.R
 	if err != nil {
 		return r, err
 	}
+
 	return move.Copy(ctx, from, move.Namespace{N: n}, show)
 }

@@ -64,6 +64,7 @@ func (c *importEbuse) run() int {
 			if err := c.compare(ctx, log, done.last, show); err != nil {
 				return err
 			}
+
 			for _, id := range c.Subscriptions {
 				at, err := c.position(ctx, "/subscriptions/"+url.PathEscape(id)+"/position")
 				if err != nil {
@@ -74,6 +75,7 @@ func (c *importEbuse) run() int {
 				}
 				done.subscriptions++
 			}
+
 			return nil
 		})
 	})
@@ -87,6 +89,7 @@ func (c *importEbuse) run() int {
 	p.line("subscriptions\t%d", done.subscriptions)
 	p.line("verified\tevery event was read back and is the same")
 	p.line("took\t%.2f s", time.Since(start).Seconds())
+
 	return fail(p.end())
 }
 
@@ -110,6 +113,7 @@ func (c *importEbuse) log(ctx context.Context, to *client.Client, d *data.Data) 
 			return err
 		}
 		last := func(context.Context) (uint64, error) { return log.Last(), nil }
+
 		return &eventLog{last, put, log.Events, log.SaveOffset}, nil
 	}
 	log := to.Namespace(c.Namespace).Log(ebuse.Log)
@@ -122,6 +126,7 @@ func (c *importEbuse) log(ctx context.Context, to *client.Client, d *data.Data) 
 			}
 		}
 		_, err := log.AppendAfter(ctx, after, events...)
+
 		return err
 	}
 	last := func(ctx context.Context) (uint64, error) {
@@ -129,8 +134,10 @@ func (c *importEbuse) log(ctx context.Context, to *client.Client, d *data.Data) 
 		if errors.Is(err, holdfast.ErrNotFound) {
 			return 0, nil
 		}
+
 		return at, err
 	}
+
 	return &eventLog{last, put, log.Events, log.SaveOffset}, nil
 }
 
@@ -151,6 +158,7 @@ func (c *importEbuse) copy(ctx context.Context, log *eventLog, after, last uint6
 	const maxBytes = 4 << 20 // of a commit, about
 	var batch []event.Event
 	size := 0
+
 	flush := func() error {
 		if len(batch) == 0 {
 			return nil
@@ -161,6 +169,7 @@ func (c *importEbuse) copy(ctx context.Context, log *eventLog, after, last uint6
 		after = batch[len(batch)-1].Position
 		added += uint64(len(batch))
 		batch, size = batch[:0], 0
+
 		return nil
 	}
 	for e, err := range c.events(ctx, after+1, last) {
@@ -175,6 +184,7 @@ func (c *importEbuse) copy(ctx context.Context, log *eventLog, after, last uint6
 			show("copied: %d of %d events", after, last)
 		}
 	}
+
 	return added, flush()
 }
 
@@ -186,12 +196,14 @@ func (c *importEbuse) compare(ctx context.Context, log *eventLog, last uint64, s
 		}
 		show("compared: %d of %d events", from, last)
 	}
+
 	return nil
 }
 
 func (c *importEbuse) compareRange(ctx context.Context, log *eventLog, from, to uint64) error {
 	next, stop := iter.Pull2(c.events(ctx, from, to))
 	defer stop()
+
 	differ := func(position uint64, detail string) error {
 		return differs(fmt.Sprintf("the event at position %d", position), detail)
 	}
@@ -206,6 +218,7 @@ func (c *importEbuse) compareRange(ctx context.Context, log *eventLog, from, to 
 		if err != nil {
 			return err
 		}
+
 		got := ebuse.FromRecord(&event.Record{Position: stored.Position, Time: stored.Time, Type: []byte(stored.Type),
 			Metadata: stored.Metadata, Data: stored.Data})
 		switch {
@@ -226,6 +239,7 @@ func (c *importEbuse) compareRange(ctx context.Context, log *eventLog, from, to 
 	} else if ok {
 		return differ(uint64(want.Position), "it is missing")
 	}
+
 	return nil
 }
 
@@ -233,6 +247,7 @@ func orNull(data []byte) []byte {
 	if len(data) == 0 {
 		return []byte("null")
 	}
+
 	return data
 }
 
@@ -246,6 +261,7 @@ func (c *importEbuse) position(ctx context.Context, path string) (uint64, error)
 	if err != nil {
 		return 0, err
 	}
+
 	return uint64(*at.Position), nil
 }
 
@@ -262,6 +278,7 @@ func (c *importEbuse) events(ctx context.Context, from, to uint64) iter.Seq2[ebu
 				} else if t != json.Delim('[') {
 					return permanent{errors.New("it answered with something else than a list of events")}
 				}
+
 				for least := int64(start); d.More(); {
 					var e ebuse.Event
 					if err := d.Decode(&e); err != nil {
@@ -281,6 +298,7 @@ func (c *importEbuse) events(ctx context.Context, from, to uint64) iter.Seq2[ebu
 					from = uint64(least)
 				}
 				_, err := d.Token()
+
 				return err
 			})
 			if stopped {
@@ -304,12 +322,14 @@ func (c *importEbuse) ask(ctx context.Context, path string, read func(io.Reader)
 	if key == "" {
 		key = os.Getenv("EBUSE_KEY")
 	}
+
 	for try, pause := 1, 100*time.Millisecond; ; try, pause = try+1, 2*pause {
 		var again bool
 		again, err = c.once(ctx, path, key, read)
 		if err == nil || !again || try == ebuseTries || ctx.Err() != nil {
 			break
 		}
+
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -318,6 +338,7 @@ func (c *importEbuse) ask(ctx context.Context, path string, read func(io.Reader)
 	if err != nil {
 		err = fmt.Errorf("import %s%s: %w", strings.TrimSuffix(c.URL, "/"), path, err)
 	}
+
 	return err
 }
 
@@ -325,6 +346,7 @@ func (c *importEbuse) ask(ctx context.Context, path string, read func(io.Reader)
 var source = func() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.ResponseHeaderTimeout = time.Minute
+
 	return &http.Client{Transport: t}
 }()
 
@@ -339,11 +361,13 @@ func (c *importEbuse) once(ctx context.Context, path, key string, read func(io.R
 		if u := (*url.Error)(nil); errors.As(err, &u) { // which repeats the address
 			err = u.Err
 		}
+
 		return true, err
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(res.Body, 200))
+
 		return res.StatusCode == http.StatusTooManyRequests || res.StatusCode >= 500,
 			fmt.Errorf("it answered %s: %s", res.Status, strings.TrimSpace(string(text)))
 	}
@@ -354,5 +378,6 @@ func (c *importEbuse) once(ctx context.Context, path, key string, read func(io.R
 	var never permanent
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
+
 	return !errors.As(err, &never) && !errors.As(err, &syntax) && !errors.As(err, &kind), err
 }

@@ -34,6 +34,7 @@ func (t *target) open(ctx context.Context, f func(c *client.Client, d *data.Data
 		if err != nil {
 			return err
 		}
+
 		return f(c, nil)
 	}
 	name, dir, o, err := parseDir(t.Into)
@@ -42,6 +43,7 @@ func (t *target) open(ctx context.Context, f func(c *client.Client, d *data.Data
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	o.Logger = logger
+
 	var engine holdfast.Engine
 	switch _, marked := datadir.ReadMark("import", dir); {
 	case marked == nil:
@@ -60,6 +62,7 @@ func (t *target) open(ctx context.Context, f func(c *client.Client, d *data.Data
 		return in(dir, err)
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
+
 	switch _, err := d.Messages().Info(ctx, t.Namespace); {
 	case errors.Is(err, message.ErrNoNamespace):
 		if _, err := d.Messages().Create(ctx, message.NamespaceOptions{ID: t.Namespace}); err != nil {
@@ -68,6 +71,7 @@ func (t *target) open(ctx context.Context, f func(c *client.Client, d *data.Data
 	case err != nil:
 		return in(dir, err)
 	}
+
 	return in(dir, f(nil, d))
 }
 
@@ -86,6 +90,7 @@ func importing(run func(ctx context.Context, show func(format string, args ...an
 	if err != nil && ctx.Err() != nil {
 		err = console.ErrInterrupted
 	}
+
 	return failTool(err)
 }
 

@@ -52,6 +52,7 @@ func (c *importMessageDB) run() int {
 		if source, err = c.summary(ctx, tx); err != nil {
 			return err
 		}
+
 		return c.open(ctx, func(to *client.Client, d *data.Data) error {
 			log, err := c.messages(ctx, to, d)
 			if err != nil {
@@ -60,6 +61,7 @@ func (c *importMessageDB) run() int {
 			if done, err = c.copy(ctx, tx, log, source.count, show); err != nil {
 				return err
 			}
+
 			return c.compare(ctx, tx, log, source.count, show)
 		})
 	})
@@ -75,6 +77,7 @@ func (c *importMessageDB) run() int {
 	}
 	p.line("verified\tevery message was read back and is the same")
 	p.line("took\t%.2f s", time.Since(start).Seconds())
+
 	return fail(p.end())
 }
 
@@ -94,6 +97,7 @@ func (c *importMessageDB) messages(ctx context.Context, to *client.Client, d *da
 		return nil, err
 	}
 	put := func(ctx context.Context, r io.Reader) (message.ImportResult, error) { return ns.Import(ctx, r, nil) }
+
 	return &messageLog{put, ns.Read}, nil
 }
 
@@ -114,6 +118,7 @@ func (c *importMessageDB) summary(ctx context.Context, tx pgx.Tx) (s summary, er
 	if err != nil {
 		return s, c.fail(err)
 	}
+
 	return s, nil
 }
 
@@ -139,6 +144,7 @@ func (c *importMessageDB) records(ctx context.Context, tx pgx.Tx) iter.Seq2[*rec
 			return
 		}
 		defer rows.Close()
+
 		for rows.Next() {
 			var r record
 			var metadata *string
@@ -167,6 +173,7 @@ func compact(text string) json.RawMessage {
 	if err := json.Compact(&b, []byte(text)); err != nil {
 		return json.RawMessage(text) // the import refuses it
 	}
+
 	return b.Bytes()
 }
 
@@ -176,6 +183,7 @@ func (c *importMessageDB) copy(ctx context.Context, tx pgx.Tx, to *messageLog, c
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	in, out := io.Pipe()
+
 	read := make(chan struct{}) // closed when the transaction is free again
 	go func() {
 		defer close(read)
@@ -183,6 +191,7 @@ func (c *importMessageDB) copy(ctx context.Context, tx pgx.Tx, to *messageLog, c
 			w := bufio.NewWriterSize(out, 64<<10)
 			lines := json.NewEncoder(w)
 			lines.SetEscapeHTML(false)
+
 			n := int64(0)
 			for r, err := range c.records(ctx, tx) {
 				if err != nil {
@@ -195,6 +204,7 @@ func (c *importMessageDB) copy(ctx context.Context, tx pgx.Tx, to *messageLog, c
 					show("copied: %d of %d messages", n, count)
 				}
 			}
+
 			return w.Flush()
 		}())
 	}()
@@ -207,6 +217,7 @@ func (c *importMessageDB) copy(ctx context.Context, tx pgx.Tx, to *messageLog, c
 	if errors.As(err, &refused) {
 		err = fmt.Errorf("%w; it is the message at line %d of %s by global position", err, refused.Line, c.Table)
 	}
+
 	return done, err
 }
 
@@ -218,11 +229,13 @@ func (c *importMessageDB) compare(ctx context.Context, tx pgx.Tx, to *messageLog
 	show func(string, ...any)) error {
 	next, stop := iter.Pull2(to.read(ctx, message.Query{}))
 	defer stop()
+
 	n := int64(0)
 	for want, err := range c.records(ctx, tx) {
 		if err != nil {
 			return err
 		}
+
 		var got message.Message
 		for got.Global < want.Global { // others may have been there
 			var ok bool
@@ -233,6 +246,7 @@ func (c *importMessageDB) compare(ctx context.Context, tx pgx.Tx, to *messageLog
 				break
 			}
 		}
+
 		what := fmt.Sprintf("the message at global position %d", want.Global)
 		switch {
 		case got.Global != want.Global:
@@ -255,5 +269,6 @@ func (c *importMessageDB) compare(ctx context.Context, tx pgx.Tx, to *messageLog
 			show("compared: %d of %d messages", n, count)
 		}
 	}
+
 	return nil
 }

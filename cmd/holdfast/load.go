@@ -42,5 +42,6 @@ func (c *loadCommand) run() int {
 	if status := fail(err); status != exitError {
 		return status
 	}
+
 	return load.Status(err)
 }

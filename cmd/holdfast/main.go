@@ -22,6 +22,7 @@
 //	holdfast message cat     messages in streams; also streams, tail, write, ...
 //	holdfast task list       tasks; also queues, dead, retry, ...
 //	holdfast token create    a token for a server; also list, revoke
+//	holdfast kv list         the buckets of a database in a directory; also get, dump
 //	holdfast namespace list  the namespaces of a server; also create, delete
 //	holdfast import          copies what another server has: EventoDB, ebuse, message-db
 //	holdfast raft import     a Raft store of a raft-boltdb or a raft-wal
@@ -99,6 +100,7 @@ type grammar struct {
 	Event     eventCommand     `cmd:"" help:"Event logs of a server or a directory."`
 	Message   messageCommand   `cmd:"" help:"Messages in streams."`
 	Task      taskCommand      `cmd:"" help:"Tasks and queues."`
+	KV        kvCommand        `cmd:"" name:"kv" help:"Buckets of a database in a directory."`
 	Namespace namespaceCommand `cmd:"" help:"Namespaces."`
 	Token     tokenCommand     `cmd:"" help:"Tokens of a server."`
 	Import    importCommand    `cmd:"" help:"Move from another server: copy its data, and compare."`
@@ -174,6 +176,7 @@ func run(lab bench.Lab, args []string) int {
 	if err != nil {
 		return fail(fmt.Errorf("%w; %s", err, hint(parser, args)))
 	}
+
 	switch parsed.Selected().Path() {
 	case "serve":
 		return g.Serve.run(args)
@@ -240,6 +243,7 @@ func newParser(g *grammar, exit func(status int)) (*kong.Kong, error) {
 				return err
 			}
 			_, err := fmt.Fprint(ctx.Stdout, exitHelp)
+
 			return err
 		}),
 		kong.Exit(exit))
@@ -250,6 +254,7 @@ func helpArgs(parser *kong.Kong, args []string) ([]string, error) {
 	if len(args) == 0 {
 		return []string{"--help"}, nil
 	}
+
 	switch args[0] {
 	case "--version":
 		return append([]string{"version"}, args[1:]...), nil
@@ -264,8 +269,10 @@ func helpArgs(parser *kong.Kong, args []string) ([]string, error) {
 				at = at.Children[i]
 			}
 		}
+
 		return append(slices.Clone(args[1:]), "--help"), nil
 	}
+
 	return args, nil
 }
 
@@ -285,6 +292,7 @@ func joinNegative(args []string) []string {
 		}
 		joined = append(joined, arg)
 	}
+
 	return joined
 }
 
@@ -301,12 +309,14 @@ func hint(parser *kong.Kong, args []string) string {
 	if at != parser.Model.Node {
 		return "see holdfast " + at.Path() + " --help"
 	}
+
 	var commands []string
 	for _, c := range at.Children {
 		if !c.Hidden {
 			commands = append(commands, c.Name)
 		}
 	}
+
 	return "the commands are: " + strings.Join(commands, ", ")
 }
 
@@ -327,6 +337,7 @@ func (b *benchCommand) run(lab bench.Lab) int {
 	if status := fail(err); status != exitError {
 		return status
 	}
+
 	return bench.Status(err)
 }
 
@@ -336,6 +347,7 @@ func interruptible() (context.Context, context.CancelFunc) {
 	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
 		signals = append(signals, syscall.SIGHUP)
 	}
+
 	return signal.NotifyContext(context.Background(), signals...)
 }
 
@@ -349,6 +361,7 @@ func untilSignal[T any](run func(context.Context) (T, error)) (T, error) {
 	if err != nil && ctx.Err() != nil {
 		err = console.ErrInterrupted
 	}
+
 	return result, err
 }
 
@@ -369,5 +382,6 @@ func fail(err error) int {
 	if errors.Is(err, console.ErrInterrupted) {
 		return exitInterrupted
 	}
+
 	return exitError
 }

@@ -54,10 +54,12 @@ func (c *messageStreams) run() int {
 			defer fmt.Fprintf(os.Stderr, "holdfast: there are more: go on with --after %q, or use --limit 0 for all\n",
 				streams[len(streams)-1].Stream)
 		}
+
 		var to []api.Stream
 		for _, st := range streams {
 			to = append(to, api.Stream{Stream: st.Stream, Version: st.Version, Last: st.Last})
 		}
+
 		return list(s, to, columns("stream", "version#", "last written"), func(st api.Stream) []string {
 			return []string{st.Stream, num(st.Version), when(st.Last)}
 		})
@@ -72,10 +74,12 @@ func (c *messageCategories) run() int {
 		if err != nil {
 			return err
 		}
+
 		var to []api.Category
 		for _, k := range categories {
 			to = append(to, api.Category{Category: k.Category, Messages: k.Messages, Streams: k.Streams})
 		}
+
 		return list(s, to, columns("category", "streams#", "messages#"), func(k api.Category) []string {
 			return []string{k.Category, num(k.Streams), num(k.Messages)}
 		})
@@ -105,6 +109,7 @@ func (c *messageCat) run() int {
 	return c.reading(func(s *session) error {
 		q := c.query()
 		q.From, q.Limit = c.From, int(c.Limit)
+
 		return s.messages(s.client.Namespace(c.Namespace).Read(s.ctx, q), false)
 	})
 }
@@ -119,6 +124,7 @@ func (c *messageTail) run() int {
 	if err := c.noDir("tail"); err != nil {
 		return failTool(err)
 	}
+
 	return c.with(func(s *session) error {
 		n, q := s.client.Namespace(c.Namespace), c.query()
 		end, err := n.Last(s.ctx)
@@ -129,6 +135,7 @@ func (c *messageTail) run() int {
 			return err
 		}
 		q.From = max(end+1-c.Last, 0)
+
 		return s.messages(n.Follow(s.ctx, q), true)
 	})
 }
@@ -152,6 +159,7 @@ func (s *session) messages(seq iter.Seq2[message.Message, error], live bool) err
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -172,6 +180,7 @@ func (c *messageWrite) run() int {
 		if err != nil {
 			return err
 		}
+
 		for _, b := range [][]byte{payload, []byte(c.Metadata)} {
 			if len(b) > 0 && !json.Valid(b) {
 				return placeError(fmt.Sprintf("%.100q is not JSON", b), `write it as '{"name": "value"}'`)
@@ -181,12 +190,17 @@ func (c *messageWrite) run() int {
 		if c.Metadata != "" {
 			m.Metadata = []byte(c.Metadata)
 		}
-		r, err := s.client.Namespace(c.Namespace).WriteAll(c.ctx(s),
-			message.Write{Stream: c.Stream, Expected: c.Expected, Messages: []message.Message{m}})
+		n := s.client.Namespace(c.Namespace)
+		var r message.Result
+		if c.Expected != nil {
+			r, err = n.WriteAfter(c.ctx(s), c.Stream, *c.Expected, m)
+		} else {
+			r, err = n.Write(c.ctx(s), c.Stream, m)
+		}
 		if err != nil {
 			return err
 		}
-		w := api.Written{Stream: c.Stream, Position: r[0].Position, Global: r[0].Global, Repeated: r[0].Repeated}
+		w := api.Written{Stream: c.Stream, Position: r.Position, Global: r.Global, Repeated: r.Repeated}
 		return s.said(w, "position %d in %s, global %d", w.Position, w.Stream, w.Global)
 	})
 }
@@ -214,6 +228,7 @@ func (c *messageExport) run() int {
 		if n < 0 {
 			return s.said(struct{}{}, "exported to %s", c.Output)
 		}
+
 		return s.said(api.Counted{Count: int(n)}, "%d messages in %s", n, c.Output)
 	})
 }
@@ -234,6 +249,7 @@ func (c *messageImport) run() int {
 		if err != nil {
 			return err
 		}
+
 		return s.said(api.Imported(done), "%d messages imported, %d were there", done.Imported, done.Known)
 	})
 }
@@ -255,6 +271,7 @@ func (s *session) removed(n int64, err error) error {
 	if err != nil {
 		return err
 	}
+
 	return s.said(api.Removed{Removed: n}, "%d messages removed", n)
 }
 
@@ -271,6 +288,7 @@ func (c *messageDelete) run() int {
 			remove = s.client.Namespace(c.Namespace).Tombstone
 		}
 		n, err := remove(s.ctx, c.Stream)
+
 		return s.removed(n, err)
 	})
 }
@@ -284,6 +302,7 @@ func (c *messageSubscriptions) run() int {
 			return err
 		}
 		t := columns("subscription", "category", "done#", "behind#", "in hand#", "parked#")
+
 		return list(s, subs, t, func(b api.Subscription) []string {
 			category := cmp.Or(b.Category, map[bool]string{true: "(not known)", false: "(all)"}[b.Embedded])
 			return []string{b.Name, category, num(b.Done), num(b.Behind), num(b.Pending), num(b.Parked)}
@@ -296,6 +315,7 @@ func (c *inPlace) subscription(s *session, name string) (*client.Subscription, e
 	n := s.client.Namespace(c.Namespace)
 	sub := n.Subscription(name)
 	_, err := sub.Info(s.ctx)
+
 	return sub, err
 }
 
@@ -310,6 +330,7 @@ func (c *messageParked) run() int {
 		if err != nil {
 			return err
 		}
+
 		var to []api.ParkedMessage
 		for p, err := range allParked(s.ctx, sub) {
 			if err != nil {
@@ -319,6 +340,7 @@ func (c *messageParked) run() int {
 				At: p.At})
 		}
 		t := columns("global#", "stream", "position#", "type", "attempts#", "parked", "reason")
+
 		return list(s, to, t, func(p api.ParkedMessage) []string {
 			return []string{num(p.Global), p.Stream, num(p.Position), p.Type, num(p.Attempts), when(p.At),
 				text([]byte(p.Reason))}
@@ -339,6 +361,7 @@ func allParked(ctx context.Context, sub interface {
 			if err != nil || len(page) == 0 {
 				return
 			}
+
 			for i := range page {
 				if !yield(&page[i], nil) {
 					return
@@ -376,6 +399,7 @@ func (c *messageReplay) run() int {
 				return err
 			}
 		}
+
 		return s.said(api.Counted{Count: n}, "%d messages are delivered again", n)
 	})
 }
@@ -395,6 +419,7 @@ func (c *namespaceList) run() int {
 			return err
 		}
 		t := columns("namespace", "streams#", "messages#", "created", "description")
+
 		return list(s, all, t, func(n api.Namespace) []string {
 			return []string{n.ID, num(n.Streams), num(n.Messages), when(n.Created), n.Description}
 		})
@@ -413,6 +438,7 @@ func (c *namespaceCreate) run() int {
 		if err != nil {
 			return err
 		}
+
 		return s.said(made, "%s", made.Token)
 	})
 }
@@ -436,6 +462,7 @@ func (c *namespaceDelete) run() int {
 		if errors.Is(err, message.ErrNoNamespace) && isUnknown(err) {
 			err = nil // by a try whose answer was lost
 		}
+
 		return s.removed(n, err)
 	})
 }
@@ -465,11 +492,13 @@ func (c *tokenList) run() int {
 			return err
 		}
 		t := columns("id", "namespace", "role", "created", "expires", "description")
+
 		return list(s, tokens, t, func(k api.Token) []string {
 			expires := "-"
 			if k.Expires != nil {
 				expires = when(*k.Expires)
 			}
+
 			return []string{k.ID, k.Namespace, k.Role, when(k.Created), expires, k.Description}
 		})
 	})
@@ -497,6 +526,7 @@ func (c *tokenCreate) run() int {
 		if err != nil {
 			return err
 		}
+
 		return s.said(made, "%s", made.Secret)
 	})
 }
@@ -514,6 +544,7 @@ func (c *tokenRevoke) run() int {
 				return err
 			}
 		}
+
 		return s.said(api.Counted{Count: len(c.IDs)}, "%d revoked", len(c.IDs))
 	})
 }

@@ -63,18 +63,24 @@ func (p *place) with(do func(s *session) error) int { return p.run(false, do) }
 func (p *place) reading(do func(s *session) error) int { return p.run(true, do) }
 
 func (p *place) run(reads bool, do func(s *session) error) int {
+	return inSession(p.JSON, func(s *session) error { return p.open(s, reads, do) })
+}
+
+// inSession runs do, and returns the exit status.
+func inSession(json bool, do func(s *session) error) int {
 	ctx, stop := interruptible()
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process
-	s := &session{ctx: ctx, t: console.Standard(), out: bufio.NewWriter(os.Stdout), json: p.JSON}
+	s := &session{ctx: ctx, t: console.Standard(), out: bufio.NewWriter(os.Stdout), json: json}
 	s.t.Out = s.out
-	err := p.open(s, reads, do)
+	err := do(s)
 	if flushed := s.out.Flush(); !errors.Is(err, flushed) { // which tells the same error again
 		err = errors.Join(err, flushed)
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = console.ErrInterrupted
 	}
+
 	return failTool(err)
 }
 
@@ -97,6 +103,7 @@ func (p *place) open(s *session, reads bool, do func(s *session) error) error {
 		return err
 	}
 	s.client = c
+
 	return do(s)
 }
 
@@ -105,6 +112,7 @@ func (p *place) noDir(what string) error {
 	if p.Dir == "" {
 		return nil
 	}
+
 	return placeError("nobody else writes to a directory while "+what+" has it open",
 		"name a server with --url, or use cat")
 }
@@ -116,21 +124,12 @@ func placeError(detail, remedy string) error {
 // openDir opens the directory as a server would, and serves it to this process alone. One that is opened for reading
 // only has the stores on top of it in memory.
 func (p *place) openDir(s *session, reads bool, do func(s *session) error) (err error) {
-	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	name, dir, o, err := parseDir(p.Dir)
+	logger := warnings()
+	engine, closeEngine, err := openEngine(p.Dir, reads, logger)
 	if err != nil {
 		return err
 	}
-	o.Logger, o.ReadOnly = logger, o.ReadOnly || reads
-	engine, err := all.OpenDir(name, dir, o)
-	if err != nil {
-		return err
-	}
-	closed := engine
-	defer func() { err = errors.Join(err, closed.Close()) }()
-	if reads && engine.Capabilities().Strongest() == 0 {
-		engine = scratch.New(engine)
-	}
+	defer func() { err = errors.Join(err, closeEngine()) }()
 	level := engine.Capabilities().Strongest()
 	d, err := data.Open(engine, data.Options{Level: level, Logger: logger})
 	if err != nil {
@@ -142,6 +141,7 @@ func (p *place) openDir(s *session, reads bool, do func(s *session) error) (err 
 	if err != nil {
 		return err
 	}
+
 	mux := http.NewServeMux()
 	for _, rt := range served.Routes() { // without what asks for a token
 		mux.HandleFunc(strings.TrimSpace(rt.Method+" "+rt.Pattern), func(w http.ResponseWriter, r *http.Request) {
@@ -154,7 +154,31 @@ func (p *place) openDir(s *session, reads bool, do func(s *session) error) (err 
 	if err != nil {
 		return err
 	}
+
 	return do(s)
+}
+
+// warnings is a logger for what a person has to know.
+func warnings() *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}
+
+// openEngine opens the engine of a directory. If it can only be read, what is written to it stays in memory.
+func openEngine(address string, reads bool, logger *slog.Logger) (_ holdfast.Engine, closeIt func() error, err error) {
+	name, dir, o, err := parseDir(address)
+	if err != nil {
+		return nil, nil, err
+	}
+	o.Logger, o.ReadOnly = logger, o.ReadOnly || reads
+	engine, err := all.OpenDir(name, dir, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	closeIt = engine.Close
+	if reads && engine.Capabilities().Strongest() == 0 {
+		engine = scratch.New(engine)
+	}
+	return engine, closeIt, nil
 }
 
 // document writes a value as one document of JSON.
@@ -164,6 +188,7 @@ func (s *session) document(v any) error { return console.WriteJSON(s.out, v) }
 func (s *session) line(v any) error {
 	e := json.NewEncoder(s.out)
 	e.SetEscapeHTML(false)
+
 	return e.Encode(v)
 }
 
@@ -173,12 +198,15 @@ func list[T any](s *session, items []T, t *console.Table, cells func(T) []string
 		if items == nil {
 			items = []T{}
 		}
+
 		return s.document(items)
 	}
+
 	for _, item := range items {
 		t.Row("", cells(item)...)
 	}
 	s.table(t)
+
 	return nil
 }
 
@@ -201,6 +229,7 @@ func columns(names ...string) *console.Table {
 		short, right := strings.CutSuffix(name, "#")
 		t.Columns = append(t.Columns, console.Column{Name: short, Right: right})
 	}
+
 	return t
 }
 
@@ -210,6 +239,7 @@ func (s *session) said(v any, format string, args ...any) error {
 		return s.document(v)
 	}
 	_, err := fmt.Fprintf(s.out, format+"\n", args...)
+
 	return err
 }
 
@@ -218,6 +248,7 @@ func when(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
+
 	return t.UTC().Format("2006-01-02 15:04:05Z")
 }
 
@@ -236,6 +267,7 @@ func text(b []byte) string {
 	if !utf8.Valid(b) || strings.ContainsFunc(string(b), func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.QuoteToASCII(string(b)) + more
 	}
+
 	return string(b) + more
 }
 
@@ -244,6 +276,7 @@ func input(arg string) ([]byte, error) {
 	if arg != "-" {
 		return []byte(arg), nil
 	}
+
 	return io.ReadAll(os.Stdin)
 }
 
@@ -258,8 +291,10 @@ func (s *session) file(name string) (w io.Writer, done func(error) error, err er
 		if errors.Is(err, os.ErrExist) {
 			err = placeError(name+" exists", "name a new file")
 		}
+
 		return nil, nil, err
 	}
+
 	return f, func(err error) error {
 		if err == nil {
 			err = f.Sync()
@@ -267,6 +302,7 @@ func (s *session) file(name string) (w io.Writer, done func(error) error, err er
 		if err = errors.Join(err, f.Close()); err != nil {
 			err = errors.Join(err, os.Remove(name))
 		}
+
 		return err
 	}, nil
 }
@@ -276,6 +312,7 @@ func reader(name string) (io.ReadCloser, error) {
 	if name == "" || name == "-" {
 		return io.NopCloser(os.Stdin), nil
 	}
+
 	return os.Open(name)
 }
 
@@ -290,5 +327,6 @@ func (l *levelFlag) ctx(s *session) context.Context {
 	if err != nil { // none
 		return s.ctx
 	}
+
 	return holdfast.WithLevel(s.ctx, level)
 }

@@ -67,6 +67,7 @@ func (c *raftImportCommand) run() int {
 	if err != nil {
 		return failTool(err)
 	}
+
 	return fail(c.print(r, at))
 }
 
@@ -84,15 +85,17 @@ func (c *raftImportCommand) copy(ctx context.Context,
 	if err := datadir.CheckOverlap("import", dir, sourceFiles(c.Source)); err != nil {
 		return nil, "", err
 	}
-	fill := func(e holdfast.Engine, home string) (err error) {
+
+	fill := func(e holdfast.Engine, partial string) (err error) {
 		r, err = migrate.Import(ctx, c.Source, e, migrate.Options{
-			Name: c.Name, Scratch: datadir.Temp(home), Numbers: c.Number, Bytes: c.Bytes, DropTorn: c.DropTorn,
+			Name: c.Name, Scratch: datadir.Temp(partial), Numbers: c.Number, Bytes: c.Bytes, DropTorn: c.DropTorn,
 			Progress: show,
 		})
 		at = dir + ", " + e.Capabilities().Engine
 		if closed := e.Close(); err == nil {
 			err = closed
 		}
+
 		return in(dir, err)
 	}
 	switch _, err := datadir.ReadMark("import", dir); {
@@ -102,6 +105,7 @@ func (c *raftImportCommand) copy(ctx context.Context,
 			return nil, "", err
 		}
 		err = fill(e, dir)
+
 		return r, at, err
 	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, holdfast.ErrForeign):
 		return nil, "", err
@@ -114,8 +118,10 @@ func (c *raftImportCommand) copy(ctx context.Context,
 		if err := datadir.Hide(partial); err != nil {
 			return datadir.Loss{}, errors.Join(err, e.Close())
 		}
+
 		return datadir.Loss{}, fill(e, partial)
 	})
+
 	return r, at, err
 }
 
@@ -129,6 +135,7 @@ func sourceFiles(source string) string {
 	if st, err := os.Stat(db); err == nil && st.Mode().IsRegular() {
 		return db
 	}
+
 	return source
 }
 
@@ -137,6 +144,7 @@ func in(dir string, err error) error {
 	if e, ok := err.(*holdfast.Error); ok && e.Engine != "" && e.Path == "" {
 		e.Path = dir
 	}
+
 	return err
 }
 
@@ -148,6 +156,7 @@ func parseDir(s string) (name, dir string, o holdfast.Options, err error) {
 	if !ok || strings.ContainsAny(before, `/\`) || len(before) == 1 && runtime.GOOS == "windows" {
 		return "", s, o, nil
 	}
+
 	return all.ParseURL(s)
 }
 
@@ -164,11 +173,13 @@ func (c *raftImportCommand) print(r *migrate.Result, at string) error {
 	if r.Dropped != "" {
 		p.line("left out\t%s", r.Dropped)
 	}
+
 	for _, n := range r.Notes {
 		p.line("note\t%s", n)
 	}
 	p.line("verified\tevery entry and every key was read back and is the same")
 	p.line("took\t%.2f s", r.Took.Seconds())
+
 	return p.end()
 }
 
@@ -180,6 +191,7 @@ func extent(n int64, first, last uint64, gaps int64) string {
 	if gaps > 0 {
 		s += fmt.Sprintf(", with %d gaps", gaps)
 	}
+
 	return s
 }
 
@@ -187,6 +199,7 @@ func names(list []string) string {
 	if len(list) == 0 {
 		return "none"
 	}
+
 	var shown []string
 	for _, k := range list {
 		if q := key([]byte(k)); q != `"`+k+`"` || strings.ContainsAny(k, " ,") {
@@ -194,12 +207,14 @@ func names(list []string) string {
 		}
 		shown = append(shown, k)
 	}
+
 	return strings.Join(shown, ", ")
 }
 
 // showImport returns what shows how an import goes on, a few times a second.
 func showImport(p *console.Progress) func(phase string, done, of int64) {
 	var last time.Time
+
 	return func(phase string, done, of int64) {
 		if time.Since(last) < 100*time.Millisecond {
 			return
@@ -242,6 +257,7 @@ func (c *raftInspectCommand) run() int {
 	} else {
 		p := newPage(os.Stdout)
 		p.line("engine\t%s", engine)
+
 		for _, store := range list {
 			switch store := store.(type) {
 			case *raftlog.Inspection:
@@ -253,6 +269,7 @@ func (c *raftInspectCommand) run() int {
 		}
 		printed = p.end()
 	}
+
 	return failTool(errors.Join(err, printed))
 }
 
@@ -268,12 +285,14 @@ func hintInspect(dir string, err error) error {
 			"its stores"
 		return e
 	}
+
 	for _, source := range []string{filepath.Join(dir, "raft.db"), filepath.Join(dir, "wal-meta.db"), dir} {
 		if st, err := os.Stat(source); err == nil && st.Mode().IsRegular() {
 			e.Remedy = "holdfast raft import makes a Raft store of a raft-boltdb or a raft-wal"
 			break
 		}
 	}
+
 	return e
 }
 
@@ -292,6 +311,7 @@ func (c *raftInspectCommand) inspect(dir string, e holdfast.Engine) (list []any,
 				Detail: "there is no Raft store in it"}
 		}
 	}
+
 	var errs []error
 	for _, name := range stores {
 		store, err := raftlog.Inspect(e, name, c.All)
@@ -306,6 +326,7 @@ func (c *raftInspectCommand) inspect(dir string, e holdfast.Engine) (list []any,
 	if c.Name != nil && len(errs) > 0 { // it is all there is to say
 		list = nil
 	}
+
 	return list, errors.Join(errs...)
 }
 
@@ -315,6 +336,7 @@ func printStore(p *page, in *raftlog.Inspection) {
 		p.line("log\tempty")
 	} else {
 		p.line("log\tindex %d to %d, term %d to %d", in.First, in.Last, in.FirstTerm, in.LastTerm)
+
 		for _, end := range []struct {
 			what string
 			at   *time.Time
@@ -327,6 +349,7 @@ func printStore(p *page, in *raftlog.Inspection) {
 	if in.CommitIndex > 0 {
 		p.line("commit index\t%d", in.CommitIndex)
 	}
+
 	for _, k := range in.Keys {
 		value := key(k.Value)
 		if k.Number != nil {
@@ -337,10 +360,12 @@ func printStore(p *page, in *raftlog.Inspection) {
 	if f := in.Full; f != nil {
 		p.line("entries\t%d, with %d gaps, in %d terms, %s of data", f.Entries, f.Gaps, f.Terms, size(f.Bytes))
 		var types []string
+
 		for t := range f.Types {
 			types = append(types, t)
 		}
 		slices.Sort(types)
+
 		for _, t := range types {
 			p.line("%s\t%d", t, f.Types[t])
 		}

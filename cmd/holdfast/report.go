@@ -29,6 +29,7 @@ func (c *reportCommand) run(lab bench.Lab) int {
 	if err == nil {
 		err = report.Command(lab, c.Files, c.Output, report.Options{Mixed: c.Mixed, SyncCosts: costs}, console.Standard())
 	}
+
 	return fail(err)
 }
 
@@ -57,6 +58,7 @@ func filesOf(json, html string, lab bench.Lab) console.Files {
 		if err != nil {
 			return err
 		}
+
 		return report.Write(w, lab, []report.Source{s}, report.Options{})
 	}}
 }

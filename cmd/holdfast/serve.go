@@ -77,12 +77,14 @@ func (c *serveCommand) run(args []string) int {
 	if c.PrintConfig {
 		return fail(printConfig(os.Stdout, args))
 	}
+
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)
+
 	return failTool(c.serve(ctx, reload, args))
 }
 
@@ -109,6 +111,7 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 			if c.TLSCert == "" {
 				flag = "tls-key"
 			}
+
 			return c.bad(flag, "a certificate needs a key, and a key a certificate", "set --tls-cert and --tls-key")
 		}
 		if certificate, err = loadCertificate(c.TLSCert, c.TLSKey, logger); err != nil {
@@ -129,6 +132,7 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 	if err != nil {
 		return err
 	}
+
 	engine := metrics.Watch(opened)
 	defer func() {
 		if closed := engine.Close(); err == nil || !errors.Is(closed, holdfast.ErrPoisoned) { // which was told when it came
@@ -176,12 +180,15 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 	if err := c.welcome(os.Stdout, engine, level, listener.Addr(), token); err != nil {
 		return err
 	}
+
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(listener) }()
 	logger.Info("serving", "address", listener.Addr().String(), "tls", certificate != nil,
 		"engine", engine.Capabilities().Engine, "level", level.String())
+
 	look := time.NewTicker(certificateEvery)
 	defer look.Stop()
+
 	for {
 		select {
 		case err := <-served:
@@ -204,6 +211,7 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 			} else if err != nil {
 				return err
 			}
+
 			return nil
 		}
 	}
@@ -219,6 +227,7 @@ func again(args []string, logLevel *slog.LevelVar) error {
 	if _, err := parser.Parse(joinNegative(args)); err != nil {
 		return err
 	}
+
 	return g.Serve.setLogLevel(logLevel)
 }
 
@@ -228,6 +237,7 @@ func (c *serveCommand) setLogLevel(v *slog.LevelVar) error {
 		return c.bad("log-level", fmt.Sprintf("%q is no level", c.LogLevel), "use debug, info, warn or error")
 	}
 	v.Set(level)
+
 	return nil
 }
 
@@ -236,6 +246,7 @@ func (c *serveCommand) logger(w *os.File, level slog.Leveler) *slog.Logger {
 	if c.LogFormat == "text" || c.LogFormat == "auto" && isatty.IsTerminal(w.Fd()) {
 		return slog.New(slog.NewTextHandler(w, o))
 	}
+
 	return slog.New(slog.NewJSONHandler(w, o))
 }
 
@@ -249,6 +260,7 @@ func (c *serveCommand) where(flag string) string {
 	if line := c.set[flag]; line != "" {
 		where += ": " + line
 	}
+
 	return where
 }
 
@@ -262,6 +274,7 @@ func (c *serveCommand) address() (*net.TCPAddr, error) {
 		return nil, c.bad("listen", fmt.Sprintf("without TLS, tokens could be read on the way to %s", c.Listen),
 			"set --tls-cert and --tls-key, listen on 127.0.0.1, or allow it: --insecure")
 	}
+
 	return address, nil
 }
 
@@ -277,6 +290,7 @@ func (c *serveCommand) testMode(address *net.TCPAddr) error {
 		return c.bad("test-mode", "it keeps its data in memory, and --data or --engine is set too", "set one of them")
 	}
 	c.Engine = "mem:"
+
 	return nil
 }
 
@@ -286,6 +300,7 @@ func (c *serveCommand) dir() string {
 		return cmp.Or(c.Data, defaultData)
 	}
 	_, dir, _, _ := all.ParseURL(c.Engine) // its error is that of open
+
 	return dir
 }
 
@@ -295,6 +310,7 @@ func (c *serveCommand) temp() string {
 	if c.dir() == "" {
 		return ""
 	}
+
 	return datadir.Temp(c.dir())
 }
 
@@ -308,6 +324,7 @@ func (c *serveCommand) open(logger *slog.Logger) (holdfast.Engine, error) {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, holdfast.ErrForeign) {
 			return all.Open(all.Default, dir, o) // which says what is wrong with a directory of something else
 		}
+
 		return e, err
 	}
 	if c.Data != "" {
@@ -318,6 +335,7 @@ func (c *serveCommand) open(logger *slog.Logger) (holdfast.Engine, error) {
 		return nil, fmt.Errorf("%s: %w", c.where("engine"), err)
 	}
 	o.Logger = quiet(logger)
+
 	return all.Open(name, dir, o)
 }
 
@@ -328,6 +346,7 @@ func (c *serveCommand) notOpened(engine string, err error) error {
 		return &holdfast.Error{Op: "serve", Engine: engine, Path: c.dir(), Class: holdfast.ErrFull,
 			Detail: "on this engine a server needs some to start; nothing is lost", Remedy: datadir.MakeRoom}
 	}
+
 	return err
 }
 
@@ -360,6 +379,7 @@ func (c *serveCommand) checkToken() error {
 		return c.bad("token", "it is not a token of the default namespace",
 			"it has the form ns_ZGVmYXVsdA_ and 64 hexadecimal digits")
 	}
+
 	return nil
 }
 
@@ -375,8 +395,10 @@ func (c *serveCommand) ownToken(ctx context.Context, d *data.Data) (string, erro
 			token = auth.NewNamespaceSecret(message.Default)
 			text = token + "\nIt allows everything, and is not shown again."
 		}
+
 		return text, d.Messages().SetToken(ctx, message.Default, token)
 	}
+
 	lost := "the one that was shown when the data was made; if it is lost: holdfast token reset DIR"
 	switch {
 	case c.Token == "":
@@ -386,6 +408,7 @@ func (c *serveCommand) ownToken(ctx context.Context, d *data.Data) (string, erro
 	}
 	slog.Warn("the default namespace has another token than --token, and keeps it",
 		"remedy", "stop the server and change it: holdfast token reset DIR")
+
 	return "not that of --token, but " + lost, nil
 }
 
@@ -409,6 +432,7 @@ func (c *serveCommand) welcome(out io.Writer, e holdfast.Engine, level holdfast.
 	if more != "" {
 		p.line("\t%s", more)
 	}
+
 	return p.end()
 }
 
@@ -426,6 +450,7 @@ func (c *readyCommand) run() int {
 	if err == nil {
 		_, err = fmt.Println("ready")
 	}
+
 	return failTool(err)
 }
 
@@ -444,6 +469,7 @@ func (c *tokenResetCommand) run() int {
 		t.Screen().Printf("%s\n", token)
 	}
 	fmt.Fprintln(os.Stderr, "holdfast: this is the default namespace's new token; the old one is invalid")
+
 	return exitOK
 }
 
@@ -467,5 +493,6 @@ func (c *tokenResetCommand) reset(token string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
+
 	return m.SetToken(context.Background(), message.Default, token)
 }

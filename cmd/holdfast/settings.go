@@ -43,6 +43,7 @@ func (configFile) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
 		if !ok || !slices.Contains(command.Flags, flag) {
 			return nil, nil
 		}
+
 		for _, env := range flag.Tag.Envs {
 			if _, set := os.LookupEnv(env); set {
 				return nil, nil
@@ -59,8 +60,10 @@ func (configFile) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
 			return nil, fmt.Errorf("%s: %w", where, err)
 		}
 		set[flag.Name] = where
+
 		return node.Value, nil
 	}))
+
 	return nil
 }
 
@@ -72,8 +75,10 @@ func parseSettings(text []byte, flags []*kong.Flag) (map[string]yaml.Node, error
 		if errors.As(err, &wrong) {
 			return nil, errors.New(strings.Join(wrong.Errors, "; "))
 		}
+
 		return nil, err
 	}
+
 	for name, node := range nodes {
 		i := slices.IndexFunc(flags, func(f *kong.Flag) bool { return f.Name == name })
 		switch {
@@ -83,6 +88,7 @@ func parseSettings(text []byte, flags []*kong.Flag) (map[string]yaml.Node, error
 			return nil, fmt.Errorf("line %d: %s is not one value", node.Line, name)
 		}
 	}
+
 	return nodes, nil
 }
 
@@ -97,6 +103,7 @@ func printConfig(w io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
+
 	mapping := yaml.Node{Kind: yaml.MappingNode}
 	for _, flag := range ctx.Selected().Flags {
 		if slices.Contains(notSettings, flag.Name) || flag.Name == "token" {
@@ -114,5 +121,6 @@ func printConfig(w io.Writer, args []string) error {
 		return err
 	}
 	_, err = w.Write(text)
+
 	return err
 }

@@ -39,5 +39,6 @@ func (c soakCommand) run() int {
 	if status := fail(err); status != exitError {
 		return status
 	}
+
 	return soak.Status(err)
 }

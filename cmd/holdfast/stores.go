@@ -77,6 +77,7 @@ func (in *inspection) inspectStores(ctx context.Context) {
 		return
 	}
 	defer base.Close() // for reading only
+
 	e := scratch.New(base)
 	defer e.Close()
 	in.Stores = &foundStores{Logs: []api.Log{}, Messages: []foundMessages{}, Tasks: []foundTasks{}, Raft: []foundRaft{}}
@@ -91,6 +92,7 @@ func (in *inspection) inspectStores(ctx context.Context) {
 func (f *foundStores) logs(ctx context.Context, e holdfast.Engine) error {
 	logs, err := event.Logs(ctx, e)
 	errs := []error{err}
+
 	for _, l := range logs {
 		if l.Owner != "" {
 			continue
@@ -106,12 +108,14 @@ func (f *foundStores) logs(ctx context.Context, e holdfast.Engine) error {
 		}
 		f.Logs, errs = append(f.Logs, found), append(errs, err)
 	}
+
 	return errors.Join(errs...)
 }
 
 func (f *foundStores) messages(ctx context.Context, e holdfast.Engine) error {
 	names, err := message.Stores(e)
 	errs := []error{err}
+
 	for _, name := range names {
 		s, err := message.Open(kv.On(e), message.Options{Name: name, Level: holdfast.Memory, RetainEvery: -1,
 			Logger: slog.New(slog.DiscardHandler)})
@@ -122,12 +126,14 @@ func (f *foundStores) messages(ctx context.Context, e holdfast.Engine) error {
 		found := foundMessages{Store: name, Namespaces: []foundNamespace{}}
 		list, err := s.Namespaces(ctx, "", 0)
 		errs = append(errs, err)
+
 		for _, info := range list {
 			n, err := describeNamespace(ctx, s, info)
 			found.Namespaces, errs = append(found.Namespaces, n), append(errs, err)
 		}
 		f.Messages, errs = append(f.Messages, found), append(errs, s.Close())
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -140,23 +146,27 @@ func describeNamespace(ctx context.Context, s *message.Store, i message.Info) (f
 	counts, err := n.Count(ctx, "")
 	categories, err2 := n.Categories(ctx)
 	subs, err3 := n.Subscriptions(ctx, "", 0)
+
 	f.Messages, f.Streams, f.Last, f.Categories = counts.Messages, counts.Streams, n.Last(), len(categories)
 	for _, sub := range subs {
 		f.Subscriptions = append(f.Subscriptions, api.Subscription{Name: sub.Name, Done: sub.Done, Behind: sub.Behind,
 			Pending: sub.Pending, Parked: sub.Parked})
 	}
+
 	return f, errors.Join(err, err2, err3)
 }
 
 func (f *foundStores) tasks(ctx context.Context, e holdfast.Engine) error {
 	names, err := task.Stores(e)
 	errs := []error{err}
+
 	for _, name := range names {
 		s, err := task.Open(kv.On(e), task.Options{Name: name, Level: holdfast.Memory, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
+
 		found := foundTasks{Store: name, Queues: []api.Queue{}}
 		queues, err := s.Queues(ctx)
 		for _, q := range queues {
@@ -164,12 +174,14 @@ func (f *foundStores) tasks(ctx context.Context, e holdfast.Engine) error {
 		}
 		f.Tasks, errs = append(f.Tasks, found), append(errs, err, s.Close())
 	}
+
 	return errors.Join(errs...)
 }
 
 func (f *foundStores) raft(_ context.Context, e holdfast.Engine) error {
 	names, err := raftlog.Stores(e)
 	errs := []error{err}
+
 	for _, name := range names {
 		s, err := raftlog.Open(e, raftlog.Options{Name: name, Level: holdfast.Memory})
 		if err != nil {
@@ -180,6 +192,7 @@ func (f *foundStores) raft(_ context.Context, e holdfast.Engine) error {
 		last, err2 := s.LastIndex()
 		f.Raft, errs = append(f.Raft, foundRaft{Store: name, First: first, Last: last}), append(errs, err, err2, s.Close())
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -188,11 +201,14 @@ func (f *foundStores) print(p *page) {
 	if len(f.Logs) > 0 {
 		p.line("\nlog\tfirst\tlast\tsubscription\tat\tbehind")
 	}
+
 	for _, l := range f.Logs {
 		p.line("%s\t%d\t%d\t-\t-\t-", named(l.Name), l.First, l.Last)
+
 		for _, s := range l.Subscriptions {
 			p.line("\t\t\t%s\t%d\t%d", named(s.Name), s.Position, s.Lag)
 		}
+
 		for _, s := range l.Snapshots {
 			p.line("\t\t\tsnapshot %s\t%d\t%d", named(s.Name), s.Position, s.Lag)
 		}
@@ -200,6 +216,7 @@ func (f *foundStores) print(p *page) {
 	if len(f.Messages) > 0 {
 		p.line("\nnamespace\tstreams\tmessages\tlast\tsubscription\tbehind\tin hand\tparked")
 	}
+
 	for _, m := range f.Messages {
 		for _, n := range m.Namespaces {
 			name := n.ID
@@ -207,6 +224,7 @@ func (f *foundStores) print(p *page) {
 				name += " of store " + named(m.Store)
 			}
 			p.line("%s\t%d\t%d\t%d\t-\t-\t-\t-", name, n.Streams, n.Messages, n.Last)
+
 			for _, s := range n.Subscriptions {
 				p.line("\t\t\t\t%s\t%d\t%d\t%d", named(s.Name), s.Behind, s.Pending, s.Parked)
 			}
@@ -219,6 +237,7 @@ func (f *foundStores) print(p *page) {
 		}
 		p.line("\nqueue\t%s\tpaused\ttask store", strings.Join(states, "\t"))
 	}
+
 	for _, t := range f.Tasks {
 		for _, q := range t.Queues {
 			p.line("%s\t%s", strings.Join(queueRow(q), "\t"), cmp.Or(t.Store, "-"))
@@ -227,6 +246,7 @@ func (f *foundStores) print(p *page) {
 	if len(f.Raft) > 0 {
 		p.line("\nraft store\tfirst\tlast")
 	}
+
 	for _, r := range f.Raft {
 		p.line("%s\t%d\t%d", named(r.Store), r.First, r.Last)
 	}
@@ -237,5 +257,6 @@ func named(name string) string {
 	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '\ufffd' }) {
 		return fmt.Sprintf("%q", name)
 	}
+
 	return name
 }

@@ -39,8 +39,10 @@ func (c *taskList) run() int {
 			return fail(err)
 		}
 	}
+
 	return c.reading(func(s *session) error {
 		t := columns("id", "queue", "kind", "state", "attempts", "due", "worker")
+
 		return s.tasks(&c.inPlace, task.Filter{Queue: c.Queue, State: state}, int(c.Limit), func(k *task.Task) {
 			t.Row("", k.ID, k.Queue, k.Kind, k.State.String(), attempts(k), when(k.Due), cmp.Or(k.Worker, "-"))
 			if t.Rows() == tableRows {
@@ -73,6 +75,7 @@ func (s *session) tasks(c *inPlace, f task.Filter, limit int, row func(*task.Tas
 		if err != nil {
 			return err
 		}
+
 		for i := range page {
 			if !s.json {
 				row(&page[i])
@@ -85,6 +88,7 @@ func (s *session) tasks(c *inPlace, f task.Filter, limit int, row func(*task.Tas
 			break
 		}
 	}
+
 	switch {
 	case s.json:
 	case found == 0:
@@ -92,6 +96,7 @@ func (s *session) tasks(c *inPlace, f task.Filter, limit int, row func(*task.Tas
 	default:
 		end()
 	}
+
 	return nil
 }
 
@@ -111,6 +116,7 @@ func (c *taskDead) run() int {
 			fmt.Fprintf(s.out, "%s  %s  %s  %s  %s  %s\n", k.ID, k.Queue, k.Kind, when(k.Finished), attempts(k),
 				text([]byte(reason)))
 		}
+
 		return s.tasks(&c.inPlace, task.Filter{Queue: c.Queue, State: task.Dead}, int(c.Limit), row, func() {})
 	})
 }
@@ -129,6 +135,7 @@ func (c *taskShow) run() int {
 		if s.json {
 			return s.document(api.FromTask(&k))
 		}
+
 		p := newPage(s.out)
 		for _, l := range []struct{ name, value string }{
 			{"id", k.ID}, {"queue", k.Queue}, {"kind", k.Kind}, {"state", k.State.String()}, {"attempts", attempts(&k)},
@@ -143,12 +150,15 @@ func (c *taskShow) run() int {
 		if k.Priority != 0 {
 			p.line("priority\t%d", k.Priority)
 		}
+
 		for _, id := range k.After {
 			p.line("after\t%s", id)
 		}
+
 		for _, f := range k.Failures {
 			p.line("failure\tattempt %d, %s: %s", f.Attempt, when(f.Time), text([]byte(f.Message)))
 		}
+
 		return p.end()
 	})
 }
@@ -182,6 +192,7 @@ func (c *taskEnqueue) run() int {
 		if err != nil {
 			return err
 		}
+
 		return s.said(api.Enqueued(r[0]), "%s%s", r[0].ID, map[bool]string{true: " (it was there)"}[r[0].Existing])
 	})
 }
@@ -198,6 +209,7 @@ func (c *taskRetry) run() int {
 		if (len(c.IDs) == 0) == (c.Queue == "") {
 			return placeError("which tasks?", "give their ids, or a queue with --queue")
 		}
+
 		n := len(c.IDs)
 		for _, id := range c.IDs {
 			if err := tasks.Retry(s.ctx, id); err != nil {
@@ -210,6 +222,7 @@ func (c *taskRetry) run() int {
 				return err
 			}
 		}
+
 		return s.said(api.Counted{Count: n}, "%d run again", n)
 	})
 }
@@ -227,6 +240,7 @@ func (c *taskCancel) run() int {
 				return fmt.Errorf("%s: %w", id, err)
 			}
 		}
+
 		return s.said(api.Counted{Count: len(c.IDs)}, "%d cancelled", len(c.IDs))
 	})
 }
@@ -244,6 +258,7 @@ func (c *taskDelete) run() int {
 				return fmt.Errorf("%s: %w", id, err)
 			}
 		}
+
 		return s.said(api.Counted{Count: len(c.IDs)}, "%d removed", len(c.IDs))
 	})
 }
@@ -256,10 +271,12 @@ func (c *taskQueues) run() int {
 		if err != nil {
 			return err
 		}
+
 		to := make([]api.Queue, len(queues))
 		for i, q := range queues {
 			to[i] = api.FromQueue(q)
 		}
+
 		return list(s, to, queueTable(), queueRow)
 	})
 }
@@ -272,15 +289,18 @@ func (c *taskPeriodic) run() int {
 		if err != nil {
 			return err
 		}
+
 		to := make([]api.Periodic, len(periodic))
 		for i, p := range periodic {
 			to[i] = api.Periodic(p)
 		}
+
 		return list(s, to, columns("name", "last", "next", "refused#"), func(p api.Periodic) []string {
 			next := "-"
 			if !p.Next.IsZero() {
 				next = when(p.Next)
 			}
+
 			return []string{p.Name, when(p.Last), next, num(p.Refused)}
 		})
 	})
@@ -291,6 +311,7 @@ func queueTable() *console.Table {
 	for _, state := range task.States() {
 		names = append(names, state.String()+"#")
 	}
+
 	return columns(append(names, "paused")...)
 }
 
@@ -299,6 +320,7 @@ func queueRow(q api.Queue) []string {
 	for _, state := range task.States() {
 		cells = append(cells, num(q.Counts[state.String()]))
 	}
+
 	return append(cells, map[bool]string{true: "yes", false: "no"}[q.Paused])
 }
 
@@ -312,6 +334,7 @@ func (c *taskPause) run() int {
 		if err := s.client.Namespace(c.Namespace).Tasks().Pause(s.ctx, c.Queue); err != nil {
 			return err
 		}
+
 		return s.said(struct{}{}, "queue %q is paused", c.Queue)
 	})
 }
@@ -326,6 +349,7 @@ func (c *taskResume) run() int {
 		if err := s.client.Namespace(c.Namespace).Tasks().Resume(s.ctx, c.Queue); err != nil {
 			return err
 		}
+
 		return s.said(struct{}{}, "queue %q goes on", c.Queue)
 	})
 }

@@ -40,6 +40,7 @@ type toolResult struct {
 	Engine    string         `json:"engine,omitempty"`
 	How       string         `json:"how,omitempty"`       // what was checked, or what was salvaged from
 	Into      string         `json:"into,omitempty"`      // the new directory
+	Buckets   *int64         `json:"buckets,omitempty"`   // of a database, written
 	Keys      *int64         `json:"keys,omitempty"`      // read or written
 	Bytes     *int64         `json:"bytes,omitempty"`     // of keys and values
 	Checksums *bool          `json:"checksums,omitempty"` // on everything that the engine stores
@@ -55,6 +56,7 @@ func texts(errs []error) (list []string) {
 	for _, err := range errs {
 		list = append(list, err.Error())
 	}
+
 	return list
 }
 
@@ -63,6 +65,7 @@ func (r toolResult) write(status int) int {
 	if err := console.WriteJSON(os.Stdout, r); err != nil {
 		return fail(err)
 	}
+
 	return status
 }
 
@@ -108,6 +111,7 @@ func (k *keyArg) UnmarshalText(text []byte) error {
 		}
 	}
 	*k = keyArg(s)
+
 	return nil
 }
 
@@ -124,6 +128,7 @@ func (c *compactCommand) keys() (holdfast.Range, error) {
 		return r, &holdfast.Error{Op: "compact", Class: holdfast.ErrBadOption,
 			Detail: fmt.Sprintf("no key is from %q on and before %q", c.From, c.To), Remedy: "name the smaller key in --from"}
 	}
+
 	return r, nil
 }
 
@@ -132,6 +137,7 @@ func failTool(err error) int {
 	if status := fail(err); err == nil || !errors.Is(err, holdfast.ErrCorrupt) {
 		return status
 	}
+
 	return exitWrong
 }
 
@@ -140,6 +146,7 @@ func (c *inspectCommand) run() int {
 	if err != nil {
 		return failTool(err)
 	}
+
 	ctx, stop := interruptible()
 	defer stop()
 	found := &inspection{InspectResult: in}
@@ -152,6 +159,7 @@ func (c *inspectCommand) run() int {
 	if err == nil && in.Logtree != nil && len(in.Logtree.Damage) > 0 {
 		return exitWrong
 	}
+
 	return failTool(err)
 }
 
@@ -167,6 +175,7 @@ func newPage(out io.Writer) *page {
 	if t := console.Standard(); out == os.Stdout && t.OutWidth != nil {
 		p.width = t.OutWidth()
 	}
+
 	return p
 }
 
@@ -184,6 +193,7 @@ func (p *page) end() error {
 	}
 	var text bytes.Buffer
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+
 	for _, l := range p.lines {
 		if key, value, _ := strings.Cut(l, "\t"); strings.Count(l, "\t") == 1 && p.width > indent {
 			var folded strings.Builder
@@ -194,6 +204,7 @@ func (p *page) end() error {
 	}
 	_ = w.Flush()
 	_, err := p.out.Write(text.Bytes())
+
 	return err
 }
 
@@ -223,20 +234,22 @@ func printInspection(w io.Writer, in *inspection) error {
 	if in.Logtree != nil {
 		printLogtree(p, in.Logtree)
 	}
+
 	for _, n := range in.Notes {
 		p.line("note\t%s", n)
 	}
 	if in.Stores != nil {
 		in.Stores.print(p)
 	}
+
 	return p.end()
 }
 
 func printLogtree(p *page, l *logtree.InspectResult) {
 	p.line("database\t%s", l.Database)
 	if m := l.Manifest; m != nil {
-		p.line("manifest\tthe runs hold operations up to %d; the log follows from byte %d of segment %d (lsn %d); synced up "+
-			"to lsn %d",
+		p.line("manifest\tthe tables hold operations up to %d; the log follows from byte %d of segment %d (lsn %d); synced "+
+			"up to lsn %d",
 			m.From.Sequence, m.From.Offset, m.From.Segment, m.From.LSN, m.Synced)
 		p.line("log\t%d frames, %d batches, %d operations, %s; torn: %d bytes; it ends at byte %d of segment %d (lsn %d, "+
 			"operation %d)",
@@ -244,12 +257,14 @@ func printLogtree(p *page, l *logtree.InspectResult) {
 			l.Log.End.Segment, l.Log.End.LSN, l.Log.End.Sequence)
 	}
 	p.line("\nfile\tbytes\trole")
+
 	for _, f := range l.Files {
 		p.line("%s\t%d\t%s", f.Name, f.Bytes, f.Role)
 	}
 	if len(l.Segments) > 0 {
-		p.line("\nsegment\tbytes\tused\tkeys and values\talive in runs\tgarbage\trole")
+		p.line("\nsegment\tbytes\tused\tkeys and values\talive in tables\tgarbage\trole")
 	}
+
 	for _, s := range l.Segments {
 		garbage := "-"
 		if s.Payload > 0 {
@@ -257,10 +272,11 @@ func printLogtree(p *page, l *logtree.InspectResult) {
 		}
 		p.line("%d\t%d\t%d\t%d\t%d\t%s\t%s", s.ID, s.Bytes, s.Used, s.Payload, s.Live, garbage, s.Role)
 	}
-	if len(l.Runs) > 0 {
-		p.line("\nrun\tbytes\tentries\ttombstones\tfirst key\tlast key\t")
+	if len(l.Tables) > 0 {
+		p.line("\ntable\tbytes\tentries\ttombstones\tfirst key\tlast key\t")
 	}
-	for _, r := range l.Runs {
+
+	for _, r := range l.Tables {
 		left := ""
 		if !r.Named {
 			left = "left over"
@@ -268,16 +284,18 @@ func printLogtree(p *page, l *logtree.InspectResult) {
 		p.line("%d\t%d\t%d\t%d\t%s\t%s\t%s", r.ID, r.Bytes, r.Entries, r.Tombstones, key(r.Smallest), key(r.Largest), left)
 	}
 	if m := l.Manifest; m != nil && len(m.Tiers) > 0 {
-		p.line("\ntier\trun\tfrom\tbefore")
+		p.line("\ntier\ttable\tfrom\tbefore")
+
 		for _, t := range m.Tiers {
 			for _, r := range t.Refs {
-				p.line("%d\t%d\t%s\t%s", t.ID, r.Run, cut(r.Lo), cut(r.Hi))
+				p.line("%d\t%d\t%s\t%s", t.ID, r.Table, cut(r.Lo), cut(r.Hi))
 			}
 		}
 	}
 	if len(l.Damage) > 0 {
 		p.line("")
 	}
+
 	for _, d := range l.Damage {
 		p.line("damage\t%s", d)
 	}
@@ -288,6 +306,7 @@ func key(k []byte) string {
 	if len(k) > 40 {
 		return strconv.QuoteToASCII(string(k[:40])) + "..."
 	}
+
 	return strconv.QuoteToASCII(string(k))
 }
 
@@ -295,6 +314,7 @@ func cut(k []byte) string {
 	if len(k) == 0 {
 		return "-"
 	}
+
 	return key(k)
 }
 
@@ -308,6 +328,7 @@ func size(n int64) string {
 	if i == 0 {
 		return fmt.Sprintf("%d B", n)
 	}
+
 	return fmt.Sprintf("%.1f %s", f, units[i])
 }
 
@@ -316,6 +337,7 @@ func (c *verifyCommand) run() int {
 	if err != nil {
 		return failTool(err)
 	}
+
 	status := exitOK
 	for _, d := range v.Damage {
 		if !c.JSON {
@@ -332,22 +354,24 @@ func (c *verifyCommand) run() int {
 		r := toolResult{Engine: v.Engine, How: v.Checked, Checksums: &v.Checksums, Damage: texts(v.Damage)}
 		if l := v.Logtree; l != nil {
 			r.Notes = l.Notes
-			r.Counts = map[string]any{"runs": l.Runs, "entries": l.Entries, "values": l.Values, "value_bytes": l.ValueBytes,
+			r.Counts = map[string]any{"runs": l.Tables, "entries": l.Entries, "values": l.Values, "value_bytes": l.ValueBytes,
 				"segments": l.Segments, "frames": l.Frames, "batches": l.Batches, "frame_bytes": l.FrameBytes,
 				"torn_bytes": l.TornBytes}
 		} else {
 			r.Keys, r.Bytes = &v.Keys, &v.Bytes
 		}
+
 		return r.write(status)
 	}
 	p := newPage(os.Stdout)
 	p.line("engine\t%s", v.Engine)
 	p.line("checked\t%s", v.Checked)
 	if l := v.Logtree; l != nil {
-		p.line("runs\t%d, with %d entries", l.Runs, l.Entries)
+		p.line("tables\t%d, with %d entries", l.Tables, l.Entries)
 		p.line("values\t%d, %s", l.Values, size(l.ValueBytes))
 		p.line("segments\t%d, with %d frames, %d of them batches, %s", l.Segments, l.Frames, l.Batches, size(l.FrameBytes))
 		p.line("torn\t%d bytes", l.TornBytes)
+
 		for _, n := range l.Notes {
 			p.line("note\t%s", n)
 		}
@@ -361,6 +385,7 @@ func (c *verifyCommand) run() int {
 	if err := p.end(); err != nil {
 		return fail(err)
 	}
+
 	return status
 }
 
@@ -382,8 +407,10 @@ func (c *repairCommand) run() int {
 		if !complete {
 			status = exitWrong
 		}
+
 		return out.write(status)
 	}
+
 	for _, err := range first(r.Lost, "errors") {
 		fmt.Fprintln(os.Stderr, "lost:", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
@@ -410,6 +437,7 @@ func (c *repairCommand) run() int {
 		return failTool(p.end())
 	}
 	p.line("lost\t%s", r.Loss)
+
 	return c.lost(p)
 }
 
@@ -420,6 +448,7 @@ func (c *repairCommand) lost(p *page) int {
 	if err = errors.Join(err, p.end()); err != nil {
 		return failTool(err)
 	}
+
 	return exitWrong
 }
 
@@ -451,6 +480,7 @@ func printStores(p *page, dir string) error {
 	if err != nil {
 		return err
 	}
+
 	for _, l := range logs {
 		p.line("%s\t%s", cmp.Or(message.LogName(l.Name), fmt.Sprintf("log %q", l.Name)), describeLog(l))
 	}
@@ -458,15 +488,18 @@ func printStores(p *page, dir string) error {
 	if err != nil {
 		return err
 	}
+
 	for _, s := range stores {
 		p.line("raft store %q\t%s", s.Name, describeRaft(s))
 	}
+
 	return nil
 }
 
 func describeLog(l event.Report) string {
 	var spans []string
 	lost := uint64(0)
+
 	for _, g := range l.Lost {
 		lost += g.Next - g.Position
 		spans = append(spans, stretch(g.Position, g.Next-1))
@@ -481,6 +514,7 @@ func describeLog(l event.Report) string {
 	if l.Undescribed {
 		return text + "; its description is lost, so that it cannot be opened"
 	}
+
 	return text + fmt.Sprintf("; events behind %d may be lost too", l.Last)
 }
 
@@ -499,6 +533,7 @@ func describeRaft(s raftlog.Report) string {
 	if s.Undescribed {
 		return text + "; its description is lost, so that it cannot be opened"
 	}
+
 	return text + "; entries behind, votes and terms may be lost too: " +
 		"rather rebuild this server from the others of its cluster"
 }
@@ -507,6 +542,7 @@ func stretch(from, to uint64) string {
 	if from == to {
 		return fmt.Sprint(from)
 	}
+
 	return fmt.Sprintf("%d to %d", from, to)
 }
 
@@ -515,6 +551,7 @@ func some(list []string) string {
 	if n := len(list) - maxShown; n > 0 {
 		return strings.Join(list[:maxShown], ", ") + fmt.Sprintf(" and %d more", n)
 	}
+
 	return strings.Join(list, ", ")
 }
 
@@ -534,10 +571,12 @@ func loss(l logtree.Loss) string {
 	if l.Key != nil {
 		s += ", " + keyName(l.Key)
 	}
+
 	s += ": " + l.Why
 	for i, k := range l.Maybe {
 		s += []string{"; it seems to be about ", ", "}[min(i, 1)] + keyName(k)
 	}
+
 	return s
 }
 
@@ -557,6 +596,7 @@ func (c *acceptCommand) run() int {
 	if c.Rebuild && err == nil {
 		_, err = untilSignal(func(ctx context.Context) (any, error) { return nil, rebuildStores(ctx, p, c.Dir) })
 	}
+
 	return failTool(errors.Join(err, p.end()))
 }
 
@@ -572,6 +612,7 @@ func rebuildStores(ctx context.Context, p *page, dir string) (err error) {
 	if err != nil {
 		return err
 	}
+
 	for _, l := range logs {
 		if message.LogName(l.Name) != "" { // the message store's
 			continue
@@ -585,6 +626,7 @@ func rebuildStores(ctx context.Context, p *page, dir string) (err error) {
 	if err != nil {
 		return err
 	}
+
 	for _, name := range stores {
 		list, err := message.Rebuild(ctx, e, message.Options{Name: name, Level: level})
 		for _, r := range list {
@@ -595,6 +637,7 @@ func rebuildStores(ctx context.Context, p *page, dir string) (err error) {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -608,6 +651,7 @@ func (c *backupCommand) run() int {
 			return toolResult{How: "files are shared by hard links", Into: c.Into}.write(exitOK)
 		}
 		_, err = fmt.Printf("%s shares its files with %s, by hard links\n", c.Into, c.Dir)
+
 		return fail(err)
 	}
 	keys, err := untilSignal(func(ctx context.Context) (int64, error) { return all.BackupDir(ctx, c.Dir, c.Into) })
@@ -618,6 +662,7 @@ func (c *backupCommand) run() int {
 		return toolResult{How: "every key was copied", Into: c.Into, Keys: &keys}.write(exitOK)
 	}
 	_, err = fmt.Printf("%d keys in %s\n", keys, c.Into)
+
 	return fail(err)
 }
 
@@ -635,11 +680,13 @@ func (c *compactCommand) run() int {
 		before = e.Metrics().DiskBytes
 		err = holdfast.Compact(ctx, e, keys)
 		after = e.Metrics().DiskBytes
+
 		return nil, errors.Join(err, e.Close())
 	})
 	if err != nil {
 		return failTool(err)
 	}
 	_, err = fmt.Printf("%s before, %s now\n", size(before), size(after))
+
 	return fail(err)
 }

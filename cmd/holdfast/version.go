@@ -54,6 +54,7 @@ func readVersion() versionInfo {
 	if b.Modified {
 		v.Commit += " modified"
 	}
+
 	for _, e := range all.Engines() {
 		if e.Describe().Strongest() != 0 {
 			v.Engines = append(v.Engines, e.Name)
@@ -63,6 +64,7 @@ func readVersion() versionInfo {
 	if !ok {
 		return v
 	}
+
 	versions := map[string]string{}
 	for _, m := range info.Deps {
 		if m.Replace != nil {
@@ -70,11 +72,13 @@ func readVersion() versionInfo {
 		}
 		versions[m.Path] = m.Version
 	}
+
 	for _, path := range libraries {
 		if version := versions[path]; version != "" { // go-sqlite3 is only in builds with cgo
 			v.Libraries = append(v.Libraries, library{path, version})
 		}
 	}
+
 	return v
 }
 
@@ -90,8 +94,10 @@ func (c *versionCommand) run() int {
 	}
 	p.line("built with\t%s for %s", v.Go, v.System)
 	p.line("engines\t%s", strings.Join(v.Engines, ", "))
+
 	for _, l := range v.Libraries {
 		p.line("%s\t%s", l.Module, l.Version)
 	}
+
 	return fail(p.end())
 }

@@ -90,7 +90,8 @@ func TestCopyCommand(t *testing.T) {
 		say    string
 		args   []string
 	}{
-		{exitOK, "1, 4 B with their values", []string{from, to}},
+		{exitOK, "1, 2 B with their values", []string{from, to}},
+		{exitOK, "1, 4 B with their values", []string{from, to + "5", "--separator", "/"}},
 		{exitOK, "logtree", []string{to, "pebble:" + to + "2?memory=16MiB"}},
 		{exitOK, "1, 2 B with their values", []string{from, "bbolt:" + to + "3", "--only", "b"}},
 		{exitError, "it is not empty", []string{from, to}},
@@ -106,10 +107,15 @@ func TestCopyCommand(t *testing.T) {
 		}
 	}
 	entries, err := os.ReadDir(at)
-	if try(t, err); len(entries) != 4 {
+	if try(t, err); len(entries) != 5 {
 		t.Errorf("%v", entries)
 	}
-	e, err := all.Open("pebble", to+"2", holdfast.Options{})
+	// What is copied from an engine has the database in it.
+	status, out, stderr := result(t, holdfastCommand(t, "kv", "get", "--dir", "pebble:"+to+"2", "b", "k"))
+	if status != exitOK || out != "v\n" {
+		t.Errorf("status %d\n%s%s", status, out, stderr)
+	}
+	e, err := all.Open("logtree", to+"5", holdfast.Options{})
 	try(t, err)
 	if v, err := e.Get(nil, []byte("b/k")); err != nil || string(v) != "v" {
 		t.Errorf("%q, %v", v, err)

@@ -68,6 +68,7 @@ func (s Spec) or(remedy string) string {
 	if s.Salvage != "" {
 		return s.Salvage + ", or " + remedy
 	}
+
 	return remedy
 }
 
@@ -105,6 +106,8 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 	if st, err := os.Stat(dir); err == nil && !st.IsDir() {
 		return nil, fail(holdfast.ErrForeign, "it is a file", "name a directory", nil)
 	}
+
+	// Before anything is made: what is there must be files, and ours.
 	if err := checkRegular(dir); err != nil {
 		return nil, fail(
 			holdfast.ErrCorrupt,
@@ -113,6 +116,7 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 			nil,
 		)
 	}
+
 	switch other, err := unmarked(dir); {
 	case err != nil:
 		return nil, fail(nil, "", "", err)
@@ -129,6 +133,8 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 	if spec.Mark == "" {
 		spec.Mark = spec.Engine
 	}
+
+	// From here on the directory is locked, so that what is found in it does not change.
 	h := &Handle{Dir: dir, name: spec.Engine, mark: Mark{Engine: spec.Mark, Format: spec.Format, Level: spec.Level}}
 	if remedy, err := h.open(spec.ReadOnly); errors.Is(err, errLocked) {
 		return nil, fail(holdfast.ErrLocked, Holder(filepath.Join(dir, lockName)),
@@ -154,6 +160,8 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 	case errors.Is(err, fs.ErrNotExist) && spec.ReadOnly:
 		return nil, fail(holdfast.ErrForeign, "it has no file "+markName, "name a directory that holdfast made", nil)
 	case errors.Is(err, fs.ErrNotExist):
+		// The mark says that the directory is being made until the engine's files are complete. After a crash in between the
+		// next Open goes on as if it were new.
 		h.New = true
 		// Another program may have made dir, and not synced its entry.
 		if err := syncDir(filepath.Dir(dir)); err != nil {
@@ -163,11 +171,13 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 		if err := writeMark(dir, h.mark); err != nil {
 			return nil, fail(nil, "", "", err)
 		}
+
 		return h, nil
 	case errors.As(err, &damaged):
 		if damaged.Op, damaged.Engine, damaged.Path = "open", spec.Engine, dir; damaged.Class == holdfast.ErrCorrupt {
 			damaged.Remedy = spec.or(damaged.Remedy)
 		}
+
 		return nil, damaged
 	case err != nil:
 		return nil, fail(nil, "", "", err)
@@ -181,10 +191,13 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 		detail := fmt.Sprintf("%s binds a directory to one level, and this one was made for %v, not %v",
 			spec.Engine, found.Level, spec.Level)
 		remedy := fmt.Sprintf("open it with level %v, or name another directory", found.Level)
+
 		return nil, fail(holdfast.ErrForeign, detail, remedy, nil)
 	case found.making && spec.ReadOnly:
 		return nil, fail(holdfast.ErrForeign, "its making was interrupted; nothing is in it", "open it for writing once", nil)
 	}
+
+	// The mark is this engine's.
 	h.New, h.Loss, h.mark.Loss = found.making, found.Loss, found.Loss
 	if found.making {
 		// Its maker may have been killed before the mark was durable; without it, the engine's files would be foreign.
@@ -197,6 +210,7 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 				spec.or("restore it from a backup")+"; to start empty, name another directory", nil)
 		}
 	}
+
 	return h, nil
 }
 
@@ -225,6 +239,7 @@ func (h *Handle) open(readOnly bool) (remedy string, err error) {
 		return "the file system must support file locks", errors.Join(err, h.lock.Close())
 	}
 	h.same = newQuick(h.lock.Name(), h.lock)
+
 	return "", nil
 }
 
@@ -238,6 +253,7 @@ func (h *Handle) Made() error {
 		return Full(&holdfast.Error{Op: "open", Engine: h.name, Path: h.Dir, Cause: err,
 			Remedy: "the directory must be writable"})
 	}
+
 	return nil
 }
 
@@ -250,6 +266,8 @@ func (h *Handle) Check() error {
 	if h.lock == nil || h.same.same() {
 		return nil
 	}
+
+	// The quick look says no, or cannot say. The path decides.
 	st, err := os.Stat(h.lock.Name())
 	if err == nil && os.SameFile(st, h.held) {
 		return nil
@@ -264,6 +282,7 @@ func (h *Handle) Check() error {
 		e.Class, e.Detail, e.Remedy = nil, "its files cannot be looked up any more",
 			"give this process the permission to search the directory, and those above it, again"
 	}
+
 	return e
 }
 
@@ -272,5 +291,6 @@ func (h *Handle) Close() error {
 	if h.lock == nil {
 		return nil
 	}
+
 	return errors.Join(unlockFile(h.lock), h.lock.Close())
 }

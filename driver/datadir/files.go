@@ -21,6 +21,7 @@ func MkdirAll(dir string) error {
 		if !st.IsDir() {
 			return &fs.PathError{Op: "mkdir", Path: dir, Err: syscall.ENOTDIR}
 		}
+
 		return nil
 	}
 	parent := filepath.Dir(dir)
@@ -34,6 +35,7 @@ func MkdirAll(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
+
 	return syncDir(parent)
 }
 
@@ -43,6 +45,7 @@ func Rename(from, to string) error {
 	if err := os.Rename(from, to); err != nil {
 		return err
 	}
+
 	return SyncDir(filepath.Dir(to))
 }
 
@@ -62,6 +65,7 @@ func syncAll(dir string) error {
 		if err != nil {
 			return err
 		}
+
 		return errors.Join(f.Sync(), f.Close())
 	})
 }
@@ -77,8 +81,11 @@ func checkEntries(dir string, below bool) error {
 	if err != nil {
 		return nil
 	}
+
 	for _, e := range entries {
 		name, kind := filepath.Join(dir, e.Name()), e.Type()
+
+		// A link counts as what it leads to; a dangling one is left to whoever opens it.
 		if kind&fs.ModeSymlink != 0 {
 			if info, err := os.Stat(name); err == nil {
 				kind = info.Mode().Type()
@@ -86,6 +93,7 @@ func checkEntries(dir string, below bool) error {
 				continue
 			}
 		}
+
 		switch {
 		// What opens a socket fails at once; servers keep theirs beside their files.
 		case kind.IsRegular(), kind&fs.ModeSocket != 0:
@@ -98,6 +106,7 @@ func checkEntries(dir string, below bool) error {
 			return fmt.Errorf("%s is no file but a %s", name, describeKind(kind))
 		}
 	}
+
 	return nil
 }
 
@@ -110,6 +119,7 @@ func describeKind(kind fs.FileMode) string {
 	case kind&fs.ModeDevice != 0:
 		return "device"
 	}
+
 	return "special file"
 }
 
@@ -127,8 +137,10 @@ func Usage(dir string) (files, bytes int64) {
 			files++
 			bytes += allocated(info)
 		}
+
 		return nil
 	})
+
 	return files, bytes
 }
 
@@ -141,6 +153,7 @@ func CopyFiles(ctx context.Context, dir, to string) error {
 	if err != nil {
 		return err
 	}
+
 	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -149,6 +162,7 @@ func CopyFiles(ctx context.Context, dir, to string) error {
 		if err != nil {
 			return err
 		}
+
 		target := filepath.Join(to, rel)
 		switch {
 		case d.IsDir() && isTemp(dir, name):
@@ -163,6 +177,7 @@ func CopyFiles(ctx context.Context, dir, to string) error {
 		} else if !st.Mode().IsRegular() {
 			return &fs.PathError{Op: "copy", Path: name, Err: errors.New("it is neither a file nor a directory of its own")}
 		}
+
 		return copyFile(ctx, name, target)
 	})
 }
@@ -185,14 +200,18 @@ func copyFile(ctx context.Context, from, to string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
+
 	for at := int64(0); at < size; {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+
+		// What lies between two stretches of data is a hole, which the copy gets by not writing there.
 		data, end, err := dataAfter(in, at, size)
 		if err != nil {
 			return err
 		}
+
 		end = min(end, data+copyAtOnce)
 		for _, f := range []*os.File{in, out} {
 			if _, err := f.Seek(data, io.SeekStart); err != nil {
@@ -204,5 +223,6 @@ func copyFile(ctx context.Context, from, to string) (err error) {
 		}
 		at = end
 	}
+
 	return out.Truncate(size) // it may end with a hole
 }

@@ -22,6 +22,7 @@ func lockFile(f *os.File, shared bool) error {
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return errLocked
 	}
+
 	return err
 }
 
@@ -39,6 +40,7 @@ func SyncDir(dir string) error {
 	if err != nil {
 		return err
 	}
+
 	return errors.Join(f.Sync(), f.Close())
 }
 
@@ -48,6 +50,7 @@ func allocated(info fs.FileInfo) int64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return st.Blocks * 512
 	}
+
 	return info.Size()
 }
 

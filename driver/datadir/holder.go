@@ -15,6 +15,7 @@ func describeHolders(pids []int) string {
 	if len(pids) == 0 {
 		return ""
 	}
+
 	var names []string
 	for _, pid := range pids[:min(len(pids), maxHolders)] {
 		name := fmt.Sprintf("process %d", pid)
@@ -30,5 +31,6 @@ func describeHolders(pids []int) string {
 	if more := len(pids) - maxHolders; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
+
 	return text
 }

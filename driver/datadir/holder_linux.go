@@ -23,6 +23,7 @@ func Holder(path string) string {
 		return ""
 	}
 	defer f.Close()
+
 	// 1: FLOCK  ADVISORY  WRITE 4711 fd:01:131 0 EOF
 	file := fmt.Sprintf("%s:%d", device(&st), st.Ino)
 	var pids []int
@@ -35,6 +36,7 @@ func Holder(path string) string {
 			pids = append(pids, pid)
 		}
 	}
+
 	return describeHolders(pids)
 }
 
@@ -53,5 +55,6 @@ func device(st *unix.Statx_t) string {
 			}
 		}
 	}
+
 	return fmt.Sprintf("%02x:%02x", major, minor)
 }

@@ -22,5 +22,6 @@ func dataAfter(f *os.File, at, size int64) (from, to int64, err error) {
 	if err != nil {
 		return at, size, nil
 	}
+
 	return from, min(to, size), nil
 }

@@ -34,8 +34,10 @@ func hold(dir string, shared bool) (release func() error, err error) {
 			e.Class, e.Cause, e.Remedy = holdfast.ErrLocked, nil, "close it there first"
 			e.Detail = Holder(filepath.Join(dir, lockName))
 		}
+
 		return nil, e
 	}
+
 	return func() error { return errors.Join(unlockFile(lock), lock.Close()) }, nil
 }
 
@@ -49,5 +51,6 @@ func openLock(dir string) (*os.File, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+
 	return lock, err
 }

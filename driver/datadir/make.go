@@ -40,6 +40,7 @@ func (h *Handle) Checkpoint(ctx context.Context, dir string, fill func(partial s
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return err
 	}
+
 	return publish(op, dir, func(partial string) (Loss, error) {
 		if err := errors.Join(ctx.Err(), h.Check()); err != nil {
 			return Loss{}, err
@@ -52,11 +53,13 @@ func (h *Handle) Checkpoint(ctx context.Context, dir string, fill func(partial s
 			if NoRoom(err) {
 				e.Class, e.Detail, e.Remedy = holdfast.ErrFull, "", MakeRoom
 			}
+
 			return Loss{}, e
 		}
 		if err := fill(partial); err != nil {
 			return Loss{}, err
 		}
+
 		return Loss{}, errors.Join(ctx.Err(), h.Check())
 	}, SyncDir)
 }
@@ -74,6 +77,8 @@ func publish(
 	if dir, err = filepath.Abs(dir); err != nil {
 		return fail(nil, dir, "", "", err)
 	}
+
+	// What is in the place of the new directory: nothing, or an empty one, whose mode it gets.
 	was, err := os.Lstat(dir) // nil if it is not there
 	mode := os.FileMode(0o755)
 	if err == nil {
@@ -86,6 +91,7 @@ func publish(
 		if err == nil {
 			entries, err = os.ReadDir(target)
 		}
+
 		switch {
 		case err != nil:
 			return fail(holdfast.ErrBadOption, dir, "it cannot be replaced", remedy, err)
@@ -100,11 +106,14 @@ func publish(
 		return fail(holdfast.ErrBadOption, dir, "", "name another directory", err)
 	}
 	parent, partial := filepath.Dir(dir), dir+partialSuffix
+
+	// After a failure nothing is left, also of parents. They are removed from the nearest on, as far as they are empty.
 	missing := missingAbove(dir)
 	defer func() {
 		if err == nil {
 			return
 		}
+
 		for _, m := range missing { // those that hold nothing else
 			if os.Remove(m) != nil {
 				break
@@ -126,6 +135,9 @@ func publish(
 			}
 		}
 	}()
+
+	// The order makes a crash harmless: all is on the device, then the mark is shown, then the directory gets its name.
+	// Before the last step it is DIR.partial, which nobody opens.
 	loss, err := fill(partial)
 	if err != nil {
 		return err
@@ -138,6 +150,9 @@ func publish(
 			return fail(nil, partial, "", "", err)
 		}
 	}
+
+	// A directory cannot be renamed over another everywhere, so the empty one is removed first. A crash in between leaves
+	// none of that name.
 	if was != nil {
 		if err := become(partial, was); err != nil {
 			return fail(nil, partial, "it cannot be given the mode of the directory that it replaces",
@@ -153,6 +168,7 @@ func publish(
 	if err := SyncDir(parent); err != nil {
 		return fail(nil, parent, "the copy is there, but a power cut could still take away its name", "", err)
 	}
+
 	return nil
 }
 
@@ -164,6 +180,9 @@ func claim(op, partial string, mode os.FileMode) (release func(), err error) {
 			Cause: cause}
 	}
 	for range 100 { // others may come and go, but not for ever
+
+		// Whoever makes the directory and locks it has it. One that is there may be another's work, or left of a killed
+		// process: the lock tells.
 		made := os.Mkdir(partial, mode)
 		if made != nil && !errors.Is(made, fs.ErrExist) {
 			return nil, &holdfast.Error{Op: op, Path: partial, Remedy: "the directory above must be writable", Cause: made}
@@ -177,6 +196,7 @@ func claim(op, partial string, mode os.FileMode) (release func(), err error) {
 		}
 		err = lockDir(held)
 		release := func() { _ = errors.Join(unlockDir(held), held.Close()) }
+
 		switch {
 		case errors.Is(err, errLocked):
 			held.Close()
@@ -199,6 +219,7 @@ func claim(op, partial string, mode os.FileMode) (release func(), err error) {
 			return release, nil
 		case !abandoned(partial):
 			release()
+
 			return refuse("it is there already, and is not what an interrupted "+op+" leaves",
 				"move it away, or name another directory", nil)
 		default:
@@ -209,6 +230,7 @@ func claim(op, partial string, mode os.FileMode) (release func(), err error) {
 			}
 		}
 	}
+
 	return refuse("it comes and goes", "name another directory", nil)
 }
 
@@ -219,6 +241,7 @@ func abandoned(dir string) bool {
 		return other == hiddenName
 	}
 	m, err := loadMark(dir)
+
 	return errors.Is(err, fs.ErrNotExist) || err == nil && m.making
 }
 
@@ -230,6 +253,7 @@ func missingAbove(dir string) (missing []string) {
 		}
 		missing = append(missing, parent)
 	}
+
 	return missing
 }
 
@@ -248,5 +272,6 @@ func become(dir string, other fs.FileInfo) error {
 	if other.Mode()&0o400 == 0 { // it cannot be opened to be synced
 		return nil
 	}
+
 	return SyncDir(dir)
 }

@@ -52,6 +52,7 @@ func ReadMark(op, dir string) (Mark, error) {
 		return fail(holdfast.ErrCorrupt, err.Error(), "restore the file from a backup, or remove what is in its place", nil)
 	}
 	m, err := loadMark(dir)
+
 	var damaged *holdfast.Error
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -62,6 +63,7 @@ func ReadMark(op, dir string) (Mark, error) {
 	case err != nil:
 		return fail(nil, "", "", err)
 	}
+
 	return m, nil
 }
 
@@ -82,6 +84,7 @@ func Accept(dir string) (lost string, err error) {
 	if err := writeMark(dir, m); err != nil {
 		return "", Full(&holdfast.Error{Op: "accept", Path: dir, Cause: err, Remedy: "the directory must be writable"})
 	}
+
 	return lost, nil
 }
 
@@ -112,6 +115,7 @@ func show(dir string, loss Loss) error {
 	if err := os.Remove(hidden); err != nil {
 		return err
 	}
+
 	return SyncDir(dir)
 }
 
@@ -124,6 +128,7 @@ func unmarked(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	other := ""
 	for _, e := range entries {
 		switch name := e.Name(); name {
@@ -136,6 +141,7 @@ func unmarked(dir string) (string, error) {
 			other = name
 		}
 	}
+
 	return other, nil
 }
 
@@ -169,6 +175,7 @@ func writeMark(dir string, m Mark) error {
 		os.Remove(name + ".tmp")
 		return err
 	}
+
 	return Rename(name+".tmp", name)
 }
 
@@ -179,8 +186,12 @@ func loadMark(dir string) (Mark, error) {
 		return Mark{}, &holdfast.Error{Class: holdfast.ErrCorrupt, Remedy: "restore the file from a backup",
 			Detail: fmt.Sprintf("%s is no file but a %s", markName, describeKind(info.Mode().Type()))}
 	}
-	text, err := os.ReadFile(name)
+	f, closeFile, err := OpenToRead(name) // others may ask meanwhile whether the directory is in use
 	if err != nil {
+		return Mark{}, err
+	}
+	text, err := io.ReadAll(f)
+	if err = errors.Join(err, closeFile()); err != nil {
 		return Mark{}, err
 	}
 	return parseMark(string(text))
@@ -192,6 +203,7 @@ func parseMark(text string) (Mark, error) {
 		return Mark{}, &holdfast.Error{Class: holdfast.ErrCorrupt, Detail: markName, Cause: err,
 			Remedy: "restore the file from a backup"}
 	}
+
 	var m Mark
 	v, strange := 0, "" // a line that is not known
 	for line := range strings.Lines(text) {
@@ -199,6 +211,7 @@ func parseMark(text string) (Mark, error) {
 		if !ok {
 			return corrupt(fmt.Errorf("a line reads %q", line))
 		}
+
 		var err error
 		switch {
 		case key == "holdfast":
@@ -224,6 +237,7 @@ func parseMark(text string) (Mark, error) {
 			return corrupt(err)
 		}
 	}
+
 	switch {
 	case v > version, strange != "":
 		return Mark{}, &holdfast.Error{Class: holdfast.ErrVersion, Remedy: "use a newer holdfast",
@@ -231,5 +245,6 @@ func parseMark(text string) (Mark, error) {
 	case v < 1 || m.Engine == "" || m.Format < 1:
 		return corrupt(errors.New("it is incomplete"))
 	}
+
 	return m, nil
 }

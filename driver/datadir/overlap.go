@@ -26,12 +26,16 @@ func CheckOverlap(op, target string, sources ...string) error {
 	if err != nil {
 		return refuse("", err)
 	}
+
 	held := make([]fs.FileInfo, len(sources)) // nil where nothing is
 	for i, s := range sources {
 		if held[i], err = os.Stat(s); err != nil {
 			held[i] = nil
 		}
 	}
+
+	// Upwards from the target: is it a source, or in one, or in a directory of an engine? Files are compared, not names,
+	// because a directory can have several.
 	below := ""
 	for dir := range above(at) {
 		from := below
@@ -40,6 +44,7 @@ func CheckOverlap(op, target string, sources ...string) error {
 		if err != nil {
 			continue // not there yet
 		}
+
 		for i, s := range held {
 			switch {
 			case s == nil || !os.SameFile(st, s):
@@ -53,10 +58,13 @@ func CheckOverlap(op, target string, sources ...string) error {
 			return refuse("it lies in "+dir+", which an engine made", nil)
 		}
 	}
+
+	// And the other way round: a source that lies in the target.
 	st, err := os.Stat(at)
 	if err != nil {
 		return nil // nothing is in it
 	}
+
 	for i, s := range sources {
 		if held[i] == nil {
 			continue
@@ -65,12 +73,14 @@ func CheckOverlap(op, target string, sources ...string) error {
 		if err != nil {
 			return refuse("", err)
 		}
+
 		for dir := range above(filepath.Dir(whole)) {
 			if other, err := os.Stat(dir); err == nil && os.SameFile(st, other) {
 				return refuse(s+" lies in it", nil)
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -96,6 +106,9 @@ func resolve(name string, links int) (string, error) {
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return whole, err
 	}
+
+	// Something on the way is missing: a directory, or what the name leads to, which may be a dangling link. The directory
+	// is resolved first, and then the name in it.
 	dir := filepath.Dir(name)
 	if dir == name {
 		return "", err
@@ -114,6 +127,7 @@ func resolve(name string, links int) (string, error) {
 	if !filepath.IsAbs(to) {
 		to = filepath.Join(dir, to)
 	}
+
 	return resolve(to, links+1)
 }
 
@@ -126,16 +140,17 @@ func marked(dir string) bool {
 		if st, err := os.Stat(name); err != nil || !st.Mode().IsRegular() {
 			continue
 		}
-		f, err := os.Open(name)
+		f, closeFile, err := OpenToRead(name)
 		if err != nil {
 			continue
 		}
 		var head [len(begin)]byte
 		_, err = io.ReadFull(f, head[:])
-		f.Close()
+		_ = closeFile()
 		if err == nil && string(head[:]) == begin {
 			return true
 		}
 	}
+
 	return false
 }

@@ -21,6 +21,7 @@ func newQuick(name string, f *os.File) (q quick) {
 	if err != nil { // not on this kernel
 		q.name = nil
 	}
+
 	return q
 }
 
@@ -33,5 +34,6 @@ func (q *quick) same() bool {
 	// The name is absolute: no directory is needed.
 	_, _, errno := unix.Syscall6(unix.SYS_STATX, 0, uintptr(unsafe.Pointer(q.name)), 0, unix.STATX_INO,
 		uintptr(unsafe.Pointer(&st)), 0)
+
 	return errno == 0 && st.Ino == q.file.Ino && st.Dev_major == q.file.Dev_major && st.Dev_minor == q.file.Dev_minor
 }

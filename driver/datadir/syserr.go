@@ -29,6 +29,7 @@ func Full(err error) error {
 		e.Class, e.Remedy = holdfast.ErrFull, MakeRoom
 		return e
 	}
+
 	return &holdfast.Error{Class: holdfast.ErrFull, Cause: err, Remedy: MakeRoom}
 }
 
@@ -45,12 +46,14 @@ func SystemError(err error) error {
 	if err == nil || errors.As(err, &errno) {
 		return err
 	}
+
 	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EACCES, syscall.EPERM, syscall.EROFS,
 		syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EIO} {
 		if strings.Contains(err.Error(), errno.Error()) {
 			return &textError{err, errno}
 		}
 	}
+
 	return err
 }
 

@@ -28,6 +28,7 @@ func CheckUnused(op, dir string) error {
 	if err != nil {
 		return &holdfast.Error{Op: op, Path: dir, Cause: err}
 	}
+
 	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return &holdfast.Error{Op: op, Path: name, Cause: err}
@@ -35,6 +36,7 @@ func CheckUnused(op, dir string) error {
 		if d.IsDir() || name == filepath.Join(dir, lockName) { // which is locked by Hold
 			return nil
 		}
+
 		return checkUnused(op, name, open)
 	})
 }

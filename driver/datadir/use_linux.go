@@ -16,5 +16,6 @@ func listDescriptors() ([]string, error) {
 		return nil, err
 	}
 	defer d.Close()
+
 	return d.Readdirnames(-1)
 }

@@ -22,6 +22,7 @@ func idOf(fd int) (id fileID, regular bool) {
 	if unix.Fstat(fd, &st) != nil {
 		return id, false
 	}
+
 	return fileID{uint64(st.Dev), uint64(st.Ino)}, st.Mode&unix.S_IFMT == unix.S_IFREG
 }
 
@@ -45,12 +46,14 @@ func OpenToRead(path string) (f *os.File, closeFile func() error, err error) {
 	}
 	id, _ := idOf(int(f.Fd()))
 	reading.count[id]++
+
 	return f, sync.OnceValue(func() error {
 		reading.Lock()
 		defer reading.Unlock()
 		if reading.count[id]--; reading.count[id] == 0 {
 			delete(reading.count, id)
 		}
+
 		return f.Close()
 	}), nil
 }
@@ -59,6 +62,8 @@ func OpenToRead(path string) (f *os.File, closeFile func() error, err error) {
 func openHere() (map[fileID]bool, error) {
 	reading.Lock()
 	defer reading.Unlock()
+
+	// A file is in use if more descriptors of it are open than those that copy it.
 	count := map[fileID]int{}
 	add := func(fd int) {
 		if id, regular := idOf(fd); regular {
@@ -76,17 +81,20 @@ func openHere() (map[fileID]bool, error) {
 		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 			return nil, os.NewSyscallError("getrlimit", err)
 		}
+
 		const most = 1 << 20
 		for fd := range int(min(uint64(limit.Cur), most)) {
 			add(fd)
 		}
 	}
+
 	open := map[fileID]bool{}
 	for id, n := range count {
 		if n > reading.count[id] {
 			open[id] = true
 		}
 	}
+
 	return open, nil
 }
 
@@ -96,6 +104,7 @@ func checkUnused(op, path string, open map[fileID]bool) error {
 	if err != nil {
 		return err
 	}
+
 	return release()
 }
 
@@ -104,6 +113,7 @@ func holdFile(op, path string) (func() error, error) {
 	if err != nil {
 		return nil, &holdfast.Error{Op: op, Path: path, Cause: err}
 	}
+
 	return holdUnused(op, path, open)
 }
 
@@ -136,11 +146,13 @@ func holdUnused(op, path string, open map[fileID]bool) (release func() error, er
 		if holder == "" && lock.Pid > 0 {
 			holder = describeHolders([]int{int(lock.Pid)})
 		}
+
 		return nil, inUse(op, path, holder)
 	}
 	// Where the file system has no locks of a kind, nobody has one.
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		return nil, inUse(op, path, Holder(path))
 	}
+
 	return closeFile, nil
 }

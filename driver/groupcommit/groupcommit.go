@@ -73,6 +73,7 @@ type group struct {
 func New(engine string, maxBytes int, commit Commit) *Committer {
 	c := &Committer{engine: engine, commit: commit, poisoned: func(error) {}, maxBytes: maxBytes}
 	c.changed.L = &c.mu
+
 	return c
 }
 
@@ -103,6 +104,7 @@ func (c *Committer) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Rec
 	for c.held {
 		c.changed.Wait()
 	}
+
 	return c.push(b, level)
 }
 
@@ -116,8 +118,11 @@ func (c *Committer) Sync() error {
 		c.mu.Unlock()
 		return err
 	}
+
+	// An empty batch joins the last group, and raises its level: one transaction serves both.
 	g := c.join(&nothing)
 	g.level = holdfast.Power
+
 	return c.await(g)
 }
 
@@ -136,6 +141,7 @@ func (c *Committer) join(b *holdfast.Batch) *group {
 		g = &group{c: c, batch: c.take()}
 	}
 	c.queue = append(c.queue, g)
+
 	return g
 }
 
@@ -144,6 +150,7 @@ func (c *Committer) refuses() error {
 	if c.closed {
 		return holdfast.ErrClosed
 	}
+
 	return c.err
 }
 
@@ -159,11 +166,14 @@ func (c *Committer) push(b *holdfast.Batch, level holdfast.Level) (holdfast.Rece
 	g.level = max(g.level, level)
 	c.pending += b.Size()
 	c.commits++
+
+	// Callers who never wait would fill memory without end.
 	crowded := c.pending > 4*c.maxBytes
 	c.mu.Unlock()
 	if crowded {
 		_ = g.Wait(0) // the receipt tells
 	}
+
 	return holdfast.NewReceipt(g, 0), nil
 }
 
@@ -177,8 +187,10 @@ func (c *Committer) take() *holdfast.Batch {
 	if n := len(c.spare); n > 0 {
 		b := c.spare[n-1]
 		c.spare = c.spare[:n-1]
+
 		return b
 	}
+
 	return new(holdfast.Batch)
 }
 
@@ -200,21 +212,29 @@ func (g *group) Wait(uint64) error {
 // It is called with mu held, and releases it.
 func (c *Committer) await(g *group) error {
 	for !g.settled {
+		// Nobody commits, and nobody is about to: this waiter leads. It commits the oldest group, which need not be its own,
+		// and looks again.
 		if c.current == nil && !c.called && c.leaving == 0 {
 			c.lead()
 			continue
 		}
+
+		// Otherwise it sleeps until its group is settled, or until it is called to lead.
 		if g.wake == nil {
 			g.wake = make(chan struct{}, 1)
 		}
 		wake := g.wake
 		g.waiting++
 		c.mu.Unlock()
+
+		// The channel was closed: the group is settled, and err does not change any more. The lock is not needed, so that
+		// hundreds of waiters do not queue for it.
 		if _, called := <-wake; !called {
 			err := g.err
 			if g.left.Add(-1) == 0 {
 				c.allLeft(g)
 			}
+
 			return err
 		}
 		c.mu.Lock()
@@ -223,6 +243,7 @@ func (c *Committer) await(g *group) error {
 	}
 	err := g.err
 	c.mu.Unlock()
+
 	return err
 }
 
@@ -231,6 +252,8 @@ func (c *Committer) lead() {
 	g := c.queue[0]
 	c.queue = slices.Delete(c.queue, 0, 1)
 	c.pending -= g.batch.Size()
+
+	// Groups behind a failed one are settled with its error and never committed: they may have relied on it.
 	err := c.err
 	if err == nil {
 		c.current = g
@@ -245,14 +268,19 @@ func (c *Committer) lead() {
 			err = c.poison(err)
 		}
 	}
+
+	// The group is settled. Nobody waits in the simple case, and the next leader is called at once.
 	g.settled, g.err = true, err
 	c.give(g.batch)
 	g.batch = nil
 	if g.waiting == 0 {
 		c.reuse(g)
 		c.handOver()
+
 		return
 	}
+
+	// Otherwise its waiters are woken, and the last of them to leave calls the next leader: see handOver.
 	c.leaving++
 	g.left.Store(int64(g.waiting))
 	close(g.wake)
@@ -281,6 +309,7 @@ func (c *Committer) carryOut(g *group) (err error) {
 		g.do()
 		return nil
 	}
+
 	return c.commit(g.batch, g.level)
 }
 
@@ -301,10 +330,12 @@ func (c *Committer) handOver() {
 	if c.current != nil || c.called || c.leaving > 0 {
 		return
 	}
+
 	for _, next := range c.queue {
 		if next.wake != nil {
 			c.called = true
 			next.wake <- struct{}{} // has room: a call is received before the next is made
+
 			return
 		}
 	}
@@ -325,6 +356,7 @@ func (c *Committer) Exclusive(f func() error) error {
 	if err := c.await(g); err != nil {
 		return err
 	}
+
 	return failed
 }
 
@@ -340,6 +372,7 @@ func (c *Committer) Flush() error {
 		defer c.mu.Unlock()
 		return c.err
 	}
+
 	return c.await(last)
 }
 
@@ -354,6 +387,7 @@ func (c *Committer) ApplyChecked(b *holdfast.Batch, level holdfast.Level, pendin
 	}
 	err := c.refuses()
 	if err == nil {
+		// Others who apply wait for held, not for mu: waiters and leaders go on while check reads.
 		c.held = true
 		c.uncommitted(pending)
 		c.mu.Unlock()
@@ -372,6 +406,7 @@ func (c *Committer) ApplyChecked(b *holdfast.Batch, level holdfast.Level, pendin
 		c.mu.Unlock()
 		return holdfast.Receipt{}, err
 	}
+
 	return c.push(b, level)
 }
 
@@ -382,6 +417,7 @@ func (c *Committer) uncommitted(pending func(holdfast.Op)) {
 	if c.current != nil {
 		groups = append([]*group{c.current}, groups...)
 	}
+
 	for _, g := range groups {
 		for op := range g.batch.Ops() {
 			pending(op)
@@ -401,6 +437,7 @@ func (c *Committer) Fail(cause error) error {
 func (c *Committer) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	return c.err
 }
 
@@ -410,6 +447,7 @@ func (c *Committer) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
+
 	return c.Flush()
 }
 
@@ -431,5 +469,6 @@ func Poisoned(engine string, cause error) error {
 	if errors.As(cause, &known) {
 		p.Op, p.Path, p.Offset = known.Op, known.Path, known.Offset
 	}
+
 	return p
 }

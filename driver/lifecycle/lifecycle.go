@@ -36,6 +36,7 @@ func (l *Life) Enter() error {
 		l.inside.RUnlock()
 		return l.err()
 	}
+
 	return nil
 }
 
@@ -58,6 +59,7 @@ func (l *Life) err() error {
 	if l.Err == nil {
 		return holdfast.ErrClosed
 	}
+
 	return l.Err
 }
 
@@ -133,6 +135,7 @@ func (e *Engine) Opened(what string) (closed func()) {
 	defer e.using.Unlock()
 	store := &what
 	e.stores = append(e.stores, store)
+
 	return func() {
 		e.using.Lock()
 		defer e.using.Unlock()
@@ -142,19 +145,25 @@ func (e *Engine) Opened(what string) (closed func()) {
 
 // StillUsed is the error of a Close that has closed the engine while something was open in it, nil if nothing was.
 func (e *Engine) StillUsed() error {
-	e.using.Lock()
-	defer e.using.Unlock()
-	if len(e.stores) == 0 {
+	names := e.users()
+	if names == "" {
 		return nil
 	}
+	used := e.who
+	used.Op, used.Class, used.Remedy = "close", holdfast.ErrStoresOpen, "close them first"
+	used.Detail = names + "; they answer ErrClosed now, and nothing that was acknowledged is lost"
+	return &used
+}
+
+// users names what is open in the engine, "" if nothing is.
+func (e *Engine) users() string {
+	e.using.Lock()
+	defer e.using.Unlock()
 	var names []string
 	for _, s := range e.stores {
 		names = append(names, *s)
 	}
-	used := e.who
-	used.Op, used.Class, used.Remedy = "close", holdfast.ErrStoresOpen, "close them first"
-	used.Detail = strings.Join(names, ", ") + "; they answer ErrClosed now, and nothing that was acknowledged is lost"
-	return &used
+	return strings.Join(names, ", ")
 }
 
 // Fill sets the gauges of open iterators and snapshots.
@@ -172,9 +181,12 @@ func (e *Engine) Long(ctx context.Context, f func(context.Context) error) error 
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return err
 	}
+
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	e.long.Lock()
+
+	// A Close that is under way ends this call at once: it would wait for it otherwise.
 	if e.closes > 0 {
 		end(e.err())
 	}
@@ -187,9 +199,12 @@ func (e *Engine) Long(ctx context.Context, f func(context.Context) error) error 
 	e.long.Lock()
 	delete(e.endings, &end)
 	e.long.Unlock()
+
+	// The function knows only that the context has ended. Whether the caller or a Close has ended it, the cause says.
 	if cause := context.Cause(ctx); cause == e.err() && errors.Is(err, context.Canceled) {
 		return cause
 	}
+
 	return err
 }
 
@@ -197,10 +212,12 @@ func (e *Engine) Long(ctx context.Context, f func(context.Context) error) error 
 func (e *Engine) endLong() (done func()) {
 	e.long.Lock()
 	defer e.long.Unlock()
+
 	e.closes++
 	for end := range e.endings {
 		(*end)(e.err())
 	}
+
 	return func() {
 		e.long.Lock()
 		defer e.long.Unlock()
@@ -220,6 +237,8 @@ func (e *Engine) Close(settle func() error) (closed bool, err error) {
 	if err := e.Enter(); err != nil {
 		return false, err
 	}
+
+	// First without the lock: settling takes as long as the device, and calls go on meanwhile.
 	busy := e.inUse()
 	if busy == nil {
 		defer e.endLong()()
@@ -233,6 +252,8 @@ func (e *Engine) Close(settle func() error) (closed bool, err error) {
 		}
 		defer e.endLong()()
 	}
+
+	// Now nobody is inside and nobody enters. What is left to settle came since the first time, and is little.
 	e.inside.Lock()
 	defer e.inside.Unlock()
 	if e.Closed() {
@@ -259,5 +280,8 @@ func (e *Engine) inUse() *holdfast.Error {
 	busy := e.who
 	busy.Op, busy.Class, busy.Remedy = "close", holdfast.ErrBusy, "close them first"
 	busy.Detail = fmt.Sprintf("%d iterators and %d snapshots are open", it, sn)
+	if names := e.users(); names != "" { // they read in the background, too
+		busy.Detail += ", perhaps of " + names
+	}
 	return &busy
 }

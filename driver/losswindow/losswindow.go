@@ -54,6 +54,8 @@ func (w *Window) Dirty() {
 
 func (w *Window) fire() {
 	w.mu.Lock()
+
+	// Stop sets this under mu, so either it sees the sync that is running, or the sync is not begun.
 	if w.stopped {
 		w.mu.Unlock()
 		return
@@ -61,6 +63,7 @@ func (w *Window) fire() {
 	w.running.Add(1)
 	w.mu.Unlock()
 	defer w.running.Done()
+
 	// Cleared before the sync: a commit during it arms the timer again.
 	w.dirty.Store(false)
 	_ = w.sync() // the engine poisons itself

@@ -74,6 +74,7 @@ func makerOf(mark string) (maker Entry) {
 			maker = e
 		}
 	}
+
 	return maker
 }
 
@@ -87,6 +88,7 @@ func Names() []string {
 	for _, e := range table {
 		names = append(names, e.Name)
 	}
+
 	return names
 }
 
@@ -97,6 +99,7 @@ func Lookup(name string) (Entry, error) {
 			return e, nil
 		}
 	}
+
 	return Entry{}, &holdfast.Error{Op: "open", Class: holdfast.ErrBadOption,
 		Detail: fmt.Sprintf("there is no engine %q", name),
 		Remedy: "the engines are " + strings.Join(Names(), ", ")}
@@ -108,6 +111,7 @@ func Open(name, dir string, o holdfast.Options) (holdfast.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return e.Open(dir, o)
 }
 
@@ -125,6 +129,7 @@ func OpenDir(name, dir string, o holdfast.Options) (holdfast.Engine, error) {
 			return nil, err
 		}
 	}
+
 	switch {
 	case name != "" && e.mark != mark.Engine:
 		return nil, &holdfast.Error{Op: "open", Engine: name, Path: dir, Class: holdfast.ErrForeign,
@@ -136,6 +141,7 @@ func OpenDir(name, dir string, o holdfast.Options) (holdfast.Engine, error) {
 		o.Level = mark.Level
 	}
 	o.ReadOnly = o.ReadOnly && e.Describe().ReadOnly
+
 	return e.Open(dir, o)
 }
 
@@ -150,6 +156,7 @@ func OpenURL(address string) (holdfast.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return Open(name, dir, o)
 }
 
@@ -182,6 +189,7 @@ func ParseURL(address string) (name, dir string, o holdfast.Options, err error) 
 		if !strings.HasPrefix(rest, "///") {
 			forms = fmt.Sprintf("%q for a directory below the current one, %s for one below the root", name+":"+plain, forms)
 		}
+
 		return bad("there are two slashes behind the engine", "write "+forms)
 	}
 	rest, query, _ := strings.Cut(rest, "?")
@@ -192,10 +200,12 @@ func ParseURL(address string) (name, dir string, o holdfast.Options, err error) 
 	if err != nil {
 		return bad(err.Error(), "")
 	}
+
 	for key, list := range values {
 		if len(list) > 1 {
 			return bad(key+" is given twice", "give it once")
 		}
+
 		value := list[0]
 		switch key {
 		case "level":
@@ -222,6 +232,7 @@ func ParseURL(address string) (name, dir string, o holdfast.Options, err error) 
 			return bad(fmt.Sprintf("there is no option %q", key), "the options are level, sync-every, memory, read-only")
 		}
 	}
+
 	return name, dir, o, nil
 }
 
@@ -238,5 +249,6 @@ func ParseSize(s string) (int64, error) {
 	if err != nil || n <= 0 || n > (1<<62)/unit {
 		return 0, strconv.ErrRange
 	}
+
 	return n * unit, nil
 }

@@ -32,6 +32,9 @@ type CopyResult struct {
 	Keys   int64    // copied and compared
 	Bytes  int64    // of keys and values
 	Notes  []string // features of the source that were not copied
+
+	// Buckets is how many buckets of a database of package kv were made; -1 if the copy has no database.
+	Buckets int64
 }
 
 // Copy makes a new directory, into, with all keys and values of from, and compares each before the directory gets its
@@ -40,15 +43,17 @@ type CopyResult struct {
 // of these libraries, not in use:
 //
 //	Badger, Pebble   a directory; keys are as they are
-//	bbolt            a file; a key is the names of its buckets, a Separator after each, and the key
+//	bbolt            a file; its buckets are those of the new engine's database, with what is in them and their sequences:
+//	                 kv.On opens it. With Only or Separator there is no database, and a key is the names of its buckets,
+//	                 a Separator after each, and the key
 //	SQLite           a file; a key is the table's name, a Separator, and the primary key: text and blobs as they are,
 //	                 integers as 8 bytes, big-endian. The value is that of the only other column, as text if it is a
 //	                 number, or a JSON object of all others, in which a blob is {"base64":"..."}
 //
 // The Separator is a slash unless it is named. Only names one bucket or table, whose keys then have no prefix. Notes
 // lists what was not copied, such as times to live. Data that would be changed or lost is refused, with its key: keys
-// and values over the limits of the new engine, range keys of Pebble, negative or composite primary keys, names that
-// have the separator in them.
+// and values over the limits of the new engine, names of buckets of over 1024 bytes, range keys of Pebble, negative or
+// composite primary keys, names that have the separator in them.
 func Copy(ctx context.Context, from, into string, o CopyOptions) (*CopyResult, error) {
 	if o.Engine == "" {
 		o.Engine = Default
@@ -67,7 +72,7 @@ func Copy(ctx context.Context, from, into string, o CopyOptions) (*CopyResult, e
 	if _, err := os.Stat(from); err != nil {
 		return nil, &holdfast.Error{Op: "copy", Path: from, Cause: err}
 	}
-	c := &CopyResult{Engine: o.Engine}
+	c := &CopyResult{Engine: o.Engine, Buckets: -1}
 	open := func(dir string) (holdfast.Engine, error) { return entry.Open(dir, o.Open) }
 	err = enginecopy.Make(
 		ctx,
@@ -80,17 +85,24 @@ func Copy(ctx context.Context, from, into string, o CopyOptions) (*CopyResult, e
 			if err != nil {
 				return loss, err
 			}
-			err = opFor("copy", c.fill(ctx, to, s))
+			if s.buckets != nil {
+				err = c.fillBuckets(ctx, to, s.buckets)
+			} else {
+				err = c.fill(ctx, to, s)
+			}
+			err = opFor("copy", err)
 			if closed := s.close(); err == nil {
 				err = closed
 			}
 			c.Notes = s.notes()
+
 			return s.loss, err
 		},
 	)
 	if err != nil {
 		return nil, err
 	}
+
 	return c, nil
 }
 
@@ -102,6 +114,8 @@ type source struct {
 	loss  datadir.Loss
 	// named is set where keys begin with the name of a bucket or table, which CopyOptions.Only leaves out.
 	named bool
+	// buckets is set where they become those of a database, and walk is not used.
+	buckets *bare.Source
 }
 
 func (c *CopyResult) open(ctx context.Context, from, scratch string, o CopyOptions) (*source, error) {
@@ -125,8 +139,11 @@ func (c *CopyResult) open(ctx context.Context, from, scratch string, o CopyOptio
 			return nil, opFor("copy", err)
 		}
 		c.Source = b.Kind
-		return &source{walk: b.Walk, close: b.Close, notes: func() []string { return b.Notes },
-			named: file && o.Only == ""}, nil
+		s := &source{walk: b.Walk, close: b.Close, notes: func() []string { return b.Notes }, named: file && o.Only == ""}
+		if b.HasBuckets() && o.Only == "" && o.Separator == 0 {
+			s.buckets = b
+		}
+		return s, nil
 	}
 	if o.Only != "" || o.Separator != 0 {
 		return nil, &holdfast.Error{Op: "copy", Engine: mark.Engine, Path: from, Class: holdfast.ErrBadOption,
@@ -151,13 +168,16 @@ func (c *CopyResult) open(ctx context.Context, from, scratch string, o CopyOptio
 	walk := func(each func(key, value []byte) error) error {
 		it := snapshot.Scan(holdfast.Range{})
 		defer it.Close()
+
 		for it.Next() {
 			if err := each(it.Key(), it.Value()); err != nil {
 				return err
 			}
 		}
+
 		return it.Err()
 	}
+
 	return &source{walk: walk, notes: func() []string { return nil }, loss: enginecopy.LossOf(e),
 		close: func() error { return errors.Join(snapshot.Close(), e.Close()) }}, nil
 }
@@ -181,6 +201,7 @@ func copyFiles(ctx context.Context, op, from, to string) error {
 	if err := datadir.CopyFiles(ctx, from, to); err != nil {
 		return datadir.Full(&holdfast.Error{Op: op, Path: from, Cause: err})
 	}
+
 	return nil
 }
 
@@ -190,6 +211,7 @@ func aboutSource(err error, scratch, from string) error {
 	if errors.As(err, &e) && e.Class != nil {
 		return sourceError{err, scratch, from}
 	}
+
 	return err
 }
 
@@ -207,6 +229,7 @@ func opFor(op string, err error) error {
 	if e, ok := err.(*holdfast.Error); ok {
 		e.Op = op
 	}
+
 	return err
 }
 
@@ -218,6 +241,7 @@ func (c *CopyResult) fill(ctx context.Context, to holdfast.Engine, s *source) er
 			if err := ctx.Err(); err != nil {
 				return err
 			}
+
 			return each(key, value)
 		})
 	}
@@ -226,6 +250,7 @@ func (c *CopyResult) fill(ctx context.Context, to holdfast.Engine, s *source) er
 		if err := fits(limits, key, value, s.named); err != nil {
 			return err
 		}
+
 		return w.Set(key, value)
 	}); err != nil {
 		return err
@@ -251,12 +276,15 @@ func (c *CopyResult) fill(ctx context.Context, to holdfast.Engine, s *source) er
 				Detail: fmt.Sprintf("key %.40q has not the value that was copied", key), Cause: err}
 		}
 		compared++
+
 		return nil
 	}); err != nil {
 		return err
 	}
+
 	it := to.Scan(holdfast.Range{})
 	defer it.Close()
+
 	for ctx.Err() == nil && it.Next() {
 		there++
 	}
@@ -267,6 +295,7 @@ func (c *CopyResult) fill(ctx context.Context, to holdfast.Engine, s *source) er
 		return &holdfast.Error{Op: "compare", Engine: c.Engine, Class: holdfast.ErrCorrupt,
 			Detail: fmt.Sprintf("%d keys were copied, %d compared, and %d are there", c.Keys, compared, there)}
 	}
+
 	return nil
 }
 
@@ -276,6 +305,7 @@ func fits(limits holdfast.Capabilities, key, value []byte, named bool) error {
 	if named {
 		remedy += ", or copy its bucket or table alone (--only), without the name before its keys"
 	}
+
 	refuse := func(class error, detail string, args ...any) error {
 		return &holdfast.Error{Op: "copy", Engine: limits.Engine, Class: class,
 			Detail: fmt.Sprintf("key %.40q ", key) + fmt.Sprintf(detail, args...), Remedy: remedy}
@@ -289,5 +319,6 @@ func fits(limits holdfast.Capabilities, key, value []byte, named bool) error {
 		return refuse(holdfast.ErrTooLarge, "has a value of %d bytes, and values there have at most %d", len(value),
 			limits.MaxValueSize)
 	}
+
 	return nil
 }

@@ -64,6 +64,7 @@ func Inspect(dir string) (*InspectResult, error) {
 	if in.Open {
 		in.Notes = append(in.Notes, "it is open elsewhere: the figures may belong to different moments")
 	}
+
 	return in, e.tools.inspect(dir, in)
 }
 
@@ -82,6 +83,7 @@ func identify(op, dir string) (mark datadir.Mark, e Entry, damage, err error) {
 	if isFile(dir) { // which is not opened: closing it would give up the locks that SQLite has on it in this process
 		return mark, e, nil, err
 	}
+
 	for _, e := range table {
 		if e.tools.recognize == nil || errors.Is(err, holdfast.ErrVersion) || !e.tools.recognize(dir) {
 			continue
@@ -91,8 +93,10 @@ func identify(op, dir string) (mark datadir.Mark, e Entry, damage, err error) {
 			d.Class = holdfast.ErrCorrupt
 			d.Remedy = "holdfast repair makes a copy of what is intact, or restore the file from a backup"
 		}
+
 		return datadir.Mark{Engine: e.mark}, e, err, nil
 	}
+
 	return mark, e, nil, err
 }
 
@@ -136,6 +140,7 @@ func Verify(dir string) (*VerifyResult, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return v, nil
 }
 
@@ -144,6 +149,7 @@ func verifyLogtree(dir string) (*VerifyResult, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return &VerifyResult{Engine: logtree.Name, Checksums: true, Logtree: l, Damage: l.Damage,
 		Checked: "every checksum and every reference, without opening it"}, nil
 }
@@ -155,6 +161,7 @@ func (v *VerifyResult) note(err error) error {
 		return err
 	}
 	v.Damage = append(v.Damage, err)
+
 	return nil
 }
 
@@ -162,6 +169,7 @@ func (v *VerifyResult) note(err error) error {
 func (v *VerifyResult) read(e holdfast.Engine) error {
 	it := e.Scan(holdfast.Range{})
 	defer it.Close()
+
 	var val []byte
 	for it.Next() {
 		v.Keys++
@@ -178,6 +186,7 @@ func (v *VerifyResult) read(e holdfast.Engine) error {
 				Detail: fmt.Sprintf("key %.40q", it.Key()), Cause: err})
 		}
 	}
+
 	return v.note(it.Err())
 }
 
@@ -206,6 +215,7 @@ func Repair(ctx context.Context, dir, into string) (*RepairResult, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	switch {
 	case maker.Open == nil:
 		return nil, notInBuild(mark.Engine, dir)
@@ -232,6 +242,8 @@ func Repair(ctx context.Context, dir, into string) (*RepairResult, error) {
 				}
 				err = errors.Join(aboutSource(err, source, dir), os.RemoveAll(source))
 			}()
+
+			// The engine opens a copy: opening may change files, and the damaged directory must stay as it is.
 			if err := copyFiles(ctx, "repair", dir, source); err != nil {
 				return loss, err
 			}
@@ -246,12 +258,14 @@ func Repair(ctx context.Context, dir, into string) (*RepairResult, error) {
 			if len(r.Lost) > 0 {
 				r.Loss = "what cannot be read of " + mark.Engine + "'s files"
 			}
+
 			return datadir.Loss{Lost: enginecopy.Lost(mark.Lost, r.Loss), Accepted: mark.Accepted}, err
 		},
 	)
 	if err != nil {
 		return nil, err
 	}
+
 	return r, nil
 }
 
@@ -260,6 +274,7 @@ func repairLogtree(ctx context.Context, dir, into string) (*RepairResult, error)
 	if err != nil {
 		return nil, err
 	}
+
 	return &RepairResult{Engine: logtree.Name, How: "from " + l.Source, Keys: l.Keys, Loss: l.Summary(), Logtree: l}, nil
 }
 
@@ -290,6 +305,7 @@ func (r *RepairResult) salvage(to holdfast.Engine, from holdfast.Reader) error {
 	walk := func(rng holdfast.Range) (last []byte, damage string, err error) {
 		it := from.Scan(rng)
 		defer it.Close()
+
 		for it.Next() {
 			if err := w.Set(it.Key(), it.Value()); err != nil {
 				return last, "", err
@@ -304,6 +320,7 @@ func (r *RepairResult) salvage(to holdfast.Engine, from holdfast.Reader) error {
 				r.Lost = append(r.Lost, err)
 			}
 		}
+
 		return last, damage, nil
 	}
 
@@ -360,6 +377,7 @@ func (r *RepairResult) salvage(to holdfast.Engine, from holdfast.Reader) error {
 			}
 		}
 	}
+
 	return w.Flush()
 }
 
@@ -373,6 +391,7 @@ func middle(lo, hi []byte) []byte {
 	digits := func(key []byte) uint64 { // of the number whose first digits both have
 		var b [8]byte
 		copy(b[:], key[min(same, len(key)):])
+
 		return binary.BigEndian.Uint64(b[:])
 	}
 	from, to := digits(lo), uint64(math.MaxUint64)
@@ -383,6 +402,7 @@ func middle(lo, hi []byte) []byte {
 	if from >= to || bytes.Compare(mid, lo) <= 0 || len(hi) > 0 && bytes.Compare(mid, hi) >= 0 {
 		return nil
 	}
+
 	return mid
 }
 
@@ -404,6 +424,7 @@ func Backup(ctx context.Context, e holdfast.Engine, into string) (keys int64, er
 	if level == 0 { // it is open for reading, and so its directory is bound to no level
 		level = entry.Describe().Strongest()
 	}
+
 	return enginecopy.Backup(ctx, e, into, func(dir string) (holdfast.Engine, error) {
 		return entry.Open(dir, holdfast.Options{Level: level})
 	})
@@ -447,12 +468,14 @@ func copyOf(dir, into, op, instead string, do func(e holdfast.Engine, open engin
 			locked.Op = op
 			locked.Remedy = "close it there first; the program that has it open can copy it, with " + instead
 		}
+
 		return err
 	}
 	err = do(e, func(at string) (holdfast.Engine, error) { return maker.Open(at, holdfast.Options{Level: mark.Level}) })
 	if closed := e.Close(); err == nil {
 		err = closed
 	}
+
 	return err
 }
 

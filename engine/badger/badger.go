@@ -122,6 +122,8 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	if err := datadir.MkdirAll(data); err != nil {
 		return nil, failed("open", data, err)
 	}
+
+	// What the library would silently cut off, or take for an older state, is looked for before it opens anything.
 	left, err := inspect(data, h)
 	if err != nil {
 		return nil, err
@@ -141,6 +143,8 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 		return nil, openFailed(data, held.err(err))
 	}
 	e := &engine{datadir: hm, data: held, db: db, flush: flush, torn: left.torn}
+
+	// The library may have made new files, and replayed logs that a crash has left: newLogs syncs them all.
 	if e.logs, err = newLogs(data, h); err != nil {
 		return nil, errors.Join(failed("open", data, err), db.Close())
 	}
@@ -151,6 +155,8 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	e.group = groupcommit.New(Name, maxGroupBytes, e.commit)
 	e.group.OnPoison(e.Life.Poison)
 	e.group.LimitOps(maxGroupOps)
+
+	// From here on a flush that fails in the background poisons the engine.
 	poison := func(cause error) { _ = e.group.Fail(failed("write", data, held.err(cause))) }
 	flush.poison.Store(&poison)
 	every := o.SyncEvery
@@ -162,6 +168,7 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	caps.Settings, caps.LossWindow = settings(db), e.window.Every()
 	caps.Lost, caps.Accepted = hm.Lost, hm.Accepted
 	e.Init(e, caps, hm.Dir)
+
 	return e, nil
 }
 
@@ -172,6 +179,7 @@ func openLibrary(o lib.Options) (db *lib.DB, err error) {
 			err = fmt.Errorf("panic: %v", r)
 		}
 	}()
+
 	return lib.Open(o)
 }
 
@@ -180,6 +188,8 @@ func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	var r holdfast.Receipt
 	var err error
 	if b.HasRange() {
+		// The library has no range deletes. The keys in the ranges are looked up when everything before is known: committed,
+		// or pending.
 		x := expansion{}
 		x.covered, x.ops = intervals.Split(slices.Collect(b.Ops()))
 		r, err = e.group.ApplyChecked(&x.plain, level, x.pending, func() error {
@@ -195,6 +205,7 @@ func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	if err == nil && level < holdfast.Power {
 		e.window.Dirty()
 	}
+
 	return r, err
 }
 
@@ -203,6 +214,7 @@ func (e *engine) Sync() error {
 	if !canSync && !e.Life.Closed() {
 		return e.Caps.CheckLevel(holdfast.Power)
 	}
+
 	return e.Engine.Sync()
 }
 
@@ -211,6 +223,7 @@ func (e *engine) Settle() error {
 	if canSync {
 		return e.group.Sync()
 	}
+
 	return e.group.Flush()
 }
 
@@ -236,6 +249,7 @@ func (e *engine) Release(err error) error {
 	if poison := e.group.Close(); err == nil {
 		err = poison
 	}
+
 	return errors.Join(err, e.release())
 }
 
@@ -248,9 +262,11 @@ func (e *engine) release() error {
 		// The library would remove its logs by name, and the name now leads to another directory.
 		return errors.Join(err, e.logs.close(), e.datadir.Close())
 	}
+
 	closed := make(chan error, 1)
 	go func() {
 		for {
+			// The library tries a flush that fails again without end. So it is not closed before there is room.
 			err := e.room.need(uint64(e.logs.fill.bound()) + openFree)
 			if !datadir.NoRoom(err) {
 				break
@@ -261,6 +277,7 @@ func (e *engine) release() error {
 		err := failed("close", e.datadir.Dir, e.data.err(e.db.Close()))
 		closed <- errors.Join(err, failed("close", e.datadir.Dir, e.logs.close()), e.data.close(), e.datadir.Close())
 	}()
+
 	for failures := 0; ; {
 		select {
 		case err := <-closed:
@@ -279,6 +296,7 @@ func failed(op, path string, err error) error {
 	if err == nil || errors.As(err, &known) {
 		return err
 	}
+
 	return &holdfast.Error{Op: op, Engine: Name, Path: path, Cause: datadir.SystemError(err)}
 }
 
@@ -293,6 +311,7 @@ func unreadable(op, path string, offset int64, err error) error {
 	if err = datadir.SystemError(err); datadir.OfSystem(err) {
 		return failed(op, path, err)
 	}
+
 	return corrupt(op, path, offset, err)
 }
 

@@ -19,12 +19,14 @@ func fits(b *holdfast.Batch, expanded bool) error {
 	if b.Size() <= maxGroupBytes && b.Len() <= maxGroupOps {
 		return nil
 	}
+
 	tooLarge := func(detail string) error {
 		remedy := "split it"
 		if expanded {
 			detail += ", counting each key in its ranges"
 			remedy = "split the ranges over several batches"
 		}
+
 		return &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrTooLarge, Detail: detail, Remedy: remedy}
 	}
 	for op := range b.Ops() {
@@ -32,18 +34,22 @@ func fits(b *holdfast.Batch, expanded bool) error {
 			return tooLarge(fmt.Sprintf("a value has %d bytes, the limit is %d", len(op.Value), maxValueBytes))
 		}
 	}
+
 	switch {
 	case b.Size() > maxBatchBytes:
 		return tooLarge(fmt.Sprintf("the batch has %d bytes, the limit is %d", b.Size(), maxBatchBytes))
 	case int64(b.Len())+1 >= maxTxnOps:
 		return tooLarge(fmt.Sprintf("the batch has %d operations, the limit is %d", b.Len(), maxTxnOps-2))
 	}
+
 	return nil
 }
 
 // commit implements [groupcommit.Commit].
 func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	if b.Len() > 0 {
+		// The order is that of the levels: there is room, then the log that is left is synced, then the transaction is
+		// written, and last what it needs is synced.
 		if err := e.room.take(b.Size()); err != nil {
 			return failed("write", e.logs.dir, err)
 		}
@@ -64,6 +70,7 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	if err := e.logs.sync(); err != nil {
 		return failed("sync", e.logs.dir, err)
 	}
+
 	return e.datadir.Check()
 }
 
@@ -71,9 +78,11 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 func (e *engine) write(b *holdfast.Batch) (usage, error) {
 	txn := e.db.NewTransaction(true)
 	defer txn.Discard()
+
 	var u usage
 	entries, keys := e.arena.take(b)
 	for op := range b.Ops() {
+		// The library keeps pointers to entry and key until the transaction is committed; both lie in the arena until then.
 		start := len(keys)
 		keys = append(append(keys, keyspace), op.Key...)
 		key := keys[start:len(keys):len(keys)]
@@ -94,6 +103,7 @@ func (e *engine) write(b *holdfast.Batch) (usage, error) {
 		return u, err
 	}
 	e.txns.Add(1)
+
 	return u, nil
 }
 
@@ -113,6 +123,7 @@ func (a *arena) take(b *holdfast.Batch) ([]lib.Entry, []byte) {
 	clear(a.entries)
 	a.entries = slices.Grow(a.entries[:0], b.Len())[:b.Len()]
 	a.keys = slices.Grow(a.keys[:0], min(b.Size(), 64<<10))
+
 	return a.entries[:0], a.keys
 }
 
@@ -140,6 +151,8 @@ func (x *expansion) pending(op holdfast.Op) {
 func (e *engine) expand(x *expansion) {
 	txn := e.db.NewTransaction(false)
 	defer txn.Discard()
+
+	// The keys that are visible in the ranges are deleted, then those that earlier batches set and nobody can see yet.
 	for _, r := range x.covered {
 		it := openCursor(txn, holdfast.Range{Lo: r.Lo, Hi: r.Hi})
 		for it.next() && int64(x.plain.Len()) < maxTxnOps {
@@ -148,9 +161,11 @@ func (e *engine) expand(x *expansion) {
 		}
 		it.close()
 	}
+
 	for key := range x.queued {
 		x.plain.Delete([]byte(key))
 	}
+
 	for _, op := range x.ops {
 		switch op.Kind {
 		case holdfast.KindSet:

@@ -94,6 +94,7 @@ func Describe() holdfast.Capabilities {
 		const why = "the library does not sync mapped files on this system"
 		c.Power = holdfast.Promise{Why: why}
 	}
+
 	return c
 }
 
@@ -113,6 +114,7 @@ func configure(data handle, o holdfast.Options, f *flushes, tune []func(lib.Opti
 		l = change(l)
 	}
 	l.Dir, l.ValueDir, l.InMemory, l.ReadOnly = data.name, data.name, false, false
+
 	return l.WithLogger(logger{o.Logger, data, f}).
 		WithBypassLockGuard(true). // driver/datadir holds the lock
 		WithSyncWrites(false).     // its error would be logged and the write acknowledged
@@ -133,6 +135,7 @@ func settings(db *lib.DB) []holdfast.Setting {
 		options.NoVerification: "never", options.OnTableRead: "table", options.OnBlockRead: "block",
 		options.OnTableAndBlockRead: "table and block",
 	}[o.ChecksumVerificationMode]
+
 	var s []holdfast.Setting
 	for _, p := range []struct {
 		name  string
@@ -157,5 +160,6 @@ func settings(db *lib.DB) []holdfast.Setting {
 	} {
 		s = append(s, holdfast.Setting{Name: p.name, Value: fmt.Sprint(p.value)})
 	}
+
 	return s
 }

@@ -20,6 +20,7 @@ func (h handle) err(err error) error {
 	if err == nil || h.name == h.dir || !strings.Contains(err.Error(), h.name) {
 		return err
 	}
+
 	return &plainError{err, h.plain(err.Error())}
 }
 
@@ -35,5 +36,6 @@ func (h handle) close() error {
 	if h.file == nil {
 		return nil
 	}
+
 	return h.file.Close()
 }

@@ -15,5 +15,6 @@ func openHandle(dir string) (handle, error) {
 	if st, e := os.Stat(name); err != nil || e != nil || !os.SameFile(st, held) { // there is no /proc
 		return handle{name: dir, dir: dir}, f.Close()
 	}
+
 	return handle{name, dir, f}, nil
 }

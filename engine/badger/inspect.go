@@ -44,16 +44,19 @@ func inspect(dir string, h hooks) (left, error) {
 	if values, err = removeEmpty(dir, values, valuePath); err != nil {
 		return found, failed("open", dir, err)
 	}
+
 	var open []string // the logs that were in use, in the order in which they are to be synced
 	for _, n := range values[max(0, len(values)-2):] {
 		open = append(open, valuePath(dir, n))
 	}
+
 	for _, n := range wals {
 		open = append(open, walPath(dir, n))
 	}
 	if err := checkTables(dir, len(wals)+len(values) > 0, &found); err != nil {
 		return found, err
 	}
+
 	for _, path := range open {
 		size := int64(2 * memTableSize)
 		if filepath.Ext(path) == ".vlog" {
@@ -75,6 +78,7 @@ func inspect(dir string, h hooks) (left, error) {
 			return found, failed("open", dir, err)
 		}
 	}
+
 	return found, failed("open", dir, (&room{dir: dir, freeSpace: h.freeSpace}).need(logBytes+openFree))
 }
 
@@ -92,6 +96,7 @@ func removeEmpty(dir string, numbers []int, path func(string, int) string) ([]in
 			return nil, err
 		}
 	}
+
 	return kept, nil
 }
 
@@ -134,6 +139,7 @@ func checkLog(path string, full int64, found *left) (int64, error) {
 			return 0, failed("open", path, err)
 		}
 	}
+
 	return end, failed("open", path, syncFile(f))
 }
 
@@ -161,6 +167,7 @@ func logEnd(f io.ReaderAt, size int64) (int64, error) {
 		if len(head) < 5 {
 			return end, nil
 		}
+
 		n := 2
 		var lengths [3]uint64
 		for i := range lengths {
@@ -190,6 +197,7 @@ func logEnd(f io.ReaderAt, size int64) (int64, error) {
 		if crc32.Checksum(body, castagnoli) != binary.BigEndian.Uint32(record[len(body):]) {
 			return end, nil
 		}
+
 		at += total
 		switch {
 		case flags&64 != 0:
@@ -208,6 +216,7 @@ func logEnd(f io.ReaderAt, size int64) (int64, error) {
 func lastByte(f *os.File, from int64) (int64, error) {
 	buf := make([]byte, 1<<18)
 	end, at := from, from
+
 	for {
 		next, err := nextData(f, at)
 		n := 0
@@ -237,6 +246,7 @@ func checkTables(dir string, used bool, found *left) error {
 		if err == nil && (used || len(tables) > 0) {
 			return corrupt("open", path, 0, errors.New("it is missing"))
 		}
+
 		return failed("open", dir, err)
 	}
 	if err != nil {
@@ -266,12 +276,14 @@ func checkTables(dir string, used bool, found *left) error {
 		}
 		found.torn += int64(len(torn))
 	}
+
 	for id := range manifest.Tables {
 		path := filepath.Join(dir, fmt.Sprintf("%06d.sst", id))
 		if err := checkTable(path); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -315,6 +327,7 @@ func checkTable(path string) error {
 		}
 		b := make([]byte, n)
 		_, fault = f.ReadAt(b, end)
+
 		return b
 	}
 	sum, index := part(), part()
@@ -328,6 +341,7 @@ func checkTable(path string) error {
 	if fault != nil {
 		return unreadable("open", path, at, fault)
 	}
+
 	return nil
 }
 
@@ -362,6 +376,7 @@ func checkBlocks(r io.Reader, size int64, index []byte) (at int64, fault error) 
 		}
 		at += int64(n)
 	}
+
 	return 0, nil
 }
 
@@ -375,6 +390,7 @@ func checkSum(data, sum []byte) error {
 	if got := crc32.Checksum(data, castagnoli); n != len(sum)-1 || want != uint64(got) {
 		return fmt.Errorf("the checksum is %08x, and %08x was stored", got, want)
 	}
+
 	return nil
 }
 
@@ -393,6 +409,7 @@ func checkDiscards(path string, values []int) error {
 	if n := len(values); n > 0 {
 		newest = values[n-1]
 	}
+
 	wrong := len(data) < 1<<20 || len(data)%16 != 0
 	for before := uint64(0); !wrong && len(data) > 0; data = data[16:] {
 		number, garbage := binary.BigEndian.Uint64(data), binary.BigEndian.Uint64(data[8:])
@@ -405,5 +422,6 @@ func checkDiscards(path string, values []int) error {
 	if wrong {
 		return os.Remove(path)
 	}
+
 	return nil
 }

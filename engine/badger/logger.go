@@ -34,6 +34,7 @@ func (f *flushes) report(cause error) {
 	case <-f.failed:
 	default:
 	}
+
 	select {
 	case f.failed <- cause:
 	default:

@@ -66,6 +66,7 @@ func newLogs(dir string, h hooks) (*logs, error) {
 		return nil, errors.Join(err, l.close())
 	}
 	l.fill.reset()
+
 	return l, nil
 }
 
@@ -81,6 +82,7 @@ func (l *logs) before() error {
 	if !l.due || !l.dirty {
 		return nil
 	}
+
 	return l.syncWAL()
 }
 
@@ -93,12 +95,15 @@ func (l *logs) after(u usage, level holdfast.Level) error {
 			return err
 		}
 	}
+
+	// A log that has been left must be on the device before anything of the next one is; at Power sync follows anyway.
 	if l.due && level < holdfast.Power {
 		if _, err := l.follow(); err != nil {
 			return err
 		}
 	}
 	l.dirty = true
+
 	return nil
 }
 
@@ -107,12 +112,14 @@ func (l *logs) sync() error {
 	if _, err := l.follow(); err != nil || !l.dirty {
 		return err
 	}
+
 	return l.syncWAL()
 }
 
 func (l *logs) syncWAL() error {
 	err := l.syncFile(l.wal.File)
 	l.dirty = l.dirty && err != nil
+
 	return err
 }
 
@@ -122,6 +129,8 @@ func (l *logs) follow() (bool, error) {
 	if next == nil {
 		return false, err
 	}
+
+	// The log that is left is synced before the name of the next one is made durable.
 	if l.dirty {
 		err = l.syncWAL()
 	}
@@ -129,7 +138,10 @@ func (l *logs) follow() (bool, error) {
 	l.wal = file{next, l.wal.number + 1}
 	l.dirty = true
 	l.fill.reset()
+
+	// The latest transaction may be in the new log or in the old one: it counts for both.
 	l.fill.add(l.last)
+
 	return true, errors.Join(err, l.syncDir())
 }
 
@@ -163,6 +175,7 @@ func (l *logs) catchUp() error {
 		if err != nil {
 			return err
 		}
+
 		for _, n := range numbers {
 			if n < kind.at.number {
 				continue
@@ -189,6 +202,7 @@ func (l *logs) catchUp() error {
 		}
 	}
 	l.dirty = false
+
 	return l.syncDir()
 }
 
@@ -199,6 +213,7 @@ func (l *logs) syncFile(f *os.File) error {
 		}
 	}
 	l.syncs.Add(1)
+
 	return syncFile(f)
 }
 
@@ -209,6 +224,7 @@ func (l *logs) syncDir() error {
 		}
 	}
 	l.syncs.Add(1)
+
 	return datadir.SyncDir(l.dir)
 }
 
@@ -219,6 +235,7 @@ func (l *logs) close() error {
 			errs = append(errs, f.Close())
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -228,6 +245,7 @@ func openNext(path string) (*os.File, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+
 	return f, err
 }
 
@@ -237,6 +255,7 @@ func numbered(dir, ext string) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var numbers []int
 	for _, e := range entries {
 		if base, ok := strings.CutSuffix(e.Name(), ext); ok {
@@ -245,6 +264,7 @@ func numbered(dir, ext string) ([]int, error) {
 			}
 		}
 	}
+
 	return numbers, nil // names are padded, so ReadDir's order is that of the numbers
 }
 

@@ -48,6 +48,7 @@ func (e *engine) Read(txn *lib.Txn, dst, key []byte) ([]byte, error) {
 	if err != nil {
 		return dst, unreadable("get", e.logs.dir, 0, e.data.err(err))
 	}
+
 	return value, nil
 }
 
@@ -76,6 +77,7 @@ func openCursor(txn *lib.Txn, r holdfast.Range) *cursor {
 	// The prefix that all keys of the range share leaves out tables without it. Values are
 	// not fetched ahead: the library starts a goroutine for each.
 	c.it = txn.NewIterator(lib.IteratorOptions{Reverse: r.Reverse, Prefix: shared, AllVersions: true})
+
 	return c
 }
 
@@ -94,6 +96,9 @@ func (c *cursor) next() bool {
 		if c.ended = !c.inside(); c.ended {
 			break
 		}
+
+		// Forward the newest version of a key comes first and the older ones are passed over. Backward it comes last, so that
+		// skip looks at all of them.
 		item := c.it.Item()
 		older := c.begun && !c.reverse && bytes.Equal(item.Key(), c.at)
 		c.begun, c.at = true, append(c.at[:0], item.Key()...)
@@ -105,6 +110,7 @@ func (c *cursor) next() bool {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -116,6 +122,7 @@ func (c *cursor) inside() bool {
 	if c.reverse {
 		return bytes.Compare(c.it.Item().Key(), c.lo) >= 0
 	}
+
 	return bytes.Compare(c.it.Item().Key(), c.hi) < 0
 }
 
@@ -124,6 +131,7 @@ func (c *cursor) skip(key []byte) (deleted bool) {
 	for ; c.it.Valid() && bytes.Equal(c.it.Item().Key(), key); c.it.Next() {
 		deleted = c.it.Item().IsDeletedOrExpired()
 	}
+
 	return deleted
 }
 
@@ -135,6 +143,7 @@ func (c *cursor) item() (*lib.Item, error) {
 	if c.reverse {
 		return c.txn.Get(c.at)
 	}
+
 	return c.it.Item(), nil
 }
 
@@ -161,6 +170,7 @@ func (e *engine) Walk(h driver.Hold[*lib.Txn], r holdfast.Range) (holdfast.Itera
 func (i *iterator) Next() bool {
 	i.loaded, i.value = false, nil
 	i.at = !i.closed && i.err == nil && i.cursor.next()
+
 	return i.at
 }
 
@@ -169,6 +179,7 @@ func (i *iterator) Key() []byte {
 	if !i.at {
 		return nil
 	}
+
 	return i.cursor.key()
 }
 
@@ -193,6 +204,7 @@ func (i *iterator) Value() []byte {
 		return nil
 	}
 	i.buf, i.value = buf, buf
+
 	return buf
 }
 
@@ -206,5 +218,6 @@ func (i *iterator) Close() error {
 		i.cursor.close()
 		i.hold.End()
 	}
+
 	return i.err
 }

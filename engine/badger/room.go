@@ -32,6 +32,7 @@ func (r *room) take(n int) error {
 		return err
 	}
 	r.credit = pageSize
+
 	return nil
 }
 
@@ -41,5 +42,6 @@ func (r *room) need(n uint64) error {
 	if err == nil && free < n {
 		err = fmt.Errorf("%w: %d bytes are free, and %d must be", syscall.ENOSPC, free, n)
 	}
+
 	return err
 }

@@ -29,6 +29,7 @@ func freeSpace(dir string) (uint64, error) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return 0, os.NewSyscallError("statfs", err)
 	}
+
 	return st.Bavail * uint64(st.Bsize), nil
 }
 
@@ -38,5 +39,6 @@ func nextData(f *os.File, at int64) (int64, error) {
 	if err == unix.ENXIO {
 		return at, io.EOF
 	}
+
 	return next, os.NewSyscallError("lseek", err)
 }

@@ -124,6 +124,7 @@ func OpenWith(dir string, o holdfast.Options, tune ...func(*bbolt.Options)) (_ h
 			e.file.Close() // after a panic bbolt does not close it
 		}
 		h.Close()
+
 		return nil, err
 	}
 	if err := h.Made(); err != nil {
@@ -133,6 +134,7 @@ func OpenWith(dir string, o holdfast.Options, tune ...func(*bbolt.Options)) (_ h
 	e.committer.OnPoison(e.Life.Poison)
 	e.window = losswindow.New(o.SyncEvery, e.Settle)
 	e.Init(e, e.describe(), h.Dir)
+
 	return e, nil
 }
 
@@ -154,6 +156,8 @@ func (e *engine) open() (err error) {
 	// bbolt waits for all readers when it must map more of the file, so enough address
 	// space is reserved for that never to happen. It falls back where the system limits it.
 	e.mapped = mapSize(path)
+
+	// Where the system limits address space, half is tried, and half of that, and at last none.
 	for {
 		e.db, err = bbolt.Open(path, 0o644, e.options(e.mapped))
 		if err == nil {
@@ -171,6 +175,7 @@ func (e *engine) open() (err error) {
 		if tx.Bucket(bucketName) == nil {
 			return e.corrupt("open", `bucket "kv" is missing`, nil)
 		}
+
 		return nil
 	})
 	if err == nil && !e.readOnly {
@@ -189,6 +194,7 @@ func (e *engine) open() (err error) {
 	if err != nil {
 		return errors.Join(e.fail("open", err), e.db.Close())
 	}
+
 	return nil
 }
 
@@ -211,6 +217,7 @@ func (e *engine) create(path string) error {
 	if err := errors.Join(err, db.Close()); err != nil {
 		return err
 	}
+
 	return datadir.Rename(making, path) // bbolt never syncs the directory
 }
 
@@ -230,8 +237,10 @@ func (e *engine) options(mapped int) *bbolt.Options {
 	o.OpenFile = func(name string, flag int, mode os.FileMode) (f *os.File, err error) {
 		f, err = os.OpenFile(name, flag, mode)
 		e.file = f
+
 		return f, err
 	}
+
 	return o
 }
 
@@ -242,6 +251,7 @@ func (e *engine) size() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	return st.Size(), nil
 }
 
@@ -302,6 +312,7 @@ func (e *engine) describe() holdfast.Capabilities {
 		{Name: "initial_mmap_size", Value: strconv.Itoa(e.mapped)},
 		{Name: "memory_budget", Value: "none: bbolt reads through the page cache"},
 	}
+
 	return c
 }
 
@@ -311,6 +322,7 @@ func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	if err == nil {
 		e.window.Dirty() // also at power: the receipt may never be waited for
 	}
+
 	return r, err
 }
 
@@ -326,6 +338,7 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 			if e.stuck && tx != nil {
 				e.abandon(tx)
 			}
+
 			return e.fail("commit", err)
 		}
 		e.count(tx.Stats())
@@ -346,12 +359,15 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 		e.syncs.Add(1)
 		e.unsynced = false
 	}
+
 	return e.datadir.Check() // bbolt has its one file open, which may no longer be in the directory
 }
 
 func (e *engine) transact(b *holdfast.Batch) (tx *bbolt.Tx, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer e.catch("commit", &err)
+
+	// Until bbolt has come back, its write lock is held: a panic leaves it so, and then nothing may wait for it.
 	e.stuck = true
 	if tx, err = e.db.Begin(true); err == nil {
 		if err = e.change(tx.Bucket(bucketName), b); err == nil {
@@ -361,6 +377,7 @@ func (e *engine) transact(b *holdfast.Batch) (tx *bbolt.Tx, err error) {
 		}
 	}
 	e.stuck = false
+
 	return tx, err
 }
 
@@ -397,12 +414,15 @@ func (e *engine) change(kv *bbolt.Bucket, b *holdfast.Batch) error {
 				return err
 			}
 		}
+
 		return nil
 	}
+
 	e.ops = e.ops[:0]
 	for op := range b.Ops() {
 		e.ops = append(e.ops, op)
 	}
+
 	all := e.ops
 	defer clear(all)
 	if b.HasRange() {
@@ -414,7 +434,10 @@ func (e *engine) change(kv *bbolt.Bucket, b *holdfast.Batch) error {
 			}
 		}
 	}
+
+	// Keys in order touch each page once. A later operation on the same key comes later, and wins.
 	slices.SortStableFunc(e.ops, func(a, b holdfast.Op) int { return bytes.Compare(a.Key, b.Key) })
+
 	for i, op := range e.ops {
 		if i+1 < len(e.ops) && bytes.Equal(op.Key, e.ops[i+1].Key) {
 			continue // a later one wins
@@ -423,6 +446,7 @@ func (e *engine) change(kv *bbolt.Bucket, b *holdfast.Batch) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -431,6 +455,7 @@ func apply(kv *bbolt.Bucket, op holdfast.Op) error {
 	if op.Kind == holdfast.KindSet {
 		return kv.Put(op.Key, op.Value)
 	}
+
 	return kv.Delete(op.Key)
 }
 
@@ -448,11 +473,15 @@ type cursor interface {
 func (e *engine) deleteRange(c cursor, remove func([]byte) error, r intervals.Interval) error {
 	var keys [][]byte // in the mapped file or in bbolt's nodes, for as long as the transaction lasts
 	from := r.Lo
+
 	for {
 		k, _ := c.Seek(from)
+
+		// A damaged tree may lead back, and the loop would never end.
 		if len(keys) > 0 && k != nil && bytes.Compare(k, from) <= 0 {
 			return e.corrupt("commit", "keys are out of order", nil)
 		}
+
 		for keys = keys[:0]; k != nil && (len(r.Hi) == 0 || bytes.Compare(k, r.Hi) < 0) && len(keys) < rangeChunk; k,
 			_ = c.Next() {
 			keys = append(keys, k)
@@ -491,6 +520,7 @@ func (e *engine) Release(settled error) error {
 		// bbolt's Close would wait for the write lock forever.
 		return errors.Join(settled, e.file.Close(), e.datadir.Close())
 	}
+
 	return errors.Join(settled, e.db.Close(), e.datadir.Close())
 }
 
@@ -524,5 +554,6 @@ func (e *engine) fail(op string, err error) error {
 	case errors.Is(err, berrors.ErrTimeout):
 		wrapped.Class, wrapped.Cause, wrapped.Remedy = holdfast.ErrLocked, nil, "close the file in the other program first"
 	}
+
 	return wrapped
 }

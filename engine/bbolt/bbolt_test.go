@@ -374,7 +374,7 @@ func TestDamageWhileOpen(t *testing.T) {
 	}
 }
 
-// What a crash left of making the file is swept away.
+// What a crash left of making the file is removed.
 func TestCrashWhileMaking(t *testing.T) {
 	dir := t.TempDir()
 	h, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Level: holdfast.Power, Keeps: fileName})

@@ -49,6 +49,7 @@ func (e *engine) readMeta() (newest meta, err error) {
 			newest = m
 		}
 	}
+
 	return newest, nil
 }
 
@@ -67,6 +68,7 @@ func (e *engine) pages() (live, free int64, err error) {
 	if n == math.MaxUint16 {
 		n = binary.NativeEndian.Uint64(b[16:])
 	}
+
 	return int64(m.pages - n), int64(n), nil
 }
 
@@ -91,6 +93,7 @@ func (e *engine) Compact(ctx context.Context, r holdfast.Range) error {
 			if refused != nil {
 				return datadir.Full(e.fail("compact", refused))
 			}
+
 			return nil
 		})
 	})
@@ -106,6 +109,7 @@ func (e *engine) compactIfSparse(most int64) error {
 	}
 	e.sparseFrom = 2 * free // unless it succeeds
 	_, err = e.replace(context.Background())
+
 	return err
 }
 
@@ -124,6 +128,9 @@ func (e *engine) replace(ctx context.Context) (refused, err error) {
 	if err == nil {
 		err = os.Rename(making, e.path())
 	}
+
+	// bbolt opened the copy through options that note its file. Until the copy has the name, the engine's file is the old
+	// one.
 	copied := e.file
 	e.file = file
 	if err != nil {
@@ -133,11 +140,14 @@ func (e *engine) replace(ctx context.Context) (refused, err error) {
 			_ = copied.Close()
 		}
 		_ = os.Remove(making)
+
 		return err, nil
 	}
 	if err := datadir.SyncDir(e.datadir.Dir); err != nil {
 		return nil, errors.Join(e.fail("compact", err), db.Close())
 	}
+
+	// Readers that come from here on read the copy. Those of the old file keep it until the last of them has left.
 	e.swap.Lock()
 	old, users := e.db, e.users
 	e.db, e.users = db, new(atomic.Int64)
@@ -146,6 +156,7 @@ func (e *engine) replace(ctx context.Context) (refused, err error) {
 	leave(old, users)
 	e.file, e.sparseFrom, e.unsynced = copied, compactFrom, false
 	e.fileSize, err = e.size()
+
 	return nil, err
 }
 
@@ -172,6 +183,8 @@ func (e *engine) copyTo(ctx context.Context, making string) (db *bbolt.DB, err e
 	if err := e.copyKeys(ctx, db); err != nil {
 		return db, err
 	}
+
+	// A tree whose keys are out of order would lose some of them in the copy, and the original is removed.
 	if err := e.compare(ctx, db); err != nil {
 		return db, err
 	}
@@ -180,6 +193,7 @@ func (e *engine) copyTo(ctx context.Context, making string) (db *bbolt.DB, err e
 	}
 	e.syncs.Add(1)
 	db.NoSync = e.db.NoSync
+
 	return db, nil
 }
 
@@ -197,6 +211,7 @@ func (e *engine) copyKeys(ctx context.Context, db *bbolt.DB) error {
 				if err != nil {
 					return err
 				}
+
 				kv.FillPercent = 1
 				for n, size := 0, 0; k != nil && size < maxGroupSize; k, v = c.Next() {
 					if n++; n%lookAtContext == 0 && ctx.Err() != nil {
@@ -207,12 +222,14 @@ func (e *engine) copyKeys(ctx context.Context, db *bbolt.DB) error {
 						return err
 					}
 				}
+
 				return ctx.Err()
 			})
 			if err != nil {
 				return err
 			}
 		}
+
 		return nil
 	})
 }
@@ -233,6 +250,7 @@ func (e *engine) compare(ctx context.Context, db *bbolt.DB) error {
 				}
 				ak, av = a.Next()
 			}
+
 			return nil
 		})
 	})

@@ -23,6 +23,7 @@ func mapSize(path string) int {
 	if st, err := os.Stat(path); err == nil {
 		size = max(size, 2*st.Size())
 	}
+
 	return int(size)
 }
 

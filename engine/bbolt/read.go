@@ -40,6 +40,7 @@ func (e *engine) View(op driver.Op) (v *view, err error) {
 	if v.kv = v.tx.Bucket(bucketName); v.kv == nil {
 		return nil, e.corrupt(string(op), `bucket "kv" is missing`, nil)
 	}
+
 	return v, nil
 }
 
@@ -47,6 +48,7 @@ func (e *engine) View(op driver.Op) (v *view, err error) {
 func (e *engine) Drop(v *view) error {
 	err := v.tx.Rollback()
 	leave(v.db, v.used)
+
 	return err
 }
 
@@ -60,6 +62,7 @@ func (e *engine) Read(v *view, dst, key []byte) (out []byte, err error) {
 	if value == nil {
 		return dst, holdfast.ErrNotFound
 	}
+
 	return append(dst, value...), nil
 }
 
@@ -88,6 +91,7 @@ func (it *iterator) Next() bool {
 	if it.done {
 		return false
 	}
+
 	k, v, err := it.step()
 	switch {
 	case err != nil:
@@ -99,12 +103,14 @@ func (it *iterator) Next() bool {
 	default:
 		it.key, it.value = k, v
 	}
+
 	return !it.done
 }
 
 func (it *iterator) step() (k, v []byte, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer it.e.catch("scan", &err)
+
 	switch {
 	case it.begun && it.reverse:
 		k, v = it.c.Prev()
@@ -122,6 +128,7 @@ func (it *iterator) step() (k, v []byte, err error) {
 		return nil, nil, it.e.corrupt("scan", "a key is empty", nil)
 	}
 	it.touched |= touch(k) | touch(v)
+
 	return k, v, nil
 }
 
@@ -132,6 +139,7 @@ func (it *iterator) before() (k, v []byte) {
 			return it.c.Prev()
 		}
 	}
+
 	return it.c.Last()
 }
 
@@ -145,6 +153,7 @@ func touch(b []byte) (sum byte) {
 	if len(b) > 0 {
 		sum |= b[len(b)-1]
 	}
+
 	return sum
 }
 
@@ -157,5 +166,6 @@ func (it *iterator) Close() error {
 		it.closed, it.done, it.key, it.value = true, true, nil, nil
 		it.hold.End()
 	}
+
 	return it.err
 }

@@ -126,6 +126,7 @@ func openWith(dir string, o holdfast.Options, k hooks) (_ holdfast.Engine, err e
 	e.committer.LimitOps(maxGroupOps)
 	e.window = losswindow.New(o.SyncEvery, e.Settle)
 	e.Init(e, e.describe(), e.datadir.Dir)
+
 	return e, nil
 }
 
@@ -155,6 +156,7 @@ func (e *engine) open() (err error) {
 	if err := e.syncFolder(); err != nil {
 		return err
 	}
+
 	return e.datadir.Made()
 }
 
@@ -168,9 +170,10 @@ func (e *engine) list() error {
 		if err != nil {
 			return err
 		}
+
 		for _, name := range names {
 			if strings.HasPrefix(name, ".") {
-				if err := e.sweep(name); err != nil {
+				if err := e.removeHidden(name); err != nil {
 					return err
 				}
 				continue
@@ -189,14 +192,15 @@ func (e *engine) list() error {
 	}
 }
 
-// sweep removes a hidden file that is the engine's.
-func (e *engine) sweep(name string) error {
+// removeHidden removes a hidden file that is the engine's.
+func (e *engine) removeHidden(name string) error {
 	if e.readOnly || !strings.HasPrefix(name, newPrefix) && !strings.HasPrefix(name, oldPrefix) {
 		return nil
 	}
 	if st, err := e.data.Stat(name); err == nil && strings.HasPrefix(name, newPrefix) {
 		e.torn += st.Size()
 	}
+
 	return e.data.Remove(name)
 }
 
@@ -206,6 +210,7 @@ func (e *engine) longKey(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
+
 	return readKey(f, name)
 }
 
@@ -260,6 +265,7 @@ func (e *engine) describe() holdfast.Capabilities {
 		{Name: "syncs_at_once", Value: strconv.Itoa(syncsAtOnce)},
 		{Name: "memory_budget", Value: "none: the index has every key, and values are read through the page cache"},
 	}
+
 	return c
 }
 
@@ -269,6 +275,7 @@ func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	if err == nil {
 		e.window.Dirty() // also at power: the receipt may never be waited for
 	}
+
 	return r, err
 }
 
@@ -277,6 +284,7 @@ func (e *engine) commit(b *holdfast.Batch, _ holdfast.Level) error {
 	if err := e.datadir.Check(); err != nil {
 		return err
 	}
+
 	var sets []holdfast.Op
 	for op := range b.Ops() {
 		if op.Kind == holdfast.KindSet {
@@ -293,6 +301,7 @@ func (e *engine) commit(b *holdfast.Batch, _ holdfast.Level) error {
 		for i := range sets {
 			_ = e.data.Remove(newName(first + uint64(i))) // or the next Open does
 		}
+
 		return e.fail("commit", dataDir, err)
 	}
 	if e.level == holdfast.Power && b.Len() > 0 {
@@ -300,6 +309,7 @@ func (e *engine) commit(b *holdfast.Batch, _ holdfast.Level) error {
 			return e.fail("sync", dataDir, err)
 		}
 	}
+
 	return e.datadir.Check()
 }
 
@@ -312,8 +322,10 @@ func (e *engine) each(n int, f func(int) error) (err error) {
 		for i := 0; i < n && err == nil; i++ {
 			err = f(i)
 		}
+
 		return err
 	}
+
 	return parallel(n, f)
 }
 
@@ -339,6 +351,7 @@ func parallel(n int, f func(int) error) error {
 	}
 	wg.Wait()
 	close(failed)
+
 	return <-failed
 }
 
@@ -361,6 +374,7 @@ func (e *engine) write(name string, op holdfast.Op) (err error) {
 	} else {
 		end = appendEnd(end, op.Key, op.Value, long)
 	}
+
 	for _, part := range [][]byte{text, end} {
 		if len(part) > 0 {
 			if _, err := f.Write(part); err != nil {
@@ -372,6 +386,7 @@ func (e *engine) write(name string, op holdfast.Op) (err error) {
 	if e.level < holdfast.Power {
 		return nil
 	}
+
 	return e.syncFile(name, f)
 }
 
@@ -380,6 +395,7 @@ func (e *engine) syncFile(name string, f *os.File) error {
 		return err
 	}
 	e.syncs.Add(1)
+
 	return f.Sync()
 }
 
@@ -390,6 +406,7 @@ func (e *engine) syncFolder() error {
 	if e.syncs.Add(1); runtime.GOOS == "windows" {
 		return nil // it has no sync of a directory, and NTFS logs its entries
 	}
+
 	return e.folder.Sync()
 }
 
@@ -402,6 +419,7 @@ func (e *engine) install(b *holdfast.Batch, next uint64) (err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	defer func() { e.state++ }()
+
 	for op := range b.Ops() {
 		switch op.Kind {
 		case holdfast.KindSet:
@@ -423,6 +441,7 @@ func (e *engine) install(b *holdfast.Batch, next uint64) (err error) {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -436,11 +455,13 @@ func (e *engine) remove(key []byte) error {
 		if err := e.data.Remove(name); !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
+
 		return nil
 	})
 	if err == nil {
 		e.index = e.index.Delete(key)
 	}
+
 	return err
 }
 
@@ -458,6 +479,7 @@ func (e *engine) Settle() error {
 	if err := e.settle(); err != nil {
 		return e.committer.Fail(e.fail("sync", dataDir, err))
 	}
+
 	return nil
 }
 
@@ -466,6 +488,7 @@ func (e *engine) settle() error {
 	e.mu.RLock()
 	index := e.index
 	e.mu.RUnlock()
+
 	var keys [][]byte
 	c := index.Walk(holdfast.Range{})
 	for n := c.Next(); n != nil; n = c.Next() {
@@ -480,6 +503,7 @@ func (e *engine) settle() error {
 	if err := e.syncFolder(); err != nil {
 		return err
 	}
+
 	return e.datadir.Check()
 }
 
@@ -492,8 +516,10 @@ func (e *engine) syncKeys(keys [][]byte) error {
 			return err
 		}
 		e.syncs.Add(1)
+
 		return syncAll(e.folder)
 	}
+
 	return parallel(len(keys), func(i int) error {
 		name, _ := nameOf(keys[i])
 		f, err := e.data.OpenFile(name, os.O_RDWR, 0)
@@ -503,6 +529,7 @@ func (e *engine) syncKeys(keys [][]byte) error {
 		if err != nil {
 			return err
 		}
+
 		return errors.Join(e.syncFile(name, f), f.Close())
 	})
 }
@@ -513,6 +540,7 @@ func (e *engine) Measure(m *holdfast.Metrics) {
 		e.committer.Fill(m)
 	}
 	m.Syncs, m.BytesWritten = e.syncs.Load(), e.written.Load()
+
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	const others = 2 // HOLDFAST and LOCK
@@ -526,6 +554,7 @@ func (e *engine) Measure(m *holdfast.Metrics) {
 func (e *engine) Release(settled error) error {
 	e.window.Stop()
 	_ = e.committer.Close() // its poison is in settled
+
 	return errors.Join(settled, e.release())
 }
 
@@ -536,6 +565,7 @@ func (e *engine) release() (err error) {
 	if e.data != nil {
 		err = errors.Join(err, e.data.Close())
 	}
+
 	return errors.Join(err, e.datadir.Close())
 }
 
@@ -543,6 +573,7 @@ func (e *engine) path(name string) string {
 	if name == dataDir {
 		return filepath.Join(e.datadir.Dir, dataDir)
 	}
+
 	return filepath.Join(e.datadir.Dir, dataDir, name)
 }
 
@@ -551,6 +582,7 @@ func (e *engine) unreadable(op, name string, cause error) error {
 	if datadir.OfSystem(cause) {
 		return e.fail(op, name, cause)
 	}
+
 	return e.corrupt(op, name, cause)
 }
 
@@ -565,5 +597,6 @@ func (e *engine) fail(op, name string, err error) error {
 	if errors.As(err, &known) {
 		return err
 	}
+
 	return &holdfast.Error{Op: op, Engine: Name, Path: e.path(name), Cause: err}
 }

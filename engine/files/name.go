@@ -39,6 +39,7 @@ func nameOf(key []byte) (name string, long bool) {
 		s.WriteByte(hexDigits[c>>4])
 		s.WriteByte(hexDigits[c&15])
 	}
+
 	device := isDevice(key)
 	for i, c := range key {
 		switch {
@@ -60,6 +61,7 @@ func nameOf(key []byte) (name string, long bool) {
 			return s.String()[:end] + string(longMark) + hex.EncodeToString(sum[:]), true
 		}
 	}
+
 	return s.String(), false
 }
 
@@ -71,6 +73,7 @@ func isDevice(key []byte) bool {
 	case "con", "prn", "aux", "nul":
 		return true
 	}
+
 	return len(base) == 4 && (base[:3] == "com" || base[:3] == "lpt") && '0' <= base[3] && base[3] <= '9'
 }
 
@@ -80,6 +83,7 @@ func keyOf(name string) (key []byte, long, ok bool) {
 	if i := len(name) - hashChars - 1; i >= 0 && name[i] == longMark {
 		return nil, true, true
 	}
+
 	for i := 0; i < len(name); i++ {
 		switch c := name[i]; {
 		case c == '%' && i+2 < len(name):
@@ -96,5 +100,6 @@ func keyOf(name string) (key []byte, long, ok bool) {
 		}
 	}
 	again, long := nameOf(append(key, 0)[:len(key)])
+
 	return key, false, len(key) > 0 && !long && again == name
 }

@@ -39,6 +39,7 @@ func (e *engine) View(op driver.Op) (*view, error) {
 	} else {
 		e.views = append(e.views, seen{e.state, 1})
 	}
+
 	return &view{e.index, e.state}, nil
 }
 
@@ -61,9 +62,11 @@ func (e *engine) Drop(v *view) error {
 		}
 	}
 	e.mu.Unlock()
+
 	for _, o := range free {
 		_ = e.data.Remove(oldName(o.number)) // or the next Open does
 	}
+
 	return nil
 }
 
@@ -87,6 +90,7 @@ func (e *engine) retire(key []byte, name string, change func() error) error {
 	}
 	f.kept = e.number
 	e.kept = append(e.kept, old{e.number, e.state + 1})
+
 	return nil
 }
 
@@ -102,6 +106,7 @@ func (e *engine) Read(v *view, dst, key []byte) ([]byte, error) {
 		e.mu.RUnlock()
 		return dst, holdfast.ErrNotFound
 	}
+
 	return e.read("get", dst, key, version)
 }
 
@@ -128,8 +133,10 @@ func (e *engine) read(op string, dst, key []byte, version *file) ([]byte, error)
 		if replaced := e.datadir.Check(); replaced != nil {
 			return dst, replaced
 		}
+
 		return dst, e.unreadable(op, name, err)
 	}
+
 	return out, nil
 }
 
@@ -160,6 +167,7 @@ func (it *iterator) Next() bool {
 		return false
 	}
 	it.key, it.value = n.Key, it.room
+
 	return true
 }
 
@@ -172,5 +180,6 @@ func (it *iterator) Close() error {
 		it.closed, it.key, it.value, it.room, it.cursor = true, nil, nil, nil, treap.Cursor[*file]{}
 		it.hold.End()
 	}
+
 	return it.err
 }

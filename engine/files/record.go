@@ -33,6 +33,7 @@ func appendEnd(dst, key, value []byte, long bool) []byte {
 		n = len(key)
 		dst = append(dst, key...)
 	}
+
 	return fmt.Appendf(dst, "\nholdfast %04x %08x\n", n, crc)
 }
 
@@ -60,6 +61,7 @@ func readValue(f *os.File, dst, key []byte) ([]byte, error) {
 	if !bytes.Equal(whole[len(dst)+int(size):], appendEnd(room[:0], key, value, long)) {
 		return dst, errors.New("its last line is not that of this key and value")
 	}
+
 	return whole[:len(dst)+int(size)], nil
 }
 
@@ -84,5 +86,6 @@ func readKey(f *os.File, name string) ([]byte, error) {
 	if other, _ := nameOf(key); other != name {
 		return nil, errors.New("the key in it has another name")
 	}
+
 	return key, nil
 }

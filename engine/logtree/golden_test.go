@@ -59,7 +59,7 @@ func TestGolden(t *testing.T) {
 					}
 				}
 			}
-			t.Logf("%d files; %d moved segments, %d tiers, %d cut runs, %d segments and %d batches in the tail", len(in.Files),
+			t.Logf("%d files; %d moved segments, %d tiers, %d cut tables, %d segments and %d batches in the tail", len(in.Files),
 				moved, len(in.Manifest.Tiers), cut, len(in.Log.Segments), in.Log.Batches)
 			if moved == 0 || cut == 0 || len(in.Manifest.Tiers) < 2 || len(in.Log.Segments) < 2 {
 				t.Error("it does not have everything")

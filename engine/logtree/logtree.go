@@ -100,6 +100,7 @@ func openIn(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, err
 	}
 	e.Caps.Lost, e.Caps.Accepted, e.publish = h.Lost, h.Accepted, h.Checkpoint
 	e.usage, e.release = func() (int64, int64) { return datadir.Usage(h.Dir) }, release
+
 	return e, nil
 }
 
@@ -149,6 +150,7 @@ func OpenMem(fsys *vfs.Mem, dir string, o holdfast.Options) (_ holdfast.Engine, 
 	}
 	e.release = func() error { openMem.Delete(at); return nil }
 	e.publish = at.publish
+
 	return e, nil
 }
 
@@ -160,6 +162,7 @@ func (m memDir) make() (names []string, err error) {
 		err = m.fsys.SyncDir(parent)
 	}
 	names, listed := m.fsys.List(m.dir)
+
 	return names, errors.Join(err, listed)
 }
 
@@ -174,6 +177,7 @@ func (m memDir) publish(_ context.Context, dir string, fill func(dir string) err
 	if err == nil {
 		e.Class, e.Detail, e.Remedy = holdfast.ErrBadOption, "it is not empty", "name a directory that is new or empty"
 	}
+
 	return e
 }
 
@@ -190,6 +194,7 @@ func openDB(fsys vfs.FS, check func() error, dir string, making bool, o holdfast
 	if err != nil {
 		return nil, err
 	}
+
 	return &engine{database: d}, nil
 }
 
@@ -197,6 +202,7 @@ func openDB(fsys vfs.FS, check func() error, dir string, making bool, o holdfast
 func (e *engine) Metrics() holdfast.Metrics {
 	m := e.database.Metrics()
 	m.Files, m.DiskBytes = e.usage()
+
 	return m
 }
 
@@ -206,5 +212,6 @@ func (e *engine) Close() error {
 	if !e.Life.Closed() || errors.Is(err, holdfast.ErrClosed) {
 		return err
 	}
+
 	return errors.Join(err, e.release())
 }

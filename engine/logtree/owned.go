@@ -21,6 +21,7 @@ func (o owned) open(open func(string) (vfs.File, error), name string) (vfs.File,
 	if err := o.datadir.Check(); err != nil {
 		return nil, err
 	}
+
 	return open(name)
 }
 
@@ -32,6 +33,7 @@ func (o owned) Remove(name string) error {
 	if err := o.datadir.Check(); err != nil {
 		return err
 	}
+
 	return o.FS.Remove(name)
 }
 
@@ -39,6 +41,7 @@ func (o owned) Rename(from, to string) error {
 	if err := o.datadir.Check(); err != nil {
 		return err
 	}
+
 	return o.FS.Rename(from, to)
 }
 
@@ -46,6 +49,7 @@ func (o owned) Link(from, to string) error {
 	if err := o.datadir.Check(); err != nil {
 		return err
 	}
+
 	return o.FS.Link(from, to)
 }
 
@@ -58,5 +62,6 @@ func (o owned) SyncDir(dir string) error {
 		// The names exist already: an error now could not undo them.
 		return o.dir.Sync()
 	}
+
 	return err
 }

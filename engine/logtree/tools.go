@@ -54,6 +54,7 @@ func Verify(dir string) (*VerifyResult, error) {
 	if damage != nil {
 		v.Damage = append(v.Damage, damage)
 	}
+
 	return v, nil
 }
 
@@ -63,6 +64,7 @@ func checkMark(op, dir string) (m datadir.Mark, damage, err error) {
 		return &holdfast.Error{Op: op, Engine: Name, Path: filepath.Join(dir, "HOLDFAST"), Class: class,
 			Detail: detail, Remedy: remedy, Cause: cause}
 	}
+
 	m, err = datadir.ReadMark(op, dir)
 	switch {
 	case errors.Is(err, holdfast.ErrVersion), format.IsTransient(err):
@@ -75,6 +77,7 @@ func checkMark(op, dir string) (m datadir.Mark, damage, err error) {
 		return m, nil, fail(holdfast.ErrVersion, fmt.Sprintf("it has format %d of %s, this program knows %d",
 			m.Format, Name, dirFormat), "use a newer holdfast", nil)
 	}
+
 	return m, nil, nil
 }
 
@@ -85,7 +88,7 @@ func checkMark(op, dir string) (m datadir.Mark, damage, err error) {
 //
 // If something was lost, Capabilities of the new database says so until the loss is accepted.
 //
-// Only data with the right checksum is copied. If the manifest and the runs are intact, the result is the exact state
+// Only data with the right checksum is copied. If the manifest and the tables are intact, the result is the exact state
 // without the damaged values; for other cases see [RepairResult].
 func Repair(ctx context.Context, dir, into string, o holdfast.Options) (r *RepairResult, err error) {
 	// Also if no file identifies dir as a database any more.
@@ -105,11 +108,13 @@ func Repair(ctx context.Context, dir, into string, o holdfast.Options) (r *Repai
 		if r, err = check.Repair(vfs.OS(), dir, e); err != nil {
 			return datadir.Loss{}, err
 		}
+
 		return datadir.Loss{Lost: enginecopy.Lost(mark.Lost, r.Summary()), Accepted: mark.Accepted}, nil
 	})
 	if err != nil {
 		return nil, err
 	}
+
 	return r, nil
 }
 
@@ -144,8 +149,10 @@ func (e *engine) Verify(ctx context.Context) (damage []error, err error) {
 		if err == nil {
 			damage = v.Damage
 		}
+
 		return err
 	})
+
 	return damage, err
 }
 

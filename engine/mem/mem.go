@@ -35,6 +35,7 @@ type engine struct {
 func New() holdfast.Engine {
 	e := new(engine)
 	e.Init(e, Describe(), "")
+
 	return e
 }
 
@@ -51,12 +52,14 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	if o.ReadOnly {
 		return nil, driver.NoReadOnly(Name, "")
 	}
+
 	return New(), nil
 }
 
 // Describe says what the engine gives.
 func Describe() holdfast.Capabilities {
 	const why = "it keeps nothing outside the process"
+
 	return holdfast.Capabilities{
 		Engine:            Name,
 		Memory:            holdfast.Promise{Given: holdfast.Memory, How: "a pointer is replaced"},
@@ -76,6 +79,7 @@ func Describe() holdfast.Capabilities {
 func (e *engine) Write(b *holdfast.Batch, _ holdfast.Level) (holdfast.Receipt, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	root := e.root.Load()
 	for op := range b.Ops() {
 		switch op.Kind {
@@ -89,6 +93,7 @@ func (e *engine) Write(b *holdfast.Batch, _ holdfast.Level) (holdfast.Receipt, e
 	}
 	e.root.Store(root)
 	e.commits.Add(1)
+
 	return holdfast.Receipt{}, nil
 }
 
@@ -115,6 +120,7 @@ func (e *engine) Read(root *node, dst, key []byte) ([]byte, error) {
 	if value, ok := root.Get(key); ok {
 		return append(dst, value...), nil
 	}
+
 	return dst, holdfast.ErrNotFound
 }
 
@@ -140,6 +146,7 @@ func (it *iterator) Key() []byte {
 	if it.at == nil {
 		return nil
 	}
+
 	return it.at.Key
 }
 
@@ -147,6 +154,7 @@ func (it *iterator) Value() []byte {
 	if it.at == nil {
 		return nil
 	}
+
 	return it.at.Value
 }
 
@@ -157,5 +165,6 @@ func (it *iterator) Close() error {
 		it.closed, it.at, it.cursor = true, nil, treap.Cursor[[]byte]{}
 		it.hold.End()
 	}
+
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/holdfastdb/holdfast"
 )
 
@@ -45,6 +46,7 @@ type disk struct {
 	changed sync.Cond
 	stalled int
 	phase   phase
+	made    []string // tables that Open has made, see abandon; nil once the manifest has changed
 
 	froze    chan struct{} // closed when the disk has frozen
 	poisoned func(error)   // is told of the poison before froze is closed
@@ -70,6 +72,7 @@ func newDisk(below vfs.FS, dir string, check func() error) *disk {
 	d := &disk{FS: below, dir: dir, check: check, memory: vfs.NewMem(), froze: make(chan struct{}),
 		poisoned: func(error) {}}
 	d.changed.L = &d.mu
+
 	return d
 }
 
@@ -95,6 +98,7 @@ func (d *disk) lost() bool {
 			d.fail("check", d.dir, err)
 		}
 	}
+
 	return d.frozen()
 }
 
@@ -104,6 +108,7 @@ func (d *disk) poison() error {
 		<-d.froze // nobody learns of it sooner than those who wait for it
 		return e
 	}
+
 	return nil
 }
 
@@ -120,6 +125,7 @@ func (d *disk) settle(end uint64) error {
 		return d.poison()
 	}
 	d.safe = max(d.safe, end)
+
 	return nil
 }
 
@@ -146,6 +152,45 @@ func (d *disk) enter(p phase) {
 	d.changed.Broadcast()
 }
 
+// note notes that a file is made or written to. While the database is opened, tables are made of its logs, which the
+// manifest names when all are there.
+func (d *disk) note(name string, made bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.phase != opening:
+	case strings.HasPrefix(d.PathBase(name), "MANIFEST-"):
+		d.made = nil
+	case made && isTable(name):
+		d.made = append(d.made, name)
+	}
+}
+
+// abandon ends the opening of a database that has failed for want of room, on the frozen disk. It removes the tables
+// that were made: the manifest does not name them, and they would take the room that is made for the next Open.
+func (d *disk) abandon() {
+	d.enter(abandoned)
+	if d.check() != nil {
+		return // the name leads to another directory
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, name := range d.made {
+		_ = d.FS.Remove(name)
+	}
+}
+
+// logBytes is how large the logs are, which become tables when the database is opened.
+func (d *disk) logBytes() (n int64) {
+	names, _ := d.FS.List(d.dir)
+	for _, name := range names {
+		if info, err := d.FS.Stat(d.PathJoin(d.dir, name)); err == nil && strings.HasSuffix(name, ".log") {
+			n += info.Size()
+		}
+	}
+	return n
+}
+
 // merge decides about a compaction that wants to make a file when the disk is frozen, and returns the error that it
 // then fails with, nil if it may go on in memory.
 //
@@ -155,12 +200,15 @@ func (d *disk) enter(p phase) {
 func (d *disk) merge() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
+	// It is looked at again when a writer begins to wait, and when the phase changes.
 	for d.phase == serving && d.stalled == 0 || d.phase == abandoned {
 		d.changed.Wait()
 	}
 	if d.phase == serving {
 		return nil
 	}
+
 	return d.poison()
 }
 
@@ -179,10 +227,12 @@ func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 	if !d.lost() {
 		f, err := d.FS.Create(name, category)
 		if err == nil {
+			d.note(name, true)
 			return d.wrap(f, name, category), nil
 		}
 		d.fail("create", name, err)
 	}
+
 	return d.substitute(name, category)
 }
 
@@ -195,6 +245,7 @@ func (d *disk) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCate
 		}
 		d.fail("rename", newname, err)
 	}
+
 	return d.substitute(newname, category)
 }
 
@@ -207,6 +258,7 @@ func (d *disk) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts .
 		}
 		d.fail("open", name, err)
 	}
+
 	return d.substitute(name, category)
 }
 
@@ -216,6 +268,7 @@ func (d *disk) OpenDir(name string) (vfs.File, error) {
 	if err != nil || d.elsewhere(name) {
 		return f, err
 	}
+
 	return &file{File: f, d: d, path: name}, nil
 }
 
@@ -230,6 +283,7 @@ func (d *disk) wrap(f vfs.File, name string, category vfs.DiskWriteCategory) vfs
 	if category == categoryLog {
 		return &log{file: w}
 	}
+
 	return &w
 }
 
@@ -252,6 +306,7 @@ func (d *disk) substitute(name string, category vfs.DiskWriteCategory) (vfs.File
 	if err := d.memory.MkdirAll(d.memory.PathDir(name), 0o755); err != nil {
 		return nil, err
 	}
+
 	return d.memory.Create(name, category)
 }
 
@@ -261,6 +316,7 @@ func (d *disk) held(name string) bool {
 		return false
 	}
 	_, err := d.memory.Stat(name)
+
 	return err == nil
 }
 
@@ -269,14 +325,18 @@ func (d *disk) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	if d.held(name) {
 		return d.memory.Open(name, opts...)
 	}
+
+	// Files are opened and then the directory is checked: the other way round it could be replaced in between.
 	f, err := d.FS.Open(name, opts...)
 	if err := d.check(); err != nil { // what was opened may be another's
 		if f != nil {
 			_ = f.Close()
 		}
 		d.fail("check", d.dir, err)
+
 		return nil, err
 	}
+
 	return f, err
 }
 
@@ -285,6 +345,7 @@ func (d *disk) Stat(name string) (vfs.FileInfo, error) {
 	if d.held(name) {
 		return d.memory.Stat(name)
 	}
+
 	return d.FS.Stat(name)
 }
 
@@ -297,6 +358,7 @@ func (d *disk) Remove(name string) error {
 	if !d.elsewhere(name) && d.lost() {
 		return nil
 	}
+
 	return d.FS.Remove(name)
 }
 
@@ -314,6 +376,7 @@ func (d *disk) Rename(oldname, newname string) error {
 			d.fail("rename", newname, err)
 		}
 	}
+
 	return nil
 }
 
@@ -322,6 +385,7 @@ func (d *disk) Link(oldname, newname string) error {
 	if d.lost() {
 		return d.poison()
 	}
+
 	return d.FS.Link(oldname, newname)
 }
 
@@ -330,6 +394,7 @@ func (d *disk) RemoveAll(name string) error {
 	if !d.elsewhere(name) && d.lost() {
 		return nil
 	}
+
 	return d.FS.RemoveAll(name)
 }
 
@@ -338,6 +403,7 @@ func (d *disk) MkdirAll(dir string, perm os.FileMode) error {
 	if !d.elsewhere(dir) && d.lost() {
 		return nil
 	}
+
 	return d.FS.MkdirAll(dir, perm)
 }
 
@@ -360,6 +426,7 @@ func (f *file) done(op string, err error) error {
 	if f.table {
 		return f.d.poison()
 	}
+
 	return nil
 }
 
@@ -367,11 +434,13 @@ func (f *file) Write(p []byte) (int, error) {
 	if f.d.frozen() {
 		return len(p), f.done("write", nil)
 	}
+	f.d.note(f.path, false)
 	n, err := f.File.Write(p)
 	f.d.written.Add(int64(n))
 	if err == nil && n < len(p) {
 		err = fmt.Errorf("%d of %d bytes written", n, len(p))
 	}
+
 	return len(p), f.done("write", err)
 }
 
@@ -381,6 +450,7 @@ func (f *file) WriteAt(p []byte, at int64) (int, error) {
 	}
 	n, err := f.File.WriteAt(p, at)
 	f.d.written.Add(int64(n))
+
 	return len(p), f.done("write", err)
 }
 
@@ -389,6 +459,7 @@ func (f *file) Sync() error {
 		return f.done("sync", nil)
 	}
 	f.d.syncs.Add(1)
+
 	return f.done("sync", f.File.Sync())
 }
 
@@ -397,6 +468,7 @@ func (f *file) SyncData() error {
 		return f.done("sync", nil)
 	}
 	f.d.syncs.Add(1)
+
 	return f.done("sync", f.File.SyncData())
 }
 
@@ -408,6 +480,7 @@ func (f *file) SyncTo(length int64) (full bool, err error) {
 	if full {
 		f.d.syncs.Add(1)
 	}
+
 	return full, f.done("sync", err)
 }
 
@@ -424,5 +497,6 @@ func (f *file) Close() error {
 	if errors.Is(err, fs.ErrClosed) {
 		return err
 	}
+
 	return f.done("close", err)
 }

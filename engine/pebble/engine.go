@@ -43,6 +43,7 @@ func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	if err == nil {
 		e.commits.Add(1)
 	}
+
 	return r, err
 }
 
@@ -57,9 +58,12 @@ func (e *engine) applyMemory(pb *lib.Batch) (holdfast.Receipt, error) {
 	_ = pb.Close()
 	e.commits.Add(1)
 	e.window.Dirty()
+
+	// The disk may have frozen since Write looked. The batch is in memory, and its receipt must not say that it is good.
 	if e.disk.frozen() {
 		return holdfast.NewReceipt(e.disk, 0), nil
 	}
+
 	return holdfast.Receipt{}, nil
 }
 
@@ -71,6 +75,8 @@ func (e *engine) applyLogged(pb *lib.Batch, level holdfast.Level) (holdfast.Rece
 		_ = pb.LogData(nil, nil)
 	}
 	count := uint64(pb.Count())
+
+	// The real sync is asked for before Pebble gets the commit: see demand.
 	power := level == holdfast.Power
 	if power {
 		e.disk.demand.begin()
@@ -85,14 +91,18 @@ func (e *engine) applyLogged(pb *lib.Batch, level holdfast.Level) (holdfast.Rece
 		if power {
 			e.disk.demand.settled()
 		}
+
 		return holdfast.Receipt{}, refused(err)
 	}
+
+	// The receipt waits for the sync with the batch, which Pebble needs until then.
 	t := e.tickets.Get().(*ticket)
 	t.batch, t.power, t.end = pb, power, 0
 	// Pebble keeps the content of a large batch for itself, and the number with it.
 	if first := uint64(pb.SeqNum()); first > 0 && !barrier {
 		t.end = first + count
 	}
+
 	return holdfast.NewReceipt(t, t.generation.Load()), nil
 }
 
@@ -121,13 +131,17 @@ func (e *engine) encode(b *holdfast.Batch) (*lib.Batch, error) {
 				return nil, refused(err)
 			}
 		}
+
 		return pb, nil
 	}
+
+	// Without ranges the encodings are the same, so that the bytes are copied as they are.
 	repr := append(pb.Repr()[:batchHeader], b.Bytes()...)
 	binary.LittleEndian.PutUint32(repr[batchCount:], uint32(b.Len()))
 	if err := pb.SetRepr(repr); err != nil {
 		return nil, refused(err)
 	}
+
 	return pb, nil
 }
 
@@ -139,6 +153,7 @@ var lastKey = func() []byte {
 	for i := range k {
 		k[i] = 0xff
 	}
+
 	return k
 }()
 
@@ -159,6 +174,7 @@ func addOp(pb *lib.Batch, op holdfast.Op) error {
 	if string(lo) >= string(hi) {
 		return nil
 	}
+
 	return pb.DeleteRange(lo, hi, nil)
 }
 
@@ -184,6 +200,7 @@ func (t *ticket) Wait(token uint64) error {
 		return err
 	}
 	t.e.tickets.Put(t)
+
 	return nil
 }
 
@@ -197,6 +214,8 @@ func (t *ticket) settle(token uint64) (err error, free bool) {
 	if t.batch == nil {
 		return t.e.disk.poison(), false
 	}
+
+	// Waiting with the lock held keeps a second Wait for the same receipt out of the batch.
 	err = t.batch.SyncWait()
 	if t.power {
 		t.e.disk.demand.settled()
@@ -209,8 +228,11 @@ func (t *ticket) settle(token uint64) (err error, free bool) {
 		return err, false
 	}
 	_ = t.batch.Close()
+
+	// The generation goes on before the ticket is used again: a Wait with the old token then knows that it has succeeded.
 	t.batch = nil
 	t.generation.Add(1)
+
 	return nil, true
 }
 
@@ -223,6 +245,7 @@ func (e *engine) Settle() error {
 	if err != nil {
 		return err
 	}
+
 	return r.Wait()
 }
 
@@ -243,6 +266,8 @@ func (e *engine) Compact(ctx context.Context, r holdfast.Range) error {
 		if string(lo) >= string(hi) { // [firstKey, firstKey): no key can be in it
 			return nil
 		}
+
+		// Once the disk has frozen the compaction may wait for ever, so freezing ends its context too.
 		thawed, cancel := context.WithCancel(ctx)
 		defer cancel()
 		go func() {
@@ -252,6 +277,7 @@ func (e *engine) Compact(ctx context.Context, r holdfast.Range) error {
 			case <-thawed.Done():
 			}
 		}()
+
 		err := e.db.Compact(thawed, lo, hi, true)
 		switch poison := e.disk.poison(); {
 		case err == nil || poison != nil:
@@ -259,6 +285,7 @@ func (e *engine) Compact(ctx context.Context, r holdfast.Range) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		}
+
 		return &holdfast.Error{Op: "compact", Engine: Name, Path: e.disk.dir, Cause: err}
 	})
 }
@@ -284,6 +311,7 @@ func (e *engine) checkpoint(dir, partial string) error {
 	if err != nil {
 		return datadir.Full(&holdfast.Error{Op: "checkpoint", Engine: Name, Path: dir, Cause: oneLine(err)})
 	}
+
 	return datadir.SyncDir(partial)
 }
 
@@ -324,5 +352,6 @@ func (e *engine) Release(err error) error {
 	if e.datadir != nil {
 		err = errors.Join(err, e.datadir.Close())
 	}
+
 	return err
 }

@@ -30,13 +30,17 @@ func inspect(below vfs.FS, data string) (found findings, err error) {
 	if err != nil {
 		return found, openError(data, nil, err)
 	}
+
+	// What Pebble will cut off has to be counted before it does.
 	if found.torn, err = tornTail(below, data); err != nil {
 		return found, openError(data, nil, err)
 	}
+
 	for _, name := range names {
 		// Written last when a database is made, and ever after there.
 		found.database = found.database || strings.HasPrefix(name, "OPTIONS-")
 	}
+
 	for _, name := range names {
 		// The marker's name ends in the name of the manifest that counts.
 		_, manifest, ok := strings.Cut(name, "MANIFEST-")
@@ -56,6 +60,7 @@ func inspect(below vfs.FS, data string) (found findings, err error) {
 				Detail: "a record is damaged and later ones are not", Remedy: "restore the directory from a backup"}
 		}
 	}
+
 	return found, nil
 }
 
@@ -80,6 +85,7 @@ func damage(manifest []byte) (at int64, damaged bool) {
 			i++ // the length may be what is damaged: the next chunk can begin anywhere
 		}
 	}
+
 	return 0, false
 }
 
@@ -90,6 +96,7 @@ func wholeChunk(p []byte) int {
 	if header == 0 || n > len(p) || chunkSum(p[6:n]) != binary.LittleEndian.Uint32(p) {
 		return 0
 	}
+
 	return n
 }
 
@@ -100,8 +107,11 @@ func tornTail(below vfs.FS, data string) (int64, error) {
 		return 0, err
 	}
 	newest := logs[len(logs)-1]
+
+	// Only the newest log can be torn: Pebble closes one, with a sync, before it makes the next.
 	r := newest.OpenForRead()
 	defer r.Close()
+
 	for {
 		_, at, err := r.NextRecord()
 		if err == nil {
@@ -110,11 +120,14 @@ func tornTail(below vfs.FS, data string) (int64, error) {
 		if !record.IsInvalidRecord(err) {
 			return 0, nil // the end, or something that Pebble will complain of itself
 		}
+
+		// A chunk does not go beyond its block, so what was being written ends there at the latest.
 		content, err := readFile(below, at.PhysicalFile)
 		if err != nil {
 			return 0, err
 		}
 		end := min((at.Physical/blockSize+1)*blockSize, int64(len(content)))
+
 		return torn(content[min(at.Physical, end):end], uint32(newest.Num)), nil
 	}
 }
@@ -130,6 +143,7 @@ func torn(p []byte, number uint32) int64 {
 	if header >= logHeader && binary.LittleEndian.Uint32(p[plainHeader:]) != number {
 		return 0
 	}
+
 	return int64(min(header+int(binary.LittleEndian.Uint16(p[4:])), len(written)))
 }
 
@@ -148,6 +162,7 @@ func readSettings(below vfs.FS, data string) ([]holdfast.Setting, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	newest := ""
 	for _, name := range names {
 		if strings.HasPrefix(name, "OPTIONS-") && (len(name) > len(newest) || len(name) == len(newest) && name > newest) {
@@ -158,6 +173,7 @@ func readSettings(below vfs.FS, data string) ([]holdfast.Setting, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	values, section := map[string]string{}, ""
 	for line := range strings.Lines(string(text)) {
 		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "["); ok {
@@ -173,12 +189,14 @@ func readSettings(below vfs.FS, data string) ([]holdfast.Setting, error) {
 			}
 		}
 	}
+
 	var found []holdfast.Setting
 	for _, key := range shown {
 		if value, ok := values[key]; ok {
 			found = append(found, holdfast.Setting{Name: key, Value: value})
 		}
 	}
+
 	return found, nil
 }
 
@@ -188,5 +206,6 @@ func readFile(below vfs.FS, path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
+
 	return io.ReadAll(f)
 }

@@ -29,6 +29,7 @@ func (l *log) Write(p []byte) (int, error) {
 	}
 	n, err := l.file.Write(p)
 	l.written += int64(n)
+
 	return n, err
 }
 
@@ -39,6 +40,7 @@ func (l *log) SyncData() error {
 	if !l.d.demand.power() {
 		return nil
 	}
+
 	return l.sync()
 }
 
@@ -53,6 +55,7 @@ func (l *log) sync() error {
 	if !l.d.lost() { // the new log could not be found
 		l.synced = l.written
 	}
+
 	return err
 }
 
@@ -67,6 +70,7 @@ func (l *log) Close() error {
 	if l.reserved > l.written && !l.d.frozen() {
 		_ = trim(l.Fd(), l.written) // space is all that is lost
 	}
+
 	return l.file.Close()
 }
 
@@ -74,6 +78,7 @@ func (l *log) Close() error {
 func (l *log) Preallocate(offset, length int64) error {
 	err := l.file.Preallocate(offset, length)
 	l.reserved = max(l.reserved, offset+length)
+
 	return err
 }
 
@@ -98,6 +103,8 @@ func (d *demand) begin() {
 }
 
 func (d *demand) queued() {
+	// The sync that is being answered now may have collected its commits before this one came. So up to the second from
+	// here on may be the one that covers it.
 	last := d.syncs.Load() + 2
 	for {
 		until := d.until.Load()
@@ -116,6 +123,7 @@ func (d *demand) power() bool {
 	if d.entering.Load() > 0 {
 		return true
 	}
+
 	return d.waiting.Load() > 0 && d.syncs.Load()+1 <= d.until.Load()
 }
 
@@ -156,6 +164,7 @@ func chunkHeader(kind byte) int {
 	case kind <= lastLogKind:
 		return logHeader
 	}
+
 	return syncedHeader
 }
 
@@ -182,6 +191,7 @@ func stampOffsets(p []byte, at, synced int64) error {
 		}
 		p, at = p[n:], at+int64(n)
 	}
+
 	return nil
 }
 

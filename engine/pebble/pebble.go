@@ -88,6 +88,7 @@ func OpenWith(dir string, o holdfast.Options, tune ...func(*lib.Options)) (holdf
 	if err != nil {
 		return nil, err
 	}
+
 	return e, nil
 }
 
@@ -103,6 +104,8 @@ func open(below vfs.FS, dir string, o holdfast.Options, tune ...func(*lib.Option
 	if err != nil {
 		return nil, err
 	}
+
+	// Pebble's files are in a directory of their own, so that nothing of it meets the mark and the lock.
 	e, err := start(below, filepath.Join(h.Dir, "data"), h.Check, o, tune...)
 	if err != nil {
 		return nil, errors.Join(err, h.Close())
@@ -111,6 +114,7 @@ func open(below vfs.FS, dir string, o holdfast.Options, tune ...func(*lib.Option
 	if err := h.Made(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
+
 	return e, nil
 }
 
@@ -129,9 +133,18 @@ func start(below vfs.FS, data string, check func() error, o holdfast.Options,
 		if err != nil {
 			// What Pebble has begun may go on: nothing of it may reach the directory, which is no longer ours.
 			d.fail("open", data, err)
-			d.enter(abandoned)
+			if full := (*holdfast.Error)(nil); errors.As(err, &full) && full.Class == holdfast.ErrFull {
+				d.abandon()
+				full.Remedy = fmt.Sprintf("make about %d MiB of room on the disk, or raise the quota: as much as its logs have",
+					d.logBytes()>>20+1)
+			} else {
+				d.enter(abandoned)
+			}
 		}
 	}()
+
+	// Some damage reads to Pebble as an older state, or as a database that is not there. That is looked for before it
+	// opens anything.
 	found, err := inspect(below, data)
 	if err != nil {
 		return nil, err
@@ -144,6 +157,7 @@ func start(below vfs.FS, data string, check func() error, o holdfast.Options,
 		if err == nil {
 			_ = e.db.Close()
 		}
+
 		return nil, openError(data, nil, d.cause.Load().Cause)
 	}
 	if err != nil {
@@ -165,6 +179,7 @@ func start(below vfs.FS, data string, check func() error, o holdfast.Options,
 	e.Init(e, caps, filepath.Dir(data))
 	e.window = losswindow.New(o.SyncEvery, e.Sync)
 	d.enter(serving)
+
 	return e, nil
 }
 
@@ -175,6 +190,7 @@ func settings(o holdfast.Options, e *engine, tune ...func(*lib.Options)) *lib.Op
 	if budget == 0 {
 		budget = defaultMemory
 	}
+
 	options := &lib.Options{
 		// Pebble counts memtables against the cache.
 		CacheSize:                   budget,
@@ -193,6 +209,8 @@ func settings(o holdfast.Options, e *engine, tune ...func(*lib.Options)) *lib.Op
 		options.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 		options.Levels[i].BlockSize, options.Levels[i].IndexBlockSize = 32<<10, 256<<10
 	}
+
+	// The caller's changes come first, and then what the engine relies on, which they cannot change.
 	for _, change := range tune {
 		change(options)
 	}
@@ -211,6 +229,7 @@ func settings(o holdfast.Options, e *engine, tune ...func(*lib.Options)) *lib.Op
 			o.Logger.Error("pebble: damaged file", "path", info.Path, "error", damage)
 		},
 	}
+
 	return options
 }
 
@@ -226,6 +245,7 @@ func classify(err error) error {
 	case strings.Contains(err.Error(), "unknown format major version"):
 		return holdfast.ErrVersion
 	}
+
 	return holdfast.ErrCorrupt
 }
 
@@ -238,6 +258,7 @@ func openError(path string, class, cause error) error {
 	case datadir.NoRoom(cause):
 		class = holdfast.ErrFull
 	}
+
 	e := &holdfast.Error{Op: "open", Engine: Name, Path: path, Class: class, Cause: oneLine(cause)}
 	switch class {
 	case holdfast.ErrCorrupt:
@@ -251,6 +272,7 @@ func openError(path string, class, cause error) error {
 	case nil:
 		e.Remedy = "the directory must be writable"
 	}
+
 	return e
 }
 
@@ -260,6 +282,7 @@ func readError(op string, err error) error {
 	if lib.IsCorruptionError(err) && !datadir.OfSystem(err) {
 		damaged(e, err)
 	}
+
 	return e
 }
 
@@ -276,6 +299,7 @@ func oneLine(err error) error {
 	if err == nil || !strings.Contains(err.Error(), "\n") {
 		return err
 	}
+
 	return firstLine{err}
 }
 

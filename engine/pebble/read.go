@@ -21,6 +21,7 @@ func (e *engine) View(op driver.Op) (reader, error) {
 	if op == driver.Snapshot {
 		return e.db.NewSnapshot(), nil
 	}
+
 	return e.db, nil // an iterator of it keeps what it sees
 }
 
@@ -29,6 +30,7 @@ func (e *engine) Drop(r reader) error {
 	if s, ok := r.(*lib.Snapshot); ok {
 		return s.Close()
 	}
+
 	return nil
 }
 
@@ -45,6 +47,7 @@ func (e *engine) Read(from reader, dst, key []byte) ([]byte, error) {
 	if err := closer.Close(); err != nil {
 		return dst, readError("get", err)
 	}
+
 	return dst, nil
 }
 
@@ -72,6 +75,7 @@ func (e *engine) Walk(h driver.Hold[reader], r holdfast.Range) (holdfast.Iterato
 	if err != nil {
 		return nil, readError("scan", err)
 	}
+
 	return &iterator{hold: h, it: it, reverse: r.Reverse}, nil
 }
 
@@ -79,6 +83,7 @@ func (it *iterator) Next() bool {
 	if it.it == nil || it.err != nil || it.begun && !it.valid {
 		return false
 	}
+
 	switch {
 	case it.begun && it.reverse:
 		it.valid = it.it.Prev()
@@ -99,6 +104,7 @@ func (it *iterator) Next() bool {
 	if err != nil {
 		it.valid, it.err = false, readError("scan", err)
 	}
+
 	return it.valid
 }
 
@@ -106,6 +112,7 @@ func (it *iterator) Key() []byte {
 	if !it.valid {
 		return nil
 	}
+
 	return it.it.Key()
 }
 
@@ -113,6 +120,7 @@ func (it *iterator) Value() []byte {
 	if !it.valid {
 		return nil
 	}
+
 	return it.value
 }
 
@@ -127,5 +135,6 @@ func (it *iterator) Close() error {
 	}
 	it.it, it.valid, it.value = nil, false, nil
 	it.hold.End()
+
 	return it.err
 }

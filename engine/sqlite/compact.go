@@ -33,6 +33,7 @@ func (e *engine) Compact(ctx context.Context, r holdfast.Range) error {
 			case code&0xff == codeFull:
 				return datadir.Full(e.fail("compact", err))
 			}
+
 			return e.committer.Fail(e.fail("compact", err))
 		})
 	})
@@ -44,6 +45,8 @@ func (e *engine) vacuum(ctx context.Context) error {
 	if err := e.datadir.Check(); err != nil {
 		return err
 	}
+
+	// The whole database goes through the log, and is synced there before it counts.
 	if err := e.synchronous(holdfast.Power); err != nil {
 		return err
 	}
@@ -52,6 +55,9 @@ func (e *engine) vacuum(ctx context.Context) error {
 	}
 	e.syncs.Add(1) // of the log, which has the whole database now
 	e.w.unsynced = false
+
+	// Then the log is copied into the file. That needs readers out of the way: first those who do not see all of the log,
+	// then those who read from it.
 	pause, cancel := context.WithTimeout(ctx, e.w.pause)
 	defer cancel()
 	e.awaitReaders(pause.Done())
@@ -69,5 +75,6 @@ func (e *engine) vacuum(ctx context.Context) error {
 		return err
 	}
 	e.w.tried, e.w.pauseAt = e.w.copied, pausePages
+
 	return e.datadir.Check()
 }

@@ -109,12 +109,14 @@ func (e *engine) connect(path string, cache int64) (*conn, error) {
 	if cache > 0 {
 		pragmas = append(pragmas, fmt.Sprintf("cache_size=%d", -max(cache>>10, 64))) // KiB
 	}
+
 	for _, p := range pragmas {
 		if _, err := c.exec("PRAGMA " + p); err != nil {
 			c.close()
 			return nil, err
 		}
 	}
+
 	return c, nil
 }
 
@@ -125,6 +127,7 @@ func (c *conn) close() error {
 			s.s.Close()
 		}
 	}
+
 	return c.c.Close()
 }
 
@@ -149,6 +152,7 @@ func (c *conn) text(sql string) (string, error) {
 	if b, ok := row[0].([]byte); ok {
 		return string(b), nil
 	}
+
 	return fmt.Sprint(row[0]), nil
 }
 
@@ -177,6 +181,7 @@ func (c *conn) settings(checkpointAt int64) ([]holdfast.Setting, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return append(list,
 		holdfast.Setting{Name: "checkpoint", Value: fmt.Sprintf("passive, from %d pages", checkpointAt)},
 		holdfast.Setting{Name: "table", Value: strings.TrimPrefix(table, "CREATE TABLE ")},
@@ -189,16 +194,19 @@ func (c *conn) stmt(k kind) (*stmt, error) {
 	if n := len(c.free[k]); n > 0 {
 		s := c.free[k][n-1]
 		c.free[k] = c.free[k][:n-1]
+
 		return s, nil
 	}
 	prepared, err := c.c.(sqldriver.ConnPrepareContext).PrepareContext(context.Background(), statements[k])
 	if err != nil {
 		return nil, err
 	}
+
 	s := &stmt{s: prepared, kind: k, args: make([]sqldriver.NamedValue, strings.Count(statements[k], "?"))}
 	for i := range s.args {
 		s.args[i].Ordinal = i + 1
 	}
+
 	return s, nil
 }
 
@@ -216,11 +224,13 @@ func (c *conn) run(k kind, args ...[]byte) error {
 	if err != nil {
 		return err
 	}
+
 	for i, a := range args {
 		s.args[i].Value = a
 	}
 	err = s.exec()
 	c.done(s)
+
 	return err
 }
 
@@ -239,6 +249,7 @@ func (s *stmt) query(args ...[]byte) (err error) {
 	if err == nil {
 		s.cols = len(s.rows.Columns())
 	}
+
 	return err
 }
 
@@ -255,6 +266,7 @@ func (s *stmt) end() error {
 	}
 	err := s.rows.Close()
 	s.rows = nil
+
 	return err
 }
 
@@ -274,9 +286,11 @@ func (c *conn) ints(k kind) (n [3]int64, err error) {
 	if err = s.query(); err != nil {
 		return n, err
 	}
+
 	err = s.next()
 	for i := range n {
 		n[i], _ = s.row[i].(int64)
 	}
+
 	return n, errors.Join(err, s.end())
 }

@@ -31,5 +31,6 @@ func keepLog(path string) (release func(), err error) {
 		f.Close()
 		return func() {}, err
 	}
+
 	return func() { f.Close() }, nil
 }

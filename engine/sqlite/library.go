@@ -36,6 +36,7 @@ var goLibrary = sqliteLibrary{
 		if errors.As(err, &e) {
 			return e.Code(), 0
 		}
+
 		return 0, 0
 	},
 }

@@ -23,8 +23,10 @@ var cLibrary = sqliteLibrary{
 			if extended := int(e.ExtendedCode); extended&0xff == int(e.Code) {
 				return extended, e.SystemErrno
 			}
+
 			return int(e.Code), e.SystemErrno
 		}
+
 		return 0, 0
 	},
 }

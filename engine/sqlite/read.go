@@ -12,10 +12,14 @@ import (
 // borrow returns a connection to read with.
 func (e *engine) borrow() (c *conn, err error) {
 	e.mu.Lock()
+
+	// A connection that is kept has its statements and its cache. It is lent under mu, so that awaitReaders counts it or
+	// it sees all that is committed.
 	if n := len(e.idle); n > 0 {
 		c, e.idle = e.idle[n-1], e.idle[:n-1]
 		e.lend(c)
 		e.mu.Unlock()
+
 		return c, nil
 	}
 	e.mu.Unlock()
@@ -35,6 +39,7 @@ func (e *engine) borrow() (c *conn, err error) {
 	e.mu.Lock()
 	e.lend(c)
 	e.mu.Unlock()
+
 	return c, nil
 }
 
@@ -52,6 +57,7 @@ func (e *engine) giveBack(c *conn) {
 	e.mu.Lock()
 	e.borrowed--
 	if c.turn != e.turn {
+		// It is one of those for which awaitReaders waits.
 		if e.earlier--; e.earlier == 0 && e.gone != nil {
 			close(e.gone)
 			e.gone = nil
@@ -71,6 +77,8 @@ func (e *engine) giveBack(c *conn) {
 func (e *engine) awaitReaders(enough <-chan struct{}) {
 	gone := make(chan struct{})
 	e.mu.Lock()
+
+	// Readers who come from here on are of a later turn, and are not waited for.
 	e.turn++
 	e.earlier, e.gone = e.borrowed, gone
 	if e.earlier == 0 {
@@ -78,6 +86,7 @@ func (e *engine) awaitReaders(enough <-chan struct{}) {
 		e.gone = nil
 	}
 	e.mu.Unlock()
+
 	select {
 	case <-gone:
 	case <-enough:
@@ -86,6 +95,7 @@ func (e *engine) awaitReaders(enough <-chan struct{}) {
 
 // View implements [driver.Core].
 func (e *engine) View(op driver.Op) (*conn, error) {
+	// A Get takes one of few places, so that a thousand of them do not open as many files.
 	if op == driver.Get {
 		e.gets <- struct{}{}
 	}
@@ -94,6 +104,7 @@ func (e *engine) View(op driver.Op) (*conn, error) {
 		if op == driver.Get {
 			<-e.gets
 		}
+
 		return nil, e.fail(string(op), err)
 	}
 	if c.op = op; op == driver.Snapshot {
@@ -107,6 +118,7 @@ func (e *engine) View(op driver.Op) (*conn, error) {
 			return nil, e.fail(string(op), err)
 		}
 	}
+
 	return c, nil
 }
 
@@ -120,6 +132,7 @@ func (e *engine) Drop(c *conn) error {
 	if op == driver.Get {
 		<-e.gets
 	}
+
 	return nil
 }
 
@@ -129,6 +142,7 @@ func (e *engine) Read(c *conn, dst, key []byte) ([]byte, error) {
 	defer c.mu.Unlock()
 	out, err := e.get(c, dst, key)
 	c.broken = c.broken || err != nil && err != holdfast.ErrNotFound
+
 	return out, err
 }
 
@@ -151,15 +165,19 @@ func (e *engine) get(c *conn, dst, key []byte) ([]byte, error) {
 			err = e.corrupt("get", "a value is no blob", nil)
 		}
 	}
+
+	// The statement ends before the result counts: SQLite tells some errors only then.
 	if ended := s.end(); err == nil || err == io.EOF && ended != nil {
 		err = ended
 	}
+
 	switch err {
 	case nil:
 		return dst, nil
 	case io.EOF:
 		return dst, holdfast.ErrNotFound
 	}
+
 	return dst, e.fail("get", err)
 }
 
@@ -197,6 +215,7 @@ func (e *engine) Walk(h driver.Hold[*conn], r holdfast.Range) (holdfast.Iterator
 		it.step()
 		it.ahead = true
 	}
+
 	return it, it.err
 }
 
@@ -242,6 +261,7 @@ func (it *iterator) Next() bool {
 	it.hold.View.mu.Lock()
 	defer it.hold.View.mu.Unlock()
 	it.step()
+
 	return !it.done
 }
 
@@ -249,6 +269,7 @@ func (it *iterator) Key() []byte {
 	if it.ahead {
 		return nil
 	}
+
 	return it.key
 }
 
@@ -256,6 +277,7 @@ func (it *iterator) Value() []byte {
 	if it.ahead {
 		return nil
 	}
+
 	return it.value
 }
 
@@ -263,6 +285,7 @@ func (it *iterator) Err() error {
 	if it.ahead {
 		return nil
 	}
+
 	return it.err
 }
 
@@ -277,5 +300,6 @@ func (it *iterator) Close() error {
 	}
 	it.hold.View.mu.Unlock()
 	it.hold.End()
+
 	return it.err
 }

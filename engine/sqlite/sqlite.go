@@ -136,11 +136,14 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options, t Tuning) (_ holdf
 			e.raw.Close()
 		}
 		h.Close()
+
 		return nil, err
 	}
 	if err := h.Made(); err != nil {
 		return nil, errors.Join(err, e.w.conn.close(), e.raw.Close(), h.Close())
 	}
+
+	// From here on commits and readers may come.
 	e.committer = groupcommit.New(lib.name, maxGroupSize, e.commit)
 	e.committer.OnPoison(e.Life.Poison)
 	e.window = losswindow.New(o.SyncEvery, e.Settle)
@@ -148,6 +151,7 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options, t Tuning) (_ holdf
 	caps.LossWindow, caps.Lost, caps.Accepted = e.window.Every(), h.Lost, h.Accepted
 	caps.Settings = settings
 	e.Init(e, caps, h.Dir)
+
 	return e, nil
 }
 
@@ -163,11 +167,16 @@ func (e *engine) openWriter(cache int64, level holdfast.Level) (settings []holdf
 	if err != nil {
 		return nil, e.fail("open", err)
 	}
+
+	// It is opened before SQLite opens the file, and closed after it: closing any descriptor gives up all locks that this
+	// process has on the file.
 	if e.raw, err = os.Open(path); err != nil {
 		return nil, e.fail("open", err)
 	}
 	st, err := os.Stat(path + "-wal")
 	crashed := err == nil && st.Size() > 0
+
+	// A log that is there and not empty was left by a process that died: SQLite recovers it when the file is opened.
 	c, err := e.connect(path, cache)
 	if err != nil {
 		return nil, e.fail("open", err)
@@ -189,11 +198,13 @@ func (e *engine) openWriter(cache int64, level holdfast.Level) (settings []holdf
 		c.close()
 		return nil, e.fail("open", err)
 	}
+
 	return settings, nil
 }
 
 // create makes a new database, all of it on the device.
 func (e *engine) create(path string) error {
+	// What a process has left that was killed while it made one is of no use.
 	making := path + ".new"
 	for _, suffix := range []string{"", "-wal", "-shm"} {
 		if err := os.Remove(making + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -212,6 +223,7 @@ func (e *engine) create(path string) error {
 	if _, err := os.Stat(making + "-wal"); err == nil {
 		return errors.New("sqlite could not complete the new database")
 	}
+
 	return datadir.Rename(making, path)
 }
 
@@ -226,6 +238,7 @@ func (e *engine) schema() string {
 	if e.tuning.RowID {
 		return schemaRowID
 	}
+
 	return schema
 }
 
@@ -248,6 +261,7 @@ func (e *engine) check(c *conn) error {
 		return e.corrupt("open", fmt.Sprintf("it should have the table kv in journal mode wal, and has %q in %q", table,
 			mode), err)
 	}
+
 	return nil
 }
 
@@ -256,6 +270,7 @@ func (e *engine) path() string { return filepath.Join(e.datadir.Dir, fileName) }
 // describe is Describe for either library.
 func describe(name, module string) holdfast.Capabilities {
 	const how = "one transaction per group in the write-ahead log, synchronous=NORMAL"
+
 	return holdfast.Capabilities{
 		Engine:  name,
 		Library: modversion.Version(module),
@@ -295,6 +310,7 @@ func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	if err == nil {
 		e.window.Dirty() // also at Power: the receipt may never be waited for
 	}
+
 	return r, err
 }
 
@@ -325,10 +341,12 @@ func (e *engine) Release(err error) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	for _, c := range e.idle {
 		err = errors.Join(err, c.close())
 	}
 	e.idle = nil
+
 	return errors.Join(err, e.w.conn.close(), e.raw.Close(), e.datadir.Close())
 }
 
@@ -359,7 +377,11 @@ func (e *engine) fail(op string, err error) error {
 	if errors.As(err, &known) {
 		return err
 	}
+
 	wrapped := &holdfast.Error{Op: op, Engine: e.lib.name, Path: e.path(), Cause: err}
+
+	// What SQLite calls damaged, full or unreadable is looked at once more, because it does not tell the operating
+	// system's errors from its own.
 	code, errno := e.lib.code(err)
 	switch code & 0xff {
 	case codeCorrupt, codeNotDB:
@@ -381,6 +403,7 @@ func (e *engine) fail(op string, err error) error {
 		wrapped.Class, wrapped.Detail = holdfast.ErrFull, "no room for the index of the log"
 		wrapped.Remedy = "make 32 KiB of room on the disk, which SQLite needs even to read"
 	}
+
 	return wrapped
 }
 
@@ -411,6 +434,7 @@ func (e *engine) unreadable() (errno syscall.Errno) {
 	if !errors.As(err, &errno) {
 		e.readable.Store(time.Now().UnixNano())
 	}
+
 	return errno
 }
 
@@ -423,5 +447,6 @@ func (e *engine) probe() (errno syscall.Errno) {
 		err = errors.Join(err, f.Sync(), f.Close(), os.Remove(f.Name()))
 	}
 	errors.As(err, &errno)
+
 	return errno
 }

@@ -31,10 +31,13 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	if e.hold != nil && level == holdfast.Power {
 		e.hold()
 	}
+
+	// An empty batch stands for a sync: of everything before it, if that is wanted.
 	if b.Len() == 0 {
 		if level < holdfast.Power {
 			return nil // all before it is committed
 		}
+
 		return e.syncLog()
 	}
 	err := e.synchronous(level)
@@ -58,6 +61,7 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	if err != nil {
 		return e.fail("checkpoint", err)
 	}
+
 	return nil
 }
 
@@ -70,6 +74,9 @@ func (e *engine) committed(level holdfast.Level) error {
 		return nil
 	}
 	e.w.groups, e.w.bytes = 0, 0
+
+	// A log that grew from nothing has a new header, which SQLite has synced too: the syncs are counted as SQLite makes
+	// them.
 	pages, copied := e.w.pages, e.w.copied
 	if err := e.look(); err != nil {
 		return err
@@ -84,6 +91,7 @@ func (e *engine) committed(level holdfast.Level) error {
 	if level == holdfast.Power && e.w.pages > pages { // a transaction that changes nothing writes and syncs nothing
 		e.syncs.Add(1)
 	}
+
 	return nil
 }
 
@@ -93,6 +101,7 @@ func (e *engine) look() error {
 	if err == nil {
 		e.w.pages, e.w.copied = max(n[1], 0), max(n[2], 0)
 	}
+
 	return err
 }
 
@@ -102,6 +111,8 @@ func (e *engine) synchronous(level holdfast.Level) error {
 	if e.w.level == level {
 		return nil
 	}
+
+	// Until it is read back, it is not known what is set.
 	e.w.level = 0
 	name, want := "NORMAL", "1"
 	if level == holdfast.Power {
@@ -118,6 +129,7 @@ func (e *engine) synchronous(level holdfast.Level) error {
 		return fmt.Errorf("synchronous was set to %s and reads back as %s, not %s", name, got, want)
 	}
 	e.w.level = level
+
 	return nil
 }
 
@@ -130,6 +142,7 @@ func (e *engine) mark(level holdfast.Level) string {
 		return ""
 	}
 	e.w.version = (e.w.version + 1) & 0x7fffffff
+
 	return fmt.Sprintf("PRAGMA user_version=%d", e.w.version)
 }
 
@@ -148,6 +161,7 @@ func (e *engine) syncLog() error {
 	if err := e.committed(holdfast.Power); err != nil {
 		return e.fail("sync", err)
 	}
+
 	return e.datadir.Check()
 }
 
@@ -164,6 +178,7 @@ func (e *engine) shorten() error {
 	if err != nil || e.w.pages < e.w.pauseAt {
 		return err
 	}
+
 	pause, cancel := context.WithTimeout(context.Background(), e.w.pause)
 	defer cancel()
 	e.awaitReaders(pause.Done())
@@ -174,6 +189,7 @@ func (e *engine) shorten() error {
 	if e.w.copied == e.w.pages {
 		e.awaitReaders(pause.Done())
 	}
+
 	return nil
 }
 
@@ -187,6 +203,8 @@ func (e *engine) checkpoint() error {
 	if err := e.look(); err != nil {
 		return err
 	}
+
+	// SQLite does not say whether it has copied anything: the count before and after does.
 	before := e.w.copied
 	n, err := e.w.conn.ints(kindCheckpoint) // busy, pages in the log, pages copied
 	if err != nil {
@@ -194,8 +212,10 @@ func (e *engine) checkpoint() error {
 		if code, _ := e.lib.code(err); datadir.NoRoom(failed) && (code == codeFull || code == codeWrite) {
 			failed = datadir.Full(failed)
 			e.trouble.Store(&failed)
+
 			return nil
 		}
+
 		return failed
 	}
 	e.trouble.Store(nil)
@@ -208,6 +228,7 @@ func (e *engine) checkpoint() error {
 		e.syncs.Add(1) // of the database
 		e.w.unsynced = false
 	}
+
 	return nil
 }
 
@@ -229,6 +250,7 @@ func (c *conn) transact(b *holdfast.Batch, mark string) error {
 	if err != nil {
 		_, _ = c.exec("ROLLBACK") // an error if SQLite has done it already
 	}
+
 	return err
 }
 
@@ -241,6 +263,8 @@ func (c *conn) change(b *holdfast.Batch) (err error) {
 		}
 		defer c.done(many)
 	}
+
+	// The order of operations stays: rows that are held go before whatever is no set.
 	held := 0 // rows in many's arguments
 	for op := range b.Ops() {
 		if op.Kind == holdfast.KindSet && many != nil {
@@ -251,6 +275,7 @@ func (c *conn) change(b *holdfast.Batch) (err error) {
 			}
 		} else if err = c.single(many, held); err == nil {
 			held = 0
+
 			switch {
 			case op.Kind == holdfast.KindSet:
 				err = c.run(kindSet, op.Key, op.Value)
@@ -266,6 +291,7 @@ func (c *conn) change(b *holdfast.Batch) (err error) {
 			return err
 		}
 	}
+
 	return c.single(many, held)
 }
 
@@ -276,5 +302,6 @@ func (c *conn) single(many *stmt, rows int) error {
 			return err
 		}
 	}
+
 	return nil
 }

@@ -72,6 +72,7 @@ func (v *Verdict) Survived() uint64 {
 	for n := range v.Missing {
 		survived = min(survived, n-1)
 	}
+
 	return survived
 }
 
@@ -89,6 +90,7 @@ func (v *Verdict) Err() error {
 	if len(texts) == 0 {
 		return nil
 	}
+
 	return errors.New(strings.Join(texts, "; "))
 }
 
@@ -112,6 +114,7 @@ func (h History[V]) Judge(found State[V]) (v Verdict) {
 		v.Find(Lost, "batch %d and all before it had been acknowledged to survive this, but only the first %d are there",
 			h.Least, survived)
 	}
+
 	return v
 }
 
@@ -126,14 +129,17 @@ func (h History[V]) explain(v *Verdict, found State[V]) {
 			}
 		}
 	}
+
 	state := slices.Clone(h.Base)
 	by := map[string]uint64{} // the last commit that changed a key
 	for _, e := range state {
 		by[e.Key] = h.BaseAt
 	}
+
 	for n := h.BaseAt + 1; n <= v.Last; n++ {
 		state.apply(h.Ops(n), func(key string) { by[key] = n })
 	}
+
 	var p Parts
 	for _, want := range state {
 		switch got, there := found.Get(want.Key); {
@@ -145,6 +151,7 @@ func (h History[V]) explain(v *Verdict, found State[V]) {
 			p.Found(by[want.Key])
 		}
 	}
+
 	for _, got := range found {
 		if _, there := state.Get(got.Key); there {
 			continue
@@ -188,6 +195,7 @@ func (p *Parts) Explain(v *Verdict, name func(first uint64) (name string, last u
 	if v.Missing == nil {
 		v.Missing = map[uint64]bool{}
 	}
+
 	for _, first := range slices.Sorted(maps.Keys(p.missing)) {
 		name, last := name(first)
 		for n := first; n <= last; n++ {

@@ -67,6 +67,7 @@ func Mix(values ...uint64) uint64 {
 		h = (h ^ h>>27) * 0x94d049bb133111eb
 		h ^= h >> 31
 	}
+
 	return h
 }
 
@@ -96,6 +97,7 @@ func (s Script) Ops(gen uint32, n uint64) []Op[Written] {
 		} else {
 			set(key, s.slotSize(r))
 		}
+
 		return ops
 	}
 	set(NumberKey(n), HeaderSize+r.IntN(60))
@@ -108,6 +110,7 @@ func (s Script) Ops(gen uint32, n uint64) []Op[Written] {
 	} else {
 		ops = append(ops, Delete[Written](contestedKey(n)))
 	}
+
 	stripe := n % stripes
 	for range r.IntN(5) {
 		slot := r.IntN(slots)
@@ -128,6 +131,7 @@ func (s Script) Ops(gen uint32, n uint64) []Op[Written] {
 		set(fmt.Sprintf("t/%d", r.IntN(largeSlots)), size)
 	}
 	set(stripeKey(stripe), HeaderSize)
+
 	return ops
 }
 
@@ -137,6 +141,7 @@ func (s Script) Step() uint64 {
 	if s.Single {
 		return numbered
 	}
+
 	return 1
 }
 
@@ -162,6 +167,7 @@ func (s Script) single(n uint64) (key string, deletes bool) {
 			return NumberKey(old - s.Keep), true
 		}
 	}
+
 	return contestedKey(n), false
 }
 
@@ -177,6 +183,7 @@ func (s Script) lastSingle(n uint64, from holdfast.Reader) (uint64, error) {
 			return n, nil
 		}
 	}
+
 	return n, nil
 }
 
@@ -190,6 +197,7 @@ func (s Script) slotSize(r *rand.Rand) int {
 			limit = 2 << 10
 		}
 	}
+
 	return HeaderSize + r.IntN(limit)
 }
 
@@ -199,15 +207,18 @@ func (s Script) Value(dst []byte, key string, w Written) []byte {
 	dst = binary.BigEndian.AppendUint32(dst, w.Gen)
 	h := fnv.New64a()
 	h.Write([]byte(key))
+
 	source := rand.NewPCG(Mix(s.Seed, uint64(w.Gen), w.N), h.Sum64())
 	size := w.Size - HeaderSize
 	for ; size >= 8; size -= 8 {
 		dst = binary.LittleEndian.AppendUint64(dst, source.Uint64())
 	}
+
 	for last := source.Uint64(); size > 0; size-- {
 		dst = append(dst, byte(last))
 		last >>= 8
 	}
+
 	return dst
 }
 
@@ -222,6 +233,7 @@ func (s Script) Fill(b *holdfast.Batch, scratch *[]byte, gen uint32, n uint64) *
 // Encode makes a commit in b, and returns it. value makes the bytes of a value.
 func Encode[V comparable](b *holdfast.Batch, commit []Op[V], value func(key string, v V) []byte) *holdfast.Batch {
 	b.Reset()
+
 	for _, o := range commit {
 		switch o.Kind {
 		case holdfast.KindSet:
@@ -232,6 +244,7 @@ func Encode[V comparable](b *holdfast.Batch, commit []Op[V], value func(key stri
 			b.DeleteRange([]byte(o.Key), []byte(o.Hi))
 		}
 	}
+
 	return b
 }
 
@@ -242,6 +255,7 @@ type Digest [16]byte
 func DigestOf(value []byte) (d Digest) {
 	sum := sha256.Sum256(value)
 	copy(d[:], sum[:])
+
 	return d
 }
 
@@ -260,6 +274,7 @@ func NewFound(key string, value []byte) Found {
 	if len(value) >= HeaderSize {
 		f.N, f.Gen = binary.BigEndian.Uint64(value), binary.BigEndian.Uint32(value[8:])
 	}
+
 	return f
 }
 
@@ -282,6 +297,7 @@ func (s Script) Judge(found []Found, generation func(n uint64) uint32, least, is
 		state = append(state, Entry[Written]{f.Key, Written{f.N, f.Gen, f.Len}})
 		last = max(last, f.N)
 	}
+
 	for s.Single && last < issued { // deletions show by nothing else
 		if _, deletes := s.single(last + 1); !deletes {
 			break
@@ -293,12 +309,14 @@ func (s Script) Judge(found []Found, generation func(n uint64) uint32, least, is
 		if a.Key == b.Key {
 			strange.Find(Wrong, "%s is there twice", Quote(b.Key))
 		}
+
 		return a.Key == b.Key
 	})
 	v := History[Written]{
 		Last: last, Least: least, Ops: func(n uint64) []Op[Written] { return s.Ops(generation(n), n) },
 	}.Judge(state)
 	v.Findings = append(strange.Findings, v.Findings...)
+
 	return v
 }
 
@@ -310,6 +328,7 @@ func (s Script) strange(f Found, generation func(n uint64) uint32, issued uint64
 	case f.Gen != generation(f.N):
 		return "a crash had taken that batch back"
 	}
+
 	why := "that batch did not write this key"
 	for _, o := range s.Ops(f.Gen, f.N) {
 		switch {
@@ -322,6 +341,7 @@ func (s Script) strange(f Found, generation func(n uint64) uint32, issued uint64
 			why = ""
 		}
 	}
+
 	return why
 }
 
@@ -339,6 +359,7 @@ func (s Script) Recent(from holdfast.Snapshot) (n uint64, v Verdict, err error) 
 			see(NewFound(string(it.Key()), value[:min(len(value), HeaderSize)]))
 		}
 		err = errors.Join(err, it.Close())
+
 		return n
 	}
 	before, step := uint64(0), s.Step()
@@ -370,6 +391,7 @@ func (s Script) Recent(from holdfast.Snapshot) (n uint64, v Verdict, err error) 
 	}
 	marks := map[string]uint64{}
 	read(holdfast.Range{Lo: []byte("m/"), Hi: []byte("m0")}, 2*stripes, func(f Found) { marks[f.Key] = f.N })
+
 	for n := last; n > 0 && n+stripes > last && !s.Single; n-- {
 		if mark := marks[stripeKey(n%stripes)]; mark != n {
 			v.Find(Torn, "batch %d is there in part: the last batch is %d, and %s is of batch %d", max(n, mark), last,
@@ -377,9 +399,11 @@ func (s Script) Recent(from holdfast.Snapshot) (n uint64, v Verdict, err error) 
 		}
 		delete(marks, stripeKey(n%stripes))
 	}
+
 	for key, mark := range marks {
 		v.Find(Torn, "batch %d is there in part: the last batch is %d, and there is %s", mark, last, Quote(key))
 	}
+
 	for n := max(last, 2*step) - step; n <= last+step && err == nil; n += step {
 		got, missing := from.Get(nil, []byte(NumberKey(n)))
 		switch f := NewFound(NumberKey(n), got); {
@@ -393,5 +417,6 @@ func (s Script) Recent(from holdfast.Snapshot) (n uint64, v Verdict, err error) 
 			}
 		}
 	}
+
 	return end, v, err
 }

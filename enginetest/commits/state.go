@@ -45,6 +45,7 @@ func Quote(value any) string {
 	if b, isBytes := value.([]byte); isBytes {
 		text, ok = string(b), true
 	}
+
 	const most = 40
 	switch {
 	case !ok:
@@ -52,6 +53,7 @@ func Quote(value any) string {
 	case len(text) > most:
 		return fmt.Sprintf("%q... (%d bytes)", text[:most], len(text))
 	}
+
 	return fmt.Sprintf("%q", text)
 }
 
@@ -64,6 +66,7 @@ func StateOf[V comparable](m map[string]V) State[V] {
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		s = append(s, Entry[V]{key, m[key]})
 	}
+
 	return s
 }
 
@@ -77,6 +80,7 @@ func (s State[V]) Get(key string) (value V, ok bool) {
 	if ok {
 		value = s[i].Value
 	}
+
 	return value, ok
 }
 
@@ -90,6 +94,7 @@ func (s State[V]) Within(lo, hi string) State[V] {
 	if hi != "" {
 		to, _ = s.find(hi)
 	}
+
 	return s[from:to]
 }
 
@@ -151,6 +156,7 @@ func Drain(it holdfast.Iterator) (found State[string], err error) {
 	if closed := it.Close(); err == nil {
 		err = closed
 	}
+
 	return found, err
 }
 
@@ -166,5 +172,6 @@ func Difference[T comparable](got, want []T) string {
 			return fmt.Sprintf("entry %d is %v, and should be %v", i, got[i], want[i])
 		}
 	}
+
 	return ""
 }

@@ -1,6 +1,7 @@
 // Orders is a service whose orders are the events that they have had. Each request is a decision on one order, made on
-// its present state. What customers have spent is a read model, made of the events. Mail goes through an outbox, which
-// is written in the same commit as the event that it tells of.
+// its present state. What customers have spent is a read model, made of the events. Mail is a task, which is enqueued
+// in the transaction that writes the event that it tells of: there is no payment without its mail, and no mail without
+// a payment.
 //
 //	orders --dir /tmp/orders --addr 127.0.0.1:8080
 //	curl -X POST '127.0.0.1:8080/orders/17/place?customer=ann&cents=1250'
@@ -19,6 +20,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree"
@@ -26,6 +28,8 @@ import (
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/message/aggregate"
 	"github.com/holdfastdb/holdfast/store/projection"
+	"github.com/holdfastdb/holdfast/store/task"
+	"github.com/holdfastdb/holdfast/store/task/worker"
 )
 
 // An event is what has happened to an order.
@@ -49,7 +53,7 @@ func (e paid) apply(o *order)   { o.Paid = true }
 
 var errRefused = errors.New("refused")
 
-// place and pay are decisions.
+// place is a decision, and so is pay.
 func place(o *aggregate.Aggregate[order, event], r *http.Request) error {
 	customer := r.FormValue("customer")
 	cents, err := strconv.Atoi(r.FormValue("cents"))
@@ -57,20 +61,30 @@ func place(o *aggregate.Aggregate[order, event], r *http.Request) error {
 		return fmt.Errorf("%w: it is there already, or lacks a customer or cents", errRefused)
 	}
 	o.Add(placed{customer, cents})
+
 	return nil
 }
 
-func pay(o *aggregate.Aggregate[order, event], _ *http.Request) error {
+func (s *service) pay(o *aggregate.Aggregate[order, event], _ *http.Request) error {
 	if o.State.Customer == "" || o.State.Paid {
 		return fmt.Errorf("%w: it is not there, or is paid already", errRefused)
 	}
 	o.Add(paid{})
-	text, err := json.Marshal(mail{o.State.Customer, "order " + o.ID + " is paid"})
-	o.Also(message.Write{Stream: "mail", Messages: []message.Message{{Type: "Mail", Data: text}}})
+	spec, err := worker.NewSpec(mail{o.State.Customer, "order " + o.ID + " is paid"}, task.Spec{})
+	o.Also(func(tx *kv.Tx) error {
+		_, err := s.tasks.In(tx).Enqueue(spec)
+		return err
+	})
 	return err
 }
 
+// mail is the arguments of a kind of task.
 type mail struct{ To, Text string }
+
+func (mail) Kind() string { return "mail" }
+func (mail) Defaults() task.Spec {
+	return task.Spec{Backoff: task.Backoff{First: time.Second, Max: time.Hour}}
+}
 
 // customer is what the read model has for each.
 type customer struct{ Orders, Cents int }
@@ -78,15 +92,18 @@ type customer struct{ Orders, Cents int }
 type service struct {
 	engine    holdfast.Engine
 	store     *message.Store
+	tasks     *task.Store
 	orders    *aggregate.Repository[order, event]
 	customers *projection.Projection[message.Message]
-	mails     *projection.Projection[message.Message]
+	mails     *worker.Runner
 }
 
-// open opens the service in a directory. send may be called with the last mail before a crash once more.
+// open opens the service in a directory. send is called again after an error, and may be after a crash.
 func open(ctx context.Context, dir string, send func(mail) error) *service {
 	engine := must(logtree.Open(dir, holdfast.Options{}))
-	store := must(message.Open(kv.On(engine), message.Options{})) // at Power
+	db := kv.On(engine) // at Power
+	store := must(message.Open(db, message.Options{}))
+	tasks := must(task.Open(db, task.Options{}))
 	n := must(store.Namespace(ctx, message.Default))
 	events := aggregate.NewEvents[event]()
 	aggregate.Register[placed](events, "Placed", 1)
@@ -107,18 +124,13 @@ func open(ctx context.Context, dir string, send func(mail) error) *service {
 			if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
 				return err
 			}
+
 			return projection.Set(m, p.Customer, customer{c.Orders + 1, c.Cents + p.Cents})
 		}))
-	outbox := projection.Messages(engine, holdfast.Power, n, message.Query{Stream: "mail"})
-	mails := must(projection.New(outbox, projection.Options{Name: "mails", Prefix: "sent/", Batch: 1},
-		func(_ *projection.Model, in message.Message) error {
-			var m mail
-			if err := json.Unmarshal(in.Data, &m); err != nil {
-				return err
-			}
-			return send(m)
-		}))
-	return &service{engine, store, orders, customers, mails}
+	var workers worker.Workers
+	worker.Register(&workers, func(_ context.Context, t *worker.Task[mail]) error { return send(t.Args) })
+	mails := must(worker.New(tasks, &workers, worker.Options{}))
+	return &service{engine, store, tasks, orders, customers, mails}
 }
 
 // run keeps the read model up to date and sends mail, until ctx ends or one of them fails.
@@ -129,10 +141,13 @@ func (s *service) run(ctx context.Context) error {
 	go func() { ended <- s.mails.Run(ctx) }()
 	err := <-ended
 	stop()
+
 	return errors.Join(err, <-ended)
 }
 
-func (s *service) close() error { return errors.Join(s.store.Close(), s.engine.Close()) }
+func (s *service) close() error {
+	return errors.Join(s.tasks.Close(), s.store.Close(), s.engine.Close())
+}
 
 func (s *service) routes() http.Handler {
 	routes := http.NewServeMux()
@@ -144,15 +159,17 @@ func (s *service) routes() http.Handler {
 		})
 	}
 	post("/orders/{id}/place", place)
-	post("/orders/{id}/pay", pay)
+	post("/orders/{id}/pay", s.pay)
 	routes.HandleFunc("GET /customers", func(w http.ResponseWriter, r *http.Request) {
 		list := map[string]customer{}
 		var failed error
+
 		for c, err := range projection.All[customer](s.customers.View(), "") {
 			list[c.Key], failed = c.Value, err
 		}
 		reply(w, list, failed)
 	})
+
 	return routes
 }
 
@@ -163,6 +180,7 @@ func reply(w http.ResponseWriter, v any, err error) {
 			status = http.StatusConflict
 		}
 		http.Error(w, err.Error(), status)
+
 		return
 	}
 	_ = json.NewEncoder(w).Encode(v) // the client may be gone
@@ -172,6 +190,7 @@ func must[T any](v T, err error) T {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	return v
 }
 

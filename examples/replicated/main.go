@@ -40,6 +40,7 @@ func main() {
 	if !strings.Contains(","+*peers, ","+*id+"=") {
 		log.Fatalf("--peers %q does not name this node, --id %s", *peers, *id)
 	}
+
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	engine := must(logtree.Open(filepath.Join(*dir, "store"), holdfast.Options{}))
@@ -48,9 +49,11 @@ func main() {
 	// has synced.
 	events := must(event.Open(kv.On(engine), event.Options{Name: "events", Level: holdfast.Process}))
 	m := &machine{engine: engine, events: events}
+
 	for _, e := range must(events.Read(ctx, max(events.Last(), 1), 1)) {
 		m.applied = index(e)
 	}
+
 	var all raft.Configuration
 	for peer := range strings.SplitSeq(*peers, ",") {
 		id, addr, _ := strings.Cut(peer, "=")
@@ -73,6 +76,7 @@ func main() {
 		}
 		log.Print("no more lines are read: ", cmp.Or(lines.Err(), io.EOF))
 	}()
+
 	for e, err := range events.Follow(ctx, 1) {
 		if err != nil {
 			log.Print(err) // an interrupt, most likely
@@ -88,6 +92,7 @@ func sayLeader(o *raft.Observation) bool {
 	if now, ok := o.Data.(raft.LeaderObservation); ok {
 		log.Printf("the leader is %q", now.LeaderID)
 	}
+
 	return false
 }
 
@@ -106,6 +111,7 @@ func (m *machine) add(e event.Event) (position uint64) {
 	if index(e) > m.applied {
 		position, m.applied = must(m.events.Append(context.Background(), e)).First, index(e)
 	}
+
 	return position
 }
 
@@ -146,6 +152,7 @@ func (s snapshot) Persist(sink raft.SnapshotSink) error {
 			return err
 		}
 	}
+
 	return sink.Close()
 }
 

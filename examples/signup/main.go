@@ -55,6 +55,7 @@ func (s *service) workers() *worker.Workers {
 	var ws worker.Workers
 	worker.Register(&ws, s.welcome).Timeout = time.Minute
 	worker.Register(&ws, s.census)
+
 	return &ws
 }
 
@@ -85,6 +86,7 @@ func (s *service) census(ctx context.Context, t *worker.Task[census]) error {
 	if err != nil {
 		return err
 	}
+
 	return t.SetOutput(ctx, map[string]int{"users": len(users), "waiting": waiting})
 }
 
@@ -109,6 +111,7 @@ func (s *service) nightly(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	return s.tasks.AddPeriodic(ctx, task.Periodic{Name: "census", Schedule: schedule, Spec: spec})
 }
 
@@ -168,6 +171,7 @@ func (s *service) handler() http.Handler {
 		}
 		answer(w, found, err)
 	})
+
 	return mux
 }
 
@@ -175,6 +179,7 @@ func must[T any](v T, err error) T {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	return v
 }
 
@@ -191,6 +196,7 @@ func main() {
 	runner := must(worker.New(s.tasks, s.workers(), worker.Options{}))
 	server := &http.Server{Addr: *addr, Handler: s.handler()}
 	err := s.nightly(ctx)
+
 	go func() { log.Print(server.ListenAndServe()); stop() }()
 	err = errors.Join(err, runner.Run(ctx)) // until an interrupt, and what runs then is completed
 	log.Print(errors.Join(err, server.Shutdown(context.Background()), s.tasks.Close(), engine.Close()))

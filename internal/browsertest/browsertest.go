@@ -109,6 +109,7 @@ func Open(t *testing.T, allowed func(url string) bool, also func(event any) stri
 	}
 	w.Look("light", 1280, 900)
 	t.Cleanup(func() { w.Clean(t) })
+
 	return w
 }
 
@@ -149,6 +150,7 @@ func (w *Window) Clean(t *testing.T) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 next:
 	for _, text := range w.trouble {
 		for _, e := range w.expected {
@@ -198,6 +200,7 @@ func Eval[V any](w *Window, expression string) V {
 	if err != nil {
 		w.T.Fatalf("%s: %v", expression, err)
 	}
+
 	return v
 }
 
@@ -207,6 +210,7 @@ func (w *Window) Do(script string) { w.T.Helper(); Eval[chromedp.Void](w, script
 // Wait waits until a condition holds. The browser's own way to wait makes code of text, which the policy refuses.
 func (w *Window) Wait(condition string) {
 	w.T.Helper()
+
 	for end := time.Now().Add(Patience); ; time.Sleep(15 * time.Millisecond) {
 		ok, err := chromedp.Run(w.Ctx, chromedp.Evaluate[bool]("Boolean("+condition+")"))
 		if ok {

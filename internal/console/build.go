@@ -32,6 +32,7 @@ var ThisBuild = sync.OnceValue(func() Build {
 	if !ok {
 		return b
 	}
+
 	b.Version = cmp.Or(info.Main.Version, b.Version)
 	for _, s := range info.Settings {
 		switch s.Key {
@@ -43,6 +44,7 @@ var ThisBuild = sync.OnceValue(func() Build {
 			b.Modified = s.Value == "true"
 		}
 	}
+
 	return b
 })
 
@@ -61,5 +63,6 @@ func program() string {
 	if _, err := io.Copy(sum, f); err != nil {
 		return ""
 	}
+
 	return hex.EncodeToString(sum.Sum(nil))
 }

@@ -14,5 +14,6 @@ func columns(f *os.File) int {
 	if err != nil || size.Col == 0 {
 		return defaultColumns
 	}
+
 	return int(size.Col)
 }

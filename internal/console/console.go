@@ -57,9 +57,11 @@ func Standard() Terminal {
 		if !isatty.IsTerminal(f.Fd()) && !isatty.IsCygwinTerminal(f.Fd()) {
 			return nil
 		}
+
 		return func() int { return columns(f) }
 	}
 	plain, _ := strconv.Atoi(os.Getenv("COLUMNS"))
+
 	return Terminal{
 		PlainWidth: max(plain, 0), Out: os.Stdout, Err: os.Stderr, OutWidth: width(os.Stdout), ErrWidth: width(os.Stderr),
 		Color: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
@@ -77,6 +79,7 @@ func (t Terminal) Screen() Screen {
 	if s.Width == 0 {
 		s.Width, s.Color = cmp.Or(t.PlainWidth, plainColumns), false
 	}
+
 	return s
 }
 
@@ -84,6 +87,7 @@ func widthOf(width func() int) int {
 	if width == nil {
 		return 0
 	}
+
 	return width()
 }
 
@@ -115,6 +119,7 @@ func (s Screen) Paint(style Style, text string) string {
 	if !s.Color || text == "" || style == "" {
 		return text
 	}
+
 	return "\x1b[" + string(style) + "m" + text + "\x1b[0m"
 }
 
@@ -136,6 +141,7 @@ func (s Screen) Hanging(first, rest string, indent int) {
 		s.Printf("%s%s\n\n", strings.TrimSpace(first)+" ", strings.Join(strings.Fields(rest), " "))
 		return
 	}
+
 	line, empty := first, true
 	for _, word := range strings.Fields(rest) {
 		if !empty && columnsOf(line)+1+columnsOf(word) > s.Width {
@@ -200,6 +206,7 @@ func (s Screen) Titled(title string, t *Table) bool {
 	}
 	s.Title(title)
 	s.Table(t)
+
 	return true
 }
 
@@ -212,6 +219,7 @@ func (s Screen) Table(t *Table) {
 	var keys, block []int
 	width, keysWidth := 0, 0
 	first := true
+
 	flush := func() {
 		if !first {
 			s.Printf("\n")
@@ -247,6 +255,7 @@ func (t *Table) width(i int) int {
 	if wrap := t.Columns[i].Wrap; wrap > 0 {
 		w = min(w, wrap)
 	}
+
 	return max(w, columnsOf(t.Columns[i].Name))
 }
 
@@ -259,6 +268,7 @@ func (s Screen) block(t *Table, keys, columns []int) {
 	style.Format.Header = text.FormatDefault
 	w.SetStyle(style)
 	w.SuppressTrailingSpaces()
+
 	header := table.Row{}
 	var configs []table.ColumnConfig
 	all := slices.Concat(keys, columns)
@@ -272,11 +282,13 @@ func (s Screen) block(t *Table, keys, columns []int) {
 		configs = append(configs, config)
 	}
 	w.AppendHeader(header)
+
 	for _, row := range t.rows {
 		cells := table.Row{}
 		if !slices.ContainsFunc(columns, func(i int) bool { return row.cells[i] != "" }) {
 			continue
 		}
+
 		for _, i := range all {
 			cells = append(cells, s.Paint(row.styles[i], row.cells[i]))
 		}
@@ -296,6 +308,7 @@ func Plain(text string) string {
 		if unicode.IsControl(r) && r != '\n' && r != '\t' {
 			return unicode.ReplacementChar
 		}
+
 		return r
 	}, text)
 }
@@ -305,5 +318,6 @@ func Number(n int, noun string) string {
 	if n != 1 {
 		noun += "s"
 	}
+
 	return fmt.Sprintf("%d %s", n, noun)
 }

@@ -25,6 +25,7 @@ func (t Terminal) Progress() *Progress {
 	if widthOf(t.ErrWidth) > 0 {
 		p.width = t.ErrWidth
 	}
+
 	return p
 }
 
@@ -71,6 +72,7 @@ func (p *Progress) Show(line func() string) {
 func (p *Progress) tick() {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
+
 	for {
 		select {
 		case <-p.stop:
@@ -109,6 +111,7 @@ const barWidth = 20
 func Bar(done, all int) string {
 	at := barWidth * done / max(all, 1)
 	bar := strings.Repeat("=", at) + ">" + strings.Repeat(" ", barWidth-at)
+
 	return "[" + bar[:barWidth+1] + "]"
 }
 
@@ -117,5 +120,6 @@ func Length(d time.Duration) string {
 	if d >= 2*time.Minute {
 		return fmt.Sprintf("%.0f min", d.Minutes())
 	}
+
 	return fmt.Sprintf("%.0f s", d.Seconds())
 }

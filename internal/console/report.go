@@ -19,6 +19,7 @@ import (
 func WriteJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
+
 	return e.Encode(v)
 }
 
@@ -49,8 +50,10 @@ func (t *Terminal) OpenOutput(op, flag, name string, others ...string) (*ReportF
 	case "-":
 		f.w = t.Out
 		t.Out, t.OutWidth = t.Err, t.ErrWidth
+
 		return f, nil
 	}
+
 	st, err := os.Stat(name)
 	switch {
 	case err == nil && st.IsDir():
@@ -59,8 +62,10 @@ func (t *Terminal) OpenOutput(op, flag, name string, others ...string) (*ReportF
 		if f.w, err = os.OpenFile(name, os.O_WRONLY, 0); err != nil {
 			return nil, f.refused(name, err)
 		}
+
 		return f, nil
 	}
+
 	for _, other := range others {
 		if sameFile(name, other) {
 			return nil, f.refused(name, fmt.Errorf("it is %s, which would be replaced", other))
@@ -70,6 +75,7 @@ func (t *Terminal) OpenOutput(op, flag, name string, others ...string) (*ReportF
 	if err := f.replace(func(io.Writer) error { return nil }, false); err != nil {
 		return nil, f.refused(name, err)
 	}
+
 	return f, nil
 }
 
@@ -85,6 +91,7 @@ func sameFile(a, b string) bool {
 			break
 		}
 	}
+
 	return false
 }
 
@@ -115,6 +122,7 @@ func (f *ReportFile) Write(v any) error {
 	if f.page != nil {
 		err = errors.Join(err, f.page.Fill(func(w io.Writer) error { return f.html(w, v) }))
 	}
+
 	return err
 }
 
@@ -126,12 +134,14 @@ func (f *ReportFile) Fill(write func(io.Writer) error) error {
 		if c, ok := f.w.(*os.File); ok && c != os.Stdout {
 			err = errors.Join(err, c.Close())
 		}
+
 		return err
 	case f.name != "":
 		if err := f.replace(write, true); err != nil {
 			return &holdfast.Error{Op: f.op, Path: f.name, Detail: "the report cannot be written", Cause: WithoutPath(err)}
 		}
 	}
+
 	return nil
 }
 
@@ -148,6 +158,7 @@ func (f *ReportFile) replace(write func(io.Writer) error, keep bool) error {
 	if err != nil || !keep {
 		err = errors.Join(err, os.Remove(t.Name()))
 	}
+
 	return err
 }
 
@@ -160,6 +171,7 @@ func ReadReport(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return UnpackReport(text)
 }
 
@@ -176,6 +188,7 @@ func UnpackReport(text []byte) ([]byte, error) {
 	if err == nil && len(text) > maxReport {
 		err = fmt.Errorf("it has more than %d bytes when it is unpacked", maxReport)
 	}
+
 	return text, err
 }
 
@@ -185,6 +198,7 @@ func WithoutPath(err error) error {
 	if errors.As(err, &p) {
 		return p.Err
 	}
+
 	return err
 }
 
@@ -205,5 +219,6 @@ func (t *Terminal) OpenFiles(op string, files Files) (*ReportFile, error) {
 		f.page, err = t.OpenOutput(op, "--html", files.HTML, files.JSON)
 		f.html = files.Page
 	}
+
 	return f, err
 }

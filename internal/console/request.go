@@ -22,12 +22,14 @@ func Status(err error, own ...Exit) int {
 	if err == nil {
 		return ExitOK
 	}
+
 	all := slices.Concat([]Exit{{ErrInterrupted, ExitInterrupted}}, own, []Exit{{ErrIncomplete, ExitIncomplete}})
 	for _, exit := range all {
 		if errors.Is(err, exit.Err) {
 			return exit.Status
 		}
 	}
+
 	return ExitUse
 }
 
@@ -68,6 +70,7 @@ func (op Op) Choose(kind string, patterns, names []string, always ...string) ([]
 		return nil, op.BadOption("no "+kind+" but "+strings.Join(always, " and ")+", which are always measured",
 			fmt.Sprintf("the %ss are %s", kind, strings.Join(names, ", ")))
 	}
+
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !chosen[name] }), nil
 }
 
@@ -77,6 +80,7 @@ func Flag[T any](name string, values ...T) string {
 	for _, v := range values {
 		list = append(list, fmt.Sprint(v))
 	}
+
 	text := strings.Join(list, ",")
 	switch {
 	case text == "":
@@ -86,6 +90,7 @@ func Flag[T any](name string, values ...T) string {
 	}) >= 0: // patterns, and what a shell would run
 		text = "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 	}
+
 	return " --" + name + " " + text
 }
 
@@ -94,6 +99,7 @@ func FlagOf[T any](name string, value *T) string {
 	if value == nil {
 		return ""
 	}
+
 	return Flag(name, *value)
 }
 
@@ -103,5 +109,6 @@ func List(names []string) string {
 		return strings.Join(names, "")
 	}
 	last := len(names) - 1
+
 	return strings.Join(names[:last], ", ") + " and " + names[last]
 }

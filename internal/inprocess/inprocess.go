@@ -30,6 +30,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	w := &writer{header: http.Header{}, out: out, sent: make(chan struct{})}
 	go func() {
 		defer in.Body.Close()
+
 		var err error
 		defer func() {
 			if v := recover(); v != nil {
@@ -43,6 +44,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}()
 		t.h.ServeHTTP(w, in)
 	}()
+
 	select {
 	case <-w.sent:
 	case <-req.Context().Done():
@@ -54,6 +56,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if w.aborted != nil {
 		return nil, w.aborted
 	}
+
 	stop := make(chan struct{})
 	go func() {
 		select {
@@ -63,6 +66,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		case <-stop:
 		}
 	}()
+
 	return &http.Response{
 		Status: http.StatusText(w.status), StatusCode: w.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: w.answered, Body: &answer{PipeReader: body, stop: stop}, ContentLength: -1, Request: req,
@@ -117,6 +121,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
+
 	return w.out.Write(p)
 }
 

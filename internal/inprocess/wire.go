@@ -43,6 +43,7 @@ func (w *Wire) RoundTrip(req *http.Request) (*http.Response, error) {
 		f = w.Fault(n)
 	}
 	w.mu.Unlock()
+
 	switch f {
 	case Refused:
 		return nil, &net.OpError{Op: "dial", Err: ErrBroken}
@@ -59,6 +60,7 @@ func (w *Wire) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, ErrBroken
 	}
 	resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(string(body[:min(len(body), 1)])), failing{}))
+
 	return resp, nil
 }
 
@@ -72,6 +74,7 @@ func First(n int, f Fault) func(int) Fault {
 		if i < n {
 			return f
 		}
+
 		return None
 	}
 }

@@ -57,5 +57,6 @@ func Split(ops []holdfast.Op) (covered Union, left []holdfast.Op) {
 		}
 	}
 	left = slices.DeleteFunc(ops, func(op holdfast.Op) bool { return op.Kind == holdfast.KindDeleteRange })
+
 	return covered, left
 }

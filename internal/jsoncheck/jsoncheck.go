@@ -22,6 +22,7 @@ func space(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\r' || b[i] == '\t') {
 		i++
 	}
+
 	return i
 }
 
@@ -30,6 +31,7 @@ func value(b []byte, i, depth int) int {
 	if i >= len(b) {
 		return 0
 	}
+
 	switch c := b[i]; c {
 	case '"':
 		return text(b, i+1)
@@ -42,6 +44,7 @@ func value(b []byte, i, depth int) int {
 	case 'n':
 		return word(b, i, "null")
 	}
+
 	return number(b, i)
 }
 
@@ -49,6 +52,7 @@ func word(b []byte, i int, w string) int {
 	if len(b)-i < len(w) || string(b[i:i+len(w)]) != w {
 		return 0
 	}
+
 	return i + len(w)
 }
 
@@ -64,6 +68,7 @@ func list(b []byte, i int, object bool, depth int) int {
 	if i = space(b, i); i < len(b) && b[i] == end {
 		return i + 1
 	}
+
 	for {
 		if object {
 			if i >= len(b) || b[i] != '"' {
@@ -99,6 +104,7 @@ var special = func() (t [256]bool) {
 		t[c] = true
 	}
 	t['"'], t['\\'] = true, true
+
 	return t
 }()
 
@@ -108,6 +114,7 @@ func text(b []byte, i int) int {
 		for i < len(b) && !special[b[i]] {
 			i++
 		}
+
 		switch {
 		case i >= len(b):
 			return 0
@@ -116,6 +123,7 @@ func text(b []byte, i int) int {
 		case b[i] != '\\' || i+1 >= len(b):
 			return 0
 		}
+
 		switch i += 2; b[i-1] {
 		case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
 		case 'u':
@@ -151,8 +159,10 @@ func number(b []byte, i int) int {
 		if i++; i < len(b) && (b[i] == '+' || b[i] == '-') {
 			i++
 		}
+
 		return digits(b, i)
 	}
+
 	return i
 }
 
@@ -165,5 +175,6 @@ func digits(b []byte, i int) int {
 	if i == from {
 		return 0
 	}
+
 	return i
 }

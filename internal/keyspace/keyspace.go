@@ -62,6 +62,7 @@ func (p Prefix) Number(key []byte) (n uint64, ok bool) {
 	if len(key) < len(p)+1 {
 		return 0, false
 	}
+
 	return Number(p.Rest(key))
 }
 
@@ -70,6 +71,7 @@ func Number(rest []byte) (n uint64, ok bool) {
 	if len(rest) != 8 {
 		return 0, false
 	}
+
 	return binary.BigEndian.Uint64(rest), true
 }
 
@@ -84,6 +86,7 @@ func Split(kind Kind, key []byte) (name string, table byte, rest []byte, ok bool
 		return "", 0, nil, false
 	}
 	at := 2 + int(key[1])
+
 	return string(key[2:at]), key[at], key[at+1:], true
 }
 
@@ -92,6 +95,7 @@ func Split(kind Kind, key []byte) (name string, table byte, rest []byte, ok bool
 func Walk(r holdfast.Reader, kind Kind, store func(name string), key func(table byte, rest, key, value []byte)) error {
 	it := r.Scan(kind.All())
 	defer it.Close()
+
 	first, last := true, ""
 	for it.Next() {
 		name, table, rest, ok := Split(kind, it.Key())
@@ -104,6 +108,7 @@ func Walk(r holdfast.Reader, kind Kind, store func(name string), key func(table 
 		}
 		key(table, rest, it.Key(), it.Value())
 	}
+
 	return it.Err()
 }
 

@@ -58,6 +58,7 @@ func Reserved(r holdfast.Range) (what string) {
 			return k.what
 		}
 	}
+
 	return ""
 }
 
@@ -67,14 +68,17 @@ func ReservedKey(key []byte) (what string) {
 	if len(key) < 2 {
 		return ""
 	}
+
 	for _, k := range kinds {
 		if key[0] == k.letter {
 			if key[1] <= k.longest && len(key) >= 2+int(key[1]) {
 				return k.what
 			}
+
 			return ""
 		}
 	}
+
 	return ""
 }
 
@@ -93,6 +97,7 @@ func Check(op string, b *holdfast.Batch) error {
 				Detail: fmt.Sprintf("the %s %.40q can have keys of %s", name, o.Key, what)}
 		}
 	}
+
 	return nil
 }
 

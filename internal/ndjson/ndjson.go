@@ -33,6 +33,7 @@ func broken(err error) error {
 		errors.Is(err, gzip.ErrChecksum) {
 		return fmt.Errorf("%w: %w", ErrBroken, err)
 	}
+
 	return err
 }
 
@@ -65,6 +66,7 @@ func NewReader(r io.Reader, gate Gate) (*Reader, error) {
 		}
 		in = bufio.NewReaderSize(z, 64<<10)
 	}
+
 	return &Reader{in: in, raw: raw, gate: gate}, nil
 }
 
@@ -78,6 +80,7 @@ func (l *limited) Read(b []byte) (int, error) {
 	if !l.until.IsZero() && time.Now().After(l.until) {
 		return 0, fmt.Errorf("a long line has not arrived within %v: %w", LongTime, os.ErrDeadlineExceeded)
 	}
+
 	return l.Reader.Read(b)
 }
 
@@ -90,6 +93,7 @@ func (r *Reader) Next(ctx context.Context) ([]byte, error) {
 	if r.line%1000 == 0 && ctx.Err() != nil { // a thousand empty lines are a byte or so, compressed
 		return nil, ctx.Err()
 	}
+
 	for r.text = r.text[:0]; ; {
 		part, err := r.in.ReadSlice('\n')
 		switch size := len(r.text) + len(part); {

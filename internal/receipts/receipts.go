@@ -33,6 +33,7 @@ func (t Tail) Wait() error {
 			return err
 		}
 	}
+
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
+	"github.com/holdfastdb/holdfast/internal/names"
 )
 
 // Request is what a store asks of an engine before it looks at what is in it.
@@ -23,6 +24,8 @@ type Request struct {
 	Level   holdfast.Level // of all its writes; 0 means Power
 	Prefix  string         // of all its keys, which has the name in it
 	KeySize int            // bytes of the longest key that no store of that name can do without
+	Reads   bool           // the engine need not give the level: it may be open for reading only
+	AnyName bool           // it may have characters that names cannot have: it is to be removed, or another package's
 }
 
 // describe names the store: event log "orders".
@@ -34,6 +37,7 @@ func (r Request) describe() string {
 	if r.Name != "" {
 		what += fmt.Sprintf(" %q", r.Name)
 	}
+
 	return what
 }
 
@@ -83,9 +87,9 @@ var leased struct {
 // goroutines at once.
 //
 // Errors: ErrBadOption if eng is nil or not comparable, has no atomic batches or too short keys, or if the name is
-// too long; ErrLevel if eng does not give the level; ErrCorrupt if the repair that made it has lost something and
-// the loss was not accepted; ErrLocked if the store is open already; ErrBadOption if a projection's prefix is in the
-// way.
+// too long or has a control character; ErrLevel if eng does not give the level; ErrCorrupt if the repair that made it
+// has lost something and the loss was not accepted; ErrLocked if the store is open already; ErrBadOption if a
+// projection's prefix is in the way.
 func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 	l, err := Check(eng, r)
 	if err != nil {
@@ -110,10 +114,13 @@ func Check(eng holdfast.Engine, r Request) (l Lease, err error) {
 		return fail(holdfast.ErrBadOption, nil, fmt.Sprintf("use at most %d", r.MaxName), "the name has %d bytes",
 			len(r.Name))
 	}
+	if what := names.Wrong(r.Name, r.MaxName); what != "" && !r.AnyName {
+		return fail(holdfast.ErrBadOption, nil, "use another name", "the name %s", what)
+	}
 	if l.Level = r.Level; l.Level == 0 {
 		l.Level = holdfast.Power
 	}
-	if err := l.Caps.CheckLevel(l.Level); err != nil {
+	if err := l.Caps.CheckLevel(l.Level); err != nil && !r.Reads {
 		return fail(holdfast.ErrLevel, err, "", "a store runs at the level it is opened with")
 	}
 	if lost := l.Caps.Lost; lost != "" {
@@ -197,6 +204,7 @@ func (l Lease) Stale(p keyspace.Prefix) (bool, error) {
 	lo, hi := p.Bounds()
 	it := l.key.engine.Scan(holdfast.Range{Lo: lo, Hi: hi})
 	defer it.Close()
+
 	return it.Next(), it.Err()
 }
 
@@ -219,6 +227,7 @@ func (l Lease) Settle(b *holdfast.Batch) (full, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return full, receipt.Wait()
 }
 

@@ -14,5 +14,6 @@ func Allocations(runs int, f func()) float64 {
 			break
 		}
 	}
+
 	return least
 }

@@ -26,6 +26,7 @@ func NewBuried(native bool) *Buried {
 func (e *Buried) Capabilities() holdfast.Capabilities {
 	c := e.Engine.Capabilities()
 	c.NativeDeleteRange = e.native
+
 	return c
 }
 
@@ -33,6 +34,7 @@ func (e *Buried) Capabilities() holdfast.Capabilities {
 func (e *Buried) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	for op := range b.Ops() {
 		switch op.Kind {
 		case holdfast.KindSet:
@@ -47,6 +49,7 @@ func (e *Buried) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 			it.Close()
 		}
 	}
+
 	return e.Engine.Apply(b, level)
 }
 
@@ -64,10 +67,12 @@ func (e *Buried) Scan(r holdfast.Range) holdfast.Iterator {
 	it.Close()
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	for key := range e.Dead {
 		if key >= string(r.Lo) && (len(r.Hi) == 0 || key < string(r.Hi)) {
 			e.Walked++
 		}
 	}
+
 	return e.Engine.Scan(all)
 }

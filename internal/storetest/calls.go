@@ -41,6 +41,7 @@ func WantError(t testing.TB, err, class error) {
 func Async(f func() error) chan error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
+
 	return done
 }
 
@@ -49,6 +50,7 @@ func Async(f func() error) chan error {
 func Unfinished(t testing.TB, calls ...chan error) {
 	t.Helper()
 	time.Sleep(10 * time.Millisecond)
+
 	for i, c := range calls {
 		select {
 		case err := <-c:
@@ -61,6 +63,7 @@ func Unfinished(t testing.TB, calls ...chan error) {
 // Finished waits for the calls, each of which must return an error of class want, or nil if that is nil.
 func Finished(t testing.TB, want error, calls ...chan error) {
 	t.Helper()
+
 	for i, c := range calls {
 		select {
 		case err := <-c:

@@ -88,6 +88,7 @@ func Kill(t testing.TB, tg *Target, args string, after time.Duration, hear func(
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	lines := bufio.NewReader(out)
 	var killer *time.Timer
 	for {

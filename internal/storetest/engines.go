@@ -34,5 +34,6 @@ func Lookup(name string) (Entry, error) {
 			return e, nil
 		}
 	}
+
 	return Entry{}, fmt.Errorf("there is no engine %q", name)
 }

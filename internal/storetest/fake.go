@@ -42,6 +42,7 @@ type FakeEngine struct {
 func NewFakeEngine() *FakeEngine {
 	s := &FakeEngine{Engine: mem.New(), Native: true}
 	s.changed.L = &s.mu
+
 	return s
 }
 
@@ -54,12 +55,14 @@ func (s *FakeEngine) Capabilities() holdfast.Capabilities {
 	if s.MaxBatch > 0 {
 		c.MaxBatchSize = s.MaxBatch
 	}
+
 	return c
 }
 
 func copyOf(b *holdfast.Batch) *holdfast.Batch {
 	c := new(holdfast.Batch)
 	c.Append(b)
+
 	return c
 }
 
@@ -87,6 +90,7 @@ func (s *FakeEngine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Re
 	}
 	s.Applied++
 	s.changed.Broadcast()
+
 	for op := range b.Ops() {
 		if op.Kind == holdfast.KindDeleteRange {
 			s.Ranges++
@@ -103,6 +107,7 @@ func (s *FakeEngine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Re
 	if !s.Held {
 		s.Settled = s.Applied
 	}
+
 	return holdfast.NewReceipt(s, s.Applied), nil
 }
 
@@ -114,6 +119,7 @@ func (s *FakeEngine) count(b *holdfast.Batch) (n int64) {
 		}
 		n += int64(Keys(s.Engine, holdfast.Range{Lo: op.Key, Hi: op.Value}))
 	}
+
 	return n
 }
 
@@ -121,15 +127,18 @@ func (s *FakeEngine) count(b *holdfast.Batch) (n int64) {
 func (s *FakeEngine) Wait(token uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	s.waiting++
 	defer func() { s.waiting-- }()
 	s.changed.Broadcast()
+
 	for s.Settled < token && s.Fail == nil {
 		s.changed.Wait()
 	}
 	if s.Settled < token {
 		return s.Err()
 	}
+
 	return nil
 }
 
@@ -146,6 +155,7 @@ func (s *FakeEngine) Release(n int) {
 		} else {
 			s.Held = false
 		}
+
 		for s.Settled < upto {
 			s.Settle()
 		}
@@ -195,6 +205,7 @@ func (s *FakeEngine) Close() error {
 func (s *FakeEngine) AwaitWaiters(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	for s.waiting < n {
 		s.changed.Wait()
 	}
@@ -204,6 +215,7 @@ func (s *FakeEngine) AwaitWaiters(n int) {
 func (s *FakeEngine) AwaitApplied(n uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	for s.Applied < n {
 		s.changed.Wait()
 	}
@@ -213,9 +225,11 @@ func (s *FakeEngine) AwaitApplied(n uint64) {
 func Keys(eng holdfast.Engine, r holdfast.Range) (n int) {
 	it := eng.Scan(r)
 	defer it.Close()
+
 	for it.Next() {
 		n++
 	}
+
 	return n
 }
 

@@ -17,6 +17,7 @@ func CrashImages(t *testing.T, histories int, f func(seed uint64, level holdfast
 	if testing.Short() {
 		histories = (histories + 2) / 3
 	}
+
 	for seed := range uint64(histories) {
 		level := holdfast.Process + holdfast.Level(seed%2)
 		if err := f(seed, level); err != nil {
@@ -32,11 +33,13 @@ func CrashImage(seed uint64, level holdfast.Level, work func(e holdfast.Engine, 
 	check func(e holdfast.Engine) error) error {
 	r := rand.New(rand.NewPCG(seed, 0))
 	fs := vfs.NewMem()
+
 	session := func(do func(e holdfast.Engine) error) error {
 		e, err := logtree.OpenMem(fs, "db", holdfast.Options{SyncEvery: -1, MemoryBytes: 4 << 20})
 		if err != nil {
 			return fmt.Errorf("opening the engine: %w", err)
 		}
+
 		return errors.Join(do(e), e.Close())
 	}
 	for round := range 4 {
@@ -56,5 +59,6 @@ func CrashImage(seed uint64, level holdfast.Level, work func(e holdfast.Engine, 
 			return fmt.Errorf("round %d: %w", round, err)
 		}
 	}
+
 	return nil
 }

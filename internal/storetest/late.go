@@ -44,6 +44,7 @@ func openLate(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	}()
 	e.window = losswindow.New(o.SyncEvery, e.Settle)
 	e.Init(e, asLate(below.Capabilities()), dir)
+
 	return e, nil
 }
 
@@ -67,6 +68,7 @@ func (e *late) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt,
 	if err == nil {
 		e.window.Dirty()
 	}
+
 	return r, err
 }
 
@@ -80,6 +82,7 @@ func (e *late) Measure(m *holdfast.Metrics) { e.committer.Fill(m) }
 func (e *late) Release(settled error) error {
 	e.window.Stop()
 	_ = e.committer.Close() // its poison is in settled
+
 	return errors.Join(settled, e.below.Close())
 }
 
@@ -96,5 +99,6 @@ func (it *lateIterator) Close() error {
 	it.closed = true
 	err := it.Iterator.Close()
 	it.hold.End()
+
 	return err
 }

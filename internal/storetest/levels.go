@@ -25,6 +25,7 @@ type LevelEngine struct {
 func NewLevelEngine() *LevelEngine {
 	e := &LevelEngine{Engine: mem.New()}
 	e.changed.L = &e.mu
+
 	return e
 }
 
@@ -34,6 +35,7 @@ func (e *LevelEngine) Capabilities() holdfast.Capabilities {
 	c.Engine = "levels"
 	c.Process = holdfast.Promise{Given: holdfast.Process, How: "a pointer is replaced"}
 	c.Power = holdfast.Promise{Given: holdfast.Power, How: "the test says when"}
+
 	return c
 }
 
@@ -55,6 +57,7 @@ func (e *LevelEngine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.R
 	if level < holdfast.Power {
 		return holdfast.Receipt{}, nil
 	}
+
 	return holdfast.NewReceipt(e, e.count), nil
 }
 
@@ -62,9 +65,11 @@ func (e *LevelEngine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.R
 func (e *LevelEngine) Wait(token uint64) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	for e.synced < token {
 		e.changed.Wait()
 	}
+
 	return nil
 }
 
@@ -89,5 +94,6 @@ func (e *LevelEngine) Applied() []holdfast.Level {
 	defer e.mu.Unlock()
 	was := e.applied
 	e.applied = nil
+
 	return was
 }

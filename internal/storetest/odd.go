@@ -13,6 +13,7 @@ type torn struct{ holdfast.Engine }
 func (t *torn) Capabilities() holdfast.Capabilities {
 	c := t.Engine.Capabilities()
 	c.AtomicBatches = false
+
 	return c
 }
 

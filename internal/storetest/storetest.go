@@ -58,6 +58,7 @@ func NewTarget(t testing.TB, entry Entry, level holdfast.Level) *Target {
 		tg.Dir = t.TempDir()
 	}
 	tg.Open(t)
+
 	return tg
 }
 

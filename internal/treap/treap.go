@@ -33,6 +33,7 @@ func (n *Node[V]) Size() int64 {
 	if n == nil {
 		return 0
 	}
+
 	return n.size
 }
 
@@ -41,6 +42,7 @@ func (n *Node[V]) Count() int64 {
 	if n == nil {
 		return 0
 	}
+
 	return n.count
 }
 
@@ -61,6 +63,7 @@ func (n *Node[V]) Get(key []byte) (value V, ok bool) {
 			return n.Value, true
 		}
 	}
+
 	return value, false
 }
 
@@ -73,6 +76,7 @@ func (n *Node[V]) insert(x *Node[V]) *Node[V] {
 	if n == nil {
 		return x
 	}
+
 	c := bytes.Compare(x.Key, n.Key)
 	switch {
 	case c == 0:
@@ -92,6 +96,7 @@ func (n *Node[V]) Delete(key []byte) *Node[V] {
 	if n == nil {
 		return nil
 	}
+
 	switch c := bytes.Compare(key, n.Key); {
 	case c < 0:
 		if left := n.left.Delete(key); left != n.left {
@@ -104,6 +109,7 @@ func (n *Node[V]) Delete(key []byte) *Node[V] {
 	default:
 		return join(n.left, n.right)
 	}
+
 	return n
 }
 
@@ -117,6 +123,7 @@ func (n *Node[V]) DeleteRange(lo, hi []byte) *Node[V] {
 		return below
 	}
 	_, above := rest.split(hi)
+
 	return join(below, above)
 }
 
@@ -130,6 +137,7 @@ func (n *Node[V]) split(key []byte) (below, rest *Node[V]) {
 		return n.with(n.left, below), rest
 	}
 	below, rest = n.left.split(key)
+
 	return below, n.with(rest, n.right)
 }
 
@@ -158,6 +166,7 @@ type Cursor[V any] struct {
 func (n *Node[V]) Walk(r holdfast.Range) Cursor[V] {
 	c := Cursor[V]{r: r}
 	c.descend(n)
+
 	return c
 }
 
@@ -196,5 +205,6 @@ func (c *Cursor[V]) Next() *Node[V] {
 	} else {
 		c.descend(n.right)
 	}
+
 	return n
 }

@@ -30,6 +30,7 @@ type Turn struct {
 	mu    sync.Mutex
 	held  bool      // by a transaction, or by a call that was waiting
 	call  bool      // by a call that was waiting; it has mu, too
+	tx    bool      // by a transaction, which runs: it has not just been given the turn
 	queue []*waiter // in order; if the turn is free, the first has been woken
 	ended uint64    // how many turns have ended that others waited for
 }
@@ -56,7 +57,7 @@ func (t *Turn) Take(ctx context.Context) error {
 	if !t.held {
 		return nil
 	}
-	if err := t.wait(ctx); err != nil {
+	if err := t.wait(ctx, true); err != nil {
 		return err
 	}
 	t.mu.Lock()
@@ -73,21 +74,32 @@ func (t *Turn) Give() {
 	t.mu.Unlock()
 }
 
-// Hold returns when it is the transaction's turn, without the lock; Release ends it. Errors are those of Take.
-func (t *Turn) Hold(ctx context.Context) error {
+// Begin returns when it is the turn of a transaction that begins, of its database, without the lock; Release ends it.
+// Errors are those of Take.
+func (t *Turn) Begin(ctx context.Context) error { return t.hold(ctx, true) }
+
+// Hold is Begin for a store that a transaction comes to in its database's turn. No other transaction of that runs, so
+// it does not wait for itself: the one before may not have given the store's turn back yet. The error is ctx's.
+func (t *Turn) Hold(ctx context.Context) error { return t.hold(ctx, false) }
+
+func (t *Turn) hold(ctx context.Context, check bool) error {
 	t.mu.Lock()
-	if !t.held {
-		t.held = true
-		t.mu.Unlock()
-		return nil
+	if t.held {
+		if err := t.wait(ctx, check); err != nil {
+			return err
+		}
+		t.mu.Lock()
 	}
-	return t.wait(ctx)
+	t.held, t.tx = true, true
+	t.mu.Unlock()
+	return nil
 }
 
-// Release ends what Hold began.
+// Release ends what Begin or Hold began.
 func (t *Turn) Release() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.tx = false
 	t.next()
 }
 
@@ -131,11 +143,12 @@ func (t *Turn) claim(w *waiter) bool {
 }
 
 // patience is how long the one that waits does not look whether it waits for itself: mostly it does not, and looking
-// costs more than the usual wait. As long as a call has the turn, or turns end meanwhile, it does not.
+// costs more than the usual wait. It does not as long as no transaction has the turn, or turns end meanwhile.
 const patience = 5 * time.Millisecond
 
-// wait is called with the lock, and gives it up. When it returns nil, the caller has the turn.
-func (t *Turn) wait(ctx context.Context) error {
+// wait is called with the lock, and gives it up. When it returns nil, the caller has the turn. check says that the
+// caller may wait for itself.
+func (t *Turn) wait(ctx context.Context, check bool) error {
 	w := &waiter{wake: make(chan struct{}, 1), since: time.Now()}
 	t.queue = append(t.queue, w)
 	ended := t.ended
@@ -153,11 +166,11 @@ func (t *Turn) wait(ctx context.Context) error {
 			t.leave(w)
 			return ctx.Err()
 		case <-look.C:
-			if !inside() {
+			if !check || !inside() {
 				continue
 			}
 			t.mu.Lock()
-			others := t.ended != ended || !t.held || t.call
+			others := t.ended != ended || !t.tx
 			ended = t.ended
 			t.mu.Unlock()
 			if others {

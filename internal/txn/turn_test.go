@@ -172,8 +172,8 @@ func TestTurnOfOneWhoLeaves(t *testing.T) {
 	}
 }
 
-// Who waits inside a transaction waits for itself if nobody is served meanwhile, and only then: a transaction that joins
-// a store may find a queue there.
+// Who waits inside a transaction waits for itself if nobody is served meanwhile, and only then: a transaction that
+// joins a store may find a queue there.
 func TestWaitingInATransaction(t *testing.T) {
 	for _, long := range []bool{false, true} { // one call that keeps the turn for long, or many, one after another
 		synctest.Test(t, func(t *testing.T) {
@@ -196,7 +196,7 @@ func TestWaitingInATransaction(t *testing.T) {
 			joined := make(chan error)
 			go func() {
 				joined <- Call(func() error {
-					if err := turn.Hold(ctx); err != nil {
+					if err := turn.Begin(ctx); err != nil {
 						return err
 					}
 					turn.Release()
@@ -213,4 +213,52 @@ func TestWaitingInATransaction(t *testing.T) {
 			time.Sleep(time.Second)
 		})
 	}
+}
+
+// A transaction does not wait for itself where the turn was given to a call, however long that takes to begin.
+func TestWaitingForACallInATransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turn Turn
+		ctx := context.Background()
+		if err := turn.Hold(ctx); err != nil {
+			t.Fatal(err)
+		}
+		call := &waiter{wake: make(chan struct{}, 1), since: time.Now()} // which is not scheduled for long
+		turn.Lock()
+		turn.queue = append(turn.queue, call)
+		turn.Unlock()
+		time.Sleep(2 * fairAfter)
+		turn.Release()
+		if !call.given {
+			t.Fatal("the turn was not given to the one who waits")
+		}
+		joined := make(chan error)
+		go func() { joined <- Call(func() error { return turn.Begin(ctx) }) }()
+		time.Sleep(10 * patience)
+		turn.leave(call)
+		if err := <-joined; err != nil {
+			t.Error(err)
+		}
+		turn.Release()
+	})
+}
+
+// A transaction that comes to a store waits for the one before, which has given its database's turn back and not yet
+// the store's, for as long as it takes.
+func TestHoldingDoesNotWaitForItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turn Turn
+		ctx := context.Background()
+		if err := turn.Hold(ctx); err != nil {
+			t.Fatal(err)
+		}
+		joined := make(chan error)
+		go func() { joined <- Call(func() error { return turn.Hold(ctx) }) }()
+		time.Sleep(10 * patience)
+		turn.Release()
+		if err := <-joined; err != nil {
+			t.Error(err)
+		}
+		turn.Release()
+	})
 }

@@ -22,6 +22,7 @@ type Part interface {
 // Tx is a transaction over one engine. It is used by one goroutine at a time.
 type Tx struct {
 	engine holdfast.Engine
+	most   int64 // bytes of a batch that the engine takes
 	level  holdfast.Level
 	parts  []part
 	batch  holdfast.Batch
@@ -32,8 +33,10 @@ type part struct {
 	Part
 }
 
-// Begin begins a transaction, which has no parts yet.
-func Begin(engine holdfast.Engine) *Tx { return &Tx{engine: engine} }
+// Begin begins a transaction over an engine of these capabilities. It has no parts yet.
+func Begin(engine holdfast.Engine, c *holdfast.Capabilities) *Tx {
+	return &Tx{engine: engine, most: c.MaxBatchSize}
+}
 
 // Raise makes the transaction survive at least what level names.
 func (x *Tx) Raise(level holdfast.Level) { x.level = max(x.level, level) }
@@ -97,13 +100,12 @@ func (x *Tx) Run(f func() error) (wait Wait, err error) {
 }
 
 func (x *Tx) apply() (holdfast.Receipt, error) {
-	caps := x.engine.Capabilities()
 	if err := x.batch.Err(); err != nil {
 		return holdfast.Receipt{}, err
 	}
-	if size := int64(x.batch.Size()); size > caps.MaxBatchSize {
-		return holdfast.Receipt{}, &holdfast.Error{Op: "transaction", Engine: caps.Engine, Class: holdfast.ErrTooLarge,
-			Detail: fmt.Sprintf("it writes %d bytes, the limit is %d", size, caps.MaxBatchSize),
+	if size := int64(x.batch.Size()); size > x.most {
+		return holdfast.Receipt{}, &holdfast.Error{Op: "transaction", Engine: x.engine.Capabilities().Engine,
+			Class: holdfast.ErrTooLarge, Detail: fmt.Sprintf("it writes %d bytes, the limit is %d", size, x.most),
 			Remedy: "divide it into several"}
 	}
 	return x.engine.Apply(&x.batch, x.level)

@@ -89,6 +89,7 @@ func For(lab bench.Lab, sources []report.Source, need Need) (*Advice, error) {
 	if source.Partial != "" {
 		a.Cautions = append(a.Cautions, "The report is partial: "+source.Partial+".")
 	}
+
 	return a, nil
 }
 
@@ -107,6 +108,7 @@ func find(lab bench.Lab, sources []report.Source, need Need) (list []answer) {
 			}
 		}
 	}
+
 	return list
 }
 
@@ -115,6 +117,7 @@ func closed(lab bench.Lab, r *bench.Report) []bench.Group {
 	if r == nil {
 		return nil
 	}
+
 	return slices.DeleteFunc(lab.Groups(r), func(g bench.Group) bool { return g.Offer.Open() })
 }
 
@@ -135,6 +138,7 @@ func crashRows(sources []report.Source) (rows []crash.Result) {
 			}
 		}
 	}
+
 	return rows
 }
 
@@ -149,6 +153,7 @@ func rate(g bench.Group, ops float64) string {
 	if g.Unit == "bytes" {
 		return measure.Size(int64(ops*g.PerOp)) + "/s"
 	}
+
 	return measure.Count(ops*g.PerOp) + " " + g.Unit + "/s"
 }
 
@@ -158,6 +163,7 @@ func (a *Advice) choose(g *bench.Group, rows []crash.Result) *bench.Row {
 		i := slices.IndexFunc(g.Rows, func(r bench.Row) bool { return r.Engine == engine })
 		return &g.Rows[i]
 	}
+
 	var engines []string // best first, without those that break what they claim
 	for _, r := range g.Rows {
 		switch {
@@ -178,6 +184,7 @@ func (a *Advice) choose(g *bench.Group, rows []crash.Result) *bench.Row {
 	claim := g.Claim
 	fast := slices.DeleteFunc(slices.Clone(claim.Fastest), func(e string) bool { return !slices.Contains(engines, e) })
 	made := fmt.Sprintf("%s made %s", first.Engine, rate(*g, first.Median))
+
 	a.Short = Short{Take: "no claim, highest: " + first.Engine, Rate: rate(*g, first.Median)}
 	switch {
 	case claim.Shown == 0 && len(engines) > 1:
@@ -211,6 +218,7 @@ func (a *Advice) choose(g *bench.Group, rows []crash.Result) *bench.Row {
 			first.Engine,
 			measure.Digits(claim.Times))
 	}
+
 	return first
 }
 
@@ -223,6 +231,7 @@ func (a *Advice) crashes(rows []crash.Result, engine string) string {
 	if a.Need.Level == holdfast.Memory {
 		return "A write at Memory survives no crash."
 	}
+
 	var parts []string
 	for _, kind := range kinds {
 		cuts, trials, of := 0, 0, "crashes, if they are independent"
@@ -230,6 +239,7 @@ func (a *Advice) crashes(rows []crash.Result, engine string) string {
 			if r.Engine != engine || r.Given != a.Need.Level || r.Kind != kind || r.Verdict != crash.Held {
 				continue
 			}
+
 			cuts += r.Cuts
 			for _, b := range r.Bounds {
 				if b.Of == "recording" || b.Of == "victim" { // those are independent
@@ -248,6 +258,7 @@ func (a *Advice) crashes(rows []crash.Result, engine string) string {
 			"chance in fewer than %s of %s", engine, crashesOf(cuts), kind,
 			measure.Percent(crash.Below(int64(cmp.Or(trials, cuts)))), of))
 	}
+
 	return strings.Join(parts, "; ") + "."
 }
 
@@ -255,6 +266,7 @@ func crashesOf(n int) string {
 	if n == 1 {
 		return "1 crash"
 	}
+
 	return fmt.Sprintf("%d crashes", n)
 }
 
@@ -276,10 +288,12 @@ func (a *Advice) weaker(lab bench.Lab, r *bench.Report, first bench.Row, rows []
 	}
 	need := a.Need
 	need.Level--
+
 	for _, g := range closed(lab, r) {
 		if (Need{g.Workload, g.Given, g.Clients}) != need {
 			continue
 		}
+
 		for _, row := range g.Rows {
 			if row.Engine != first.Engine {
 				continue
@@ -300,10 +314,12 @@ func (a *Advice) weaker(lab bench.Lab, r *bench.Report, first bench.Row, rows []
 			}
 			a.Weaker = fmt.Sprintf("%v (%s): %s. %s", need.Level, need.Level.Survives(), gains, price(rows, need.Level,
 				first.Engine))
+
 			return found
 		}
 	}
 	a.Questions = append(a.Questions, measures(need))
+
 	return nil
 }
 
@@ -313,6 +329,7 @@ func price(rows []crash.Result, level holdfast.Level, engine string) string {
 		return "The end of the process takes all that was not yet synced, the loss window at most (one second unless " +
 			"it is named)."
 	}
+
 	most, cuts := crash.Result{}, 0
 	for _, r := range rows {
 		if r.Engine == engine && r.Given == level && r.Kind == crash.Power && r.Verdict != crash.NotAvailable {
@@ -327,6 +344,7 @@ func price(rows []crash.Result, level holdfast.Level, engine string) string {
 		text += fmt.Sprintf("; the most that one of %s took was %s (%s)", crashesOf(cuts),
 			measure.Duration(1000*most.LossWindowMs), console.Number(most.LostCommits, "commit"))
 	}
+
 	return text + "."
 }
 
@@ -346,6 +364,7 @@ func commonAdvice(m measure.Machine, g bench.Group, first bench.Row, weaker *gai
 			"the intervals.",
 			g.Given, weaker.level, first.Engine, measure.Digits(weaker.most)))
 	}
+
 	return list
 }
 
@@ -378,6 +397,7 @@ func command(lab bench.Lab, shipped fs.FS, r Request, t console.Terminal) error 
 	if len(r.Paths) == 0 {
 		sources, err = report.ReadAll(shipped, "*.json.gz")
 	}
+
 	switch {
 	case err != nil:
 		return err
@@ -386,6 +406,7 @@ func command(lab bench.Lab, shipped fs.FS, r Request, t console.Terminal) error 
 	case len(r.Paths) == 0:
 		announce(t.Screen(), sources, measureIt)
 	}
+
 	for _, s := range sources {
 		for _, g := range closed(lab, s.Bench) {
 			if n := (Need{g.Workload, g.Given, g.Clients}); r.Need == "" && !g.Reads && g.Given > holdfast.Memory &&
@@ -403,6 +424,7 @@ func command(lab bench.Lab, shipped fs.FS, r Request, t console.Terminal) error 
 	if short {
 		needs = choice(needs)
 	}
+
 	var list []*Advice
 	for _, need := range needs {
 		a, err := For(lab, sources, need)
@@ -415,12 +437,14 @@ func command(lab bench.Lab, shipped fs.FS, r Request, t console.Terminal) error 
 		overview(screen, list)
 		return nil
 	}
+
 	for i, a := range list {
 		if i > 0 {
 			screen.Printf("\n")
 		}
 		a.show(screen)
 	}
+
 	return nil
 }
 
@@ -453,6 +477,7 @@ func choice(measured []Need) (list []Need) {
 	if len(list) == 0 {
 		list = measured[:min(len(measured), most)]
 	}
+
 	return list
 }
 
@@ -509,12 +534,15 @@ func (a *Advice) show(s console.Screen) {
 	line("crashes", a.Crashes)
 	line("runner-up", cmp.Or(a.RunnerUp, "none is shown."))
 	line("one weaker", a.Weaker)
+
 	for _, w := range a.Wrong {
 		line("not so here", w)
 	}
+
 	for _, c := range a.Cautions {
 		line("mind", c)
 	}
+
 	for _, q := range a.Questions {
 		line("to find out", q)
 	}

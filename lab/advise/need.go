@@ -37,6 +37,7 @@ func ParseNeed(lab bench.Lab, text string) (Need, error) {
 	words := strings.FieldsFunc(strings.ToLower(text), func(r rune) bool {
 		return unicode.IsSpace(r) || r == ',' || r == ';'
 	})
+
 	var work []string
 	for i, word := range words {
 		level := slices.IndexFunc(holdfast.Levels(), func(l holdfast.Level) bool { return l.String() == word })
@@ -55,6 +56,7 @@ func ParseNeed(lab bench.Lab, text string) (Need, error) {
 			work = append(work, stem(word))
 		}
 	}
+
 	var names []string
 	for _, w := range lab.Workloads {
 		if has(w.Name+" "+w.About, work) {
@@ -64,6 +66,7 @@ func ParseNeed(lab bench.Lab, text string) (Need, error) {
 			}
 		}
 	}
+
 	switch {
 	case len(work) == 0:
 		return need, op.BadOption(fmt.Sprintf("%q says not what the work is", text), remedy)
@@ -73,6 +76,7 @@ func ParseNeed(lab bench.Lab, text string) (Need, error) {
 		return need, op.BadOption(fmt.Sprintf("%s only %s, and what reads survives nothing", console.List(names),
 			map[bool]string{true: "reads", false: "read"}[len(names) == 1]), remedy)
 	}
+
 	return need, nil
 }
 
@@ -87,6 +91,7 @@ func stem(word string) string {
 	if len(word) > 3 {
 		word = strings.TrimSuffix(word, "s")
 	}
+
 	return word
 }
 
@@ -97,5 +102,6 @@ func has(text string, words []string) bool {
 			return false
 		}
 	}
+
 	return true
 }

@@ -37,6 +37,7 @@ func (l *ackSums) bucketOf(position uint64) uint64 {
 func mix(position, hash uint64) uint64 {
 	x := (position ^ hash) * 0x9e3779b97f4a7c15
 	x ^= x >> 32
+
 	return x * (hash | 1)
 }
 
@@ -45,6 +46,7 @@ func mix(position, hash uint64) uint64 {
 func (l *ackSums) add(first uint64, hashes ...uint64) {
 	l.count.Add(int64(len(hashes)))
 	sum, bucket := uint64(0), l.bucketOf(first)
+
 	for i, hash := range hashes {
 		position := first + uint64(i)
 		if b := l.bucketOf(position); b != bucket {
@@ -63,6 +65,7 @@ func (l *ackSums) check(last uint64, seed uint64, read func(first, last uint64) 
 	if count := l.count.Load(); int64(last) != count {
 		return 0, fmt.Errorf("%w: %d acknowledged, %d there", ErrWrong, count, last)
 	}
+
 	checked := int64(0)
 	for _, b := range l.chooseBuckets(last, seed) {
 		sum := uint64(0)
@@ -75,6 +78,7 @@ func (l *ackSums) check(last uint64, seed uint64, read func(first, last uint64) 
 			if uint64(len(hashes)) != end-first+1 {
 				return checked, fmt.Errorf("%w: %d positions read from %d to %d", ErrWrong, len(hashes), first, end)
 			}
+
 			for i, hash := range hashes {
 				sum += mix(first+uint64(i), hash)
 			}
@@ -85,6 +89,7 @@ func (l *ackSums) check(last uint64, seed uint64, read func(first, last uint64) 
 				b*bucketSize+1, min((b+1)*bucketSize, last))
 		}
 	}
+
 	return checked, nil
 }
 
@@ -98,13 +103,16 @@ func (l *ackSums) chooseBuckets(last, seed uint64) []uint64 {
 		for b := range used {
 			chosen = append(chosen, b)
 		}
+
 		return chosen
 	}
 	chosen = append(chosen, 0, l.bucketOf(last))
+
 	random := rand.New(rand.NewPCG(seed, last))
 	for range someBuckets {
 		chosen = append(chosen, random.Uint64N(used))
 	}
 	slices.Sort(chosen)
+
 	return slices.Compact(chosen)
 }

@@ -41,10 +41,12 @@ func (r *Report) badge() Badge {
 			b.Reasons = append(b.Reasons, fmt.Sprintf(format, args...))
 		}
 	}
+
 	rounds, verified := 0, 0
 	for _, s := range r.Summary {
 		rounds = max(rounds, s.Rounds)
 	}
+
 	for _, result := range r.Results {
 		if result.Verified {
 			verified++
@@ -73,6 +75,7 @@ func (r *Report) badge() Badge {
 	against(other >= publishedOther, "other work took %s of the CPUs, and less than %s is needed", measure.Percent(other),
 		measure.Percent(publishedOther))
 	against(r.Build == nil || !r.Build.Clean(), "the program is no clean build of a commit or version")
+
 	var unknown []string
 	for _, c := range r.Contenders {
 		if c.Library != "" && !strings.Contains(c.Library, " ") && !slices.Contains(unknown, c.Engine) {
@@ -81,6 +84,7 @@ func (r *Report) badge() Badge {
 	}
 	against(len(r.Contenders) == 0, "the versions of the engines are not known")
 	against(len(unknown) > 0, "the versions of %s are not known", console.List(unknown))
+
 	var small []string
 	for _, w := range Workloads() {
 		if slices.Contains(r.Plan.Workloads, w.Name) && w.Loaded > 0 && w.Loaded <= r.Plan.MemoryBytes {
@@ -92,6 +96,7 @@ func (r *Report) badge() Badge {
 	if len(b.Reasons) == 0 {
 		b.Grade = Publishable
 	}
+
 	return b
 }
 
@@ -101,5 +106,6 @@ func (b Badge) String() string {
 		return string(b.Grade)
 	}
 	next := map[Grade]Grade{Smoke: Indicative, Indicative: Publishable}[b.Grade]
+
 	return fmt.Sprintf("%s, not %s: %s", b.Grade, next, strings.Join(b.Reasons, "; "))
 }

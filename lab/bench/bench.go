@@ -77,24 +77,31 @@ func peers() []Peer {
 	for _, e := range contender.Tuned() {
 		list = append(list, Peer{Entry: e, Named: true})
 	}
+
 	for _, e := range contender.Bare() {
 		list = append(list, Peer{Entry: e, Kind: Keys, Named: true, Transactional: contender.Transactional(e.Name)})
 	}
+
 	for _, e := range contender.RustEngines() {
 		list = append(list, Peer{Entry: e, Kind: Keys, Named: true, OneClient: true})
 	}
+
 	for _, e := range contender.Engines() {
 		list = append(list, Peer{Entry: e, Kind: RaftLogs})
 	}
+
 	for _, e := range contender.FileEngines() {
 		list = append(list, Peer{Entry: e, Kind: Files})
 	}
+
 	for _, e := range contender.MessageEngines() {
 		list = append(list, Peer{Entry: e, Kind: Messages, Server: true})
 	}
+
 	for _, e := range contender.TaskEngines() {
 		list = append(list, Peer{Entry: e, Kind: Tasks, Server: e.Name == contender.River})
 	}
+
 	return list
 }
 
@@ -104,6 +111,7 @@ func (l Lab) entries() []all.Entry {
 	for _, p := range l.Peers {
 		list = append(list, p.Entry)
 	}
+
 	return list
 }
 
@@ -112,6 +120,7 @@ func (l Lab) engineNames() []string {
 	for _, e := range l.entries() {
 		names = append(names, e.Name)
 	}
+
 	return names
 }
 
@@ -124,6 +133,7 @@ func (l Lab) can(name string, w Workload) (why string, ok bool) {
 	case w.Transactions && !p.Transactional:
 		return "has no transactions that read, or is measured without them", false
 	}
+
 	return "", true
 }
 
@@ -132,6 +142,7 @@ func (l Lab) peer(name string) Peer {
 	if i := slices.IndexFunc(l.Peers, func(p Peer) bool { return p.Name == name }); i >= 0 {
 		return l.Peers[i]
 	}
+
 	return Peer{}
 }
 
@@ -145,6 +156,7 @@ func (l Lab) workloadNames() []string {
 	for _, w := range l.Workloads {
 		names = append(names, w.Name)
 	}
+
 	return names
 }
 
@@ -154,6 +166,7 @@ func (l Lab) engine(name string) (all.Entry, error) {
 	if i < 0 {
 		return all.Entry{}, op.Unknown("engine", name, l.engineNames())
 	}
+
 	return entries[i], nil
 }
 
@@ -162,5 +175,6 @@ func (l Lab) workload(name string) (Workload, error) {
 	if i < 0 {
 		return Workload{}, op.Unknown("workload", name, l.workloadNames())
 	}
+
 	return l.Workloads[i], nil
 }

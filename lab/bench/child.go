@@ -37,6 +37,7 @@ type outcome struct {
 
 func unknownOutcome() outcome {
 	const unknown = holdfast.Unknown
+
 	return outcome{Measurement: Measurement{CPUSeconds: unknown, BytesRead: unknown, BytesWritten: unknown,
 		BytesPut: unknown, PeakRSS: unknown, DiskBeforeClose: unknown, DiskBytes: unknown, PeakDisk: unknown,
 		OpenSeconds: unknown, Commits: unknown, Groups: unknown, Syncs: unknown,
@@ -64,6 +65,7 @@ func (l Lab) Child(stdin io.Reader, stdout io.Writer) int {
 	if err := json.NewEncoder(stdout).Encode(o); err != nil {
 		return 1
 	}
+
 	return 0
 }
 
@@ -106,6 +108,7 @@ func (l Lab) measure(q request, o *outcome) error {
 		var err error
 		o.Items, o.Checked, err = load.Verify()
 		o.Verified = err == nil
+
 		return err
 	}
 	// What was used is looked at before verification, which reads everything. What is gone after
@@ -143,6 +146,7 @@ func (l Lab) measure(q request, o *outcome) error {
 			o.OpenSeconds = c.opened.Seconds()
 		}
 	}
+
 	return err
 }
 
@@ -160,6 +164,7 @@ func lookAt(process contender.Process) used {
 		u.CPU, u.PeakRSS = sum(u.CPU, its.CPU), sum(u.PeakRSS, its.PeakRSS)
 		u.Written, u.Read = sum(u.Written, its.Written), holdfast.Unknown
 	}
+
 	return u
 }
 
@@ -168,6 +173,7 @@ func sum[N int64 | time.Duration](a, b N) N {
 	if a < 0 || b < 0 {
 		return holdfast.Unknown
 	}
+
 	return a + b
 }
 
@@ -176,6 +182,7 @@ func since[N int64 | time.Duration](before, now N) N {
 	if before < 0 || now < 0 {
 		return holdfast.Unknown
 	}
+
 	return max(now-before, 0)
 }
 
@@ -197,6 +204,7 @@ func (l Lab) prepare(w Workload, q request, o *outcome) (load Load, c *contended
 	case Floor, FloorMap:
 		task.Mapped = q.Cell.Engine == FloorMap
 		load, err = w.Floor(task)
+
 		return load, c, err
 	}
 	entry, err := l.engine(q.Cell.Engine)
@@ -207,6 +215,7 @@ func (l Lab) prepare(w Workload, q request, o *outcome) (load Load, c *contended
 	task.Cold = w.Cold
 	load, err = w.Engine(task)
 	c.prepared = true
+
 	return load, c, err
 }
 
@@ -235,7 +244,9 @@ func (l Lab) task(entry all.Entry, q request, c *contended, o *outcome) Task {
 		if p, ok := e.(contender.Process); ok && !c.prepared {
 			c.process = p
 		}
+
 		return e, nil
 	}
+
 	return task
 }

@@ -90,6 +90,7 @@ func (l Lab) Command(ctx context.Context, r Request, at Place, files console.Fil
 			s.Printf("go on: %s%s\n", plan.Command, console.Flag("resume", files.JSON))
 		}
 	}
+
 	return errors.Join(err, report.void())
 }
 
@@ -104,7 +105,7 @@ func (at *Place) mount(ctx context.Context) (unmount func() error, err error) {
 	if at.Dir == "" {
 		at.Dir, _ = rundir.Choose()
 	}
-	if _, err := blockdev.Sweep(at.Dir); err != nil {
+	if _, err := blockdev.CleanUp(at.Dir); err != nil {
 		return nil, err
 	}
 	disk, err := blockdev.MakeFileSystem(ctx, blockdev.Options{FS: at.FS, Dir: at.Dir, Size: imageSize})
@@ -112,6 +113,7 @@ func (at *Place) mount(ctx context.Context) (unmount func() error, err error) {
 		return nil, err
 	}
 	at.Dir = disk.Path()
+
 	return disk.Close, nil
 }
 
@@ -124,6 +126,7 @@ func (r *Report) void() error {
 			disk++
 		}
 	}
+
 	switch {
 	case len(void) == 0:
 		return nil
@@ -131,6 +134,7 @@ func (r *Report) void() error {
 		return fmt.Errorf("%d of %d measurements met a disk that was full or took no writes: %w", disk, len(r.Results),
 			console.ErrIncomplete)
 	}
+
 	return fmt.Errorf("%d of %d measurements: %w", len(void), len(r.Results), ErrWrong)
 }
 
@@ -145,9 +149,11 @@ func (l Lab) List(ctx context.Context, t console.Terminal, settings bool) {
 		_ = contender.Prepare(ctx, l.engineNames(), t.Err) // those that fail say why in their descriptions
 	}
 	s.Printf("%s (and null and floor, which are always measured)\n", s.Paint(console.Bold, "engines"))
+
 	for _, e := range l.Engines {
 		s.engine(e.Describe())
 	}
+
 	last := StoreKind("")
 	for i, p := range l.Peers {
 		switch {
@@ -161,10 +167,12 @@ func (l Lab) List(ctx context.Context, t console.Terminal, settings bool) {
 		s.engine(p.Describe())
 	}
 	s.Printf("%s\n", s.Paint(console.Bold, "workloads"))
+
 	for _, w := range l.Workloads {
 		s.Hanging(fmt.Sprintf("  %-18s  ", w.Name), w.about(), listIndent)
 	}
 	s.Title("presets")
+
 	for _, p := range Presets() {
 		plan, err := l.Plan(Request{Preset: p.Name})
 		if err != nil {
@@ -178,6 +186,7 @@ func (l Lab) List(ctx context.Context, t console.Terminal, settings bool) {
 		s.Hanging(fmt.Sprintf("  %-18s  ", p.Name), about, listIndent)
 	}
 	s.Title("levels")
+
 	for _, level := range holdfast.Levels() {
 		s.Printf("  %-18s  %s\n", level, level.Survives())
 	}
@@ -193,6 +202,7 @@ func (s screen) engine(c holdfast.Capabilities) {
 		library = "part of holdfast"
 	}
 	s.Printf("  %s   %s\n", s.Paint(console.Bold, c.Engine), library)
+
 	for _, asked := range holdfast.Levels() {
 		switch p := c.Promise(asked); {
 		case p.Given == 0:
@@ -205,6 +215,7 @@ func (s screen) engine(c holdfast.Capabilities) {
 			s.Hanging(fmt.Sprintf("    %-9v", asked), p.How, 13)
 		}
 	}
+
 	for _, caveat := range c.Caveats {
 		s.Hanging("    - ", caveat, 6)
 	}

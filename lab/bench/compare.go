@@ -49,6 +49,7 @@ func sustained(of func(measure.Latency) float64) func(Result) float64 {
 		if r.Open != nil && r.Open.Overloaded {
 			return holdfast.Unknown
 		}
+
 		return of(r.Latency)
 	}
 }
@@ -58,6 +59,7 @@ func diskPerItem(r Result) float64 {
 	if r.Items <= 0 {
 		return holdfast.Unknown
 	}
+
 	return float64(r.DiskBytes) / float64(r.Items)
 }
 
@@ -66,6 +68,7 @@ func powerSyncs(r Result) float64 {
 	if r.Given != holdfast.Power {
 		return holdfast.Unknown
 	}
+
 	return r.syncsPerCommit()
 }
 
@@ -76,9 +79,11 @@ type Gate map[string]float64
 func ParseGate(text string) (Gate, error) {
 	gate := Gate{}
 	var names []string
+
 	for _, m := range metrics() {
 		names = append(names, m.name)
 	}
+
 	for part := range strings.SplitSeq(text, ",") {
 		name, limit, _ := strings.Cut(strings.TrimSpace(part), "=")
 		if !slices.Contains(names, name) {
@@ -90,6 +95,7 @@ func ParseGate(text string) (Gate, error) {
 		}
 		gate[name] = percent / 100
 	}
+
 	return gate, nil
 }
 
@@ -110,6 +116,7 @@ func (k cellKey) work() string {
 	if k.offer.Open() {
 		return k.workload + " at " + k.offer.String()
 	}
+
 	return k.workload
 }
 
@@ -134,11 +141,13 @@ func newSide(reports []*Report) side {
 		for _, result := range r.Void() {
 			s.void[key(result.Cell)] = true
 		}
+
 		for _, sum := range r.Summary {
 			k := key(sum.cell)
 			if s.cells[k] == nil {
 				s.order = append(s.order, k)
 			}
+
 			for _, result := range r.Results {
 				if result.Cell == sum.cell && result.Round <= sum.Rounds {
 					s.cells[k] = append(s.cells[k], turn{result, run})
@@ -146,10 +155,12 @@ func newSide(reports []*Report) side {
 			}
 		}
 	}
+
 	for k := range s.void {
 		delete(s.cells, k)
 	}
 	s.order = slices.DeleteFunc(s.order, func(k cellKey) bool { return s.void[k] })
+
 	return s
 }
 
@@ -163,6 +174,7 @@ func (s side) column(k cellKey, m metric) (values []float64, ok bool) {
 		ok = ok || v > 0
 		values = append(values, v)
 	}
+
 	return values, ok
 }
 
@@ -180,6 +192,7 @@ func (s side) columnOf(k, reference cellKey, m metric) (values []float64) {
 		}
 		values = append(values, over/under)
 	}
+
 	return values
 }
 
@@ -209,7 +222,7 @@ type cellChange struct {
 	p        float64  // corrected over all cells, for this metric
 	enough   bool     // rounds to show a difference
 	apparent bool     // shown by the values as they are
-	shown    bool     // and by those divided by the first reference's, if there is one
+	shown    bool     // apparent, and shown by the values divided by the first reference's too, if there is one
 	beside   []beside // the references that both sides have
 	worse    bool
 	gate     float64 // that it is beyond; -1 if none
@@ -221,6 +234,7 @@ func (c *cellChange) share() float64 {
 	if c.diff.Ratio > 0 {
 		return c.diff.Ratio - 1
 	}
+
 	return c.new/c.old - 1
 }
 
@@ -229,6 +243,7 @@ func (m metric) loss(share float64) float64 {
 	if m.higher {
 		return -share
 	}
+
 	return share
 }
 
@@ -245,6 +260,7 @@ func (c *cellChange) text() string {
 	case c.apparent:
 		return "as " + c.beside[0].name
 	}
+
 	return "~"
 }
 
@@ -252,6 +268,7 @@ func signed(share float64) string {
 	if share > 9.995 {
 		return measure.Digits(share+1) + "x"
 	}
+
 	return fmt.Sprintf("%+.1f %%", 100*share)
 }
 
@@ -262,6 +279,7 @@ func changes(a, b side, gate Gate) (list []cellChange) {
 		for _, references := range []bool{false, true} {
 			family := familyOf(a, b, m, references)
 			limit, gated := gate[m.name]
+
 			for i := range family {
 				c := &family[i]
 				c.enough = measure.CanShow(len(family), len(a.cells[c.cell]), len(b.cells[c.cell]))
@@ -270,6 +288,7 @@ func changes(a, b side, gate Gate) (list []cellChange) {
 			list = append(list, family...)
 		}
 	}
+
 	return list
 }
 
@@ -282,6 +301,7 @@ func familyOf(a, b side, m metric, references bool) (family []cellChange) {
 		if reference(k.engine) != references || len(old) == 0 || len(now) == 0 || !okA && !okB {
 			continue
 		}
+
 		c := cellChange{cell: k, metric: m, old: measure.Middle(old), new: measure.Middle(now),
 			diff: measure.Compare(now, old), gate: -1}
 		for _, ref := range k.references() {
@@ -299,6 +319,7 @@ func familyOf(a, b side, m metric, references bool) (family []cellChange) {
 			pBeside = append(pBeside, c.beside[0].diff.P)
 		}
 	}
+
 	p, pBeside = measure.Holm(p), measure.Holm(pBeside)
 	for i := range family {
 		c := &family[i]
@@ -307,6 +328,7 @@ func familyOf(a, b side, m metric, references bool) (family []cellChange) {
 			c.beside[0].p, pBeside = pBeside[0], pBeside[1:]
 		}
 	}
+
 	return family
 }
 
@@ -342,6 +364,7 @@ func repeated(files []string, reports []*Report, old int, gated bool) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -351,6 +374,7 @@ func unlike(reports []*Report) (refused, named []string) {
 		for _, r := range reports {
 			values = append(values, fmt.Sprint(of(r)))
 		}
+
 		return values
 	}
 	differ(&refused, "system", each(func(r *Report) any { return r.Machine.OS + "/" + r.Machine.Arch }))
@@ -367,6 +391,7 @@ func unlike(reports []*Report) (refused, named []string) {
 	differ(&named, "Go", each(func(r *Report) any { return r.Machine.Go }))
 	differ(&named, "device", each(func(r *Report) any { return r.Machine.Disk.Device }))
 	differ(&named, "seed", each(func(r *Report) any { return r.Plan.Seed }))
+
 	return refused, append(named, unlikeContenders(reports)...)
 }
 
@@ -374,6 +399,7 @@ func unlike(reports []*Report) (refused, named []string) {
 func unlikeContenders(reports []*Report) (named []string) {
 	byName := map[string][]Contender{}
 	var names []string
+
 	for _, r := range reports {
 		for _, c := range r.Contenders {
 			name := fmt.Sprintf("%s at %v", c.Engine, c.Given)
@@ -383,9 +409,11 @@ func unlikeContenders(reports []*Report) (named []string) {
 			byName[name] = append(byName[name], c)
 		}
 	}
+
 	for _, name := range names {
 		settings := map[string]bool{}
 		var libraries []string
+
 		for _, c := range byName[name] {
 			libraries = append(libraries, c.Library)
 			for setting := range c.Settings {
@@ -393,6 +421,7 @@ func unlikeContenders(reports []*Report) (named []string) {
 			}
 		}
 		differ(&named, "the library of "+byName[name][0].Engine, libraries)
+
 		for _, setting := range slices.Sorted(maps.Keys(settings)) {
 			var values []string
 			for _, c := range byName[name] {
@@ -401,6 +430,7 @@ func unlikeContenders(reports []*Report) (named []string) {
 			differ(&named, setting+" of "+name, values)
 		}
 	}
+
 	return named
 }
 
@@ -441,6 +471,7 @@ func Compare(c Comparison, t console.Terminal) error {
 			return err
 		}
 	}
+
 	var sides [2]side
 	var all []*Report
 	for i, files := range [][]string{c.Old, c.New} {
@@ -464,6 +495,7 @@ func Compare(c Comparison, t console.Terminal) error {
 	}
 	s := screen{t.Screen()}
 	s.Markdown = c.Format == "markdown"
+
 	for i, old := range sides[0].reports {
 		for j, now := range sides[1].reports {
 			switch {
@@ -476,5 +508,6 @@ func Compare(c Comparison, t console.Terminal) error {
 			}
 		}
 	}
+
 	return s.compare(sides[0], sides[1], gate, slices.Concat(refused, named))
 }

@@ -23,6 +23,7 @@ func (c opCounts) total() int64 {
 	for i := range c {
 		n += c[i].Load()
 	}
+
 	return n
 }
 
@@ -50,6 +51,7 @@ func (d *driven) merge(other *driven) {
 	for i, h := range other.histograms {
 		d.histograms[i].Merge(h)
 	}
+
 	for i, n := range other.parts {
 		d.parts[i] += n
 	}
@@ -92,6 +94,7 @@ func drive(load Load, q request, counts opCounts, o *outcome) error {
 		d.closed(i, 0, q.WarmUp)
 	})
 	o.WarmUpOps = counts.total()
+
 	origin := time.Since(d.epoch)
 	switch {
 	case warm.err != nil:
@@ -102,6 +105,7 @@ func drive(load Load, q request, counts opCounts, o *outcome) error {
 	}
 	all := d.together(func(i int) { d.closed(i, origin, q.For) })
 	o.enter(d, all, origin, q.For)
+
 	return all.err
 }
 
@@ -114,6 +118,7 @@ func (d *driver) once(o *outcome) error {
 	all := &d.clients[0]
 	all.end = at
 	o.enter(d, all, origin, at-origin)
+
 	return all.err
 }
 
@@ -122,6 +127,7 @@ func (d *driven) secondHalf() (n int64) {
 	for _, ops := range d.parts[runParts/2:] {
 		n += ops
 	}
+
 	return n
 }
 
@@ -133,20 +139,24 @@ func (d *driver) together(f func(i int)) *driven {
 	if d.beside.reset(); d.also != nil {
 		beside.Go(func() { d.besides(func() bool { return done.Load() || d.stop.Load() }) })
 	}
+
 	for i := range d.clients {
 		d.clients[i].reset()
 	}
+
 	for i := range d.clients {
 		group.Go(func() { f(i) })
 	}
 	group.Wait()
 	done.Store(true)
 	beside.Wait()
+
 	all := &d.clients[0]
 	for i := range d.clients[1:] {
 		all.merge(&d.clients[i+1])
 	}
 	all.err = errors.Join(all.err, d.beside.err)
+
 	return all
 }
 
@@ -158,6 +168,7 @@ func (d *driver) besides(done func() bool) {
 		if err := d.also(); err != nil {
 			d.beside.err = err
 			d.stop.Store(true)
+
 			return
 		}
 		measure.Record(d.beside.histograms[0], time.Since(d.epoch)-since)
@@ -195,6 +206,7 @@ func (d *driver) open(q request, capacity float64, o *outcome) error {
 	}
 	p.says(o.Open)
 	o.enter(d, all, p.origin, q.For)
+
 	return all.err
 }
 
@@ -209,6 +221,7 @@ func (d *driver) do(i int, at *time.Duration, origin, length time.Duration) bool
 	if err != nil {
 		c.err = err
 		d.stop.Store(true)
+
 		return false
 	}
 	now := time.Since(d.epoch)
@@ -217,6 +230,7 @@ func (d *driver) do(i int, at *time.Duration, origin, length time.Duration) bool
 	d.counts[i].Add(1)
 	part := min(int64(now-origin-1)/int64(max(length/runParts, 1)), runParts-1)
 	c.parts[max(part, 0)]++
+
 	return true
 }
 
@@ -227,6 +241,7 @@ func (o *outcome) enter(d *driver, all *driven, origin, length time.Duration) {
 		o.Kinds = append(o.Kinds, KindMeasured{Name: name, Ops: h.TotalCount(), Latency: measure.LatencyOf(h),
 			Curve: measure.Curve(h)})
 	}
+
 	for i, h := range all.histograms {
 		whole.Merge(h)
 		if i < len(d.load.Kinds) {
@@ -240,6 +255,7 @@ func (o *outcome) enter(d *driver, all *driven, origin, length time.Duration) {
 	o.MeasuredFrom = origin.Seconds()
 	o.Seconds = max(all.end-origin, 0).Seconds()
 	o.Latency, o.Curve = measure.LatencyOf(whole), measure.Curve(whole)
+
 	part := length.Seconds() / runParts
 	for i, n := range all.parts {
 		seconds := part

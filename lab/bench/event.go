@@ -52,6 +52,7 @@ func eventStudy(few, many int) []Workload {
 	}
 	const filled = "events appended 1,000 at a time"
 	one := eventRandom{events: few, read: 1}
+
 	list = append(list, Workload{
 		Name: "event/read-1", Unit: "events", Items: 1, Reads: true, Filled: filled, Overhead: 3 * time.Second,
 		About:  "read one of 1,000,000 events of 128 bytes, a random one; they were appended 1,000 at a time",
@@ -68,6 +69,7 @@ func eventStudy(few, many int) []Workload {
 			Engine: r.engine, Floor: r.floor, Null: r.null,
 		})
 	}
+
 	return list
 }
 
@@ -102,11 +104,13 @@ func study(figures map[figure]string) func(string, holdfast.Level) string {
 		if text, ok := figures[figure{engine, 0}]; ok {
 			return text
 		}
+
 		for f := range figures {
 			if f.engine == engine {
 				return notAtLevel
 			}
 		}
+
 		return notInStudy
 	}
 }
@@ -129,6 +133,7 @@ func newEventInputs(n int) *eventInputs {
 		in.hashes = append(in.hashes, maphash.Bytes(in.seed, data))
 		in.ends = append(in.ends, in.ends[i]+int64(len(eventType)+len(data)))
 	}
+
 	return in
 }
 
@@ -136,11 +141,13 @@ func newEventInputs(n int) *eventInputs {
 func (in *eventInputs) turns(i, clients, batch int) func() int {
 	batches := len(in.events) / batch
 	next := i * batches / clients
+
 	return func() int {
 		at := next * batch
 		if next++; next == batches {
 			next = 0
 		}
+
 		return at
 	}
 }
@@ -151,12 +158,14 @@ func (in *eventInputs) records() (all []byte, size int) {
 	last := in.events[len(in.events)-1] // the longest
 	size = 4 + len(last.Type) + len(last.Data)
 	size = (size + 7) / 8 * 8
+
 	for i, e := range in.events {
 		all = binary.LittleEndian.AppendUint16(all, uint16(len(e.Type)))
 		all = binary.LittleEndian.AppendUint16(all, uint16(len(e.Data)))
 		all = append(append(all, e.Type...), e.Data...)
 		all = append(all, make([]byte, (i+1)*size-len(all))...)
 	}
+
 	return all, size
 }
 
@@ -164,12 +173,15 @@ func eventNull(n int) func(Task) (Load, error) {
 	return func(t Task) (Load, error) {
 		in, log := newEventInputs(eventRing), newAckSums(manyBuckets)
 		var position atomic.Uint64
+
 		return Load{
 			Client: func(i int) func() error {
 				turn := in.turns(i, t.Clients, n)
+
 				return func() error {
 					at := turn()
 					log.add(position.Add(uint64(n))-uint64(n)+1, in.hashes[at:at+n]...)
+
 					return nil
 				}
 			},
@@ -187,13 +199,16 @@ func eventAppendFloor(t Task, n int) (Load, error) {
 		return Load{}, err
 	}
 	var put atomic.Int64
+
 	return Load{
 		Put: put.Load,
 		Client: func(i int) func() error {
 			turn := in.turns(i, t.Clients, n)
+
 			return func() error {
 				at := turn()
 				put.Add(in.ends[at+n] - in.ends[at])
+
 				return file.append(records[at*size:(at+n)*size], at)
 			}
 		},
@@ -216,9 +231,11 @@ func eventReadFloor(t Task) (Load, error) {
 		return Load{}, errors.Join(err, file.close())
 	}
 	want := records[:eventRead*size]
+
 	return Load{
 		Client: func(int) func() error {
 			buf := make([]byte, len(want))
+
 			return func() error {
 				if err := file.read(buf, 0); err != nil {
 					return err
@@ -226,6 +243,7 @@ func eventReadFloor(t Task) (Load, error) {
 				if !bytes.Equal(buf, want) {
 					return fmt.Errorf("%w: events 1 to %d read %q", ErrWrong, eventRead, buf)
 				}
+
 				return nil
 			}
 		},
@@ -242,6 +260,7 @@ func openEvents(e holdfast.Engine, level holdfast.Level) (*event.Store, func() e
 	if err != nil {
 		return nil, nil, err
 	}
+
 	return store, store.Close, nil
 }
 
@@ -255,6 +274,7 @@ func eventAppendEngine(t Task, n int) (Load, error) {
 	load := log.load(
 		func(i int) func() error {
 			ctx, turn := context.Background(), in.turns(i, t.Clients, n)
+
 			return func() error {
 				at := turn()
 				result, err := log.store.Append(ctx, in.events[at:at+n]...)
@@ -266,6 +286,7 @@ func eventAppendEngine(t Task, n int) (Load, error) {
 				}
 				acked.add(result.First, in.hashes[at:at+n]...)
 				put.Add(in.ends[at+n] - in.ends[at])
+
 				return nil
 			}
 		},
@@ -273,9 +294,11 @@ func eventAppendEngine(t Task, n int) (Load, error) {
 			checked, err := acked.check(store.Last(), t.Seed, func(first, last uint64) ([]uint64, error) {
 				return in.readHashes(store, first, last)
 			})
+
 			return acked.count.Load(), checked, err
 		})
 	load.Put = put.Load
+
 	return load, nil
 }
 
@@ -292,6 +315,7 @@ func (in *eventInputs) readHashes(s *event.Store, first, last uint64) ([]uint64,
 		}
 		hashes = append(hashes, maphash.Bytes(in.seed, r.Data))
 	}
+
 	return hashes, nil
 }
 
@@ -303,11 +327,13 @@ func eventReadEngine(t Task) (Load, error) {
 				return err
 			}
 		}
+
 		return nil
 	})
 	if err != nil {
 		return Load{}, err
 	}
+
 	return log.load(
 		func(int) func() error {
 			return func() error { return in.compare(log.store, 1, eventRead) }
@@ -333,5 +359,6 @@ func (in *eventInputs) compare(s *event.Store, first uint64, n int) error {
 	if at != first+uint64(n) {
 		return fmt.Errorf("%w: %d events read from position %d, of %d", ErrWrong, at-first, first, n)
 	}
+
 	return nil
 }

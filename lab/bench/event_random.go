@@ -19,6 +19,7 @@ const eventPreload = 1000
 func (r eventRandom) client(t Task, i int, read func(first uint32, n int) error) func() error {
 	random := rand.New(rand.NewPCG(t.Seed, uint64(i)))
 	n := min(r.read, r.events)
+
 	return func() error { return read(uint32(random.IntN(r.events-n+1)), n) }
 }
 
@@ -28,6 +29,7 @@ func (r eventRandom) engine(t Task) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
+
 	return log.load(
 		func(i int) func() error {
 			return r.client(t, i, func(first uint32, n int) error { return compareValues(log.store, values, first, n) })
@@ -42,6 +44,7 @@ func (r eventRandom) fill(s *event.Store, values kvValues) error {
 	for i := range batch {
 		batch[i] = event.Event{Type: eventType, Data: values.lay(make([]byte, values.size))}
 	}
+
 	for at := 0; at < r.events; at += len(batch) {
 		batch = batch[:min(len(batch), r.events-at)]
 		for i := range batch {
@@ -51,6 +54,7 @@ func (r eventRandom) fill(s *event.Store, values kvValues) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -72,6 +76,7 @@ func compareValues(s *event.Store, values kvValues, first uint32, n int) error {
 	if got := int(at - first); got != n {
 		return fmt.Errorf("%w: %d events read from position %d, of %d", ErrWrong, got, first+1, n)
 	}
+
 	return nil
 }
 
@@ -80,6 +85,7 @@ func (r eventRandom) floor(t Task) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
+
 	return f.load(func(i int) func() error { return r.client(t, i, f.reader().scan) }), nil
 }
 

@@ -19,6 +19,7 @@ func fileWorkloads() []Workload { return fileStudy(1_000_000) }
 func fileStudy(keys int) []Workload {
 	insert := func(name, about, sqlite, plain string) Workload {
 		p := kvPut{batch: 1, value: fileValueSize, ring: keys, ascending: true}
+
 		return Workload{
 			Name: name, About: about, Unit: "records", Items: 1, Store: Files, OneKey: true,
 			KeyOrder: p.keyOrder(), Overhead: 500 * time.Millisecond,
@@ -36,5 +37,6 @@ func fileStudy(keys int) []Workload {
 		"12k/s: 100,000 in 8.1-8.5 s", "29k-32k/s: 100,000 in 3.1-3.4 s")
 	concurrent.Clients, concurrent.StudyClients = []int{fileWriters}, fileWriters
 	concurrent.StudyNote = "The study's 100 writers inserted 1,000 records each, in files without syncs; here they go on."
+
 	return []Workload{linear, concurrent}
 }

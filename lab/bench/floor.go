@@ -31,7 +31,7 @@ type floorFile struct {
 	changed sync.Cond
 	wrote   []uint32 // by slot, the index of the record last put there
 	next    int64    // records taken, never wrapped
-	settled int64    // of them, written and, if sync, synced
+	settled int64    // records that are written and, if sync, synced
 	busy    bool     // a write is running
 	pending []byte   // records from settled (or from what is being written) to next
 	spare   []byte
@@ -51,6 +51,7 @@ func appendFile(t Task, record int, slots int64) (*floorFile, error) {
 	if w.mapped, err = mapFile(w.f, slots*int64(record)); err != nil {
 		return nil, errors.Join(err, w.close())
 	}
+
 	return w, nil
 }
 
@@ -63,6 +64,7 @@ func newFloorFile(name string, record int, slots int64, sync bool) (*floorFile, 
 	}
 	w := &floorFile{f: f, record: record, slots: slots, sync: sync, wrote: make([]uint32, slots)}
 	w.changed.L = &w.mu
+
 	zeros := make([]byte, 1<<20)
 	for left := slots * int64(record); left > 0 && err == nil; {
 		n := min(left, int64(len(zeros)))
@@ -75,6 +77,7 @@ func newFloorFile(name string, record int, slots int64, sync bool) (*floorFile, 
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
+
 	return w, nil
 }
 
@@ -83,6 +86,7 @@ func newFloorFile(name string, record int, slots int64, sync bool) (*floorFile, 
 func (w *floorFile) append(records []byte, index int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	slot := w.next % w.slots
 	for i := range len(records) / w.record {
 		w.wrote[slot] = uint32(index + i)
@@ -91,6 +95,7 @@ func (w *floorFile) append(records []byte, index int) error {
 		}
 		w.next++
 	}
+
 	w.pending = append(w.pending, records...)
 	for mine := w.next; w.settled < mine && w.err == nil; {
 		if w.busy {
@@ -109,6 +114,7 @@ func (w *floorFile) append(records []byte, index int) error {
 		}
 		w.changed.Broadcast()
 	}
+
 	return w.err
 }
 
@@ -118,6 +124,7 @@ func (w *floorFile) write(group []byte, from int64) error {
 	if w.mapped != nil {
 		copy(w.mapped[at:], head)
 		copy(w.mapped, group[len(head):])
+
 		return nil
 	}
 	if _, err := w.f.WriteAt(head, at); err != nil {
@@ -131,6 +138,7 @@ func (w *floorFile) write(group []byte, from int64) error {
 	if w.sync {
 		return measure.Fdatasync(w.f)
 	}
+
 	return nil
 }
 
@@ -146,6 +154,7 @@ func (w *floorFile) close() error {
 		err = unmapFile(w.mapped)
 		w.mapped = nil
 	}
+
 	return errors.Join(err, w.f.Close())
 }
 
@@ -157,6 +166,7 @@ func (w *floorFile) verify(record func(index uint32) []byte) (items, checked int
 		return w.next, 0, err
 	}
 	defer f.Close()
+
 	file, got := bufio.NewReaderSize(f, 1<<20), make([]byte, w.record)
 	n := min(w.next, w.slots)
 	for slot := range n {
@@ -167,5 +177,6 @@ func (w *floorFile) verify(record func(index uint32) []byte) (items, checked int
 			return w.next, slot, fmt.Errorf("%w: slot %d holds %q", ErrWrong, slot, got)
 		}
 	}
+
 	return w.next, n, nil
 }

@@ -20,6 +20,7 @@ func checkFormat(op console.Op, format string) error {
 	if format != "" && !slices.Contains(Formats(), format) {
 		return op.Unknown("format", format, Formats())
 	}
+
 	return nil
 }
 
@@ -35,6 +36,7 @@ func (s screen) write(l Lab, r *Report, d Detail, format string) error {
 		return writeBenchstat(s.W, r)
 	}
 	s.report(l, r, d)
+
 	return nil
 }
 
@@ -46,8 +48,10 @@ func writeCSV(w io.Writer, r *Report) error {
 		if x < 0 {
 			return ""
 		}
+
 		return strconv.FormatFloat(x, 'g', -1, 64)
 	}
+
 	_ = c.Write([]string{"workload", "engine", "given", "clients", "offer", "rounds", "median_ops_per_sec", "low", "high",
 		"confidence", "p50_us", "p90_us", "p99_us", "p999_us", "max_us", "ops", "cpu_us_per_item", "syncs_per_commit",
 		"read_bytes_per_op", "settle_seconds", "peak_rss_bytes", "disk_bytes", "peak_disk_bytes", "items", "compared_with",
@@ -57,6 +61,7 @@ func writeCSV(w io.Writer, r *Report) error {
 	for _, s := range r.Summary {
 		cell := []string{s.Workload, s.Engine, s.Given.String(), strconv.Itoa(s.Clients), s.Offer.String(),
 			strconv.Itoa(s.Rounds)}
+
 		line := slices.Clone(cell)
 		for _, x := range []float64{s.Median, s.Low, s.High, s.Confidence, s.Latency.P50, s.Latency.P90, s.Latency.P99,
 			s.Latency.P999, s.Latency.Max, float64(s.Ops), s.CPUPerItem, s.SyncsPerCommit, s.ReadPerOp, s.SettleSeconds,
@@ -76,6 +81,7 @@ func writeCSV(w io.Writer, r *Report) error {
 		}
 		line = append(line, number(found.Held), number(found.Failed), number(s.WrittenPerOp), number(s.WriteAmplification),
 			number(s.LastByFirst))
+
 		_ = c.Write(line)
 		for _, k := range s.Kinds {
 			of := append(slices.Clone(cell), "", "", "", "")
@@ -89,6 +95,7 @@ func writeCSV(w io.Writer, r *Report) error {
 		}
 	}
 	c.Flush()
+
 	return c.Error()
 }
 
@@ -102,6 +109,7 @@ func writeBenchstat(w io.Writer, r *Report) error {
 	if r.Machine.Disk.FileSystem != "" {
 		text += "disk: " + strings.TrimSpace(r.Machine.Disk.FileSystem+" "+r.Machine.Disk.Kind) + "\n"
 	}
+
 	for _, s := range r.Summary {
 		kind, name, _ := strings.Cut(s.Workload, "/")
 		title := fmt.Sprintf("Benchmark%s%s/work=%s/engine=%s/level=%v/clients=%d", strings.ToUpper(kind[:min(len(kind), 1)]),
@@ -109,6 +117,7 @@ func writeBenchstat(w io.Writer, r *Report) error {
 		if s.Offer.Open() {
 			title += "/rate=" + strings.ReplaceAll(strings.TrimSuffix(s.Offer.String(), "/s"), "=", "-")
 		}
+
 		for _, result := range r.Results {
 			if result.Cell != s.cell || result.Round > s.Rounds || result.Ops == 0 {
 				continue
@@ -126,6 +135,7 @@ func writeBenchstat(w io.Writer, r *Report) error {
 		}
 	}
 	_, err := io.WriteString(w, text)
+
 	return err
 }
 
@@ -162,5 +172,6 @@ func (l Lab) Show(file, baseline, format string, d Detail, t console.Terminal) e
 	if !d.Full {
 		s.Printf("more: holdfast compare %s --full\n", file)
 	}
+
 	return nil
 }

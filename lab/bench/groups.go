@@ -63,12 +63,14 @@ func (l Lab) Groups(r *Report) []Group {
 		if err != nil {
 			w = Workload{Name: name, About: name, Unit: "operations", Items: 1}
 		}
+
 		for _, at := range r.setups(name) {
 			for _, g := range groups(w, r, at) {
 				list = append(list, g.exported(r))
 			}
 		}
 	}
+
 	return list
 }
 
@@ -76,6 +78,7 @@ func (g group) exported(r *Report) Group {
 	unit, perOp := g.workload.rates()
 	out := Group{Workload: g.workload.Name, About: g.workload.About, Title: g.title(), Given: g.given,
 		Reads: g.workload.Reads, Clients: g.clients, Offer: g.offer, Unit: unit, PerOp: perOp, Void: g.void, Claim: g.claim()}
+
 	for _, sum := range g.rows {
 		row := Row{Summary: sum, Reference: reference(sum.Engine) || sum.FromMemory, Against: sum.Rank.text()}
 		row.Best = len(g.engines) > 0 && !g.offer.Open() && sum.Engine == g.engines[0].Engine
@@ -83,6 +86,7 @@ func (g group) exported(r *Report) Group {
 		if g.floor != nil && sum.Engine != Null && !g.offer.Open() && g.floor.Median > 0 {
 			row.OfFloor = sum.Median / g.floor.Median
 		}
+
 		row.Study = g.workload.figure(sum)
 		for _, result := range r.Results {
 			if result.Cell == sum.cell && result.Round <= sum.Rounds {
@@ -91,6 +95,7 @@ func (g group) exported(r *Report) Group {
 		}
 		out.Rows = append(out.Rows, row)
 	}
+
 	return out
 }
 
@@ -110,6 +115,7 @@ func (g group) claim() Claim {
 	if claim.Why != "" {
 		return claim
 	}
+
 	claim.Shown = 1 - measure.Alpha
 	for _, row := range g.engines[1:] {
 		switch {
@@ -122,5 +128,6 @@ func (g group) claim() Claim {
 			}
 		}
 	}
+
 	return claim
 }

@@ -52,10 +52,12 @@ func kvStudy(n kvSizes) []Workload {
 		if bbolt != "" {
 			w.Study = kvFigures(holdfast.Power, bbolt, thunder)
 		}
+
 		return w
 	}
 	value := func(name, about string, size int, bbolt, thunder string) Workload {
 		p := kvPut{batch: 1, value: size, ring: max(n.large/size, 1)}
+
 		return Workload{
 			Name: name, About: about, Unit: "values", Items: 1, ItemBytes: kvKeySize + size, InBytes: true, OneKey: true,
 			KeyOrder: p.keyOrder(),
@@ -74,6 +76,7 @@ func kvStudy(n kvSizes) []Workload {
 		if bbolt != "" {
 			w.Study = kvFigures(0, bbolt, thunder)
 		}
+
 		return w
 	}
 	sequential := put("kv/seq-write", "put 100,000 keys in order, in one transaction",
@@ -86,6 +89,7 @@ func kvStudy(n kvSizes) []Workload {
 	mixed := kvMixed{keys: n.mixed, reads: mixedReads, value: kvValueSize}
 	overwrite := kvOverwrite{keys: n.keys}
 	studied := kvFill{ascending: true} // one table, written in order and then read
+
 	table := append([]Workload{
 		sequential,
 		put("kv/batch", "put 100 keys in order, in one transaction", kvPut{batch: kvBatch, ascending: true},
@@ -128,6 +132,7 @@ func kvStudy(n kvSizes) []Workload {
 	for i := range table {
 		table[i].Store = Keys
 	}
+
 	return table
 }
 
@@ -155,6 +160,7 @@ func kvMore(n kvSizes, read func(string, string, kvRead, time.Duration, string, 
 		kvRead{keys: n.more, order: kvWhole, value: kvMoreValue}, 45*time.Second, "", "")
 	again := read("kv/scan-updated", "the same after each key was put again",
 		kvRead{keys: n.more, order: kvWhole, value: kvMoreValue, fill: kvFill{again: 1}}, 90*time.Second, "", "")
+
 	list := []Workload{first, then, ranges, loaded, again}
 	for _, c := range coldSizes(n.cold, n.most) {
 		w := read("kv/cold-read"+c.suffix,
@@ -163,6 +169,7 @@ func kvMore(n kvSizes, read func(string, string, kvRead, time.Duration, string, 
 		w.Items, w.Cold, w.Loaded = kvRangeKeys, true, 0
 		list = append(list, w)
 	}
+
 	return list
 }
 

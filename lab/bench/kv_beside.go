@@ -34,6 +34,7 @@ func kvBesideWorkloads(records int) []Workload {
 			KeyOrder: Random, Loaded: int64(records) * (sharedKeySize + kvValueSize), Overhead: kvMany,
 			Engine: work.engine, Floor: work.floor, Null: work.null})
 	}
+
 	return list
 }
 
@@ -44,6 +45,7 @@ func (y ycsb) writing(t Task, store func(i int) ycsbStore) *Beside {
 		on, random := store(0), rand.New(rand.NewPCG(t.Seed, uint64(t.Clients)))
 		return func() error { return on.update(random.Uint32N(uint32(y.records))) }
 	}
+
 	return &b
 }
 
@@ -54,9 +56,11 @@ func pace(epoch time.Time, rate float64, stop func() bool) func() time.Duration 
 		return func() time.Duration { return time.Since(epoch) }
 	}
 	origin, n := time.Since(epoch), 0.0
+
 	return func() time.Duration {
 		due := origin + time.Duration(n*float64(time.Second)/rate)
 		n++
+
 		for now := time.Since(epoch); now < due; now = time.Since(epoch) {
 			if stop() {
 				return now
@@ -65,6 +69,7 @@ func pace(epoch time.Time, rate float64, stop func() bool) func() time.Duration 
 				return time.Since(epoch)
 			}
 		}
+
 		return due
 	}
 }

@@ -28,6 +28,7 @@ func newKVNull(t Task, keys, value int) *kvNull {
 		n.values.fill(v, key, 1)
 		n.sample = append(n.sample, v)
 	}
+
 	return n
 }
 
@@ -46,6 +47,7 @@ func (n *kvNull) scan(first uint32, count int) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -69,6 +71,7 @@ func newKVFloor(t Task, batch, value int) (*kvFloor, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return &kvFloor{task: t, file: file, values: newKVValues(value, t.Seed), record: record, batch: batch}, nil
 }
 
@@ -84,6 +87,7 @@ func newKVFloorLoaded(t Task, keys, value int) (_ *kvFloor, err error) {
 	}
 	f := &kvFloor{task: t, file: file, values: newKVValues(value, t.Seed), record: record, batch: keys}
 	buf := f.lay(min(floorChunk, keys))
+
 	for first := 0; first < keys && err == nil; first += floorChunk {
 		n := min(floorChunk, keys-first)
 		f.fill(buf[:n*record], uint32(first))
@@ -95,6 +99,7 @@ func newKVFloorLoaded(t Task, keys, value int) (_ *kvFloor, err error) {
 	if err != nil {
 		return nil, errors.Join(err, file.close())
 	}
+
 	return f, nil
 }
 
@@ -104,6 +109,7 @@ func (f *kvFloor) lay(n int) []byte {
 	for at := 0; at < len(buf); at += f.record {
 		f.values.lay(f.value(buf[at:]))
 	}
+
 	return buf
 }
 
@@ -125,10 +131,12 @@ func (f *kvFloor) fill(buf []byte, index uint32) {
 func (f *kvFloor) appender(i int) func() error {
 	buf := f.lay(f.batch)
 	turns := math.MaxUint32 / f.batch
+
 	return func() error {
 		first := i % turns * f.batch
 		i += f.task.Clients
 		f.fill(buf, uint32(first))
+
 		return f.file.append(buf, first)
 	}
 }
@@ -136,11 +144,13 @@ func (f *kvFloor) appender(i int) func() error {
 func (f *kvFloor) load(client func(int) func() error) Load {
 	there := f.file.next
 	put := func() int64 { return (f.file.next - there) * int64(kvKeySize+f.values.size) } // once the clients are done
+
 	return Load{Client: client, Put: put, Close: f.file.close, Verify: f.verify}
 }
 
 func (f *kvFloor) verify() (items, checked int64, err error) {
 	buf := f.lay(1)
+
 	return f.file.verify(func(index uint32) []byte {
 		f.fill(buf, index)
 		return buf
@@ -167,6 +177,7 @@ func (r *kvFloorReader) scan(from uint32, n int) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -178,6 +189,7 @@ func (r *kvFloorReader) read(first, n int) error {
 	}
 	var key kvKey
 	key.of(uint32(first))
+
 	for ; len(buf) > 0; buf = buf[r.record:] {
 		if !bytes.Equal(buf[:kvKeySize], key[:]) {
 			return fmt.Errorf("%w: record %d is of key %q", ErrWrong, first, buf[:kvKeySize])
@@ -188,6 +200,7 @@ func (r *kvFloorReader) read(first, n int) error {
 		key.next()
 		first++
 	}
+
 	return nil
 }
 
@@ -198,7 +211,9 @@ func (l Load) with(other Load) Load {
 	l.Verify = func() (items, checked int64, err error) {
 		items, checked, err = verifies()
 		_, _, otherErr := other.Verify()
+
 		return items, checked, errors.Join(err, otherErr)
 	}
+
 	return l
 }

@@ -26,6 +26,7 @@ func kvKilledWorkloads(few, many int) []Workload {
 			"values put", Unit: "opens", Items: 1, Stored: "keys", ItemBytes: kvKeySize + kvMoreValue, Killed: true,
 			OneClient: true, KeyOrder: Random, Overhead: w.overhead, Engine: work.engine, Floor: work.floor, Null: work.null})
 	}
+
 	return list
 }
 
@@ -36,6 +37,7 @@ func (k kvKilled) table(t Task) *kvTable {
 	for key := range table.versions {
 		table.versions.put(uint32(key))
 	}
+
 	return table
 }
 
@@ -46,12 +48,14 @@ func (k kvKilled) engine(t Task) (Load, error) {
 	table := k.table(t)
 	load := table.load(func(int) func() error { return table.open })
 	load.Once = true
+
 	return load, nil
 }
 
 func (k kvKilled) null(t Task) (Load, error) {
 	load := k.table(t).load(func(int) func() error { return func() error { return nil } })
 	load.Once = true
+
 	return load, nil
 }
 
@@ -66,6 +70,7 @@ func (k kvKilled) floor(t Task) (Load, error) {
 		return func() error { return reader.scan(0, k.keys) }
 	})
 	load.Once = true
+
 	return load, nil
 }
 
@@ -86,6 +91,7 @@ func killed(q request, keys int) error {
 	var done int
 	_, answer := fmt.Fscan(p.Out, &done)
 	p.Kill()
+
 	_, _ = io.Copy(io.Discard, p.Out)
 	switch _, err := p.Wait(); {
 	case done == diskRefused:
@@ -96,6 +102,7 @@ func killed(q request, keys int) error {
 	if answer != nil || done != keys {
 		return fmt.Errorf("the process that was to be killed put %d keys of %d", done, keys)
 	}
+
 	return nil
 }
 
@@ -114,6 +121,7 @@ func (l Lab) putAndWait(q request, stdout io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+
 	w := table.writer()
 	for i, key := range kvOrderOf(q.Put, q.Seed) {
 		w.put(key)
@@ -124,5 +132,6 @@ func (l Lab) putAndWait(q request, stdout io.Writer) (err error) {
 		}
 	}
 	fmt.Fprintln(stdout, q.Put)
+
 	select {}
 }

@@ -24,6 +24,7 @@ type kvQueueKey [kvKeySize]byte
 func (k *kvQueueKey) of(client, number uint32) []byte {
 	binary.BigEndian.PutUint32(k[:], client)
 	binary.BigEndian.PutUint64(k[4:], uint64(number))
+
 	return k[:]
 }
 
@@ -43,6 +44,7 @@ func kvQueueWorkloads(oldest, queued int) []Workload {
 			ItemBytes: kvKeySize + kvValueSize, OneKey: w.work.take, KeyOrder: Ascending, Overhead: 200 * time.Millisecond,
 			Engine: w.work.engine, Floor: w.work.floor, Null: w.work.null})
 	}
+
 	return list
 }
 
@@ -66,6 +68,7 @@ func (q kvQueue) queues(t Task) *kvQueues {
 	for i := range s.ends {
 		s.ends[i].tail = q.each(t)
 	}
+
 	return s
 }
 
@@ -77,6 +80,7 @@ func (q kvQueue) kinds() []string {
 	if !q.take {
 		return nil
 	}
+
 	return []string{"put", "take"}
 }
 
@@ -96,8 +100,10 @@ func (q kvQueue) client(s *kvQueues, i int, first func() error, keep func(*holdf
 		ends.head++
 		size += kvKeySize
 	}
+
 	return func() (kind int, err error) {
 		batch.Reset()
+
 		switch turn++; {
 		case !q.take:
 			for range q.batch {
@@ -114,6 +120,7 @@ func (q kvQueue) client(s *kvQueues, i int, first func() error, keep func(*holdf
 		}
 		s.bytes.Add(size)
 		size = 0
+
 		return kind, keep(&batch)
 	}
 }
@@ -133,6 +140,7 @@ func (q kvQueue) engine(t Task) (Load, error) {
 	if err := s.settle(s.fill); err != nil {
 		return Load{}, err
 	}
+
 	return q.load(s, s.first, func(b *holdfast.Batch) error { return holdfast.Commit(s.engine, b, t.Level) }), nil
 }
 
@@ -156,14 +164,17 @@ func (q kvQueue) floor(t Task) (Load, error) {
 	}
 	load := written.load(nil).mix(q.kinds(), func(i int) func() (int, error) {
 		reader, write, turn, key := read.reader(), written.appender(i), i, uint32(0)
+
 		return func() (kind int, err error) {
 			if turn++; turn%2 == 0 {
 				kind, err = 1, reader.get(key)
 				key = (key + 1) % q.each(t)
 			}
+
 			return kind, errors.Join(err, write())
 		}
 	})
+
 	return load.with(read.load(nil)), nil
 }
 
@@ -187,6 +198,7 @@ func (s *kvQueues) fill(level holdfast.Level) error {
 	if batch.Len() == 0 {
 		return nil
 	}
+
 	return holdfast.Commit(s.engine, &batch, level)
 }
 
@@ -194,9 +206,11 @@ func (s *kvQueues) fill(level holdfast.Level) error {
 func (s *kvQueues) first(i int) func() error {
 	var begin, end, want kvQueueKey
 	r := holdfast.Range{Lo: begin.of(uint32(i), 0), Hi: end.of(uint32(i)+1, 0)}
+
 	return func() (err error) {
 		it := s.engine.Scan(r)
 		defer func() { err = errors.Join(err, wrong(it.Close())) }()
+
 		return s.next(it, want.of(uint32(i), s.ends[i].head), uint32(i), s.ends[i].head)
 	}
 }
@@ -209,6 +223,7 @@ func (s *kvQueues) next(it holdfast.Iterator, key []byte, client, number uint32)
 	case !bytes.Equal(it.Key(), key):
 		return fmt.Errorf("%w: %x where key %d of client %d should be", ErrWrong, it.Key(), number, client)
 	}
+
 	return s.values.check(it.Value(), client, number)
 }
 
@@ -217,6 +232,7 @@ func (s *kvQueues) items() (n int64) {
 	for _, ends := range s.ends {
 		n += int64(ends.tail - ends.head)
 	}
+
 	return n
 }
 
@@ -225,6 +241,7 @@ func (s *kvQueues) items() (n int64) {
 func (s *kvQueues) compare(r holdfast.Reader) (n int64, err error) {
 	it := r.Scan(holdfast.Range{})
 	defer func() { err = errors.Join(err, wrong(it.Close())) }()
+
 	var key kvQueueKey
 	for i, ends := range s.ends {
 		for number := ends.head; number < ends.tail; number++ {
@@ -237,5 +254,6 @@ func (s *kvQueues) compare(r holdfast.Reader) (n int64, err error) {
 	if it.Next() {
 		return n, fmt.Errorf("%w: %x behind the last key", ErrWrong, it.Key())
 	}
+
 	return n, nil
 }

@@ -32,23 +32,28 @@ func (r kvRead) client(t Task, i int, get func(key uint32) error, scan func(firs
 	switch r.order {
 	case kvInOrder:
 		next, _ := share(r.keys, i, t.Clients)
+
 		return func() error {
 			key := next
 			if next++; next == r.keys {
 				next = 0
 			}
+
 			return get(uint32(key))
 		}
 	case kvRandom:
 		random := newKVRandom(t, i, r.keys)
 		random.first, random.n = 0, r.keys // reads do not meet
+
 		return func() error { return get(random.key()) }
 	case kvRange:
 		random := newKVRandom(t, i, r.keys)
 		n := min(kvRangeKeys, r.keys)
 		random.first, random.n = 0, r.keys-n+1
+
 		return func() error { return scan(random.key(), n) }
 	}
+
 	return func() error { return scan(0, r.keys) }
 }
 
@@ -57,12 +62,14 @@ func (r kvRead) engine(t Task) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
+
 	return table.load(func(i int) func() error {
 		reader := table.reader()
 		all, ok := table.engine.(contender.Getter)
 		if !ok {
 			return r.client(t, i, reader.get, table.scan)
 		}
+
 		return reader.ahead(all, func(get func(key uint32) error) func() error { return r.client(t, i, get, table.scan) })
 	}), nil
 }
@@ -85,8 +92,10 @@ func (r *kvReader) ahead(all contender.Getter, client func(get func(key uint32) 
 		} else {
 			results = append(results, r.table.values.check(value, numbers[i], version))
 		}
+
 		return nil
 	}
+
 	return func() error {
 		if len(results) == 0 {
 			numbers, results = numbers[:0], results[:0]
@@ -95,6 +104,7 @@ func (r *kvReader) ahead(all contender.Getter, client func(get func(key uint32) 
 					return err
 				}
 			}
+
 			for i, number := range numbers {
 				keys[i] = append(keys[i][:0], r.key.of(number)...)
 			}
@@ -104,6 +114,7 @@ func (r *kvReader) ahead(all contender.Getter, client func(get func(key uint32) 
 		}
 		err := results[0]
 		results = results[1:]
+
 		return err
 	}
 }
@@ -118,6 +129,7 @@ func (r kvRead) floor(t Task) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
+
 	return f.load(func(i int) func() error {
 		reader := f.reader()
 		return r.client(t, i, reader.get, reader.scan)

@@ -20,6 +20,7 @@ func (s *kvStore) open() (err error) {
 	if s.engine, err = s.task.Open(); err == nil {
 		s.volatile = s.engine.Capabilities().Strongest() == holdfast.Memory
 	}
+
 	return err
 }
 
@@ -45,6 +46,7 @@ func (s *kvStore) settle(fill func(holdfast.Level) error) error {
 		return err
 	}
 	s.engine, err = s.task.Open()
+
 	return err
 }
 
@@ -55,6 +57,7 @@ func weakest(e holdfast.Engine, otherwise holdfast.Level) holdfast.Level {
 			return level
 		}
 	}
+
 	return otherwise
 }
 
@@ -66,12 +69,14 @@ func (s *kvStore) load(items func() int64, compare func(holdfast.Reader) (int64,
 			if s.engine == nil {
 				return holdfast.UnknownMetrics()
 			}
+
 			return s.engine.Metrics()
 		},
 		Close: func() error {
 			if s.engine == nil {
 				return nil
 			}
+
 			return s.engine.Close()
 		},
 		Put:      s.bytes.Load,
@@ -90,6 +95,7 @@ func (s *kvStore) load(items func() int64, compare func(holdfast.Reader) (int64,
 				return n, 0, wrong(err)
 			}
 			checked, err = compare(engine)
+
 			return n, checked, errors.Join(err, engine.Close())
 		},
 	}

@@ -34,6 +34,7 @@ func (l kvVersions) count() int64 {
 	for _, state := range l {
 		n += int64(state & alive)
 	}
+
 	return n
 }
 
@@ -44,6 +45,7 @@ func (l kvVersions) compare(r holdfast.Reader, values kvValues) (n int64, err er
 	defer func() { err = errors.Join(err, wrong(it.Close())) }()
 	var key kvKey
 	key.of(0)
+
 	for i, state := range l {
 		if state&alive != 0 {
 			switch {
@@ -62,6 +64,7 @@ func (l kvVersions) compare(r holdfast.Reader, values kvValues) (n int64, err er
 	if it.Next() {
 		return n, fmt.Errorf("%w: %q behind the last key", ErrWrong, it.Key())
 	}
+
 	return n, nil
 }
 
@@ -78,6 +81,7 @@ func newKVTable(t Task, keys, value int) (*kvTable, error) {
 		return nil, op.BadOption(fmt.Sprintf("%d keys", keys), "use fewer --clients")
 	}
 	table := &kvTable{kvStore: kvStore{task: t}, values: newKVValues(value, t.Seed), versions: make(kvVersions, keys)}
+
 	return table, table.open()
 }
 
@@ -90,6 +94,7 @@ func newKVLoaded(t Task, keys, value int, fill kvFill) (*kvTable, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return table, table.settle(func(level holdfast.Level) error { return table.fill(fill, level) })
 }
 
@@ -107,6 +112,7 @@ func (f kvFill) keyOrder() KeyOrder {
 	case f.again > 0:
 		return RandomAgain
 	}
+
 	return Random
 }
 
@@ -117,6 +123,7 @@ func kvOrderOf(n int, seed uint64) []uint32 {
 		order[i] = uint32(i)
 	}
 	rand.New(rand.NewPCG(seed, uint64(n))).Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
+
 	return order
 }
 
@@ -124,11 +131,13 @@ func kvOrderOf(n int, seed uint64) []uint32 {
 func (t *kvTable) fill(how kvFill, level holdfast.Level) error {
 	w := t.writerTo(func(b *holdfast.Batch) error { return holdfast.Commit(t.engine, b, level) })
 	batch := max(kvPreloadBytes/t.values.size, 1)
+
 	for round := range how.again + 1 {
 		var order []uint32
 		if !how.ascending {
 			order = kvOrderOf(len(t.versions), t.task.Seed+uint64(round))
 		}
+
 		for i := range t.versions {
 			key := uint32(i)
 			if order != nil {
@@ -142,6 +151,7 @@ func (t *kvTable) fill(how kvFill, level holdfast.Level) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -151,6 +161,7 @@ func (t *kvTable) load(client func(i int) func() error) Load {
 		return t.versions.compare(r, t.values)
 	})
 	l.Client = client
+
 	return l
 }
 
@@ -161,8 +172,10 @@ func (t *kvTable) scan(first uint32, n int) (err error) {
 	if key.of(first); first > 0 {
 		r.Lo = key[:]
 	}
+
 	it := t.engine.Scan(r)
 	defer func() { err = errors.Join(err, wrong(it.Close())) }()
+
 	for i := first; i < first+uint32(n); i++ {
 		if !it.Next() || !bytes.Equal(it.Key(), key[:]) {
 			return fmt.Errorf("%w: %q where %s should be", ErrWrong, it.Key(), key)
@@ -176,6 +189,7 @@ func (t *kvTable) scan(first uint32, n int) (err error) {
 	if int(first)+n == len(t.versions) && it.Next() {
 		return fmt.Errorf("%w: %q behind the last key", ErrWrong, it.Key())
 	}
+
 	return nil
 }
 
@@ -205,7 +219,7 @@ type kvWriter struct {
 	key      kvKey
 	value    []byte
 	bytes    int64         // of keys and values in the batch
-	all      *atomic.Int64 // of them in all batches, nil if nobody asks
+	all      *atomic.Int64 // of keys and values in all batches; nil if nobody asks
 }
 
 func (w *kvWriter) put(key uint32) {
@@ -227,6 +241,7 @@ func (w *kvWriter) commit() error {
 		w.all.Add(w.bytes)
 	}
 	w.bytes = 0
+
 	return err
 }
 
@@ -254,7 +269,9 @@ func (r *kvReader) get(key uint32) error {
 		if errors.Is(err, holdfast.ErrNotFound) {
 			err = fmt.Errorf("%w: %s: %w", ErrWrong, r.key, err)
 		}
+
 		return err
 	}
+
 	return r.table.values.check(r.value, key, version)
 }

@@ -21,11 +21,23 @@ import (
 type kvTransaction struct{ keys int }
 
 func (c kvTransaction) workload() Workload {
-	return Workload{Name: "kv/transaction", About: "get a random key of 100,000, put it with its count raised by one, and put " +
-		"a new key, in one serializable transaction", Unit: "transactions", Stored: "keys", Items: 1,
-		ItemBytes: kvKeySize + kvValueSize, Transactions: true, KeyOrder: Random, Clients: []int{1, 64},
-		Loaded: int64(c.keys) * (kvKeySize + kvValueSize), Overhead: 500 * time.Millisecond,
-		Engine: c.engine, Floor: c.floor, Null: c.null}
+	return Workload{
+		Name: "kv/transaction",
+		About: "get a random key of 100,000, put it with its count raised by one, and put " +
+			"a new key, in one serializable transaction",
+		Unit:         "transactions",
+		Stored:       "keys",
+		Items:        1,
+		ItemBytes:    kvKeySize + kvValueSize,
+		Transactions: true,
+		KeyOrder:     Random,
+		Clients:      []int{1, 64},
+		Loaded:       int64(c.keys) * (kvKeySize + kvValueSize),
+		Overhead:     500 * time.Millisecond,
+		Engine:       c.engine,
+		Floor:        c.floor,
+		Null:         c.null,
+	}
 }
 
 // kvTransactions are a contender's.
@@ -108,8 +120,12 @@ type kvCount struct{ begun, done atomic.Uint32 }
 const kvFirst = 1
 
 func (c kvTransaction) counters(t Task) *kvCounters {
-	return &kvCounters{kvStore: kvStore{task: t}, values: newKVValues(kvValueSize, t.Seed), counts: make([]kvCount, c.keys),
-		put: make([]kvQueueEnds, t.Clients)}
+	return &kvCounters{
+		kvStore: kvStore{task: t},
+		values:  newKVValues(kvValueSize, t.Seed),
+		counts:  make([]kvCount, c.keys),
+		put:     make([]kvQueueEnds, t.Clients),
+	}
 }
 
 // fill puts the counters.

@@ -18,10 +18,12 @@ type kvKey [kvKeySize]byte
 // of makes k the key of that number, below kvMaxKeys, and returns its bytes.
 func (k *kvKey) of(number uint32) []byte {
 	copy(k[:], "key_")
+
 	for i := kvKeySize - 1; i >= 4; i-- {
 		k[i] = byte('0' + number%10)
 		number /= 10
 	}
+
 	return k[:]
 }
 
@@ -60,6 +62,7 @@ func newKVValues(size int, seed uint64) kvValues {
 	for len(pool) < size+kvPlaces {
 		pool = binary.LittleEndian.AppendUint64(pool, random.Uint64())
 	}
+
 	return kvValues{size, pool}
 }
 
@@ -69,6 +72,7 @@ func (v kvValues) body(key, version uint32) []byte {
 		return v.pool[:v.size]
 	}
 	hash := (uint64(key)<<32 | uint64(version)) * 0x9e3779b97f4a7c15
+
 	return v.pool[hash>>48:][:v.size]
 }
 
@@ -83,6 +87,7 @@ func (v kvValues) fill(dst []byte, key, version uint32) {
 	if v.size < kvFixedBody {
 		copy(dst, v.body(key, version))
 	}
+
 	stamp := uint64(key)<<32 | uint64(version)
 	for at := 0; at+kvStamp <= v.size; at += kvPage {
 		binary.LittleEndian.PutUint64(dst[at:], stamp)
@@ -94,6 +99,7 @@ func (v kvValues) check(got []byte, key, version uint32) error {
 	if len(got) != v.size {
 		return fmt.Errorf("%w: the value of key %d has %d bytes, not %d", ErrWrong, key, len(got), v.size)
 	}
+
 	body, stamp := v.body(key, version), uint64(key)<<32|uint64(version)
 	for at := 0; at < v.size; at += kvPage {
 		end := min(at+kvPage, v.size)
@@ -110,5 +116,6 @@ func (v kvValues) check(got []byte, key, version uint32) error {
 				begin, end)
 		}
 	}
+
 	return nil
 }

@@ -19,11 +19,13 @@ func (p kvPut) keys(clients int) int { return max(p.ring/p.batch, clients) * p.b
 // turns returns a function that gives client i the place in the order of the first key of its next batch.
 func (p kvPut) turns(i, clients int) func() uint32 {
 	batches, next := p.keys(clients)/p.batch, i
+
 	return func() uint32 {
 		first := uint32(next * p.batch)
 		if next += clients; next >= batches {
 			next = i
 		}
+
 		return first
 	}
 }
@@ -37,12 +39,14 @@ func (p kvPut) order(t Task) []uint32 {
 	if p.loaded {
 		seed++ // the first order is that in which they were put
 	}
+
 	return kvOrderOf(p.keys(t.Clients), seed)
 }
 
 // client is client i, writing to w.
 func (p kvPut) client(i, clients int, order []uint32, w *kvWriter) func() error {
 	turn := p.turns(i, clients)
+
 	return func() error {
 		first := turn()
 		for key := first; key < first+uint32(p.batch); key++ {
@@ -52,6 +56,7 @@ func (p kvPut) client(i, clients int, order []uint32, w *kvWriter) func() error 
 				w.put(key)
 			}
 		}
+
 		return w.commit()
 	}
 }
@@ -68,6 +73,7 @@ func (p kvPut) engine(t Task) (Load, error) {
 		return Load{}, err
 	}
 	order := p.order(t)
+
 	return table.load(func(i int) func() error { return p.client(i, t.Clients, order, table.writer()) }), nil
 }
 
@@ -81,6 +87,7 @@ func (p kvPut) floor(t Task) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
+
 	return f.load(f.appender), nil
 }
 
@@ -103,6 +110,7 @@ func (m kvMixed) kinds() []string {
 	if m.reads == 0 {
 		return nil
 	}
+
 	return []string{"get", "put"}
 }
 
@@ -110,6 +118,7 @@ func (m kvMixed) kinds() []string {
 // read, and then all write.
 func (m kvMixed) client(t Task, i int, get, put func(key uint32) error) func() (kind int, err error) {
 	random, step, putKind := newKVRandom(t, i, m.room(t)), i%mixedSteps, len(m.kinds())/2
+
 	return func() (int, error) {
 		if step++; step > mixedSteps {
 			step = 1
@@ -117,6 +126,7 @@ func (m kvMixed) client(t Task, i int, get, put func(key uint32) error) func() (
 		if step <= m.reads {
 			return 0, get(random.key())
 		}
+
 		return putKind, put(random.key())
 	}
 }
@@ -129,6 +139,7 @@ func (m kvMixed) engine(t Task) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
+
 	return table.load(nil).mix(m.kinds(), func(i int) func() (int, error) {
 		return m.client(t, i, table.reader().get, table.writer().putOne)
 	}), nil
@@ -136,6 +147,7 @@ func (m kvMixed) engine(t Task) (Load, error) {
 
 func (m kvMixed) null(t Task) (Load, error) {
 	n := newKVNull(t, m.room(t), m.value)
+
 	return n.load(nil).mix(m.kinds(), func(i int) func() (int, error) {
 		return m.client(t, i, n.get, n.writer().putOne)
 	}), nil
@@ -157,6 +169,7 @@ func (m kvMixed) floor(t Task) (Load, error) {
 		write := written.appender(i)
 		return m.client(t, i, read.reader().get, func(uint32) error { return write() })
 	})
+
 	return load.with(read.load(nil)), nil
 }
 
@@ -170,6 +183,7 @@ const deleteOneIn = 5
 
 func (o kvOverwrite) client(t Task, i int, w *kvWriter) func() error {
 	random := newKVRandom(t, i, o.room(t))
+
 	return func() error {
 		for range kvBatch {
 			key := random.key()
@@ -179,6 +193,7 @@ func (o kvOverwrite) client(t Task, i int, w *kvWriter) func() error {
 				w.put(key)
 			}
 		}
+
 		return w.commit()
 	}
 }
@@ -190,6 +205,7 @@ func (o kvOverwrite) engine(t Task) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
+
 	return table.load(func(i int) func() error { return o.client(t, i, table.writer()) }), nil
 }
 
@@ -204,5 +220,6 @@ func (o kvOverwrite) floor(t Task) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
+
 	return f.load(f.appender), nil
 }

@@ -31,16 +31,19 @@ func (l Lab) Matrix(reports ...*Report) (list []MatrixRow) {
 				order = append(order, engine)
 			}
 		}
+
 		for _, g := range l.Groups(r) {
 			shares(p999, g, func(row Row) float64 {
 				if row.Overloaded > 0 {
 					return 0
 				}
+
 				return row.Latency.P999
 			})
 			if !g.Reads {
 				shares(disk, g, func(row Row) float64 { return float64(row.DiskBytes) / float64(max(row.Items, 1)) })
 			}
+
 			for _, row := range g.Rows {
 				if known, ok := memory[row.Engine]; !ok || known < row.PeakRSS {
 					memory[row.Engine] = row.PeakRSS
@@ -48,6 +51,7 @@ func (l Lab) Matrix(reports ...*Report) (list []MatrixRow) {
 			}
 		}
 	}
+
 	for _, engine := range order {
 		most, ok := memory[engine]
 		if !ok {
@@ -58,6 +62,7 @@ func (l Lab) Matrix(reports ...*Report) (list []MatrixRow) {
 		row.Checksums, row.Cgo = l.facts(engine)
 		list = append(list, row)
 	}
+
 	return list
 }
 
@@ -71,6 +76,7 @@ func shares(to map[string][]float64, g Group, value func(Row) float64) {
 			}
 		}
 	}
+
 	for _, row := range g.Rows {
 		if v := value(row); v > 0 && !row.Reference && n > 1 {
 			to[row.Engine] = append(to[row.Engine], v/lowest)
@@ -95,6 +101,7 @@ func (l Lab) facts(engine string) (checksums, cgo string) {
 	if p.Server || p.OneClient {
 		cgo = "own process"
 	}
+
 	return yes[have.Checksums], cgo
 }
 
@@ -109,8 +116,10 @@ func (m MatrixRow) Cells() []string {
 		if x == 0 {
 			return "-"
 		}
+
 		return measure.Digits(x) + "x"
 	}
+
 	return []string{m.Engine, m.Checksums, times(m.P999), measure.Size(m.Memory), times(m.Disk), m.Cgo}
 }
 
@@ -125,11 +134,13 @@ func (s screen) matrix(l Lab, r *Report) {
 	if len(rows) < 2 || r.Partial != "" {
 		return
 	}
+
 	t := console.Table{Keys: 1}
 	for i, name := range MatrixHead() {
 		t.Columns = append(t.Columns, console.Column{Name: name, Right: slices.Contains([]int{2, 3, 4}, i)})
 	}
 	slices.SortStableFunc(rows, func(a, b MatrixRow) int { return cmp.Compare(a.P999, b.P999) })
+
 	for _, row := range rows {
 		t.Row("", row.Cells()...)
 	}

@@ -42,6 +42,7 @@ func messageWorkloads() []Workload {
 func messageStudy(n messageSizes) []Workload {
 	read := func(name, about string, r messageRead) Workload {
 		r.messageSizes = n
+
 		return Workload{
 			Name: name, About: about, Unit: "messages", Items: n.read, Store: Messages, Reads: true,
 			Overhead: time.Second, Engine: r.engine, Floor: r.floor, Null: r.null,
@@ -49,6 +50,7 @@ func messageStudy(n messageSizes) []Workload {
 	}
 	write := func(name, about, unit string, w messageWrite) Workload {
 		w.streams = n.streams
+
 		return Workload{Name: name, About: about, Unit: unit, Items: 1, Store: Messages, Engine: w.engine, Floor: w.floor,
 			Null: w.null}
 	}
@@ -66,6 +68,7 @@ func messageStudy(n messageSizes) []Workload {
 	long := write("message/long", "message/mixed for long, with reads anywhere in a stream", "operations",
 		messageWrite{reads: true, anywhere: true})
 	long.Samples = true
+
 	return []Workload{
 		write("message/write", "write a message to one of 100 streams", "messages", messageWrite{}),
 		mixed,
@@ -97,6 +100,7 @@ func openMessages(e holdfast.Engine, level holdfast.Level) (contender.Messages, 
 	if err != nil {
 		return nil, nil, errors.Join(err, store.Close())
 	}
+
 	return namespace{store, n}, store.Close, nil
 }
 
@@ -115,6 +119,7 @@ func (s namespace) Write(ctx context.Context, stream, id, typ string, data, meta
 		}
 	}
 	r, err := write(ctx, stream, message.Message{ID: id, Type: typ, Data: data, Metadata: metadata})
+
 	return r.Position, err
 }
 
@@ -128,6 +133,7 @@ func (s namespace) ReadStream(ctx context.Context, stream string, from int64, li
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -142,6 +148,7 @@ func (s namespace) ReadCategory(ctx context.Context, category string, from int64
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -155,6 +162,7 @@ func (s namespace) Follow(ctx context.Context, category string, from int64,
 			return nil
 		}
 	}
+
 	return nil
 }
 
@@ -221,12 +229,14 @@ func readStamp(data []byte) (s stamp, err error) {
 			}
 			n = 10*n + int64(c-'0')
 		}
+
 		return n
 	}
 	s = stamp{int(number(digits[:4])), int(number(digits[5:9])), number(digits[10:])}
 	if digits[4] != '-' || digits[9] != '-' {
 		err = fmt.Errorf("%w: data %q", ErrWrong, data)
 	}
+
 	return s, err
 }
 
@@ -242,6 +252,7 @@ func newMessageStreams(n, categories int) messageStreams {
 		name := categoryName(i%max(categories, 1)) + "-" + strconv.Itoa(i)
 		s.names, s.index[name] = append(s.names, name), i
 	}
+
 	return s
 }
 
@@ -250,6 +261,7 @@ func categoryName(i int) string {
 	if i == 0 {
 		return messageCategory
 	}
+
 	return messageCategory + strconv.Itoa(i)
 }
 
@@ -278,6 +290,7 @@ func (w *messageWriter) write(ctx context.Context, stream int) (position int64, 
 		w.put.Add(int64(messagePut))
 		w.sums[stream].add(uint64(position)+1, s.hash())
 	}
+
 	return position, err
 }
 
@@ -288,6 +301,7 @@ func (w *messageWriter) id(number int64) string {
 	low := 2<<62 | uint64(w.client)<<48 | w.random>>16
 	var text [36]byte
 	at := len(text) - 1
+
 	for i := range 32 {
 		if i == 12 || i == 16 || i == 20 || i == 24 {
 			text[at] = '-'
@@ -300,6 +314,7 @@ func (w *messageWriter) id(number int64) string {
 		text[at] = digits[nibbles>>(i%16*4)&0xf]
 		at--
 	}
+
 	return string(text[:])
 }
 
@@ -318,6 +333,7 @@ func newMessageAcks(streams int) *messageAcks {
 	for range streams {
 		a.sums = append(a.sums, newAckSums(streamBuckets))
 	}
+
 	return a
 }
 
@@ -327,6 +343,7 @@ func (a *messageAcks) verifier(t Task) func(contender.Messages) (items, checked 
 		for _, sums := range a.sums {
 			items += sums.count.Load()
 		}
+
 		for _, i := range rand.New(rand.NewPCG(t.Seed, uint64(items))).Perm(len(a.sums)) {
 			n, err := a.verifyStream(store, i, t.Seed)
 			if checked += n; err != nil {
@@ -336,6 +353,7 @@ func (a *messageAcks) verifier(t Task) func(contender.Messages) (items, checked 
 				break
 			}
 		}
+
 		return items, checked, nil
 	}
 }
@@ -348,9 +366,11 @@ func (a *messageAcks) verifyStream(store contender.Messages, i int, seed uint64)
 	if err != nil {
 		return 0, err
 	}
+
 	return a.sums[i].check(uint64(last), seed, func(first, last uint64) (hashes []uint64, err error) {
 		least := int64(last - first + 1)
 		err = a.readStream(store, i, int64(first-1), least, least, func(s stamp) { hashes = append(hashes, s.hash()) })
+
 		return hashes, err
 	})
 }
@@ -370,10 +390,12 @@ func (a *messageAcks) readStream(store contender.Messages, i int, from, least, l
 		}
 		next++
 		got(s)
+
 		return nil
 	})
 	if n := next - from; err == nil && (n < least || n > limit) {
 		err = fmt.Errorf("%w: %d messages of stream %s read from position %d on, of %d", ErrWrong, n, a.names[i], from, limit)
 	}
+
 	return err
 }

@@ -25,6 +25,7 @@ func (m messageWrite) kinds() []string {
 	if !m.reads {
 		return nil
 	}
+
 	return []string{"write", "read"}
 }
 
@@ -34,6 +35,7 @@ func (m messageWrite) client(t Task, i int, store contender.Messages, acked *mes
 	w := acked.writer(store, t.Seed, i)
 	there := make([]int64, m.streams) // how many messages of each stream the client knows of
 	stream, step := 0, 0
+
 	return func() (int, error) {
 		if m.reads && step == messageMixedReads {
 			step = 0
@@ -45,12 +47,14 @@ func (m messageWrite) client(t Task, i int, store contender.Messages, acked *mes
 				from = random.Int64N(from + 1)
 			}
 			least := min(there[stream], messageMixedReads)
+
 			return 1, acked.readStream(store, stream, from, least, messageMixedReads, func(stamp) {})
 		}
 		step++
 		stream = random.IntN(m.streams)
 		position, err := w.write(ctx, stream)
 		there[stream] = position + 1
+
 		return 0, err
 	}
 }
@@ -65,12 +69,14 @@ func (m messageWrite) engine(t Task) (Load, error) {
 		return m.client(t, i, table.store, acked)
 	})
 	load.Put = acked.put.Load
+
 	return load, nil
 }
 
 func (m messageWrite) null(t Task) (Load, error) {
 	acked := newMessageAcks(m.streams)
 	null := newNullMessages(acked.messageStreams)
+
 	return null.load(nil).mix(m.kinds(), func(i int) func() (int, error) { return m.client(t, i, null, acked) }), nil
 }
 
@@ -90,15 +96,18 @@ func (m messageWrite) floor(t Task) (Load, error) {
 	load := written.load(nil).mix(m.kinds(), func(i int) func() (int, error) {
 		write, reader, random := written.appender(i), read.reader(), rand.New(rand.NewPCG(t.Seed, uint64(i)))
 		step := 0
+
 		return func() (int, error) {
 			if step == messageMixedReads {
 				step = 0
 				return 1, reader.read(random.IntN(there-messageMixedReads), messageMixedReads)
 			}
 			step++
+
 			return 0, write()
 		}
 	})
+
 	return load.with(read.load(nil)), nil
 }
 
@@ -125,10 +134,12 @@ func (r messageRead) layout() messageLayout {
 func (l messageLayout) fill(store contender.Messages) error {
 	acked := newMessageAcks(l.streams)
 	acked.messageStreams = l.messageStreams
+
 	var writers []*messageWriter
 	for i := range l.streams {
 		writers = append(writers, acked.writer(store, 0, i))
 	}
+
 	errs := make([]error, l.streams)
 	for range l.stored / l.streams {
 		var round sync.WaitGroup
@@ -140,6 +151,7 @@ func (l messageLayout) fill(store contender.Messages) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -152,6 +164,7 @@ func (l messageLayout) check(i int) *messageCheck {
 	if l.group > 0 {
 		group = message.Group{Member: i % l.group, Size: l.group}
 	}
+
 	return l.newCheck(category, group)
 }
 
@@ -161,6 +174,7 @@ func (c *messageCheck) client(t Task, i int, store contender.Messages) func() er
 	rounds := (c.messageRead.read+c.each-1)/max(c.each, 1) + 1
 	last := c.stored - rounds*c.streams + 1
 	random := rand.New(rand.NewPCG(t.Seed, uint64(i)))
+
 	return func() error {
 		return c.read(store, int64(1+random.IntN(max(last, 1))), c.messageRead.read)
 	}
@@ -185,6 +199,7 @@ func (l messageLayout) newCheck(category string, group message.Group) *messageCh
 			c.each++
 		}
 	}
+
 	return c
 }
 
@@ -216,6 +231,7 @@ func (c *messageCheck) read(store contender.Messages, from int64, limit int) err
 			last = global
 			inRound++
 			n++
+
 			return nil
 		})
 	if err == nil && limit == 0 {
@@ -224,6 +240,7 @@ func (c *messageCheck) read(store contender.Messages, from int64, limit int) err
 	if err == nil && n != limit {
 		err = fmt.Errorf("%w: %d messages read from position %d on, of %d", ErrWrong, n, from, limit)
 	}
+
 	return err
 }
 
@@ -233,6 +250,7 @@ func (r messageRead) engine(t Task) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
+
 	return table.load(func(i int) func() error { return l.check(i).client(t, i, table.store) },
 		func(store contender.Messages) (int64, int64, error) {
 			all := l.newCheck("", message.Group{})
@@ -243,6 +261,7 @@ func (r messageRead) engine(t Task) (Load, error) {
 func (r messageRead) null(t Task) (Load, error) {
 	l := r.layout()
 	null := newNullMessages(l.messageStreams)
+
 	return null.load(func(i int) func() error {
 		c := l.check(i)
 		return c.client(t, i, nullReads{null, c})
@@ -254,6 +273,7 @@ func (r messageRead) floor(t Task) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
+
 	return f.load(func(i int) func() error {
 		reader, random := f.reader(), rand.New(rand.NewPCG(t.Seed, uint64(i)))
 		return func() error { return reader.read(random.IntN(r.stored-r.read+1), r.read) }
@@ -276,9 +296,11 @@ type messageDelivery struct {
 func (m messageFollow) follow(t Task, store contender.Messages) *messageDelivery {
 	ctx, stop := context.WithCancel(context.Background())
 	d := &messageDelivery{next: make([]int64, t.Clients), stop: stop, done: make(chan struct{})}
+
 	for range t.Clients {
 		d.to = append(d.to, make(chan struct{}, 1))
 	}
+
 	go func() {
 		defer close(d.done)
 		last, err := int64(0), error(nil)
@@ -287,6 +309,7 @@ func (m messageFollow) follow(t Task, store contender.Messages) *messageDelivery
 				return false
 			}
 			last = global
+
 			return true
 		})
 		if d.err = errors.Join(err, followErr); ctx.Err() != nil && err == nil {
@@ -295,6 +318,7 @@ func (m messageFollow) follow(t Task, store contender.Messages) *messageDelivery
 			d.err = fmt.Errorf("%w: it ended by itself", ErrWrong)
 		}
 	}()
+
 	return d
 }
 
@@ -308,6 +332,7 @@ func (d *messageDelivery) deliver(global, last int64, data []byte) error {
 	}
 	d.next[s.client]++
 	d.to[s.client] <- struct{}{} // a client waits for one message at a time
+
 	return nil
 }
 
@@ -318,6 +343,7 @@ func (d *messageDelivery) end() error {
 	if d.err != nil {
 		return fmt.Errorf("follower: %w", d.err)
 	}
+
 	return nil
 }
 
@@ -325,10 +351,12 @@ func (m messageFollow) client(t Task, i int, store contender.Messages, acked *me
 	d *messageDelivery) func() error {
 	ctx, random := context.Background(), rand.New(rand.NewPCG(t.Seed, uint64(i)))
 	w := acked.writer(store, t.Seed, i)
+
 	return func() error {
 		if _, err := w.write(ctx, random.IntN(m.streams)); err != nil {
 			return err
 		}
+
 		select {
 		case <-d.to[i]:
 			return nil
@@ -353,6 +381,7 @@ func (m messageFollow) engine(t Task) (Load, error) {
 		})
 	load.Put = acked.put.Load
 	load.Close = func() error { return errors.Join(d.end(), table.close()) }
+
 	return load, nil
 }
 
@@ -363,6 +392,7 @@ func (m messageFollow) null(t Task) (Load, error) {
 	d := m.follow(t, null)
 	load := null.load(func(i int) func() error { return m.client(t, i, null, acked, d) })
 	load.Close = d.end
+
 	return load, nil
 }
 
@@ -381,20 +411,24 @@ func (m messageFollow) floor(t Task) (Load, error) {
 	})
 	load := f.load(func(i int) func() error {
 		write, to := f.appender(i), make(chan struct{}, 1)
+
 		return func() error {
 			if err := write(); err != nil {
 				return err
 			}
 			written <- to
 			<-to
+
 			return nil
 		}
 	})
 	load.Close = func() error {
 		close(written)
 		follower.Wait()
+
 		return f.file.close()
 	}
+
 	return load, nil
 }
 
@@ -417,6 +451,7 @@ func (n *nullMessages) load(client func(int) func() error) Load {
 			for i := range n.counts {
 				items += n.counts[i].Load()
 			}
+
 			return items, 0, nil
 		},
 	}
@@ -427,6 +462,7 @@ func (n *nullMessages) Write(_ context.Context, stream, _, _ string, data, _ []b
 	if n.written != nil {
 		n.written <- bytes.Clone(data)
 	}
+
 	return n.counts[n.index[stream]].Add(1) - 1, nil
 }
 
@@ -440,6 +476,7 @@ func (n *nullMessages) ReadStream(_ context.Context, stream string, from int64, 
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -488,5 +525,6 @@ func (n nullReads) ReadCategory(_ context.Context, _ string, from int64, limit, 
 		}
 		limit--
 	}
+
 	return nil
 }

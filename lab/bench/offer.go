@@ -33,8 +33,10 @@ func ParseOffer(text string) (o Offer, err error) {
 		if failed != nil || !(x >= low && x <= high) { // NaN is neither
 			err = op.BadOption(fmt.Sprintf("a rate of %q", text), limits)
 		}
+
 		return x
 	}
+
 	share, isShare := strings.CutSuffix(text, "%")
 	rate, isRate := strings.CutSuffix(text, "/s")
 	switch {
@@ -49,6 +51,7 @@ func ParseOffer(text string) (o Offer, err error) {
 	if err != nil {
 		return Offer{}, err
 	}
+
 	return o, nil
 }
 
@@ -60,6 +63,7 @@ func (o Offer) String() string {
 	case o.Rate > 0:
 		return strconv.FormatFloat(o.Rate, 'f', -1, 64) + "/s"
 	}
+
 	return o.Bound.String()
 }
 
@@ -73,6 +77,7 @@ func (o *Offer) UnmarshalText(text []byte) (err error) {
 	} else {
 		*o, err = ParseOffer(string(text))
 	}
+
 	return err
 }
 
@@ -84,6 +89,7 @@ func (o Offer) rate(capacity float64) float64 {
 	if o.Share > 0 {
 		return min(max(capacity*o.Share, minRate), maxRate)
 	}
+
 	return o.Rate
 }
 
@@ -97,6 +103,7 @@ func (o Offer) Title() string {
 	case o.Bound != Bound{}:
 		return fmt.Sprintf(", the highest rate with a %s of at most %v", o.Bound.Percentile, o.Bound.Limit)
 	}
+
 	return ""
 }
 
@@ -140,6 +147,7 @@ func newPacer(epoch time.Time, length time.Duration, rate float64, stop func() b
 	p.origin = time.Since(epoch)
 	p.end = p.origin + length
 	p.limit = p.end + length/runParts
+
 	return p
 }
 
@@ -151,6 +159,7 @@ func timerSlack() (slack time.Duration) {
 		time.Sleep(short)
 		slack = max(slack, time.Since(began)-short)
 	}
+
 	return min(slack, maxSlack)
 }
 
@@ -171,6 +180,7 @@ func (p *pacer) take() (due time.Duration, ok bool) {
 	if now < due {
 		p.idle = min(now, p.end)
 	}
+
 	switch {
 	case p.stop():
 		return 0, false
@@ -178,6 +188,7 @@ func (p *pacer) take() (due time.Duration, ok bool) {
 		if now < p.end {
 			p.idle = p.end
 		}
+
 		return 0, false
 	case now >= p.end && p.behind() || now >= p.limit:
 		p.left = int64(math.Ceil(float64(p.end-p.moved-p.origin)/p.interval)) - p.next
@@ -190,6 +201,7 @@ func (p *pacer) take() (due time.Duration, ok bool) {
 		p.moved += max(now-due-time.Duration(p.interval), 0)
 		due = now
 	}
+
 	return due, true
 }
 

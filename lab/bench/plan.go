@@ -151,6 +151,7 @@ func (l Lab) Plan(r Request) (Plan, error) {
 		for _, p := range presets {
 			names = append(names, p.Name)
 		}
+
 		return Plan{}, op.Unknown("preset", r.Preset, names)
 	}
 	preset := presets[i]
@@ -158,6 +159,9 @@ func (l Lab) Plan(r Request) (Plan, error) {
 		Seed: uint64(rand.Uint32())}}
 
 	var err error
+
+	// What is named goes before the preset. Of the engines that were not named, those stay that can do one of the
+	// workloads; peers that must be named do not.
 	patterns := preset.Workloads
 	if len(r.Workloads) > 0 {
 		patterns = r.Workloads
@@ -181,6 +185,8 @@ func (l Lab) Plan(r Request) (Plan, error) {
 			})
 		})
 	}
+
+	// Levels are asked for in their order, each once, however they were named.
 	p.Levels = preset.Levels
 	if len(p.Levels) == 0 {
 		p.Levels = holdfast.Levels()
@@ -200,6 +206,7 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	if len(r.Clients) > 0 {
 		p.Clients = slices.Compact(slices.Sorted(slices.Values(r.Clients)))
 	}
+
 	for _, n := range p.Clients {
 		if n < 1 || n > maxClients {
 			return Plan{}, op.BadOption(fmt.Sprintf("%d clients", n),
@@ -234,6 +241,8 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	if p.Baseline = r.Baseline; r.Baseline != "" && (reference(r.Baseline) || !slices.Contains(p.Engines, r.Baseline)) {
 		return Plan{}, op.Unknown("baseline", r.Baseline, p.Engines)
 	}
+
+	// With less memory in the machine than the budget, half of it is the budget: the other half is the page cache's.
 	if p.MemoryBytes = defaultMemory; p.RAMBytes > 0 {
 		p.MemoryBytes = min(p.MemoryBytes, p.RAMBytes/2)
 	}
@@ -246,6 +255,8 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	if err := checkFormat(op, r.Format); err != nil {
 		return Plan{}, err
 	}
+
+	// Offers of open loops: rates that are named, and bounds for which the highest rate is looked for.
 	for _, text := range r.Rates {
 		offer, err := ParseOffer(text)
 		if err == nil && !offer.Open() {
@@ -258,6 +269,7 @@ func (l Lab) Plan(r Request) (Plan, error) {
 			p.Offers = append(p.Offers, offer)
 		}
 	}
+
 	for _, text := range r.Find {
 		bound, err := ParseBound(text)
 		if err != nil {
@@ -274,10 +286,13 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	if err := l.layOut(&p, asked, named); err != nil {
 		return p, err
 	}
+
+	// How many rounds it takes to show a difference depends on the size of the largest table, which is known now.
 	if r.Rounds == nil && p.Rounds >= measure.MinRounds {
 		p.Rounds = max(p.Rounds, p.roundsToShow())
 	}
 	p.Command = command(r, p)
+
 	return p, nil
 }
 
@@ -290,6 +305,7 @@ func (p Plan) roundsToShow() int {
 			most = max(most, engines[c.table()])
 		}
 	}
+
 	return measure.RoundsFor(comparisons(most, p.Baseline != ""))
 }
 
@@ -300,18 +316,24 @@ func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 		if err != nil {
 			return err
 		}
+
 		for i, at := range setups(w.clients(asked, p.Clients), p.Offers, w) {
 			clients := at.clients
 			add := func(engine string, asked, given holdfast.Level) {
 				p.Cells = append(p.Cells, Cell{Workload: name, Engine: engine, Asked: asked, Given: given, Clients: clients,
 					Offer: at.offer, Reads: w.Reads, Overhead: w.Overhead})
 			}
+
+			// The levels that some engine gives here: the references are measured where there is something to compare them with.
 			given := map[holdfast.Level]bool{}
 			for _, engine := range p.Engines {
 				entry, err := l.engine(engine)
 				if err != nil {
 					return err
 				}
+
+				// Each reason takes cells away and says why. What is missing is told once for a workload, not for each number of
+				// clients.
 				cells, missing := levelsOf(entry, p.Levels, w.Reads)
 				if why := refused(entry.Describe(), w); why != "" {
 					given := slices.DeleteFunc(slices.Clone(p.Levels), func(level holdfast.Level) bool {
@@ -332,6 +354,7 @@ func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 						if c.Given == holdfast.Memory {
 							missing = append(missing, absent(engine, []holdfast.Level{c.Asked}, why, why)...)
 						}
+
 						return c.Given == holdfast.Memory
 					})
 				}
@@ -339,6 +362,7 @@ func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 					const why = "it answers one request after another, and is measured with one client"
 					cells, missing = nil, absent(engine, p.Levels, why, why)
 				}
+
 				for _, c := range cells {
 					add(engine, c.Asked, c.Given)
 					given[c.Given] = true
@@ -361,6 +385,7 @@ func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 				add(Floor, holdfast.Power, holdfast.Power)
 				continue
 			}
+
 			for _, level := range []holdfast.Level{holdfast.Process, holdfast.Power} {
 				if given[level] {
 					add(Floor, level, level)
@@ -374,6 +399,7 @@ func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 	if len(p.Cells) == 0 {
 		return l.nothing(p.Unavailable)
 	}
+
 	return nil
 }
 
@@ -388,11 +414,13 @@ func setups(clients []int, offers []Offer, w Workload) (list []setup) {
 	if len(offers) == 0 || w.Killed {
 		offers = []Offer{w.Offer}
 	}
+
 	for _, n := range clients {
 		for _, offer := range offers {
 			list = append(list, setup{n, offer})
 		}
 	}
+
 	return list
 }
 
@@ -408,6 +436,7 @@ func refused(have holdfast.Capabilities, w Workload) string {
 	case !have.AtomicBatches && !w.OneKey && have.Strongest() > 0:
 		return "it has no atomic batches, which the work needs"
 	}
+
 	return ""
 }
 
@@ -415,6 +444,7 @@ func refused(have holdfast.Capabilities, w Workload) string {
 // the work: each reason once, with what would help.
 func (l Lab) nothing(missing []Unavailable) error {
 	type absence struct{ engine, reason string }
+
 	var order []absence
 	levels := map[absence][]holdfast.Level{} // none where no level helps
 	otherLevels, otherWork := false, false
@@ -433,6 +463,7 @@ func (l Lab) nothing(missing []Unavailable) error {
 		e, err := l.engine(u.Engine)
 		otherLevels = otherLevels || err == nil && e.Describe().Strongest() > 0
 	}
+
 	var reasons []string
 	for _, a := range order {
 		at := ""
@@ -451,6 +482,7 @@ func (l Lab) nothing(missing []Unavailable) error {
 	if otherWork {
 		remedy += " or --workloads"
 	}
+
 	return &holdfast.Error{Op: "bench", Class: class, Detail: strings.Join(reasons, "; "), Remedy: remedy}
 }
 
@@ -459,11 +491,13 @@ func (l Lab) nothing(missing []Unavailable) error {
 func levelsOf(e all.Entry, levels []holdfast.Level, reads bool) (cells []Cell, missing []Unavailable) {
 	have := e.Describe()
 	asked := map[holdfast.Level]holdfast.Level{} // by the level given; the strongest asked wins
+
 	for _, level := range levels {
 		if given := have.Promise(level).Given; given != 0 {
 			asked[given] = level
 		}
 	}
+
 	for _, level := range levels {
 		promise := have.Promise(level)
 		switch {
@@ -486,6 +520,7 @@ func levelsOf(e all.Entry, levels []holdfast.Level, reads bool) (cells []Cell, m
 	if reads && len(cells) > 1 {
 		cells = cells[len(cells)-1:]
 	}
+
 	return cells, missing
 }
 
@@ -495,6 +530,7 @@ func absent(engine string, levels []holdfast.Level, reason, why string) []Unavai
 	for _, level := range levels {
 		missing = append(missing, Unavailable{Engine: engine, Asked: level, Reason: reason, why: why, never: true})
 	}
+
 	return missing
 }
 
@@ -504,6 +540,7 @@ func (p Plan) Shuffled(round int) []Cell {
 	rand.New(rand.NewPCG(p.Seed, uint64(round))).Shuffle(len(cells), func(i, j int) {
 		cells[i], cells[j] = cells[j], cells[i]
 	})
+
 	return cells
 }
 
@@ -521,6 +558,7 @@ func (p Plan) Estimate() time.Duration {
 		}
 		round += runs * (p.For + p.WarmUp + expectedOverhead + c.Overhead)
 	}
+
 	return round * time.Duration(p.Rounds)
 }
 
@@ -529,6 +567,7 @@ func levelNames(levels []holdfast.Level) []string {
 	for _, level := range levels {
 		names = append(names, level.String())
 	}
+
 	return names
 }
 

@@ -57,5 +57,6 @@ func (p *progress) left(done int) time.Duration {
 		all := p.plan.Estimate() * time.Duration(p.total-p.first) / time.Duration(max(p.total, 1))
 		return max(all-gone, 0)
 	}
+
 	return time.Duration(float64(gone) / made * float64(p.total-done))
 }

@@ -38,6 +38,7 @@ func raftWorkloads() []Workload {
 func raftStudy(n raftSizes) []Workload {
 	set := func(name, about string, keys int) Workload {
 		s := raftStable{keys}
+
 		return Workload{
 			Name: name, About: about, Unit: "sets", Items: 1, Store: RaftLogs, OneClient: true, Overhead: 30 * time.Millisecond,
 			Engine: s.setEngine, Floor: s.setFloor, Null: s.setNull,
@@ -45,6 +46,7 @@ func raftStudy(n raftSizes) []Workload {
 	}
 	get := func(name, about string, keys int) Workload {
 		s := raftStable{keys}
+
 		return Workload{
 			Name: name, About: about, Unit: "gets", Items: 1, Store: RaftLogs, Reads: true, Overhead: 100 * time.Millisecond,
 			Engine: s.getEngine, Floor: s.getFloor, Null: s.getNull,
@@ -52,6 +54,7 @@ func raftStudy(n raftSizes) []Workload {
 	}
 	store := func(name, about string, batch int) Workload {
 		s := raftAppend{batch}
+
 		return Workload{
 			Name: name, About: about, Unit: "entries", Items: batch, Store: RaftLogs, OneClient: true,
 			Overhead: 100 * time.Millisecond,
@@ -84,6 +87,7 @@ func raftStudy(n raftSizes) []Workload {
 	long := truncating
 	long.Name, long.About, long.Samples = "raft/long",
 		"raft/truncate for long, with what it does to the disk and to the slowest appends", true
+
 	return []Workload{
 		studySet,
 		set("raft/stable-set-1k", "set one of 1,000 stable keys to a value of 256 bytes", n.many),
@@ -110,15 +114,18 @@ func raftKeys(n int, seed uint64) [][]byte {
 	for i := range keys {
 		key := make([]byte, raftKeySize)
 		now := uint64(raftEpoch.UnixMilli()) + uint64(i)
+
 		for at := 9; at >= 0; at-- {
 			key[at] = digits[now%32]
 			now /= 32
 		}
+
 		for at := 10; at < raftKeySize; at++ {
 			key[at] = digits[random.IntN(32)]
 		}
 		keys[i] = key
 	}
+
 	return keys
 }
 
@@ -127,5 +134,6 @@ func oneClient(t Task) error {
 	if t.Clients > 1 {
 		return op.BadOption(fmt.Sprintf("%d clients", t.Clients), "Raft has one writer")
 	}
+
 	return nil
 }

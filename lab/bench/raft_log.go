@@ -38,6 +38,7 @@ func (e raftEntries) check(log *raft.Log, index uint64) error {
 		return fmt.Errorf("%w: entry %d has index %d, term %d, type %v, %d bytes of extensions, appended at %v", ErrWrong,
 			index, log.Index, log.Term, log.Type, len(log.Extensions), log.AppendedAt)
 	}
+
 	return e.values.check(log.Data, uint32(index), uint32(index>>32))
 }
 
@@ -53,6 +54,7 @@ func (e raftEntries) batcher(size int) *raftBatcher {
 	for range size {
 		b.logs = append(b.logs, &raft.Log{Type: raft.LogCommand, Data: e.values.lay(make([]byte, raftData))})
 	}
+
 	return b
 }
 
@@ -63,6 +65,7 @@ func (b *raftBatcher) batch(first uint64, n int) []*raft.Log {
 		log.Index, log.Term, log.AppendedAt = index, raftTermOf(index), raftTimeOf(index)
 		b.entries.values.fill(log.Data, uint32(index), uint32(index>>32))
 	}
+
 	return b.logs[:n]
 }
 
@@ -100,6 +103,7 @@ func (e raftEntries) verify(store contender.RaftStore, first, last, seed uint64)
 		return items, 0, fmt.Errorf("%w: entries %d to %d acknowledged, %d to %d there", ErrWrong, first, last, gotFirst,
 			gotLast)
 	}
+
 	var log raft.Log
 	for _, index := range []uint64{first - 1, last + 1} {
 		if index+1 == 0 { // before an empty log
@@ -123,22 +127,26 @@ func (e raftEntries) verify(store contender.RaftStore, first, last, seed uint64)
 			}
 			checked++
 		}
+
 		return nil
 	}
 	if items <= fullBuckets*stretch {
 		return items, checked, read(first, last)
 	}
+
 	// Never the same one twice: there are thousands of stretches.
 	starts := map[uint64]bool{first: true, last - stretch + 1: true}
 	random := rand.New(rand.NewPCG(seed, last))
 	for len(starts) < someBuckets+2 {
 		starts[first+random.Uint64N(uint64(items)/stretch-1)*stretch] = true
 	}
+
 	for from := range starts {
 		if err := read(from, from+stretch-1); err != nil {
 			return items, checked, err
 		}
 	}
+
 	return items, min(checked, items), nil
 }
 
@@ -148,11 +156,13 @@ type raftAppend struct{ batch int }
 // client appends by keep, and notes the last index that was acknowledged.
 func (a raftAppend) client(entries raftEntries, last *uint64, keep func([]*raft.Log) error) func() error {
 	b := entries.batcher(a.batch)
+
 	return func() error {
 		if err := keep(b.batch(*last+1, a.batch)); err != nil {
 			return err
 		}
 		*last += uint64(a.batch)
+
 		return nil
 	}
 }
@@ -172,11 +182,13 @@ func (a raftAppend) engine(t Task) (Load, error) {
 			return entries.verify(store, min(1, last), last, t.Seed)
 		})
 	load.Put = func() int64 { return int64(last) * (raftIndexSize + raftData) }
+
 	return load, nil
 }
 
 func (a raftAppend) null(t Task) (Load, error) {
 	last := uint64(0)
+
 	return Load{
 		Client: func(int) func() error {
 			return a.client(newRaftEntries(t.Seed), &last, func([]*raft.Log) error { return nil })
@@ -191,6 +203,7 @@ func (a raftAppend) floor(t Task) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
+
 	return f.load(f.appender), nil
 }
 
@@ -213,15 +226,18 @@ func (g raftGetLog) engine(t Task) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
+
 	return table.load(
 		func(i int) func() error {
 			var log raft.Log
+
 			return g.client(t, i, func(n uint32) error {
 				index := uint64(n) + 1
 				log = raft.Log{} // as Raft has it: nothing is decoded into what was read before
 				if err := table.store.GetLog(index, &log); err != nil {
 					return wrong(fmt.Errorf("entry %d: %w", index, err))
 				}
+
 				return entries.check(&log, index)
 			})
 		},
@@ -241,6 +257,7 @@ func (e raftEntries) append(store contender.RaftStore, first uint64, n, batch in
 		first += uint64(size)
 		n -= size
 	}
+
 	return nil
 }
 
@@ -254,6 +271,7 @@ func (g raftGetLog) floor(t Task) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
+
 	return f.load(func(i int) func() error { return g.client(t, i, f.reader().get) }), nil
 }
 
@@ -281,6 +299,7 @@ func (r raftTruncate) newCutter(last uint64, deleteRange func(min, max uint64) e
 			c.done <- deleteRange(first, first+uint64(r.cut)-1)
 		}
 	}()
+
 	return c
 }
 
@@ -306,6 +325,7 @@ func (c *raftCutter) step() error {
 		c.pending = true
 		c.wanted <- c.first
 	}
+
 	return nil
 }
 
@@ -314,6 +334,7 @@ func (c *raftCutter) deleted(err error) error {
 	if err == nil {
 		c.first += uint64(c.cut)
 	}
+
 	return err
 }
 
@@ -322,6 +343,7 @@ func (c *raftCutter) settle() error {
 	if !c.pending {
 		return nil
 	}
+
 	return c.deleted(<-c.done)
 }
 
@@ -329,6 +351,7 @@ func (c *raftCutter) settle() error {
 func (c *raftCutter) stop() error {
 	err := c.settle()
 	close(c.wanted)
+
 	return err
 }
 
@@ -342,6 +365,7 @@ var raftCutKinds = []string{"append", "append while deleting"}
 // client returns the operation, and that the kind that it was of.
 func (r raftTruncate) client(c *raftCutter, entries raftEntries, keep func([]*raft.Log) error) func() (int, error) {
 	add := raftAppend{raftBatch}.client(entries, &c.last, keep)
+
 	return func() (kind int, err error) {
 		if err := c.step(); err != nil {
 			return 0, err
@@ -349,6 +373,7 @@ func (r raftTruncate) client(c *raftCutter, entries raftEntries, keep func([]*ra
 		if c.pending {
 			kind = 1
 		}
+
 		return kind, add()
 	}
 }
@@ -371,10 +396,12 @@ func (r raftTruncate) engine(t Task) (Load, error) {
 			if err := c.settle(); err != nil {
 				return 0, 0, err
 			}
+
 			return entries.verify(store, c.first, c.last, t.Seed)
 		}).mix(raftCutKinds, func(int) func() (int, error) { return r.client(c, entries, table.store.StoreLogs) })
 	load.Put = func() int64 { return int64(c.last-uint64(r.start())) * (raftIndexSize + raftData) }
 	load.Close = func() error { return errors.Join(c.stop(), table.close()) }
+
 	return load, nil
 }
 
@@ -383,6 +410,7 @@ func (r raftTruncate) null(t Task) (Load, error) {
 		return Load{}, err
 	}
 	c := r.newCutter(uint64(r.start()), func(_, _ uint64) error { return nil })
+
 	return Load{
 		Close:  c.stop,
 		Verify: func() (int64, int64, error) { return int64(c.there()), 0, nil },

@@ -25,9 +25,11 @@ func (s raftStable) contents(t Task) *stableContents {
 // setter returns what sets a key to its next value by set.
 func (l *stableContents) setter(set func(key, value []byte) error) func(key uint32) error {
 	value := l.values.lay(make([]byte, raftValue))
+
 	return func(key uint32) error {
 		l.values.fill(value, key, l.versions.put(key))
 		l.put += raftKeySize + raftValue
+
 		return set(l.keys[key], value)
 	}
 }
@@ -46,6 +48,7 @@ func (l *stableContents) get(store contender.RaftStore, key uint32) error {
 	case !there:
 		return fmt.Errorf("%w: key %s is there, and was never set", ErrWrong, l.keys[key])
 	}
+
 	return l.values.check(value, key, version)
 }
 
@@ -60,6 +63,7 @@ func (l *stableContents) verify(store contender.RaftStore) (items, checked int64
 			checked++
 		}
 	}
+
 	return items, checked, nil
 }
 
@@ -79,11 +83,13 @@ func (s raftStable) setEngine(t Task) (Load, error) {
 	l := s.contents(t)
 	load := table.load(func(i int) func() error { return s.client(t, i, l.setter(table.store.Set)) }, l.verify)
 	load.Put = func() int64 { return l.put }
+
 	return load, nil
 }
 
 func (s raftStable) setNull(t Task) (Load, error) {
 	l := s.contents(t)
+
 	return Load{
 		Client: func(i int) func() error { return s.client(t, i, l.setter(func(_, _ []byte) error { return nil })) },
 		Close:  func() error { return nil },
@@ -99,6 +105,7 @@ func (s raftStable) setFloor(t Task) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
+
 	return f.load(f.appender), nil
 }
 
@@ -111,11 +118,13 @@ func (s raftStable) getEngine(t Task) (Load, error) {
 				return err
 			}
 		}
+
 		return nil
 	})
 	if err != nil {
 		return Load{}, err
 	}
+
 	return table.load(func(i int) func() error {
 		return s.client(t, i, func(key uint32) error { return wrong(l.get(table.store, key)) })
 	}, l.verify), nil
@@ -131,5 +140,6 @@ func (s raftStable) getFloor(t Task) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
+
 	return f.load(func(i int) func() error { return s.client(t, i, f.reader().get) }), nil
 }

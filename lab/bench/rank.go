@@ -53,6 +53,7 @@ func (c Cell) table() tableKey {
 	if c.Reads {
 		return tableKey{workload: c.Workload, clients: c.Clients, offer: c.Offer}
 	}
+
 	return tableKey{c.Workload, c.Clients, c.Given, c.Offer}
 }
 
@@ -66,6 +67,7 @@ func rank(summaries []Summary, rates map[Cell][]float64, baseline string) {
 			tables[s.cell.table()] = append(tables[s.cell.table()], s)
 		}
 	}
+
 	for _, rows := range tables {
 		rankTable(rows, rates, baseline)
 	}
@@ -80,10 +82,12 @@ func rankTable(rows []*Summary, rates map[Cell][]float64, baseline string) {
 			for _, s := range rows {
 				s.Rank = &Rank{Verdict: NoBaseline, P: 1, Corrected: 1, Ratio: -1, Low: -1, High: -1, Confidence: -1}
 			}
+
 			return
 		}
 		to = rows[i]
 	}
+
 	// All pairs are one family although only those with the best are shown: which one is the best was seen in the same
 	// figures. A baseline was named before.
 	var family []float64
@@ -105,6 +109,7 @@ func rankTable(rows []*Summary, rates map[Cell][]float64, baseline string) {
 			}
 		}
 	}
+
 	corrected := measure.Holm(family)
 	enough := fewest >= measure.RoundsFor(len(family))
 	all := true // are shown to be slower
@@ -125,6 +130,7 @@ func rankTable(rows []*Summary, rates map[Cell][]float64, baseline string) {
 		}
 		all = all && s.Rank.Verdict == Slower
 	}
+
 	to.Rank = &Rank{To: to.Engine, Verdict: Leading, P: 1, Corrected: 1, Ratio: -1, Low: -1, High: -1, Confidence: -1}
 	switch {
 	case baseline != "":
@@ -143,5 +149,6 @@ func comparisons(engines int, baseline bool) int {
 	if baseline {
 		return max(engines-1, 0)
 	}
+
 	return engines * (engines - 1) / 2
 }

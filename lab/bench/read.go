@@ -29,6 +29,7 @@ func ReadReport(path string) (*Report, error) {
 	if err != nil {
 		return nil, unreadable(path, err, "name a file that holdfast bench has written with --json")
 	}
+
 	return ParseReport(path, text)
 }
 
@@ -44,6 +45,7 @@ func ParseReport(path string, text []byte) (*Report, error) {
 	case err != nil:
 		return nil, unreadable(path, err, "name a file that holdfast bench has written with --json, as it was written")
 	}
+
 	return r, nil
 }
 
@@ -61,6 +63,7 @@ var schema = sync.OnceValues(func() (*jsonschema.Schema, error) {
 	if err := c.AddResource("bench.schema.json", document); err != nil {
 		return nil, err
 	}
+
 	return c.Compile("bench.schema.json")
 })
 
@@ -93,6 +96,7 @@ func parse(text []byte) (*Report, error) {
 	if err := json.Unmarshal(text, &raw); err != nil {
 		return nil, err
 	}
+
 	r := raw.Report
 	for _, text := range raw.Results {
 		result := Result{Measurement: unknownOutcome().Measurement}
@@ -106,6 +110,7 @@ func parse(text []byte) (*Report, error) {
 		return nil, err
 	}
 	r.summarise(cells)
+
 	return r, nil
 }
 
@@ -118,6 +123,7 @@ func quoted(value any) string {
 	if err != nil {
 		return fmt.Sprint(value)
 	}
+
 	return string(text)
 }
 
@@ -132,6 +138,7 @@ func complaints(e *jsonschema.ValidationError) (list []string) {
 		if len(e.Causes) == 0 {
 			list = append(list, "at /"+strings.Join(e.InstanceLocation, "/")+" "+e.ErrorKind.LocalizedString(printer))
 		}
+
 		for _, cause := range e.Causes {
 			visit(cause)
 		}
@@ -142,6 +149,7 @@ func complaints(e *jsonschema.ValidationError) (list []string) {
 	if more := len(list) - maxComplaints; more > 0 {
 		list = append(list[:maxComplaints], fmt.Sprintf("and %d more", more))
 	}
+
 	return list
 }
 
@@ -152,11 +160,13 @@ func (r *Report) cells() ([]Cell, error) {
 	for _, w := range Workloads() {
 		reads[w.Name] = w.Reads
 	}
+
 	seen := map[slot]bool{}
 	var cells []Cell
 	for i := range r.Results {
 		result := &r.Results[i]
 		result.Reads = reads[result.Workload]
+
 		t := slot{result.Cell, result.Round}
 		what := fmt.Sprintf("%s, %s at %v, round %d", result.Workload, result.Engine, result.Given, result.Round)
 		switch {
@@ -175,6 +185,7 @@ func (r *Report) cells() ([]Cell, error) {
 		if i := slices.Index(r.Plan.Engines, engine); i >= 0 && !reference(engine) {
 			return i
 		}
+
 		return len(r.Plan.Engines) + slices.Index([]string{Null, Floor, FloorMap}, engine)
 	}
 	slices.SortFunc(cells, func(a, b Cell) int {
@@ -185,5 +196,6 @@ func (r *Report) cells() ([]Cell, error) {
 			cmp.Compare(rank(a.Engine), rank(b.Engine)),
 			cmp.Compare(a.Engine, b.Engine), cmp.Compare(a.Given, b.Given), cmp.Compare(a.Asked, b.Asked))
 	})
+
 	return slices.Compact(cells), nil
 }

@@ -49,6 +49,7 @@ func singular(unit string) string {
 	if stem, ok := strings.CutSuffix(unit, "ies"); ok {
 		return stem + "y"
 	}
+
 	return strings.TrimSuffix(unit, "s")
 }
 
@@ -67,6 +68,7 @@ func (s screen) report(l Lab, r *Report, d Detail) {
 	several := slices.ContainsFunc(list, func(g group) bool { return g.setup != list[0].setup })
 	s.verdict(list, several)
 	s.rates(list, several)
+
 	for _, g := range list {
 		if g.offer.Open() && !d.Full { // there is more to it than a rate
 			s.group(g)
@@ -97,6 +99,7 @@ func (s screen) details(l Lab, r *Report) {
 		if err != nil {
 			continue // a plan names no other
 		}
+
 		for _, at := range r.setups(name) {
 			for _, g := range groups(w, r, at) {
 				s.group(g)
@@ -148,11 +151,13 @@ func groups(w Workload, r *Report, at setup) []group {
 	if w.Reads {
 		levels = []holdfast.Level{0}
 	}
+
 	var list []group
 	for _, level := range levels {
 		in := func(name string, given holdfast.Level, as setup) bool {
 			return name == w.Name && as == at && (level == 0 || given == level)
 		}
+
 		g := group{workload: w, given: level, setup: at}
 		for _, sum := range r.Summary {
 			if in(sum.Workload, sum.Given, setup{sum.Clients, sum.Offer}) {
@@ -160,6 +165,7 @@ func groups(w Workload, r *Report, at setup) []group {
 			}
 		}
 		slices.SortStableFunc(g.rows, g.order)
+
 		for i := range g.rows {
 			switch row := &g.rows[i]; {
 			case row.Engine == Floor:
@@ -170,12 +176,14 @@ func groups(w Workload, r *Report, at setup) []group {
 				g.engines = append(g.engines, row)
 			}
 		}
+
 		for _, c := range r.Contenders {
 			if c.Mapped && c.Given == level &&
 				slices.ContainsFunc(g.rows, func(s Summary) bool { return s.Engine == c.Engine }) {
 				g.mapped = append(g.mapped, c.Engine)
 			}
 		}
+
 		for _, result := range r.Results {
 			if in(result.Workload, result.Given, setup{result.Clients, result.Offer}) && !result.Verified &&
 				!slices.Contains(g.void, result.Engine) {
@@ -186,6 +194,7 @@ func groups(w Workload, r *Report, at setup) []group {
 			list = append(list, g)
 		}
 	}
+
 	return list
 }
 
@@ -203,6 +212,7 @@ func (g group) title() string {
 	if g.workload.Cold {
 		how = "files dropped from memory (posix_fadvise) before, " + how
 	}
+
 	return fmt.Sprintf("%s, %s, %s%s", g.workload.Name, how, console.Number(g.clients, "client"), g.offer.Title())
 }
 
@@ -214,6 +224,7 @@ func (g group) order(a, b Summary) int {
 	case a.Search != nil && b.Search != nil:
 		return cmp.Compare(b.Search.Held, a.Search.Held)
 	}
+
 	return cmp.Or(cmp.Compare(min(a.Overloaded, 1), min(b.Overloaded, 1)), cmp.Compare(a.Latency.P99, b.Latency.P99))
 }
 
@@ -222,6 +233,7 @@ func plain(engine string) console.Style {
 	if reference(engine) {
 		return console.Dim
 	}
+
 	return ""
 }
 
@@ -234,6 +246,7 @@ func (s screen) cost(w Workload, r *Report, at setup) {
 		{Name: "memory", Right: true}, {Name: cmp.Or(w.Stored, w.Unit), Right: true},
 		{Name: "before closing", Right: true}, {Name: "on disk", Right: true},
 	}}
+
 	_, perOp := w.rates()
 	for _, g := range groups(w, r, at) {
 		for _, row := range g.rows {
@@ -242,6 +255,7 @@ func (s screen) cost(w Workload, r *Report, at setup) {
 			if alive := float64(row.Items) * float64(w.ItemBytes); w.showsSpace() && alive > 0 && row.DiskBytes > 0 {
 				disk += " (" + measure.Digits(float64(row.DiskBytes)/alive) + "x)"
 			}
+
 			switch {
 			case reference(row.Engine):
 				syncs, items, disk, open, before = "", "", "", "", "" // nothing, or a file prepared ahead
@@ -270,6 +284,7 @@ func (s Summary) written() string {
 	case s.WrittenPerOp >= 0:
 		return measure.Size(int64(s.WrittenPerOp)) + "/op"
 	}
+
 	return "?"
 }
 
@@ -278,6 +293,7 @@ func (s Summary) endByBegin() string {
 	if s.Engine == Null || s.Offer.Open() || s.LastByFirst < 0 {
 		return ""
 	}
+
 	return measure.Digits(s.LastByFirst) + "x"
 }
 
@@ -323,6 +339,7 @@ func (s screen) legend(l Lab, r *Report) {
 func (s screen) references(l Lab, r *Report) {
 	var null *Summary
 	var nullWrites, floorWrites, floorReads, writes, openLoop, search, floorMap bool
+
 	for i := range r.Summary {
 		sum := &r.Summary[i]
 		w, err := l.workload(sum.Workload)
@@ -330,6 +347,7 @@ func (s screen) references(l Lab, r *Report) {
 			continue // a plan names no other
 		}
 		writes, openLoop = writes || !w.Reads, openLoop || sum.Offer.Open()
+
 		search = search || sum.Search != nil
 		switch sum.Engine {
 		case Null:
@@ -390,6 +408,7 @@ func (s screen) references(l Lab, r *Report) {
 func (s screen) studied(l Lab, r *Report) {
 	notes := []string{"A study's figures are of its own machines (docs/studies.md): compare ratios with them, nothing " +
 		"else."}
+
 	has := false
 	for _, sum := range r.Summary {
 		w, err := l.workload(sum.Workload)
@@ -417,6 +436,7 @@ func (s screen) unavailable(list []Unavailable, full bool) {
 		why     string
 		levels  string
 	}
+
 	// The levels at which each engine is missing for one reason.
 	levels := map[string][]holdfast.Level{}
 	key := func(u Unavailable) string { return fmt.Sprint(u.Engine, u.instead, u.why) }
@@ -426,6 +446,7 @@ func (s screen) unavailable(list []Unavailable, full bool) {
 			slices.Sort(levels[key(u)])
 		}
 	}
+
 	var order []absence
 	engines := map[absence][]string{}
 	for _, u := range list {
@@ -440,6 +461,7 @@ func (s screen) unavailable(list []Unavailable, full bool) {
 	slices.SortStableFunc(order, func(a, b absence) int {
 		return cmp.Or(cmp.Compare(a.levels, b.levels), cmp.Compare(a.instead, b.instead))
 	})
+
 	title := ""
 	for _, a := range order {
 		now := "not available at " + a.levels + ":"
@@ -458,6 +480,7 @@ func (s screen) unavailable(list []Unavailable, full bool) {
 func (s screen) missing(list []Unavailable) {
 	var engines []string
 	levels := map[string][]holdfast.Level{}
+
 	for _, u := range list {
 		if levels[u.Engine] == nil {
 			engines = append(engines, u.Engine)
@@ -466,6 +489,7 @@ func (s screen) missing(list []Unavailable) {
 			levels[u.Engine] = append(levels[u.Engine], u.Asked)
 		}
 	}
+
 	var at []string
 	for _, engine := range engines {
 		slices.Sort(levels[engine])
@@ -486,6 +510,7 @@ func (s screen) void(results []Result) {
 	}
 	s.Printf("\n%s\n", s.Paint(console.Red, fmt.Sprintf("VOID: %s failed verification or broke off; not ranked.",
 		console.Number(len(results), "measurement"))))
+
 	said := map[string]bool{}
 	for _, r := range results {
 		id := r.Workload + r.Engine + r.Asked.String() + r.Error

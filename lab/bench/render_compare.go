@@ -30,12 +30,14 @@ func (s screen) compare(a, b side, gate Gate, differences []string) error {
 	s.changesLegend(list, len(a.reports) == 1 || len(b.reports) == 1, b.reports[0].Plan.Command)
 	s.onlyIn("only in the old run: ", a, b)
 	s.onlyIn("only in the new run: ", b, a)
+
 	var wrong []string
 	for _, k := range a.order {
 		if b.void[k] {
 			wrong = append(wrong, k.String())
 		}
 	}
+
 	switch {
 	case len(wrong) > 0:
 		s.Wrapped(s.Paint(console.Red, "VOID in the new run:")+" ", strings.Join(wrong, "; ")+".")
@@ -45,6 +47,7 @@ func (s screen) compare(a, b side, gate Gate, differences []string) error {
 	case len(list) == 0:
 		return compareOp.BadOption("the runs have no cell in common", "compare runs of the same workloads and engines")
 	}
+
 	return gate.unjudged(list, b.reports[0].Plan.Command)
 }
 
@@ -56,6 +59,7 @@ func moreRounds(command string, rounds int) string {
 	if command == "" {
 		command = "holdfast bench ..."
 	}
+
 	return fmt.Sprintf("measure each side with: %s --rounds %d --json FILE",
 		console.Plain(seedOrRounds.ReplaceAllString(command, "")), rounds)
 }
@@ -65,6 +69,7 @@ func moreRounds(command string, rounds int) string {
 func (gate Gate) unjudged(list []cellChange, command string) error {
 	few, need := 0, 0
 	found, cells := map[string]bool{}, map[string]int{}
+
 	for _, c := range list {
 		if !c.gated {
 			continue
@@ -78,16 +83,19 @@ func (gate Gate) unjudged(list []cellChange, command string) error {
 	}
 	if few > 0 {
 		rounds := measure.RoundsFor(need)
+
 		return compareOp.BadOption(fmt.Sprintf("the gate cannot judge %s: it takes %s a side", console.Number(few, "figure"),
 			console.Number(rounds, "round")), moreRounds(command, rounds)+" (or name several runs of a side, with vs between "+
 			"the old and the new ones)")
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(gate)) {
 		if !found[name] {
 			return compareOp.BadOption(fmt.Sprintf("the gate cannot judge %s, which is not known on both sides", name),
 				"leave it out, or measure it")
 		}
 	}
+
 	return nil
 }
 
@@ -105,6 +113,7 @@ func (s screen) gate(list []cellChange) (failed int) {
 	if failed > 0 {
 		s.Printf("\n")
 	}
+
 	return failed
 }
 
@@ -114,6 +123,7 @@ func (c *cellChange) sentence() string {
 	if c.diff.Ratio > 0 {
 		text += ", " + changeWithInterval(c.diff)
 	}
+
 	text += fmt.Sprintf(", p %.2g", c.p)
 	for i, b := range c.beside {
 		own := "not known"
@@ -125,6 +135,7 @@ func (c *cellChange) sentence() string {
 			text += fmt.Sprintf(", so that divided by it the change is %s, p %.2g", changeWithInterval(b.diff), b.p)
 		}
 	}
+
 	return text
 }
 
@@ -137,6 +148,7 @@ func (s screen) changesTable(a side, list []cellChange) {
 	for _, m := range metrics() {
 		columns = append(columns, console.Column{Name: m.title, Right: true})
 	}
+
 	t := console.Table{Keys: 4, Columns: columns}
 	for _, k := range a.order {
 		cells := []string{k.work(), k.engine, k.given.String(), fmt.Sprint(k.clients)}
@@ -159,6 +171,7 @@ func (s screen) changesTable(a side, list []cellChange) {
 			continue
 		}
 		t.Row(plain(k.engine), cells...)
+
 		for i, style := range styles {
 			if style != "" {
 				t.PaintLast(t.Keys+i, style)
@@ -197,6 +210,7 @@ func (s screen) changesShown(list []cellChange) {
 func (s screen) changesLegend(list []cellChange, alone bool, command string) {
 	few, most, apparent, compared := 0, 0, 0, false
 	cells := map[string]int{}
+
 	for _, c := range list {
 		if reference(c.cell.engine) {
 			continue

@@ -37,6 +37,7 @@ func (s screen) course(w Workload, r *Report, at setup) {
 			for _, row := range g.rows {
 				first := slices.IndexFunc(r.Results, func(result Result) bool { return result.Cell == row.cell })
 				cells := []string{row.Engine, g.given.String()}
+
 				for _, q := range quarters(r.Results[first].Samples) {
 					text := "-"
 					if q.seconds > 0 {
@@ -64,6 +65,7 @@ func quarters(samples []Sample) (parts [4]quarter) {
 	if len(samples) == 0 {
 		return parts
 	}
+
 	length := samples[len(samples)-1].Seconds / float64(len(parts))
 	before := Sample{}
 	for _, sample := range samples {
@@ -74,5 +76,6 @@ func quarters(samples []Sample) (parts [4]quarter) {
 		p.rss = max(p.rss, sample.RSS)
 		before = sample
 	}
+
 	return parts
 }

@@ -15,6 +15,7 @@ func style(row Summary) console.Style {
 	if row.Rank != nil && row.Rank.Verdict == Best {
 		return console.Green
 	}
+
 	return plain(row.Engine)
 }
 
@@ -23,6 +24,7 @@ func interval(s Summary, items float64) string {
 	if s.Rounds < 2 {
 		return "-"
 	}
+
 	return measure.Count(s.Low*items) + ".." + measure.Count(s.High*items)
 }
 
@@ -31,6 +33,7 @@ func (r *Rank) text() string {
 	if r == nil {
 		return ""
 	}
+
 	switch r.Verdict {
 	case TooFewRounds, NoBaseline, Alone:
 		return ""
@@ -43,8 +46,10 @@ func (r *Rank) text() string {
 		if ratio <= 0 {
 			return string(r.Verdict)
 		}
+
 		return fmt.Sprintf("%sx %s %s..%s", measure.Digits(ratio), r.Verdict, measure.Digits(low), measure.Digits(high))
 	}
+
 	return string(r.Verdict)
 }
 
@@ -53,6 +58,7 @@ func (r *Rank) factor() (ratio, low, high float64) {
 	if r.Ratio > 0 && r.Verdict == Slower {
 		return 1 / r.Ratio, 1 / r.High, 1 / r.Low
 	}
+
 	return r.Ratio, r.Low, r.High
 }
 
@@ -64,14 +70,17 @@ func (g group) noClaim() string {
 	if g.offer.Open() {
 		return "no claim: rates of an open loop are those offered"
 	}
+
 	switch g.engines[0].Rank.Verdict {
 	case TooFewRounds:
 		n := comparisons(len(g.engines), g.comparedWith() == Baseline)
+
 		return fmt.Sprintf("no claim: it takes %s to show any difference between %s",
 			console.Number(measure.RoundsFor(n), "round"), console.Number(len(g.engines), "engine"))
 	case NoBaseline:
 		return "no claim: the baseline is not in this table"
 	}
+
 	return ""
 }
 
@@ -82,6 +91,7 @@ func (g group) comparedWith() Verdict {
 			return Baseline
 		}
 	}
+
 	return Best
 }
 
@@ -95,6 +105,7 @@ func (s screen) speed(g group) {
 		s.openLoop(g)
 		return
 	}
+
 	unit, items := g.workload.rates()
 	confidence := "range"
 	for _, row := range g.rows {
@@ -105,6 +116,7 @@ func (s screen) speed(g group) {
 			confidence = fmt.Sprintf("[%.0f %%]", 100*row.Confidence)
 		}
 	}
+
 	verdict, device, floor := "", "", "" // a column without a name is left out
 	for _, row := range g.engines {
 		switch {
@@ -126,6 +138,7 @@ func (s screen) speed(g group) {
 		{Name: "p50", Right: true}, {Name: "p99", Right: true}, {Name: "p99.9", Right: true}, {Name: "max", Right: true},
 		{Name: "ops", Right: true}, {Name: device, Right: true},
 	}}
+
 	var figures []string
 	for _, row := range g.rows {
 		share := ""
@@ -139,6 +152,7 @@ func (s screen) speed(g group) {
 			measure.Duration(row.Latency.P50), measure.Duration(row.Latency.P99), measure.Duration(row.Latency.P999),
 			measure.Duration(row.Latency.Max), measure.Count(float64(row.Ops)), measure.Size(int64(row.ReadPerOp)))
 	}
+
 	for _, engine := range g.void {
 		t.Row(console.Red, engine, "void", "see below", "", "", "", "", "", "", "", "")
 	}
@@ -188,11 +202,13 @@ func (s screen) kinds(g group) {
 func (s screen) openLoop(g group) {
 	unit, items := g.workload.rates()
 	state := "" // a column without a name is left out
+
 	for _, row := range g.rows {
 		if row.Overloaded > 0 {
 			state = "state"
 		}
 	}
+
 	t := console.Table{Keys: 1, Columns: []console.Column{
 		{Name: "engine"}, {Name: "offered " + unit + "/s", Right: true}, {Name: "reached", Right: true},
 		{Name: "p50", Right: true}, {Name: "p99", Right: true}, {Name: "p99.9", Right: true}, {Name: "max", Right: true},
@@ -212,6 +228,7 @@ func (s screen) openLoop(g group) {
 		}
 		t.Row(plain(row.Engine), append(cells, measure.Count(float64(row.Ops)), how)...)
 	}
+
 	for _, engine := range g.void {
 		t.Row(console.Red, engine, "void", "see below", "", "", "", "", "", "")
 	}
@@ -227,12 +244,14 @@ func (w Workload) figure(row Summary) string {
 	if text == notAtLevel || text == notInStudy {
 		return ""
 	}
+
 	return text
 }
 
 // studyName is the number and the subject of the study that the work is of, as docs/studies.md has them.
 func (w Workload) studyName() string {
 	kind, _, _ := strings.Cut(w.Name, "/")
+
 	return map[string]string{
 		"event": "1 (SQLite against Pebble)", "raft": "2 (Badger against BoltDB against Pebble)",
 		"kv": "3 (a Rust B+ tree against bbolt)", "message": "4 (a message store on Pebble)",
@@ -248,6 +267,7 @@ func (s screen) statistics(r *Report) {
 		confidence = max(confidence, sum.Confidence)
 		claims = claims || sum.Rank.text() != ""
 	}
+
 	switch {
 	case rounds == 1:
 		s.Wrapped("", "One round: no interval, and no claim who is faster.")

@@ -39,6 +39,7 @@ func (g group) findings(name string) (list []finding) {
 				list = append(list, finding{row.Engine + ": " + noDifference, name})
 			}
 		}
+
 		return list
 	case claim.Why != "":
 		return nil
@@ -50,6 +51,7 @@ func (g group) findings(name string) (list []finding) {
 	if len(g.engines) > 2 {
 		what += " before " + claim.Next
 	}
+
 	return []finding{{claim.Fastest[0] + " is ahead", what}}
 }
 
@@ -59,6 +61,7 @@ func (r *Rank) ratio() string {
 	if ratio <= 0 {
 		return "by a factor that is not known"
 	}
+
 	return fmt.Sprintf("%sx (%s..%s)", measure.Digits(ratio), measure.Digits(low), measure.Digits(high))
 }
 
@@ -79,6 +82,7 @@ func (g group) withheld() (reasons []string) {
 	if len(g.void) > 0 {
 		reasons = append(reasons, "void, see below: "+console.List(g.void))
 	}
+
 	return reasons
 }
 
@@ -91,6 +95,7 @@ func (l Lab) tables(r *Report) (list []group) {
 			}
 		}
 	}
+
 	return list
 }
 
@@ -99,12 +104,14 @@ func (g group) named(several bool) string {
 	if !several {
 		return g.workload.Name
 	}
+
 	return fmt.Sprintf("%s with %s%s", g.workload.Name, console.Number(g.clients, "client"), g.offer.Title())
 }
 
 // verdict says who is ahead, by how much, and at which level; where no difference is shown; and what is withheld.
 func (s screen) verdict(list []group, several bool) {
 	s.Title("verdict, on this machine")
+
 	var lines []string
 	var found []finding
 	compared := 0
@@ -141,9 +148,11 @@ func (s screen) verdict(list []group, several bool) {
 	if len(lines) > 1 {
 		s.Wrapped("  in all: ", summary(found, console.Number(compared, "table"), false)+".")
 	}
+
 	for _, line := range lines {
 		s.Wrapped("  ", line)
 	}
+
 	for _, why := range reasons {
 		names := strings.Join(held[why], "; ")
 		if len(list) > 1 && tables[why] == len(list) {
@@ -173,6 +182,7 @@ func verdictAt(list []group, level holdfast.Level, several bool) atLevel {
 		if here.found = append(here.found, own...); len(own) > 0 {
 			here.compared++
 		}
+
 		for _, why := range g.withheld() {
 			if here.held[why] == nil {
 				here.reasons = append(here.reasons, why)
@@ -180,6 +190,7 @@ func verdictAt(list []group, level holdfast.Level, several bool) atLevel {
 			here.held[why] = append(here.held[why], name)
 		}
 	}
+
 	return here
 }
 
@@ -188,6 +199,7 @@ func verdictAt(list []group, level holdfast.Level, several bool) atLevel {
 func summary(found []finding, of string, names bool) string {
 	var order []string
 	what := map[string][]string{}
+
 	for _, f := range found {
 		if what[f.who] == nil {
 			order = append(order, f.who)
@@ -201,9 +213,11 @@ func summary(found []finding, of string, names bool) string {
 		case strings.HasPrefix(who, all.Default+" is ahead"):
 			return 1
 		}
+
 		return 0
 	}
 	slices.SortStableFunc(order, func(a, b string) int { return place(a) - place(b) })
+
 	var parts []string
 	for i, who := range order {
 		text := fmt.Sprintf("%s in %d", who, len(what[who]))
@@ -215,6 +229,7 @@ func summary(found []finding, of string, names bool) string {
 		}
 		parts = append(parts, text)
 	}
+
 	return strings.Join(parts, "; ")
 }
 
@@ -240,6 +255,7 @@ func (s screen) ratesOf(list []group, several bool) {
 	}
 	slices.Sort(levels)
 	slices.Reverse(levels)
+
 	usual, _ := list[0].workload.rates()
 	clients := list[0].clients
 	what := "writes"
@@ -251,6 +267,7 @@ func (s screen) ratesOf(list []group, several bool) {
 		}
 		t.Columns = append(t.Columns, console.Column{Name: name, Right: true})
 	}
+
 	for len(list) > 0 {
 		first := list[0]
 		same := func(g group) bool { return g.workload.Name == first.workload.Name && g.setup == first.setup }
@@ -258,6 +275,7 @@ func (s screen) ratesOf(list []group, several bool) {
 		if unit, _ := first.workload.rates(); unit != usual {
 			name += ", " + unit
 		}
+
 		var engines []string
 		cells := map[string][]string{}
 		styles := map[string][]console.Style{}
@@ -266,6 +284,7 @@ func (s screen) ratesOf(list []group, several bool) {
 				continue
 			}
 			at := slices.Index(levels, g.given)
+
 			put := func(engine, cell string, style console.Style) {
 				if cells[engine] == nil {
 					engines = append(engines, engine)
@@ -279,12 +298,15 @@ func (s screen) ratesOf(list []group, several bool) {
 					put(row.Engine, g.rate(row), style(row))
 				}
 			}
+
 			for _, engine := range g.void {
 				put(engine, marked("void", ""), console.Red)
 			}
 		}
+
 		for _, engine := range engines {
 			t.Row("", append([]string{name, engine}, cells[engine]...)...)
+
 			for i, style := range styles[engine] {
 				t.PaintLast(t.Keys+i, style)
 			}
@@ -316,6 +338,7 @@ func (g group) rate(row Summary) string {
 	case r.Verdict == Slower || r.Verdict == Faster:
 		mark = measure.Percent(r.Ratio)
 	}
+
 	return marked(measure.Count(row.Median*items), mark)
 }
 

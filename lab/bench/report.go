@@ -92,8 +92,8 @@ type Measurement struct {
 	Commits  int64  `json:"commits"`       // batches applied since opening
 	Groups   int64  `json:"groups"`        // engine transactions they became
 	Syncs    int64  `json:"syncs"`         // times the device was asked to keep what was written
-	Items    int64  `json:"items"`         // there should be after it
-	Checked  int64  `json:"checked_items"` // of them, read back and compared after it
+	Items    int64  `json:"items"`         // items that should be there after it
+	Checked  int64  `json:"checked_items"` // items that were read back and compared after it
 	Verified bool   `json:"verified"`
 	Error    string `json:"error"` // empty if verified
 	// Open is what an open loop did; nil in a closed one
@@ -196,10 +196,12 @@ func (r *Report) finished(cells int) int {
 	for _, result := range r.Results {
 		turns[result.Round]++
 	}
+
 	n := 0
 	for cells > 0 && turns[n+1] == cells {
 		n++
 	}
+
 	return n
 }
 
@@ -209,6 +211,7 @@ func (r *Report) rounds() int {
 	for _, s := range r.Summary {
 		most = max(most, s.Rounds)
 	}
+
 	return cmp.Or(most, r.Plan.Rounds)
 }
 
@@ -222,6 +225,7 @@ func (r *Report) partial(cells int, end string, err error) string {
 	if err != nil {
 		text += ": " + err.Error()
 	}
+
 	return text
 }
 
@@ -233,6 +237,7 @@ func (r *Report) Void() []Result {
 			void = append(void, result)
 		}
 	}
+
 	return void
 }
 
@@ -247,5 +252,6 @@ func (r *Report) setups(workload string) (list []setup) {
 		return cmp.Or(cmp.Compare(a.clients, b.clients), cmp.Compare(a.offer.Share, b.offer.Share),
 			cmp.Compare(a.offer.Rate, b.offer.Rate), cmp.Compare(a.offer.String(), b.offer.String()))
 	})
+
 	return list
 }

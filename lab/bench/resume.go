@@ -21,6 +21,7 @@ func (r *Request) resume() (*Report, error) {
 	if r.Seed == nil {
 		r.Seed = &old.Plan.Seed
 	}
+
 	return old, nil
 }
 
@@ -31,6 +32,7 @@ func (r *Runner) resumes(old *Report) error {
 			return op.BadOption("the run to resume measures something else by the same command",
 				"resume it with the program that began it, or begin a new run")
 		}
+
 		return op.BadOption("the flags are not those of the run to resume", "say: "+old.Plan.Command+" --resume FILE")
 	}
 	if old.Build == nil || *old.Build != console.ThisBuild() {
@@ -38,9 +40,11 @@ func (r *Runner) resumes(old *Report) error {
 		if old.Build != nil {
 			was = strings.TrimSpace(old.Build.Version + " " + old.Build.Commit)
 		}
+
 		return op.BadOption("this is not the program that began the run to resume, which is "+was,
 			"resume it with that very program, or begin a new run")
 	}
+
 	was, is := &Report{Machine: old.Machine, Plan: old.Plan}, &Report{Machine: r.machine, Plan: r.plan.PlanJSON}
 	for _, report := range []*Report{was, is} {
 		if d := &report.Machine.Disk; strings.HasPrefix(d.Device, "/dev/loop") {
@@ -49,9 +53,11 @@ func (r *Runner) resumes(old *Report) error {
 	}
 	if refused, named := unlike([]*Report{was, is}); len(refused)+len(named) > 0 {
 		list := append(refused, named...)
+
 		return op.BadOption("the run to resume was on another machine or disk: "+strings.Join(list, "; "),
 			"resume it there, in a --dir on the same disk, or begin a new run")
 	}
+
 	return nil
 }
 
@@ -75,10 +81,12 @@ func (r *Report) resumed(old *Report, cells []Cell) (map[slot]bool, error) {
 		r.Results = append(r.Results, result)
 		done[slot{result.Cell, result.Round}] = true
 	}
+
 	for _, c := range old.Contenders {
 		r.ran(&c)
 	}
 	r.Resumed, r.Machine.OtherWork = old.Resumed+1, old.Machine.OtherWork
+
 	return done, nil
 }
 

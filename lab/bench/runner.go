@@ -75,6 +75,7 @@ func NewRunner(l Lab, p Plan, at Place) (_ *Runner, err error) {
 	if !at.AllowTmpfs {
 		err = refuseMemory(r.machine.Disk, r.dir.Parent, p.Cells)
 	}
+
 	return r, err
 }
 
@@ -83,6 +84,7 @@ func refuseMemory(d measure.Disk, dir string, cells []Cell) error {
 	if !d.InMemory() || !slices.ContainsFunc(cells, func(c Cell) bool { return c.Given > holdfast.Memory }) {
 		return nil
 	}
+
 	return &holdfast.Error{Op: "bench", Path: dir, Class: holdfast.ErrBadOption,
 		Detail: "it is on " + d.FileSystem + ", which is memory: nothing there survives power loss",
 		Remedy: "name a directory on a disk with --dir, or say --allow-tmpfs, or measure --levels memory alone without reads"}
@@ -94,6 +96,7 @@ func (r *Runner) Close() error {
 	if r.ram != nil {
 		err = errors.Join(err, r.ram.Close())
 	}
+
 	return err
 }
 
@@ -127,12 +130,14 @@ func (r *Runner) Run(ctx context.Context, w Watcher) (*Report, error) {
 		before = report.Machine.OtherWork
 	}
 	otherWork := measure.Work()
+
 	soFar := func(end string, err error) *Report {
 		if end != "" {
 			end = report.partial(len(p.Cells), end, err)
 		}
 		report.Partial, report.Machine.OtherWork = end, max(otherWork(), before)
 		report.summarise(p.Cells)
+
 		return report
 	}
 	for round := 1; round <= p.Rounds; round++ {
@@ -141,6 +146,7 @@ func (r *Runner) Run(ctx context.Context, w Watcher) (*Report, error) {
 				continue
 			}
 			w.Starts(c, round, len(report.Results))
+
 			result, err := r.measure(ctx, c, round, len(report.Results))
 			switch {
 			case errors.Is(err, console.ErrInterrupted):
@@ -150,6 +156,7 @@ func (r *Runner) Run(ctx context.Context, w Watcher) (*Report, error) {
 				if len(report.Results) > 0 {
 					err = fmt.Errorf("%w: %w", console.ErrIncomplete, err)
 				}
+
 				return report, err
 			}
 			report.Results = append(report.Results, result)
@@ -157,6 +164,7 @@ func (r *Runner) Run(ctx context.Context, w Watcher) (*Report, error) {
 			w.Measured(func() *Report { return soFar("still running", nil) })
 		}
 	}
+
 	return soFar("", nil), nil
 }
 
@@ -173,6 +181,7 @@ func (r *Runner) measureOnce(ctx context.Context, c Cell, round, n int) (Result,
 	if err != nil {
 		return Result{}, err
 	}
+
 	dir := filepath.Join(r.dir.Path, strconv.Itoa(n))
 	o := unknownOutcome()
 	switch err = os.Mkdir(dir, 0o755); {
@@ -206,6 +215,7 @@ func (r *Runner) measureOnce(ctx context.Context, c Cell, round, n int) (Result,
 	if o.Seconds > 0 {
 		result.OpsPerSec = float64(o.Ops) / o.Seconds
 	}
+
 	return result, nil
 }
 
@@ -224,12 +234,14 @@ func (r *Runner) runChild(ctx context.Context, q request) (outcome, error) {
 	if err != nil {
 		return unknownOutcome(), err
 	}
+
 	stop := context.AfterFunc(ctx, p.Kill)
 	defer stop()
 	if r.ram != nil {
 		if err := r.ram.Add(p.PID()); err != nil {
 			p.Kill()
 			_, _ = p.Wait()
+
 			return unknownOutcome(), err
 		}
 	}
@@ -250,5 +262,6 @@ func (r *Runner) runChild(ctx context.Context, q request) (outcome, error) {
 	if o.PeakRSS < 0 && !r.lab.isServer(q.Cell.Engine) {
 		o.PeakRSS = measure.MaxRSS(state)
 	}
+
 	return o, nil
 }

@@ -51,6 +51,7 @@ func (s *sampler) start() {
 	s.ended.Go(func() {
 		ticker := time.NewTicker(s.every)
 		defer ticker.Stop()
+
 		for {
 			select {
 			case <-s.end:
@@ -89,5 +90,6 @@ func (s *sampler) stop() []Sample {
 	s.ended.Wait()
 	s.looked = time.Time{}
 	s.take()
+
 	return s.samples
 }

@@ -29,6 +29,7 @@ func ParseBound(text string) (Bound, error) {
 		return Bound{}, op.BadOption(fmt.Sprintf("a bound of %q", text), "name a percentile of "+
 			console.List(boundPercentiles)+" and a time up to a minute, as p99=10ms")
 	}
+
 	return Bound{percentile, d}, nil
 }
 
@@ -37,6 +38,7 @@ func (b Bound) String() string {
 	if b == (Bound{}) {
 		return ""
 	}
+
 	return fmt.Sprintf("%s=%v", b.Percentile, b.Limit)
 }
 
@@ -85,6 +87,7 @@ func (s *Search) next() (rate float64, ok bool) {
 		rate = math.Sqrt(s.Held * s.Failed)
 	}
 	narrow := s.Held > 0 && s.Failed > 0 && s.Failed <= s.Held*searchStep
+
 	return rate, len(s.Runs) < searchRuns && !narrow && rate >= minRate && rate <= maxRate
 }
 
@@ -106,6 +109,7 @@ func search(c Cell, measure func(Offer) (Result, error)) (found Result, err erro
 	if found.Cell = c; err != nil || !found.Verified {
 		return found, err
 	}
+
 	s := &Search{Closed: found.OpsPerSec, Runs: []SearchRun{}}
 	for rate, ok := s.next(); ok; rate, ok = s.next() {
 		result, err := measure(Offer{Rate: rate})
@@ -120,6 +124,7 @@ func search(c Cell, measure func(Offer) (Result, error)) (found Result, err erro
 		}
 	}
 	found.Search = s
+
 	return found, nil
 }
 
@@ -128,9 +133,11 @@ func (r *Runner) measure(ctx context.Context, c Cell, round, n int) (Result, err
 	if c.Offer.Bound == (Bound{}) {
 		return r.measureOnce(ctx, c, round, n)
 	}
+
 	return search(c, func(offer Offer) (Result, error) {
 		at := c
 		at.Offer = offer
+
 		return r.measureOnce(ctx, at, round, n)
 	})
 }
@@ -147,6 +154,7 @@ type SearchSummary struct {
 func searched(of []Result) *SearchSummary {
 	var held, failed, closed []float64
 	all := &SearchSummary{}
+
 	for _, r := range of {
 		if r.Search == nil {
 			return nil
@@ -159,6 +167,7 @@ func searched(of []Result) *SearchSummary {
 	if !slices.Contains(failed, 0) {
 		all.Failed = measure.Middle(failed)
 	}
+
 	return all
 }
 
@@ -170,6 +179,7 @@ func (s SearchSummary) Text(write func(float64) string) (held, failed string) {
 	if failed = write(s.Failed); s.Failed == 0 {
 		failed = "not reached"
 	}
+
 	return held, failed
 }
 
@@ -181,6 +191,7 @@ func (s screen) searches(g group) {
 		{Name: "closed loop", Right: true}, {Name: "p50", Right: true}, {Name: "p99", Right: true},
 		{Name: "p99.9", Right: true}, {Name: "max", Right: true}, {Name: "runs", Right: true},
 	}}
+
 	rate := func(ops float64) string { return measure.Count(ops * items) }
 	for _, row := range g.rows {
 		if row.Search == nil {
@@ -194,6 +205,7 @@ func (s screen) searches(g group) {
 		}
 		t.Row(plain(row.Engine), cells...)
 	}
+
 	for _, engine := range g.void {
 		t.Row(console.Red, engine, "void", "see below", "", "", "", "", "", "")
 	}

@@ -43,6 +43,7 @@ func contenderOf(name string, c holdfast.Capabilities, given holdfast.Level, mem
 	for _, s := range c.Settings {
 		own.Settings[s.Name] = s.Value
 	}
+
 	return own
 }
 
@@ -59,6 +60,7 @@ func (r *Report) ran(c *Contender) {
 		if a.Engine != b.Engine {
 			return place(a) - place(b)
 		}
+
 		return int(a.Given) - int(b.Given)
 	})
 }
@@ -77,6 +79,7 @@ func parseMemory(text string, ram int64) (int64, error) {
 		return 0, op.BadOption(fmt.Sprintf("a budget of %s where a measurement has %s of RAM", measure.Size(n),
 			measure.Size(ram)), "name a --memory below --ram")
 	}
+
 	return n, nil
 }
 
@@ -86,6 +89,7 @@ func (p Plan) fits(m measure.Machine) error {
 		return op.BadOption(fmt.Sprintf("a budget of %s on a machine with %s", measure.Size(p.MemoryBytes),
 			measure.Size(m.MemoryBytes)), "name a smaller --memory")
 	}
+
 	return nil
 }
 
@@ -94,6 +98,7 @@ func (s screen) budgets(r *Report, settings bool) {
 	if len(r.Contenders) == 0 {
 		return
 	}
+
 	text := fmt.Sprintf("Each contender has %s for caches and write buffers (--memory)", measure.Size(r.Plan.MemoryBytes))
 	var more []string
 	for _, c := range r.Contenders {
@@ -107,9 +112,11 @@ func (s screen) budgets(r *Report, settings bool) {
 	}
 	if settings {
 		s.Wrapped("", text+".")
+
 		for _, c := range r.Contenders {
 			s.contender(c)
 		}
+
 		return
 	}
 	s.Wrapped("", text+". What each ran with is in the JSON; --settings shows it.")
@@ -131,6 +138,7 @@ func (s screen) contender(c Contender) {
 // out.
 func (s screen) listSettings(l Lab, memory int64) {
 	s.Title("settings with a budget of " + measure.Size(memory))
+
 	for _, e := range l.entries() {
 		level := e.Describe().Strongest()
 		if level == 0 || l.isServer(e.Name) {
@@ -162,5 +170,6 @@ func settingsOf(e all.Entry, level holdfast.Level, memory int64) (_ *Contender, 
 		return nil, err
 	}
 	c := contenderOf(e.Name, engine.Capabilities(), level, memory)
+
 	return c, engine.Close()
 }

@@ -73,15 +73,18 @@ func newSharedTable(t Task, records, value int, scans bool) *sharedTable {
 		return s
 	}
 	keys := make([]string, records)
+
 	s.order, s.ranks = make([]uint32, records), make([]uint32, records)
 	for i := range keys {
 		keys[i], s.order[i] = string(sharedKey(nil, uint32(i))), uint32(i)
 	}
 	slices.SortFunc(s.order, func(a, b uint32) int { return strings.Compare(keys[a], keys[b]) })
+
 	for rank, number := range s.order {
 		s.ranks[number] = uint32(rank)
 	}
 	s.between = make([]atomic.Pointer[sharedBetween], records)
+
 	return s
 }
 
@@ -91,6 +94,7 @@ func newSharedLoaded(t Task, records, value int, scans bool) (*sharedTable, erro
 	if err := s.open(); err != nil {
 		return nil, err
 	}
+
 	return s, s.settle(s.fill)
 }
 
@@ -99,6 +103,7 @@ func (s *sharedTable) fill(level holdfast.Level) error {
 	w, each := s.writer(), max(kvPreloadBytes/s.values.size, 1)
 	for first := 0; first < s.loaded; first += each {
 		w.batch.Reset()
+
 		for i := first; i < min(first+each, s.loaded); i++ {
 			w.set(uint32(i), 1)
 		}
@@ -106,6 +111,7 @@ func (s *sharedTable) fill(level holdfast.Level) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -115,6 +121,7 @@ func (s *sharedTable) record(number uint32) *sharedRecord {
 	if c == nil {
 		return nil
 	}
+
 	return &c[number&0xffff]
 }
 
@@ -123,6 +130,7 @@ func (s *sharedTable) made(number uint32) *sharedRecord {
 	if s.chunks[number>>16].Load() == nil {
 		s.chunks[number>>16].CompareAndSwap(nil, new(chunk))
 	}
+
 	return s.record(number)
 }
 
@@ -137,6 +145,7 @@ func (s *sharedTable) check(value []byte, number, first uint32) error {
 		return fmt.Errorf("%w: record %d is read in version %d, but %d was acknowledged before and %d issued until now",
 			ErrWrong, number, version, first, last)
 	}
+
 	return s.values.check(value, number, version)
 }
 
@@ -157,8 +166,10 @@ func (r *sharedReader) get(number uint32) error {
 		if errors.Is(err, holdfast.ErrNotFound) {
 			err = fmt.Errorf("%w: %s: %w", ErrWrong, r.key, err)
 		}
+
 		return err
 	}
+
 	return r.check(r.value, number, first)
 }
 
@@ -168,14 +179,17 @@ func (r *sharedReader) scan(number uint32, n int) (err error) {
 	before, rank, met := r.acknowledged.Load(), int(r.ranks[number]), 0
 	it := r.engine.Scan(holdfast.Range{Lo: sharedKey(nil, number)})
 	defer func() { err = errors.Join(err, wrong(it.Close())) }()
+
 	r.last = r.last[:0]
 	for range n {
 		if !it.Next() {
 			if rank < r.loaded {
 				return fmt.Errorf("%w: nothing behind %q, though record %d is", ErrWrong, r.last, r.order[rank])
 			}
+
 			return r.metAll(rank-1, met, before, nil)
 		}
+
 		found, err := r.at(it)
 		switch {
 		case err != nil:
@@ -199,6 +213,7 @@ func (r *sharedReader) scan(number uint32, n int) (err error) {
 		}
 		rank, met = rank+1, 0
 	}
+
 	return r.metAll(rank-1, met, before, r.last)
 }
 
@@ -217,6 +232,7 @@ func (r *sharedReader) at(it holdfast.Iterator) (number uint32, err error) {
 		return 0, fmt.Errorf("%w: %q behind %q", ErrWrong, key, r.last)
 	}
 	r.last = append(r.last[:0], key...)
+
 	return number, r.check(value, number, 1)
 }
 
@@ -236,6 +252,7 @@ func (r *sharedReader) metAll(rank, met int, before uint32, upTo []byte) error {
 		return fmt.Errorf("%w: a scan met %d of the %d records that were inserted behind record %d", ErrWrong, met, must,
 			r.order[rank])
 	}
+
 	return nil
 }
 
@@ -263,6 +280,7 @@ func (w *sharedWriter) put(number uint32) error {
 	if err == nil {
 		w.record(number).acknowledge(version)
 	}
+
 	return err
 }
 
@@ -285,6 +303,7 @@ func (w *sharedWriter) write(number uint32) (version uint32, err error) {
 		err = receipt.Wait()
 	}
 	w.bytes.Add(int64(len(w.key) + len(w.value)))
+
 	return version, err
 }
 
@@ -301,11 +320,13 @@ func (w *sharedWriter) insert() error {
 		w.place(number)
 	}
 	w.record(number).acknowledge(version)
+
 	all := w.acknowledged.Load()
 	for r := w.record(all); r != nil && r.acknowledged.Load() > 0; r = w.record(all) {
 		all++
 	}
 	w.acknowledged.Store(all)
+
 	return nil
 }
 
@@ -333,6 +354,7 @@ func (s *sharedTable) load() Load {
 func (s *sharedTable) compare(from holdfast.Reader) (n int64, err error) {
 	r, it := s.reader(), from.Scan(holdfast.Range{})
 	defer func() { err = errors.Join(err, wrong(it.Close())) }()
+
 	for it.Next() {
 		number, err := r.at(it)
 		if err == nil {
@@ -346,5 +368,6 @@ func (s *sharedTable) compare(from holdfast.Reader) (n int64, err error) {
 	if all := int64(s.issued.Load()); n != all {
 		return n, fmt.Errorf("%w: %d records are there of %d", ErrWrong, n, all)
 	}
+
 	return n, nil
 }

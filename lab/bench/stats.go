@@ -12,8 +12,10 @@ import (
 func summarise(cells []Cell, results []Result, rounds int, baseline string) []Summary {
 	summaries, rates := []Summary{}, map[Cell][]float64{}
 	for _, c := range cells {
+		// One void result makes the whole cell void, whichever round it is of: what was wrong once cannot be ranked.
 		var of []Result
 		void := false
+
 		for _, r := range results {
 			if r.Cell != c {
 				continue
@@ -26,11 +28,14 @@ func summarise(cells []Cell, results []Result, rounds int, baseline string) []Su
 		if len(of) == 0 || void {
 			continue
 		}
+
+		// Every figure of a summary is the median over the rounds, each by itself.
 		column := func(f func(Result) float64) []float64 {
 			var values []float64
 			for _, r := range of {
 				values = append(values, f(r))
 			}
+
 			return values
 		}
 		s := Summary{Workload: c.Workload, Engine: c.Engine, Given: c.Given, Clients: c.Clients, Offer: c.Offer,
@@ -50,6 +55,7 @@ func summarise(cells []Cell, results []Result, rounds int, baseline string) []Su
 		}
 		s.Latency = latency(func(r Result) measure.Latency { return r.Latency })
 		s.Kinds = []KindSummary{}
+
 		for i, kind := range of[0].Kinds {
 			if slices.ContainsFunc(of, func(r Result) bool { return len(r.Kinds) <= i || r.Kinds[i].Name != kind.Name }) {
 				break // a report of several builds
@@ -61,6 +67,7 @@ func summarise(cells []Cell, results []Result, rounds int, baseline string) []Su
 		if c.Offer.Open() {
 			s.Offered = middle(func(r Result) float64 { return r.Open.Offered })
 			s.Search = searched(of)
+
 			for _, r := range of {
 				if r.Open.Overloaded {
 					s.Overloaded++
@@ -85,6 +92,7 @@ func summarise(cells []Cell, results []Result, rounds int, baseline string) []Su
 		summaries = append(summaries, s)
 	}
 	rank(summaries, rates, baseline)
+
 	return summaries
 }
 
@@ -95,6 +103,7 @@ func (r Result) Settled() float64 {
 		return 0
 	}
 	share := float64(r.Ops) / float64(r.Ops+r.WarmUpOps)
+
 	return float64(r.Ops) / (r.Seconds + share*r.SettleSeconds)
 }
 
@@ -104,6 +113,7 @@ func (r Result) cpuPerItem() float64 {
 	if r.CPUSeconds < 0 || items == 0 {
 		return holdfast.Unknown
 	}
+
 	return r.CPUSeconds * 1e6 / items
 }
 
@@ -113,6 +123,7 @@ func (r Result) perOp(bytes int64) float64 {
 	if bytes < 0 || ops == 0 {
 		return holdfast.Unknown
 	}
+
 	return float64(bytes) / float64(ops)
 }
 
@@ -121,6 +132,7 @@ func (r Result) writeAmplification() float64 {
 	if r.BytesWritten < 0 || r.BytesPut <= 0 {
 		return holdfast.Unknown
 	}
+
 	return float64(r.BytesWritten) / float64(r.BytesPut)
 }
 
@@ -129,6 +141,7 @@ func (r Result) lastByFirst() float64 {
 	if r.Quarters[0] == 0 {
 		return holdfast.Unknown
 	}
+
 	return r.Quarters[runParts-1] / r.Quarters[0]
 }
 
@@ -137,5 +150,6 @@ func (r Result) syncsPerCommit() float64 {
 	if r.Syncs < 0 || r.Commits <= 0 {
 		return holdfast.Unknown
 	}
+
 	return float64(r.Syncs) / float64(r.Commits)
 }

@@ -26,6 +26,7 @@ func openTable[S any](t Task, open opener[S]) (*table[S], error) {
 	}
 	table := &table[S]{task: t, open: open, engine: engine,
 		volatile: engine.Capabilities().Strongest() == holdfast.Memory}
+
 	return table, table.openStore(t.Level)
 }
 
@@ -34,6 +35,7 @@ func (b *table[S]) openStore(level holdfast.Level) (err error) {
 	if b.store, b.shut, err = b.open(b.engine, level); err != nil {
 		return errors.Join(err, b.engine.Close())
 	}
+
 	return nil
 }
 
@@ -56,8 +58,10 @@ func openTableLoaded[S any](t Task, open opener[S], fill func(S) error) (*table[
 		if err := t.cool(); err != nil {
 			return nil, err
 		}
+
 		return openTable(t, open)
 	}
+
 	return table, table.openStore(t.Level)
 }
 
@@ -72,6 +76,7 @@ func (b *table[S]) fill(fill func(S) error) (err error) {
 	if err := b.engine.Sync(); err != nil && !errors.Is(err, holdfast.ErrLevel) {
 		return err
 	}
+
 	return nil
 }
 
@@ -95,6 +100,7 @@ func (b *table[S]) load(client func(i int) func() error, verify func(S) (items, 
 				return 0, 0, wrong(err)
 			}
 			items, checked, err = verify(again.store)
+
 			return items, checked, errors.Join(wrong(err), again.close())
 		},
 	}

@@ -39,11 +39,13 @@ func taskWorkloads() []Workload { return taskStudy(taskSizes{backlog: 100_000, l
 func taskStudy(n taskSizes) []Workload {
 	throughput := func(name, about string, backlog int) Workload {
 		w := taskThroughput{backlog}
+
 		return Workload{Name: name, About: about, Unit: "tasks", Items: 1, Store: Tasks, Clients: []int{1, 64},
 			Overhead: time.Duration(backlog) * 40 * time.Microsecond, Engine: w.engine, Floor: w.floor, Null: w.null}
 	}
 	long := throughput("task/long", "task/throughput for long, behind 1,000,000 tasks", n.long)
 	long.Samples = true
+
 	return []Workload{
 		{
 			Name:  "task/lifecycle",
@@ -69,6 +71,7 @@ func openTasks(e holdfast.Engine, level holdfast.Level) (contender.Tasks, func()
 	if err != nil {
 		return nil, nil, err
 	}
+
 	return taskQueue{store}, store.Close, nil
 }
 
@@ -85,9 +88,11 @@ func (q taskQueue) Enqueue(ctx context.Context, specs ...contender.TaskSpec) ([]
 	}
 	results, err := q.Store.Enqueue(ctx, list...)
 	ids := make([]string, len(results))
+
 	for i, r := range results {
 		ids[i] = r.ID
 	}
+
 	return ids, err
 }
 
@@ -102,6 +107,7 @@ func (q taskQueue) Claim(ctx context.Context) (contender.TaskClaim, error) {
 		return contender.TaskClaim{}, fmt.Errorf("%w: %d tasks claimed", ErrWrong, len(leases))
 	}
 	l := leases[0]
+
 	return contender.TaskClaim{ID: l.Task.ID, Args: l.Task.Payload, Lease: l}, nil
 }
 
@@ -120,6 +126,7 @@ func (q taskQueue) List(ctx context.Context, yield func(contender.Task) error) e
 		if err != nil {
 			return err
 		}
+
 		for _, t := range list {
 			if err := yield(contender.Task{ID: t.ID, Args: t.Payload, Output: t.Output, State: t.State}); err != nil {
 				return err
@@ -159,10 +166,12 @@ func (a *taskAcks) enqueue(q contender.Tasks, specs ...contender.TaskSpec) error
 	if err != nil {
 		return err
 	}
+
 	for _, id := range ids {
 		a.enqueued.add(maphash.String(a.seed, id))
 		a.put.Add(int64(len(taskKind) + len(taskArgs)))
 	}
+
 	return nil
 }
 
@@ -175,6 +184,7 @@ func (a *taskAcks) claim(q contender.Tasks) (contender.TaskClaim, error) {
 		return c, fmt.Errorf("%w: task %s is claimed with %q", ErrWrong, c.ID, c.Args)
 	}
 	a.claimed.add(maphash.String(a.seed, c.ID))
+
 	return c, nil
 }
 
@@ -183,6 +193,7 @@ func (a *taskAcks) complete(q contender.Tasks, c contender.TaskClaim) error {
 	if err == nil {
 		a.completed.add(maphash.String(a.seed, c.ID))
 	}
+
 	return err
 }
 
@@ -199,6 +210,7 @@ func (a *taskAcks) verify(q contender.Tasks, kept bool, other func(contender.Tas
 		if is, err := other(t); is || err != nil {
 			return err
 		}
+
 		hash := maphash.String(a.seed, t.ID)
 		switch t.State {
 		case task.Waiting:
@@ -208,12 +220,14 @@ func (a *taskAcks) verify(q contender.Tasks, kept bool, other func(contender.Tas
 		default:
 			return fmt.Errorf("%w: task %s is %v", ErrWrong, t.ID, t.State)
 		}
+
 		return nil
 	})
 	differ := func(what string, n int64, hash uint64, there *taskSum) error {
 		if n == there.n.Load() && hash == there.hash.Load() {
 			return nil
 		}
+
 		return fmt.Errorf("%w: %d tasks should be %s and %d are, or others are", ErrWrong, n, what, there.n.Load())
 	}
 	if err == nil {
@@ -225,5 +239,6 @@ func (a *taskAcks) verify(q contender.Tasks, kept bool, other func(contender.Tas
 	} else {
 		err = errors.Join(err, differ("completed and not gone", 0, 0, &completed))
 	}
+
 	return items, items, err
 }

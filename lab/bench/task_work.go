@@ -20,6 +20,7 @@ func taskLoad(t Task, table *table[contender.Tasks], acked *taskAcks, client fun
 	acked.put.Store(0) // what was put before
 	load := table.load(client, verify)
 	load.Put = acked.put.Load
+
 	return load, nil
 }
 
@@ -38,6 +39,7 @@ func (l *taskLives) client(q contender.Tasks, i int) func() error {
 	ctx := context.Background()
 	var held contender.TaskClaim
 	number := 0
+
 	return func() error {
 		if held.ID != "" {
 			if err := l.complete(q, held); err != nil {
@@ -55,6 +57,7 @@ func (l *taskLives) client(q contender.Tasks, i int) func() error {
 			return err
 		}
 		number++
+
 		var output []byte
 		for n := range taskOutputs {
 			output = fmt.Appendf(output[:0], taskOutput, n+1, i, number)
@@ -69,6 +72,7 @@ func (l *taskLives) client(q contender.Tasks, i int) func() error {
 			return fmt.Errorf("%w: two clients have task %s", ErrWrong, held.ID)
 		}
 		l.last[held.ID] = string(output)
+
 		return nil
 	}
 }
@@ -84,11 +88,13 @@ func (l *taskLives) verify(q contender.Tasks) (items, checked int64, err error) 
 			return true, fmt.Errorf("%w: task %s is %v with the output %q, should be held with %q", ErrWrong, t.ID, t.State,
 				t.Output, output)
 		}
+
 		return ok, nil
 	})
 	if err == nil && found != len(l.last) {
 		err = fmt.Errorf("%w: %d tasks are held, %d are there", ErrWrong, len(l.last), found)
 	}
+
 	return items, checked, err
 }
 
@@ -100,6 +106,7 @@ func (taskLifecycle) engine(t Task) (Load, error) {
 		return Load{}, err
 	}
 	lives := newTaskLives()
+
 	return taskLoad(t, table, lives.taskAcks, func(i int) func() error { return lives.client(table.store, i) },
 		lives.verify)
 }
@@ -116,6 +123,7 @@ type taskThroughput struct{ backlog int }
 
 func (taskThroughput) client(q contender.Tasks, acked *taskAcks) func() error {
 	spec := contender.TaskSpec{Args: []byte(taskArgs)}
+
 	return func() error {
 		if err := acked.enqueue(q, spec); err != nil {
 			return err
@@ -124,6 +132,7 @@ func (taskThroughput) client(q contender.Tasks, acked *taskAcks) func() error {
 		if err != nil {
 			return err
 		}
+
 		return acked.complete(q, c)
 	}
 }
@@ -138,16 +147,19 @@ func (w taskThroughput) engine(t Task) (Load, error) {
 		for i := range specs {
 			specs[i].Args = []byte(taskArgs)
 		}
+
 		for left := w.backlog; left > 0; left -= taskChunk {
 			if err := acked.enqueue(q, specs[:min(left, taskChunk)]...); err != nil {
 				return err
 			}
 		}
+
 		return nil
 	})
 	if err != nil {
 		return Load{}, err
 	}
+
 	return taskLoad(t, table, acked, func(int) func() error { return w.client(table.store, acked) },
 		func(q contender.Tasks) (items, checked int64, err error) {
 			return acked.verify(q, true, func(contender.Task) (bool, error) { return false, nil })
@@ -167,14 +179,17 @@ func taskFloor(t Task, changes int) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
+
 	return f.load(func(i int) func() error {
 		write := f.appender(i)
+
 		return func() error {
 			for range changes {
 				if err := write(); err != nil {
 					return err
 				}
 			}
+
 			return nil
 		}
 	}), nil

@@ -20,6 +20,7 @@ func Workloads() []Workload {
 	table = append(table, messageWorkloads()...)
 	table = append(table, taskWorkloads()...)
 	table = append(table, fileWorkloads()...)
+
 	return table
 }
 
@@ -115,6 +116,7 @@ func (o KeyOrder) String() string {
 	if o == RandomAgain {
 		return "random order, twice"
 	}
+
 	return string(o) + " order"
 }
 
@@ -123,6 +125,7 @@ func (w Workload) about() string {
 	if w.KeyOrder == "" {
 		return w.About
 	}
+
 	return w.About + "; keys put in " + w.KeyOrder.String()
 }
 
@@ -136,6 +139,7 @@ func (w Workload) rates() (unit string, perOp float64) {
 	if w.InBytes {
 		return "bytes", float64(w.Items) * float64(w.ItemBytes)
 	}
+
 	return w.Unit, float64(w.Items)
 }
 
@@ -150,6 +154,7 @@ func (w Workload) clients(asked, preset []int) []int {
 	case len(w.Clients) > 0:
 		return w.Clients
 	}
+
 	return preset
 }
 
@@ -179,6 +184,7 @@ func (t Task) compact(e holdfast.Engine) error {
 	if err := holdfast.Compact(context.Background(), e, holdfast.Range{}); !errors.Is(err, holdfast.ErrUnavailable) {
 		return err
 	}
+
 	return nil
 }
 
@@ -187,6 +193,7 @@ func (t Task) cool() error {
 	if !t.Cold {
 		return nil
 	}
+
 	return measure.DropPages(t.Dir)
 }
 
@@ -224,6 +231,7 @@ func (l Load) client(i int) func() (kind int, err error) {
 		return l.Mixed(i)
 	}
 	op := l.Client(i)
+
 	return func() (int, error) { return 0, op() }
 }
 
@@ -232,11 +240,13 @@ func (l Load) mix(kinds []string, client func(i int) func() (kind int, err error
 	l.Kinds, l.Mixed = kinds, client
 	l.Client = func(i int) func() error {
 		op := client(i)
+
 		return func() error {
 			_, err := op()
 			return err
 		}
 	}
+
 	return l
 }
 
@@ -249,5 +259,6 @@ func wrong(err error) error {
 	if err == nil || errors.Is(err, ErrWrong) {
 		return err
 	}
+
 	return fmt.Errorf("%w: %w", ErrWrong, err)
 }

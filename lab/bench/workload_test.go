@@ -2,6 +2,7 @@ package bench
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/files"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/night"
 	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/lab/contender/rust"
 )
@@ -103,16 +105,22 @@ func measureSmall(t *testing.T, lab Lab, w Workload, engine string, level holdfa
 
 // TestWorkloadsEverywhere runs every workload on the engine in memory, on real engines, on the peers that are no
 // servers, on the floor and on null, with one client and with several; with many where clients change what they read.
+// By day, it leaves out what is slow and measured with the same code as another: TestSmoke has bbolt.
 func TestWorkloadsEverywhere(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, before) })
 	lab := smallLab()
-	engines := []string{mem.Name, logtree.Name, bbolt.Name, files.Name, contender.RaftWAL,
-		contender.RaftBoltDB, contender.SQLiteSQL, contender.SQLiteSQLMerged, contender.FilesPlain, Floor, FloorMap, Null}
+	engines := []string{mem.Name, logtree.Name, contender.RaftWAL, contender.RaftBoltDB, contender.SQLiteSQLMerged,
+		contender.FilesPlain, Floor, FloorMap, Null}
+	if night.Is() {
+		engines = append(engines, bbolt.Name, files.Name, contender.SQLiteSQL)
+	}
 	if testing.Short() { // for the race detector: the clients are the same whatever they measure
 		engines = []string{logtree.Name, contender.SQLiteSQLMerged, Floor, FloorMap}
 	}
 	for _, engine := range engines {
 		t.Run(engine, func(t *testing.T) {
+			t.Parallel() // it waits for the disk
 			level := holdfast.Power
 			if engine == mem.Name || engine == Null {
 				level = holdfast.Memory
@@ -126,7 +134,8 @@ func TestWorkloadsEverywhere(t *testing.T) {
 					many = 64
 				}
 				numbers := w.clients([]int{1, many}, nil)
-				if engine != mem.Name && engine != logtree.Name || testing.Short() { // what one client does alone they do, too
+				// What one client does alone they do, too.
+				if engine != mem.Name && (engine != logtree.Name || !night.Is()) || testing.Short() {
 					numbers = numbers[len(numbers)-1:]
 				}
 				for _, clients := range numbers {
@@ -137,7 +146,8 @@ func TestWorkloadsEverywhere(t *testing.T) {
 	}
 }
 
-// TestServersEverywhere runs every workload that they can do on the peers that are servers.
+// TestServersEverywhere runs every workload that they can do on the peers that are servers; by day, of each store
+// one that writes and one that reads.
 func TestServersEverywhere(t *testing.T) {
 	lab := smallLab()
 	for _, p := range lab.Peers {
@@ -148,8 +158,13 @@ func TestServersEverywhere(t *testing.T) {
 			if promise := p.Describe().Promise(holdfast.Process); promise.Given != holdfast.Process {
 				t.Skip(promise.Why)
 			}
+			t.Parallel()
+			measured := map[string]bool{}
 			for _, w := range lab.Workloads {
-				if _, ok := lab.can(p.Name, w); ok {
+				store, _, _ := strings.Cut(w.Name, "/")
+				kind := fmt.Sprint(store, w.Reads)
+				if _, ok := lab.can(p.Name, w); ok && (night.Is() || !measured[kind]) {
+					measured[kind] = true
 					measureSmall(t, lab, w, p.Name, holdfast.Process, 8)
 				}
 			}

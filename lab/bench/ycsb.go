@@ -67,6 +67,7 @@ func ycsbStudy(records int) []Workload {
 			Engine: w.work.engine, Floor: w.work.floor, Null: w.work.null,
 		})
 	}
+
 	return table
 }
 
@@ -78,6 +79,7 @@ func (y ycsb) kinds() []string {
 	case y.beside != nil:
 		return []string{string(y.first)}
 	}
+
 	return nil
 }
 
@@ -100,6 +102,7 @@ func (y ycsb) client(t Task, i int, popular zipf, on ycsbStore) func() (kind int
 		case y.latest:
 			return on.all() - 1 - uint32(popular.draw(random))
 		}
+
 		return uint32(fnv(popular.draw(random)) % uint64(y.records))
 	}
 	do := func(op ycsbOp) error {
@@ -115,14 +118,18 @@ func (y ycsb) client(t Task, i int, popular zipf, on ycsbStore) func() (kind int
 			if err := on.read(n); err != nil {
 				return err
 			}
+
 			return on.update(n)
 		}
+
 		return on.insert()
 	}
+
 	return func() (int, error) {
 		if random.IntN(100) < y.percent {
 			return 0, do(y.first)
 		}
+
 		return 1, do(y.second)
 	}
 }
@@ -136,6 +143,7 @@ func (y ycsb) on(load Load, t Task, store func(i int) ycsbStore) Load {
 	if y.beside != nil {
 		load.Beside = y.writing(t, store)
 	}
+
 	return load.mix(y.kinds(), func(i int) func() (int, error) { return y.client(t, i, popular, store(i)) })
 }
 
@@ -144,6 +152,7 @@ func (y ycsb) engine(t Task) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
+
 	return y.on(table.load(), t, func(int) ycsbStore {
 		r, w := table.reader(), table.writer()
 		return ycsbStore{r.get, r.scan, w.put, w.insert, table.acknowledged.Load}
@@ -152,6 +161,7 @@ func (y ycsb) engine(t Task) (Load, error) {
 
 func (y ycsb) null(t Task) (Load, error) {
 	table, sample := newSharedTable(t, y.records, y.value, false), newKVNull(t, y.records, y.value)
+
 	return y.on(table.load(), t, func(int) ycsbStore {
 		w := table.writer()
 		return ycsbStore{sample.get, sample.scan, w.put, w.insert, table.acknowledged.Load}
@@ -173,6 +183,7 @@ func (y ycsb) floor(t Task) (Load, error) {
 		}
 		load, appender = written.load(nil).with(load), written.appender
 	}
+
 	return y.on(load, t, func(i int) ycsbStore {
 		r, write := read.reader(), appender(i)
 		scan := func(number uint32, n int) error {
@@ -180,6 +191,7 @@ func (y ycsb) floor(t Task) (Load, error) {
 			return r.scan(min(number, uint32(y.records-n)), n)
 		}
 		update := func(uint32) error { return write() }
+
 		return ycsbStore{r.get, scan, update, write, func() uint32 { return uint32(y.records) }}
 	}), nil
 }

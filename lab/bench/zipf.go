@@ -22,6 +22,7 @@ const zipfTheta = 0.99
 func newZipf(n uint64) zipf {
 	z := zipf{n: float64(n), zeta: zeta(n), second: zeta(2), alpha: 1 / (1 - zipfTheta)}
 	z.eta = (1 - math.Pow(2/z.n, 1-zipfTheta)) / (1 - z.second/z.zeta)
+
 	return z
 }
 
@@ -33,6 +34,7 @@ func (z zipf) draw(random *rand.Rand) uint64 {
 	case uz < z.second || z.n < 3:
 		return 1
 	}
+
 	return uint64(min(z.n*math.Pow(z.eta*(u-1)+1, z.alpha), z.n-1))
 }
 
@@ -41,6 +43,7 @@ func (z zipf) draw(random *rand.Rand) uint64 {
 func zeta(n uint64) float64 {
 	const single = 1000
 	sum := 0.0
+
 	for i := range min(n, single) {
 		sum += math.Pow(float64(i+1), -zipfTheta)
 	}
@@ -51,6 +54,7 @@ func zeta(n uint64) float64 {
 	slope := func(x float64) float64 { return -zipfTheta * math.Pow(x, -zipfTheta-1) }
 	integral := func(x float64) float64 { return math.Pow(x, 1-zipfTheta) / (1 - zipfTheta) }
 	a, b := float64(single), float64(n)
+
 	return sum + integral(b) - integral(a) + (f(b)-f(a))/2 + (slope(b)-slope(a))/12
 }
 
@@ -65,5 +69,6 @@ func fnv(number uint64) uint64 {
 	if signed := int64(hash); signed < 0 {
 		return uint64(-signed)
 	}
+
 	return hash
 }

@@ -25,7 +25,7 @@
 // that is mounted is not served by this process: there, everything is allowed.
 //
 // Everything may be called concurrently. Disks and images of several processes do not disturb each other; what a killed
-// process left, [Sweep] removes. It needs Linux, root, /dev/fuse and loop devices: [Check] says what is missing.
+// process left, [CleanUp] removes. It needs Linux, root, /dev/fuse and loop devices: [Check] says what is missing.
 package blockdev
 
 import (
@@ -104,6 +104,8 @@ type Options struct {
 	// Size is that of the disk in bytes, a multiple of 1 MiB up to 16 GiB; 0 means 256 MiB for ext4, 512 MiB for the
 	// others. What is not written takes no space. Images have the size of their disk.
 	Size int64
+	// Inodes is how many files and directories ext4 can have, about; 0 means as many as it chooses. Others have no limit.
+	Inodes int
 	// Mount are options of the mount beyond the defaults, such as commit=1, separated by commas.
 	Mount string
 	// Dir is an existing directory on a real disk for mount points and scratch data; empty means os.TempDir.
@@ -119,6 +121,10 @@ func (o Options) withDefaults() (Options, error) {
 		return o, &holdfast.Error{Op: "block recorder", Class: holdfast.ErrBadOption,
 			Detail: fmt.Sprintf("file system %q", o.FS), Remedy: "use " + strings.Join(FileSystems(), ", ")}
 	}
+	if o.Inodes != 0 && o.FS != "ext4" || o.Inodes < 0 {
+		return o, &holdfast.Error{Op: "block recorder", Class: holdfast.ErrBadOption,
+			Detail: fmt.Sprintf("%d inodes of %s", o.Inodes, o.FS), Remedy: "choose a number for ext4 only"}
+	}
 	if o.Size == 0 {
 		o.Size = fs.normSize
 	}
@@ -127,6 +133,7 @@ func (o Options) withDefaults() (Options, error) {
 			Detail: fmt.Sprintf("a disk of %d bytes for %s", o.Size, o.FS),
 			Remedy: fmt.Sprintf("use a multiple of 1 MiB from %d MiB to %d MiB", fs.minSize>>20, int64(maxSize)>>20)}
 	}
+
 	return o, nil
 }
 
@@ -159,6 +166,7 @@ func (k Kind) String() string {
 	case Mark:
 		return "mark"
 	}
+
 	return "kind " + strconv.Itoa(int(k))
 }
 
@@ -184,6 +192,7 @@ func (e Event) String() string {
 	if e.Err != 0 {
 		s += ", failed: " + e.Err.Error()
 	}
+
 	return s
 }
 
@@ -194,9 +203,14 @@ type Fault struct {
 	Reads   bool // reads fail that touch a byte of From to To; 0 for To means all of the disk
 	From    int64
 	To      int64
-	Err     syscall.Errno // with this; 0 means EIO. The loop device may show the file system EIO for any error.
-	After   int64         // so many such requests still succeed
-	Times   int64         // and so many fail before the disk is well again; 0 means all
+
+	// Err is the error, 0 for EIO. The loop device may show the file system EIO for any error.
+	Err syscall.Errno
+
+	// The first After such requests still succeed. Then Times of them fail, and the disk is well again; 0 for Times means
+	// that all fail.
+	After int64
+	Times int64
 }
 
 // A Policy says what a power cut leaves of the writes that no flush covers. The zero value is Nothing.
@@ -250,5 +264,6 @@ func (p Policy) String() string {
 	if p.lied > 0 {
 		text += fmt.Sprintf(" since %d flushes before", p.lied)
 	}
+
 	return text
 }

@@ -42,6 +42,7 @@ func New(ctx context.Context, o Options) (*Disk, error) {
 		s.remove()
 		return nil, failure("make "+o.FS, s.path, err)
 	}
+
 	return start(ctx, o, s, &Record{fs: o.FS, size: o.Size, base: base, shared: true}, &Image{size: o.Size, base: base})
 }
 
@@ -66,6 +67,7 @@ func Restore(ctx context.Context, o Options, im *Image) (*Disk, error) {
 		s.remove()
 		return nil, failure("copy image", s.path, err)
 	}
+
 	return start(ctx, o, s, &Record{fs: o.FS, size: o.Size, base: base}, &Image{size: o.Size, base: base})
 }
 
@@ -80,6 +82,7 @@ func (o Options) of(im *Image) (Options, error) {
 		return o, &holdfast.Error{Op: "block recorder", Class: holdfast.ErrBadOption,
 			Detail: fmt.Sprintf("%s for an image of %s", o.FS, im.fs), Remedy: "leave FS empty"}
 	}
+
 	return o, err
 }
 
@@ -95,6 +98,7 @@ func begin(ctx context.Context, o Options) (*scratch, error) {
 	if err != nil {
 		return nil, failure("make scratch directory", o.Dir, err)
 	}
+
 	return s, nil
 }
 
@@ -103,6 +107,7 @@ func failure(op, path string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
+
 	return &holdfast.Error{Op: op, Path: path, Class: holdfast.ErrUnavailable, Cause: err}
 }
 
@@ -114,6 +119,9 @@ func start(ctx context.Context, o Options, s *scratch, rec *Record, im *Image) (
 			d.Close()
 		}
 	}()
+
+	// From below: files without names, which go with the process; the FUSE server; the file that it serves; a loop device
+	// over that; the file system.
 	if rec.data, err = nameless(s.path); err != nil {
 		return nil, failure("make scratch file", s.path, err)
 	}
@@ -145,6 +153,7 @@ func start(ctx context.Context, o Options, s *scratch, rec *Record, im *Image) (
 		return nil, err
 	}
 	closeWhenDone(ctx, &d.stop, d.Close)
+
 	return d, nil
 }
 
@@ -154,6 +163,7 @@ func mount(dev, at string, o Options) error {
 	if options != "" && o.Mount != "" {
 		options += ","
 	}
+
 	err := unix.Mount(dev, at, fs, 0, options+o.Mount)
 	switch {
 	case err == nil:
@@ -162,6 +172,7 @@ func mount(dev, at string, o Options) error {
 		return &holdfast.Error{Op: "mount " + fs, Path: at, Class: holdfast.ErrCorrupt, Cause: err,
 			Remedy: "the kernel log has the details"}
 	}
+
 	return failure("mount "+fs, at, err)
 }
 
@@ -181,6 +192,7 @@ func (d *Disk) Position() Position { return d.rec.position() }
 func (d *Disk) Flushes() int64 {
 	d.rec.mu.Lock()
 	defer d.rec.mu.Unlock()
+
 	return d.rec.flushes
 }
 
@@ -188,6 +200,7 @@ func (d *Disk) Flushes() int64 {
 func (d *Disk) Writes() int64 {
 	d.rec.mu.Lock()
 	defer d.rec.mu.Unlock()
+
 	return d.rec.writes
 }
 
@@ -195,6 +208,7 @@ func (d *Disk) Writes() int64 {
 func (d *Disk) FailedReads() int64 {
 	d.rec.mu.Lock()
 	defer d.rec.mu.Unlock()
+
 	return d.server.failedReads
 }
 
@@ -209,6 +223,7 @@ func (d *Disk) Freeze() *Record {
 	d.rec.mu.Lock()
 	d.taken = true
 	d.rec.mu.Unlock()
+
 	return rec
 }
 
@@ -224,6 +239,9 @@ func (d *Disk) close() error {
 	if d.stop != nil {
 		d.stop()
 	}
+
+	// The order is that of making it, backwards. A mount in use is detached, and then everything below must go on until
+	// its last user has gone.
 	rec := d.rec.freeze()
 	if d.server != nil {
 		// Unmounting writes all that is not on the disk yet. Nobody reads it again, and the disk below may be busy.
@@ -263,6 +281,7 @@ func (d *Disk) close() error {
 	if err = firstOf(err, d.scratch.remove()); err != nil {
 		return failure("close disk", d.scratch.path, err)
 	}
+
 	return nil
 }
 
@@ -288,6 +307,7 @@ func (im *Image) Mount(ctx context.Context, o Options) (_ *Mounted, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	m := &Mounted{scratch: s}
 	defer func() {
 		if err != nil {
@@ -299,6 +319,7 @@ func (im *Image) Mount(ctx context.Context, o Options) (_ *Mounted, err error) {
 	if err != nil {
 		return nil, failure("make memory file", s.path, err)
 	}
+
 	backing := os.NewFile(uintptr(fd), "memfd")
 	defer backing.Close()
 	if err = im.fill(backing); err != nil {
@@ -314,6 +335,7 @@ func (im *Image) Mount(ctx context.Context, o Options) (_ *Mounted, err error) {
 		return nil, err
 	}
 	closeWhenDone(ctx, &m.stop, m.Close)
+
 	return m, nil
 }
 
@@ -328,6 +350,7 @@ func MakeFileSystem(ctx context.Context, o Options) (_ *Mounted, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	m := &Mounted{scratch: s}
 	defer func() {
 		if err != nil {
@@ -349,6 +372,7 @@ func MakeFileSystem(ctx context.Context, o Options) (_ *Mounted, err error) {
 		return nil, err
 	}
 	closeWhenDone(ctx, &m.stop, m.Close)
+
 	return m, nil
 }
 
@@ -376,6 +400,7 @@ func (m *Mounted) close() error {
 	if err = firstOf(err, m.scratch.remove()); err != nil {
 		return failure("close image", m.scratch.path, err)
 	}
+
 	return nil
 }
 
@@ -389,6 +414,7 @@ func (im *Image) Save(path string) (err error) {
 		os.Remove(path)
 		return failure("save image", path, err)
 	}
+
 	return nil
 }
 
@@ -410,5 +436,6 @@ func OpenImage(path, fs string) (*Image, error) {
 	if fs == "" {
 		fs = "ext4"
 	}
+
 	return &Image{fs: fs, size: info.Size(), base: f}, nil
 }

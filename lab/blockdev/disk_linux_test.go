@@ -742,10 +742,10 @@ func leave(dir string, self bool) error {
 	}
 }
 
-func TestSweep(t *testing.T) {
+func TestCleanUp(t *testing.T) {
 	o := options(t, "ext4")
-	if n, err := Sweep(o.Dir); n != 0 || err != nil {
-		t.Fatalf("swept %d of nothing, %v", n, err)
+	if n, err := CleanUp(o.Dir); n != 0 || err != nil {
+		t.Fatalf("cleaned %d of nothing, %v", n, err)
 	}
 	alive := newDisk(t, o)
 	must(t, os.Mkdir(filepath.Join(o.Dir, scratchPrefix+"young"), 0o700), os.Mkdir(filepath.Join(o.Dir, "other"), 0o700),
@@ -761,25 +761,25 @@ func TestSweep(t *testing.T) {
 		if line != "ready\n" {
 			t.Fatalf("the child says %q, %v", line, err)
 		}
-		if n, err := Sweep(o.Dir); n != 0 || err != nil {
-			t.Errorf("swept %d of the living, %v", n, err)
+		if n, err := CleanUp(o.Dir); n != 0 || err != nil {
+			t.Errorf("cleaned %d of the living, %v", n, err)
 		}
 		must(t, cmd.Process.Kill())
-		swept := 0
-		for until := time.Now().Add(time.Minute); swept < 2 && time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
-			n, err := Sweep(o.Dir)
+		cleaned := 0
+		for until := time.Now().Add(time.Minute); cleaned < 2 && time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
+			n, err := CleanUp(o.Dir)
 			if err != nil {
 				t.Error(err)
 			}
-			swept += n
+			cleaned += n
 		}
-		if swept != 2 {
-			t.Fatalf("swept %d of two", swept)
+		if cleaned != 2 {
+			t.Fatalf("cleaned %d of two", cleaned)
 		}
 		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the program that writes
-		cmd.Wait()                                      // it could not end before it was swept, perhaps
-		if n, err := Sweep(o.Dir); n != 0 || err != nil {
-			t.Errorf("swept %d again, %v", n, err)
+		cmd.Wait()                                      // it could not end before it was cleaned, perhaps
+		if n, err := CleanUp(o.Dir); n != 0 || err != nil {
+			t.Errorf("cleaned %d again, %v", n, err)
 		}
 	}
 	must(t, writeSynced(filepath.Join(alive.Path(), "file"), []byte("alive")),
@@ -787,11 +787,11 @@ func TestSweep(t *testing.T) {
 	closeAll(t, alive)
 	old := time.Now().Add(-time.Hour)
 	must(t, os.Chtimes(filepath.Join(o.Dir, scratchPrefix+"young"), old, old))
-	if n, err := Sweep(o.Dir); n != 1 || err != nil {
-		t.Errorf("swept %d empty directories, %v", n, err)
+	if n, err := CleanUp(o.Dir); n != 1 || err != nil {
+		t.Errorf("cleaned %d empty directories, %v", n, err)
 	}
-	if _, err := Sweep(filepath.Join(o.Dir, "missing")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("swept what is missing: %v", err)
+	if _, err := CleanUp(filepath.Join(o.Dir, "missing")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("cleaned what is missing: %v", err)
 	}
 }
 

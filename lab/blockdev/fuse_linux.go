@@ -64,11 +64,13 @@ func (s *server) serve(dir string) (ended <-chan struct{}, err error) {
 		unix.Unmount(dir, unix.MNT_DETACH) // mounted, but not served
 		return nil, err
 	}
+
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		fs.Serve()
 	}()
+
 	return done, nil
 }
 
@@ -83,6 +85,7 @@ func (s *server) attr(node uint64, out *fuse.Attr) fuse.Status {
 	default:
 		return fuse.ENOENT
 	}
+
 	return fuse.OK
 }
 
@@ -93,6 +96,7 @@ func (s *server) Lookup(_ <-chan struct{}, header *fuse.InHeader, name string, o
 	out.NodeId = diskNode
 	out.SetEntryTimeout(unchanging * time.Second)
 	out.SetAttrTimeout(unchanging * time.Second)
+
 	return s.attr(diskNode, &out.Attr)
 }
 
@@ -118,6 +122,7 @@ func (s *server) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fus
 		return fuse.EISDIR
 	}
 	out.OpenFlags = fuse.FOPEN_DIRECT_IO
+
 	return fuse.OK
 }
 
@@ -136,6 +141,7 @@ func (s *server) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.Read
 	if _, err := s.live.ReadAt(buf, int64(in.Offset)); err != nil {
 		return nil, fuse.EIO
 	}
+
 	return fuse.ReadResultData(buf), fuse.OK
 }
 
@@ -160,6 +166,7 @@ func (s *server) Writev(_ <-chan struct{}, in *fuse.WriteIn, data [][]byte) (uin
 	if s.drop {
 		return uint32(n), fuse.OK
 	}
+
 	off := e.off
 	for _, part := range data {
 		if _, err := s.live.WriteAt(part, off); err != nil {
@@ -169,6 +176,7 @@ func (s *server) Writev(_ <-chan struct{}, in *fuse.WriteIn, data [][]byte) (uin
 	}
 	s.rec.add(e, data)
 	s.rec.writes++
+
 	return uint32(n), fuse.OK
 }
 
@@ -205,6 +213,7 @@ func (s *server) fallocate(mode uint32, off, n uint64) syscall.Errno {
 		return s.failed(e, syscall.EIO)
 	}
 	s.rec.add(e, nil)
+
 	return 0
 }
 
@@ -217,6 +226,7 @@ func (s *server) Fsync(<-chan struct{}, *fuse.FsyncIn) fuse.Status {
 	}
 	s.rec.add(event{kind: Flush}, nil)
 	s.rec.flushes++
+
 	return fuse.OK
 }
 
@@ -242,6 +252,7 @@ func (s *server) injected(mine bool) syscall.Errno {
 		}
 		s.failures++
 	}
+
 	return s.fault.Err
 }
 
@@ -249,6 +260,7 @@ func (s *server) injected(mine bool) syscall.Errno {
 func (s *server) failed(e event, err syscall.Errno) syscall.Errno {
 	e.err = uint32(err)
 	s.rec.add(e, nil)
+
 	return err
 }
 

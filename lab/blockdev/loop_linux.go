@@ -38,6 +38,7 @@ func attach(backing int) (*os.File, error) {
 			return nil, os.NewSyscallError("LOOP_CONFIGURE", err)
 		}
 	}
+
 	return nil, os.NewSyscallError("LOOP_CONFIGURE", unix.EBUSY)
 }
 
@@ -65,6 +66,7 @@ func openLoop(n int) (*os.File, error) {
 		err != unix.EEXIST {
 		return nil, &os.PathError{Op: "mknod", Path: name, Err: err}
 	}
+
 	return os.OpenFile(name, os.O_RDWR, 0)
 }
 

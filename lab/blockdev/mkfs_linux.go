@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -27,6 +29,7 @@ func Check(fs string) error {
 	if !mayMount() {
 		missing = append(missing, "root's right to mount (CAP_SYS_ADMIN)")
 	}
+
 	for _, dev := range []string{"/dev/fuse", "/dev/loop-control"} {
 		if f, err := os.OpenFile(dev, os.O_RDWR, 0); err != nil {
 			missing = append(missing, fmt.Sprintf("%s (%v)", dev, errors.Unwrap(err)))
@@ -44,6 +47,7 @@ func Check(fs string) error {
 	if len(missing) == 0 {
 		return nil
 	}
+
 	return &holdfast.Error{Op: "block recorder", Class: holdfast.ErrUnavailable,
 		Detail: "missing: " + strings.Join(missing, ", "), Remedy: "run as root where these are there"}
 }
@@ -55,6 +59,7 @@ func mayMount() bool {
 	if err := unix.Capget(&header, &data[0]); err != nil {
 		return false
 	}
+
 	return data[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0
 }
 
@@ -65,13 +70,16 @@ func kernelHas(fs string) bool {
 		if err != nil {
 			return true // mounting will tell
 		}
+
 		for line := range strings.Lines(string(list)) {
 			if f := strings.Fields(line); len(f) > 0 && f[len(f)-1] == fs {
 				return true
 			}
 		}
+
 		return false
 	}
+
 	return listed() || exec.Command("modprobe", "-q", fs).Run() == nil && listed()
 }
 
@@ -82,11 +90,13 @@ func mkfsPath(fs string) (string, error) {
 	if err == nil {
 		return path, nil
 	}
+
 	for _, dir := range []string{"/usr/sbin", "/sbin"} {
 		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
 			return path, nil
 		}
 	}
+
 	return "", err
 }
 
@@ -120,6 +130,7 @@ func newFileSystem(ctx context.Context, o Options, s *scratch) (*os.File, error)
 		return nil, err
 	}
 	fresh.made[key] = f
+
 	return f, nil
 }
 
@@ -133,13 +144,18 @@ func makeFileSystem(ctx context.Context, f *os.File, o Options) error {
 	}
 	// mkfs.btrfs looks at what every mounted btrfs is on, and would wait for a server that is gone.
 	for _, dir := range Places() {
-		_, _ = Sweep(dir)
+		_, _ = CleanUp(dir)
 	}
 	var said bytes.Buffer
-	cmd := exec.CommandContext(ctx, path, append(append([]string{}, fileSystems[o.FS].args...), f.Name())...)
+	args := slices.Clone(fileSystems[o.FS].args)
+	if o.Inodes > 0 {
+		args = append(args, "-N", strconv.Itoa(o.Inodes))
+	}
+	cmd := exec.CommandContext(ctx, path, append(args, f.Name())...)
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s: %w: %s", path, firstOf(ctx.Err(), err), strings.TrimSpace(said.String()))
 	}
+
 	return nil
 }

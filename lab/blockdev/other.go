@@ -29,8 +29,8 @@ func Restore(context.Context, Options, *Image) (*Disk, error) { return nil, errO
 // Places returns none.
 func Places() []string { return nil }
 
-// Sweep finds nothing.
-func Sweep(string) (cleaned int, err error) { return 0, nil }
+// CleanUp finds nothing.
+func CleanUp(string) (cleaned int, err error) { return 0, nil }
 
 // OpenImage returns ErrUnavailable.
 func OpenImage(string, string) (*Image, error) { return nil, errOther }

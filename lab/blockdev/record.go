@@ -59,6 +59,7 @@ func (r *recorder) add(e event, data [][]byte) {
 	if r.done {
 		return
 	}
+
 	var n int64
 	for _, part := range data {
 		n += int64(len(part))
@@ -68,6 +69,7 @@ func (r *recorder) add(e event, data [][]byte) {
 		r.rec.err = &holdfast.Error{Op: "record", Class: holdfast.ErrTooLarge,
 			Detail: fmt.Sprintf("more than %d bytes after %d events", r.limit, len(r.rec.events)),
 			Remedy: "write less"}
+
 		return
 	}
 	if e.kind == Write {
@@ -77,6 +79,7 @@ func (r *recorder) add(e event, data [][]byte) {
 				r.done = true
 				r.rec.err = &holdfast.Error{Op: "record", Class: holdfast.ErrUnavailable, Cause: err,
 					Remedy: "make room for scratch data"}
+
 				return
 			}
 			r.end += int64(len(part))
@@ -94,12 +97,14 @@ func (r *recorder) mark(v uint64) Position {
 	if r.done {
 		return Unrecorded
 	}
+
 	return Position(at)
 }
 
 func (r *recorder) position() Position {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	return Position(len(r.rec.events))
 }
 
@@ -109,6 +114,7 @@ func (r *recorder) freeze() *Record {
 	if r.done = true; r.rec.ended == 0 {
 		r.rec.ended = clock.Now()
 	}
+
 	return r.rec
 }
 
@@ -129,6 +135,7 @@ func (r *Record) Event(i int) Event {
 	if e.kind == Mark {
 		out.Value = e.arg
 	}
+
 	return out
 }
 
@@ -153,6 +160,7 @@ func (r *Record) durable(at Position, lied int) int {
 		}
 		lied--
 	}
+
 	return 0
 }
 
@@ -165,6 +173,7 @@ func (r *Record) Close() error {
 	if !r.shared {
 		err = firstOf(err, r.base.Close())
 	}
+
 	return err
 }
 
@@ -174,6 +183,7 @@ func firstOf(errs ...error) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -202,12 +212,14 @@ type CutCounts struct{ Kept, Torn, Lost int }
 // came before at and was no lie, and with what policy leaves of the later writes. Positions outside the record count as
 // its ends. It takes 4 bytes of memory for each sector of the disk.
 func (r *Record) Cut(at Position, policy Policy) *Image {
+	// An image is a table: for each sector, whether it is as before, zeros, or in which write of the record.
 	im := &Image{fs: r.fs, size: r.size, base: r.base, data: r.data, sectors: make([]uint32, r.size/Sector)}
 	durable := r.durable(at, policy.lied)
 	for i := range r.events[:durable] {
 		im.apply(&r.events[i], nil)
 	}
 	rng := rand.New(rand.NewPCG(policy.seed, uint64(at)))
+
 	// One cut is generous and the next is not: were each write kept with the same odds, a long tail would never
 	// be lost, or kept, almost whole.
 	keep, tear := rng.Float64(), 0.3*rng.Float64()
@@ -215,11 +227,13 @@ func (r *Record) Cut(at Position, policy Policy) *Image {
 	for last >= durable && !r.events[last].changes() {
 		last--
 	}
+
 	for i := range r.events[durable:r.clamp(at)] {
 		e := &r.events[durable+i]
 		if !e.changes() {
 			continue
 		}
+
 		switch {
 		case policy.mode == modeTorn && durable+i < last:
 			im.apply(e, nil)
@@ -242,6 +256,7 @@ func (r *Record) Cut(at Position, policy Policy) *Image {
 			im.counts.Lost++
 		}
 	}
+
 	return im
 }
 
@@ -254,6 +269,7 @@ func tornBy(rng *rand.Rand, n int) func(int) bool {
 	case 1:
 		return func(i int) bool { return i >= at }
 	}
+
 	return func(int) bool { return rng.Uint64()&1 == 0 }
 }
 
@@ -262,6 +278,7 @@ func (im *Image) apply(e *event, kept func(int) bool) {
 	if !e.changes() {
 		return
 	}
+
 	first := e.off / Sector
 	for i := range int(e.n / Sector) {
 		if kept != nil && !kept(i) {
@@ -286,11 +303,13 @@ func (im *Image) run(i, n int64) (source uint32, from, length int64) {
 	}
 	first := im.sectors[i]
 	source = min(first, inData)
+
 	for length = 1; length < n; length++ {
 		next := im.sectors[i+length]
 		if source < inData && next != first || source == inData && next != first+uint32(length) {
 			break
 		}
 	}
+
 	return source, int64(first-source) * Sector, length
 }

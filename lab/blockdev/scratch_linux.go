@@ -48,7 +48,7 @@ func newScratch(parent string) (*scratch, error) {
 	if err != nil {
 		return nil, err
 	}
-	// It gets its name once it is locked, or a sweep might take it for one whose owner is dead.
+	// It gets its name once it is locked, or a clean-up might take it for one whose owner is dead.
 	lock, err := os.CreateTemp(path, lockName)
 	if err == nil {
 		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -60,6 +60,7 @@ func newScratch(parent string) (*scratch, error) {
 	if err == nil {
 		err = os.Rename(lock.Name(), filepath.Join(path, lockName))
 	}
+
 	s := &scratch{path, lock}
 	for _, name := range []string{mountName, fuseName} {
 		if err == nil {
@@ -69,8 +70,10 @@ func newScratch(parent string) (*scratch, error) {
 	if err != nil {
 		lock.Close()
 		os.RemoveAll(path) // nothing is mounted yet
+
 		return nil, err
 	}
+
 	return s, nil
 }
 
@@ -79,6 +82,7 @@ func realPath(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	return filepath.EvalSymlinks(dir)
 }
 
@@ -86,9 +90,10 @@ func (s *scratch) sub(name string) string { return filepath.Join(s.path, name) }
 
 // remove removes the directory with what belongs in it. A program that did not notice the end of its disk may have gone
 // on in the bare mount point; that goes too, unless something is still mounted there, which it must not reach into. The
-// lock goes last, so that another sweep can repeat it.
+// lock goes last, so that another clean-up can repeat it.
 func (s *scratch) remove() error {
 	defer s.lock.Close()
+
 	for _, name := range []string{mountName, fuseName} {
 		if mounted(s.sub(name)) {
 			return &os.PathError{Op: "remove", Path: s.sub(name), Err: unix.EBUSY}
@@ -97,11 +102,13 @@ func (s *scratch) remove() error {
 	if err := os.Rename(s.sub(mountName), s.sub(goneName)); err != nil && !os.IsNotExist(err) {
 		return err // a process that still writes there does not find it any more
 	}
+
 	for _, name := range []string{goneName, fuseName, makeName, lockName} {
 		if err := os.RemoveAll(s.sub(name)); err != nil {
 			return err
 		}
 	}
+
 	return os.Remove(s.path)
 }
 
@@ -125,40 +132,45 @@ func unmount(path string, timeout time.Duration) error {
 	if err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil {
 		return err
 	}
+
 	return errDetached
 }
 
 var errDetached = errors.New("still in use: detached, to go with its last user")
 
-// Sweep removes what killed processes have left in dir, their Options.Dir (empty means os.TempDir): mounts, loop
+// CleanUp removes what killed processes have left in dir, their Options.Dir (empty means os.TempDir): mounts, loop
 // devices and scratch directories. It touches nothing that a living process owns, nothing of other programs and no
 // record or image that was saved. A process that was killed while one of its threads waited for its own disk cannot end
 // before this. It returns how many disks and images it removed, and the first failure; it goes on after one.
-func Sweep(dir string) (cleaned int, err error) {
+func CleanUp(dir string) (cleaned int, err error) {
 	if dir == "" {
 		dir = os.TempDir()
 	}
 	dir, err = realPath(dir)
 	if err != nil {
-		return 0, &holdfast.Error{Op: "sweep", Path: dir, Class: holdfast.ErrUnavailable, Cause: err}
+		return 0, &holdfast.Error{Op: "clean up", Path: dir, Class: holdfast.ErrUnavailable, Cause: err}
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return 0, &holdfast.Error{Op: "sweep", Path: dir, Class: holdfast.ErrUnavailable, Cause: err}
+		return 0, &holdfast.Error{Op: "clean up", Path: dir, Class: holdfast.ErrUnavailable, Cause: err}
 	}
 	var first error
 	failed := func(path string, err error) {
 		if err != nil && first == nil {
-			first = &holdfast.Error{Op: "sweep", Path: path, Class: holdfast.ErrUnavailable, Cause: err,
+			first = &holdfast.Error{Op: "clean up", Path: path, Class: holdfast.ErrUnavailable, Cause: err,
 				Remedy: "unmount what is mounted below it, and remove it"}
 		}
 	}
+
 	var dead []*scratch
 	for _, entry := range entries {
 		st, err := entry.Info()
 		if err != nil || !rundir.Own(st) || !strings.HasPrefix(entry.Name(), scratchPrefix) {
 			continue
 		}
+
+		// Whoever gets the lock knows that the owner is dead; an owner that cannot end keeps it, and is known by its pending
+		// SIGKILL.
 		path := filepath.Join(dir, entry.Name())
 		s, removed, err := takeDead(path)
 		failed(path, err)
@@ -176,24 +188,27 @@ func Sweep(dir string) (cleaned int, err error) {
 			unix.Unmount(s.sub(fuseName), unix.MNT_FORCE)
 		}
 	}
+
 	until := time.Now().Add(time.Second)
 	for _, s := range dead {
-		err := s.sweep(until)
+		err := s.cleanUp(until)
 		if err == nil {
 			cleaned++
 		}
 		failed(s.path, err)
 	}
+
 	return cleaned, first
 }
 
 // Places names the directories, each the Options.Dir of some process, that have disks or images mounted in them.
-// Whether their owners live, [Sweep] finds out.
+// Whether their owners live, [CleanUp] finds out.
 func Places() (dirs []string) {
 	info, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return nil
 	}
+
 	for line := range strings.Lines(string(info)) {
 		f := strings.Fields(line)
 		if len(f) < 5 {
@@ -204,6 +219,7 @@ func Places() (dirs []string) {
 			dirs = append(dirs, dir)
 		}
 	}
+
 	return dirs
 }
 
@@ -216,6 +232,7 @@ func takeDead(path string) (s *scratch, removed bool, err error) {
 		if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > time.Minute {
 			return nil, os.Remove(path) == nil, nil // not if it holds anything
 		}
+
 		return nil, false, nil
 	}
 	if err != nil {
@@ -225,11 +242,12 @@ func takeDead(path string) (s *scratch, removed bool, err error) {
 		lock.Close()
 		return nil, false, nil // its owner lives, or no Disk has made it
 	}
+
 	return &scratch{path, lock}, false, nil
 }
 
-// sweep removes what the owner of s has left. What is in use after until is detached.
-func (s *scratch) sweep(until time.Time) error {
+// cleanUp removes what the owner of s has left. What is in use after until is detached.
+func (s *scratch) cleanUp(until time.Time) error {
 	// The file system first: it holds the loop device, which holds the FUSE file. Its I/O fails at once, so
 	// there is no need to wait for a victim that still has files open.
 	for _, name := range []string{mountName, fuseName} {
@@ -243,6 +261,7 @@ func (s *scratch) sweep(until time.Time) error {
 			detachAll(s.backs)
 		}
 	}
+
 	return s.remove()
 }
 
@@ -258,6 +277,7 @@ func ownerOf(lock *os.File) (pid int, start string, ok bool) {
 func dying(lock *os.File) bool {
 	pid, start, ok := ownerOf(lock)
 	fields := processStat(pid)
+
 	return ok && len(fields) > 0 && startOf(pid) == start && (fields[0] == "Z" || fields[0] == "X" || killed(pid))
 }
 
@@ -267,6 +287,7 @@ func killed(pid int) bool {
 	if err != nil {
 		return false
 	}
+
 	for line := range strings.Lines(string(text)) {
 		name, value, _ := strings.Cut(line, ":")
 		if name == "SigPnd" || name == "ShdPnd" {
@@ -275,6 +296,7 @@ func killed(pid int) bool {
 			}
 		}
 	}
+
 	return false
 }
 
@@ -283,6 +305,7 @@ func startOf(pid int) string {
 	if fields := processStat(pid); len(fields) > 19 {
 		return fields[19]
 	}
+
 	return "?"
 }
 
@@ -292,6 +315,7 @@ func processStat(pid int) []string {
 	if err != nil {
 		return nil
 	}
+
 	return strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 }
 
@@ -306,12 +330,14 @@ func mounted(path string) bool {
 	if err != nil {
 		return false
 	}
+
 	for line := range strings.Lines(string(info)) {
 		// 36 35 98:0 /root /point options ...
 		if f := strings.Fields(line); len(f) > 4 && unescape.Replace(f[4]) == path {
 			return true
 		}
 	}
+
 	return false
 }
 

@@ -18,6 +18,7 @@ func nameless(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return f, os.Remove(f.Name())
 }
 
@@ -27,6 +28,7 @@ func zero(f *os.File, off, n int64) error {
 	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.ENOSYS) {
 		return err
 	}
+
 	blank := make([]byte, min(n, 1<<20))
 	for n > 0 {
 		part := blank[:min(n, int64(len(blank)))]
@@ -36,6 +38,7 @@ func zero(f *os.File, off, n int64) error {
 		off += int64(len(part))
 		n -= int64(len(part))
 	}
+
 	return nil
 }
 
@@ -44,6 +47,7 @@ func copySparse(dst, src *os.File, size int64) error {
 	if err := dst.Truncate(size); err != nil {
 		return err
 	}
+
 	for off := int64(0); off < size; {
 		data, err := unix.Seek(int(src.Fd()), off, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
@@ -61,6 +65,7 @@ func copySparse(dst, src *os.File, size int64) error {
 		}
 		off = hole
 	}
+
 	return nil
 }
 
@@ -78,6 +83,7 @@ func copyRange(dst *os.File, to int64, src *os.File, from, n int64) error {
 		from += int64(len(part))
 		n -= int64(len(part))
 	}
+
 	return nil
 }
 
@@ -89,6 +95,7 @@ func (im *Image) fill(dst *os.File) error {
 	if im.sectors == nil {
 		return nil
 	}
+
 	all := im.size / Sector
 	for i := int64(0); i < all; {
 		source, from, n := im.run(i, all-i)
@@ -105,5 +112,6 @@ func (im *Image) fill(dst *os.File) error {
 		}
 		i += n
 	}
+
 	return nil
 }

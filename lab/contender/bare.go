@@ -21,6 +21,7 @@ func Bare() []all.Entry {
 		list = append(list, all.Entry{Name: b.name, Describe: b.describe,
 			Open: func(dir string, o holdfast.Options) (holdfast.Engine, error) { return openBare(b, dir, o) }})
 	}
+
 	return list
 }
 
@@ -61,6 +62,7 @@ func (l bareLibrary) describe() holdfast.Capabilities {
 	}
 	c.Caveats = append([]string{"It is the library without our engine: its own calls and its own promises, which " +
 		"neither our laws nor our crash lab have tried."}, c.Caveats...)
+
 	return c
 }
 
@@ -97,6 +99,7 @@ func openBare(l bareLibrary, dir string, o holdfast.Options) (holdfast.Engine, e
 		return nil, err
 	}
 	c := l.describe()
+
 	fail := func(class, cause error, detail string) error {
 		return &holdfast.Error{Op: "open", Engine: l.name, Path: dir, Class: class, Detail: detail, Cause: cause}
 	}
@@ -157,6 +160,7 @@ func (e *bareEngine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Re
 	if b.HasRange() {
 		return holdfast.Receipt{}, e.refuse("delete range")
 	}
+
 	return holdfast.Receipt{}, e.counts.commit(e.fail("apply", e.store.apply(b, level)))
 }
 
@@ -164,6 +168,7 @@ func (e *bareEngine) fail(op string, err error) error {
 	if err == nil || err == holdfast.ErrNotFound {
 		return err
 	}
+
 	return &holdfast.Error{Op: op, Engine: e.name, Path: e.dir, Cause: err}
 }
 
@@ -178,6 +183,7 @@ func (e *bareEngine) Scan(r holdfast.Range) holdfast.Iterator {
 	if r.Reverse {
 		return holdfast.FailedIterator(e.refuse("scan backwards"))
 	}
+
 	return &bareIterator{engine: e, cursor: e.store.scan(r)}
 }
 
@@ -198,6 +204,7 @@ func (it *bareIterator) Next() bool {
 		it.val, it.err = it.cursor.value()
 	}
 	it.at = it.at && it.err == nil
+
 	return it.at
 }
 
@@ -206,6 +213,7 @@ func (it *bareIterator) Key() []byte {
 	if !it.at {
 		return nil
 	}
+
 	return it.cursor.key()
 }
 
@@ -214,6 +222,7 @@ func (it *bareIterator) Value() []byte {
 	if !it.at {
 		return nil
 	}
+
 	return it.val
 }
 
@@ -226,6 +235,7 @@ func (it *bareIterator) Close() error {
 		it.err = errors.Join(it.err, it.cursor.close())
 		it.cursor, it.at = nil, false
 	}
+
 	return it.Err()
 }
 
@@ -234,6 +244,7 @@ func (e *bareEngine) Sync() error {
 	if err := e.peer.Sync(); err != nil {
 		return err
 	}
+
 	return e.fail("sync", e.store.sync())
 }
 
@@ -242,5 +253,6 @@ func (e *bareEngine) Metrics() holdfast.Metrics {
 	m := holdfast.UnknownMetrics()
 	m.Commits = e.counts.commits.Load()
 	m.Files, m.DiskBytes = datadir.Usage(e.dir)
+
 	return m
 }

@@ -48,6 +48,7 @@ func describeBolt(call, freelist, caveat string) holdfast.Capabilities {
 			", 10 GB mapped.", caveat},
 	}
 	c.Memory.Why = "a transaction is written to the file before it is visible"
+
 	return c
 }
 
@@ -77,6 +78,7 @@ func openBboltBare(batch bool, freelist bbolt.FreelistType) func(string, holdfas
 		if batch {
 			s.commit = db.Batch
 		}
+
 		return s, []holdfast.Setting{
 			{Name: "no_sync", Value: fmt.Sprint(db.NoSync)}, {Name: "no_freelist_sync", Value: fmt.Sprint(db.NoFreelistSync)},
 			{Name: "freelist_type", Value: string(db.FreelistType)}, {Name: "page_size", Value: fmt.Sprint(db.Info().PageSize)},
@@ -101,6 +103,7 @@ func (s bareBbolt) apply(b *holdfast.Batch, _ holdfast.Level) error {
 				return err
 			}
 		}
+
 		return nil
 	})
 }
@@ -112,11 +115,13 @@ func (s bareBbolt) get(dst, key []byte) (value []byte, err error) {
 			return holdfast.ErrNotFound
 		}
 		value = append(dst, v...)
+
 		return nil
 	})
 	if err != nil {
 		value = dst
 	}
+
 	return value, err
 }
 
@@ -125,6 +130,7 @@ func (s bareBbolt) scan(r holdfast.Range) bareCursor {
 	if c.tx, c.err = s.db.Begin(false); c.err == nil {
 		c.c = c.tx.Bucket(bareBucket).Cursor()
 	}
+
 	return c
 }
 
@@ -154,6 +160,7 @@ func (c *bboltCursor) next() (bool, error) {
 		c.k, c.v = c.c.Seek(c.lo)
 	}
 	c.begun = true
+
 	return c.k != nil && (len(c.hi) == 0 || bytes.Compare(c.k, c.hi) < 0), nil
 }
 
@@ -164,6 +171,7 @@ func (c *bboltCursor) close() error {
 	if c.tx == nil {
 		return nil
 	}
+
 	return c.tx.Rollback()
 }
 
@@ -175,6 +183,7 @@ func describeSQLiteBare(driver, table string) func() holdfast.Capabilities {
 		c.Caveats = append(c.Caveats, "It is used through database/sql with prepared statements: one connection writes, "+
 			"others read. Each commit is a transaction. "+
 			table+"; half of the budget is a mapping, and half the caches.")
+
 		return c
 	}
 }
@@ -203,6 +212,7 @@ func openSQLiteBare(library, options string) func(string, holdfast.Options) (bar
 		q := o
 		q.MemoryBytes = memory / 4
 		pragmas := append(sqliteSettings(q), holdfast.Setting{Name: "mmap_size", Value: fmt.Sprint(memory / 2)})
+
 		s := &bareSQLite{}
 		defer func() {
 			if err != nil {
@@ -217,6 +227,7 @@ func openSQLiteBare(library, options string) func(string, holdfast.Options) (bar
 		if s.conn, err = s.write.Conn(ctx); err != nil {
 			return nil, nil, err
 		}
+
 		for _, p := range pragmas {
 			if _, err = s.conn.ExecContext(ctx, "PRAGMA "+p.Name+"="+p.Value); err != nil {
 				return nil, nil, err
@@ -242,6 +253,7 @@ func openSQLiteBare(library, options string) func(string, holdfast.Options) (bar
 			return nil, nil, err
 		}
 		settings, err := s.settings(ctx, pragmas)
+
 		return s, settings, err
 	}
 }
@@ -265,6 +277,7 @@ func (c pragmaConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	if _, err := conn.(driver.ExecerContext).ExecContext(ctx, c.pragmas, nil); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
+
 	return conn, nil
 }
 
@@ -277,6 +290,7 @@ func (s *bareSQLite) settings(ctx context.Context, set []holdfast.Setting) (list
 		}
 		list = append(list, holdfast.Setting{Name: p.Name, Value: value})
 	}
+
 	return list, nil
 }
 
@@ -301,6 +315,7 @@ func (s *bareSQLite) all(b *holdfast.Batch) (err error) {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -313,6 +328,7 @@ func (s *bareSQLite) scan(r holdfast.Range) bareCursor {
 	} else {
 		c.rows, c.err = s.read.Query("SELECT k,v FROM kv WHERE k>=? AND k<? ORDER BY k", append([]byte{}, r.Lo...), r.Hi)
 	}
+
 	return c
 }
 
@@ -321,6 +337,7 @@ func (s *bareSQLite) sync() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, err := s.conn.ExecContext(context.Background(), "PRAGMA wal_checkpoint(FULL)")
+
 	return err
 }
 
@@ -334,6 +351,7 @@ func (s *bareSQLite) close() (err error) {
 	if s.write != nil {
 		err = errors.Join(err, s.write.Close())
 	}
+
 	return err
 }
 
@@ -348,8 +366,10 @@ func (c *sqliteCursor) next() (bool, error) {
 		if c.err == nil {
 			c.err = c.rows.Err()
 		}
+
 		return false, c.err
 	}
+
 	return true, c.rows.Scan(&c.k, &c.v)
 }
 
@@ -360,5 +380,6 @@ func (c *sqliteCursor) close() error {
 	if c.rows == nil {
 		return nil
 	}
+
 	return c.rows.Close()
 }

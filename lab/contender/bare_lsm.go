@@ -42,6 +42,7 @@ func openPebbleBare(dir string, o holdfast.Options) (bareStore, []holdfast.Setti
 		p.CacheSize, p.MemTableSize = o.MemoryBytes, uint64(min(max(o.MemoryBytes/6, 1<<20), 64<<20))
 	}
 	pebbleToolOptions(p)
+
 	for i := range p.Levels {
 		p.Levels[i].BlockSize, p.Levels[i].IndexBlockSize = 32<<10, 256<<10
 		p.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
@@ -51,6 +52,7 @@ func openPebbleBare(dir string, o holdfast.Options) (bareStore, []holdfast.Setti
 		return nil, nil, err
 	}
 	p.EnsureDefaults()
+
 	var settings []holdfast.Setting
 	for line := range strings.Lines(p.String()) {
 		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
@@ -61,6 +63,7 @@ func openPebbleBare(dir string, o holdfast.Options) (bareStore, []holdfast.Setti
 			settings = append(settings, holdfast.Setting{Name: name, Value: value})
 		}
 	}
+
 	return barePebble{db}, append(settings, holdfast.Setting{Name: "block_size", Value: fmt.Sprint(p.Levels[0].BlockSize)},
 		holdfast.Setting{Name: "filter_policy", Value: p.Levels[0].FilterPolicy.Name()}), nil
 }
@@ -75,6 +78,7 @@ func (silent) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, arg
 func (s barePebble) apply(b *holdfast.Batch, level holdfast.Level) error {
 	pb := s.db.NewBatchWithSize(b.Size() + 16)
 	defer pb.Close()
+
 	for op := range b.Ops() {
 		var err error
 		if op.Kind == holdfast.KindSet {
@@ -90,6 +94,7 @@ func (s barePebble) apply(b *holdfast.Batch, level holdfast.Level) error {
 	if level == holdfast.Power {
 		how = pebble.Sync
 	}
+
 	return pb.Commit(how)
 }
 
@@ -101,6 +106,7 @@ func (s barePebble) get(dst, key []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
+
 	return append(dst, value...), closer.Close()
 }
 
@@ -129,6 +135,7 @@ func (c *pebbleCursor) next() (bool, error) {
 		ok = c.it.First()
 	}
 	c.begun = true
+
 	return ok, c.it.Error()
 }
 
@@ -139,6 +146,7 @@ func (c *pebbleCursor) close() error {
 	if c.it == nil {
 		return nil
 	}
+
 	return c.it.Close()
 }
 
@@ -207,6 +215,7 @@ func (s bareBadger) apply(b *holdfast.Batch, _ holdfast.Level) error {
 				return err
 			}
 		}
+
 		return nil
 	})
 }
@@ -221,6 +230,7 @@ func (s bareBadger) get(dst, key []byte) (value []byte, err error) {
 
 func (s bareBadger) scan(r holdfast.Range) bareCursor {
 	tx := s.db.NewTransaction(false)
+
 	return &badgerCursor{tx: tx, it: tx.NewIterator(dgraph.IteratorOptions{}), lo: bytes.Clone(r.Lo),
 		hi: bytes.Clone(r.Hi)}
 }
@@ -243,6 +253,7 @@ func (c *badgerCursor) next() (bool, error) {
 		c.it.Seek(c.lo)
 	}
 	c.begun = true
+
 	return c.it.Valid() && (len(c.hi) == 0 || bytes.Compare(c.it.Item().Key(), c.hi) < 0), nil
 }
 
@@ -256,5 +267,6 @@ func (c *badgerCursor) value() (v []byte, err error) {
 func (c *badgerCursor) close() error {
 	c.it.Close()
 	c.tx.Discard()
+
 	return nil
 }

@@ -52,6 +52,7 @@ func Engines() []all.Entry {
 	for _, p := range peers {
 		entries = append(entries, p.Entry)
 	}
+
 	return entries
 }
 
@@ -112,6 +113,7 @@ func (c *counts) commit(err error) error {
 	if err == nil {
 		c.commits.Add(1)
 	}
+
 	return err
 }
 
@@ -143,6 +145,7 @@ func (p *peer) Sync() error {
 	if p.closed {
 		return p.isClosed("sync")
 	}
+
 	return nil
 }
 
@@ -154,6 +157,7 @@ func (p *peer) isClosed(op string) error {
 func (p *peer) Capabilities() holdfast.Capabilities {
 	c := p.describe()
 	c.Settings = append([]holdfast.Setting(nil), p.settings...)
+
 	return c
 }
 
@@ -166,6 +170,7 @@ func (p *peer) Metrics() holdfast.Metrics {
 	m.BytesWritten = p.written()
 	m.Files, m.DiskBytes = datadir.Usage(p.dir)
 	m.OpenSnapshots, m.OpenIterators = 0, 0
+
 	return m
 }
 
@@ -181,6 +186,7 @@ func (p *peer) Close() error {
 	if err := p.shut(); err != nil {
 		return &holdfast.Error{Op: "close", Engine: p.name, Path: p.dir, Cause: err}
 	}
+
 	return nil
 }
 
@@ -189,6 +195,7 @@ func promises(c holdfast.Capabilities, how, why string) holdfast.Capabilities {
 	c.Memory = holdfast.Promise{Why: why}
 	c.Process = holdfast.Promise{Why: why}
 	c.Power = holdfast.Promise{Given: holdfast.Power, How: how}
+
 	return c
 }
 
@@ -221,6 +228,7 @@ func begin(describe func() holdfast.Capabilities, dir string, o holdfast.Options
 	if err != nil && !os.IsNotExist(err) {
 		return refuse(nil, "", "the directory must be readable", err)
 	}
+
 	for _, e := range entries {
 		const remedy = "name an empty or new directory"
 		switch file := e.Name(); {
@@ -238,6 +246,7 @@ func begin(describe func() holdfast.Capabilities, dir string, o holdfast.Options
 	if err := datadir.MkdirAll(dir); err != nil { // the libraries take the directory as it is
 		return refuse(nil, "", "", err)
 	}
+
 	return dir, o, nil
 }
 
@@ -250,6 +259,7 @@ func opening(name, dir string, open func() error) (err error) {
 				Detail: fmt.Sprintf("the library panics: %v", p), Remedy: "restore it from a backup"}
 		}
 	}()
+
 	return open()
 }
 
@@ -262,5 +272,6 @@ func version(path string) string {
 			}
 		}
 	}
+
 	return path
 }

@@ -48,6 +48,7 @@ func OpenFilesPlain(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		return nil, err
 	}
 	c := new(counts)
+
 	return &filesPlain{peer{name: FilesPlain, dir: dir, describe: DescribeFilesPlain, counts: c, written: c.bytes.Load,
 		only: "has no other operations", shut: func() error { return nil }}}, nil
 }
@@ -61,6 +62,7 @@ func (e *filesPlain) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Re
 	if err := b.Err(); err != nil {
 		return holdfast.Receipt{}, err
 	}
+
 	for op := range b.Ops() {
 		path, err := e.path(op.Key)
 		switch {
@@ -81,6 +83,7 @@ func (e *filesPlain) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Re
 			return holdfast.Receipt{}, err
 		}
 	}
+
 	return holdfast.Receipt{}, e.counts.commit(nil)
 }
 
@@ -90,6 +93,7 @@ func (e *filesPlain) path(key []byte) (string, error) {
 		return "", &holdfast.Error{Op: "name a file", Engine: FilesPlain, Path: e.dir, Class: holdfast.ErrBadKey,
 			Detail: "the key is no name of a file"}
 	}
+
 	return filepath.Join(e.dir, name), nil
 }
 
@@ -115,6 +119,7 @@ func (e *filesPlain) write(path string, value []byte, level holdfast.Level) (err
 	if level == holdfast.Power {
 		return e.syncDir()
 	}
+
 	return nil
 }
 
@@ -133,6 +138,7 @@ func (e *filesPlain) Get(dst, key []byte) ([]byte, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return dst, holdfast.ErrNotFound
 	}
+
 	return append(dst, value...), err
 }
 
@@ -145,12 +151,14 @@ func (e *filesPlain) Scan(r holdfast.Range) holdfast.Iterator {
 	if err != nil {
 		return holdfast.FailedIterator(err)
 	}
+
 	it := &plainIterator{engine: e, Iterator: holdfast.FailedIterator(nil)}
 	for _, f := range list {
 		if name := f.Name(); name[0] != '.' && name >= string(r.Lo) && (len(r.Hi) == 0 || name < string(r.Hi)) {
 			it.names = append(it.names, name)
 		}
 	}
+
 	return it
 }
 
@@ -172,6 +180,7 @@ func (it *plainIterator) Next() bool {
 		}
 		it.err = nil // removed since
 	}
+
 	return false
 }
 
@@ -189,6 +198,7 @@ func (e *filesPlain) Sync() error {
 	if err != nil {
 		return err
 	}
+
 	for _, entry := range list {
 		f, err := os.OpenFile(filepath.Join(e.dir, entry.Name()), os.O_RDWR, 0)
 		if err != nil {
@@ -198,5 +208,6 @@ func (e *filesPlain) Sync() error {
 			return err
 		}
 	}
+
 	return e.syncDir()
 }

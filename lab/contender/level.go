@@ -39,6 +39,7 @@ func (p *levelPeer) init(only string, h *datadir.Handle, level holdfast.Level, d
 		if level == holdfast.Power {
 			c.LossWindow = 0
 		}
+
 		return c
 	}
 }
@@ -53,6 +54,7 @@ func (p *levelPeer) Metrics() holdfast.Metrics {
 	}
 	m.Files, m.DiskBytes = datadir.Usage(p.dir)
 	m.OpenSnapshots, m.OpenIterators = 0, 0
+
 	return m
 }
 
@@ -66,6 +68,7 @@ func (p *levelPeer) use(ctx context.Context, op string) (_ context.Context, end 
 	p.calls.Add(1)
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(p.closing, cancel)
+
 	return ctx, func() {
 		stop()
 		cancel()
@@ -82,6 +85,7 @@ func (p *levelPeer) fail(op string, err error) error {
 	case p.closing.Err() != nil:
 		return p.isClosed(op)
 	}
+
 	return &holdfast.Error{Op: op, Engine: p.name, Path: p.dir, Cause: err}
 }
 
@@ -90,6 +94,7 @@ func (p *levelPeer) Sync() error {
 	if err := p.peer.Sync(); err != nil || p.level == holdfast.Power {
 		return err
 	}
+
 	return &holdfast.Error{Op: "sync", Engine: p.name, Path: p.dir, Class: holdfast.ErrLevel,
 		Detail: "it has no command that makes what it holds safe from power loss", Remedy: "open it at power"}
 }
@@ -111,5 +116,6 @@ func beginAtLevel(describe func() holdfast.Capabilities, dir string, o holdfast.
 	}
 	// What a server promises holds only for files that it has always written with the same settings.
 	h, err := datadir.Open(dir, datadir.Spec{Engine: c.Engine, Format: 1, Level: o.Level})
+
 	return h, o, err
 }

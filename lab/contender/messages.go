@@ -70,8 +70,10 @@ func OpenMessages(name, dir string, level holdfast.Level) (Messages, holdfast.Le
 		if err != nil {
 			return nil, 0, err
 		}
+
 		return e.(MessagesEngine), e.Capabilities().Promise(level).Given, nil
 	}
+
 	return nil, 0, &holdfast.Error{Op: "open", Engine: name, Class: holdfast.ErrBadOption,
 		Detail: "there is no message store of that name", Remedy: "name " + strings.Join(names, " or ")}
 }
@@ -91,6 +93,7 @@ func checkMessage(name, stream, typ string, data, metadata []byte) error {
 	default:
 		return nil
 	}
+
 	return &holdfast.Error{Op: "write", Engine: name, Class: message.ErrBadMessage, Detail: detail}
 }
 

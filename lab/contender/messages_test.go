@@ -20,6 +20,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/internal/night"
 	"github.com/holdfastdb/holdfast/lab/internal/child"
 	"github.com/holdfastdb/holdfast/store/message"
 )
@@ -484,8 +485,8 @@ func lostOf(t *testing.T, m Messages, acked []int64) (lost int64) {
 const ownerArgument = "messages-owner"
 
 type ownerRequest struct {
-	Peer, Dir string
-	Level     holdfast.Level
+	Peer, Dir, Template string
+	Level               holdfast.Level
 }
 
 func own(stdin io.Reader, stdout io.Writer) {
@@ -494,6 +495,7 @@ func own(stdin io.Reader, stdout io.Writer) {
 		fmt.Fprintln(os.Stderr, err)
 		return
 	}
+	PostgresTemplate = q.Template
 	m, _, err := OpenMessages(q.Peer, q.Dir, q.Level)
 	for n := 0; err == nil; n++ {
 		var position int64
@@ -508,12 +510,15 @@ func own(stdin io.Reader, stdout io.Writer) {
 // again at once, and nothing that the process was told is lost.
 func TestMessagesOwnerIsKilled(t *testing.T) {
 	eachMessages(t, func(t *testing.T, peer all.Entry, level holdfast.Level) {
+		if level < holdfast.Power {
+			night.Only(t, "at power")
+		}
 		dir := t.TempDir()
 		command, err := child.Command(nil, ownerArgument)
 		if err != nil {
 			t.Fatal(err)
 		}
-		owner, err := child.Start(command, ownerRequest{peer.Name, dir, level})
+		owner, err := child.Start(command, ownerRequest{peer.Name, dir, PostgresTemplate, level})
 		if err != nil {
 			t.Fatal(err)
 		}

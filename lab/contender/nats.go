@@ -107,8 +107,10 @@ func OpenNATS(dir string, o holdfast.Options) (holdfast.Engine, error) {
 			m.server.kill()
 			m.server.process.CloseInput()
 		}
+
 		return nil, errors.Join(&holdfast.Error{Op: "open", Engine: NATS, Path: dir, Cause: err}, h.Close())
 	}
+
 	return m, nil
 }
 
@@ -135,6 +137,7 @@ func (m *natsMessages) start(level holdfast.Level) (err error) {
 	if level == holdfast.Memory {
 		config.PersistMode = jetstream.AsyncPersistMode
 	}
+
 	ctx, cancel := context.WithTimeout(context.Background(), natsPatience)
 	defer cancel()
 	stream, err := m.js.CreateOrUpdateStream(ctx, config)
@@ -152,6 +155,7 @@ func (m *natsMessages) start(level holdfast.Level) (err error) {
 	if m.handle.New {
 		return m.handle.Made()
 	}
+
 	return nil
 }
 
@@ -163,6 +167,7 @@ func (m *natsMessages) stop() error {
 	_ = m.conn.FlushTimeout(10 * time.Second)
 	err := m.server.wait()
 	m.conn.Close()
+
 	return errors.Join(err, m.handle.Close())
 }
 
@@ -185,6 +190,7 @@ func (m *natsMessages) fail(op string, err error) error {
 	if errors.Is(err, nats.ErrMaxPayload) {
 		e.Class = holdfast.ErrTooLarge
 	}
+
 	return e
 }
 
@@ -205,6 +211,7 @@ func natsSubject(stream string) string {
 	default:
 		id = natsToken(id)
 	}
+
 	return natsPrefix + natsToken(category) + "." + id
 }
 
@@ -213,6 +220,7 @@ func natsToken(s string) string {
 	if s == "" {
 		return noID
 	}
+
 	ordinary := true
 	for i := range len(s) {
 		c := s[i]
@@ -232,12 +240,14 @@ func natsName(subject string) (string, error) {
 	if category == noID {
 		category = ""
 	}
+
 	switch id {
 	case noID:
 		return url.PathUnescape(category)
 	case emptyID:
 		id = ""
 	}
+
 	return url.PathUnescape(category + "-" + id)
 }
 
@@ -256,6 +266,7 @@ func (m *natsMessages) entry(subject string) *natsTail {
 		t = &natsTail{}
 		m.tails[subject] = t
 	}
+
 	return t
 }
 
@@ -266,6 +277,7 @@ func (m *natsMessages) tail(subject string) (t *natsTail, release func()) {
 	t.users++
 	m.tailsMu.Unlock()
 	t.mu.Lock()
+
 	return t, func() {
 		t.mu.Unlock()
 		m.tailsMu.Lock()
@@ -284,6 +296,7 @@ type natsPlace struct {
 func (m *natsMessages) mark(subject string, places ...natsPlace) {
 	m.tailsMu.Lock()
 	defer m.tailsMu.Unlock()
+
 	t := m.entry(subject)
 	for _, at := range places {
 		if at.position == int64(len(t.marks))*natsMark {
@@ -301,6 +314,7 @@ func (m *natsMessages) before(subject string, position int64) natsPlace {
 			return natsPlace{i * natsMark, t.marks[i]}
 		}
 	}
+
 	return natsPlace{0, 1}
 }
 
@@ -314,6 +328,7 @@ func (m *natsMessages) load(ctx context.Context, t *natsTail, subject string) er
 	if err != nil {
 		return err
 	}
+
 	switch reply.Header.Get(headerStatus) {
 	case statusNothing:
 		t.known, t.last = true, natsPlace{message.NoStream, 0}
@@ -326,6 +341,7 @@ func (m *natsMessages) load(ctx context.Context, t *natsTail, subject string) er
 	if err == nil {
 		t.known, t.last = true, at
 	}
+
 	return err
 }
 
@@ -334,6 +350,7 @@ func placeOf(m *nats.Msg) (at natsPlace, err error) {
 	if at.position, err = strconv.ParseInt(m.Header.Get(headerPosition), 10, 64); err == nil {
 		at.sequence, err = strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
 	}
+
 	return at, err
 }
 
@@ -347,6 +364,7 @@ func natsData(m *nats.Msg) ([]byte, error) {
 	if err != nil || n < 0 || n > len(m.Data) {
 		return nil, fmt.Errorf("a message of %d bytes with %q bytes of metadata", len(m.Data), text)
 	}
+
 	return m.Data[:len(m.Data)-n], nil
 }
 
@@ -369,6 +387,7 @@ func (m *natsMessages) Write(ctx context.Context, stream, id, typ string, data, 
 	subject := natsSubject(stream)
 	tail, release := m.tail(subject)
 	defer release()
+
 	for {
 		position, err := m.writeBehind(ctx, tail, stream, subject, id, typ, data, metadata, expected)
 		var refused *jetstream.APIError
@@ -381,6 +400,7 @@ func (m *natsMessages) Write(ctx context.Context, stream, id, typ string, data, 
 		case callers.Err() != nil:
 			return 0, callers.Err()
 		}
+
 		return 0, m.fail("write", err)
 	}
 }
@@ -403,6 +423,7 @@ func (m *natsMessages) writeBehind(ctx context.Context, t *natsTail, stream, sub
 		if done, err := m.isThere(ctx, t, subject, *expected+1, id); err != nil || done {
 			return *expected + 1, err
 		}
+
 		return 0, &holdfast.Error{Op: "write", Engine: NATS, Class: message.ErrConflict,
 			Cause: &message.Conflict{Stream: stream, Expected: *expected, Actual: t.last.position}}
 	}
@@ -424,14 +445,17 @@ func (m *natsMessages) writeBehind(ctx context.Context, t *natsTail, stream, sub
 	if err != nil {
 		return 0, err
 	}
+
 	select {
 	case ack := <-future.Ok():
 		if !ack.Duplicate {
 			t.known, t.last = true, natsPlace{position, ack.Sequence}
 			m.mark(subject, t.last)
+
 			return position, nil
 		}
 		t.known = true // as it was
+
 		return m.again(ctx, stream, subject, id, ack.Sequence)
 	case err := <-future.Err():
 		return 0, err
@@ -452,6 +476,7 @@ func (m *natsMessages) isThere(ctx context.Context, t *natsTail, subject string,
 		there = at.position == position && msg.Header.Get(jetstream.MsgIDHeader) == id
 		return nil
 	})
+
 	return there, err
 }
 
@@ -468,9 +493,11 @@ func (m *natsMessages) again(ctx context.Context, stream, subject, id string, se
 	}
 	if at := msg.Header.Get(jetstream.SubjectHeader); at != subject {
 		other, err := natsName(at)
+
 		return 0, errors.Join(&holdfast.Error{Op: "write", Engine: NATS, Class: message.ErrIDTaken,
 			Detail: fmt.Sprintf("message %s is in stream %q", id, other)}, err)
 	}
+
 	return place.position, nil
 }
 
@@ -495,6 +522,7 @@ func (m *natsMessages) ReadStream(ctx context.Context, stream string, from int64
 			stopped = yield(at.position, data)
 			err = stopped
 		}
+
 		return err
 	})
 	if len(marks) > 0 {
@@ -503,6 +531,7 @@ func (m *natsMessages) ReadStream(ctx context.Context, stream string, from int64
 	if stopped != nil {
 		return stopped
 	}
+
 	return m.fail("read", err)
 }
 
@@ -514,6 +543,7 @@ func (m *natsMessages) readSubject(ctx context.Context, first natsPlace, subject
 	if limit > 0 { // what is between the place and the first message that is wanted comes along
 		page = int(min(int64(limit)+max(0, from-first.position), natsPage))
 	}
+
 	return m.read(ctx, subject, first.sequence, page, func(msg *nats.Msg) (more bool, err error) {
 		at, err := placeOf(msg)
 		if err != nil || at.position < from {
@@ -521,6 +551,7 @@ func (m *natsMessages) readSubject(ctx context.Context, first natsPlace, subject
 		}
 		n++
 		err = yield(at, msg)
+
 		return limit <= 0 || n < limit, err
 	})
 }
@@ -534,12 +565,14 @@ func (m *natsMessages) read(ctx context.Context, filter string, from uint64, pag
 		return err
 	}
 	defer func() { _ = replies.Unsubscribe() }()
+
 	for from = max(from, 1); ; {
 		request := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%q,"batch":%d,"max_bytes":%d}`, from, filter, page,
 			natsPageBytes)
 		if err := m.conn.PublishRequest("$JS.API.DIRECT.GET."+natsStream, inbox, request); err != nil {
 			return err
 		}
+
 		for {
 			msg, err := replies.NextMsgWithContext(ctx)
 			if err != nil {
@@ -572,6 +605,7 @@ func natsFilter(category string) string {
 	if category == "" {
 		return natsPrefix + ">"
 	}
+
 	return natsPrefix + natsToken(category) + ".*"
 }
 
@@ -606,11 +640,13 @@ func (m *natsMessages) ReadCategory(ctx context.Context, category string, from i
 		}
 		n++
 		stopped = yield(int64(at.sequence), stream, data)
+
 		return limit <= 0 || n < limit, stopped
 	})
 	if stopped != nil {
 		return stopped
 	}
+
 	return m.fail("read", err)
 }
 
@@ -627,6 +663,7 @@ func (m *natsMessages) Follow(ctx context.Context, category string, from int64,
 	if callers.Err() != nil && err != nil {
 		return callers.Err()
 	}
+
 	return m.fail("follow", err)
 }
 
@@ -644,6 +681,7 @@ func (m *natsMessages) follow(ctx context.Context, category string, from int64,
 		return err
 	}
 	defer messages.Stop()
+
 	for {
 		msg, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {

@@ -62,6 +62,7 @@ func Serve(stdin io.Reader, stdout io.Writer) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+
 	return 0
 }
 
@@ -102,6 +103,7 @@ func startNATS(q natsRequest) (_ *server.Server, release func() error, err error
 	if err != nil {
 		return nil, nil, errors.Join(err, h.Close())
 	}
+
 	return s, h.Close, nil
 }
 
@@ -114,6 +116,7 @@ func stopWhenTold(s *server.Server, token string) error {
 	if _, err = conn.Subscribe(natsStop, func(*nats.Msg) { s.Shutdown() }); err == nil {
 		err = conn.Flush()
 	}
+
 	return err
 }
 
@@ -140,6 +143,7 @@ func startNATSChild(dir string, sync bool) (*natsServer, error) {
 	if s.process, err = child.Start(command, natsRequest{Dir: dir, Token: s.token, Sync: sync}); err != nil {
 		return nil, err
 	}
+
 	slow := time.AfterFunc(natsPatience*3, s.process.Kill)
 	defer slow.Stop()
 	var reply natsReply
@@ -150,6 +154,7 @@ func startNATSChild(dir string, sync bool) (*natsServer, error) {
 	case reply.Error != "":
 		err = errors.New(reply.Error)
 	}
+
 	s.url = reply.URL
 	go func() {
 		_, _ = io.Copy(io.Discard, s.process.Out)
@@ -163,12 +168,14 @@ func startNATSChild(dir string, sync bool) (*natsServer, error) {
 		s.kill()
 		return nil, err
 	}
+
 	return s, nil
 }
 
 // wait waits for the end of a server that was told to stop.
 func (s *natsServer) wait() error {
 	defer s.process.CloseInput()
+
 	select {
 	case <-s.ended:
 		return nil

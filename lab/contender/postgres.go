@@ -36,6 +36,7 @@ func DescribePostgres() holdfast.Capabilities {
 	if err != nil {
 		c.Memory = holdfast.Promise{Why: err.Error()}
 		c.Process, c.Power = c.Memory, c.Memory
+
 		return c
 	}
 	c.Library = h.version + ", " + version("github.com/jackc/pgx/v5")
@@ -60,6 +61,7 @@ func DescribePostgres() holdfast.Capabilities {
 		"Ids are UUIDs. Data and metadata are of the type json: kept as they are, byte for byte.",
 		"Checksums of pages are off, as initdb leaves them.",
 	}
+
 	return c
 }
 
@@ -79,8 +81,10 @@ func postgresSettings(o holdfast.Options) []holdfast.Setting {
 		if b {
 			return "on"
 		}
+
 		return "off"
 	}
+
 	return []holdfast.Setting{
 		{Name: "fsync", Value: on(o.Level != holdfast.Process)},
 		{Name: "synchronous_commit", Value: on(o.Level != holdfast.Memory)},
@@ -138,6 +142,7 @@ func OpenPostgres(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		if o.Level == holdfast.Process { // it does not sync at all
 			c.LossWindow = 0
 		}
+
 		return c
 	})
 	p.shut, p.groups, p.settings = p.stop, &p.merged, postgresSettings(o)
@@ -148,9 +153,11 @@ func OpenPostgres(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		if p.server != nil {
 			p.server.kill()
 		}
+
 		return nil, errors.Join(&holdfast.Error{Op: "open", Engine: Postgres, Path: dir, Cause: err}, h.Close())
 	}
 	go p.write()
+
 	return p, nil
 }
 
@@ -179,6 +186,7 @@ func (p *postgresMessages) start() (err error) {
 		}
 	}
 	p.pool, err = pgxpool.NewWithConfig(ctx, config)
+
 	return err
 }
 
@@ -215,6 +223,7 @@ func postgresMade(ctx context.Context, h *datadir.Handle, conn *pgx.Conn) error 
 	if _, err := conn.Exec(ctx, "CHECKPOINT"); err != nil {
 		return err
 	}
+
 	return h.Made()
 }
 
@@ -222,11 +231,13 @@ func postgresMade(ctx context.Context, h *datadir.Handle, conn *pgx.Conn) error 
 func (s *postgresServer) ready(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
 	again := time.NewTicker(10 * time.Millisecond)
 	defer again.Stop()
+
 	for {
 		conn, err := pgx.ConnectConfig(ctx, config)
 		if err == nil {
 			return conn, nil
 		}
+
 		select {
 		case <-again.C:
 		case <-s.ended:
@@ -242,10 +253,12 @@ func (p *postgresMessages) stop() error {
 	p.beginClose()
 	<-p.idle
 	p.calls.Wait()
+
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	_ = p.writer.Close(ctx)
 	p.pool.Close()
+
 	return errors.Join(p.server.stop(), p.handle.Close())
 }
 
@@ -272,6 +285,7 @@ func (p *postgresMessages) Write(ctx context.Context, stream, id, typ string, da
 		text := string(metadata)
 		w.metadata = &text
 	}
+
 	select {
 	case p.writes <- w:
 	case <-p.closing.Done():
@@ -279,6 +293,7 @@ func (p *postgresMessages) Write(ctx context.Context, stream, id, typ string, da
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
+
 	select {
 	case <-w.settled:
 		return w.position, w.err
@@ -286,6 +301,7 @@ func (p *postgresMessages) Write(ctx context.Context, stream, id, typ string, da
 		return 0, ctx.Err()
 	case <-p.idle:
 	}
+
 	select {
 	case <-w.settled:
 		return w.position, w.err
@@ -297,6 +313,7 @@ func (p *postgresMessages) Write(ctx context.Context, stream, id, typ string, da
 // write merges the writes that wait into transactions, one after the other.
 func (p *postgresMessages) write() {
 	defer close(p.idle)
+
 	var group []*postgresWrite
 	for {
 		group = group[:0]
@@ -307,6 +324,7 @@ func (p *postgresMessages) write() {
 			return
 		}
 		size := len(group[0].data)
+
 	more:
 		for len(group) < postgresGroup && size < postgresGroupBytes {
 			select {
@@ -318,6 +336,7 @@ func (p *postgresMessages) write() {
 			}
 		}
 		p.settle(group)
+
 		for _, w := range group {
 			if w.err == nil {
 				p.counts.commits.Add(1)
@@ -343,10 +362,12 @@ func (p *postgresMessages) settle(group []*postgresWrite) {
 			w.err = nil
 			p.settle([]*postgresWrite{w})
 		}
+
 		return
 	default:
 		err = p.fail("write", err)
 	}
+
 	for _, w := range group {
 		w.err = err
 	}
@@ -378,6 +399,9 @@ func (p *postgresMessages) commit(group []*postgresWrite) (err error) {
 			}
 		}
 	}()
+
+	// First everything that the group must know is asked for in one round trip: the lock, the versions of its streams, and
+	// which ids are there.
 	versions := make(map[string]int64, len(group))
 	var streams, ids []string
 	for _, w := range group {
@@ -404,6 +428,7 @@ func (p *postgresMessages) commit(group []*postgresWrite) (err error) {
 			versions[stream] = position
 			return nil
 		})
+
 		return err
 	})
 	if len(ids) > 0 {
@@ -414,12 +439,16 @@ func (p *postgresMessages) commit(group []*postgresWrite) (err error) {
 				known[id] = at
 				return nil
 			})
+
 			return err
 		})
 	}
 	if err := p.writer.SendBatch(ctx, &look).Close(); err != nil {
 		return err
 	}
+
+	// Then each write is decided in the order in which it came, as if those before it were there already. One that is
+	// refused has its own error, and the others go on.
 	var add struct {
 		ids, metadata        []*string
 		streams, types, data []string
@@ -463,6 +492,7 @@ func (p *postgresMessages) commit(group []*postgresWrite) (err error) {
 	if len(add.ids) > 0 {
 		p.merged.Add(1)
 	}
+
 	return nil
 }
 
@@ -484,6 +514,7 @@ func limited(limit int) *int {
 	if limit <= 0 {
 		return nil
 	}
+
 	return &limit
 }
 
@@ -500,6 +531,7 @@ func (p *postgresMessages) ReadStream(ctx context.Context, stream string, from i
 		return p.fail("read", err)
 	}
 	defer rows.Close()
+
 	for rows.Next() {
 		raw := rows.RawValues()
 		position, err := binaryInt64(raw[0])
@@ -510,6 +542,7 @@ func (p *postgresMessages) ReadStream(ctx context.Context, stream string, from i
 			return err
 		}
 	}
+
 	return p.fail("read", rows.Err())
 }
 
@@ -521,6 +554,7 @@ func (p *postgresMessages) ReadCategory(ctx context.Context, category string, fr
 		return err
 	}
 	defer end()
+
 	return p.readCategory(ctx, p.pool, category, from, limit, member, size, yield)
 }
 
@@ -548,6 +582,7 @@ func (p *postgresMessages) readCategory(ctx context.Context, on querier, categor
 		return p.fail("read", err)
 	}
 	defer rows.Close()
+
 	for rows.Next() {
 		raw := rows.RawValues()
 		global, err := binaryInt64(raw[0])
@@ -558,6 +593,7 @@ func (p *postgresMessages) readCategory(ctx context.Context, on querier, categor
 			return err
 		}
 	}
+
 	return p.fail("read", rows.Err())
 }
 
@@ -566,6 +602,7 @@ func binaryInt64(raw []byte) (int64, error) {
 	if len(raw) != 8 {
 		return 0, fmt.Errorf("a bigint of %d bytes", len(raw))
 	}
+
 	return int64(binary.BigEndian.Uint64(raw)), nil
 }
 
@@ -592,6 +629,7 @@ func (p *postgresMessages) Follow(ctx context.Context, category string, from int
 	if _, err := conn.Exec(ctx, "LISTEN messages"); err != nil {
 		return p.fail("follow", err)
 	}
+
 	for {
 		n := 0
 		err := p.readCategory(ctx, conn, category, from, postgresPage, 0, 0, func(global int64, _ string, data []byte) error {
@@ -600,6 +638,7 @@ func (p *postgresMessages) Follow(ctx context.Context, category string, from int
 			if !yield(global, data) {
 				return errStopped
 			}
+
 			return nil
 		})
 		switch {

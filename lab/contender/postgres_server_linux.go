@@ -53,6 +53,7 @@ var findPostgres = sync.OnceValues(func() (postgresHome, error) {
 		return postgresHome{}, fmt.Errorf("%s --version: %w", filepath.Join(bin, "postgres"), err)
 	}
 	version := strings.Fields(strings.TrimPrefix(string(out), "postgres (PostgreSQL) "))
+
 	return postgresHome{bin, "PostgreSQL " + strings.Join(version[:min(1, len(version))], "")}, nil
 })
 
@@ -63,6 +64,7 @@ func holdsPostgres(dir string) bool {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -86,6 +88,7 @@ func postgresUser() (*syscall.Credential, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 }
 
@@ -100,6 +103,7 @@ func (h postgresHome) command(as *syscall.Credential, name string, args ...strin
 		cmd.SysProcAttr.Credential = as
 		cmd.SysProcAttr.AmbientCaps = []uintptr{unix.CAP_DAC_OVERRIDE}
 	}
+
 	return cmd
 }
 
@@ -112,7 +116,11 @@ func makePostgres(h postgresHome, as *syscall.Credential, data string) error {
 		return initPostgres(h, as, data)
 	}
 	template := filepath.Join(PostgresTemplate, "data")
-	makeTemplate.Do(func() { templateErr = initPostgres(h, as, template) })
+	makeTemplate.Do(func() {
+		if _, err := os.Stat(template); err != nil { // another process of the tests may have made it
+			templateErr = initPostgres(h, as, template)
+		}
+	})
 	if templateErr != nil {
 		return templateErr
 	}
@@ -122,6 +130,7 @@ func makePostgres(h postgresHome, as *syscall.Credential, data string) error {
 	if out, err := h.command(as, "initdb", "--sync-only", "-D", data).CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb --sync-only: %w: %s", err, lastLine(string(out)))
 	}
+
 	return nil
 }
 
@@ -144,6 +153,7 @@ func initPostgres(h postgresHome, as *syscall.Credential, data string) error {
 	if out, err := h.command(as, "initdb", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, lastLine(string(out)))
 	}
+
 	return nil
 }
 
@@ -181,6 +191,7 @@ func startPostgres(h postgresHome, as *syscall.Credential, data string, settings
 		dir.Close()
 		return nil, err
 	}
+
 	s := &postgresServer{process: process, data: dir, ended: make(chan struct{})}
 	go func() {
 		_, s.err = process.Wait()
@@ -189,6 +200,7 @@ func startPostgres(h postgresHome, as *syscall.Credential, data string, settings
 		}
 		close(s.ended)
 	}()
+
 	return s, nil
 }
 
@@ -197,20 +209,24 @@ func (s *postgresServer) dial(ctx context.Context, _, _ string) (net.Conn, error
 	s.dialing.RLock()
 	defer s.dialing.RUnlock()
 	path := fmt.Sprintf("/proc/self/fd/%d/%s", s.data.Fd(), postgresSocket)
+
 	return new(net.Dialer).DialContext(ctx, "unix", path)
 }
 
 // stop ends the server: all that it has committed is on the disk then. It is called once.
 func (s *postgresServer) stop() error {
 	defer s.forget()
+
 	_ = s.process.Signal(syscall.SIGINT) // fast shutdown: sessions are ended, then a checkpoint is written
 	select {
 	case <-s.ended:
 	case <-time.After(postgresPatience):
 		s.process.Kill()
 		<-s.ended
+
 		return fmt.Errorf("it did not end within %v, and was killed", postgresPatience)
 	}
+
 	return nil
 }
 
@@ -247,5 +263,6 @@ func openPostgresServer(data string, fresh bool, settings []holdfast.Setting) (*
 			return nil, err
 		}
 	}
+
 	return startPostgres(h, as, data, settings)
 }

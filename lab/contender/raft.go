@@ -22,6 +22,7 @@ func OpenRaft(e holdfast.Engine, o raftlog.Options) (store RaftStore, closeStore
 	if err != nil {
 		return nil, nil, err
 	}
+
 	return s, s.Close, nil
 }
 

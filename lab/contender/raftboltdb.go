@@ -57,6 +57,7 @@ func (s boltStore) commit(err error) error {
 	if err == nil {
 		s.counts.syncs.Add(2)
 	}
+
 	return s.counts.commit(err)
 }
 
@@ -90,6 +91,7 @@ func OpenRaftBoltDB(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		return nil, openError(RaftBoltDB, path, err)
 	}
 	c := &counts{}
+
 	return &raftPeer{store: boltStore{store, c}, peer: peer{
 		name: RaftBoltDB, only: onlyRaft, dir: dir, shut: store.Close, describe: DescribeRaftBoltDB, counts: c,
 		written: func() int64 {
@@ -120,5 +122,6 @@ func openError(name, path string, err error) error {
 	case errors.Is(err, berrors.ErrVersionMismatch):
 		e.Class, e.Remedy = holdfast.ErrVersion, "use the program that made it"
 	}
+
 	return e
 }

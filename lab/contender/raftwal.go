@@ -94,6 +94,7 @@ func (v walFiles) count(f types.WritableFile, err error) (types.WritableFile, er
 	if err != nil {
 		return nil, err
 	}
+
 	return walFile{f, v.counts}, nil
 }
 
@@ -105,6 +106,7 @@ type walFile struct {
 func (f walFile) WriteAt(p []byte, at int64) (int, error) {
 	n, err := f.WritableFile.WriteAt(p, at)
 	f.counts.bytes.Add(int64(n))
+
 	return n, err
 }
 
@@ -161,8 +163,10 @@ func OpenRaftWAL(dir string, o holdfast.Options) (holdfast.Engine, error) {
 			return nil, &holdfast.Error{Op: "open", Engine: RaftWAL, Path: dir, Class: holdfast.ErrCorrupt, Cause: err,
 				Remedy: "restore it from a backup"}
 		}
+
 		return nil, openError(RaftWAL, dir, err)
 	}
+
 	return &raftPeer{store: walStore{log, c}, peer: peer{
 		name: RaftWAL, only: onlyRaft, dir: dir, shut: log.Close, describe: DescribeRaftWAL, counts: c,
 		written: c.bytes.Load,
@@ -185,11 +189,13 @@ func walFree(dir string) error {
 		if err != nil {
 			return err
 		}
+
 		return db.Close()
 	})
 	if err != nil {
 		return openError(RaftWAL, path, err)
 	}
+
 	return nil
 }
 

@@ -54,6 +54,7 @@ func DescribeRiver() holdfast.Capabilities {
 	c.Engine, c.Library = River, version(riverModule)+" on "+c.Library
 	c.Caveats = append([]string{"It holds tasks only, in River's own tables, on a server that ends with the process " +
 		"that opened it.", "synchronous_commit off is Memory, and fsync off is Process: see postgres."}, riverCaveats...)
+
 	return c
 }
 
@@ -64,6 +65,7 @@ func DescribeRiverSQLite() holdfast.Capabilities {
 	c.Caveats = append([]string{"It holds tasks only, in River's own tables, through one connection, as River asks for. " +
 		"Its driver is in early testing, as its authors say, and completes jobs one row at a time.",
 		"It looks for new jobs every 50 ms: SQLite has no notifications."}, riverCaveats...)
+
 	return c
 }
 
@@ -106,9 +108,11 @@ func OpenRiver(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		if o.Level == holdfast.Process { // it does not sync at all
 			c.LossWindow = 0
 		}
+
 		return c
 	})
 	q.settings = postgresSettings(o)
+
 	return q.open(func(ctx context.Context) error {
 		server, conn, config, err := startPostgresIn(ctx, h, q.settings)
 		if err != nil {
@@ -133,6 +137,7 @@ func OpenRiver(dir string, o holdfast.Options) (holdfast.Engine, error) {
 				return err
 			}
 		}
+
 		return conn.Close(ctx)
 	})
 }
@@ -146,6 +151,7 @@ func OpenRiverSQLite(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	q := &riverQueue[*riversqlite.Driver, *sql.Tx]{}
 	q.init(onlyTasks, h, o.Level, DescribeRiverSQLite)
 	q.settings = sqliteSettings(o)
+
 	return q.open(func(ctx context.Context) error {
 		pragmas := url.Values{}
 		for _, s := range q.settings {
@@ -163,6 +169,7 @@ func OpenRiverSQLite(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		if err := q.migrate(ctx); err != nil {
 			return err
 		}
+
 		return h.Made()
 	})
 }
@@ -182,6 +189,7 @@ func (q *riverQueue[D, T]) open(connect func(context.Context) error) (holdfast.E
 	if q.shutDB != nil {
 		err = errors.Join(err, q.shutDB())
 	}
+
 	return nil, errors.Join(&holdfast.Error{Op: "open", Engine: q.name, Path: q.dir, Cause: err}, q.handle.Close())
 }
 
@@ -191,12 +199,14 @@ func (q *riverQueue[D, T]) migrate(ctx context.Context) error {
 	if err == nil {
 		_, err = m.Migrate(ctx, rivermigrate.DirectionUp, nil)
 	}
+
 	return err
 }
 
 func (q *riverQueue[D, T]) stop() error {
 	q.beginClose()
 	q.calls.Wait()
+
 	ctx, cancel := context.WithTimeout(context.Background(), postgresPatience)
 	defer cancel()
 	// Jobs that are not completed are given back.
@@ -228,10 +238,12 @@ func (q *riverQueue[D, T]) Enqueue(ctx context.Context, specs ...TaskSpec) (ids 
 	if err != nil {
 		return nil, q.fail("enqueue", err)
 	}
+
 	for _, r := range results {
 		ids = append(ids, strconv.FormatInt(r.Job.ID, 10))
 	}
 	_ = q.counts.commit(nil)
+
 	return ids, nil
 }
 
@@ -252,6 +264,7 @@ func (q *riverQueue[D, T]) Work(claims int) error {
 		return q.fail("work", err)
 	}
 	q.client = client
+
 	return nil
 }
 
@@ -263,6 +276,7 @@ func (q *riverQueue[D, T]) hand(ctx context.Context, job *river.Job[riverArgs]) 
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+
 	select {
 	case <-c.done:
 		return nil
@@ -276,6 +290,7 @@ func (q *riverQueue[D, T]) hand(ctx context.Context, job *river.Job[riverArgs]) 
 		case <-time.After(time.Millisecond): // its completion is under way, or is failing
 		}
 	}
+
 	return ctx.Err()
 }
 
@@ -286,6 +301,7 @@ func (q *riverQueue[D, T]) Claim(ctx context.Context) (TaskClaim, error) {
 		return TaskClaim{}, err
 	}
 	defer end()
+
 	select {
 	case c := <-q.handed:
 		return TaskClaim{ID: strconv.FormatInt(c.job.ID, 10), Args: []byte(c.job.Args.Args), Lease: c}, nil
@@ -302,6 +318,7 @@ func (q *riverQueue[D, T]) SetOutput(ctx context.Context, c TaskClaim, output []
 	}
 	defer end()
 	_, err = q.client.JobUpdate(ctx, c.Lease.(*riverClaim).job.ID, &river.JobUpdateParams{Output: string(output)})
+
 	return q.fail("set output", q.counts.commit(err))
 }
 
@@ -323,6 +340,7 @@ func (q *riverQueue[D, T]) Complete(ctx context.Context, c TaskClaim) error {
 		}
 	}
 	close(claim.done)
+
 	return q.counts.commit(nil)
 }
 
@@ -340,6 +358,7 @@ func (q *riverQueue[D, T]) discard(ctx context.Context, c *riverClaim) error {
 	if err == nil {
 		return exec.Commit(ctx)
 	}
+
 	return errors.Join(err, exec.Rollback(ctx))
 }
 
@@ -350,12 +369,14 @@ func (q *riverQueue[D, T]) List(ctx context.Context, yield func(Task) error) err
 		return err
 	}
 	defer end()
+
 	params := river.NewJobListParams().First(riverPage).OrderBy(river.JobListOrderByID, river.SortOrderAsc)
 	for {
 		page, err := q.client.JobList(ctx, params)
 		if err != nil {
 			return q.fail("list", err)
 		}
+
 		for _, job := range page.Jobs {
 			t, err := riverTask(job)
 			if err == nil {
@@ -387,6 +408,7 @@ func riverTask(job *rivertype.JobRow) (Task, error) {
 		}
 		t.Output = []byte(output)
 	}
+
 	switch job.State {
 	case rivertype.JobStateAvailable, rivertype.JobStatePending, rivertype.JobStateRetryable, rivertype.JobStateScheduled:
 		t.State = task.Waiting
@@ -397,5 +419,6 @@ func riverTask(job *rivertype.JobRow) (Task, error) {
 	default:
 		return t, fmt.Errorf("job %d is %s", job.ID, job.State)
 	}
+
 	return t, nil
 }

@@ -93,6 +93,7 @@ func (r rustEngine) describe() holdfast.Capabilities {
 		c.Memory = holdfast.Promise{Why: err.Error()}
 		c.Process, c.Power = c.Memory, c.Memory
 	}
+
 	return c
 }
 
@@ -104,6 +105,7 @@ func RustEngines() []all.Entry {
 		list = append(list, all.Entry{Name: r.about.Engine, Describe: r.describe,
 			Open: func(dir string, o holdfast.Options) (holdfast.Engine, error) { return openServed(r, dir, o) }})
 	}
+
 	return list
 }
 
@@ -131,6 +133,7 @@ func Prepare(ctx context.Context, engines []string, say io.Writer) error {
 		rustFailed.err = err
 		rustFailed.Unlock()
 	}
+
 	return err
 }
 
@@ -182,6 +185,7 @@ func openServed(r rustEngine, dir string, o holdfast.Options) (_ holdfast.Engine
 		return nil, err
 	}
 	c := r.describe()
+
 	refuse := func(class error, detail string) error {
 		return &holdfast.Error{Op: "open", Engine: c.Engine, Path: dir, Class: class, Detail: detail}
 	}
@@ -205,6 +209,7 @@ func openServed(r rustEngine, dir string, o holdfast.Options) (_ holdfast.Engine
 	if err = s.start(r.engine, o.MemoryBytes); err != nil {
 		return nil, errors.Join(err, s.release())
 	}
+
 	return s, nil
 }
 
@@ -229,6 +234,7 @@ func (s *served) start(engine string, memory int64) error {
 		s.fail(err)
 		return s.wrap("open", err)
 	}
+
 	return nil
 }
 
@@ -241,6 +247,7 @@ func settingsIn(answer []byte) (list []holdfast.Setting, err error) {
 		}
 		list = append(list, holdfast.Setting{Name: string(name), Value: string(value)})
 	}
+
 	return list, err
 }
 
@@ -249,6 +256,7 @@ func (s *served) release() error {
 	if s.handle != nil {
 		return s.handle.Close()
 	}
+
 	return os.RemoveAll(s.folder)
 }
 
@@ -271,6 +279,7 @@ func (s *served) receive() error {
 	if head[0] != 0 {
 		return errServed(s.answer)
 	}
+
 	return nil
 }
 
@@ -295,6 +304,7 @@ func (s *served) wrap(op string, err error) error {
 	if strings.Contains(err.Error(), "os error 28") {
 		e.Class = holdfast.ErrFull
 	}
+
 	return e
 }
 
@@ -302,6 +312,7 @@ func (s *served) wrap(op string, err error) error {
 func (s *served) ask(op string, code byte, fill func([]byte) []byte, use func(answer []byte) error) error {
 	s.pipe.Lock()
 	defer s.pipe.Unlock()
+
 	switch {
 	case s.isShut():
 		return s.isClosed(op)
@@ -322,17 +333,20 @@ func (s *served) ask(op string, code byte, fill func([]byte) []byte, use func(an
 			s.fail(err)
 			err = s.broken
 		}
+
 		return s.wrap(op, err)
 	}
 	if use != nil {
 		return use(s.answer)
 	}
+
 	return nil
 }
 
 func (s *served) isShut() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	return s.closed
 }
 
@@ -349,6 +363,7 @@ func (s *served) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	}
 	s.writing.Lock()
 	defer s.writing.Unlock()
+
 	err := s.ask("apply", 'a', func(to []byte) []byte {
 		s.applied++
 		return append(append(to, byte(level)), b.Bytes()...)
@@ -361,9 +376,11 @@ func (s *served) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 		s.pipe.Lock()
 		defer s.pipe.Unlock()
 		s.fail(err)
+
 		return holdfast.NewReceipt(unsettled{&holdfast.Error{Op: "apply", Engine: s.name, Path: s.dir,
 			Class: holdfast.ErrPoisoned, Cause: err}}, 0), nil
 	}
+
 	return holdfast.Receipt{}, s.counts.commit(nil)
 }
 
@@ -386,8 +403,10 @@ func (s *served) Get(dst, key []byte) ([]byte, error) {
 			err = holdfast.ErrNotFound
 		}
 		dst = append(dst, value...)
+
 		return err
 	})
+
 	return dst, err
 }
 
@@ -397,6 +416,7 @@ func (s *served) GetAll(keys [][]byte, tell func(i int, value []byte) error) err
 		for _, key := range keys {
 			to = appendString(to, key)
 		}
+
 		return to
 	}, func(answer []byte) error {
 		for i := range keys {
@@ -409,6 +429,7 @@ func (s *served) GetAll(keys [][]byte, tell func(i int, value []byte) error) err
 			}
 			answer = rest
 		}
+
 		return nil
 	})
 }
@@ -425,6 +446,7 @@ func oneString(from []byte) (text, rest []byte, err error) {
 	if w <= 0 || n > uint64(len(from)-w) {
 		return nil, nil, errAnswer
 	}
+
 	return from[w : w+int(n) : w+int(n)], from[w+int(n):], nil
 }
 
@@ -436,6 +458,7 @@ func oneValue(from []byte) (value, rest []byte, err error) {
 	case len(from) > 0 && from[0] == 1:
 		return oneString(from[1:])
 	}
+
 	return nil, nil, errAnswer
 }
 
@@ -460,6 +483,7 @@ func (s *served) Scan(r holdfast.Range) holdfast.Iterator {
 	s.pipe.Lock()
 	it.applied = s.applied
 	s.pipe.Unlock()
+
 	return it
 }
 
@@ -484,12 +508,14 @@ func (it *servedIterator) Next() bool {
 			if it.key, it.rest, it.err = oneString(it.rest); it.err == nil {
 				it.value, it.rest, it.err = oneString(it.rest)
 			}
+
 			return it.err == nil
 		case !it.last:
 			it.err = it.fetch()
 			continue
 		}
 		it.key, it.value = nil, nil
+
 		return false
 	}
 }
@@ -500,6 +526,7 @@ func (it *servedIterator) fetch() error {
 	if it.key != nil {
 		it.low = append(append(it.low[:0], it.key...), 0)
 	}
+
 	return s.ask("scan", 's', func(to []byte) []byte {
 		bounded := byte(0)
 		if len(it.high) > 0 {
@@ -510,6 +537,7 @@ func (it *servedIterator) fetch() error {
 		if bounded == 1 {
 			to = appendString(to, it.high)
 		}
+
 		return to
 	}, func(answer []byte) error {
 		if s.applied != it.applied {
@@ -523,6 +551,7 @@ func (it *servedIterator) fetch() error {
 		it.chunk, s.answer = answer, it.chunk
 		it.last, it.rest = it.chunk[0] == 1, it.chunk[1:]
 		it.size = min(it.size*4, lastChunk)
+
 		return nil
 	})
 }
@@ -537,6 +566,7 @@ func (s *served) Sync() error {
 	if s.handle == nil && !s.isShut() {
 		return &holdfast.Error{Op: "sync", Engine: s.name, Class: holdfast.ErrLevel, Detail: "it keeps nothing on a disk"}
 	}
+
 	return s.ask("sync", 'f', nil, nil)
 }
 
@@ -545,6 +575,7 @@ func (s *served) Sync() error {
 func (s *served) Snapshot() (_ holdfast.Snapshot, err error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
+
 	var b holdfast.Batch
 	it := s.Scan(holdfast.Range{})
 	for it.Next() {
@@ -560,6 +591,7 @@ func (s *served) Snapshot() (_ holdfast.Snapshot, err error) {
 	if err := holdfast.Commit(e, &b, holdfast.Memory); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
+
 	return copied{e}, nil
 }
 
@@ -571,6 +603,7 @@ func (c copied) Close() error {
 	if err := c.Engine.Close(); !errors.Is(err, holdfast.ErrClosed) {
 		return err
 	}
+
 	return nil
 }
 
@@ -580,6 +613,7 @@ func (s *served) counted(answer []byte) error {
 		return errAnswer
 	}
 	s.syncs = int64(binary.LittleEndian.Uint64(answer))
+
 	return nil
 }
 
@@ -595,6 +629,7 @@ func (s *served) Metrics() holdfast.Metrics {
 	if s.handle != nil {
 		m.Files, m.DiskBytes = datadir.Usage(s.dir)
 	}
+
 	return m
 }
 
@@ -605,12 +640,14 @@ func (s *served) Use() Use {
 	if s.broken != nil || s.isShut() {
 		use := s.use
 		use.RSS = -1
+
 		return use
 	}
 	pid := s.process.PID()
 	use := Use{CPU: measure.CPUTimeOf(pid), PeakRSS: measure.PeakRSS(pid)}
 	use.RSS, _ = measure.Memory(pid)
 	_, use.Written = measure.DeviceBytes(pid)
+
 	return use
 }
 
@@ -637,5 +674,6 @@ func (s *served) Close() error {
 			err = s.wrap("close", ended)
 		}
 	}
+
 	return errors.Join(err, s.release())
 }

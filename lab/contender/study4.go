@@ -29,6 +29,7 @@ func describeStudy4() holdfast.Capabilities {
 	c.Power = holdfast.Promise{Why: "the study's configuration syncs nothing"}
 	c.LossWindow = time.Second // and up to another one
 	c.Caveats = []string{"It does not keep its claim: see docs/studies.md."}
+
 	return c
 }
 
@@ -41,6 +42,7 @@ func openStudy4(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return study4{e}, nil
 }
 
@@ -51,12 +53,14 @@ func (e study4) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt
 	if err := describeStudy4().CheckLevel(level); err != nil {
 		return holdfast.Receipt{}, err
 	}
+
 	return e.Engine.Apply(b, holdfast.Memory)
 }
 
 func (e study4) Capabilities() holdfast.Capabilities {
 	c := describeStudy4()
 	c.Settings = e.Engine.Capabilities().Settings
+
 	return c
 }
 

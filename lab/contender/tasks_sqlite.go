@@ -45,6 +45,7 @@ func describeSQLiteSQL(name, how string) holdfast.Capabilities {
 			"connection, with prepared statements; who waits for its turn does so in Go, without SQLite's busy timeout.",
 		"It has no leases, attempts or limits: a task that was claimed by a process that died stays claimed.",
 	}
+
 	return c
 }
 
@@ -57,6 +58,7 @@ func sqliteCapabilities(name, driver, module string) holdfast.Capabilities {
 	if err := sqliteDriver(driver)(); err != nil {
 		c.Memory = holdfast.Promise{Why: err.Error()}
 		c.Process, c.Power = c.Memory, c.Memory
+
 		return c
 	}
 	c.Process = holdfast.Promise{Given: holdfast.Process, How: "a transaction in the write-ahead log, synchronous=NORMAL"}
@@ -64,6 +66,7 @@ func sqliteCapabilities(name, driver, module string) holdfast.Capabilities {
 	c.Memory.Why = "a transaction is written to the log before it is visible"
 	c.Power = holdfast.Promise{Given: holdfast.Power,
 		How: "a transaction in the write-ahead log, synchronous=FULL: fsync"}
+
 	return c
 }
 
@@ -74,8 +77,10 @@ func sqliteDriver(name string) func() error {
 		if err != nil {
 			return err
 		}
+
 		return errors.Join(db.Ping(), db.Close())
 	}))
+
 	return works.(func() error)
 }
 
@@ -91,6 +96,7 @@ func sqliteSettings(o holdfast.Options) []holdfast.Setting {
 	if o.MemoryBytes > 0 {
 		cache = o.MemoryBytes
 	}
+
 	return []holdfast.Setting{
 		{Name: "journal_mode", Value: "WAL"},
 		{Name: "synchronous", Value: synchronous},
@@ -109,6 +115,7 @@ func sqliteURL(dir string) string {
 	if !strings.HasPrefix(path, "/") {
 		path = "/" + path // C:/dir
 	}
+
 	return "file://" + (&url.URL{Path: path}).EscapedPath()
 }
 
@@ -194,8 +201,10 @@ func openSQLiteTasks(describe func() holdfast.Capabilities, merge int, dir strin
 		if q.db != nil {
 			err = errors.Join(err, q.db.Close())
 		}
+
 		return nil, errors.Join(&holdfast.Error{Op: "open", Engine: q.name, Path: dir, Cause: err}, h.Close())
 	}
+
 	return q, nil
 }
 
@@ -207,6 +216,7 @@ func (q *sqliteTasks) start() (err error) {
 	if q.conn, err = q.db.Conn(ctx); err != nil {
 		return err
 	}
+
 	for _, s := range q.settings {
 		if _, err := q.conn.ExecContext(ctx, "PRAGMA "+s.Name+"="+s.Value); err != nil {
 			return err
@@ -220,21 +230,25 @@ func (q *sqliteTasks) start() (err error) {
 			return err
 		}
 	}
+
 	for i, text := range sqliteTexts {
 		if q.statements[i], err = q.conn.PrepareContext(ctx, text); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
 func (q *sqliteTasks) stop() error {
 	q.beginClose()
 	q.calls.Wait()
+
 	var errs []error
 	for _, s := range q.statements {
 		errs = append(errs, s.Close())
 	}
+
 	return errors.Join(append(errs, q.conn.Close(), q.db.Close(), q.handle.Close())...)
 }
 
@@ -250,12 +264,14 @@ func (q *sqliteTasks) change(ctx context.Context, op string, c *sqliteChange) er
 	q.waitingMu.Unlock()
 	q.writer.Lock()
 	defer q.writer.Unlock()
+
 	for !c.done {
 		q.waitingMu.Lock()
 		n := min(q.merge, len(q.waiting))
 		group := q.waiting[:n:n]
 		q.waiting = q.waiting[n:]
 		q.waitingMu.Unlock()
+
 		err := q.commit(group)
 		for _, c := range group {
 			c.done = true
@@ -265,6 +281,7 @@ func (q *sqliteTasks) change(ctx context.Context, op string, c *sqliteChange) er
 			_ = q.counts.commit(c.err)
 		}
 	}
+
 	return q.fail(op, c.err)
 }
 
@@ -286,6 +303,7 @@ func (q *sqliteTasks) commit(group []*sqliteChange) error {
 		_, failed := q.exec(sqliteRollback)
 		return errors.Join(err, failed)
 	}
+
 	return nil
 }
 
@@ -309,6 +327,7 @@ func (q *sqliteTasks) all(group []*sqliteChange) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -331,6 +350,7 @@ func (q *sqliteTasks) Enqueue(ctx context.Context, specs ...TaskSpec) (ids []str
 				return err
 			}
 		}
+
 		return nil
 	}})
 	if err != nil {
@@ -342,6 +362,7 @@ func (q *sqliteTasks) Enqueue(ctx context.Context, specs ...TaskSpec) (ids []str
 		q.enqueued = nil
 	}
 	q.waitingMu.Unlock()
+
 	return ids, nil
 }
 
@@ -361,11 +382,13 @@ func (q *sqliteTasks) Claim(ctx context.Context) (c TaskClaim, err error) {
 			var discard bool
 			err := q.statements[sqliteClaim].QueryRow(time.Now().UnixMicro()).Scan(&c.ID, &c.Args, &discard)
 			c.Lease = discard
+
 			return err
 		}})
 		if !errors.Is(err, sql.ErrNoRows) {
 			return c, err
 		}
+
 		select {
 		case <-enqueued:
 		case <-q.closing.Done():
@@ -387,6 +410,7 @@ func (q *sqliteTasks) Complete(ctx context.Context, c TaskClaim) error {
 	if c.Lease.(bool) {
 		statement = sqliteDelete
 	}
+
 	return q.changeClaimed(ctx, "complete", statement, c.ID)
 }
 
@@ -400,6 +424,7 @@ func (q *sqliteTasks) changeClaimed(ctx context.Context, op string, statement sq
 		if n, err := result.RowsAffected(); err != nil || n == 1 {
 			return err
 		}
+
 		return lostClaim(op, q.name)
 	}})
 }
@@ -423,6 +448,7 @@ func (q *sqliteTasks) List(ctx context.Context, yield func(Task) error) error {
 		return q.fail("list", err)
 	}
 	defer rows.Close()
+
 	states := map[string]task.State{"pending": task.Waiting, "processing": task.Running, "completed": task.Completed}
 	for rows.Next() {
 		var t Task
@@ -435,5 +461,6 @@ func (q *sqliteTasks) List(ctx context.Context, yield func(Task) error) error {
 			return err
 		}
 	}
+
 	return q.fail("list", rows.Err())
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/internal/night"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
@@ -85,7 +86,8 @@ func TestTasks(t *testing.T) {
 			}
 			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 			dir := filepath.Join(t.TempDir(), "queue")
-			const workers, each = 6, 12
+			const workers = 6
+			each := night.Or(12, 4)
 			q := openTasks(t, peer, dir, level, workers)
 			defer func() { _ = q.Close() }()
 

@@ -32,9 +32,11 @@ func Tuned() []all.Entry {
 				if err != nil {
 					return nil, err
 				}
+
 				return tunedEngine{e, t}, nil
 			}})
 	}
+
 	return list
 }
 
@@ -65,6 +67,7 @@ func (t tunedChoice) rename(c holdfast.Capabilities) holdfast.Capabilities {
 	c.Engine += tuned
 	c.Caveats = append([]string{t.cost}, c.Caveats...)
 	c.Checksums = c.Checksums && t.checksum
+
 	return c
 }
 
@@ -103,6 +106,7 @@ func (e tunedEngine) StoreOpened(what string) (closed func()) {
 	}); ok {
 		return below.StoreOpened(what)
 	}
+
 	return func() {}
 }
 
@@ -129,6 +133,7 @@ func openBadgerTuned(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		d := dgraph.DefaultOptions("")
 		b.NumMemtables, b.NumCompactors = d.NumMemtables, d.NumCompactors
 		b.NumLevelZeroTables, b.NumLevelZeroTablesStall = d.NumLevelZeroTables, d.NumLevelZeroTablesStall
+
 		return b.WithBlockCacheSize(0).WithCompression(options.None)
 	})
 }
@@ -156,6 +161,7 @@ func openSQLiteTuned(open sqliteOpener) opener {
 		if o.MemoryBytes > 0 {
 			o.MemoryBytes = max(o.MemoryBytes, holdfast.MinMemoryBytes)
 		}
+
 		return open(dir, o, t)
 	}
 }

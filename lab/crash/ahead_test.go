@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/night"
 	"github.com/holdfastdb/holdfast/lab/blockdev"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/flawed"
 )
@@ -20,9 +21,7 @@ const (
 // The right order is not found fault with.
 func TestWriteBackFindsBrokenOrder(t *testing.T) {
 	needsDisk(t)
-	if testing.Short() {
-		t.Skip("the race detector finds nothing in victims; TestPower runs the same code")
-	}
+	night.Only(t, "TestPower runs the same code, and TestWriteBack of package kinds sees pages written back")
 	dir := t.TempDir()
 	r, err := newRunner(labs()[uncontrolled], Place{Dir: dir, Keep: t.TempDir(), Child: victims(uncontrolled, dir)})
 	if err != nil {

@@ -46,6 +46,7 @@ func (t *tally) bounds() []Bound {
 		add(ofAcknowledgement, r.FlushChecks)
 		add(ofRecording, t.recordings)
 	}
+
 	return list
 }
 
@@ -58,6 +59,7 @@ func mostOf(k, n int64) float64 {
 	if k >= n {
 		return 1
 	}
+
 	low, high := 0.0, 1.0
 	for range 60 {
 		if p := (low + high) / 2; atMost(k, n, p) > 1-confidence {
@@ -66,6 +68,7 @@ func mostOf(k, n int64) float64 {
 			high = p
 		}
 	}
+
 	return high
 }
 
@@ -78,11 +81,13 @@ func atMost(k, n int64, p float64) (sum float64) {
 		a, _ := math.Lgamma(float64(n + 1))
 		b, _ := math.Lgamma(float64(k + 1))
 		c, _ := math.Lgamma(float64(n - k + 1))
+
 		return a - b - c
 	}
 	for i := int64(0); i <= k; i++ {
 		sum += math.Exp(choose(i) + float64(i)*math.Log(p) + float64(n-i)*math.Log1p(-p))
 	}
+
 	return sum
 }
 
@@ -93,6 +98,7 @@ func percent(p float64) string {
 	}
 	digits := 1 - int(math.Floor(math.Log10(100*p)))
 	unit := math.Pow(10, float64(-digits))
+
 	return fmt.Sprintf("%.*f %%", max(digits, 0), math.Ceil(100*p/unit-1e-9)*unit)
 }
 
@@ -100,12 +106,14 @@ func percent(p float64) string {
 func shortBounds(list []Bound) string {
 	short := map[string]string{ofAcknowledgement: "ack", ofRecording: "disk", ofVictim: "victim", ofHistory: "history"}
 	var parts []string
+
 	for _, b := range list {
 		parts = append(parts, percent(b.Below)+"/"+short[b.Of])
 	}
 	if len(parts) == 0 {
 		return "-"
 	}
+
 	return strings.Join(parts, ", ")
 }
 
@@ -113,6 +121,7 @@ func shortBounds(list []Bound) string {
 func (r *Report) summary() string {
 	text, findings := crashesText(r.crashes()), int64(0)
 	var least []Bound // by what they are of, those of the row with the fewest trials
+
 	for _, row := range r.Results {
 		if row.Control {
 			continue
@@ -120,6 +129,7 @@ func (r *Report) summary() string {
 		if row.Verdict == Broken {
 			findings += row.breaches()
 		}
+
 		for _, b := range row.Bounds {
 			switch i := slices.IndexFunc(least, func(o Bound) bool { return o.Of == b.Of }); {
 			case i < 0:
@@ -137,6 +147,7 @@ func (r *Report) summary() string {
 	if len(least) > 0 {
 		text += ", each row that held below " + shortBounds(least)
 	}
+
 	return text
 }
 

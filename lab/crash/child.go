@@ -40,6 +40,7 @@ func (l Lab) Child(stdin io.Reader, stdout io.Writer) int {
 		t.Failed(err)
 		return 1
 	}
+
 	return 0
 }
 
@@ -53,6 +54,7 @@ func (l Lab) open(s protocol.Spec) (holdfast.Engine, error) {
 	if entry.Describe().Strongest() == holdfast.Memory {
 		dir = "" // nothing on disk
 	}
+
 	return entry.Open(dir, holdfast.Options{
 		Level: s.Level, MemoryBytes: max(s.Memory, entry.Describe().MinMemoryBytes), SyncEvery: time.Duration(s.Window),
 	})

@@ -56,6 +56,7 @@ func (l Lab) Command(ctx context.Context, q Request, at Place, files console.Fil
 	if report.missed() || report.Partial == "" && report.heldControls() {
 		err = errors.Join(err, ErrControl)
 	}
+
 	return err
 }
 
@@ -81,6 +82,7 @@ func (l Lab) Replay(ctx context.Context, dir string, at Place, t console.Termina
 	s.Wrapped("", fmt.Sprintf("batches 1 to %d were issued and 1 to %d must be there; 1 to %d are, "+
 		"%d is the last one of which something is", issued, bound, j.Survived, j.Last))
 	s.Wrapped("", fmt.Sprintf("lost %d, torn %d, out of order %d, wrong %d", j.Lost, j.Torn, j.OutOfOrder, j.Wrong))
+
 	for _, finding := range j.Findings {
 		s.Wrapped("  ", finding)
 	}
@@ -88,8 +90,10 @@ func (l Lab) Replay(ctx context.Context, dir string, at Place, t console.Termina
 		return ErrBroken
 	}
 	s.Wrapped("", "nothing is wrong this time, also when it is written to; what the run had found:")
+
 	for _, finding := range f.Findings {
 		s.Wrapped("  ", finding)
 	}
+
 	return nil
 }

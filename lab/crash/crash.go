@@ -94,11 +94,13 @@ func (l Lab) engine(name string) (all.Entry, error) {
 	for _, mutant := range mutants(l.Engines) {
 		entries = append(entries, mutant.engine)
 	}
+
 	for _, e := range entries {
 		if e.Name == name {
 			return e, nil
 		}
 	}
+
 	return all.Entry{}, op.Unknown("engine", name, append(namesOf(l.Engines), namesOf(l.peers())...))
 }
 
@@ -107,6 +109,7 @@ func (l Lab) peers() (list []all.Entry) {
 	for _, s := range subjects.Subjects() {
 		list = append(list, l.Peers[s.Name]...)
 	}
+
 	return list
 }
 
@@ -117,6 +120,7 @@ func (l Lab) only(name string) string {
 			return subject
 		}
 	}
+
 	return ""
 }
 
@@ -125,6 +129,7 @@ func namesOf(engines []all.Entry) []string {
 	for _, e := range engines {
 		names = append(names, e.Name)
 	}
+
 	return names
 }
 
@@ -136,5 +141,6 @@ func subjectOf(name string) (subjects.Subject, error) {
 		}
 		names = append(names, s.Name)
 	}
+
 	return subjects.Subject{}, op.Unknown("subject", name, names)
 }

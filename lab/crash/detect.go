@@ -58,6 +58,7 @@ const (
 func (r *runner) detection(ctx context.Context, p *runPlan, w watcher) (*Report, error) {
 	s := &runState{plan: p, machine: r.machine, began: time.Now()}
 	list := make([]*Detection, len(p.cells))
+
 	for i, c := range p.cells {
 		list[i] = &Detection{Mutant: c.Engine, Kind: c.Kind, Sure: r.lab.isSure(c.Engine), Limit: p.Cuts,
 			By: map[string]int{}}
@@ -69,6 +70,7 @@ func (r *runner) detection(ctx context.Context, p *runPlan, w watcher) (*Report,
 	report := func(end string, err error) *Report {
 		report := s.report(end, err)
 		report.Detection = finished(list)
+
 		return report
 	}
 	length := cmp.Or(p.length, mutantLimit)
@@ -76,6 +78,7 @@ func (r *runner) detection(ctx context.Context, p *runPlan, w watcher) (*Report,
 	for round := 0; round == 0 || (p.length > 0 || round < mutantRounds) && !over(); round++ {
 		group, roundCtx := errgroup.WithContext(ctx)
 		group.SetLimit(workers())
+
 		s.done, s.all = 0, len(p.cells)
 		for i, c := range p.cells {
 			if roundCtx.Err() != nil || round > 0 && over() {
@@ -95,6 +98,7 @@ func (r *runner) detection(ctx context.Context, p *runPlan, w watcher) (*Report,
 				list[i].add(found)
 				s.done++
 				w.ended(func() *Report { return report("still running", nil) })
+
 				return nil
 			})
 		}
@@ -102,12 +106,14 @@ func (r *runner) detection(ctx context.Context, p *runPlan, w watcher) (*Report,
 			if errors.Is(err, console.ErrInterrupted) {
 				return report("interrupted", nil), err
 			}
+
 			return report("broken off", err), fmt.Errorf("%w: %w", console.ErrIncomplete, err)
 		}
 		if ctx.Err() != nil {
 			return report("interrupted", nil), console.ErrInterrupted
 		}
 	}
+
 	return report("", nil), nil
 }
 
@@ -134,6 +140,7 @@ func finished(list []*Detection) []Detection {
 	for _, d := range list {
 		f := *d
 		f.Median, f.Most, f.By = -1, -1, map[string]int{}
+
 		for by, n := range d.By {
 			f.By[by] = n
 		}
@@ -144,6 +151,7 @@ func finished(list []*Detection) []Detection {
 		}
 		done = append(done, f)
 	}
+
 	return done
 }
 
@@ -153,8 +161,10 @@ func (r *runner) hunt(ctx context.Context, c kinds.Row, seed uint64, round, limi
 		return r.huntSimulated(ctx, c.Engine, seed, limit)
 	}
 	t := newTally(c, seed)
+
 	huntCtx, end := context.WithCancel(ctx)
 	defer end()
+
 	t.firstBreach = end
 	for session := 0; t.judged() < limit && session < limit && huntCtx.Err() == nil; session++ {
 		size := min(limit-t.judged(), c.Kind.PerSession())
@@ -166,6 +176,7 @@ func (r *runner) hunt(ctx context.Context, c kinds.Row, seed uint64, round, limi
 	if ctx.Err() != nil {
 		return hunted{}, console.ErrInterrupted
 	}
+
 	return hunted{t.foundAt, t.foundBy, t.result.FlushChecks}, nil
 }
 
@@ -181,6 +192,7 @@ func (r *runner) huntSimulated(ctx context.Context, name string, seed uint64, li
 			return hunted{cuts: n, by: byCrash}, nil
 		}
 	}
+
 	return hunted{}, nil
 }
 
@@ -191,6 +203,7 @@ func (l Lab) isSure(name string) bool {
 			return m.sure
 		}
 	}
+
 	return false
 }
 
@@ -203,6 +216,7 @@ func (l Lab) simulatedMutant(name string) func(context.Context, uint64) (Simulat
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -221,11 +235,13 @@ func (s screen) detection(r *Report) {
 	if r.Partial != "" {
 		s.Partial(r.Partial)
 	}
+
 	for _, kind := range r.Plan.Kinds {
 		t, limit := console.Table{Keys: 1}, 0
 		for i, name := range []string{"mutant", "found", "at least", "cuts", "most", "acks", "by"} {
 			t.Columns = append(t.Columns, console.Column{Name: name, Right: i > 0 && i < 6})
 		}
+
 		for _, d := range r.Detection {
 			if d.Kind != kind || d.Rounds == 0 {
 				continue
@@ -249,6 +265,7 @@ func (s screen) detection(r *Report) {
 		"with 95 % confidence. cuts, most: crashes, or histories, that were judged until it was found, the median and the "+
 		"most; 0 where the flushes of the disk, or the victim, showed it before any was. acks: acknowledgements that were "+
 		"compared with flushes in a round, on average.")
+
 	for _, d := range r.Detection {
 		if d.Sure && d.Rounds > 0 && d.Found == 0 {
 			s.Wrapped("", s.Paint(console.Red, fmt.Sprintf("%s (%s) was NOT found, which a sound lab always finds: it is not "+
@@ -265,6 +282,7 @@ func number(n int) string {
 	if n < 0 {
 		return "-"
 	}
+
 	return fmt.Sprint(n)
 }
 
@@ -277,5 +295,6 @@ func byText(by map[string]int) string {
 		}
 		list = append(list, text)
 	}
+
 	return strings.Join(list, ", ")
 }

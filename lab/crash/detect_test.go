@@ -3,6 +3,7 @@ package crash
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -13,8 +14,10 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/console"
+	"github.com/holdfastdb/holdfast/internal/night"
 	"github.com/holdfastdb/holdfast/lab/blockdev"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/flawed"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )
 
@@ -94,31 +97,39 @@ func TestSureMutantsAreFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.close()
-	disk := blockdev.Check("ext4")
+	t.Cleanup(func() { _ = r.close() })
+	one := func(m mutant, test func(t *testing.T, c kinds.Row)) {
+		t.Run(fmt.Sprintf("%s (%s)", m.name, m.kind), func(t *testing.T) {
+			if m.kind != Kill {
+				needsDisk(t)
+			}
+			t.Parallel() // as a run does
+			test(t, m.row(m.shows(), blockdev.Mounts("ext4")))
+		})
+	}
 	for _, m := range mutants(r.lab.Engines) {
-		if !m.sure || disk != nil && m.kind != Kill {
+		if !m.sure {
 			continue
 		}
-		c := m.row(m.shows(), blockdev.Mounts("ext4"))
-		h, err := r.hunt(t.Context(), c, 1, 0, 200)
-		if err != nil || h.by == "" {
-			t.Errorf("%s (%s): found by %q, %v", m.name, m.kind, h.by, err)
-		}
-		t.Logf("%s (%s): found by %s after %d cuts and %d checks of flushes", m.name, m.kind, h.by, h.cuts, h.checks)
+		one(m, func(t *testing.T, c kinds.Row) {
+			h, err := r.hunt(t.Context(), c, 1, 0, 200)
+			if err != nil || h.by == "" {
+				t.Errorf("found by %q, %v", h.by, err)
+			}
+			t.Logf("found by %s after %d cuts and %d checks of flushes", h.by, h.cuts, h.checks)
+		})
 	}
 	for _, kind := range []Kind{Kill, Power, Faults} {
-		if disk != nil && kind != Kill {
-			continue
-		}
 		sound := mutant{name: logFirst, kind: kind, engine: flawedEngine(logFirst, flawed.None, 1)}
-		t1 := newTally(sound.row("kv", blockdev.Mounts("ext4")), 1)
-		if err := r.kinds.Session(t.Context(), t1.cell, 1, 0, 5, 0, t1); err != nil {
-			t.Fatal(err)
-		}
-		if result := t1.finish(); result.Verdict != Held {
-			t.Errorf("%s, without a flaw: %s, %s", kind, result.Verdict, result.Why)
-		}
+		one(sound, func(t *testing.T, c kinds.Row) {
+			t1 := newTally(c, 1)
+			if err := r.kinds.Session(t.Context(), c, 1, 0, night.Or(5, 2), 0, t1); err != nil {
+				t.Fatal(err)
+			}
+			if result := t1.finish(); result.Verdict != Held {
+				t.Errorf("%s, %s", result.Verdict, result.Why)
+			}
+		})
 	}
 }
 

@@ -42,6 +42,7 @@ func controls(engines []all.Entry) (list []mutant) {
 			list = append(list, m)
 		}
 	}
+
 	return list
 }
 
@@ -58,6 +59,7 @@ func mutants(engines []all.Entry) (list []mutant) {
 			mutant{triesAgain, Faults, true, false, flawedEngine(triesAgain, flawed.Retries, 1), ""},
 			mutant{inTwo, Kill, true, true, divided(e, inTwo), subjects.Transaction.Name})
 	}
+
 	for _, m := range []struct {
 		name  string
 		kind  Kind
@@ -85,6 +87,7 @@ func mutants(engines []all.Entry) (list []mutant) {
 	} {
 		list = append(list, mutant{m.name, m.kind, false, m.sure, flawedEngine(m.name, m.flaw, m.every), ""})
 	}
+
 	return list
 }
 
@@ -98,6 +101,7 @@ func (m mutant) row(subject string, mounts []blockdev.Mount) kinds.Row {
 func (m mutant) controlRow(subject string, mounts []blockdev.Mount) kinds.Row {
 	c := m.row(subject, mounts)
 	c.Control = true
+
 	return c
 }
 
@@ -115,6 +119,7 @@ func weakened(base all.Entry, name string, really holdfast.Level) all.Entry {
 			if err != nil {
 				return nil, err
 			}
+
 			return &openWeakened{e, name, really}, nil
 		}}
 }

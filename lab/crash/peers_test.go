@@ -195,9 +195,14 @@ func (m *ownMessages) Write(ctx context.Context, stream, id, typ string, data, m
 	if m.spoil == writesTwice {
 		id, expected = "", nil
 	}
-	w := message.Write{Stream: stream, Expected: expected,
-		Messages: []message.Message{{ID: id, Type: typ, Data: data, Metadata: metadata}}}
-	r, err := m.space.WriteAll(ctx, w)
+	msg := message.Message{ID: id, Type: typ, Data: data, Metadata: metadata}
+	var r message.Result
+	var err error
+	if expected != nil {
+		r, err = m.space.WriteAfter(ctx, stream, *expected, msg)
+	} else {
+		r, err = m.space.Write(ctx, stream, msg)
+	}
 	if err == nil && m.spoil == showsEarly {
 		time.Sleep(20 * time.Millisecond)
 		err = m.Sync()
@@ -205,7 +210,7 @@ func (m *ownMessages) Write(ctx context.Context, stream, id, typ string, data, m
 	if err != nil {
 		return 0, err
 	}
-	return r[0].Position, nil
+	return r.Position, nil
 }
 
 func (m *ownMessages) read(ctx context.Context, q message.Query, yield func(message.Message) error) error {

@@ -64,6 +64,7 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 			return nil, err
 		}
 	}
+
 	for _, name := range q.Levels {
 		level, err := holdfast.ParseLevel(name)
 		if err != nil {
@@ -76,11 +77,14 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 	if slices.Sort(p.Levels); len(p.Levels) == 0 {
 		p.Levels, p.allLevels = holdfast.Levels(), true
 	}
+
+	// Without a subject named, stores of others are crashed as the one thing they are, and engines as everything.
 	if p.ownSubjects = len(p.Subjects) == 0; p.ownSubjects {
 		wanted := map[string]bool{}
 		for _, name := range p.Engines {
 			wanted[l.only(name)] = true
 		}
+
 		p.allSubjects = wanted[""]
 		for _, s := range subjects.Subjects() {
 			if p.allSubjects || wanted[s.Name] {
@@ -88,6 +92,7 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 			}
 		}
 	}
+
 	for _, name := range p.Subjects {
 		if _, err := subjectOf(name); err != nil {
 			return nil, err
@@ -105,10 +110,13 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 	if err := l.cells(p); err != nil {
 		return nil, err
 	}
+
+	// A plan of controls alone would test the lab and no engine.
 	if !slices.ContainsFunc(p.cells, func(c kinds.Row) bool { return !c.Control && c.NotAvailable == "" }) {
 		return nil, p.nothing()
 	}
 	p.keepLevels()
+
 	return p, nil
 }
 
@@ -116,6 +124,7 @@ func knownFS(name string) error {
 	if name != "" && !slices.Contains(blockdev.FileSystems(), name) {
 		return op.Unknown("file system", name, blockdev.FileSystems())
 	}
+
 	return nil
 }
 
@@ -136,6 +145,7 @@ func (p *runPlan) numbers(q Request) error {
 		p.Seed = *q.Seed
 	}
 	p.Command = commandOf(q, p.Seed)
+
 	return nil
 }
 
@@ -162,12 +172,14 @@ func (l Lab) planMutants(p *runPlan, q Request) (*runPlan, error) {
 	if err := p.chooseKinds(q.Kinds, kinds.Kinds(), blockdev.Mounts(q.FS)); err != nil {
 		return nil, err
 	}
+
 	for _, kind := range p.Kinds {
 		for _, m := range mutants(l.Engines) {
 			if m.kind == kind {
 				p.cells = append(p.cells, m.row(m.shows(), p.mounts))
 			}
 		}
+
 		for _, s := range l.Simulations {
 			for _, m := range s.Mutants {
 				if kind == Simulate {
@@ -176,6 +188,7 @@ func (l Lab) planMutants(p *runPlan, q Request) (*runPlan, error) {
 			}
 		}
 	}
+
 	for i := range p.cells {
 		c := &p.cells[i]
 		if !c.Kind.Recorded() {
@@ -192,6 +205,7 @@ func (l Lab) planMutants(p *runPlan, q Request) (*runPlan, error) {
 	if len(p.cells) == 0 {
 		return nil, op.BadOption("there are no mutants", "name another --kind")
 	}
+
 	return p, p.numbers(q)
 }
 
@@ -201,6 +215,7 @@ func mountsText(mounts []blockdev.Mount) string {
 	for _, m := range mounts {
 		list = append(list, m.String())
 	}
+
 	return strings.Join(list, ", ")
 }
 
@@ -233,6 +248,7 @@ var onlyFor = map[string]string{
 // ErrBadOption.
 func (p *runPlan) nothing() error {
 	type absence struct{ engine, why string }
+
 	var order []absence
 	levels := map[absence][]string{}
 	helps := map[string]bool{}
@@ -244,6 +260,7 @@ func (p *runPlan) nothing() error {
 		if _, ok := levels[a]; !ok {
 			order, levels[a] = append(order, a), nil
 		}
+
 		strongest := c.Capabilities.Strongest()
 		switch name := c.Level.String(); {
 		case c.NotAvailable == tornBatches, slices.Contains(slices.Collect(maps.Values(onlyFor)), c.NotAvailable):
@@ -256,6 +273,7 @@ func (p *runPlan) nothing() error {
 			helps["--kind"] = helps["--kind"] || strongest == holdfast.Memory && c.Kind != Kill
 		}
 	}
+
 	var reasons []string
 	for _, a := range order {
 		at := ""
@@ -272,11 +290,13 @@ func (p *runPlan) nothing() error {
 	if helps["--levels"] {
 		e.Class = holdfast.ErrLevel
 	}
+
 	for _, flag := range []string{"--levels", "--subject", "--kind"} {
 		if helps[flag] {
 			e.Remedy += " or " + flag
 		}
 	}
+
 	return e
 }
 
@@ -290,6 +310,7 @@ func (p *runPlan) chooseKinds(names []string, all []Kind, mounts []blockdev.Moun
 			for _, k := range kinds.Kinds() {
 				have = append(have, string(k))
 			}
+
 			return op.Unknown("kind", name, have)
 		}
 		if !slices.Contains(p.Kinds, k) {
@@ -300,6 +321,8 @@ func (p *runPlan) chooseKinds(names []string, all []Kind, mounts []blockdev.Moun
 	if !named {
 		p.Kinds = all
 	}
+
+	// A kind that was named and cannot be done is an error; one that was not is left out, and the report says so.
 	var cannot error // the first reason, if no mount is left
 	missing := map[string]error{}
 	for _, m := range mounts {
@@ -312,6 +335,7 @@ func (p *runPlan) chooseKinds(names []string, all []Kind, mounts []blockdev.Moun
 	}
 	if p.FS = mountsText(p.mounts); len(p.mounts) > 0 {
 		cannot = nil
+
 		for _, k := range p.Kinds {
 			for _, fs := range slices.Sorted(maps.Keys(missing)) {
 				if k.Recorded() {
@@ -327,11 +351,13 @@ func (p *runPlan) chooseKinds(names []string, all []Kind, mounts []blockdev.Moun
 			return false
 		}
 		p.missing = append(p.missing, Missing{k, cannot.Error()})
+
 		return true
 	})
 	if named && cannot != nil && slices.ContainsFunc(p.Kinds, Kind.Recorded) {
 		return cannot
 	}
+
 	return nil
 }
 
@@ -349,11 +375,13 @@ func (l Lab) cells(p *runPlan) error {
 				}
 				continue
 			}
+
 			for _, mutant := range controls(l.Engines) {
 				if mutant.kind == kind && (mutant.subject == "" || mutant.subject == subject) {
 					p.cells = append(p.cells, mutant.controlRow(subject, mounts))
 				}
 			}
+
 			for _, name := range p.Engines {
 				e, err := l.engine(name)
 				if err != nil {
@@ -363,11 +391,14 @@ func (l Lab) cells(p *runPlan) error {
 				if only != "" && only != subject && p.ownSubjects {
 					continue
 				}
+
 				for _, level := range p.levelsOf(kind, subject, e.Describe(), only != "") {
 					c := kinds.Row{
 						Engine: name, Subject: subject, Level: level, Kind: kind, Mounts: mounts, Peer: only != "",
 						Capabilities: e.Describe(),
 					}
+
+					// A row that is not tested stays in the plan with its reason: the report shows it.
 					promise := c.Capabilities.Promise(level)
 					c.Given = promise.Given
 					switch {
@@ -387,10 +418,13 @@ func (l Lab) cells(p *runPlan) error {
 			}
 		}
 	}
+
+	// A control shows that the lab would find something of its kind and subject. Where nothing of that is tested, it goes.
 	type place struct {
 		kind    Kind
 		subject string
 	}
+
 	tested := map[place]bool{}
 	for _, c := range p.cells {
 		if !c.Control && c.NotAvailable == "" {
@@ -400,6 +434,7 @@ func (l Lab) cells(p *runPlan) error {
 	p.cells = slices.DeleteFunc(p.cells, func(c kinds.Row) bool { // controls of nothing
 		return c.Control && !tested[place{c.Kind, c.Subject}]
 	})
+
 	return nil
 }
 
@@ -420,6 +455,7 @@ func (p *runPlan) levelsOf(kind Kind, subject string, c holdfast.Capabilities, p
 			list = append(list, level)
 		}
 	}
+
 	return list
 }
 
@@ -433,6 +469,7 @@ func (l Lab) simulated(p *runPlan) []kinds.Row {
 		}
 		list = append(list, c)
 	}
+
 	return list
 }
 
@@ -442,6 +479,7 @@ func (l Lab) simulation(engine string) *Simulation {
 			return &l.Simulations[i]
 		}
 	}
+
 	return nil
 }
 
@@ -456,5 +494,6 @@ func mutantsFlag(q Request) string {
 	if q.Mutants {
 		return " --mutants"
 	}
+
 	return ""
 }

@@ -60,5 +60,6 @@ func (p *progress) left(done, all int) string {
 	if done < 6 || p.passes > 0 { // began is of all passes
 		return ""
 	}
+
 	return ", " + console.Length(time.Duration(float64(time.Since(p.began))/float64(done)*float64(all-done))) + " left"
 }

@@ -20,6 +20,7 @@ func ReadReport(path string) (*Report, error) {
 	if err != nil {
 		return nil, refused(path, err)
 	}
+
 	return ParseReport(path, text)
 }
 
@@ -34,6 +35,7 @@ func ParseReport(path string, text []byte) (*Report, error) {
 	var r Report
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
+
 	err := d.Decode(&r)
 	switch _, more := d.Token(); {
 	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
@@ -45,5 +47,6 @@ func ParseReport(path string, text []byte) (*Report, error) {
 	case !errors.Is(more, io.EOF):
 		return nil, refused(path, errors.New("there is more behind the report"))
 	}
+
 	return &r, nil
 }

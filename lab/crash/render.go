@@ -41,10 +41,12 @@ func (s screen) header(p *runPlan) {
 		s.Wrapped("crash: ", fmt.Sprintf("%s; seed %d", console.Number(len(p.cells), "mutant"), p.Seed))
 		return
 	}
+
 	var names []string
 	for _, k := range p.Kinds {
 		names = append(names, string(k))
 	}
+
 	var levels []string
 	for _, l := range p.Levels {
 		levels = append(levels, l.String())
@@ -61,12 +63,14 @@ func (p *runPlan) cutsText() string {
 			least, most = min(least, p.rounds(c)), max(most, p.rounds(c))
 		}
 	}
+
 	switch {
 	case most == 1:
 		return "1 cut"
 	case least < most:
 		return fmt.Sprintf("%d to %d cuts", least, most)
 	}
+
 	return fmt.Sprintf("%d cuts", cmp.Or(most, p.Cuts))
 }
 
@@ -79,6 +83,7 @@ func (p *runPlan) subjectsText() string {
 	case p.allLevels && slices.Contains(p.Levels, holdfast.Memory):
 		return strings.Replace(strings.Join(p.Subjects, ", "), subjects.Raft.Name, subjects.Raft.Name+" (not at memory)", 1)
 	}
+
 	return strings.Join(p.Subjects, ", ")
 }
 
@@ -87,6 +92,7 @@ func (s screen) report(r *Report) {
 	if r.Partial != "" {
 		s.Partial(r.Partial)
 	}
+
 	for _, kind := range r.Plan.Kinds {
 		switch kind {
 		case Simulate:
@@ -128,12 +134,14 @@ func (s screen) kind(r *Report, kind Kind) {
 	if len(r.Plan.Subjects) == 1 {
 		t.Columns[2].Name = ""
 	}
+
 	fs := ""
 	for _, row := range r.Results {
 		if row.Kind != kind || row.Verdict == NotAvailable {
 			continue
 		}
 		fs = row.FS
+
 		verdict, style := string(row.Verdict), console.Style("")
 		switch {
 		case row.Control:
@@ -165,6 +173,7 @@ func (s screen) lies(r *Report) {
 	for i, name := range []string{"engine", "subject", "cuts", "older state", "refused", "died", "wrong", "window"} {
 		t.Columns = append(t.Columns, console.Column{Name: name, Right: i >= t.Keys})
 	}
+
 	for _, row := range r.Results {
 		if saw := row.Lied; row.Kind == Lies && saw != nil {
 			t.Row("", row.Engine, row.Subject, some(row.Cuts), some(saw.Older), some(saw.Refused), some(saw.Died),
@@ -187,6 +196,7 @@ func (s screen) simulations(r *Report) {
 	for i, name := range names {
 		t.Columns = append(t.Columns, console.Column{Name: name, Right: i >= t.Keys})
 	}
+
 	for _, row := range r.Results {
 		did := row.Simulated
 		if row.Kind != Simulate || did == nil {
@@ -215,6 +225,7 @@ func (s screen) simulations(r *Report) {
 func (s screen) reasons(r *Report, of func(Result) bool) {
 	said := map[string][]string{}
 	var order []string
+
 	for _, row := range r.Results {
 		if !of(row) || row.Control || row.Why == "" || row.Verdict == Broken {
 			continue
@@ -237,6 +248,7 @@ func (s screen) reasons(r *Report, of func(Result) bool) {
 			said[text] = append(said[text], name)
 		}
 	}
+
 	for _, text := range order {
 		s.Wrapped("  ", strings.Join(said[text], ", ")+": "+text)
 	}
@@ -256,6 +268,7 @@ func (s screen) reached(r *Report) {
 				}
 			}
 		}
+
 		var list []string
 		for _, what := range slices.Sorted(maps.Keys(sum)) {
 			list = append(list, fmt.Sprintf("%d %s", sum[what], what))
@@ -270,6 +283,7 @@ func some[N int | int64](n N) string {
 	if n == 0 {
 		return "-"
 	}
+
 	return fmt.Sprint(n)
 }
 
@@ -277,6 +291,7 @@ func ratio(f float64) string {
 	if f < 0 {
 		return "?"
 	}
+
 	return measure.Digits(f)
 }
 
@@ -284,6 +299,7 @@ func recoveryText(r Recovery) string {
 	if r.Median < 0 {
 		return "?"
 	}
+
 	return fmt.Sprintf("%.0f..%.0f", r.Median, r.Max)
 }
 
@@ -291,6 +307,7 @@ func window(r Result) string {
 	if r.LostCommits == 0 {
 		return "-"
 	}
+
 	return fmt.Sprintf("%d, %s", r.LostCommits, measure.Duration(1000*r.LossWindowMs))
 }
 
@@ -309,10 +326,12 @@ func (s screen) broken(r *Report) {
 		if len(findings) == 0 {
 			findings = []string{row.Why} // a loss that is longer than the window
 		}
+
 		for _, f := range findings {
 			f = strings.Join(strings.Fields(f), " ")
 			s.Wrapped("  ", f[:min(len(f), 3000)])
 		}
+
 		for _, dir := range row.Evidence {
 			s.Printf("  evidence: %s\n", dir)
 		}
@@ -357,6 +376,7 @@ func (r *Report) brokenRows() (n int) {
 			n++
 		}
 	}
+
 	return n
 }
 

@@ -134,6 +134,7 @@ func (r *Result) filesMade() (n int) {
 			n += times
 		}
 	}
+
 	return n
 }
 
@@ -145,5 +146,6 @@ func (r *Report) crashes() (n int) {
 	for _, row := range r.Results {
 		n += row.Cuts
 	}
+
 	return n
 }

@@ -65,12 +65,16 @@ func newRunner(l Lab, at Place) (_ *runner, err error) {
 	if err != nil {
 		return nil, err
 	}
-	elsewhere := sweepMounted()
+
+	// What runs have left that were killed: in other places first, where something of it is mounted, then in the directory
+	// of this run.
+	elsewhere := cleanUpMounted()
 	if r.dir, err = rundir.Make(at.Dir, runDirs); err != nil {
 		return nil, err
 	}
-	r.dir.Swept = append(elsewhere, r.dir.Swept...)
+	r.dir.Cleaned = append(elsewhere, r.dir.Cleaned...)
 	r.kinds = l.kindRunner(command, r.dir.Path)
+
 	return r, nil
 }
 
@@ -95,6 +99,7 @@ func (r *runner) evidenceDir() (string, error) {
 		return r.kept, nil
 	}
 	if r.keep == "" {
+		// The run's own directory is removed at the end, so that evidence goes beside it.
 		parent := r.dir.Parent
 		if r.chosen {
 			parent = "."
@@ -107,6 +112,7 @@ func (r *runner) evidenceDir() (string, error) {
 			dir, err = filepath.Abs(dir)
 		}
 		r.kept = dir
+
 		return dir, err
 	}
 	dir, err := filepath.Abs(r.keep)
@@ -118,6 +124,7 @@ func (r *runner) evidenceDir() (string, error) {
 			Remedy: "name a directory that can be made with --keep"}
 	}
 	r.kept = dir
+
 	return dir, nil
 }
 
@@ -157,26 +164,32 @@ type runState struct {
 func (r *runner) run(ctx context.Context, p *runPlan, w watcher) (*Report, error) {
 	s := &runState{plan: p, machine: r.machine, began: time.Now()}
 	for i, c := range p.cells {
+		// Each row has a seed of its own, made of the plan's.
 		t := newTally(c, commits.Mix(p.Seed, uint64(i))>>32)
 		t.keep = r.evidenceDir
 		s.tallies = append(s.tallies, t)
 	}
+
 	err := r.passes(ctx, s, w)
 	switch {
 	case errors.Is(err, console.ErrInterrupted):
 		return s.report("interrupted", nil), err
 	case err != nil:
+		// What was judged before the failure counts. With nothing to report, the failure is all there is.
 		report := s.report("broken off", err)
 		if report.crashes() > 0 {
 			err = fmt.Errorf("%w: %w", console.ErrIncomplete, err)
 		}
+
 		return report, err
 	}
+
 	for _, t := range s.tallies {
 		if t.failed != nil {
 			err = errors.Join(err, fmt.Errorf("%w: evidence could not be kept: %w", console.ErrIncomplete, t.failed))
 		}
 	}
+
 	return s.report("", nil), err
 }
 
@@ -189,6 +202,7 @@ func (s *runState) report(end string, err error) *Report {
 		Seconds: time.Since(s.began).Seconds(), Results: []Result{}, Missing: append([]Missing{}, p.missing...),
 		Detection: []Detection{},
 	}
+
 	for _, t := range s.tallies {
 		report.Results = append(report.Results, t.finish())
 	}
@@ -202,6 +216,7 @@ func (s *runState) report(end string, err error) *Report {
 			report.Partial += ": " + err.Error()
 		}
 	}
+
 	return report
 }
 
@@ -209,6 +224,7 @@ func crashesText(n int) string {
 	if n == 1 {
 		return "1 crash"
 	}
+
 	return fmt.Sprintf("%d crashes", n)
 }
 
@@ -216,9 +232,11 @@ func crashesText(n int) string {
 func (r *runner) passes(ctx context.Context, s *runState, w watcher) error {
 	p := s.plan
 	shuffle := rand.New(rand.NewPCG(p.Seed, 0))
+
 	for pass := 0; pass == 0 || p.length > 0 && time.Since(s.began) < p.length; pass++ {
 		var units []unit
 		for row, t := range s.tallies {
+			// The rows of a run begin at different file systems and kinds of faults, and go on from there with each pass.
 			nth := int(p.Seed%64) + row + pass
 			if t.cell.NotAvailable != "" || t.cell.Control && pass > 0 {
 				continue
@@ -227,6 +245,7 @@ func (r *runner) passes(ctx context.Context, s *runState, w watcher) error {
 			if size == 0 {
 				size = p.Cuts // of a simulation, which does not count them
 			}
+
 			for left := p.rounds(t.cell); left > 0; left -= size {
 				seed := commits.Mix(t.result.Seed, uint64(pass), uint64(len(units)))
 				if t.cell.Kind == Simulate && pass == 0 {
@@ -249,6 +268,7 @@ func (r *runner) passes(ctx context.Context, s *runState, w watcher) error {
 			w.passed(func() *Report { return s.report("still running", nil) })
 		}
 	}
+
 	return nil
 }
 
@@ -269,6 +289,7 @@ func (p *runPlan) rounds(c kinds.Row) int {
 	case c.Given < c.Kind.Survives():
 		return (p.Cuts + 1) / 2 // it is known what comes of it
 	}
+
 	return p.Cuts
 }
 
@@ -277,14 +298,17 @@ func (r *runner) pass(ctx context.Context, s *runState, units []unit, w watcher,
 	group, unitCtx := errgroup.WithContext(ctx)
 	group.SetLimit(workers())
 	s.done, s.all = 0, len(units)
+
 	var mu sync.Mutex // covers the watcher and s
 	for _, u := range units {
 		if unitCtx.Err() != nil || mayEnd && time.Since(s.began) >= s.plan.length {
 			break
 		}
 		group.Go(func() error {
+			// The number of broken rows is taken with the lock, and a unit runs without it: units may last for minutes.
 			mu.Lock()
 			broken := 0
+
 			for _, t := range s.tallies {
 				broken += t.broken()
 			}
@@ -297,6 +321,7 @@ func (r *runner) pass(ctx context.Context, s *runState, units []unit, w watcher,
 				s.done++
 				w.ended(func() *Report { return s.report("still running", nil) })
 			}
+
 			return err
 		})
 	}
@@ -306,6 +331,7 @@ func (r *runner) pass(ctx context.Context, s *runState, units []unit, w watcher,
 	if ctx.Err() != nil {
 		return console.ErrInterrupted
 	}
+
 	return nil
 }
 
@@ -313,6 +339,7 @@ func (r *runner) unit(ctx context.Context, p *runPlan, began time.Time, u unit) 
 	if ctx.Err() != nil {
 		return console.ErrInterrupted
 	}
+
 	return r.kinds.Session(ctx, u.tally.cell, u.seed, u.nth, u.cuts, min(p.left(began), simulationSlice), u.tally)
 }
 
@@ -325,6 +352,7 @@ func (p *runPlan) left(began time.Time) time.Duration {
 	if p.length == 0 {
 		return 0
 	}
+
 	return max(p.length-time.Since(began), 1)
 }
 
@@ -341,6 +369,7 @@ func (r *runner) settleControls(ctx context.Context, s *runState) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -372,5 +401,6 @@ func (r *runner) replay(
 		Mount: blockdev.Mount{FS: f.FS},
 		Peer:  r.lab.only(e.Name) != "", Capabilities: e.Describe(),
 	}
+
 	return r.kinds.Replay(ctx, c, f.History, f.Spec, work, newTally(c, f.Spec.Seed))
 }

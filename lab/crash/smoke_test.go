@@ -301,6 +301,7 @@ func held(t *testing.T, q Request) (*Report, string) {
 
 // TestKill kills a victim of every engine, at every level that must survive it.
 func TestKill(t *testing.T) {
+	t.Parallel()
 	q := request(Kill, 2, "process,power")
 	q.Subjects = []string{subjects.KV.Name}
 	r, out := held(t, q)
@@ -315,6 +316,7 @@ func TestKill(t *testing.T) {
 // TestKillRust kills the victims of engines that a program in Rust serves: it ends with its victim, and what comes
 // after waits for that. What thunderdb does then is its own matter: docs/findings/thunderdb.md.
 func TestKillRust(t *testing.T) {
+	t.Parallel()
 	if _, err := rust.Path(); err != nil {
 		t.Skip("THE ENGINES IN RUST ARE NOT TESTED: ", err)
 	}
@@ -329,6 +331,7 @@ func TestKillRust(t *testing.T) {
 }
 
 func TestKillEventStore(t *testing.T) {
+	t.Parallel()
 	q := request(Kill, 2, "process", logtree.Name)
 	q.Subjects = []string{subjects.Event.Name}
 	r, out := held(t, q)
@@ -336,6 +339,7 @@ func TestKillEventStore(t *testing.T) {
 }
 
 func TestKillTaskStore(t *testing.T) {
+	t.Parallel()
 	q := request(Kill, 2, "power", logtree.Name)
 	q.Subjects = []string{subjects.Task.Name}
 	r, out := held(t, q)
@@ -343,6 +347,7 @@ func TestKillTaskStore(t *testing.T) {
 }
 
 func TestKillMessageStore(t *testing.T) {
+	t.Parallel()
 	q := request(Kill, 2, "power", logtree.Name, faultless)
 	q.Subjects = []string{subjects.Message.Name}
 	status, r, out := ran(t, mutated, q)
@@ -354,6 +359,7 @@ func TestKillMessageStore(t *testing.T) {
 
 // TestKillRaft kills victims that work on Raft stores, ours and others'.
 func TestKillRaft(t *testing.T) {
+	t.Parallel()
 	q := request(Kill, 2, "power", append(all.Names(), contender.RaftWAL, contender.RaftBoltDB)...)
 	q.Subjects = []string{subjects.Raft.Name}
 	r, out := held(t, q)
@@ -373,6 +379,7 @@ func needsDisk(t *testing.T) {
 }
 
 func TestPower(t *testing.T) {
+	t.Parallel()
 	needsDisk(t)
 	for kind, engines := range map[Kind][]string{Power: {logtree.Name, bbolt.Name}, Faults: {logtree.Name}} {
 		q := request(kind, 5, "power", engines...)
@@ -391,6 +398,7 @@ func TestPower(t *testing.T) {
 
 // TestLies: a disk that lies takes what was acknowledged, and the run says what was seen and ends well.
 func TestLies(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("TestReadsAreJudged cuts the power with the same code")
 	}
@@ -413,6 +421,7 @@ func TestLies(t *testing.T) {
 
 // TestReadsThatFail: logtree answers them with errors, and does not die of them.
 func TestReadsThatFail(t *testing.T) {
+	t.Parallel()
 	needsDisk(t)
 	lab := Standard()
 	dir := t.TempDir()
@@ -438,6 +447,7 @@ func TestReadsThatFail(t *testing.T) {
 
 // TestPowerRaft cuts the power of the default engine's Raft store and of others.
 func TestPowerRaft(t *testing.T) {
+	t.Parallel()
 	needsDisk(t)
 	q := request(Power, 2, "power", logtree.Name, contender.RaftWAL, contender.RaftBoltDB)
 	q.Subjects = []string{subjects.Raft.Name}
@@ -446,6 +456,7 @@ func TestPowerRaft(t *testing.T) {
 }
 
 func TestPowerMessageAndTaskStore(t *testing.T) {
+	t.Parallel()
 	needsDisk(t)
 	q := request(Power, 2, "power", logtree.Name)
 	q.Subjects = []string{subjects.Message.Name, subjects.Task.Name}
@@ -545,6 +556,7 @@ func TestMutantsAreFoundOut(t *testing.T) {
 
 // TestReadsAreJudged: what a reader saw, or a follower was shown, must not be gone later.
 func TestReadsAreJudged(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		kind    Kind
 		subject string
@@ -574,7 +586,10 @@ func TestReadsAreJudged(t *testing.T) {
 
 // TestHonestControl: a run whose control gives what it says ends with 3.
 func TestHonestControl(t *testing.T) {
-	status, r, out := ran(t, honest, request(Kill, 1, "power", bbolt.Name))
+	t.Parallel()
+	q := request(Kill, 1, "power", bbolt.Name)
+	q.Subjects = []string{subjects.KV.Name}
+	status, r, out := ran(t, honest, q)
 	if status != console.ExitControl || r == nil || !r.heldControls() || !strings.Contains(out, "NOT found out") {
 		t.Errorf("status %d\n%s", status, out)
 	}

@@ -17,28 +17,30 @@ const dirPrefix = "holdfast-crash-"
 var runDirs = rundir.Options{
 	Op: "crash", Prefix: dirPrefix,
 	// A killed process that serves a file system, and waits for it in a request of its own, keeps its locks
-	// until its connection is ended, which is a part of sweeping, or even longer.
+	// until its connection is ended, which is a part of cleaning up, or even longer.
 	Dead: dying,
 	Undo: func(dir string) error {
 		// A directory with something mounted in it stays, lock file and all, until that can be undone.
-		_, err := blockdev.Sweep(dir)
-		// The children of a killed run end with its threads, which may be waiting for what was just swept.
+		_, err := blockdev.CleanUp(dir)
+		// The children of a killed run end with its threads, which may be waiting for what was just cleaned.
 		for end := time.Now().Add(time.Second); dying(dir) && time.Now().Before(end); {
 			time.Sleep(5 * time.Millisecond)
 		}
+
 		return err
 	},
 }
 
-// sweepMounted removes what killed runs left in other places than the next run's, where something of it is mounted. It
-// returns the names of the directories.
-func sweepMounted() (swept []string) {
+// cleanUpMounted removes what killed runs left in other places than the next run's, where something of it is mounted.
+// It returns the names of the directories.
+func cleanUpMounted() (cleaned []string) {
 	for _, dir := range blockdev.Places() {
 		if strings.HasPrefix(filepath.Base(dir), dirPrefix) {
-			swept = append(swept, rundir.Sweep(filepath.Dir(dir), runDirs)...)
+			cleaned = append(cleaned, rundir.CleanUp(filepath.Dir(dir), runDirs)...)
 		}
 	}
-	return swept
+
+	return cleaned
 }
 
 // dying reports whether the process that made the directory, whose name has its number, is dead but not gone.
@@ -50,5 +52,6 @@ func dying(dir string) bool {
 		return false
 	}
 	_, rest, ok := strings.Cut(string(b), ") ") // the state follows the name
+
 	return ok && (rest[0] == 'Z' || rest[0] == 'X')
 }

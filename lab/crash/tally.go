@@ -46,6 +46,7 @@ func (t *tally) breached(by foundBy) {
 func (t *tally) judged() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	return t.result.Cuts
 }
 
@@ -70,6 +71,7 @@ func (t *tally) Judged(j protocol.Judgement, fatal bool) {
 	if t.cell.Kind == Lies {
 		r.lied(j, fatal)
 		t.breached(byCrash)
+
 		return
 	}
 	r.Lost += int64(j.Lost)
@@ -87,6 +89,7 @@ func (r *Result) lied(j protocol.Judgement, fatal bool) {
 	if r.Lied == nil {
 		r.Lied = &Lied{}
 	}
+
 	switch {
 	case j.Broken():
 		r.Lied.Wrong++
@@ -123,6 +126,7 @@ func (t *tally) Flushed(checked int, unflushed []string) {
 	defer t.mu.Unlock()
 	t.result.FlushChecks += int64(checked)
 	t.result.Unflushed += int64(len(unflushed))
+
 	for _, f := range unflushed[:min(len(unflushed), 3)] { // the others of a victim say the same
 		if len(t.result.Findings) < maxRowFindings {
 			t.result.Findings = append(t.result.Findings, f)
@@ -159,6 +163,7 @@ func (t *tally) Breaks(s *kinds.Scene, j protocol.Judgement) {
 	if t.cell.Kind == Lies && !j.Broken() {
 		return // it was refused, as is right
 	}
+
 	for _, f := range j.Findings {
 		if len(t.result.Findings) < maxRowFindings {
 			t.result.Findings = append(t.result.Findings, f)
@@ -189,6 +194,7 @@ func (t *tally) broken() int {
 	if r := &t.result; t.cell.Control || t.excused() || r.breaches() == 0 {
 		return 0
 	}
+
 	return 1
 }
 
@@ -222,6 +228,8 @@ func (t *tally) Note(format string, args ...any) {
 func (t *tally) finish() Result {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
+	// The row may still be added to, so nothing of it is shared with the report.
 	r := t.result
 	r.Findings, r.Evidence, r.Reached = slices.Clone(r.Findings), slices.Clone(r.Evidence), maps.Clone(r.Reached)
 	if r.Simulated != nil {
@@ -241,6 +249,8 @@ func (t *tally) finish() Result {
 	if t.commits > 0 && t.syncs >= 0 {
 		r.SyncsPerAck = float64(t.syncs) / float64(t.commits)
 	}
+
+	// The cases are in order: what was found decides before what was promised.
 	broken := r.breaches() > 0
 	switch {
 	case t.cell.NotAvailable != "":
@@ -274,12 +284,14 @@ func (t *tally) finish() Result {
 	if r.Bounds = []Bound{}; r.Verdict == Held {
 		r.Bounds = t.bounds()
 	}
+
 	for _, n := range t.notes {
 		if r.Why != "" {
 			r.Why += "; "
 		}
 		r.Why += n
 	}
+
 	return r
 }
 
@@ -293,6 +305,7 @@ func (t *tally) loss() string {
 	if t.cell.Kind == Power {
 		text += fmt.Sprintf(" (loss window %v)", t.cell.Window())
 	}
+
 	return text
 }
 

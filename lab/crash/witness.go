@@ -80,8 +80,11 @@ func (l Lab) Witness(ctx context.Context, address, dir string, t console.Termina
 	w.say("listening at %s; the victim: holdfast doctor witness HOST:%d --dir DIR", listener.Addr(),
 		listener.Addr().(*net.TCPAddr).Port)
 	var group sync.WaitGroup
+
+	// The end of the context closes the listener and all connections, and so ends what waits for them.
 	stop := context.AfterFunc(ctx, func() { listener.Close() })
 	defer stop()
+
 	for {
 		conn, err := listener.Accept()
 		if err != nil {
@@ -102,6 +105,7 @@ func (l Lab) Witness(ctx context.Context, address, dir string, t console.Termina
 	if ctx.Err() == nil {
 		return fmt.Errorf("it cannot listen any more: %w", console.ErrIncomplete)
 	}
+
 	return nil
 }
 
@@ -123,6 +127,8 @@ type session struct {
 func (w *witness) begin(id string, conn net.Conn) (end func()) {
 	s := &session{conn, make(chan struct{})}
 	w.mu.Lock()
+
+	// The older connection must have ended before its ledger is read: what it still hears belongs to it.
 	old := w.connected[id]
 	w.connected[id] = s
 	w.mu.Unlock()
@@ -130,6 +136,7 @@ func (w *witness) begin(id string, conn net.Conn) (end func()) {
 		old.conn.Close()
 		<-old.over
 	}
+
 	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -153,6 +160,8 @@ func (w *witness) serve(conn net.Conn) error {
 	if err := readLine(in, &h); err != nil {
 		return err
 	}
+
+	// A new directory gets a name. One that comes back is judged before it works on.
 	isNew := h.ID == ""
 	if isNew {
 		h.ID = fmt.Sprintf("%016x", rand.Uint64())
@@ -173,6 +182,7 @@ func (w *witness) serve(conn net.Conn) error {
 			return err
 		}
 	}
+
 	return w.work(conn, in, h, k)
 }
 
@@ -188,6 +198,7 @@ func (w *witness) load(id string, k *known) error {
 	if err != nil {
 		return fmt.Errorf("what was witnessed of %s cannot be read: %w", id, err)
 	}
+
 	return nil
 }
 
@@ -200,6 +211,7 @@ func (w *witness) save(id string, k *known) error {
 	if err := os.WriteFile(name+"-new", b, 0o644); err != nil {
 		return err
 	}
+
 	return os.Rename(name+"-new", name)
 }
 
@@ -209,10 +221,13 @@ func (w *witness) check(conn net.Conn, in *bufio.Reader, h hello, k *known) erro
 	if err := hearAgain(ledgerName(w.dir, h.ID), ledger); err != nil {
 		return err
 	}
+
+	// Everything that was heard before the crash was promised, wherever the cut was.
 	k.History.Add(ledger, protocol.Never)
 	if err := writeLine(conn, reply{ID: h.ID, Spec: k.spec("check")}); err != nil {
 		return err
 	}
+
 	var d protocol.Dump
 	switch err := d.Receive(in); {
 	case err != nil:
@@ -235,12 +250,15 @@ func (w *witness) check(conn net.Conn, in *bufio.Reader, h hello, k *known) erro
 	if len(d.Found) > 1 {
 		j.Again(d.Found[0], d.Found[1])
 	}
+
 	for _, text := range append(d.Wrong, ledger.Findings()...) {
 		j.Find(&j.Wrong, "%s", text)
 	}
 	if d.Failure != "" {
 		j.Find(&j.Wrong, "recovery failed: %s", d.Failure)
 	}
+
+	// Only a machine that has started anew since tells of a power cut.
 	what := "the process ended, the machine did not"
 	if h.Boot == "" || h.Boot != k.Boot {
 		what = "the machine went down"
@@ -255,13 +273,17 @@ func (w *witness) check(conn net.Conn, in *bufio.Reader, h hello, k *known) erro
 		w.mu.Unlock()
 		w.say("%s %s: %s: BROKEN: %d of %d acknowledged batches lost. %s", h.ID, h.Engine, what, j.Lost, j.Acked,
 			strings.Join(j.Findings, "; "))
+
 		return fmt.Errorf("%s is not gone on with: remove its directory to begin anew", h.ID)
 	}
 	w.say("%s %s: %s: %d batches had been acknowledged to survive power loss, all are there. So far it went down with "+
 		"its machine %s and alone %s; of %d acknowledged batches none was lost.", h.ID, h.Engine, what, j.Acked,
 		console.Number(k.Cuts, "time"), console.Number(k.Ends, "time"), k.Acked)
+
+	// The next generation goes on behind what survived.
 	k.Gen++
 	k.Next, k.History.Skipped = j.Survived+1, append(k.History.Skipped, j.Skipped...)
+
 	return nil
 }
 
@@ -282,6 +304,7 @@ func (w *witness) work(conn net.Conn, in *bufio.Reader, h hello, k *known) (err 
 		return err
 	}
 	w.say("%s %s works, from batch %d on. Pull the plug whenever you like.", h.ID, h.Engine, k.Next)
+
 	// Whole messages only: the end is where the plug was pulled.
 	out := bufio.NewWriterSize(ledger, 64<<10)
 	heard := 0
@@ -314,6 +337,7 @@ func hearAgain(name string, l *protocol.Ledger) error {
 	}
 	defer f.Close()
 	l.Start()
+
 	in := bufio.NewReaderSize(f, 64<<10)
 	for {
 		m, err := protocol.Receive(in)
@@ -342,6 +366,7 @@ const (
 
 func (k *known) spec(role string) protocol.Spec {
 	h := k.History
+
 	return protocol.Spec{Role: role, Engine: k.Engine, Subject: subjects.KV.Name, Level: holdfast.Power, Seed: h.Seed,
 		Gen: k.Gen, From: k.Next, Memory: witnessedMemory, Window: -1, Segments: h.Segments, Skipped: h.Skipped,
 		Writers: witnessedWriters, Rate: witnessedRate, Opens: 2,
@@ -387,6 +412,7 @@ func (l Lab) BeWitnessed(ctx context.Context, address, dir, engine string, t con
 		if ctx.Err() != nil {
 			return console.ErrInterrupted
 		}
+
 		return fmt.Errorf("%w: the witness has ended the connection, and says why on its own terminal (%w)",
 			console.ErrIncomplete, err)
 	}
@@ -394,6 +420,7 @@ func (l Lab) BeWitnessed(ctx context.Context, address, dir, engine string, t con
 	if err := writeLine(conn, me); err != nil {
 		return gone(err)
 	}
+
 	report := protocol.NewReporter(conn)
 	for {
 		var r reply
@@ -402,12 +429,15 @@ func (l Lab) BeWitnessed(ctx context.Context, address, dir, engine string, t con
 		}
 		r.Spec.Dir = dir
 		open := func() (holdfast.Engine, error) { return l.open(r.Spec) }
+
+		// The same command does both, so that whoever pulls the plug need not know what comes next.
 		if r.Spec.Role == "check" {
 			s.Printf("telling the witness what is there\n")
 			if err := subjects.KV.Check(r.Spec, report, open); err != nil {
 				if !errors.Is(err, holdfast.ErrLocked) { // by a victim that is dying: that is no breach
 					report.Failed(err)
 				}
+
 				return err
 			}
 			report.Done()
@@ -417,6 +447,7 @@ func (l Lab) BeWitnessed(ctx context.Context, address, dir, engine string, t con
 			return err
 		}
 		s.Wrapped("", "working, with the witness. Pull the plug; when the machine is back, run the same command again.")
+
 		ended := make(chan error, 1)
 		go func() { // the witness says nothing more: what comes is its end
 			_, err := in.ReadByte()
@@ -427,6 +458,7 @@ func (l Lab) BeWitnessed(ctx context.Context, address, dir, engine string, t con
 			report.Failed(err)
 			ended <- err
 		}()
+
 		return <-ended // and the process ends, as if it were killed
 	}
 }
@@ -438,6 +470,7 @@ func keepID(dir, id string) error {
 		return err
 	}
 	_, err = f.WriteString(id)
+
 	return errors.Join(err, f.Sync(), f.Close(), datadir.SyncDir(dir))
 }
 
@@ -469,5 +502,6 @@ func writeLine(w io.Writer, v any) error {
 		return err
 	}
 	_, err = w.Write(append(b, '\n'))
+
 	return err
 }

@@ -87,6 +87,7 @@ func Command(ctx context.Context, dir, json string, t console.Terminal) (err err
 	if r.Verdict.Sync == Untrue {
 		return ErrUntrue
 	}
+
 	return nil
 }
 
@@ -107,6 +108,7 @@ func Examine(ctx context.Context, dir string) (*Report, error) {
 	}
 	r.Verdict = judge(r)
 	r.Advice = advise(r)
+
 	return r, nil
 }
 
@@ -114,6 +116,7 @@ func fail(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return console.ErrInterrupted
 	}
+
 	return &holdfast.Error{Op: "doctor", Detail: "the disk cannot be measured", Cause: err}
 }
 
@@ -124,6 +127,7 @@ func commits(ctx context.Context, dir string) (steps []Step, settings map[string
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, e.Close(), os.RemoveAll(dir)) }()
+
 	value := make([]byte, 128)
 	for _, level := range holdfast.Levels() {
 		n := 0
@@ -131,6 +135,7 @@ func commits(ctx context.Context, dir string) (steps []Step, settings map[string
 			n++
 			var b holdfast.Batch
 			b.Set(fmt.Appendf(nil, "%v/%d", level, n), value)
+
 			return holdfast.Commit(e, &b, level)
 		})
 		if err != nil {
@@ -139,10 +144,12 @@ func commits(ctx context.Context, dir string) (steps []Step, settings map[string
 		step.Name, step.About = level.String(), e.Capabilities().Promise(level).How
 		steps = append(steps, step)
 	}
+
 	settings = map[string]string{}
 	for _, s := range e.Capabilities().Settings {
 		settings[s.Name] = s.Value
 	}
+
 	return steps, settings, nil
 }
 
@@ -179,6 +186,7 @@ func show(s console.Screen, r *Report) {
 	if p.OpenFiles >= 0 && p.Mappings >= 0 {
 		s.Wrapped("limits: ", fmt.Sprintf("a process may open %d files and have %d mappings", p.OpenFiles, p.Mappings))
 	}
+
 	for _, below := range p.Below {
 		s.Wrapped("made of: ", below)
 	}
@@ -196,6 +204,7 @@ func show(s console.Screen, r *Report) {
 	if len(r.Advice) == 0 {
 		s.Printf("nothing to change.\n")
 	}
+
 	for _, a := range r.Advice {
 		s.Wrapped("- ", a.What+": "+a.Do)
 	}
@@ -217,6 +226,7 @@ func (r *Report) bounds() string {
 	if files := r.Settings["files"]; files != "" {
 		text += " At most " + files + " files of tables and segments are open for reading."
 	}
+
 	return text
 }
 
@@ -228,6 +238,7 @@ func steps(s console.Screen, list []Step, how bool) {
 	if how {
 		t.Columns = append(t.Columns, console.Column{Name: "how", Wrap: 60})
 	}
+
 	for _, step := range list {
 		cells := []string{step.Name, measure.Duration(step.P50), measure.Duration(step.P99), measure.Duration(step.Max),
 			fmt.Sprint(step.Times), step.About}

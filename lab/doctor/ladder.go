@@ -64,6 +64,7 @@ func climb(ctx context.Context, dir string) (steps []Step, err error) {
 		large[0]++
 		_, err := f.WriteAt(large[:n], at)
 		at += int64(n)
+
 		return err
 	}
 	synced := func(n int, sync func() error) func() error {
@@ -71,6 +72,7 @@ func climb(ctx context.Context, dir string) (steps []Step, err error) {
 			if err := overwrite(f, n); err != nil {
 				return err
 			}
+
 			return sync()
 		}
 	}
@@ -82,6 +84,7 @@ func climb(ctx context.Context, dir string) (steps []Step, err error) {
 		}
 		step.Name, step.About = name, about
 		steps = append(steps, step)
+
 		return nil
 	}
 	// through is a step on the file opened with a flag.
@@ -93,10 +96,12 @@ func climb(ctx context.Context, dir string) (steps []Step, err error) {
 		}
 		defer g.Close()
 		aligned := alignedBlock()
+
 		return add(name, about, func() error {
 			at = (at + block) % ladderBytes / block * block
 			aligned[0]++
 			_, err := g.WriteAt(aligned, at)
+
 			return err
 		})
 	}
@@ -110,9 +115,11 @@ func climb(ctx context.Context, dir string) (steps []Step, err error) {
 			if _, err := growing.Write(buf); err != nil {
 				return err
 			}
+
 			return sync()
 		}
 	}
+
 	renamed := filepath.Join(dir, "renamed")
 	for _, do := range []func() error{
 		func() error {
@@ -144,6 +151,7 @@ func climb(ctx context.Context, dir string) (steps []Step, err error) {
 			return nil, err
 		}
 	}
+
 	return steps, nil
 }
 
@@ -159,6 +167,7 @@ func replace(name string, data []byte) error {
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return err
 	}
+
 	return datadir.Rename(name+"-new", name)
 }
 
@@ -170,6 +179,7 @@ func several(ctx context.Context, dir string, add func(string, string, func() er
 			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
 		}
 	}()
+
 	for i := range atOnce {
 		f, err := os.Create(filepath.Join(dir, fmt.Sprint("beside-", i)))
 		if err != nil {
@@ -185,8 +195,10 @@ func several(ctx context.Context, dir string, add func(string, string, func() er
 	}
 	var at int64
 	buf := make([]byte, block)
+
 	return add(fmt.Sprintf("%d files at once", atOnce), "write, fdatasync of each: what all together take", func() error {
 		at = (at + block) % (1 << 20)
+
 		errs := make([]error, len(files))
 		var group sync.WaitGroup
 		for i, f := range files {
@@ -197,6 +209,7 @@ func several(ctx context.Context, dir string, add func(string, string, func() er
 			})
 		}
 		group.Wait()
+
 		return errors.Join(errs...)
 	})
 }
@@ -206,6 +219,7 @@ func timed(ctx context.Context, do func() error) (Step, error) {
 	if err := do(); err != nil {
 		return Step{}, err
 	}
+
 	var took []time.Duration
 	for began := time.Now(); len(took) < stepTimes && (len(took) < 3 || time.Since(began) < stepTime); {
 		if err := ctx.Err(); err != nil {
@@ -221,5 +235,6 @@ func timed(ctx context.Context, do func() error) (Step, error) {
 	at := func(share float64) float64 {
 		return measure.Micros(took[min(int(share*float64(len(took))), len(took)-1)])
 	}
+
 	return Step{Times: len(took), P50: at(0.5), P99: at(0.99), Max: measure.Micros(took[len(took)-1])}, nil
 }

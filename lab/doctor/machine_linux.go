@@ -29,6 +29,7 @@ func lookAt(dir string) Place {
 		if _, rest, ok := strings.Cut(read(filepath.Join(sys, "queue/scheduler")), "["); ok {
 			p.Scheduler, _, _ = strings.Cut(rest, "]")
 		}
+
 		below, _ := os.ReadDir(filepath.Join(sys, "slaves"))
 		for _, device := range below {
 			text := device.Name()
@@ -48,6 +49,7 @@ func lookAt(dir string) Place {
 	}
 	p.Mappings = number("/proc/sys/vm/max_map_count")
 	p.MemoryLimit = memoryLimit(read("/proc/self/cgroup"), "/sys/fs/cgroup")
+
 	return p
 }
 
@@ -60,12 +62,14 @@ func memoryLimit(groups, root string) int64 {
 		if !ok {
 			continue
 		}
+
 		for at := filepath.Join(root, path); len(at) >= len(root); at = filepath.Dir(at) {
 			if n := number(filepath.Join(at, "memory.max")); n >= 0 && (limit < 0 || n < limit) {
 				limit = n
 			}
 		}
 	}
+
 	return limit
 }
 
@@ -80,6 +84,7 @@ func number(name string) int64 {
 	if err != nil {
 		return -1
 	}
+
 	return n
 }
 
@@ -87,5 +92,6 @@ func number(name string) int64 {
 func alignedBlock() []byte {
 	b := make([]byte, 2*block)
 	skip := block - int(uintptr(unsafe.Pointer(&b[0]))%block)
+
 	return b[skip%block:][:block]
 }

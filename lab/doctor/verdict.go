@@ -59,6 +59,7 @@ func judge(r *Report) (v Verdict) {
 		say(Untrue, "It is a file system in memory: nothing there survives the machine.")
 		return v
 	}
+
 	for _, option := range []string{"nobarrier", "barrier=0"} {
 		if has(option) {
 			say(Untrue, "It is mounted with %s: the file system never asks the device to keep anything.", option)
@@ -79,6 +80,7 @@ func judge(r *Report) (v Verdict) {
 	case large.P50 > 0 && ladderBytes/large.P50 > tooFast:
 		say(Untrue, "16 MiB were kept within %s, faster than any bus to a disk.", measure.Duration(large.P50))
 	}
+
 	switch {
 	case slices.Contains([]string{"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "virtiofs"}, d.FileSystem) ||
 		strings.HasPrefix(d.FileSystem, "fuse"):
@@ -106,6 +108,7 @@ func judge(r *Report) (v Verdict) {
 	if v.Sync != Untrue {
 		say(v.Sync, "Only a plug that is pulled shows more: holdfast doctor witness --help.")
 	}
+
 	return v
 }
 
@@ -116,6 +119,7 @@ func (r *Report) step(name string) Step {
 			return s
 		}
 	}
+
 	return Step{}
 }
 
@@ -159,5 +163,6 @@ func advise(r *Report) (list []Item) {
 		add(fmt.Sprintf("a sync takes %s", measure.Duration(took)), "many disks that people have take 0.5 to 10 ms: "+
 			"figures of this machine at Power flatter whoever syncs often")
 	}
+
 	return list
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/internal/night"
 	"github.com/holdfastdb/holdfast/lab/blockdev"
 )
 
@@ -29,7 +30,7 @@ func TestFullDisk(t *testing.T) {
 		t.Skip("it fills disks")
 	}
 	onDisk(t, func(t *testing.T, e all.Entry) {
-		size := int64(64 << 20)
+		size := night.Or(int64(64<<20), 40<<20)
 		if e.Name == "badger" {
 			size = 320 << 20 // it refuses to be opened while its next log has no room
 		}
@@ -247,7 +248,7 @@ func TestVerifyUnreadable(t *testing.T) {
 		defer rec.Close()
 		image := rec.Cut(blockdev.Position(rec.Len()), blockdev.Everything())
 		failed := 0
-		for after := int64(0); after < 30; after += 3 {
+		for after := int64(0); after < 30; after += night.Or[int64](3, 7) {
 			d, err := blockdev.Restore(t.Context(), o, image)
 			try(t, err)
 			d.Fail(blockdev.Fault{Reads: true, After: after})

@@ -33,6 +33,7 @@ func newConn(address string, headers ...string) *conn {
 	for _, h := range headers {
 		c.headers += h + "\r\n"
 	}
+
 	return c
 }
 
@@ -48,6 +49,7 @@ func (a answer) ok(status int) error {
 	if a.status == status {
 		return nil
 	}
+
 	return fmt.Errorf("status %d: %s", a.status, bytes.TrimSpace(a.body[:min(len(a.body), 300)]))
 }
 
@@ -82,6 +84,7 @@ func (c *conn) do(method, path string, body []byte, headers ...string) (answer, 
 		c.close()
 		return a, fmt.Errorf("%s %s: %w", method, path, err)
 	}
+
 	return a, nil
 }
 
@@ -108,6 +111,7 @@ func (c *conn) begin(method, path string, body []byte, headers []string) (a answ
 	out := append(c.out[:0], method...)
 	out = append(append(append(out, ' '), path...), " HTTP/1.1\r\n"...)
 	out = append(out, c.headers...)
+
 	for _, h := range headers {
 		out = append(append(out, h...), "\r\n"...)
 	}
@@ -130,11 +134,13 @@ func (c *conn) begin(method, path string, body []byte, headers []string) (a answ
 	if a.status, err = strconv.Atoi(string(line[9:12])); err != nil {
 		return a, false, -1, fmt.Errorf("%q is no answer of HTTP/1.1", line)
 	}
+
 	length = -1
 	for {
 		if line, err = c.line(); err != nil || len(line) == 0 {
 			return a, chunked, length, err
 		}
+
 		switch name, value, _ := bytes.Cut(line, []byte(":")); len(name) {
 		case len(headerLength):
 			if bytes.EqualFold(name, headerLength) {
@@ -165,6 +171,7 @@ func levelName(value []byte) string {
 			return name
 		}
 	}
+
 	return string(value)
 }
 
@@ -174,6 +181,7 @@ func (c *conn) line() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return bytes.TrimSuffix(line[:len(line)-1], []byte("\r")), nil
 }
 
@@ -197,6 +205,7 @@ func (c *conn) stream(path string, opened func(), see func(line []byte) error) e
 	if chunked {
 		r = bufio.NewReaderSize(httputil.NewChunkedReader(c.r), 2<<10)
 	}
+
 	for {
 		line, err := r.ReadSlice('\n')
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
@@ -224,5 +233,6 @@ func hostOf(url string) (string, error) {
 		return "", op.BadOption(fmt.Sprintf("%q is not the address of a server", url),
 			"name one as http://127.0.0.1:8080, without a path; TLS is not measured")
 	}
+
 	return host, nil
 }

@@ -70,6 +70,7 @@ func drive(ctx context.Context, workers []*worker, op func(*worker) error, p pac
 		stopped = ctx.Done()
 	)
 	begins(origin)
+
 	for i, w := range workers {
 		parts[i].latencies = measure.NewHistogram()
 		w.base = base
@@ -105,6 +106,7 @@ func drive(ctx context.Context, workers []*worker, op func(*worker) error, p pac
 				err := op(w)
 				now := time.Since(base)
 				c.ops.Add(1)
+
 				switch {
 				case ctx.Err() != nil:
 					return
@@ -122,6 +124,7 @@ func drive(ctx context.Context, workers []*worker, op func(*worker) error, p pac
 		})
 	}
 	group.Wait()
+
 	all := driven{latencies: measure.NewHistogram()}
 	for i, d := range parts {
 		all.latencies.Merge(d.latencies)
@@ -130,6 +133,7 @@ func drive(ctx context.Context, workers []*worker, op func(*worker) error, p pac
 		all.behind += d.behind
 		all.seconds = max(all.seconds, (latest[i] - origin).Seconds())
 	}
+
 	return all
 }
 

@@ -47,6 +47,7 @@ func follow(ctx context.Context, n int, address string, headers []string, path f
 		f.shards[i].latencies = measure.NewHistogram()
 	}
 	f.origin.Store(math.MaxInt64)
+
 	turns := make(chan struct{}, connectAtOnce)
 	failed := make(chan error, n)
 	for i := range n {
@@ -70,6 +71,7 @@ func follow(ctx context.Context, n int, address string, headers []string, path f
 			failed <- err
 		})
 	}
+
 	limit := time.After(openWithin)
 	for f.opened.Load() < int64(n) {
 		select {
@@ -82,6 +84,7 @@ func follow(ctx context.Context, n int, address string, headers []string, path f
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
+
 	return f, nil
 }
 
@@ -115,6 +118,7 @@ func (f *followers) await(ctx context.Context, want int64) error {
 		case got > want:
 			return fmt.Errorf("%d messages were delivered, and there are %d", got, want)
 		}
+
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -141,5 +145,6 @@ func (f *followers) latencies() *hdrhistogram.Histogram {
 	for i := range f.shards {
 		all.Merge(f.shards[i].latencies)
 	}
+
 	return all
 }

@@ -86,6 +86,8 @@ func plan(r Request) (Plan, Shape, []Target, error) {
 		return none(op.Unknown("shape", r.Shape, names))
 	}
 	shape := shapes[i]
+
+	// The shape says what is usual, and flags go before it.
 	p := Plan{Shape: shape.Name, Targets: []string{}, Workers: shape.workers, Rate: shape.rate,
 		Followers: shape.followers, Rounds: 3, Seconds: shape.length.Seconds(), WarmUpSeconds: 1,
 		Seed: uint64(rand.Uint32())}
@@ -102,6 +104,7 @@ func plan(r Request) (Plan, Shape, []Target, error) {
 		}
 		targets = append(targets, Target{Name: r.URL, kind: isThere})
 	}
+
 	for _, flags := range r.Serve {
 		name := "serve"
 		if args := strings.Fields(flags); len(args) > 0 {
@@ -109,12 +112,15 @@ func plan(r Request) (Plan, Shape, []Target, error) {
 		}
 		targets = append(targets, Target{Name: name, kind: isServed, args: strings.Fields(flags)})
 	}
+
+	// Tables name servers by these names.
 	for _, t := range targets {
 		if slices.Contains(p.Targets, t.Name) {
 			return none(op.BadOption(fmt.Sprintf("%q is named twice", t.Name), "name each server once"))
 		}
 		p.Targets = append(p.Targets, t.Name)
 	}
+
 	switch {
 	case len(targets) == 0:
 		return none(op.BadOption("there is nothing to load",
@@ -143,6 +149,7 @@ func plan(r Request) (Plan, Shape, []Target, error) {
 		}
 		p.Level = level.String()
 	}
+
 	length := time.Duration(p.Seconds * float64(time.Second))
 	switch {
 	case p.Workers < 1 || p.Workers > maxWorkers:
@@ -162,6 +169,7 @@ func plan(r Request) (Plan, Shape, []Target, error) {
 			fmt.Sprintf("from %v to %v are possible", minFor, maxFor)))
 	}
 	p.Command = command(r, p)
+
 	return p, shape, targets, nil
 }
 
@@ -181,9 +189,11 @@ func command(r Request, p Plan) string {
 	if r.URL != "" {
 		text += console.Flag("url", r.URL) + " --token ..."
 	}
+
 	for _, flags := range r.Serve {
 		text += " --serve='" + flags + "'"
 	}
+
 	return text + console.Flag("level", p.Level) + console.FlagOf("workers", r.Workers) + console.FlagOf("rate", r.Rate) +
 		console.FlagOf("followers", r.Followers) + console.FlagOf("rounds", r.Rounds) + console.FlagOf("for", r.For) +
 		console.FlagOf("warm-up", r.WarmUp) + console.Flag("seed", p.Seed)
@@ -215,6 +225,7 @@ func Command(ctx context.Context, r Request, at Place, json string, t console.Te
 	if err != nil {
 		return err
 	}
+
 	if run.null, err = child.Command(at.Null, NullArgument); err != nil {
 		return err
 	}
@@ -238,6 +249,7 @@ func Command(ctx context.Context, r Request, at Place, json string, t console.Te
 		s.report(report)
 		err = errors.Join(err, file.Write(report))
 	}
+
 	return errors.Join(err, report.void())
 }
 
@@ -248,16 +260,19 @@ const madeToken = "ns_ZGVmYXVsdA_00000000000000000000000000000000000000000000000
 func (r *runner) run(ctx context.Context, file *console.ReportFile) (*Report, error) {
 	report := &Report{Schema: Schema, Machine: r.machine, Plan: r.plan, Results: []Result{}, Summary: []Summary{}}
 	otherWork := measure.Work()
+
 	for round := 1; round <= r.plan.Rounds; round++ {
 		if r.plan.Rounds > 1 {
 			r.progress.Printf("round %d of %d", round, r.plan.Rounds)
 		}
+
 		order := rand.New(rand.NewPCG(r.plan.Seed, uint64(round))).Perm(len(r.targets))
 		for _, i := range order {
 			result, err := r.measure(ctx, r.targets[i], round, len(report.Results))
 			if ctx.Err() != nil {
 				report.Partial = report.partial("interrupted", nil)
 				report.summarise()
+
 				return report, console.ErrInterrupted
 			}
 			if err != nil {
@@ -266,18 +281,21 @@ func (r *runner) run(ctx context.Context, file *console.ReportFile) (*Report, er
 				if len(report.Results) > 0 {
 					err = fmt.Errorf("%w: %w", console.ErrIncomplete, err)
 				}
+
 				return report, err
 			}
 			report.Results = append(report.Results, result)
 			file.Checkpoint(func() any {
 				report.Partial = report.partial("still running", nil)
 				report.summarise()
+
 				return report
 			})
 		}
 	}
 	report.Partial, report.Machine.OtherWork = "", otherWork()
 	report.summarise()
+
 	return report, nil
 }
 
@@ -306,5 +324,6 @@ func (r *runner) measure(ctx context.Context, t Target, round, n int) (result Re
 		result.Error = err.Error()
 	}
 	result.Verified = result.Error == ""
+
 	return result, nil
 }

@@ -33,6 +33,7 @@ func newNullServer() *nullServer {
 			s.answers[request] = text
 		}
 	}
+
 	return s
 }
 
@@ -75,6 +76,7 @@ func (s *nullServer) follow(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.WriteHeader(http.StatusOK)
+
 	for {
 		if control.Flush() != nil {
 			return
@@ -90,6 +92,7 @@ func (s *nullServer) follow(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 		}
+
 		for _, text := range list {
 			if _, err := w.Write(text); err != nil {
 				return
@@ -115,5 +118,6 @@ func ServeNull(stdin io.Reader, stdout io.Writer) int {
 	if err := server.Serve(l); err != nil {
 		return 1
 	}
+
 	return 0
 }

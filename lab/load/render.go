@@ -34,6 +34,7 @@ func (s screen) report(r *Report) {
 	if r.Partial != "" {
 		s.Partial(r.Partial)
 	}
+
 	groups := map[string][]Summary{}
 	var levels []string
 	for _, sum := range r.Summary {
@@ -53,6 +54,7 @@ func (s screen) report(r *Report) {
 	if len(levels) == 0 && len(null) > 0 {
 		s.group(r, "null alone", null)
 	}
+
 	for _, level := range levels {
 		title := "answers name no level"
 		if l, err := holdfast.ParseLevel(level); err == nil {
@@ -60,6 +62,7 @@ func (s screen) report(r *Report) {
 		}
 		s.group(r, title, slices.Concat(null, groups[level]))
 	}
+
 	for _, sum := range r.Summary {
 		if r.Plan.Shape == Soak {
 			s.course(r, sum.Target)
@@ -68,6 +71,7 @@ func (s screen) report(r *Report) {
 	if other := r.Machine.OtherWork; other >= 0.05 {
 		s.Wrapped("", fmt.Sprintf("Other work took %s of the CPUs during this run.", measure.Percent(other)))
 	}
+
 	for _, void := range r.Void() {
 		s.Wrapped(s.Paint(console.Red, "VOID:")+" ", fmt.Sprintf("%s, round %d: %s", void.Target, void.Round, void.Error))
 	}
@@ -87,6 +91,7 @@ func (s screen) group(r *Report, title string, rows []Summary) {
 	if extra {
 		t.Columns = append(t.Columns, right("deliveries/s"), right("delivery p50"), right("p99"), right("max"))
 	}
+
 	t.Columns = append(t.Columns, right("server CPU/op"), right("client CPU/op"), right("peak memory"),
 		right("first answer"))
 	for _, row := range rows {
@@ -116,6 +121,7 @@ func known(n int64) string {
 	if n < 0 {
 		return "?"
 	}
+
 	return fmt.Sprint(n)
 }
 
@@ -132,6 +138,7 @@ func (s screen) course(r *Report, target string) {
 		if result.Target != target || n == 0 {
 			continue
 		}
+
 		for i := range courseRows {
 			at := result.Samples[(n-1)*i/(courseRows-1)]
 			t.Row("", fmt.Sprintf("%.0f s", at.Seconds), measure.Size(at.Own), measure.Size(at.Caches),

@@ -100,14 +100,17 @@ type Summary struct {
 func (r *Report) summarise() {
 	r.Summary = []Summary{}
 	null := map[int]float64{} // by round
+
 	for _, result := range r.Results {
 		if result.Target == nullName && result.Verified {
 			null[result.Round] = result.OpsPerSec
 		}
 	}
+
 	for _, target := range r.Plan.Targets {
 		var of []Result
 		void := false
+
 		for _, result := range r.Results {
 			if result.Target == target {
 				of = append(of, result)
@@ -121,6 +124,7 @@ func (r *Report) summarise() {
 			for _, result := range of {
 				values = append(values, f(result))
 			}
+
 			return values
 		}
 		middle := func(f func(Result) float64) float64 { return measure.Middle(column(f)) }
@@ -143,6 +147,7 @@ func (r *Report) summarise() {
 			peakRSS:    middle(func(r Result) float64 { return float64(r.PeakRSS) }),
 		}
 		s.Median, s.Low, s.High, s.Confidence = measure.Median(column(func(r Result) float64 { return r.OpsPerSec }))
+
 		var ratios []float64
 		for _, result := range of {
 			if base := null[result.Round]; base > 0 {
@@ -162,6 +167,7 @@ func perOp(seconds float64, r Result) float64 {
 	if seconds < 0 || ops == 0 {
 		return -1
 	}
+
 	return seconds * 1e6 / float64(ops)
 }
 
@@ -173,6 +179,7 @@ func (r *Report) Void() []Result {
 			void = append(void, result)
 		}
 	}
+
 	return void
 }
 
@@ -182,6 +189,7 @@ func (r *Report) partial(end string, err error) string {
 	if err != nil {
 		text += ": " + err.Error()
 	}
+
 	return text
 }
 
@@ -190,5 +198,6 @@ func (r *Report) void() error {
 	if void := r.Void(); len(void) > 0 {
 		return fmt.Errorf("%s of %d: %w", console.Number(len(void), "measurement"), len(r.Results), ErrWrong)
 	}
+
 	return nil
 }

@@ -25,6 +25,7 @@ func (r *runner) load(ctx context.Context, t Target, s *running, round int, resu
 		return &worker{conn: newConn(s.address, headers...), number: i, asked: p.Level, followed: stream,
 			random: rand.New(rand.NewPCG(p.Seed, uint64(round)<<32|uint64(i)))}
 	}
+
 	workers := make([]*worker, p.Workers)
 	for i := range workers {
 		workers[i] = client(i)
@@ -36,6 +37,7 @@ func (r *runner) load(ctx context.Context, t Target, s *running, round int, resu
 	if s.process != nil {
 		result.FirstAnswer = float64(time.Since(s.began).Microseconds()) / 1000
 	}
+
 	w := &watch{runner: r, target: t, server: s, round: round, base: time.Now(), counts: &counts{},
 		conn: newConn(s.address, headers...)}
 	defer w.conn.close()
@@ -51,6 +53,7 @@ func (r *runner) load(ctx context.Context, t Target, s *running, round int, resu
 			return err
 		}
 	}
+
 	background, end := context.WithCancel(ctx)
 	defer end()
 	var side sync.WaitGroup
@@ -81,11 +84,13 @@ func (r *runner) load(ctx context.Context, t Target, s *running, round int, resu
 	}
 	w.take()
 	end()
+
 	for _, t := range tasks {
 		defer t.close()
 	}
 	side.Wait()
 	w.enter(result, d)
+
 	return w.verdict(result, append(workers, tasks...), d)
 }
 
@@ -133,6 +138,7 @@ func (w *watch) tasks(ctx context.Context, t *worker) {
 // watch takes a sample each second, and shows how it goes on.
 func (w *watch) watch(ctx context.Context) {
 	w.runner.progress.Show(w.line)
+
 	for sleep(ctx.Done(), time.Second) {
 		w.take()
 	}
@@ -177,6 +183,7 @@ func (w *watch) line() string {
 			rate += fmt.Sprintf("%d FAILED, ", b.Failed)
 		}
 	}
+
 	return fmt.Sprintf("  round %d of %d  %s  %s%s left  %s", w.round, p.Rounds,
 		console.Bar(int(min(at, all)/time.Millisecond), int(all/time.Millisecond)), rate,
 		console.Length(max(all-at, 0)), w.target.Name)
@@ -214,6 +221,7 @@ func (w *watch) verdict(result *Result, workers []*worker, d driven) error {
 	if d.behind > 0 {
 		errs = append(errs, fmt.Errorf("the rate is too high: %d operations were due and not begun", d.behind))
 	}
+
 	first := true
 	for _, client := range workers {
 		switch {
@@ -227,5 +235,6 @@ func (w *watch) verdict(result *Result, workers []*worker, d driven) error {
 	if w.runner.shape.Name == Soak {
 		errs = append(errs, w.grown(result))
 	}
+
 	return errors.Join(errs...)
 }

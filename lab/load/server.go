@@ -63,6 +63,7 @@ func (r *runner) start(ctx context.Context, t Target, dir string) (*running, err
 	default:
 		args := append([]string{}, r.serve[1:]...)
 		named := false
+
 		for _, arg := range t.args {
 			named = named || strings.Contains(arg, placeholder)
 			args = append(args, strings.ReplaceAll(arg, placeholder, dir))
@@ -77,9 +78,11 @@ func (r *runner) start(ctx context.Context, t Target, dir string) (*running, err
 		return nil, fmt.Errorf("starting %s: %w", t.Name, err)
 	}
 	said := make(chan string, 1)
+
 	s.ended = make(chan struct{})
 	go func() {
 		defer close(s.ended)
+
 		lines := bufio.NewScanner(s.process.Out)
 		for lines.Scan() {
 			if fields := strings.Fields(lines.Text()); len(fields) == 2 && fields[0] == telling && len(said) == 0 {
@@ -87,6 +90,7 @@ func (r *runner) start(ctx context.Context, t Target, dir string) (*running, err
 			}
 		}
 	}()
+
 	select {
 	case url := <-said:
 		s.address, err = hostOf(url)
@@ -103,6 +107,7 @@ func (r *runner) start(ctx context.Context, t Target, dir string) (*running, err
 		<-s.ended
 		_, _ = s.process.Wait()
 	}
+
 	return s, err
 }
 
@@ -133,6 +138,7 @@ func (s *running) stop(t Target) (cpu time.Duration, peak int64, err error) {
 	if state == nil {
 		return -1, peak, err
 	}
+
 	return state.UserTime() + state.SystemTime(), peak, err
 }
 
@@ -162,6 +168,7 @@ func (s *running) look(c *conn) (v vitals, err error) {
 				}
 			}
 		}
+
 		return -1
 	}
 	v.goroutines, v.caches = metric("go_goroutines"), metric("holdfast_memory_bytes")
@@ -171,6 +178,7 @@ func (s *running) look(c *conn) (v vitals, err error) {
 	if all := metric("go_memstats_sys_bytes"); v.own < 0 && all >= 0 {
 		v.own = all - max(metric("go_memstats_heap_released_bytes"), 0)
 	}
+
 	return v, nil
 }
 
@@ -180,11 +188,13 @@ func (r *runner) directory(n int) (string, func() error, error) {
 	if err != nil {
 		return "", nil, r.dir.Error(err)
 	}
+
 	return dir, func() error {
 		err := os.RemoveAll(dir)
 		if errors.Is(err, os.ErrNotExist) {
 			return nil
 		}
+
 		return err
 	}, nil
 }

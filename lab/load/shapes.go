@@ -45,7 +45,7 @@ func Shapes() []Shape {
 		{Name: "messages", About: "the eventodb load on /v1: POST of one message, and after each tenth a page of 10",
 			workers: 10, length: 5 * time.Second, headers: bearer, op: messagesDo,
 			null: map[string]string{
-				"POST " + messagesPath: `{"results":[{"stream":"load-1","position":1,"global":1}]}`,
+				"POST " + messagesPath: `{"stream":"load-1","position":1,"global":1}`,
 				"GET " + messagesPath:  `{"messages":[],"next":0}`}},
 		{Name: "tasks", About: "a task's life on /v1: it is enqueued, claimed and completed; three requests are one " +
 			"operation",
@@ -57,7 +57,7 @@ func Shapes() []Shape {
 		{Name: Follow, About: "followers of one stream by server-sent events, and writes to it at a steady rate: the " +
 			"latency is that of deliveries, from when a write was due", workers: 8, rate: 100, followers: 100,
 			length: 5 * time.Second, headers: bearer, op: followDo,
-			null: map[string]string{"POST " + followWrite: `{"results":[{"stream":"load-followed","position":1,"global":1}]}`}},
+			null: map[string]string{"POST " + followWrite: `{"stream":"load-followed","position":1,"global":1}`}},
 		{Name: Soak, About: "messages, followers of 100 streams and 64 task workers at a steady rate: fails if the " +
 			"server's memory or goroutines grow", workers: 8, rate: 100, followers: 1000, length: time.Hour, headers: bearer,
 			op: soakDo},
@@ -100,6 +100,7 @@ var levelNames = func() (names []string) {
 	for _, l := range holdfast.Levels() {
 		names = append(names, l.String())
 	}
+
 	return names
 }()
 
@@ -109,6 +110,7 @@ func (w *worker) get(path string) (answer, error) {
 	if err == nil {
 		err = a.ok(200)
 	}
+
 	return a, err
 }
 
@@ -118,6 +120,7 @@ func (w *worker) post(path string, body []byte) (answer, error) {
 	if err == nil {
 		err = a.ok(200)
 	}
+
 	return a, err
 }
 
@@ -145,6 +148,7 @@ func (w *worker) write(path string, body []byte) (a answer, err error) {
 	if w.asked != "" && rank(a.level) < rank(w.asked) {
 		return a, fmt.Errorf("writes ask for level %s, and an answer names %q", w.asked, a.level)
 	}
+
 	return a, nil
 }
 
@@ -154,6 +158,7 @@ func rank(name string) holdfast.Level {
 	if err != nil {
 		return 0
 	}
+
 	return level
 }
 
@@ -175,6 +180,7 @@ func eventodbDo(w *worker) error {
 		b = strconv.AppendInt(append(b, `["stream.get","test-stream-`...), stream, 10)
 		w.body = append(b, `",{"position":0,"batchSize":10}]`...)
 		_, err := w.post("/rpc", w.body)
+
 		return err
 	}
 	b = strconv.AppendInt(append(b, `["stream.write","test-stream-`...), stream, 10)
@@ -183,6 +189,7 @@ func eventodbDo(w *worker) error {
 	b = append(strconv.AppendInt(b, int64(w.number), 10), `"}}]`...)
 	w.body = b
 	_, err := w.write("/rpc", b)
+
 	return err
 }
 
@@ -191,6 +198,7 @@ func (w *worker) data(b []byte) []byte {
 	b = strconv.AppendInt(append(b, `{"at":`...), int64(w.due), 10)
 	b = strconv.AppendInt(append(b, `,"worker":`...), int64(w.number), 10)
 	b = strconv.AppendInt(append(b, `,"operation":`...), w.ops, 10)
+
 	return append(b, padding...)
 }
 
@@ -199,6 +207,7 @@ func ebuseDo(w *worker) error {
 		b = strconv.AppendInt(append(b, `{"type":"BenchEvent","data":{"index":`...), i, 10)
 		return append(b, `},"timestamp":"2026-01-02T03:04:05.678901234Z"}`...)
 	}
+
 	w.ops++
 	switch b := w.body[:0]; {
 	case w.ops%10 == 9:
@@ -209,6 +218,7 @@ func ebuseDo(w *worker) error {
 		b[len(b)-1] = ']'
 		w.body = b
 		_, err := w.write("/events/batch", b)
+
 		return err
 	case w.ops%10 == 0:
 		_, err := w.get("/events?from=1&to=100")
@@ -216,21 +226,23 @@ func ebuseDo(w *worker) error {
 	default:
 		w.body = one(b, w.ops)
 		_, err := w.write("/events", w.body)
+
 		return err
 	}
 }
 
 // message makes the request that writes one message to a stream, and writes it.
 func (w *worker) message(stream string, number int64) error {
-	b := append(append(w.body[:0], `{"writes":[{"stream":"`...), stream...)
+	b := append(append(w.body[:0], `{"stream":"`...), stream...)
 	if number >= 0 {
 		b = strconv.AppendInt(b, number, 10)
 	}
 	b = append(b, `","messages":[{"type":"LoadTestEvent","data":`...)
 	b = append(w.data(b), `,"metadata":{"correlationStreamName":"workflow-`...)
-	b = append(strconv.AppendInt(b, int64(w.number), 10), `"}}]}]}`...)
+	b = append(strconv.AppendInt(b, int64(w.number), 10), `"}}]}`...)
 	w.body = b
 	_, err := w.write(messagesPath, b)
+
 	return err
 }
 
@@ -240,6 +252,7 @@ func messagesDo(w *worker) error {
 		_, err := w.get(messagesPath + "?from=0&limit=10&stream=load-" + strconv.FormatInt(stream, 10))
 		return err
 	}
+
 	return w.message("load-", stream)
 }
 
@@ -260,6 +273,7 @@ func tasksDo(w *worker) error {
 	if err == nil && !done {
 		err = errors.New("no task was claimed within a second, though one was enqueued")
 	}
+
 	return err
 }
 
@@ -292,6 +306,7 @@ func (w *worker) runTask() (done bool, err error) {
 	if len(settled.Results) != 1 || settled.Results[0].Code != "" {
 		return false, fmt.Errorf("a task in hand is not completed: %s", a.body)
 	}
+
 	return true, nil
 }
 
@@ -308,6 +323,7 @@ func soakDo(w *worker) error {
 		_, err := w.write(tasksPath, briefTask)
 		return err
 	}
+
 	return w.message("load-", w.random.Int64N(streams))
 }
 
@@ -320,6 +336,7 @@ func sentAt(line []byte) (at time.Duration, ok bool) {
 	if !ok {
 		return 0, false
 	}
+
 	n := int64(0)
 	for _, c := range bytes.TrimLeft(rest, " ") {
 		if c < '0' || c > '9' {
@@ -327,5 +344,6 @@ func sentAt(line []byte) (at time.Duration, ok bool) {
 		}
 		n = n*10 + int64(c-'0')
 	}
+
 	return time.Duration(n), true
 }

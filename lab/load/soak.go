@@ -29,6 +29,7 @@ func (w *watch) grown(result *Result) error {
 		if s.Own < 0 {
 			return -1
 		}
+
 		return max(s.Own-perCache*max(s.Caches, 0), 0)
 	})
 	goroutines, goroutinesMean := growth(late, func(s Sample) int64 { return s.Goroutines })
@@ -47,6 +48,7 @@ func (w *watch) grown(result *Result) error {
 			"of %.0f",
 			goroutines, goroutinesMean))
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -55,6 +57,7 @@ func (w *watch) grown(result *Result) error {
 func growth(samples []Sample, of func(Sample) int64) (rise, mean float64) {
 	n := float64(len(samples))
 	var x, y, xx, xy float64
+
 	for _, s := range samples {
 		v := of(s)
 		if v < 0 {
@@ -67,5 +70,6 @@ func growth(samples []Sample, of func(Sample) int64) (rise, mean float64) {
 	if spread := n*xx - x*x; len(samples) > 1 && spread > 0 {
 		rise = (n*xy - x*y) / spread * (samples[len(samples)-1].Seconds - samples[0].Seconds)
 	}
+
 	return rise, mean
 }

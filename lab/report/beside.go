@@ -22,6 +22,7 @@ func (c *composer) beside(sources []Source) {
 		given    holdfast.Level
 		clients  int
 	}
+
 	var order []cell
 	groups := map[cell][]bench.Group{} // one for each source, without rows where it has none
 	for i, s := range sources {
@@ -37,6 +38,7 @@ func (c *composer) beside(sources []Source) {
 			groups[at][i] = g
 		}
 	}
+
 	p := &part{Title: "Rates"}
 	for _, at := range order {
 		if plot := c.sideBySide(sources, groups[at]); plot != nil {
@@ -75,6 +77,7 @@ func (c *composer) sideBySide(sources []Source, groups []bench.Group) *plot {
 	}
 	p := c.plot("ranking beside", any.Title)
 	p.Table = table{Head: []string{"engine", "report", "median", "low", "high", "confidence", "to the first"}, Text: 2}
+
 	var bars []bar
 	top := 0.0
 	for _, engine := range engines {
@@ -109,6 +112,7 @@ func (c *composer) sideBySide(sources []Source, groups []bench.Group) *plot {
 	p.bars(bars, top, func(v float64) string { return strings.TrimSuffix(rate(any, v), "/s") })
 	p.Description = any.Title + ", of several reports. " + described(p.Table)
 	p.Note = sentence(any.Unit + " per second, with the intervals of the medians; percents are given where they lie apart")
+
 	return p
 }
 
@@ -125,18 +129,21 @@ func change(before, after bench.Row) string {
 	case after.Low <= before.High && before.Low <= after.High:
 		return "no difference shown"
 	}
+
 	return fmt.Sprintf("%+.0f %%", 100*(after.Median/before.Median-1))
 }
 
 // settings adds the chapter of what contenders ran with, once for the levels at which it is equal.
 func (c *composer) settings(sources []Source) {
 	type set struct{ engine, text string }
+
 	var order []set
 	levels := map[set][]string{}
 	for _, s := range sources {
 		for i := 0; s.Bench != nil && i < len(s.Bench.Contenders); i++ {
 			ran := s.Bench.Contenders[i]
 			var list []string
+
 			for _, name := range slices.Sorted(maps.Keys(ran.Settings)) {
 				list = append(list, name+" "+setting(name, ran.Settings[name]))
 			}
@@ -151,6 +158,7 @@ func (c *composer) settings(sources []Source) {
 			}
 		}
 	}
+
 	p := &part{}
 	for _, at := range order {
 		p.Items = append(p.Items, item{at.engine + " at " + console.List(levels[at]), at.text})
@@ -170,6 +178,7 @@ func setting(name, value string) string {
 	if err == nil && n >= 1<<10 && slices.ContainsFunc(sized, func(s string) bool { return strings.Contains(name, s) }) {
 		return measure.Size(n)
 	}
+
 	return value
 }
 
@@ -181,9 +190,11 @@ func (c *composer) missing(sources []Source) {
 			p.Items = append(p.Items, i)
 		}
 	}
+
 	for _, s := range sources {
 		if s.Bench != nil {
 			type absence struct{ engine, reason string }
+
 			var order []absence
 			where := map[absence][]string{}
 			for _, u := range s.Bench.Unavailable {
@@ -195,18 +206,22 @@ func (c *composer) missing(sources []Source) {
 					where[a] = append(where[a], at)
 				}
 			}
+
 			for _, a := range order {
 				add(fmt.Sprintf("n/a: %s, %s", a.engine, strings.Join(where[a], ", ")), a.reason)
 			}
+
 			for _, r := range s.Bench.Void() {
 				add(fmt.Sprintf("void: %s, %s at %v, %s, round %d", r.Engine, r.Workload, r.Asked,
 					console.Number(r.Clients, "client"), r.Round), r.Error)
 			}
 			continue
 		}
+
 		for _, m := range s.Crash.Missing {
 			add("left out: "+string(m.Kind), m.Why)
 		}
+
 		for _, row := range s.Crash.Results {
 			if row.Verdict == crash.NotAvailable {
 				add(fmt.Sprintf("n/a: %s at %s, %s, %s", row.Engine, levelName(row.Level), row.Kind, cmp.Or(row.Subject,

@@ -31,6 +31,7 @@ func Command(lab bench.Lab, paths []string, out string, o Options, t console.Ter
 	if err != nil {
 		return err
 	}
+
 	return file.Fill(func(w io.Writer) error { return Write(w, lab, sources, o) })
 }
 
@@ -43,6 +44,7 @@ func SyncCosts(list []time.Duration) ([]float64, error) {
 		}
 		costs = append(costs, measure.Micros(d))
 	}
+
 	return costs, nil
 }
 
@@ -51,9 +53,11 @@ func text(s console.Screen, d *document) {
 	for _, n := range d.Notices {
 		s.Wrapped(map[string]string{"bad": "do not rely on this: "}[n.Class], console.Plain(n.Text))
 	}
+
 	for _, a := range d.Answers {
 		s.Printf("\n")
 		s.Hanging("", s.Paint(console.Bold, console.Plain(a.Question)), 2)
+
 		for _, l := range a.Lines {
 			for _, r := range l.Rates {
 				s.Hanging("  ", console.Plain(fmt.Sprintf("%s (%s)", r.Rate, r.Level)), 4)
@@ -64,6 +68,7 @@ func text(s console.Screen, d *document) {
 			}
 		}
 	}
+
 	for _, sec := range d.Sections {
 		for _, part := range sec.Parts {
 			for _, p := range part.Plots {
@@ -87,6 +92,7 @@ func textTable(of table) *console.Table {
 	for i, head := range of.Head {
 		t.Columns = append(t.Columns, console.Column{Name: head, Right: i >= of.Text, Wrap: textWrap})
 	}
+
 	for _, row := range of.Rows {
 		var cells []string
 		for _, cell := range row {
@@ -94,6 +100,7 @@ func textTable(of table) *console.Table {
 		}
 		t.Row("", cells...)
 	}
+
 	return t
 }
 

@@ -38,12 +38,14 @@ func compose(lab bench.Lab, sources []Source, o Options) (*document, error) {
 		for _, d := range differ {
 			what = append(what, d.What)
 		}
+
 		c.warning = "Not one machine: the reports differ in " + strings.Join(slices.Compact(what), ", ")
 		for _, d := range differ {
 			c.notice("bad", "the reports differ in what they were made on: "+d.String()+".")
 		}
 	}
 	c.crashes = newCrashes(sources)
+
 	var benches []Source
 	for _, s := range sources {
 		if s.Bench != nil {
@@ -55,9 +57,11 @@ func compose(lab bench.Lab, sources []Source, o Options) (*document, error) {
 	if len(benches) > 1 {
 		c.beside(benches)
 	}
+
 	for _, s := range benches {
 		c.bench(s, len(benches) > 1)
 	}
+
 	for _, s := range sources {
 		if s.Crash != nil {
 			c.crash(s)
@@ -69,10 +73,12 @@ func compose(lab bench.Lab, sources []Source, o Options) (*document, error) {
 	}
 	c.settings(sources)
 	c.missing(sources)
+
 	for _, s := range sources {
 		c.doc.Sources = append(c.doc.Sources, view(s))
 	}
 	c.doc.Answers = shorten(c.doc.Answers)
+
 	var bad []string
 	for _, n := range c.doc.Notices {
 		if n.Class == "bad" {
@@ -86,6 +92,7 @@ func compose(lab bench.Lab, sources []Source, o Options) (*document, error) {
 	} else if len(c.doc.Others) > 0 {
 		c.doc.First, c.doc.Others = c.doc.Others[0], c.doc.Others[1:]
 	}
+
 	return c.doc, nil
 }
 
@@ -97,6 +104,7 @@ func shorten(list []answer) (short []answer) {
 		if len(a.Lines) == 1 && a.Lines[0].Rates != nil {
 			said = a.Lines[0].Said + ". " + a.Lines[0].Detail
 		}
+
 		same := slices.IndexFunc(short, func(b answer) bool { return said != "" && b.Of == said })
 		switch {
 		case same < 0:
@@ -115,9 +123,11 @@ func shorten(list []answer) (short []answer) {
 		case l.Rates == nil:
 			return 1
 		}
+
 		return 2
 	}
 	slices.SortStableFunc(short, func(a, b answer) int { return cmp.Compare(rank(a), rank(b)) })
+
 	return short
 }
 
@@ -125,6 +135,7 @@ func shorten(list []answer) (short []answer) {
 func (a answer) of() line {
 	l := a.Lines[0]
 	l.Said, l.Detail = a.Question, ""
+
 	return l
 }
 
@@ -143,6 +154,7 @@ func (c *composer) plot(kind, title string) *plot {
 func (c *composer) section(id, title, lead string) *section {
 	s := &section{ID: id, Title: title, Lead: lead}
 	c.doc.Sections = append(c.doc.Sections, s)
+
 	return s
 }
 
@@ -157,6 +169,7 @@ func (c *composer) assign(engines []string) {
 	c.looks[bench.Null] = look{"null", markers[5]}
 	c.looks[bench.Floor] = look{"floor", markers[7]}
 	c.looks[bench.FloorMap] = look{"floor", markers[6]}
+
 	for _, e := range engines {
 		if _, ok := c.looks[e]; !ok {
 			i := len(c.looks) - references
@@ -175,6 +188,7 @@ func (c *composer) look(engine string) look {
 func (c *composer) head(sources []Source) {
 	d := c.doc
 	var kinds []string
+
 	for _, s := range sources {
 		kind := "crashes"
 		if s.Bench != nil {
@@ -188,6 +202,7 @@ func (c *composer) head(sources []Source) {
 	slices.Reverse(kinds)
 	d.Title = "Holdfast: " + strings.Join(kinds, " and ")
 	d.Lead = console.Number(len(sources), "report") + ". "
+
 	for _, s := range sources {
 		if s.Bench != nil {
 			d.Lead += Machine(s.Bench.Machine)
@@ -198,6 +213,7 @@ func (c *composer) head(sources []Source) {
 			d.Lead += fmt.Sprintf("%s/%s, %s, %s.", m.OS, m.Arch, console.Number(m.CPUs, "CPU"), m.Go)
 		}
 	}
+
 	for _, s := range sources {
 		c.cautions(s)
 	}
@@ -212,18 +228,21 @@ func (c *composer) cautions(s Source) {
 		if r.Partial != "" {
 			c.notice("warn", fmt.Sprintf("%s is partial: %s.", s.Name, r.Partial))
 		}
+
 		for _, row := range r.Results {
 			if row.Control && !row.FoundOut() {
 				c.notice("bad", fmt.Sprintf("in %s the control %s (%s, %s), which lies, was not found out: held verdicts of "+
 					"that kind mean nothing.", s.Name, row.Engine, row.Kind, row.Subject))
 			}
 		}
+
 		return
 	}
 	r := s.Bench
 	if r.Partial != "" {
 		c.notice("warn", fmt.Sprintf("%s is partial: %s.", s.Name, r.Partial))
 	}
+
 	switch r.Badge.Grade {
 	case bench.Smoke:
 		c.notice("bad", fmt.Sprintf("%s has the badge %s.", s.Name, r.Badge))
@@ -274,6 +293,7 @@ func view(s Source) sourceView {
 		fact("Took", "%.0f s", r.Seconds)
 		fact("Seed", "%d", r.Plan.Seed)
 		fact("File systems", "%s", r.Plan.FS)
+
 		return v
 	}
 	r := s.Bench
@@ -298,6 +318,7 @@ func view(s Source) sourceView {
 	if m.OtherWork >= 0 {
 		fact("Other work", "%s of the CPUs", measure.Percent(m.OtherWork))
 	}
+
 	return v
 }
 
@@ -306,5 +327,6 @@ func spaced(count string) string {
 	if n := len(count); n > 0 && strings.ContainsRune("kMG", rune(count[n-1])) {
 		return count[:n-1] + " " + count[n-1:]
 	}
+
 	return count
 }

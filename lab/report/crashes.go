@@ -27,6 +27,7 @@ func newCrashes(sources []Source) (list crashes) {
 			}
 		}
 	}
+
 	return list
 }
 
@@ -34,6 +35,7 @@ func newCrashes(sources []Source) (list crashes) {
 func (list crashes) of(engine string, given holdfast.Level) string {
 	cuts := map[crash.Kind]int{}
 	broken := map[crash.Kind]bool{}
+
 	for _, row := range list {
 		if row.Engine != engine || row.Given != given || row.Verdict == crash.NotAvailable || given == 0 {
 			continue
@@ -45,6 +47,7 @@ func (list crashes) of(engine string, given holdfast.Level) string {
 	if given == holdfast.Power && cuts[crash.Power] == 0 && len(cuts) > 0 {
 		parts = append(parts, "no power cut made")
 	}
+
 	for _, kind := range []crash.Kind{crash.Power, crash.Kill, crash.Faults} {
 		switch {
 		case broken[kind]:
@@ -53,6 +56,7 @@ func (list crashes) of(engine string, given holdfast.Level) string {
 			parts = append(parts, fmt.Sprintf("held in %s", crashName(kind, cuts[kind])))
 		}
 	}
+
 	return strings.Join(parts, ", ")
 }
 
@@ -67,12 +71,14 @@ func (list crashes) overall(engine string) string {
 			held = append(held, fmt.Sprintf("%v: %s", level, said))
 		}
 	}
+
 	switch {
 	case len(broken) > 0:
 		return strings.Join(broken, "; ")
 	case len(held) > 0:
 		return held[0]
 	}
+
 	return "not crashed"
 }
 
@@ -87,10 +93,12 @@ func (c *composer) engineTable(sources []Source) *titled {
 	head := bench.MatrixHead()
 	t := &titled{Title: "All engines", Open: true, Table: table{Head: append([]string{head[0], "in crashes"}, head[1:]...),
 		Text: 3}}
+
 	for _, row := range c.lab.Matrix(reports...) {
 		cells := row.Cells()
 		t.Table.Rows = append(t.Table.Rows, append([]string{cells[0], c.crashes.overall(row.Engine)}, cells[1:]...))
 	}
+
 	for _, row := range c.crashes {
 		known := slices.ContainsFunc(t.Table.Rows, func(cells []string) bool { return cells[0] == row.Engine })
 		if len(reports) > 0 && !known && row.Verdict != crash.NotAvailable {
@@ -101,6 +109,7 @@ func (c *composer) engineTable(sources []Source) *titled {
 	if len(t.Table.Rows) == 0 {
 		return nil
 	}
+
 	return t
 }
 
@@ -116,6 +125,7 @@ func crashName(kind crash.Kind, n int) string {
 	case crash.Simulate:
 		return fmt.Sprintf("%d simulated histories", n)
 	}
+
 	return console.Number(n, "kill")
 }
 
@@ -149,6 +159,7 @@ func (c *composer) crash(s Source) {
 	r := s.Crash
 	sec := c.section(fmt.Sprintf("c%d", len(c.doc.Sections)+1), "What each engine survived",
 		fmt.Sprintf("Crashes in %s: %d. %s %s", s.Name, total(r), controlsText(r), boundsNote))
+
 	for _, kind := range r.Plan.Kinds {
 		if v := c.matrix(r, kind); len(v.Rows) > 0 {
 			sec.Parts = append(sec.Parts, &part{Title: title(string(kind)), Lead: kindText[kind], Verdicts: []verdicts{v}})
@@ -157,6 +168,7 @@ func (c *composer) crash(s Source) {
 	if p := c.windows(r); p != nil {
 		sec.Parts = append(sec.Parts, &part{Title: "What weaker levels cost", Plots: []*plot{p}})
 	}
+
 	sec.Parts = append(sec.Parts, findings(r))
 	for _, row := range r.Results {
 		if row.Verdict == crash.Broken && !row.Control {
@@ -176,6 +188,7 @@ func (c *composer) crash(s Source) {
 func survivors(r *crash.Report) answer {
 	held, broken := map[string]int{}, map[string]bool{}
 	var engines []string
+
 	for _, row := range r.Results {
 		if row.Control {
 			continue
@@ -192,6 +205,7 @@ func survivors(r *crash.Report) answer {
 	if len(engines) == 0 {
 		return answer{}
 	}
+
 	var parts []string
 	for _, e := range engines {
 		parts = append(parts, fmt.Sprintf("%s (%d)", e, held[e]))
@@ -202,6 +216,7 @@ func survivors(r *crash.Report) answer {
 	}) {
 		detail = "No power cut was made: of Power the kills alone are known. " + detail
 	}
+
 	return answer{Question: "Kept all that they claim, in so many crashes:",
 		Lines: []line{{Class: "best", Said: strings.Join(parts, ", "), Detail: detail}}}
 }
@@ -212,6 +227,7 @@ func total(r *crash.Report) (n int) {
 			n += row.Cuts
 		}
 	}
+
 	return n
 }
 
@@ -226,12 +242,14 @@ func controlsText(r *crash.Report) string {
 			}
 		}
 	}
+
 	switch {
 	case all == 0:
 		return "No control was run, so that it is not known what would have been found."
 	case all == found:
 		return fmt.Sprintf("The controls, which lie, were found out: %d of %d.", found, all)
 	}
+
 	return fmt.Sprintf("Of %s, which lie, %d were found out.", console.Number(all, "control"), found)
 }
 
@@ -245,6 +263,7 @@ func (c *composer) matrix(r *crash.Report, kind crash.Kind) verdicts {
 	results := slices.DeleteFunc(slices.Clone(r.Results), func(row crash.Result) bool {
 		return row.Control || row.Kind != kind
 	})
+
 	var subjects []string
 	for _, row := range results {
 		if !slices.Contains(subjects, row.Subject) {
@@ -252,10 +271,12 @@ func (c *composer) matrix(r *crash.Report, kind crash.Kind) verdicts {
 			v.Subjects = append(v.Subjects, cmp.Or(row.Subject, "simulation"))
 		}
 	}
+
 	for _, engine := range rowEngines(r) {
 		for _, level := range append([]holdfast.Level{0}, r.Plan.Levels...) {
 			row := verdictRow{Engine: engine, Level: levelName(level)}
 			any := false
+
 			for _, subject := range subjects {
 				cell := verdict{"none", "–", "not run", ""}
 				for _, result := range results {
@@ -270,6 +291,7 @@ func (c *composer) matrix(r *crash.Report, kind crash.Kind) verdicts {
 			}
 		}
 	}
+
 	return v
 }
 
@@ -281,6 +303,7 @@ func bounds(r crash.Result) (text string) {
 	if text == "" && r.Kind == crash.Kill {
 		text = fmt.Sprintf(", < %s of victims", percent(crash.Below(int64(r.Cuts))))
 	}
+
 	return text
 }
 
@@ -293,6 +316,7 @@ func percent(x float64) string {
 		return fmt.Sprintf("%.0f %%", math.Ceil(100*x))
 	}
 	unit := math.Pow(10, math.Floor(math.Log10(100*x))-1)
+
 	return fmt.Sprintf("%.2g %%", math.Ceil(100*x/unit-1e-9)*unit)
 }
 
@@ -300,6 +324,7 @@ func levelName(l holdfast.Level) string {
 	if l == 0 {
 		return "all levels"
 	}
+
 	return l.String()
 }
 
@@ -310,6 +335,7 @@ func rowEngines(r *crash.Report) (list []string) {
 			list = append(list, row.Engine)
 		}
 	}
+
 	return list
 }
 
@@ -326,9 +352,11 @@ func verdictOf(r crash.Result) verdict {
 			return verdict{"documented", "~", "no claim", fmt.Sprintf("%s: %d older states, %d refused, %d died, %d wrong",
 				crashName(r.Kind, r.Cuts), saw.Older, saw.Refused, saw.Died, saw.Wrong)}
 		}
+
 		return verdict{"documented", "~", "as documented", fmt.Sprintf("%s, %s lost at most", crashName(r.Kind,
 			r.Cuts), lost(r))}
 	}
+
 	return verdict{"none", "–", "n/a", r.Why}
 }
 
@@ -337,6 +365,7 @@ func lost(r crash.Result) string {
 	if r.LostCommits == 0 {
 		return "nothing"
 	}
+
 	return fmt.Sprintf("%s, %s", console.Number(r.LostCommits, "commit"), measure.Duration(r.LossWindowMs*1000))
 }
 
@@ -344,6 +373,7 @@ func lost(r crash.Result) string {
 func (c *composer) windows(r *crash.Report) *plot {
 	p := c.plot("cost", "The longest time that one power cut took back")
 	p.Table = table{Head: []string{"engine, level and subject", "time", "commits"}, Text: 1}
+
 	var bars []bar
 	top := 0.0
 	for _, row := range r.Results {
@@ -364,6 +394,7 @@ func (c *composer) windows(r *crash.Report) *plot {
 	p.Note = "From the first acknowledged commit that was gone to the last one before the cut. The victim's pace " +
 		"and the cuts " +
 		"that were made decide how much of the loss window is seen."
+
 	return p
 }
 
@@ -374,6 +405,7 @@ func findings(r *crash.Report) *part {
 		"survived", "lost", "torn",
 		"out of order", "unflushed", "wrong", "not opened", "flushes compared", "opening, median", "opening, longest",
 		"syncs or flushes per commit", "most lost"}, Text: 5}
+
 	for _, row := range r.Results {
 		engine := row.Engine
 		if row.Control {
@@ -402,5 +434,6 @@ func findings(r *crash.Report) *part {
 			fmt.Sprint(row.FlushChecks), recovery[0], recovery[1], syncs, lost(row)})
 	}
 	p.Tables = []titled{{Title: "The numbers of every row, controls included", Table: t}}
+
 	return p
 }

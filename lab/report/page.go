@@ -112,6 +112,7 @@ func Write(w io.Writer, lab bench.Lab, sources []Source, o Options) error {
 	doc.Style = template.CSS(style) // our own
 	doc.Policy = "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
 		"'; base-uri 'none'; form-action 'none'"
+
 	return pageTemplate.Execute(w, doc)
 }
 
@@ -121,5 +122,6 @@ func dataURL(json []byte) template.URL {
 	w := gzip.NewWriter(&packed)
 	_, _ = w.Write(json) // a buffer takes everything
 	_ = w.Close()
+
 	return template.URL("data:application/gzip;base64," + base64.StdEncoding.EncodeToString(packed.Bytes()))
 }

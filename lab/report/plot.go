@@ -60,6 +60,7 @@ func (p *plot) MarkCount() (n int) {
 			n++
 		}
 	}
+
 	return n
 }
 
@@ -78,6 +79,7 @@ func (s scale) at(v float64) float64 {
 	if to <= from {
 		return s.start
 	}
+
 	return s.start + min(max((v-from)/(to-from), 0), 1)*(s.end-s.start)
 }
 
@@ -86,6 +88,7 @@ func steps(most float64) []float64 {
 	if most <= 0 || math.IsInf(most, 0) || math.IsNaN(most) {
 		return []float64{0}
 	}
+
 	step := math.Pow(10, math.Floor(math.Log10(most)))
 	for _, f := range []float64{0.1, 0.2, 0.25, 0.5, 1, 2, 2.5, 5} {
 		if most/(step*f) <= 4.0001 {
@@ -93,10 +96,12 @@ func steps(most float64) []float64 {
 			break
 		}
 	}
+
 	list := []float64{0}
 	for i := 1; float64(i)*step <= most*1.0001; i++ {
 		list = append(list, float64(i)*step)
 	}
+
 	return list
 }
 
@@ -113,19 +118,23 @@ func decades(low, high float64) []float64 {
 	if to-from <= 2 {
 		between = []float64{1, 2, 5}
 	}
+
 	var list []float64
 	for e := from; e < to; e++ {
 		for _, f := range between {
 			list = append(list, f*math.Pow(10, e))
 		}
 	}
+
 	list = append(list, math.Pow(10, to))
 	for len(list) > 2 && list[1] <= low {
 		list = list[1:]
 	}
+
 	for len(list) > 2 && list[len(list)-2] >= high {
 		list = list[:len(list)-1]
 	}
+
 	return list
 }
 
@@ -183,6 +192,7 @@ func (p *plot) captions(y float64, name, text, class string) float64 {
 	}
 	p.add(shape{Kind: "text", Class: "name " + class, X: 0, Y: y + 14, Anchor: "start", Text: string(n)})
 	p.add(shape{Kind: "text", Class: "value " + class, X: 100, Y: y + 14 + lower, Anchor: "end", Text: text})
+
 	return lower
 }
 
@@ -198,6 +208,7 @@ func (p *plot) below(x scale, bottom float64, values []float64, name func(float6
 func (p *plot) bars(rows []bar, most float64, name func(float64) string) {
 	x := scale{from: 0, to: most, start: 0, end: 100}
 	y := 0.0
+
 	for _, row := range rows {
 		y += p.captions(y, row.Name, row.Text, row.Class)
 		p.add(shape{Kind: "rect", Class: "bar " + row.Class, Y: y + barTop, X2: x.at(row.Value), Y2: barThick, Mark: true,
@@ -206,6 +217,7 @@ func (p *plot) bars(rows []bar, most float64, name func(float64) string) {
 		if row.High > 0 {
 			low, high := x.at(row.Low), x.at(row.High)
 			p.add(shape{Kind: "line", Class: "interval", X: low, Y: middle, X2: high, Y2: middle, Text: row.Description})
+
 			for _, end := range []float64{low, high} {
 				p.add(shape{Kind: "line", Class: "interval", X: end, Y: middle - 5, X2: end, Y2: middle + 5})
 			}
@@ -222,6 +234,7 @@ func (p *plot) bars(rows []bar, most float64, name func(float64) string) {
 func (p *plot) edges(low, high, most float64) {
 	x := scale{from: 0, to: most, start: 0, end: 100}
 	var lines []shape
+
 	for _, v := range []float64{low, high} {
 		lines = append(lines, shape{Kind: "line", Class: "edge", X: x.at(v), Y: 0, X2: x.at(v), Y2: p.bottom})
 	}
@@ -261,17 +274,20 @@ func (p *plot) lines(list []series, x, y scale, xs, ys []float64, xName, yName f
 	x.start, x.end, y.start, y.end = 0, 100, linesHeight, 8
 	p.across(x, 0, linesHeight, xs, xName)
 	p.add(shape{Kind: "text", Class: "tick", X: 0, Dx: -54, Y: -8, Anchor: "start", Text: p.YTitle})
+
 	for _, v := range ys {
 		at := y.at(v)
 		p.add(shape{Kind: "line", Class: "grid", X: 0, Y: at, X2: 100, Y2: at})
 		p.add(shape{Kind: "text", Class: "tick", X: 0, Dx: -8, Y: at + 4, Anchor: "end", Text: yName(v)})
 	}
+
 	for _, s := range list {
 		var path strings.Builder
 		for i, at := range s.Points {
 			fmt.Fprintf(&path, "%c%.1f %.1f", "ML"[min(i, 1)], 10*x.at(at.X), y.at(at.Y))
 		}
 		p.add(shape{Kind: "path", Class: "line " + s.Look.Class, Path: path.String(), Y2: linesHeight, Text: s.Name})
+
 		for _, at := range s.Points {
 			p.add(shape{Kind: "marker", Class: "point " + s.Look.Class, X: x.at(at.X), Y: y.at(at.Y), Path: s.Look.Path,
 				Mark: true,
@@ -302,12 +318,14 @@ const (
 func (p *plot) strips(rows []strip, seconds, most float64, name func(float64) string) {
 	x := scale{to: seconds, end: 100}
 	top := 0.0
+
 	for _, row := range rows {
 		top += p.captions(top, row.Name, row.Text, "")
 		y := scale{to: most, start: top + stripTop + stripHigh, end: top + stripTop}
 		var path strings.Builder
 		before := 0.0
 		fmt.Fprintf(&path, "M0 %.1f", y.start)
+
 		for _, at := range row.Points {
 			fmt.Fprintf(&path, "L%.1f %.1fL%.1f %.1f", 10*x.at(before), y.at(at.Y), 10*x.at(at.X), y.at(at.Y))
 			before = at.X
@@ -316,6 +334,7 @@ func (p *plot) strips(rows []strip, seconds, most float64, name func(float64) st
 		p.add(shape{Kind: "path", Class: "area " + row.Look.Class, Path: path.String(), Y2: top + stripRow, Mark: true,
 			Text: row.Name + ": " + row.Text})
 		p.add(shape{Kind: "line", Class: "base", X: 0, Y: y.start, X2: 100, Y2: y.start})
+
 		for _, s := range row.Stalls {
 			from, to := x.at(s.From), x.at(s.To)
 			p.add(shape{Kind: "rect", Class: "stall", X: from, Y: top + stripTop, X2: max(to-from, 0.3), Y2: stripHigh,
@@ -340,6 +359,7 @@ const pairRow = 40.0
 func (p *plot) pairs(rows []pair, most float64, name func(float64) string) {
 	x := scale{to: most, end: 100}
 	y := 0.0
+
 	for _, row := range rows {
 		y += p.captions(y, row.Name, row.Text, "")
 		first, last := x.at(row.First), x.at(row.Last)

@@ -37,6 +37,7 @@ func Read(path string) (Source, error) {
 	if err != nil {
 		return Source{}, refused(path, err)
 	}
+
 	return Parse(path, text)
 }
 
@@ -57,6 +58,7 @@ func ReadAll(files fs.FS, pattern string) (list []Source, err error) {
 		}
 		list = append(list, s)
 	}
+
 	return list, err
 }
 
@@ -74,6 +76,7 @@ func Parse(path string, text []byte) (s Source, err error) {
 	if err := json.Unmarshal(text, &head); err != nil {
 		return Source{}, refused(path, fmt.Errorf("it is not complete JSON: %w", err))
 	}
+
 	switch head.Schema {
 	case bench.Schema:
 		s.Bench, err = bench.ParseReport(path, text)
@@ -86,6 +89,7 @@ func Parse(path string, text []byte) (s Source, err error) {
 	if err != nil {
 		return Source{}, fmt.Errorf("%w: %w", ErrReport, err)
 	}
+
 	return s, nil
 }
 
@@ -101,6 +105,7 @@ func Load(paths []string, mixed bool) (list []Source, err error) {
 	if err := refuse(list); err != nil && !mixed {
 		return nil, err
 	}
+
 	return list, nil
 }
 
@@ -118,6 +123,7 @@ func Of(report any) (Source, error) {
 	var text bytes.Buffer
 	err := console.WriteJSON(&text, report)
 	s.JSON = text.Bytes()
+
 	return s, err
 }
 
@@ -142,6 +148,7 @@ func (d difference) String() string { return fmt.Sprintf("%s: %s and %s", d.What
 // disk, the memory that was given.
 func differences(sources []Source) (list []difference) {
 	type condition struct{ what, value string }
+
 	first := map[string]string{}
 	said := map[difference]bool{}
 	for _, s := range sources {
@@ -167,6 +174,7 @@ func differences(sources []Source) (list []difference) {
 		} else {
 			machine(s.Crash.Machine) // a crash report has no figure of the disk
 		}
+
 		for _, c := range of {
 			was, known := first[c.what]
 			if !known {
@@ -179,6 +187,7 @@ func differences(sources []Source) (list []difference) {
 			}
 		}
 	}
+
 	return list
 }
 
@@ -187,6 +196,7 @@ func Differences(sources []Source) (list []string) {
 	for _, d := range differences(sources) {
 		list = append(list, d.String())
 	}
+
 	return list
 }
 
@@ -196,6 +206,7 @@ func refuse(sources []Source) error {
 	if len(texts) == 0 {
 		return nil
 	}
+
 	return &holdfast.Error{Op: "report", Class: ErrMixed, Detail: strings.Join(texts, "; "),
 		Remedy: "to have them side by side all the same, with a mark on every plot, add --mixed"}
 }

@@ -19,6 +19,7 @@ func rate(g bench.Group, ops float64) string {
 	if g.Unit == "bytes" {
 		return measure.Size(int64(x)) + "/s"
 	}
+
 	return spaced(measure.Count(x)) + "/s"
 }
 
@@ -27,6 +28,7 @@ func inWords(g bench.Group, ops float64) string {
 	if g.Unit == "bytes" {
 		return rate(g, ops)
 	}
+
 	return measure.Count(ops*g.PerOp) + " " + g.Unit + "/s"
 }
 
@@ -58,6 +60,7 @@ func (c *composer) chapter(s Source, groups []bench.Group, named bool) {
 		title, lead, class string
 		of                 func(bench.Group) *plot
 	}
+
 	rows := []row{
 		{"Rates", "", "", c.ranking},
 		{"Latencies", "Each step to the right is ten times rarer. Medians over the rounds.", "", c.latencies},
@@ -80,6 +83,7 @@ func (c *composer) chapter(s Source, groups []bench.Group, named bool) {
 		rows = []row{{"Latencies", "Counted from when an operation was due; medians over the rounds. Engines that were " +
 			"overloaded are left out. Nothing is claimed.", "", c.latencies}}
 	}
+
 	for _, r := range rows {
 		p := &part{Title: r.title, Lead: r.lead, Class: r.class}
 		for _, g := range groups {
@@ -110,6 +114,7 @@ func (c *composer) chapter(s Source, groups []bench.Group, named bool) {
 	if named {
 		a.Question = s.Name + ": " + a.Question
 	}
+
 	for i, g := range groups {
 		a.add(c.line(g, sec.Parts[0].Plots[i].ID))
 	}
@@ -137,6 +142,7 @@ func (p *part) share() {
 			return
 		}
 	}
+
 	for i, plot := range p.Plots {
 		if i == 0 {
 			p.Lead = strings.TrimSpace(p.Lead + " " + plot.Note)
@@ -153,6 +159,7 @@ func sentence(text string) string {
 	if text == "" {
 		return ""
 	}
+
 	return strings.ToUpper(text[:1]) + strings.TrimSuffix(text[1:], ".") + "."
 }
 
@@ -161,6 +168,7 @@ func level(g bench.Group) string {
 	if g.Reads {
 		return "reads: durability plays no part"
 	}
+
 	return g.Given.Survives()
 }
 
@@ -168,6 +176,7 @@ func level(g bench.Group) string {
 func (c *composer) line(g bench.Group, link string) line {
 	l := line{Link: link}
 	l.Said, l.Class = said(g)
+
 	for _, row := range g.Rows {
 		if !row.Best {
 			continue
@@ -187,6 +196,7 @@ func (c *composer) line(g bench.Group, link string) line {
 	if len(g.Void) > 0 {
 		l.Detail = strings.TrimSpace(l.Detail + " Void: " + strings.Join(g.Void, ", ") + ".")
 	}
+
 	return l
 }
 
@@ -204,6 +214,7 @@ func said(g bench.Group) (text, class string) {
 				measure.Digits(claim.High), claim.Next)
 		}
 	}
+
 	shown := fmt.Sprintf("shown at %s %%", measure.Digits(math.Floor(1000*claim.Shown)/10))
 	switch {
 	case claim.Shown == 0:
@@ -216,6 +227,7 @@ func said(g bench.Group) (text, class string) {
 	case others == "":
 		return claim.Fastest[0] + ", the only one measured", "only"
 	}
+
 	return fmt.Sprintf("%s, %s, %s", claim.Fastest[0], others, shown), "best"
 }
 
@@ -231,11 +243,13 @@ func most(rows []bench.Row, end func(bench.Row) float64) float64 {
 	if top == 0 {
 		return all
 	}
+
 	for _, row := range rows {
 		if at := end(row); row.Reference && at <= 1.6*top {
 			top = max(top, at)
 		}
 	}
+
 	return top
 }
 
@@ -246,6 +260,7 @@ func (c *composer) ranking(g bench.Group) *plot {
 	p.Table = table{Head: []string{"engine", "median" + unit, "low", "high", "confidence", "rounds", "p50", "p99",
 		"p99.9", "max",
 		"of floor", "to the best", "in crashes"}, Text: 1}
+
 	var bars []bar
 	var said []string
 	top := most(g.Rows, func(row bench.Row) float64 { return max(row.High, row.Median) })
@@ -288,6 +303,7 @@ func (c *composer) ranking(g bench.Group) *plot {
 	}
 	p.XTitle = g.Unit + "/s"
 	p.bars(bars, top, func(v float64) string { return strings.TrimSuffix(rate(g, v), "/s") })
+
 	for _, row := range g.Rows {
 		if row.Best && row.Rounds > 1 {
 			p.edges(row.Low, row.High, top)
@@ -295,6 +311,7 @@ func (c *composer) ranking(g bench.Group) *plot {
 	}
 	p.Description = g.Title + ". " + strings.Join(said, "; ") + "."
 	p.Note = rankingNote(g)
+
 	return p
 }
 
@@ -302,6 +319,7 @@ func (c *composer) ranking(g bench.Group) *plot {
 func rankingNote(g bench.Group) string {
 	list := []string{}
 	rounds, confidence, reference := 0, 0.0, false
+
 	for _, row := range g.Rows {
 		rounds, confidence = max(rounds, row.Rounds), max(confidence, row.Confidence)
 		reference = reference || row.Reference
@@ -319,6 +337,7 @@ func rankingNote(g bench.Group) string {
 	if len(g.Void) > 0 {
 		list = append(list, "Void: "+strings.Join(g.Void, ", "))
 	}
+
 	return sentence(g.Unit + " per second, " + strings.Join(list, ". "))
 }
 
@@ -326,12 +345,14 @@ func rankingNote(g bench.Group) string {
 func (c *composer) latencies(g bench.Group) *plot {
 	p := c.plot("latency", title(level(g)))
 	p.Table = table{Head: []string{"engine", "p50", "p90", "p99", "p99.9", "max", "operations"}, Text: 1}
+
 	var list []series
 	low, high, left, right := math.Inf(1), 0.0, math.Inf(1), 1.0
 	for _, row := range g.Rows {
 		if row.Engine == bench.Null || row.Overloaded > 0 {
 			continue // null is the harness, and orders of magnitude away
 		}
+
 		s := series{Name: row.Engine, Look: c.look(row.Engine)}
 		for _, at := range curve(row) {
 			if at.Y <= 0 {
@@ -356,6 +377,7 @@ func (c *composer) latencies(g bench.Group) *plot {
 	if median := math.Log10(2); median >= left-1e-9 { // a run of a single operation has no point there
 		xs = append(xs, median)
 	}
+
 	for x := 1.0; x <= right+1e-9; x++ {
 		xs = append(xs, x)
 	}
@@ -368,6 +390,7 @@ func (c *composer) latencies(g bench.Group) *plot {
 	p.Description = fmt.Sprintf("Latencies by percentile, %s, both scales logarithmic. %s", g.Title, described(p.Table))
 	p.Note = "The time that so many percent of the operations took at most. The last mark of a line is its slowest " +
 		"operation."
+
 	return p
 }
 
@@ -386,6 +409,7 @@ func searches(groups []bench.Group) (list []titled) {
 			list = append(list, titled{"The highest rate, " + level(g), t, true})
 		}
 	}
+
 	return list
 }
 
@@ -407,6 +431,7 @@ func kinds(groups []bench.Group) (list []titled) {
 			list = append(list, titled{"By kind of operation, " + level(g), t, true})
 		}
 	}
+
 	return list
 }
 
@@ -414,6 +439,7 @@ func kinds(groups []bench.Group) (list []titled) {
 func percentile(x float64) string {
 	share := 1 - math.Pow(10, -x)
 	digits := max(0, int(math.Floor(x+1e-9))-2)
+
 	return fmt.Sprintf("%.*f %%", digits, 100*share)
 }
 
@@ -426,6 +452,7 @@ func curve(row bench.Row) []point {
 	if list := measured(row, n); list != nil {
 		return list
 	}
+
 	l := row.Latency
 	var list []point
 	for _, at := range []struct{ x, us float64 }{{math.Log10(2), l.P50}, {1, l.P90}, {2, l.P99}, {3, l.P999}} {
@@ -434,6 +461,7 @@ func curve(row bench.Row) []point {
 				percentile(at.x))})
 		}
 	}
+
 	return append(list, point{math.Log10(max(n, 2)), l.Max, fmt.Sprintf("%s: %s, the slowest of %.0f", row.Engine,
 		measure.Duration(l.Max), n)})
 }
@@ -446,6 +474,7 @@ func measured(row bench.Row, n float64) (list []point) {
 			at[p.Percent] = append(at[p.Percent], p.Micros)
 		}
 	}
+
 	for _, percent := range slices.Sorted(maps.Keys(at)) {
 		if len(at[percent]) < len(row.Results) || percent < 50 {
 			continue
@@ -460,6 +489,7 @@ func measured(row bench.Row, n float64) (list []point) {
 		}
 		list = append(list, point{x, us, fmt.Sprintf("%s: %s, %s", row.Engine, measure.Duration(us), name)})
 	}
+
 	return list
 }
 
@@ -475,6 +505,7 @@ func described(t table) string {
 		}
 		rows = append(rows, row[0]+": "+strings.Join(cells, ", "))
 	}
+
 	return strings.Join(rows, "; ") + "."
 }
 
@@ -491,6 +522,7 @@ func middle(row bench.Row, f func(bench.Result) float64) float64 {
 	if len(values) == 0 {
 		return holdfast.Unknown
 	}
+
 	return measure.Middle(values)
 }
 
@@ -520,6 +552,7 @@ var studyOfTasks = [2]string{"A draw between SQLite and the file system, probabl
 func studied(groups []bench.Group) *part {
 	p := &part{Title: "What the studies said"}
 	t := table{Head: []string{"engine", "level", "the study", "here", "p50"}, Text: 3}
+
 	for _, g := range groups {
 		for _, row := range g.Rows {
 			if row.Study != "" {
@@ -537,5 +570,6 @@ func studied(groups []bench.Group) *part {
 	if study, ok := studies[kind]; ok {
 		p.Items = []item{{"What it concluded", study[0]}, {"What is so", study[1] + " In full: docs/studies.md."}}
 	}
+
 	return p
 }

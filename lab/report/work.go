@@ -20,12 +20,14 @@ const stallShare = 0.1
 func (c *composer) course(g bench.Group) *plot {
 	p := c.plot("course", title(level(g)))
 	p.Table = table{Head: []string{"engine", "from [s]", "to [s]", g.Unit + "/s", "stall"}, Text: 1}
+
 	var rows []strip
 	seconds, most := 0.0, 0.0
 	for _, row := range g.Rows {
 		if row.Reference || len(row.Results) == 0 || len(row.Results[0].Samples) < 4 {
 			continue
 		}
+
 		st := strip{Name: row.Engine, Look: c.look(row.Engine)}
 		var rates, lengths []float64
 		before := bench.Sample{}
@@ -34,6 +36,7 @@ func (c *composer) course(g bench.Group) *plot {
 			before = s
 		}
 		shortest := measure.Middle(lengths) / 2
+
 		before = bench.Sample{}
 		for _, s := range row.Results[0].Samples {
 			if s.Seconds-before.Seconds < shortest {
@@ -55,6 +58,7 @@ func (c *composer) course(g bench.Group) *plot {
 			}
 			st.Text = fmt.Sprintf("%s, longest %s", console.Number(n, "stall"), measure.Duration(1e6*longest))
 		}
+
 		last := 0.0
 		for _, at := range st.Points {
 			mark := ""
@@ -72,6 +76,7 @@ func (c *composer) course(g bench.Group) *plot {
 	}
 	p.XTitle = "time"
 	p.strips(rows, seconds, most, func(v float64) string { return measure.Digits(v) + " s" })
+
 	var said []string
 	for _, st := range rows {
 		said = append(said, st.Name+": "+st.Text)
@@ -80,6 +85,7 @@ func (c *composer) course(g bench.Group) *plot {
 		strings.Join(said, "; "))
 	p.Note = fmt.Sprintf("Rows go from 0 to %s; the time is from the begin of warming up, of round 1. In a dashed "+
 		"frame: a stall, less than a tenth of the median rate.", rate(g, most))
+
 	return p
 }
 
@@ -96,6 +102,7 @@ func stalls(points []point, low float64) (list []stall) {
 		}
 		before = at.X
 	}
+
 	return list
 }
 
@@ -106,6 +113,7 @@ func (c *composer) settled(g bench.Group) *plot {
 	}
 	p := c.plot("settled", title(level(g)))
 	p.Table = table{Head: []string{"engine", "acknowledged", "settled", "time to close"}, Text: 1}
+
 	var rows []pair
 	top := 0.0
 	for _, row := range g.Rows {
@@ -128,6 +136,7 @@ func (c *composer) settled(g bench.Group) *plot {
 	p.pairs(rows, top, func(v float64) string { return strings.TrimSuffix(rate(g, v), "/s") })
 	p.Description = "Rates acknowledged and settled, " + g.Title + ". " + described(p.Table)
 	p.Note = sentence(g.Unit + " per second; what the warm-up put off is paid by its operations")
+
 	return p
 }
 
@@ -137,6 +146,7 @@ func fromTo(first, last string) string {
 	if _, other, _ := strings.Cut(strings.TrimSuffix(last, "/s"), " "); other == unit {
 		first = number
 	}
+
 	return first + " → " + last
 }
 
@@ -152,6 +162,7 @@ func size(bytes float64) string {
 	if bytes < 10 {
 		return few(bytes) + " B"
 	}
+
 	return measure.Size(int64(math.Round(bytes)))
 }
 
@@ -160,6 +171,7 @@ func few(x float64) string {
 	if x > 0 && x < 0.1 {
 		return strconv.FormatFloat(x, 'g', 2, 64)
 	}
+
 	return measure.Digits(x)
 }
 
@@ -168,6 +180,7 @@ func singular(unit string) string {
 	if stem, ok := strings.CutSuffix(unit, "ies"); ok {
 		return stem + "y"
 	}
+
 	return strings.TrimSuffix(unit, "s")
 }
 
@@ -175,6 +188,7 @@ func perOp(r bench.Result, total int64) float64 {
 	if ops := r.Ops + r.WarmUpOps; total >= 0 && ops > 0 {
 		return float64(total) / float64(ops)
 	}
+
 	return holdfast.Unknown
 }
 
@@ -204,6 +218,7 @@ func (c *composer) cost(g bench.Group, m metric) *plot {
 	if g.Reads {
 		return nil
 	}
+
 	var bars []bar
 	top := most(g.Rows, m.of)
 	t := table{Head: []string{"engine", m.name}, Text: 1}
@@ -231,6 +246,7 @@ func (c *composer) cost(g bench.Group, m metric) *plot {
 	p.bars(bars, top, m.write)
 	p.Table = t
 	p.Description = fmt.Sprintf("%s, %s. %s", m.name, g.Title, described(t))
+
 	return p
 }
 
@@ -251,12 +267,14 @@ func Modelled(row bench.Row, own, cost float64) float64 {
 	if own <= 0 || cost < own {
 		return holdfast.Unknown
 	}
+
 	return middle(row, func(r bench.Result) float64 {
 		syncs := perOp(r, r.Syncs)
 		if syncs < 0 || r.Ops == 0 {
 			return holdfast.Unknown
 		}
 		took := r.Seconds * 1e6 / float64(r.Ops)
+
 		return 1e6 / (took + syncs*(cost-own))
 	})
 }
@@ -272,6 +290,7 @@ func (c *composer) notModelled(own float64) string {
 	if names == nil {
 		return ""
 	}
+
 	return fmt.Sprintf("Not shown: a sync of %s, as this machine's sync already costs %s.", console.List(names),
 		measure.Duration(own))
 }
@@ -285,11 +304,13 @@ func (c *composer) modelled(s Source, g bench.Group) *plot {
 	}
 	p := c.plot(kindModelled, title(level(g)))
 	names := []string{"as measured"}
+
 	p.Table = table{Head: []string{"engine", "syncs an operation", "as measured"}, Text: 1}
 	for _, cost := range costs {
 		names = append(names, measure.Duration(cost))
 		p.Table.Head = append(p.Table.Head, "a sync of "+measure.Duration(cost))
 	}
+
 	low, high := math.Inf(1), 0.0
 	var list []series
 	for _, row := range g.Rows {
@@ -297,6 +318,7 @@ func (c *composer) modelled(s Source, g bench.Group) *plot {
 		if row.Reference || syncs < 0 {
 			continue
 		}
+
 		line := series{Name: row.Engine, Look: c.look(row.Engine)}
 		cells := []string{row.Engine, few(syncs), rate(g, row.Median)}
 		values := []float64{row.Median}
@@ -304,6 +326,7 @@ func (c *composer) modelled(s Source, g bench.Group) *plot {
 			v := Modelled(row, own, cost)
 			values, cells = append(values, v), append(cells, rate(g, v))
 		}
+
 		for i, v := range values {
 			low, high = min(low, v*g.PerOp), max(high, v*g.PerOp)
 			line.Points = append(line.Points, point{float64(i), v * g.PerOp, fmt.Sprintf("%s, %s: %s", row.Engine, names[i],
@@ -315,6 +338,7 @@ func (c *composer) modelled(s Source, g bench.Group) *plot {
 	if len(list) == 0 || low <= 0 {
 		return nil
 	}
+
 	ys := decades(low, high)
 	var xs []float64
 	for i := range names {
@@ -332,5 +356,6 @@ func (c *composer) modelled(s Source, g bench.Group) *plot {
 		"that sync "+
 		"in the background, and where more clients would share a sync that takes longer. No order is claimed.",
 		strings.ToUpper(g.Unit[:1])+g.Unit[1:], measure.Duration(own))
+
 	return p
 }

@@ -94,9 +94,11 @@ func Child(stdin io.Reader, stdout io.Writer) int {
 		default:
 			v.tell(message{Wrong: err.Error()})
 		}
+
 		return 1
 	}
 	v.tell(message{Closed: true})
+
 	return 0
 }
 
@@ -124,12 +126,14 @@ func (v *victim) run() (err error) {
 	if err != nil {
 		return errors.Join(err, e.Close())
 	}
+
 	switch {
 	case v.Last:
 		err = v.last(e, found)
 	case v.Seconds > 0:
 		err = v.work(e, found)
 	}
+
 	return errors.Join(err, e.Close())
 }
 
@@ -142,6 +146,7 @@ func (v *victim) check(e holdfast.Engine, start time.Time) (found []uint64, err 
 		if err == nil && len(n) != 8 {
 			err = fmt.Errorf("%w: the marker of writer %d is %x", errWrong, w, n)
 		}
+
 		switch {
 		case errors.Is(err, holdfast.ErrNotFound):
 		case err != nil:
@@ -166,6 +171,7 @@ func (v *victim) check(e holdfast.Engine, start time.Time) (found []uint64, err 
 	}
 	o.Disk = usage(v.Dir)
 	v.tell(message{Opened: &o})
+
 	return o.Found, nil
 }
 
@@ -176,8 +182,10 @@ const partChecked = 20
 func (v *victim) work(e holdfast.Engine, found []uint64) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(v.Seconds*float64(time.Second)))
 	defer cancel()
+
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
+
 	var (
 		group sync.WaitGroup
 		mu    sync.Mutex // of the histogram
@@ -187,6 +195,7 @@ func (v *victim) work(e holdfast.Engine, found []uint64) error {
 	for _, n := range found {
 		most.Store(max(most.Load(), n+1))
 	}
+
 	for w := range v.Script.Writers {
 		group.Go(func() {
 			var b holdfast.Batch
@@ -220,6 +229,7 @@ func (v *victim) work(e holdfast.Engine, found []uint64) error {
 	group.Go(func() {
 		start, tick := time.Now(), time.NewTicker(time.Second)
 		defer tick.Stop()
+
 		for {
 			select {
 			case <-ctx.Done():
@@ -238,12 +248,14 @@ func (v *victim) work(e holdfast.Engine, found []uint64) error {
 	if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
+
 	return nil
 }
 
 func latency(h *hdrhistogram.Histogram) stats {
 	l := measure.LatencyOf(h)
 	_, own := measure.Memory(os.Getpid())
+
 	return stats{P999: l.P999, Longest: l.Max, Own: own, Files: openFiles(), Goroutine: runtime.NumGoroutine()}
 }
 
@@ -253,6 +265,7 @@ func openFiles() int {
 	if err != nil {
 		return -1
 	}
+
 	return len(names) - 1
 }
 
@@ -279,6 +292,7 @@ func (v *victim) read(ctx context.Context, e holdfast.Engine, most *atomic.Uint6
 		return err
 	}
 	defer s.Close()
+
 	upto := most.Load()
 	w, lo := rand.IntN(v.Script.Writers), rand.IntN(v.Script.Keys)
 	hi := min(lo+2000, v.Script.Keys)
@@ -286,6 +300,7 @@ func (v *victim) read(ctx context.Context, e holdfast.Engine, most *atomic.Uint6
 	for turn := range sums {
 		it := s.Scan(span(w, lo, hi))
 		last := -1
+
 		for it.Next() {
 			var i int
 			var n uint32
@@ -313,6 +328,7 @@ func (v *victim) read(ctx context.Context, e holdfast.Engine, most *atomic.Uint6
 		return fmt.Errorf("%w: a snapshot shows other contents of writer %d's keys from %d to %d the second time",
 			errWrong, w, lo, hi)
 	}
+
 	return nil
 }
 
@@ -326,6 +342,7 @@ func (v *victim) last(e holdfast.Engine, found []uint64) error {
 			return nil
 		}
 		o.Compacted = err == nil
+
 		return err
 	}
 	if err := compact(); err != nil {
@@ -336,14 +353,17 @@ func (v *victim) last(e holdfast.Engine, found []uint64) error {
 	if o.Verified = err == nil; err != nil && !errors.Is(err, holdfast.ErrUnavailable) {
 		return err
 	}
+
 	for _, d := range damage {
 		o.Damage = append(o.Damage, d.Error())
 	}
+
 	for w, n := range found {
 		if _, _, err := v.Script.compare(e, w, 0, v.Script.Keys, v.Script.replay(w, n)); err != nil {
 			return fmt.Errorf("after compacting: %w", err)
 		}
 	}
+
 	const stretch = 1000
 	var b holdfast.Batch
 	for w := range v.Script.Writers {
@@ -355,6 +375,7 @@ func (v *victim) last(e holdfast.Engine, found []uint64) error {
 			}
 		}
 	}
+
 	for w := range v.Script.Writers {
 		if _, _, err := v.Script.compare(e, w, 0, v.Script.Keys, make([]uint32, v.Script.Keys)); err != nil {
 			return fmt.Errorf("after everything was deleted: %w", err)
@@ -366,5 +387,6 @@ func (v *victim) last(e holdfast.Engine, found []uint64) error {
 	}
 	o.BytesEmpty = usage(v.Dir)
 	v.tell(message{Last: &o})
+
 	return nil
 }

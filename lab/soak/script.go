@@ -44,6 +44,7 @@ func (s script) batch(w int, n uint64, pcg *rand.PCG, do func(change)) {
 			k := int(i * scatter % uint64(s.Keys))
 			do(change{holdfast.KindSet, k, k + 1})
 		}
+
 		return
 	}
 	pcg.Seed(s.Seed+uint64(w), n)
@@ -52,6 +53,7 @@ func (s script) batch(w int, n uint64, pcg *rand.PCG, do func(change)) {
 		lo := r.IntN(s.Keys)
 		do(change{holdfast.KindDeleteRange, lo, min(lo+s.Keys/deleteMany+1, s.Keys)})
 	}
+
 	for range batchKeys {
 		k := r.IntN(s.Keys)
 		kind := holdfast.KindSet
@@ -77,6 +79,7 @@ func (s script) fill(b *holdfast.Batch, w int, n uint64, pcg *rand.PCG, value []
 		}
 	})
 	b.Set(marker(w), binary.BigEndian.AppendUint64(nil, n))
+
 	return value
 }
 
@@ -85,6 +88,7 @@ func (s script) fill(b *holdfast.Batch, w int, n uint64, pcg *rand.PCG, value []
 func (s script) replay(w int, n uint64) []uint32 {
 	model := make([]uint32, s.Keys)
 	var pcg rand.PCG
+
 	for i := uint64(1); i <= n; i++ {
 		s.batch(w, i, &pcg, func(c change) {
 			if c.kind == holdfast.KindSet {
@@ -94,6 +98,7 @@ func (s script) replay(w int, n uint64) []uint32 {
 			}
 		})
 	}
+
 	return model
 }
 
@@ -112,11 +117,13 @@ func (s script) value(dst []byte, w, i int, n uint32) []byte {
 		size = 4<<10 + int(x>>8%(16<<10))
 	}
 	from := len(dst)
+
 	dst = binary.BigEndian.AppendUint32(dst, n)
 	for len(dst)-from < size {
 		x = mix(x)
 		dst = binary.LittleEndian.AppendUint64(dst, x)
 	}
+
 	return dst[:from+size]
 }
 
@@ -126,6 +133,7 @@ func mix(x uint64) uint64 {
 	x += 0x9E3779B97F4A7C15
 	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
 	x = (x ^ x>>27) * 0x94D049BB133111EB
+
 	return x ^ x>>31
 }
 
@@ -147,6 +155,7 @@ func (s script) own(k, v []byte, most uint64, buf []byte) (w, i int, n uint32, _
 		err = fmt.Errorf("%w: key %d of writer %d has a value that was never written, of %d bytes, which begins %x", errWrong,
 			i, w, len(v), v[:min(len(v), 16)])
 	}
+
 	return w, i, n, buf, err
 }
 
@@ -157,16 +166,19 @@ func (s script) compare(r holdfast.Reader, w, lo, hi int, model []uint32) (keys,
 	if hi == s.Keys {
 		all.Hi = key(w+1, 0) // what is beyond the last one was never written
 	}
+
 	it := r.Scan(all)
 	defer func() { err = errors.Join(err, it.Close()) }()
 	var buf []byte
 	next := lo
+
 	skip := func(upto int) error {
 		for ; next < upto; next++ {
 			if model[next] != 0 {
 				return fmt.Errorf("%w: key %d of writer %d, which batch %d put, is missing", errWrong, next, w, model[next])
 			}
 		}
+
 		return nil
 	}
 	for it.Next() {
@@ -190,5 +202,6 @@ func (s script) compare(r holdfast.Reader, w, lo, hi int, model []uint32) (keys,
 	if err := it.Err(); err != nil {
 		return keys, size, err
 	}
+
 	return keys, size, skip(hi)
 }

@@ -110,6 +110,7 @@ func Command(ctx context.Context, q Request, t console.Terminal) (err error) {
 	dir.Show(r.screen)
 	r.say("%s at %v: %s keys of %s in all, %d writers, seed %d; the first time they are put in a stride, then at random",
 		q.Engine, q.Level, measure.Count(float64(q.Writers*r.child.Script.Keys)), measure.Size(q.Bytes), q.Writers, q.Seed)
+
 	return r.all(ctx)
 }
 
@@ -122,6 +123,7 @@ func (r *run) keep(parent string) error {
 			r.say("what is left of it is kept: %s; of each writer so many batches must be there: %d", to, r.child.Acked)
 		}
 	}
+
 	return err
 }
 
@@ -186,6 +188,7 @@ func (r *run) all(ctx context.Context) error {
 	}
 	r.say("held: %s keys were written, %s were read beside it, the process was killed %s; nothing was lost",
 		measure.Count(float64(r.written)), measure.Count(float64(r.read)), console.Number(r.kills, "time"))
+
 	return nil
 }
 
@@ -201,6 +204,7 @@ func (r *run) one(ctx context.Context, q request, after time.Duration, opening b
 			p.Kill()
 			_, _ = io.Copy(io.Discard, p.Out)
 			_, _ = p.Wait()
+
 			return err
 		}
 	}
@@ -219,11 +223,13 @@ func (r *run) one(ctx context.Context, q request, after time.Duration, opening b
 	var got message // of each kind the last one
 	lines := bufio.NewScanner(p.Out)
 	lines.Buffer(nil, 16<<20)
+
 	for lines.Scan() {
 		var m message
 		if json.Unmarshal(lines.Bytes(), &m) != nil {
 			break // it was killed while it wrote
 		}
+
 		switch {
 		case m.Ack != nil:
 			r.child.Acked[m.Ack.W] = m.Ack.N
@@ -252,6 +258,7 @@ func (r *run) one(ctx context.Context, q request, after time.Duration, opening b
 		return console.ErrInterrupted
 	}
 	r.tell(q, got, byUs && !got.Closed)
+
 	switch {
 	case got.Wrong != "":
 		return fmt.Errorf("%w: %s", ErrBroken, got.Wrong)
@@ -269,6 +276,7 @@ func (r *run) one(ctx context.Context, q request, after time.Duration, opening b
 		return fmt.Errorf("%w: the system killed the process, most likely for its memory: give it more with --ram",
 			console.ErrIncomplete)
 	}
+
 	return fmt.Errorf("%w: the process ended by itself: %w", ErrBroken, cmp.Or(waited, errors.New("without a word")))
 }
 
@@ -278,6 +286,7 @@ func (r *run) tell(q request, got message, killed bool) {
 	if killed {
 		text = "killed"
 	}
+
 	switch o := got.Opened; {
 	case o == nil:
 		text += " while it opened the engine, or checked it"

@@ -26,6 +26,7 @@ func (r Role) String() string {
 	if int(r) < len(roles) {
 		return roles[r]
 	}
+
 	return fmt.Sprintf("role %d", uint8(r))
 }
 

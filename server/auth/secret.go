@@ -52,6 +52,7 @@ func Parse(secret string) (Secret, error) {
 		if len(id) != idDigits || !isHex(id) {
 			return Secret{}, malformed("its id is not 16 hexadecimal digits")
 		}
+
 		return Secret{ID: id}, nil
 	}
 	if strings.Contains(id, "_") {
@@ -61,6 +62,7 @@ func Parse(secret string) (Secret, error) {
 	if err != nil || len(namespace) == 0 || strings.ContainsAny(id, "\r\n") { // which decoding would pass over
 		return Secret{}, malformed("its namespace is not base64url")
 	}
+
 	return Secret{Namespace: string(namespace)}, nil
 }
 
@@ -79,6 +81,7 @@ func Hash(secret string) string {
 func random(digits int) string {
 	b := make([]byte, digits/2)
 	_, _ = rand.Read(b) // ends the program rather than fail
+
 	return hex.EncodeToString(b)
 }
 
@@ -89,5 +92,6 @@ func isHex(s string) bool {
 			return false
 		}
 	}
+
 	return true
 }

@@ -13,9 +13,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/names"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -65,7 +65,7 @@ type Tokens struct {
 
 	mu      sync.Mutex    // covers writes
 	changes atomic.Uint64 // counts them
-	swept   uint64        // Changes of the store, when tokens of deleted namespaces were last removed; covered by mu
+	cleaned uint64        // Changes of the store, when tokens of deleted namespaces were last removed; covered by mu
 
 	caching sync.RWMutex
 	cached  map[[sha256.Size]byte]*entry // by secret's hash; covered by caching
@@ -105,7 +105,8 @@ func Open(engine holdfast.Engine, messages *message.Store) (*Tokens, error) {
 		cached: map[[sha256.Size]byte]*entry{}}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t, t.sweep(context.Background())
+
+	return t, t.removeOrphans(context.Background())
 }
 
 // Check returns who has a secret. Errors: ErrNoToken if it is empty, ErrMalformed, ErrUnknown, ErrExpired, and those of
@@ -150,6 +151,7 @@ func (t *Tokens) Check(ctx context.Context, secret string) (Principal, error) {
 	if err != nil {
 		return Principal{}, err
 	}
+
 	return e.principal, t.expired(e.expires)
 }
 
@@ -157,6 +159,7 @@ func (t *Tokens) expired(at time.Time) error {
 	if at.IsZero() || t.now().Before(at) {
 		return nil
 	}
+
 	return &holdfast.Error{Op: "check token", Class: ErrExpired, Detail: "on " + at.UTC().Format(time.RFC3339)}
 }
 
@@ -185,6 +188,7 @@ func (t *Tokens) own(ctx context.Context, namespace string, sum [sha256.Size]byt
 	if namespace == message.Default {
 		p.Namespace = Everywhere
 	}
+
 	return p, nil
 }
 
@@ -203,6 +207,7 @@ func (t *Tokens) further(ctx context.Context, id string, sum [sha256.Size]byte) 
 		return Principal{}, time.Time{}, cmp.Or(err, unknown(nil))
 	}
 	k := r.token(id)
+
 	return Principal{TokenID: id, Namespace: k.Namespace, Role: k.Role}, k.Expires, nil
 }
 
@@ -215,6 +220,7 @@ func (t *Tokens) there(ctx context.Context, r record) (bool, error) {
 	if errors.Is(err, message.ErrNoNamespace) {
 		return false, nil
 	}
+
 	return err == nil && r.NamespaceCreated != nil && info.Created.Equal(*r.NamespaceCreated), err
 }
 
@@ -224,6 +230,7 @@ func (r record) token(id string) Token {
 	if r.Expires != nil {
 		k.Expires = *r.Expires
 	}
+
 	return k
 }
 
@@ -232,6 +239,7 @@ func (t *Tokens) read(id string) (record, error) {
 	if err != nil {
 		return record{}, err
 	}
+
 	return parse(id, value)
 }
 
@@ -249,6 +257,7 @@ func parse(id string, value []byte) (r record, err error) {
 	if err := json.Unmarshal(value[1:], &r); err != nil {
 		return r, fail(holdfast.ErrCorrupt, err, "revoke it and make another")
 	}
+
 	return r, nil
 }
 
@@ -261,13 +270,13 @@ func (t *Tokens) Create(ctx context.Context, k Token) (Token, string, error) {
 	bad := func(detail string) (Token, string, error) {
 		return Token{}, "", &holdfast.Error{Op: "create token", Class: holdfast.ErrBadOption, Detail: detail}
 	}
+
 	now := t.now().UTC()
 	switch {
 	case k.Role < Read || k.Role > Admin:
 		return bad(fmt.Sprintf("the role is %v; it is read, write or admin", k.Role))
-	case len(k.Description) > maxDescription || !utf8.ValidString(k.Description):
-		return bad(fmt.Sprintf("the description has %d bytes, or is not UTF-8; the limit is %d", len(k.Description),
-			maxDescription))
+	case names.Wrong(k.Description, maxDescription) != "":
+		return bad("the description " + names.Wrong(k.Description, maxDescription))
 	case !k.Expires.IsZero() && !k.Expires.After(now):
 		return bad("it would be expired")
 	}
@@ -297,6 +306,7 @@ func (t *Tokens) Create(ctx context.Context, k Token) (Token, string, error) {
 	if err := holdfast.Commit(t.engine, &b, t.level); err != nil {
 		return Token{}, "", err
 	}
+
 	return k, secret, nil
 }
 
@@ -312,6 +322,7 @@ func (t *Tokens) Get(ctx context.Context, id string) (Token, error) {
 	if errors.Is(err, holdfast.ErrNotFound) || errors.Is(err, holdfast.ErrBadKey) {
 		return Token{}, &holdfast.Error{Op: "token", Class: holdfast.ErrNotFound, Detail: fmt.Sprintf("%.40q", id)}
 	}
+
 	return r.token(id), err
 }
 
@@ -326,6 +337,7 @@ func (t *Tokens) Revoke(ctx context.Context, id string) error {
 	b.Delete([]byte(keyPrefix + id))
 	err := holdfast.Commit(t.engine, &b, t.level)
 	t.changes.Add(1) // even then: what became of it is not known
+
 	return err
 }
 
@@ -335,7 +347,7 @@ func (t *Tokens) Revoke(ctx context.Context, id string) error {
 func (t *Tokens) List(ctx context.Context, namespace string) ([]Token, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.sweep(ctx); err != nil && !errors.Is(err, holdfast.ErrCorrupt) {
+	if err := t.removeOrphans(ctx); err != nil && !errors.Is(err, holdfast.ErrCorrupt) {
 		return nil, err
 	}
 	list := []Token{}
@@ -343,9 +355,11 @@ func (t *Tokens) List(ctx context.Context, namespace string) ([]Token, error) {
 		if namespace == "" || namespace == r.Namespace {
 			list = append(list, r.token(id))
 		}
+
 		return nil
 	})
 	slices.SortFunc(list, func(a, b Token) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID)) })
+
 	return list, err
 }
 
@@ -354,6 +368,7 @@ func (t *Tokens) each(ctx context.Context, f func(id string, r record) error) er
 	var damaged []error
 	it := t.engine.Scan(holdfast.Prefix([]byte(keyPrefix)))
 	defer it.Close()
+
 	for it.Next() {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -367,13 +382,14 @@ func (t *Tokens) each(ctx context.Context, f func(id string, r record) error) er
 			damaged = append(damaged, err)
 		}
 	}
+
 	return errors.Join(append(damaged, it.Err())...)
 }
 
-// sweep removes the tokens of namespaces that are not there any more. Check refuses them in any case.
-func (t *Tokens) sweep(ctx context.Context) error {
+// removeOrphans removes the tokens of namespaces that are not there any more. Check refuses them in any case.
+func (t *Tokens) removeOrphans(ctx context.Context) error {
 	changes := t.messages.Changes()
-	if t.swept == changes && changes != 0 {
+	if t.cleaned == changes && changes != 0 {
 		return nil
 	}
 	var b holdfast.Batch
@@ -382,6 +398,7 @@ func (t *Tokens) sweep(ctx context.Context) error {
 		if err == nil && !there {
 			b.Delete([]byte(keyPrefix + id))
 		}
+
 		return err
 	})
 	if damaged != nil && !errors.Is(damaged, holdfast.ErrCorrupt) {
@@ -389,11 +406,12 @@ func (t *Tokens) sweep(ctx context.Context) error {
 	}
 	if b.Len() > 0 {
 		if err := holdfast.Commit(t.engine, &b, t.level); errors.Is(err, holdfast.ErrFull) {
-			return nil // they open nothing; the next sweep removes them
+			return nil // they open nothing; the next call removes them
 		} else if err != nil {
 			return err
 		}
 	}
-	t.swept = changes
+	t.cleaned = changes
+
 	return nil
 }

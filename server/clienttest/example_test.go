@@ -26,7 +26,8 @@ func (Welcome) Kind() string { return "welcome" }
 
 // What the documentation shows, over the network.
 func Example_documentation() {
-	program := func(ctx context.Context, data []byte, workers worker.Workers, paid message.Message) error {
+	program := func(ctx context.Context, data []byte, workers worker.Workers, paid message.Message,
+		lease task.Lease) error {
 		c, err := client.New("http://127.0.0.1:8080", client.Options{Token: os.Getenv("HOLDFAST_TOKEN")})
 		orders := c.Namespace("orders")
 
@@ -53,6 +54,15 @@ func Example_documentation() {
 		case errors.Is(err, client.ErrUnauthorized), errors.Is(err, client.ErrForbidden): // the token
 		case errors.Is(err, holdfast.ErrFull): // the server's disk
 		}
+
+		var at *message.Result
+		err = c.Update(ctx, func(tx *client.Tx) error {
+			at = orders.In(tx).WriteAfter("order-17", 3, paid)
+			log.In(tx).Append(event.Event{Type: "Paid", Data: data})
+			orders.Tasks().In(tx).Complete(lease, task.Spec{Kind: "receipt"})
+			return nil
+		})
+		fmt.Println(at.Position, err)
 
 		_, err = orders.Write(holdfast.WithLevel(ctx, holdfast.Power), "payment-17", paid)
 		_, _ = r, runner
@@ -113,6 +123,55 @@ func Example() {
 	// order-17 Placed {"items":3}
 	// welcome ada@example.org
 	// 1 run, <nil>
+}
+
+// A transaction writes to several streams, completes a task and enqueues the next one: all of it, or nothing.
+func ExampleClient_Update() {
+	ctx := context.Background()
+	fail := func(err error) {
+		if err != nil {
+			panic(err)
+		}
+	}
+	engine := mem.New()
+	defer engine.Close()
+	d, err := data.Open(engine, data.Options{Level: holdfast.Memory})
+	fail(err)
+	defer d.Close()
+	token := auth.NewNamespaceSecret(message.Default)
+	fail(d.Messages().SetToken(ctx, message.Default, token))
+	s, err := server.New(d, server.Options{})
+	fail(err)
+	c, err := client.New("http://localhost", client.Options{Token: token,
+		HTTP: &http.Client{Transport: inprocess.Transport(s)}})
+	fail(err)
+
+	bank := c.Namespace(message.Default)
+	_, err = bank.Tasks().Enqueue(ctx, task.Spec{Kind: "transfer"})
+	fail(err)
+	leases, err := bank.Tasks().Claim(ctx, task.ClaimOptions{})
+	fail(err)
+	transfer := func(version int64) error {
+		var from, to *message.Result
+		err := c.Update(ctx, func(tx *client.Tx) error {
+			to = bank.In(tx).Write("account-2", message.Message{Type: "Credited", Data: []byte(`{"amount":5}`)})
+			from = bank.In(tx).WriteAfter("account-1", version,
+				message.Message{Type: "Debited", Data: []byte(`{"amount":5}`)})
+			bank.Tasks().In(tx).Complete(leases[0], task.Spec{Kind: "receipt"})
+			return nil
+		})
+		if err == nil {
+			fmt.Println("at", from.Global, "and", to.Global)
+		}
+		return err
+	}
+	err = transfer(7) // the account is at another version
+	var e *client.Error
+	fmt.Println(errors.Is(err, message.ErrConflict), errors.As(err, &e), "operation", *e.Operation)
+	fail(transfer(message.NoStream))
+	// Output:
+	// true true operation 1
+	// at 2 and 1
 }
 
 // A consumer that keeps its position elsewhere keeps the history with it.

@@ -20,7 +20,7 @@ import (
 )
 
 // real makes a client of a real server, with a wire between them.
-func real(t *testing.T) (*client.Namespace, *inprocess.Wire) {
+func real(t *testing.T) (*client.Client, *inprocess.Wire) {
 	t.Helper()
 	e := mem.New()
 	d, err := data.Open(e, data.Options{Level: holdfast.Memory, Logger: quiet})
@@ -48,13 +48,14 @@ func real(t *testing.T) (*client.Namespace, *inprocess.Wire) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c.Namespace(message.Default), w
+	return c, w
 }
 
 // TestLostAnswers: what is tried again after its answer was lost is done once, and the caller is told what the first
 // try has done; what cannot be tried again is not, and the caller is told that it is not known.
 func TestLostAnswers(t *testing.T) {
-	n, w := real(t)
+	c, w := real(t)
+	n := c.Namespace(message.Default)
 	k, l := n.Tasks(), n.Log("log")
 	object := []byte(`{}`)
 	claim := func() task.Lease {
@@ -89,7 +90,7 @@ func TestLostAnswers(t *testing.T) {
 		return list[0]
 	}
 	var then []task.Result
-	for i, c := range []struct {
+	for i, test := range []struct {
 		name   string
 		before func()
 		do     func() (any, error)
@@ -105,9 +106,14 @@ func TestLostAnswers(t *testing.T) {
 		{name: "write with an id", do: func() (any, error) {
 			return n.Write(ctx, "a-1", message.Message{ID: "0198f0f0-0000-7000-8000-000000000001", Type: "T", Data: object})
 		}, want: "{Position:3 Global:4 Repeated:true}"},
-		{name: "write all", do: func() (any, error) {
-			return n.WriteAll(ctx, message.Write{Stream: "a-2", Messages: []message.Message{{Type: "T", Data: object}}},
-				message.Write{Stream: "a-3", Messages: []message.Message{{Type: "T", Data: object}}})
+		{name: "write to two streams", do: func() (any, error) {
+			var a, b *message.Result
+			err := c.Update(ctx, func(tx *client.Tx) error {
+				a = n.In(tx).Write("a-2", message.Message{Type: "T", Data: object})
+				b = n.In(tx).Write("a-3", message.Message{Type: "T", Data: object})
+				return nil
+			})
+			return []message.Result{*a, *b}, err
 		}, want: "[{Position:0 Global:5 Repeated:false} {Position:0 Global:6 Repeated:false}]"},
 		{name: "conflict", do: func() (any, error) {
 			_, err := n.WriteAfter(ctx, "a-1", 1, message.Message{Type: "T", Data: object})
@@ -160,23 +166,23 @@ func TestLostAnswers(t *testing.T) {
 		{name: "cancel", do: func() (any, error) { return nil, k.Cancel(ctx, then[1].ID) }, want: "<nil>"},
 		{name: "position", do: func() (any, error) { return nil, n.SavePosition(ctx, "c", 3) }, want: "<nil>"},
 	} {
-		if c.before != nil {
-			c.before()
+		if test.before != nil {
+			test.before()
 		}
 		f := inprocess.Unheard
-		if i%2 == 1 && c.err == nil { // an answer without a body cannot break off
+		if i%2 == 1 && test.err == nil { // an answer without a body cannot break off
 			f = inprocess.HalfSent
 		}
 		w.Tries, w.Fault = nil, inprocess.First(1, f)
-		got, err := c.do()
+		got, err := test.do()
 		w.Fault = nil
 		var e *client.Error
-		if c.err != nil {
-			if !errors.Is(err, c.err) || !errors.As(err, &e) || !e.Unknown {
-				t.Errorf("%s: %v, want %v, and Unknown", c.name, err, c.err)
+		if test.err != nil {
+			if !errors.Is(err, test.err) || !errors.As(err, &e) || !e.Unknown {
+				t.Errorf("%s: %v, want %v, and Unknown", test.name, err, test.err)
 			}
-		} else if text := fmt.Sprintf("%+v", got); err != nil || text != c.want {
-			t.Errorf("%s: %s, %v, want %s", c.name, text, err, c.want)
+		} else if text := fmt.Sprintf("%+v", got); err != nil || text != test.want {
+			t.Errorf("%s: %s, %v, want %s", test.name, text, err, test.want)
 		}
 	}
 	count := 0

@@ -46,13 +46,6 @@ func useMessages(n messages) *script {
 	write(n.Write(ctx, "order-1"))
 	write(n.Write(ctx, "order-1", m("T", `[1]`)))
 	write(n.Write(ctx, "order-1", message.Message{ID: "x", Type: "T", Data: []byte(`{}`)}))
-	two := int64(3)
-	all, err := n.WriteAll(ctx, message.Write{Stream: "a-1", Messages: []message.Message{m("A", `{}`)}},
-		message.Write{Stream: "order-1", Expected: &two, Messages: []message.Message{m("B", `{}`), m("C", `{}`)}})
-	s.note(err, "write all %+v", all)
-	all, err = n.WriteAll(ctx, message.Write{Stream: "a-2", Messages: []message.Message{m("A", `{}`)}},
-		message.Write{Stream: "order-1", Expected: &two, Messages: []message.Message{m("B", `{}`)}})
-	s.note(err, "write all %+v", all)
 
 	read := func(q message.Query) {
 		for m, err := range n.Read(ctx, q) {

@@ -33,7 +33,6 @@ type (
 	messages interface {
 		Write(context.Context, string, ...message.Message) (message.Result, error)
 		WriteAfter(context.Context, string, int64, ...message.Message) (message.Result, error)
-		WriteAll(context.Context, ...message.Write) ([]message.Result, error)
 		Read(context.Context, message.Query) iter.Seq2[message.Message, error]
 		Follow(context.Context, message.Query) iter.Seq2[message.Message, error]
 		LastMessage(context.Context, string, string) (message.Message, error)
@@ -169,9 +168,14 @@ func newServer(e holdfast.Engine, level holdfast.Level, token string) (*server.S
 // serve serves an engine in memory until the test ends.
 func serve(t *testing.T) (*client.Client, *data.Data) {
 	t.Helper()
-	e := mem.New()
+	return serveOn(t, mem.New(), holdfast.Memory)
+}
+
+// serveOn serves an engine until the test ends, and closes it.
+func serveOn(t *testing.T, e holdfast.Engine, level holdfast.Level) (*client.Client, *data.Data) {
+	t.Helper()
 	token := auth.NewNamespaceSecret(message.Default)
-	s, d, err := newServer(e, holdfast.Memory, token)
+	s, d, err := newServer(e, level, token)
 	check(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)

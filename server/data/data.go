@@ -22,6 +22,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/names"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/server/fanout"
 	"github.com/holdfastdb/holdfast/store/event"
@@ -57,14 +58,15 @@ type Options struct {
 // Data is the open data. All methods may be called from many goroutines at once.
 type Data struct {
 	engine   holdfast.Engine
+	db       *kv.DB
 	o        Options
 	messages *message.Store
 	logs     *pool[*event.Store]
 	tasks    *pool[*task.Store]
 
 	subscriptions *pool[*Subscription]
-	stopSweeping  context.CancelFunc
-	sweeping      sync.WaitGroup
+	stopClosing   context.CancelFunc
+	closing       sync.WaitGroup
 
 	mu       sync.Mutex
 	deleting map[string]bool // namespaces
@@ -72,35 +74,44 @@ type Data struct {
 
 // Open opens what is kept in an engine. The engine stays the caller's.
 func Open(engine holdfast.Engine, o Options) (*Data, error) {
-	messages, err := message.Open(kv.On(engine), message.Options{Level: o.Level, Logger: o.Logger})
+	db, err := kv.Open(engine, kv.Options{Level: o.Level})
 	if err != nil {
 		return nil, err
 	}
-	d := &Data{engine: engine, o: o, messages: messages,
+	messages, err := message.Open(db, message.Options{Level: o.Level, Logger: o.Logger})
+	if err != nil {
+		return nil, err
+	}
+	d := &Data{engine: engine, db: db, o: o, messages: messages,
 		logs:          newPool[*event.Store](cmp.Or(o.MaxLogs, DefaultMaxLogs)),
 		tasks:         newPool[*task.Store](cmp.Or(o.MaxTasks, DefaultMaxTasks)),
 		subscriptions: newPool[*Subscription](cmp.Or(o.MaxSubscriptions, DefaultMaxSubscriptions)),
 		deleting:      map[string]bool{}}
 	d.subscriptions.quiet, d.subscriptions.closable = idleSubscription, (*Subscription).closable
 	ctx, stop := context.WithCancel(context.Background())
-	d.stopSweeping = stop
-	d.sweeping.Go(func() {
+	d.stopClosing = stop
+	d.closing.Go(func() {
 		tick := time.NewTicker(idleSubscription / 4)
 		defer tick.Stop()
+
 		for {
 			select {
 			case <-tick.C:
-				d.subscriptions.sweep()
+				d.subscriptions.closeQuiet()
 			case <-ctx.Done():
 				return
 			}
 		}
 	})
+
 	return d, nil
 }
 
 // Engine is where all of it is.
 func (d *Data) Engine() holdfast.Engine { return d.engine }
+
+// DB is the database that the stores are in: the part that each has in a transaction is what its In returns.
+func (d *Data) DB() *kv.DB { return d.db }
 
 // Messages is the store of messages, whose namespaces are those of the server. They are deleted by Delete, not by its
 // own.
@@ -115,6 +126,7 @@ func name(namespace, of string) string {
 	if namespace == message.Default {
 		return of
 	}
+
 	return strings.TrimSuffix(namespace+"/"+of, "/")
 }
 
@@ -127,6 +139,7 @@ func checkLog(namespace, log string) error {
 			Remedy: fmt.Sprintf("use a name in UTF-8 without slashes, of at most %d bytes with its namespace",
 				event.MaxNameSize-1)}
 	}
+
 	return nil
 }
 
@@ -143,6 +156,7 @@ func (d *Data) Check(ctx context.Context, namespace string) error {
 		}
 	}
 	_, err := d.messages.Info(ctx, namespace)
+
 	return err
 }
 
@@ -161,7 +175,13 @@ func (d *Data) log(ctx context.Context, namespace, log string, anew bool) (*even
 	if err := checkLog(namespace, log); err != nil {
 		return nil, err
 	}
+	// One that was made before can be read and removed.
+	if what := names.Wrong(log, event.MaxNameSize); what != "" && anew {
+		return nil, &holdfast.Error{Op: "log", Class: holdfast.ErrBadOption, Detail: "the name " + what,
+			Remedy: "use one without control characters"}
+	}
 	n := name(namespace, log)
+
 	return d.logs.get(ctx, n, func() (*event.Store, error) {
 		err := d.Check(ctx, namespace)
 		if err == nil && !anew {
@@ -170,7 +190,7 @@ func (d *Data) log(ctx context.Context, namespace, log string, anew bool) (*even
 		if err != nil {
 			return nil, missing(err, "log", log)
 		}
-		return event.Open(kv.On(d.engine), event.Options{Name: n, Level: d.o.Level, Logger: d.o.Logger})
+		return event.Open(d.db, event.Options{Name: n, Level: d.o.Level, Logger: d.o.Logger})
 	})
 }
 
@@ -178,6 +198,7 @@ func missing(err error, what, name string) error {
 	if err == holdfast.ErrNotFound {
 		return &holdfast.Error{Op: what, Class: holdfast.ErrNotFound, Detail: fmt.Sprintf("there is no %s %.80q", what, name)}
 	}
+
 	return err
 }
 
@@ -195,6 +216,7 @@ func (d *Data) Logs(ctx context.Context, namespace string) ([]event.LogInfo, err
 		prefix = namespace + "/"
 		list, err = event.LogsWith(ctx, d.engine, prefix)
 	}
+
 	return slices.DeleteFunc(list, func(l event.LogInfo) bool {
 		return checkLog(namespace, strings.TrimPrefix(l.Name, prefix)) != nil
 	}), err
@@ -205,6 +227,7 @@ func LogName(namespace string, l event.LogInfo) string {
 	if namespace == message.Default {
 		return l.Name
 	}
+
 	return strings.TrimPrefix(l.Name, namespace+"/")
 }
 
@@ -215,10 +238,12 @@ func (d *Data) DeleteLog(ctx context.Context, namespace, log string) error {
 		return err
 	}
 	n := name(namespace, log)
+
 	return d.logs.remove(ctx, n, func() error {
 		if _, err := event.Describe(d.engine, n); errors.Is(err, holdfast.ErrNotFound) {
 			return missing(holdfast.ErrNotFound, "log", log)
 		} // a description that cannot be read keeps nothing from being removed
+
 		return event.Delete(ctx, d.engine, n, d.Level())
 	})
 }
@@ -235,6 +260,7 @@ func (d *Data) FindTasks(ctx context.Context, namespace string) (*task.Store, er
 
 func (d *Data) taskStore(ctx context.Context, namespace string, anew bool) (*task.Store, error) {
 	n := name(namespace, "")
+
 	return d.tasks.get(ctx, n, func() (*task.Store, error) {
 		err := d.Check(ctx, namespace)
 		if err != nil {
@@ -245,7 +271,7 @@ func (d *Data) taskStore(ctx context.Context, namespace string, anew bool) (*tas
 				return nil, cmp.Or(err, missing(holdfast.ErrNotFound, "task in namespace", namespace))
 			}
 		}
-		return task.Open(kv.On(d.engine), task.Options{Name: n, Level: d.o.Level, Logger: d.o.Logger})
+		return task.Open(d.db, task.Options{Name: n, Level: d.o.Level, Logger: d.o.Logger})
 	})
 }
 
@@ -261,6 +287,7 @@ func (d *Data) OpenLogs() []Store[*event.Store] {
 		if namespace, log, ok := strings.Cut(n, "/"); ok {
 			return namespace, log
 		}
+
 		return message.Default, n
 	})
 }
@@ -279,6 +306,7 @@ func opened[S io.Closer](p *pool[S], names func(string) (namespace, name string)
 	slices.SortFunc(list, func(a, b Store[S]) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
+
 	return list
 }
 
@@ -319,21 +347,25 @@ func (d *Data) Delete(ctx context.Context, namespace string) (messages int64, er
 	if err != nil {
 		return 0, err
 	}
+
 	for _, l := range there {
 		logs = append(logs, l.Name)
 	}
+
 	for _, n := range logs {
 		if err := d.logs.remove(ctx, n, func() error { return event.Delete(ctx, d.engine, n, d.Level()) }); err != nil {
 			return 0, err
 		}
 	}
+
 	return d.messages.Delete(ctx, namespace)
 }
 
 // Close closes all stores. The engine stays open.
 func (d *Data) Close() error {
-	d.stopSweeping()
-	d.sweeping.Wait()
+	d.stopClosing()
+	d.closing.Wait()
+
 	return errors.Join(d.subscriptions.close(), d.logs.close(), d.tasks.close(), d.messages.Close())
 }
 
@@ -346,6 +378,7 @@ func Next(ctx context.Context, n *message.Namespace, stream string) (int64, erro
 	if !ok {
 		return 0, err
 	}
+
 	return version + 1, nil
 }
 
@@ -358,11 +391,13 @@ func Source(n *message.Namespace, q message.Query,
 		Follow: func(ctx context.Context, from int64) iter.Seq2[fanout.Item, error] {
 			q := q
 			q.From, q.Limit = from, 0
+
 			return fanout.Items(n.Follow(ctx, q), encode)
 		},
 		Read: func(ctx context.Context, from int64, limit int) iter.Seq2[fanout.Item, error] {
 			q := q
 			q.From, q.Limit = from, limit
+
 			return fanout.Items(n.Read(ctx, q), encode)
 		},
 	}

@@ -15,7 +15,7 @@ import (
 // may be open in all. A name is opened, closed or removed by one goroutine at a time.
 type pool[S io.Closer] struct {
 	most     int
-	quiet    time.Duration // those that nobody uses for so long are closed by sweep; 0 for none
+	quiet    time.Duration // those that nobody uses for so long are closed by closeQuiet; 0 for none
 	closable func(S) bool  // whether a store may be closed that nobody uses; nil for always
 
 	mu      sync.Mutex
@@ -51,6 +51,7 @@ func (p *pool[S]) get(ctx context.Context, name string, open func() (S, error)) 
 			p.mu.Unlock()
 			return store, holdfast.ErrClosed
 		}
+
 		e := p.entries[name]
 		switch {
 		case e == nil:
@@ -70,6 +71,7 @@ func (p *pool[S]) get(ctx context.Context, name string, open func() (S, error)) 
 			}
 			p.hold(ctx, e)
 			p.trim()
+
 			return store, nil
 		case e.gone != nil:
 			p.mu.Unlock()
@@ -128,8 +130,8 @@ func (p *pool[S]) trim() {
 	p.closeIdle(func(*entry[S]) bool { return len(p.entries) > p.most })
 }
 
-// sweep closes stores that nobody has used for a while.
-func (p *pool[S]) sweep() {
+// closeQuiet closes stores that nobody has used for a while.
+func (p *pool[S]) closeQuiet() {
 	now := time.Now()
 	p.closeIdle(func(e *entry[S]) bool { return p.quiet > 0 && now.Sub(e.since) >= p.quiet })
 }
@@ -194,6 +196,7 @@ func (p *pool[S]) remove(ctx context.Context, name string, f func() error) error
 			p.entries[name] = e
 		}
 		p.takeOut(e)
+
 		p.mu.Unlock()
 		defer p.free(e)
 		<-e.ready // who opens it comes to an end
@@ -202,6 +205,7 @@ func (p *pool[S]) remove(ctx context.Context, name string, f func() error) error
 				return err
 			}
 		}
+
 		return f()
 	}
 }
@@ -210,10 +214,12 @@ func (p *pool[S]) remove(ctx context.Context, name string, f func() error) error
 func (p *pool[S]) names() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	list := make([]string, 0, len(p.entries))
 	for name := range p.entries {
 		list = append(list, name)
 	}
+
 	return list
 }
 
@@ -221,6 +227,7 @@ func (p *pool[S]) names() []string {
 func (p *pool[S]) open() map[string]S {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	stores := map[string]S{}
 	for name, e := range p.entries {
 		select {
@@ -231,6 +238,7 @@ func (p *pool[S]) open() map[string]S {
 		default:
 		}
 	}
+
 	return stores
 }
 
@@ -238,6 +246,7 @@ func (p *pool[S]) open() map[string]S {
 func (p *pool[S]) close() error {
 	p.mu.Lock()
 	p.closed = true
+
 	var open, closing []*entry[S]
 	for _, e := range p.entries {
 		if e.gone != nil {
@@ -248,6 +257,7 @@ func (p *pool[S]) close() error {
 		open = append(open, e)
 	}
 	p.mu.Unlock()
+
 	var errs []error
 	for _, e := range open {
 		if <-e.ready; e.err == nil {
@@ -255,8 +265,10 @@ func (p *pool[S]) close() error {
 		}
 		p.free(e)
 	}
+
 	for _, e := range closing {
 		<-e.gone
 	}
+
 	return errors.Join(errs...)
 }

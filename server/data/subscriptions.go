@@ -50,6 +50,7 @@ type kept struct {
 
 func keep(o message.SubscriptionOptions) kept {
 	q := o.Query
+
 	return kept{q.Category, q.Types, q.Prefix, q.Correlation, q.Group.Member, q.Group.Size, q.From, o.Lease,
 		o.MaxAttempts, o.Window}
 }
@@ -69,6 +70,7 @@ func (d *Data) SubscriptionOptions(namespace, subscription string) (o message.Su
 	if err != nil {
 		return o, missing(err, "subscription", subscription)
 	}
+
 	var k kept
 	switch {
 	case len(value) > 0 && value[0] > optionsVersion:
@@ -78,6 +80,7 @@ func (d *Data) SubscriptionOptions(namespace, subscription string) (o message.Su
 		return o, &holdfast.Error{Op: "subscription", Class: holdfast.ErrCorrupt,
 			Detail: fmt.Sprintf("the options of %.80q cannot be read", subscription), Remedy: "set them again"}
 	}
+
 	return k.options(), nil
 }
 
@@ -93,6 +96,7 @@ func (d *Data) Subscription(ctx context.Context, namespace, subscription string)
 		if err != nil {
 			return nil, err
 		}
+
 		return d.subscribe(ctx, namespace, subscription, o)
 	})
 }
@@ -110,6 +114,7 @@ func (d *Data) subscribe(ctx context.Context, namespace, subscription string, o 
 	if o.Lease == 0 {
 		o.Lease = 30 * time.Second // as Subscribe does
 	}
+
 	return &Subscription{Subscription: s, lease: o.Lease}, nil
 }
 
@@ -136,6 +141,7 @@ func (d *Data) SetSubscription(
 	if err != nil && !errors.Is(err, holdfast.ErrNotFound) && !errors.Is(err, holdfast.ErrBadKey) {
 		return err
 	}
+
 	return d.subscriptions.remove(ctx, place(namespace, subscription), func() error {
 		if err := d.Check(ctx, namespace); err != nil {
 			return err
@@ -146,6 +152,7 @@ func (d *Data) SetSubscription(
 		}
 		var b holdfast.Batch
 		b.Set(key, value)
+
 		return errors.Join(s.Close(), holdfast.Commit(d.engine, &b, d.Level()))
 	})
 }
@@ -160,6 +167,7 @@ func (d *Data) DeleteSubscription(ctx context.Context, namespace, subscription s
 	if err != nil {
 		return err
 	}
+
 	return d.subscriptions.remove(ctx, place(namespace, subscription), func() error {
 		if _, err := n.Subscription(ctx, subscription); err != nil {
 			return err
@@ -170,6 +178,7 @@ func (d *Data) DeleteSubscription(ctx context.Context, namespace, subscription s
 		if err := holdfast.Commit(d.engine, &b, d.Level()); err != nil {
 			return err
 		}
+
 		return n.DeleteSubscription(ctx, subscription)
 	})
 }
@@ -191,5 +200,6 @@ func (d *Data) forget(ctx context.Context, namespace string) error {
 	}
 	var b holdfast.Batch
 	b.DeleteRange(all.Lo, all.Hi)
+
 	return holdfast.Commit(d.engine, &b, d.Level())
 }

@@ -71,6 +71,7 @@ func Routes(d *data.Data, o Options) []route.Route {
 		{path: "/subscriptions/{id}/position", get: s.subscription, put: s.saveSubscription, methods: putsAndPosts},
 	}
 	var list []route.Route
+
 	add := func(method, pattern string, role auth.Role, h http.HandlerFunc) *route.Route {
 		list = append(list, route.Route{Method: method, Pattern: pattern, Role: role, Namespace: namespace,
 			Credentials: Credentials, Deny: Deny, Handler: h})
@@ -87,11 +88,13 @@ func Routes(d *data.Data, o Options) []route.Route {
 				add(http.MethodGet, pattern, auth.Read, wrap(p.get)).Stream = p.stream
 				allow = append([]string{http.MethodGet}, allow...)
 			}
+
 			for _, m := range p.methods {
 				add(m, pattern, auth.Write, wrap(p.put))
 			}
 			add("", pattern, auth.Read, wrap(otherMethod(allow)))
 		}
+
 		for _, pattern := range []string{"/subscriptions", "/subscriptions/"} {
 			add("", prefix+pattern, auth.Read, func(w http.ResponseWriter, r *http.Request) {
 				refuse(w, http.StatusBadRequest, "Invalid path")
@@ -101,6 +104,7 @@ func Routes(d *data.Data, o Options) []route.Route {
 	}
 	add("", Prefix+"/metrics", auth.Read, Metrics(d))
 	list = append(list, route.Route{Pattern: Prefix + "/health", Deny: Deny, Handler: Health(o)})
+
 	return list
 }
 
@@ -122,6 +126,7 @@ func namespace(_ *http.Request, p auth.Principal) string {
 	if p.Namespace == auth.Everywhere {
 		return message.Default
 	}
+
 	return p.Namespace
 }
 
@@ -132,6 +137,7 @@ func Credentials(r *http.Request) string {
 	if key := r.Header.Get("X-API-Key"); key != "" {
 		return key
 	}
+
 	return strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 }
 
@@ -154,6 +160,7 @@ func refuse(w http.ResponseWriter, status int, text string) {
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("X-Content-Type-Options", "nosniff")
+
 	switch status {
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", "Bearer")
@@ -194,6 +201,7 @@ func Health(o Options) http.HandlerFunc {
 				}{"unhealthy", problem.Of(err).Detail})
 				w.WriteHeader(http.StatusServiceUnavailable)
 				_, _ = w.Write(append(text, '\n'))
+
 				return
 			}
 		}
@@ -227,6 +235,7 @@ func (s server) log(w http.ResponseWriter, r *http.Request) *event.Store {
 		fail(w, r, "Failed to open the log", err)
 		return nil
 	}
+
 	return log
 }
 
@@ -238,6 +247,7 @@ func (s server) tenants(w http.ResponseWriter, r *http.Request) {
 			fail(w, r, "Failed to list the namespaces", err)
 			return
 		}
+
 		for _, info := range list {
 			names = append(names, info.ID)
 		}
@@ -285,6 +295,7 @@ func (s server) saveBatch(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	list, err := decodeBatch(body)
+
 	var refused refusal
 	switch {
 	case errors.As(err, &refused):
@@ -377,6 +388,7 @@ func (s server) write(w http.ResponseWriter, r *http.Request, from, to int64, li
 		if buf = buf[:0]; cap(buf) > 4*flushAt {
 			buf = nil
 		}
+
 		return err == nil || errors.Is(err, http.ErrNotSupported)
 	}
 	broken := func(err error) {
@@ -386,12 +398,14 @@ func (s server) write(w http.ResponseWriter, r *http.Request, from, to int64, li
 		}
 		fail(w, r, "Failed to load events", err)
 	}
+
 	next, end := uint64(max(from, 0)), min(uint64(max(to, 0)), log.Last())
 	for again := true; again; {
 		again = false
 		if next = max(next, log.First()); next > end {
 			break
 		}
+
 		for record, err := range log.Records(r.Context(), next, max(limit-n, 0)) {
 			if errors.Is(err, event.ErrTruncated) {
 				again = true // in between: it goes on where the log begins now
@@ -507,6 +521,7 @@ func subscriptionID(w http.ResponseWriter, r *http.Request) (string, bool) {
 			len(id), event.MaxIDSize))
 		return "", false
 	}
+
 	return id, true
 }
 
@@ -516,6 +531,7 @@ func number(w http.ResponseWriter, r *http.Request, name string) (int64, bool) {
 	if err != nil {
 		refuse(w, http.StatusBadRequest, "Invalid '"+name+"' parameter")
 	}
+
 	return n, err == nil
 }
 
@@ -526,5 +542,6 @@ func read(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 		fail(w, r, "Invalid request body", fmt.Errorf("%w: %w", err, problem.ErrBadRequest))
 		return nil, false
 	}
+
 	return body.Bytes(), true
 }

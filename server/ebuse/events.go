@@ -52,6 +52,7 @@ type (
 func (e *Event) Stored() event.Event {
 	s := eventbus.Encode(busEvent{Type: e.Type, Data: e.Data, Timestamp: e.Timestamp})
 	s.Position = uint64(e.Position)
+
 	return s
 }
 
@@ -61,6 +62,7 @@ func FromRecord(r *event.Record) Event {
 	if s, err := eventbus.Decode[busStored](r); err == nil {
 		return Event{Position: int64(r.Position), Type: s.Type, Data: s.Data, Timestamp: s.Timestamp}
 	}
+
 	return Event{Position: int64(r.Position), Type: string(r.Type), Data: r.Data, Timestamp: r.Time}
 }
 
@@ -88,6 +90,7 @@ func (e *Event) append(b []byte) ([]byte, error) {
 		b = append(base64.StdEncoding.AppendEncode(append(b, '"'), e.Data), '"')
 	}
 	b = append(append(b, `,"timestamp":`...), at...)
+
 	return append(b, '}'), nil
 }
 
@@ -107,6 +110,7 @@ func unmarshal(body []byte, v any) error {
 	if err := json.Unmarshal(body, v); err != nil {
 		return err
 	}
+
 	return once(body)
 }
 
@@ -118,11 +122,13 @@ func once(object []byte) error {
 	if _, err := d.Token(); err != nil {
 		return err
 	}
+
 	for d.More() {
 		t, err := d.Token()
 		if err != nil {
 			return err
 		}
+
 		name, _ := t.(string)
 		switch {
 		case slices.ContainsFunc(seen, func(s string) bool { return strings.EqualFold(s, name) }):
@@ -136,6 +142,7 @@ func once(object []byte) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -148,6 +155,7 @@ func decodeEvent(body []byte) (e Event, err error) {
 	if err = unmarshal(body, &e); err == nil {
 		err = e.check()
 	}
+
 	return e, err
 }
 
@@ -159,6 +167,7 @@ func (e *Event) check() error {
 	if len(e.Data) > 0 && !jsoncheck.ValidTo(e.Data, maxDepth) {
 		return fmt.Errorf("the data are more than %d objects and arrays deep", maxDepth)
 	}
+
 	return nil
 }
 
@@ -169,6 +178,7 @@ func decodeBatch(body []byte) ([]event.Event, error) {
 	if !utf8.Valid(body) {
 		return nil, errUTF8
 	}
+
 	d := json.NewDecoder(bytes.NewReader(body))
 	switch t, err := d.Token(); {
 	case err == io.EOF:
@@ -180,6 +190,7 @@ func decodeBatch(body []byte) ([]event.Event, error) {
 	case t != json.Delim('['):
 		return nil, errors.New("it is not a JSON array")
 	}
+
 	var list []event.Event
 	for d.More() {
 		if len(list) == maxBatch {
@@ -216,5 +227,6 @@ func decodeBatch(body []byte) ([]event.Event, error) {
 	if len(list) == 0 {
 		return nil, errEmpty
 	}
+
 	return list, nil
 }

@@ -34,6 +34,7 @@ func acceptsGzip(values []string) bool {
 		if !ok || err != nil {
 			weight = 1
 		}
+
 		switch name = strings.TrimSpace(name); {
 		case strings.EqualFold(name, "gzip"):
 			return weight > 0
@@ -41,6 +42,7 @@ func acceptsGzip(values []string) bool {
 			accepted = weight > 0
 		}
 	}
+
 	return accepted
 }
 
@@ -76,6 +78,7 @@ func (g *gzipWriter) Write(b []byte) (int, error) {
 		g.z = pool.Get().(*gzip.Writer)
 		g.z.Reset(g.ResponseWriter)
 	}
+
 	return g.z.Write(b)
 }
 
@@ -86,6 +89,7 @@ func (g *gzipWriter) FlushError() error {
 			return err
 		}
 	}
+
 	return http.NewResponseController(g.ResponseWriter).Flush()
 }
 

@@ -34,10 +34,12 @@ func Routes(d *data.Data, o Options) []route.Route {
 	if o.Version == "" {
 		o.Version = "dev"
 	}
+
 	s := &service{data: d, o: o, methods: map[string]*Method{}}
 	for i := range Methods {
 		s.methods[Methods[i].Name] = &Methods[i]
 	}
+
 	all := []route.Route{
 		{Pattern: "/rpc", Role: auth.Read, Handler: s.rpc},
 		{Pattern: "/subscribe", Role: auth.Read, Stream: true, Handler: s.subscribe},
@@ -46,6 +48,7 @@ func Routes(d *data.Data, o Options) []route.Route {
 	for i := range all {
 		all[i].Credentials, all[i].Namespace, all[i].Deny = credentials, own, deny
 	}
+
 	return all
 }
 
@@ -85,6 +88,7 @@ func credentials(r *http.Request) string {
 	if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
 		return token
 	}
+
 	return ""
 }
 
@@ -93,6 +97,7 @@ func own(_ *http.Request, p auth.Principal) string {
 	if p.Namespace == auth.Everywhere || p.Namespace == "" {
 		return message.Default
 	}
+
 	return p.Namespace
 }
 
@@ -138,6 +143,7 @@ func failed(err error) *failure {
 		f.Message = fmt.Sprintf("Expected version %d, stream is at version %d", *p.Expected, *p.Actual)
 		f.Details = map[string]any{"expected": *p.Expected, "actual": *p.Actual}
 	}
+
 	return f
 }
 

@@ -31,6 +31,7 @@ func (s *service) load(w http.ResponseWriter, r *http.Request) {
 			f := failed(err)
 			f.Status, f.Code = http.StatusInternalServerError, "CLEAR_FAILED"
 			f.write(w)
+
 			return
 		}
 	}
@@ -69,6 +70,7 @@ func refusal(err error, done message.ImportResult) []byte {
 	if errors.As(err, &line) {
 		told.Line = line.Line
 	}
+
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
 	is := func(class error) bool { return errors.Is(err, class) }
@@ -86,5 +88,6 @@ func refusal(err error, done message.ImportResult) []byte {
 	if err != nil {
 		panic(err) // it has strings and a number only
 	}
+
 	return bytes.TrimSpace(text)
 }

@@ -29,8 +29,10 @@ func list(values []value, text []byte) ([]value, error) {
 		if err := json.Unmarshal(text, &any); err != nil {
 			return nil, err
 		}
+
 		return nil, errors.New("the text is not UTF-8")
 	}
+
 	i := space(text, 0)
 	switch text[i] {
 	case '[':
@@ -39,6 +41,7 @@ func list(values []value, text []byte) ([]value, error) {
 	default:
 		return nil, errors.New("it is no array")
 	}
+
 	for i = space(text, i+1); text[i] != ']' && len(values) < maxArguments; {
 		end := skip(text, i)
 		values = append(values, text[i:end])
@@ -46,6 +49,7 @@ func list(values []value, text []byte) ([]value, error) {
 			i = space(text, i+1)
 		}
 	}
+
 	return values, nil
 }
 
@@ -71,6 +75,7 @@ func (v value) members() iter.Seq2[string, value] {
 func (v value) each(set func(name string, v value) error) error {
 	var room [16]string
 	seen := room[:0]
+
 	for name, member := range v.members() {
 		switch {
 		case slices.Contains(seen, name):
@@ -83,6 +88,7 @@ func (v value) each(set func(name string, v value) error) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -94,6 +100,7 @@ func space(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\r' || b[i] == '\t') {
 		i++
 	}
+
 	return i
 }
 
@@ -116,9 +123,11 @@ func skip(b []byte, i int) int {
 			}
 		}
 	}
+
 	for i < len(b) && b[i] != ',' && b[i] != ']' && b[i] != '}' && b[i] > ' ' {
 		i++
 	}
+
 	return i
 }
 
@@ -144,6 +153,7 @@ func (v value) text() (s string, ok bool) {
 	if problem.Surrogate(v) {
 		return "", false
 	}
+
 	return v.anyText()
 }
 
@@ -156,8 +166,10 @@ func (v value) anyText() (s string, ok bool) {
 		if s, ok := names[string(v[1:len(v)-1])]; ok {
 			return s, true
 		}
+
 		return string(v[1 : len(v)-1]), true
 	}
+
 	return v.unescaped()
 }
 
@@ -175,6 +187,7 @@ var names = func() map[string]string {
 		"member", "size"} {
 		all[name] = name
 	}
+
 	return all
 }()
 
@@ -190,6 +203,7 @@ func (v value) number() (n int64, ok bool) {
 	if err != nil || math.Abs(f) >= 1<<63 {
 		return 0, false
 	}
+
 	return int64(f), true
 }
 
@@ -201,6 +215,7 @@ func appendText(b []byte, s string) []byte {
 			return append(b, quoted...)
 		}
 	}
+
 	return append(append(append(b, '"'), s...), '"')
 }
 

@@ -97,6 +97,7 @@ func (c *call) serve(r *http.Request) error {
 	if r.Method != http.MethodPost {
 		f := invalid("Only POST is allowed")
 		f.Status = http.StatusMethodNotAllowed
+
 		return f
 	}
 	body, err := readBody(r)
@@ -124,6 +125,7 @@ func (c *call) serve(r *http.Request) error {
 	if !c.principal.May(m.Role, namespace) {
 		return forbidden(name, namespace, m.Role)
 	}
+
 	return m.run(c)
 }
 
@@ -137,9 +139,11 @@ func readBody(r *http.Request) ([]byte, error) {
 	if n := r.ContentLength; n >= 0 && n <= 64<<10 {
 		body := make([]byte, n)
 		_, err := io.ReadFull(r.Body, body)
+
 		return body, brokenOff(err)
 	}
 	body, err := io.ReadAll(r.Body)
+
 	return body, brokenOff(err)
 }
 
@@ -147,6 +151,7 @@ func brokenOff(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		return invalid("The body broke off")
 	}
+
 	return err
 }
 
@@ -156,6 +161,7 @@ func request(room []value, body []byte) (method string, args []value, err error)
 	if err != nil {
 		f := invalid("Malformed JSON request")
 		f.Details = map[string]any{"error": err.Error()}
+
 		return "", nil, f
 	}
 	if len(values) == 0 {
@@ -165,6 +171,7 @@ func request(room []value, body []byte) (method string, args []value, err error)
 	if !ok {
 		return "", nil, invalid("Method name must be a string")
 	}
+
 	return method, values[1:], nil
 }
 
@@ -179,6 +186,7 @@ func (c *call) send() error {
 	}
 	_, err := c.w.Write(c.out)
 	c.out = c.out[:0]
+
 	return err
 }
 
@@ -189,6 +197,7 @@ func (c *call) name(what string) (string, error) {
 			return name, nil
 		}
 	}
+
 	return "", invalid("%s must be a string that is not empty", what)
 }
 
@@ -200,6 +209,7 @@ func (c *call) options(i int, set func(name string, v value) error) error {
 	if !c.args[i].isObject() {
 		return invalid("options must be an object")
 	}
+
 	return c.args[i].each(set)
 }
 
@@ -209,6 +219,7 @@ func setText(to *string, name string, v value) error {
 	if *to, ok = v.text(); !ok {
 		return invalid("%s must be a string", name)
 	}
+
 	return nil
 }
 
@@ -217,6 +228,7 @@ func setNumber(to *int64, name string, v value) error {
 	if *to, ok = v.number(); !ok {
 		return invalid("%s must be a number", name)
 	}
+
 	return nil
 }
 
@@ -233,6 +245,7 @@ func (c *call) streamWrite() error {
 		return invalid("message must be an object")
 	}
 	var m message.Message
+
 	err = c.args[1].each(func(name string, v value) error {
 		switch name {
 		case "type":
@@ -244,6 +257,7 @@ func (c *call) streamWrite() error {
 				m.Metadata = nil
 			}
 		}
+
 		return nil
 	})
 	switch {
@@ -267,6 +281,7 @@ func (c *call) streamWrite() error {
 			expected = new(int64)
 			return setNumber(expected, name, v)
 		}
+
 		return nil
 	})
 	if err != nil {
@@ -276,18 +291,21 @@ func (c *call) streamWrite() error {
 	if err != nil {
 		return err
 	}
-	results, err := n.WriteAll(c.ctx, message.Write{Stream: stream, Expected: expected, Messages: []message.Message{m}})
 	var r message.Result
+	if expected != nil {
+		r, err = n.WriteAfter(c.ctx, stream, *expected, m)
+	} else {
+		r, err = n.Write(c.ctx, stream, m)
+	}
 	if known := (*message.Known)(nil); errors.As(err, &known) {
 		r = known.Result // in this API the id alone says that a write is repeated
 	} else if err != nil {
 		return err
-	} else {
-		r = results[0]
 	}
 	c.out = strconv.AppendInt(append(c.out, `{"position":`...), r.Position, 10)
 	c.out = strconv.AppendInt(append(c.out, `,"globalPosition":`...), r.Global, 10)
 	c.out = append(c.out, '}')
+
 	return nil
 }
 
@@ -305,6 +323,7 @@ func checkBatch(size int64) error {
 	if size < -1 || size > maxBatch {
 		return invalid("batchSize must be -1 or from 0 to %d", maxBatch)
 	}
+
 	return nil
 }
 
@@ -323,6 +342,7 @@ func (c *call) streamGet() error {
 		case "batchSize":
 			return setNumber(&size, name, v)
 		}
+
 		return nil
 	})
 	if err == nil {
@@ -334,6 +354,7 @@ func (c *call) streamGet() error {
 	if global >= 0 {
 		position = 0
 	}
+
 	return c.messages(message.Query{Stream: stream, From: position}, global, size, false)
 }
 
@@ -357,6 +378,7 @@ func (c *call) categoryGet() error {
 		case "consumerGroup":
 			return setGroup(&q.Group, v)
 		}
+
 		return nil
 	})
 	if err == nil {
@@ -368,6 +390,7 @@ func (c *call) categoryGet() error {
 	if global >= 0 {
 		q.From = global
 	}
+
 	return c.messages(q, -1, size, true)
 }
 
@@ -383,6 +406,7 @@ func setGroup(to *message.Group, v value) error {
 		case "size":
 			return setNumber(&size, "consumerGroup.size", v)
 		}
+
 		return nil
 	})
 	if err != nil {
@@ -392,6 +416,7 @@ func setGroup(to *message.Group, v value) error {
 		return invalid("consumerGroup must have a size and a member from 0 to below it")
 	}
 	*to = message.Group{Member: int(member), Size: int(size)}
+
 	return nil
 }
 
@@ -439,6 +464,7 @@ func (c *call) messages(q message.Query, global, size int64, named bool) error {
 		}
 	}
 	c.out = append(c.out, ']')
+
 	return nil
 }
 
@@ -457,6 +483,7 @@ func appendMessage(b []byte, m *message.Message, named bool) []byte {
 	} else {
 		b = append(append(b, m.Metadata...), ',')
 	}
+
 	return append(appendTime(b, m.Time), ']')
 }
 
@@ -470,6 +497,7 @@ func (c *call) streamLast() error {
 		if name == "type" {
 			return setText(&typ, name, v)
 		}
+
 		return nil
 	})
 	if err != nil {
@@ -488,6 +516,7 @@ func (c *call) streamLast() error {
 		return err
 	}
 	c.out = appendMessage(c.out, &m, false)
+
 	return nil
 }
 
@@ -509,6 +538,7 @@ func (c *call) streamVersion() error {
 	} else {
 		c.out = strconv.AppendInt(c.out, version, 10)
 	}
+
 	return nil
 }
 
@@ -530,6 +560,7 @@ func (c *call) namespaceCreate() error {
 			}
 			o.Metadata = bytes.Clone(v)
 		}
+
 		return nil
 	})
 	if err != nil {
@@ -548,6 +579,7 @@ func (c *call) namespaceCreate() error {
 	c.out = appendText(append(c.out, `,"token":`...), o.Token)
 	c.out = appendTime(append(c.out, `,"createdAt":`...), info.Created)
 	c.out = append(c.out, '}')
+
 	return nil
 }
 
@@ -564,6 +596,7 @@ func (c *call) namespaceDelete() error {
 	c.out = appendTime(append(c.out, `,"deletedAt":`...), time.Now())
 	c.out = strconv.AppendInt(append(c.out, `,"messagesDeleted":`...), deleted, 10)
 	c.out = append(c.out, '}')
+
 	return nil
 }
 
@@ -574,6 +607,7 @@ func (c *call) namespaceList() error {
 	}
 	slices.SortStableFunc(infos, func(a, b message.Info) int { return b.Created.Compare(a.Created) })
 	c.out = append(c.out, '[')
+
 	first := true
 	for _, info := range infos {
 		mark := len(c.out)
@@ -592,6 +626,7 @@ func (c *call) namespaceList() error {
 		first = false
 	}
 	c.out = append(c.out, ']')
+
 	return nil
 }
 
@@ -606,6 +641,7 @@ func (c *call) describe(info message.Info) (last int64, err error) {
 	c.out = appendTime(append(c.out, `,"createdAt":`...), info.Created)
 	c.out = strconv.AppendInt(append(c.out, `,"messageCount":`...), counts.Messages, 10)
 	c.out = strconv.AppendInt(append(c.out, `,"streamCount":`...), counts.Streams, 10)
+
 	return last, nil
 }
 
@@ -627,6 +663,7 @@ func (c *call) namespaceInfo() error {
 		return err
 	}
 	c.out = append(c.out, `,"lastActivity":`...)
+
 	last := []byte("null}")
 	for m, err := range n.Read(c.ctx, message.Query{From: at, Limit: 1}) {
 		if err != nil {
@@ -635,6 +672,7 @@ func (c *call) namespaceInfo() error {
 		last = append(appendTime(last[:0], m.Time), '}')
 	}
 	c.out = append(c.out, last...)
+
 	return nil
 }
 
@@ -650,6 +688,7 @@ func (c *call) namespaceStreams() error {
 		case "limit":
 			return setNumber(&limit, name, v)
 		}
+
 		return nil
 	})
 	if err != nil {
@@ -666,6 +705,7 @@ func (c *call) namespaceStreams() error {
 	if err != nil {
 		return err
 	}
+
 	c.out = append(c.out, '[')
 	for i, s := range streams {
 		if i > 0 {
@@ -677,6 +717,7 @@ func (c *call) namespaceStreams() error {
 		c.out = append(c.out, '}')
 	}
 	c.out = append(c.out, ']')
+
 	return nil
 }
 
@@ -689,6 +730,7 @@ func (c *call) namespaceCategories() error {
 	if err != nil {
 		return err
 	}
+
 	c.out = append(c.out, '[')
 	for i, k := range categories {
 		if i > 0 {
@@ -700,6 +742,7 @@ func (c *call) namespaceCategories() error {
 		c.out = append(c.out, '}')
 	}
 	c.out = append(c.out, ']')
+
 	return nil
 }
 
@@ -717,6 +760,7 @@ func bareVersion(version string) string {
 	if !numbers.MatchString(version) {
 		return "0.0.0-" + strings.Trim(version, "()")
 	}
+
 	return version
 }
 
@@ -724,5 +768,6 @@ func (c *call) systemHealth() error {
 	c.out = appendText(append(c.out, `{"status":"ok","backend":`...), c.data.Engine().Capabilities().Engine)
 	c.out = strconv.AppendInt(append(c.out, `,"connections":`...), c.hub.Followers(), 10)
 	c.out = append(c.out, '}')
+
 	return nil
 }

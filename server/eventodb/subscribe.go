@@ -28,6 +28,7 @@ type subscription struct {
 func parseSubscription(q url.Values) (s subscription, wrong string) {
 	s.stream, s.category, s.all = q.Get("stream"), q.Get("category"), q.Get("all") == "true"
 	kinds := 0
+
 	for _, given := range []bool{s.stream != "", s.category != "", s.all} {
 		if given {
 			kinds++
@@ -42,6 +43,7 @@ func parseSubscription(q url.Values) (s subscription, wrong string) {
 			return 0, true
 		}
 		n, err := strconv.ParseInt(text, 10, 64)
+
 		return n, err == nil
 	}
 	var ok bool
@@ -67,6 +69,7 @@ func parseSubscription(q url.Values) (s subscription, wrong string) {
 		return s, "The parameter consumer must be less than size"
 	}
 	s.group = message.Group{Member: int(member), Size: int(size)}
+
 	return s, ""
 }
 
@@ -128,8 +131,10 @@ func notes(n *message.Namespace, sub subscription) fanout.Source {
 		if sub.stream != "" {
 			position = m.Position
 		}
+
 		return append(b, "}\n\n"...), position, nil
 	}
+
 	return data.Source(n, sub.query(), note)
 }
 
@@ -145,6 +150,7 @@ func newEventStream(w http.ResponseWriter) eventStream {
 	h.Set("Cache-Control", "no-cache")
 	h.Set("Connection", "keep-alive")
 	h.Set("Access-Control-Allow-Origin", "*")
+
 	return eventStream{w, http.NewResponseController(w)}
 }
 
@@ -170,5 +176,6 @@ func (e eventStream) send(text []byte) error {
 		}
 		text = text[len(part):]
 	}
+
 	return nil
 }

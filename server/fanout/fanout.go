@@ -75,9 +75,13 @@ func (h *Hub) Follow(ctx context.Context, key any, source Source, from int64, ou
 		return err
 	}
 	defer h.leave(t)
+
 	idle := time.NewTimer(out.IdleAfter)
 	defer idle.Stop()
+
 	for {
+		// Three cases: there is text, there is nothing yet, or the topic does not have what comes next, which is then read
+		// from the store.
 		text, next, changed, err := t.take(from, since)
 		switch {
 		case err != nil:
@@ -97,6 +101,7 @@ func (h *Hub) Follow(ctx context.Context, key any, source Source, from int64, ou
 			continue
 		}
 		idle.Reset(out.IdleAfter)
+
 		select {
 		case <-changed:
 		case <-idle.C:
@@ -164,12 +169,14 @@ func (h *Hub) join(ctx context.Context, key any, source Source) (t *topic, since
 		if h.topics == nil {
 			h.topics = map[any]*topic{}
 		}
+
 		h.topics[key] = t
 		go t.run(ctx, since)
 	}
 	t.joined++
 	t.followers.Add(1)
 	h.followers.Add(1)
+
 	return t, since, nil
 }
 
@@ -184,6 +191,8 @@ func (h *Hub) leave(t *topic) {
 		delete(h.topics, t.key)
 	}
 	h.mu.Unlock()
+
+	// The topic's goroutine has ended when leave returns: nothing reads the store for it any more.
 	if last {
 		t.stop()
 		<-t.done
@@ -202,6 +211,7 @@ func (h *Hub) failed(t *topic) {
 // run keeps the texts of what comes from a position on.
 func (t *topic) run(ctx context.Context, from int64) {
 	defer close(t.done)
+
 	for item, err := range t.source.Follow(ctx, from) {
 		t.add(item, err)
 	}
@@ -227,6 +237,7 @@ func (t *topic) add(item Item, err error) {
 
 // drop forgets the first half of what is kept. Who sends it has it still.
 func (t *topic) drop() {
+	// A new array, not the old one moved: followers may be sending what they were given.
 	half := len(t.kept) / 2
 	cut := t.kept[half].end
 	t.from = t.kept[half].position + 1
@@ -254,12 +265,14 @@ func (t *topic) take(from, since int64) (text []byte, next int64, changed <-chan
 		if t.changed == nil {
 			t.changed = make(chan struct{})
 		}
+
 		return nil, from, t.changed, nil
 	}
 	begin := 0
 	if i > 0 {
 		begin = t.kept[i-1].end
 	}
+
 	return t.text[begin:], t.kept[len(t.kept)-1].position + 1, nil, nil
 }
 
@@ -269,6 +282,7 @@ func (t *topic) read(ctx context.Context, text []byte, from, since int64) (_ []b
 	kept := max(t.from, since) // all before that can be read by now
 	t.mu.Unlock()
 	next = from
+
 	count := 0
 	for item, err := range t.source.Read(ctx, from, readItems) {
 		if err != nil {
@@ -279,5 +293,6 @@ func (t *topic) read(ctx context.Context, text []byte, from, since int64) (_ []b
 			return text, next, nil
 		}
 	}
+
 	return text, max(next, kept), nil
 }

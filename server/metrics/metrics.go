@@ -73,6 +73,7 @@ func (c engineCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{engineInfo, lossWindow, poisoned, trouble, lost} {
 		to <- d
 	}
+
 	for i := range numbers {
 		to <- numbers[i].desc
 	}
@@ -89,6 +90,7 @@ func (c engineCollector) Collect(to chan<- prometheus.Metric) {
 	gauge(poisoned, truth(m.Poison != nil))
 	gauge(trouble, truth(m.Trouble != nil))
 	gauge(lost, truth(caps.Lost != ""))
+
 	for i := range numbers {
 		n := &numbers[i]
 		if value := n.of(&m); value != holdfast.Unknown {
@@ -101,5 +103,6 @@ func truth(is bool) float64 {
 	if is {
 		return 1
 	}
+
 	return 0
 }

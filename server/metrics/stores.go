@@ -102,6 +102,7 @@ func (c storesCollector) Collect(to chan<- prometheus.Metric) {
 	r.check(logLast, r.logs(ctx))
 	r.check(messagesLast, r.messages(ctx))
 	r.check(tasks, r.tasks(ctx))
+
 	for _, m := range measures {
 		if value, ok := r.others[m]; ok {
 			labels := make([]string, m.labels)
@@ -151,6 +152,7 @@ func (r *report) logs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	for _, l := range list {
 		subscriptions, err := l.Store.Subscriptions(ctx)
 		if gone(ctx, err) {
@@ -160,10 +162,12 @@ func (r *report) logs(ctx context.Context) error {
 			return err
 		}
 		r.tell(logLast, float64(l.Store.Last()), l.Namespace, l.Name)
+
 		for _, s := range subscriptions {
 			r.tell(logLag, float64(s.Lag), l.Namespace, l.Name, s.Name)
 		}
 	}
+
 	return nil
 }
 
@@ -175,6 +179,7 @@ func (r *report) messages(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	for _, n := range list {
 		subscriptions, err := n.Subscriptions(ctx, "", 0)
 		if gone(ctx, err) {
@@ -184,12 +189,14 @@ func (r *report) messages(ctx context.Context) error {
 			return err
 		}
 		r.tell(messagesLast, float64(n.Last()), n.ID())
+
 		for _, s := range subscriptions {
 			r.tell(groupLag, float64(s.Behind), n.ID(), s.Name)
 			r.tell(groupPending, float64(s.Pending), n.ID(), s.Name)
 			r.tell(groupParked, float64(s.Parked), n.ID(), s.Name)
 		}
 	}
+
 	return nil
 }
 
@@ -201,6 +208,7 @@ func (r *report) tasks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	now := time.Now()
 	for _, t := range list {
 		queues, err := t.Store.Queues(ctx)
@@ -210,6 +218,7 @@ func (r *report) tasks(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+
 		for _, q := range queues {
 			for _, state := range task.States() {
 				r.tell(tasks, float64(q.Counts[state]), t.Namespace, q.Name, state.String())
@@ -225,10 +234,12 @@ func (r *report) tasks(ctx context.Context) error {
 		if err != nil && !gone(ctx, err) {
 			return err
 		}
+
 		for _, p := range periodics {
 			r.tell(refused, float64(p.Refused), t.Namespace, p.Name)
 		}
 	}
+
 	return nil
 }
 

@@ -72,12 +72,14 @@ func (h *histogram) observe(d time.Duration, n int64) {
 func (h *histogram) read() (count uint64, sum float64, cumulative map[float64]uint64) {
 	sum = time.Duration(h.sum.Load()).Seconds()
 	cumulative = make(map[float64]uint64, buckets)
+
 	for i := range h.counts {
 		count += h.counts[i].Load()
 		if i < buckets {
 			cumulative[time.Duration(1<<(minShift+i)).Seconds()] = count
 		}
 	}
+
 	return count, sum, cumulative
 }
 
@@ -110,6 +112,7 @@ func (w *Watched) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Recei
 	if err != nil || level < holdfast.Power && at%sample != 1 {
 		return below, err
 	}
+
 	return holdfast.NewReceipt(&commit{w: w, below: below, start: start, at: at, level: level}, 0), nil
 }
 
@@ -124,6 +127,7 @@ func (c *commit) Wait(uint64) error {
 		}
 		c.w.levels[c.level].observe(time.Since(c.w.began)-c.start, n)
 	}
+
 	return err
 }
 
@@ -144,6 +148,7 @@ func (w *Watched) Sync() error {
 	if err == nil {
 		w.reached(at)
 	}
+
 	return err
 }
 
@@ -168,6 +173,7 @@ func (w *Watched) unsynced() bool {
 	if weak != w.seen {
 		w.seen, w.seenAt = weak, time.Now()
 	}
+
 	return weak > w.safe.Load() && (window <= 0 || time.Since(w.seenAt) <= window)
 }
 
@@ -205,9 +211,11 @@ func (c watchedCollector) Describe(to chan<- *prometheus.Desc) {
 // Collect implements [prometheus.Collector].
 func (c watchedCollector) Collect(to chan<- prometheus.Metric) {
 	c.engineCollector.Collect(to)
+
 	for _, level := range holdfast.Levels() {
 		count, sum, cumulative := c.w.levels[level].read()
 		to <- prometheus.MustNewConstHistogram(commitSeconds, count, sum, cumulative, level.String())
+
 		for i := range stalled {
 			to <- prometheus.MustNewConstMetric(stalledCommits, prometheus.CounterValue,
 				float64(c.w.stalls[level][i].Load()), level.String(), stalled[i].name)
@@ -223,5 +231,6 @@ func (w *Watched) StoreOpened(what string) (closed func()) {
 	}); ok {
 		return e.StoreOpened(what)
 	}
+
 	return func() {}
 }

@@ -39,6 +39,7 @@ func Style() string {
 	if err != nil {
 		panic(err) // it is embedded
 	}
+
 	return string(css)
 }
 
@@ -51,6 +52,7 @@ type file struct {
 // Routes returns the routes of the page: / redirects to /page/, below which the files are. They need no token.
 func Routes() []route.Route {
 	loaded := load()
+
 	return []route.Route{
 		{Method: http.MethodGet, Pattern: "/{$}", Handler: func(w http.ResponseWriter, _ *http.Request) {
 			headers(w)
@@ -113,10 +115,12 @@ func load() map[string]file {
 		}
 		sum := sha256.Sum256(data)
 		loaded[name] = file{name: name, kind: kind, etag: `"` + hex.EncodeToString(sum[:12]) + `"`, data: data}
+
 		return nil
 	})
 	if err != nil {
 		panic(err)
 	}
+
 	return loaded
 }

@@ -131,8 +131,23 @@ func Of(err error) api.Problem {
 		expected, actual := int64(conflict.Expected), int64(conflict.Actual)
 		p.Expected, p.Actual = &expected, &actual
 	}
+	if in := (*inOperation)(nil); errors.As(err, &in) {
+		p.Operation = &in.at
+	}
 	return p
 }
+
+// InOperation is an error of an operation of a transaction, counted from 0.
+func InOperation(at int, err error) error { return &inOperation{at, err} }
+
+type inOperation struct {
+	at  int
+	err error
+}
+
+func (e *inOperation) Error() string { return fmt.Sprintf("operation %d: %v", e.at, e.err) }
+
+func (e *inOperation) Unwrap() error { return e.err }
 
 // Status is the HTTP status that errors of a code are answered with; 0 if it is none.
 func Status(code string) int {
@@ -142,11 +157,13 @@ func Status(code string) int {
 	case api.CodeBadRequest: // other statuses have that code too
 		return http.StatusBadRequest
 	}
+
 	for _, c := range classes {
 		if c.code == code {
 			return c.status
 		}
 	}
+
 	return 0
 }
 
@@ -163,6 +180,7 @@ func detail(err error) string {
 	} else if inner := (*holdfast.Error)(nil); errors.As(c.Cause, &inner) {
 		c.Cause = errors.New(detail(inner))
 	}
+
 	return c.Error()
 }
 
@@ -183,6 +201,7 @@ func Write(w http.ResponseWriter, r *http.Request, err error) {
 	p := Of(err)
 	known := route.From(r.Context())
 	p.Request, known.Err = known.ID, err
+
 	h := w.Header()
 	switch p.Status {
 	case http.StatusUnauthorized:

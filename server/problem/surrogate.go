@@ -14,6 +14,7 @@ func Surrogate(text []byte) bool {
 		if i < 0 {
 			return false
 		}
+
 		first := escaped(text[i:])
 		switch {
 		case first < 0: // of one character
@@ -38,5 +39,6 @@ func escaped(text []byte) rune {
 	if err != nil {
 		return -1
 	}
+
 	return rune(r)
 }

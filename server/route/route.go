@@ -57,5 +57,6 @@ func From(ctx context.Context) *Request {
 	if r, ok := ctx.Value(key{}).(*Request); ok {
 		return r
 	}
+
 	return new(Request)
 }

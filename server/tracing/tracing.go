@@ -27,12 +27,14 @@ func wanted() bool {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
 		return false
 	}
+
 	switch os.Getenv("OTEL_TRACES_EXPORTER") {
 	case "":
 		return os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
 	case "otlp":
 		return true
 	}
+
 	return false
 }
 
@@ -48,6 +50,7 @@ func New(ctx context.Context, version string) (*Tracer, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return of(ctx, trace.WithBatcher(exporter), version)
 }
 
@@ -57,6 +60,7 @@ func of(ctx context.Context, to trace.TracerProviderOption, version string) (*Tr
 	if err != nil {
 		return nil, err
 	}
+
 	return &Tracer{trace.NewTracerProvider(to, trace.WithResource(r))}, nil
 }
 
@@ -66,6 +70,7 @@ func (t *Tracer) Wrap(route string, next http.Handler) http.Handler {
 	if t == nil || t.provider == nil {
 		return next
 	}
+
 	return otelhttp.NewHandler(next, route, otelhttp.WithTracerProvider(t.provider),
 		otelhttp.WithPropagators(propagation.NewCompositeTextMapPropagator(propagation.TraceContext{},
 			propagation.Baggage{})),
@@ -77,5 +82,6 @@ func (t *Tracer) Stop(ctx context.Context) error {
 	if t == nil || t.provider == nil {
 		return nil
 	}
+
 	return t.provider.Shutdown(ctx)
 }

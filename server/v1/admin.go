@@ -40,6 +40,7 @@ func (s *service) namespaces() {
 				return nil, err
 			}
 			list, err := c.data.Messages().Namespaces(c.ctx, in.After, limit)
+
 			out := []api.Namespace{}
 			for _, info := range list {
 				n, err := c.describe(info)
@@ -51,6 +52,7 @@ func (s *service) namespaces() {
 				}
 				out = append(out, n)
 			}
+
 			return out, err
 		})
 	declare(s, operation{id: "create-namespace", method: http.MethodPost, path: "/v1/namespaces", role: auth.Admin,
@@ -65,6 +67,7 @@ func (s *service) namespaces() {
 			}
 			out, err = c.describe(info)
 			out.Token = secret
+
 			return out, err
 		})
 	declare(s, operation{id: "get-namespace", method: http.MethodGet, path: inNamespace, role: auth.Read, tag: tag,
@@ -74,6 +77,7 @@ func (s *service) namespaces() {
 			if err != nil {
 				return out, err
 			}
+
 			return c.describe(info)
 		})
 	declare(s, operation{id: "delete-namespace", method: http.MethodDelete, path: inNamespace, role: auth.Admin, tag: tag,
@@ -90,19 +94,23 @@ func everywhere(*http.Request, auth.Principal) string { return auth.Everywhere }
 // describe describes a namespace with what it has.
 func (c *call) describe(info message.Info) (out api.Namespace, err error) {
 	counts, last, err := c.data.Messages().Totals(c.ctx, info.ID)
+
 	return api.Namespace{ID: info.ID, Description: info.Description, Metadata: info.Metadata, Created: info.Created,
 		Messages: counts.Messages, Streams: counts.Streams, Last: last}, err
 }
 
+// own is the namespace of the token that a request is made with.
+func own(_ *http.Request, p auth.Principal) string { return p.Namespace }
+
 func (s *service) tokens() {
 	const tag = "tokens"
-	own := func(_ *http.Request, p auth.Principal) string { return p.Namespace }
 	declare(s, operation{id: "list-tokens", method: http.MethodGet, path: "/v1/tokens", role: auth.Admin, tag: tag,
 		summary: "List tokens, but for those of namespaces themselves", about: "Without a namespace, all.",
 		namespace: func(r *http.Request, _ auth.Principal) string {
 			if n := r.URL.Query().Get("namespace"); n != "" {
 				return n
 			}
+
 			return auth.Everywhere
 		}},
 		func(c *call, in *struct {
@@ -110,9 +118,11 @@ func (s *service) tokens() {
 		}) ([]api.Token, error) {
 			list, err := s.o.Tokens.List(c.ctx, in.Namespace)
 			out := make([]api.Token, len(list))
+
 			for i, t := range list {
 				out[i] = token(t)
 			}
+
 			return out, err
 		})
 	declare(s, operation{id: "create-token", method: http.MethodPost, path: "/v1/tokens", role: auth.Admin, tag: tag,
@@ -134,6 +144,7 @@ func (s *service) tokens() {
 			}
 			out = token(k)
 			out.Secret = secret
+
 			return out, nil
 		})
 	declare(
@@ -144,6 +155,7 @@ func (s *service) tokens() {
 				if t, err := s.o.Tokens.Get(r.Context(), r.PathValue("id")); err == nil {
 					return t.Namespace
 				}
+
 				return p.Namespace // there is none, as the handler says
 			}},
 		func(c *call, in *struct {
@@ -160,6 +172,7 @@ func (s *service) tokens() {
 			if errors.Is(err, holdfast.ErrNotFound) { // a namespace's own
 				return api.Token{ID: p.TokenID, Namespace: p.Namespace, Role: p.Role.String()}, nil
 			}
+
 			return token(t), err
 		})
 }
@@ -175,6 +188,7 @@ func token(t auth.Token) api.Token {
 	if !t.Expires.IsZero() {
 		out.Expires = &t.Expires
 	}
+
 	return out
 }
 
@@ -199,9 +213,11 @@ func (s *service) operations() {
 			if trouble != nil {
 				out.Trouble = trouble.Error()
 			}
+
 			for _, set := range caps.Settings {
 				out.Settings = append(out.Settings, api.Setting(set))
 			}
+
 			return out, nil
 		})
 	declare(s, operation{id: "verify-server", method: http.MethodPost, path: "/v1/server/verify", role: auth.Admin,
@@ -222,6 +238,7 @@ func (s *service) operations() {
 				return none{}, err
 			}
 			defer done()
+
 			return none{}, holdfast.Compact(c.ctx, c.data.Engine(), holdfast.Range{})
 		})
 	s.backups()
@@ -247,6 +264,7 @@ func verify(ctx context.Context, engine holdfast.Engine) (out api.Verified, err 
 	case err != nil && !errors.Is(err, holdfast.ErrUnavailable): // what can be read still tells something
 		damage = append(damage, err)
 	}
+
 	for _, d := range damage {
 		out.Problems = append(out.Problems, d.Error())
 	}
@@ -255,8 +273,10 @@ func verify(ctx context.Context, engine holdfast.Engine) (out api.Verified, err 
 		return out, err
 	}
 	defer func() { err = errors.Join(err, snapshot.Close()) }()
+
 	it := snapshot.Scan(holdfast.Range{})
 	defer it.Close()
+
 	for it.Next() {
 		if err := ctx.Err(); err != nil {
 			return out, err
@@ -270,6 +290,7 @@ func verify(ctx context.Context, engine holdfast.Engine) (out api.Verified, err 
 			return err
 		}
 		out.Problems = append(out.Problems, err.Error())
+
 		return nil
 	}
 	if err := found(it.Err()); err != nil {
@@ -279,6 +300,7 @@ func verify(ctx context.Context, engine holdfast.Engine) (out api.Verified, err 
 	if err := found(err); err != nil {
 		return out, err
 	}
+
 	for _, l := range logs {
 		for _, gap := range l.Lost {
 			out.Problems = append(
@@ -294,11 +316,13 @@ func verify(ctx context.Context, engine holdfast.Engine) (out api.Verified, err 
 	if err := found(err); err != nil {
 		return out, err
 	}
+
 	for _, t := range tasks {
 		for _, p := range t.Problems {
 			out.Problems = append(out.Problems, fmt.Sprintf("tasks %q: %s", t.Store, p))
 		}
 	}
+
 	return out, nil
 }
 
@@ -327,6 +351,7 @@ func (s *service) backups() {
 			if at := s.o.BackupDir; at != "" && os.Mkdir(at, 0o700) == nil {
 				defer os.Remove(at)
 			}
+
 			dir, err := os.MkdirTemp(s.o.BackupDir, "holdfast-backup-")
 			if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EROFS) {
 				return &holdfast.Error{Op: "backup", Class: holdfast.ErrUnavailable, Cause: err,
@@ -351,15 +376,18 @@ func (s *service) backups() {
 				if errors.Is(err, holdfast.ErrBadOption) { // an engine that keeps nothing in a directory
 					err = &holdfast.Error{Op: "backup", Class: holdfast.ErrUnavailable, Cause: err}
 				}
+
 				return err
 			}
 			c.w.Header().Set("Content-Disposition", `attachment; filename="holdfast-`+
 				time.Now().UTC().Format("20060102-150405")+`.tar"`)
+
 			return c.stream("application/x-tar", func(w io.Writer) error {
 				t := tar.NewWriter(w)
 				if err := t.AddFS(os.DirFS(into)); err != nil {
 					return err // without the end of a tar
 				}
+
 				return t.Close()
 			})
 		})

@@ -37,7 +37,7 @@ func TestNamespaces(t *testing.T) {
 
 	own := *s
 	own.token = made.Token
-	do[api.WriteResult](&own, "POST", shop("/messages"), write("order-1", 3))
+	do[api.Written](&own, "POST", shop("/messages"), write("order-1", 3))
 	do[api.Appended](&own, "POST", shop("/logs/events/events"), api.Append{Events: []api.NewEvent{{Type: "T"}}})
 	do[api.EnqueueResult](&own, "POST", shop("/tasks"), api.Enqueue{Tasks: []api.NewTask{{ID: "a", Kind: "k"}}})
 	do[api.Subscription](&own, "PUT", shop(mails), api.Subscription{Category: "order"})
@@ -111,7 +111,7 @@ func TestTokens(t *testing.T) {
 		got.Secret != "" {
 		t.Errorf("%+v", got)
 	}
-	do[api.WriteResult](&worker, "POST", in("/messages"), write("a-1", 1))
+	do[api.Written](&worker, "POST", in("/messages"), write("a-1", 1))
 	worker.refused(api.CodeForbidden, "DELETE", in("/logs/a"), nil)
 	worker.refused(api.CodeForbidden, "GET", "/v1/tokens?namespace=default", nil)
 	worker.refused(api.CodeForbidden, "DELETE", "/v1/tokens/"+made.ID, nil)
@@ -167,7 +167,7 @@ func TestServer(t *testing.T) {
 		got.Namespaces != 1 || got.Trouble != "" || len(got.Settings) == 0 || got.Counters.Commits == 0 {
 		t.Errorf("%+v", got)
 	}
-	do[api.WriteResult](s, "POST", in("/messages"), write("order-1", 20))
+	do[api.Written](s, "POST", in("/messages"), write("order-1", 20))
 	do[api.EnqueueResult](s, "POST", in("/tasks"), api.Enqueue{Tasks: []api.NewTask{{ID: "a", Kind: "k"}}})
 	v := do[api.Verified](s, "POST", "/v1/server/verify", nil)
 	if v.Problems == nil || len(v.Problems) != 0 || v.Keys < 10 || v.Bytes < 100 {

@@ -13,7 +13,7 @@ import (
 func TestAhead(t *testing.T) {
 	s := start(t, nil, core.Options{})
 	for range 3 {
-		do[api.WriteResult](s, "POST", in("/messages"), `{"writes":[{"stream":"a-1","messages":[{"type":"t","data":{}}]}]}`)
+		do[api.Written](s, "POST", in("/messages"), `{"stream":"a-1","messages":[{"type":"t","data":{}}]}`)
 		do[api.Appended](s, "POST", in("/logs/l/events"), `{"events":[{"type":"t"}]}`)
 	}
 	read := do[api.Messages](s, "GET", in("/messages"), nil)
@@ -63,7 +63,7 @@ func TestAhead(t *testing.T) {
 	// A namespace that is made anew has another history.
 	do[any](s, "POST", "/v1/namespaces", `{"id":"n"}`)
 	put := func() {
-		do[any](s, "POST", "/v1/namespaces/n/messages", `{"writes":[{"stream":"a","messages":[{"type":"t","data":{}}]}]}`)
+		do[any](s, "POST", "/v1/namespaces/n/messages", `{"stream":"a","messages":[{"type":"t","data":{}}]}`)
 	}
 	put()
 	was := do[api.Messages](s, "GET", "/v1/namespaces/n/messages", nil)

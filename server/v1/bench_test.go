@@ -43,7 +43,7 @@ func BenchmarkWrites(b *testing.B) {
 	const payload = `{"customer":"c-4711","items":[{"sku":"a-1","n":3},{"sku":"b-22","n":1}],"note":"please ring twice"}`
 	b.Run(
 		"messages/handler",
-		handler("/messages", `{"writes":[{"stream":"order-1","messages":[{"type":"Placed","data":`+payload+`}]}]}`),
+		handler("/messages", `{"stream":"order-1","messages":[{"type":"Placed","data":`+payload+`}]}`),
 	)
 	b.Run("messages/store", func(b *testing.B) {
 		n, err := d.Messages().Namespace(b.Context(), message.Default)

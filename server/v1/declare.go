@@ -84,6 +84,7 @@ func inputOf(t reflect.Type) input {
 			in.body = f.Index
 			continue
 		}
+
 		for _, from := range []string{"path", "query"} {
 			if name := f.Tag.Get(from); name != "" {
 				in.params = append(
@@ -94,6 +95,7 @@ func inputOf(t reflect.Type) input {
 			}
 		}
 	}
+
 	return in
 }
 
@@ -118,6 +120,7 @@ func declare[In, Out any](s *service, o operation, f func(c *call, in *In) (Out,
 		if c.unless == nil {
 			return c.answer(out)
 		}
+
 		return c.deliver(out)
 	})
 }
@@ -131,6 +134,7 @@ func declareRaw[In any](s *service, o operation, out reflect.Type, f func(c *cal
 		if err := in.read(c, reflect.ValueOf(&v).Elem()); err != nil {
 			return err
 		}
+
 		return f(c, &v)
 	})
 }
@@ -171,6 +175,7 @@ func (c *call) answer(v any) error {
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(b.Len()))
 	_, _ = c.w.Write(b.Bytes()) // nobody is left to report an error to
+
 	return nil
 }
 
@@ -187,12 +192,14 @@ func (c *call) deliver(v any) error {
 	if failed == nil && (err == nil || errors.Is(err, http.ErrNotSupported)) {
 		return nil
 	}
+
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), giveBack)
 	defer cancel()
 	if err := c.unless(ctx); err != nil {
 		c.o.Logger.Warn("what was claimed for a client that is gone could not be given back: its lease runs out",
 			"namespace", c.ns, "error", err)
 	}
+
 	return failed
 }
 
@@ -200,6 +207,7 @@ func (c *call) deliver(v any) error {
 func encode(b *bytes.Buffer, v any) error {
 	e := json.NewEncoder(b)
 	e.SetEscapeHTML(false)
+
 	return e.Encode(v)
 }
 
@@ -211,12 +219,14 @@ func (in *input) read(c *call, v reflect.Value) error {
 		if query, err = url.ParseQuery(c.r.URL.RawQuery); err != nil {
 			return problem.BadRequest("the query cannot be read: %v", err)
 		}
+
 		for name := range query {
 			if !in.known[name] {
 				return problem.BadRequest("there is no parameter %.80q here", name)
 			}
 		}
 	}
+
 	for _, p := range in.params {
 		var texts []string
 		if p.in == "path" {
@@ -234,20 +244,25 @@ func (in *input) read(c *call, v reflect.Value) error {
 			return problem.BadRequest("the parameter %s: %v", p.name, err)
 		}
 	}
+
+	// The body is read whole, into memory that is used again, and decoded strictly.
 	if in.body == nil {
 		return nil
 	}
+
 	b := buffers.Get().(*bytes.Buffer)
 	defer release(b)
 	if n := c.r.ContentLength; n > 0 && n <= keepBuffer {
 		b.Grow(int(n) + bytes.MinRead)
 	}
+
 	switch _, err := b.ReadFrom(c.r.Body); {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return problem.BadRequest("the body broke off")
 	case err != nil:
 		return fmt.Errorf("read the body: %w", err)
 	}
+
 	return decode(b.Bytes(), v.FieldByIndex(in.body).Addr().Interface())
 }
 
@@ -259,7 +274,8 @@ func decode(body []byte, v any) error {
 	if !utf8.Valid(body) {
 		return problem.BadRequest("the body is not UTF-8") // its names and ids would become others, and alike
 	}
-	if tooMany(body) {
+	shape := shapeOf(reflect.TypeOf(v))
+	if shape != nil && tooMany(body, shape.lists) {
 		return &holdfast.Error{Class: holdfast.ErrTooLarge,
 			Detail: fmt.Sprintf("the body lists more than %d items", maxItems), Remedy: "send several requests"}
 	}
@@ -267,9 +283,9 @@ func decode(body []byte, v any) error {
 	d.DisallowUnknownFields()
 	err := d.Decode(v)
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) && strings.HasPrefix(wrong.Value, "number") {
-		if s := shapeOf(reflect.TypeOf(v)); s != nil && json.Valid(body) { // 7.0 is the number 7
+		if shape != nil && json.Valid(body) { // 7.0 is the number 7
 			reflect.ValueOf(v).Elem().SetZero()
-			d = json.NewDecoder(bytes.NewReader(s.whole(body)))
+			d = json.NewDecoder(bytes.NewReader(shape.whole(body)))
 			d.DisallowUnknownFields()
 			err = d.Decode(v)
 		}
@@ -287,17 +303,18 @@ func decode(body []byte, v any) error {
 	if rest := bytes.TrimSpace(body[d.InputOffset():]); len(rest) > 0 {
 		return problem.BadRequest("the body goes on behind the object")
 	}
-	if s := shapeOf(reflect.TypeOf(v)); s != nil {
+	if shape != nil {
 		if body = bytes.TrimSpace(body); body[0] != '{' {
 			return problem.BadRequest("the body: an object of JSON is expected")
 		}
-		if err := s.check(body); err != nil {
+		if err := shape.check(body); err != nil {
 			return err
 		}
 	}
 	if problem.Surrogate(body) && replaced(reflect.ValueOf(v).Elem()) {
 		return problem.BadRequest("the body has an escape for half of a character without the other half, as in \"\\ud800\"")
 	}
+
 	return nil
 }
 
@@ -318,8 +335,10 @@ func expected(t reflect.Type) string {
 		if t.Elem().Kind() == reflect.Uint8 {
 			return "a text in base64"
 		}
+
 		return "a list"
 	}
+
 	return "an object"
 }
 
@@ -344,6 +363,7 @@ func replaced(v reflect.Value) bool {
 			}
 		}
 	}
+
 	return false
 }
 
@@ -351,15 +371,14 @@ func replaced(v reflect.Value) bool {
 // memory, so the limit of a body's size alone would let one request take gigabytes.
 const maxItems = 100_000
 
-// tooMany reports whether the lists of a body have more than maxItems. Those further down than the messages of several
-// writes are part of a message's data, and stay text.
-func tooMany(body []byte) bool {
-	const deepest = 4
+// tooMany reports whether the lists of a body have more than maxItems. Those further down than deepest are part of a
+// message's data, and stay text.
+func tooMany(body []byte, deepest int) bool {
 	if len(body) < 2*maxItems {
 		return false
 	}
 	items, depth, inText := 0, 0, false
-	var list [deepest + 1]bool // by depth
+	list := make([]bool, deepest+1) // by depth
 	for i := 0; i < len(body); i++ {
 		switch c := body[i]; {
 		case inText:
@@ -383,6 +402,7 @@ func tooMany(body []byte) bool {
 			}
 		}
 	}
+
 	return false
 }
 
@@ -400,6 +420,7 @@ func set(v reflect.Value, texts []string) error {
 		v.Set(reflect.New(v.Type().Elem()))
 		v = v.Elem()
 	}
+
 	var err error
 	switch p := v.Addr().Interface().(type) {
 	case *string:
@@ -423,10 +444,13 @@ func set(v reflect.Value, texts []string) error {
 	case *time.Time:
 		if *p, err = time.Parse(time.RFC3339, text); err != nil {
 			err = fmt.Errorf("%.40q is no time such as 2026-01-31T12:00:00Z (RFC 3339)", text)
+		} else if yearOne(text) {
+			err = fmt.Errorf("%.40q is in the year 1, which means none; leave it out for that", text)
 		}
 	default:
 		panic(fmt.Sprintf("a parameter of type %s", v.Type()))
 	}
+
 	return err
 }
 
@@ -442,6 +466,7 @@ func (s *service) add(o operation, inType, outType reflect.Type) input {
 			Description: "The namespace.", Schema: &huma.Schema{Type: huma.TypeString}})
 		kinds["namespace"](op.Parameters[0].Schema)
 	}
+
 	for _, p := range in.params {
 		f := inType.FieldByIndex(p.field)
 		s := plain(schemas.Schema(f.Type, true, ""))
@@ -453,6 +478,8 @@ func (s *service) add(o operation, inType, outType reflect.Type) input {
 		op.Parameters = append(op.Parameters, &huma.Param{Name: api.HeaderLevel, In: "header", Schema: levelSchema(),
 			Description: "What the write is to survive before it is answered; the server's level if it is absent."})
 	}
+
+	// A body is JSON of a type, or whatever the operation consumes.
 	if in.body != nil || o.consumes != "" {
 		media := &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}
 		kind := o.consumes
@@ -463,6 +490,7 @@ func (s *service) add(o operation, inType, outType reflect.Type) input {
 		}
 		op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{kind: media}}
 	}
+
 	status, answer := "200", &huma.Response{Description: "Done."}
 	switch {
 	case o.produces != "":
@@ -484,6 +512,7 @@ func (s *service) add(o operation, inType, outType reflect.Type) input {
 		answer.Headers = map[string]*huma.Param{api.HeaderLevel: {Schema: levelSchema(), Description: "What it was given."}}
 	}
 	op.Responses[status] = answer
+
 	failure := schemas.Schema(reflect.TypeFor[api.Problem](), true, "")
 	for _, code := range append([]string{api.CodeBadRequest, api.CodeInternal, api.CodeCorrupt, api.CodeStopping,
 		api.CodeTooMany}, slices.Concat(codesOf(o), o.codes)...) {
@@ -493,6 +522,8 @@ func (s *service) add(o operation, inType, outType reflect.Type) input {
 			r = &huma.Response{Content: map[string]*huma.MediaType{"application/problem+json": {Schema: failure}}}
 			op.Responses[status] = r
 		}
+
+		// Codes with the same status share an answer, whose description lists them.
 		if text := "`" + code + "`"; !strings.Contains(r.Description, text) {
 			r.Description = strings.TrimPrefix(r.Description+", "+text, ", ")
 		}
@@ -501,6 +532,7 @@ func (s *service) add(o operation, inType, outType reflect.Type) input {
 		op.Security = []map[string][]string{}
 	}
 	s.doc.AddOperation(op)
+
 	return in
 }
 
@@ -519,6 +551,7 @@ func codesOf(o operation) (codes []string) {
 	if o.write {
 		codes = append(codes, api.CodeLevel, api.CodePoisoned, api.CodeFull)
 	}
+
 	return codes
 }
 
@@ -532,6 +565,7 @@ func needs(o operation) string {
 	case o.namespace != nil:
 		return fmt.Sprintf("Needs the role %s in the namespace that it is about.", o.role)
 	}
+
 	return fmt.Sprintf("Needs the role %s in all namespaces.", o.role)
 }
 

@@ -31,6 +31,7 @@ func describe(doc *huma.OpenAPI) {
 	}
 	schemas := doc.Components.Schemas
 	asked := map[string]bool{} // schemas of what requests have
+
 	for _, item := range doc.Paths {
 		for _, op := range []*huma.Operation{item.Post, item.Put} {
 			if op != nil && op.RequestBody != nil {
@@ -40,9 +41,11 @@ func describe(doc *huma.OpenAPI) {
 			}
 		}
 	}
+
 	for name, s := range schemas.Map() {
 		t := schemas.TypeFromRef(refTo + name)
 		names := map[string]string{} // of the fields, in Go and in JSON
+
 		for _, f := range reflect.VisibleFields(t) {
 			names[f.Name], _, _ = strings.Cut(f.Tag.Get("json"), ",")
 		}
@@ -50,12 +53,14 @@ func describe(doc *huma.OpenAPI) {
 		if !asked[name] { // answers may have more fields some day
 			s.AdditionalProperties = nil
 		}
+
 		for _, f := range reflect.VisibleFields(t) {
 			property, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			p := s.Properties[property]
 			if f.Anonymous || p == nil {
 				continue
 			}
+
 			owner := t
 			for _, i := range f.Index[:len(f.Index)-1] {
 				owner = owner.Field(i).Type
@@ -76,6 +81,7 @@ func inJSON(comment string, names map[string]string) string {
 		if name := names[word]; name != "" {
 			return "`" + name + "`"
 		}
+
 		return word
 	})
 }
@@ -92,6 +98,7 @@ func reach(schemas huma.Registry, s *huma.Schema, names map[string]bool) {
 		reach(schemas, schemas.SchemaFromRef(s.Ref), names)
 	}
 	reach(schemas, s.Items, names)
+
 	for _, p := range s.Properties {
 		reach(schemas, p, names)
 	}

@@ -42,6 +42,7 @@ func (s *service) eventLines() {
 			if err != nil {
 				return err
 			}
+
 			return c.answer(done)
 		})
 	declareRaw(s, operation{id: "export-events", method: http.MethodGet, path: inNamespace + "/logs/{log}/export",
@@ -60,6 +61,7 @@ func (s *service) eventLines() {
 			if in.Gzip {
 				kind = "application/gzip"
 			}
+
 			return c.stream(kind, func(w io.Writer) error {
 				buffer := bufio.NewWriterSize(w, 64<<10)
 				out, finish := io.Writer(buffer), buffer.Flush
@@ -69,6 +71,7 @@ func (s *service) eventLines() {
 				}
 				e := json.NewEncoder(out)
 				e.SetEscapeHTML(false)
+
 				for ev, err := range log.Events(c.ctx, 0, 0) {
 					if err == nil {
 						err = e.Encode(api.FromEvent(&ev))
@@ -77,6 +80,7 @@ func (s *service) eventLines() {
 						return err
 					}
 				}
+
 				return finish()
 			})
 		})
@@ -91,6 +95,7 @@ func (c *call) importEvents(log *event.Store) (done api.Imported, err error) {
 	defer lines.Release()
 	var batch []event.Event
 	size, at := 0, map[uint64]int64{} // at is the line that has a position
+
 	flush := func() error {
 		given, last := len(batch), done.Last
 		for _, e := range batch {
@@ -112,6 +117,7 @@ func (c *call) importEvents(log *event.Store) (done api.Imported, err error) {
 		clear(at)
 		batch, size = batch[:0], 0
 		lines.Release()
+
 		return nil
 	}
 	for {
@@ -121,6 +127,7 @@ func (c *call) importEvents(log *event.Store) (done api.Imported, err error) {
 				failed = &holdfast.Error{Class: holdfast.ErrTooLarge,
 					Detail: fmt.Sprintf("a line has at most %d bytes", ndjson.MaxLine)}
 			}
+
 			return done, fmt.Errorf("line %d: %w", lines.Line(), failed)
 		}
 		if len(text) > 0 {
@@ -148,6 +155,7 @@ func (c *call) importEvents(log *event.Store) (done api.Imported, err error) {
 func (c *call) unknown(log *event.Store, batch []event.Event) ([]event.Event, error) {
 	first, last := log.First(), log.Last()
 	anew := batch[:0:0]
+
 	for i := range batch {
 		e, known := &batch[i], false
 		if e.ID == "" && e.Position >= first && e.Position <= last {
@@ -164,5 +172,6 @@ func (c *call) unknown(log *event.Store, batch []event.Event) ([]event.Event, er
 			anew = append(anew, *e)
 		}
 	}
+
 	return anew, nil
 }

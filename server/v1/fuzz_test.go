@@ -21,7 +21,7 @@ import (
 func FuzzRequests(f *testing.F) {
 	for _, seed := range []struct{ query, name, body string }{
 		{"limit=1", "order-1",
-			`{"writes":[{"stream":"order-1","expected":-1,"messages":[{"type":"T","data":{"a":1},"metadata":null}]}]}`},
+			`{"stream":"order-1","expected":-1,"messages":[{"type":"T","data":{"a":1},"metadata":null}]}`},
 		{"from=0&type=T&type=U&prefix=o", "a",
 			`{"tasks":[{"kind":"k","payload":"AA==","at":"2026-01-01T00:00:00Z","after":["x"]}]}`},
 		{"category=order&size=2&member=1", "events", `{"events":[{"type":"T","id":"a","data":"AA=="}],"after":0}`},

@@ -250,9 +250,9 @@ func (f *sse) want(name string) sseEvent {
 }
 
 func write(stream string, n int) api.Write {
-	w := api.StreamWrite{Stream: stream}
+	w := api.Write{Stream: stream}
 	for i := range n {
 		w.Messages = append(w.Messages, api.NewMessage{Type: "Placed", Data: json.RawMessage(fmt.Sprintf(`{"n":%d}`, i))})
 	}
-	return api.Write{Writes: []api.StreamWrite{w}}
+	return w
 }

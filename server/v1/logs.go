@@ -32,6 +32,7 @@ func (s *service) logs() {
 			if err != nil {
 				return nil, err
 			}
+
 			out := make([]api.Log, len(list))
 			for i, l := range list {
 				subscriptions, err := l.Subscriptions(c.data.Engine())
@@ -41,6 +42,7 @@ func (s *service) logs() {
 				out[i] = api.Log{Name: data.LogName(c.ns, l), First: l.First, Last: l.Last,
 					Subscriptions: api.FromCursors(subscriptions)}
 			}
+
 			return out, nil
 		})
 	declare(s, operation{id: "get-log", method: http.MethodGet, path: inNamespace + "/logs/{log}", role: auth.Read,
@@ -55,6 +57,7 @@ func (s *service) logs() {
 				return out, err
 			}
 			snapshots, err := log.Snapshots(c.ctx)
+
 			return api.Log{Name: in.Log, First: log.First(), Last: log.Last(), Subscriptions: api.FromCursors(subscriptions),
 				Snapshots: api.FromCursors(snapshots)}, err
 		})
@@ -75,19 +78,16 @@ func (s *service) logs() {
 			if err != nil {
 				return out, err
 			}
-			events := make([]event.Event, len(in.Body.Events))
-			for i := range events {
-				events[i] = in.Body.Events[i].Store()
+			if err := comesAfter(&in.Body); err != nil {
+				return out, err
 			}
 			var r event.Result
 			if in.Body.After != nil {
-				if *in.Body.After > math.MaxInt64 {
-					return out, problem.BadRequest("no event has the position %d", *in.Body.After)
-				}
-				r, err = log.AppendAfter(c.ctx, *in.Body.After, events...)
+				r, err = log.AppendAfter(c.ctx, *in.Body.After, in.Body.Store()...)
 			} else {
-				r, err = log.Append(c.ctx, events...)
+				r, err = log.Append(c.ctx, in.Body.Store()...)
 			}
+
 			return api.Appended(r), err
 		})
 	declare(s, operation{id: "read-events", method: http.MethodGet, path: inNamespace + "/logs/{log}/events",
@@ -113,6 +113,7 @@ func (s *service) logs() {
 				return out, err
 			}
 			out.Events, out.Next, out.History = []api.Event{}, max(in.From, 1), log.History()
+
 			end := log.Last() // positions up to here may have no event any more
 			size := 0
 			for e, err := range log.Events(c.ctx, in.From, limit) {
@@ -127,6 +128,7 @@ func (s *service) logs() {
 			if len(out.Events) < limit {
 				out.Next = max(out.Next, end+1)
 			}
+
 			return out, nil
 		})
 	declareRaw(s, operation{id: "follow-events", method: http.MethodGet, path: inNamespace + "/logs/{log}/events/follow",
@@ -155,6 +157,7 @@ func (s *service) logs() {
 			if err := log.CheckHistory(in.History, uint64(from)); err != nil {
 				return err
 			}
+
 			for _, err := range log.Events(c.ctx, uint64(from), 1) { // is the position there?
 				if err != nil {
 					return err
@@ -171,6 +174,7 @@ func (s *service) logs() {
 					return fanout.Items(log.Events(ctx, uint64(from), limit), encode)
 				},
 			}, from, log.History())
+
 			return nil
 		})
 	declare(s, operation{id: "truncate-log", method: http.MethodPost, path: inNamespace + "/logs/{log}/truncate",
@@ -185,10 +189,19 @@ func (s *service) logs() {
 				return out, err
 			}
 			removed, err := log.TruncateBefore(c.ctx, in.Body.Before)
+
 			return api.Removed{Removed: int64(removed)}, err
 		})
 	s.offsets()
 	s.eventLines()
+}
+
+// comesAfter returns an error if no log can be at the position that events are to come after.
+func comesAfter(a *api.Append) error {
+	if a.After != nil && *a.After > math.MaxInt64 {
+		return problem.BadRequest("no event has the position %d", *a.After)
+	}
+	return nil
 }
 
 // offsets declares the offsets of subscriptions of logs.
@@ -206,6 +219,7 @@ func (s *service) offsets() {
 				return out, err
 			}
 			at, err := log.LoadOffset(c.ctx, in.Name)
+
 			return api.Position{Position: int64(at)}, err
 		})
 	declare(s, operation{id: "set-offset", method: http.MethodPut, path: inNamespace + "/logs/{log}/offsets/{name}",
@@ -223,6 +237,7 @@ func (s *service) offsets() {
 			if err != nil {
 				return none{}, err
 			}
+
 			return none{}, log.SaveOffset(c.ctx, in.Name, at)
 		})
 	declare(s, operation{id: "delete-offset", method: http.MethodDelete, path: inNamespace + "/logs/{log}/offsets/{name}",
@@ -233,6 +248,7 @@ func (s *service) offsets() {
 			if err != nil {
 				return none{}, err
 			}
+
 			return none{}, log.DeleteOffset(c.ctx, in.Name)
 		})
 }

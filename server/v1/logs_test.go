@@ -132,9 +132,9 @@ func TestLogs(t *testing.T) {
 func TestStreams(t *testing.T) {
 	s := start(t, nil, core.Options{})
 	for i := range 5 {
-		do[api.WriteResult](s, "POST", in("/messages"), write(fmt.Sprintf("order-%d", i), 2))
+		do[api.Written](s, "POST", in("/messages"), write(fmt.Sprintf("order-%d", i), 2))
 	}
-	do[api.WriteResult](s, "POST", in("/messages"), write("a b/ü?#%2F..", 1))
+	do[api.Written](s, "POST", in("/messages"), write("a b/ü?#%2F..", 1))
 	list := do[[]api.Stream](s, "GET", in("/streams?prefix=order&after=order-1&limit=2"), nil)
 	if len(list) != 2 || list[0].Stream != "order-2" || list[0].Version != 1 || list[0].Last.IsZero() {
 		t.Errorf("%+v", list)
@@ -176,8 +176,8 @@ func TestStreams(t *testing.T) {
 
 func TestTransfer(t *testing.T) {
 	s := start(t, nil, core.Options{})
-	do[api.WriteResult](s, "POST", in("/messages"), write("order-1", 2500))
-	do[api.WriteResult](s, "POST", in("/messages"), write("invoice-1", 1))
+	do[api.Written](s, "POST", in("/messages"), write("order-1", 2500))
+	do[api.Written](s, "POST", in("/messages"), write("invoice-1", 1))
 	to := start(t, nil, core.Options{MaxBody: 100})
 	for _, query := range []string{"?category=order&category=invoice&gzip=true", ""} {
 		resp, lines := s.send("GET", in("/export"+query), nil)

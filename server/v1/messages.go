@@ -28,6 +28,7 @@ func page(limit int) (int, error) {
 	if limit < 0 {
 		return 0, problem.BadRequest("the limit is %d", limit)
 	}
+
 	return min(cmp.Or(limit, pageSize), maxPage), nil
 }
 
@@ -55,29 +56,28 @@ func (s *selection) query() message.Query {
 func (s *service) messages() {
 	const tag = "messages"
 	declare(s, operation{id: "write-messages", method: http.MethodPost, path: inNamespace + "/messages",
-		role: auth.Write, tag: tag, write: true, summary: "Write messages to streams, all or nothing",
+		role: auth.Write, tag: tag, write: true, summary: "Write messages to a stream, all or none",
 		about: "The id of a message is a UUID; whether its letters are capital makes no difference. A write whose messages " +
 			"have ids is done once, however often it is repeated, as long as the messages are there. A known id with another " +
 			"type or data, or in another stream, is 409 `id_taken`. Data and metadata are objects that are at most " +
-			strconv.Itoa(message.MaxDepth) + " deep, a type has at most " + strconv.Itoa(message.MaxTypeSize) + " bytes.",
+			strconv.Itoa(message.MaxDepth) + " deep, a type has at most " + strconv.Itoa(message.MaxTypeSize) + " bytes. What " +
+			"is to be written to several streams is a transaction.",
 		codes: []string{api.CodeConflict, api.CodeIDTaken, api.CodeEnded}},
-		func(c *call, in *struct{ Body api.Write }) (api.WriteResult, error) {
+		func(c *call, in *struct{ Body api.Write }) (out api.Written, err error) {
 			n, err := c.namespace()
 			if err != nil {
-				return api.WriteResult{}, err
+				return out, err
 			}
-			for _, w := range in.Body.Writes {
-				if w.Expected != nil && *w.Expected < message.NoStream {
-					return api.WriteResult{}, problem.BadRequest("the expected version is %d", *w.Expected)
-				}
+			if err := expects(&in.Body); err != nil {
+				return out, err
 			}
-			results, err := n.WriteAll(c.ctx, in.Body.Store()...)
-			out := api.WriteResult{Results: make([]api.Written, len(results))}
-			for i, r := range results {
-				out.Results[i] = api.Written{Stream: in.Body.Writes[i].Stream, Position: r.Position, Global: r.Global,
-					Repeated: r.Repeated}
+			var r message.Result
+			if in.Body.Expected != nil {
+				r, err = n.WriteAfter(c.ctx, in.Body.Stream, *in.Body.Expected, in.Body.Store()...)
+			} else {
+				r, err = n.Write(c.ctx, in.Body.Stream, in.Body.Store()...)
 			}
-			return out, err
+			return written(&in.Body, r), err
 		})
 	declare(s, operation{id: "read-messages", method: http.MethodGet, path: inNamespace + "/messages", role: auth.Read,
 		tag: tag, summary: "Read messages of a stream, a category or the namespace",
@@ -104,6 +104,7 @@ func (s *service) messages() {
 				return out, err
 			}
 			out.Messages, out.Next = []api.Message{}, q.From
+
 			end := n.Last()
 			size := 0
 			for m, err := range n.Read(c.ctx, q) {
@@ -119,6 +120,7 @@ func (s *service) messages() {
 			if q.Stream == "" && len(out.Messages) < q.Limit {
 				out.Next = max(out.Next, end+1) // nothing in between is wanted
 			}
+
 			return out, nil
 		})
 	declareRaw(s, operation{id: "follow-messages", method: http.MethodGet, path: inNamespace + "/messages/follow",
@@ -162,6 +164,7 @@ func (s *service) messages() {
 			encode := sent("message", func(m *message.Message) int64 { return after(&q, m) - 1 },
 				func(m *message.Message) any { return api.FromMessage(m) })
 			c.follow(key, data.Source(n, q, encode), q.From, history)
+
 			return nil
 		})
 	declare(s, operation{id: "last-message", method: http.MethodGet, path: inNamespace + "/messages/last",
@@ -175,8 +178,21 @@ func (s *service) messages() {
 				return out, err
 			}
 			m, err := n.LastMessage(c.ctx, in.Stream, in.Type)
+
 			return api.FromMessage(&m), err
 		})
+}
+
+// expects returns an error if no stream can have the version that a write expects.
+func expects(w *api.Write) error {
+	if w.Expected != nil && *w.Expected < message.NoStream {
+		return problem.BadRequest("the expected version is %d", *w.Expected)
+	}
+	return nil
+}
+
+func written(w *api.Write, r message.Result) api.Written {
+	return api.Written{Stream: w.Stream, Position: r.Position, Global: r.Global, Repeated: r.Repeated}
 }
 
 // after is the position behind a message that a query has given.
@@ -184,6 +200,7 @@ func after(q *message.Query, m *message.Message) int64 {
 	if q.Stream != "" {
 		return m.Position + 1
 	}
+
 	return m.Global + 1
 }
 
@@ -197,5 +214,6 @@ func position(n int64) (uint64, error) {
 	if n < 0 {
 		return 0, problem.BadRequest("the position is %d", n)
 	}
+
 	return uint64(n), nil
 }

@@ -17,22 +17,24 @@ import (
 
 func TestWriteAndRead(t *testing.T) {
 	s := start(t, nil, core.Options{})
-	resp, text := s.send(http.MethodPost, in("/messages"), `{"writes": [
-		{"stream": "order-1", "expected": -1, "messages": [
+	resp, text := s.send(http.MethodPost, in("/messages"), `{"stream": "order-1", "expected": -1, "messages": [
 			{"id": "11111111-2222-4333-8444-555555555555", "type": "Placed", "data": {"html": "<b>&",
 				"n": 12345678901234567890}},
-			{"type": "Paid", "data": {"half": "\ud800"}, "metadata": {"by": "alice"}}]},
-		{"stream": "invoice-1", "messages": [{"type": "Made", "data": {}, "metadata": null}]}]}`)
+			{"type": "Paid", "data": {"half": "\ud800"}, "metadata": {"by": "alice"}}]}`)
 	if resp.StatusCode != http.StatusOK || resp.Header.Get(api.HeaderLevel) != "memory" {
 		t.Fatalf("%s, level %q: %s", resp.Status, resp.Header.Get(api.HeaderLevel), text)
 	}
-	var r api.WriteResult
+	var r api.Written
 	if err := json.Unmarshal(text, &r); err != nil {
 		t.Fatal(err)
 	}
-	want := []api.Written{{Stream: "order-1", Position: 0, Global: 1}, {Stream: "invoice-1", Position: 0, Global: 3}}
-	if len(r.Results) != 2 || r.Results[0] != want[0] || r.Results[1] != want[1] {
-		t.Errorf("results %+v, want %+v", r.Results, want)
+	if want := (api.Written{Stream: "order-1", Position: 0, Global: 1}); r != want {
+		t.Errorf("%+v, want %+v", r, want)
+	}
+	r = do[api.Written](s, http.MethodPost, in("/messages"),
+		`{"stream": "invoice-1", "messages": [{"type": "Made", "data": {}, "metadata": null}]}`)
+	if want := (api.Written{Stream: "invoice-1", Position: 0, Global: 3}); r != want {
+		t.Errorf("%+v, want %+v", r, want)
 	}
 	got := do[api.Messages](s, http.MethodGet, in("/messages?stream=order-1"), nil)
 	if len(got.Messages) != 2 || got.Next != 2 ||
@@ -54,7 +56,7 @@ func TestWriteAndRead(t *testing.T) {
 		t.Errorf("last: %+v", last)
 	}
 	p := s.refused(api.CodeConflict, http.MethodPost, in("/messages"),
-		`{"writes": [{"stream": "order-1", "expected": 0, "messages": [{"type": "Paid", "data": {}}]}]}`)
+		`{"stream": "order-1", "expected": 0, "messages": [{"type": "Paid", "data": {}}]}`)
 	if p.Expected == nil || p.Actual == nil || *p.Expected != 0 || *p.Actual != 1 {
 		t.Errorf("a conflict: %+v", p)
 	}
@@ -67,22 +69,22 @@ func TestWriteAndRead(t *testing.T) {
 		{api.CodeBadRequest, "GET", in("/messages?strem=a"), ""},
 		{api.CodeBadRequest, "GET", in("/messages/follow?stream=a&category=b"), ""},
 		{api.CodeNoNamespace, "GET", "/v1/namespaces/none/messages", ""},
-		{api.CodeNoNamespace, "POST", "/v1/namespaces/none/messages", `{"writes": []}`},
+		{api.CodeNoNamespace, "POST", "/v1/namespaces/none/messages",
+			`{"stream": "a", "messages": []}`},
 		{api.CodeBadRequest, "POST", in("/messages"),
-			`{"writes": [{"stream": "\ud800", "messages": [{"type": "T", "data": {}}]}]}`},
+			`{"stream": "\ud800", "messages": [{"type": "T", "data": {}}]}`},
 		{api.CodeBadRequest, "POST", in("/messages"),
-			`{"writes": [{"stream": "a", "expected": -7, "messages": [{"type": "T", "data": {}}]}]}`},
+			`{"stream": "a", "expected": -7, "messages": [{"type": "T", "data": {}}]}`},
 		{api.CodeBadRequest, "POST", in("/logs/l/events"), `{"events": [{"type": "T"}], "after": 18446744073709551615}`},
 		{api.CodeBadRequest, "POST", in("/messages"), ``},
 		{api.CodeBadRequest, "POST", in("/messages"), `{`},
-		{api.CodeBadRequest, "POST", in("/messages"), `{"writes": []} {}`},
+		{api.CodeBadRequest, "POST", in("/messages"), `{"stream": "a", "messages": [{"type": "T", "data": {}}]} {}`},
+		{api.CodeBadRequest, "POST", in("/messages"), `{"stream": "a", "messages": []}`},
 		{api.CodeBadRequest, "POST", in("/messages"), `{"writes": []}`},
-		{api.CodeBadRequest, "POST", in("/messages"), `{"rites": []}`},
 		{api.CodeBadRequest, "POST", in("/messages"),
-			`{"writes": [{"stream": "a", "messages": [{"type": "T", "data": 1}]}]}`},
+			`{"stream": "a", "messages": [{"type": "T", "data": 1}]}`},
 		{api.CodeIDTaken, "POST", in("/messages"),
-			`{"writes": [{"stream": "other-1", "messages": [{"id": "11111111-2222-4333-8444-555555555555", ` +
-				`"type": "T", "data": {}}]}]}`},
+			`{"stream": "other-1", "messages": [{"id": "11111111-2222-4333-8444-555555555555", "type": "T", "data": {}}]}`},
 	} {
 		var body any
 		if c.method == "POST" {
@@ -132,12 +134,12 @@ func TestFollow(t *testing.T) {
 			at = e.id
 		}
 	}
-	do[api.WriteResult](s, http.MethodPost, in("/messages"), write("order-1", 3))
+	do[api.Written](s, http.MethodPost, in("/messages"), write("order-1", 3))
 	f := s.follow(in("/messages/follow?category=order"), "")
 	take(f, 2)
 	f.close() // one more may be on its way
 	f = s.follow(in("/messages/follow?category=order"), at)
-	do[api.WriteResult](s, http.MethodPost, in("/messages"), write("order-2", 2))
+	do[api.Written](s, http.MethodPost, in("/messages"), write("order-2", 2))
 	take(f, 3)
 	stopped := make(chan struct{})
 	go func() {
@@ -149,18 +151,18 @@ func TestFollow(t *testing.T) {
 	}
 	<-stopped
 	s = start(t, engine, core.Options{})
-	do[api.WriteResult](s, http.MethodPost, in("/messages"), write("order-1", 1))
+	do[api.Written](s, http.MethodPost, in("/messages"), write("order-1", 1))
 	f = s.follow(in("/messages/follow?category=order"), at)
-	do[api.WriteResult](s, http.MethodPost, in("/messages"), write("order-1", 1))
+	do[api.Written](s, http.MethodPost, in("/messages"), write("order-1", 1))
 	take(f, 2)
 
 	f = s.follow(in("/messages/follow?stream=order-2&from=-1"), "") // only what is new
-	do[api.WriteResult](s, http.MethodPost, in("/messages"), write("order-2", 1))
+	do[api.Written](s, http.MethodPost, in("/messages"), write("order-2", 1))
 	if e := f.want("message"); e.id != "3" {
 		t.Errorf("the event %+v, want the message at position 2", e)
 	}
 	f = s.follow(in("/messages/follow?stream=order-none&from=-1"), "") // the first is new, too
-	do[api.WriteResult](s, http.MethodPost, in("/messages"), write("order-none", 1))
+	do[api.Written](s, http.MethodPost, in("/messages"), write("order-none", 1))
 	if e := f.want("message"); e.id != "1" {
 		t.Errorf("the event %+v, want the message at position 0", e)
 	}

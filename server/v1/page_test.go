@@ -62,6 +62,7 @@ var chapters = []struct{ tag, title string }{
 	{"logs", "Event logs"},
 	{"tasks", "Tasks and leases"},
 	{"queues", "Queues and periodic tasks"},
+	{"transactions", "Transactions"},
 	{"namespaces", "Managing namespaces"},
 	{"tokens", "Managing tokens"},
 	{"server", "The server itself"},

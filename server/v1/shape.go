@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/server/problem"
@@ -17,6 +18,7 @@ import (
 type shape struct {
 	fields map[string]*field
 	names  []string // of the required ones, in order
+	lists  int      // how deep the deepest list in it is, where the object itself is 1 deep; 0 if there is none
 }
 
 type field struct {
@@ -24,6 +26,7 @@ type field struct {
 	data     bool   // it is a user's, and not looked into
 	required bool   // it must be there, and not be null
 	segment  bool   // it names what other requests name in their path
+	moment   bool   // it is a time that need not be there
 	object   *shape // of the value, or of the items of a list; nil if that is not looked at
 }
 
@@ -40,6 +43,7 @@ func shapeOf(t reflect.Type) *shape {
 	if known, ok := shapes.Load(t); ok {
 		return known.(*shape)
 	}
+
 	s := &shape{fields: map[string]*field{}}
 	for _, f := range reflect.VisibleFields(t) {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -48,8 +52,17 @@ func shapeOf(t reflect.Type) *shape {
 		}
 		required := !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") &&
 			f.Tag.Get("required") != "false"
+		object := shapeOf(f.Type)
 		s.fields[name] = &field{at: len(s.fields), data: f.Type == reflect.TypeFor[json.RawMessage](), required: required,
-			segment: f.Tag.Get("segment") != "", object: shapeOf(f.Type)}
+			segment: f.Tag.Get("segment") != "", object: object,
+			moment: !required && (f.Type == reflect.TypeFor[time.Time]() || f.Type == reflect.TypeFor[*time.Time]())}
+		deep := 1
+		if f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() != reflect.Uint8 {
+			deep, s.lists = 2, max(s.lists, 2)
+		}
+		if object != nil && object.lists > 0 {
+			s.lists = max(s.lists, deep+object.lists)
+		}
 		if required {
 			s.names = append(s.names, name)
 		}
@@ -58,6 +71,7 @@ func shapeOf(t reflect.Type) *shape {
 		panic(fmt.Sprintf("%v has more than 64 fields", t))
 	}
 	shapes.Store(t, s)
+
 	return s
 }
 
@@ -73,6 +87,7 @@ func (s *shape) check(body []byte) error {
 func (s *shape) whole(body []byte) []byte {
 	r := reader{body: bytes.Clone(body), whole: true}
 	_ = r.value(s, "") // what is wrong with it is told when it is read
+
 	return r.body
 }
 
@@ -91,6 +106,7 @@ func (r *reader) value(s *shape, where string) error {
 			r.skip()
 			return nil
 		}
+
 		return r.object(s, where)
 	case '[':
 		r.at++
@@ -106,6 +122,7 @@ func (r *reader) value(s *shape, where string) error {
 			}
 		}
 		r.at++
+
 		return nil
 	}
 	from := r.at
@@ -115,12 +132,14 @@ func (r *reader) value(s *shape, where string) error {
 			copy(text[dot:], bytes.Repeat([]byte(" "), len(text)-dot))
 		}
 	}
+
 	return nil
 }
 
 func (r *reader) object(s *shape, where string) error {
 	in := func(name string) string { return strings.TrimPrefix(where+"."+name, ".") }
 	var seen uint64
+
 	r.at++
 	for r.next() != '}' {
 		from := r.at
@@ -150,6 +169,9 @@ func (r *reader) object(s *shape, where string) error {
 		} else if err := r.value(f.object, in(name)); err != nil {
 			return err
 		}
+		if f.moment && yearOne(string(bytes.Trim(r.body[from:r.at], `"`))) {
+			return problem.BadRequest("the body: the %s is in the year 1, which means none; leave it out for that", in(name))
+		}
 		if f.segment && !addressable(r.body[from:r.at]) {
 			return problem.BadRequest("the body: the %s is %.80s, which cannot stand in a path: it has nothing but "+
 				"slashes, or a dot or two in the place of a name", in(name), r.body[from:r.at])
@@ -158,13 +180,21 @@ func (r *reader) object(s *shape, where string) error {
 			r.at++
 		}
 	}
+
 	r.at++
 	for _, name := range s.names {
 		if seen&(1<<s.fields[name].at) == 0 {
 			return problem.BadRequest("the body: the field %s is missing", in(name))
 		}
 	}
+
 	return nil
+}
+
+// yearOne reports whether a time is in the first year there is, or before. In Go the zero time is there, which stands
+// for no time: what a client sends by mistake would mean something else than the past that it names.
+func yearOne(text string) bool {
+	return strings.HasPrefix(text, "0001-") || strings.HasPrefix(text, "0000-")
 }
 
 // addressable reports whether a string of JSON can be a name in a path, or is empty, which other checks are for.
@@ -181,6 +211,7 @@ func (r *reader) next() byte {
 	if r.at == len(r.body) {
 		return '}' // sound JSON does not end here
 	}
+
 	return r.body[r.at]
 }
 

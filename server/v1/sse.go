@@ -27,6 +27,7 @@ func (c *call) from(asked int64) (int64, error) {
 	if err != nil || n < 0 {
 		return 0, problem.BadRequest("%s is %.80q, and not the id of an event", api.HeaderLastEventID, last)
 	}
+
 	return n, nil
 }
 
@@ -64,6 +65,7 @@ func sent[T any](name string, position func(*T) int64, value func(*T) any) func(
 		at := position(v)
 		text := bytes.NewBuffer(fmt.Appendf(b, "id: %d\nevent: %s\ndata: ", at+1, name))
 		err := encode(text, value(v))
+
 		return append(text.Bytes(), '\n'), at, err
 	}
 }
@@ -79,6 +81,7 @@ func (p *part) send(text []byte) error {
 	if _, err := p.w.Write(text); err != nil {
 		return err
 	}
+
 	return p.control.Flush()
 }
 

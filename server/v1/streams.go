@@ -34,9 +34,11 @@ func (s *service) streams() {
 			}
 			list, err := n.Streams(c.ctx, in.Prefix, in.After, limit)
 			out := make([]api.Stream, len(list))
+
 			for i, info := range list {
 				out[i] = api.Stream(info)
 			}
+
 			return out, err
 		})
 	declare(s, operation{id: "get-stream", method: http.MethodGet, path: inNamespace + "/streams/{stream}",
@@ -58,6 +60,7 @@ func (s *service) streams() {
 			if len(list) == 1 && list[0].Stream == in.Stream { // else all its messages were removed
 				out = api.Stream(list[0])
 			}
+
 			return out, err
 		})
 	declare(s, operation{id: "remove-messages", method: http.MethodDelete, path: inNamespace + "/streams/{stream}",
@@ -72,6 +75,7 @@ func (s *service) streams() {
 			if err != nil {
 				return out, err
 			}
+
 			switch {
 			case in.Before != nil && *in.Before < 0:
 				err = problem.BadRequest("before is %d, and positions begin with 0", *in.Before)
@@ -84,6 +88,7 @@ func (s *service) streams() {
 			default:
 				out.Removed, err = n.Delete(c.ctx, in.Stream)
 			}
+
 			return out, err
 		})
 	declare(s, operation{id: "get-retention", method: http.MethodGet, path: inNamespace + "/streams/{stream}/retention",
@@ -94,6 +99,7 @@ func (s *service) streams() {
 				return out, err
 			}
 			r, err := n.Retention(c.ctx, in.Stream)
+
 			return api.FromRetention(r), err
 		})
 	declare(s, operation{id: "set-retention", method: http.MethodPut, path: inNamespace + "/streams/{stream}/retention",
@@ -107,6 +113,7 @@ func (s *service) streams() {
 			if err != nil {
 				return none{}, err
 			}
+
 			return none{}, n.SetRetention(c.ctx, in.Stream, in.Body.Store())
 		})
 	declare(s, operation{id: "list-categories", method: http.MethodGet, path: inNamespace + "/categories",
@@ -118,9 +125,11 @@ func (s *service) streams() {
 			}
 			list, err := n.Categories(c.ctx)
 			out := make([]api.Category, len(list))
+
 			for i, info := range list {
 				out[i] = api.Category{Category: info.Category, Messages: info.Messages, Streams: info.Streams}
 			}
+
 			return out, err
 		})
 	s.transfer()
@@ -146,6 +155,7 @@ func (s *service) transfer() {
 			if err != nil {
 				return err
 			}
+
 			return c.answer(api.Imported(done))
 		})
 	declareRaw(s, operation{id: "export-messages", method: http.MethodGet, path: inNamespace + "/export", role: auth.Read,
@@ -153,8 +163,8 @@ func (s *service) transfer() {
 		summary: "Export messages with their positions, as lines of JSON"}, typeOf[none](),
 		func(c *call, in *struct {
 			Categories []string  `query:"category" is:"category" doc:"Messages of these categories only; may be repeated."`
-			Since      time.Time `query:"since" doc:"Messages only that were written at this time or later."`
-			Until      time.Time `query:"until" doc:"Messages only that were written before this time."`
+			Since      time.Time `query:"since" is:"moment" doc:"Messages only that were written at this time or later."`
+			Until      time.Time `query:"until" is:"moment" doc:"Messages only that were written before this time."`
 			Gzip       bool      `query:"gzip" doc:"Compress them; the type of the answer is application/gzip then."`
 		}) error {
 			n, err := c.namespace()
@@ -165,6 +175,7 @@ func (s *service) transfer() {
 			if in.Gzip {
 				kind = "application/gzip"
 			}
+
 			return c.stream(kind, func(w io.Writer) error {
 				_, err := n.Export(c.ctx, w, message.ExportOptions{Categories: in.Categories, Since: in.Since, Until: in.Until,
 					Gzip: in.Gzip})
@@ -178,6 +189,7 @@ func (s *service) transfer() {
 func (c *call) stream(kind string, f func(w io.Writer) error) error {
 	out := &begun{w: c.w}
 	c.w.Header().Set("Content-Type", kind)
+
 	switch err := f(out); {
 	case err == nil:
 		return nil
@@ -215,6 +227,7 @@ func (s *service) positions() {
 				return out, err
 			}
 			out.Position, err = n.LoadPosition(c.ctx, in.Consumer)
+
 			return out, err
 		})
 	declare(s, operation{id: "set-position", method: http.MethodPut, path: inNamespace + "/positions/{consumer}",
@@ -228,6 +241,7 @@ func (s *service) positions() {
 			if err != nil {
 				return none{}, err
 			}
+
 			return none{}, n.SavePosition(c.ctx, in.Consumer, in.Body.Position)
 		})
 	declare(s, operation{id: "delete-position", method: http.MethodDelete, path: inNamespace + "/positions/{consumer}",
@@ -237,6 +251,7 @@ func (s *service) positions() {
 			if err != nil {
 				return none{}, err
 			}
+
 			return none{}, n.DeletePosition(c.ctx, in.Consumer)
 		})
 }

@@ -41,6 +41,7 @@ func deliveries(refs []api.DeliveryRef) []message.Delivery {
 	for i, r := range refs {
 		list[i] = message.Delivery{Message: message.Message{Global: r.Global}, Token: r.Token}
 	}
+
 	return list
 }
 
@@ -51,6 +52,7 @@ func (c *call) subscription(state message.SubscriptionState) (out api.Subscripti
 	if embedded {
 		err = nil
 	}
+
 	return api.Subscription{Name: state.Name, Category: o.Query.Category, Types: o.Query.Types, Prefix: o.Query.Prefix,
 		From: o.Query.From, LeaseMS: api.MS(o.Lease), MaxAttempts: o.MaxAttempts, Window: o.Window, Done: state.Done,
 		Embedded: embedded, Behind: state.Behind, Pending: state.Pending, Parked: state.Parked}, err
@@ -70,12 +72,14 @@ func (s *service) subscriptions() {
 			if err != nil {
 				return nil, err
 			}
+
 			out := make([]api.Subscription, len(list))
 			for i, state := range list {
 				if out[i], err = c.subscription(state); err != nil {
 					return nil, err
 				}
 			}
+
 			return out, nil
 		})
 	get := func(c *call, name string) (out api.Subscription, err error) {
@@ -87,6 +91,7 @@ func (s *service) subscriptions() {
 		if err != nil {
 			return out, err
 		}
+
 		return c.subscription(state)
 	}
 	declare(s, operation{id: "get-subscription", method: http.MethodGet, path: inNamespace + "/subscriptions/{name}",
@@ -109,6 +114,7 @@ func (s *service) subscriptions() {
 			if err != nil {
 				return out, err
 			}
+
 			return get(c, in.Name)
 		})
 	declare(s, operation{id: "delete-subscription", method: http.MethodDelete,
@@ -136,14 +142,17 @@ func (s *service) subscriptions() {
 					return err
 				}
 				sub.Hold()
+
 				for i := range claimed {
 					d := &claimed[i]
 					out.Deliveries = append(out.Deliveries, api.Delivery{Message: api.FromMessage(&d.Message), Attempt: d.Attempt,
 						Token: d.Token})
 				}
 				c.unless = func(ctx context.Context) error { return sub.Return(ctx, claimed...) }
+
 				return nil
 			})
+
 			return out, err
 		})
 	s.settling()
@@ -217,10 +226,13 @@ func (s *service) parked() {
 					out = append(out, api.ParkedMessage{Message: api.FromMessage(&p.Message), Attempts: p.Attempts,
 						Reason: p.Reason, At: p.At})
 				}
+
 				return err
 			})
+
 			return out, err
 		})
+
 	for _, do := range []struct {
 		what, summary string
 		f             func(s *data.Subscription, ctx context.Context, globals ...int64) (int, error)
@@ -245,6 +257,7 @@ func (s *service) parked() {
 					out.Count, err = do.f(s, c.ctx, in.Body.Globals...)
 					return err
 				})
+
 				return out, err
 			})
 	}

@@ -49,8 +49,8 @@ func TestSubscription(t *testing.T) {
 	if made.Name != "mails" || made.Category != "order" || made.LeaseMS != 600_000 || made.Done != 0 {
 		t.Errorf("made %+v", made)
 	}
-	do[api.WriteResult](s, "POST", in("/messages"), write("invoice-1", 1))
-	do[api.WriteResult](s, "POST", in("/messages"), write("order-1", 5))
+	do[api.Written](s, "POST", in("/messages"), write("invoice-1", 1))
+	do[api.Written](s, "POST", in("/messages"), write("order-1", 5))
 	d := claimed(s, 3)
 	if len(d) != 3 || d[0].Global != 2 || d[0].Attempt != 1 || d[0].Token == 0 || d[0].Stream != "order-1" {
 		t.Fatalf("claimed %+v", d)
@@ -132,7 +132,7 @@ func TestSubscriptionOptionsChange(t *testing.T) {
 	do[api.Subscription](s, "PUT", in(mails), api.Subscription{Category: "none"})
 	got := make(chan []api.Delivery)
 	go func() { got <- claimed(s, 1) }()
-	do[api.WriteResult](s, "POST", in("/messages"), write("order-1", 1))
+	do[api.Written](s, "POST", in("/messages"), write("order-1", 1))
 	do[api.Subscription](s, "PUT", in(mails), api.Subscription{Category: "order"})
 	first := <-got
 	if len(first) != 1 {
@@ -141,7 +141,7 @@ func TestSubscriptionOptionsChange(t *testing.T) {
 	do[api.Subscription](s, "PUT", in(mails), api.Subscription{Category: "order", Window: 5})
 	// The consumer keeps what it has.
 	do[any](s, "POST", in(mails+"/ack"), refs(first...))
-	do[api.WriteResult](s, "POST", in("/messages"), write("order-1", 1))
+	do[api.Written](s, "POST", in("/messages"), write("order-1", 1))
 	if second := claimed(s, 1); len(second) != 1 || second[0].Attempt != 1 || second[0].Global == first[0].Global {
 		t.Errorf("%+v after %+v", second, first)
 	}
@@ -154,7 +154,7 @@ func TestCompetingConsumers(t *testing.T) {
 	do[api.Subscription](s, "PUT", in(mails), api.Subscription{Category: "order"})
 	const messages = 300
 	for i := range messages / 10 {
-		do[api.WriteResult](s, "POST", in("/messages"), write(fmt.Sprint("order-", i), 10))
+		do[api.Written](s, "POST", in("/messages"), write(fmt.Sprint("order-", i), 10))
 	}
 	var mu sync.Mutex
 	done := map[int64]int{}
@@ -209,7 +209,7 @@ func TestCompetingConsumers(t *testing.T) {
 func TestClientIsGone(t *testing.T) {
 	s := start(t, nil, core.Options{})
 	do[api.Subscription](s, "PUT", in(mails), api.Subscription{Category: "order", LeaseMS: 3_600_000})
-	do[api.WriteResult](s, "POST", in("/messages"), write("order-1", 1))
+	do[api.Written](s, "POST", in("/messages"), write("order-1", 1))
 	do[api.EnqueueResult](s, "POST", in("/tasks"), api.Enqueue{Tasks: []api.NewTask{{Kind: "k"}}})
 	routes := v1.Routes(s.data, v1.Options{})
 	claims := map[string]string{

@@ -39,6 +39,7 @@ func (s *service) tasks() {
 				return out, err
 			}
 			results, err := t.Enqueue(c.ctx, api.Specs(in.Body.Tasks)...)
+
 			return enqueued(results), err
 		})
 	declare(s, operation{id: "claim-tasks", method: http.MethodPost, path: inNamespace + "/tasks/claim", role: auth.Write,
@@ -56,11 +57,13 @@ func (s *service) tasks() {
 			if err != nil {
 				return out, err
 			}
+
 			out.Leases = make([]api.Lease, len(leases))
 			for i, l := range leases {
 				out.Leases[i] = api.Lease{Task: api.FromTask(&l.Task), Token: l.Token, Until: l.Until}
 			}
 			c.unless = func(ctx context.Context) error { return errors.Join(giveTasksBack(ctx, t, leases)...) }
+
 			return out, nil
 		})
 	declare(s, operation{id: "return-tasks", method: http.MethodPost, path: inNamespace + "/leases/return",
@@ -73,6 +76,7 @@ func (s *service) tasks() {
 				return out, err
 			}
 			leases := in.Body.Store()
+
 			return leaseResults(nil, len(leases), &task.LeaseErrors{Errs: giveTasksBack(c.ctx, t, leases)})
 		})
 	declare(s, operation{id: "complete-tasks", method: http.MethodPost, path: inNamespace + "/leases/complete",
@@ -84,6 +88,7 @@ func (s *service) tasks() {
 				return out, err
 			}
 			leases := in.Body.Store()
+
 			return leaseResults(nil, len(leases), t.Complete(c.ctx, leases...))
 		})
 	s.leases()
@@ -96,10 +101,12 @@ func (s *service) tasks() {
 func giveTasksBack(ctx context.Context, t *task.Store, leases []task.Lease) []error {
 	errs := make([]error, len(leases))
 	var all sync.WaitGroup
+
 	for i, l := range leases {
 		all.Go(func() { errs[i] = t.Snooze(ctx, l, 0) })
 	}
 	all.Wait()
+
 	return errs
 }
 
@@ -116,6 +123,7 @@ func (s *service) leases() {
 				return out, err
 			}
 			leases, err := t.Heartbeat(c.ctx, in.Body.Store()...)
+
 			return leaseResults(leases, len(in.Body.Leases), err)
 		})
 	declare(s, operation{id: "complete-task-then", method: http.MethodPost, path: inNamespace + "/leases/complete-then",
@@ -138,6 +146,7 @@ func (s *service) leases() {
 			if err != nil {
 				return none{}, err
 			}
+
 			return none{}, t.Fail(c.ctx, in.Body.LeaseRef.Store(), in.Body.Failure.Store(),
 				task.FailOptions{RetryIn: api.Duration(in.Body.RetryInMS), Dead: in.Body.Dead})
 		})
@@ -149,6 +158,7 @@ func (s *service) leases() {
 			if err != nil {
 				return none{}, err
 			}
+
 			return none{}, t.Snooze(c.ctx, in.Body.LeaseRef.Store(), api.Duration(in.Body.ForMS))
 		})
 	declare(s, operation{id: "set-task-output", method: http.MethodPost, path: inNamespace + "/leases/output",
@@ -158,6 +168,7 @@ func (s *service) leases() {
 			if err != nil {
 				return none{}, err
 			}
+
 			return none{}, t.SetOutput(c.ctx, in.Body.LeaseRef.Store(), in.Body.Output)
 		})
 }
@@ -193,11 +204,13 @@ func (s *service) eachTask() {
 			if err != nil {
 				return out, err
 			}
+
 			list, next, err := t.List(c.ctx, f)
 			for i := range list {
 				out.Tasks = append(out.Tasks, api.FromTask(&list[i]))
 			}
 			out.Next = next
+
 			return out, err
 		})
 	declare(s, operation{id: "get-task", method: http.MethodGet, path: inNamespace + "/tasks/{id}", role: auth.Read,
@@ -208,8 +221,10 @@ func (s *service) eachTask() {
 				return out, err
 			}
 			found, err := t.Get(c.ctx, in.ID)
+
 			return api.FromTask(&found), err
 		})
+
 	for _, do := range []struct {
 		operation
 		f func(*task.Store, context.Context, string) error
@@ -228,6 +243,7 @@ func (s *service) eachTask() {
 			if err != nil {
 				return none{}, err
 			}
+
 			return none{}, do.f(t, c.ctx, in.ID)
 		})
 	}
@@ -251,10 +267,12 @@ func (s *service) queues() {
 			if err != nil {
 				return nil, err
 			}
+
 			list, err := t.Queues(c.ctx)
 			for _, q := range list {
 				out = append(out, api.FromQueue(q))
 			}
+
 			return out, err
 		})
 	declare(s, operation{id: "list-periodic", method: http.MethodGet, path: inNamespace + "/periodic", role: auth.Read,
@@ -270,10 +288,12 @@ func (s *service) queues() {
 			if err != nil {
 				return nil, err
 			}
+
 			list, err := t.Periodics(c.ctx)
 			for _, p := range list {
 				out = append(out, api.Periodic(p))
 			}
+
 			return out, err
 		})
 	declare(s, operation{id: "get-queue", method: http.MethodGet, path: inNamespace + "/queues/{queue}", role: auth.Read,
@@ -284,6 +304,7 @@ func (s *service) queues() {
 				return out, err
 			}
 			q, err := t.Queue(c.ctx, in.Queue)
+
 			return api.FromQueue(q), err
 		})
 	declare(s, operation{id: "set-queue", method: http.MethodPut, path: inNamespace + "/queues/{queue}", role: auth.Write,
@@ -296,6 +317,7 @@ func (s *service) queues() {
 			if err != nil {
 				return none{}, err
 			}
+
 			return none{}, t.SetQueue(c.ctx, in.Queue, in.Body.Store())
 		})
 	declare(s, operation{id: "pause-queue", method: http.MethodPost, path: inNamespace + "/queues/{queue}/pause",
@@ -305,6 +327,7 @@ func (s *service) queues() {
 			if err != nil {
 				return none{}, err
 			}
+
 			return none{}, t.Pause(c.ctx, in.Queue)
 		})
 	declare(s, operation{id: "resume-queue", method: http.MethodPost, path: inNamespace + "/queues/{queue}/resume",
@@ -314,6 +337,7 @@ func (s *service) queues() {
 			if err != nil {
 				return none{}, err
 			}
+
 			return none{}, t.Resume(c.ctx, in.Queue)
 		})
 	declare(s, operation{id: "retry-queue", method: http.MethodPost, path: inNamespace + "/queues/{queue}/retry",
@@ -325,6 +349,7 @@ func (s *service) queues() {
 				return out, err
 			}
 			out.Count, err = t.RetryAll(c.ctx, in.Queue)
+
 			return out, err
 		})
 }
@@ -341,8 +366,10 @@ func waitFor[T any](c *call, waitMS int64, claim func(ctx context.Context) ([]T,
 	if waitMS < 0 {
 		return nil, problem.BadRequest("wait_ms is %d", waitMS)
 	}
+
 	ctx, cancel := c.stopping(c.ctx)
 	defer cancel()
+
 	ctx, cancelWait := context.WithTimeout(ctx, min(api.Duration(waitMS), maxWait))
 	defer cancelWait()
 	if waitMS == 0 { // it does not wait
@@ -353,6 +380,7 @@ func waitFor[T any](c *call, waitMS int64, claim func(ctx context.Context) ([]T,
 		(errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
 		return nil, nil
 	}
+
 	return claimed, err
 }
 
@@ -361,6 +389,7 @@ func enqueued(results []task.Result) api.EnqueueResult {
 	for i, r := range results {
 		out.Results[i] = api.Enqueued(r)
 	}
+
 	return out
 }
 
@@ -372,6 +401,7 @@ func leaseResults(leases []task.Lease, n int, err error) (api.LeaseResults, erro
 	if err != nil && !errors.As(err, &each) {
 		return out, err
 	}
+
 	for i := range out.Results {
 		if each != nil && each.Errs[i] != nil {
 			p := problem.Of(each.Errs[i])
@@ -380,5 +410,6 @@ func leaseResults(leases []task.Lease, n int, err error) (api.LeaseResults, erro
 			out.Results[i].Until = leases[i].Until
 		}
 	}
+
 	return out, nil
 }

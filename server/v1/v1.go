@@ -89,9 +89,11 @@ func Routes(d *data.Data, o Options) []route.Route {
 	s.subscriptions()
 	s.logs()
 	s.tasks()
+	s.transactions()
 	s.admin()
 	describe(s.doc)
 	s.openAPI()
+
 	return s.routes
 }
 
@@ -108,6 +110,7 @@ func (c *call) stopping(ctx context.Context) (context.Context, context.CancelFun
 		case <-ctx.Done():
 		}
 	}()
+
 	return ctx, func() { cancel(nil) }
 }
 

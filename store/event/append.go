@@ -37,8 +37,8 @@ func (s *Store) Append(ctx context.Context, events ...Event) (Result, error) {
 
 // AppendFor is Append for another store of this module, which has the log for its events and puts keys of its own into
 // the same commit. When it is the events' turn, and no other append can come between, add is called once. An error that
-// it returns is that of AppendFor, and nothing is appended. It is not called for a repeat. The log waits while add runs:
-// it does not block, and calls no method of the log.
+// it returns is that of AppendFor, and nothing is appended. It is not called for a repeat. The log waits while add
+// runs: it does not block, and calls no method of the log.
 func (s *Store) AppendFor(ctx context.Context, _ keyspace.Kind, add func(*Commit) error, events ...Event) (Result,
 	error) {
 	var p Pending
@@ -58,22 +58,9 @@ type Commit struct {
 	// Keys takes the other store's operations. It is reused after the call.
 	Keys *holdfast.Batch
 
-	log              *Store
-	level            holdfast.Level
-	applied, refused []func()
-	one              [1]func() // the room of applied, which mostly is enough
+	applied []func()
+	one     [1]func() // the room of applied, which mostly is enough
 }
-
-// Engine is the engine that the commit goes to, the log's. It is nil if no log has made the Commit.
-func (c *Commit) Engine() holdfast.Engine {
-	if c.log == nil {
-		return nil
-	}
-	return c.log.eng
-}
-
-// Level is what the commit will survive.
-func (c *Commit) Level() holdfast.Level { return c.level }
 
 // Applied arranges that f is called once the commit has its place, before that of any other. It is not called if the
 // commit fails. What AppendFor says of add holds for f too.
@@ -84,20 +71,9 @@ func (c *Commit) Applied(f func()) {
 	c.applied = append(c.applied, f)
 }
 
-// Refused arranges that f is called if the commit fails, once it is known that nothing of it was committed. What
-// AppendFor says of add holds for f too.
-func (c *Commit) Refused(f func()) { c.refused = append(c.refused, f) }
-
-// errPanic is the error of a commit whose callback has not returned.
-var errPanic = errors.New("the callback has panicked")
-
-// done calls what is to be called when the commit has its place, or has failed.
-func (c *Commit) done(err error) {
-	calls := c.applied
-	if err != nil {
-		calls = c.refused
-	}
-	for _, f := range calls {
+// done calls what is to be called now that the commit has its place.
+func (c *Commit) done() {
+	for _, f := range c.applied {
 		f()
 	}
 }
@@ -316,7 +292,7 @@ type glance struct {
 }
 
 // apply is called with mu held.
-func (s *Store) apply(p *Pending, a *appender, events []Event, how terms, was glance) (err error) {
+func (s *Store) apply(p *Pending, a *appender, events []Event, how terms, was glance) error {
 	if err := s.state(); err != nil {
 		return err
 	}
@@ -337,9 +313,7 @@ func (s *Store) apply(p *Pending, a *appender, events []Event, how terms, was gl
 		}
 	} else {
 		c := how.commit
-		c.First, c.Keys, c.log, c.level = next, &a.own, s, how.level
-		err = errPanic
-		defer func() { c.done(err) }()
+		c.First, c.Keys = next, &a.own
 		if err := s.buildWith(a, c, how.add); err != nil {
 			return err
 		}
@@ -357,6 +331,9 @@ func (s *Store) apply(p *Pending, a *appender, events []Event, how terms, was gl
 	}
 	p.s, p.tail, p.settles, p.waits = s, s.tail, end-1, true
 	p.result.First, p.result.Last = next, end-1
+	if how.commit != nil {
+		how.commit.done()
+	}
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
+	"github.com/holdfastdb/holdfast/store/internal/chunks"
 )
 
 // ErrTaken: an import names a position that another event has, or had, or an id that another event has; errors.As
@@ -131,9 +132,7 @@ func (s *Store) applyImport(ctx context.Context, level holdfast.Level, a *append
 		}
 		at = e.Position + 1
 	}
-	c := Commit{First: events[0].Position, Events: events, Keys: &a.own, log: s, level: level}
-	err = errPanic
-	defer func() { c.done(err) }()
+	c := Commit{First: events[0].Position, Events: events, Keys: &a.own}
 	if err := s.extend(&c, add, b); err != nil {
 		return p, err
 	}
@@ -156,6 +155,7 @@ func (s *Store) applyImport(ctx context.Context, level holdfast.Level, a *append
 	}
 	s.next.Store(at)
 	s.applied(receipt, level)
+	c.done()
 	p.tail = s.tail
 	if at > next {
 		p.settles = at - 1
@@ -373,7 +373,7 @@ func (s *Store) RemoveFor(ctx context.Context, _ keyspace.Kind, add func(*Commit
 	if len(events) == 0 {
 		return 0, s.barrier(level)
 	}
-	c := Commit{First: events[0].Position, Events: events, Keys: &a.own, log: s, level: level}
+	c := Commit{First: events[0].Position, Events: events, Keys: &a.own}
 	tail, err := s.applyRemoval(ctx, level, &c, add, &b)
 	if err != nil {
 		return 0, s.met(err)
@@ -393,8 +393,6 @@ func (s *Store) applyRemoval(ctx context.Context, level holdfast.Level, c *Commi
 	if err := s.state(); err != nil {
 		return receipts.Tail{}, err
 	}
-	err = errPanic
-	defer func() { c.done(err) }()
 	if err := s.extend(c, add, b); err != nil {
 		return receipts.Tail{}, err
 	}
@@ -409,15 +407,21 @@ func (s *Store) applyRemoval(ctx context.Context, level holdfast.Level, c *Commi
 	}
 	s.applied(receipt, level)
 	s.edits.Add(1) // ids that were looked up before may be free now
+	c.done()
 	return s.tail, nil
 }
 
 // cut adds to b what makes holes of the positions, which are in order and in the log, and returns the events there.
 func (s *Store) cut(a *appender, b *holdfast.Batch, positions []uint64) (events []Event, err error) {
 	// from is where the hole begins that is being made, 0 if none is, and at is where it would end now.
-	from, at := uint64(0), uint64(0)
+	from, at, noted := uint64(0), uint64(0), false
 	flush := func() {
 		if from > 0 {
+			if !noted && from < at { // a hole that takes the place of an event is a set
+				keyspace.SetNumber(a.key, at-1)
+				chunks.Notes(b, a.key)
+				noted = true
+			}
 			s.hole(a, b, from, at)
 		}
 		from = 0
@@ -562,6 +566,9 @@ func (s *Store) allow(holes bool) error {
 		return nil
 	}
 	var b holdfast.Batch
+	if holes {
+		chunks.Notes(&b, s.keys.Meta())
+	}
 	err := s.describe(s.level, &b, func(m *format.Meta) { m.Stamps, m.Holes = true, m.Holes || holes })
 	if err == nil {
 		s.stamps.Store(true)

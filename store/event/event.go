@@ -35,12 +35,21 @@
 // shows, or all of it. So opening a log in a repaired engine that lost data fails with [holdfast.ErrCorrupt] until
 // the loss has been accepted. [Examine] shows what is left.
 //
-// # Commits with other keys
+// # In transactions
 //
-// [Store.AppendWith] puts operations on the program's own keys into the commit of an append: an outbox, an index, a
-// read model that is never behind its log. After any crash they are there exactly if the events are.
-// [Store.SaveOffsetWith] does that for a subscription: what is made of events, and how far it has come, are one
-// commit. Package projection keeps read models so.
+// [Store.In] makes the log a part of a transaction of its database: what is appended there, offsets and snapshots that
+// are saved, and what the transaction writes to other stores and to its buckets, are one commit. So an outbox, an
+// index, or a read model that is never behind its log needs nothing else:
+//
+//	err := db.Update(ctx, func(tx *kv.Tx) error {
+//		at, err := log.In(tx).Append(event.Event{Type: "placed", Data: data})
+//		if err != nil {
+//			return err
+//		}
+//		return tx.Bucket("last").Put([]byte("placed"), fmt.Append(nil, at.First))
+//	})
+//
+// Package projection keeps read models that are made of events.
 //
 // # Retention and imports
 //
@@ -60,10 +69,9 @@
 // # Keys in the engine
 //
 // All keys of a log begin with the byte 'e', the length of its name in one byte, and the name; those of the other
-// stores of this module begin alike, with 'm', 'r', 's' and 't'. An engine can be shared with all of them and with the
-// program's own keys. These begin best with other letters: wherever a store takes operations on them, or a prefix, it
-// refuses what can be a store's key, and a range that can have some. Names have at most 128 bytes, so that is a key
-// that goes on, behind one of these letters, with the length of a name and as many bytes.
+// stores of this module, and of databases, begin alike, with 'k', 'm', 'r', 's' and 't'. No key of a bucket can be one
+// of them. An engine can also be shared with keys that a program writes to it directly; these begin best with other
+// letters.
 //
 // The engine does not protect a log's keys from writes to the engine itself: a DeleteRange that covers them, such as
 // DeleteRange(nil, nil), removes the log or a part of it, even while it is open. To remove one log, call [Delete].

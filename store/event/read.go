@@ -19,6 +19,36 @@ import (
 // Every position has an event or is known to have none. Another one that is missing is damage, and reading ends with
 // ErrCorrupt and a Gap before it.
 
+// ByID returns the position of the event with an id, once readers see it: ids are known as long as [Store.Append] says.
+// ErrNotFound: no event is known by it. The event may have been truncated.
+func (s *Store) ByID(ctx context.Context, id string) (pos uint64, err error) {
+	if err := s.enter(ctx); err != nil {
+		return 0, err
+	}
+	defer s.life.Leave()
+	if len(id) == 0 || len(id) > s.maxID {
+		return 0, s.fail("find", ErrBadEvent, nil, "", "the id has %d bytes, 1 to %d are allowed", len(id), s.maxID)
+	}
+	a := s.appenders.Get().(*appender)
+	defer s.free(a)
+
+	// What has left memory the engine shows; so memory is asked first.
+	s.turn.Lock()
+	next := s.next.Load()
+	pos = s.recent.at[s.folded(id)]
+	s.turn.Unlock()
+	if pos == 0 {
+		if err := s.lookUp(a, []Event{{ID: id}}, next); err != nil {
+			return 0, s.met(err)
+		}
+		pos = a.known[0]
+	}
+	if pos == 0 || pos < s.oldest(next) {
+		return 0, s.fail("find", holdfast.ErrNotFound, nil, "", "no event is known by the id %.80q", id)
+	}
+	return pos, s.await(ctx, pos)
+}
+
 // Read returns the events from position from on, at most limit of them; 0 means all. It
 // returns none where the log ends, and none with an error: those before a [Gap] can be had with a
 // limit that ends at its Position, or from Events. A read from 0 starts over if a truncation overtakes it.

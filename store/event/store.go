@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -22,11 +23,13 @@ import (
 
 // Options are how a store is opened. The zero value is a safe choice.
 type Options struct {
-	// Name distinguishes several stores in one engine, at most MaxNameSize bytes; it may be empty.
+	// Name distinguishes several stores in one engine, at most MaxNameSize bytes, UTF-8 without control characters; it may
+	// be empty.
 	Name string
 
 	// Level is what every append, offset, snapshot and truncation survives once it is acknowledged, unless its context
-	// names a stronger one ([holdfast.WithLevel]); 0 means that of the database. One log may be opened at another level the next time.
+	// names a stronger one ([holdfast.WithLevel]); 0 means that of the database. One log may be opened at another level
+	// the next time.
 	Level holdfast.Level
 
 	// IDWindow is for how many positions at least the id of an event is remembered; for
@@ -111,8 +114,8 @@ type Store struct {
 }
 
 // Open opens the log of that name in the engine of db, and makes it if it is not there. It is a part of transactions of
-// that database. The engine stays the caller's, and must not be closed before the store is: all calls and followers then
-// end with ErrClosed.
+// that database. The engine stays the caller's, and must not be closed before the store is: all calls and followers
+// then end with ErrClosed.
 //
 // Open brings what it finds to the store's level, so that readers see nothing that a
 // crash could take back. Its time does not depend on the length of the log. Where the engine has no room and goes on
@@ -129,7 +132,7 @@ func Open(db *kv.DB, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.db = db
+	s.db = db.At(o.Level)
 	err = s.accepted(o)
 	if err == nil {
 		err = s.load(o)
@@ -161,7 +164,7 @@ func claim(eng holdfast.Engine, o Options) (*Store, error) {
 	keys := format.NewPrefix(o.Name)
 	lease, err := registry.Claim(eng, registry.Request{
 		Kind: "event", Thing: "log", Name: o.Name, MaxName: MaxNameSize, Level: o.Level,
-		Prefix: string(keys.Prefix), KeySize: keyspace.Overhead + len(o.Name),
+		Prefix: string(keys.Prefix), KeySize: keyspace.Overhead + len(o.Name), AnyName: strings.Contains(o.Name, "\x00"),
 	})
 	if err != nil {
 		return nil, err
@@ -183,6 +186,7 @@ func Delete(ctx context.Context, eng holdfast.Engine, name string, level holdfas
 	keys := format.NewPrefix(name)
 	lease, err := registry.Claim(eng, registry.Request{
 		Kind: "event", Thing: "log", Name: name, MaxName: MaxNameSize, Level: level, Prefix: string(keys.Prefix),
+		AnyName: true,
 	})
 	if err != nil {
 		return err
@@ -332,6 +336,9 @@ func (s *Store) last(first uint64) (uint64, error) {
 func (s *Store) strange(op string, key []byte) error {
 	return s.fail(op, holdfast.ErrCorrupt, nil, "", "there is a key %q among the events", key)
 }
+
+// DB is the database that the log is in, at the log's level.
+func (s *Store) DB() *kv.DB { return s.db }
 
 // Engine is the engine that the log is in.
 func (s *Store) Engine() holdfast.Engine { return s.eng }

@@ -70,11 +70,12 @@ func (s *Store) takePart(ctx context.Context, shared *txn.Tx) (*part, error) {
 	if p, ok := shared.Part(s).(*part); ok {
 		return p, nil
 	}
-	if err := s.enter(ctx); err != nil {
+	// The turn first: a call that is inside waits for nothing that a Close may wait for.
+	if err := s.turn.Hold(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.turn.Hold(ctx); err != nil {
-		s.life.Leave()
+	if err := s.enter(ctx); err != nil {
+		s.turn.Release()
 		return nil, err
 	}
 	s.turn.Lock()
@@ -96,8 +97,8 @@ func (s *Store) takePart(ctx context.Context, shared *txn.Tx) (*part, error) {
 }
 
 // Append is [Store.Append] in the transaction: it gives the events their positions, and returns at once. Whether they
-// are there is known when the transaction is. Events whose ids are known are a repeat, as there: to compare them, Append
-// waits until the first ones are durable. An id that the transaction has given already is ErrBadEvent.
+// are there is known when the transaction is. Events whose ids are known are a repeat, as there: to compare them,
+// Append waits until the first ones are durable. An id that the transaction has given already is ErrBadEvent.
 func (t Tx) Append(events ...Event) (Result, error) { return t.append(nil, events) }
 
 // AppendAfter is Append if last is the last position of the log, with what the transaction has appended before.
@@ -113,8 +114,8 @@ func (t Tx) append(last *uint64, events []Event) (Result, error) {
 	return p.append(last, events, nil)
 }
 
-// Last is the last position of the log, with what the transaction has appended, 0 if the log never had an event. Readers
-// may not see it yet.
+// Last is the last position of the log, with what the transaction has appended, 0 if the log never had an event.
+// Readers may not see it yet.
 func (t Tx) Last() (uint64, error) {
 	p, err := t.enter()
 	if err != nil {
@@ -141,6 +142,17 @@ func (p *Part) Append(events []Event, add func(*Commit) error) (Result, error) {
 	return (*part)(p).append(nil, events, add)
 }
 
+// SaveOffset is [Tx.SaveOffset].
+func (p *Part) SaveOffset(subscription string, pos uint64) error {
+	return (*part)(p).save("save offset", p.s.keys.Offset(subscription), subscription, pos, nil)
+}
+
+// LoadOffset is [Tx.LoadOffset].
+func (p *Part) LoadOffset(subscription string) (uint64, error) {
+	pos, _, err := (*part)(p).load("load offset", p.s.keys.Offset(subscription), subscription)
+	return pos, err
+}
+
 // append appends events; last is the position that they are to come behind, nil for any.
 func (p *part) append(last *uint64, events []Event, add func(*Commit) error) (Result, error) {
 	s := p.s
@@ -165,7 +177,7 @@ func (p *part) append(last *uint64, events []Event, add func(*Commit) error) (Re
 	}
 
 	if add != nil {
-		c := &Commit{First: p.next, Events: events, Keys: &a.own, log: s}
+		c := &Commit{First: p.next, Events: events, Keys: &a.own}
 		if err := s.buildWith(a, c, add); err != nil {
 			return Result{}, err
 		}
@@ -261,6 +273,11 @@ func (t Tx) save(op string, key []byte, name string, pos uint64, state []byte) e
 		return err
 	}
 	defer t.tx.Leave()
+
+	return p.save(op, key, name, pos, state)
+}
+
+func (p *part) save(op string, key []byte, name string, pos uint64, state []byte) error {
 	s := p.s
 	if err := s.checkName(op, name); err != nil {
 		return err
@@ -273,6 +290,7 @@ func (t Tx) save(op string, key []byte, name string, pos uint64, state []byte) e
 		return s.fail(op, holdfast.ErrTooLarge, nil, "", "the state takes %d bytes, the limit is %d", n, s.maxValue)
 	}
 	p.set(key, value)
+
 	return nil
 }
 
@@ -286,6 +304,7 @@ func (t Tx) drop(op string, key []byte, name string) error {
 		return err
 	}
 	p.set(key, nil)
+
 	return nil
 }
 
@@ -305,6 +324,11 @@ func (t Tx) load(op string, key []byte, name string) (pos uint64, state []byte, 
 		return 0, nil, err
 	}
 	defer t.tx.Leave()
+
+	return p.load(op, key, name)
+}
+
+func (p *part) load(op string, key []byte, name string) (pos uint64, state []byte, err error) {
 	s := p.s
 	if err := s.checkName(op, name); err != nil {
 		return 0, nil, err
@@ -317,6 +341,7 @@ func (t Tx) load(op string, key []byte, name string) (pos uint64, state []byte, 
 	if !ok {
 		return 0, nil, s.fail(op, holdfast.ErrCorrupt, nil, "", "what is kept for %q cannot be read", name)
 	}
+
 	return pos, bytes.Clone(state), nil
 }
 

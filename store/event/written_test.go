@@ -194,7 +194,11 @@ func TestOtherContent(t *testing.T) {
 			t.Helper()
 			appended, err1 := s.Append(ctx, events...)
 			after, err2 := s.AppendAfter(ctx, 0, events...)
-			with, err3 := s.AppendFor(ctx, keyspace.Messages, func(*event.Commit) error { return errors.New("called") }, events...)
+			with, err3 := s.AppendFor(
+				ctx,
+				keyspace.Messages,
+				func(*event.Commit) error { return errors.New("called") },
+				events...)
 			p, err4 := s.Submit(ctx, events...)
 			for i := range events { // what the caller does with its events after Submit does not count
 				events[i].Data = []byte("changed")

@@ -89,7 +89,7 @@ func BenchmarkRead(b *testing.B) {
 		n := namespace(b, s, message.Default)
 		const messages = 200_000
 		for i := 0; i < messages; i += 10 {
-			var writes []message.Write
+			var writes []streamWrite
 			for j := range 10 {
 				category := "every"
 				if (i+j)%2 == 1 {
@@ -98,10 +98,10 @@ func BenchmarkRead(b *testing.B) {
 				if (i+j)%100 == 0 {
 					category = "rare"
 				}
-				writes = append(writes, message.Write{Stream: fmt.Sprint(category, "-", j, "-", i/10%10),
+				writes = append(writes, streamWrite{Stream: fmt.Sprint(category, "-", j, "-", i/10%10),
 					Messages: []message.Message{{Type: "Placed", Data: benchData, Metadata: benchMetadata}}})
 			}
-			if _, err := n.WriteAll(ctx, writes...); err != nil {
+			if _, err := writeAll(ctx, n, writes...); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/txn"
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
 
@@ -84,7 +85,7 @@ type Subscription struct {
 	name string
 	o    SubscriptionOptions
 
-	mu      sync.Mutex // covers what follows, and the order of commits
+	turn    txn.Turn // of commits; its lock covers what follows
 	items   map[uint64]*item
 	done    map[uint64]bool // acknowledged, at or above floor
 	floor   uint64          // all below is done, but for items
@@ -323,7 +324,7 @@ func (s *Subscription) Claim(ctx context.Context, most int) ([]Delivery, error) 
 func (s *Subscription) fill(ctx context.Context, most int) error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
-	s.mu.Lock()
+	s.turn.Lock()
 	room, from := min(s.o.Window-len(s.items), doneWindows*s.o.Window-len(s.done)), s.next
 	now, held := time.Now(), 0
 	for _, it := range s.items {
@@ -332,7 +333,7 @@ func (s *Subscription) fill(ctx context.Context, most int) error {
 		}
 		held += it.m.bytes()
 	}
-	s.mu.Unlock()
+	s.turn.Unlock()
 	room = min(room, most)
 	end := s.n.log().Last()
 	if room <= 0 || from > end || held >= ClaimBytes {
@@ -341,8 +342,8 @@ func (s *Subscription) fill(ctx context.Context, most int) error {
 	read := s.n.removals.Load()
 	next, err := s.n.walk(ctx, &s.o.Query, from, end, func(m Message) bool {
 		global := uint64(m.Global)
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		s.turn.Lock()
+		defer s.turn.Unlock()
 		s.next = global + 1
 		if s.items[global] == nil && !s.done[global] {
 			s.items[global] = &item{m: m, read: read}
@@ -351,8 +352,8 @@ func (s *Subscription) fill(ctx context.Context, most int) error {
 		}
 		return room > 0 && held < ClaimBytes
 	})
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.turn.Lock()
+	defer s.turn.Unlock()
 	s.next = max(s.next, next) // also if ctx has ended: the next claim goes on there
 	return err
 }
@@ -375,7 +376,7 @@ func (s *Subscription) take(ctx context.Context, most int) (claimed []Delivery, 
 	if b.Len() > 0 {
 		receipt, err = s.applyAt(&b, holdfast.LevelFrom(ctx, min(s.n.store.o.Level, holdfast.Process)))
 	}
-	s.mu.Unlock()
+	s.turn.Give()
 	if err == nil && b.Len() > 0 {
 		// Waited for before a consumer sees a message: what that does to its process must not undo the attempt.
 		err = receipt.Wait()
@@ -386,13 +387,15 @@ func (s *Subscription) take(ctx context.Context, most int) (claimed []Delivery, 
 	return claimed, wait, changed, nil
 }
 
-// decide is take up to what it adds to b. It returns with mu held, unless it fails.
+// decide is take up to what it adds to b. It returns with the turn taken, unless it fails.
 func (s *Subscription) decide(ctx context.Context, b *holdfast.Batch, most int) (claimed []Delivery,
 	wait time.Duration, changed <-chan struct{}, err error) {
-	s.mu.Lock()
+	if err := s.turn.Take(ctx); err != nil {
+		return nil, 0, nil, err
+	}
 	fail := func(err error) ([]Delivery, time.Duration, <-chan struct{}, error) {
 		s.rollBack()
-		s.mu.Unlock()
+		s.turn.Give()
 		return nil, 0, nil, err
 	}
 	if s.ended() {
@@ -545,35 +548,50 @@ func (s *Subscription) advance(b *holdfast.Batch) {
 }
 
 // settle ends deliveries in one commit: change is called for the item of each, with what the commit is to have.
-func (s *Subscription) settle(ctx context.Context, deliveries []Delivery, change func(b *holdfast.Batch, global uint64,
-	it *item)) error {
+func (s *Subscription) settle(ctx context.Context, deliveries []Delivery, change change) error {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	var lost error
+	if err := s.turn.Take(ctx); err != nil {
+		return err
+	}
 	if s.ended() {
-		s.mu.Unlock()
+		s.turn.Give()
 		return s.n.ended(holdfast.ErrClosed)
 	}
 	var b holdfast.Batch
+	var lost error
 	for i := range deliveries {
-		d := &deliveries[i]
-		it := s.items[uint64(d.Global)]
-		other := d.s != nil && (d.s.name != s.name || d.s.n.number != s.n.number)
-		if other || d.Token == 0 || it == nil || it.token != d.Token {
-			lost = s.n.store.fail("acknowledge", ErrLeaseLost, nil, "", "global position %d, token %d", d.Global, d.Token)
+		if err := s.held(&deliveries[i]); err != nil {
+			lost = err
 			continue
 		}
-		s.touch(uint64(d.Global))
-		change(&b, uint64(d.Global), it)
+		s.end(&b, &deliveries[i], change)
 	}
 	receipt, err := s.apply(ctx, &b)
-	s.mu.Unlock()
+	s.turn.Give()
 	if err == nil {
 		err = receipt.Wait()
 	}
 	return errors.Join(s.n.ended(err), lost)
+}
+
+// change changes the item of a delivery, and adds to b what is kept of it.
+type change func(b *holdfast.Batch, global uint64, it *item)
+
+// held returns ErrLeaseLost if a delivery is not the caller's any more.
+func (s *Subscription) held(d *Delivery) error {
+	it := s.items[uint64(d.Global)]
+	other := d.s != nil && (d.s.name != s.name || d.s.n.number != s.n.number)
+	if other || d.Token == 0 || it == nil || it.token != d.Token {
+		return s.n.store.fail("acknowledge", ErrLeaseLost, nil, "", "global position %d, token %d", d.Global, d.Token)
+	}
+	return nil
+}
+
+func (s *Subscription) end(b *holdfast.Batch, d *Delivery, change change) {
+	s.touch(uint64(d.Global))
+	change(b, uint64(d.Global), s.items[uint64(d.Global)])
 }
 
 // apply applies b, and wakes consumers. If it is refused, nothing has changed.
@@ -594,8 +612,8 @@ func (s *Subscription) applyAt(b *holdfast.Batch, level holdfast.Level) (holdfas
 
 // wake makes those who wait look again whether there is something to be delivered.
 func (s *Subscription) wake() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.turn.Lock()
+	defer s.turn.Unlock()
 	s.wakeLocked()
 }
 
@@ -626,13 +644,19 @@ func (s *Subscription) ended() bool {
 // Ack says that messages are done, and returns when that has reached its level: they are never delivered again.
 // ErrLeaseLost: some of them are no longer the caller's; the others are done.
 func (s *Subscription) Ack(ctx context.Context, deliveries ...Delivery) error {
-	return s.settle(ctx, deliveries, func(b *holdfast.Batch, global uint64, _ *item) { s.finish(b, global) })
+	return s.settle(ctx, deliveries, s.acked)
 }
+
+func (s *Subscription) acked(b *holdfast.Batch, global uint64, _ *item) { s.finish(b, global) }
 
 // Fail says that messages could not be handled, and why. They are delivered again after a while, or parked if this was
 // the last attempt. Errors are those of Ack.
 func (s *Subscription) Fail(ctx context.Context, reason string, deliveries ...Delivery) error {
-	return s.settle(ctx, deliveries, func(b *holdfast.Batch, global uint64, it *item) {
+	return s.settle(ctx, deliveries, s.failed(reason))
+}
+
+func (s *Subscription) failed(reason string) change {
+	return func(b *holdfast.Batch, global uint64, it *item) {
 		it.Reason = reason
 		if it.Attempts >= s.o.MaxAttempts {
 			s.park(b, global, it)
@@ -640,15 +664,19 @@ func (s *Subscription) Fail(ctx context.Context, reason string, deliveries ...De
 		}
 		it.token, it.until = 0, time.Now().Add(s.o.Backoff(it.Attempts))
 		s.keep(b, global, it.delivery)
-	})
+	}
 }
 
 // Park parks messages at once, whatever attempt it is. Errors are those of Ack.
 func (s *Subscription) Park(ctx context.Context, reason string, deliveries ...Delivery) error {
-	return s.settle(ctx, deliveries, func(b *holdfast.Batch, global uint64, it *item) {
+	return s.settle(ctx, deliveries, s.parked(reason))
+}
+
+func (s *Subscription) parked(reason string) change {
+	return func(b *holdfast.Batch, global uint64, it *item) {
 		it.Reason = reason
 		s.park(b, global, it)
-	})
+	}
 }
 
 // Extend restarts the leases of deliveries. Errors are those of Ack.
@@ -769,8 +797,8 @@ func (n *Namespace) subscription(name string) (state SubscriptionState, err erro
 
 // Info returns the progress of the subscription.
 func (s *Subscription) Info() SubscriptionInfo {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.turn.Lock()
+	defer s.turn.Unlock()
 	pending := 0
 	for _, it := range s.items {
 		if it.Attempts > 0 {
@@ -785,9 +813,9 @@ func (s *Subscription) Info() SubscriptionInfo {
 // leases end: they can acknowledge it once it is opened again, and then it is delivered to others. An error means that
 // the leases are not kept, and what is not done is delivered again at once. Closing twice returns ErrClosed.
 func (s *Subscription) Close() error {
-	s.mu.Lock()
+	_ = s.turn.Take(context.Background()) // a transaction that has it ends first
 	if s.closed {
-		s.mu.Unlock()
+		s.turn.Give()
 		return holdfast.ErrClosed
 	}
 	var err error
@@ -796,12 +824,12 @@ func (s *Subscription) Close() error {
 	}
 	s.closed = true
 	s.wakeLocked()
-	s.mu.Unlock()
+	s.turn.Give()
 	s.release()
 	return s.n.ended(err)
 }
 
-// keepLeases stores which messages consumers have, and until when. It is called with mu held.
+// keepLeases stores which messages consumers have, and until when. It is called with the turn taken.
 func (s *Subscription) keepLeases() error {
 	var b holdfast.Batch
 	now := time.Now()

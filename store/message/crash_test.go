@@ -20,7 +20,7 @@ import (
 
 // crashWrite is a write of a history with crashes.
 type crashWrite struct {
-	writes  []message.Write // all messages have ids
+	writes  []streamWrite // all messages have ids
 	results []message.Result
 	done    bool // it was acknowledged
 }
@@ -113,7 +113,7 @@ func (h *crashHistory) write(s *message.Store, c *crashSpace, r *rand.Rand) erro
 	w := &crashWrite{}
 	after := make([]bool, 1+r.IntN(3))
 	for i, stream := range r.Perm(len(someStreams))[:len(after)] {
-		one := message.Write{Stream: someStreams[stream]}
+		one := streamWrite{Stream: someStreams[stream]}
 		for range 1 + r.IntN(3) {
 			one.Messages = append(one.Messages, h.message(r))
 		}
@@ -136,7 +136,7 @@ func (h *crashHistory) write(s *message.Store, c *crashSpace, r *rand.Rand) erro
 			}
 			w.writes[i].Expected = &version
 		}
-		results, err := n.WriteAll(ctx, w.writes...)
+		results, err := writeAll(ctx, n, w.writes...)
 		if errors.Is(err, message.ErrConflict) {
 			continue
 		}
@@ -218,7 +218,7 @@ func (c *crashSpace) check(s *message.Store) error {
 		case w.done:
 			return fmt.Errorf("write %d is not there, and was acknowledged: %+v", i, w.results)
 		}
-		results, err := n.WriteAll(ctx, w.again()...)
+		results, err := writeAll(ctx, n, w.again()...)
 		if err != nil || results[0].Repeated != there {
 			return fmt.Errorf("write %d, there: %v, is repeated: %+v, %v", i, there, results, err)
 		}
@@ -236,9 +236,9 @@ func (c *crashSpace) check(s *message.Store) error {
 }
 
 // again is the write without the versions, which are others now.
-func (w *crashWrite) again() (list []message.Write) {
+func (w *crashWrite) again() (list []streamWrite) {
 	for _, one := range w.writes {
-		list = append(list, message.Write{Stream: one.Stream, Messages: one.Messages})
+		list = append(list, streamWrite{Stream: one.Stream, Messages: one.Messages})
 	}
 	return list
 }

@@ -56,14 +56,17 @@ func Example() {
 }
 
 // Two streams are written to at once, or none: a transfer.
-func ExampleNamespace_WriteAll() {
+func ExampleNamespace_In() {
 	ctx := context.Background()
 	_, bank := exampleStore(ctx)
 	amount := []byte(`{"amount": 10}`)
-	_, err := bank.WriteAll(ctx,
-		message.Write{Stream: "account-1", Messages: []message.Message{{Type: "Withdrawn", Data: amount}}},
-		message.Write{Stream: "account-2", Messages: []message.Message{{Type: "Deposited", Data: amount}}},
-	)
+	err := bank.DB().Update(ctx, func(tx *kv.Tx) error {
+		if _, err := bank.In(tx).Write("account-1", message.Message{Type: "Withdrawn", Data: amount}); err != nil {
+			return err
+		}
+		_, err := bank.In(tx).Write("account-2", message.Message{Type: "Deposited", Data: amount})
+		return err
+	})
 	count, _ := bank.Count(ctx, "account")
 	fmt.Println(err, count.Messages, count.Streams)
 	// Output: <nil> 2 2

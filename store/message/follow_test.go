@@ -51,8 +51,8 @@ func testFollow(t *testing.T, tg *target, o message.Options) {
 			for i := range each {
 				typ := []string{"even", "odd"}[i%2]
 				if i%10 == 9 {
-					_, err := n.WriteAll(ctx, message.Write{Stream: fmt.Sprint("b-", w), Messages: []message.Message{msg(typ)}},
-						message.Write{Stream: fmt.Sprint("a-", (w+i)%streams), Messages: []message.Message{msg(typ), msg(typ)}})
+					_, err := writeAll(ctx, n, streamWrite{Stream: fmt.Sprint("b-", w), Messages: []message.Message{msg(typ)}},
+						streamWrite{Stream: fmt.Sprint("a-", (w+i)%streams), Messages: []message.Message{msg(typ), msg(typ)}})
 					if err != nil {
 						t.Error(err)
 					}
@@ -169,8 +169,8 @@ func TestInFlight(t *testing.T) {
 		in := msg("1")
 		in.ID = "00000000-0000-4000-8000-000000000001"
 		first := storetest.Async(func() error {
-			_, err := n.WriteAll(ctx, message.Write{Stream: "a-1", Messages: []message.Message{in}},
-				message.Write{Stream: "b-1", Messages: []message.Message{msg("1")}})
+			_, err := writeAll(ctx, n, streamWrite{Stream: "a-1", Messages: []message.Message{in}},
+				streamWrite{Stream: "b-1", Messages: []message.Message{msg("1")}})
 			return err
 		})
 		st.AwaitApplied(before + 1)

@@ -70,3 +70,34 @@ func read(t testing.TB, n *message.Namespace, q message.Query) (all []message.Me
 	}
 	return all
 }
+
+// streamWrite is what writeAll writes to one stream; Expected is nil for any version.
+type streamWrite struct {
+	Stream   string
+	Expected *int64
+	Messages []message.Message
+}
+
+// writeAll does several writes in one transaction.
+func writeAll(ctx context.Context, n *message.Namespace, writes ...streamWrite) (results []message.Result, err error) {
+	err = n.DB().Update(ctx, func(tx *kv.Tx) error {
+		for _, w := range writes {
+			var r message.Result
+			var err error
+			if w.Expected == nil {
+				r, err = n.In(tx).Write(w.Stream, w.Messages...)
+			} else {
+				r, err = n.In(tx).WriteAfter(w.Stream, *w.Expected, w.Messages...)
+			}
+			if err != nil {
+				return err
+			}
+			results = append(results, r)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}

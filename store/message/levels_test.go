@@ -91,7 +91,9 @@ func TestMixedCrashImages(t *testing.T) {
 		var mu sync.Mutex
 		safe := map[int64]message.Message{} // by global position
 		return storetest.CrashImage(seed, spared, func(e holdfast.Engine, r *rand.Rand) error {
-			s, err := message.Open(kv.On(e), message.Options{Level: holdfast.Process + holdfast.Level(r.IntN(2)), RetainEvery: -1})
+			s, err := message.Open(kv.On(e),
+				message.Options{Level: holdfast.Process + holdfast.Level(r.IntN(2)), RetainEvery: -1},
+			)
 			if err != nil {
 				return err
 			}

@@ -128,7 +128,7 @@ func linearClients(t *testing.T, n *message.Namespace, each int) (history []line
 			for range each {
 				o := linearOp{client: client, streams: r.Perm(3)[:1]}
 				ctx, cancel := context.WithCancel(ctx)
-				var writes []message.Write
+				var writes []streamWrite
 				switch what := r.IntN(10); {
 				case what == 0:
 				case what == 1:
@@ -147,7 +147,7 @@ func linearClients(t *testing.T, n *message.Namespace, each int) (history []line
 					mu.Unlock()
 				}
 				for _, stream := range o.streams {
-					w := message.Write{Stream: linearStream(stream), Messages: []message.Message{linearMessage(o.id, stream)}}
+					w := streamWrite{Stream: linearStream(stream), Messages: []message.Message{linearMessage(o.id, stream)}}
 					o.expected = append(o.expected, anyVersion)
 					if r.IntN(3) > 0 && o.id > 0 {
 						version, ok, err := n.Version(ctx, w.Stream)
@@ -189,7 +189,7 @@ func linearMessage(id, stream int) message.Message {
 		Data: fmt.Appendf(nil, `{"id":%d}`, id)}
 }
 
-func linearDo(ctx context.Context, n *message.Namespace, o *linearOp, writes []message.Write) error {
+func linearDo(ctx context.Context, n *message.Namespace, o *linearOp, writes []streamWrite) error {
 	stream := writes[0].Stream
 	switch {
 	case o.versionOnly:
@@ -211,7 +211,7 @@ func linearDo(ctx context.Context, n *message.Namespace, o *linearOp, writes []m
 		}
 		return nil
 	}
-	results, err := n.WriteAll(ctx, writes...)
+	results, err := writeAll(ctx, n, writes...)
 	o.results = results
 	if errors.As(err, &o.conflict) {
 		return nil

@@ -18,8 +18,10 @@
 //
 // A write can say which version it expects ([Namespace.WriteAfter]): of writers that expect the same one exactly one
 // succeeds, and the others get a [*Conflict]. A write of messages with ids takes effect once, however often it is
-// repeated. [Namespace.WriteAll] writes to several streams at once: all of it is there after a crash, or nothing.
-// Writers to different streams do not wait for each other: they share the engine's syncs.
+// repeated. Writers to different streams do not wait for each other: they share the engine's syncs.
+//
+// [Namespace.In] makes a namespace a part of a transaction of its database, with other streams, other stores and the
+// program's own keys: all of it is there after a crash, or nothing. [Subscription.In] acknowledges messages there.
 //
 // # What readers see
 //
@@ -48,8 +50,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
+	"github.com/holdfastdb/holdfast/internal/names"
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
@@ -189,15 +191,11 @@ func hash(id string) uint64 {
 
 // checkName says what is wrong with the name of a stream or category.
 func checkName(name string) string {
-	switch {
-	case name == "":
+	if name == "" {
 		return "it is empty"
-	case len(name) > MaxStreamSize:
-		return fmt.Sprintf("it has %d bytes, the limit is %d", len(name), MaxStreamSize)
-	case !utf8.ValidString(name):
-		return "it is not UTF-8"
-	case strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }):
-		return "it has a control character"
+	}
+	if what := names.Wrong(name, MaxStreamSize); what != "" {
+		return "it " + what
 	}
 	return ""
 }

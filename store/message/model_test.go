@@ -382,10 +382,10 @@ func testModel(t *testing.T, tg *target, o message.Options) {
 		case 1, 2:
 			m.check(t, n, r.query(m.next))
 		case 3, 4, 5: // several streams, some with a version
-			var writes []message.Write
+			var writes []streamWrite
 			conflict := false
 			for _, i := range r.Perm(len(someStreams))[:1+r.IntN(4)] {
-				w := message.Write{Stream: someStreams[i]}
+				w := streamWrite{Stream: someStreams[i]}
 				for range 1 + r.IntN(3) {
 					w.Messages = append(w.Messages, r.message())
 				}
@@ -399,7 +399,7 @@ func testModel(t *testing.T, tg *target, o message.Options) {
 				}
 				writes = append(writes, w)
 			}
-			results, err := n.WriteAll(ctx, writes...)
+			results, err := writeAll(ctx, n, writes...)
 			if conflict {
 				storetest.WantError(t, err, message.ErrConflict)
 				var c *message.Conflict

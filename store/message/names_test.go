@@ -95,10 +95,7 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("%.30q: %v, want %v", c.stream, err, c.want)
 		}
 	}
-	_, err := n.WriteAll(ctx, message.Write{Stream: "a", Messages: []message.Message{ok}},
-		message.Write{Stream: "a", Messages: []message.Message{ok}})
-	storetest.WantError(t, err, message.ErrBadMessage)
-	_, err = n.WriteAll(ctx)
+	_, err := n.Write(ctx, "a")
 	storetest.WantError(t, err, message.ErrBadMessage)
 	id := "00000000-0000-4000-8000-000000000001"
 	_, err = n.Write(ctx, "a", message.Message{ID: id, Type: "t", Data: []byte("{}")},

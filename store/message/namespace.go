@@ -11,7 +11,9 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver/lifecycle"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/internal/chunks"
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
 
@@ -185,6 +187,9 @@ func (n *Namespace) commit(ctx context.Context, b *holdfast.Batch) error {
 // ID is what the namespace is called.
 func (n *Namespace) ID() string { return n.id }
 
+// DB is the database that the store is in, at the store's level.
+func (n *Namespace) DB() *kv.DB { return n.store.db }
+
 // Last is the highest global position that readers see, 0 if there is none.
 func (n *Namespace) Last() int64 {
 	if log := n.opened.Load(); log != nil {
@@ -206,9 +211,9 @@ func (n *Namespace) close() error {
 	open := slices.Collect(maps.Values(n.subscriptions))
 	n.mu.Unlock()
 	for _, s := range open {
-		s.mu.Lock()
-		_ = s.keepLeases() // what is not kept is delivered again at once
-		s.mu.Unlock()
+		_ = s.turn.Take(context.Background()) // a transaction that has it ends first
+		_ = s.keepLeases()                    // what is not kept is delivered again at once
+		s.turn.Give()
 	}
 	n.life.Shut()
 	n.life.Wait()
@@ -340,28 +345,26 @@ func (h *heads) put(stream string, at head, durable uint64, most int) {
 	h.young[stream] = at
 }
 
-// fetch remembers the heads of streams before a write has its turn, so that it does not have to read then.
-func (n *Namespace) fetch(writes []Write) error {
-	for i := range writes {
-		stream := writes[i].Stream
-		n.mu.Lock()
-		_, known := n.heads.get(stream)
-		edits := n.heads.edits
-		n.mu.Unlock()
-		if known {
-			continue
-		}
-		seen := n.log().Last()
-		at, err := n.readHead(stream)
-		if err != nil {
-			return err
-		}
-		n.mu.Lock()
-		if _, known := n.heads.get(stream); !known && n.heads.dropped <= seen && n.heads.edits == edits {
-			at.global = seen
-			n.heads.put(stream, at, seen, n.store.headsEach())
-		}
-		n.mu.Unlock()
+// fetch remembers the head of a stream before a write has its turn, so that it does not have to read then.
+func (n *Namespace) fetch(stream string) error {
+	n.mu.Lock()
+	_, known := n.heads.get(stream)
+	edits := n.heads.edits
+	n.mu.Unlock()
+	if known {
+		return nil
+	}
+	seen := n.log().Last()
+	at, err := n.readHead(stream)
+	if err != nil {
+		return err
+	}
+
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, known := n.heads.get(stream); !known && n.heads.dropped <= seen && n.heads.edits == edits {
+		at.global = seen
+		n.heads.put(stream, at, seen, n.store.headsEach())
 	}
 	return nil
 }
@@ -511,6 +514,9 @@ func (n *Namespace) storeCountsLocked(ctx context.Context, wait bool) error {
 	n.tally.since = nil
 	n.mu.Unlock()
 	var b holdfast.Batch
+	if wait { // for a removal
+		chunks.Notes(&b, n.keys.Counted())
+	}
 	b.Set(n.keys.Counted(), format.AppendNumber(nil, last))
 	err := n.addStored(&b, since)
 	if err == nil {

@@ -84,9 +84,11 @@ func (s *Subscription) unpark(ctx context.Context, globals []int64, again bool) 
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return 0, err
 	}
-	s.mu.Lock()
+	if err := s.turn.Take(ctx); err != nil {
+		return 0, err
+	}
 	receipt, n, err := s.applyUnpark(ctx, globals, again)
-	s.mu.Unlock()
+	s.turn.Give()
 	if err == nil {
 		err = receipt.Wait()
 	}

@@ -413,6 +413,19 @@ func (n *Namespace) lastIn(stream string, hi []byte) (position int64, global uin
 	return NoStream, 0, it.Err()
 }
 
+// ByID returns the message with an id, once readers see it. ErrNotFound: there is none, or it was removed.
+func (n *Namespace) ByID(ctx context.Context, id string) (m Message, err error) {
+	if err := n.enter(); err != nil {
+		return m, n.ended(err)
+	}
+	defer n.leave()
+	global, err := n.log().ByID(ctx, id)
+	if err == nil {
+		m, err = n.at(ctx, global)
+	}
+	return m, n.ended(err)
+}
+
 // LastMessage returns the last message of a stream, or the last one of a type if that is not "". ErrNotFound: there
 // is none.
 func (n *Namespace) LastMessage(ctx context.Context, stream, typ string) (m Message, err error) {

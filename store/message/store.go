@@ -31,11 +31,12 @@ import (
 
 // Options are how a store is opened. The zero value is a safe choice.
 type Options struct {
-	// Name distinguishes several stores in one engine, at most MaxNameSize bytes; it may be empty.
+	// Name distinguishes several stores in one engine, at most MaxNameSize bytes, UTF-8 without control characters; it may
+	// be empty.
 	Name string
 
-	// Level is what every write survives once it is acknowledged, unless its context names a
-	// stronger one ([holdfast.WithLevel]); 0 means that of the database. A store may be opened at another level the next time.
+	// Level is what every write survives once it is acknowledged, unless its context names a stronger one
+	// ([holdfast.WithLevel]); 0 means that of the database. A store may be opened at another level the next time.
 	Level holdfast.Level
 
 	// RetainEvery is how often the store removes what the retention of streams does not keep; 0 means every minute, and
@@ -103,7 +104,7 @@ func Open(db *kv.DB, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.db = db
+	s.db = db.At(o.Level)
 	err = s.accepted()
 	if err == nil {
 		err = s.load()
@@ -255,6 +256,9 @@ func (s *Store) newer(version byte) error {
 	return s.fail("open", holdfast.ErrVersion, nil, "use a newer holdfast",
 		"the store has format %d, this program knows %d", version, format.Version)
 }
+
+// DB is the database that the store is in, at the store's level.
+func (s *Store) DB() *kv.DB { return s.db }
 
 // Level is the level of writes whose context names none.
 func (s *Store) Level() holdfast.Level { return s.o.Level }
@@ -557,6 +561,7 @@ func (s *Store) Clear(ctx context.Context, id string) (messages int64, err error
 
 // empty makes a commit that takes away what describes a namespace, and deletes what is in it.
 func (s *Store) empty(ctx context.Context, id string, d description, b *holdfast.Batch) (messages int64, err error) {
+	chunks.Notes(b, s.keys.Deleted(d.Number))
 	b.Set(s.keys.Deleted(d.Number), nil)
 	err = holdfast.Commit(s.eng, b, holdfast.LevelFrom(ctx, s.o.Level))
 	s.changes.Add(1)

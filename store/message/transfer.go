@@ -263,7 +263,6 @@ func (n *Namespace) importBatch(ctx context.Context, batch []imported) (added in
 	}
 	events := make([]event.Event, len(batch))
 	lines := make(map[uint64]int64, len(batch))
-	var writes []Write
 	for i := range batch {
 		m := &batch[i].m
 		place := string(format.AppendPlace(nil, m.Stream, uint64(m.Position), false))
@@ -274,14 +273,13 @@ func (n *Namespace) importBatch(ctx context.Context, batch []imported) (added in
 				"global position %d is given twice", m.Global)}
 		}
 		lines[uint64(m.Global)] = batch[i].line
-		writes = append(writes, Write{Stream: m.Stream})
-	}
-	if err := n.fetch(writes); err != nil {
-		return 0, n.ended(err)
 	}
 	streams := make([]string, len(batch))
 	for i := range batch {
 		streams[i] = batch[i].m.Stream
+		if err := n.fetch(streams[i]); err != nil {
+			return 0, n.ended(err)
+		}
 	}
 	// What is imported below what is counted changes stored counts.
 	n.counting.Lock()

@@ -3,6 +3,7 @@ package message
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/txn"
@@ -67,26 +68,26 @@ func (n *Namespace) takePart(ctx context.Context, shared *txn.Tx) (*part, error)
 }
 
 // Write is [Namespace.Write] in the transaction: it gives the messages their places, and returns at once. Whether they
-// are there is known when the transaction is. Messages whose ids are known are a repeat, as there: to compare them, Write
-// waits until the first ones are durable. An id that the transaction has given already is ErrBadMessage.
+// are there is known when the transaction is. Messages whose ids are known are a repeat, as there: to compare them,
+// Write waits until the first ones are durable. An id that the transaction has given already is ErrBadMessage.
 func (t Tx) Write(stream string, messages ...Message) (Result, error) {
-	return t.write(Write{Stream: stream, Messages: messages})
+	return t.write(streamWrite{stream: stream, messages: messages})
 }
 
 // WriteAfter is Write if the stream has the version expected, with what the transaction has written, NoStream for one
-// that has never had a message. Otherwise it is ErrConflict; errors.As finds a [*Conflict]. Readers may not see yet what
-// it conflicts with.
+// that has never had a message. Otherwise it is ErrConflict; errors.As finds a [*Conflict]. Readers may not see yet
+// what it conflicts with.
 func (t Tx) WriteAfter(stream string, expected int64, messages ...Message) (Result, error) {
-	return t.write(Write{stream, &expected, messages})
+	return t.write(streamWrite{stream, &expected, messages})
 }
 
-func (t Tx) write(w Write) (Result, error) {
+func (t Tx) write(w streamWrite) (Result, error) {
 	p, err := t.enter()
 	if err != nil {
 		return Result{}, err
 	}
 	defer t.tx.Leave()
-	r, err := p.write(t.tx.Context(), w)
+	r, err := p.write(t.tx.Context(), &w)
 	return r, p.n.ended(err)
 }
 
@@ -119,15 +120,13 @@ func (p *part) head(ctx context.Context, stream string) (head, error) {
 	return at, err
 }
 
-func (p *part) write(ctx context.Context, w Write) (Result, error) {
+func (p *part) write(ctx context.Context, w *streamWrite) (Result, error) {
 	n := p.n
-	writes := []Write{w}
-	events, err := n.check(writes)
+	events, err := n.check(w)
 	if err != nil {
 		return Result{}, err
 	}
-	results := make([]Result, 1)
-	placing := placing{n: n, writes: writes, results: results, part: p, ctx: ctx}
+	placing := placing{n: n, write: w, part: p, ctx: ctx}
 	r, err := p.log.Append(events, placing.place)
 	if known := (*event.Known)(nil); errors.As(err, &known) {
 		r, err = known.Result, nil // with other bytes; perhaps it is the same JSON
@@ -138,21 +137,20 @@ func (p *part) write(ctx context.Context, w Write) (Result, error) {
 	case errors.Is(err, event.ErrBadEvent):
 		return Result{}, n.store.fail("write", ErrBadMessage, err, "", "in namespace %q", n.id)
 	case errors.Is(err, event.ErrPartialRepeat):
-		return Result{}, n.store.fail("write", ErrIDTaken, err, "repeat a write with the same messages", "in namespace %q", n.id)
+		return Result{}, n.store.fail("write", ErrIDTaken, err, "repeat a write with the same messages", "in namespace %q",
+			n.id)
 	case err != nil:
 		return Result{}, err
 	case r.Repeated:
-		err := n.repeated(ctx, r, writes, results)
-		return results[0], err
+		return n.repeated(ctx, r, w)
 	}
-	for _, one := range placing.placed {
-		p.heads[w.Stream] = one.head
-		category := Category(w.Stream)
-		p.counts[category] = p.counts[category].plus(one.counts)
-		p.blocks[category] = one.head.global / format.BlockSize
-	}
+
+	category := Category(w.stream)
+	p.heads[w.stream] = placing.head
+	p.counts[category] = p.counts[category].plus(placing.counts)
+	p.blocks[category] = placing.head.global / format.BlockSize
 	p.last = placing.global - 1
-	return results[0], nil
+	return placing.result, nil
 }
 
 // Prepare implements [txn.Part]: the log's part has all that is written.
@@ -191,4 +189,153 @@ func (p *part) Commit(holdfast.Receipt, holdfast.Level) func() error {
 func (p *part) Rollback() func() error {
 	p.n.leave()
 	return nil
+}
+
+// SavePosition is [Namespace.SavePosition] in the transaction. The position may be one that the transaction has
+// written.
+func (t Tx) SavePosition(consumer string, position int64) error {
+	p, err := t.enter()
+	if err != nil {
+		return err
+	}
+	defer t.tx.Leave()
+	if position < 0 {
+		return p.n.store.fail("save position", holdfast.ErrBadOption, nil, "", "position %d", position)
+	}
+	return p.n.ended(p.log.SaveOffset(consumer, uint64(position)))
+}
+
+// LoadPosition is [Namespace.LoadPosition] in the transaction: the latest one, whether it is durable or not.
+func (t Tx) LoadPosition(consumer string) (int64, error) {
+	p, err := t.enter()
+	if err != nil {
+		return 0, err
+	}
+	defer t.tx.Leave()
+	position, err := p.log.LoadOffset(consumer)
+	return int64(position), p.n.ended(err)
+}
+
+// SubscriptionTx is a subscription in a transaction of its store's database, and is used as that is. So what is done
+// for a message, and that it is done, are one commit: exactly once, as far as it is in the database.
+//
+//	err := db.Update(ctx, func(tx *kv.Tx) error {
+//		if err := tx.Bucket("seen").Put(key, value); err != nil {
+//			return err
+//		}
+//		return mails.In(tx).Ack(delivery)
+//	})
+type SubscriptionTx struct {
+	s  *Subscription
+	tx *kv.Tx
+}
+
+// In returns the subscription as a part of a transaction. Until the function of that has returned, nothing else is
+// claimed or acknowledged.
+func (s *Subscription) In(tx *kv.Tx) SubscriptionTx { return SubscriptionTx{s, tx} }
+
+// Ack is [Subscription.Ack] in the transaction. ErrLeaseLost: some of the deliveries are no longer the caller's; then
+// none is done.
+func (t SubscriptionTx) Ack(deliveries ...Delivery) error { return t.settle(deliveries, t.s.acked) }
+
+// Fail is [Subscription.Fail] in the transaction. Errors are those of Ack.
+func (t SubscriptionTx) Fail(reason string, deliveries ...Delivery) error {
+	return t.settle(deliveries, t.s.failed(reason))
+}
+
+// Park is [Subscription.Park] in the transaction. Errors are those of Ack.
+func (t SubscriptionTx) Park(reason string, deliveries ...Delivery) error {
+	return t.settle(deliveries, t.s.parked(reason))
+}
+
+func (t SubscriptionTx) settle(deliveries []Delivery, change change) error {
+	s := t.s
+	shared, err := t.tx.Enter(s.n.store.db)
+	if err != nil {
+		return err
+	}
+	defer t.tx.Leave()
+	p, err := s.takePart(t.tx.Context(), shared)
+	if err != nil {
+		return s.n.ended(err)
+	}
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	if s.ended() {
+		return s.n.ended(holdfast.ErrClosed)
+	}
+	for i := range deliveries {
+		if err := s.held(&deliveries[i]); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(deliveries[:i], func(d Delivery) bool { return d.Global == deliveries[i].Global }) {
+			return s.n.store.fail(
+				"acknowledge",
+				ErrLeaseLost,
+				nil,
+				"",
+				"global position %d is given twice",
+				deliveries[i].Global,
+			)
+		}
+	}
+	for i := range deliveries {
+		s.end(&p.batch, &deliveries[i], change)
+	}
+	return nil
+}
+
+// settling is a subscription's part in a transaction. What it has changed in memory, s.undo takes back.
+type settling struct {
+	s     *Subscription
+	batch holdfast.Batch
+}
+
+func (s *Subscription) takePart(ctx context.Context, shared *txn.Tx) (*settling, error) {
+	if p, ok := shared.Part(s).(*settling); ok {
+		return p, nil
+	}
+	if err := s.turn.Hold(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.n.life.Enter(); err != nil {
+		s.turn.Release()
+		return nil, err
+	}
+	p := &settling{s: s}
+	shared.Raise(s.n.store.o.Level)
+	shared.Join(s, p)
+	return p, nil
+}
+
+// Prepare implements [txn.Part].
+func (p *settling) Prepare(b *holdfast.Batch) error {
+	b.Append(&p.batch)
+	return nil
+}
+
+// Commit implements [txn.Part]. The transaction's database waits for what is written.
+func (p *settling) Commit(holdfast.Receipt, holdfast.Level) func() error {
+	p.end(func() {
+		clear(p.s.undo)
+		p.s.undo = p.s.undo[:0]
+	})
+	return nil
+}
+
+// Rollback implements [txn.Part].
+func (p *settling) Rollback() func() error {
+	p.end(p.s.rollBack)
+	return nil
+}
+
+// end calls f with the lock, wakes consumers, and gives the turn back.
+func (p *settling) end(f func()) {
+	s := p.s
+	s.turn.Lock()
+	f()
+	s.wakeLocked()
+	s.turn.Unlock()
+	s.turn.Release()
+	s.n.life.Leave()
 }

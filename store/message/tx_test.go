@@ -9,6 +9,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/kv"
+	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -56,7 +57,8 @@ func TestTransaction(t *testing.T) {
 				if _, err := in.WriteAfter("a-1", 5, withID("")); !errors.Is(err, message.ErrConflict) {
 					t.Errorf("after a version that it has not: %v", err)
 				}
-				if r, err := in.WriteAfter("a-1", 0, withID("2"), withID("3")); r != (message.Result{Position: 1, Global: 2}) || err != nil {
+				if r, err := in.WriteAfter("a-1", 0, withID("2"), withID("3")); r != (message.Result{Position: 1, Global: 2}) ||
+					err != nil {
 					t.Errorf("written: %v, %v", r, err)
 				}
 				if r, err := in.WriteAfter("a-1", 2, withID("4")); r != (message.Result{Position: 3, Global: 4}) || err != nil {
@@ -161,4 +163,79 @@ func testTransactions(t *testing.T, tg *target, o message.Options) {
 	if c, err := n.Count(ctx, ""); c != (message.Counts{Messages: 12 * each, Streams: 3}) || err != nil {
 		t.Errorf("%v, %v", c, err)
 	}
+}
+
+// What is done for a message and that it is done are one commit.
+func TestAckInTransaction(t *testing.T) {
+	storetest.FakeEngines(t, func(t *testing.T, st *storetest.FakeEngine) {
+		db, err := kv.Open(st, kv.Options{Level: holdfast.Memory})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := message.Open(db, message.Options{RetainEvery: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer storetest.Close(t, s)
+		n := namespace(t, s, message.Default)
+		write(t, n, "a-1", withID(""), withID(""), withID(""))
+		sub, err := n.Subscribe(ctx, "sub", message.SubscriptionOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := sub.Claim(ctx, 3)
+		if err != nil || len(all) != 3 {
+			t.Fatal(all, err)
+		}
+		mine := errors.New("mine")
+		for _, want := range []error{mine, nil} {
+			err := db.Update(ctx, func(tx *kv.Tx) error {
+				in := sub.In(tx)
+				if err := in.Ack(all[0]); err != nil {
+					t.Error(err)
+				}
+				if err := in.Ack(all[0]); !errors.Is(err, message.ErrLeaseLost) {
+					t.Errorf("again: %v", err)
+				}
+				if err := in.Ack(all[1], all[1]); !errors.Is(err, message.ErrLeaseLost) {
+					t.Errorf("twice: %v", err)
+				}
+				if err := in.Park("no", all[1]); err != nil {
+					t.Error(err)
+				}
+				if err := n.In(tx).SavePosition("c", 4); !errors.Is(err, event.ErrAhead) {
+					t.Errorf("a position that is ahead: %v", err)
+				}
+				if _, err := n.In(tx).Write("b-1", withID("")); err != nil {
+					t.Error(err)
+				}
+				if err := n.In(tx).SavePosition("c", 4); err != nil {
+					t.Error(err)
+				}
+				if at, err := n.In(tx).LoadPosition("c"); at != 4 || err != nil {
+					t.Error(at, err)
+				}
+				return want
+			})
+			if err != want {
+				t.Fatal(err)
+			}
+			info := sub.Info()
+			parked, err := sub.Parked(ctx, 0, 0)
+			_, position := n.LoadPosition(ctx, "c")
+			if want != nil && (info.Done != 0 || info.Pending != 3 || len(parked) != 0 || position == nil) ||
+				want == nil && (info.Done != 2 || info.Pending != 1 || len(parked) != 1 || position != nil) || err != nil {
+				t.Errorf("after %v: %+v, %d parked, %v, %v", want, info, len(parked), position, err)
+			}
+		}
+		if err := sub.Ack(ctx, all[0]); !errors.Is(err, message.ErrLeaseLost) {
+			t.Errorf("afterwards: %v", err)
+		}
+		if err := sub.Ack(ctx, all[2]); err != nil {
+			t.Error(err)
+		}
+		if err := sub.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -20,12 +20,12 @@ import (
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
 
-// Write is what is written to one stream.
-type Write struct {
-	Stream string
-	// Expected is the version that the stream must have, NoStream if it must not be there; nil means any.
-	Expected *int64
-	Messages []Message
+// streamWrite is what is written to a stream.
+type streamWrite struct {
+	stream string
+	// expected is the version that the stream must have, NoStream if it must not be there; nil means any.
+	expected *int64
+	messages []Message
 }
 
 // Result is where the messages of a write are: at positions in a row in their stream, and global positions in a row.
@@ -49,7 +49,7 @@ type Result struct {
 // ErrTooLarge, ErrLevel, ErrClosed, ErrNoNamespace, ctx's) means that nothing was written. ErrPoisoned means that the
 // outcome is unknown until the store is opened again: write again with the same ids to find out.
 func (n *Namespace) Write(ctx context.Context, stream string, messages ...Message) (Result, error) {
-	return n.write(ctx, Write{Stream: stream, Messages: messages})
+	return n.write(ctx, streamWrite{stream: stream, messages: messages})
 }
 
 // WriteAfter is Write if the stream has the version expected at that moment, NoStream for one that has never had a
@@ -57,49 +57,37 @@ func (n *Namespace) Write(ctx context.Context, stream string, messages ...Messag
 // version is.
 func (n *Namespace) WriteAfter(ctx context.Context, stream string, expected int64, messages ...Message) (Result,
 	error) {
-	return n.write(ctx, Write{stream, &expected, messages})
+	return n.write(ctx, streamWrite{stream, &expected, messages})
 }
 
-func (n *Namespace) write(ctx context.Context, w Write) (Result, error) {
-	results, err := n.WriteAll(ctx, w)
+func (n *Namespace) write(ctx context.Context, w streamWrite) (Result, error) {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return Result{}, err
+	}
+	events, err := n.check(&w)
 	if err != nil {
 		return Result{}, err
 	}
-	return results[0], nil
-}
-
-// WriteAll does several writes, to different streams, as one: after any crash all of it is there, or nothing. If one of
-// them conflicts, nothing is written. The results are in the order of the writes. It is a repeat, as Write says, if the
-// ids of all messages are known from one WriteAll.
-func (n *Namespace) WriteAll(ctx context.Context, writes ...Write) ([]Result, error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return nil, err
-	}
-	events, err := n.check(writes)
-	if err != nil {
-		return nil, err
-	}
 	if err := n.enter(); err != nil {
-		return nil, n.ended(err)
+		return Result{}, n.ended(err)
 	}
 	defer n.leave()
-	results := make([]Result, len(writes))
+
 	for try := 0; ; try++ {
-		missing, err := n.tryWrite(ctx, writes, events, results)
+		r, missing, err := n.tryWrite(ctx, &w, events)
 		if missing && try < maxTries {
 			if err = n.settled(ctx, nil); err == nil {
 				err = errAgain
 			}
 		}
 		if err == nil {
-			break
+			n.storeSome(ctx)
+			return r, nil
 		}
 		if err != errAgain {
-			return nil, err
+			return Result{}, err
 		}
 	}
-	n.storeSome(ctx)
-	return results, nil
 }
 
 // storeSome stores counts if many are not, after a write.
@@ -121,24 +109,24 @@ var errAgain = errors.New("again")
 const maxTries = 3
 
 // tryWrite tries to write. missing means that the messages of known ids are not there.
-func (n *Namespace) tryWrite(ctx context.Context, writes []Write, events []event.Event, results []Result) (missing bool,
+func (n *Namespace) tryWrite(ctx context.Context, w *streamWrite, events []event.Event) (r Result, missing bool,
 	err error) {
-	if err := n.fetch(writes); err != nil {
-		return false, n.ended(err)
+	if err := n.fetch(w.stream); err != nil {
+		return r, false, n.ended(err)
 	}
-	p := placing{n: n, writes: writes, results: results}
-	r, err := n.log().AppendFor(ctx, format.Kind, p.place, events...)
+	p := placing{n: n, write: w}
+	at, err := n.log().AppendFor(ctx, format.Kind, p.place, events...)
 	if known := (*event.Known)(nil); errors.As(err, &known) {
-		r, err = known.Result, nil // with other bytes; perhaps it is the same JSON
+		at, err = known.Result, nil // with other bytes; perhaps it is the same JSON
 	}
 	if err != nil {
-		return false, n.refused(ctx, err)
+		return r, false, n.refused(ctx, err)
 	}
-	if !r.Repeated {
-		return false, nil
+	if !at.Repeated {
+		return p.result, false, nil
 	}
-	err = n.repeated(ctx, r, writes, results)
-	return errors.Is(err, holdfast.ErrNotFound), err
+	r, err = n.repeated(ctx, at, w)
+	return r, errors.Is(err, holdfast.ErrNotFound), err
 }
 
 // refused returns why the log refuses a write. After a conflict it waits until readers see what has come first.
@@ -182,51 +170,31 @@ type conflictAt struct {
 
 func (c *conflictAt) Error() string { return c.err.Error() }
 
-// check finds what is wrong with writes by themselves, and makes events of their messages.
-func (n *Namespace) check(writes []Write) ([]event.Event, error) {
-	total := 0
-	var seen map[string]bool
-	if len(writes) > 1 {
-		seen = make(map[string]bool, len(writes))
+// check finds what is wrong with a write by itself, and makes events of its messages.
+func (n *Namespace) check(w *streamWrite) ([]event.Event, error) {
+	if what := checkName(w.stream); what != "" {
+		return nil, n.store.fail("write", ErrBadName, nil, "", "stream %.80q: %s", w.stream, what)
 	}
-	for i := range writes {
-		w := &writes[i]
-		if what := checkName(w.Stream); what != "" {
-			return nil, n.store.fail("write", ErrBadName, nil, "", "stream %.80q: %s", w.Stream, what)
-		}
-		if len(w.Messages) == 0 {
-			return nil, n.store.fail("write", ErrBadMessage, nil, "write one message or more", "none is given for stream %q",
-				w.Stream)
-		}
-		if seen[w.Stream] {
-			return nil, n.store.fail("write", ErrBadMessage, nil, "put the messages of a stream into one write",
-				"stream %q is written to twice", w.Stream)
-		}
-		if seen != nil {
-			seen[w.Stream] = true
-		}
-		total += len(w.Messages)
+	if len(w.messages) == 0 {
+		return nil, n.store.fail("write", ErrBadMessage, nil, "write one message or more", "none is given for stream %q",
+			w.stream)
 	}
-	if total == 0 {
-		return nil, n.store.fail("write", ErrBadMessage, nil, "write one message or more", "none is given")
-	}
-	events := make([]event.Event, 0, total)
-	for i := range writes {
-		var room [shortName]byte
-		place := string(format.AppendPlace(room[:0], writes[i].Stream, 0, false))
-		for j := range writes[i].Messages {
-			m := &writes[i].Messages[j]
-			if err := n.checkMessage("write", writes[i].Stream, j, MaxDepth, m); err != nil {
-				return nil, err
-			}
-			id, isNew := m.ID, m.ID == ""
-			if isNew {
-				id = newID()
-			}
-			// The place has its size already, which the log checks.
-			events = append(events, event.Event{ID: id, NewID: isNew, Type: m.Type, Origin: place, Data: m.Data,
-				Metadata: m.Metadata, Time: m.Time})
+
+	events := make([]event.Event, 0, len(w.messages))
+	var room [shortName]byte
+	place := string(format.AppendPlace(room[:0], w.stream, 0, false))
+	for i := range w.messages {
+		m := &w.messages[i]
+		if err := n.checkMessage("write", w.stream, i, MaxDepth, m); err != nil {
+			return nil, err
 		}
+		id, isNew := m.ID, m.ID == ""
+		if isNew {
+			id = newID()
+		}
+		// The place has its size already, which the log checks.
+		events = append(events, event.Event{ID: id, NewID: isNew, Type: m.Type, Origin: place, Data: m.Data,
+			Metadata: m.Metadata, Time: m.Time})
 	}
 	return events, nil
 }
@@ -328,14 +296,14 @@ const shortName = 128
 
 // placing is a write that gets its place.
 type placing struct {
-	n       *Namespace
-	writes  []Write
-	results []Result
-	placed  []placed // by write
-	one     [1]placed
-	global  uint64 // behind the last
-	part    *part  // of the transaction that writes, nil if it is a call
-	ctx     context.Context
+	n      *Namespace
+	write  *streamWrite
+	result Result
+	head   head // of the stream, as the write leaves it
+	counts counts
+	global uint64 // behind the last message
+	part   *part  // of the transaction that writes, nil if it is a call
+	ctx    context.Context
 }
 
 // headOf returns the head of a stream, as the transaction has made it if there is one.
@@ -356,65 +324,53 @@ func (p *placing) hasBlock(category string, block uint64) bool {
 	return p.n.hasBlock(category, block)
 }
 
-// placed is what became of one stream.
-type placed struct {
-	head   head
-	counts counts
-}
-
-// place gives messages their positions in their streams, and adds to the commit what finds them there. It is the
-// write's turn.
+// place gives messages their positions in their stream, and adds to the commit what finds them there. It is the write's
+// turn.
 func (p *placing) place(c *event.Commit) error {
-	n, writes, results := p.n, p.writes, p.results
+	n, w := p.n, p.write
 	var keys, values [shortName]byte
 	key, value := keys[:0], values[:0]
-	p.placed = p.one[:0]
-	global := c.First
-	events, batch := c.Events, c.Keys
-	for i := range writes {
-		w := &writes[i]
-		at, err := p.headOf(w.Stream)
-		if err != nil {
-			return err
-		}
-		edit := at.edit
-		if edit != nil && !edit.shown {
-			edit = nil
-		}
-		if at.ended {
-			return &conflictAt{n.store.fail("write", ErrEnded, nil, "", "stream %q", w.Stream), 0, edit}
-		}
-		if w.Expected != nil && *w.Expected != at.version {
-			err := n.store.fail("write", ErrConflict, &Conflict{w.Stream, *w.Expected, at.version}, "", "nothing was written")
-			return &conflictAt{err, at.global, edit}
-		}
-		at.edit = nil // the engine shows it with this write
-		results[i] = Result{Position: at.version + 1, Global: int64(global)}
-		tallied := counts{messages: int64(len(w.Messages))}
-		category := Category(w.Stream)
-		for j := range w.Messages {
-			position := uint64(at.version + 1)
-			first := at.top == NoStream
-			if first {
-				tallied.streams = 1
-			}
-			value = format.AppendPlace(value[:0], w.Stream, position, first)
-			events[j].Origin = string(value)
-			key = n.keys.Stream(key, w.Stream, position)
-			value = format.AppendNumber(value[:0], global)
-			batch.Set(key, value)
-			if block := global / format.BlockSize; j == 0 && !p.hasBlock(category, block) || global%format.BlockSize == 0 {
-				key = n.keys.Category(key, category, block)
-				batch.Set(key, nil)
-			}
-			at.version++
-			at.top, at.global = at.version, global
-			global++
-		}
-		events = events[len(w.Messages):]
-		p.placed = append(p.placed, placed{at, tallied})
+	at, err := p.headOf(w.stream)
+	if err != nil {
+		return err
 	}
-	p.global = global
+	edit := at.edit
+	if edit != nil && !edit.shown {
+		edit = nil
+	}
+	if at.ended {
+		return &conflictAt{n.store.fail("write", ErrEnded, nil, "", "stream %q", w.stream), 0, edit}
+	}
+	if w.expected != nil && *w.expected != at.version {
+		err := n.store.fail("write", ErrConflict, &Conflict{w.stream, *w.expected, at.version}, "", "nothing was written")
+		return &conflictAt{err, at.global, edit}
+	}
+	at.edit = nil // the engine shows it with this write
+
+	global := c.First
+	p.result = Result{Position: at.version + 1, Global: int64(global)}
+	p.counts = counts{messages: int64(len(w.messages))}
+	category := Category(w.stream)
+	for i := range w.messages {
+		position := uint64(at.version + 1)
+		first := at.top == NoStream
+		if first {
+			p.counts.streams = 1
+		}
+		value = format.AppendPlace(value[:0], w.stream, position, first)
+		c.Events[i].Origin = string(value)
+		key = n.keys.Stream(key, w.stream, position)
+		value = format.AppendNumber(value[:0], global)
+		c.Keys.Set(key, value)
+		if block := global / format.BlockSize; i == 0 && !p.hasBlock(category, block) || global%format.BlockSize == 0 {
+			key = n.keys.Category(key, category, block)
+			c.Keys.Set(key, nil)
+		}
+		at.version++
+		at.top, at.global = at.version, global
+		global++
+	}
+	p.head, p.global = at, global
 	if p.part == nil {
 		c.Applied(p.applied)
 	}
@@ -426,14 +382,10 @@ func (p *placing) applied() {
 	n := p.n
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	durable := n.log().Last()
-	for i, one := range p.placed {
-		stream := p.writes[i].Stream
-		n.heads.put(stream, one.head, durable, n.store.headsEach())
-		category := Category(stream)
-		n.tally.add(category, one.counts)
-		n.tally.block(category, one.head.global/format.BlockSize)
-	}
+	category := Category(p.write.stream)
+	n.heads.put(p.write.stream, p.head, n.log().Last(), n.store.headsEach())
+	n.tally.add(category, p.counts)
+	n.tally.block(category, p.head.global/format.BlockSize)
 	n.tally.last = p.global - 1
 }
 
@@ -445,40 +397,41 @@ func (n *Namespace) hasBlock(category string, block uint64) bool {
 	return ok && last == block
 }
 
-// repeated sets the results of a write whose ids are known.
-func (n *Namespace) repeated(ctx context.Context, r event.Result, writes []Write, results []Result) error {
-	global := r.First
+// repeated returns the result of a write whose ids are known.
+func (n *Namespace) repeated(ctx context.Context, at event.Result, w *streamWrite) (r Result, err error) {
 	var other error // what is in the same place, but not the same
-	for i := range writes {
-		w := &writes[i]
-		at := int64(0)
-		for j := range w.Messages {
-			m, err := n.at(ctx, global)
-			if err != nil {
-				return err
-			}
-			given := &w.Messages[j]
-			if !strings.EqualFold(m.ID, given.ID) { // removed meanwhile, and another was imported there
-				return n.store.fail("write", holdfast.ErrNotFound, nil, "", "the message with the id %q is not there any more",
-					w.Messages[j].ID)
-			}
-			if j == 0 {
-				at = m.Position
-				results[i] = Result{Position: at, Global: int64(global), Repeated: true}
-			}
-			if m.Stream != w.Stream || m.Position != at+int64(j) {
-				return n.store.fail("write", ErrIDTaken, nil, "", "the id %q is that of message %d of stream %q", m.ID, m.Position,
-					m.Stream)
-			}
-			if m.Type != given.Type || !sameJSON(m.Data, given.Data) {
-				other = cmp.Or(other, n.store.fail("write", ErrIDTaken, &Known{w.Stream, results[i]},
-					"give what is new an id of its own", "message %d of stream %q has the id %q, but another type or data",
-					m.Position, m.Stream, m.ID))
-			}
-			global++
+	for i := range w.messages {
+		m, err := n.at(ctx, at.First+uint64(i))
+		if err != nil {
+			return r, err
+		}
+		given := &w.messages[i]
+		if !strings.EqualFold(m.ID, given.ID) { // removed meanwhile, and another was imported there
+			return r, n.store.fail("write", holdfast.ErrNotFound, nil, "", "the message with the id %q is not there any more",
+				given.ID)
+		}
+		if i == 0 {
+			r = Result{Position: m.Position, Global: m.Global, Repeated: true}
+		}
+		if m.Stream != w.stream || m.Position != r.Position+int64(i) {
+			return r, n.store.fail(
+				"write",
+				ErrIDTaken,
+				nil,
+				"",
+				"the id %q is that of message %d of stream %q",
+				m.ID,
+				m.Position,
+				m.Stream,
+			)
+		}
+		if m.Type != given.Type || !sameJSON(m.Data, given.Data) {
+			other = cmp.Or(other, n.store.fail("write", ErrIDTaken, &Known{w.stream, r},
+				"give what is new an id of its own", "message %d of stream %q has the id %q, but another type or data",
+				m.Position, m.Stream, m.ID))
 		}
 	}
-	return other
+	return r, other
 }
 
 // at returns the message at a global position.

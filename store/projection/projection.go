@@ -55,7 +55,7 @@ const DefaultBatch = 256
 type Options struct {
 	// Name is that of the projection. One over the events of a log has its position as the subscription of that name.
 	Name string
-	// Prefix is what all keys of the model begin with. It begins best with another letter than e, m, r, s and t.
+	// Prefix is what all keys of the model begin with. It begins best with another letter than e, k, m, r, s and t.
 	Prefix string
 	// Batch is how many events share a commit at most; 0 means DefaultBatch.
 	Batch int

@@ -34,6 +34,7 @@ func (s *Store) StoreLog(log *raft.Log) error {
 	e := s.encoders.Get().(*encoder)
 	defer s.free(e)
 	e.one[0] = log
+
 	return s.store(e, e.one[:])
 }
 
@@ -51,6 +52,7 @@ func (s *Store) StoreLog(log *raft.Log) error {
 func (s *Store) StoreLogs(logs []*raft.Log) error {
 	e := s.encoders.Get().(*encoder)
 	defer s.free(e)
+
 	return s.store(e, logs)
 }
 
@@ -59,6 +61,7 @@ func (s *Store) store(e *encoder, logs []*raft.Log) error {
 		if s.life.Closed() {
 			return holdfast.ErrClosed
 		}
+
 		return nil
 	}
 	touched, ascending, err := s.check(logs)
@@ -78,6 +81,7 @@ func (s *Store) store(e *encoder, logs []*raft.Log) error {
 	err = s.place(e, logs, n, touched, ascending)
 	m := s.mark()
 	s.mu.Unlock()
+
 	return s.outcome(m, err)
 }
 
@@ -89,6 +93,7 @@ func (s *Store) outcome(m mark, err error) error {
 	if waited := s.settle(m); waited != nil {
 		return waited
 	}
+
 	return err
 }
 
@@ -127,12 +132,14 @@ func (s *Store) check(logs []*raft.Log) (touched format.Span, ascending bool, er
 		}
 		touched.Lo, touched.Hi = min(touched.Lo, log.Index), max(touched.Hi, log.Index)
 	}
+
 	return touched, ascending, nil
 }
 
 // build makes the batch of as many entries as fit into one, and returns their number.
 func (s *Store) build(e *encoder, logs []*raft.Log) (int, error) {
 	e.batch.Reset()
+
 	for i, log := range logs {
 		if size := int64(e.batch.Size()) + format.LogSize(log) + int64(len(e.key)) + 16; i > 0 && size > s.maxBatch {
 			return i, nil
@@ -141,12 +148,14 @@ func (s *Store) build(e *encoder, logs []*raft.Log) (int, error) {
 		e.value = format.AppendLog(e.value[:0], e.key, log)
 		e.batch.Set(e.key, e.value)
 	}
+
 	return len(logs), e.batch.Err()
 }
 
 // edits reports whether storing the entries is an edit rather than an append. It is called with mu held.
 func (s *Store) edits(touched format.Span, ascending, whole bool) bool {
 	p := &s.planned
+
 	return !p.empty() && touched.Lo < p.end || // overwrites, or fills a gap
 		p.dead.meets(touched) || // the dead entries must be removed first
 		!ascending && !whole // the second part may overwrite the first
@@ -161,6 +170,7 @@ func (s *Store) place(e *encoder, logs []*raft.Log, n int, touched format.Span, 
 	if s.monotonic && !s.planned.empty() && touched.Lo != s.planned.end {
 		return s.fail("store", ErrOrder, nil, "", "entry %d cannot follow entry %d", touched.Lo, s.planned.last())
 	}
+
 	for at := 0; at < len(logs); {
 		span := format.Span{Lo: logs[at].Index, Hi: logs[n-1].Index}
 		if !ascending {
@@ -205,6 +215,7 @@ func (s *Store) place(e *encoder, logs []*raft.Log, n int, touched format.Span, 
 			return err
 		}
 	}
+
 	return nil
 }
 

@@ -30,6 +30,7 @@ func (e *edit) wait() error {
 func (s *Store) beginEdit(span format.Span, keeps bool) *edit {
 	e := &edit{Span: span, keeps: keeps, done: make(chan struct{})}
 	s.edit.Store(e)
+
 	return e
 }
 
@@ -60,8 +61,10 @@ func (s *Store) turn(f func() error) error {
 	if s.edit.Load() != nil { // one has failed
 		s.mu.Lock()
 		defer s.mu.Unlock()
+
 		return s.state()
 	}
+
 	return f()
 }
 
@@ -73,6 +76,7 @@ func (s *Store) alone(touched format.Span, f func() error) error {
 			if clear = !s.isDead(touched); clear {
 				return f()
 			}
+
 			return s.removeChunk(touched)
 		})
 		if err != nil || clear {
@@ -85,6 +89,7 @@ func (s *Store) alone(touched format.Span, f func() error) error {
 func (s *Store) isDead(span format.Span) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	return s.planned.dead.meets(span)
 }
 
@@ -104,6 +109,7 @@ func (s *Store) overwrite(e *encoder, logs []*raft.Log, n int, touched format.Sp
 	if waited != nil {
 		return waited
 	}
+
 	return err
 }
 
@@ -129,11 +135,13 @@ func (s *Store) DeleteRange(min, max uint64) error {
 				d.placed = true
 				return nil
 			}
+
 			e := s.encoders.Get().(*encoder)
 			defer s.free(e)
 			if d, err = s.remove(e, min, max); err != nil || d.placed {
 				return err
 			}
+
 			return s.removeChunk(everything) // this dead span comes first
 		})
 		if err != nil {
@@ -150,6 +158,7 @@ func (s *Store) DeleteRange(min, max uint64) error {
 	if errors.Is(err, holdfast.ErrClosed) {
 		return nil // the deletion has taken effect, the rest can wait
 	}
+
 	return err
 }
 
@@ -167,12 +176,14 @@ func (s *Store) removeAll(wanted format.Span) error {
 			if !s.isDead(wanted) { // any more
 				return nil
 			}
+
 			return s.removeChunk(wanted)
 		})
 		if err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -201,6 +212,7 @@ func (s *Store) remove(e *encoder, lo, hi uint64) (deletion, error) {
 		if err := s.settle(m); err != nil {
 			return deletion{}, err
 		}
+
 		after := p
 		switch {
 		case prefix && suffix:
@@ -217,6 +229,7 @@ func (s *Store) remove(e *encoder, lo, hi uint64) (deletion, error) {
 		if err != nil || len(after.dead.list()) > maxSpans {
 			return deletion{}, err
 		}
+
 		switch done, err := s.apply(e, p, after, gone, suffix); {
 		case errors.Is(err, holdfast.ErrTooLarge) && s.chunkKeys > 1:
 			s.chunkKeys /= 2 // the engine has a limit of its own
@@ -235,16 +248,19 @@ func (s *Store) erase(b *holdfast.Batch, p bounds, gone format.Span) (*spans, er
 	if atOnce {
 		keys = chunks.Few
 	}
+
 	_, more, err := chunks.Cut(b, s.eng, holdfast.Range{Lo: from, Hi: to}, keys, chunks.Bytes)
 	switch {
 	case atOnce && (more || err != nil):
 		b.Reset()
 		b.DeleteRange(from, to)
+
 		return p.dead, nil
 	case more:
 		b.Reset()
 		return p.dead.with(gone), nil
 	}
+
 	return p.dead, err
 }
 
@@ -256,6 +272,7 @@ func (s *Store) neighbour(lo, hi uint64, last bool, holes []format.Span) (uint64
 		err = s.fail("delete", holdfast.ErrCorrupt, nil, damaged,
 			"there are no entries from %d to %d, one of which is an end of the log", lo, hi)
 	}
+
 	return index, err
 }
 
@@ -306,6 +323,7 @@ func (s *Store) apply(e *encoder, p, after bounds, gone format.Span, suffix bool
 	}
 	err = s.settle(m)
 	s.endEdit(ed, err)
+
 	return true, err
 }
 
@@ -315,6 +333,7 @@ func (s *Store) lowerStaged(b bounds) {
 	if !b.empty() {
 		limit = b.last() + 1
 	}
+
 	for staged := s.staged.Load(); staged > limit && !s.staged.CompareAndSwap(staged, limit); {
 		staged = s.staged.Load()
 	}
@@ -334,8 +353,10 @@ func (s *Store) removeChunk(wanted format.Span) error {
 	} else {
 		down = dead.Hi-max(dead.Lo, wanted.Lo) < min(dead.Hi, wanted.Hi)-dead.Lo
 	}
+
 	e := s.encoders.Get().(*encoder)
 	defer s.free(e)
+
 	for {
 		chunk, err := s.cut(&e.batch, dead, down)
 		if err != nil {
@@ -356,6 +377,7 @@ func (s *Store) cut(b *holdfast.Batch, dead format.Span, down bool) (format.Span
 	if err != nil || !more {
 		return dead, err
 	}
+
 	index, ok := s.keys.Number(key)
 	switch {
 	case !ok:
@@ -385,5 +407,6 @@ func (s *Store) removeDead(e *encoder, rest *spans) error {
 	if err != nil {
 		return err
 	}
+
 	return s.settle(m)
 }

@@ -59,9 +59,11 @@ func Examine(r holdfast.Reader) (reports []Report, err error) {
 			s.Damaged = append(s.Damaged, KeyName(key))
 		}
 	})
+
 	for _, s := range stores {
 		reports = append(reports, s.report())
 	}
+
 	return reports, err
 }
 
@@ -93,6 +95,7 @@ func (e *examined) report() Report {
 		}
 		e.there = live
 	}
+
 	next := e.meta.First
 	for _, m := range e.there {
 		if e.Entries == 0 {
@@ -104,6 +107,7 @@ func (e *examined) report() Report {
 		e.Entries += m.Last - m.First + 1
 		e.Last, next = m.Last, m.Last+1
 	}
+
 	return e.Report
 }
 
@@ -131,5 +135,6 @@ func KeyName(key []byte) string {
 	if !ok {
 		return ""
 	}
+
 	return fmt.Sprintf("%s of raft store %q", what, name)
 }

@@ -72,6 +72,7 @@ func has(r holdfast.Reader, key []byte) (bool, error) {
 	if errors.Is(err, holdfast.ErrNotFound) {
 		return false, nil
 	}
+
 	return err == nil, err
 }
 
@@ -109,6 +110,7 @@ func Inspect(e holdfast.Engine, name string, full bool) (_ *Inspection, err erro
 	if err == nil && full {
 		in.Full, err = s.contents()
 	}
+
 	return in, err
 }
 
@@ -119,6 +121,7 @@ func (s *Store) termAndTime(index uint64) (uint64, *time.Time, error) {
 	if log.AppendedAt.IsZero() {
 		return log.Term, nil, err
 	}
+
 	return log.Term, &log.AppendedAt, err
 }
 
@@ -135,6 +138,7 @@ func OtherStores(e holdfast.Reader) string {
 	case len(names) > 20:
 		return fmt.Sprintf("the engine has %d stores, from %q to %q", len(names), names[0], names[len(names)-1])
 	}
+
 	return fmt.Sprintf("the engine has the stores %q", names)
 }
 
@@ -143,6 +147,7 @@ func (in *Inspection) readKeys(s *Store) error {
 	if err != nil {
 		return err
 	}
+
 	for _, name := range names {
 		value, err := s.Get(name)
 		if err != nil {
@@ -155,6 +160,7 @@ func (in *Inspection) readKeys(s *Store) error {
 		}
 		in.Keys = append(in.Keys, k)
 	}
+
 	return nil
 }
 
@@ -164,6 +170,7 @@ func (s *Store) contents() (*Contents, error) {
 	lo, hi := s.keys.Logs()
 	it := s.eng.Scan(holdfast.Range{Lo: lo, Hi: hi})
 	defer it.Close()
+
 	var last, term uint64
 	for it.Next() {
 		index, ok := s.keys.Number(it.Key())
@@ -187,5 +194,6 @@ func (s *Store) contents() (*Contents, error) {
 		c.Bytes += int64(len(log.Data) + len(log.Extensions))
 		c.Types[log.Type.String()]++
 	}
+
 	return c, it.Err()
 }

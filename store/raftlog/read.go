@@ -19,6 +19,7 @@ func (s *Store) FirstIndex() (uint64, error) {
 	if s.life.Closed() {
 		return 0, holdfast.ErrClosed
 	}
+
 	return s.shown().begin, nil
 }
 
@@ -31,6 +32,7 @@ func (s *Store) LastIndex() (uint64, error) {
 	if b := s.shown(); !b.empty() {
 		return b.last(), nil
 	}
+
 	return 0, nil
 }
 
@@ -49,9 +51,11 @@ func (s *Store) GetLog(index uint64, log *raft.Log) error {
 		return err
 	}
 	defer s.life.Leave()
+
 	g := s.getters.Get().(*getter)
 	defer s.getters.Put(g)
 	keyspace.SetNumber(g.key, index)
+
 	for {
 		if !s.there(index) {
 			return raft.ErrLogNotFound
@@ -75,6 +79,7 @@ func (s *Store) GetLog(index uint64, log *raft.Log) error {
 		if !format.DecodeLog(g.key, value, index, log) {
 			return s.fail("get", holdfast.ErrCorrupt, nil, damaged, "entry %d does not read back as it was written", index)
 		}
+
 		return nil
 	}
 }
@@ -93,6 +98,7 @@ func (s *Store) StageCommitIndex(index uint64) error {
 		return holdfast.ErrClosed
 	}
 	s.staged.Store(min(index, noEnd-1) + 1)
+
 	return nil
 }
 
@@ -106,5 +112,6 @@ func (s *Store) GetCommitIndex() (uint64, error) {
 	if b.empty() {
 		return 0, nil
 	}
+
 	return min(b.commit, b.last()), nil
 }

@@ -17,6 +17,7 @@ func (s *spans) list() []format.Span {
 	if s == nil {
 		return nil
 	}
+
 	return *s
 }
 
@@ -27,6 +28,7 @@ func (s *spans) meeting(span format.Span) (format.Span, bool) {
 			return own, true
 		}
 	}
+
 	return format.Span{}, false
 }
 
@@ -41,6 +43,7 @@ func (s *spans) has(index uint64) bool { return s.meets(format.Span{Lo: index, H
 func (s *spans) with(span format.Span) *spans {
 	var all spans
 	at := 0
+
 	for _, own := range s.list() {
 		switch {
 		case own.Hi < span.Lo && own.Hi+1 != span.Lo:
@@ -53,6 +56,7 @@ func (s *spans) with(span format.Span) *spans {
 		}
 	}
 	all = slices.Insert(all, at, span)
+
 	return &all
 }
 
@@ -74,5 +78,6 @@ func (s *spans) without(span format.Span) *spans {
 	if len(all) == 0 {
 		return nil
 	}
+
 	return &all
 }

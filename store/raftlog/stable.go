@@ -46,6 +46,7 @@ func (c *stable) lookUp(k []byte) ([]byte, bool) {
 	c.mu.RLock()
 	v, ok := c.cache[string(k)]
 	c.mu.RUnlock()
+
 	return v.value, ok
 }
 
@@ -58,6 +59,7 @@ func (c *stable) put(k string, v cached) {
 	if len(k)+len(v.value) > cacheLimit {
 		return
 	}
+
 	c.size += len(k) + len(v.value)
 	for old := range c.cache {
 		if c.size <= cacheSize {
@@ -75,6 +77,7 @@ func (c *stable) begin(k []byte) uint64 {
 	defer c.mu.Unlock()
 	c.seq++
 	c.pending[string(k)] = pending{c.pending[string(k)].writes + 1, c.seq}
+
 	return c.seq
 }
 
@@ -111,6 +114,7 @@ func (s *Store) Set(k, v []byte) error {
 		return s.fail("set", holdfast.ErrBadKey, nil, "use a shorter one",
 			"the key %.40q... takes %d bytes, the limit is %d", k, size, s.caps.MaxKeySize)
 	}
+
 	e := s.encoders.Get().(*encoder)
 	defer s.free(e)
 	e.other = s.keys.Stable(e.other, k)
@@ -138,6 +142,7 @@ func (s *Store) Set(k, v []byte) error {
 		return err // k stays pending: its value in the engine is unknown
 	}
 	s.stable.end(k, v, seq, true)
+
 	return nil
 }
 
@@ -149,6 +154,7 @@ func (s *Store) Get(k []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return append(make([]byte, 0, len(v)), v...), nil
 }
 
@@ -156,6 +162,7 @@ func (s *Store) Get(k []byte) ([]byte, error) {
 func (s *Store) SetUint64(k []byte, v uint64) error {
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], v)
+
 	return s.Set(k, b[:])
 }
 
@@ -170,6 +177,7 @@ func (s *Store) GetUint64(k []byte) (uint64, error) {
 		return 0, s.fail("get", holdfast.ErrBadOption, nil, "use Get",
 			"the value of key %.40q has %d bytes and is no number", k, len(v))
 	}
+
 	return binary.BigEndian.Uint64(v), nil
 }
 
@@ -213,6 +221,7 @@ func (s *Store) value(k []byte) ([]byte, error) {
 	if err != nil {
 		return nil, ErrKeyNotFound
 	}
+
 	return v, nil
 }
 
@@ -228,6 +237,7 @@ func (s *Store) durable(k, v []byte, keep bool, seq uint64) error {
 	if !written {
 		return nil
 	}
+
 	return s.barrier()
 }
 
@@ -236,6 +246,7 @@ func (s *Store) barrier() error {
 	s.mu.Lock()
 	m := s.mark()
 	s.mu.Unlock()
+
 	return s.settle(m)
 }
 
@@ -249,6 +260,7 @@ func (s *Store) Keys() ([][]byte, error) {
 	lo, hi := s.keys.Stables()
 	it := s.eng.Scan(holdfast.Range{Lo: lo, Hi: hi})
 	defer it.Close()
+
 	for it.Next() {
 		keys = append(keys, slices.Clone(it.Key()[len(lo):]))
 	}
@@ -263,5 +275,6 @@ func (s *Store) Keys() ([][]byte, error) {
 			return nil, err
 		}
 	}
+
 	return keys, nil
 }

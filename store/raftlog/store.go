@@ -90,6 +90,7 @@ func (b bounds) holes() []format.Span {
 	if b.void == nil {
 		return b.dead.list()
 	}
+
 	return b.dead.with(*b.void).list()
 }
 
@@ -160,6 +161,7 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	if err := s.load(); err != nil {
 		return nil, err
 	}
+
 	return s, nil
 }
 
@@ -186,6 +188,7 @@ func (s *Store) load() error {
 		if err == nil {
 			err = s.fail("open", holdfast.ErrCorrupt, nil, damaged, "there are entries but no description of the store")
 		}
+
 		return err
 	}
 
@@ -219,6 +222,7 @@ func (s *Store) load() error {
 	}
 	s.planned = p
 	s.show(p)
+
 	return nil
 }
 
@@ -236,6 +240,7 @@ func (s *Store) findLast(m format.Meta, holes []format.Span) (uint64, error) {
 	if err == nil && last == noEnd {
 		err = s.fail("open", holdfast.ErrCorrupt, nil, damaged, "there is an entry at index %d, which is never stored", last)
 	}
+
 	return last, err
 }
 
@@ -251,6 +256,7 @@ func (s *Store) loadCommit() (uint64, error) {
 	if !ok {
 		return 0, s.fail("open", holdfast.ErrCorrupt, nil, damaged, "the stored commit index is damaged")
 	}
+
 	return index, nil
 }
 
@@ -269,6 +275,7 @@ func (s *Store) edge(lo, hi uint64, last bool) (index uint64, found bool, err er
 	if !ok {
 		return 0, false, s.strange(it.Key())
 	}
+
 	return index, true, nil
 }
 
@@ -284,6 +291,7 @@ func (s *Store) live(lo, hi uint64, last bool, holes []format.Span) (index uint6
 		if last {
 			hole = holes[len(holes)-1-i]
 		}
+
 		switch {
 		case hole.Hi < lo || hole.Lo > hi:
 			continue
@@ -301,6 +309,7 @@ func (s *Store) live(lo, hi uint64, last bool, holes []format.Span) (index uint6
 			lo = hole.Hi + 1
 		}
 	}
+
 	return s.edge(lo, hi, last)
 }
 
@@ -311,6 +320,7 @@ func (s *Store) span(lo, hi uint64) (from, to []byte) {
 	} else {
 		to = s.keys.Log(nil, hi+1)
 	}
+
 	return s.keys.Log(nil, lo), to
 }
 
@@ -339,6 +349,7 @@ func (s *Store) shown() bounds {
 	}
 	s.mu.Lock() // it is changing: wait for that
 	defer s.mu.Unlock()
+
 	return bounds{begin: s.begin.Load(), end: s.end.Load(), commit: s.commit.Load(), dead: s.dead.Load()}
 }
 
@@ -367,12 +378,14 @@ func (s *Store) settle(m mark) error {
 		if s.err == nil {
 			s.err = err
 		}
+
 		return err
 	}
 	if m.seq > s.published {
 		s.published = m.seq
 		s.show(m.after)
 	}
+
 	return nil
 }
 
@@ -381,6 +394,7 @@ func (s *Store) state() error {
 	if s.life.Closed() {
 		return holdfast.ErrClosed
 	}
+
 	return s.err
 }
 
@@ -397,5 +411,6 @@ func (s *Store) Close() error {
 	err := s.settle(m)
 	s.life.Wait()
 	s.lease.Release()
+
 	return err
 }

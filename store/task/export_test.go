@@ -1,12 +1,8 @@
 package task
 
 import (
-	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
-
-// DB is the database that the store is a part of.
-func (s *Store) DB() *kv.DB { return s.db }
 
 // SetSizes makes the windows of lanes small, and what one commit does of what is due, and returns what ends that. No
 // store is open meanwhile.

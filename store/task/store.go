@@ -111,11 +111,25 @@ func Open(db *kv.DB, o Options) (_ *Store, err error) {
 	}()
 	o.Level = lease.Level
 	o.Keep = cmp.Or(o.Keep, DefaultKeep)
-	s := &Store{db: db, eng: eng, keys: keys, lease: lease, o: o, running: map[uint64]*held{}, queues: map[string]*queue{},
-		periodic: map[string]*periodic{}, turns: map[string]uint64{}, lows: map[string]*low{}, settling: make(chan struct{},
+	s := &Store{
+		db:       db.At(o.Level),
+		eng:      eng,
+		keys:     keys,
+		lease:    lease,
+		o:        o,
+		running:  map[uint64]*held{},
+		queues:   map[string]*queue{},
+		periodic: map[string]*periodic{},
+		turns:    map[string]uint64{},
+		lows:     map[string]*low{},
+		settling: make(chan struct{},
 			1),
-		replan: make(chan struct{}, 1), began: time.Now(),
-		planned: never, tick: never, share: chunk}
+		replan:  make(chan struct{}, 1),
+		began:   time.Now(),
+		planned: never,
+		tick:    never,
+		share:   chunk,
+	}
 	if o.Now == nil {
 		s.o.Now = time.Now
 		if o.Elapsed == nil {
@@ -320,6 +334,9 @@ func (s *Store) walk(lo, hi []byte, f func(rest, value []byte) error) error {
 	}
 	return it.Err()
 }
+
+// DB is the database that the store is in, at the store's level.
+func (s *Store) DB() *kv.DB { return s.db }
 
 // Level is the level of changes whose context names none.
 func (s *Store) Level() holdfast.Level { return s.o.Level }

@@ -175,11 +175,12 @@ func ParseState(text string) (State, error) {
 
 // Options are how a store is opened. The zero value is a safe choice.
 type Options struct {
-	// Name distinguishes several stores in one engine, at most MaxNameSize bytes; it may be empty.
+	// Name distinguishes several stores in one engine, at most MaxNameSize bytes, UTF-8 without control characters; it may
+	// be empty.
 	Name string
 
-	// Level is what every change survives once it is acknowledged, unless its context names a
-	// stronger one ([holdfast.WithLevel]); 0 means that of the database. A store may be opened at another level the next time. What the
+	// Level is what every change survives once it is acknowledged, unless its context names a stronger one
+	// ([holdfast.WithLevel]); 0 means that of the database. A store may be opened at another level the next time. What the
 	// store does by itself, such as enqueueing periodic tasks, is at this level.
 	Level holdfast.Level
 

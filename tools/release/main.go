@@ -79,6 +79,7 @@ func release(dir, version, proxy string) error {
 		return err
 	}
 	_, err = git(from, "fetch", "--quiet", "--no-write-fetch-head", r.dir, "refs/tags/*:refs/tags/*")
+
 	return err
 }
 
@@ -97,6 +98,7 @@ func (r *releaser) run() error {
 	if err != nil {
 		return err
 	}
+
 	for _, folder := range tagged {
 		if err := r.publish(folder, r.version, commit, at); err != nil {
 			return err
@@ -113,6 +115,7 @@ func (r *releaser) run() error {
 	if commit, at, err = r.commit("the command"); err != nil {
 		return err
 	}
+
 	return r.publish(command, r.version, commit, at)
 }
 
@@ -127,11 +130,13 @@ func (r *releaser) pin(folder string) error {
 	if err != nil {
 		return err
 	}
+
 	for _, replaced := range append([]*modfile.Replace(nil), f.Replace...) {
 		if err := f.DropReplace(replaced.Old.Path, replaced.Old.Version); err != nil {
 			return err
 		}
 	}
+
 	for _, required := range f.Require {
 		version := r.version
 		switch p := required.Mod.Path; {
@@ -149,6 +154,7 @@ func (r *releaser) pin(folder string) error {
 	if err != nil {
 		return err
 	}
+
 	return os.WriteFile(name, text, 0o644)
 }
 
@@ -164,6 +170,7 @@ func (r *releaser) commit(what string) (hash string, at time.Time, err error) {
 	}
 	hash, when, _ := strings.Cut(text, " ")
 	at, err = time.Parse(time.RFC3339, when)
+
 	return hash, at.UTC(), err
 }
 
@@ -177,6 +184,7 @@ func (r *releaser) publish(folder, version, commit string, at time.Time) error {
 		fmt.Println(tag)
 		_, err := git(r.dir, "-c", "user.name=release", "-c", "user.email=release@localhost", "tag", "--annotate",
 			"--message", root+" "+version, tag, commit)
+
 		return err
 	}
 
@@ -205,12 +213,14 @@ func (r *releaser) publish(folder, version, commit string, at time.Time) error {
 		return err
 	}
 	fmt.Printf("%s %s, %d kB\n", m.Path, version, content.Len()/1000)
+
 	for name, text := range map[string][]byte{version + ".zip": content.Bytes(), version + ".mod": mod,
 		version + ".info": info, "list": []byte(version + "\n")} {
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -224,5 +234,6 @@ func git(dir string, args ...string) (string, error) {
 	if err != nil {
 		err = fmt.Errorf("git %s: %w: %s", args[0], err, complaint.Bytes())
 	}
+
 	return strings.TrimSpace(string(out)), err
 }

@@ -54,7 +54,7 @@ func (s *stranger) requirements(t *testing.T) (direct, all []string) {
 }
 
 // TestRelease: what a stranger gets of a release, from a proxy that is a directory: the library alone, with an engine
-// over a library, and the command.
+// over a library, and the command. The last two are built in the night: they take the longest of all tests.
 func TestRelease(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds the command from nothing")
@@ -119,6 +119,13 @@ func main() {
 		t.Errorf("the library requires %q", all)
 	}
 
+	t.Run("an engine and the command", func(t *testing.T) { s.installs(t, version, bin, write) })
+}
+
+func (s *stranger) installs(t *testing.T, version, bin string, write func(string)) {
+	if os.Getenv("HOLDFAST_NIGHT") == "" { // as package internal/night does, which this module does not require
+		t.Skip("only with HOLDFAST_NIGHT=1, as in .ci/night; by day: the library alone, which is released in the same way")
+	}
 	// One engine more is one requirement more.
 	write(`package main
 

@@ -69,6 +69,7 @@ func Check(f io.ReaderAt, size int64, depth Depth) error {
 		}
 	}
 	c.push(m.root, true)
+
 	for len(c.todo) > 0 {
 		next := c.todo[len(c.todo)-1]
 		c.todo = c.todo[:len(c.todo)-1]
@@ -76,6 +77,7 @@ func Check(f io.ReaderAt, size int64, depth Depth) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -97,6 +99,7 @@ func CheckFile(name string, depth Depth) error {
 	if err != nil {
 		return err
 	}
+
 	return Check(f, st.Size(), depth)
 }
 
@@ -114,13 +117,16 @@ func newest(f io.ReaderAt) (*meta, error) {
 			second.pageSize = first.pageSize
 			return second, err
 		}
+
 		return first, err
 	}
+
 	for at := int64(smallestPage); at <= largestPage; at *= 2 {
 		if m, err := readMeta(f, at); m != nil || err != nil {
 			return m, err
 		}
 	}
+
 	return nil, nil
 }
 
@@ -140,6 +146,7 @@ func readMeta(f io.ReaderAt, at int64) (*meta, error) {
 		m.pageSize < smallestPage || m.pageSize > largestPage {
 		return nil, nil
 	}
+
 	return m, nil
 }
 
@@ -195,6 +202,7 @@ func (c *checker) read(id uint64) (x extent, err error) {
 	}
 	x.flags, x.count = binary.NativeEndian.Uint16(b[8:]), uint64(binary.NativeEndian.Uint16(b[10:]))
 	x.size = (overflow + 1) * c.meta.pageSize
+
 	return x, nil
 }
 
@@ -219,6 +227,7 @@ func (c *checker) freeList() error {
 	if x.count > room {
 		return damage("%s lists %d free pages and has room for %d", x.name, x.count, room)
 	}
+
 	return nil
 }
 
@@ -227,6 +236,7 @@ func (c *checker) page(id uint64, names bool) error {
 	if err != nil {
 		return err
 	}
+
 	return c.elements(x, names)
 }
 
@@ -243,6 +253,7 @@ func (c *checker) elements(x extent, names bool) error {
 	if _, err := c.f.ReadAt(b, x.at+header); err != nil {
 		return err
 	}
+
 	for i := range x.count {
 		e := b[i*element:]
 		word := func(n int) uint64 { return uint64(binary.NativeEndian.Uint32(e[4*n:])) }
@@ -266,6 +277,7 @@ func (c *checker) elements(x extent, names bool) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -295,5 +307,6 @@ func (c *checker) bucket(x extent, i, at, size uint64) error {
 	if inline.flags != leaf {
 		return damage("%s should hold keys and has the flags %#x", name, inline.flags)
 	}
+
 	return c.elements(inline, false)
 }

@@ -23,6 +23,7 @@ func Make(ctx context.Context, op, dir string, open Opener,
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return err
 	}
+
 	return datadir.Make(op, dir, func(partial string) (loss datadir.Loss, err error) {
 		e, err := open(partial)
 		if err != nil {
@@ -41,6 +42,7 @@ func Make(ctx context.Context, op, dir string, open Opener,
 			// Damage to a log takes whole batches, and what follows them may be in doubt; in an index it has a key.
 			err = to.Flush()
 		}
+
 		return loss, err
 	})
 }
@@ -66,6 +68,7 @@ func (i *interruptible) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast
 	if err := i.ctx.Err(); err != nil {
 		return holdfast.Receipt{}, err
 	}
+
 	return i.Engine.Apply(b, level)
 }
 
@@ -77,6 +80,7 @@ func (i *interruptible) Flush() error {
 	if f, ok := i.Engine.(interface{ Flush() error }); ok {
 		return f.Flush()
 	}
+
 	return nil
 }
 
@@ -108,17 +112,21 @@ type Writer struct {
 
 // NewWriter returns a writer to that engine.
 func NewWriter(into holdfast.Engine) *Writer {
-	c := into.Capabilities()
-	w := &Writer{into: into, limit: int(min(batchBytes, c.MaxBatchSize/2))}
+	level, limit := Batches(into.Capabilities())
+	return &Writer{into: into, level: level, limit: limit}
+}
+
+// Batches is at which level a copy is written to an engine with these capabilities, and how many bytes make a batch.
+func Batches(c holdfast.Capabilities) (level holdfast.Level, limit int) {
 	for _, l := range holdfast.Levels() {
-		if w.level == 0 && c.Promise(l).Given != 0 {
-			w.level = l
+		if level == 0 && c.Promise(l).Given != 0 {
+			level = l
 		}
 	}
-	if c.Promise(w.level).Given == holdfast.Memory {
-		w.limit = 0
+	if c.Promise(level).Given == holdfast.Memory {
+		return level, 0
 	}
-	return w
+	return level, int(min(batchBytes, c.MaxBatchSize/2))
 }
 
 // Set writes one key.
@@ -129,6 +137,7 @@ func (w *Writer) Set(key, value []byte) error {
 	if w.batch.Size() >= w.limit || w.batch.Err() != nil {
 		return w.Flush()
 	}
+
 	return nil
 }
 
@@ -139,6 +148,7 @@ func (w *Writer) Flush() error {
 	}
 	err := holdfast.Commit(w.into, &w.batch, w.level)
 	w.batch.Reset()
+
 	return err
 }
 
@@ -147,6 +157,7 @@ func Keys(into holdfast.Engine, from holdfast.Reader) (int64, error) {
 	w := NewWriter(into)
 	it := from.Scan(holdfast.Range{})
 	defer it.Close()
+
 	for it.Next() {
 		if err := w.Set(it.Key(), it.Value()); err != nil {
 			return w.Keys, err
@@ -155,6 +166,7 @@ func Keys(into holdfast.Engine, from holdfast.Reader) (int64, error) {
 	if err := it.Err(); err != nil {
 		return w.Keys, err
 	}
+
 	return w.Keys, w.Flush()
 }
 
@@ -170,5 +182,6 @@ func Backup(ctx context.Context, e holdfast.Engine, dir string, open Opener) (ke
 		keys, err = Keys(into, s)
 		return LossOf(e), err
 	})
+
 	return keys, err
 }

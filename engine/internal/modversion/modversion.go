@@ -16,6 +16,7 @@ var modules = sync.OnceValue(func() map[string]string {
 			found[m.Path] = m.Version
 		}
 	}
+
 	return found
 })
 
@@ -25,5 +26,6 @@ func Version(path string) string {
 	if v := modules()[path]; v != "" {
 		return path + " " + v
 	}
+
 	return path
 }

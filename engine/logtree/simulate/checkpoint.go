@@ -28,6 +28,7 @@ func (h *history) checkpoint() error {
 	if len(h.copies) == mostCopies {
 		h.copies = slices.Delete(h.copies, 0, 1)
 	}
+
 	return h.copy(h.db, h.ledger.now)
 }
 
@@ -39,22 +40,26 @@ func (h *history) copy(d *db.DB, now state) error {
 		if !h.armed {
 			return err
 		}
+
 		return nil
 	}
 	err := d.Life.Long(context.Background(), func(ctx context.Context) error { return d.Checkpoint(ctx, dir) })
 	h.note("checkpoint in %s: %v", dir, err)
+
 	switch {
 	case d == h.db && err == nil && h.poisoned:
 		return h.refused("Checkpoint", err)
 	case err == nil:
 		h.stats.Checkpoints++
 		h.copies = append(h.copies, copied{dir, slices.Clone(now)})
+
 		return nil
 	case !h.armed:
 		return fmt.Errorf("db.Checkpoint fails without a reason: %w", err)
 	case d != h.db || d.Metrics().Poison == nil:
 		return nil
 	}
+
 	return h.failed("Checkpoint", err)
 }
 
@@ -69,6 +74,7 @@ func (h *history) useCopy(i int) error {
 	if err != nil {
 		return err
 	}
+
 	for range h.rnd.IntN(6) {
 		list := h.traffic.batch()
 		var b holdfast.Batch
@@ -95,6 +101,7 @@ func (h *history) useCopy(i int) error {
 	if h.rnd.IntN(2) == 0 {
 		return nil // it is killed
 	}
+
 	return d.Close()
 }
 
@@ -113,6 +120,7 @@ func (h *history) openCopy(x copied) (*db.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the checkpoint in %s: %w", x.dir, err)
 	}
+
 	return d, nil
 }
 
@@ -128,10 +136,12 @@ func (h *history) checkCopies() error {
 		h.fs.Unmap()
 		h.fs = was
 	}()
+
 	for _, x := range h.copies {
 		if _, err := h.openCopy(x); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }

@@ -39,8 +39,10 @@ func (h *history) loseBy(n int) {
 	if h.fs.Halted() {
 		h.stats.Halts++
 	}
+
 	h.fs.Halt()
 	defer h.fs.Unmap()
+
 	switch {
 	case n < kills:
 		h.stats.Kills++
@@ -50,6 +52,7 @@ func (h *history) loseBy(n int) {
 		h.stats.Cuts++
 		h.ledger.acked.Crash(holdfast.Power)
 		h.note("power cut: %d of %d batches must be there", h.ledger.acked.Surviving(holdfast.Power), h.ledger.last())
+
 		switch {
 		case n < 6:
 			h.fs = h.fs.CrashNothing()
@@ -82,6 +85,7 @@ func (h *history) hook(faults func(vfs.Op) error) {
 		if op.Kind.Mutates() || err != nil {
 			h.note("  %v %s%s at %d, %d bytes: %v", op.Kind, op.Name, op.To, op.Offset, op.Len, err)
 		}
+
 		return err
 	})
 }
@@ -99,6 +103,7 @@ func (h *history) disarm() {
 // with the ledger.
 func (h *history) recover() error {
 	for try := 0; ; try++ {
+		// Openings are disturbed too, by a power cut or by faults, but not for ever.
 		h.poisoned, h.dropped = false, false
 		if try > 4 {
 			h.disarm()
@@ -122,9 +127,12 @@ func (h *history) recover() error {
 			break
 		}
 		h.note("open: %v", err)
+
+		// Without faults Open must succeed, whatever the crashes have left.
 		if !h.armed {
 			return fmt.Errorf("db.Open fails without a reason: %w", err)
 		}
+
 		switch {
 		case h.fs.Halted() || h.rnd.IntN(3) == 0:
 			h.lose()
@@ -147,17 +155,20 @@ func (h *history) recover() error {
 			return h.crashed()
 		}
 		h.disarm()
+
 		return h.recover()
 	}
 	if err := h.ledger.settle(found, holdfast.Process); err != nil {
 		return err
 	}
 	h.note("%d batches are found, %d entries", h.ledger.last(), len(found))
+
 	for range 3 {
 		if err := h.getFrom(h.db, h.ledger.now); err != nil {
 			return err
 		}
 	}
+
 	return h.scanFrom(h.db, h.ledger.now)
 }
 
@@ -169,8 +180,10 @@ func (h *history) open(on vfs.FS) (*db.DB, error) {
 	if h.wrap != nil {
 		c.FS = h.wrap(on, &h.opening)
 	}
+
 	h.opening = true
 	defer func() { h.opening = false }()
+
 	return db.Open(c)
 }
 
@@ -181,6 +194,7 @@ func (h *history) twice() error {
 	if err != nil {
 		return nil // opening the original is refused too
 	}
+
 	for what, on := range []*vfs.Mem{h.fs.Clone(), one.Clone(), one.CrashNothing(), one.Crash(h.rnd)} {
 		again, err := h.peek(on)
 		if err == nil {
@@ -191,6 +205,7 @@ func (h *history) twice() error {
 				[...]string{"the same", "after a kill", "after a power cut", "after a power cut"}[what], err)
 		}
 	}
+
 	return nil
 }
 
@@ -199,6 +214,7 @@ func same(got, want state) error {
 	if d := commits.Difference(got, want); d != "" {
 		return errors.New(d)
 	}
+
 	return nil
 }
 
@@ -210,6 +226,7 @@ func (h *history) peek(on *vfs.Mem) (state, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return commits.Contents(d, holdfast.Range{})
 }
 
@@ -238,6 +255,7 @@ func (h *history) fault() error {
 			h.ledger.acked.Crash(holdfast.Power)
 			h.dropped = true
 		}
+
 		return nil
 	}
 	if h.mapped && h.rnd.IntN(4) == 0 {
@@ -245,6 +263,7 @@ func (h *history) fault() error {
 		return nil
 	}
 	h.arm(40)
+
 	return nil
 }
 
@@ -254,6 +273,7 @@ func (h *history) spoil() {
 	if err != nil {
 		return
 	}
+
 	for range 1 + h.rnd.IntN(4) {
 		name := "db/" + names[h.rnd.IntN(len(names))]
 		at := h.rnd.Int64N(1 + h.rnd.Int64N(40<<10))
@@ -293,12 +313,14 @@ func (h *history) arm(most int64) {
 	if r.IntN(4) > 0 {
 		f.Count = 1 + r.Int64N(2)
 	}
+
 	switch r.IntN(6) {
 	case 0:
 		f.Name = "*.seg"
 	case 1:
 		f.Name = []string{"*.run", "MANIFEST*"}[r.IntN(2)]
 	}
+
 	switch f.Kind {
 	case vfs.OpWrite, vfs.OpAllocate, vfs.OpCreate, vfs.OpRename:
 		if r.IntN(3) == 0 {
@@ -322,6 +344,7 @@ func (h *history) full() error {
 	if h.rnd.IntN(4) == 0 {
 		h.fs.SetCapacity(-1)
 		h.capped = false
+
 		return nil
 	}
 	room := h.rnd.Int64N(1 + h.rnd.Int64N(200<<10))
@@ -329,6 +352,7 @@ func (h *history) full() error {
 	h.stats.Full++
 	h.fs.SetCapacity(h.fs.Used() + room)
 	h.armed, h.capped = true, true
+
 	return nil
 }
 
@@ -342,16 +366,19 @@ func (h *history) end() error {
 	if err := h.release(); err != nil {
 		return err
 	}
+
 	switch h.rnd.IntN(4) {
 	case 0:
 		return h.damageOpen()
 	case 1:
 		h.gone()
 		h.note("kill -9, and then damage")
+
 		h.fs.Halt()
 		defer h.fs.Unmap()
 		h.fs = h.fs.Kill()
 		h.disarm()
+
 		return h.damaged(false)
 	}
 	if err := h.close(); err != nil {
@@ -374,6 +401,7 @@ func (h *history) end() error {
 		noted = in.Manifest.Synced >= in.Log.End.LSN
 		h.note("the manifest says how far the log goes: %v", noted)
 	}
+
 	return h.damaged(noted)
 }
 
@@ -383,6 +411,7 @@ func (h *history) damage() {
 	if err != nil || len(names) == 0 {
 		return
 	}
+
 	h.stats.Damages++
 	for range 1 + h.rnd.IntN(2) {
 		name := "db/" + names[h.rnd.IntN(len(names))]
@@ -411,6 +440,7 @@ func (h *history) intact(what string, err error) error {
 	}
 	h.stats.Refusals++
 	h.note("%s: %v", what, err)
+
 	return nil
 }
 
@@ -449,6 +479,7 @@ func (h *history) sound() error {
 		return fmt.Errorf("repair of a database without damage makes what was never there: compared with all, %s",
 			commits.Difference(found, h.ledger.now))
 	}
+
 	return into.Close()
 }
 
@@ -487,6 +518,7 @@ func (h *history) damaged(noted bool) error {
 			want = slices.Clone(st)
 			fits++
 		}
+
 		return true
 	})
 	if fits == 0 {
@@ -497,6 +529,7 @@ func (h *history) damaged(noted bool) error {
 		return nil // it is not known which state it is
 	}
 	h.db = d
+
 	return h.readDamaged(want)
 }
 
@@ -510,6 +543,7 @@ func (h *history) readDamaged(want state) error {
 				key = want[h.rnd.IntN(len(want))].Key
 			}
 			got, err := h.db.Get(nil, []byte(key))
+
 			value, there := want.Get(key)
 			switch {
 			case err == nil && there && string(got) == value, errors.Is(err, holdfast.ErrNotFound) && !there:
@@ -522,6 +556,7 @@ func (h *history) readDamaged(want state) error {
 				}
 			}
 		}
+
 		for range 3 {
 			h.stats.Reads++
 			r, part := h.span(want)
@@ -541,8 +576,11 @@ func (h *history) readDamaged(want state) error {
 				return err
 			}
 		}
+
 		return nil
 	}
+
+	// Before and after background work, and after opening again: the answer may become an error, and never a wrong one.
 	if err := check(); err != nil {
 		return err
 	}
@@ -562,6 +600,7 @@ func (h *history) readDamaged(want state) error {
 		return h.intact("Open", err)
 	}
 	h.db = d
+
 	return check()
 }
 
@@ -587,5 +626,6 @@ func (h *history) damageOpen() error {
 		return h.failed("Sync", err)
 	}
 	h.damage()
+
 	return h.readDamaged(h.ledger.now)
 }

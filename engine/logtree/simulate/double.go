@@ -22,6 +22,7 @@ func (h *history) haltBehind() {
 				fs.HaltAfter(1)
 			}
 		}
+
 		return nil
 	})
 	h.note("halts after %d times %v", left+1, kind)
@@ -39,6 +40,7 @@ func (h *history) double() error {
 	}
 	h.disarm()
 	h.haltBehind()
+
 	for range 200 {
 		if h.fs.Halted() {
 			break
@@ -58,6 +60,7 @@ func (h *history) double() error {
 		h.lose()
 	}
 	h.disarm()
+
 	for n := int64(1); ; n++ {
 		if err := h.ctx.Err(); err != nil {
 			return err
@@ -76,6 +79,7 @@ func (h *history) double() error {
 		}
 		fs.Halt()
 		fs.Unmap()
+
 		for _, again := range []struct {
 			how      string
 			fs       *vfs.Mem

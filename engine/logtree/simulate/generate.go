@@ -28,6 +28,7 @@ type traffic struct {
 
 func newTraffic(rnd *rand.Rand) *traffic {
 	pick := func(list ...int) int { return list[rnd.IntN(len(list))] }
+
 	return &traffic{
 		rnd: rnd, keys: pick(3, 20, 100, 400), alpha: rnd.IntN(3) == 0, log: pick(0, 0, 30, 90), deletes: pick(0, 10, 40),
 		ranges: pick(0, 1, 5, 20), ops: pick(1, 4, 12, 40), value: pick(10, 60, 300, 1200), big: pick(0, 0, 5, 30),
@@ -44,12 +45,14 @@ func (t *traffic) key() string {
 		for i := range b {
 			b[i] = "\x00ab\xff"[t.rnd.IntN(4)]
 		}
+
 		return string(b)
 	}
 	n := t.rnd.IntN(t.keys)
 	if n%17 == 0 {
 		return fmt.Sprintf("%s%d", strings.Repeat("long", 5+n), n)
 	}
+
 	return fmt.Sprintf("k%04d", n)
 }
 
@@ -65,6 +68,7 @@ func (t *traffic) bound() string {
 	case 2:
 		return t.key() + "\x00"
 	}
+
 	return t.key()
 }
 
@@ -77,6 +81,7 @@ func (t *traffic) bounds() (lo, hi string) {
 	if t.rnd.IntN(3) == 0 && lo != "" {
 		hi = lo + "\xff"
 	}
+
 	return lo, hi
 }
 
@@ -98,6 +103,7 @@ func (t *traffic) newValue(name string) string {
 		return name
 	}
 	at := t.rnd.IntN(64)
+
 	return name + filler[at:at+n-len(name)]
 }
 
@@ -107,6 +113,7 @@ func (t *traffic) batch() []op {
 	if t.rnd.IntN(60) == 0 {
 		return nil // a barrier
 	}
+
 	list := make([]op, 0, t.ops+1)
 	for i := range 1 + t.rnd.IntN(t.ops) {
 		name := fmt.Sprintf("%d.%d:", t.made, i)
@@ -124,6 +131,7 @@ func (t *traffic) batch() []op {
 			list = append(list, commits.Set(logKey(t.next), t.newValue(name)))
 			continue
 		}
+
 		switch n := t.rnd.IntN(100); {
 		case n < t.ranges:
 			lo, hi := t.bounds()
@@ -137,6 +145,7 @@ func (t *traffic) batch() []op {
 	if t.mark {
 		list = append(list, commits.Set(marker, fmt.Sprint(t.made)))
 	}
+
 	return list
 }
 

@@ -43,6 +43,7 @@ func (l *ledger) settle(found state, survives holdfast.Level) error {
 	l.base, l.baseAt, l.now = found, v.Last, slices.Clone(found)
 	l.acked = commits.Acked{}
 	l.acked.Add(v.Last, holdfast.Power)
+
 	return nil
 }
 

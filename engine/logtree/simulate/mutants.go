@@ -27,9 +27,11 @@ func (m Mutant) Run(ctx context.Context, seed uint64) (Stats, error) {
 	if m.manner != nil {
 		how = m.manner(seed)
 	}
+
 	return run(ctx, seed, how, func(fsys vfs.FS, opening *bool) vfs.FS {
 		broken := m.make
 		broken.FS, broken.opening = fsys, opening
+
 		return &broken
 	}, nil)
 }
@@ -42,7 +44,7 @@ func Mutants() []Mutant {
 		{Breaks: "1 sync in 20 is skipped", enough: 400, make: mutant{sync: skipping(20)}},
 		{Breaks: "1 sync in 100 is skipped", first: 240, enough: 3000, make: mutant{sync: skipping(100)}},
 		{Breaks: "segments are not synced", enough: 40, make: mutant{sync: not(".seg")}},
-		{Breaks: "runs are not synced", enough: 200, make: mutant{sync: not(".run")}},
+		{Breaks: "tables are not synced", enough: 200, make: mutant{sync: not(".run")}},
 		{Breaks: "the manifest is not synced", enough: 200, make: mutant{sync: not(".new")}},
 		{Breaks: "directories are not synced", enough: 40, make: mutant{syncDir: never}},
 		{Breaks: "segments found are not synced", enough: 400, make: mutant{sync: func(m *mutant, name string) bool {
@@ -53,8 +55,8 @@ func Mutants() []Mutant {
 		{Breaks: "files are removed before the manifest's name is durable", enough: 1000,
 			make:   mutant{syncDir: func(m *mutant) bool { return !*m.opening || m.dirs > 1 }},
 			manner: func(seed uint64) manner { return manner{twofold: true, mapped: seed%2 == 1} }},
-		{Breaks: "nothing found is written again", enough: 3000, make: mutant{again: true}},
-		{Breaks: "failed syncs are ignored", enough: 400, make: mutant{blind: true}},
+		{Breaks: "nothing found is written again", first: 170, enough: 3000, make: mutant{again: true}},
+		{Breaks: "failed syncs are ignored", first: 50, enough: 400, make: mutant{blind: true}},
 		{Breaks: "failed syncs are tried again", first: 135, enough: 1000, make: mutant{retry: true}},
 		{Breaks: "failed and short writes are ignored", enough: 400, make: mutant{deaf: true}},
 		{Breaks: "writes are held back until a sync", enough: 100, make: mutant{later: true}},
@@ -116,6 +118,7 @@ func (m *mutant) file(f vfs.File, err error) (vfs.File, error) {
 	if _, ok := f.(vfs.WriteMapper); ok {
 		return &mappedMutant{mutantFile{File: f, m: m}}, nil
 	}
+
 	return &mutantFile{File: f, m: m}, nil
 }
 
@@ -127,6 +130,7 @@ func (m *mutant) SyncDir(dir string) error {
 	if err := m.FS.SyncDir(dir); err != nil && (!m.blind || errors.Is(err, vfs.ErrHalted)) {
 		return err
 	}
+
 	return nil
 }
 
@@ -139,6 +143,7 @@ func (m *mutant) Rename(from, to string) error {
 			return err
 		}
 	}
+
 	return m.FS.Rename(from, to)
 }
 
@@ -151,6 +156,7 @@ func (m *mutant) List(dir string) ([]string, error) {
 			}
 		}
 	}
+
 	return names, err
 }
 
@@ -171,6 +177,7 @@ func (f *mappedMutant) MapWrite(size int64) (vfs.Mapping, error) {
 	if f.mapped = err == nil; f.mapped && f.m.private {
 		return privateMapping{m, slices.Clone(m.Bytes())}, nil
 	}
+
 	return m, err
 }
 
@@ -198,6 +205,7 @@ func (f *mutantFile) WriteAt(b []byte, off int64) (int, error) {
 	if err != nil && f.m.deaf && !errors.Is(err, vfs.ErrHalted) {
 		return len(b), nil
 	}
+
 	return n, err
 }
 
@@ -205,11 +213,13 @@ func (f *mutantFile) WriteAt(b []byte, off int64) (int, error) {
 func (f *mutantFile) flush() error {
 	held := f.held
 	f.held = nil
+
 	for _, w := range held {
 		if _, err := f.File.WriteAt(w.b, w.off); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -221,6 +231,7 @@ func (f *mutantFile) ReadAt(b []byte, off int64) (int, error) {
 	if f.m.reads++; f.m.rot && f.m.reads%50 == 0 && n > 0 {
 		b[n/2] ^= 4
 	}
+
 	return n, err
 }
 
@@ -241,5 +252,6 @@ func (f *mutantFile) doSync(sync func() error) error {
 	if err != nil && (!f.m.blind || errors.Is(err, vfs.ErrHalted)) {
 		return err
 	}
+
 	return nil
 }

@@ -13,6 +13,7 @@ func (h *history) unread(what string, err error) error {
 	if h.reads || h.fs.Halted() {
 		return nil
 	}
+
 	return fmt.Errorf("%s: %w", what, err)
 }
 
@@ -30,6 +31,7 @@ func (h *history) getFrom(from holdfast.Reader, want state) error {
 	case len(want) > 0 && h.rnd.IntN(2) == 0:
 		key = want[h.rnd.IntN(len(want))].Key
 	}
+
 	return h.getKey(from, want, key)
 }
 
@@ -49,6 +51,7 @@ func (h *history) getKey(from holdfast.Reader, want state, key string) error {
 	case errors.Is(err, holdfast.ErrNotFound):
 		return fmt.Errorf("db.Get does not find %v", entry{Key: key, Value: value})
 	}
+
 	return h.unread(fmt.Sprintf("Get(%q)", key), err)
 }
 
@@ -64,6 +67,7 @@ func (h *history) span(want state) (holdfast.Range, state) {
 		part = slices.Clone(part)
 		slices.Reverse(part)
 	}
+
 	return r, part
 }
 
@@ -76,11 +80,13 @@ func (h *history) scanFrom(from holdfast.Reader, want state) error {
 	r, part := h.span(want)
 	it := from.Scan(r)
 	defer it.Close()
+
 	for i, w := range part {
 		if !it.Next() {
 			if err := it.Err(); err != nil {
 				return h.unread("Scan", err)
 			}
+
 			return fmt.Errorf("db.Scan of [%q, %q), reverse %v, ends after %d of %d entries: %v is missing", r.Lo, r.Hi,
 				r.Reverse, i, len(part), w)
 		}
@@ -95,6 +101,7 @@ func (h *history) scanFrom(from holdfast.Reader, want state) error {
 	if err := it.Err(); err != nil {
 		return h.unread("Scan", err)
 	}
+
 	return nil
 }
 
@@ -103,6 +110,7 @@ func at(it holdfast.Iterator, w entry) error {
 	if string(it.Key()) != w.Key || string(it.Value()) != w.Value {
 		return fmt.Errorf("there is %v, which should be %v", entry{Key: string(it.Key()), Value: string(it.Value())}, w)
 	}
+
 	return nil
 }
 
@@ -120,6 +128,7 @@ func (h *history) walk() error {
 			part = slices.Clone(part)
 		}
 		h.walks = append(h.walks, walk{from.Scan(r), part, of, h.reads})
+
 		return nil
 	}
 	if len(h.walks) == 0 {
@@ -127,6 +136,7 @@ func (h *history) walk() error {
 	}
 	i := h.rnd.IntN(len(h.walks))
 	w := &h.walks[i]
+
 	for range h.rnd.IntN(40) {
 		if len(w.want) == 0 {
 			return h.endWalk(i)
@@ -138,8 +148,10 @@ func (h *history) walk() error {
 				}
 				w.Close()
 				h.walks = slices.Delete(h.walks, i, i+1)
+
 				return nil
 			}
+
 			return fmt.Errorf("an open iterator ends before %v", w.want[0])
 		}
 		if err := at(w, w.want[0]); err != nil {
@@ -147,6 +159,7 @@ func (h *history) walk() error {
 		}
 		w.want = w.want[1:]
 	}
+
 	return nil
 }
 
@@ -161,6 +174,7 @@ func (h *history) endWalk(i int) error {
 	if err := w.Close(); err != nil && !w.weak {
 		return h.unread("an open iterator", err)
 	}
+
 	return nil
 }
 
@@ -173,6 +187,7 @@ func (h *history) snapshot() error {
 		return h.unread("Snapshot", err)
 	}
 	h.views = append(h.views, view{s, slices.Clone(h.ledger.now)})
+
 	return nil
 }
 
@@ -185,6 +200,7 @@ func (h *history) dropView(i int) error {
 			}
 		}
 	}
+
 	for k := range h.walks {
 		if h.walks[k].of > i {
 			h.walks[k].of--
@@ -198,6 +214,7 @@ func (h *history) dropView(i int) error {
 	if _, err := v.Get(nil, []byte("k")); !errors.Is(err, holdfast.ErrClosed) {
 		return fmt.Errorf("a closed snapshot's Get: %w", err)
 	}
+
 	return nil
 }
 
@@ -211,5 +228,6 @@ func (h *history) look() error {
 	if h.rnd.IntN(2) == 0 {
 		return h.getFrom(v, v.want)
 	}
+
 	return h.scanFrom(v, v.want)
 }

@@ -28,7 +28,7 @@ func TestRegressions(t *testing.T) {
 		"a replay began behind the frame that named the next segment (replay)":                            1035,
 		"a segment whose header could not be read once was taken for one that is not there (openSegment)": 338,
 		"damage to a value, with the checksum as the only witness (value)":                                16,
-		"tombstones that a merge must keep, with older runs below it (rewrite)":                           153,
+		"tombstones that a compaction must keep, with older tables below it (rewrite)":                    153,
 		"directory entries found, but not durable yet, after a kill (syncReplayed)":                       25,
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -94,6 +94,7 @@ func run(ctx context.Context, seed uint64, m manner, wrap wrapper,
 			err = fmt.Errorf("logtree, seed %d, step %d (%s): %w", seed, h.stats.Steps, h.last, err)
 		}
 	}()
+
 	return h.stats, h.run()
 }
 
@@ -195,10 +196,12 @@ func (h *history) choose() {
 	if h.twofold {
 		g.steps /= 4
 	}
+
 	for i := range deeds {
 		if deeds[i].name == "checkpoint" && !h.copied {
 			continue
 		}
+
 		w := deeds[i].usual * 10
 		switch r.IntN(4) {
 		case 0:
@@ -234,10 +237,12 @@ func (h *history) run() error {
 	if err := h.recover(); err != nil {
 		return err
 	}
+
 	for range h.frequencies.steps {
 		if err := h.ctx.Err(); err != nil {
 			return err
 		}
+
 		n := h.rnd.IntN(h.frequencies.total)
 		i := 0
 		for n >= h.frequencies.weight[i] {
@@ -256,6 +261,7 @@ func (h *history) run() error {
 	if h.twofold {
 		return h.do(deed{"double", 0, (*history).double})
 	}
+
 	return h.do(deed{"end", 0, (*history).end})
 }
 
@@ -263,6 +269,7 @@ func (h *history) do(d deed) error {
 	h.stats.Steps++
 	h.last = d.name
 	h.note("%s", d.name)
+
 	return d.do(h)
 }
 
@@ -282,6 +289,7 @@ func (h *history) level() holdfast.Level {
 	case n < w[0]+w[1]:
 		return holdfast.Process
 	}
+
 	return holdfast.Power
 }
 
@@ -302,6 +310,7 @@ func (h *history) failed(what string, err error) error {
 		h.stats.Poisons++
 		h.note("poisoned: %v", err)
 	}
+
 	return nil
 }
 
@@ -310,6 +319,7 @@ func (h *history) refused(what string, err error) error {
 	if h.poisoned && err == nil {
 		return fmt.Errorf("%s succeeds after a failed write or sync", what)
 	}
+
 	return nil
 }
 
@@ -341,6 +351,7 @@ func (h *history) commit() error {
 	if len(h.receipts) < 8 {
 		h.receipts = append(h.receipts, rc)
 	}
+
 	return nil
 }
 
@@ -353,6 +364,7 @@ func (h *history) settle(r receipt) error {
 		return nil // it was written before the system dropped it
 	}
 	h.ledger.acked.Add(r.upto, r.level)
+
 	return nil
 }
 
@@ -363,6 +375,7 @@ func (h *history) wait() error {
 	i := h.rnd.IntN(len(h.receipts))
 	r := h.receipts[i]
 	h.receipts = append(h.receipts[:i], h.receipts[i+1:]...)
+
 	return h.settle(r)
 }
 
@@ -375,6 +388,7 @@ func (h *history) sync() error {
 		return h.failed("Sync", err)
 	}
 	h.ledger.acked.Add(h.ledger.last(), holdfast.Power)
+
 	return nil
 }
 
@@ -391,6 +405,7 @@ func (h *history) work() error {
 		return h.failed("Work", err)
 	}
 	h.note("%d pieces of work", n)
+
 	return nil
 }
 
@@ -416,6 +431,7 @@ func (h *history) compact() error {
 		return h.failed("Compact", err)
 	}
 	h.stats.Compactions++
+
 	return nil
 }
 
@@ -436,6 +452,7 @@ func (h *history) reopen() error {
 	if h.armed && h.rnd.IntN(2) == 0 {
 		h.disarm()
 	}
+
 	return h.recover()
 }
 
@@ -449,6 +466,7 @@ func (h *history) busy() error {
 		h.ledger.acked.Add(h.ledger.last(), holdfast.Power)
 		return h.refused("Close", nil)
 	}
+
 	return h.failed("Close", err)
 }
 
@@ -461,10 +479,12 @@ func (h *history) close() error {
 	if err := h.refused("Close", err); err != nil {
 		return err
 	}
+
 	all := h.ledger.last()
 	switch {
 	case err == nil:
 		h.ledger.acked.Add(all, holdfast.Power)
+
 		for _, r := range h.receipts {
 			if err := r.Wait(); err != nil {
 				return fmt.Errorf("a receipt's Wait after Close: %w", err)
@@ -480,6 +500,7 @@ func (h *history) close() error {
 		return fmt.Errorf("db.Apply after Close: %w", err)
 	}
 	h.gone()
+
 	return nil
 }
 
@@ -490,11 +511,13 @@ func (h *history) release() error {
 			return err
 		}
 	}
+
 	for len(h.views) > 0 {
 		if err := h.dropView(0); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/holdfastdb/holdfast/internal/night"
 )
 
 var (
@@ -50,7 +52,7 @@ func TestHistories(t *testing.T) {
 			t.Error(err)
 			bad.Add(1)
 		}
-		return bad.Load() < 20 && more(int(n.Load()), 300, began)
+		return bad.Load() < 20 && more(int(n.Load()), night.Or(300, 100), began)
 	})
 	t.Logf("%d histories in %v: %+v", n.Load(), time.Since(began), all)
 	if all.Cuts == 0 || all.Kills == 0 || all.Halts == 0 || all.Doubles == 0 || all.Poisons == 0 || all.Refusals == 0 ||
@@ -90,7 +92,7 @@ func inParallel(f func() bool) {
 // TestSameSeed: a seed is one history, to the last operation on the file system.
 func TestSameSeed(t *testing.T) {
 	first := firstSeed()
-	for seed := first; seed < first+25; seed++ {
+	for seed := first; seed < first+night.Or[uint64](25, 8); seed++ {
 		var sums [2]uint64
 		var stats [2]Stats
 		var lines [2][]string

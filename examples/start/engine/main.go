@@ -20,6 +20,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	can := engine.Capabilities()
 	for _, level := range holdfast.Levels() { // ask before you rely on it
 		promise := can.Promise(level)

@@ -33,6 +33,7 @@ func main() {
 	if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
 		log.Fatal(err)
 	}
+
 	for e, err := range events.Events(ctx, done+1, 0) { // with Follow it would wait for what comes, without polling
 		if err != nil {
 			log.Fatal(err)
@@ -52,5 +53,6 @@ func must[T any](v T, err error) T {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	return v
 }

@@ -22,7 +22,6 @@ func main() {
 	engine := must(logtree.Open("messages-data", holdfast.Options{}))
 	store := must(message.Open(kv.On(engine), message.Options{})) // at Power
 	bank := must(store.Namespace(ctx, message.Default))
-
 	events := aggregate.NewEvents[moved]()
 	aggregate.Register[moved](events, "Moved", 1)
 	accounts := must(aggregate.New(bank, aggregate.Options[account, moved]{Category: "account", Events: events,

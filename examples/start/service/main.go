@@ -44,6 +44,7 @@ func main() {
 	dir := flag.String("dir", "service-data", "its `directory`")
 	addr := flag.String("addr", "127.0.0.1:8080", "its `address`")
 	flag.Parse()
+
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 
@@ -72,6 +73,7 @@ func main() {
 			if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
 				return err
 			}
+
 			return projection.Set(m, p.Customer, cents+p.Cents)
 		}))
 
@@ -88,6 +90,7 @@ func main() {
 			if errors.Is(err, task.ErrExists) {
 				return nil
 			}
+
 			return err
 		}))
 	var workers worker.Workers
@@ -101,6 +104,7 @@ func main() {
 	console := must(server.New(stored, server.Options{Backup: logtree.Backup}))
 	routes := http.NewServeMux()
 	routes.Handle("/", console)
+
 	for action, decide := range map[string]func(*aggregate.Aggregate[order, event], *http.Request) error{
 		"place": place, "pay": pay} {
 		routes.HandleFunc("POST /shop/orders/{id}/"+action, func(w http.ResponseWriter, r *http.Request) {
@@ -128,11 +132,13 @@ func main() {
 		running.Go(func() { ended <- run(ctx); stop() })
 	}
 	<-ctx.Done()
+
 	last, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	err = errors.Join(console.Stop(last), web.Shutdown(last)) // followers end, and requests are answered
 	running.Wait()
 	close(ended)
+
 	for e := range ended {
 		if !errors.Is(e, http.ErrServerClosed) {
 			err = cmp.Or(err, e)

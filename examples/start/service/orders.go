@@ -36,6 +36,7 @@ func types() *aggregate.Events[event] {
 	events := aggregate.NewEvents[event]()
 	aggregate.Register[placed](events, "Placed", 1)
 	aggregate.Register[paid](events, "Paid", 1)
+
 	return events
 }
 
@@ -49,6 +50,7 @@ func place(o *aggregate.Aggregate[order, event], r *http.Request) error {
 		return fmt.Errorf("%w: it is there already, or lacks a customer or cents", errRefused)
 	}
 	o.Add(placed{customer, cents})
+
 	return nil
 }
 
@@ -57,5 +59,6 @@ func pay(o *aggregate.Aggregate[order, event], _ *http.Request) error {
 		return fmt.Errorf("%w: it is not there, or is paid already", errRefused)
 	}
 	o.Add(paid{o.State.Customer, o.State.Cents})
+
 	return nil
 }

@@ -24,7 +24,6 @@ func main() {
 	engine := must(logtree.Open("tasks-data", holdfast.Options{}))
 	db := kv.On(engine)                          // at Power
 	tasks := must(task.Open(db, task.Options{})) // part of its transactions
-
 	var workers worker.Workers
 	worker.Register(&workers, func(_ context.Context, t *worker.Task[welcome]) error {
 		if t.Attempt == 1 {
@@ -32,24 +31,19 @@ func main() {
 		}
 		fmt.Printf("welcome, %s (attempt %d)\n", t.Args.To, t.Attempt)
 		stop()
+
 		return nil
 	})
 	runner := must(worker.New(tasks, &workers, worker.Options{Queues: []string{"mail"}}))
-
 	spec := must(worker.NewSpec(welcome{"ada"}, task.Spec{Queue: "mail"}))
 	var results []task.Result
-	err := db.Update(ctx, func(tx *kv.Tx) (err error) {
-		if err := tx.Bucket("users").Put([]byte("ada"), []byte("new")); err != nil { // your own data
-			return err
-		}
+	must(0, db.Update(ctx, func(tx *kv.Tx) (err error) { // all of it, or nothing
+		tx.Bucket("users").Put([]byte("ada"), []byte("new")) // your own data; an error is that of Update
 		results, err = tasks.In(tx).Enqueue(spec)
 		return err
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
+	}))
 
-	err = runner.Run(ctx) // until ctx ends; what runs then is completed
+	err := runner.Run(ctx) // until ctx ends; what runs then is completed
 	t := must(tasks.Get(context.Background(), results[0].ID))
 	fmt.Println("task", t.Kind, "is", t.State)
 	if err := errors.Join(err, tasks.Close(), engine.Close()); err != nil {
@@ -61,5 +55,6 @@ func must[T any](v T, err error) T {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	return v
 }

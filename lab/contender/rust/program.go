@@ -33,8 +33,10 @@ var sum = sync.OnceValues(func() (string, error) {
 		}
 		text, err := source.ReadFile(path)
 		fmt.Fprintf(sum, "%s\n%d\n%s", path, len(text), text)
+
 		return err
 	})
+
 	return hex.EncodeToString(sum.Sum(nil)[:8]), err
 })
 
@@ -45,6 +47,7 @@ func home() (string, error) {
 		return "", err
 	}
 	name, err := sum()
+
 	return filepath.Join(cache, "holdfast", "rust-"+name), err
 }
 
@@ -61,6 +64,7 @@ func Path() (string, error) {
 		return "", fmt.Errorf("the program that serves it is not built; holdfast bench kv --engines rust-null --workloads "+
 			"kv/batch builds it where cargo is: %w", err)
 	}
+
 	return path, nil
 }
 
@@ -76,6 +80,7 @@ func cargo() (string, error) {
 			return path, nil
 		}
 	}
+
 	return "", errors.New("it is served by a program in Rust, and there is no cargo to build that: install Rust")
 }
 
@@ -88,6 +93,7 @@ func Available() error {
 		return nil
 	}
 	_, err := cargo()
+
 	return err
 }
 
@@ -125,8 +131,10 @@ func Build(ctx context.Context) (err error) {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+
 		return fmt.Errorf("cargo build: %w: %s", err, firstLine(string(out)))
 	}
+
 	return os.Rename(filepath.Join(work, "target", "release", program), filepath.Join(dir, program))
 }
 
@@ -146,5 +154,6 @@ func Start(engine, dir string, memory int64, isNew bool) (*child.Process, error)
 	if isNew {
 		args = append(args, "new")
 	}
+
 	return child.StartProgram(exec.Command(path, args...))
 }

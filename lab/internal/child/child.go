@@ -27,6 +27,7 @@ func Command(given []string, argument string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return []string{self, argument}, nil
 }
 
@@ -58,6 +59,7 @@ func Start(command []string, request any) (*Process, error) {
 	}
 	// Wait notices a child that died already.
 	_, _ = p.stdin.Write(append(line, '\n'))
+
 	return p, nil
 }
 
@@ -78,6 +80,7 @@ func StartProgram(cmd *exec.Cmd) (*Process, error) {
 	if p.Out, err = p.cmd.StdoutPipe(); err != nil {
 		return nil, err
 	}
+
 	started := make(chan error)
 	go func() {
 		// The kernel kills a child with the thread that started it, not with the process.
@@ -90,6 +93,7 @@ func StartProgram(cmd *exec.Cmd) (*Process, error) {
 		close(p.ended)
 		return nil, err
 	}
+
 	return p, nil
 }
 
@@ -116,6 +120,7 @@ func (p *Process) Wait() (*os.ProcessState, error) {
 	if err != nil {
 		err = p.Said(err)
 	}
+
 	return p.cmd.ProcessState, err
 }
 
@@ -124,6 +129,7 @@ func (p *Process) Said(err error) error {
 	if said := strings.TrimSpace(p.stderr.String()); said != "" {
 		return fmt.Errorf("%w: %s", err, said)
 	}
+
 	return err
 }
 
@@ -137,12 +143,14 @@ func (h *head) Write(p []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.buf = append(h.buf, p[:min(len(p), saidBytes-len(h.buf))]...)
+
 	return len(p), nil
 }
 
 func (h *head) String() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+
 	return string(h.buf)
 }
 
@@ -159,5 +167,6 @@ func Serve(command string, stdin io.Reader, request any) error {
 		os.Exit(1)
 	}()
 	os.Stdout = os.Stderr
+
 	return nil
 }

@@ -10,5 +10,6 @@ import (
 func Now() time.Duration {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // it cannot fail
+
 	return time.Duration(ts.Nano())
 }

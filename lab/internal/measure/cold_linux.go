@@ -32,6 +32,7 @@ func DropPages(dir string) error {
 		if err = errors.Join(err, f.Close()); err != nil {
 			return fmt.Errorf("drop the pages of %s from memory: %w", path, err)
 		}
+
 		return nil
 	})
 }
@@ -46,11 +47,13 @@ func DeviceBytes(pid int) (read, written int64) {
 		if err != nil {
 			return -1
 		}
+
 		return n
 	}
 	read, written = number("read_bytes"), number("write_bytes")
 	if cancelled := number("cancelled_write_bytes"); written >= 0 && cancelled >= 0 {
 		written -= cancelled
 	}
+
 	return read, written
 }

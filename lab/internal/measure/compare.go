@@ -39,6 +39,7 @@ func Compare(a, b []float64) Difference {
 	d.Ratio = (nthRatio(a, b, (all+1)/2) + nthRatio(a, b, all/2+1)) / 2
 	e := endsOf(len(a), len(b))
 	d.Low, d.High, d.Confidence = nthRatio(a, b, e.outside+1), nthRatio(a, b, all-e.outside), e.confidence
+
 	return d
 }
 
@@ -49,6 +50,7 @@ func PValue(a, b []float64) float64 {
 	if err != nil { // a sample is empty, or all values are equal
 		return 1
 	}
+
 	return test.P
 }
 
@@ -59,6 +61,7 @@ func nthRatio(a, b []float64, n int) float64 {
 	if n <= notAbove(a, b, low) {
 		return low
 	}
+
 	for {
 		// low is less than the ratio that is looked for, high is not.
 		mid := low + (high-low)/2
@@ -82,6 +85,7 @@ func notAbove(a, b []float64, limit float64) (count int) {
 		}
 		count += len(b) - j
 	}
+
 	return count
 }
 
@@ -110,6 +114,7 @@ func endsOf(n, m int) ends {
 	outside := sort.Search(n*m/2, func(u int) bool { return 2*tail(u) > 1-WantConfidence })
 	e := ends{outside, max(1-2*tail(max(outside-1, 0)), 0)}
 	knownEnds.Store([2]int{n, m}, e)
+
 	return e
 }
 
@@ -121,11 +126,13 @@ func Holm(p []float64) []float64 {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(p[a], p[b]) })
+
 	corrected, last := make([]float64, len(p)), 0.0
 	for at, i := range order {
 		last = max(last, min(float64(len(p)-at)*p[i], 1))
 		corrected[i] = last
 	}
+
 	return corrected
 }
 
@@ -136,6 +143,7 @@ func RoundsFor(comparisons int) int {
 	for !CanShow(comparisons, n, n) {
 		n++
 	}
+
 	return n
 }
 

@@ -66,6 +66,7 @@ func (m Machine) Name() string {
 	if m.CPUs != 1 {
 		cpus = fmt.Sprintf("%d CPUs", m.CPUs)
 	}
+
 	return fmt.Sprintf("%s, %s, %s %s", cmp.Or(m.CPU, m.Arch), cpus, m.OS, m.Go)
 }
 
@@ -80,6 +81,7 @@ func (m Machine) Sentence() string {
 	d := m.Disk
 	var s strings.Builder
 	s.WriteString("disk: " + cmp.Or(d.FileSystem, "unknown file system"))
+
 	switch d.Kind {
 	case "", kindMemory:
 	case kindSSD:
@@ -91,6 +93,7 @@ func (m Machine) Sentence() string {
 		s.WriteString(" (" + d.Cache + " cache)")
 	}
 	s.WriteString(", fdatasync p50 " + Duration(d.SyncP50) + ".")
+
 	switch {
 	case d.InMemory():
 		s.WriteString(" Memory: a sync reaches nothing, and no figure here is one of a disk.")
@@ -103,6 +106,7 @@ func (m Machine) Sentence() string {
 	case m.Container != "":
 		s.WriteString(" A container: other work on the machine may disturb.")
 	}
+
 	return s.String()
 }
 
@@ -113,6 +117,7 @@ func Describe(dir string) (Machine, error) {
 	look(&m, dir)
 	var err error
 	m.Disk.SyncP50, err = syncTime(filepath.Join(dir, "sync"))
+
 	return m, err
 }
 
@@ -130,6 +135,7 @@ func syncTime(name string) (p50 float64, err error) {
 	if err := f.Sync(); err != nil {
 		return 0, err
 	}
+
 	var took []time.Duration
 	buf := make([]byte, block)
 	for began := time.Now(); len(took) < times && time.Since(began) < time.Second/3; {
@@ -144,5 +150,6 @@ func syncTime(name string) (p50 float64, err error) {
 		took = append(took, time.Since(start))
 	}
 	slices.Sort(took)
+
 	return Micros(took[len(took)/2]), nil
 }

@@ -33,6 +33,7 @@ func hypervisor(cpuinfo string) string {
 			return "the processor's hypervisor flag"
 		}
 	}
+
 	product := line("/sys/class/dmi/id/sys_vendor") + " " + line("/sys/class/dmi/id/product_name")
 	for _, name := range []string{"QEMU", "KVM", "VMware", "VirtualBox", "Virtual Machine", "Xen", "Bochs", "Parallels",
 		"Amazon EC2", "Google Compute Engine", "OpenStack", "Firecracker"} {
@@ -43,6 +44,7 @@ func hypervisor(cpuinfo string) string {
 	if kind := line("/sys/hypervisor/type"); kind != "" {
 		return "the kernel says " + kind
 	}
+
 	return ""
 }
 
@@ -52,12 +54,14 @@ func container() string {
 			return name
 		}
 	}
+
 	groups := contents("/proc/1/cgroup")
 	for _, name := range []string{"docker", "kubepods", "containerd", "lxc", "libpod"} {
 		if strings.Contains(groups, name) {
 			return "control group of " + name
 		}
 	}
+
 	return ""
 }
 
@@ -81,6 +85,7 @@ func lookDisk(dir string) Disk {
 	if sys == "" {
 		return d
 	}
+
 	model := line(filepath.Join(sys, "device/model"))
 	base := filepath.Base(sys)
 	switch {
@@ -94,6 +99,7 @@ func lookDisk(dir string) Disk {
 		d.Kind = kindSSD
 	}
 	d.Cache = line(filepath.Join(sys, "queue/write_cache"))
+
 	return d
 }
 
@@ -113,6 +119,7 @@ func (m Mount) Sys() string {
 	if _, err := os.Stat(filepath.Join(sys, "partition")); err == nil {
 		sys = filepath.Dir(sys)
 	}
+
 	return sys
 }
 
@@ -126,6 +133,7 @@ func MountOf(dir string) Mount {
 	if real, err := filepath.EvalSymlinks(abs); err == nil {
 		abs = real
 	}
+
 	var m Mount
 	for l := range strings.Lines(contents("/proc/self/mountinfo")) {
 		// 36 35 98:0 /root /point options [optional...] - type source options
@@ -140,6 +148,7 @@ func MountOf(dir string) Mount {
 				Options: append(strings.Split(before[5], ","), strings.Split(after[2], ",")...)}
 		}
 	}
+
 	return m
 }
 
@@ -151,6 +160,7 @@ func contents(name string) string {
 	if err != nil {
 		return ""
 	}
+
 	return string(b)
 }
 
@@ -164,6 +174,7 @@ func field(text, name string) string {
 			return strings.TrimSpace(value)
 		}
 	}
+
 	return ""
 }
 
@@ -172,6 +183,7 @@ func field(text, name string) string {
 func Work() func() float64 {
 	busy, total := cpuTicks()
 	own := ownCPU()
+
 	return func() float64 {
 		busyNow, totalNow := cpuTicks()
 		all := float64(totalNow - total)
@@ -179,6 +191,7 @@ func Work() func() float64 {
 			return -1
 		}
 		ownTicks := (ownCPU() - own).Seconds() * ticksPerSecond
+
 		return min(max((float64(busyNow-busy)-ownTicks)/all, 0), 1)
 	}
 }
@@ -202,6 +215,7 @@ func cpuTicks() (busy, total int64) {
 			busy += ticks
 		}
 	}
+
 	return busy, total
 }
 
@@ -210,5 +224,6 @@ func ownCPU() time.Duration {
 	if err := unix.Getrusage(unix.RUSAGE_CHILDREN, &children); err != nil {
 		return 0
 	}
+
 	return max(CPUTime(), 0) + time.Duration(children.Utime.Nano()+children.Stime.Nano())
 }

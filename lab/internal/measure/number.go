@@ -17,6 +17,7 @@ func Count(x float64) string {
 		}
 		x, unit = x/1000, u
 	}
+
 	return Digits(x) + unit
 }
 
@@ -34,6 +35,7 @@ func Duration(us float64) string {
 	case us < 999.5e3:
 		return Digits(us/1e3) + " ms"
 	}
+
 	return Digits(us/1e6) + " s"
 }
 
@@ -42,16 +44,19 @@ func Size(bytes int64) string {
 	if bytes < 0 {
 		return "?"
 	}
+
 	x := float64(bytes)
 	for _, unit := range []string{"B", "kB", "MB", "GB"} {
 		if x < 999.5 {
 			if unit == "B" {
 				return fmt.Sprintf("%d B", bytes)
 			}
+
 			return Digits(x) + " " + unit
 		}
 		x /= 1000
 	}
+
 	return Digits(x) + " TB"
 }
 
@@ -60,6 +65,7 @@ func Percent(x float64) string {
 	if x > 0 && x < 0.00995 {
 		return strconv.FormatFloat(100*x, 'g', 1, 64) + " %"
 	}
+
 	return strconv.FormatFloat(100*x, 'f', 0, 64) + " %"
 }
 
@@ -81,5 +87,6 @@ func Digits(x float64) string {
 			s = s[:len(s)-1]
 		}
 	}
+
 	return s
 }

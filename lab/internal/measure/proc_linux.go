@@ -26,6 +26,7 @@ func CPUTimeOf(pid int) time.Duration {
 	if err := unix.ClockGettime(int32(^pid<<3|ofProcess), &t); err != nil {
 		return -1
 	}
+
 	return time.Duration(t.Nano())
 }
 
@@ -46,6 +47,7 @@ func PeakRSS(pid int) int64 {
 	if err != nil {
 		return -1
 	}
+
 	return kib << 10
 }
 
@@ -63,5 +65,6 @@ func Memory(pid int) (resident, own int64) {
 		return -1, -1
 	}
 	page := int64(os.Getpagesize())
+
 	return pages * page, (pages - files) * page
 }

@@ -15,6 +15,7 @@ func CPUTime() time.Duration {
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		return -1
 	}
+
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
@@ -27,5 +28,6 @@ func MaxRSS(p *os.ProcessState) int64 {
 	if runtime.GOOS == "darwin" || runtime.GOOS == "ios" {
 		return int64(u.Maxrss)
 	}
+
 	return int64(u.Maxrss) << 10
 }

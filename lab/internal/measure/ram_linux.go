@@ -28,6 +28,7 @@ func LimitRAM(bytes int64) (*RAM, error) {
 	if err := os.WriteFile(filepath.Join(r.dir, file), strconv.AppendInt(nil, bytes, 10), 0o644); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
+
 	return r, nil
 }
 
@@ -37,12 +38,14 @@ func memoryGroup() (dir, file string, err error) {
 	if err != nil {
 		return "", "", err
 	}
+
 	root := "/sys/fs/cgroup"
 	for line := range strings.Lines(string(groups)) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if len(parts) < 3 {
 			continue
 		}
+
 		switch {
 		case parts[1] == "memory":
 			return filepath.Join(root, "memory", parts[2]), "memory.limit_in_bytes", nil
@@ -51,6 +54,7 @@ func memoryGroup() (dir, file string, err error) {
 			return filepath.Join(root, filepath.Dir(parts[2])), "memory.max", nil
 		}
 	}
+
 	return "", "", errors.New("the kernel has no control groups for memory")
 }
 

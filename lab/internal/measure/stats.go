@@ -24,6 +24,7 @@ func Median(values []float64) (center, low, high, confidence float64) {
 		// The true median lies outside if all values fell on one side of it.
 		return s.Center, sample.Values[0], sample.Values[n-1], 1 - math.Pow(0.5, float64(n-1))
 	}
+
 	return s.Center, s.Lo, s.Hi, s.Confidence
 }
 
@@ -33,6 +34,7 @@ func Middle(values []float64) float64 {
 		return 0
 	}
 	center, _, _, _ := Median(values)
+
 	return center
 }
 
@@ -86,12 +88,14 @@ func Curve(h *hdrhistogram.Histogram) []Point {
 	}
 	micros := func(ns int64) float64 { return Micros(time.Duration(ns)) }
 	curve = append(curve, Point{0, micros(h.Min())})
+
 	for _, p := range curvePercents {
 		if float64(n)*(100-p) < 100*(1-1e-9) {
 			break
 		}
 		curve = append(curve, Point{p, micros(h.ValueAtQuantile(p))})
 	}
+
 	return append(curve, Point{100, micros(h.Max())})
 }
 

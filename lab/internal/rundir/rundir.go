@@ -30,12 +30,12 @@ type Options struct {
 
 // Dir is the directory of one run.
 type Dir struct {
-	Path   string
-	Parent string   // that the user named, or that [Choose] has chosen
-	Where  string   // Parent, its file system, and why it was chosen, for people
-	Swept  []string // directories that killed runs had left and that were removed
-	op     string
-	lock   *os.File // nil where there are no locks
+	Path    string
+	Parent  string   // that the user named, or that [Choose] has chosen
+	Where   string   // Parent, its file system, and why it was chosen, for people
+	Cleaned []string // directories that killed runs had left and that were removed
+	op      string
+	lock    *os.File // nil where there are no locks
 }
 
 // inMemory is measure.InMemory; tests replace it.
@@ -50,12 +50,14 @@ func Choose() (dir, why string) {
 	if !inMemory(temporary) {
 		return temporary, ""
 	}
+
 	why = "the temporary directory " + temporary + " is in memory"
 	for _, dir := range []string{"/var/tmp", "."} {
 		if st, err := os.Stat(dir); err == nil && st.IsDir() && !inMemory(dir) {
 			return dir, why
 		}
 	}
+
 	return temporary, "it is in memory, as /var/tmp and the current directory are"
 }
 
@@ -70,6 +72,7 @@ func Make(parent string, o Options) (_ *Dir, err error) {
 	if d.Parent, err = filepath.Abs(parent); err != nil {
 		return nil, err
 	}
+
 	switch st, err := os.Stat(d.Parent); {
 	case err != nil:
 		return nil, d.Error(err)
@@ -89,20 +92,22 @@ func Make(parent string, o Options) (_ *Dir, err error) {
 	if why != "" {
 		d.Where += ", since " + why
 	}
-	d.Swept = Sweep(d.Parent, o)
+	d.Cleaned = CleanUp(d.Parent, o)
 	if d.Path, err = os.MkdirTemp(d.Parent, o.Prefix+strconv.Itoa(os.Getpid())+"-"); err != nil {
 		return nil, d.Error(err)
 	}
 	if d.lock, err = claim(d.Path); err != nil {
 		return nil, errors.Join(d.Error(err), d.Close())
 	}
+
 	return d, nil
 }
 
 // Show says where the run works, and what it found there.
 func (d *Dir) Show(s console.Screen) {
 	s.Wrapped("directory: ", d.Where)
-	for _, dir := range d.Swept {
+
+	for _, dir := range d.Cleaned {
 		s.Wrapped("removed what a killed run had left: ", dir)
 	}
 }
@@ -129,6 +134,7 @@ func escape(path string) string {
 	if filepath.Separator == '\\' {
 		return path // there is nothing to escape with
 	}
+
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
@@ -144,5 +150,6 @@ func (d *Dir) Close() error {
 	if d.lock != nil {
 		d.lock.Close()
 	}
+
 	return err
 }

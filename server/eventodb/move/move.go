@@ -83,6 +83,7 @@ func Copy(ctx context.Context, from Source, to Target, show Progress) (r Result,
 	if r.Total, err = to.Count(ctx); err == nil && r.Total < r.Compared {
 		err = wrong("the target counts %d messages, the source has %d", r.Total, r.Compared)
 	}
+
 	return r, err
 }
 
@@ -107,6 +108,7 @@ func done(ctx context.Context, from Source, to Target) (int64, error) {
 	if here.Global != last || differ(&here, &there) != "" {
 		return 0, nil
 	}
+
 	return last, nil
 }
 
@@ -123,6 +125,7 @@ func (c *counter) Read(p []byte) (int, error) {
 		c.lines += int64(lines)
 		c.show("copied", c.lines)
 	}
+
 	return n, err
 }
 
@@ -144,6 +147,7 @@ func (l *line) message() message.Message {
 	if string(m.Metadata) == "null" {
 		m.Metadata = nil
 	}
+
 	return m
 }
 
@@ -161,6 +165,7 @@ func compare(ctx context.Context, from Source, to Store, end int64, show Progres
 		return 0, err
 	}
 	defer lines.Close()
+
 	in := bufio.NewReaderSize(lines, 64<<10)
 	var batch []message.Message
 	size := 0
@@ -189,6 +194,7 @@ func compare(ctx context.Context, from Source, to Store, end int64, show Progres
 			batch, size = batch[:0], 0
 		}
 	}
+
 	return compared, nil
 }
 
@@ -212,6 +218,7 @@ func same(ctx context.Context, want []message.Message, to Store) error {
 			if want = want[1:]; len(want) == 0 {
 				return errBehind
 			}
+
 			return nil
 		})
 		if err != nil && !errors.Is(err, errBehind) {
@@ -221,6 +228,7 @@ func same(ctx context.Context, want []message.Message, to Store) error {
 			return wrong("there is no message at global position %d", want[0].Global)
 		}
 	}
+
 	return nil
 }
 
@@ -244,6 +252,7 @@ func differ(a, b *message.Message) string {
 	case !sameJSON(a.Metadata, b.Metadata):
 		return "metadata"
 	}
+
 	return ""
 }
 
@@ -253,6 +262,7 @@ func sameJSON(a, b []byte) bool {
 		return true
 	}
 	var x, y bytes.Buffer
+
 	return json.Compact(&x, a) == nil && json.Compact(&y, b) == nil && bytes.Equal(x.Bytes(), y.Bytes())
 }
 

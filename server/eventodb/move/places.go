@@ -35,6 +35,7 @@ func (f File) Lines(context.Context, int64) (io.ReadCloser, error) {
 			return nil, errors.Join(fmt.Errorf("%s: %w", f, err), file.Close())
 		}
 	}
+
 	return opened, nil
 }
 
@@ -63,6 +64,7 @@ func (n Namespace) Page(ctx context.Context, from int64, limit int, yield func(m
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -95,6 +97,7 @@ func (s Server) Lines(ctx context.Context, from int64) (io.ReadCloser, error) {
 				if err == nil {
 					_, err = in.Write(text)
 				}
+
 				return err
 			})
 			if err != nil || next == from {
@@ -104,6 +107,7 @@ func (s Server) Lines(ctx context.Context, from int64) (io.ReadCloser, error) {
 			from = next
 		}
 	}()
+
 	return &reader{Reader: out, close: func() error {
 		stop()
 		return out.Close()
@@ -118,6 +122,7 @@ func appendLine(b []byte, m *message.Message) ([]byte, error) {
 	if err != nil {
 		return b, err
 	}
+
 	b = append(b, bytes.TrimSuffix(head, []byte("}"))...)
 	for i, text := range [][]byte{m.Data, m.Metadata} {
 		b = append(b, [...]string{`,"data":`, `,"meta":`}[i]...)
@@ -133,6 +138,7 @@ func appendLine(b []byte, m *message.Message) ([]byte, error) {
 		}
 		b = append(b, text...)
 	}
+
 	return append(b, "}\n"...), nil
 }
 
@@ -142,6 +148,7 @@ func (s Server) Page(ctx context.Context, from int64, limit int, yield func(mess
 		if t, err := d.Token(); err != nil || t != json.Delim('[') {
 			return fmt.Errorf("category.get of %s answers no list: %v", s.URL, err)
 		}
+
 		for d.More() {
 			var m message.Message
 			row := [...]any{&m.ID, &m.Stream, &m.Type, &m.Position, &m.Global, (*json.RawMessage)(&m.Data),
@@ -157,6 +164,7 @@ func (s Server) Page(ctx context.Context, from int64, limit int, yield func(mess
 			}
 		}
 		_, err := d.Token()
+
 		return err
 	}, "category.get", "", map[string]any{"position": from, "batchSize": limit})
 }
@@ -177,13 +185,16 @@ func (s Server) Last(ctx context.Context) (int64, error) {
 		if err != nil {
 			failed = err
 		}
+
 		return none
 	}
+
 	bound := int64(1)
 	for !empty(bound) && bound < math.MaxInt64/4 {
 		bound = max(bound, last) * 2
 	}
 	sort.Search(int(bound), func(i int) bool { return empty(int64(i) + 1) })
+
 	return last, failed
 }
 
@@ -193,9 +204,11 @@ func (s Server) Count(ctx context.Context) (count int64, err error) {
 		Messages int64 `json:"messageCount"`
 	}
 	err = s.call(ctx, func(d *json.Decoder) error { return d.Decode(&list) }, "ns.categories")
+
 	for _, c := range list {
 		count += c.Messages
 	}
+
 	return count, err
 }
 
@@ -214,6 +227,7 @@ func (s Server) Load(ctx context.Context, lines io.Reader) (r message.ImportResu
 		Error, Message  string
 		Line            int64
 	}
+
 	in := bufio.NewScanner(a.Body)
 	for in.Scan() {
 		if text, ok := strings.CutPrefix(in.Text(), "data: "); ok {
@@ -222,6 +236,7 @@ func (s Server) Load(ctx context.Context, lines io.Reader) (r message.ImportResu
 			}
 		}
 	}
+
 	switch {
 	case in.Err() != nil:
 		return r, fmt.Errorf("/import of %s: %w", s.URL, in.Err())
@@ -230,6 +245,7 @@ func (s Server) Load(ctx context.Context, lines io.Reader) (r message.ImportResu
 	case !told.Done:
 		return r, fmt.Errorf("/import of %s: the answer broke off; do it again", s.URL)
 	}
+
 	return message.ImportResult{Imported: told.Imported, Known: told.Known, Last: tracked.last}, nil
 }
 
@@ -243,6 +259,7 @@ type tracker struct {
 func (t *tracker) Read(p []byte) (int, error) {
 	n, err := t.in.Read(p)
 	t.text = append(t.text, p[:n]...)
+
 	for {
 		end := bytes.IndexByte(t.text, '\n')
 		if end < 0 {
@@ -272,6 +289,7 @@ func (s Server) call(ctx context.Context, decode func(d *json.Decoder) error, re
 		return err
 	}
 	defer a.Body.Close()
+
 	return decode(json.NewDecoder(a.Body))
 }
 
@@ -293,7 +311,9 @@ func (s Server) post(ctx context.Context, path string, body io.Reader) (*http.Re
 	if a.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(a.Body, 1000))
 		a.Body.Close()
+
 		return nil, fmt.Errorf("%s of %s: %s: %s", path, s.URL, a.Status, text)
 	}
+
 	return a, nil
 }

@@ -35,6 +35,7 @@ func (a *Ages) Add(pos uint64, written int64) bool {
 	if written > a.now && pos <= a.mark.Position && a.mark.Time != 0 {
 		written = a.mark.Time
 	}
+
 	switch {
 	case written > a.now:
 		a.doubted = true
@@ -43,6 +44,7 @@ func (a *Ages) Add(pos uint64, written int64) bool {
 	default:
 		a.ended = true
 	}
+
 	return !a.ended
 }
 
@@ -52,5 +54,6 @@ func (a *Ages) Done(last uint64) (cut uint64, mark Mark, changed bool) {
 	if !a.ended && a.doubted {
 		return a.cut, Mark{last, a.now}, true
 	}
+
 	return a.cut, a.mark, false
 }

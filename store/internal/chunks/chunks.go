@@ -23,6 +23,10 @@ const (
 // the range is in the way of later walks, and many small ones add up.
 const Few = 16
 
+// Notes says that b, which notes what is removed then, is a part of removing it: it deletes a key that b sets next.
+// On a full disk an engine may admit such a commit where it refuses others, if what it sets is small.
+func Notes(b *holdfast.Batch, key []byte) { b.Delete(key) }
+
 // Cut walks over the keys of r, from its end if r.Reverse, until there are that many or their values take that many
 // bytes, but over one at least. It returns the key that it came to, nil if there is none in r, and whether others
 // follow it. It adds to b, unless that is nil, the deletion of each key that it walks over. Keys are named one by one
@@ -34,6 +38,7 @@ func Cut(b *holdfast.Batch, reader holdfast.Reader, r holdfast.Range, keys int,
 	bytes int64) (last []byte, more bool, err error) {
 	it := reader.Scan(r)
 	defer it.Close()
+
 	for n, size := 0, int64(0); it.Next(); n++ {
 		if n > 0 && (n >= keys || size >= bytes) {
 			return last, true, nil
@@ -47,6 +52,7 @@ func Cut(b *holdfast.Batch, reader holdfast.Reader, r holdfast.Range, keys int,
 	if err := it.Err(); err != nil && last == nil {
 		return nil, false, err
 	}
+
 	return last, it.Err() != nil, nil
 }
 
@@ -64,8 +70,10 @@ func Remove(ctx context.Context, eng holdfast.Engine, level holdfast.Level, rang
 				return err
 			}
 		}
+
 		return nil
 	}
+
 	for _, r := range ranges {
 		var few holdfast.Batch
 		if _, more, err := Cut(&few, eng, r, Few, Bytes); more || err != nil {
@@ -74,6 +82,7 @@ func Remove(ctx context.Context, eng holdfast.Engine, level holdfast.Level, rang
 			b.Append(&few)
 		}
 	}
+
 	return holdfast.Commit(eng, &b, level)
 }
 
@@ -88,6 +97,7 @@ func removeSingly(ctx context.Context, eng holdfast.Engine, level holdfast.Level
 		if err != nil {
 			return err
 		}
+
 		switch err := holdfast.Commit(eng, &b, level); {
 		case err == nil:
 			r.Lo, more = last, left
@@ -97,6 +107,7 @@ func removeSingly(ctx context.Context, eng holdfast.Engine, level holdfast.Level
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -108,6 +119,7 @@ func Each(ctx context.Context, r holdfast.Reader, lo, hi []byte, f func(key, val
 		if err := holdfast.CheckContext(ctx); err != nil {
 			return err
 		}
+
 		var keys, values [][]byte
 		it := r.Scan(holdfast.Range{Lo: lo, Hi: hi})
 		for size := 0; len(keys) < Keys && size < Bytes && it.Next(); size += len(it.Value()) {
@@ -116,6 +128,7 @@ func Each(ctx context.Context, r holdfast.Reader, lo, hi []byte, f func(key, val
 		if err := it.Close(); err != nil {
 			return err
 		}
+
 		for i, key := range keys {
 			if err := f(key, values[i]); err != nil {
 				return err
@@ -130,5 +143,6 @@ func Each(ctx context.Context, r holdfast.Reader, lo, hi []byte, f func(key, val
 			lo = append(keys[len(keys)-1], 0)
 		}
 	}
+
 	return nil
 }

@@ -30,21 +30,35 @@
 // that old events do not fit any more, its version is raised, and [Upcast] says how an event of the version before
 // becomes one of the next. What is stored stays as it is.
 //
+// # What else is in the commit
+//
+// [Aggregate.Also] adds to the transaction in which a decision is written: tasks, messages of other streams, keys of
+// the program's own. So an outbox is three lines:
+//
+//	a.Add(Withdrawn{amount})
+//	a.Also(func(tx *kv.Tx) error {
+//		_, err := mails.In(tx).Enqueue(task.Spec{Kind: "mail", Payload: mail})
+//		return err
+//	})
+//
 // # Commands that come twice
 //
-// Do does not recognise repeated commands. If a command can come twice, as when a client missed the answer, put its
-// id into its events, and have the decision look for it in the state.
+// If a command can come twice, as when a client has missed the answer, it has an id, and [Repository.DoOnce] decides
+// once: the ids of the events are made of it, and so the state need not grow.
 package aggregate
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
+	"math"
+	"strconv"
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -112,9 +126,12 @@ type Aggregate[S, E any] struct {
 	// an event's version is not 1.
 	Metadata json.RawMessage
 
-	apply  func(*S, E)
-	events []E
-	also   []message.Write
+	apply   func(*S, E)
+	events  []E
+	also    []func(tx *kv.Tx) error
+	command string // whose id the ids of the events are made of, "" for new ones
+
+	repeated bool // it was not written, because the command has been done
 }
 
 // Add adds events, which are written when the decision is made, and applies them to State.
@@ -125,13 +142,14 @@ func (a *Aggregate[S, E]) Add(events ...E) {
 	a.events = append(a.events, events...)
 }
 
-// Also adds writes to other streams: with the events added, all are written or none. So an outbox is a stream. A
-// decision that adds some adds an event, too: without one, it would not be known whether the state is still the same.
+// Also adds to the transaction in which the decision is written: f is called there, after the events have their places,
+// and what it writes is there if they are, and only then. An error of f is that of Do, and nothing is written; one that
+// is a [message.Conflict] lets Do decide again. A decision may add functions without adding events: its state is still
+// the present one then, too.
 //
-// A decision may call it as often as it likes, also for one stream, which gets the messages in the order of the calls.
-// Expected is the version that the stream has before the decision. Behind a write with an Expected, it may also be the
-// version that the writes before make of that; anything else is ErrBadOption.
-func (a *Aggregate[S, E]) Also(writes ...message.Write) { a.also = append(a.also, writes...) }
+// f uses stores by their In, and does nothing outside the transaction. The store's level, or the one that the context
+// of Do names, is what all of it survives, at least.
+func (a *Aggregate[S, E]) Also(f func(tx *kv.Tx) error) { a.also = append(a.also, f) }
 
 // Load returns the state of an aggregate. One that has had no event has the zero state and the version NoStream.
 func (r *Repository[S, E]) Load(ctx context.Context, id string) (*Aggregate[S, E], error) {
@@ -183,11 +201,87 @@ func (r *Repository[S, E]) Do(ctx context.Context, id string,
 	}
 }
 
+// DoOnce is Do for a command that can come twice: command is its id, any text but "". If the command has been done,
+// with this id, for this aggregate, decide is not called, and the result is that of the first time: the state that its
+// events made, and the version and global position of the last of them. The events' ids tell, which are made of the
+// stream, the command and their order; so a command that has added no event is decided again, and one whose events were
+// removed too.
+func (r *Repository[S, E]) DoOnce(ctx context.Context, id, command string,
+	decide func(a *Aggregate[S, E]) error) (*Aggregate[S, E], error) {
+	if command == "" {
+		return nil, r.fail("do once", holdfast.ErrBadOption, nil, "", "the command has no id")
+	}
+	a, err := r.done(ctx, id, command)
+	if a != nil || err != nil {
+		return a, err
+	}
+	a, err = r.Do(ctx, id, func(a *Aggregate[S, E]) error {
+		a.command = command
+		return decide(a)
+	})
+	if err == nil && !a.repeated {
+		return a, nil
+	}
+	// The same command may have come at the same time, and was faster: then it is what the decision has met.
+	again, failed := r.done(ctx, id, command)
+	if again != nil || failed != nil && err == nil {
+		return again, failed
+	}
+	return a, err
+}
+
+// done returns the aggregate as a command has left it, nil if that was not done.
+func (r *Repository[S, E]) done(ctx context.Context, id, command string) (*Aggregate[S, E], error) {
+	stream := r.stream(id)
+	var last message.Message
+	for i := 0; ; i++ {
+		m, err := r.n.ByID(ctx, eventID(stream, command, i))
+		if errors.Is(err, holdfast.ErrNotFound) || err == nil && m.Stream != stream {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		last = m
+	}
+	if last.ID == "" {
+		return nil, nil
+	}
+	a, err := r.loadUpTo(ctx, id, last.Position)
+	if err != nil {
+		return nil, err
+	}
+	a.Global = last.Global
+	return a, nil
+}
+
+// eventID makes the id of an event of a command: a UUID of version 8 (RFC 9562, 5.8) of the SHA-256 of the stream, the
+// command, and how many events of the command come before it.
+func eventID(stream, command string, i int) string {
+	h := sha256.New()
+	for _, text := range []string{stream, command, strconv.Itoa(i)} {
+		fmt.Fprintf(h, "%d:%s", len(text), text)
+	}
+	b := h.Sum(nil)[:16]
+	b[6], b[8] = b[6]&0x0f|0x80, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
 func (r *Repository[S, E]) stream(id string) string         { return r.o.Category + "-" + id }
 func (r *Repository[S, E]) snapshotStream(id string) string { return r.o.Category + ":snapshot-" + id }
 
 // load makes the state of an aggregate, whose stream has at least some version.
 func (r *Repository[S, E]) load(ctx context.Context, id string, least int64) (*Aggregate[S, E], error) {
+	return r.loadBetween(ctx, id, least, math.MaxInt64)
+}
+
+// loadUpTo makes the state that an aggregate had at a version.
+func (r *Repository[S, E]) loadUpTo(ctx context.Context, id string, version int64) (*Aggregate[S, E], error) {
+	return r.loadBetween(ctx, id, version, version)
+}
+
+// loadBetween makes the state of an aggregate, whose stream has at least some version, and at most another.
+func (r *Repository[S, E]) loadBetween(ctx context.Context, id string, least, most int64) (*Aggregate[S, E], error) {
 	a := &Aggregate[S, E]{ID: id, Version: message.NoStream, apply: r.o.Apply}
 	if id == "" {
 		return nil, r.fail("load", message.ErrBadName, nil, "", "an aggregate has an id")
@@ -199,6 +293,9 @@ func (r *Repository[S, E]) load(ctx context.Context, id string, least int64) (*A
 		if err := r.loadSnapshot(ctx, a); err != nil {
 			return nil, err
 		}
+		if a.Version > most {
+			a.State, a.Version = *new(S), message.NoStream
+		}
 	}
 	stream := r.stream(id)
 	for m, err := range r.n.Read(ctx, message.Query{Stream: stream, From: a.Version + 1}) {
@@ -207,6 +304,9 @@ func (r *Repository[S, E]) load(ctx context.Context, id string, least int64) (*A
 		}
 		if err != nil {
 			return nil, err
+		}
+		if m.Position > most {
+			break
 		}
 		if m.Position > a.Version+1 {
 			if err := r.gap(stream, a.Version+1, m.Position-1); err != nil {
@@ -273,76 +373,82 @@ func (r *Repository[S, E]) loadSnapshot(ctx context.Context, a *Aggregate[S, E])
 
 // write writes what a decision has added.
 func (r *Repository[S, E]) write(ctx context.Context, a *Aggregate[S, E]) error {
-	if len(a.events) == 0 {
-		return r.fail("do", holdfast.ErrBadOption, nil, "add an event",
-			"a decision about %q adds only writes to other streams", a.ID)
-	}
-	own := message.Write{Stream: r.stream(a.ID), Expected: &a.Version}
-	for _, e := range a.events {
-		m, err := r.o.Events.encode(e, a.Metadata)
-		if err != nil {
+	stream := r.stream(a.ID)
+	messages := make([]message.Message, len(a.events))
+	for i, e := range a.events {
+		var err error
+		if messages[i], err = r.o.Events.encode(e, a.Metadata); err != nil {
 			return err
 		}
-		own.Messages = append(own.Messages, m)
-	}
-	writes, err := r.merge(own, a.also)
-	if err != nil {
-		return err
+		if a.command != "" {
+			messages[i].ID = eventID(stream, a.command, i)
+		}
 	}
 	version := a.Version + int64(len(a.events))
 	every := int64(r.o.SnapshotEvery)
-	snapshots := every > 0 && (version+1)/every > (a.Version+1)/every
-	if snapshots {
-		data, err := json.Marshal(snapshot[S]{version, r.o.SnapshotVersion, a.State})
-		if err != nil {
+	var state []byte
+	if every > 0 && (version+1)/every > (a.Version+1)/every {
+		var err error
+		if state, err = json.Marshal(snapshot[S]{version, r.o.SnapshotVersion, a.State}); err != nil {
 			return r.fail("do", message.ErrBadMessage, err, "", "the state of %q, for a snapshot", a.ID)
 		}
-		writes = append(writes, message.Write{Stream: r.snapshotStream(a.ID),
-			Messages: []message.Message{{Type: snapshotType, Data: data}}})
 	}
-	results, err := r.n.WriteAll(ctx, writes...)
-	if snapshots && (errors.Is(err, message.ErrBadMessage) || errors.Is(err, holdfast.ErrTooLarge)) {
-		// The snapshot may be what is too deep or too large. A decision does not depend on it: loading does without, too.
-		snapshots = false
-		results, err = r.n.WriteAll(ctx, writes[:len(writes)-1]...)
+
+	var own, kept message.Result
+	err := error(nil)
+	if state == nil && len(a.also) == 0 {
+		own, err = r.n.WriteAfter(ctx, stream, a.Version, messages...)
+	} else {
+		err = r.n.DB().Update(ctx, func(tx *kv.Tx) error {
+			own, kept, err = r.writeIn(tx, a, messages, state)
+			return err
+		})
 	}
 	if err != nil {
 		return err
 	}
-	a.Version, a.Global = version, results[0].Global+int64(len(a.events))-1
+	a.repeated = own.Repeated
+	if len(messages) > 0 {
+		a.Version, a.Global = version, own.Global+int64(len(a.events))-1
+	}
 	a.events, a.also = nil, nil
-	if last := results[len(results)-1].Position; snapshots && last%keepSnapshots == keepSnapshots-1 {
+	if last := kept.Position; last > 0 && last%keepSnapshots == keepSnapshots-1 {
 		// The events are written, whatever becomes of this. What it leaves is removed the next time.
 		_, _ = r.n.Truncate(ctx, r.snapshotStream(a.ID), last)
 	}
 	return nil
 }
 
-// merge returns the aggregate's own write and one for each other stream that a decision writes to.
-func (r *Repository[S, E]) merge(own message.Write, also []message.Write) ([]message.Write, error) {
-	writes := append(make([]message.Write, 0, len(also)+2), own)
-	at := map[string]int{}
-	for _, w := range also {
-		i, again := at[w.Stream]
-		if !again {
-			at[w.Stream] = len(writes)
-			writes = append(writes, w)
-			continue
+// writeIn writes what a decision has added, with a snapshot if state is not nil, in a transaction.
+func (r *Repository[S, E]) writeIn(tx *kv.Tx, a *Aggregate[S, E], messages []message.Message, state []byte) (own,
+	kept message.Result, err error) {
+	stream := r.stream(a.ID)
+	if len(messages) > 0 {
+		own, err = r.n.In(tx).WriteAfter(stream, a.Version, messages...)
+	} else {
+		var version int64
+		if version, err = r.n.In(tx).Version(stream); err == nil && version != a.Version {
+			err = r.fail("do", message.ErrConflict, &message.Conflict{Stream: stream, Expected: a.Version, Actual: version}, "",
+				"nothing was written")
 		}
-		to := &writes[i]
-		if w.Expected != nil {
-			switch {
-			case to.Expected == nil:
-				to.Expected = w.Expected
-			case *to.Expected != *w.Expected && *to.Expected+int64(len(to.Messages)) != *w.Expected:
-				return nil, r.fail("do", holdfast.ErrBadOption, nil, "",
-					"stream %q is expected to have version %d, and then, after %d messages, version %d", w.Stream, *to.Expected,
-					len(to.Messages), *w.Expected)
-			}
-		}
-		to.Messages = slices.Concat(to.Messages, w.Messages) // the first ones may be the caller's
 	}
-	return writes, nil
+	if err != nil || own.Repeated {
+		return own, kept, err
+	}
+	for _, f := range a.also {
+		if err := f(tx); err != nil {
+			return own, kept, err
+		}
+	}
+	if state == nil {
+		return own, kept, nil
+	}
+	kept, err = r.n.In(tx).Write(r.snapshotStream(a.ID), message.Message{Type: snapshotType, Data: state})
+	if errors.Is(err, message.ErrBadMessage) || errors.Is(err, holdfast.ErrTooLarge) {
+		// It is too deep or too large. A decision does not depend on it: loading does without, too.
+		return own, message.Result{}, nil
+	}
+	return own, kept, err
 }
 
 // keepSnapshots is how many snapshots there are of an aggregate, at most. Removing takes two commits.

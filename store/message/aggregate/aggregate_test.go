@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -228,8 +227,8 @@ func TestDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	do(t, r, "1", func(*open) error { return nil })
-	_, err = r.Do(ctx, "1", func(a *open) error { a.Also(message.Write{Stream: "mail"}); return nil })
-	wantError(t, err, holdfast.ErrBadOption)
+	_, err = r.Do(ctx, "1", func(a *open) error { a.Also(write(n, "mail")); return nil })
+	wantError(t, err, message.ErrBadMessage)
 	_, err = r.Do(ctx, "1", func(a *open) error { a.Add(unregistered{}); return nil })
 	wantError(t, err, aggregate.ErrUnknownEvent)
 	_, err = r.Do(ctx, "1", func(a *open) error { a.Metadata = []byte("[]"); return deposit(1)(a) })
@@ -249,7 +248,7 @@ func TestDo(t *testing.T) {
 		return func(a *open) error {
 			a.Metadata = json.RawMessage(`{"by": "me"}`)
 			a.Add(deposited{Amount: 7})
-			a.Also(message.Write{Stream: "mail", Messages: []message.Message{m}})
+			a.Also(write(n, "mail", m))
 			return nil
 		}
 	}
@@ -273,10 +272,12 @@ func TestDo(t *testing.T) {
 		return deposit(100)(a)
 	})
 	wantError(t, err, message.ErrConflict)
-	wrong := int64(17)
 	_, err = r.Do(ctx, "1", func(a *open) error { // a conflict in another stream
 		attempts++
-		a.Also(message.Write{Stream: "mail", Expected: &wrong, Messages: []message.Message{mail("{}")}})
+		a.Also(func(tx *kv.Tx) error {
+			_, err := n.In(tx).WriteAfter("mail", 17, mail("{}"))
+			return err
+		})
 		return deposit(100)(a)
 	})
 	wantError(t, err, message.ErrConflict)
@@ -299,7 +300,7 @@ func TestOneCommit(t *testing.T) {
 	r := repository(t, n, options{SnapshotEvery: 2})
 	before := st.Applied
 	do(t, r, "1", func(a *open) error {
-		a.Also(message.Write{Stream: "mail", Messages: []message.Message{{Type: "Mail", Data: []byte("{}")}}})
+		a.Also(write(n, "mail", message.Message{Type: "Mail", Data: []byte("{}")}))
 		return deposit(1, 2)(a)
 	})
 	if st.Applied != before+1 || n.Last() != 4 {
@@ -319,6 +320,89 @@ func TestOneCommit(t *testing.T) {
 		t.Fatalf("%+v", a)
 	}
 	wantError(t, s.Close(), cause)
+}
+
+// TestAlsoOnce: what a decision does in the transaction of its events is there with them, once for each decision that
+// was written, also with snapshots and where one cannot be kept.
+func TestAlsoOnce(t *testing.T) {
+	st := storetest.NewFakeEngine()
+	db, err := kv.Open(st, kv.Options{Level: holdfast.Memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := message.Open(db, message.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer storetest.Close(t, s)
+	n, err := s.Namespace(ctx, message.Default)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := repository(t, n, options{SnapshotEvery: 3})
+	count := func(a *open) { a.Also(func(tx *kv.Tx) error { _, err := tx.Bucket("b").NextSequence(); return err }) }
+	counted := func() (n uint64) {
+		t.Helper()
+		if err := db.View(ctx, func(tx *kv.Tx) (err error) { n, err = tx.Bucket("b").Sequence(); return err }); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+
+	before := st.Applied
+	a := do(t, r, "1", func(a *open) error {
+		count(a)
+		a.Also(write(n, "mail", message.Message{Type: "Mail", Data: []byte("{}")}))
+		return deposit(1, 2, 3)(a)
+	})
+	if st.Applied != before+1 || n.Last() != 5 || counted() != 1 || a.Version != 2 || a.Global != 3 {
+		t.Fatalf("%d batches, %d messages, counted %d: %+v", st.Applied-before, n.Last(), counted(), a)
+	}
+
+	refused := errors.New("refused")
+	_, err = r.Do(ctx, "1", func(a *open) error {
+		count(a)
+		a.Also(func(*kv.Tx) error { return refused })
+		return deposit(1)(a)
+	})
+	if err != refused || n.Last() != 5 || counted() != 1 {
+		t.Fatalf("%v; %d messages, counted %d", err, n.Last(), counted())
+	}
+
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 10 {
+				if _, err := r.Do(ctx, "1", func(a *open) error { count(a); return deposit(1)(a) }); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if a := load(t, r, "1"); a.Version != 42 || counted() != 41 {
+		t.Errorf("version %d, counted %d", a.Version, counted())
+	}
+
+	events := aggregate.NewEvents[change]()
+	aggregate.Register[deposited](events, "Deposited", 1)
+	deep, err := aggregate.New(n, aggregate.Options[deepState, change]{Category: "deep", Events: events, SnapshotEvery: 1,
+		Apply: func(s *deepState, e change) {
+			for range message.MaxDepth {
+				inner := *s
+				*s = deepState{s.Depth + 1, "", &inner}
+			}
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := deep.Do(ctx, "1", func(a *aggregate.Aggregate[deepState, change]) error {
+		a.Add(deposited{Amount: 1})
+		a.Also(func(tx *kv.Tx) error { _, err := tx.Bucket("b").NextSequence(); return err })
+		return nil
+	}); err != nil || counted() != 42 {
+		t.Errorf("%v; counted %d", err, counted())
+	}
 }
 
 // Old events are read as what they would be now, and stay as they are.
@@ -554,74 +638,128 @@ func TestGaps(t *testing.T) {
 	}
 }
 
-// Several writes of a decision to one stream are one, in the order in which they were added.
-func TestAlsoTwice(t *testing.T) {
+// A decision adds to its transaction as often as it likes, also to one stream, and without an event of its own.
+func TestAlso(t *testing.T) {
 	s, n := openStore(t, mem.New(), holdfast.Memory)
 	defer storetest.Close(t, s)
 	r := repository(t, n, options{SnapshotEvery: 1})
-	mail := func(expected *int64, texts ...string) message.Write {
-		w := message.Write{Stream: "mail", Expected: expected}
-		for _, text := range texts {
-			w.Messages = append(w.Messages, message.Message{Type: text, Data: []byte("{}")})
-		}
-		return w
+	mail := message.Message{Type: "Mail", Data: []byte("{}")}
+	for _, events := range [][]int{{1, 2}, {}, {3}} {
+		do(t, r, "17", func(a *open) error {
+			for _, amount := range events {
+				a.Add(deposited{Amount: amount})
+			}
+			a.Also(write(n, "mail", mail, mail))
+			a.Also(func(tx *kv.Tx) error {
+				v, err := n.In(tx).Version("mail")
+				if err != nil {
+					return err
+				}
+				_, err = n.In(tx).WriteAfter("mail", v, mail)
+				return err
+			})
+			a.Also(func(tx *kv.Tx) error { _, err := tx.Bucket("own").NextSequence(); return err })
+			return nil
+		})
 	}
-	version := func(v int64) *int64 { return &v }
-	want := []string{}
-	check := func(err error, texts ...string) {
+	if c, err := n.Count(ctx, "mail"); c.Messages != 9 || err != nil {
+		t.Error(c, err)
+	}
+	if err := n.DB().View(ctx, func(tx *kv.Tx) error {
+		if n, err := tx.Bucket("own").Sequence(); n != 3 || err != nil {
+			t.Error(n, err)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	if a := load(t, r, "17"); a.State.Balance != 6 {
+		t.Errorf("%+v", a)
+	}
+
+	// Without an event, too, the decision is made on the state that is there.
+	attempts := 0
+	do(t, r, "17", func(a *open) error {
+		if attempts++; attempts == 1 {
+			do(t, r, "17", deposit(1))
+		}
+		a.Also(write(n, "mail", mail))
+		return nil
+	})
+	if c, err := n.Count(ctx, "mail"); attempts != 2 || c.Messages != 10 || err != nil {
+		t.Error(attempts, c, err)
+	}
+}
+
+// A command that comes again, later, at the same time or after others, is done once, and has the first result.
+func TestDoOnce(t *testing.T) {
+	s, n := openStore(t, mem.New(), holdfast.Memory)
+	defer storetest.Close(t, s)
+	r := repository(t, n, options{SnapshotEvery: 2})
+	decided := 0
+	once := func(command string, amounts ...int) *open {
 		t.Helper()
+		a, err := r.DoOnce(ctx, "17", command, func(a *open) error {
+			decided++
+			a.Also(write(n, "mail", message.Message{Type: "Mail", Data: []byte("{}")}))
+			return deposit(amounts...)(a)
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		want = append(want, texts...)
-		var got []string
-		for m, err := range n.Read(ctx, message.Query{Stream: "mail"}) {
-			if err != nil {
-				t.Fatal(err)
+		return a
+	}
+	first := once("a", 1, 2)
+	second := once("b", 10)
+	do(t, r, "17", deposit(100))
+	for range 2 {
+		for command, want := range map[string]*open{"a": first, "b": second} {
+			got := once(command, 5)
+			if got.State.Balance != want.State.Balance || got.Version != want.Version || got.Global != want.Global {
+				t.Errorf("command %s again: %+v, first %+v", command, got, want)
 			}
-			got = append(got, m.Type)
-		}
-		if !slices.Equal(got, want) {
-			t.Fatalf("the stream has %v, want %v", got, want)
 		}
 	}
-	do := func(writes ...message.Write) error {
-		_, err := r.Do(ctx, "17", func(a *open) error {
-			a.Add(deposited{Amount: 1})
-			for _, w := range writes {
-				a.Also(w)
+	if c, err := n.Count(ctx, "mail"); decided != 2 || c.Messages != 2 || err != nil {
+		t.Error(decided, c, err)
+	}
+	if a := load(t, r, "17"); a.State.Balance != 113 {
+		t.Errorf("%+v", a)
+	}
+
+	// Many at once: one that finds the work done, which a decision by itself would refuse, has the result too.
+	refused := errors.New("refused")
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for i := range 20 {
+				a, err := r.DoOnce(ctx, fmt.Sprint("x", i), "c", func(a *open) error {
+					if a.State.Balance > 0 {
+						return refused
+					}
+					return deposit(1)(a)
+				})
+				if err != nil || a.State.Balance != 1 || a.Version != 0 {
+					t.Error(a, err)
+				}
 			}
-			a.Also(message.Write{Stream: "other", Messages: []message.Message{{Type: "o", Data: []byte("{}")}}})
-			return nil
 		})
+	}
+	all.Wait()
+	_, err := r.DoOnce(ctx, "17", "d", func(*open) error { return refused })
+	if err != refused {
+		t.Error(err)
+	}
+	_, err = r.DoOnce(ctx, "17", "", deposit(1))
+	wantError(t, err, holdfast.ErrBadOption)
+}
+
+// write returns what writes messages in a transaction.
+func write(n *message.Namespace, stream string, messages ...message.Message) func(tx *kv.Tx) error {
+	return func(tx *kv.Tx) error {
+		_, err := n.In(tx).Write(stream, messages...)
 		return err
 	}
-	first := mail(nil, "a")
-	first.Messages = append(make([]message.Message, 0, 10), first.Messages...)
-	check(do(first, mail(nil, "b", "c"), mail(nil, "d")), "a", "b", "c", "d")
-	if spare := first.Messages[:2][1].Type; spare != "" {
-		t.Fatalf("the caller's memory has %q", spare)
-	}
-	check(do(mail(version(3), "e"), mail(version(4), "f"), mail(version(3), "g")), "e", "f", "g")
-	check(do(mail(nil, "h"), mail(version(6), "i")), "h", "i")
-	for _, writes := range [][]message.Write{
-		{mail(version(8), "x"), mail(version(10), "x")},
-		{mail(version(8), "x"), mail(nil, "x", "x"), mail(version(9), "x")},
-	} {
-		if err := do(writes...); !errors.Is(err, holdfast.ErrBadOption) {
-			t.Fatal(err)
-		}
-	}
-	check(nil)
-	// What it expects counts as that of one write does.
-	once := repository(t, n, options{Attempts: 1})
-	_, err := once.Do(ctx, "18", func(a *open) error {
-		a.Add(deposited{Amount: 1})
-		a.Also(mail(nil, "x"), mail(version(7), "x"))
-		return nil
-	})
-	wantError(t, err, message.ErrConflict)
-	check(nil)
 }
 
 // deepState is a state that gets deeper, or larger, with each event.
@@ -633,6 +771,9 @@ type deepState struct {
 
 // A state that no message can hold does not keep decisions from being written.
 func TestSnapshotLimits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: there is one goroutine, and the race detector makes JSON of 64 MiB slow")
+	}
 	s, n := openStore(t, mem.New(), holdfast.Memory)
 	defer storetest.Close(t, s)
 	// The message has the state one level deep, so a state of MaxDepth-1 has a snapshot, and the next one has none.

@@ -46,16 +46,19 @@ func (s *source) readBolt(copied string) error {
 		return err
 	}
 	defer db.Close()
+
 	return db.View(func(tx *bbolt.Tx) error {
 		if err := s.readBuckets(tx); err != nil || !listed {
 			return err // without a list of free pages bbolt's check ends the process if it finds damage
 		}
+
 		var first error
 		for err := range tx.Check(bbolt.WithKVStringer(shortKeys{})) {
 			if first == nil {
 				first = s.corrupt("bbolt's check: %v", err)
 			}
 		}
+
 		return first
 	})
 }
@@ -75,10 +78,12 @@ func (s *source) checkMetas(f io.ReaderAt, page int) (listed bool, err error) {
 			e := s.corrupt("meta page %d has a wrong checksum: what was committed last may be missing", i)
 			e.Remedy = "if the machine stopped while it was written, start and stop the program it belongs to, " +
 				"and try again; otherwise " + e.Remedy
+
 			return false, e
 		}
 		listed = listed && binary.NativeEndian.Uint64(m[32:]) != math.MaxUint64
 	}
+
 	return listed, nil
 }
 
@@ -103,6 +108,7 @@ func (s *source) readBuckets(tx *bbolt.Tx) error {
 		if !slices.Contains(want, string(name)) {
 			s.note("the file has another bucket %+q, which is not Raft's and was not copied", name)
 		}
+
 		return nil
 	})
 	if err == nil && s.isWAL {
@@ -113,17 +119,20 @@ func (s *source) readBuckets(tx *bbolt.Tx) error {
 				return s.corrupt("the key %+.40q among the entries is no index, or is not found", k)
 			}
 			s.indexes = append(s.indexes, binary.BigEndian.Uint64(k))
+
 			return nil
 		})
 	}
 	if err != nil {
 		return err
 	}
+
 	return stable.ForEach(func(k, v []byte) error {
 		if stable.Get(k) == nil {
 			return s.corrupt("the stable key %+.40q is a bucket, or is not found", k)
 		}
 		s.keys = append(s.keys, stableKey{slices.Clone(k), slices.Clone(v)})
+
 		return nil
 	})
 }
@@ -133,5 +142,6 @@ func (s *source) openBolt(copied string) error {
 	if err == nil {
 		s.log, s.closer = db, db
 	}
+
 	return err
 }

@@ -88,6 +88,7 @@ func Import(ctx context.Context, path string, eng holdfast.Engine, o Options) (_
 	if err := im.prepare(); err != nil {
 		return nil, err
 	}
+
 	for _, do := range []func() error{im.openSource, im.copy, im.verify, im.store.Close, im.finish} {
 		if err = do(); err != nil {
 			_ = im.store.Close() // it may be closed
@@ -101,6 +102,7 @@ func Import(ctx context.Context, path string, eng holdfast.Engine, o Options) (_
 	}
 	r := im.src.result
 	r.Took = time.Since(began)
+
 	return &r, nil
 }
 
@@ -109,6 +111,7 @@ func join(err, later error) error {
 	if later == nil {
 		return err
 	}
+
 	return errors.Join(err, later)
 }
 
@@ -149,6 +152,7 @@ func (im *importer) prepare() (err error) {
 	if err != nil {
 		err = join(err, im.store.Close())
 	}
+
 	return err
 }
 
@@ -157,12 +161,14 @@ func (im *importer) empty() error {
 	lo, hi := im.keys.Bounds()
 	it := im.eng.Scan(holdfast.Range{Lo: lo, Hi: hi})
 	defer it.Close()
+
 	for it.Next() {
 		if !bytes.Equal(it.Key(), im.keys.Meta()) {
 			return im.fail(holdfast.ErrBadOption, "name another store (--name), or another directory",
 				"the store %q is not empty; %s", im.o.Name, raftlog.OtherStores(im.eng))
 		}
 	}
+
 	return it.Err()
 }
 
@@ -173,12 +179,14 @@ func (im *importer) remove() error {
 	if err := holdfast.Commit(im.eng, &b, holdfast.Power); err != nil {
 		return fmt.Errorf("what was copied is still there, and unfinished: %w", err)
 	}
+
 	return nil
 }
 
 // progress returns what counts the bytes or entries of a phase, reports them now and then, and ends it when ctx does.
 func (im *importer) progress(phase string, of int64) func(done, bytes int64) error {
 	var total, untold int64
+
 	return func(done, bytes int64) error {
 		total += done
 		if untold += bytes; untold < 1<<18 && (of == 0 || total < of) {
@@ -188,6 +196,7 @@ func (im *importer) progress(phase string, of int64) func(done, bytes int64) err
 		if im.o.Progress != nil {
 			im.o.Progress(phase, total, of)
 		}
+
 		return im.ended()
 	}
 }
@@ -197,6 +206,7 @@ func (im *importer) ended() error {
 	if im.ctx.Err() == nil {
 		return nil
 	}
+
 	return &holdfast.Error{Op: "import", Path: im.src.path, Cause: context.Cause(im.ctx)}
 }
 
@@ -206,6 +216,7 @@ func (im *importer) openSource() (err error) {
 	} else if err = os.Mkdir(im.o.Scratch, 0o700); err == nil {
 		im.src.scratch = im.o.Scratch
 	}
+
 	switch {
 	case errors.Is(err, fs.ErrExist):
 		return im.fail(holdfast.ErrBadOption, "remove it if an interrupted import has left it",
@@ -213,16 +224,19 @@ func (im *importer) openSource() (err error) {
 	case err != nil:
 		return &holdfast.Error{Op: "import", Path: im.o.Scratch, Detail: "the copy of the source", Cause: err}
 	}
+
 	return im.src.open(&im.o, im.progress("copy the source", 0))
 }
 
 // walk calls do for every entry of the source, in order.
 func (im *importer) walk(phase string, do func(*raft.Log) error) error {
 	p := im.progress(phase, im.src.result.Entries)
+
 	return im.src.walk(func(log *raft.Log) error {
 		if err := do(log); err != nil {
 			return err
 		}
+
 		return p(1, size(log)+256)
 	})
 }
@@ -237,16 +251,19 @@ func (im *importer) copy() error {
 			batch, held = batch[:0], format.LogSize(log)
 		}
 		batch = append(batch, log)
+
 		return err
 	})
 	if err == nil {
 		err = im.store.StoreLogs(batch)
 	}
+
 	for _, k := range im.src.keys {
 		if err == nil {
 			err = im.store.Set(k.name, k.value)
 		}
 	}
+
 	return err
 }
 
@@ -260,10 +277,12 @@ func (im *importer) verify() error {
 		if log.AppendedAt = log.AppendedAt.UTC(); !reflect.DeepEqual(*log, got) {
 			return im.wrong("index %d differs", log.Index)
 		}
+
 		return nil
 	}); err != nil {
 		return err
 	}
+
 	for _, k := range im.src.keys {
 		key := im.keys.Stable(nil, k.name)
 		stored, err := im.eng.Get(nil, key) // the store has it in memory
@@ -274,6 +293,7 @@ func (im *importer) verify() error {
 	lo, hi := im.keys.Bounds()
 	it := im.eng.Scan(holdfast.Range{Lo: lo, Hi: hi})
 	defer it.Close()
+
 	there, want := int64(0), 2+im.src.result.Entries+int64(len(im.src.keys)) // with the description and the mark
 	for it.Next() {
 		there++
@@ -281,6 +301,7 @@ func (im *importer) verify() error {
 	if there != want && it.Err() == nil {
 		return im.wrong("it has %d keys in the engine, and should have %d", there, want)
 	}
+
 	return it.Err()
 }
 
@@ -306,5 +327,6 @@ func (im *importer) finish() error {
 		return im.wrong("it goes from index %d to %d, and should from %d to %d",
 			in.First, in.Last, want.First, want.Last)
 	}
+
 	return nil
 }

@@ -77,12 +77,14 @@ func (s *source) guard(f func() error) (err error) {
 			err = s.corrupt("the library that wrote it cannot read it: %v", r)
 		}
 	}()
+
 	switch err = f(); {
 	case err == nil || errors.As(err, new(*holdfast.Error)):
 		return err
 	case ofSystem(err):
 		return &holdfast.Error{Op: "import", Path: s.at, Cause: err}
 	}
+
 	return s.corrupt("%v", err)
 }
 
@@ -96,6 +98,7 @@ func (s *source) open(o *Options, read reading) (err error) {
 	if s.at, err = s.find(); err != nil {
 		return err
 	}
+
 	return s.guard(func() error {
 		if err := s.acquire(s.at); err != nil {
 			return err
@@ -116,6 +119,7 @@ func (s *source) open(o *Options, read reading) (err error) {
 		if err != nil {
 			return err
 		}
+
 		return s.complete(o)
 	})
 }
@@ -130,6 +134,7 @@ func (s *source) find() (string, error) {
 	if !st.IsDir() {
 		return s.path, nil
 	}
+
 	var found []string
 	for _, name := range []string{metadb.FileName, "raft.db"} {
 		if _, err := os.Stat(filepath.Join(s.path, name)); err == nil {
@@ -141,6 +146,7 @@ func (s *source) find() (string, error) {
 			"a source is a directory with either %s or raft.db, and this one has %q", metadb.FileName, found)
 	}
 	s.isWAL = found[0] == metadb.FileName
+
 	return filepath.Join(s.path, found[0]), nil
 }
 
@@ -155,6 +161,7 @@ func (s *source) acquire(file string) error {
 	} else { // the timeout is so short that it tries once
 		s.lock, err = bbolt.Open(file, 0, &bbolt.Options{ReadOnly: true, Timeout: time.Millisecond})
 	}
+
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
 		return s.fail(holdfast.ErrLocked, "stop that process first", "a process has it open")
@@ -163,6 +170,7 @@ func (s *source) acquire(file string) error {
 	case s.isWAL:
 		return s.corrupt("it is no bolt file: %v", err)
 	}
+
 	return s.fail(holdfast.ErrForeign, nameSource, "it is no bolt file: %v", err)
 }
 
@@ -178,6 +186,7 @@ func copyFile(from, to string, read reading) error {
 		return err
 	}
 	_, err = io.Copy(io.MultiWriter(out, read), in)
+
 	return join(err, out.Close())
 }
 
@@ -189,6 +198,7 @@ func (s *source) close() (err error) {
 	if s.lock != nil {
 		err = join(err, s.lock.Close())
 	}
+
 	return join(err, os.RemoveAll(s.scratch))
 }
 
@@ -203,6 +213,7 @@ func (s *source) complete(o *Options) error {
 	if r.Kind = "raft-boltdb"; s.isWAL {
 		r.Kind = "raft-wal"
 	}
+
 	for i, index := range s.indexes {
 		if i > 0 && index != s.indexes[i-1]+1 {
 			r.Gaps++
@@ -211,9 +222,11 @@ func (s *source) complete(o *Options) error {
 	if n := len(s.indexes); n > 0 {
 		r.Entries, r.First, r.Last = int64(n), s.indexes[0], s.indexes[n-1]
 	}
+
 	for _, k := range s.keys {
 		name := string(k.name)
 		r.Keys = append(r.Keys, name)
+
 		isTerm, isNumber := name == currentTerm || name == lastVoteTerm, slices.Contains(o.Numbers, name)
 		switch {
 		case isTerm && len(k.value) != 8:
@@ -227,6 +240,7 @@ func (s *source) complete(o *Options) error {
 			slices.Reverse(k.value)
 		}
 	}
+
 	vote, voted := s.number(lastVoteTerm)
 	term, has := s.number(currentTerm)
 	switch r.CurrentTerm = term; {
@@ -238,6 +252,7 @@ func (s *source) complete(o *Options) error {
 		s.note("there is no %s: terms and votes of this server are kept elsewhere, and must be copied from there "+
 			"before it runs again", currentTerm)
 	}
+
 	return nil
 }
 
@@ -248,6 +263,7 @@ func (s *source) number(name string) (uint64, bool) {
 			return binary.BigEndian.Uint64(k.value), true
 		}
 	}
+
 	return 0, false
 }
 
@@ -256,9 +272,11 @@ func (s *source) number(name string) (uint64, bool) {
 func (s *source) walk(do func(*raft.Log) error) error {
 	r := &s.result
 	r.Bytes, r.LastTerm = 0, 0
+
 	for i, index := range s.indexes {
 		var log raft.Log
 		err := s.guard(func() error { return s.log.GetLog(index, &log) })
+
 		bad := ""
 		switch {
 		case errors.Is(err, holdfast.ErrCorrupt):
@@ -285,6 +303,7 @@ func (s *source) walk(do func(*raft.Log) error) error {
 			return err
 		}
 	}
+
 	return nil
 }
 

@@ -29,6 +29,7 @@ func (s *source) readState(meta *bbolt.Bucket) error {
 		if err := d.Decode(&s.state); err != nil || string(k) != metadb.MetaKey {
 			return s.corrupt("the list of segments, under key %+.40q: %v", k, err)
 		}
+
 		return nil
 	})
 }
@@ -54,6 +55,7 @@ func (s *source) openWAL(drop bool, read reading) error {
 		return err
 	}
 	s.log, s.closer = w, w
+
 	first, _ := w.FirstIndex() // they fail only once it is closed
 	last, _ := w.LastIndex()
 	for i := first; i > 0 && i <= last; i++ {
@@ -63,6 +65,7 @@ func (s *source) openWAL(drop bool, read reading) error {
 	if lost || len(s.indexes) > 0 && last != end {
 		return s.corrupt("raft-wal finds the entries up to index %d, and should find them up to index %d", last, end)
 	}
+
 	return nil
 }
 
@@ -85,6 +88,7 @@ func (s *source) copySegment(info types.SegmentInfo, drop bool, read reading) (e
 	if missing {
 		bad.Detail = fmt.Sprintf("index %d: the segment that begins with it is not there", info.BaseIndex)
 	}
+
 	switch rest := b[v.end:]; {
 	case !info.SealTime.IsZero():
 		if v.last < info.MaxIndex || v.offsets != int(info.IndexStart) {
@@ -105,6 +109,7 @@ func (s *source) copySegment(info types.SegmentInfo, drop bool, read reading) (e
 	if missing {
 		return v.last, nil // raft-wal makes it anew
 	}
+
 	return v.last, os.WriteFile(filepath.Join(s.scratch, name), b[:v.end], 0o600)
 }
 
@@ -132,6 +137,7 @@ type sound struct {
 func soundBatches(b []byte, base uint64) sound {
 	v := sound{last: base - 1, stopped: walHeader}
 	index, offsets := v.last, 0
+
 	for v.stopped <= len(b)-walFrame {
 		at := v.stopped
 		n := binary.LittleEndian.Uint32(b[at+4:])
@@ -151,6 +157,7 @@ func soundBatches(b []byte, base uint64) sound {
 		}
 		v.stopped = at + walFrame + (int(n)+walFrame-1)&^(walFrame-1)
 	}
+
 	return v
 }
 
@@ -168,5 +175,6 @@ func otherBatch(b []byte, v sound) bool {
 			return true
 		}
 	}
+
 	return false
 }

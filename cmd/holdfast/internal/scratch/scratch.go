@@ -32,6 +32,7 @@ type engine struct {
 func (e *engine) Capabilities() holdfast.Capabilities {
 	caps := e.Engine.Capabilities()
 	caps.Engine = e.base.Capabilities().Engine
+
 	return caps
 }
 
@@ -42,6 +43,7 @@ func (e *engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	if b == nil || b.Err() != nil {
 		return e.Engine.Apply(b, level) // which refuses it
 	}
+
 	var to holdfast.Batch
 	for op := range b.Ops() {
 		switch op.Kind {
@@ -60,6 +62,7 @@ func (e *engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 			}
 		}
 	}
+
 	return e.Engine.Apply(&to, level)
 }
 
@@ -75,6 +78,7 @@ func (e *engine) Snapshot() (holdfast.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return snapshot{view{s, e.base}, s}, nil
 }
 
@@ -101,6 +105,7 @@ func (v view) Get(dst, key []byte) ([]byte, error) {
 	case got[n] == deleted:
 		return got[:n], holdfast.ErrNotFound
 	}
+
 	return append(got[:n], got[n+1:]...), nil
 }
 
@@ -109,6 +114,7 @@ func (v view) Scan(r holdfast.Range) holdfast.Iterator {
 	m := &merged{changes: v.changes.Scan(r), base: v.base.Scan(r), reverse: r.Reverse}
 	m.stepChanges()
 	m.stepBase()
+
 	return m
 }
 
@@ -137,6 +143,7 @@ func (m *merged) Next() bool {
 		if m.closed || m.Err() != nil || !m.moreChanges && !m.moreBase {
 			return false
 		}
+
 		order := -1
 		switch {
 		case !m.moreChanges:
@@ -161,6 +168,7 @@ func (m *merged) Key() []byte {
 	case m.fromBase:
 		return m.base.Key()
 	}
+
 	return nil
 }
 
@@ -172,6 +180,7 @@ func (m *merged) Value() []byte {
 	case m.fromBase:
 		return m.base.Value()
 	}
+
 	return nil
 }
 

@@ -26,6 +26,7 @@ func openBadger(s *Source, copied string, _ Options) error {
 	s.walk = func(each func(key, value []byte) error) error {
 		return db.View(func(tx *badger.Txn) error { return s.badger(tx, log, each) })
 	}
+
 	return nil
 }
 
@@ -33,6 +34,7 @@ func (s *Source) badger(tx *badger.Txn, log *badgerLog, each func(key, value []b
 	expiring, marked := 0, 0
 	it := tx.NewIterator(badger.DefaultIteratorOptions)
 	defer it.Close()
+
 	for it.Rewind(); it.Valid(); it.Next() {
 		item := it.Item()
 		if item.ExpiresAt() != 0 {
@@ -58,6 +60,7 @@ func (s *Source) badger(tx *badger.Txn, log *badgerLog, each func(key, value []b
 	if marked > 0 {
 		s.note("%d keys have user metadata: it is not copied", marked)
 	}
+
 	return s.damaged(log.err())
 }
 
@@ -87,5 +90,6 @@ func (l *badgerLog) Debugf(string, ...any)   {}
 func (l *badgerLog) err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	return l.first
 }

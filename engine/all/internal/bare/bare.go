@@ -39,7 +39,14 @@ type Source struct {
 	path  string
 	ctx   context.Context // of Open and of all that follows
 	walk  func(each func(key, value []byte) error) error
+	tree  func(bucket func(*Bucket) error, each func(b *Bucket, key, value []byte) error) error // nil if there are none
 	close func() error
+}
+
+// Bucket is a bucket of a source.
+type Bucket struct {
+	Path     []string // the names of the buckets that it is in, and its own
+	Sequence uint64
 }
 
 // kind is one library.
@@ -89,6 +96,7 @@ func Open(ctx context.Context, path, scratch string, o Options) (_ *Source, err 
 		return nil, err
 	}
 	defer s.recovered(&err)
+
 	return s, k.open(s, copied, o)
 }
 
@@ -97,7 +105,19 @@ func Open(ctx context.Context, path, scratch string, o Options) (_ *Source, err 
 func (s *Source) Walk(each func(key, value []byte) error) (err error) {
 	s.Notes = nil
 	defer s.recovered(&err)
+
 	return s.walk(each)
+}
+
+// HasBuckets reports whether the source can be walked bucket by bucket.
+func (s *Source) HasBuckets() bool { return s.tree != nil }
+
+// WalkBuckets calls bucket with every bucket, before it calls each with the keys of that. Buckets that are in another
+// come between its keys. Otherwise it is as Walk.
+func (s *Source) WalkBuckets(bucket func(*Bucket) error, each func(b *Bucket, key, value []byte) error) (err error) {
+	s.Notes = nil
+	defer s.recovered(&err)
+	return s.tree(bucket, each)
 }
 
 // recovered turns a panic into an error: libraries panic on some damage. A damaged offset in a mapped file is a memory
@@ -126,6 +146,7 @@ func (s *Source) damaged(err error) error {
 	if err = datadir.SystemError(sqliteError(err)); datadir.OfSystem(err) { // about the copy
 		return datadir.Full(fail(s.path, nil, s.Kind+" cannot read a copy of it", "", err))
 	}
+
 	return fail(s.path, holdfast.ErrCorrupt, s.Kind+" cannot read it",
 		"open it once with the program that made it, or restore it from a backup", err)
 }
@@ -146,11 +167,13 @@ func detect(path string) (kind, error) {
 	if err != nil {
 		return kind{}, fail(path, nil, "", "", err)
 	}
+
 	for _, k := range kinds {
 		if k.isFile != st.IsDir() && k.is(path) {
 			return k, nil
 		}
 	}
+
 	return kind{}, fail(path, holdfast.ErrForeign,
 		"it was made neither by holdfast nor by bbolt, Badger, Pebble or SQLite",
 		"name a directory that holdfast made, a file of bbolt or SQLite, or a directory of Badger or Pebble", nil)
@@ -165,6 +188,7 @@ func head(path string, n int) []byte {
 	defer closeFile()
 	b := make([]byte, n)
 	read, _ := io.ReadFull(f, b)
+
 	return b[:read]
 }
 
@@ -179,6 +203,7 @@ func isBadger(path string) bool { return string(head(filepath.Join(path, "MANIFE
 
 func isPebble(path string) bool {
 	entries, err := os.ReadDir(path) // a path can have characters that mean something to filepath.Glob
+
 	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
 		return strings.HasPrefix(e.Name(), "marker.manifest.")
 	})
@@ -204,6 +229,7 @@ func (k kind) copy(ctx context.Context, path, scratch string) (string, error) {
 			return "", fail(scratch, nil, "", "", err)
 		}
 	}
+
 	for _, suffix := range append([]string{""}, k.also...) {
 		if _, err := os.Stat(path + suffix); suffix != "" && errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -221,6 +247,7 @@ func (k kind) copy(ctx context.Context, path, scratch string) (string, error) {
 	if err != nil || after != before {
 		return "", fail(path, holdfast.ErrLocked, "it changed while it was copied", "close it there first", nil)
 	}
+
 	return copied, nil
 }
 
@@ -235,6 +262,7 @@ func state(path string, also []string) (string, error) {
 		if err == nil {
 			fmt.Fprintln(&s, name, st.Size(), st.ModTime().UnixNano())
 		}
+
 		return err
 	}
 	for i, suffix := range append([]string{""}, also...) {
@@ -246,6 +274,7 @@ func state(path string, also []string) (string, error) {
 			return "", err
 		}
 	}
+
 	return s.String(), nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,9 +37,36 @@ func openBolt(s *Source, copied string, o Options) error {
 	s.walk = func(each func(key, value []byte) error) error {
 		defer faults()()
 		w.each = each
+
 		return db.View(w.read)
 	}
+	s.tree = func(bucket func(*Bucket) error, each func(b *Bucket, key, value []byte) error) error {
+		defer faults()()
+		t := boltTree{bucket, each}
+		return db.View(func(tx *bbolt.Tx) error {
+			return tx.ForEach(func(name []byte, b *bbolt.Bucket) error { return t.walk([]string{string(name)}, b) })
+		})
+	}
 	return nil
+}
+
+// boltTree walks buckets as they are.
+type boltTree struct {
+	bucket func(*Bucket) error
+	each   func(b *Bucket, key, value []byte) error
+}
+
+func (t boltTree) walk(path []string, b *bbolt.Bucket) error {
+	at := &Bucket{Path: path, Sequence: b.Sequence()}
+	if err := t.bucket(at); err != nil {
+		return err
+	}
+	return b.ForEach(func(k, v []byte) error {
+		if v != nil {
+			return t.each(at, k, v)
+		}
+		return t.walk(append(slices.Clip(path), string(k)), b.Bucket(k))
+	})
 }
 
 // checkPages checks all pages of the file, until the context ends.
@@ -52,6 +80,7 @@ func (s *Source) checkPages(name string) error {
 	if err != nil {
 		return err
 	}
+
 	return boltpages.Check(untilEnd{f, s.ctx}, st.Size(), boltpages.All)
 }
 
@@ -65,6 +94,7 @@ func (u untilEnd) ReadAt(p []byte, at int64) (int, error) {
 	if err := u.ctx.Err(); err != nil {
 		return 0, err
 	}
+
 	return u.f.ReadAt(p, at)
 }
 
@@ -81,6 +111,7 @@ func (w *boltWalk) read(tx *bbolt.Tx) error {
 	if len(w.path) == 0 {
 		return tx.ForEach(func(name []byte, b *bbolt.Bucket) error { return w.nested("", name, b) })
 	}
+
 	b := tx.Bucket([]byte(w.path[0]))
 	for _, name := range w.path[1:] {
 		if b != nil {
@@ -91,6 +122,7 @@ func (w *boltWalk) read(tx *bbolt.Tx) error {
 		return fail(w.s.path, holdfast.ErrNotFound, fmt.Sprintf("there is no bucket %q", strings.Join(w.path, w.sep)), "",
 			nil)
 	}
+
 	return w.bucket("", b)
 }
 
@@ -100,6 +132,7 @@ func (w *boltWalk) nested(prefix string, name []byte, b *bbolt.Bucket) error {
 			"has the separator "+w.sep+" in its name",
 			"name another --separator")
 	}
+
 	return w.bucket(prefix+string(name)+w.sep, b)
 }
 
@@ -119,10 +152,12 @@ func (w *boltWalk) bucket(prefix string, b *bbolt.Bucket) error {
 			return w.s.refused(holdfast.ErrBadKey, fmt.Sprintf("key %.40q in bucket %.40q", other, w.only+prefix),
 				fmt.Sprintf("would look like one in the bucket %.40q", k), "name another --separator, or one bucket with --only")
 		}
+
 		return w.nested(prefix, k, b.Bucket(k))
 	})
 	if empty && err == nil {
 		w.s.note("bucket %.40q is empty: the copy does not have it", w.only+prefix)
 	}
+
 	return err
 }

@@ -19,8 +19,10 @@ func openPebble(s *Source, copied string, _ Options) error {
 		if err := s.noRangeKeys(db); err != nil {
 			return err
 		}
+
 		return s.pebble(db, each)
 	}
+
 	return nil
 }
 
@@ -33,9 +35,11 @@ func (s *Source) noRangeKeys(db *pebble.DB) error {
 	defer it.Close()
 	if it.First() {
 		lo, hi := it.RangeBounds()
+
 		return s.refused(holdfast.ErrBadKey, fmt.Sprintf("range key [%.40q, %.40q)", lo, hi), "cannot be copied",
 			"remove the range keys of a copy with the program that made them")
 	}
+
 	return s.damaged(it.Error())
 }
 
@@ -45,6 +49,7 @@ func (s *Source) pebble(db *pebble.DB, each func(key, value []byte) error) error
 		return s.damaged(err)
 	}
 	defer it.Close()
+
 	for it.First(); it.Valid(); it.Next() {
 		value, err := it.ValueAndErr()
 		if err != nil {
@@ -54,6 +59,7 @@ func (s *Source) pebble(db *pebble.DB, each func(key, value []byte) error) error
 			return err
 		}
 	}
+
 	return s.damaged(it.Error())
 }
 

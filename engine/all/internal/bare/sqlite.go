@@ -47,8 +47,10 @@ func openSQLite(s *Source, copied string, o Options) error {
 				return err
 			}
 		}
+
 		return nil
 	}
+
 	return nil
 }
 
@@ -58,12 +60,14 @@ func sqliteError(err error) error {
 	if !errors.As(err, &e) {
 		return err
 	}
+
 	switch e.Code() & 0xff {
 	case 13: // SQLITE_FULL
 		return fmt.Errorf("%w: %w", err, syscall.ENOSPC)
 	case 10: // SQLITE_IOERR
 		return fmt.Errorf("%w: %w", err, syscall.EIO)
 	}
+
 	return err
 }
 
@@ -85,6 +89,7 @@ func (s *Source) tables(db *sql.DB, o Options) (list []table, err error) {
 		return nil, s.damaged(err)
 	}
 	defer rows.Close()
+
 	found := map[string]string{}
 	var names []string
 	for rows.Next() {
@@ -103,6 +108,7 @@ func (s *Source) tables(db *sql.DB, o Options) (list []table, err error) {
 	if o.Only != "" && len(names) == 0 {
 		return nil, fail(s.path, holdfast.ErrNotFound, fmt.Sprintf("there is no table %q", o.Only), "", nil)
 	}
+
 	for _, name := range names {
 		t := table{name: name, prefix: name + string(o.Separator)}
 		switch {
@@ -120,6 +126,7 @@ func (s *Source) tables(db *sql.DB, o Options) (list []table, err error) {
 		}
 		list = append(list, t)
 	}
+
 	return list, nil
 }
 
@@ -130,6 +137,7 @@ func (s *Source) columns(db *sql.DB, t *table) error {
 		return s.damaged(err)
 	}
 	defer rows.Close()
+
 	var keys, all []string
 	for rows.Next() {
 		var name string
@@ -147,6 +155,7 @@ func (s *Source) columns(db *sql.DB, t *table) error {
 	if err := rows.Err(); err != nil {
 		return s.damaged(err)
 	}
+
 	switch len(keys) {
 	case 0:
 		for _, name := range []string{"rowid", "_rowid_", "oid"} {
@@ -161,6 +170,7 @@ func (s *Source) columns(db *sql.DB, t *table) error {
 			return nil
 		}
 	}
+
 	return s.refused(holdfast.ErrBadOption, fmt.Sprintf("table %q", t.name),
 		fmt.Sprintf("has %d columns in its primary key and %d others: one, or none, and at least one other can be copied",
 			len(keys), len(t.other)),
@@ -180,11 +190,13 @@ func (s *Source) table(db *sql.DB, t table, each func(key, value []byte) error) 
 		return s.damaged(err)
 	}
 	defer rows.Close()
+
 	types, data := make([]string, 1+len(t.other)), make([]sql.RawBytes, 1+len(t.other))
 	var into []any
 	for i := range types {
 		into = append(into, &types[i], &data[i])
 	}
+
 	var key, value []byte
 	first := "" // the type of the table's keys
 	for n := 1; rows.Next(); n++ {
@@ -205,6 +217,7 @@ func (s *Source) table(db *sql.DB, t table, each func(key, value []byte) error) 
 			return err
 		}
 	}
+
 	return s.damaged(rows.Err())
 }
 
@@ -221,8 +234,10 @@ func (s *Source) rowKey(dst []byte, t table, is, first string, data []byte, row 
 			return nil, s.refused(holdfast.ErrBadKey, row, fmt.Sprintf("has the primary key %s, which is not from 0", data),
 				"copy it with a program")
 		}
+
 		return binary.BigEndian.AppendUint64(append(dst[:0], t.prefix...), uint64(n)), nil
 	}
+
 	return nil, s.refused(holdfast.ErrBadKey, row, "has a primary key of type "+is, "copy it with a program")
 }
 
@@ -231,13 +246,16 @@ func (s *Source) rowValue(dst []byte, t table, types []string, data []sql.RawByt
 		if types[0] == "null" {
 			return nil, s.refused(holdfast.ErrBadOption, key, "has NULL as its value", "copy it with a program")
 		}
+
 		return append(dst, data[0]...), nil
 	}
+
 	dst = append(dst, '{')
 	for i, is := range types {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
+
 		dst = append(appendJSON(dst, t.other[i]), ':')
 		switch {
 		case is == "null":
@@ -254,6 +272,7 @@ func (s *Source) rowValue(dst []byte, t table, types []string, data []sql.RawByt
 				"copy it with a program")
 		}
 	}
+
 	return append(dst, '}'), nil
 }
 
@@ -262,5 +281,6 @@ func appendJSON(dst []byte, text string) []byte {
 	if err != nil {
 		panic(err) // every string has a form
 	}
+
 	return append(dst, encoded...)
 }

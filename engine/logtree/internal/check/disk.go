@@ -23,15 +23,15 @@ import (
 
 // disk is a database's directory as it lies there. It is never written to.
 type disk struct {
-	fs    vfs.FS
-	dir   string
-	id    format.DatabaseID
-	m     *format.Manifest // nil: it is missing or damaged
-	names []string         // of everything in the directory
-	segs  []uint32         // ascending
-	runs  []uint64         // ascending
-	named map[uint64]bool  // the tables of the manifest
-	parts map[uint32]*part
+	fs       vfs.FS
+	dir      string
+	id       format.DatabaseID
+	m        *format.Manifest // nil: it is missing or damaged
+	names    []string         // of everything in the directory
+	segs     []uint32         // ascending
+	tableIDs []uint64         // of the files that are there, ascending
+	named    map[uint64]bool  // the tables of the manifest
+	parts    map[uint32]*part
 
 	files    tree.Files // keeps no chunks
 	segments wal.Files
@@ -64,6 +64,7 @@ func (p *part) moved() bool {
 	if p.headerErr == nil {
 		return p.head.Kind == format.SegmentMoved
 	}
+
 	return p.first.Kind != 0 && p.first.Seq == 0 && p.first.Unsynced == math.MaxUint32
 }
 
@@ -77,18 +78,21 @@ func readDisk(fsys vfs.FS, dir string) (*disk, error) {
 	} else if err != nil {
 		return nil, format.IOError("read", dir, err)
 	}
+
 	var segs []uint32
-	var runs []uint64
+	var tables []uint64
 	for _, name := range names {
 		if n, ok := format.Numbered(name, format.SegmentExt); ok && n <= math.MaxUint32 {
 			segs = append(segs, uint32(n))
 		}
 		if n, ok := format.Numbered(name, format.TableExt); ok {
-			runs = append(runs, n)
+			tables = append(tables, n)
 		}
 	}
 	slices.Sort(segs)
-	slices.Sort(runs)
+	slices.Sort(tables)
+
+	// A damaged manifest is what repair is for. Only a newer format, or a failure that passes, ends everything.
 	m, damage := readManifest(fsys, dir)
 	if errors.Is(damage, holdfast.ErrVersion) || format.IsTransient(damage) {
 		return nil, damage
@@ -97,9 +101,10 @@ func readDisk(fsys vfs.FS, dir string) (*disk, error) {
 	if err != nil {
 		return nil, err
 	}
-	if k.names, k.runs = names, runs; damage != nil {
+	if k.names, k.tableIDs = names, tables; damage != nil {
 		k.damage(damage, Loss{})
 	}
+
 	return k, nil
 }
 
@@ -112,6 +117,7 @@ func readManifest(fsys vfs.FS, dir string) (*format.Manifest, error) {
 	case err != nil:
 		return nil, format.ReadError(name, 0, err)
 	}
+
 	return format.DecodeManifest(b, name)
 }
 
@@ -120,6 +126,7 @@ func readManifest(fsys vfs.FS, dir string) (*format.Manifest, error) {
 func newDisk(fsys vfs.FS, dir string, m *format.Manifest, segs []uint32) (*disk, error) {
 	k := &disk{fs: fsys, dir: dir, m: m, segs: segs, named: map[uint64]bool{}, parts: map[uint32]*part{},
 		tables: map[uint64]*tree.Table{}, open: map[uint32]*wal.Segment{}, said: map[place]int{}}
+
 	heads := map[uint32][]byte{}
 	votes := map[format.DatabaseID]int{}
 	for _, id := range segs {
@@ -148,11 +155,13 @@ func newDisk(fsys vfs.FS, dir string, m *format.Manifest, segs []uint32) (*disk,
 	set := files.NewSet(mostOpen)
 	k.files = tree.Files{FS: fsys, Dir: dir, DB: k.id, Open: set, Cache: table.NewCache(0)}
 	k.segments = wal.Files{FS: fsys, Set: set, Dir: dir, DB: k.id}
+
 	for _, id := range segs {
 		if err := k.addPart(id, heads[id]); err != nil {
 			return nil, err
 		}
 	}
+
 	return k, nil
 }
 
@@ -171,12 +180,15 @@ func readHead(fsys vfs.FS, name string) ([]byte, error) {
 	if format.IsTransient(err) {
 		return nil, format.IOError("read", name, err)
 	}
+
 	return b[:n], nil
 }
 
 // addPart adds the file of a segment with that head, if it is there.
 func (k *disk) addPart(id uint32, h []byte) (err error) {
 	p := &part{id: id, name: format.SegmentName(k.dir, id), epoch: k.id.Epoch(id)}
+
+	// The directory may belong to an open database, which removes files meanwhile.
 	if p.size, err = k.fs.Size(p.name); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	} else if err != nil {
@@ -190,10 +202,12 @@ func (k *disk) addPart(id uint32, h []byte) (err error) {
 		p.first = f
 		p.begin, p.begun = format.ParseBegin(f)
 	} else {
+		// Without a begin frame the first whole one tells of which kind the segment is.
 		data, err := k.read(p, p.size)
 		if format.IsTransient(err) {
 			return err
 		}
+
 		for s := range format.Stretches(data, p.epoch, 0) {
 			if p.first = s.Frame; s.Kind != 0 {
 				break
@@ -201,6 +215,7 @@ func (k *disk) addPart(id uint32, h []byte) (err error) {
 		}
 	}
 	k.parts[id] = p
+
 	return nil
 }
 
@@ -208,6 +223,7 @@ func (k *disk) close() {
 	for _, t := range k.tables {
 		t.Close()
 	}
+
 	for _, s := range k.open {
 		if s != nil {
 			s.Close()
@@ -240,6 +256,7 @@ func (k *disk) damage(err error, l Loss) {
 		if o.Bytes = max(o.Bytes, l.Bytes); len(o.Maybe) == 0 {
 			o.Maybe = l.Maybe
 		}
+
 		return
 	}
 	k.said[at] = len(k.lost)
@@ -269,6 +286,7 @@ func (k *disk) read(p *part, end int64) ([]byte, error) {
 	if n == len(b) || err == io.EOF {
 		return b[:n], nil
 	}
+
 	// One bad sector does not make the others unreadable; what cannot be read stays zeros.
 	first := format.ReadError(p.name, off+int64(n), err)
 	const sector = 512
@@ -277,6 +295,7 @@ func (k *disk) read(p *part, end int64) ([]byte, error) {
 		clear(part)
 		f.ReadAt(part, off+int64(at))
 	}
+
 	return b, first
 }
 
@@ -294,6 +313,7 @@ func (k *disk) listed(id uint32) *format.ManifestSegment {
 			return &k.m.Segments[i]
 		}
 	}
+
 	return nil
 }
 
@@ -302,12 +322,14 @@ func (k *disk) whole(p *part) piece {
 	if s := k.listed(p.id); s != nil {
 		return piece{p, format.SegmentHeaderSize, s.Size, true}
 	}
+
 	return piece{p, format.SegmentHeaderSize, p.size, false}
 }
 
 // pieces are the log's segments in its order, which is that of their numbers. A later one begins where the log ended
 // when it was made: what older ones hold beyond that had been cut off.
 func (k *disk) pieces() (all []piece) {
+	// From the newest to the oldest: each begin frame says up to where the segments before it count.
 	least := uint64(math.MaxUint64)
 	for _, id := range slices.Backward(k.segs) {
 		p := k.parts[id]
@@ -327,6 +349,7 @@ func (k *disk) pieces() (all []piece) {
 		all = append(all, x)
 	}
 	slices.Reverse(all)
+
 	return all
 }
 
@@ -349,7 +372,9 @@ func (k *disk) frames(x piece, each func(s format.Stretch, off int64) error) err
 	if err != nil {
 		k.damage(err, Loss{})
 	}
+
 	for s := range format.Stretches(data, p.epoch, 0) {
+		// A stretch is a frame, or damage. Where it is not known how far the frames go, zeros are room that was never used.
 		off := format.SegmentHeaderSize + int64(s.At)
 		switch n := int64(s.Len); {
 		case off+n <= x.from:
@@ -365,6 +390,7 @@ func (k *disk) frames(x piece, each func(s format.Stretch, off int64) error) err
 				Loss{Bytes: n, Why: s.Why, Maybe: mayBeKeys(data[s.At:][:s.Len])})
 		}
 	}
+
 	return nil
 }
 
@@ -378,11 +404,13 @@ func mayBeKeys(b []byte) (keys [][]byte) {
 	if _, err := format.CheckBatch(body); err != nil {
 		return nil
 	}
+
 	for at := 0; at < len(body) && len(keys) < 10; {
 		rec, _ := format.ParseRecord(body[at:])
 		at += rec.Size
 		keys = append(keys, bytes.Clone(rec.Key))
 	}
+
 	return keys
 }
 
@@ -407,6 +435,8 @@ func (k *disk) tail(batch func(body []byte) error) (*wal.Tail, error) {
 		return t, err
 	}
 	k.damage(err, Loss{})
+
+	// Opening ends at the damage, and refuses. Repair goes on with everything that is whole behind it.
 	k.refused, t.Torn = true, 0
 	for _, x := range k.pieces() {
 		if x.p.id == t.End.Segment {
@@ -419,12 +449,14 @@ func (k *disk) tail(batch func(body []byte) error) (*wal.Tail, error) {
 			if s.Kind == format.KindBatch {
 				return batch(s.Body)
 			}
+
 			return nil
 		})
 		if err != nil {
 			return t, err
 		}
 	}
+
 	return t, nil
 }
 
@@ -443,6 +475,7 @@ func (i interval) String() string {
 	if len(i.hi) > 0 {
 		s += fmt.Sprintf(" before %.40q", i.hi)
 	}
+
 	return s
 }
 
@@ -456,6 +489,7 @@ func (i interval) and(lo, hi []byte) interval {
 	if len(i.hi) == 0 || len(hi) > 0 && bytes.Compare(hi, i.hi) < 0 {
 		i.hi = hi
 	}
+
 	return i
 }
 
@@ -469,6 +503,7 @@ func (k *disk) table(id uint64) (*tree.Table, error) {
 	if err == nil {
 		k.tables[id] = t
 	}
+
 	return t, err
 }
 
@@ -477,6 +512,7 @@ func (k *disk) table(id uint64) (*tree.Table, error) {
 func (k *disk) tier(t format.ManifestTier, visit func(key []byte, e table.Entry) error) (gaps []interval, err error) {
 	var damages []error
 	var before []byte // where the tables before end
+
 	for _, mr := range t.Refs {
 		gap := interval{mr.Lo, mr.Hi}
 		table, damage := k.table(mr.Table)
@@ -485,10 +521,11 @@ func (k *disk) tier(t format.ManifestTier, visit func(key []byte, e table.Entry)
 			ref = tree.NewRef(table, mr.Lo, mr.Hi)
 			gap = interval{ref.Lo, ref.Span().Exclusive()}
 			if bytes.Compare(gap.lo, before) < 0 {
-				k.damage(format.Corrupt(k.manifestPath(), 0, fmt.Sprintf("run %d overlaps the one before it in tier %d",
+				k.damage(format.Corrupt(k.manifestPath(), 0, fmt.Sprintf("table %d overlaps the one before it in tier %d",
 					mr.Table, t.ID), nil), Loss{})
 			}
 		}
+
 		for i := range gaps { // they end where this begins
 			if g := &gaps[i]; len(gap.lo) > 0 && (len(g.hi) == 0 || bytes.Compare(g.hi, gap.lo) > 0) {
 				g.hi = gap.lo
@@ -510,6 +547,8 @@ func (k *disk) tier(t format.ManifestTier, visit func(key []byte, e table.Entry)
 			gaps, damages = append(gaps, gap), append(damages, damage)
 		}
 	}
+
+	// The gaps are complete only now: the end of each is where the next table that can be read begins.
 	for i, gap := range gaps {
 		var e *holdfast.Error
 		if errors.As(damages[i], &e) {
@@ -519,6 +558,7 @@ func (k *disk) tier(t format.ManifestTier, visit func(key []byte, e table.Entry)
 		}
 		k.damage(damages[i], Loss{})
 	}
+
 	return gaps, nil
 }
 
@@ -529,22 +569,27 @@ func entries(r *tree.Ref, gap interval, visit func(key []byte, e table.Entry) er
 	gap = interval{bytes.Clone(gap.lo), gap.hi}
 	var it table.Iter
 	r.Table.Reader.Init(&it)
+
 	for ok := it.SeekGE(gap.lo); ok && gap.has(it.Key()); ok = it.Next() {
 		gap.lo = append(append(gap.lo[:0], it.Key()...), 0)
 		if err := visit(it.Key(), it.Entry()); err != nil {
 			return gap, nil, err
 		}
 	}
+
+	// The walk ended at damage, or where the ref does.
 	if damage = it.Err(); damage == nil {
 		return gap, nil, nil
 	}
 	r.Table.Reader.Init(&it)
+
 	for ok := it.SeekLT(gap.hi); ok && gap.has(it.Key()); ok = it.Prev() {
 		gap.hi = append([]byte(nil), it.Key()...)
 		if err := visit(it.Key(), it.Entry()); err != nil {
 			return gap, damage, err
 		}
 	}
+
 	return gap, damage, nil
 }
 
@@ -557,6 +602,7 @@ func (k *disk) segment(id uint32) *wal.Segment {
 		s = k.segments.Reading(format.SegmentHeader{ID: id}, p.name, p.size)
 	}
 	k.open[id] = s
+
 	return s
 }
 
@@ -576,6 +622,9 @@ func (k *disk) value(key []byte, e table.Entry) ([]byte, error) {
 	if s == nil {
 		return nil, format.Corrupt(format.SegmentName(k.dir, uint32(e.Place>>32)), 0, "the file is missing", nil)
 	}
+
+	// The record in the log has the key and the length before the value: a place that belongs to another key is found out,
+	// even if the checksum is right by chance.
 	head := binary.AppendUvarint(bytes.Clone(key), uint64(e.Len))
 	var err error
 	if k.buf, err = s.Read(k.buf[:0], off-int64(len(head)), len(head)+int(e.Len)); format.IsTransient(err) {
@@ -592,5 +641,6 @@ func (k *disk) value(key []byte, e table.Entry) ([]byte, error) {
 		return nil, format.Corrupt(p.name, off,
 			fmt.Sprintf("the checksum of the value of key %.40q, %d bytes, is wrong", key, e.Len), nil)
 	}
+
 	return val, nil
 }

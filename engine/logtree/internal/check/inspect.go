@@ -21,7 +21,7 @@ type Inspection struct {
 	Database string        `json:"database"` // its identity, hexadecimal
 	Manifest *ManifestInfo `json:"manifest"` // nil if it cannot be read
 	Segments []SegmentInfo `json:"segments"`
-	Runs     []RunInfo     `json:"runs"`
+	Tables   []TableInfo   `json:"runs"`
 	Log      LogInfo       `json:"log"`
 	Files    []FileInfo    `json:"files"`
 	Damage   []string      `json:"damage"` // that was met in passing; Verify looks for all of it
@@ -31,7 +31,7 @@ type Inspection struct {
 type ManifestInfo struct {
 	NextFile uint64       `json:"next_file"`
 	NextTier uint64       `json:"next_tier"`
-	From     PositionInfo `json:"from"`   // the log from here on is in no run
+	From     PositionInfo `json:"from"`   // the log from here on is in no table
 	Synced   uint64       `json:"synced"` // an lsn that the log had reached, durably
 	Tiers    []TierInfo   `json:"tiers"`  // newest first
 }
@@ -50,11 +50,11 @@ type TierInfo struct {
 	Refs []RefInfo `json:"refs"`
 }
 
-// RefInfo is the part of a run that is alive: its keys in [Lo, Hi), where an empty bound cuts nothing.
+// RefInfo is the part of a table that is alive: its keys in [Lo, Hi), where an empty bound cuts nothing.
 type RefInfo struct {
-	Run uint64 `json:"run"`
-	Lo  []byte `json:"lo"`
-	Hi  []byte `json:"hi"`
+	Table uint64 `json:"run"`
+	Lo    []byte `json:"lo"`
+	Hi    []byte `json:"hi"`
 }
 
 // SegmentInfo is one segment.
@@ -62,15 +62,15 @@ type SegmentInfo struct {
 	ID      uint32 `json:"id"`
 	Role    string `json:"role"`
 	Bytes   int64  `json:"bytes"`   // of the file
-	Used    int64  `json:"used"`    // of them in frames, as far as the manifest or the log's tail says; 0: not known
-	Payload int64  `json:"payload"` // bytes of keys and values in those frames
-	Live    int64  `json:"live"`    // of them those that tables refer to
-	// Garbage is the share of Payload that no run refers to; 0 where the log itself still needs the segment.
+	Used    int64  `json:"used"`    // bytes of frames, as far as the manifest or the log's tail says; 0: not known
+	Payload int64  `json:"payload"` // bytes of keys and values in the frames
+	Live    int64  `json:"live"`    // bytes of keys and values that tables refer to
+	// Garbage is the share of Payload that no table refers to; 0 where the log itself still needs the segment.
 	Garbage float64 `json:"garbage"`
 }
 
-// RunInfo is one run.
-type RunInfo struct {
+// TableInfo is one table.
+type TableInfo struct {
 	ID         uint64 `json:"id"`
 	Named      bool   `json:"named"` // by the manifest; otherwise it is left over
 	Bytes      int64  `json:"bytes"`
@@ -105,10 +105,10 @@ const (
 	roleLog      = "log"
 	roleOldLog   = "log, left behind"
 	roleMoved    = "moved values"
-	roleRun      = "run"
+	roleTable    = "run"
 	roleReserve  = "reserve of room"
 	roleLeft     = "left over"
-	roleHome     = "directory"
+	roleDir      = "directory"
 	roleForeign  = "not logtree's"
 )
 
@@ -120,14 +120,15 @@ func (k *disk) role(name string, t *wal.Tail) string {
 	case format.ReserveName:
 		return roleReserve
 	case "HOLDFAST", "LOCK":
-		return roleHome
+		return roleDir
 	case format.ManifestName + ".new", "HOLDFAST.tmp", "TEMP":
 		return roleLeft
 	}
 	if id, ok := format.Numbered(name, format.TableExt); ok {
 		if k.m == nil || k.named[id] {
-			return roleRun
+			return roleTable
 		}
+
 		return roleLeft
 	}
 	id, ok := format.Numbered(name, format.SegmentExt)
@@ -135,6 +136,7 @@ func (k *disk) role(name string, t *wal.Tail) string {
 	if !ok || p == nil {
 		return roleForeign
 	}
+
 	listed := k.listed(p.id) != nil
 	is := func(s wal.TailSegment) bool { return s.ID == p.id }
 	switch {
@@ -145,6 +147,7 @@ func (k *disk) role(name string, t *wal.Tail) string {
 	case k.m == nil || slices.ContainsFunc(t.Segments, is) || k.refused && !p.moved() && p.id >= k.m.From.Segment:
 		return roleLog
 	}
+
 	return roleLeft
 }
 
@@ -166,6 +169,7 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 		if t, err = k.tail(nil); err != nil {
 			return nil, err
 		}
+
 		in.Log = LogInfo{Frames: t.Frames, Batches: t.Batches, Operations: int64(t.End.Seq - k.m.From.Seq),
 			Bytes: int64(t.End.LSN - k.m.From.LSN), TornBytes: t.Torn, End: positionInfo(t.End)}
 		for _, s := range t.Segments {
@@ -174,9 +178,10 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 		}
 		used[t.End.Segment] = t.End.Offset
 	}
+
 	live := map[uint32]int64{}
-	for _, id := range k.runs {
-		r := RunInfo{ID: id, Named: k.named[id]}
+	for _, id := range k.tableIDs {
+		r := TableInfo{ID: id, Named: k.named[id]}
 		if table, err := k.table(id); err == nil {
 			i := table.Info
 			r.Bytes, r.Entries, r.Tombstones = i.FileBytes, i.Entries, i.Tombstones
@@ -189,8 +194,9 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 		} else if r.Named {
 			k.damage(err, Loss{})
 		}
-		in.Runs = append(in.Runs, r)
+		in.Tables = append(in.Tables, r)
 	}
+
 	for _, id := range k.segs {
 		p := k.parts[id]
 		if p == nil {
@@ -208,6 +214,7 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 		}
 		in.Segments = append(in.Segments, s)
 	}
+
 	for _, name := range k.names {
 		f := FileInfo{Name: name, Role: k.role(name, t)}
 		f.Bytes, _ = fsys.Size(filepath.Join(dir, name)) // 0 for what is no file, or is just being removed
@@ -216,9 +223,11 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 	if k.short != nil {
 		return nil, k.short
 	}
+
 	for _, l := range k.lost {
 		in.Damage = append(in.Damage, l.err.Error())
 	}
+
 	return in, nil
 }
 
@@ -235,6 +244,7 @@ func manifestInfo(m *format.Manifest) *ManifestInfo {
 		}
 		mi.Tiers = append(mi.Tiers, ti)
 	}
+
 	return mi
 }
 
@@ -244,6 +254,7 @@ func IsDatabase(fsys vfs.FS, dir string) bool {
 	if err != nil {
 		return false
 	}
+
 	for _, name := range names {
 		if name != format.ManifestName && !strings.HasSuffix(name, ".seg") {
 			continue
@@ -253,5 +264,6 @@ func IsDatabase(fsys vfs.FS, dir string) bool {
 			return true
 		}
 	}
+
 	return false
 }

@@ -65,6 +65,7 @@ func (r *Repaired) Summary() string {
 	if r.Doubt != "" {
 		parts = append(parts, "perhaps the latest changes of other keys")
 	}
+
 	return strings.Join(parts, ", ")
 }
 
@@ -86,6 +87,7 @@ func Repair(fsys vfs.FS, dir string, into holdfast.Engine) (*Repaired, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	r := &repairer{disk: k, into: into, lostKeys: map[string]Loss{}}
 	defer r.close()
 	if r.m == nil {
@@ -107,6 +109,7 @@ func Repair(fsys vfs.FS, dir string, into holdfast.Engine) (*Repaired, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return r.result()
 }
 
@@ -130,11 +133,14 @@ func (r *repairer) result() (*Repaired, error) {
 		r.out.Doubt = strings.Join(r.doubts, ", and ") + ": keys may have older values than they had, deleted keys may be " +
 			"back, and changes may be missing"
 	}
+
 	it := r.into.Scan(holdfast.Range{})
 	defer it.Close()
+
 	for it.Next() {
 		r.out.Keys++
 	}
+
 	return &r.out, it.Err()
 }
 
@@ -153,6 +159,8 @@ func (r *repairer) flush() error {
 	if r.batch.Len() == 0 {
 		return nil
 	}
+
+	// One sync at the end makes all of it durable.
 	level := holdfast.Memory
 	if r.into.Capabilities().Memory.Given == 0 {
 		level = r.into.Capabilities().Strongest()
@@ -161,6 +169,7 @@ func (r *repairer) flush() error {
 		return err
 	}
 	r.batch.Reset()
+
 	return nil
 }
 
@@ -177,16 +186,19 @@ func (r *repairer) fromTiers() error {
 			return err
 		}
 	}
+
 	return nil
 }
 
 // takeEntry takes over one entry.
 func (r *repairer) takeEntry(key []byte, e table.Entry) error {
+	// What an older tier had lost does not matter any more: this entry is newer.
 	delete(r.lostKeys, string(key))
 	if e.Tombstone {
 		r.batch.Delete(key)
 		return r.flush()
 	}
+
 	val, err := r.value(key, e)
 	switch {
 	case format.IsTransient(err):
@@ -194,8 +206,11 @@ func (r *repairer) takeEntry(key []byte, e table.Entry) error {
 	case err == nil:
 		r.out.Values++
 		r.batch.Set(key, val)
+
 		return r.flush()
 	}
+
+	// An older value must not come back in place of the damaged one, so the key is deleted, and named.
 	id, why := uint32(e.Place>>32), "the value is damaged"
 	if r.segment(id) == nil {
 		why = "the file is missing"
@@ -203,6 +218,7 @@ func (r *repairer) takeEntry(key []byte, e table.Entry) error {
 	r.lostKeys[string(key)] = Loss{Path: format.SegmentName(r.dir, id), Offset: int64(uint32(e.Place)),
 		Bytes: int64(e.Len), Key: bytes.Clone(key), Why: why}
 	r.batch.Delete(key)
+
 	return r.flush()
 }
 
@@ -213,8 +229,11 @@ func (r *repairer) fromLog(gaps []interval) error {
 		if s.Kind != format.KindBatch {
 			return nil
 		}
+
 		return r.take(s.Body, gaps)
 	}
+
+	// A segment of moved values says how new they can be: after which operation of the log it is to be taken over.
 	var moved []*part
 	for _, id := range r.segs {
 		if p := r.parts[id]; p.moved() && (r.m == nil || r.listed(id) != nil) {
@@ -228,10 +247,13 @@ func (r *repairer) fromLog(gaps []interval) error {
 			moved = moved[1:]
 			err = r.frames(r.whole(p), func(s format.Stretch, _ int64) error { return take(s) })
 		}
+
 		return err
 	}
+
 	last := uint64(0) // operation
 	for _, x := range r.pieces() {
+		// From the manifest's position on it is the tail, which fromTail takes over.
 		if r.m != nil && x.p.id >= r.m.From.Segment {
 			if x.p.id > r.m.From.Segment {
 				break
@@ -247,6 +269,7 @@ func (r *repairer) fromLog(gaps []interval) error {
 				return err
 			}
 			last = base + uint64(s.Next)
+
 			return take(s)
 		})
 		if err != nil {
@@ -260,6 +283,7 @@ func (r *repairer) fromLog(gaps []interval) error {
 			}
 		}
 	}
+
 	return movedUpTo(math.MaxUint64)
 }
 
@@ -270,6 +294,7 @@ func (r *repairer) fromTail() error {
 	if r.out.TornBytes = t.Torn; r.refused {
 		r.doubt("frames of the log are gone")
 	}
+
 	return err
 }
 
@@ -298,5 +323,6 @@ func (r *repairer) take(body []byte, within []interval) error {
 			r.batch.Delete(rec.Key)
 		}
 	}
+
 	return r.flush()
 }

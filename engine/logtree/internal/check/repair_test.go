@@ -15,6 +15,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/db"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/night"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -254,7 +255,7 @@ func repairSmallAfter(t *testing.T, fsys *vfs.Mem, h history, closed bool) (*Rep
 // wrong or missing without being named, unless the repair says that there is doubt.
 func TestRandomDamageIsTold(t *testing.T) {
 	t.Parallel()
-	histories, each := 150, 25
+	histories, each := night.Or(150, 40), 25
 	if testing.Short() {
 		histories = 15
 	}
@@ -420,7 +421,7 @@ func TestSilentSegments(t *testing.T) {
 		t.Fatal(err)
 	}
 	lost := 0
-	for _, id := range k.runs {
+	for _, id := range k.tableIDs {
 		for _, s := range k.m.Segments {
 			for _, harm := range []func(*vfs.Mem, string) error{
 				func(fsys *vfs.Mem, name string) error { return fsys.Remove(name) },

@@ -68,7 +68,7 @@ type history struct {
 	ever   map[string]map[string]bool // the values that a key had at any time
 }
 
-// small makes a database of a few KiB on fsys that has everything: several tiers, a run that is cut, moved
+// small makes a database of a few KiB on fsys that has everything: several tiers, a table that is cut, moved
 // values, segments that the log has left behind, and a tail of several segments.
 func small(t testing.TB, fsys vfs.FS) (*db.DB, history) {
 	t.Helper()
@@ -228,7 +228,7 @@ func TestSmallHasEverything(t *testing.T) {
 	}
 	t.Logf("%d bytes, %v, %d tiers, %d keys, log %+v", bytes, roles, len(in.Manifest.Tiers), len(h.want), in.Log)
 	if !cut || roles[roleMoved] == 0 || roles[roleOldLog] == 0 || len(in.Manifest.Tiers) < 2 ||
-		len(in.Log.Segments) < 2 || roles[roleRun] < 3 {
+		len(in.Log.Segments) < 2 || roles[roleTable] < 3 {
 		t.Errorf("%v; cut: %v", roles, cut)
 	}
 	var garbage float64
@@ -289,7 +289,7 @@ func TestVerifyAndRepairClean(t *testing.T) {
 			if err != nil || len(v.Damage) > 0 {
 				t.Fatal(err, v.Damage)
 			}
-			if v.Runs < 3 || v.Values < 20 || v.Frames < 60 || v.Batches < 50 || v.Segments < 6 {
+			if v.Tables < 3 || v.Values < 20 || v.Frames < 60 || v.Batches < 50 || v.Segments < 6 {
 				t.Errorf("too little was checked: %+v", v)
 			}
 			r, got := repairSmall(t, fsys, h)

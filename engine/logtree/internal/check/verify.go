@@ -19,18 +19,18 @@ type Verification struct {
 	// file and, where it is known, the offset.
 	Damage []error
 
-	Runs, Entries int64
-	Values        int64 // read, and found as their checksum has them
-	ValueBytes    int64
-	Segments      int64
-	Frames        int64
-	FrameBytes    int64
-	Batches       int64 // in frames; moved ones count too
-	TornBytes     int64 // behind the log's end, which opening cuts off
-	Notes         []string
+	Tables, Entries int64
+	Values          int64 // read, and found as their checksum has them
+	ValueBytes      int64
+	Segments        int64
+	Frames          int64
+	FrameBytes      int64
+	Batches         int64 // in frames; moved ones count too
+	TornBytes       int64 // behind the log's end, which opening cuts off
+	Notes           []string
 }
 
-// Verify checks every checksum and every reference of the database in dir: the manifest, every block of every run,
+// Verify checks every checksum and every reference of the database in dir: the manifest, every block of every table,
 // every value that an entry names and that it is the value of that key, every frame of every segment that is
 // needed, the order of tables in tiers and of frames in the log, and that nothing needed is missing. It goes on after
 // damage, and changes nothing. The database must not be open elsewhere. An error means that it could not be checked.
@@ -44,11 +44,16 @@ func Verify(fsys vfs.FS, dir string) (*Verification, error) {
 	v := &verifier{disk: k, stop: func() error { return nil }}
 	if k.m == nil {
 		v.notef("without the manifest it is not known which files matter: all were checked, but not what they mean together")
+
 		for _, id := range k.segs {
 			v.segment(k.whole(k.parts[id]))
 		}
-		return v.end(k.runs)
+
+		return v.end(k.tableIDs)
 	}
+
+	// With a manifest it is known what counts: the segments that tables name, the log up to the manifest's position, and
+	// the tail behind it.
 	v.manifest()
 	v.segments(k.m.Segments)
 	if p := k.parts[k.m.From.Segment]; p != nil && k.m.From.Offset > format.SegmentHeaderSize {
@@ -62,11 +67,13 @@ func Verify(fsys vfs.FS, dir string) (*Verification, error) {
 	v.out.FrameBytes += int64(t.End.LSN - k.m.From.LSN)
 	v.out.Batches += t.Batches
 	v.out.TornBytes = t.Torn
+
 	for _, s := range t.Segments {
 		if s.ID != k.m.From.Segment {
 			v.out.Segments++
 		}
 	}
+
 	for _, name := range k.names {
 		switch k.role(name, t) {
 		case roleLeft:
@@ -75,6 +82,7 @@ func Verify(fsys vfs.FS, dir string) (*Verification, error) {
 			v.notef("%s is not the database's", name)
 		}
 	}
+
 	return v.end(slices.Sorted(maps.Keys(k.named)))
 }
 
@@ -97,12 +105,14 @@ func VerifyPinned(p wal.Pinned, stop func() error) (*Verification, error) {
 	v.segments(p.Manifest.Segments)
 	// The tail of a log that grows cannot be read to its end; how far it went is known.
 	v.segments(p.Log)
+
 	for i, s := range p.Log {
 		if x := k.parts[s.ID]; x != nil && x.begun && i > 0 && x.begin.Prev != p.Log[i-1].ID {
 			k.damage(format.Corrupt(x.name, 0, fmt.Sprintf("it does not follow segment %d of the log", p.Log[i-1].ID), nil),
 				Loss{})
 		}
 	}
+
 	return v.end(slices.Sorted(maps.Keys(k.named)))
 }
 
@@ -126,13 +136,14 @@ func (v *verifier) end(tables []uint64) (*Verification, error) {
 			}
 		}
 	}
+
 	for _, id := range tables {
 		if err := v.stop(); err != nil {
 			return nil, err
 		}
 		t, err := v.table(id)
 		if err == nil {
-			v.out.Runs++
+			v.out.Tables++
 			v.names(t)
 			err = t.Reader.Verify()
 		}
@@ -140,6 +151,7 @@ func (v *verifier) end(tables []uint64) (*Verification, error) {
 			v.damage(err, Loss{})
 		}
 	}
+
 	for _, l := range v.lost {
 		v.out.Damage = append(v.out.Damage, l.err)
 	}
@@ -149,6 +161,7 @@ func (v *verifier) end(tables []uint64) (*Verification, error) {
 	if v.short != nil {
 		return nil, v.short
 	}
+
 	return &v.out, nil
 }
 
@@ -156,12 +169,14 @@ func (v *verifier) end(tables []uint64) (*Verification, error) {
 func (v *verifier) manifest() {
 	m := v.m
 	bad := m.Synced < m.From.LSN
+
 	for i, t := range m.Tiers {
 		bad = bad || t.ID > m.NextTier || i > 0 && t.ID >= m.Tiers[i-1].ID
 		for _, r := range t.Refs {
 			bad = bad || r.Table > m.NextFile || len(r.Lo) > 0 && len(r.Hi) > 0 && bytes.Compare(r.Lo, r.Hi) >= 0
 		}
 	}
+
 	for i, s := range m.Segments {
 		bad = bad || uint64(s.ID) > m.NextFile || i > 0 && s.ID <= m.Segments[i-1].ID ||
 			s.Size < format.SegmentHeaderSize || s.Payload < 0 || s.Payload > s.Size
@@ -197,6 +212,9 @@ func (v *verifier) segment(x piece) {
 		if s.Kind == format.KindBatch {
 			v.out.Batches++
 		}
+
+		// A begin frame stands first and nowhere else, an end frame last and only in the log, and the numbers of operations
+		// go on from frame to frame. Behind damage the numbers start anew.
 		begins, ends := s.Kind == format.KindBegin, s.Kind == format.KindEnd
 		if begins != (off == format.SegmentHeaderSize) || begins && !x.p.begun ||
 			ends && (x.p.moved() || x.known && off+int64(s.Len) != min(x.to, x.p.size)) ||
@@ -206,6 +224,7 @@ func (v *verifier) segment(x piece) {
 		if end = off + int64(s.Len); !x.p.moved() {
 			next = s.Next
 		}
+
 		return nil
 	})
 }
@@ -244,5 +263,6 @@ func (v *verifier) entry(key []byte, e table.Entry) error {
 	if v.out.Entries%1024 == 0 {
 		return v.stop()
 	}
+
 	return nil
 }

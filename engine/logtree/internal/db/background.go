@@ -12,6 +12,7 @@ func (d *DB) Work(limit int) (n int, err error) {
 	for n < limit {
 		did := false
 		for a, f := range []func() (bool, error){d.flushOnce, d.compactor.step, d.prepareNext} {
+			// The order is that of the constants of activity, which name the work where it fails.
 			ok, err := f()
 			did = did || ok && err == nil
 			if err = d.worked(activity(a), err); err != nil {
@@ -23,6 +24,7 @@ func (d *DB) Work(limit int) (n int, err error) {
 		}
 		n++
 	}
+
 	return n, nil
 }
 
@@ -36,9 +38,12 @@ func (d *DB) worked(a activity, err error) error {
 	if format.IsFatal(err) || d.log.Err() != nil {
 		return d.log.Fail(err)
 	}
+
+	// Work is tried again every few seconds, perhaps for weeks: only the first failure in a row is worth a line.
 	if d.troubles[a].Swap(&err) == nil {
 		d.logger.Warn("background work failed, and is tried again", "work", a, "error", err)
 	}
+
 	return nil
 }
 
@@ -52,6 +57,8 @@ func (d *DB) background(a activity, c chan struct{}, f func() (bool, error)) {
 				return
 			case <-c:
 			}
+
+			// A token may stand for many changes, so f is called until it has nothing left to do.
 			for more := true; more; {
 				d.watch.during(a, true)
 				var err error
@@ -61,6 +68,8 @@ func (d *DB) background(a activity, c chan struct{}, f func() (bool, error)) {
 					return
 				}
 				if err != nil {
+					// A goroutine that waits for the channel is woken by the timer like by anybody else. The pause grows as long as
+					// nothing succeeds.
 					more = false
 					retry := time.AfterFunc(pause, func() { d.wake(c) })
 					defer retry.Stop()
@@ -68,6 +77,7 @@ func (d *DB) background(a activity, c chan struct{}, f func() (bool, error)) {
 				} else if more {
 					pause = leastRetry
 				}
+
 				select {
 				case <-d.stop:
 					return

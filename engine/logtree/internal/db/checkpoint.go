@@ -26,6 +26,9 @@ func (d *DB) Checkpoint(ctx context.Context, dir string) (err error) {
 	if err := d.log.Err(); err != nil {
 		return err
 	}
+
+	// From here on no file of this moment is removed. What is in the log is synced, so that the copy promises no more than
+	// it has.
 	p, release, err := d.Pin()
 	if err != nil {
 		return err
@@ -36,11 +39,15 @@ func (d *DB) Checkpoint(ctx context.Context, dir string) (err error) {
 			return err
 		}
 	}
+
+	// After an error everything that was made goes again, the last first. The context may have ended, so nothing here asks
+	// it.
 	c := &checkpoint{d: d, ctx: ctx, dir: dir}
 	defer func() {
 		if err == nil {
 			return
 		}
+
 		for _, name := range slices.Backward(c.made) {
 			d.files.Remove(name)
 		}
@@ -49,16 +56,20 @@ func (d *DB) Checkpoint(ctx context.Context, dir string) (err error) {
 			e.Class = holdfast.ErrFull
 		}
 	}()
+
+	// Files that are complete are linked; those that may grow are copied up to where they were.
 	for _, id := range tablesOf(p.Manifest) {
 		if err := c.link(format.TableName(d.files.Dir, id)); err != nil {
 			return err
 		}
 	}
+
 	put := func(s format.ManifestSegment, copied bool) error {
 		name := format.SegmentName(d.files.Dir, s.ID)
 		if copied {
 			return c.copy(name, s.Size)
 		}
+
 		return c.link(name)
 	}
 	for _, s := range p.Manifest.Segments {
@@ -66,15 +77,20 @@ func (d *DB) Checkpoint(ctx context.Context, dir string) (err error) {
 			return err
 		}
 	}
+
 	for _, s := range p.Log {
 		if err := put(s, p.Growing[s.ID] || d.readOnly); err != nil {
 			return err
 		}
 	}
+
+	// The manifest goes last: until its name is there, the directory holds no database. It says that all of the log was
+	// synced, so that a copy cut short is found out.
 	p.Manifest.Synced = p.End.LSN
 	name := filepath.Join(dir, format.ManifestName)
 	c.made = append(c.made, name, name+".new")
 	d.otherSyncs.Add(2)
+
 	return writeManifest(d.files.FS, dir, p.Manifest)
 }
 
@@ -97,9 +113,11 @@ func (c *checkpoint) link(name string) error {
 		if !format.IsNoRoom(err) {
 			e.Class, e.Remedy = holdfast.ErrUnavailable, "make a backup, or remove older checkpoints if there are too many"
 		}
+
 		return e
 	}
 	c.made = append(c.made, to)
+
 	return nil
 }
 
@@ -118,12 +136,14 @@ func (c *checkpoint) copy(name string, size int64) (err error) {
 	if err != nil {
 		return format.IOError("create", to, err)
 	}
+
 	c.made = append(c.made, to)
 	defer func() {
 		if closed := f.Close(); err == nil && closed != nil {
 			err = format.IOError("close", to, closed)
 		}
 	}()
+
 	b := make([]byte, min(size, copyAtOnce))
 	for off := int64(0); off < size; {
 		if err := c.ctx.Err(); err != nil {
@@ -145,6 +165,7 @@ func (c *checkpoint) copy(name string, size int64) (err error) {
 	if err := f.Sync(); err != nil {
 		return format.IOError("sync", to, err)
 	}
+
 	return nil
 }
 
@@ -156,5 +177,6 @@ func tablesOf(m *format.Manifest) (ids []uint64) {
 		}
 	}
 	slices.Sort(ids)
+
 	return slices.Compact(ids)
 }

@@ -45,12 +45,15 @@ type request struct {
 // segments, and the log's present segment if no memtable has a key in the range.
 func (d *DB) Compact(ctx context.Context, r holdfast.Range) error {
 	return d.Compacting(ctx, r, func(ctx context.Context) error {
+		// Those who wait for a change look at the context when they are woken: the end of the context wakes them.
 		defer context.AfterFunc(ctx, func() {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			d.mu.changed.Broadcast()
 		})()
 		d.mu.Lock()
+
+		// A range without bounds is everything, for which no segment has to be read.
 		var part *holdfast.Range
 		if len(r.Lo)+len(r.Hi) > 0 {
 			part = &r
@@ -61,6 +64,7 @@ func (d *DB) Compact(ctx context.Context, r holdfast.Range) error {
 		if format.IsNoRoom(err) {
 			err = d.noRoomToCompact(err)
 		}
+
 		return err
 	})
 }
@@ -78,12 +82,16 @@ func (d *DB) compact(ctx context.Context, part *holdfast.Range) error {
 	if err := d.compactor.run(ctx, &request{part: part}); err != nil || part == nil {
 		return err
 	}
+
+	// The index of the range is merged now, so what it still names is alive. All else that segments hold of the range is
+	// garbage.
 	var garbage map[uint32]int64
 	var err error
 	d.unlocked(func() { garbage, err = d.compactor.garbageIn(ctx, part) })
 	if err != nil || len(garbage) == 0 {
 		return err
 	}
+
 	return d.compactor.run(ctx, &request{part: part, garbage: garbage, merged: true})
 }
 
@@ -100,10 +108,12 @@ func (d *DB) await(ctx context.Context, c chan struct{}, a activity, step func()
 		d.mu.Unlock()
 		defer d.mu.Lock()
 		_, err := step()
+
 		return d.worked(a, err)
 	}
 	d.wake(c)
 	d.mu.changed.Wait()
+
 	return nil
 }
 
@@ -115,9 +125,11 @@ func (d *DB) flushBefore(ctx context.Context, part *holdfast.Range) error {
 		if err == nil {
 			err = d.mu.stuck
 		}
+
 		return err
 	}
 
+	// A failure of before this call is not its own. If the disk is still full, the next flush says so again.
 	d.mu.stuck = nil
 	for len(d.view.Load().imm) >= policy.MaxFull {
 		if err := flush(); err != nil {
@@ -140,11 +152,14 @@ func (d *DB) flushBefore(ctx context.Context, part *holdfast.Range) error {
 	} else if i := slices.IndexFunc(v.imm, func(t *memTable) bool { return t.touches(part) }); i >= 0 {
 		upto = v.imm[i]
 	}
+
+	// Memtables are flushed from the oldest on: once this one has left the view, all older ones have.
 	for slices.Contains(d.view.Load().imm, upto) {
 		if err := flush(); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -152,21 +167,30 @@ func (d *DB) flushBefore(ctx context.Context, part *holdfast.Range) error {
 func (co *compactor) run(ctx context.Context, r *request) error {
 	d := co.d
 	step := func() error { return d.await(ctx, d.compactions, isCompacting, co.step) }
+
+	// Requests follow one another; the loop helps the one under way in a database without goroutines.
 	for co.mu.request != nil {
 		if err := step(); err != nil {
 			return err
 		}
 	}
+
+	// What is written from here on is not the request's: segments with higher numbers are left alone, or it would never
+	// end beside a busy writer.
 	r.below, r.tried = uint32(d.mu.nextFile+1), map[uint32]bool{}
 	if s := d.log.Current(); s != nil {
 		r.below = s.ID
 	}
+
+	// The compacting goroutine sees it in forRequest. An error here is that of the context, or of a failed log: it ends
+	// the request, and what was begun for it is superseded.
 	co.mu.request = r
 	for !r.over.Load() {
 		if err := step(); err != nil {
 			co.end(r, err)
 		}
 	}
+
 	return r.err
 }
 
@@ -178,7 +202,10 @@ func (t *memTable) touches(r *holdfast.Range) bool {
 			return true
 		}
 	}
+
+	// It is enough to find one key: the first from the beginning of the range on.
 	it := t.index.Iter(math.MaxUint64)
+
 	return it.SeekGE(r.Lo) && !behind(it.Key())
 }
 
@@ -187,6 +214,8 @@ func (t *memTable) touches(r *holdfast.Range) bool {
 func (co *compactor) garbageIn(ctx context.Context, r *holdfast.Range) (map[uint32]int64, error) {
 	d := co.d
 	d.edit.Lock()
+
+	// The view keeps the segments of the candidates from being removed while they are read without a lock.
 	v := d.latest().view
 	all, _, _ := policy.Candidates(d.segmentNumbers(v.ver))
 	d.edit.Unlock()
@@ -194,6 +223,7 @@ func (co *compactor) garbageIn(ctx context.Context, r *holdfast.Range) (map[uint
 
 	all = slices.DeleteFunc(all, func(c policy.Candidate) bool { return !c.Worth(c.Garbage) })
 	ids := map[uint32]bool{}
+
 	for _, c := range all {
 		ids[c.ID] = true
 	}
@@ -201,6 +231,7 @@ func (co *compactor) garbageIn(ctx context.Context, r *holdfast.Range) (map[uint
 	if err != nil {
 		return nil, err
 	}
+
 	garbage := map[uint32]int64{}
 	for _, c := range all {
 		there, err := segmentOf(v.ver, c.ID).PayloadIn(r.Lo, r.Hi, ctx.Err)
@@ -216,6 +247,7 @@ func (co *compactor) garbageIn(ctx context.Context, r *holdfast.Range) (map[uint
 			garbage[c.ID] = int64(n)
 		}
 	}
+
 	return garbage, nil
 }
 
@@ -244,6 +276,7 @@ func (co *compactor) superseded(c *compaction) bool {
 	}
 	co.d.mu.Lock()
 	defer co.d.mu.Unlock()
+
 	return c.sweep != nil && co.mu.request != nil && co.mu.request.part == nil
 }
 
@@ -252,6 +285,7 @@ func (co *compactor) superseded(c *compaction) bool {
 func (co *compactor) interrupts(under *compaction) bool {
 	co.d.mu.Lock()
 	defer co.d.mu.Unlock()
+
 	return co.mu.request != nil && co.mu.request.part != nil && under.takesIn()
 }
 
@@ -283,6 +317,7 @@ func (co *compactor) forRequest(ver *tree.Version) *compaction {
 			if r.part != nil {
 				c.from, c.to = ver.Whole(r.part.Lo, r.part.Hi)
 			}
+
 			return c
 		}
 	}
@@ -295,6 +330,7 @@ func (co *compactor) forRequest(ver *tree.Version) *compaction {
 	victims, short := policy.PickRequested(
 		&policy.State{Sizes: d.full(), Segments: d.segmentNumbers(ver), Room: co.roomToMove()},
 		&policy.Request{Below: r.below, Garbage: only, Tried: r.tried})
+
 	r.short = r.short || short
 	for _, id := range victims {
 		r.tried[id] = true
@@ -305,8 +341,10 @@ func (co *compactor) forRequest(ver *tree.Version) *compaction {
 			err = d.noRoomToCompact(nil)
 		}
 		co.endRequest(err)
+
 		return nil
 	}
+
 	return &compaction{request: r, oldest: ver.Tiers[n-1].ID, newest: ver.Tiers[0].ID, victims: set(victims),
 		onlyVictims: r.part != nil}
 }

@@ -13,6 +13,7 @@ import (
 // TestCompactRange: of a range, the space of what was deleted and overwritten comes back; elsewhere no table is read
 // anew and no segment is emptied. Keys of all ranges lie in all segments of the log, or in segments of their own.
 func TestCompactRange(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	const spaces, n, size = 8, 400, 2000
 	for _, mixed := range []bool{false, true} {

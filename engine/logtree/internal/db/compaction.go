@@ -53,7 +53,8 @@ func (co *compactor) plan(c *compaction) *tree.Step {
 	if c.sweep != nil {
 		co.widen(c)
 	}
-	return co.d.view.Load().ver.Plan(tree.Merge{Oldest: c.oldest, Newest: c.newest, Victims: c.victims, From: c.from,
+
+	return co.d.view.Load().ver.Plan(tree.Compaction{Oldest: c.oldest, Newest: c.newest, Victims: c.victims, From: c.from,
 		To: c.to, Only: c.onlyVictims, Small: co.d.tables.Limit.Load() / 32})
 }
 
@@ -62,6 +63,9 @@ func (co *compactor) plan(c *compaction) *tree.Step {
 func (co *compactor) widen(c *compaction) {
 	d := co.d
 	ver := d.view.Load().ver
+
+	// The log's segments that were flushed since the last step become victims of this one. The newest operation in them is
+	// what a segment begun now must state.
 	if c.takesIn() && len(ver.Tiers) > 0 {
 		c.newest, c.mover.seq = max(c.newest, ver.Tiers[0].ID), d.edit.from.Seq
 		for _, s := range segmentsOf(ver) {
@@ -71,8 +75,11 @@ func (co *compactor) widen(c *compaction) {
 		}
 	}
 
+	// Of the segments with moved values, those are taken that this step comes to and that have enough garbage. Each holds
+	// a range of keys, so it is empty once the sweep has passed it.
 	share, tables := ver.NewerFrom(c.from, c.limits.Written)
 	live := ver.Live()
+
 	for _, t := range tables {
 		for _, u := range t.Info.Segments {
 			s := segmentOf(ver, u.ID)
@@ -94,6 +101,8 @@ func (co *compactor) step() (bool, error) {
 	if err := d.log.Err(); err != nil {
 		return false, err // a step of the last compaction may not have been undone
 	}
+
+	// What range deletes have cut is counted outside the lock, because it reads tables.
 	co.countCuts()
 
 	d.edit.Lock()
@@ -101,12 +110,17 @@ func (co *compactor) step() (bool, error) {
 	if c == nil {
 		co.nothing()
 		d.edit.Unlock()
+
 		return false, nil
 	}
+
+	// The step is planned, and announced, under one hold of edit: a flush that comes after adds its range deletes to it,
+	// and keeps the segments that it reads.
 	s := co.plan(c)
 	if s.Idle() {
 		co.finish(c)
 		d.edit.Unlock()
+
 		return true, nil
 	}
 	ver := d.view.Load().ver
@@ -119,6 +133,8 @@ func (co *compactor) step() (bool, error) {
 	out := d.tables.NewWriter()
 	c.mover.begin(ver)
 	err := co.rewrite(c, s, ver, out)
+
+	// Finding the damaged table reads, so it is done before the lock is taken again.
 	var unreadable *tree.Table
 	if isUnreadable(err) {
 		unreadable = s.Unreadable(isUnreadable)
@@ -130,6 +146,7 @@ func (co *compactor) step() (bool, error) {
 	if err == nil {
 		err = d.install(s.Tiers(d.view.Load().ver, out), d.edit.from, nil, c.mover.commit())
 	}
+
 	switch {
 	case err == nil:
 		co.stepped(c, s, out)
@@ -137,8 +154,12 @@ func (co *compactor) step() (bool, error) {
 	case format.IsFatal(err):
 		return false, err // the files may be in the manifest
 	}
+
+	// Nothing of the step is in a manifest. Its files are removed, and the moved segment is cut back to where the step
+	// began.
 	out.Abandon()
 	c.mover.undo()
+
 	return co.failed(c, unreadable, err)
 }
 
@@ -146,6 +167,9 @@ func (co *compactor) step() (bool, error) {
 func (co *compactor) stepped(c *compaction, s *tree.Step, out *tree.Writer) {
 	d := co.d
 	c.did = true
+
+	// A range delete that was flushed while the step was written may leave nothing of a table: no version has it, so
+	// nobody else will remove its file.
 	for _, f := range out.Tables {
 		if f.Unused() { // range deletes have covered all of it meanwhile
 			f.Close()
@@ -157,6 +181,8 @@ func (co *compactor) stepped(c *compaction, s *tree.Step, out *tree.Writer) {
 		co.edit.speed = policy.Speed(co.edit.speed, s.Entries, now.Sub(c.sweep.stepped).Seconds())
 		c.sweep.stepped = now
 	}
+
+	// The next step begins behind the last key of this one, whatever was flushed meanwhile.
 	var more bool
 	if c.from, more = s.Next(); !more {
 		if c.sweep != nil {
@@ -177,15 +203,20 @@ func (co *compactor) failed(c *compaction, unreadable *tree.Table, err error) (b
 	case unreadable != nil && unreadable.Damaged.CompareAndSwap(false, true):
 		d.logger.Error("a table is damaged: it is not compacted any more, and reading what it names fails", "error", err)
 		co.damage.Store(&err)
+
 		return true, nil
 	case format.IsNoRoom(err) && co.smaller(c):
 		return true, nil
 	}
+
+	// Nothing helps now. The goroutine tries again after a pause; a request learns of the error, and writers that wait for
+	// room learn that none will come.
 	c.did = true // it is to be tried again
 	co.finish(c)
 	co.endRequest(err)
 	d.restoreReserve()
 	co.nothing()
+
 	return false, err
 }
 
@@ -209,10 +240,15 @@ func (co *compactor) smaller(c *compaction) bool {
 			c.victims[least] = true
 			c.request.later(all, least)
 		}
+
 		return true
 	}
 
-	if d.giveRoom(co.deleting.Load() && co.reserveFor(c)) {
+	may := class(co.removing.Load())
+	if !co.reserveFor(c, may) {
+		may = ordinary
+	}
+	if d.giveRoom(may) {
 		return true
 	}
 
@@ -222,19 +258,24 @@ func (co *compactor) smaller(c *compaction) bool {
 	if c.request != nil {
 		c.request.short = true
 	}
+
 	return moves
 }
 
-// reserveFor reports whether the reserve is enough for what a compaction moves: a segment that is emptied in part has
-// taken room and gives none back. It is called with edit held.
-func (co *compactor) reserveFor(c *compaction) bool {
+// reserveFor reports whether what a class may have of the reserve is enough for what a compaction moves: a segment that
+// is emptied in part has taken room and gives none back. It is called with edit held.
+func (co *compactor) reserveFor(c *compaction, may class) bool {
 	d := co.d
 	d.preparing.Lock()
-	left := d.preparing.reserve.size
+
+	// The reserve is given up for deletes only if all victims can then be emptied whole.
+	left := d.preparing.reserve.share(may)
 	d.preparing.Unlock()
+
 	for _, x := range co.victims(c) {
 		left -= x.ToMove()
 	}
+
 	return left >= 0
 }
 
@@ -247,6 +288,7 @@ const (
 
 // rewrite writes what a step makes of its tables.
 func (co *compactor) rewrite(c *compaction, s *tree.Step, ver *tree.Version, out *tree.Writer) error {
+	// The closure below is asked for each entry, so it looks at the channel only now and then.
 	entries, look := 0, int64(lookBytes)
 	err := s.Rewrite(out, tree.Control{
 		Full: func() bool { return out.Written() >= c.limits.Written || c.mover.moved >= c.limits.Moved },
@@ -255,6 +297,7 @@ func (co *compactor) rewrite(c *compaction, s *tree.Step, ver *tree.Version, out
 				return false
 			}
 			look = c.mover.moved + lookBytes
+
 			select {
 			case <-co.d.stop:
 				return true
@@ -276,6 +319,7 @@ func (co *compactor) rewrite(c *compaction, s *tree.Step, ver *tree.Version, out
 	if err := moved(); err != nil {
 		return err
 	}
+
 	return out.Close()
 }
 

@@ -39,7 +39,7 @@ type compactor struct {
 
 	// mu is used with DB.mu held.
 	mu struct {
-		needed    int64  // about how many bytes a merge of everything needs for its tables
+		needed    int64  // about how many bytes a compaction of everything needs for its tables
 		installs  uint64 // changes of the version
 		idle      uint64 // times that there was nothing to compact, though a writer waited for room
 		busy      bool   // there is something to compact, and it can be
@@ -50,7 +50,7 @@ type compactor struct {
 
 	passedOver atomic.Int64                 // deleted keys of tables, see passedDead
 	waiting    atomic.Int32                 // writers that wait for room on the disk
-	deleting   atomic.Bool                  // deletes wait for room, or have got the last there was
+	removing   atomic.Int32                 // the class of those that waited for room last, or have got the last there was
 	tight      atomic.Bool                  // there was no room for the last segment, except for deletes
 	damage     atomic.Pointer[error]        // the last damage that a compaction met
 	stall      atomic.Pointer[policy.Stall] // how far writers are slowed down
@@ -62,6 +62,8 @@ type compactor struct {
 func (co *compactor) next() *compaction {
 	d := co.d
 	last := co.last()
+
+	// At most the last compaction is given up: those below it are of older tiers, and go on when they are the last again.
 	if last != nil && co.superseded(last) {
 		co.finish(last)
 		last = co.last()
@@ -75,6 +77,8 @@ func (co *compactor) next() *compaction {
 		}
 	}
 	ver := d.view.Load().ver
+
+	// A request for a range may go before the next step of a sweep. Otherwise something new begins only over newer tiers.
 	c := (*compaction)(nil)
 	if last != nil && co.interrupts(last) {
 		c = co.forRequest(ver)
@@ -88,8 +92,11 @@ func (co *compactor) next() *compaction {
 	}
 
 	d.mu.Lock()
+
+	// Writers that had to stop go on if there is nothing to wait for.
 	co.mu.busy = last != nil
 	d.mu.Unlock()
+
 	return last
 }
 
@@ -98,11 +105,13 @@ func (co *compactor) last() *compaction {
 	if n := len(co.edit.running); n > 0 {
 		return co.edit.running[n-1]
 	}
+
 	return nil
 }
 
 // pick returns the compaction that is due of the tiers newer than floor, nil if none is. It is called with edit held.
 func (co *compactor) pick(ver *tree.Version, floor uint64) *compaction {
+	// With a compaction under way neither of these two can be done: they take all tiers.
 	if floor == 0 {
 		if c := co.forRequest(ver); c != nil {
 			return c
@@ -119,6 +128,7 @@ func (co *compactor) pick(ver *tree.Version, floor uint64) *compaction {
 	if !due {
 		return nil
 	}
+
 	return &compaction{reason: picked.Reason, oldest: picked.Oldest, newest: picked.Newest, victims: set(picked.Victims),
 		urgent: urgent && picked.All()}
 }
@@ -128,6 +138,7 @@ func index(urgent bool) int {
 	if urgent {
 		return 1
 	}
+
 	return 0
 }
 
@@ -136,6 +147,7 @@ func set(ids []uint32) map[uint32]bool {
 	for _, id := range ids {
 		m[id] = true
 	}
+
 	return m
 }
 
@@ -144,6 +156,9 @@ func (co *compactor) begin(c *compaction) {
 	d := co.d
 	c.limits = d.full().StepLimits(c.reason)
 	c.mover = &mover{d: d, seq: d.edit.from.Seq}
+
+	// A sweep takes what lies in the log and what was moved before, but not what it moves itself: the numbers of its own
+	// segments are higher than all that were given out before.
 	if c.reason == policy.Sweep {
 		c.sweep = &sweep{logFrom: d.edit.from.Segment, stepped: time.Now()}
 		c.mover.old = cmp.Or(co.edit.sweptFrom, math.MaxUint32)
@@ -158,6 +173,8 @@ func (co *compactor) begin(c *compaction) {
 func (co *compactor) finish(c *compaction) {
 	co.edit.running = co.edit.running[:len(co.edit.running)-1]
 	c.mover.end()
+
+	// A version in which it found nothing to do is not looked at again, or the goroutine would go round for ever.
 	if !c.did && c.request == nil && !c.deadKeys {
 		co.edit.fruitless[index(c.urgent)] = co.d.view.Load().ver
 	}
@@ -169,6 +186,8 @@ func (co *compactor) nothing() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	co.mu.busy = false
+
+	// A writer that waits in awaitRoom counts these: nothing to compact means that it is refused.
 	if co.waiting.Load() > 0 {
 		co.mu.idle++
 	}
@@ -200,6 +219,7 @@ func segmentsOf(v *tree.Version) (all []*wal.Segment) {
 	for _, s := range v.Segments() {
 		all = append(all, s.(*wal.Segment))
 	}
+
 	return all
 }
 
@@ -211,6 +231,7 @@ func (co *compactor) victims(c *compaction) (all []policy.Candidate) {
 			all = append(all, x)
 		}
 	}
+
 	return all
 }
 
@@ -218,6 +239,8 @@ func (co *compactor) victims(c *compaction) (all []policy.Candidate) {
 // is named.
 func (co *compactor) rotten(s *wal.Segment, key []byte, err error) {
 	d := co.d
+
+	// The first value of a segment is reported; the others would fill the log of a program with the same line.
 	if s != nil && !s.Damaged.CompareAndSwap(false, true) {
 		return
 	}
@@ -238,13 +261,20 @@ func (co *compactor) awaitRoom() bool {
 			did = d.worked(isCompacting, err) == nil && ok
 		})
 	} else {
+		// A broadcast may be for something else. The two counters tell whether a compaction has changed something, or found
+		// nothing to do, since this writer began to wait.
 		installs, idle := co.mu.installs, co.mu.idle
 		d.wake(d.compactions)
+
 		for co.mu.installs == installs && co.mu.idle == idle && d.log.Err() == nil {
 			d.mu.changed.Wait()
 		}
 		did = co.mu.installs != installs
 	}
+
+	// A version that was replaced gives its files up, but another goroutine may not have removed them yet: the room is
+	// there only once they are gone.
 	d.unlocked(func() { d.removeObsolete() })
+
 	return did
 }

@@ -121,6 +121,8 @@ type DB struct {
 		stuck    error                   // why the last flush failed, nil if it did not
 		next     *wal.Segment            // prepared to follow the log's present one
 		lastSize int64                   // of the segment made last
+		kept     bool                    // the log's present segment is for deletes and removals: see ladder
+		removing int                     // batches of that kind for which room is being made
 		segs     map[uint32]*wal.Segment // all that are alive, with a reference each
 		nextFile uint64
 	}
@@ -172,6 +174,7 @@ func (v *view) release() {
 		return
 	}
 	v.mem.release()
+
 	for _, t := range v.imm {
 		t.release()
 	}
@@ -182,7 +185,10 @@ func (v *view) release() {
 func (d *DB) publish(mem *memTable, imm []*memTable, ver *tree.Version) {
 	v := &view{mem: mem, imm: imm, ver: ver}
 	v.refs.Store(1)
+
+	// The view has references of its own to its parts, so that the caller may give up those that it has.
 	mem.refs.Add(1)
+
 	for _, t := range imm {
 		t.refs.Add(1)
 	}
@@ -203,6 +209,8 @@ type state struct {
 func (d *DB) latest() state {
 	for {
 		v := d.view.Load()
+
+		// A view is released by the one who replaces it. If that was the last reference, there is a newer view to be loaded.
 		if !v.tryAcquire() {
 			continue
 		}
@@ -225,6 +233,7 @@ func token(lsn uint64, level holdfast.Level) uint64 { return lsn<<2 | uint64(lev
 func (d *DB) Wait(t uint64) error {
 	lsn, level := t>>2, holdfast.Level(t&3)
 	switch level {
+	// At Memory nothing is to be done: the frame is in the log's image. What is left is that the log has not failed.
 	case holdfast.Process:
 		if err := d.log.Write(lsn); err != nil {
 			return err
@@ -232,17 +241,23 @@ func (d *DB) Wait(t uint64) error {
 	case holdfast.Power:
 		return d.log.Sync(lsn)
 	}
+
 	return d.log.Acknowledge(lsn, level)
 }
 
 // Write implements [driver.Core]. The batch is visible when it returns.
 func (d *DB) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	if b.Len() == 0 {
+		// An empty batch takes no place. Its receipt stands for everything applied before it.
 		if err := d.log.Err(); err != nil {
 			return holdfast.Receipt{}, err
 		}
+
 		return holdfast.NewReceipt(d, token(d.log.Appended(), level)), nil
 	}
+
+	// The checksums of the body take long, so they are made before the lock. Whoever is to be slowed down waits here too,
+	// and keeps nobody else waiting.
 	body := b.Bytes()
 	large, sum := d.large(body, b.Len()), format.Checksum(body)
 	d.compactor.pace(len(body))
@@ -256,9 +271,12 @@ func (d *DB) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 		d.syncedCommits.Add(1)
 	}
 	d.window.Dirty() // at Power too: the receipt may be dropped
+
+	// Nobody may ever wait for this receipt. The queue stays bounded because the writer itself then writes what is queued.
 	if lsn-d.log.Written() > maxUnwritten {
 		d.log.Write(lsn) // an error shows at the next commit
 	}
+
 	return holdfast.NewReceipt(d, token(lsn, level)), nil
 }
 
@@ -266,6 +284,9 @@ func (d *DB) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 // leave half a commit, stops the log.
 func (d *DB) place(b *holdfast.Batch, body []byte, sum uint32, large bool) (lsn uint64, err error) {
 	d.mu.Lock()
+
+	// A panic between the place in the log and the index would leave a frame that readers do not see, and that the next
+	// ones follow. So it stops the log, and lets go of the lock.
 	returned := false
 	defer func() {
 		if !returned {
@@ -281,12 +302,15 @@ func (d *DB) place(b *holdfast.Batch, body []byte, sum uint32, large bool) (lsn 
 		}
 		end := d.log.End()
 		lsn = end.LSN
+
+		// Readers take the memtable's content up to this number: everything of the batch is indexed before.
 		d.visible.Store(end.Seq)
 		if b.HasRange() {
 			d.freeEarly()
 		}
 	}
 	returned = true
+
 	return lsn, err
 }
 
@@ -307,6 +331,7 @@ func (d *DB) freeEarly() {
 	if len(v.imm) >= policy.MaxFull || ts.Len() > policy.EarlyRanges {
 		return
 	}
+
 	var covered int64
 	for r := range ts.Ranges() {
 		for i := range v.ver.Tiers {
@@ -339,6 +364,9 @@ func (d *DB) add(mem *memTable, body []byte, sum uint32, ops int, large bool) {
 // rotateMemtable begins a new memtable. It is called with mu held.
 func (d *DB) rotateMemtable() {
 	v := d.view.Load()
+
+	// The old memtable ends, and the new one begins, at the same place of the log. A flush of the old one moves the
+	// position from which opening replays to exactly there.
 	at := d.log.End()
 	v.mem.end = at
 	mem := newMemTable(d.pool, at)
@@ -349,6 +377,8 @@ func (d *DB) rotateMemtable() {
 
 func (d *DB) wake(c chan struct{}) {
 	select {
+	// The channel holds one token. If there is one already, its goroutine has not looked yet, and will see this change
+	// too.
 	case c <- struct{}{}:
 	default:
 	}
@@ -359,11 +389,13 @@ func (d *DB) Settle() error {
 	if err := d.log.Err(); err != nil {
 		return err
 	}
+
 	return d.log.Sync(d.log.Appended())
 }
 
 // Release implements [driver.Core].
 func (d *DB) Release(err error) error {
+	// First everything that works in the background ends: from here on the database changes only by what follows.
 	close(d.stop)
 	d.done.Wait()
 	d.window.Stop()
@@ -376,6 +408,7 @@ func (d *DB) Release(err error) error {
 			err = d.flushAll()
 		}
 	}
+
 	return errors.Join(err, d.shut(err == nil && !d.readOnly))
 }
 
@@ -396,6 +429,7 @@ func (d *DB) flushAll() error {
 func (d *DB) saveAtEnd() error {
 	d.edit.Lock()
 	defer d.edit.Unlock()
+
 	return d.saveManifest(d.view.Load().ver, d.edit.from)
 }
 
@@ -420,6 +454,8 @@ func (d *DB) noteInLog() (err error) {
 		}
 		defer func() { err = errors.Join(err, f.Close()) }()
 	}
+
+	// The frame goes behind the last one. Until it is synced it may be torn, which takes nothing away: it is empty.
 	var b [format.FrameHeader]byte
 	format.PutFrameHeader(b[:], s.Epoch, format.KindBatch, 0, format.Checksum(nil), uint32(p.Seq-s.BaseSeq), 0)
 	if _, err := f.WriteAt(b[:], p.Offset); err != nil {
@@ -428,6 +464,7 @@ func (d *DB) noteInLog() (err error) {
 	if err := f.Datasync(); err != nil {
 		return format.IOError("sync", name, err)
 	}
+
 	return nil
 }
 
@@ -440,6 +477,9 @@ func (d *DB) shut(orderly bool) (err error) {
 	d.mu.Lock()
 	cur, off := d.log.Current(), d.log.End().Offset
 	d.mu.Unlock()
+
+	// Only a database in order may write: a failed one leaves the files as they are for the next opening, which finds out
+	// what is whole.
 	if orderly {
 		if cur != nil && off < cur.Size {
 			// The mapping keeps its length, but nothing is read beyond off.
@@ -450,8 +490,11 @@ func (d *DB) shut(orderly bool) (err error) {
 			}
 		}
 		if err == nil {
-			if err = d.saveAtEnd(); format.IsNoRoom(err) && d.giveRoom(true) {
+			// The segment is cut before the manifest says how far the log goes. A crash between the two leaves the older
+			// manifest, to which a shorter file is no contradiction: its frames are all there.
+			if err = d.saveAtEnd(); format.IsNoRoom(err) && d.giveRoom(deletes) {
 				err = d.saveAtEnd()
+				d.restoreReserve()
 			}
 			if format.IsShortage(err) {
 				d.logger.Warn("cannot note in the manifest how far the log goes", "path", d.files.Dir, "error", err)
@@ -465,16 +508,21 @@ func (d *DB) shut(orderly bool) (err error) {
 		}
 	}
 	d.mu.Lock()
+
+	// The segment prepared for later holds nothing, and no manifest names it.
 	next := d.mu.next
 	d.mu.Unlock()
 	if next != nil {
 		d.files.Undo(next)
 	}
 	d.view.Load().release()
+
+	// The view goes first: its tables and memtables hold references to segments. Those that follow are the database's own.
 	for _, id := range d.segmentIDs() {
 		d.mu.segs[id].Release()
 	}
 	d.removeObsolete()
+
 	return err
 }
 
@@ -487,6 +535,7 @@ func (d *DB) Measure(m *holdfast.Metrics) {
 	if d.Life.Enter() == nil {
 		v := d.latest().view
 		m.MemoryBytes += v.mem.bytes()
+
 		for _, t := range v.imm {
 			m.MemoryBytes += t.bytes()
 		}
@@ -506,6 +555,7 @@ func (d *DB) trouble() error {
 	if p := d.compactor.damage.Load(); p != nil {
 		all = append(all, *p)
 	}
+
 	return errors.Join(all...)
 }
 

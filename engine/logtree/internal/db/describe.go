@@ -13,6 +13,7 @@ func Describe() holdfast.Capabilities {
 	if mapped {
 		how = "store to the mapping of the log's file"
 	}
+
 	return holdfast.Capabilities{
 		Engine:  format.Name,
 		Memory:  holdfast.Promise{Given: holdfast.Memory, How: "copied to the log's tail in memory and indexed"},

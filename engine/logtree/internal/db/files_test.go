@@ -70,7 +70,11 @@ type countedMap struct {
 // make checkpoints, and everything is right. Opening, also for reading only, needs no more.
 func TestFewOpenFiles(t *testing.T) {
 	t.Parallel()
-	const most, n, size = 8, 2000, 500
+	const most, size = 8, 500
+	n := 2000
+	if testing.Short() {
+		n = 800
+	}
 	m := vfs.NewMem()
 	c, copied := testConfig(nil, "db"), "copied"
 	fsys := &counted{FS: m}

@@ -21,11 +21,14 @@ import (
 func (d *DB) flush() (bool, error) {
 	d.flushing.Lock()
 	defer d.flushing.Unlock()
+
 	v := d.latest().view
 	defer v.release()
 	if len(v.imm) == 0 {
 		return false, nil
 	}
+
+	// The oldest goes first: the position from which the log is replayed moves over it.
 	t := v.imm[len(v.imm)-1]
 
 	// Range deletes of newer memtables cover what is flushed, too. They have to be as durable as the table is.
@@ -60,6 +63,8 @@ func (d *DB) flush() (bool, error) {
 	defer d.edit.Unlock()
 	co := &d.compactor
 	co.edit.replaced = policy.Replaced(co.edit.replaced, out.Sampled, out.Replaced)
+
+	// The version may be another one than the flush began with, so the new tier is put on what there is now.
 	tiers := d.view.Load().ver.CopyTiers()
 	nextTier := d.edit.nextTier
 	if !ts.Empty() {
@@ -69,18 +74,23 @@ func (d *DB) flush() (bool, error) {
 		}
 	}
 
+	// Where range deletes have left nothing of the memtable there is no tier, but the position in the log moves all the
+	// same.
 	if len(out.Tables) > 0 {
 		d.edit.nextTier++
 		tiers = slices.Insert(tiers, 0, tree.Tier{ID: d.edit.nextTier, Refs: tree.Refs(out.Tables)})
 	}
 	if err := d.install(tiers, t.end, t, nil); err != nil {
+		// If it is unknown which manifest is durable, the new tables may be named by it: they must stay.
 		if !format.IsFatal(err) {
 			d.edit.nextTier = nextTier
 			out.Abandon()
 		}
+
 		return false, err
 	}
 	d.wake(d.compactions)
+
 	return true, nil
 }
 
@@ -91,20 +101,30 @@ func (d *DB) flushOnce() (did bool, err error) {
 	// segment would take it, be given up, and take it again, without end.
 	for did, err = d.flush(); format.IsNoRoom(err); did, err = d.flush() {
 		d.scarce.Store(true)
-		if !d.giveRoom(d.deletes()) {
+		c := ordinary
+		if d.deletes() {
+			c = class(d.compactor.removing.Load())
+		}
+		if !d.giveRoom(c) {
 			break
 		}
 	}
-	d.scarce.Store(false)
+	if d.scarce.Swap(false) {
+		d.restoreReserve() // what it has left is for deletes again
+	}
 	if format.IsFatal(err) {
 		return did, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
+	// A writer that waits for memory tells by this error, which the next successful flush removes, that waiting is of no
+	// use.
 	d.mu.stuck = err
 	if err != nil {
 		d.mu.changed.Broadcast()
 	}
+
 	return did, err
 }
 
@@ -119,10 +139,13 @@ func (d *DB) Flush() error {
 		return err
 	}
 	d.mu.Lock()
+
+	// What comes later belongs to another memtable, so the loop below ends beside busy writers.
 	if !d.view.Load().mem.empty() {
 		d.rotateMemtable()
 	}
 	d.mu.Unlock()
+
 	for {
 		did, err := d.flush()
 		if format.IsFatal(err) {
@@ -134,12 +157,13 @@ func (d *DB) Flush() error {
 	}
 }
 
-// deletes reports whether a memtable holds deletes.
+// deletes reports whether a memtable holds deletes, or some wait to get into one.
 func (d *DB) deletes() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v := d.view.Load()
-	return v.mem.deletes > 0 || slices.ContainsFunc(v.imm, func(t *memTable) bool { return t.deletes > 0 })
+	return d.mu.removing > 0 || v.mem.deletes > 0 ||
+		slices.ContainsFunc(v.imm, func(t *memTable) bool { return t.deletes > 0 })
 }
 
 // install makes tiers the present version, which the log completes from that position on: it writes the
@@ -158,9 +182,11 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *memTable,
 		d.mu.segs[s.ID] = s
 	}
 	d.mu.Unlock()
+
 	ver := old.Next(tiers, func(id uint32) tree.Segment {
 		d.mu.Lock()
 		defer d.mu.Unlock()
+
 		return d.mu.segs[id]
 	})
 	defer ver.Release() // the view has it
@@ -172,6 +198,7 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *memTable,
 			delete(d.mu.segs, s.ID)
 		}
 		d.mu.Unlock()
+
 		return err
 	}
 	d.edit.from = from
@@ -199,6 +226,7 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *memTable,
 	d.compactor.measure(ver)
 	d.compactor.mu.installs++
 	d.mu.changed.Broadcast()
+
 	return nil
 }
 
@@ -206,6 +234,9 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *memTable,
 // with edit and mu held.
 func (d *DB) retireSegments(ver *tree.Version, from format.Position) {
 	var dead []*wal.Segment
+
+	// A segment is in one of three states: the log still needs it, some table names it, or it is dead. While a compaction
+	// writes to it, it is none of them yet.
 	for id, s := range d.mu.segs {
 		moved := s.Kind == format.SegmentMoved
 		// Nobody writes to it any more: it was synced when the memtable was flushed, or when the compaction's step settled.
@@ -219,6 +250,7 @@ func (d *DB) retireSegments(ver *tree.Version, from format.Position) {
 		}
 	}
 	slices.SortFunc(dead, func(a, b *wal.Segment) int { return cmp.Compare(a.ID, b.ID) }) // the same seed must do the same
+
 	for _, s := range dead {
 		delete(d.mu.segs, s.ID)
 		s.Dead.Store(true)
@@ -230,6 +262,7 @@ func (d *DB) retireSegments(ver *tree.Version, from format.Position) {
 func (d *DB) saveManifest(ver *tree.Version, from format.Position) error {
 	m := d.manifest(ver, from)
 	d.otherSyncs.Add(2)
+
 	return writeManifest(d.files.FS, d.files.Dir, m)
 }
 
@@ -258,6 +291,7 @@ func (d *DB) manifest(ver *tree.Version, from format.Position) *format.Manifest 
 		}
 	}
 	m.Synced = max(d.log.Synced(), d.edit.promised) // a replay may stop short of it yet
+
 	return m
 }
 

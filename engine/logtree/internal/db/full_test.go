@@ -18,6 +18,7 @@ import (
 
 // TestRefusedNumbers: batches that a full disk refuses use up no numbers of files, of which there are 32 bits.
 func TestRefusedNumbers(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	x := newDrive(t, 1<<20)
 	x.fs.SetCapacity(4 << 20)
@@ -53,6 +54,7 @@ func TestRefusedNumbers(t *testing.T) {
 // TestDeletesFromTheReserve: where somebody else has taken the last byte, the reserve is kept for deletes. It once
 // went into emptying a segment for which it was not enough, which gave nothing back: 141 deletes were possible.
 func TestDeletesFromTheReserve(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	x := newDrive(t, 64<<20)
 	if _, err := x.each(20_000, func(b *holdfast.Batch, i int) {
@@ -155,9 +157,7 @@ func TestDeleteMakesRoom(t *testing.T) {
 // merge once needed room for all that it read, and the database could not be written to any more, nor after
 // reopening.
 func TestNearlyFullDisk(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the race detector makes it slow, and there is one goroutine")
-	}
+	oneGoroutine(t)
 	t.Parallel()
 	const n = 50_000
 	x := newDrive(t, 1<<20)
@@ -179,6 +179,7 @@ func TestNearlyFullDisk(t *testing.T) {
 // TestFullDisk: what does not fit is refused and nothing else: what is there can be read and deleted key by key, and
 // then there is room again. A full disk once ended all writing, and deleting did not get further after reopening.
 func TestFullDisk(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for _, reopen := range []bool{false, true} {
 		x := newDrive(t, 1<<20)
@@ -446,6 +447,7 @@ func TestBackgroundFailures(t *testing.T) {
 // usual size, overwrites were refused for ever with half of the disk free: there was no room to empty the largest
 // segment.
 func TestDefaultBudgetOnSmallDisk(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for _, mib := range []int64{64, 96} {
 		x := newDrive(t, 128<<20, func(c *Config) { c.FS.(*vfs.Mem).SetCapacity(mib << 20) })

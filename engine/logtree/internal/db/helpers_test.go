@@ -244,3 +244,11 @@ func contents(r holdfast.Reader) (map[string]string, error) {
 	}
 	return all, it.Err()
 }
+
+// oneGoroutine skips a test with -short, which is for the race detector: it makes such a test slow, and finds nothing.
+func oneGoroutine(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: there is one goroutine")
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/night"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -52,6 +53,7 @@ func scanKey(i int) []byte { return fmt.Appendf(nil, "key/%05d", i) }
 // several tiers and memtables that lie among each other, values of all lengths, deletes, and range deletes that
 // begin and end anywhere.
 func TestScanModel(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
@@ -243,7 +245,11 @@ func TestScanBesideRot(t *testing.T) {
 			}
 		}
 	})
-	for range 2000 {
+	scans := 2000
+	if testing.Short() {
+		scans = 300
+	}
+	for range scans {
 		it := d.Scan(holdfast.Range{})
 		for i := 0; it.Next(); i++ {
 			if !bytes.Equal(it.Value(), value(i)) {
@@ -276,7 +282,8 @@ func TestScanBesideWriters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const keys, rounds = 3000, 24
+	const keys = 3000
+	rounds := night.Or(24, 9)
 	// Every key has the round of its last batch; a batch is all keys, so a state is of one round only.
 	write := func(round int) {
 		var b holdfast.Batch

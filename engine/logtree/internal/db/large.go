@@ -31,6 +31,7 @@ func (d *DB) large(body []byte, ops int) bool {
 	if len(body)/ops < d.leastLarge {
 		return false
 	}
+
 	for at := 0; at < len(body); {
 		r, _ := format.ParseRecord(body[at:])
 		if r.Kind == holdfast.KindDeleteRange {
@@ -38,6 +39,7 @@ func (d *DB) large(body []byte, ops int) bool {
 		}
 		at += r.Size
 	}
+
 	return true
 }
 
@@ -45,6 +47,9 @@ func (d *DB) large(body []byte, ops int) bool {
 func (t *memTable) addLarge(s *wal.Segment, off int64, body []byte, seq uint64) {
 	t.keep(s)
 	t.large += int64(format.FrameSize(len(body)))
+
+	// Sets are indexed by their place in the log. A delete has no value, and its key is copied into the image, which the
+	// index points to.
 	off += format.FrameHeader
 	payload := int64(0)
 	for at := 0; at < len(body); {
@@ -74,6 +79,8 @@ func (t *memTable) keep(s *wal.Segment) {
 	if n := len(old); n > 0 && old[n-1] == s {
 		return
 	}
+
+	// The slice is replaced, never changed: readers walk over it without a lock.
 	s.Acquire()
 	segs := append(slices.Clip(old), s)
 	t.segs.Store(&segs)
@@ -92,6 +99,7 @@ func (t *memTable) Value(dst []byte, v *memtable.Version) ([]byte, error) {
 			}
 		}
 	}
+
 	return dst, format.Corrupt("", 0,
 		fmt.Sprintf("the memtable names segment %d, which it does not hold", v.Pointer.At>>32), nil)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/night"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -59,7 +60,7 @@ func linearKey(k int) []byte { return []byte{'a' + byte(k)} }
 // its beginning and its end, that explains everything that was seen.
 func TestLinearizable(t *testing.T) {
 	t.Parallel()
-	rounds := 12
+	rounds := night.Or(12, 6)
 	if testing.Short() {
 		rounds = 4
 	}

@@ -20,6 +20,7 @@ func readManifest(fsys vfs.FS, dir string) (*format.Manifest, error) {
 	if err != nil {
 		return nil, format.IOError("open", name, err)
 	}
+
 	return format.DecodeManifest(b, name)
 }
 
@@ -27,16 +28,22 @@ func readManifest(fsys vfs.FS, dir string) (*format.Manifest, error) {
 func writeManifest(fsys vfs.FS, dir string, m *format.Manifest) error {
 	name := filepath.Join(dir, format.ManifestName)
 	temp := name + ".new"
+
+	// The new manifest is whole and synced before it gets its name. Up to the rename an error leaves the old one in force.
 	if err := writeFile(fsys, temp, m.Encode()); err != nil {
 		fsys.Remove(temp) // it may take the room that is missing
 		return format.IOError("write", temp, err)
 	}
+
+	// From here on a crash may leave either of the two, so that nothing may be removed that one of them names: the
+	// database stops.
 	if err := fsys.Rename(temp, name); err != nil {
 		return format.Fatal(format.IOError("rename", temp, err))
 	}
 	if err := fsys.SyncDir(dir); err != nil {
 		return format.Fatal(format.IOError("sync", dir, err))
 	}
+
 	return nil
 }
 
@@ -53,5 +60,6 @@ func writeFile(fsys vfs.FS, name string, b []byte) (err error) {
 	if n, err := f.WriteAt(b, 0); err != nil {
 		return fmt.Errorf("after %d bytes: %w", n, err)
 	}
+
 	return f.Sync()
 }

@@ -21,11 +21,13 @@ type memTable struct {
 	index           *memtable.Table
 	rangeTombstones atomic.Pointer[tree.RangeTombstones]
 
-	bases      []base                         // ascending by addr
-	large      int64                          // bytes of frames that are in the log only
-	deletes    int64                          // operations that delete
-	segs       atomic.Pointer[[]*wal.Segment] // that those are in, with a reference each
+	bases      []base // ascending by addr
+	deletes    int64  // operations that delete
 	start, end format.Position
+
+	// Frames of large values are in the log only: so many bytes of them, in these segments. It has a reference to each.
+	large int64
+	segs  atomic.Pointer[[]*wal.Segment]
 
 	refs atomic.Int32
 }
@@ -41,6 +43,7 @@ func newMemTable(pool *memtable.Pool, start format.Position) *memTable {
 	image := memtable.NewImage(pool)
 	t := &memTable{image: image, index: memtable.New(image), start: start}
 	t.refs.Store(1)
+
 	return t
 }
 
@@ -66,11 +69,14 @@ func (t *memTable) weight() int64 { return t.bytes() + t.large/largeWeight }
 
 // reserve returns room for a frame that goes to off in segment seg.
 func (t *memTable) reserve(seg uint32, off int64, n int) (memtable.Addr, []byte) {
+	// Frames that lie one behind the other, in the image and in the log, share a base. A new one begins where either of
+	// them jumps: another segment, or another chunk of the image.
 	addr, buf := t.image.Reserve(n)
 	if n := len(t.bases); n == 0 || t.bases[n-1].place(addr) != uint64(seg)<<32|uint64(off) ||
 		addr>>32 != t.bases[n-1].addr>>32 {
 		t.bases = append(t.bases, base{addr, seg, off})
 	}
+
 	return addr, buf
 }
 
@@ -92,6 +98,9 @@ func (p *placer) of(value memtable.Addr) uint64 {
 	a := value - 1
 
 	bases := p.t.bases
+
+	// Values are asked for in the order of their keys. Those of ascending keys lie in the base of the one before; for
+	// others the base is searched.
 	if b := bases[p.at:]; a < b[0].addr || len(b) > 1 && a >= b[1].addr {
 		i, found := slices.BinarySearchFunc(bases, a, func(b base, a memtable.Addr) int { return cmp.Compare(b.addr, a) })
 		if !found {
@@ -99,6 +108,7 @@ func (p *placer) of(value memtable.Addr) uint64 {
 		}
 		p.at = i
 	}
+
 	return bases[p.at].place(value)
 }
 
@@ -106,6 +116,7 @@ func (p *placer) of(value memtable.Addr) uint64 {
 // number seq.
 func (t *memTable) add(s *wal.Segment, addr memtable.Addr, body []byte, seq uint64) {
 	seq--
+
 	payload := int64(0)
 	var ranges []tree.RangeTombstone
 	for at := 0; at < len(body); {
@@ -124,6 +135,8 @@ func (t *memTable) add(s *wal.Segment, addr memtable.Addr, body []byte, seq uint
 		}
 		at += r.Size
 	}
+
+	// Range deletes are stored after the keys of the batch, and both are seen only once the batch is visible.
 	if len(ranges) > 0 {
 		t.rangeTombstones.Store(t.rangeTombstones.Load().With(ranges, t.quiet))
 	}
@@ -143,6 +156,7 @@ func (t *memTable) quiet(lo, hi []byte, after uint64) bool {
 		}
 		ok = it.Next()
 	}
+
 	return true
 }
 
@@ -157,6 +171,7 @@ func (t *memTable) get(key []byte, seq uint64, ts *tree.RangeTombstones) (v memt
 	case found || deleted > 0:
 		return v, false, true
 	}
+
 	return v, false, false
 }
 

@@ -10,5 +10,6 @@ func mostFiles() int {
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
 		return usualFiles
 	}
+
 	return int(min(uint64(limit.Cur)/2, usualFiles))
 }

@@ -95,6 +95,7 @@ func (w *mover) near(e table.Entry) []byte {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -130,6 +131,7 @@ func (w *mover) read(e table.Entry) (err error) {
 	if w.timed++; w.timed == timedReads {
 		w.slow = w.took > timedReads*slowRead
 	}
+
 	return err
 }
 
@@ -146,13 +148,16 @@ func (w *mover) readHoles() error {
 	if w.d.manual {
 		n = 1
 	}
+
 	var group sync.WaitGroup
 	var failed atomic.Bool
 	var took atomic.Int64 // by all goroutines: those that wait for a processor are not slow reads
 	for part := range slices.Chunk(w.holes, (len(w.holes)+n-1)/n) {
+		// The goroutines fill parts of one buffer that do not overlap.
 		group.Go(func() {
 			start := time.Now()
 			defer func() { took.Add(int64(time.Since(start))) }()
+
 			for _, h := range part {
 				v, err := w.ver.Value(w.buf[h.off:h.off:h.off+int(h.e.Len)], h.e)
 				if err != nil {
@@ -170,6 +175,7 @@ func (w *mover) readHoles() error {
 	if failed.Load() {
 		return errHole
 	}
+
 	return nil
 }
 
@@ -187,6 +193,7 @@ func (w *mover) begin(ver *tree.Version) {
 // commit counts what was moved among the segments' used bytes, and returns the new segments. The step is installed
 // next; it is called with edit held, so that no other manifest tells of what may still be undone.
 func (w *mover) commit() []*wal.Segment {
+	// What the step moved counts from now on. Up to here undo could take it back without anybody having seen it.
 	w.oldMoved += w.oldNow
 	w.ver, w.careful = nil, false
 	for _, x := range w.synced {
@@ -197,12 +204,15 @@ func (w *mover) commit() []*wal.Segment {
 	if s := w.was.seg; s != nil && s != w.seg {
 		s.Open.Store(false)
 	}
+
 	return w.fresh
 }
 
 // move copies a value and returns its new place. A value that is damaged stays where it is, and so does its segment:
 // it is reported, and everything else goes on.
 func (w *mover) move(key []byte, e table.Entry) (uint64, error) {
+	// A value is taken from what was read ahead, or left as a hole where reads are slow, or read now. With careful set no
+	// hole is left, which finds the value that is damaged.
 	var err error
 	value := w.near(e)
 	late := value == nil && e.Len > 0 && e.Len < moveAhead && (w.slow || w.d.manual) && !w.careful
@@ -212,6 +222,7 @@ func (w *mover) move(key []byte, e table.Entry) (uint64, error) {
 				w.d.compactor.rotten(segmentOf(w.ver, uint32(e.Place>>32)), key, err)
 				return e.Place, nil
 			}
+
 			return 0, err
 		}
 		value = w.val
@@ -247,6 +258,8 @@ func (w *mover) move(key []byte, e table.Entry) (uint64, error) {
 		w.buf = append(w.buf, value...)
 	}
 
+	// A sweep gives back the log that was there before the last one; how much of it has moved tells writers what will be
+	// free at its end.
 	w.payload += int64(len(key) + n)
 	w.moved += int64(n)
 	if id := uint32(e.Place >> 32); id < w.old && segmentOf(w.ver, id).Kind == format.SegmentLog {
@@ -255,6 +268,7 @@ func (w *mover) move(key []byte, e table.Entry) (uint64, error) {
 	if len(w.buf) >= moveFrame {
 		err = w.flush()
 	}
+
 	return place, err
 }
 
@@ -273,6 +287,7 @@ func (w *mover) flush() error {
 	if cap(w.buf) > 4*moveFrame {
 		w.buf = nil
 	}
+
 	return nil
 }
 
@@ -287,6 +302,7 @@ func (w *mover) append(kind format.FrameKind, b []byte) error {
 	}
 	w.d.otherBytes.Add(int64(n))
 	w.at += int64(n)
+
 	return w.syncAhead()
 }
 
@@ -299,6 +315,8 @@ func (w *mover) syncAhead() error {
 	if w.d.manual || w.at-w.asked < syncEvery {
 		return nil
 	}
+
+	// Two syncs of one file at a time gain nothing: the step goes on, and asks again with its next frame.
 	if w.syncing != nil {
 		if len(w.syncing) == 0 {
 			return nil
@@ -309,8 +327,10 @@ func (w *mover) syncAhead() error {
 	}
 	f, done := w.seg.File, make(chan error, 1)
 	w.d.otherSyncs.Add(1)
+
 	go func() { done <- f.Datasync() }()
 	w.syncing, w.asked = done, w.at
+
 	return nil
 }
 
@@ -324,6 +344,7 @@ func (w *mover) awaitSync() error {
 	if err != nil {
 		return format.IOError("sync", w.seg.File.Name(), err)
 	}
+
 	return nil
 }
 
@@ -340,8 +361,12 @@ func (w *mover) create(size int64) error {
 	}
 	w.seg, w.at, w.payload, w.fresh = s, format.SegmentHeaderSize, 0, append(w.fresh, s)
 	w.asked = 0
+
+	// The begin frame says how new the values in the segment can be. That is why a compaction may take in newer tiers only
+	// while no segment is open.
 	b := make([]byte, format.FrameHeader+format.BeginBody)
 	format.Begin{Seq: w.seq}.Put(b[format.FrameHeader:])
+
 	return w.append(format.KindBegin, b)
 }
 
@@ -365,6 +390,7 @@ func (w *mover) settle() error {
 		return format.IOError("sync", s.File.Name(), err)
 	}
 	w.synced = append(w.synced, fill{s, w.at, w.payload})
+
 	return nil
 }
 
@@ -377,6 +403,7 @@ func (w *mover) seal() error {
 	if s := w.seg; s != nil {
 		w.seg = nil
 	}
+
 	return nil
 }
 
@@ -394,6 +421,8 @@ func (w *mover) undo() {
 	for _, s := range w.fresh {
 		w.d.files.Undo(s)
 	}
+
+	// The segment in which the step went on stays. What the step added to it is in no manifest, and is cut off.
 	w.seg, w.at, w.payload = w.was.seg, w.was.at, w.was.payload
 	w.buf, w.holes, w.fresh, w.synced, w.ver = w.buf[:0], w.holes[:0], nil, nil, nil
 	if s := w.seg; s != nil {

@@ -24,6 +24,7 @@ func tiersOf(tiers []tree.Tier) []policy.Tier {
 		all[i] = policy.Tier{ID: tiers[i].ID, FileBytes: n.FileBytes, Values: n.Values, Entries: n.Entries,
 			Tombstones: n.Tombstones}
 	}
+
 	return all
 }
 
@@ -36,6 +37,7 @@ func (d *DB) segmentNumbers(ver *tree.Version) []policy.Segment {
 		all = append(all, policy.Segment{ID: s.ID, Moved: moved, InLog: !moved && s.ID >= d.edit.from.Segment,
 			Open: s.Open.Load(), Damaged: s.Damaged.Load(), Used: s.Used.Load(), Payload: s.Payload.Load(), Live: live})
 	}
+
 	return all
 }
 
@@ -49,6 +51,7 @@ func (co *compactor) state(ver *tree.Version, floor uint64) *policy.State {
 	if floor == 0 {
 		s.Segments, s.Room = co.d.segmentNumbers(ver), co.roomToMove()
 	}
+
 	return s
 }
 
@@ -59,11 +62,9 @@ func (co *compactor) urgent() bool { return co.waiting.Load() > 0 || co.tight.Lo
 func (co *compactor) roomToMove() int64 {
 	d := co.d
 	free := d.files.FS.Free(d.files.Dir)
-	if co.deleting.Load() {
-		d.preparing.Lock()
-		free += min(d.preparing.reserve.size, math.MaxInt64-free)
-		d.preparing.Unlock()
-	}
+	d.preparing.Lock()
+	free += min(d.preparing.reserve.share(class(co.removing.Load())), math.MaxInt64-free)
+	d.preparing.Unlock()
 	return d.full().RoomToMove(free)
 }
 
@@ -72,6 +73,7 @@ func (d *DB) logBytes() (n int64) {
 	for _, s := range d.mu.segs {
 		n += s.Used.Load()
 	}
+
 	return n
 }
 
@@ -84,9 +86,11 @@ func (d *DB) leave(last bool) int64 {
 	if last {
 		return 0
 	}
+
 	largest := int64(0)
 	for _, s := range d.mu.segs {
 		largest = max(largest, s.Used.Load())
 	}
+
 	return d.full().LeaveForOthers(largest, d.compactor.mu.needed)
 }

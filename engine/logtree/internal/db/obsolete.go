@@ -30,12 +30,17 @@ func (d *DB) removeObsolete() bool {
 	d.obsolete.removing.Lock()
 	defer d.obsolete.removing.Unlock()
 	d.obsolete.mu.Lock()
+
+	// The names are taken under mu, and the files removed without it: references are given up under any lock, and must not
+	// wait for a disk.
 	todo := d.obsolete.names
 	d.obsolete.names = nil
 	d.obsolete.mu.Unlock()
+
 	for _, name := range todo {
 		d.files.Remove(name)
 	}
+
 	return len(todo) > 0
 }
 

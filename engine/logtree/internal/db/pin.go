@@ -12,12 +12,17 @@ import (
 // is called once.
 func (d *DB) Pin() (p wal.Pinned, release func(), err error) {
 	d.edit.Lock()
+
+	// With edit held neither a flush nor a compaction can install: the manifest, the view and the segments are of one
+	// moment.
 	v := d.latest().view
 	p = wal.Pinned{FS: d.files.FS, Dir: d.files.Dir, Manifest: d.manifest(v.ver, d.edit.from)}
 	var held []*wal.Segment
 	d.mu.Lock()
 	p.End = d.log.End()
 	p.Growing = map[uint32]bool{p.End.Segment: true}
+
+	// The version holds references to the segments that its tables name. Those that only the log has get one each here.
 	for _, s := range d.mu.segs {
 		if s.Open.Load() {
 			p.Growing[s.ID] = true
@@ -36,11 +41,14 @@ func (d *DB) Pin() (p wal.Pinned, release func(), err error) {
 	slices.SortFunc(p.Log, func(a, b format.ManifestSegment) int { return cmp.Compare(a.ID, b.ID) })
 	release = func() {
 		v.release()
+
 		for _, s := range held {
 			s.Release()
 		}
 		d.removeObsolete()
 	}
+
+	// Frames that are still in memory alone are written, so that the files have everything that the moment had.
 	if !d.readOnly {
 		err = d.log.Write(p.End.LSN)
 	}
@@ -48,5 +56,6 @@ func (d *DB) Pin() (p wal.Pinned, release func(), err error) {
 		release()
 		return p, nil, err
 	}
+
 	return p, release, nil
 }

@@ -12,12 +12,13 @@ import (
 func (d *DB) prepareNext() (bool, error) {
 	d.preparing.Lock()
 	defer d.preparing.Unlock()
-	swept := d.removeObsolete()
+	removed := d.removeObsolete()
 	did, err := d.makeNext()
 	if !did && err == nil {
 		d.makeReserve()
 	}
-	return swept || did, err // the log makes one itself when it comes to that, and says so if it cannot
+
+	return removed || did, err // the log makes one itself when it comes to that, and says so if it cannot
 }
 
 // makeNext makes the next segment if it is missing. After an error nothing is left of it. It is called with preparing
@@ -29,6 +30,9 @@ func (d *DB) makeNext() (bool, error) {
 		return false, nil
 	}
 	id, err := d.number()
+
+	// The numbers are taken under mu, the file is made without it: filling it with zeros takes as long as the device
+	// needs.
 	size, last, left := d.nextSegmentSize(), d.mu.lastSize, d.leave(false)
 	d.mu.Unlock()
 	if err != nil {
@@ -48,10 +52,13 @@ func (d *DB) makeNext() (bool, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
+	// Meanwhile the log may have gone on.
 	if d.log.Current().ID < id && d.mu.next == nil {
 		d.mu.next = s
 	} else { // the log could not wait, and made one with a later id; ids ascend along the log
 		s.Drop()
 	}
+
 	return true, nil
 }

@@ -50,6 +50,7 @@ func (q *queue) take(t testing.TB) int {
 // TestQueue: walks to the first key of a queue do not pass over ever more deleted keys, though the memtable has room
 // for all of them.
 func TestQueue(t *testing.T) {
+	oneGoroutine(t)
 	d, _ := manualWith(t, 64<<20)
 	q := queue{d: d}
 	most, flushed := 0, 0
@@ -102,6 +103,7 @@ func BenchmarkQueue(b *testing.B) {
 // them, though all that is taken is little beside what waits. Each walk to the head once passed over all of them, with
 // 9,000 taken of 200,000 for a millisecond.
 func TestQueueBacklog(t *testing.T) {
+	oneGoroutine(t)
 	d, _ := manualWith(t, 1<<20)
 	q := queue{d: d}
 	for range 10_000 {

@@ -23,6 +23,9 @@ func (d *DB) Read(st state, dst, key []byte) ([]byte, error) { return st.get(dst
 // the tiers; the first that knows the key decides.
 func (st *state) get(dst, key []byte) ([]byte, error) {
 	ts := st.rangeTombstones
+
+	// The first one is still written to, so its range tombstones are those of the moment; full memtables do not change any
+	// more.
 	for i := -1; i < len(st.view.imm); i++ {
 		t := st.view.mem
 		if i >= 0 {
@@ -33,12 +36,14 @@ func (st *state) get(dst, key []byte) ([]byte, error) {
 			if !live {
 				return dst, holdfast.ErrNotFound
 			}
+
 			return t.Value(dst, &v)
 		}
 	}
 	if len(st.view.ver.Tiers) == 0 {
 		return dst, holdfast.ErrNotFound
 	}
+
 	return st.view.ver.Get(dst, key)
 }
 
@@ -54,10 +59,12 @@ func (d *DB) Walk(h driver.Hold[state], r holdfast.Range) (holdfast.Iterator, er
 	it, st := &iterator{db: d, hold: h}, &h.View
 	it.Begin(r)
 	it.addTable(st.view.mem, st.rangeTombstones)
+
 	for _, t := range st.view.imm {
 		it.addTable(t, t.rangeTombstones.Load())
 	}
 	it.Start(st.view.ver)
+
 	return it, nil
 }
 
@@ -69,6 +76,7 @@ func (it *iterator) addTable(t *memTable, ts *tree.RangeTombstones) {
 
 // Close implements [holdfast.Iterator].
 func (it *iterator) Close() error {
+	// Both are asked before the walk is closed, which resets it.
 	dead, where := it.Head()
 	was, err := it.Iterator.Close()
 	if was {
@@ -80,6 +88,7 @@ func (it *iterator) Close() error {
 		}
 		it.hold.End()
 	}
+
 	return err
 }
 
@@ -92,6 +101,8 @@ func (d *DB) passed(n int64) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
+	// Counting is done without the lock, so another walk may have come first.
 	v := d.view.Load()
 	if d.passedOver.Load() < policy.MostPassed || len(v.imm) > 0 || d.log.Err() != nil {
 		return // those that are deleted in a memtable that is being flushed will be gone soon
@@ -116,6 +127,8 @@ func (co *compactor) passedDead(n int64, where holdfast.Range) {
 	if n = co.passedOver.Load(); n < policy.MostPassed || co.mu.deadKeys != nil {
 		return
 	}
+
+	// A compaction reads whole tables of the oldest tier. It is due once walks have cost as much as it will.
 	entries, tombstones := d.view.Load().ver.EntriesIn(where.Lo, where.Hi)
 	if !policy.DeadKeys(n, entries) {
 		return
@@ -139,5 +152,6 @@ func (co *compactor) forDeadKeys(ver *tree.Version) *compaction {
 	}
 	c := &compaction{deadKeys: true, oldest: ver.Tiers[n-1].ID, newest: ver.Tiers[0].ID, victims: map[uint32]bool{}}
 	c.from, c.to = ver.Whole(r.Lo, r.Hi)
+
 	return c
 }

@@ -24,6 +24,7 @@ import (
 
 // Open opens or, with c.New, makes a database. It must not be open elsewhere.
 func Open(c Config) (_ *DB, err error) {
+	// Sizes follow from the memory budget and from the room on the disk.
 	memory := max(c.Memory, minMemory)
 	room := roomFor(c)
 	d := &DB{
@@ -72,6 +73,7 @@ func Open(c Config) (_ *DB, err error) {
 		if d.log.Synced() == d.log.Appended() {
 			return nil
 		}
+
 		return d.Settle()
 	})
 	if err := d.recover(m); err != nil {
@@ -91,6 +93,7 @@ func Open(c Config) (_ *DB, err error) {
 		d.wake(d.compactions)
 		d.wake(d.prepare)
 	}
+
 	return d, nil
 }
 
@@ -101,11 +104,13 @@ func roomFor(c Config) int64 {
 	if free == math.MaxInt64 {
 		return free
 	}
+
 	names, _ := c.FS.List(c.Dir) // what is wrong, recover tells
 	for _, name := range names {
 		size, _ := c.FS.Size(filepath.Join(c.Dir, name))
 		free += size
 	}
+
 	return free
 }
 
@@ -115,6 +120,7 @@ func (d *DB) abandon() {
 	if v := d.view.Load(); v != nil {
 		v.release()
 	}
+
 	for _, id := range d.segmentIDs() { // in order: the same seed must do the same
 		d.mu.segs[id].Release()
 	}
@@ -137,6 +143,7 @@ func (d *DB) load(c Config) (*format.Manifest, error) {
 	d.files.DB, d.tables.DB = m.DB, m.DB
 	d.mu.nextFile, d.edit.nextTier, d.edit.from = m.NextFile, m.NextTier, m.From
 	d.edit.promised = m.Synced
+
 	return m, nil
 }
 
@@ -147,23 +154,31 @@ func (d *DB) recover(m *format.Manifest) error {
 	if err != nil {
 		return format.IOError("open", d.files.Dir, err)
 	}
-	segFiles, runFiles := map[uint32]bool{}, map[uint64]bool{}
+
+	segFiles, tableFiles := map[uint32]bool{}, map[uint64]bool{}
+
+	// No number that a file has is given out again, even if the file is removed below.
 	for _, name := range names {
 		if name == format.ReserveName {
-			if d.preparing.reserve.size, err = d.files.FS.Size(filepath.Join(d.files.Dir, name)); err != nil {
+			size, err := d.files.FS.Size(filepath.Join(d.files.Dir, name))
+			if err != nil {
 				return format.IOError("open", filepath.Join(d.files.Dir, name), err)
 			}
+			d.preparing.reserve = reserve{size: size, full: size}
 		}
 		if n, ok := format.Numbered(name, ".seg"); ok && n <= math.MaxUint32 {
 			segFiles[uint32(n)] = true
 			d.mu.nextFile = max(d.mu.nextFile, n)
 		}
 		if n, ok := format.Numbered(name, ".run"); ok && n <= math.MaxUint32 { // no other file is ours
-			runFiles[n] = true
+			tableFiles[n] = true
 			d.mu.nextFile = max(d.mu.nextFile, n)
 		}
 	}
+
 	for _, s := range m.Segments {
+		// Segments that tables name: the manifest says how many bytes of each hold something. A longer file is no damage,
+		// what lies behind was never named.
 		seg, err := d.files.Open(s.ID)
 		if err != nil {
 			return err
@@ -176,13 +191,17 @@ func (d *DB) recover(m *format.Manifest) error {
 		seg.Used.Store(s.Size)
 		seg.Payload.Store(s.Payload)
 	}
+
+	// A table has a ref for each stretch that range deletes have left of it: it is opened once.
 	files := map[uint64]*tree.Table{}
 	fail := func(err error) error {
 		for _, id := range slices.Sorted(maps.Keys(files)) {
 			files[id].Close()
 		}
+
 		return err
 	}
+
 	var tiers []tree.Tier
 	for _, mt := range m.Tiers {
 		t := tree.Tier{ID: mt.ID}
@@ -201,7 +220,7 @@ func (d *DB) recover(m *format.Manifest) error {
 	if t := tree.Overlapping(tiers); t != nil {
 		return fail(format.Corrupt(d.manifestPath(), 0, fmt.Sprintf("tables overlap in tier %d", t.ID), nil))
 	}
-	// Runs may name the segment in which the replay begins.
+	// Tables may name the segment in which the replay begins.
 	if m.From.Segment != 0 && d.mu.segs[m.From.Segment] == nil {
 		s, err := d.files.Open(m.From.Segment)
 		if err != nil {
@@ -210,6 +229,7 @@ func (d *DB) recover(m *format.Manifest) error {
 		s.Payload.Store(max(m.From.Offset-format.SegmentHeaderSize, 0))
 		d.mu.segs[s.ID] = s
 	}
+
 	for _, f := range files {
 		for _, u := range f.Info.Segments {
 			if d.mu.segs[u.ID] == nil {
@@ -219,9 +239,11 @@ func (d *DB) recover(m *format.Manifest) error {
 		}
 	}
 	d.resizeFor(tiersOf(tiers))
+
 	ver := tree.NewVersion(tiers, func(id uint32) tree.Segment { return d.mu.segs[id] })
 	defer ver.Release()
 	ver.Wear(manifestsAtOpen)
+
 	mem := newMemTable(d.pool, m.From)
 	defer mem.release()
 	d.publish(mem, nil, ver)
@@ -234,7 +256,7 @@ func (d *DB) recover(m *format.Manifest) error {
 		}
 	}
 	// The replay may need the room that tables take which nothing names.
-	for _, id := range slices.Sorted(maps.Keys(runFiles)) {
+	for _, id := range slices.Sorted(maps.Keys(tableFiles)) {
 		if files[id] == nil && !d.readOnly {
 			d.files.Remove(format.TableName(d.files.Dir, id))
 		}
@@ -248,6 +270,7 @@ func (d *DB) recover(m *format.Manifest) error {
 			d.files.Remove(format.SegmentName(d.files.Dir, id))
 		}
 	}
+
 	return nil
 }
 
@@ -265,6 +288,8 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 		d.log.Resume(t.End)
 		d.edit.promised = max(d.edit.promised, t.Synced)
 	}
+
+	// The log is told how far it goes at each step, because spill may flush in between.
 	t, err := wal.ReadTail(d.files.FS, d.files.Dir, m, slices.Collect(maps.Keys(segFiles)), wal.TailVisitor{
 		Begin: func(t *wal.Tail) (err error) {
 			last := t.Last()
@@ -277,12 +302,14 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 			s.Start, s.BaseSeq = last.Start, last.Base
 			replayed = append(replayed, s)
 			met(t) // what comes next follows this segment, even if it has no frame
+
 			return nil
 		},
 		Batch: func(t *wal.Tail, at format.Position, body []byte, ops int) error {
 			met(t)
 			d.indexReplayed(d.view.Load().mem, s, &at, body, ops)
 			s.Used.Store(t.End.Offset)
+
 			return d.spill(t.End, &replayed)
 		},
 		End: func(t *wal.Tail) error {
@@ -293,6 +320,7 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 			d.mu.lastSize = min(last.End, d.sizes.segment.Load())
 			// Even if that segment is lost: another of this number would be taken for it.
 			d.mu.nextFile = max(d.mu.nextFile, uint64(last.Next))
+
 			return nil
 		},
 	})
@@ -300,6 +328,8 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 		return err
 	}
 	d.torn.Store(t.Torn)
+
+	// What was found is made durable before anything is visible: what a reader has seen must not be taken back.
 	at := t.End
 	if err := d.syncReplayed(replayed, at); err != nil {
 		return err
@@ -312,6 +342,8 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 			return err
 		}
 	}
+
+	// From here on a reader sees it.
 	d.visible.Store(at.Seq)
 	// Each time that a database is opened and written to, its log gets another segment. If many are to be read, those in
 	// tables need not be read again.
@@ -320,6 +352,7 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 		d.rotateMemtable()
 		d.mu.Unlock()
 	}
+
 	return nil
 }
 
@@ -333,6 +366,7 @@ func (d *DB) syncReplayed(replayed []*wal.Segment, at format.Position) error {
 	if d.readOnly {
 		return nil
 	}
+
 	for _, s := range replayed {
 		if err := d.writeAgain(s); err != nil {
 			return err
@@ -342,6 +376,7 @@ func (d *DB) syncReplayed(replayed []*wal.Segment, at format.Position) error {
 		return format.IOError("sync", d.files.Dir, err)
 	}
 	d.log.Durable(at.LSN)
+
 	return nil
 }
 
@@ -371,6 +406,7 @@ func (d *DB) trim(from format.Position) error {
 			return format.IOError("truncate", s.File.Name(), err)
 		}
 	}
+
 	return nil
 }
 
@@ -391,10 +427,13 @@ func (d *DB) writeAgain(s *wal.Segment) (err error) {
 			err = format.IOError("close", name, e)
 		}
 	}()
+
+	// What the manifest or a later frame says to be synced is left alone.
 	off, end := int64(0), s.Used.Load()
 	if s.Start < d.edit.promised {
 		off = format.SegmentHeaderSize + int64(d.edit.promised-s.Start)
 	}
+
 	b := make([]byte, min(max(end-off, 0), 1<<20))
 	for off < end {
 		n, err := f.ReadAt(b[:min(end-off, int64(len(b)))], off)
@@ -413,6 +452,7 @@ func (d *DB) writeAgain(s *wal.Segment) (err error) {
 	if err := f.Sync(); err != nil {
 		return format.IOError("sync", name, err)
 	}
+
 	return nil
 }
 
@@ -422,6 +462,8 @@ func (d *DB) spill(at format.Position, replayed *[]*wal.Segment) error {
 	if v.mem.weight() < d.memtableLimit {
 		return nil
 	}
+
+	// A table must not name what a power cut can take away. So the log is durable first, as in every flush.
 	if err := d.syncReplayed(*replayed, at); err != nil {
 		return err
 	}
@@ -441,6 +483,7 @@ func (d *DB) spill(at format.Position, replayed *[]*wal.Segment) error {
 		d.logger.Warn("no room to flush what the log holds", "error", err)
 		return nil
 	}
+
 	return err
 }
 

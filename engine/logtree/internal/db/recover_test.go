@@ -91,6 +91,7 @@ func TestTornBehindAHole(t *testing.T) {
 // TestOpenedOften: a database that is opened many times, with little written each time, keeps few files. It once got a
 // segment each time, which the next opening read and synced, all of them, as long as the memtable was not full.
 func TestOpenedOften(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	d, c := manualWith(t, 8<<20)
 	const sessions = 500
@@ -297,6 +298,7 @@ func TestCutInPadding(t *testing.T) {
 // TestOldManifestKeepsItsFiles kills the program after a manifest was renamed and before its directory was synced, and
 // cuts the power while the next Open works. If the old manifest is back then, so are the tables that it names.
 func TestOldManifestKeepsItsFiles(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	d, c := manualWith(t, 4<<20)
 	mem := c.FS.(*vfs.Mem)

@@ -19,6 +19,7 @@ import (
 // TestRottenValue: a value that cannot be read stays where it is, and all others are moved and written as before. It
 // once stopped all writing, again after each opening.
 func TestRottenValue(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	const n = 10_000
 	x := newDrive(t, 2<<20)
@@ -71,6 +72,7 @@ func TestRottenValue(t *testing.T) {
 
 // TestDamagedTable: a table of which a block cannot be read is left out of merges, and everything else goes on.
 func TestDamagedTable(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	const n = 20_000
 	x := newDrive(t, 2<<20)
@@ -269,9 +271,7 @@ func TestMergeChecksAgain(t *testing.T) {
 // TestRotAfterFirstRead flips bits of a table that has been read, in a database that is open. What it answers must
 // still be right, or an error, whether there is memory for what was read or not.
 func TestRotAfterFirstRead(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the race detector makes it slow, and there is one goroutine")
-	}
+	oneGoroutine(t)
 	t.Parallel()
 	for _, memory := range []int64{minMemory, 4 << 20} {
 		c := testConfig(vfs.OS(), t.TempDir())

@@ -1,6 +1,7 @@
 package db
 
 import (
+	"errors"
 	"math"
 	"time"
 
@@ -17,6 +18,7 @@ func (d *DB) rotateSegment(n int, last bool) error {
 
 	// Mostly the next one is prepared, and its name is durable.
 	s, ahead := d.mu.next, true
+	kept := false
 	if s != nil && s.Size >= need {
 		d.mu.next = nil
 	} else {
@@ -30,14 +32,18 @@ func (d *DB) rotateSegment(n int, last bool) error {
 		if s, err = d.newSegment(n, need, last); err != nil {
 			return err
 		}
+		kept = last
 	}
 
+	// The segment is known before the log goes on in it: a commit is in the log as soon as it has its place.
 	d.mu.segs[s.ID] = s
 	if need <= d.sizes.segment.Load() { // one for a single large batch says nothing of the others
 		d.mu.lastSize = s.Size
 	}
 	d.log.Begin(s, ahead)
+	d.mu.kept = kept
 	d.wake(d.prepare)
+
 	return nil
 }
 
@@ -48,6 +54,8 @@ func (d *DB) newSegment(n int, need int64, last bool) (*wal.Segment, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	// A commit waits for this. So the file is not filled with zeros, unless it is small.
 	size := d.full().NewSegment(d.nextSegmentSize(), need, n, last)
 	start := time.Now()
 	s, err := d.files.Create(id, size, d.leave(last), size <= policy.MinSegment)
@@ -60,17 +68,21 @@ func (d *DB) newSegment(n int, need int64, last bool) (*wal.Segment, error) {
 		return nil, err
 	}
 	if !last {
-		d.compactor.deleting.Store(false)
+		d.compactor.removing.Store(int32(ordinary))
 	}
 	if d.watch.Long(start) {
 		d.watch.Waited(start, "a new segment, which was not prepared in time", "path", s.File.Name())
 	}
+
 	return s, nil
 }
 
 // createSmall makes a segment where one of that size could not be made, for which there may be no room.
 func (d *DB) createSmall(id uint32, size, need int64, last bool, err error) (*wal.Segment, error) {
 	for format.IsNoRoom(err) {
+		if e := (*holdfast.Error)(nil); errors.As(err, &e) && e.Op == "create" { // an inode is missing, whatever the size
+			break
+		}
 		var ok bool
 		if size, ok = policy.SmallerSegment(size, need, last); !ok {
 			break
@@ -81,6 +93,7 @@ func (d *DB) createSmall(id uint32, size, need int64, last bool, err error) (*wa
 			return s, nil
 		}
 	}
+
 	return nil, err
 }
 
@@ -92,6 +105,7 @@ func (d *DB) number() (uint32, error) {
 			Detail: "all numbers of files have been used", Remedy: "copy what is in it to a new database"}
 	}
 	d.mu.nextFile++
+
 	return uint32(d.mu.nextFile), nil
 }
 
@@ -103,6 +117,7 @@ func (d *DB) dropNext() bool {
 	}
 	d.mu.next.Drop()
 	d.mu.next = nil
+
 	return true
 }
 
@@ -110,6 +125,7 @@ func (d *DB) dropNext() bool {
 func (d *DB) newNumber() (uint32, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	return d.number()
 }
 

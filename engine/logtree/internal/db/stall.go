@@ -18,6 +18,8 @@ func (co *compactor) measure(ver *tree.Version) {
 	tiers := tiersOf(ver.Tiers)
 	d.resizeFor(tiers)
 
+	// What a writer has to pay follows from how much garbage the log holds beside what is alive, and from how fast
+	// compactions have been lately.
 	load := &policy.Load{Sizes: d.full(), Tiers: tiers, Flushed: d.edit.from.LSN, NextSegment: d.nextSegmentSize(),
 		Replaced: co.edit.replaced, Speed: co.edit.speed}
 	for _, s := range segmentsOf(ver) {
@@ -43,12 +45,14 @@ func (co *compactor) pace(n int) {
 	if d.manual {
 		return
 	}
+
 	for stopped := false; ; stopped = true {
 		seconds, stop := co.stall.Load().Seconds(d.log.Appended(), n)
 		if !stop {
 			if seconds > 0 {
 				co.takeTurn(seconds)
 			}
+
 			return
 		}
 
@@ -77,6 +81,8 @@ func (co *compactor) takeTurn(seconds float64) {
 	now := int64(time.Since(d.watch.began))
 	cost := int64(seconds * float64(time.Second))
 	for {
+		// The end of the turn before is the beginning of this one, unless it lies in the past. Short pauses are not slept,
+		// but they count: pacedUntil runs ahead until one is long enough.
 		next := co.pacedUntil.Load()
 		at := max(next, now)
 		if !co.pacedUntil.CompareAndSwap(next, at+cost) {
@@ -86,6 +92,7 @@ func (co *compactor) takeTurn(seconds float64) {
 			d.stalls.Add(1)
 			time.Sleep(pause)
 		}
+
 		return
 	}
 }

@@ -21,6 +21,7 @@ import (
 // need, most values come to lie in the order of the keys, and none is newer than its segment's begin frame says. That
 // once held only for compactions that take in nothing newer.
 func TestSweep(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	const keys, size, rounds = 4000, 100, 12
 	x := newDrive(t, 1<<20, func(c *Config) { c.Sizes = Sizes{Memtable: 64 << 10, Segment: 64 << 10, Table: 16 << 10} })
@@ -120,7 +121,11 @@ func (x *drive) checkMoved(want map[string]uint64) (met bool) {
 // saw; what is there in the end is there again after opening.
 func TestSweepBeside(t *testing.T) {
 	t.Parallel()
-	const keys, size, writers, writes = 2000, 60, 4, 2_000
+	const keys, size, writers = 2000, 60, 4
+	writes := 2_000
+	if testing.Short() {
+		writes = 600 // more than one range is deleted
+	}
 	c := testConfig(vfs.NewMem(), "db")
 	c.Memory, c.Sizes = 1<<20, Sizes{Memtable: 32 << 10, Segment: 64 << 10, Table: 16 << 10}
 	if err := c.FS.MkdirAll(c.Dir); err != nil {

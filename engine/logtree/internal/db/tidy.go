@@ -20,6 +20,8 @@ func (co *compactor) armTidy() {
 		return
 	}
 	co.mu.tidyArmed = true
+
+	// Whether anything is committed in that time tells an idle log, whose segment may be given back, from a busy one.
 	before := d.commits.Load()
 	time.AfterFunc(tidyAfter, func() {
 		if d.Life.Enter() != nil {
@@ -48,6 +50,7 @@ func (co *compactor) tidy(idle bool) bool {
 	d := co.d
 	v := d.latest().view
 	defer v.release()
+
 	mem := v.mem
 	numbers := policy.Tidy{Tiers: tiersOf(v.ver.Tiers)}
 	for r := range mem.rangeTombstones.Load().Ranges() {
@@ -68,6 +71,8 @@ func (co *compactor) tidy(idle bool) bool {
 
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
+	// The numbers are of a moment ago. If the memtable has been ended meanwhile, there is nothing to do.
 	if d.view.Load().mem != mem || len(v.imm) >= policy.MaxFull || d.log.Err() != nil {
 		return false
 	}
@@ -80,6 +85,7 @@ func (co *compactor) tidy(idle bool) bool {
 		d.leaveSegment()
 	}
 	d.rotateMemtable()
+
 	return true
 }
 
@@ -89,9 +95,10 @@ func (d *DB) leaveSegment() {
 	old := d.log.Current()
 	d.mu.lastSize = 0
 	d.dropNext()
-	tight := d.compactor.tight.Load()
+	tight, kept := d.compactor.tight.Load(), d.mu.kept
 	err := d.rotateSegment(0, true)
 	d.compactor.tight.Store(tight) // that the segment is small says nothing of the disk
+	d.mu.kept = kept
 	if err != nil {
 		d.logger.Warn("cannot begin a new log segment to give back the old one", "error", err)
 	} else if old == nil { // there is none but those that Open has read
@@ -121,5 +128,6 @@ func (t *memTable) live() (n int64) {
 			n += int64(len(v.Value))
 		}
 	}
+
 	return n
 }

@@ -62,6 +62,9 @@ func (w *watch) Long(since time.Time) bool { return time.Since(since) >= w.least
 // one.
 func (w *watch) Waited(since time.Time, what string, details ...any) {
 	took := time.Since(since)
+
+	// One line in every ten seconds: on a slow disk each commit would have one. The others are counted, and named in the
+	// next line.
 	now, next := int64(time.Since(w.began)), w.next.Load()
 	if now < next || !w.next.CompareAndSwap(next, now+int64(w.every)) {
 		w.unsaid.Add(1)
@@ -85,5 +88,6 @@ func (w *watch) background(now int64) string {
 			all = append(all, fmt.Sprintf("%s for %v", a, time.Duration(max(now-since, 0))))
 		}
 	}
+
 	return strings.Join(all, ", ")
 }

@@ -47,6 +47,7 @@ func (s *Set) Add(fs vfs.FS, name string, f vfs.File, same func(vfs.File) error)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s.opened(x)
+
 	return x
 }
 
@@ -62,6 +63,7 @@ func (s *Set) Open(fs vfs.FS, name string) (vfs.File, error) {
 		s.mu.Unlock()
 		f, err = fs.Open(name)
 	}
+
 	return f, err
 }
 
@@ -103,6 +105,7 @@ func (s *Set) close(x *File) error {
 	s.open[x.at], last.at = last, x.at
 	s.open[n] = nil
 	s.open = s.open[:n]
+
 	return f.Close()
 }
 
@@ -112,6 +115,7 @@ func (x *File) ReadAt(b []byte, off int64) (n int, err error) {
 		n, err = f.ReadAt(b, off)
 		return err
 	})
+
 	return n, err
 }
 
@@ -122,6 +126,7 @@ func (x *File) With(do func(vfs.File) error) error {
 	if !x.used.Load() {
 		x.used.Store(true)
 	}
+
 	for {
 		x.mu.RLock()
 		if x.f != nil {
@@ -154,6 +159,7 @@ func (x *File) reopen() error {
 	}
 	x.f = f
 	x.set.opened(x)
+
 	return nil
 }
 
@@ -161,5 +167,6 @@ func (x *File) reopen() error {
 func (x *File) Close() error {
 	x.set.mu.Lock()
 	defer x.set.mu.Unlock()
+
 	return x.set.close(x)
 }

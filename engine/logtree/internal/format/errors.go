@@ -33,6 +33,7 @@ func ReadError(name string, off int64, err error) error {
 	if IsTransient(err) {
 		return IOError("read", name, err)
 	}
+
 	return Corrupt(name, off, "it cannot be read", err)
 }
 

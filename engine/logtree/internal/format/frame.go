@@ -81,6 +81,7 @@ func (f Frame) Synced(lsn uint64) (uint64, bool) {
 	if f.Unsynced == math.MaxUint32 || uint64(f.Unsynced) > lsn {
 		return 0, false
 	}
+
 	return lsn - uint64(f.Unsynced), true
 }
 
@@ -99,6 +100,7 @@ func AppendFrame(dst []byte, epoch uint32, kind FrameKind, body []byte, seq, uns
 	dst = append(dst, make([]byte, FrameSize(len(body)))...)
 	copy(dst[at+FrameHeader:], body)
 	PutFrameHeader(dst[at:], epoch, kind, len(body), Checksum(body), seq, unsynced)
+
 	return dst
 }
 
@@ -119,6 +121,7 @@ func ParseFrame(b []byte, epoch uint32) (Frame, bool) {
 	if crc32.Update(Checksum(f.Body), castagnoli, b[4:FrameHeader])^epoch != binary.LittleEndian.Uint32(b) {
 		return Frame{}, false
 	}
+
 	return f, true
 }
 
@@ -142,6 +145,7 @@ func ParseBegin(f Frame) (Begin, bool) {
 	if f.Kind != KindBegin || len(f.Body) != BeginBody {
 		return Begin{}, false
 	}
+
 	return Begin{
 		Seq:  binary.LittleEndian.Uint64(f.Body),
 		LSN:  binary.LittleEndian.Uint64(f.Body[8:]),
@@ -171,6 +175,7 @@ func ParseEnd(f Frame) (Successor, bool) {
 		return Successor{}, false
 	}
 	s := Successor{binary.LittleEndian.Uint32(f.Body), f.Body[4] == 1}
+
 	return s, s.ID != 0
 }
 
@@ -187,6 +192,7 @@ func ParseRecord(b []byte) (Record, bool) {
 	if len(b) == 0 {
 		return Record{}, false
 	}
+
 	r := Record{Kind: holdfast.Kind(b[0])}
 	switch r.Kind {
 	case holdfast.KindSet, holdfast.KindDelete, holdfast.KindDeleteRange:
@@ -208,6 +214,7 @@ func ParseRecord(b []byte) (Record, bool) {
 		return Record{}, false
 	}
 	r.Size = at
+
 	return r, true
 }
 
@@ -224,6 +231,7 @@ func ParseRecordHead(b []byte) (key []byte, value, size int64, ok bool) {
 		}
 		value, at = int64(n), at+w
 	}
+
 	return key, value, int64(at) + value, ok
 }
 
@@ -234,6 +242,7 @@ func parseString(b []byte, at int) (s []byte, next int, ok bool) {
 		if n > len(b)-at {
 			return nil, 0, false
 		}
+
 		return b[at : at+n : at+n], at + n, true
 	}
 	n, w := binary.Uvarint(b[at:])
@@ -241,6 +250,7 @@ func parseString(b []byte, at int) (s []byte, next int, ok bool) {
 		return nil, 0, false
 	}
 	at += w
+
 	return b[at : at+int(n) : at+int(n)], at + int(n), true
 }
 
@@ -253,5 +263,6 @@ func CheckBatch(body []byte) (ops int, err error) {
 		}
 		at += r.Size
 	}
+
 	return ops, nil
 }

@@ -26,5 +26,6 @@ func Guarded(f func()) (err error) {
 		}
 	}()
 	f()
+
 	return nil
 }

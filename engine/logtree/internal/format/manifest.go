@@ -84,9 +84,11 @@ func (m *Manifest) Encode() []byte {
 	put(m.From.Seq)
 	put(m.Synced)
 	put(uint64(len(m.Tiers)))
+
 	for _, t := range m.Tiers {
 		put(t.ID)
 		put(uint64(len(t.Refs)))
+
 		for _, r := range t.Refs {
 			put(r.Table)
 			str(r.Lo)
@@ -94,6 +96,7 @@ func (m *Manifest) Encode() []byte {
 		}
 	}
 	put(uint64(len(m.Segments)))
+
 	for _, s := range m.Segments {
 		put(uint64(s.ID))
 		put(uint64(s.Size))
@@ -104,6 +107,7 @@ func (m *Manifest) Encode() []byte {
 	binary.LittleEndian.PutUint32(b[12:], uint32(len(b)-ManifestHeader))
 	sum := UpdateChecksum(Checksum(b[:16]), b[ManifestHeader:])
 	binary.LittleEndian.PutUint32(b[16:], sum)
+
 	return b
 }
 
@@ -121,6 +125,9 @@ func DecodeManifest(b []byte, name string) (*Manifest, error) {
 	if v := binary.LittleEndian.Uint32(b[8:]); v != ManifestVersion {
 		return nil, Newer(name, v)
 	}
+
+	// The checksum is right, so the program that wrote it was wrong if something is. Lengths are bounded by what is left
+	// all the same: nothing is allocated by what a number says.
 	bad := func() (*Manifest, error) {
 		return nil, Corrupt(name, int64(len(b)-len(body)), "the contents make no sense", nil)
 	}
@@ -132,6 +139,7 @@ func DecodeManifest(b []byte, name string) (*Manifest, error) {
 			return 0
 		}
 		body = body[w:]
+
 		return n
 	}
 	str := func() []byte {
@@ -142,6 +150,7 @@ func DecodeManifest(b []byte, name string) (*Manifest, error) {
 		}
 		s := bytes.Clone(body[:n])
 		body = body[n:]
+
 		return s
 	}
 	m := &Manifest{}
@@ -152,6 +161,7 @@ func DecodeManifest(b []byte, name string) (*Manifest, error) {
 	m.NextFile, m.NextTier = num(), num()
 	m.From = Position{Segment: uint32(num()), Offset: int64(num()), LSN: num(), Seq: num()}
 	m.Synced = num()
+
 	for n := num(); n > 0 && ok; n-- {
 		t := ManifestTier{ID: num()}
 		for k := num(); k > 0 && ok; k-- {
@@ -159,11 +169,13 @@ func DecodeManifest(b []byte, name string) (*Manifest, error) {
 		}
 		m.Tiers = append(m.Tiers, t)
 	}
+
 	for n := num(); n > 0 && ok; n-- {
 		m.Segments = append(m.Segments, ManifestSegment{ID: uint32(num()), Size: int64(num()), Payload: int64(num())})
 	}
 	if !ok || len(body) > 0 {
 		return bad()
 	}
+
 	return m, nil
 }

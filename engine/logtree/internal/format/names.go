@@ -35,5 +35,6 @@ func Numbered(name, ext string) (uint64, bool) {
 		return 0, false
 	}
 	n, err := strconv.ParseUint(stem, 10, 64)
+
 	return n, err == nil && n > 0
 }

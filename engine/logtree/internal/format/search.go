@@ -75,6 +75,7 @@ func (s *search) frame(off int) (Frame, bool) {
 			return Frame{}, false
 		}
 	}
+
 	return ParseFrame(s.bytes[off:], s.epoch)
 }
 
@@ -87,6 +88,7 @@ func (s *search) before(n int) uint32 {
 		}
 	}
 	i := n / sumEvery
+
 	return UpdateChecksum(s.sums[i], s.bytes[i*sumEvery:n])
 }
 
@@ -100,6 +102,7 @@ func (s *search) resync(from int, seq uint32) int {
 			}
 		}
 	}
+
 	return len(s.bytes)
 }
 
@@ -111,6 +114,7 @@ func (s *search) mayBe(at, from int, seq uint32) bool {
 		return false
 	}
 	got := binary.LittleEndian.Uint32(s.bytes[at+8:])
+
 	return got == 0 || got >= seq && int64(got-seq) <= int64(at-from)/3
 }
 
@@ -125,6 +129,7 @@ func joinChecksums(a, b uint32, n int) uint32 {
 			shift = crcMul(crcPowers[k], shift)
 		}
 	}
+
 	return crcMul(a, shift) ^ b
 }
 
@@ -140,6 +145,7 @@ var crcPowers = func() (p [40]uint32) {
 	for k := 1; k < len(p); k++ {
 		p[k] = crcMul(p[k-1], p[k-1])
 	}
+
 	return p
 }()
 
@@ -151,5 +157,6 @@ func crcMul(a, b uint32) (product uint32) {
 		}
 		b = b>>1 ^ crcPoly&-(b&1)
 	}
+
 	return product
 }

@@ -55,6 +55,7 @@ func (h SegmentHeader) Encode(db DatabaseID) []byte {
 	binary.LittleEndian.PutUint32(b[36:], h.Flags)
 	binary.LittleEndian.PutUint64(b[40:], uint64(h.Size))
 	binary.LittleEndian.PutUint32(b[60:], Checksum(b[:60]))
+
 	return b
 }
 
@@ -81,5 +82,6 @@ func ParseSegmentHeader(b []byte, db DatabaseID, id uint32, name string) (h Segm
 	if h.Kind != SegmentLog && h.Kind != SegmentMoved || h.Size < SegmentHeaderSize || h.Size > 1<<32 {
 		return h, Corrupt(name, 0, "the header makes no sense", nil)
 	}
+
 	return h, nil
 }

@@ -25,6 +25,7 @@ func NewPool(chunkSize, keep int) *Pool {
 	if chunkSize < 1 {
 		chunkSize = 1 << 20
 	}
+
 	return &Pool{chunkSize: chunkSize, keep: max(keep, 0)}
 }
 
@@ -32,6 +33,7 @@ func NewPool(chunkSize, keep int) *Pool {
 func (p *Pool) Free() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	return int64(len(p.chunks)*p.chunkSize) + int64(len(p.leaves))*leafSlabSize + int64(len(p.inners))*innerSlabSize
 }
 
@@ -44,12 +46,14 @@ func (p *Pool) chunk(n int) []byte {
 		}
 		n = p.chunkSize
 	}
+
 	return make([]byte, n)
 }
 
 func (p *Pool) putChunks(chunks [][]byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	for _, c := range chunks {
 		if len(c) == p.chunkSize && (len(p.chunks)+1)*p.chunkSize <= p.keep {
 			p.chunks = append(p.chunks, c)
@@ -63,6 +67,7 @@ func (p *Pool) leafSlab() *leafSlab {
 	if s, ok := pop(&p.leaves); ok {
 		return s
 	}
+
 	return new(leafSlab)
 }
 
@@ -72,12 +77,14 @@ func (p *Pool) innerSlab() *innerSlab {
 	if s, ok := pop(&p.inners); ok {
 		return s
 	}
+
 	return new(innerSlab)
 }
 
 func (p *Pool) putNodes(leaves []*leafSlab, inners []*innerSlab) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	room := func() bool {
 		return int64(len(p.leaves)+1)*leafSlabSize+int64(len(p.inners)+1)*innerSlabSize <= int64(p.keep)
 	}
@@ -86,6 +93,7 @@ func (p *Pool) putNodes(leaves []*leafSlab, inners []*innerSlab) {
 			p.inners = append(p.inners, s)
 		}
 	}
+
 	for _, s := range leaves {
 		if room() {
 			p.leaves = append(p.leaves, s)
@@ -97,8 +105,10 @@ func pop[T any](list *[]T) (v T, ok bool) {
 	if n := len(*list) - 1; n >= 0 {
 		v, (*list)[n] = (*list)[n], v
 		*list = (*list)[:n]
+
 		return v, true
 	}
+
 	return v, false
 }
 
@@ -118,6 +128,7 @@ type Image struct {
 func NewImage(pool *Pool) *Image {
 	im := &Image{pool: pool}
 	im.chunks.Store(new([][]byte))
+
 	return im
 }
 
@@ -130,6 +141,7 @@ func (im *Image) Reserve(n int) (Addr, []byte) {
 	}
 	a, b := im.next, im.free[:n]
 	im.free, im.next = im.free[n:], im.next+Addr(n)
+
 	return a, b
 }
 

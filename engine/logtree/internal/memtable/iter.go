@@ -58,9 +58,11 @@ func (it *Iter) Take(dst []Pair, most int, bound []byte) (_ []Pair, deleted int)
 		if !below && !first { // else the last key is far away if only few are wanted
 			below = bytes.Compare(it.t.image.key(l.rec[p.slot(n-1)]), bound) < 0
 		}
+
 		chunks := *it.t.image.chunks.Load() // after p, which is of versions in them
 		slot := p.slot(it.pos)
 		for {
+			// Records are decoded in place, as version does it: this loop is what a scan of a memtable costs.
 			rec := l.rec[slot]
 			b := chunks[rec>>32][uint32(rec):]
 			kind := holdfast.Kind(b[0])
@@ -90,6 +92,9 @@ func (it *Iter) Take(dst []Pair, most int, bound []byte) (_ []Pair, deleted int)
 				break
 			}
 			next := p.slot(it.pos + 1)
+
+			// The windows differ, so the next entry is another key, and its newest version. Otherwise the way of a single step
+			// finds that out.
 			if l.prefix[slot] == l.prefix[next] || l.seq[next] > it.maxSeq {
 				break
 			}
@@ -100,6 +105,7 @@ func (it *Iter) Take(dst []Pair, most int, bound []byte) (_ []Pair, deleted int)
 		}
 		it.forward(it.skipForward())
 	}
+
 	return dst, deleted
 }
 
@@ -114,11 +120,14 @@ func (it *Iter) Last() bool {
 	it.l, it.pos = nil, -1
 	if ref := it.t.last.Load(); ref != 0 {
 		it.enter(it.t.leaf(ref))
+
+		// What last names may have been replaced by two leaves since.
 		for ref = it.l.next.Load(); ref != 0; ref = it.l.next.Load() {
 			it.enter(it.t.leaf(ref))
 		}
 		it.pos = it.p.count()
 	}
+
 	return it.backward(it.back())
 }
 
@@ -144,6 +153,7 @@ func (it *Iter) Next() bool {
 			return true
 		}
 	}
+
 	return it.forward(it.skipForward())
 }
 
@@ -160,6 +170,7 @@ func (it *Iter) Prev() bool {
 			return true
 		}
 	}
+
 	return it.backward(it.skipBack())
 }
 
@@ -170,6 +181,8 @@ func (it *Iter) forward(on bool) bool {
 		if it.Seq() <= it.maxSeq {
 			break
 		}
+
+		// A key that was overwritten often has its versions one behind the other: after a few steps a search is cheaper.
 		if n < near {
 			on = it.step()
 			continue
@@ -177,6 +190,7 @@ func (it *Iter) forward(on bool) bool {
 		n, on = 0, it.seek(it.Key(), it.maxSeq)
 	}
 	it.ok = on
+
 	return on
 }
 
@@ -209,11 +223,15 @@ func (it *Iter) backward(on bool) bool {
 	if it.ok = on; !on {
 		return false
 	}
+
 	for n := 0; ; n++ {
+		// Backward the versions of a key come from the oldest to the newest. The walk goes on until one is of another key, or
+		// too new, and takes one step back.
 		was := *it
 		if n == near {
 			it.seek(was.Key(), it.maxSeq)
 			it.ok = true
+
 			return true
 		}
 		if !it.back() || it.Seq() > it.maxSeq || !it.same(&was) {
@@ -245,6 +263,7 @@ func (it *Iter) same(other *Iter) bool {
 	if it.l.skip == other.l.skip && it.l.prefix[a] != other.l.prefix[b] {
 		return false
 	}
+
 	return bytes.Equal(it.t.image.key(it.l.rec[a]), it.t.image.key(other.l.rec[b]))
 }
 
@@ -257,6 +276,7 @@ func (it *Iter) seek(key []byte, seq uint64) bool {
 		it.pos = -1
 	}
 	it.ok = false
+
 	return it.l != nil && it.pos < it.p.count()
 }
 
@@ -282,6 +302,7 @@ func (it *Iter) step() bool {
 	}
 	it.enter(it.t.leaf(ref))
 	it.pos = 0
+
 	return true
 }
 
@@ -300,5 +321,6 @@ func (it *Iter) back() bool {
 	}
 	it.enter(it.t.leaf(ref))
 	it.pos = it.p.count() - 1
+
 	return true
 }

@@ -25,6 +25,7 @@ func (p perm) slot(i int) int { return int(p>>(4*uint(i)+4)) & 15 }
 func (p perm) insert(i, slot int) perm {
 	at := 4*uint(i) + 4
 	low := p & (1<<at - 1)
+
 	return (low | perm(slot)<<at | p>>at<<(at+4)) + 1
 }
 
@@ -91,10 +92,12 @@ func window(key []byte, skip int) uint64 {
 	if len(key) >= skip+8 {
 		return binary.BigEndian.Uint64(key[skip:])
 	}
+
 	var w uint64
 	for i := skip; i < len(key); i++ {
 		w |= uint64(key[i]) << (56 - 8*uint(i-skip))
 	}
+
 	return w
 }
 
@@ -111,9 +114,11 @@ func lcp(a, b []byte) int {
 		}
 		i += 8
 	}
+
 	for i < n && a[i] == b[i] {
 		i++
 	}
+
 	return i
 }
 

@@ -103,6 +103,7 @@ func uvarintLen(n int) int { return (bits.Len(uint(n)|1) + 6) / 7 }
 func New(image *Image) *Table {
 	t := &Table{image: image}
 	t.reset()
+
 	return t
 }
 
@@ -143,6 +144,8 @@ func (t *Table) Release() {
 func (t *Table) Add(rec Addr, key []byte, seq uint64) {
 	t.versions++
 	if bytes.Compare(key, t.maxKey) > 0 {
+		// The common case of ascending keys: the entry goes to the end of the last leaf, without a search from the root. It
+		// needs a free slot, and the key must begin as all others of the leaf do.
 		old := t.maxKey
 		t.maxKey = key
 		if l := t.tail; l != nil {
@@ -150,6 +153,7 @@ func (t *Table) Add(rec Addr, key []byte, seq uint64) {
 			if n := p.count(); n < fan && (skip == 0 || shares(key, old, skip)) {
 				l.prefix[n], l.rec[n], l.seq[n] = window(key, skip), rec, seq
 				l.perm.Store(uint64(p.insert(n, n)))
+
 				return
 			}
 		}
@@ -164,8 +168,11 @@ func (t *Table) insert(rec Addr, key []byte, seq uint64) {
 		ref, _ := t.newLeaf([]item{new}, 0)
 		t.link(0, ref, ref, 0)
 		t.root.Store(uint64(ref))
+
 		return
 	}
+
+	// Otherwise the leaf is searched for, and gets the entry in a free slot if its keys begin as this one does.
 	g := target{key: key, seq: seq}
 	ref := t.descend(&g)
 	l := t.leaf(ref)
@@ -176,8 +183,13 @@ func (t *Table) insert(rec Addr, key []byte, seq uint64) {
 	if n < fan && !strange {
 		l.set(n, new)
 		l.perm.Store(uint64(p.insert(pos, n)))
+
 		return
 	}
+
+	// The leaf is full, or the key is strange to it. What replaces it is linked first, and then the tree leads to it: see
+	// the package comment. Where keys ascend or descend the full leaf stays, and the key begins a new one, so that leaves
+	// are full and not half empty.
 	before, after := l.prev.Load(), l.next.Load()
 	if !strange {
 		switch {
@@ -185,14 +197,18 @@ func (t *Table) insert(rec Addr, key []byte, seq uint64) {
 			b, _ := t.newLeaf([]item{new}, t.guess(l.rec[p.slot(0)], rec))
 			t.link(ref, b, b, after)
 			t.replace(ref, new, b)
+
 			return
 		case pos == 0 && (before == 0 || p.slot(0) == n-1): // descending: the same
 			a, _ := t.newLeaf([]item{new}, t.guess(rec, l.rec[p.slot(n-1)]))
 			t.link(before, a, a, ref)
 			t.replace(a, l.item(p.slot(0)), ref)
+
 			return
 		}
 	}
+
+	// In any other case the entries are written once more, with the new one among them, into one leaf or two.
 	items := t.build[:n+1]
 	for i := range n {
 		items[i+b2i(i >= pos)] = l.item(p.slot(i))
@@ -205,6 +221,7 @@ func (t *Table) insert(rec Addr, key []byte, seq uint64) {
 		a, _ := t.newLeaf(items, skip)
 		t.link(before, a, a, after)
 		t.setChild(a)
+
 		return
 	}
 	m := (n + 1) / 2
@@ -227,6 +244,8 @@ func (t *Table) insert(rec Addr, key []byte, seq uint64) {
 // link makes a..b, linked to one another, the leaves between before and after.
 func (t *Table) link(before, a, b, after uint32) {
 	left, right := t.leaf(a), t.leaf(b)
+
+	// A reader goes forward by next. So the new leaves are complete before the one before them leads there.
 	left.prev.Store(before)
 	right.next.Store(after)
 	if after == 0 {
@@ -262,8 +281,11 @@ func (t *Table) replace(a uint32, sep item, b uint32) {
 			first.child, sep.child = a, b
 			ref := t.newInner([]item{first, sep}, -1)
 			t.root.Store((t.root.Load()>>32+1)<<32 | uint64(ref))
+
 			return
 		}
+
+		// An inner node that is full is divided in its turn, and the loop goes on with the node above.
 		s := t.path[len(t.path)-1]
 		in := t.inner(s.ref)
 		p := perm(in.perm.Load())
@@ -275,6 +297,7 @@ func (t *Table) replace(a uint32, sep item, b uint32) {
 			in.child[n].Store(b)
 			in.perm.Store(uint64(p.insert(pos, n)))
 			t.setChild(a)
+
 			return
 		}
 		if pos == n && !strange && p.slot(n-1) == n-1 { // ascending
@@ -283,6 +306,7 @@ func (t *Table) replace(a uint32, sep item, b uint32) {
 			t.path = t.path[:len(t.path)-1]
 			continue
 		}
+
 		items := t.buildInner[:n+1]
 		for i := range n {
 			slot := p.slot(i)
@@ -307,6 +331,7 @@ func b2i(b bool) int {
 	if b {
 		return 1
 	}
+
 	return 0
 }
 
@@ -325,6 +350,8 @@ func (t *Table) fill(n *node, items []item, skip int) {
 	one, last := min(1, len(items)-1), len(items)-1 // an inner node's first bound may be anything
 	if skip < 0 || last > 0 && min(common(items[0].prefix, items[last].prefix),
 		common(items[one].prefix, items[last].prefix)) >= slack+2 {
+		// If the windows of all entries begin alike they tell little apart, so they are moved to the right, to where the keys
+		// begin to differ.
 		end := t.image.key(items[last].rec)
 		better := min(lcp(t.image.key(items[0].rec), end), lcp(t.image.key(items[one].rec), end)) - slack
 		if better = max(better, skip, 0); better != skip {
@@ -337,6 +364,7 @@ func (t *Table) fill(n *node, items []item, skip int) {
 	if last == 0 {
 		items[0].prefix = window(t.image.key(items[0].rec), skip)
 	}
+
 	n.skip = uint16(skip)
 	for i, it := range items {
 		n.set(i, it)
@@ -351,11 +379,14 @@ func (t *Table) newLeaf(items []item, skip int) (uint32, *leaf) {
 		t.leaves.Store(&slabs)
 		t.bytes.Add(leafSlabSize)
 	}
+
+	// The slab is stored before any node leads to the leaf.
 	t.nextLeaf++
 	l := t.leaf(ref)
 	l.next.Store(0)
 	l.prev.Store(0)
 	t.fill(&l.node, items, skip)
+
 	return ref, l
 }
 
@@ -367,11 +398,13 @@ func (t *Table) newInner(items []item, skip int) uint32 {
 		t.bytes.Add(innerSlabSize)
 	}
 	t.nextInner++
+
 	in := t.inner(ref)
 	for i, it := range items {
 		in.child[i].Store(it.child)
 	}
 	t.fill(&in.node, items, skip)
+
 	return ref
 }
 
@@ -398,6 +431,7 @@ func (t *Table) descend(g *target) uint32 {
 	t.path = t.path[:0]
 	root := t.root.Load()
 	ref := uint32(root)
+
 	for h := root >> 32; h > 0; h-- {
 		in := t.inner(ref)
 		p := perm(in.perm.Load())
@@ -405,6 +439,7 @@ func (t *Table) descend(g *target) uint32 {
 		t.path = append(t.path, step{ref, i})
 		ref = in.child[p.slot(i)].Load()
 	}
+
 	return ref
 }
 
@@ -415,6 +450,7 @@ func (t *Table) find(g *target) (*leaf, perm, int) {
 	g.window = window(g.key, 0)
 	root := t.root.Load()
 	ref := uint32(root)
+
 	for h := root >> 32; h > 0; h-- {
 		in := t.inner(ref)
 		p := perm(in.perm.Load())
@@ -423,6 +459,7 @@ func (t *Table) find(g *target) (*leaf, perm, int) {
 	if ref == 0 {
 		return nil, 0, 0
 	}
+
 	return t.arrive(ref, g)
 }
 
@@ -431,6 +468,9 @@ func (t *Table) arrive(ref uint32, g *target) (*leaf, perm, int) {
 	for {
 		l := t.leaf(ref)
 		p := perm(l.perm.Load())
+
+		// An inner node that was read before a split leads too far left, never too far right: the entry is in this leaf or
+		// behind it.
 		pos := t.locate(&l.node, p, 0, g)
 		if pos < p.count() {
 			return l, p, pos
@@ -451,6 +491,7 @@ func (t *Table) route(in *inner, p perm, g *target) int {
 		proven = max(proven, skip+common(in.prefix[p.slot(i)], in.prefix[p.slot(i+1)]))
 	}
 	g.proven = proven // beyond the outer bounds, keys need not even share in.skip
+
 	return i
 }
 
@@ -458,6 +499,8 @@ func (t *Table) route(in *inner, p perm, g *target) int {
 func (t *Table) locate(n *node, p perm, lo int, g *target) int {
 	hi, skip := p.count(), int(n.skip)
 	if skip > g.proven {
+		// The windows begin behind skip bytes. If it is not known that the key begins as all here do, that is looked at once,
+		// and may decide everything.
 		switch bytes.Compare(g.key[:min(skip, len(g.key))], t.image.key(n.rec[p.slot(0)])[:skip]) {
 		case -1:
 			return lo
@@ -469,9 +512,12 @@ func (t *Table) locate(n *node, p perm, lo int, g *target) int {
 	if skip != g.skip {
 		g.window, g.skip = window(g.key, skip), skip
 	}
+
 	for lo < hi {
 		m := int(uint(lo+hi) / 2)
 		slot := p.slot(m)
+
+		// The eight bytes in the node decide mostly; the record in the image, a cache miss, is asked only if they are equal.
 		prefix := n.prefix[slot]
 		if prefix < g.window || prefix == g.window && t.before(n, slot, g) {
 			lo = m + 1
@@ -479,6 +525,7 @@ func (t *Table) locate(n *node, p perm, lo int, g *target) int {
 			hi = m
 		}
 	}
+
 	return lo
 }
 
@@ -486,6 +533,7 @@ func (t *Table) locate(n *node, p perm, lo int, g *target) int {
 func (t *Table) before(n *node, slot int, g *target) bool {
 	same := min(g.skip, len(g.key))
 	c := bytes.Compare(t.image.key(n.rec[slot])[same:], g.key[same:])
+
 	return c < 0 || c == 0 && n.seq[slot] > g.seq
 }
 
@@ -504,6 +552,7 @@ func (t *Table) Get(key []byte, maxSeq uint64) (v Version, ok bool) {
 	if !bytes.Equal(v.Key, key) {
 		return Version{}, false
 	}
+
 	return v, true
 }
 
@@ -514,6 +563,7 @@ func (im *Image) key(rec Addr) []byte {
 	if n >= 0x80 {
 		n, at = long(b[1:], 1)
 	}
+
 	return b[at : at+n : at+n]
 }
 
@@ -539,6 +589,7 @@ func (im *Image) version(rec Addr, seq uint64) Version {
 		v.Kind, v.InLog = holdfast.KindSet, true
 		v.Pointer = Pointer{binary.LittleEndian.Uint64(b[at:]), binary.LittleEndian.Uint32(b[at+8:]),
 			binary.LittleEndian.Uint32(b[at+12:])}
+
 		return v
 	}
 	n = int(b[at])
@@ -546,5 +597,6 @@ func (im *Image) version(rec Addr, seq uint64) Version {
 		n, at = long(b[at-1:], at-1)
 	}
 	v.Value, v.ValueAddr = b[at:at+n:at+n], rec+Addr(at)
+
 	return v
 }

@@ -9,8 +9,8 @@ import (
 type Reason int
 
 const (
-	// MakeRoom is a merge of all tiers because the log waits for room: it takes the least room itself, and shows where
-	// there is garbage.
+	// MakeRoom is a compaction of all tiers because the log waits for room: it takes the least room itself, and shows
+	// where there is garbage.
 	MakeRoom Reason = iota + 1
 
 	// Sweep moves small values out of all segments of the log, and out of moved segments with some garbage.
@@ -54,11 +54,13 @@ func Pick(s *State) (Compaction, bool) {
 	if s.free() == 0 {
 		return Compaction{}, false
 	}
+
 	for _, rule := range rules {
 		if c, due := rule(s); due {
 			return c, true
 		}
 	}
+
 	return Compaction{}, false
 }
 
@@ -67,6 +69,7 @@ func (s *State) free() int {
 	if i := slices.IndexFunc(s.Tiers, func(t Tier) bool { return t.ID <= s.Floor }); i >= 0 {
 		return i
 	}
+
 	return len(s.Tiers)
 }
 
@@ -79,6 +82,7 @@ func makeRoom(s *State) (Compaction, bool) {
 	if !s.Urgent || len(s.Tiers) < 2 {
 		return Compaction{}, false
 	}
+
 	return s.all(MakeRoom, nil), true
 }
 
@@ -91,6 +95,7 @@ func newerTiers(s *State) (Compaction, bool) {
 	if len(s.Tiers) < 2 || share <= maxNewer {
 		return Compaction{}, false
 	}
+
 	return s.all(NewerTiers, nil), true
 }
 
@@ -106,6 +111,7 @@ func likeSizes(s *State) (Compaction, bool) {
 	if k < MinTiers {
 		return Compaction{}, false
 	}
+
 	return Compaction{Reason: LikeSizes, Oldest: s.Tiers[k-1].ID, Newest: s.Tiers[0].ID}, true
 }
 
@@ -116,6 +122,7 @@ func worn(s *State) (Compaction, bool) {
 			return Compaction{Reason: Worn, Oldest: t.ID, Newest: t.ID}, true
 		}
 	}
+
 	return Compaction{}, false
 }
 
@@ -148,6 +155,7 @@ func Candidates(segments []Segment) (all []Candidate, total, garbage int64) {
 		return cmp.Or(cmp.Compare(float64(b.Garbage)/float64(b.Used), float64(a.Garbage)/float64(a.Used)),
 			cmp.Compare(a.ID, b.ID))
 	})
+
 	return all, total, garbage
 }
 
@@ -185,6 +193,7 @@ func emptySegments(s *State) (Compaction, bool) {
 	if len(victims) == 0 {
 		return Compaction{}, false
 	}
+
 	return s.all(EmptySegments, victims), true
 }
 
@@ -204,6 +213,7 @@ func (s *State) smallOnes(all []Candidate) (victims []uint32) {
 	if 2*small-len(s.Segments) <= MaxSmallSegments {
 		return nil
 	}
+
 	return victims
 }
 
@@ -217,6 +227,7 @@ func (s *State) worst(all []Candidate, total, garbage int64) (victims []uint32) 
 	} else if float64(garbage) < maxGarbage*float64(total) || garbage < s.least() {
 		return nil
 	}
+
 	for i := range all {
 		c := &all[i]
 		enough := !s.Urgent && float64(garbage) < leftGarbage*float64(left)
@@ -234,6 +245,7 @@ func (s *State) worst(all []Candidate, total, garbage int64) (victims []uint32) 
 		garbage -= c.Garbage
 		left -= c.Garbage
 	}
+
 	return victims
 }
 
@@ -274,12 +286,14 @@ func sweep(s *State) (Compaction, bool) {
 
 	var victims []uint32
 	moved, most := int64(0), min(s.Room, max(int64(sweepMoved*float64(total)), s.Segment))
+
 	for i := range all {
 		if c := &all[i]; !c.Moved && moved+c.ToMove() <= most {
 			moved += c.ToMove()
 			victims = append(victims, c.ID)
 		}
 	}
+
 	return s.all(Sweep, victims), true
 }
 
@@ -314,6 +328,7 @@ type Request struct {
 func PickRequested(s *State, r *Request) (victims []uint32, short bool) {
 	all, total, _ := Candidates(s.Segments)
 	most, moved := max(total/requestMoved, s.Segment), int64(0)
+
 	for i := range all {
 		c := &all[i]
 		if c.ID >= r.Below || !c.Worth(c.Garbage) || r.Garbage != nil && r.Garbage[c.ID] == 0 || r.Tried[c.ID] {
@@ -326,6 +341,7 @@ func PickRequested(s *State, r *Request) (victims []uint32, short bool) {
 			moved += c.ToMove()
 		}
 	}
+
 	return victims, short
 }
 

@@ -51,6 +51,7 @@ func (s *Segment) garbage() int64 {
 	case s.Payload > 0 && dead > 0:
 		return int64(float64(s.Used) * float64(dead) / float64(s.Payload))
 	}
+
 	return 0
 }
 
@@ -82,10 +83,12 @@ func newer(tiers []Tier) (share float64, usual int64) {
 	}
 	oldest := tiers[len(tiers)-1]
 	usual = oldest.Values / max(oldest.Entries, 1)
+
 	newer := int64(0)
 	for _, t := range tiers[:len(tiers)-1] {
 		newer += t.Values + usual*t.Tombstones
 	}
+
 	return float64(newer) / float64(max(oldest.Values, 1)), usual
 }
 
@@ -96,6 +99,7 @@ func Replaced(was float64, keys, replaced int64) float64 {
 	if keys == 0 {
 		return was
 	}
+
 	return was + weight*(float64(replaced)/float64(keys)-was)
 }
 
@@ -110,5 +114,6 @@ func Speed(was float64, keys int64, seconds float64) float64 {
 	if was == 0 {
 		return speed
 	}
+
 	return 1 / ((1-weight)/was + weight/speed) // the times are averaged, not the speeds
 }

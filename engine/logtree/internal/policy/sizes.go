@@ -40,6 +40,7 @@ const fileShare = 64
 func (b *Budget) Files(log, tables int64) (segment, table int64) {
 	segment = min(max(b.Memory/4, log/fileShare), MaxSegment, max(b.Room/16, MinSegment))
 	table = min(max(b.Memory/16, tables/fileShare), MaxTable, max(b.Room/64, LeastStep))
+
 	return cmp.Or(b.Chosen.Segment, segment), cmp.Or(b.Chosen.Table, table)
 }
 
@@ -70,6 +71,7 @@ func (z Sizes) NewSegment(next, need int64, n int, last bool) int64 {
 	if last {
 		size = max(need, min(size, lastSegment))
 	}
+
 	return size
 }
 
@@ -79,11 +81,13 @@ func SmallerSegment(size, need int64, last bool) (int64, bool) {
 	if last {
 		least = leastSegment
 	}
+
 	return size / 2, size/2 >= max(need, least)
 }
 
-// LeaveForOthers is how much room a new segment leaves on the disk for what makes more of it: a flush, and a merge of
-// everything that empties one segment. largest is the size of the largest segment, needed what [Load.NeededRoom] says.
+// LeaveForOthers is how much room a new segment leaves on the disk for what makes more of it: a flush, and a compaction
+// of everything that empties one segment. largest is the size of the largest segment, needed what [Load.NeededRoom]
+// says.
 func (z Sizes) LeaveForOthers(largest, needed int64) int64 {
 	return largest + z.Memtable/4 + needed + min(LeastStep, z.Table)
 }

@@ -25,6 +25,7 @@ func (s *Stall) Seconds(end uint64, n int) (seconds float64, stop bool) {
 	if over >= s.Width {
 		return 0, true
 	}
+
 	return float64(n) * (float64(over) / float64(max(s.Half, 1))) / s.Rate, false
 }
 
@@ -42,12 +43,13 @@ type Load struct {
 	Returning int64   // bytes that the sweep under way gives back when it ends
 }
 
-// NeededRoom is about how many bytes a merge of all tiers needs for its tables.
+// NeededRoom is about how many bytes a compaction of all tiers needs for its tables.
 func (l *Load) NeededRoom() int64 {
 	needed := 2 * l.Table
 	for _, t := range l.Tiers[:max(len(l.Tiers)-1, 0)] {
 		needed += t.FileBytes
 	}
+
 	return needed
 }
 
@@ -90,6 +92,7 @@ func (l *Load) Stall() *Stall {
 	}
 
 	allowed := int64(start*float64(live)) + slack
+
 	return &Stall{
 		Base:  uint64(max(int64(l.Flushed)+allowed-l.Sealed, 0)),
 		Half:  uint64(int64(half*float64(live)) + slack/2),
@@ -106,5 +109,6 @@ func (l *Load) live(newer float64) int64 {
 	}
 	live := l.Tiers[len(l.Tiers)-1].Values
 	live += int64((1 - l.Replaced) * newer * float64(live))
+
 	return int64(float64(live) * max(float64(l.Sealed)/float64(max(l.Payload, 1)), 1))
 }

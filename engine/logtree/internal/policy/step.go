@@ -12,6 +12,7 @@ func (z Sizes) StepLimits(r Reason) Limits {
 	if r == Sweep {
 		l.Moved = max(l.Moved, z.Segment*3/4)
 	}
+
 	return l
 }
 
@@ -26,6 +27,7 @@ func (z Sizes) Shrink(l Limits) (Limits, bool) {
 	}
 	l.Written = max(l.Written/8, least)
 	l.Moved = l.Written
+
 	return l, true
 }
 

@@ -17,6 +17,7 @@ func (t *Tidy) gain() int64 {
 		oldest := t.Tiers[n-1]
 		gain += oldest.Values / max(oldest.Entries, 1) * t.Deletes
 	}
+
 	return gain
 }
 
@@ -37,5 +38,6 @@ func (t *Tidy) Shrinks(size, live int64) bool {
 		named += x.Values
 	}
 	left := max(named-t.gain(), 0) + live
+
 	return size >= 4*max(left, MinSegment)
 }

@@ -27,6 +27,8 @@ type context struct {
 func (c *context) appendEntry(b, key []byte, shared int, first bool, e Entry) []byte {
 	at, tag := len(b), byte(0)
 	b = append(b, 0)
+
+	// A key is its length if that differs, what it shares with the one before, and the rest.
 	if len(key) == c.keyLen {
 		tag |= tagKeyLen
 	} else {
@@ -45,6 +47,9 @@ func (c *context) appendEntry(b, key []byte, shared int, first bool, e Entry) []
 		b[at] = tag | tagTombstone
 		return b
 	}
+
+	// A place is given by what differs from the usual: values that lie one behind the other, as many bytes apart as the
+	// last two, take a bit.
 	segment, offset := uint32(e.Place>>32), uint32(e.Place)
 	if segment != c.segment {
 		tag |= tagSegment
@@ -65,6 +70,7 @@ func (c *context) appendEntry(b, key []byte, shared int, first bool, e Entry) []
 	}
 	c.end = offset + e.Len
 	b[at] = tag
+
 	return le.AppendUint32(b, e.Sum)
 }
 
@@ -73,6 +79,7 @@ func appendUvarint(b []byte, v uint32) []byte {
 		b = append(b, byte(v)|0x80)
 		v >>= 7
 	}
+
 	return append(b, byte(v))
 }
 
@@ -82,6 +89,7 @@ func uvarint(b []byte, i int) (uint32, int) {
 	if uint(i) < uint(len(b)) && b[i] < 0x80 {
 		return uint32(b[i]), i + 1
 	}
+
 	return uvarintLong(b, i)
 }
 
@@ -97,9 +105,11 @@ func uvarintLong(b []byte, i int) (uint32, int) {
 			if v > 1<<32-1 {
 				break
 			}
+
 			return uint32(v), i
 		}
 	}
+
 	return 0, badEnd
 }
 
@@ -117,12 +127,16 @@ func parseBlock(b []byte) (block, bool) {
 	if len(b) < blockTrailer || len(b) > maxBlock {
 		return block{}, false
 	}
+
+	// The end of the block has the numbers; the heads, four bytes of each group's first key, and the groups' offsets lie
+	// before it.
 	end := b[len(b)-blockTrailer:]
 	n := int(le.Uint16(end[2:]))
 	ends := len(b) - blockTrailer - groupTrailer*n
 	if n == 0 || ends < 2 {
 		return block{}, false
 	}
+
 	return block{b: b, ends: ends, n: n, skip: int(le.Uint16(end))}, true
 }
 
@@ -133,6 +147,7 @@ func (b *block) group(g int) (lo, hi int, ok bool) {
 	if g+1 < b.n {
 		hi = int(le.Uint16(b.b[at+2:]))
 	}
+
 	return lo, hi, lo < hi && hi <= b.ends && (g > 0 || lo == 0)
 }
 
@@ -146,6 +161,7 @@ func (b *block) firstKey(g int) ([]byte, bool) {
 	if n > holdfast.MaxKeySize || int(n) > hi-i {
 		return nil, false
 	}
+
 	return b.b[i : i+int(n)], true
 }
 
@@ -157,6 +173,8 @@ func (b *block) head(g int) uint32 { return le.Uint32(b.b[b.ends+4*g:]) }
 func (b *block) searchHeads(key []byte, strict bool) (int, bool) {
 	want := uint32(head(key[b.skip:]) >> 32)
 	heads := b.b[b.ends : b.ends+4*b.n]
+
+	// The heads decide nearly always, and lie together in a line or two of the processor's cache.
 	at, n := 0, b.n // the last head <= want is in [at, at+n), if there is one
 	for n > 1 {
 		half := n / 2
@@ -175,6 +193,7 @@ func (b *block) searchHeads(key []byte, strict bool) (int, bool) {
 	if strict {
 		most = -1
 	}
+
 	lo, hi := -1, at+1 // lo fits or is -1, hi does not
 	for mid := at; lo+1 < hi; mid = (lo + hi) / 2 {
 		fits := b.head(mid) < want
@@ -191,6 +210,7 @@ func (b *block) searchHeads(key []byte, strict bool) (int, bool) {
 			hi = mid
 		}
 	}
+
 	return lo, true
 }
 
@@ -204,8 +224,10 @@ func (b *block) search(key []byte, strict bool) (int, bool) {
 		if bytes.Compare(key, prefix) < 0 {
 			return -1, true
 		}
+
 		return b.n - 1, true
 	}
+
 	return b.searchHeads(key, strict)
 }
 
@@ -223,6 +245,7 @@ func (b *block) get(key []byte) (e Entry, found, ok bool) {
 	if !ok {
 		return Entry{}, false, false
 	}
+
 	return find(b.b, lo, hi, key)
 }
 
@@ -231,6 +254,7 @@ func (b *block) get(key []byte) (e Entry, found, ok bool) {
 func find(b []byte, lo, hi int, key []byte) (e Entry, found, ok bool) {
 	var c context
 	match := 0
+
 	for i, n := lo, 0; i < hi; n++ {
 		if n == groupSize {
 			return Entry{}, false, false
@@ -267,6 +291,8 @@ func find(b []byte, lo, hi int, key []byte) (e Entry, found, ok bool) {
 		if shared < match {
 			return Entry{}, false, true
 		}
+
+		// This entry shares with the one before as much as the key does, so it is the first that can go further.
 		if shared == match {
 			have, want := b[i:i+suffix], key[match:]
 			same := common(have, want)
@@ -285,6 +311,7 @@ func find(b []byte, lo, hi int, key []byte) (e Entry, found, ok bool) {
 			}
 			continue
 		}
+
 		var v uint32
 		switch {
 		case tag&tagSegment != 0:
@@ -309,6 +336,7 @@ func find(b []byte, lo, hi int, key []byte) (e Entry, found, ok bool) {
 		c.end += c.len
 		i += 4
 	}
+
 	return Entry{}, false, true
 }
 
@@ -361,6 +389,7 @@ func (w *window) add(blk *block, g int) bool {
 	if w.n > 0 {
 		at = int(w.begin[w.n])
 	}
+
 	prev, n := at, 0 // where the key before begins
 	entries, begin := w.entries[w.n:w.n+groupSize], w.begin[w.n:w.n+groupSize+1]
 	for i := lo; i < hi; n++ {
@@ -397,6 +426,9 @@ func (w *window) add(blk *block, g int) bool {
 		if at+c.keyLen+keySlack > len(w.keys) {
 			w.grow(at, c.keyLen)
 		}
+
+		// Most keys are short. Copies of fixed size, of which a part is written over by the next, are faster than copies that
+		// count.
 		if shared <= 16 && suffix <= 8 {
 			*(*[16]byte)(w.keys[at:]) = *(*[16]byte)(w.keys[prev:])
 			*(*[8]byte)(w.keys[at+shared:]) = *(*[8]byte)(b[i:])
@@ -412,6 +444,7 @@ func (w *window) add(blk *block, g int) bool {
 			*e = Entry{Tombstone: true}
 			continue
 		}
+
 		switch {
 		case tag&tagSegment != 0:
 			c.segment, i = uvarint(b, i)
@@ -436,6 +469,7 @@ func (w *window) add(blk *block, g int) bool {
 	}
 	begin[n] = uint32(at)
 	w.n += n
+
 	return true
 }
 
@@ -449,6 +483,7 @@ func (w *window) appendTo(b []byte) []byte {
 		}
 		b = c.appendEntry(b, w.key(i), shared, i == 0, w.entries[i])
 	}
+
 	return b
 }
 
@@ -463,5 +498,6 @@ func (w *window) search(key []byte) int {
 			hi = mid
 		}
 	}
+
 	return lo
 }

@@ -32,6 +32,7 @@ func (p *chunk) use() []byte {
 	if !p.used.Load() {
 		p.used.Store(true)
 	}
+
 	return p.data
 }
 
@@ -45,6 +46,7 @@ func NewCache(bytes int64) *Cache { return &Cache{limit: max(bytes, 0)} }
 func (c *Cache) Bytes() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	return c.bytes + c.pinned
 }
 
@@ -60,10 +62,13 @@ func (c *Cache) put(slot *atomic.Pointer[chunk], data []byte) {
 	p := &chunk{slot: slot, data: data}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
+	// Indexes count too, but a cache of none at all would have each read go to the file.
 	limit := max(c.limit-c.pinned, c.limit/4)
 	if p.cost() > limit || slot.Load() != nil {
 		return
 	}
+
 	for c.bytes+p.cost() > limit {
 		c.evict()
 	}
@@ -83,6 +88,7 @@ func (c *Cache) evict() {
 		if p := c.ring[c.hand]; !p.used.Swap(false) {
 			c.remove(p)
 			c.hand++
+
 			return
 		}
 	}
@@ -103,6 +109,7 @@ func (c *Cache) remove(p *chunk) {
 func (c *Cache) drop(r *Reader) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	for i := range r.chunks {
 		if p := r.chunks[i].Load(); p != nil {
 			c.remove(p)

@@ -25,6 +25,7 @@ func filterLine(h, lines uint64) uint64 {
 func setBits(line []byte, h uint64) {
 	line = line[:lineSize]
 	h *= filterMixer
+
 	for range 6 {
 		b := h >> 55
 		line[b/8] |= 1 << (b % 8)
@@ -36,6 +37,7 @@ func setBits(line []byte, h uint64) {
 func hasBits(line []byte, h uint64) bool {
 	line = line[:lineSize]
 	h *= filterMixer
+
 	for range 6 {
 		b := h >> 55
 		if line[b/8]>>(b%8)&1 == 0 {
@@ -43,5 +45,6 @@ func hasBits(line []byte, h uint64) bool {
 		}
 		h <<= 9
 	}
+
 	return true
 }

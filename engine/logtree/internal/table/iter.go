@@ -38,6 +38,7 @@ type Iter struct {
 func (r *Reader) Iter() *Iter {
 	it := new(Iter)
 	r.Init(it)
+
 	return it
 }
 
@@ -81,6 +82,7 @@ func (it *Iter) Near(back bool, most int, bound []byte, open bool) Near {
 	} else if hi = min(w.n, lo+most); len(bound) > 0 && bytes.Compare(w.key(hi-1), bound) >= 0 {
 		hi = min(hi, max(lo+1, w.search(bound)))
 	}
+
 	return Near{w.keys, w.begin[lo : hi+1], w.entries[lo:hi]}
 }
 
@@ -102,6 +104,7 @@ func (it *Iter) Next() bool {
 		it.pos = p
 		return true
 	}
+
 	return it.nextGroup()
 }
 
@@ -111,6 +114,7 @@ func (it *Iter) Prev() bool {
 		it.pos--
 		return true
 	}
+
 	return it.prevGroup()
 }
 
@@ -126,6 +130,7 @@ func (it *Iter) nextGroup() bool {
 		return it.open(it.at+1) && it.loadMore(0)
 	}
 	it.leave(after)
+
 	return false
 }
 
@@ -138,6 +143,7 @@ func (it *Iter) prevGroup() bool {
 	case it.group > 0:
 		return it.loadLess(it.group - 1)
 	}
+
 	return it.prevBlock()
 }
 
@@ -146,6 +152,7 @@ func (it *Iter) prevBlock() bool {
 		return it.open(it.at-1) && it.loadLess(it.blk.n-1)
 	}
 	it.leave(before)
+
 	return false
 }
 
@@ -158,6 +165,7 @@ func (it *Iter) First() bool {
 		it.leave(after)
 		return false
 	}
+
 	return it.open(0) && it.load(0, false)
 }
 
@@ -170,6 +178,7 @@ func (it *Iter) Last() bool {
 		it.leave(before)
 		return false
 	}
+
 	return it.open(it.x.n-1) && it.load(it.blk.n-1, true)
 }
 
@@ -185,6 +194,8 @@ func (it *Iter) SeekGE(key []byte) bool {
 	if !it.open(i) {
 		return false
 	}
+
+	// The group may end below the key: then the next group, or the next block, has the entry.
 	g, ok := it.blk.search(key, false)
 	if !ok {
 		return it.fail(it.r.malformed(it.x, i))
@@ -197,6 +208,7 @@ func (it *Iter) SeekGE(key []byte) bool {
 		return true
 	}
 	it.pos = it.win.n - 1
+
 	return it.nextGroup()
 }
 
@@ -213,6 +225,8 @@ func (it *Iter) SeekLT(key []byte) bool {
 	if !it.open(i) {
 		return false
 	}
+
+	// If no group of the block begins below the key, the entry before it is the last of the block before.
 	g, ok := it.blk.search(key, true)
 	if !ok {
 		return it.fail(it.r.malformed(it.x, i))
@@ -227,6 +241,7 @@ func (it *Iter) SeekLT(key []byte) bool {
 	if it.pos < 0 { // its first key was below key when it was searched
 		return it.fail(it.r.malformed(it.x, i))
 	}
+
 	return true
 }
 
@@ -237,6 +252,7 @@ func (it *Iter) leave(state int) { it.state, it.win.n, it.pos = state, 0, 0 }
 func (it *Iter) fail(err error) bool {
 	it.leave(failed)
 	it.err = err
+
 	return false
 }
 
@@ -248,6 +264,7 @@ func (it *Iter) begin() bool {
 		return it.fail(err)
 	}
 	it.x = x
+
 	return true
 }
 
@@ -258,6 +275,7 @@ func (it *Iter) open(i int) bool {
 		return it.fail(err)
 	}
 	it.blk, it.at = blk, i
+
 	return true
 }
 
@@ -270,6 +288,7 @@ func (it *Iter) load(group int, last bool) bool {
 	if last {
 		it.pos = it.win.n - 1
 	}
+
 	return true
 }
 
@@ -280,9 +299,11 @@ func (it *Iter) loadMore(group int) bool {
 	if !it.load(group, false) {
 		return false
 	}
+
 	for it.shown < most && it.win.add(&it.blk, group+it.shown) {
 		it.shown++
 	}
+
 	return true
 }
 
@@ -296,6 +317,7 @@ func (it *Iter) loadLess(group int) bool {
 		}
 	}
 	it.group, it.shown, it.state, it.pos = first, group+1-first, placed, it.win.n-1
+
 	return true
 }
 
@@ -325,6 +347,7 @@ func (a *ahead) block(x *index, i int) (block, error) {
 		return block{}, err
 	}
 	if lo < a.lo || hi > a.hi {
+		// A jump reads one block, through the cache, and ends reading ahead.
 		if step != 1 && step != -1 {
 			a.size = 0
 			return a.r.block(x, i)
@@ -338,6 +361,8 @@ func (a *ahead) block(x *index, i int) (block, error) {
 			return block{}, err
 		}
 	}
+
+	// Each block is checked when it is come to, not when it was read ahead: what rots there and is not needed is no error.
 	b := a.buf[lo-a.lo : hi-a.lo]
 	if err := a.r.check(b, lo, 0, 4); err != nil {
 		return block{}, err
@@ -346,6 +371,7 @@ func (a *ahead) block(x *index, i int) (block, error) {
 	if !ok {
 		return block{}, a.r.malformed(x, i)
 	}
+
 	return blk, nil
 }
 
@@ -356,6 +382,7 @@ func (a *ahead) read(x *index, i, step int) error {
 	if err != nil {
 		return err
 	}
+
 	for j := i + step; j >= 0 && j < x.n; j += step {
 		l, h, err := a.r.span(x, j)
 		if err != nil || max(hi, h)-min(lo, l) > a.size {
@@ -363,11 +390,14 @@ func (a *ahead) read(x *index, i, step int) error {
 		}
 		lo, hi = min(lo, l), max(hi, h)
 	}
+
+	// Until the read has succeeded, the buffer holds nothing.
 	a.lo, a.hi = 0, 0
 	a.buf = slices.Grow(a.buf[:0], int(hi-lo))[:hi-lo]
 	if err := a.r.readAt(a.buf, lo); err != nil {
 		return err
 	}
 	a.lo, a.hi = lo, hi
+
 	return nil
 }

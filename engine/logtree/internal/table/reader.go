@@ -47,6 +47,9 @@ func Open(fsys vfs.FS, open *files.Set, name string, id Identity, cache *Cache) 
 			_ = f.Close() // the other error says more
 		}
 	}()
+
+	// The size comes first: all that the footer says is checked against it, so that a damaged one makes nobody allocate or
+	// read beyond the file.
 	size, err := f.Size()
 	if err != nil {
 		return nil, r.fault(0, err)
@@ -62,6 +65,8 @@ func Open(fsys vfs.FS, open *files.Set, name string, id Identity, cache *Cache) 
 		return nil, err
 	}
 	r.t.size = size
+
+	// The footer and, of most tables, the meta section are read by one call.
 	tail := make([]byte, min(size, tailSize))
 	tailAt := size - int64(len(tail))
 	if err := r.fill(f, tail, tailAt); err != nil {
@@ -82,7 +87,10 @@ func Open(fsys vfs.FS, open *files.Set, name string, id Identity, cache *Cache) 
 	}
 	r.chunks = make([]atomic.Pointer[chunk], r.t.blocks+filterPages(r.t.lines))
 	cache.pin(int64(8 * len(r.chunks)))
+
+	// From here on the file may be closed and opened again; same tells whether it is still the same file then.
 	r.f = open.Add(fsys, name, f, r.same)
+
 	return r, nil
 }
 
@@ -101,6 +109,7 @@ func (r *Reader) checkHeader(h []byte, id Identity) error {
 		return corrupt(r.path, 16, fmt.Sprintf("it is table %d of store %x, not table %d of store %x", le.Uint64(h[32:]),
 			h[16:32], id.ID, id.DB))
 	}
+
 	return nil
 }
 
@@ -112,6 +121,7 @@ func (r *Reader) fault(off int64, err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return corrupt(r.path, off, "the file is missing")
 	}
+
 	return &holdfast.Error{Op: "read table", Engine: engineName, Path: r.path, Offset: off, Cause: err}
 }
 
@@ -126,8 +136,10 @@ func (r *Reader) fill(f io.ReaderAt, b []byte, off int64) error {
 		if errors.Is(err, holdfast.ErrCorrupt) { // it is another file
 			return err
 		}
+
 		return r.fault(off, err)
 	}
+
 	return nil
 }
 
@@ -140,6 +152,7 @@ func (r *Reader) same(f vfs.File) error {
 	if err == nil && footer != r.footer {
 		err = corrupt(r.path, at, "it is another file than the one that was opened first")
 	}
+
 	return err
 }
 
@@ -167,6 +180,7 @@ func (r *Reader) Get(key []byte) (Entry, bool, error) {
 	if !ok {
 		return Entry{}, false, r.malformed(x, i)
 	}
+
 	return e, found, nil
 }
 
@@ -181,6 +195,8 @@ func (r *Reader) mayContain(key []byte) (bool, error) {
 	if r.t.lines == 0 {
 		return false, nil
 	}
+
+	// One line of the filter decides, and one page of it is read.
 	h := hash(key)
 	line := int64(filterLine(h, uint64(r.t.lines)))
 	page := line / (pageSize / lineSize)
@@ -189,6 +205,7 @@ func (r *Reader) mayContain(key []byte) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+
 	return hasBits(b[line*lineSize-page*pageSize:], h), nil
 }
 
@@ -205,7 +222,10 @@ func (r *Reader) chunk(i int, lo, hi int64, sum uint32, end int) ([]byte, error)
 	if err := r.check(b, lo, sum, end); err != nil {
 		return nil, err
 	}
+
+	// Only what was found to be right is kept.
 	r.cache.put(&r.chunks[i], b)
+
 	return b, nil
 }
 
@@ -218,6 +238,7 @@ func (r *Reader) check(b []byte, off int64, sum uint32, end int) error {
 	if r.seed.sum(off, b[:n]) != sum {
 		return corrupt(r.path, off, fmt.Sprintf("the checksum of %d bytes is wrong", len(b)))
 	}
+
 	return nil
 }
 
@@ -234,9 +255,12 @@ func (r *Reader) index() (*index, error) {
 	if err := r.check(b, r.t.index, r.t.indexSum, 0); err != nil {
 		return nil, err
 	}
+
+	// Of several goroutines that have read it, one keeps its copy, and counts it.
 	if r.x.CompareAndSwap(nil, r.t.parseIndex(b)) {
 		r.cache.pin(int64(len(b)))
 	}
+
 	return r.x.Load(), nil
 }
 
@@ -245,6 +269,7 @@ func (r *Reader) span(x *index, i int) (lo, hi int64, err error) {
 	if lo, hi = x.block(i); lo < headerSize || hi > r.t.dataEnd || hi-lo < blockLeast || hi-lo > maxBlock {
 		return 0, 0, corrupt(r.path, r.t.index, fmt.Sprintf("the index has block %d from byte %d to %d", i, lo, hi))
 	}
+
 	return lo, hi, nil
 }
 
@@ -262,6 +287,7 @@ func (r *Reader) block(x *index, i int) (block, error) {
 	if !ok {
 		return block{}, r.malformed(x, i)
 	}
+
 	return blk, nil
 }
 
@@ -287,5 +313,6 @@ func (r *Reader) Close() error {
 	if err != nil {
 		return r.fault(0, err)
 	}
+
 	return nil
 }

@@ -173,6 +173,7 @@ var (
 func (id Identity) bytes() (b [24]byte) {
 	copy(b[:], id.DB[:])
 	le.PutUint64(b[16:], id.ID)
+
 	return b
 }
 
@@ -196,6 +197,7 @@ func header(id Identity) []byte {
 	b := id.bytes()
 	copy(h[16:], b[:])
 	le.PutUint32(h[60:], crc32.Checksum(h[:60], castagnoli))
+
 	return h
 }
 
@@ -210,15 +212,18 @@ func corrupt(path string, off int64, detail string) error {
 func common(a, b []byte) int {
 	n := min(len(a), len(b))
 	a, b = a[:n], b[:n]
+
 	i := 0
 	for ; i+8 <= n; i += 8 {
 		if x := le.Uint64(a[i:]) ^ le.Uint64(b[i:]); x != 0 {
 			return i + trailingBytes(x)
 		}
 	}
+
 	for i < n && a[i] == b[i] {
 		i++
 	}
+
 	return i
 }
 
@@ -230,5 +235,6 @@ func head(key []byte) uint64 {
 	}
 	var b [8]byte
 	copy(b[:], key)
+
 	return be.Uint64(b[:])
 }

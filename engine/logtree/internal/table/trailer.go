@@ -34,6 +34,7 @@ func (t *trailer) encode(s seed) []byte {
 	le.PutUint32(b[80:], Version)
 	copy(b[84:], footerMagic)
 	le.PutUint32(b[92:], s.sum(t.size-footerSize, b[:92]))
+
 	return b
 }
 
@@ -52,6 +53,8 @@ func (t *trailer) decode(b []byte, s seed) (problem string) {
 	size := uint64(t.size)
 	filter, index, meta, entries, tombstones, dataEnd := u(0), u(8), u(16), u(24), u(32), u(64)
 	blocks, lines := uint64(le.Uint32(b[48:])), uint64(le.Uint32(b[52:]))
+
+	// All numbers are unsigned and bounded by the size of the file before they are used, so that no sum of them overflows.
 	ok := dataEnd >= headerSize && dataEnd <= maxData && dataEnd <= size &&
 		filter == (dataEnd+lineSize-1)/lineSize*lineSize &&
 		// An entry has at least two bytes, a block at least blockLeast: this bounds what is computed from them.
@@ -66,6 +69,7 @@ func (t *trailer) decode(b []byte, s seed) (problem string) {
 	t.filter, t.index, t.meta, t.dataEnd = int64(filter), int64(index), int64(meta), int64(dataEnd)
 	t.blocks, t.lines = int64(blocks), int64(lines)
 	t.indexSum, t.metaSum = le.Uint32(b[56:]), le.Uint32(b[60:])
+
 	return ""
 }
 
@@ -76,6 +80,7 @@ func encodeMeta(info Info, sums []byte) []byte {
 	b = le.AppendUint32(b, uint32(len(info.Smallest)))
 	b = le.AppendUint32(b, uint32(len(info.Largest)))
 	b = le.AppendUint32(b, 0)
+
 	for _, use := range info.Segments {
 		b = le.AppendUint32(b, use.ID)
 		b = le.AppendUint64(b, uint64(use.Entries))
@@ -83,6 +88,7 @@ func encodeMeta(info Info, sums []byte) []byte {
 	}
 	b = append(b, info.Smallest...)
 	b = append(b, info.Largest...)
+
 	return append(b, sums...)
 }
 
@@ -98,6 +104,7 @@ func (t *trailer) decodeMeta(b []byte, s seed) (problem string) {
 		return "the meta section has a wrong length"
 	}
 	b = b[metaFixed:]
+
 	entries := uint64(0)
 	for i := range segments {
 		use := SegmentUse{ID: le.Uint32(b), Entries: int64(le.Uint64(b[4:])), Bytes: int64(le.Uint64(b[12:]))}
@@ -120,6 +127,7 @@ func (t *trailer) decodeMeta(b []byte, s seed) (problem string) {
 		t.prefix = t.info.Smallest[:common(t.info.Smallest, t.info.Largest)]
 	}
 	t.sums = bytes.Clone(b[small+large:])
+
 	return ""
 }
 
@@ -134,6 +142,7 @@ type index struct {
 // parseIndex divides the section's bytes; decode has checked that they are enough.
 func (t *trailer) parseIndex(b []byte) *index {
 	n := int(t.blocks)
+
 	return &index{n: n, prefix: t.prefix, heads: b[:8*n], offsets: b[8*n : 12*n+4], begins: b[12*n+4 : 16*n+8],
 		separators: b[16*n+8:]}
 }
@@ -149,17 +158,20 @@ func (x *index) separator(i int) []byte {
 	if lo > hi || hi > uint64(len(x.separators)) {
 		return nil
 	}
+
 	return x.separators[lo:hi]
 }
 
 // find returns the last block whose separator is not above key: it has key, if any block has, and what is
 // below key in other blocks is in those before it. -1 if all keys are above.
 func (x *index) find(key []byte) int {
+	// The prefix is not in the separators. A key without it is before all blocks, or behind them.
 	p := len(x.prefix)
 	if len(key) < p || string(key[:p]) != string(x.prefix) {
 		if bytes.Compare(key, x.prefix) < 0 {
 			return -1
 		}
+
 		return x.n - 1
 	}
 	if x.n == 0 {
@@ -189,6 +201,7 @@ func (x *index) find(key []byte) int {
 		}
 		hi = i
 	}
+
 	for lo+1 < hi {
 		mid := int(uint(lo+hi) / 2)
 		if le.Uint64(x.heads[8*mid:]) < want || bytes.Compare(x.separator(mid), key) <= 0 {
@@ -197,5 +210,6 @@ func (x *index) find(key []byte) int {
 			hi = mid
 		}
 	}
+
 	return lo
 }

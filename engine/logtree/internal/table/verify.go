@@ -18,11 +18,13 @@ func (r *Reader) Verify() error {
 	if err := v.index(); err != nil {
 		return err
 	}
+
 	for i := range x.n {
 		if err := v.block(i); err != nil {
 			return err
 		}
 	}
+
 	return v.rest()
 }
 
@@ -56,6 +58,7 @@ func (v *verifier) index() error {
 	if err := v.r.check(b, t.index, t.indexSum, 0); err != nil {
 		return err
 	}
+
 	bad := le.Uint32(v.x.begins) != 0 || int(le.Uint32(v.x.begins[4*v.x.n:])) != len(v.x.separators) ||
 		int64(le.Uint32(v.x.offsets[4*v.x.n:])) != t.dataEnd
 	for i := range v.x.n {
@@ -65,6 +68,7 @@ func (v *verifier) index() error {
 	if bad {
 		return corrupt(v.r.path, t.index, "the index is malformed")
 	}
+
 	return nil
 }
 
@@ -89,12 +93,14 @@ func (v *verifier) block(i int) error {
 	if !ok {
 		return v.r.malformed(v.x, i)
 	}
+
 	for g := range blk.n {
 		if !v.win.decode(&blk, g) {
 			return v.r.malformed(v.x, i)
 		}
 		// Searching relies on it that groups are written in the one way there is.
 		lo, hi, _ := blk.group(g)
+
 		for j := 1; j < v.win.n; j++ {
 			if bytes.Compare(v.win.key(j-1), v.win.key(j)) >= 0 {
 				return corrupt(v.r.path, at, fmt.Sprintf("in block %d keys do not ascend", i))
@@ -103,6 +109,7 @@ func (v *verifier) block(i int) error {
 		if v.group = v.win.appendTo(v.group[:0]); !bytes.Equal(v.group, b[lo:hi]) {
 			return v.r.malformed(v.x, i)
 		}
+
 		for j := range v.win.n {
 			key, e := v.win.key(j), v.win.entries[j]
 			if uint64(uint32(e.Place))+uint64(e.Len) > 1<<32 {
@@ -120,6 +127,8 @@ func (v *verifier) block(i int) error {
 			v.entry(key, e)
 		}
 	}
+
+	// What a search goes by, the heads and the common prefix, is made again of the keys.
 	first, ok := blk.firstKey(0)
 	ok = ok && blk.skip == common(first, v.last)
 	for g := 0; ok && g < blk.n; g++ {
@@ -129,6 +138,7 @@ func (v *verifier) block(i int) error {
 	if !ok {
 		return corrupt(v.r.path, at, fmt.Sprintf("the heads of block %d are not those of its keys", i))
 	}
+
 	return nil
 }
 
@@ -138,12 +148,14 @@ func (v *verifier) separator(i int, first []byte) error {
 		if !bytes.Equal(first, v.r.t.info.Smallest) {
 			return corrupt(v.r.path, v.r.t.meta, "the smallest key is not the first one")
 		}
+
 		return nil
 	}
 	s := append(bytes.Clone(v.x.prefix), v.x.separator(i)...)
 	if bytes.Compare(v.last, s) >= 0 || bytes.Compare(s, first) > 0 {
 		return corrupt(v.r.path, v.r.t.index, fmt.Sprintf("the separator of block %d is not between the keys next to it", i))
 	}
+
 	return nil
 }
 
@@ -183,20 +195,25 @@ func (v *verifier) rest() error {
 	if len(v.use) != len(info.Segments) {
 		return corrupt(r.path, r.t.meta, "the segments are not those of the entries")
 	}
+
 	for _, use := range info.Segments {
 		if have := v.use[use.ID]; have == nil || *have != use {
 			return corrupt(r.path, r.t.meta, fmt.Sprintf("the use of segment %d is not that of the entries", use.ID))
 		}
 	}
+
+	// No byte of the file is left out: the zeros that pad it, and then the filter, which must be what the keys make it.
 	pad, err := v.read(r.t.dataEnd, r.t.filter)
 	if err != nil {
 		return err
 	}
+
 	for i, c := range pad {
 		if c != 0 {
 			return corrupt(r.path, r.t.dataEnd+int64(i), "there is something between the blocks and the filter")
 		}
 	}
+
 	for page := range filterPages(r.t.lines) {
 		lo := r.t.filter + page*pageSize
 		hi := min(lo+pageSize, r.t.index)
@@ -211,5 +228,6 @@ func (v *verifier) rest() error {
 			return corrupt(r.path, lo, "the filter is not that of the keys")
 		}
 	}
+
 	return nil
 }

@@ -50,6 +50,7 @@ func NewWriter(f vfs.File, id Identity) *Writer {
 	w := &Writer{f: f, seed: id.seed(), target: blockTarget, group: groupSize, segment: map[uint32]*SegmentUse{}}
 	w.buf = append(make([]byte, 0, writeSize+maxBlock), header(id)...)
 	w.start = len(w.buf)
+
 	return w
 }
 
@@ -75,6 +76,8 @@ func (w *Writer) Add(key []byte, e Entry) error {
 		return w.fail(&holdfast.Error{Op: "write table", Engine: engineName, Path: w.f.Name(),
 			Class: holdfast.ErrBadOption, Detail: fmt.Sprintf("no such entry: %+v", e)})
 	}
+
+	// The heads belong to the size of a block: they are added when it ends.
 	if w.inBlock > 0 && len(w.buf)-w.start+groupTrailer/2*len(w.restarts) >= w.target {
 		if err := w.endBlock(); err != nil {
 			return err
@@ -87,6 +90,8 @@ func (w *Writer) Add(key []byte, e Entry) error {
 			w.separators = append(w.separators, key[:shared+1]...)
 		}
 	}
+
+	// A search begins at a group, so its first entry is written out whole.
 	if w.inBlock%w.group == 0 {
 		w.restarts = le.AppendUint16(w.restarts, uint16(len(w.buf)-w.start))
 		w.ctx = context{}
@@ -104,6 +109,8 @@ func (w *Writer) Add(key []byte, e Entry) error {
 		w.info.Tombstones++
 		return nil
 	}
+
+	// Neighbours mostly have their values in one segment, so the last one is looked at first.
 	if id := uint32(e.Place >> 32); w.use == nil || w.use.ID != id {
 		if w.use = w.segment[id]; w.use == nil {
 			w.use = &SegmentUse{ID: id}
@@ -112,6 +119,7 @@ func (w *Writer) Add(key []byte, e Entry) error {
 	}
 	w.use.Entries++
 	w.use.Bytes += int64(len(key)) + int64(e.Len)
+
 	return nil
 }
 
@@ -147,10 +155,14 @@ func (w *Writer) Finish(maxSeq uint64) (Info, error) {
 	if w.info.Entries > 0 {
 		w.info.Largest = bytes.Clone(w.last)
 	}
+
 	for _, use := range w.segment {
 		w.info.Segments = append(w.info.Segments, *use)
 	}
 	slices.SortFunc(w.info.Segments, func(a, b SegmentUse) int { return cmp.Compare(a.ID, b.ID) })
+
+	// The sections follow one another. The checksum of each covers its offset, which is known when the one before is
+	// written.
 	t := trailer{info: w.info, dataEnd: w.offset(), blocks: int64(len(w.offsets)), lines: filterLines(w.info.Entries)}
 	if pad := -w.offset() & (lineSize - 1); pad > 0 {
 		w.buf = append(w.buf, make([]byte, pad)...)
@@ -190,9 +202,12 @@ func (w *Writer) Finish(maxSeq uint64) (Info, error) {
 	if err != nil {
 		return Info{}, w.fail(w.wrap(err))
 	}
+
+	// The writer has done its work. Whatever is called now gets this error.
 	w.info.FileBytes = t.size
 	w.err = &holdfast.Error{Op: "write table", Engine: engineName, Path: w.f.Name(), Class: holdfast.ErrClosed,
 		Detail: "it is finished"}
+
 	return w.info, nil
 }
 
@@ -208,8 +223,11 @@ func (w *Writer) endBlock() error {
 	key := func(i int) []byte { // the first one of group i, after its tag
 		at := int(le.Uint16(w.restarts[2*i:]))
 		size, at := uvarint(entries, at+1)
+
 		return entries[at : at+int(size)]
 	}
+
+	// The first and the last key have in common what all keys between have.
 	skip := common(key(0), w.last)
 	for i := range n {
 		w.buf = le.AppendUint32(w.buf, uint32(head(key(i)[skip:])>>32))
@@ -228,6 +246,7 @@ func (w *Writer) endBlock() error {
 		return err
 	}
 	w.start = len(w.buf)
+
 	return nil
 }
 
@@ -251,6 +270,7 @@ func (w *Writer) flush(least int) error {
 	}
 	w.buf = append(w.buf[:0], w.buf[n:]...)
 	w.written += int64(n)
+
 	return nil
 }
 
@@ -271,11 +291,13 @@ func (w *Writer) putFilter(off, lines int64) (sums []byte, err error) {
 			setBits(filter[filterLine(h, uint64(lines))*lineSize:], h)
 		}
 	}
+
 	w.hashes = nil
 	for page := range slices.Chunk(filter, pageSize) {
 		sums = le.AppendUint32(sums, w.seed.sum(off, page))
 		off += int64(len(page))
 	}
+
 	return sums, w.put(filter)
 }
 
@@ -297,11 +319,13 @@ func (w *Writer) encodeIndex(end int64) []byte {
 		begins = le.AppendUint32(begins, uint32(len(separators)))
 		separators = append(separators, s...)
 	}
+
 	b := heads
 	for _, off := range append(w.offsets, uint32(end)) {
 		b = le.AppendUint32(b, off)
 	}
 	b = append(b, begins...)
 	b = le.AppendUint32(b, uint32(len(separators)))
+
 	return append(b, separators...)
 }

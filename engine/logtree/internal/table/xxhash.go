@@ -17,6 +17,7 @@ func hash(b []byte) uint64 {
 	if len(b) >= 32 {
 		var p1, p2 = prime1, prime2
 		v1, v2, v3, v4 := p1+p2, p2, uint64(0), -p1
+
 		for len(b) >= 32 {
 			v1 = lane(v1, le.Uint64(b))
 			v2 = lane(v2, le.Uint64(b[8:]))
@@ -24,11 +25,13 @@ func hash(b []byte) uint64 {
 			v4 = lane(v4, le.Uint64(b[24:]))
 			b = b[32:]
 		}
+
 		h = bits.RotateLeft64(v1, 1) + bits.RotateLeft64(v2, 7) + bits.RotateLeft64(v3, 12) + bits.RotateLeft64(v4, 18)
 		for _, v := range [4]uint64{v1, v2, v3, v4} {
 			h = (h^lane(0, v))*prime1 + prime4
 		}
 	}
+
 	h += n
 	for ; len(b) >= 8; b = b[8:] {
 		h = bits.RotateLeft64(h^lane(0, le.Uint64(b)), 27)*prime1 + prime4
@@ -37,11 +40,13 @@ func hash(b []byte) uint64 {
 		h = bits.RotateLeft64(h^uint64(le.Uint32(b))*prime1, 23)*prime2 + prime3
 		b = b[4:]
 	}
+
 	for _, c := range b {
 		h = bits.RotateLeft64(h^uint64(c)*prime5, 11) * prime1
 	}
 	h = (h ^ h>>33) * prime2
 	h = (h ^ h>>29) * prime3
+
 	return h ^ h>>32
 }
 

@@ -42,8 +42,12 @@ func (s *source) seek(bound []byte, reverse bool) error {
 			s.ok = s.mi.SeekLT(bound)
 		}
 		s.load()
+
 		return nil
 	}
+
+	// A ref that ends before the bound is passed over without opening its table. Backward, the ref that holds the bound
+	// may begin at it, and then has no key below it.
 	refs := s.tier.Refs
 	if !reverse {
 		s.at = s.tier.find(bound)
@@ -56,6 +60,7 @@ func (s *source) seek(bound []byte, reverse bool) error {
 			s.at--
 		}
 	}
+
 	return s.enter(bound, true)
 }
 
@@ -64,6 +69,9 @@ func (s *source) seek(bound []byte, reverse bool) error {
 func (s *source) enter(bound []byte, reverse bool) error {
 	for refs := s.tier.Refs; s.at >= 0 && s.at < len(refs); {
 		r := &refs[s.at]
+
+		// The table may have more keys than the ref: the bound of the ref is sought, and settle looks whether what was found
+		// lies within it. Only the first ref has the walk's own bound.
 		r.Table.Reader.Init(&s.ri)
 		if reverse {
 			if len(r.Hi) > 0 && (len(bound) == 0 || bytes.Compare(r.Hi, bound) < 0) {
@@ -86,6 +94,7 @@ func (s *source) enter(bound []byte, reverse bool) error {
 		bound = nil
 	}
 	s.ok = false
+
 	return nil
 }
 
@@ -109,6 +118,7 @@ func (s *source) settle(r *Ref, reverse bool) (bool, error) {
 			s.at++
 		}
 	}
+
 	return s.ok, nil
 }
 
@@ -128,6 +138,7 @@ func (s *source) move(reverse bool) error {
 			s.ok = s.mi.Next()
 		}
 		s.load()
+
 		return nil
 	}
 	if reverse {
@@ -136,6 +147,7 @@ func (s *source) move(reverse bool) error {
 		s.ok = s.ri.Next()
 	}
 	if s.ok {
+		// Most tables are whole, so forward nothing cuts their end, and no key has to be compared.
 		r := &s.tier.Refs[s.at]
 		if !reverse && len(r.Hi) == 0 {
 			s.key = s.ri.Key()
@@ -145,18 +157,23 @@ func (s *source) move(reverse bool) error {
 	if done, err := s.settle(&s.tier.Refs[s.at], reverse); done || err != nil {
 		return err
 	}
+
 	return s.enter(nil, reverse)
 }
 
 // merged walks over several sources at once, the newest first among them, and comes to each key
 // once, at the newest source that has it.
+//
+// It knows the source of the present key, and the one whose key comes next. As long as the first stays before the
+// second, it moves on without a look at the others.
 type merged struct {
 	src     []source
 	reverse bool
-	cur     int    // the source of the present key, -1 at the end
-	second  int    // the one that follows it, -1 if none
-	bound   []byte // its key
-	same    bool   // second has the present key too
+	cur     int // the source of the present key, -1 at the end
+
+	second int    // the source whose key follows, -1 if there is none
+	bound  []byte // the key of second
+	same   bool   // second has the present key too, or it is to be chosen anew
 }
 
 // compare orders keys in the direction of the walk.
@@ -165,6 +182,7 @@ func (m *merged) compare(a, b []byte) int {
 	if m.reverse {
 		return -c
 	}
+
 	return c
 }
 
@@ -175,6 +193,7 @@ func (m *merged) seek(bound []byte) error {
 		}
 	}
 	m.choose()
+
 	return nil
 }
 
@@ -202,6 +221,8 @@ func (m *merged) choose() {
 // next goes to the next key.
 func (m *merged) next() error {
 	cur := &m.src[m.cur]
+
+	// All sources that have the present key move on: the newest one has decided about it.
 	if m.same {
 		for i := range m.src {
 			if s := &m.src[i]; i != m.cur && s.ok && bytes.Equal(s.key, cur.key) {
@@ -214,11 +235,14 @@ func (m *merged) next() error {
 	if err := cur.move(m.reverse); err != nil {
 		return err
 	}
+
 	return m.moved()
 }
 
 // moved chooses again if the present source does not come first any more.
 func (m *merged) moved() error {
+	// As long as the present source stays before the second, the others need not be looked at: what matters is one
+	// comparison.
 	if m.second < 0 && m.src[m.cur].ok {
 		return nil
 	}
@@ -226,6 +250,7 @@ func (m *merged) moved() error {
 		return nil
 	}
 	m.choose()
+
 	return nil
 }
 
@@ -238,6 +263,7 @@ func (m *merged) skip(bound []byte) error {
 		return err
 	}
 	m.same = true // choose anew
+
 	return m.moved()
 }
 
@@ -245,17 +271,20 @@ func (m *merged) skip(bound []byte) error {
 // the walk is: choosing between sources then costs little per entry, and what it hands out lies in memory where nothing
 // can fault: its own, or that of a memtable.
 type Iterator struct {
-	items  []item
-	at     int   // in items
-	w      *walk // nil once it is closed
+	items  []item // what was read ahead
+	at     int    // the present one of items
+	w      *walk  // nil once it is closed
 	ver    *Version
 	ended  bool
-	hidden bool   // there are range deletes
-	dead   int    // deleted keys of tables before the first key that the walk has found
-	first  []byte // that key, if there are any and it has found one
-	found  bool
-	passed int // deleted keys of memtables
+	hidden bool // there are range deletes
 	err    error
+
+	// What tells whether a flush or a compaction is worth it: how many deleted keys of tables lie before the first key
+	// that the walk has found, that key if there are such, and how many deleted keys of memtables were passed over.
+	dead   int
+	first  []byte
+	found  bool
+	passed int
 }
 
 type item = memtable.Pair
@@ -264,17 +293,19 @@ type item = memtable.Pair
 type walk struct {
 	m      merged
 	lo, hi []byte
-	items  []item
-	used   int // of items, at most
-	ahead  int // how many items to read
-	bytes  int // and of how many bytes, roughly
-	walked int // bytes read until now
-	arena  []byte
-	seg    segment // that the last value came from
-	unread []unread
-	owed   int  // bytes of the values of unread
-	slow   int  // read calls of values that took long
-	sum    byte // of bytes that were touched
+
+	// At a time so many items are read ahead, of so many bytes, roughly. Both grow with the bytes walked until now.
+	ahead, bytes, walked int
+
+	items []item
+	used  int    // how many of items were ever in use: what is behind refers to nothing
+	arena []byte // keys and values of items, where they are not a memtable's
+
+	unread []unread // values that are not read yet
+	owed   int      // how many bytes those have
+	seg    segment  // the segment of the last value, to save the way there
+	slow   int      // how many read calls of values took long
+	sum    byte     // of the bytes that were touched, so that the loads are not for nothing
 }
 
 // unread is a value that is not read yet.
@@ -327,6 +358,7 @@ func (it *Iterator) AddMemtable(t Memtable, seq uint64) {
 func (it *Iterator) Start(v *Version) {
 	w := it.w
 	it.ver = v
+
 	for i := range v.Tiers {
 		w.add().tier = &v.Tiers[i]
 	}
@@ -345,6 +377,7 @@ func (w *walk) add() *source {
 	} else {
 		w.m.src = append(src, source{})
 	}
+
 	return &w.m.src[len(src)]
 }
 
@@ -352,6 +385,8 @@ func (w *walk) add() *source {
 func (w *walk) recycle() {
 	for i := range w.m.src {
 		s := &w.m.src[i]
+
+		// What a pooled walk still referred to could not be collected.
 		s.table, s.tier, s.key, s.ok = Memtable{}, nil, nil, false
 		s.mi, s.v = memtable.Iter{}, memtable.Version{}
 		s.ri.Forget()
@@ -369,6 +404,7 @@ func (it *Iterator) Next() bool {
 		it.at++
 		return true
 	}
+
 	return it.more()
 }
 
@@ -383,12 +419,17 @@ func (it *Iterator) more() bool {
 	if cap(w.arena) > 4*maxArena {
 		w.arena = nil // after a large value
 	}
+
+	// First keys and places are collected, then the values are read. An error of either shows only once what came before
+	// it has been handed out.
 	it.err = it.fill()
 	if len(w.unread) > 0 {
 		if err := it.resolve(); err != nil {
 			it.err = err // it comes before what fill has met
 		}
 	}
+
+	// The stretch up to the first key is worth a compaction if many deleted keys lie in it.
 	if !it.found && len(w.items) > 0 {
 		if it.found = true; it.dead > 0 {
 			it.first = bytes.Clone(w.items[0].Key)
@@ -396,8 +437,11 @@ func (it *Iterator) more() bool {
 	}
 	w.used = max(w.used, len(w.items))
 	w.walked += len(w.arena)
+
+	// A walk that goes on reads more at a time; one that ends early has read little in vain.
 	w.ahead, w.bytes = min(2*w.ahead, maxAhead), min(max(w.walked/aheadShare, minArena), maxArena)
 	it.items = w.items
+
 	return len(it.items) > 0
 }
 
@@ -405,6 +449,7 @@ func (it *Iterator) Key() []byte {
 	if it.at < len(it.items) {
 		return it.items[it.at].Key
 	}
+
 	return nil
 }
 
@@ -412,6 +457,7 @@ func (it *Iterator) Value() []byte {
 	if it.at < len(it.items) {
 		return it.items[it.at].Value
 	}
+
 	return nil
 }
 
@@ -420,6 +466,7 @@ func (it *Iterator) Err() error {
 	if it.at+1 < len(it.items) {
 		return nil
 	}
+
 	return it.err
 }
 
@@ -437,6 +484,7 @@ func (it *Iterator) Head() (n int, r holdfast.Range) {
 	} else if it.found {
 		r.Hi = it.first
 	}
+
 	return it.dead, holdfast.Range{Lo: bytes.Clone(r.Lo), Hi: bytes.Clone(r.Hi)}
 }
 
@@ -454,6 +502,7 @@ func (it *Iterator) Close() (was bool, err error) {
 		it.w, it.ver, it.items = nil, nil, nil
 		was = true
 	}
+
 	return was, it.err
 }
 
@@ -462,6 +511,7 @@ func (w *walk) room() int {
 	if w.full() {
 		return 0
 	}
+
 	return w.ahead - len(w.items)
 }
 
@@ -472,12 +522,15 @@ func (w *walk) full() bool { return len(w.arena)+w.owed >= w.bytes }
 func (it *Iterator) fill() (err error) {
 	w := it.w
 	m := &w.m
+
 	for w.room() > 0 {
 		if m.cur < 0 {
 			it.ended = true
 			return nil
 		}
 		s := &m.src[m.cur]
+
+		// The bound of the range on the far side ends the walk.
 		if m.reverse {
 			if len(w.lo) > 0 && bytes.Compare(s.key, w.lo) < 0 {
 				it.ended = true
@@ -496,6 +549,8 @@ func (it *Iterator) fill() (err error) {
 				continue
 			}
 		}
+
+		// Where no other source and no range delete has a say up to some bound, entries are taken without asking for each.
 		if bound, open, ok := it.alone(s); ok {
 			if err := it.takeMany(s, bound, open); err != nil {
 				return err
@@ -509,6 +564,7 @@ func (it *Iterator) fill() (err error) {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -523,6 +579,9 @@ func (it *Iterator) alone(s *source) (bound []byte, open, ok bool) {
 	if m.reverse {
 		return it.aloneBack(s)
 	}
+
+	// Forward: up to the end of the range, the next key of another source, the end of the ref, or the next range delete of
+	// a memtable as new as this source or newer, whichever comes first.
 	bound = it.w.hi
 	if m.second >= 0 {
 		bound = sooner(bound, m.bound)
@@ -539,6 +598,7 @@ func (it *Iterator) alone(s *source) (bound []byte, open, ok bool) {
 			bound = sooner(bound, ts.after(s.key))
 		}
 	}
+
 	return bound, false, true
 }
 
@@ -553,6 +613,7 @@ func (it *Iterator) aloneBack(s *source) (bound []byte, open, ok bool) {
 	if m.second >= 0 && bytes.Compare(m.bound, bound) >= 0 {
 		return m.bound, true, true
 	}
+
 	return bound, false, true
 }
 
@@ -561,6 +622,7 @@ func sooner(a, b []byte) []byte {
 	if len(a) == 0 || len(b) > 0 && bytes.Compare(b, a) < 0 {
 		return b
 	}
+
 	return a
 }
 
@@ -569,6 +631,7 @@ func later(a, b []byte) []byte {
 	if bytes.Compare(a, b) < 0 {
 		return b
 	}
+
 	return a
 }
 
@@ -576,6 +639,9 @@ func later(a, b []byte) []byte {
 // returned, and goes on.
 func (it *Iterator) takeMany(s *source, bound []byte, open bool) error {
 	w := it.w
+
+	// Near hands out what the block at hand has, in one piece. The iterator is then set to the last of those taken, and
+	// next moves on.
 	if s.table.Index == nil {
 		n := it.takeNear(s.ri.Near(w.m.reverse, w.room(), bound, open))
 		if n--; w.m.reverse {
@@ -583,19 +649,24 @@ func (it *Iterator) takeMany(s *source, bound []byte, open bool) error {
 		}
 		s.ri.Skip(n)
 		s.key = s.ri.Key()
+
 		return w.m.next()
 	}
 	n, passed := len(w.items), 0
 	w.items, passed = s.mi.Take(w.items, w.room(), bound)
 	it.passed += passed
+
+	// The next key was of the kind that Take leaves to take: its value is in the log.
 	if len(w.items) == n && passed == 0 {
 		if err := it.take(s); err != nil {
 			return err
 		}
+
 		return w.m.next()
 	}
 	s.ok = s.mi.Valid()
 	s.load()
+
 	return w.m.moved()
 }
 
@@ -620,6 +691,7 @@ func (it *Iterator) take(s *source) error {
 		w.arena, v.Value = arena, arena[at:len(arena):len(arena)]
 	}
 	w.items = append(w.items, item{Key: v.Key, Value: v.Value})
+
 	return nil
 }
 
@@ -629,7 +701,10 @@ func (it *Iterator) takeNear(near table.Near) int {
 	if it.takeSpan(near) {
 		return len(near.Entries)
 	}
+
 	w, n := it.w, len(near.Entries)
+
+	// Keys are copied at once; for values only their places are noted.
 	for k := range n {
 		i := k
 		if w.m.reverse {
@@ -650,6 +725,7 @@ func (it *Iterator) takeNear(near table.Near) int {
 		w.owed += int(e.Len)
 		w.items = append(w.items, item{Key: w.arena[at:end:end]})
 	}
+
 	return n
 }
 
@@ -658,13 +734,18 @@ func (it *Iterator) takeNear(near table.Near) int {
 func (it *Iterator) resolve() (err error) {
 	w := it.w
 	for i := range w.unread {
+		// Each copy is checked. One that is wrong is read again by a call, which says what is wrong with it.
 		if u := &w.unread[i]; w.enter(it.ver, u.Place) {
 			u.mapped = w.seg.Mapped(int64(uint32(u.Place)), int(u.Len))
 		}
 	}
+
+	// Reads of this walk have waited for a disk: it gets all of them at a time.
 	if w.slow >= manySlow {
 		it.prefetch(w.unread)
 	}
+
+	// A mapping may fault in the middle. What was copied until then is dropped as a whole, and read by calls.
 	before := len(w.arena)
 	if format.Guarded(w.copyMapped) != nil {
 		w.arena = w.arena[:before]
@@ -672,6 +753,7 @@ func (it *Iterator) resolve() (err error) {
 			w.unread[i].mapped = nil // the read calls say what is wrong
 		}
 	}
+
 	for i := range w.unread {
 		u := &w.unread[i]
 		if u.mapped == nil || format.Checksum(w.arena[u.at:u.at+int(u.Len)]) != u.Sum {
@@ -685,6 +767,7 @@ func (it *Iterator) resolve() (err error) {
 		w.items[u.item].Value = w.arena[u.at:end:end]
 	}
 	w.unread, w.owed = w.unread[:0], 0
+
 	return err
 }
 
@@ -693,10 +776,14 @@ func (w *walk) copyMapped() {
 	var sum byte
 	for i := range w.unread {
 		b := w.unread[i].mapped
+
+		// One byte of each cache line, over all values, before any is copied: the processor then has many misses under way at
+		// once.
 		for j := 0; j < len(b); j += cacheLine {
 			sum += b[j]
 		}
 	}
+
 	w.sum = sum // so that the loads are not for nothing
 	for i := range w.unread {
 		if u := &w.unread[i]; u.mapped != nil {
@@ -723,6 +810,7 @@ func (it *Iterator) value(us []unread) (err error) {
 			it.prefetch(us[1:])
 		}
 	}
+
 	return err
 }
 
@@ -747,6 +835,9 @@ func (it *Iterator) prefetch(us []unread) {
 // false, and has done nothing, if they do not, or if one of them is not in order.
 func (it *Iterator) takeSpan(near table.Near) bool {
 	w, n := it.w, len(near.Entries)
+
+	// The places of the first and the last entry give the stretch. Whether those between lie in it, in order, and are
+	// whole, shows only when it has been read.
 	first, last := &near.Entries[0], &near.Entries[n-1]
 	lo, hi := uint64(uint32(first.Place)), uint64(uint32(last.Place))+uint64(last.Len)
 	begin := near.Begin[0]
@@ -766,6 +857,7 @@ func (it *Iterator) takeSpan(near table.Near) bool {
 		return false // what is wrong, a single value tells
 	}
 	w.items = slices.Grow(w.items, n)
+
 	items := w.items[len(w.items) : len(w.items)+n]
 	taken := 0
 	for k := range n {
@@ -786,8 +878,11 @@ func (it *Iterator) takeSpan(near table.Near) bool {
 		items[taken] = item{Key: own[key:end:end], Value: values[lo:hi:hi]}
 		taken++
 	}
+
+	// All were in order. Only now does the walk change, so that a false before leaves it as it was.
 	copy(own, keys)
 	w.arena, w.items = w.arena[:at+len(own)], w.items[:len(w.items)+taken]
+
 	return true
 }
 
@@ -796,6 +891,7 @@ func (w *walk) enter(ver *Version, place uint64) bool {
 	if id := uint32(place >> 32); w.seg.Segment == nil || w.seg.id != id {
 		w.seg = segment{id: id, Segment: ver.Segment(id)}
 	}
+
 	return w.seg.Segment != nil
 }
 
@@ -804,6 +900,7 @@ func (w *walk) enter(ver *Version, place uint64) bool {
 func (it *Iterator) skipDeleted(s *source) (bool, error) {
 	m := &it.w.m
 	for j := 0; j <= m.cur && m.src[j].table.Index != nil; j++ {
+		// Memtables come first among the sources, from the newest on: those before s are newer than it.
 		t := m.src[j].table.Tombstones.Find(s.key)
 		if t == nil {
 			continue
@@ -812,12 +909,15 @@ func (it *Iterator) skipDeleted(s *source) (bool, error) {
 			if t.Seq < s.v.Seq {
 				continue
 			}
+
 			return true, m.next() // which leaves the key of older sources behind too
 		}
 		if m.reverse {
 			return true, m.skip(t.Lo)
 		}
+
 		return true, m.skip(t.Hi)
 	}
+
 	return false, nil
 }

@@ -36,9 +36,11 @@ func (t *RangeTombstones) With(newer []RangeTombstone, quiet func(lo, hi []byte,
 	if t != nil {
 		n.chunks, n.n = slices.Clone(t.chunks), t.n
 	}
+
 	for _, r := range newer {
 		n.add(RangeTombstone{bytes.Clone(r.Lo), bytes.Clone(r.Hi), r.Seq}, quiet)
 	}
+
 	return n
 }
 
@@ -47,12 +49,16 @@ func (t *RangeTombstones) With(newer []RangeTombstone, quiet func(lo, hi []byte,
 // If nothing in r is newer than a neighbour that it touches, the neighbour is made longer instead: its number
 // hides as much. So deletes along a queue become one range.
 func (t *RangeTombstones) add(r RangeTombstone, quiet func(lo, hi []byte, after uint64) bool) {
+	// The ranges that r overlaps or touches are those from the first which does not end before it, up to the first that
+	// begins behind it.
 	from := t.search(func(x *RangeTombstone) bool { return !below(x.Hi, r.Lo) || bytes.Equal(x.Hi, r.Lo) })
 	to := t.search(func(x *RangeTombstone) bool { return len(r.Hi) > 0 && bytes.Compare(x.Lo, r.Hi) > 0 })
 	var first, last RangeTombstone // that r touches
 	if from != to {
 		first, last = *t.at(from), *t.at(t.previous(to))
 	}
+
+	// What the first and the last of them reach beyond r stays, with its own number, or is joined with r to one range.
 	left := from != to && bytes.Compare(first.Lo, r.Lo) < 0
 	right := from != to && len(r.Hi) > 0 && !below(last.Hi, r.Hi)
 	joinLeft := left && quiet(r.Lo, r.Hi, first.Seq)
@@ -86,6 +92,7 @@ func (t *RangeTombstones) without(is func(RangeTombstone) bool) *RangeTombstones
 	if len(left) == t.Len() {
 		return t
 	}
+
 	return &RangeTombstones{slices.Collect(slices.Chunk(left, maxChunk)), len(left), t.Seq}
 }
 
@@ -99,6 +106,7 @@ func (t *RangeTombstones) previous(p position) position {
 	if p.i > 0 {
 		return position{p.chunk, p.i - 1}
 	}
+
 	return position{p.chunk - 1, len(t.chunks[p.chunk-1]) - 1}
 }
 
@@ -109,11 +117,14 @@ func (t *RangeTombstones) search(is func(*RangeTombstone) bool) position {
 	if c == len(t.chunks) {
 		return position{c, 0}
 	}
+
 	return position{c, sort.Search(len(t.chunks[c]), func(i int) bool { return is(&t.chunks[c][i]) })}
 }
 
 // replace puts mid in the place of the ranges from one position up to, not including, another. It writes to no chunk.
 func (t *RangeTombstones) replace(from, to position, mid []RangeTombstone) {
+	// Chunks are shared with older states, so those that change are made anew of what lies before, the new ranges, and
+	// what lies behind.
 	lo, hi := from.chunk, to.chunk // the chunks that are replaced
 	var before, after []RangeTombstone
 	if lo < len(t.chunks) {
@@ -134,6 +145,7 @@ func (t *RangeTombstones) replace(from, to position, mid []RangeTombstone) {
 		hi++
 	}
 	all := slices.Concat(before, mid, after)
+
 	for _, c := range t.chunks[lo:hi] {
 		t.n -= len(c)
 	}
@@ -168,6 +180,7 @@ func (t *RangeTombstones) Find(key []byte) *RangeTombstone {
 	if below(chunk[i].Hi, key) {
 		return nil
 	}
+
 	return &chunk[i]
 }
 
@@ -176,6 +189,7 @@ func (t *RangeTombstones) Covers(key []byte) uint64 {
 	if found := t.Find(key); found != nil {
 		return found.Seq
 	}
+
 	return 0
 }
 
@@ -186,6 +200,7 @@ func (t *RangeTombstones) Len() int {
 	if t == nil {
 		return 0
 	}
+
 	return t.n
 }
 
@@ -193,6 +208,7 @@ func (t *RangeTombstones) Newest() uint64 {
 	if t == nil {
 		return 0
 	}
+
 	return t.Seq
 }
 
@@ -202,6 +218,7 @@ func (t *RangeTombstones) Ranges() func(yield func(RangeTombstone) bool) {
 		if t == nil {
 			return
 		}
+
 		for _, c := range t.chunks {
 			for _, r := range c {
 				if !yield(r) {
@@ -220,6 +237,7 @@ func (t *RangeTombstones) after(key []byte) []byte {
 	if p := t.behind(key); p.chunk < len(t.chunks) {
 		return t.at(p).Lo
 	}
+
 	return nil
 }
 
@@ -231,6 +249,7 @@ func (t *RangeTombstones) before(key []byte) []byte {
 	if p := t.behind(key); p != (position{}) {
 		return t.at(t.previous(p)).Hi
 	}
+
 	return nil
 }
 

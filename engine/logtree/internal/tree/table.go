@@ -16,7 +16,7 @@ type Table struct {
 
 	valueBytes, values int64 // bytes of keys and values that the file names, and in how many entries
 
-	Damaged  atomic.Bool // a part of it cannot be read: merges leave it alone
+	Damaged  atomic.Bool // a part of it cannot be read: compactions leave it alone
 	Obsolete atomic.Bool // no manifest names it any more: free is called when it is closed
 
 	refs atomic.Int32 // of versions
@@ -29,7 +29,8 @@ type Table struct {
 
 // A ref that a range delete has cut is written to each manifest and copied into each version, and its keys are counted.
 // That is taken for cutCost bytes each time. When the cuts of a table have cost as much as writing it once more does,
-// merges rewrite it: then nothing is left of its cuts. Syncs and a manifest are taken for an eighth of a full file.
+// compactions rewrite it: then nothing is left of its cuts. Syncs and a manifest are taken for an eighth of a full
+// file.
 const cutCost = 1 << 10
 
 // Wear notes that cuts have cost so many manifests. It is called by those who make versions, one at a time.
@@ -57,6 +58,7 @@ func (t *Tier) Worn() bool {
 		}
 		worn = worn || t.Refs[i].Table.worn()
 	}
+
 	return worn
 }
 
@@ -65,6 +67,7 @@ func (t *Tier) Worn() bool {
 func NewTable(id uint64, r *table.Reader, free func(*Table)) *Table {
 	t := &Table{ID: id, Reader: r, Info: r.Info(), free: free}
 	t.valueBytes, t.values = sum(t.Info.Segments)
+
 	return t
 }
 
@@ -103,9 +106,12 @@ func NewRef(t *Table, lo, hi []byte) Ref {
 	if len(lo) > 0 && bytes.Compare(lo, r.Lo) > 0 {
 		r.Lo, r.cut = lo, new(cutUse)
 	}
+
+	// A bound that cuts nothing off leaves the ref whole, which costs no counting.
 	if len(hi) > 0 && bytes.Compare(hi, r.last) <= 0 {
 		r.Hi, r.last, r.cutHi, r.cut = hi, hi, true, new(cutUse)
 	}
+
 	return r
 }
 
@@ -114,6 +120,7 @@ func Refs(tables []*Table) (refs []Ref) {
 	for _, t := range tables {
 		refs = append(refs, NewRef(t, nil, nil))
 	}
+
 	return refs
 }
 
@@ -148,6 +155,7 @@ func (r Ref) without(lo, hi []byte) []Ref {
 			left = append(left, b)
 		}
 	}
+
 	return left
 }
 
@@ -159,6 +167,7 @@ func (r Ref) within(lo, hi []byte) Ref {
 	if len(r.Hi) > 0 && (len(hi) == 0 || bytes.Compare(r.Hi, hi) < 0) {
 		hi = r.Hi
 	}
+
 	return NewRef(r.Table, lo, hi)
 }
 
@@ -189,5 +198,6 @@ func (s Span) Exclusive() []byte {
 	if s.Open {
 		return s.Hi
 	}
+
 	return append(bytes.Clone(s.Hi), 0)
 }

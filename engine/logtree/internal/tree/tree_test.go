@@ -82,7 +82,7 @@ func (f *forest) version(tiers ...Tier) *Version {
 func testKey(i int) []byte { return fmt.Appendf(nil, "key %06d", i) }
 
 // merge does a merge of all tiers, and returns what it made and the tables that it wrote.
-func (f *forest) merge(v *Version, m Merge) (*Version, []*Table) {
+func (f *forest) compact(v *Version, m Compaction) (*Version, []*Table) {
 	f.t.Helper()
 	m.Newest, m.Oldest = v.Tiers[0].ID, v.Tiers[len(v.Tiers)-1].ID
 	s := v.Plan(m)
@@ -138,7 +138,7 @@ func TestMergeMoves(t *testing.T) {
 	f := newForest(t)
 	v := f.version(f.tier(4, 2500, 3000), f.tier(3, 2000, 3000), f.tier(2, 1000, 2000), f.tier(1, 0, 1000))
 	old := slices.Clone(v.Tables)
-	merged, made := f.merge(v, Merge{})
+	merged, made := f.compact(v, Compaction{})
 	if len(merged.Tiers) != 1 || merged.Tiers[0].ID != 1 || len(made) != 1 || made[0].Info.Entries != 1000 {
 		t.Errorf("%d tiers, %d tables made", len(merged.Tiers), len(made))
 	}
@@ -178,12 +178,12 @@ func TestMergeJoinsSmall(t *testing.T) {
 	}
 	v := f.version(tiers...)
 	from := func(i int) uint64 { return uint64(i/100) + 1 }
-	merged, made := f.merge(v, Merge{Small: 1 << 20})
+	merged, made := f.compact(v, Compaction{Small: 1 << 20})
 	if len(merged.Tables) != 1 || len(made) != 1 {
 		t.Errorf("%d tables, %d made", len(merged.Tables), len(made))
 	}
 	f.check(merged, 1000, from)
-	merged, made = f.merge(v, Merge{Small: 1})
+	merged, made = f.compact(v, Compaction{Small: 1})
 	if len(merged.Tables) != 10 || len(made) != 0 {
 		t.Errorf("%d tables, %d made", len(merged.Tables), len(made))
 	}
@@ -214,7 +214,7 @@ func TestRangeDeletes(t *testing.T) {
 	if v.MayHave(testKey(1500)) || !v.MayHave(testKey(2000)) {
 		t.Error("it may have a key that was cut off, or not one that was not")
 	}
-	merged, _ := f.merge(v, Merge{Victims: map[uint32]bool{}})
+	merged, _ := f.compact(v, Compaction{Victims: map[uint32]bool{}})
 	f.check(merged, 3000, from)
 	f.check(old, 3000, func(i int) uint64 {
 		if i < 500 {
@@ -321,7 +321,7 @@ func TestWornTables(t *testing.T) {
 		t.Error("the tier, which is damaged, is worn")
 	}
 	table.Damaged.Store(false)
-	s := v.Plan(Merge{Oldest: 1, Newest: 1})
+	s := v.Plan(Compaction{Oldest: 1, Newest: 1})
 	w := f.NewWriter()
 	never := func() bool { return false }
 	if err := errors.Join(s.Rewrite(w, Control{Full: never, Stopped: never}), w.Close()); err != nil {

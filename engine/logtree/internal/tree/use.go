@@ -14,6 +14,7 @@ func (v *Version) Live() map[uint32]int64 {
 	for i, n := range v.live() {
 		live[v.segments[i].id] = n
 	}
+
 	return live
 }
 
@@ -34,11 +35,15 @@ func (v *Version) live() []int64 {
 	for i := range v.segments {
 		live[i] = v.segments[i].live
 	}
+
+	// Whole tables were added up when the version was made. What cut refs name changes when they are counted, so it is
+	// added here.
 	for i := range v.Tiers {
 		for r := range v.Tiers[i].counted() {
 			if r.cut == nil {
 				continue // it is in the segments' sums
 			}
+
 			for _, u := range r.uses() {
 				if at := v.find(u.ID); at >= 0 {
 					live[at] += u.Bytes
@@ -46,6 +51,7 @@ func (v *Version) live() []int64 {
 			}
 		}
 	}
+
 	return live
 }
 
@@ -75,6 +81,7 @@ func (r *Ref) uses() []table.SegmentUse {
 			return *counted
 		}
 	}
+
 	return r.Table.Info.Segments
 }
 
@@ -83,6 +90,7 @@ func (r *Ref) values() (bytes, entries int64) {
 	if r.cut == nil {
 		return r.Table.valueBytes, r.Table.values
 	}
+
 	return sum(r.uses())
 }
 
@@ -91,6 +99,7 @@ func sum(uses []table.SegmentUse) (bytes, entries int64) {
 		bytes += u.Bytes
 		entries += u.Entries
 	}
+
 	return bytes, entries
 }
 
@@ -100,6 +109,7 @@ func (t *Tier) Values() (bytes, entries int64) {
 		b, n := r.values()
 		bytes, entries = bytes+b, entries+n
 	}
+
 	return bytes, entries
 }
 
@@ -117,6 +127,7 @@ func (t *Tier) Covered(lo, hi []byte) (n int64) {
 		}
 		n += bytesOf
 	}
+
 	return n
 }
 
@@ -131,7 +142,7 @@ func (v *Version) CountCuts() {
 			}
 			uses, err := r.count()
 			if err != nil {
-				uses = r.Table.Info.Segments // a merge will say more
+				uses = r.Table.Info.Segments // a compaction will say more
 			}
 			r.cut.Store(&uses)
 		}
@@ -160,13 +171,15 @@ func (v *Version) UsesIn(lo, hi []byte, segments map[uint32]bool, stop func() er
 			if r.cut != nil {
 				if counted, err := r.count(); err == nil {
 					uses = counted
-				} // else a merge will say more
+				} // else a compaction will say more
 			}
+
 			for _, u := range uses {
 				named[u.ID] += u.Bytes
 			}
 		}
 	}
+
 	return named, nil
 }
 
@@ -182,11 +195,12 @@ func (v *Version) Whole(lo, hi []byte) (from, to []byte) {
 	if r := oldest.holding(hi); len(hi) > 0 && r != nil && bytes.Compare(r.Lo, hi) < 0 {
 		hi = r.Span().Exclusive()
 	}
+
 	return lo, hi
 }
 
-// EntriesIn is how many entries the tables have that a merge of [lo, hi) reads, as Whole widens it, and how many of
-// them are tombstones.
+// EntriesIn is how many entries the tables have that a compaction of [lo, hi) reads, as Whole widens it, and how many
+// of them are tombstones.
 func (v *Version) EntriesIn(lo, hi []byte) (n, tombstones int64) {
 	lo, hi = v.Whole(lo, hi)
 	for i := range v.Tiers {
@@ -196,6 +210,7 @@ func (v *Version) EntriesIn(lo, hi []byte) (n, tombstones int64) {
 			tombstones += t.Refs[j].Table.Info.Tombstones
 		}
 	}
+
 	return n, tombstones
 }
 
@@ -203,6 +218,7 @@ func (v *Version) EntriesIn(lo, hi []byte) (n, tombstones int64) {
 func (r *Ref) count() (uses []table.SegmentUse, err error) {
 	s := source{tier: &Tier{Refs: []Ref{*r}}}
 	sums := map[uint32]table.SegmentUse{}
+
 	for err = s.seek(nil, false); err == nil && s.ok; err = s.move(false) {
 		if e := s.ri.Entry(); !e.Tombstone {
 			u := sums[uint32(e.Place>>32)]
@@ -212,9 +228,11 @@ func (r *Ref) count() (uses []table.SegmentUse, err error) {
 			sums[u.ID] = u
 		}
 	}
+
 	for _, u := range sums {
 		uses = append(uses, u)
 	}
+
 	return uses, err
 }
 
@@ -225,6 +243,7 @@ func (v *Version) NewerFrom(from []byte, most int64) (share float64, tables []*T
 	if len(v.Tiers) == 0 {
 		return 0, nil
 	}
+
 	oldest := &v.Tiers[len(v.Tiers)-1]
 	sums := make([]int64, len(oldest.Refs)+1) // of what the refs before name
 	entries := int64(0)
@@ -233,6 +252,9 @@ func (v *Version) NewerFrom(from []byte, most int64) (share float64, tables []*T
 		sums[i+1] = sums[i] + b
 		entries += n
 	}
+
+	// The share is an estimate: what a newer table names is spread over the keys that it spans as the oldest tier's bytes
+	// are.
 	usual := sums[len(oldest.Refs)] / max(entries, 1)
 	lo := oldest.find(from)
 	hi := lo
@@ -246,6 +268,7 @@ func (v *Version) NewerFrom(from []byte, most int64) (share float64, tables []*T
 		a, b := oldest.find(first), oldest.find(last)
 		return a, min(b+1, len(oldest.Refs))
 	}
+
 	newer := 0.0
 	for _, t := range v.Tiers[:len(v.Tiers)-1] {
 		for i := range t.Refs {
@@ -258,5 +281,6 @@ func (v *Version) NewerFrom(from []byte, most int64) (share float64, tables []*T
 			}
 		}
 	}
+
 	return newer / float64(max(sums[hi]-sums[lo], 1)), tables
 }

@@ -2,8 +2,8 @@
 // memtables and tiers together. It knows where values lie, and reads them through [Segment]; it writes no manifest and
 // holds no lock.
 //
-// A [Version] never changes. Flushes and merges make the tiers of the next one out of it; what they made takes effect
-// when their caller has published it.
+// A [Version] never changes. Flushes and compactions make the tiers of the next one out of it; what they made takes
+// effect when their caller has published it.
 package tree
 
 import (
@@ -57,6 +57,7 @@ func (t *Tier) Sums() (n Sums) {
 		n.Tombstones += table.Info.Tombstones
 	}
 	n.Values, n.Entries = t.Values()
+
 	return n
 }
 
@@ -88,6 +89,7 @@ func Overlapping(tiers []Tier) *Tier {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -102,6 +104,7 @@ func (t *Tier) find(key []byte) int {
 			hi = m
 		}
 	}
+
 	return lo
 }
 
@@ -110,6 +113,7 @@ func (t *Tier) holding(key []byte) *Ref {
 	if i := t.find(key); i < len(t.Refs) && bytes.Compare(t.Refs[i].Lo, key) <= 0 {
 		return &t.Refs[i]
 	}
+
 	return nil
 }
 
@@ -143,6 +147,8 @@ func NewVersion(tiers []Tier, find func(id uint32) Segment) *Version {
 func (v *Version) Next(tiers []Tier, find func(id uint32) Segment) *Version {
 	next := &Version{Tiers: tiers, whole: map[*Table]bool{}}
 	next.refs.Store(1)
+
+	// First the tables: each once, with a reference, and whether all of its keys are left.
 	for _, t := range tiers {
 		for i := range t.Refs {
 			table := t.Refs[i].Table
@@ -153,6 +159,9 @@ func (v *Version) Next(tiers []Tier, find func(id uint32) Segment) *Version {
 			next.whole[table] = t.Refs[i].cut == nil // one that is cut has no other refs than such
 		}
 	}
+
+	// Then the segments. Only tables that came, went, or were cut for the first time change the sums: what the others name
+	// need not be looked at.
 	changes := map[uint32]segment{}
 	change := func(t *Table, tables int, live int64) {
 		for _, u := range t.Info.Segments {
@@ -171,6 +180,7 @@ func (v *Version) Next(tiers []Tier, find func(id uint32) Segment) *Version {
 			change(t, 0, -1)
 		}
 	}
+
 	for _, t := range v.Tables {
 		if _, still := next.whole[t]; still {
 			continue
@@ -182,10 +192,13 @@ func (v *Version) Next(tiers []Tier, find func(id uint32) Segment) *Version {
 		}
 	}
 	next.segments = make([]segment, 0, len(v.segments)+len(changes))
+
 	add := func(s segment) {
 		s.Acquire()
 		next.segments = append(next.segments, s)
 	}
+
+	// A segment that no table names any more is left out, and with the last version that has it, it is gone.
 	for _, s := range v.segments {
 		c := changes[s.id]
 		delete(changes, s.id)
@@ -193,6 +206,8 @@ func (v *Version) Next(tiers []Tier, find func(id uint32) Segment) *Version {
 			add(s)
 		}
 	}
+
+	// What is left of the changes are segments that the version before does not have.
 	for id, s := range changes {
 		s.Segment = find(id)
 		add(s)
@@ -200,6 +215,7 @@ func (v *Version) Next(tiers []Tier, find func(id uint32) Segment) *Version {
 	if len(changes) > 0 {
 		slices.SortFunc(next.segments, func(a, b segment) int { return cmp.Compare(a.id, b.id) })
 	}
+
 	return next
 }
 
@@ -211,9 +227,11 @@ func (v *Version) Release() {
 	if v.refs.Add(-1) > 0 {
 		return
 	}
+
 	for _, t := range v.Tables {
 		t.release()
 	}
+
 	for _, s := range v.segments {
 		s.Release()
 	}
@@ -241,6 +259,7 @@ func (v *Version) Segment(id uint32) Segment {
 	if i := v.find(id); i >= 0 {
 		return v.segments[i].Segment
 	}
+
 	return nil
 }
 
@@ -258,6 +277,7 @@ func (v *Version) find(id uint32) int {
 	if lo < len(v.segments) && v.segments[lo].id == id {
 		return lo
 	}
+
 	return -1
 }
 
@@ -269,6 +289,7 @@ func (v *Version) Get(dst, key []byte) ([]byte, error) {
 		if r == nil {
 			continue
 		}
+
 		e, found, err := r.Table.Reader.Get(key)
 		switch {
 		case err != nil:
@@ -278,8 +299,10 @@ func (v *Version) Get(dst, key []byte) ([]byte, error) {
 		case e.Tombstone:
 			return dst, holdfast.ErrNotFound
 		}
+
 		return v.Value(dst, e)
 	}
+
 	return dst, holdfast.ErrNotFound
 }
 
@@ -295,6 +318,7 @@ func (v *Version) Value(dst []byte, e table.Entry) ([]byte, error) {
 		return dst, format.Corrupt("", 0,
 			fmt.Sprintf("a table names segment %d, which it does not list", e.Place>>32), nil)
 	}
+
 	return s.Value(dst, int64(uint32(e.Place)), int(e.Len), e.Sum)
 }
 
@@ -312,6 +336,7 @@ func (v *Version) CopyTiers() []Tier {
 	for i, t := range v.Tiers {
 		tiers[i] = Tier{t.ID, slices.Clone(t.Refs)}
 	}
+
 	return tiers
 }
 
@@ -338,6 +363,7 @@ func (v *Version) hasKeyIn(d RangeTombstone, s *source) bool {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -346,13 +372,16 @@ func DeleteRanges(tiers []Tier, ts *RangeTombstones) []Tier {
 	for i := range tiers {
 		tiers[i].deleteRanges(ts)
 	}
+
 	return dropEmpty(tiers)
 }
 
 func (t *Tier) deleteRanges(ts *RangeTombstones) {
 	var out []Ref
 	rest := t.Refs // behind those that are in out, or gone
+
 	for d := range ts.Ranges() {
+		// Ranges and refs are both in order, so one walk over the two is enough.
 		n := (&Tier{Refs: rest}).find(d.Lo)
 		out, rest = append(out, rest[:n]...), rest[n:]
 		for len(rest) > 0 && (len(d.Hi) == 0 || bytes.Compare(rest[0].Lo, d.Hi) < 0) {

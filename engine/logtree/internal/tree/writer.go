@@ -41,6 +41,7 @@ func (f *Files) OpenTable(id uint64) (*Table, error) {
 	}
 	t := NewTable(id, r, f.Free)
 	t.mostWear = t.Info.FileBytes + f.Limit.Load()/8
+
 	return t, nil
 }
 
@@ -67,6 +68,7 @@ func (w *Writer) Written() int64 {
 	if w.w == nil {
 		return w.done
 	}
+
 	return w.done + w.w.Size()
 }
 
@@ -94,6 +96,7 @@ func (w *Writer) Add(key []byte, e table.Entry) error {
 	if err := w.w.Add(key, e); err != nil {
 		return format.IOError("write", w.file.Name(), err)
 	}
+
 	return nil
 }
 
@@ -115,6 +118,7 @@ func (w *Writer) finish() error {
 	_ = w.file.Close() // what was written is synced
 	w.Tables = append(w.Tables, t)
 	w.w, w.file = nil, nil
+
 	return nil
 }
 
@@ -130,6 +134,7 @@ func (w *Writer) Close() error {
 	if err := w.files.FS.SyncDir(w.files.Dir); err != nil {
 		return format.IOError("sync", w.files.Dir, err)
 	}
+
 	return nil
 }
 
@@ -139,14 +144,15 @@ func (w *Writer) Abandon() {
 		w.file.Close()
 		w.files.Remove(format.TableName(w.files.Dir, w.id))
 	}
+
 	for _, t := range w.Tables {
 		t.Close()
 		w.files.Remove(format.TableName(w.files.Dir, t.ID))
 	}
 }
 
-// yieldEvery is how many entries flushes and merges write before they let others run: commits, whose pauses would else
-// be as long as such a goroutine keeps its processor.
+// yieldEvery is how many entries flushes and compactions write before they let others run: commits, whose pauses would
+// else be as long as such a goroutine keeps its processor.
 const yieldEvery = 256
 
 // Flush writes the newest versions of a memtable's keys, and closes the writer. What a range delete of the same
@@ -155,8 +161,11 @@ const yieldEvery = 256
 func (w *Writer) Flush(m Memtable, place func(memtable.Addr) uint64, newer []*RangeTombstones, v *Version) error {
 	it := m.Index.Iter(math.MaxUint64)
 	entries := 0
+
 	for ok := it.First(); ok; ok = it.Next() {
 		x := it.Version()
+
+		// One key in yieldEvery is a sample: how often flushes replace what is there tells how much garbage they make.
 		if entries++; entries%yieldEvery == 0 {
 			runtime.Gosched()
 			w.Sampled++
@@ -168,8 +177,10 @@ func (w *Writer) Flush(m Memtable, place func(memtable.Addr) uint64, newer []*Ra
 			slices.ContainsFunc(newer, func(ts *RangeTombstones) bool { return ts.Find(x.Key) != nil }) {
 			continue
 		}
+
 		var e table.Entry
 		switch {
+		// A tombstone is of use only if an older table may have the key.
 		case x.Kind == holdfast.KindDelete:
 			if !v.MayHave(x.Key) {
 				continue
@@ -184,5 +195,6 @@ func (w *Writer) Flush(m Memtable, place func(memtable.Addr) uint64, newer []*Ra
 			return err
 		}
 	}
+
 	return w.Close()
 }

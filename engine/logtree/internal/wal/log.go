@@ -63,18 +63,20 @@ type Log struct {
 	queueMu sync.Mutex // guards queue
 	queue   []chunk
 
-	writeMu sync.Mutex // one writer at a time
+	// One goroutine writes at a time, with writeMu held, which covers what follows. The slices of chunks and segments are
+	// used in turns: spare becomes the next queue, and clean, which is being synced or was, the next dirty.
+	writeMu sync.Mutex
 	spare   []chunk
-	dirty   []*Segment // written to since they were last synced, in order; under writeMu
-	clean   []*Segment // what is synced, or was: the memory of the next dirty; under writeMu
-	last    *Segment   // written to last; under writeMu
+	dirty   []*Segment // written to since they were last synced, in order
+	clean   []*Segment
+	last    *Segment // written to last
 
 	syncs, bytes, groups atomic.Int64
 
 	share *groupcommit.Committer // of those who wait for syncs; nothing but empty batches goes through it
 
-	// Lsns: all before them has been acknowledged at Memory, or at Process.
-	acked  [holdfast.Power]atomic.Uint64 // by level
+	// acked has for Memory and for Process the lsn up to which everything has been acknowledged at that level.
+	acked  [holdfast.Power]atomic.Uint64
 	failed atomic.Pointer[failure]
 }
 
@@ -105,7 +107,11 @@ const maxJoined = 64 << 10
 func New(c Config) *Log {
 	l := &Log{Config: c}
 	l.live.Store(new([]*Segment))
+
+	// The log borrows the group commit of engines for its syncs alone. What is committed lies in the queue; the empty
+	// batches say that somebody waits.
 	l.share = groupcommit.New(format.Name, 0, func(*holdfast.Batch, holdfast.Level) error { return l.syncNow() })
+
 	return l
 }
 
@@ -137,6 +143,8 @@ func (l *Log) Fits(n, ops int) bool {
 // Begin ends the present segment, if there is one, and goes on in next, whose name is durable if that is said. Called
 // with the caller's lock held.
 func (l *Log) Begin(next *Segment, durable bool) {
+	// The end frame names the next segment, and whether its name is durable. If it is not, and a crash takes the file, its
+	// absence is no damage.
 	if l.cur != nil {
 		b := make([]byte, format.EndSize)
 		format.Successor{ID: next.ID, Durable: durable}.Put(b[format.FrameHeader:])
@@ -144,6 +152,8 @@ func (l *Log) Begin(next *Segment, durable bool) {
 	}
 	first := format.Begin{Seq: l.end.Seq, LSN: l.end.LSN, Prev: l.end.Segment}
 	next.Start, next.BaseSeq = first.LSN, first.Seq
+
+	// Segments that are synced to their end leave the list. It is replaced, never changed: Fail reads it without a lock.
 	live := *l.live.Load()
 	for synced := l.synced.Load(); len(live) > 1 && live[1].Start <= synced; {
 		live = live[1:]
@@ -179,6 +189,8 @@ func (l *Log) header(dst []byte, kind format.FrameKind, body int, sum uint32) {
 // has returned, values are read with [Segment.Unflushed]. body has so many operations and that checksum. It returns
 // false if it cannot be written, or the log has failed: nothing was added then. Called with the caller's lock held.
 func (l *Log) AppendLarge(body []byte, sum uint32, ops int) bool {
+	// The caller holds its lock, so nothing else comes to the end of the log meanwhile: the frame can be written before it
+	// is counted.
 	n := format.FrameSize(len(body))
 	start := time.Now()
 	err := l.writeLarge(body, n, sum)
@@ -189,11 +201,15 @@ func (l *Log) AppendLarge(body []byte, sum uint32, ops int) bool {
 		l.Fail(err)
 		return false
 	}
+
+	// Fail saves the large batches up to reach. Either it sees this one, or the failure is seen here, and the batch goes
+	// to memory.
 	l.cur.reach.Store(l.end.Offset + int64(n))
 	if l.Err() != nil {
 		return false // what saves it may have missed it
 	}
 	l.push(nil, n, ops)
+
 	return true
 }
 
@@ -202,6 +218,8 @@ func (l *Log) AppendLarge(body []byte, sum uint32, ops int) bool {
 func (l *Log) writeLarge(body []byte, n int, sum uint32) error {
 	var h [format.FrameHeader]byte
 	l.header(h[:], format.KindBatch, len(body), sum)
+
+	// Header and body in one call if the copy costs less than a second call.
 	if n <= maxJoined {
 		l.joined = append(append(l.joined[:0], h[:]...), body...)
 		return l.cur.Write(l.joined, l.end.Offset)
@@ -209,12 +227,16 @@ func (l *Log) writeLarge(body []byte, n int, sum uint32) error {
 	if err := l.cur.Write(body, l.end.Offset+format.FrameHeader); err != nil {
 		return err
 	}
+
 	return l.cur.Write(h[:], l.end.Offset)
 }
 
 // push queues a frame of n bytes at the log's end.
 func (l *Log) push(b []byte, n, ops int) {
 	p := chunk{seg: l.cur, off: l.end.Offset, size: n, b: b, end: l.end.LSN + uint64(n)}
+
+	// The place is fixed here, under the caller's lock. The queue has a lock of its own, because the writer empties it
+	// without the caller's.
 	l.end.Offset += int64(n)
 	l.end.LSN, l.end.Seq = p.end, l.end.Seq+uint64(ops)
 	l.queueMu.Lock()
@@ -231,12 +253,15 @@ func (p *chunk) extend(next chunk) bool {
 		return false
 	}
 	if p.b != nil {
+		// Memory goes on where the byte behind p, within its capacity, is the first of next: both lie in one chunk of the
+		// image.
 		if cap(p.b) <= p.size || &p.b[:p.size+1][p.size] != &next.b[0] {
 			return false
 		}
 		p.b = p.b[:p.size+next.size]
 	}
 	p.size, p.end = p.size+next.size, next.end
+
 	return true
 }
 
@@ -262,6 +287,7 @@ func (l *Log) Err() error {
 		<-f.fixed
 		return f.err
 	}
+
 	return nil
 }
 
@@ -272,14 +298,19 @@ func (l *Log) Err() error {
 func (l *Log) Fail(err error) error {
 	f := &failure{err: groupcommit.Poisoned(format.Name, err), fixed: make(chan struct{})}
 	if l.failed.CompareAndSwap(nil, f) {
+		// What had been acknowledged stays so, and what is synced is safe whatever failed. Nothing beyond that is
+		// acknowledged any more, so that two callers who ask about the same frame get the same answer.
 		f.acked[holdfast.Process] = max(l.acked[holdfast.Process].Load(), l.synced.Load())
 		f.acked[holdfast.Memory] = max(l.acked[holdfast.Memory].Load(), f.acked[holdfast.Process])
 		l.OnFail(f.err)
 		close(f.fixed)
+
+		// Reads of large batches must not depend on pages that the system may drop.
 		for _, s := range *l.live.Load() {
 			s.save(l.synced.Load())
 		}
 	}
+
 	return l.Err()
 }
 
@@ -296,6 +327,7 @@ func (l *Log) Acknowledge(lsn uint64, level holdfast.Level) error {
 			return f.err
 		}
 	}
+
 	return nil
 }
 
@@ -304,11 +336,14 @@ func (l *Log) Write(lsn uint64) error {
 	if l.written.Load() >= lsn {
 		return nil
 	}
+
+	// One goroutine writes what all have queued. Those who come meanwhile wait here, and mostly find theirs written.
 	l.writeMu.Lock()
 	defer l.writeMu.Unlock()
 	if l.written.Load() >= lsn {
 		return nil
 	}
+
 	return l.write(false)
 }
 
@@ -324,9 +359,12 @@ func (l *Log) write(toSync bool) error {
 		}
 	}()
 	l.queueMu.Lock()
+
+	// The two slices take turns: one is filled while the other is written.
 	todo := l.queue
 	l.queue = l.spare[:0]
 	l.queueMu.Unlock()
+
 	for i := range todo {
 		p := &todo[i]
 		if p.b != nil {
@@ -334,6 +372,8 @@ func (l *Log) write(toSync bool) error {
 				return l.Fail(err)
 			}
 		}
+
+		// Used goes on before written does: whoever sees that the frame is written may read it.
 		p.seg.Used.Store(p.off + int64(p.size))
 		l.bytes.Add(int64(p.size))
 		if l.last != p.seg {
@@ -342,6 +382,8 @@ func (l *Log) write(toSync bool) error {
 			}
 			l.last = p.seg
 		}
+
+		// Of the segments that are to be synced, the last may be written to again; the order is that of the log.
 		if n := len(l.dirty); n == 0 || l.dirty[n-1] != p.seg {
 			l.dirty = append(l.dirty, p.seg)
 		}
@@ -350,8 +392,11 @@ func (l *Log) write(toSync bool) error {
 	if len(todo) > 0 {
 		l.groups.Add(1)
 	}
+
+	// The spare slice must not keep images of memtables from being freed.
 	clear(todo)
 	l.spare = todo[:0]
+
 	return nil
 }
 
@@ -365,6 +410,7 @@ func (l *Log) writeChunk(p *chunk, store bool) error {
 	if l.Watch.Long(start) {
 		l.Watch.Waited(start, "writing to the log", "path", p.seg.File.Name(), "bytes", p.size)
 	}
+
 	return err
 }
 
@@ -385,6 +431,7 @@ func (l *Log) Sync(lsn uint64) error {
 	if l.synced.Load() >= lsn {
 		return nil // an error is that of a later one
 	}
+
 	return l.Fail(err)
 }
 
@@ -396,11 +443,15 @@ func (l *Log) syncNow() error {
 		return err
 	}
 	written := time.Now()
+
 	for _, s := range files {
 		if err := l.syncSegment(s); err != nil {
 			return l.Fail(err)
 		}
 	}
+
+	// Between the sync and its acknowledgement: if the directory is not ours any more, what was synced is not there for
+	// the next opening.
 	if l.Check != nil {
 		if err := l.Check(); err != nil {
 			return l.Fail(err)
@@ -410,7 +461,10 @@ func (l *Log) syncNow() error {
 		l.Watch.Waited(start, "a sync of the log", "path", files[len(files)-1].File.Name(), "write", written.Sub(start),
 			"sync", time.Since(written))
 	}
+
+	// Not what is written now, but what was when the sync began.
 	l.synced.Store(target)
+
 	return nil
 }
 
@@ -422,7 +476,10 @@ func (l *Log) writeToSync() (files []*Segment, target uint64, err error) {
 	if err := l.write(true); err != nil {
 		return nil, 0, err
 	}
+
+	// Writing goes on while these are synced, without the lock. What is written meanwhile makes its segment dirty again.
 	files, l.dirty, l.clean = l.dirty, l.clean[:0], l.dirty
+
 	return files, l.written.Load(), nil
 }
 
@@ -435,5 +492,6 @@ func (l *Log) syncSegment(s *Segment) error {
 	if err := s.File.Datasync(); err != nil {
 		return format.IOError("sync", s.File.Name(), err)
 	}
+
 	return nil
 }

@@ -26,6 +26,8 @@ func (s *Segment) PayloadIn(lo, hi []byte, stop func() error) (sum int64, err er
 		if kind == 0 || next > r.end {
 			return sum, nil
 		}
+
+		// A record that makes no sense ends the count: this is an estimate, and verify finds the damage.
 		for to := at + size; kind == format.KindBatch && at < to; {
 			key, value, n, err := r.record(at, to)
 			if err != nil || n == 0 {
@@ -39,6 +41,8 @@ func (s *Segment) PayloadIn(lo, hi []byte, stop func() error) (sum int64, err er
 				if behind {
 					return sum, nil
 				}
+
+				// Keys ascend. If the next frame begins with a key that is still before the range, this frame has nothing of it.
 				if at == off+format.FrameHeader && r.nothingBefore(next, lo) {
 					break
 				}
@@ -47,6 +51,7 @@ func (s *Segment) PayloadIn(lo, hi []byte, stop func() error) (sum int64, err er
 		}
 		off = next
 	}
+
 	return sum, nil
 }
 
@@ -75,6 +80,7 @@ func (r *recordReader) at(off, n, ahead int64) ([]byte, error) {
 		}
 		r.off, r.buf = off, b
 	}
+
 	return r.buf[off-r.off:][:n], nil
 }
 
@@ -84,6 +90,7 @@ func (r *recordReader) frame(off int64) (kind format.FrameKind, size int64, err 
 		return 0, 0, err
 	}
 	word := binary.LittleEndian.Uint32(b[4:])
+
 	return format.FrameKind(word & 3), int64(word >> 2), nil
 }
 
@@ -97,6 +104,7 @@ func (r *recordReader) record(off, end int64) (key []byte, value, size int64, er
 	if !ok || size > end-off {
 		return nil, 0, 0, nil
 	}
+
 	return key, value, size, nil
 }
 
@@ -108,5 +116,6 @@ func (r *recordReader) nothingBefore(off int64, lo []byte) bool {
 		return false
 	}
 	key, _, _, ok := format.ParseRecordHead(b[format.FrameHeader:])
+
 	return ok && bytes.Compare(key, lo) <= 0
 }

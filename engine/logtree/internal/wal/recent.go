@@ -35,11 +35,13 @@ func (r *recent) has(off int64, n int) bool {
 	if r == nil || r.period != period.now.Load() {
 		return false
 	}
+
 	for p := off / recentPage; p <= (off+int64(n)-1)/recentPage; p++ {
 		if r.pages[p/64].Load()>>(p%64)&1 == 0 {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -47,12 +49,14 @@ func (r *recent) has(off int64, n int) bool {
 func (s *Segment) note(off int64, n, size int) {
 	r, now := s.recent.Load(), period.now.Load()
 	if r == nil || r.period != now {
+		// The bits of the last period are dropped as a whole, not cleared one by one.
 		r = &recent{period: now, pages: make([]atomic.Uint64, size/recentPage/64+1)}
 		s.recent.Store(r) // what others note in another one meanwhile is read once more
 		if period.ends.CompareAndSwap(false, true) {
 			time.AfterFunc(recentFor, endPeriod)
 		}
 	}
+
 	for p := off / recentPage; p <= (off+int64(n)-1)/recentPage; p++ {
 		if word, bit := &r.pages[p/64], uint64(1)<<(p%64); word.Load()&bit == 0 {
 			word.Or(bit)

@@ -30,7 +30,7 @@ type Segment struct {
 	Torn    int64        // bytes behind them that a crash tore, as the last opening found it
 	Ended   bool         // its last frame names the next segment, as the last opening found it
 
-	Open    atomic.Bool // of moved values: a merge still adds to it
+	Open    atomic.Bool // of moved values: a compaction still adds to it
 	Damaged atomic.Bool // a value in it cannot be read: it is not emptied
 	Dead    atomic.Bool // Free is to be called at the last release
 
@@ -102,6 +102,7 @@ func (f *Files) Open(id uint32) (_ *Segment, err error) {
 	}
 	s.Used.Store(size)
 	s.Share()
+
 	return s, nil
 }
 
@@ -112,8 +113,10 @@ func (f *Files) header(file vfs.File, id uint32) (head format.SegmentHeader, err
 		if !errors.Is(err, io.EOF) {
 			return head, format.IOError("read", name, err)
 		}
+
 		return head, format.Corrupt(name, 0, "it is too short for a header", err)
 	}
+
 	return format.ParseSegmentHeader(h, f.DB, id, name)
 }
 
@@ -133,6 +136,7 @@ func (f *Files) Reading(head format.SegmentHeader, name string, size int64) *Seg
 	s := &Segment{SegmentHeader: head, files: f}
 	s.Used.Store(size)
 	s.read.Store(f.Set.Later(f.FS, name))
+
 	return s
 }
 
@@ -143,6 +147,7 @@ func (f *Files) segment(head format.SegmentHeader, file vfs.File) *Segment {
 	s := &Segment{SegmentHeader: head, File: file, Epoch: f.DB.Epoch(head.ID), files: f}
 	s.refs.Store(1)
 	s.Used.Store(format.SegmentHeaderSize)
+
 	return s
 }
 
@@ -156,6 +161,7 @@ func (f *Files) create(head format.SegmentHeader) (*Segment, error) {
 	if err != nil {
 		return nil, format.IOError("create", name, err)
 	}
+
 	return f.segment(head, file), nil
 }
 
@@ -173,6 +179,8 @@ func (f *Files) Create(id uint32, size, left int64, zeros bool) (_ *Segment, err
 			f.Undo(s)
 		}
 	}()
+
+	// More is allocated than is kept, so that the segment is made only where left bytes remain for others.
 	err = s.File.Allocate(size + left)
 	if err == nil && left > 0 {
 		err = s.File.Truncate(size)
@@ -186,12 +194,16 @@ func (f *Files) Create(id uint32, size, left int64, zeros bool) (_ *Segment, err
 			return nil, err
 		}
 	}
+
+	// The header is written after the zeros, whose flag it has.
 	if _, err := s.File.WriteAt(s.Encode(f.DB), 0); err != nil {
 		return nil, format.IOError("write", s.File.Name(), err)
 	}
 	if f.NoMap {
 		return s, nil
 	}
+
+	// One mapping to read and one to write: that for writing goes when the segment is full.
 	s.MapIn(s.File, size)
 	if m, ok := s.File.(vfs.WriteMapper); ok {
 		// Without the mapping, writes go through the file.
@@ -199,6 +211,7 @@ func (f *Files) Create(id uint32, size, left int64, zeros bool) (_ *Segment, err
 			s.out, s.unout = out.Bytes(), out.Unmap
 		}
 	}
+
 	return s, nil
 }
 
@@ -222,6 +235,7 @@ func (f *Files) fill(s *Segment) error {
 		}
 	}
 	f.Bytes.Add(s.Size)
+
 	return nil
 }
 
@@ -244,6 +258,7 @@ func (f *Files) CreateMoved(id uint32, size int64) (*Segment, error) {
 		f.Undo(s)
 		return nil, format.IOError("write", s.File.Name(), err)
 	}
+
 	return s, nil
 }
 
@@ -261,6 +276,7 @@ func (s *Segment) settle(fsys vfs.FS, dir string) error {
 		return format.IOError("sync", dir, err)
 	}
 	s.durable = true
+
 	return nil
 }
 
@@ -284,6 +300,9 @@ func (s *Segment) MapIn(file vfs.File, size int64) {
 	if !ok || size <= 0 {
 		return
 	}
+
+	// The count is taken before the mapping, and given back if nothing comes of it: many goroutines at once stay below the
+	// limit.
 	if s.files.mapped.Add(1) > mostMapped {
 		s.files.mapped.Add(-1)
 		return
@@ -313,6 +332,7 @@ func (s *Segment) name() string {
 	if s.File == nil {
 		return format.SegmentName(s.files.Dir, s.ID)
 	}
+
 	return s.File.Name()
 }
 
@@ -366,6 +386,7 @@ func (s *Segment) Read(dst []byte, off int64, n int) ([]byte, error) {
 // Mapped returns the n bytes at off in the segment's mapping, which may fault when they are touched and may change: see
 // [format.Guarded]. It returns nil if they had better be read by [Segment.Read]: not mapped, or perhaps not in memory.
 func (s *Segment) Mapped(off int64, n int) []byte {
+	// A segment whose log has failed is read from what was saved, so no mapping is given out.
 	m := s.in.Load()
 	if m == nil || n <= 0 || n >= recentLimit || off < format.SegmentHeaderSize || off+int64(n) > s.Used.Load() ||
 		s.saved.Load() != nil {
@@ -374,6 +395,7 @@ func (s *Segment) Mapped(off int64, n int) []byte {
 	if in := (*m).Bytes(); off+int64(n) <= int64(len(in)) && s.recent.Load().has(off, n) {
 		return in[off:][:n:n]
 	}
+
 	return nil
 }
 
@@ -383,6 +405,7 @@ func (s *Segment) Prefetch(off int64, n int) {
 		if f, ok := file.(vfs.Prefetcher); ok && off >= 0 && n > 0 {
 			f.Prefetch(off, n)
 		}
+
 		return nil
 	}
 	if f := s.read.Load(); f != nil {
@@ -394,12 +417,15 @@ func (s *Segment) Prefetch(off int64, n int) {
 
 // readTo is Read in a file of which the first end bytes hold something.
 func (s *Segment) readTo(dst []byte, off int64, n int, end int64) ([]byte, error) {
+	// First what was saved when the log failed: the file may not have it any more.
 	if v := s.saved.Load(); v != nil && n >= 0 && off >= v.from && off+int64(n) <= v.from+int64(len(v.b)) {
 		return append(dst, v.b[off-v.from:][:n]...), nil
 	}
 	if off < format.SegmentHeaderSize || n < 0 || off+int64(n) > end {
 		return dst, format.Corrupt(s.name(), off, fmt.Sprintf("a value of %d bytes is not in the file", n), nil)
 	}
+
+	// Then the mapping, if calls have read these pages lately: they are in memory.
 	var in []byte
 	if m := s.in.Load(); m != nil && n > 0 && n < recentLimit {
 		in = (*m).Bytes()
@@ -411,6 +437,8 @@ func (s *Segment) readTo(dst []byte, off int64, n int, end int64) ([]byte, error
 			return out, nil
 		} // the read call says what is wrong
 	}
+
+	// And otherwise a read call, which is noted, so that the next read of the same pages is a copy.
 	old := len(dst)
 	if cap(dst)-old < n {
 		dst = append(dst, make([]byte, n)...)
@@ -424,6 +452,7 @@ func (s *Segment) readTo(dst []byte, off int64, n int, end int64) ([]byte, error
 	} else if f := s.read.Load(); f != nil && n > 0 && n < recentLimit && s.in.Load() == nil {
 		s.mapShared(f)
 	}
+
 	return dst, nil
 }
 
@@ -439,10 +468,14 @@ func (s *Segment) call(b []byte, off int64) (err error) {
 			return format.ReadError(s.name(), off, err)
 		}
 	}
+
+	// From here on the file belongs to the set of those that are open. It is opened again if it was closed, which may fail
+	// for reasons that say nothing about the data.
 	opened := false
 	err = f.With(func(file vfs.File) error {
 		opened = true
 		_, err := file.ReadAt(b, off)
+
 		return err
 	})
 	switch {
@@ -453,6 +486,7 @@ func (s *Segment) call(b []byte, off int64) (err error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return format.Corrupt(s.name(), 0, "the file is missing", err)
 	}
+
 	return format.IOError("open", s.name(), err) // most likely it passes
 }
 
@@ -475,6 +509,7 @@ func (s *Segment) value(dst []byte, off int64, n int, sum uint32, end int64) ([]
 		return dst[:old], format.Corrupt(s.name(), off, fmt.Sprintf("the checksum of a value of %d bytes is wrong", n),
 			nil)
 	}
+
 	return dst, err
 }
 
@@ -483,6 +518,7 @@ func (s *Segment) Write(p []byte, off int64) error {
 	if _, err := s.File.WriteAt(p, off); err != nil {
 		return format.IOError("write", s.name(), err)
 	}
+
 	return nil
 }
 
@@ -493,12 +529,15 @@ func (s *Segment) store(p []byte, off int64) error {
 			return nil
 		}
 	}
+
 	return s.Write(p, off)
 }
 
 // save keeps a copy of the large batches that lie behind the lsn synced. What cannot be read is read again, and
 // checked, when it is asked for.
 func (s *Segment) save(synced uint64) {
+	// All behind what is synced, up to the end of the last large batch. Small batches in it are in memory too; one piece
+	// is simpler.
 	from, to := int64(format.SegmentHeaderSize), s.reach.Load()
 	if synced > s.Start {
 		from += int64(synced - s.Start)
@@ -518,5 +557,5 @@ type Pinned struct {
 	Manifest *format.Manifest         // of the tables then
 	Log      []format.ManifestSegment // that the log was in from the manifest's position on, with how far it went
 	End      format.Position          // of the log
-	Growing  map[uint32]bool          // the segments that may grow: the log's last, and those that a merge adds to
+	Growing  map[uint32]bool          // the segments that may grow: the log's last, and those that a compaction adds to
 }

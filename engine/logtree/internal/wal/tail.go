@@ -62,16 +62,21 @@ type TailVisitor struct {
 // those of the file system, or of the visitor. What was read up to then is returned with every error.
 func ReadTail(fsys vfs.FS, dir string, m *format.Manifest, segments []uint32, v TailVisitor) (*Tail, error) {
 	r := &tailReader{fs: fsys, dir: dir, m: m, v: v, Tail: &Tail{End: m.From, Synced: m.Synced}}
+
+	// Segments that the manifest names are in tables; all others with higher ids may be of the tail.
 	old := map[uint32]bool{}
+
 	for _, s := range m.Segments {
 		old[s.ID] = true
 	}
+
 	for _, id := range segments {
 		if id > m.From.Segment && !old[id] {
 			r.later = append(r.later, id)
 		}
 	}
 	slices.Sort(r.later)
+
 	return r.Tail, r.read()
 }
 
@@ -97,28 +102,37 @@ func (r *tailReader) read() error {
 	var torn *tear // of the segment read last
 	var s *tailFile
 	var err error
+
+	// A new database has no position yet. Its log begins in the segment that follows nothing.
 	if id := r.m.From.Segment; id != 0 {
 		s, err = r.open(id)
 	} else {
 		s, err = r.next(format.Successor{})
 	}
+
 	for s != nil && err == nil {
 		var named format.Successor
 		named, torn, err = r.segment(s)
 		if s.f.Close(); err != nil {
 			return err
 		}
+
+		// Ids ascend along the log, so that those below this one follow nothing any more.
 		for len(r.later) > 0 && r.later[0] <= s.ID {
 			r.later = r.later[1:]
 		}
 		s, err = r.next(named)
 	}
+
 	switch {
 	case err != nil:
 		return err
+
+	// The log has ended. Whether it was torn there, or damaged, the manifest and what lies behind must tell.
 	case r.End.LSN < r.m.Synced:
 		return r.endsEarly(torn)
 	}
+
 	return r.checkEnd(torn)
 }
 
@@ -162,9 +176,12 @@ func (r *tailReader) open(id uint32) (_ *tailFile, err error) {
 		return nil, err
 	}
 	s.kind = h.Kind
+
+	// A first frame that is damaged is no error yet: only the one who needs it to go on knows whether it had been synced.
 	if f, ok := format.ParseFrame(head[min(n, format.SegmentHeaderSize):n], s.epoch); ok {
 		s.begin, s.begun = format.ParseBegin(f)
 	}
+
 	return s, nil
 }
 
@@ -179,17 +196,22 @@ func (r *tailReader) next(named format.Successor) (*tailFile, error) {
 		// It did not come to be synced; checkEnd looks at what is left of it. If the log has been opened since, it went on
 		// in another one.
 	}
+
 	for _, id := range r.later {
 		s, err := r.open(id)
 		if errors.Is(err, holdfast.ErrCorrupt) {
 			continue // checkEnd looks at it
 		}
+
+		// No end frame has named it: the log was in the segment before when the program ended. The begin frame says from
+		// which place of the log it goes on, and a segment of another life names another one.
 		follows := format.Begin{Seq: r.End.Seq, LSN: r.End.LSN, Prev: r.End.Segment}
 		if err != nil || s.kind == format.SegmentLog && s.begun && s.begin == follows {
 			return s, err
 		}
 		s.f.Close()
 	}
+
 	return nil, nil
 }
 
@@ -203,12 +225,16 @@ func (r *tailReader) segment(s *tailFile) (named format.Successor, torn *tear, e
 	bad := func(off int64, detail string) (format.Successor, *tear, error) {
 		return format.Successor{}, nil, format.Corrupt(s.name, off, detail, nil)
 	}
+
+	// The manifest may point into the middle of the segment, whose begin is reckoned back from there.
 	s.Start, s.Base = at.LSN-uint64(at.Offset-format.SegmentHeaderSize), at.Seq
 	if s.begun && at.Offset > format.SegmentHeaderSize {
 		s.Base = s.begin.Seq
 	}
+
 	r.Segments = append(r.Segments, s.TailSegment)
 	switch {
+	// What the manifest says to be in tables must be in the file, and the begin frame must agree with it.
 	case at.Offset > s.size:
 		return bad(s.size, "the file has been cut short")
 	case at.Offset == format.SegmentHeaderSize:
@@ -217,6 +243,8 @@ func (r *tailReader) segment(s *tailFile) (named format.Successor, torn *tear, e
 	case s.begin.LSN != s.Start || s.begin.Seq > at.Seq:
 		return bad(format.SegmentHeaderSize, "the segment does not go with the manifest")
 	}
+
+	// The segment is read as a whole: a damaged frame is judged by what lies behind it.
 	data := make([]byte, s.size-at.Offset)
 	if n, err := s.f.ReadAt(data, at.Offset); n < len(data) {
 		return named, nil, format.ReadError(s.name, at.Offset+int64(n), err)
@@ -224,12 +252,15 @@ func (r *tailReader) segment(s *tailFile) (named format.Successor, torn *tear, e
 	if err := r.tell(r.v.Begin); err != nil {
 		return named, nil, err
 	}
+
 	for named.ID == 0 {
+		// The epoch tells frames of this segment from those of an earlier file in the same blocks.
 		f, ok := format.ParseFrame(data, s.epoch)
 		if !ok {
 			torn = &tear{name: s.name, epoch: s.epoch, off: at.Offset, seq: uint32(at.Seq - s.Base), rest: data}
 			break
 		}
+
 		ops := 0
 		switch f.Kind {
 		case format.KindBegin:
@@ -251,9 +282,13 @@ func (r *tailReader) segment(s *tailFile) (named format.Successor, torn *tear, e
 			r.Batches++
 		}
 		r.Frames++
+
+		// Each frame says how far the log was synced when it was made. A torn place before that is damage.
 		if synced, ok := f.Synced(at.LSN); ok {
 			r.Synced = max(r.Synced, synced)
 		}
+
+		// The end moves on before the visitor is told, so that it knows where the batch ends.
 		began, n := *at, f.Size()
 		data = data[min(n, len(data)):] // the file may have been cut in the frame's padding
 		at.Offset += int64(n)
@@ -271,6 +306,7 @@ func (r *tailReader) segment(s *tailFile) (named format.Successor, torn *tear, e
 		last.Torn = tornBytes(torn)
 	}
 	r.Torn = last.Torn
+
 	return named, torn, r.tell(r.v.End)
 }
 
@@ -278,6 +314,7 @@ func (r *tailReader) tell(f func(*Tail) error) error {
 	if f == nil {
 		return nil
 	}
+
 	return f(r.Tail)
 }
 
@@ -292,9 +329,11 @@ func tornBytes(t *tear) int64 {
 	if word := binary.LittleEndian.Uint32(b[4:]); word&3 != 0 {
 		torn = min(int64(format.FrameSize(int(word>>2))), format.Extent(b))
 	}
+
 	for f := range t.frames() {
 		torn = max(torn, int64(f.At+f.Len))
 	}
+
 	return torn
 }
 
@@ -324,12 +363,15 @@ func (r *tailReader) endsEarly(torn *tear) error {
 			break
 		}
 	}
+
 	return format.Corrupt(format.SegmentName(r.dir, max(r.End.Segment, 1)), r.End.Offset, detail, nil)
 }
 
 // checkEnd returns ErrCorrupt if something behind the end of the log says that more than was found had been synced.
 func (r *tailReader) checkEnd(t *tear) error {
 	if t != nil {
+		// A whole frame behind the tear can have reached the disk before the torn one did, without a sync. It proves damage
+		// only if it says that more than what is left had been synced.
 		for f := range t.frames() {
 			if synced, ok := f.Synced(r.End.LSN + uint64(f.At)); ok && synced > r.End.LSN {
 				return format.Corrupt(t.name, t.off,
@@ -337,6 +379,9 @@ func (r *tailReader) checkEnd(t *tear) error {
 			}
 		}
 	}
+
+	// The same for segments that the log does not reach: their frames may say that they, or what is before them, had been
+	// synced.
 	for _, id := range r.later {
 		name := format.SegmentName(r.dir, id)
 		b, err := vfs.ReadFile(r.fs, name)
@@ -350,6 +395,7 @@ func (r *tailReader) checkEnd(t *tear) error {
 			continue // moved values that no table came to name
 		}
 		r.Torn += format.Extent(b[format.SegmentHeaderSize:])
+
 		begins, start := false, uint64(0) // where in the log, if its first frame is whole
 		for f := range wholeFrames(b[format.SegmentHeaderSize:], r.m.DB.Epoch(id), 0) {
 			if g, ok := format.ParseBegin(f.Frame); ok && f.At == 0 {
@@ -367,5 +413,6 @@ func (r *tailReader) checkEnd(t *tear) error {
 			}
 		}
 	}
+
 	return nil
 }

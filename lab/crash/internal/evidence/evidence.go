@@ -62,6 +62,7 @@ func Save(parent string, e *kinds.Scene, findings []string) (string, error) {
 	if err := os.WriteFile(filepath.Join(dir, evidenceName), append(text, '\n'), 0o644); err != nil {
 		return "", err
 	}
+
 	switch {
 	case e.Image != nil:
 		err = e.Image.Save(filepath.Join(dir, imageName))
@@ -69,6 +70,7 @@ func Save(parent string, e *kinds.Scene, findings []string) (string, error) {
 		// The evidence may be on another disk than the run.
 		err = kinds.CopyTree(e.Tree, filepath.Join(dir, treeName))
 	}
+
 	return dir, err
 }
 
@@ -76,6 +78,7 @@ func fileRune(r rune) rune {
 	if r == '-' || r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
 		return r
 	}
+
 	return '_'
 }
 
@@ -88,8 +91,11 @@ func Load(dir string) (*File, error) {
 		bad.Cause = err
 		return nil, bad
 	}
+
+	// The schema is read first: another version may have fields of other types.
 	var version struct{ Schema string }
 	var f File
+
 	bad.Cause = json.Unmarshal(text, &version)
 	switch {
 	case bad.Cause != nil:
@@ -104,6 +110,7 @@ func Load(dir string) (*File, error) {
 	default:
 		bad.Detail = fmt.Sprintf("its schema is %q, not %q", version.Schema, Schema)
 	}
+
 	return nil, bad
 }
 
@@ -113,6 +120,7 @@ func OpenImage(dir string, f *File) (*blockdev.Image, error) {
 	if _, err := os.Stat(name); err != nil {
 		return nil, nil
 	}
+
 	return blockdev.OpenImage(name, f.FS)
 }
 

@@ -86,6 +86,7 @@ type engine struct {
 func Describe() holdfast.Capabilities {
 	c := mem.Describe()
 	c.Process, c.Power = holdfast.Promise{Given: holdfast.Process}, holdfast.Promise{Given: holdfast.Power}
+
 	return c
 }
 
@@ -118,6 +119,7 @@ func Open(dir string, flaw Flaw, every uint64) (_ holdfast.Engine, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: MANIFEST: %w", holdfast.ErrCorrupt, err)
 	}
+
 	return e, e.recover(last)
 }
 
@@ -126,6 +128,7 @@ func openOrCreate(fsys vfs.FS, name string) (vfs.File, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fsys.Create(name)
 	}
+
 	return f, err
 }
 
@@ -151,6 +154,9 @@ func (e *engine) recover(last int) error {
 	if _, err := f.WriteAt(make([]byte, e.size-e.end), e.end); err != nil {
 		return err
 	}
+
+	// The index counts records that were synced. Fewer in the log than that is damage, which two of the flaws do not look
+	// for.
 	page := make([]byte, 8)
 	n, _ := e.index.ReadAt(page, 0)
 	fewer := n == len(page) && binary.BigEndian.Uint64(page) > e.records
@@ -158,6 +164,7 @@ func (e *engine) recover(last int) error {
 		return fmt.Errorf("%w: the index has %d records of log, and %d are there", holdfast.ErrCorrupt,
 			binary.BigEndian.Uint64(page), e.records)
 	}
+
 	return e.Sync()
 }
 
@@ -182,6 +189,7 @@ func (e *engine) replay(text []byte) (end int64, err error) {
 		e.records++
 		end += headSize + int64(size)
 	}
+
 	return end, nil
 }
 
@@ -218,6 +226,7 @@ func (e *engine) rotate(size int64) error {
 		return err
 	}
 	e.number, e.size, e.end = number, size, 0
+
 	return nil
 }
 
@@ -244,6 +253,7 @@ func (e *engine) point(number int) error {
 	if err := e.fsys.Rename(to, name); err != nil || e.flaw == NoDirSync {
 		return err
 	}
+
 	return e.fsys.SyncDir(e.dir)
 }
 
@@ -253,6 +263,8 @@ func (e *engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	if err := b.Err(); err != nil {
 		return holdfast.Receipt{}, err
 	}
+
+	// The record is made before the lock, as its place does not matter for it.
 	record := binary.BigEndian.AppendUint32(nil, uint32(b.Size()))
 	record = binary.BigEndian.AppendUint32(record, crc32.ChecksumIEEE(b.Bytes()))
 	record = append(record, b.Bytes()...)
@@ -284,6 +296,7 @@ func (e *engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	if _, err := e.Engine.Apply(b, holdfast.Memory); err != nil {
 		return holdfast.Receipt{}, err
 	}
+
 	return holdfast.NewReceipt(e, token(e.records, level)), nil
 }
 
@@ -294,6 +307,7 @@ func token(record uint64, level holdfast.Level) uint64 { return record<<8 | uint
 func (e *engine) write() error {
 	held := e.held
 	e.held = held[:0]
+
 	for _, part := range [][]byte{held[:min(len(held), headSize)], held[min(len(held), headSize):]} {
 		if len(part) == 0 {
 			continue
@@ -303,6 +317,7 @@ func (e *engine) write() error {
 		}
 		e.end += int64(len(part))
 	}
+
 	return nil
 }
 
@@ -334,6 +349,7 @@ func (e *engine) Wait(token uint64) error {
 		go e.sync(token >> 8)
 		return nil
 	}
+
 	return e.sync(token >> 8)
 }
 
@@ -344,6 +360,7 @@ func (e *engine) sync(records uint64) error {
 	if e.synced >= records {
 		return nil
 	}
+
 	switch {
 	case e.flaw == IndexFirst:
 		time.Sleep(indexDelay)
@@ -355,6 +372,8 @@ func (e *engine) sync(records uint64) error {
 		defer e.mu.Unlock()
 		return e.failed
 	}
+
+	// All that was applied until now is synced, for this waiter and all others.
 	err := e.write()
 	// A descriptor of its own: the file may be full and closed meanwhile, and was synced then.
 	f, opened := e.fsys.OpenWrite(e.name(e.number))
@@ -370,11 +389,13 @@ func (e *engine) sync(records uint64) error {
 		}
 		e.mu.Lock()
 		defer e.mu.Unlock()
+
 		return e.poison(err)
 	}
 	if e.synced = end; e.flaw == IndexFirst {
 		return nil
 	}
+
 	return e.count(end)
 }
 
@@ -386,6 +407,7 @@ func (e *engine) syncFile(f vfs.File) error {
 	case e.flaw == WrongFile:
 		f = e.index
 	}
+
 	err := f.Datasync()
 	switch {
 	case err == nil || e.flaw == Ignores:
@@ -393,6 +415,7 @@ func (e *engine) syncFile(f vfs.File) error {
 	case e.flaw == Retries:
 		return f.Datasync() // the pages that could not be written are clean now
 	}
+
 	return err
 }
 
@@ -400,6 +423,7 @@ func (e *engine) Sync() error {
 	e.mu.Lock()
 	records := e.records
 	e.mu.Unlock()
+
 	return e.sync(records)
 }
 
@@ -419,6 +443,7 @@ func (e *engine) closeFiles() (err error) {
 			err = errors.Join(err, f.Close())
 		}
 	}
+
 	return err
 }
 
@@ -433,11 +458,13 @@ func decode(text []byte) (*holdfast.Batch, error) {
 		}
 		value := text[n : n+int(size)]
 		text = text[n+int(size):]
+
 		return value
 	}
 	for len(text) > 0 {
 		kind := holdfast.Kind(text[0])
 		text = text[1:]
+
 		switch key := bytes.Clone(field()); kind {
 		case holdfast.KindSet:
 			b.Set(key, field())
@@ -449,5 +476,6 @@ func decode(text []byte) (*holdfast.Batch, error) {
 			return b, fmt.Errorf("%w: an operation of kind %d in the log", holdfast.ErrCorrupt, kind)
 		}
 	}
+
 	return b, b.Err()
 }

@@ -31,6 +31,7 @@ func (c Row) agedBytes(rnd *rand.Rand) int64 {
 	case c.Capabilities.MinMemoryBytes > victimMemory:
 		return fill
 	}
+
 	return small
 }
 
@@ -46,6 +47,8 @@ func (r *Runner) age(
 	if err != nil || bytes == 0 || !subject.Ages() {
 		return err
 	}
+
+	// The batches that age the directory get a generation of their own, before the victim's first.
 	from := h.Segments[len(h.Segments)-1].From
 	h.Begin(agedGen, from)
 	s := r.victimSpec(c, dir, h, 0)
@@ -57,13 +60,16 @@ func (r *Runner) age(
 	if err != nil {
 		return err
 	}
+
 	limit, cancel := context.WithTimeout(ctx, r.Timeouts.Checking)
 	defer cancel()
 	defer context.AfterFunc(limit, p.Kill)()
+
 	for range events {
 	}
 	p.CloseInput()
 	err = <-ended
+
 	failure, full := v.ledger.Failed()
 	switch {
 	case ctx.Err() != nil:
@@ -77,11 +83,13 @@ func (r *Runner) age(
 		for _, finding := range findings {
 			t.Wrong("before any crash: " + finding)
 		}
+
 		return errBefore
 	}
 	h.Add(v.ledger, protocol.Never)
 	h.Begin(gen, h.Issued+1)
 	t.Did("aged directories", 1)
+
 	return nil
 }
 
@@ -95,9 +103,11 @@ func watchFiles(ctx context.Context, dir string, t Tally) (end func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+
 		known, headers := files(dir), map[string]string{}
 		for ctx.Err() == nil {
 			sleep(ctx, watchPause)
+
 			for name := range files(dir) {
 				if kind := kindOfFile(name); !known[name] && kind != filepath.Base(name) {
 					t.Did(FileMade+kind, 1)
@@ -113,6 +123,7 @@ func watchFiles(ctx context.Context, dir string, t Tally) (end func()) {
 			}
 		}
 	}()
+
 	return func() {
 		cancel()
 		<-done
@@ -130,6 +141,7 @@ const (
 func kindOfFile(name string) string {
 	var b strings.Builder
 	digits := false
+
 	for _, r := range filepath.Base(name) {
 		digit := r >= '0' && r <= '9'
 		switch {
@@ -140,6 +152,7 @@ func kindOfFile(name string) string {
 		}
 		digits = digit
 	}
+
 	return b.String()
 }
 
@@ -154,5 +167,6 @@ func headerOf(name string) string {
 	if _, err := io.ReadFull(f, b); err != nil {
 		return ""
 	}
+
 	return string(b)
 }

@@ -25,12 +25,14 @@ func callNumbers(name string) []uint32 {
 		if old {
 			return []uint32{unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_UNLINKAT, rename, unlink}
 		}
+
 		return []uint32{unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_UNLINKAT}
 	case "write":
 		return []uint32{unix.SYS_PWRITE64, unix.SYS_PWRITEV, unix.SYS_WRITEV}
 	case "size":
 		return []uint32{unix.SYS_FTRUNCATE, unix.SYS_FALLOCATE}
 	}
+
 	return nil
 }
 
@@ -71,11 +73,14 @@ func KillBefore(name string, n int) error {
 			load(firstArgument + 2*8), jump(unix.BPF_JGT, 8, 1, 0),
 		}
 	}
+
 	for i, number := range numbers {
 		filter = append(filter, jump(unix.BPF_JEQ, number, len(numbers)-i+len(plain), 0))
 	}
 	filter = append(append(filter, plain...), answer(unix.SECCOMP_RET_ALLOW), answer(unix.SECCOMP_RET_USER_NOTIF))
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+
+	// The filter is set by a thread, and TSYNC gives it to all threads of the process.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -87,6 +92,8 @@ func KillBefore(name string, n int) error {
 		return os.NewSyscallError("seccomp", errno)
 	}
 	go func() {
+		// The kernel holds each of these calls until it is answered. The n-th gets no answer: the process is killed with the
+		// call not begun.
 		for seen := 0; ; {
 			var notification [notificationBytes]byte
 			_, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, unix.SECCOMP_IOCTL_NOTIF_RECV,
@@ -96,6 +103,7 @@ func KillBefore(name string, n int) error {
 			}
 			if seen++; seen == n {
 				_ = unix.Kill(unix.Getpid(), unix.SIGKILL)
+
 				select {}
 			}
 			var answer [answerBytes]byte
@@ -104,5 +112,6 @@ func KillBefore(name string, n int) error {
 			_, _, _ = unix.Syscall(unix.SYS_IOCTL, fd, unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&answer)))
 		}
 	}()
+
 	return nil
 }

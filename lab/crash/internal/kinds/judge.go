@@ -23,6 +23,7 @@ func (r *Runner) judge(
 	l *protocol.Ledger,
 ) (j protocol.Judgement, fatal bool, err error) {
 	s.Role, s.Dir, s.Opens, s.Leave = "check", dir, 1, rnd.IntN(2) == 0
+
 	var found [][]commits.Found
 	var recovery []time.Duration
 	for len(found) < 2 {
@@ -39,6 +40,7 @@ func (r *Runner) judge(
 		if d.Full {
 			return j, false, noRoom(dir, d.Failure)
 		}
+
 		for _, wrong := range d.Wrong {
 			j.Find(&j.Wrong, "%s", wrong)
 		}
@@ -77,6 +79,7 @@ func (r *Runner) judge(
 		t.Recovered(recovery[0])
 	}
 	t.Judged(j, fatal)
+
 	return j, fatal, nil
 }
 
@@ -88,14 +91,17 @@ func check(ctx context.Context, command []string, s protocol.Spec, limit time.Du
 		return nil, err
 	}
 	timeout := false
+
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errHang)
 	defer cancel()
+
 	stop := context.AfterFunc(ctx, p.Kill)
 	defer stop()
 	d := &protocol.Dump{}
 	nonsense := d.Receive(bufio.NewReaderSize(p.Out, 64<<10))
 	p.CloseInput()
 	_, err = p.Wait()
+
 	timeout = errors.Is(context.Cause(ctx), errHang)
 	switch {
 	case timeout:
@@ -109,6 +115,7 @@ func check(ctx context.Context, command []string, s protocol.Spec, limit time.Du
 		d.Died = true
 		d.Failure = fmt.Sprintf("the process that opened it died: %v", err)
 	}
+
 	return d, nil
 }
 

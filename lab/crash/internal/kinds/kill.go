@@ -28,6 +28,7 @@ func (c Row) Window() time.Duration {
 	if c.Peer {
 		return c.Capabilities.LossWindow
 	}
+
 	return holdfast.DefaultSyncEvery
 }
 
@@ -59,6 +60,7 @@ func (r *Runner) victimSpec(c Row, dir string, h *protocol.History, rate int64) 
 	if c.Control {
 		s.Window, s.SyncNow, s.Only = -1, 0, true
 	}
+
 	return s
 }
 
@@ -76,14 +78,17 @@ func killMoment(r *rand.Rand, c Row, s *protocol.Spec, round int, acked bool) mo
 		// Few calls come while it opens, many after that. It closes and opens for the names that it changes then.
 		s.DieAt = protocol.Call{Name: calls[r.IntN(len(calls))], N: 1 + r.IntN(1<<(1+r.IntN(8)))}
 		s.Reopen = int64(100 * time.Millisecond)
+
 		return moment{name: fmt.Sprintf("before the %dth call of kind %s", s.DieAt.N, s.DieAt.Name), delay: time.Second}
 	}
+
 	switch {
 	case c.Capabilities.Strongest() <= holdfast.Memory:
 		what = 0 // it has no files, and nothing after it was closed
 	case acked && what == 1:
 		what = 0
 	}
+
 	switch what {
 	case 0:
 		return moment{name: "at random", delay: delay(250 * time.Millisecond)}
@@ -100,6 +105,7 @@ func killMoment(r *rand.Rand, c Row, s *protocol.Spec, round int, acked bool) mo
 		return moment{name: "while it syncs", phase: protocol.PhaseSyncing, delay: delay(4 * time.Millisecond)}
 	}
 	s.Reopen = int64(50 * time.Millisecond)
+
 	return moment{name: "between reopenings", delay: delay(400 * time.Millisecond)}
 }
 
@@ -120,6 +126,7 @@ func (r *Runner) killSession(ctx context.Context, c Row, seed uint64, kills int,
 	if err := r.age(ctx, c, dir, h, c.agedBytes(rnd), rnd.IntN(2) == 0, 0, t); err != nil {
 		return err
 	}
+
 	from = h.Issued + 1
 	for round := range kills {
 		h.Begin(uint32(round), from)
@@ -168,5 +175,6 @@ func (r *Runner) killSession(ctx context.Context, c Row, seed uint64, kills int,
 		}
 		from, h.Skipped = j.Survived+1, append(h.Skipped, j.Skipped...)
 	}
+
 	return nil
 }

@@ -44,6 +44,7 @@ func (k Kind) Survives() holdfast.Level {
 	if k == Kill {
 		return holdfast.Process
 	}
+
 	return holdfast.Power
 }
 
@@ -120,6 +121,7 @@ func (r *Runner) Session(
 	if len(c.Mounts) > 0 {
 		c.Mount = c.Mounts[nth%len(c.Mounts)]
 	}
+
 	var err error
 	switch c.Kind {
 	case Kill:
@@ -138,6 +140,7 @@ func (r *Runner) Session(
 	if errors.Is(err, errBefore) {
 		return nil
 	}
+
 	return err
 }
 
@@ -153,6 +156,7 @@ func (r *Runner) history(c Row, seed uint64) (*protocol.History, error) {
 		h.Survives++ // nothing is sure to be there
 	}
 	subject.Begin(h, c.Engine, c.Peer)
+
 	return h, nil
 }
 

@@ -59,6 +59,7 @@ func (c *Row) backgroundOf(rnd *rand.Rand) background {
 	if rnd.IntN(2) == 0 && c.Mount.FS != "xfs" && !c.Control {
 		c.Mount.Options = strings.TrimPrefix(c.Mount.Options+",commit=1", ",")
 	}
+
 	return b
 }
 
@@ -68,10 +69,13 @@ func (r *Runner) record(
 	ctx context.Context, d *blockdev.Disk, c Row, s protocol.Spec, length time.Duration, enough int64, b background,
 	t Tally, during func(),
 ) (*recorded, error) {
+	// An acknowledgement is marked in the disk's record when it is heard: every flush that it relies on lies before the
+	// mark.
 	place := func(n uint64) protocol.Position {
 		if at := d.Mark(n); at != blockdev.Unrecorded {
 			return protocol.Position(at)
 		}
+
 		return protocol.Never
 	}
 	s.Waits = timesWaits(c)
@@ -102,12 +106,17 @@ func (r *Runner) record(
 		if rec.record != nil {
 			_ = rec.record.Close()
 		}
+
 		return nil, err
 	}
 	if err := rec.record.Err(); err != nil {
 		return nil, errors.Join(err, rec.record.Close())
 	}
+
+	// Of each time that pages began to be written back, the first write that came of it is looked for. Between the two
+	// there may be marks and nothing else, or the disk did something of its own.
 	begins, pending := rec.wrote, false
+
 	rec.wrote = nil
 	for i := rec.begun; i < rec.record.Len(); i++ {
 		for len(begins) > 0 && begins[0] <= i {
@@ -117,6 +126,7 @@ func (r *Runner) record(
 		if pending && e.Kind == blockdev.Write {
 			rec.wrote = append(rec.wrote, i+1)
 		}
+
 		pending = pending && e.Kind == blockdev.Mark // else nothing was dirty, or it is written
 		switch {
 		case e.Kind == blockdev.Mark:
@@ -125,11 +135,14 @@ func (r *Runner) record(
 			rec.flush = append(rec.flush, i)
 		}
 	}
+
 	return rec, nil
 }
 
 // cut chooses where the power is cut, and what the disk makes of what it had not flushed.
 func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
+	// One cut in five is anywhere. The others are where faults are likely: at acknowledgements, at flushes, where pages
+	// were written back, and while the engine opens.
 	at := rec.begun + rnd.IntN(max(rec.record.Len()-rec.begun, 0)+1)
 	policy := blockdev.Subset(rnd.Uint64())
 	switch what := rnd.IntN(10); {
@@ -138,6 +151,7 @@ func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
 	case what < 4:
 		policy = blockdev.Everything()
 	}
+
 	switch what := rnd.IntN(20); {
 	case what < 7 && len(rec.wrote) > 0:
 		at = rec.wrote[rnd.IntN(len(rec.wrote))] + rnd.IntN(2)
@@ -157,6 +171,7 @@ func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
 	if rec.again && len(rec.acked) > 0 && rnd.IntN(4) > 0 {
 		at = rec.begun + rnd.IntN(rec.acked[0]-rec.begun+1) // a recovery that is cut must be able to begin anew
 	}
+
 	return blockdev.Position(min(at, rec.record.Len())), policy
 }
 
@@ -166,6 +181,7 @@ func (rec *recorded) lies(at blockdev.Position, rnd *rand.Rand) int {
 	if flushes == 0 || rnd.IntN(4) == 0 {
 		return flushes
 	}
+
 	return 1 + rnd.IntN(flushes)
 }
 
@@ -178,6 +194,7 @@ func (r *Runner) powerSession(ctx context.Context, c Row, seed uint64, cuts int,
 		return r.lost(ctx, err)
 	}
 	defer rec.record.Close()
+
 	for i := range cuts {
 		at, policy := rec.cut(rnd)
 		if i == 0 && c.Given < c.Kind.Survives() { // the most that can be lost
@@ -200,6 +217,7 @@ func (r *Runner) powerSession(ctx context.Context, c Row, seed uint64, cuts int,
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -211,6 +229,7 @@ func (r *Runner) newDisk(ctx context.Context, c Row, seed uint64) (*blockdev.Dis
 	}
 	h.Begin(0, 1)
 	d, err := blockdev.New(ctx, r.diskOptions(c))
+
 	return d, h, err
 }
 
@@ -226,6 +245,7 @@ func (r *Runner) newRecord(ctx context.Context, c Row, seed uint64, rnd *rand.Ra
 		return nil, nil, err
 	}
 	rec, err := r.powerRecord(ctx, d, c, h, rnd, r.recordLength(c, rnd), enoughFlushes, b, t)
+
 	return rec, h, err
 }
 
@@ -246,6 +266,7 @@ func (r *Runner) powerRecord(
 	if err := d.Close(); err != nil {
 		return nil, errors.Join(err, rec.record.Close())
 	}
+
 	return rec, nil
 }
 
@@ -254,6 +275,7 @@ func (r *Runner) lost(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return console.ErrInterrupted
 	}
+
 	return err
 }
 
@@ -266,8 +288,10 @@ func (r *Runner) recordLength(c Row, rnd *rand.Rand) time.Duration {
 		if c.Peer {
 			length = min(4*c.WindowLimit(), 8*time.Second)
 		}
+
 		return length
 	}
+
 	return 600*time.Millisecond + time.Duration(rnd.Int64N(int64(1200*time.Millisecond)))
 }
 
@@ -280,10 +304,14 @@ func (r *Runner) powerCut(
 	if ctx.Err() != nil {
 		return nil, 0, console.ErrInterrupted
 	}
+
+	// What was promised up to this cut, and no more: later cuts of the same record have other histories.
 	h = h.Clone()
 	h.Add(rec.ledger, protocol.Position(at))
 	image := rec.record.Cut(at, policy)
 	mounted, err := image.Mount(ctx, r.diskOptions(c))
+
+	// A file system that refuses its own image is no fault of the engine.
 	if errors.Is(err, holdfast.ErrCorrupt) && c.Kind == Lies {
 		t.Did("images refused by "+c.Mount.FS+" itself", 1)
 		return nil, 0, nil
@@ -294,6 +322,7 @@ func (r *Runner) powerCut(
 			cause = e.Cause
 		}
 		t.Note("%s itself refused an image (%v)", c.Mount, cause)
+
 		return nil, 0, nil
 	}
 	if err != nil {
@@ -309,9 +338,13 @@ func (r *Runner) powerCut(
 			When: fmt.Sprintf("power cut before event %d of %d, keeping %v of what was not flushed: %+v",
 				at, rec.record.Len(), policy, image.Counts())}
 		t.Breaks(ev, j)
+
 		return nil, 0, mounted.Close()
 	}
+
+	// Whoever goes on from here has to know which batches are missing.
 	h.Skipped = append(h.Skipped, j.Skipped...)
+
 	return h, j.Survived, mounted.Close()
 }
 
@@ -332,6 +365,8 @@ func (r *Runner) powerAgain(
 		return r.lost(ctx, err)
 	}
 	defer rec.record.Close()
+
+	// The second record begins with a recovery, which cuts prefer.
 	rec.again = true
 	t.Did(CutAgain, 1)
 	at, policy = rec.cut(rnd)
@@ -339,6 +374,7 @@ func (r *Runner) powerAgain(
 		t.Did("cuts of a recovery", 1)
 	}
 	_, _, err = r.powerCut(ctx, c, rec, h, at, policy, rnd, t)
+
 	return err
 }
 
@@ -356,6 +392,9 @@ func (r *Runner) faultSession(ctx context.Context, c Row, seed uint64, cuts int,
 	}
 	defer d.Close()
 	s := r.victimSpec(c, d.Path(), h, powerRate)
+
+	// The victim reports failed writes and goes on trying: whether one succeeds after the engine has stopped is a claim
+	// too.
 	s.Failing = true
 	fault := faultOf(rnd)
 	if c.Control {
@@ -378,6 +417,7 @@ func (r *Runner) faultSession(ctx context.Context, c Row, seed uint64, cuts int,
 		// A file system that cannot write its own records may refuse to unmount cleanly.
 		t.Note("unmounting after a fault: %v", err)
 	}
+
 	for i := range cuts {
 		policy := blockdev.Subset(rnd.Uint64())
 		switch i {
@@ -390,6 +430,7 @@ func (r *Runner) faultSession(ctx context.Context, c Row, seed uint64, cuts int,
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -403,6 +444,7 @@ func (r *Runner) readSession(ctx context.Context, c Row, seed uint64, cuts int, 
 		return r.lost(ctx, err)
 	}
 	defer rec.record.Close()
+
 	for range cuts {
 		at, policy := rec.cut(rnd)
 		if rnd.IntN(2) == 0 {
@@ -412,6 +454,7 @@ func (r *Runner) readSession(ctx context.Context, c Row, seed uint64, cuts int, 
 			return r.lost(ctx, err)
 		}
 	}
+
 	return nil
 }
 
@@ -421,6 +464,8 @@ func (r *Runner) readFault(
 	ctx context.Context, c Row, rec *recorded, h *protocol.History,
 	at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, t Tally,
 ) error {
+	// First the image is read in order. What comes of that, the engine must tell from a disk whose reads fail, or answer
+	// with an error.
 	want, err := r.contents(ctx, c, rec, at, policy)
 	if err != nil {
 		return err
@@ -444,12 +489,15 @@ func (r *Runner) readFault(
 	}
 	failed := d.FailedReads()
 	t.Did("reads that failed", int(failed))
+
 	after := &recorded{record: d.Freeze(), ledger: &protocol.Ledger{}, spec: rec.spec}
 	defer after.record.Close()
+
 	when := fmt.Sprintf("of %d reads that failed, with %+v: ", failed, fault)
 	for _, wrong := range dump.Wrong {
 		t.Wrong(when + wrong)
 	}
+
 	switch {
 	case dump.Died: // who has mapped files may meet a fault in a goroutine of a library, and it has answered nothing wrong
 		t.Did("processes ended by reads that failed", 1)
@@ -463,6 +511,7 @@ func (r *Runner) readFault(
 	h = h.Clone()
 	h.Add(rec.ledger, protocol.Position(at))
 	_, _, err = r.powerCut(ctx, c, after, h, blockdev.Position(after.record.Len()), blockdev.Subset(rnd.Uint64()), rnd, t)
+
 	return err
 }
 
@@ -481,6 +530,7 @@ func (rec *recorded) readFaultOf(at int, rnd *rand.Rand) blockdev.Fault {
 	if rnd.IntN(3) > 0 {
 		f.Times = 1 + rnd.Int64N(4)
 	}
+
 	return f
 }
 
@@ -510,6 +560,7 @@ func (r *Runner) contents(ctx context.Context, c Row, rec *recorded, at blockdev
 		return "", err
 	}
 	_, err = f.Write(text)
+
 	return f.Name(), errors.Join(err, f.Close(), mounted.Close())
 }
 
@@ -519,6 +570,7 @@ func (rec *recorded) judgeVictim(when string, t Tally) {
 	acked, _ := rec.ledger.Told()
 	t.Synced(int64(acked), int64(len(rec.flush)))
 	rec.judgeFlushes(t)
+
 	for _, finding := range findings {
 		t.Wrong(when + finding)
 	}
@@ -530,6 +582,7 @@ func faultOf(rnd *rand.Rand) blockdev.Fault {
 	if rnd.IntN(3) == 0 {
 		f.Err = syscall.ENOSPC
 	}
+
 	switch rnd.IntN(3) {
 	case 0:
 		f.Flushes = true
@@ -541,6 +594,7 @@ func faultOf(rnd *rand.Rand) blockdev.Fault {
 	if rnd.IntN(3) == 0 {
 		f.Times = 1 + rnd.Int64N(4) // who goes on then must know what is lost
 	}
+
 	return f
 }
 

@@ -22,15 +22,18 @@ import (
 	"github.com/holdfastdb/holdfast/lab/internal/child"
 )
 
-// moment is when a victim is killed: at a delay after a trigger.
+// moment is when a victim is killed: at a delay after a trigger, and once enough has come about, for which it is waited
+// no longer than patience.
+//
+// The trigger is a number of acknowledgements, if acks is not 0. Otherwise it is the beginning of a phase, or the first
+// acknowledgement if phase is 0, and after that, with file, a new file if one comes.
 type moment struct {
-	name  string
-	phase uint64 // the phase to wait for, 0 for the first acknowledgement
-	file  bool   // then for a new file, if one comes
-	acks  int    // then for that many more acknowledgements
-	delay time.Duration
-	// After the delay it is waited until enough has come about, but no longer than patience; nil is at once.
-	enough func() bool
+	name   string
+	phase  uint64
+	file   bool
+	acks   int
+	delay  time.Duration
+	enough func() bool // nil: at once
 }
 
 // patience is how long enough is waited for on a slow machine.
@@ -62,6 +65,8 @@ func (v *victim) launch() (*child.Process, <-chan heard, <-chan error, error) {
 	if err != nil {
 		return nil, nil, nil, err
 	}
+
+	// The ledger gets everything. The channel is for the moment to kill alone, and loses what nobody waits for.
 	events, ended := make(chan heard, 1024), make(chan error, 1)
 	most := strongest(v.row, v.spec.Level)
 	var hearing sync.Mutex // the victim and its clients
@@ -80,11 +85,14 @@ func (v *victim) launch() (*child.Process, <-chan heard, <-chan error, error) {
 			}
 		}
 	}
+
 	clients := v.clients(func(m protocol.Message) {
 		if hear(m); m.Kind == protocol.TellError {
 			p.Kill() // nobody works on it any more
 		}
 	})
+
+	// The end of the victim's output is its death: only then all that it told has been heard.
 	go func() {
 		failure := listen(p.Out, func(m protocol.Message) {
 			hear(m)
@@ -98,6 +106,7 @@ func (v *victim) launch() (*child.Process, <-chan heard, <-chan error, error) {
 		ended <- err
 		close(events)
 	}()
+
 	return p, events, ended, nil
 }
 
@@ -137,6 +146,7 @@ func (v *victim) clients(hear func(protocol.Message)) *clients {
 		defer r.Close()
 		_ = listen(r, hear)
 	})
+
 	return c
 }
 
@@ -166,6 +176,7 @@ func strongest(row Row, level holdfast.Level) holdfast.Level {
 	if row.Peer || c.Promise(level).CutMayCorrupt {
 		return given // it cannot be told to sync, or what is synced is at risk again with the next commit
 	}
+
 	return slices.Max([]holdfast.Level{given, c.Strongest()})
 }
 
@@ -189,6 +200,7 @@ func (r *Runner) runVictim(ctx context.Context, v *victim, m moment, last func()
 		last()
 	}
 	p.Kill()
+
 	for range events {
 	}
 	p.CloseInput()
@@ -196,6 +208,9 @@ func (r *Runner) runVictim(ctx context.Context, v *victim, m moment, last func()
 	if v.row.Peer {
 		awaitServers(ctx, v.spec.Dir)
 	}
+
+	// A victim that ends by itself is a finding, unless it was to die at a system call, or the disk is full, which ends
+	// the run.
 	switch failure, full := v.ledger.Failed(); {
 	case ctx.Err() != nil:
 		return console.ErrInterrupted
@@ -206,6 +221,7 @@ func (r *Runner) runVictim(ctx context.Context, v *victim, m moment, last func()
 	case died && failure == "":
 		v.ledger.Fail(fmt.Sprintf("its process died: %v", err))
 	}
+
 	return nil
 }
 
@@ -216,6 +232,7 @@ func killed(err error) bool {
 		return false
 	}
 	status, ok := exit.Sys().(syscall.WaitStatus)
+
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
@@ -253,6 +270,8 @@ func await(ctx context.Context, v *victim, m moment, events <-chan heard, silenc
 		}
 	}
 	switch {
+	// An opening can be before any acknowledgement. Other phases are waited for two seconds, since a victim may never come
+	// to them again.
 	case m.phase == protocol.PhaseOpening:
 		if !until(0, func(h heard) bool { return h.phase == protocol.PhaseOpening }) {
 			return false
@@ -269,13 +288,17 @@ func await(ctx context.Context, v *victim, m moment, events <-chan heard, silenc
 		}
 		quiet.Stop()
 	}
+
+	// Then the delay, from the trigger on, or from when a new file appears.
 	rest, began := time.NewTimer(m.delay), time.Now()
 	defer rest.Stop()
 	if m.file {
 		before := files(v.spec.Dir)
 		limit := time.After(400 * time.Millisecond)
+
 		poll := time.NewTicker(time.Millisecond)
 		defer poll.Stop()
+
 	watch:
 		for {
 			select {
@@ -295,6 +318,7 @@ func await(ctx context.Context, v *victim, m moment, events <-chan heard, silenc
 			}
 		}
 	}
+
 	for {
 		select {
 		case _, ok := <-events:
@@ -339,6 +363,7 @@ func used(dir string) bool {
 			}
 		}
 	}
+
 	return false
 }
 
@@ -352,8 +377,10 @@ func files(dir string) map[string]bool {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
+
 		return nil // what just went is gone
 	})
+
 	return names
 }
 
@@ -363,5 +390,6 @@ func appeared(before, now map[string]bool) bool {
 			return true
 		}
 	}
+
 	return false
 }

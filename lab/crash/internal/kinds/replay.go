@@ -26,9 +26,11 @@ func (r *Runner) Replay(
 	if err := r.runVictim(ctx, v, moment{acks: replayAcks}, nil); err != nil {
 		return j, false, err
 	}
+
 	for _, finding := range v.ledger.Findings() {
 		j.Find(&j.Wrong, "going on, %s", finding)
 	}
+
 	return j, false, nil
 }
 

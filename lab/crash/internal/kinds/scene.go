@@ -29,11 +29,13 @@ func (s *Scene) take(below, dir string) error {
 		return err
 	}
 	s.Tree = to
+
 	for name := range files(dir) { // the socket of a server that is dead
 		if st, err := os.Lstat(name); err == nil && st.Mode()&fs.ModeSocket != 0 {
 			_ = os.Remove(name)
 		}
 	}
+
 	return CopyTree(filepath.Join(dir, protocol.EngineDir), filepath.Join(to, protocol.EngineDir))
 }
 
@@ -55,6 +57,7 @@ func CopyTree(from, to string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
 	}
+
 	return os.WriteFile(filepath.Join(to, "TOO-LARGE"), []byte("the directory was too large to be kept\n"), 0o644)
 }
 

@@ -58,6 +58,7 @@ func (r *Runner) simulate(ctx context.Context, c Row, seed uint64, length time.D
 	if length == 0 {
 		length = simulationLength
 	}
+
 	one := r.Simulation(c.Engine).One
 	for began := time.Now(); ; seed++ {
 		did, err := one(ctx, seed)

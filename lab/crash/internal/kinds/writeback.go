@@ -18,5 +18,6 @@ func writeBackRange(size int64, rnd *rand.Rand) (from, length int64) {
 		return 0, (1 + rnd.Int64N(min(pages, 4))) * writeBackPage
 	}
 	first := rnd.Int64N(pages)
+
 	return first * writeBackPage, (1 + rnd.Int64N(min(pages-first, 16))) * writeBackPage
 }

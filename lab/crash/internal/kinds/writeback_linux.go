@@ -19,6 +19,7 @@ func writeBack(ctx context.Context, dir string, seed uint64, wrote func()) (end 
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+
 		rnd := rand.New(rand.NewPCG(seed, 0))
 		for ctx.Err() == nil {
 			sleep(ctx, time.Duration(rnd.Int64N(int64(writeBackPause))))
@@ -26,6 +27,7 @@ func writeBack(ctx context.Context, dir string, seed uint64, wrote func()) (end 
 			if len(names) == 0 {
 				continue
 			}
+
 			for range 1 + rnd.IntN(3) {
 				if writeBackOne(names[rnd.IntN(len(names))], rnd) {
 					wrote()
@@ -33,6 +35,7 @@ func writeBack(ctx context.Context, dir string, seed uint64, wrote func()) (end 
 			}
 		}
 	}()
+
 	return func() {
 		cancel()
 		<-done
@@ -54,5 +57,6 @@ func writeBackOne(name string, rnd *rand.Rand) bool {
 		return false
 	}
 	from, length := writeBackRange(st.Size, rnd)
+
 	return unix.SyncFileRange(fd, from, length, unix.SYNC_FILE_RANGE_WRITE) == nil
 }

@@ -76,6 +76,7 @@ func (h *History) Generation(n uint64) uint32 {
 			return h.Segments[i].Gen
 		}
 	}
+
 	return 0
 }
 
@@ -88,6 +89,7 @@ func (h *History) Part(n uint64) (gen uint32, end uint64) {
 		}
 		end = h.Segments[i].From - 1
 	}
+
 	return 0, end
 }
 
@@ -95,12 +97,14 @@ func (h *History) Part(n uint64) (gen uint32, end uint64) {
 func (h *History) Add(l *Ledger, pos Position) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	h.Issued = max(h.Issued, l.issued)
 	for _, a := range l.acks {
 		if a.pos < pos {
 			h.Promise(a)
 		}
 	}
+
 	for _, v := range l.shown {
 		switch {
 		case v.pos >= pos || v.Level < h.Survives:
@@ -114,6 +118,7 @@ func (h *History) Add(l *Ledger, pos Position) {
 		h.Places = map[uint64]uint64{}
 	}
 	maps.Copy(h.Places, l.places)
+
 	enter := func(to *Interval, marks []mark) {
 		for _, m := range marks {
 			switch {
@@ -154,5 +159,6 @@ func (h *History) Clone() *History {
 	c := *h
 	c.Segments, c.Acks, c.Skipped = slices.Clone(h.Segments), slices.Clone(h.Acks), slices.Clone(h.Skipped)
 	c.Must, c.Places = slices.Clone(h.Must), maps.Clone(h.Places)
+
 	return &c
 }

@@ -54,6 +54,7 @@ func (j *Judgement) Settle(h *History, v commits.Verdict) {
 		j.Find(counts[f.Class], "%s", f.Text)
 	}
 	j.Last, j.Survived = v.Last, v.Survived()
+
 	firstGone, lastAck := time.Duration(-1), time.Duration(0) // since the victim was started
 	lost := 0
 	for _, a := range h.Acks {
@@ -78,6 +79,7 @@ func (j *Judgement) Settle(h *History, v commits.Verdict) {
 	if firstGone >= 0 {
 		j.Window = float64((lastAck - firstGone).Microseconds()) / 1000
 	}
+
 	for _, n := range h.Must {
 		if n > j.Last || v.Missing[n] {
 			lost = max(lost, 1)

@@ -64,6 +64,7 @@ func (l *Ledger) Hear(m Message, strongest holdfast.Level, place func(n uint64) 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := time.Since(l.began)
+
 	promised := func(n uint64, batch bool, level holdfast.Level) Ack {
 		return Ack{N: n, Batch: batch, Level: level, At: at, Issued: l.issued, pos: place(n)}
 	}
@@ -72,6 +73,8 @@ func (l *Ledger) Hear(m Message, strongest holdfast.Level, place func(n uint64) 
 		l.issued = max(l.issued, m.A)
 	case TellAcked:
 		l.acks = append(l.acks, promised(m.A, true, holdfast.Level(m.B)))
+
+		// An engine that has said that it stopped must not acknowledge what was issued later.
 		if l.stopAt > 0 && m.A > l.stopAt {
 			l.wrong = append(l.wrong, fmt.Sprintf("batch %d was acknowledged after a failed write had stopped the engine", m.A))
 		}
@@ -83,6 +86,8 @@ func (l *Ledger) Hear(m Message, strongest holdfast.Level, place func(n uint64) 
 		if l.places == nil {
 			l.places = map[uint64]uint64{}
 		}
+
+		// An operation has one place, whoever tells of it.
 		if old, ok := l.places[m.A]; ok && old != m.B {
 			l.wrong = append(l.wrong, fmt.Sprintf("operation %d was told to be at %d and at %d", m.A, old, m.B))
 		}
@@ -115,6 +120,7 @@ func (l *Ledger) Hear(m Message, strongest holdfast.Level, place func(n uint64) 
 	case TellPhase:
 		switch m.A {
 		case PhaseOpening, PhaseOpened:
+			// The counters of an engine begin anew with each opening, so those of the one before are added up.
 			l.commits, l.syncs = l.commits+int64(l.metrics.A), l.syncs+int64(l.metrics.B)
 			l.metrics = Message{}
 		case PhaseClosed:
@@ -137,6 +143,7 @@ func (l *Ledger) Fail(why string) {
 func (l *Ledger) Failed() (why string, full bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	return l.failure, l.full
 }
 
@@ -144,11 +151,13 @@ func (l *Ledger) Failed() (why string, full bool) {
 func (l *Ledger) Told() (acked, refused int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	for _, a := range l.acks {
 		if a.Batch {
 			acked++
 		}
 	}
+
 	return acked, len(l.refused)
 }
 
@@ -159,6 +168,7 @@ func (l *Ledger) PerCommit() (commits, syncs int64) {
 	if l.syncsUnknown {
 		return 0, -1
 	}
+
 	return l.commits + int64(l.metrics.A), l.syncs + int64(l.metrics.B)
 }
 
@@ -166,6 +176,7 @@ func (l *Ledger) PerCommit() (commits, syncs int64) {
 func (l *Ledger) Findings() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	var list []string
 	for _, wrong := range l.wrong {
 		list = append(list, "the victim saw: "+wrong)
@@ -173,5 +184,6 @@ func (l *Ledger) Findings() []string {
 	if l.failure != "" {
 		list = append(list, "the victim failed: "+l.failure)
 	}
+
 	return list
 }

@@ -37,6 +37,7 @@ type Request struct {
 func (l *Ledger) Unflushed(asked []Request, end time.Duration) (checked int, findings []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	flushed := coveredFrom(asked)
 	for _, w := range l.waits {
 		if w.To > end {
@@ -48,6 +49,7 @@ func (l *Ledger) Unflushed(asked []Request, end time.Duration) (checked int, fin
 		if flushed[next] < w.To {
 			continue
 		}
+
 		last := next - 1
 		for last >= 0 && !asked[last].Flush {
 			last--
@@ -61,6 +63,7 @@ func (l *Ledger) Unflushed(asked []Request, end time.Duration) (checked int, fin
 			"and the disk did not write and then flush between: %s; look for the sync that was not made, or not waited for",
 			waitKey, w.Key, holdfast.Power, (w.To-w.From).Round(time.Microsecond), before))
 	}
+
 	return checked, findings
 }
 
@@ -68,6 +71,7 @@ func (l *Ledger) Unflushed(asked []Request, end time.Duration) (checked int, fin
 func coveredFrom(asked []Request) []time.Duration {
 	flush, covered := never, make([]time.Duration, len(asked)+1)
 	covered[len(asked)] = never
+
 	for i := len(asked) - 1; i >= 0; i-- {
 		if covered[i] = covered[i+1]; asked[i].Flush {
 			flush = asked[i].At
@@ -75,6 +79,7 @@ func coveredFrom(asked []Request) []time.Duration {
 			covered[i] = flush
 		}
 	}
+
 	return covered
 }
 

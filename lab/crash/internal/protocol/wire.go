@@ -93,6 +93,7 @@ func (m Message) Append(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, m.A)
 	dst = binary.AppendUvarint(dst, m.B)
 	dst = binary.AppendUvarint(dst, uint64(len(m.Text)))
+
 	return append(dst, m.Text...)
 }
 
@@ -153,6 +154,7 @@ func Receive(r *bufio.Reader) (m Message, err error) {
 	if m.Kind, err = r.ReadByte(); err != nil {
 		return m, err
 	}
+
 	var length uint64
 	for _, to := range []*uint64{&m.A, &m.B, &length} {
 		if *to, err = binary.ReadUvarint(r); err != nil {
@@ -167,6 +169,7 @@ func Receive(r *bufio.Reader) (m Message, err error) {
 		return m, ended(err)
 	}
 	m.Text = string(text)
+
 	return m, nil
 }
 
@@ -174,6 +177,7 @@ func ended(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return io.EOF
 	}
+
 	return err
 }
 
@@ -181,6 +185,7 @@ func ended(err error) error {
 func messageOf(e commits.Found) Message {
 	text := append([]byte(e.Key), e.Sum[:]...)
 	text = binary.BigEndian.AppendUint64(text, uint64(e.Len))
+
 	return Message{Kind: TellFound, A: e.N, B: uint64(e.Gen), Text: string(text)}
 }
 
@@ -190,10 +195,13 @@ func EntryOf(m Message) (commits.Found, error) {
 	if len(m.Text) < tail {
 		return commits.Found{}, errors.New("the child told nonsense")
 	}
+
+	// The key comes first and has any length; what follows has a fixed one.
 	at := len(m.Text) - tail
 	size := binary.BigEndian.Uint64([]byte(m.Text[at+len(commits.Digest{}):]))
 	e := commits.Found{Key: m.Text[:at], N: m.A, Gen: uint32(m.B), Len: int(size)}
 	copy(e.Sum[:], m.Text[at:])
+
 	return e, nil
 }
 
@@ -221,6 +229,7 @@ func (d *Dump) Receive(r *bufio.Reader) error {
 		if err != nil {
 			return err
 		}
+
 		switch m.Kind {
 		case tellDone:
 			d.Done = true

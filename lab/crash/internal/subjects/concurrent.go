@@ -34,6 +34,7 @@ func (v *concurrent) finish(n uint64, err error) {
 	v.finished[n] = true
 	v.mu.Lock()
 	defer v.mu.Unlock()
+
 	for v.finished[v.next] {
 		delete(v.finished, v.next)
 		v.next++
@@ -74,5 +75,6 @@ func settleConcurrent(h *protocol.History, v commits.Verdict, last uint64) (resu
 			}
 		}
 	}
+
 	return result
 }

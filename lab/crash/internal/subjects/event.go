@@ -43,6 +43,7 @@ func (p script) appended(gen uint32, first uint64) []event.Event {
 			Data: p.Value(nil, "event", commits.Written{N: n, Gen: gen, Size: size}),
 		}
 	}
+
 	return list
 }
 
@@ -61,8 +62,10 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 		w.wrong("the log ends with position %d, not with %d", s.Last(), w.next-1)
 		return nil
 	}
+
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+
 	given := e.Capabilities().Promise(w.spec.Level).Given
 	p := scriptOf(w.spec.Seed)
 	var group, readers sync.WaitGroup
@@ -78,6 +81,7 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 				w.report.Send(protocol.TellIssued, last, 0)
 				pending, err := s.Submit(ctx, list...)
 				w.mu.Unlock()
+
 				for i := range list {
 					w.spent.Add(int64(len(list[i].Data) + 100))
 				}
@@ -99,6 +103,7 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 				}
 				w.acked(last, given)
 			}
+
 			return nil
 		})
 	}
@@ -110,6 +115,7 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 		if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
 			return fmt.Errorf("loading the offset: %w", err)
 		}
+
 		next := max(s.First(), offset+1)
 		for e, err := range s.Follow(ctx, next) {
 			if ctx.Err() != nil {
@@ -122,6 +128,7 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 				if w.refused(err) {
 					return nil
 				}
+
 				return fmt.Errorf("following: %w", err)
 			}
 			if e.Position != next {
@@ -135,11 +142,13 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 					if ctx.Err() != nil || w.refused(err) {
 						return nil
 					}
+
 					return fmt.Errorf("saving an offset: %w", err)
 				}
 				w.report.Send(protocol.TellSaved, e.Position, uint64(given))
 			}
 		}
+
 		return nil
 	})
 	w.start(&readers, func() error {
@@ -152,6 +161,7 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 					if ctx.Err() != nil || w.refused(err) {
 						return nil
 					}
+
 					return fmt.Errorf("reading the last events: %w", err)
 				}
 				if e.Position < shown {
@@ -161,6 +171,7 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 				w.report.Send(protocol.TellShown, shown, uint64(given))
 			}
 		}
+
 		return nil
 	})
 	w.start(&readers, func() error {
@@ -175,15 +186,18 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 				if ctx.Err() != nil || w.refused(err) {
 					return nil
 				}
+
 				return fmt.Errorf("truncating: %w", err)
 			}
 			w.report.Send(protocol.TellCut, first, uint64(given))
 		}
+
 		return nil
 	})
 	group.Wait()
 	cancel()
 	readers.Wait()
+
 	return nil
 }
 
@@ -206,6 +220,7 @@ func eventRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 			return err
 		}
 		emit(commits.Found{Key: entryOffset, N: offset})
+
 		next := s.First()
 		for ev, err := range s.Events(ctx, s.First(), 0) {
 			if err != nil {
@@ -220,8 +235,10 @@ func eventRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 		if next != s.Last()+1 {
 			c.wrong("the log says it ends with position %d, but reading ends with %d", s.Last(), next-1)
 		}
+
 		return nil
 	}
+
 	return errors.Join(read(), s.Close())
 }
 
@@ -231,6 +248,7 @@ func eventEntry(e event.Event) commits.Found {
 	found := commits.NewFound(fmt.Sprintf("e/%d", e.Position), e.Data)
 	found.N = e.Position
 	found.Sum = commits.DigestOf(append(text, e.Data...))
+
 	return found
 }
 
@@ -240,6 +258,8 @@ func eventJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 		j protocol.Judgement
 		v = commits.Verdict{Missing: map[uint64]bool{}}
 	)
+
+	// What was appended follows from the seed and the generations, so it is made again and compared, append by append.
 	p := scriptOf(h.Seed)
 	first, offset := uint64(1), uint64(0)
 	there := map[uint64]commits.Found{}
@@ -257,17 +277,21 @@ func eventJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 	if first > 0 {
 		v.Last = max(v.Last, first-1)
 	}
+
 	for n := uint64(1); n <= v.Last; {
 		if n > h.Issued {
 			v.Find(commits.Wrong, "positions from %d to %d are there, which were never appended", n, v.Last)
 			break
 		}
+
 		gen := h.Generation(n)
 		list := p.appended(gen, n)
 		last := n + uint64(len(list)) - 1
 		inside, gone := 0, 0
 		for i := range list {
 			at := n + uint64(i)
+
+			// Positions before the first one were truncated. That may have cut an append in the middle.
 			if at < first {
 				inside++
 				continue
@@ -285,7 +309,9 @@ func eventJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 				inside++
 			}
 		}
+
 		switch {
+		// An append is there whole or not at all, and if it is not, nothing behind it may be.
 		case gone > 0 && inside > 0:
 			v.Find(commits.Torn, "the append of positions %d to %d is there in part: %d events are missing", n, last, gone)
 		case gone > 0:
@@ -309,5 +335,6 @@ func eventJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 		v.Find(commits.Wrong, "the saved offset is %d, but the log ends with %d", offset, v.Last)
 	}
 	j.Settle(h, v)
+
 	return j
 }

@@ -35,6 +35,9 @@ func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 			)
 			for !stopped(stop) {
 				w.pace()
+
+				// Number, report and place under one lock: batches have the order of their numbers, and none is in the engine that
+				// was not reported.
 				w.mu.Lock()
 				n := w.next
 				level := w.spec.Level
@@ -61,6 +64,7 @@ func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 				}
 				w.acked(n, e.Capabilities().Promise(level).Given)
 			}
+
 			return nil
 		})
 	}
@@ -70,8 +74,10 @@ func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 				return err
 			}
 		}
+
 		return nil
 	})
+
 	var seen atomic.Uint64
 	for i := range 2 {
 		w.start(&group, func() error {
@@ -80,10 +86,12 @@ func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 					return err
 				}
 			}
+
 			return nil
 		})
 	}
 	group.Wait()
+
 	return nil
 }
 
@@ -91,6 +99,7 @@ func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 // was acknowledged, or seen by any reader, before a Get began is there for it. seen is the last batch that a reader
 // saw.
 func (w *worker) get(e holdfast.Engine, step uint64, seen *atomic.Uint64) error {
+	// Both are loaded before the read begins: what they say must be there for it.
 	acked, was := w.highest.Load(), seen.Load()
 	from := max(acked, was)
 	from -= from % step
@@ -102,6 +111,7 @@ func (w *worker) get(e holdfast.Engine, step uint64, seen *atomic.Uint64) error 
 		w.mu.Lock()
 		issued := w.next - 1
 		w.mu.Unlock()
+
 		switch {
 		case err == nil && n > issued:
 			w.wrong("batch %d is read, and only %d were begun", n, issued)
@@ -112,6 +122,7 @@ func (w *worker) get(e holdfast.Engine, step uint64, seen *atomic.Uint64) error 
 			if w.refused(err) {
 				return nil
 			}
+
 			return fmt.Errorf("get: %w", err)
 		case n == from && issued < n+kept/2: // or it may be gone for its age
 			w.wrong("batch %d is not read; before that, %d was acknowledged and a reader had seen %d", n, acked, was)
@@ -119,6 +130,7 @@ func (w *worker) get(e holdfast.Engine, step uint64, seen *atomic.Uint64) error 
 			return nil
 		}
 	}
+
 	return nil
 }
 
@@ -130,6 +142,7 @@ func (w *worker) look(e holdfast.Engine) error {
 		if w.refused(err) {
 			return nil
 		}
+
 		return fmt.Errorf("snapshot: %w", err)
 	}
 	defer s.Close()
@@ -138,20 +151,24 @@ func (w *worker) look(e holdfast.Engine) error {
 		if w.refused(err) {
 			return nil
 		}
+
 		return fmt.Errorf("reading a snapshot: %w", err)
 	}
+
 	for _, f := range v.Findings {
 		w.wrong("in a snapshot, %s", f.Text)
 	}
 	if last < acked {
 		w.wrong("batch %d was acknowledged, but a snapshot made after that ends with %d", acked, last)
 	}
+
 	return nil
 }
 
 func kvRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	it := e.Scan(holdfast.Range{})
 	defer it.Close()
+
 	var before []byte
 	for it.Next() {
 		if before != nil && bytes.Compare(before, it.Key()) >= 0 {
@@ -180,6 +197,7 @@ func kvRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -204,6 +222,7 @@ func kvReread(c *check, e holdfast.Engine, want []commits.Found) {
 			c.wrong("where reads fail, a scan ends without an error after %d keys of %d", n, len(want))
 		}
 	}
+
 	r := rand.New(rand.NewPCG(c.spec.Seed, 1))
 	for range 200 {
 		key, must := commits.SlotKey(r), commits.Found{}
@@ -213,6 +232,7 @@ func kvReread(c *check, e holdfast.Engine, want []commits.Found) {
 		if at := slices.IndexFunc(want, func(f commits.Found) bool { return f.Key == key }); at >= 0 {
 			must = want[at]
 		}
+
 		got, err := e.Get(nil, []byte(key))
 		switch f := commits.NewFound(key, got); {
 		case errors.Is(err, holdfast.ErrNotFound) && must.Key != "":

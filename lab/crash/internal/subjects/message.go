@@ -38,6 +38,7 @@ var Message = Subject{
 type messageVictim struct {
 	concurrent
 	store  *message.Store     // nil if it is a peer's
+	db     *kv.DB             // that the store is in
 	peer   contender.Messages // of a peer
 	server *servedMessages    // behind a server
 	spaces []messageSpace     // covered by state
@@ -65,8 +66,10 @@ type messageCall struct {
 	named   *namedLevel     // what a server's answers name; nil without one
 }
 
-func newMessageVictim(w *worker, s *message.Store, given holdfast.Level) *messageVictim {
-	return messageVictimOf(w, messageScript(w.spec.Seed, s == nil), s, given)
+func newMessageVictim(w *worker, db *kv.DB, s *message.Store, given holdfast.Level) *messageVictim {
+	v := messageVictimOf(w, messageScript(w.spec.Seed, s == nil), s, given)
+	v.db = db
+	return v
 }
 
 func messageVictimOf(w *worker, p script, s *message.Store, given holdfast.Level) *messageVictim {
@@ -74,6 +77,7 @@ func messageVictimOf(w *worker, p script, s *message.Store, given holdfast.Level
 	for range messageSpaces {
 		v.spaces = append(v.spaces, messageSpace{writes: &sync.WaitGroup{}})
 	}
+
 	return v
 }
 
@@ -84,15 +88,16 @@ func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (finally er
 	var group, followers sync.WaitGroup
 	var v *messageVictim
 	if peer, ok := e.(contender.MessagesEngine); ok {
-		v = newMessageVictim(w, nil, given)
+		v = newMessageVictim(w, nil, nil, given)
 		v.peer = peer
 		w.start(&followers, func() error { return v.followPeer(ctx) })
 	} else {
-		s, err := message.Open(kv.On(e), message.Options{Level: w.spec.Level, RetainEvery: -1})
+		db, s, err := openMessages(e, w.spec.Level)
 		if err != nil {
 			if w.refused(err) {
 				return nil
 			}
+
 			return fmt.Errorf("opening the store: %w", err)
 		}
 		defer func() {
@@ -100,11 +105,12 @@ func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (finally er
 				finally = errors.Join(finally, fmt.Errorf("closing the store: %w", closeErr))
 			}
 		}()
-		v = newMessageVictim(w, s, given)
+		v = newMessageVictim(w, db, s, given)
 		for i := range ordinarySpaces {
 			w.start(&followers, func() error { return v.follow(ctx, i) })
 		}
 	}
+
 	for range w.spec.Writers {
 		w.start(&group, func() error {
 			for !stopped(stop) {
@@ -116,13 +122,25 @@ func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (finally er
 					return fmt.Errorf("%v: %w", c, err)
 				}
 			}
+
 			return nil
 		})
 	}
 	group.Wait()
 	cancel()
 	followers.Wait()
+
 	return nil
+}
+
+// openMessages opens the store, and the database that it is in.
+func openMessages(e holdfast.Engine, level holdfast.Level) (*kv.DB, *message.Store, error) {
+	db, err := kv.Open(e, kv.Options{Level: level})
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := message.Open(db, message.Options{Level: level, RetainEvery: -1})
+	return db, s, err
 }
 
 // begin makes and tells the next operation.
@@ -131,6 +149,9 @@ func (v *messageVictim) begin() *messageCall {
 	defer v.state.Unlock()
 	v.begun++
 	c := &messageCall{messageOp: v.script.message(v.spec.Gen, v.begun)}
+
+	// A deletion waits for the writes that were begun before it, and those that are begun after it wait for the deletion:
+	// each operation knows in which life of the namespace it is.
 	space := &v.spaces[c.space]
 	c.after, c.before = space.deleted, space.writes
 	if c.deletes || c.kept > 0 {
@@ -141,6 +162,7 @@ func (v *messageVictim) begin() *messageCall {
 		c.highest = space.highest
 	}
 	v.report.Send(protocol.TellIssued, c.n, 0)
+
 	return c
 }
 
@@ -150,6 +172,8 @@ func (v *messageVictim) finish(c *messageCall, err error) {
 		v.acknowledged(c.n, c.named)
 	}
 	v.state.Lock()
+
+	// What an acknowledged write was told holds for later writes of the same life of the namespace only.
 	if c.deleted != nil {
 		close(c.deleted)
 	} else {
@@ -166,6 +190,7 @@ func (v *messageVictim) do(ctx context.Context, c *messageCall) error {
 	if c.after != nil {
 		<-c.after
 	}
+
 	switch {
 	case v.peer != nil:
 		return v.writePeer(ctx, c)
@@ -176,6 +201,7 @@ func (v *messageVictim) do(ctx context.Context, c *messageCall) error {
 	case c.kept > 0:
 		return v.keep(ctx, c)
 	}
+
 	return v.write(ctx, c)
 }
 
@@ -193,6 +219,7 @@ func (v *messageVictim) remove(ctx context.Context, c *messageCall) error {
 	} else if errors.Is(err, message.ErrNoNamespace) {
 		err = nil
 	}
+
 	return err
 }
 
@@ -210,6 +237,7 @@ func (v *messageVictim) spaceStore() interface {
 	if v.server != nil {
 		return v.server
 	}
+
 	return v.store
 }
 
@@ -217,10 +245,42 @@ func (v *messageVictim) spaceStore() interface {
 type messageSpaceOf interface {
 	Write(ctx context.Context, stream string, messages ...message.Message) (message.Result, error)
 	WriteAfter(ctx context.Context, stream string, expected int64, messages ...message.Message) (message.Result, error)
-	WriteAll(ctx context.Context, writes ...message.Write) ([]message.Result, error)
+	// writeAll writes to several streams in one transaction.
+	writeAll(ctx context.Context, writes []streamWrite) ([]message.Result, error)
 	Version(ctx context.Context, stream string) (version int64, ok bool, err error)
 	Read(ctx context.Context, q message.Query) iter.Seq2[message.Message, error]
 	Follow(ctx context.Context, q message.Query) iter.Seq2[message.Message, error]
+}
+
+// streamWrite is what is written to one stream.
+type streamWrite struct {
+	stream   string
+	expected *int64 // the version that it must have; nil for any
+	messages []message.Message
+}
+
+// ownSpace is a namespace of a store in a database.
+type ownSpace struct {
+	*message.Namespace
+	db *kv.DB
+}
+
+func (n ownSpace) writeAll(ctx context.Context, writes []streamWrite) ([]message.Result, error) {
+	results := make([]message.Result, len(writes))
+	err := n.db.Update(ctx, func(tx *kv.Tx) (err error) {
+		for i, w := range writes {
+			if w.expected != nil {
+				results[i], err = n.In(tx).WriteAfter(w.stream, *w.expected, w.messages...)
+			} else {
+				results[i], err = n.In(tx).Write(w.stream, w.messages...)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return results, err
 }
 
 // namespace opens a namespace, and makes it if it is not there.
@@ -228,7 +288,8 @@ func (v *messageVictim) namespace(ctx context.Context, i int) (messageSpaceOf, e
 	if v.server != nil {
 		return v.server.namespace(ctx, i)
 	}
-	return v.own(ctx, i)
+	n, err := v.own(ctx, i)
+	return ownSpace{n, v.db}, err
 }
 
 // own is namespace of a store.
@@ -251,12 +312,15 @@ func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
 	if err != nil {
 		return err
 	}
+
+	// A write with an expected version is tried again after a conflict, which says the version that there is. It can only
+	// have grown.
 	writes := c.arguments(v.script.messages(&c.messageOp))
 	versions := map[string]int64{} // a conflict tells them
 	var results []message.Result
 	for {
 		for i := range writes {
-			stream := writes[i].Stream
+			stream := writes[i].stream
 			if !c.writes[i].after {
 				continue
 			}
@@ -266,9 +330,9 @@ func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
 					return err
 				}
 			}
-			writes[i].Expected = &version
+			writes[i].expected = &version
 		}
-		if results, err = v.call(ctx, n, writes); err == nil {
+		if results, err = writeTo(ctx, n, writes); err == nil {
 			break
 		}
 		var conflict *message.Conflict
@@ -287,54 +351,59 @@ func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
 		v.wrong("%v is told to be at global position %d, but %d had been acknowledged before it was begun", c, first,
 			c.highest)
 	}
+
+	// The messages of an operation lie one behind the other, and each stream goes on from its version.
 	next := first
 	for i, r := range results {
 		w := writes[i]
-		if r.Repeated || r.Global != next || w.Expected != nil && r.Position != *w.Expected+1 {
-			v.wrong("%v, of which write %d expects version %v, is told %+v", c, i, w.Expected, results)
+		if r.Repeated || r.Global != next || w.expected != nil && r.Position != *w.expected+1 {
+			v.wrong("%v, of which write %d expects version %v, is told %+v", c, i, w.expected, results)
 		}
-		next += int64(len(w.Messages))
-		for _, m := range w.Messages {
+		next += int64(len(w.messages))
+		for _, m := range w.messages {
 			v.spent.Add(int64(len(m.Data) + 200))
 		}
 	}
 	c.highest = next - 1
 	v.report.Send(protocol.TellPlaced, c.n, uint64(first))
+
 	return v.verify(ctx, n, c, writes, results)
 }
 
-// call writes with the function that is made for it.
-func (v *messageVictim) call(ctx context.Context, n messageSpaceOf, writes []message.Write) ([]message.Result,
-	error) {
+// writeTo writes with the function that is made for it.
+func writeTo(ctx context.Context, n messageSpaceOf, writes []streamWrite) ([]message.Result, error) {
 	if len(writes) > 1 {
-		return n.WriteAll(ctx, writes...)
+		return n.writeAll(ctx, writes)
 	}
 	var (
 		r   message.Result
 		err error
 	)
-	if w := writes[0]; w.Expected != nil {
-		r, err = n.WriteAfter(ctx, w.Stream, *w.Expected, w.Messages...)
+	if w := writes[0]; w.expected != nil {
+		r, err = n.WriteAfter(ctx, w.stream, *w.expected, w.messages...)
 	} else {
-		r, err = n.Write(ctx, w.Stream, w.Messages...)
+		r, err = n.Write(ctx, w.stream, w.messages...)
 	}
+
 	return []message.Result{r}, err
 }
 
 // verify reads what some operations have written, repeats some, and tries what must conflict.
 func (v *messageVictim) verify(
-	ctx context.Context, n messageSpaceOf, c *messageCall, writes []message.Write, results []message.Result,
+	ctx context.Context, n messageSpaceOf, c *messageCall, writes []streamWrite, results []message.Result,
 ) error {
+	// What is checked depends on the number of the operation, so that each kind has its share.
 	w, r := writes[len(writes)-1], results[len(writes)-1]
 	switch c.n % 8 {
 	case 0, 3, 6:
 		if !c.ids {
 			return nil
 		}
-		again, err := n.WriteAll(ctx, writes...)
+		again, err := writeTo(ctx, n, writes)
 		if err != nil {
 			return fmt.Errorf("repeated: %w", err)
 		}
+
 		for i := range again {
 			results[i].Repeated = true
 		}
@@ -342,7 +411,7 @@ func (v *messageVictim) verify(
 			v.wrong("%v is repeated, and told %+v; the first time it was %+v", c, again, results)
 		}
 	case 1:
-		for m, err := range n.Read(ctx, message.Query{Stream: w.Stream, From: r.Position, Limit: 1}) {
+		for m, err := range n.Read(ctx, message.Query{Stream: w.stream, From: r.Position, Limit: 1}) {
 			if errors.Is(err, message.ErrAhead) {
 				break
 			}
@@ -352,19 +421,20 @@ func (v *messageVictim) verify(
 			if e := messageEntry("", m); e.N != c.n || e.Gen != c.gen || m.Global != r.Global || m.Position != r.Position {
 				v.wrong("%v was told %+v, and %v is read there", c, r, e)
 			}
+
 			return nil
 		}
 		v.wrong("%v was told %+v, and nothing is read there", c, r)
 	case 2:
-		version, err := versionOf(ctx, n, w.Stream)
+		version, err := versionOf(ctx, n, w.stream)
 		if err != nil {
 			return fmt.Errorf("version: %w", err)
 		}
-		if version < r.Position+int64(len(w.Messages))-1 {
+		if version < r.Position+int64(len(w.messages))-1 {
 			v.wrong("%v was told %+v, and then the version is %d", c, r, version)
 		}
 		old := r.Position - 1
-		_, err = n.WriteAfter(ctx, w.Stream, old, message.Message{Type: "conflict", Data: []byte("{}")})
+		_, err = n.WriteAfter(ctx, w.stream, old, message.Message{Type: "conflict", Data: []byte("{}")})
 		if !errors.Is(err, message.ErrConflict) {
 			if err != nil {
 				return fmt.Errorf("a conflict: %w", err)
@@ -372,23 +442,28 @@ func (v *messageVictim) verify(
 			v.wrong("%v was told %+v, and then one with version %d succeeds", c, r, old)
 		}
 	}
+
 	return nil
 }
 
 // arguments groups the messages of an operation by stream.
-func (o *messageOp) arguments(messages []message.Message) (writes []message.Write) {
+func (o *messageOp) arguments(messages []message.Message) (writes []streamWrite) {
 	for _, w := range o.writes {
-		writes = append(writes, message.Write{Stream: w.stream, Messages: messages[:w.size]})
+		writes = append(writes, streamWrite{stream: w.stream, messages: messages[:w.size]})
 		messages = messages[w.size:]
 	}
+
 	return writes
 }
 
-func versionOf(ctx context.Context, n messageSpaceOf, stream string) (int64, error) {
+func versionOf(ctx context.Context, n interface {
+	Version(ctx context.Context, stream string) (version int64, ok bool, err error)
+}, stream string) (int64, error) {
 	version, ok, err := n.Version(ctx, stream)
 	if !ok {
 		version = message.NoStream
 	}
+
 	return version, err
 }
 
@@ -399,12 +474,15 @@ func (v *messageVictim) follow(ctx context.Context, i int) error {
 	if i%2 == 0 {
 		q.Category = ""
 	}
+
 	for ctx.Err() == nil {
 		n, err := v.store.Namespace(ctx, messageSpaces[i])
 		if err == nil {
+			// Each namespace that comes is followed from where it ends now.
 			q.From = n.Last() + 1
-			err = v.followed(ctx, n, q)
+			err = v.followed(ctx, ownSpace{n, v.db}, q)
 		}
+
 		switch {
 		case ctx.Err() != nil || v.spec.Failing && v.refused(err):
 			return nil
@@ -413,6 +491,7 @@ func (v *messageVictim) follow(ctx context.Context, i int) error {
 		}
 		v.rest(ctx.Done(), 5*time.Millisecond)
 	}
+
 	return nil
 }
 
@@ -438,6 +517,7 @@ func (v *messageVictim) followed(ctx context.Context, n messageSpaceOf, q messag
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -455,9 +535,10 @@ func messageRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	if peer, ok := e.(contender.MessagesEngine); ok {
 		emit(commits.Found{Key: message.Default})
 		r := &messageReader{check: c, peer: &peerReader{peer, map[messagePosition]int64{}}, id: message.Default}
+
 		return r.all(ctx, emit)
 	}
-	s, err := message.Open(kv.On(e), message.Options{Level: c.spec.Level, RetainEvery: -1})
+	db, s, err := openMessages(e, c.spec.Level)
 	if err != nil {
 		return fmt.Errorf("opening the store: %w", err)
 	}
@@ -466,13 +547,14 @@ func messageRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 		if err != nil {
 			return err
 		}
+
 		for _, info := range infos {
 			n, err := s.Namespace(ctx, info.ID)
 			if err != nil {
 				return fmt.Errorf("namespace %q: %w", info.ID, err)
 			}
 			emit(messageSpaceEntry(info))
-			r := &messageReader{check: c, n: n, id: info.ID}
+			r := &messageReader{check: c, n: ownSpace{n, db}, id: info.ID}
 			err = r.all(ctx, emit)
 			if err == nil && info.ID == messageSpaces[keptSpace] && c.spec.Subject != serveName {
 				err = keptRead(ctx, n, emit)
@@ -481,8 +563,10 @@ func messageRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 				return fmt.Errorf("namespace %q: %w", info.ID, err)
 			}
 		}
+
 		return nil
 	}
+
 	return errors.Join(read(), s.Close())
 }
 
@@ -495,8 +579,8 @@ func messageSpaceEntry(info message.Info) commits.Found {
 // messageReader reads a namespace in every way there is, and tells where they disagree.
 type messageReader struct {
 	*check
-	n    *message.Namespace // nil if it is a peer's
-	peer *peerReader        // else nil
+	n    ownSpace    // empty if it is a peer's
+	peer *peerReader // else nil
 	id   string
 }
 
@@ -509,17 +593,20 @@ func (r *messageReader) read(ctx context.Context, q message.Query, see func(m me
 	if r.peer != nil {
 		return r.peer.read(ctx, q, see)
 	}
+
 	for m, err := range r.n.Read(ctx, q) {
 		if err != nil {
 			return fmt.Errorf("reading %+v: %w", q, err)
 		}
 		see(m)
 	}
+
 	return nil
 }
 
 // all reads everything, and compares what each index gives with the order of global positions.
 func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error {
+	// First everything in the order of global positions, from which it follows what each index must give.
 	streams, categories := map[string][]commits.Found{}, map[string][]commits.Found{}
 	counts := map[string]message.Counts{}
 	versions := map[string]int64{}
@@ -545,6 +632,7 @@ func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error
 		}
 		ids[m.ID] = m.Global
 		list = append(list, e)
+
 		for _, category := range []string{"", category} {
 			count := counts[category]
 			count.Messages++
@@ -562,6 +650,7 @@ func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error
 	if r.peer == nil && !removes && r.n.Last() != last {
 		r.wrong("it says that it ends with global position %d, and %d is the last that is read", r.n.Last(), last)
 	}
+
 	for _, stream := range slices.Sorted(maps.Keys(streams)) {
 		if err := r.same(ctx, message.Query{Stream: stream}, streams[stream]); err != nil {
 			return err
@@ -574,16 +663,20 @@ func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error
 			r.wrong("stream %q has version %d, %v, and its last message has position %d", stream, version, err, want)
 		}
 	}
+
 	for _, category := range slices.Sorted(maps.Keys(categories)) {
 		if err := r.same(ctx, message.Query{Category: category}, categories[category]); err != nil {
 			return err
 		}
+
+		// Each message of a stream with an id belongs to exactly one member of a group.
 		members, named := 0, 0
 		for _, e := range categories[category] {
 			if _, _, _, stream, _ := messagePlace(e.Key); message.CardinalID(stream) != "" {
 				named++
 			}
 		}
+
 		for member := range 3 {
 			group := message.Group{Member: member, Size: 3}
 			if err := r.read(ctx, message.Query{Category: category, Group: group}, func(message.Message) { members++ }); err !=
@@ -601,6 +694,7 @@ func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error
 			return err
 		}
 	}
+
 	return r.repeats(ctx, list)
 }
 
@@ -611,6 +705,7 @@ func (r *messageReader) same(ctx context.Context, q message.Query, want []commit
 	if d := commits.Difference(got, want); err == nil && d != "" {
 		r.wrong("stream %q, category %q and all messages disagree: %s", q.Stream, q.Category, d)
 	}
+
 	return err
 }
 
@@ -623,6 +718,7 @@ func (r *messageReader) listings(
 			r.wrong("category %q is counted as %+v, %v, and has %+v", category, got, err, want)
 		}
 	}
+
 	var want []message.CategoryInfo
 	for _, category := range slices.Sorted(maps.Keys(counts)) {
 		if category != "" {
@@ -640,6 +736,7 @@ func (r *messageReader) listings(
 	if err != nil {
 		return err
 	}
+
 	var listed []string
 	for _, info := range infos {
 		listed = append(listed, info.Stream)
@@ -650,6 +747,7 @@ func (r *messageReader) listings(
 	if all := slices.Sorted(maps.Keys(versions)); !slices.Equal(listed, all) {
 		r.wrong("the streams are listed as %q, and are %q", listed, all)
 	}
+
 	return nil
 }
 
@@ -657,6 +755,7 @@ func (r *messageReader) listings(
 func (r *messageReader) repeats(ctx context.Context, list []commits.Found) error {
 	p, tried := messageScript(r.spec.Seed, r.peer != nil), 0
 	p.served = r.spec.Subject == serveName
+
 	for i := len(list) - 1; i >= 0 && tried < messageRepeats; i-- {
 		e := list[i]
 		if i > 0 && list[i-1].N == e.N || e.N == 0 {
@@ -677,10 +776,11 @@ func (r *messageReader) repeats(ctx context.Context, list []commits.Found) error
 			}
 			continue
 		}
-		results, err := r.n.WriteAll(ctx, o.arguments(messages)...)
+		results, err := writeTo(ctx, r.n, o.arguments(messages))
 		if err != nil || !results[0].Repeated || results[0].Global != global {
 			r.wrong("%v at global position %d is repeated, and told %+v, %v", &o, global, results, err)
 		}
 	}
+
 	return nil
 }

@@ -42,6 +42,7 @@ func messageJudgeOf(h *protocol.History, p script, found []commits.Found) protoc
 	}
 	j.deletions(spaces)
 	j.missing()
+
 	return settleConcurrent(h, j.v, last)
 }
 
@@ -93,6 +94,7 @@ func (j *messageJudging) sort(found []commits.Found) (spaces []bool, runs []mess
 	if !spaces[0] {
 		j.v.Find(commits.Wrong, "there is no namespace %q", messageSpaces[0])
 	}
+
 	return spaces, runs, kept
 }
 
@@ -107,6 +109,7 @@ func (j *messageJudging) compare(run messageRun) {
 	}
 	j.there[run.n] = true
 	want, part := j.p.messages(&o), 0
+
 	for i, e := range run.entries {
 		_, global, position, _, _ := messagePlace(e.Key)
 		if told, ok := j.h.Places[run.n]; i == 0 && ok && told != uint64(global) {
@@ -117,6 +120,7 @@ func (j *messageJudging) compare(run messageRun) {
 				m = plainMessage(m)
 			}
 			m.Global, m.Position = global, position
+
 			return messageEntry(messageSpaces[run.space], m) == e
 		}
 		k := slices.IndexFunc(want[part:], same)
@@ -141,6 +145,7 @@ func (j *messageJudging) deletions(spaces []bool) {
 			oldest[o.space] = n
 		}
 	}
+
 	written := make([]uint64, len(messageSpaces)) // by namespace, the last write that was begun
 	surely := make([]uint64, len(messageSpaces))  // and the last deletion that was acknowledged
 	for n := uint64(1); n <= j.h.Issued; n++ {
@@ -159,6 +164,7 @@ func (j *messageJudging) deletions(spaces []bool) {
 			}
 		}
 	}
+
 	for i, n := range surely {
 		if spaces[i] && n > written[i] {
 			j.v.Find(commits.Wrong, "namespace %q is there, and was acknowledged as deleted by operation %d",
@@ -184,6 +190,7 @@ func (j *messageJudging) missing() {
 // describedAs is the description of a namespace that was made so.
 func describedAs(o message.NamespaceOptions) message.Info {
 	sum := sha256.Sum256([]byte(o.Token))
+
 	return message.Info{ID: o.ID, Description: o.Description, Metadata: o.Metadata,
 		TokenSHA256: hex.EncodeToString(sum[:])}
 }

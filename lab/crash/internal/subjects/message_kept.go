@@ -78,6 +78,7 @@ func newKept(p script) *keptState {
 	for i := range s.versions {
 		s.versions[i] = message.NoStream
 	}
+
 	return s
 }
 
@@ -85,6 +86,7 @@ func newKept(p script) *keptState {
 func keptFold(h *protocol.History, n uint64) *keptState {
 	s := newKept(messageScript(h.Seed, h.Plain))
 	s.each(h, n, func(uint64) {})
+
 	return s
 }
 
@@ -120,6 +122,7 @@ func (s *keptState) step(o *messageOp) keptCall {
 	if o.kept == keptDelete {
 		i = max(i, retained)
 	}
+
 	c := keptCall{kind: o.kept, stream: keptStream(i)}
 	switch o.kept {
 	case keptWrite:
@@ -148,6 +151,7 @@ func (s *keptState) step(o *messageOp) keptCall {
 		for _, m := range s.messages[:min(2, len(s.messages))] {
 			c.known = append(c.known, m.Message)
 		}
+
 		for k := range 2 + r.IntN(4) {
 			i := r.IntN(keptStreams)
 			c.messages = append(c.messages,
@@ -170,6 +174,7 @@ func (s *keptState) step(o *messageOp) keptCall {
 			}
 		}
 	}
+
 	return c
 }
 
@@ -186,6 +191,7 @@ func (s *keptState) add(o *messageOp, stream, k int, global, position int64) mes
 	}
 	s.last, s.versions[stream] = global, position
 	s.messages = append(s.messages, keptMessage{Message: m})
+
 	return m
 }
 
@@ -197,6 +203,7 @@ func (s *keptState) lastOf(stream int) int64 {
 			last = m.Position
 		}
 	}
+
 	return last
 }
 
@@ -209,8 +216,10 @@ func (s *keptState) remove(stream int, which func(m message.Message) bool) (remo
 			return false
 		}
 		removed++
+
 		return true
 	})
+
 	return removed
 }
 
@@ -218,12 +227,15 @@ func (s *keptState) remove(stream int, which func(m message.Message) bool) (remo
 func (s *keptState) entries() (list []commits.Found) {
 	name := messageSpaces[keptSpace]
 	anchored := s.lastOf(anchor) != message.NoStream
+
 	for _, m := range s.messages {
 		list = append(list, messageEntry(name, m.Message))
 	}
+
 	for i, version := range s.versions {
 		list = append(list, commits.Found{Key: name + "/" + keptStream(i), Len: int(version) + 1})
 	}
+
 	list = append(list, retentionEntry(s.retention),
 		commits.Found{Key: name + "/last", Len: int(s.last)})
 	for _, m := range s.messages {
@@ -231,6 +243,7 @@ func (s *keptState) entries() (list []commits.Found) {
 			list = append(list, dueEntry(m.Global))
 		}
 	}
+
 	return list
 }
 
@@ -268,10 +281,12 @@ func keptRead(ctx context.Context, n *message.Namespace, emit func(commits.Found
 	if !anchored {
 		return nil
 	}
+
 	return consume(ctx, n, func(due []message.Delivery) (acks []message.Delivery) {
 		for _, d := range due {
 			emit(dueEntry(d.Global))
 		}
+
 		return nil
 	})
 }
@@ -299,6 +314,7 @@ func consume(ctx context.Context, n *message.Namespace, choose func([]message.De
 		rest := slices.DeleteFunc(due, func(d message.Delivery) bool { return acked[d.Global] })
 		err = cmp.Or(err, s.Return(ctx, rest...))
 	}
+
 	return errors.Join(err, s.Close())
 }
 
@@ -312,6 +328,7 @@ func (c *keptCall) do(ctx context.Context, n *message.Namespace) (wrong string, 
 		if want := (message.Result{Position: first.Position, Global: first.Global}); err == nil && r != want {
 			wrong = fmt.Sprintf("it is told %+v, not %+v", r, want)
 		}
+
 		return wrong, err
 	case keptTruncate:
 		removed, err = n.Truncate(ctx, c.stream, c.before)
@@ -335,6 +352,7 @@ func (c *keptCall) do(ctx context.Context, n *message.Namespace) (wrong string, 
 			done.Known != known) {
 			wrong = fmt.Sprintf("it is told %+v, where %d messages are new and %d known", done, new, known)
 		}
+
 		return wrong, err
 	case keptConsume:
 		if len(c.due) == 0 {
@@ -350,12 +368,14 @@ func (c *keptCall) do(ctx context.Context, n *message.Namespace) (wrong string, 
 			if !slices.Equal(globals, c.due) {
 				wrong = fmt.Sprintf("it gets the global positions %d, not %d", globals, c.due)
 			}
+
 			return acks
 		})
 	}
 	if err == nil && removed != c.removed {
 		wrong = fmt.Sprintf("%d messages are removed, not %d", removed, c.removed)
 	}
+
 	return wrong, err
 }
 
@@ -367,6 +387,7 @@ func (c *keptCall) empty() bool {
 	case keptConsume:
 		return len(c.acks) == 0
 	}
+
 	return false
 }
 
@@ -379,6 +400,7 @@ func writeLine(to *bytes.Buffer, line map[string]any) error {
 		return err
 	}
 	fmt.Fprintf(to, "%s,\"data\":%s}\n", bytes.TrimSuffix(text, []byte("}")), data)
+
 	return nil
 }
 
@@ -403,6 +425,7 @@ func (v *messageVictim) keep(ctx context.Context, c *messageCall) (err error) {
 	if err == nil && wrong != "" {
 		v.wrong("%v: %s", c, wrong)
 	}
+
 	return err
 }
 
@@ -431,6 +454,7 @@ func (j *messageJudging) keptJudge(found []commits.Found) {
 			commits.Difference(found, keptFold(j.h, least).entries()))
 		last = j.h.Issued // what is missing has been told
 	}
+
 	for _, n := range list {
 		if n <= last {
 			j.there[n] = true

@@ -19,6 +19,7 @@ func plainOp(o messageOp) messageOp {
 	}
 	w := o.writes[0]
 	w.size = 1
+
 	return messageOp{n: o.n, gen: o.gen, ids: true, writes: []messageWrite{w}}
 }
 
@@ -38,6 +39,7 @@ func (v *messageVictim) writePeer(ctx context.Context, c *messageCall) error {
 		guess := message.NoStream // a conflict tells
 		expected = &guess
 	}
+
 	var position int64
 	for {
 		var err error
@@ -59,6 +61,7 @@ func (v *messageVictim) writePeer(ctx context.Context, c *messageCall) error {
 	if expected != nil && position != *expected+1 {
 		v.wrong("%v expected version %d of stream %q, and was told position %d", c, *expected, m.Stream, position)
 	}
+
 	before := position - 1
 	switch c.n % 8 {
 	case 0:
@@ -72,6 +75,7 @@ func (v *messageVictim) writePeer(ctx context.Context, c *messageCall) error {
 		err := v.peer.ReadStream(ctx, m.Stream, position, 1, func(at int64, data []byte) error {
 			e := messageEntry("", message.Message{Data: data})
 			found = at == position && e.N == c.n && e.Gen == c.gen
+
 			return nil
 		})
 		if err != nil {
@@ -90,6 +94,7 @@ func (v *messageVictim) writePeer(ctx context.Context, c *messageCall) error {
 			v.wrong("%v was told position %d, and then one with version %d succeeds", c, position, before)
 		}
 	}
+
 	return nil
 }
 
@@ -101,11 +106,13 @@ func (v *messageVictim) followPeer(ctx context.Context) error {
 		}
 		v.shown = global
 		v.tellShown(messageEntry("", message.Message{Data: data}).N, global)
+
 		return ctx.Err() == nil
 	})
 	if ctx.Err() != nil || v.refused(err) {
 		return nil
 	}
+
 	return fmt.Errorf("following: %w", err)
 }
 
@@ -128,10 +135,12 @@ func (r *peerReader) read(ctx context.Context, q message.Query, see func(m messa
 		return r.ReadStream(ctx, q.Stream, 0, 0, func(position int64, data []byte) error {
 			global := r.globals[messagePosition{q.Stream, position}]
 			see(message.Message{Stream: q.Stream, Position: position, Global: global, Data: data})
+
 			return nil
 		})
 	}
 	next := map[string]int64{}
+
 	return r.ReadCategory(ctx, q.Category, 0, 0, q.Group.Member, q.Group.Size,
 		func(global int64, stream string, data []byte) error {
 			position := next[stream]
@@ -140,6 +149,7 @@ func (r *peerReader) read(ctx context.Context, q message.Query, see func(m messa
 				r.globals[messagePosition{stream, position}] = global
 			}
 			see(message.Message{Stream: stream, Position: position, Global: global, Data: data})
+
 			return nil
 		})
 }

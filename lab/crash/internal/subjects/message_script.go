@@ -48,6 +48,7 @@ type messageWrite struct {
 func messageScript(seed uint64, plain bool) script {
 	p := scriptOf(seed)
 	p.plain = plain
+
 	return p
 }
 
@@ -60,6 +61,7 @@ func (p script) message(gen uint32, n uint64) messageOp {
 	case p.served && o.kept > 0:
 		return servedOp(o)
 	}
+
 	return o
 }
 
@@ -79,6 +81,7 @@ func (p script) ownMessage(gen uint32, n uint64) messageOp {
 	if r.IntN(3) == 0 {
 		streams = 2 + r.IntN(3)
 	}
+
 	long := commits.Mix(p.Seed, 80)%2 == 0 // so many messages that the store keeps their counts
 	used := map[string]bool{}
 	for len(o.writes) < streams {
@@ -86,6 +89,7 @@ func (p script) ownMessage(gen uint32, n uint64) messageOp {
 		if id := r.IntN(messageIDs + 1); id > 0 {
 			w.stream = fmt.Sprintf("%s-%d", w.stream, id)
 		}
+
 		switch what := r.IntN(12); {
 		case what == 0 || long && what < 5:
 			w.size = 2 + r.IntN(50)
@@ -97,6 +101,7 @@ func (p script) ownMessage(gen uint32, n uint64) messageOp {
 			o.writes = append(o.writes, w)
 		}
 	}
+
 	return o
 }
 
@@ -107,6 +112,7 @@ func (o *messageOp) String() string {
 	if o.kept > 0 {
 		return fmt.Sprintf("operation %d, %v in namespace %q,", o.n, o.kept, messageSpaces[o.space])
 	}
+
 	return fmt.Sprintf("operation %d, a write to %d streams of namespace %q,", o.n, len(o.writes),
 		messageSpaces[o.space])
 }
@@ -138,6 +144,7 @@ func (p script) messages(o *messageOp) (list []message.Message) {
 			list = append(list, m)
 		}
 	}
+
 	return list
 }
 
@@ -150,6 +157,7 @@ func messageValue(m message.Message) []byte {
 	if json.Unmarshal(m.Data, &data) != nil {
 		return nil
 	}
+
 	return data.V
 }
 
@@ -163,6 +171,7 @@ func messageEntry(space string, m message.Message) commits.Found {
 	found.Len = len(m.Data)
 	text := fmt.Appendf(nil, "%q %q %d %d %d ", m.Type, id, m.Time.UnixNano(), len(m.Metadata), len(m.Data))
 	found.Sum = commits.DigestOf(append(append(text, m.Metadata...), m.Data...))
+
 	return found
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
-	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/store/message"
 )
@@ -25,13 +24,13 @@ func messageStory(t *testing.T, e holdfast.Engine, seed, n uint64) (*protocol.Hi
 	h := &protocol.History{Seed: seed, Survives: holdfast.Process, Level: holdfast.Process, Concurrent: true,
 		Places: map[uint64]uint64{}}
 	h.Begin(0, 1)
-	s, err := message.Open(kv.On(e), message.Options{Level: holdfast.Memory})
+	db, s, err := openMessages(e, holdfast.Memory)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var told bytes.Buffer
 	w := &worker{spec: protocol.Spec{Seed: seed, From: 1}, report: protocol.NewReporter(&told), next: 1}
-	v := newMessageVictim(w, s, holdfast.Memory)
+	v := newMessageVictim(w, db, s, holdfast.Memory)
 	for range n {
 		c := v.begin()
 		err := v.do(t.Context(), c)
@@ -72,13 +71,13 @@ func wrongIn(told *bytes.Buffer) (said string) {
 
 // TestNothingDeletedPromisesNothing: a namespace may be missing because of a deletion that failed.
 func TestNothingDeletedPromisesNothing(t *testing.T) {
-	s, err := message.Open(kv.On(mem.New()), message.Options{Level: holdfast.Memory})
+	db, s, err := openMessages(mem.New(), holdfast.Memory)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
 	var told bytes.Buffer
-	v := newMessageVictim(&worker{report: protocol.NewReporter(&told), next: 1}, s, holdfast.Memory)
+	v := newMessageVictim(&worker{report: protocol.NewReporter(&told), next: 1}, db, s, holdfast.Memory)
 	deletion := v.begin()
 	for ; !deletion.deletes; deletion = v.begin() {
 		v.finish(deletion, errors.New("not tried"))

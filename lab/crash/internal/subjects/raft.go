@@ -37,6 +37,7 @@ func openRaft(s protocol.Spec, e holdfast.Engine) (contender.RaftStore, func() e
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the store: %w", err)
 	}
+
 	return store, closeStore, nil
 }
 
@@ -92,6 +93,7 @@ func raftWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 		w.wrong("opened again, the store holds something else: %s", commits.Difference(found, want))
 		return nil
 	}
+
 	var group sync.WaitGroup
 	for i := range uint64(2) {
 		r := rand.New(rand.NewPCG(commits.Mix(w.spec.Seed, 6), commits.Mix(w.next, i)))
@@ -101,14 +103,17 @@ func raftWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 					if w.refused(err) {
 						return nil
 					}
+
 					return fmt.Errorf("reading: %w", err)
 				}
 			}
+
 			return nil
 		})
 	}
 	w.start(&group, func() error { return v.write(stop) }) // which readers must not outlast if it fails
 	group.Wait()
+
 	return nil
 }
 
@@ -143,6 +148,7 @@ func (v *raftVictim) write(stop <-chan struct{}) error {
 		}
 		v.finish(next)
 	}
+
 	return nil
 }
 
@@ -151,6 +157,7 @@ func (v *raftVictim) write(stop <-chan struct{}) error {
 func (v *raftVictim) begin(n uint64) *raftOp {
 	v.state.Lock()
 	defer v.state.Unlock()
+
 	for _, o := range v.busy {
 		for i := range o.size {
 			v.model.step(o, i)
@@ -160,6 +167,7 @@ func (v *raftVictim) begin(n uint64) *raftOp {
 	v.busy = append(v.busy, &o)
 	v.moves++
 	v.report.Send(protocol.TellIssued, o.end(), 0)
+
 	return &o
 }
 
@@ -197,16 +205,19 @@ func (v *raftVictim) do(o *raftOp, stop <-chan struct{}) (bool, error) {
 
 func (v *raftVictim) call(o *raftOp) error {
 	v.spent.Add(200)
+
 	switch o.kind {
 	case raftUint:
 		return v.store.SetUint64([]byte(o.key), o.value)
 	case raftSet:
 		value := v.model.p.raftValue(o.key, raftMark{n: o.n, gen: o.gen})
 		v.spent.Add(int64(len(value)))
+
 		return v.store.Set([]byte(o.key), value)
 	case raftFront, raftBack:
 		return v.store.DeleteRange(o.from, o.to)
 	}
+
 	var logs []*raft.Log
 	for i := range o.size {
 		l := v.model.p.raftLog(o.from+i, raftMark{o.n + i, o.gen, o.term})
@@ -221,6 +232,7 @@ func (v *raftVictim) call(o *raftOp) error {
 	if len(logs) == 1 && o.n%2 == 0 {
 		return v.store.StoreLog(logs[0])
 	}
+
 	return v.store.StoreLogs(logs)
 }
 
@@ -258,6 +270,7 @@ func (v *raftVictim) look(r *rand.Rand) error {
 		quiet = quiet && !v.touches(index) && now == mark && still == there && v.moves < before+4
 		asked = asked && (!v.peer || index >= m.first)
 		v.state.Unlock()
+
 		switch {
 		case !missing && l.Index != index:
 			v.wrong("index %d was asked for, and %d was read", index, l.Index)
@@ -288,6 +301,7 @@ func (v *raftVictim) look(r *rand.Rand) error {
 	if busy == 0 && moves == v.moves && (gotFirst != first || gotLast != last) {
 		v.wrong("the log says it is from index %d to %d, and is from %d to %d", gotFirst, gotLast, first, last)
 	}
+
 	most := m.stable[raftTerm].n
 	for _, o := range v.busy {
 		if o.key == raftTerm {
@@ -297,6 +311,7 @@ func (v *raftVictim) look(r *rand.Rand) error {
 	if gotTerm < least || gotTerm > most {
 		v.wrong("the term is read as %d, and must be from %d to %d", gotTerm, least, most)
 	}
+
 	return nil
 }
 
@@ -311,10 +326,12 @@ func raftRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	if err != nil {
 		return err
 	}
+
 	found, err := raftAll(store, c.wrong)
 	for _, e := range found {
 		emit(e)
 	}
+
 	return errors.Join(err, closeStore())
 }
 
@@ -342,6 +359,7 @@ func raftAll(store contender.RaftStore, wrong func(format string, args ...any)) 
 		}
 		found = append(found, commits.Found{Key: entryCommit, N: commit})
 	}
+
 	for _, key := range raftNames() {
 		e, err := storedKey(store, key)
 		if err != nil {
@@ -356,6 +374,7 @@ func raftAll(store contender.RaftStore, wrong func(format string, args ...any)) 
 		if err != nil {
 			return nil, err
 		}
+
 		for _, key := range keys {
 			if !slices.Contains(raftNames(), string(key)) {
 				wrong("there is a key %.40q, which was never set", key)
@@ -366,6 +385,7 @@ func raftAll(store contender.RaftStore, wrong func(format string, args ...any)) 
 		wrong("the log says it is from index %d to %d", first, last)
 		return found, nil
 	}
+
 	var l raft.Log
 	for index := max(first, raftAround) - raftAround; index <= last+raftAround; index++ {
 		l = raft.Log{}
@@ -377,6 +397,7 @@ func raftAll(store contender.RaftStore, wrong func(format string, args ...any)) 
 			found = append(found, logEntry(index, &l))
 		}
 	}
+
 	return found, nil
 }
 
@@ -386,6 +407,7 @@ func raftNames() []string {
 	for i := range raftKeys {
 		names = append(names, fmt.Sprintf("key-%d", i))
 	}
+
 	return names
 }
 
@@ -400,6 +422,7 @@ func storedUint(store contender.RaftStore, key string) (uint64, error) {
 	if contender.KeyMissing(err) {
 		return 0, nil
 	}
+
 	return n, err
 }
 
@@ -410,12 +433,14 @@ func storedKey(store contender.RaftStore, key string) (commits.Found, error) {
 		if n == 0 || err != nil {
 			return commits.Found{}, err
 		}
+
 		return uintEntry(key, n), nil
 	}
 	value, err := store.Get([]byte(key))
 	if contender.KeyMissing(err) || err == nil && len(value) == 0 {
 		return commits.Found{}, nil
 	}
+
 	return commits.NewFound(key, value), err
 }
 
@@ -430,6 +455,7 @@ func logEntry(index uint64, l *raft.Log) commits.Found {
 	text := fmt.Appendf(nil, "%d %d %d %d %t %d %d ", l.Index, l.Term, l.Type, l.AppendedAt.UnixNano(),
 		l.AppendedAt.IsZero(), len(l.Data), len(l.Extensions))
 	e.Sum = commits.DigestOf(bytes.Join([][]byte{text, l.Data, l.Extensions}, nil))
+
 	return e
 }
 
@@ -439,6 +465,7 @@ func (s *raftState) entries(tracked bool) []commits.Found {
 	if tracked {
 		list = append(list, commits.Found{Key: entryCommit, N: s.committed()})
 	}
+
 	for _, key := range raftNames() {
 		switch m, ok := s.stable[key]; {
 		case !ok:
@@ -448,10 +475,12 @@ func (s *raftState) entries(tracked bool) []commits.Found {
 			list = append(list, commits.NewFound(key, s.p.raftValue(key, m)))
 		}
 	}
+
 	for index := s.first; index <= s.last; index++ {
 		if m, ok := s.logs[index]; ok {
 			list = append(list, logEntry(index, s.p.raftLog(index, m)))
 		}
 	}
+
 	return list
 }

@@ -49,8 +49,10 @@ func raftJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 		v.Last = m.best
 		raftBlame(&v, h, f)
 		j.Settle(h, v)
+
 		return j
 	}
+
 	v.Last, v.Missing = m.at, map[uint64]bool{}
 	for n := m.skipped.From; m.skipped.From > 0 && n <= m.skipped.To; n++ {
 		v.Missing[n] = true
@@ -58,6 +60,7 @@ func raftJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 	if j.Settle(h, v); len(v.Missing) > 0 && !j.Broken() {
 		j.Survived, j.Skipped = j.Last, []protocol.Span{m.skipped}
 	}
+
 	return j
 }
 
@@ -65,6 +68,7 @@ func raftJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 func raftSort(v *commits.Verdict, found []commits.Found) *raftFound {
 	f := &raftFound{logs: map[uint64]commits.Found{}, keys: map[string]commits.Found{}}
 	var first, last uint64
+
 	for _, e := range found {
 		twice := false
 		switch digits, isLog := strings.CutPrefix(e.Key, "l/"); {
@@ -99,6 +103,7 @@ func raftSort(v *commits.Verdict, found []commits.Found) *raftFound {
 		v.Find(commits.Wrong, "the log says that it is from index %d to %d, but there are entries from %d to %d",
 			first, last, low, high)
 	}
+
 	return f
 }
 
@@ -111,6 +116,7 @@ func (f *raftFound) knownOnly(v *commits.Verdict, h *protocol.History) (seen uin
 		if got == want {
 			seen = max(seen, n)
 			keep()
+
 			return
 		}
 		why[got.Key] = fmt.Sprintf("it does not hold what was stored: %v", want)
@@ -131,6 +137,7 @@ func (f *raftFound) knownOnly(v *commits.Verdict, h *protocol.History) (seen uin
 			compare(e, commits.NewFound(o.key, p.raftValue(o.key, s.stable[o.key])), n, func() { goodKeys[o.key] = true })
 		}
 	})
+
 	strange := func(e commits.Found) {
 		text := why[e.Key]
 		switch {
@@ -148,12 +155,14 @@ func (f *raftFound) knownOnly(v *commits.Verdict, h *protocol.History) (seen uin
 			delete(f.logs, index)
 		}
 	}
+
 	for _, key := range slices.Sorted(maps.Keys(f.keys)) {
 		if !goodKeys[key] {
 			strange(f.keys[key])
 			delete(f.keys, key)
 		}
 	}
+
 	return seen
 }
 
@@ -213,6 +222,7 @@ func (m *raftMatch) visit(s *raftState, o, concurrent *raftOp, n uint64) {
 		// The deletion may not have happened, though what ran concurrently is done.
 		s.undo(concurrent)
 		m.compare(s, n, protocol.Span{From: concurrent.n, To: concurrent.end()})
+
 		for _, index := range concurrent.removed {
 			s.drop(index)
 		}
@@ -231,6 +241,7 @@ func raftBlame(v *commits.Verdict, h *protocol.History, f *raftFound) {
 		if n == o.n {
 			ops = append(ops, o)
 		}
+
 		switch o.kind {
 		case raftStore:
 			delete(gone, o.from+n-o.n)
@@ -245,6 +256,7 @@ func raftBlame(v *commits.Verdict, h *protocol.History, f *raftFound) {
 	})
 	var p commits.Parts
 	blame := func(n uint64, format string, args ...any) { p.Missing(opOf(n).n, format, args...) }
+
 	for _, index := range slices.Sorted(maps.Keys(s.logs)) {
 		switch want, got := s.logs[index], f.log(index); {
 		case sameMark(want, got):
@@ -255,21 +267,25 @@ func raftBlame(v *commits.Verdict, h *protocol.History, f *raftFound) {
 			blame(want.n, "index %d, which it stored, is still of operation %d", index, got.n)
 		}
 	}
+
 	for _, index := range slices.Sorted(maps.Keys(f.logs)) {
 		if _, ok := s.logs[index]; !ok {
 			blame(gone[index], "index %d, of operation %d, which it deleted, is there", index, f.logs[index].N)
 		}
 	}
+
 	for index, n := range gone {
 		if _, there := f.logs[index]; !there {
 			p.Found(opOf(n).n)
 		}
 	}
+
 	for _, key := range slices.Sorted(maps.Keys(s.stable)) {
 		if want, got := s.stable[key], f.key(key); !sameMark(want, got) {
 			blame(set[key], "%s is %s, and it set it to %s", key, keyText(key, got), keyText(key, want))
 		}
 	}
+
 	switch {
 	case !f.tracked || s.committed() == f.commit:
 	case staged == 0:
@@ -291,5 +307,6 @@ func keyText(key string, m raftMark) string {
 	case key == raftTerm || key == raftVoteTerm:
 		return strconv.FormatUint(m.n, 10)
 	}
+
 	return fmt.Sprintf("that of operation %d", m.n)
 }

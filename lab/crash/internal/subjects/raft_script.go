@@ -68,6 +68,7 @@ func (o *raftOp) String() string {
 	case raftSet:
 		return "setting " + o.key
 	}
+
 	return fmt.Sprintf("deleting indexes %d to %d", o.from, o.to)
 }
 
@@ -120,6 +121,7 @@ func (s *raftState) put(index uint64, m raftMark) {
 func (s *raftState) drop(index uint64) {
 	old := s.logs[index]
 	delete(s.logs, index)
+
 	there := func(index uint64) bool { _, ok := s.logs[index]; return ok }
 	switch {
 	case len(s.logs) == 0:
@@ -191,6 +193,7 @@ func (p script) raftOp(gen uint32, n uint64, s *raftState) raftOp {
 	if s.concurrent {
 		what = 30 + r.IntN(70)
 	}
+
 	switch {
 	case s.candidate:
 		o.kind, o.key = raftSet, raftCandidate
@@ -228,6 +231,7 @@ func (p script) raftOp(gen uint32, n uint64, s *raftState) raftOp {
 	default:
 		o.store(s, r, max(s.last, s.floor)+1) // above, if a gap is at the end
 	}
+
 	return o
 }
 
@@ -295,6 +299,7 @@ func (p script) raftLog(index uint64, m raftMark) *raft.Log {
 		size += r.IntN(raftLargest - size)
 	}
 	l.Data = p.Value(nil, key, commits.Written{N: m.n, Gen: m.gen, Size: size})
+
 	return l
 }
 
@@ -305,6 +310,7 @@ func (p script) raftValue(key string, m raftMark) []byte {
 	if key != raftCandidate && r.IntN(4) == 0 {
 		size += r.IntN(20 << 10)
 	}
+
 	return p.Value(nil, key, commits.Written{N: m.n, Gen: m.gen, Size: size})
 }
 
@@ -319,6 +325,7 @@ func raftFold(
 	if prepare != nil {
 		prepare(s)
 	}
+
 	var concurrent *raftOp
 	for n := uint64(1); n <= upto; {
 		gen, end := h.Part(n)
@@ -326,6 +333,7 @@ func raftFold(
 		if concurrent != nil && concurrent.gen != gen {
 			concurrent = nil
 		}
+
 		last := min(o.end(), end, upto)
 		for i := n; i <= last; i++ {
 			s.step(&o, i-n)
@@ -344,5 +352,6 @@ func raftFold(
 		}
 		n = last + 1
 	}
+
 	return s
 }

@@ -19,6 +19,7 @@ const kept = 512
 func batchesOf(seed uint64, single bool) script {
 	s := scriptOf(seed)
 	s.Single = single
+
 	return s
 }
 

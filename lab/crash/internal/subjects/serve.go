@@ -63,6 +63,7 @@ func serveWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 		if w.refused(err) {
 			return nil
 		}
+
 		return fmt.Errorf("opening the data: %w", err)
 	}
 	defer func() {
@@ -74,6 +75,7 @@ func serveWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 		if w.refused(err) {
 			return nil
 		}
+
 		return fmt.Errorf("setting the token: %w", err)
 	}
 	s, err := server.New(d, server.Options{Logger: logger})
@@ -81,25 +83,30 @@ func serveWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 		if w.refused(err) {
 			return nil
 		}
+
 		return fmt.Errorf("making the server: %w", err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
+
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	w.report.Serving("http://" + l.Addr().String())
+
 	select {
 	case err := <-served:
 		return fmt.Errorf("serving: %w", err)
 	case <-stop:
 	}
+
 	ctx, cancel := context.WithTimeout(context.Background(), serveStop)
 	defer cancel()
 	if err := s.Stop(ctx); err != nil {
 		return fmt.Errorf("stopping: %w", err)
 	}
+
 	return <-served
 }
 
@@ -117,6 +124,7 @@ type namedKey struct{}
 func (n *namedLevel) weakest() holdfast.Level {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	return n.level
 }
 
@@ -129,6 +137,8 @@ func (t levelTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !ok || r.Method == http.MethodGet {
 		return t.next.RoundTrip(r)
 	}
+
+	// A transport must not change the request that it is given.
 	r = r.Clone(r.Context())
 	r.Header.Set(api.HeaderLevel, named.asked.String())
 	answer, err := t.next.RoundTrip(r)
@@ -145,6 +155,7 @@ func (t levelTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if named.level == 0 || level < named.level {
 		named.level = level
 	}
+
 	return answer, nil
 }
 
@@ -154,12 +165,15 @@ func (subject Subject) Clients(s protocol.Spec, c holdfast.Capabilities, t *prot
 	addresses <-chan string) {
 	w := &worker{spec: s, report: t, next: s.From, began: time.Now()}
 	w.highest.Store(s.From - 1)
+
 	for i := range w.followed {
 		w.followed[i].Store(s.Followed[i])
 	}
+
 	var group sync.WaitGroup
 	end := func() {}
 	for address := range addresses {
+		// A server that is gone ends the work on it, and what is under way has ended before the next one is worked on.
 		end()
 		group.Wait()
 		if address == "" { // it is stopping
@@ -186,6 +200,7 @@ func serveClients(ctx context.Context, w *worker, caps holdfast.Capabilities, ad
 		}
 		cancel()
 	}
+
 	transport := &http.Transport{MaxIdleConnsPerHost: w.spec.Writers}
 	defer transport.CloseIdleConnections()
 	c, err := client.New(address, client.Options{Token: serveToken, Retry: -1, Timeout: time.Minute,
@@ -222,6 +237,7 @@ func (s *servedClient) asking(ctx context.Context, n uint64) (context.Context, *
 		asked = s.levels[commits.Mix(s.spec.Seed, n, 93)%uint64(len(s.levels))]
 	}
 	named := &namedLevel{asked: asked, wrong: s.wrong}
+
 	return context.WithValue(ctx, namedKey{}, named), named
 }
 
@@ -238,6 +254,7 @@ func (s *servedClient) excused(ctx context.Context, err error) bool {
 		s.rest(ctx.Done(), time.Millisecond)
 		return true
 	}
+
 	return refusal.Status >= 500 && s.refused(err)
 }
 
@@ -245,9 +262,11 @@ func (s *servedClient) excused(ctx context.Context, err error) bool {
 func (s *servedClient) messages(ctx context.Context, group *sync.WaitGroup, given holdfast.Level) {
 	v := messageVictimOf(s.worker, servedScript(s.spec.Seed), nil, given)
 	v.server = &servedMessages{s.client}
+
 	for i := range servedFollowers {
 		s.start(group, func() error { return s.follow(ctx, v, i) })
 	}
+
 	for range s.spec.Writers {
 		s.start(group, func() error {
 			for ctx.Err() == nil {
@@ -264,6 +283,7 @@ func (s *servedClient) messages(ctx context.Context, group *sync.WaitGroup, give
 					return fmt.Errorf("%v: %w", c, err)
 				}
 			}
+
 			return nil
 		})
 	}
@@ -285,6 +305,7 @@ func (s *servedClient) follow(ctx context.Context, v *messageVictim, i int) erro
 		}
 		s.rest(ctx.Done(), 2*time.Millisecond)
 	}
+
 	return nil
 }
 
@@ -297,6 +318,8 @@ func (s *servedClient) connect(ctx context.Context, v *messageVictim, i int) err
 		return err
 	}
 	r.Header.Set("Authorization", "Bearer "+serveToken)
+
+	// As a browser does: it says what it has seen, and what follows must come once and without a gap.
 	if last := at.Load(); last > 0 {
 		r.Header.Set(api.HeaderLastEventID, strconv.FormatUint(last+1, 10))
 	}
@@ -305,6 +328,7 @@ func (s *servedClient) connect(ctx context.Context, v *messageVictim, i int) err
 		return nil // the server is gone
 	}
 	defer answer.Body.Close()
+
 	switch {
 	case answer.StatusCode == http.StatusNotFound && at.Load() == 0, answer.StatusCode >= 500:
 		return nil // there is no log yet, or the server stops
@@ -313,6 +337,7 @@ func (s *servedClient) connect(ctx context.Context, v *messageVictim, i int) err
 	}
 	lines, shown := bufio.NewReader(answer.Body), uint64(0)
 	begun := at.Load() > 0 // what is shown first may be in the middle of an operation
+
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
@@ -329,6 +354,8 @@ func (s *servedClient) connect(ctx context.Context, v *messageVictim, i int) err
 		if m.Global == 0 { // bye
 			continue
 		}
+
+		// Position by position, over connections and crashes: what a follower was shown survives like an acknowledged write.
 		if want := at.Load() + 1; uint64(m.Global) != want {
 			v.wrong("a follower of %s was shown position %d, not %d", servedFollowers[i].path, m.Global, want)
 		}
@@ -355,11 +382,13 @@ func servedMessage(follower int, text []byte) (m message.Message, err error) {
 	if follower == 0 {
 		var sent api.Message
 		err = json.Unmarshal(text, &sent)
+
 		return sent.Store(), err
 	}
 	var sent api.Event
 	err = json.Unmarshal(text, &sent)
 	e := sent.Store()
+
 	return message.Message{Stream: servedLog, Type: e.Type, ID: e.ID, Time: e.Time.UTC(), Metadata: e.Metadata,
 		Data: e.Data, Global: int64(e.Position), Position: int64(e.Position)}, err
 }
@@ -373,6 +402,7 @@ func (s *servedClient) awaitFollower(ctx context.Context, c *messageCall) {
 		if f.space != c.space || c.deletes || s.spec.Failing {
 			continue
 		}
+
 		within := shownWithin(f.path)
 		for began := time.Now(); s.followed[i].Load() < uint64(c.highest); {
 			if !s.rest(ctx.Done(), time.Millisecond) {
@@ -394,6 +424,7 @@ func (s *servedClient) tasks(ctx context.Context, group *sync.WaitGroup, given h
 		s.fatal(fmt.Errorf("setting limits: %w", err))
 		return
 	}
+
 	v := newTaskVictim(s.worker, tasks, given)
 	for range s.spec.Writers {
 		s.start(group, func() error {
@@ -410,6 +441,7 @@ func (s *servedClient) tasks(ctx context.Context, group *sync.WaitGroup, given h
 					return fmt.Errorf("%v: %w", o, err)
 				}
 			}
+
 			return nil
 		})
 	}
@@ -422,6 +454,7 @@ const servedLog = "events"
 func servedScript(seed uint64) script {
 	p := scriptOf(seed)
 	p.served = true
+
 	return p
 }
 
@@ -435,6 +468,7 @@ func servedOp(o messageOp) messageOp {
 func (v *messageVictim) append(ctx context.Context, c *messageCall) error {
 	log := v.server.client.Namespace(message.Default).Log(servedLog)
 	var events []event.Event
+
 	for _, m := range v.script.messages(&c.messageOp) {
 		events = append(events, event.Event{Type: m.Type, ID: m.ID, Time: m.Time, Metadata: m.Metadata, Data: m.Data})
 		v.spent.Add(int64(len(m.Data) + 100))
@@ -469,6 +503,8 @@ func (v *messageVictim) append(ctx context.Context, c *messageCall) error {
 	if !c.ids {
 		return nil
 	}
+
+	// With ids the same events are appended again, which must add nothing.
 	again, err := log.Append(ctx, events...)
 	if err != nil {
 		return fmt.Errorf("repeated: %w", err)
@@ -476,6 +512,7 @@ func (v *messageVictim) append(ctx context.Context, c *messageCall) error {
 	if !again.Repeated || again.First != r.First {
 		v.wrong("%v is repeated, and told %+v; the first time it was %+v", c, again, r)
 	}
+
 	return nil
 }
 
@@ -485,7 +522,7 @@ type servedMessages struct{ client *client.Client }
 // namespace is a namespace, which it makes if it is not there.
 func (s *servedMessages) namespace(ctx context.Context, i int) (messageSpaceOf, error) {
 	id := messageSpaces[i]
-	n := s.client.Namespace(id)
+	n := servedSpace{s.client.Namespace(id), s.client}
 	for i > 0 {
 		_, err := n.Info(ctx)
 		if !errors.Is(err, message.ErrNoNamespace) {
@@ -497,7 +534,33 @@ func (s *servedMessages) namespace(ctx context.Context, i int) (messageSpaceOf, 
 			return nil, err
 		}
 	}
+
 	return n, nil
+}
+
+// servedSpace is a namespace behind a server.
+type servedSpace struct {
+	*client.Namespace
+	client *client.Client
+}
+
+func (n servedSpace) writeAll(ctx context.Context, writes []streamWrite) ([]message.Result, error) {
+	results := make([]*message.Result, len(writes))
+	err := n.client.Update(ctx, func(tx *client.Tx) error {
+		for i, w := range writes {
+			if w.expected != nil {
+				results[i] = n.In(tx).WriteAfter(w.stream, *w.expected, w.messages...)
+			} else {
+				results[i] = n.In(tx).Write(w.stream, w.messages...)
+			}
+		}
+		return nil
+	})
+	list := make([]message.Result, len(writes))
+	for i, r := range results {
+		list[i] = *r
+	}
+	return list, err
 }
 
 // Delete deletes a namespace.
@@ -543,6 +606,7 @@ func serveRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 		if errors.Is(err, holdfast.ErrNotFound) {
 			return nil // nothing was appended
 		}
+
 		return fmt.Errorf("describing the log: %w", err)
 	}
 	log, err := event.Open(kv.On(e), event.Options{Name: servedLog, Level: c.spec.Level})
@@ -556,6 +620,7 @@ func serveRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 		if err != nil {
 			return fmt.Errorf("reading the log: %w", err)
 		}
+
 		for _, e := range events {
 			if e.Position != last+1 {
 				c.wrong("the log has position %d behind %d", e.Position, last)
@@ -568,8 +633,10 @@ func serveRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 		if got := log.Last(); got != last {
 			c.wrong("the log says that it ends with position %d, and %d is the last that is read", got, last)
 		}
+
 		return nil
 	}
+
 	return errors.Join(read(), log.Close())
 }
 
@@ -577,5 +644,6 @@ func serveJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 	if servesTasks(h.Seed) {
 		return taskJudge(h, found)
 	}
+
 	return messageJudgeOf(h, servedScript(h.Seed), found)
 }

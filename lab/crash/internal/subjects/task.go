@@ -113,6 +113,7 @@ func taskWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 		if w.refused(err) {
 			return nil
 		}
+
 		return fmt.Errorf("opening the store: %w", err)
 	}
 	defer func() {
@@ -124,6 +125,7 @@ func taskWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	if err := s.SetQueue(ctx, taskQueues[1], taskLimits); err != nil && !w.refused(err) {
 		return fmt.Errorf("setting limits: %w", err)
 	}
+
 	v := newTaskVictim(w, s, e.Capabilities().Promise(w.spec.Level).Given)
 	var group sync.WaitGroup
 	for range w.spec.Writers {
@@ -140,10 +142,12 @@ func taskWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 					return fmt.Errorf("%v: %w", o, err)
 				}
 			}
+
 			return nil
 		})
 	}
 	group.Wait()
+
 	return nil
 }
 
@@ -157,6 +161,7 @@ func (v *taskVictim) begin() *taskOp {
 	v.begun++
 	o := v.script.task(v.spec.Gen, v.begun)
 	v.report.Send(protocol.TellIssued, o.n, 0)
+
 	return &o
 }
 
@@ -180,6 +185,7 @@ func (v *taskVictim) do(ctx context.Context, o *taskOp) error {
 	if !ok {
 		return v.enqueue(ctx, o)
 	}
+
 	return v.settle(ctx, o, l)
 }
 
@@ -191,6 +197,7 @@ func (v *taskVictim) enqueue(ctx context.Context, o *taskOp) error {
 		return fmt.Errorf("enqueueing: %w", err)
 	}
 	v.enqueued(o, specs, results)
+
 	return nil
 }
 
@@ -235,6 +242,7 @@ func (v *taskVictim) claim(ctx context.Context, o *taskOp) (l task.Lease, ok boo
 		v.wrong("task %s is claimed by operation %d, and held by operation %d", l.Task.ID, o.n, by)
 	}
 	v.held[l.Task.ID] = o.n
+
 	return l, true, nil
 }
 
@@ -245,6 +253,7 @@ func (v *taskVictim) known(t task.Task) bool {
 		return false
 	}
 	o := v.script.task(gen, n)
+
 	return k >= 0 && k < o.size && bytes.Equal(v.script.specs(&o)[k].Payload, t.Payload)
 }
 
@@ -263,6 +272,7 @@ func (v *taskVictim) settle(ctx context.Context, o *taskOp, l task.Lease) error 
 	if kind != taskHold && l.Task.Attempt > taskAttempts {
 		kind = taskComplete // so that what it is failed for is kept
 	}
+
 	var err error
 	switch kind {
 	case taskHold:
@@ -273,6 +283,7 @@ func (v *taskVictim) settle(ctx context.Context, o *taskOp, l task.Lease) error 
 			if err == nil {
 				v.wrong("%v has completed task %s, whose lease had run out", o, id)
 			}
+
 			return err
 		}
 	case taskComplete:
@@ -295,6 +306,7 @@ func (v *taskVictim) settle(ctx context.Context, o *taskOp, l task.Lease) error 
 	if err != nil {
 		return fmt.Errorf("task %s: %w", id, err)
 	}
+
 	return v.done(ctx, o, kind, id)
 }
 
@@ -325,6 +337,7 @@ func (v *taskVictim) complete(ctx context.Context, o *taskOp, l task.Lease) erro
 	v.state.Lock()
 	defer v.state.Unlock()
 	v.ended[l.Task.ID] = len(v.ended)
+
 	return nil
 }
 
@@ -334,6 +347,7 @@ func (v *taskVictim) done(ctx context.Context, o *taskOp, kind taskKind, id stri
 		return fmt.Errorf("setting the key: %w", err)
 	}
 	v.spent.Add(300)
+
 	return nil
 }
 
@@ -347,12 +361,14 @@ func (v *taskVictim) cancel(ctx context.Context, o *taskOp) error {
 	v.state.Lock()
 	delete(v.held, id)
 	v.state.Unlock()
+
 	switch err := v.store.Cancel(ctx, id); {
 	case errors.Is(err, holdfast.ErrNotFound), errors.Is(err, task.ErrState):
 		kind = taskSnooze
 	case err != nil:
 		return fmt.Errorf("cancelling task %s: %w", id, err)
 	}
+
 	return v.done(ctx, o, kind, id)
 }
 
@@ -361,6 +377,7 @@ func taskRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	if err != nil {
 		return fmt.Errorf("examining: %w", err)
 	}
+
 	for _, x := range examinations {
 		for _, problem := range x.Problems {
 			c.wrong("examined: %s", problem)
@@ -384,6 +401,7 @@ func taskRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	if err == nil {
 		err = taskList(c, s.Store, emit)
 	}
+
 	return errors.Join(err, s.Close())
 }
 
@@ -394,6 +412,7 @@ func taskList(c *check, s *task.Store, emit func(commits.Found)) error {
 	if err != nil {
 		return err
 	}
+
 	uniques := map[string]string{}
 	var entries []commits.Found // and marks that are tasks
 	for _, q := range queues {
@@ -403,6 +422,7 @@ func taskList(c *check, s *task.Store, emit func(commits.Found)) error {
 			if err != nil {
 				return err
 			}
+
 			for _, t := range tasks {
 				listed++
 				if q.Name == taskMarks {
@@ -420,6 +440,7 @@ func taskList(c *check, s *task.Store, emit func(commits.Found)) error {
 				break
 			}
 		}
+
 		counted := 0
 		for _, n := range q.Counts {
 			counted += n
@@ -429,8 +450,10 @@ func taskList(c *check, s *task.Store, emit func(commits.Found)) error {
 		}
 	}
 	slices.SortFunc(entries, func(a, b commits.Found) int { return strings.Compare(a.Key, b.Key) })
+
 	for _, e := range entries { // in an order that does not hang on states
 		emit(e)
 	}
+
 	return nil
 }

@@ -30,22 +30,27 @@ type taskFact struct{ kind, id string }
 func taskJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 	j := taskJudging{h: h, p: scriptOf(h.Seed), marks: map[uint64]taskFact{}, tasks: map[string]taskFound{},
 		completed: map[string]uint64{}}
+
 	j.v.Missing = map[uint64]bool{}
 	for _, e := range found {
 		j.sort(e)
 	}
+
 	for _, n := range slices.Sorted(maps.Keys(j.marks)) {
 		o := j.p.task(h.Generation(n), n)
 		j.compare(&o, j.marks[n])
 	}
+
 	for _, id := range slices.Sorted(maps.Keys(j.tasks)) {
 		j.follows(j.tasks[id])
 	}
+
 	for n := uint64(1); n <= j.v.Last; n++ {
 		if _, there := j.marks[n]; !there && !skipped(h, n) {
 			j.v.Missing[n] = true
 		}
 	}
+
 	return settleConcurrent(h, j.v, j.v.Last)
 }
 
@@ -78,6 +83,7 @@ func (j *taskJudging) sort(e commits.Found) {
 		} else if kind == taskComplete.String() {
 			j.completed[id] = e.N
 		}
+
 		return
 	}
 	k := slices.IndexFunc(j.p.specs(&o), func(s task.Spec) bool { return s.ID == t.id })
@@ -101,6 +107,7 @@ func (j *taskJudging) compare(o *taskOp, fact taskFact) {
 			}
 		}
 	}
+
 	by := o.by()
 	switch fact.kind {
 	case taskComplete.String():
@@ -136,6 +143,7 @@ func (j *taskJudging) spec(id string) task.Spec {
 	if !ok || k >= o.size {
 		return task.Spec{}
 	}
+
 	return j.p.specs(&o)[k]
 }
 
@@ -146,6 +154,7 @@ func (j *taskJudging) follows(t taskFound) {
 	if _, by := j.completed[t.id]; t.state == task.Completed.String() && !by {
 		j.v.Find(commits.Torn, "task %s is completed, and the key that was set with that is not there", t.id)
 	}
+
 	for before := range k {
 		id := taskID(gen, n, before)
 		first, there := j.tasks[id]

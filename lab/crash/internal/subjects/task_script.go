@@ -72,6 +72,7 @@ func (p script) task(gen uint32, n uint64) taskOp {
 		o.kind = taskCancel
 		o.cancels = n - min(n, 1+r.Uint64N(60))
 	}
+
 	switch shape := r.IntN(8); {
 	case shape < 2:
 		o.shape, o.size = "sequence", 3
@@ -88,6 +89,7 @@ func (p script) task(gen uint32, n uint64) taskOp {
 			o.queue = taskHeld
 		}
 	}
+
 	return o
 }
 
@@ -109,6 +111,7 @@ func (p script) specs(o *taskOp) (specs []task.Spec) {
 		if r.IntN(60) == 0 {
 			size += r.IntN(taskLarge)
 		}
+
 		s := task.Spec{ID: id, Queue: taskQueues[o.queue], Kind: "crash", Priority: int8(r.IntN(3)),
 			Key: fmt.Sprint("key-", r.IntN(4)), Payload: p.Value(nil, id, commits.Written{N: o.n, Gen: o.gen, Size: size})}
 		switch {
@@ -127,6 +130,7 @@ func (p script) specs(o *taskOp) (specs []task.Spec) {
 		}
 		specs = append(specs, s)
 	}
+
 	return specs
 }
 
@@ -142,6 +146,7 @@ func taskMarked(key string) (kind, id string, ok bool) {
 	if len(parts) != 4 || parts[0] != "z-task" {
 		return "", "", false
 	}
+
 	return parts[2], parts[3], true
 }
 
@@ -159,6 +164,7 @@ func taskEntry(t task.Task) commits.Found {
 	if worker == "" {
 		worker = "-"
 	}
+
 	reasons := ","
 	for _, f := range t.Failures {
 		if by, ok := strings.CutPrefix(f.Message, "by "); ok {
@@ -167,6 +173,7 @@ func taskEntry(t task.Task) commits.Found {
 	}
 	found := commits.NewFound(fmt.Sprintf("task %s %s %s %s %s", t.ID, state, begun, worker, reasons), t.Payload)
 	found.Sum = taskDigest(t.Spec)
+
 	return found
 }
 

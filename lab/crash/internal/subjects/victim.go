@@ -41,6 +41,7 @@ type worker struct {
 // acked is told after Wait returned.
 func (w *worker) acked(n uint64, level holdfast.Level) {
 	w.report.Send(protocol.TellAcked, n, uint64(level))
+
 	for {
 		old := w.highest.Load()
 		if old >= n || w.highest.CompareAndSwap(old, n) {
@@ -61,6 +62,7 @@ func (w *worker) refused(err error) bool {
 		w.report.Refused(err)
 	}
 	time.Sleep(time.Millisecond)
+
 	return true
 }
 
@@ -111,6 +113,7 @@ func (w *worker) weakerOf(c holdfast.Capabilities) []holdfast.Level {
 			list = append(list, l)
 		}
 	}
+
 	return list
 }
 
@@ -118,6 +121,7 @@ func (w *worker) weakerOf(c holdfast.Capabilities) []holdfast.Level {
 func (subject Subject) Victim(s protocol.Spec, t *protocol.Reporter, open func() (holdfast.Engine, error)) error {
 	w := &worker{spec: s, report: t, next: s.From, began: time.Now()}
 	w.highest.Store(s.From - 1)
+
 	r := rand.New(rand.NewPCG(commits.Mix(s.Seed, 5), uint64(s.Gen)))
 	for {
 		t.Send(protocol.TellPhase, protocol.PhaseOpening, 0)
@@ -126,6 +130,7 @@ func (subject Subject) Victim(s protocol.Spec, t *protocol.Reporter, open func()
 			if w.refused(err) {
 				select {} // the supervisor ends this
 			}
+
 			return fmt.Errorf("opening: %w", err)
 		}
 		t.Send(protocol.TellPhase, protocol.PhaseOpened, 0)
@@ -189,6 +194,7 @@ func (w *worker) session(subject Subject, e holdfast.Engine, stop <-chan struct{
 			metrics()
 		}
 		metrics()
+
 		return nil
 	})
 	// A peer's message store has no such call.
@@ -208,12 +214,14 @@ func (w *worker) session(subject Subject, e holdfast.Engine, stop <-chan struct{
 				}
 				w.report.Send(protocol.TellSynced, n, 0)
 			}
+
 			return nil
 		})
 	}
 	err := subject.work(w, e, stop)
 	close(over)
 	side.Wait()
+
 	return err
 }
 
@@ -236,10 +244,12 @@ func (c *check) tell(subject Subject, e holdfast.Engine) error {
 		err = fmt.Errorf("reading: %w", err)
 	}
 	err = errors.Join(err, found.End())
+
 	for _, text := range c.said {
 		c.report.Wrong("%s", text)
 	}
 	c.said = nil
+
 	return err
 }
 
@@ -261,10 +271,12 @@ func (subject Subject) Reread(s protocol.Spec, t *protocol.Reporter, open func()
 			_ = e.Close()
 		}
 	}
+
 	for _, text := range c.said {
 		t.Wrong("%s", text)
 	}
 	t.Send(protocol.TellComplete, 0, 0)
+
 	return nil
 }
 
@@ -289,5 +301,6 @@ func (subject Subject) Check(s protocol.Spec, t *protocol.Reporter, open func() 
 			return fmt.Errorf("closing: %w", err)
 		}
 	}
+
 	return nil
 }

@@ -32,6 +32,7 @@ func timedEngine(e holdfast.Engine, report *protocol.Reporter) holdfast.Engine {
 	for _, level := range holdfast.Levels() {
 		t.given[level] = e.Capabilities().Promise(level).Given
 	}
+
 	return t
 }
 
@@ -42,6 +43,7 @@ func (t *timed) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt
 	if err != nil || !ok || t.given[level] < holdfast.Power {
 		return r, err
 	}
+
 	return holdfast.NewReceipt(&timedReceipt{r: r, wait: protocol.Wait{From: from, Key: key}, report: t.report}, 0), nil
 }
 
@@ -67,6 +69,7 @@ func (t *timed) changes(b *holdfast.Batch) (key string, ok bool) {
 			key, ok = string(op.Key), true
 		}
 	}
+
 	return key, ok
 }
 
@@ -87,6 +90,7 @@ func (t *timed) StoreOpened(what string) (closed func()) {
 	}); ok {
 		return below.StoreOpened(what)
 	}
+
 	return func() {}
 }
 
@@ -108,5 +112,6 @@ func (w *timedReceipt) Wait(uint64) error {
 			w.report.Waited(w.wait)
 		})
 	}
+
 	return err
 }

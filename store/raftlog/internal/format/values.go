@@ -43,6 +43,7 @@ func unseal(key, value []byte) (flags byte, body []byte, ok bool) {
 	if len(value) < headSize || binary.BigEndian.Uint32(value) != sum(key, value) || value[sumSize]&^flagsMask != version {
 		return 0, nil, false
 	}
+
 	return value[sumSize] & flagsMask, value[headSize:], true
 }
 
@@ -81,6 +82,7 @@ func timeKind(t time.Time) byte {
 	if sec := t.Unix(); sec < minSeconds || sec > maxSeconds {
 		return timeWide
 	}
+
 	return timeNanos
 }
 
@@ -93,6 +95,7 @@ func LogSize(log *raft.Log) int64 {
 	if log.Extensions != nil {
 		n += int64(uvarintSize(uint64(len(log.Extensions))))
 	}
+
 	return n + [...]int64{0, 8, 12}[timeKind(log.AppendedAt)]
 }
 
@@ -123,6 +126,7 @@ func AppendLog(dst, key []byte, log *raft.Log) []byte {
 		dst = append(dst, log.Extensions...)
 	}
 	dst = append(dst, log.Data...)
+
 	return seal(dst, key, start)
 }
 
@@ -137,6 +141,7 @@ func DecodeLog(key, value []byte, index uint64, log *raft.Log) bool {
 	if l.Term, b, ok = uvarint(b[1:]); !ok {
 		return false
 	}
+
 	switch flags & timeMask {
 	case 0:
 	case timeNanos:
@@ -170,6 +175,7 @@ func DecodeLog(key, value []byte, index uint64, log *raft.Log) bool {
 		return false
 	}
 	*log = l
+
 	return true
 }
 
@@ -180,6 +186,7 @@ func uvarint(b []byte) (x uint64, rest []byte, ok bool) {
 	if w <= 0 || w > 1 && b[w-1] == 0 {
 		return 0, nil, false
 	}
+
 	return x, b[w:], true
 }
 
@@ -193,6 +200,7 @@ const StableOverhead = headSize
 func AppendStable(dst, key, value []byte) []byte {
 	start := len(dst)
 	dst = append(append(dst, 0, 0, 0, 0, version), value...)
+
 	return seal(dst, key, start)
 }
 
@@ -209,6 +217,7 @@ func DecodeStable(key, stored []byte) ([]byte, bool) {
 func AppendCommit(dst, key []byte, index uint64) []byte {
 	start := len(dst)
 	dst = binary.BigEndian.AppendUint64(append(dst, 0, 0, 0, 0, version), index)
+
 	return seal(dst, key, start)
 }
 
@@ -218,6 +227,7 @@ func DecodeCommit(key, value []byte) (uint64, bool) {
 	if !ok || flags != 0 || len(b) != 8 {
 		return 0, false
 	}
+
 	return binary.BigEndian.Uint64(b), true
 }
 
@@ -281,9 +291,11 @@ func AppendMeta(dst, key []byte, m Meta) []byte {
 	if m.Void != nil {
 		dst = appendSpan(dst, *m.Void)
 	}
+
 	for _, dead := range m.Dead {
 		dst = appendSpan(dst, dead)
 	}
+
 	return seal(dst, key, start)
 }
 
@@ -297,6 +309,7 @@ func span(b []byte) (s Span, rest []byte, ok bool) {
 		return Span{}, nil, false
 	}
 	s = Span{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])}
+
 	return s, b[16:], s.Lo <= s.Hi
 }
 
@@ -326,6 +339,7 @@ func DecodeMeta(key, value []byte) (Meta, error) {
 		*m.Void, b, ok = span(b)
 		ok = ok && !(m.Entries && m.Void.Has(m.First))
 	}
+
 	for ok && flags&metaDead != 0 && (len(b) > 0 || m.Dead == nil) {
 		var dead Span
 		dead, b, ok = span(b)
@@ -339,5 +353,6 @@ func DecodeMeta(key, value []byte) (Meta, error) {
 	if !ok || len(b) > 0 || newer != (value[sumSize]&^flagsMask == metaVersion) {
 		return bad(holdfast.ErrCorrupt, "", "the store's description is %x", value)
 	}
+
 	return m, nil
 }

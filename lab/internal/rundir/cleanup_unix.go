@@ -14,7 +14,7 @@ import (
 )
 
 // claim marks dir as that of a living run, until the file is closed or the process ends. The file gets its name once
-// it is locked, or a sweep might take it for one whose run is dead.
+// it is locked, or a clean-up might take it for one whose run is dead.
 func claim(dir string) (*os.File, error) {
 	f, err := os.CreateTemp(dir, Lock)
 	if err != nil {
@@ -27,6 +27,7 @@ func claim(dir string) (*os.File, error) {
 		f.Close()
 		return nil, err
 	}
+
 	return f, nil
 }
 
@@ -38,9 +39,9 @@ func Own(st fs.FileInfo) bool {
 	return st.IsDir() && ok && int(sys.Uid) == os.Geteuid()
 }
 
-// Sweep removes the directories below parent whose names begin with the prefix and that killed runs of this user have
+// CleanUp removes the directories below parent whose names begin with the prefix and that killed runs of this user have
 // left, and returns their names. One without the file may just be being made, and stays.
-func Sweep(parent string, o Options) (swept []string) {
+func CleanUp(parent string, o Options) (cleaned []string) {
 	names, _ := filepath.Glob(filepath.Join(escape(parent), o.Prefix+"*", Lock))
 	for _, name := range names {
 		dir := filepath.Dir(name)
@@ -53,11 +54,12 @@ func Sweep(parent string, o Options) (swept []string) {
 		}
 		free := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil || o.Dead != nil && o.Dead(dir)
 		if free && still(f, name) && (o.Undo == nil || o.Undo(dir) == nil) && clean(dir) == nil {
-			swept = append(swept, dir)
+			cleaned = append(cleaned, dir)
 		}
 		f.Close()
 	}
-	return swept
+
+	return cleaned
 }
 
 // still reports whether f is what name names: a run that ends removes its directory before it lets go of the lock.
@@ -67,17 +69,19 @@ func still(f *os.File, name string) bool {
 		return false
 	}
 	is, err := os.Stat(name)
+
 	return err == nil && os.SameFile(was, is)
 }
 
 // clean removes the directory of a killed run. Its children die with it, but not before it, and may be making files:
-// under another name they do not find it. The lock file goes last, so that the next sweep finds what cannot be removed
-// now.
+// under another name they do not find it. The lock file goes last, so that the next clean-up finds what cannot be
+// removed now.
 func clean(dir string) error {
 	gone := dir + "-gone"
 	if err := os.Rename(dir, gone); err != nil {
 		return err
 	}
+
 	for pause := time.Millisecond; ; pause *= 2 {
 		entries, err := os.ReadDir(gone)
 		for _, e := range entries {

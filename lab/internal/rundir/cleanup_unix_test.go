@@ -14,17 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestClaimedFromTheBeginning: a file with the name is locked from its first moment on, so that no sweep can lock it
-// before. The one here is what such a sweep would hold.
+// TestClaimedFromTheBeginning: a file with the name is locked from its first moment on, so that no clean-up can lock it
+// before. The one here is what such a clean-up would hold.
 func TestClaimedFromTheBeginning(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, Lock)
-	sweeper, err := os.Create(name)
+	cleaner, err := os.Create(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer sweeper.Close()
-	if err := unix.Flock(int(sweeper.Fd()), unix.LOCK_EX); err != nil {
+	defer cleaner.Close()
+	if err := unix.Flock(int(cleaner.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
 	lock, err := claim(dir)
@@ -45,17 +45,17 @@ func TestClaimedFromTheBeginning(t *testing.T) {
 	}
 }
 
-// TestSweepSparesRunsThatEnd: a run that removes its directory is no killed one.
-func TestSweepSparesRunsThatEnd(t *testing.T) {
+// TestCleanUpSparesRunsThatEnd: a run that removes its directory is no killed one.
+func TestCleanUpSparesRunsThatEnd(t *testing.T) {
 	parent := t.TempDir()
 	var done atomic.Bool
-	swept := make(chan []string)
+	cleaned := make(chan []string)
 	go func() {
 		var all []string
 		for !done.Load() {
-			all = append(all, Sweep(parent, Options{Prefix: prefix})...)
+			all = append(all, CleanUp(parent, Options{Prefix: prefix})...)
 		}
-		swept <- all
+		cleaned <- all
 	}()
 	for range 300 {
 		dir, err := os.MkdirTemp(parent, prefix)
@@ -74,14 +74,14 @@ func TestSweepSparesRunsThatEnd(t *testing.T) {
 		lock.Close()
 	}
 	done.Store(true)
-	if all := <-swept; len(all) > 0 {
-		t.Errorf("%d directories of runs that ended were swept", len(all))
+	if all := <-cleaned; len(all) > 0 {
+		t.Errorf("%d directories of runs that ended were cleaned", len(all))
 	}
 }
 
-// TestSweepSparesWhatIsNotOurs: the system's temporary directory is everybody's. A link that has the name of a run's
+// TestCleanUpSparesWhatIsNotOurs: the system's temporary directory is everybody's. A link that has the name of a run's
 // directory there leads to what is not a run's, and another user's directory is that user's.
-func TestSweepSparesWhatIsNotOurs(t *testing.T) {
+func TestCleanUpSparesWhatIsNotOurs(t *testing.T) {
 	parent, precious := t.TempDir(), t.TempDir()
 	for _, name := range []string{Lock, "precious"} {
 		if err := os.WriteFile(filepath.Join(precious, name), nil, 0o644); err != nil {
@@ -103,8 +103,8 @@ func TestSweepSparesWhatIsNotOurs(t *testing.T) {
 		t.Logf("not root: %v", err)
 		want = 1 // it is ours still
 	}
-	if swept := Sweep(parent, Options{Prefix: prefix}); len(swept) != 2-want {
-		t.Errorf("swept %q", swept)
+	if cleaned := CleanUp(parent, Options{Prefix: prefix}); len(cleaned) != 2-want {
+		t.Errorf("cleaned %q", cleaned)
 	}
 	if left, err := os.ReadDir(parent); err != nil || len(left) != want {
 		t.Errorf("left %v, %v", left, err)
@@ -114,8 +114,8 @@ func TestSweepSparesWhatIsNotOurs(t *testing.T) {
 	}
 }
 
-// TestSweepWhileChildrenDie: the children of a killed run may still be making files when it is swept.
-func TestSweepWhileChildrenDie(t *testing.T) {
+// TestCleanUpWhileChildrenDie: the children of a killed run may still be making files when it is cleaned.
+func TestCleanUpWhileChildrenDie(t *testing.T) {
 	for range 20 {
 		parent := t.TempDir()
 		dir, err := os.MkdirTemp(parent, prefix)
@@ -147,10 +147,10 @@ func TestSweepWhileChildrenDie(t *testing.T) {
 		<-began
 		<-began
 		lock.Close() // the run is dead
-		swept := Sweep(parent, Options{Prefix: prefix})
+		cleaned := CleanUp(parent, Options{Prefix: prefix})
 		left, err := os.ReadDir(parent)
-		if len(swept) != 1 || swept[0] != dir || err != nil || len(left) > 0 {
-			t.Errorf("swept %q, left %v, %v", swept, left, err)
+		if len(cleaned) != 1 || cleaned[0] != dir || err != nil || len(left) > 0 {
+			t.Errorf("cleaned %q, left %v, %v", cleaned, left, err)
 		}
 		if err := os.RemoveAll(dir); err != nil { // or the children go on
 			t.Error(err)

@@ -10,48 +10,55 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/table"
 )
 
-// Merge says what is merged: neighbouring tiers, into the oldest of them.
-type Merge struct {
+// Compaction says what is compacted: neighbouring tiers, which are merged into the oldest of them.
+type Compaction struct {
 	Oldest, Newest uint64          // ids of the tiers; all between them take part
 	Victims        map[uint32]bool // segments that are emptied; if there are any, all tiers take part
 	From           []byte          // keys before it are done
 	To             []byte          // keys from it on take no part; empty: all do
-	Only           bool            // nothing else is merged than what names a segment that is to be emptied
+	Only           bool            // nothing else is rewritten than what names a segment that is to be emptied
 	Small          int64           // neighbouring tables of fewer bytes are joined
 }
 
 // empties reports whether the table names a segment that is to be emptied.
-func (m *Merge) empties(t *Table) bool {
-	return slices.ContainsFunc(t.Info.Segments, func(u table.SegmentUse) bool { return m.Victims[u.ID] })
+func (c *Compaction) empties(t *Table) bool {
+	return slices.ContainsFunc(t.Info.Segments, func(u table.SegmentUse) bool { return c.Victims[u.ID] })
 }
 
-// Step is one step of a merge: [Version.Plan], then Rewrite, which takes the next keys in order, up to a limit, and
-// Tiers, which says what the tiers are then. It is complete by itself: a merge can end after any step. It is for one
-// goroutine, but for Reads. The caller holds a reference to the version until the last of them has returned.
+// Step is one step of a compaction: [Version.Plan], then Rewrite, which takes the next keys in order, up to a limit,
+// and Tiers, which says what the tiers are then. It is complete by itself: a compaction can end after any step. It is
+// for one goroutine, but for Reads. The caller holds a reference to the version until the last of them has returned.
 type Step struct {
 	// Tombstones are range deletes that were flushed since the step was planned. The caller adds them.
 	Tombstones []*RangeTombstones
 
 	Entries int64 // keys that Rewrite came to
 
-	merge    Merge
-	ver      *Version
+	compaction Compaction
+	ver        *Version
+	bottom     bool // no tier is older: tombstones are dropped
+	joins      bool // neighbours are joined: nothing that is damaged lies between them
+
+	// The first so many clusters are done. If upto is not nil, the keys of the next one that lie before it are done too.
 	clusters []cluster
-	bottom   bool   // no tier is older: tombstones are dropped
-	joins    bool   // neighbours are joined: nothing that is damaged lies between them
-	done     int    // clusters that are done
-	upto     []byte // and of the next one the keys before upto, if it is not nil
+	done     int
+	upto     []byte
 }
 
-// cluster is refs that cover a stretch of keys which no other ref of the same tiers overlaps.
+// cluster is refs that cover a stretch of keys which no other ref of the same tiers overlaps. It is rewritten, or it is
+// one table that moves to the target as it is, or it stays where it is.
+//
+// Where a damaged table lies under it, only tiers newer than that, those above, have a part in it, and the oldest of
+// them is the target. Otherwise above is 0, and the target is that of the compaction.
 type cluster struct {
-	span    Span
-	above   uint64 // only newer tiers have a part in it: one that cannot be read lies between them and the others
-	target  uint64 // the tier that it comes to: that of the merge, but above what is damaged
+	span          Span
+	above, target uint64 // ids of tiers
+
 	rewrite bool
-	tiers   []Tier // newest first
-	made    [2]int // the writer's tables from and to
-	move    *Table // what joins the target as it is, nil if that is nothing
+	tiers   []Tier // what is rewritten, newest first
+	made    [2]int // from which to which of the writer's tables that became
+
+	move *Table // nil unless one moves
 }
 
 // Reads reports whether the step needs that segment.
@@ -62,7 +69,7 @@ func (s *Step) Idle() bool {
 	return !slices.ContainsFunc(s.clusters, func(c cluster) bool { return c.rewrite || c.move != nil })
 }
 
-// Next returns where the merge goes on after the step, and false if it has come to its end.
+// Next returns where the compaction goes on after the step, and false if it has come to its end.
 func (s *Step) Next() (from []byte, more bool) {
 	switch {
 	case s.upto != nil:
@@ -70,16 +77,17 @@ func (s *Step) Next() (from []byte, more bool) {
 	case s.done < len(s.clusters):
 		return s.clusters[s.done].span.Lo, true
 	}
+
 	return nil, false
 }
 
 // rewrites reports whether the table is rewritten though it overlaps no other. Where neighbours are not joined, a worn
 // one would become as many tables as it has refs.
-func (s *Step) rewrites(t *Table) bool { return s.merge.empties(t) || s.joins && t.worn() }
+func (s *Step) rewrites(t *Table) bool { return s.compaction.empties(t) || s.joins && t.worn() }
 
 // left reports whether the tables of a group stay as they are.
 func (s *Step) left(g []part) bool {
-	return s.merge.Only && !slices.ContainsFunc(g, func(a part) bool { return s.merge.empties(a.ref.Table) })
+	return s.compaction.Only && !slices.ContainsFunc(g, func(a part) bool { return s.compaction.empties(a.ref.Table) })
 }
 
 // part is a ref that takes part in a step, or what is left of one.
@@ -89,17 +97,19 @@ type part struct {
 	whole bool
 }
 
-// Plan makes the next step of a merge. Tables that overlap others, that name a segment that is to be emptied, or that
-// are worn, are rewritten, and so are neighbours that are small; others move as they are. Damaged ones stay where they
-// are.
-func (v *Version) Plan(m Merge) *Step {
-	s := &Step{merge: m, ver: v, bottom: true}
+// Plan makes the next step of a compaction. Tables that overlap others, that name a segment that is to be emptied, or
+// that are worn, are rewritten, and so are neighbours that are small; others move as they are. Damaged ones stay where
+// they are.
+func (v *Version) Plan(c Compaction) *Step {
+	s := &Step{compaction: c, ver: v, bottom: true}
 	var all, damaged []part
+
 	for _, t := range v.Tiers {
-		s.bottom = s.bottom && t.ID >= m.Oldest
-		if t.ID < m.Oldest || t.ID > m.Newest {
+		s.bottom = s.bottom && t.ID >= c.Oldest
+		if t.ID < c.Oldest || t.ID > c.Newest {
 			continue
 		}
+
 		for _, r := range t.Refs {
 			if r.Table.Damaged.Load() {
 				damaged = append(damaged, part{t.ID, r, true})
@@ -108,16 +118,18 @@ func (v *Version) Plan(m Merge) *Step {
 			}
 		}
 	}
-	if len(m.From) > 0 {
-		all = cut(all, nil, m.From, math.MaxUint64)
+	if len(c.From) > 0 {
+		all = cut(all, nil, c.From, math.MaxUint64)
 	}
-	if len(m.To) > 0 {
-		all = cut(all, m.To, nil, math.MaxUint64)
+	if len(c.To) > 0 {
+		all = cut(all, c.To, nil, math.MaxUint64)
 	}
+
 	for _, x := range damaged { // what cannot be read keeps its keys, and what is newer than it stays above it
 		all = cut(all, x.ref.Lo, x.ref.Span().Exclusive(), x.tier)
 	}
 	slices.SortStableFunc(all, func(a, b part) int { return bytes.Compare(a.ref.Lo, b.ref.Lo) })
+
 	var groups [][]part
 	var covered Span // by the last group
 	for _, a := range all {
@@ -135,12 +147,15 @@ func (v *Version) Plan(m Merge) *Step {
 			if s.left(g) {
 				return false
 			}
-			return len(g) > 1 || s.rewrites(g[0].ref.Table) || g[0].ref.Table.Info.FileBytes < m.Small
+
+			return len(g) > 1 || s.rewrites(g[0].ref.Table) || g[0].ref.Table.Info.FileBytes < c.Small
 		})
 	}
+
 	for _, g := range groups {
 		s.clusters = append(s.clusters, s.cluster(g, damaged))
 	}
+
 	return s
 }
 
@@ -153,11 +168,13 @@ func cut(all []part, lo, hi []byte, above uint64) (left []part) {
 				refs = append(refs, r)
 			}
 		}
+
 		for _, r := range refs {
 			whole := a.whole && bytes.Equal(r.Lo, a.ref.Lo) && bytes.Equal(r.last, a.ref.last)
 			left = append(left, part{a.tier, r, whole})
 		}
 	}
+
 	return left
 }
 
@@ -174,12 +191,13 @@ func join(groups [][]part, rewrite func([]part) bool) (out [][]part) {
 		}
 		open = also
 	}
+
 	return out
 }
 
 // cluster makes one of a group.
 func (s *Step) cluster(g, damaged []part) cluster {
-	out := cluster{span: g[0].ref.Span(), target: s.merge.Oldest}
+	out := cluster{span: g[0].ref.Span(), target: s.compaction.Oldest}
 	for _, x := range damaged {
 		if x.ref.Span().Overlaps(out.span) {
 			out.above = max(out.above, x.tier)
@@ -193,8 +211,10 @@ func (s *Step) cluster(g, damaged []part) cluster {
 		if g[0].tier != out.target && g[0].whole {
 			out.move = g[0].ref.Table
 		}
+
 		return out
 	}
+
 	out.rewrite = true
 	for _, t := range s.ver.Tiers {
 		x := Tier{ID: t.ID}
@@ -208,6 +228,7 @@ func (s *Step) cluster(g, damaged []part) cluster {
 			out.tiers = append(out.tiers, x)
 		}
 	}
+
 	return out
 }
 
@@ -215,7 +236,7 @@ func (s *Step) cluster(g, damaged []part) cluster {
 type Control struct {
 	Full    func() bool // so much was written that the step ends
 	Stopped func() bool // it ends in any case; asked once for each entry
-	// Move gives the value of an entry in a segment that is to be emptied a new home, and returns that place.
+	// Move gives the value of an entry in a segment that is to be emptied a new place, and returns it.
 	Move func(key []byte, e table.Entry) (place uint64, err error)
 }
 
@@ -231,7 +252,10 @@ func (s *Step) Rewrite(w *Writer, c Control) (err error) {
 		if c.Full() {
 			break
 		}
+
+		// The tables of a cluster are its own: Tiers puts them where the cluster goes.
 		g.made[0] = len(w.Tables)
+
 		m := merged{}
 		for k := range g.tiers {
 			m.src = append(m.src, source{tier: &g.tiers[k]})
@@ -239,8 +263,12 @@ func (s *Step) Rewrite(w *Writer, c Control) (err error) {
 		if err := m.seek(nil); err != nil {
 			return err
 		}
+
 		for m.cur >= 0 {
 			src := &m.src[m.cur]
+
+			// At least one entry is done in each step, or a compaction would never end. Where it stops, the next step begins
+			// with this key.
 			if entries > 0 && c.Full() || c.Stopped() {
 				s.upto = bytes.Clone(src.key)
 				break
@@ -248,12 +276,14 @@ func (s *Step) Rewrite(w *Writer, c Control) (err error) {
 			entries++
 			e := src.ri.Entry()
 			s.Entries++
-			if s.merge.Victims[uint32(e.Place>>32)] && !e.Tombstone {
+			if s.compaction.Victims[uint32(e.Place>>32)] && !e.Tombstone {
 				if e.Place, err = c.Move(src.key, e); err != nil {
 					return err
 				}
 			}
-			if !e.Tombstone || !s.bottom || g.target != s.merge.Oldest {
+
+			// A tombstone is dropped when nothing older can have its key: no older tier, and no damaged table under the cluster.
+			if !e.Tombstone || !s.bottom || g.target != s.compaction.Oldest {
 				if err := w.Add(src.key, e); err != nil {
 					return err
 				}
@@ -273,6 +303,7 @@ func (s *Step) Rewrite(w *Writer, c Control) (err error) {
 			break
 		}
 	}
+
 	return nil
 }
 
@@ -282,6 +313,7 @@ func (s *Step) Unreadable(bad func(error) bool) *Table {
 	if s.done == len(s.clusters) {
 		return nil
 	}
+
 	for _, t := range s.clusters[s.done].tiers {
 		for i := range t.Refs {
 			if _, err := t.Refs[i].count(); bad(err) {
@@ -289,6 +321,7 @@ func (s *Step) Unreadable(bad func(error) bool) *Table {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -309,6 +342,7 @@ func (s *Step) Tiers(now *Version, w *Writer) []Tier {
 		case g.move != nil:
 			moved[g.move] = append(moved[g.move], g)
 		}
+
 		made := []Tier{{Refs: Refs(w.Tables[g.made[0]:g.made[1]])}}
 		for _, ts := range s.Tombstones {
 			made = DeleteRanges(made, ts)
@@ -317,12 +351,14 @@ func (s *Step) Tiers(now *Version, w *Writer) []Tier {
 			come[g.target] = append(come[g.target], made[0].Refs...)
 		}
 	}
+
 	var tiers []Tier
 	for _, t := range now.Tiers {
-		if t.ID < s.merge.Oldest || t.ID > s.merge.Newest {
+		if t.ID < s.compaction.Oldest || t.ID > s.compaction.Newest {
 			tiers = append(tiers, Tier{t.ID, slices.Clone(t.Refs)})
 			continue
 		}
+
 		stays := Tier{ID: t.ID}
 		for _, r := range t.Refs {
 			if r.Table.Damaged.Load() { // it took no part
@@ -337,6 +373,7 @@ func (s *Step) Tiers(now *Version, w *Writer) []Tier {
 		}
 		tiers = append(tiers, stays)
 	}
+
 	for id, refs := range come {
 		i := slices.IndexFunc(tiers, func(t Tier) bool { return t.ID == id })
 		if i < 0 {
@@ -347,6 +384,7 @@ func (s *Step) Tiers(now *Version, w *Writer) []Tier {
 		slices.SortFunc(tiers[i].Refs, func(a, b Ref) int { return bytes.Compare(a.Lo, b.Lo) })
 	}
 	slices.SortFunc(tiers, func(a, b Tier) int { return cmp.Compare(b.ID, a.ID) })
+
 	return dropEmpty(tiers)
 }
 
@@ -357,8 +395,10 @@ func left(r Ref, tier uint64, gone []cluster) []Ref {
 		if g.span.EndsBefore(key) {
 			return -1
 		}
+
 		return 1
 	})
+
 	left := []Ref{r}
 	for ; i < len(gone) && len(left) > 0 && left[len(left)-1].Span().Overlaps(gone[i].span); i++ {
 		if tier <= gone[i].above {
@@ -367,5 +407,6 @@ func left(r Ref, tier uint64, gone []cluster) []Ref {
 		last := left[len(left)-1]
 		left = append(left[:len(left)-1], last.without(gone[i].span.Lo, gone[i].span.Exclusive())...)
 	}
+
 	return left
 }

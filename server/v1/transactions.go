@@ -1,0 +1,256 @@
+package v1
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"net/http"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/api"
+	"github.com/holdfastdb/holdfast/kv"
+	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/server/problem"
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/message"
+	"github.com/holdfastdb/holdfast/store/task"
+)
+
+// maxOperations is how many operations a transaction may have: each may open a log.
+const maxOperations = 1000
+
+// remembered is for how long the results of a transaction are kept.
+const remembered = 24 * time.Hour
+
+func (s *service) transactions() {
+	declare(s, operation{id: "commit-transaction", method: http.MethodPost, path: "/v1/transactions", role: auth.Write,
+		namespace: own, tag: "transactions", write: true,
+		summary: "Write messages, append events, enqueue and complete tasks, all or nothing",
+		about: "The operations are done in their order, in one namespace or in several, and are one commit. If one of them " +
+			"is refused, nothing is done, and the answer is that of its single call, with its number in operation. " +
+			"A transaction with ids or leases that is sent again as it was, within a day, is answered with its first results; " +
+			"in any other one, known ids of messages or events are 409 `id_taken`, unless all that it does is to repeat " +
+			"writes and appends. The token must have the role in the namespace of each operation.",
+		codes: []string{api.CodeNoNamespace, api.CodeConflict, api.CodeIDTaken, api.CodeEnded, api.CodeExists, api.CodeState,
+			api.CodeNotFound, api.CodeLeaseLost, api.CodeCancelled}},
+		func(c *call, in *struct{ Body api.Transaction }) (out api.TransactionResult, err error) {
+			steps, key, err := c.steps(in.Body.Operations)
+			if err == nil {
+				err = c.data.DB().Update(c.ctx, func(tx *kv.Tx) error {
+					out, err = transact(tx, steps, key)
+					return err
+				})
+			}
+			if errors.Is(err, holdfast.ErrClosed) { // the server stops, or a namespace was deleted meanwhile
+				for i, o := range in.Body.Operations {
+					if gone := c.data.Check(c.ctx, o.Namespace); gone != nil {
+						return out, problem.InOperation(i, gone)
+					}
+				}
+			}
+			return out, err
+		})
+}
+
+// step is an operation whose store is open. It reports whether it was a repeat.
+type step func(tx *kv.Tx) (r api.OperationResult, repeated bool, err error)
+
+// steps prepares operations: what takes time, or needs no transaction to be refused. The key is what a transaction is
+// remembered by, nil if it is not: one that has neither ids nor leases is done as often as it is sent.
+func (c *call) steps(operations []api.Operation) (steps []step, key []byte, err error) {
+	switch n := len(operations); {
+	case n == 0:
+		return nil, nil, problem.BadRequest("a transaction has at least one operation")
+	case n > maxOperations:
+		return nil, nil, &holdfast.Error{Op: "transaction", Class: holdfast.ErrTooLarge,
+			Detail: fmt.Sprintf("it has %d operations, the limit is %d", n, maxOperations)}
+	}
+	for i, o := range operations {
+		if !c.req.Principal.May(auth.Write, o.Namespace) {
+			return nil, nil, problem.InOperation(i, &holdfast.Error{Op: "transaction", Class: auth.ErrForbidden,
+				Detail: fmt.Sprintf("this needs a token with role %v in namespace %.80q", auth.Write, o.Namespace)})
+		}
+	}
+	sum, known := sha256.New(), false
+	for i := range operations {
+		one, ids, err := c.step(&operations[i], sum)
+		if err != nil {
+			return nil, nil, problem.InOperation(i, err)
+		}
+		steps, known = append(steps, one), known || ids
+		if err := json.NewEncoder(sum).Encode(&operations[i]); err != nil {
+			return nil, nil, err
+		}
+	}
+	if known {
+		key = sum.Sum(nil)
+	}
+	return steps, key, nil
+}
+
+// step prepares an operation, and reports whether it can be told from others like it: by ids or by a lease. It adds to
+// sum what tells its stores from others of the same names that were there before.
+func (c *call) step(o *api.Operation, sum hash.Hash) (do step, ids bool, err error) {
+	fields := 0
+	for _, there := range []bool{o.Write != nil, o.Append != nil, o.Enqueue != nil, o.Complete != nil} {
+		if there {
+			fields++
+		}
+	}
+	if fields != 1 {
+		return nil, false, problem.BadRequest("an operation has write, append, enqueue or complete; this has %d of them",
+			fields)
+	}
+	info, err := c.data.Messages().Info(c.ctx, o.Namespace)
+	if err != nil {
+		return nil, false, err
+	}
+	fmt.Fprintln(sum, info.Created.UnixNano())
+	switch {
+	case o.Write != nil:
+		for _, m := range o.Write.Messages {
+			ids = ids || m.ID != ""
+		}
+		do, err = c.writeStep(o.Namespace, o.Write)
+	case o.Append != nil:
+		for _, e := range o.Append.Events {
+			ids = ids || e.ID != ""
+		}
+		do, err = c.appendStep(o.Namespace, o.Append, sum)
+	case o.Enqueue != nil:
+		for _, t := range o.Enqueue.Tasks {
+			ids = ids || t.ID != ""
+		}
+		do, err = c.taskStep(o.Namespace, func(tx task.Tx) ([]task.Result, error) {
+			return tx.Enqueue(api.Specs(o.Enqueue.Tasks)...)
+		})
+	default:
+		ids = true
+		do, err = c.taskStep(o.Namespace, func(tx task.Tx) ([]task.Result, error) {
+			return tx.Complete(o.Complete.LeaseRef.Store(), api.Specs(o.Complete.Then)...)
+		})
+	}
+	return do, ids, err
+}
+
+func (c *call) writeStep(namespace string, w *api.Write) (step, error) {
+	if err := expects(w); err != nil {
+		return nil, err
+	}
+	n, err := c.data.Messages().Namespace(c.ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	messages := w.Store()
+	return func(tx *kv.Tx) (api.OperationResult, bool, error) {
+		var r message.Result
+		var err error
+		if w.Expected != nil {
+			r, err = n.In(tx).WriteAfter(w.Stream, *w.Expected, messages...)
+		} else {
+			r, err = n.In(tx).Write(w.Stream, messages...)
+		}
+		done := written(w, r)
+		return api.OperationResult{Written: &done}, r.Repeated, err
+	}, nil
+}
+
+func (c *call) appendStep(namespace string, a *api.LogAppend, sum hash.Hash) (step, error) {
+	if err := comesAfter(&a.Append); err != nil {
+		return nil, err
+	}
+	log, err := c.data.Log(c.ctx, namespace, a.Log)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintln(sum, log.History())
+	events := a.Store()
+	return func(tx *kv.Tx) (api.OperationResult, bool, error) {
+		var r event.Result
+		var err error
+		if a.After != nil {
+			r, err = log.In(tx).AppendAfter(*a.After, events...)
+		} else {
+			r, err = log.In(tx).Append(events...)
+		}
+		done := api.Appended(r)
+		return api.OperationResult{Appended: &done}, r.Repeated, err
+	}, nil
+}
+
+func (c *call) taskStep(namespace string, f func(task.Tx) ([]task.Result, error)) (step, error) {
+	t, err := c.data.Tasks(c.ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	return func(tx *kv.Tx) (api.OperationResult, bool, error) {
+		results, err := f(t.In(tx))
+		return api.OperationResult{Enqueued: enqueued(results).Results}, false, err
+	}, nil
+}
+
+// transact does the steps of a transaction, or finds that it was done.
+func transact(tx *kv.Tx, steps []step, key []byte) (out api.TransactionResult, err error) {
+	results := tx.Bucket("holdfast", "transactions")
+	// A repeat is remembered anew, too: with that commit the first one reaches the level of the repeat.
+	keep := func() error {
+		if key == nil {
+			return nil
+		}
+		value, err := json.Marshal(out)
+		return cmp.Or(err, results.PutUntil(key, value, tx.Now().Add(remembered)))
+	}
+	if key != nil {
+		value, err := results.Get(key)
+		switch {
+		case err == nil:
+			if err := json.Unmarshal(value, &out); err != nil {
+				return out, &holdfast.Error{Op: "transaction", Class: holdfast.ErrCorrupt, Cause: err,
+					Detail: "the results that are kept cannot be read"}
+			}
+			repeat(&out)
+			return out, keep()
+		case !errors.Is(err, holdfast.ErrNotFound):
+			return out, err
+		}
+	}
+
+	first, repeats := 0, 0
+	out.Results = make([]api.OperationResult, len(steps))
+	for i, one := range steps {
+		repeated := false
+		if out.Results[i], repeated, err = one(tx); err != nil {
+			return api.TransactionResult{}, problem.InOperation(i, err)
+		}
+		if repeated {
+			if repeats == 0 {
+				first = i
+			}
+			repeats++
+		}
+	}
+	if repeats > 0 && repeats < len(steps) {
+		return api.TransactionResult{}, problem.InOperation(first, &holdfast.Error{Op: "transaction",
+			Class: event.ErrPartialRepeat, Detail: "its ids are known, and what other operations do is new",
+			Remedy: "repeat a transaction as it was, or give new ids"})
+	}
+	out.Repeated = repeats > 0
+	return out, keep()
+}
+
+// repeat marks results as those of a transaction that was done before.
+func repeat(out *api.TransactionResult) {
+	out.Repeated = true
+	for _, r := range out.Results {
+		if r.Written != nil {
+			r.Written.Repeated = true
+		}
+		if r.Appended != nil {
+			r.Appended.Repeated = true
+		}
+	}
+}
