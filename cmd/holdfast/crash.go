@@ -65,7 +65,8 @@ func (crashCommand) Help() string {
 		`lies are power cuts on a disk that answered flushes and kept nothing: no engine promises anything there, and what ` +
 		`was seen breaks no claim. ` +
 		`Without --subject and --levels, kv runs at every level, and each store over it (event, message, task, raft, ` +
-		`transactions over all and the server, serve) at the weakest level that the crash must not cost: process for kill, power for the others. ` +
+		`transactions over all and the server, serve) at the weakest level that the crash must not cost: process for ` +
+		`kill, power for the others. ` +
 		`All that takes some minutes, and some 280 s of CPU time. With --for, all rows run again and again, each time ` +
 		`with other choices, and each pass is reported. ` +
 		`Peers must be named with --engines: raft-wal and raft-boltdb are crashed as raft only, postgres, nats and study-4 ` +
