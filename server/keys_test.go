@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
@@ -18,8 +19,8 @@ import (
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
-// No projection reaches a key that a server has written: tokens and options of subscriptions, the stores of all
-// namespaces, and the database that they are in.
+// No projection, and no operation of a program in a commit of a store, reaches a key that a server has written: tokens
+// and options of subscriptions, the stores of all namespaces, and the database that they are in.
 func TestKeysAreReserved(t *testing.T) {
 	ctx := context.Background()
 	check := func(err error) {
@@ -52,6 +53,8 @@ func TestKeysAreReserved(t *testing.T) {
 	}
 	n, err := d.Messages().Namespace(ctx, message.Default)
 	check(err)
+	log, err := d.Log(ctx, message.Default, "log")
+	check(err)
 	check(d.DB().Update(ctx, func(tx *kv.Tx) error { return tx.Bucket("b").Put([]byte("k"), nil) }))
 	keys := [][]byte{[]byte(probeKey)}
 	it := e.Scan(holdfast.Range{})
@@ -71,6 +74,11 @@ func TestKeysAreReserved(t *testing.T) {
 			if !errors.Is(err, holdfast.ErrBadOption) {
 				t.Errorf("a projection with the prefix %q: %v", key[:i+1], err)
 			}
+		}
+		var b holdfast.Batch
+		b.Delete(key)
+		if err := log.SaveOffsetFor(ctx, keyspace.Server, "p", 1, &b); !errors.Is(err, holdfast.ErrBadKey) {
+			t.Errorf("a model that deletes %q: %v", key, err)
 		}
 	}
 	if server < 5 { // two tokens, two subscriptions, and what is tried

@@ -126,7 +126,7 @@ func Example() {
 }
 
 // A transaction writes to several streams, completes a task and enqueues the next one: all of it, or nothing.
-func ExampleClient_Update() {
+func Example_transaction() {
 	ctx := context.Background()
 	fail := func(err error) {
 		if err != nil {

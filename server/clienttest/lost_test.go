@@ -146,6 +146,17 @@ func TestLostAnswers(t *testing.T) {
 				Queue: "next"})
 			return len(then), err
 		}, want: "2"},
+		{name: "transaction", before: func() { enqueue(task.Spec{Kind: "x"}); held = claim() }, do: func() (any, error) {
+			var r *event.Result
+			var first, second []task.Result
+			err := c.Update(ctx, func(tx *client.Tx) error {
+				first = k.In(tx).Complete(held, task.Spec{Kind: "k", Queue: "third"})
+				second = k.In(tx).Enqueue(task.Spec{Kind: "k", Queue: "third", Unique: "t"})
+				r = n.Log("other").In(tx).AppendAfter(0, event.Event{})
+				return nil
+			})
+			return fmt.Sprintf("%v %v %+v", first[0].Existing, second[0].Existing, *r), err
+		}, want: "false false {First:1 Last:1 Repeated:false}"},
 		{name: "fail", before: func() { enqueue(task.Spec{Kind: "x"}); held = claim() },
 			do: func() (any, error) {
 				return nil, k.Fail(ctx, held, task.Failure{Message: "no paper"}, task.FailOptions{Dead: true})
@@ -191,6 +202,9 @@ func TestLostAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		count++
+	}
+	if third, err := k.Count(ctx, "third"); err != nil || third[task.Waiting] != 2 {
+		t.Errorf("%v, %v", third, err)
 	}
 	last, err := l.Last(ctx)
 	counts, err2 := k.Count(ctx, "other")
