@@ -22,9 +22,9 @@ type kvCommand struct {
 
 // inDatabase is where a command finds buckets: a directory, which is opened for reading only if its engine has that.
 type inDatabase struct {
-	Dir      string `required:"" help:"The directory. It must not be open elsewhere." placeholder:"DIR" group:"Where:"`
-	Database string `help:"Name of the database. Default: the one without a name, which kv.On opens." placeholder:"NAME" group:"Where:"`
-	JSON     bool   `name:"json" help:"Write JSON; of dump, one line for each key and bucket."`
+	Dir      string `required:"" help:"The directory. It must not be open elsewhere."                             placeholder:"DIR"  group:"Where:"`
+	Database string `            help:"Name of the database. Default: the one without a name, which kv.On opens." placeholder:"NAME" group:"Where:"`
+	JSON     bool   `            help:"Write JSON; of dump, one line for each key and bucket."                                                      name:"json"`
 }
 
 // argumentsHelp says how bytes are written on a command line.

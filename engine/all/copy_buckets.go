@@ -181,7 +181,12 @@ func (c *CopyResult) compareBuckets(ctx context.Context, tx *kv.Tx, from *bare.S
 }
 
 // countBuckets counts buckets of that path, and what is in them.
-func countBuckets(ctx context.Context, tx *kv.Tx, path []string, names iter.Seq[string]) (buckets, keys int64, err error) {
+func countBuckets(
+	ctx context.Context,
+	tx *kv.Tx,
+	path []string,
+	names iter.Seq[string],
+) (buckets, keys int64, err error) {
 	for name := range names {
 		b := tx.Bucket(append(slices.Clip(path), name)...)
 		n, err := b.Count()

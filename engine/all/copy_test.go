@@ -252,7 +252,13 @@ func buckets(tx *kv.Tx) map[string]map[string]string {
 func TestCopyBoltBuckets(t *testing.T) {
 	long := strings.Repeat("n", kv.MaxNameSize)
 	want := map[string]map[string]string{
-		`["users"]`:               {"1": "alice", "2": "", "by-name/x": "no bucket", "\x00": "\x00", "": "18446744073709551615"},
+		`["users"]`: {
+			"1":         "alice",
+			"2":         "",
+			"by-name/x": "no bucket",
+			"\x00":      "\x00",
+			"":          "18446744073709551615",
+		},
 		`["users" "by-name"]`:     {"alice": "1", "": "3"},
 		`["users" "by-name" "a"]`: {},
 		`["none"]`:                {"": "7"},
@@ -323,7 +329,8 @@ func TestCopyBoltBucketsRefused(t *testing.T) {
 		class error
 		say   []string
 	}{
-		{[]string{"b"}, strings.Repeat("k", 16_384-6), holdfast.ErrBadKey, []string{`key "kkkk`, `in bucket "b"`, "16378 bytes"}},
+		{[]string{"b"}, strings.Repeat("k", 16_384-6), holdfast.ErrBadKey,
+			[]string{`key "kkkk`, `in bucket "b"`, "16378 bytes"}},
 		{[]string{"b", name + "n"}, "k", holdfast.ErrBadOption, []string{`bucket "b" > "nnnn`, "1025 bytes"}},
 		{slices.Repeat([]string{name}, 16), "k", holdfast.ErrBadKey, []string{`bucket "nnnn`, "too long together"}},
 	} {

@@ -1,7 +1,7 @@
 // Orders is a service whose orders are the events that they have had. Each request is a decision on one order, made on
-// its present state. What customers have spent is a read model, made of the events. Mail is a task, which is enqueued in
-// the transaction that writes the event that it tells of: there is no payment without its mail, and no mail without a
-// payment.
+// its present state. What customers have spent is a read model, made of the events. Mail is a task, which is enqueued
+// in the transaction that writes the event that it tells of: there is no payment without its mail, and no mail without
+// a payment.
 //
 //	orders --dir /tmp/orders --addr 127.0.0.1:8080
 //	curl -X POST '127.0.0.1:8080/orders/17/place?customer=ann&cents=1250'

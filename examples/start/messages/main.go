@@ -22,7 +22,6 @@ func main() {
 	engine := must(logtree.Open("messages-data", holdfast.Options{}))
 	store := must(message.Open(kv.On(engine), message.Options{})) // at Power
 	bank := must(store.Namespace(ctx, message.Default))
-
 	events := aggregate.NewEvents[moved]()
 	aggregate.Register[moved](events, "Moved", 1)
 	accounts := must(aggregate.New(bank, aggregate.Options[account, moved]{Category: "account", Events: events,
@@ -34,7 +33,6 @@ func main() {
 			return fmt.Errorf("account %s has only %d", a.ID, a.State.Balance)
 		}
 		a.Add(moved{amount})
-
 		return nil
 	}
 	for _, amount := range []int{100, -30, -500} {
@@ -58,6 +56,5 @@ func must[T any](v T, err error) T {
 	if err != nil {
 		log.Fatal(err)
 	}
-
 	return v
 }
