@@ -1,5 +1,5 @@
-// Transactions keeps a shop in the directory transactions-data. An order is a row of the program's own, a message, and a
-// mail that is to be sent: all three are there, or none. Two orders are all that it has goods for.
+// Transactions keeps a shop in the directory transactions-data. An order is a row of the program's own, a message, and
+// a mail that is to be sent: all three are there, or none. Two orders are all that it has goods for.
 package main
 
 import (
