@@ -40,12 +40,13 @@ var layers = map[string][]string{
 	"engine/all":              {"", "driver/", "engine/"},
 	"enginetest":              {"", "engine/mem", "enginetest/commits", "internal/night"},
 	"enginetest/commits":      {""}, // what checks engines depends on none
-	"store/":                  {"", "driver/lifecycle", "store/internal/"},
+	"store/":                  {"", "driver/lifecycle", "internal/names", "store/internal/"},
 	"store/event/eventbus":    {"", "store/event"},
-	"store/message/": {"", "driver/lifecycle", "internal/jsoncheck", "internal/ndjson", "store/event", "store/message/",
+	"store/message/": {"", "driver/lifecycle", "internal/jsoncheck", "internal/names", "internal/ndjson", "store/event",
+		"store/message/", "store/internal/"},
+	"store/message/aggregate": {"", "store/message"},
+	"store/task/": {"", "driver/lifecycle", "internal/names", "store/event", "store/task/",
 		"store/internal/"},
-	"store/message/aggregate":  {"", "store/message"},
-	"store/task/":              {"", "driver/lifecycle", "store/event", "store/task/", "store/internal/"},
 	"store/task/worker":        {"", "store/task"},
 	"store/task/workertest":    {"", "engine/mem", "store/task"}, // for tests
 	"store/projection":         {"", "store/event", "store/message", "store/internal/"},
@@ -57,9 +58,9 @@ var layers = map[string][]string{
 	"lab/contender":  {"", "driver/datadir", "engine/", "internal/console", "lab/", "store/"},
 	"api":            {"store/"}, // whose types it converts
 	"server/":        {"", "api", "driver/datadir", "internal/", "server/", "store/"},
-	"server/auth":    {"", "store/message"},
+	"server/auth":    {"", "internal/names", "store/message"},
 	"server/route":   {"", "server/auth"},
-	"server/data":    {"", "store/", "server/fanout"},
+	"server/data":    {"", "internal/names", "store/", "server/fanout"},
 	"server/fanout":  {"server/problem"},
 	"server/page":    {"server/route"},
 	"server/metrics": {"", "store/"}, // for programs that embed the library, too

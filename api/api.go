@@ -112,7 +112,7 @@ type NewToken struct {
 	Namespace   string     `json:"namespace" is:"namespace or *"`
 	Role        string     `json:"role" enum:"admin,write,read"`
 	Description string     `json:"description,omitempty"`
-	Expires     *time.Time `json:"expires,omitempty"`
+	Expires     *time.Time `json:"expires,omitempty" is:"moment"` // absent for never
 }
 
 // Message is a message that is there.
@@ -358,7 +358,7 @@ type NewTask struct {
 	Priority int8   `json:"priority,omitempty" is:"small"`             // higher comes first
 
 	// At is the earliest time at which it may run, DelayMS the same from now on; not both.
-	At      time.Time `json:"at,omitzero"`
+	At      time.Time `json:"at,omitzero" is:"moment"`
 	DelayMS int64     `json:"delay_ms,omitempty" is:"natural"` // how long to wait before it may run
 
 	Key      string `json:"key,omitempty" is:"text"`      // what the limits by key of its queue count by: a customer

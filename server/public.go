@@ -76,15 +76,17 @@ func (o *room) answered(err error) {
 }
 
 // probeKey is in the server's part of the engine, as tokens are. probeSize is what most writes take, or more.
+// leastProbe is more than what an engine admits for the sake of a delete where it has no room for else.
 const (
-	probeKey  = "s\x00r"
-	probeSize = 64 << 10
-	probeEach = time.Second
+	probeKey   = "s\x00r"
+	probeSize  = 64 << 10
+	leastProbe = 8 << 10
+	probeEach  = time.Second
 )
 
 // begin finds out whether there is any room when a server begins: stores that are there are opened without.
 func (o *room) begin(d *data.Data) error {
-	if err := probe(d, 1); isFull(err) {
+	if err := probe(d, leastProbe); isFull(err) {
 		o.answered(err)
 		return err
 	}

@@ -186,11 +186,14 @@ func loadMark(dir string) (Mark, error) {
 		return Mark{}, &holdfast.Error{Class: holdfast.ErrCorrupt, Remedy: "restore the file from a backup",
 			Detail: fmt.Sprintf("%s is no file but a %s", markName, describeKind(info.Mode().Type()))}
 	}
-	text, err := os.ReadFile(name)
+	f, closeFile, err := OpenToRead(name) // others may ask meanwhile whether the directory is in use
 	if err != nil {
 		return Mark{}, err
 	}
-
+	text, err := io.ReadAll(f)
+	if err = errors.Join(err, closeFile()); err != nil {
+		return Mark{}, err
+	}
 	return parseMark(string(text))
 }
 

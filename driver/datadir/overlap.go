@@ -140,13 +140,13 @@ func marked(dir string) bool {
 		if st, err := os.Stat(name); err != nil || !st.Mode().IsRegular() {
 			continue
 		}
-		f, err := os.Open(name)
+		f, closeFile, err := OpenToRead(name)
 		if err != nil {
 			continue
 		}
 		var head [len(begin)]byte
 		_, err = io.ReadFull(f, head[:])
-		f.Close()
+		_ = closeFile()
 		if err == nil && string(head[:]) == begin {
 			return true
 		}

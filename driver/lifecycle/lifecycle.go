@@ -106,21 +106,25 @@ func (e *Engine) Opened(what string) (closed func()) {
 
 // StillUsed is the error of a Close that has closed the engine while something was open in it, nil if nothing was.
 func (e *Engine) StillUsed() error {
-	e.using.Lock()
-	defer e.using.Unlock()
-	if len(e.stores) == 0 {
+	names := e.users()
+	if names == "" {
 		return nil
 	}
+	used := e.who
+	used.Op, used.Class, used.Remedy = "close", holdfast.ErrStoresOpen, "close them first"
+	used.Detail = names + "; they answer ErrClosed now, and nothing that was acknowledged is lost"
+	return &used
+}
 
+// users names what is open in the engine, "" if nothing is.
+func (e *Engine) users() string {
+	e.using.Lock()
+	defer e.using.Unlock()
 	var names []string
 	for _, s := range e.stores {
 		names = append(names, *s)
 	}
-	used := e.who
-	used.Op, used.Class, used.Remedy = "close", holdfast.ErrStoresOpen, "close them first"
-	used.Detail = strings.Join(names, ", ") + "; they answer ErrClosed now, and nothing that was acknowledged is lost"
-
-	return &used
+	return strings.Join(names, ", ")
 }
 
 // Fill sets the gauges of open iterators and snapshots.
@@ -235,6 +239,8 @@ func (e *Engine) inUse() *holdfast.Error {
 	busy := e.who
 	busy.Op, busy.Class, busy.Remedy = "close", holdfast.ErrBusy, "close them first"
 	busy.Detail = fmt.Sprintf("%d iterators and %d snapshots are open", it, sn)
-
+	if names := e.users(); names != "" { // they read in the background, too
+		busy.Detail += ", perhaps of " + names
+	}
 	return &busy
 }

@@ -45,6 +45,7 @@ type disk struct {
 	changed sync.Cond
 	stalled int
 	phase   phase
+	made    []string // tables that Open has made, see abandon; nil once the manifest has changed
 
 	froze chan struct{} // closed when the disk freezes
 
@@ -148,6 +149,45 @@ func (d *disk) enter(p phase) {
 	d.changed.Broadcast()
 }
 
+// note notes that a file is made or written to. While the database is opened, tables are made of its logs, which the
+// manifest names when all are there.
+func (d *disk) note(name string, made bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.phase != opening:
+	case strings.HasPrefix(d.PathBase(name), "MANIFEST-"):
+		d.made = nil
+	case made && isTable(name):
+		d.made = append(d.made, name)
+	}
+}
+
+// abandon ends the opening of a database that has failed for want of room, on the frozen disk. It removes the tables
+// that were made: the manifest does not name them, and they would take the room that is made for the next Open.
+func (d *disk) abandon() {
+	d.enter(abandoned)
+	if d.check() != nil {
+		return // the name leads to another directory
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, name := range d.made {
+		_ = d.FS.Remove(name)
+	}
+}
+
+// logBytes is how large the logs are, which become tables when the database is opened.
+func (d *disk) logBytes() (n int64) {
+	names, _ := d.FS.List(d.dir)
+	for _, name := range names {
+		if info, err := d.FS.Stat(d.PathJoin(d.dir, name)); err == nil && strings.HasSuffix(name, ".log") {
+			n += info.Size()
+		}
+	}
+	return n
+}
+
 // merge decides about a compaction that wants to make a file when the disk is frozen, and returns the error that it
 // then fails with, nil if it may go on in memory.
 //
@@ -184,6 +224,7 @@ func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 	if !d.lost() {
 		f, err := d.FS.Create(name, category)
 		if err == nil {
+			d.note(name, true)
 			return d.wrap(f, name, category), nil
 		}
 		d.fail("create", name, err)
@@ -390,8 +431,7 @@ func (f *file) Write(p []byte) (int, error) {
 	if f.d.frozen() {
 		return len(p), f.done("write", nil)
 	}
-
-	// Pebble is told that all was written. A failure freezes the disk, and only the writer of a table learns of it here.
+	f.d.note(f.path, false)
 	n, err := f.File.Write(p)
 	f.d.written.Add(int64(n))
 	if err == nil && n < len(p) {

@@ -131,7 +131,13 @@ func start(below vfs.FS, data string, check func() error, o holdfast.Options,
 		if err != nil {
 			// What Pebble has begun may go on: nothing of it may reach the directory, which is no longer ours.
 			d.fail("open", data, err)
-			d.enter(abandoned)
+			if full := (*holdfast.Error)(nil); errors.As(err, &full) && full.Class == holdfast.ErrFull {
+				d.abandon()
+				full.Remedy = fmt.Sprintf("make about %d MiB of room on the disk, or raise the quota: as much as its logs have",
+					d.logBytes()>>20+1)
+			} else {
+				d.enter(abandoned)
+			}
 		}
 	}()
 

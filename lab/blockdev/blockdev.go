@@ -104,6 +104,8 @@ type Options struct {
 	// Size is that of the disk in bytes, a multiple of 1 MiB up to 16 GiB; 0 means 256 MiB for ext4, 512 MiB for the
 	// others. What is not written takes no space. Images have the size of their disk.
 	Size int64
+	// Inodes is how many files and directories ext4 can have, about; 0 means as many as it chooses. Others have no limit.
+	Inodes int
 	// Mount are options of the mount beyond the defaults, such as commit=1, separated by commas.
 	Mount string
 	// Dir is an existing directory on a real disk for mount points and scratch data; empty means os.TempDir.
@@ -118,6 +120,10 @@ func (o Options) withDefaults() (Options, error) {
 	if !ok {
 		return o, &holdfast.Error{Op: "block recorder", Class: holdfast.ErrBadOption,
 			Detail: fmt.Sprintf("file system %q", o.FS), Remedy: "use " + strings.Join(FileSystems(), ", ")}
+	}
+	if o.Inodes != 0 && o.FS != "ext4" || o.Inodes < 0 {
+		return o, &holdfast.Error{Op: "block recorder", Class: holdfast.ErrBadOption,
+			Detail: fmt.Sprintf("%d inodes of %s", o.Inodes, o.FS), Remedy: "choose a number for ext4 only"}
 	}
 	if o.Size == 0 {
 		o.Size = fs.normSize

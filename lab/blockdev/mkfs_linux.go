@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -145,7 +147,11 @@ func makeFileSystem(ctx context.Context, f *os.File, o Options) error {
 		_, _ = CleanUp(dir)
 	}
 	var said bytes.Buffer
-	cmd := exec.CommandContext(ctx, path, append(append([]string{}, fileSystems[o.FS].args...), f.Name())...)
+	args := slices.Clone(fileSystems[o.FS].args)
+	if o.Inodes > 0 {
+		args = append(args, "-N", strconv.Itoa(o.Inodes))
+	}
+	cmd := exec.CommandContext(ctx, path, append(args, f.Name())...)
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s: %w: %s", path, firstOf(ctx.Err(), err), strings.TrimSpace(said.String()))

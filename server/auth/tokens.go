@@ -13,9 +13,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/names"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -275,9 +275,8 @@ func (t *Tokens) Create(ctx context.Context, k Token) (Token, string, error) {
 	switch {
 	case k.Role < Read || k.Role > Admin:
 		return bad(fmt.Sprintf("the role is %v; it is read, write or admin", k.Role))
-	case len(k.Description) > maxDescription || !utf8.ValidString(k.Description):
-		return bad(fmt.Sprintf("the description has %d bytes, or is not UTF-8; the limit is %d", len(k.Description),
-			maxDescription))
+	case names.Wrong(k.Description, maxDescription) != "":
+		return bad("the description " + names.Wrong(k.Description, maxDescription))
 	case !k.Expires.IsZero() && !k.Expires.After(now):
 		return bad("it would be expired")
 	}

@@ -22,6 +22,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/names"
 	"github.com/holdfastdb/holdfast/server/fanout"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
@@ -164,6 +165,11 @@ func (d *Data) FindLog(ctx context.Context, namespace, log string) (*event.Store
 func (d *Data) log(ctx context.Context, namespace, log string, anew bool) (*event.Store, error) {
 	if err := checkLog(namespace, log); err != nil {
 		return nil, err
+	}
+	// One that was made before can be read and removed.
+	if what := names.Wrong(log, event.MaxNameSize); what != "" && anew {
+		return nil, &holdfast.Error{Op: "log", Class: holdfast.ErrBadOption, Detail: "the name " + what,
+			Remedy: "use one without control characters"}
 	}
 	n := name(namespace, log)
 

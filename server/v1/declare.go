@@ -445,6 +445,8 @@ func set(v reflect.Value, texts []string) error {
 	case *time.Time:
 		if *p, err = time.Parse(time.RFC3339, text); err != nil {
 			err = fmt.Errorf("%.40q is no time such as 2026-01-31T12:00:00Z (RFC 3339)", text)
+		} else if yearOne(text) {
+			err = fmt.Errorf("%.40q is in the year 1, which means none; leave it out for that", text)
 		}
 	default:
 		panic(fmt.Sprintf("a parameter of type %s", v.Type()))

@@ -15,9 +15,8 @@ import (
 
 // Patterns of texts, for schemas.
 const (
-	plainText   = `^[^\x00-\x1f\x7f]*$`
-	taskText    = `^[^\x00-\x1f\x7f-\x9f]*$`
-	logName     = `^[^/\x00]+$`
+	plainText   = `^[^\x00-\x1f\x7f-\x9f]*$` // as package names has it
+	logName     = `^[^/\x00-\x1f\x7f-\x9f]+$`
 	namespaceID = `[A-Za-z0-9][A-Za-z0-9_-]*`
 	uuid        = `^[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}$`
 	base64Text  = `^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$`
@@ -39,16 +38,17 @@ var kinds = map[string]func(*huma.Schema){
 	},
 	"type":      text(1, message.MaxTypeSize, ""),
 	"log":       name(0, logName), // 127 bytes with its namespace
-	"offset":    name(event.MaxIDSize, ""),
+	"offset":    name(event.MaxIDSize, plainText),
 	"event":     text(0, event.MaxIDSize, ""),
-	"task":      name(task.MaxTextSize, taskText),
-	"queue":     name(task.MaxNameSize, taskText),
-	"any queue": text(0, task.MaxNameSize, taskText),
-	"worker":    text(0, task.MaxNameSize, taskText),
-	"text":      text(0, task.MaxTextSize, taskText),
-	"kind":      text(1, task.MaxTextSize, taskText),
+	"task":      name(task.MaxTextSize, plainText),
+	"queue":     name(task.MaxNameSize, plainText),
+	"any queue": text(0, task.MaxNameSize, plainText),
+	"worker":    text(0, task.MaxNameSize, plainText),
+	"text":      text(0, task.MaxTextSize, plainText),
+	"kind":      text(1, task.MaxTextSize, plainText),
 	"some":      func(s *huma.Schema) { s.MinItems = &one },
 	"time":      func(s *huma.Schema) { s.Pattern = years },
+	"moment":    func(s *huma.Schema) { s.Not = &huma.Schema{Pattern: "^000[01]-"} },
 	"small":     func(s *huma.Schema) { s.Minimum, s.Maximum = number(math.MinInt8), number(math.MaxInt8) },
 	"natural":   func(s *huma.Schema) { s.Minimum = new(float64) },
 	"uuid": func(s *huma.Schema) {

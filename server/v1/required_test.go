@@ -101,6 +101,13 @@ func (m maker) variants(s *schema, in string) (list []variant) {
 			o[name] = []any{nil}
 			list = append(list, variant{"null in a list", "", o})
 		}
+		if m.of(property).Format == "date-time" && !slices.Contains(s.Required, name) {
+			for _, zero := range []string{"0001-01-01T00:00:00Z", "0001-01-01T01:00:00+01:00", "0000-12-31T23:00:00-01:00"} {
+				o := m.least(s).(map[string]any)
+				o[name] = zero
+				list = append(list, variant{"year 1", strings.TrimPrefix(in+"."+name, "."), o})
+			}
+		}
 	}
 	for _, name := range s.Required {
 		whole := m.least(s).(map[string]any)
@@ -137,13 +144,18 @@ func contents(t *testing.T, e holdfast.Engine) string {
 }
 
 // TestRequired: for every operation, and each field that its schema requires, a body without it is refused with its
-// name, and nothing is changed: an absent position is not zero.
+// name, and nothing is changed: an absent position is not zero. A time that need not be there is not taken for absent
+// if it is the zero time: a token with such an expiry never expired.
 func TestRequired(t *testing.T) {
 	s := start(t, nil, core.Options{})
 	w := httptest.NewRecorder()
 	s.server.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/openapi.json", nil))
 	var doc struct {
 		Paths map[string]map[string]struct {
+			Parameters []struct {
+				Name, In string
+				Schema   *schema
+			}
 			RequestBody struct {
 				Content map[string]struct{ Schema *schema }
 			}
@@ -157,11 +169,21 @@ func TestRequired(t *testing.T) {
 	before, tried := contents(t, s.engine), map[string]int{}
 	for _, path := range slices.Sorted(maps.Keys(doc.Paths)) {
 		for method, op := range doc.Paths[path] {
+			at := regexp.MustCompile(`\{[^}]*\}`).ReplaceAllString(strings.ReplaceAll(path, "{ns}", "default"), "x")
+			for _, p := range op.Parameters {
+				if p.In != "query" || m.of(p.Schema).Format != "date-time" {
+					continue
+				}
+				resp, answer := s.send(strings.ToUpper(method), at+"?"+p.Name+"=0001-01-01T00:00:00Z", nil)
+				if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(answer), p.Name) {
+					t.Errorf("%s %s with %s in the year 1: %d %s", method, at, p.Name, resp.StatusCode, answer)
+				}
+				tried["year 1"]++
+			}
 			body := op.RequestBody.Content["application/json"].Schema
 			if body == nil {
 				continue
 			}
-			at := regexp.MustCompile(`\{[^}]*\}`).ReplaceAllString(strings.ReplaceAll(path, "{ns}", "default"), "x")
 			for _, v := range append(m.variants(body, ""), variant{"null", "", nil}, variant{"a list", "", []any{}}) {
 				text, err := json.Marshal(v.body)
 				if err != nil {
@@ -178,7 +200,7 @@ func TestRequired(t *testing.T) {
 			}
 		}
 	}
-	if tried["missing"] < 25 || tried["missing"] != tried["twice"] {
+	if tried["missing"] < 25 || tried["missing"] != tried["twice"] || tried["year 1"] < 11 {
 		t.Errorf("too little was tried: %v", tried)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/server/problem"
@@ -24,6 +25,7 @@ type field struct {
 	data     bool   // it is a user's, and not looked into
 	required bool   // it must be there, and not be null
 	segment  bool   // it names what other requests name in their path
+	moment   bool   // it is a time that need not be there
 	object   *shape // of the value, or of the items of a list; nil if that is not looked at
 }
 
@@ -50,7 +52,8 @@ func shapeOf(t reflect.Type) *shape {
 		required := !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") &&
 			f.Tag.Get("required") != "false"
 		s.fields[name] = &field{at: len(s.fields), data: f.Type == reflect.TypeFor[json.RawMessage](), required: required,
-			segment: f.Tag.Get("segment") != "", object: shapeOf(f.Type)}
+			segment: f.Tag.Get("segment") != "", object: shapeOf(f.Type),
+			moment: !required && (f.Type == reflect.TypeFor[time.Time]() || f.Type == reflect.TypeFor[*time.Time]())}
 		if required {
 			s.names = append(s.names, name)
 		}
@@ -157,6 +160,9 @@ func (r *reader) object(s *shape, where string) error {
 		} else if err := r.value(f.object, in(name)); err != nil {
 			return err
 		}
+		if f.moment && yearOne(string(bytes.Trim(r.body[from:r.at], `"`))) {
+			return problem.BadRequest("the body: the %s is in the year 1, which means none; leave it out for that", in(name))
+		}
 		if f.segment && !addressable(r.body[from:r.at]) {
 			return problem.BadRequest("the body: the %s is %.80s, which cannot stand in a path: it has nothing but "+
 				"slashes, or a dot or two in the place of a name", in(name), r.body[from:r.at])
@@ -174,6 +180,12 @@ func (r *reader) object(s *shape, where string) error {
 	}
 
 	return nil
+}
+
+// yearOne reports whether a time is in the first year there is, or before. In Go the zero time is there, which stands
+// for no time: what a client sends by mistake would mean something else than the past that it names.
+func yearOne(text string) bool {
+	return strings.HasPrefix(text, "0001-") || strings.HasPrefix(text, "0000-")
 }
 
 // addressable reports whether a string of JSON can be a name in a path, or is empty, which other checks are for.

@@ -163,8 +163,8 @@ func (s *service) transfer() {
 		summary: "Export messages with their positions, as lines of JSON"}, typeOf[none](),
 		func(c *call, in *struct {
 			Categories []string  `query:"category" is:"category" doc:"Messages of these categories only; may be repeated."`
-			Since      time.Time `query:"since" doc:"Messages only that were written at this time or later."`
-			Until      time.Time `query:"until" doc:"Messages only that were written before this time."`
+			Since      time.Time `query:"since" is:"moment" doc:"Messages only that were written at this time or later."`
+			Until      time.Time `query:"until" is:"moment" doc:"Messages only that were written before this time."`
 			Gzip       bool      `query:"gzip" doc:"Compress them; the type of the answer is application/gzip then."`
 		}) error {
 			n, err := c.namespace()

@@ -529,7 +529,7 @@ func testTruncation(t *testing.T, tg *target, o event.Options) {
 
 // Logs in one engine know nothing of each other, however their names begin.
 func testNames(t *testing.T, tg *target, o event.Options) {
-	names := []string{"", "n", "ne", "n\x00", "\x01n", strings.Repeat("n", event.MaxNameSize)}
+	names := []string{"", "n", "ne", "n\x00", " n", strings.Repeat("n", event.MaxNameSize)}
 	for i, name := range names {
 		s := openLog(t, tg.Engine, event.Options{Name: name, Level: tg.Level})
 		if _, err := event.Open(tg.Engine, event.Options{Name: name, Level: tg.Level}); !errors.Is(err, holdfast.ErrLocked) {

@@ -6,14 +6,15 @@ import (
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/names"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
 
 // SaveOffset stores that the subscription of that name has come
 // as far as position: the last one it has handled, 0 for none. The last save wins, so a
-// subscription can be set back. Names have 1 to MaxIDSize bytes. A position that readers
-// do not see yet is ErrAhead; a truncated one is accepted. As in Append, ctx is checked
+// subscription can be set back. Names have 1 to MaxIDSize bytes, which are UTF-8 without control characters. A
+// position that readers do not see yet is ErrAhead; a truncated one is accepted. As in Append, ctx is checked
 // until the save is applied, and not after.
 func (s *Store) SaveOffset(ctx context.Context, subscription string, pos uint64) error {
 	return s.save(ctx, "save offset", s.keys.Offset(subscription), subscription, pos, nil, nil)
@@ -76,6 +77,9 @@ func (s *Store) save(ctx context.Context, op string, key []byte, name string, po
 	with *holdfast.Batch) error {
 	if err := s.checkName(op, name); err != nil {
 		return err
+	}
+	if what := names.Wrong(name, s.maxID); what != "" { // one that was given before can be loaded and removed
+		return s.fail(op, holdfast.ErrBadOption, nil, "", "the name %s", what)
 	}
 	if last := s.durable.Load(); pos > last {
 		return s.fail(op, ErrAhead, nil, "", "position %d, the last one is %d", pos, last)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
+	"github.com/holdfastdb/holdfast/store/internal/chunks"
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/internal/receipts"
 )
@@ -409,9 +410,14 @@ func (s *Store) applyRemoval(level holdfast.Level, c *Commit, add func(*Commit) 
 // cut adds to b what makes holes of the positions, which are in order and in the log, and returns the events there.
 func (s *Store) cut(a *appender, b *holdfast.Batch, positions []uint64) (events []Event, err error) {
 	// from is where the hole begins that is being made, 0 if none is, and at is where it would end now.
-	from, at := uint64(0), uint64(0)
+	from, at, noted := uint64(0), uint64(0), false
 	flush := func() {
 		if from > 0 {
+			if !noted && from < at { // a hole that takes the place of an event is a set
+				keyspace.SetNumber(a.key, at-1)
+				chunks.Notes(b, a.key)
+				noted = true
+			}
 			s.hole(a, b, from, at)
 		}
 		from = 0
@@ -556,6 +562,9 @@ func (s *Store) allow(holes bool) error {
 		return nil
 	}
 	var b holdfast.Batch
+	if holes {
+		chunks.Notes(&b, s.keys.Meta())
+	}
 	err := s.describe(s.level, &b, func(m *format.Meta) { m.Stamps, m.Holes = true, m.Holes || holes })
 	if err == nil {
 		s.stamps.Store(true)

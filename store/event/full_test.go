@@ -1,7 +1,9 @@
 package event_test
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event"
@@ -56,4 +58,56 @@ func TestOpenOnFullDisk(t *testing.T) {
 	wantTypes(t, s3, 1, "t", "t", "t", "t", "t")
 	check(s3)
 	closeLog(t, s3)
+}
+
+// TestRemoveOnFullDisk: on a full disk of an engine that goes on, events can be removed, and then there is room again.
+func TestRemoveOnFullDisk(t *testing.T) {
+	const size = 24 << 20
+	data := make([]byte, 10_000)
+	some := make([]uint64, 500)
+	for i := range some {
+		some[i] = uint64(2*i + 1)
+	}
+	for name, remove := range map[string]func(s *event.Store) error{
+		"TruncateBefore": func(s *event.Store) error {
+			removed, err := s.TruncateBefore(ctx, 801)
+			if err == nil && removed != 800 {
+				t.Errorf("%d were removed", removed)
+			}
+			return err
+		},
+		"Retain": func(s *event.Store) error {
+			_, err := s.Retain(ctx, event.Retention{MaxAge: time.Nanosecond})
+			return err
+		},
+		"Remove": func(s *event.Store) error {
+			for len(some) > 0 { // each leaves a hole of its own, which is noted
+				if _, err := s.Remove(ctx, some[:50]...); err != nil {
+					return fmt.Errorf("%d left: %w", len(some), err)
+				}
+				some = some[50:]
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			disk := storetest.NewSmallDisk(t, size)
+			s := openLog(t, disk.Engine, event.Options{})
+			for range 1000 {
+				_, err := s.Append(ctx, event.Event{Type: "t", Data: data})
+				fatal(t, err)
+			}
+			disk.Fill()
+			_, err := s.Append(ctx, event.Event{Type: "t", Data: data})
+			wantError(t, err, holdfast.ErrFull)
+			fatal(t, remove(s))
+			for range 300 {
+				disk.Freed(func() error {
+					_, err := s.Append(ctx, event.Event{Type: "t", Data: data})
+					return err
+				})
+			}
+			closeLog(t, s)
+		})
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 	"github.com/holdfastdb/holdfast/store/internal/age"
+	"github.com/holdfastdb/holdfast/store/internal/chunks"
 )
 
 // Retention says which events a log keeps. A limit of zero is no limit, and of several the strictest counts.
@@ -156,6 +157,7 @@ func (s *Store) setMark(ctx context.Context, mark age.Mark) error {
 	}
 	defer s.life.Leave()
 	var b holdfast.Batch
+	chunks.Notes(&b, s.keys.Mark())
 	b.Set(s.keys.Mark(), format.AppendMark(nil, mark.Position, mark.Time))
 	return s.wait(s.eng.Apply(&b, s.level))
 }

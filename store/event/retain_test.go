@@ -104,7 +104,7 @@ func TestLogs(t *testing.T) {
 	if list := logsIn(t, eng); len(list) != 0 {
 		t.Fatal(list)
 	}
-	names := []string{"", "\xff", "a", "n\x00", "long", strings.Repeat("\xff", event.MaxNameSize)}
+	names := []string{"", "\U0010ffff", "a", "n\x00", "long", strings.Repeat("\U0010ffff", event.MaxNameSize/4)}
 	for i, name := range names {
 		s := openLog(t, eng, event.Options{Name: name, Level: holdfast.Memory})
 		for range 100 * i {
@@ -138,7 +138,8 @@ func TestLogs(t *testing.T) {
 	c := &counting{Reader: eng}
 	list := logsIn(t, c)
 	storetest.Close(t, m)
-	want := []string{`"" "" 1 0`, `"a" "" 1 200`, `"\xff" "" 1 100`, `"n\x00" "n" 1 300`, `"long" "" 401 400`}
+	want := []string{`"" "" 1 0`, `"a" "" 1 200`, `"n\x00" "n" 1 300`, `"long" "" 401 400`,
+		`"\U0010ffff" "" 1 100`}
 	for i, w := range append(want, fmt.Sprintf(`%q "message" 1 1`, list[5].Name), fmt.Sprintf(`%q "" 1 500`, names[5])) {
 		if got := fmt.Sprintf("%q %q %d %d", list[i].Name, list[i].Owner, list[i].First, list[i].Last); got != w {
 			t.Errorf("log %d: %s, want %s", i, got, w)
@@ -147,7 +148,7 @@ func TestLogs(t *testing.T) {
 	if len(list) != 7 || c.keys+c.gets > 30 {
 		t.Errorf("%d logs from %d keys", len(list), c.keys+c.gets)
 	}
-	for prefix, want := range map[string]int{"": 7, "n": 1, "long": 1, "\xff": 2, "none": 0} {
+	for prefix, want := range map[string]int{"": 7, "n": 1, "long": 1, "\U0010ffff": 2, "none": 0} {
 		if list, err := event.LogsWith(ctx, eng, prefix); err != nil || len(list) != want {
 			t.Errorf("logs with %q: %v, %v, want %d", prefix, list, err, want)
 		}

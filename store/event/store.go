@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -19,7 +20,8 @@ import (
 
 // Options are how a store is opened. The zero value is a safe choice.
 type Options struct {
-	// Name distinguishes several stores in one engine, at most MaxNameSize bytes; it may be empty.
+	// Name distinguishes several stores in one engine, at most MaxNameSize bytes, UTF-8 without control characters; it may
+	// be empty.
 	Name string
 
 	// Level is what every append, offset, snapshot and truncation survives once it is acknowledged, unless its context
@@ -156,7 +158,7 @@ func claim(eng holdfast.Engine, o Options) (*Store, error) {
 	keys := format.NewPrefix(o.Name)
 	lease, err := registry.Claim(eng, registry.Request{
 		Kind: "event", Thing: "log", Name: o.Name, MaxName: MaxNameSize, Level: o.Level,
-		Prefix: string(keys.Prefix), KeySize: keyspace.Overhead + len(o.Name),
+		Prefix: string(keys.Prefix), KeySize: keyspace.Overhead + len(o.Name), AnyName: strings.Contains(o.Name, "\x00"),
 	})
 	if err != nil {
 		return nil, err
@@ -178,6 +180,7 @@ func Delete(ctx context.Context, eng holdfast.Engine, name string, level holdfas
 	keys := format.NewPrefix(name)
 	lease, err := registry.Claim(eng, registry.Request{
 		Kind: "event", Thing: "log", Name: name, MaxName: MaxNameSize, Level: level, Prefix: string(keys.Prefix),
+		AnyName: true,
 	})
 	if err != nil {
 		return err

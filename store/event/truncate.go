@@ -58,6 +58,7 @@ func (s *Store) truncate(ctx context.Context, level holdfast.Level, first, pos u
 	}
 	if pos > first {
 		var b holdfast.Batch
+		chunks.Notes(&b, s.keys.Meta())
 		if err := s.describe(level, &b, func(m *format.Meta) { m.First = pos }); err != nil {
 			return err
 		}

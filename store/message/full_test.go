@@ -1,6 +1,7 @@
 package message_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
@@ -53,4 +54,54 @@ func TestOpenOnFullDisk(t *testing.T) {
 		t.Errorf("%d namespaces are being deleted", left)
 	}
 	closeStore(t, s)
+}
+
+// TestRemoveOnFullDisk: on a full disk of an engine that goes on, messages can be removed, a part of them too, and the
+// namespace; and then there is room again.
+func TestRemoveOnFullDisk(t *testing.T) {
+	const size = 24 << 20
+	data := []byte(`{"x":"` + strings.Repeat("x", 10_000) + `"}`)
+	for name, remove := range map[string]func(s *message.Store, n *message.Namespace) (int64, error){
+		"Delete":    func(_ *message.Store, n *message.Namespace) (int64, error) { return n.Delete(ctx, "a-1") },
+		"Truncate":  func(_ *message.Store, n *message.Namespace) (int64, error) { return n.Truncate(ctx, "a-1", 900) },
+		"Tombstone": func(_ *message.Store, n *message.Namespace) (int64, error) { return n.Tombstone(ctx, "a-1") },
+		"Retain": func(_ *message.Store, n *message.Namespace) (int64, error) {
+			if err := n.SetRetention(ctx, "a-1", message.Retention{MaxCount: 100}); err != nil {
+				return 0, err
+			}
+			return n.Retain(ctx)
+		},
+		"Clear":        func(s *message.Store, _ *message.Namespace) (int64, error) { return s.Clear(ctx, "full") },
+		"Store.Delete": func(s *message.Store, _ *message.Namespace) (int64, error) { return s.Delete(ctx, "full") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			disk := storetest.NewSmallDisk(t, size)
+			s := openStore(t, disk.Engine, message.Options{})
+			_, err := s.Create(ctx, message.NamespaceOptions{ID: "full"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := namespace(t, s, "full")
+			for range 1000 { // the messages of two streams are mixed, so that each leaves a hole of its own
+				write(t, n, "a-1", message.Message{Type: "T", Data: data})
+				write(t, n, "b-1", msg("T"))
+			}
+			disk.Fill()
+			_, err = n.Write(ctx, "b-1", message.Message{Type: "T", Data: data})
+			storetest.WantError(t, err, holdfast.ErrFull)
+			removed, err := remove(s, n)
+			if err != nil || removed < 900 {
+				t.Fatalf("removed %d: %v", removed, err)
+			}
+			n = namespace(t, s, message.Default)
+			for range 500 {
+				disk.Freed(func() error {
+					_, err := n.Write(ctx, "c-1", message.Message{Type: "T", Data: data})
+					return err
+				})
+			}
+			closeStore(t, s)
+		})
+	}
 }

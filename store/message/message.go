@@ -48,8 +48,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
+	"github.com/holdfastdb/holdfast/internal/names"
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
@@ -189,15 +189,11 @@ func hash(id string) uint64 {
 
 // checkName says what is wrong with the name of a stream or category.
 func checkName(name string) string {
-	switch {
-	case name == "":
+	if name == "" {
 		return "it is empty"
-	case len(name) > MaxStreamSize:
-		return fmt.Sprintf("it has %d bytes, the limit is %d", len(name), MaxStreamSize)
-	case !utf8.ValidString(name):
-		return "it is not UTF-8"
-	case strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }):
-		return "it has a control character"
+	}
+	if what := names.Wrong(name, MaxStreamSize); what != "" {
+		return "it " + what
 	}
 	return ""
 }

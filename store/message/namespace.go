@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver/lifecycle"
 	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/internal/chunks"
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
 
@@ -511,6 +512,9 @@ func (n *Namespace) storeCountsLocked(ctx context.Context, wait bool) error {
 	n.tally.since = nil
 	n.mu.Unlock()
 	var b holdfast.Batch
+	if wait { // for a removal
+		chunks.Notes(&b, n.keys.Counted())
+	}
 	b.Set(n.keys.Counted(), format.AppendNumber(nil, last))
 	err := n.addStored(&b, since)
 	if err == nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/internal/age"
+	"github.com/holdfastdb/holdfast/store/internal/chunks"
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
 
@@ -66,6 +67,7 @@ func (n *Namespace) change(ctx context.Context, stream string, change func(s *sp
 	}
 	change(s)
 	var b holdfast.Batch
+	chunks.Notes(&b, n.keys.Head(stream))
 	if err := n.addSpecial(&b, stream, s); err != nil {
 		return err
 	}
@@ -319,7 +321,7 @@ type where struct {
 
 // remove removes messages from the beginning of a stream, as long as which says so. It is called with editing held.
 func (n *Namespace) remove(ctx context.Context, stream string, which selector) (removed int64, err error) {
-	lo, hi := n.keys.Stream(nil, stream, 0), n.keys.AfterStream(nil, stream)
+	lo, hi, most := n.keys.Stream(nil, stream, 0), n.keys.AfterStream(nil, stream), removePage
 	for {
 		// Once counts are stored, no flag in what is removed counts any more.
 		if err := n.storeCounts(); err != nil {
@@ -338,12 +340,15 @@ func (n *Namespace) remove(ctx context.Context, stream string, which selector) (
 		if len(page) == 0 { // what an earlier removal has done, and the engine shows, may not be durable
 			return removed, n.commit(ctx, new(holdfast.Batch))
 		}
+		last := len(page) < removePage && len(page) <= most
+		page = page[:min(len(page), most)]
 		k, err := n.removeAll(ctx, stream, page)
-		if removed += k; err != nil {
+		removed += k
+		switch {
+		case errors.Is(err, holdfast.ErrFull) && len(page) > 1: // a smaller commit may be admitted
+			most = len(page) / 2
+		case err != nil || last:
 			return removed, err
-		}
-		if len(page) < removePage {
-			return removed, nil
 		}
 	}
 }

@@ -30,7 +30,8 @@ import (
 
 // Options are how a store is opened. The zero value is a safe choice.
 type Options struct {
-	// Name distinguishes several stores in one engine, at most MaxNameSize bytes; it may be empty.
+	// Name distinguishes several stores in one engine, at most MaxNameSize bytes, UTF-8 without control characters; it may
+	// be empty.
 	Name string
 
 	// Level is what every write survives once it is acknowledged, unless its context names a
@@ -552,6 +553,7 @@ func (s *Store) Clear(ctx context.Context, id string) (messages int64, err error
 
 // empty makes a commit that takes away what describes a namespace, and deletes what is in it.
 func (s *Store) empty(ctx context.Context, id string, d description, b *holdfast.Batch) (messages int64, err error) {
+	chunks.Notes(b, s.keys.Deleted(d.Number))
 	b.Set(s.keys.Deleted(d.Number), nil)
 	err = holdfast.Commit(s.eng, b, holdfast.LevelFrom(ctx, s.o.Level))
 	s.changes.Add(1)

@@ -59,7 +59,8 @@ var (
 
 // Options are how a store is opened. The zero value is a safe choice.
 type Options struct {
-	// Name distinguishes several stores in one engine, at most MaxNameSize bytes; it may be empty.
+	// Name distinguishes several stores in one engine, at most MaxNameSize bytes, UTF-8 without control characters; it may
+	// be empty.
 	Name string
 
 	// Level is what every write survives once it returns; 0 means Power. A weaker one is unsafe

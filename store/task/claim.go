@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/names"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
 
@@ -30,7 +31,7 @@ func (s *Store) Claim(ctx context.Context, o ClaimOptions) ([]Lease, error) {
 		return nil, s.bad("claim", "%d tasks for %v", o.N, o.Lease)
 	}
 	for _, name := range append(slices.Clone(o.Queues), o.Worker) {
-		if what := wrongText(name, MaxNameSize); what != "" {
+		if what := names.Wrong(name, MaxNameSize); what != "" {
 			return nil, s.bad("claim", "a queue or worker %s", what)
 		}
 	}
@@ -69,6 +70,11 @@ func (s *Store) Claim(ctx context.Context, o ClaimOptions) ([]Lease, error) {
 		})
 		if by != nil { // another takes what is left there: this call may have taken a task of another queue
 			s.wake(by)
+			by = nil
+		}
+		if errors.Is(err, holdfast.ErrFull) && !errors.Is(err, holdfast.ErrPoisoned) && o.N > 1 {
+			o.N /= 2 // a smaller commit may be admitted
+			continue
 		}
 		if err != nil || len(leases) > 0 || !o.Wait {
 			s.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/names"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
 
@@ -201,7 +202,7 @@ func (s *Store) setQueue(ctx context.Context, op, name string, anew bool, change
 	if name == "" {
 		name = DefaultQueue
 	}
-	if what := wrongText(name, MaxNameSize); what != "" {
+	if what := names.Wrong(name, MaxNameSize); what != "" {
 		return s.bad(op, "the queue %s", what)
 	}
 	level, err := s.at(ctx)

@@ -30,6 +30,7 @@ func Delete(ctx context.Context, eng holdfast.Engine, name string, level holdfas
 	keys := format.New(name)
 	lease, err := registry.Claim(eng, registry.Request{
 		Kind: "task", Thing: "task store", Name: name, MaxName: MaxNameSize, Level: level, Prefix: string(keys.Prefix),
+		AnyName: true,
 	})
 	if err != nil {
 		return err

@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/names"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
@@ -139,7 +138,7 @@ func (p *Spec) wrong() (what string, class error) {
 	}{{"id", p.ID, MaxTextSize}, {"queue", p.Queue, MaxNameSize}, {"kind", p.Kind, MaxTextSize}, {"key", p.Key,
 		MaxTextSize},
 		{"sequence", p.Sequence, MaxTextSize}, {"unique text", p.Unique, MaxTextSize}} {
-		if what := wrongText(f.text, f.most); what != "" {
+		if what := names.Wrong(f.text, f.most); what != "" {
 			return fmt.Sprintf("the %s %s", f.name, what), holdfast.ErrBadOption
 		}
 	}
@@ -172,22 +171,6 @@ func (p *Spec) wrong() (what string, class error) {
 		return "", nil
 	}
 	return what, holdfast.ErrBadOption
-}
-
-// wrongText says what is wrong with a name.
-func wrongText(text string, most int) string {
-	switch {
-	case len(text) > most:
-		return fmt.Sprintf("has %d bytes, the limit is %d", len(text), most)
-	case !utf8.ValidString(text):
-		return fmt.Sprintf("%q is not UTF-8", text)
-	}
-	for _, r := range text {
-		if unicode.IsControl(r) {
-			return fmt.Sprintf("%q has a control character", text)
-		}
-	}
-	return ""
 }
 
 // enqueue adds tasks whose specs have been checked.

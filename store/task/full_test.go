@@ -39,3 +39,41 @@ func TestOpenOnFullDisk(t *testing.T) {
 	disk.Restart(false)
 	storetest.Close(t, openStore(t, disk.Engine, o))
 }
+
+// TestWorkOnFullDisk: on a full disk of an engine that goes on, what waits can be worked off, many tasks at a time too,
+// and then there is room again.
+func TestWorkOnFullDisk(t *testing.T) {
+	const size, tasks = 24 << 20, 1000
+	disk := storetest.NewSmallDisk(t, size)
+	s := openStore(t, disk.Engine, task.Options{Level: holdfast.Power, Keep: -1})
+	for range tasks {
+		enqueue(t, s, task.Spec{Queue: "q", Kind: "k", Payload: make([]byte, 10_000)})
+	}
+	disk.Fill()
+	_, err := s.Enqueue(ctx, task.Spec{Queue: "q", Kind: "k", Payload: make([]byte, 10_000)})
+	storetest.WantError(t, err, holdfast.ErrFull)
+	done := 0
+	for {
+		leases, err := s.Claim(ctx, task.ClaimOptions{Queues: []string{"q"}, N: 100})
+		if err != nil {
+			t.Fatalf("claim after %d: %v", done, err)
+		}
+		if len(leases) == 0 {
+			break
+		}
+		if err := s.Complete(ctx, leases...); err != nil {
+			t.Fatalf("complete after %d: %v", done, err)
+		}
+		done += len(leases)
+	}
+	if done != tasks {
+		t.Errorf("%d of %d tasks", done, tasks)
+	}
+	for range 500 {
+		disk.Freed(func() error {
+			_, err := s.Enqueue(ctx, task.Spec{Queue: "q", Kind: "k", Payload: make([]byte, 10_000)})
+			return err
+		})
+	}
+	storetest.Close(t, s)
+}

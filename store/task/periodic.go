@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/names"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
 
@@ -161,7 +162,7 @@ func (s *Store) Periodics(ctx context.Context) (list []PeriodicState, err error)
 // ends the periodic task, with a warning, until it is added again. ErrBadOption: there is no name or no schedule, or
 // the schedule panics; errors of Spec are those of Enqueue.
 func (s *Store) AddPeriodic(ctx context.Context, p Periodic) error {
-	switch what := wrongText(p.Name, MaxNameSize); {
+	switch what := names.Wrong(p.Name, MaxNameSize); {
 	case p.Name == "" || what != "":
 		return s.bad("add periodic", "its name %q %s", p.Name, what)
 	case p.Schedule == nil || p.CatchUp > CatchUpAll:

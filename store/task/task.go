@@ -163,7 +163,8 @@ func ParseState(text string) (State, error) {
 
 // Options are how a store is opened. The zero value is a safe choice.
 type Options struct {
-	// Name distinguishes several stores in one engine, at most MaxNameSize bytes; it may be empty.
+	// Name distinguishes several stores in one engine, at most MaxNameSize bytes, UTF-8 without control characters; it may
+	// be empty.
 	Name string
 
 	// Level is what every change survives once it is acknowledged, unless its context names a

@@ -23,6 +23,10 @@ const (
 // the range is in the way of later walks, and many small ones add up.
 const Few = 16
 
+// Notes says that b, which notes what is removed then, is a part of removing it: it deletes a key that b sets next.
+// On a full disk an engine may admit such a commit where it refuses others, if what it sets is small.
+func Notes(b *holdfast.Batch, key []byte) { b.Delete(key) }
+
 // Cut walks over the keys of r, from its end if r.Reverse, until there are that many or their values take that many
 // bytes, but over one at least. It returns the key that it came to, nil if there is none in r, and whether others
 // follow it. It adds to b, unless that is nil, the deletion of each key that it walks over. Keys are named one by one

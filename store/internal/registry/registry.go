@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/names"
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
 
@@ -23,6 +24,7 @@ type Request struct {
 	Level   holdfast.Level // of all its writes; 0 means Power
 	Prefix  string         // of all its keys, which has the name in it
 	KeySize int            // bytes of the longest key that no store of that name can do without
+	AnyName bool           // it may have characters that names cannot have: it is to be removed, or another package's
 }
 
 // describe names the store: event log "orders".
@@ -84,9 +86,9 @@ var leased struct {
 // goroutines at once.
 //
 // Errors: ErrBadOption if eng is nil or not comparable, has no atomic batches or too short keys, or if the name is
-// too long; ErrLevel if eng does not give the level; ErrCorrupt if the repair that made it has lost something and
-// the loss was not accepted; ErrLocked if the store is open already; ErrBadOption if a projection's prefix is in the
-// way.
+// too long or has a control character; ErrLevel if eng does not give the level; ErrCorrupt if the repair that made it
+// has lost something and the loss was not accepted; ErrLocked if the store is open already; ErrBadOption if a
+// projection's prefix is in the way.
 func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 	var l Lease
 	fail := func(class, cause error, remedy, format string, args ...any) (Lease, error) {
@@ -100,6 +102,9 @@ func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 	if len(r.Name) > r.MaxName {
 		return fail(holdfast.ErrBadOption, nil, fmt.Sprintf("use at most %d", r.MaxName), "the name has %d bytes",
 			len(r.Name))
+	}
+	if what := names.Wrong(r.Name, r.MaxName); what != "" && !r.AnyName {
+		return fail(holdfast.ErrBadOption, nil, "use another name", "the name %s", what)
 	}
 	if l.Level = r.Level; l.Level == 0 {
 		l.Level = holdfast.Power

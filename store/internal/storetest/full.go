@@ -1,7 +1,10 @@
 package storetest
 
 import (
+	"errors"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree"
@@ -17,8 +20,12 @@ type Disk struct {
 
 // NewDisk returns an empty disk, whose engine is closed at the end of the test. Stores that are open in it need not be
 // closed.
-func NewDisk(t testing.TB) *Disk {
+func NewDisk(t testing.TB) *Disk { return NewSmallDisk(t, -1) }
+
+// NewSmallDisk is NewDisk of that many bytes, which [Disk.Fill] fills.
+func NewSmallDisk(t testing.TB, bytes int64) *Disk {
 	d := &Disk{t: t, fsys: vfs.NewMem()}
+	d.fsys.SetCapacity(bytes)
 	d.open()
 	t.Cleanup(func() { _ = d.Engine.Close() })
 
@@ -42,6 +49,35 @@ func (d *Disk) Restart(full bool) {
 	d.fsys = d.fsys.Kill()
 	if d.open(); full {
 		d.fsys.SetCapacity(d.fsys.Used())
+	}
+}
+
+// Fill fills the disk with keys that belong to nobody, until none is admitted.
+func (d *Disk) Fill() {
+	d.t.Helper()
+	for i, size := 0, 4000; size > 0; i++ {
+		var b holdfast.Batch
+		b.Set(fmt.Appendf(nil, "\xf0 of nobody %d", i), make([]byte, size))
+		switch err := holdfast.Commit(d.Engine, &b, holdfast.Power); {
+		case errors.Is(err, holdfast.ErrFull):
+			size /= 2
+		case err != nil:
+			d.t.Fatal(err)
+		}
+	}
+}
+
+// Freed makes a write again and again that a full disk refuses, until there is room, which is made in the background.
+func (d *Disk) Freed(write func() error) {
+	d.t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		err := write()
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, holdfast.ErrFull) || time.Now().After(end) {
+			d.t.Fatal(err)
+		}
 	}
 }
 

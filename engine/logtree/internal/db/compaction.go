@@ -244,7 +244,11 @@ func (co *compactor) smaller(c *compaction) bool {
 		return true
 	}
 
-	if d.giveRoom(co.deleting.Load() && co.reserveFor(c)) {
+	may := class(co.removing.Load())
+	if !co.reserveFor(c, may) {
+		may = ordinary
+	}
+	if d.giveRoom(may) {
 		return true
 	}
 
@@ -258,14 +262,14 @@ func (co *compactor) smaller(c *compaction) bool {
 	return moves
 }
 
-// reserveFor reports whether the reserve is enough for what a compaction moves: a segment that is emptied in part has
-// taken room and gives none back. It is called with edit held.
-func (co *compactor) reserveFor(c *compaction) bool {
+// reserveFor reports whether what a class may have of the reserve is enough for what a compaction moves: a segment that
+// is emptied in part has taken room and gives none back. It is called with edit held.
+func (co *compactor) reserveFor(c *compaction, may class) bool {
 	d := co.d
 	d.preparing.Lock()
 
 	// The reserve is given up for deletes only if all victims can then be emptied whole.
-	left := d.preparing.reserve.size
+	left := d.preparing.reserve.share(may)
 	d.preparing.Unlock()
 
 	for _, x := range co.victims(c) {

@@ -50,7 +50,7 @@ type compactor struct {
 
 	passedOver atomic.Int64                 // deleted keys of tables, see passedDead
 	waiting    atomic.Int32                 // writers that wait for room on the disk
-	deleting   atomic.Bool                  // deletes wait for room, or have got the last there was
+	removing   atomic.Int32                 // the class of those that waited for room last, or have got the last there was
 	tight      atomic.Bool                  // there was no room for the last segment, except for deletes
 	damage     atomic.Pointer[error]        // the last damage that a compaction met
 	stall      atomic.Pointer[policy.Stall] // how far writers are slowed down

@@ -121,6 +121,8 @@ type DB struct {
 		stuck    error                   // why the last flush failed, nil if it did not
 		next     *wal.Segment            // prepared to follow the log's present one
 		lastSize int64                   // of the segment made last
+		kept     bool                    // the log's present segment is for deletes and removals: see ladder
+		removing int                     // batches of that kind for which room is being made
 		segs     map[uint32]*wal.Segment // all that are alive, with a reference each
 		nextFile uint64
 	}
@@ -490,8 +492,9 @@ func (d *DB) shut(orderly bool) (err error) {
 		if err == nil {
 			// The segment is cut before the manifest says how far the log goes. A crash between the two leaves the older
 			// manifest, to which a shorter file is no contradiction: its frames are all there.
-			if err = d.saveAtEnd(); format.IsNoRoom(err) && d.giveRoom(true) {
+			if err = d.saveAtEnd(); format.IsNoRoom(err) && d.giveRoom(deletes) {
 				err = d.saveAtEnd()
+				d.restoreReserve()
 			}
 			if format.IsShortage(err) {
 				d.logger.Warn("cannot note in the manifest how far the log goes", "path", d.files.Dir, "error", err)

@@ -101,11 +101,17 @@ func (d *DB) flushOnce() (did bool, err error) {
 	// segment would take it, be given up, and take it again, without end.
 	for did, err = d.flush(); format.IsNoRoom(err); did, err = d.flush() {
 		d.scarce.Store(true)
-		if !d.giveRoom(d.deletes()) {
+		c := ordinary
+		if d.deletes() {
+			c = class(d.compactor.removing.Load())
+		}
+		if !d.giveRoom(c) {
 			break
 		}
 	}
-	d.scarce.Store(false)
+	if d.scarce.Swap(false) {
+		d.restoreReserve() // what it has left is for deletes again
+	}
 	if format.IsFatal(err) {
 		return did, err
 	}
@@ -151,13 +157,13 @@ func (d *DB) Flush() error {
 	}
 }
 
-// deletes reports whether a memtable holds deletes.
+// deletes reports whether a memtable holds deletes, or some wait to get into one.
 func (d *DB) deletes() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v := d.view.Load()
-
-	return v.mem.deletes > 0 || slices.ContainsFunc(v.imm, func(t *memTable) bool { return t.deletes > 0 })
+	return d.mu.removing > 0 || v.mem.deletes > 0 ||
+		slices.ContainsFunc(v.imm, func(t *memTable) bool { return t.deletes > 0 })
 }
 
 // install makes tiers the present version, which the log completes from that position on: it writes the

@@ -62,12 +62,9 @@ func (co *compactor) urgent() bool { return co.waiting.Load() > 0 || co.tight.Lo
 func (co *compactor) roomToMove() int64 {
 	d := co.d
 	free := d.files.FS.Free(d.files.Dir)
-	if co.deleting.Load() {
-		d.preparing.Lock()
-		free += min(d.preparing.reserve.size, math.MaxInt64-free)
-		d.preparing.Unlock()
-	}
-
+	d.preparing.Lock()
+	free += min(d.preparing.reserve.share(class(co.removing.Load())), math.MaxInt64-free)
+	d.preparing.Unlock()
 	return d.full().RoomToMove(free)
 }
 

@@ -159,9 +159,11 @@ func (d *DB) recover(m *format.Manifest) error {
 	// No number that a file has is given out again, even if the file is removed below.
 	for _, name := range names {
 		if name == format.ReserveName {
-			if d.preparing.reserve.size, err = d.files.FS.Size(filepath.Join(d.files.Dir, name)); err != nil {
+			size, err := d.files.FS.Size(filepath.Join(d.files.Dir, name))
+			if err != nil {
 				return format.IOError("open", filepath.Join(d.files.Dir, name), err)
 			}
+			d.preparing.reserve = reserve{size: size, full: size}
 		}
 		if n, ok := format.Numbered(name, ".seg"); ok && n <= math.MaxUint32 {
 			segFiles[uint32(n)] = true

@@ -1,6 +1,7 @@
 package db
 
 import (
+	"errors"
 	"path/filepath"
 
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
@@ -8,11 +9,11 @@ import (
 )
 
 // reserve is a file that takes room on the disk while there is some, in proportion to the database. It is given up when
-// there is none left, so that deletes can be logged, and flushes and compactions find room for what gives back more. It
-// is used with DB.preparing held.
+// there is none left, so that deletes can be logged, and flushes and compactions find room for what gives back more.
+// Half of it is only for batches that set nothing. It is used with DB.preparing held.
 type reserve struct {
-	size     int64 // bytes of the file, 0 if there is none
-	released int64 // bytes that it had before it was given up, 0 once it is there again
+	size int64 // bytes of the file, 0 if there is none
+	full int64 // bytes that it had when it was made, before any was given up
 }
 
 // makeReserve makes the reserve, or a larger one when the database has grown. It is called with preparing held.
@@ -31,21 +32,43 @@ func (d *DB) makeReserve() {
 	reserve.size = 0
 	// Where there is little room, the log has more use for it.
 	if d.allocateReserve(size, d.sizes.segment.Load()) {
-		reserve.size = size
+		reserve.size, reserve.full = size, size
 	}
 }
 
-// restoreReserve makes the reserve again, or what there is room for, after it was given up for a compaction that came
-// to nothing.
+// restoreReserve makes the reserve again, or what there is room for, after it was given up: for a batch that was
+// refused, or a compaction that came to nothing, or more than a flush needed. While a batch makes room for itself with
+// it, it stays given up.
 func (d *DB) restoreReserve() {
 	d.preparing.Lock()
 	defer d.preparing.Unlock()
-
-	for size := d.preparing.reserve.released; d.preparing.reserve.size == 0 && size >= policy.LeastRestored; size /= 2 {
-		if d.allocateReserve(size, 0) {
-			d.preparing.reserve = reserve{size: size}
+	d.mu.Lock()
+	needed := d.mu.removing > 0
+	d.mu.Unlock()
+	reserve := &d.preparing.reserve
+	for size := reserve.full; !needed && size > reserve.size && size >= policy.LeastRestored; size /= 2 {
+		if d.growReserve(size) {
+			reserve.size = size
 		}
 	}
+}
+
+// growReserve makes the reserve's file that large, if there is room, and reports whether it did.
+func (d *DB) growReserve(size int64) bool {
+	have := d.preparing.reserve.size
+	if have == 0 {
+		return d.allocateReserve(size, 0)
+	}
+	f, err := d.files.FS.OpenWrite(filepath.Join(d.files.Dir, format.ReserveName))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	if f.Allocate(size) != nil {
+		_ = f.Truncate(have)
+		return false
+	}
+	return true
 }
 
 // allocateReserve makes the reserve's file of that size if there is room for left more bytes, and reports whether
@@ -67,20 +90,46 @@ func (d *DB) allocateReserve(size, left int64) bool {
 	return ok
 }
 
-// releaseReserve gives up the reserve, and reports whether there was one. It is called with preparing held.
-func (d *DB) releaseReserve() bool {
-	if d.preparing.reserve.size == 0 {
-		return false
+// share is how many bytes of the reserve a class may have.
+func (r *reserve) share(c class) int64 {
+	switch c {
+	case deletes:
+		return r.size
+	case removal:
+		return max(0, r.size-max(r.full/2, policy.LeastRestored))
 	}
-	d.preparing.reserve = reserve{released: d.preparing.reserve.size}
-	d.files.Remove(filepath.Join(d.files.Dir, format.ReserveName))
+	return 0
+}
 
+// releaseReserve gives up what a class may have of the reserve, and reports whether there was any. It is called with
+// preparing held.
+func (d *DB) releaseReserve(c class) bool {
+	reserve, name := &d.preparing.reserve, filepath.Join(d.files.Dir, format.ReserveName)
+	share := reserve.share(c)
+	left := reserve.size - share
+	switch {
+	case share == 0:
+		return false
+	case left == 0:
+		d.files.Remove(name)
+	default:
+		f, err := d.files.FS.OpenWrite(name)
+		if err == nil {
+			err = errors.Join(f.Truncate(left), f.Close())
+		}
+		if err != nil {
+			d.logger.Warn("cannot give up a part of the reserve", "path", name, "error", err)
+			return false
+		}
+	}
+	reserve.size = left
 	return true
 }
 
 // giveRoom gives back files that were made for later, and reports whether there were any: a flush or compaction that
-// finds no room for itself may make more with it. The reserve is only for deletes, and for what follows from them.
-func (d *DB) giveRoom(reserve bool) bool {
+// finds no room for itself may make more with it. The reserve is only for deletes, and for what follows from them: c
+// says what may be had of it.
+func (d *DB) giveRoom(c class) bool {
 	d.preparing.Lock()
 	defer d.preparing.Unlock()
 
@@ -92,6 +141,5 @@ func (d *DB) giveRoom(reserve bool) bool {
 	if dropped {
 		gave = d.removeObsolete()
 	}
-
-	return reserve && d.releaseReserve() || gave
+	return d.releaseReserve(c) || gave
 }

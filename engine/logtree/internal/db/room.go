@@ -25,28 +25,66 @@ import (
 //	if the memtable has room:
 //	inLog           done if it fits the log's segment, or another segment could be made
 //	flushForRoom    once: flush what can be flushed, remove what is not needed then; retry
-//	compactForRoom  wait for a compaction; retry if there was one. Refuse all but deletes
+//	compactForRoom  wait for a compaction; retry if there was one. Refuse all but deletes and removals
 //	lastInLog       done if another segment could be made of the room that was left for compactions
-//	giveReserve     give up the reserve, next; refuse if there is none
+//	giveReserve     give up the reserve, for a removal half of it, next; refuse if there is none
 //
 //	if it has none, or the reserve was given up:
 //	newMemtable     begin another memtable, and retry, if not too many wait for a flush
 //	awaitFlush      wait for a flush and retry. If one has failed meanwhile, refuse; but deletes go on in the memtable
 //	                as it is, since they make room for what cannot be flushed
 //
+// A segment made by lastInLog, out of what compactions and deletes need, is only for deletes and removals: inLog makes
+// others find another one.
+//
 // All steps are called with mu held. Most release it and take it again, so that nothing is known any more afterwards:
 // that is why they retry.
 type ladder struct {
 	d       *DB
-	frame   int    // bytes that the batch takes in the log
-	ops     int    // its operations
-	weight  int64  // bytes that count in the memtable
-	body    []byte // its encoding
-	view    *view  // when the ladder was begun at the top
+	frame   int   // bytes that the batch takes in the log
+	ops     int   // its operations
+	weight  int64 // bytes that count in the memtable
+	view    *view // when the ladder was begun at the top
+	class   class
 	err     error
 	flushed bool // flushForRoom was taken
 	waited  bool // awaitFlush was taken
 	over    bool // a memtable may become larger than it should
+}
+
+// class is what a batch may take on a full disk, the more the higher.
+type class int
+
+const (
+	ordinary class = iota
+	removal        // a delete with a little that notes it: half of the reserve
+	deletes        // nothing else: all of the reserve
+)
+
+// maxNoted is how many bytes the keys and values that a removal sets have together. A store that removes something
+// notes it in a head and a few counters, some hundred bytes; and
+// 4 KiB fit the smallest half of a reserve several times.
+const maxNoted = 4 << 10
+
+// classOf returns what a batch is.
+func classOf(body []byte) class {
+	removes, sets, noted := false, false, 0
+	for at := 0; at < len(body); {
+		r, _ := format.ParseRecord(body[at:])
+		if r.Kind == holdfast.KindSet {
+			sets, noted = true, noted+len(r.Key)+len(r.Value)
+		} else {
+			removes = true
+		}
+		at += r.Size
+	}
+	switch {
+	case !sets:
+		return deletes
+	case removes && noted <= maxNoted:
+		return removal
+	}
+	return ordinary
 }
 
 // outcome is how a ladder goes on after a step.
@@ -70,19 +108,25 @@ func (d *DB) room(n, ops int, large bool, body []byte) error {
 
 	// The common case: everything fits, and no ladder is begun.
 	mem := d.view.Load().mem
-	if d.log.Err() == nil && mem.index.Fits(ops) && d.hasRoom(mem, weight) && d.log.Fits(n, ops) {
+	if d.log.Err() == nil && mem.index.Fits(ops) && d.hasRoom(mem, weight) && d.log.Fits(n, ops) && !d.mu.kept {
 		return nil
 	}
-
-	l := ladder{d: d, frame: n, ops: ops, weight: weight, body: body}
-	for {
-		switch l.climb() {
-		case done:
-			return nil
-		case refuse:
-			return l.err
-		}
+	l := ladder{d: d, frame: n, ops: ops, weight: weight, class: classOf(body)}
+	if l.class > ordinary {
+		d.mu.removing++
 	}
+	then := retry
+	for then == retry {
+		then = l.climb()
+	}
+	if l.class > ordinary {
+		d.mu.removing--
+	}
+	if then == refuse {
+		d.unlocked(d.restoreReserve)
+		return l.err
+	}
+	return nil
 }
 
 // hasRoom reports whether so much more fits a memtable, whose index has room for it. Everything fits an empty one.
@@ -130,14 +174,18 @@ func (l *ladder) notApplied(cause error) outcome {
 }
 
 func (l *ladder) inLog() outcome {
-	err := l.d.roomInLog(l.frame, l.ops, false)
+	d := l.d
+	if d.log.Fits(l.frame, l.ops) && (!d.mu.kept || l.class > ordinary) {
+		return done
+	}
+	err := d.rotateSegment(l.frame, false)
 	switch {
 	case err == nil:
 		return done
 	case format.IsTransient(err):
 		return l.notApplied(err)
 	case !format.IsNoRoom(err):
-		l.err = l.d.log.Fail(err)
+		l.err = d.log.Fail(err)
 		return refuse
 	}
 	l.err = err
@@ -158,14 +206,13 @@ func (l *ladder) flushForRoom() outcome {
 }
 
 func (l *ladder) compactForRoom() outcome {
-	deletes := onlyDeletes(l.body)
-	if deletes {
-		l.d.compactor.deleting.Store(true)
+	if l.class > ordinary {
+		l.d.compactor.removing.Store(int32(l.class))
 	}
 	if l.d.compactor.awaitRoom() {
 		return retry
 	}
-	if !deletes {
+	if l.class == ordinary {
 		return l.notApplied(l.err)
 	}
 
@@ -173,7 +220,7 @@ func (l *ladder) compactForRoom() outcome {
 }
 
 func (l *ladder) lastInLog() outcome {
-	if l.err = l.d.roomInLog(l.frame, l.ops, true); l.err == nil {
+	if l.err = l.d.rotateSegment(l.frame, true); l.err == nil {
 		return done
 	}
 
@@ -182,7 +229,7 @@ func (l *ladder) lastInLog() outcome {
 
 func (l *ladder) giveReserve() outcome {
 	gave := false
-	l.d.unlocked(func() { gave = l.d.giveRoom(true) })
+	l.d.unlocked(func() { gave = l.d.giveRoom(l.class) })
 	if !gave {
 		return l.notApplied(l.err)
 	}
@@ -226,10 +273,15 @@ func (l *ladder) awaitFlush() outcome {
 
 // stuck goes on after a flush that has failed, if err is not nil.
 func (l *ladder) stuck(err error) outcome {
-	if l.over = err != nil && onlyDeletes(l.body); err != nil && !l.over {
+	if err == nil {
+		l.over = false
+		return retry
+	}
+	if l.class == ordinary {
 		return l.notApplied(err)
 	}
-
+	l.d.compactor.removing.Store(int32(l.class)) // the next flush may have of the reserve
+	l.over = true
 	return retry
 }
 
@@ -248,29 +300,6 @@ func (d *DB) notApplied(cause error) error {
 	}
 
 	return e
-}
-
-// onlyDeletes reports whether a batch sets nothing.
-func onlyDeletes(body []byte) bool {
-	for at := 0; at < len(body); {
-		r, _ := format.ParseRecord(body[at:])
-		if r.Kind == holdfast.KindSet {
-			return false
-		}
-		at += r.Size
-	}
-
-	return true
-}
-
-// roomInLog makes sure that a frame of n bytes with so many operations fits the segment. For the last room there is,
-// deletes are let in where nothing else is. It is called with mu held.
-func (d *DB) roomInLog(n, ops int, last bool) error {
-	if !d.log.Fits(n, ops) {
-		return d.rotateSegment(n, last)
-	}
-
-	return nil
 }
 
 // flushForRoom flushes what can be flushed and removes the files that are not needed then, because there was no room

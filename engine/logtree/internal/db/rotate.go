@@ -1,6 +1,7 @@
 package db
 
 import (
+	"errors"
 	"math"
 	"time"
 
@@ -17,6 +18,7 @@ func (d *DB) rotateSegment(n int, last bool) error {
 
 	// Mostly the next one is prepared, and its name is durable.
 	s, ahead := d.mu.next, true
+	kept := false
 	if s != nil && s.Size >= need {
 		d.mu.next = nil
 	} else {
@@ -30,6 +32,7 @@ func (d *DB) rotateSegment(n int, last bool) error {
 		if s, err = d.newSegment(n, need, last); err != nil {
 			return err
 		}
+		kept = last
 	}
 
 	// The segment is known before the log goes on in it: a commit is in the log as soon as it has its place.
@@ -38,6 +41,7 @@ func (d *DB) rotateSegment(n int, last bool) error {
 		d.mu.lastSize = s.Size
 	}
 	d.log.Begin(s, ahead)
+	d.mu.kept = kept
 	d.wake(d.prepare)
 
 	return nil
@@ -64,7 +68,7 @@ func (d *DB) newSegment(n int, need int64, last bool) (*wal.Segment, error) {
 		return nil, err
 	}
 	if !last {
-		d.compactor.deleting.Store(false)
+		d.compactor.removing.Store(int32(ordinary))
 	}
 	if d.watch.Long(start) {
 		d.watch.Waited(start, "a new segment, which was not prepared in time", "path", s.File.Name())
@@ -76,6 +80,9 @@ func (d *DB) newSegment(n int, need int64, last bool) (*wal.Segment, error) {
 // createSmall makes a segment where one of that size could not be made, for which there may be no room.
 func (d *DB) createSmall(id uint32, size, need int64, last bool, err error) (*wal.Segment, error) {
 	for format.IsNoRoom(err) {
+		if e := (*holdfast.Error)(nil); errors.As(err, &e) && e.Op == "create" { // an inode is missing, whatever the size
+			break
+		}
 		var ok bool
 		if size, ok = policy.SmallerSegment(size, need, last); !ok {
 			break

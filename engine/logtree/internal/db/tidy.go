@@ -95,9 +95,10 @@ func (d *DB) leaveSegment() {
 	old := d.log.Current()
 	d.mu.lastSize = 0
 	d.dropNext()
-	tight := d.compactor.tight.Load()
+	tight, kept := d.compactor.tight.Load(), d.mu.kept
 	err := d.rotateSegment(0, true)
 	d.compactor.tight.Store(tight) // that the segment is small says nothing of the disk
+	d.mu.kept = kept
 	if err != nil {
 		d.logger.Warn("cannot begin a new log segment to give back the old one", "error", err)
 	} else if old == nil { // there is none but those that Open has read
