@@ -18,6 +18,7 @@ var narrow = map[string]string{
 	"engine/internal/enginecopy.interruptible": "it is filled, and closed",
 	"lab/contender.copied":                     "a snapshot, which is read",
 	"lab/contender.study4":                     "written to as the study did, which had no more",
+	"lab/crash.openDivided":                    "it is written to, and crashed",
 	"lab/crash.openWeakened":                   "it is written to, and crashed",
 	"lab/crash/internal/flawed.engine":         "it is written to, and crashed",
 }

@@ -103,6 +103,16 @@ func Example_metrics() {
 	}
 }
 
+func Example_done() {
+	var engine holdfast.Engine
+	go func() {
+		<-engine.Done()
+		if err := engine.Err(); errors.Is(err, holdfast.ErrPoisoned) {
+			fmt.Println("writing has ended:", err)
+		}
+	}()
+}
+
 func Example_memory() {
 	engine, err := logtree.Open("/var/lib/orders", holdfast.Options{MemoryBytes: 64 << 20})
 	engine, err = all.OpenURL("logtree:/var/lib/orders?memory=64MiB")

@@ -28,6 +28,8 @@
 // [DB.View] calls a function that reads one fixed state, which no crash can take back: all that was acknowledged
 // before, and perhaps what was being written. It blocks no writer. Where writes are under way it waits for these first,
 // for one sync at most; [DB.Latest] does not wait, and shows what a crash can take back.
+// A store's own readers see a transaction when it has returned, and perhaps a moment later than a View that runs
+// meanwhile.
 //
 // # Stores in a transaction
 //

@@ -1045,15 +1045,8 @@ func (m *machine) transaction() error {
 		m.fake.Locked(func() { m.fake.Refuse = nil })
 	}
 	after := w.all(m.clock.Load())
-	m.tell(
-		"transaction of %v, %d operations, end %d, waited for: %v, level %v: %v",
-		which,
-		operations,
-		end,
-		wait,
-		level,
-		err,
-	)
+	m.tell("transaction of %v, %d operations, end %d, waited for: %v, level %v: %v", which, operations, end, wait, level,
+		err)
 	if want == nil {
 		if err != nil {
 			if returned { // it may have its place
@@ -1190,14 +1183,8 @@ func (m *machine) looks() error {
 		}
 		return nil
 	}
-	return wrongf(
-		"View of database %d shows no state since the %dth, of %d:\n%swant now\n%s",
-		d,
-		m.acked,
-		len(m.states),
-		saw,
-		m.cur().buckets(d, now),
-	)
+	return wrongf("View of database %d shows no state since the %dth, of %d:\n%swant now\n%s", d, m.acked,
+		len(m.states), saw, m.cur().buckets(d, now))
 }
 
 // contents tells all that is in the databases and stores.
@@ -1469,13 +1456,6 @@ func (m *machine) recovered() error {
 		m.pending, m.unknown = nil, nil
 		return nil
 	}
-	return wrongf(
-		"there is\n%swhich is none of the states %d to %d or %d others; the first\n%sthe last\n%s",
-		there,
-		m.acked,
-		len(m.states)-1,
-		len(m.unknown),
-		m.states[m.acked].all(now),
-		m.cur().all(now),
-	)
+	return wrongf("there is\n%swhich is none of the states %d to %d or %d others; the first\n%sthe last\n%s", there,
+		m.acked, len(m.states)-1, len(m.unknown), m.states[m.acked].all(now), m.cur().all(now))
 }

@@ -28,8 +28,8 @@ type inDatabase struct {
 }
 
 // argumentsHelp says how bytes are written on a command line.
-const argumentsHelp = `Names of buckets and keys are shown as the command takes them: as they are, or, if they are not ` +
-	`printable, in double quotes with Go's escapes, such as '"\x00\x07"'.`
+const argumentsHelp = `Names of buckets and keys are shown as the command takes them: as they are, or, if they are ` +
+	`not printable, in double quotes with Go's escapes, such as '"\x00\x07"'.`
 
 // view runs do with a transaction that reads the database.
 func (c *inDatabase) view(do func(s *session, tx *kv.Tx) error) int {

@@ -43,9 +43,9 @@ type CopyResult struct {
 // of these libraries, not in use:
 //
 //	Badger, Pebble   a directory; keys are as they are
-//	bbolt            a file; its buckets are those of the new engine's database, with what is in them and their sequences:
-//	                 kv.On opens it. With Only or Separator there is no database, and a key is the names of its buckets,
-//	                 a Separator after each, and the key
+//	bbolt            a file; its buckets are those of the new engine's database, which kv.On opens, with what is in them
+//	                 and their sequences. With Only or Separator there is no database, and a key is the names of its
+//	                 buckets, a Separator after each, and the key
 //	SQLite           a file; a key is the table's name, a Separator, and the primary key: text and blobs as they are,
 //	                 integers as 8 bytes, big-endian. The value is that of the only other column, as text if it is a
 //	                 number, or a JSON object of all others, in which a blob is {"base64":"..."}

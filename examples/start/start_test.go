@@ -82,11 +82,12 @@ func onPage(t *testing.T, page, output string) {
 // TestPrograms runs each in an empty directory, and then again. They are short.
 func TestPrograms(t *testing.T) {
 	for name, second := range map[string]string{ // what the second run prints: one line of it
-		"events":   "placed at position 1, again: true\n",
-		"messages": "-500: account ann has only 140\n",
-		"tasks":    "task welcome is completed\n",
-		"raft":     "run 2\n",
-		"engine":   "order/18 1 pear\n",
+		"events":       "placed at position 1, again: true\n",
+		"messages":     "-500: account ann has only 140\n",
+		"tasks":        "task welcome is completed\n",
+		"raft":         "run 2\n",
+		"engine":       "order/18 1 pear\n",
+		"transactions": "2 messages, 2 mails\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -97,7 +98,7 @@ func TestPrograms(t *testing.T) {
 		})
 	}
 	sources, err := filepath.Glob("*/main.go")
-	if err != nil || len(sources) != 7 {
+	if err != nil || len(sources) != 8 {
 		t.Fatal(sources, err)
 	}
 	for _, name := range sources {

@@ -33,7 +33,7 @@ func Tuned() []all.Entry {
 					return nil, err
 				}
 
-				return tunedEngine{e, t}, nil
+				return &tunedEngine{e, t}, nil
 			}})
 	}
 

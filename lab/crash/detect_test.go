@@ -104,7 +104,7 @@ func TestSureMutantsAreFound(t *testing.T) {
 				needsDisk(t)
 			}
 			t.Parallel() // as a run does
-			test(t, m.row("kv", blockdev.Mounts("ext4")))
+			test(t, m.row(m.shows(), blockdev.Mounts("ext4")))
 		})
 	}
 	for _, m := range mutants(r.lab.Engines) {

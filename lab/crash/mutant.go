@@ -1,6 +1,8 @@
 package crash
 
 import (
+	"bytes"
+	"cmp"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -8,6 +10,7 @@ import (
 	"github.com/holdfastdb/holdfast/lab/blockdev"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/flawed"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
 )
 
 // The controls of every run: engines that say they give more than they do. The lab must find all of them out.
@@ -16,6 +19,7 @@ const (
 	noSyncs    = "pebble, syncs removed"
 	notWritten = "pebble, memory for process"
 	triesAgain = "a failed sync tried again"
+	inTwo      = "pebble, transactions in two batches"
 )
 
 // mutant is an engine that breaks what it claims. Crashes of one kind can find that out.
@@ -25,7 +29,11 @@ type mutant struct {
 	control bool // it is in every run of its kind
 	sure    bool // a round of [Lab.Mutants] that does not find it is a fault of the lab
 	engine  all.Entry
+	subject string // that alone shows it; "" for any
 }
+
+// shows is a subject that shows the mutant.
+func (m mutant) shows() string { return cmp.Or(m.subject, subjects.KV.Name) }
 
 // controls are the mutants that a run checks itself with.
 func controls(engines []all.Entry) (list []mutant) {
@@ -46,9 +54,10 @@ func mutants(engines []all.Entry) (list []mutant) {
 			continue
 		}
 		list = append(list,
-			mutant{noSyncs, Power, true, true, weakened(e, noSyncs, holdfast.Process)},
-			mutant{notWritten, Kill, true, true, weakened(e, notWritten, holdfast.Memory)},
-			mutant{triesAgain, Faults, true, false, flawedEngine(triesAgain, flawed.Retries, 1)})
+			mutant{noSyncs, Power, true, true, weakened(e, noSyncs, holdfast.Process), ""},
+			mutant{notWritten, Kill, true, true, weakened(e, notWritten, holdfast.Memory), ""},
+			mutant{triesAgain, Faults, true, false, flawedEngine(triesAgain, flawed.Retries, 1), ""},
+			mutant{inTwo, Kill, true, true, divided(e, inTwo), subjects.Transaction.Name})
 	}
 
 	for _, m := range []struct {
@@ -76,7 +85,7 @@ func mutants(engines []all.Entry) (list []mutant) {
 		{"takes a failed read for the end of its log", Faults, true, flawed.Unread, 1},
 		{"checks nothing of what it reads", Lies, false, flawed.Trusts, 1},
 	} {
-		list = append(list, mutant{m.name, m.kind, false, m.sure, flawedEngine(m.name, m.flaw, m.every)})
+		list = append(list, mutant{m.name, m.kind, false, m.sure, flawedEngine(m.name, m.flaw, m.every), ""})
 	}
 
 	return list
@@ -113,6 +122,57 @@ func weakened(base all.Entry, name string, really holdfast.Level) all.Entry {
 
 			return &openWeakened{e, name, really}, nil
 		}}
+}
+
+// divided commits the messages of a batch first, and then the rest of it.
+func divided(base all.Entry, name string) all.Entry {
+	return all.Entry{Name: name, Describe: func() holdfast.Capabilities { return claims(name, base.Describe()) },
+		Open: func(dir string, o holdfast.Options) (holdfast.Engine, error) {
+			e, err := base.Open(dir, o)
+			if err != nil {
+				return nil, err
+			}
+			return &openDivided{e, name}, nil
+		}}
+}
+
+// openDivided is an open engine of divided.
+type openDivided struct {
+	holdfast.Engine
+	name string
+}
+
+func (e *openDivided) Capabilities() holdfast.Capabilities {
+	return claims(e.name, e.Engine.Capabilities())
+}
+
+// dividedFor is the time between the two batches, so that most kills come between some.
+const dividedFor = time.Millisecond
+
+func (e *openDivided) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	var messages, rest holdfast.Batch
+	for op := range b.Ops() {
+		to := &rest
+		if bytes.Contains(op.Key, []byte(subjects.MessagesOfTransactions)) {
+			to = &messages
+		}
+		switch op.Kind {
+		case holdfast.KindSet:
+			to.Set(op.Key, op.Value)
+		case holdfast.KindDelete:
+			to.Delete(op.Key)
+		case holdfast.KindDeleteRange:
+			to.DeleteRange(op.Key, op.Value)
+		}
+	}
+	if messages.Len() == 0 || rest.Len() == 0 {
+		return e.Engine.Apply(b, level)
+	}
+	if r, err := e.Engine.Apply(&messages, level); err != nil {
+		return r, err
+	}
+	time.Sleep(dividedFor)
+	return e.Engine.Apply(&rest, level)
 }
 
 // claims are those of an engine under another name.

@@ -157,10 +157,15 @@ func (l Lab) planMutants(p *runPlan, q Request) (*runPlan, error) {
 	}{{"engines", q.Engines}, {"levels", q.Levels}, {"subject", q.Subjects}} {
 		if len(named.values) > 0 {
 			return nil, op.BadOption("--mutants with --"+named.flag, "leave that out: mutants are engines of their own, at "+
-				"the level that they break, under the subject kv")
+				"the level that they break, under a subject that shows it")
 		}
 	}
-	p.Subjects, p.mutants = []string{subjects.KV.Name}, true
+	p.mutants = true
+	for _, s := range subjects.Subjects() {
+		if slices.ContainsFunc(mutants(l.Engines), func(m mutant) bool { return m.shows() == s.Name }) {
+			p.Subjects = append(p.Subjects, s.Name)
+		}
+	}
 	if err := knownFS(q.FS); err != nil {
 		return nil, err
 	}
@@ -171,7 +176,7 @@ func (l Lab) planMutants(p *runPlan, q Request) (*runPlan, error) {
 	for _, kind := range p.Kinds {
 		for _, m := range mutants(l.Engines) {
 			if m.kind == kind {
-				p.cells = append(p.cells, m.row(subjects.KV.Name, p.mounts))
+				p.cells = append(p.cells, m.row(m.shows(), p.mounts))
 			}
 		}
 
@@ -372,7 +377,7 @@ func (l Lab) cells(p *runPlan) error {
 			}
 
 			for _, mutant := range controls(l.Engines) {
-				if mutant.kind == kind {
+				if mutant.kind == kind && (mutant.subject == "" || mutant.subject == subject) {
 					p.cells = append(p.cells, mutant.controlRow(subject, mounts))
 				}
 			}

@@ -353,6 +353,9 @@ func (s screen) controls(r *Report) {
 			if row.Unflushed > 0 {
 				text += fmt.Sprintf(", %d never flushed", row.Unflushed)
 			}
+			if row.Torn > 0 {
+				text += fmt.Sprintf(", %d torn", row.Torn)
+			}
 			s.Wrapped("", text+".")
 			continue
 		}

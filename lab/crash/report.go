@@ -138,8 +138,8 @@ func (r *Result) filesMade() (n int) {
 	return n
 }
 
-// FoundOut reports whether a control was: something acknowledged was lost, or never flushed.
-func (r *Result) FoundOut() bool { return r.Verdict == Broken && r.Lost+r.Unflushed > 0 }
+// FoundOut reports whether a control was: something acknowledged was lost, or never flushed, or a batch torn.
+func (r *Result) FoundOut() bool { return r.Verdict == Broken && r.Lost+r.Unflushed+r.Torn > 0 }
 
 // crashes is how many were judged.
 func (r *Report) crashes() (n int) {

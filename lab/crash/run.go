@@ -360,7 +360,7 @@ func (p *runPlan) left(began time.Time) time.Duration {
 func (r *runner) settleControls(ctx context.Context, s *runState) error {
 	for _, t := range s.tallies {
 		for try := range uint64(cmp.Or(r.lab.controlTries, 10)) {
-			if !t.cell.Control || t.result.Lost+t.result.Unflushed > 0 {
+			if !t.cell.Control || t.result.Lost+t.result.Unflushed+t.result.Torn > 0 {
 				break
 			}
 			u := unit{t, kinds.KillsPerSession, commits.Mix(t.result.Seed, 1<<40+try), int(try)}

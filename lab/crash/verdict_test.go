@@ -215,7 +215,7 @@ func TestWrongUse(t *testing.T) {
 		"level":  {q: Request{Levels: []string{"disk"}}, says: "memory, process, power"},
 		"kind":   {q: Request{Kinds: []string{"fire"}}, says: "the kinds are kill, power, faults, lies, simulate"},
 		"subject": {q: Request{Subjects: []string{"wheel"}},
-			says: "the subjects are kv, event, message, task, raft, serve"},
+			says: "the subjects are kv, event, message, task, transaction, raft, serve"},
 		"fs":        {q: Request{FS: "fat"}, says: "the file systems are ext4, xfs, btrfs"},
 		"cuts":      {q: Request{Cuts: &zero}, says: "0 cuts"},
 		"for":       {q: Request{For: &seconds}, says: "use a time like 10m"},
@@ -280,21 +280,21 @@ func TestPlan(t *testing.T) {
 	}
 	// A store has one row of each kind unless levels are named; a peer is tested with its subject alone, and if it is
 	// named.
-	const everything = "kv event message task raft serve"
+	const everything = "kv event message task transaction raft serve"
 	for name, w := range map[string]struct {
 		q        Request
 		subjects string
 		rows     int // controls aside
 		n        int // of them, that can be tested
 	}{
-		"all":           {Request{}, everything, 8 * len(all.Engines()), -1},
-		"one":           {Request{Engines: []string{"logtree"}}, everything, 8, 8},
-		"its levels":    {Request{Engines: []string{"logtree"}, Levels: []string{"memory", "power"}}, everything, 12, 12},
+		"all":           {Request{}, everything, 9 * len(all.Engines()), -1},
+		"one":           {Request{Engines: []string{"logtree"}}, everything, 9, 9},
+		"its levels":    {Request{Engines: []string{"logtree"}, Levels: []string{"memory", "power"}}, everything, 14, 14},
 		"its subjects":  {Request{Engines: []string{"logtree"}, Subjects: []string{"event", "raft"}}, "event raft", 5, 5},
 		"peers":         {Request{Engines: []string{"raft-*"}}, "raft", 4, 2},
-		"with a peer":   {Request{Engines: []string{"logtree", "raft-wal"}}, everything, 10, 9},
+		"with a peer":   {Request{Engines: []string{"logtree", "raft-wal"}}, everything, 11, 10},
 		"of messages":   {Request{Engines: []string{"nats", "study-4"}}, "message", 6, 4},
-		"with one":      {Request{Engines: []string{"logtree", "study-4"}}, everything, 11, 9},
+		"with one":      {Request{Engines: []string{"logtree", "study-4"}}, everything, 12, 10},
 		"of both kinds": {Request{Engines: []string{"raft-wal", "nats"}}, "message raft", 5, 4},
 		"a wrong one": {
 			Request{Engines: []string{"raft-wal", "logtree"}, Subjects: []string{"kv"}, Levels: []string{"power"}},
@@ -346,15 +346,15 @@ func TestCuts(t *testing.T) {
 	}{
 		"default": {Request{},
 			map[string]int{"kv power": 20, "kv process": 20, "kv memory": 10, "event process": 4, "message process": 4,
-				"task process": 4, "raft process": 4, "serve process": 4},
-			"levels memory, process, power; 4 to 20 cuts a row; kv at all levels; event, message, task, raft, serve at the " +
-				"weakest that must survive;"},
+				"task process": 4, "transaction process": 4, "raft process": 4, "serve process": 4},
+			"levels memory, process, power; 4 to 20 cuts a row; kv at all levels; event, message, task, transaction, raft, " +
+				"serve at the weakest that must survive;"},
 		"a subject": {Request{Subjects: []string{"raft"}},
 			map[string]int{"raft power": 20, "raft process": 20},
 			"levels process, power; 20 cuts a row; raft;"},
 		"a number": {Request{Cuts: &five},
 			map[string]int{"kv power": 5, "kv process": 5, "kv memory": 5, "event process": 5, "message process": 5,
-				"task process": 5, "raft process": 5, "serve process": 5},
+				"task process": 5, "transaction process": 5, "raft process": 5, "serve process": 5},
 			"5 cuts a row;"},
 		"both": {Request{Cuts: &five, Subjects: []string{"event"}, Levels: []string{"memory"}},
 			map[string]int{"event memory": 5},

@@ -31,7 +31,6 @@ import (
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/message/aggregate"
 	"github.com/holdfastdb/holdfast/store/projection"
-	"github.com/holdfastdb/holdfast/store/task"
 	"github.com/holdfastdb/holdfast/store/task/worker"
 )
 
@@ -77,22 +76,7 @@ func main() {
 			return projection.Set(m, p.Customer, cents+p.Cents)
 		}))
 
-	// The outbox: each payment becomes a task. After a crash a payment may come again; its task has its id, so there is
-	// only one.
-	outbox := must(projection.New(projection.Messages(engine, holdfast.Power, shop, payments),
-		projection.Options{Name: "receipts", Prefix: "outbox/"},
-		func(_ *projection.Model, in message.Message) error {
-			e, err := events.Decode(in)
-			if err != nil {
-				return err
-			}
-			_, err = worker.Enqueue(ctx, tasks, receipt(e.(paid)), task.Spec{ID: "receipt-" + in.ID, Queue: "mail"})
-			if errors.Is(err, task.ErrExists) {
-				return nil
-			}
-
-			return err
-		}))
+	// Tasks: a receipt is mailed for each payment.
 	var workers worker.Workers
 	worker.Register(&workers, func(_ context.Context, t *worker.Task[receipt]) error {
 		fmt.Printf("mail to %s: %d cents received\n", t.Args.Customer, t.Args.Cents)
@@ -106,7 +90,7 @@ func main() {
 	routes.Handle("/", console)
 
 	for action, decide := range map[string]func(*aggregate.Aggregate[order, event], *http.Request) error{
-		"place": place, "pay": pay} {
+		"place": place, "pay": pay(tasks)} {
 		routes.HandleFunc("POST /shop/orders/{id}/"+action, func(w http.ResponseWriter, r *http.Request) {
 			o, err := orders.Do(r.Context(), r.PathValue("id"),
 				func(o *aggregate.Aggregate[order, event]) error { return decide(o, r) })
@@ -126,8 +110,8 @@ func main() {
 	// Run everything until an interrupt, or until something fails; then end it in order: requests, loops, stores, engine.
 	web := &http.Server{Handler: routes, ReadHeaderTimeout: 10 * time.Second}
 	var running sync.WaitGroup
-	ended := make(chan error, 4)
-	for _, run := range []func(context.Context) error{spent.Run, outbox.Run, mails.Run,
+	ended := make(chan error, 3)
+	for _, run := range []func(context.Context) error{spent.Run, mails.Run,
 		func(context.Context) error { return web.Serve(listener) }} {
 		running.Go(func() { ended <- run(ctx); stop() })
 	}

@@ -6,7 +6,10 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/message/aggregate"
+	"github.com/holdfastdb/holdfast/store/task"
+	"github.com/holdfastdb/holdfast/store/task/worker"
 )
 
 // order is the state of an order: what its events have made of it.
@@ -42,7 +45,7 @@ func types() *aggregate.Events[event] {
 
 var errRefused = errors.New("refused")
 
-// place and pay are decisions on the present state of an order.
+// place is a decision on the present state of an order.
 func place(o *aggregate.Aggregate[order, event], r *http.Request) error {
 	customer := r.FormValue("customer")
 	cents, err := strconv.Atoi(r.FormValue("cents"))
@@ -54,11 +57,20 @@ func place(o *aggregate.Aggregate[order, event], r *http.Request) error {
 	return nil
 }
 
-func pay(o *aggregate.Aggregate[order, event], _ *http.Request) error {
-	if o.State.Customer == "" || o.State.Paid {
-		return fmt.Errorf("%w: it is not there, or is paid already", errRefused)
-	}
-	o.Add(paid{o.State.Customer, o.State.Cents})
+// pay returns the decision to pay: the receipt is a task in the transaction of the payment.
+func pay(tasks *task.Store) func(*aggregate.Aggregate[order, event], *http.Request) error {
+	return func(o *aggregate.Aggregate[order, event], _ *http.Request) error {
+		if o.State.Customer == "" || o.State.Paid {
+			return fmt.Errorf("%w: it is not there, or is paid already", errRefused)
+		}
+		payment := paid{o.State.Customer, o.State.Cents}
+		o.Add(payment)
+		mail, err := worker.NewSpec(receipt(payment), task.Spec{Queue: "mail"})
+		o.Also(func(tx *kv.Tx) error {
+			_, err := tasks.In(tx).Enqueue(mail)
+			return err
+		})
 
-	return nil
+		return err
+	}
 }

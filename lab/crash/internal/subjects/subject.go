@@ -1,5 +1,6 @@
 // Package subjects holds what a victim does, how a check reads what is left, and how that is judged: one file or
-// more for each of the bare contract, the event store, the message store, the task store and the Raft store.
+// more for each of the bare contract, the event store, the message store, the task store, transactions over all of
+// these and the Raft store.
 //
 // A subject knows nothing of how its victim is crashed. What it writes follows from a seed, so that what must be there
 // can be computed.
@@ -38,7 +39,7 @@ type Subject struct {
 }
 
 // Subjects lists the subjects.
-func Subjects() []Subject { return []Subject{KV, Event, Message, Task, Raft, Serve} }
+func Subjects() []Subject { return []Subject{KV, Event, Message, Task, Transaction, Raft, Serve} }
 
 // Begin enters in a new history of an engine what is chosen for all of it.
 func (subject Subject) Begin(h *protocol.History, engine string, peer bool) {
