@@ -24,7 +24,7 @@ func TestSyncFollowsDirty(t *testing.T) {
 			if got := syncs.Load(); got != n-1 {
 				t.Fatalf("%d syncs before the end of window %d", got, n)
 			}
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			synctest.Wait()
 			if got := syncs.Load(); got != n {
 				t.Fatalf("%d syncs at the end of window %d", got, n)
