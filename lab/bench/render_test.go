@@ -179,7 +179,7 @@ func TestVerdictIsShort(t *testing.T) {
 	s := screen{console.Screen{W: &out, Width: 120}}
 	s.header(plan, report.Machine)
 	s.report(lab, report, Detail{})
-	if n := strings.Count(out.String(), "\n"); len(plan.Engines) != 2 || len(plan.Workloads) < 15 || n > 60 {
+	if n := strings.Count(out.String(), "\n"); len(plan.Engines) != 2 || len(plan.Workloads) < 15 || n > 75 {
 		t.Errorf("%d lines of %v and %v:\n%s", n, plan.Engines, plan.Workloads, out.String())
 	}
 }
