@@ -93,6 +93,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
