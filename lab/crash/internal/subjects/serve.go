@@ -556,11 +556,14 @@ func (n servedSpace) writeAll(ctx context.Context, writes []streamWrite) ([]mess
 		}
 		return nil
 	})
+	if err != nil { // the function may not even have been called
+		return nil, err
+	}
 	list := make([]message.Result, len(writes))
 	for i, r := range results {
 		list[i] = *r
 	}
-	return list, err
+	return list, nil
 }
 
 // Delete deletes a namespace.

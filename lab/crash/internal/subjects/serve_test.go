@@ -3,6 +3,7 @@ package subjects
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"log"
 	"maps"
@@ -18,9 +19,11 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/api"
+	"github.com/holdfastdb/holdfast/client"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
+	"github.com/holdfastdb/holdfast/store/message"
 )
 
 // serveSeed is the first seed whose histories are of tasks, or are not.
@@ -311,5 +314,19 @@ func TestServeNamesLevels(t *testing.T) {
 		if got := named.weakest(); got != test.want || said != test.wrong {
 			t.Errorf("%q: %v, and %d times wrong", test.answers, got, said)
 		}
+	}
+}
+
+// A write that has not even begun is an error, whatever it would have written.
+func TestServedWriteOfAnEndedContext(t *testing.T) {
+	c, err := client.New("http://localhost:1", client.Options{Retry: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, end := context.WithCancel(context.Background())
+	end()
+	n := servedSpace{c.Namespace(message.Default), c}
+	if _, err := n.writeAll(ended, []streamWrite{{stream: "a-1"}}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
 	}
 }
