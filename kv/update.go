@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/internal/txn"
 )
 
@@ -291,7 +292,7 @@ func (db *DB) read(ctx context.Context, safe bool, f func(tx *Tx) error) (err er
 	if safe {
 		// What the engine shows above what is durable has been applied before the snapshot was taken.
 		tx.state.layers = nil
-		if err := waitFor(ctx, func() error { return c.settle(d.tail.Wait(), d.commit) }); err != nil {
+		if err := receipts.WaitFor(ctx, func() error { return c.settle(d.tail.Wait(), d.commit) }); err != nil {
 			return err
 		}
 	}
@@ -299,21 +300,6 @@ func (db *DB) read(ctx context.Context, safe bool, f func(tx *Tx) error) (err er
 		return err
 	}
 	return tx.err
-}
-
-// waitFor calls wait, or returns when ctx ends.
-func waitFor(ctx context.Context, wait func() error) error {
-	if ctx.Done() == nil {
-		return wait()
-	}
-	done := make(chan error, 1)
-	go func() { done <- wait() }() // it ends when the engine has settled, at the latest by its Close
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // RemoveExpired deletes all keys that have expired, and returns how many, and the entries that were left of others.

@@ -6,6 +6,7 @@
 package receipts
 
 import (
+	"context"
 	"slices"
 
 	"github.com/holdfastdb/holdfast"
@@ -48,4 +49,19 @@ func (t *Tail) Raise(e holdfast.Engine, level holdfast.Level) error {
 		t.Add(r, level)
 	}
 	return err
+}
+
+// WaitFor returns what wait returns, or ctx's error when that ends first: that takes nothing back, and wait goes on.
+func WaitFor(ctx context.Context, wait func() error) error {
+	if ctx.Done() == nil {
+		return wait()
+	}
+	done := make(chan error, 1)
+	go func() { done <- wait() }() // it ends when the engine has settled, at the latest by its Close
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

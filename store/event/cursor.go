@@ -8,6 +8,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/names"
+	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 )
 
@@ -126,7 +127,7 @@ type save struct {
 func (w *save) settled(ctx context.Context) error {
 	select {
 	case <-w.placed:
-		return waitFor(ctx, w.wait)
+		return receipts.WaitFor(ctx, w.wait)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -229,19 +230,4 @@ func (s *Store) loadCursor(ctx context.Context, op string, key []byte, name stri
 		return 0, nil, s.fail(op, holdfast.ErrCorrupt, nil, "", "what is kept for %q cannot be read", name)
 	}
 	return pos, rest, nil
-}
-
-// waitFor returns what wait returns, or when ctx ends.
-func waitFor(ctx context.Context, wait func() error) error {
-	if ctx.Done() == nil {
-		return wait()
-	}
-	done := make(chan error, 1)
-	go func() { done <- wait() }() // it ends when the engine has settled, at the latest by its Close
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
