@@ -71,11 +71,17 @@ func (s *Subscription) updateIn(tx *kv.Tx, f func(b *holdfast.Batch) error) erro
 	}
 	s.turn.Lock()
 	defer s.turn.Unlock()
-	var b holdfast.Batch
-	if err := s.try(&b, f); err != nil {
+	b := &p.batch
+	if b.Len() > 0 {
+		b = new(holdfast.Batch)
+	}
+	if err := s.try(b, f); err != nil {
+		b.Reset()
 		return s.n.ended(err)
 	}
-	p.batch.Append(&b)
+	if b != &p.batch {
+		p.batch.Append(b)
+	}
 	return nil
 }
 

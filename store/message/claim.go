@@ -22,9 +22,6 @@ func (m *Message) bytes() int { return len(m.Data) + len(m.Metadata) }
 // more than fit in [ClaimBytes]. They are the caller's until their leases end. The error is ctx's, ErrClosed after
 // Close, or the failure that keeps messages from coming. What is delivered when ctx ends is returned, without an error.
 func (s *Subscription) Claim(ctx context.Context, most int) ([]Delivery, error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return nil, err
-	}
 	if most < 1 {
 		return nil, s.n.store.fail("claim", holdfast.ErrBadOption, nil, "claim at least one", "a claim of %d messages", most)
 	}
@@ -32,8 +29,8 @@ func (s *Subscription) Claim(ctx context.Context, most int) ([]Delivery, error) 
 	if s.o.Query.Category != "" {
 		topic = "c" + s.o.Query.Category
 	}
-	if err := s.n.enter(); err != nil {
-		return nil, s.n.ended(err)
+	if err := s.n.enter(ctx); err != nil {
+		return nil, err
 	}
 	defer s.n.leave()
 	news, err := s.n.tail.subscribe(s.n, topic)

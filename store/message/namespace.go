@@ -87,8 +87,11 @@ func (n *Namespace) load() error {
 // log is the namespace's log, for those who have entered. It calls what adds to commits one at a time, in order.
 func (n *Namespace) log() *event.Store { return n.opened.Load() }
 
-// enter opens the log, if it is not open, and keeps it open until leave.
-func (n *Namespace) enter() error {
+// enter begins a call: it opens the log, if it is not open, and keeps it open until leave.
+func (n *Namespace) enter(ctx context.Context) error {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return err
+	}
 	s := n.store
 	s.using.Lock()
 	n.users++
@@ -100,7 +103,7 @@ func (n *Namespace) enter() error {
 	if err != nil {
 		n.leave()
 	}
-	return err
+	return n.ended(err)
 }
 
 // leave ends what enter began. While there are too many open logs, it closes the one that has not been used the
@@ -559,11 +562,8 @@ type Counts struct{ Messages, Streams int64 }
 
 // Count returns the counts of a category, or of the namespace if it is "".
 func (n *Namespace) Count(ctx context.Context, category string) (Counts, error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
+	if err := n.enter(ctx); err != nil {
 		return Counts{}, err
-	}
-	if err := n.enter(); err != nil {
-		return Counts{}, n.ended(err)
 	}
 	defer n.leave()
 	c, err := n.count(category)

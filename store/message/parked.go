@@ -31,8 +31,8 @@ func (s *Subscription) park(b *holdfast.Batch, global uint64, it *item, reason s
 // positions, from the first behind the position after on: there are no more if it returns none. A limit of 0 leaves it
 // to the bytes.
 func (s *Subscription) Parked(ctx context.Context, after int64, limit int) (list []Parked, err error) {
-	if err := s.n.enter(); err != nil {
-		return nil, s.n.ended(err)
+	if err := s.n.enter(ctx); err != nil {
+		return nil, err
 	}
 	defer s.n.leave()
 	kept := map[uint64]*delivery{}

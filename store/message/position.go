@@ -13,8 +13,8 @@ func (n *Namespace) SavePosition(ctx context.Context, consumer string, position 
 	if position < 0 {
 		return n.store.fail("save position", holdfast.ErrBadOption, nil, "", "position %d", position)
 	}
-	if err := n.enter(); err != nil {
-		return n.ended(err)
+	if err := n.enter(ctx); err != nil {
+		return err
 	}
 	defer n.leave()
 	return n.ended(n.log().SaveOffset(ctx, consumer, uint64(position)))
@@ -22,8 +22,8 @@ func (n *Namespace) SavePosition(ctx context.Context, consumer string, position 
 
 // LoadPosition returns the position that SavePosition saved last, or ErrNotFound.
 func (n *Namespace) LoadPosition(ctx context.Context, consumer string) (int64, error) {
-	if err := n.enter(); err != nil {
-		return 0, n.ended(err)
+	if err := n.enter(ctx); err != nil {
+		return 0, err
 	}
 	defer n.leave()
 	position, err := n.log().LoadOffset(ctx, consumer)
@@ -32,8 +32,8 @@ func (n *Namespace) LoadPosition(ctx context.Context, consumer string) (int64, e
 
 // DeletePosition removes a consumer's position. It is no error if there is none.
 func (n *Namespace) DeletePosition(ctx context.Context, consumer string) error {
-	if err := n.enter(); err != nil {
-		return n.ended(err)
+	if err := n.enter(ctx); err != nil {
+		return err
 	}
 	defer n.leave()
 	return n.ended(n.log().DeleteOffset(ctx, consumer))

@@ -257,6 +257,14 @@ func (s *Store) newer(version byte) error {
 		"the store has format %d, this program knows %d", version, format.Version)
 }
 
+// enter begins a call that uses the engine; Leave of life ends it.
+func (s *Store) enter(ctx context.Context) error {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return err
+	}
+	return s.life.Enter()
+}
+
 // DB is the database that the store is in, at the store's level.
 func (s *Store) DB() *kv.DB { return s.db }
 
@@ -286,10 +294,7 @@ type Info struct {
 // Create makes a namespace. ErrNamespaceExists: there is one of that id. ErrBadName: the id is malformed.
 // ErrBadOption: the metadata are no JSON object.
 func (s *Store) Create(ctx context.Context, o NamespaceOptions) (Info, error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return Info{}, err
-	}
-	if err := s.life.Enter(); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return Info{}, err
 	}
 	defer s.life.Leave()
@@ -376,10 +381,7 @@ func (s *Store) parse(id string, value []byte, d *description) error {
 
 // Info describes a namespace. ErrNoNamespace: there is none of that id.
 func (s *Store) Info(ctx context.Context, id string) (Info, error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return Info{}, err
-	}
-	if err := s.life.Enter(); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return Info{}, err
 	}
 	defer s.life.Leave()
@@ -394,10 +396,7 @@ func (s *Store) Info(ctx context.Context, id string) (Info, error) {
 // after on. A limit of 0 means all. An error that is ErrCorrupt names those whose description is damaged; the others
 // are listed all the same.
 func (s *Store) Namespaces(ctx context.Context, after string, limit int) (list []Info, err error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.life.Enter(); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.life.Leave()
@@ -429,10 +428,7 @@ func (s *Store) Used() []*Namespace {
 // Namespace returns the namespace of that id, which is opened if it is not: the first time it takes a commit and the
 // reading of up to some thousand messages. ErrNoNamespace: there is none of that id.
 func (s *Store) Namespace(ctx context.Context, id string) (*Namespace, error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.life.Enter(); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.life.Leave()
@@ -448,7 +444,7 @@ func (s *Store) Namespace(ctx context.Context, id string) (*Namespace, error) {
 		s.open[id] = n
 	}
 	s.mu.Unlock()
-	if err := n.enter(); err != nil {
+	if err := n.enter(ctx); err != nil {
 		s.mu.Lock()
 		if s.open[id] == n {
 			delete(s.open, id)
@@ -463,10 +459,7 @@ func (s *Store) Namespace(ctx context.Context, id string) (*Namespace, error) {
 // Totals returns the counts of a namespace and its highest global position, as Count and Last do. It opens the
 // namespace only if its counts are not stored, as after a crash. ErrNoNamespace: there is none of that id.
 func (s *Store) Totals(ctx context.Context, id string) (c Counts, last int64, err error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return c, 0, err
-	}
-	if err := s.life.Enter(); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return c, 0, err
 	}
 	defer s.life.Leave()
@@ -513,10 +506,7 @@ func (s *Store) storedTotals(id string) (c Counts, last int64, stored bool, err 
 // from then on. While the deletion is not durable yet, a crash can still take it back; if ctx ends then, it is
 // deleted all the same. What a crash leaves of it is removed when the store is next opened.
 func (s *Store) Delete(ctx context.Context, id string) (messages int64, err error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return 0, err
-	}
-	if err := s.life.Enter(); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}
 	defer s.life.Leave()
@@ -535,10 +525,7 @@ func (s *Store) Delete(ctx context.Context, id string) (messages int64, err erro
 // token stay. After a crash either everything is there, or nothing. Otherwise it is like Delete: users of the
 // namespace get ErrNoNamespace, and have to open it again.
 func (s *Store) Clear(ctx context.Context, id string) (messages int64, err error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return 0, err
-	}
-	if err := s.life.Enter(); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}
 	defer s.life.Leave()
@@ -577,7 +564,7 @@ func (s *Store) empty(ctx context.Context, id string, d description, b *holdfast
 	}
 	s.mu.Unlock()
 	// Whatever comes, no write goes to the namespace from here on.
-	err = n.enter()
+	err = n.enter(context.Background())
 	if err == nil {
 		defer n.leave()
 	}

@@ -80,8 +80,8 @@ func (n *Namespace) Subscribe(ctx context.Context, name string, o SubscriptionOp
 	if o.Backoff == nil {
 		o.Backoff = func(attempt int) time.Duration { return min(time.Second<<min(attempt-1, 10), time.Minute) }
 	}
-	if err := n.enter(); err != nil { // until it is closed
-		return nil, n.ended(err)
+	if err := n.enter(ctx); err != nil { // until it is closed
+		return nil, err
 	}
 	s := &Subscription{n: n, name: name, o: o, changed: make(chan struct{}),
 		window: window{items: map[uint64]*item{}, done: map[uint64]bool{}}}

@@ -28,8 +28,8 @@ type SubscriptionState struct {
 // after the name after on. A limit of 0 means all. It opens none, and takes time in proportion to the messages that are
 // pending and parked. What is applied and not durable yet counts.
 func (n *Namespace) Subscriptions(ctx context.Context, after string, limit int) (list []SubscriptionState, err error) {
-	if err := n.enter(); err != nil {
-		return nil, n.ended(err)
+	if err := n.enter(ctx); err != nil {
+		return nil, err
 	}
 	defer n.leave()
 	lo, hi := n.keys.Bounds(format.TableDeliveries)
@@ -57,11 +57,8 @@ func (n *Namespace) Subscriptions(ctx context.Context, after string, limit int) 
 
 // Subscription describes the subscription of that name without opening it. ErrNotFound: there is none.
 func (n *Namespace) Subscription(ctx context.Context, name string) (SubscriptionState, error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
+	if err := n.enter(ctx); err != nil {
 		return SubscriptionState{}, err
-	}
-	if err := n.enter(); err != nil {
-		return SubscriptionState{}, n.ended(err)
 	}
 	defer n.leave()
 	state, err := n.subscription(name)

@@ -13,10 +13,7 @@ func (s *Store) Changes() uint64 { return s.changes.Load() + 1 }
 // SetToken replaces the token of a namespace: once it returns, the old one is invalid. Only the SHA-256 of the new
 // one is stored; "" means that it has none. ErrNoNamespace: there is no namespace of that id.
 func (s *Store) SetToken(ctx context.Context, id, token string) error {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return err
-	}
-	if err := s.life.Enter(); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return err
 	}
 	defer s.life.Leave()
