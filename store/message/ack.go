@@ -9,8 +9,8 @@ import (
 	"github.com/holdfastdb/holdfast/kv"
 )
 
-// change changes what a consumer has, whose item is it, and adds to b what is kept of it.
-type change func(b *holdfast.Batch, global uint64, it *item)
+// change changes what a consumer has, and adds to b what is kept of it.
+type change func(b *holdfast.Batch, it *item)
 
 // Ack says that messages are done, and returns when that has reached its level: they are never delivered again.
 // ErrLeaseLost: some of them are no longer the caller's; the others are done.
@@ -18,7 +18,7 @@ func (s *Subscription) Ack(ctx context.Context, deliveries ...Delivery) error {
 	return s.settle(ctx, deliveries, s.acked)
 }
 
-func (s *Subscription) acked(b *holdfast.Batch, global uint64, _ *item) { s.finish(b, global) }
+func (s *Subscription) acked(b *holdfast.Batch, it *item) { s.finish(b, it.global) }
 
 // Fail says that messages could not be handled, and why. They are delivered again after a while, or parked if this was
 // the last attempt. Errors are those of Ack.
@@ -27,15 +27,15 @@ func (s *Subscription) Fail(ctx context.Context, reason string, deliveries ...De
 }
 
 func (s *Subscription) failed(reason string) change {
-	return func(b *holdfast.Batch, global uint64, it *item) {
+	return func(b *holdfast.Batch, it *item) {
 		if it.Attempts >= s.o.MaxAttempts {
-			s.park(b, global, it, reason)
+			s.park(b, it, reason)
 			return
 		}
 		to := *it
 		to.Reason, to.lease = reason, lease{Until: time.Now().Add(s.o.Backoff(it.Attempts))}
-		s.put(global, &to, false)
-		s.keep(b, global, to.delivery)
+		s.put(it.global, &to, false)
+		s.keep(b, it.global, to.delivery)
 	}
 }
 
@@ -45,30 +45,30 @@ func (s *Subscription) Park(ctx context.Context, reason string, deliveries ...De
 }
 
 func (s *Subscription) parked(reason string) change {
-	return func(b *holdfast.Batch, global uint64, it *item) { s.park(b, global, it, reason) }
+	return func(b *holdfast.Batch, it *item) { s.park(b, it, reason) }
 }
 
 // Extend restarts the leases of deliveries. Errors are those of Ack.
 func (s *Subscription) Extend(ctx context.Context, deliveries ...Delivery) error {
-	return s.settle(ctx, deliveries, func(_ *holdfast.Batch, global uint64, it *item) {
+	return s.settle(ctx, deliveries, func(_ *holdfast.Batch, it *item) {
 		to := *it
 		to.Until = time.Now().Add(s.o.Lease)
-		s.put(global, &to, false)
+		s.put(it.global, &to, false)
 	})
 }
 
 // Return gives back deliveries that no consumer has seen: it is as if they had not been delivered, and they are again
 // at once. Errors are those of Ack.
 func (s *Subscription) Return(ctx context.Context, deliveries ...Delivery) error {
-	return s.settle(ctx, deliveries, func(b *holdfast.Batch, global uint64, it *item) {
+	return s.settle(ctx, deliveries, func(b *holdfast.Batch, it *item) {
 		to := *it
 		to.Attempts, to.lease = it.Attempts-1, lease{}
-		s.put(global, &to, false)
+		s.put(it.global, &to, false)
 		if to.Attempts == 0 && to.Reason == "" {
-			b.Delete(s.n.keys.Delivery(nil, s.name, global))
+			b.Delete(s.n.keys.Delivery(nil, s.name, it.global))
 			return
 		}
-		s.keep(b, global, to.delivery)
+		s.keep(b, it.global, to.delivery)
 	})
 }
 
@@ -93,7 +93,7 @@ func (s *Subscription) changeAll(b *holdfast.Batch, deliveries []Delivery, chang
 			lost = err
 			continue
 		}
-		change(b, uint64(deliveries[i].Global), it)
+		change(b, it)
 	}
 	return lost
 }

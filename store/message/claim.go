@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -71,18 +70,12 @@ func (s *Subscription) fill(ctx context.Context, most int) error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
 	s.turn.Lock()
-	room, from := min(s.o.Window-len(s.items), doneWindows*s.o.Window-len(s.done)), s.next
-	now, held := time.Now(), 0
-	for _, it := range s.items {
-		if !it.Until.After(now) {
-			most--
-		}
-		held += it.m.bytes()
-	}
+	s.pass(time.Now())
+	room, from := min(s.o.Window-len(s.items), doneWindows*s.o.Window-len(s.done), most-len(s.ready.Items)), s.next
+	full := s.bytes >= ClaimBytes
 	s.turn.Unlock()
-	room = min(room, most)
 	end := s.n.log().Last()
-	if room <= 0 || from > end || held >= ClaimBytes {
+	if room <= 0 || from > end || full {
 		return nil
 	}
 	read := s.n.removals.Load()
@@ -92,11 +85,10 @@ func (s *Subscription) fill(ctx context.Context, most int) error {
 		defer s.turn.Unlock()
 		s.next = global + 1
 		if s.items[global] == nil && !s.done[global] {
-			s.items[global] = &item{m: m, read: read}
+			s.set(global, &item{m: m, read: read}, false)
 			room--
-			held += m.bytes()
 		}
-		return room > 0 && held < ClaimBytes
+		return room > 0 && s.bytes < ClaimBytes
 	})
 	s.turn.Lock()
 	defer s.turn.Unlock()
@@ -137,69 +129,64 @@ func (c *claiming) take() error {
 func (c *claiming) decide(b *holdfast.Batch) error {
 	s, now, size := c.s, time.Now(), 0
 	c.changed = s.changed
-
-	// Removed messages that consumers have are done: they would hold the window until their leases end.
 	removals := s.n.removals.Load()
-	gone := removals != s.removals
-
-	for _, global := range slices.Sorted(maps.Keys(s.items)) {
-		it := s.items[global]
-		if left := it.Until.Sub(now); left > 0 {
-			if gone {
-				if _, err := s.n.at(c.ctx, global); errors.Is(err, holdfast.ErrNotFound) {
-					s.finish(b, global)
-					continue
-				} else if err != nil {
-					gone = false // looked at again by the next claim
-				}
-			}
-			if c.wait == 0 || left < c.wait {
-				c.wait = left
-			}
-			continue
-		}
-		if len(c.claimed) == c.most {
-			gone = false // those behind it are looked at by the next claim
-			break
-		}
+	c.endRemoved(b, removals)
+	s.pass(now)
+	for len(s.ready.Items) > 0 && len(c.claimed) < c.most {
+		it := s.ready.Items[0]
 		if it.Attempts >= s.o.MaxAttempts {
-			s.park(b, global, it, cmp.Or(it.Reason, fmt.Sprintf("delivered %d times, and never acknowledged: its leases ran "+
-				"out, or its consumers were gone", it.Attempts)))
+			s.park(b, it, cmp.Or(it.Reason, fmt.Sprintf("delivered %d times, and never acknowledged: its leases ran out, or "+
+				"its consumers were gone", it.Attempts)))
 			continue
 		}
 
 		// It is read again if it may have been removed since it was loaded.
 		if it.m.Stream == "" || it.read != removals {
-			m, err := s.n.at(c.ctx, global)
+			m, err := s.n.at(c.ctx, it.global)
 			if errors.Is(err, holdfast.ErrNotFound) {
-				s.finish(b, global)
+				s.finish(b, it.global)
 				continue
 			}
 			if err != nil {
 				if len(c.claimed) > 0 {
-					gone = false
 					break // the next claim says so
 				}
 				return err
 			}
-			it.m, it.read = m, removals
+			s.read(it, m, removals)
 		}
 		if size += it.m.bytes(); size > ClaimBytes && len(c.claimed) > 0 {
-			gone = false
 			break
 		}
 		to := &item{delivery: it.delivery} // the consumer has the message
 		to.Attempts++
 		to.lease = s.lease(now)
-		s.put(global, to, false)
-		s.keep(b, global, to.delivery)
+		s.put(it.global, to, false)
+		s.keep(b, it.global, to.delivery)
 		c.claimed = append(c.claimed, Delivery{it.m, to.Attempts, to.Token, s})
 	}
-	if gone {
-		s.removals = removals
+	if len(s.later.Items) > 0 {
+		c.wait = s.later.Items[0].Until.Sub(now)
 	}
 	if s.low() >= s.floor+advanceEvery {
 		s.advance(b)
 	}
 	return nil
+}
+
+// endRemoved ends what consumers have and was removed: it would hold the window until their leases end.
+func (c *claiming) endRemoved(b *holdfast.Batch, removals uint64) {
+	s := c.s
+	if removals == s.removals {
+		return
+	}
+	for _, it := range slices.Clone(s.later.Items) {
+		_, err := s.n.at(c.ctx, it.global)
+		if errors.Is(err, holdfast.ErrNotFound) {
+			s.finish(b, it.global)
+		} else if err != nil {
+			return // the next claim looks again
+		}
+	}
+	s.removals = removals
 }

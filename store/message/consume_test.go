@@ -503,8 +503,7 @@ func TestRemovedBehindClaim(t *testing.T) {
 			t.Fatal(err)
 		}
 		claim(t, s, 1, 1)
-		claim(t, s, 9, 2)
-		claim(t, s, 9, 4)
+		claim(t, s, 9, 2, 4)
 	})
 }
 

@@ -36,9 +36,7 @@ func (l lease) left(now time.Time, most time.Duration) lease {
 	if l.Token == 0 || !l.Until.After(now) {
 		return lease{}
 	}
-	if latest := now.Add(most); l.Until.After(latest) {
-		l.Until = latest
-	}
+	l.Until = now.Add(min(l.Until.Sub(now), most)) // from here on by the time that passes
 	return l
 }
 

@@ -20,11 +20,11 @@ type Parked struct {
 }
 
 // park changes that a message is not delivered any more, and adds it to b.
-func (s *Subscription) park(b *holdfast.Batch, global uint64, it *item, reason string) {
+func (s *Subscription) park(b *holdfast.Batch, it *item, reason string) {
 	d := it.delivery
 	d.Reason, d.Parked, d.lease = reason, time.Now().UTC(), lease{}
-	b.Set(s.n.keys.Parked(nil, s.name, global), d.encode())
-	s.finish(b, global)
+	b.Set(s.n.keys.Parked(nil, s.name, it.global), d.encode())
+	s.finish(b, it.global)
 }
 
 // Parked returns up to limit parked messages, and no more than fit in [ClaimBytes], in the order of their global

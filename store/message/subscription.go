@@ -84,7 +84,7 @@ func (n *Namespace) Subscribe(ctx context.Context, name string, o SubscriptionOp
 		return nil, err
 	}
 	s := &Subscription{n: n, name: name, o: o, changed: make(chan struct{}),
-		window: window{items: map[uint64]*item{}, done: map[uint64]bool{}}}
+		window: newWindow()}
 	n.mu.Lock()
 	if n.subscriptions[name] != nil {
 		n.mu.Unlock()

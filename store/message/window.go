@@ -6,13 +6,17 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/internal/heap"
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
 
 // window is what a subscription knows of the messages that it has looked at. Only set and put change it, and what put
 // has changed, rollBack takes back.
 type window struct {
-	items map[uint64]*item // by global positions
+	items map[uint64]*item // by global positions; each is in ready or in later
+	ready heap.Heap[*item] // what may be delivered, by global positions
+	later heap.Heap[*item] // what is delivered, or has failed, by when it may be delivered again
+	bytes int              // bytes of the messages that items have
 	done  map[uint64]bool  // acknowledged, at or above floor
 	floor uint64           // all below is done, but for items
 	next  uint64           // the first global position that has not been looked at
@@ -24,11 +28,22 @@ const (
 	advanceEvery = 1024 // global positions that nobody wants, after which a restart does not begin with them again
 )
 
+func newWindow() window {
+	at := func(it *item, i int) { it.at = i }
+	return window{items: map[uint64]*item{}, done: map[uint64]bool{},
+		ready: heap.Heap[*item]{At: at, Less: func(a, b *item) bool { return a.global < b.global }},
+		later: heap.Heap[*item]{At: at, Less: func(a, b *item) bool { return a.Until.Before(b.Until) }}}
+}
+
 // item is a message that was looked at and is not done. What was delivered of it is not changed, but put anew.
 type item struct {
 	delivery
 	m    Message // without a stream if it has to be read, again
 	read uint64  // how many removals the namespace had had when m was read
+
+	global uint64
+	in     *heap.Heap[*item]
+	at     int // in that heap
 }
 
 // delivery is what is kept of a message that was delivered.
@@ -49,16 +64,46 @@ type was struct {
 
 // set says what is known of the message at a global position: an item, or that it is done, or nothing any more.
 func (w *window) set(global uint64, it *item, done bool) {
-	if it != nil {
-		w.items[global] = it
-	} else {
+	if was := w.items[global]; was != nil {
+		was.in.Remove(was.at)
+		w.bytes -= was.m.bytes()
 		delete(w.items, global)
+	}
+	if it != nil {
+		it.global = global
+		w.items[global] = it
+		w.bytes += it.m.bytes()
+		if it.Until.IsZero() {
+			w.move(it, &w.ready)
+		} else {
+			w.move(it, &w.later)
+		}
 	}
 	if done {
 		w.done[global] = true
 	} else {
 		delete(w.done, global)
 	}
+}
+
+func (w *window) move(it *item, to *heap.Heap[*item]) {
+	it.in = to
+	to.Push(it)
+}
+
+// pass makes ready what may be delivered by now.
+func (w *window) pass(now time.Time) {
+	for len(w.later.Items) > 0 && !w.later.Items[0].Until.After(now) {
+		it := w.later.Items[0]
+		w.later.Remove(0)
+		w.move(it, &w.ready)
+	}
+}
+
+// read keeps the message of an item, which was read after so many removals.
+func (w *window) read(it *item, m Message, removals uint64) {
+	w.bytes += m.bytes() - it.m.bytes()
+	it.m, it.read = m, removals
 }
 
 // put is set in a change.
@@ -92,6 +137,9 @@ func (w *window) forget(n int) {
 
 // low is the first global position that is not done.
 func (w *window) low() uint64 {
+	if w.items[w.floor] != nil {
+		return w.floor
+	}
 	low := w.next
 	for at := range w.items {
 		if at >= w.floor {
