@@ -483,15 +483,24 @@ func (n *Namespace) recount(log *event.Store) error {
 
 // storedCounted is the position that stored counts reach up to.
 func (n *Namespace) storedCounted() (uint64, error) {
-	value, err := n.store.eng.Get(nil, n.keys.Counted())
+	counted, err := n.storedNumber(n.keys.Counted())
 	if errors.Is(err, holdfast.ErrNotFound) {
-		return 0, nil
-	}
-	counted, ok := format.Number(value)
-	if err == nil && !ok {
-		err = n.strange(n.keys.Counted())
+		err = nil
 	}
 	return counted, err
+}
+
+// storedNumber reads a key whose value is a number.
+func (n *Namespace) storedNumber(key []byte) (uint64, error) {
+	value, err := n.store.eng.Get(nil, key)
+	if err != nil {
+		return 0, err
+	}
+	number, ok := format.Number(value)
+	if !ok {
+		return 0, n.strange(key)
+	}
+	return number, nil
 }
 
 func (n *Namespace) foreign(global uint64) error {

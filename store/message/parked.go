@@ -85,9 +85,12 @@ func (s *Subscription) unpark(ctx context.Context, globals []int64, again bool) 
 				break
 			}
 			global := uint64(max(at, 0))
+			if s.items[global] != nil { // replayed, and the engine may not show it
+				continue
+			}
 			key := s.n.keys.Parked(nil, s.name, global)
-			if _, err := s.n.store.eng.Get(nil, key); errors.Is(err, holdfast.ErrNotFound) || s.items[global] != nil {
-				continue // or it is delivered again already
+			if _, err := s.n.store.eng.Get(nil, key); errors.Is(err, holdfast.ErrNotFound) {
+				continue
 			} else if err != nil {
 				return err
 			}

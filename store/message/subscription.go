@@ -114,30 +114,25 @@ func (s *Subscription) release() {
 
 // load reads what is kept, or makes the subscription.
 func (s *Subscription) load(ctx context.Context) error {
-	eng := s.n.store.eng
 	key := s.n.keys.Delivery(nil, s.name, 0)
-	value, err := eng.Get(nil, key)
+	floor, err := s.n.storedNumber(key)
 	if errors.Is(err, holdfast.ErrNotFound) {
 		if err := s.n.checkFrom(&s.o.Query); err != nil {
 			return err
 		}
-		s.floor = uint64(max(s.o.Query.From, 1))
-		s.next = s.floor
+		floor = uint64(max(s.o.Query.From, 1))
+		s.floor, s.next = floor, floor
 		var b holdfast.Batch
-		b.Set(key, format.AppendNumber(nil, s.floor))
+		b.Set(key, format.AppendNumber(nil, floor))
 		return s.n.commit(ctx, &b)
 	}
 	if err != nil {
 		return err
 	}
-	var ok bool
-	if s.floor, ok = format.Number(value); !ok {
-		return s.n.strange(key)
-	}
-	if err := s.n.checkFrom(&Query{From: int64(s.floor)}); err != nil {
+	if err := s.n.checkFrom(&Query{From: int64(floor)}); err != nil {
 		return err
 	}
-	s.next = s.floor
+	s.floor, s.next = floor, floor
 	now := time.Now()
 	return s.n.deliveries(format.TableDeliveries, s.name, 1, func(global uint64, d *delivery) error {
 		if d.Done {

@@ -67,17 +67,12 @@ func (n *Namespace) Subscription(ctx context.Context, name string) (Subscription
 
 func (n *Namespace) subscription(name string) (state SubscriptionState, err error) {
 	state.Name = name
-	key := n.keys.Delivery(nil, name, 0)
-	value, err := n.store.eng.Get(nil, key)
+	floor, err := n.storedNumber(n.keys.Delivery(nil, name, 0))
 	if errors.Is(err, holdfast.ErrNotFound) {
 		return state, n.store.fail("subscription", holdfast.ErrNotFound, nil, "", "there is none of the name %.80q", name)
 	}
 	if err != nil {
 		return state, err
-	}
-	floor, ok := format.Number(value)
-	if !ok {
-		return state, n.strange(key)
 	}
 	state.Done, state.Behind = int64(floor)-1, max(n.Last()-int64(floor)+1, 0)
 	n.mu.Lock()

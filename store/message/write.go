@@ -420,16 +420,8 @@ func (n *Namespace) repeated(ctx context.Context, at event.Result, w *streamWrit
 			r = Result{Position: m.Position, Global: m.Global, Repeated: true}
 		}
 		if m.Stream != w.stream || m.Position != r.Position+int64(i) {
-			return r, n.store.fail(
-				"write",
-				ErrIDTaken,
-				nil,
-				"",
-				"the id %q is that of message %d of stream %q",
-				m.ID,
-				m.Position,
-				m.Stream,
-			)
+			return r, n.store.fail("write", ErrIDTaken, nil, "", "the id %q is that of message %d of stream %q", m.ID,
+				m.Position, m.Stream)
 		}
 		if m.Type != given.Type || !sameJSON(m.Data, given.Data) {
 			other = cmp.Or(other, n.store.fail("write", ErrIDTaken, &Known{w.stream, r},
