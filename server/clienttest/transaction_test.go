@@ -217,7 +217,7 @@ func TestTransactionRefused(t *testing.T) {
 func TestTransactionRepeated(t *testing.T) {
 	c, d := serve(t)
 	token := auth.NewNamespaceSecret(message.Default)
-	check(t, d.Messages().SetToken(ctx, message.Default, token))
+	check(t, d.Tokens().SetOwn(ctx, message.Default, token))
 	c = withToken(t, c, token)
 	n := c.Namespace(message.Default)
 	check(t, errOf(c.CreateNamespace(ctx, api.NewNamespace{ID: "other"})))
@@ -403,7 +403,7 @@ func TestTransactionLevels(t *testing.T) {
 	e := &leveled{Engine: below}
 	c, d := serveOn(t, e, holdfast.Process)
 	token := auth.NewNamespaceSecret(message.Default)
-	check(t, d.Messages().SetToken(ctx, message.Default, token))
+	check(t, d.Tokens().SetOwn(ctx, message.Default, token))
 	const body = `{"operations": [{"namespace": "default", "write": {"stream": "a", "messages": [{"id": ` +
 		`"0198c5d0-0000-7000-8000-000000000001", "type": "T", "data": {}}]}}]}`
 	for i, test := range []struct {
@@ -439,7 +439,7 @@ func TestTransactionLevels(t *testing.T) {
 func TestTransactionLimits(t *testing.T) {
 	c, d := serve(t)
 	token := auth.NewNamespaceSecret(message.Default)
-	check(t, d.Messages().SetToken(ctx, message.Default, token))
+	check(t, d.Tokens().SetOwn(ctx, message.Default, token))
 	repeat := func(n int, text string) string { return strings.TrimSuffix(strings.Repeat(text+",", n), ",") }
 	enqueue := func(tasks string) string { return `{"namespace":"default","enqueue":{"tasks":[` + tasks + `]}}` }
 	write := func(data string) string {

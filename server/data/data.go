@@ -1,5 +1,5 @@
-// Package data is what a server keeps in one engine: namespaces, and in each of them messages, logs of events, and
-// tasks.
+// Package data is what a server keeps in one engine: namespaces with their tokens, and in each of them messages, logs of
+// events, and tasks.
 //
 //	d, err := data.Open(engine, data.Options{}) // at Power
 //	shop, err := d.Messages().Namespace(ctx, message.Default)
@@ -24,6 +24,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/names"
 	"github.com/holdfastdb/holdfast/kv"
+	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/fanout"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
@@ -61,6 +62,7 @@ type Data struct {
 	db       *kv.DB
 	o        Options
 	messages *message.Store
+	tokens   *auth.Tokens
 	logs     *pool[*event.Store]
 	tasks    *pool[*task.Store]
 
@@ -82,7 +84,11 @@ func Open(engine holdfast.Engine, o Options) (*Data, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Data{engine: engine, db: db, o: o, messages: messages,
+	tokens, err := openTokens(db, messages)
+	if err != nil {
+		return nil, errors.Join(err, messages.Close())
+	}
+	d := &Data{engine: engine, db: db, o: o, messages: messages, tokens: tokens,
 		logs:          newPool[*event.Store](cmp.Or(o.MaxLogs, DefaultMaxLogs)),
 		tasks:         newPool[*task.Store](cmp.Or(o.MaxTasks, DefaultMaxTasks)),
 		subscriptions: newPool[*Subscription](cmp.Or(o.MaxSubscriptions, DefaultMaxSubscriptions)),
@@ -113,9 +119,13 @@ func (d *Data) Engine() holdfast.Engine { return d.engine }
 // DB is the database that the stores are in: the part that each has in a transaction is what its In returns.
 func (d *Data) DB() *kv.DB { return d.db }
 
-// Messages is the store of messages, whose namespaces are those of the server. They are deleted by Delete, not by its
-// own.
+// Messages is the store of messages, whose namespaces are those of the server. They are made by Create and deleted by
+// Delete of Data, not by the store's own. Those that a program has made or deleted there without a server are the
+// server's, or are not, from the next Open on.
 func (d *Data) Messages() *message.Store { return d.messages }
+
+// Tokens are the tokens of the namespaces, and those for all of them.
+func (d *Data) Tokens() *auth.Tokens { return d.tokens }
 
 // Level is that of writes which name none.
 func (d *Data) Level() holdfast.Level { return d.messages.Level() }
@@ -310,9 +320,10 @@ func opened[S io.Closer](p *pool[S], names func(string) (namespace, name string)
 	return list
 }
 
-// Delete deletes a namespace with its messages, logs and tasks, and returns how many messages there were. Those who use
-// it get ErrClosed or ErrNoNamespace. The namespace itself goes last: after a crash or an error, ctx's too, it is
-// there, perhaps with less in it, and Delete is to be called again. ErrBadOption: it is the default namespace.
+// Delete deletes a namespace with its messages, logs, tasks and tokens, and returns how many messages there were. Those
+// who use it get ErrClosed or ErrNoNamespace. The namespace itself goes last, together with its tokens: after a crash or
+// an error, ctx's too, it is there, perhaps with less in it, and Delete is to be called again. ErrBadOption: it is the
+// default namespace.
 func (d *Data) Delete(ctx context.Context, namespace string) (messages int64, err error) {
 	if namespace == message.Default {
 		return 0, &holdfast.Error{Op: "delete namespace", Class: holdfast.ErrBadOption,
@@ -358,7 +369,7 @@ func (d *Data) Delete(ctx context.Context, namespace string) (messages int64, er
 		}
 	}
 
-	return d.messages.Delete(ctx, namespace)
+	return d.deleteLast(ctx, namespace)
 }
 
 // Close closes all stores. The engine stays open.
