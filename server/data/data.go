@@ -10,6 +10,7 @@ package data
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -80,7 +81,8 @@ func Open(engine holdfast.Engine, o Options) (*Data, error) {
 	if err != nil {
 		return nil, err
 	}
-	messages, err := message.Open(db, message.Options{Level: o.Level, Logger: o.Logger})
+	messages, err := message.Open(db, message.Options{Level: o.Level, Logger: o.Logger,
+		Database: func(namespace string) (*kv.DB, error) { return database(db, namespace) }})
 	if err != nil {
 		return nil, err
 	}
@@ -116,8 +118,22 @@ func Open(engine holdfast.Engine, o Options) (*Data, error) {
 // Engine is where all of it is.
 func (d *Data) Engine() holdfast.Engine { return d.engine }
 
-// DB is the database that the stores are in: the part that each has in a transaction is what its In returns.
+// DB is the database that the default namespace is in, and the lists of namespaces and tokens. It has no name.
 func (d *Data) DB() *kv.DB { return d.db }
+
+// Database is the database that a namespace is in: its messages, logs and tasks are parts of transactions of it, by
+// what their In returns. Each namespace has its own, so that none waits while a transaction of another is decided;
+// [kv.UpdateAll] takes several. The server keeps nothing in buckets of it.
+func (d *Data) Database(namespace string) (*kv.DB, error) { return database(d.db, namespace) }
+
+func database(db *kv.DB, namespace string) (*kv.DB, error) {
+	if namespace == message.Default {
+		return db, nil
+	}
+	sum := sha256.Sum256([]byte(namespace)) // names of databases are shorter than those of namespaces
+
+	return kv.Open(db.Engine(), kv.Options{Name: fmt.Sprintf("ns/%x", sum[:14]), Level: db.Level()})
+}
 
 // Messages is the store of messages, whose namespaces are those of the server. They are made by Create and deleted by
 // Delete of Data, not by the store's own. Those that a program has made or deleted there without a server are the
@@ -200,7 +216,12 @@ func (d *Data) log(ctx context.Context, namespace, log string, anew bool) (*even
 		if err != nil {
 			return nil, missing(err, "log", log)
 		}
-		return event.Open(d.db, event.Options{Name: n, Level: d.o.Level, Logger: d.o.Logger})
+		db, err := d.Database(namespace)
+		if err != nil {
+			return nil, err
+		}
+
+		return event.Open(db, event.Options{Name: n, Level: d.o.Level, Logger: d.o.Logger})
 	})
 }
 
@@ -281,7 +302,12 @@ func (d *Data) taskStore(ctx context.Context, namespace string, anew bool) (*tas
 				return nil, cmp.Or(err, missing(holdfast.ErrNotFound, "task in namespace", namespace))
 			}
 		}
-		return task.Open(d.db, task.Options{Name: n, Level: d.o.Level, Logger: d.o.Logger})
+		db, err := d.Database(namespace)
+		if err != nil {
+			return nil, err
+		}
+
+		return task.Open(db, task.Options{Name: n, Level: d.o.Level, Logger: d.o.Logger})
 	})
 }
 

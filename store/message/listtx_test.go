@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/message"
@@ -108,5 +109,41 @@ func TestNamespaceOutsideOfItsTransaction(t *testing.T) {
 		return err
 	})
 	storetest.WantError(t, err, kv.ErrNested)
+	closeStore(t, s)
+}
+
+// A namespace can be in a database of its own, and is no part of transactions of its store's then.
+func TestNamespaceInADatabaseOfItsOwn(t *testing.T) {
+	engine := mem.New()
+	own, err := kv.Open(engine, kv.Options{Name: "own", Level: holdfast.Memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := errors.New("refused")
+	s := openStore(t, engine, message.Options{Level: holdfast.Memory, Database: func(id string) (*kv.DB, error) {
+		if id == "a" {
+			return own, nil
+		}
+		return nil, refused
+	}})
+	if _, err := s.Create(ctx, message.NamespaceOptions{ID: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Namespace(ctx, message.Default)
+	storetest.WantError(t, err, refused)
+	n := namespace(t, s, "a")
+	writeIn := func(db *kv.DB) error {
+		return db.Update(ctx, func(tx *kv.Tx) error {
+			_, err := n.In(tx).Write("x", msg("one"))
+			return err
+		})
+	}
+	storetest.WantError(t, writeIn(s.DB()), holdfast.ErrBadOption)
+	if err := errors.Join(writeIn(own), writeIn(n.DB())); err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := s.Delete(ctx, "a"); removed != 2 || err != nil {
+		t.Fatal(removed, err)
+	}
 	closeStore(t, s)
 }

@@ -48,6 +48,10 @@ type Options struct {
 	// nobody reads, writes or follows, are closed, the least recently used first. Opening one again takes a commit.
 	MaxOpen int
 
+	// Database returns the database that a namespace is part of transactions of, in the same engine; nil means that all are
+	// in that of the store. It may be another one each time that the store is opened.
+	Database func(namespace string) (*kv.DB, error)
+
 	// Opaque lets data and metadata be any bytes. Without it they must be JSON objects.
 	Opaque bool
 }
@@ -86,8 +90,8 @@ type description struct {
 	Created     time.Time       `json:"created"`
 }
 
-// Open opens the message store of that name in the engine of db, and makes it if it is not there. Its namespaces are
-// parts of transactions of that database. The engine stays the caller's, and must not be closed before the store is.
+// Open opens the message store of that name in the engine of db, and makes it if it is not there. Its list of
+// namespaces is part of transactions of that database, and so is each namespace, unless o names another for it. The engine stays the caller's, and must not be closed before the store is.
 // Namespaces are opened when they are first used.
 //
 // Errors: ErrLevel if the engine does not give the level, ErrLocked if the store is open in this engine, ErrVersion
@@ -412,6 +416,14 @@ func (s *Store) Namespace(ctx context.Context, id string) (*Namespace, error) {
 			return nil, s.fail("namespace", ErrNoNamespace, nil, "", "%q has been deleted", id)
 		}
 		n = s.namespace(id, d)
+		if s.o.Database != nil {
+			db, err := s.o.Database(id)
+			if err != nil {
+				s.mu.Unlock()
+				return nil, err
+			}
+			n.db = db.At(s.o.Level)
+		}
 		s.open[id] = n
 	}
 	s.mu.Unlock()
