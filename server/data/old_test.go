@@ -216,6 +216,28 @@ func TestOldTokensAtOnce(t *testing.T) {
 	}
 }
 
+// Tokens are taken over once: one that was revoked since does not come back with its old key.
+func TestOldTokensOnce(t *testing.T) {
+	e := mem.New()
+	secrets := fill(t, e)
+	for _, want := range []error{nil, holdfast.ErrNotFound} {
+		d, err := data.Open(e, data.Options{Level: holdfast.Memory})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Tokens().Revoke(t.Context(), "7d9676ac7394cd6a"); !errors.Is(err, want) {
+			t.Errorf("revoked: %v, want %v", err, want)
+		}
+		if _, err := d.Tokens().Check(t.Context(), secrets["reader"]); err != nil {
+			t.Error(err)
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		fill(t, e)
+	}
+}
+
 // A namespace and its tokens come and go by one commit: if it is refused, there is the one with the others, or nothing.
 func TestNamespaceAndTokensAtOnce(t *testing.T) {
 	ctx := context.Background()

@@ -61,7 +61,7 @@ func (s *Store) takePart(shared *txn.Tx) (*listPart, error) {
 	if err := s.life.Enter(); err != nil {
 		return nil, err
 	}
-	if s.listed != nil { // the engine shows it then
+	if s.listed != nil && !s.lease.Caps.ShownAtApply { // the engine shows it when that is over
 		if err := s.listed.Wait(); err != nil {
 			s.life.Leave()
 			return nil, err

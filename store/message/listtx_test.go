@@ -41,11 +41,15 @@ func TestNamespacesInTransactions(t *testing.T) {
 		if _, err := s.Info(ctx, "a"); !errors.Is(err, message.ErrNoNamespace) {
 			t.Fatal(err)
 		}
+		st.Hold()
 		pending, err := db.Submit(ctx, create)
 		if err != nil {
 			t.Fatal(err)
 		}
-		storetest.WantError(t, db.Update(ctx, create), message.ErrNamespaceExists)
+		again := storetest.Async(func() error { return db.Update(ctx, create) })
+		st.AwaitWaiters(1)
+		st.Release(-1)
+		storetest.Finished(t, message.ErrNamespaceExists, again)
 		if err := pending.Wait(); err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +59,8 @@ func TestNamespacesInTransactions(t *testing.T) {
 		// Deleted and made again, before what was in it is removed.
 		remove := func() (d *message.Deletion) {
 			t.Helper()
-			err := db.Update(ctx, func(tx *kv.Tx) error {
+			st.Hold()
+			pending, err := db.Submit(ctx, func(tx *kv.Tx) error {
 				if d, err = s.In(tx).Delete("a"); err != nil {
 					return err
 				}
@@ -66,23 +71,27 @@ func TestNamespacesInTransactions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if _, err := s.Namespace(ctx, "a"); !errors.Is(err, message.ErrNoNamespace) {
+				t.Error(err)
+			}
+			st.Release(-1)
+			if err := pending.Wait(); err != nil {
+				t.Fatal(err)
+			}
 			return d
 		}
 		d := remove()
-		if _, err := s.Namespace(ctx, "a"); !errors.Is(err, message.ErrNoNamespace) {
-			t.Fatal(err)
-		}
 		if err := db.Update(ctx, create); err != nil {
 			t.Fatal(err)
 		}
-		again := namespace(t, s, "a")
-		write(t, again, "x", msg("three"))
+		fresh := namespace(t, s, "a")
+		write(t, fresh, "x", msg("three"))
 		if n, err := d.Finish(ctx); n != 2 || err != nil {
 			t.Fatal(n, err)
 		}
 		_, err = old.Write(ctx, "x", msg("four"))
 		storetest.WantError(t, err, message.ErrNoNamespace)
-		if got := read(t, again, message.Query{}); len(got) != 1 || got[0].Type != "three" {
+		if got := read(t, fresh, message.Query{}); len(got) != 1 || got[0].Type != "three" {
 			t.Fatal(got)
 		}
 
