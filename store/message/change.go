@@ -60,7 +60,7 @@ func (s *Subscription) try(b *holdfast.Batch, f func(b *holdfast.Batch) error) e
 
 // updateIn is update as one more change of a transaction.
 func (s *Subscription) updateIn(tx *kv.Tx, f func(b *holdfast.Batch) error) error {
-	shared, err := tx.Enter(s.n.store.db)
+	shared, err := tx.Enter(s.n.db)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
 
-// Tx is a namespace in a transaction of its store's database, and is used as that is. Its errors are ordinary ones:
+// Tx is a namespace in a transaction of its database, and is used as that is. Its errors are ordinary ones:
 // nothing was done, and the function decides whether it goes on.
 type Tx struct {
 	n  *Namespace
@@ -34,7 +34,7 @@ type part struct {
 // enter returns the part. If that is no error, the caller calls Leave of the transaction.
 func (t Tx) enter() (*part, error) {
 	n := t.n
-	shared, err := t.tx.Enter(n.store.db)
+	shared, err := t.tx.Enter(n.db)
 	if err != nil {
 		return nil, err
 	}
