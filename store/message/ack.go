@@ -98,8 +98,8 @@ func (s *Subscription) changeAll(b *holdfast.Batch, deliveries []Delivery, chang
 	return lost
 }
 
-// SubscriptionTx is a subscription in a transaction of its namespace's database, and is used as that is. So what is done
-// for a message, and that it is done, are one commit: exactly once, as far as it is in the database.
+// SubscriptionTx is a subscription in a transaction of its namespace's database, and is used as that is. So what is
+// done for a message, and that it is done, are one commit: exactly once, as far as it is in the database.
 //
 //	err := db.Update(ctx, func(tx *kv.Tx) error {
 //		if err := tx.Bucket("seen").Put(key, value); err != nil {

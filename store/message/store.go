@@ -48,8 +48,8 @@ type Options struct {
 	// nobody reads, writes or follows, are closed, the least recently used first. Opening one again takes a commit.
 	MaxOpen int
 
-	// Database returns the database that a namespace is part of transactions of, in the same engine; nil means that all are
-	// in that of the store. It may be another one each time that the store is opened.
+	// Database returns the database that a namespace is part of transactions of, in the same engine; nil means that all
+	// are in that of the store. It may be another one each time that the store is opened.
 	Database func(namespace string) (*kv.DB, error)
 
 	// Opaque lets data and metadata be any bytes. Without it they must be JSON objects.
@@ -91,8 +91,9 @@ type description struct {
 }
 
 // Open opens the message store of that name in the engine of db, and makes it if it is not there. Its list of
-// namespaces is part of transactions of that database, and so is each namespace, unless o names another for it. The engine stays the caller's, and must not be closed before the store is.
-// Namespaces are opened when they are first used.
+// namespaces is part of transactions of that database, and so is each namespace, unless o names another for it. The
+// engine stays the caller's, and must not be closed before the store is. Namespaces are opened when they are first
+// used.
 //
 // Errors: ErrLevel if the engine does not give the level, ErrLocked if the store is open in this engine, ErrVersion
 // if a newer program made it, ErrBadOption also for an engine without atomic batches, ErrCorrupt also for an engine

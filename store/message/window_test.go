@@ -81,7 +81,8 @@ func TestWindow(t *testing.T) {
 			t.Fatalf("step %d: %d bytes, low %d, %d ready, floor %d; want %d, %d, %d, %d", step, w.bytes, w.low(),
 				len(w.ready.Items), w.floor, bytes, low, ready, model.floor)
 		}
-		if ready > 0 && slices.ContainsFunc(w.ready.Items, func(it *item) bool { return it.global < w.ready.Items[0].global }) {
+		older := func(it *item) bool { return it.global < w.ready.Items[0].global }
+		if ready > 0 && slices.ContainsFunc(w.ready.Items, older) {
 			t.Fatalf("step %d: %d is not the oldest", step, w.ready.Items[0].global)
 		}
 	}
