@@ -78,10 +78,12 @@ type item struct {
 	child  uint32
 }
 
+// item is the entry in a slot, without the child of an inner node.
 func (n *node) item(slot int) item {
 	return item{prefix: n.prefix[slot], rec: n.rec[slot], seq: n.seq[slot]}
 }
 
+// set writes a slot that no perm names yet: see node.
 func (n *node) set(slot int, it item) {
 	n.prefix[slot], n.rec[slot], n.seq[slot] = it.prefix, it.rec, it.seq
 }

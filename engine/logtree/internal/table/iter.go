@@ -80,6 +80,7 @@ func (it *Iter) Near(back bool, most int, bound []byte, open bool) Near {
 			}
 		}
 	} else if hi = min(w.n, lo+most); len(bound) > 0 && bytes.Compare(w.key(hi-1), bound) >= 0 {
+		// The bound lies within the window. The present entry counts in any case, because the caller has looked at it.
 		hi = min(hi, max(lo+1, w.search(bound)))
 	}
 
@@ -258,6 +259,7 @@ func (it *Iter) fail(err error) bool {
 
 // begin starts a move that does not depend on where the iterator is.
 func (it *Iter) begin() bool {
+	// A move to a new place shows one group. It shows more only as walking goes on: see loadMore.
 	it.err, it.shown = nil, 0
 	x, err := it.r.index()
 	if err != nil {
@@ -312,6 +314,8 @@ func (it *Iter) loadLess(group int) bool {
 	it.win.n = 0
 	first := group + 1 - min(max(2*it.shown, 1), windowGroups, group+1)
 	for g := first; g <= group; g++ {
+		// A group before the wanted one is malformed, or the wanted one is. Only the latter is an error now, and load
+		// tells.
 		if !it.win.add(&it.blk, g) {
 			return it.load(group, true)
 		}
@@ -385,6 +389,8 @@ func (a *ahead) read(x *index, i, step int) error {
 
 	for j := i + step; j >= 0 && j < x.n; j += step {
 		l, h, err := a.r.span(x, j)
+
+		// The stretch is kept within the limit, and ends where the index makes no sense.
 		if err != nil || max(hi, h)-min(lo, l) > a.size {
 			break // a bad place is an error when it is needed
 		}
