@@ -69,6 +69,7 @@ func (n *Namespace) WriteAfter(ctx context.Context, stream string, expected int6
 	return n.write(ctx, stream, &expected, messages)
 }
 
+// write makes the request of a write. All messages have ids, so that it can be tried again.
 func (n *Namespace) write(ctx context.Context, stream string, expected *int64, messages []message.Message) (
 	message.Result, error) {
 	body, known, err := newWrite(stream, expected, messages)
@@ -296,6 +297,7 @@ func code(err error) string {
 	return ""
 }
 
+// stream is the path of a stream.
 func (n *Namespace) stream(name string) string { return n.path + path("/streams/%s", name) }
 
 // Streams describes up to limit streams that have messages and whose names begin with prefix, in the order of their
@@ -364,6 +366,7 @@ func (n *Namespace) Tombstone(ctx context.Context, stream string) (removed int64
 	return n.remove(ctx, "stream tombstone", stream, url.Values{"tombstone": {"true"}}, true)
 }
 
+// remove makes the request of a removal; safe says that doing it twice does no harm.
 func (n *Namespace) remove(ctx context.Context, op, stream string, v url.Values, safe bool) (int64, error) {
 	var r api.Removed
 	err := n.c.call(ctx, &request{op: op, method: "DELETE", path: n.stream(stream), query: v, safe: safe}, &r)

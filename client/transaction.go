@@ -113,6 +113,7 @@ func (t NamespaceTx) WriteAfter(stream string, expected int64, messages ...messa
 	return t.write(stream, &expected, messages)
 }
 
+// write adds a write to the transaction. The result is filled in when the transaction is done.
 func (t NamespaceTx) write(stream string, expected *int64, messages []message.Message) *message.Result {
 	result := new(message.Result)
 	w, known, err := newWrite(stream, expected, messages)
@@ -146,6 +147,7 @@ func (t LogTx) AppendAfter(last uint64, events ...event.Event) *event.Result {
 	return t.append(&last, events)
 }
 
+// append adds an append to the transaction. The result is filled in when the transaction is done.
 func (t LogTx) append(after *uint64, events []event.Event) *event.Result {
 	result := new(event.Result)
 	a, known, err := newAppend(after, events)
@@ -183,6 +185,7 @@ func (t TasksTx) Complete(l task.Lease, then ...task.Spec) []task.Result {
 	return t.add(then, api.Operation{Complete: &api.CompleteTask{LeaseRef: ref(l), Then: newTasks(then)}})
 }
 
+// add adds an operation on tasks. The results are filled in when the transaction is done.
 func (t TasksTx) add(specs []task.Spec, op api.Operation) []task.Result {
 	op.Namespace = t.t.namespace
 	list := make([]task.Result, len(specs))

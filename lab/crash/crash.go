@@ -89,6 +89,8 @@ func Standard() Lab {
 	}}
 }
 
+// engine returns the entry of a name among engines, peers and mutants. The error names all but mutants, which nobody
+// asks for by name.
 func (l Lab) engine(name string) (all.Entry, error) {
 	entries := slices.Concat(l.Engines, l.peers())
 	for _, mutant := range mutants(l.Engines) {

@@ -112,6 +112,7 @@ func Examine(ctx context.Context, dir string) (*Report, error) {
 	return r, nil
 }
 
+// fail is an interrupt, or the error of a disk that cannot be measured.
 func fail(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return console.ErrInterrupted
@@ -126,6 +127,7 @@ func commits(ctx context.Context, dir string) (steps []Step, settings map[string
 	if err != nil {
 		return nil, nil, err
 	}
+
 	defer func() { err = errors.Join(err, e.Close(), os.RemoveAll(dir)) }()
 
 	value := make([]byte, 128)
@@ -153,6 +155,7 @@ func commits(ctx context.Context, dir string) (steps []Step, settings map[string
 	return steps, settings, nil
 }
 
+// show writes the report for a reader: the machine, the ladder, the engine, the verdict, and what to change.
 func show(s console.Screen, r *Report) {
 	m, p := r.Machine, r.Place
 	about := fmt.Sprintf("%s, %s, %s %s", m.CPU, console.Number(m.CPUs, "CPU"), m.OS, m.Kernel)

@@ -52,6 +52,9 @@ func climb(ctx context.Context, dir string) (steps []Step, err error) {
 	if _, err := f.Write(large); err != nil {
 		return nil, err
 	}
+
+	// The file is there in full, and synced, before anything is measured: an overwrite needs no new blocks and no new
+	// length.
 	if err := f.Sync(); err != nil {
 		return nil, err
 	}
@@ -61,6 +64,8 @@ func climb(ctx context.Context, dir string) (steps []Step, err error) {
 		if at+int64(n) > ladderBytes {
 			at = 0
 		}
+
+		// Each write differs from the last, in case something below leaves equal blocks alone.
 		large[0]++
 		_, err := f.WriteAt(large[:n], at)
 		at += int64(n)
@@ -121,6 +126,9 @@ func climb(ctx context.Context, dir string) (steps []Step, err error) {
 	}
 
 	renamed := filepath.Join(dir, "renamed")
+
+	// The order counts: a sync stands before the one that has nothing to sync, and what grows a file comes after what
+	// does not.
 	for _, do := range []func() error{
 		func() error {
 			return add(stepWrite, "4 KiB to the system, no sync", synced(block, func() error { return nil }))
@@ -157,6 +165,7 @@ func climb(ctx context.Context, dir string) (steps []Step, err error) {
 
 // replace makes a file and gives it a name that another has, so that either is there after a crash.
 func replace(name string, data []byte) error {
+	// The new file is whole and synced before it takes the name.
 	if err := os.WriteFile(name+"-new", data, 0o644); err != nil {
 		return err
 	}
@@ -164,6 +173,7 @@ func replace(name string, data []byte) error {
 	if err != nil {
 		return err
 	}
+
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return err
 	}
@@ -221,6 +231,8 @@ func timed(ctx context.Context, do func() error) (Step, error) {
 	}
 
 	var took []time.Duration
+
+	// Three times at least, however slow the disk is: a median of fewer says nothing.
 	for began := time.Now(); len(took) < stepTimes && (len(took) < 3 || time.Since(began) < stepTime); {
 		if err := ctx.Err(); err != nil {
 			return Step{}, err

@@ -46,6 +46,8 @@ const (
 // judge says what the figures and the system say of a sync.
 func judge(r *Report) (v Verdict) {
 	v.Sync = Plausible
+
+	// A verdict only gets worse: what was found untrue stays so, whatever else is seen.
 	say := func(sync Sync, format string, args ...any) {
 		if sync == Untrue || sync == Unknown && v.Sync == Plausible {
 			v.Sync = sync
@@ -69,6 +71,8 @@ func judge(r *Report) (v Verdict) {
 		say(Untrue, "It is an overlay mounted with volatile, which leaves syncs out.")
 	}
 	synced, clean, large := r.step(stepSync), r.step(stepClean), r.step(stepLarge)
+
+	// What the call itself takes is not the device's.
 	took := max(synced.P50-r.step(stepWrite).P50, 0)
 	switch {
 	case synced.Times == 0:

@@ -77,6 +77,7 @@ type param struct {
 	need  bool
 }
 
+// inputOf reads from the tags of a type where its fields come from.
 func inputOf(t reflect.Type) input {
 	in := input{known: map[string]bool{}}
 	for _, f := range reflect.VisibleFields(t) {
@@ -103,6 +104,7 @@ func inputOf(t reflect.Type) input {
 // operation without output answers 204.
 func declare[In, Out any](s *service, o operation, f func(c *call, in *In) (Out, error)) {
 	in := s.add(o, reflect.TypeFor[In](), reflect.TypeFor[Out]())
+
 	empty := reflect.TypeFor[Out]() == reflect.TypeFor[none]()
 	s.serve(o, func(c *call) error {
 		var v In
@@ -117,6 +119,8 @@ func declare[In, Out any](s *service, o operation, f func(c *call, in *In) (Out,
 			c.w.WriteHeader(http.StatusNoContent)
 			return nil
 		}
+
+		// What a handler has claimed is undone if the client has gone meanwhile.
 		if c.unless == nil {
 			return c.answer(out)
 		}
@@ -139,6 +143,8 @@ func declareRaw[In any](s *service, o operation, out reflect.Type, f func(c *cal
 	})
 }
 
+// serve adds the route of an operation. Package server has checked token, role and limits before the handler is
+// called.
 func (s *service) serve(o operation, f func(c *call) error) {
 	s.routes = append(s.routes, route.Route{Method: o.method, Pattern: o.path, Role: o.role, Namespace: o.namespace,
 		Stream: o.stream, Heavy: o.heavy, MaxBody: o.maxBody, Handler: func(w http.ResponseWriter, r *http.Request) {
@@ -157,6 +163,7 @@ var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 // keepBuffer is the size of the largest buffer that is used again, in bytes.
 const keepBuffer = 1 << 20
 
+// release gives a buffer back for the next request, unless it has become too large to be kept.
 func release(b *bytes.Buffer) {
 	if b.Cap() <= keepBuffer {
 		b.Reset()

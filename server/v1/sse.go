@@ -47,9 +47,12 @@ func (c *call) follow(key any, source fanout.Source, from int64, history string)
 	h.Set("X-Accel-Buffering", "no") // else some proxies keep events back
 	c.w.WriteHeader(http.StatusOK)
 	out := &part{w: c.w, control: http.NewResponseController(c.w)}
+
 	if c.r.Method == http.MethodHead {
 		return
 	}
+
+	// The first comment goes out at once, so that the client sees the connection stand before anything comes.
 	idle := func() error { return out.send([]byte(":\n\n")) }
 	err := idle()
 	if err == nil {
@@ -91,6 +94,8 @@ func (p *part) last(c *call, err error) {
 		return // the client has disconnected
 	}
 	stopping := errors.Is(err, problem.ErrStopping)
+
+	// What is followed was closed: by the server that stops, or because it was deleted.
 	if errors.Is(err, holdfast.ErrClosed) {
 		select {
 		case <-c.req.Stopping:

@@ -28,6 +28,7 @@ const leastWait = 20
 // giveBack is the timeout for giving back what was claimed for a client that has disconnected.
 const giveBack = 10 * time.Second
 
+// tasks declares how tasks are enqueued, claimed and finished.
 func (s *service) tasks() {
 	const tag = "tasks"
 	declare(s, operation{id: "enqueue-tasks", method: http.MethodPost, path: inNamespace + "/tasks", role: auth.Write,
@@ -198,6 +199,8 @@ func (s *service) eachTask() {
 				}
 			}
 			t, err := c.data.FindTasks(c.ctx, c.ns)
+
+			// A namespace without tasks has an empty list. A queue that is asked for by name must be there.
 			if errors.Is(err, holdfast.ErrNotFound) && in.Queue == "" {
 				return out, nil
 			}
@@ -367,6 +370,7 @@ func waitFor[T any](c *call, waitMS int64, claim func(ctx context.Context) ([]T,
 		return nil, problem.BadRequest("wait_ms is %d", waitMS)
 	}
 
+	// Three ends of waiting: the server stops, the time has passed, the client is gone. Only the last is an error.
 	ctx, cancel := c.stopping(c.ctx)
 	defer cancel()
 
@@ -384,6 +388,7 @@ func waitFor[T any](c *call, waitMS int64, claim func(ctx context.Context) ([]T,
 	return claimed, err
 }
 
+// enqueued are the results in the form of the API.
 func enqueued(results []task.Result) api.EnqueueResult {
 	out := api.EnqueueResult{Results: make([]api.Enqueued, len(results))}
 	for i, r := range results {

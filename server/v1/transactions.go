@@ -25,6 +25,7 @@ const maxOperations = 1000
 // remembered is for how long the results of a transaction are kept.
 const remembered = 24 * time.Hour
 
+// transactions declares the transaction over messages, logs and tasks.
 func (s *service) transactions() {
 	declare(s, operation{id: "commit-transaction", method: http.MethodPost, path: "/v1/transactions", role: auth.Write,
 		namespace: own, tag: "transactions", write: true,
@@ -68,12 +69,16 @@ func (c *call) steps(operations []api.Operation) (steps []step, key []byte, err 
 		return nil, nil, &holdfast.Error{Op: "transaction", Class: holdfast.ErrTooLarge,
 			Detail: fmt.Sprintf("it has %d operations, the limit is %d", n, maxOperations)}
 	}
+
+	// All roles are checked before any store is opened: opening a log makes it.
 	for i, o := range operations {
 		if !c.req.Principal.May(auth.Write, o.Namespace) {
 			return nil, nil, problem.InOperation(i, &holdfast.Error{Op: "transaction", Class: auth.ErrForbidden,
 				Detail: fmt.Sprintf("this needs a token with role %v in namespace %.80q", auth.Write, o.Namespace)})
 		}
 	}
+
+	// The key covers every operation as it was sent, so that a repeat must be the same in all of them.
 	sum, known := sha256.New(), false
 	for i := range operations {
 		one, ids, err := c.step(&operations[i], sum)
@@ -108,6 +113,8 @@ func (c *call) step(o *api.Operation, sum hash.Hash) (do step, ids bool, err err
 	if err != nil {
 		return nil, false, err
 	}
+
+	// A namespace that was deleted and made anew has another history: its results are not those of the first.
 	fmt.Fprintln(sum, info.Created.UnixNano())
 	switch {
 	case o.Write != nil:
@@ -136,6 +143,7 @@ func (c *call) step(o *api.Operation, sum hash.Hash) (do step, ids bool, err err
 	return do, ids, err
 }
 
+// writeStep prepares a write to a stream.
 func (c *call) writeStep(namespace string, w *api.Write) (step, error) {
 	if err := expects(w); err != nil {
 		return nil, err
@@ -158,6 +166,7 @@ func (c *call) writeStep(namespace string, w *api.Write) (step, error) {
 	}, nil
 }
 
+// appendStep prepares an append to a log, which is made if it is not there.
 func (c *call) appendStep(namespace string, a *api.LogAppend, sum hash.Hash) (step, error) {
 	if err := comesAfter(&a.Append); err != nil {
 		return nil, err
@@ -181,6 +190,7 @@ func (c *call) appendStep(namespace string, a *api.LogAppend, sum hash.Hash) (st
 	}, nil
 }
 
+// taskStep prepares what f does with the tasks of a namespace.
 func (c *call) taskStep(namespace string, f func(task.Tx) ([]task.Result, error)) (step, error) {
 	t, err := c.data.Tasks(c.ctx, namespace)
 	if err != nil {
@@ -194,6 +204,7 @@ func (c *call) taskStep(namespace string, f func(task.Tx) ([]task.Result, error)
 
 // transact does the steps of a transaction, or finds that it was done.
 func transact(tx *kv.Tx, steps []step, key []byte) (out api.TransactionResult, err error) {
+	// The results are kept in the commit that they are of: there is no moment at which one is there without the other.
 	results := tx.Bucket("holdfast", "transactions")
 	if key != nil {
 		value, err := results.Get(key)
@@ -224,6 +235,8 @@ func transact(tx *kv.Tx, steps []step, key []byte) (out api.TransactionResult, e
 			repeats++
 		}
 	}
+
+	// Some ids are known and others new: this is no repeat of one transaction, and doing the rest would be half of two.
 	if repeats > 0 && repeats < len(steps) {
 		return api.TransactionResult{}, problem.InOperation(first, &holdfast.Error{Op: "transaction",
 			Class: event.ErrPartialRepeat, Detail: "its ids are known, and what other operations do is new",

@@ -65,6 +65,7 @@ func (r *Runner) age(
 	defer cancel()
 	defer context.AfterFunc(limit, p.Kill)()
 
+	// The victim ends by itself. Its output is heard to the end, so that the ledger has everything.
 	for range events {
 	}
 	p.CloseInput()
@@ -86,6 +87,8 @@ func (r *Runner) age(
 
 		return errBefore
 	}
+
+	// What was synced before the victim of the session begins is promised, and must survive its crash too.
 	h.Add(v.ledger, protocol.Never)
 	h.Begin(gen, h.Issued+1)
 	t.Did("aged directories", 1)

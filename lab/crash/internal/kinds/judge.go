@@ -26,6 +26,8 @@ func (r *Runner) judge(
 
 	var found [][]commits.Found
 	var recovery []time.Duration
+
+	// It is opened twice, so that what recovery itself writes is judged too: both must show the same.
 	for len(found) < 2 {
 		if rnd.IntN(2) == 0 {
 			s.Opens = 2 - len(found) // in one process
@@ -61,6 +63,7 @@ func (r *Runner) judge(
 		return j, false, err
 	}
 	if len(found) > 0 {
+		// What was found while reading is kept, and the judgement of the first opening put on it.
 		before := j
 		j = subject.Judge(h, found[0])
 		j.Died = before.Died
@@ -90,6 +93,7 @@ func check(ctx context.Context, command []string, s protocol.Spec, limit time.Du
 	if err != nil {
 		return nil, err
 	}
+
 	timeout := false
 
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errHang)
@@ -98,6 +102,8 @@ func check(ctx context.Context, command []string, s protocol.Spec, limit time.Du
 	stop := context.AfterFunc(ctx, p.Kill)
 	defer stop()
 	d := &protocol.Dump{}
+
+	// The child's output is read to its end before it is waited for: a full pipe would hold it up.
 	nonsense := d.Receive(bufio.NewReaderSize(p.Out, 64<<10))
 	p.CloseInput()
 	_, err = p.Wait()
@@ -119,8 +125,10 @@ func check(ctx context.Context, command []string, s protocol.Spec, limit time.Du
 	return d, nil
 }
 
+// errHang tells a child that does not answer from a run that is interrupted.
 var errHang = errors.New("no answer in time")
 
+// noRoom is the error of a run whose own disk is full. It says nothing about the engine.
 func noRoom(dir, text string) error {
 	return &holdfast.Error{Op: "crash", Path: dir, Class: holdfast.ErrFull, Detail: text,
 		Remedy: "name a directory on a disk with room with --dir"}

@@ -28,6 +28,7 @@ const (
 	enoughFlushes = 150
 )
 
+// diskOptions are those of a disk for a row. It is sparse, so its size costs nothing.
 func (r *Runner) diskOptions(c Row) blockdev.Options {
 	return blockdev.Options{
 		FS: c.Mount.FS, Mount: c.Mount.Options, Size: max(diskSize, blockdev.MinSize(c.Mount.FS)), Dir: r.Dir,
@@ -95,6 +96,9 @@ func (r *Runner) record(
 		t.Did("recordings with pages written back", 1)
 		endWriteBack = writeBack(ctx, d.Path(), b.seed, func() { rec.wrote = append(rec.wrote, int(d.Position())) })
 	}
+
+	// The record is frozen after the moment to kill and before the kill itself: what the kernel writes for a dead
+	// process is no part of a power cut.
 	err := r.runVictim(ctx, v, m, func() {
 		if during != nil {
 			during()
@@ -198,6 +202,7 @@ func (r *Runner) powerSession(ctx context.Context, c Row, seed uint64, cuts int,
 	for i := range cuts {
 		at, policy := rec.cut(rnd)
 		if i == 0 && c.Given < c.Kind.Survives() { // the most that can be lost
+
 			at, policy = blockdev.Position(rec.record.Len()), blockdev.Nothing()
 		}
 		if c.Control && len(rec.acked) > 0 {
@@ -206,6 +211,7 @@ func (r *Runner) powerSession(ctx context.Context, c Row, seed uint64, cuts int,
 		if c.Kind == Lies {
 			policy = policy.Lied(rec.lies(at, rnd))
 		}
+
 		last, p, err := r.powerCut(ctx, c, rec, h, at, policy, rnd, t)
 		if err != nil {
 			return err
@@ -240,6 +246,7 @@ func (r *Runner) newRecord(ctx context.Context, c Row, seed uint64, rnd *rand.Ra
 	if err != nil {
 		return nil, nil, err
 	}
+
 	defer d.Close()
 	if err := r.age(ctx, c, d.Path(), h, c.agedBytes(rnd), rnd.IntN(2) == 0, 0, t); err != nil {
 		return nil, nil, err
@@ -263,6 +270,8 @@ func (r *Runner) powerRecord(
 		return nil, err
 	}
 	rec.judgeVictim("", t)
+
+	// The disk goes before its record is cut: images are made of the record alone.
 	if err := d.Close(); err != nil {
 		return nil, errors.Join(err, rec.record.Close())
 	}
@@ -346,6 +355,7 @@ func (r *Runner) powerCut(
 	h.Skipped = append(h.Skipped, j.Skipped...)
 
 	return h, j.Survived, mounted.Close()
+
 }
 
 // powerAgain lets a victim go on with what a cut has left, and cuts the power again.
@@ -396,12 +406,14 @@ func (r *Runner) faultSession(ctx context.Context, c Row, seed uint64, cuts int,
 	// The victim reports failed writes and goes on trying: whether one succeeds after the engine has stopped is a claim
 	// too.
 	s.Failing = true
+
 	fault := faultOf(rnd)
 	if c.Control {
 		fault = blockdev.Fault{Writes: true} // a flush that fails can be tried again, and loses nothing here
 	}
 	length := 50*time.Millisecond + time.Duration(rnd.Int64N(int64(200*time.Millisecond)))
 	rec, err := r.record(ctx, d, c, s, length, 0, b, t, func() {
+		// The fault begins while the victim works, and lasts long enough for it to meet it and to go on.
 		d.Fail(fault)
 		sleep(ctx, 400*time.Millisecond)
 	})
@@ -418,6 +430,7 @@ func (r *Runner) faultSession(ctx context.Context, c Row, seed uint64, cuts int,
 		t.Note("unmounting after a fault: %v", err)
 	}
 
+	// The whole record is cut at its end, each time with another part of what was not flushed.
 	for i := range cuts {
 		policy := blockdev.Subset(rnd.Uint64())
 		switch i {
@@ -482,6 +495,7 @@ func (r *Runner) readFault(
 	defer d.Close()
 	s, fault := rec.spec, rec.readFaultOf(int(at), rnd)
 	s.Role, s.Dir, s.Expect, s.Leave = "reread", d.Path(), want, rnd.IntN(2) == 0
+
 	d.Fail(fault)
 	dump, err := check(ctx, r.Child, s, r.Timeouts.Checking)
 	if err != nil {
@@ -490,6 +504,8 @@ func (r *Runner) readFault(
 	failed := d.FailedReads()
 	t.Did("reads that failed", int(failed))
 
+	// What the engine wrote while reads failed is on this disk's record. A cut of it shows whether it threw away what it
+	// could not read.
 	after := &recorded{record: d.Freeze(), ledger: &protocol.Ledger{}, spec: rec.spec}
 	defer after.record.Close()
 
@@ -544,6 +560,7 @@ func (r *Runner) contents(ctx context.Context, c Row, rec *recorded, at blockdev
 	if err != nil {
 		return "", err
 	}
+
 	defer mounted.Close()
 	s := rec.spec
 	s.Role, s.Dir, s.Opens = "check", mounted.Path(), 1
@@ -598,6 +615,7 @@ func faultOf(rnd *rand.Rand) blockdev.Fault {
 	return f
 }
 
+// sleep waits for so long, or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():

@@ -195,12 +195,14 @@ func (r *Runner) runVictim(ctx context.Context, v *victim, m moment, last func()
 	if err != nil {
 		return err
 	}
+
 	died := !await(ctx, v, m, events, r.Timeouts.Silence)
 	if last != nil {
 		last()
 	}
 	p.Kill()
 
+	// The channel is closed once the victim is dead and everything it told was heard. Only then is the ledger whole.
 	for range events {
 	}
 	p.CloseInput()
@@ -293,6 +295,7 @@ func await(ctx context.Context, v *victim, m moment, events <-chan heard, silenc
 	rest, began := time.NewTimer(m.delay), time.Now()
 	defer rest.Stop()
 	if m.file {
+		// Files are looked at every millisecond: what makes one is often followed by a moment in which a crash hurts.
 		before := files(v.spec.Dir)
 		limit := time.After(400 * time.Millisecond)
 
@@ -326,6 +329,7 @@ func await(ctx context.Context, v *victim, m moment, events <-chan heard, silenc
 				return false
 			}
 		case <-rest.C:
+			// A recording without enough flushes would check too few acknowledgements, so it goes on a little longer.
 			if m.enough == nil || m.enough() || time.Since(began) > patience {
 				return true
 			}
@@ -384,6 +388,7 @@ func files(dir string) map[string]bool {
 	return names
 }
 
+// appeared reports whether there is a file now that was not there before.
 func appeared(before, now map[string]bool) bool {
 	for name := range now {
 		if !before[name] {

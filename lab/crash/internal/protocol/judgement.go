@@ -63,6 +63,7 @@ func (j *Judgement) Settle(h *History, v commits.Verdict) {
 			continue
 		}
 		j.Acked++
+
 		if a.N <= j.Last && !v.Missing[a.N] {
 			j.Kept++
 			continue

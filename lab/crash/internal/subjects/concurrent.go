@@ -19,6 +19,7 @@ type concurrent struct {
 	finished map[uint64]bool
 }
 
+// newConcurrent goes on behind the numbers that were begun before the engine was opened again.
 func newConcurrent(w *worker, script script, given holdfast.Level) concurrent {
 	w.begun = max(w.begun, w.next-1)
 	return concurrent{worker: w, script: script, given: given, finished: map[uint64]bool{}}
@@ -68,6 +69,7 @@ func settleConcurrent(h *protocol.History, v commits.Verdict, last uint64) (resu
 		}
 	}
 	if result.Settle(h, v); !result.Broken() {
+		// Nothing is broken, so what is missing was under way. It is named, so that the next judgement does not miss it.
 		result.Survived = result.Last
 		for n := uint64(1); n <= result.Last; n++ {
 			if v.Missing[n] {

@@ -47,6 +47,7 @@ func (p script) appended(gen uint32, first uint64) []event.Event {
 	return list
 }
 
+// eventWork appends through several writers, while others follow, read the end and truncate, until stop is closed.
 func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	s, err := event.Open(kv.On(e), event.Options{Level: w.spec.Level})
 	if err != nil {
@@ -79,12 +80,16 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 				last := first + uint64(len(list)) - 1
 				w.next = last + 1
 				w.report.Send(protocol.TellIssued, last, 0)
+
+				// Number, report and place are taken under one lock, so that positions have the order of the numbers.
 				pending, err := s.Submit(ctx, list...)
 				w.mu.Unlock()
 
 				for i := range list {
 					w.spent.Add(int64(len(list[i].Data) + 100))
 				}
+
+				// Some appends are not waited for. They may be lost, and must not break the order.
 				if err == nil && first%13 == 0 {
 					continue
 				}
@@ -107,6 +112,8 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 			return nil
 		})
 	}
+
+	// The follower: what it is shown must survive as if it had been acknowledged, so that is told.
 	w.start(&readers, func() error {
 		offset, err := s.LoadOffset(ctx, follower)
 		if ctx.Err() != nil {
@@ -136,6 +143,8 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 			}
 			next++
 			w.report.Send(protocol.TellShown, e.Position, uint64(given))
+
+			// The intent is told before the offset is saved: after a crash either value is right.
 			if e.Position%32 == 0 {
 				w.report.Send(protocol.TellSaved, e.Position, 0)
 				if err := s.SaveOffset(ctx, follower, e.Position); err != nil {
@@ -151,6 +160,8 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 
 		return nil
 	})
+
+	// The reader of the end: it must never see the log end earlier than before.
 	w.start(&readers, func() error {
 		for shown := uint64(0); w.rest(stop, 3*time.Millisecond); {
 			for e, err := range s.Events(ctx, max(s.First(), s.Last()), 0) { // those of the last moment
@@ -174,6 +185,8 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 
 		return nil
 	})
+
+	// The truncation: half of what is kept stays, so that followers are not overtaken all the time.
 	w.start(&readers, func() error {
 		for w.rest(stop, 70*time.Millisecond) {
 			last := s.Last()
@@ -194,6 +207,8 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 
 		return nil
 	})
+
+	// Writers end first. The readers would otherwise wait for events that nobody appends.
 	group.Wait()
 	cancel()
 	readers.Wait()
@@ -207,6 +222,7 @@ const (
 	entryOffset = "offset"
 )
 
+// eventRead tells where the log begins, the saved offset, and all events in order.
 func eventRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	s, err := event.Open(kv.On(e), event.Options{Level: c.spec.Level})
 	if err != nil {
@@ -274,6 +290,7 @@ func eventJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 			v.Last = max(v.Last, e.N)
 		}
 	}
+
 	if first > 0 {
 		v.Last = max(v.Last, first-1)
 	}
@@ -324,6 +341,7 @@ func eventJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 		}
 		n = last + 1
 	}
+
 	within := func(what string, got uint64, want protocol.Interval) {
 		if got < want.Low || got > max(want.High, want.Low) {
 			v.Find(commits.Wrong, "%s is %d, and must be from %d to %d", what, got, want.Low, max(want.High, want.Low))

@@ -23,6 +23,7 @@ var KV = Subject{
 	work:  kvWork, read: kvRead, reread: kvReread, judge: kvJudge, ages: true,
 }
 
+// kvWork applies batches through several writers, while snapshots and reads check themselves, until stop is closed.
 func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 	p := batchesOf(w.spec.Seed, !e.Capabilities().AtomicBatches)
 	weaker := w.weaker(e)
@@ -41,6 +42,8 @@ func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 				w.mu.Lock()
 				n := w.next
 				level := w.spec.Level
+
+				// Batches at weaker levels stand between: what is acknowledged at the test's level must not depend on them.
 				if len(weaker) > 0 && n%8 == 5 {
 					level = weaker[n/8%uint64(len(weaker))]
 				}
@@ -68,6 +71,7 @@ func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 			return nil
 		})
 	}
+
 	w.start(&group, func() error {
 		for w.rest(stop, 30*time.Millisecond) {
 			if err := w.look(e); err != nil {
@@ -78,6 +82,7 @@ func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 		return nil
 	})
 
+	// The readers share what any of them has seen, so that a read which goes back in time shows.
 	var seen atomic.Uint64
 	for i := range 2 {
 		w.start(&group, func() error {
@@ -103,6 +108,7 @@ func (w *worker) get(e holdfast.Engine, step uint64, seen *atomic.Uint64) error 
 	acked, was := w.highest.Load(), seen.Load()
 	from := max(acked, was)
 	from -= from % step
+
 	for n := from; n <= from+3*step; n += step {
 		if n == 0 {
 			continue
@@ -165,6 +171,7 @@ func (w *worker) look(e holdfast.Engine) error {
 	return nil
 }
 
+// kvRead tells all keys in order, and compares some answers of Get with those of Scan.
 func kvRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	it := e.Scan(holdfast.Range{})
 	defer it.Close()
@@ -229,6 +236,7 @@ func kvReread(c *check, e holdfast.Engine, want []commits.Found) {
 		if len(want) > 0 && r.IntN(4) > 0 {
 			key = want[r.IntN(len(want))].Key
 		}
+
 		if at := slices.IndexFunc(want, func(f commits.Found) bool { return f.Key == key }); at >= 0 {
 			must = want[at]
 		}
@@ -249,6 +257,7 @@ func kvJudge(h *protocol.History, found []commits.Found) (j protocol.Judgement) 
 	return j
 }
 
+// stopped reports whether stop is closed.
 func stopped(stop <-chan struct{}) bool {
 	select {
 	case <-stop:

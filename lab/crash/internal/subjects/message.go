@@ -66,12 +66,14 @@ type messageCall struct {
 	named   *namedLevel     // what a server's answers name; nil without one
 }
 
+// newMessageVictim works on a store in a database, or on a peer's, which has none.
 func newMessageVictim(w *worker, db *kv.DB, s *message.Store, given holdfast.Level) *messageVictim {
 	v := messageVictimOf(w, messageScript(w.spec.Seed, s == nil), s, given)
 	v.db = db
 	return v
 }
 
+// messageVictimOf is newMessageVictim with a script, for a store behind a server too.
 func messageVictimOf(w *worker, p script, s *message.Store, given holdfast.Level) *messageVictim {
 	v := &messageVictim{concurrent: newConcurrent(w, p, given), store: s}
 	for range messageSpaces {
@@ -81,6 +83,7 @@ func messageVictimOf(w *worker, p script, s *message.Store, given holdfast.Level
 	return v
 }
 
+// messageWork writes through several writers while followers tell what they are shown, until stop is closed.
 func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (finally error) {
 	given := e.Capabilities().Promise(w.spec.Level).Given
 	ctx, cancel := context.WithCancel(context.Background())
@@ -118,6 +121,8 @@ func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (finally er
 				c := v.begin()
 				err := v.do(ctx, c)
 				v.finish(c, err)
+
+				// An operation that was refused is finished all the same: others wait for it.
 				if err != nil && !w.refused(err) {
 					return fmt.Errorf("%v: %w", c, err)
 				}
@@ -161,6 +166,8 @@ func (v *messageVictim) begin() *messageCall {
 		c.before.Add(1)
 		c.highest = space.highest
 	}
+
+	// It is told under the lock: numbers reach the supervisor in their order.
 	v.report.Send(protocol.TellIssued, c.n, 0)
 
 	return c
@@ -169,6 +176,7 @@ func (v *messageVictim) begin() *messageCall {
 // finish ends an operation, and tells that it is acknowledged.
 func (v *messageVictim) finish(c *messageCall, err error) {
 	if err == nil && !c.nothing {
+		// The acknowledgement is told before others may go on: what they read then counts as later.
 		v.acknowledged(c.n, c.named)
 	}
 	v.state.Lock()
@@ -186,6 +194,7 @@ func (v *messageVictim) finish(c *messageCall, err error) {
 	v.concurrent.finish(c.n, err)
 }
 
+// do waits for what must come first, and does the operation.
 func (v *messageVictim) do(ctx context.Context, c *messageCall) error {
 	if c.after != nil {
 		<-c.after
@@ -265,6 +274,7 @@ type ownSpace struct {
 	db *kv.DB
 }
 
+// writeAll writes to several streams in one transaction of the database.
 func (n ownSpace) writeAll(ctx context.Context, writes []streamWrite) ([]message.Result, error) {
 	results := make([]message.Result, len(writes))
 	err := n.db.Update(ctx, func(tx *kv.Tx) (err error) {
@@ -339,6 +349,8 @@ func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
 		if !errors.As(err, &conflict) {
 			return err
 		}
+
+		// A version never falls, so a conflict that tells of an earlier one is wrong, and trying again would not end.
 		if conflict.Actual <= conflict.Expected {
 			v.wrong("%v expected version %d of stream %q, and was told of version %d, an earlier one", c, conflict.Expected,
 				conflict.Stream, conflict.Actual)
@@ -434,6 +446,8 @@ func (v *messageVictim) verify(
 			v.wrong("%v was told %+v, and then the version is %d", c, r, version)
 		}
 		old := r.Position - 1
+
+		// A version that is not the last any more must be refused.
 		_, err = n.WriteAfter(ctx, w.stream, old, message.Message{Type: "conflict", Data: []byte("{}")})
 		if !errors.Is(err, message.ErrConflict) {
 			if err != nil {
@@ -456,6 +470,7 @@ func (o *messageOp) arguments(messages []message.Message) (writes []streamWrite)
 	return writes
 }
 
+// versionOf is the version of a stream, NoStream if there is none.
 func versionOf(ctx context.Context, n interface {
 	Version(ctx context.Context, stream string) (version int64, ok bool, err error)
 }, stream string) (int64, error) {
@@ -475,6 +490,7 @@ func (v *messageVictim) follow(ctx context.Context, i int) error {
 		q.Category = ""
 	}
 
+	// A follower of a namespace that is deleted gets an error, and follows the one that comes after it.
 	for ctx.Err() == nil {
 		n, err := v.store.Namespace(ctx, messageSpaces[i])
 		if err == nil {
@@ -530,6 +546,7 @@ func (v *messageVictim) tellShown(n uint64, global int64) {
 // messageRepeats is how many operations with ids are repeated in each namespace.
 const messageRepeats = 8
 
+// messageRead tells all namespaces with their messages, and compares every way of reading them.
 func messageRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	ctx := context.Background()
 	if peer, ok := e.(contender.MessagesEngine); ok {
@@ -584,6 +601,7 @@ type messageReader struct {
 	id   string
 }
 
+// wrong tells of what is wrong, with the namespace.
 func (r *messageReader) wrong(format string, args ...any) {
 	r.check.wrong("namespace %q: "+format, append([]any{r.id}, args...)...)
 }

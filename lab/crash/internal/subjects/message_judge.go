@@ -25,6 +25,7 @@ func messageJudge(h *protocol.History, found []commits.Found) protocol.Judgement
 	return messageJudgeOf(h, messageScript(h.Seed, h.Plain), found)
 }
 
+// messageJudgeOf is messageJudge with the script of the messages, which a server's history has another of.
 func messageJudgeOf(h *protocol.History, p script, found []commits.Found) protocol.Judgement {
 	j := messageJudging{h: h, p: p, there: map[uint64]bool{}, torn: map[uint64]bool{},
 		deleted: make([]uint64, len(messageSpaces)), must: map[uint64]bool{}}
@@ -101,6 +102,7 @@ func (j *messageJudging) sort(found []commits.Found) (spaces []bool, runs []mess
 // compare compares the messages of an operation with what they must be.
 func (j *messageJudging) compare(run messageRun) {
 	o := j.p.message(j.h.Generation(run.n), run.n)
+
 	j.v.Last = max(j.v.Last, run.n)
 	if j.there[run.n] || o.deletes || o.space != run.space || skipped(j.h, run.n) {
 		j.v.Find(commits.Wrong, "%v is found in namespace %q at %s: it is not what was written there, or not once", &o,
@@ -115,6 +117,8 @@ func (j *messageJudging) compare(run messageRun) {
 		if told, ok := j.h.Places[run.n]; i == 0 && ok && told != uint64(global) {
 			j.v.Find(commits.Wrong, "%v was told to be at global position %d, and is at %d", &o, told, global)
 		}
+
+		// Where it is, is the store's choice. All else must be as it was written.
 		same := func(m message.Message) bool {
 			if j.h.Plain {
 				m = plainMessage(m)
@@ -139,6 +143,7 @@ func (j *messageJudging) compare(run messageRun) {
 // deletions finds out which namespaces have been deleted when. A deletion has happened if nothing older is left.
 func (j *messageJudging) deletions(spaces []bool) {
 	oldest := make([]uint64, len(messageSpaces)) // that is found
+
 	for n := range j.there {
 		o := j.p.message(j.h.Generation(n), n)
 		if old := oldest[o.space]; old == 0 || n < old {
@@ -150,6 +155,7 @@ func (j *messageJudging) deletions(spaces []bool) {
 	surely := make([]uint64, len(messageSpaces))  // and the last deletion that was acknowledged
 	for n := uint64(1); n <= j.h.Issued; n++ {
 		o := j.p.message(j.h.Generation(n), n)
+
 		switch left := oldest[o.space]; {
 		case !o.deletes:
 			written[o.space] = n

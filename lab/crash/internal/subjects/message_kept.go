@@ -73,6 +73,7 @@ type keptState struct {
 	last      int64 // the highest global position there ever was
 }
 
+// newKept is the state before any operation.
 func newKept(p script) *keptState {
 	s := &keptState{p: p}
 	for i := range s.versions {
@@ -101,6 +102,7 @@ func (s *keptState) each(h *protocol.History, last uint64, after func(n uint64))
 	}
 }
 
+// keptStream is the name of a stream of the namespace.
 func keptStream(i int) string { return fmt.Sprintf("%s-%d", keptCategory, i) }
 
 // keptCall is what an operation asks of the store, and what that must answer.
@@ -119,6 +121,8 @@ type keptCall struct {
 func (s *keptState) step(o *messageOp) keptCall {
 	r := rand.New(rand.NewPCG(commits.Mix(s.p.Seed, 83), commits.Mix(uint64(o.gen), o.n)))
 	i := r.IntN(keptStreams)
+
+	// The anchor's stream is never deleted.
 	if o.kept == keptDelete {
 		i = max(i, retained)
 	}
@@ -129,6 +133,7 @@ func (s *keptState) step(o *messageOp) keptCall {
 		for range 1 + r.IntN(3) {
 			c.messages = append(c.messages, s.add(o, i, len(c.messages), s.last+1, s.versions[i]+1))
 		}
+
 	case keptTruncate, keptDelete:
 		c.before = s.versions[i] - int64(r.IntN(6)) + 1
 		if i == anchor {
@@ -158,6 +163,7 @@ func (s *keptState) step(o *messageOp) keptCall {
 				s.add(o, i, k, s.last+1+int64(r.IntN(3)), s.versions[i]+1+int64(r.IntN(3))))
 		}
 		r.Shuffle(len(c.messages), func(i, j int) { c.messages[i], c.messages[j] = c.messages[j], c.messages[i] })
+
 	case keptConsume:
 		held := slices.IndexFunc(s.messages, func(m keptMessage) bool {
 			return m.Stream == keptStream(anchor) && m.Position == s.lastOf(anchor)
@@ -253,10 +259,12 @@ func isKept(e commits.Found) bool {
 	return name != e.Key && name != ""
 }
 
+// retentionEntry tells the retention of the namespace's stream.
 func retentionEntry(r message.Retention) commits.Found {
 	return commits.Found{Key: fmt.Sprintf("%s/retention %v", messageSpaces[keptSpace], r)}
 }
 
+// dueEntry tells a message that the subscription has not acknowledged.
 func dueEntry(global int64) commits.Found {
 	return commits.Found{Key: messageSpaces[keptSpace] + "/due", Len: int(global)}
 }
@@ -414,10 +422,13 @@ func (v *messageVictim) keep(ctx context.Context, c *messageCall) (err error) {
 	if err != nil {
 		return err
 	}
+
+	// The state is folded from the history once, after a crash. From then on each operation moves it.
 	if v.worker.kept == nil {
 		v.worker.kept = keptFold(&protocol.History{Seed: v.spec.Seed, Segments: v.spec.Segments, Skipped: v.spec.Skipped},
 			v.spec.From-1)
 	}
+
 	call := v.worker.kept.step(&c.messageOp)
 	v.spent.Add(int64(300 * (1 + len(call.messages))))
 	c.nothing = call.empty()
@@ -437,6 +448,8 @@ func (j *messageJudging) keptJudge(found []commits.Found) {
 			messages++
 		}
 	}
+
+	// Every state of the history is compared, so the last one that fits is found even where several fit.
 	s, list := newKept(j.p), []uint64{}
 	matches := len(found) == 0 || commits.Difference(found, s.entries()) == ""
 	last, least := uint64(0), uint64(0) // the last one that is there, and that must be

@@ -139,6 +139,7 @@ func (r *peerReader) read(ctx context.Context, q message.Query, see func(m messa
 			return nil
 		})
 	}
+
 	next := map[string]int64{}
 
 	return r.ReadCategory(ctx, q.Category, 0, 0, q.Group.Member, q.Group.Size,

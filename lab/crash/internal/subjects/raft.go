@@ -63,6 +63,7 @@ type raftVictim struct {
 	moves int       // of the model, and of busy
 }
 
+// raftWork works as raft does: one goroutine writes, others read, until stop is closed.
 func raftWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	store, closeStore, err := openRaft(w.spec, e)
 	if err != nil {
@@ -73,6 +74,8 @@ func raftWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 			err = errors.Join(err, fmt.Errorf("closing the store: %w", closeErr))
 		}
 	}()
+
+	// The model outlives an opening. After a crash it is folded from the history.
 	if w.model == nil {
 		h := &protocol.History{Seed: w.spec.Seed, Segments: w.spec.Segments, Skipped: w.spec.Skipped,
 			Monotonic: w.spec.Monotonic}
@@ -203,6 +206,7 @@ func (v *raftVictim) do(o *raftOp, stop <-chan struct{}) (bool, error) {
 	}
 }
 
+// call makes the call of an operation, as hashicorp/raft makes it.
 func (v *raftVictim) call(o *raftOp) error {
 	v.spent.Add(200)
 
@@ -224,6 +228,8 @@ func (v *raftVictim) call(o *raftOp) error {
 		v.spent.Add(int64(len(l.Data) + len(l.Extensions) + 50))
 		logs = append(logs, l)
 	}
+
+	// The commit index is staged before the entries that it comes with.
 	if t, ok := v.store.(tracking); ok && o.commit > 0 {
 		if err := t.StageCommitIndex(o.commit); err != nil {
 			return err
@@ -321,6 +327,7 @@ const (
 	entryCommit = "commit"
 )
 
+// raftRead opens the store and tells all that is in it.
 func raftRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	store, closeStore, err := openRaft(c.spec, e)
 	if err != nil {
@@ -381,6 +388,8 @@ func raftAll(store contender.RaftStore, wrong func(format string, args ...any)) 
 			}
 		}
 	}
+
+	// A damaged bound would make the walk over the indexes endless.
 	if last-first > raftLongest {
 		wrong("the log says it is from index %d to %d", first, last)
 		return found, nil
@@ -411,6 +420,7 @@ func raftNames() []string {
 	return names
 }
 
+// tracks reports whether a store keeps the commit index.
 func tracks(store contender.RaftStore) bool {
 	_, ok := store.(tracking)
 	return ok
@@ -444,6 +454,7 @@ func storedKey(store contender.RaftStore, key string) (commits.Found, error) {
 	return commits.NewFound(key, value), err
 }
 
+// uintEntry describes a key that holds a number.
 func uintEntry(key string, n uint64) commits.Found { return commits.Found{Key: key, N: n, Len: 8} }
 
 // logEntry describes what is at an index; its digest covers all fields.

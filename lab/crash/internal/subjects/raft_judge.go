@@ -180,6 +180,7 @@ type raftMatch struct {
 	least   int
 }
 
+// begin counts all that was found as differing from the empty state, and follows the changes from there.
 func (m *raftMatch) begin(s *raftState) {
 	m.differ = len(m.f.logs) + len(m.f.keys)
 	s.onLog = func(index uint64, old, now raftMark) { m.change(m.f.log(index), old, now) }
@@ -188,6 +189,7 @@ func (m *raftMatch) begin(s *raftState) {
 	m.compare(s, 0, protocol.Span{})
 }
 
+// change moves the count by one index or key: comparing each state as a whole would take its size times the history.
 func (m *raftMatch) change(found, old, now raftMark) {
 	if !sameMark(found, old) {
 		m.differ--
@@ -214,6 +216,7 @@ func (m *raftMatch) compare(s *raftState, n uint64, skipped protocol.Span) {
 	}
 }
 
+// visit compares the state after each whole operation, with and without a deletion that ran concurrently.
 func (m *raftMatch) visit(s *raftState, o, concurrent *raftOp, n uint64) {
 	if n != o.end() {
 		return // each call is there whole, or not at all

@@ -57,8 +57,10 @@ type raftOp struct {
 	concurrent bool       // the next operation is under way at the same time
 }
 
+// end is the last number of the operation.
 func (o *raftOp) end() uint64 { return o.n + o.size - 1 }
 
+// String says what the operation calls, for findings.
 func (o *raftOp) String() string {
 	switch o.kind {
 	case raftStore:
@@ -97,6 +99,7 @@ type raftState struct {
 	onKey func(key string, old, now raftMark)
 }
 
+// newRaftState is an empty store. Where its log begins is chosen by the seed.
 func newRaftState(p script, monotonic bool) *raftState {
 	return &raftState{p: p, monotonic: monotonic, logs: map[uint64]raftMark{}, stable: map[string]raftMark{},
 		base: 1 + commits.Mix(p.Seed, 79)%3*70}
@@ -105,6 +108,7 @@ func newRaftState(p script, monotonic bool) *raftState {
 // committed is the commit index that the store tells.
 func (s *raftState) committed() uint64 { return min(s.commit, s.last) }
 
+// put sets the entry at an index.
 func (s *raftState) put(index uint64, m raftMark) {
 	old := s.logs[index]
 	s.logs[index] = m
@@ -138,6 +142,7 @@ func (s *raftState) drop(index uint64) {
 	}
 }
 
+// set sets a key.
 func (s *raftState) set(key string, m raftMark) {
 	old := s.stable[key]
 	s.stable[key] = m
@@ -190,6 +195,8 @@ func (p script) raftOp(gen uint32, n uint64, s *raftState) raftOp {
 	// late: another leader's entries take the place of the last ones.
 	late := count > 1 && s.last > max(s.floor, s.first)
 	what := r.IntN(100)
+
+	// What runs beside a deletion of the front must not touch the same entries.
 	if s.concurrent {
 		what = 30 + r.IntN(70)
 	}
@@ -268,6 +275,7 @@ func (o *raftOp) back(s *raftState, from uint64) {
 	}
 }
 
+// remove adds an index to those that are deleted, if something is there. What was there is noted for undo.
 func (o *raftOp) remove(s *raftState, index uint64) {
 	if m, ok := s.logs[index]; ok {
 		o.removed, o.old = append(o.removed, index), append(o.old, m)
@@ -327,9 +335,12 @@ func raftFold(
 	}
 
 	var concurrent *raftOp
+
 	for n := uint64(1); n <= upto; {
 		gen, end := h.Part(n)
 		o := s.p.raftOp(gen, n, s)
+
+		// A crash lies between the two: nothing ran beside the deletion.
 		if concurrent != nil && concurrent.gen != gen {
 			concurrent = nil
 		}

@@ -119,8 +119,10 @@ type namedLevel struct {
 	level holdfast.Level // 0: there was none
 }
 
+// namedKey is the key of a namedLevel in a context.
 type namedKey struct{}
 
+// weakest is the weakest level that an answer has named, 0 if there was none.
 func (n *namedLevel) weakest() holdfast.Level {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -142,6 +144,8 @@ func (t levelTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set(api.HeaderLevel, named.asked.String())
 	answer, err := t.next.RoundTrip(r)
+
+	// Only an answer that says yes promises something.
 	if err != nil || answer.StatusCode/100 != 2 {
 		return answer, err
 	}
@@ -335,6 +339,7 @@ func (s *servedClient) connect(ctx context.Context, v *messageVictim, i int) err
 	case answer.StatusCode != http.StatusOK:
 		return fmt.Errorf("behind %d: status %s", at.Load(), answer.Status)
 	}
+
 	lines, shown := bufio.NewReader(answer.Body), uint64(0)
 	begun := at.Load() > 0 // what is shown first may be in the middle of an operation
 
@@ -544,6 +549,7 @@ type servedSpace struct {
 	client *client.Client
 }
 
+// writeAll writes to several streams in one transaction over HTTP.
 func (n servedSpace) writeAll(ctx context.Context, writes []streamWrite) ([]message.Result, error) {
 	results := make([]*message.Result, len(writes))
 	err := n.client.Update(ctx, func(tx *client.Tx) error {
@@ -580,6 +586,7 @@ func (s *servedMessages) Info(ctx context.Context, id string) (message.Info, err
 // servedTasks is the store of tasks behind a server. Its marks are tasks, of a queue of their own.
 type servedTasks struct{ *client.Tasks }
 
+// with adds the mark as a task that nobody claims.
 func (m mark) with(specs []task.Spec) []task.Spec {
 	return append(slices.Clip(specs), task.Spec{ID: m.key, Queue: taskMarks, Kind: "mark", Payload: m.value})
 }
@@ -643,6 +650,7 @@ func serveRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	return errors.Join(read(), log.Close())
 }
 
+// serveJudge judges a history as that of the messages or the tasks that its clients work on.
 func serveJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 	if servesTasks(h.Seed) {
 		return taskJudge(h, found)

@@ -227,6 +227,7 @@ func (v *taskVictim) claim(ctx context.Context, o *taskOp) (l task.Lease, ok boo
 		return l, false, err
 	}
 	l = leases[0]
+
 	v.state.Lock()
 	defer v.state.Unlock()
 	if !v.known(l.Task) {
@@ -372,6 +373,7 @@ func (v *taskVictim) cancel(ctx context.Context, o *taskOp) error {
 	return v.done(ctx, o, kind, id)
 }
 
+// taskRead examines the store, and tells the marks and all tasks.
 func taskRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	examinations, err := task.Examine(e)
 	if err != nil {

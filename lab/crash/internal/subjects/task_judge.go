@@ -69,6 +69,7 @@ func (j *taskJudging) sort(e commits.Found) {
 		j.v.Find(commits.Wrong, "%v: a crash had undone that operation", e)
 		return
 	}
+
 	o := j.p.task(e.Gen, e.N)
 	j.v.Last = max(j.v.Last, e.N)
 	if marked {
@@ -155,6 +156,7 @@ func (j *taskJudging) follows(t taskFound) {
 		j.v.Find(commits.Torn, "task %s is completed, and the key that was set with that is not there", t.id)
 	}
 
+	// Tasks that were enqueued together stand or fall together, and those of a sequence begin in order.
 	for before := range k {
 		id := taskID(gen, n, before)
 		first, there := j.tasks[id]

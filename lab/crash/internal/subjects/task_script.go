@@ -25,6 +25,7 @@ const (
 
 var taskKinds = [...]string{"enqueue", "complete", "fail", "bury", "snooze", "forget", "hold", "cancel"}
 
+// String names the kind, as marks have it.
 func (k taskKind) String() string { return taskKinds[k] }
 
 var taskQueues = []string{"default", "limited", "held"}
@@ -51,6 +52,7 @@ type taskOp struct {
 	enqueues bool // completing another task
 }
 
+// String names the operation, for findings.
 func (o *taskOp) String() string { return fmt.Sprintf("operation %d (%v)", o.n, o.kind) }
 
 // by is whom the operation claims and fails tasks as.
@@ -186,6 +188,7 @@ func taskDigest(s task.Spec) commits.Digest {
 // taskFound is a task in the words of its entry.
 type taskFound struct{ id, state, begun, worker, reasons string }
 
+// taskPlace takes the key of a task's entry apart.
 func taskPlace(key string) (t taskFound, ok bool) {
 	n, _ := fmt.Sscanf(key, "task %s %s %s %s %s", &t.id, &t.state, &t.begun, &t.worker, &t.reasons)
 	return t, n == 5

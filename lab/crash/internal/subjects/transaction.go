@@ -41,6 +41,7 @@ type transactionStores struct {
 	tasks *task.Store
 }
 
+// openTransactions opens the database and the stores in it. After an error what was opened is closed.
 func openTransactions(e holdfast.Engine, level holdfast.Level) (s *transactionStores, err error) {
 	s = &transactionStores{}
 	if s.db, err = kv.Open(e, kv.Options{Level: level}); err != nil {
@@ -62,6 +63,7 @@ func openTransactions(e holdfast.Engine, level holdfast.Level) (s *transactionSt
 	return s, nil
 }
 
+// close closes the stores that are open. The engine stays open.
 func (s *transactionStores) close() (err error) {
 	if s.store != nil {
 		err = s.store.Close()
@@ -100,6 +102,8 @@ func (s *transactionStores) update(p script, gen uint32, n uint64) func(tx *kv.T
 		if err != nil {
 			return err
 		}
+
+		// Transactions run one after another, in the order in which they were submitted: the number proves it.
 		if number != n {
 			return fmt.Errorf("transaction %d has number %d", n, number)
 		}
@@ -145,6 +149,7 @@ func (s *transactionStores) update(p script, gen uint32, n uint64) func(tx *kv.T
 	}
 }
 
+// transactionWork submits transactions through several writers until stop is closed.
 func transactionWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	s, err := openTransactions(e, w.spec.Level)
 	if err != nil {
@@ -171,6 +176,8 @@ func transactionWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err er
 		w.start(&group, func() error {
 			for !stopped(stop) {
 				w.pace()
+
+				// The order of the numbers is that of the transactions, so number and submission are one step.
 				w.mu.Lock()
 				n := w.next
 				w.report.Send(protocol.TellIssued, n, 0)
@@ -211,6 +218,7 @@ const (
 	placeOffset   = "offset"
 )
 
+// transactionRead opens the stores and tells all that is in them.
 func transactionRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	s, err := openTransactions(e, c.spec.Level)
 	if err != nil {
@@ -242,6 +250,7 @@ func (s *transactionStores) read(c *check, emit func(commits.Found)) error {
 	}); err != nil {
 		return err
 	}
+
 	for i := range uint64(transactionStreams) {
 		stream := transactionStream(i)
 		position := int64(0)

@@ -66,6 +66,7 @@ func (w *worker) refused(err error) bool {
 	return true
 }
 
+// wrong tells of a breach that the victim itself saw.
 func (w *worker) wrong(format string, args ...any) { w.report.Wrong(format, args...) }
 
 // burst is what may be written before pace holds writers up.
@@ -106,6 +107,7 @@ func (w *worker) start(group *sync.WaitGroup, f func() error) {
 // one level must not depend on what comes after at a weaker one.
 func (w *worker) weaker(e holdfast.Engine) []holdfast.Level { return w.weakerOf(e.Capabilities()) }
 
+// weakerOf is weaker for an engine with these capabilities.
 func (w *worker) weakerOf(c holdfast.Capabilities) []holdfast.Level {
 	var list []holdfast.Level
 	for _, l := range holdfast.Levels() {
@@ -123,6 +125,7 @@ func (subject Subject) Victim(s protocol.Spec, t *protocol.Reporter, open func()
 	w.highest.Store(s.From - 1)
 
 	r := rand.New(rand.NewPCG(commits.Mix(s.Seed, 5), uint64(s.Gen)))
+
 	for {
 		t.Send(protocol.TellPhase, protocol.PhaseOpening, 0)
 		e, err := open()
@@ -137,6 +140,7 @@ func (subject Subject) Victim(s protocol.Spec, t *protocol.Reporter, open func()
 		if s.Waits {
 			e = timedEngine(e, t)
 		}
+
 		stop := make(chan struct{})
 		if s.Reopen > 0 {
 			time.AfterFunc(time.Duration(s.Reopen/2+r.Int64N(s.Reopen)), func() { close(stop) })
@@ -147,6 +151,7 @@ func (subject Subject) Victim(s protocol.Spec, t *protocol.Reporter, open func()
 		if err := w.session(subject, e, stop); err != nil {
 			return err
 		}
+
 		if s.Age > 0 {
 			if err := e.Sync(); err != nil {
 				return fmt.Errorf("sync: %w", err)
@@ -218,6 +223,7 @@ func (w *worker) session(subject Subject, e holdfast.Engine, stop <-chan struct{
 			return nil
 		})
 	}
+
 	err := subject.work(w, e, stop)
 	close(over)
 	side.Wait()
@@ -232,6 +238,7 @@ type check struct {
 	said   []string // what is wrong, not yet told: no message may come between entries
 }
 
+// wrong notes what is wrong, to be told behind the entries.
 func (c *check) wrong(format string, args ...any) {
 	c.said = append(c.said, fmt.Sprintf(format, args...))
 }
@@ -265,6 +272,8 @@ func (subject Subject) Reread(s protocol.Spec, t *protocol.Reporter, open func()
 		return err
 	}
 	c := &check{spec: s, report: t}
+
+	// An engine that cannot be opened while reads fail has said so, which is honest.
 	if e, err := open(); err == nil {
 		subject.reread(c, e, want)
 		if !s.Leave {
