@@ -71,6 +71,7 @@ func ReadMark(op, dir string) (Mark, error) {
 // mark says that a loss was accepted: what stores keep of that tells them to make their indexes anew. ErrLocked: dir is
 // open.
 func Accept(dir string) (lost string, err error) {
+	// The lock keeps engines out, so that the mark is not replaced by another at the same time.
 	release, err := hold(dir, false)
 	if err != nil {
 		return "", err
@@ -80,6 +81,8 @@ func Accept(dir string) (lost string, err error) {
 	if err != nil || m.Lost == "" {
 		return "", err
 	}
+
+	// The text of the loss goes, and a new name for it stays: stores compare it with the one that they remember.
 	lost, m.Loss = m.Lost, Loss{Accepted: rand.Text()}
 	if err := writeMark(dir, m); err != nil {
 		return "", Full(&holdfast.Error{Op: "accept", Path: dir, Cause: err, Remedy: "the directory must be writable"})
@@ -109,6 +112,8 @@ func show(dir string, loss Loss) error {
 		return err
 	}
 	m.Loss = loss
+
+	// Both names may be there after a crash: the hidden one is only looked at where there is no mark.
 	if err := writeMark(dir, m); err != nil {
 		return err
 	}
@@ -145,6 +150,8 @@ func unmarked(dir string) (string, error) {
 	return other, nil
 }
 
+// writeMark replaces the mark of dir durably. It is synced under another name before the rename, so a crash leaves the
+// old mark or the new one, whole.
 func writeMark(dir string, m Mark) error {
 	v := version
 	if m.Accepted == "" { // programs that know only version 1 do not know that stores may be stale
@@ -155,6 +162,7 @@ func writeMark(dir string, m Mark) error {
 		text += fmt.Sprintf("level %v\n", m.Level)
 	}
 	if m.Lost != "" {
+		// The mark has one thing on a line, so line breaks in the words become spaces.
 		text += "lost " + strings.Join(strings.Fields(m.Lost), " ") + "\n"
 	}
 	if m.Accepted != "" {
