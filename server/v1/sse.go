@@ -46,6 +46,8 @@ func (c *call) follow(key any, source fanout.Source, from int64, history string)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // else some proxies keep events back
 	c.w.WriteHeader(http.StatusOK)
+
+	// From here on the status is sent, so an error can only be told as an event.
 	out := &part{w: c.w, control: http.NewResponseController(c.w)}
 
 	if c.r.Method == http.MethodHead {
@@ -81,6 +83,7 @@ type part struct {
 
 // send writes a part, which the client then has.
 func (p *part) send(text []byte) error {
+	// Flushed at once: a part that stays in a buffer would be late by as long as nothing follows.
 	if _, err := p.w.Write(text); err != nil {
 		return err
 	}
@@ -104,6 +107,8 @@ func (p *part) last(c *call, err error) {
 			err = &holdfast.Error{Op: "follow", Class: holdfast.ErrNotFound, Detail: "what was followed has been deleted"}
 		}
 	}
+
+	// A client that is told bye comes again by itself, to this server or the next.
 	if stopping {
 		_ = p.send(fmt.Appendf(nil, "retry: %d\nevent: bye\ndata: {}\n\n", retry))
 		return

@@ -63,6 +63,8 @@ func (s *service) tasks() {
 			for i, l := range leases {
 				out.Leases[i] = api.Lease{Task: api.FromTask(&l.Task), Token: l.Token, Until: l.Until}
 			}
+
+			// If the client has gone, nobody works on the tasks, and others would wait until the leases run out.
 			c.unless = func(ctx context.Context) error { return errors.Join(giveTasksBack(ctx, t, leases)...) }
 
 			return out, nil
@@ -103,6 +105,7 @@ func giveTasksBack(ctx context.Context, t *task.Store, leases []task.Lease) []er
 	errs := make([]error, len(leases))
 	var all sync.WaitGroup
 
+	// All at once, because commits that are asked for together share a sync.
 	for i, l := range leases {
 		all.Go(func() { errs[i] = t.Snooze(ctx, l, 0) })
 	}

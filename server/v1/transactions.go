@@ -45,6 +45,9 @@ func (s *service) transactions() {
 					return err
 				})
 			}
+
+			// A namespace that was deleted closes its stores under the transaction. The client gets the answer of the single
+			// call then.
 			if errors.Is(err, holdfast.ErrClosed) { // the server stops, or a namespace was deleted meanwhile
 				for i, o := range in.Body.Operations {
 					if gone := c.data.Check(c.ctx, o.Namespace); gone != nil {
@@ -148,6 +151,8 @@ func (c *call) writeStep(namespace string, w *api.Write) (step, error) {
 	if err := expects(w); err != nil {
 		return nil, err
 	}
+
+	// Opened outside the transaction, which is to be short: transactions run one after another.
 	n, err := c.data.Messages().Namespace(c.ctx, namespace)
 	if err != nil {
 		return nil, err
@@ -175,6 +180,8 @@ func (c *call) appendStep(namespace string, a *api.LogAppend, sum hash.Hash) (st
 	if err != nil {
 		return nil, err
 	}
+
+	// A log that was deleted and made anew has another history too.
 	fmt.Fprintln(sum, log.History())
 	events := a.Store()
 	return func(tx *kv.Tx) (api.OperationResult, bool, error) {
@@ -223,6 +230,8 @@ func transact(tx *kv.Tx, steps []step, key []byte) (out api.TransactionResult, e
 
 	first, repeats := 0, 0
 	out.Results = make([]api.OperationResult, len(steps))
+
+	// Every step is done before repeats are judged: each sees what those before it have written.
 	for i, one := range steps {
 		repeated := false
 		if out.Results[i], repeated, err = one(tx); err != nil {
@@ -250,6 +259,8 @@ func transact(tx *kv.Tx, steps []step, key []byte) (out api.TransactionResult, e
 	if err != nil {
 		return out, err
 	}
+
+	// Later transactions delete them after a day, so that the bucket stays small.
 	return out, results.PutUntil(key, value, tx.Now().Add(remembered))
 }
 

@@ -37,6 +37,7 @@ func (h *history) copy(d *db.DB, now state) error {
 	h.copiesMade++
 	dir := fmt.Sprintf("copy%d", h.copiesMade)
 
+	// The directory is made durable first: Checkpoint is responsible for what is in it only.
 	if err := errors.Join(h.fs.MkdirAll(dir), h.fs.SyncDir("/")); err != nil {
 		if !h.armed {
 			return err
@@ -44,6 +45,8 @@ func (h *history) copy(d *db.DB, now state) error {
 
 		return nil
 	}
+
+	// As the engine calls it, so that Close ends it.
 	err := d.Life.Long(context.Background(), func(ctx context.Context) error { return d.Checkpoint(ctx, dir) })
 	h.note("checkpoint in %s: %v", dir, err)
 
@@ -99,6 +102,7 @@ func (h *history) useCopy(i int) error {
 		}
 	}
 	if h.rnd.IntN(4) == 0 {
+		// Compacting must not touch the files that are shared with the database.
 		if err := d.Compact(context.Background(), holdfast.Range{}); err != nil {
 			return fmt.Errorf("compacting a checkpoint: %w", err)
 		}

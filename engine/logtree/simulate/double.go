@@ -84,6 +84,8 @@ func (h *history) double() error {
 		if !opened && !fs.Halted() {
 			return fmt.Errorf("db.Open after a crash: %w", err)
 		}
+
+		// The program goes on in its goroutines; nothing of it may reach the copies.
 		fs.Halt()
 		fs.Unmap()
 

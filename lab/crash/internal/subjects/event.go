@@ -35,6 +35,8 @@ func (p script) appended(gen uint32, first uint64) []event.Event {
 			size += r.IntN(100 << 10)
 		}
 		id := ""
+
+		// With ids the store remembers the append, so that a repeat is found out.
 		if first%3 == 0 {
 			id = fmt.Sprintf("%d-%d", gen, n)
 		}
@@ -115,6 +117,7 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 
 	// The follower: what it is shown must survive as if it had been acknowledged, so that is told.
 	w.start(&readers, func() error {
+		// It goes on behind what it had saved before the crash.
 		offset, err := s.LoadOffset(ctx, follower)
 		if ctx.Err() != nil {
 			return nil // stopped before it began
@@ -123,6 +126,7 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 			return fmt.Errorf("loading the offset: %w", err)
 		}
 
+		// What was truncated meanwhile cannot be shown any more.
 		next := max(s.First(), offset+1)
 		for e, err := range s.Follow(ctx, next) {
 			if ctx.Err() != nil {
@@ -194,6 +198,8 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 				continue
 			}
 			first := last - kept
+
+			// The intent is told first, as for the offset: after a crash either beginning is right.
 			w.report.Send(protocol.TellCut, first, 0)
 			if _, err := s.TruncateBefore(ctx, first); err != nil {
 				if ctx.Err() != nil || w.refused(err) {
@@ -291,6 +297,7 @@ func eventJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 		}
 	}
 
+	// Where all was truncated no event is left, and the first position says how far the log had come.
 	if first > 0 {
 		v.Last = max(v.Last, first-1)
 	}
@@ -347,8 +354,12 @@ func eventJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 			v.Find(commits.Wrong, "%s is %d, and must be from %d to %d", what, got, want.Low, max(want.High, want.Low))
 		}
 	}
+
+	// A first position, or an offset, that was only begun to be set may be there or not.
 	within("the first position", first, protocol.Interval{Low: max(h.First.Low, 1), High: max(h.First.High, 1)})
 	within("the saved offset", offset, h.Offset)
+
+	// An offset is saved when its event was shown, and what was shown survives.
 	if offset > v.Last {
 		v.Find(commits.Wrong, "the saved offset is %d, but the log ends with %d", offset, v.Last)
 	}

@@ -91,6 +91,7 @@ func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (finally er
 	var group, followers sync.WaitGroup
 	var v *messageVictim
 	if peer, ok := e.(contender.MessagesEngine); ok {
+		// A peer has one namespace, and is followed as a whole.
 		v = newMessageVictim(w, nil, nil, given)
 		v.peer = peer
 		w.start(&followers, func() error { return v.followPeer(ctx) })
@@ -103,6 +104,8 @@ func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (finally er
 
 			return fmt.Errorf("opening the store: %w", err)
 		}
+
+		// A store on an engine that was poisoned cannot close cleanly, where failures are made.
 		defer func() {
 			if closeErr := s.Close(); closeErr != nil && !w.refused(closeErr) {
 				finally = errors.Join(finally, fmt.Errorf("closing the store: %w", closeErr))
@@ -115,6 +118,7 @@ func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (finally er
 	}
 
 	for range w.spec.Writers {
+		// Each writer has one operation under way, so that as many run at once as there are writers.
 		w.start(&group, func() error {
 			for !stopped(stop) {
 				w.pace()
@@ -131,6 +135,8 @@ func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (finally er
 			return nil
 		})
 	}
+
+	// The followers go on until no writer is left: they may be shown what was written last.
 	group.Wait()
 	cancel()
 	followers.Wait()
@@ -159,6 +165,9 @@ func (v *messageVictim) begin() *messageCall {
 	// each operation knows in which life of the namespace it is.
 	space := &v.spaces[c.space]
 	c.after, c.before = space.deleted, space.writes
+
+	// | c.kept|A new life of the namespace begins with it. What is begun later waits for deleted, and counts in the new
+	// writes.
 	if c.deletes || c.kept > 0 {
 		c.deleted = make(chan struct{})
 		*space = messageSpace{deleted: c.deleted, writes: &sync.WaitGroup{}}
@@ -219,10 +228,14 @@ func (v *messageVictim) remove(ctx context.Context, c *messageCall) error {
 	c.before.Wait()
 	id := messageSpaces[c.space]
 	_, err := v.spaceStore().Delete(ctx, id)
+
+	// Another deletion may have come first. Then this one changed nothing, and the store has promised nothing of it.
 	if c.nothing = errors.Is(err, message.ErrNoNamespace); err != nil && !c.nothing {
 		return err
 	}
 	v.spent.Add(100)
+
+	// Nobody makes the namespace again before this operation is finished, so it must not be there.
 	if _, err = v.spaceStore().Info(ctx, id); err == nil {
 		v.wrong("namespace %q was deleted, and then described", id)
 	} else if errors.Is(err, message.ErrNoNamespace) {
@@ -309,6 +322,8 @@ func (v *messageVictim) own(ctx context.Context, i int) (*message.Namespace, err
 		if !errors.Is(err, message.ErrNoNamespace) {
 			return n, err
 		}
+
+		// Another writer may make it at the same time.
 		_, err = v.store.Create(ctx, namespaceOptions(messageSpaces[i]))
 		if err != nil && !errors.Is(err, message.ErrNamespaceExists) {
 			return nil, err
@@ -334,6 +349,8 @@ func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
 			if !c.writes[i].after {
 				continue
 			}
+
+			// The version is asked for once. From then on conflicts tell it, which saves a read and tries what they say.
 			version, known := versions[stream]
 			if !known {
 				if version, err = versionOf(ctx, n, stream); err != nil {
@@ -358,6 +375,8 @@ func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
 		}
 		versions[conflict.Stream] = conflict.Actual
 	}
+
+	// What had been acknowledged before this operation began must lie before it.
 	first := results[0].Global
 	if first <= c.highest {
 		v.wrong("%v is told to be at global position %d, but %d had been acknowledged before it was begun", c, first,
@@ -377,6 +396,8 @@ func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
 		}
 	}
 	c.highest = next - 1
+
+	// Told before the acknowledgement, so that the supervisor knows the place of all that it counts as done.
 	v.report.Send(protocol.TellPlaced, c.n, uint64(first))
 
 	return v.verify(ctx, n, c, writes, results)
@@ -411,6 +432,8 @@ func (v *messageVictim) verify(
 		if !c.ids {
 			return nil
 		}
+
+		// With the same ids nothing is written, and the answer is that of the first time.
 		again, err := writeTo(ctx, n, writes)
 		if err != nil {
 			return fmt.Errorf("repeated: %w", err)
@@ -424,6 +447,7 @@ func (v *messageVictim) verify(
 		}
 	case 1:
 		for m, err := range n.Read(ctx, message.Query{Stream: w.stream, From: r.Position, Limit: 1}) {
+			// An end that lies before what was acknowledged is found below, as nothing is read.
 			if errors.Is(err, message.ErrAhead) {
 				break
 			}
@@ -442,6 +466,8 @@ func (v *messageVictim) verify(
 		if err != nil {
 			return fmt.Errorf("version: %w", err)
 		}
+
+		// Other writers may have written behind it, so the version may be higher, but not lower.
 		if version < r.Position+int64(len(w.messages))-1 {
 			v.wrong("%v was told %+v, and then the version is %d", c, r, version)
 		}
@@ -485,6 +511,7 @@ func versionOf(ctx context.Context, n interface {
 // follow tells what it is shown of a namespace: of the first one everything, of each other a category or all,
 // until that is deleted and again.
 func (v *messageVictim) follow(ctx context.Context, i int) error {
+	// Every second namespace is followed as a whole, the others by category.
 	q := message.Query{Category: messageCategories[i-i%2]}
 	if i%2 == 0 {
 		q.Category = ""
@@ -525,6 +552,8 @@ func (v *messageVictim) followed(ctx context.Context, n messageSpaceOf, q messag
 			v.wrong("a follower of category %q was shown a message of stream %q", q.Category, m.Stream)
 		}
 		last = m.Global
+
+		// Of what is followed by category the place of the first message is not known to be the operation's.
 		if e := messageEntry("", m); e.N != shown { // the first message of an operation, if it follows all
 			if shown = e.N; q.Category == "" {
 				v.tellShown(shown, m.Global)
@@ -555,6 +584,8 @@ func messageRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 
 		return r.all(ctx, emit)
 	}
+
+	// Opening it is a test too: it recovers whatever the crash has left.
 	db, s, err := openMessages(e, c.spec.Level)
 	if err != nil {
 		return fmt.Errorf("opening the store: %w", err)
@@ -570,6 +601,8 @@ func messageRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 			if err != nil {
 				return fmt.Errorf("namespace %q: %w", info.ID, err)
 			}
+
+			// The namespace is told before its messages, so that an empty one is seen as well.
 			emit(messageSpaceEntry(info))
 			r := &messageReader{check: c, n: ownSpace{n, db}, id: info.ID}
 			err = r.all(ctx, emit)
@@ -630,6 +663,8 @@ func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error
 	versions := map[string]int64{}
 	ids := map[string]int64{}
 	var list []commits.Found
+
+	// Only where messages are removed or imported may numbers be left out.
 	last, removes := int64(0), r.id == messageSpaces[keptSpace] // and imports with gaps
 	if err := r.read(ctx, message.Query{}, func(m message.Message) {
 		category, e := message.Category(m.Stream), messageEntry(r.id, m)
@@ -645,12 +680,15 @@ func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error
 			r.wrong("stream %q has position %d at global position %d, behind %d", m.Stream, m.Position, m.Global, before)
 		}
 		versions[m.Stream] = m.Position
+
+		// A peer does not tell ids.
 		if at, twice := ids[m.ID]; (twice || m.ID == "") && r.peer == nil {
 			r.wrong("the id %q of global position %d is that of %d", m.ID, m.Global, at)
 		}
 		ids[m.ID] = m.Global
 		list = append(list, e)
 
+		// Under "" everything is counted.
 		for _, category := range []string{"", category} {
 			count := counts[category]
 			count.Messages++
@@ -670,6 +708,7 @@ func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error
 	}
 
 	for _, stream := range slices.Sorted(maps.Keys(streams)) {
+		// Then each index by itself must give the same messages, in the same order.
 		if err := r.same(ctx, message.Query{Stream: stream}, streams[stream]); err != nil {
 			return err
 		}
@@ -776,6 +815,8 @@ func (r *messageReader) repeats(ctx context.Context, list []commits.Found) error
 
 	for i := len(list) - 1; i >= 0 && tried < messageRepeats; i-- {
 		e := list[i]
+
+		// The list has the messages of an operation one behind the other; the first of them stands for it.
 		if i > 0 && list[i-1].N == e.N || e.N == 0 {
 			continue // not its first message
 		}
@@ -787,6 +828,7 @@ func (r *messageReader) repeats(ctx context.Context, list []commits.Found) error
 		tried++
 		_, global, position, _, _ := messagePlace(e.Key)
 		if m := messages[0]; r.peer != nil {
+			// The version that it was written behind: it is not the last any more, and only the id makes the repeat succeed.
 			before := position - 1
 			again, err := r.peer.Write(ctx, m.Stream, m.ID, m.Type, m.Data, m.Metadata, &before)
 			if err != nil || again != position {

@@ -33,6 +33,8 @@ func messageJudgeOf(h *protocol.History, p script, found []commits.Found) protoc
 		j.must[n] = true
 	}
 	j.v.Missing = map[uint64]bool{}
+
+	// The order matters: deletions follows from what is there, and what is missing from both.
 	spaces, runs, kept := j.sort(found)
 	for _, run := range runs {
 		j.compare(run)
@@ -66,6 +68,8 @@ func (j *messageJudging) sort(found []commits.Found) (spaces []bool, runs []mess
 	for _, e := range found {
 		if i := slices.Index(messageSpaces, e.Key); i >= 0 {
 			want := messageSpaceEntry(describedAs(namespaceOptions(e.Key)))
+
+			// | i > 0|The default namespace is described by the store itself.
 			if spaces[i] || i > 0 && e != want && !j.p.served { // whose tokens the server makes
 				j.v.Find(commits.Wrong, "namespace %q is there twice, or is not described as it was made", e.Key)
 			}
@@ -85,6 +89,9 @@ func (j *messageJudging) sort(found []commits.Found) (spaces []bool, runs []mess
 			j.v.Find(commits.Wrong, "%v: no operation wrote it", e)
 		case e.Gen != j.h.Generation(e.N):
 			j.v.Find(commits.Wrong, "%v: a crash had undone that operation", e)
+
+		// Messages of one operation lie one behind the other. Where another comes in between, a second run begins, which
+		// compare finds wrong.
 		case len(runs) > 0 && runs[len(runs)-1].n == e.N && runs[len(runs)-1].space == space:
 			run := &runs[len(runs)-1]
 			run.entries = append(run.entries, e)
@@ -110,10 +117,14 @@ func (j *messageJudging) compare(run messageRun) {
 		return
 	}
 	j.there[run.n] = true
+
+	// part is how many of them have been looked for. It only grows, so the order is checked as well.
 	want, part := j.p.messages(&o), 0
 
 	for i, e := range run.entries {
 		_, global, position, _, _ := messagePlace(e.Key)
+
+		// What a writer or a follower was told of the place must still be so after the crash.
 		if told, ok := j.h.Places[run.n]; i == 0 && ok && told != uint64(global) {
 			j.v.Find(commits.Wrong, "%v was told to be at global position %d, and is at %d", &o, told, global)
 		}
@@ -153,6 +164,8 @@ func (j *messageJudging) deletions(spaces []bool) {
 
 	written := make([]uint64, len(messageSpaces)) // by namespace, the last write that was begun
 	surely := make([]uint64, len(messageSpaces))  // and the last deletion that was acknowledged
+
+	// The last deletion that has happened decides: older operations are gone with it.
 	for n := uint64(1); n <= j.h.Issued; n++ {
 		o := j.p.message(j.h.Generation(n), n)
 
@@ -160,6 +173,7 @@ func (j *messageJudging) deletions(spaces []bool) {
 		case !o.deletes:
 			written[o.space] = n
 		case skipped(j.h, n):
+		// Something older is left, so this deletion did not happen.
 		case left > 0 && left < n:
 			j.v.Missing[n] = true
 		default:
@@ -171,6 +185,7 @@ func (j *messageJudging) deletions(spaces []bool) {
 		}
 	}
 
+	// A namespace may be there again only if something was written to it after the deletion.
 	for i, n := range surely {
 		if spaces[i] && n > written[i] {
 			j.v.Find(commits.Wrong, "namespace %q is there, and was acknowledged as deleted by operation %d",
@@ -186,6 +201,8 @@ func (j *messageJudging) missing() {
 			continue
 		}
 		o := j.p.message(j.h.Generation(n), n)
+
+		// | n > j.deleted|What lies before the last deletion is not missing.
 		if o.deletes || n > j.deleted[o.space] {
 			j.v.Missing[n] = true
 		}

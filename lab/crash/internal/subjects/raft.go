@@ -92,6 +92,8 @@ func raftWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	if err != nil {
 		return fmt.Errorf("reading: %w", err)
 	}
+
+	// Nothing is under way here, so all that is there follows from the model.
 	if want := v.model.entries(tracks(store)); !slices.Equal(found, want) {
 		w.wrong("opened again, the store holds something else: %s", commits.Difference(found, want))
 		return nil
@@ -100,6 +102,8 @@ func raftWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	var group sync.WaitGroup
 	for i := range uint64(2) {
 		r := rand.New(rand.NewPCG(commits.Mix(w.spec.Seed, 6), commits.Mix(w.next, i)))
+
+		// The readers are started before the writer: if that fails at once, it ends them too.
 		w.start(&group, func() error {
 			for w.rest(stop, 2*time.Millisecond) {
 				if err := v.look(r); err != nil {
@@ -143,9 +147,13 @@ func (v *raftVictim) write(stop <-chan struct{}) error {
 				v.acked(o.end(), v.given)
 			}
 		})
+
+		// The model takes the deletion first, so that the next operation is made for the state behind it.
 		next := v.begin(o.end() + 1)
 		nextOK, nextErr := v.do(next, stop)
 		other.Wait()
+
+		// | !nextOK|Of the two, one may have been done. The history says so: both were told as begun.
 		if !ok || !nextOK {
 			return errors.Join(err, nextErr)
 		}
@@ -161,12 +169,15 @@ func (v *raftVictim) begin(n uint64) *raftOp {
 	v.state.Lock()
 	defer v.state.Unlock()
 
+	// What is under way counts as done for what is made next.
 	for _, o := range v.busy {
 		for i := range o.size {
 			v.model.step(o, i)
 		}
 	}
 	o := v.model.p.raftOp(v.spec.Gen, n, v.model)
+
+	// Entered under the lock together with the model, so that a reader that looks now knows of it.
 	v.busy = append(v.busy, &o)
 	v.moves++
 	v.report.Send(protocol.TellIssued, o.end(), 0)
@@ -177,6 +188,8 @@ func (v *raftVictim) begin(n uint64) *raftOp {
 // finish enters that o, and what ran concurrently, is done.
 func (v *raftVictim) finish(o *raftOp) {
 	v.state.Lock()
+
+	// The deletion that ran concurrently was entered when this operation began.
 	for i := range o.size {
 		v.model.step(o, i)
 	}
@@ -251,11 +264,14 @@ func (v *raftVictim) touches(index uint64) bool {
 func (v *raftVictim) look(r *rand.Rand) error {
 	v.state.Lock()
 	m := v.model
+
+	// What is read below is compared only as far as nothing has changed since; see quiet.
 	moves, busy, first, last := v.moves, len(v.busy), m.first, m.last
 	least := m.stable[raftTerm].n
 	v.state.Unlock()
 
 	for range 4 {
+		// A little on either side of the log too, where nothing must be found.
 		index := max(first, 10) - 10 + r.Uint64N(last-first+20)
 		v.state.Lock()
 		mark, there := m.logs[index]
@@ -263,6 +279,8 @@ func (v *raftVictim) look(r *rand.Rand) error {
 		// A peer may go on answering the entries before the first one until it is opened again: raft does not ask for them.
 		asked := !v.peer || index >= m.first
 		before := v.moves
+
+		// The store is read without the lock, so that the writer goes on meanwhile.
 		v.state.Unlock()
 		var l raft.Log
 		err := v.store.GetLog(index, &l)
@@ -304,10 +322,13 @@ func (v *raftVictim) look(r *rand.Rand) error {
 	}
 	v.state.Lock()
 	defer v.state.Unlock()
+
+	// Bounds that were read while the model moved may be of either state.
 	if busy == 0 && moves == v.moves && (gotFirst != first || gotLast != last) {
 		v.wrong("the log says it is from index %d to %d, and is from %d to %d", gotFirst, gotLast, first, last)
 	}
 
+	// A term that is being set may be read already.
 	most := m.stable[raftTerm].n
 	for _, o := range v.busy {
 		if o.key == raftTerm {
@@ -396,6 +417,8 @@ func raftAll(store contender.RaftStore, wrong func(format string, args ...any)) 
 	}
 
 	var l raft.Log
+
+	// It looks around the log too: an entry that was deleted must not be found again.
 	for index := max(first, raftAround) - raftAround; index <= last+raftAround; index++ {
 		l = raft.Log{}
 		switch err := store.GetLog(index, &l); {
@@ -460,6 +483,8 @@ func uintEntry(key string, n uint64) commits.Found { return commits.Found{Key: k
 // logEntry describes what is at an index; its digest covers all fields.
 func logEntry(index uint64, l *raft.Log) commits.Found {
 	e := commits.NewFound(fmt.Sprintf("l/%d", index), l.Data)
+
+	// An entry too short to name its operation has it in the time.
 	if len(l.Data) < commits.HeaderSize {
 		e.N, e.Gen = uint64(l.AppendedAt.Unix()), uint32(l.AppendedAt.Nanosecond())
 	}

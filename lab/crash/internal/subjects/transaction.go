@@ -110,6 +110,8 @@ func (s *transactionStores) update(p script, gen uint32, n uint64) func(tx *kv.T
 		if err := b.Put([]byte(transactionKey(n)), p.transaction(gen, n, "bucket")); err != nil {
 			return err
 		}
+
+		// Old keys go, so that the bucket does not grow with the history.
 		if n > kept {
 			if err := b.Delete([]byte(transactionKey(n - kept))); err != nil {
 				return err
@@ -118,6 +120,8 @@ func (s *transactionStores) update(p script, gen uint32, n uint64) func(tx *kv.T
 
 		stream := transactionStream(n)
 		space := s.space.In(tx)
+
+		// Read in the transaction, so it sees what all before it have written, durable or not.
 		version, err := space.Version(stream)
 		if err != nil {
 			return err
@@ -127,6 +131,8 @@ func (s *transactionStores) update(p script, gen uint32, n uint64) func(tx *kv.T
 		}
 
 		log := s.log.In(tx)
+
+		// The position of the event is the number of the transaction, or this fails.
 		if _, err := log.AppendAfter(n-1, event.Event{Type: "order", Data: p.transaction(gen, n, "event")}); err != nil {
 			return err
 		}
@@ -139,6 +145,8 @@ func (s *transactionStores) update(p script, gen uint32, n uint64) func(tx *kv.T
 			Payload: p.transaction(gen, n, "task")}); err != nil {
 			return err
 		}
+
+		// The task of the last transaction alone is waiting, which the judge checks.
 		if n > 1 {
 			err = tasks.Cancel(transactionTask(n - 1))
 		}
@@ -188,6 +196,7 @@ func transactionWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err er
 				w.mu.Unlock()
 				w.spent.Add(1500)
 				if err == nil {
+					// Some are not waited for. They may be lost, but only together with all behind them.
 					if n%13 == 0 {
 						continue
 					}
@@ -309,6 +318,7 @@ func transactionJudge(h *protocol.History, found []commits.Found) protocol.Judge
 		v.Find(commits.Wrong, "something of transaction %d is there, and %d was the last that was begun", v.Last, h.Issued)
 	}
 
+	// Each transaction must be there in all places, with what it wrote, up to what later ones have deleted.
 	for n := uint64(1); n <= v.Last; n++ {
 		gen := h.Generation(n)
 		state := task.Cancelled
@@ -355,6 +365,8 @@ func transactionJudge(h *protocol.History, found []commits.Found) protocol.Judge
 			v.Find(commits.OutOfOrder, "transaction %d is not there, and %d is", n, v.Last)
 		}
 	}
+
+	// Both are written by every transaction, so they must be those of the last one.
 	for _, place := range []string{placeSequence, placeOffset} {
 		if last[place] != v.Last {
 			v.Find(commits.Torn, "the %s is that of transaction %d, and %d is the last one", place, last[place], v.Last)
