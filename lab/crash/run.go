@@ -324,6 +324,8 @@ func (r *runner) pass(ctx context.Context, s *runState, units []unit, w watcher,
 			err := r.unit(unitCtx, s.plan, s.began, u)
 			mu.Lock()
 			defer mu.Unlock()
+
+			// A unit that was broken off is not counted as done.
 			if err == nil {
 				s.done++
 				w.ended(func() *Report { return s.report("still running", nil) })
@@ -367,6 +369,8 @@ func (p *runPlan) left(began time.Time) time.Duration {
 // settleControls gives controls that chance has spared more rounds.
 func (r *runner) settleControls(ctx context.Context, s *runState) error {
 	for _, t := range s.tallies {
+		// A control that finds nothing would say that the lab finds nothing, so it is tried several times before that is
+		// believed.
 		for try := range uint64(cmp.Or(r.lab.controlTries, 10)) {
 			if !t.cell.Control || t.result.Lost+t.result.Unflushed+t.result.Torn > 0 {
 				break

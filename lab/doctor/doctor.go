@@ -128,10 +128,12 @@ func commits(ctx context.Context, dir string) (steps []Step, settings map[string
 		return nil, nil, err
 	}
 
+	// The engine's files are removed before the directory is, even if a commit fails.
 	defer func() { err = errors.Join(err, e.Close(), os.RemoveAll(dir)) }()
 
 	value := make([]byte, 128)
 	for _, level := range holdfast.Levels() {
+		// Each commit sets a new key, so that none has only an old value to replace.
 		n := 0
 		step, err := timed(ctx, func() error {
 			n++

@@ -94,6 +94,7 @@ func climb(ctx context.Context, dir string) (steps []Step, err error) {
 	}
 	// through is a step on the file opened with a flag.
 	through := func(name, about string, flag int) error {
+		// The flag must be given at opening: it cannot be set on the file that is open.
 		g, err := os.OpenFile(f.Name(), os.O_WRONLY|flag, 0)
 		if flag == 0 || err != nil {
 			steps = append(steps, Step{Name: name, Refused: "the system or the file system has no such flag"})
@@ -103,6 +104,7 @@ func climb(ctx context.Context, dir string) (steps []Step, err error) {
 		aligned := alignedBlock()
 
 		return add(name, about, func() error {
+			// O_DIRECT takes whole blocks at places that are multiples of a block.
 			at = (at + block) % ladderBytes / block * block
 			aligned[0]++
 			_, err := g.WriteAt(aligned, at)
@@ -110,6 +112,8 @@ func climb(ctx context.Context, dir string) (steps []Step, err error) {
 			return err
 		})
 	}
+
+	// A file of its own: what grows must not change the file that is overwritten.
 	growing, err := os.Create(filepath.Join(dir, "growing"))
 	if err != nil {
 		return nil, err
@@ -196,6 +200,8 @@ func several(ctx context.Context, dir string, add func(string, string, func() er
 			return err
 		}
 		files = append(files, f)
+
+		// Written and synced ahead, so that only overwrites are measured.
 		if _, err := f.Write(make([]byte, 1<<20)); err != nil {
 			return err
 		}
@@ -207,6 +213,7 @@ func several(ctx context.Context, dir string, add func(string, string, func() er
 	buf := make([]byte, block)
 
 	return add(fmt.Sprintf("%d files at once", atOnce), "write, fdatasync of each: what all together take", func() error {
+		// The same place in each file. One goroutine for each waits for its own sync.
 		at = (at + block) % (1 << 20)
 
 		errs := make([]error, len(files))
@@ -226,6 +233,7 @@ func several(ctx context.Context, dir string, add func(string, string, func() er
 
 // timed does something again and again for a short time, after one that does not count.
 func timed(ctx context.Context, do func() error) (Step, error) {
+	// The first time pays for what is done once, such as the space of a new file.
 	if err := do(); err != nil {
 		return Step{}, err
 	}

@@ -64,6 +64,7 @@ func memoryLimit(groups, root string) int64 {
 			continue
 		}
 
+		// A limit holds for all groups below it, so each level up to the root is asked.
 		for at := filepath.Join(root, path); len(at) >= len(root); at = filepath.Dir(at) {
 			if n := number(filepath.Join(at, "memory.max")); n >= 0 && (limit < 0 || n < limit) {
 				limit = n

@@ -57,6 +57,8 @@ func judge(r *Report) (v Verdict) {
 	m, p := r.Machine, r.Place
 	d := m.Disk
 	has := func(option string) bool { return slices.Contains(p.MountOptions, option) }
+
+	// Nothing else matters then.
 	if d.InMemory() {
 		say(Untrue, "It is a file system in memory: nothing there survives the machine.")
 		return v
@@ -85,6 +87,7 @@ func judge(r *Report) (v Verdict) {
 		say(Untrue, "16 MiB were kept within %s, faster than any bus to a disk.", measure.Duration(large.P50))
 	}
 
+	// Only the first of these is said: each alone means that a device below cannot be seen.
 	switch {
 	case slices.Contains([]string{"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "virtiofs"}, d.FileSystem) ||
 		strings.HasPrefix(d.FileSystem, "fuse"):

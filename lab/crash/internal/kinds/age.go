@@ -116,6 +116,8 @@ func watchFiles(ctx context.Context, dir string, t Tally) (end func()) {
 					t.Did(FileMade+kind, 1)
 				}
 				known[name] = true
+
+				// A log that begins anew keeps its name, and only its header tells.
 				if strings.HasSuffix(name, "-wal") {
 					now := headerOf(name)
 					if before := headers[name]; before != "" && now != "" && now != before {

@@ -30,6 +30,7 @@ func (r *Runner) judge(
 	// It is opened twice, so that what recovery itself writes is judged too: both must show the same.
 	for len(found) < 2 {
 		if rnd.IntN(2) == 0 {
+			// Half of the time the first process opens it twice, so that what one opening leaves in memory counts too.
 			s.Opens = 2 - len(found) // in one process
 		}
 		d, err := check(ctx, r.Child, s, r.Timeouts.Checking)
@@ -73,6 +74,8 @@ func (r *Runner) judge(
 			j.Again(found[0], found[1])
 		}
 	}
+
+	// What the victim itself saw is judged with it, unless that is told for several cuts at once.
 	if l != nil {
 		for _, finding := range l.Findings() {
 			j.Find(&j.Wrong, "%s", finding)
@@ -99,6 +102,7 @@ func check(ctx context.Context, command []string, s protocol.Spec, limit time.Du
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errHang)
 	defer cancel()
 
+	// A child that hangs would keep its output open, and reading it would not end.
 	stop := context.AfterFunc(ctx, p.Kill)
 	defer stop()
 	d := &protocol.Dump{}

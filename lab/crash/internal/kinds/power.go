@@ -83,6 +83,8 @@ func (r *Runner) record(
 	v := &victim{command: r.Child, spec: s, ledger: &protocol.Ledger{}, row: c, place: place}
 	rec := &recorded{ledger: v.ledger, spec: s, begun: int(d.Position())}
 	m, before := moment{delay: length}, d.Flushes()
+
+	// Where syncs do not count, a victim may make none, and would be waited for in vain.
 	if !c.Control && c.Given >= c.Kind.Survives() {
 		m.enough = func() bool { return d.Flushes() >= before+enough }
 	}
@@ -113,6 +115,8 @@ func (r *Runner) record(
 
 		return nil, err
 	}
+
+	// A record that could not be written whole would show a state that never was on the disk.
 	if err := rec.record.Err(); err != nil {
 		return nil, errors.Join(err, rec.record.Close())
 	}
@@ -146,7 +150,7 @@ func (r *Runner) record(
 // cut chooses where the power is cut, and what the disk makes of what it had not flushed.
 func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
 	// One cut in five is anywhere. The others are where faults are likely: at acknowledgements, at flushes, where pages
-	// were written back, and while the engine opens.
+	// were written back, and while the engine opens. The draws below replace this place, or leave it.
 	at := rec.begun + rnd.IntN(max(rec.record.Len()-rec.begun, 0)+1)
 	policy := blockdev.Subset(rnd.Uint64())
 	switch what := rnd.IntN(10); {
@@ -162,6 +166,8 @@ func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
 		if rnd.IntN(2) == 0 {
 			policy = blockdev.Everything() // what was written back is there, and nothing that came later
 		}
+
+	// Right behind an acknowledgement, what it promises must be there, and nothing later need be.
 	case what < 7 && len(rec.acked) > 0:
 		at = rec.acked[rnd.IntN(len(rec.acked))] + 1 + rnd.IntN(2)
 	case what < 12 && len(rec.flush) > 0:
@@ -181,6 +187,7 @@ func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
 
 // lies chooses how many of the flushes before a cut were lies: all in a victim's life now and then.
 func (rec *recorded) lies(at blockdev.Position, rnd *rand.Rand) int {
+	// Positions of flushes are in order.
 	flushes, _ := slices.BinarySearch(rec.flush, int(at))
 	if flushes == 0 || rnd.IntN(4) == 0 {
 		return flushes
@@ -205,6 +212,8 @@ func (r *Runner) powerSession(ctx context.Context, c Row, seed uint64, cuts int,
 
 			at, policy = blockdev.Position(rec.record.Len()), blockdev.Nothing()
 		}
+
+		// A control must lose something: right behind an acknowledgement, with nothing kept that was not flushed.
 		if c.Control && len(rec.acked) > 0 {
 			at, policy = blockdev.Position(rec.acked[rnd.IntN(len(rec.acked))]+1), blockdev.Nothing()
 		}
@@ -363,11 +372,14 @@ func (r *Runner) powerAgain(
 	ctx context.Context, c Row, first *recorded, h *protocol.History, survived uint64,
 	at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, b background, t Tally,
 ) error {
+	// The same cut gives the same image again, because the policy has its own seed.
 	d, err := blockdev.Restore(ctx, r.diskOptions(c), first.record.Cut(at, policy))
 	if err != nil {
 		return r.lost(ctx, err)
 	}
 	defer d.Close()
+
+	// What the cut has taken is not written again: the numbers go on behind what survived, in a new generation.
 	h.Begin(first.spec.Gen+1, survived+1)
 	length := 100*time.Millisecond + time.Duration(rnd.Int64N(int64(300*time.Millisecond)))
 	rec, err := r.powerRecord(ctx, d, c, h, rnd, length, 0, b, t)
@@ -494,6 +506,8 @@ func (r *Runner) readFault(
 	}
 	defer d.Close()
 	s, fault := rec.spec, rec.readFaultOf(int(at), rnd)
+
+	// The child reads while reads fail, and compares what it gets with the file.
 	s.Role, s.Dir, s.Expect, s.Leave = "reread", d.Path(), want, rnd.IntN(2) == 0
 
 	d.Fail(fault)
@@ -524,6 +538,8 @@ func (r *Runner) readFault(
 	if err := d.Close(); err != nil {
 		t.Note("unmounting after reads had failed: %v", err)
 	}
+
+	// The promises are those up to the first cut. What the engine wrote after that was its recovery alone.
 	h = h.Clone()
 	h.Add(rec.ledger, protocol.Position(at))
 	_, _, err = r.powerCut(ctx, c, after, h, blockdev.Position(after.record.Len()), blockdev.Subset(rnd.Uint64()), rnd, t)
@@ -535,6 +551,7 @@ func (r *Runner) readFault(
 func (rec *recorded) readFaultOf(at int, rnd *rand.Rand) blockdev.Fault {
 	f := blockdev.Fault{Reads: true}
 	if rnd.IntN(2) == 0 {
+		// Events are drawn until one is a write; a record without any gets a fault of the other kind.
 		for range 20 {
 			if e := rec.record.Event(rec.begun + rnd.IntN(max(at-rec.begun, 0)+1)); e.Kind == blockdev.Write {
 				f.From, f.To = e.Offset, e.Offset+e.Length
@@ -542,6 +559,8 @@ func (rec *recorded) readFaultOf(at int, rnd *rand.Rand) blockdev.Fault {
 			}
 		}
 	}
+
+	// Small numbers come more often: most engines read little before they show what is there.
 	f.After = rnd.Int64N(1 << (1 + rnd.IntN(7)))
 	if rnd.IntN(3) > 0 {
 		f.Times = 1 + rnd.Int64N(4)

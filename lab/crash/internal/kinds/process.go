@@ -94,10 +94,13 @@ func (v *victim) launch() (*child.Process, <-chan heard, <-chan error, error) {
 
 	// The end of the victim's output is its death: only then all that it told has been heard.
 	go func() {
+		// A server's address is passed on to the clients as soon as it is heard.
 		failure := listen(p.Out, func(m protocol.Message) {
 			hear(m)
 			clients.hear(m)
 		})
+
+		// First the clients end, so that all they were told is in the ledger, and then the victim is waited for.
 		clients.end()
 		_, err := p.Wait()
 		if failure != nil {
@@ -137,6 +140,8 @@ func (v *victim) clients(hear func(protocol.Message)) *clients {
 		return nil
 	}
 	c := &clients{addresses: make(chan string, 64)}
+
+	// The clients tell what happened by the same protocol as a victim does.
 	r, w := io.Pipe()
 	c.done.Go(func() {
 		defer w.Close()
@@ -173,6 +178,8 @@ func (c *clients) end() {
 func strongest(row Row, level holdfast.Level) holdfast.Level {
 	c := row.Capabilities
 	given := c.Promise(level).Given
+
+	// |
 	if row.Peer || c.Promise(level).CutMayCorrupt {
 		return given // it cannot be told to sync, or what is synced is at risk again with the next commit
 	}
@@ -200,6 +207,8 @@ func (r *Runner) runVictim(ctx context.Context, v *victim, m moment, last func()
 	if last != nil {
 		last()
 	}
+
+	// Killed in any case: the moment has come, it was silent, or it is dead already.
 	p.Kill()
 
 	// The channel is closed once the victim is dead and everything it told was heard. Only then is the ledger whole.
@@ -207,6 +216,8 @@ func (r *Runner) runVictim(ctx context.Context, v *victim, m moment, last func()
 	}
 	p.CloseInput()
 	err = <-ended
+
+	// What a peer's server still writes must be over before the directory is looked at.
 	if v.row.Peer {
 		awaitServers(ctx, v.spec.Dir)
 	}
@@ -252,6 +263,8 @@ func await(ctx context.Context, v *victim, m moment, events <-chan heard, silenc
 				if !ok {
 					return false
 				}
+
+				// From the first acknowledgement on the victim works, so that silence is no longer counted.
 				if h.ack {
 					if acks++; acks == 1 && d > 0 {
 						after = time.After(d)
