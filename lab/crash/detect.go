@@ -82,6 +82,8 @@ func (r *runner) detection(ctx context.Context, p *runPlan, w watcher) (*Report,
 		group.SetLimit(workers())
 
 		s.done, s.all = 0, len(p.cells)
+
+		// A mutant's seed follows from the plan's, its place and the round, so that any round can be made again.
 		for i, c := range p.cells {
 			if roundCtx.Err() != nil || round > 0 && over() {
 				break
@@ -144,6 +146,7 @@ func finished(list []*Detection) []Detection {
 		f := *d
 		f.Median, f.Most, f.By = -1, -1, map[string]int{}
 
+		// Copied, because the rounds go on to add to it.
 		for by, n := range d.By {
 			f.By[by] = n
 		}

@@ -225,6 +225,8 @@ func (t *tally) Wrong(finding string) {
 func (t *tally) Note(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
+	// The same note comes once for each session, and is told once.
 	if s := fmt.Sprintf(format, args...); !slices.Contains(t.notes, s) {
 		t.notes = append(t.notes, s)
 	}
@@ -280,6 +282,7 @@ func (t *tally) finish() Result {
 	case t.cell.Kind == Simulate || t.cell.Given >= t.cell.Kind.Survives():
 		r.Verdict = Held
 
+	// A level that need not survive this crash may lose something, but no more than its window.
 	case t.cell.Peer && t.cell.Capabilities.LossWindow == 0:
 		r.Verdict, r.Why = AsDocumented, t.loss()+"; it names no limit"
 	case t.cell.Kind == Power && r.LossWindowMs > float64(t.cell.WindowLimit().Milliseconds()):
@@ -331,6 +334,7 @@ func (t *tally) Simulated(did Simulated) {
 
 // SimulationFailed enters a breach, with the command that runs the history again.
 func (t *tally) SimulationFailed(seed uint64, err error) {
+	// Before the lock is taken, because Wrong takes it.
 	t.Wrong(err.Error())
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -180,6 +180,8 @@ func (w *witness) serve(conn net.Conn) error {
 	if k.Engine != h.Engine {
 		return fmt.Errorf("%s was begun with %s, and comes with %s", h.ID, k.Engine, h.Engine)
 	}
+
+	// It has worked before, so what it has is judged first.
 	if len(k.History.Segments) > 0 {
 		if err := w.check(conn, in, h, k); err != nil {
 			return err
@@ -191,6 +193,7 @@ func (w *witness) serve(conn net.Conn) error {
 
 // load reads what is known of a victim.
 func (w *witness) load(id string, k *known) error {
+	// The name comes from the network and becomes a part of a file's name.
 	if strings.Trim(id, "0123456789abcdef") != "" {
 		return fmt.Errorf("%q is no name of a victim", id)
 	}
@@ -328,6 +331,9 @@ func (w *witness) work(conn net.Conn, in *bufio.Reader, h hello, k *known) (err 
 		if _, err := out.Write(m.Append(nil)); err != nil {
 			return err
 		}
+
+		// Written out whenever nothing more is waiting: a witness that is killed has lost little, and that on the safe
+		// side.
 		if in.Buffered() == 0 {
 			if err := out.Flush(); err != nil {
 				return err
@@ -455,6 +461,8 @@ func (l Lab) BeWitnessed(ctx context.Context, address, dir, engine string, t con
 			report.Done()
 			continue
 		}
+
+		// The name is on the disk before any work: without it, what survives could not be compared with anything.
 		if err := keepID(dir, r.ID); err != nil {
 			return err
 		}

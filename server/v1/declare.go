@@ -69,6 +69,7 @@ type input struct {
 	known  map[string]bool
 }
 
+// param is a field of an input that comes from the path or the query.
 type param struct {
 	name  string
 	in    string // "path" or "query"
@@ -178,6 +179,8 @@ func (c *call) answer(v any) error {
 	if err := encode(b, v); err != nil {
 		return err
 	}
+
+	// The whole answer is in memory, so its length can be told, and an error of encoding is met before anything is sent.
 	h := c.w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(b.Len()))
@@ -196,10 +199,13 @@ func (c *call) deliver(v any) error {
 			err = http.NewResponseController(c.w).Flush()
 		}
 	}
+
+	// Without Flush it cannot be known whether the answer went out; then it counts as delivered.
 	if failed == nil && (err == nil || errors.Is(err, http.ErrNotSupported)) {
 		return nil
 	}
 
+	// The request's context has ended with the client, and would end the giving back too.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), giveBack)
 	defer cancel()
 	if err := c.unless(ctx); err != nil {
@@ -227,6 +233,7 @@ func (in *input) read(c *call, v reflect.Value) error {
 			return problem.BadRequest("the query cannot be read: %v", err)
 		}
 
+		// A parameter that is misspelt would be left out without a word otherwise.
 		for name := range query {
 			if !in.known[name] {
 				return problem.BadRequest("there is no parameter %.80q here", name)
@@ -259,6 +266,8 @@ func (in *input) read(c *call, v reflect.Value) error {
 
 	b := buffers.Get().(*bytes.Buffer)
 	defer release(b)
+
+	// The length is what the client says, so no more than keepBuffer is allocated on its word.
 	if n := c.r.ContentLength; n > 0 && n <= keepBuffer {
 		b.Grow(int(n) + bytes.MinRead)
 	}
@@ -281,6 +290,8 @@ func decode(body []byte, v any) error {
 	if !utf8.Valid(body) {
 		return problem.BadRequest("the body is not UTF-8") // its names and ids would become others, and alike
 	}
+
+	// Counted before it is decoded: decoding makes hundreds of bytes of two.
 	shape := shapeOf(reflect.TypeOf(v))
 	if shape != nil && tooMany(body, shape.lists) {
 		return &holdfast.Error{Class: holdfast.ErrTooLarge,
@@ -288,6 +299,8 @@ func decode(body []byte, v any) error {
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
+
+	// A number such as 7.0 fails at first: only bodies that have one pay for a second try.
 	err := d.Decode(v)
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) && strings.HasPrefix(wrong.Value, "number") {
 		if shape != nil && json.Valid(body) { // 7.0 is the number 7
@@ -310,6 +323,8 @@ func decode(body []byte, v any) error {
 	if rest := bytes.TrimSpace(body[d.InputOffset():]); len(rest) > 0 {
 		return problem.BadRequest("the body goes on behind the object")
 	}
+
+	// The decoder is lenient about case, null and repeated names, which the shape is not.
 	if shape != nil {
 		if body = bytes.TrimSpace(body); body[0] != '{' {
 			return problem.BadRequest("the body: an object of JSON is expected")
@@ -385,6 +400,8 @@ func tooMany(body []byte, deepest int) bool {
 		return false
 	}
 	items, depth, inText := 0, 0, false
+
+	// Which of the brackets that are open are lists.
 	list := make([]bool, deepest+1) // by depth
 	for i := 0; i < len(body); i++ {
 		switch c := body[i]; {
@@ -413,7 +430,8 @@ func tooMany(body []byte, deepest int) bool {
 	return false
 }
 
-// set sets a field to the text of a parameter.
+// set sets a field to the text of a parameter. It allocates for a pointer, which tells a parameter that is there from
+// one that is not.
 func set(v reflect.Value, texts []string) error {
 	if v.Kind() == reflect.Slice {
 		v.Set(reflect.ValueOf(slices.Clone(texts)))
@@ -576,6 +594,7 @@ func needs(o operation) string {
 	return fmt.Sprintf("Needs the role %s in all namespaces.", o.role)
 }
 
+// levelSchema is the schema of a level by name.
 func levelSchema() *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Enum: []any{"memory", "process", "power"}}
 }

@@ -58,6 +58,8 @@ func shapeOf(t reflect.Type) *shape {
 		s.fields[name] = &field{at: len(s.fields), data: f.Type == reflect.TypeFor[json.RawMessage](), required: required,
 			segment: f.Tag.Get("segment") != "", object: object,
 			moment: !required && (f.Type == reflect.TypeFor[time.Time]() || f.Type == reflect.TypeFor[*time.Time]())}
+
+		// A list is one level deeper than its field, and what its items hold is deeper still.
 		deep := 1
 		if f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() != reflect.Uint8 {
 			deep, s.lists = 2, max(s.lists, 2)
@@ -70,6 +72,7 @@ func shapeOf(t reflect.Type) *shape {
 		}
 	}
 
+	// The mask of the fields that were met has 64 bits.
 	if len(s.fields) > 64 {
 		panic(fmt.Sprintf("%v has more than 64 fields", t))
 	}
@@ -114,6 +117,7 @@ func (r *reader) value(s *shape, where string) error {
 	case '[':
 		r.at++
 		for r.next() != ']' {
+			// In sound JSON only null begins with n.
 			if r.body[r.at] == 'n' {
 				return problem.BadRequest("the body: the list %s has null in it", where)
 			}
@@ -132,6 +136,7 @@ func (r *reader) value(s *shape, where string) error {
 	r.skip()
 	if text := r.body[from:r.at]; r.whole && text[0] != '"' {
 		if dot := bytes.IndexByte(text, '.'); dot > 0 && len(bytes.Trim(text[dot+1:], "0")) == 0 {
+			// Space in place of what is left out: the body keeps its length, and what lies behind stays where it is.
 			copy(text[dot:], bytes.Repeat([]byte(" "), len(text)-dot))
 		}
 	}
