@@ -25,9 +25,9 @@
 // for itself.
 //
 // How it is built: Open (badger.go) takes the directory, has the library's files looked at and mended (inspect.go),
-// and opens the library with the options of describe.go. Writes go through a groupcommit.Committer, whose one
-// goroutine calls engine.commit (commit.go): room.go says whether the disk has room, the library writes the
-// transaction, and logs.go syncs. Reading is in read.go. handle.go gives the library a name of the directory that
+// and opens the library with the options of describe.go. Writes go through a groupcommit.Committer, which calls
+// engine.commit (commit.go) from one goroutine at a time: room.go says whether the disk has room, the library writes
+// the transaction, and logs.go syncs. Reading is in read.go. handle.go gives the library a name of the directory that
 // cannot be taken by another, and logger.go finds failures that the library only logs.
 package badger
 

@@ -33,9 +33,9 @@ func (e *engine) View(op driver.Op) (*view, error) {
 		return nil, nil
 	}
 	e.mu.Lock()
+	defer e.mu.Unlock()
 
 	// States are entered in order, so views stays sorted by itself.
-	defer e.mu.Unlock()
 	if n := len(e.views); n > 0 && e.views[n-1].state == e.state {
 		e.views[n-1].views++
 	} else {

@@ -38,8 +38,7 @@ func (e *engine) borrow() (c *conn, err error) {
 		return nil, errors.Join(err, c.close())
 	}
 
-	// A connection that awaitReaders does not count because it was opening sees the newest state: it has read nothing
-	// yet.
+	// A connection that awaitReaders does not count because it was opening sees the newest state: it holds no older one.
 	e.mu.Lock()
 	e.lend(c)
 	e.mu.Unlock()
@@ -236,7 +235,7 @@ func (e *engine) Walk(h driver.Hold[*conn], r holdfast.Range) (holdfast.Iterator
 	return it, it.err
 }
 
-// step is called with the connection's mu held. step goes to the next row, or stops at the last or at an error.
+// step goes to the next row, or stops at the last or at an error. It is called with the connection's mu held.
 func (it *iterator) step() {
 	err := it.s.next()
 	if err == nil {
