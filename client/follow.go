@@ -139,6 +139,9 @@ func (f *follower) connect(ctx context.Context, each func(sse) (bool, *Error)) *
 		return e
 	}
 	defer resp.Body.Close()
+
+	// Positions are those of one history. The next connection names it, so that a log made anew is not followed as the
+	// old one.
 	if history := resp.Header.Get(api.HeaderHistory); history != "" {
 		f.history = history
 	}

@@ -71,6 +71,7 @@ func withIDs(specs []task.Spec) []task.Spec {
 	return specs
 }
 
+// newTasks are specs as the API has them.
 func newTasks(specs []task.Spec) []api.NewTask {
 	list := make([]api.NewTask, len(specs))
 	for i := range specs {
@@ -80,6 +81,7 @@ func newTasks(specs []task.Spec) []api.NewTask {
 	return list
 }
 
+// results checks that an answer has a result for each of n tasks. If not, it is not known what was done.
 func results(op string, n int, done api.EnqueueResult, err error) ([]task.Result, error) {
 	if err != nil {
 		return nil, err
@@ -158,6 +160,9 @@ func (t *Tasks) Claim(ctx context.Context, o task.ClaimOptions) ([]task.Lease, e
 		leases := make([]task.Lease, len(got.Leases))
 		for i := range got.Leases {
 			l := &got.Leases[i]
+
+			// A task that cannot be read is of no use to the caller. All of the answer are given back, so that another can
+			// have them before the leases end.
 			claimed, err := l.Task.Store()
 			if err != nil {
 				refs := make([]api.LeaseRef, len(got.Leases))

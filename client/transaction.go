@@ -64,6 +64,8 @@ func (c *Client) Update(ctx context.Context, f func(tx *Tx) error) error {
 	var done api.TransactionResult
 	if err := c.call(ctx, r, &done); err != nil {
 		var e *Error
+
+		// The refused operation makes the error that its single call would return.
 		if errors.As(err, &e) && e.Operation != nil {
 			if at := *e.Operation; at >= 0 && at < len(tx.parts) && tx.parts[at].failed != nil {
 				return tx.parts[at].failed(err)
@@ -71,6 +73,8 @@ func (c *Client) Update(ctx context.Context, f func(tx *Tx) error) error {
 		}
 		return err
 	}
+
+	// If one does not fit its operation, it is not known what the server has done.
 	ok := len(done.Results) == len(tx.parts)
 	for i := 0; ok && i < len(tx.parts); i++ {
 		ok = tx.parts[i].done(&done.Results[i], r)

@@ -214,6 +214,9 @@ func parseMark(text string) (Mark, error) {
 
 	var m Mark
 	v, strange := 0, "" // a line that is not known
+
+	// The first line says the version. In version 1 every line is known, so that any other is damage; from 2 on it may
+	// be one of a newer program's.
 	for line := range strings.Lines(text) {
 		key, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		if !ok {
@@ -246,6 +249,7 @@ func parseMark(text string) (Mark, error) {
 		}
 	}
 
+	// Newer comes first: what an unknown version lacks need not be missing.
 	switch {
 	case v > version, strange != "":
 		return Mark{}, &holdfast.Error{Class: holdfast.ErrVersion, Remedy: "use a newer holdfast",

@@ -235,11 +235,14 @@ func (r *Record) Cut(at Position, policy Policy) *Image {
 	// One cut is generous and the next is not: were each write kept with the same odds, a long tail would never
 	// be lost, or kept, almost whole.
 	keep, tear := rng.Float64(), 0.3*rng.Float64()
+
+	// The last event that changes something is the one that can be torn in that mode.
 	last := r.clamp(at) - 1
 	for last >= durable && !r.events[last].changes() {
 		last--
 	}
 
+	// Of what no flush covers each write is there, or in part, or not, as the policy says.
 	for i := range r.events[durable:r.clamp(at)] {
 		e := &r.events[durable+i]
 		if !e.changes() {

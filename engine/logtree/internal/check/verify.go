@@ -144,6 +144,7 @@ func (v *verifier) end(tables []uint64) (*Verification, error) {
 		}
 	}
 
+	// The tables themselves come after the tiers: those that no tier names are checked too.
 	for _, id := range tables {
 		if err := v.stop(); err != nil {
 			return nil, err

@@ -76,6 +76,9 @@ func (m *Manifest) Encode() []byte {
 
 	put := func(n uint64) { b = binary.AppendUvarint(b, n) }
 	str := func(s []byte) { put(uint64(len(s))); b = append(b, s...) }
+
+	// The numbers follow in the order in which DecodeManifest takes them; nothing names a field, so a new one needs a
+	// new version.
 	b = append(b, m.DB[:]...)
 	put(m.NextFile)
 	put(m.NextTier)
@@ -84,6 +87,8 @@ func (m *Manifest) Encode() []byte {
 	put(m.From.LSN)
 	put(m.From.Seq)
 	put(m.Synced)
+
+	// Lists have their length in front.
 	put(uint64(len(m.Tiers)))
 
 	for _, t := range m.Tiers {
@@ -158,6 +163,8 @@ func DecodeManifest(b []byte, name string) (*Manifest, error) {
 
 		return s
 	}
+
+	// A call of num or str after a fault returns nothing, so that ok is looked at once, at the end.
 	m := &Manifest{}
 	if len(body) < len(m.DB) {
 		return bad()

@@ -88,6 +88,8 @@ func (it *Iter) Take(dst []Pair, most int, bound []byte) (_ []Pair, deleted int)
 			} else {
 				deleted++
 			}
+
+			// The end of this leaf; the outer loop goes on with the next.
 			if it.pos+1 == n {
 				break
 			}

@@ -335,6 +335,8 @@ func find(b []byte, lo, hi int, key []byte) (e Entry, found, ok bool) {
 		default:
 			c.end += c.gap
 		}
+
+		// What the tag does not change is as in the entry before.
 		if tag&tagLen == 0 {
 			c.len, i = uvarint(b, i)
 		}
@@ -406,6 +408,8 @@ func (w *window) add(blk *block, g int) bool {
 
 	prev, n := at, 0 // where the key before begins
 	entries, begin := w.entries[w.n:w.n+groupSize], w.begin[w.n:w.n+groupSize+1]
+
+	// The entries are read as find reads them; here every key is built, and every value noted.
 	for i := lo; i < hi; n++ {
 		if n == groupSize {
 			return false
@@ -421,12 +425,16 @@ func (w *window) add(blk *block, g int) bool {
 			return false
 		}
 		shared := 0
+
+		// The first key of a group is whole, so that a group can be read without the one before.
 		if n > 0 {
 			if shared = c.keyLen - int(tag>>tagSuffix); shared == c.keyLen {
 				var v uint32
 				v, i = uvarint(b, i)
 				shared = int(v)
 			}
+
+			// A key cannot share more than the key before has, nor be the beginning of it, which would sort before it.
 			if uint(shared) >= uint(c.keyLen) || shared > at-prev {
 				return false
 			}
@@ -461,6 +469,8 @@ func (w *window) add(blk *block, g int) bool {
 			continue
 		}
 
+		// Where the value lies is told by what differs from the value before: another segment, or a gap behind its end, or
+		// nothing.
 		switch {
 		case tag&tagSegment != 0:
 			c.segment, i = uvarint(b, i)
@@ -483,6 +493,8 @@ func (w *window) add(blk *block, g int) bool {
 		c.end += c.len
 		i += 4
 	}
+
+	// The end of the last key. w.n grows only now, so a malformed group leaves the window as it was.
 	begin[n] = uint32(at)
 	w.n += n
 

@@ -119,6 +119,7 @@ func (it *Iter) Prev() bool {
 	return it.prevGroup()
 }
 
+// nextGroup goes to the first entry of the next group, in this block or the next one, and to the end behind the last.
 func (it *Iter) nextGroup() bool {
 	switch {
 	case it.state == unplaced, it.state == before:
@@ -135,6 +136,7 @@ func (it *Iter) nextGroup() bool {
 	return false
 }
 
+// prevGroup goes to the last entry of the group before, in this block or the one before.
 func (it *Iter) prevGroup() bool {
 	switch {
 	case it.state == unplaced, it.state == after:
@@ -148,6 +150,7 @@ func (it *Iter) prevGroup() bool {
 	return it.prevBlock()
 }
 
+// prevBlock goes to the last entry of the block before, and to the beginning before the first.
 func (it *Iter) prevBlock() bool {
 	if it.at > 0 {
 		return it.open(it.at-1) && it.loadLess(it.blk.n-1)

@@ -169,6 +169,8 @@ func (w *Writer) Finish(maxSeq uint64) (Info, error) {
 	// The sections follow one another. The checksum of each covers its offset, which is known when the one before is
 	// written.
 	t := trailer{info: w.info, dataEnd: w.offset(), blocks: int64(len(w.offsets)), lines: filterLines(w.info.Entries)}
+
+	// Lines of the filter begin at multiples of their size, so that each lies in one line of the cache.
 	if pad := -w.offset() & (lineSize - 1); pad > 0 {
 		w.buf = append(w.buf, make([]byte, pad)...)
 	}

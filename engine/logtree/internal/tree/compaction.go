@@ -215,6 +215,8 @@ func (s *Step) cluster(g, damaged []part) cluster {
 	if s.left(g) {
 		return out
 	}
+
+	// One table that needs no rewriting at most gets another tier, and none of its bytes are read.
 	if len(g) == 1 && !s.rewrites(g[0].ref.Table) {
 		if g[0].tier != out.target && g[0].whole {
 			out.move = g[0].ref.Table
@@ -224,6 +226,8 @@ func (s *Step) cluster(g, damaged []part) cluster {
 	}
 
 	out.rewrite = true
+
+	// In the order of the tiers, newest first, because the newest version of a key wins.
 	for _, t := range s.ver.Tiers {
 		x := Tier{ID: t.ID}
 		for _, a := range g {

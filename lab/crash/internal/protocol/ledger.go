@@ -106,6 +106,8 @@ func (l *Ledger) Hear(m Message, strongest holdfast.Level, place func(n uint64) 
 		l.first = append(l.first, mark{m.A, holdfast.Level(m.B), place(m.A)})
 	case tellWaited:
 		l.waits = append(l.waits, Wait{time.Duration(m.A), time.Duration(m.B), m.Text})
+
+	// Less than 0 means that the engine does not count its syncs, and then no sum of them is known.
 	case TellMetrics:
 		if int64(m.B) < 0 {
 			l.syncsUnknown = true
@@ -114,6 +116,8 @@ func (l *Ledger) Hear(m Message, strongest holdfast.Level, place func(n uint64) 
 		l.metrics = m
 	case TellWrong:
 		l.wrong = append(l.wrong, m.Text)
+
+	// The first refusal that stops the engine is noted with what had been begun by then.
 	case tellRefused:
 		l.refused = append(l.refused, m.Text)
 		if m.A > 0 && l.stopAt == 0 {

@@ -239,6 +239,8 @@ func (d *Dump) Receive(r *bufio.Reader) error {
 		case tellDone:
 			d.Done = true
 			return nil
+
+		// Each opening tells its entries anew. They count only when it says that they are complete.
 		case TellOpened:
 			d.Recovery = append(d.Recovery, time.Duration(m.A))
 
