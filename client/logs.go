@@ -130,6 +130,8 @@ func (l *Log) Events(ctx context.Context, from uint64, limit int) iter.Seq2[even
 	return func(yield func(event.Event, error) bool) {
 		// Where the log ends is asked first: a loop beside a busy writer comes to its end.
 		end, err := l.Last(ctx)
+
+		// A log that is not there has no events, as in the store.
 		if code(err) == api.CodeNotFound {
 			return
 		}

@@ -161,6 +161,8 @@ func (n *Namespace) Read(ctx context.Context, q message.Query) iter.Seq2[message
 			yield(message.Message{}, &Error{Op: "message read", Code: api.CodeBadRequest, Detail: "a limit below 0"})
 			return
 		}
+
+		// Where it ends is asked first: a loop beside a busy writer comes to its end.
 		end, err := n.end(ctx, &q)
 		if err != nil {
 			yield(message.Message{}, err)
@@ -171,6 +173,9 @@ func (n *Namespace) Read(ctx context.Context, q message.Query) iter.Seq2[message
 		history := q.History
 		for first := true; first || next <= end; first = false { // the server says whether the query is right
 			v, size := values(&q), pageSize
+
+			// The first page says the history, and the next ones name it: if the namespace is made anew in between, its
+			// positions are not taken for the same.
 			if history != "" {
 				v.Set("history", history)
 			}
@@ -196,6 +201,9 @@ func (n *Namespace) Read(ctx context.Context, q message.Query) iter.Seq2[message
 			}
 			history = page.History
 			left -= len(page.Messages)
+
+			// A page can be empty and yet not the last: types that are left out lie between. Next says how far the server
+			// has looked.
 			if q.Limit > 0 && left <= 0 || len(page.Messages) == 0 && page.Next <= next {
 				return
 			}
@@ -408,6 +416,7 @@ func (n *Namespace) DeletePosition(ctx context.Context, consumer string) error {
 	return n.c.call(ctx, &request{op: "delete position", method: "DELETE", path: n.position(consumer), safe: true}, nil)
 }
 
+// position is the path of a consumer's position.
 func (n *Namespace) position(consumer string) string { return n.path + path("/positions/%s", consumer) }
 
 // Export writes the messages of the namespace to w, a line of JSON each, as message.Namespace does, and returns how

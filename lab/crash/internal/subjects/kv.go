@@ -122,6 +122,7 @@ func (w *worker) get(e holdfast.Engine, step uint64, seen *atomic.Uint64) error 
 		case err == nil && n > issued:
 			w.wrong("batch %d is read, and only %d were begun", n, issued)
 		case err == nil:
+			// seen only grows: another reader may have gone further meanwhile.
 			for old := seen.Load(); old < n && !seen.CompareAndSwap(old, n); old = seen.Load() {
 			}
 		case !errors.Is(err, holdfast.ErrNotFound):
@@ -142,6 +143,7 @@ func (w *worker) get(e holdfast.Engine, step uint64, seen *atomic.Uint64) error 
 
 // look checks one snapshot: it holds a prefix, with all that had been acknowledged.
 func (w *worker) look(e holdfast.Engine) error {
+	// Loaded before the snapshot is made, which must then have all of it.
 	acked := w.highest.Load()
 	s, err := e.Snapshot()
 	if err != nil {
@@ -177,6 +179,8 @@ func kvRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	defer it.Close()
 
 	var before []byte
+
+	// The keys must rise, each of them once.
 	for it.Next() {
 		if before != nil && bytes.Compare(before, it.Key()) >= 0 {
 			c.wrong("a scan yields %.40q after %.40q", it.Key(), before)
@@ -195,6 +199,8 @@ func kvRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 		if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
 			return err
 		}
+
+		// The range holds this key and no other.
 		it := e.Scan(holdfast.Range{Lo: []byte(key), Hi: []byte(key + "\x00")})
 		there := it.Next()
 		if there != (err == nil) || there && !bytes.Equal(it.Value(), got) {
@@ -221,10 +227,14 @@ func kvReread(c *check, e holdfast.Engine, want []commits.Found) {
 				must = want[n]
 			}
 			f := commits.NewFound(string(it.Key()), it.Value())
+
+			// The first wrong entry ends the comparison: what follows it would all be wrong too.
 			if right = f == must; !right {
 				c.wrong("where reads fail, a scan shows %v, and must show %v first, or fail", f, must)
 			}
 		}
+
+		// To end early is allowed with an error, and never without one.
 		if err := errors.Join(it.Err(), it.Close()); err == nil && right && n < len(want) {
 			c.wrong("where reads fail, a scan ends without an error after %d keys of %d", n, len(want))
 		}

@@ -61,6 +61,8 @@ func (w *worker) refused(err error) bool {
 	if w.errors.Add(1) <= maxRefused {
 		w.report.Refused(err)
 	}
+
+	// An engine that has stopped refuses at once, and the victim would spin.
 	time.Sleep(time.Millisecond)
 
 	return true
@@ -163,6 +165,7 @@ func (subject Subject) Victim(s protocol.Spec, t *protocol.Reporter, open func()
 		}
 		t.Send(protocol.TellPhase, protocol.PhaseClosing, 0)
 		if err := e.Close(); err != nil {
+			// Where failures are made, Close may fail too; the next opening then shows what is left.
 			if !w.refused(err) {
 				return fmt.Errorf("closing: %w", err)
 			}
@@ -207,6 +210,7 @@ func (w *worker) session(subject Subject, e holdfast.Engine, stop <-chan struct{
 		e.Capabilities().Strongest() > holdfast.Memory {
 		w.start(&side, func() error {
 			for w.rest(over, time.Duration(w.spec.SyncNow)) {
+				// Read before the sync, which covers everything up to there and perhaps more.
 				w.mu.Lock()
 				n := w.next - 1
 				w.mu.Unlock()
@@ -224,6 +228,7 @@ func (w *worker) session(subject Subject, e holdfast.Engine, stop <-chan struct{
 		})
 	}
 
+	// The work ends by itself when stop is closed. Only then do the others end, which call the open engine.
 	err := subject.work(w, e, stop)
 	close(over)
 	side.Wait()
@@ -303,6 +308,8 @@ func (subject Subject) Check(s protocol.Spec, t *protocol.Reporter, open func() 
 			return err
 		}
 		t.Send(protocol.TellComplete, 0, 0)
+
+		// The process then ends without closing, so that what an opening leaves is as after a kill.
 		if s.Leave && i == s.Opens-1 {
 			return nil
 		}
