@@ -126,6 +126,7 @@ func (l Lab) only(name string) string {
 	return ""
 }
 
+// namesOf lists the names of engines.
 func namesOf(engines []all.Entry) []string {
 	var names []string
 	for _, e := range engines {
@@ -135,6 +136,7 @@ func namesOf(engines []all.Entry) []string {
 	return names
 }
 
+// subjectOf finds a subject by its name. The error names those that there are.
 func subjectOf(name string) (subjects.Subject, error) {
 	var names []string
 	for _, s := range subjects.Subjects() {

@@ -110,6 +110,7 @@ type mutant struct {
 	dirs    int // of directories
 }
 
+// Create, Open and OpenWrite return files with the mutant's flaws.
 func (m *mutant) Create(name string) (vfs.File, error)    { return m.file(m.FS.Create(name)) }
 func (m *mutant) Open(name string) (vfs.File, error)      { return m.file(m.FS.Open(name)) }
 func (m *mutant) OpenWrite(name string) (vfs.File, error) { return m.file(m.FS.OpenWrite(name)) }
@@ -178,8 +179,11 @@ type mutantFile struct {
 // mappedMutant is a mutantFile that can be mapped.
 type mappedMutant struct{ mutantFile }
 
+// Map implements [vfs.Mapper].
 func (f *mappedMutant) Map(size int64) (vfs.Mapping, error) { return f.File.(vfs.Mapper).Map(size) }
 
+// MapWrite, with private, maps a copy that the file never gets. It notes that the file is mapped, which stale looks
+// at.
 func (f *mappedMutant) MapWrite(size int64) (vfs.Mapping, error) {
 	m, err := f.File.(vfs.WriteMapper).MapWrite(size)
 	if f.mapped = err == nil; f.mapped && f.m.private {
@@ -195,6 +199,7 @@ type privateMapping struct {
 	bytes []byte
 }
 
+// Bytes is the copy.
 func (m privateMapping) Bytes() []byte { return m.bytes }
 
 // heldWrite is a write that was answered and not made.
@@ -213,6 +218,8 @@ func (f *mutantFile) WriteAt(b []byte, off int64) (int, error) {
 		return len(b), nil
 	}
 	n, err := f.File.WriteAt(b, off)
+
+	// That the power has gone is not hidden: nothing works then.
 	if err != nil && f.m.deaf && !errors.Is(err, vfs.ErrHalted) {
 		return len(b), nil
 	}
@@ -247,6 +254,7 @@ func (f *mutantFile) ReadAt(b []byte, off int64) (int, error) {
 	return n, err
 }
 
+// Sync and Datasync make what was held back, and are then as the mutant has them.
 func (f *mutantFile) Sync() error     { return f.doSync(f.File.Sync) }
 func (f *mutantFile) Datasync() error { return f.doSync(f.File.Datasync) }
 

@@ -377,6 +377,7 @@ func (t *Table) fill(n *node, items []item, skip int) {
 	n.perm.Store(uint64(identity | perm(len(items))))
 }
 
+// newLeaf makes a leaf of items, which is not linked yet. Only the writer calls it.
 func (t *Table) newLeaf(items []item, skip int) (uint32, *leaf) {
 	ref := t.nextLeaf
 	if slabs := *t.leaves.Load(); int(ref>>leafShift) == len(slabs) {

@@ -94,6 +94,8 @@ func Open(fsys vfs.FS, open *files.Set, name string, id Identity, cache *Cache) 
 	return r, nil
 }
 
+// checkHeader checks that the file is a table of the right database and number. The checksum comes before the version:
+// a damaged version is no newer format.
 func (r *Reader) checkHeader(h []byte, id Identity) error {
 	want := id.bytes()
 	switch {

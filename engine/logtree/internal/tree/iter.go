@@ -157,6 +157,8 @@ func (s *source) move(reverse bool) error {
 			return nil
 		}
 	}
+
+	// It is behind the ref, or has failed: settle tells which, and moves to the next ref.
 	if done, err := s.settle(&s.tier.Refs[s.at], reverse); done || err != nil {
 		return err
 	}
@@ -236,6 +238,8 @@ func (m *merged) next() error {
 			}
 		}
 	}
+
+	// The present source moves last, because its key is compared above and is no longer valid then.
 	if err := cur.move(m.reverse); err != nil {
 		return err
 	}
@@ -267,6 +271,7 @@ func (m *merged) skip(bound []byte) error {
 		return err
 	}
 
+	// Its key may have passed the second one's, or have become equal to another's.
 	m.same = true // choose anew
 
 	return m.moved()
