@@ -158,7 +158,7 @@ func (s *source) move(reverse bool) error {
 		}
 	}
 
-	// It is behind the ref, or has failed: settle tells which, and moves to the next ref.
+	// settle tells whether the key still lies in the ref, and goes to the next ref if not.
 	if done, err := s.settle(&s.tier.Refs[s.at], reverse); done || err != nil {
 		return err
 	}
