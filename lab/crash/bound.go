@@ -127,11 +127,10 @@ func (r *Report) summary() string {
 	var least []Bound // by what they are of, those of the row with the fewest trials
 
 	for _, row := range r.Results {
+		// A control is broken by intent, and its bounds are of no engine.
 		if row.Control {
 			continue
 		}
-
-		// A control is broken by intent, and its bounds are of no engine.
 		if row.Verdict == Broken {
 			findings += row.breaches()
 		}

@@ -245,7 +245,7 @@ func (h *history) halt() error {
 	return nil
 }
 
-// halting cuts the power during one of the next operations of the file system, as many as most from here.
+// halting cuts the power during one of the next operations of the file system, at the latest most operations from here.
 func (h *history) halting(most int64) {
 	// Drawn below a limit that is drawn too, so that most interruptions come soon.
 	n := 1 + h.rnd.Int64N(1+h.rnd.Int64N(most))

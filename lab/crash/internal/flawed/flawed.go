@@ -250,6 +250,8 @@ func (e *engine) point(number int) error {
 	if err != nil {
 		return err
 	}
+
+	// In place the manifest is empty for a moment, and a crash then leaves it so.
 	if err = f.Truncate(0); err == nil {
 		_, err = f.WriteAt([]byte(strconv.Itoa(number)), 0)
 	}
@@ -287,6 +289,8 @@ func (e *engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	if b.Len() == 0 {
 		return holdfast.NewReceipt(e, token(e.records, level)), nil
 	}
+
+	// What is held back counts: it goes to the same file as this record.
 	if e.end+int64(len(e.held)+len(record)) > e.size {
 		if err := e.rotate(int64(len(record))); err != nil {
 			return holdfast.Receipt{}, e.poison(err)

@@ -36,6 +36,7 @@ func (v *concurrent) finish(n uint64, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 
+	// next moves over all that is finished without a gap.
 	for v.finished[v.next] {
 		delete(v.finished, v.next)
 		v.next++
@@ -62,6 +63,7 @@ func skipped(h *protocol.History, n uint64) bool {
 // settleConcurrent judges by what is there of operations that run concurrently: what was acknowledged before the last
 // one that surely is there was begun is there too.
 func settleConcurrent(h *protocol.History, v commits.Verdict, last uint64) (result protocol.Judgement) {
+	// Two operations that overlap may come in either order; these two did not overlap.
 	for _, a := range h.Acks {
 		if a.Batch && v.Missing[a.N] && a.Issued < last {
 			v.Find(commits.OutOfOrder,

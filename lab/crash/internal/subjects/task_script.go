@@ -60,6 +60,7 @@ func (o *taskOp) by() string { return fmt.Sprintf("%d-%d", o.gen, o.n) }
 
 // task makes operation n of a generation.
 func (p script) task(gen uint32, n uint64) taskOp {
+	// The order of the draws is part of what a seed means: the judge draws the same.
 	r := p.Random(gen, n)
 	o := taskOp{n: n, gen: gen, size: 1, queue: r.IntN(2)}
 	switch what := r.IntN(40); {
@@ -72,6 +73,8 @@ func (p script) task(gen uint32, n uint64) taskOp {
 		o.kind = taskHold
 	default:
 		o.kind = taskCancel
+
+		// One of the last sixty, which is often still waiting.
 		o.cancels = n - min(n, 1+r.Uint64N(60))
 	}
 
@@ -106,6 +109,7 @@ func taskOf(id string) (gen uint32, n uint64, k int, ok bool) {
 
 // specs makes the tasks that an operation enqueues.
 func (p script) specs(o *taskOp) (specs []task.Spec) {
+	// Another sequence than that of the operation itself, so that neither depends on how many draws the other makes.
 	r := p.Random(o.gen, ^o.n)
 	for k := range o.size {
 		id := taskID(o.gen, o.n, k)
@@ -123,6 +127,8 @@ func (p script) specs(o *taskOp) (specs []task.Spec) {
 			for before := range k {
 				s.After = append(s.After, taskID(o.gen, o.n, before))
 			}
+
+		// Four texts only, so that tasks often have the same one.
 		case o.shape == "unique":
 			s.Unique = fmt.Sprint("unique-", r.IntN(4))
 		case o.brief:
