@@ -227,7 +227,7 @@ func claim(op, partial string, mode os.FileMode) (release func(), err error) {
 		at, err := os.Stat(partial)
 		st, failed := held.Stat()
 		switch {
-		// | failed|The lock is on what has another name by now. The next turn finds what has this one.
+		// The lock is on what has another name by now. The next turn finds what has this one.
 		case err != nil || failed != nil || !os.SameFile(at, st):
 			release()
 		case made == nil:

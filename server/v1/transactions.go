@@ -149,7 +149,7 @@ func (c *call) writeStep(namespace string, w *api.Write) (step, error) {
 		return nil, err
 	}
 
-	// Opened outside the transaction, which is to be short: transactions run one after another.
+	// Opened outside the transaction, which is to be short: those of a database run one after another.
 	n, err := c.data.Messages().Namespace(c.ctx, namespace)
 	if err != nil {
 		return nil, err

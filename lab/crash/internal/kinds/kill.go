@@ -178,8 +178,6 @@ func (r *Runner) killSession(ctx context.Context, c Row, seed uint64, kills int,
 		} else {
 			ev.Drop()
 		}
-
-		// | j.Broken()|
 		if fatal || j.Broken() || c.Control {
 			return nil // what comes after is not to be judged
 		}

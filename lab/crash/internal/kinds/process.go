@@ -178,8 +178,6 @@ func (c *clients) end() {
 func strongest(row Row, level holdfast.Level) holdfast.Level {
 	c := row.Capabilities
 	given := c.Promise(level).Given
-
-	// |
 	if row.Peer || c.Promise(level).CutMayCorrupt {
 		return given // it cannot be told to sync, or what is synced is at risk again with the next commit
 	}

@@ -166,8 +166,7 @@ func (v *messageVictim) begin() *messageCall {
 	space := &v.spaces[c.space]
 	c.after, c.before = space.deleted, space.writes
 
-	// | c.kept|A new life of the namespace begins with it. What is begun later waits for deleted, and counts in the new
-	// writes.
+	// A new life of the namespace begins with it. What is begun later waits for deleted, and counts in the new writes.
 	if c.deletes || c.kept > 0 {
 		c.deleted = make(chan struct{})
 		*space = messageSpace{deleted: c.deleted, writes: &sync.WaitGroup{}}

@@ -198,7 +198,7 @@ func (j *messageJudging) missing() {
 		}
 		o := j.p.message(j.h.Generation(n), n)
 
-		// | n > j.deleted|What lies before the last deletion is not missing.
+		// What lies before the last deletion is not missing.
 		if o.deletes || n > j.deleted[o.space] {
 			j.v.Missing[n] = true
 		}

@@ -153,7 +153,7 @@ func (v *raftVictim) write(stop <-chan struct{}) error {
 		nextOK, nextErr := v.do(next, stop)
 		other.Wait()
 
-		// | !nextOK|Of the two, one may have been done. The history says so: both were told as begun.
+		// Of the two, one may have been done. The history says so: both were told as begun.
 		if !ok || !nextOK {
 			return errors.Join(err, nextErr)
 		}
