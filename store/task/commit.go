@@ -3,6 +3,7 @@ package task
 import (
 	"bytes"
 	"errors"
+	"hash/maphash"
 	"slices"
 
 	"github.com/holdfastdb/holdfast"
@@ -13,8 +14,10 @@ import (
 
 // get returns the value of a key, which is the caller's; nil if it is not there.
 func (s *Store) get(key []byte) ([]byte, error) {
-	if err := s.tx.index(); err != nil {
-		return nil, err
+	if s.tx.wrote[maphash.Bytes(seed, key)] {
+		if err := s.tx.index(); err != nil {
+			return nil, err
+		}
 	}
 	return s.state.Get(key)
 }
@@ -59,15 +62,18 @@ func (s *Store) scan(lo, hi []byte, most int, f func(rest, value []byte) error) 
 // memory, to be taken back if the engine refuses it. The store has one, which is used again and again.
 type tx struct {
 	s     *Store
-	b     holdfast.Batch // what it has written, and is in the topmost layer of the store's state
-	fresh holdfast.Batch // what it has written since anything was read: mostly nothing is
-	now   int64          // the clock, in nanoseconds
+	b     holdfast.Batch  // what it has written, and is in the topmost layer of the store's state
+	fresh holdfast.Batch  // what it has written since it read any of that: mostly nothing is read
+	wrote map[uint64]bool // the hashes of its keys
+	now   int64           // the clock, in nanoseconds
 	level holdfast.Level
 	moves []move
 	other []func() // take back what else has changed
 	key   []byte   // memory for one, and for a value
 	value []byte
 }
+
+var seed = maphash.MakeSeed()
 
 // move is a task that changes; nil stands for one that is not there.
 type move struct{ old, new *task }
@@ -84,8 +90,13 @@ func (s *Store) begin(level holdfast.Level) (*tx, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	s.tx.now, s.tx.level = s.wall, level
-	return &s.tx, nil
+	x := &s.tx
+	x.now, x.level = s.wall, level
+	if x.wrote == nil || len(x.wrote) > 32 { // to be cleared costs as much as to be filled
+		x.wrote = map[uint64]bool{}
+	}
+	clear(x.wrote)
+	return x, nil
 }
 
 // broken ends all changes, because the engine has failed.
@@ -103,6 +114,7 @@ func (x *tx) set(key, value []byte) {
 	} else {
 		x.fresh.Set(key, value)
 	}
+	x.wrote[maphash.Bytes(seed, key)] = true
 	x.noteLow(key, value == nil)
 }
 
