@@ -1,7 +1,6 @@
 package kv
 
 import (
-	"bytes"
 	"context"
 	"iter"
 	"slices"
@@ -131,13 +130,9 @@ func (tx *Tx) index() {
 	if tx.fresh.Len() == 0 {
 		return
 	}
-	for op := range tx.fresh.Ops() {
-		op.Key, op.Value = bytes.Clone(op.Key), bytes.Clone(op.Value)
-		if op.Kind == holdfast.KindSet && op.Value == nil {
-			op.Value = []byte{}
-		}
-		tx.state.Layers[0].Set(op)
-	}
+	written := new(holdfast.Batch) // which keeps its memory
+	written.Append(&tx.fresh)
+	tx.state.Layers[0].Take(written)
 	tx.indexed.Append(&tx.fresh)
 	tx.fresh.Reset()
 }

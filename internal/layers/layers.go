@@ -21,25 +21,19 @@ type Layer struct {
 
 func (l *Layer) empty() bool { return l.keys == nil && len(l.gone) == 0 }
 
-// Set puts an operation on top. The layer keeps its slices; the value of a KindSet is not nil.
-func (l *Layer) Set(op holdfast.Op) {
-	switch op.Kind {
-	case holdfast.KindSet:
-		l.keys = l.keys.Set(op.Key, op.Value, int64(len(op.Key)+len(op.Value)))
-	case holdfast.KindDelete:
-		l.keys = l.keys.Set(op.Key, nil, int64(len(op.Key)))
-	case holdfast.KindDeleteRange:
-		l.keys = l.keys.DeleteRange(op.Key, op.Value)
-		gone := slices.Clone(l.gone) // others may read it
-		gone.Add(op.Key, op.Value)
-		l.gone = gone
-	}
-}
-
-// take puts a batch on top, which must not change any more: the layer keeps its slices.
-func (l *Layer) take(b *holdfast.Batch) {
+// Take puts a batch on top, which must not change any more: the layer keeps its slices.
+func (l *Layer) Take(b *holdfast.Batch) {
+	edit := treap.NewEdit()
 	for op := range b.Ops() {
-		l.Set(op)
+		switch op.Kind {
+		case holdfast.KindSet, holdfast.KindDelete:
+			l.keys = l.keys.SetIn(edit, op.Key, op.Value, int64(len(op.Key)+len(op.Value)))
+		case holdfast.KindDeleteRange:
+			l.keys = l.keys.DeleteRange(op.Key, op.Value)
+			gone := slices.Clone(l.gone) // others may read it
+			gone.Add(op.Key, op.Value)
+			l.gone = gone
+		}
 	}
 }
 
@@ -62,7 +56,7 @@ type Pending struct {
 // Add adds what a commit has written, in batches that must not change any more.
 func (p *Pending) Add(commit uint64, batches ...*holdfast.Batch) {
 	for _, b := range batches {
-		p.new.take(b)
+		p.new.Take(b)
 	}
 	p.newLast = commit
 }

@@ -121,10 +121,9 @@ func (x *tx) set(key, value []byte) {
 // index lets reads see what was written.
 func (x *tx) index() error {
 	if x.fresh.Len() > 0 || x.fresh.Err() != nil {
-		for op := range x.fresh.Ops() {
-			op.Key, op.Value = bytes.Clone(op.Key), bytes.Clone(op.Value)
-			x.s.state.Layers[0].Set(op)
-		}
+		written := new(holdfast.Batch) // which keeps its memory
+		written.Append(&x.fresh)
+		x.s.state.Layers[0].Take(written)
 		x.collect(&x.b)
 	}
 	return x.b.Err()
