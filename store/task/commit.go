@@ -129,7 +129,12 @@ func (x *tx) index() error {
 	return x.b.Err()
 }
 
-// collect moves what was written to another batch.
+// unchanged reports whether nothing was written since a mark.
+func (x *tx) unchanged() bool {
+	return x.b.Len()+x.fresh.Len() == 0 && x.b.Err() == nil && x.fresh.Err() == nil
+}
+
+// collect moves what was written to another batch, or to x.b.
 func (x *tx) collect(to *holdfast.Batch) {
 	for _, b := range []*holdfast.Batch{&x.b, &x.fresh} {
 		if b != to {
@@ -207,12 +212,12 @@ func (x *tx) reset(m mark) {
 // apply applies the change. If it is refused, nothing has changed.
 func (x *tx) apply() (durable, error) {
 	s := x.s
-	x.collect(&x.b)
-	if x.b.Len() == 0 && x.b.Err() == nil { // what it found may still be on its way
+	if x.unchanged() { // what it found may still be on its way
 		x.reset(mark{})
 		return s.durable(), nil
 	}
 	x.bound()
+	x.collect(&x.b)
 	receipt, err := s.eng.Apply(&x.b, x.level)
 	if err != nil {
 		x.undo(mark{})
@@ -250,7 +255,7 @@ func (x *tx) bound() {
 	reserved := s.reserved
 	x.other = append(x.other, func() { s.reserved = reserved })
 	s.reserved = s.number + reserve
-	s.describe(&x.b)
+	s.describe(&x.fresh)
 }
 
 // applied is called when a commit has its place. It takes the batch.

@@ -23,7 +23,7 @@ func (s *Store) Enqueue(ctx context.Context, specs ...Spec) ([]Result, error) {
 	}
 	var results []Result
 	err := s.change(ctx, func(x *tx) (err error) {
-		if results, err = x.enqueue(specs); err == nil && x.b.Len() == 0 {
+		if results, err = x.enqueue(specs); err == nil && x.unchanged() {
 			err = x.barrier()
 		}
 		return err

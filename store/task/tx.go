@@ -196,7 +196,7 @@ func (s *Store) takePart(tx *kv.Tx, shared *txn.Tx) (*part, error) {
 // Prepare implements [txn.Part].
 func (p *part) Prepare(b *holdfast.Batch) error {
 	s, x := p.s, &p.s.tx
-	if p.batch.Len()+x.b.Len()+x.fresh.Len() == 0 {
+	if p.batch.Len() == 0 && x.unchanged() {
 		return nil
 	}
 	s.lock()
