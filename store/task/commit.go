@@ -183,7 +183,7 @@ func (x *tx) mark() mark { return mark{x.s.state.Layers[0], len(x.moves), len(x.
 // undo takes back what the change has done since a mark, whose batches are those of x from then on.
 func (x *tx) undo(m mark) {
 	s := x.s
-	s.lower(&x.b) // and nobody has looked what is there without fresh
+	s.lower(&x.b)                                          // and nobody has looked what is there without fresh
 	for _, f := range slices.Backward(x.other[m.other:]) { // before the lanes are looked at: starts hold them back
 		f()
 	}
