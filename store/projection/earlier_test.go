@@ -198,12 +198,13 @@ func TestEarlierNames(t *testing.T) {
 	}
 
 	keepEarlier(t, eng, p, earlierPrefix, "totals", 0)
-	fatal(t)(kv.On(eng).At(holdfast.Memory).Update(ctx, func(tx *kv.Tx) error { return tx.Bucket("totals").Put([]byte("k"), nil) }))
+	db := kv.On(eng).At(holdfast.Memory)
+	fatal(t)(db.Update(ctx, func(tx *kv.Tx) error { return tx.Bucket("totals").Put([]byte("k"), nil) }))
 	wantError(t, p.CatchUp(ctx), holdfast.ErrBadOption)
 	if _, err := eng.Get(nil, []byte(earlierPrefix)); err != nil {
 		t.Fatal(err)
 	}
-	fatal(t)(kv.On(eng).At(holdfast.Memory).Update(ctx, func(tx *kv.Tx) error { return tx.DeleteBucket("totals") }))
+	fatal(t)(db.Update(ctx, func(tx *kv.Tx) error { return tx.DeleteBucket("totals") }))
 	fatal(t)(p.CatchUp(ctx))
 	check(t, eng, p, 30)
 	shut()

@@ -100,7 +100,8 @@ func main() {
 	routes.HandleFunc("GET /shop/spent/{customer}", func(w http.ResponseWriter, r *http.Request) {
 		var cents int
 		err := stored.DB().View(r.Context(), func(tx *kv.Tx) (err error) {
-			cents, err = projection.Get[int](spent.View(tx), r.PathValue("customer"))
+			view := spent.View(tx)
+			cents, err = projection.Get[int](view, r.PathValue("customer"))
 			return err
 		})
 		reply(w, cents, err)
