@@ -207,6 +207,14 @@ func TestEarlierNames(t *testing.T) {
 	fatal(t)(db.Update(ctx, func(tx *kv.Tx) error { return tx.DeleteBucket("totals") }))
 	fatal(t)(p.CatchUp(ctx))
 	check(t, eng, p, 30)
+
+	// What was carried over in part gives way to what is there now.
+	keepEarlier(t, eng, p, earlierPrefix, "totals", 0)
+	fatal(t)(db.Update(ctx, func(tx *kv.Tx) error {
+		return errors.Join(p.View(tx).Bucket("\x00projection").Create(), p.View(tx).Put([]byte("stale"), nil))
+	}))
+	fatal(t)(p.CatchUp(ctx))
+	check(t, eng, p, 30)
 	shut()
 }
 
