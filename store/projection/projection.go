@@ -36,8 +36,8 @@
 // [Projection.View], or as any other bucket. In it lies a bucket whose name begins with a zero byte, which has the
 // position.
 //
-// A view that an earlier version has kept under a prefix of the engine's keys is carried over by the first Run, CatchUp
-// or Rebuild of the projection of the same name in a database of that engine, and the old keys are removed.
+// A view that an earlier version has kept under a prefix of the engine's keys is carried over by the first Run or
+// CatchUp of the projection of the same name in a database of that engine, and the old keys are removed.
 package projection
 
 import (
@@ -176,13 +176,13 @@ const firstPause, maxPause = 100 * time.Millisecond, 10 * time.Second
 
 // Passes reports whether trying again can help after an error of Run. It cannot after one that says that something is
 // wrong with the program, or with what is stored: ErrApply, ErrBadOption, ErrBadKey, ErrTooLarge, ErrLevel, ErrLocked,
-// ErrClosed, ErrPoisoned, ErrCorrupt, ErrReplaced, ErrVersion, event.ErrTruncated and event.ErrAhead, and those of a
-// namespace or stream that cannot be read. A function whose own errors may pass, such as those of a mail server, sets
-// Options.Retry to one that knows them.
+// ErrClosed, ErrPoisoned, ErrCorrupt, ErrReplaced, ErrVersion, kv.ErrNested, event.ErrTruncated and event.ErrAhead, and
+// those of a namespace or stream that cannot be read. A function whose own errors may pass, such as those of a mail
+// server, sets Options.Retry to one that knows them.
 func Passes(err error) bool {
 	for _, class := range []error{ErrApply, holdfast.ErrBadOption, holdfast.ErrBadKey, holdfast.ErrTooLarge,
 		holdfast.ErrLevel, holdfast.ErrLocked, holdfast.ErrClosed, holdfast.ErrPoisoned, holdfast.ErrCorrupt,
-		holdfast.ErrReplaced, holdfast.ErrVersion, event.ErrTruncated, event.ErrAhead, message.ErrNoNamespace,
+		holdfast.ErrReplaced, holdfast.ErrVersion, kv.ErrNested, event.ErrTruncated, event.ErrAhead, message.ErrNoNamespace,
 		message.ErrBadName, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, class) {
 			return false

@@ -87,6 +87,19 @@ func TestRunStops(t *testing.T) {
 	}
 }
 
+// A run inside the function of a transaction would wait for that for ever, and says so.
+func TestNested(t *testing.T) {
+	log, err := event.Open(kv.On(storetest.NewFakeEngine()), event.Options{Level: holdfast.Memory})
+	fatal(t)(err)
+	defer storetest.Close(t, log)
+	_, err = log.Append(ctx, event.Event{})
+	fatal(t)(err)
+	p, err := projection.New(projection.Events(log), projection.Options{Name: "n"},
+		func(*kv.Bucket, event.Event) error { return nil })
+	fatal(t)(err)
+	wantError(t, log.DB().Update(ctx, func(*kv.Tx) error { return p.Run(ctx) }), kv.ErrNested)
+}
+
 // The function's errors end a run, unless Retry says otherwise.
 func TestRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
