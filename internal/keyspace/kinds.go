@@ -13,8 +13,8 @@ func (k Kind) Named(size int, prefix string) holdfast.Range {
 	return holdfast.Prefix(append([]byte{k.letter, byte(size)}, prefix...))
 }
 
-// The kinds that there are. The server keeps tokens and the like in tables of the one store without a name, and so did
-// earlier versions of projections with their prefixes.
+// The kinds that there are. The server keeps subscriptions and the like in tables of the one store without a name, and
+// so did earlier versions of projections with their prefixes.
 var (
 	Databases = Kind{'k'}
 	Events    = Kind{'e'}

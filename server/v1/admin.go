@@ -39,7 +39,7 @@ func (s *service) namespaces() {
 			if err != nil {
 				return nil, err
 			}
-			list, err := c.data.Messages().Namespaces(c.ctx, in.After, limit)
+			list, err := c.data.Namespaces(c.ctx, in.After, limit)
 
 			out := []api.Namespace{}
 			for _, info := range list {
@@ -60,8 +60,8 @@ func (s *service) namespaces() {
 		codes: []string{api.CodeExists}},
 		func(c *call, in *struct{ Body api.NewNamespace }) (out api.Namespace, err error) {
 			secret := auth.NewNamespaceSecret(in.Body.ID)
-			info, err := c.data.Messages().Create(c.ctx, message.NamespaceOptions{ID: in.Body.ID,
-				Description: in.Body.Description, Metadata: api.Present(in.Body.Metadata), Token: secret})
+			info, err := c.data.Create(c.ctx, message.NamespaceOptions{ID: in.Body.ID,
+				Description: in.Body.Description, Metadata: api.Present(in.Body.Metadata)}, secret)
 			if err != nil {
 				return out, err
 			}
@@ -73,7 +73,7 @@ func (s *service) namespaces() {
 	declare(s, operation{id: "get-namespace", method: http.MethodGet, path: inNamespace, role: auth.Read, tag: tag,
 		summary: "Describe a namespace"},
 		func(c *call, _ *none) (out api.Namespace, err error) {
-			info, err := c.data.Messages().Info(c.ctx, c.ns)
+			info, err := c.data.Info(c.ctx, c.ns)
 			if err != nil {
 				return out, err
 			}
@@ -116,7 +116,7 @@ func (s *service) tokens() {
 		func(c *call, in *struct {
 			Namespace string `query:"namespace" doc:"Tokens of this namespace only, * for those that are good for all."`
 		}) ([]api.Token, error) {
-			list, err := s.o.Tokens.List(c.ctx, in.Namespace)
+			list, err := s.data.Tokens().List(c.ctx, in.Namespace)
 			out := make([]api.Token, len(list))
 
 			for i, t := range list {
@@ -138,7 +138,7 @@ func (s *service) tokens() {
 			if in.Body.Expires != nil {
 				k.Expires = *in.Body.Expires
 			}
-			k, secret, err := s.o.Tokens.Create(c.ctx, k)
+			k, secret, err := s.data.Tokens().Create(c.ctx, k)
 			if err != nil {
 				return out, err
 			}
@@ -152,7 +152,7 @@ func (s *service) tokens() {
 		operation{id: "revoke-token", method: http.MethodDelete, path: "/v1/tokens/{id}", role: auth.Admin, tag: tag,
 			summary: "Revoke a token", write: true, codes: []string{api.CodeNotFound},
 			namespace: func(r *http.Request, p auth.Principal) string {
-				if t, err := s.o.Tokens.Get(r.Context(), r.PathValue("id")); err == nil {
+				if t, err := s.data.Tokens().Get(r.Context(), r.PathValue("id")); err == nil {
 					return t.Namespace
 				}
 
@@ -161,14 +161,14 @@ func (s *service) tokens() {
 		func(c *call, in *struct {
 			ID string `path:"id" doc:"The token's id."`
 		}) (none, error) {
-			return none{}, s.o.Tokens.Revoke(c.ctx, in.ID)
+			return none{}, s.data.Tokens().Revoke(c.ctx, in.ID)
 		},
 	)
 	declare(s, operation{id: "get-token", method: http.MethodGet, path: "/v1/token", role: auth.Read, tag: tag,
 		summary: "Describe the token that the request is made with", namespace: own},
 		func(c *call, _ *none) (api.Token, error) {
 			p := c.req.Principal
-			t, err := s.o.Tokens.Get(c.ctx, p.TokenID)
+			t, err := s.data.Tokens().Get(c.ctx, p.TokenID)
 			if errors.Is(err, holdfast.ErrNotFound) { // a namespace's own
 				return api.Token{ID: p.TokenID, Namespace: p.Namespace, Role: p.Role.String()}, nil
 			}
@@ -198,7 +198,7 @@ func (s *service) operations() {
 	declare(s, operation{id: "get-server", method: http.MethodGet, path: "/v1/server", role: auth.Read, tag: tag,
 		summary: "Describe the server and its engine"},
 		func(c *call, _ *none) (out api.Server, err error) {
-			namespaces, err := c.data.Messages().Namespaces(c.ctx, "", 0)
+			namespaces, err := c.data.Namespaces(c.ctx, "", 0)
 			if err != nil && !errors.Is(err, holdfast.ErrCorrupt) { // damaged descriptions are what somebody came to see
 				return out, err
 			}

@@ -39,10 +39,7 @@ func (s *service) transactions() {
 		func(c *call, in *struct{ Body api.Transaction }) (out api.TransactionResult, err error) {
 			steps, key, err := c.steps(in.Body.Operations)
 			if err == nil {
-				err = c.data.DB().Update(c.ctx, func(tx *kv.Tx) error {
-					out, err = transact(tx, steps, key)
-					return err
-				})
+				out, err = c.transact(in.Body.Operations, steps, key)
 			}
 			if errors.Is(err, holdfast.ErrClosed) { // the server stops, or a namespace was deleted meanwhile
 				for i, o := range in.Body.Operations {
@@ -192,20 +189,80 @@ func (c *call) taskStep(namespace string, f func(task.Tx) ([]task.Result, error)
 	}, nil
 }
 
-// transact does the steps of a transaction, or finds that it was done.
-func transact(tx *kv.Tx, steps []step, key []byte) (out api.TransactionResult, err error) {
-	results := tx.Bucket("holdfast", "transactions")
+// transact does the steps of a transaction, or finds that it was done. It takes the turns of the databases of its
+// namespaces, and of one for its results.
+func (c *call) transact(operations []api.Operation, steps []step, key []byte) (out api.TransactionResult, err error) {
+	var databases []*kv.DB
+	at := map[string]int{}
+	for _, o := range operations {
+		if _, known := at[o.Namespace]; known {
+			continue
+		}
+		db, err := c.data.Database(o.Namespace)
+		if err != nil {
+			return out, err
+		}
+		at[o.Namespace] = len(databases)
+		databases = append(databases, db)
+	}
 	if key != nil {
-		value, err := results.Get(key)
-		switch {
-		case err == nil:
-			if err := json.Unmarshal(value, &out); err != nil {
-				return out, &holdfast.Error{Op: "transaction", Class: holdfast.ErrCorrupt, Cause: err,
-					Detail: "the results that are kept cannot be read"}
-			}
-			repeat(&out)
-			return out, nil // at the level of this transaction: it has seen the first one
-		case !errors.Is(err, holdfast.ErrNotFound):
+		if out, done, err := c.before(key); done || err != nil {
+			return out, err
+		}
+		db, err := c.resultsOf(key)
+		if err != nil {
+			return out, err
+		}
+		databases = append(databases, db)
+	}
+	err = kv.UpdateAll(c.ctx, databases, func(txs []*kv.Tx) error {
+		of := func(i int) *kv.Tx { return txs[at[operations[i].Namespace]] }
+		out, err = decide(of, txs[len(txs)-1].Bucket(transactionResults...), steps, key)
+		return err
+	})
+	return out, err
+}
+
+// transactionResults is the bucket of the results of transactions.
+var transactionResults = []string{"holdfast", "transactions"}
+
+// resultsOf is the database that has the results of a transaction, by its key: one of several, so that transactions of
+// different namespaces seldom wait for each other there.
+func (c *call) resultsOf(key []byte) (*kv.DB, error) {
+	return kv.Open(c.data.Engine(), kv.Options{Name: fmt.Sprintf("results/%02x", key[0]%64), Level: c.data.Level()})
+}
+
+// before finds the results of a transaction where earlier versions kept them: in the database without a name.
+func (c *call) before(key []byte) (out api.TransactionResult, done bool, err error) {
+	err = c.data.DB().Latest(c.ctx, func(tx *kv.Tx) error {
+		out, done, err = remembrance(tx.Bucket(transactionResults...), key)
+		return err
+	})
+	return out, done, err
+}
+
+// remembrance finds the results of a transaction in a bucket.
+func remembrance(results *kv.Bucket, key []byte) (out api.TransactionResult, done bool, err error) {
+	value, err := results.Get(key)
+	if errors.Is(err, holdfast.ErrNotFound) {
+		return out, false, nil
+	}
+	if err != nil {
+		return out, false, err
+	}
+	if err := json.Unmarshal(value, &out); err != nil {
+		return out, false, &holdfast.Error{Op: "transaction", Class: holdfast.ErrCorrupt, Cause: err,
+			Detail: "the results that are kept cannot be read"}
+	}
+	repeat(&out)
+	return out, true, nil
+}
+
+// decide is called in the transactions of databases: of is that of an operation, results the bucket of its results.
+func decide(of func(i int) *kv.Tx, results *kv.Bucket, steps []step, key []byte) (out api.TransactionResult, err error) {
+	if key != nil {
+		// At the level of this transaction: it has seen the first one.
+		if out, done, err := remembrance(results, key); done || err != nil {
 			return out, err
 		}
 	}
@@ -214,7 +271,7 @@ func transact(tx *kv.Tx, steps []step, key []byte) (out api.TransactionResult, e
 	out.Results = make([]api.OperationResult, len(steps))
 	for i, one := range steps {
 		repeated := false
-		if out.Results[i], repeated, err = one(tx); err != nil {
+		if out.Results[i], repeated, err = one(of(i)); err != nil {
 			return api.TransactionResult{}, problem.InOperation(i, err)
 		}
 		if repeated {
@@ -237,7 +294,7 @@ func transact(tx *kv.Tx, steps []step, key []byte) (out api.TransactionResult, e
 	if err != nil {
 		return out, err
 	}
-	return out, results.PutUntil(key, value, tx.Now().Add(remembered))
+	return out, results.PutUntil(key, value, of(0).Now().Add(remembered))
 }
 
 // repeat marks results as those of a transaction that was done before.

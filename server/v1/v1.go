@@ -32,7 +32,6 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/ndjson"
-	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/fanout"
 	"github.com/holdfastdb/holdfast/server/problem"
@@ -43,8 +42,6 @@ import (
 type Options struct {
 	// Version is that of the server.
 	Version string
-	// Tokens are those that the server knows.
-	Tokens *auth.Tokens
 	// Ready says why the server is not ready, nil if it is.
 	Ready func() error
 	// Backup copies what an engine shows to a new directory; nil means that there are no backups.

@@ -61,7 +61,7 @@ func main() {
 
 	// A projection: what customers have spent. At Process, because what a power cut takes of it is made again.
 	payments := message.Query{Category: "order", Types: []string{"Paid"}}
-	spent := must(projection.New(projection.Messages(stored.DB().At(holdfast.Process), shop, payments),
+	spent := must(projection.New(projection.Messages(shop.DB().At(holdfast.Process), shop, payments),
 		projection.Options{Name: "spent"}, func(view *kv.Bucket, in message.Message) error {
 			e, err := events.Decode(in)
 			if err != nil {
@@ -99,7 +99,7 @@ func main() {
 	}
 	routes.HandleFunc("GET /shop/spent/{customer}", func(w http.ResponseWriter, r *http.Request) {
 		var cents int
-		err := stored.DB().View(r.Context(), func(tx *kv.Tx) (err error) {
+		err := shop.DB().View(r.Context(), func(tx *kv.Tx) (err error) {
 			view := spent.View(tx)
 			cents, err = projection.Get[int](view, r.PathValue("customer"))
 			return err

@@ -225,8 +225,7 @@ func (v *messageVictim) remove(ctx context.Context, c *messageCall) error {
 
 // namespaceOptions are those of every namespace but the default one.
 func namespaceOptions(id string) message.NamespaceOptions {
-	return message.NamespaceOptions{ID: id, Description: "made for " + id, Metadata: []byte(`{"crash":true}`),
-		Token: "token of " + id}
+	return message.NamespaceOptions{ID: id, Description: "made for " + id, Metadata: []byte(`{"crash":true}`)}
 }
 
 // spaceStore is where namespaces are deleted and described.
@@ -572,7 +571,7 @@ func messageRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 
 // messageSpaceEntry describes a namespace, but for the time when it was made. Its key is its id.
 func messageSpaceEntry(info message.Info) commits.Found {
-	text := fmt.Appendf(nil, "%q %q %s", info.Description, info.Metadata, info.TokenSHA256)
+	text := fmt.Appendf(nil, "%q %q", info.Description, info.Metadata)
 	return commits.Found{Key: info.ID, Len: len(text), Sum: commits.DigestOf(text)}
 }
 

@@ -1,8 +1,6 @@
 package subjects
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"maps"
 	"slices"
 
@@ -65,7 +63,7 @@ func (j *messageJudging) sort(found []commits.Found) (spaces []bool, runs []mess
 	for _, e := range found {
 		if i := slices.Index(messageSpaces, e.Key); i >= 0 {
 			want := messageSpaceEntry(describedAs(namespaceOptions(e.Key)))
-			if spaces[i] || i > 0 && e != want && !j.p.served { // whose tokens the server makes
+			if spaces[i] || i > 0 && e != want && !j.p.served { // where the server has the descriptions
 				j.v.Find(commits.Wrong, "namespace %q is there twice, or is not described as it was made", e.Key)
 			}
 			spaces[i] = true
@@ -189,8 +187,5 @@ func (j *messageJudging) missing() {
 
 // describedAs is the description of a namespace that was made so.
 func describedAs(o message.NamespaceOptions) message.Info {
-	sum := sha256.Sum256([]byte(o.Token))
-
-	return message.Info{ID: o.ID, Description: o.Description, Metadata: o.Metadata,
-		TokenSHA256: hex.EncodeToString(sum[:])}
+	return message.Info{ID: o.ID, Description: o.Description, Metadata: o.Metadata}
 }

@@ -71,7 +71,7 @@ func serveWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 			err = errors.Join(err, fmt.Errorf("closing the data: %w", closeErr))
 		}
 	}()
-	if err := d.Messages().SetToken(context.Background(), message.Default, serveToken); err != nil {
+	if err := d.Tokens().SetOwn(context.Background(), message.Default, serveToken); err != nil {
 		if w.refused(err) {
 			return nil
 		}
