@@ -21,12 +21,14 @@ import (
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
+// admin declares what is done with the server itself.
 func (s *service) admin() {
 	s.namespaces()
 	s.tokens()
 	s.operations()
 }
 
+// namespaces declares what is done with namespaces.
 func (s *service) namespaces() {
 	const tag = "namespaces"
 	declare(s, operation{id: "list-namespaces", method: http.MethodGet, path: "/v1/namespaces", role: auth.Admin,
@@ -59,6 +61,7 @@ func (s *service) namespaces() {
 		tag: tag, write: true, summary: "Create a namespace", about: "Its token is told once, in the answer.",
 		codes: []string{api.CodeExists}},
 		func(c *call, in *struct{ Body api.NewNamespace }) (out api.Namespace, err error) {
+			// The secret is kept as its hash alone, so this answer is the only one that has it.
 			secret := auth.NewNamespaceSecret(in.Body.ID)
 			info, err := c.data.Create(c.ctx, message.NamespaceOptions{ID: in.Body.ID,
 				Description: in.Body.Description, Metadata: api.Present(in.Body.Metadata)}, secret)
@@ -89,6 +92,7 @@ func (s *service) namespaces() {
 		})
 }
 
+// everywhere is the namespace of operations that concern all: a token for one namespace is not enough.
 func everywhere(*http.Request, auth.Principal) string { return auth.Everywhere }
 
 // describe describes a namespace with what it has.
@@ -102,6 +106,7 @@ func (c *call) describe(info message.Info) (out api.Namespace, err error) {
 // own is the namespace of the token that a request is made with.
 func own(_ *http.Request, p auth.Principal) string { return p.Namespace }
 
+// tokens declares what is done with tokens.
 func (s *service) tokens() {
 	const tag = "tokens"
 	declare(s, operation{id: "list-tokens", method: http.MethodGet, path: "/v1/tokens", role: auth.Admin, tag: tag,
@@ -130,6 +135,9 @@ func (s *service) tokens() {
 		codes: []string{api.CodeNoNamespace}},
 		func(c *call, in *struct{ Body api.NewToken }) (out api.Token, err error) {
 			k := auth.Token{Namespace: in.Body.Namespace, Description: in.Body.Description}
+
+			// The route asked for the role in the caller's own namespace. The one that the token is to be for stands in the
+			// body.
 			if !c.req.Principal.May(auth.Admin, k.Namespace) {
 				return out, &holdfast.Error{Op: "create token", Class: auth.ErrForbidden,
 					Detail: fmt.Sprintf("this needs the role admin in %.80q", k.Namespace)}
@@ -151,6 +159,8 @@ func (s *service) tokens() {
 		s,
 		operation{id: "revoke-token", method: http.MethodDelete, path: "/v1/tokens/{id}", role: auth.Admin, tag: tag,
 			summary: "Revoke a token", write: true, codes: []string{api.CodeNotFound},
+
+			// The role is needed where the token is good for, which only the token itself says.
 			namespace: func(r *http.Request, p auth.Principal) string {
 				if t, err := s.data.Tokens().Get(r.Context(), r.PathValue("id")); err == nil {
 					return t.Namespace
@@ -177,6 +187,7 @@ func (s *service) tokens() {
 		})
 }
 
+// token is the form in which a token is told, without its secret.
 func token(t auth.Token) api.Token {
 	out := api.Token{
 		ID:          t.ID,
@@ -192,6 +203,7 @@ func token(t auth.Token) api.Token {
 	return out
 }
 
+// operations declares what is done with the server as a whole.
 func (s *service) operations() {
 	const tag = "server"
 	started := time.Now()
@@ -226,6 +238,7 @@ func (s *service) operations() {
 			"Writes go on meanwhile; the answer is about " +
 			"one moment."},
 		func(c *call, _ *none) (api.Verified, error) { return verify(c.ctx, c.data.Engine()) })
+
 	compacting := make(chan struct{}, 1)
 	declare(s, operation{id: "compact-server", method: http.MethodPost, path: "/v1/server/compact", role: auth.Admin,
 		tag: tag, stream: true, heavy: true,
@@ -268,6 +281,8 @@ func verify(ctx context.Context, engine holdfast.Engine) (out api.Verified, err 
 	for _, d := range damage {
 		out.Problems = append(out.Problems, d.Error())
 	}
+
+	// The keys, the logs and the tasks are looked at in one snapshot, so what they say of each other belongs together.
 	snapshot, err := engine.Snapshot()
 	if err != nil {
 		return out, err

@@ -25,6 +25,7 @@ const maxOperations = 1000
 // remembered is for how long the results of a transaction are kept.
 const remembered = 24 * time.Hour
 
+// transactions declares the transaction over messages, logs and tasks.
 func (s *service) transactions() {
 	declare(s, operation{id: "commit-transaction", method: http.MethodPost, path: "/v1/transactions", role: auth.Write,
 		namespace: own, tag: "transactions", write: true,
@@ -41,6 +42,9 @@ func (s *service) transactions() {
 			if err == nil {
 				out, err = c.transact(in.Body.Operations, steps, key)
 			}
+
+			// A namespace that was deleted closes its stores under the transaction. The client gets the answer of the single
+			// call then.
 			if errors.Is(err, holdfast.ErrClosed) { // the server stops, or a namespace was deleted meanwhile
 				for i, o := range in.Body.Operations {
 					if gone := c.data.Check(c.ctx, o.Namespace); gone != nil {
@@ -65,12 +69,16 @@ func (c *call) steps(operations []api.Operation) (steps []step, key []byte, err 
 		return nil, nil, &holdfast.Error{Op: "transaction", Class: holdfast.ErrTooLarge,
 			Detail: fmt.Sprintf("it has %d operations, the limit is %d", n, maxOperations)}
 	}
+
+	// All roles are checked before any store is opened: opening a log makes it.
 	for i, o := range operations {
 		if !c.req.Principal.May(auth.Write, o.Namespace) {
 			return nil, nil, problem.InOperation(i, &holdfast.Error{Op: "transaction", Class: auth.ErrForbidden,
 				Detail: fmt.Sprintf("this needs a token with role %v in namespace %.80q", auth.Write, o.Namespace)})
 		}
 	}
+
+	// The key covers every operation as it was sent, so that a repeat must be the same in all of them.
 	sum, known := sha256.New(), false
 	for i := range operations {
 		one, ids, err := c.step(&operations[i], sum)
@@ -105,6 +113,8 @@ func (c *call) step(o *api.Operation, sum hash.Hash) (do step, ids bool, err err
 	if err != nil {
 		return nil, false, err
 	}
+
+	// A namespace that was deleted and made anew has another history: its results are not those of the first.
 	fmt.Fprintln(sum, info.Created.UnixNano())
 	switch {
 	case o.Write != nil:
@@ -133,10 +143,13 @@ func (c *call) step(o *api.Operation, sum hash.Hash) (do step, ids bool, err err
 	return do, ids, err
 }
 
+// writeStep prepares a write to a stream.
 func (c *call) writeStep(namespace string, w *api.Write) (step, error) {
 	if err := expects(w); err != nil {
 		return nil, err
 	}
+
+	// Opened outside the transaction, which is to be short: those of a database run one after another.
 	n, err := c.data.Messages().Namespace(c.ctx, namespace)
 	if err != nil {
 		return nil, err
@@ -155,6 +168,7 @@ func (c *call) writeStep(namespace string, w *api.Write) (step, error) {
 	}, nil
 }
 
+// appendStep prepares an append to a log, which is made if it is not there.
 func (c *call) appendStep(namespace string, a *api.LogAppend, sum hash.Hash) (step, error) {
 	if err := comesAfter(&a.Append); err != nil {
 		return nil, err
@@ -163,6 +177,8 @@ func (c *call) appendStep(namespace string, a *api.LogAppend, sum hash.Hash) (st
 	if err != nil {
 		return nil, err
 	}
+
+	// A log that was deleted and made anew has another history too.
 	fmt.Fprintln(sum, log.History())
 	events := a.Store()
 	return func(tx *kv.Tx) (api.OperationResult, bool, error) {
@@ -178,6 +194,7 @@ func (c *call) appendStep(namespace string, a *api.LogAppend, sum hash.Hash) (st
 	}, nil
 }
 
+// taskStep prepares what f does with the tasks of a namespace.
 func (c *call) taskStep(namespace string, f func(task.Tx) ([]task.Result, error)) (step, error) {
 	t, err := c.data.Tasks(c.ctx, namespace)
 	if err != nil {
@@ -269,6 +286,8 @@ func decide(of func(i int) *kv.Tx, results *kv.Bucket, steps []step, key []byte)
 
 	first, repeats := 0, 0
 	out.Results = make([]api.OperationResult, len(steps))
+
+	// Every step is done before repeats are judged: each sees what those before it have written.
 	for i, one := range steps {
 		repeated := false
 		if out.Results[i], repeated, err = one(of(i)); err != nil {
@@ -281,6 +300,8 @@ func decide(of func(i int) *kv.Tx, results *kv.Bucket, steps []step, key []byte)
 			repeats++
 		}
 	}
+
+	// Some ids are known and others new: this is no repeat of one transaction, and doing the rest would be half of two.
 	if repeats > 0 && repeats < len(steps) {
 		return api.TransactionResult{}, problem.InOperation(first, &holdfast.Error{Op: "transaction",
 			Class: event.ErrPartialRepeat, Detail: "its ids are known, and what other operations do is new",

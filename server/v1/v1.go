@@ -55,6 +55,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// service is the API over the data. Its fields are set by Routes and not changed any more.
 type service struct {
 	data   *data.Data
 	o      Options
@@ -81,6 +82,8 @@ func Routes(d *data.Data, o Options) []route.Route {
 		},
 		Security: []map[string][]string{{"token": {}}},
 	}
+
+	// Each of these declares its operations, which adds routes and a part of the document.
 	s.messages()
 	s.streams()
 	s.subscriptions()
@@ -88,6 +91,8 @@ func Routes(d *data.Data, o Options) []route.Route {
 	s.tasks()
 	s.transactions()
 	s.admin()
+
+	// The schemas are complete only now, when all operations have named their types.
 	describe(s.doc)
 	s.openAPI()
 
@@ -97,6 +102,7 @@ func Routes(d *data.Data, o Options) []route.Route {
 // stopping ends a context that is returned when the server begins to stop.
 func (c *call) stopping(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
+
 	if c.req.Stopping == nil {
 		return ctx, func() { cancel(nil) }
 	}
@@ -111,4 +117,5 @@ func (c *call) stopping(ctx context.Context) (context.Context, context.CancelFun
 	return ctx, func() { cancel(nil) }
 }
 
+// typeOf is the type of the parts of an answer that declareRaw cannot infer.
 func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }

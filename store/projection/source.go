@@ -84,8 +84,8 @@ func (s events) save(tx *kv.Tx, name string, next uint64) error {
 }
 
 // Messages is the source of a projection over the messages of a query, whatever its limit. The view is in db, most
-// often that of n ([message.Namespace.DB]). Commits survive the level of db, which [kv.DB.At] changes. A weaker level than
-// that of the messages costs none of them: what a crash takes of the view, it takes of the position, too.
+// often that of n ([message.Namespace.DB]). Commits survive the level of db, which [kv.DB.At] changes. A weaker level
+// than that of the messages costs none of them: what a crash takes of the view, it takes of the position, too.
 func Messages(db *kv.DB, n *message.Namespace, q message.Query) Source[message.Message] {
 	return messages{db, n, q}
 }
