@@ -239,6 +239,9 @@ func (db *DB) Engine() holdfast.Engine {
 	return db.engine
 }
 
+// Name is that of the database in its engine.
+func (db *DB) Name() string { return db.name }
+
 // Level is what an Update survives whose context names no stronger level.
 func (db *DB) Level() holdfast.Level {
 	if db == nil {

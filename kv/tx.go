@@ -69,6 +69,13 @@ func (tx *Tx) Level() holdfast.Level {
 	return tx.shared.Level()
 }
 
+// Size is how many bytes the transaction has written so far, to buckets. With what stores add, it must not exceed
+// [holdfast.Capabilities].MaxBatchSize.
+func (tx *Tx) Size() int64 { return int64(tx.fresh.Size() + tx.indexed.Size()) }
+
+// Err is the error that the transaction ends with if its function returns nil: the first one of a write or a loop.
+func (tx *Tx) Err() error { return tx.err }
+
 // Enter returns the transaction that stores take part in; only those of this module can use it. db is what the store
 // was opened in. If Enter returns nil, the store calls Leave at the end of its call. An error of Enter is the
 // transaction's, too.
@@ -170,7 +177,7 @@ func (tx *Tx) check() error {
 	if err := tx.fresh.Err(); err != nil {
 		return tx.note(err)
 	}
-	if size := int64(tx.fresh.Size() + tx.indexed.Size()); size > tx.core.caps.MaxBatchSize {
+	if tx.Size() > tx.core.caps.MaxBatchSize {
 		return tx.note(tx.core.fail("update", holdfast.ErrTooLarge, nil, "divide it into several transactions",
 			"the transaction writes over %d bytes", tx.core.caps.MaxBatchSize))
 	}
