@@ -66,9 +66,9 @@ var layers = map[string][]string{
 	"lab/contender":  {"", "driver/", "engine/", "internal/console", "lab/", "kv", "store/"},
 	"api":            {"store/"}, // whose types it converts
 	"server/":        {"", "api", "driver/datadir", "internal/", "server/", "kv", "store/"},
-	"server/auth":    {"", "internal/names", "store/message"},
+	"server/auth":    {"", "internal/names", "internal/txn", "kv", "store/message"},
 	"server/route":   {"", "server/auth"},
-	"server/data":    {"", "internal/names", "kv", "store/", "server/fanout"},
+	"server/data":    {"", "internal/names", "kv", "store/", "server/auth", "server/fanout"},
 	"server/fanout":  {"server/problem"},
 	"server/page":    {"server/route"},
 	"server/metrics": {"", "kv", "store/"}, // for programs that embed the library, too
