@@ -25,6 +25,7 @@ import (
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/eventually"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/problem"
@@ -203,10 +204,8 @@ func (r *running) want(got reply, status int, code string) {
 
 func (r *running) eventually(what string, ok func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			r.t.Fatalf("never %s; log:\n%s", what, r.log)
-		}
+	if !eventually.Holds(ok) {
+		r.t.Fatalf("never %s; log:\n%s", what, r.log)
 	}
 }
 
@@ -831,12 +830,11 @@ func startOnFullDisk(t *testing.T, deletes bool) {
 		do("POST", "/v1/namespaces/default/logs/large/events", large, 200)
 	}
 	read(1)
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) { // what lets deletes in
-		if _, err := disk.Size("d/RESERVE"); err == nil {
-			break
-		} else if time.Now().After(end) {
-			t.Fatal(err)
-		}
+	if !eventually.Holds(func() bool { // what lets deletes in is there
+		_, err := disk.Size("d/RESERVE")
+		return err == nil
+	}) {
+		t.Fatal("never a reserve")
 	}
 	restart := func(restarts int) {
 		t.Helper()
@@ -868,13 +866,11 @@ func startOnFullDisk(t *testing.T, deletes bool) {
 		restart(2) // which takes no room either
 		disk.SetCapacity(-1)
 	}
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	if !eventually.Holds(func() bool {
 		s.room.tried = time.Time{}
-		if s.ready() == nil {
-			break
-		} else if time.Now().After(end) {
-			t.Fatal("never ready")
-		}
+		return s.ready() == nil
+	}) {
+		t.Fatal("never ready")
 	}
 	write(200, "")
 	read(2)
