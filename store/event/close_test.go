@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"testing"
 
@@ -38,6 +39,7 @@ func TestCloseLeavesTheEngineFree(t *testing.T) {
 						close(begun)
 					}
 				}
+				runtime.Gosched() // else Close has to wait for long on a single processor
 			}
 		}()
 		<-begun
