@@ -433,35 +433,46 @@ func TestHeavy(t *testing.T) {
 }
 
 // Connections above the limit wait.
-func TestConnections(t *testing.T) {
-	r := start(t, mem.New(), Options{MaxConnections: 2}, nil)
-	dial := func() (net.Conn, *bufio.Reader) {
-		c, err := net.Dial("tcp", r.at)
-		try(t, err)
-		t.Cleanup(func() { _ = c.Close() })
-		fmt.Fprintf(c, "GET /health HTTP/1.1\r\nHost: h\r\n\r\n")
-		return c, bufio.NewReader(c)
-	}
-	answered := func(in *bufio.Reader) {
-		t.Helper()
-		res, err := http.ReadResponse(in, nil)
-		try(t, err)
-		if _, err := io.Copy(io.Discard, res.Body); err != nil || res.StatusCode != 200 {
-			t.Fatal(res.StatusCode, err)
+func TestConnections(t *testing.T) { synctest.Test(t, testConnections) }
+
+func testConnections(t *testing.T) {
+	l := newPipes()
+	startOn(t, l, &http.Transport{}, mem.New(), Options{MaxConnections: 2}, nil)
+	served := func() (net.Conn, error) {
+		c, err := l.dial(ctx, "", "")
+		if err != nil {
+			return nil, err
 		}
+		if _, err := fmt.Fprintf(c, "GET /health HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+			return c, err
+		}
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err == nil && res.StatusCode != 200 {
+			err = errors.New(res.Status)
+		}
+		return c, err
 	}
-	first, in1 := dial()
-	answered(in1)
-	_, in2 := dial()
-	answered(in2)
-	third, in3 := dial()
-	try(t, third.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
-	if _, err := in3.Peek(1); !errors.Is(err, os.ErrDeadlineExceeded) {
+	first, err := served()
+	try(t, err)
+	second, err := served()
+	try(t, err)
+	defer second.Close()
+	third := make(chan error)
+	go func() {
+		c, err := served()
+		if c != nil {
+			defer c.Close()
+		}
+		third <- err
+	}()
+	synctest.Wait()
+	select {
+	case err := <-third:
 		t.Fatal("a third connection was served:", err)
+	default:
 	}
 	try(t, first.Close())
-	try(t, third.SetReadDeadline(time.Now().Add(patience)))
-	answered(bufio.NewReader(third))
+	try(t, <-third)
 }
 
 // Large and endless headers and bodies are refused early.
