@@ -27,6 +27,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfastdb/holdfast/internal/eventually"
 )
 
 // process is a server in a process of its own.
@@ -114,10 +116,8 @@ func (p *process) stop(s os.Signal) {
 
 func (p *process) eventually(what string, ok func() bool) {
 	p.t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			p.t.Fatalf("never %s; log:\n%s", what, p.log)
-		}
+	if !eventually.Holds(ok) {
+		p.t.Fatalf("never %s; log:\n%s", what, p.log)
 	}
 }
 

@@ -11,11 +11,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/internal/console"
+	"github.com/holdfastdb/holdfast/internal/eventually"
 	"github.com/holdfastdb/holdfast/lab/bench"
 )
 
@@ -31,10 +31,8 @@ func gone(pid int) bool {
 
 func awaitGone(t *testing.T, pid int) {
 	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); !gone(pid); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("child %d lives on", pid)
-		}
+	if !eventually.Holds(func() bool { return gone(pid) }) {
+		t.Fatalf("child %d lives on", pid)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfastdb/holdfast/engine/bbolt"
 	"github.com/holdfastdb/holdfast/internal/console"
+	"github.com/holdfastdb/holdfast/internal/eventually"
 	"github.com/holdfastdb/holdfast/lab/blockdev"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
 	"github.com/holdfastdb/holdfast/lab/internal/rundir"
@@ -50,10 +51,8 @@ func traces(t *testing.T, dir string) (list []string) {
 // until waits for something that must come, however slow the machine.
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(3 * time.Minute); !done(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not after three minutes: %s", what)
-		}
+	if !eventually.Holds(done) {
+		t.Fatalf("never: %s", what)
 	}
 }
 
@@ -76,10 +75,10 @@ func aRun(t *testing.T, dir string, kind Kind, fs, json string) (*exec.Cmd, *byt
 	// Whatever the test comes to, nothing of the run stays mounted when its directory is removed.
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		for end := time.Now().Add(time.Minute); len(traces(t, dir)) > 0 && time.Now().Before(end); {
+		eventually.Holds(func() bool {
 			_ = rundir.CleanUp(dir, runDirs)
-			time.Sleep(50 * time.Millisecond)
-		}
+			return len(traces(t, dir)) == 0
+		})
 	})
 	want := []string{"/cmdline"}
 	if kind == Power {

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/eventually"
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
@@ -187,10 +187,8 @@ func TestBounds(t *testing.T) {
 
 func wait(t *testing.T, what string, until func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !until(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it does not come that ", what)
-		}
+	if !eventually.Holds(until) {
+		t.Fatal("it does not come that ", what)
 	}
 }
 

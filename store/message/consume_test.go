@@ -401,7 +401,8 @@ func TestClaimIsCounted(t *testing.T) {
 // TestClaimIsBounded: a claim delivers as many messages as fit, and at least one; only what it delivers is an attempt.
 func TestClaimIsBounded(t *testing.T) {
 	_, n := memStore(t)
-	s := subscribe(t, n, "sub", message.SubscriptionOptions{MaxAttempts: 2, Lease: time.Hour})
+	s := subscribe(t, n, "sub", message.SubscriptionOptions{MaxAttempts: 2, Lease: time.Hour,
+		Backoff: func(int) time.Duration { return time.Hour }})
 	large := message.Message{Type: "t", Data: fmt.Appendf(nil, `{"a":"%s"}`, strings.Repeat("x", message.ClaimBytes/3))}
 	largest := message.Message{Type: "t", Data: fmt.Appendf(nil, `{"a":"%s"}`, strings.Repeat("x", message.ClaimBytes+1))}
 	write(t, n, "a-1", large, large, large, largest, msg("t"))
