@@ -178,6 +178,17 @@ type tableRow struct {
 	cells  []string
 }
 
+// Columns makes a table of columns with these names. Those whose names end in # are aligned to the right, for numbers.
+func Columns(keys int, names ...string) *Table {
+	t := &Table{Keys: keys}
+	for _, name := range names {
+		short, right := strings.CutSuffix(name, "#")
+		t.Columns = append(t.Columns, Column{Name: short, Right: right})
+	}
+
+	return t
+}
+
 // Row adds a row in a style.
 func (t *Table) Row(style Style, cells ...string) {
 	t.rows = append(t.rows, tableRow{slices.Repeat([]Style{style}, len(cells)), cells})

@@ -483,9 +483,7 @@ func choice(measured []Need) (list []Need) {
 
 // overview shows in a table what to take for each need.
 func overview(s console.Screen, list []*Advice) {
-	t := &console.Table{Keys: 2, Columns: []console.Column{{Name: "work"}, {Name: "survives"},
-		{Name: "clients", Right: true}, {Name: "take"}, {Name: "it made", Right: true}, {Name: "ahead of"},
-		{Name: "crashes", Right: true}}}
+	t := console.Columns(2, "work", "survives", "clients#", "take", "it made#", "ahead of", "crashes#")
 	for _, a := range list {
 		crashes := "-"
 		if a.Short.Crashes > 0 {
