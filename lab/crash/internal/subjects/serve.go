@@ -60,31 +60,15 @@ func serveWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
 	d, err := data.Open(e, data.Options{Level: w.spec.Level, Logger: logger})
 	if err != nil {
-		if w.refused(err) {
-			return nil
-		}
-
-		return fmt.Errorf("opening the data: %w", err)
+		return w.failure(err, "opening the data")
 	}
-	defer func() {
-		if closeErr := d.Close(); closeErr != nil && !w.refused(closeErr) {
-			err = errors.Join(err, fmt.Errorf("closing the data: %w", closeErr))
-		}
-	}()
+	defer func() { err = errors.Join(err, w.failure(d.Close(), "closing the data")) }()
 	if err := d.Messages().SetToken(context.Background(), message.Default, serveToken); err != nil {
-		if w.refused(err) {
-			return nil
-		}
-
-		return fmt.Errorf("setting the token: %w", err)
+		return w.failure(err, "setting the token")
 	}
 	s, err := server.New(d, server.Options{Logger: logger})
 	if err != nil {
-		if w.refused(err) {
-			return nil
-		}
-
-		return fmt.Errorf("making the server: %w", err)
+		return w.failure(err, "making the server")
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
