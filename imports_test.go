@@ -59,11 +59,12 @@ var layers = map[string][]string{
 	"store/projection":        {"", "internal/", "kv", "store/event", "store/message", "store/internal/"},
 	"store/raftlog/": {"", "driver/lifecycle", "engine/bbolt/boltpages", "internal/", "store/raftlog",
 		"store/internal/"},
-	"internal/storetest": {"", "driver/", "engine/logtree", "engine/mem", "vfs"}, // for tests
-	"lab/": {"", "api", "client", "driver/datadir", "engine/all", "enginetest/commits", "internal/console", "lab/",
-		"server/", "kv", "store/"},
+	// For tests.
+	"internal/storetest": {"", "driver/", "engine/logtree", "engine/mem", "internal/child", "vfs"},
+	"lab/": {"", "api", "client", "driver/datadir", "engine/all", "enginetest/commits", "internal/child",
+		"internal/console", "lab/", "server/", "kv", "store/"},
 	// The libraries' own options are behind the engines that run them.
-	"lab/contender":  {"", "driver/", "engine/", "internal/console", "lab/", "kv", "store/"},
+	"lab/contender":  {"", "driver/", "engine/", "internal/child", "internal/console", "lab/", "kv", "store/"},
 	"api":            {"store/"}, // whose types it converts
 	"server/":        {"", "api", "driver/datadir", "internal/", "server/", "kv", "store/"},
 	"server/auth":    {"", "internal/names", "store/message"},
@@ -99,7 +100,7 @@ var layers = map[string][]string{
 	"lab/crash/internal/protocol": {"", "enginetest/commits"},
 	"lab/crash/internal/subjects": {"", "api", "client", "enginetest/commits", "server", "kv", "store/", "lab/contender",
 		"lab/internal/clock", "lab/crash/internal/protocol"},
-	"lab/crash/internal/kinds": {"", "driver/datadir", "enginetest/commits", "internal/console", "lab/internal/child",
+	"lab/crash/internal/kinds": {"", "driver/datadir", "enginetest/commits", "internal/console", "internal/child",
 		"lab/blockdev", "lab/crash/internal/protocol"},
 	"lab/crash/internal/flawed":   {"", "driver/lifecycle", "engine/mem", "vfs"},
 	"lab/crash/internal/evidence": {"", "lab/blockdev", "lab/crash/internal/kinds", "lab/crash/internal/protocol"},

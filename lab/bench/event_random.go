@@ -81,7 +81,9 @@ func compareValues(s *event.Store, values kvValues, first uint32, n int) error {
 }
 
 func (r eventRandom) floor(t Task) (Load, error) {
-	return floorReads(t, r.events, kvMoreValue, func(i int, f *kvFloorReader) func() error { return r.client(t, i, f.scan) })
+	return floorReads(t, r.events, kvMoreValue, func(i int, f *kvFloorReader) func() error {
+		return r.client(t, i, f.scan)
+	})
 }
 
 func (r eventRandom) null(t Task) (Load, error) {

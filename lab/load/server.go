@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/holdfastdb/holdfast/lab/internal/child"
+	"github.com/holdfastdb/holdfast/internal/child"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
