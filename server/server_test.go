@@ -24,6 +24,7 @@ import (
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/problem"
@@ -37,12 +38,7 @@ const patience = time.Minute
 
 var ctx = context.Background()
 
-func try(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var try = testkit.Try
 
 // running is a server with the public routes, and others, that listens on loopback.
 type running struct {
@@ -157,11 +153,7 @@ func (r *running) want(got reply, status int, code string) {
 
 func (r *running) eventually(what string, ok func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			r.t.Fatalf("never %s; log:\n%s", what, r.log)
-		}
-	}
+	testkit.Until(r.t, what, ok, r.log)
 }
 
 // TestMain fails if goroutines are left. On a busy machine it takes a while until those that are to end have ended.
