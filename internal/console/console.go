@@ -324,9 +324,13 @@ func Plain(text string) string {
 	}, text)
 }
 
-// Number writes 1 engine, 2 engines.
+// Number writes 1 engine, 2 engines, 2 crashes.
 func Number(n int, noun string) string {
-	if n != 1 {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(noun, "sh") || strings.HasSuffix(noun, "ch"):
+		noun += "es"
+	default:
 		noun += "s"
 	}
 

@@ -44,8 +44,8 @@ func (s screen) machine(m measure.Machine, limit int64) {
 	s.Wrapped("", m.Sentence())
 }
 
-// singular is one of what a workload counts.
-func singular(unit string) string {
+// Singular is one of what a workload counts.
+func Singular(unit string) string {
 	if stem, ok := strings.CutSuffix(unit, "ies"); ok {
 		return stem + "y"
 	}
@@ -239,7 +239,7 @@ func plain(engine string) console.Style {
 
 // cost writes what else a workload takes, level by level.
 func (s screen) cost(w Workload, r *Report, at setup) {
-	t := console.Columns(2, "engine", "level", "CPU/"+singular(w.Unit)+"#", "syncs/commit#", "written#", "end/begin#",
+	t := console.Columns(2, "engine", "level", "CPU/"+Singular(w.Unit)+"#", "syncs/commit#", "written#", "end/begin#",
 		"settle#", "settled/s#", "open#", "memory#", cmp.Or(w.Stored, w.Unit)+"#", "before closing#", "on disk#")
 
 	_, perOp := w.rates()

@@ -350,7 +350,7 @@ func (s screen) controls(r *Report) {
 		}
 		if r.Partial != "" {
 			s.Wrapped("", fmt.Sprintf("control: %s had not been found out yet, after %s: the run has not shown that it would "+
-				"find a broken claim.", name, crashesText(row.Cuts)))
+				"find a broken claim.", name, console.Number(row.Cuts, "crash")))
 			continue
 		}
 		text := fmt.Sprintf("control: %s was NOT found out in %d cuts: nothing above is to be believed.", name, row.Cuts)

@@ -211,21 +211,13 @@ func (s *runState) report(end string, err error) *Report {
 		if p.length == 0 {
 			at = fmt.Sprintf(" at %d %%,", 100*s.done/max(s.all, 1))
 		}
-		report.Partial = end + at + " after " + crashesText(report.crashes())
+		report.Partial = end + at + " after " + console.Number(report.crashes(), "crash")
 		if err != nil {
 			report.Partial += ": " + err.Error()
 		}
 	}
 
 	return report
-}
-
-func crashesText(n int) string {
-	if n == 1 {
-		return "1 crash"
-	}
-
-	return fmt.Sprintf("%d crashes", n)
 }
 
 // passes goes through the units in shuffled order, again and again if the run has a length.
