@@ -19,7 +19,7 @@ func (k Kind) Named(size int, prefix string) holdfast.Range {
 	return holdfast.Prefix(append([]byte{k.letter, byte(size)}, prefix...))
 }
 
-// The kinds that there are. The server keeps tokens and the like, and projections their prefixes, in tables of the one
+// The kinds that there are. The server keeps subscriptions and the like, and projections their prefixes, in tables of the one
 // store without a name.
 var (
 	Databases = Kind{'k'}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/server/route"
@@ -32,6 +33,7 @@ func describe(doc *huma.OpenAPI) {
 	schemas := doc.Components.Schemas
 	asked := map[string]bool{} // schemas of what requests have
 
+	// Only what a request can reach refuses unknown fields.
 	for _, item := range doc.Paths {
 		for _, op := range []*huma.Operation{item.Post, item.Put} {
 			if op != nil && op.RequestBody != nil {
@@ -50,6 +52,9 @@ func describe(doc *huma.OpenAPI) {
 			names[f.Name], _, _ = strings.Cut(f.Tag.Get("json"), ",")
 		}
 		s.Description = comments[t.Name()]
+		if t == reflect.TypeFor[api.Operation]() { // its namespace, and one of the others
+			s.MinProperties, s.MaxProperties = &two, &two
+		}
 		if !asked[name] { // answers may have more fields some day
 			s.AdditionalProperties = nil
 		}
@@ -61,6 +66,7 @@ func describe(doc *huma.OpenAPI) {
 				continue
 			}
 
+			// A field of an embedded type is documented there.
 			owner := t
 			for _, i := range f.Index[:len(f.Index)-1] {
 				owner = owner.Field(i).Type

@@ -48,16 +48,18 @@ var kinds = map[string]func(*huma.Schema){
 	"kind":      text(1, task.MaxTextSize, plainText),
 	"some":      func(s *huma.Schema) { s.MinItems = &one },
 	"time":      func(s *huma.Schema) { s.Pattern = years },
-	"moment":    func(s *huma.Schema) { s.Not = &huma.Schema{Pattern: "^000[01]-"} },
-	"small":     func(s *huma.Schema) { s.Minimum, s.Maximum = number(math.MinInt8), number(math.MaxInt8) },
-	"natural":   func(s *huma.Schema) { s.Minimum = new(float64) },
+	// null matches every pattern, and is none of those times.
+	"moment":  func(s *huma.Schema) { s.Not = &huma.Schema{Type: huma.TypeString, Pattern: "^000[01]-"} },
+	"small":   func(s *huma.Schema) { s.Minimum, s.Maximum = number(math.MinInt8), number(math.MaxInt8) },
+	"natural": func(s *huma.Schema) { s.Minimum = new(float64) },
 	"uuid": func(s *huma.Schema) {
 		s.Format, s.Pattern = "uuid", uuid
 	},
 }
 
-var one = 1
+var one, two = 1, 2
 
+// number is a pointer to a number, as schemas want it.
 func number(n float64) *float64 { return &n }
 
 // text is a text of so many characters that matches a pattern; 0 and "" are no limit.
@@ -83,6 +85,7 @@ func name(most int, pattern string) func(*huma.Schema) {
 
 // constrain adds to the schema of a field, or of a parameter, what its type and tags say.
 func constrain(s *huma.Schema, t reflect.Type, tag reflect.StructTag) {
+	// What a tag says of a list holds for its items, unless it says that there must be some.
 	if s.Items != nil && t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8 && tag.Get("is") != "some" {
 		if s.Items.Ref == "" {
 			constrain(s.Items, t.Elem(), tag)

@@ -21,6 +21,7 @@ import (
 // called from many goroutines at once. It is closed with its store.
 type Namespace struct {
 	store   *Store
+	db      *kv.DB // at the store's level
 	id      string
 	number  uint64
 	keys    format.Namespace
@@ -51,7 +52,7 @@ type Namespace struct {
 }
 
 func (s *Store) namespace(id string, d description) *Namespace {
-	return &Namespace{store: s, id: id, number: d.Number, keys: s.keys.Of(d.Number), stop: make(chan struct{})}
+	return &Namespace{store: s, db: s.db, id: id, number: d.Number, keys: s.keys.Of(d.Number), stop: make(chan struct{})}
 }
 
 // idWindow makes a log remember the ids of all its events.
@@ -69,7 +70,7 @@ func (n *Namespace) load() error {
 	if n.opened.Load() != nil {
 		return nil
 	}
-	log, err := event.Open(n.store.db, event.Options{
+	log, err := event.Open(n.db, event.Options{
 		Name: format.LogName(n.store.o.Name, n.number), Level: n.store.o.Level, IDWindow: idWindow,
 		FoldIDs: true,
 	})
@@ -187,8 +188,8 @@ func (n *Namespace) commit(ctx context.Context, b *holdfast.Batch) error {
 // ID is what the namespace is called.
 func (n *Namespace) ID() string { return n.id }
 
-// DB is the database that the store is in, at the store's level.
-func (n *Namespace) DB() *kv.DB { return n.store.db }
+// DB is the database that the namespace is in, at the store's level.
+func (n *Namespace) DB() *kv.DB { return n.db }
 
 // Last is the highest global position that readers see, 0 if there is none.
 func (n *Namespace) Last() int64 {

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
 
-// Tx is a namespace in a transaction of its store's database, and is used as that is. Its errors are ordinary ones:
+// Tx is a namespace in a transaction of its database, and is used as that is. Its errors are ordinary ones:
 // nothing was done, and the function decides whether it goes on.
 type Tx struct {
 	n  *Namespace
@@ -37,7 +37,7 @@ type part struct {
 // enter returns the part. If that is no error, the caller calls Leave of the transaction.
 func (t Tx) enter() (*part, error) {
 	n := t.n
-	shared, err := t.tx.Enter(n.store.db)
+	shared, err := t.tx.Enter(n.db)
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +216,7 @@ func (t Tx) LoadPosition(consumer string) (int64, error) {
 	return int64(position), p.n.ended(err)
 }
 
-// SubscriptionTx is a subscription in a transaction of its store's database, and is used as that is. So what is done
+// SubscriptionTx is a subscription in a transaction of its namespace's database, and is used as that is. So what is done
 // for a message, and that it is done, are one commit: exactly once, as far as it is in the database.
 //
 //	err := db.Update(ctx, func(tx *kv.Tx) error {
@@ -250,7 +250,7 @@ func (t SubscriptionTx) Park(reason string, deliveries ...Delivery) error {
 
 func (t SubscriptionTx) settle(deliveries []Delivery, change change) error {
 	s := t.s
-	shared, err := t.tx.Enter(s.n.store.db)
+	shared, err := t.tx.Enter(s.n.db)
 	if err != nil {
 		return err
 	}

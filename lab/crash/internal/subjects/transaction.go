@@ -41,6 +41,7 @@ type transactionStores struct {
 	tasks *task.Store
 }
 
+// openTransactions opens the database and the stores in it. After an error what was opened is closed.
 func openTransactions(e holdfast.Engine, level holdfast.Level) (s *transactionStores, err error) {
 	s = &transactionStores{}
 	if s.db, err = kv.Open(e, kv.Options{Level: level}); err != nil {
@@ -62,6 +63,7 @@ func openTransactions(e holdfast.Engine, level holdfast.Level) (s *transactionSt
 	return s, nil
 }
 
+// close closes the stores that are open. The engine stays open.
 func (s *transactionStores) close() (err error) {
 	if s.store != nil {
 		err = s.store.Close()
@@ -100,12 +102,16 @@ func (s *transactionStores) update(p script, gen uint32, n uint64) func(tx *kv.T
 		if err != nil {
 			return err
 		}
+
+		// Transactions run one after another, in the order in which they were submitted: the number proves it.
 		if number != n {
 			return fmt.Errorf("transaction %d has number %d", n, number)
 		}
 		if err := b.Put([]byte(transactionKey(n)), p.transaction(gen, n, "bucket")); err != nil {
 			return err
 		}
+
+		// Old keys go, so that the bucket does not grow with the history.
 		if n > kept {
 			if err := b.Delete([]byte(transactionKey(n - kept))); err != nil {
 				return err
@@ -114,6 +120,8 @@ func (s *transactionStores) update(p script, gen uint32, n uint64) func(tx *kv.T
 
 		stream := transactionStream(n)
 		space := s.space.In(tx)
+
+		// Read in the transaction, so it sees what all before it have written, durable or not.
 		version, err := space.Version(stream)
 		if err != nil {
 			return err
@@ -123,6 +131,8 @@ func (s *transactionStores) update(p script, gen uint32, n uint64) func(tx *kv.T
 		}
 
 		log := s.log.In(tx)
+
+		// The position of the event is the number of the transaction, or this fails.
 		if _, err := log.AppendAfter(n-1, event.Event{Type: "order", Data: p.transaction(gen, n, "event")}); err != nil {
 			return err
 		}
@@ -135,6 +145,8 @@ func (s *transactionStores) update(p script, gen uint32, n uint64) func(tx *kv.T
 			Payload: p.transaction(gen, n, "task")}); err != nil {
 			return err
 		}
+
+		// The task of the last transaction alone is waiting, which the judge checks.
 		if n > 1 {
 			err = tasks.Cancel(transactionTask(n - 1))
 		}
@@ -145,6 +157,7 @@ func (s *transactionStores) update(p script, gen uint32, n uint64) func(tx *kv.T
 	}
 }
 
+// transactionWork submits transactions through several writers until stop is closed.
 func transactionWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	s, err := openTransactions(e, w.spec.Level)
 	if err != nil {
@@ -164,6 +177,8 @@ func transactionWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err er
 		w.start(&group, func() error {
 			for !stopped(stop) {
 				w.pace()
+
+				// The order of the numbers is that of the transactions, so number and submission are one step.
 				w.mu.Lock()
 				n := w.next
 				w.report.Send(protocol.TellIssued, n, 0)
@@ -174,6 +189,7 @@ func transactionWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err er
 				w.mu.Unlock()
 				w.spent.Add(1500)
 				if err == nil {
+					// Some are not waited for. They may be lost, but only together with all behind them.
 					if n%13 == 0 {
 						continue
 					}
@@ -204,6 +220,7 @@ const (
 	placeOffset   = "offset"
 )
 
+// transactionRead opens the stores and tells all that is in them.
 func transactionRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	s, err := openTransactions(e, c.spec.Level)
 	if err != nil {
@@ -235,6 +252,7 @@ func (s *transactionStores) read(c *check, emit func(commits.Found)) error {
 	}); err != nil {
 		return err
 	}
+
 	for i := range uint64(transactionStreams) {
 		stream := transactionStream(i)
 		position := int64(0)
@@ -293,6 +311,7 @@ func transactionJudge(h *protocol.History, found []commits.Found) protocol.Judge
 		v.Find(commits.Wrong, "something of transaction %d is there, and %d was the last that was begun", v.Last, h.Issued)
 	}
 
+	// Each transaction must be there in all places, with what it wrote, up to what later ones have deleted.
 	for n := uint64(1); n <= v.Last; n++ {
 		gen := h.Generation(n)
 		state := task.Cancelled
@@ -339,6 +358,8 @@ func transactionJudge(h *protocol.History, found []commits.Found) protocol.Judge
 			v.Find(commits.OutOfOrder, "transaction %d is not there, and %d is", n, v.Last)
 		}
 	}
+
+	// Both are written by every transaction, so they must be those of the last one.
 	for _, place := range []string{placeSequence, placeOffset} {
 		if last[place] != v.Last {
 			v.Find(commits.Torn, "the %s is that of transaction %d, and %d is the last one", place, last[place], v.Last)

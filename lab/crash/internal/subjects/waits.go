@@ -36,6 +36,7 @@ func timedEngine(e holdfast.Engine, report *protocol.Reporter) holdfast.Engine {
 	return t
 }
 
+// Apply applies a batch and begins its time, if it must survive power loss and surely changes something.
 func (t *timed) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	from := clock.Now() // before changes, see there
 	key, ok := t.changes(b)
