@@ -133,8 +133,8 @@ func (t ListTx) Info(id string) (Info, error) {
 	return d.info(id), nil
 }
 
-// Delete is [Store.Delete] in the transaction, as far as that has to be one commit: the namespace is not there any more.
-// When the transaction has returned, the caller calls Finish of the deletion.
+// Delete is [Store.Delete] in the transaction, as far as that has to be one commit: the namespace is not there any
+// more. When the transaction has returned, the caller calls Finish of the deletion.
 func (t ListTx) Delete(id string) (*Deletion, error) { return t.empty(id, false) }
 
 func (t ListTx) clear(id string) (*Deletion, error) { return t.empty(id, true) }
@@ -225,7 +225,7 @@ func (d *Deletion) Finish(ctx context.Context) (messages int64, err error) {
 		n = s.namespace(d.id, d.d)
 	}
 	// Whatever comes, no write goes to the namespace from here on.
-	err = n.enter()
+	err = n.enter(context.Background())
 	if err == nil {
 		defer n.leave()
 	}

@@ -88,8 +88,11 @@ func (n *Namespace) load() error {
 // log is the namespace's log, for those who have entered. It calls what adds to commits one at a time, in order.
 func (n *Namespace) log() *event.Store { return n.opened.Load() }
 
-// enter opens the log, if it is not open, and keeps it open until leave.
-func (n *Namespace) enter() error {
+// enter begins a call: it opens the log, if it is not open, and keeps it open until leave.
+func (n *Namespace) enter(ctx context.Context) error {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return err
+	}
 	s := n.store
 	s.using.Lock()
 	n.users++
@@ -101,7 +104,7 @@ func (n *Namespace) enter() error {
 	if err != nil {
 		n.leave()
 	}
-	return err
+	return n.ended(err)
 }
 
 // leave ends what enter began. While there are too many open logs, it closes the one that has not been used the
@@ -481,15 +484,24 @@ func (n *Namespace) recount(log *event.Store) error {
 
 // storedCounted is the position that stored counts reach up to.
 func (n *Namespace) storedCounted() (uint64, error) {
-	value, err := n.store.eng.Get(nil, n.keys.Counted())
+	counted, err := n.storedNumber(n.keys.Counted())
 	if errors.Is(err, holdfast.ErrNotFound) {
-		return 0, nil
-	}
-	counted, ok := format.Number(value)
-	if err == nil && !ok {
-		err = n.strange(n.keys.Counted())
+		err = nil
 	}
 	return counted, err
+}
+
+// storedNumber reads a key whose value is a number.
+func (n *Namespace) storedNumber(key []byte) (uint64, error) {
+	value, err := n.store.eng.Get(nil, key)
+	if err != nil {
+		return 0, err
+	}
+	number, ok := format.Number(value)
+	if !ok {
+		return 0, n.strange(key)
+	}
+	return number, nil
 }
 
 func (n *Namespace) foreign(global uint64) error {
@@ -560,11 +572,8 @@ type Counts struct{ Messages, Streams int64 }
 
 // Count returns the counts of a category, or of the namespace if it is "".
 func (n *Namespace) Count(ctx context.Context, category string) (Counts, error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
+	if err := n.enter(ctx); err != nil {
 		return Counts{}, err
-	}
-	if err := n.enter(); err != nil {
-		return Counts{}, n.ended(err)
 	}
 	defer n.leave()
 	c, err := n.count(category)

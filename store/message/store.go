@@ -48,8 +48,8 @@ type Options struct {
 	// nobody reads, writes or follows, are closed, the least recently used first. Opening one again takes a commit.
 	MaxOpen int
 
-	// Database returns the database that a namespace is part of transactions of, in the same engine; nil means that all are
-	// in that of the store. It may be another one each time that the store is opened.
+	// Database returns the database that a namespace is part of transactions of, in the same engine; nil means that all
+	// are in that of the store. It may be another one each time that the store is opened.
 	Database func(namespace string) (*kv.DB, error)
 
 	// Opaque lets data and metadata be any bytes. Without it they must be JSON objects.
@@ -91,8 +91,9 @@ type description struct {
 }
 
 // Open opens the message store of that name in the engine of db, and makes it if it is not there. Its list of
-// namespaces is part of transactions of that database, and so is each namespace, unless o names another for it. The engine stays the caller's, and must not be closed before the store is.
-// Namespaces are opened when they are first used.
+// namespaces is part of transactions of that database, and so is each namespace, unless o names another for it. The
+// engine stays the caller's, and must not be closed before the store is. Namespaces are opened when they are first
+// used.
 //
 // Errors: ErrLevel if the engine does not give the level, ErrLocked if the store is open in this engine, ErrVersion
 // if a newer program made it, ErrBadOption also for an engine without atomic batches, ErrCorrupt also for an engine
@@ -257,6 +258,14 @@ func (s *Store) newer(version byte) error {
 		"the store has format %d, this program knows %d", version, format.Version)
 }
 
+// enter begins a call that uses the engine; Leave of life ends it.
+func (s *Store) enter(ctx context.Context) error {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return err
+	}
+	return s.life.Enter()
+}
+
 // DB is the database that the store is in, at the store's level.
 func (s *Store) DB() *kv.DB { return s.db }
 
@@ -343,10 +352,7 @@ func (s *Store) parse(id string, value []byte, d *description) error {
 
 // Info describes a namespace. ErrNoNamespace: there is none of that id.
 func (s *Store) Info(ctx context.Context, id string) (Info, error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return Info{}, err
-	}
-	if err := s.life.Enter(); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return Info{}, err
 	}
 	defer s.life.Leave()
@@ -361,10 +367,7 @@ func (s *Store) Info(ctx context.Context, id string) (Info, error) {
 // after on. A limit of 0 means all. An error that is ErrCorrupt names those whose description is damaged; the others
 // are listed all the same.
 func (s *Store) Namespaces(ctx context.Context, after string, limit int) (list []Info, err error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.life.Enter(); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.life.Leave()
@@ -396,10 +399,7 @@ func (s *Store) Used() []*Namespace {
 // Namespace returns the namespace of that id, which is opened if it is not: the first time it takes a commit and the
 // reading of up to some thousand messages. ErrNoNamespace: there is none of that id.
 func (s *Store) Namespace(ctx context.Context, id string) (*Namespace, error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.life.Enter(); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.life.Leave()
@@ -427,7 +427,7 @@ func (s *Store) Namespace(ctx context.Context, id string) (*Namespace, error) {
 		s.open[id] = n
 	}
 	s.mu.Unlock()
-	if err := n.enter(); err != nil {
+	if err := n.enter(ctx); err != nil {
 		s.mu.Lock()
 		if s.open[id] == n {
 			delete(s.open, id)
@@ -442,10 +442,7 @@ func (s *Store) Namespace(ctx context.Context, id string) (*Namespace, error) {
 // Totals returns the counts of a namespace and its highest global position, as Count and Last do. It opens the
 // namespace only if its counts are not stored, as after a crash. ErrNoNamespace: there is none of that id.
 func (s *Store) Totals(ctx context.Context, id string) (c Counts, last int64, err error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return c, 0, err
-	}
-	if err := s.life.Enter(); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return c, 0, err
 	}
 	defer s.life.Leave()
