@@ -12,13 +12,15 @@ import (
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
+	"github.com/holdfastdb/holdfast/store/projection"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
 // Transaction is package kv with all stores in one database: each transaction writes to a bucket, a message stream, an
-// event log and tasks. A crash leaves all of it or nothing, in every one of them.
+// event log and tasks, and a projection follows the log. A crash leaves all of a transaction or nothing, in every one
+// of them, and of the view what the events up to its position make.
 var Transaction = Subject{
-	Name: "transaction", About: "transactions over a bucket, a message stream, an event log and tasks",
+	Name: "transaction", About: "transactions over a bucket, a message stream, an event log and tasks, and a view",
 	work: transactionWork, read: transactionRead, judge: transactionJudge,
 }
 
@@ -28,6 +30,7 @@ const (
 
 	transactionBucket  = "transactions"
 	transactionOffset  = "applied"
+	transactionView    = "view"
 	transactionStreams = 4
 	transactionTasks   = 64 // the last ones are kept, each of which but the last one is cancelled
 )
@@ -39,6 +42,7 @@ type transactionStores struct {
 	space *message.Namespace
 	log   *event.Store
 	tasks *task.Store
+	view  *projection.Projection[event.Event]
 }
 
 // openTransactions opens the database and the stores in it. After an error what was opened is closed.
@@ -56,6 +60,10 @@ func openTransactions(e holdfast.Engine, level holdfast.Level) (s *transactionSt
 	}
 	if err == nil {
 		s.tasks, err = task.Open(s.db, task.Options{})
+	}
+	if err == nil {
+		s.view, err = projection.New(projection.Events(s.log), projection.Options{Name: transactionView, Batch: 8,
+			Retry: func(error) bool { return false }}, addToView)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.close())
@@ -75,6 +83,66 @@ func (s *transactionStores) close() (err error) {
 		err = errors.Join(err, s.tasks.Close())
 	}
 	return err
+}
+
+// viewed is what the projection has added up of the events.
+type viewed struct{ Events, Sum uint64 }
+
+// viewKey is the only one of the view.
+const viewKey = "events"
+
+// addToView is the function of the projection. It refuses an event that does not follow the one before.
+func addToView(view *kv.Bucket, e event.Event) error {
+	v, err := projection.Get[viewed](view, viewKey)
+	if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
+		return err
+	}
+	if e.Position != v.Events+1 {
+		return fmt.Errorf("event %d is applied after %d others", e.Position, v.Events)
+	}
+	return projection.Set(view, viewKey, viewed{v.Events + 1, v.Sum + e.Position})
+}
+
+// checkView says what is wrong with the view: it is made of all events up to its position, of each once.
+func (s *transactionStores) checkView(c *check) error {
+	ctx := context.Background()
+	progress, err := s.view.Progress(ctx)
+	if errors.Is(err, holdfast.ErrCorrupt) || errors.Is(err, event.ErrAhead) {
+		c.wrong("the position of the view: %v", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return s.db.View(ctx, func(tx *kv.Tx) error {
+		v, err := projection.Get[viewed](s.view.View(tx), viewKey)
+		if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
+			return err
+		}
+		if last := max(progress.Next, 1) - 1; v.Events != last || v.Sum != last*(last+1)/2 {
+			c.wrong("the view has %d events, of the sum %d, and its position is %d", v.Events, v.Sum, last)
+		}
+		return nil
+	})
+}
+
+// follow runs the projection until stop is closed.
+func (s *transactionStores) follow(w *worker, stop <-chan struct{}) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	for !stopped(stop) {
+		if err := s.view.Run(ctx); err != nil && !w.refused(err) {
+			return fmt.Errorf("the projection: %w", err)
+		}
+	}
+	return nil
 }
 
 // What transaction n writes.
@@ -205,6 +273,7 @@ func transactionWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err er
 			return nil
 		})
 	}
+	w.start(&group, func() error { return s.follow(w, stop) })
 	group.Wait()
 	return nil
 }
@@ -278,6 +347,9 @@ func (s *transactionStores) read(c *check, emit func(commits.Found)) error {
 		return err
 	}
 	tell(placeOffset, offset, "", nil)
+	if err := s.checkView(c); err != nil {
+		return err
+	}
 	tasks, _, err := s.tasks.List(ctx, task.Filter{Limit: 1000})
 	for _, t := range tasks {
 		var n uint64
