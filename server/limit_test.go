@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastdb/holdfast/internal/eventually"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 )
 
 // told is a connection that notes the deadlines it is given.
@@ -55,7 +55,7 @@ func TestDeadlinesOfConnection(t *testing.T) {
 
 	ended := make(chan error, 1)
 	go func() { ended <- read() }()
-	if !eventually.Holds(func() bool {
+	if !testkit.Holds(func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return c.reading > 0

@@ -25,7 +25,7 @@ import (
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
-	"github.com/holdfastdb/holdfast/internal/eventually"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/problem"
@@ -39,12 +39,7 @@ const patience = time.Minute
 
 var ctx = context.Background()
 
-func try(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var try = testkit.Try
 
 // running is a server with the public routes, and others, that listens on loopback.
 type running struct {
@@ -202,9 +197,7 @@ func (r *running) want(got reply, status int, code string) {
 
 func (r *running) eventually(what string, ok func() bool) {
 	r.t.Helper()
-	if !eventually.Holds(ok) {
-		r.t.Fatalf("never %s; log:\n%s", what, r.log)
-	}
+	testkit.Until(r.t, what, ok, r.log)
 }
 
 // TestMain fails if goroutines are left. On a busy machine it takes a while until those that are to end have ended.
@@ -839,7 +832,7 @@ func startOnFullDisk(t *testing.T, deletes bool) {
 		do("POST", "/v1/namespaces/default/logs/large/events", large, 200)
 	}
 	read(1)
-	if !eventually.Holds(func() bool { // what lets deletes in is there
+	if !testkit.Holds(func() bool { // what lets deletes in is there
 		_, err := disk.Size("d/RESERVE")
 		return err == nil
 	}) {
@@ -875,7 +868,7 @@ func startOnFullDisk(t *testing.T, deletes bool) {
 		restart(2) // which takes no room either
 		disk.SetCapacity(-1)
 	}
-	if !eventually.Holds(func() bool {
+	if !testkit.Holds(func() bool {
 		s.room.tried = time.Time{}
 		return s.ready() == nil
 	}) {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
-	"github.com/holdfastdb/holdfast/internal/eventually"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/message"
 )
@@ -68,7 +68,7 @@ func postgres(t *testing.T) string {
 	})
 	address := "host=" + dir + " user=postgres dbname=postgres"
 	var last error
-	if !eventually.Holds(func() bool {
+	if !testkit.Holds(func() bool {
 		var db *pgx.Conn
 		if db, last = pgx.Connect(t.Context(), address); last != nil {
 			return false

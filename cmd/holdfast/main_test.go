@@ -21,7 +21,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/console"
-	"github.com/holdfastdb/holdfast/internal/eventually"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/lab/bench"
 )
 
@@ -391,7 +391,7 @@ func TestChildRefusesOtherInput(t *testing.T) {
 func awaitSleeper(t *testing.T, dir string) int {
 	t.Helper()
 	pid := 0
-	if !eventually.Holds(func() bool {
+	if !testkit.Holds(func() bool {
 		for _, pattern := range []string{"pid", "holdfast-bench-*/*/pid"} {
 			names, err := filepath.Glob(filepath.Join(dir, pattern))
 			try(t, err)

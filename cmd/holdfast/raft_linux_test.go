@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/holdfastdb/holdfast/internal/eventually"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 )
 
 // stopImport imports a large source in an empty directory and sends a signal in the middle of copying. One that was
@@ -27,7 +27,7 @@ func stopImport(t *testing.T, into string, sig syscall.Signal) (status int, stde
 			_ = cmd.Wait()
 			close(ended)
 		}()
-		if !eventually.Holds(func() bool {
+		if !testkit.Holds(func() bool {
 			select {
 			case <-ended:
 				return true

@@ -28,7 +28,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastdb/holdfast/internal/eventually"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 )
 
 // process is a server in a process of its own.
@@ -116,9 +116,7 @@ func (p *process) stop(s os.Signal) {
 
 func (p *process) eventually(what string, ok func() bool) {
 	p.t.Helper()
-	if !eventually.Holds(ok) {
-		p.t.Fatalf("never %s; log:\n%s", what, p.log)
-	}
+	testkit.Until(p.t, what, ok, p.log)
 }
 
 // A server shows its token once, keeps what was written, and ends well. Its operator can get in again.

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/internal/eventually"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 )
 
 // childDir in the environment makes the test binary a child that leaves a disk and an image there until it is killed.
@@ -767,7 +767,7 @@ func TestCleanUp(t *testing.T) {
 		}
 		must(t, cmd.Process.Kill())
 		cleaned := 0
-		if !eventually.Holds(func() bool {
+		if !testkit.Holds(func() bool {
 			n, err := CleanUp(o.Dir)
 			must(t, err)
 			cleaned += n

@@ -13,8 +13,8 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
-	"github.com/holdfastdb/holdfast/internal/eventually"
 	"github.com/holdfastdb/holdfast/internal/night"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
@@ -246,7 +246,7 @@ func work(t *testing.T, q Tasks, claims *sync.Map, i int) bool {
 func awaitCompleted(t *testing.T, q Tasks, want int) {
 	t.Helper()
 	n := 0
-	if !eventually.Holds(func() bool {
+	if !testkit.Holds(func() bool {
 		n = 0
 		err := q.List(t.Context(), func(k Task) error {
 			if k.State == task.Completed {

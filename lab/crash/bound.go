@@ -123,7 +123,7 @@ func shortBounds(list []Bound) string {
 
 // summary says in a line how far a run has come: what it found, or else the bounds that every row has reached.
 func (r *Report) summary() string {
-	text, findings := crashesText(r.crashes()), int64(0)
+	text, findings := console.Number(r.crashes(), "crash"), int64(0)
 	var least []Bound // by what they are of, those of the row with the fewest trials
 
 	for _, row := range r.Results {

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/child"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
-	"github.com/holdfastdb/holdfast/lab/internal/child"
 )
 
 // Child plays a victim, or checks what one has left, as told on stdin. It is what a child process

@@ -248,10 +248,7 @@ func (s screen) detection(r *Report) {
 	}
 
 	for _, kind := range r.Plan.Kinds {
-		t, limit := console.Table{Keys: 1}, 0
-		for i, name := range []string{"mutant", "found", "at least", "cuts", "most", "acks", "by"} {
-			t.Columns = append(t.Columns, console.Column{Name: name, Right: i > 0 && i < 6})
-		}
+		t, limit := console.Columns(1, "mutant", "found#", "at least#", "cuts#", "most#", "acks#", "by"), 0
 
 		for _, d := range r.Detection {
 			if d.Kind != kind || d.Rounds == 0 {
@@ -269,7 +266,7 @@ func (s screen) detection(r *Report) {
 		if kind == Simulate {
 			unit = "histories"
 		}
-		s.Titled(fmt.Sprintf("%s: engines that each break one rule, in rounds of at most %d %s", kind, limit, unit), &t)
+		s.Titled(fmt.Sprintf("%s: engines that each break one rule, in rounds of at most %d %s", kind, limit, unit), t)
 	}
 	s.Printf("\n")
 	s.Wrapped("", "found: of so many rounds, each as long as a row of a run. at least: the share of rounds that find it, "+

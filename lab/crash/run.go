@@ -16,13 +16,13 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/internal/child"
 	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/blockdev"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/evidence"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
-	"github.com/holdfastdb/holdfast/lab/internal/child"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 	"github.com/holdfastdb/holdfast/lab/internal/rundir"
 )
@@ -214,22 +214,13 @@ func (s *runState) report(end string, err error) *Report {
 		if p.length == 0 {
 			at = fmt.Sprintf(" at %d %%,", 100*s.done/max(s.all, 1))
 		}
-		report.Partial = end + at + " after " + crashesText(report.crashes())
+		report.Partial = end + at + " after " + console.Number(report.crashes(), "crash")
 		if err != nil {
 			report.Partial += ": " + err.Error()
 		}
 	}
 
 	return report
-}
-
-// crashesText names a number of crashes.
-func crashesText(n int) string {
-	if n == 1 {
-		return "1 crash"
-	}
-
-	return fmt.Sprintf("%d crashes", n)
 }
 
 // passes goes through the units in shuffled order, again and again if the run has a length.

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/internal/console"
-	"github.com/holdfastdb/holdfast/internal/eventually"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )
 
@@ -85,7 +85,7 @@ func TestWitness(t *testing.T) {
 		return cmd
 	}
 	killedAfterSome := func(cmd *exec.Cmd) {
-		if !eventually.Holds(func() bool {
+		if !testkit.Holds(func() bool {
 			names, err := filepath.Glob(filepath.Join(ledger, "*.ledger"))
 			if err != nil || len(names) != 1 {
 				t.Fatal(names, err)

@@ -237,9 +237,8 @@ func (r *Report) bounds() string {
 
 // steps shows steps, with how each is done if that is asked for; the report as JSON has it of all.
 func steps(s console.Screen, list []Step, how bool) {
-	right := func(name string) console.Column { return console.Column{Name: name, Right: true} }
-	t := &console.Table{Keys: 1, Columns: []console.Column{{Name: "what", Wrap: 60}, right("p50"), right("p99"),
-		right("longest"), right("times")}}
+	t := console.Columns(1, "what", "p50#", "p99#", "longest#", "times#")
+	t.Columns[0].Wrap = 60
 	if how {
 		t.Columns = append(t.Columns, console.Column{Name: "how", Wrap: 60})
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree"
-	"github.com/holdfastdb/holdfast/internal/eventually"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/lab/blockdev"
 	"github.com/holdfastdb/holdfast/store/event"
@@ -127,7 +127,7 @@ func TestRemoveOnFullDisk(t *testing.T) {
 			try(t, s.remove(t, e))
 			for i := range 200 {
 				var err error
-				if !eventually.Holds(func() bool {
+				if !testkit.Holds(func() bool {
 					err = s.write(t, e)
 					return !errors.Is(err, holdfast.ErrFull)
 				}) || err != nil {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
-	"github.com/holdfastdb/holdfast/internal/eventually"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
@@ -187,7 +187,7 @@ func TestBounds(t *testing.T) {
 
 func wait(t *testing.T, what string, until func() bool) {
 	t.Helper()
-	if !eventually.Holds(until) {
+	if !testkit.Holds(until) {
 		t.Fatal("it does not come that ", what)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
-	"github.com/holdfastdb/holdfast/internal/eventually"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/page"
 	"github.com/holdfastdb/holdfast/store/event"
@@ -395,7 +395,7 @@ func TestPage(t *testing.T) {
 		b.text(".toast", "before,")
 		b.press("Download a backup")
 		b.text("p", "MiB in holdfast-")
-		if !eventually.Holds(func() bool {
+		if !testkit.Holds(func() bool {
 			files, err := filepath.Glob(dir + "/*.tar")
 			s.must(err)
 			if len(files) != 1 {

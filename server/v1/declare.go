@@ -26,6 +26,9 @@ import (
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/server/route"
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/message"
+	"github.com/holdfastdb/holdfast/store/task"
 )
 
 // operation is one operation of the API: it yields a route, and a part of the OpenAPI document.
@@ -128,6 +131,34 @@ func declare[In, Out any](s *service, o operation, f func(c *call, in *In) (Out,
 
 		return c.deliver(out)
 	})
+}
+
+// on is a handler of f, which works on what find finds in the namespace of the path.
+func on[S, In, Out any](find func(*call) (S, error), f func(*call, S, *In) (Out, error)) func(*call, *In) (Out, error) {
+	return func(c *call, in *In) (out Out, err error) {
+		found, err := find(c)
+		if err != nil {
+			return out, err
+		}
+
+		return f(c, found, in)
+	}
+}
+
+// tasks is the namespace's store of tasks, which is made if it is not there.
+func (c *call) tasks() (*task.Store, error) { return c.data.Tasks(c.ctx, c.ns) }
+
+// findTasks is tasks, and an error if it is not there.
+func (c *call) findTasks() (*task.Store, error) { return c.data.FindTasks(c.ctx, c.ns) }
+
+// namespace is the namespace in the path.
+func (c *call) namespace() (*message.Namespace, error) {
+	return c.data.Messages().Namespace(c.ctx, c.ns)
+}
+
+// findLog is the log in the path, and an error if it is not there.
+func (c *call) findLog() (*event.Store, error) {
+	return c.data.FindLog(c.ctx, c.ns, c.r.PathValue("log"))
 }
 
 // declareRaw adds an operation that reads its body or writes its answer by itself. An error that f returns before it

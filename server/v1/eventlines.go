@@ -53,7 +53,7 @@ func (s *service) eventLines() {
 			inLog
 			Gzip bool `query:"gzip" doc:"Compress them; the type of the answer is application/gzip then."`
 		}) error {
-			log, err := in.find(c)
+			log, err := c.findLog()
 			if err != nil {
 				return err
 			}

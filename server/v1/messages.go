@@ -65,11 +65,8 @@ func (s *service) messages() {
 			strconv.Itoa(message.MaxDepth) + " deep, a type has at most " + strconv.Itoa(message.MaxTypeSize) + " bytes. What " +
 			"is to be written to several streams is a transaction.",
 		codes: []string{api.CodeConflict, api.CodeIDTaken, api.CodeEnded}},
-		func(c *call, in *struct{ Body api.Write }) (out api.Written, err error) {
-			n, err := c.namespace()
-			if err != nil {
-				return out, err
-			}
+		on((*call).namespace, func(c *call, n *message.Namespace, in *struct{ Body api.Write }) (
+			out api.Written, err error) {
 			if err := expects(&in.Body); err != nil {
 				return out, err
 			}
@@ -80,23 +77,19 @@ func (s *service) messages() {
 				r, err = n.Write(c.ctx, in.Body.Stream, in.Body.Store()...)
 			}
 			return written(&in.Body, r), err
-		})
+		}))
 	declare(s, operation{id: "read-messages", method: http.MethodGet, path: inNamespace + "/messages", role: auth.Read,
 		tag: tag, summary: "Read messages of a stream, a category or the namespace",
 		about: "In the order of positions for a stream, otherwise of global positions. There are no more for now " +
 			"when a page " +
 			"is empty: large messages can make a page end before its limit. A position that is beyond the end, or of " +
 			"another history, is the problem `ahead`.", codes: []string{api.CodeAhead}},
-		func(c *call, in *struct {
+		on((*call).namespace, func(c *call, n *message.Namespace, in *struct {
 			selection
 			known
 			From  int64 `query:"from" doc:"The first position: in the stream for one, else the global one."`
 			Limit int   `query:"limit" is:"natural" doc:"How many messages at most: 1000 if absent, never more than 10000."`
 		}) (out api.Messages, err error) {
-			n, err := c.namespace()
-			if err != nil {
-				return out, err
-			}
 			q := in.query()
 			q.From, q.History = max(in.From, 0), in.History
 			if q.Limit, err = page(in.Limit); err != nil {
@@ -125,7 +118,7 @@ func (s *service) messages() {
 			}
 
 			return out, nil
-		})
+		}))
 	declareRaw(s, operation{id: "follow-messages", method: http.MethodGet, path: inNamespace + "/messages/follow",
 		role: auth.Read, tag: tag, stream: true, produces: "text/event-stream",
 		summary: "Follow messages as Server-Sent Events: those that are there, then each new one",
@@ -174,18 +167,14 @@ func (s *service) messages() {
 		})
 	declare(s, operation{id: "last-message", method: http.MethodGet, path: inNamespace + "/messages/last",
 		role: auth.Read, tag: tag, summary: "The last message of a stream", codes: []string{api.CodeNotFound}},
-		func(c *call, in *struct {
+		on((*call).namespace, func(c *call, n *message.Namespace, in *struct {
 			Stream string `query:"stream" is:"stream" need:"yes" doc:"The stream."`
 			Type   string `query:"type" doc:"The last one of this type."`
 		}) (out api.Message, err error) {
-			n, err := c.namespace()
-			if err != nil {
-				return out, err
-			}
 			m, err := n.LastMessage(c.ctx, in.Stream, in.Type)
 
 			return api.FromMessage(&m), err
-		})
+		}))
 }
 
 // expects returns an error if no stream can have the version that a write expects.
@@ -208,11 +197,6 @@ func after(q *message.Query, m *message.Message) int64 {
 	}
 
 	return m.Global + 1
-}
-
-// namespace is the namespace in the path.
-func (c *call) namespace() (*message.Namespace, error) {
-	return c.data.Messages().Namespace(c.ctx, c.ns)
 }
 
 // position is a position of a log that a request names.

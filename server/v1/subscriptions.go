@@ -66,11 +66,7 @@ func (s *service) subscriptions() {
 	missing := []string{api.CodeNotFound}
 	declare(s, operation{id: "list-subscriptions", method: http.MethodGet, path: inNamespace + "/subscriptions",
 		role: auth.Read, tag: tag, summary: "List subscriptions and how they are doing"},
-		func(c *call, _ *none) ([]api.Subscription, error) {
-			n, err := c.namespace()
-			if err != nil {
-				return nil, err
-			}
+		on((*call).namespace, func(c *call, n *message.Namespace, _ *none) ([]api.Subscription, error) {
 			list, err := n.Subscriptions(c.ctx, "", 0)
 			if err != nil {
 				return nil, err
@@ -84,7 +80,7 @@ func (s *service) subscriptions() {
 			}
 
 			return out, nil
-		})
+		}))
 	get := func(c *call, name string) (out api.Subscription, err error) {
 		n, err := c.namespace()
 		if err != nil {

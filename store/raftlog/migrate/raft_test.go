@@ -15,7 +15,7 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/internal/eventually"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
@@ -60,7 +60,7 @@ func node(t *testing.T, to interface {
 	fsm := &lines{}
 	r, err := raft.NewRaft(c, fsm, to, to, snapshots, transport)
 	ok(t, err)
-	if !eventually.Holds(func() bool { return r.State() == raft.Leader }) {
+	if !testkit.Holds(func() bool { return r.State() == raft.Leader }) {
 		t.Fatal("it does not become the leader")
 	}
 	ok(t, r.Barrier(time.Minute).Error())

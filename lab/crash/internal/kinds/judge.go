@@ -12,9 +12,9 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/internal/child"
 	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
-	"github.com/holdfastdb/holdfast/lab/internal/child"
 )
 
 // judge opens twice what a crash has left and decides. fatal is a recovery failure.

@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/child"
 	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
-	"github.com/holdfastdb/holdfast/lab/internal/child"
 )
 
 // moment is when a victim is killed: at a delay after a trigger, and once enough has come about, for which it is waited

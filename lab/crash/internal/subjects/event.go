@@ -55,11 +55,7 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	if err != nil {
 		return fmt.Errorf("opening the store: %w", err)
 	}
-	defer func() {
-		if closeErr := s.Close(); closeErr != nil && !w.refused(closeErr) {
-			err = errors.Join(err, fmt.Errorf("closing the store: %w", closeErr))
-		}
-	}()
+	defer func() { err = errors.Join(err, w.failure(s.Close(), "closing the store")) }()
 	if s.Last()+1 != w.next {
 		// The store is closed before it is opened again, or a check has seen what is there.
 		w.wrong("the log ends with position %d, not with %d", s.Last(), w.next-1)
@@ -136,11 +132,7 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 				return nil // it was too slow
 			}
 			if err != nil {
-				if w.refused(err) {
-					return nil
-				}
-
-				return fmt.Errorf("following: %w", err)
+				return w.failure(err, "following")
 			}
 			if e.Position != next {
 				w.wrong("a follower was shown position %d, not %d", e.Position, next)

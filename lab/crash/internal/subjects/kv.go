@@ -126,11 +126,7 @@ func (w *worker) get(e holdfast.Engine, step uint64, seen *atomic.Uint64) error 
 			for old := seen.Load(); old < n && !seen.CompareAndSwap(old, n); old = seen.Load() {
 			}
 		case !errors.Is(err, holdfast.ErrNotFound):
-			if w.refused(err) {
-				return nil
-			}
-
-			return fmt.Errorf("get: %w", err)
+			return w.failure(err, "get")
 		case n == from && issued < n+kept/2: // or it may be gone for its age
 			w.wrong("batch %d is not read; before that, %d was acknowledged and a reader had seen %d", n, acked, was)
 		default:
@@ -147,20 +143,12 @@ func (w *worker) look(e holdfast.Engine) error {
 	acked := w.highest.Load()
 	s, err := e.Snapshot()
 	if err != nil {
-		if w.refused(err) {
-			return nil
-		}
-
-		return fmt.Errorf("snapshot: %w", err)
+		return w.failure(err, "snapshot")
 	}
 	defer s.Close()
 	last, v, err := batchesOf(w.spec.Seed, !e.Capabilities().AtomicBatches).Recent(s)
 	if err != nil {
-		if w.refused(err) {
-			return nil
-		}
-
-		return fmt.Errorf("reading a snapshot: %w", err)
+		return w.failure(err, "reading a snapshot")
 	}
 
 	for _, f := range v.Findings {

@@ -98,19 +98,11 @@ func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (finally er
 	} else {
 		db, s, err := openMessages(e, w.spec.Level)
 		if err != nil {
-			if w.refused(err) {
-				return nil
-			}
-
-			return fmt.Errorf("opening the store: %w", err)
+			return w.failure(err, "opening the store")
 		}
 
 		// A store on an engine that was poisoned cannot close cleanly, where failures are made.
-		defer func() {
-			if closeErr := s.Close(); closeErr != nil && !w.refused(closeErr) {
-				finally = errors.Join(finally, fmt.Errorf("closing the store: %w", closeErr))
-			}
-		}()
+		defer func() { finally = errors.Join(finally, w.failure(s.Close(), "closing the store")) }()
 		v = newMessageVictim(w, db, s, given)
 		for i := range ordinarySpaces {
 			w.start(&followers, func() error { return v.follow(ctx, i) })

@@ -107,11 +107,7 @@ func raftWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 		w.start(&group, func() error {
 			for w.rest(stop, 2*time.Millisecond) {
 				if err := v.look(r); err != nil {
-					if w.refused(err) {
-						return nil
-					}
-
-					return fmt.Errorf("reading: %w", err)
+					return w.failure(err, "reading")
 				}
 			}
 

@@ -60,33 +60,17 @@ func serveWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
 	d, err := data.Open(e, data.Options{Level: w.spec.Level, Logger: logger})
 	if err != nil {
-		if w.refused(err) {
-			return nil
-		}
-
-		return fmt.Errorf("opening the data: %w", err)
+		return w.failure(err, "opening the data")
 	}
 
 	// Closed after the server has stopped: its requests use the stores.
-	defer func() {
-		if closeErr := d.Close(); closeErr != nil && !w.refused(closeErr) {
-			err = errors.Join(err, fmt.Errorf("closing the data: %w", closeErr))
-		}
-	}()
+	defer func() { err = errors.Join(err, w.failure(d.Close(), "closing the data")) }()
 	if err := d.Tokens().SetOwn(context.Background(), message.Default, serveToken); err != nil {
-		if w.refused(err) {
-			return nil
-		}
-
-		return fmt.Errorf("setting the token: %w", err)
+		return w.failure(err, "setting the token")
 	}
 	s, err := server.New(d, server.Options{Logger: logger})
 	if err != nil {
-		if w.refused(err) {
-			return nil
-		}
-
-		return fmt.Errorf("making the server: %w", err)
+		return w.failure(err, "making the server")
 	}
 
 	// The port is the system's choice, and the supervisor is told of it when requests can be answered.

@@ -113,17 +113,9 @@ func newTaskVictim(w *worker, s taskStore, given holdfast.Level) *taskVictim {
 func taskWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	s, err := openTasks(e, task.Options{Level: w.spec.Level})
 	if err != nil {
-		if w.refused(err) {
-			return nil
-		}
-
-		return fmt.Errorf("opening the store: %w", err)
+		return w.failure(err, "opening the store")
 	}
-	defer func() {
-		if closeErr := s.Close(); closeErr != nil && !w.refused(closeErr) {
-			err = errors.Join(err, fmt.Errorf("closing the store: %w", closeErr))
-		}
-	}()
+	defer func() { err = errors.Join(err, w.failure(s.Close(), "closing the store")) }()
 	ctx := context.Background()
 
 	// The limits are set again at every opening, which changes nothing after the first.

@@ -229,16 +229,9 @@ func (s *transactionStores) update(p script, gen uint32, n uint64) func(tx *kv.T
 func transactionWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	s, err := openTransactions(e, w.spec.Level)
 	if err != nil {
-		if w.refused(err) {
-			return nil
-		}
-		return fmt.Errorf("opening the stores: %w", err)
+		return w.failure(err, "opening the stores")
 	}
-	defer func() {
-		if closeErr := s.close(); closeErr != nil && !w.refused(closeErr) {
-			err = errors.Join(err, fmt.Errorf("closing the stores: %w", closeErr))
-		}
-	}()
+	defer func() { err = errors.Join(err, w.failure(s.close(), "closing the stores")) }()
 	if last := s.log.Last(); last+1 != w.next && !w.spec.Failing {
 		// The stores are closed before they are opened again, or a check has seen what is there.
 		w.wrong("the log ends with position %d, and the last transaction was %d", last, w.next-1)

@@ -68,6 +68,15 @@ func (w *worker) refused(err error) bool {
 	return true
 }
 
+// failure is err of what was done, nil where it was made to fail. The error may be nil.
+func (w *worker) failure(err error, doing string) error {
+	if err == nil || w.refused(err) {
+		return nil
+	}
+
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
 // wrong tells of a breach that the victim itself saw.
 func (w *worker) wrong(format string, args ...any) { w.report.Wrong(format, args...) }
 

@@ -2,13 +2,13 @@ package subjects
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"hash/maphash"
 	"math/bits"
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/wrapped"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/lab/internal/clock"
 )
@@ -16,7 +16,7 @@ import (
 // timed tells when each batch that must survive power loss was applied and acknowledged. It stands between the engine
 // and whatever works on it, a store or a server as well.
 type timed struct {
-	holdfast.Engine
+	wrapped.Engine
 	report *protocol.Reporter
 	given  map[holdfast.Level]holdfast.Level
 
@@ -27,8 +27,8 @@ type timed struct {
 
 // timedEngine times the batches of e.
 func timedEngine(e holdfast.Engine, report *protocol.Reporter) holdfast.Engine {
-	t := &timed{Engine: e, report: report, given: map[holdfast.Level]holdfast.Level{}, seed: maphash.MakeSeed(),
-		sets: map[uint64]bool{}}
+	t := &timed{Engine: wrapped.Engine{Engine: e}, report: report, given: map[holdfast.Level]holdfast.Level{},
+		seed: maphash.MakeSeed(), sets: map[uint64]bool{}}
 	for _, level := range holdfast.Levels() {
 		t.given[level] = e.Capabilities().Promise(level).Given
 	}
@@ -72,30 +72,6 @@ func (t *timed) changes(b *holdfast.Batch) (key string, ok bool) {
 	}
 
 	return key, ok
-}
-
-// Compact passes the call on. Without it the engine below would seem to lack it, and so for the next two.
-func (t *timed) Compact(ctx context.Context, r holdfast.Range) error {
-	return holdfast.Compact(ctx, t.Engine, r)
-}
-
-// Verify passes the call on.
-func (t *timed) Verify(ctx context.Context) ([]error, error) { return holdfast.Verify(ctx, t.Engine) }
-
-// Checkpoint passes the call on.
-func (t *timed) Checkpoint(ctx context.Context, dir string) error {
-	return holdfast.Checkpoint(ctx, t.Engine, dir)
-}
-
-// StoreOpened tells the engine below of a store that is opened in this one, until closed is called.
-func (t *timed) StoreOpened(what string) (closed func()) {
-	if below, ok := t.Engine.(interface {
-		StoreOpened(what string) (closed func())
-	}); ok {
-		return below.StoreOpened(what)
-	}
-
-	return func() {}
 }
 
 // timedReceipt tells of the first Wait that returns.

@@ -1,4 +1,4 @@
-package eventually
+package testkit
 
 import (
 	"testing"
