@@ -207,8 +207,8 @@ func open(engine holdfast.Engine, name string) (*core, error) {
 	return c, nil
 }
 
-// Databases lists the names of the databases in r, an engine or a snapshot of one, in the order of their lengths and then
-// bytes. One that has never been written to is not there. It takes a seek for each.
+// Databases lists the names of the databases in r, an engine or a snapshot of one, in the order of their lengths and
+// then bytes. One that has never been written to is not there. It takes a seek for each.
 func Databases(r holdfast.Reader) (names []string, err error) {
 	return keyspace.Names(r, keyspace.Databases)
 }

@@ -49,7 +49,8 @@ type Token struct {
 	Expires     time.Time // zero for never
 }
 
-// Tokens are the own tokens of namespaces, and the further ones. All methods may be called from many goroutines at once.
+// Tokens are the own tokens of namespaces, and the further ones. All methods may be called from many goroutines at
+// once.
 //
 // They are kept in a bucket of a database, called tokens in the bucket holdfast, by their ids:
 //

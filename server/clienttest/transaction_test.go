@@ -553,8 +553,8 @@ func TestTransactionsConcurrent(t *testing.T) {
 	}
 }
 
-// TestTransactionRemembered: a transaction whose results an earlier version has kept, in the database without a name, is
-// known.
+// TestTransactionRemembered: a transaction whose results an earlier version has kept, in the database without a name,
+// is known.
 func TestTransactionRemembered(t *testing.T) {
 	c, d := serve(t)
 	token := auth.NewNamespaceSecret(message.Default)
@@ -593,8 +593,8 @@ func TestTransactionRemembered(t *testing.T) {
 	}
 }
 
-// TestTransactionsOfOthers: while a transaction of one namespace is decided, those of others are not kept waiting by it, nor
-// is who makes a namespace.
+// TestTransactionsOfOthers: while a transaction of one namespace is decided, those of others are not kept waiting by
+// it, nor is who makes a namespace.
 func TestTransactionsOfOthers(t *testing.T) {
 	c, d := serve(t)
 	for _, id := range []string{"slow", "other"} {

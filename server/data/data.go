@@ -1,5 +1,5 @@
-// Package data is what a server keeps in one engine: namespaces with their tokens, and in each of them messages, logs of
-// events, and tasks.
+// Package data is what a server keeps in one engine: namespaces with their tokens, and in each of them messages, logs
+// of events, and tasks.
 //
 //	d, err := data.Open(engine, data.Options{}) // at Power
 //	shop, err := d.Messages().Namespace(ctx, message.Default)
@@ -347,9 +347,9 @@ func opened[S io.Closer](p *pool[S], names func(string) (namespace, name string)
 }
 
 // Delete deletes a namespace with its messages, logs, tasks and tokens, and returns how many messages there were. Those
-// who use it get ErrClosed or ErrNoNamespace. The namespace itself goes last, together with its tokens: after a crash or
-// an error, ctx's too, it is there, perhaps with less in it, and Delete is to be called again. ErrBadOption: it is the
-// default namespace.
+// who use it get ErrClosed or ErrNoNamespace. The namespace itself goes last, together with its tokens: after a crash
+// or an error, ctx's too, it is there, perhaps with less in it, and Delete is to be called again. ErrBadOption: it is
+// the default namespace.
 func (d *Data) Delete(ctx context.Context, namespace string) (messages int64, err error) {
 	if namespace == message.Default {
 		return 0, &holdfast.Error{Op: "delete namespace", Class: holdfast.ErrBadOption,

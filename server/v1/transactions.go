@@ -276,7 +276,12 @@ func remembrance(results *kv.Bucket, key []byte) (out api.TransactionResult, don
 }
 
 // decide is called in the transactions of databases: of is that of an operation, results the bucket of its results.
-func decide(of func(i int) *kv.Tx, results *kv.Bucket, steps []step, key []byte) (out api.TransactionResult, err error) {
+func decide(
+	of func(i int) *kv.Tx,
+	results *kv.Bucket,
+	steps []step,
+	key []byte,
+) (out api.TransactionResult, err error) {
 	if key != nil {
 		// At the level of this transaction: it has seen the first one.
 		if out, done, err := remembrance(results, key); done || err != nil {
