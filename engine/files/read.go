@@ -61,7 +61,9 @@ func (e *engine) Drop(v *view) error {
 		e.views = slices.Delete(e.views, i, i+1)
 		n := len(e.kept)
 		if len(e.views) > 0 {
-			n = slices.IndexFunc(e.kept, func(o old) bool { return o.until > e.views[0].state })
+			if i := slices.IndexFunc(e.kept, func(o old) bool { return o.until > e.views[0].state }); i >= 0 {
+				n = i
+			}
 		}
 		if n > 0 {
 			free, e.kept = e.kept[:n:n], e.kept[n:]

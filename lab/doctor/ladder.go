@@ -95,8 +95,12 @@ func climb(ctx context.Context, dir string) (steps []Step, err error) {
 	// through is a step on the file opened with a flag.
 	through := func(name, about string, flag int) error {
 		// The flag must be given at opening: it cannot be set on the file that is open.
-		g, err := os.OpenFile(f.Name(), os.O_WRONLY|flag, 0)
-		if flag == 0 || err != nil {
+		var g *os.File
+		err := errors.ErrUnsupported
+		if flag != 0 {
+			g, err = os.OpenFile(f.Name(), os.O_WRONLY|flag, 0)
+		}
+		if err != nil {
 			steps = append(steps, Step{Name: name, Refused: "the system or the file system has no such flag"})
 			return nil
 		}

@@ -499,6 +499,7 @@ func (v *messageVictim) append(ctx context.Context, c *messageCall) error {
 				if conflict.Actual <= conflict.Expected {
 					v.wrong("%v expected position %d, and was told of position %d, an earlier one", c, conflict.Expected,
 						conflict.Actual)
+					return r, err // it could go on for ever
 				}
 				last = conflict.Actual
 			}
