@@ -62,7 +62,7 @@ func (s *Store) getID(a *appender, g uint64, id string) (uint64, error) {
 }
 
 // repeated finds out whether an append at next repeats an earlier one, and then sets p. It
-// is called with mu held.
+// is called with the lock.
 func (s *Store) repeated(p *Pending, a *appender, events []Event, level holdfast.Level, next uint64,
 	was glance) (bool, error) {
 	if s.recent.forgotten > was.seen || next/s.window != was.next/s.window || s.edits.Load() != was.edits {
@@ -98,16 +98,11 @@ func (s *Store) repeated(p *Pending, a *appender, events []Event, level holdfast
 	}
 	p.result = Result{First: first, Last: first + uint64(len(events)) - 1, Repeated: true}
 	if s.mixed || level != s.level { // the first time may have been at a weaker level
-		receipt, err := s.eng.Apply(new(holdfast.Batch), level)
-		if err != nil {
+		if err := s.commit(p, new(holdfast.Batch), level, s.next.Load()); err != nil {
 			return false, err
 		}
-		s.applied(receipt, level)
-		wait = true
-	}
-	p.s = s
-	if p.result.Last > s.durable.Load() || wait {
-		p.tail, p.settles, p.waits = s.tail, s.next.Load()-1, true
+	} else if p.s = s; p.result.Last > s.durable.Load() || wait {
+		s.pending(p)
 	}
 	p.given = contents(events)
 	return true, nil

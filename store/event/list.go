@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
+	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 )
 
@@ -162,14 +163,14 @@ func (s *Store) listCursors(ctx context.Context, table byte) ([]Cursor, error) {
 	}
 	// An engine may show what a crash could still take back. All that was read had been applied by then.
 	lo, hi := s.keys.Table(table)
-	s.saving.mu.Lock()
-	saves := maps.Clone(s.saving.last)
-	s.saving.mu.Unlock()
+	s.turn.Lock()
+	saves := maps.Clone(s.saves)
+	s.turn.Unlock()
 	for key, w := range saves {
 		if key < string(lo) || key >= string(hi) {
 			continue
 		}
-		if err := w.settled(ctx); err != nil {
+		if err := receipts.WaitFor(ctx, w.wait); err != nil {
 			return nil, err
 		}
 	}

@@ -86,21 +86,20 @@ type Store struct {
 	// turn covers order alone: it is never held while waiting for a receipt, but by a transaction. Its lock covers what
 	// follows.
 	turn      txn.Turn
-	next      atomic.Uint64  // position of the next event; written under mu, read anywhere as a guess
-	tail      receipts.Tail  // of what has been applied
-	saved     receipts.Tail  // of the offsets and snapshots that were saved outside of transactions
-	mixed     bool           // something was applied at another level than the store's
-	unawaited uint64         // last position submitted by a caller that may never wait for it
-	settling  bool           // a goroutine waits for receipts on behalf of followers
-	settlers  sync.WaitGroup // that one
-	err       error          // why nothing can be written: the first failed Wait, or the engine is closed or poisoned
+	next      atomic.Uint64    // position of the next event; written under mu, read anywhere as a guess
+	tail      receipts.Tail    // of what has been applied
+	saved     receipts.Tail    // of the offsets and snapshots that were saved outside of transactions
+	saves     map[string]*save // of offsets and snapshots, by their keys, that may not be durable
+	mixed     bool             // something was applied at another level than the store's
+	unawaited uint64           // last position submitted by a caller that may never wait for it
+	settling  bool             // a goroutine waits for receipts on behalf of followers
+	settlers  sync.WaitGroup   // that one
+	err       error            // why nothing can be written: the first failed Wait, or the engine is closed or poisoned
 	recent    recent
 	importing map[string]uint64 // positions of the ids that the import under way has applied
 	edits     atomic.Uint64     // imports and removals; written under mu
 	hidden    hidden
 	crowd     atomic.Uint64 // the position that must be durable before Submit takes more ids, 0 for none; written under mu
-
-	saving saving
 
 	stamps  atomic.Bool // the description says that there may be some
 	aboutMu sync.Mutex  // order of descriptions
@@ -232,7 +231,7 @@ func (s *Store) load(o Options) error {
 	s.first.Store(m.First)
 	s.stamps.Store(m.Stamps)
 	s.recent.init(s.folded)
-	s.saving.last = map[string]*save{}
+	s.saves = map[string]*save{}
 	s.importing = map[string]uint64{}
 	s.sweeper.plan(m.IDs, m.Window)
 	if made {
@@ -365,10 +364,39 @@ func (s *Store) at(ctx context.Context) (holdfast.Level, error) {
 	return level, s.caps.CheckLevel(level)
 }
 
-// applied notes that something was applied. It is called with mu held.
-func (s *Store) applied(receipt holdfast.Receipt, level holdfast.Level) {
+// inTurn calls f when it is the call's turn, with the lock.
+func (s *Store) inTurn(ctx context.Context, f func() error) error {
+	if err := s.turn.Take(ctx); err != nil {
+		return err
+	}
+	defer s.turn.Give() // the caller's code may panic
+	if err := s.state(); err != nil {
+		return err
+	}
+	return f()
+}
+
+// commit applies b, after which the next event gets a position, and sets p. It is called with the lock.
+func (s *Store) commit(p *Pending, b *holdfast.Batch, level holdfast.Level, next uint64) error {
+	receipt, err := s.eng.Apply(b, level)
+	if err != nil {
+		return err
+	}
+	s.applied(receipt, level, next)
+	s.pending(p)
+	return nil
+}
+
+// applied notes that something was applied, and the position of the next event. It is called with the lock.
+func (s *Store) applied(receipt holdfast.Receipt, level holdfast.Level, next uint64) {
+	s.next.Store(next)
 	s.tail.Add(receipt, level)
 	s.mixed = s.mixed || level != s.level
+}
+
+// pending lets p wait for all that has its place. It is called with the lock.
+func (s *Store) pending(p *Pending) {
+	p.s, p.tail, p.settles, p.waits = s, s.tail, s.next.Load()-1, true
 }
 
 // state returns why the store does nothing more, nil if it works. It is called with mu

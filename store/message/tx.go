@@ -28,10 +28,8 @@ func (n *Namespace) In(tx *kv.Tx) Tx { return Tx{n, tx} }
 type part struct {
 	n      *Namespace
 	log    *event.Part
-	heads  map[string]head // of streams that it has written to
-	counts map[string]counts
-	blocks map[string]uint64
-	last   uint64 // the global position of the last message that it has written, 0 for none
+	heads  map[string]head   // of streams that it has written to
+	blocks map[string]uint64 // of categories
 }
 
 // enter returns the part. If that is no error, the caller calls Leave of the transaction.
@@ -61,8 +59,7 @@ func (n *Namespace) takePart(ctx context.Context, shared *txn.Tx) (*part, error)
 		n.leave()
 		return nil, err
 	}
-	p := &part{n: n, log: log, heads: map[string]head{}, counts: map[string]counts{}, blocks: map[string]uint64{}}
-	log.Applied(p.applied)
+	p := &part{n: n, log: log, heads: map[string]head{}, blocks: map[string]uint64{}}
 	shared.Join(n, p)
 	return p, nil
 }
@@ -145,32 +142,13 @@ func (p *part) write(ctx context.Context, w *streamWrite) (Result, error) {
 		return n.repeated(ctx, r, w)
 	}
 
-	category := Category(w.stream)
 	p.heads[w.stream] = placing.head
-	p.counts[category] = p.counts[category].plus(placing.counts)
-	p.blocks[category] = placing.head.global / format.BlockSize
-	p.last = placing.global - 1
+	p.blocks[Category(w.stream)] = placing.head.global / format.BlockSize
 	return placing.result, nil
 }
 
 // Prepare implements [txn.Part]: the log's part has all that is written.
 func (p *part) Prepare(*holdfast.Batch) error { return nil }
-
-// applied notes what was written, now that it has its place and before others write.
-func (p *part) applied() {
-	n := p.n
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	durable := n.log().Last()
-	for stream, at := range p.heads {
-		n.heads.put(stream, at, durable, n.store.headsEach())
-	}
-	for category, c := range p.counts {
-		n.tally.add(category, c)
-		n.tally.block(category, p.blocks[category])
-	}
-	n.tally.last = max(n.tally.last, p.last)
-}
 
 // Commit implements [txn.Part]. The log's part, which has joined before, waits for what is written.
 func (p *part) Commit(holdfast.Receipt, holdfast.Level) func() error {

@@ -371,9 +371,7 @@ func (p *placing) place(c *event.Commit) error {
 		global++
 	}
 	p.head, p.global = at, global
-	if p.part == nil {
-		c.Applied(p.applied)
-	}
+	c.Applied(p.applied)
 	return nil
 }
 
