@@ -130,7 +130,6 @@ type Pending struct {
 	s       *Store
 	tail    receipts.Tail // of the append and of what was applied before it
 	settles uint64        // readers may see everything up to here once that has been waited for
-	waits   bool          // that has to be waited for
 	result  Result
 	given   []Event // of a repeat, to be compared with those that are there
 }
@@ -144,10 +143,8 @@ func (p Pending) Wait() (Result, error) {
 	if p.s == nil {
 		return p.result, nil
 	}
-	if p.waits {
-		if err := p.s.settled(p.settles, p.tail.Wait()); err != nil {
-			return Result{}, err
-		}
+	if err := p.settle(); err != nil {
+		return Result{}, err
 	}
 	if p.given != nil {
 		if err := p.s.compare(p.result, p.given); err != nil {
@@ -156,6 +153,9 @@ func (p Pending) Wait() (Result, error) {
 	}
 	return p.result, nil
 }
+
+// settle is Wait without a result.
+func (p Pending) settle() error { return p.s.settled(p.settles, p.tail.Wait()) }
 
 // minSeconds and maxSeconds are the whole seconds since 1970 whose nanoseconds fit in an
 // int64.
@@ -292,8 +292,8 @@ func (s *Store) look(a *appender, events []Event, how *terms) (was glance, err e
 	return was, err
 }
 
-// decide finds out, now that it is the events' turn, whether they are a repeat, and then sets p. Otherwise it checks the
-// terms and makes the batch. It is called with the lock, but in a transaction without.
+// decide finds out, now that it is the events' turn, whether they are a repeat, and then sets p. Otherwise it checks
+// the terms and makes the batch. It is called with the lock, but in a transaction without.
 func (s *Store) decide(p *Pending, a *appender, events []Event, how *terms, was glance) (again bool, err error) {
 	next := s.nextFor(how)
 	if events[0].ID != "" && !how.new {
@@ -329,9 +329,10 @@ func (s *Store) apply(p *Pending, a *appender, events []Event, how *terms, was g
 	}
 	next := s.next.Load()
 	end := next + uint64(len(events))
-	if err := s.commit(p, &a.batch, how.level, end); err != nil {
+	if err := s.commit(&a.batch, how.level, end); err != nil {
 		return err
 	}
+	*p = s.pending()
 	p.result.First, p.result.Last = next, end-1
 	if events[0].ID != "" {
 		s.remember(events, next)
@@ -363,7 +364,8 @@ func (s *Store) placed(unawaited, named bool, last uint64, n int) {
 
 // buildWith is build with what another store adds.
 func (s *Store) buildWith(a *appender, c *Commit, add func(*Commit) error) error {
-	if err := s.extend(c, add, nil); err != nil {
+	c.Keys.Reset()
+	if err := add(c); err != nil {
 		return err
 	}
 	if err := s.checkEach(a, c.Events); err != nil {
@@ -375,17 +377,11 @@ func (s *Store) buildWith(a *appender, c *Commit, add func(*Commit) error) error
 	return s.join(&a.batch, c)
 }
 
-// extend calls add, if there is one, and adds to b what it adds.
+// extend adds to b what another store adds.
 func (s *Store) extend(c *Commit, add func(*Commit) error, b *holdfast.Batch) error {
 	c.Keys.Reset()
-	if add == nil {
-		return nil
-	}
 	if err := add(c); err != nil {
 		return err
-	}
-	if b == nil {
-		return nil
 	}
 	return s.join(b, c)
 }

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
@@ -83,16 +81,22 @@ func (s *Store) ImportFor(ctx context.Context, _ keyspace.Kind, add func(*Commit
 	if err := s.insert(a, &b, events[:n]); err != nil {
 		return 0, s.met(err)
 	}
-	s.hidden.add(events[:n])
+	if n > 0 {
+		hidden := make(map[uint64]bool, n)
+		for i := range events[:n] {
+			hidden[events[i].Position] = true
+		}
+		s.hidden.Store(&hidden)
+	}
 	var p Pending
 	if err := s.inTurn(ctx, func() error { return s.applyImport(&p, level, a, &b, events, n, add) }); err != nil {
-		s.hidden.clear()
+		s.hidden.Store(nil)
 		return 0, s.met(err)
 	}
-	if _, err := p.Wait(); err != nil {
+	if err := p.settle(); err != nil {
 		return 0, s.met(err) // they stay hidden: a crash can take them back
 	}
-	s.hidden.clear()
+	s.hidden.Store(nil)
 	s.turn.Lock()
 	clear(s.importing)
 	s.edits.Add(1) // they can be found in the engine now
@@ -118,10 +122,10 @@ func (s *Store) applyImport(p *Pending, level holdfast.Level, a *appender, b *ho
 		next = e.Position + 1
 	}
 	c := Commit{First: events[0].Position, Events: events, Keys: &a.own}
-	if err := s.extend(&c, add, b); err != nil {
-		return err
-	}
 	if add != nil {
+		if err := s.extend(&c, add, b); err != nil {
+			return err
+		}
 		if err := s.checkEach(a, events); err != nil {
 			return err
 		}
@@ -129,9 +133,10 @@ func (s *Store) applyImport(p *Pending, level holdfast.Level, a *appender, b *ho
 	for i := range events {
 		s.put(a, b, &events[i], a.now)
 	}
-	if err := s.commit(p, b, level, next); err != nil {
+	if err := s.commit(b, level, next); err != nil {
 		return err
 	}
+	*p = s.pending()
 	for i := range events {
 		if id := events[i].ID; id != "" {
 			s.importing[s.folded(id)] = events[i].Position
@@ -351,12 +356,15 @@ func (s *Store) RemoveFor(ctx context.Context, _ keyspace.Kind, add func(*Commit
 	c := Commit{First: events[0].Position, Events: events, Keys: &a.own}
 	var p Pending
 	err = s.inTurn(ctx, func() error {
-		if err := s.extend(&c, add, &b); err != nil {
+		if add != nil {
+			if err := s.extend(&c, add, &b); err != nil {
+				return err
+			}
+		}
+		if err := s.commit(&b, level, s.next.Load()); err != nil {
 			return err
 		}
-		if err := s.commit(&p, &b, level, s.next.Load()); err != nil {
-			return err
-		}
+		p = s.pending()
 		for i := range events {
 			if id := s.folded(events[i].ID); s.recent.at[id] == events[i].Position {
 				delete(s.recent.at, id)
@@ -369,7 +377,7 @@ func (s *Store) RemoveFor(ctx context.Context, _ keyspace.Kind, add func(*Commit
 	if err != nil {
 		return 0, s.met(err)
 	}
-	if _, err := p.Wait(); err != nil {
+	if err := p.settle(); err != nil {
 		return 0, err
 	}
 	return len(events), nil
@@ -542,40 +550,4 @@ func (s *Store) allow(holes bool) error {
 		s.stamps.Store(true)
 	}
 	return err
-}
-
-// hidden are positions whose events an import has put into holes and that are not durable yet: an engine may show them
-// all the same.
-type hidden struct {
-	any       atomic.Bool
-	mu        sync.Mutex
-	positions map[uint64]struct{}
-}
-
-func (h *hidden) add(events []Event) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.positions = make(map[uint64]struct{}, len(events))
-	for i := range events {
-		h.positions[events[i].Position] = struct{}{}
-	}
-	h.any.Store(len(events) > 0)
-}
-
-func (h *hidden) clear() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.positions = nil
-	h.any.Store(false)
-}
-
-// is reports whether the event at pos, which has been read, is not to be shown.
-func (h *hidden) is(pos uint64) bool {
-	if !h.any.Load() {
-		return false
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	_, ok := h.positions[pos]
-	return ok
 }

@@ -102,9 +102,9 @@ func (s *Store) settleLoop() {
 			s.turn.Unlock()
 			return
 		}
-		tail, last := s.tail, s.next.Load()-1
+		all := s.pending()
 		s.turn.Unlock()
-		_ = s.settled(last, tail.Wait()) // a failure is the store's state now
+		_ = all.settle() // a failure is the store's state now
 	}
 }
 

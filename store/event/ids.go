@@ -96,15 +96,18 @@ func (s *Store) repeated(p *Pending, a *appender, events []Event, level holdfast
 			return false, s.partial(a, events)
 		}
 	}
-	p.result = Result{First: first, Last: first + uint64(len(events)) - 1, Repeated: true}
+	r := Result{First: first, Last: first + uint64(len(events)) - 1, Repeated: true}
 	if s.mixed || level != s.level { // the first time may have been at a weaker level
-		if err := s.commit(p, new(holdfast.Batch), level, s.next.Load()); err != nil {
+		if err := s.commit(new(holdfast.Batch), level, s.next.Load()); err != nil {
 			return false, err
 		}
-	} else if p.s = s; p.result.Last > s.durable.Load() || wait {
-		s.pending(p)
+		wait = true
 	}
-	p.given = contents(events)
+	*p = Pending{s: s}
+	if r.Last > s.durable.Load() || wait {
+		*p = s.pending()
+	}
+	p.result, p.given = r, contents(events)
 	return true, nil
 }
 

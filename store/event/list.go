@@ -157,7 +157,7 @@ func (s *Store) cursors(ctx context.Context, table byte) ([]Cursor, error) {
 
 // listCursors is called by one that has entered.
 func (s *Store) listCursors(ctx context.Context, table byte) ([]Cursor, error) {
-	list, err := s.scanCursors(table)
+	list, err := scanCursors(s.eng, s.keys, table)
 	if err != nil {
 		return nil, err
 	}
@@ -185,10 +185,6 @@ func measure(list []Cursor, first, last uint64) {
 		c.Lag = last - min(c.Position, last)
 		c.Missed = first - min(c.Position+1, first)
 	}
-}
-
-func (s *Store) scanCursors(table byte) (list []Cursor, err error) {
-	return scanCursors(s.eng, s.keys, table)
 }
 
 func scanCursors(r holdfast.Reader, keys format.Prefix, table byte) (list []Cursor, err error) {

@@ -98,8 +98,9 @@ type Store struct {
 	recent    recent
 	importing map[string]uint64 // positions of the ids that the import under way has applied
 	edits     atomic.Uint64     // imports and removals; written under mu
-	hidden    hidden
-	crowd     atomic.Uint64 // the position that must be durable before Submit takes more ids, 0 for none; written under mu
+	// hidden are positions that an import has filled: until that is durable, engines may show them.
+	hidden atomic.Pointer[map[uint64]bool]
+	crowd  atomic.Uint64 // the position that must be durable before Submit takes more ids, 0 for none; written under mu
 
 	stamps  atomic.Bool // the description says that there may be some
 	aboutMu sync.Mutex  // order of descriptions
@@ -376,15 +377,13 @@ func (s *Store) inTurn(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// commit applies b, after which the next event gets a position, and sets p. It is called with the lock.
-func (s *Store) commit(p *Pending, b *holdfast.Batch, level holdfast.Level, next uint64) error {
+// commit applies b, with which the log's next position becomes next. It is called with the lock.
+func (s *Store) commit(b *holdfast.Batch, level holdfast.Level, next uint64) error {
 	receipt, err := s.eng.Apply(b, level)
-	if err != nil {
-		return err
+	if err == nil {
+		s.applied(receipt, level, next)
 	}
-	s.applied(receipt, level, next)
-	s.pending(p)
-	return nil
+	return err
 }
 
 // applied notes that something was applied, and the position of the next event. It is called with the lock.
@@ -394,10 +393,8 @@ func (s *Store) applied(receipt holdfast.Receipt, level holdfast.Level, next uin
 	s.mixed = s.mixed || level != s.level
 }
 
-// pending lets p wait for all that has its place. It is called with the lock.
-func (s *Store) pending(p *Pending) {
-	p.s, p.tail, p.settles, p.waits = s, s.tail, s.next.Load()-1, true
-}
+// pending waits for all that has its place. It is called with the lock.
+func (s *Store) pending() Pending { return Pending{s: s, tail: s.tail, settles: s.next.Load() - 1} }
 
 // state returns why the store does nothing more, nil if it works. It is called with mu
 // held.
@@ -435,9 +432,9 @@ func (s *Store) Close() error {
 		s.turn.Unlock()
 		return holdfast.ErrClosed
 	}
-	tail, last := s.tail, s.next.Load()-1
+	all := s.pending()
 	s.turn.Unlock()
-	err := s.settled(last, tail.Wait())
+	err := all.settle()
 	s.arrived.fire()
 	s.settlers.Wait()
 	s.life.Wait()

@@ -310,7 +310,7 @@ func (p *Part) Commit(receipt holdfast.Receipt, level holdfast.Level) func() err
 	if p.next > p.first {
 		s.unawaited = p.next - 1 // who has submitted it may never wait
 	}
-	wait := s.everything()
+	wait := s.pending().settle
 	for key := range p.cursors {
 		s.saving(key, wait)
 	}
@@ -321,16 +321,6 @@ func (p *Part) Commit(receipt holdfast.Receipt, level holdfast.Level) func() err
 	return wait
 }
 
-// everything returns what waits for all that has its place. It is called with the lock.
-func (s *Store) everything() func() error {
-	var p Pending
-	s.pending(&p)
-	return func() error {
-		_, err := p.Wait()
-		return err
-	}
-}
-
 // Rollback implements [txn.Part].
 func (p *Part) Rollback() func() error {
 	s := p.s
@@ -339,14 +329,14 @@ func (p *Part) Rollback() func() error {
 	}
 	level := p.shared.Level()
 	err := cmp.Or(s.tail.Raise(s.eng, level), s.saved.Raise(s.eng, level))
-	wait, saved := s.everything(), s.saved
+	all, saved := s.pending(), s.saved
 	s.turn.Unlock()
 	p.end()
 	return func() error {
 		if err != nil {
 			return s.met(err)
 		}
-		return cmp.Or(wait(), s.settled(0, saved.Wait()))
+		return cmp.Or(all.settle(), s.settled(0, saved.Wait()))
 	}
 }
 
