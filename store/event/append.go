@@ -266,8 +266,8 @@ func (s *Store) nextFor(how *terms) uint64 {
 	return s.next.Load()
 }
 
-// look does what an append needs before its turn, for the position that it would have now. It reads the engine, which
-// takes one who has entered, if events have a time, or ids that may be known, or the log is late.
+// look does what an append needs before its turn, for the position that it would have now. The caller must have entered
+// if events have a time, or ids that may be known, or the log is late: look uses the engine then.
 func (s *Store) look(a *appender, events []Event, how *terms) (was glance, err error) {
 	if err := s.begun(); err != nil {
 		return was, err

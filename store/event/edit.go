@@ -146,7 +146,7 @@ func (s *Store) applyImport(p *Pending, level holdfast.Level, a *appender, b *ho
 	return nil
 }
 
-// unknown checks, with mu held, that no event has the id of another.
+// unknown checks, with the lock, that no event has the id of another.
 func (s *Store) unknown(a *appender, events []Event) error {
 	oldest := s.oldest(s.next.Load())
 	for i := range events {

@@ -34,7 +34,7 @@ func (s *Store) settled(last uint64, err error) error {
 }
 
 // met returns err. If err means that no more events will arrive, because the engine is closed or poisoned, it becomes
-// the store's state first. It is called without mu.
+// the store's state first. It is called without the lock.
 func (s *Store) met(err error) error {
 	closed := errors.Is(err, holdfast.ErrClosed)
 	if !closed && !errors.Is(err, holdfast.ErrPoisoned) {

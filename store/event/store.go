@@ -86,7 +86,7 @@ type Store struct {
 	// turn covers order alone: it is never held while waiting for a receipt, but by a transaction. Its lock covers what
 	// follows.
 	turn      txn.Turn
-	next      atomic.Uint64    // position of the next event; written under mu, read anywhere as a guess
+	next      atomic.Uint64    // position of the next event; written with the lock, read anywhere as a guess
 	tail      receipts.Tail    // of what has been applied
 	saved     receipts.Tail    // of the offsets and snapshots that were saved outside of transactions
 	saves     map[string]*save // of offsets and snapshots, by their keys, that may not be durable
@@ -97,17 +97,17 @@ type Store struct {
 	err       error            // why nothing can be written: the first failed Wait, or the engine is closed or poisoned
 	recent    recent
 	importing map[string]uint64 // positions of the ids that the import under way has applied
-	edits     atomic.Uint64     // imports and removals; written under mu
+	edits     atomic.Uint64     // imports and removals; written with the lock
 	// hidden are positions that an import has filled: until that is durable, engines may show them.
 	hidden atomic.Pointer[map[uint64]bool]
-	crowd  atomic.Uint64 // the position that must be durable before Submit takes more ids, 0 for none; written under mu
+	crowd  atomic.Uint64 // must be durable before Submit takes more ids, 0 for none; written with the lock
 
 	stamps  atomic.Bool // the description says that there may be some
 	aboutMu sync.Mutex  // order of descriptions
 	about   format.Meta // as applied last
 
 	editing chan struct{}  // of capacity 1: full while a truncation, import or removal is under way
-	life    lifecycle.Life // entered by calls that use the engine without mu; shut under mu
+	life    lifecycle.Life // entered by calls that use the engine without the lock; shut with it
 	sweeper sweeper
 	sizes   sizes
 	logger  *slog.Logger // may be nil
@@ -393,11 +393,10 @@ func (s *Store) applied(receipt holdfast.Receipt, level holdfast.Level, next uin
 	s.mixed = s.mixed || level != s.level
 }
 
-// pending waits for all that has its place. It is called with the lock.
+// pending is for waiting for all that has its place. It is called with the lock.
 func (s *Store) pending() Pending { return Pending{s: s, tail: s.tail, settles: s.next.Load() - 1} }
 
-// state returns why the store does nothing more, nil if it works. It is called with mu
-// held.
+// state returns why the store does nothing more, nil if it works. It is called with the lock.
 func (s *Store) state() error {
 	if s.life.Closed() {
 		return holdfast.ErrClosed
@@ -414,7 +413,7 @@ func (s *Store) alive(ctx context.Context) error {
 	return holdfast.CheckContext(ctx)
 }
 
-// enter is alive for calls that use the engine without holding mu. If it returns nil, the caller must call
+// enter is alive for calls that use the engine without the lock. If it returns nil, the caller must call
 // life.Leave. It is not nested.
 func (s *Store) enter(ctx context.Context) error {
 	if err := s.alive(ctx); err != nil {
