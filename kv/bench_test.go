@@ -11,6 +11,8 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/kv"
+	"github.com/holdfastdb/holdfast/store/message"
+	"github.com/holdfastdb/holdfast/store/task"
 )
 
 // What the benchmarks work on: a table of so many keys.
@@ -174,5 +176,62 @@ func BenchmarkScan(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkOrder is a message, a task and a key of one's own: in one transaction, as one call after another, and each of
+// them alone, which shows what the transaction costs beside its parts.
+func BenchmarkOrder(b *testing.B) {
+	const level = holdfast.Process
+	placed := message.Message{Type: "Placed", Data: []byte(`{"customer":"ada","goods":"a book and two pens"}`)}
+	spec := task.Spec{Kind: "mail", Payload: []byte(`{"order":17}`)}
+	row := make([]byte, benchValue)
+	for _, parts := range []string{"transaction", "calls", "message", "task", "key"} {
+		b.Run(parts, func(b *testing.B) {
+			db := benchDB(b, level, false)
+			messages, err := message.Open(db, message.Options{Level: level})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer messages.Close()
+			space, err := messages.Namespace(ctx, message.Default)
+			if err != nil {
+				b.Fatal(err)
+			}
+			mails, err := task.Open(db, task.Options{Level: level})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer mails.Close()
+
+			write := func(n int64) error { _, err := space.WriteAfter(ctx, "order-1", n-1, placed); return err }
+			enqueue := func(int64) error { _, err := mails.Enqueue(ctx, spec); return err }
+			put := func(n int64) error {
+				return db.Update(ctx, func(tx *kv.Tx) error { return tx.Bucket("orders").Put(fmt.Append(nil, n), row) })
+			}
+			once := map[string][]func(int64) error{
+				"calls": {write, enqueue, put}, "message": {write}, "task": {enqueue}, "key": {put},
+				"transaction": {func(n int64) error {
+					return db.Update(ctx, func(tx *kv.Tx) error {
+						if _, err := space.In(tx).WriteAfter("order-1", n-1, placed); err != nil {
+							return err
+						}
+						if _, err := mails.In(tx).Enqueue(spec); err != nil {
+							return err
+						}
+						return tx.Bucket("orders").Put(fmt.Append(nil, n), row)
+					})
+				}},
+			}[parts]
+			b.ReportAllocs()
+			b.ResetTimer()
+			for n := range int64(b.N) {
+				for _, do := range once {
+					if err := do(n); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+		})
 	}
 }

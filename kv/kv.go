@@ -206,6 +206,12 @@ func open(engine holdfast.Engine, name string) (*core, error) {
 	return c, nil
 }
 
+// Databases lists the names of the databases in r, an engine or a snapshot of one, in the order of their lengths and then
+// bytes. One that has never been written to is not there. It takes a seek for each.
+func Databases(r holdfast.Reader) (names []string, err error) {
+	return keyspace.Names(r, keyspace.Databases)
+}
+
 // On is Open without options, for those who open stores in it. An error is that of the first use of the database, or of
 // a store in it.
 func On(engine holdfast.Engine) *DB {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -251,11 +252,15 @@ func TestInspectStores(t *testing.T) {
 				f.Tasks[0].Queues[0].Counts["waiting"] != 2 || f.Tasks[1].Store != "shop" {
 				t.Errorf("tasks: %+v", f.Tasks)
 			}
+			if len(f.Databases) != 2 || f.Databases[1].Database != "other" || len(f.Databases[0].Buckets) != 26 ||
+				f.Databases[0].Buckets[0] != `"\x00"` || f.Databases[0].Buckets[1] != "table-0" {
+				t.Errorf("databases: %+v", f.Databases)
+			}
 			if len(f.Raft) != 1 || f.Raft[0].Last != 1 {
 				t.Errorf("raft: %+v", f.Raft)
 			}
 			status, out, errs = result(t, holdfastCommand(t, "inspect", dir))
-			for _, want := range []string{"orders", "mails", "shop", "work", "mail", "raft store"} {
+			for _, want := range []string{"orders", "mails", "shop", "work", "mail", "raft store", "table-10", "and 6 more"} {
 				if !strings.Contains(out, want) || status != 0 {
 					t.Errorf("status %d, no %q in\n%s%s", status, want, out, errs)
 				}
@@ -350,6 +355,16 @@ func fill(t *testing.T, engine, dir string) {
 		_, err = k.Enqueue(ctx, task.Spec{Kind: "k", Queue: "mail"}, task.Spec{Kind: "k", Queue: "mail"})
 		try(t, err)
 		try(t, k.Close())
+	}
+	for _, name := range []string{"", "other"} {
+		db, err := kv.Open(e, kv.Options{Name: name})
+		try(t, err)
+		try(t, db.Update(ctx, func(tx *kv.Tx) error {
+			for n := range 25 {
+				_ = tx.Bucket(fmt.Sprint("table-", n), "within").Put([]byte("k"), nil)
+			}
+			return tx.Bucket("\x00").Put([]byte("k"), nil)
+		}))
 	}
 	r, err := raftlog.Open(e, raftlog.Options{Name: "node"})
 	try(t, err)

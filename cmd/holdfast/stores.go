@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
@@ -28,10 +29,18 @@ type inspection struct {
 // foundStores are the stores in a directory. Those of a server's namespace have its id in front of their names, but for
 // the default one.
 type foundStores struct {
+	Databases []foundDatabase `json:"databases"`
+
 	Logs     []api.Log       `json:"logs"`
 	Messages []foundMessages `json:"messages"`
 	Tasks    []foundTasks    `json:"tasks"`
 	Raft     []foundRaft     `json:"raft"`
+}
+
+// foundDatabase is a database of package kv and its buckets, without those in them.
+type foundDatabase struct {
+	Database string   `json:"database"`
+	Buckets  []string `json:"buckets"` // as the commands take them
 }
 
 type foundMessages struct {
@@ -80,13 +89,31 @@ func (in *inspection) inspectStores(ctx context.Context) {
 
 	e := scratch.New(base)
 	defer e.Close()
-	in.Stores = &foundStores{Logs: []api.Log{}, Messages: []foundMessages{}, Tasks: []foundTasks{}, Raft: []foundRaft{}}
+	in.Stores = &foundStores{Databases: []foundDatabase{}, Logs: []api.Log{}, Messages: []foundMessages{}, Tasks: []foundTasks{}, Raft: []foundRaft{}}
 	f := in.Stores
-	for _, find := range []func(context.Context, holdfast.Engine) error{f.logs, f.messages, f.tasks, f.raft} {
+	for _, find := range []func(context.Context, holdfast.Engine) error{f.databases, f.logs, f.messages, f.tasks, f.raft} {
 		if err := find(ctx, e); err != nil {
 			note("what is in its stores cannot be told in full: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
 	}
+}
+
+func (f *foundStores) databases(ctx context.Context, e holdfast.Engine) error {
+	names, err := kv.Databases(e)
+	errs := []error{err}
+
+	for _, name := range names {
+		db, err := kv.Open(e, kv.Options{Name: name, Level: holdfast.Memory})
+		if err == nil {
+			err = db.View(ctx, func(tx *kv.Tx) error {
+				f.Databases = append(f.Databases, foundDatabase{name, append([]string{}, shownPath(slices.Collect(tx.Buckets()))...)})
+				return nil
+			})
+		}
+		errs = append(errs, err)
+	}
+
+	return errors.Join(errs...)
 }
 
 func (f *foundStores) logs(ctx context.Context, e holdfast.Engine) error {
@@ -198,6 +225,18 @@ func (f *foundStores) raft(_ context.Context, e holdfast.Engine) error {
 
 // print shows the stores.
 func (f *foundStores) print(p *page) {
+	if len(f.Databases) > 0 {
+		p.line("\ndatabase\tbuckets; holdfast kv list counts their keys")
+	}
+
+	for _, d := range f.Databases {
+		shown := d.Buckets[:min(len(d.Buckets), 20)]
+		line := cmp.Or(strings.Join(shown, ", "), "-")
+		if more := len(d.Buckets) - len(shown); more > 0 {
+			line += fmt.Sprintf(" and %d more", more)
+		}
+		p.line("%s\t%s", named(d.Database), line)
+	}
 	if len(f.Logs) > 0 {
 		p.line("\nlog\tfirst\tlast\tsubscription\tat\tbehind")
 	}

@@ -3,6 +3,7 @@ package txn
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -25,7 +26,7 @@ type Tx struct {
 	most   int64 // bytes of a batch that the engine takes
 	level  holdfast.Level
 	parts  []part
-	batch  holdfast.Batch
+	room   [6]part // of parts, mostly
 }
 
 type part struct {
@@ -35,7 +36,9 @@ type part struct {
 
 // Begin begins a transaction over an engine of these capabilities. It has no parts yet.
 func Begin(engine holdfast.Engine, c *holdfast.Capabilities) *Tx {
-	return &Tx{engine: engine, most: c.MaxBatchSize}
+	x := &Tx{engine: engine, most: c.MaxBatchSize}
+	x.parts = x.room[:0]
+	return x
 }
 
 // Raise makes the transaction survive at least what level names.
@@ -81,34 +84,49 @@ func (x *Tx) Run(f func() error) (wait Wait, err error) {
 		}
 	}()
 	err = Call(f)
+
+	b := batches.Get().(*holdfast.Batch)
+	defer func() {
+		if b.Size() <= maxKept {
+			b.Reset()
+			batches.Put(b)
+		}
+	}()
 	for i := 0; err == nil && i < len(x.parts); i++ { // a part may join another one
-		err = x.parts[i].Prepare(&x.batch)
+		err = x.parts[i].Prepare(b)
 	}
 	returned = true
 
-	if err != nil || x.batch.Len() == 0 && x.batch.Err() == nil {
+	if err != nil || b.Len() == 0 && b.Err() == nil {
 		return x.rollback(), err
 	}
-	receipt, err := x.apply()
+	receipt, err := x.apply(b)
 	if err != nil {
 		return x.rollback(), err
 	}
+	wait = make(Wait, 0, len(x.parts))
 	for _, p := range x.parts {
 		wait = add(wait, p.Commit(receipt, x.level))
 	}
 	return wait, nil
 }
 
-func (x *Tx) apply() (holdfast.Receipt, error) {
-	if err := x.batch.Err(); err != nil {
+// batches are those that Run has used: an engine keeps nothing of a batch that it has applied.
+var batches = sync.Pool{New: func() any { return new(holdfast.Batch) }}
+
+// maxKept is how large a batch may have become that is used again, in bytes.
+const maxKept = 1 << 20
+
+func (x *Tx) apply(b *holdfast.Batch) (holdfast.Receipt, error) {
+	if err := b.Err(); err != nil {
 		return holdfast.Receipt{}, err
 	}
-	if size := int64(x.batch.Size()); size > x.most {
+	if size := int64(b.Size()); size > x.most {
 		return holdfast.Receipt{}, &holdfast.Error{Op: "transaction", Engine: x.engine.Capabilities().Engine,
 			Class: holdfast.ErrTooLarge, Detail: fmt.Sprintf("it writes %d bytes, the limit is %d", size, x.most),
 			Remedy: "divide it into several"}
 	}
-	return x.engine.Apply(&x.batch, x.level)
+	return x.engine.Apply(b, x.level)
 }
 
 func (x *Tx) rollback() (wait Wait) {

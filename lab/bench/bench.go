@@ -62,7 +62,8 @@ type Peer struct {
 	Named bool
 	// OneClient is true for one that answers one client after another, so that it is measured with one only.
 	OneClient bool
-	// Transactional is true for one that has transactions which read. Engines have those of package kv.
+	// Transactional is true for one that has transactions which read, or of tasks, in which there can be other things too.
+	// Engines have those of package kv.
 	Transactional bool
 }
 
@@ -99,7 +100,8 @@ func peers() []Peer {
 	}
 
 	for _, e := range contender.TaskEngines() {
-		list = append(list, Peer{Entry: e, Kind: Tasks, Server: e.Name == contender.River})
+		list = append(list, Peer{Entry: e, Kind: Tasks, Server: e.Name == contender.River,
+			Transactional: e.Name == contender.River})
 	}
 
 	return list
@@ -131,7 +133,7 @@ func (l Lab) can(name string, w Workload) (why string, ok bool) {
 	case p.Kind != w.Store:
 		return fmt.Sprintf("holds %s only", p.Kind), false
 	case w.Transactions && !p.Transactional:
-		return "has no transactions that read, or is measured without them", false
+		return "has no such transactions, or is measured without them", false
 	}
 
 	return "", true

@@ -164,7 +164,7 @@ func TestTransactionPeers(t *testing.T) {
 	slices.Sort(in)
 	slices.Sort(out)
 	const wantIn = "badger:bare-conflicts bbolt:bare bbolt:bare-array bbolt:bare-batch logtree"
-	const none = ": has no transactions that read, or is measured without them"
+	const none = ": has no such transactions, or is measured without them"
 	if got := strings.Join(in, " "); !strings.HasPrefix(got, wantIn) {
 		t.Errorf("in it are %s", got)
 	}

@@ -46,7 +46,7 @@ func taskStudy(n taskSizes) []Workload {
 	long := throughput("task/long", "task/throughput for long, behind 1,000,000 tasks", n.long)
 	long.Samples = true
 
-	return []Workload{
+	return append([]Workload{
 		{
 			Name:  "task/lifecycle",
 			About: "a task is enqueued, claimed, has its output replaced ten times, is completed and gone",
@@ -59,7 +59,7 @@ func taskStudy(n taskSizes) []Workload {
 		},
 		throughput("task/throughput", "enqueue a task, claim the next one and complete it, behind 100,000 tasks", n.backlog),
 		long,
-	}
+	}, taskOrderWorkloads()...)
 }
 
 // openTasks opens the task queue under test: the engine itself if it is a peer, else one of package task.
@@ -168,11 +168,16 @@ func (a *taskAcks) enqueue(q contender.Tasks, specs ...contender.TaskSpec) error
 	}
 
 	for _, id := range ids {
-		a.enqueued.add(maphash.String(a.seed, id))
-		a.put.Add(int64(len(taskKind) + len(taskArgs)))
+		a.enqueuedOne(id)
 	}
 
 	return nil
+}
+
+// enqueuedOne notes that a task was enqueued.
+func (a *taskAcks) enqueuedOne(id string) {
+	a.enqueued.add(maphash.String(a.seed, id))
+	a.put.Add(int64(len(taskKind) + len(taskArgs)))
 }
 
 func (a *taskAcks) claim(q contender.Tasks) (contender.TaskClaim, error) {

@@ -76,7 +76,8 @@ type Workload struct {
 
 	// OneKey is true for work on an engine's keys that commits one at a time: engines without atomic batches can do it.
 	OneKey bool
-	// Transactions is true for work on keys in transactions that read: on engines, in package kv.
+	// Transactions is true for work on keys in transactions that read, or of tasks and other things in one: on engines, in
+	// package kv.
 	Transactions bool
 	// BatchBytes is how many bytes of keys and values one batch has, where that is more than an engine may take.
 	BatchBytes int64

@@ -52,8 +52,8 @@ var riverCaveats = []string{
 func DescribeRiver() holdfast.Capabilities {
 	c := DescribePostgres()
 	c.Engine, c.Library = River, version(riverModule)+" on "+c.Library
-	c.Caveats = append([]string{"It holds tasks only, in River's own tables, on a server that ends with the process " +
-		"that opened it.", "synchronous_commit off is Memory, and fsync off is Process: see postgres."}, riverCaveats...)
+	c.Caveats = append([]string{"It holds tasks, in River's own tables, and beside them messages and rows for orders, on a " +
+		"server that ends with the process that opened it.", "synchronous_commit off is Memory, and fsync off is Process: see postgres."}, riverCaveats...)
 
 	return c
 }
@@ -102,7 +102,7 @@ func OpenRiver(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &riverQueue[*riverpgxv5.Driver, pgx.Tx]{}
+	q := &riverOrders{riverQueue: &riverQueue[*riverpgxv5.Driver, pgx.Tx]{}}
 	q.init(onlyTasks, h, o.Level, func() holdfast.Capabilities {
 		c := DescribeRiver()
 		if o.Level == holdfast.Process { // it does not sync at all
@@ -113,7 +113,7 @@ func OpenRiver(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	})
 	q.settings = postgresSettings(o)
 
-	return q.open(func(ctx context.Context) error {
+	_, err = q.open(func(ctx context.Context) error {
 		server, conn, config, err := startPostgresIn(ctx, h, q.settings)
 		if err != nil {
 			return err
@@ -124,13 +124,16 @@ func OpenRiver(dir string, o holdfast.Options) (holdfast.Engine, error) {
 			server.kill()
 			return err
 		}
-		q.driver, q.killDB = riverpgxv5.New(pool), server.kill
+		q.pool, q.driver, q.killDB = pool, riverpgxv5.New(pool), server.kill
 		q.shutDB = func() error {
 			pool.Close()
 			return server.stop()
 		}
 		if h.New {
 			if err := q.migrate(ctx); err != nil {
+				return err
+			}
+			if _, err := conn.Exec(ctx, postgresSchema+riverRows); err != nil {
 				return err
 			}
 			if err := postgresMade(ctx, h, conn); err != nil {
@@ -140,6 +143,11 @@ func OpenRiver(dir string, o holdfast.Options) (holdfast.Engine, error) {
 
 		return conn.Close(ctx)
 	})
+	if err != nil {
+		return nil, err
+	}
+
+	return q, nil
 }
 
 // OpenRiverSQLite makes or opens a database with River's tables in dir.

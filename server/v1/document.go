@@ -12,6 +12,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/server/route"
@@ -50,6 +51,9 @@ func describe(doc *huma.OpenAPI) {
 			names[f.Name], _, _ = strings.Cut(f.Tag.Get("json"), ",")
 		}
 		s.Description = comments[t.Name()]
+		if t == reflect.TypeFor[api.Operation]() { // its namespace, and one of the others
+			s.MinProperties, s.MaxProperties = &two, &two
+		}
 		if !asked[name] { // answers may have more fields some day
 			s.AdditionalProperties = nil
 		}

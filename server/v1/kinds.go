@@ -48,15 +48,16 @@ var kinds = map[string]func(*huma.Schema){
 	"kind":      text(1, task.MaxTextSize, plainText),
 	"some":      func(s *huma.Schema) { s.MinItems = &one },
 	"time":      func(s *huma.Schema) { s.Pattern = years },
-	"moment":    func(s *huma.Schema) { s.Not = &huma.Schema{Pattern: "^000[01]-"} },
-	"small":     func(s *huma.Schema) { s.Minimum, s.Maximum = number(math.MinInt8), number(math.MaxInt8) },
-	"natural":   func(s *huma.Schema) { s.Minimum = new(float64) },
+	// null matches every pattern, and is none of those times.
+	"moment":  func(s *huma.Schema) { s.Not = &huma.Schema{Type: huma.TypeString, Pattern: "^000[01]-"} },
+	"small":   func(s *huma.Schema) { s.Minimum, s.Maximum = number(math.MinInt8), number(math.MaxInt8) },
+	"natural": func(s *huma.Schema) { s.Minimum = new(float64) },
 	"uuid": func(s *huma.Schema) {
 		s.Format, s.Pattern = "uuid", uuid
 	},
 }
 
-var one = 1
+var one, two = 1, 2
 
 func number(n float64) *float64 { return &n }
 
