@@ -155,7 +155,7 @@ func (p Pending) Wait() (Result, error) {
 }
 
 // settle is Wait without a result.
-func (p Pending) settle() error { return p.s.settled(p.settles, p.tail.Wait()) }
+func (p *Pending) settle() error { return p.s.settled(p.settles, p.tail.Wait()) }
 
 // minSeconds and maxSeconds are the whole seconds since 1970 whose nanoseconds fit in an
 // int64.
@@ -231,7 +231,7 @@ func (s *Store) place(ctx context.Context, p *Pending, how terms, events []Event
 			return err
 		}
 	}
-	was, err := s.look(a, events, &how)
+	was, err := s.look(a, events, &how, reads)
 	if reads {
 		s.life.Leave()
 	}
@@ -266,14 +266,20 @@ func (s *Store) nextFor(how *terms) uint64 {
 	return s.next.Load()
 }
 
-// look does what an append needs before its turn, for the position that it would have now. The caller must have entered
-// if events have a time, or ids that may be known, or the log is late: look uses the engine then.
-func (s *Store) look(a *appender, events []Event, how *terms) (was glance, err error) {
-	if err := s.begun(); err != nil {
-		return was, err
+// ready makes the log ready for the events, before they get positions.
+func (s *Store) ready(events []Event) error {
+	err := s.begun()
+	if err == nil && timed(events) {
+		err = s.allow(false)
 	}
-	if timed(events) {
-		if err := s.allow(false); err != nil {
+	return err
+}
+
+// look does what an append needs before its turn, for the position that it would have now. reads says that the caller
+// has entered, which it must have if events have a time, or ids that may be known, or the log is late.
+func (s *Store) look(a *appender, events []Event, how *terms, reads bool) (was glance, err error) {
+	if reads {
+		if err := s.ready(events); err != nil {
 			return was, err
 		}
 	}
@@ -329,10 +335,12 @@ func (s *Store) apply(p *Pending, a *appender, events []Event, how *terms, was g
 	}
 	next := s.next.Load()
 	end := next + uint64(len(events))
-	if err := s.commit(&a.batch, how.level, end); err != nil {
+	receipt, err := s.eng.Apply(&a.batch, how.level)
+	if err != nil {
 		return err
 	}
-	*p = s.pending()
+	s.applied(receipt, how.level, end)
+	p.s, p.tail, p.settles = s, s.tail, end-1
 	p.result.First, p.result.Last = next, end-1
 	if events[0].ID != "" {
 		s.remember(events, next)

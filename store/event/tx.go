@@ -30,10 +30,13 @@ type Part struct {
 	first   uint64              // the position of the first event that it appends
 	next    uint64              // and behind the last
 	ids     map[string]struct{} // that it appends, folded
-	cursors map[string][]byte   // offsets and snapshots that it saves, by their keys; nil for one that it deletes
+	cursors []cursor            // offsets and snapshots that it saves
 	applied []func()            // what is done with the lock once it has its place
 	locked  bool                // it has the lock
 }
+
+// cursor is an offset or snapshot that is saved.
+type cursor struct{ key, value []byte } // value is nil if it is deleted
 
 // enter returns the part. If that is no error, the caller calls Leave of the transaction.
 func (t Tx) enter() (*Part, error) {
@@ -131,7 +134,7 @@ func (p *Part) append(how terms, events []Event) (Result, error) {
 		}
 	}
 	how.part, how.level, how.new = p, s.level, allNew(events)
-	was, err := s.look(a, events, &how)
+	was, err := s.look(a, events, &how, true)
 	if err != nil {
 		return Result{}, s.met(err)
 	}
@@ -253,10 +256,21 @@ func (p *Part) drop(op string, key []byte, name string) error {
 
 // note keeps what the transaction has saved under a key.
 func (p *Part) note(key, value []byte) {
-	if p.cursors == nil {
-		p.cursors = map[string][]byte{}
+	if c := p.saved(key); c != nil {
+		c.value = value
+		return
 	}
-	p.cursors[string(key)] = value
+	p.cursors = append(p.cursors, cursor{key, value})
+}
+
+// saved returns what the transaction has saved under a key, nil if nothing.
+func (p *Part) saved(key []byte) *cursor {
+	for i := range p.cursors {
+		if bytes.Equal(p.cursors[i].key, key) {
+			return &p.cursors[i]
+		}
+	}
+	return nil
 }
 
 func (p *Part) load(op string, key []byte, name string) (pos uint64, state []byte, err error) {
@@ -273,11 +287,11 @@ func (p *Part) load(op string, key []byte, name string) (pos uint64, state []byt
 
 // latest returns what was saved last under a key, or ErrNotFound.
 func (p *Part) latest(key []byte) ([]byte, error) {
-	if value, ok := p.cursors[string(key)]; ok {
-		if value == nil {
+	if c := p.saved(key); c != nil {
+		if c.value == nil {
 			return nil, holdfast.ErrNotFound
 		}
-		return value, nil
+		return c.value, nil
 	}
 
 	// An engine that does not show yet what was applied does so once that is durable.
@@ -310,9 +324,10 @@ func (p *Part) Commit(receipt holdfast.Receipt, level holdfast.Level) func() err
 	if p.next > p.first {
 		s.unawaited = p.next - 1 // who has submitted it may never wait
 	}
-	wait := s.pending().settle
-	for key := range p.cursors {
-		s.saving(key, wait)
+	all := s.pending()
+	wait := all.settle
+	for i := range p.cursors {
+		s.saving(string(p.cursors[i].key), wait)
 	}
 	s.turn.Unlock()
 	p.end()
