@@ -69,6 +69,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
+	"github.com/holdfastdb/holdfast/internal/layers"
 	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/internal/registry"
 	"github.com/holdfastdb/holdfast/internal/txn"
@@ -132,7 +133,7 @@ type core struct {
 	mu      sync.Mutex
 	commits uint64
 	tail    receipts.Tail
-	pending pending
+	pending layers.Pending
 }
 
 // dbs are the databases of engines that are open.
@@ -237,6 +238,9 @@ func (db *DB) Engine() holdfast.Engine {
 	}
 	return db.engine
 }
+
+// Name is that of the database in its engine.
+func (db *DB) Name() string { return db.name }
 
 // Level is what an Update survives whose context names no stronger level.
 func (db *DB) Level() holdfast.Level {

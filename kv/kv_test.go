@@ -100,6 +100,31 @@ func TestUpdate(t *testing.T) {
 	})
 }
 
+// What a function can ask its transaction.
+func TestAsked(t *testing.T) {
+	each(t, func(t *testing.T, db *kv.DB) {
+		err := db.Update(ctx, func(tx *kv.Tx) error {
+			b := tx.Bucket("b")
+			size := tx.Size()
+			check(t, b.Put([]byte("k"), make([]byte, 1000)))
+			if _, err := b.Get([]byte("k")); err != nil || size != 0 || tx.Size() < 1000 || tx.Size() > 1500 {
+				t.Errorf("it has %d bytes, and had %d; %v", tx.Size(), size, err)
+			}
+			if b.Tx() != tx || tx.DB().Name() != db.Name() || tx.Err() != nil {
+				t.Errorf("another transaction, or %v", tx.Err())
+			}
+			_ = b.Put(nil, nil)
+			if !errors.Is(tx.Err(), holdfast.ErrBadKey) {
+				t.Errorf("after a write that is refused: %v", tx.Err())
+			}
+			return nil
+		})
+		if !errors.Is(err, holdfast.ErrBadKey) {
+			t.Error(err)
+		}
+	})
+}
+
 // Whatever makes a transaction fail, nothing of it is there.
 func TestNothingIsLeft(t *testing.T) {
 	mine := errors.New("mine")

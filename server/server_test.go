@@ -72,24 +72,22 @@ func (b *safeBuffer) String() string {
 	return b.b.String()
 }
 
-func openData(t testing.TB, e holdfast.Engine) (*data.Data, *auth.Tokens, string) {
+func openData(t testing.TB, e holdfast.Engine) (*data.Data, string) {
 	t.Helper()
 	d, err := data.Open(e, data.Options{Level: e.Capabilities().Strongest()})
 	try(t, err)
-	tokens, err := auth.Open(e, d.Messages())
-	try(t, err)
 	token := auth.NewNamespaceSecret(message.Default)
-	try(t, d.Messages().SetToken(ctx, message.Default, token))
-	return d, tokens, token
+	try(t, d.Tokens().SetOwn(ctx, message.Default, token))
+	return d, token
 }
 
 // start starts a server of these routes and the public ones. With nil it has all routes.
 func start(t testing.TB, e holdfast.Engine, o Options, routes []route.Route) *running {
 	t.Helper()
-	d, tokens, token := openData(t, e)
+	d, token := openData(t, e)
 	r := &running{t: t, token: token, log: new(safeBuffer), client: &http.Client{Transport: &http.Transport{}}}
 	o.Logger = slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	r.Server = prepare(d, tokens, o)
+	r.Server = prepare(d, o)
 	r.mount(r.public())
 	if routes == nil {
 		routes = r.apis()
@@ -364,7 +362,7 @@ func TestHeavy(t *testing.T) {
 	tokens := map[string]string{"default": r.token}
 	for _, id := range []string{"one", "two"} {
 		tokens[id] = auth.NewNamespaceSecret(id)
-		_, err := r.data.Messages().Create(ctx, message.NamespaceOptions{ID: id, Token: tokens[id]})
+		_, err := r.data.Create(ctx, message.NamespaceOptions{ID: id}, tokens[id])
 		try(t, err)
 	}
 	refused := func(namespace string) {
@@ -735,7 +733,7 @@ func startOnFullDisk(t *testing.T, deletes bool) {
 	disk, log := vfs.NewMem(), new(safeBuffer)
 	e, err := logtree.OpenMem(disk, "d", holdfast.Options{})
 	try(t, err)
-	d, _, token := openData(t, e)
+	d, token := openData(t, e)
 	var s *Server
 	do := func(method, path, body string, status int) string {
 		t.Helper()

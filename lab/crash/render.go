@@ -279,6 +279,7 @@ func (s screen) reached(r *Report) {
 	}
 }
 
+// some shows a count, and a dash for none, so that what is there stands out.
 func some[N int | int64](n N) string {
 	if n == 0 {
 		return "-"
@@ -287,6 +288,7 @@ func some[N int | int64](n N) string {
 	return fmt.Sprint(n)
 }
 
+// ratio shows a number of syncs for each acknowledgement, and a question mark where it is not known.
 func ratio(f float64) string {
 	if f < 0 {
 		return "?"
@@ -295,6 +297,7 @@ func ratio(f float64) string {
 	return measure.Digits(f)
 }
 
+// recoveryText shows the median and the longest time of opening.
 func recoveryText(r Recovery) string {
 	if r.Median < 0 {
 		return "?"
@@ -303,6 +306,7 @@ func recoveryText(r Recovery) string {
 	return fmt.Sprintf("%.0f..%.0f", r.Median, r.Max)
 }
 
+// window shows the most that one crash took.
 func window(r Result) string {
 	if r.LostCommits == 0 {
 		return "-"
@@ -380,6 +384,7 @@ func (r *Report) brokenRows() (n int) {
 	return n
 }
 
+// heldControls reports whether a control was not found out.
 func (r *Report) heldControls() bool {
 	return slices.ContainsFunc(r.Results, func(row Result) bool {
 		return row.Control && !row.FoundOut()

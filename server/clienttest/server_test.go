@@ -158,7 +158,7 @@ func newServer(e holdfast.Engine, level holdfast.Level, token string) (*server.S
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := d.Messages().SetToken(ctx, message.Default, token); err != nil {
+	if err := d.Tokens().SetOwn(ctx, message.Default, token); err != nil {
 		return nil, nil, errors.Join(err, d.Close())
 	}
 	s, err := server.New(d, server.Options{Backup: oneFile, Logger: quiet})

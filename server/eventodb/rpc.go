@@ -547,13 +547,13 @@ func (c *call) namespaceCreate() error {
 	if err != nil {
 		return err
 	}
-	o := message.NamespaceOptions{ID: id}
+	o, token := message.NamespaceOptions{ID: id}, ""
 	err = c.options(1, func(name string, v value) error {
 		switch name {
 		case "description":
 			return setText(&o.Description, name, v)
 		case "token":
-			return setText(&o.Token, name, v)
+			return setText(&token, name, v)
 		case "metadata":
 			if !v.isObject() {
 				return invalid("metadata must be an object")
@@ -566,17 +566,17 @@ func (c *call) namespaceCreate() error {
 	if err != nil {
 		return err
 	}
-	if o.Token == "" {
-		o.Token = auth.NewNamespaceSecret(id)
-	} else if s, err := auth.Parse(o.Token); err != nil || s.Namespace != id {
+	if token == "" {
+		token = auth.NewNamespaceSecret(id)
+	} else if s, err := auth.Parse(token); err != nil || s.Namespace != id {
 		return invalid("token must be one of the namespace %q", id)
 	}
-	info, err := c.data.Messages().Create(c.ctx, o)
+	info, err := c.data.Create(c.ctx, o, token)
 	if err != nil {
 		return err
 	}
 	c.out = appendText(append(c.out, `{"namespace":`...), id)
-	c.out = appendText(append(c.out, `,"token":`...), o.Token)
+	c.out = appendText(append(c.out, `,"token":`...), token)
 	c.out = appendTime(append(c.out, `,"createdAt":`...), info.Created)
 	c.out = append(c.out, '}')
 
@@ -601,7 +601,7 @@ func (c *call) namespaceDelete() error {
 }
 
 func (c *call) namespaceList() error {
-	infos, err := c.data.Messages().Namespaces(c.ctx, "", 0)
+	infos, err := c.data.Namespaces(c.ctx, "", 0)
 	if err != nil {
 		return err
 	}
@@ -650,7 +650,7 @@ func (c *call) namespaceInfo() error {
 	if err != nil {
 		return err
 	}
-	info, err := c.data.Messages().Info(c.ctx, id)
+	info, err := c.data.Info(c.ctx, id)
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ type inLog struct {
 // find is the log, which must be there.
 func (in *inLog) find(c *call) (*event.Store, error) { return c.data.FindLog(c.ctx, c.ns, in.Log) }
 
+// logs declares what is done with logs of events.
 func (s *service) logs() {
 	const tag = "logs"
 	missing := []string{api.CodeNotFound}
@@ -109,6 +110,7 @@ func (s *service) logs() {
 			if err != nil {
 				return out, err
 			}
+
 			if err := log.CheckHistory(in.History, in.From); err != nil {
 				return out, err
 			}
@@ -121,10 +123,14 @@ func (s *service) logs() {
 					return out, err
 				}
 				out.Events, out.Next = append(out.Events, api.FromEvent(&e)), e.Position+1
+
+				// A page ends when it is large, whatever the limit: it is built in memory.
 				if size += len(e.Data) + len(e.Metadata) + escaped*(len(e.Type)+len(e.Origin)+len(e.ID)); size > pageBytes {
 					return out, nil
 				}
 			}
+
+			// The log was read to its end, so positions that have no event are passed over.
 			if len(out.Events) < limit {
 				out.Next = max(out.Next, end+1)
 			}
@@ -158,6 +164,7 @@ func (s *service) logs() {
 				return err
 			}
 
+			// An error after the first byte of a stream could not be answered any more, so it is looked for before.
 			for _, err := range log.Events(c.ctx, uint64(from), 1) { // is the position there?
 				if err != nil {
 					return err

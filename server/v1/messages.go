@@ -48,11 +48,13 @@ type known struct {
 	History string `query:"history" doc:"What history was, in the answer that the position is from; absent to check the position alone."`
 }
 
+// query is the selection as a query of the store, without a position.
 func (s *selection) query() message.Query {
 	return message.Query{Stream: s.Stream, Category: s.Category, Types: s.Types, Prefix: s.Prefix,
 		Correlation: s.Correlation, Group: message.Group{Member: s.Member, Size: s.Size}}
 }
 
+// messages declares how messages are written, read and followed.
 func (s *service) messages() {
 	const tag = "messages"
 	declare(s, operation{id: "write-messages", method: http.MethodPost, path: inNamespace + "/messages",
@@ -105,6 +107,7 @@ func (s *service) messages() {
 			}
 			out.Messages, out.Next = []api.Message{}, q.From
 
+			// The end is taken before the reading, so that a message which comes meanwhile is not passed over.
 			end := n.Last()
 			size := 0
 			for m, err := range n.Read(c.ctx, q) {
@@ -160,6 +163,8 @@ func (s *service) messages() {
 				return err
 			}
 			q.History = "" // it is that of the first position only
+
+			// Followers with the same selection share a topic, whatever position they begin at.
 			key := followed{n, fmt.Sprintf("%#v", in.selection)}
 			encode := sent("message", func(m *message.Message) int64 { return after(&q, m) - 1 },
 				func(m *message.Message) any { return api.FromMessage(m) })
@@ -191,6 +196,7 @@ func expects(w *api.Write) error {
 	return nil
 }
 
+// written is the result of a write, in the form of the API.
 func written(w *api.Write, r message.Result) api.Written {
 	return api.Written{Stream: w.Stream, Position: r.Position, Global: r.Global, Repeated: r.Repeated}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
+// streams declares what is done with streams and categories.
 func (s *service) streams() {
 	const tag = "streams"
 	type stream struct {
@@ -196,6 +197,7 @@ func (c *call) stream(kind string, f func(w io.Writer) error) error {
 	case !out.any:
 		c.w.Header().Del("Content-Disposition")
 		return err
+
 	default:
 		c.req.Err = err
 		panic(http.ErrAbortHandler)
@@ -208,6 +210,7 @@ type begun struct {
 	any bool
 }
 
+// Write notes that something was written, and writes it.
 func (b *begun) Write(p []byte) (int, error) {
 	b.any = b.any || len(p) > 0
 	return b.w.Write(p)

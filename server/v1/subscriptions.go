@@ -29,6 +29,8 @@ func (in *inSubscription) with(c *call, f func(s *data.Subscription) error) erro
 		if !errors.Is(err, holdfast.ErrClosed) {
 			return err
 		}
+
+		// It is tried again only with another subscription of that name: the same one closed means that the server stops.
 		if again, err := c.data.Subscription(c.ctx, c.ns, in.Name); err != nil || again == s {
 			return cmp.Or(err, holdfast.ErrClosed)
 		}
@@ -58,6 +60,7 @@ func (c *call) subscription(state message.SubscriptionState) (out api.Subscripti
 		Embedded: embedded, Behind: state.Behind, Pending: state.Pending, Parked: state.Parked}, err
 }
 
+// subscriptions declares what is done with subscriptions.
 func (s *service) subscriptions() {
 	const tag = "subscriptions"
 	missing := []string{api.CodeNotFound}
@@ -141,6 +144,7 @@ func (s *service) subscriptions() {
 				if len(claimed) == 0 || err != nil {
 					return err
 				}
+
 				sub.Hold()
 
 				for i := range claimed {

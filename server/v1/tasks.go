@@ -28,6 +28,7 @@ const leastWait = 20
 // giveBack is the timeout for giving back what was claimed for a client that has disconnected.
 const giveBack = 10 * time.Second
 
+// tasks declares how tasks are enqueued, claimed and finished.
 func (s *service) tasks() {
 	const tag = "tasks"
 	declare(s, operation{id: "enqueue-tasks", method: http.MethodPost, path: inNamespace + "/tasks", role: auth.Write,
@@ -62,6 +63,8 @@ func (s *service) tasks() {
 			for i, l := range leases {
 				out.Leases[i] = api.Lease{Task: api.FromTask(&l.Task), Token: l.Token, Until: l.Until}
 			}
+
+			// If the client has gone, nobody works on the tasks, and others would wait until the leases run out.
 			c.unless = func(ctx context.Context) error { return errors.Join(giveTasksBack(ctx, t, leases)...) }
 
 			return out, nil
@@ -102,6 +105,7 @@ func giveTasksBack(ctx context.Context, t *task.Store, leases []task.Lease) []er
 	errs := make([]error, len(leases))
 	var all sync.WaitGroup
 
+	// All at once, because commits that are asked for together share a sync.
 	for i, l := range leases {
 		all.Go(func() { errs[i] = t.Snooze(ctx, l, 0) })
 	}
@@ -198,6 +202,8 @@ func (s *service) eachTask() {
 				}
 			}
 			t, err := c.data.FindTasks(c.ctx, c.ns)
+
+			// A namespace without tasks has an empty list. A queue that is asked for by name must be there.
 			if errors.Is(err, holdfast.ErrNotFound) && in.Queue == "" {
 				return out, nil
 			}
@@ -367,6 +373,7 @@ func waitFor[T any](c *call, waitMS int64, claim func(ctx context.Context) ([]T,
 		return nil, problem.BadRequest("wait_ms is %d", waitMS)
 	}
 
+	// Three ends of waiting: the server stops, the time has passed, the client is gone. Only the last is an error.
 	ctx, cancel := c.stopping(c.ctx)
 	defer cancel()
 
@@ -384,6 +391,7 @@ func waitFor[T any](c *call, waitMS int64, claim func(ctx context.Context) ([]T,
 	return claimed, err
 }
 
+// enqueued are the results in the form of the API.
 func enqueued(results []task.Result) api.EnqueueResult {
 	out := api.EnqueueResult{Results: make([]api.Enqueued, len(results))}
 	for i, r := range results {

@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/names"
 	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
@@ -18,18 +17,7 @@ import (
 // position that readers do not see yet is ErrAhead; a truncated one is accepted. As in Append, ctx is checked
 // until the save is applied, and not after.
 func (s *Store) SaveOffset(ctx context.Context, subscription string, pos uint64) error {
-	return s.save(ctx, "save offset", s.keys.Offset(subscription), subscription, pos, nil, nil)
-}
-
-// SaveOffsetFor is SaveOffset and, in the same commit, the operations of package projection on the keys of a read
-// model. The batch is not changed, and can be reused after the call. ErrBadKey: an operation reaches for keys that a
-// store can have.
-func (s *Store) SaveOffsetFor(ctx context.Context, _ keyspace.Kind, subscription string, pos uint64,
-	with *holdfast.Batch) error {
-	if err := with.Err(); err != nil {
-		return err
-	}
-	return s.save(ctx, "save offset", s.keys.Offset(subscription), subscription, pos, nil, with)
+	return s.save(ctx, "save offset", s.keys.Offset(subscription), subscription, pos, nil)
 }
 
 // LoadOffset returns what SaveOffset has saved last, or ErrNotFound. While a save is in progress it waits until that
@@ -51,7 +39,7 @@ func (s *Store) DeleteOffset(ctx context.Context, subscription string) error {
 // to position. It replaces the one before. Names and positions are
 // as in SaveOffset.
 func (s *Store) SaveSnapshot(ctx context.Context, projection string, pos uint64, state []byte) error {
-	return s.save(ctx, "save snapshot", s.keys.Snapshot(projection), projection, pos, state, nil)
+	return s.save(ctx, "save snapshot", s.keys.Snapshot(projection), projection, pos, state)
 }
 
 // LoadSnapshot returns what SaveSnapshot has saved last, or ErrNotFound. The state is the
@@ -72,20 +60,13 @@ func (s *Store) checkName(op, name string) error {
 	return nil
 }
 
-func (s *Store) save(ctx context.Context, op string, key []byte, name string, pos uint64, state []byte,
-	with *holdfast.Batch) error {
+func (s *Store) save(ctx context.Context, op string, key []byte, name string, pos uint64, state []byte) error {
 	value, err := s.cursorValue(op, name, pos, s.durable.Load(), state)
 	if err != nil {
 		return err
 	}
 	var b holdfast.Batch
 	b.Set(key, value)
-	if with != nil {
-		if err := keyspace.Check("event "+op, with); err != nil {
-			return err
-		}
-		b.Append(with)
-	}
 	if int64(b.Size()) > s.maxBatch {
 		return s.fail(op, holdfast.ErrTooLarge, nil, "", "it takes %d bytes, a batch at most %d", b.Size(), s.maxBatch)
 	}

@@ -256,7 +256,7 @@ func (s *Store) setBack(back int64) error {
 
 	// It is made up for once, also if the store is opened again.
 	_, err := s.try(s.o.Level, func(x *tx) error {
-		s.describe(&x.b)
+		s.describe(&x.fresh)
 		return nil
 	})
 	return err

@@ -36,6 +36,7 @@ func timedEngine(e holdfast.Engine, report *protocol.Reporter) holdfast.Engine {
 	return t
 }
 
+// Apply applies a batch and begins its time, if it must survive power loss and surely changes something.
 func (t *timed) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	from := clock.Now() // before changes, see there
 	key, ok := t.changes(b)
@@ -73,12 +74,15 @@ func (t *timed) changes(b *holdfast.Batch) (key string, ok bool) {
 	return key, ok
 }
 
+// Compact passes the call on. Without it the engine below would seem to lack it, and so for the next two.
 func (t *timed) Compact(ctx context.Context, r holdfast.Range) error {
 	return holdfast.Compact(ctx, t.Engine, r)
 }
 
+// Verify passes the call on.
 func (t *timed) Verify(ctx context.Context) ([]error, error) { return holdfast.Verify(ctx, t.Engine) }
 
+// Checkpoint passes the call on.
 func (t *timed) Checkpoint(ctx context.Context, dir string) error {
 	return holdfast.Checkpoint(ctx, t.Engine, dir)
 }
