@@ -24,11 +24,10 @@ func (n *Namespace) In(tx *kv.Tx) Tx { return Tx{n, tx} }
 // part is a namespace's part in a transaction. It keeps what the namespace will be: that is changed once the
 // transaction has its place.
 type part struct {
-	n       *Namespace
-	log     *event.Part
-	written []written
-	heads   map[string]head   // of streams that it has written to
-	blocks  map[string]uint64 // the last that it has written to, by category
+	n      *Namespace
+	log    *event.Part
+	heads  map[string]head   // of streams that it has written to
+	blocks map[string]uint64 // the last that it has written to, by category
 }
 
 // enter returns the part. If that is no error, the caller calls Leave of the transaction.
@@ -59,7 +58,6 @@ func (n *Namespace) takePart(ctx context.Context, shared *txn.Tx) (*part, error)
 		return nil, err
 	}
 	p := &part{n: n, log: log, heads: map[string]head{}, blocks: map[string]uint64{}}
-	log.Applied(func() { n.wrote(p.written...) })
 	shared.Join(n, p)
 	return p, nil
 }
@@ -133,7 +131,6 @@ func (p *part) write(ctx context.Context, w *streamWrite) (Result, error) {
 	}
 	p.heads[w.stream] = placing.head
 	p.blocks[Category(w.stream)] = placing.head.global / format.BlockSize
-	p.written = append(p.written, placing.written)
 	return r, nil
 }
 

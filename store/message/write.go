@@ -375,24 +375,19 @@ func (p *placing) place(c *event.Commit) error {
 		global++
 	}
 	p.head = at
-	if p.part == nil {
-		c.Applied(func() { n.wrote(p.written) })
-	}
+	c.Applied(func() { n.wrote(p.written) })
 	return nil
 }
 
 // wrote notes what was written, now that it has its place and before others write.
-func (n *Namespace) wrote(all ...written) {
+func (n *Namespace) wrote(w written) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	durable := n.log().Last()
-	for _, w := range all {
-		category := Category(w.stream)
-		n.heads.put(w.stream, w.head, durable, n.store.headsEach())
-		n.tally.add(category, w.counts)
-		n.tally.block(category, w.head.global/format.BlockSize)
-		n.tally.last = max(n.tally.last, w.head.global)
-	}
+	category := Category(w.stream)
+	n.heads.put(w.stream, w.head, n.log().Last(), n.store.headsEach())
+	n.tally.add(category, w.counts)
+	n.tally.block(category, w.head.global/format.BlockSize)
+	n.tally.last = max(n.tally.last, w.head.global)
 }
 
 // hasBlock reports whether the index is known to have a block of a category.
