@@ -184,18 +184,21 @@ func open(engine holdfast.Engine, name string) (*core, error) {
 
 	dbs.Lock()
 	defer dbs.Unlock()
-	for engine := range dbs.cores {
-		if engine.Err() != nil { // those who have its databases may still read
-			delete(dbs.cores, engine)
-		}
-	}
 	if c := dbs.cores[engine][name]; c != nil {
 		return c, nil
+	}
+	for other := range dbs.cores {
+		if other.Err() != nil { // those who have its databases may still read
+			delete(dbs.cores, other)
+		}
 	}
 	dbs.last++
 	c := &core{engine: engine, caps: lease.Caps, number: dbs.last, name: name, prefix: prefix}
 	if err := c.load(); err != nil {
 		return nil, err
+	}
+	if engine.Err() != nil { // it only reads by now, and is not kept here
+		return c, nil
 	}
 	if dbs.cores == nil {
 		dbs.cores = map[holdfast.Engine]map[string]*core{}

@@ -86,6 +86,9 @@ func (tx *Tx) Enter(db *DB) (*txn.Tx, error) {
 	if db.core != tx.core {
 		err := tx.core.fail("join", holdfast.ErrBadOption, nil, "use the database that the store was opened in, or UpdateAll",
 			"the store is of another database")
+		if ended := tx.core.engine.Err(); ended != nil { // then the same database may have been opened anew, to read
+			err = ended
+		}
 		tx.note(err)
 		tx.leave()
 		return nil, err
