@@ -23,8 +23,8 @@ type ListTx struct {
 // level.
 func (s *Store) In(tx *kv.Tx) ListTx { return ListTx{s, tx} }
 
-// listPart is the list's part in a transaction. What it reads and writes is covered by the turn of the database, in
-// which all changes of the list are made.
+// listPart is the list's part in a transaction. It has the list's turn: that of the database is given back before the
+// part has noted what was committed.
 type listPart struct {
 	s       *Store
 	batch   holdfast.Batch
@@ -47,23 +47,28 @@ func (t ListTx) enter() (*listPart, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := t.s.takePart(shared)
+	p, err := t.s.takePart(t.tx.Context(), shared)
 	if err != nil {
 		t.tx.Leave()
 	}
 	return p, err
 }
 
-func (s *Store) takePart(shared *txn.Tx) (*listPart, error) {
+func (s *Store) takePart(ctx context.Context, shared *txn.Tx) (*listPart, error) {
 	if p, ok := shared.Part(s).(*listPart); ok {
 		return p, nil
 	}
+	if err := s.turn.Hold(ctx); err != nil {
+		return nil, err
+	}
 	if err := s.life.Enter(); err != nil {
+		s.turn.Release()
 		return nil, err
 	}
 	if s.listed != nil && !s.lease.Caps.ShownAtApply { // the engine shows it when that is over
 		if err := s.listed.Wait(); err != nil {
 			s.life.Leave()
+			s.turn.Release()
 			return nil, err
 		}
 		s.listed = nil
@@ -178,7 +183,7 @@ func (p *listPart) Prepare(b *holdfast.Batch) error {
 	return nil
 }
 
-// Commit implements [txn.Part]. The transaction's database waits for what is written, and gives its turn back.
+// Commit implements [txn.Part]. The transaction's database waits for what is written.
 func (p *listPart) Commit(receipt holdfast.Receipt, _ holdfast.Level) func() error {
 	s := p.s
 	s.listed = &receipt
@@ -192,12 +197,14 @@ func (p *listPart) Commit(receipt holdfast.Receipt, _ holdfast.Level) func() err
 	}
 	s.mu.Unlock()
 	s.life.Leave()
+	s.turn.Release()
 	return nil
 }
 
 // Rollback implements [txn.Part].
 func (p *listPart) Rollback() func() error {
 	p.s.life.Leave()
+	p.s.turn.Release()
 	return nil
 }
 

@@ -2,6 +2,8 @@ package message_test
 
 import (
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
@@ -155,4 +157,38 @@ func TestNamespaceInADatabaseOfItsOwn(t *testing.T) {
 		t.Fatal(removed, err)
 	}
 	closeStore(t, s)
+}
+
+// Namespaces that many make and delete at once get numbers of their own, and each is there, or not, as was said last.
+// With the race detector it also shows that what is kept of the list in memory is changed in turn.
+func TestNamespacesAtOnce(t *testing.T) {
+	storetest.FakeEngines(t, func(t *testing.T, st *storetest.FakeEngine) {
+		s, err := message.Open(kv.On(st).At(holdfast.Memory), message.Options{Level: holdfast.Memory, RetainEvery: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		const clients, each = 8, 20
+		var all sync.WaitGroup
+		for c := range clients {
+			all.Go(func() {
+				for i := range each {
+					id := fmt.Sprintf("n%d-%d", c, i)
+					_, err := s.Create(ctx, message.NamespaceOptions{ID: id})
+					if err == nil && i%2 == 1 {
+						_, err = s.Delete(ctx, id)
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		list, err := s.Namespaces(ctx, "", 0)
+		if err != nil || len(list) != 1+clients*each/2 {
+			t.Errorf("%d namespaces, want the default one and %d: %v", len(list), clients*each/2, err)
+		}
+	})
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/ndjson"
 	"github.com/holdfastdb/holdfast/internal/registry"
+	"github.com/holdfastdb/holdfast/internal/txn"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
@@ -65,8 +66,9 @@ type Store struct {
 	o     Options
 	life  lifecycle.Life // entered by calls that use the engine
 
-	next   uint64            // the number that the next namespace gets; covered by the database's turn
-	listed *holdfast.Receipt // of the last change of the list of namespaces, covered like next
+	turn   txn.Turn          // of transactions that change the list of namespaces, which are in the turn of the database
+	next   uint64            // the number that the next namespace gets; covered by turn
+	listed *holdfast.Receipt // of the last change of the list of namespaces; covered by turn
 
 	mu   sync.Mutex
 	open map[string]*Namespace // by id
