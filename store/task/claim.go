@@ -123,7 +123,7 @@ func (x *tx) claim(o *ClaimOptions) (leases []Lease, err error) {
 			if l == nil {
 				break
 			}
-			first := l.window.items[0]
+			first := l.window.Items[0]
 			t := first.t
 			if t == nil {
 				if t, err = s.listed(first.Place); err != nil {

@@ -249,8 +249,8 @@ func (s *Store) setQueue(ctx context.Context, op, name string, anew bool, change
 // info describes a queue.
 func (q *queue) info() QueueInfo {
 	i := QueueInfo{Name: q.name, Options: q.o, Paused: q.paused, Counts: q.count()}
-	if len(q.ready.items) > 0 {
-		i.Next = date(q.ready.items[0].window.items[0].Time)
+	if len(q.ready.Items) > 0 {
+		i.Next = date(q.ready.Items[0].window.Items[0].Time)
 	}
 	return i
 }

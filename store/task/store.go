@@ -19,6 +19,7 @@ import (
 	"github.com/holdfastdb/holdfast/internal/registry"
 	"github.com/holdfastdb/holdfast/internal/txn"
 	"github.com/holdfastdb/holdfast/kv"
+	"github.com/holdfastdb/holdfast/store/internal/heap"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
 
@@ -58,10 +59,10 @@ type Store struct {
 	running  map[uint64]*held // all, once it is loaded
 	loaded   bool
 	watches  map[uint64][]*watch // of tasks that run
-	leases   heap[*held]         // by when they end
+	leases   heap.Heap[*held]    // by when they end
 	queues   map[string]*queue
-	sweep    int          // with more of them, those of which there is nothing to be known are forgotten
-	alarms   heap[*queue] // by when something is due in them
+	sweep    int               // with more of them, those of which there is nothing to be known are forgotten
+	alarms   heap.Heap[*queue] // by when something is due in them
 	periodic map[string]*periodic
 	ended    uint64    // no task below has ended without all that run after it having been told; none if no task has
 	told     [2]uint64 // a task that has ended, and below what number those that run after it have been told
@@ -136,10 +137,10 @@ func Open(db *kv.DB, o Options) (_ *Store, err error) {
 		}
 	}
 	s.tx.s = s
-	s.leases.less = func(a, b *held) bool { return a.until < b.until }
-	s.leases.at = func(h *held, i int) { h.at = i }
-	s.alarms.less = func(a, b *queue) bool { return a.alarm < b.alarm }
-	s.alarms.at = func(q *queue, i int) { q.at = i }
+	s.leases.Less = func(a, b *held) bool { return a.until < b.until }
+	s.leases.At = func(h *held, i int) { h.at = i }
+	s.alarms.Less = func(a, b *queue) bool { return a.alarm < b.alarm }
+	s.alarms.At = func(q *queue, i int) { q.at = i }
 	s.lock()
 	defer s.turn.Unlock()
 	if err := s.load(); err != nil {
