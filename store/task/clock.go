@@ -22,6 +22,7 @@ func (s *Store) setAlarm(q *queue) {
 	if len(q.slow.Items) > 0 {
 		at = min(at, q.slow.Items[0].until)
 	}
+
 	q.alarm = at
 	switch {
 	case at == never && q.at >= 0:
@@ -32,6 +33,7 @@ func (s *Store) setAlarm(q *queue) {
 	default:
 		s.alarms.Push(q)
 	}
+
 	if at != never {
 		s.plan(time.Duration(at - s.wall))
 	}
@@ -55,6 +57,7 @@ const maxSleep = 10 * time.Second
 func (s *Store) watch(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+
 	for {
 		select {
 		case <-ctx.Done():
@@ -70,6 +73,7 @@ func (s *Store) watch(ctx context.Context) {
 		if s.take(ctx) != nil {
 			return
 		}
+
 		sleep := maxSleep
 		if s.err == nil {
 			if s.due() {
@@ -77,6 +81,7 @@ func (s *Store) watch(ctx context.Context) {
 			}
 			sleep = s.sleep()
 		}
+
 		s.planned = s.elapsed + sleep
 		s.turn.Give()
 		timer.Reset(sleep)
@@ -92,12 +97,17 @@ func (s *Store) sleep() time.Duration {
 	if len(s.alarms.Items) > 0 {
 		d = min(d, time.Duration(s.alarms.Items[0].alarm-s.wall))
 	}
+
 	if at := min(s.expiry, s.tick); at != never {
 		d = min(d, time.Duration(at-s.wall))
 	}
+
+	// Both are begun and not ended: the next part of them is due at once.
 	if s.back > 0 || s.ended != none {
 		d = 0
 	}
+
+	// What has failed is not tried again before its time, whatever is due.
 	return max(d, s.again-s.elapsed, 0)
 }
 
@@ -132,15 +142,18 @@ func (s *Store) advance() error {
 	if s.err != nil {
 		return nil
 	}
+
 	err := s.step()
 	if err == nil {
 		s.again, s.share = 0, min(2*s.share, chunk)
 		return nil
 	}
+
 	s.share = max(s.share/4, 1) // it may be too large for the engine
 	if s.again == 0 {           // the first time
 		s.warn(err)
 	}
+
 	s.again, s.trouble = s.elapsed+time.Second, err
 	return err
 }
@@ -153,15 +166,19 @@ func (s *Store) step() error {
 			return err
 		}
 	}
+
 	if s.tick <= s.wall {
 		if err := s.fire(); err != nil {
 			return err
 		}
 	}
+
+	// All that follows is one commit, and what is left of it when its share is used up is still due.
 	_, err := s.try(s.o.Level, func(x *tx) error {
 		if err := x.release(s.share); err != nil {
 			return err
 		}
+
 		n := 0
 		for len(s.leases.Items) > 0 && s.leases.Items[0].until <= s.elapsed && n < s.share {
 			if err := x.expire(s.leases.Items[0].task); err != nil {
@@ -169,6 +186,7 @@ func (s *Store) step() error {
 			}
 			n++
 		}
+
 		for len(s.alarms.Items) > 0 && s.alarms.Items[0].alarm <= s.wall && n < s.share {
 			q := s.alarms.Items[0]
 			for _, f := range []func(*queue, int) (int, error){x.promote, x.retain} {
@@ -178,6 +196,8 @@ func (s *Store) step() error {
 				}
 				n += done
 			}
+
+			// Keys whose rate lets them go on, or whose starts do not count any more.
 			for len(q.slow.Items) > 0 && q.slow.Items[0].until <= s.wall {
 				l := q.slow.Items[0]
 				if s.review(l); len(l.starts) == 0 {
@@ -185,6 +205,7 @@ func (s *Store) step() error {
 					x.set(x.key, nil)
 				}
 			}
+
 			if q.held > 0 && q.held <= s.wall {
 				q.held = 0
 				s.wake(q)
@@ -209,6 +230,7 @@ func (s *Store) setBack(back int64) error {
 			p.next = time.Time{}
 		}
 	}
+
 	s.setTick()
 	for _, q := range s.queues {
 		q.held = next(&q.starts, q.o.Rate, s.wall)
@@ -235,6 +257,8 @@ func (s *Store) setBack(back int64) error {
 		}); err != nil {
 			return err
 		}
+
+		// Retention is counted from when a task ended, which is not later than now.
 		for _, state := range []State{Completed, Cancelled, Dead} {
 			if err := s.eachListed(q, state, func(x *tx, t *task) {
 				if ahead := t.Finished - x.now; ahead > 0 && t.Removal != format.Forever {
@@ -246,6 +270,7 @@ func (s *Store) setBack(back int64) error {
 				return err
 			}
 		}
+
 		s.wake(q)
 		s.setAlarm(q)
 	}
@@ -273,6 +298,7 @@ func (s *Store) shortenUniques() error {
 				text  string
 				d     time.Duration
 			}
+
 			var late []unique
 			n := 0
 			err := s.scan(lo, hi, chunk, func(rest, value []byte) error {
@@ -290,10 +316,12 @@ func (s *Store) shortenUniques() error {
 				}
 				return nil
 			})
+
 			if err != nil {
 				return err
 			}
 			more = n == chunk
+
 			for _, u := range late {
 				x.key = s.keys.Expiry(x.key, u.until, u.text)
 				x.set(x.key, nil)
@@ -360,9 +388,12 @@ func (x *tx) forget(most int) error {
 	}
 	was := s.expiry
 	x.other = append(x.other, func() { s.expiry = min(s.expiry, was) })
+
 	_, hi := s.keys.Table(format.TableExpiry)
 	var over []string
 	next := int64(never)
+
+	// One more is looked at than is removed: the time of the next.
 	err := s.scan(s.keys.Expiry(nil, was, ""), hi, most+1, func(rest, _ []byte) error {
 		if len(rest) < 8 {
 			return s.strange("read", "there is a key %q among the times of unique texts", rest)
@@ -377,6 +408,7 @@ func (x *tx) forget(most int) error {
 	if err != nil {
 		return err
 	}
+
 	for _, rest := range over {
 		x.key = s.keys.Key(x.key, format.TableExpiry, rest)
 		x.set(x.key, nil)
@@ -402,6 +434,7 @@ func (x *tx) promote(q *queue, most int) (n int, err error) {
 	if q.due > x.now {
 		return 0, nil
 	}
+
 	found, next, err := x.s.places(q, Scheduled, q.due, 0, x.now, most)
 	if err != nil {
 		return 0, err
@@ -415,6 +448,7 @@ func (x *tx) promote(q *queue, most int) (n int, err error) {
 		to.State = byte(Waiting)
 		x.put(t, &to)
 	}
+
 	was := q.due
 	x.other = append(x.other, func() { q.due = min(q.due, was) })
 	q.due = next

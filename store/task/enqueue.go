@@ -93,8 +93,11 @@ func (x *tx) enqueue(specs []Spec) ([]Result, error) {
 	results := make([]Result, len(specs))
 	nums := make([]uint64, len(specs))
 	var named map[string]int // specs that are not there yet, by id
+
+	// Ids and unique texts first: a spec may be a repeat, and others name tasks by ids.
 	for i := range specs {
 		p := &specs[i]
+
 		if p.Unique != "" {
 			id, _, err := x.holder(p.Unique)
 			if err != nil {
@@ -121,10 +124,12 @@ func (x *tx) enqueue(specs []Spec) ([]Result, error) {
 			}
 			named[p.ID] = i
 		}
+
 		if p.Unique != "" {
 			x.take(p.Unique, cmp.Or(p.ID, makeID(num)), num, p.UniqueFor)
 		}
 	}
+
 	if named != nil {
 		if err := s.acyclic(specs, nums, named); err != nil {
 			return nil, err
@@ -133,6 +138,7 @@ func (x *tx) enqueue(specs []Spec) ([]Result, error) {
 	// Those that others run after are there before these.
 	var later []int
 	sequences := map[string]bool{}
+
 	for i := range specs {
 		if nums[i] == 0 {
 			continue
@@ -140,8 +146,11 @@ func (x *tx) enqueue(specs []Spec) ([]Result, error) {
 		if len(specs[i].After) > 0 {
 			later = append(later, i)
 		}
+
 		t := s.make(&specs[i], nums[i], x.now)
 		results[i].ID = t.id()
+
+		// The first of its sequence may run. All others wait for the one before them.
 		if len(t.Sequence) > 0 && !sequences[t.Sequence] {
 			first, err := x.first(t.Sequence)
 			if err != nil {
@@ -149,6 +158,7 @@ func (x *tx) enqueue(specs []Spec) ([]Result, error) {
 			}
 			sequences[t.Sequence] = first != nil
 		}
+
 		if len(specs[i].After) > 0 || sequences[t.Sequence] {
 			t.State = byte(Blocked)
 		}
@@ -157,6 +167,7 @@ func (x *tx) enqueue(specs []Spec) ([]Result, error) {
 		}
 		x.add(t, specs[i].Payload)
 	}
+
 	for _, i := range later {
 		if err := x.follow(nums[i], i, specs[i].After); err != nil {
 			return nil, err
@@ -171,6 +182,7 @@ func (s *Store) make(p *Spec, num uint64, now int64) *task {
 		MaxAttempts: cmp.Or(p.MaxAttempts, DefaultMaxAttempts), First: cmp.Or(p.Backoff.First, DefaultFirstBackoff),
 		Keep: p.Keep, UniqueFor: p.UniqueFor, ID: p.ID, Queue: cmp.Or(p.Queue, DefaultQueue), Kind: p.Kind, Key: p.Key,
 		Sequence: p.Sequence, Unique: p.Unique}}
+
 	t.Max = max(cmp.Or(p.Backoff.Max, DefaultMaxBackoff), t.First)
 	if p.Backoff.Max > 0 {
 		t.Max = p.Backoff.Max
@@ -182,10 +194,12 @@ func (s *Store) make(p *Spec, num uint64, now int64) *task {
 	case !p.At.IsZero():
 		t.At = nanos(p.At)
 	}
+
 	t.Due = max(now, t.At)
 	if t.Due > now {
 		t.State = byte(Scheduled)
 	}
+
 	if p.Unique != "" && p.UniqueFor == 0 {
 		t.Flags |= format.HasUnique
 	}
@@ -270,7 +284,9 @@ func (x *tx) follow(num uint64, spec int, ids []string) error {
 	}
 	slices.SortFunc(before, func(a, b format.Before) int { return cmp.Compare(a.Task, b.Task) })
 	before = slices.Compact(before)
+
 	open := uint64(0)
+
 	for _, parent := range before {
 		t, err := s.read(parent.Task)
 		if err != nil {
@@ -293,12 +309,15 @@ func (x *tx) follow(num uint64, spec int, ids []string) error {
 		x.key = s.keys.Child(x.key, parent.Task, num)
 		x.set(x.key, empty)
 	}
+
 	x.key = s.keys.Of(x.key, format.TableAfter, num)
 	x.set(x.key, format.AppendBefore(make([]byte, 0, 9*len(before)), before))
 	if open > 0 {
 		x.key = s.keys.Of(x.key, format.TableWaits, num)
 		x.set(x.key, format.AppendNumbers(nil, open))
 	}
+
+	// It was added before: its record gets the mark that it runs after others.
 	t, err := s.read(num)
 	if err != nil {
 		return err
@@ -337,6 +356,8 @@ func (s *Store) acyclic(specs []Spec, nums []uint64, named map[string]int) error
 			last[name] = i
 		}
 	}
+
+	// What nothing comes before is free, and frees what comes after it. What is never freed is in a circle.
 	var free []int
 	for i := range specs {
 		if before[i] == 0 {
@@ -350,6 +371,7 @@ func (s *Store) acyclic(specs []Spec, nums []uint64, named map[string]int) error
 			}
 		}
 	}
+
 	if len(free) == len(specs) {
 		return nil
 	}
@@ -369,6 +391,7 @@ func (x *tx) holder(text string) (id string, num uint64, err error) {
 	if !ok || len(n) != 2 {
 		return "", 0, x.s.strange("read", "who has the unique text %q cannot be read", text)
 	}
+
 	if n[1] != 0 && int64(n[1]) <= x.now {
 		return "", 0, nil
 	}
@@ -385,6 +408,7 @@ func (x *tx) take(text, id string, num uint64, d time.Duration) {
 		x.s.expiry = min(x.s.expiry, until)
 		x.s.plan(d)
 	}
+
 	x.key = x.s.keys.Key(x.key, format.TableUnique, text)
 	x.set(x.key, append(format.AppendNumbers(nil, num, uint64(until)), id...))
 }

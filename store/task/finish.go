@@ -26,8 +26,10 @@ func (x *tx) finishAs(t, to *task, state State) error {
 // end ends a task. If others run after it, they have to be told: see release.
 func (x *tx) end(t, to *task, state State) error {
 	s := x.s
+
 	to.State, to.Finished = byte(state), x.now
 	to.Flags &^= format.Parent | format.HasUnique
+
 	keep, forever := to.Keep, false
 	q := s.queue(t.Queue)
 	switch {
@@ -41,10 +43,13 @@ func (x *tx) end(t, to *task, state State) error {
 	if to.Removal = format.Forever; !forever {
 		to.Removal = after(x.now, max(keep, 0))
 	}
+
+	// From here on another task may have the unique text.
 	if t.Flags&format.HasUnique != 0 {
 		x.key = s.keys.Key(x.key, format.TableUnique, t.Unique)
 		x.set(x.key, nil)
 	}
+
 	if t.state() == Blocked {
 		if err := x.orphan(t); err != nil {
 			return err
@@ -60,6 +65,8 @@ func (x *tx) end(t, to *task, state State) error {
 	} else {
 		x.put(t, to)
 	}
+
+	// Those that run after it are told from this key, in as many commits as it takes.
 	if t.Flags&format.Parent != 0 {
 		x.key = s.keys.Of(x.key, format.TableEnded, t.num)
 		x.set(x.key, []byte{byte(state)})
@@ -115,6 +122,7 @@ func (x *tx) pass(t *task) error {
 	if before == nil || before.num != t.num {
 		return nil
 	}
+
 	x.passed(t.Sequence, t.Turn+1)
 	next, err := x.first(t.Sequence)
 	if err != nil || next == nil {
@@ -140,6 +148,7 @@ func (x *tx) release(most int) error {
 		}); err != nil {
 			return err
 		}
+
 		if was := s.ended; was != num {
 			s.ended = num
 			x.other = append(x.other, func() { s.ended = min(s.ended, was) })
@@ -147,10 +156,12 @@ func (x *tx) release(most int) error {
 		if num == none {
 			break
 		}
+
 		var children []uint64
 		if s.told[0] != num {
 			s.told = [2]uint64{num, 0}
 		}
+
 		hi = holdfast.Prefix(s.keys.Of(nil, format.TableChildren, num)).Hi
 		if err := s.scan(s.keys.Child(nil, num, s.told[1]), hi, most, func(rest, _ []byte) error {
 			n, ok := format.Numbers(rest)
@@ -162,6 +173,7 @@ func (x *tx) release(most int) error {
 		}); err != nil {
 			return err
 		}
+
 		for _, child := range children {
 			x.key = s.keys.Child(x.key, num, child)
 			x.set(x.key, nil)
@@ -169,17 +181,22 @@ func (x *tx) release(most int) error {
 				return err
 			}
 		}
+
+		// Where it goes on: what is removed meanwhile is not walked over again.
 		if n := len(children); n > 0 {
 			was := s.told
 			s.told[1] = children[n-1] + 1
 			x.other = append(x.other, func() { s.told = was })
 		}
+
+		// All are told.
 		if len(children) < most {
 			x.key = s.keys.Of(x.key, format.TableEnded, num)
 			x.set(x.key, nil)
 		}
 		most -= len(children) + 1
 	}
+
 	if s.ended != none {
 		s.plan(0)
 	}
@@ -196,6 +213,8 @@ func (x *tx) tell(child, parent uint64, state State) error {
 	} else if err != nil {
 		return err
 	}
+
+	// What runs after a task that has failed is cancelled, and with it what runs after that.
 	if state != Completed {
 		id := makeID(parent)
 		if p, err := s.read(parent); err == nil {
@@ -206,11 +225,13 @@ func (x *tx) tell(child, parent uint64, state State) error {
 			Message: fmt.Sprintf("task %s, which it runs after, is %s", id, state)})
 		return x.end(t, &to, Cancelled)
 	}
+
 	key := s.keys.Of(nil, format.TableWaits, child)
 	value, err := s.get(key)
 	if err != nil {
 		return err
 	}
+
 	open, ok := format.Numbers(value)
 	if !ok || len(open) != 1 || open[0] == 0 {
 		return s.strange("read", "for how many tasks task %s waits cannot be read", t.id())
@@ -229,6 +250,7 @@ func (x *tx) unblock(t *task) error {
 	if t.state() != Blocked {
 		return nil
 	}
+
 	if t.Flags&format.Child != 0 {
 		if open, err := s.get(s.keys.Of(nil, format.TableWaits, t.num)); err != nil || open != nil {
 			return err
@@ -239,6 +261,7 @@ func (x *tx) unblock(t *task) error {
 			return err
 		}
 	}
+
 	to := *t
 	to.Due, to.State = max(x.now, t.At), byte(Waiting)
 	if to.Due > x.now {

@@ -51,12 +51,14 @@ func (s *Store) section(key []byte) []byte {
 // noteLow notes that key is set, or removed.
 func (x *tx) noteLow(key []byte, removed bool) {
 	s := x.s
+
 	part := s.section(key)
 	if part == nil {
 		return
 	}
 	l := s.lows[string(part)]
 	key = key[len(s.keys.Prefix):]
+
 	switch {
 	case removed && l == nil:
 		l = &low{part: string(part), at: string(part), removed: 1}
@@ -72,6 +74,7 @@ func (x *tx) noteLow(key []byte, removed bool) {
 			x.keepLow(l, string(key))
 		}
 	}
+
 	if removed && l.removed == lowStep {
 		s.worn = append(s.worn, l)
 	}
@@ -97,8 +100,10 @@ func (x *tx) keepLow(l *low, at string) {
 // raiseLows looks where parts begin that have lost many keys.
 func (x *tx) raiseLows() error {
 	s := x.s
+
 	for len(s.worn) > 0 {
 		l := s.worn[len(s.worn)-1]
+
 		lo, hi := s.bounds(l.part)
 		if err := s.scan(lo, hi, 1, func(_, _ []byte) error { return nil }); err != nil {
 			return err

@@ -146,6 +146,7 @@ func (s *Store) count(old, new *task) {
 			delete(s.running, old.num)
 		}
 	}
+
 	if new != nil {
 		q := s.queue(new.Queue)
 		q.counts[new.State]++
@@ -173,6 +174,7 @@ func (s *Store) count(old, new *task) {
 
 // relist updates the windows for a task that changes from old to new, and wakes the waiters for what that frees.
 func (s *Store) relist(old, new *task) {
+	// The lane is pulled first: the heap of lanes is ordered by what comes first in their windows.
 	if old != nil && old.state() == Waiting {
 		l := s.queue(old.Queue).lane(old.Key)
 		l.pull()
@@ -184,9 +186,12 @@ func (s *Store) relist(old, new *task) {
 	if old != nil && old.state() == Running {
 		s.review(s.queue(old.Queue).lane(old.Key))
 	}
+
 	if new != nil && new.state() == Waiting {
 		l := s.queue(new.Queue).lane(new.Key)
 		l.pull()
+
+		// A task that comes behind the end of the window is found when the window is filled again.
 		if p := new.place(); l.whole || !l.end.Less(&p) { // it may be the end itself, come back
 			l.window.Push(entry{p, new})
 			if n := l.size(); len(l.window.Items) > 2*n {
@@ -205,6 +210,7 @@ func (l *lane) cut(n int) {
 		}
 		return 1
 	})
+
 	clear(l.window.Items[n:])
 	l.window.Items = l.window.Items[:n]
 	l.end, l.whole = l.window.Items[n-1].Place, false
@@ -230,15 +236,18 @@ func (s *Store) reread(t *task) {
 func (s *Store) review(l *lane) {
 	q, limited := l.q, false
 	l.until = 0
+
 	if l.key != "" {
 		limited = q.o.KeyConcurrency > 0 && l.running >= q.o.KeyConcurrency
 		l.until = next(&l.starts, q.o.KeyRate, s.wall)
 	}
+
 	slow := l.waiting > 0 && l.until > s.wall
 	timed := slow
 	if l.waiting == 0 && len(l.starts) > 0 { // nothing matters until the last start does not count any more
 		l.until, timed = after(l.starts[len(l.starts)-1].At, q.o.KeyRate.Per), true
 	}
+
 	switch {
 	case timed && l.slow < 0:
 		q.slow.Push(l)
@@ -247,6 +256,7 @@ func (s *Store) review(l *lane) {
 	case l.slow >= 0:
 		q.slow.Remove(l.slow)
 	}
+
 	l.pull()
 	switch {
 	case l.waiting == 0 && l.running == 0 && len(l.starts) == 0 && !l.listed:
@@ -258,6 +268,7 @@ func (s *Store) review(l *lane) {
 		l.listed = true
 		q.unread = append(q.unread, l)
 	}
+
 	if timed {
 		s.setAlarm(q)
 	}
@@ -270,6 +281,7 @@ func next(starts *format.Starts, r Rate, now int64) (at int64) {
 		*starts = nil
 		return 0
 	}
+
 	kept, n := (*starts)[:0], int64(0)
 	for _, e := range *starts {
 		// The clock may have been set back since.
@@ -278,9 +290,12 @@ func next(starts *format.Starts, r Rate, now int64) (at int64) {
 			kept, n = append(kept, e), n+e.N
 		}
 	}
+
 	if *starts = kept; len(kept) == 0 {
 		*starts = nil
 	}
+
+	// The start is allowed when so many of the oldest do not count any more that there is room for one.
 	for i := 0; n >= int64(r.N) && i < len(kept); i++ {
 		n -= kept[i].N
 		at = after(kept[i].At, r.Per)
@@ -306,10 +321,13 @@ func (s *Store) first(q *queue) (*lane, error) {
 	if q.paused || q.o.Concurrency > 0 && q.counts[Running] >= q.o.Concurrency {
 		return nil, nil
 	}
+
 	if q.held = next(&q.starts, q.o.Rate, s.wall); q.held > s.wall {
 		s.setAlarm(q)
 		return nil, nil
 	}
+
+	// A lane is taken off the list only when its window has been filled, so that an error loses none.
 	for len(q.unread) > 0 {
 		l := q.unread[len(q.unread)-1]
 		if l.waiting > 0 && len(l.window.Items) == 0 {
@@ -321,6 +339,7 @@ func (s *Store) first(q *queue) (*lane, error) {
 		l.listed = false
 		s.review(l)
 	}
+
 	if len(q.ready.Items) == 0 {
 		return nil, nil
 	}
@@ -330,6 +349,8 @@ func (s *Store) first(q *queue) (*lane, error) {
 // read fills the window of a lane.
 func (s *Store) fill(l *lane) error {
 	prefix := s.keys.ListedBy(l.q.name, byte(Waiting), l.key)
+
+	// It goes on behind what the window has had.
 	r := holdfast.Prefix(prefix)
 	if l.end.Task != 0 {
 		r.Lo = append(s.keys.Index(nil, &l.end), 0)
@@ -344,6 +365,7 @@ func (s *Store) fill(l *lane) error {
 		l.window.Items = append(l.window.Items, entry{Place: p}) // in order, which makes a heap
 		return nil
 	})
+
 	if err == nil {
 		l.whole = len(l.window.Items) < n
 		if len(l.window.Items) == 0 {
@@ -381,6 +403,7 @@ func (w *waiter) unwait() {
 func (s *Store) unwait(w *waiter, by *queue) {
 	s.lock()
 	defer s.turn.Unlock()
+
 	w.unwait()
 	if by == nil {
 		select {
@@ -389,6 +412,7 @@ func (s *Store) unwait(w *waiter, by *queue) {
 			return
 		}
 	}
+
 	by.woken-- // for another
 	s.wake(by)
 }

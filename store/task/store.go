@@ -105,11 +105,13 @@ func Open(db *kv.DB, o Options) (_ *Store, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	defer func() {
 		if err != nil {
 			lease.Release()
 		}
 	}()
+
 	o.Level = lease.Level
 	o.Keep = cmp.Or(o.Keep, DefaultKeep)
 	s := &Store{
@@ -130,22 +132,28 @@ func Open(db *kv.DB, o Options) (_ *Store, err error) {
 		tick:     never,
 		share:    chunk,
 	}
+
+	// A program that gives a clock gives the time that passes too, or the clock has to do for both.
 	if o.Now == nil {
 		s.o.Now = time.Now
 		if o.Elapsed == nil {
 			s.o.Elapsed = func() time.Duration { return time.Since(s.began) }
 		}
 	}
+
 	s.tx.s = s
 	s.leases.Less = func(a, b *held) bool { return a.until < b.until }
 	s.leases.At = func(h *held, i int) { h.at = i }
 	s.alarms.Less = func(a, b *queue) bool { return a.alarm < b.alarm }
 	s.alarms.At = func(q *queue, i int) { q.at = i }
+
+	// The watch begins with the lock held until all is loaded.
 	s.lock()
 	defer s.turn.Unlock()
 	if err := s.load(); err != nil {
 		return nil, err
 	}
+
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	s.working.Go(func() { s.watch(ctx) })
@@ -170,6 +178,8 @@ func (s *Store) take(ctx context.Context) error {
 // readClock is called with the lock.
 func (s *Store) readClock() {
 	wall := nanos(s.o.Now())
+
+	// A step back of up to a second is what daemons do to keep the time; more is a clock that was set back.
 	if s.o.Elapsed != nil {
 		was := s.elapsed
 		s.elapsed = max(was, s.o.Elapsed())
@@ -182,6 +192,7 @@ func (s *Store) readClock() {
 			s.back += back
 		}
 	}
+
 	s.wall = wall
 }
 
@@ -190,6 +201,7 @@ func (s *Store) load() error {
 	if err := s.accepted(); err != nil {
 		return err
 	}
+
 	value, err := s.eng.Get(nil, s.keys.Meta())
 	switch {
 	case errors.Is(err, holdfast.ErrNotFound):
@@ -215,6 +227,7 @@ func (s *Store) load() error {
 	s.number = max(s.number, uint64(max(s.wall/1000, 0)))
 	reserved, noted := s.reserved, s.noted
 	s.reserved = s.number + reserve
+
 	var b holdfast.Batch
 	stamp, err := s.get(s.keys.Stamp())
 	if err != nil {
@@ -226,17 +239,22 @@ func (s *Store) load() error {
 		b.DeleteRange(lo, hi)
 	}
 	s.describe(&b)
+
 	s.lease.Fresh(&b, s.keys.Prefix)
 	full, err := s.lease.Settle(&b)
 	if err != nil {
 		return err
 	}
+
+	// A full disk does not keep a store from opening whose description need not change.
 	if full != nil {
 		if value == nil || !lows {
 			return full
 		}
 		s.reserved, s.noted = reserved, noted // a change that needs a number reserves some
 	}
+
+	// What hangs on queues comes first: counting tasks looks at their options and rates.
 	if err := s.loadLows(); err != nil {
 		return err
 	}
@@ -268,6 +286,8 @@ func (s *Store) load() error {
 	}); err != nil {
 		return err
 	}
+
+	// The index says of each task what has to be known of it, so tasks are not read, but for those that run.
 	if err := s.loadIndex(func(rest, _ []byte) error {
 		p, ok := s.keys.Place(rest)
 		if !ok || !State(p.State).valid() {
@@ -283,6 +303,8 @@ func (s *Store) load() error {
 		}
 		s.count(nil, &task{num: p.Task, Record: format.Record{Queue: p.Queue, State: p.State, Key: p.Key, Due: p.Time,
 			Removal: p.Time}})
+
+		// Windows are filled when a claim looks at them.
 		if State(p.State) == Waiting {
 			s.queues[p.Queue].lanes[p.Key].whole = false
 		}
@@ -290,12 +312,14 @@ func (s *Store) load() error {
 	}); err != nil {
 		return err
 	}
+
 	for _, q := range s.queues {
 		q.held = next(&q.starts, q.o.Rate, s.wall) // starts that lie ahead count from now on
 		for _, l := range q.lanes {
 			s.review(l)
 		}
 	}
+
 	s.loaded = true
 	return nil
 }
