@@ -231,7 +231,7 @@ func (d *Disk) Freeze() *Record {
 	return rec
 }
 
-// Close unmounts the disk and removes all but the record. If some program still has files open there after five
+// Close unmounts the disk and removes all but the record. If some program still has files open there after thirty
 // seconds, it detaches the mount, fails all further I/O, and returns an error. It may be called more than once, and
 // waits for a Close that is running.
 func (d *Disk) Close() error {

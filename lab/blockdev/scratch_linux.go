@@ -118,7 +118,7 @@ func (s *scratch) remove() error {
 
 // unmountTimeout bounds how long unmounting waits for the last user of a mount, or for the kernel to let go of what
 // uses a mount after its last user has gone.
-var unmountTimeout = 5 * time.Second // shorter in a test
+var unmountTimeout = 30 * time.Second // shorter in a test; a victim on a busy machine took longer than 5
 
 // unmount unmounts path. A mount in use is detached after the timeout: it goes with its last user.
 func unmount(path string, timeout time.Duration) error {
