@@ -188,8 +188,15 @@ func (u *update) Prepare(b *holdfast.Batch) error {
 	if err := tx.removeExpired(16); err != nil {
 		return err
 	}
-	b.Append(&tx.indexed)
-	b.Append(&tx.fresh)
+	if tx.indexed > 0 { // it may have written some keys often
+		if err := tx.batch.Err(); err != nil {
+			return err
+		}
+		tx.index()
+		tx.state.Layers[0].AppendTo(b)
+	} else {
+		b.Append(&tx.batch)
+	}
 
 	// Between the moment when an engine shows what is applied, at once or later, and the moment when it is pending and can
 	// be waited for, nobody takes both: Latest would see a newer value below an older one, and View what nothing waits
@@ -216,7 +223,7 @@ func (u *update) Commit(receipt holdfast.Receipt, level holdfast.Level) func() e
 	c.commits++
 	c.tail.Add(receipt, level)
 	if !c.caps.ShownAtApply {
-		c.pending.Add(c.commits, &tx.indexed, &tx.fresh)
+		c.pending.Add(c.commits, &tx.batch)
 	}
 	d := durable{c.tail, c.commits}
 	c.mu.Unlock()
