@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,12 +26,12 @@ type Tx struct {
 	ctx    context.Context
 	now    time.Time
 
-	root    Bucket          // what the buckets of the database are in, and no bucket itself
-	state   layers.State    // what it reads; in an Update, the first layer is what it has written
-	layers  [3]layers.Layer // memory for those of an Update
-	batch   holdfast.Batch  // what it has written
-	indexed int             // how much of that it had when it last read: so much is in the first layer
-	edit    layers.Edit     // of the first layer, 0 if that may have been copied
+	root   Bucket          // what the buckets of the database are in, and no bucket itself
+	state  layers.State    // what it reads; in an Update, the first layer is what it has written
+	layers [3]layers.Layer // memory for those of an Update
+	*memory
+	indexed int         // how much of its batch it had when it last read: so much is in the first layer
+	edit    layers.Edit // of the first layer, 0 if that may have been copied
 	durable durable
 	err     error
 
@@ -38,13 +39,39 @@ type Tx struct {
 	applying bool                  // it has the lock of what is applied
 	deleted  bool                  // it has deleted buckets
 	expires  bool                  // it has written keys that expire
-	key      []byte                // memory for one
-	val      []byte                // memory for a value
 	removed  int                   // how many expired keys it has removed
 	misused  atomic.Pointer[error] // by another goroutine, which could not write
 
 	using atomic.Int32 // 1 while a call is in it, 2 after the end
 	open  []*Cursor    // that are at a key
+}
+
+// memory is what a transaction needs until it ends, and others after it.
+type memory struct {
+	batch holdfast.Batch // what it has written
+	key   []byte
+	val   []byte
+}
+
+var memories = sync.Pool{New: func() any { return new(memory) }}
+
+// maxKept is how many bytes the parts of a memory have at most that is kept.
+const maxKept = 1 << 20
+
+// ended is the memory of those that have ended.
+var ended memory
+
+// free gives the memory back, now that the transaction has ended.
+func (tx *Tx) free() {
+	m := tx.memory
+	tx.memory = &ended
+	if tx.indexed > 0 || m.batch.Size() > maxKept { // or somebody may have slices of it
+		m.batch = holdfast.Batch{}
+	}
+	if cap(m.key)+cap(m.val) <= maxKept {
+		m.batch.Reset()
+		memories.Put(m)
+	}
 }
 
 // durable is what a database waits for: everything up to a commit.
