@@ -38,8 +38,25 @@ type Turn struct {
 // waiter is one who waits for a turn.
 type waiter struct {
 	wake  chan struct{} // has room for one
+	look  *time.Timer
 	since time.Time
 	given bool // the turn: it has left the queue
+}
+
+// waiters are those who wait for no turn any more.
+var waiters = sync.Pool{New: func() any {
+	return &waiter{wake: make(chan struct{}, 1), look: time.NewTimer(patience)}
+}}
+
+// free ends the waiting. It is in no queue.
+func (w *waiter) free() {
+	w.look.Stop()
+	select {
+	case <-w.wake: // it was woken twice
+	default:
+	}
+	w.given = false
+	waiters.Put(w)
 }
 
 // fairAfter is how long others may pass one who waits.
@@ -149,13 +166,14 @@ const patience = 5 * time.Millisecond
 // wait is called with the lock, and gives it up. When it returns nil, the caller has the turn. check says that the
 // caller may wait for itself.
 func (t *Turn) wait(ctx context.Context, check bool) error {
-	w := &waiter{wake: make(chan struct{}, 1), since: time.Now()}
+	w := waiters.Get().(*waiter)
+	defer w.free()
+	w.since = time.Now()
 	t.queue = append(t.queue, w)
 	ended := t.ended
 	t.mu.Unlock()
 
-	look := time.NewTimer(patience)
-	defer look.Stop()
+	w.look.Reset(patience)
 	for {
 		select {
 		case <-w.wake:
@@ -165,7 +183,7 @@ func (t *Turn) wait(ctx context.Context, check bool) error {
 		case <-ctx.Done():
 			t.leave(w)
 			return ctx.Err()
-		case <-look.C:
+		case <-w.look.C:
 			if !check || !inside() {
 				continue
 			}
@@ -174,7 +192,7 @@ func (t *Turn) wait(ctx context.Context, check bool) error {
 			ended = t.ended
 			t.mu.Unlock()
 			if others {
-				look.Reset(patience)
+				w.look.Reset(patience)
 			} else {
 				t.leave(w)
 				return &holdfast.Error{Op: "transaction", Class: ErrNested,
