@@ -1,6 +1,7 @@
 package machines
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,8 +91,8 @@ func New(ctx context.Context, o Options) (_ *Lab, err error) {
 	if l.net, err = newNetwork(ctx); err != nil {
 		return nil, failure("make network", "", err)
 	}
-	template := filepath.Join(l.dir.Path, "template")
-	if err = l.home.initialize(ctx, template); err != nil {
+	template, err := l.home.template(ctx, cmp.Or(o.Template, l.dir.Path))
+	if err != nil {
 		return nil, failure("make server", "", err)
 	}
 

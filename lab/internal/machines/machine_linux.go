@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sys/unix"
@@ -197,10 +196,10 @@ func (m *Machine) kill() error {
 }
 
 // Pause stops everything on the machine where it is, as a hypervisor does, and Continue lets it go on.
-func (m *Machine) Pause() error { return m.space().signal(syscall.SIGSTOP) }
+func (m *Machine) Pause() error { return m.space().pause() }
 
 // Continue is described with Pause.
-func (m *Machine) Continue() error { return m.space().signal(syscall.SIGCONT) }
+func (m *Machine) Continue() error { return m.space().resume() }
 
 // killAll ends everything on the machine; the caller has m.mu.
 func (m *Machine) killAll() error {

@@ -58,6 +58,9 @@ type Options struct {
 	Dir string
 	// Plain keeps each machine's files in a directory instead of a disk of its own. Power cannot be cut then.
 	Plain bool
+	// Template is a directory in which the files of new servers are made once, to be copied by all labs that name it;
+	// empty means that each lab makes its own.
+	Template string
 }
 
 // CountFlushed is the query that counts, right after a commit, the synchronous standbys that have flushed it.

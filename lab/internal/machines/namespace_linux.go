@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -195,23 +196,41 @@ func (n *namespace) kill(chosen func(pid int) bool) error {
 	}
 }
 
-// signal sends a signal to all processes in the namespace, until there are none that it has not been sent to.
-func (n *namespace) signal(s syscall.Signal) error {
-	sent := map[int]bool{}
-	for {
+// pause stops all processes in the namespace, and returns when each stands still and there is none that was made
+// meanwhile.
+func (n *namespace) pause() error {
+	for end := time.Now().Add(killPatience); ; time.Sleep(time.Millisecond) {
 		pids, err := n.processes()
 		if err != nil {
 			return err
 		}
-		before := len(sent)
-		for _, pid := range pids {
-			if !sent[pid] {
-				_ = unix.Kill(pid, s)
-				sent[pid] = true
-			}
-		}
-		if len(sent) == before {
+		moving := slices.DeleteFunc(pids, func(pid int) bool { return state(pid) == "T" })
+		if len(moving) == 0 {
 			return nil
 		}
+		for _, pid := range moving {
+			_ = unix.Kill(pid, unix.SIGSTOP)
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%d processes have not stopped within %v", len(moving), killPatience)
+		}
 	}
+}
+
+// resume lets all processes in the namespace go on. While they stand still they make none.
+func (n *namespace) resume() error {
+	pids, err := n.processes()
+	for _, pid := range pids {
+		_ = unix.Kill(pid, unix.SIGCONT)
+	}
+
+	return err
+}
+
+// state is the state of a process, as one letter of proc(5).
+func state(pid int) string {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(text), ") ")
+
+	return rest[:min(1, len(rest))]
 }
