@@ -166,7 +166,7 @@ func (l *Lab) close() error {
 	if l.stop != nil {
 		l.stop()
 	}
-	err := errors.Join()
+	var err error
 	for _, m := range l.machines {
 		m.mu.Lock()
 		m.power = gone // nothing starts any more
