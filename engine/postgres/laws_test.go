@@ -1,0 +1,21 @@
+package postgres
+
+import (
+	"testing"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest"
+)
+
+func TestLaws(t *testing.T) {
+	enginetest.Run(t, enginetest.Harness{
+		Open: openAt, Describe: Describe,
+		OpenHeld: func(dir string, o holdfast.Options, f *enginetest.Faults) (holdfast.Engine, error) {
+			e, err := openAt(dir, o)
+			if err == nil {
+				e.(*engine).hold = func() { _ = f.Sync(dir) }
+			}
+			return e, err
+		},
+	})
+}

@@ -1,0 +1,397 @@
+// Package postgres is the engine "postgres": keys in a table of a PostgreSQL server, which many machines can reach and
+// others can take over.
+//
+//	engine, err := postgres.Open("postgres://app@10.0.0.5/app?space=orders", holdfast.Options{})
+//
+// A space is what a directory is for other engines: the keys of one engine, which one process has open at a time. All
+// spaces of a database share two tables, which the first Open makes:
+//
+//	holdfast_space(space, name, format, epoch, seq, holder, beat)    a row for each
+//	holdfast_kv(space, k, v)                                         its keys
+//
+// # Who may write
+//
+// Open takes the space: it raises the row's epoch. Every transaction updates the row where it has that epoch, so that a
+// process which lost the space, without knowing it yet, can never commit again: that is ErrFenced. seq counts the
+// transactions. When a connection breaks while a commit is under way, it tells whether that was made: the server may
+// have restarted meanwhile, and the commit is made again, or known to be there.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver"
+	"github.com/holdfastdb/holdfast/driver/groupcommit"
+	"github.com/holdfastdb/holdfast/driver/losswindow"
+)
+
+// Name is the engine's name in engine/all.
+const Name = "postgres"
+
+// ErrFenced: another process has taken the space.
+var ErrFenced = errors.New("holdfast: another process has taken it")
+
+const (
+	format = 1
+
+	// maxGroupSize bounds what one transaction merges.
+	maxGroupSize = 8 << 20
+	// maxKeySize is what a row of the table's index can hold, less the space.
+	maxKeySize = 2600
+	// maxBatchSize bounds what client and server have in memory of one transaction.
+	maxBatchSize = 256 << 20
+	// patience is how long a commit or an Open waits for a server that does not answer, as while another one takes over.
+	patience = 10 * time.Second
+	// takeOver is how long a space must not have moved before it is taken from a holder that may still live.
+	takeOver = 3 * time.Second
+	// connections are for readers.
+	connections = 64
+)
+
+// engine is what Open opens.
+type engine struct {
+	driver.Engine[*view]
+	address   string // without a password
+	config    *pgx.ConnConfig
+	pool      *pgxpool.Pool
+	committer *groupcommit.Committer
+	window    *losswindow.Window
+	space     int32
+	epoch     int64
+	w         writer
+	hold      func() // set by tests: called before a commit that is flushed; nil otherwise
+
+	syncs atomic.Int64
+}
+
+var spaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+
+// Open takes a space of a database, and makes it first if it is not there. The address is one of PostgreSQL, with the
+// parameter space, which is "default" if it is missing; a password is in the environment or a file, as for other
+// clients of PostgreSQL, or in the address. What is not in the address is taken from the environment, too.
+//
+// Errors: ErrBadOption for an address that cannot be read, ErrUnavailable if no server answers within 10 s, is too old,
+// or may lose what it has committed (fsync is off), ErrLocked if a process has the space that may still be alive,
+// ErrVersion if a newer program has written it.
+func Open(address string, o holdfast.Options) (_ holdfast.Engine, err error) {
+	if o, err = o.WithDefaults(); err != nil {
+		return nil, err
+	}
+	if o.ReadOnly {
+		return nil, driver.NoReadOnly(Name, withoutPassword(address))
+	}
+	e := &engine{address: withoutPassword(address)}
+	name, err := e.parse(address)
+	if err != nil {
+		return nil, err
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), patience+takeOver)
+	defer cancel()
+	caps := Describe()
+	if err := e.take(ctx, name, &caps); err != nil {
+		if e.w.conn != nil {
+			_ = e.w.conn.Close(ctx)
+		}
+		return nil, e.fail("open", err)
+	}
+	pool, err := pgxpool.ParseConfig("")
+	if err == nil {
+		pool.ConnConfig, pool.MaxConns = e.config.Copy(), connections
+		e.pool, err = pgxpool.NewWithConfig(ctx, pool)
+	}
+	if err != nil {
+		return nil, errors.Join(e.fail("open", err), e.leave())
+	}
+
+	// From here on commits and readers may come.
+	e.committer = groupcommit.New(Name, maxGroupSize, e.commit)
+	e.committer.OnPoison(e.Life.Poison)
+	e.window = losswindow.New(o.SyncEvery, e.Settle)
+	caps.LossWindow = e.window.Every()
+	e.Init(e, caps, e.address)
+
+	return e, nil
+}
+
+// parse reads the address, and returns the name of the space.
+func (e *engine) parse(address string) (name string, err error) {
+	bad := func(detail, remedy string) (string, error) {
+		return "", &holdfast.Error{Op: "open", Engine: Name, Path: e.address, Class: holdfast.ErrBadOption, Detail: detail,
+			Remedy: remedy}
+	}
+	if !strings.HasPrefix(address, "postgres://") && !strings.HasPrefix(address, "postgresql://") {
+		return bad("it does not begin with postgres://", "write it as postgres://USER@HOST/DATABASE?space=NAME")
+	}
+	if e.config, err = pgx.ParseConfig(address); err != nil {
+		return bad("it is no address of PostgreSQL", "write it as postgres://USER@HOST/DATABASE?space=NAME")
+	}
+	name = "default"
+	if given, ok := e.config.RuntimeParams["space"]; ok {
+		name = given
+		delete(e.config.RuntimeParams, "space")
+	}
+	if !spaceName.MatchString(name) {
+		return bad(fmt.Sprintf("%.80q cannot be the name of a space", name),
+			"a name has up to 63 letters, digits, underscores, dots and hyphens")
+	}
+	// A session of ours depends on none of the defaults that an administrator may have changed.
+	for name, value := range map[string]string{
+		"application_name": "holdfast", "synchronous_commit": "on", "statement_timeout": "0", "lock_timeout": "0",
+		"idle_in_transaction_session_timeout": "0", "default_transaction_isolation": "read committed",
+		"client_min_messages": "warning", "bytea_output": "hex", "enable_seqscan": "off",
+	} {
+		e.config.RuntimeParams[name] = value
+	}
+	e.config.ValidateConnect = nil
+
+	return name, nil
+}
+
+var password = regexp.MustCompile(`(://[^/?@:]*):[^@]*@|([?&]password=)[^&]*`)
+
+// withoutPassword is an address as it may be shown.
+func withoutPassword(address string) string { return password.ReplaceAllString(address, "$1$2@") }
+
+const schema = `
+CREATE TABLE IF NOT EXISTS holdfast_space (
+	space serial PRIMARY KEY, name text NOT NULL UNIQUE, format int NOT NULL, epoch bigint NOT NULL, seq bigint NOT NULL,
+	holder text NOT NULL, beat bigint NOT NULL) WITH (fillfactor = 50);
+CREATE TABLE IF NOT EXISTS holdfast_kv (space int, k bytea, v bytea NOT NULL, PRIMARY KEY (space, k))
+	WITH (autovacuum_vacuum_scale_factor = 0.02);
+ALTER TABLE holdfast_kv ALTER v SET STORAGE EXTERNAL`
+
+// take connects, and makes the space this process's. It sets what the server's settings say of levels in caps.
+func (e *engine) take(ctx context.Context, name string, caps *holdfast.Capabilities) (err error) {
+	if e.w.conn, err = pgx.ConnectConfig(ctx, e.config); err != nil {
+		return unavailable(err)
+	}
+	if err := e.checkServer(ctx, caps); err != nil {
+		return err
+	}
+	// Two who open the first space at once would both make the tables.
+	err = pgx.BeginFunc(ctx, e.w.conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtext('holdfast'))"); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, schema); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, "INSERT INTO holdfast_space (name, format, epoch, seq, holder, beat) "+
+			"VALUES ($1, $2, 0, 0, '', 0) ON CONFLICT (name) DO NOTHING", name, format)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+
+	// A holder whose session this server has, or has had, is gone when its session is. Of one that is elsewhere, as
+	// after another server has taken over, it is not known: its space must stand still for a while.
+	var seen string
+	for since := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		var now, holder string
+		var version int
+		var gone bool
+		err := e.w.conn.QueryRow(ctx, "SELECT space, format, epoch, seq, holder, epoch || '/' || seq || '/' || beat, holder = '' "+
+			"OR (split_part(holder, '/', 1) = "+timeline+" AND NOT EXISTS (SELECT FROM pg_stat_activity "+
+			"WHERE pid::text = split_part(holder, '/', 2) AND backend_start::text = split_part(holder, '/', 3))) "+
+			"FROM holdfast_space WHERE name = $1", name).
+			Scan(&e.space, &version, &e.epoch, &e.w.seq, &holder, &now, &gone)
+		switch {
+		case err != nil:
+			return err
+		case version > format:
+			return &holdfast.Error{Op: "open", Engine: Name, Path: e.address, Class: holdfast.ErrVersion,
+				Detail: fmt.Sprintf("space %s has format %d, this program knows %d", name, version, format)}
+		}
+		if now != seen {
+			if seen != "" && !gone {
+				return e.locked(name, holder)
+			}
+			seen, since = now, time.Now()
+		}
+		if !gone && time.Since(since) < takeOver {
+			if held := strings.Split(holder, "/"); len(held) == 4 && held[3] == here() {
+				return e.locked(name, holder) // no need to wait: it is this machine's, and its session is there
+			}
+			continue
+		}
+		tag, err := e.w.conn.Exec(ctx, "UPDATE holdfast_space SET epoch = epoch + 1, seq = seq + 1, holder = "+timeline+
+			" || '/' || pg_backend_pid() || '/' || (SELECT backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()) "+
+			"|| '/' || $3::text WHERE space = $1 AND epoch = $2", e.space, e.epoch, here())
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 1 {
+			e.epoch++
+			e.w.seq++
+			return nil
+		}
+		if seen = ""; ctx.Err() != nil {
+			return e.locked(name, holder)
+		}
+	}
+}
+
+// timeline is which history of the cluster this server writes: another one after each promotion.
+const timeline = "left(pg_walfile_name(pg_current_wal_lsn()), 8)"
+
+// here names this machine, as far as a holder is told from others by it.
+func here() string {
+	name, _ := os.Hostname()
+	return strings.ReplaceAll(name, "/", "_")
+}
+
+func (e *engine) locked(name, holder string) error {
+	return &holdfast.Error{Op: "open", Engine: Name, Path: e.address, Class: holdfast.ErrLocked,
+		Detail: fmt.Sprintf("space %s is held by the session %s", name, holder), Remedy: "close it there first"}
+}
+
+// checkServer refuses a server on which nothing can be promised.
+func (e *engine) checkServer(ctx context.Context, caps *holdfast.Capabilities) error {
+	want := []string{"server_version_num", "fsync", "full_page_writes", "data_checksums", "server_version"}
+	var have []string
+	rows, err := e.w.conn.Query(ctx, "SELECT current_setting(name) FROM unnest($1::text[]) name", want)
+	if err == nil {
+		have, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	}
+	if err != nil {
+		return err
+	}
+	refuse := func(detail, remedy string) error {
+		return &holdfast.Error{Op: "open", Engine: Name, Path: e.address, Class: holdfast.ErrUnavailable, Detail: detail,
+			Remedy: remedy}
+	}
+	switch n, _ := strconv.Atoi(have[0]); {
+	case n < 130000:
+		return refuse("the server is PostgreSQL "+have[4], "use version 13 or newer")
+	case have[1] != "on" || have[2] != "on":
+		return refuse(fmt.Sprintf("fsync is %s and full_page_writes %s: the server can lose what it has committed", have[1],
+			have[2]), "set both to on")
+	}
+	caps.Checksums = have[3] == "on"
+	caps.Library = "PostgreSQL " + strings.Fields(have[4])[0] + ", " + caps.Library
+	for i, name := range want[1:4] {
+		caps.Settings = append(caps.Settings, holdfast.Setting{Name: name, Value: have[i+1]})
+	}
+
+	return nil
+}
+
+// unavailable is the error of a server that cannot be reached.
+func unavailable(err error) error {
+	return &holdfast.Error{Class: holdfast.ErrUnavailable, Cause: err, Remedy: "start the server, or correct the address"}
+}
+
+// Describe says what the engine gives.
+func Describe() holdfast.Capabilities {
+	const flushed = "a transaction for each group, synchronous_commit on: the server flushes its log before it answers"
+
+	return holdfast.Capabilities{
+		Engine: Name, Library: "pgx",
+		Memory: holdfast.Promise{Given: holdfast.Memory,
+			How: "a transaction for each group, synchronous_commit off: the server writes it to its log within 0.6 s"},
+		Process: holdfast.Promise{Given: holdfast.Power, How: flushed,
+			Why: "the server has no level between its own memory and the disk"},
+		Power:         holdfast.Promise{Given: holdfast.Power, How: flushed},
+		AtomicBatches: true,
+		MaxKeySize:    maxKeySize, MaxValueSize: holdfast.MaxValueSize, MaxBatchSize: maxBatchSize,
+		Caveats: []string{
+			"It is a server: a Get takes a round trip, and what its disk promises is for its administrator to see to.",
+			"At Memory, what was acknowledged in the last 0.6 s is lost when the server is killed.",
+			"Every open snapshot and iterator that did not end with its first page has a connection of the server, of which " +
+				"there are 64, and keeps it from removing what was replaced meanwhile.",
+			"Keys have up to 2,600 bytes, values 64 MiB, batches 256 MiB.",
+		},
+	}
+}
+
+// Write implements [driver.Core].
+func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	i := 0
+	for op := range b.Ops() {
+		if size := max(len(op.Key), len(op.Value)*b2i(op.Kind == holdfast.KindDeleteRange)); size > maxKeySize {
+			return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrBadKey,
+				Detail: fmt.Sprintf("operation %d has a key of %d bytes, the limit here is %d", i, size, maxKeySize)}
+		}
+		i++
+	}
+	r, err := e.committer.Apply(b, level)
+	if err == nil {
+		e.window.Dirty() // also at Power: the receipt may never be waited for
+	}
+
+	return r, err
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+
+	return 0
+}
+
+// Settle implements [driver.Core].
+func (e *engine) Settle() error { return e.committer.Sync() }
+
+// Measure implements [driver.Core].
+func (e *engine) Measure(m *holdfast.Metrics) {
+	e.committer.Fill(m)
+	m.Syncs = e.syncs.Load()
+}
+
+// Release implements [driver.Core].
+func (e *engine) Release(err error) error {
+	e.window.Stop()
+	_ = e.committer.Close() // the poison is in err
+	e.pool.Close()
+
+	return errors.Join(err, e.leave())
+}
+
+// leave gives the space up, if it is still this process's.
+func (e *engine) leave() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn := e.w.conn
+	if conn.IsClosed() {
+		return nil // the session has ended, which says the same
+	}
+	_, _ = conn.Exec(ctx, "UPDATE holdfast_space SET holder = '' WHERE space = $1 AND epoch = $2", e.space, e.epoch)
+
+	return conn.Close(ctx)
+}
+
+// fail is the error of an operation.
+func (e *engine) fail(op string, err error) error {
+	var known *holdfast.Error
+	switch {
+	case err == nil || errors.As(err, &known) && known.Op != "":
+		return err
+	case known != nil:
+		same := *known
+		same.Op, same.Engine, same.Path = op, Name, e.address
+
+		return &same
+	}
+	class := error(nil)
+	if slices.Contains([]string{"53100", "53200"}, sqlState(err)) { // disk full, out of memory
+		class = holdfast.ErrFull
+	}
+
+	return &holdfast.Error{Op: op, Engine: Name, Path: e.address, Class: class, Cause: err}
+}
