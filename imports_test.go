@@ -59,19 +59,21 @@ var layers = map[string][]string{
 	"store/projection":        {"", "internal/", "kv", "store/event", "store/message", "store/internal/"},
 	"store/raftlog/": {"", "driver/lifecycle", "engine/bbolt/boltpages", "internal/", "store/raftlog",
 		"store/internal/"},
-	"internal/storetest": {"", "driver/", "engine/logtree", "engine/mem", "vfs"}, // for tests
-	"lab/": {"", "api", "client", "driver/datadir", "engine/all", "enginetest/commits", "internal/console", "lab/",
-		"server/", "kv", "store/"},
+	// For tests.
+	"internal/storetest": {"", "driver/", "engine/logtree", "engine/mem", "internal/child", "vfs"},
+	"lab/": {"", "api", "client", "driver/datadir", "engine/all", "enginetest/commits", "internal/child",
+		"internal/console", "internal/wrapped", "lab/", "server/", "kv", "store/"},
 	// The libraries' own options are behind the engines that run them.
-	"lab/contender":  {"", "driver/", "engine/", "internal/console", "lab/", "kv", "store/"},
+	"lab/contender": {"", "driver/", "engine/", "internal/child", "internal/console", "internal/wrapped", "lab/", "kv",
+		"store/"},
 	"api":            {"store/"}, // whose types it converts
 	"server/":        {"", "api", "driver/datadir", "internal/", "server/", "kv", "store/"},
-	"server/auth":    {"", "internal/names", "store/message"},
+	"server/auth":    {"", "internal/names", "internal/txn", "kv", "store/message"},
 	"server/route":   {"", "server/auth"},
-	"server/data":    {"", "internal/names", "kv", "store/", "server/fanout"},
+	"server/data":    {"", "internal/names", "kv", "store/", "server/auth", "server/fanout"},
 	"server/fanout":  {"server/problem"},
 	"server/page":    {"server/route"},
-	"server/metrics": {"", "kv", "store/"}, // for programs that embed the library, too
+	"server/metrics": {"", "internal/wrapped", "kv", "store/"}, // for programs that embed the library, too
 	"server/tracing": {},
 	"client":         {"", "api", "kv", "store/"},
 	"cmd/":           {"", "api", "client", "driver/", "engine/", "internal/", "lab/", "server", "kv", "store/"},
@@ -98,8 +100,8 @@ var layers = map[string][]string{
 	// What a victim does and how it is crashed know of each other only the protocol.
 	"lab/crash/internal/protocol": {"", "enginetest/commits"},
 	"lab/crash/internal/subjects": {"", "api", "client", "enginetest/commits", "server", "kv", "store/", "lab/contender",
-		"lab/internal/clock", "lab/crash/internal/protocol"},
-	"lab/crash/internal/kinds": {"", "driver/datadir", "enginetest/commits", "internal/console", "lab/internal/child",
+		"internal/wrapped", "lab/internal/clock", "lab/crash/internal/protocol"},
+	"lab/crash/internal/kinds": {"", "driver/datadir", "enginetest/commits", "internal/console", "internal/child",
 		"lab/blockdev", "lab/crash/internal/protocol"},
 	"lab/crash/internal/flawed":   {"", "driver/lifecycle", "engine/mem", "vfs"},
 	"lab/crash/internal/evidence": {"", "lab/blockdev", "lab/crash/internal/kinds", "lab/crash/internal/protocol"},

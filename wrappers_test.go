@@ -128,7 +128,7 @@ func TestWrappers(t *testing.T) {
 			t.Errorf("there is no wrapper %s", name)
 		}
 	}
-	if !wrappers["server/metrics.Watched"] {
+	if !wrappers["internal/wrapped.Engine"] {
 		t.Errorf("the wrappers are %v", wrappers)
 	}
 }

@@ -54,6 +54,8 @@ func (c *Client) call(ctx context.Context, r *request, out any) error {
 		if err == nil {
 			return nil
 		}
+
+		// The context has ended while the server may have been at work.
 		if ctx.Err() != nil {
 			if err.Cause != nil && !neverSent(err.Cause) {
 				r.lost = true
@@ -61,6 +63,9 @@ func (c *Client) call(ctx context.Context, r *request, out any) error {
 
 			return c.ended(ctx, r, err)
 		}
+
+		// Whether the server may have done it is remembered over all tries: a later refusal does not undo an earlier
+		// success.
 		if err.Status == 0 && !neverSent(err.Cause) || err.Status != 0 && err.passing() && !err.notDone() {
 			r.lost = true
 		}
@@ -151,6 +156,7 @@ func (c *Client) try(ctx context.Context, r *request, body []byte, out any) *Err
 	return nil
 }
 
+// refuse hands an answer that cannot be used to the request, if it wants it.
 func (r *request) refuse(answer io.Reader) {
 	if r.refused != nil {
 		r.refused(answer)
@@ -159,6 +165,7 @@ func (r *request) refuse(answer io.Reader) {
 
 // send makes a request and returns the answer if it is one of success. The caller closes its body.
 func (c *Client) send(ctx context.Context, r *request, body []byte) (*http.Response, *Error) {
+	// A name that makes the path another one would reach another operation.
 	if strings.Contains(r.path, "//") || strings.HasSuffix(r.path, "/") {
 		return nil, &Error{Op: r.op, Status: http.StatusBadRequest, Code: api.CodeBadRequest,
 			Detail: `a name or an id cannot stand in a path: it is empty, of slashes alone, or has "." or ".." as a part`}
@@ -227,6 +234,7 @@ func (c *Client) download(ctx context.Context, r *request, w io.Writer) error {
 	return nil
 }
 
+// encode makes the body of a request, once for all tries.
 func encode(r *request) ([]byte, error) {
 	if r.body == nil {
 		return nil, nil
@@ -252,6 +260,7 @@ func neverSent(err error) bool {
 // pauses are those between tries.
 type pauses struct{ first, max, now time.Duration }
 
+// pause begins the pauses of a call.
 func (c *Client) pause() *pauses { return &pauses{c.firstPause, c.maxPause, c.firstPause} }
 
 // next returns how long to wait: at least what the server has asked for. It doubles each time, and is made longer by
@@ -266,6 +275,7 @@ func (p *pauses) next(asked time.Duration) time.Duration {
 	return d
 }
 
+// reset begins anew, after the server was heard.
 func (p *pauses) reset() { p.now = p.first }
 
 // sleep returns false if ctx ends before d has passed.

@@ -44,6 +44,7 @@ func (e *Error) Error() string {
 		s.WriteString(e.Op + ": ")
 	}
 
+	// What happened comes first, then what the server says of it, then what to do.
 	switch {
 	case e.Cause != nil:
 		s.WriteString(e.Cause.Error())

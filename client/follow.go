@@ -35,6 +35,7 @@ func follow[T any](ctx context.Context, c *Client, op, path string, query url.Va
 		maps.Copy(f.query, query)
 
 		pause, down := c.pause(), 0
+
 		for {
 			heard := false
 			err := f.connect(ctx, func(e sse) (bool, *Error) {
@@ -53,6 +54,8 @@ func follow[T any](ctx context.Context, c *Client, op, path string, query url.Va
 
 				return yield(v, nil), nil
 			})
+
+			// An error that does not pass ends the loop. All else is a lost connection.
 			switch {
 			case err == nil: // the loop has ended
 				return
@@ -63,6 +66,7 @@ func follow[T any](ctx context.Context, c *Client, op, path string, query url.Va
 				yield(none, err)
 				return
 			}
+
 			if heard {
 				pause.reset()
 				down = 0
@@ -113,6 +117,7 @@ func (f *follower) connect(ctx context.Context, each func(sse) (bool, *Error)) *
 		cancel()
 	})
 	defer watch.Stop()
+
 	lost := func(err error) *Error {
 		if silent.Load() {
 			err = fmt.Errorf("the server has said nothing for %v", f.c.silence)
@@ -134,6 +139,9 @@ func (f *follower) connect(ctx context.Context, each func(sse) (bool, *Error)) *
 		return e
 	}
 	defer resp.Body.Close()
+
+	// Positions are those of one history. The next connection names it, so that a log made anew is not followed as the
+	// old one.
 	if history := resp.Header.Get(api.HeaderHistory); history != "" {
 		f.history = history
 	}
@@ -142,6 +150,7 @@ func (f *follower) connect(ctx context.Context, each func(sse) (bool, *Error)) *
 	var now sse
 	var data []byte
 	some := false
+
 	for {
 		line, err := readLine(in, f.c.o.MaxResponse-int64(len(data)))
 		if errors.Is(err, errTooLong) {

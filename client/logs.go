@@ -67,6 +67,7 @@ func (l *Log) AppendAfter(ctx context.Context, last uint64, events ...event.Even
 	return l.append(ctx, &last, events)
 }
 
+// append makes the request of an append. All events have ids, so that it can be tried again.
 func (l *Log) append(ctx context.Context, after *uint64, events []event.Event) (event.Result, error) {
 	body, known, err := newAppend(after, events)
 	if err != nil {
@@ -127,7 +128,10 @@ func (l *Log) Read(ctx context.Context, from uint64, limit int) (list []event.Ev
 // them; 0 means all. It reads them in pages. After an error, ctx's among them, the loop ends.
 func (l *Log) Events(ctx context.Context, from uint64, limit int) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
+		// Where the log ends is asked first: a loop beside a busy writer comes to its end.
 		end, err := l.Last(ctx)
+
+		// A log that is not there has no events, as in the store.
 		if code(err) == api.CodeNotFound {
 			return
 		}
@@ -250,4 +254,5 @@ func (l *Log) Subscriptions(ctx context.Context) ([]event.Cursor, error) {
 	return list, err
 }
 
+// offset is the path of a subscription's offset.
 func (l *Log) offset(subscription string) string { return l.path + path("/offsets/%s", subscription) }

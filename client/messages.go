@@ -69,6 +69,7 @@ func (n *Namespace) WriteAfter(ctx context.Context, stream string, expected int6
 	return n.write(ctx, stream, &expected, messages)
 }
 
+// write makes the request of a write. All messages have ids, so that it can be tried again.
 func (n *Namespace) write(ctx context.Context, stream string, expected *int64, messages []message.Message) (
 	message.Result, error) {
 	body, known, err := newWrite(stream, expected, messages)
@@ -160,6 +161,8 @@ func (n *Namespace) Read(ctx context.Context, q message.Query) iter.Seq2[message
 			yield(message.Message{}, &Error{Op: "message read", Code: api.CodeBadRequest, Detail: "a limit below 0"})
 			return
 		}
+
+		// Where it ends is asked first: a loop beside a busy writer comes to its end.
 		end, err := n.end(ctx, &q)
 		if err != nil {
 			yield(message.Message{}, err)
@@ -170,6 +173,9 @@ func (n *Namespace) Read(ctx context.Context, q message.Query) iter.Seq2[message
 		history := q.History
 		for first := true; first || next <= end; first = false { // the server says whether the query is right
 			v, size := values(&q), pageSize
+
+			// The first page says the history, and the next ones name it: if the namespace is made anew in between, its
+			// positions are not taken for the same.
 			if history != "" {
 				v.Set("history", history)
 			}
@@ -195,6 +201,9 @@ func (n *Namespace) Read(ctx context.Context, q message.Query) iter.Seq2[message
 			}
 			history = page.History
 			left -= len(page.Messages)
+
+			// A page can be empty and yet not the last: types that are left out lie between. Next says how far the server
+			// has looked.
 			if q.Limit > 0 && left <= 0 || len(page.Messages) == 0 && page.Next <= next {
 				return
 			}
@@ -296,6 +305,7 @@ func code(err error) string {
 	return ""
 }
 
+// stream is the path of a stream.
 func (n *Namespace) stream(name string) string { return n.path + path("/streams/%s", name) }
 
 // Streams describes up to limit streams that have messages and whose names begin with prefix, in the order of their
@@ -364,6 +374,7 @@ func (n *Namespace) Tombstone(ctx context.Context, stream string) (removed int64
 	return n.remove(ctx, "stream tombstone", stream, url.Values{"tombstone": {"true"}}, true)
 }
 
+// remove makes the request of a removal; safe says that doing it twice does no harm.
 func (n *Namespace) remove(ctx context.Context, op, stream string, v url.Values, safe bool) (int64, error) {
 	var r api.Removed
 	err := n.c.call(ctx, &request{op: op, method: "DELETE", path: n.stream(stream), query: v, safe: safe}, &r)
@@ -405,6 +416,7 @@ func (n *Namespace) DeletePosition(ctx context.Context, consumer string) error {
 	return n.c.call(ctx, &request{op: "delete position", method: "DELETE", path: n.position(consumer), safe: true}, nil)
 }
 
+// position is the path of a consumer's position.
 func (n *Namespace) position(consumer string) string { return n.path + path("/positions/%s", consumer) }
 
 // Export writes the messages of the namespace to w, a line of JSON each, as message.Namespace does, and returns how

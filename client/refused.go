@@ -78,6 +78,7 @@ func scan(from io.Reader, found func(at string, text []byte)) {
 	_ = s.value("", 0)
 }
 
+// scanner reads JSON byte by byte, and keeps no more than one value of limited length.
 type scanner struct {
 	r     *bufio.Reader
 	found func(at string, text []byte)
@@ -158,6 +159,7 @@ func (s *scanner) next() (byte, error) {
 	}
 }
 
+// keep keeps a byte of a value, up to the limit: what names a claim is short.
 func (s *scanner) keep(c byte) {
 	if len(s.kept) < maxKept {
 		s.kept = append(s.kept, c)

@@ -161,6 +161,7 @@ func (s *Subscription) Discard(ctx context.Context, globals ...int64) (discarded
 	return s.unpark(ctx, "discard", globals)
 }
 
+// unpark takes messages out of those that are parked. It is safe to try again: the second try finds none.
 func (s *Subscription) unpark(ctx context.Context, what string, globals []int64) (int, error) {
 	var n api.Counted
 	err := s.c.call(ctx, &request{op: "subscription " + what, method: "POST", path: s.path + "/" + what,

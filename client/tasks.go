@@ -71,6 +71,7 @@ func withIDs(specs []task.Spec) []task.Spec {
 	return specs
 }
 
+// newTasks are specs as the API has them.
 func newTasks(specs []task.Spec) []api.NewTask {
 	list := make([]api.NewTask, len(specs))
 	for i := range specs {
@@ -80,6 +81,7 @@ func newTasks(specs []task.Spec) []api.NewTask {
 	return list
 }
 
+// results checks that an answer has a result for each of n tasks. If not, it is not known what was done.
 func results(op string, n int, done api.EnqueueResult, err error) ([]task.Result, error) {
 	if err != nil {
 		return nil, err
@@ -158,6 +160,9 @@ func (t *Tasks) Claim(ctx context.Context, o task.ClaimOptions) ([]task.Lease, e
 		leases := make([]task.Lease, len(got.Leases))
 		for i := range got.Leases {
 			l := &got.Leases[i]
+
+			// A task that cannot be read is of no use to the caller. All of the answer are given back, so that another can
+			// have them before the leases end.
 			claimed, err := l.Task.Store()
 			if err != nil {
 				refs := make([]api.LeaseRef, len(got.Leases))
@@ -175,6 +180,7 @@ func (t *Tasks) Claim(ctx context.Context, o task.ClaimOptions) ([]task.Lease, e
 	}
 }
 
+// ref names a lease, as requests do.
 func ref(l task.Lease) api.LeaseRef { return api.LeaseRef{ID: l.Task.ID, Token: l.Token} }
 
 // each does something with leases, each of which can fail for itself. The error is a *task.LeaseErrors then.
@@ -201,6 +207,7 @@ func (t *Tasks) each(ctx context.Context, what string, leases []task.Lease) (lis
 	return got.Results, r.lost, nil
 }
 
+// leaseErrors is the error of several leases, nil if none of them has one.
 func leaseErrors(errs []error) error {
 	if !slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
 		return nil
@@ -336,6 +343,7 @@ func (t *Tasks) Get(ctx context.Context, id string) (task.Task, error) {
 	return got.Store()
 }
 
+// task is the path of a task.
 func (t *Tasks) task(id string) string { return t.path + path("/tasks/%s", id) }
 
 // List returns tasks that match a filter, and the cursor of the next list, "" if there are no more.
@@ -434,6 +442,7 @@ func (t *Tasks) Count(ctx context.Context, queue string) (map[task.State]int, er
 	return q.Counts, err
 }
 
+// queue is the path of a queue.
 func (t *Tasks) queue(name string) string { return t.path + path("/queues/%s", name) }
 
 // SetQueue sets the options of a queue, which need not have tasks yet.

@@ -64,6 +64,8 @@ func (c *Client) Update(ctx context.Context, f func(tx *Tx) error) error {
 	var done api.TransactionResult
 	if err := c.call(ctx, r, &done); err != nil {
 		var e *Error
+
+		// The refused operation makes the error that its single call would return.
 		if errors.As(err, &e) && e.Operation != nil {
 			if at := *e.Operation; at >= 0 && at < len(tx.parts) && tx.parts[at].failed != nil {
 				return tx.parts[at].failed(err)
@@ -71,6 +73,8 @@ func (c *Client) Update(ctx context.Context, f func(tx *Tx) error) error {
 		}
 		return err
 	}
+
+	// If one does not fit its operation, it is not known what the server has done.
 	ok := len(done.Results) == len(tx.parts)
 	for i := 0; ok && i < len(tx.parts); i++ {
 		ok = tx.parts[i].done(&done.Results[i], r)
@@ -113,6 +117,7 @@ func (t NamespaceTx) WriteAfter(stream string, expected int64, messages ...messa
 	return t.write(stream, &expected, messages)
 }
 
+// write adds a write to the transaction. The result is filled in when the transaction is done.
 func (t NamespaceTx) write(stream string, expected *int64, messages []message.Message) *message.Result {
 	result := new(message.Result)
 	w, known, err := newWrite(stream, expected, messages)
@@ -146,6 +151,7 @@ func (t LogTx) AppendAfter(last uint64, events ...event.Event) *event.Result {
 	return t.append(&last, events)
 }
 
+// append adds an append to the transaction. The result is filled in when the transaction is done.
 func (t LogTx) append(after *uint64, events []event.Event) *event.Result {
 	result := new(event.Result)
 	a, known, err := newAppend(after, events)
@@ -183,6 +189,7 @@ func (t TasksTx) Complete(l task.Lease, then ...task.Spec) []task.Result {
 	return t.add(then, api.Operation{Complete: &api.CompleteTask{LeaseRef: ref(l), Then: newTasks(then)}})
 }
 
+// add adds an operation on tasks. The results are filled in when the transaction is done.
 func (t TasksTx) add(specs []task.Spec, op api.Operation) []task.Result {
 	op.Namespace = t.t.namespace
 	list := make([]task.Result, len(specs))

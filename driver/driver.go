@@ -66,6 +66,7 @@ type Engine[V any] struct {
 	Life lifecycle.Engine
 	Caps holdfast.Capabilities // what Capabilities returns; constant once the engine is used
 
+	// The fields below are set by Init and not changed afterwards, so that calls read them without a lock.
 	core       Core[V]
 	given      [holdfast.Power + 1]bool // the levels that commits may ask for
 	strongest  holdfast.Level
@@ -90,6 +91,7 @@ func NoReadOnly(engine, path string) error {
 
 // Get implements [holdfast.Reader].
 func (e *Engine[V]) Get(dst, key []byte) ([]byte, error) {
+	// Closed comes before every other error, and a bad key before a view: the contract fixes the order.
 	if err := e.Life.Enter(); err != nil {
 		return dst, err
 	}
@@ -101,6 +103,8 @@ func (e *Engine[V]) Get(dst, key []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
+
+	// The view goes before Leave, which lets Close go on: deferred calls run last first.
 	defer e.core.Drop(v)
 	return e.core.Read(v, dst, key)
 }
@@ -114,6 +118,8 @@ func (e *Engine[V]) Scan(r holdfast.Range) holdfast.Iterator {
 	if err := holdfast.CheckRange(r); err != nil {
 		return holdfast.FailedIterator(err)
 	}
+
+	// Cores need not know of empty ranges, which libraries treat in different ways.
 	if empty(r) {
 		return e.nothing()
 	}
@@ -125,6 +131,7 @@ func (e *Engine[V]) Scan(r holdfast.Range) holdfast.Iterator {
 	return e.walk(Hold[V]{View: v, engine: e}, r)
 }
 
+// empty reports whether no key can be in r. An empty Hi is no bound.
 func empty(r holdfast.Range) bool { return len(r.Hi) > 0 && bytes.Compare(r.Lo, r.Hi) >= 0 }
 
 // nothing returns an iterator over an empty range.
@@ -139,6 +146,7 @@ type emptyIterator struct {
 	life *lifecycle.Engine // nil once it is closed
 }
 
+// Close implements [holdfast.Iterator].
 func (i *emptyIterator) Close() error {
 	if i.life != nil {
 		i.life.AddIterator(-1)
@@ -148,6 +156,8 @@ func (i *emptyIterator) Close() error {
 	return nil
 }
 
+// walk returns the core's iterator over h. The call is inside while the iterator is counted, so Close sees either the
+// call or the iterator.
 func (e *Engine[V]) walk(h Hold[V], r holdfast.Range) holdfast.Iterator {
 	e.Life.AddIterator(1)
 	it, err := e.core.Walk(h, r)
@@ -168,6 +178,7 @@ type Hold[V any] struct {
 
 // End releases the hold.
 func (h *Hold[V]) End() {
+	// The view is given back before the count falls: once it is 0, Close may release the engine.
 	if h.snapshot != nil {
 		_ = h.snapshot.release() // Snapshot.Close has returned
 	} else {
@@ -186,6 +197,8 @@ func (e *Engine[V]) Snapshot() (holdfast.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	// One use is the snapshot's own; see release.
 	s := &snapshot[V]{engine: e, view: v}
 	s.life.Err = e.viewClosed
 	s.users.Store(1)
@@ -202,6 +215,7 @@ type snapshot[V any] struct {
 	users  atomic.Int64 // the snapshot, and each of its iterators; the last one gives the view back
 }
 
+// Get implements [holdfast.Reader].
 func (s *snapshot[V]) Get(dst, key []byte) ([]byte, error) {
 	if err := s.life.Enter(); err != nil {
 		return dst, err
@@ -214,6 +228,7 @@ func (s *snapshot[V]) Get(dst, key []byte) ([]byte, error) {
 	return s.engine.core.Read(s.view, dst, key)
 }
 
+// Scan implements [holdfast.Reader].
 func (s *snapshot[V]) Scan(r holdfast.Range) holdfast.Iterator {
 	if err := s.life.Enter(); err != nil {
 		return holdfast.FailedIterator(err)
@@ -225,15 +240,20 @@ func (s *snapshot[V]) Scan(r holdfast.Range) holdfast.Iterator {
 	if empty(r) {
 		return s.engine.nothing()
 	}
+
+	// The iterator may be closed after the snapshot, so it has a use of the view for itself.
 	s.users.Add(1)
 
 	return s.engine.walk(Hold[V]{View: s.view, engine: s.engine, snapshot: s}, r)
 }
 
+// Close implements [holdfast.Snapshot]. Iterators of the snapshot go on. A second Close returns nil.
 func (s *snapshot[V]) Close() error {
 	if !s.life.Shut() {
 		return nil
 	}
+
+	// Calls that had entered still read the view.
 	s.life.Wait()
 	err := s.release()
 	s.engine.Life.AddSnapshot(-1)
@@ -241,6 +261,7 @@ func (s *snapshot[V]) Close() error {
 	return err
 }
 
+// release ends one use of the view; the last one gives it back.
 func (s *snapshot[V]) release() error {
 	if s.users.Add(-1) > 0 {
 		return nil
@@ -254,6 +275,8 @@ func (e *Engine[V]) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Rec
 		return holdfast.Receipt{}, err
 	}
 	defer e.Life.Leave()
+
+	// The table spares a map or a switch on the way of every commit; the error is made only where it is needed.
 	if int(level) >= len(e.given) || !e.given[level] {
 		return holdfast.Receipt{}, e.Caps.CheckLevel(level)
 	}
@@ -313,6 +336,7 @@ func (e *Engine[V]) CompactingAll(ctx context.Context, r holdfast.Range, f func(
 
 // Capabilities implements [holdfast.Engine].
 func (e *Engine[V]) Capabilities() holdfast.Capabilities {
+	// The caller may change what it gets, and the engine's own must stay.
 	c := e.Caps
 	c.Settings = slices.Clone(c.Settings)
 
@@ -344,6 +368,8 @@ func (e *Engine[V]) Close() error {
 	if !closed {
 		return err
 	}
+
+	// Only the one call that has shut the life comes here, so that the engine is released once.
 	err = e.core.Release(err)
 	if used := e.Life.StillUsed(); used != nil {
 		err = errors.Join(err, used)

@@ -179,8 +179,8 @@ func BenchmarkScan(b *testing.B) {
 	}
 }
 
-// BenchmarkOrder is a message, a task and a key of one's own: in one transaction, as one call after another, and each of
-// them alone, which shows what the transaction costs beside its parts.
+// BenchmarkOrder is a message, a task and a key of one's own: in one transaction, as one call after another, and each
+// of them alone, which shows what the transaction costs beside its parts.
 func BenchmarkOrder(b *testing.B) {
 	const level = holdfast.Process
 	placed := message.Message{Type: "Placed", Data: []byte(`{"customer":"ada","goods":"a book and two pens"}`)}

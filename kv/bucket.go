@@ -57,6 +57,9 @@ type Bucket struct {
 	err    error
 }
 
+// Tx is the transaction that the bucket is in.
+func (b *Bucket) Tx() *Tx { return b.tx }
+
 // Bucket returns a bucket in b, as [Tx.Bucket] does.
 func (b *Bucket) Bucket(name string) *Bucket {
 	in := &Bucket{tx: b.tx, parent: b, err: b.err}

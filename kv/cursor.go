@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/layers"
 )
 
 // Cursor goes over the keys of a bucket, in both directions. First, Last and Seek place it in the state of that moment:
@@ -14,7 +15,7 @@ import (
 // error: see Err. It is closed with the transaction.
 type Cursor struct {
 	b       *Bucket
-	state   state // that it goes over
+	state   layers.State // that it goes over
 	it      holdfast.Iterator
 	reverse bool
 	key     []byte // where it is, nil if nowhere
@@ -87,7 +88,7 @@ func (c *Cursor) open(r holdfast.Range) {
 		c.it = holdfast.FailedIterator(err)
 		return
 	}
-	c.it = c.state.scan(in)
+	c.it = c.state.Scan(in)
 }
 
 // step moves on to the next key that has not expired.

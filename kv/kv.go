@@ -69,6 +69,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
+	"github.com/holdfastdb/holdfast/internal/layers"
 	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/internal/registry"
 	"github.com/holdfastdb/holdfast/internal/txn"
@@ -132,7 +133,7 @@ type core struct {
 	mu      sync.Mutex
 	commits uint64
 	tail    receipts.Tail
-	pending pending
+	pending layers.Pending
 }
 
 // dbs are the databases of engines that are open.
@@ -183,18 +184,21 @@ func open(engine holdfast.Engine, name string) (*core, error) {
 
 	dbs.Lock()
 	defer dbs.Unlock()
-	for engine := range dbs.cores {
-		if engine.Err() != nil { // those who have its databases may still read
-			delete(dbs.cores, engine)
-		}
-	}
 	if c := dbs.cores[engine][name]; c != nil {
 		return c, nil
+	}
+	for other := range dbs.cores {
+		if other.Err() != nil { // those who have its databases may still read
+			delete(dbs.cores, other)
+		}
 	}
 	dbs.last++
 	c := &core{engine: engine, caps: lease.Caps, number: dbs.last, name: name, prefix: prefix}
 	if err := c.load(); err != nil {
 		return nil, err
+	}
+	if engine.Err() != nil { // it only reads by now, and is not kept here
+		return c, nil
 	}
 	if dbs.cores == nil {
 		dbs.cores = map[holdfast.Engine]map[string]*core{}
@@ -206,8 +210,8 @@ func open(engine holdfast.Engine, name string) (*core, error) {
 	return c, nil
 }
 
-// Databases lists the names of the databases in r, an engine or a snapshot of one, in the order of their lengths and then
-// bytes. One that has never been written to is not there. It takes a seek for each.
+// Databases lists the names of the databases in r, an engine or a snapshot of one, in the order of their lengths and
+// then bytes. One that has never been written to is not there. It takes a seek for each.
 func Databases(r holdfast.Reader) (names []string, err error) {
 	return keyspace.Names(r, keyspace.Databases)
 }
@@ -237,6 +241,9 @@ func (db *DB) Engine() holdfast.Engine {
 	}
 	return db.engine
 }
+
+// Name is that of the database in its engine.
+func (db *DB) Name() string { return db.name }
 
 // Level is what an Update survives whose context names no stronger level.
 func (db *DB) Level() holdfast.Level {

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/kv"
+	"github.com/holdfastdb/holdfast/store/event"
 )
 
 var ctx = context.Background()
@@ -96,6 +97,31 @@ func TestUpdate(t *testing.T) {
 				}
 				return nil
 			}))
+		}
+	})
+}
+
+// What a function can ask its transaction.
+func TestAsked(t *testing.T) {
+	each(t, func(t *testing.T, db *kv.DB) {
+		err := db.Update(ctx, func(tx *kv.Tx) error {
+			b := tx.Bucket("b")
+			size := tx.Size()
+			check(t, b.Put([]byte("k"), make([]byte, 1000)))
+			if _, err := b.Get([]byte("k")); err != nil || size != 0 || tx.Size() < 1000 || tx.Size() > 1500 {
+				t.Errorf("it has %d bytes, and had %d; %v", tx.Size(), size, err)
+			}
+			if b.Tx() != tx || tx.DB().Name() != db.Name() || tx.Err() != nil {
+				t.Errorf("another transaction, or %v", tx.Err())
+			}
+			_ = b.Put(nil, nil)
+			if !errors.Is(tx.Err(), holdfast.ErrBadKey) {
+				t.Errorf("after a write that is refused: %v", tx.Err())
+			}
+			return nil
+		})
+		if !errors.Is(err, holdfast.ErrBadKey) {
+			t.Error(err)
 		}
 	})
 }
@@ -632,4 +658,39 @@ func TestCursorSeesOneState(t *testing.T) {
 			return nil
 		}))
 	})
+}
+
+// A transaction that is begun on a poisoned engine is told so, also when its database was opened again, and other
+// engines since.
+func TestOpenOnPoisonedEngine(t *testing.T) {
+	e := storetest.NewFakeEngine()
+	db, err := kv.Open(e, kv.Options{Name: "a", Level: holdfast.Memory})
+	check(t, err)
+	log, err := event.Open(db, event.Options{Level: holdfast.Memory})
+	check(t, err)
+	_, err = log.Append(ctx, event.Event{})
+	check(t, err)
+	e.Locked(func() { e.Fail = errors.New("input/output error") })
+	if _, err := log.Append(ctx, event.Event{}); !errors.Is(err, holdfast.ErrPoisoned) {
+		t.Fatal(err)
+	}
+
+	for _, others := range []bool{false, true} {
+		if others {
+			_, err := kv.Open(mem.New(), kv.Options{Level: holdfast.Memory})
+			check(t, err)
+		}
+		again, err := kv.Open(e, kv.Options{Name: "a", Level: holdfast.Memory})
+		check(t, err)
+		err = again.Update(ctx, func(tx *kv.Tx) error {
+			_, err := log.In(tx).Append(event.Event{})
+			return err
+		})
+		if !errors.Is(err, holdfast.ErrPoisoned) {
+			t.Errorf("after others %v: %v", others, err)
+		}
+	}
+	if err := log.Close(); err != nil && !errors.Is(err, holdfast.ErrPoisoned) {
+		t.Error(err)
+	}
 }

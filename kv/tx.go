@@ -1,7 +1,6 @@
 package kv
 
 import (
-	"bytes"
 	"context"
 	"iter"
 	"slices"
@@ -9,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/layers"
 	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/internal/txn"
 )
@@ -25,11 +25,11 @@ type Tx struct {
 	ctx    context.Context
 	now    time.Time
 
-	root    Bucket         // what the buckets of the database are in, and no bucket itself
-	state   state          // what it reads; in an Update, the first layer is what it has written
-	layers  [3]layer       // memory for those of an Update
-	fresh   holdfast.Batch // what it has written since it last read
-	indexed holdfast.Batch // and before
+	root    Bucket          // what the buckets of the database are in, and no bucket itself
+	state   layers.State    // what it reads; in an Update, the first layer is what it has written
+	layers  [3]layers.Layer // memory for those of an Update
+	fresh   holdfast.Batch  // what it has written since it last read
+	indexed holdfast.Batch  // and before
 	durable durable
 	err     error
 
@@ -69,6 +69,13 @@ func (tx *Tx) Level() holdfast.Level {
 	return tx.shared.Level()
 }
 
+// Size is how many bytes the transaction has written so far, to buckets. With what stores add, it must not exceed
+// [holdfast.Capabilities].MaxBatchSize.
+func (tx *Tx) Size() int64 { return int64(tx.fresh.Size() + tx.indexed.Size()) }
+
+// Err is the error that the transaction ends with if its function returns nil: the first one of a write or a loop.
+func (tx *Tx) Err() error { return tx.err }
+
 // Enter returns the transaction that stores take part in; only those of this module can use it. db is what the store
 // was opened in. If Enter returns nil, the store calls Leave at the end of its call. An error of Enter is the
 // transaction's, too.
@@ -79,6 +86,9 @@ func (tx *Tx) Enter(db *DB) (*txn.Tx, error) {
 	if db.core != tx.core {
 		err := tx.core.fail("join", holdfast.ErrBadOption, nil, "use the database that the store was opened in, or UpdateAll",
 			"the store is of another database")
+		if ended := tx.core.engine.Err(); ended != nil { // then the same database may have been opened anew, to read
+			err = ended
+		}
 		tx.note(err)
 		tx.leave()
 		return nil, err
@@ -130,13 +140,9 @@ func (tx *Tx) index() {
 	if tx.fresh.Len() == 0 {
 		return
 	}
-	for op := range tx.fresh.Ops() {
-		op.Key, op.Value = bytes.Clone(op.Key), bytes.Clone(op.Value)
-		if op.Kind == holdfast.KindSet && op.Value == nil {
-			op.Value = []byte{}
-		}
-		tx.state.layers[0].set(op)
-	}
+	written := new(holdfast.Batch) // which keeps its memory
+	written.Append(&tx.fresh)
+	tx.state.Layers[0].Take(written)
 	tx.indexed.Append(&tx.fresh)
 	tx.fresh.Reset()
 }
@@ -146,7 +152,7 @@ func (tx *Tx) get(key []byte) ([]byte, error) {
 	if tx.shared != nil {
 		tx.index()
 	}
-	return tx.state.get(key)
+	return tx.state.Get(key)
 }
 
 // scan returns an iterator over keys of the engine.
@@ -154,16 +160,16 @@ func (tx *Tx) scan(r holdfast.Range) holdfast.Iterator {
 	if tx.shared != nil {
 		tx.index()
 	}
-	return tx.state.scan(r)
+	return tx.state.Scan(r)
 }
 
 // fixed returns the present state, which does not change when more is written.
-func (tx *Tx) fixed() state {
+func (tx *Tx) fixed() layers.State {
 	if tx.shared == nil {
 		return tx.state
 	}
 	tx.index()
-	return state{tx.state.below, slices.Clone(tx.state.layers)}
+	return layers.State{Below: tx.state.Below, Layers: slices.Clone(tx.state.Layers)}
 }
 
 // write returns the batch that takes what is written next.
@@ -174,7 +180,7 @@ func (tx *Tx) check() error {
 	if err := tx.fresh.Err(); err != nil {
 		return tx.note(err)
 	}
-	if size := int64(tx.fresh.Size() + tx.indexed.Size()); size > tx.core.caps.MaxBatchSize {
+	if tx.Size() > tx.core.caps.MaxBatchSize {
 		return tx.note(tx.core.fail("update", holdfast.ErrTooLarge, nil, "divide it into several transactions",
 			"the transaction writes over %d bytes", tx.core.caps.MaxBatchSize))
 	}

@@ -6,12 +6,10 @@ import (
 	"slices"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/layers"
 	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/internal/txn"
 )
-
-// maxPending is how many bytes may be applied that the engine does not show yet, before the next function waits.
-const maxPending = 16 << 20
 
 // Update calls f, when it is its turn, and commits what it has written. It returns when all of that, and what f has
 // seen, survives what ctx names or the database's level, whichever is stronger.
@@ -127,7 +125,7 @@ func begin(ctx context.Context, databases []*DB) ([]*Tx, error) {
 	txs := make([]*Tx, len(databases))
 	for i, db := range databases {
 		tx := db.begin(ctx, shared)
-		tx.state = state{below: db.engine}
+		tx.state = layers.State{Below: db.engine}
 		shared.Join(db.core, (*update)(tx))
 		txs[i] = tx
 	}
@@ -151,9 +149,9 @@ func (db *DB) begin(ctx context.Context, shared *txn.Tx) *Tx {
 // room waits until not too much is applied that the engine does not show.
 func (c *core) room() error {
 	c.mu.Lock()
-	size, tail, commit := c.pending.size(), c.tail, c.commits
+	full, tail, commit := c.pending.Full(), c.tail, c.commits
 	c.mu.Unlock()
-	if size < maxPending {
+	if !full {
 		return nil
 	}
 	return c.settle(tail.Wait(), commit)
@@ -163,7 +161,7 @@ func (c *core) room() error {
 func (c *core) settle(err error, commit uint64) error {
 	if err == nil && !c.caps.ShownAtApply {
 		c.mu.Lock()
-		c.pending.settled(commit)
+		c.pending.Settled(commit)
 		c.mu.Unlock()
 	}
 	return err
@@ -174,10 +172,9 @@ func (tx *Tx) see() {
 	c := tx.core
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	tx.layers = [...]layer{{}, c.pending.new, c.pending.old}
-	tx.state.layers = tx.layers[:]
-	if c.caps.ShownAtApply { // the engine has the latest state
-		tx.state.layers = tx.layers[:1]
+	tx.state.Layers = tx.layers[:1]
+	if !c.caps.ShownAtApply { // or the engine has the latest state
+		tx.state.Layers = c.pending.Above(tx.state.Layers)
 	}
 	tx.durable = durable{c.tail, c.commits}
 }
@@ -219,7 +216,7 @@ func (u *update) Commit(receipt holdfast.Receipt, level holdfast.Level) func() e
 	c.commits++
 	c.tail.Add(receipt, level)
 	if !c.caps.ShownAtApply {
-		c.pending.add(c.commits, tx.state.layers[0], &tx.fresh)
+		c.pending.Add(c.commits, &tx.indexed, &tx.fresh)
 	}
 	d := durable{c.tail, c.commits}
 	c.mu.Unlock()
@@ -274,11 +271,11 @@ func (db *DB) read(ctx context.Context, safe bool, f func(tx *Tx) error) (err er
 	} else {
 		c.mu.Lock()
 		snapshot, err = c.engine.Snapshot()
-		tx.state.layers = []layer{c.pending.new, c.pending.old}
+		tx.state.Layers = c.pending.Above(nil)
 		d = durable{c.tail, c.commits}
 		c.mu.Unlock()
 	}
-	tx.state.below = snapshot
+	tx.state.Below = snapshot
 	if err != nil {
 		return err
 	}
@@ -291,7 +288,7 @@ func (db *DB) read(ctx context.Context, safe bool, f func(tx *Tx) error) (err er
 
 	if safe {
 		// What the engine shows above what is durable has been applied before the snapshot was taken.
-		tx.state.layers = nil
+		tx.state.Layers = nil
 		if err := receipts.WaitFor(ctx, func() error { return c.settle(d.tail.Wait(), d.commit) }); err != nil {
 			return err
 		}

@@ -68,10 +68,9 @@ type caller struct {
 // callers makes tokens of all kinds. Time passes, for those that expire.
 func callers(t *testing.T, s *Server, token string) []caller {
 	t.Helper()
-	m := s.data.Messages()
 	ones, gones := auth.NewNamespaceSecret("one"), auth.NewNamespaceSecret("gone")
 	for id, secret := range map[string]string{"one": ones, "two": "", "gone": gones} {
-		_, err := m.Create(ctx, message.NamespaceOptions{ID: id, Token: secret})
+		_, err := s.data.Create(ctx, message.NamespaceOptions{ID: id}, secret)
 		try(t, err)
 	}
 	list := []caller{
@@ -95,7 +94,7 @@ func callers(t *testing.T, s *Server, token string) []caller {
 	try(t, s.tokens.Revoke(ctx, create("revoked", auth.Everywhere, auth.Admin, auth.None, time.Time{})))
 	create("of a deleted namespace", "gone", auth.Admin, auth.None, time.Time{})
 	create("expired", auth.Everywhere, auth.Admin, auth.None, time.Now().Add(time.Hour))
-	_, err := m.Delete(ctx, "gone")
+	_, err := s.data.Delete(ctx, "gone")
 	try(t, err)
 	time.Sleep(2 * time.Hour)
 	return list
@@ -111,15 +110,15 @@ func (c caller) headers(r *http.Request) {
 func TestAccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := mem.New()
-		d, tokens, token := openData(t, e)
-		real := prepare(d, tokens, Options{})
+		d, token := openData(t, e)
+		real := prepare(d, Options{})
 		real.mount(append(real.public(), real.apis()...))
 		const reached = 299
 		routes := slices.Clone(real.Routes())
 		for i := range routes {
 			routes[i].Handler = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(reached) }
 		}
-		s := prepare(d, tokens, Options{})
+		s := prepare(d, Options{})
 		s.mount(routes)
 		parts := regexp.MustCompile(`\{[^}]*\}`)
 		allowed := map[auth.Role]int{}
@@ -196,7 +195,7 @@ func TestAccess(t *testing.T) {
 func TestAccessToTokens(t *testing.T) {
 	r := start(t, mem.New(), Options{}, nil)
 	for _, id := range []string{"one", "two"} {
-		_, err := r.data.Messages().Create(ctx, message.NamespaceOptions{ID: id})
+		_, err := r.data.Create(ctx, message.NamespaceOptions{ID: id}, "")
 		try(t, err)
 	}
 	admin := func(namespace string, role auth.Role) (string, string) {

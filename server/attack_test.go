@@ -365,7 +365,7 @@ func TestAttackImports(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 3 {
 		own := auth.NewNamespaceSecret(fmt.Sprint("n", i))
-		_, err := r.data.Messages().Create(ctx, message.NamespaceOptions{ID: fmt.Sprint("n", i), Token: own})
+		_, err := r.data.Create(ctx, message.NamespaceOptions{ID: fmt.Sprint("n", i)}, own)
 		try(t, err)
 		for range 4 {
 			all.Go(func() {
@@ -446,7 +446,7 @@ func TestAttackDeletedNamespace(t *testing.T) {
 	own := auth.NewNamespaceSecret("gone")
 	create := func() {
 		t.Helper()
-		_, err := d.Messages().Create(ctx, message.NamespaceOptions{ID: "gone", Token: own})
+		_, err := d.Create(ctx, message.NamespaceOptions{ID: "gone"}, own)
 		try(t, err)
 	}
 	create()

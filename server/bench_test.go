@@ -24,9 +24,9 @@ import (
 // BenchmarkRequest is what the server adds to a handler that does nothing.
 func BenchmarkRequest(b *testing.B) {
 	e := mem.New()
-	d, tokens, token := openData(b, e)
+	d, token := openData(b, e)
 	defer d.Close()
-	s := prepare(d, tokens, Options{Logger: slog.New(slog.DiscardHandler)})
+	s := prepare(d, Options{Logger: slog.New(slog.DiscardHandler)})
 	s.mount([]route.Route{{Method: "POST", Pattern: "/v1/namespaces/{ns}/messages", Role: auth.Write,
 		Handler: func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }}})
 	b.ReportAllocs()
@@ -53,7 +53,7 @@ func BenchmarkServed(b *testing.B) {
 	try(b, err)
 	defer d.Close()
 	token := auth.NewNamespaceSecret(message.Default)
-	try(b, d.Messages().SetToken(ctx, message.Default, token))
+	try(b, d.Tokens().SetOwn(ctx, message.Default, token))
 	s, err := New(d, Options{Logger: slog.New(slog.DiscardHandler)})
 	try(b, err)
 	n, err := d.Messages().Namespace(ctx, message.Default)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/holdfastdb/holdfast/internal/testkit"
 )
 
 // told is a connection that notes the deadlines it is given.
@@ -53,10 +55,12 @@ func TestDeadlinesOfConnection(t *testing.T) {
 
 	ended := make(chan error, 1)
 	go func() { ended <- read() }()
-	for began := false; !began; time.Sleep(time.Millisecond) {
+	if !testkit.Holds(func() bool {
 		c.mu.Lock()
-		began = c.reading > 0
-		c.mu.Unlock()
+		defer c.mu.Unlock()
+		return c.reading > 0
+	}) {
+		t.Fatal("the read does not begin")
 	}
 	try(t, c.SetReadDeadline(past)) // as net/http ends its own reads
 	if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) {

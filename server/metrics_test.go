@@ -16,7 +16,7 @@ import (
 // stores that are open are told of.
 func TestMetrics(t *testing.T) {
 	r := start(t, metrics.Watch(mem.New()), Options{}, nil)
-	if _, err := r.data.Messages().Create(ctx, message.NamespaceOptions{ID: "shop"}); err != nil {
+	if _, err := r.data.Create(ctx, message.NamespaceOptions{ID: "shop"}, ""); err != nil {
 		t.Fatal(err)
 	}
 	log, err := r.data.Log(t.Context(), "shop", "orders")

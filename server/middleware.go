@@ -260,7 +260,7 @@ func (s *Server) anybody(ctx context.Context, token string) (auth.Principal, err
 	p.Namespace = secret.Namespace
 	_, err = s.data.Messages().Info(ctx, p.Namespace)
 	if errors.Is(err, message.ErrNoNamespace) {
-		_, err = s.data.Messages().Create(ctx, message.NamespaceOptions{ID: p.Namespace, Token: token})
+		_, err = s.data.Create(ctx, message.NamespaceOptions{ID: p.Namespace}, token)
 	}
 	if errors.Is(err, message.ErrNamespaceExists) { // another request has made it
 		err = nil

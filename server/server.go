@@ -136,13 +136,9 @@ type Server struct {
 	heavy    map[string]int // heavy requests in hand, by the namespace of their tokens
 }
 
-// New makes a server of open data, which stays the caller's. Errors are those of opening the tokens.
+// New makes a server of open data, which stays the caller's.
 func New(d *data.Data, o Options) (*Server, error) {
-	tokens, err := auth.Open(d.Engine(), d.Messages())
-	if err != nil {
-		return nil, err
-	}
-	s := prepare(d, tokens, o)
+	s := prepare(d, o)
 	s.mount(append(s.public(), s.apis()...))
 	if err := s.room.begin(d); err != nil {
 		s.o.Logger.Warn("the disk is full: what is there can be read, and writes are refused until there is room",
@@ -153,8 +149,8 @@ func New(d *data.Data, o Options) (*Server, error) {
 }
 
 // prepare makes a server that has no routes yet.
-func prepare(d *data.Data, tokens *auth.Tokens, o Options) *Server {
-	s := &Server{o: o.withDefaults(), data: d, tokens: tokens, mux: http.NewServeMux(), folders: map[string]bool{},
+func prepare(d *data.Data, o Options) *Server {
+	s := &Server{o: o.withDefaults(), data: d, tokens: d.Tokens(), mux: http.NewServeMux(), folders: map[string]bool{},
 		stopping: make(chan struct{}), observed: metrics.NewHTTP(), run: runID(), limiters: map[string]*rate.Limiter{},
 		heavy: map[string]int{}}
 
@@ -191,7 +187,7 @@ func (s *Server) mount(routes []route.Route) {
 // apis lists the routes of the APIs.
 func (s *Server) apis() []route.Route {
 	return slices.Concat(
-		v1.Routes(s.data, v1.Options{Version: s.o.Version, Tokens: s.tokens, Ready: s.ready, Backup: s.o.Backup,
+		v1.Routes(s.data, v1.Options{Version: s.o.Version, Ready: s.ready, Backup: s.o.Backup,
 			BackupDir: s.o.BackupDir, KeepAlive: s.o.KeepAlive, Logger: s.o.Logger}),
 		eventodb.Routes(s.data, eventodb.Options{Version: s.o.Version}),
 		ebuse.Routes(s.data, ebuse.Options{Health: func(context.Context) error { return s.ready() }}),

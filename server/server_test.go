@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -24,6 +25,7 @@ import (
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/problem"
@@ -37,12 +39,7 @@ const patience = time.Minute
 
 var ctx = context.Background()
 
-func try(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var try = testkit.Try
 
 // running is a server with the public routes, and others, that listens on loopback.
 type running struct {
@@ -72,31 +69,36 @@ func (b *safeBuffer) String() string {
 	return b.b.String()
 }
 
-func openData(t testing.TB, e holdfast.Engine) (*data.Data, *auth.Tokens, string) {
+func openData(t testing.TB, e holdfast.Engine) (*data.Data, string) {
 	t.Helper()
 	d, err := data.Open(e, data.Options{Level: e.Capabilities().Strongest()})
 	try(t, err)
-	tokens, err := auth.Open(e, d.Messages())
-	try(t, err)
 	token := auth.NewNamespaceSecret(message.Default)
-	try(t, d.Messages().SetToken(ctx, message.Default, token))
-	return d, tokens, token
+	try(t, d.Tokens().SetOwn(ctx, message.Default, token))
+	return d, token
 }
 
 // start starts a server of these routes and the public ones. With nil it has all routes.
 func start(t testing.TB, e holdfast.Engine, o Options, routes []route.Route) *running {
 	t.Helper()
-	d, tokens, token := openData(t, e)
-	r := &running{t: t, token: token, log: new(safeBuffer), client: &http.Client{Transport: &http.Transport{}}}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	try(t, err)
+	return startOn(t, l, &http.Transport{}, e, o, routes)
+}
+
+func startOn(t testing.TB, l net.Listener, dials *http.Transport, e holdfast.Engine, o Options,
+	routes []route.Route,
+) *running {
+	t.Helper()
+	d, token := openData(t, e)
+	r := &running{t: t, token: token, log: new(safeBuffer), client: &http.Client{Transport: dials}}
 	o.Logger = slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	r.Server = prepare(d, tokens, o)
+	r.Server = prepare(d, o)
 	r.mount(r.public())
 	if routes == nil {
 		routes = r.apis()
 	}
 	r.mount(routes)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	try(t, err)
 	r.at = l.Addr().String()
 	r.url = "http://" + r.at
 	served := make(chan error, 1)
@@ -110,6 +112,44 @@ func start(t testing.TB, e holdfast.Engine, o Options, routes []route.Route) *ru
 		}
 	})
 	return r
+}
+
+// pipes is a listener in whose connections the time of a bubble passes. They have no buffers.
+type pipes struct {
+	ends   chan net.Conn
+	closed chan struct{}
+	close  func()
+}
+
+func newPipes() *pipes {
+	closed := make(chan struct{})
+	return &pipes{make(chan net.Conn), closed, sync.OnceFunc(func() { close(closed) })}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.ends:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.close()
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
+
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	near, far := net.Pipe()
+	select {
+	case p.ends <- far:
+		return near, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
 }
 
 type reply struct {
@@ -157,11 +197,7 @@ func (r *running) want(got reply, status int, code string) {
 
 func (r *running) eventually(what string, ok func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			r.t.Fatalf("never %s; log:\n%s", what, r.log)
-		}
-	}
+	testkit.Until(r.t, what, ok, r.log)
 }
 
 // TestMain fails if goroutines are left. On a busy machine it takes a while until those that are to end have ended.
@@ -364,7 +400,7 @@ func TestHeavy(t *testing.T) {
 	tokens := map[string]string{"default": r.token}
 	for _, id := range []string{"one", "two"} {
 		tokens[id] = auth.NewNamespaceSecret(id)
-		_, err := r.data.Messages().Create(ctx, message.NamespaceOptions{ID: id, Token: tokens[id]})
+		_, err := r.data.Create(ctx, message.NamespaceOptions{ID: id}, tokens[id])
 		try(t, err)
 	}
 	refused := func(namespace string) {
@@ -388,35 +424,46 @@ func TestHeavy(t *testing.T) {
 }
 
 // Connections above the limit wait.
-func TestConnections(t *testing.T) {
-	r := start(t, mem.New(), Options{MaxConnections: 2}, nil)
-	dial := func() (net.Conn, *bufio.Reader) {
-		c, err := net.Dial("tcp", r.at)
-		try(t, err)
-		t.Cleanup(func() { _ = c.Close() })
-		fmt.Fprintf(c, "GET /health HTTP/1.1\r\nHost: h\r\n\r\n")
-		return c, bufio.NewReader(c)
-	}
-	answered := func(in *bufio.Reader) {
-		t.Helper()
-		res, err := http.ReadResponse(in, nil)
-		try(t, err)
-		if _, err := io.Copy(io.Discard, res.Body); err != nil || res.StatusCode != 200 {
-			t.Fatal(res.StatusCode, err)
+func TestConnections(t *testing.T) { synctest.Test(t, testConnections) }
+
+func testConnections(t *testing.T) {
+	l := newPipes()
+	startOn(t, l, &http.Transport{}, mem.New(), Options{MaxConnections: 2}, nil)
+	served := func() (net.Conn, error) {
+		c, err := l.dial(ctx, "", "")
+		if err != nil {
+			return nil, err
 		}
+		if _, err := fmt.Fprintf(c, "GET /health HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+			return c, err
+		}
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err == nil && res.StatusCode != 200 {
+			err = errors.New(res.Status)
+		}
+		return c, err
 	}
-	first, in1 := dial()
-	answered(in1)
-	_, in2 := dial()
-	answered(in2)
-	third, in3 := dial()
-	try(t, third.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
-	if _, err := in3.Peek(1); !errors.Is(err, os.ErrDeadlineExceeded) {
+	first, err := served()
+	try(t, err)
+	second, err := served()
+	try(t, err)
+	defer second.Close()
+	third := make(chan error)
+	go func() {
+		c, err := served()
+		if c != nil {
+			defer c.Close()
+		}
+		third <- err
+	}()
+	synctest.Wait()
+	select {
+	case err := <-third:
 		t.Fatal("a third connection was served:", err)
+	default:
 	}
 	try(t, first.Close())
-	try(t, third.SetReadDeadline(time.Now().Add(patience)))
-	answered(bufio.NewReader(third))
+	try(t, <-third)
 }
 
 // Large and endless headers and bodies are refused early.
@@ -485,12 +532,17 @@ func (endless) Read(p []byte) (int, error) {
 }
 
 // Clients that do not send what they announced, or do not read, are cut off; those that wait for an answer are not.
-func TestSlowClients(t *testing.T) {
-	t.Parallel()
-	const limit = 3 * time.Second // what is sent at once is there by then, on a busy machine too
-	ended := map[string]chan error{}
-	for _, path := range []string{"/plain", "/stream", "/read", "/readstream"} {
-		ended[path] = make(chan error, 1)
+func TestSlowClients(t *testing.T) { synctest.Test(t, testSlowClients) }
+
+func testSlowClients(t *testing.T) {
+	const limit = time.Minute
+	began := time.Now()
+	var cut sync.Map // what was cut off, and when
+	ended := func(r *http.Request, err error) {
+		cut.Store(r.URL.Path, time.Since(began))
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error(r.URL.Path, err)
+		}
 	}
 	send := func(w http.ResponseWriter, r *http.Request) {
 		var err error
@@ -499,107 +551,106 @@ func TestSlowClients(t *testing.T) {
 				err = http.NewResponseController(w).Flush()
 			}
 		}
-		ended[r.URL.Path] <- err
+		ended(r, err)
 	}
 	read := func(w http.ResponseWriter, r *http.Request) {
 		_, err := io.Copy(io.Discard, r.Body)
-		ended[r.URL.Path] <- err
+		ended(r, err)
 		if err != nil {
 			problem.Write(w, r, err)
 		}
 	}
-	r := start(t, mem.New(), Options{BodyTimeout: limit, WriteTimeout: limit, HeaderTimeout: limit, IdleTimeout: limit},
-		[]route.Route{
+	l := newPipes()
+	r := startOn(t, l, &http.Transport{DialContext: l.dial}, mem.New(),
+		Options{BodyTimeout: limit, WriteTimeout: limit, HeaderTimeout: limit, IdleTimeout: limit}, []route.Route{
 			{Pattern: "/plain", Handler: send}, {Pattern: "/stream", Stream: true, Handler: send},
 			{Pattern: "/read", Handler: read}, {Pattern: "/readstream", Stream: true, Handler: read},
 			{Pattern: "/wait", Handler: func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.Copy(io.Discard, r.Body)
 				select {
 				case <-r.Context().Done():
-				case <-time.After(limit * 5 / 4):
+				case <-time.After(10 * limit):
 					_, _ = io.WriteString(w, "at last")
 				}
 			}},
 		})
-	dial := func(request string) net.Conn {
+	// dial makes a request, and hands what comes of it to a reader beside.
+	dial := func(request string, reads func(c net.Conn)) {
 		t.Helper()
-		c, err := net.Dial("tcp", r.at)
+		c, err := l.dial(ctx, "", "")
 		try(t, err)
 		t.Cleanup(func() { _ = c.Close() })
+		go reads(c)
 		_, err = io.WriteString(c, request)
 		try(t, err)
-		try(t, c.SetReadDeadline(time.Now().Add(patience)))
-		return c
 	}
-	// All of them at once: each takes as long as the limit.
 	for _, path := range []string{"/plain", "/stream"} {
-		dial("GET " + path + " HTTP/1.1\r\nHost: h\r\n\r\n")
+		dial("GET "+path+" HTTP/1.1\r\nHost: h\r\n\r\n", func(c net.Conn) {
+			if _, err := io.CopyN(io.Discard, c, 1<<20); err != nil { // and no more
+				t.Error(path, err)
+			}
+		})
 	}
-	senders := map[string]net.Conn{}
 	for _, path := range []string{"/read", "/readstream"} {
-		senders[path] = dial("POST " + path + " HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc")
+		dial("POST "+path+" HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc", func(c net.Conn) {
+			res, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil || res.StatusCode != 408 {
+				t.Error(path, res, err)
+			}
+			cut.Store("the answer of "+path, time.Since(began))
+		})
 	}
-	idle := map[string]net.Conn{"headers that do not end": dial("GET / HTTP/1.1\r\nHost: h\r\nX: "),
-		"no request": dial(""), "no second request": dial("GET /health HTTP/1.1\r\nHost: h\r\n\r\n")}
+	for what, request := range map[string]string{"headers that do not end": "GET / HTTP/1.1\r\nHost: h\r\nX: ",
+		"no request": "", "no second request": "GET /health HTTP/1.1\r\nHost: h\r\n\r\n"} {
+		dial(request, func(c net.Conn) {
+			if _, err := io.Copy(io.Discard, c); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			cut.Store(what, time.Since(began))
+		})
+	}
 	if got := r.do("POST", "/wait", "body"); got.body != "at last" { // longer than all timeouts
 		t.Error(got.StatusCode, got.body)
 	}
-	for path, done := range ended {
-		select {
-		case err := <-done:
-			if !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Error(path, err)
-			}
-		case <-time.After(patience):
-			t.Fatalf("%s: a client that does not read or send is still served", path)
-		}
-	}
-	for path, c := range senders {
-		res, err := http.ReadResponse(bufio.NewReader(c), nil)
-		if err != nil || res.StatusCode != 408 {
-			t.Error(path, res, err)
-		}
-	}
-	for what, c := range idle {
-		if _, err := io.Copy(io.Discard, c); err != nil {
-			t.Errorf("%s: %v", what, err)
+	for _, what := range []string{"/plain", "/stream", "/read", "/readstream", "the answer of /read",
+		"the answer of /readstream", "headers that do not end", "no request", "no second request"} {
+		// A deadline of writes may come a little early.
+		if after, _ := cut.Load(what); after == nil || after.(time.Duration) < limit-limit/nearly ||
+			after.(time.Duration) > limit {
+			t.Errorf("%s: it ends after %v", what, after)
 		}
 	}
 }
 
 // A stream that has nothing to write for longer than a write may take goes on, over HTTP/2 too.
-func TestQuietStream(t *testing.T) {
-	t.Parallel()
-	const limit = time.Second
-	r := start(t, mem.New(), Options{WriteTimeout: limit}, []route.Route{
+func TestQuietStream(t *testing.T) { synctest.Test(t, testQuietStream) }
+
+func testQuietStream(t *testing.T) {
+	const limit = time.Minute
+	l := newPipes()
+	r := startOn(t, l, &http.Transport{DialContext: l.dial}, mem.New(), Options{WriteTimeout: limit}, []route.Route{
 		{Pattern: "/follow", Stream: true, Handler: func(w http.ResponseWriter, _ *http.Request) {
 			for _, part := range []string{"a", "b"} {
 				_, _ = io.WriteString(w, part)
 				_ = http.NewResponseController(w).Flush() // a write that fails shows in what the client gets
-				time.Sleep(limit * 5 / 4)
+				time.Sleep(10 * limit)
 			}
 		}},
 	})
-	two := httptest.NewUnstartedServer(r.Server)
-	two.EnableHTTP2 = true
+	encrypted := newPipes()
+	two := &httptest.Server{Listener: encrypted, EnableHTTP2: true, Config: &http.Server{Handler: r.Server}}
 	two.StartTLS()
 	defer two.Close()
-	var both sync.WaitGroup
+	two.Client().Transport.(*http.Transport).DialContext = encrypted.dial
 	for url, c := range map[string]*http.Client{r.url: r.client, two.URL: two.Client()} {
-		both.Go(func() {
-			res, err := c.Get(url + "/follow")
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			b, err := io.ReadAll(res.Body)
-			res.Body.Close()
-			if err != nil || string(b) != "ab" || (url == two.URL) != (res.ProtoMajor == 2) {
-				t.Errorf("%s: %q, %v", res.Proto, b, err)
-			}
-		})
+		res, err := c.Get(url + "/follow")
+		try(t, err)
+		b, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err != nil || string(b) != "ab" || (url == two.URL) != (res.ProtoMajor == 2) {
+			t.Errorf("%s: %q, %v", res.Proto, b, err)
+		}
 	}
-	both.Wait()
 }
 
 // While the server stops it is not ready, followers are told, and what is under way is answered.
@@ -735,7 +786,7 @@ func startOnFullDisk(t *testing.T, deletes bool) {
 	disk, log := vfs.NewMem(), new(safeBuffer)
 	e, err := logtree.OpenMem(disk, "d", holdfast.Options{})
 	try(t, err)
-	d, _, token := openData(t, e)
+	d, token := openData(t, e)
 	var s *Server
 	do := func(method, path, body string, status int) string {
 		t.Helper()
@@ -781,12 +832,11 @@ func startOnFullDisk(t *testing.T, deletes bool) {
 		do("POST", "/v1/namespaces/default/logs/large/events", large, 200)
 	}
 	read(1)
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) { // what lets deletes in
-		if _, err := disk.Size("d/RESERVE"); err == nil {
-			break
-		} else if time.Now().After(end) {
-			t.Fatal(err)
-		}
+	if !testkit.Holds(func() bool { // what lets deletes in is there
+		_, err := disk.Size("d/RESERVE")
+		return err == nil
+	}) {
+		t.Fatal("never a reserve")
 	}
 	restart := func(restarts int) {
 		t.Helper()
@@ -818,13 +868,11 @@ func startOnFullDisk(t *testing.T, deletes bool) {
 		restart(2) // which takes no room either
 		disk.SetCapacity(-1)
 	}
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	if !testkit.Holds(func() bool {
 		s.room.tried = time.Time{}
-		if s.ready() == nil {
-			break
-		} else if time.Now().After(end) {
-			t.Fatal("never ready")
-		}
+		return s.ready() == nil
+	}) {
+		t.Fatal("never ready")
 	}
 	write(200, "")
 	read(2)

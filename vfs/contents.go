@@ -17,6 +17,7 @@ type contents struct {
 	tag   uint64  // of the pages that are only ours
 }
 
+// page is a page of contents. Whoever has its tag may write to it; all others copy it first.
 type page struct {
 	tag   uint64
 	bytes [pageSize]byte
@@ -26,6 +27,7 @@ var lastTag atomic.Uint64
 
 // share returns a copy. From then on either side copies a page before it changes it.
 func (c *contents) share() contents {
+	// Both sides get a new tag, so the pages that they have now belong to neither.
 	c.tag = lastTag.Add(2)
 	return contents{c.size, append([]*page(nil), c.pages...), c.tag - 1}
 }
@@ -36,6 +38,7 @@ func (c *contents) own(i int) *page {
 		c.pages = append(c.pages, make([]*page, i+1-len(c.pages))...)
 	}
 	p := c.pages[i]
+
 	if p == nil || p.tag != c.tag {
 		if c.tag == 0 {
 			c.tag = lastTag.Add(1)

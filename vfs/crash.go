@@ -64,11 +64,14 @@ func (m *Mem) Clone() *Mem {
 
 		return fresh
 	}
+
 	c := newMem(nil)
 	reach = func(n *node) *node {
 		if n == nil || copies[n] != nil {
 			return copies[n]
 		}
+
+		// The copy is known before its parts are made, so that whatever else leads to the node finds it.
 		fresh := &node{names: n.names, changes: slices.Clone(n.changes), log: slices.Clone(n.log), most: n.most}
 		copies[n] = fresh
 		fresh.seen, fresh.disk = n.seen.share(), n.disk.share()
@@ -127,6 +130,7 @@ func (m *Mem) DropCaches() {
 func (n *node) evict() {
 	// What is left of the pages is what the disk has, and the dirty sectors, which the system may not drop.
 	seen, base := n.disk.share(), n.disk.share()
+
 	seen.zero(n.low())
 	base.zero(n.base.size)
 
@@ -177,6 +181,7 @@ const (
 	torn
 )
 
+// fate is what becomes of the change that was made at that moment.
 func (p *plan) fate(seq int64) fate {
 	switch p.mode {
 	case modeAll:
@@ -234,6 +239,7 @@ func (m *Mem) crash(p *plan) *Mem {
 	// The moment is one of those at which something was not durable yet, and one more: everything done.
 	if p.mode == modeHorizon {
 		oldest := m.oldest()
+
 		p.horizon = oldest + p.rnd.Int64N(m.ops-oldest+2)
 	}
 	entries := m.entriesAfter(p)

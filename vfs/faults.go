@@ -74,6 +74,7 @@ func (s *Short) Error() string { return s.cause().Error() }
 // Unwrap returns what WriteAt returns.
 func (s *Short) Unwrap() error { return s.cause() }
 
+// cause is the error that WriteAt returns.
 func (s *Short) cause() error {
 	if s.Err == nil {
 		return io.ErrShortWrite
@@ -115,6 +116,9 @@ func Faults(list ...Fault) func(Op) error {
 			if !f.matches(op) {
 				continue
 			}
+
+			// Each fault counts the operations that it matches, also those that an earlier one in the list does not let
+			// fail.
 			matched[i]++
 			if n := matched[i] - f.Skip; n < 1 || f.Count > 0 && n > f.Count {
 				continue
@@ -134,6 +138,7 @@ func Faults(list ...Fault) func(Op) error {
 	}
 }
 
+// matches reports whether the fault is meant for an operation, whatever its counts.
 func (f Fault) matches(op Op) bool {
 	if f.Kind != 0 && f.Kind != op.Kind {
 		return false
@@ -245,6 +250,8 @@ func (m *Mem) Flip(name string, off int64, bit int) error {
 		return pathError("flip", name, err)
 	}
 
+	// The bit rots on the disk, so all that came from there shows it: what is seen, and what was seen before the
+	// changes.
 	for _, c := range []*contents{&n.seen, &n.disk, n.base} {
 		if c != nil && off < c.size {
 			c.own(int(off / pageSize)).bytes[off%pageSize] ^= 1 << bit

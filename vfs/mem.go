@@ -156,6 +156,7 @@ type side struct {
 	node *node
 }
 
+// entry is a name in a directory.
 type entry struct {
 	dir  *node
 	name string
@@ -166,6 +167,7 @@ func NewMem() *Mem {
 	return newMem(&node{entries: map[string]*node{}, durable: map[string]*node{}})
 }
 
+// newMem is a file system of that root. What an operation leaves open is decided by seed 0.
 func newMem(root *node) *Mem {
 	m := &Mem{root: root, capacity: -1}
 	m.rnd = rand.New(&m.pcg)
@@ -174,6 +176,7 @@ func newMem(root *node) *Mem {
 	return m
 }
 
+// isDir reports whether the node is a directory.
 func (n *node) isDir() bool { return n.entries != nil }
 
 // begin counts op and asks the hook about it. It returns with m.mu locked, whatever the error.
@@ -192,6 +195,8 @@ func (m *Mem) begin(op Op) (last bool, err error) {
 			return true, nil
 		}
 	}
+
+	// The hook is called without the lock, since it may call the file system itself. The power may go meanwhile.
 	if hook := m.hook; hook != nil {
 		m.mu.Unlock()
 		err = hook(op)
@@ -292,6 +297,7 @@ func (m *Mem) file(name string) (*node, error) {
 	return n, nil
 }
 
+// directory looks up a directory that must be there.
 func (m *Mem) directory(name string) (*node, error) {
 	_, _, n, err := m.find(name)
 	switch {
@@ -309,6 +315,7 @@ func (m *Mem) directory(name string) (*node, error) {
 // change makes entries seen, and remembers that they are not durable.
 func (m *Mem) change(sides ...side) {
 	e := entryChange{seq: m.ops}
+
 	var old [2]*node
 
 	for i, s := range sides {
@@ -319,6 +326,8 @@ func (m *Mem) change(sides ...side) {
 		set(s.dir.entries, s)
 	}
 
+	// The new entries count before the old ones are released: a file that is renamed would else have no name for a
+	// moment, and lose its room.
 	for _, n := range old {
 		if n != nil {
 			n.names--
@@ -358,6 +367,7 @@ func (m *Mem) Open(name string) (File, error) { return m.open(name, false) }
 // OpenWrite implements [FS].
 func (m *Mem) OpenWrite(name string) (File, error) { return m.open(name, true) }
 
+// open is Open and OpenWrite. Opening counts as no change, but is done like one: it may fail.
 func (m *Mem) open(name string, writable bool) (File, error) {
 	var f *memFile
 	err := m.mutate(Op{Kind: OpOpen, Name: name}, func() error {
@@ -540,6 +550,8 @@ func (m *Mem) syncDir(dir *node) {
 
 	needed := map[entry]bool{}
 	marked := make([]bool, len(m.journal))
+
+	// Backward: a change that is needed makes those before it needed which share a name with it.
 	for i, e := range slices.Backward(m.journal) {
 		for _, s := range e.sides {
 			marked[i] = marked[i] || s.dir == dir || s.dir != nil && needed[entry{s.dir, s.name}]
@@ -567,6 +579,7 @@ func (m *Mem) syncDir(dir *node) {
 	m.journal = left
 }
 
+// set makes an entry what a side says.
 func set(entries map[string]*node, s side) {
 	if s.node == nil {
 		delete(entries, s.name)

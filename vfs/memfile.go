@@ -19,6 +19,7 @@ type memFile struct {
 	closed   bool // under m.mu
 }
 
+// Name implements [File].
 func (f *memFile) Name() string { return f.name }
 
 // check returns the error of a call that has got past begin with err.
@@ -35,6 +36,7 @@ func (f *memFile) check(err error, writes bool) error {
 	return nil
 }
 
+// ReadAt implements [File]. It shows what the process sees, synced or not.
 func (f *memFile) ReadAt(b []byte, off int64) (int, error) {
 	err := f.m.beginRead(Op{OpRead, f.name, "", off, int64(len(b))})
 	defer f.m.mu.RUnlock()
@@ -56,6 +58,7 @@ func (f *memFile) ReadAt(b []byte, off int64) (int, error) {
 	return n, nil
 }
 
+// WriteAt implements [File]. The write is a part of the history until the next sync.
 func (f *memFile) WriteAt(b []byte, off int64) (int, error) {
 	last, err := f.m.begin(Op{OpWrite, f.name, "", off, int64(len(b))})
 	defer f.m.mu.Unlock()
@@ -64,6 +67,7 @@ func (f *memFile) WriteAt(b []byte, off int64) (int, error) {
 	return n, pathError("write", f.name, err)
 }
 
+// writeAt is WriteAt behind begin, whose results last and err are. It is called with the lock held.
 func (f *memFile) writeAt(b []byte, off int64, last bool, err error) (int, error) {
 	var short *Short
 	if err != nil {
@@ -109,6 +113,7 @@ func (f *memFile) writeAt(b []byte, off int64, last bool, err error) (int, error
 	return int(n), nil
 }
 
+// asShort is the error of a hook that lets a part of a write pass, nil if it is another.
 func asShort(err error) *Short {
 	var short *Short
 	errors.As(err, &short)
@@ -116,6 +121,7 @@ func asShort(err error) *Short {
 	return short
 }
 
+// Truncate implements [File].
 func (f *memFile) Truncate(size int64) error {
 	return pathError("truncate", f.name, f.m.mutate(Op{OpTruncate, f.name, "", size, 0}, func() error {
 		if err := f.checkSize(size); err != nil {
@@ -154,6 +160,7 @@ func (f *memFile) Allocate(size int64) error {
 	}))
 }
 
+// checkSize refuses a length that no file can have.
 func (f *memFile) checkSize(size int64) error {
 	if err := f.check(nil, true); err != nil {
 		return err
@@ -168,8 +175,10 @@ func (f *memFile) checkSize(size int64) error {
 	return nil
 }
 
+// Datasync implements [File]. There is no metadata that a Sync would write besides.
 func (f *memFile) Datasync() error { return f.Sync() }
 
+// Sync implements [File].
 func (f *memFile) Sync() error {
 	last, err := f.m.begin(Op{OpSync, f.name, "", 0, 0})
 	defer f.m.mu.Unlock()
@@ -179,6 +188,8 @@ func (f *memFile) Sync() error {
 		err = fs.ErrClosed
 	case !f.writable:
 		err = syscall.EBADF
+
+	// The power goes during the sync: it may have come to its end, without anybody learning of it.
 	case last:
 		if err = ErrHalted; f.m.rnd.IntN(2) == 0 {
 			f.n.sync()
@@ -193,6 +204,7 @@ func (f *memFile) Sync() error {
 	return pathError("sync", f.name, err)
 }
 
+// Size implements [File].
 func (f *memFile) Size() (int64, error) {
 	err := f.m.beginRead(Op{OpSize, f.name, "", 0, 0})
 	defer f.m.mu.RUnlock()
@@ -229,11 +241,13 @@ func (m *Mem) free() int64 {
 	return max(0, m.capacity-m.used)
 }
 
+// has reports whether a page has room on the disk.
 func (n *node) has(block int64) bool {
 	i := int(block / 64)
 	return i < len(n.blocks) && n.blocks[i]&(1<<(block%64)) != 0
 }
 
+// give gives a page room on the disk. The caller counts it.
 func (n *node) give(block int64) {
 	for int64(len(n.blocks))*64 <= block {
 		n.blocks = append(n.blocks, 0)
@@ -310,12 +324,15 @@ func (n *node) clip(size int64) {
 	}
 }
 
+// pagesOf is how many pages so many bytes touch.
 func pagesOf(size int64) int64 { return (size + pageSize - 1) / pageSize }
 
 // Of the contents:
 
+// write makes b seen at off, and remembers that it is not synced.
 func (n *node) write(b []byte, off, seq int64) { n.record(b, off, seq, false) }
 
+// record is write, for a store through a mapping too.
 func (n *node) record(b []byte, off, seq int64, stored bool) {
 	if len(b) == 0 {
 		return
@@ -326,6 +343,7 @@ func (n *node) record(b []byte, off, seq int64, stored bool) {
 	n.bound()
 }
 
+// resize changes the length, and remembers that it is not synced. Pages beyond it that could not be read are gone.
 func (n *node) resize(size, seq int64) {
 	if size == n.seen.size {
 		return
@@ -391,6 +409,7 @@ func (n *node) low() int64 {
 	return low
 }
 
+// span is the bytes from lo up to, not including, hi.
 type span struct{ lo, hi int64 }
 
 // dirty returns the sectors that were written to, as ascending and separate spans.
@@ -428,6 +447,7 @@ func (n *node) dirty() []span {
 	return merged
 }
 
+// roundUp is the next multiple of to.
 func roundUp(n, to int64) int64 { return (n + to - 1) / to * to }
 
 // sync makes the dirty sectors and the length durable. Sectors that a failed sync dropped are not
@@ -447,6 +467,8 @@ func (n *node) sync() {
 	}
 	n.disk.size = n.seen.size
 	n.forget()
+
+	// What a failed sync dropped is still seen and not on the disk, so the base stays apart from it.
 	if n.base != nil {
 		base := n.seen.share()
 		n.base = &base

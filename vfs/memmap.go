@@ -118,6 +118,7 @@ func (f mappedFile) MapWrite(size int64) (Mapping, error) {
 	return f.mapFile("map for writing", size, true)
 }
 
+// mapFile is Map and MapWrite. The first one fixes how long the file's region is.
 func (f *memFile) mapFile(op string, size int64, writes bool) (Mapping, error) {
 	_, err := f.m.begin(Op{OpMap, f.name, "", 0, size})
 	defer f.m.mu.Unlock()
@@ -159,6 +160,7 @@ func (f *memFile) mapFile(op string, size int64, writes bool) (Mapping, error) {
 	return &memMapping{m: f.m, n: n, r: r, bytes: r.bytes[:size:size], writes: writes}, nil
 }
 
+// memMapping is one mapping of a file: a part of the region that all its mappings share.
 type memMapping struct {
 	m      *Mem
 	n      *node
@@ -219,6 +221,7 @@ func (m *Mem) absorb() {
 	}
 }
 
+// absorb compares the region with what is seen, sector by sector, and records each difference as a store.
 func (n *node) absorb(seq int64) {
 	r := n.region
 	if r.writers == 0 {
@@ -256,6 +259,8 @@ func (m *Mem) show(n *node, lo, hi int64) {
 	if r == nil {
 		return
 	}
+
+	// The pages are made writable for this, and get the access that they should have behind it.
 	if hi = min(hi, int64(len(r.bytes))); lo < hi {
 		for u := lo / unit; u*unit < hi; u++ {
 			r.allow(u, writing)

@@ -37,6 +37,7 @@ func (osFS) Open(name string) (File, error) { return open("open", name, os.O_RDO
 // OpenWrite implements [FS].
 func (osFS) OpenWrite(name string) (File, error) { return open("open", name, os.O_RDWR) }
 
+// open opens a regular file. Whatever else stands in its place is refused, before it is read or waited for.
 func open(op, name string, flag int) (File, error) {
 	f, err := os.OpenFile(name, flag|nonBlocking, 0o644) // a pipe is not waited for
 	if err != nil {
@@ -109,20 +110,25 @@ func (osFS) SyncDir(dir string) error { return syncDir(dir) }
 // osFile is an open file. It hides what else os.File can do, the file position above all.
 type osFile struct{ f *os.File }
 
+// Name implements [File].
 func (f *osFile) Name() string { return f.f.Name() }
 
+// ReadAt implements [File].
 func (f *osFile) ReadAt(b []byte, off int64) (int, error) { return f.f.ReadAt(b, off) }
 
 // WriteAt is one pwrite, and another for what a short one left.
 func (f *osFile) WriteAt(b []byte, off int64) (int, error) { return f.f.WriteAt(b, off) }
 
+// Truncate implements [File].
 func (f *osFile) Truncate(size int64) error { return f.f.Truncate(size) }
 
 // Sync is F_FULLFSYNC on macOS, FlushFileBuffers on Windows and fsync elsewhere.
 func (f *osFile) Sync() error { return f.f.Sync() }
 
+// Close implements [File].
 func (f *osFile) Close() error { return f.f.Close() }
 
+// Size implements [File].
 func (f *osFile) Size() (int64, error) {
 	info, err := f.f.Stat()
 	if err != nil {
@@ -147,6 +153,7 @@ func (f *osFile) lengthen(size int64) error {
 
 var zeros [1 << 20]byte // never changed
 
+// checkSize refuses a size below 0, which systems answer differently.
 func (f *osFile) checkSize(op string, size int64) error {
 	if size < 0 {
 		return pathError(op, f.Name(), syscall.EINVAL)
@@ -155,6 +162,7 @@ func (f *osFile) checkSize(op string, size int64) error {
 	return nil
 }
 
+// pathError is the error of an operation on a name, nil if err is.
 func pathError(op, name string, err error) error {
 	if err == nil {
 		return nil

@@ -26,6 +26,7 @@ func (f *osFile) Map(size int64) (Mapping, error) {
 	return m, err
 }
 
+// mapFile maps the first size bytes. They must be there: touching a page behind the end would be a fault.
 func (f *osFile) mapFile(op string, size int64, protection int) (Mapping, error) {
 	if err := f.checkSize(op, size); err != nil {
 		return nil, err
@@ -54,12 +55,14 @@ func (f *osFile) mapFile(op string, size int64, protection int) (Mapping, error)
 	return &mapping{bytes: bytes}, nil
 }
 
+// mapping is a file in memory.
 type mapping struct {
 	mu    sync.Mutex // Unmap only
 	bytes []byte
 	ended bool
 }
 
+// Bytes implements [Mapping].
 func (m *mapping) Bytes() []byte { return m.bytes }
 
 // Unmap implements [Mapping]. A second call fails with fs.ErrClosed.

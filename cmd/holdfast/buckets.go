@@ -147,7 +147,7 @@ func (c *kvList) run() int {
 		}); err != nil {
 			return err
 		}
-		return list(s, found, columns("bucket", "keys#", "sequence#"), func(b shownBucket) []string {
+		return list(s, found, itself, columns("bucket", "keys#", "sequence#"), func(b shownBucket) []string {
 			return []string{strings.Join(b.Bucket, " > "), num(b.Keys), strconv.FormatUint(b.Sequence, 10)}
 		})
 	})

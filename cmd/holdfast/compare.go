@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -30,12 +31,7 @@ func (compareCommand) Help() string {
 }
 
 func (c *compareCommand) run(lab bench.Lab) int {
-	err := c.compare(lab)
-	if status := fail(err); status != exitError {
-		return status
-	}
-
-	return bench.Status(err)
+	return inLab(bench.Status, func(context.Context) error { return c.compare(lab) })
 }
 
 func (c *compareCommand) compare(lab bench.Lab) error {

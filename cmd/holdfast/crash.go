@@ -77,21 +77,16 @@ func (crashCommand) Help() string {
 type victimCommand struct{}
 
 func (c *crashCommand) run(lab crash.Lab) int {
-	ctx, stop := interruptible()
-	defer stop()
 	at := crash.Place{Dir: c.Dir, Keep: c.Keep}
-	var err error
-	if c.Replay != "" {
-		err = lab.Replay(ctx, c.Replay, at, console.Standard())
-	} else {
-		err = lab.Command(ctx, crash.Request{
+
+	return inLab(crash.Status, func(ctx context.Context) error {
+		if c.Replay != "" {
+			return lab.Replay(ctx, c.Replay, at, console.Standard())
+		}
+
+		return lab.Command(ctx, crash.Request{
 			Engines: c.Engines, Levels: c.Levels, Kinds: c.Kind, Subjects: c.Subject, Cuts: c.Cuts, FS: c.FS, Seed: c.Seed,
 			For: c.For, Mutants: c.Mutants,
 		}, at, filesOf(c.JSON, c.HTML, bench.Standard()), console.Standard())
-	}
-	if status := fail(err); status != exitError {
-		return status
-	}
-
-	return crash.Status(err)
+	})
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+
 	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/crash"
 	"github.com/holdfastdb/holdfast/lab/doctor"
@@ -23,14 +25,9 @@ func (doctorExamine) Help() string {
 }
 
 func (c doctorExamine) run() int {
-	ctx, stop := interruptible()
-	defer stop()
-	err := doctor.Command(ctx, c.Dir, c.JSON, console.Standard())
-	if status := fail(err); status != exitError {
-		return status
-	}
-
-	return doctor.Status(err)
+	return inLab(doctor.Status, func(ctx context.Context) error {
+		return doctor.Command(ctx, c.Dir, c.JSON, console.Standard())
+	})
 }
 
 type doctorWitness struct {
@@ -51,22 +48,15 @@ func (doctorWitness) Help() string {
 }
 
 func (c doctorWitness) run() int {
-	ctx, stop := interruptible()
-	defer stop()
-
-	var err error
-	switch lab := crashLab(); {
-	case (c.Listen == "") == (c.Address == ""):
-		err = console.Op("doctor witness").BadOption("either an address of a witness, or --listen, is needed",
-			"see holdfast doctor witness --help")
-	case c.Listen != "":
-		err = lab.Witness(ctx, c.Listen, c.Ledger, console.Standard())
-	default:
-		err = lab.BeWitnessed(ctx, c.Address, c.Dir, c.Engine, console.Standard())
-	}
-	if status := fail(err); status != exitError {
-		return status
-	}
-
-	return crash.Status(err)
+	return inLab(crash.Status, func(ctx context.Context) error {
+		switch lab := crashLab(); {
+		case (c.Listen == "") == (c.Address == ""):
+			return console.Op("doctor witness").BadOption("either an address of a witness, or --listen, is needed",
+				"see holdfast doctor witness --help")
+		case c.Listen != "":
+			return lab.Witness(ctx, c.Listen, c.Ledger, console.Standard())
+		default:
+			return lab.BeWitnessed(ctx, c.Address, c.Dir, c.Engine, console.Standard())
+		}
+	})
 }

@@ -102,25 +102,9 @@ func (c *eventTail) run() int {
 
 // events shows events.
 func (s *session) events(seq iter.Seq2[event.Event, error], live bool) error {
-	for e, err := range seq {
-		if err != nil {
-			return err
-		}
-		if s.json {
-			err = s.line(api.FromEvent(&e))
-		} else {
-			_, err = fmt.Fprintf(s.out, "%d  %s  %s  %s\n", e.Position, when(e.Time),
-				cmp.Or(text([]byte(e.Type)), "-"), text(e.Data))
-		}
-		if err == nil && live {
-			err = s.out.Flush()
-		}
-		if err != nil {
-			return err
-		}
-	}
-
-	return nil
+	return show(s, seq, live, api.FromEvent, func(e *event.Event) string {
+		return fmt.Sprintf("%d  %s  %s  %s", e.Position, when(e.Time), cmp.Or(text([]byte(e.Type)), "-"), text(e.Data))
+	})
 }
 
 type eventAppend struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/internal/console"
-	"github.com/holdfastdb/holdfast/kv"
+	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/eventodb/move"
 	"github.com/holdfastdb/holdfast/store/message"
 )
@@ -92,17 +92,17 @@ func (c *importEventoDB) copy(ctx context.Context, show move.Progress) (r move.R
 		return r, err
 	}
 	defer func() { err = errors.Join(err, engine.Close()) }()
-	store, err := message.Open(kv.On(engine), message.Options{Level: o.Level})
+	d, err := data.Open(engine, data.Options{Level: o.Level})
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
+	defer func() { err = errors.Join(err, d.Close()) }()
 	id := cmp.Or(c.Namespace, message.Default)
-	_, err = store.Create(ctx, message.NamespaceOptions{ID: id})
+	_, err = d.Create(ctx, message.NamespaceOptions{ID: id}, "")
 	if err != nil && !errors.Is(err, message.ErrNamespaceExists) {
 		return r, err
 	}
-	n, err := store.Namespace(ctx, id)
+	n, err := d.Messages().Namespace(ctx, id)
 	if err != nil {
 		return r, err
 	}

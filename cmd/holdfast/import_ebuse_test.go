@@ -33,7 +33,7 @@ func shop(t *testing.T) (string, string, *data.Data) {
 	d, err := data.Open(eng, data.Options{Level: holdfast.Memory})
 	try(t, err)
 	token := auth.NewNamespaceSecret("shop")
-	_, err = d.Messages().Create(t.Context(), message.NamespaceOptions{ID: "shop", Token: token})
+	_, err = d.Create(t.Context(), message.NamespaceOptions{ID: "shop"}, token)
 	try(t, err)
 	s, err := server.New(d, server.Options{Logger: slog.New(slog.DiscardHandler)})
 	try(t, err)

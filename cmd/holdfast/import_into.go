@@ -65,7 +65,7 @@ func (t *target) open(ctx context.Context, f func(c *client.Client, d *data.Data
 
 	switch _, err := d.Messages().Info(ctx, t.Namespace); {
 	case errors.Is(err, message.ErrNoNamespace):
-		if _, err := d.Messages().Create(ctx, message.NamespaceOptions{ID: t.Namespace}); err != nil {
+		if _, err := d.Create(ctx, message.NamespaceOptions{ID: t.Namespace}, ""); err != nil {
 			return in(dir, err)
 		}
 	case err != nil:

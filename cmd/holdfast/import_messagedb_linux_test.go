@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/message"
 )
@@ -66,16 +67,18 @@ func postgres(t *testing.T) string {
 		_ = server.Wait()
 	})
 	address := "host=" + dir + " user=postgres dbname=postgres"
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		db, err := pgx.Connect(t.Context(), address)
-		if err == nil {
-			try(t, db.Close(t.Context()))
-			return address
+	var last error
+	if !testkit.Holds(func() bool {
+		var db *pgx.Conn
+		if db, last = pgx.Connect(t.Context(), address); last != nil {
+			return false
 		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
+		try(t, db.Close(t.Context()))
+		return true
+	}) {
+		t.Fatal(last)
 	}
+	return address
 }
 
 // The table of message-db, as far as it is read.

@@ -37,7 +37,7 @@ func TestImportEventoDB(t *testing.T) {
 		d, err := data.Open(mem.New(), data.Options{Level: holdfast.Memory})
 		try(t, err)
 		token = auth.NewNamespaceSecret(message.Default)
-		try(t, d.Messages().SetToken(t.Context(), message.Default, token))
+		try(t, d.Tokens().SetOwn(t.Context(), message.Default, token))
 		s, err := server.New(d, server.Options{})
 		try(t, err)
 		h := httptest.NewServer(s)

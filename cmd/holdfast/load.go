@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"time"
 
 	"github.com/holdfastdb/holdfast/internal/console"
@@ -33,15 +34,10 @@ func (loadCommand) Help() string {
 }
 
 func (c *loadCommand) run() int {
-	ctx, stop := interruptible()
-	defer stop()
-	err := load.Command(ctx, load.Request{
-		Shape: c.Shape, URL: c.URL, Serve: c.Serve, Null: c.Null, Token: c.Token, Level: c.Level, Workers: c.Workers,
-		Rate: c.Rate, Followers: c.Followers, Rounds: c.Rounds, For: c.For, WarmUp: c.WarmUp, Seed: c.Seed,
-	}, load.Place{Dir: c.Dir}, c.JSON, console.Standard())
-	if status := fail(err); status != exitError {
-		return status
-	}
-
-	return load.Status(err)
+	return inLab(load.Status, func(ctx context.Context) error {
+		return load.Command(ctx, load.Request{
+			Shape: c.Shape, URL: c.URL, Serve: c.Serve, Null: c.Null, Token: c.Token, Level: c.Level, Workers: c.Workers,
+			Rate: c.Rate, Followers: c.Followers, Rounds: c.Rounds, For: c.For, WarmUp: c.WarmUp, Seed: c.Seed,
+		}, load.Place{Dir: c.Dir}, c.JSON, console.Standard())
+	})
 }

@@ -180,14 +180,8 @@ func run(lab bench.Lab, args []string) int {
 	switch parsed.Selected().Path() {
 	case "serve":
 		return g.Serve.run(args)
-	case "token reset":
-		return g.Token.Reset.run()
-	case "compare":
-		return g.Compare.run(lab)
 	case "bench-child":
 		return lab.Child(os.Stdin, os.Stdout)
-	case "load":
-		return g.Load.run()
 	case load.NullArgument:
 		return load.ServeNull(os.Stdin, os.Stdout)
 	case "crash":
@@ -198,41 +192,13 @@ func run(lab bench.Lab, args []string) int {
 		return soak.Child(os.Stdin, os.Stdout)
 	case contender.ServerArgument:
 		return contender.Serve(os.Stdin, os.Stdout)
-	case "inspect":
-		return g.Inspect.run()
-	case "verify":
-		return g.Verify.run()
-	case "repair":
-		return g.Repair.run()
-	case "accept":
-		return g.Accept.run()
-	case "backup":
-		return g.Backup.run()
-	case "compact":
-		return g.Compact.run()
-	case "copy":
-		return g.Copy.run()
-	case "version":
-		return g.Version.run()
-	case "raft import":
-		return g.Raft.Import.run()
-	case "import ebuse":
-		return g.Import.Ebuse.run()
-	case "import messagedb":
-		return g.Import.MessageDB.run()
-	case "import eventodb":
-		return g.Import.EventoDB.run()
-	case "raft inspect":
-		return g.Raft.Inspect.run()
-	case "bench":
-		return g.Bench.run(lab)
-	case "advise":
-		return g.Advise.run(lab)
-	case "report":
-		return g.Report.run(lab)
 	}
-	// The commands about data have the rest of what they need themselves.
-	return parsed.Selected().Target.Addr().Interface().(interface{ run() int }).run()
+	command := parsed.Selected().Target.Addr().Interface()
+	if c, ok := command.(interface{ run(lab bench.Lab) int }); ok {
+		return c.run(lab)
+	}
+
+	return command.(interface{ run() int }).run()
 }
 
 func newParser(g *grammar, exit func(status int)) (*kong.Kong, error) {
@@ -322,23 +288,32 @@ func hint(parser *kong.Kong, args []string) string {
 
 func (b *benchCommand) run(lab bench.Lab) int {
 	t := console.Standard()
+
+	return inLab(bench.Status, func(ctx context.Context) error {
+		if b.List {
+			lab.List(ctx, t, b.Settings)
+			return nil
+		}
+
+		return lab.Command(ctx, bench.Request{
+			Preset: b.Preset, Engines: b.Engines, Workloads: b.Workloads, Levels: b.Levels,
+			Clients: b.Clients, Rounds: b.Rounds, For: b.For, Seed: b.Seed, RAM: b.RAM, Baseline: b.Baseline, Format: b.Format,
+			Rates: b.Rate, Find: b.FindRate,
+			Memory: b.Memory, Detail: bench.Detail{Full: b.Full, Settings: b.Settings}, Resume: b.Resume,
+		}, bench.Place{Dir: b.Dir, FS: b.FS, AllowTmpfs: b.AllowTmpfs}, filesOf(b.JSON, b.HTML, lab), t)
+	})
+}
+
+// inLab runs a command of the lab, whose errors have exit statuses of their own.
+func inLab(own func(error) int, run func(ctx context.Context) error) int {
 	ctx, stop := interruptible()
 	defer stop()
-	if b.List {
-		lab.List(ctx, t, b.Settings)
-		return exitOK
-	}
-	err := lab.Command(ctx, bench.Request{
-		Preset: b.Preset, Engines: b.Engines, Workloads: b.Workloads, Levels: b.Levels,
-		Clients: b.Clients, Rounds: b.Rounds, For: b.For, Seed: b.Seed, RAM: b.RAM, Baseline: b.Baseline, Format: b.Format,
-		Rates: b.Rate, Find: b.FindRate,
-		Memory: b.Memory, Detail: bench.Detail{Full: b.Full, Settings: b.Settings}, Resume: b.Resume,
-	}, bench.Place{Dir: b.Dir, FS: b.FS, AllowTmpfs: b.AllowTmpfs}, filesOf(b.JSON, b.HTML, lab), t)
+	err := run(ctx)
 	if status := fail(err); status != exitError {
 		return status
 	}
 
-	return bench.Status(err)
+	return own(err)
 }
 
 // interruptible returns a context that ends with a signal that should end the command.

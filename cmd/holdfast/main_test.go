@@ -21,6 +21,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/console"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/lab/bench"
 )
 
@@ -389,21 +390,21 @@ func TestChildRefusesOtherInput(t *testing.T) {
 // of its process.
 func awaitSleeper(t *testing.T, dir string) int {
 	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	pid := 0
+	if !testkit.Holds(func() bool {
 		for _, pattern := range []string{"pid", "holdfast-bench-*/*/pid"} {
 			names, err := filepath.Glob(filepath.Join(dir, pattern))
 			try(t, err)
 			for _, name := range names {
 				text, err := os.ReadFile(name)
 				try(t, err)
-				var pid int
-				if _, err := fmt.Sscan(string(text), &pid); err != nil {
-					t.Fatal(err)
-				}
-				return pid
+				_, err = fmt.Sscan(string(text), &pid)
+				try(t, err)
 			}
 		}
+		return pid != 0
+	}) {
+		t.Fatal("the child never began")
 	}
-	t.Fatal("the child never began")
-	return 0
+	return pid
 }

@@ -55,12 +55,9 @@ func (c *messageStreams) run() int {
 				streams[len(streams)-1].Stream)
 		}
 
-		var to []api.Stream
-		for _, st := range streams {
-			to = append(to, api.Stream{Stream: st.Stream, Version: st.Version, Last: st.Last})
-		}
+		from := func(st message.StreamInfo) api.Stream { return api.Stream(st) }
 
-		return list(s, to, columns("stream", "version#", "last written"), func(st api.Stream) []string {
+		return list(s, streams, from, columns("stream", "version#", "last written"), func(st api.Stream) []string {
 			return []string{st.Stream, num(st.Version), when(st.Last)}
 		})
 	})
@@ -75,12 +72,11 @@ func (c *messageCategories) run() int {
 			return err
 		}
 
-		var to []api.Category
-		for _, k := range categories {
-			to = append(to, api.Category{Category: k.Category, Messages: k.Messages, Streams: k.Streams})
+		from := func(k message.CategoryInfo) api.Category {
+			return api.Category{Category: k.Category, Messages: k.Messages, Streams: k.Streams}
 		}
 
-		return list(s, to, columns("category", "streams#", "messages#"), func(k api.Category) []string {
+		return list(s, categories, from, columns("category", "streams#", "messages#"), func(k api.Category) []string {
 			return []string{k.Category, num(k.Streams), num(k.Messages)}
 		})
 	})
@@ -142,25 +138,9 @@ func (c *messageTail) run() int {
 
 // messages shows messages.
 func (s *session) messages(seq iter.Seq2[message.Message, error], live bool) error {
-	for m, err := range seq {
-		if err != nil {
-			return err
-		}
-		if s.json {
-			err = s.line(api.FromMessage(&m))
-		} else {
-			_, err = fmt.Fprintf(s.out, "%d  %s  %s %d  %s  %s\n", m.Global, when(m.Time), m.Stream, m.Position, m.Type,
-				text(m.Data))
-		}
-		if err == nil && live {
-			err = s.out.Flush()
-		}
-		if err != nil {
-			return err
-		}
-	}
-
-	return nil
+	return show(s, seq, live, api.FromMessage, func(m *message.Message) string {
+		return fmt.Sprintf("%d  %s  %s %d  %s  %s", m.Global, when(m.Time), m.Stream, m.Position, m.Type, text(m.Data))
+	})
 }
 
 type messageWrite struct {
@@ -303,7 +283,7 @@ func (c *messageSubscriptions) run() int {
 		}
 		t := columns("subscription", "category", "done#", "behind#", "in hand#", "parked#")
 
-		return list(s, subs, t, func(b api.Subscription) []string {
+		return list(s, subs, itself, t, func(b api.Subscription) []string {
 			category := cmp.Or(b.Category, map[bool]string{true: "(not known)", false: "(all)"}[b.Embedded])
 			return []string{b.Name, category, num(b.Done), num(b.Behind), num(b.Pending), num(b.Parked)}
 		})
@@ -341,7 +321,7 @@ func (c *messageParked) run() int {
 		}
 		t := columns("global#", "stream", "position#", "type", "attempts#", "parked", "reason")
 
-		return list(s, to, t, func(p api.ParkedMessage) []string {
+		return list(s, to, itself, t, func(p api.ParkedMessage) []string {
 			return []string{num(p.Global), p.Stream, num(p.Position), p.Type, num(p.Attempts), when(p.At),
 				text([]byte(p.Reason))}
 		})
@@ -420,7 +400,7 @@ func (c *namespaceList) run() int {
 		}
 		t := columns("namespace", "streams#", "messages#", "created", "description")
 
-		return list(s, all, t, func(n api.Namespace) []string {
+		return list(s, all, itself, t, func(n api.Namespace) []string {
 			return []string{n.ID, num(n.Streams), num(n.Messages), when(n.Created), n.Description}
 		})
 	})
@@ -493,7 +473,7 @@ func (c *tokenList) run() int {
 		}
 		t := columns("id", "namespace", "role", "created", "expires", "description")
 
-		return list(s, tokens, t, func(k api.Token) []string {
+		return list(s, tokens, itself, t, func(k api.Token) []string {
 			expires := "-"
 			if k.Expires != nil {
 				expires = when(*k.Expires)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"net/http"
 	"os"
@@ -192,13 +193,13 @@ func (s *session) line(v any) error {
 	return e.Encode(v)
 }
 
-// list writes a list: as JSON, or as a table of which add makes the rows.
-func list[T any](s *session, items []T, t *console.Table, cells func(T) []string) error {
+// list writes a list: as JSON, or as a table of which cells makes the rows. from makes an item of what the client has.
+func list[S, T any](s *session, found []S, from func(S) T, t *console.Table, cells func(T) []string) error {
+	items := []T{}
+	for _, x := range found {
+		items = append(items, from(x))
+	}
 	if s.json {
-		if items == nil {
-			items = []T{}
-		}
-
 		return s.document(items)
 	}
 
@@ -206,6 +207,31 @@ func list[T any](s *session, items []T, t *console.Table, cells func(T) []string
 		t.Row("", cells(item)...)
 	}
 	s.table(t)
+
+	return nil
+}
+
+// itself is for a list of what the client has.
+func itself[T any](x T) T { return x }
+
+// show writes what comes: each as a line of JSON of what from makes, or as text. If it is live, nothing is held back.
+func show[S, T any](s *session, seq iter.Seq2[S, error], live bool, from func(*S) T, text func(*S) string) error {
+	for x, err := range seq {
+		if err != nil {
+			return err
+		}
+		if s.json {
+			err = s.line(from(&x))
+		} else {
+			_, err = fmt.Fprintln(s.out, text(&x))
+		}
+		if err == nil && live {
+			err = s.out.Flush()
+		}
+		if err != nil {
+			return err
+		}
+	}
 
 	return nil
 }
@@ -222,16 +248,8 @@ func (s *session) table(t *console.Table) {
 // none says to people that a list is empty. It is no output: what counts lines counts none.
 func none() { fmt.Fprintln(os.Stderr, "holdfast: nothing found") }
 
-// columns makes a table: names that end in # are those of numbers, on the right.
-func columns(names ...string) *console.Table {
-	t := &console.Table{Keys: 1}
-	for _, name := range names {
-		short, right := strings.CutSuffix(name, "#")
-		t.Columns = append(t.Columns, console.Column{Name: short, Right: right})
-	}
-
-	return t
-}
+// columns makes a table of a list.
+func columns(names ...string) *console.Table { return console.Columns(1, names...) }
 
 // said writes what was done, in words or as JSON.
 func (s *session) said(v any, format string, args ...any) error {

@@ -8,7 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/holdfastdb/holdfast/internal/testkit"
 )
 
 // stopImport imports a large source in an empty directory and sends a signal in the middle of copying. One that was
@@ -26,18 +27,17 @@ func stopImport(t *testing.T, into string, sig syscall.Signal) (status int, stde
 			_ = cmd.Wait()
 			close(ended)
 		}()
-		late := false
-		for end := time.Now().Add(2 * time.Minute); !late && copied(filepath.Join(cmd.Dir, "new.partial")) <= 4<<20; {
+		if !testkit.Holds(func() bool {
 			select {
 			case <-ended:
-				late = true
-			case <-time.After(time.Millisecond):
+				return true
+			default:
+				return copied(filepath.Join(cmd.Dir, "new.partial")) > 4<<20
 			}
-			if time.Now().After(end) {
-				_ = cmd.Process.Kill()
-				<-ended
-				t.Fatalf("nothing is copied: %s", said.String())
-			}
+		}) {
+			_ = cmd.Process.Kill()
+			<-ended
+			t.Fatalf("nothing is copied: %s", said.String())
 		}
 		_ = cmd.Process.Signal(sig)
 		<-ended

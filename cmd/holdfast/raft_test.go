@@ -17,16 +17,11 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
-// try ends the test with err, unless it is nil.
-func try(t testing.TB, err error) {
-	if err != nil {
-		t.Helper()
-		t.Fatal(err)
-	}
-}
+var try = testkit.Try
 
 // raftSource fills a store as a Raft server does, with entries of so many bytes.
 func raftSource(t *testing.T, to interface {

@@ -24,7 +24,6 @@ import (
 	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/internal/console"
-	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/server"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
@@ -385,26 +384,29 @@ func (c *serveCommand) checkToken() error {
 
 // ownToken gives the default namespace a token if it has none. It returns one line about it for people.
 func (c *serveCommand) ownToken(ctx context.Context, d *data.Data) (string, error) {
-	info, err := d.Messages().Info(ctx, message.Default)
+	has, err := d.Tokens().HasOwn(ctx, message.Default)
 	if err != nil {
 		return "", err
 	}
-	if info.TokenSHA256 == "" {
+	if !has {
 		token, text := c.Token, "the one that was set with --token"
 		if token == "" {
 			token = auth.NewNamespaceSecret(message.Default)
 			text = token + "\nIt allows everything, and is not shown again."
 		}
 
-		return text, d.Messages().SetToken(ctx, message.Default, token)
+		return text, d.Tokens().SetOwn(ctx, message.Default, token)
 	}
 
 	lost := "the one that was shown when the data was made; if it is lost: holdfast token reset DIR"
-	switch {
-	case c.Token == "":
+	if c.Token == "" {
 		return lost, nil
-	case auth.Hash(c.Token) == info.TokenSHA256:
+	}
+	switch _, err := d.Tokens().Check(ctx, c.Token); {
+	case err == nil:
 		return "the one that was set with --token", nil
+	case !errors.Is(err, auth.ErrUnknown):
+		return "", err
 	}
 	slog.Warn("the default namespace has another token than --token, and keeps it",
 		"remedy", "stop the server and change it: holdfast token reset DIR")
@@ -488,11 +490,11 @@ func (c *tokenResetCommand) reset(token string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	m, err := message.Open(kv.On(e), message.Options{Level: e.Capabilities().Strongest(), RetainEvery: -1})
+	d, err := data.Open(e, data.Options{Level: e.Capabilities().Strongest()})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, m.Close()) }()
+	defer func() { err = errors.Join(err, d.Close()) }()
 
-	return m.SetToken(context.Background(), message.Default, token)
+	return d.Tokens().SetOwn(context.Background(), message.Default, token)
 }

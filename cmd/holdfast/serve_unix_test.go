@@ -27,6 +27,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfastdb/holdfast/internal/testkit"
 )
 
 // process is a server in a process of its own.
@@ -114,11 +116,7 @@ func (p *process) stop(s os.Signal) {
 
 func (p *process) eventually(what string, ok func() bool) {
 	p.t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			p.t.Fatalf("never %s; log:\n%s", what, p.log)
-		}
-	}
+	testkit.Until(p.t, what, ok, p.log)
 }
 
 // A server shows its token once, keeps what was written, and ends well. Its operator can get in again.

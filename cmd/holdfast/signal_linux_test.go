@@ -11,11 +11,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/internal/console"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/lab/bench"
 )
 
@@ -31,11 +31,7 @@ func gone(pid int) bool {
 
 func awaitGone(t *testing.T, pid int) {
 	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); !gone(pid); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("child %d lives on", pid)
-		}
-	}
+	testkit.Until(t, fmt.Sprintf("the end of child %d", pid), func() bool { return gone(pid) })
 }
 
 // sleeping is a short run of mem and the sleeper, in which the sleeper has the first turn or the last.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -27,18 +28,15 @@ func (soakCommand) Help() string {
 }
 
 func (c soakCommand) run() int {
-	ctx, stop := interruptible()
-	defer stop()
-	level, err := holdfast.ParseLevel(c.Level)
-	if err == nil {
-		err = soak.Command(ctx, soak.Request{
+	return inLab(soak.Status, func(ctx context.Context) error {
+		level, err := holdfast.ParseLevel(c.Level)
+		if err != nil {
+			return err
+		}
+
+		return soak.Command(ctx, soak.Request{
 			Engine: c.Engine, Level: level, RAM: c.RAM << 20, Bytes: c.Size << 20, Writers: c.Writers, For: c.For, Seed: c.Seed,
 			Dir: c.Dir,
 		}, console.Standard())
-	}
-	if status := fail(err); status != exitError {
-		return status
-	}
-
-	return soak.Status(err)
+	})
 }

@@ -89,7 +89,13 @@ func (in *inspection) inspectStores(ctx context.Context) {
 
 	e := scratch.New(base)
 	defer e.Close()
-	in.Stores = &foundStores{Databases: []foundDatabase{}, Logs: []api.Log{}, Messages: []foundMessages{}, Tasks: []foundTasks{}, Raft: []foundRaft{}}
+	in.Stores = &foundStores{
+		Databases: []foundDatabase{},
+		Logs:      []api.Log{},
+		Messages:  []foundMessages{},
+		Tasks:     []foundTasks{},
+		Raft:      []foundRaft{},
+	}
 	f := in.Stores
 	for _, find := range []func(context.Context, holdfast.Engine) error{f.databases, f.logs, f.messages, f.tasks, f.raft} {
 		if err := find(ctx, e); err != nil {
@@ -106,7 +112,10 @@ func (f *foundStores) databases(ctx context.Context, e holdfast.Engine) error {
 		db, err := kv.Open(e, kv.Options{Name: name, Level: holdfast.Memory})
 		if err == nil {
 			err = db.View(ctx, func(tx *kv.Tx) error {
-				f.Databases = append(f.Databases, foundDatabase{name, append([]string{}, shownPath(slices.Collect(tx.Buckets()))...)})
+				f.Databases = append(
+					f.Databases,
+					foundDatabase{name, append([]string{}, shownPath(slices.Collect(tx.Buckets()))...)},
+				)
 				return nil
 			})
 		}

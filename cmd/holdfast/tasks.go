@@ -2,10 +2,12 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/holdfastdb/holdfast/api"
+	"github.com/holdfastdb/holdfast/client"
 	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/store/task"
 )
@@ -227,41 +229,32 @@ func (c *taskRetry) run() int {
 	})
 }
 
-type taskCancel struct {
+// taskIDs are tasks with which the same is done.
+type taskIDs struct {
 	inPlace
 	IDs []string `arg:"" name:"id" help:"Ids of the tasks."`
 }
 
-func (c *taskCancel) run() int {
+func (c *taskIDs) each(done string, do func(*client.Tasks, context.Context, string) error) int {
 	return c.with(func(s *session) error {
 		tasks := s.client.Namespace(c.Namespace).Tasks()
 		for _, id := range c.IDs {
-			if err := tasks.Cancel(s.ctx, id); err != nil {
+			if err := do(tasks, s.ctx, id); err != nil {
 				return fmt.Errorf("%s: %w", id, err)
 			}
 		}
 
-		return s.said(api.Counted{Count: len(c.IDs)}, "%d cancelled", len(c.IDs))
+		return s.said(api.Counted{Count: len(c.IDs)}, "%d %s", len(c.IDs), done)
 	})
 }
 
-type taskDelete struct {
-	inPlace
-	IDs []string `arg:"" name:"id" help:"Ids of the tasks."`
-}
+type taskCancel struct{ taskIDs }
 
-func (c *taskDelete) run() int {
-	return c.with(func(s *session) error {
-		tasks := s.client.Namespace(c.Namespace).Tasks()
-		for _, id := range c.IDs {
-			if err := tasks.Delete(s.ctx, id); err != nil {
-				return fmt.Errorf("%s: %w", id, err)
-			}
-		}
+func (c *taskCancel) run() int { return c.each("cancelled", (*client.Tasks).Cancel) }
 
-		return s.said(api.Counted{Count: len(c.IDs)}, "%d removed", len(c.IDs))
-	})
-}
+type taskDelete struct{ taskIDs }
+
+func (c *taskDelete) run() int { return c.each("removed", (*client.Tasks).Delete) }
 
 type taskQueues struct{ inPlace }
 
@@ -272,12 +265,7 @@ func (c *taskQueues) run() int {
 			return err
 		}
 
-		to := make([]api.Queue, len(queues))
-		for i, q := range queues {
-			to[i] = api.FromQueue(q)
-		}
-
-		return list(s, to, queueTable(), queueRow)
+		return list(s, queues, api.FromQueue, queueTable(), queueRow)
 	})
 }
 
@@ -290,12 +278,9 @@ func (c *taskPeriodic) run() int {
 			return err
 		}
 
-		to := make([]api.Periodic, len(periodic))
-		for i, p := range periodic {
-			to[i] = api.Periodic(p)
-		}
+		from := func(p task.PeriodicState) api.Periodic { return api.Periodic(p) }
 
-		return list(s, to, columns("name", "last", "next", "refused#"), func(p api.Periodic) []string {
+		return list(s, periodic, from, columns("name", "last", "next", "refused#"), func(p api.Periodic) []string {
 			next := "-"
 			if !p.Next.IsZero() {
 				next = when(p.Next)
@@ -324,32 +309,26 @@ func queueRow(q api.Queue) []string {
 	return append(cells, map[bool]string{true: "yes", false: "no"}[q.Paused])
 }
 
-type taskPause struct {
+// taskQueue is a queue with which something is done.
+type taskQueue struct {
 	inPlace
 	Queue string `arg:"" help:"The queue."`
 }
 
-func (c *taskPause) run() int {
+func (c *taskQueue) do(f func(*client.Tasks, context.Context, string) error, done string) int {
 	return c.with(func(s *session) error {
-		if err := s.client.Namespace(c.Namespace).Tasks().Pause(s.ctx, c.Queue); err != nil {
+		if err := f(s.client.Namespace(c.Namespace).Tasks(), s.ctx, c.Queue); err != nil {
 			return err
 		}
 
-		return s.said(struct{}{}, "queue %q is paused", c.Queue)
+		return s.said(struct{}{}, "queue %q %s", c.Queue, done)
 	})
 }
 
-type taskResume struct {
-	inPlace
-	Queue string `arg:"" help:"The queue."`
-}
+type taskPause struct{ taskQueue }
 
-func (c *taskResume) run() int {
-	return c.with(func(s *session) error {
-		if err := s.client.Namespace(c.Namespace).Tasks().Resume(s.ctx, c.Queue); err != nil {
-			return err
-		}
+func (c *taskPause) run() int { return c.do((*client.Tasks).Pause, "is paused") }
 
-		return s.said(struct{}{}, "queue %q goes on", c.Queue)
-	})
-}
+type taskResume struct{ taskQueue }
+
+func (c *taskResume) run() int { return c.do((*client.Tasks).Resume, "goes on") }

@@ -103,6 +103,8 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, fail(nil, "", "", err)
 	}
+
+	// An error of Stat is left to what follows: the directory may not be there yet.
 	if st, err := os.Stat(dir); err == nil && !st.IsDir() {
 		return nil, fail(holdfast.ErrForeign, "it is a file", "name a directory", nil)
 	}
@@ -147,9 +149,13 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 			h.Close()
 		}
 	}()
+
+	// The file that was opened may have been replaced before it was locked: the lock would then keep nobody out.
 	if err := h.Check(); err != nil {
 		return nil, err // between opening the lock and locking it
 	}
+
+	// With the lock held nobody works in there any more.
 	if !spec.ReadOnly {
 		removeTemp(dir)
 	}
@@ -168,6 +174,8 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 			return nil, fail(nil, "", "the directory above must be readable", err)
 		}
 		h.mark.making = true
+
+		// From here on a crash leaves a directory that the next Open takes for new, whatever the engine has put there.
 		if err := writeMark(dir, h.mark); err != nil {
 			return nil, fail(nil, "", "", err)
 		}
@@ -181,6 +189,9 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 		return nil, damaged
 	case err != nil:
 		return nil, fail(nil, "", "", err)
+
+	// The order of these cases decides which error is told if several are true: first whose directory it is, then
+	// whether this program knows it.
 	case found.Engine != spec.Mark:
 		return nil, fail(holdfast.ErrForeign, "it was made by engine "+found.Engine,
 			"open it with "+found.Engine+", or name another directory", nil)
@@ -205,6 +216,8 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 			return nil, fail(nil, "", "the directory must be readable", err)
 		}
 	} else if spec.Keeps != "" {
+		// A directory that was made must have it. Without this look an engine would make an empty database over what
+		// is left.
 		if _, err := os.Stat(filepath.Join(dir, spec.Keeps)); errors.Is(err, fs.ErrNotExist) {
 			return nil, fail(holdfast.ErrCorrupt, spec.Keeps+" is gone",
 				spec.or("restore it from a backup")+"; to start empty, name another directory", nil)
@@ -233,6 +246,7 @@ func (h *Handle) open(readOnly bool) (remedy string, err error) {
 		return "the directory must be writable", err
 	}
 	if err = lockFile(h.lock, readOnly); err == nil {
+		// Check compares with this. It is asked of the open file, not by name, which may lead elsewhere already.
 		h.held, err = h.lock.Stat()
 	}
 	if err != nil {
@@ -248,6 +262,8 @@ func (h *Handle) Made() error {
 	if !h.New {
 		return nil
 	}
+
+	// A new mark replaces the old one, and the rename makes both steps one.
 	h.mark.making = false
 	if err := writeMark(h.Dir, h.mark); err != nil {
 		return Full(&holdfast.Error{Op: "open", Engine: h.name, Path: h.Dir, Cause: err,
@@ -263,6 +279,7 @@ func (h *Handle) Made() error {
 //
 // A directory that is replaced between Check and the use of a file's name is not noticed.
 func (h *Handle) Check() error {
+	// Without a lock the directory was never open for writing, and there is nothing to compare.
 	if h.lock == nil || h.same.same() {
 		return nil
 	}
@@ -292,5 +309,6 @@ func (h *Handle) Close() error {
 		return nil
 	}
 
+	// Unlocked before it is closed; see unlockFile.
 	return errors.Join(unlockFile(h.lock), h.lock.Close())
 }

@@ -32,6 +32,8 @@ func MkdirAll(dir string) error {
 			return err
 		}
 	}
+
+	// Another process may have made it since; its name is synced all the same.
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
@@ -61,6 +63,8 @@ func syncAll(dir string) error {
 		if !d.Type().IsRegular() {
 			return nil
 		}
+
+		// Windows syncs only what is open for writing.
 		f, err := os.OpenFile(name, os.O_RDWR, 0)
 		if err != nil {
 			return err
@@ -76,6 +80,7 @@ func checkRegular(dir string) error {
 	return checkEntries(dir, true)
 }
 
+// checkEntries is checkRegular of one directory, and of those in it if below is set. Deeper ones are not looked at.
 func checkEntries(dir string, below bool) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -110,6 +115,7 @@ func checkEntries(dir string, below bool) error {
 	return nil
 }
 
+// describeKind names a kind of file that is no regular file.
 func describeKind(kind fs.FileMode) string {
 	switch {
 	case kind&fs.ModeNamedPipe != 0:
@@ -164,6 +170,8 @@ func CopyFiles(ctx context.Context, dir, to string) error {
 		}
 
 		target := filepath.Join(to, rel)
+
+		// WalkDir calls a directory before what is in it, so the target's is made in time.
 		switch {
 		case d.IsDir() && isTemp(dir, name):
 			return fs.SkipDir
@@ -172,6 +180,8 @@ func CopyFiles(ctx context.Context, dir, to string) error {
 		case d.IsDir():
 			return os.Mkdir(target, 0o700)
 		}
+
+		// Stat follows a link, so that the copy has the file and not the link.
 		if st, err := os.Stat(name); err != nil {
 			return err
 		} else if !st.Mode().IsRegular() {
@@ -185,6 +195,7 @@ func CopyFiles(ctx context.Context, dir, to string) error {
 // copyAtOnce is how much of a file is copied between two looks at the context.
 const copyAtOnce = 8 << 20
 
+// copyFile copies one file, hole by hole. to must not be there. It is not synced; Make does that for all.
 func copyFile(ctx context.Context, from, to string) (err error) {
 	in, closeIn, err := OpenToRead(from)
 	if err != nil {

@@ -19,6 +19,7 @@ var errLocked = errors.New("locked")
 // open Hold does nothing.
 func Hold(dir string) (release func() error, err error) { return hold(dir, true) }
 
+// hold is Hold with a shared lock, or with one that also keeps readers and other holders out.
 func hold(dir string, shared bool) (release func() error, err error) {
 	lock, err := openLock(dir)
 	if err != nil {
@@ -47,6 +48,8 @@ func openLock(dir string) (*os.File, error) {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() { // to open a pipe could take for ever
 		return nil, fmt.Errorf("%s is no file but a %s", name, describeKind(info.Mode().Type()))
 	}
+
+	// Opened for reading: it may be on a file system that is read-only.
 	lock, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -60,6 +60,7 @@ func (h *Handle) Checkpoint(ctx context.Context, dir string, fill func(partial s
 			return Loss{}, err
 		}
 
+		// Looked at once more: if the directory was replaced meanwhile, files of two may be mixed in the copy.
 		return Loss{}, errors.Join(ctx.Err(), h.Check())
 	}, SyncDir)
 }
@@ -83,6 +84,8 @@ func publish(
 	mode := os.FileMode(0o755)
 	if err == nil {
 		const remedy = "name a directory that is new or empty"
+
+		// A link stays, and what it leads to is replaced.
 		target, err := filepath.EvalSymlinks(dir)
 		if err == nil {
 			was, err = os.Stat(target)
@@ -123,6 +126,8 @@ func publish(
 	if err := MkdirAll(parent); err != nil {
 		return fail(nil, parent, "", "", err)
 	}
+
+	// The deferred calls run in the opposite order: partial is removed while it is still claimed.
 	release, err := claim(op, partial, mode)
 	if err != nil {
 		return err
@@ -145,6 +150,9 @@ func publish(
 	if err := sync(partial); err != nil {
 		return fail(nil, partial, "", "", err)
 	}
+
+	// The mark is shown when everything else is on the device: from then on the directory could be opened, with all it
+	// should have.
 	if _, err := os.Lstat(filepath.Join(partial, hiddenName)); err == nil || loss != (Loss{}) {
 		if err := show(partial, loss); err != nil {
 			return fail(nil, partial, "", "", err)
@@ -165,6 +173,8 @@ func publish(
 	if err := os.Rename(partial, dir); err != nil {
 		return fail(nil, dir, "", "", err)
 	}
+
+	// The only step whose failure leaves dir: it is whole, so that removing it would lose more.
 	if err := SyncDir(parent); err != nil {
 		return fail(nil, parent, "the copy is there, but a power cut could still take away its name", "", err)
 	}
@@ -188,6 +198,8 @@ func claim(op, partial string, mode os.FileMode) (release func(), err error) {
 			return nil, &holdfast.Error{Op: op, Path: partial, Remedy: "the directory above must be writable", Cause: made}
 		}
 		held, err := os.Open(partial)
+
+		// Another has renamed or removed it since; the next turn tries again.
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -201,6 +213,8 @@ func claim(op, partial string, mode os.FileMode) (release func(), err error) {
 		case errors.Is(err, errLocked):
 			held.Close()
 			return refuse("another "+op+" is making it", "wait for that, or name another directory", nil)
+
+		// The file system cannot lock directories.
 		case err != nil && made == nil: // it is alone as far as it can know
 			held.Close()
 			return func() {}, nil
@@ -213,16 +227,20 @@ func claim(op, partial string, mode os.FileMode) (release func(), err error) {
 		at, err := os.Stat(partial)
 		st, failed := held.Stat()
 		switch {
+		// The lock is on what has another name by now. The next turn finds what has this one.
 		case err != nil || failed != nil || !os.SameFile(at, st):
 			release()
 		case made == nil:
 			return release, nil
+
+		// Only what Make has left is removed: anything else may be somebody's data.
 		case !abandoned(partial):
 			release()
 
 			return refuse("it is there already, and is not what an interrupted "+op+" leaves",
 				"move it away, or name another directory", nil)
 		default:
+			// Removed while it is locked, so that nobody else takes it over half removed.
 			err := os.RemoveAll(partial)
 			release()
 			if err != nil {
@@ -236,6 +254,7 @@ func claim(op, partial string, mode os.FileMode) (release func(), err error) {
 
 // abandoned reports whether a directory that nobody is making was being made, and cannot be opened as it is.
 func abandoned(dir string) bool {
+	// A hidden mark says that it was not published; no mark and no files, that it was hardly begun.
 	other, err := unmarked(dir)
 	if err != nil || other != "" {
 		return other == hiddenName

@@ -71,6 +71,7 @@ func ReadMark(op, dir string) (Mark, error) {
 // mark says that a loss was accepted: what stores keep of that tells them to make their indexes anew. ErrLocked: dir is
 // open.
 func Accept(dir string) (lost string, err error) {
+	// The lock keeps engines out, so that the mark is not replaced by another at the same time.
 	release, err := hold(dir, false)
 	if err != nil {
 		return "", err
@@ -80,6 +81,8 @@ func Accept(dir string) (lost string, err error) {
 	if err != nil || m.Lost == "" {
 		return "", err
 	}
+
+	// The text of the loss goes, and a new name for it stays: stores compare it with the one that they remember.
 	lost, m.Loss = m.Lost, Loss{Accepted: rand.Text()}
 	if err := writeMark(dir, m); err != nil {
 		return "", Full(&holdfast.Error{Op: "accept", Path: dir, Cause: err, Remedy: "the directory must be writable"})
@@ -109,6 +112,8 @@ func show(dir string, loss Loss) error {
 		return err
 	}
 	m.Loss = loss
+
+	// Both names may be there after a crash: the hidden one is only looked at where there is no mark.
 	if err := writeMark(dir, m); err != nil {
 		return err
 	}
@@ -145,6 +150,8 @@ func unmarked(dir string) (string, error) {
 	return other, nil
 }
 
+// writeMark replaces the mark of dir durably. It is synced under another name before the rename, so a crash leaves the
+// old mark or the new one, whole.
 func writeMark(dir string, m Mark) error {
 	v := version
 	if m.Accepted == "" { // programs that know only version 1 do not know that stores may be stale
@@ -155,6 +162,7 @@ func writeMark(dir string, m Mark) error {
 		text += fmt.Sprintf("level %v\n", m.Level)
 	}
 	if m.Lost != "" {
+		// The mark has one thing on a line, so line breaks in the words become spaces.
 		text += "lost " + strings.Join(strings.Fields(m.Lost), " ") + "\n"
 	}
 	if m.Accepted != "" {
@@ -206,6 +214,9 @@ func parseMark(text string) (Mark, error) {
 
 	var m Mark
 	v, strange := 0, "" // a line that is not known
+
+	// The first line says the version. In version 1 every line is known, so that any other is damage; from 2 on it may
+	// be one of a newer program's.
 	for line := range strings.Lines(text) {
 		key, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		if !ok {
@@ -238,6 +249,7 @@ func parseMark(text string) (Mark, error) {
 		}
 	}
 
+	// Newer comes first: what an unknown version lacks need not be missing.
 	switch {
 	case v > version, strange != "":
 		return Mark{}, &holdfast.Error{Class: holdfast.ErrVersion, Remedy: "use a newer holdfast",

@@ -54,6 +54,8 @@ func CheckOverlap(op, target string, sources ...string) error {
 				return refuse("it lies in "+sources[i], nil)
 			}
 		}
+
+		// The target itself may be marked: then it is not empty, which Make says.
 		if dir != at && marked(dir) && (from == at || !isTemp(dir, from)) {
 			return refuse("it lies in "+dir+", which an engine made", nil)
 		}

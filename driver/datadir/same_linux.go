@@ -13,6 +13,8 @@ type quick struct {
 	file unix.Statx_t
 }
 
+// newQuick notes the file's numbers. If the kernel cannot tell them, same is always false, and Check looks in the
+// ordinary way.
 func newQuick(name string, f *os.File) (q quick) {
 	var err error
 	if q.name, err = unix.BytePtrFromString(name); err == nil {

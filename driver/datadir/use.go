@@ -41,6 +41,7 @@ func CheckUnused(op, dir string) error {
 	})
 }
 
+// inUse returns ErrLocked for path, with what is known of who has it.
 func inUse(op, path, holder string) error {
 	return &holdfast.Error{Op: op, Path: path, Class: holdfast.ErrLocked, Detail: holder, Remedy: "close it there first"}
 }

@@ -17,6 +17,7 @@ import (
 // fileID tells files apart, whatever their names.
 type fileID struct{ dev, ino uint64 }
 
+// idOf returns the id of an open file, and whether it is a regular one. What cannot be asked counts as neither.
 func idOf(fd int) (id fileID, regular bool) {
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) != nil {
@@ -36,6 +37,7 @@ var reading struct {
 // OpenToRead opens a file to copy it. Others that copy it at the same time do not find it in use for that. It is closed
 // with the function that it returns.
 func OpenToRead(path string) (f *os.File, closeFile func() error, err error) {
+	// Opened and counted under one lock: openHere would otherwise see a descriptor that is not accounted for.
 	reading.Lock()
 	defer reading.Unlock()
 	if f, err = os.Open(path); err != nil {
@@ -47,6 +49,7 @@ func OpenToRead(path string) (f *os.File, closeFile func() error, err error) {
 	id, _ := idOf(int(f.Fd()))
 	reading.count[id]++
 
+	// A second call would take the count of another reader away.
 	return f, sync.OnceValue(func() error {
 		reading.Lock()
 		defer reading.Unlock()
@@ -70,6 +73,8 @@ func openHere() (map[fileID]bool, error) {
 			count[id]++
 		}
 	}
+
+	// Without a list every number that there can be is tried, up to the limit for open files.
 	if names, err := listDescriptors(); err == nil {
 		for _, name := range names {
 			if fd, err := strconv.Atoi(name); err == nil {
@@ -108,6 +113,7 @@ func checkUnused(op, path string, open map[fileID]bool) error {
 	return release()
 }
 
+// holdFile is HoldFile with a fresh list of what is open here.
 func holdFile(op, path string) (func() error, error) {
 	open, err := openHere()
 	if err != nil {

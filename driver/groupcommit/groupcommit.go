@@ -38,6 +38,7 @@ type Committer struct {
 	maxBytes int
 	maxOps   int // 0: no limit
 
+	// mu is not held while a group is committed, so that the next group fills meanwhile.
 	mu      sync.Mutex
 	queue   []*group
 	pending int // bytes in queue
@@ -101,6 +102,8 @@ func (c *Committer) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Rec
 		return holdfast.Receipt{}, err
 	}
 	c.mu.Lock()
+
+	// ApplyChecked looks at what was applied before it, so nothing may come in between.
 	for c.held {
 		c.changed.Wait()
 	}
@@ -134,6 +137,8 @@ func (c *Committer) join(b *holdfast.Batch) *group {
 		return c.queue[n-1]
 	}
 	var g *group
+
+	// A lone writer would allocate a group for every commit otherwise.
 	if n := len(c.groups); n > 0 {
 		g, c.groups = c.groups[n-1], c.groups[:n-1]
 		*g = group{c: c, batch: c.take()}
@@ -161,6 +166,8 @@ func (c *Committer) push(b *holdfast.Batch, level holdfast.Level) (holdfast.Rece
 		return holdfast.Receipt{}, err
 	}
 	g := c.join(b)
+
+	// A receipt may be asked at any time later, so this group is never used again for another.
 	g.shared = true
 	g.batch.Append(b)
 	g.level = max(g.level, level)
@@ -212,14 +219,15 @@ func (g *group) Wait(uint64) error {
 // It is called with mu held, and releases it.
 func (c *Committer) await(g *group) error {
 	for !g.settled {
-		// Nobody commits, and nobody is about to: this waiter leads. It commits the oldest group, which need not be its own,
-		// and looks again.
+		// Nobody commits, and nobody is about to: this waiter leads. It commits the oldest group, which need not be its
+		// own, and looks again. called is also in the way: who was called leads first, or two would.
 		if c.current == nil && !c.called && c.leaving == 0 {
 			c.lead()
 			continue
 		}
 
-		// Otherwise it sleeps until its group is settled, or until it is called to lead.
+		// Otherwise it sleeps until its group is settled, or until it is called to lead. Most groups of a lone writer
+		// never need a channel.
 		if g.wake == nil {
 			g.wake = make(chan struct{}, 1)
 		}
@@ -250,6 +258,8 @@ func (c *Committer) await(g *group) error {
 // lead commits queue[0]. It is called with mu held, no commit running and a group queued, and returns with mu held.
 func (c *Committer) lead() {
 	g := c.queue[0]
+
+	// Out of the queue, the group takes no more batches: what is applied from here on is of the next transaction.
 	c.queue = slices.Delete(c.queue, 0, 1)
 	c.pending -= g.batch.Size()
 
@@ -261,9 +271,13 @@ func (c *Committer) lead() {
 			c.made++
 		}
 		c.mu.Unlock()
+
+		// Nobody else changes g meanwhile: it is out of the queue, and Apply joins only what is in it.
 		err = c.carryOut(g)
 		c.mu.Lock()
 		c.current = nil
+
+		// The first failure stops everything; Fail may have been called meanwhile with another, and then that one stays.
 		if err != nil {
 			err = c.poison(err)
 		}
@@ -283,6 +297,8 @@ func (c *Committer) lead() {
 	// Otherwise its waiters are woken, and the last of them to leave calls the next leader: see handOver.
 	c.leaving++
 	g.left.Store(int64(g.waiting))
+
+	// settled and err are set before it is closed, so that who wakes may read err without mu.
 	close(g.wake)
 }
 
@@ -297,6 +313,7 @@ func (c *Committer) allLeft(g *group) {
 
 // reuse keeps a group that is settled and that nobody knows of any more. It is called with mu held.
 func (c *Committer) reuse(g *group) {
+	// A shared group is left to the garbage collector, together with its receipts.
 	if !g.shared && len(c.groups) < 4 {
 		c.groups = append(c.groups, g)
 	}
@@ -351,6 +368,8 @@ func (c *Committer) Exclusive(f func() error) error {
 		return err
 	}
 	var failed error
+
+	// It is a group of its own, which no batch joins because do is set. So it comes after all that was applied before.
 	g := &group{c: c, batch: c.take(), do: func() { failed = f() }}
 	c.queue = append(c.queue, g)
 	if err := c.await(g); err != nil {
@@ -364,6 +383,8 @@ func (c *Committer) Exclusive(f func() error) error {
 // there is one.
 func (c *Committer) Flush() error {
 	c.mu.Lock()
+
+	// Groups are settled in order, so the last one is enough.
 	last := c.current
 	if n := len(c.queue); n > 0 {
 		last = c.queue[n-1]
@@ -402,6 +423,8 @@ func (c *Committer) ApplyChecked(b *holdfast.Batch, level holdfast.Level, pendin
 		c.held = false
 		c.changed.Broadcast()
 	}
+
+	// held is false again: others who apply need not know that this one was refused.
 	if err != nil {
 		c.mu.Unlock()
 		return holdfast.Receipt{}, err
@@ -413,6 +436,8 @@ func (c *Committer) ApplyChecked(b *holdfast.Batch, level holdfast.Level, pendin
 // uncommitted calls pending with every operation that is not known to be committed, in order. It is called with mu
 // held.
 func (c *Committer) uncommitted(pending func(holdfast.Op)) {
+	// The group that is being committed counts too: its operations may or may not be visible yet. Its batch is only read
+	// meanwhile, also by the one who commits.
 	groups := c.queue
 	if c.current != nil {
 		groups = append([]*group{c.current}, groups...)
@@ -444,6 +469,7 @@ func (c *Committer) Err() error {
 // Close commits what is queued and refuses everything later with ErrClosed. It returns
 // the poison if there is one.
 func (c *Committer) Close() error {
+	// closed is set first, so that Flush meets all that will ever be queued.
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()

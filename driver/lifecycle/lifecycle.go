@@ -31,6 +31,7 @@ type Life struct {
 // Enter returns Err if the life is shut. Otherwise the call is inside until Leave. A call that is inside must not enter
 // again: it could wait for a Close that waits for it.
 func (l *Life) Enter() error {
+	// The lock is taken before closed is looked at: who sees it open is inside, and Wait waits for it.
 	l.inside.RLock()
 	if l.closed.Load() {
 		l.inside.RUnlock()
@@ -48,6 +49,8 @@ func (l *Life) Shut() bool { return !l.closed.Swap(true) }
 
 // Wait returns when all calls that had entered a life that is now shut have left.
 func (l *Life) Wait() {
+	// To get the lock for writing means that nobody holds it for reading. It is given back at once: closed keeps others
+	// out.
 	l.inside.Lock()
 	defer l.inside.Unlock()
 }
@@ -55,6 +58,7 @@ func (l *Life) Wait() {
 // Closed reports whether the life is shut.
 func (l *Life) Closed() bool { return l.closed.Load() }
 
+// err is what Enter returns once the life is shut.
 func (l *Life) err() error {
 	if l.Err == nil {
 		return holdfast.ErrClosed
@@ -92,6 +96,7 @@ func (x *Ending) End(why error) {
 	if x.why.CompareAndSwap(nil, &why) {
 		close(x.done)
 	} else {
+		// Waiting keeps the promise that whoever asks afterwards knows.
 		<-x.done // which another call is about to close
 	}
 }
@@ -133,6 +138,8 @@ func (e *Engine) AddSnapshot(n int64) { e.snapshots.Add(n) }
 func (e *Engine) Opened(what string) (closed func()) {
 	e.using.Lock()
 	defer e.using.Unlock()
+
+	// The address tells it from another of the same name.
 	store := &what
 	e.stores = append(e.stores, store)
 
@@ -193,6 +200,8 @@ func (e *Engine) Long(ctx context.Context, f func(context.Context) error) error 
 	if e.endings == nil {
 		e.endings = map[*context.CancelCauseFunc]bool{}
 	}
+
+	// The address is the key, because functions cannot be compared.
 	e.endings[&end] = true
 	e.long.Unlock()
 	err := f(ctx)
@@ -263,6 +272,8 @@ func (e *Engine) Close(settle func() error) (closed bool, err error) {
 		busy.Cause = err
 		return false, busy
 	}
+
+	// Shut before the last settle, so that a call that waits for the lock is refused and cannot write after it.
 	e.Shut()
 	err = settle()
 	e.Ending.End(e.err()) // after settle, which may have poisoned it

@@ -37,9 +37,12 @@ func (w *Window) Every() time.Duration { return max(w.every, 0) }
 // Dirty notes a commit weaker than Power. It is called after the commit took its
 // place and costs an atomic load when the timer is armed already.
 func (w *Window) Dirty() {
+	// The load comes first: commits are many, and a failed swap would take the cache line from all other processors.
 	if w.every <= 0 || w.dirty.Load() || !w.dirty.CompareAndSwap(false, true) {
 		return
 	}
+
+	// Only the one who has set dirty comes here, so the timer is armed once.
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopped {
@@ -52,6 +55,7 @@ func (w *Window) Dirty() {
 	}
 }
 
+// fire is what the timer calls, in a goroutine of its own.
 func (w *Window) fire() {
 	w.mu.Lock()
 
@@ -77,6 +81,8 @@ func (w *Window) Stop() {
 	if w.timer != nil {
 		w.timer.Stop()
 	}
+
+	// Waited for without the lock, which commits may want meanwhile.
 	w.mu.Unlock()
 	w.running.Wait()
 }

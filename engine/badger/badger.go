@@ -23,6 +23,12 @@
 // A directory of the engine has the library's files in its subdirectory data. User keys
 // are stored behind one byte, because the library keeps the keys that begin with "!badger!"
 // for itself.
+//
+// How it is built: Open (badger.go) takes the directory, has the library's files looked at and mended (inspect.go),
+// and opens the library with the options of describe.go. Writes go through a groupcommit.Committer, which calls
+// engine.commit (commit.go) from one goroutine at a time: room.go says whether the disk has room, the library writes
+// the transaction, and logs.go syncs. Reading is in read.go. handle.go gives the library a name of the directory that
+// cannot be taken by another, and logger.go finds failures that the library only logs.
 package badger
 
 import (
@@ -52,6 +58,7 @@ const format = 1
 // keyspace is the byte before every user key.
 const keyspace = 'k'
 
+// engine implements [driver.Core]. Reads go to the library at once; all writes pass through group.
 type engine struct {
 	driver.Engine[*lib.Txn]
 	datadir *datadir.Handle
@@ -92,8 +99,12 @@ func OpenWith(dir string, o holdfast.Options, tune ...func(lib.Options) lib.Opti
 	return open(dir, o, hooks{tune: tune})
 }
 
+// open is OpenWith with hooks. What it has opened it closes again if it fails, the last first: the library before the
+// handle, and the directory's lock at the end.
 func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error) {
 	defer func() { err = datadir.Full(err) }()
+
+	// Looked at before anything is made: a refused budget leaves no directory behind.
 	if o.MemoryBytes != 0 && o.MemoryBytes < minMemory {
 		return nil, &holdfast.Error{Op: "open", Engine: Name, Path: dir, Class: holdfast.ErrBadOption,
 			Detail: fmt.Sprintf("a memory budget of %d bytes, which Badger would exceed", o.MemoryBytes),
@@ -118,6 +129,8 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 			err = errors.Join(err, hm.Close())
 		}
 	}()
+
+	// The library's files have a directory of their own, apart from the mark and the lock.
 	data := filepath.Join(hm.Dir, "data")
 	if err := datadir.MkdirAll(data); err != nil {
 		return nil, failed("open", data, err)
@@ -148,16 +161,22 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	if e.logs, err = newLogs(data, h); err != nil {
 		return nil, errors.Join(failed("open", data, err), db.Close())
 	}
+
+	// All is on the device, so the directory may count as made.
 	if err := hm.Made(); err != nil {
 		return nil, errors.Join(err, e.logs.close(), db.Close())
 	}
 	e.room = room{dir: data, freeSpace: h.freeSpace, check: hm.Check}
+
+	// Groups are merged only to far below the limits of a transaction, which the library refuses to exceed.
 	e.group = groupcommit.New(Name, maxGroupBytes, e.commit)
 	e.group.OnPoison(e.Life.Poison)
 	e.group.LimitOps(maxGroupOps)
 
 	// From here on a flush that fails in the background poisons the engine.
 	poison := func(cause error) { _ = e.group.Fail(failed("write", data, held.err(cause))) }
+
+	// Failures before this line are in flush.failed alone; there is no group yet that could be poisoned.
 	flush.poison.Store(&poison)
 	every := o.SyncEvery
 	if !canSync {
@@ -192,6 +211,8 @@ func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 		// or pending.
 		x := expansion{}
 		x.covered, x.ops = intervals.Split(slices.Collect(b.Ops()))
+
+		// The size is checked only then, because it depends on what the ranges hold.
 		r, err = e.group.ApplyChecked(&x.plain, level, x.pending, func() error {
 			e.expand(&x)
 			return fits(&x.plain, true)
@@ -234,6 +255,8 @@ func (e *engine) Measure(m *holdfast.Metrics) {
 	e.group.Fill(m)
 	m.Groups = e.txns.Load()
 	m.Syncs = e.logs.syncs.Load()
+
+	// A log of the library has its full size from the beginning, most of it a hole; Usage counts what is allocated.
 	m.Files, m.DiskBytes = datadir.Usage(e.datadir.Dir)
 	m.TornBytes = e.torn
 	if memtables, err := numbered(e.logs.dir, ".mem"); err == nil {
@@ -245,7 +268,10 @@ func (e *engine) Measure(m *holdfast.Metrics) {
 
 // Release implements [driver.Core].
 func (e *engine) Release(err error) error {
+	// The window's sync goes through the group, so it ends first.
 	e.window.Stop()
+
+	// Close waits for what is queued. Nothing is committed from here on, so that logs and room have no other user.
 	if poison := e.group.Close(); err == nil {
 		err = poison
 	}
@@ -263,6 +289,7 @@ func (e *engine) release() error {
 		return errors.Join(err, e.logs.close(), e.datadir.Close())
 	}
 
+	// The channel has room for the result: if release gives up, the goroutine can still end later.
 	closed := make(chan error, 1)
 	go func() {
 		for {
@@ -315,6 +342,7 @@ func unreadable(op, path string, offset int64, err error) error {
 	return corrupt(op, path, offset, err)
 }
 
+// corrupt returns ErrCorrupt for damage at offset of path.
 func corrupt(op, path string, offset int64, cause error) error {
 	return &holdfast.Error{Op: op, Engine: Name, Path: path, Offset: offset, Class: holdfast.ErrCorrupt, Cause: cause,
 		Remedy: "restore the directory from a backup"}

@@ -29,6 +29,8 @@ func fits(b *holdfast.Batch, expanded bool) error {
 
 		return &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrTooLarge, Detail: detail, Remedy: remedy}
 	}
+
+	// Only a batch that is over what is merged comes here, so most batches are not walked.
 	for op := range b.Ops() {
 		if len(op.Value) > maxValueBytes {
 			return tooLarge(fmt.Sprintf("a value has %d bytes, the limit is %d", len(op.Value), maxValueBytes))
@@ -38,6 +40,8 @@ func fits(b *holdfast.Batch, expanded bool) error {
 	switch {
 	case b.Size() > maxBatchBytes:
 		return tooLarge(fmt.Sprintf("the batch has %d bytes, the limit is %d", b.Size(), maxBatchBytes))
+
+	// The library adds the mark of a transaction's end, and refuses a transaction that reaches the limit.
 	case int64(b.Len())+1 >= maxTxnOps:
 		return tooLarge(fmt.Sprintf("the batch has %d operations, the limit is %d", b.Len(), maxTxnOps-2))
 	}
@@ -64,9 +68,14 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 			return failed("sync", e.logs.dir, err)
 		}
 	}
+
+	// An empty batch at a lower level has nothing to wait for: what came before it is in the log's pages already.
 	if level < holdfast.Power {
 		return nil
 	}
+
+	// The path is checked between the sync and the answer: what was synced in a directory that is no longer at its path
+	// would not be found.
 	if err := e.logs.sync(); err != nil {
 		return failed("sync", e.logs.dir, err)
 	}
@@ -80,9 +89,14 @@ func (e *engine) write(b *holdfast.Batch) (usage, error) {
 	defer txn.Discard()
 
 	var u usage
+
+	// Entries and keys of a group are allocated together. Each in an allocation of its own would be two more per
+	// operation.
 	entries, keys := e.arena.take(b)
 	for op := range b.Ops() {
-		// The library keeps pointers to entry and key until the transaction is committed; both lie in the arena until then.
+		// The library keeps pointers to entry and key until the transaction is committed; both lie in the arena until
+		// then. The third index keeps the library from appending into the next key. If keys grows, earlier keys stay where
+		// they were, in the old array.
 		start := len(keys)
 		keys = append(append(keys, keyspace), op.Key...)
 		key := keys[start:len(keys):len(keys)]
@@ -96,6 +110,8 @@ func (e *engine) write(b *holdfast.Batch) (usage, error) {
 		if err != nil {
 			return u, err
 		}
+
+		// Counted the way the library lays it out, to know when the memtable is full.
 		u.add(len(key), len(op.Value))
 	}
 	u.end()
@@ -117,9 +133,12 @@ type arena struct {
 // take returns empty slices for b; the entries must not grow, because the library keeps
 // pointers to them.
 func (a *arena) take(b *holdfast.Batch) ([]lib.Entry, []byte) {
+	// A batch this large is rare: it gets memory that is not kept.
 	if b.Len() > maxGroupOps {
 		return make([]lib.Entry, 0, b.Len()), nil
 	}
+
+	// The values of the last transaction must not stay alive with the arena.
 	clear(a.entries)
 	a.entries = slices.Grow(a.entries[:0], b.Len())[:b.Len()]
 	a.keys = slices.Grow(a.keys[:0], min(b.Size(), 64<<10))
@@ -157,6 +176,8 @@ func (e *engine) expand(x *expansion) {
 		it := openCursor(txn, holdfast.Range{Lo: r.Lo, Hi: r.Hi})
 		for it.next() && int64(x.plain.Len()) < maxTxnOps {
 			x.plain.Delete(it.key())
+
+			// What is visible has been deleted, and is not deleted a second time below.
 			delete(x.queued, string(it.key()))
 		}
 		it.close()
@@ -166,6 +187,8 @@ func (e *engine) expand(x *expansion) {
 		x.plain.Delete([]byte(key))
 	}
 
+	// These are what no later range of the batch covers, in the batch's order. A transaction keeps the last operation on
+	// a key, so what is set here overrides a deletion above.
 	for _, op := range x.ops {
 		switch op.Kind {
 		case holdfast.KindSet:

@@ -13,6 +13,7 @@ type handle struct {
 	file *os.File
 }
 
+// plain replaces the handle's name in a text by the directory's own.
 func (h handle) plain(text string) string { return strings.ReplaceAll(text, h.name, h.dir) }
 
 // err is err with the directory's own name in its text.
@@ -24,6 +25,7 @@ func (h handle) err(err error) error {
 	return &plainError{err, h.plain(err.Error())}
 }
 
+// plainError is an error with another text; errors.Is and errors.As see the original.
 type plainError struct {
 	error
 	text string
@@ -32,6 +34,7 @@ type plainError struct {
 func (e *plainError) Error() string { return e.text }
 func (e *plainError) Unwrap() error { return e.error }
 
+// close gives the handle up. The library must be closed before: its names lead through it.
 func (h handle) close() error {
 	if h.file == nil {
 		return nil

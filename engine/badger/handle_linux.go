@@ -5,6 +5,8 @@ import (
 	"os"
 )
 
+// openHandle keeps dir open and names it by its descriptor in /proc, which leads to the same directory whatever
+// becomes of its path.
 func openHandle(dir string) (handle, error) {
 	f, err := os.Open(dir)
 	if err != nil {

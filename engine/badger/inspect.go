@@ -45,18 +45,24 @@ func inspect(dir string, h hooks) (left, error) {
 		return found, failed("open", dir, err)
 	}
 
+	// Of the value log at most the newest two can be unsynced: the library syncs a file before it goes on to the next,
+	// and may have died in between.
 	var open []string // the logs that were in use, in the order in which they are to be synced
 	for _, n := range values[max(0, len(values)-2):] {
 		open = append(open, valuePath(dir, n))
 	}
 
+	// The value log comes first, so that no synced log points to values that are not on the device.
 	for _, n := range wals {
 		open = append(open, walPath(dir, n))
 	}
+
+	// The tables are looked at before any file is cut: if they are damaged, the directory stays as it was found.
 	if err := checkTables(dir, len(wals)+len(values) > 0, &found); err != nil {
 		return found, err
 	}
 
+	// A log in use has twice the size that the library lets it fill; see checkLog.
 	for _, path := range open {
 		size := int64(2 * memTableSize)
 		if filepath.Ext(path) == ".vlog" {
@@ -73,6 +79,8 @@ func inspect(dir string, h hooks) (left, error) {
 	if err := checkDiscards(filepath.Join(dir, "DISCARD"), values); err != nil {
 		return found, failed("open", dir, err)
 	}
+
+	// Also for the names: of empty files that were removed, and of logs that a dead process made.
 	if len(open) > 0 {
 		if err := datadir.SyncDir(dir); err != nil {
 			return found, failed("open", dir, err)
@@ -119,6 +127,8 @@ func checkLog(path string, full int64, found *left) (int64, error) {
 	if err != nil {
 		return 0, failed("open", path, err)
 	}
+
+	// Length 0 was dealt with before; a length in between is none that the library leaves.
 	if st.Size() < logHeader {
 		return 0, corrupt("open", path, st.Size(), errors.New("the log is shorter than its header"))
 	}
@@ -130,6 +140,8 @@ func checkLog(path string, full int64, found *left) (int64, error) {
 		if st.Size() != full {
 			return 0, corrupt("open", path, end, errors.New("the record has no valid checksum"))
 		}
+
+		// Behind the torn record the file is a hole, which is not counted as torn.
 		torn, err := lastByte(f, end)
 		if err != nil {
 			return 0, failed("open", path, err)
@@ -158,6 +170,8 @@ func logEnd(f io.ReaderAt, size int64) (int64, error) {
 	in := bufio.NewReaderSize(io.NewSectionReader(f, logHeader, size-logHeader), 1<<16)
 	at, end := int64(logHeader), int64(logHeader)
 	var record []byte
+
+	// Whether a transaction has begun whose end was not read yet; end stays at its beginning until then.
 	inside := false
 	for {
 		head, err := in.Peek(24) // at most 2 + 5 + 5 + 10, and shorter only at the end
@@ -177,6 +191,9 @@ func logEnd(f io.ReaderAt, size int64) (int64, error) {
 			}
 			lengths[i], n = v, n+w
 		}
+
+		// Lengths carry no checksum of their own. Ones that cannot be are taken for the end before memory is asked for
+		// them.
 		key, value := lengths[0], lengths[1]
 		if key == 0 || key > 1<<16 || value > uint64(size) {
 			return end, nil
@@ -185,6 +202,8 @@ func logEnd(f io.ReaderAt, size int64) (int64, error) {
 		if at+total > size {
 			return end, nil
 		}
+
+		// The buffer is kept for later records and grows by half as much again.
 		if int64(cap(record)) < total {
 			record = make([]byte, total, total+total/2)
 		}
@@ -198,12 +217,16 @@ func logEnd(f io.ReaderAt, size int64) (int64, error) {
 			return end, nil
 		}
 
+		// The flags decide whether the transaction is whole: a part, its end, or, with neither, a record that stands
+		// alone.
 		at += total
 		switch {
 		case flags&64 != 0:
 			inside = true
 		case flags&128 != 0:
 			inside, end = false, at
+
+		// A record that stands alone inside a transaction means that the rest of that transaction is missing.
 		case inside:
 			return end, nil
 		default:
@@ -218,11 +241,14 @@ func lastByte(f *os.File, from int64) (int64, error) {
 	end, at := from, from
 
 	for {
+		// Holes are skipped: a log is tens of megabytes long and mostly not written.
 		next, err := nextData(f, at)
 		n := 0
 		if at = next; err == nil {
 			n, err = f.ReadAt(buf, at)
 		}
+
+		// Data is allocated in blocks, so what is found may end in zeros.
 		if rest := bytes.TrimRight(buf[:n], "\x00"); len(rest) > 0 {
 			end = at + int64(len(rest))
 		}
@@ -257,6 +283,8 @@ func checkTables(dir string, used bool, found *left) error {
 		return failed("open", path, err)
 	}
 	defer f.Close()
+
+	// end is where the last record ends that is whole.
 	manifest, end, err := lib.ReplayManifestFile(f, 0, lib.DefaultOptions(dir))
 	if err != nil {
 		return openFailed(path, err)
@@ -306,8 +334,11 @@ func checkTable(path string) error {
 		return failed("open", path, err)
 	}
 	end := st.Size()
+
+	// The parts are read from the end of the file towards its beginning, because each length stands behind its part.
 	var fault error
-	// part reads what lies before end and has its length behind it.
+	// part reads what lies before end and has its length behind it. After the first fault it returns nil, so that the
+	// fault is looked at once, after all parts.
 	part := func() []byte {
 		var length [4]byte
 		if fault != nil {
@@ -331,6 +362,8 @@ func checkTable(path string) error {
 		return b
 	}
 	sum, index := part(), part()
+
+	// Blocks are found through the index, so it is checked first.
 	if fault == nil {
 		fault = checkSum(index, sum)
 	}
@@ -357,9 +390,13 @@ func checkBlocks(r io.Reader, size int64, index []byte) (at int64, fault error) 
 			return at, errors.New("the index is incomplete")
 		}
 		n := int(block.Len())
+
+		// Blocks lie one behind the other from the beginning of the file; anything else is not what the library writes.
 		if int64(block.Offset()) != at || at+int64(n) > size || n < 4 {
 			return at, errors.New("the index does not fit the blocks")
 		}
+
+		// Twice as much, so that growing blocks do not allocate each time.
 		if cap(buf) < n {
 			buf = make([]byte, 2*n)
 		}
@@ -368,6 +405,8 @@ func checkBlocks(r io.Reader, size int64, index []byte) (at int64, fault error) 
 			return at, err
 		}
 		sum := int(binary.BigEndian.Uint32(buf[n-4:]))
+
+		// The length of the checksum could be damaged too.
 		if sum > n-4 {
 			return at, errors.New("a block has no checksum")
 		}
@@ -410,6 +449,8 @@ func checkDiscards(path string, values []int) error {
 		newest = values[n-1]
 	}
 
+	// The notes are pairs of 8 bytes: a file's number, and the garbage in it. They are in order of the number, and end
+	// with a zero.
 	wrong := len(data) < 1<<20 || len(data)%16 != 0
 	for before := uint64(0); !wrong && len(data) > 0; data = data[16:] {
 		number, garbage := binary.BigEndian.Uint64(data), binary.BigEndian.Uint64(data[8:])

@@ -27,9 +27,14 @@ type flushes struct {
 	failed chan error                  // has the latest
 }
 
+// newFlushes returns one that tells nobody until poison is set.
 func newFlushes() *flushes { return &flushes{failed: make(chan error, 1)} }
 
+// report replaces the failure that waits in failed by cause, and poisons the engine if it is open. It never blocks:
+// the library calls it in its own goroutines.
 func (f *flushes) report(cause error) {
+	// The older one is taken out first. Two reports at once may lose one of them, which does no harm: both say that
+	// flushing fails.
 	select {
 	case <-f.failed:
 	default:
@@ -44,6 +49,7 @@ func (f *flushes) report(cause error) {
 	}
 }
 
+// Errorf implements the library's Logger, as do the methods below.
 func (l logger) Errorf(format string, args ...any) {
 	if strings.HasPrefix(format, flushFailed) && len(args) > 0 {
 		if cause, ok := args[0].(error); ok {

@@ -56,12 +56,15 @@ type file struct {
 	number int
 }
 
+// walPath and valuePath are the names that the library gives to its files.
 func walPath(dir string, n int) string   { return filepath.Join(dir, fmt.Sprintf("%05d.mem", n)) }
 func valuePath(dir string, n int) string { return filepath.Join(dir, fmt.Sprintf("%06d.vlog", n)) }
 
 // newLogs follows the logs that the library has just made in dir.
 func newLogs(dir string, h hooks) (*logs, error) {
 	l := &logs{dir: dir, hooks: h}
+
+	// The library may have replayed and made several logs while it opened; all of them are synced here.
 	if err := l.catchUp(); err != nil {
 		return nil, errors.Join(err, l.close())
 	}
@@ -78,18 +81,24 @@ func (l *logs) before() error {
 			return err
 		}
 	}
+
+	// Full or not is an estimate, on the safe side: a sync too many costs time, one too few could lose the order.
 	l.due = l.fill.full()
 	if !l.due || !l.dirty {
 		return nil
 	}
 
+	// Done before the transaction, because afterwards part of the next log may reach the device first.
 	return l.syncWAL()
 }
 
 // after is called when a transaction has been written.
 func (l *logs) after(u usage, level holdfast.Level) error {
+	// Counted first: the transaction is written, whatever becomes of the syncs below.
 	l.fill.add(u)
 	l.last = u
+
+	// Before anything can sync the log that points to the values.
 	if u.values {
 		if err := l.syncValues(); err != nil {
 			return err
@@ -102,6 +111,8 @@ func (l *logs) after(u usage, level holdfast.Level) error {
 			return err
 		}
 	}
+
+	// Set last: if follow has gone on to the next log above, before had synced the one that is left.
 	l.dirty = true
 
 	return nil
@@ -116,6 +127,7 @@ func (l *logs) sync() error {
 	return l.syncWAL()
 }
 
+// syncWAL syncs the log in use. After a failure the log stays dirty.
 func (l *logs) syncWAL() error {
 	err := l.syncFile(l.wal.File)
 	l.dirty = l.dirty && err != nil
@@ -135,6 +147,8 @@ func (l *logs) follow() (bool, error) {
 		err = l.syncWAL()
 	}
 	err = errors.Join(err, l.wal.Close())
+
+	// The latest transaction may be in it, so it counts as dirty.
 	l.wal = file{next, l.wal.number + 1}
 	l.dirty = true
 	l.fill.reset()
@@ -151,6 +165,8 @@ func (l *logs) syncValues() error {
 		if err := l.syncFile(l.values.File); err != nil {
 			return err
 		}
+
+		// The library may have gone on to the next file while it wrote; it is looked for until there is none.
 		next, err := openNext(valuePath(l.dir, l.values.number+1))
 		if next == nil {
 			return err
@@ -177,6 +193,7 @@ func (l *logs) catchUp() error {
 		}
 
 		for _, n := range numbers {
+			// A file that is followed already is synced once more: it may have grown.
 			if n < kind.at.number {
 				continue
 			}
@@ -184,6 +201,8 @@ func (l *logs) catchUp() error {
 			if err != nil {
 				return err
 			}
+
+			// The library deletes a log in the background when its table is on the device.
 			if next == nil {
 				continue // deleted since it was listed
 			}
@@ -201,11 +220,14 @@ func (l *logs) catchUp() error {
 			return fmt.Errorf("there is no %s file in %s", kind.ext, l.dir)
 		}
 	}
+
+	// The names of all files are synced last, in one go.
 	l.dirty = false
 
 	return l.syncDir()
 }
 
+// syncFile syncs f and counts it. The hook lets tests fail or watch the sync.
 func (l *logs) syncFile(f *os.File) error {
 	if l.hooks.sync != nil {
 		if err := l.hooks.sync(f.Name()); err != nil {
@@ -217,6 +239,7 @@ func (l *logs) syncFile(f *os.File) error {
 	return syncFile(f)
 }
 
+// syncDir syncs the directory, for the names of new files.
 func (l *logs) syncDir() error {
 	if l.hooks.sync != nil {
 		if err := l.hooks.sync(l.dir); err != nil {
@@ -228,6 +251,7 @@ func (l *logs) syncDir() error {
 	return datadir.SyncDir(l.dir)
 }
 
+// close closes the files without a sync.
 func (l *logs) close() error {
 	var errs []error
 	for _, f := range []file{l.wal, l.values} {
@@ -291,6 +315,7 @@ func (u *usage) add(key, value int) {
 // end counts the mark at the end of a transaction.
 func (u *usage) end() { u.wal += 48 }
 
+// uvarintLen is how many bytes n takes in a record.
 func uvarintLen(n int64) int {
 	var b [binary.MaxVarintLen64]byte
 	return binary.PutUvarint(b[:], uint64(n))
@@ -303,11 +328,13 @@ type fill struct {
 	nodes, wal int64
 }
 
+// reset begins a new memtable, which has the head of its list and the header of its log.
 func (f *fill) reset() {
 	f.arena.Store(256) // the list's head
 	f.nodes, f.wal = 0, 20
 }
 
+// add counts what a transaction takes.
 func (f *fill) add(u usage) {
 	f.arena.Add(u.arena)
 	f.nodes += u.nodes
@@ -323,4 +350,5 @@ func (f *fill) bound() int64 {
 	return max(f.wal, f.arena.Load()+int64(4*levels)+128)
 }
 
+// full reports whether the next transaction may begin another memtable.
 func (f *fill) full() bool { return f.bound() >= memTableSize }

@@ -41,7 +41,8 @@ func (e *engine) Read(txn *lib.Txn, dst, key []byte) ([]byte, error) {
 		value = append(dst, v...)
 		return nil
 	})
-	// The library answers a value it cannot read with an empty one and no error.
+	// The library answers a value it cannot read with an empty one and no error. ValueSize is stored with the key, so it
+	// tells an empty value from one that is missing.
 	if err == nil && len(value) == len(dst) && item.ValueSize() > 0 {
 		err = errNoValue
 	}
@@ -64,6 +65,7 @@ type cursor struct {
 	at      []byte // the current key; if reverse, the iterator is behind it
 }
 
+// openCursor returns a cursor before the first key of r in txn; close must follow.
 func openCursor(txn *lib.Txn, r holdfast.Range) *cursor {
 	c := &cursor{txn: txn, lo: spaced(r.Lo), hi: []byte{keyspace + 1}, reverse: r.Reverse}
 	shared := c.lo[:1]
@@ -81,8 +83,10 @@ func openCursor(txn *lib.Txn, r holdfast.Range) *cursor {
 	return c
 }
 
+// next goes to the next key that is not deleted, and reports whether there is one.
 func (c *cursor) next() bool {
 	for !c.ended {
+		// Backward the iterator is behind the current key already, because skip has passed over all its versions.
 		switch {
 		case c.begun && !c.reverse:
 			c.it.Next()
@@ -101,6 +105,8 @@ func (c *cursor) next() bool {
 		// skip looks at all of them.
 		item := c.it.Item()
 		older := c.begun && !c.reverse && bytes.Equal(item.Key(), c.at)
+
+		// The key is copied: the library uses its memory again when the iterator moves.
 		c.begun, c.at = true, append(c.at[:0], item.Key()...)
 		deleted := item.IsDeletedOrExpired()
 		if c.reverse {
@@ -140,6 +146,7 @@ func (c *cursor) key() []byte { return c.at[1:] }
 
 // item is that of the current key.
 func (c *cursor) item() (*lib.Item, error) {
+	// The iterator has left the key; the transaction still sees the same version.
 	if c.reverse {
 		return c.txn.Get(c.at)
 	}
@@ -147,8 +154,10 @@ func (c *cursor) item() (*lib.Item, error) {
 	return c.it.Item(), nil
 }
 
+// close ends the iterator. The transaction stays open.
 func (c *cursor) close() { c.it.Close() }
 
+// iterator is a [holdfast.Iterator] over a cursor. The view stays open until Close calls hold.End.
 type iterator struct {
 	hold   driver.Hold[*lib.Txn]
 	e      *engine
@@ -168,6 +177,7 @@ func (e *engine) Walk(h driver.Hold[*lib.Txn], r holdfast.Range) (holdfast.Itera
 
 // Next implements [holdfast.Iterator].
 func (i *iterator) Next() bool {
+	// The value of the last key is gone: its buffer is used for the next.
 	i.loaded, i.value = false, nil
 	i.at = !i.closed && i.err == nil && i.cursor.next()
 
@@ -215,6 +225,8 @@ func (i *iterator) Err() error { return i.err }
 func (i *iterator) Close() error {
 	if !i.closed {
 		i.closed, i.at, i.value = true, false, nil
+
+		// The iterator before the transaction: the library panics if a transaction ends with one open.
 		i.cursor.close()
 		i.hold.End()
 	}

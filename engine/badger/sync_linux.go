@@ -17,6 +17,7 @@ const (
 // which would cost a journal commit, but not the file's size or blocks.
 func syncFile(f *os.File) error {
 	for {
+		// The runtime's signals may interrupt it before it has done anything.
 		if err := unix.Fdatasync(int(f.Fd())); err != unix.EINTR {
 			return os.NewSyscallError("fdatasync", err)
 		}

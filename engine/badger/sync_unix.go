@@ -22,6 +22,8 @@ func syncFile(f *os.File) error {
 	if err != nil {
 		return err
 	}
+
+	// A mapping of no bytes is an error.
 	if st.Size() > 0 {
 		m, err := unix.Mmap(int(f.Fd()), 0, int(st.Size()), unix.PROT_READ, unix.MAP_SHARED)
 		if err != nil {

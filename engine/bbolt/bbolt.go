@@ -17,6 +17,11 @@
 //     could not be kept safe from the next commit.
 //
 // The directory holds data.bbolt, which any tool for bbolt reads: one bucket, "kv".
+//
+// How it is built: Open has the file's structure checked (boltpages), opens it, and hands batches to a
+// groupcommit.Committer, whose leader calls engine.commit; all of that is in bbolt.go. Reading is in read.go.
+// compact.go replaces the file by a copy without its free pages. map_unix.go and map_windows.go say how much of the
+// file is mapped.
 package bbolt
 
 import (
@@ -70,6 +75,7 @@ const (
 
 var bucketName = []byte("kv")
 
+// engine implements [driver.Core]. bbolt lets readers go on while it writes; all writes pass through committer.
 type engine struct {
 	driver.Engine[*view]
 	tune      []func(*bbolt.Options)
@@ -118,6 +124,8 @@ func OpenWith(dir string, o holdfast.Options, tune ...func(*bbolt.Options)) (_ h
 	}
 	e := &engine{tune: tune, datadir: h, level: level, users: new(atomic.Int64), sparseFrom: compactFrom,
 		readOnly: o.ReadOnly}
+
+	// The engine's own use: db is not closed while it is 1 or more.
 	e.users.Store(1)
 	if err := e.open(); err != nil {
 		if e.file != nil {
@@ -127,6 +135,8 @@ func OpenWith(dir string, o holdfast.Options, tune ...func(*bbolt.Options)) (_ h
 
 		return nil, err
 	}
+
+	// The file was whole and on the device before it got its name.
 	if err := h.Made(); err != nil {
 		return nil, errors.Join(err, e.db.Close(), h.Close())
 	}
@@ -141,6 +151,7 @@ func OpenWith(dir string, o holdfast.Options, tune ...func(*bbolt.Options)) (_ h
 // open opens the data file, making it under another name first: a file that is there under
 // its own name was whole and synced.
 func (e *engine) open() (err error) {
+	// A page that the device cannot read is a fault of the mapping, which ends the process unless it is made a panic.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer e.catch("open", &err)
 	path := e.path()
@@ -150,6 +161,8 @@ func (e *engine) open() (err error) {
 		}
 	}
 	_ = os.Remove(path + ".new") // of a process that died while it copied the file
+
+	// Before bbolt reads the file: some damage would end the process in a way that nothing can catch.
 	if err := boltpages.CheckFile(path, boltpages.Inline); err != nil {
 		return e.fail("open", err)
 	}
@@ -185,6 +198,7 @@ func (e *engine) open() (err error) {
 		e.syncs.Add(1)
 	}
 	if err == nil {
+		// The page size is the file's, which another machine may have made with another one.
 		e.pageSize = e.db.Info().PageSize
 		e.fileSize, err = e.size()
 	}
@@ -200,11 +214,14 @@ func (e *engine) open() (err error) {
 
 // create makes a new data file, all of it on the device.
 func (e *engine) create(path string) error {
+	// It has another name until it is whole: a crash leaves a file that the next try removes.
 	making := path + ".new"
 	if err := os.Remove(making); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	o := e.options(0)
+
+	// A new file is synced in a directory made for process too, or its name could come to the device before its pages.
 	o.NoSync = false
 	db, err := bbolt.Open(making, 0o644, o)
 	if err != nil {
@@ -221,6 +238,8 @@ func (e *engine) create(path string) error {
 	return datadir.Rename(making, path) // bbolt never syncs the directory
 }
 
+// options are bbolt's for the file in use or a new one, with mapped bytes of address space. Opening with them sets
+// e.file.
 func (e *engine) options(mapped int) *bbolt.Options {
 	o := &bbolt.Options{
 		// Every commit writes the list of free pages in order, which the array keeps it in and
@@ -234,6 +253,8 @@ func (e *engine) options(mapped int) *bbolt.Options {
 	// The directory is locked already: the program that holds the file does not use Holdfast.
 	o.Timeout = time.Millisecond
 	o.NoSync, o.ReadOnly, o.InitialMmapSize, o.PageSize = e.level < holdfast.Power, e.readOnly, mapped, 0
+
+	// bbolt keeps its file to itself, and the engine asks for its size and reads its meta pages.
 	o.OpenFile = func(name string, flag int, mode os.FileMode) (f *os.File, err error) {
 		f, err = os.OpenFile(name, flag, mode)
 		e.file = f
@@ -244,8 +265,10 @@ func (e *engine) options(mapped int) *bbolt.Options {
 	return o
 }
 
+// path is that of the data file.
 func (e *engine) path() string { return filepath.Join(e.datadir.Dir, fileName) }
 
+// size is how long the file is now.
 func (e *engine) size() (int64, error) {
 	st, err := e.file.Stat()
 	if err != nil {
@@ -332,8 +355,13 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	if e.hold != nil && level == holdfast.Power {
 		e.hold()
 	}
+
+	// An empty batch only asks for a sync.
 	if b.Len() > 0 {
 		tx, err := e.transact(b)
+
+		// A panic has left bbolt's write lock taken. It is given back where that works, so that Close does not wait for
+		// it.
 		if err != nil {
 			if e.stuck && tx != nil {
 				e.abandon(tx)
@@ -341,6 +369,8 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 
 			return e.fail("commit", err)
 		}
+
+		// Looking costs two reads, so it is done now and then, and here, where no transaction is open.
 		e.count(tx.Stats())
 		if written := e.written.Load(); written-e.looked > lookEvery {
 			e.looked = written
@@ -363,6 +393,8 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	return e.datadir.Check() // bbolt has its one file open, which may no longer be in the directory
 }
 
+// transact makes one transaction of b, and turns a panic into ErrCorrupt. After one stuck says that bbolt's write lock
+// is still taken; tx can then be rolled back.
 func (e *engine) transact(b *holdfast.Batch) (tx *bbolt.Tx, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer e.catch("commit", &err)
@@ -383,6 +415,7 @@ func (e *engine) transact(b *holdfast.Batch) (tx *bbolt.Tx, err error) {
 
 // abandon releases the write lock after a panic, if bbolt still can.
 func (e *engine) abandon(tx *bbolt.Tx) {
+	// A second panic, in Rollback, leaves stuck as it is: the lock cannot be had back.
 	var err error
 	defer e.catch("roll back", &err)
 	_ = tx.Rollback()
@@ -399,6 +432,8 @@ func (e *engine) count(s bbolt.TxStats) {
 	} else {
 		e.syncs.Add(2)
 	}
+
+	// bbolt syncs the file after it has made it longer.
 	if size, err := e.size(); err == nil && size != e.fileSize {
 		e.fileSize = size
 		e.syncs.Add(1)
@@ -424,7 +459,11 @@ func (e *engine) change(kv *bbolt.Bucket, b *holdfast.Batch) error {
 	}
 
 	all := e.ops
+
+	// The operations lie in the batch's memory, which must not stay alive with the slice.
 	defer clear(all)
+
+	// Split drops what a later range covers, so that ranges may go first.
 	if b.HasRange() {
 		var covered intervals.Union
 		covered, e.ops = intervals.Split(all)
@@ -516,6 +555,8 @@ func (e *engine) Measure(m *holdfast.Metrics) {
 func (e *engine) Release(settled error) error {
 	e.window.Stop()
 	_ = e.committer.Close() // its poison is in settled
+
+	// The file is closed under bbolt; what is mapped stays until the process ends.
 	if e.stuck {
 		// bbolt's Close would wait for the write lock forever.
 		return errors.Join(settled, e.file.Close(), e.datadir.Close())
@@ -532,6 +573,7 @@ func (e *engine) catch(op string, err *error) {
 	}
 }
 
+// corrupt returns ErrCorrupt for the data file. cause may be nil.
 func (e *engine) corrupt(op, detail string, cause error) error {
 	return &holdfast.Error{Op: op, Engine: Name, Path: e.path(), Class: holdfast.ErrCorrupt, Detail: detail, Cause: cause,
 		Remedy: "restore it from a backup, or try what `bbolt surgery` can save"}

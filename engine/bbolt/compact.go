@@ -39,12 +39,17 @@ type meta struct{ freelist, pages, txid uint64 }
 func (e *engine) readMeta() (newest meta, err error) {
 	for i := range int64(2) {
 		var b [80]byte
+
+		// The meta pages are the first two of the file.
 		if _, err := e.file.ReadAt(b[:], i*int64(e.pageSize)); err != nil {
 			return meta{}, err
 		}
 		sum := fnv.New64a()
 		sum.Write(b[16:72])
 		word := func(at int) uint64 { return binary.NativeEndian.Uint64(b[at:]) }
+
+		// The word behind the checked ones is their checksum. A page that does not fit it was being written, or is
+		// damaged.
 		if m := (meta{word(48), word(56), word(64)}); word(72) == sum.Sum64() && m.txid >= newest.txid {
 			newest = m
 		}
@@ -80,9 +85,14 @@ func (e *engine) Compact(ctx context.Context, r holdfast.Range) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
+
+			// A file without free pages stays as it is; one that does not say goes through the copy.
 			if live, free, err := e.pages(); err == nil && free == 0 && live < math.MaxInt64 {
 				return nil
 			}
+
+			// Refused and failed differ: what is refused has changed nothing, while a failure leaves open which file is in
+			// use, and poisons.
 			refused, err := e.replace(ctx)
 			if err != nil {
 				return e.committer.Fail(e.fail("compact", err))
@@ -107,6 +117,8 @@ func (e *engine) compactIfSparse(most int64) error {
 	if err != nil || free < e.sparseFrom || live > free/2 || live*int64(e.pageSize) > most {
 		return nil
 	}
+
+	// A copy that was refused, say for want of room, is not tried again before twice as much is free.
 	e.sparseFrom = 2 * free // unless it succeeds
 	_, err = e.replace(context.Background())
 
@@ -121,6 +133,8 @@ func (e *engine) replace(ctx context.Context) (refused, err error) {
 	if err := e.datadir.Check(); err != nil { // files are made and renamed by name
 		return nil, err
 	}
+
+	// The copy is whole and on the device before it is renamed; a crash before the rename leaves the old file.
 	db, err := e.copyTo(ctx, making)
 	if err == nil {
 		err = e.datadir.Check()
@@ -143,17 +157,22 @@ func (e *engine) replace(ctx context.Context) (refused, err error) {
 
 		return err, nil
 	}
+
+	// From here on the new name is in place, and no error can be taken back.
 	if err := datadir.SyncDir(e.datadir.Dir); err != nil {
 		return nil, errors.Join(e.fail("compact", err), db.Close())
 	}
 
-	// Readers that come from here on read the copy. Those of the old file keep it until the last of them has left.
+	// Readers that come from here on read the copy. Those of the old file keep it until the last of them has left. View
+	// counts itself as a user under the same lock, so old is not closed between its look at db and its use.
 	e.swap.Lock()
 	old, users := e.db, e.users
 	e.db, e.users = db, new(atomic.Int64)
 	e.users.Store(1)
 	e.swap.Unlock()
 	leave(old, users)
+
+	// The copy was synced whole, so nothing in it waits for a sync.
 	e.file, e.sparseFrom, e.unsynced = copied, compactFrom, false
 	e.fileSize, err = e.size()
 
@@ -162,6 +181,7 @@ func (e *engine) replace(ctx context.Context) (refused, err error) {
 
 // leave ends one use of db. bbolt's own Close waits for readers, but keeps them from ending if there are several.
 func leave(db *bbolt.DB, users *atomic.Int64) {
+	// users cannot rise again from 0: new readers have got another counter.
 	if users.Add(-1) == 0 {
 		_ = db.Close() // all that was in it is in the file that replaced it
 	}
@@ -174,6 +194,8 @@ func (e *engine) copyTo(ctx context.Context, making string) (db *bbolt.DB, err e
 	if err := os.Remove(making); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
+
+	// The same page size, and room to grow as the file in use has.
 	o := e.options(e.mapped)
 	o.PageSize = e.pageSize
 	if db, err = bbolt.Open(making, 0o644, o); err != nil {
@@ -192,6 +214,8 @@ func (e *engine) copyTo(ctx context.Context, making string) (db *bbolt.DB, err e
 		return db, err
 	}
 	e.syncs.Add(1)
+
+	// From now on it syncs as the directory's level says.
 	db.NoSync = e.db.NoSync
 
 	return db, nil
@@ -205,6 +229,9 @@ func (e *engine) copyKeys(ctx context.Context, db *bbolt.DB) error {
 	return e.db.View(func(from *bbolt.Tx) error {
 		c := from.Bucket(bucketName).Cursor()
 		k, v := c.First()
+
+		// The copy is made in several transactions: one for all would hold every page in memory. The loop runs once even
+		// without keys, for the bucket.
 		for first := true; first || k != nil; first = false {
 			err := db.Update(func(to *bbolt.Tx) error {
 				kv, err := to.CreateBucketIfNotExists(bucketName)
@@ -212,6 +239,7 @@ func (e *engine) copyKeys(ctx context.Context, db *bbolt.DB) error {
 					return err
 				}
 
+				// Keys come in order, so that pages can be filled whole.
 				kv.FillPercent = 1
 				for n, size := 0, 0; k != nil && size < maxGroupSize; k, v = c.Next() {
 					if n++; n%lookAtContext == 0 && ctx.Err() != nil {
@@ -239,6 +267,8 @@ func (e *engine) compare(ctx context.Context, db *bbolt.DB) error {
 	return e.db.View(func(from *bbolt.Tx) error {
 		return db.View(func(to *bbolt.Tx) error {
 			a, b := from.Bucket(bucketName).Cursor(), to.Bucket(bucketName).Cursor()
+
+			// Both are walked side by side, to the end of the longer one.
 			ak, av := a.First()
 			n := 0
 			for bk, bv := b.First(); ak != nil || bk != nil; bk, bv = b.Next() {

@@ -27,4 +27,5 @@ func mapSize(path string) int {
 	return int(size)
 }
 
+// outOfAddressSpace reports whether the system would not map as much.
 func outOfAddressSpace(err error) bool { return errors.Is(err, syscall.ENOMEM) }

@@ -22,6 +22,7 @@ type view struct {
 
 // View implements [driver.Core].
 func (e *engine) View(op driver.Op) (v *view, err error) {
+	// Counted before the lock is given back, so that the file stays open until leave.
 	e.swap.RLock()
 	v = &view{db: e.db, used: e.users}
 	v.used.Add(1)
@@ -37,6 +38,8 @@ func (e *engine) View(op driver.Op) (v *view, err error) {
 	}()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer e.catch(string(op), &err)
+
+	// Finding the bucket reads pages, so it can panic.
 	if v.kv = v.tx.Bucket(bucketName); v.kv == nil {
 		return nil, e.corrupt(string(op), `bucket "kv" is missing`, nil)
 	}
@@ -46,6 +49,7 @@ func (e *engine) View(op driver.Op) (v *view, err error) {
 
 // Drop implements [driver.Core].
 func (e *engine) Drop(v *view) error {
+	// The transaction ends before the last user closes the file.
 	err := v.tx.Rollback()
 	leave(v.db, v.used)
 
@@ -58,6 +62,8 @@ func (e *engine) Read(v *view, dst, key []byte) (out []byte, err error) {
 	// A page outside the file, or one that the device cannot read, is a fault.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer e.catch("get", &err)
+
+	// The value lies in the mapped file, and is copied while a fault is still caught.
 	value := v.kv.Get(key)
 	if value == nil {
 		return dst, holdfast.ErrNotFound
@@ -72,6 +78,7 @@ func (e *engine) Walk(h driver.Hold[*view], r holdfast.Range) (holdfast.Iterator
 	return &iterator{hold: h, e: e, c: h.View.kv.Cursor(), lo: lo, hi: hi, reverse: r.Reverse}, nil
 }
 
+// iterator is a [holdfast.Iterator]. Its view, and so the file that keys and values lie in, stays until Close.
 type iterator struct {
 	hold       driver.Hold[*view]
 	e          *engine
@@ -86,6 +93,7 @@ type iterator struct {
 	touched    byte // keeps touch from being optimised away
 }
 
+// Next implements [holdfast.Iterator].
 func (it *iterator) Next() bool {
 	it.key, it.value = nil, nil
 	if it.done {
@@ -96,6 +104,8 @@ func (it *iterator) Next() bool {
 	switch {
 	case err != nil:
 		it.err, it.done = err, true
+
+	// The other bound was kept by where the walk began.
 	case k == nil,
 		it.reverse && bytes.Compare(k, it.lo) < 0,
 		!it.reverse && len(it.hi) > 0 && bytes.Compare(k, it.hi) >= 0:
@@ -107,6 +117,7 @@ func (it *iterator) Next() bool {
 	return !it.done
 }
 
+// step moves the cursor, and turns a panic or fault of damaged pages into ErrCorrupt.
 func (it *iterator) step() (k, v []byte, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer it.e.catch("scan", &err)
@@ -124,6 +135,8 @@ func (it *iterator) step() (k, v []byte, err error) {
 		k, v = it.c.First()
 	}
 	it.begun = true
+
+	// The engine stores no empty key. A damaged size would show as one.
 	if k != nil && len(k) == 0 {
 		return nil, nil, it.e.corrupt("scan", "a key is empty", nil)
 	}
@@ -134,6 +147,8 @@ func (it *iterator) step() (k, v []byte, err error) {
 
 // before moves to the last key below hi.
 func (it *iterator) before() (k, v []byte) {
+	// Seek goes to the first key from hi on, which is outside, so the one before it is wanted. If there is none from hi
+	// on, the last key of all is below it.
 	if len(it.hi) > 0 {
 		if k, _ := it.c.Seek(it.hi); k != nil {
 			return it.c.Prev()
@@ -157,10 +172,12 @@ func touch(b []byte) (sum byte) {
 	return sum
 }
 
+// Key, Value and Err implement [holdfast.Iterator].
 func (it *iterator) Key() []byte   { return it.key }
 func (it *iterator) Value() []byte { return it.value }
 func (it *iterator) Err() error    { return it.err }
 
+// Close implements [holdfast.Iterator].
 func (it *iterator) Close() error {
 	if !it.closed {
 		it.closed, it.done, it.key, it.value = true, true, nil, nil

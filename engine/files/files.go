@@ -22,6 +22,10 @@
 //     them at risk.
 //
 // The keys are in memory, in order: about 100 bytes each and the key itself. Opening reads the folder's names.
+//
+// How it is built: files.go opens the directory, commits groups of batches and syncs; name.go turns keys into names
+// and back; record.go is the content of a file; read.go finds the files that a Get, a snapshot or an iterator sees,
+// and keeps replaced ones for them under other names.
 package files
 
 import (
@@ -75,6 +79,8 @@ type node = treap.Node[*file]
 // tests.
 type hooks struct{ write, sync func(path string) error }
 
+// engine implements [driver.Core]. The index is a persistent tree: who has its root sees one state, whatever is
+// changed later.
 type engine struct {
 	driver.Engine[*view]
 	datadir   *datadir.Handle
@@ -107,6 +113,7 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	return openWith(dir, o, hooks{none, none})
 }
 
+// openWith is Open with hooks. It gives back what it has opened if it fails.
 func openWith(dir string, o holdfast.Options, k hooks) (_ holdfast.Engine, err error) {
 	defer func() { err = datadir.Full(err) }()
 	if o, err = o.WithDefaults(); err != nil {
@@ -130,12 +137,16 @@ func openWith(dir string, o holdfast.Options, k hooks) (_ holdfast.Engine, err e
 	return e, nil
 }
 
+// open opens the folder, reads its names into the index, and syncs it.
 func (e *engine) open() (err error) {
 	path := filepath.Join(e.datadir.Dir, dataDir)
 	if e.datadir.New {
+		// A crash may have left the folder of a directory that was not finished.
 		if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
+
+		// The folder's own name must be on the device before any file in it counts.
 		if err := datadir.SyncDir(e.datadir.Dir); err != nil {
 			return err
 		}
@@ -171,6 +182,7 @@ func (e *engine) list() error {
 			return err
 		}
 
+		// Names may be listed while hidden ones are removed; those that are left out are of no key.
 		for _, name := range names {
 			if strings.HasPrefix(name, ".") {
 				if err := e.removeHidden(name); err != nil {
@@ -187,6 +199,8 @@ func (e *engine) list() error {
 			} else if !ok {
 				return e.corrupt("open", name, errors.New("no key has this name"))
 			}
+
+			// A new file has been there since state 0, so that every view sees it.
 			e.index = e.index.Set(key, new(file), int64(len(key)))
 		}
 	}
@@ -197,6 +211,8 @@ func (e *engine) removeHidden(name string) error {
 	if e.readOnly || !strings.HasPrefix(name, newPrefix) && !strings.HasPrefix(name, oldPrefix) {
 		return nil
 	}
+
+	// What was being written counts as cut off. What was kept for a reader does not: it was replaced on purpose.
 	if st, err := e.data.Stat(name); err == nil && strings.HasPrefix(name, newPrefix) {
 		e.torn += st.Size()
 	}
@@ -204,6 +220,7 @@ func (e *engine) removeHidden(name string) error {
 	return e.data.Remove(name)
 }
 
+// longKey reads the key from the file that has it.
 func (e *engine) longKey(name string) ([]byte, error) {
 	f, err := e.data.Open(name)
 	if err != nil {
@@ -281,10 +298,12 @@ func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 
 // commit carries out a group of batches.
 func (e *engine) commit(b *holdfast.Batch, _ holdfast.Level) error {
+	// Names are used from here on; the directory must still be at its path.
 	if err := e.datadir.Check(); err != nil {
 		return err
 	}
 
+	// All values are written and synced before the first rename, so a failure here leaves every key as it was.
 	var sets []holdfast.Op
 	for op := range b.Ops() {
 		if op.Kind == holdfast.KindSet {
@@ -297,6 +316,8 @@ func (e *engine) commit(b *holdfast.Batch, _ holdfast.Level) error {
 	if err == nil {
 		err = e.install(b, first)
 	}
+
+	// The files that were renamed already are not found under their hidden names; the others are removed.
 	if err != nil {
 		for i := range sets {
 			_ = e.data.Remove(newName(first + uint64(i))) // or the next Open does
@@ -304,6 +325,8 @@ func (e *engine) commit(b *holdfast.Batch, _ holdfast.Level) error {
 
 		return e.fail("commit", dataDir, err)
 	}
+
+	// One sync of the folder makes all renames of the group durable.
 	if e.level == holdfast.Power && b.Len() > 0 {
 		if err := e.syncFolder(); err != nil {
 			return e.fail("sync", dataDir, err)
@@ -313,6 +336,7 @@ func (e *engine) commit(b *holdfast.Batch, _ holdfast.Level) error {
 	return e.datadir.Check()
 }
 
+// newName and oldName are the names of hidden files.
 func newName(n uint64) string { return newPrefix + strconv.FormatUint(n, 10) }
 func oldName(n uint64) string { return oldPrefix + strconv.FormatUint(n, 10) }
 
@@ -331,6 +355,7 @@ func (e *engine) each(n int, f func(int) error) (err error) {
 
 // parallel calls f for 0 to n-1, up to syncsAtOnce at a time, and returns an error if one did.
 func parallel(n int, f func(int) error) error {
+	// next is the index that the next goroutine takes. The first error sets it to n, so that no more calls begin.
 	var (
 		next   atomic.Int64
 		failed = make(chan error, 1)
@@ -368,6 +393,8 @@ func (e *engine) write(name string, op holdfast.Op) (err error) {
 	_, long := nameOf(op.Key)
 	var room [1024]byte
 	text, end := op.Value, room[:0]
+
+	// A small record is put together first, which saves a system call. A large value is not copied.
 	if len(op.Value)+len(op.Key)+endSize <= len(room) { // in one call
 		text = append(end, op.Value...)
 		text, end = appendEnd(text, op.Key, op.Value, long), nil
@@ -390,6 +417,7 @@ func (e *engine) write(name string, op holdfast.Op) (err error) {
 	return e.syncFile(name, f)
 }
 
+// syncFile syncs f, which hooks and errors call name.
 func (e *engine) syncFile(name string, f *os.File) error {
 	if err := e.hooks.sync(name); err != nil {
 		return err
@@ -399,6 +427,7 @@ func (e *engine) syncFile(name string, f *os.File) error {
 	return f.Sync()
 }
 
+// syncFolder makes durable which names the folder has.
 func (e *engine) syncFolder() error {
 	if err := e.hooks.sync(dataDir); err != nil {
 		return err
@@ -416,8 +445,12 @@ func (e *engine) install(b *holdfast.Batch, next uint64) (err error) {
 	if b.Len() == 0 {
 		return nil
 	}
+
+	// Readers wait from here to the end of the group, so they see it whole.
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
+	// Also after a failure: what is done so far is a state of its own.
 	defer func() { e.state++ }()
 
 	for op := range b.Ops() {
@@ -425,13 +458,18 @@ func (e *engine) install(b *holdfast.Batch, next uint64) (err error) {
 		case holdfast.KindSet:
 			name, _ := nameOf(op.Key)
 			err = e.retire(op.Key, name, func() error { return e.data.Rename(newName(next), name) })
+
+			// since is the state that this group makes, so no open view sees the new file.
 			if err == nil {
 				e.index = e.index.Set(bytes.Clone(op.Key), &file{since: e.state + 1}, int64(len(op.Key)))
 			}
+
+			// A hidden file has been made for each set, in this order.
 			next++
 		case holdfast.KindDelete:
 			err = e.remove(op.Key)
 		case holdfast.KindDeleteRange:
+			// The walk is over the index as it was: the tree that remove makes is another.
 			c := e.index.Walk(holdfast.Range{Lo: op.Key, Hi: op.Value})
 			for n := c.Next(); n != nil && err == nil; n = c.Next() {
 				err = e.remove(n.Key)
@@ -450,6 +488,8 @@ func (e *engine) remove(key []byte) error {
 	if _, ok := e.index.Get(key); !ok {
 		return nil
 	}
+
+	// A file that somebody removed by hand is gone already, which is what is wanted.
 	name, _ := nameOf(key)
 	err := e.retire(key, name, func() error {
 		if err := e.data.Remove(name); !errors.Is(err, fs.ErrNotExist) {
@@ -473,6 +513,8 @@ func (e *engine) Settle() error {
 	}
 	e.settling.Lock()
 	defer e.settling.Unlock()
+
+	// What is queued is written first; the sync then covers it.
 	if err := e.committer.Flush(); err != nil {
 		return err
 	}
@@ -495,11 +537,15 @@ func (e *engine) settle() error {
 		if !n.Value.synced.Load() {
 			keys = append(keys, n.Key)
 		}
+
+		// Set before the sync, so that the next one does not do it again.
 		n.Value.synced.Store(true) // an error poisons
 	}
 	if err := e.syncKeys(keys); err != nil {
 		return err
 	}
+
+	// The folder comes after the files: a name must not lead to a file whose content is not there.
 	if err := e.syncFolder(); err != nil {
 		return err
 	}
@@ -510,6 +556,7 @@ func (e *engine) settle() error {
 // syncAllFrom is the number of files from which the whole file system is synced instead, where there is a call for it.
 const syncAllFrom = 64
 
+// syncKeys syncs the files of keys, or all of the file system if they are many.
 func (e *engine) syncKeys(keys [][]byte) error {
 	if len(keys) >= syncAllFrom && canSyncAll {
 		if err := e.hooks.sync(dataDir); err != nil {
@@ -522,6 +569,8 @@ func (e *engine) syncKeys(keys [][]byte) error {
 
 	return parallel(len(keys), func(i int) error {
 		name, _ := nameOf(keys[i])
+
+		// Under this name there may be a newer version by now, which does no harm: it is synced too.
 		f, err := e.data.OpenFile(name, os.O_RDWR, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // deleted since
@@ -558,6 +607,7 @@ func (e *engine) Release(settled error) error {
 	return errors.Join(settled, e.release())
 }
 
+// release closes what is open, and gives the lock of the directory back last.
 func (e *engine) release() (err error) {
 	if e.folder != nil {
 		err = e.folder.Close()
@@ -569,6 +619,7 @@ func (e *engine) release() (err error) {
 	return errors.Join(err, e.datadir.Close())
 }
 
+// path is the path of a file in the folder, or of the folder itself.
 func (e *engine) path(name string) string {
 	if name == dataDir {
 		return filepath.Join(e.datadir.Dir, dataDir)
@@ -586,6 +637,7 @@ func (e *engine) unreadable(op, name string, cause error) error {
 	return e.corrupt(op, name, cause)
 }
 
+// corrupt returns ErrCorrupt for a file of the folder.
 func (e *engine) corrupt(op, name string, cause error) error {
 	return &holdfast.Error{Op: op, Engine: Name, Path: e.path(name), Class: holdfast.ErrCorrupt, Cause: cause,
 		Remedy: "restore the file from a backup, or remove it, which deletes the key"}

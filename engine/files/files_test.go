@@ -237,3 +237,24 @@ func TestHeap(t *testing.T) {
 	t.Logf("%d bytes a key of 16 bytes", per)
 	runtime.KeepAlive(index)
 }
+
+// TestOldFilesGo: a file that was replaced goes with the last view that needs it, also while a later view is open.
+func TestOldFilesGo(t *testing.T) {
+	dir := t.TempDir()
+	e := open(t, dir, holdfast.Options{})
+	set(t, e, holdfast.Process, "key", "first")
+	before, err := e.Snapshot()
+	try(t, err)
+	set(t, e, holdfast.Process, "key", "second")
+	after, err := e.Snapshot()
+	try(t, err)
+	defer after.Close()
+
+	if old := hidden(t, dir); len(old) != 1 {
+		t.Fatalf("kept for the older view: %q", old)
+	}
+	try(t, before.Close())
+	if old := hidden(t, dir); len(old) != 0 {
+		t.Errorf("kept, though nobody needs it: %q", old)
+	}
+}

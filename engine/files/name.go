@@ -26,6 +26,7 @@ const (
 	oldPrefix = ".old-" // replaced or deleted, and kept for a snapshot or iterator
 )
 
+// plain reports whether c stands for itself in a name.
 func plain(c byte) bool {
 	return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || strings.IndexByte("-_.=+@,", c) >= 0
 }
@@ -40,6 +41,7 @@ func nameOf(key []byte) (name string, long bool) {
 		s.WriteByte(hexDigits[c&15])
 	}
 
+	// The name is made as far as it goes, and cut only if it becomes too long.
 	device := isDevice(key)
 	for i, c := range key {
 		switch {
@@ -53,6 +55,8 @@ func nameOf(key []byte) (name string, long bool) {
 		default:
 			escape(c)
 		}
+
+		// An escape is not cut in the middle: end moves on only after a whole character.
 		if s.Len() <= maxName-1-hashChars {
 			end = s.Len()
 		}
@@ -80,6 +84,7 @@ func isDevice(key []byte) bool {
 // keyOf returns the key that has this name. If the name is long, only the file has the key. ok is false if no key has
 // this name.
 func keyOf(name string) (key []byte, long, ok bool) {
+	// ~ is no plain character, so no short name has it.
 	if i := len(name) - hashChars - 1; i >= 0 && name[i] == longMark {
 		return nil, true, true
 	}
@@ -99,6 +104,9 @@ func keyOf(name string) (key []byte, long, ok bool) {
 			key = append(key, c)
 		}
 	}
+
+	// Only the name that nameOf itself makes is the key's. Another spelling, such as an escaped letter that is plain,
+	// would be a second file for one key.
 	again, long := nameOf(append(key, 0)[:len(key)])
 
 	return key, false, len(key) > 0 && !long && again == name

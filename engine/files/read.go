@@ -34,6 +34,8 @@ func (e *engine) View(op driver.Op) (*view, error) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
+	// States are entered in order, so views stays sorted by itself.
 	if n := len(e.views); n > 0 && e.views[n-1].state == e.state {
 		e.views[n-1].views++
 	} else {
@@ -48,14 +50,20 @@ func (e *engine) Drop(v *view) error {
 	if v == nil {
 		return nil
 	}
+
+	// The names are removed after the lock is given back: readers need not wait for that.
 	var free []old
 	e.mu.Lock()
 	i := slices.IndexFunc(e.views, func(s seen) bool { return s.state == v.state })
+
+	// A kept file is needed by views of states before its until. The oldest view that is left decides.
 	if e.views[i].views--; e.views[i].views == 0 {
 		e.views = slices.Delete(e.views, i, i+1)
 		n := len(e.kept)
 		if len(e.views) > 0 {
-			n = slices.IndexFunc(e.kept, func(o old) bool { return o.until > e.views[0].state })
+			if i := slices.IndexFunc(e.kept, func(o old) bool { return o.until > e.views[0].state }); i >= 0 {
+				n = i
+			}
 		}
 		if n > 0 {
 			free, e.kept = e.kept[:n:n], e.kept[n:]
@@ -80,6 +88,8 @@ func (e *engine) retire(key []byte, name string, change func() error) error {
 	if !ok || len(e.views) == 0 || e.views[len(e.views)-1].state < f.since {
 		return change()
 	}
+
+	// The link comes first. A crash after it leaves a second name, which the next Open removes.
 	e.number++
 	if err := e.data.Link(name, oldName(e.number)); err != nil {
 		return err
@@ -88,6 +98,8 @@ func (e *engine) retire(key []byte, name string, change func() error) error {
 		_ = e.data.Remove(oldName(e.number)) // or the next Open does
 		return err
 	}
+
+	// The node in older indexes points to the same file, so that views find it by its new name.
 	f.kept = e.number
 	e.kept = append(e.kept, old{e.number, e.state + 1})
 
@@ -96,6 +108,7 @@ func (e *engine) retire(key []byte, name string, change func() error) error {
 
 // Read implements [driver.Core].
 func (e *engine) Read(v *view, dst, key []byte) ([]byte, error) {
+	// Held until the file is open: a commit could give it another name between finding and opening.
 	e.mu.RLock()
 	index := e.index
 	if v != nil {
@@ -130,6 +143,7 @@ func (e *engine) read(op string, dst, key []byte, version *file) ([]byte, error)
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
+		// If the directory is not where it was, that explains the error better.
 		if replaced := e.datadir.Check(); replaced != nil {
 			return dst, replaced
 		}
@@ -146,6 +160,7 @@ func (e *engine) Walk(h driver.Hold[*view], r holdfast.Range) (holdfast.Iterator
 	return &iterator{hold: h, e: e, cursor: h.View.index.Walk(r)}, nil
 }
 
+// iterator is a [holdfast.Iterator] over the index that its view sees. It reads a value when it gets to the key.
 type iterator struct {
 	hold       driver.Hold[*view]
 	e          *engine
@@ -156,12 +171,15 @@ type iterator struct {
 	err        error
 }
 
+// Next implements [holdfast.Iterator].
 func (it *iterator) Next() bool {
 	it.key, it.value = nil, nil
 	n := it.cursor.Next()
 	if n == nil || it.err != nil {
 		return false
 	}
+
+	// read gives the lock back.
 	it.e.mu.RLock()
 	if it.room, it.err = it.e.read("scan", it.room[:0], n.Key, n.Value); it.err != nil {
 		return false
@@ -171,10 +189,12 @@ func (it *iterator) Next() bool {
 	return true
 }
 
+// Key, Value and Err implement [holdfast.Iterator].
 func (it *iterator) Key() []byte   { return it.key }
 func (it *iterator) Value() []byte { return it.value }
 func (it *iterator) Err() error    { return it.err }
 
+// Close implements [holdfast.Iterator].
 func (it *iterator) Close() error {
 	if !it.closed {
 		it.closed, it.key, it.value, it.room, it.cursor = true, nil, nil, nil, treap.Cursor[*file]{}

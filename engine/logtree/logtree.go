@@ -78,6 +78,9 @@ func openIn(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, err
 			err = errors.Join(err, h.Close())
 		}
 	}()
+
+	// Held for syncs of the directory, which must work also when the process has no descriptor left. Windows syncs no
+	// directories.
 	var held *os.File
 	release := h.Close
 	if runtime.GOOS != "windows" {
@@ -95,6 +98,8 @@ func openIn(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, err
 	if err != nil {
 		return nil, err
 	}
+
+	// A directory that counts as made must have its manifest, which is on the device by now.
 	if err := h.Made(); err != nil {
 		return nil, errors.Join(err, e.database.Close())
 	}

@@ -17,6 +17,7 @@ type owned struct {
 	dir *os.File
 }
 
+// open opens a file by name, if the directory is still the one that was opened.
 func (o owned) open(open func(string) (vfs.File, error), name string) (vfs.File, error) {
 	if err := o.datadir.Check(); err != nil {
 		return nil, err
@@ -25,10 +26,12 @@ func (o owned) open(open func(string) (vfs.File, error), name string) (vfs.File,
 	return open(name)
 }
 
+// Create, Open and OpenWrite implement [vfs.FS].
 func (o owned) Create(name string) (vfs.File, error)    { return o.open(o.FS.Create, name) }
 func (o owned) Open(name string) (vfs.File, error)      { return o.open(o.FS.Open, name) }
 func (o owned) OpenWrite(name string) (vfs.File, error) { return o.open(o.FS.OpenWrite, name) }
 
+// Remove implements [vfs.FS]. The name may lead to another's file by now, so the directory is looked at first.
 func (o owned) Remove(name string) error {
 	if err := o.datadir.Check(); err != nil {
 		return err
@@ -37,6 +40,7 @@ func (o owned) Remove(name string) error {
 	return o.FS.Remove(name)
 }
 
+// Rename implements [vfs.FS].
 func (o owned) Rename(from, to string) error {
 	if err := o.datadir.Check(); err != nil {
 		return err
@@ -45,6 +49,7 @@ func (o owned) Rename(from, to string) error {
 	return o.FS.Rename(from, to)
 }
 
+// Link implements [vfs.FS].
 func (o owned) Link(from, to string) error {
 	if err := o.datadir.Check(); err != nil {
 		return err
@@ -53,6 +58,7 @@ func (o owned) Link(from, to string) error {
 	return o.FS.Link(from, to)
 }
 
+// SyncDir implements [vfs.FS].
 func (o owned) SyncDir(dir string) error {
 	if err := o.datadir.Check(); err != nil {
 		return err

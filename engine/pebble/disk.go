@@ -68,6 +68,8 @@ const (
 	abandoned              // lib.Open failed: nothing can be called, and what it has begun may still be running
 )
 
+// newDisk returns a working disk over below, in the phase opening. The caller sets poisoned before Pebble gets the
+// disk.
 func newDisk(below vfs.FS, dir string, check func() error) *disk {
 	d := &disk{FS: below, dir: dir, check: check, memory: vfs.NewMem(), froze: make(chan struct{}),
 		poisoned: func(error) {}}
@@ -79,6 +81,8 @@ func newDisk(below vfs.FS, dir string, check func() error) *disk {
 // fail freezes the disk; the first cause stays.
 func (d *disk) fail(op, path string, cause error) {
 	d.ack.Lock()
+
+	// Under ack no commit is found good between the cause and the closing of froze; see settle.
 	defer d.ack.Unlock()
 	poison := &holdfast.Error{Op: op, Engine: Name, Path: path, Class: holdfast.ErrPoisoned, Cause: cause,
 		Remedy: "nothing is acknowledged any more; fix the cause and reopen"}
@@ -88,12 +92,15 @@ func (d *disk) fail(op, path string, cause error) {
 	}
 }
 
+// frozen reports whether a failure has frozen the disk. Without a lock its answer can be out of date at once; settle,
+// which must not err, holds ack.
 func (d *disk) frozen() bool { return d.cause.Load() != nil }
 
 // lost freezes the disk if the directory's name now leads to another, and reports whether the disk is frozen. It is
 // asked before anything is done to a file by its name.
 func (d *disk) lost() bool {
 	if !d.frozen() {
+		// A frozen disk is not changed by anybody, so the name no longer matters.
 		if err := d.check(); err != nil {
 			d.fail("check", d.dir, err)
 		}
@@ -121,6 +128,8 @@ func (d *disk) poison() error {
 func (d *disk) settle(end uint64) error {
 	d.ack.Lock()
 	defer d.ack.Unlock()
+
+	// poison does not block here: fail closes froze before it gives ack back.
 	if d.frozen() && (end == 0 || end > d.safe) {
 		return d.poison()
 	}
@@ -157,6 +166,8 @@ func (d *disk) enter(p phase) {
 func (d *disk) note(name string, made bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
+	// A manifest that changes names the tables made so far, so that they must stay from then on.
 	switch {
 	case d.phase != opening:
 	case strings.HasPrefix(d.PathBase(name), "MANIFEST-"):
@@ -169,6 +180,7 @@ func (d *disk) note(name string, made bool) {
 // abandon ends the opening of a database that has failed for want of room, on the frozen disk. It removes the tables
 // that were made: the manifest does not name them, and they would take the room that is made for the next Open.
 func (d *disk) abandon() {
+	// From here on note takes no more names.
 	d.enter(abandoned)
 	if d.check() != nil {
 		return // the name leads to another directory
@@ -205,6 +217,8 @@ func (d *disk) merge() error {
 	for d.phase == serving && d.stalled == 0 || d.phase == abandoned {
 		d.changed.Wait()
 	}
+
+	// Here a writer waits, or the database is being opened or closed.
 	if d.phase == serving {
 		return nil
 	}
@@ -230,6 +244,8 @@ func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 			d.note(name, true)
 			return d.wrap(f, name, category), nil
 		}
+
+		// Pebble is not told: it gets a file in memory and goes on.
 		d.fail("create", name, err)
 	}
 
@@ -262,7 +278,7 @@ func (d *disk) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts .
 	return d.substitute(name, category)
 }
 
-// OpenDir implements [vfs.FS].
+// OpenDir implements [vfs.FS]. A directory is opened to sync it, which can fail like any write.
 func (d *disk) OpenDir(name string) (vfs.File, error) {
 	f, err := d.FS.OpenDir(name)
 	if err != nil || d.elsewhere(name) {
@@ -272,12 +288,14 @@ func (d *disk) OpenDir(name string) (vfs.File, error) {
 	return &file{File: f, d: d, path: name}, nil
 }
 
+// Pebble says with a category what a file is for. Those of logs and of compactions matter here.
 const (
 	categoryLog        = "pebble-wal"
 	categoryCompaction = "pebble-compaction"
 	categoryBlob       = "pebble-blob-file-rewrite"
 )
 
+// wrap returns f as Pebble gets it. A log decides by itself which of its syncs are real.
 func (d *disk) wrap(f vfs.File, name string, category vfs.DiskWriteCategory) vfs.File {
 	w := file{File: f, d: d, path: name, table: isTable(name)}
 	if category == categoryLog {
@@ -303,6 +321,8 @@ func (d *disk) substitute(name string, category vfs.DiskWriteCategory) (vfs.File
 			return nil, err
 		}
 	}
+
+	// The files in memory have the same paths as on the device: held finds them by name.
 	if err := d.memory.MkdirAll(d.memory.PathDir(name), 0o755); err != nil {
 		return nil, err
 	}
@@ -312,6 +332,7 @@ func (d *disk) substitute(name string, category vfs.DiskWriteCategory) (vfs.File
 
 // held reports whether name was created after freezing.
 func (d *disk) held(name string) bool {
+	// Nothing is in memory before the disk freezes.
 	if !d.frozen() {
 		return false
 	}
@@ -382,6 +403,7 @@ func (d *disk) Rename(oldname, newname string) error {
 
 // Link implements [vfs.FS].
 func (d *disk) Link(oldname, newname string) error {
+	// Pebble links tables for a checkpoint, which would lack this one: the caller has to know.
 	if d.lost() {
 		return d.poison()
 	}
@@ -421,8 +443,12 @@ type file struct {
 // done freezes the disk if a call failed, and returns what Pebble is told.
 func (f *file) done(op string, err error) error {
 	if err != nil {
+		// The first failure of all counts, whichever file it is of.
 		f.d.fail(op, f.path, err)
 	}
+
+	// The writer of a table gets the error also when the disk froze elsewhere: Pebble reads tables back, and this one
+	// would be incomplete.
 	if f.table {
 		return f.d.poison()
 	}
@@ -430,11 +456,15 @@ func (f *file) done(op string, err error) error {
 	return nil
 }
 
+// Write implements [vfs.File]. It always says that all of p was written, so that Pebble does not act on a short write.
 func (f *file) Write(p []byte) (int, error) {
+	// What comes after the failure is dropped: the file stays as a crash would have left it.
 	if f.d.frozen() {
 		return len(p), f.done("write", nil)
 	}
 	f.d.note(f.path, false)
+
+	// Noted before the write, which may reach the device even if it fails.
 	n, err := f.File.Write(p)
 	f.d.written.Add(int64(n))
 	if err == nil && n < len(p) {
@@ -444,6 +474,7 @@ func (f *file) Write(p []byte) (int, error) {
 	return len(p), f.done("write", err)
 }
 
+// WriteAt implements [vfs.File]; see Write.
 func (f *file) WriteAt(p []byte, at int64) (int, error) {
 	if f.d.frozen() {
 		return len(p), f.done("write", nil)
@@ -454,6 +485,7 @@ func (f *file) WriteAt(p []byte, at int64) (int, error) {
 	return len(p), f.done("write", err)
 }
 
+// Sync implements [vfs.File]. A sync that is left out because the disk is frozen is not counted.
 func (f *file) Sync() error {
 	if f.d.frozen() {
 		return f.done("sync", nil)
@@ -463,6 +495,7 @@ func (f *file) Sync() error {
 	return f.done("sync", f.File.Sync())
 }
 
+// SyncData implements [vfs.File].
 func (f *file) SyncData() error {
 	if f.d.frozen() {
 		return f.done("sync", nil)
@@ -472,6 +505,7 @@ func (f *file) SyncData() error {
 	return f.done("sync", f.File.SyncData())
 }
 
+// SyncTo implements [vfs.File]. full says that everything was synced, which is the only kind that is counted.
 func (f *file) SyncTo(length int64) (full bool, err error) {
 	if f.d.frozen() {
 		return false, f.done("sync", nil)
@@ -484,6 +518,7 @@ func (f *file) SyncTo(length int64) (full bool, err error) {
 	return full, f.done("sync", err)
 }
 
+// Preallocate implements [vfs.File].
 func (f *file) Preallocate(offset, length int64) error {
 	if f.d.frozen() {
 		return nil
@@ -492,8 +527,11 @@ func (f *file) Preallocate(offset, length int64) error {
 	return f.File.Preallocate(offset, length)
 }
 
+// Close implements [vfs.File].
 func (f *file) Close() error {
 	err := f.File.Close()
+
+	// A second Close is a mistake of the caller, not a failure of the disk.
 	if errors.Is(err, fs.ErrClosed) {
 		return err
 	}

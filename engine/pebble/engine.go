@@ -16,6 +16,7 @@ import (
 	"github.com/holdfastdb/holdfast/driver/losswindow"
 )
 
+// engine implements [driver.Core]. Pebble does its own locking, so calls come from any number of goroutines at once.
 type engine struct {
 	driver.Engine[reader]
 	db      *lib.DB
@@ -36,6 +37,8 @@ func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	if err != nil {
 		return holdfast.Receipt{}, err
 	}
+
+	// A commit at Memory does not ask for a sync, so it has no receipt to wait for.
 	if level == holdfast.Memory {
 		return e.applyMemory(pb)
 	}
@@ -47,7 +50,9 @@ func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	return r, err
 }
 
+// applyMemory commits pb to the log's buffer and the memtable, and closes it.
 func (e *engine) applyMemory(pb *lib.Batch) (holdfast.Receipt, error) {
+	// Pebble has nothing to do for it, but it counts as a commit.
 	if pb.Empty() {
 		e.commits.Add(1)
 		return holdfast.Receipt{}, pb.Close()
@@ -57,6 +62,8 @@ func (e *engine) applyMemory(pb *lib.Batch) (holdfast.Receipt, error) {
 	}
 	_ = pb.Close()
 	e.commits.Add(1)
+
+	// The window syncs it within Options.SyncEvery.
 	e.window.Dirty()
 
 	// The disk may have frozen since Write looked. The batch is in memory, and its receipt must not say that it is good.
@@ -67,7 +74,8 @@ func (e *engine) applyMemory(pb *lib.Batch) (holdfast.Receipt, error) {
 	return holdfast.Receipt{}, nil
 }
 
-// applyLogged commits pb so that a sync of the log is asked for.
+// applyLogged commits pb so that a sync of the log is asked for. The receipt that it returns owns pb until it is
+// waited for.
 func (e *engine) applyLogged(pb *lib.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	barrier := pb.Empty()
 	if barrier {
@@ -81,6 +89,9 @@ func (e *engine) applyLogged(pb *lib.Batch, level holdfast.Level) (holdfast.Rece
 	if power {
 		e.disk.demand.begin()
 	}
+
+	// A sync that begins while the call runs may be the one that covers the commit, and must already know that it has to
+	// be real.
 	err := e.db.ApplyNoSyncWait(pb, lib.Sync)
 	if power {
 		e.disk.demand.queued()
@@ -88,6 +99,7 @@ func (e *engine) applyLogged(pb *lib.Batch, level holdfast.Level) (holdfast.Rece
 		e.window.Dirty()
 	}
 	if err != nil {
+		// Nobody will wait for this commit, so its demand is taken back here and not in settle.
 		if power {
 			e.disk.demand.settled()
 		}
@@ -135,7 +147,8 @@ func (e *engine) encode(b *holdfast.Batch) (*lib.Batch, error) {
 		return pb, nil
 	}
 
-	// Without ranges the encodings are the same, so that the bytes are copied as they are.
+	// Without ranges the encodings are the same, so that the bytes are copied as they are. SetRepr takes the count from
+	// the header.
 	repr := append(pb.Repr()[:batchHeader], b.Bytes()...)
 	binary.LittleEndian.PutUint32(repr[batchCount:], uint32(b.Len()))
 	if err := pb.SetRepr(repr); err != nil {
@@ -145,7 +158,8 @@ func (e *engine) encode(b *holdfast.Batch) (*lib.Batch, error) {
 	return pb, nil
 }
 
-// firstKey is the smallest key; lastKey is above every key.
+// firstKey is the smallest key; lastKey is above every key. Keys are not empty, so the first is one zero byte. A key
+// of more bytes than any may have, all 0xff, is above all.
 var firstKey = []byte{0}
 
 var lastKey = func() []byte {
@@ -157,6 +171,7 @@ var lastKey = func() []byte {
 	return k
 }()
 
+// addOp adds an operation to pb. An empty bound of a range stands for no bound.
 func addOp(pb *lib.Batch, op holdfast.Op) error {
 	switch op.Kind {
 	case holdfast.KindSet:
@@ -171,6 +186,8 @@ func addOp(pb *lib.Batch, op holdfast.Op) error {
 	if len(hi) == 0 {
 		hi = lastKey
 	}
+
+	// An empty range deletes nothing, and Pebble does not take one whose bounds are the wrong way round.
 	if string(lo) >= string(hi) {
 		return nil
 	}
@@ -193,9 +210,12 @@ type ticket struct {
 
 // Wait implements [holdfast.Waiter].
 func (t *ticket) Wait(token uint64) error {
+	// The fast way for a receipt that was waited for already; settle looks again under the lock.
 	if t.generation.Load() != token {
 		return nil
 	}
+
+	// Put comes after settle has given the lock back: from then on another commit may use the ticket.
 	if err, done := t.settle(token); !done {
 		return err
 	}
@@ -220,6 +240,9 @@ func (t *ticket) settle(token uint64) (err error, free bool) {
 	if t.power {
 		t.e.disk.demand.settled()
 	}
+
+	// A failed sync of a log freezes the disk by itself. Any other error of the commit does here, and settle then
+	// decides what the caller is told.
 	if err != nil {
 		t.e.disk.fail("commit", t.e.disk.dir, err)
 	}
@@ -238,6 +261,7 @@ func (t *ticket) settle(token uint64) (err error, free bool) {
 
 // Settle implements [driver.Core].
 func (e *engine) Settle() error {
+	// The empty batch goes through the log's queue behind all others, so that its sync covers them.
 	if err := e.disk.poison(); err != nil {
 		return err
 	}
@@ -278,10 +302,15 @@ func (e *engine) Compact(ctx context.Context, r holdfast.Range) error {
 			}
 		}()
 
+		// The last argument lets Pebble merge disjoint parts at the same time.
 		err := e.db.Compact(thawed, lo, hi, true)
+
+		// A poison hides Pebble's error, which would only be that the context has ended.
 		switch poison := e.disk.poison(); {
 		case err == nil || poison != nil:
 			return poison
+
+		// The caller's context has ended; Pebble may say so in words of its own.
 		case ctx.Err() != nil:
 			return ctx.Err()
 		}
@@ -304,6 +333,8 @@ func (e *engine) checkpoint(dir, partial string) error {
 	if err := e.disk.poison(); err != nil {
 		return err
 	}
+
+	// The log is flushed first, so that what Memory commits have left in its buffer is in the copy too.
 	err := e.db.Checkpoint(filepath.Join(partial, "data"), lib.WithFlushedWAL())
 	if poison := e.disk.poison(); poison != nil {
 		return poison // and the copy lacks what went to memory
@@ -327,6 +358,8 @@ func (e *engine) Measure(m *holdfast.Metrics) {
 	if e.datadir != nil {
 		m.Files, m.DiskBytes = datadir.Usage(e.datadir.Dir)
 	}
+
+	// The library must not be closed while Metrics reads; Enter keeps Close waiting until Leave.
 	if e.Life.Enter() == nil {
 		defer e.Life.Leave()
 		p := e.db.Metrics()
@@ -338,14 +371,19 @@ func (e *engine) Measure(m *holdfast.Metrics) {
 // checked when it is read, while damage at the end of a log, or of the manifest, looks like
 // a torn tail.
 func (e *engine) Release(err error) error {
+	// Stopped before the database is closed: its sync would run into a closed one.
 	e.window.Stop()
 	if err == nil {
 		// The second flush is of nothing, and puts a record behind the first one's in the
 		// manifest.
 		err = errors.Join(e.db.Flush(), e.db.Flush())
 	}
+
+	// On a frozen disk a compaction that waits in merge now fails; Close waits for it.
 	e.disk.enter(closing)
 	err = errors.Join(err, e.db.Close())
+
+	// The poison says what happened first. What Close reports after it is a consequence.
 	if poison := e.disk.poison(); poison != nil {
 		err = poison
 	}

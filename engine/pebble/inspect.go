@@ -42,7 +42,8 @@ func inspect(below vfs.FS, data string) (found findings, err error) {
 	}
 
 	for _, name := range names {
-		// The marker's name ends in the name of the manifest that counts.
+		// The marker's name ends in the name of the manifest that counts. A marker is an empty file. Pebble removes the
+		// older one only after it has made the newer, so there may be two.
 		_, manifest, ok := strings.Cut(name, "MANIFEST-")
 		if !ok || !strings.HasPrefix(name, "marker.manifest.") {
 			continue
@@ -68,6 +69,7 @@ func inspect(below vfs.FS, data string) (found findings, err error) {
 // its end can be torn. Pebble reads up to the first chunk that is not whole, and would take what came before
 // for everything.
 func damage(manifest []byte) (at int64, damaged bool) {
+	// Where the first damaged byte is, -1 while there is none.
 	at = -1
 	for start := 0; start < len(manifest); start += blockSize {
 		block := manifest[start:min(start+blockSize, len(manifest))]
@@ -79,6 +81,8 @@ func damage(manifest []byte) (at int64, damaged bool) {
 			case n > 0:
 				i += n
 				continue
+
+			// Zeros to the end of a block are filling.
 			case at < 0 && len(bytes.Trim(block[i:], "\x00")) > 0:
 				at = int64(start + i)
 			}
@@ -89,7 +93,8 @@ func damage(manifest []byte) (at int64, damaged bool) {
 	return 0, false
 }
 
-// wholeChunk returns the length of the chunk at the beginning of p, 0 if it is not whole.
+// wholeChunk returns the length of the chunk at the beginning of p, 0 if it is not whole. p has plainHeader bytes or
+// more.
 func wholeChunk(p []byte) int {
 	header := chunkHeader(p[6])
 	n := header + int(binary.LittleEndian.Uint16(p[4:]))
@@ -112,6 +117,7 @@ func tornTail(below vfs.FS, data string) (int64, error) {
 	r := newest.OpenForRead()
 	defer r.Close()
 
+	// Records are read until one is not whole; the reader stands at its chunk then.
 	for {
 		_, at, err := r.NextRecord()
 		if err == nil {
@@ -135,10 +141,15 @@ func tornTail(below vfs.FS, data string) (int64, error) {
 // torn returns how much of p, which begins where a log cannot be read on, is a chunk that
 // was being written. What a file holds from its earlier use as another log is not.
 func torn(p []byte, number uint32) int64 {
+	// Pebble reserves space ahead, which reads as zeros. A chunk that ends in zeros of its own loses some here, which
+	// makes the count a few bytes too low and nothing else.
 	written := bytes.TrimRight(p, "\x00")
 	if len(written) < logHeader {
 		return int64(len(written))
 	}
+
+	// A file that is used again still holds chunks of the log it was before, with that log's number. Such a chunk is not
+	// torn: it is where this log ends.
 	header := chunkHeader(p[6])
 	if header >= logHeader && binary.LittleEndian.Uint32(p[plainHeader:]) != number {
 		return 0
@@ -165,6 +176,7 @@ func readSettings(below vfs.FS, data string) ([]holdfast.Setting, error) {
 
 	newest := ""
 	for _, name := range names {
+		// The number behind the name grows at every Open; a longer name has a larger number.
 		if strings.HasPrefix(name, "OPTIONS-") && (len(name) > len(newest) || len(name) == len(newest) && name > newest) {
 			newest = name
 		}
@@ -175,6 +187,8 @@ func readSettings(below vfs.FS, data string) ([]holdfast.Setting, error) {
 	}
 
 	values, section := map[string]string{}, ""
+
+	// The file has sections, and a key may be in several, such as once for each level.
 	for line := range strings.Lines(string(text)) {
 		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "["); ok {
 			section = name
@@ -200,6 +214,7 @@ func readSettings(below vfs.FS, data string) ([]holdfast.Setting, error) {
 	return found, nil
 }
 
+// readFile returns the whole content of a file.
 func readFile(below vfs.FS, path string) ([]byte, error) {
 	f, err := below.Open(path)
 	if err != nil {

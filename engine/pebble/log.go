@@ -22,6 +22,7 @@ type log struct {
 
 // Write hands p to the operating system, with honest sync offsets.
 func (l *log) Write(p []byte) (int, error) {
+	// synced is what was on the device before this write, so no chunk says of itself that it is synced.
 	if !l.d.frozen() {
 		if err := stampOffsets(p, l.written, l.synced); err != nil {
 			l.d.fail("write", l.path, err)
@@ -36,6 +37,7 @@ func (l *log) Write(p []byte) (int, error) {
 // SyncData is what Pebble calls for commits that wait, and once more before it closes
 // the log.
 func (l *log) SyncData() error {
+	// It counts as answered when it ends, whether it was real or not, which is what demand relies on.
 	defer l.d.demand.asked()
 	if !l.d.demand.power() {
 		return nil
@@ -47,12 +49,14 @@ func (l *log) SyncData() error {
 // Sync is SyncData: what else there is to sync of a log does not matter.
 func (l *log) Sync() error { return l.SyncData() }
 
+// sync syncs the log for real if anything was written since the last time. It reports only what [file.done] does; a
+// failure has frozen the disk when it returns.
 func (l *log) sync() error {
 	if l.synced == l.written {
 		return nil
 	}
 	err := l.file.SyncData()
-	if !l.d.lost() { // the new log could not be found
+	if !l.d.lost() { // if its name leads elsewhere, nobody would find this log again
 		l.synced = l.written
 	}
 
@@ -66,8 +70,10 @@ func (l *log) sync() error {
 // memtables. What such a log did not need is given back: three of them took 210 MiB for 2 MiB
 // of data, which a nearly full disk does not have.
 func (l *log) Close() error {
+	// Whether it worked is known to the disk, which is frozen if not.
 	_ = l.sync()
 	if l.reserved > l.written && !l.d.frozen() {
+		// A crash before it leaves the reserved zeros, which a reader takes for the end of the log.
 		_ = trim(l.Fd(), l.written) // space is all that is lost
 	}
 
@@ -77,6 +83,8 @@ func (l *log) Close() error {
 // Preallocate reserves space.
 func (l *log) Preallocate(offset, length int64) error {
 	err := l.file.Preallocate(offset, length)
+
+	// Kept even if the call failed: part of the space may be there, and trim takes all behind the data away.
 	l.reserved = max(l.reserved, offset+length)
 
 	return err
@@ -97,24 +105,33 @@ type demand struct {
 	until    atomic.Uint64 // the last sync that can cover a Power commit in the queue
 }
 
+// begin is called before Pebble gets the commit.
 func (d *demand) begin() {
+	// waiting rises first and falls last: power looks at it only when entering is 0.
 	d.waiting.Add(1)
 	d.entering.Add(1)
 }
 
+// queued is called when Pebble has the commit in its queue, or has refused it.
 func (d *demand) queued() {
 	// The sync that is being answered now may have collected its commits before this one came. So up to the second from
 	// here on may be the one that covers it.
 	last := d.syncs.Load() + 2
+
+	// until only grows: another commit may have set it further already.
 	for {
 		until := d.until.Load()
 		if until >= last || d.until.CompareAndSwap(until, last) {
 			break
 		}
 	}
+
+	// Only now, with until raised, may power decide without this commit.
 	d.entering.Add(-1)
 }
 
+// settled is called when the commit's sync was waited for, or will never be asked for. A receipt that nobody waits for
+// leaves waiting too high for good; until then bounds what that costs.
 func (d *demand) settled() { d.waiting.Add(-1) }
 
 // power reports whether the sync being asked for may cover a Power commit. A commit that
@@ -124,6 +141,7 @@ func (d *demand) power() bool {
 		return true
 	}
 
+	// The sync that asks is the next to be counted, hence the 1.
 	return d.waiting.Load() > 0 && d.syncs.Load()+1 <= d.until.Load()
 }
 
@@ -176,6 +194,7 @@ func chunkHeader(kind byte) int {
 // Pebble writes whole chunks only.
 func stampOffsets(p []byte, at, synced int64) error {
 	for len(p) > 0 {
+		// Chunks never cross the end of a block, so each block is walked for itself.
 		left := min(blockSize-int(at%blockSize), len(p))
 		n := left // to the end of the block, if it is only filling
 		if left >= plainHeader && p[6] != 0 {
@@ -184,6 +203,8 @@ func stampOffsets(p []byte, at, synced int64) error {
 			if header == 0 || n > left {
 				return fmt.Errorf("unknown chunk of kind %d at byte %d of the log", p[6], at)
 			}
+
+			// The offset is covered by the checksum, which is made anew.
 			if header == syncedHeader {
 				binary.LittleEndian.PutUint64(p[logHeader:], uint64(synced))
 				binary.LittleEndian.PutUint32(p, chunkSum(p[6:n]))

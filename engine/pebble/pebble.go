@@ -15,6 +15,11 @@
 // see log. A log is synced for real before the next one is begun.
 //
 // A failed write or sync freezes the directory; see disk.
+//
+// How it is built: open and start (pebble.go) take the directory, look for damage that Pebble would not see
+// (inspect.go), and open the library on a disk (disk.go), which is the file system it gets. The engine (engine.go)
+// encodes batches for it, and hands out tickets as receipts. A log file (log.go) belongs to the disk, and decides with
+// demand which syncs are real. Reading is in read.go; logger.go passes on what the library says.
 package pebble
 
 import (
@@ -92,6 +97,8 @@ func OpenWith(dir string, o holdfast.Options, tune ...func(*lib.Options)) (holdf
 	return e, nil
 }
 
+// open is OpenWith over any file system, which tests replace. It holds the directory's lock from datadir.Open on, and
+// gives it back if it fails.
 func open(below vfs.FS, dir string, o holdfast.Options, tune ...func(*lib.Options)) (_ *engine, err error) {
 	defer func() { err = datadir.Full(err) }()
 	if o, err = o.WithDefaults(); err != nil {
@@ -101,6 +108,8 @@ func open(below vfs.FS, dir string, o holdfast.Options, tune ...func(*lib.Option
 		return nil, driver.NoReadOnly(Name, dir)
 	}
 	h, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Keeps: "data"})
+
+	// The lock is held from here on.
 	if err != nil {
 		return nil, err
 	}
@@ -111,6 +120,9 @@ func open(below vfs.FS, dir string, o holdfast.Options, tune ...func(*lib.Option
 		return nil, errors.Join(err, h.Close())
 	}
 	e.datadir, e.Caps.Lost, e.Caps.Accepted = h, h.Lost, h.Accepted
+
+	// Last, when the database is on the device: a crash before it leaves a mark that says that the directory is still
+	// being made.
 	if err := h.Made(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
@@ -149,9 +161,13 @@ func start(below vfs.FS, data string, check func() error, o holdfast.Options,
 	if err != nil {
 		return nil, err
 	}
+
+	// Without it a lost manifest would look like a new database, and Pebble would make an empty one over the data.
 	options.ErrorIfNotExists = found.database
 	e.torn = found.torn
 	e.db, err = lib.Open(data, options)
+
+	// A failed write while opening was hidden from Pebble, so lib.Open may have succeeded on files in memory.
 	if d.frozen() {
 		// Pebble may have come this far in memory.
 		if err == nil {
@@ -178,6 +194,8 @@ func start(below vfs.FS, data string, check func() error, o holdfast.Options,
 	e.tickets.New = func() any { return &ticket{e: e} }
 	e.Init(e, caps, filepath.Dir(data))
 	e.window = losswindow.New(o.SyncEvery, e.Sync)
+
+	// From here on a compaction on a frozen disk waits until a writer needs it; see merge.
 	d.enter(serving)
 
 	return e, nil
@@ -192,7 +210,7 @@ func settings(o holdfast.Options, e *engine, tune ...func(*lib.Options)) *lib.Op
 	}
 
 	options := &lib.Options{
-		// Pebble counts memtables against the cache.
+		// Pebble counts memtables against the cache. A sixth each for up to four leaves a third or more to the rest of it.
 		CacheSize:                   budget,
 		MemTableSize:                uint64(min(max(budget/6, 1<<20), 256<<20)),
 		MemTableStopWritesThreshold: 4,
@@ -234,6 +252,7 @@ func settings(o holdfast.Options, e *engine, tune ...func(*lib.Options)) *lib.Op
 }
 
 // classify finds the class of an error of lib.Open. What Pebble refuses in files that it wrote itself is corruption.
+// The order matters: a lock that is taken shows as EAGAIN, which is an error of the system too.
 func classify(err error) error {
 	switch {
 	case strings.Contains(err.Error(), "lock held by current process"), errors.Is(err, syscall.EAGAIN):
@@ -279,6 +298,8 @@ func openError(path string, class, cause error) error {
 // readError returns an error of a read as the caller gets it.
 func readError(op string, err error) error {
 	e := &holdfast.Error{Op: op, Engine: Name, Cause: oneLine(err)}
+
+	// An error of the operating system is no proof of damage, even where Pebble calls it corruption.
 	if lib.IsCorruptionError(err) && !datadir.OfSystem(err) {
 		damaged(e, err)
 	}
@@ -303,6 +324,7 @@ func oneLine(err error) error {
 	return firstLine{err}
 }
 
+// firstLine is an error whose text is cut after the first line.
 type firstLine struct{ error }
 
 func (f firstLine) Error() string {

@@ -43,6 +43,8 @@ func (e *engine) Read(from reader, dst, key []byte) ([]byte, error) {
 	if err != nil {
 		return dst, readError("get", err)
 	}
+
+	// The value lies in Pebble's memory until closer is closed, so it is copied before.
 	dst = append(dst, value...)
 	if err := closer.Close(); err != nil {
 		return dst, readError("get", err)
@@ -64,6 +66,7 @@ type iterator struct {
 
 // Walk implements [driver.Core].
 func (e *engine) Walk(h driver.Hold[reader], r holdfast.Range) (holdfast.Iterator, error) {
+	// An empty bound means none. Pebble takes bounds as the range has them: Lo is inside, Hi is not.
 	var o lib.IterOptions
 	if len(r.Lo) > 0 {
 		o.LowerBound = r.Lo
@@ -79,6 +82,7 @@ func (e *engine) Walk(h driver.Hold[reader], r holdfast.Range) (holdfast.Iterato
 	return &iterator{hold: h, it: it, reverse: r.Reverse}, nil
 }
 
+// Next implements [holdfast.Iterator].
 func (it *iterator) Next() bool {
 	if it.it == nil || it.err != nil || it.begun && !it.valid {
 		return false
@@ -95,6 +99,9 @@ func (it *iterator) Next() bool {
 		it.valid = it.it.First()
 	}
 	it.begun = true
+
+	// A value is fetched at once, for it may be in another file: an error then ends the walk before anybody has seen the
+	// key.
 	var err error
 	if it.valid {
 		it.value, err = it.it.ValueAndErr()
@@ -108,6 +115,7 @@ func (it *iterator) Next() bool {
 	return it.valid
 }
 
+// Key implements [holdfast.Iterator].
 func (it *iterator) Key() []byte {
 	if !it.valid {
 		return nil
@@ -116,6 +124,7 @@ func (it *iterator) Key() []byte {
 	return it.it.Key()
 }
 
+// Value implements [holdfast.Iterator].
 func (it *iterator) Value() []byte {
 	if !it.valid {
 		return nil
@@ -124,8 +133,10 @@ func (it *iterator) Value() []byte {
 	return it.value
 }
 
+// Err implements [holdfast.Iterator].
 func (it *iterator) Err() error { return it.err }
 
+// Close implements [holdfast.Iterator]. A second one changes nothing.
 func (it *iterator) Close() error {
 	if it.it == nil {
 		return it.err
@@ -134,6 +145,8 @@ func (it *iterator) Close() error {
 		it.err = readError("scan", err)
 	}
 	it.it, it.valid, it.value = nil, false, nil
+
+	// Last: Pebble's iterator must be closed before the snapshot, or the database, can be.
 	it.hold.End()
 
 	return it.err

@@ -15,6 +15,7 @@ import (
 // ErrUnavailable.
 func (e *engine) Compact(ctx context.Context, r holdfast.Range) error {
 	return e.CompactingAll(ctx, r, func(ctx context.Context) error {
+		// Nothing commits meanwhile, so the writer's connection is ours.
 		return e.committer.Exclusive(func() error {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -34,6 +35,7 @@ func (e *engine) Compact(ctx context.Context, r holdfast.Range) error {
 				return datadir.Full(e.fail("compact", err))
 			}
 
+			// Anything else may have failed at a sync: nothing is acknowledged any more.
 			return e.committer.Fail(e.fail("compact", err))
 		})
 	})
@@ -54,6 +56,8 @@ func (e *engine) vacuum(ctx context.Context) error {
 		return err
 	}
 	e.syncs.Add(1) // of the log, which has the whole database now
+
+	// What weaker commits had left in the log before was synced with it.
 	e.w.unsynced = false
 
 	// Then the log is copied into the file. That needs readers out of the way: first those who do not see all of the log,
@@ -65,15 +69,20 @@ func (e *engine) vacuum(ctx context.Context) error {
 		return err
 	}
 	e.awaitReaders(pause.Done())
-	// Readers that are still there are not waited for again; commits copy the rest of the log later.
+	// Readers that are still there are not waited for again; commits copy the rest of the log later. A truncating
+	// checkpoint would wait for them as long as busyTimeout says.
 	if _, err := e.w.conn.exec("PRAGMA busy_timeout=0"); err != nil {
 		return err
 	}
+
+	// The usual time-out is set again whether it worked or not: recovery relies on it.
 	_, err := e.w.conn.exec("PRAGMA main.wal_checkpoint(truncate)")
 	_, restored := e.w.conn.exec("PRAGMA " + busyTimeout)
 	if err := errors.Join(err, restored, e.look()); err != nil {
 		return err
 	}
+
+	// The log is as short as it can be, so the counts begin anew.
 	e.w.tried, e.w.pauseAt = e.w.copied, pausePages
 
 	return e.datadir.Check()

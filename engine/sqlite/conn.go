@@ -39,6 +39,7 @@ const (
 // manyRows is the number of rows of kindSetMany; more gain nothing.
 const manyRows = 32
 
+// The order of the scans in kind matters: Walk finds the one with an upper bound just before the one without.
 var statements = [kinds]string{
 	kindGet:         "SELECT v FROM kv WHERE k=?",
 	kindForward:     "SELECT k,v FROM kv WHERE k>=? AND k<? ORDER BY k",
@@ -84,6 +85,7 @@ const busyTimeout = "busy_timeout=60000"
 
 // connect opens a connection to the database at path.
 func (e *engine) connect(path string, cache int64) (*conn, error) {
+	// The path is given as a URL: a plain one with a question mark in it would be cut there.
 	slashed := filepath.ToSlash(path)
 	if !strings.HasPrefix(slashed, "/") {
 		slashed = "/" + slashed // C:/dir
@@ -93,6 +95,8 @@ func (e *engine) connect(path string, cache int64) (*conn, error) {
 		return nil, err
 	}
 	c := &conn{c: dc}
+
+	// Each holds for a connection and is not stored in the file, so every connection sets all of them.
 	pragmas := []string{
 		busyTimeout,
 		// The log is copied by e.checkpoint, which sees whether that fails.
@@ -122,6 +126,7 @@ func (e *engine) connect(path string, cache int64) (*conn, error) {
 
 // close also checkpoints and removes the log if it is the last connection.
 func (c *conn) close() error {
+	// A connection cannot be closed while statements are prepared on it.
 	for _, list := range c.free {
 		for _, s := range list {
 			s.s.Close()
@@ -191,6 +196,7 @@ func (c *conn) settings(checkpointAt int64) ([]holdfast.Setting, error) {
 
 // stmt returns a prepared statement that is not in use; done gives it back.
 func (c *conn) stmt(k kind) (*stmt, error) {
+	// The last one given back is taken: what it holds in memory is warm.
 	if n := len(c.free[k]); n > 0 {
 		s := c.free[k][n-1]
 		c.free[k] = c.free[k][:n-1]
@@ -210,6 +216,8 @@ func (c *conn) stmt(k kind) (*stmt, error) {
 	return s, nil
 }
 
+// done takes a statement back. It drops arguments and results: they are the caller's memory, which must not stay alive
+// here.
 func (c *conn) done(s *stmt) {
 	for i := range s.args {
 		s.args[i].Value = nil
@@ -225,6 +233,7 @@ func (c *conn) run(k kind, args ...[]byte) error {
 		return err
 	}
 
+	// The driver copies what it is given before it returns.
 	for i, a := range args {
 		s.args[i].Value = a
 	}
@@ -255,6 +264,7 @@ func (s *stmt) query(args ...[]byte) (err error) {
 
 // next steps to the next row, in s.row; it returns io.EOF after the last.
 func (s *stmt) next() error {
+	// The driver may leave a column as it was.
 	s.row = [3]sqldriver.Value{}
 	return s.rows.Next(s.row[:s.cols])
 }
@@ -287,6 +297,7 @@ func (c *conn) ints(k kind) (n [3]int64, err error) {
 		return n, err
 	}
 
+	// A column that is no number counts as 0.
 	err = s.next()
 	for i := range n {
 		n[i], _ = s.row[i].(int64)

@@ -26,11 +26,14 @@ func keepLog(path string) (release func(), err error) {
 	if err != nil {
 		return func() {}, err
 	}
+
+	// A read lock is enough to keep a write lock out, and the file is open for reading only.
 	lock := unix.Flock_t{Type: unix.F_RDLCK, Whence: io.SeekStart, Start: sharedFirst, Len: sharedSize}
 	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lock); err != nil {
 		f.Close()
 		return func() {}, err
 	}
 
+	// Closing the file gives the lock back.
 	return func() { f.Close() }, nil
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/holdfastdb/holdfast/driver"
 )
 
-// borrow returns a connection to read with.
+// borrow returns a connection to read with. It takes one that is idle or opens another, and is called without mu:
+// opening reads files. giveBack must follow.
 func (e *engine) borrow() (c *conn, err error) {
 	e.mu.Lock()
 
@@ -36,6 +37,8 @@ func (e *engine) borrow() (c *conn, err error) {
 	if err != nil {
 		return nil, errors.Join(err, c.close())
 	}
+
+	// A connection that awaitReaders does not count because it was opening sees the newest state: it holds no older one.
 	e.mu.Lock()
 	e.lend(c)
 	e.mu.Unlock()
@@ -49,8 +52,11 @@ func (e *engine) lend(c *conn) {
 	e.borrowed++
 }
 
+// giveBack ends the use of c. It is kept for later if it works and there are not too many already.
 func (e *engine) giveBack(c *conn) {
 	broken := c.broken
+
+	// Closed before it is counted as given back: until then it may keep the log from restarting.
 	if broken {
 		_ = c.close() // it has written nothing
 	}
@@ -81,6 +87,8 @@ func (e *engine) awaitReaders(enough <-chan struct{}) {
 	// Readers who come from here on are of a later turn, and are not waited for.
 	e.turn++
 	e.earlier, e.gone = e.borrowed, gone
+
+	// Nobody would close it otherwise.
 	if e.earlier == 0 {
 		close(gone)
 		e.gone = nil
@@ -125,10 +133,14 @@ func (e *engine) View(op driver.Op) (*conn, error) {
 // Drop implements [driver.Core].
 func (e *engine) Drop(c *conn) error {
 	op := c.op
+
+	// A connection that stays in its transaction would show an old state to the next who borrows it.
 	if op == driver.Snapshot && c.run(kindCommit) != nil {
 		c.broken = true
 	}
 	e.giveBack(c)
+
+	// Given back last, so that there are never more connections for Gets than places.
 	if op == driver.Get {
 		<-e.gets
 	}
@@ -181,6 +193,8 @@ func (e *engine) get(c *conn, dst, key []byte) ([]byte, error) {
 	return dst, e.fail("get", err)
 }
 
+// iterator is a [holdfast.Iterator]. Its statement may share the connection with others of the same snapshot, so each
+// step holds the connection's mu.
 type iterator struct {
 	hold       driver.Hold[*conn]
 	e          *engine
@@ -197,6 +211,8 @@ func (e *engine) Walk(h driver.Hold[*conn], r holdfast.Range) (holdfast.Iterator
 	it, c := &iterator{hold: h, e: e}, h.View
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
+	// The bounds are copied, because the statement steps through rows after Walk has returned.
 	k, args := kindForwardFrom, [][]byte{append([]byte{}, r.Lo...)}
 	if r.Reverse {
 		k = kindReverseFrom
@@ -219,7 +235,7 @@ func (e *engine) Walk(h driver.Hold[*conn], r holdfast.Range) (holdfast.Iterator
 	return it, it.err
 }
 
-// step is called with the connection's mu held.
+// step goes to the next row, or stops at the last or at an error. It is called with the connection's mu held.
 func (it *iterator) step() {
 	err := it.s.next()
 	if err == nil {
@@ -250,6 +266,7 @@ func (it *iterator) stop(err error) {
 	}
 }
 
+// Next implements [holdfast.Iterator]. The row that Walk has stepped to is shown first.
 func (it *iterator) Next() bool {
 	if it.ahead {
 		it.ahead = false
@@ -265,6 +282,7 @@ func (it *iterator) Next() bool {
 	return !it.done
 }
 
+// Key implements [holdfast.Iterator].
 func (it *iterator) Key() []byte {
 	if it.ahead {
 		return nil
@@ -273,6 +291,7 @@ func (it *iterator) Key() []byte {
 	return it.key
 }
 
+// Value implements [holdfast.Iterator].
 func (it *iterator) Value() []byte {
 	if it.ahead {
 		return nil
@@ -281,6 +300,7 @@ func (it *iterator) Value() []byte {
 	return it.value
 }
 
+// Err implements [holdfast.Iterator]. What Walk has met ahead is told only after Next.
 func (it *iterator) Err() error {
 	if it.ahead {
 		return nil
@@ -289,6 +309,7 @@ func (it *iterator) Err() error {
 	return it.err
 }
 
+// Close implements [holdfast.Iterator].
 func (it *iterator) Close() error {
 	if it.closed {
 		return it.err
@@ -299,6 +320,8 @@ func (it *iterator) Close() error {
 		it.stop(io.EOF)
 	}
 	it.hold.View.mu.Unlock()
+
+	// End gives the connection back, so it comes when the statement has ended.
 	it.hold.End()
 
 	return it.err

@@ -22,6 +22,14 @@
 // with new salts, synced before anything follows. Frames carry a running checksum, so what a power cut leaves of an
 // unsynced tail is a prefix. (SQLite's documents: "PRAGMA synchronous", "Write-Ahead Logging", "Database File Format",
 // 4.)
+//
+// # How it is built
+//
+// sqlite.go opens and closes; library.go and library_cgo.go name the two libraries. conn.go is one connection with its
+// prepared statements. write.go has the one that writes, used by the leader of a groupcommit.Committer alone, and the
+// checkpoints that copy the log into the database. read.go lends connections to readers and counts them, so that a
+// checkpoint can wait for those who are in its way. compact.go is VACUUM, and keep_linux.go keeps the log after a
+// failure.
 package sqlite
 
 import (
@@ -132,6 +140,7 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options, t Tuning) (_ holdf
 	e.w.pauseAt, e.w.pause, e.w.checkpointAt = pausePages, longestPause, cmp.Or(max(t.CheckpointPages, 0), checkpointPages)
 	settings, err := e.openWriter(o.MemoryBytes/2, o.Level)
 	if err != nil {
+		// The connection was closed by openWriter. raw is closed after it, and the lock of the directory at the end.
 		if e.raw != nil {
 			e.raw.Close()
 		}
@@ -139,6 +148,8 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options, t Tuning) (_ holdf
 
 		return nil, err
 	}
+
+	// The database is on the device since create has renamed it.
 	if err := h.Made(); err != nil {
 		return nil, errors.Join(err, e.w.conn.close(), e.raw.Close(), h.Close())
 	}
@@ -173,6 +184,8 @@ func (e *engine) openWriter(cache int64, level holdfast.Level) (settings []holdf
 	if e.raw, err = os.Open(path); err != nil {
 		return nil, e.fail("open", err)
 	}
+
+	// Asked before SQLite opens the file, which changes the log.
 	st, err := os.Stat(path + "-wal")
 	crashed := err == nil && st.Size() > 0
 
@@ -184,7 +197,8 @@ func (e *engine) openWriter(cache int64, level holdfast.Level) (settings []holdf
 	e.w.conn = c
 	err = e.check(c)
 	if err == nil && crashed {
-		// What a process left in the log that died may be in the page cache alone.
+		// What a process left in the log that died may be in the page cache alone. The checkpoint syncs it before it
+		// copies it.
 		e.w.unsynced = true
 		err = e.checkpoint()
 	}
@@ -211,6 +225,8 @@ func (e *engine) create(path string) error {
 			return err
 		}
 	}
+
+	// A crash from here on leaves files of the name .new, which the next try removes.
 	c, err := e.connect(making, 0)
 	if err != nil {
 		return err
@@ -220,6 +236,8 @@ func (e *engine) create(path string) error {
 	if err := errors.Join(err, c.close()); err != nil {
 		return err
 	}
+
+	// A database with part of it in a log would lose that part when it is renamed alone.
 	if _, err := os.Stat(making + "-wal"); err == nil {
 		return errors.New("sqlite could not complete the new database")
 	}
@@ -265,6 +283,7 @@ func (e *engine) check(c *conn) error {
 	return nil
 }
 
+// path is the database's. SQLite puts the log and its index beside it, as -wal and -shm.
 func (e *engine) path() string { return filepath.Join(e.datadir.Dir, fileName) }
 
 // describe is Describe for either library.
@@ -334,6 +353,8 @@ func (e *engine) Release(err error) error {
 		// The connection is left as it is: SQLite would remove the log by its name, which is another's now.
 		return errors.Join(e.committer.Fail(replaced), e.datadir.Close())
 	}
+
+	// The log stays for the next Open to recover; see keepLog.
 	if e.committer.Close() != nil { // the poison, which is in err
 		release, kept := keepLog(e.path())
 		defer release()
@@ -342,6 +363,7 @@ func (e *engine) Release(err error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 
+	// Readers go first: the last connection to close, the writer's, then copies the log and removes it.
 	for _, c := range e.idle {
 		err = errors.Join(err, c.close())
 	}
@@ -350,6 +372,7 @@ func (e *engine) Release(err error) error {
 	return errors.Join(err, e.w.conn.close(), e.raw.Close(), e.datadir.Close())
 }
 
+// corrupt returns ErrCorrupt for the database. cause may be nil.
 func (e *engine) corrupt(op, detail string, cause error) error {
 	return &holdfast.Error{Op: op, Engine: e.lib.name, Path: e.path(), Class: holdfast.ErrCorrupt, Detail: detail,
 		Cause:  cause,
@@ -374,6 +397,8 @@ const (
 // number, whatever SQLite calls it; what else the operating system refuses is no damage.
 func (e *engine) fail(op string, err error) error {
 	var known *holdfast.Error
+
+	// It was wrapped where it happened, with more detail.
 	if errors.As(err, &known) {
 		return err
 	}
@@ -399,6 +424,8 @@ func (e *engine) fail(op string, err error) error {
 	if errno != 0 && !errors.Is(err, errno) {
 		wrapped.Cause = &systemError{err, errno}
 	}
+
+	// Here the directory cannot be opened even to read, so the usual advice would be too much.
 	if code == codeIndexSize && op == "open" && datadir.NoRoom(errno) {
 		wrapped.Class, wrapped.Detail = holdfast.ErrFull, "no room for the index of the log"
 		wrapped.Remedy = "make 32 KiB of room on the disk, which SQLite needs even to read"
@@ -426,6 +453,8 @@ func (e *engine) unreadable() (errno syscall.Errno) {
 	if e.raw == nil || time.Since(time.Unix(0, e.readable.Load())).Abs() < readableFor {
 		return 0
 	}
+
+	// The pages that are in memory are read without the device; the one it cannot read is not among them.
 	_, err := io.Copy(io.Discard, io.NewSectionReader(e.raw, 0, math.MaxInt64))
 	if log, opened := os.Open(e.path() + "-wal"); opened == nil { // which has no locks of SQLite
 		_, read := io.Copy(io.Discard, log)
@@ -444,6 +473,8 @@ func (e *engine) probe() (errno syscall.Errno) {
 	f, err := os.CreateTemp(e.datadir.Dir, fileName+".probe-*")
 	if err == nil {
 		_, err = f.Write(make([]byte, 64<<10))
+
+		// A quota or a full disk may show only when the data is allocated, at the sync.
 		err = errors.Join(err, f.Sync(), f.Close(), os.Remove(f.Name()))
 	}
 	errors.As(err, &errno)

@@ -40,6 +40,8 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 
 		return e.syncLog()
 	}
+
+	// The group is one transaction, at the highest level that any of its batches needs.
 	err := e.synchronous(level)
 	if err == nil {
 		err = e.w.conn.transact(b, e.mark(level))
@@ -54,6 +56,8 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	}
 	e.w.groups++
 	e.w.bytes += b.Size()
+
+	// tried keeps a log that readers hold back from being copied at every commit.
 	if err = e.committed(level); err == nil && e.w.pages-e.w.tried >= e.w.checkpointAt {
 		e.stalls.Add(1)
 		err = e.shorten()
@@ -67,6 +71,7 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 
 // committed notes what a transaction leaves to be synced, and from time to time looks at the log.
 func (e *engine) committed(level holdfast.Level) error {
+	// A commit at Power syncs all of the log, weaker commits before it too.
 	e.w.unsynced = level < holdfast.Power
 	// That takes a microsecond, which is much only where nothing was synced. A log that was copied whole may have
 	// restarted.
@@ -81,6 +86,8 @@ func (e *engine) committed(level holdfast.Level) error {
 	if err := e.look(); err != nil {
 		return err
 	}
+
+	// The count of copied pages goes down only when the log begins anew.
 	if e.w.copied < copied { // restarted
 		e.w.tried, e.w.pauseAt = 0, pausePages
 		pages = 0
@@ -99,6 +106,7 @@ func (e *engine) committed(level holdfast.Level) error {
 func (e *engine) look() error {
 	n, err := e.w.conn.ints(kindLogLength) // busy, pages in the log, pages copied
 	if err == nil {
+		// SQLite says -1 where there is no log.
 		e.w.pages, e.w.copied = max(n[1], 0), max(n[2], 0)
 	}
 
@@ -107,6 +115,7 @@ func (e *engine) look() error {
 
 // synchronous sets what a commit at level needs, and reads it back.
 func (e *engine) synchronous(level holdfast.Level) error {
+	// Memory and Process need the same.
 	level = max(level, holdfast.Process)
 	if e.w.level == level {
 		return nil
@@ -141,6 +150,8 @@ func (e *engine) mark(level holdfast.Level) string {
 	if level < holdfast.Power || !e.w.unsynced {
 		return ""
 	}
+
+	// The number is stored in 32 bits with a sign, so it begins again at 0.
 	e.w.version = (e.w.version + 1) & 0x7fffffff
 
 	return fmt.Sprintf("PRAGMA user_version=%d", e.w.version)
@@ -174,17 +185,22 @@ func (e *engine) syncLog() error {
 // long-lived snapshot makes that futile, so it is tried again only when the log has doubled.
 func (e *engine) shorten() error {
 	err := e.checkpoint()
+
+	// Set also after a failure and with readers in the way: the next try comes after checkpointAt more pages.
 	e.w.tried = e.w.pages
 	if err != nil || e.w.pages < e.w.pauseAt {
 		return err
 	}
 
+	// One time limit for both waits. No commit comes meanwhile, because the committer's leader is here.
 	pause, cancel := context.WithTimeout(context.Background(), e.w.pause)
 	defer cancel()
 	e.awaitReaders(pause.Done())
 	if err := e.checkpoint(); err != nil {
 		return err
 	}
+
+	// Set before the second wait, whether that succeeds or not.
 	e.w.pauseAt = 2 * e.w.pages
 	if e.w.copied == e.w.pages {
 		e.awaitReaders(pause.Done())
@@ -224,6 +240,8 @@ func (e *engine) checkpoint() error {
 	}
 	e.w.pages, e.w.copied = n[1], n[2]
 	e.syncs.Add(1) // of the log
+
+	// A log that was copied whole lets the next writer begin it anew, so SQLite syncs the database then.
 	if n[1] == n[2] {
 		e.syncs.Add(1) // of the database
 		e.w.unsynced = false
@@ -257,6 +275,8 @@ func (c *conn) transact(b *holdfast.Batch, mark string) error {
 // change carries out b's operations. Sets that follow each other share a statement.
 func (c *conn) change(b *holdfast.Batch) (err error) {
 	var many *stmt
+
+	// A statement with 32 rows is worth preparing only where it is filled once at least.
 	if b.Len() >= manyRows {
 		if many, err = c.stmt(kindSetMany); err != nil {
 			return err

@@ -91,6 +91,7 @@ type customer struct{ Orders, Cents int }
 
 type service struct {
 	engine    holdfast.Engine
+	db        *kv.DB
 	store     *message.Store
 	tasks     *task.Store
 	orders    *aggregate.Repository[order, event]
@@ -111,26 +112,26 @@ func open(ctx context.Context, dir string, send func(mail) error) *service {
 	orders := must(aggregate.New(n, aggregate.Options[order, event]{Category: "order", Events: events,
 		Apply: func(o *order, e event) { e.apply(o) }, SnapshotEvery: 100}))
 	// At Process: what a power cut takes of a read model is made again.
-	placements := projection.Messages(engine, holdfast.Process, n,
+	placements := projection.Messages(db.At(holdfast.Process), n,
 		message.Query{Category: "order", Types: []string{"Placed"}})
-	customers := must(projection.New(placements, projection.Options{Name: "customers", Prefix: "customers/"},
-		func(m *projection.Model, in message.Message) error {
+	customers := must(projection.New(placements, projection.Options{Name: "customers"},
+		func(view *kv.Bucket, in message.Message) error {
 			e, err := events.Decode(in)
 			if err != nil {
 				return err
 			}
 			p := e.(placed)
-			c, err := projection.Get[customer](m, p.Customer)
+			c, err := projection.Get[customer](view, p.Customer)
 			if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
 				return err
 			}
 
-			return projection.Set(m, p.Customer, customer{c.Orders + 1, c.Cents + p.Cents})
+			return projection.Set(view, p.Customer, customer{c.Orders + 1, c.Cents + p.Cents})
 		}))
 	var workers worker.Workers
 	worker.Register(&workers, func(_ context.Context, t *worker.Task[mail]) error { return send(t.Args) })
 	mails := must(worker.New(tasks, &workers, worker.Options{}))
-	return &service{engine, store, tasks, orders, customers, mails}
+	return &service{engine, db, store, tasks, orders, customers, mails}
 }
 
 // run keeps the read model up to date and sends mail, until ctx ends or one of them fails.
@@ -162,12 +163,16 @@ func (s *service) routes() http.Handler {
 	post("/orders/{id}/pay", s.pay)
 	routes.HandleFunc("GET /customers", func(w http.ResponseWriter, r *http.Request) {
 		list := map[string]customer{}
-		var failed error
-
-		for c, err := range projection.All[customer](s.customers.View(), "") {
-			list[c.Key], failed = c.Value, err
-		}
-		reply(w, list, failed)
+		err := s.db.View(r.Context(), func(tx *kv.Tx) error {
+			for c, err := range projection.All[customer](s.customers.View(tx), "") {
+				if err != nil {
+					return err
+				}
+				list[c.Key] = c.Value
+			}
+			return nil
+		})
+		reply(w, list, err)
 	})
 
 	return routes

@@ -178,6 +178,17 @@ type tableRow struct {
 	cells  []string
 }
 
+// Columns makes a table of columns with these names. Those whose names end in # are aligned to the right, for numbers.
+func Columns(keys int, names ...string) *Table {
+	t := &Table{Keys: keys}
+	for _, name := range names {
+		short, right := strings.CutSuffix(name, "#")
+		t.Columns = append(t.Columns, Column{Name: short, Right: right})
+	}
+
+	return t
+}
+
 // Row adds a row in a style.
 func (t *Table) Row(style Style, cells ...string) {
 	t.rows = append(t.rows, tableRow{slices.Repeat([]Style{style}, len(cells)), cells})
@@ -313,9 +324,13 @@ func Plain(text string) string {
 	}, text)
 }
 
-// Number writes 1 engine, 2 engines.
+// Number writes 1 engine, 2 engines, 2 crashes.
 func Number(n int, noun string) string {
-	if n != 1 {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(noun, "sh") || strings.HasSuffix(noun, "ch"):
+		noun += "es"
+	default:
 		noun += "s"
 	}
 

@@ -10,15 +10,15 @@ func Valid(b []byte) bool { return ValidTo(b, MaxDepth) }
 
 // ValidTo is Valid for arrays and objects that are at most so deep: one that has none in it is 1 deep.
 func ValidTo(b []byte, depth int) bool {
-	end := value(b, space(b, 0), depth)
-	return end > 0 && space(b, end) == len(b) && utf8.Valid(b)
+	end := value(b, Space(b, 0), depth)
+	return end > 0 && Space(b, end) == len(b) && utf8.Valid(b)
 }
 
 // MaxDepth is how deep encoding/json reads.
 const MaxDepth = 10_000
 
-// space returns where the white space ends that is at i.
-func space(b []byte, i int) int {
+// Space returns where the white space ends that is at i.
+func Space(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\r' || b[i] == '\t') {
 		i++
 	}
@@ -65,7 +65,7 @@ func list(b []byte, i int, object bool, depth int) int {
 	if depth == 0 {
 		return 0
 	}
-	if i = space(b, i); i < len(b) && b[i] == end {
+	if i = Space(b, i); i < len(b) && b[i] == end {
 		return i + 1
 	}
 
@@ -77,15 +77,15 @@ func list(b []byte, i int, object bool, depth int) int {
 			if i = text(b, i+1); i == 0 {
 				return 0
 			}
-			if i = space(b, i); i >= len(b) || b[i] != ':' {
+			if i = Space(b, i); i >= len(b) || b[i] != ':' {
 				return 0
 			}
-			i = space(b, i+1)
+			i = Space(b, i+1)
 		}
 		if i = value(b, i, depth-1); i == 0 {
 			return 0
 		}
-		if i = space(b, i); i >= len(b) {
+		if i = Space(b, i); i >= len(b) {
 			return 0
 		}
 		if b[i] == end {
@@ -94,7 +94,7 @@ func list(b []byte, i int, object bool, depth int) int {
 		if b[i] != ',' {
 			return 0
 		}
-		i = space(b, i+1)
+		i = Space(b, i+1)
 	}
 }
 

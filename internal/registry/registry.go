@@ -47,9 +47,7 @@ type Lease struct {
 	Level   holdfast.Level        // of the store
 	Session Session
 	key     key
-
-	projection bool
-	closed     func() // tells the engine, if it wants to know
+	closed  func() // tells the engine, if it wants to know
 }
 
 // TableAccepted has one key in a store of an engine in which a loss was accepted: which one it was when the store was
@@ -66,9 +64,6 @@ type session struct {
 	leases int
 }
 
-// Projection is the Kind of a request whose prefix is a program's choice: it may overlap with others.
-const Projection = "projection"
-
 // key names what is leased. The engine is comparable.
 type key struct {
 	engine holdfast.Engine
@@ -79,8 +74,6 @@ var leased struct {
 	sync.Mutex
 	keys map[key]string // what holds it
 	open map[holdfast.Engine]*session
-
-	projections int // among keys
 }
 
 // Claim leases a store's keys in eng. It neither reads nor writes anything there, and may be called from many
@@ -88,8 +81,7 @@ var leased struct {
 //
 // Errors: ErrBadOption if eng is nil or not comparable, has no atomic batches or too short keys, or if the name is
 // too long or has a control character; ErrLevel if eng does not give the level; ErrCorrupt if the repair that made it
-// has lost something and the loss was not accepted; ErrLocked if the store is open already; ErrBadOption if a
-// projection's prefix is in the way.
+// has lost something and the loss was not accepted; ErrLocked if the store is open already.
 func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 	l, err := Check(eng, r)
 	if err != nil {
@@ -156,21 +148,10 @@ func (l *Lease) claim(r Request) error {
 		return fail(holdfast.ErrLocked, fmt.Sprintf("use the %s that is open, or close it", r.Thing),
 			"the %s %q is open in this engine", r.Thing, r.Name)
 	}
-	if r.Kind == Projection || leased.projections > 0 { // the prefixes of stores never overlap
-		for k, holder := range leased.keys {
-			if k.engine == eng && (strings.HasPrefix(k.prefix, r.Prefix) || strings.HasPrefix(r.Prefix, k.prefix)) {
-				return fail(holdfast.ErrBadOption, "use another prefix, or name",
-					"the keys of the %s %q overlap with those of the %s, which is open in this engine", r.Thing, r.Name, holder)
-			}
-		}
-	}
 	if leased.keys == nil {
 		leased.keys, leased.open = map[key]string{}, map[holdfast.Engine]*session{}
 	}
 	leased.keys[l.key] = r.describe()
-	if l.projection = r.Kind == Projection; l.projection {
-		leased.projections++
-	}
 	now := leased.open[eng]
 	if now == nil {
 		now = &session{}
@@ -244,8 +225,5 @@ func (l Lease) Release() {
 		delete(leased.open, l.key.engine)
 	}
 	delete(leased.keys, l.key)
-	if l.projection {
-		leased.projections--
-	}
 	l.closed()
 }

@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -13,14 +12,15 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/child"
 )
 
 // childEnv makes a test binary a child. Its value is "engine level dir" and what the test adds.
 const childEnv = "HOLDFAST_STORE_CHILD"
 
-// Main is the TestMain of a package whose tests kill processes: in one that Kill has started, it runs child, which
-// works in an engine until it is killed.
-func Main(m *testing.M, child func(c *Child)) {
+// Main is the TestMain of a package whose tests kill processes: in one that Kill has started, it runs work, which
+// goes on in an engine until it is killed.
+func Main(m *testing.M, work func(c *Child)) {
 	value, ok := os.LookupEnv(childEnv)
 	if !ok {
 		os.Exit(m.Run())
@@ -37,7 +37,7 @@ func Main(m *testing.M, child func(c *Child)) {
 	c.Level, c.Args = level, words[3]
 	c.Engine, err = open(kind, words[2], level)
 	c.Check(err)
-	child(c)
+	work(c)
 	c.Fail(fmt.Errorf("the child has come to its end"))
 }
 
@@ -79,17 +79,12 @@ func Kill(t testing.TB, tg *Target, args string, after time.Duration, hear func(
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s %s", childEnv, tg.Entry.Name, tg.Level, tg.Dir, args))
-	var complaint bytes.Buffer
-	cmd.Stderr = &complaint
-	out, err := cmd.StdoutPipe()
+	p, err := child.StartProgram(cmd)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
 
-	lines := bufio.NewReader(out)
+	lines := bufio.NewReader(p.Out)
 	var killer *time.Timer
 	for {
 		line, err := lines.ReadString('\n')
@@ -97,13 +92,12 @@ func Kill(t testing.TB, tg *Target, args string, after time.Duration, hear func(
 			break
 		}
 		if hear(strings.TrimSuffix(line, "\n")) && killer == nil {
-			killer = time.AfterFunc(after, func() { _ = cmd.Process.Kill() })
+			killer = time.AfterFunc(after, p.Kill)
 		}
 	}
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
-	if complaint.Len() > 0 && cmd.ProcessState.Exited() {
-		t.Fatalf("the child ended by itself: %s", complaint.String())
+	p.Kill()
+	if state, err := p.Wait(); state.Exited() {
+		t.Fatalf("the child ended by itself: %v", err)
 	}
 }
 

@@ -5,6 +5,7 @@ package treap
 import (
 	"bytes"
 	"hash/maphash"
+	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -14,8 +15,9 @@ import (
 type Node[V any] struct {
 	Key         []byte
 	Value       V
-	priority    uint64
-	own         int64 // what Set was told of this key alone
+	priority    uint32
+	own         uint32 // what Set was told of this key alone
+	edit        Edit
 	size        int64 // the sum of own in the whole map
 	count       int64
 	left, right *Node[V]
@@ -23,10 +25,14 @@ type Node[V any] struct {
 
 var seed = maphash.MakeSeed()
 
-func newNode[V any](key []byte, value V, own int64, priority uint64, left, right *Node[V]) *Node[V] {
-	return &Node[V]{key, value, priority, own, own + left.Size() + right.Size(), 1 + left.Count() + right.Count(),
-		left, right}
-}
+// Edit is a number of changes that are made one after another, as if they were one: of the maps between them nobody
+// keeps any, and so nodes that were made in the same edit are changed in place.
+type Edit uint64
+
+var edits atomic.Uint64
+
+// NewEdit begins an edit.
+func NewEdit() Edit { return Edit(edits.Add(1)) }
 
 // Size is the sum of the sizes that Set was given.
 func (n *Node[V]) Size() int64 {
@@ -47,8 +53,13 @@ func (n *Node[V]) Count() int64 {
 }
 
 // with returns n with other children.
-func (n *Node[V]) with(left, right *Node[V]) *Node[V] {
-	return newNode(n.Key, n.Value, n.own, n.priority, left, right)
+func (n *Node[V]) with(edit Edit, left, right *Node[V]) *Node[V] {
+	if edit == 0 || n.edit != edit {
+		n = &Node[V]{Key: n.Key, Value: n.Value, priority: n.priority, own: n.own, edit: edit}
+	}
+	n.size, n.count = int64(n.own)+left.Size()+right.Size(), 1+left.Count()+right.Count()
+	n.left, n.right = left, right
+	return n
 }
 
 // Get returns the value of key.
@@ -67,9 +78,13 @@ func (n *Node[V]) Get(key []byte) (value V, ok bool) {
 	return value, false
 }
 
-// Set returns n with another value for key. The map keeps key.
-func (n *Node[V]) Set(key []byte, value V, size int64) *Node[V] {
-	return n.insert(newNode(key, value, size, maphash.Bytes(seed, key), nil, nil))
+// Set returns n with another value for key, whose size is below 4 GiB. The map keeps key.
+func (n *Node[V]) Set(key []byte, value V, size int64) *Node[V] { return n.SetIn(0, key, value, size) }
+
+// SetIn is Set in an edit.
+func (n *Node[V]) SetIn(edit Edit, key []byte, value V, size int64) *Node[V] {
+	return n.insert(&Node[V]{Key: key, Value: value, priority: uint32(maphash.Bytes(seed, key)), own: uint32(size),
+		edit: edit, size: size, count: 1})
 }
 
 func (n *Node[V]) insert(x *Node[V]) *Node[V] {
@@ -80,14 +95,15 @@ func (n *Node[V]) insert(x *Node[V]) *Node[V] {
 	c := bytes.Compare(x.Key, n.Key)
 	switch {
 	case c == 0:
-		return x.with(n.left, n.right)
+		return x.with(x.edit, n.left, n.right)
 	case x.priority > n.priority:
 		// The key cannot be below n: there it would have its own, lower priority.
-		return x.with(n.split(x.Key))
+		below, rest := n.split(x.edit, x.Key)
+		return x.with(x.edit, below, rest)
 	case c < 0:
-		return n.with(n.left.insert(x), n.right)
+		return n.with(x.edit, n.left.insert(x), n.right)
 	default:
-		return n.with(n.left, n.right.insert(x))
+		return n.with(x.edit, n.left, n.right.insert(x))
 	}
 }
 
@@ -100,11 +116,11 @@ func (n *Node[V]) Delete(key []byte) *Node[V] {
 	switch c := bytes.Compare(key, n.Key); {
 	case c < 0:
 		if left := n.left.Delete(key); left != n.left {
-			return n.with(left, n.right)
+			return n.with(0, left, n.right)
 		}
 	case c > 0:
 		if right := n.right.Delete(key); right != n.right {
-			return n.with(n.left, right)
+			return n.with(0, n.left, right)
 		}
 	default:
 		return join(n.left, n.right)
@@ -118,27 +134,27 @@ func (n *Node[V]) DeleteRange(lo, hi []byte) *Node[V] {
 	if len(hi) > 0 && bytes.Compare(lo, hi) >= 0 {
 		return n
 	}
-	below, rest := n.split(lo)
+	below, rest := n.split(0, lo)
 	if len(hi) == 0 {
 		return below
 	}
-	_, above := rest.split(hi)
+	_, above := rest.split(0, hi)
 
 	return join(below, above)
 }
 
 // split returns the keys below key, and the others.
-func (n *Node[V]) split(key []byte) (below, rest *Node[V]) {
+func (n *Node[V]) split(edit Edit, key []byte) (below, rest *Node[V]) {
 	if n == nil {
 		return nil, nil
 	}
 	if bytes.Compare(n.Key, key) < 0 {
-		below, rest = n.right.split(key)
-		return n.with(n.left, below), rest
+		below, rest = n.right.split(edit, key)
+		return n.with(edit, n.left, below), rest
 	}
-	below, rest = n.left.split(key)
+	below, rest = n.left.split(edit, key)
 
-	return below, n.with(rest, n.right)
+	return below, n.with(edit, rest, n.right)
 }
 
 // join makes one map of two, all keys of a being below all of b.
@@ -149,9 +165,9 @@ func join[V any](a, b *Node[V]) *Node[V] {
 	case b == nil:
 		return a
 	case a.priority > b.priority:
-		return a.with(a.left, join(a.right, b))
+		return a.with(0, a.left, join(a.right, b))
 	default:
-		return b.with(join(a, b.left), b.right)
+		return b.with(0, join(a, b.left), b.right)
 	}
 }
 

@@ -255,19 +255,11 @@ func (a *Advice) crashes(rows []crash.Result, engine string) string {
 		}
 		a.Short.Crashes += cuts
 		parts = append(parts, fmt.Sprintf("%s kept all in %s of kind %s, so with 95 %% confidence it loses something by "+
-			"chance in fewer than %s of %s", engine, crashesOf(cuts), kind,
+			"chance in fewer than %s of %s", engine, console.Number(cuts, "crash"), kind,
 			measure.Percent(crash.Below(int64(cmp.Or(trials, cuts)))), of))
 	}
 
 	return strings.Join(parts, "; ") + "."
-}
-
-func crashesOf(n int) string {
-	if n == 1 {
-		return "1 crash"
-	}
-
-	return fmt.Sprintf("%d crashes", n)
 }
 
 // gain is how the next weaker level compares.
@@ -341,7 +333,7 @@ func price(rows []crash.Result, level holdfast.Level, engine string) string {
 	}
 	text := "A power cut takes what was acknowledged within the loss window, one second unless it is named"
 	if cuts > 0 {
-		text += fmt.Sprintf("; the most that one of %s took was %s (%s)", crashesOf(cuts),
+		text += fmt.Sprintf("; the most that one of %s took was %s (%s)", console.Number(cuts, "crash"),
 			measure.Duration(1000*most.LossWindowMs), console.Number(most.LostCommits, "commit"))
 	}
 
@@ -483,9 +475,7 @@ func choice(measured []Need) (list []Need) {
 
 // overview shows in a table what to take for each need.
 func overview(s console.Screen, list []*Advice) {
-	t := &console.Table{Keys: 2, Columns: []console.Column{{Name: "work"}, {Name: "survives"},
-		{Name: "clients", Right: true}, {Name: "take"}, {Name: "it made", Right: true}, {Name: "ahead of"},
-		{Name: "crashes", Right: true}}}
+	t := console.Columns(2, "work", "survives", "clients#", "take", "it made#", "ahead of", "crashes#")
 	for _, a := range list {
 		crashes := "-"
 		if a.Short.Crashes > 0 {

@@ -81,12 +81,9 @@ func compareValues(s *event.Store, values kvValues, first uint32, n int) error {
 }
 
 func (r eventRandom) floor(t Task) (Load, error) {
-	f, err := newKVFloorLoaded(t, r.events, kvMoreValue)
-	if err != nil {
-		return Load{}, err
-	}
-
-	return f.load(func(i int) func() error { return r.client(t, i, f.reader().scan) }), nil
+	return floorReads(t, r.events, kvMoreValue, func(i int, f *kvFloorReader) func() error {
+		return r.client(t, i, f.scan)
+	})
 }
 
 func (r eventRandom) null(t Task) (Load, error) {

@@ -103,6 +103,16 @@ func newKVFloorLoaded(t Task, keys, value int) (_ *kvFloor, err error) {
 	return f, nil
 }
 
+// floorReads is a load of reads of a file of that many keys.
+func floorReads(t Task, keys, value int, client func(i int, r *kvFloorReader) func() error) (Load, error) {
+	f, err := newKVFloorLoaded(t, keys, value)
+	if err != nil {
+		return Load{}, err
+	}
+
+	return f.load(func(i int) func() error { return client(i, f.reader()) }), nil
+}
+
 // lay returns memory for n records, ready for fill.
 func (f *kvFloor) lay(n int) []byte {
 	buf := make([]byte, n*f.record)

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/holdfastdb/holdfast/lab/internal/child"
+	"github.com/holdfastdb/holdfast/internal/child"
 )
 
 // kvKilled opens an engine, once, whose process was killed when it had been given so many keys, in random order and in
@@ -61,17 +61,12 @@ func (k kvKilled) null(t Task) (Load, error) {
 
 // floor reads the same keys and values from a file.
 func (k kvKilled) floor(t Task) (Load, error) {
-	f, err := newKVFloorLoaded(t, k.keys, kvMoreValue)
-	if err != nil {
-		return Load{}, err
-	}
-	load := f.load(func(int) func() error {
-		reader := f.reader()
-		return func() error { return reader.scan(0, k.keys) }
+	load, err := floorReads(t, k.keys, kvMoreValue, func(_ int, f *kvFloorReader) func() error {
+		return func() error { return f.scan(0, k.keys) }
 	})
 	load.Once = true
 
-	return load, nil
+	return load, err
 }
 
 // diskRefused is what that process says in the place of the number of keys if the disk is full, or takes no writes.

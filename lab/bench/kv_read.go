@@ -125,13 +125,7 @@ func (r kvRead) null(t Task) (Load, error) {
 }
 
 func (r kvRead) floor(t Task) (Load, error) {
-	f, err := newKVFloorLoaded(t, r.keys, r.valueSize())
-	if err != nil {
-		return Load{}, err
-	}
-
-	return f.load(func(i int) func() error {
-		reader := f.reader()
-		return r.client(t, i, reader.get, reader.scan)
-	}), nil
+	return floorReads(t, r.keys, r.valueSize(), func(i int, f *kvFloorReader) func() error {
+		return r.client(t, i, f.get, f.scan)
+	})
 }

@@ -269,15 +269,10 @@ func (r messageRead) null(t Task) (Load, error) {
 }
 
 func (r messageRead) floor(t Task) (Load, error) {
-	f, err := newKVFloorLoaded(t, r.stored, messageRecord)
-	if err != nil {
-		return Load{}, err
-	}
-
-	return f.load(func(i int) func() error {
-		reader, random := f.reader(), rand.New(rand.NewPCG(t.Seed, uint64(i)))
-		return func() error { return reader.read(random.IntN(r.stored-r.read+1), r.read) }
-	}), nil
+	return floorReads(t, r.stored, messageRecord, func(i int, f *kvFloorReader) func() error {
+		random := rand.New(rand.NewPCG(t.Seed, uint64(i)))
+		return func() error { return f.read(random.IntN(r.stored-r.read+1), r.read) }
+	})
 }
 
 // messageFollow is writes that end when a follower has the message.

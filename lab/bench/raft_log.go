@@ -267,12 +267,7 @@ func (g raftGetLog) null(t Task) (Load, error) {
 }
 
 func (g raftGetLog) floor(t Task) (Load, error) {
-	f, err := newKVFloorLoaded(t, g.entries, raftData)
-	if err != nil {
-		return Load{}, err
-	}
-
-	return f.load(func(i int) func() error { return g.client(t, i, f.reader().get) }), nil
+	return floorReads(t, g.entries, raftData, func(i int, f *kvFloorReader) func() error { return g.client(t, i, f.get) })
 }
 
 // raftTruncate is appends to a log, the front of which is deleted as soon as keep entries are there: cut of them at

@@ -136,10 +136,5 @@ func (s raftStable) getNull(t Task) (Load, error) {
 }
 
 func (s raftStable) getFloor(t Task) (Load, error) {
-	f, err := newKVFloorLoaded(t, s.keys, raftRecord)
-	if err != nil {
-		return Load{}, err
-	}
-
-	return f.load(func(i int) func() error { return s.client(t, i, f.reader().get) }), nil
+	return floorReads(t, s.keys, raftRecord, func(i int, f *kvFloorReader) func() error { return s.client(t, i, f.get) })
 }

@@ -44,8 +44,8 @@ func (s screen) machine(m measure.Machine, limit int64) {
 	s.Wrapped("", m.Sentence())
 }
 
-// singular is one of what a workload counts.
-func singular(unit string) string {
+// Singular is one of what a workload counts.
+func Singular(unit string) string {
 	if stem, ok := strings.CutSuffix(unit, "ies"); ok {
 		return stem + "y"
 	}
@@ -239,13 +239,8 @@ func plain(engine string) console.Style {
 
 // cost writes what else a workload takes, level by level.
 func (s screen) cost(w Workload, r *Report, at setup) {
-	t := console.Table{Keys: 2, Columns: []console.Column{
-		{Name: "engine"}, {Name: "level"}, {Name: "CPU/" + singular(w.Unit), Right: true},
-		{Name: "syncs/commit", Right: true}, {Name: "written", Right: true}, {Name: "end/begin", Right: true},
-		{Name: "settle", Right: true}, {Name: "settled/s", Right: true}, {Name: "open", Right: true},
-		{Name: "memory", Right: true}, {Name: cmp.Or(w.Stored, w.Unit), Right: true},
-		{Name: "before closing", Right: true}, {Name: "on disk", Right: true},
-	}}
+	t := console.Columns(2, "engine", "level", "CPU/"+Singular(w.Unit)+"#", "syncs/commit#", "written#", "end/begin#",
+		"settle#", "settled/s#", "open#", "memory#", cmp.Or(w.Stored, w.Unit)+"#", "before closing#", "on disk#")
 
 	_, perOp := w.rates()
 	for _, g := range groups(w, r, at) {
@@ -270,7 +265,7 @@ func (s screen) cost(w Workload, r *Report, at setup) {
 	}
 	s.Titled(
 		fmt.Sprintf("%s, what else it takes, %s%s", w.Name, console.Number(at.clients, "client"), at.offer.Title()),
-		&t,
+		t,
 	)
 }
 

@@ -144,12 +144,12 @@ func changeWithInterval(d measure.Difference) string {
 }
 
 func (s screen) changesTable(a side, list []cellChange) {
-	columns := []console.Column{{Name: "workload"}, {Name: "engine"}, {Name: "level"}, {Name: "clients", Right: true}}
+	names := []string{"workload", "engine", "level", "clients#"}
 	for _, m := range metrics() {
-		columns = append(columns, console.Column{Name: m.title, Right: true})
+		names = append(names, m.title+"#")
 	}
 
-	t := console.Table{Keys: 4, Columns: columns}
+	t := console.Columns(4, names...)
 	for _, k := range a.order {
 		cells := []string{k.work(), k.engine, k.given.String(), fmt.Sprint(k.clients)}
 		found := false
@@ -179,7 +179,7 @@ func (s screen) changesTable(a side, list []cellChange) {
 		}
 	}
 	if t.Rows() > 0 {
-		s.Table(&t)
+		s.Table(t)
 	}
 }
 

@@ -28,11 +28,7 @@ func (s screen) course(w Workload, r *Report, at setup) {
 			return measure.Size(cmp.Or(q.rss, -1))
 		}, func(s Summary) string { return measure.Size(s.PeakRSS) }},
 	} {
-		t := console.Table{Keys: 2, Columns: []console.Column{
-			{Name: "engine"}, {Name: "level"}, {Name: "1st quarter", Right: true}, {Name: "2nd", Right: true},
-			{Name: "3rd", Right: true},
-			{Name: "4th", Right: true}, {Name: "all", Right: true},
-		}}
+		t := console.Columns(2, "engine", "level", "1st quarter#", "2nd#", "3rd#", "4th#", "all#")
 		for _, g := range groups(w, r, at) {
 			for _, row := range g.rows {
 				first := slices.IndexFunc(r.Results, func(result Result) bool { return result.Cell == row.cell })
@@ -48,7 +44,7 @@ func (s screen) course(w Workload, r *Report, at setup) {
 				t.Row(plain(row.Engine), append(cells, part.whole(row))...)
 			}
 		}
-		s.Titled(fmt.Sprintf("%s over the time, %s%s", w.Name, part.title, at.offer.Title()), &t)
+		s.Titled(fmt.Sprintf("%s over the time, %s%s", w.Name, part.title, at.offer.Title()), t)
 	}
 }
 

@@ -133,11 +133,8 @@ func (s screen) speed(g group) {
 	if g.floor != nil {
 		floor = "of floor"
 	}
-	t := console.Table{Keys: 1, Columns: []console.Column{
-		{Name: "engine"}, {Name: unit + "/s", Right: true}, {Name: confidence}, {Name: verdict}, {Name: floor, Right: true},
-		{Name: "p50", Right: true}, {Name: "p99", Right: true}, {Name: "p99.9", Right: true}, {Name: "max", Right: true},
-		{Name: "ops", Right: true}, {Name: device, Right: true},
-	}}
+	t := console.Columns(1, "engine", unit+"/s#", confidence, verdict, floor+"#", "p50#", "p99#", "p99.9#", "max#", "ops#",
+		device+"#")
 
 	var figures []string
 	for _, row := range g.rows {
@@ -156,7 +153,7 @@ func (s screen) speed(g group) {
 	for _, engine := range g.void {
 		t.Row(console.Red, engine, "void", "see below", "", "", "", "", "", "", "", "")
 	}
-	s.Table(&t)
+	s.Table(t)
 	if len(g.mapped) > 0 {
 		s.Wrapped("  ", "commits are stores to a mapping: "+strings.Join(g.mapped, ", ")+"; calls of the operating system: "+
 			"the others")
@@ -175,10 +172,7 @@ func (s screen) speed(g group) {
 
 // kinds writes a table of the kinds of operations, where they are mixed: a line for each engine and kind.
 func (s screen) kinds(g group) {
-	t := console.Table{Keys: 2, Columns: []console.Column{
-		{Name: "engine"}, {Name: "kind"}, {Name: "ops", Right: true}, {Name: "p50", Right: true},
-		{Name: "p99", Right: true}, {Name: "p99.9", Right: true}, {Name: "max", Right: true},
-	}}
+	t := console.Columns(2, "engine", "kind", "ops#", "p50#", "p99#", "p99.9#", "max#")
 	for _, row := range g.rows {
 		for i, k := range row.Kinds {
 			cells := []string{row.Engine, k.Name, measure.Count(float64(k.Ops)), "-", "-", "-", "-"}
@@ -186,15 +180,14 @@ func (s screen) kinds(g group) {
 				cells[0] = ""
 			}
 			if l := k.Latency; k.Ops > 0 && row.Overloaded == 0 {
-				copy(cells[3:], []string{measure.Duration(l.P50), measure.Duration(l.P99), measure.Duration(l.P999),
-					measure.Duration(l.Max)})
+				copy(cells[3:], l.Cells())
 			}
 			t.Row(plain(row.Engine), cells...)
 		}
 	}
 	if t.Rows() > 0 {
 		s.Printf("\n")
-		s.Table(&t)
+		s.Table(t)
 	}
 }
 
@@ -209,11 +202,7 @@ func (s screen) openLoop(g group) {
 		}
 	}
 
-	t := console.Table{Keys: 1, Columns: []console.Column{
-		{Name: "engine"}, {Name: "offered " + unit + "/s", Right: true}, {Name: "reached", Right: true},
-		{Name: "p50", Right: true}, {Name: "p99", Right: true}, {Name: "p99.9", Right: true}, {Name: "max", Right: true},
-		{Name: "ops", Right: true}, {Name: state},
-	}}
+	t := console.Columns(1, "engine", "offered "+unit+"/s#", "reached#", "p50#", "p99#", "p99.9#", "max#", "ops#", state)
 	for _, row := range g.rows {
 		cells := []string{row.Engine, measure.Count(row.Offered * items), measure.Count(row.Median * items)}
 		how := ""
@@ -223,8 +212,7 @@ func (s screen) openLoop(g group) {
 				how += fmt.Sprintf(" in %d of %s", row.Overloaded, console.Number(row.Rounds, "round"))
 			}
 		} else {
-			cells = append(cells, measure.Duration(row.Latency.P50), measure.Duration(row.Latency.P99),
-				measure.Duration(row.Latency.P999), measure.Duration(row.Latency.Max))
+			cells = append(cells, row.Latency.Cells()...)
 		}
 		t.Row(plain(row.Engine), append(cells, measure.Count(float64(row.Ops)), how)...)
 	}
@@ -232,7 +220,7 @@ func (s screen) openLoop(g group) {
 	for _, engine := range g.void {
 		t.Row(console.Red, engine, "void", "see below", "", "", "", "", "", "")
 	}
-	s.Table(&t)
+	s.Table(t)
 }
 
 // figure is what the original study measured of what a row is about; empty if it has no such figure.

@@ -259,14 +259,15 @@ func (s screen) ratesOf(list []group, several bool) {
 	usual, _ := list[0].workload.rates()
 	clients := list[0].clients
 	what := "writes"
-	t := &console.Table{Keys: 2, Columns: []console.Column{{Name: "workload"}, {Name: "engine"}}}
+	names := []string{"workload", "engine"}
 	for _, level := range levels {
 		name := level.String()
 		if level == 0 {
 			name, what = "rate", "reads"
 		}
-		t.Columns = append(t.Columns, console.Column{Name: name, Right: true})
+		names = append(names, name+"#")
 	}
+	t := console.Columns(2, names...)
 
 	for len(list) > 0 {
 		first := list[0]

@@ -231,14 +231,7 @@ func (r *Report) partial(cells int, end string, err error) string {
 
 // Void returns the results that failed verification or broke off.
 func (r *Report) Void() []Result {
-	var void []Result
-	for _, result := range r.Results {
-		if !result.Verified {
-			void = append(void, result)
-		}
-	}
-
-	return void
+	return slices.DeleteFunc(slices.Clone(r.Results), func(result Result) bool { return result.Verified })
 }
 
 // setups returns those that the workload was measured with, by their numbers of clients and then their rates.

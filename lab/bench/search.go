@@ -186,11 +186,8 @@ func (s SearchSummary) Text(write func(float64) string) (held, failed string) {
 // searches writes the table of a search.
 func (s screen) searches(g group) {
 	unit, items := g.workload.rates()
-	t := console.Table{Keys: 1, Columns: []console.Column{
-		{Name: "engine"}, {Name: "highest " + unit + "/s", Right: true}, {Name: "fails at", Right: true},
-		{Name: "closed loop", Right: true}, {Name: "p50", Right: true}, {Name: "p99", Right: true},
-		{Name: "p99.9", Right: true}, {Name: "max", Right: true}, {Name: "runs", Right: true},
-	}}
+	t := console.Columns(1, "engine", "highest "+unit+"/s#", "fails at#", "closed loop#", "p50#", "p99#", "p99.9#", "max#",
+		"runs#")
 
 	rate := func(ops float64) string { return measure.Count(ops * items) }
 	for _, row := range g.rows {
@@ -200,8 +197,7 @@ func (s screen) searches(g group) {
 		held, failed := row.Search.Text(rate)
 		cells := []string{row.Engine, held, failed, rate(row.Search.Closed), "-", "-", "-", "-", fmt.Sprint(row.Search.Runs)}
 		if l := row.Latency; row.Search.Held > 0 {
-			copy(cells[4:], []string{measure.Duration(l.P50), measure.Duration(l.P99), measure.Duration(l.P999),
-				measure.Duration(l.Max)})
+			copy(cells[4:], l.Cells())
 		}
 		t.Row(plain(row.Engine), cells...)
 	}
@@ -209,5 +205,5 @@ func (s screen) searches(g group) {
 	for _, engine := range g.void {
 		t.Row(console.Red, engine, "void", "see below", "", "", "", "", "", "")
 	}
-	s.Table(&t)
+	s.Table(t)
 }

@@ -13,7 +13,7 @@ func summarise(cells []Cell, results []Result, rounds int, baseline string) []Su
 	summaries, rates := []Summary{}, map[Cell][]float64{}
 	for _, c := range cells {
 		// One void result makes the whole cell void, whichever round it is of: what was wrong once cannot be ranked.
-		var of []Result
+		var of measure.Rounds[Result]
 		void := false
 
 		for _, r := range results {
@@ -29,31 +29,13 @@ func summarise(cells []Cell, results []Result, rounds int, baseline string) []Su
 			continue
 		}
 
-		// Every figure of a summary is the median over the rounds, each by itself.
-		column := func(f func(Result) float64) []float64 {
-			var values []float64
-			for _, r := range of {
-				values = append(values, f(r))
-			}
-
-			return values
-		}
 		s := Summary{Workload: c.Workload, Engine: c.Engine, Given: c.Given, Clients: c.Clients, Offer: c.Offer,
 			Rounds: len(of), cell: c}
-		rates[c] = column(func(r Result) float64 { return r.OpsPerSec })
+		rates[c] = of.Column(func(r Result) float64 { return r.OpsPerSec })
 		s.Median, s.Low, s.High, s.Confidence = measure.Median(rates[c])
-		middle := func(f func(Result) float64) float64 { return measure.Middle(column(f)) }
+		middle := of.Middle
 		s.Ops = int64(middle(func(r Result) float64 { return float64(r.Ops) }))
-		latency := func(of func(Result) measure.Latency) measure.Latency {
-			return measure.Latency{
-				P50:  middle(func(r Result) float64 { return of(r).P50 }),
-				P90:  middle(func(r Result) float64 { return of(r).P90 }),
-				P99:  middle(func(r Result) float64 { return of(r).P99 }),
-				P999: middle(func(r Result) float64 { return of(r).P999 }),
-				Max:  middle(func(r Result) float64 { return of(r).Max }),
-			}
-		}
-		s.Latency = latency(func(r Result) measure.Latency { return r.Latency })
+		s.Latency = of.Latency(func(r Result) measure.Latency { return r.Latency })
 		s.Kinds = []KindSummary{}
 
 		for i, kind := range of[0].Kinds {
@@ -62,7 +44,7 @@ func summarise(cells []Cell, results []Result, rounds int, baseline string) []Su
 			}
 			s.Kinds = append(s.Kinds, KindSummary{Name: kind.Name,
 				Ops:     int64(middle(func(r Result) float64 { return float64(r.Kinds[i].Ops) })),
-				Latency: latency(func(r Result) measure.Latency { return r.Kinds[i].Latency })})
+				Latency: of.Latency(func(r Result) measure.Latency { return r.Kinds[i].Latency })})
 		}
 		if c.Offer.Open() {
 			s.Offered = middle(func(r Result) float64 { return r.Open.Offered })

@@ -14,8 +14,9 @@ import (
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
-// taskOrder is orders: a message at the end of its client's stream, a task, and a row of the caller's own. Together they
-// are one transaction; apart they are three, one after another, which is what the transaction's cost is compared with.
+// taskOrder is orders: a message at the end of its client's stream, a task, and a row of the caller's own. Together
+// they are one transaction; apart they are three, one after another, which is what the transaction's cost is compared
+// with.
 type taskOrder struct{ apart bool }
 
 func taskOrderWorkloads() []Workload {

@@ -112,6 +112,7 @@ type Options struct {
 	Dir string
 }
 
+// withDefaults fills in what is 0 and refuses what no disk can be made with, before anything of it is made.
 func (o Options) withDefaults() (Options, error) {
 	if o.FS == "" {
 		o.FS = "ext4"
@@ -220,6 +221,7 @@ type Policy struct {
 	lied int
 }
 
+// policyMode is which of the writes that no flush covers a cut keeps.
 type policyMode uint8
 
 const (

@@ -57,6 +57,8 @@ func Restore(ctx context.Context, o Options, im *Image) (*Disk, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	// The image is copied, so that it need not outlive this call.
 	base, err := nameless(s.path)
 	if err == nil {
 		if err = im.fill(base); err != nil {
@@ -152,6 +154,7 @@ func start(ctx context.Context, o Options, s *scratch, rec *Record, im *Image) (
 	if err = ctx.Err(); err != nil {
 		return nil, err
 	}
+
 	closeWhenDone(ctx, &d.stop, d.Close)
 
 	return d, nil
@@ -164,6 +167,7 @@ func mount(dev, at string, o Options) error {
 		options += ","
 	}
 
+	// These errors say that the file system found its own structures wrong, and not that the machine cannot mount.
 	err := unix.Mount(dev, at, fs, 0, options+o.Mount)
 	switch {
 	case err == nil:
@@ -235,6 +239,7 @@ func (d *Disk) Close() error {
 	return d.err
 }
 
+// close is Close, once.
 func (d *Disk) close() error {
 	if d.stop != nil {
 		d.stop()
@@ -248,6 +253,9 @@ func (d *Disk) close() error {
 		d.server.discard()
 	}
 	var err error
+
+	// A fault that is still on would make unmounting fail. Where the mount stays in use, everything fails from now on,
+	// so that its user ends.
 	if mounted(d.Path()) {
 		d.Fail(Fault{})
 		err = unmount(d.Path(), unmountTimeout)
@@ -255,6 +263,8 @@ func (d *Disk) close() error {
 			d.Fail(Fault{Writes: true, Flushes: true})
 		}
 	}
+
+	// The loop device detaches itself when its last user, the mount, has gone.
 	if d.loop != nil {
 		err = firstOf(err, d.loop.Close())
 	}
@@ -269,6 +279,8 @@ func (d *Disk) close() error {
 			<-d.served
 		}
 	}
+
+	// The live file must stay as long as something may still be served from it.
 	if err == nil && d.server != nil && d.server.live != nil {
 		err = d.server.live.Close()
 	}
@@ -386,6 +398,7 @@ func (m *Mounted) Close() error {
 	return m.err
 }
 
+// close is Close, once: from the top down.
 func (m *Mounted) close() error {
 	if m.stop != nil {
 		m.stop()

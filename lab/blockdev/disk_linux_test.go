@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 )
 
 // childDir in the environment makes the test binary a child that leaves a disk and an image there until it is killed.
@@ -766,14 +767,12 @@ func TestCleanUp(t *testing.T) {
 		}
 		must(t, cmd.Process.Kill())
 		cleaned := 0
-		for until := time.Now().Add(time.Minute); cleaned < 2 && time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
+		if !testkit.Holds(func() bool {
 			n, err := CleanUp(o.Dir)
-			if err != nil {
-				t.Error(err)
-			}
+			must(t, err)
 			cleaned += n
-		}
-		if cleaned != 2 {
+			return cleaned >= 2
+		}) || cleaned != 2 {
 			t.Fatalf("cleaned %d of two", cleaned)
 		}
 		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the program that writes

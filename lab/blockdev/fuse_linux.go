@@ -37,6 +37,7 @@ type server struct {
 	failedReads int64 // of any fault
 }
 
+// newServer serves a disk of that size, which the caller fills before serve.
 func newServer(rec *recorder, size int64) *server {
 	return &server{RawFileSystem: fuse.NewDefaultRawFileSystem(), rec: rec, size: size}
 }
@@ -74,8 +75,10 @@ func (s *server) serve(dir string) (ended <-chan struct{}, err error) {
 	return done, nil
 }
 
+// String names the file system for package fuse.
 func (s *server) String() string { return "holdfast" }
 
+// attr fills the attributes of a node, which never change.
 func (s *server) attr(node uint64, out *fuse.Attr) fuse.Status {
 	switch node {
 	case rootNode:
@@ -89,6 +92,7 @@ func (s *server) attr(node uint64, out *fuse.Attr) fuse.Status {
 	return fuse.OK
 }
 
+// Lookup finds the one file there is.
 func (s *server) Lookup(_ <-chan struct{}, header *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	if header.NodeId != rootNode || name != diskName {
 		return fuse.ENOENT
@@ -100,15 +104,18 @@ func (s *server) Lookup(_ <-chan struct{}, header *fuse.InHeader, name string, o
 	return s.attr(diskNode, &out.Attr)
 }
 
+// GetAttr implements [fuse.RawFileSystem].
 func (s *server) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
 	out.SetTimeout(unchanging * time.Second)
 	return s.attr(in.NodeId, &out.Attr)
 }
 
+// SetAttr refuses every change: the disk has one size.
 func (s *server) SetAttr(<-chan struct{}, *fuse.SetAttrIn, *fuse.AttrOut) fuse.Status {
 	return fuse.EPERM
 }
 
+// StatFs tells a block size that the loop device works with.
 func (s *server) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
 	// The loop device takes the granularity of discards from here.
 	*out = fuse.StatfsOut{Blocks: uint64(s.size / 4096), Bsize: 4096, Frsize: 4096, NameLen: 255}
@@ -126,6 +133,7 @@ func (s *server) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fus
 	return fuse.OK
 }
 
+// Read answers from what the disk holds now, or with the error of a fault.
 func (s *server) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
 	if in.Offset >= uint64(s.size) {
 		return fuse.ReadResultData(nil), fuse.OK
@@ -145,10 +153,12 @@ func (s *server) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.Read
 	return fuse.ReadResultData(buf), fuse.OK
 }
 
+// Write is Writev with one part.
 func (s *server) Write(c <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
 	return s.Writev(c, in, [][]byte{data})
 }
 
+// Writev keeps data and records it, all under rec.mu: the order of the record is that in which the disk changed.
 func (s *server) Writev(_ <-chan struct{}, in *fuse.WriteIn, data [][]byte) (uint32, fuse.Status) {
 	var n int64
 	for _, part := range data {
@@ -174,6 +184,8 @@ func (s *server) Writev(_ <-chan struct{}, in *fuse.WriteIn, data [][]byte) (uin
 		}
 		off += int64(len(part))
 	}
+
+	// It is recorded only after the disk has it, and before it is answered: what was answered is in the record.
 	s.rec.add(e, data)
 	s.rec.writes++
 
@@ -190,6 +202,7 @@ func (s *server) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status 
 	return fuse.Status(s.fallocate(in.Mode, in.Offset, in.Length))
 }
 
+// fallocate makes a range zeros and records it as a discard.
 func (s *server) fallocate(mode uint32, off, n uint64) syscall.Errno {
 	switch mode {
 	case unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE, unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE,
@@ -242,6 +255,8 @@ func (s *server) injected(mine bool) syscall.Errno {
 	if !mine {
 		return 0
 	}
+
+	// Requests are counted only while they are of the fault's kind.
 	if s.left > 0 {
 		s.left--
 		return 0
@@ -264,6 +279,7 @@ func (s *server) failed(e event, err syscall.Errno) syscall.Errno {
 	return err
 }
 
+// setFault begins a fault, and ends the one before with its counts.
 func (s *server) setFault(f Fault) {
 	if f.Err == 0 {
 		f.Err = syscall.EIO

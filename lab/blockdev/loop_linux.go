@@ -28,6 +28,8 @@ func attach(backing int) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
+
+		// One call sets the file and the flag: a process that is killed between two would leave the device for ever.
 		err = unix.IoctlLoopConfigure(int(dev.Fd()), &unix.LoopConfig{Fd: uint32(backing),
 			Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}})
 		if err == nil {
@@ -89,6 +91,7 @@ func detachAll(mine func(backing string) bool) {
 	}
 }
 
+// backed reports whether the backing file that sysfs names is one that mine knows.
 func backed(name string, mine func(backing string) bool) bool {
 	backing, err := os.ReadFile(name)
 	return err == nil && mine(strings.TrimSpace(string(backing)))

@@ -116,6 +116,7 @@ type freshKey struct {
 func newFileSystem(ctx context.Context, o Options, s *scratch) (*os.File, error) {
 	fresh.Lock()
 	defer fresh.Unlock()
+
 	key := freshKey{o.FS, o.Size}
 	if f := fresh.made[key]; f != nil {
 		return f, nil
@@ -134,6 +135,7 @@ func newFileSystem(ctx context.Context, o Options, s *scratch) (*os.File, error)
 	return f, nil
 }
 
+// makeFileSystem makes a file system in f, of o.Size.
 func makeFileSystem(ctx context.Context, f *os.File, o Options) error {
 	if err := f.Truncate(o.Size); err != nil {
 		return err

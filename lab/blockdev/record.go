@@ -49,6 +49,7 @@ type Record struct {
 	ended  time.Duration // when Freeze ended it, 0 before
 }
 
+// newRecorder begins a record now. It takes at most limit bytes of scratch space.
 func newRecorder(rec *Record, limit int64) *recorder {
 	rec.began = clock.Now()
 	return &recorder{rec: rec, limit: limit}
@@ -64,6 +65,7 @@ func (r *recorder) add(e event, data [][]byte) {
 	for _, part := range data {
 		n += int64(len(part))
 	}
+
 	if r.end+n+Sector*int64(len(r.rec.events)+1) > r.limit {
 		r.done = true
 		r.rec.err = &holdfast.Error{Op: "record", Class: holdfast.ErrTooLarge,
@@ -72,6 +74,8 @@ func (r *recorder) add(e event, data [][]byte) {
 
 		return
 	}
+
+	// The data goes first: an event without its data would be worth nothing.
 	if e.kind == Write {
 		e.arg = uint64(r.end)
 		for _, part := range data {
@@ -89,6 +93,7 @@ func (r *recorder) add(e event, data [][]byte) {
 	r.rec.events = append(r.rec.events, e)
 }
 
+// mark adds a mark, unless the record has ended.
 func (r *recorder) mark(v uint64) Position {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,6 +106,7 @@ func (r *recorder) mark(v uint64) Position {
 	return Position(at)
 }
 
+// position is the number of events so far.
 func (r *recorder) position() Position {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,6 +114,7 @@ func (r *recorder) position() Position {
 	return Position(len(r.rec.events))
 }
 
+// freeze ends the record. Only the first call sets the time.
 func (r *recorder) freeze() *Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,6 +158,7 @@ func (r *Record) Durable(at Position) int { return r.durable(at, 0) }
 
 // durable is Durable if the last flushes, so many of them, were lies.
 func (r *Record) durable(at Position, lied int) int {
+	// A flush that failed covers nothing.
 	for i := r.clamp(at) - 1; i >= 0; i-- {
 		if e := &r.events[i]; e.kind != Flush || e.err != 0 {
 			continue
@@ -164,6 +172,7 @@ func (r *Record) durable(at Position, lied int) int {
 	return 0
 }
 
+// clamp takes a position into the record.
 func (r *Record) clamp(at Position) int { return min(max(int(at), 0), len(r.events)) }
 
 // Close gives the scratch data back. Images of the record cannot be read or mounted after it; those that are mounted
@@ -177,6 +186,7 @@ func (r *Record) Close() error {
 	return err
 }
 
+// firstOf is the first error that is not nil. It is evaluated after all calls are made, so each is made.
 func firstOf(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {
@@ -215,6 +225,8 @@ func (r *Record) Cut(at Position, policy Policy) *Image {
 	// An image is a table: for each sector, whether it is as before, zeros, or in which write of the record.
 	im := &Image{fs: r.fs, size: r.size, base: r.base, data: r.data, sectors: make([]uint32, r.size/Sector)}
 	durable := r.durable(at, policy.lied)
+
+	// What a flush covers is there in any case, and in order: later writes win.
 	for i := range r.events[:durable] {
 		im.apply(&r.events[i], nil)
 	}
@@ -223,11 +235,14 @@ func (r *Record) Cut(at Position, policy Policy) *Image {
 	// One cut is generous and the next is not: were each write kept with the same odds, a long tail would never
 	// be lost, or kept, almost whole.
 	keep, tear := rng.Float64(), 0.3*rng.Float64()
+
+	// The last event that changes something is the one that can be torn in that mode.
 	last := r.clamp(at) - 1
 	for last >= durable && !r.events[last].changes() {
 		last--
 	}
 
+	// Of what no flush covers each write is there, or in part, or not, as the policy says.
 	for i := range r.events[durable:r.clamp(at)] {
 		e := &r.events[durable+i]
 		if !e.changes() {

@@ -30,6 +30,7 @@ const (
 	goneName      = "gone" // a mount point that is being removed
 )
 
+// scratch is a scratch directory of this process, whose lock says that it lives.
 type scratch struct {
 	path string // absolute, without symbolic links, as in mountinfo
 	lock *os.File
@@ -77,6 +78,7 @@ func newScratch(parent string) (*scratch, error) {
 	return s, nil
 }
 
+// realPath is a path as mountinfo has it.
 func realPath(dir string) (string, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -86,6 +88,7 @@ func realPath(dir string) (string, error) {
 	return filepath.EvalSymlinks(dir)
 }
 
+// sub is the path of something in the directory.
 func (s *scratch) sub(name string) string { return filepath.Join(s.path, name) }
 
 // remove removes the directory with what belongs in it. A program that did not notice the end of its disk may have gone
@@ -94,6 +97,7 @@ func (s *scratch) sub(name string) string { return filepath.Join(s.path, name) }
 func (s *scratch) remove() error {
 	defer s.lock.Close()
 
+	// Removing a directory in which something is still mounted would remove that file system's files.
 	for _, name := range []string{mountName, fuseName} {
 		if mounted(s.sub(name)) {
 			return &os.PathError{Op: "remove", Path: s.sub(name), Err: unix.EBUSY}
@@ -136,6 +140,7 @@ func unmount(path string, timeout time.Duration) error {
 	return errDetached
 }
 
+// errDetached says that the mount goes later, by itself.
 var errDetached = errors.New("still in use: detached, to go with its last user")
 
 // CleanUp removes what killed processes have left in dir, their Options.Dir (empty means os.TempDir): mounts, loop
@@ -227,6 +232,7 @@ func Places() (dirs []string) {
 // been removed instead.
 func takeDead(path string) (s *scratch, removed bool, err error) {
 	lock, err := os.OpenFile(filepath.Join(path, lockName), os.O_RDWR|unix.O_NOFOLLOW, 0)
+
 	if os.IsNotExist(err) {
 		// Just being made, or being removed, or left at such a moment. The last is empty, and old.
 		if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > time.Minute {

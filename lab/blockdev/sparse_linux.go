@@ -48,6 +48,7 @@ func copySparse(dst, src *os.File, size int64) error {
 		return err
 	}
 
+	// From hole to hole: what was never written takes no space in the copy.
 	for off := int64(0); off < size; {
 		data, err := unix.Seek(int(src.Fd()), off, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
@@ -69,6 +70,8 @@ func copySparse(dst, src *os.File, size int64) error {
 	return nil
 }
 
+// copyRange copies n bytes through a buffer. All of them must be there: a read that ends early leaves in the buffer
+// what it held before.
 func copyRange(dst *os.File, to int64, src *os.File, from, n int64) error {
 	buf := make([]byte, min(max(n, 0), 1<<18))
 	for n > 0 {

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -23,6 +22,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/internal/child"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/raftlog"
@@ -54,11 +54,10 @@ type cluster struct {
 
 // process is a node that runs.
 type process struct {
-	id    string
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	up    chan struct{}
-	gone  chan struct{} // closed when it has ended and been waited for
+	*child.Process
+	id   string
+	up   chan struct{}
+	gone chan struct{} // closed when it has ended and been waited for
 
 	mu       sync.Mutex
 	next     uint64
@@ -192,25 +191,18 @@ func (c *cluster) start(id string) {
 		c.wrong("%w", err)
 		return
 	}
-	p := &process{id: id, cmd: exec.Command(os.Args[0]), up: make(chan struct{}), gone: make(chan struct{}),
+	p := &process{id: id, up: make(chan struct{}), gone: make(chan struct{}),
 		waiting: map[uint64]chan reply{}}
-	p.cmd.Env = append(os.Environ(), nodeEnv+"="+string(value))
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), nodeEnv+"="+string(value))
 	stderr, err := os.OpenFile(filepath.Join(c.dir, id+".err"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		c.wrong("%w", err)
 		return
 	}
 	defer stderr.Close()
-	p.cmd.Stderr = stderr
-	leash(p.cmd)
-	stdout, err := p.cmd.StdoutPipe()
-	if err == nil {
-		p.stdin, err = p.cmd.StdinPipe()
-	}
-	if err == nil {
-		err = p.cmd.Start()
-	}
-	if err != nil {
+	cmd.Stderr = stderr
+	if p.Process, err = child.StartProgram(cmd); err != nil {
 		c.wrong("starting node %s: %w", id, err)
 		return
 	}
@@ -219,7 +211,7 @@ func (c *cluster) start(id string) {
 	c.starts++
 	c.mu.Unlock()
 	c.news.Add(1)
-	go c.hear(p, stdout)
+	go c.hear(p)
 	select {
 	case <-p.up:
 		c.introduce()
@@ -240,9 +232,9 @@ func (c *cluster) introduce() {
 }
 
 // hear reads what a node says until it ends.
-func (c *cluster) hear(p *process, out io.Reader) {
+func (c *cluster) hear(p *process) {
 	defer c.news.Done()
-	lines, up := json.NewDecoder(bufio.NewReader(out)), false
+	lines, up := json.NewDecoder(bufio.NewReader(p.Out)), false
 	for {
 		var r reply
 		if lines.Decode(&r) != nil {
@@ -280,7 +272,7 @@ func (c *cluster) hear(p *process, out io.Reader) {
 			p.mu.Unlock()
 		}
 	}
-	err := p.cmd.Wait()
+	_, err := p.Wait()
 	p.mu.Lock()
 	expected := p.expected
 	p.mu.Unlock()
@@ -292,7 +284,6 @@ func (c *cluster) hear(p *process, out io.Reader) {
 		delete(c.nodes, p.id)
 	}
 	c.mu.Unlock()
-	_ = p.stdin.Close()
 	close(p.gone)
 }
 
@@ -303,7 +294,7 @@ func (p *process) send(q request) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, _ = p.stdin.Write(append(line, '\n')) // a node that is gone does not answer
+	_, _ = p.Write(append(line, '\n')) // a node that is gone does not answer
 }
 
 // call asks a node and returns false if it gave no answer: what was asked may have been done, or may
@@ -364,7 +355,7 @@ func (c *cluster) end(id string, kill bool) {
 			c.wrong("stopping node %s: %q", id, r.Err)
 		}
 	}
-	_ = p.cmd.Process.Kill()
+	p.Kill()
 	<-p.gone
 }
 
@@ -373,7 +364,7 @@ func (c *cluster) pid(id string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p := c.nodes[id]; p != nil {
-		return p.cmd.Process.Pid
+		return p.PID()
 	}
 	return 0
 }

@@ -2,10 +2,6 @@
 
 package clustertest
 
-import "os/exec"
-
-func leash(*exec.Cmd) {}
-
 func pause(int) bool { return false }
 
 func resume(int) {}

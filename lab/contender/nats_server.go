@@ -14,7 +14,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver/datadir"
-	"github.com/holdfastdb/holdfast/lab/internal/child"
+	"github.com/holdfastdb/holdfast/internal/child"
 )
 
 // ServerArgument is the first argument of this executable where it is the server of a peer, see [Serve].

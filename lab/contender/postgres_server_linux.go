@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/lab/internal/child"
+	"github.com/holdfastdb/holdfast/internal/child"
 )
 
 // postgresHome is where Postgres is installed: the directory of its binaries, and its version.

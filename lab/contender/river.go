@@ -52,8 +52,11 @@ var riverCaveats = []string{
 func DescribeRiver() holdfast.Capabilities {
 	c := DescribePostgres()
 	c.Engine, c.Library = River, version(riverModule)+" on "+c.Library
-	c.Caveats = append([]string{"It holds tasks, in River's own tables, and beside them messages and rows for orders, on a " +
-		"server that ends with the process that opened it.", "synchronous_commit off is Memory, and fsync off is Process: see postgres."}, riverCaveats...)
+	c.Caveats = append(
+		[]string{"It holds tasks, in River's own tables, and beside them messages and rows for orders, on a " +
+			"server that ends with the process that opened it.",
+			"synchronous_commit off is Memory, and fsync off is Process: see postgres."},
+		riverCaveats...)
 
 	return c
 }

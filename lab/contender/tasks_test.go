@@ -8,13 +8,13 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/internal/night"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
@@ -245,8 +245,9 @@ func work(t *testing.T, q Tasks, claims *sync.Map, i int) bool {
 // awaitCompleted waits until that many tasks are completed: River writes that a moment later.
 func awaitCompleted(t *testing.T, q Tasks, want int) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; {
-		n := 0
+	n := 0
+	if !testkit.Holds(func() bool {
+		n = 0
 		err := q.List(t.Context(), func(k Task) error {
 			if k.State == task.Completed {
 				n++
@@ -256,11 +257,8 @@ func awaitCompleted(t *testing.T, q Tasks, want int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n == want {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d tasks are completed, want %d", n, want)
-		}
+		return n == want
+	}) {
+		t.Fatalf("%d tasks are completed, want %d", n, want)
 	}
 }

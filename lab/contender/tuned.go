@@ -1,7 +1,6 @@
 package contender
 
 import (
-	"context"
 	"runtime"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	bboltengine "github.com/holdfastdb/holdfast/engine/bbolt"
 	pebbleengine "github.com/holdfastdb/holdfast/engine/pebble"
 	"github.com/holdfastdb/holdfast/engine/sqlite"
+	"github.com/holdfastdb/holdfast/internal/wrapped"
 )
 
 // tuned is what the names of engines with larger choices end with.
@@ -33,7 +33,7 @@ func Tuned() []all.Entry {
 					return nil, err
 				}
 
-				return &tunedEngine{e, t}, nil
+				return &tunedEngine{wrapped.Engine{Engine: e}, t}, nil
 			}})
 	}
 
@@ -75,39 +75,13 @@ func (t tunedChoice) describe() holdfast.Capabilities { return t.rename(t.librar
 
 // tunedEngine is an engine under its tuned name.
 type tunedEngine struct {
-	holdfast.Engine
+	wrapped.Engine
 	choice tunedChoice
 }
 
 // Capabilities implements [holdfast.Engine].
 func (e tunedEngine) Capabilities() holdfast.Capabilities {
 	return e.choice.rename(e.Engine.Capabilities())
-}
-
-// Compact implements [holdfast.Compactor], if the engine below does.
-func (e tunedEngine) Compact(ctx context.Context, r holdfast.Range) error {
-	return holdfast.Compact(ctx, e.Engine, r)
-}
-
-// Verify implements [holdfast.Verifier], if the engine below does.
-func (e tunedEngine) Verify(ctx context.Context) ([]error, error) {
-	return holdfast.Verify(ctx, e.Engine)
-}
-
-// Checkpoint implements [holdfast.Checkpointer], if the engine below does.
-func (e tunedEngine) Checkpoint(ctx context.Context, dir string) error {
-	return holdfast.Checkpoint(ctx, e.Engine, dir)
-}
-
-// StoreOpened tells the engine below of a store that is opened in this one, until closed is called.
-func (e tunedEngine) StoreOpened(what string) (closed func()) {
-	if below, ok := e.Engine.(interface {
-		StoreOpened(what string) (closed func())
-	}); ok {
-		return below.StoreOpened(what)
-	}
-
-	return func() {}
 }
 
 func openPebbleTuned(dir string, o holdfast.Options) (holdfast.Engine, error) {

@@ -62,6 +62,8 @@ func mostOf(k, n int64) float64 {
 
 	low, high := 0.0, 1.0
 	for range 60 {
+		// The probability of so few hits falls as p rises, so halving comes to the border. Sixty times are more than a
+		// float64 has digits.
 		if p := (low + high) / 2; atMost(k, n, p) > 1-confidence {
 			low = p
 		} else {
@@ -75,7 +77,8 @@ func mostOf(k, n int64) float64 {
 // leastOf is the smallest probability with which n trials have k hits or more in 1 case of 20.
 func leastOf(k, n int64) float64 { return 1 - mostOf(n-k, n) }
 
-// atMost is the probability of k hits or fewer in n trials.
+// atMost is the probability of k hits or fewer in n trials. Factorials of large numbers do not fit a float64, so
+// logarithms are added and the sum is taken at the end.
 func atMost(k, n int64, p float64) (sum float64) {
 	choose := func(k int64) float64 {
 		a, _ := math.Lgamma(float64(n + 1))
@@ -96,6 +99,7 @@ func percent(p float64) string {
 	if p <= 0 {
 		return "0 %"
 	}
+
 	digits := 1 - int(math.Floor(math.Log10(100*p)))
 	unit := math.Pow(10, float64(-digits))
 
@@ -119,10 +123,11 @@ func shortBounds(list []Bound) string {
 
 // summary says in a line how far a run has come: what it found, or else the bounds that every row has reached.
 func (r *Report) summary() string {
-	text, findings := crashesText(r.crashes()), int64(0)
+	text, findings := console.Number(r.crashes(), "crash"), int64(0)
 	var least []Bound // by what they are of, those of the row with the fewest trials
 
 	for _, row := range r.Results {
+		// A control is broken by intent, and its bounds are of no engine.
 		if row.Control {
 			continue
 		}

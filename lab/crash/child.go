@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/child"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
-	"github.com/holdfastdb/holdfast/lab/internal/child"
 )
 
 // Child plays a victim, or checks what one has left, as told on stdin. It is what a child process
@@ -21,8 +21,12 @@ func (l Lab) Child(stdin io.Reader, stdout io.Writer) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+
+	// From here on errors go to the supervisor as messages: it judges them, and the exit status says little.
 	t := protocol.NewReporter(stdout)
 	subject, err := subjectOf(s.Subject)
+
+	// The filter is set before the engine is opened, so that calls of opening count.
 	if err == nil && s.Role == "work" && s.DieAt.N > 0 {
 		err = kinds.KillBefore(s.DieAt.Name, s.DieAt.N)
 	}
@@ -50,6 +54,8 @@ func (l Lab) open(s protocol.Spec) (holdfast.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	// The engine has a directory below the victim's, which also holds what the subject keeps beside it.
 	dir := filepath.Join(s.Dir, protocol.EngineDir)
 	if entry.Describe().Strongest() == holdfast.Memory {
 		dir = "" // nothing on disk

@@ -18,12 +18,17 @@ func (l Lab) Command(ctx context.Context, q Request, at Place, files console.Fil
 	t console.Terminal,
 ) (err error) {
 	plan, err := l.plan(q)
+
+	// What cannot be prepared leaves the list of engines, so the plan is made again.
 	if err == nil && contender.Prepare(ctx, plan.Engines, t.Err) != nil && ctx.Err() == nil {
 		plan, err = l.plan(q) // without those that cannot be had
 	}
 	if err != nil {
 		return err
 	}
+
+	// The report's file is opened before anything is crashed: a run of hours must not end with a name that cannot be
+	// written.
 	file, err := t.OpenFiles("crash", files)
 	if err != nil {
 		return err
@@ -46,6 +51,8 @@ func (l Lab) Command(ctx context.Context, q Request, at Place, files console.Fil
 	}
 	report, err := run(ctx, plan, p)
 	p.End()
+
+	// A run that was interrupted before its first crash has nothing to show.
 	if report.Partial == "" || report.crashes() > 0 || report.tried() {
 		show(report)
 		err = errors.Join(err, file.Write(report))
@@ -53,6 +60,8 @@ func (l Lab) Command(ctx context.Context, q Request, at Place, files console.Fil
 	if n := report.brokenRows(); n > 0 {
 		err = errors.Join(err, fmt.Errorf("%d of %d rows: %w", n, len(report.Results), ErrBroken))
 	}
+
+	// A control that an interrupted run has not found out yet says nothing: more rounds might have.
 	if report.missed() || report.Partial == "" && report.heldControls() {
 		err = errors.Join(err, ErrControl)
 	}
@@ -72,6 +81,7 @@ func (l Lab) Replay(ctx context.Context, dir string, at Place, t console.Termina
 		return err
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
+
 	issued, bound := f.History.Issued, f.History.Bound // replaying goes on from there
 	j, fatal, err := r.replay(ctx, dir, f)
 	if err != nil {

@@ -89,6 +89,8 @@ func Standard() Lab {
 	}}
 }
 
+// engine returns the entry of a name among engines, peers and mutants. The error names all but mutants, which nobody
+// asks for by name.
 func (l Lab) engine(name string) (all.Entry, error) {
 	entries := slices.Concat(l.Engines, l.peers())
 	for _, mutant := range mutants(l.Engines) {
@@ -124,6 +126,7 @@ func (l Lab) only(name string) string {
 	return ""
 }
 
+// namesOf lists the names of engines.
 func namesOf(engines []all.Entry) []string {
 	var names []string
 	for _, e := range engines {
@@ -133,6 +136,7 @@ func namesOf(engines []all.Entry) []string {
 	return names
 }
 
+// subjectOf finds a subject by its name. The error names those that there are.
 func subjectOf(name string) (subjects.Subject, error) {
 	var names []string
 	for _, s := range subjects.Subjects() {

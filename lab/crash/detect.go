@@ -74,12 +74,16 @@ func (r *runner) detection(ctx context.Context, p *runPlan, w watcher) (*Report,
 		return report
 	}
 	length := cmp.Or(p.length, mutantLimit)
+
+	// Every mutant gets one round, however short the run. More rounds follow as long as there is time.
 	over := func() bool { return time.Since(s.began) >= length }
 	for round := 0; round == 0 || (p.length > 0 || round < mutantRounds) && !over(); round++ {
 		group, roundCtx := errgroup.WithContext(ctx)
 		group.SetLimit(workers())
 
 		s.done, s.all = 0, len(p.cells)
+
+		// A mutant's seed follows from the plan's, its place and the round, so that any round can be made again.
 		for i, c := range p.cells {
 			if roundCtx.Err() != nil || round > 0 && over() {
 				break
@@ -93,6 +97,7 @@ func (r *runner) detection(ctx context.Context, p *runPlan, w watcher) (*Report,
 				if err != nil {
 					return err
 				}
+
 				mu.Lock()
 				defer mu.Unlock()
 				list[i].add(found)
@@ -141,6 +146,7 @@ func finished(list []*Detection) []Detection {
 		f := *d
 		f.Median, f.Most, f.By = -1, -1, map[string]int{}
 
+		// Copied, because the rounds go on to add to it.
 		for by, n := range d.By {
 			f.By[by] = n
 		}
@@ -160,6 +166,8 @@ func (r *runner) hunt(ctx context.Context, c kinds.Row, seed uint64, round, limi
 	if c.Kind == Simulate {
 		return r.huntSimulated(ctx, c.Engine, seed, limit)
 	}
+
+	// The first breach ends the session: what a mutant does after it was found tells nothing more.
 	t := newTally(c, seed)
 
 	huntCtx, end := context.WithCancel(ctx)
@@ -168,11 +176,14 @@ func (r *runner) hunt(ctx context.Context, c kinds.Row, seed uint64, round, limi
 	t.firstBreach = end
 	for session := 0; t.judged() < limit && session < limit && huntCtx.Err() == nil; session++ {
 		size := min(limit-t.judged(), c.Kind.PerSession())
+
 		err := r.kinds.Session(huntCtx, c, commits.Mix(seed, uint64(session)), round+session, size, 0, t)
 		if err != nil && !errors.Is(err, console.ErrInterrupted) {
 			return hunted{}, err
 		}
 	}
+
+	// The round was interrupted from outside, so it does not count as one that found nothing.
 	if ctx.Err() != nil {
 		return hunted{}, console.ErrInterrupted
 	}
@@ -237,10 +248,7 @@ func (s screen) detection(r *Report) {
 	}
 
 	for _, kind := range r.Plan.Kinds {
-		t, limit := console.Table{Keys: 1}, 0
-		for i, name := range []string{"mutant", "found", "at least", "cuts", "most", "acks", "by"} {
-			t.Columns = append(t.Columns, console.Column{Name: name, Right: i > 0 && i < 6})
-		}
+		t, limit := console.Columns(1, "mutant", "found#", "at least#", "cuts#", "most#", "acks#", "by"), 0
 
 		for _, d := range r.Detection {
 			if d.Kind != kind || d.Rounds == 0 {
@@ -258,7 +266,7 @@ func (s screen) detection(r *Report) {
 		if kind == Simulate {
 			unit = "histories"
 		}
-		s.Titled(fmt.Sprintf("%s: engines that each break one rule, in rounds of at most %d %s", kind, limit, unit), &t)
+		s.Titled(fmt.Sprintf("%s: engines that each break one rule, in rounds of at most %d %s", kind, limit, unit), t)
 	}
 	s.Printf("\n")
 	s.Wrapped("", "found: of so many rounds, each as long as a row of a run. at least: the share of rounds that find it, "+
@@ -278,6 +286,7 @@ func (s screen) detection(r *Report) {
 // least shows a share, rounded down.
 func least(p float64) string { return fmt.Sprintf("%d %%", int(100*p)) }
 
+// number shows a count, and a dash where there is none.
 func number(n int) string {
 	if n < 0 {
 		return "-"
@@ -286,6 +295,7 @@ func number(n int) string {
 	return fmt.Sprint(n)
 }
 
+// byText lists by what a mutant was found, in the order of the alphabet, with counts if there are several.
 func byText(by map[string]int) string {
 	var list []string
 	for _, what := range slices.Sorted(maps.Keys(by)) {

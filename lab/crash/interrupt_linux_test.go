@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfastdb/holdfast/engine/bbolt"
 	"github.com/holdfastdb/holdfast/internal/console"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/lab/blockdev"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
 	"github.com/holdfastdb/holdfast/lab/internal/rundir"
@@ -47,16 +48,6 @@ func traces(t *testing.T, dir string) (list []string) {
 	return list
 }
 
-// until waits for something that must come, however slow the machine.
-func until(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for end := time.Now().Add(3 * time.Minute); !done(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not after three minutes: %s", what)
-		}
-	}
-}
-
 // aRun starts a run in dir and returns once it is in the middle of its work.
 //
 // fs is the file system on which the power is cut.
@@ -76,16 +67,16 @@ func aRun(t *testing.T, dir string, kind Kind, fs, json string) (*exec.Cmd, *byt
 	// Whatever the test comes to, nothing of the run stays mounted when its directory is removed.
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		for end := time.Now().Add(time.Minute); len(traces(t, dir)) > 0 && time.Now().Before(end); {
+		testkit.Holds(func() bool {
 			_ = rundir.CleanUp(dir, runDirs)
-			time.Sleep(50 * time.Millisecond)
-		}
+			return len(traces(t, dir)) == 0
+		})
 	})
 	want := []string{"/cmdline"}
 	if kind == Power {
 		want = append(want, "backing_file", "fuse.holdfast", " "+fs+" ") // a victim, that is, writes to a recorded disk
 	}
-	until(t, "the run is at work", func() bool {
+	testkit.Until(t, "the run is at work", func() bool {
 		found := strings.Join(traces(t, dir), "\n")
 		return !slices.ContainsFunc(want, func(w string) bool { return !strings.Contains(found, w) })
 	})
@@ -118,7 +109,7 @@ func TestInterruptLeavesNothing(t *testing.T) {
 			if status := cmd.ProcessState.ExitCode(); status != console.ExitInterrupted || !says {
 				t.Errorf("status %d: %s", status, out)
 			}
-			until(t, "its children are gone", func() bool {
+			testkit.Until(t, "its children are gone", func() bool {
 				return !strings.Contains(fmt.Sprint(traces(t, dir)), "/cmdline")
 			})
 			nothingLeft(t, dir)
@@ -139,7 +130,7 @@ func TestEarlyEndKeepsWhatWasFound(t *testing.T) {
 		t.Run(test.signal.String(), func(t *testing.T) {
 			dir, file := realDir(t), filepath.Join(t.TempDir(), "report.json")
 			cmd, out := aRun(t, dir, Kill, "", file)
-			until(t, "a report is there", func() bool {
+			testkit.Until(t, "a report is there", func() bool {
 				_, err := os.Stat(file)
 				return err == nil
 			})
@@ -153,7 +144,7 @@ func TestEarlyEndKeepsWhatWasFound(t *testing.T) {
 			}
 			r := checkReport(t, text)
 			if n := r.crashes(); n == 0 || r.brokenRows() > 0 || !strings.HasPrefix(r.Partial, test.partial) ||
-				!strings.HasSuffix(r.Partial, crashesText(n)) {
+				!strings.HasSuffix(r.Partial, console.Number(n, "crash")) {
 				t.Errorf("%q: %+v", r.Partial, r.Results)
 			}
 			if test.signal == syscall.SIGKILL {
@@ -222,7 +213,7 @@ func TestKilledRunIsCleanedUp(t *testing.T) {
 			// run ends the connection, so this waits for its death below.
 			go func() { _ = cmd.Wait() }()
 			// A child that it was just starting has a share in its lock until that is a program of its own.
-			until(t, "it dies", func() bool {
+			testkit.Until(t, "it dies", func() bool {
 				return dying(fmt.Sprintf("%s%d-", dirPrefix, cmd.Process.Pid)) ||
 					cmd.Process.Signal(syscall.Signal(0)) != nil && unlocked(t, dir)
 			})

@@ -105,6 +105,7 @@ func (m mutant) controlRow(subject string, mounts []blockdev.Mount) kinds.Row {
 	return c
 }
 
+// flawedEngine is an entry for the small engine with one flaw. It claims what the sound one does.
 func flawedEngine(name string, flaw flawed.Flaw, every uint64) all.Entry {
 	return all.Entry{Name: name, Describe: func() holdfast.Capabilities { return claims(name, flawed.Describe()) },
 		Open: func(dir string, _ holdfast.Options) (holdfast.Engine, error) { return flawed.Open(dir, flaw, every) }}
@@ -114,6 +115,7 @@ func flawedEngine(name string, flaw flawed.Flaw, every uint64) all.Entry {
 func weakened(base all.Entry, name string, really holdfast.Level) all.Entry {
 	return all.Entry{Name: name, Describe: func() holdfast.Capabilities { return claims(name, base.Describe()) },
 		Open: func(dir string, o holdfast.Options) (holdfast.Engine, error) {
+			// The loss window would sync behind the mutant's back, and the lost sync would not show.
 			o.SyncEvery = -1 * time.Second // never
 			e, err := base.Open(dir, o)
 			if err != nil {
@@ -142,6 +144,7 @@ type openDivided struct {
 	name string
 }
 
+// Capabilities are those of the base under the mutant's name.
 func (e *openDivided) Capabilities() holdfast.Capabilities {
 	return claims(e.name, e.Engine.Capabilities())
 }
@@ -149,6 +152,7 @@ func (e *openDivided) Capabilities() holdfast.Capabilities {
 // dividedFor is the time between the two batches, so that most kills come between some.
 const dividedFor = time.Millisecond
 
+// Apply commits a batch in two, so that a kill between them leaves the messages without the rest.
 func (e *openDivided) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	var messages, rest holdfast.Batch
 	for op := range b.Ops() {
@@ -168,6 +172,8 @@ func (e *openDivided) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.R
 	if messages.Len() == 0 || rest.Len() == 0 {
 		return e.Engine.Apply(b, level)
 	}
+
+	// The receipt of the second batch stands for both, since the engine applies in order.
 	if r, err := e.Engine.Apply(&messages, level); err != nil {
 		return r, err
 	}
@@ -188,10 +194,12 @@ type openWeakened struct {
 	really holdfast.Level
 }
 
+// Capabilities are those of the base under the mutant's name.
 func (e *openWeakened) Capabilities() holdfast.Capabilities {
 	return claims(e.name, e.Engine.Capabilities())
 }
 
+// Apply passes a batch on at no more than really, whatever was asked for.
 func (e *openWeakened) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	return e.Engine.Apply(b, min(level, e.really))
 }

@@ -57,6 +57,7 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 		return l.planMutants(p, q)
 	}
 	var err error
+
 	p.Engines = namesOf(l.Engines)
 	if len(q.Engines) > 0 {
 		names := append(p.Engines, namesOf(l.peers())...)
@@ -120,6 +121,7 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 	return p, nil
 }
 
+// knownFS refuses a file system that this package cannot make. "" is all of them.
 func knownFS(name string) error {
 	if name != "" && !slices.Contains(blockdev.FileSystems(), name) {
 		return op.Unknown("file system", name, blockdev.FileSystems())
@@ -144,6 +146,8 @@ func (p *runPlan) numbers(q Request) error {
 	if q.Seed != nil {
 		p.Seed = *q.Seed
 	}
+
+	// The command line has the seed even where none was named, so that the run can be made again.
 	p.Command = commandOf(q, p.Seed)
 
 	return nil
@@ -191,6 +195,7 @@ func (l Lab) planMutants(p *runPlan, q Request) (*runPlan, error) {
 
 	for i := range p.cells {
 		c := &p.cells[i]
+
 		if !c.Kind.Recorded() {
 			c.Mounts = nil
 		}
@@ -261,6 +266,7 @@ func (p *runPlan) nothing() error {
 			order, levels[a] = append(order, a), nil
 		}
 
+		// What would help is named by flag. Each reason is said once for an engine, with its levels.
 		strongest := c.Capabilities.Strongest()
 		switch name := c.Level.String(); {
 		case c.NotAvailable == tornBatches, slices.Contains(slices.Collect(maps.Values(onlyFor)), c.NotAvailable):
@@ -282,6 +288,7 @@ func (p *runPlan) nothing() error {
 		}
 		reasons = append(reasons, a.engine+at+": "+a.why)
 	}
+
 	if len(reasons) == 0 {
 		reasons, helps["--levels"] = []string{faultsLevel}, true
 	}
@@ -317,6 +324,7 @@ func (p *runPlan) chooseKinds(names []string, all []Kind, mounts []blockdev.Moun
 			p.Kinds = append(p.Kinds, k)
 		}
 	}
+
 	named := len(p.Kinds) > 0
 	if !named {
 		p.Kinds = all
@@ -370,6 +378,7 @@ func (l Lab) cells(p *runPlan) error {
 				mounts = p.mounts
 			}
 			if kind == Simulate {
+				// A simulation has no subject, so it is planned once and not for each.
 				if subject == p.Subjects[0] {
 					p.cells = append(p.cells, l.simulated(p)...)
 				}
@@ -388,6 +397,8 @@ func (l Lab) cells(p *runPlan) error {
 					return err
 				}
 				only := l.only(name)
+
+				// A peer is left out under other subjects, unless those were named: then its row says why.
 				if only != "" && only != subject && p.ownSubjects {
 					continue
 				}
@@ -473,6 +484,7 @@ func (l Lab) simulated(p *runPlan) []kinds.Row {
 	return list
 }
 
+// simulation is that of an engine, nil if it has none.
 func (l Lab) simulation(engine string) *Simulation {
 	for i := range l.Simulations {
 		if l.Simulations[i].Engine == engine {
@@ -490,6 +502,7 @@ func commandOf(q Request, seed uint64) string {
 		console.Flag("fs", q.FS) + console.FlagOf("for", q.For) + console.Flag("seed", seed) + mutantsFlag(q)
 }
 
+// mutantsFlag is the flag for a run of mutants.
 func mutantsFlag(q Request) string {
 	if q.Mutants {
 		return " --mutants"

@@ -18,6 +18,7 @@ type progress struct {
 	passes int // that are done, of a run with a length
 }
 
+// newProgress begins the time from which what is left is reckoned.
 func newProgress(t console.Terminal, file *console.ReportFile) *progress {
 	return &progress{Progress: t.Progress(), file: file, began: time.Now()}
 }
@@ -28,6 +29,8 @@ func (p *progress) starts(c kinds.Row, done, all, broken int) {
 	if broken > 0 {
 		found = fmt.Sprintf(", %d BROKEN", broken)
 	}
+
+	// Without a terminal a line for each tenth is enough: it goes to a file that somebody reads later.
 	if tenth := 10 * done / max(all, 1); tenth > p.tenth && p.passes == 0 {
 		p.tenth = tenth
 		p.Printf("%d %% done%s%s", 10*tenth, p.left(done, all), found)

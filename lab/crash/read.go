@@ -24,6 +24,7 @@ func ReadReport(path string) (*Report, error) {
 	return ParseReport(path, text)
 }
 
+// refused is the error for a file at a path that is no report.
 func refused(path string, cause error) error {
 	return &holdfast.Error{Op: "read", Path: path, Class: ErrReport, Cause: console.WithoutPath(cause),
 		Remedy: "name a file that holdfast crash has written with --json, as it was written"}
@@ -36,6 +37,7 @@ func ParseReport(path string, text []byte) (*Report, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 
+	// What follows the first value is looked at too: two reports in one file are a mistake of whoever joined them.
 	err := d.Decode(&r)
 	switch _, more := d.Token(); {
 	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):

@@ -123,12 +123,8 @@ func (s screen) report(r *Report) {
 
 // kind shows the rows of a kind, in the order of their subjects.
 func (s screen) kind(r *Report, kind Kind) {
-	t := console.Table{Keys: 3}
-	names := []string{"engine", "level", "subject", "verdict", "cuts", "acked", "survived", "lost", "torn", "order",
-		"unflushed", "wrong", "unopened", "open ms", "syncs/ack", "files", "window", "below"}
-	for i, name := range names {
-		t.Columns = append(t.Columns, console.Column{Name: name, Right: i > t.Keys})
-	}
+	t := console.Columns(3, "engine", "level", "subject", "verdict", "cuts#", "acked#", "survived#", "lost#", "torn#",
+		"order#", "unflushed#", "wrong#", "unopened#", "open ms#", "syncs/ack#", "files#", "window#", "below#")
 	// The names and verdicts of controls are long.
 	t.Columns[0].Wrap, t.Columns[t.Keys].Wrap = len("pebble, memory"), len(AsDocumented)
 	if len(r.Plan.Subjects) == 1 {
@@ -163,16 +159,13 @@ func (s screen) kind(r *Report, kind Kind) {
 	if fs != "" {
 		title = strings.Replace(title, "a recorded disk", "a recorded disk with "+fs, 1)
 	}
-	s.Titled(title, &t)
+	s.Titled(title, t)
 	s.reasons(r, func(row Result) bool { return row.Kind == kind })
 }
 
 // lies says what became of disks that lied.
 func (s screen) lies(r *Report) {
-	t := console.Table{Keys: 2}
-	for i, name := range []string{"engine", "subject", "cuts", "older state", "refused", "died", "wrong", "window"} {
-		t.Columns = append(t.Columns, console.Column{Name: name, Right: i >= t.Keys})
-	}
+	t := console.Columns(2, "engine", "subject", "cuts#", "older state#", "refused#", "died#", "wrong#", "window#")
 
 	for _, row := range r.Results {
 		if saw := row.Lied; row.Kind == Lies && saw != nil {
@@ -180,7 +173,7 @@ func (s screen) lies(r *Report) {
 				some(saw.Wrong), window(row))
 		}
 	}
-	if s.Titled(titles[Lies], &t) {
+	if s.Titled(titles[Lies], t) {
 		s.Wrapped("  ", "older state: the contents at an earlier time, whole and in order. refused: opening or reading "+
 			"failed with an error. died: the process that opened it did, or hung. wrong: contents that never were, and "+
 			"no error.")
@@ -190,12 +183,8 @@ func (s screen) lies(r *Report) {
 
 // simulations says of each simulation what was done and compared in it.
 func (s screen) simulations(r *Report) {
-	t := console.Table{Keys: 2}
-	names := []string{"engine", "verdict", "histories", "power cuts", "kills", "in operation", "in recovery", "faults",
-		"damage", "found", "commits", "reads", "wrong", "below"}
-	for i, name := range names {
-		t.Columns = append(t.Columns, console.Column{Name: name, Right: i >= t.Keys})
-	}
+	t := console.Columns(2, "engine", "verdict", "histories#", "power cuts#", "kills#", "in operation#", "in recovery#",
+		"faults#", "damage#", "found#", "commits#", "reads#", "wrong#", "below#")
 
 	for _, row := range r.Results {
 		did := row.Simulated
@@ -213,7 +202,7 @@ func (s screen) simulations(r *Report) {
 			t.PaintLast(1, console.Green)
 		}
 	}
-	if s.Titled(titles[Simulate], &t) {
+	if s.Titled(titles[Simulate], t) {
 		s.Wrapped("  ", "Histories that each follow from a seed. in operation: crashes in the middle of an operation, among "+
 			"the cuts and kills. in recovery: crashes while it opened after a crash. found: reads and openings that met "+
 			"damage and said so. Every read, and the contents after every crash, were compared with what must be there.")
@@ -279,6 +268,7 @@ func (s screen) reached(r *Report) {
 	}
 }
 
+// some shows a count, and a dash for none, so that what is there stands out.
 func some[N int | int64](n N) string {
 	if n == 0 {
 		return "-"
@@ -287,6 +277,7 @@ func some[N int | int64](n N) string {
 	return fmt.Sprint(n)
 }
 
+// ratio shows a number of syncs for each acknowledgement, and a question mark where it is not known.
 func ratio(f float64) string {
 	if f < 0 {
 		return "?"
@@ -295,6 +286,7 @@ func ratio(f float64) string {
 	return measure.Digits(f)
 }
 
+// recoveryText shows the median and the longest time of opening.
 func recoveryText(r Recovery) string {
 	if r.Median < 0 {
 		return "?"
@@ -303,6 +295,7 @@ func recoveryText(r Recovery) string {
 	return fmt.Sprintf("%.0f..%.0f", r.Median, r.Max)
 }
 
+// window shows the most that one crash took.
 func window(r Result) string {
 	if r.LostCommits == 0 {
 		return "-"
@@ -361,7 +354,7 @@ func (s screen) controls(r *Report) {
 		}
 		if r.Partial != "" {
 			s.Wrapped("", fmt.Sprintf("control: %s had not been found out yet, after %s: the run has not shown that it would "+
-				"find a broken claim.", name, crashesText(row.Cuts)))
+				"find a broken claim.", name, console.Number(row.Cuts, "crash")))
 			continue
 		}
 		text := fmt.Sprintf("control: %s was NOT found out in %d cuts: nothing above is to be believed.", name, row.Cuts)
@@ -380,6 +373,7 @@ func (r *Report) brokenRows() (n int) {
 	return n
 }
 
+// heldControls reports whether a control was not found out.
 func (r *Report) heldControls() bool {
 	return slices.ContainsFunc(r.Results, func(row Result) bool {
 		return row.Control && !row.FoundOut()

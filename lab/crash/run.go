@@ -16,13 +16,13 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/internal/child"
 	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/blockdev"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/evidence"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
-	"github.com/holdfastdb/holdfast/lab/internal/child"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 	"github.com/holdfastdb/holdfast/lab/internal/rundir"
 )
@@ -61,6 +61,7 @@ const evidencePrefix = "holdfast-evidence-"
 // newRunner makes the run's directory. close removes it.
 func newRunner(l Lab, at Place) (_ *runner, err error) {
 	r := &runner{lab: l, keep: at.Keep, chosen: at.Dir == ""}
+
 	command, err := child.Command(at.Child, "crash-victim")
 	if err != nil {
 		return nil, err
@@ -91,7 +92,8 @@ func (l Lab) kindRunner(command []string, dir string) *kinds.Runner {
 // close removes everything that the run made, but evidence.
 func (r *runner) close() error { return r.dir.Close() }
 
-// evidenceDir makes the directory for evidence when it is first needed.
+// evidenceDir makes the directory for evidence when it is first needed. A run that finds nothing makes no directory.
+// Several rows may ask at once.
 func (r *runner) evidenceDir() (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -184,6 +186,7 @@ func (r *runner) run(ctx context.Context, p *runPlan, w watcher) (*Report, error
 		return report, err
 	}
 
+	// The run is complete, but evidence of a broken claim is missing: whoever reads the result must know that.
 	for _, t := range s.tallies {
 		if t.failed != nil {
 			err = errors.Join(err, fmt.Errorf("%w: evidence could not be kept: %w", console.ErrIncomplete, t.failed))
@@ -211,21 +214,13 @@ func (s *runState) report(end string, err error) *Report {
 		if p.length == 0 {
 			at = fmt.Sprintf(" at %d %%,", 100*s.done/max(s.all, 1))
 		}
-		report.Partial = end + at + " after " + crashesText(report.crashes())
+		report.Partial = end + at + " after " + console.Number(report.crashes(), "crash")
 		if err != nil {
 			report.Partial += ": " + err.Error()
 		}
 	}
 
 	return report
-}
-
-func crashesText(n int) string {
-	if n == 1 {
-		return "1 crash"
-	}
-
-	return fmt.Sprintf("%d crashes", n)
 }
 
 // passes goes through the units in shuffled order, again and again if the run has a length.
@@ -246,6 +241,7 @@ func (r *runner) passes(ctx context.Context, s *runState, w watcher) error {
 				size = p.Cuts // of a simulation, which does not count them
 			}
 
+			// A row's crashes are divided into units, each on a directory or disk of its own.
 			for left := p.rounds(t.cell); left > 0; left -= size {
 				seed := commits.Mix(t.result.Seed, uint64(pass), uint64(len(units)))
 				if t.cell.Kind == Simulate && pass == 0 {
@@ -255,6 +251,8 @@ func (r *runner) passes(ctx context.Context, s *runState, w watcher) error {
 				nth++
 			}
 		}
+
+		// The order is shuffled, so that a run which is interrupted has tried something of every row.
 		shuffle.Shuffle(len(units), func(i, j int) { units[i], units[j] = units[j], units[i] })
 		if err := r.pass(ctx, s, units, w, pass > 0); err != nil || len(units) == 0 {
 			return err
@@ -317,6 +315,8 @@ func (r *runner) pass(ctx context.Context, s *runState, units []unit, w watcher,
 			err := r.unit(unitCtx, s.plan, s.began, u)
 			mu.Lock()
 			defer mu.Unlock()
+
+			// A unit that was broken off is not counted as done.
 			if err == nil {
 				s.done++
 				w.ended(func() *Report { return s.report("still running", nil) })
@@ -335,6 +335,7 @@ func (r *runner) pass(ctx context.Context, s *runState, units []unit, w watcher,
 	return nil
 }
 
+// unit does one piece of work. Of a run with a length a simulation gets what is left of it.
 func (r *runner) unit(ctx context.Context, p *runPlan, began time.Time, u unit) error {
 	if ctx.Err() != nil {
 		return console.ErrInterrupted
@@ -359,6 +360,8 @@ func (p *runPlan) left(began time.Time) time.Duration {
 // settleControls gives controls that chance has spared more rounds.
 func (r *runner) settleControls(ctx context.Context, s *runState) error {
 	for _, t := range s.tallies {
+		// A control that finds nothing would say that the lab finds nothing, so it is tried several times before that is
+		// believed.
 		for try := range uint64(cmp.Or(r.lab.controlTries, 10)) {
 			if !t.cell.Control || t.result.Lost+t.result.Unflushed+t.result.Torn > 0 {
 				break
@@ -385,6 +388,8 @@ func (r *runner) replay(
 	if err != nil {
 		return j, false, err
 	}
+
+	// The evidence stays as it is: a directory is copied before it is opened.
 	work := filepath.Join(r.dir.Path, "replay")
 	if image != nil {
 		mounted, err := image.Mount(ctx, blockdev.Options{Dir: r.dir.Path})

@@ -50,6 +50,7 @@ func (t *tally) judged() int {
 	return t.result.Cuts
 }
 
+// newTally begins the row of a cell. Slices and maps are not nil, so that the JSON has empty lists and no null.
 func newTally(c kinds.Row, seed uint64) *tally {
 	return &tally{cell: c, result: Result{
 		Engine: c.Engine, Level: c.Level, Given: c.Given, Kind: c.Kind, FS: mountsText(c.Mounts),
@@ -68,6 +69,8 @@ func (t *tally) Judged(j protocol.Judgement, fatal bool) {
 	r.Survived += int64(j.Kept)
 	r.LostCommits = max(r.LostCommits, j.Lost+j.Gone)
 	r.LossWindowMs = max(r.LossWindowMs, j.Window)
+
+	// Nothing of a disk that lied counts as lost: no engine can keep what the disk has not.
 	if t.cell.Kind == Lies {
 		r.lied(j, fatal)
 		t.breached(byCrash)
@@ -113,6 +116,8 @@ func (t *tally) Recovered(d time.Duration) {
 func (t *tally) Synced(commits, syncs int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
+	// One that is not known makes the sum unknown.
 	if syncs < 0 || t.syncs < 0 {
 		t.syncs = holdfast.Unknown
 		return
@@ -157,6 +162,7 @@ const (
 
 // Breaks enters a round that breaks a claim, and keeps the evidence of the first ones.
 func (t *tally) Breaks(s *kinds.Scene, j protocol.Judgement) {
+	// Whatever becomes of the evidence, the scene's copy of the directory goes.
 	defer s.Drop()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -219,6 +225,8 @@ func (t *tally) Wrong(finding string) {
 func (t *tally) Note(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
+	// The same note comes once for each session, and is told once.
 	if s := fmt.Sprintf(format, args...); !slices.Contains(t.notes, s) {
 		t.notes = append(t.notes, s)
 	}
@@ -266,12 +274,15 @@ func (t *tally) finish() Result {
 		}
 	case r.Cuts == 0:
 		r.Verdict, r.Why = NotAvailable, "the run ended before"
+
 	case t.cell.Kind == Lies:
 		r.Verdict = AsDocumented
 		r.Why = fmt.Sprintf("of %d images of a disk that lied, %d were older states, %d were refused, %d ended its process "+
 			"and %d were wrong without an error", r.Cuts, r.Lied.Older, r.Lied.Refused, r.Lied.Died, r.Lied.Wrong)
 	case t.cell.Kind == Simulate || t.cell.Given >= t.cell.Kind.Survives():
 		r.Verdict = Held
+
+	// A level that need not survive this crash may lose something, but no more than its window.
 	case t.cell.Peer && t.cell.Capabilities.LossWindow == 0:
 		r.Verdict, r.Why = AsDocumented, t.loss()+"; it names no limit"
 	case t.cell.Kind == Power && r.LossWindowMs > float64(t.cell.WindowLimit().Milliseconds()):
@@ -285,6 +296,7 @@ func (t *tally) finish() Result {
 		r.Bounds = t.bounds()
 	}
 
+	// Notes follow whatever the verdict is: they say what limits it.
 	for _, n := range t.notes {
 		if r.Why != "" {
 			r.Why += "; "
@@ -320,7 +332,9 @@ func (t *tally) Simulated(did Simulated) {
 	t.result.Cuts = t.result.Simulated.Histories
 }
 
+// SimulationFailed enters a breach, with the command that runs the history again.
 func (t *tally) SimulationFailed(seed uint64, err error) {
+	// Before the lock is taken, because Wrong takes it.
 	t.Wrong(err.Error())
 	t.mu.Lock()
 	defer t.mu.Unlock()

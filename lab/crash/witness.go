@@ -109,6 +109,7 @@ func (l Lab) Witness(ctx context.Context, address, dir string, t console.Termina
 	return nil
 }
 
+// witness serves victims. mu covers the screen, the connections and the count of broken claims.
 type witness struct {
 	dir       string
 	mu        sync.Mutex
@@ -147,6 +148,7 @@ func (w *witness) begin(id string, conn net.Conn) (end func()) {
 	}
 }
 
+// say writes a line with the time to the witness's screen.
 func (w *witness) say(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -174,9 +176,12 @@ func (w *witness) serve(conn net.Conn) error {
 			return err
 		}
 	}
+
 	if k.Engine != h.Engine {
 		return fmt.Errorf("%s was begun with %s, and comes with %s", h.ID, k.Engine, h.Engine)
 	}
+
+	// It has worked before, so what it has is judged first.
 	if len(k.History.Segments) > 0 {
 		if err := w.check(conn, in, h, k); err != nil {
 			return err
@@ -188,6 +193,7 @@ func (w *witness) serve(conn net.Conn) error {
 
 // load reads what is known of a victim.
 func (w *witness) load(id string, k *known) error {
+	// The name comes from the network and becomes a part of a file's name.
 	if strings.Trim(id, "0123456789abcdef") != "" {
 		return fmt.Errorf("%q is no name of a victim", id)
 	}
@@ -202,6 +208,7 @@ func (w *witness) load(id string, k *known) error {
 	return nil
 }
 
+// save replaces what is known of a victim by a rename, so that a witness which is killed leaves the old or the new.
 func (w *witness) save(id string, k *known) error {
 	b, err := json.Marshal(k)
 	if err != nil {
@@ -224,6 +231,7 @@ func (w *witness) check(conn net.Conn, in *bufio.Reader, h hello, k *known) erro
 
 	// Everything that was heard before the crash was promised, wherever the cut was.
 	k.History.Add(ledger, protocol.Never)
+
 	if err := writeLine(conn, reply{ID: h.ID, Spec: k.spec("check")}); err != nil {
 		return err
 	}
@@ -238,6 +246,7 @@ func (w *witness) check(conn net.Conn, in *bufio.Reader, h hello, k *known) erro
 		return fmt.Errorf("%s was gone again before it had told what it has", h.ID)
 	}
 	var j protocol.Judgement
+
 	if len(d.Found) > 0 {
 		// What was issued last may have been on its way to the witness.
 		for _, e := range d.Found[0] {
@@ -290,6 +299,7 @@ func (w *witness) check(conn net.Conn, in *bufio.Reader, h hello, k *known) erro
 // work has a victim work, and keeps what it tells.
 func (w *witness) work(conn net.Conn, in *bufio.Reader, h hello, k *known) (err error) {
 	k.Boot = h.Boot
+
 	k.History.Begin(k.Gen, k.Next)
 	// The ledger is emptied first: without it, the new state would be judged by what the old one was told.
 	ledger, err := os.Create(ledgerName(w.dir, h.ID))
@@ -321,6 +331,9 @@ func (w *witness) work(conn net.Conn, in *bufio.Reader, h hello, k *known) (err 
 		if _, err := out.Write(m.Append(nil)); err != nil {
 			return err
 		}
+
+		// Written out whenever nothing more is waiting: a witness that is killed has lost little, and that on the safe
+		// side.
 		if in.Buffered() == 0 {
 			if err := out.Flush(); err != nil {
 				return err
@@ -338,6 +351,8 @@ func hearAgain(name string, l *protocol.Ledger) error {
 	defer f.Close()
 	l.Start()
 
+	// The ledger ends with a whole message, because only whole ones were written. The rest of the read may be cut off by
+	// a witness that was killed.
 	in := bufio.NewReaderSize(f, 64<<10)
 	for {
 		m, err := protocol.Receive(in)
@@ -364,6 +379,7 @@ const (
 	witnessedRate    = 4 << 20 // bytes of values a second
 )
 
+// spec is what the victim is told, with what it needs to compute the batches it had written before.
 func (k *known) spec(role string) protocol.Spec {
 	h := k.History
 
@@ -408,6 +424,7 @@ func (l Lab) BeWitnessed(ctx context.Context, address, dir, engine string, t con
 		return witnessOp.BadOption(err.Error(), "name a directory of its own on the disk with --dir")
 	}
 	in, s := bufio.NewReader(conn), t.Screen()
+
 	gone := func(err error) error {
 		if ctx.Err() != nil {
 			return console.ErrInterrupted
@@ -423,6 +440,7 @@ func (l Lab) BeWitnessed(ctx context.Context, address, dir, engine string, t con
 
 	report := protocol.NewReporter(conn)
 	for {
+		// The witness says what to do next. The victim has no state but its directory.
 		var r reply
 		if err := readLine(in, &r); err != nil {
 			return gone(err)
@@ -443,6 +461,8 @@ func (l Lab) BeWitnessed(ctx context.Context, address, dir, engine string, t con
 			report.Done()
 			continue
 		}
+
+		// The name is on the disk before any work: without it, what survives could not be compared with anything.
 		if err := keepID(dir, r.ID); err != nil {
 			return err
 		}
@@ -474,6 +494,7 @@ func keepID(dir, id string) error {
 	return errors.Join(err, f.Sync(), f.Close(), datadir.SyncDir(dir))
 }
 
+// bootID names this start of the machine. A process that ended alone has the same one when it comes back.
 func bootID() string {
 	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // there is none where this is not Linux
 	return strings.TrimSpace(string(b))
@@ -482,6 +503,7 @@ func bootID() string {
 // maxLine is the longest line of JSON that is read.
 const maxLine = 1 << 20
 
+// readLine reads a line of JSON. What comes from the network is bounded: see maxLine.
 func readLine(in *bufio.Reader, v any) error {
 	var line []byte
 	for {
@@ -496,6 +518,7 @@ func readLine(in *bufio.Reader, v any) error {
 	}
 }
 
+// writeLine writes a value as a line of JSON.
 func writeLine(w io.Writer, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/internal/console"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )
 
@@ -84,7 +85,7 @@ func TestWitness(t *testing.T) {
 		return cmd
 	}
 	killedAfterSome := func(cmd *exec.Cmd) {
-		for heard := int64(0); heard < 5000; time.Sleep(5 * time.Millisecond) {
+		if !testkit.Holds(func() bool {
 			names, err := filepath.Glob(filepath.Join(ledger, "*.ledger"))
 			if err != nil || len(names) != 1 {
 				t.Fatal(names, err)
@@ -93,7 +94,9 @@ func TestWitness(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			heard = st.Size()
+			return st.Size() >= 5000
+		}) {
+			t.Fatal("the witness does not hear enough")
 		}
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)

@@ -112,6 +112,7 @@ func Examine(ctx context.Context, dir string) (*Report, error) {
 	return r, nil
 }
 
+// fail is an interrupt, or the error of a disk that cannot be measured.
 func fail(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return console.ErrInterrupted
@@ -126,10 +127,13 @@ func commits(ctx context.Context, dir string) (steps []Step, settings map[string
 	if err != nil {
 		return nil, nil, err
 	}
+
+	// The engine's files are removed before the directory is, even if a commit fails.
 	defer func() { err = errors.Join(err, e.Close(), os.RemoveAll(dir)) }()
 
 	value := make([]byte, 128)
 	for _, level := range holdfast.Levels() {
+		// Each commit sets a new key, so that none has only an old value to replace.
 		n := 0
 		step, err := timed(ctx, func() error {
 			n++
@@ -153,6 +157,7 @@ func commits(ctx context.Context, dir string) (steps []Step, settings map[string
 	return steps, settings, nil
 }
 
+// show writes the report for a reader: the machine, the ladder, the engine, the verdict, and what to change.
 func show(s console.Screen, r *Report) {
 	m, p := r.Machine, r.Place
 	about := fmt.Sprintf("%s, %s, %s %s", m.CPU, console.Number(m.CPUs, "CPU"), m.OS, m.Kernel)
@@ -232,9 +237,8 @@ func (r *Report) bounds() string {
 
 // steps shows steps, with how each is done if that is asked for; the report as JSON has it of all.
 func steps(s console.Screen, list []Step, how bool) {
-	right := func(name string) console.Column { return console.Column{Name: name, Right: true} }
-	t := &console.Table{Keys: 1, Columns: []console.Column{{Name: "what", Wrap: 60}, right("p50"), right("p99"),
-		right("longest"), right("times")}}
+	t := console.Columns(1, "what", "p50#", "p99#", "longest#", "times#")
+	t.Columns[0].Wrap = 60
 	if how {
 		t.Columns = append(t.Columns, console.Column{Name: "how", Wrap: 60})
 	}

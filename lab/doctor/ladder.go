@@ -52,6 +52,9 @@ func climb(ctx context.Context, dir string) (steps []Step, err error) {
 	if _, err := f.Write(large); err != nil {
 		return nil, err
 	}
+
+	// The file is there in full, and synced, before anything is measured: an overwrite needs no new blocks and no new
+	// length.
 	if err := f.Sync(); err != nil {
 		return nil, err
 	}
@@ -61,6 +64,8 @@ func climb(ctx context.Context, dir string) (steps []Step, err error) {
 		if at+int64(n) > ladderBytes {
 			at = 0
 		}
+
+		// Each write differs from the last, in case something below leaves equal blocks alone.
 		large[0]++
 		_, err := f.WriteAt(large[:n], at)
 		at += int64(n)
@@ -89,8 +94,13 @@ func climb(ctx context.Context, dir string) (steps []Step, err error) {
 	}
 	// through is a step on the file opened with a flag.
 	through := func(name, about string, flag int) error {
-		g, err := os.OpenFile(f.Name(), os.O_WRONLY|flag, 0)
-		if flag == 0 || err != nil {
+		// The flag must be given at opening: it cannot be set on the file that is open.
+		var g *os.File
+		err := errors.ErrUnsupported
+		if flag != 0 {
+			g, err = os.OpenFile(f.Name(), os.O_WRONLY|flag, 0)
+		}
+		if err != nil {
 			steps = append(steps, Step{Name: name, Refused: "the system or the file system has no such flag"})
 			return nil
 		}
@@ -98,6 +108,7 @@ func climb(ctx context.Context, dir string) (steps []Step, err error) {
 		aligned := alignedBlock()
 
 		return add(name, about, func() error {
+			// O_DIRECT takes whole blocks at places that are multiples of a block.
 			at = (at + block) % ladderBytes / block * block
 			aligned[0]++
 			_, err := g.WriteAt(aligned, at)
@@ -105,6 +116,8 @@ func climb(ctx context.Context, dir string) (steps []Step, err error) {
 			return err
 		})
 	}
+
+	// A file of its own: what grows must not change the file that is overwritten.
 	growing, err := os.Create(filepath.Join(dir, "growing"))
 	if err != nil {
 		return nil, err
@@ -121,6 +134,9 @@ func climb(ctx context.Context, dir string) (steps []Step, err error) {
 	}
 
 	renamed := filepath.Join(dir, "renamed")
+
+	// The order counts: a sync stands before the one that has nothing to sync, and what grows a file comes after what
+	// does not.
 	for _, do := range []func() error{
 		func() error {
 			return add(stepWrite, "4 KiB to the system, no sync", synced(block, func() error { return nil }))
@@ -157,6 +173,7 @@ func climb(ctx context.Context, dir string) (steps []Step, err error) {
 
 // replace makes a file and gives it a name that another has, so that either is there after a crash.
 func replace(name string, data []byte) error {
+	// The new file is whole and synced before it takes the name.
 	if err := os.WriteFile(name+"-new", data, 0o644); err != nil {
 		return err
 	}
@@ -164,6 +181,7 @@ func replace(name string, data []byte) error {
 	if err != nil {
 		return err
 	}
+
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return err
 	}
@@ -186,6 +204,8 @@ func several(ctx context.Context, dir string, add func(string, string, func() er
 			return err
 		}
 		files = append(files, f)
+
+		// Written and synced ahead, so that only overwrites are measured.
 		if _, err := f.Write(make([]byte, 1<<20)); err != nil {
 			return err
 		}
@@ -197,6 +217,7 @@ func several(ctx context.Context, dir string, add func(string, string, func() er
 	buf := make([]byte, block)
 
 	return add(fmt.Sprintf("%d files at once", atOnce), "write, fdatasync of each: what all together take", func() error {
+		// The same place in each file. One goroutine for each waits for its own sync.
 		at = (at + block) % (1 << 20)
 
 		errs := make([]error, len(files))
@@ -216,11 +237,14 @@ func several(ctx context.Context, dir string, add func(string, string, func() er
 
 // timed does something again and again for a short time, after one that does not count.
 func timed(ctx context.Context, do func() error) (Step, error) {
+	// The first time pays for what is done once, such as the space of a new file.
 	if err := do(); err != nil {
 		return Step{}, err
 	}
 
 	var took []time.Duration
+
+	// Three times at least, however slow the disk is: a median of fewer says nothing.
 	for began := time.Now(); len(took) < stepTimes && (len(took) < 3 || time.Since(began) < stepTime); {
 		if err := ctx.Err(); err != nil {
 			return Step{}, err

@@ -17,6 +17,7 @@ const (
 	directFlag = unix.O_DSYNC | unix.O_DIRECT
 )
 
+// lookAt reads what the kernel tells of a directory's file system and device. What it does not tell stays unknown.
 func lookAt(dir string) Place {
 	mount := measure.MountOf(dir)
 	p := Place{MountPoint: mount.Point, MountOptions: mount.Options, ReadAhead: -1, FreeBytes: -1, TotalBytes: -1,
@@ -63,6 +64,7 @@ func memoryLimit(groups, root string) int64 {
 			continue
 		}
 
+		// A limit holds for all groups below it, so each level up to the root is asked.
 		for at := filepath.Join(root, path); len(at) >= len(root); at = filepath.Dir(at) {
 			if n := number(filepath.Join(at, "memory.max")); n >= 0 && (limit < 0 || n < limit) {
 				limit = n
@@ -73,6 +75,7 @@ func memoryLimit(groups, root string) int64 {
 	return limit
 }
 
+// read is a small file's text, empty if it cannot be read.
 func read(name string) string {
 	b, _ := os.ReadFile(name)
 	return strings.TrimSpace(string(b))
@@ -90,6 +93,7 @@ func number(name string) int64 {
 
 // alignedBlock is memory as O_DIRECT wants it.
 func alignedBlock() []byte {
+	// Twice as much is allocated, so that an aligned block lies somewhere in it.
 	b := make([]byte, 2*block)
 	skip := block - int(uintptr(unsafe.Pointer(&b[0]))%block)
 

@@ -46,6 +46,8 @@ const (
 // judge says what the figures and the system say of a sync.
 func judge(r *Report) (v Verdict) {
 	v.Sync = Plausible
+
+	// A verdict only gets worse: what was found untrue stays so, whatever else is seen.
 	say := func(sync Sync, format string, args ...any) {
 		if sync == Untrue || sync == Unknown && v.Sync == Plausible {
 			v.Sync = sync
@@ -55,6 +57,8 @@ func judge(r *Report) (v Verdict) {
 	m, p := r.Machine, r.Place
 	d := m.Disk
 	has := func(option string) bool { return slices.Contains(p.MountOptions, option) }
+
+	// Nothing else matters then.
 	if d.InMemory() {
 		say(Untrue, "It is a file system in memory: nothing there survives the machine.")
 		return v
@@ -69,6 +73,8 @@ func judge(r *Report) (v Verdict) {
 		say(Untrue, "It is an overlay mounted with volatile, which leaves syncs out.")
 	}
 	synced, clean, large := r.step(stepSync), r.step(stepClean), r.step(stepLarge)
+
+	// What the call itself takes is not the device's.
 	took := max(synced.P50-r.step(stepWrite).P50, 0)
 	switch {
 	case synced.Times == 0:
@@ -81,6 +87,7 @@ func judge(r *Report) (v Verdict) {
 		say(Untrue, "16 MiB were kept within %s, faster than any bus to a disk.", measure.Duration(large.P50))
 	}
 
+	// Only the first of these is said: each alone means that a device below cannot be seen.
 	switch {
 	case slices.Contains([]string{"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "virtiofs"}, d.FileSystem) ||
 		strings.HasPrefix(d.FileSystem, "fuse"):

@@ -19,6 +19,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/internal/child"
 	"github.com/holdfastdb/holdfast/internal/night"
 	"github.com/holdfastdb/holdfast/lab/blockdev"
 )
@@ -109,19 +110,18 @@ func fullChild(t *testing.T, what, engine, dir string) (lines []string) {
 	try(t, err)
 	cmd := exec.Command(self, "-test.run=^TestFullDiskChild$")
 	cmd.Env = append(os.Environ(), "HOLDFAST_TEST_FULL="+what+" "+engine+" "+dir)
-	out, err := cmd.StdoutPipe()
+	p, err := child.StartProgram(cmd)
 	try(t, err)
-	try(t, cmd.Start())
-	hang := time.AfterFunc(3*time.Minute, func() { _ = cmd.Process.Signal(syscall.SIGQUIT) })
-	for s := bufio.NewScanner(out); s.Scan() && s.Text() != "done"; {
+	hang := time.AfterFunc(3*time.Minute, func() { _ = p.Signal(syscall.SIGQUIT) })
+	for s := bufio.NewScanner(p.Out); s.Scan() && s.Text() != "done"; {
 		lines = append(lines, s.Text())
 	}
 	if !hang.Stop() {
 		t.Errorf("%s on %s hangs", what, engine)
 	}
-	_ = cmd.Process.Kill()
-	_, _ = io.Copy(io.Discard, out)
-	_ = cmd.Wait()
+	p.Kill()
+	_, _ = io.Copy(io.Discard, p.Out)
+	_, _ = p.Wait()
 	return lines
 }
 

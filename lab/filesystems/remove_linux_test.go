@@ -6,10 +6,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/lab/blockdev"
 	"github.com/holdfastdb/holdfast/store/event"
@@ -126,12 +126,11 @@ func TestRemoveOnFullDisk(t *testing.T) {
 			try(t, err)
 			try(t, s.remove(t, e))
 			for i := range 200 {
-				err := s.write(t, e)
-				for end := time.Now().Add(time.Minute); errors.Is(err, holdfast.ErrFull) && time.Now().Before(end); {
-					time.Sleep(10 * time.Millisecond)
+				var err error
+				if !testkit.Holds(func() bool {
 					err = s.write(t, e)
-				}
-				if err != nil {
+					return !errors.Is(err, holdfast.ErrFull)
+				}) || err != nil {
 					t.Fatalf("write %d after the removal: %v", i, err)
 				}
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/sqlite"
 	"github.com/holdfastdb/holdfast/internal/night"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/lab/blockdev"
 )
 
@@ -85,12 +86,7 @@ func use(engine, dir string) {
 	}
 }
 
-func try(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var try = testkit.Try
 
 // onDisk runs a test with every engine that keeps something, some at once: they wait for disks.
 func onDisk(t *testing.T, f func(t *testing.T, e all.Entry)) {

@@ -20,6 +20,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/sqlite"
+	"github.com/holdfastdb/holdfast/internal/child"
 	"github.com/holdfastdb/holdfast/lab/blockdev"
 )
 
@@ -119,30 +120,27 @@ func (silent) Fatalf(format string, args ...any) {
 	panic(fmt.Sprintf(format, args...))
 }
 
-// child runs this test again in another process, which does what it is told by its environment, and returns the first
+// another runs this test again in another process, which does what it is told by its environment, and returns the first
 // line that it says. end ends it.
-func child(t *testing.T, what, library, path string) (line string, pid int, end func()) {
+func another(t *testing.T, what, library, path string) (line string, pid int, end func()) {
 	t.Helper()
 	self, err := os.Executable()
 	try(t, err)
 	cmd := exec.Command(self, "-test.run=^TestInUseChild$")
 	cmd.Env = append(os.Environ(), "HOLDFAST_TEST_USE="+what+" "+library+" "+path)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
+	p, err := child.StartProgram(cmd)
 	try(t, err)
-	out, err := cmd.StdoutPipe()
+	line, err = bufio.NewReader(p.Out).ReadString('\n')
 	try(t, err)
-	try(t, cmd.Start())
-	line, err = bufio.NewReader(out).ReadString('\n')
-	try(t, err)
-	return strings.TrimSpace(line), cmd.Process.Pid, func() {
-		try(t, in.Close())
-		_, _ = io.Copy(io.Discard, out)
-		try(t, cmd.Wait())
+	return strings.TrimSpace(line), p.PID(), func() {
+		p.CloseInput()
+		_, _ = io.Copy(io.Discard, p.Out)
+		_, err := p.Wait()
+		try(t, err)
 	}
 }
 
-// TestInUseChild is what child runs.
+// TestInUseChild is what another runs.
 func TestInUseChild(t *testing.T) {
 	task := strings.SplitN(os.Getenv("HOLDFAST_TEST_USE"), " ", 3)
 	if len(task) < 3 {
@@ -215,7 +213,7 @@ func inUseRound(t *testing.T, l library, path string) {
 	}
 
 	// By another process, which is named where the system tells.
-	line, pid, end := child(t, "hold", l.name, path)
+	line, pid, end := another(t, "hold", l.name, path)
 	if line != "open" {
 		t.Fatal(line)
 	}
@@ -235,7 +233,7 @@ func inUseRound(t *testing.T, l library, path string) {
 	}
 	locked(holder)
 	if l.lock != "" {
-		line, _, end := child(t, "ask", l.name, strings.TrimSuffix(path+l.lock, "/"))
+		line, _, end := another(t, "ask", l.name, strings.TrimSuffix(path+l.lock, "/"))
 		if end(); line != "locked" {
 			t.Errorf("its lock is %s", line)
 		}

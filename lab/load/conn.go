@@ -88,6 +88,16 @@ func (c *conn) do(method, path string, body []byte, headers ...string) (answer, 
 	return a, nil
 }
 
+// ask is do, and an error if the answer is not 200.
+func (c *conn) ask(method, path string, body []byte, headers ...string) (answer, error) {
+	a, err := c.do(method, path, body, headers...)
+	if err == nil {
+		err = a.ok(200)
+	}
+
+	return a, err
+}
+
 // begin sends a request and reads the headers of the answer. length is -1 if the answer names none.
 func (c *conn) begin(method, path string, body []byte, headers []string) (a answer, chunked bool, length int,
 	err error) {

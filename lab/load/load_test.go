@@ -47,7 +47,7 @@ func served(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Messages().SetToken(t.Context(), message.Default, madeToken); err != nil {
+	if err := d.Tokens().SetOwn(t.Context(), message.Default, madeToken); err != nil {
 		t.Fatal(err)
 	}
 	s, err := server.New(d, server.Options{})

@@ -84,16 +84,14 @@ func (s screen) group(r *Report, title string, rows []Summary) {
 	if r.Plan.Followers > 0 {
 		clients += ", " + console.Number(r.Plan.Followers, "follower")
 	}
-	right := func(name string) console.Column { return console.Column{Name: name, Right: true} }
-	t := &console.Table{Keys: 1, Columns: []console.Column{{Name: "server", Wrap: 60}, right("ops/s"), right("[range]"),
-		right("of null"), right("p50"), right("p99"), right("p99.9"), right("max")}}
+	names := []string{"server", "ops/s#", "[range]#", "of null#", "p50#", "p99#", "p99.9#", "max#"}
 	extra := r.Plan.Followers > 0
 	if extra {
-		t.Columns = append(t.Columns, right("deliveries/s"), right("delivery p50"), right("p99"), right("max"))
+		names = append(names, "deliveries/s#", "delivery p50#", "p99#", "max#")
 	}
 
-	t.Columns = append(t.Columns, right("server CPU/op"), right("client CPU/op"), right("peak memory"),
-		right("first answer"))
+	t := console.Columns(1, append(names, "server CPU/op#", "client CPU/op#", "peak memory#", "first answer#")...)
+	t.Columns[0].Wrap = 60
 	for _, row := range rows {
 		ofNull, style := "", console.Style("")
 		if row.OfNull > 0 {
@@ -102,10 +100,8 @@ func (s screen) group(r *Report, title string, rows []Summary) {
 		if row.Target == nullName {
 			style, ofNull = console.Dim, ""
 		}
-		cells := []string{row.Target, measure.Count(row.Median), measure.Count(row.Low) + ".." + measure.Count(row.High),
-			ofNull,
-			measure.Duration(row.latency.P50), measure.Duration(row.latency.P99), measure.Duration(row.latency.P999),
-			measure.Duration(row.latency.Max)}
+		cells := append([]string{row.Target, measure.Count(row.Median),
+			measure.Count(row.Low) + ".." + measure.Count(row.High), ofNull}, row.latency.Cells()...)
 		if extra {
 			cells = append(cells, measure.Count(row.deliveries), measure.Duration(row.delivery.P50),
 				measure.Duration(row.delivery.P99), measure.Duration(row.delivery.Max))
@@ -130,9 +126,7 @@ const courseRows = 12
 
 // course writes the memory and goroutines of a server over time.
 func (s screen) course(r *Report, target string) {
-	t := &console.Table{Keys: 1, Columns: []console.Column{{Name: "after", Right: true}, {Name: "memory", Right: true},
-		{Name: "caches", Right: true}, {Name: "with files", Right: true}, {Name: "goroutines", Right: true},
-		{Name: "operations", Right: true}, {Name: "deliveries", Right: true}}}
+	t := console.Columns(1, "after#", "memory#", "caches#", "with files#", "goroutines#", "operations#", "deliveries#")
 	for _, result := range r.Results {
 		n := len(result.Samples)
 		if result.Target != target || n == 0 {

@@ -2,6 +2,7 @@ package load
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
@@ -108,7 +109,7 @@ func (r *Report) summarise() {
 	}
 
 	for _, target := range r.Plan.Targets {
-		var of []Result
+		var of measure.Rounds[Result]
 		void := false
 
 		for _, result := range r.Results {
@@ -120,23 +121,7 @@ func (r *Report) summarise() {
 		if len(of) == 0 || void {
 			continue
 		}
-		column := func(f func(Result) float64) (values []float64) {
-			for _, result := range of {
-				values = append(values, f(result))
-			}
-
-			return values
-		}
-		middle := func(f func(Result) float64) float64 { return measure.Middle(column(f)) }
-		latency := func(of func(Result) measure.Latency) measure.Latency {
-			return measure.Latency{
-				P50:  middle(func(r Result) float64 { return of(r).P50 }),
-				P90:  middle(func(r Result) float64 { return of(r).P90 }),
-				P99:  middle(func(r Result) float64 { return of(r).P99 }),
-				P999: middle(func(r Result) float64 { return of(r).P999 }),
-				Max:  middle(func(r Result) float64 { return of(r).Max }),
-			}
-		}
+		middle, latency := of.Middle, of.Latency
 		s := Summary{Target: target, Level: of[0].Level, Rounds: len(of),
 			latency:    latency(func(r Result) measure.Latency { return r.Latency }),
 			delivery:   latency(func(r Result) measure.Latency { return r.Delivery }),
@@ -146,7 +131,7 @@ func (r *Report) summarise() {
 			clientCPU:  middle(func(r Result) float64 { return perOp(r.ClientCPU, r) }),
 			peakRSS:    middle(func(r Result) float64 { return float64(r.PeakRSS) }),
 		}
-		s.Median, s.Low, s.High, s.Confidence = measure.Median(column(func(r Result) float64 { return r.OpsPerSec }))
+		s.Median, s.Low, s.High, s.Confidence = measure.Median(of.Column(func(r Result) float64 { return r.OpsPerSec }))
 
 		var ratios []float64
 		for _, result := range of {
@@ -173,14 +158,7 @@ func perOp(seconds float64, r Result) float64 {
 
 // Void returns the results that are not verified.
 func (r *Report) Void() []Result {
-	var void []Result
-	for _, result := range r.Results {
-		if !result.Verified {
-			void = append(void, result)
-		}
-	}
-
-	return void
+	return slices.DeleteFunc(slices.Clone(r.Results), func(result Result) bool { return result.Verified })
 }
 
 // partial is why the report is not all of the plan.

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/holdfastdb/holdfast/lab/internal/child"
+	"github.com/holdfastdb/holdfast/internal/child"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
@@ -153,10 +153,7 @@ func (s *running) look(c *conn) (v vitals, err error) {
 	if s.process != nil {
 		v.rss, v.own = measure.Memory(s.process.PID())
 	}
-	a, err := c.do("GET", "/v1/metrics", nil)
-	if err == nil {
-		err = a.ok(200)
-	}
+	a, err := c.ask("GET", "/v1/metrics", nil)
 	if err != nil {
 		return v, err
 	}

@@ -105,35 +105,18 @@ var levelNames = func() (names []string) {
 }()
 
 // get reads.
-func (w *worker) get(path string) (answer, error) {
-	a, err := w.do("GET", path, nil)
-	if err == nil {
-		err = a.ok(200)
-	}
-
-	return a, err
-}
+func (w *worker) get(path string) (answer, error) { return w.ask("GET", path, nil) }
 
 // post makes a request that writes nothing.
-func (w *worker) post(path string, body []byte) (answer, error) {
-	a, err := w.do("POST", path, body)
-	if err == nil {
-		err = a.ok(200)
-	}
-
-	return a, err
-}
+func (w *worker) post(path string, body []byte) (answer, error) { return w.ask("POST", path, body) }
 
 // write makes a request that writes, and looks at the level that the answer names: all must name the same one, and if a
 // level is asked for, that or a stronger one.
 func (w *worker) write(path string, body []byte) (a answer, err error) {
 	if w.asked != "" {
-		a, err = w.do("POST", path, body, api.HeaderLevel+": "+w.asked)
+		a, err = w.ask("POST", path, body, api.HeaderLevel+": "+w.asked)
 	} else {
-		a, err = w.do("POST", path, body)
-	}
-	if err == nil {
-		err = a.ok(200)
+		a, err = w.post(path, body)
 	}
 	if err != nil {
 		return a, err

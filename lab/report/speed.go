@@ -421,8 +421,7 @@ func kinds(groups []bench.Group) (list []titled) {
 			for _, k := range row.Kinds {
 				cells := []string{row.Engine, k.Name, spaced(measure.Count(float64(k.Ops))), "–", "–", "–", "–"}
 				if l := k.Latency; k.Ops > 0 && row.Overloaded == 0 {
-					copy(cells[3:], []string{measure.Duration(l.P50), measure.Duration(l.P99), measure.Duration(l.P999),
-						measure.Duration(l.Max)})
+					copy(cells[3:], l.Cells())
 				}
 				t.Rows = append(t.Rows, cells)
 			}

@@ -175,15 +175,6 @@ func few(x float64) string {
 	return measure.Digits(x)
 }
 
-// singular is one of what a workload counts.
-func singular(unit string) string {
-	if stem, ok := strings.CutSuffix(unit, "ies"); ok {
-		return stem + "y"
-	}
-
-	return strings.TrimSuffix(unit, "s")
-}
-
 func perOp(r bench.Result, total int64) float64 {
 	if ops := r.Ops + r.WarmUpOps; total >= 0 && ops > 0 {
 		return float64(total) / float64(ops)
@@ -200,7 +191,7 @@ func syncsPerOp(row bench.Row) float64 {
 // metrics are what is shown of costs, in the same order for all groups of a chapter.
 func metrics(g bench.Group) []metric {
 	return []metric{
-		{"CPU per " + singular(g.Unit), func(r bench.Row) float64 { return r.CPUPerItem }, measure.Duration, false},
+		{"CPU per " + bench.Singular(g.Unit), func(r bench.Row) float64 { return r.CPUPerItem }, measure.Duration, false},
 		{"Syncs per operation", syncsPerOp, few, true},
 		{"On disk after closing, per operation", func(r bench.Row) float64 {
 			return middle(r, func(r bench.Result) float64 { return perOp(r, r.DiskBytes) })

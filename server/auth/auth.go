@@ -1,6 +1,6 @@
 // Package auth says who may do what: tokens, their roles and namespaces.
 //
-//	tokens, err := auth.Open(engine, messages)
+//	tokens := d.Tokens() // of package data
 //	token, secret, err := tokens.Create(ctx, auth.Token{Namespace: auth.Everywhere, Role: auth.Read})
 //	principal, err := tokens.Check(ctx, secret)
 package auth

@@ -10,12 +10,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/names"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -47,66 +49,70 @@ type Token struct {
 	Expires     time.Time // zero for never
 }
 
-// Tokens are the tokens of the namespaces of a message store, and the further ones that are kept beside it. All methods
-// may be called from many goroutines at once.
+// Tokens are the own tokens of namespaces, and the further ones. All methods may be called from many goroutines at
+// once.
 //
-// A further token is kept in one key of the engine:
+// They are kept in a bucket of a database, called tokens in the bucket holdfast, by their ids:
 //
-//	's' 0 't' ID      version (1 byte, now 1), then a record as JSON
+//	ns_NAMESPACE    the own token of a namespace
+//	ID              a further one
 //
-// 's' is what the keys of the server begin with; 0 is the length of its name, which is empty; 't' is the table of
-// tokens. The record has the SHA-256 of the secret, and of a token for one namespace when that was created, so that a
-// namespace that is deleted and made again has none of the old one's tokens.
+// A value is a version (1 byte, now 1) and a record as JSON. It has the SHA-256 of the secret. Namespaces are made and
+// deleted together with their tokens, in one transaction.
 type Tokens struct {
-	engine   holdfast.Engine
-	messages *message.Store
-	level    holdfast.Level
-	now      func() time.Time
+	db    *kv.DB // at the strongest level
+	there func(tx *kv.Tx, namespace string) error
+	now   func() time.Time
 
-	mu      sync.Mutex    // covers writes
 	changes atomic.Uint64 // counts them
-	cleaned uint64        // Changes of the store, when tokens of deleted namespaces were last removed; covered by mu
 
 	caching sync.RWMutex
 	cached  map[[sha256.Size]byte]*entry // by secret's hash; covered by caching
 }
 
 const (
-	keyPrefix = "s\x00t"
 	version   = 1
 	maxCached = 1 << 16
 	// maxDescription is how many bytes a token's description may have.
 	maxDescription = 1024
 )
 
+func bucket(tx *kv.Tx) *kv.Bucket { return tx.Bucket("holdfast", "tokens") }
+
+// ownID is the id of a namespace's own token.
+func ownID(namespace string) string { return namespacePrefix + namespace }
+
 // record is what is kept of a token.
 type record struct {
-	SHA256           string     `json:"sha256"`
-	Namespace        string     `json:"namespace"`
-	NamespaceCreated *time.Time `json:"namespaceCreated,omitempty"`
-	Role             string     `json:"role"`
-	Description      string     `json:"description,omitempty"`
-	Created          time.Time  `json:"created"`
-	Expires          *time.Time `json:"expires,omitempty"`
+	SHA256      string     `json:"sha256"`
+	Namespace   string     `json:"namespace"`
+	Role        string     `json:"role"`
+	Description string     `json:"description,omitempty"`
+	Created     time.Time  `json:"created"`
+	Expires     *time.Time `json:"expires,omitempty"`
 }
 
-// entry is the answer to a secret that was found good, while neither tokens nor namespaces change.
+// entry is the answer to a secret that was found good, while tokens do not change.
 type entry struct {
-	principal         Principal
-	expires           time.Time
-	tokens, described uint64 // changes of tokens and of the store's namespaces
+	principal Principal
+	expires   time.Time
+	changes   uint64
 }
 
-// Open opens the tokens that are kept in an engine, and removes those of namespaces that are not there any more.
-// Neither the engine nor the store may be closed before the last call. Tokens are written at the strongest level that
-// the engine gives, so that one that was revoked does not come back. ErrVersion: a newer program made one of them.
-func Open(engine holdfast.Engine, messages *message.Store) (*Tokens, error) {
-	t := &Tokens{engine: engine, messages: messages, level: engine.Capabilities().Strongest(), now: time.Now,
+// Open opens the tokens that are kept in a database. there tells whether there is a namespace: its error is that of
+// those who make a token for it. Tokens are written at the strongest level that the engine gives, so that one that was
+// revoked does not come back. ErrVersion: a newer program made one of them.
+func Open(db *kv.DB, there func(tx *kv.Tx, namespace string) error) (*Tokens, error) {
+	t := &Tokens{db: db.At(db.Engine().Capabilities().Strongest()), there: there, now: time.Now,
 		cached: map[[sha256.Size]byte]*entry{}}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	err := t.db.Latest(context.Background(), func(tx *kv.Tx) error {
+		return each(tx, func(string, record) {})
+	})
+	if errors.Is(err, holdfast.ErrVersion) || err != nil && !errors.Is(err, holdfast.ErrCorrupt) {
+		return nil, err
+	}
 
-	return t, t.removeOrphans(context.Background())
+	return t, nil
 }
 
 // Check returns who has a secret. Errors: ErrNoToken if it is empty, ErrMalformed, ErrUnknown, ErrExpired, and those of
@@ -121,23 +127,19 @@ func (t *Tokens) Check(ctx context.Context, secret string) (Principal, error) {
 	// What is looked up is the hash, so the time that it takes tells nothing about other secrets.
 	var room [maxSecret]byte
 	sum := sha256.Sum256(append(room[:0], secret...))
-	tokens, described := t.changes.Load(), t.messages.Changes()
+	changes := t.changes.Load()
 	t.caching.RLock()
 	e := t.cached[sum]
 	t.caching.RUnlock()
-	if e != nil && e.tokens == tokens && e.described == described {
+	if e != nil && e.changes == changes {
 		return e.principal, t.expired(e.expires)
 	}
 	s, err := Parse(secret)
 	if err != nil {
 		return Principal{}, err
 	}
-	e = &entry{tokens: tokens, described: described}
-	if s.Namespace != "" {
-		e.principal, err = t.own(ctx, s.Namespace, sum)
-	} else {
-		e.principal, e.expires, err = t.further(ctx, s.ID, sum)
-	}
+	e = &entry{changes: changes}
+	e.principal, e.expires, err = t.known(ctx, s, sum)
 	t.caching.Lock()
 	if err != nil {
 		delete(t.cached, sum)
@@ -173,28 +175,13 @@ func same(sum [sha256.Size]byte, kept string) bool {
 	return err == nil && subtle.ConstantTimeCompare(sum[:], b) == 1
 }
 
-// own checks a namespace's own token.
-func (t *Tokens) own(ctx context.Context, namespace string, sum [sha256.Size]byte) (Principal, error) {
-	info, err := t.messages.Info(ctx, namespace)
-	switch {
-	case errors.Is(err, message.ErrNoNamespace), errors.Is(err, message.ErrBadName):
-		return Principal{}, unknown(nil)
-	case err != nil:
-		return Principal{}, err
-	case !same(sum, info.TokenSHA256):
-		return Principal{}, unknown(nil)
+// known finds a secret.
+func (t *Tokens) known(ctx context.Context, s Secret, sum [sha256.Size]byte) (Principal, time.Time, error) {
+	id := s.ID
+	if s.Namespace != "" {
+		id = ownID(s.Namespace)
 	}
-	p := Principal{TokenID: namespacePrefix + namespace, Namespace: namespace, Role: Admin}
-	if namespace == message.Default {
-		p.Namespace = Everywhere
-	}
-
-	return p, nil
-}
-
-// further checks a further token.
-func (t *Tokens) further(ctx context.Context, id string, sum [sha256.Size]byte) (Principal, time.Time, error) {
-	r, err := t.read(id)
+	r, err := t.read(ctx, id)
 	switch {
 	case errors.Is(err, holdfast.ErrNotFound):
 		return Principal{}, time.Time{}, unknown(nil)
@@ -203,25 +190,12 @@ func (t *Tokens) further(ctx context.Context, id string, sum [sha256.Size]byte) 
 	case !same(sum, r.SHA256):
 		return Principal{}, time.Time{}, unknown(nil)
 	}
-	if there, err := t.there(ctx, r); err != nil || !there {
-		return Principal{}, time.Time{}, cmp.Or(err, unknown(nil))
-	}
 	k := r.token(id)
+	if s.Namespace == message.Default {
+		k.Namespace = Everywhere
+	}
 
 	return Principal{TokenID: id, Namespace: k.Namespace, Role: k.Role}, k.Expires, nil
-}
-
-// there reports whether the namespace that a token was made for is there.
-func (t *Tokens) there(ctx context.Context, r record) (bool, error) {
-	if r.Namespace == Everywhere {
-		return true, nil
-	}
-	info, err := t.messages.Info(ctx, r.Namespace)
-	if errors.Is(err, message.ErrNoNamespace) {
-		return false, nil
-	}
-
-	return err == nil && r.NamespaceCreated != nil && info.Created.Equal(*r.NamespaceCreated), err
 }
 
 func (r record) token(id string) Token {
@@ -234,13 +208,35 @@ func (r record) token(id string) Token {
 	return k
 }
 
-func (t *Tokens) read(id string) (record, error) {
-	value, err := t.engine.Get(nil, []byte(keyPrefix+id))
+// read reads what is kept of a token. ErrNotFound: there is none of that id.
+func (t *Tokens) read(ctx context.Context, id string) (r record, err error) {
+	err = t.db.Latest(ctx, func(tx *kv.Tx) error {
+		r, err = get(tx, id)
+		return err
+	})
+
+	return r, err
+}
+
+func get(tx *kv.Tx, id string) (record, error) {
+	value, err := bucket(tx).Get([]byte(id))
+	if errors.Is(err, holdfast.ErrBadKey) { // no token has an id of such a length
+		err = holdfast.ErrNotFound
+	}
 	if err != nil {
 		return record{}, err
 	}
 
 	return parse(id, value)
+}
+
+func put(tx *kv.Tx, id string, r record) error {
+	value, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+
+	return bucket(tx).Put([]byte(id), append([]byte{version}, value...))
 }
 
 // parse reads what is kept of a token.
@@ -288,130 +284,142 @@ func (t *Tokens) Create(ctx context.Context, k Token) (Token, string, error) {
 		k.Expires = k.Expires.UTC()
 		r.Expires = &k.Expires
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if k.Namespace != Everywhere {
-		info, err := t.messages.Info(ctx, k.Namespace)
-		if err != nil {
-			return Token{}, "", err
+	err := t.db.Update(ctx, func(tx *kv.Tx) error {
+		if k.Namespace != Everywhere {
+			if err := t.there(tx, k.Namespace); err != nil {
+				return err
+			}
 		}
-		r.NamespaceCreated = &info.Created
-	}
-	value, err := json.Marshal(r)
+
+		return put(tx, k.ID, r)
+	})
 	if err != nil {
-		return bad(err.Error())
-	}
-	var b holdfast.Batch
-	b.Set([]byte(keyPrefix+k.ID), append([]byte{version}, value...))
-	if err := holdfast.Commit(t.engine, &b, t.level); err != nil {
 		return Token{}, "", err
 	}
 
 	return k, secret, nil
 }
 
-// Get describes a token by its id. ErrNotFound: there is none.
+// Get describes a further token by its id. ErrNotFound: there is none.
 func (t *Tokens) Get(ctx context.Context, id string) (Token, error) {
-	r, err := t.read(id)
-	if err == nil {
-		var there bool
-		if there, err = t.there(ctx, r); err == nil && !there {
-			err = holdfast.ErrNotFound
-		}
-	}
-	if errors.Is(err, holdfast.ErrNotFound) || errors.Is(err, holdfast.ErrBadKey) {
-		return Token{}, &holdfast.Error{Op: "token", Class: holdfast.ErrNotFound, Detail: fmt.Sprintf("%.40q", id)}
+	r, err := t.read(ctx, id)
+	if own(id) || errors.Is(err, holdfast.ErrNotFound) {
+		return Token{}, missing(id)
 	}
 
 	return r.token(id), err
 }
 
-// Revoke removes a token: once it returns, the secret opens nothing. ErrNotFound: there is none of that id.
-func (t *Tokens) Revoke(ctx context.Context, id string) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if _, err := t.Get(ctx, id); err != nil && !errors.Is(err, holdfast.ErrCorrupt) {
-		return err
-	}
-	var b holdfast.Batch
-	b.Delete([]byte(keyPrefix + id))
-	err := holdfast.Commit(t.engine, &b, t.level)
-	t.changes.Add(1) // even then: what became of it is not known
+func own(id string) bool { return strings.HasPrefix(id, namespacePrefix) }
 
-	return err
+func missing(id string) error {
+	return &holdfast.Error{Op: "token", Class: holdfast.ErrNotFound, Detail: fmt.Sprintf("%.40q", id)}
 }
 
-// List describes the tokens of a namespace, of all if it is "", and those for all if it is Everywhere; the oldest
-// first.
-// An error that is ErrCorrupt names those that cannot be read; the others are listed all the same.
-func (t *Tokens) List(ctx context.Context, namespace string) ([]Token, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err := t.removeOrphans(ctx); err != nil && !errors.Is(err, holdfast.ErrCorrupt) {
-		return nil, err
-	}
-	list := []Token{}
-	err := t.each(ctx, func(id string, r record) error {
-		if namespace == "" || namespace == r.Namespace {
-			list = append(list, r.token(id))
+// Revoke removes a further token: once it returns, the secret opens nothing. ErrNotFound: there is none of that id.
+func (t *Tokens) Revoke(ctx context.Context, id string) error {
+	defer t.Changed() // even after an error: what became of it is not known
+
+	return t.db.Update(ctx, func(tx *kv.Tx) error {
+		_, err := get(tx, id)
+		switch {
+		case own(id), errors.Is(err, holdfast.ErrNotFound):
+			return missing(id)
+		case err != nil && !errors.Is(err, holdfast.ErrCorrupt):
+			return err
 		}
 
-		return nil
+		return bucket(tx).Delete([]byte(id))
+	})
+}
+
+// List describes the further tokens of a namespace, of all if it is "", and those for all if it is Everywhere; the
+// oldest first.
+// An error that is ErrCorrupt names those that cannot be read; the others are listed all the same.
+func (t *Tokens) List(ctx context.Context, namespace string) ([]Token, error) {
+	list := []Token{}
+	err := t.db.Latest(ctx, func(tx *kv.Tx) error {
+		return each(tx, func(id string, r record) {
+			if !own(id) && (namespace == "" || namespace == r.Namespace) {
+				list = append(list, r.token(id))
+			}
+		})
 	})
 	slices.SortFunc(list, func(a, b Token) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID)) })
 
 	return list, err
 }
 
-// each calls f for each token. It continues after one that cannot be read.
-func (t *Tokens) each(ctx context.Context, f func(id string, r record) error) error {
+// each calls f for each token. It continues after one that cannot be read, which the error names.
+func each(tx *kv.Tx, f func(id string, r record)) error {
 	var damaged []error
-	it := t.engine.Scan(holdfast.Prefix([]byte(keyPrefix)))
-	defer it.Close()
 
-	for it.Next() {
-		if err := ctx.Err(); err != nil {
+	for key, value := range bucket(tx).All() {
+		if err := tx.Context().Err(); err != nil {
 			return err
 		}
-		id := string(it.Key()[len(keyPrefix):])
-		r, err := parse(id, it.Value())
-		if err == nil {
-			err = f(id, r)
-		}
+		r, err := parse(string(key), value)
 		if err != nil {
 			damaged = append(damaged, err)
+		} else {
+			f(string(key), r)
 		}
 	}
 
-	return errors.Join(append(damaged, it.Err())...)
+	return errors.Join(damaged...)
 }
 
-// removeOrphans removes the tokens of namespaces that are not there any more. Check refuses them in any case.
-func (t *Tokens) removeOrphans(ctx context.Context) error {
-	changes := t.messages.Changes()
-	if t.cleaned == changes && changes != 0 {
-		return nil
+// HasOwn reports whether a namespace has a token of its own.
+func (t *Tokens) HasOwn(ctx context.Context, namespace string) (bool, error) {
+	_, err := t.read(ctx, ownID(namespace))
+	if errors.Is(err, holdfast.ErrNotFound) {
+		return false, nil
 	}
-	var b holdfast.Batch
-	damaged := t.each(ctx, func(id string, r record) error {
-		there, err := t.there(ctx, r)
-		if err == nil && !there {
-			b.Delete([]byte(keyPrefix + id))
+
+	return err == nil, err
+}
+
+// SetOwn gives a namespace another token of its own: once it returns, the old one is invalid. message.ErrNoNamespace:
+// there is no such namespace.
+func (t *Tokens) SetOwn(ctx context.Context, namespace, secret string) error {
+	defer t.Changed()
+
+	return t.db.Update(ctx, func(tx *kv.Tx) error {
+		if err := t.there(tx, namespace); err != nil {
+			return err
 		}
 
-		return err
+		return AddOwn(tx, namespace, secret)
 	})
-	if damaged != nil && !errors.Is(damaged, holdfast.ErrCorrupt) {
-		return damaged
+}
+
+// AddOwn gives a namespace a token of its own, in the transaction that makes the namespace.
+func AddOwn(tx *kv.Tx, namespace, secret string) error {
+	return put(tx, ownID(namespace), record{SHA256: Hash(secret), Namespace: namespace, Role: Admin.String(),
+		Created: tx.Now().UTC()})
+}
+
+// RemoveAll removes the tokens of a namespace, in the transaction that deletes the namespace. When that has returned,
+// with an error too, the caller calls Changed.
+func RemoveAll(tx *kv.Tx, namespace string) error {
+	var ids []string
+	err := each(tx, func(id string, r record) {
+		if r.Namespace == namespace {
+			ids = append(ids, id)
+		}
+	})
+	if err != nil && !errors.Is(err, holdfast.ErrCorrupt) {
+		return err
 	}
-	if b.Len() > 0 {
-		if err := holdfast.Commit(t.engine, &b, t.level); errors.Is(err, holdfast.ErrFull) {
-			return nil // they open nothing; the next call removes them
-		} else if err != nil {
+
+	for _, id := range append(ids, ownID(namespace)) { // which may be one that cannot be read
+		if err := bucket(tx).Delete([]byte(id)); err != nil {
 			return err
 		}
 	}
-	t.cleaned = changes
 
 	return nil
 }
+
+// Changed lets tokens be read anew that are remembered as good.
+func (t *Tokens) Changed() { t.changes.Add(1) }

@@ -86,7 +86,7 @@ func Example() {
 	fail(err)
 	defer d.Close()
 	token := auth.NewNamespaceSecret(message.Default)
-	fail(d.Messages().SetToken(ctx, message.Default, token))
+	fail(d.Tokens().SetOwn(ctx, message.Default, token))
 	s, err := server.New(d, server.Options{})
 	fail(err)
 
@@ -139,7 +139,7 @@ func Example_transaction() {
 	fail(err)
 	defer d.Close()
 	token := auth.NewNamespaceSecret(message.Default)
-	fail(d.Messages().SetToken(ctx, message.Default, token))
+	fail(d.Tokens().SetOwn(ctx, message.Default, token))
 	s, err := server.New(d, server.Options{})
 	fail(err)
 	c, err := client.New("http://localhost", client.Options{Token: token,

@@ -33,7 +33,7 @@ func real(t *testing.T) (*client.Client, *inprocess.Wire) {
 		}
 	})
 	token := auth.NewNamespaceSecret(message.Default)
-	if err := d.Messages().SetToken(ctx, message.Default, token); err != nil {
+	if err := d.Tokens().SetOwn(ctx, message.Default, token); err != nil {
 		t.Fatal(err)
 	}
 	s, err := server.New(d, server.Options{Logger: quiet})

@@ -41,7 +41,7 @@ func TestRefusedClaims(t *testing.T) {
 	defer cancel()
 	whole, d := serve(t)
 	token := auth.NewNamespaceSecret(message.Default)
-	check(t, d.Messages().SetToken(ctx, message.Default, token))
+	check(t, d.Tokens().SetOwn(ctx, message.Default, token))
 	whole = withToken(t, whole, token)
 	const many = 20
 	n := whole.Namespace(message.Default)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
@@ -420,13 +421,13 @@ func TestWorkers(t *testing.T) {
 	long = result.ID
 	own, err := d.Tasks(ctx, message.Default)
 	check(t, err)
-	until(t, func() bool {
+	testkit.Until(t, "what must come", func() bool {
 		got, err := own.Get(ctx, long)
 		check(t, err)
 		return got.State == task.Running
 	})
 	check(t, k.Cancel(ctx, long))
-	until(t, func() bool {
+	testkit.Until(t, "what must come", func() bool {
 		counts, err := own.Count(ctx, task.DefaultQueue)
 		check(t, err)
 		return counts[task.Completed] == 25 && cancelled.Load() == 1
@@ -435,16 +436,6 @@ func TestWorkers(t *testing.T) {
 	check(t, <-ended)
 	if n := ran.Load(); n != 20+5+5+1 {
 		t.Errorf("%d runs", n)
-	}
-}
-
-// until waits for a condition.
-func until(t *testing.T, done func() bool) {
-	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); !done(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("what must come does not come")
-		}
 	}
 }
 
@@ -520,7 +511,7 @@ func TestServerKilled(t *testing.T) {
 		writers <- nil
 	}()
 	for k := range int64(rounds - 1) {
-		until(t, func() bool { return wrote.Load() >= (k+1)*messagesOf })
+		testkit.Until(t, "what must come", func() bool { return wrote.Load() >= (k+1)*messagesOf })
 		v.kill()
 		v.start()
 	}
@@ -545,7 +536,7 @@ func TestServerKilled(t *testing.T) {
 	if at != messagesOf*rounds {
 		t.Errorf("%d messages", at)
 	}
-	until(t, func() bool {
+	testkit.Until(t, "what must come", func() bool {
 		counts, err := n.Tasks().Count(ctx, task.DefaultQueue)
 		check(t, err)
 		return counts[task.Completed] == messagesOf*rounds

@@ -19,6 +19,8 @@ import (
 	"github.com/holdfastdb/holdfast/client"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/child"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/server"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
@@ -158,7 +160,7 @@ func newServer(e holdfast.Engine, level holdfast.Level, token string) (*server.S
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := d.Messages().SetToken(ctx, message.Default, token); err != nil {
+	if err := d.Tokens().SetOwn(ctx, message.Default, token); err != nil {
 		return nil, nil, errors.Join(err, d.Close())
 	}
 	s, err := server.New(d, server.Options{Backup: oneFile, Logger: quiet})
@@ -203,12 +205,7 @@ func withToken(t *testing.T, c *client.Client, token string) *client.Client {
 	return o
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = testkit.Try
 
 // victim is a server in a process of its own, which is killed and started again.
 type victim struct {
@@ -216,8 +213,7 @@ type victim struct {
 	dir            string
 	address, token string
 
-	cmd *exec.Cmd
-	in  io.Closer
+	process *child.Process // nil while there is none
 }
 
 func startVictim(t *testing.T) *victim {
@@ -239,29 +235,24 @@ func (v *victim) start() {
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), childDir+"="+v.dir)
 	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
+	v.process, err = child.StartProgram(cmd)
 	check(v.t, err)
-	out, err := cmd.StdoutPipe()
-	check(v.t, err)
-	check(v.t, cmd.Start())
-	v.cmd, v.in = cmd, in
-	_, err = fmt.Fprintln(in, v.address, v.token)
+	_, err = fmt.Fprintln(v.process, v.address, v.token)
 	check(v.t, err)
 	var word string
-	if _, err := fmt.Fscan(out, &word); err != nil || word != "serving" {
+	if _, err := fmt.Fscan(v.process.Out, &word); err != nil || word != "serving" {
 		v.t.Fatalf("the server has not started: %q, %v", word, err)
 	}
 }
 
 // kill ends the server's process as kill -9 does.
 func (v *victim) kill() {
-	if v.cmd == nil {
+	if v.process == nil {
 		return
 	}
-	_ = v.cmd.Process.Kill()
-	_ = v.cmd.Wait() // it was killed
-	_ = v.in.Close()
-	v.cmd = nil
+	v.process.Kill()
+	_, _ = v.process.Wait() // it was killed
+	v.process = nil
 }
 
 func (v *victim) dial() *client.Client {

@@ -1,6 +1,7 @@
 package clienttest_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/client"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
@@ -217,7 +219,7 @@ func TestTransactionRefused(t *testing.T) {
 func TestTransactionRepeated(t *testing.T) {
 	c, d := serve(t)
 	token := auth.NewNamespaceSecret(message.Default)
-	check(t, d.Messages().SetToken(ctx, message.Default, token))
+	check(t, d.Tokens().SetOwn(ctx, message.Default, token))
 	c = withToken(t, c, token)
 	n := c.Namespace(message.Default)
 	check(t, errOf(c.CreateNamespace(ctx, api.NewNamespace{ID: "other"})))
@@ -403,7 +405,7 @@ func TestTransactionLevels(t *testing.T) {
 	e := &leveled{Engine: below}
 	c, d := serveOn(t, e, holdfast.Process)
 	token := auth.NewNamespaceSecret(message.Default)
-	check(t, d.Messages().SetToken(ctx, message.Default, token))
+	check(t, d.Tokens().SetOwn(ctx, message.Default, token))
 	const body = `{"operations": [{"namespace": "default", "write": {"stream": "a", "messages": [{"id": ` +
 		`"0198c5d0-0000-7000-8000-000000000001", "type": "T", "data": {}}]}}]}`
 	for i, test := range []struct {
@@ -439,7 +441,7 @@ func TestTransactionLevels(t *testing.T) {
 func TestTransactionLimits(t *testing.T) {
 	c, d := serve(t)
 	token := auth.NewNamespaceSecret(message.Default)
-	check(t, d.Messages().SetToken(ctx, message.Default, token))
+	check(t, d.Tokens().SetOwn(ctx, message.Default, token))
 	repeat := func(n int, text string) string { return strings.TrimSuffix(strings.Repeat(text+",", n), ",") }
 	enqueue := func(tasks string) string { return `{"namespace":"default","enqueue":{"tasks":[` + tasks + `]}}` }
 	write := func(data string) string {
@@ -547,6 +549,96 @@ func TestTransactionsConcurrent(t *testing.T) {
 		}
 		if !slices.IsSorted(global) || len(global) != 2*want+writers/2*each/5 {
 			t.Errorf("%d messages of %s", len(global), ns.ID())
+		}
+	}
+}
+
+// TestTransactionRemembered: a transaction whose results an earlier version has kept, in the database without a name,
+// is known.
+func TestTransactionRemembered(t *testing.T) {
+	c, d := serve(t)
+	token := auth.NewNamespaceSecret(message.Default)
+	check(t, d.Tokens().SetOwn(ctx, message.Default, token))
+	body := []byte(`{"operations": [{"namespace": "default", "enqueue": {"tasks": [{"id": "t", "kind": "k"}]}}]}`)
+	send := func() (r api.TransactionResult) {
+		t.Helper()
+		status, text := post(t, c, token, transactions, body)
+		check(t, json.Unmarshal(text, &r))
+		if status != 200 {
+			t.Fatalf("%d %s", status, text)
+		}
+		return r
+	}
+	first := send()
+
+	moved := 0
+	for i := range 64 {
+		from, err := kv.Open(d.Engine(), kv.Options{Name: fmt.Sprintf("results/%02x", i), Level: holdfast.Memory})
+		check(t, err)
+		check(t, kv.UpdateAll(ctx, []*kv.DB{from, d.DB()}, func(txs []*kv.Tx) error {
+			for key, value := range txs[0].Bucket("holdfast", "transactions").All() {
+				moved++
+				until := time.Now().Add(time.Hour)
+				err := errors.Join(txs[1].Bucket("holdfast", "transactions").PutUntil(key, value, until),
+					txs[0].Bucket("holdfast", "transactions").Delete(key))
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	if again := send(); moved != 1 || !again.Repeated || !reflect.DeepEqual(again.Results, first.Results) {
+		t.Errorf("%d moved; %+v, at first %+v", moved, again, first)
+	}
+}
+
+// TestTransactionsOfOthers: while a transaction of one namespace is decided, those of others are not kept waiting by
+// it, nor is who makes a namespace.
+func TestTransactionsOfOthers(t *testing.T) {
+	c, d := serve(t)
+	for _, id := range []string{"slow", "other"} {
+		check(t, errOf(c.CreateNamespace(ctx, api.NewNamespace{ID: id})))
+	}
+	transact := func(ctx context.Context, namespaces ...string) error {
+		return c.Update(ctx, func(tx *client.Tx) error {
+			for _, namespace := range namespaces {
+				c.Namespace(namespace).In(tx).Write("a-1", msg("T"))
+				c.Namespace(namespace).Tasks().In(tx).Enqueue(task.Spec{Kind: "k"})
+			}
+			return nil
+		})
+	}
+	check(t, transact(ctx, "slow", "other", message.Default))
+	slow, err := d.Database("slow")
+	check(t, err)
+	n, err := d.Messages().Namespace(ctx, "slow")
+	check(t, err)
+	inside, leave, ended := make(chan struct{}), make(chan struct{}), make(chan error)
+	go func() {
+		ended <- slow.Update(ctx, func(tx *kv.Tx) error {
+			_, err := n.In(tx).Write("a-1", msg("Slow"))
+			close(inside)
+			<-leave
+			return err
+		})
+	}()
+	<-inside
+	limited, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	check(t, transact(limited, "other", message.Default))
+	check(t, errOf(c.CreateNamespace(limited, api.NewNamespace{ID: "new"})))
+	short, cancel := context.WithTimeout(ctx, time.Millisecond)
+	defer cancel()
+	if err := slow.Update(short, func(*kv.Tx) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a transaction of the namespace did not wait: %v", err)
+	}
+	close(leave)
+	check(t, <-ended)
+	for id, want := range map[string]int64{"slow": 2, "other": 2, message.Default: 2} {
+		info, err := c.Namespace(id).Info(ctx)
+		if err != nil || info.Messages != want {
+			t.Errorf("%s has %d messages, want %d: %v", id, info.Messages, want, err)
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package data is what a server keeps in one engine: namespaces, and in each of them messages, logs of events, and
-// tasks.
+// Package data is what a server keeps in one engine: namespaces with their tokens, and in each of them messages, logs
+// of events, and tasks.
 //
 //	d, err := data.Open(engine, data.Options{}) // at Power
 //	shop, err := d.Messages().Namespace(ctx, message.Default)
@@ -10,6 +10,7 @@ package data
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +25,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/names"
 	"github.com/holdfastdb/holdfast/kv"
+	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/fanout"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
@@ -61,6 +63,7 @@ type Data struct {
 	db       *kv.DB
 	o        Options
 	messages *message.Store
+	tokens   *auth.Tokens
 	logs     *pool[*event.Store]
 	tasks    *pool[*task.Store]
 
@@ -78,11 +81,16 @@ func Open(engine holdfast.Engine, o Options) (*Data, error) {
 	if err != nil {
 		return nil, err
 	}
-	messages, err := message.Open(db, message.Options{Level: o.Level, Logger: o.Logger})
+	messages, err := message.Open(db, message.Options{Level: o.Level, Logger: o.Logger,
+		Database: func(namespace string) (*kv.DB, error) { return database(db, namespace) }})
 	if err != nil {
 		return nil, err
 	}
-	d := &Data{engine: engine, db: db, o: o, messages: messages,
+	tokens, err := openTokens(db, messages)
+	if err != nil {
+		return nil, errors.Join(err, messages.Close())
+	}
+	d := &Data{engine: engine, db: db, o: o, messages: messages, tokens: tokens,
 		logs:          newPool[*event.Store](cmp.Or(o.MaxLogs, DefaultMaxLogs)),
 		tasks:         newPool[*task.Store](cmp.Or(o.MaxTasks, DefaultMaxTasks)),
 		subscriptions: newPool[*Subscription](cmp.Or(o.MaxSubscriptions, DefaultMaxSubscriptions)),
@@ -110,12 +118,30 @@ func Open(engine holdfast.Engine, o Options) (*Data, error) {
 // Engine is where all of it is.
 func (d *Data) Engine() holdfast.Engine { return d.engine }
 
-// DB is the database that the stores are in: the part that each has in a transaction is what its In returns.
+// DB is the database that the default namespace is in, and the lists of namespaces and tokens. It has no name.
 func (d *Data) DB() *kv.DB { return d.db }
 
-// Messages is the store of messages, whose namespaces are those of the server. They are deleted by Delete, not by its
-// own.
+// Database is the database that a namespace is in: its messages, logs and tasks are parts of transactions of it, by
+// what their In returns. Each namespace has its own, so that none waits while a transaction of another is decided;
+// [kv.UpdateAll] takes several. The server keeps nothing in buckets of it.
+func (d *Data) Database(namespace string) (*kv.DB, error) { return database(d.db, namespace) }
+
+func database(db *kv.DB, namespace string) (*kv.DB, error) {
+	if namespace == message.Default {
+		return db, nil
+	}
+	sum := sha256.Sum256([]byte(namespace)) // names of databases are shorter than those of namespaces
+
+	return kv.Open(db.Engine(), kv.Options{Name: fmt.Sprintf("ns/%x", sum[:14]), Level: db.Level()})
+}
+
+// Messages is the store of messages, whose namespaces are those of the server. They are made by Create and deleted by
+// Delete of Data, not by the store's own. Those that a program has made or deleted there without a server are the
+// server's, or are not, from the next Open on.
 func (d *Data) Messages() *message.Store { return d.messages }
+
+// Tokens are the tokens of the namespaces, and those for all of them.
+func (d *Data) Tokens() *auth.Tokens { return d.tokens }
 
 // Level is that of writes which name none.
 func (d *Data) Level() holdfast.Level { return d.messages.Level() }
@@ -190,7 +216,12 @@ func (d *Data) log(ctx context.Context, namespace, log string, anew bool) (*even
 		if err != nil {
 			return nil, missing(err, "log", log)
 		}
-		return event.Open(d.db, event.Options{Name: n, Level: d.o.Level, Logger: d.o.Logger})
+		db, err := d.Database(namespace)
+		if err != nil {
+			return nil, err
+		}
+
+		return event.Open(db, event.Options{Name: n, Level: d.o.Level, Logger: d.o.Logger})
 	})
 }
 
@@ -271,7 +302,12 @@ func (d *Data) taskStore(ctx context.Context, namespace string, anew bool) (*tas
 				return nil, cmp.Or(err, missing(holdfast.ErrNotFound, "task in namespace", namespace))
 			}
 		}
-		return task.Open(d.db, task.Options{Name: n, Level: d.o.Level, Logger: d.o.Logger})
+		db, err := d.Database(namespace)
+		if err != nil {
+			return nil, err
+		}
+
+		return task.Open(db, task.Options{Name: n, Level: d.o.Level, Logger: d.o.Logger})
 	})
 }
 
@@ -310,9 +346,10 @@ func opened[S io.Closer](p *pool[S], names func(string) (namespace, name string)
 	return list
 }
 
-// Delete deletes a namespace with its messages, logs and tasks, and returns how many messages there were. Those who use
-// it get ErrClosed or ErrNoNamespace. The namespace itself goes last: after a crash or an error, ctx's too, it is
-// there, perhaps with less in it, and Delete is to be called again. ErrBadOption: it is the default namespace.
+// Delete deletes a namespace with its messages, logs, tasks and tokens, and returns how many messages there were. Those
+// who use it get ErrClosed or ErrNoNamespace. The namespace itself goes last, together with its tokens: after a crash
+// or an error, ctx's too, it is there, perhaps with less in it, and Delete is to be called again. ErrBadOption: it is
+// the default namespace.
 func (d *Data) Delete(ctx context.Context, namespace string) (messages int64, err error) {
 	if namespace == message.Default {
 		return 0, &holdfast.Error{Op: "delete namespace", Class: holdfast.ErrBadOption,
@@ -358,7 +395,7 @@ func (d *Data) Delete(ctx context.Context, namespace string) (messages int64, er
 		}
 	}
 
-	return d.messages.Delete(ctx, namespace)
+	return d.deleteLast(ctx, namespace)
 }
 
 // Close closes all stores. The engine stays open.

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
@@ -29,7 +29,7 @@ func open(t *testing.T, engine holdfast.Engine, o data.Options, namespaces ...st
 		}
 	})
 	for _, n := range namespaces {
-		if _, err := d.Messages().Create(t.Context(), message.NamespaceOptions{ID: n}); err != nil {
+		if _, err := d.Create(t.Context(), message.NamespaceOptions{ID: n}, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -107,7 +107,7 @@ func TestNamespacesAreIsolated(t *testing.T) {
 	if _, err := d.Tasks(ctx, "a"); !errors.Is(err, message.ErrNoNamespace) {
 		t.Errorf("tasks of a deleted namespace: %v", err)
 	}
-	if _, err := d.Messages().Create(ctx, message.NamespaceOptions{ID: "a"}); err != nil {
+	if _, err := d.Create(ctx, message.NamespaceOptions{ID: "a"}, ""); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := d.FindTasks(ctx, "a"); !errors.Is(err, holdfast.ErrNotFound) {
@@ -187,10 +187,8 @@ func TestBounds(t *testing.T) {
 
 func wait(t *testing.T, what string, until func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !until(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it does not come that ", what)
-		}
+	if !testkit.Holds(until) {
+		t.Fatal("it does not come that ", what)
 	}
 }
 
@@ -242,7 +240,7 @@ func TestTogether(t *testing.T) {
 			if there, err := task.Exists(d.Engine(), "go"); err != nil || there {
 				t.Errorf("after the deletion there are tasks: %v", err)
 			}
-			if _, err := d.Messages().Create(t.Context(), message.NamespaceOptions{ID: "go"}); err != nil {
+			if _, err := d.Create(t.Context(), message.NamespaceOptions{ID: "go"}, ""); err != nil {
 				t.Error(err)
 			}
 		}

@@ -242,7 +242,7 @@ func (s server) log(w http.ResponseWriter, r *http.Request) *event.Store {
 func (s server) tenants(w http.ResponseWriter, r *http.Request) {
 	names := []string{}
 	if p := route.From(r.Context()).Principal; p.May(auth.Admin, auth.Everywhere) {
-		list, err := s.d.Messages().Namespaces(r.Context(), "", 0)
+		list, err := s.d.Namespaces(r.Context(), "", 0)
 		if err != nil {
 			fail(w, r, "Failed to list the namespaces", err)
 			return

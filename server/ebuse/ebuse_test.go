@@ -42,7 +42,7 @@ func serve(t *testing.T, o ebuse.Options) (*httptest.Server, *data.Data) {
 		t.Fatal(err)
 	}
 	for _, ns := range []string{"a", "b"} {
-		if _, err := d.Messages().Create(ctx, message.NamespaceOptions{ID: ns}); err != nil {
+		if _, err := d.Create(ctx, message.NamespaceOptions{ID: ns}, ""); err != nil {
 			t.Fatal(err)
 		}
 	}

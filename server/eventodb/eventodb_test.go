@@ -47,7 +47,7 @@ func startVersion(t *testing.T, version string) (*client, *data.Data) {
 		t.Fatal(err)
 	}
 	token := auth.NewNamespaceSecret(message.Default)
-	if err := d.Messages().SetToken(t.Context(), message.Default, token); err != nil {
+	if err := d.Tokens().SetOwn(t.Context(), message.Default, token); err != nil {
 		t.Fatal(err)
 	}
 	s, err := server.New(d, server.Options{Version: version})
@@ -373,16 +373,12 @@ func TestTokens(t *testing.T) {
 // Every method needs the role that the table says, where it says.
 func TestMethods(t *testing.T) {
 	c, d := start(t)
-	if _, err := d.Messages().Create(t.Context(), message.NamespaceOptions{ID: "shop"}); err != nil {
-		t.Fatal(err)
-	}
-	tokens, err := auth.Open(d.Engine(), d.Messages())
-	if err != nil {
+	if _, err := d.Create(t.Context(), message.NamespaceOptions{ID: "shop"}, ""); err != nil {
 		t.Fatal(err)
 	}
 	for _, role := range []auth.Role{auth.Read, auth.Write, auth.Admin} {
 		for _, namespace := range []string{"shop", auth.Everywhere} {
-			_, secret, err := tokens.Create(t.Context(), auth.Token{Namespace: namespace, Role: role})
+			_, secret, err := d.Tokens().Create(t.Context(), auth.Token{Namespace: namespace, Role: role})
 			if err != nil {
 				t.Fatal(err)
 			}

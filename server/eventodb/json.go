@@ -33,7 +33,7 @@ func list(values []value, text []byte) ([]value, error) {
 		return nil, errors.New("the text is not UTF-8")
 	}
 
-	i := space(text, 0)
+	i := jsoncheck.Space(text, 0)
 	switch text[i] {
 	case '[':
 	case 'n':
@@ -42,11 +42,11 @@ func list(values []value, text []byte) ([]value, error) {
 		return nil, errors.New("it is no array")
 	}
 
-	for i = space(text, i+1); text[i] != ']' && len(values) < maxArguments; {
+	for i = jsoncheck.Space(text, i+1); text[i] != ']' && len(values) < maxArguments; {
 		end := skip(text, i)
 		values = append(values, text[i:end])
-		if i = space(text, end); text[i] == ',' {
-			i = space(text, i+1)
+		if i = jsoncheck.Space(text, end); text[i] == ',' {
+			i = jsoncheck.Space(text, i+1)
 		}
 	}
 
@@ -56,16 +56,16 @@ func list(values []value, text []byte) ([]value, error) {
 // members yields the names and values of an object.
 func (v value) members() iter.Seq2[string, value] {
 	return func(yield func(string, value) bool) {
-		for i := space(v, 1); v[i] != '}'; {
+		for i := jsoncheck.Space(v, 1); v[i] != '}'; {
 			end := skip(v, i)
 			name, _ := value(v[i:end]).anyText()
-			i = space(v, space(v, end)+1) // behind the colon
+			i = jsoncheck.Space(v, jsoncheck.Space(v, end)+1) // behind the colon
 			end = skip(v, i)
 			if !yield(name, v[i:end]) {
 				return
 			}
-			if i = space(v, end); v[i] == ',' {
-				i = space(v, i+1)
+			if i = jsoncheck.Space(v, end); v[i] == ',' {
+				i = jsoncheck.Space(v, i+1)
 			}
 		}
 	}
@@ -94,15 +94,6 @@ func (v value) each(set func(name string, v value) error) error {
 
 // maxMembers is how many members an object may have that is not a client's own data; none needs so many.
 const maxMembers = 100
-
-// space returns where the white space ends that is at i.
-func space(b []byte, i int) int {
-	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\r' || b[i] == '\t') {
-		i++
-	}
-
-	return i
-}
 
 // skip returns where the value ends that begins at i.
 func skip(b []byte, i int) int {

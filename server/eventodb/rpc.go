@@ -201,8 +201,15 @@ func (c *call) name(what string) (string, error) {
 	return "", invalid("%s must be a string that is not empty", what)
 }
 
-// options calls set for each option, if argument i is there. It must be an object.
-func (c *call) options(i int, set func(name string, v value) error) error {
+// option is a member of an object that a method knows, and what it sets: a *string, an *int64, an **int64 that is nil
+// without it, or a func that takes it.
+type option struct {
+	name string
+	to   any
+}
+
+// options sets those of these options that are there, in argument i if that is. It must be an object.
+func (c *call) options(i int, known ...option) error {
 	if len(c.args) <= i {
 		return nil
 	}
@@ -210,26 +217,35 @@ func (c *call) options(i int, set func(name string, v value) error) error {
 		return invalid("options must be an object")
 	}
 
-	return c.args[i].each(set)
+	return c.args[i].set("", known...)
 }
 
-// setText, setNumber and setPosition set an option.
-func setText(to *string, name string, v value) error {
-	var ok bool
-	if *to, ok = v.text(); !ok {
-		return invalid("%s must be a string", name)
-	}
+// set sets those of these options that the object has. Errors say that they are below a name.
+func (v value) set(below string, known ...option) error {
+	return v.each(func(name string, v value) error {
+		i := slices.IndexFunc(known, func(o option) bool { return o.name == name })
+		if i < 0 {
+			return nil
+		}
+		ok, what := true, "string"
+		switch to := known[i].to.(type) {
+		case *string:
+			*to, ok = v.text()
+		case *int64:
+			what = "number"
+			*to, ok = v.number()
+		case **int64:
+			what, *to = "number", new(int64)
+			**to, ok = v.number()
+		case func(value) error:
+			return to(v)
+		}
+		if !ok {
+			return invalid("%s%s must be a %s", below, name, what)
+		}
 
-	return nil
-}
-
-func setNumber(to *int64, name string, v value) error {
-	var ok bool
-	if *to, ok = v.number(); !ok {
-		return invalid("%s must be a number", name)
-	}
-
-	return nil
+		return nil
+	})
 }
 
 func (c *call) namespace() (*message.Namespace, error) {
@@ -246,20 +262,15 @@ func (c *call) streamWrite() error {
 	}
 	var m message.Message
 
-	err = c.args[1].each(func(name string, v value) error {
-		switch name {
-		case "type":
-			return setText(&m.Type, name, v)
-		case "data":
-			m.Data = v
-		case "metadata":
-			if m.Metadata = v; v.isNull() {
-				m.Metadata = nil
-			}
-		}
-
+	err = c.args[1].set("", option{"type", &m.Type}, option{"data", func(v value) error {
+		m.Data = v
 		return nil
-	})
+	}}, option{"metadata", func(v value) error {
+		if m.Metadata = v; v.isNull() {
+			m.Metadata = nil
+		}
+		return nil
+	}})
 	switch {
 	case err != nil:
 		return err
@@ -273,18 +284,7 @@ func (c *call) streamWrite() error {
 		return invalid("metadata must be an object")
 	}
 	var expected *int64
-	err = c.options(2, func(name string, v value) error {
-		switch name {
-		case "id":
-			return setText(&m.ID, name, v)
-		case "expectedVersion":
-			expected = new(int64)
-			return setNumber(expected, name, v)
-		}
-
-		return nil
-	})
-	if err != nil {
+	if err := c.options(2, option{"id", &m.ID}, option{"expectedVersion", &expected}); err != nil {
 		return err
 	}
 	n, err := c.namespace()
@@ -333,18 +333,7 @@ func (c *call) streamGet() error {
 		return err
 	}
 	position, global, size := int64(0), int64(-1), int64(batch)
-	err = c.options(1, func(name string, v value) error {
-		switch name {
-		case "position":
-			return setNumber(&position, name, v)
-		case "globalPosition":
-			return setNumber(&global, name, v)
-		case "batchSize":
-			return setNumber(&size, name, v)
-		}
-
-		return nil
-	})
+	err = c.options(1, option{"position", &position}, option{"globalPosition", &global}, option{"batchSize", &size})
 	if err == nil {
 		err = checkBatch(size)
 	}
@@ -359,28 +348,18 @@ func (c *call) streamGet() error {
 }
 
 func (c *call) categoryGet() error {
-	var category string
-	if len(c.args) == 0 || setText(&category, "", c.args[0]) != nil {
+	if len(c.args) == 0 {
+		return invalid("category must be a string")
+	}
+	category, ok := c.args[0].text()
+	if !ok {
 		return invalid("category must be a string")
 	}
 	q, size := message.Query{Category: category}, int64(batch)
 	global := int64(-1)
-	err := c.options(1, func(name string, v value) error {
-		switch name {
-		case "position":
-			return setNumber(&q.From, name, v)
-		case "globalPosition":
-			return setNumber(&global, name, v)
-		case "batchSize":
-			return setNumber(&size, name, v)
-		case "correlation":
-			return setText(&q.Correlation, name, v)
-		case "consumerGroup":
-			return setGroup(&q.Group, v)
-		}
-
-		return nil
-	})
+	err := c.options(1, option{"position", &q.From}, option{"globalPosition", &global}, option{"batchSize", &size},
+		option{"correlation", &q.Correlation},
+		option{"consumerGroup", func(v value) error { return setGroup(&q.Group, v) }})
 	if err == nil {
 		err = checkBatch(size)
 	}
@@ -399,17 +378,7 @@ func setGroup(to *message.Group, v value) error {
 		return invalid("consumerGroup must be an object")
 	}
 	member, size := int64(-1), int64(-1)
-	err := v.each(func(name string, v value) error {
-		switch name {
-		case "member":
-			return setNumber(&member, "consumerGroup.member", v)
-		case "size":
-			return setNumber(&size, "consumerGroup.size", v)
-		}
-
-		return nil
-	})
-	if err != nil {
+	if err := v.set("consumerGroup.", option{"member", &member}, option{"size", &size}); err != nil {
 		return err
 	}
 	if member < 0 || member >= size || size > 1<<30 {
@@ -493,14 +462,7 @@ func (c *call) streamLast() error {
 		return err
 	}
 	var typ string
-	err = c.options(1, func(name string, v value) error {
-		if name == "type" {
-			return setText(&typ, name, v)
-		}
-
-		return nil
-	})
-	if err != nil {
+	if err := c.options(1, option{"type", &typ}); err != nil {
 		return err
 	}
 	n, err := c.namespace()
@@ -547,36 +509,30 @@ func (c *call) namespaceCreate() error {
 	if err != nil {
 		return err
 	}
-	o := message.NamespaceOptions{ID: id}
-	err = c.options(1, func(name string, v value) error {
-		switch name {
-		case "description":
-			return setText(&o.Description, name, v)
-		case "token":
-			return setText(&o.Token, name, v)
-		case "metadata":
-			if !v.isObject() {
-				return invalid("metadata must be an object")
-			}
-			o.Metadata = bytes.Clone(v)
+	o, token := message.NamespaceOptions{ID: id}, ""
+	metadata := func(v value) error {
+		if !v.isObject() {
+			return invalid("metadata must be an object")
 		}
+		o.Metadata = bytes.Clone(v)
 
 		return nil
-	})
+	}
+	err = c.options(1, option{"description", &o.Description}, option{"token", &token}, option{"metadata", metadata})
 	if err != nil {
 		return err
 	}
-	if o.Token == "" {
-		o.Token = auth.NewNamespaceSecret(id)
-	} else if s, err := auth.Parse(o.Token); err != nil || s.Namespace != id {
+	if token == "" {
+		token = auth.NewNamespaceSecret(id)
+	} else if s, err := auth.Parse(token); err != nil || s.Namespace != id {
 		return invalid("token must be one of the namespace %q", id)
 	}
-	info, err := c.data.Messages().Create(c.ctx, o)
+	info, err := c.data.Create(c.ctx, o, token)
 	if err != nil {
 		return err
 	}
 	c.out = appendText(append(c.out, `{"namespace":`...), id)
-	c.out = appendText(append(c.out, `,"token":`...), o.Token)
+	c.out = appendText(append(c.out, `,"token":`...), token)
 	c.out = appendTime(append(c.out, `,"createdAt":`...), info.Created)
 	c.out = append(c.out, '}')
 
@@ -601,7 +557,7 @@ func (c *call) namespaceDelete() error {
 }
 
 func (c *call) namespaceList() error {
-	infos, err := c.data.Messages().Namespaces(c.ctx, "", 0)
+	infos, err := c.data.Namespaces(c.ctx, "", 0)
 	if err != nil {
 		return err
 	}
@@ -650,7 +606,7 @@ func (c *call) namespaceInfo() error {
 	if err != nil {
 		return err
 	}
-	info, err := c.data.Messages().Info(c.ctx, id)
+	info, err := c.data.Info(c.ctx, id)
 	if err != nil {
 		return err
 	}
@@ -679,19 +635,7 @@ func (c *call) namespaceInfo() error {
 func (c *call) namespaceStreams() error {
 	var prefix, cursor string
 	limit := int64(100)
-	err := c.options(0, func(name string, v value) error {
-		switch name {
-		case "prefix":
-			return setText(&prefix, name, v)
-		case "cursor":
-			return setText(&cursor, name, v)
-		case "limit":
-			return setNumber(&limit, name, v)
-		}
-
-		return nil
-	})
-	if err != nil {
+	if err := c.options(0, option{"prefix", &prefix}, option{"cursor", &cursor}, option{"limit", &limit}); err != nil {
 		return err
 	}
 	if limit < 1 || limit > 1000 {

@@ -32,6 +32,7 @@ type Item struct {
 
 // Items yields what seq does as items. encode appends to b the text of one, and returns its position too.
 func Items[T any](seq iter.Seq2[T, error], encode func(b []byte, v *T) ([]byte, int64, error)) iter.Seq2[Item, error] {
+	// The text is the same memory for each item, so whoever keeps it copies it.
 	return func(yield func(Item, error) bool) {
 		var item Item
 		for v, err := range seq {
@@ -88,6 +89,7 @@ func (h *Hub) Follow(ctx context.Context, key any, source Source, from int64, ou
 			h.failed(t)
 			return err
 		case text == nil && changed == nil:
+			// The store is read without the topic's lock. What comes meanwhile is in the topic when this has caught up.
 			if text, next, err = t.read(ctx, nil, from, since); err != nil {
 				return err
 			}
@@ -97,9 +99,12 @@ func (h *Hub) Follow(ctx context.Context, key any, source Source, from int64, ou
 				return err
 			}
 		}
+
 		if from = next; changed == nil {
 			continue
 		}
+
+		// Something was sent, or there was nothing: in both cases silence begins anew.
 		idle.Reset(out.IdleAfter)
 
 		select {
@@ -156,6 +161,7 @@ const (
 // What lies before the position since is for the follower to read from the store: what a topic has of that may have
 // been removed meanwhile, and what a new topic does not have can be read by now.
 func (h *Hub) join(ctx context.Context, key any, source Source) (t *topic, since int64, err error) {
+	// It is asked before the lock is taken, because it reads the store.
 	since, err = source.Next(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -217,6 +223,7 @@ func (t *topic) run(ctx context.Context, from int64) {
 	}
 }
 
+// add keeps an item's text, or the error that ends the topic, and wakes all that wait.
 func (t *topic) add(item Item, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -226,9 +233,13 @@ func (t *topic) add(item Item, err error) {
 		if len(t.text) > int(min(max(t.followers.Load(), 1)*keepEach, keepMost)) {
 			t.drop()
 		}
+
+		// Followers that were given a part of the text keep it: bytes below its length do not change.
 		t.text = append(t.text, item.Text...)
 		t.kept = append(t.kept, kept{item.Position, len(t.text)})
 	}
+
+	// Closing wakes all at once. The next one that waits makes a new channel.
 	if t.changed != nil {
 		close(t.changed)
 		t.changed = nil
@@ -258,6 +269,7 @@ func (t *topic) take(from, since int64) (text []byte, next int64, changed <-chan
 		return nil, from, nil, nil
 	}
 	i := sort.Search(len(t.kept), func(i int) bool { return t.kept[i].position >= from })
+
 	if i == len(t.kept) {
 		if t.err != nil {
 			return nil, from, nil, t.err
@@ -268,6 +280,7 @@ func (t *topic) take(from, since int64) (text []byte, next int64, changed <-chan
 
 		return nil, from, t.changed, nil
 	}
+
 	begin := 0
 	if i > 0 {
 		begin = t.kept[i-1].end

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/server/metrics"
 	"github.com/holdfastdb/holdfast/store/event"
@@ -27,12 +28,7 @@ import (
 
 var ctx = context.Background()
 
-func ok(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var ok = testkit.Try
 
 // gather returns all series of collectors, as name{label="value",...} without histograms' buckets, and lints them.
 func gather(t testing.TB, collectors ...prometheus.Collector) map[string]float64 {

@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"context"
 	"math/bits"
 	"sync"
 	"sync/atomic"
@@ -10,12 +9,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/wrapped"
 )
 
 // Watched is an engine that measures its commits. It is a [holdfast.Engine], and is closed as one: a program opens its
 // stores in it, not in the engine below, or they would not know of each other.
 type Watched struct {
-	holdfast.Engine
+	wrapped.Engine
 	began  time.Time
 	levels [holdfast.Power + 1]histogram
 	stalls [holdfast.Power + 1][len(stalled)]atomic.Uint64
@@ -34,7 +34,9 @@ type Watched struct {
 // which can be as fast as that, one in sixteen is, and counts for sixteen. Commits that nobody waits for are not
 // measured. How long Apply holds a commit up is looked at for all: it costs two readings of the clock. The caller
 // closes what Watch returns instead of e.
-func Watch(e holdfast.Engine) *Watched { return &Watched{Engine: e, began: time.Now()} }
+func Watch(e holdfast.Engine) *Watched {
+	return &Watched{Engine: wrapped.Engine{Engine: e}, began: time.Now()}
+}
 
 // stalled is how long Apply holds a commit up to be counted: an engine lets it wait for room in memory, or for
 // background work that is behind. Waiting for the device comes after that.
@@ -152,19 +154,6 @@ func (w *Watched) Sync() error {
 	return err
 }
 
-// Compact implements [holdfast.Compactor], if the engine below does.
-func (w *Watched) Compact(ctx context.Context, r holdfast.Range) error {
-	return holdfast.Compact(ctx, w.Engine, r)
-}
-
-// Verify implements [holdfast.Verifier], if the engine below does.
-func (w *Watched) Verify(ctx context.Context) ([]error, error) { return holdfast.Verify(ctx, w.Engine) }
-
-// Checkpoint implements [holdfast.Checkpointer], if the engine below does.
-func (w *Watched) Checkpoint(ctx context.Context, dir string) error {
-	return holdfast.Checkpoint(ctx, w.Engine, dir)
-}
-
 // unsynced reports whether a power cut now may cost a commit that was acknowledged below Power.
 func (w *Watched) unsynced() bool {
 	weak, window := w.weak.Load(), w.Capabilities().LossWindow
@@ -197,7 +186,7 @@ type watchedCollector struct {
 // Collector returns a collector of the engine's own metrics, as [Engine] does, and of the latency of commits. One
 // registry takes those of one engine.
 func (w *Watched) Collector() prometheus.Collector {
-	return watchedCollector{engineCollector{w.Engine}, w}
+	return watchedCollector{engineCollector{w.Engine.Engine}, w}
 }
 
 // Describe implements [prometheus.Collector].
@@ -222,15 +211,4 @@ func (c watchedCollector) Collect(to chan<- prometheus.Metric) {
 		}
 	}
 	to <- prometheus.MustNewConstMetric(unsynced, prometheus.GaugeValue, truth(c.w.unsynced()))
-}
-
-// StoreOpened tells the engine below of a store that is opened in this one, until closed is called.
-func (w *Watched) StoreOpened(what string) (closed func()) {
-	if e, ok := w.Engine.(interface {
-		StoreOpened(what string) (closed func())
-	}); ok {
-		return e.StoreOpened(what)
-	}
-
-	return func() {}
 }

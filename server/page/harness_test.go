@@ -56,7 +56,7 @@ func serve(t *testing.T) *server {
 		t.Fatal(err)
 	}
 	s := &server{t: t, data: d, tokens: real.Tokens(), token: auth.NewNamespaceSecret(message.Default)}
-	if err := d.Messages().SetToken(t.Context(), message.Default, s.token); err != nil {
+	if err := d.Tokens().SetOwn(t.Context(), message.Default, s.token); err != nil {
 		t.Fatal(err)
 	}
 	s.http = httptest.NewServer(real)
@@ -166,8 +166,8 @@ func (s *server) fill() {
 	}
 
 	secret := auth.NewNamespaceSecret("warehouse")
-	_, err = s.data.Messages().Create(ctx, message.NamespaceOptions{ID: "warehouse", Description: "Stock and deliveries",
-		Token: secret})
+	_, err = s.data.Create(ctx, message.NamespaceOptions{ID: "warehouse", Description: "Stock and deliveries"},
+		secret)
 	s.must(err)
 	_, _, err = s.tokens.Create(ctx, auth.Token{Namespace: message.Default, Role: auth.Write,
 		Description: "order service"})

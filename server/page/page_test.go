@@ -17,6 +17,7 @@ import (
 	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/page"
 	"github.com/holdfastdb/holdfast/store/event"
@@ -394,16 +395,16 @@ func TestPage(t *testing.T) {
 		b.text(".toast", "before,")
 		b.press("Download a backup")
 		b.text("p", "MiB in holdfast-")
-		for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		if !testkit.Holds(func() bool {
 			files, err := filepath.Glob(dir + "/*.tar")
-			if err != nil || time.Now().After(end) {
-				t.Fatal("no backup came", err)
+			s.must(err)
+			if len(files) != 1 {
+				return false
 			}
-			if len(files) == 1 {
-				if info, err := os.Stat(files[0]); err == nil && info.Size() > 0 {
-					break
-				}
-			}
+			info, err := os.Stat(files[0])
+			return err == nil && info.Size() > 0
+		}) {
+			t.Fatal("no backup came")
 		}
 	})
 

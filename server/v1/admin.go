@@ -21,12 +21,14 @@ import (
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
+// admin declares what is done with the server itself.
 func (s *service) admin() {
 	s.namespaces()
 	s.tokens()
 	s.operations()
 }
 
+// namespaces declares what is done with namespaces.
 func (s *service) namespaces() {
 	const tag = "namespaces"
 	declare(s, operation{id: "list-namespaces", method: http.MethodGet, path: "/v1/namespaces", role: auth.Admin,
@@ -39,7 +41,7 @@ func (s *service) namespaces() {
 			if err != nil {
 				return nil, err
 			}
-			list, err := c.data.Messages().Namespaces(c.ctx, in.After, limit)
+			list, err := c.data.Namespaces(c.ctx, in.After, limit)
 
 			out := []api.Namespace{}
 			for _, info := range list {
@@ -59,9 +61,10 @@ func (s *service) namespaces() {
 		tag: tag, write: true, summary: "Create a namespace", about: "Its token is told once, in the answer.",
 		codes: []string{api.CodeExists}},
 		func(c *call, in *struct{ Body api.NewNamespace }) (out api.Namespace, err error) {
+			// The secret is kept as its hash alone, so this answer is the only one that has it.
 			secret := auth.NewNamespaceSecret(in.Body.ID)
-			info, err := c.data.Messages().Create(c.ctx, message.NamespaceOptions{ID: in.Body.ID,
-				Description: in.Body.Description, Metadata: api.Present(in.Body.Metadata), Token: secret})
+			info, err := c.data.Create(c.ctx, message.NamespaceOptions{ID: in.Body.ID,
+				Description: in.Body.Description, Metadata: api.Present(in.Body.Metadata)}, secret)
 			if err != nil {
 				return out, err
 			}
@@ -73,7 +76,7 @@ func (s *service) namespaces() {
 	declare(s, operation{id: "get-namespace", method: http.MethodGet, path: inNamespace, role: auth.Read, tag: tag,
 		summary: "Describe a namespace"},
 		func(c *call, _ *none) (out api.Namespace, err error) {
-			info, err := c.data.Messages().Info(c.ctx, c.ns)
+			info, err := c.data.Info(c.ctx, c.ns)
 			if err != nil {
 				return out, err
 			}
@@ -89,6 +92,7 @@ func (s *service) namespaces() {
 		})
 }
 
+// everywhere is the namespace of operations that concern all: a token for one namespace is not enough.
 func everywhere(*http.Request, auth.Principal) string { return auth.Everywhere }
 
 // describe describes a namespace with what it has.
@@ -102,6 +106,7 @@ func (c *call) describe(info message.Info) (out api.Namespace, err error) {
 // own is the namespace of the token that a request is made with.
 func own(_ *http.Request, p auth.Principal) string { return p.Namespace }
 
+// tokens declares what is done with tokens.
 func (s *service) tokens() {
 	const tag = "tokens"
 	declare(s, operation{id: "list-tokens", method: http.MethodGet, path: "/v1/tokens", role: auth.Admin, tag: tag,
@@ -116,7 +121,7 @@ func (s *service) tokens() {
 		func(c *call, in *struct {
 			Namespace string `query:"namespace" doc:"Tokens of this namespace only, * for those that are good for all."`
 		}) ([]api.Token, error) {
-			list, err := s.o.Tokens.List(c.ctx, in.Namespace)
+			list, err := s.data.Tokens().List(c.ctx, in.Namespace)
 			out := make([]api.Token, len(list))
 
 			for i, t := range list {
@@ -130,6 +135,9 @@ func (s *service) tokens() {
 		codes: []string{api.CodeNoNamespace}},
 		func(c *call, in *struct{ Body api.NewToken }) (out api.Token, err error) {
 			k := auth.Token{Namespace: in.Body.Namespace, Description: in.Body.Description}
+
+			// The route asked for the role in the caller's own namespace. The one that the token is to be for stands in the
+			// body.
 			if !c.req.Principal.May(auth.Admin, k.Namespace) {
 				return out, &holdfast.Error{Op: "create token", Class: auth.ErrForbidden,
 					Detail: fmt.Sprintf("this needs the role admin in %.80q", k.Namespace)}
@@ -138,7 +146,7 @@ func (s *service) tokens() {
 			if in.Body.Expires != nil {
 				k.Expires = *in.Body.Expires
 			}
-			k, secret, err := s.o.Tokens.Create(c.ctx, k)
+			k, secret, err := s.data.Tokens().Create(c.ctx, k)
 			if err != nil {
 				return out, err
 			}
@@ -151,8 +159,10 @@ func (s *service) tokens() {
 		s,
 		operation{id: "revoke-token", method: http.MethodDelete, path: "/v1/tokens/{id}", role: auth.Admin, tag: tag,
 			summary: "Revoke a token", write: true, codes: []string{api.CodeNotFound},
+
+			// The role is needed where the token is good for, which only the token itself says.
 			namespace: func(r *http.Request, p auth.Principal) string {
-				if t, err := s.o.Tokens.Get(r.Context(), r.PathValue("id")); err == nil {
+				if t, err := s.data.Tokens().Get(r.Context(), r.PathValue("id")); err == nil {
 					return t.Namespace
 				}
 
@@ -161,14 +171,14 @@ func (s *service) tokens() {
 		func(c *call, in *struct {
 			ID string `path:"id" doc:"The token's id."`
 		}) (none, error) {
-			return none{}, s.o.Tokens.Revoke(c.ctx, in.ID)
+			return none{}, s.data.Tokens().Revoke(c.ctx, in.ID)
 		},
 	)
 	declare(s, operation{id: "get-token", method: http.MethodGet, path: "/v1/token", role: auth.Read, tag: tag,
 		summary: "Describe the token that the request is made with", namespace: own},
 		func(c *call, _ *none) (api.Token, error) {
 			p := c.req.Principal
-			t, err := s.o.Tokens.Get(c.ctx, p.TokenID)
+			t, err := s.data.Tokens().Get(c.ctx, p.TokenID)
 			if errors.Is(err, holdfast.ErrNotFound) { // a namespace's own
 				return api.Token{ID: p.TokenID, Namespace: p.Namespace, Role: p.Role.String()}, nil
 			}
@@ -177,6 +187,7 @@ func (s *service) tokens() {
 		})
 }
 
+// token is the form in which a token is told, without its secret.
 func token(t auth.Token) api.Token {
 	out := api.Token{
 		ID:          t.ID,
@@ -192,13 +203,14 @@ func token(t auth.Token) api.Token {
 	return out
 }
 
+// operations declares what is done with the server as a whole.
 func (s *service) operations() {
 	const tag = "server"
 	started := time.Now()
 	declare(s, operation{id: "get-server", method: http.MethodGet, path: "/v1/server", role: auth.Read, tag: tag,
 		summary: "Describe the server and its engine"},
 		func(c *call, _ *none) (out api.Server, err error) {
-			namespaces, err := c.data.Messages().Namespaces(c.ctx, "", 0)
+			namespaces, err := c.data.Namespaces(c.ctx, "", 0)
 			if err != nil && !errors.Is(err, holdfast.ErrCorrupt) { // damaged descriptions are what somebody came to see
 				return out, err
 			}
@@ -226,6 +238,7 @@ func (s *service) operations() {
 			"Writes go on meanwhile; the answer is about " +
 			"one moment."},
 		func(c *call, _ *none) (api.Verified, error) { return verify(c.ctx, c.data.Engine()) })
+
 	compacting := make(chan struct{}, 1)
 	declare(s, operation{id: "compact-server", method: http.MethodPost, path: "/v1/server/compact", role: auth.Admin,
 		tag: tag, stream: true, heavy: true,
@@ -268,6 +281,8 @@ func verify(ctx context.Context, engine holdfast.Engine) (out api.Verified, err 
 	for _, d := range damage {
 		out.Problems = append(out.Problems, d.Error())
 	}
+
+	// The keys, the logs and the tasks are looked at in one snapshot, so what they say of each other belongs together.
 	snapshot, err := engine.Snapshot()
 	if err != nil {
 		return out, err

@@ -26,6 +26,9 @@ import (
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/server/route"
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/message"
+	"github.com/holdfastdb/holdfast/store/task"
 )
 
 // operation is one operation of the API: it yields a route, and a part of the OpenAPI document.
@@ -69,6 +72,7 @@ type input struct {
 	known  map[string]bool
 }
 
+// param is a field of an input that comes from the path or the query.
 type param struct {
 	name  string
 	in    string // "path" or "query"
@@ -77,6 +81,7 @@ type param struct {
 	need  bool
 }
 
+// inputOf reads from the tags of a type where its fields come from.
 func inputOf(t reflect.Type) input {
 	in := input{known: map[string]bool{}}
 	for _, f := range reflect.VisibleFields(t) {
@@ -103,6 +108,7 @@ func inputOf(t reflect.Type) input {
 // operation without output answers 204.
 func declare[In, Out any](s *service, o operation, f func(c *call, in *In) (Out, error)) {
 	in := s.add(o, reflect.TypeFor[In](), reflect.TypeFor[Out]())
+
 	empty := reflect.TypeFor[Out]() == reflect.TypeFor[none]()
 	s.serve(o, func(c *call) error {
 		var v In
@@ -117,12 +123,42 @@ func declare[In, Out any](s *service, o operation, f func(c *call, in *In) (Out,
 			c.w.WriteHeader(http.StatusNoContent)
 			return nil
 		}
+
+		// What a handler has claimed is undone if the client has gone meanwhile.
 		if c.unless == nil {
 			return c.answer(out)
 		}
 
 		return c.deliver(out)
 	})
+}
+
+// on is a handler of f, which works on what find finds in the namespace of the path.
+func on[S, In, Out any](find func(*call) (S, error), f func(*call, S, *In) (Out, error)) func(*call, *In) (Out, error) {
+	return func(c *call, in *In) (out Out, err error) {
+		found, err := find(c)
+		if err != nil {
+			return out, err
+		}
+
+		return f(c, found, in)
+	}
+}
+
+// tasks is the namespace's store of tasks, which is made if it is not there.
+func (c *call) tasks() (*task.Store, error) { return c.data.Tasks(c.ctx, c.ns) }
+
+// findTasks is tasks, and an error if it is not there.
+func (c *call) findTasks() (*task.Store, error) { return c.data.FindTasks(c.ctx, c.ns) }
+
+// namespace is the namespace in the path.
+func (c *call) namespace() (*message.Namespace, error) {
+	return c.data.Messages().Namespace(c.ctx, c.ns)
+}
+
+// findLog is the log in the path, and an error if it is not there.
+func (c *call) findLog() (*event.Store, error) {
+	return c.data.FindLog(c.ctx, c.ns, c.r.PathValue("log"))
 }
 
 // declareRaw adds an operation that reads its body or writes its answer by itself. An error that f returns before it
@@ -139,6 +175,8 @@ func declareRaw[In any](s *service, o operation, out reflect.Type, f func(c *cal
 	})
 }
 
+// serve adds the route of an operation. Package server has checked token, role and limits before the handler is
+// called.
 func (s *service) serve(o operation, f func(c *call) error) {
 	s.routes = append(s.routes, route.Route{Method: o.method, Pattern: o.path, Role: o.role, Namespace: o.namespace,
 		Stream: o.stream, Heavy: o.heavy, MaxBody: o.maxBody, Handler: func(w http.ResponseWriter, r *http.Request) {
@@ -157,6 +195,7 @@ var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 // keepBuffer is the size of the largest buffer that is used again, in bytes.
 const keepBuffer = 1 << 20
 
+// release gives a buffer back for the next request, unless it has become too large to be kept.
 func release(b *bytes.Buffer) {
 	if b.Cap() <= keepBuffer {
 		b.Reset()
@@ -171,6 +210,8 @@ func (c *call) answer(v any) error {
 	if err := encode(b, v); err != nil {
 		return err
 	}
+
+	// The whole answer is in memory, so its length can be told, and an error of encoding is met before anything is sent.
 	h := c.w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(b.Len()))
@@ -189,10 +230,13 @@ func (c *call) deliver(v any) error {
 			err = http.NewResponseController(c.w).Flush()
 		}
 	}
+
+	// Without Flush it cannot be known whether the answer went out; then it counts as delivered.
 	if failed == nil && (err == nil || errors.Is(err, http.ErrNotSupported)) {
 		return nil
 	}
 
+	// The request's context has ended with the client, and would end the giving back too.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), giveBack)
 	defer cancel()
 	if err := c.unless(ctx); err != nil {
@@ -220,6 +264,7 @@ func (in *input) read(c *call, v reflect.Value) error {
 			return problem.BadRequest("the query cannot be read: %v", err)
 		}
 
+		// A parameter that is misspelt would be left out without a word otherwise.
 		for name := range query {
 			if !in.known[name] {
 				return problem.BadRequest("there is no parameter %.80q here", name)
@@ -252,6 +297,8 @@ func (in *input) read(c *call, v reflect.Value) error {
 
 	b := buffers.Get().(*bytes.Buffer)
 	defer release(b)
+
+	// The length is what the client says, so no more than keepBuffer is allocated on its word.
 	if n := c.r.ContentLength; n > 0 && n <= keepBuffer {
 		b.Grow(int(n) + bytes.MinRead)
 	}
@@ -274,6 +321,8 @@ func decode(body []byte, v any) error {
 	if !utf8.Valid(body) {
 		return problem.BadRequest("the body is not UTF-8") // its names and ids would become others, and alike
 	}
+
+	// Counted before it is decoded: decoding makes hundreds of bytes of two.
 	shape := shapeOf(reflect.TypeOf(v))
 	if shape != nil && tooMany(body, shape.lists) {
 		return &holdfast.Error{Class: holdfast.ErrTooLarge,
@@ -281,6 +330,8 @@ func decode(body []byte, v any) error {
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
+
+	// A number such as 7.0 fails at first: only bodies that have one pay for a second try.
 	err := d.Decode(v)
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) && strings.HasPrefix(wrong.Value, "number") {
 		if shape != nil && json.Valid(body) { // 7.0 is the number 7
@@ -303,6 +354,8 @@ func decode(body []byte, v any) error {
 	if rest := bytes.TrimSpace(body[d.InputOffset():]); len(rest) > 0 {
 		return problem.BadRequest("the body goes on behind the object")
 	}
+
+	// The decoder is lenient about case, null and repeated names, which the shape is not.
 	if shape != nil {
 		if body = bytes.TrimSpace(body); body[0] != '{' {
 			return problem.BadRequest("the body: an object of JSON is expected")
@@ -378,6 +431,8 @@ func tooMany(body []byte, deepest int) bool {
 		return false
 	}
 	items, depth, inText := 0, 0, false
+
+	// Which of the brackets that are open are lists.
 	list := make([]bool, deepest+1) // by depth
 	for i := 0; i < len(body); i++ {
 		switch c := body[i]; {
@@ -406,7 +461,8 @@ func tooMany(body []byte, deepest int) bool {
 	return false
 }
 
-// set sets a field to the text of a parameter.
+// set sets a field to the text of a parameter. It allocates for a pointer, which tells a parameter that is there from
+// one that is not.
 func set(v reflect.Value, texts []string) error {
 	if v.Kind() == reflect.Slice {
 		v.Set(reflect.ValueOf(slices.Clone(texts)))
@@ -569,6 +625,7 @@ func needs(o operation) string {
 	return fmt.Sprintf("Needs the role %s in all namespaces.", o.role)
 }
 
+// levelSchema is the schema of a level by name.
 func levelSchema() *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Enum: []any{"memory", "process", "power"}}
 }

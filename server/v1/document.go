@@ -33,6 +33,7 @@ func describe(doc *huma.OpenAPI) {
 	schemas := doc.Components.Schemas
 	asked := map[string]bool{} // schemas of what requests have
 
+	// Only what a request can reach refuses unknown fields.
 	for _, item := range doc.Paths {
 		for _, op := range []*huma.Operation{item.Post, item.Put} {
 			if op != nil && op.RequestBody != nil {
@@ -65,6 +66,7 @@ func describe(doc *huma.OpenAPI) {
 				continue
 			}
 
+			// A field of an embedded type is documented there.
 			owner := t
 			for _, i := range f.Index[:len(f.Index)-1] {
 				owner = owner.Field(i).Type

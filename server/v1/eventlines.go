@@ -53,7 +53,7 @@ func (s *service) eventLines() {
 			inLog
 			Gzip bool `query:"gzip" doc:"Compress them; the type of the answer is application/gzip then."`
 		}) error {
-			log, err := in.find(c)
+			log, err := c.findLog()
 			if err != nil {
 				return err
 			}
@@ -96,15 +96,18 @@ func (c *call) importEvents(log *event.Store) (done api.Imported, err error) {
 	var batch []event.Event
 	size, at := 0, map[uint64]int64{} // at is the line that has a position
 
+	// A batch is one commit. Its events are counted as imported or known only once it is done.
 	flush := func() error {
 		given, last := len(batch), done.Last
 		for _, e := range batch {
 			last = max(last, int64(e.Position))
 		}
 		anew, err := c.unknown(log, batch)
+
 		if err != nil {
 			return err
 		}
+
 		added, err := log.Import(c.ctx, anew...)
 		if taken := (*event.Taken)(nil); errors.As(err, &taken) {
 			return fmt.Errorf("line %d: %w", at[taken.Event], err)
@@ -137,11 +140,14 @@ func (c *call) importEvents(log *event.Store) (done api.Imported, err error) {
 				err = problem.BadRequest("an event has a position, from 1")
 			}
 			if err != nil {
+				// What came before the bad line is imported: the answer names the line, and a repeat passes over what is
+				// there.
 				return done, errors.Join(fmt.Errorf("line %d: %w", lines.Line(), err), flush())
 			}
 			batch, at[e.Position] = append(batch, e.Store()), lines.Line()
 			size += len(text)
 		}
+
 		if len(batch) == importEvents || size >= importBytes || lines.Long() || failed != nil {
 			if err := flush(); err != nil || failed != nil {
 				return done, err
@@ -158,6 +164,8 @@ func (c *call) unknown(log *event.Store, batch []event.Event) ([]event.Event, er
 
 	for i := range batch {
 		e, known := &batch[i], false
+
+		// Only an event without an id at a position inside the log can be known here.
 		if e.ID == "" && e.Position >= first && e.Position <= last {
 			for have, err := range log.Events(c.ctx, e.Position, 1) {
 				if err != nil {

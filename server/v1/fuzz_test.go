@@ -46,11 +46,7 @@ func FuzzRequests(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer d.Close()
-		tokens, err := auth.Open(engine, d.Messages())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, r := range v1.Routes(d, v1.Options{Tokens: tokens, Ready: func() error { return nil }}) {
+		for _, r := range v1.Routes(d, v1.Options{Ready: func() error { return nil }}) {
 			stopping := make(chan struct{})
 			close(stopping) // so followers end, and claims that wait
 			req := httptest.NewRequestWithContext(route.With(t.Context(), &route.Request{Stopping: stopping,

@@ -59,6 +59,7 @@ var kinds = map[string]func(*huma.Schema){
 
 var one, two = 1, 2
 
+// number is a pointer to a number, as schemas want it.
 func number(n float64) *float64 { return &n }
 
 // text is a text of so many characters that matches a pattern; 0 and "" are no limit.
@@ -84,6 +85,7 @@ func name(most int, pattern string) func(*huma.Schema) {
 
 // constrain adds to the schema of a field, or of a parameter, what its type and tags say.
 func constrain(s *huma.Schema, t reflect.Type, tag reflect.StructTag) {
+	// What a tag says of a list holds for its items, unless it says that there must be some.
 	if s.Items != nil && t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8 && tag.Get("is") != "some" {
 		if s.Items.Ref == "" {
 			constrain(s.Items, t.Elem(), tag)

@@ -19,9 +19,7 @@ type inLog struct {
 	Log string `path:"log" is:"log" doc:"The log."`
 }
 
-// find is the log, which must be there.
-func (in *inLog) find(c *call) (*event.Store, error) { return c.data.FindLog(c.ctx, c.ns, in.Log) }
-
+// logs declares what is done with logs of events.
 func (s *service) logs() {
 	const tag = "logs"
 	missing := []string{api.CodeNotFound}
@@ -47,11 +45,7 @@ func (s *service) logs() {
 		})
 	declare(s, operation{id: "get-log", method: http.MethodGet, path: inNamespace + "/logs/{log}", role: auth.Read,
 		tag: tag, summary: "Describe a log, with its subscriptions and snapshots", codes: missing},
-		func(c *call, in *inLog) (out api.Log, err error) {
-			log, err := in.find(c)
-			if err != nil {
-				return out, err
-			}
+		on((*call).findLog, func(c *call, log *event.Store, in *inLog) (out api.Log, err error) {
 			subscriptions, err := log.Subscriptions(c.ctx)
 			if err != nil {
 				return out, err
@@ -60,7 +54,7 @@ func (s *service) logs() {
 
 			return api.Log{Name: in.Log, First: log.First(), Last: log.Last(), Subscriptions: api.FromCursors(subscriptions),
 				Snapshots: api.FromCursors(snapshots)}, err
-		})
+		}))
 	declare(s, operation{id: "delete-log", method: http.MethodDelete, path: inNamespace + "/logs/{log}", role: auth.Admin,
 		tag: tag, summary: "Remove a log with all that is kept of it", codes: missing},
 		func(c *call, in *inLog) (none, error) { return none{}, c.data.DeleteLog(c.ctx, c.ns, in.Log) })
@@ -95,20 +89,17 @@ func (s *service) logs() {
 		codes: []string{api.CodeNotFound, api.CodeTruncated, api.CodeAhead},
 		about: "There are no more for now when a page is empty: large events can make a page end before its limit. A " +
 			"position that is beyond the end, or of another history, is the problem `ahead`."},
-		func(c *call, in *struct {
+		on((*call).findLog, func(c *call, log *event.Store, in *struct {
 			inLog
 			known
 			From  uint64 `query:"from" doc:"The first position; absent or 0 for the first that is there."`
 			Limit int    `query:"limit" is:"natural" doc:"How many events at most: 1000 if absent, never more than 10000."`
 		}) (out api.Events, err error) {
-			log, err := in.find(c)
-			if err != nil {
-				return out, err
-			}
 			limit, err := page(in.Limit)
 			if err != nil {
 				return out, err
 			}
+
 			if err := log.CheckHistory(in.History, in.From); err != nil {
 				return out, err
 			}
@@ -121,16 +112,20 @@ func (s *service) logs() {
 					return out, err
 				}
 				out.Events, out.Next = append(out.Events, api.FromEvent(&e)), e.Position+1
+
+				// A page ends when it is large, whatever the limit: it is built in memory.
 				if size += len(e.Data) + len(e.Metadata) + escaped*(len(e.Type)+len(e.Origin)+len(e.ID)); size > pageBytes {
 					return out, nil
 				}
 			}
+
+			// The log was read to its end, so positions that have no event are passed over.
 			if len(out.Events) < limit {
 				out.Next = max(out.Next, end+1)
 			}
 
 			return out, nil
-		})
+		}))
 	declareRaw(s, operation{id: "follow-events", method: http.MethodGet, path: inNamespace + "/logs/{log}/events/follow",
 		role: auth.Read, tag: tag, stream: true, produces: "text/event-stream",
 		summary: "Follow events as Server-Sent Events: those that are there, then each new one",
@@ -143,7 +138,7 @@ func (s *service) logs() {
 			known
 			From int64 `query:"from" doc:"The first position; less than 0 means those only that are new."`
 		}) error {
-			log, err := in.find(c)
+			log, err := c.findLog()
 			if err != nil {
 				return err
 			}
@@ -158,6 +153,7 @@ func (s *service) logs() {
 				return err
 			}
 
+			// An error after the first byte of a stream could not be answered any more, so it is looked for before.
 			for _, err := range log.Events(c.ctx, uint64(from), 1) { // is the position there?
 				if err != nil {
 					return err
@@ -180,18 +176,14 @@ func (s *service) logs() {
 	declare(s, operation{id: "truncate-log", method: http.MethodPost, path: inNamespace + "/logs/{log}/truncate",
 		role: auth.Write, tag: tag, write: true, summary: "Remove events from the front of a log",
 		codes: []string{api.CodeNotFound, api.CodeAhead}},
-		func(c *call, in *struct {
+		on((*call).findLog, func(c *call, log *event.Store, in *struct {
 			inLog
 			Body api.Truncate
 		}) (out api.Removed, err error) {
-			log, err := in.find(c)
-			if err != nil {
-				return out, err
-			}
 			removed, err := log.TruncateBefore(c.ctx, in.Body.Before)
 
 			return api.Removed{Removed: int64(removed)}, err
-		})
+		}))
 	s.offsets()
 	s.eventLines()
 }
@@ -213,42 +205,29 @@ func (s *service) offsets() {
 	}
 	declare(s, operation{id: "get-offset", method: http.MethodGet, path: inNamespace + "/logs/{log}/offsets/{name}",
 		role: auth.Read, tag: tag, summary: "How far a subscription of a log has come", codes: []string{api.CodeNotFound}},
-		func(c *call, in *offset) (out api.Position, err error) {
-			log, err := in.find(c)
-			if err != nil {
-				return out, err
-			}
+		on((*call).findLog, func(c *call, log *event.Store, in *offset) (out api.Position, err error) {
 			at, err := log.LoadOffset(c.ctx, in.Name)
 
 			return api.Position{Position: int64(at)}, err
-		})
+		}))
 	declare(s, operation{id: "set-offset", method: http.MethodPut, path: inNamespace + "/logs/{log}/offsets/{name}",
 		role: auth.Write, tag: tag, write: true, summary: "Keep how far a subscription of a log has come",
 		codes: []string{api.CodeNotFound, api.CodeAhead}},
-		func(c *call, in *struct {
+		on((*call).findLog, func(c *call, log *event.Store, in *struct {
 			offset
 			Body api.Position
 		}) (none, error) {
-			log, err := in.find(c)
-			if err != nil {
-				return none{}, err
-			}
 			at, err := position(in.Body.Position)
 			if err != nil {
 				return none{}, err
 			}
 
 			return none{}, log.SaveOffset(c.ctx, in.Name, at)
-		})
+		}))
 	declare(s, operation{id: "delete-offset", method: http.MethodDelete, path: inNamespace + "/logs/{log}/offsets/{name}",
 		role: auth.Write, tag: tag, write: true, summary: "Forget a subscription of a log; it is no error if there is none",
 		codes: []string{api.CodeNotFound}},
-		func(c *call, in *offset) (none, error) {
-			log, err := in.find(c)
-			if err != nil {
-				return none{}, err
-			}
-
+		on((*call).findLog, func(c *call, log *event.Store, in *offset) (none, error) {
 			return none{}, log.DeleteOffset(c.ctx, in.Name)
-		})
+		}))
 }

@@ -48,11 +48,13 @@ type known struct {
 	History string `query:"history" doc:"What history was, in the answer that the position is from; absent to check the position alone."`
 }
 
+// query is the selection as a query of the store, without a position.
 func (s *selection) query() message.Query {
 	return message.Query{Stream: s.Stream, Category: s.Category, Types: s.Types, Prefix: s.Prefix,
 		Correlation: s.Correlation, Group: message.Group{Member: s.Member, Size: s.Size}}
 }
 
+// messages declares how messages are written, read and followed.
 func (s *service) messages() {
 	const tag = "messages"
 	declare(s, operation{id: "write-messages", method: http.MethodPost, path: inNamespace + "/messages",
@@ -63,11 +65,8 @@ func (s *service) messages() {
 			strconv.Itoa(message.MaxDepth) + " deep, a type has at most " + strconv.Itoa(message.MaxTypeSize) + " bytes. What " +
 			"is to be written to several streams is a transaction.",
 		codes: []string{api.CodeConflict, api.CodeIDTaken, api.CodeEnded}},
-		func(c *call, in *struct{ Body api.Write }) (out api.Written, err error) {
-			n, err := c.namespace()
-			if err != nil {
-				return out, err
-			}
+		on((*call).namespace, func(c *call, n *message.Namespace, in *struct{ Body api.Write }) (
+			out api.Written, err error) {
 			if err := expects(&in.Body); err != nil {
 				return out, err
 			}
@@ -78,23 +77,19 @@ func (s *service) messages() {
 				r, err = n.Write(c.ctx, in.Body.Stream, in.Body.Store()...)
 			}
 			return written(&in.Body, r), err
-		})
+		}))
 	declare(s, operation{id: "read-messages", method: http.MethodGet, path: inNamespace + "/messages", role: auth.Read,
 		tag: tag, summary: "Read messages of a stream, a category or the namespace",
 		about: "In the order of positions for a stream, otherwise of global positions. There are no more for now " +
 			"when a page " +
 			"is empty: large messages can make a page end before its limit. A position that is beyond the end, or of " +
 			"another history, is the problem `ahead`.", codes: []string{api.CodeAhead}},
-		func(c *call, in *struct {
+		on((*call).namespace, func(c *call, n *message.Namespace, in *struct {
 			selection
 			known
 			From  int64 `query:"from" doc:"The first position: in the stream for one, else the global one."`
 			Limit int   `query:"limit" is:"natural" doc:"How many messages at most: 1000 if absent, never more than 10000."`
 		}) (out api.Messages, err error) {
-			n, err := c.namespace()
-			if err != nil {
-				return out, err
-			}
 			q := in.query()
 			q.From, q.History = max(in.From, 0), in.History
 			if q.Limit, err = page(in.Limit); err != nil {
@@ -105,6 +100,7 @@ func (s *service) messages() {
 			}
 			out.Messages, out.Next = []api.Message{}, q.From
 
+			// The end is taken before the reading, so that a message which comes meanwhile is not passed over.
 			end := n.Last()
 			size := 0
 			for m, err := range n.Read(c.ctx, q) {
@@ -122,7 +118,7 @@ func (s *service) messages() {
 			}
 
 			return out, nil
-		})
+		}))
 	declareRaw(s, operation{id: "follow-messages", method: http.MethodGet, path: inNamespace + "/messages/follow",
 		role: auth.Read, tag: tag, stream: true, produces: "text/event-stream",
 		summary: "Follow messages as Server-Sent Events: those that are there, then each new one",
@@ -160,6 +156,8 @@ func (s *service) messages() {
 				return err
 			}
 			q.History = "" // it is that of the first position only
+
+			// Followers with the same selection share a topic, whatever position they begin at.
 			key := followed{n, fmt.Sprintf("%#v", in.selection)}
 			encode := sent("message", func(m *message.Message) int64 { return after(&q, m) - 1 },
 				func(m *message.Message) any { return api.FromMessage(m) })
@@ -169,18 +167,14 @@ func (s *service) messages() {
 		})
 	declare(s, operation{id: "last-message", method: http.MethodGet, path: inNamespace + "/messages/last",
 		role: auth.Read, tag: tag, summary: "The last message of a stream", codes: []string{api.CodeNotFound}},
-		func(c *call, in *struct {
+		on((*call).namespace, func(c *call, n *message.Namespace, in *struct {
 			Stream string `query:"stream" is:"stream" need:"yes" doc:"The stream."`
 			Type   string `query:"type" doc:"The last one of this type."`
 		}) (out api.Message, err error) {
-			n, err := c.namespace()
-			if err != nil {
-				return out, err
-			}
 			m, err := n.LastMessage(c.ctx, in.Stream, in.Type)
 
 			return api.FromMessage(&m), err
-		})
+		}))
 }
 
 // expects returns an error if no stream can have the version that a write expects.
@@ -191,6 +185,7 @@ func expects(w *api.Write) error {
 	return nil
 }
 
+// written is the result of a write, in the form of the API.
 func written(w *api.Write, r message.Result) api.Written {
 	return api.Written{Stream: w.Stream, Position: r.Position, Global: r.Global, Repeated: r.Repeated}
 }
@@ -202,11 +197,6 @@ func after(q *message.Query, m *message.Message) int64 {
 	}
 
 	return m.Global + 1
-}
-
-// namespace is the namespace in the path.
-func (c *call) namespace() (*message.Namespace, error) {
-	return c.data.Messages().Namespace(c.ctx, c.ns)
 }
 
 // position is a position of a log that a request names.

@@ -21,6 +21,7 @@ type shape struct {
 	lists  int      // how deep the deepest list in it is, where the object itself is 1 deep; 0 if there is none
 }
 
+// field is what is known of a field of an object. Its bit tells in a mask whether it was met.
 type field struct {
 	at       int    // its bit
 	data     bool   // it is a user's, and not looked into
@@ -44,6 +45,7 @@ func shapeOf(t reflect.Type) *shape {
 		return known.(*shape)
 	}
 
+	// Types do not contain themselves, so this ends. Two goroutines may make the same shape, and either is kept.
 	s := &shape{fields: map[string]*field{}}
 	for _, f := range reflect.VisibleFields(t) {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -56,6 +58,8 @@ func shapeOf(t reflect.Type) *shape {
 		s.fields[name] = &field{at: len(s.fields), data: f.Type == reflect.TypeFor[json.RawMessage](), required: required,
 			segment: f.Tag.Get("segment") != "", object: object,
 			moment: !required && (f.Type == reflect.TypeFor[time.Time]() || f.Type == reflect.TypeFor[*time.Time]())}
+
+		// A list is one level deeper than its field, and what its items hold is deeper still.
 		deep := 1
 		if f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() != reflect.Uint8 {
 			deep, s.lists = 2, max(s.lists, 2)
@@ -67,6 +71,8 @@ func shapeOf(t reflect.Type) *shape {
 			s.names = append(s.names, name)
 		}
 	}
+
+	// The mask of the fields that were met has 64 bits.
 	if len(s.fields) > 64 {
 		panic(fmt.Sprintf("%v has more than 64 fields", t))
 	}
@@ -111,6 +117,7 @@ func (r *reader) value(s *shape, where string) error {
 	case '[':
 		r.at++
 		for r.next() != ']' {
+			// In sound JSON only null begins with n.
 			if r.body[r.at] == 'n' {
 				return problem.BadRequest("the body: the list %s has null in it", where)
 			}
@@ -129,6 +136,7 @@ func (r *reader) value(s *shape, where string) error {
 	r.skip()
 	if text := r.body[from:r.at]; r.whole && text[0] != '"' {
 		if dot := bytes.IndexByte(text, '.'); dot > 0 && len(bytes.Trim(text[dot+1:], "0")) == 0 {
+			// Space in place of what is left out: the body keeps its length, and what lies behind stays where it is.
 			copy(text[dot:], bytes.Repeat([]byte(" "), len(text)-dot))
 		}
 	}
@@ -136,6 +144,7 @@ func (r *reader) value(s *shape, where string) error {
 	return nil
 }
 
+// object walks over an object, and checks its fields.
 func (r *reader) object(s *shape, where string) error {
 	in := func(name string) string { return strings.TrimPrefix(where+"."+name, ".") }
 	var seen uint64
@@ -144,6 +153,8 @@ func (r *reader) object(s *shape, where string) error {
 	for r.next() != '}' {
 		from := r.at
 		r.skip()
+
+		// Names are compared as they are meant: an escape in one is decoded first.
 		name := string(r.body[from+1 : r.at-1])
 		if strings.Contains(name, `\`) {
 			if err := json.Unmarshal(r.body[from:r.at], &name); err != nil {
@@ -158,6 +169,7 @@ func (r *reader) object(s *shape, where string) error {
 			return problem.BadRequest("the body has the field %s twice", in(name))
 		}
 		seen |= 1 << f.at
+
 		r.next()
 		r.at++ // the colon
 		if r.next() == 'n' && f.required {

@@ -46,10 +46,15 @@ func (c *call) follow(key any, source fanout.Source, from int64, history string)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // else some proxies keep events back
 	c.w.WriteHeader(http.StatusOK)
+
+	// From here on the status is sent, so an error can only be told as an event.
 	out := &part{w: c.w, control: http.NewResponseController(c.w)}
+
 	if c.r.Method == http.MethodHead {
 		return
 	}
+
+	// The first comment goes out at once, so that the client sees the connection stand before anything comes.
 	idle := func() error { return out.send([]byte(":\n\n")) }
 	err := idle()
 	if err == nil {
@@ -78,6 +83,7 @@ type part struct {
 
 // send writes a part, which the client then has.
 func (p *part) send(text []byte) error {
+	// Flushed at once: a part that stays in a buffer would be late by as long as nothing follows.
 	if _, err := p.w.Write(text); err != nil {
 		return err
 	}
@@ -91,6 +97,8 @@ func (p *part) last(c *call, err error) {
 		return // the client has disconnected
 	}
 	stopping := errors.Is(err, problem.ErrStopping)
+
+	// What is followed was closed: by the server that stops, or because it was deleted.
 	if errors.Is(err, holdfast.ErrClosed) {
 		select {
 		case <-c.req.Stopping:
@@ -99,6 +107,8 @@ func (p *part) last(c *call, err error) {
 			err = &holdfast.Error{Op: "follow", Class: holdfast.ErrNotFound, Detail: "what was followed has been deleted"}
 		}
 	}
+
+	// A client that is told bye comes again by itself, to this server or the next.
 	if stopping {
 		_ = p.send(fmt.Appendf(nil, "retry: %d\nevent: bye\ndata: {}\n\n", retry))
 		return

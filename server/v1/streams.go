@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
+// streams declares what is done with streams and categories.
 func (s *service) streams() {
 	const tag = "streams"
 	type stream struct {
@@ -19,15 +20,11 @@ func (s *service) streams() {
 	}
 	declare(s, operation{id: "list-streams", method: http.MethodGet, path: inNamespace + "/streams", role: auth.Read,
 		tag: tag, summary: "List streams that have messages, in the order of their names"},
-		func(c *call, in *struct {
+		on((*call).namespace, func(c *call, n *message.Namespace, in *struct {
 			Prefix string `query:"prefix" doc:"Streams only whose names begin with this."`
 			After  string `query:"after" doc:"The last name of the page before."`
 			Limit  int    `query:"limit" is:"natural" doc:"How many streams at most: 1000 if absent, never more than 10000."`
 		}) ([]api.Stream, error) {
-			n, err := c.namespace()
-			if err != nil {
-				return nil, err
-			}
 			limit, err := page(in.Limit)
 			if err != nil {
 				return nil, err
@@ -40,14 +37,10 @@ func (s *service) streams() {
 			}
 
 			return out, err
-		})
+		}))
 	declare(s, operation{id: "get-stream", method: http.MethodGet, path: inNamespace + "/streams/{stream}",
 		role: auth.Read, tag: tag, summary: "Describe a stream", codes: []string{api.CodeNotFound}},
-		func(c *call, in *stream) (out api.Stream, err error) {
-			n, err := c.namespace()
-			if err != nil {
-				return out, err
-			}
+		on((*call).namespace, func(c *call, n *message.Namespace, in *stream) (out api.Stream, err error) {
 			version, there, err := n.Version(c.ctx, in.Stream)
 			if err != nil {
 				return out, err
@@ -62,20 +55,15 @@ func (s *service) streams() {
 			}
 
 			return out, err
-		})
+		}))
 	declare(s, operation{id: "remove-messages", method: http.MethodDelete, path: inNamespace + "/streams/{stream}",
 		role: auth.Write, tag: tag, write: true, summary: "Remove messages of a stream, or end it for ever",
 		about: "Without a parameter all messages are removed; the next write goes behind them."},
-		func(c *call, in *struct {
+		on((*call).namespace, func(c *call, n *message.Namespace, in *struct {
 			stream
 			Before    *int64 `query:"before" is:"natural" doc:"Remove only what comes before this position."`
 			Tombstone bool   `query:"tombstone" doc:"End the stream: nobody can write to it again."`
 		}) (out api.Removed, err error) {
-			n, err := c.namespace()
-			if err != nil {
-				return out, err
-			}
-
 			switch {
 			case in.Before != nil && *in.Before < 0:
 				err = problem.BadRequest("before is %d, and positions begin with 0", *in.Before)
@@ -90,39 +78,26 @@ func (s *service) streams() {
 			}
 
 			return out, err
-		})
+		}))
 	declare(s, operation{id: "get-retention", method: http.MethodGet, path: inNamespace + "/streams/{stream}/retention",
 		role: auth.Read, tag: tag, summary: "Which messages of a stream are kept"},
-		func(c *call, in *stream) (out api.Retention, err error) {
-			n, err := c.namespace()
-			if err != nil {
-				return out, err
-			}
+		on((*call).namespace, func(c *call, n *message.Namespace, in *stream) (out api.Retention, err error) {
 			r, err := n.Retention(c.ctx, in.Stream)
 
 			return api.FromRetention(r), err
-		})
+		}))
 	declare(s, operation{id: "set-retention", method: http.MethodPut, path: inNamespace + "/streams/{stream}/retention",
 		role: auth.Write, tag: tag, write: true, summary: "Set which messages of a stream are kept",
 		about: "What is not kept is removed within about a minute."},
-		func(c *call, in *struct {
+		on((*call).namespace, func(c *call, n *message.Namespace, in *struct {
 			stream
 			Body api.Retention
 		}) (none, error) {
-			n, err := c.namespace()
-			if err != nil {
-				return none{}, err
-			}
-
 			return none{}, n.SetRetention(c.ctx, in.Stream, in.Body.Store())
-		})
+		}))
 	declare(s, operation{id: "list-categories", method: http.MethodGet, path: inNamespace + "/categories",
 		role: auth.Read, tag: tag, summary: "List categories that have messages"},
-		func(c *call, _ *none) ([]api.Category, error) {
-			n, err := c.namespace()
-			if err != nil {
-				return nil, err
-			}
+		on((*call).namespace, func(c *call, n *message.Namespace, _ *none) ([]api.Category, error) {
 			list, err := n.Categories(c.ctx)
 			out := make([]api.Category, len(list))
 
@@ -131,7 +106,7 @@ func (s *service) streams() {
 			}
 
 			return out, err
-		})
+		}))
 	s.transfer()
 	s.positions()
 }
@@ -196,6 +171,7 @@ func (c *call) stream(kind string, f func(w io.Writer) error) error {
 	case !out.any:
 		c.w.Header().Del("Content-Disposition")
 		return err
+
 	default:
 		c.req.Err = err
 		panic(http.ErrAbortHandler)
@@ -208,6 +184,7 @@ type begun struct {
 	any bool
 }
 
+// Write notes that something was written, and writes it.
 func (b *begun) Write(p []byte) (int, error) {
 	b.any = b.any || len(p) > 0
 	return b.w.Write(p)
@@ -221,37 +198,23 @@ func (s *service) positions() {
 	}
 	declare(s, operation{id: "get-position", method: http.MethodGet, path: inNamespace + "/positions/{consumer}",
 		role: auth.Read, tag: tag, summary: "How far a consumer has come", codes: []string{api.CodeNotFound}},
-		func(c *call, in *consumer) (out api.Position, err error) {
-			n, err := c.namespace()
-			if err != nil {
-				return out, err
-			}
+		on((*call).namespace, func(c *call, n *message.Namespace, in *consumer) (out api.Position, err error) {
 			out.Position, err = n.LoadPosition(c.ctx, in.Consumer)
 
 			return out, err
-		})
+		}))
 	declare(s, operation{id: "set-position", method: http.MethodPut, path: inNamespace + "/positions/{consumer}",
 		role: auth.Write, tag: tag, write: true, summary: "Keep how far a consumer has come",
 		codes: []string{api.CodeAhead}},
-		func(c *call, in *struct {
+		on((*call).namespace, func(c *call, n *message.Namespace, in *struct {
 			consumer
 			Body api.Position
 		}) (none, error) {
-			n, err := c.namespace()
-			if err != nil {
-				return none{}, err
-			}
-
 			return none{}, n.SavePosition(c.ctx, in.Consumer, in.Body.Position)
-		})
+		}))
 	declare(s, operation{id: "delete-position", method: http.MethodDelete, path: inNamespace + "/positions/{consumer}",
 		role: auth.Write, tag: tag, write: true, summary: "Forget a consumer; it is no error if there is none"},
-		func(c *call, in *consumer) (none, error) {
-			n, err := c.namespace()
-			if err != nil {
-				return none{}, err
-			}
-
+		on((*call).namespace, func(c *call, n *message.Namespace, in *consumer) (none, error) {
 			return none{}, n.DeletePosition(c.ctx, in.Consumer)
-		})
+		}))
 }

@@ -29,6 +29,8 @@ func (in *inSubscription) with(c *call, f func(s *data.Subscription) error) erro
 		if !errors.Is(err, holdfast.ErrClosed) {
 			return err
 		}
+
+		// It is tried again only with another subscription of that name: the same one closed means that the server stops.
 		if again, err := c.data.Subscription(c.ctx, c.ns, in.Name); err != nil || again == s {
 			return cmp.Or(err, holdfast.ErrClosed)
 		}
@@ -58,16 +60,13 @@ func (c *call) subscription(state message.SubscriptionState) (out api.Subscripti
 		Embedded: embedded, Behind: state.Behind, Pending: state.Pending, Parked: state.Parked}, err
 }
 
+// subscriptions declares what is done with subscriptions.
 func (s *service) subscriptions() {
 	const tag = "subscriptions"
 	missing := []string{api.CodeNotFound}
 	declare(s, operation{id: "list-subscriptions", method: http.MethodGet, path: inNamespace + "/subscriptions",
 		role: auth.Read, tag: tag, summary: "List subscriptions and how they are doing"},
-		func(c *call, _ *none) ([]api.Subscription, error) {
-			n, err := c.namespace()
-			if err != nil {
-				return nil, err
-			}
+		on((*call).namespace, func(c *call, n *message.Namespace, _ *none) ([]api.Subscription, error) {
 			list, err := n.Subscriptions(c.ctx, "", 0)
 			if err != nil {
 				return nil, err
@@ -81,7 +80,7 @@ func (s *service) subscriptions() {
 			}
 
 			return out, nil
-		})
+		}))
 	get := func(c *call, name string) (out api.Subscription, err error) {
 		n, err := c.namespace()
 		if err != nil {
@@ -141,6 +140,7 @@ func (s *service) subscriptions() {
 				if len(claimed) == 0 || err != nil {
 					return err
 				}
+
 				sub.Hold()
 
 				for i := range claimed {

@@ -28,20 +28,17 @@ const leastWait = 20
 // giveBack is the timeout for giving back what was claimed for a client that has disconnected.
 const giveBack = 10 * time.Second
 
+// tasks declares how tasks are enqueued, claimed and finished.
 func (s *service) tasks() {
 	const tag = "tasks"
 	declare(s, operation{id: "enqueue-tasks", method: http.MethodPost, path: inNamespace + "/tasks", role: auth.Write,
 		tag: tag, write: true, summary: "Enqueue tasks, all or none",
 		codes: []string{api.CodeExists, api.CodeState, api.CodeNotFound}},
-		func(c *call, in *struct{ Body api.Enqueue }) (out api.EnqueueResult, err error) {
-			t, err := c.data.Tasks(c.ctx, c.ns)
-			if err != nil {
-				return out, err
-			}
+		on((*call).tasks, func(c *call, t *task.Store, in *struct{ Body api.Enqueue }) (out api.EnqueueResult, err error) {
 			results, err := t.Enqueue(c.ctx, api.Specs(in.Body.Tasks)...)
 
 			return enqueued(results), err
-		})
+		}))
 	declare(s, operation{id: "claim-tasks", method: http.MethodPost, path: inNamespace + "/tasks/claim", role: auth.Write,
 		tag: tag, write: true, stream: true, summary: "Claim tasks under leases, and wait for the first",
 		about: "There are none in the answer if none came in time, or the server stops. " +
@@ -49,7 +46,7 @@ func (s *service) tasks() {
 		func(c *call, in *struct{ Body api.ClaimTasks }) (out api.Leases, err error) {
 			o := task.ClaimOptions{Queues: in.Body.Queues, N: min(in.Body.N, maxClaim), Lease: api.Duration(in.Body.LeaseMS),
 				Worker: in.Body.Worker, Wait: in.Body.WaitMS > 0}
-			t, err := c.data.Tasks(c.ctx, c.ns)
+			t, err := c.tasks()
 			if err != nil {
 				return out, err
 			}
@@ -62,6 +59,8 @@ func (s *service) tasks() {
 			for i, l := range leases {
 				out.Leases[i] = api.Lease{Task: api.FromTask(&l.Task), Token: l.Token, Until: l.Until}
 			}
+
+			// If the client has gone, nobody works on the tasks, and others would wait until the leases run out.
 			c.unless = func(ctx context.Context) error { return errors.Join(giveTasksBack(ctx, t, leases)...) }
 
 			return out, nil
@@ -70,27 +69,19 @@ func (s *service) tasks() {
 		role: auth.Write, tag: tag, write: true, summary: "Give back tasks that no worker has seen",
 		about: "They can be claimed again at once, and the attempt does not count. What became of each lease is in the " +
 			"answer."},
-		func(c *call, in *struct{ Body api.LeaseRefs }) (out api.LeaseResults, err error) {
-			t, err := c.data.Tasks(c.ctx, c.ns)
-			if err != nil {
-				return out, err
-			}
+		on((*call).tasks, func(c *call, t *task.Store, in *struct{ Body api.LeaseRefs }) (out api.LeaseResults, err error) {
 			leases := in.Body.Store()
 
 			return leaseResults(nil, len(leases), &task.LeaseErrors{Errs: giveTasksBack(c.ctx, t, leases)})
-		})
+		}))
 	declare(s, operation{id: "complete-tasks", method: http.MethodPost, path: inNamespace + "/leases/complete",
 		role: auth.Write, tag: tag, write: true, summary: "Complete tasks in hand",
 		about: "What became of each lease is in the answer; one that is lost does not keep the others from being completed."},
-		func(c *call, in *struct{ Body api.LeaseRefs }) (out api.LeaseResults, err error) {
-			t, err := c.data.Tasks(c.ctx, c.ns)
-			if err != nil {
-				return out, err
-			}
+		on((*call).tasks, func(c *call, t *task.Store, in *struct{ Body api.LeaseRefs }) (out api.LeaseResults, err error) {
 			leases := in.Body.Store()
 
 			return leaseResults(nil, len(leases), t.Complete(c.ctx, leases...))
-		})
+		}))
 	s.leases()
 	s.eachTask()
 	s.queues()
@@ -102,6 +93,7 @@ func giveTasksBack(ctx context.Context, t *task.Store, leases []task.Lease) []er
 	errs := make([]error, len(leases))
 	var all sync.WaitGroup
 
+	// All at once, because commits that are asked for together share a sync.
 	for i, l := range leases {
 		all.Go(func() { errs[i] = t.Snooze(ctx, l, 0) })
 	}
@@ -117,60 +109,38 @@ func (s *service) leases() {
 	declare(s, operation{id: "heartbeat", method: http.MethodPost, path: inNamespace + "/leases/heartbeat",
 		role: auth.Write, tag: tag, summary: "Extend leases", write: true,
 		about: "What became of each lease is in the answer: when it ends now, or why it could not be extended."},
-		func(c *call, in *struct{ Body api.LeaseRefs }) (out api.LeaseResults, err error) {
-			t, err := c.data.Tasks(c.ctx, c.ns)
-			if err != nil {
-				return out, err
-			}
+		on((*call).tasks, func(c *call, t *task.Store, in *struct{ Body api.LeaseRefs }) (out api.LeaseResults, err error) {
 			leases, err := t.Heartbeat(c.ctx, in.Body.Store()...)
 
 			return leaseResults(leases, len(in.Body.Leases), err)
-		})
+		}))
 	declare(s, operation{id: "complete-task-then", method: http.MethodPost, path: inNamespace + "/leases/complete-then",
 		role: auth.Write, tag: tag, write: true, summary: "Complete a task, and enqueue those that come next",
 		about: "Both are one commit: if the lease is lost, nothing is enqueued.",
 		codes: append([]string{api.CodeExists, api.CodeState, api.CodeNotFound}, lost...)},
-		func(c *call, in *struct{ Body api.CompleteTask }) (out api.EnqueueResult, err error) {
-			t, err := c.data.Tasks(c.ctx, c.ns)
-			if err != nil {
-				return out, err
-			}
+		on((*call).tasks, func(c *call, t *task.Store, in *struct{ Body api.CompleteTask }) (
+			out api.EnqueueResult, err error) {
 			results, err := t.CompleteThen(c.ctx, in.Body.LeaseRef.Store(), api.Specs(in.Body.Then)...)
 			return enqueued(results), err
-		})
+		}))
 	declare(s, operation{id: "fail-task", method: http.MethodPost, path: inNamespace + "/leases/fail", role: auth.Write,
 		tag: tag, write: true, summary: "Say that an attempt has failed", codes: lost,
 		about: "The task is tried again after a while, or is dead if it has used up its attempts."},
-		func(c *call, in *struct{ Body api.FailTask }) (none, error) {
-			t, err := c.data.Tasks(c.ctx, c.ns)
-			if err != nil {
-				return none{}, err
-			}
-
+		on((*call).tasks, func(c *call, t *task.Store, in *struct{ Body api.FailTask }) (none, error) {
 			return none{}, t.Fail(c.ctx, in.Body.LeaseRef.Store(), in.Body.Failure.Store(),
 				task.FailOptions{RetryIn: api.Duration(in.Body.RetryInMS), Dead: in.Body.Dead})
-		})
+		}))
 	declare(s, operation{id: "snooze-task", method: http.MethodPost, path: inNamespace + "/leases/snooze",
 		role: auth.Write, tag: tag, write: true, summary: "Put a task back for a while; the attempt does not count",
 		codes: lost},
-		func(c *call, in *struct{ Body api.SnoozeTask }) (none, error) {
-			t, err := c.data.Tasks(c.ctx, c.ns)
-			if err != nil {
-				return none{}, err
-			}
-
+		on((*call).tasks, func(c *call, t *task.Store, in *struct{ Body api.SnoozeTask }) (none, error) {
 			return none{}, t.Snooze(c.ctx, in.Body.LeaseRef.Store(), api.Duration(in.Body.ForMS))
-		})
+		}))
 	declare(s, operation{id: "set-task-output", method: http.MethodPost, path: inNamespace + "/leases/output",
 		role: auth.Write, tag: tag, write: true, summary: "Set the output of a task in hand", codes: lost},
-		func(c *call, in *struct{ Body api.TaskOutput }) (none, error) {
-			t, err := c.data.Tasks(c.ctx, c.ns)
-			if err != nil {
-				return none{}, err
-			}
-
+		on((*call).tasks, func(c *call, t *task.Store, in *struct{ Body api.TaskOutput }) (none, error) {
 			return none{}, t.SetOutput(c.ctx, in.Body.LeaseRef.Store(), in.Body.Output)
-		})
+		}))
 }
 
 // eachTask declares what is done with tasks by their ids, and lists of them.
@@ -197,7 +167,9 @@ func (s *service) eachTask() {
 					return out, err
 				}
 			}
-			t, err := c.data.FindTasks(c.ctx, c.ns)
+			t, err := c.findTasks()
+
+			// A namespace without tasks has an empty list. A queue that is asked for by name must be there.
 			if errors.Is(err, holdfast.ErrNotFound) && in.Queue == "" {
 				return out, nil
 			}
@@ -215,15 +187,11 @@ func (s *service) eachTask() {
 		})
 	declare(s, operation{id: "get-task", method: http.MethodGet, path: inNamespace + "/tasks/{id}", role: auth.Read,
 		tag: tag, summary: "Describe a task", codes: missing},
-		func(c *call, in *id) (out api.Task, err error) {
-			t, err := c.data.FindTasks(c.ctx, c.ns)
-			if err != nil {
-				return out, err
-			}
+		on((*call).findTasks, func(c *call, t *task.Store, in *id) (out api.Task, err error) {
 			found, err := t.Get(c.ctx, in.ID)
 
 			return api.FromTask(&found), err
-		})
+		}))
 
 	for _, do := range []struct {
 		operation
@@ -238,14 +206,9 @@ func (s *service) eachTask() {
 	} {
 		do.role, do.tag, do.write = auth.Write, tag, true
 		do.codes = []string{api.CodeNotFound, api.CodeState, api.CodeExists}
-		declare(s, do.operation, func(c *call, in *id) (none, error) {
-			t, err := c.data.FindTasks(c.ctx, c.ns)
-			if err != nil {
-				return none{}, err
-			}
-
+		declare(s, do.operation, on((*call).findTasks, func(c *call, t *task.Store, in *id) (none, error) {
 			return none{}, do.f(t, c.ctx, in.ID)
-		})
+		}))
 	}
 }
 
@@ -259,99 +222,67 @@ func (s *service) queues() {
 	declare(s, operation{id: "list-queues", method: http.MethodGet, path: inNamespace + "/queues", role: auth.Read,
 		tag: tag, summary: "List queues that have tasks or options, and how they are doing"},
 		func(c *call, _ *none) ([]api.Queue, error) {
-			out := []api.Queue{}
-			t, err := c.data.FindTasks(c.ctx, c.ns)
-			if errors.Is(err, holdfast.ErrNotFound) {
-				return out, nil
-			}
-			if err != nil {
-				return nil, err
-			}
-
-			list, err := t.Queues(c.ctx)
-			for _, q := range list {
-				out = append(out, api.FromQueue(q))
-			}
-
-			return out, err
+			return listed(c, (*task.Store).Queues, api.FromQueue)
 		})
 	declare(s, operation{id: "list-periodic", method: http.MethodGet, path: inNamespace + "/periodic", role: auth.Read,
 		tag: tag, summary: "List periodic tasks, with their last and next ticks",
 		about: "Programs that have the store open themselves add them; their next ticks are enqueued while one of these " +
 			"runs."},
 		func(c *call, _ *none) ([]api.Periodic, error) {
-			out := []api.Periodic{}
-			t, err := c.data.FindTasks(c.ctx, c.ns)
-			if errors.Is(err, holdfast.ErrNotFound) {
-				return out, nil
-			}
-			if err != nil {
-				return nil, err
-			}
-
-			list, err := t.Periodics(c.ctx)
-			for _, p := range list {
-				out = append(out, api.Periodic(p))
-			}
-
-			return out, err
+			return listed(c, (*task.Store).Periodics, func(p task.PeriodicState) api.Periodic { return api.Periodic(p) })
 		})
 	declare(s, operation{id: "get-queue", method: http.MethodGet, path: inNamespace + "/queues/{queue}", role: auth.Read,
 		tag: tag, summary: "How a queue is doing", codes: missing},
-		func(c *call, in *queue) (out api.Queue, err error) {
-			t, err := c.data.FindTasks(c.ctx, c.ns)
-			if err != nil {
-				return out, err
-			}
+		on((*call).findTasks, func(c *call, t *task.Store, in *queue) (out api.Queue, err error) {
 			q, err := t.Queue(c.ctx, in.Queue)
 
 			return api.FromQueue(q), err
-		})
+		}))
 	declare(s, operation{id: "set-queue", method: http.MethodPut, path: inNamespace + "/queues/{queue}", role: auth.Write,
 		tag: tag, write: true, summary: "Set the options of a queue, which need not have tasks yet"},
-		func(c *call, in *struct {
+		on((*call).tasks, func(c *call, t *task.Store, in *struct {
 			queue
 			Body api.QueueOptions
 		}) (none, error) {
-			t, err := c.data.Tasks(c.ctx, c.ns)
-			if err != nil {
-				return none{}, err
-			}
-
 			return none{}, t.SetQueue(c.ctx, in.Queue, in.Body.Store())
-		})
+		}))
 	declare(s, operation{id: "pause-queue", method: http.MethodPost, path: inNamespace + "/queues/{queue}/pause",
 		role: auth.Write, tag: tag, write: true, summary: "Let no task of a queue be claimed; those that run go on"},
-		func(c *call, in *queue) (none, error) {
-			t, err := c.data.Tasks(c.ctx, c.ns)
-			if err != nil {
-				return none{}, err
-			}
-
+		on((*call).tasks, func(c *call, t *task.Store, in *queue) (none, error) {
 			return none{}, t.Pause(c.ctx, in.Queue)
-		})
+		}))
 	declare(s, operation{id: "resume-queue", method: http.MethodPost, path: inNamespace + "/queues/{queue}/resume",
 		role: auth.Write, tag: tag, write: true, summary: "End a pause", codes: missing},
-		func(c *call, in *queue) (none, error) {
-			t, err := c.data.FindTasks(c.ctx, c.ns)
-			if err != nil {
-				return none{}, err
-			}
-
+		on((*call).findTasks, func(c *call, t *task.Store, in *queue) (none, error) {
 			return none{}, t.Resume(c.ctx, in.Queue)
-		})
+		}))
 	declare(s, operation{id: "retry-queue", method: http.MethodPost, path: inNamespace + "/queues/{queue}/retry",
 		role: auth.Write, tag: tag, write: true, stream: true, summary: "Let the dead tasks of a queue run again",
 		codes: missing},
-		func(c *call, in *queue) (out api.Counted, err error) {
-			t, err := c.data.FindTasks(c.ctx, c.ns)
-			if err != nil {
-				return out, err
-			}
+		on((*call).findTasks, func(c *call, t *task.Store, in *queue) (out api.Counted, err error) {
 			out.Count, err = t.RetryAll(c.ctx, in.Queue)
 
 			return out, err
-		})
+		}))
+}
+
+// listed is what the namespace's store of tasks lists, and nothing if it is not there.
+func listed[S, T any](c *call, list func(*task.Store, context.Context) ([]S, error), to func(S) T) ([]T, error) {
+	out := []T{}
+	t, err := c.findTasks()
+	if errors.Is(err, holdfast.ErrNotFound) {
+		return out, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+
+	found, err := list(t, c.ctx)
+	for _, x := range found {
+		out = append(out, to(x))
+	}
+
+	return out, err
 }
 
 // mostBytes says in the document how much an answer has at most, whatever number is asked for.
@@ -367,6 +298,7 @@ func waitFor[T any](c *call, waitMS int64, claim func(ctx context.Context) ([]T,
 		return nil, problem.BadRequest("wait_ms is %d", waitMS)
 	}
 
+	// Three ends of waiting: the server stops, the time has passed, the client is gone. Only the last is an error.
 	ctx, cancel := c.stopping(c.ctx)
 	defer cancel()
 
@@ -384,6 +316,7 @@ func waitFor[T any](c *call, waitMS int64, claim func(ctx context.Context) ([]T,
 	return claimed, err
 }
 
+// enqueued are the results in the form of the API.
 func enqueued(results []task.Result) api.EnqueueResult {
 	out := api.EnqueueResult{Results: make([]api.Enqueued, len(results))}
 	for i, r := range results {

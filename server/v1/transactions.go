@@ -25,6 +25,7 @@ const maxOperations = 1000
 // remembered is for how long the results of a transaction are kept.
 const remembered = 24 * time.Hour
 
+// transactions declares the transaction over messages, logs and tasks.
 func (s *service) transactions() {
 	declare(s, operation{id: "commit-transaction", method: http.MethodPost, path: "/v1/transactions", role: auth.Write,
 		namespace: own, tag: "transactions", write: true,
@@ -39,11 +40,11 @@ func (s *service) transactions() {
 		func(c *call, in *struct{ Body api.Transaction }) (out api.TransactionResult, err error) {
 			steps, key, err := c.steps(in.Body.Operations)
 			if err == nil {
-				err = c.data.DB().Update(c.ctx, func(tx *kv.Tx) error {
-					out, err = transact(tx, steps, key)
-					return err
-				})
+				out, err = c.transact(in.Body.Operations, steps, key)
 			}
+
+			// A namespace that was deleted closes its stores under the transaction. The client gets the answer of the single
+			// call then.
 			if errors.Is(err, holdfast.ErrClosed) { // the server stops, or a namespace was deleted meanwhile
 				for i, o := range in.Body.Operations {
 					if gone := c.data.Check(c.ctx, o.Namespace); gone != nil {
@@ -68,12 +69,16 @@ func (c *call) steps(operations []api.Operation) (steps []step, key []byte, err 
 		return nil, nil, &holdfast.Error{Op: "transaction", Class: holdfast.ErrTooLarge,
 			Detail: fmt.Sprintf("it has %d operations, the limit is %d", n, maxOperations)}
 	}
+
+	// All roles are checked before any store is opened: opening a log makes it.
 	for i, o := range operations {
 		if !c.req.Principal.May(auth.Write, o.Namespace) {
 			return nil, nil, problem.InOperation(i, &holdfast.Error{Op: "transaction", Class: auth.ErrForbidden,
 				Detail: fmt.Sprintf("this needs a token with role %v in namespace %.80q", auth.Write, o.Namespace)})
 		}
 	}
+
+	// The key covers every operation as it was sent, so that a repeat must be the same in all of them.
 	sum, known := sha256.New(), false
 	for i := range operations {
 		one, ids, err := c.step(&operations[i], sum)
@@ -108,6 +113,8 @@ func (c *call) step(o *api.Operation, sum hash.Hash) (do step, ids bool, err err
 	if err != nil {
 		return nil, false, err
 	}
+
+	// A namespace that was deleted and made anew has another history: its results are not those of the first.
 	fmt.Fprintln(sum, info.Created.UnixNano())
 	switch {
 	case o.Write != nil:
@@ -136,10 +143,13 @@ func (c *call) step(o *api.Operation, sum hash.Hash) (do step, ids bool, err err
 	return do, ids, err
 }
 
+// writeStep prepares a write to a stream.
 func (c *call) writeStep(namespace string, w *api.Write) (step, error) {
 	if err := expects(w); err != nil {
 		return nil, err
 	}
+
+	// Opened outside the transaction, which is to be short: those of a database run one after another.
 	n, err := c.data.Messages().Namespace(c.ctx, namespace)
 	if err != nil {
 		return nil, err
@@ -158,6 +168,7 @@ func (c *call) writeStep(namespace string, w *api.Write) (step, error) {
 	}, nil
 }
 
+// appendStep prepares an append to a log, which is made if it is not there.
 func (c *call) appendStep(namespace string, a *api.LogAppend, sum hash.Hash) (step, error) {
 	if err := comesAfter(&a.Append); err != nil {
 		return nil, err
@@ -166,6 +177,8 @@ func (c *call) appendStep(namespace string, a *api.LogAppend, sum hash.Hash) (st
 	if err != nil {
 		return nil, err
 	}
+
+	// A log that was deleted and made anew has another history too.
 	fmt.Fprintln(sum, log.History())
 	events := a.Store()
 	return func(tx *kv.Tx) (api.OperationResult, bool, error) {
@@ -181,6 +194,7 @@ func (c *call) appendStep(namespace string, a *api.LogAppend, sum hash.Hash) (st
 	}, nil
 }
 
+// taskStep prepares what f does with the tasks of a namespace.
 func (c *call) taskStep(namespace string, f func(task.Tx) ([]task.Result, error)) (step, error) {
 	t, err := c.data.Tasks(c.ctx, namespace)
 	if err != nil {
@@ -192,29 +206,96 @@ func (c *call) taskStep(namespace string, f func(task.Tx) ([]task.Result, error)
 	}, nil
 }
 
-// transact does the steps of a transaction, or finds that it was done.
-func transact(tx *kv.Tx, steps []step, key []byte) (out api.TransactionResult, err error) {
-	results := tx.Bucket("holdfast", "transactions")
+// transact does the steps of a transaction, or finds that it was done. It takes the turns of the databases of its
+// namespaces, and of one for its results.
+func (c *call) transact(operations []api.Operation, steps []step, key []byte) (out api.TransactionResult, err error) {
+	var databases []*kv.DB
+	at := map[string]int{}
+	for _, o := range operations {
+		if _, known := at[o.Namespace]; known {
+			continue
+		}
+		db, err := c.data.Database(o.Namespace)
+		if err != nil {
+			return out, err
+		}
+		at[o.Namespace] = len(databases)
+		databases = append(databases, db)
+	}
 	if key != nil {
-		value, err := results.Get(key)
-		switch {
-		case err == nil:
-			if err := json.Unmarshal(value, &out); err != nil {
-				return out, &holdfast.Error{Op: "transaction", Class: holdfast.ErrCorrupt, Cause: err,
-					Detail: "the results that are kept cannot be read"}
-			}
-			repeat(&out)
-			return out, nil // at the level of this transaction: it has seen the first one
-		case !errors.Is(err, holdfast.ErrNotFound):
+		if out, done, err := c.before(key); done || err != nil {
+			return out, err
+		}
+		db, err := c.resultsOf(key)
+		if err != nil {
+			return out, err
+		}
+		databases = append(databases, db)
+	}
+	err = kv.UpdateAll(c.ctx, databases, func(txs []*kv.Tx) error {
+		of := func(i int) *kv.Tx { return txs[at[operations[i].Namespace]] }
+		out, err = decide(of, txs[len(txs)-1].Bucket(transactionResults...), steps, key)
+		return err
+	})
+	return out, err
+}
+
+// transactionResults is the bucket of the results of transactions.
+var transactionResults = []string{"holdfast", "transactions"}
+
+// resultsOf is the database that has the results of a transaction, by its key: one of several, so that transactions of
+// different namespaces seldom wait for each other there.
+func (c *call) resultsOf(key []byte) (*kv.DB, error) {
+	return kv.Open(c.data.Engine(), kv.Options{Name: fmt.Sprintf("results/%02x", key[0]%64), Level: c.data.Level()})
+}
+
+// before finds the results of a transaction where earlier versions kept them: in the database without a name.
+func (c *call) before(key []byte) (out api.TransactionResult, done bool, err error) {
+	err = c.data.DB().Latest(c.ctx, func(tx *kv.Tx) error {
+		out, done, err = remembrance(tx.Bucket(transactionResults...), key)
+		return err
+	})
+	return out, done, err
+}
+
+// remembrance finds the results of a transaction in a bucket.
+func remembrance(results *kv.Bucket, key []byte) (out api.TransactionResult, done bool, err error) {
+	value, err := results.Get(key)
+	if errors.Is(err, holdfast.ErrNotFound) {
+		return out, false, nil
+	}
+	if err != nil {
+		return out, false, err
+	}
+	if err := json.Unmarshal(value, &out); err != nil {
+		return out, false, &holdfast.Error{Op: "transaction", Class: holdfast.ErrCorrupt, Cause: err,
+			Detail: "the results that are kept cannot be read"}
+	}
+	repeat(&out)
+	return out, true, nil
+}
+
+// decide is called in the transactions of databases: of is that of an operation, results the bucket of its results.
+func decide(
+	of func(i int) *kv.Tx,
+	results *kv.Bucket,
+	steps []step,
+	key []byte,
+) (out api.TransactionResult, err error) {
+	if key != nil {
+		// At the level of this transaction: it has seen the first one.
+		if out, done, err := remembrance(results, key); done || err != nil {
 			return out, err
 		}
 	}
 
 	first, repeats := 0, 0
 	out.Results = make([]api.OperationResult, len(steps))
+
+	// Every step is done before repeats are judged: each sees what those before it have written.
 	for i, one := range steps {
 		repeated := false
-		if out.Results[i], repeated, err = one(tx); err != nil {
+		if out.Results[i], repeated, err = one(of(i)); err != nil {
 			return api.TransactionResult{}, problem.InOperation(i, err)
 		}
 		if repeated {
@@ -224,6 +305,8 @@ func transact(tx *kv.Tx, steps []step, key []byte) (out api.TransactionResult, e
 			repeats++
 		}
 	}
+
+	// Some ids are known and others new: this is no repeat of one transaction, and doing the rest would be half of two.
 	if repeats > 0 && repeats < len(steps) {
 		return api.TransactionResult{}, problem.InOperation(first, &holdfast.Error{Op: "transaction",
 			Class: event.ErrPartialRepeat, Detail: "its ids are known, and what other operations do is new",
@@ -237,7 +320,7 @@ func transact(tx *kv.Tx, steps []step, key []byte) (out api.TransactionResult, e
 	if err != nil {
 		return out, err
 	}
-	return out, results.PutUntil(key, value, tx.Now().Add(remembered))
+	return out, results.PutUntil(key, value, of(0).Now().Add(remembered))
 }
 
 // repeat marks results as those of a transaction that was done before.

@@ -32,7 +32,6 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/ndjson"
-	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/fanout"
 	"github.com/holdfastdb/holdfast/server/problem"
@@ -43,8 +42,6 @@ import (
 type Options struct {
 	// Version is that of the server.
 	Version string
-	// Tokens are those that the server knows.
-	Tokens *auth.Tokens
 	// Ready says why the server is not ready, nil if it is.
 	Ready func() error
 	// Backup copies what an engine shows to a new directory; nil means that there are no backups.
@@ -58,6 +55,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// service is the API over the data. Its fields are set by Routes and not changed any more.
 type service struct {
 	data   *data.Data
 	o      Options
@@ -84,6 +82,8 @@ func Routes(d *data.Data, o Options) []route.Route {
 		},
 		Security: []map[string][]string{{"token": {}}},
 	}
+
+	// Each of these declares its operations, which adds routes and a part of the document.
 	s.messages()
 	s.streams()
 	s.subscriptions()
@@ -91,6 +91,8 @@ func Routes(d *data.Data, o Options) []route.Route {
 	s.tasks()
 	s.transactions()
 	s.admin()
+
+	// The schemas are complete only now, when all operations have named their types.
 	describe(s.doc)
 	s.openAPI()
 
@@ -100,6 +102,7 @@ func Routes(d *data.Data, o Options) []route.Route {
 // stopping ends a context that is returned when the server begins to stop.
 func (c *call) stopping(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
+
 	if c.req.Stopping == nil {
 		return ctx, func() { cancel(nil) }
 	}
@@ -114,4 +117,5 @@ func (c *call) stopping(ctx context.Context) (context.Context, context.CancelFun
 	return ctx, func() { cancel(nil) }
 }
 
+// typeOf is the type of the parts of an answer that declareRaw cannot infer.
 func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }

@@ -130,7 +130,6 @@ type Pending struct {
 	s       *Store
 	tail    receipts.Tail // of the append and of what was applied before it
 	settles uint64        // readers may see everything up to here once that has been waited for
-	waits   bool          // that has to be waited for
 	result  Result
 	given   []Event // of a repeat, to be compared with those that are there
 }
@@ -144,10 +143,8 @@ func (p Pending) Wait() (Result, error) {
 	if p.s == nil {
 		return p.result, nil
 	}
-	if p.waits {
-		if err := p.s.settled(p.settles, p.tail.Wait()); err != nil {
-			return Result{}, err
-		}
+	if err := p.settle(); err != nil {
+		return Result{}, err
 	}
 	if p.given != nil {
 		if err := p.s.compare(p.result, p.given); err != nil {
@@ -156,6 +153,9 @@ func (p Pending) Wait() (Result, error) {
 	}
 	return p.result, nil
 }
+
+// settle is Wait without a result.
+func (p *Pending) settle() error { return p.s.settled(p.settles, p.tail.Wait()) }
 
 // minSeconds and maxSeconds are the whole seconds since 1970 whose nanoseconds fit in an
 // int64.
@@ -195,8 +195,9 @@ type terms struct {
 	add         func(*Commit) error
 	commit      *Commit // for add; made by the caller, or events would escape to the heap in an append without add, too
 	unawaited   bool    // the caller may never wait for them
-	new         bool    // their ids are
+	new         bool    // all have ids, which were made for them
 	level       holdfast.Level
+	part        *Part // of the transaction that appends them, nil if it is a call
 }
 
 // place gives the events their positions in the log and sets p, unless it fails.
@@ -213,133 +214,166 @@ func (s *Store) place(ctx context.Context, p *Pending, how terms, events []Event
 	if err := s.check(a, events); err != nil {
 		return err
 	}
-	if timed(events) || s.late.Load() {
-		if err := s.enter(ctx); err != nil {
+	named := events[0].ID != ""
+	how.new = allNew(events)
+	if crowd := s.crowd.Load(); named && how.unawaited && crowd > s.durable.Load() {
+		if err := s.await(ctx, crowd); err != nil {
 			return err
-		}
-		err := s.begun()
-		if err == nil && timed(events) {
-			err = s.allow(false)
-		}
-		s.life.Leave()
-		if err != nil {
-			return s.met(err)
 		}
 	}
 
 	// Everything that takes time is done before the lock is taken, for the positions that
 	// the events will most likely get. If another append comes first, the batch is built
 	// again under the lock.
-	//
-	// seen comes before guess: an id that was made durable before seen then lies in a
-	// generation that is looked into.
-	was := glance{edits: s.edits.Load(), seen: s.durable.Load()}
-	was.next = s.next.Load()
-	if how.add == nil {
-		if err := s.build(a, events, was.next); err != nil {
+	reads := timed(events) || s.late.Load() || named && !how.new
+	if reads {
+		if err := s.enter(ctx); err != nil {
 			return err
 		}
 	}
-	named := events[0].ID != ""
-	if named {
-		how.new = !slices.ContainsFunc(events, func(e Event) bool { return !e.NewID })
-		if crowd := s.crowd.Load(); how.unawaited && crowd > s.durable.Load() {
-			if err := s.await(ctx, crowd); err != nil {
-				return err
-			}
-		}
-		if !how.new {
-			if err := s.enter(ctx); err != nil {
-				return err
-			}
-			err := s.lookUp(a, events, was.next)
-			s.life.Leave()
-			if err != nil {
-				return s.met(err)
-			}
-		}
+	was, err := s.look(a, events, &how, reads)
+	if reads {
+		s.life.Leave()
 	}
-
-	err = func() error {
-		if err := s.turn.Take(ctx); err != nil {
-			return err
-		}
-		defer s.turn.Give() // the caller's code may panic
-		err := s.apply(p, a, events, how, was)
-		if err == nil && how.unawaited && !p.result.Repeated {
-			s.unawaited = p.result.Last
-		}
-		return err
-	}()
 	if err != nil {
 		return s.met(err)
 	}
-	if how.unawaited && s.arrived.awaited() {
-		_ = s.settle() // the receipt tells
+	if err := s.inTurn(ctx, func() error { return s.apply(p, a, events, &how, was) }); err != nil {
+		return s.met(err)
 	}
-	if named && p.result.Last/s.window >= s.sweeper.due.Load() {
-		s.sweep(p.result.Last, len(events))
-	}
+	s.placed(how.unawaited, named, p.result.Last, len(events))
 	return nil
 }
 
-// glance is what a goroutine saw of the log before it got mu. An id that was not visible when it was looked up, later,
-// was either above seen, and may still be in memory, or has come with an edit.
+// allNew reports whether the events have ids that were all made for them.
+func allNew(events []Event) bool {
+	return events[0].ID != "" && !slices.ContainsFunc(events, func(e Event) bool { return !e.NewID })
+}
+
+// glance is what a goroutine saw of the log before it got the lock. An id that was not visible when it was looked up,
+// later, was either above seen, and may still be in memory, or has come with an edit.
 type glance struct {
 	edits uint64 // imports and removals
 	seen  uint64 // how far readers saw
 	next  uint64 // the position of the next event
 }
 
-// apply is called with mu held.
-func (s *Store) apply(p *Pending, a *appender, events []Event, how terms, was glance) error {
-	if err := s.state(); err != nil {
-		return err
+// nextFor is the position of the next event, in the log or in a transaction.
+func (s *Store) nextFor(how *terms) uint64 {
+	if how.part != nil {
+		return how.part.next
 	}
-	next := s.next.Load()
+	return s.next.Load()
+}
+
+// ready makes the log ready for the events, before they get positions.
+func (s *Store) ready(events []Event) error {
+	err := s.begun()
+	if err == nil && timed(events) {
+		err = s.allow(false)
+	}
+	return err
+}
+
+// look does what an append needs before its turn, for the position that it would have now. reads says that the caller
+// has entered, which it must have if events have a time, or ids that may be known, or the log is late.
+func (s *Store) look(a *appender, events []Event, how *terms, reads bool) (was glance, err error) {
+	if reads {
+		if err := s.ready(events); err != nil {
+			return was, err
+		}
+	}
+	// seen comes before next: an id that was made durable before seen then lies in a
+	// generation that is looked into.
+	was = glance{edits: s.edits.Load(), seen: s.durable.Load()}
+	was.next = s.nextFor(how)
+	if how.add == nil {
+		if err := s.build(a, events, was.next); err != nil {
+			return was, err
+		}
+	}
 	if events[0].ID != "" && !how.new {
-		if found, err := s.repeated(p, a, events, how.level, next, was); found || err != nil {
-			return err
+		err = s.lookUp(a, events, was.next)
+	}
+	return was, err
+}
+
+// decide finds out, now that it is the events' turn, whether they are a repeat, and then sets p. Otherwise it checks
+// the terms and makes the batch. It is called with the lock, but in a transaction without.
+func (s *Store) decide(p *Pending, a *appender, events []Event, how *terms, was glance) (again bool, err error) {
+	next := s.nextFor(how)
+	if events[0].ID != "" && !how.new {
+		if how.part != nil {
+			s.turn.Lock()
+		}
+		again, err = s.repeated(p, a, events, how.level, next, was)
+		if how.part != nil {
+			s.turn.Unlock()
+		}
+		if again || err != nil {
+			return again, err
 		}
 	}
 	if how.conditional && next-1 != how.last {
-		return s.fail("append", ErrConflict, &Conflict{how.last, next - 1}, "", "nothing was appended")
+		return false, s.fail("append", ErrConflict, &Conflict{how.last, next - 1}, "", "nothing was appended")
 	}
-	if how.add == nil {
-		if next != was.next {
-			if err := s.build(a, events, next); err != nil {
-				return err
-			}
-		}
-	} else {
-		c := how.commit
-		c.First, c.Keys = next, &a.own
-		if err := s.buildWith(a, c, how.add); err != nil {
-			return err
-		}
+	if how.add != nil {
+		how.commit.First, how.commit.Keys = next, &a.own
+		return false, s.buildWith(a, how.commit, how.add)
 	}
+	if next != was.next {
+		return false, s.build(a, events, next)
+	}
+	return false, nil
+}
+
+// apply is called with the lock.
+func (s *Store) apply(p *Pending, a *appender, events []Event, how *terms, was glance) error {
+	again, err := s.decide(p, a, events, how, was)
+	if again || err != nil {
+		return err
+	}
+	next := s.next.Load()
+	end := next + uint64(len(events))
 	receipt, err := s.eng.Apply(&a.batch, how.level)
 	if err != nil {
 		return err
 	}
-	end := next + uint64(len(events))
-	s.next.Store(end)
-	s.applied(receipt, how.level)
-	if events[0].ID != "" {
-		s.recent.add(events, next, s.durable.Load())
-		s.crowd.Store(s.recent.crowd())
-	}
-	p.s, p.tail, p.settles, p.waits = s, s.tail, end-1, true
+	s.applied(receipt, how.level, end)
+	p.s, p.tail, p.settles = s, s.tail, end-1
 	p.result.First, p.result.Last = next, end-1
+	if events[0].ID != "" {
+		s.remember(events, next)
+	}
+	if how.unawaited {
+		s.unawaited = end - 1
+	}
 	if how.commit != nil {
 		how.commit.done()
 	}
 	return nil
 }
 
+// remember keeps the ids of events that have their places, from first on. It is called with the lock.
+func (s *Store) remember(events []Event, first uint64) {
+	s.recent.add(events, first, s.durable.Load())
+	s.crowd.Store(s.recent.crowd())
+}
+
+// placed does what is due after n events up to last have their places, with ids or not; nobody may wait for them.
+func (s *Store) placed(unawaited, named bool, last uint64, n int) {
+	if unawaited && s.arrived.awaited() {
+		_ = s.settle() // the receipt tells
+	}
+	if named && last/s.window >= s.sweeper.due.Load() {
+		s.sweep(last, n)
+	}
+}
+
 // buildWith is build with what another store adds.
 func (s *Store) buildWith(a *appender, c *Commit, add func(*Commit) error) error {
-	if err := s.extend(c, add, nil); err != nil {
+	c.Keys.Reset()
+	if err := add(c); err != nil {
 		return err
 	}
 	if err := s.checkEach(a, c.Events); err != nil {
@@ -351,17 +385,11 @@ func (s *Store) buildWith(a *appender, c *Commit, add func(*Commit) error) error
 	return s.join(&a.batch, c)
 }
 
-// extend calls add, if there is one, and adds to b what it adds.
+// extend adds to b what another store adds.
 func (s *Store) extend(c *Commit, add func(*Commit) error, b *holdfast.Batch) error {
 	c.Keys.Reset()
-	if add == nil {
-		return nil
-	}
 	if err := add(c); err != nil {
 		return err
-	}
-	if b == nil {
-		return nil
 	}
 	return s.join(b, c)
 }

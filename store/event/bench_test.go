@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
@@ -90,6 +91,50 @@ func BenchmarkAppendWithID(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
 			events[0].ID = fmt.Sprintf("01J%023d", i)
 			if _, err := s.Append(ctx, events...); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// BenchmarkOffset saves an offset and loads it.
+func BenchmarkOffset(b *testing.B) {
+	benchTargets(b, func(b *testing.B, eng holdfast.Engine, level holdfast.Level) {
+		b.ReportAllocs()
+		s := openLog(b, eng, event.Options{Level: level})
+		defer closeLog(b, s)
+		for b.Loop() {
+			if err := s.SaveOffset(ctx, "sub", 0); err != nil {
+				b.Fatal(err)
+			}
+			if _, err := s.LoadOffset(ctx, "sub"); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// BenchmarkTransaction appends an event with an id and saves an offset in one transaction.
+func BenchmarkTransaction(b *testing.B) {
+	benchTargets(b, func(b *testing.B, eng holdfast.Engine, level holdfast.Level) {
+		b.ReportAllocs()
+		db, err := kv.Open(eng, kv.Options{Level: level})
+		if err != nil {
+			b.Fatal(err)
+		}
+		s := openLog(b, eng, event.Options{Level: level})
+		defer closeLog(b, s)
+		events := benchEvents(1)
+		for i := 0; b.Loop(); i++ {
+			events[0].ID = fmt.Sprintf("01J%023d", i)
+			err := db.Update(ctx, func(tx *kv.Tx) error {
+				r, err := s.In(tx).Append(events...)
+				if err != nil {
+					return err
+				}
+				return s.In(tx).SaveOffset("sub", r.Last)
+			})
+			if err != nil {
 				b.Fatal(err)
 			}
 		}

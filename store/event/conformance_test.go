@@ -34,7 +34,6 @@ func TestConformance(t *testing.T) {
 		{"offsets and snapshots", testCursors},
 		{"lists", testLists},
 		{"retention", testRetention},
-		{"offset with operations of the caller", testSaveOffsetWith},
 		{"packs", testPacks},
 		{"truncation", testTruncation},
 		{"gaps", testGaps},

@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/names"
 	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
@@ -18,31 +17,18 @@ import (
 // position that readers do not see yet is ErrAhead; a truncated one is accepted. As in Append, ctx is checked
 // until the save is applied, and not after.
 func (s *Store) SaveOffset(ctx context.Context, subscription string, pos uint64) error {
-	return s.save(ctx, "save offset", s.keys.Offset(subscription), subscription, pos, nil, nil)
-}
-
-// SaveOffsetFor is SaveOffset and, in the same commit, the operations of package projection on the keys of a read
-// model. The batch is not changed, and can be reused after the call. ErrBadKey: an operation reaches for keys that a
-// store can have.
-func (s *Store) SaveOffsetFor(ctx context.Context, _ keyspace.Kind, subscription string, pos uint64,
-	with *holdfast.Batch) error {
-	if err := with.Err(); err != nil {
-		return err
-	}
-	return s.save(ctx, "save offset", s.keys.Offset(subscription), subscription, pos, nil, with)
+	return s.save(ctx, "save offset", s.keys.Offset(subscription), subscription, pos, nil)
 }
 
 // LoadOffset returns what SaveOffset has saved last, or ErrNotFound. While a save is in progress it waits until that
 // is durable. It also works after a failed write, except for a subscription whose own save has failed: its state is
 // unknown until the log is opened again.
 func (s *Store) LoadOffset(ctx context.Context, subscription string) (uint64, error) {
-	pos, rest, err := s.loadCursor(ctx, "load offset", s.keys.Offset(subscription), subscription)
-	if err == nil && len(rest) > 0 {
-		return 0, s.fail("load offset", holdfast.ErrCorrupt, nil, "", "the offset of %q is %d bytes too long", subscription,
-			len(rest))
-	}
+	pos, _, err := s.loadCursor(ctx, loadOffset, s.keys.Offset(subscription), subscription)
 	return pos, err
 }
+
+const loadOffset = "load offset" // whose value is no more than a position
 
 // DeleteOffset removes a subscription. It is no error if there is none.
 func (s *Store) DeleteOffset(ctx context.Context, subscription string) error {
@@ -53,7 +39,7 @@ func (s *Store) DeleteOffset(ctx context.Context, subscription string) error {
 // to position. It replaces the one before. Names and positions are
 // as in SaveOffset.
 func (s *Store) SaveSnapshot(ctx context.Context, projection string, pos uint64, state []byte) error {
-	return s.save(ctx, "save snapshot", s.keys.Snapshot(projection), projection, pos, state, nil)
+	return s.save(ctx, "save snapshot", s.keys.Snapshot(projection), projection, pos, state)
 }
 
 // LoadSnapshot returns what SaveSnapshot has saved last, or ErrNotFound. The state is the
@@ -74,32 +60,43 @@ func (s *Store) checkName(op, name string) error {
 	return nil
 }
 
-func (s *Store) save(ctx context.Context, op string, key []byte, name string, pos uint64, state []byte,
-	with *holdfast.Batch) error {
-	if err := s.checkName(op, name); err != nil {
+func (s *Store) save(ctx context.Context, op string, key []byte, name string, pos uint64, state []byte) error {
+	value, err := s.cursorValue(op, name, pos, s.durable.Load(), state)
+	if err != nil {
 		return err
 	}
-	if what := names.Wrong(name, s.maxID); what != "" { // one that was given before can be loaded and removed
-		return s.fail(op, holdfast.ErrBadOption, nil, "", "the name %s", what)
-	}
-	if last := s.durable.Load(); pos > last {
-		return s.fail(op, ErrAhead, nil, "", "position %d, the last one is %d", pos, last)
-	}
-	if n := int64(format.CursorSize + len(state)); n > s.maxValue {
-		return s.fail(op, holdfast.ErrTooLarge, nil, "", "the state takes %d bytes, the limit is %d", n, s.maxValue)
-	}
 	var b holdfast.Batch
-	b.Set(key, append(format.AppendCursor(make([]byte, 0, format.CursorSize+len(state)), pos), state...))
-	if with != nil {
-		if err := keyspace.Check("event "+op, with); err != nil {
-			return err
-		}
-		b.Append(with)
-	}
+	b.Set(key, value)
 	if int64(b.Size()) > s.maxBatch {
 		return s.fail(op, holdfast.ErrTooLarge, nil, "", "it takes %d bytes, a batch at most %d", b.Size(), s.maxBatch)
 	}
 	return s.commitCursor(ctx, key, &b)
+}
+
+// cursorValue checks what is to be saved in a log with that last position, and encodes it.
+func (s *Store) cursorValue(op, name string, pos, last uint64, state []byte) ([]byte, error) {
+	if err := s.checkName(op, name); err != nil {
+		return nil, err
+	}
+	if what := names.Wrong(name, s.maxID); what != "" { // one that was given before can be loaded and removed
+		return nil, s.fail(op, holdfast.ErrBadOption, nil, "", "the name %s", what)
+	}
+	if pos > last {
+		return nil, s.fail(op, ErrAhead, nil, "", "position %d, the last one is %d", pos, last)
+	}
+	if n := int64(format.CursorSize + len(state)); n > s.maxValue {
+		return nil, s.fail(op, holdfast.ErrTooLarge, nil, "", "the state takes %d bytes, the limit is %d", n, s.maxValue)
+	}
+	return append(format.AppendCursor(make([]byte, 0, format.CursorSize+len(state)), pos), state...), nil
+}
+
+// decodeCursor is what cursorValue has encoded.
+func (s *Store) decodeCursor(op, name string, value []byte) (pos uint64, state []byte, err error) {
+	pos, state, ok := format.DecodeCursor(value)
+	if !ok || op == loadOffset && len(state) > 0 {
+		return 0, nil, s.fail(op, holdfast.ErrCorrupt, nil, "", "what is kept for %q cannot be read", name)
+	}
+	return pos, state, nil
 }
 
 func (s *Store) drop(ctx context.Context, op string, key []byte, name string) error {
@@ -111,57 +108,33 @@ func (s *Store) drop(ctx context.Context, op string, key []byte, name string) er
 	return s.commitCursor(ctx, key, &b)
 }
 
-// saving holds, for loads, the last save of each key that is not known to be durable, because it is in progress or
-// has failed.
-type saving struct {
-	mu   sync.Mutex // covers order too
-	last map[string]*save
-}
+// save is the last save of an offset or snapshot that is not known to be durable, because it is in progress or has
+// failed. Loads wait for it.
+type save struct{ wait func() error }
 
-type save struct {
-	placed chan struct{} // closed when it has its place, or has none
-	wait   func() error  // set before: returns when the save is settled
-}
-
-// settled returns when the save is, with its error, or when ctx ends.
-func (w *save) settled(ctx context.Context) error {
-	select {
-	case <-w.placed:
-		return receipts.WaitFor(ctx, w.wait)
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// begin notes a save that is about to be applied. It is called with mu held, or with that of the transaction's turn.
-func (c *saving) begin(key []byte) *save {
-	w := &save{placed: make(chan struct{})}
-	c.last[string(key)] = w
-	return w
-}
-
-// place says how to wait for the save; nil is for one that was refused, before which was another one, or nil.
-func (c *saving) place(key []byte, w *save, wait func() error, before *save) {
+// saving notes a save that has its place, and how it is waited for. It is called with the lock.
+func (s *Store) saving(key string, wait func() error) *save {
+	w := new(save)
 	w.wait = sync.OnceValue(func() error {
-		if wait == nil {
-			return nil
-		}
 		err := wait()
 		if err == nil {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			if c.last[string(key)] == w {
-				delete(c.last, string(key))
+			s.turn.Lock()
+			defer s.turn.Unlock()
+			if s.saves[key] == w {
+				delete(s.saves, key)
 			}
 		}
 		return err
 	})
-	if wait == nil && c.last[string(key)] == w {
-		if delete(c.last, string(key)); before != nil {
-			c.last[string(key)] = before
-		}
-	}
-	close(w.placed)
+	s.saves[key] = w
+	return w
+}
+
+// unsaved returns the save of a key that is to be waited for, nil if there is none.
+func (s *Store) unsaved(key []byte) *save {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	return s.saves[string(key)]
 }
 
 func (s *Store) commitCursor(ctx context.Context, key []byte, b *holdfast.Batch) error {
@@ -173,20 +146,15 @@ func (s *Store) commitCursor(ctx context.Context, key []byte, b *holdfast.Batch)
 		return err
 	}
 	defer s.life.Leave()
-	if err := s.turn.Take(ctx); err != nil {
-		return err
-	}
-	c := &s.saving
-	c.mu.Lock()
-	receipt, err := s.eng.Apply(b, level)
 	var w *save
-	if err == nil {
-		s.saved.Add(receipt, level)
-		w = c.begin(key)
-		c.place(key, w, func() error { return s.wait(receipt, nil) }, nil)
-	}
-	c.mu.Unlock()
-	s.turn.Give()
+	err = s.inTurn(ctx, func() error {
+		receipt, err := s.eng.Apply(b, level)
+		if err == nil {
+			s.saved.Add(receipt, level)
+			w = s.saving(string(key), func() error { return s.wait(receipt, nil) })
+		}
+		return err
+	})
 	if err != nil {
 		return s.met(err)
 	}
@@ -212,22 +180,16 @@ func (s *Store) loadCursor(ctx context.Context, op string, key []byte, name stri
 		if err != nil && !missing {
 			return 0, nil, s.met(err)
 		}
-		s.saving.mu.Lock()
-		w := s.saving.last[string(key)]
-		s.saving.mu.Unlock()
+		w := s.unsaved(key)
 		if w == nil {
 			break
 		}
-		if err := w.settled(ctx); err != nil {
+		if err := receipts.WaitFor(ctx, w.wait); err != nil {
 			return 0, nil, err
 		}
 	}
 	if missing {
 		return 0, nil, holdfast.ErrNotFound
 	}
-	pos, rest, ok := format.DecodeCursor(value)
-	if !ok {
-		return 0, nil, s.fail(op, holdfast.ErrCorrupt, nil, "", "what is kept for %q cannot be read", name)
-	}
-	return pos, rest, nil
+	return s.decodeCursor(op, name, value)
 }

@@ -7,12 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
-	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
 )
@@ -56,11 +53,8 @@ func (s *Store) Import(ctx context.Context, events ...Event) (added int, err err
 // that are there with the same id at the same position are not compared further.
 func (s *Store) ImportFor(ctx context.Context, _ keyspace.Kind, add func(*Commit) error, events ...Event) (added int,
 	err error) {
-	level, err := s.at(ctx)
+	level, err := s.edit(ctx)
 	if err != nil {
-		return 0, err
-	}
-	if err := s.edit(ctx); err != nil {
 		return 0, err
 	}
 	defer s.edited()
@@ -87,16 +81,22 @@ func (s *Store) ImportFor(ctx context.Context, _ keyspace.Kind, add func(*Commit
 	if err := s.insert(a, &b, events[:n]); err != nil {
 		return 0, s.met(err)
 	}
-	s.hidden.add(events[:n])
-	p, err := s.applyImport(ctx, level, a, &b, events, n, add)
-	if err != nil {
-		s.hidden.clear()
+	if n > 0 {
+		hidden := make(map[uint64]bool, n)
+		for i := range events[:n] {
+			hidden[events[i].Position] = true
+		}
+		s.hidden.Store(&hidden)
+	}
+	var p Pending
+	if err := s.inTurn(ctx, func() error { return s.applyImport(&p, level, a, &b, events, n, add) }); err != nil {
+		s.hidden.Store(nil)
 		return 0, s.met(err)
 	}
-	if err := s.settled(p.settles, p.tail.Wait()); err != nil {
+	if err := p.settle(); err != nil {
 		return 0, s.met(err) // they stay hidden: a crash can take them back
 	}
-	s.hidden.clear()
+	s.hidden.Store(nil)
 	s.turn.Lock()
 	clear(s.importing)
 	s.edits.Add(1) // they can be found in the engine now
@@ -104,66 +104,49 @@ func (s *Store) ImportFor(ctx context.Context, _ keyspace.Kind, add func(*Commit
 	return len(events), nil
 }
 
-// applyImport puts the first n events into b's holes, and the others behind the end of the log.
-func (s *Store) applyImport(ctx context.Context, level holdfast.Level, a *appender, b *holdfast.Batch, events []Event,
-	n int, add func(*Commit) error) (p Pending, err error) {
-	if err := s.turn.Take(ctx); err != nil {
-		return p, err
-	}
-	defer s.turn.Give()
-	if err := s.state(); err != nil {
-		return p, err
-	}
+// applyImport puts the first n events into b's holes, and the others behind the end of the log. It is called with the
+// lock.
+func (s *Store) applyImport(p *Pending, level holdfast.Level, a *appender, b *holdfast.Batch, events []Event, n int,
+	add func(*Commit) error) error {
 	// Ids that appends have brought since they were looked up; those that have left memory are visible now.
 	if err := s.unknown(a, events); err != nil {
-		return p, err
+		return err
 	}
 	next := s.next.Load()
-	at := next
 	for i := range events[n:] {
 		e := &events[n+i]
 		if e.Position < next { // an append has come first
-			return p, s.taken(e.Position, e.Position)
+			return s.taken(e.Position, e.Position)
 		}
-		if hole := e.Position - at; hole > 0 {
-			keyspace.SetNumber(a.key, e.Position-1)
-			a.record = format.AppendHole(a.record[:0], hole)
-			b.Set(a.key, a.record)
-		}
-		at = e.Position + 1
+		s.hole(a, b, next, e.Position)
+		next = e.Position + 1
 	}
 	c := Commit{First: events[0].Position, Events: events, Keys: &a.own}
-	if err := s.extend(&c, add, b); err != nil {
-		return p, err
-	}
 	if add != nil {
+		if err := s.extend(&c, add, b); err != nil {
+			return err
+		}
 		if err := s.checkEach(a, events); err != nil {
-			return p, err
+			return err
 		}
 	}
 	for i := range events {
 		s.put(a, b, &events[i], a.now)
 	}
-	receipt, err := s.eng.Apply(b, level)
-	if err != nil {
-		return p, err
+	if err := s.commit(b, level, next); err != nil {
+		return err
 	}
+	*p = s.pending()
 	for i := range events {
 		if id := events[i].ID; id != "" {
 			s.importing[s.folded(id)] = events[i].Position
 		}
 	}
-	s.next.Store(at)
-	s.applied(receipt, level)
 	c.done()
-	p.tail = s.tail
-	if at > next {
-		p.settles = at - 1
-	}
-	return p, nil
+	return nil
 }
 
-// unknown checks, with mu held, that no event has the id of another.
+// unknown checks, with the lock, that no event has the id of another.
 func (s *Store) unknown(a *appender, events []Event) error {
 	oldest := s.oldest(s.next.Load())
 	for i := range events {
@@ -339,11 +322,8 @@ func (s *Store) Remove(ctx context.Context, positions ...uint64) (removed int, e
 // to be removed, by their positions; without any, add is not called.
 func (s *Store) RemoveFor(ctx context.Context, _ keyspace.Kind, add func(*Commit) error, positions ...uint64) (
 	removed int, err error) {
-	level, err := s.at(ctx)
+	level, err := s.edit(ctx)
 	if err != nil {
-		return 0, err
-	}
-	if err := s.edit(ctx); err != nil {
 		return 0, err
 	}
 	defer s.edited()
@@ -374,41 +354,33 @@ func (s *Store) RemoveFor(ctx context.Context, _ keyspace.Kind, add func(*Commit
 		return 0, s.barrier(level)
 	}
 	c := Commit{First: events[0].Position, Events: events, Keys: &a.own}
-	tail, err := s.applyRemoval(ctx, level, &c, add, &b)
+	var p Pending
+	err = s.inTurn(ctx, func() error {
+		if add != nil {
+			if err := s.extend(&c, add, &b); err != nil {
+				return err
+			}
+		}
+		if err := s.commit(&b, level, s.next.Load()); err != nil {
+			return err
+		}
+		p = s.pending()
+		for i := range events {
+			if id := s.folded(events[i].ID); s.recent.at[id] == events[i].Position {
+				delete(s.recent.at, id)
+			}
+		}
+		s.edits.Add(1) // ids that were looked up before may be free now
+		c.done()
+		return nil
+	})
 	if err != nil {
 		return 0, s.met(err)
 	}
-	if err := s.settled(0, tail.Wait()); err != nil {
+	if err := p.settle(); err != nil {
 		return 0, err
 	}
 	return len(events), nil
-}
-
-func (s *Store) applyRemoval(ctx context.Context, level holdfast.Level, c *Commit, add func(*Commit) error,
-	b *holdfast.Batch) (_ receipts.Tail, err error) {
-	if err := s.turn.Take(ctx); err != nil {
-		return receipts.Tail{}, err
-	}
-	defer s.turn.Give()
-	if err := s.state(); err != nil {
-		return receipts.Tail{}, err
-	}
-	if err := s.extend(c, add, b); err != nil {
-		return receipts.Tail{}, err
-	}
-	receipt, err := s.eng.Apply(b, level)
-	if err != nil {
-		return receipts.Tail{}, err
-	}
-	for i := range c.Events {
-		if id := s.folded(c.Events[i].ID); s.recent.at[id] == c.Events[i].Position {
-			delete(s.recent.at, id)
-		}
-	}
-	s.applied(receipt, level)
-	s.edits.Add(1) // ids that were looked up before may be free now
-	c.done()
-	return s.tail, nil
 }
 
 // cut adds to b what makes holes of the positions, which are in order and in the log, and returns the events there.
@@ -532,21 +504,25 @@ func (s *Store) decode(pos uint64, value []byte) (events []stored, err error) {
 	return events, nil
 }
 
-// edit begins what changes the log other than at its end, which one goroutine does at a time; edited ends it.
-func (s *Store) edit(ctx context.Context) error {
+// edit begins what changes the log other than at its end, which one goroutine does at a time, and returns its level;
+// edited ends it.
+func (s *Store) edit(ctx context.Context) (holdfast.Level, error) {
+	level, err := s.at(ctx)
+	if err != nil {
+		return level, err
+	}
 	if err := holdfast.CheckContext(ctx); err != nil {
-		return err
+		return level, err
 	}
 	select {
 	case s.editing <- struct{}{}:
 	case <-ctx.Done():
-		return ctx.Err()
+		return level, ctx.Err()
 	}
-	if err := s.enter(ctx); err != nil {
+	if err = s.enter(ctx); err != nil {
 		<-s.editing
-		return err
 	}
-	return nil
+	return level, err
 }
 
 func (s *Store) edited() {
@@ -574,40 +550,4 @@ func (s *Store) allow(holes bool) error {
 		s.stamps.Store(true)
 	}
 	return err
-}
-
-// hidden are positions whose events an import has put into holes and that are not durable yet: an engine may show them
-// all the same.
-type hidden struct {
-	any       atomic.Bool
-	mu        sync.Mutex
-	positions map[uint64]struct{}
-}
-
-func (h *hidden) add(events []Event) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.positions = make(map[uint64]struct{}, len(events))
-	for i := range events {
-		h.positions[events[i].Position] = struct{}{}
-	}
-	h.any.Store(len(events) > 0)
-}
-
-func (h *hidden) clear() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.positions = nil
-	h.any.Store(false)
-}
-
-// is reports whether the event at pos, which has been read, is not to be shown.
-func (h *hidden) is(pos uint64) bool {
-	if !h.any.Load() {
-		return false
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	_, ok := h.positions[pos]
-	return ok
 }

@@ -34,7 +34,7 @@ func (s *Store) settled(last uint64, err error) error {
 }
 
 // met returns err. If err means that no more events will arrive, because the engine is closed or poisoned, it becomes
-// the store's state first. It is called without mu.
+// the store's state first. It is called without the lock.
 func (s *Store) met(err error) error {
 	closed := errors.Is(err, holdfast.ErrClosed)
 	if !closed && !errors.Is(err, holdfast.ErrPoisoned) {
@@ -102,9 +102,9 @@ func (s *Store) settleLoop() {
 			s.turn.Unlock()
 			return
 		}
-		tail, last := s.tail, s.next.Load()-1
+		all := s.pending()
 		s.turn.Unlock()
-		_ = s.settled(last, tail.Wait()) // a failure is the store's state now
+		_ = all.settle() // a failure is the store's state now
 	}
 }
 

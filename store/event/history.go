@@ -125,7 +125,7 @@ func (s *Store) beginPart(b *holdfast.Batch, start uint64) (was, part *format.Pa
 }
 
 // begun begins the part for which Open had no room, before a position is given: as long as none was, the part before
-// tells all that there is. It is called without mu, by those who have entered.
+// tells all that there is. It is called without the lock, by those who have entered.
 func (s *Store) begun() error {
 	if !s.late.Load() {
 		return nil

@@ -62,7 +62,7 @@ func (s *Store) getID(a *appender, g uint64, id string) (uint64, error) {
 }
 
 // repeated finds out whether an append at next repeats an earlier one, and then sets p. It
-// is called with mu held.
+// is called with the lock.
 func (s *Store) repeated(p *Pending, a *appender, events []Event, level holdfast.Level, next uint64,
 	was glance) (bool, error) {
 	if s.recent.forgotten > was.seen || next/s.window != was.next/s.window || s.edits.Load() != was.edits {
@@ -96,20 +96,18 @@ func (s *Store) repeated(p *Pending, a *appender, events []Event, level holdfast
 			return false, s.partial(a, events)
 		}
 	}
-	p.result = Result{First: first, Last: first + uint64(len(events)) - 1, Repeated: true}
+	r := Result{First: first, Last: first + uint64(len(events)) - 1, Repeated: true}
 	if s.mixed || level != s.level { // the first time may have been at a weaker level
-		receipt, err := s.eng.Apply(new(holdfast.Batch), level)
-		if err != nil {
+		if err := s.commit(new(holdfast.Batch), level, s.next.Load()); err != nil {
 			return false, err
 		}
-		s.applied(receipt, level)
 		wait = true
 	}
-	p.s = s
-	if p.result.Last > s.durable.Load() || wait {
-		p.tail, p.settles, p.waits = s.tail, s.next.Load()-1, true
+	*p = Pending{s: s}
+	if r.Last > s.durable.Load() || wait {
+		*p = s.pending()
 	}
-	p.given = contents(events)
+	p.result, p.given = r, contents(events)
 	return true, nil
 }
 

@@ -186,9 +186,6 @@ var writes = map[string]func(ctx context.Context, s *event.Store) error{
 	"DeleteOffset":   func(ctx context.Context, s *event.Store) error { return s.DeleteOffset(ctx, "sub") },
 	"SaveSnapshot":   func(ctx context.Context, s *event.Store) error { return s.SaveSnapshot(ctx, "p", 1, nil) },
 	"DeleteSnapshot": func(ctx context.Context, s *event.Store) error { return s.DeleteSnapshot(ctx, "p") },
-	"SaveOffsetWith": func(ctx context.Context, s *event.Store) error {
-		return s.SaveOffsetFor(ctx, keyspace.Messages, "sub", 1, new(holdfast.Batch))
-	},
 }
 
 func TestEveryWriteIsAtItsLevel(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
+	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 )
 
@@ -156,20 +157,20 @@ func (s *Store) cursors(ctx context.Context, table byte) ([]Cursor, error) {
 
 // listCursors is called by one that has entered.
 func (s *Store) listCursors(ctx context.Context, table byte) ([]Cursor, error) {
-	list, err := s.scanCursors(table)
+	list, err := scanCursors(s.eng, s.keys, table)
 	if err != nil {
 		return nil, err
 	}
 	// An engine may show what a crash could still take back. All that was read had been applied by then.
 	lo, hi := s.keys.Table(table)
-	s.saving.mu.Lock()
-	saves := maps.Clone(s.saving.last)
-	s.saving.mu.Unlock()
+	s.turn.Lock()
+	saves := maps.Clone(s.saves)
+	s.turn.Unlock()
 	for key, w := range saves {
 		if key < string(lo) || key >= string(hi) {
 			continue
 		}
-		if err := w.settled(ctx); err != nil {
+		if err := receipts.WaitFor(ctx, w.wait); err != nil {
 			return nil, err
 		}
 	}
@@ -184,10 +185,6 @@ func measure(list []Cursor, first, last uint64) {
 		c.Lag = last - min(c.Position, last)
 		c.Missed = first - min(c.Position+1, first)
 	}
-}
-
-func (s *Store) scanCursors(table byte) (list []Cursor, err error) {
-	return scanCursors(s.eng, s.keys, table)
 }
 
 func scanCursors(r holdfast.Reader, keys format.Prefix, table byte) (list []Cursor, err error) {

@@ -216,7 +216,7 @@ func (s *Store) walk(ctx context.Context, what span, yield func(*Record, error) 
 				yield(nil, s.met(err))
 				return
 			}
-			if s.hidden.is(pos) {
+			if hidden := s.hidden.Load(); hidden != nil && (*hidden)[pos] {
 				pos++
 				continue
 			}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
-	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
@@ -311,75 +310,4 @@ func TestListsAreDurable(t *testing.T) {
 		wantError(t, err, cause)
 		closeLog(t, s)
 	})
-}
-
-// An offset and operations of the caller are one commit.
-func testSaveOffsetWith(t *testing.T, tg *target, o event.Options) {
-	s := openLog(t, tg.Engine, o)
-	defer closeLog(t, s)
-	appendOK(t, s, typed("1", "2")...)
-	key := []byte("sum of " + o.Name)
-	var b holdfast.Batch
-	b.Set(key, []byte("1"))
-	if err := s.SaveOffsetFor(ctx, keyspace.Messages, "sum", 1, &b); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := tg.Engine.Get(nil, key); err != nil || string(got) != "1" || b.Len() != 1 {
-		t.Fatal(got, err, b.Len())
-	}
-	check := func(err, class error) {
-		t.Helper()
-		wantError(t, err, class)
-		if pos, err := s.LoadOffset(ctx, "sum"); err != nil || pos != 1 {
-			t.Fatal(pos, err)
-		}
-		if got, err := tg.Engine.Get(nil, key); err != nil || string(got) != "1" {
-			t.Fatal(got, err)
-		}
-	}
-	b.Set(key, []byte("2"))
-	check(s.SaveOffsetFor(ctx, keyspace.Messages, "sum", 3, &b), event.ErrAhead)
-	check(s.SaveOffsetFor(ctx, keyspace.Messages, "sum", 2, nil), holdfast.ErrBadOption)
-	own := append([]byte{'e', byte(len(o.Name))}, o.Name...)
-	for _, bad := range []func(){
-		func() { b.Delete(append(own, "osum"...)) },
-		func() { b.DeleteRange(nil, nil) },
-		func() { b.DeleteRange([]byte("a"), append(own, "a"...)) },
-	} {
-		b.Reset()
-		b.Set(key, []byte("2"))
-		bad()
-		check(s.SaveOffsetFor(ctx, keyspace.Messages, "sum", 2, &b), holdfast.ErrBadKey)
-	}
-	b.Reset()
-	b.Set(nil, nil)
-	check(s.SaveOffsetFor(ctx, keyspace.Messages, "sum", 2, &b), holdfast.ErrBadKey)
-}
-
-// They are one batch of the engine, so no crash can tear them, and what is too large is refused before.
-func TestSaveOffsetWithIsOneBatch(t *testing.T) {
-	st := newFakeEngine()
-	st.Record = true
-	s := openLog(t, st, event.Options{Level: holdfast.Memory})
-	defer closeLog(t, s)
-	appendOK(t, s, typed("1")...)
-	applied := st.Applied
-	var b holdfast.Batch
-	b.Set([]byte("mine"), make([]byte, 1<<20-10))
-	wantError(t, s.SaveOffsetFor(ctx, keyspace.Messages, "sub", 1, &b), holdfast.ErrTooLarge)
-	if st.Applied != applied {
-		t.Fatal("something was applied")
-	}
-	b.Reset()
-	b.Set([]byte("mine"), nil)
-	if err := s.SaveOffsetFor(ctx, keyspace.Messages, "sub", 1, &b); err != nil {
-		t.Fatal(err)
-	}
-	var keys []string
-	for op := range st.Batches[len(st.Batches)-1].Ops() {
-		keys = append(keys, string(op.Key))
-	}
-	if st.Applied != applied+1 || !slices.Equal(keys, []string{"e\x00osub", "mine"}) {
-		t.Fatal(keys)
-	}
 }

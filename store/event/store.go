@@ -86,28 +86,28 @@ type Store struct {
 	// turn covers order alone: it is never held while waiting for a receipt, but by a transaction. Its lock covers what
 	// follows.
 	turn      txn.Turn
-	next      atomic.Uint64  // position of the next event; written under mu, read anywhere as a guess
-	tail      receipts.Tail  // of what has been applied
-	saved     receipts.Tail  // of the offsets and snapshots that were saved outside of transactions
-	mixed     bool           // something was applied at another level than the store's
-	unawaited uint64         // last position submitted by a caller that may never wait for it
-	settling  bool           // a goroutine waits for receipts on behalf of followers
-	settlers  sync.WaitGroup // that one
-	err       error          // why nothing can be written: the first failed Wait, or the engine is closed or poisoned
+	next      atomic.Uint64    // position of the next event; written with the lock, read anywhere as a guess
+	tail      receipts.Tail    // of what has been applied
+	saved     receipts.Tail    // of the offsets and snapshots that were saved outside of transactions
+	saves     map[string]*save // of offsets and snapshots, by their keys, that may not be durable
+	mixed     bool             // something was applied at another level than the store's
+	unawaited uint64           // last position submitted by a caller that may never wait for it
+	settling  bool             // a goroutine waits for receipts on behalf of followers
+	settlers  sync.WaitGroup   // that one
+	err       error            // why nothing can be written: the first failed Wait, or the engine is closed or poisoned
 	recent    recent
 	importing map[string]uint64 // positions of the ids that the import under way has applied
-	edits     atomic.Uint64     // imports and removals; written under mu
-	hidden    hidden
-	crowd     atomic.Uint64 // the position that must be durable before Submit takes more ids, 0 for none; written under mu
-
-	saving saving
+	edits     atomic.Uint64     // imports and removals; written with the lock
+	// hidden are positions that an import has filled: until that is durable, engines may show them.
+	hidden atomic.Pointer[map[uint64]bool]
+	crowd  atomic.Uint64 // must be durable before Submit takes more ids, 0 for none; written with the lock
 
 	stamps  atomic.Bool // the description says that there may be some
 	aboutMu sync.Mutex  // order of descriptions
 	about   format.Meta // as applied last
 
 	editing chan struct{}  // of capacity 1: full while a truncation, import or removal is under way
-	life    lifecycle.Life // entered by calls that use the engine without mu; shut under mu
+	life    lifecycle.Life // entered by calls that use the engine without the lock; shut with it
 	sweeper sweeper
 	sizes   sizes
 	logger  *slog.Logger // may be nil
@@ -232,7 +232,7 @@ func (s *Store) load(o Options) error {
 	s.first.Store(m.First)
 	s.stamps.Store(m.Stamps)
 	s.recent.init(s.folded)
-	s.saving.last = map[string]*save{}
+	s.saves = map[string]*save{}
 	s.importing = map[string]uint64{}
 	s.sweeper.plan(m.IDs, m.Window)
 	if made {
@@ -365,14 +365,38 @@ func (s *Store) at(ctx context.Context) (holdfast.Level, error) {
 	return level, s.caps.CheckLevel(level)
 }
 
-// applied notes that something was applied. It is called with mu held.
-func (s *Store) applied(receipt holdfast.Receipt, level holdfast.Level) {
+// inTurn calls f when it is the call's turn, with the lock.
+func (s *Store) inTurn(ctx context.Context, f func() error) error {
+	if err := s.turn.Take(ctx); err != nil {
+		return err
+	}
+	defer s.turn.Give() // the caller's code may panic
+	if err := s.state(); err != nil {
+		return err
+	}
+	return f()
+}
+
+// commit applies b, with which the log's next position becomes next. It is called with the lock.
+func (s *Store) commit(b *holdfast.Batch, level holdfast.Level, next uint64) error {
+	receipt, err := s.eng.Apply(b, level)
+	if err == nil {
+		s.applied(receipt, level, next)
+	}
+	return err
+}
+
+// applied notes that something was applied, and the position of the next event. It is called with the lock.
+func (s *Store) applied(receipt holdfast.Receipt, level holdfast.Level, next uint64) {
+	s.next.Store(next)
 	s.tail.Add(receipt, level)
 	s.mixed = s.mixed || level != s.level
 }
 
-// state returns why the store does nothing more, nil if it works. It is called with mu
-// held.
+// pending is for waiting for all that has its place. It is called with the lock.
+func (s *Store) pending() Pending { return Pending{s: s, tail: s.tail, settles: s.next.Load() - 1} }
+
+// state returns why the store does nothing more, nil if it works. It is called with the lock.
 func (s *Store) state() error {
 	if s.life.Closed() {
 		return holdfast.ErrClosed
@@ -389,7 +413,7 @@ func (s *Store) alive(ctx context.Context) error {
 	return holdfast.CheckContext(ctx)
 }
 
-// enter is alive for calls that use the engine without holding mu. If it returns nil, the caller must call
+// enter is alive for calls that use the engine without the lock. If it returns nil, the caller must call
 // life.Leave. It is not nested.
 func (s *Store) enter(ctx context.Context) error {
 	if err := s.alive(ctx); err != nil {
@@ -407,9 +431,9 @@ func (s *Store) Close() error {
 		s.turn.Unlock()
 		return holdfast.ErrClosed
 	}
-	tail, last := s.tail, s.next.Load()-1
+	all := s.pending()
 	s.turn.Unlock()
-	err := s.settled(last, tail.Wait())
+	err := all.settle()
 	s.arrived.fire()
 	s.settlers.Wait()
 	s.life.Wait()

@@ -25,11 +25,8 @@ import (
 // it reads on: [Options].Logger is warned of it, [Store.Subscriptions] and [Store.Snapshots] show it. [Store.Retain],
 // which computes the position, can keep what they have not read.
 func (s *Store) TruncateBefore(ctx context.Context, pos uint64) (removed uint64, err error) {
-	level, err := s.at(ctx)
+	level, err := s.edit(ctx)
 	if err != nil {
-		return 0, err
-	}
-	if err := s.edit(ctx); err != nil {
 		return 0, err
 	}
 	first := s.first.Load()

@@ -60,6 +60,9 @@ func TestTransaction(t *testing.T) {
 				if err := log.SaveOffset("sub", 4); err != nil {
 					t.Error(err)
 				}
+				if err := log.SaveOffset("a\x00b", 1); !errors.Is(err, holdfast.ErrBadOption) {
+					t.Errorf("an offset whose name has a control character: %v", err)
+				}
 				if at, err := log.LoadOffset("sub"); at != 4 || err != nil {
 					t.Errorf("the offset is %d, %v", at, err)
 				}

@@ -2,8 +2,10 @@ package message_test
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/storetest"
@@ -79,6 +81,66 @@ func run(b *testing.B, clients int, f func(i int64) error) {
 		}
 	})
 	b.StopTimer()
+}
+
+// BenchmarkClaim claims messages and acknowledges them, by a call or in a transaction. An operation is one message;
+// besides those, consumers have as many as pending says.
+func BenchmarkClaim(b *testing.B) {
+	for _, each := range []int{1, 32} {
+		for _, pending := range []int{0, 500} {
+			for _, by := range []string{"call", "tx"} {
+				b.Run(fmt.Sprintf("each=%d/pending=%d/%s", each, pending, by), func(b *testing.B) {
+					s := openStore(b, openBench(b, "logtree"), message.Options{Level: holdfast.Process})
+					n := namespace(b, s, message.Default)
+					m := message.Message{Type: "Placed", Data: benchData, Metadata: benchMetadata}
+					for left := b.N + pending + each; left > 0; left -= 1000 {
+						write(b, n, "order-1", slices.Repeat([]message.Message{m}, min(left, 1000))...)
+					}
+					sub := subscribe(b, n, "sub", message.SubscriptionOptions{Lease: time.Hour})
+					for left := pending; left > 0; {
+						got, err := sub.Claim(ctx, left)
+						if err != nil {
+							b.Fatal(err)
+						}
+						left -= len(got)
+					}
+					b.ReportAllocs()
+					b.ResetTimer()
+					for left := b.N; left > 0; left -= each {
+						got, err := sub.Claim(ctx, each)
+						if err == nil && by == "call" {
+							err = sub.Ack(ctx, got...)
+						} else if err == nil {
+							err = n.DB().Update(ctx, func(tx *kv.Tx) error { return sub.In(tx).Ack(got...) })
+						}
+						if err != nil {
+							b.Fatal(err)
+						}
+					}
+					b.StopTimer()
+					closeStore(b, s)
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkWriteInTransaction writes a message to each of 10 streams in one transaction.
+func BenchmarkWriteInTransaction(b *testing.B) {
+	s := openStore(b, openBench(b, "logtree"), message.Options{Level: holdfast.Process})
+	n := namespace(b, s, message.Default)
+	var writes []streamWrite
+	for i := range 10 {
+		writes = append(writes, streamWrite{Stream: fmt.Sprint("order-", i),
+			Messages: []message.Message{{Type: "Placed", Data: benchData, Metadata: benchMetadata}}})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := writeAll(ctx, n, writes...); err != nil {
+			b.Fatal(err)
+		}
+	}
+	closeStore(b, s)
 }
 
 // BenchmarkRead reads 1,000 messages: of the namespace, of a category that has all, half, or a hundredth of them, and

@@ -401,7 +401,8 @@ func TestClaimIsCounted(t *testing.T) {
 // TestClaimIsBounded: a claim delivers as many messages as fit, and at least one; only what it delivers is an attempt.
 func TestClaimIsBounded(t *testing.T) {
 	_, n := memStore(t)
-	s := subscribe(t, n, "sub", message.SubscriptionOptions{MaxAttempts: 2, Lease: time.Hour})
+	s := subscribe(t, n, "sub", message.SubscriptionOptions{MaxAttempts: 2, Lease: time.Hour,
+		Backoff: func(int) time.Duration { return time.Hour }})
 	large := message.Message{Type: "t", Data: fmt.Appendf(nil, `{"a":"%s"}`, strings.Repeat("x", message.ClaimBytes/3))}
 	largest := message.Message{Type: "t", Data: fmt.Appendf(nil, `{"a":"%s"}`, strings.Repeat("x", message.ClaimBytes+1))}
 	write(t, n, "a-1", large, large, large, largest, msg("t"))
@@ -483,6 +484,59 @@ func TestRemovedWhileDelivered(t *testing.T) {
 			t.Errorf("%+v", i)
 		}
 	})
+}
+
+// TestRemovedBehindClaim: a removed message that a consumer has is done, also if the claim that comes next has enough
+// before it gets there.
+func TestRemovedBehindClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st, n := memStore(t)
+		defer closeStore(t, st)
+		s := subscribe(t, n, "sub", message.SubscriptionOptions{Window: 3, Lease: time.Hour})
+		write(t, n, "a-1", msg("t"), msg("t"))
+		write(t, n, "b-1", msg("t"))
+		write(t, n, "c-1", msg("t"))
+		had := claim(t, s, 3, 1, 2, 3)
+		if err := s.Return(ctx, had[:2]...); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := n.Delete(ctx, "b-1"); err != nil {
+			t.Fatal(err)
+		}
+		claim(t, s, 1, 1)
+		claim(t, s, 9, 2, 4)
+	})
+}
+
+// TestPanickingBackoff: what a panic has begun is taken back, and others go on.
+func TestPanickingBackoff(t *testing.T) {
+	_, n := memStore(t)
+	s := subscribe(t, n, "sub", message.SubscriptionOptions{Lease: time.Hour, Backoff: func(attempt int) time.Duration {
+		if attempt > 1 {
+			panic("no")
+		}
+		return -1
+	}})
+	write(t, n, "a-1", msg("t"), msg("t"))
+	first := claim(t, s, 1, 1)
+	if err := s.Fail(ctx, "again", first...); err != nil {
+		t.Fatal(err)
+	}
+	had := claim(t, s, 2, 1, 2)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		_ = s.Fail(ctx, "again", had[1], had[0])
+	}()
+	if i := s.Info(); i.Pending != 2 {
+		t.Errorf("%+v", i)
+	}
+	if err := s.Ack(ctx, had...); err != nil { // both are still the caller's
+		t.Error(err)
+	}
 }
 
 // TestLargeOptions: no option is too large to be used, since a server stores what its clients ask for.

@@ -21,7 +21,7 @@ func (n *Namespace) Follow(ctx context.Context, q Query) iter.Seq2[Message, erro
 			yield(Message{}, err)
 			return
 		}
-		err := n.enter()
+		err := n.enter(ctx)
 		if err == nil {
 			defer n.leave()
 			if err = n.checkFrom(&q); err == nil {

@@ -22,8 +22,8 @@ type StreamInfo struct {
 // Streams describes up to limit streams that have messages and whose names begin with prefix, in the order of their
 // bytes, from the first that comes after the name after on. A limit of 0 means all.
 func (n *Namespace) Streams(ctx context.Context, prefix, after string, limit int) (list []StreamInfo, err error) {
-	if err := n.enter(); err != nil {
-		return nil, n.ended(err)
+	if err := n.enter(ctx); err != nil {
+		return nil, err
 	}
 	defer n.leave()
 	lo := n.keys.FromStream(nil, prefix)
@@ -81,11 +81,8 @@ type CategoryInfo struct {
 
 // Categories describes all categories that have messages, in the order of their bytes.
 func (n *Namespace) Categories(ctx context.Context) (list []CategoryInfo, err error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
+	if err := n.enter(ctx); err != nil {
 		return nil, err
-	}
-	if err := n.enter(); err != nil {
-		return nil, n.ended(err)
 	}
 	defer n.leave()
 	n.counting.RLock()

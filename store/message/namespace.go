@@ -21,6 +21,7 @@ import (
 // called from many goroutines at once. It is closed with its store.
 type Namespace struct {
 	store   *Store
+	db      *kv.DB // at the store's level
 	id      string
 	number  uint64
 	keys    format.Namespace
@@ -51,7 +52,7 @@ type Namespace struct {
 }
 
 func (s *Store) namespace(id string, d description) *Namespace {
-	return &Namespace{store: s, id: id, number: d.Number, keys: s.keys.Of(d.Number), stop: make(chan struct{})}
+	return &Namespace{store: s, db: s.db, id: id, number: d.Number, keys: s.keys.Of(d.Number), stop: make(chan struct{})}
 }
 
 // idWindow makes a log remember the ids of all its events.
@@ -69,7 +70,7 @@ func (n *Namespace) load() error {
 	if n.opened.Load() != nil {
 		return nil
 	}
-	log, err := event.Open(n.store.db, event.Options{
+	log, err := event.Open(n.db, event.Options{
 		Name: format.LogName(n.store.o.Name, n.number), Level: n.store.o.Level, IDWindow: idWindow,
 		FoldIDs: true,
 	})
@@ -87,8 +88,11 @@ func (n *Namespace) load() error {
 // log is the namespace's log, for those who have entered. It calls what adds to commits one at a time, in order.
 func (n *Namespace) log() *event.Store { return n.opened.Load() }
 
-// enter opens the log, if it is not open, and keeps it open until leave.
-func (n *Namespace) enter() error {
+// enter begins a call: it opens the log, if it is not open, and keeps it open until leave.
+func (n *Namespace) enter(ctx context.Context) error {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return err
+	}
 	s := n.store
 	s.using.Lock()
 	n.users++
@@ -100,7 +104,7 @@ func (n *Namespace) enter() error {
 	if err != nil {
 		n.leave()
 	}
-	return err
+	return n.ended(err)
 }
 
 // leave ends what enter began. While there are too many open logs, it closes the one that has not been used the
@@ -187,8 +191,8 @@ func (n *Namespace) commit(ctx context.Context, b *holdfast.Batch) error {
 // ID is what the namespace is called.
 func (n *Namespace) ID() string { return n.id }
 
-// DB is the database that the store is in, at the store's level.
-func (n *Namespace) DB() *kv.DB { return n.store.db }
+// DB is the database that the namespace is in, at the store's level.
+func (n *Namespace) DB() *kv.DB { return n.db }
 
 // Last is the highest global position that readers see, 0 if there is none.
 func (n *Namespace) Last() int64 {
@@ -480,15 +484,24 @@ func (n *Namespace) recount(log *event.Store) error {
 
 // storedCounted is the position that stored counts reach up to.
 func (n *Namespace) storedCounted() (uint64, error) {
-	value, err := n.store.eng.Get(nil, n.keys.Counted())
+	counted, err := n.storedNumber(n.keys.Counted())
 	if errors.Is(err, holdfast.ErrNotFound) {
-		return 0, nil
-	}
-	counted, ok := format.Number(value)
-	if err == nil && !ok {
-		err = n.strange(n.keys.Counted())
+		err = nil
 	}
 	return counted, err
+}
+
+// storedNumber reads a key whose value is a number.
+func (n *Namespace) storedNumber(key []byte) (uint64, error) {
+	value, err := n.store.eng.Get(nil, key)
+	if err != nil {
+		return 0, err
+	}
+	number, ok := format.Number(value)
+	if !ok {
+		return 0, n.strange(key)
+	}
+	return number, nil
 }
 
 func (n *Namespace) foreign(global uint64) error {
@@ -559,11 +572,8 @@ type Counts struct{ Messages, Streams int64 }
 
 // Count returns the counts of a category, or of the namespace if it is "".
 func (n *Namespace) Count(ctx context.Context, category string) (Counts, error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
+	if err := n.enter(ctx); err != nil {
 		return Counts{}, err
-	}
-	if err := n.enter(); err != nil {
-		return Counts{}, n.ended(err)
 	}
 	defer n.leave()
 	c, err := n.count(category)

@@ -2,7 +2,6 @@ package message
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -20,31 +19,27 @@ type Parked struct {
 	At       time.Time // when it was parked
 }
 
-// park adds to b that a message is not delivered any more.
-func (s *Subscription) park(b *holdfast.Batch, global uint64, it *item) {
-	it.Parked = time.Now().UTC()
-	value, _ := json.Marshal(it.delivery)
-	b.Set(s.n.keys.Parked(nil, s.name, global), value)
-	s.finish(b, global)
+// park changes that a message is not delivered any more, and adds it to b.
+func (s *Subscription) park(b *holdfast.Batch, it *item, reason string) {
+	d := it.delivery
+	d.Reason, d.Parked, d.lease = reason, time.Now().UTC(), lease{}
+	b.Set(s.n.keys.Parked(nil, s.name, it.global), d.encode())
+	s.finish(b, it.global)
 }
 
 // Parked returns up to limit parked messages, and no more than fit in [ClaimBytes], in the order of their global
 // positions, from the first behind the position after on: there are no more if it returns none. A limit of 0 leaves it
 // to the bytes.
 func (s *Subscription) Parked(ctx context.Context, after int64, limit int) (list []Parked, err error) {
-	if err := s.n.enter(); err != nil {
-		return nil, s.n.ended(err)
+	if err := s.n.enter(ctx); err != nil {
+		return nil, err
 	}
 	defer s.n.leave()
-	kept := map[uint64]delivery{}
+	kept := map[uint64]*delivery{}
 	full := errors.New("full")
-	err = s.n.each(format.TableParked, s.name, uint64(max(after, 0))+1, func(global uint64, key, value []byte) error {
+	err = s.n.deliveries(format.TableParked, s.name, uint64(max(after, 0))+1, func(global uint64, d *delivery) error {
 		if limit > 0 && len(kept) == limit {
 			return full
-		}
-		var d delivery
-		if err := json.Unmarshal(value, &d); err != nil {
-			return s.n.strange(key)
 		}
 		kept[global] = d
 		return nil
@@ -84,58 +79,39 @@ func (s *Subscription) unpark(ctx context.Context, globals []int64, again bool) 
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return 0, err
 	}
-	if err := s.turn.Take(ctx); err != nil {
+	err = s.update(ctx, s.n.store.o.Level, func(b *holdfast.Batch) error {
+		for _, at := range globals {
+			if again && len(s.items) >= s.o.Window {
+				break
+			}
+			global := uint64(max(at, 0))
+			if s.items[global] != nil { // replayed, and the engine may not show it
+				continue
+			}
+			key := s.n.keys.Parked(nil, s.name, global)
+			if _, err := s.n.store.eng.Get(nil, key); errors.Is(err, holdfast.ErrNotFound) {
+				continue
+			} else if err != nil {
+				return err
+			}
+			b.Delete(key)
+			if again {
+				_, err := s.n.at(ctx, global)
+				if errors.Is(err, holdfast.ErrNotFound) { // removed
+					continue
+				}
+				if err != nil {
+					return err
+				}
+				s.put(global, &item{}, false)
+				s.keep(b, global, delivery{})
+			}
+			n++
+		}
+		return nil
+	})
+	if err != nil {
 		return 0, err
 	}
-	receipt, n, err := s.applyUnpark(ctx, globals, again)
-	s.turn.Give()
-	if err == nil {
-		err = receipt.Wait()
-	}
-	return n, s.n.ended(err)
-}
-
-func (s *Subscription) applyUnpark(ctx context.Context, globals []int64, again bool) (r holdfast.Receipt, n int,
-	err error) {
-	if s.ended() {
-		return r, 0, holdfast.ErrClosed
-	}
-	var b holdfast.Batch
-	items := map[uint64]*item{}
-	for _, at := range globals {
-		if again && len(s.items)+len(items) >= s.o.Window {
-			break
-		}
-		global := uint64(max(at, 0))
-		key := s.n.keys.Parked(nil, s.name, global)
-		if _, err := s.n.store.eng.Get(nil, key); errors.Is(err, holdfast.ErrNotFound) || items[global] != nil {
-			continue
-		} else if err != nil {
-			return r, 0, err
-		}
-		b.Delete(key)
-		n++
-		if !again {
-			continue
-		}
-		_, err := s.n.at(ctx, global)
-		if errors.Is(err, holdfast.ErrNotFound) { // removed
-			n--
-			continue
-		}
-		if err != nil {
-			return r, 0, err
-		}
-		items[global] = &item{}
-		s.keep(&b, global, delivery{})
-	}
-	for global, it := range items {
-		s.touch(global)
-		s.items[global] = it
-		s.setDone(global, false)
-	}
-	if r, err = s.apply(ctx, &b); err != nil {
-		n = 0
-	}
-	return r, n, err
+	return n, nil
 }

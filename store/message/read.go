@@ -66,11 +66,8 @@ func (n *Namespace) Check(ctx context.Context, q Query) error {
 	if err := n.checkQuery(&q); err != nil {
 		return err
 	}
-	if err := holdfast.CheckContext(ctx); err != nil {
+	if err := n.enter(ctx); err != nil {
 		return err
-	}
-	if err := n.enter(); err != nil {
-		return n.ended(err)
 	}
 	defer n.leave()
 	return n.ended(n.checkFrom(&q))
@@ -114,11 +111,8 @@ func (n *Namespace) checkFrom(q *Query) error {
 // History identifies what positions mean in the namespace, as [event.Store.History] does. A consumer that keeps a
 // position keeps it too, and names it as [Query].History.
 func (n *Namespace) History(ctx context.Context) (string, error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
+	if err := n.enter(ctx); err != nil {
 		return "", err
-	}
-	if err := n.enter(); err != nil {
-		return "", n.ended(err)
 	}
 	defer n.leave()
 	return n.log().History(), nil
@@ -152,8 +146,8 @@ func (n *Namespace) Read(ctx context.Context, q Query) iter.Seq2[Message, error]
 			yield(Message{}, err)
 			return
 		}
-		if err := n.enter(); err != nil {
-			yield(Message{}, n.ended(err))
+		if err := n.enter(ctx); err != nil {
+			yield(Message{}, err)
 			return
 		}
 		defer n.leave()
@@ -358,11 +352,8 @@ func (n *Namespace) Version(ctx context.Context, stream string) (version int64, 
 	if what := checkName(stream); what != "" {
 		return 0, false, n.store.fail("version", ErrBadName, nil, "", "%.80q: %s", stream, what)
 	}
-	if err := holdfast.CheckContext(ctx); err != nil {
+	if err := n.enter(ctx); err != nil {
 		return 0, false, err
-	}
-	if err := n.enter(); err != nil {
-		return 0, false, n.ended(err)
 	}
 	defer n.leave()
 	version, err = n.version(stream)
@@ -415,8 +406,8 @@ func (n *Namespace) lastIn(stream string, hi []byte) (position int64, global uin
 
 // ByID returns the message with an id, once readers see it. ErrNotFound: there is none, or it was removed.
 func (n *Namespace) ByID(ctx context.Context, id string) (m Message, err error) {
-	if err := n.enter(); err != nil {
-		return m, n.ended(err)
+	if err := n.enter(ctx); err != nil {
+		return m, err
 	}
 	defer n.leave()
 	global, err := n.log().ByID(ctx, id)
@@ -432,8 +423,8 @@ func (n *Namespace) LastMessage(ctx context.Context, stream, typ string) (m Mess
 	if what := checkName(stream); what != "" {
 		return m, n.store.fail("last", ErrBadName, nil, "", "%.80q: %s", stream, what)
 	}
-	if err := n.enter(); err != nil {
-		return m, n.ended(err)
+	if err := n.enter(ctx); err != nil {
+		return m, err
 	}
 	defer n.leave()
 	hi := n.keys.AfterStream(nil, stream)

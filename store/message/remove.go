@@ -88,11 +88,8 @@ func (n *Namespace) begin(ctx context.Context, op, stream string) error {
 	if what := checkName(stream); what != "" {
 		return n.store.fail(op, ErrBadName, nil, "", "stream %.80q: %s", stream, what)
 	}
-	if err := holdfast.CheckContext(ctx); err != nil {
+	if err := n.enter(ctx); err != nil {
 		return err
-	}
-	if err := n.enter(); err != nil {
-		return n.ended(err)
 	}
 	n.editing.Lock()
 	if n.life.Closed() {

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"container/list"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,6 +21,7 @@ import (
 	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/ndjson"
 	"github.com/holdfastdb/holdfast/internal/registry"
+	"github.com/holdfastdb/holdfast/internal/txn"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
@@ -50,6 +49,10 @@ type Options struct {
 	// nobody reads, writes or follows, are closed, the least recently used first. Opening one again takes a commit.
 	MaxOpen int
 
+	// Database returns the database that a namespace is part of transactions of, in the same engine; nil means that all
+	// are in that of the store. It may be another one each time that the store is opened.
+	Database func(namespace string) (*kv.DB, error)
+
 	// Opaque lets data and metadata be any bytes. Without it they must be JSON objects.
 	Opaque bool
 }
@@ -63,13 +66,13 @@ type Store struct {
 	o     Options
 	life  lifecycle.Life // entered by calls that use the engine
 
-	listing sync.Mutex // covers changes of the list of namespaces
-	next    uint64     // the number that the next namespace gets
-
-	changes atomic.Uint64 // of the list; see Changes
+	turn   txn.Turn          // of transactions that change the list of namespaces, which are in the turn of the database
+	next   uint64            // the number that the next namespace gets; covered by turn
+	listed *holdfast.Receipt // of the last change of the list of namespaces; covered by turn
 
 	mu   sync.Mutex
 	open map[string]*Namespace // by id
+	gone map[uint64]*Namespace // those that are deleted, until Finish, by number; nil if it was not open
 
 	using  sync.Mutex   // covers which namespaces are in use
 	idle   list.List    // of the *Namespace whose log is open and that nobody uses, from the one used first
@@ -87,12 +90,12 @@ type description struct {
 	Description string          `json:"description"`
 	Metadata    json.RawMessage `json:"metadata,omitempty"`
 	Created     time.Time       `json:"created"`
-	Token       string          `json:"token,omitempty"` // SHA-256 in hexadecimal
 }
 
-// Open opens the message store of that name in the engine of db, and makes it if it is not there. Its namespaces are
-// parts of transactions of that database. The engine stays the caller's, and must not be closed before the store is.
-// Namespaces are opened when they are first used.
+// Open opens the message store of that name in the engine of db, and makes it if it is not there. Its list of
+// namespaces is part of transactions of that database, and so is each namespace, unless o names another for it. The
+// engine stays the caller's, and must not be closed before the store is. Namespaces are opened when they are first
+// used.
 //
 // Errors: ErrLevel if the engine does not give the level, ErrLocked if the store is open in this engine, ErrVersion
 // if a newer program made it, ErrBadOption also for an engine without atomic batches, ErrCorrupt also for an engine
@@ -150,7 +153,7 @@ func claim(eng holdfast.Engine, o Options) (*Store, error) {
 	}
 	o.Level, o.MaxOpen = lease.Level, cmp.Or(max(o.MaxOpen, 0), 2048)
 	return &Store{eng: eng, keys: keys, lease: lease, o: o, open: map[string]*Namespace{},
-		long: ndjson.NewGate()}, nil
+		gone: map[uint64]*Namespace{}, long: ndjson.NewGate()}, nil
 }
 
 // retain removes from time to time what streams do not keep. What fails is tried again the next time.
@@ -212,7 +215,7 @@ func (s *Store) load() error {
 				"there are namespaces but no description of the store")
 		}
 		s.next = 1
-		_, err := s.create(context.Background(), NamespaceOptions{ID: Default, Description: "Default namespace"})
+		_, err := s.Create(context.Background(), NamespaceOptions{ID: Default, Description: "Default namespace"})
 		return err
 	case err != nil:
 		return err
@@ -257,6 +260,14 @@ func (s *Store) newer(version byte) error {
 		"the store has format %d, this program knows %d", version, format.Version)
 }
 
+// enter begins a call that uses the engine; Leave of life ends it.
+func (s *Store) enter(ctx context.Context) error {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return err
+	}
+	return s.life.Enter()
+}
+
 // DB is the database that the store is in, at the store's level.
 func (s *Store) DB() *kv.DB { return s.db }
 
@@ -270,8 +281,6 @@ type NamespaceOptions struct {
 	Description string
 	// Metadata is a JSON object at most MaxDepth deep, or nil. White space between its tokens is not kept.
 	Metadata json.RawMessage
-	// Token is the secret that clients of the namespace present. Only its SHA-256 is stored. Empty means none.
-	Token string
 }
 
 // Info describes a namespace.
@@ -279,56 +288,33 @@ type Info struct {
 	ID, Description string
 	Metadata        json.RawMessage
 	Created         time.Time
-	// TokenSHA256 is the SHA-256 of its token in hexadecimal, "" if it has none.
-	TokenSHA256 string
 }
 
 // Create makes a namespace. ErrNamespaceExists: there is one of that id. ErrBadName: the id is malformed.
 // ErrBadOption: the metadata are no JSON object.
-func (s *Store) Create(ctx context.Context, o NamespaceOptions) (Info, error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return Info{}, err
-	}
-	if err := s.life.Enter(); err != nil {
-		return Info{}, err
-	}
-	defer s.life.Leave()
-	s.listing.Lock()
-	defer s.listing.Unlock()
-	switch _, err := s.describe(o.ID); {
-	case err == nil:
-		return Info{}, s.fail("create namespace", ErrNamespaceExists, nil, "", "%q", o.ID)
-	case !errors.Is(err, ErrNoNamespace):
-		return Info{}, err
-	}
-	return s.create(ctx, o)
-}
-
-func (s *Store) create(ctx context.Context, o NamespaceOptions) (Info, error) {
-	if len(o.Metadata) > 0 && !isObject(o.Metadata, MaxDepth) || !utf8.ValidString(o.Description) {
-		return Info{}, s.fail("create namespace", holdfast.ErrBadOption, nil, "",
-			"the metadata of %q are no JSON object at most %d deep, or its description is not UTF-8", o.ID, MaxDepth)
-	}
-	if len(o.Metadata) > MaxTypeSize || len(o.Description) > MaxTypeSize {
-		return Info{}, s.fail("create namespace", holdfast.ErrBadOption, nil, "",
-			"the metadata of %q have %d bytes, its description %d, the limit is %d", o.ID, len(o.Metadata), len(o.Description),
-			MaxTypeSize)
-	}
-	d := description{Number: s.next, Description: o.Description, Metadata: o.Metadata, Created: time.Now().UTC()}
-	d.setToken(o.Token)
-	var b holdfast.Batch
-	b.Set(s.keys.Meta(), format.AppendNumber([]byte{format.Version}, s.next+1))
-	s.lease.Fresh(&b, s.keys.Prefix)
-	if err := s.addDescription(&b, o.ID, d); err != nil {
-		return Info{}, err
-	}
-	err := holdfast.Commit(s.eng, &b, holdfast.LevelFrom(ctx, s.o.Level))
-	s.changes.Add(1)
+func (s *Store) Create(ctx context.Context, o NamespaceOptions) (info Info, err error) {
+	err = s.change(ctx, func(t ListTx) error {
+		info, err = t.Create(o)
+		return err
+	})
 	if err != nil {
 		return Info{}, err
 	}
-	s.next++
-	return d.info(o.ID), nil
+	return info, nil
+}
+
+// Check says what is wrong with the description or metadata of a namespace: ErrBadOption.
+func (s *Store) Check(o NamespaceOptions) error {
+	if len(o.Metadata) > 0 && !isObject(o.Metadata, MaxDepth) || !utf8.ValidString(o.Description) {
+		return s.fail("create namespace", holdfast.ErrBadOption, nil, "",
+			"the metadata of %q are no JSON object at most %d deep, or its description is not UTF-8", o.ID, MaxDepth)
+	}
+	if len(o.Metadata) > MaxTypeSize || len(o.Description) > MaxTypeSize {
+		return s.fail("create namespace", holdfast.ErrBadOption, nil, "",
+			"the metadata of %q have %d bytes, its description %d, the limit is %d", o.ID, len(o.Metadata), len(o.Description),
+			MaxTypeSize)
+	}
+	return nil
 }
 
 func (s *Store) addDescription(b *holdfast.Batch, id string, d description) error {
@@ -340,16 +326,8 @@ func (s *Store) addDescription(b *holdfast.Batch, id string, d description) erro
 	return nil
 }
 
-func (d *description) setToken(token string) {
-	d.Token = ""
-	if token != "" {
-		sum := sha256.Sum256([]byte(token))
-		d.Token = hex.EncodeToString(sum[:])
-	}
-}
-
 func (d description) info(id string) Info {
-	return Info{ID: id, Description: d.Description, Metadata: d.Metadata, Created: d.Created, TokenSHA256: d.Token}
+	return Info{ID: id, Description: d.Description, Metadata: d.Metadata, Created: d.Created}
 }
 
 // describe reads the description of a namespace.
@@ -376,10 +354,7 @@ func (s *Store) parse(id string, value []byte, d *description) error {
 
 // Info describes a namespace. ErrNoNamespace: there is none of that id.
 func (s *Store) Info(ctx context.Context, id string) (Info, error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return Info{}, err
-	}
-	if err := s.life.Enter(); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return Info{}, err
 	}
 	defer s.life.Leave()
@@ -394,10 +369,7 @@ func (s *Store) Info(ctx context.Context, id string) (Info, error) {
 // after on. A limit of 0 means all. An error that is ErrCorrupt names those whose description is damaged; the others
 // are listed all the same.
 func (s *Store) Namespaces(ctx context.Context, after string, limit int) (list []Info, err error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.life.Enter(); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.life.Leave()
@@ -429,10 +401,7 @@ func (s *Store) Used() []*Namespace {
 // Namespace returns the namespace of that id, which is opened if it is not: the first time it takes a commit and the
 // reading of up to some thousand messages. ErrNoNamespace: there is none of that id.
 func (s *Store) Namespace(ctx context.Context, id string) (*Namespace, error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.life.Enter(); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.life.Leave()
@@ -444,11 +413,23 @@ func (s *Store) Namespace(ctx context.Context, id string) (*Namespace, error) {
 			s.mu.Unlock()
 			return nil, err
 		}
+		if _, gone := s.gone[d.Number]; gone { // though the engine shows it
+			s.mu.Unlock()
+			return nil, s.fail("namespace", ErrNoNamespace, nil, "", "%q has been deleted", id)
+		}
 		n = s.namespace(id, d)
+		if s.o.Database != nil {
+			db, err := s.o.Database(id)
+			if err != nil {
+				s.mu.Unlock()
+				return nil, err
+			}
+			n.db = db.At(s.o.Level)
+		}
 		s.open[id] = n
 	}
 	s.mu.Unlock()
-	if err := n.enter(); err != nil {
+	if err := n.enter(ctx); err != nil {
 		s.mu.Lock()
 		if s.open[id] == n {
 			delete(s.open, id)
@@ -463,10 +444,7 @@ func (s *Store) Namespace(ctx context.Context, id string) (*Namespace, error) {
 // Totals returns the counts of a namespace and its highest global position, as Count and Last do. It opens the
 // namespace only if its counts are not stored, as after a crash. ErrNoNamespace: there is none of that id.
 func (s *Store) Totals(ctx context.Context, id string) (c Counts, last int64, err error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return c, 0, err
-	}
-	if err := s.life.Enter(); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return c, 0, err
 	}
 	defer s.life.Leave()
@@ -513,86 +491,26 @@ func (s *Store) storedTotals(id string) (c Counts, last int64, stored bool, err 
 // from then on. While the deletion is not durable yet, a crash can still take it back; if ctx ends then, it is
 // deleted all the same. What a crash leaves of it is removed when the store is next opened.
 func (s *Store) Delete(ctx context.Context, id string) (messages int64, err error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return 0, err
-	}
-	if err := s.life.Enter(); err != nil {
-		return 0, err
-	}
-	defer s.life.Leave()
-	s.listing.Lock()
-	defer s.listing.Unlock()
-	d, err := s.describe(id)
-	if err != nil {
-		return 0, err
-	}
-	var b holdfast.Batch
-	b.Delete(s.keys.Namespace(id))
-	return s.empty(ctx, id, d, &b)
+	return s.remove(ctx, func(t ListTx) (*Deletion, error) { return t.Delete(id) })
 }
 
-// Clear deletes everything in a namespace, its counters too, and returns the number of messages. Its description and
-// token stay. After a crash either everything is there, or nothing. Otherwise it is like Delete: users of the
-// namespace get ErrNoNamespace, and have to open it again.
+// Clear deletes everything in a namespace, its counters too, and returns the number of messages. Its description
+// stays. After a crash either everything is there, or nothing. Otherwise it is like Delete: users of the namespace get
+// ErrNoNamespace, and have to open it again.
 func (s *Store) Clear(ctx context.Context, id string) (messages int64, err error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return 0, err
-	}
-	if err := s.life.Enter(); err != nil {
-		return 0, err
-	}
-	defer s.life.Leave()
-	s.listing.Lock()
-	defer s.listing.Unlock()
-	d, err := s.describe(id)
-	if err != nil {
-		return 0, err
-	}
-	fresh := d
-	fresh.Number = s.next
-	var b holdfast.Batch
-	b.Set(s.keys.Meta(), format.AppendNumber([]byte{format.Version}, s.next+1))
-	if err := s.addDescription(&b, id, fresh); err != nil {
-		return 0, err
-	}
-	s.next++ // even if the commit fails, whose outcome is not known then
-	return s.empty(ctx, id, d, &b)
+	return s.remove(ctx, func(t ListTx) (*Deletion, error) { return t.clear(id) })
 }
 
-// empty makes a commit that takes away what describes a namespace, and deletes what is in it.
-func (s *Store) empty(ctx context.Context, id string, d description, b *holdfast.Batch) (messages int64, err error) {
-	chunks.Notes(b, s.keys.Deleted(d.Number))
-	b.Set(s.keys.Deleted(d.Number), nil)
-	err = holdfast.Commit(s.eng, b, holdfast.LevelFrom(ctx, s.o.Level))
-	s.changes.Add(1)
+func (s *Store) remove(ctx context.Context, f func(t ListTx) (*Deletion, error)) (messages int64, err error) {
+	var d *Deletion
+	err = s.change(ctx, func(t ListTx) error {
+		d, err = f(t)
+		return err
+	})
 	if err != nil {
 		return 0, err
 	}
-	s.mu.Lock()
-	n := s.open[id]
-	if n != nil && n.number == d.Number { // it may be opened anew already
-		delete(s.open, id)
-	} else {
-		n = s.namespace(id, d)
-	}
-	s.mu.Unlock()
-	// Whatever comes, no write goes to the namespace from here on.
-	err = n.enter()
-	if err == nil {
-		defer n.leave()
-	}
-	n.deleted.Store(true)
-	if err := n.close(); err != nil && !errors.Is(err, holdfast.ErrClosed) {
-		return 0, err
-	}
-	if err == nil {
-		c, err := n.count("")
-		if err != nil {
-			return 0, err
-		}
-		messages = c.messages
-	}
-	return messages, s.clear(ctx, d.Number)
+	return d.Finish(ctx)
 }
 
 // clear removes what is left of a namespace that is being deleted.
@@ -631,6 +549,11 @@ func (s *Store) Close() error {
 			n.counting.Unlock()
 		}
 		errs = append(errs, n.close())
+	}
+	for _, n := range s.gone { // the next opening removes what is in them
+		if n != nil {
+			errs = append(errs, n.close())
+		}
 	}
 	s.lease.Release()
 	return errors.Join(errs...)

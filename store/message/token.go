@@ -1,37 +1,39 @@
 package message
 
 import (
-	"context"
+	"encoding/json"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
 
-// Changes counts the changes of the list of namespaces and of their descriptions since the store was opened, from 1. As
-// long as it is the same, [Store.Info] tells the same.
-func (s *Store) Changes() uint64 { return s.changes.Load() + 1 }
-
-// SetToken replaces the token of a namespace: once it returns, the old one is invalid. Only the SHA-256 of the new
-// one is stored; "" means that it has none. ErrNoNamespace: there is no namespace of that id.
-func (s *Store) SetToken(ctx context.Context, id, token string) error {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return err
-	}
-	if err := s.life.Enter(); err != nil {
-		return err
-	}
-	defer s.life.Leave()
-	s.listing.Lock()
-	defer s.listing.Unlock()
-	d, err := s.describe(id)
+// TakeTokens takes what earlier versions kept in the descriptions of namespaces out of them, for the one who keeps
+// tokens now: the SHA-256 of a namespace's token, in hexadecimal, by the namespace's id. Descriptions that cannot be
+// read stay as they are.
+func (t ListTx) TakeTokens() (map[string]string, error) {
+	p, err := t.enter()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	d.setToken(token)
-	var b holdfast.Batch
-	if err := s.addDescription(&b, id, d); err != nil {
-		return err
+	defer t.tx.Leave()
+	s := p.s
+	tokens := map[string]string{}
+	lo, hi := s.keys.Table(format.TableNamespaces)
+	it := s.eng.Scan(holdfast.Range{Lo: lo, Hi: hi})
+	defer it.Close()
+	for it.Next() {
+		var old struct {
+			description
+			Token string `json:"token"`
+		}
+		id := string(s.keys.Rest(it.Key()))
+		if json.Unmarshal(it.Value(), &old) != nil || old.Token == "" {
+			continue
+		}
+		if err := s.addDescription(&p.batch, id, old.description); err != nil {
+			return nil, err
+		}
+		tokens[id] = old.Token
 	}
-	err = holdfast.Commit(s.eng, &b, holdfast.LevelFrom(ctx, s.o.Level))
-	s.changes.Add(1)
-	return err
+	return tokens, it.Err()
 }

@@ -155,8 +155,8 @@ func (n *Namespace) Import(ctx context.Context, r io.Reader, progress func(Impor
 		return done, n.store.fail("import", ErrBadMessage, err, "", "the input is not what gzip has written")
 	}
 	defer lines.Release()
-	if err := n.enter(); err != nil {
-		return done, n.ended(err)
+	if err := n.enter(ctx); err != nil {
+		return done, err
 	}
 	defer n.leave()
 	var batch []imported

@@ -2,8 +2,6 @@ package message
 
 import (
 	"context"
-	"errors"
-	"slices"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/txn"
@@ -12,7 +10,7 @@ import (
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
 
-// Tx is a namespace in a transaction of its store's database, and is used as that is. Its errors are ordinary ones:
+// Tx is a namespace in a transaction of its database, and is used as that is. Its errors are ordinary ones:
 // nothing was done, and the function decides whether it goes on.
 type Tx struct {
 	n  *Namespace
@@ -28,16 +26,14 @@ func (n *Namespace) In(tx *kv.Tx) Tx { return Tx{n, tx} }
 type part struct {
 	n      *Namespace
 	log    *event.Part
-	heads  map[string]head // of streams that it has written to
-	counts map[string]counts
-	blocks map[string]uint64
-	last   uint64 // the global position of the last message that it has written, 0 for none
+	heads  map[string]head   // of streams that it has written to
+	blocks map[string]uint64 // the last that it has written to, by category
 }
 
 // enter returns the part. If that is no error, the caller calls Leave of the transaction.
 func (t Tx) enter() (*part, error) {
 	n := t.n
-	shared, err := t.tx.Enter(n.store.db)
+	shared, err := t.tx.Enter(n.db)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +49,7 @@ func (n *Namespace) takePart(ctx context.Context, shared *txn.Tx) (*part, error)
 	if p, ok := shared.Part(n).(*part); ok {
 		return p, nil
 	}
-	if err := n.enter(); err != nil {
+	if err := n.enter(ctx); err != nil {
 		return nil, err
 	}
 	log, err := n.log().For(ctx, shared)
@@ -61,8 +57,7 @@ func (n *Namespace) takePart(ctx context.Context, shared *txn.Tx) (*part, error)
 		n.leave()
 		return nil, err
 	}
-	p := &part{n: n, log: log, heads: map[string]head{}, counts: map[string]counts{}, blocks: map[string]uint64{}}
-	log.Applied(p.applied)
+	p := &part{n: n, log: log, heads: map[string]head{}, blocks: map[string]uint64{}}
 	shared.Join(n, p)
 	return p, nil
 }
@@ -126,59 +121,29 @@ func (p *part) write(ctx context.Context, w *streamWrite) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	placing := placing{n: n, write: w, part: p, ctx: ctx}
-	r, err := p.log.Append(events, placing.place)
-	if known := (*event.Known)(nil); errors.As(err, &known) {
-		r, err = known.Result, nil // with other bytes; perhaps it is the same JSON
+	placing := placing{n: n, ctx: ctx, write: w, part: p}
+	r, err := placing.answer(p.log.Append(events, placing.place))
+	if behind, ok := err.(*conflictAt); ok {
+		err = behind.err
 	}
-	switch behind := (*conflictAt)(nil); {
-	case errors.As(err, &behind):
-		return Result{}, behind.err
-	case errors.Is(err, event.ErrBadEvent):
-		return Result{}, n.store.fail("write", ErrBadMessage, err, "", "in namespace %q", n.id)
-	case errors.Is(err, event.ErrPartialRepeat):
-		return Result{}, n.store.fail("write", ErrIDTaken, err, "repeat a write with the same messages", "in namespace %q",
-			n.id)
-	case err != nil:
-		return Result{}, err
-	case r.Repeated:
-		return n.repeated(ctx, r, w)
+	if err != nil || r.Repeated {
+		return r, err
 	}
-
-	category := Category(w.stream)
 	p.heads[w.stream] = placing.head
-	p.counts[category] = p.counts[category].plus(placing.counts)
-	p.blocks[category] = placing.head.global / format.BlockSize
-	p.last = placing.global - 1
-	return placing.result, nil
+	p.blocks[Category(w.stream)] = placing.head.global / format.BlockSize
+	return r, nil
 }
 
 // Prepare implements [txn.Part]: the log's part has all that is written.
 func (p *part) Prepare(*holdfast.Batch) error { return nil }
-
-// applied notes what was written, now that it has its place and before others write.
-func (p *part) applied() {
-	n := p.n
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	durable := n.log().Last()
-	for stream, at := range p.heads {
-		n.heads.put(stream, at, durable, n.store.headsEach())
-	}
-	for category, c := range p.counts {
-		n.tally.add(category, c)
-		n.tally.block(category, p.blocks[category])
-	}
-	n.tally.last = max(n.tally.last, p.last)
-}
 
 // Commit implements [txn.Part]. The log's part, which has joined before, waits for what is written.
 func (p *part) Commit(holdfast.Receipt, holdfast.Level) func() error {
 	n := p.n
 	n.leave()
 	return func() error {
-		if n.enter() == nil {
-			n.storeSome(context.Background())
+		if ctx := context.Background(); n.enter(ctx) == nil {
+			n.storeSome(ctx)
 			n.leave()
 		}
 		return nil
@@ -214,128 +179,4 @@ func (t Tx) LoadPosition(consumer string) (int64, error) {
 	defer t.tx.Leave()
 	position, err := p.log.LoadOffset(consumer)
 	return int64(position), p.n.ended(err)
-}
-
-// SubscriptionTx is a subscription in a transaction of its store's database, and is used as that is. So what is done
-// for a message, and that it is done, are one commit: exactly once, as far as it is in the database.
-//
-//	err := db.Update(ctx, func(tx *kv.Tx) error {
-//		if err := tx.Bucket("seen").Put(key, value); err != nil {
-//			return err
-//		}
-//		return mails.In(tx).Ack(delivery)
-//	})
-type SubscriptionTx struct {
-	s  *Subscription
-	tx *kv.Tx
-}
-
-// In returns the subscription as a part of a transaction. Until the function of that has returned, nothing else is
-// claimed or acknowledged.
-func (s *Subscription) In(tx *kv.Tx) SubscriptionTx { return SubscriptionTx{s, tx} }
-
-// Ack is [Subscription.Ack] in the transaction. ErrLeaseLost: some of the deliveries are no longer the caller's; then
-// none is done.
-func (t SubscriptionTx) Ack(deliveries ...Delivery) error { return t.settle(deliveries, t.s.acked) }
-
-// Fail is [Subscription.Fail] in the transaction. Errors are those of Ack.
-func (t SubscriptionTx) Fail(reason string, deliveries ...Delivery) error {
-	return t.settle(deliveries, t.s.failed(reason))
-}
-
-// Park is [Subscription.Park] in the transaction. Errors are those of Ack.
-func (t SubscriptionTx) Park(reason string, deliveries ...Delivery) error {
-	return t.settle(deliveries, t.s.parked(reason))
-}
-
-func (t SubscriptionTx) settle(deliveries []Delivery, change change) error {
-	s := t.s
-	shared, err := t.tx.Enter(s.n.store.db)
-	if err != nil {
-		return err
-	}
-	defer t.tx.Leave()
-	p, err := s.takePart(t.tx.Context(), shared)
-	if err != nil {
-		return s.n.ended(err)
-	}
-	s.turn.Lock()
-	defer s.turn.Unlock()
-	if s.ended() {
-		return s.n.ended(holdfast.ErrClosed)
-	}
-	for i := range deliveries {
-		if err := s.held(&deliveries[i]); err != nil {
-			return err
-		}
-		if slices.ContainsFunc(deliveries[:i], func(d Delivery) bool { return d.Global == deliveries[i].Global }) {
-			return s.n.store.fail(
-				"acknowledge",
-				ErrLeaseLost,
-				nil,
-				"",
-				"global position %d is given twice",
-				deliveries[i].Global,
-			)
-		}
-	}
-	for i := range deliveries {
-		s.end(&p.batch, &deliveries[i], change)
-	}
-	return nil
-}
-
-// settling is a subscription's part in a transaction. What it has changed in memory, s.undo takes back.
-type settling struct {
-	s     *Subscription
-	batch holdfast.Batch
-}
-
-func (s *Subscription) takePart(ctx context.Context, shared *txn.Tx) (*settling, error) {
-	if p, ok := shared.Part(s).(*settling); ok {
-		return p, nil
-	}
-	if err := s.turn.Hold(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.n.life.Enter(); err != nil {
-		s.turn.Release()
-		return nil, err
-	}
-	p := &settling{s: s}
-	shared.Raise(s.n.store.o.Level)
-	shared.Join(s, p)
-	return p, nil
-}
-
-// Prepare implements [txn.Part].
-func (p *settling) Prepare(b *holdfast.Batch) error {
-	b.Append(&p.batch)
-	return nil
-}
-
-// Commit implements [txn.Part]. The transaction's database waits for what is written.
-func (p *settling) Commit(holdfast.Receipt, holdfast.Level) func() error {
-	p.end(func() {
-		clear(p.s.undo)
-		p.s.undo = p.s.undo[:0]
-	})
-	return nil
-}
-
-// Rollback implements [txn.Part].
-func (p *settling) Rollback() func() error {
-	p.end(p.s.rollBack)
-	return nil
-}
-
-// end calls f with the lock, wakes consumers, and gives the turn back.
-func (p *settling) end(f func()) {
-	s := p.s
-	s.turn.Lock()
-	f()
-	s.wakeLocked()
-	s.turn.Unlock()
-	s.turn.Release()
-	s.n.life.Leave()
 }

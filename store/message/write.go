@@ -61,21 +61,17 @@ func (n *Namespace) WriteAfter(ctx context.Context, stream string, expected int6
 }
 
 func (n *Namespace) write(ctx context.Context, w streamWrite) (Result, error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
+	if err := n.enter(ctx); err != nil {
 		return Result{}, err
 	}
+	defer n.leave()
 	events, err := n.check(&w)
 	if err != nil {
 		return Result{}, err
 	}
-	if err := n.enter(); err != nil {
-		return Result{}, n.ended(err)
-	}
-	defer n.leave()
-
 	for try := 0; ; try++ {
-		r, missing, err := n.tryWrite(ctx, &w, events)
-		if missing && try < maxTries {
+		r, err := n.tryWrite(ctx, &w, events)
+		if errors.Is(err, holdfast.ErrNotFound) && try < maxTries { // the messages of known ids
 			if err = n.settled(ctx, nil); err == nil {
 				err = errAgain
 			}
@@ -85,7 +81,7 @@ func (n *Namespace) write(ctx context.Context, w streamWrite) (Result, error) {
 			return r, nil
 		}
 		if err != errAgain {
-			return Result{}, err
+			return Result{}, n.ended(err)
 		}
 	}
 }
@@ -108,49 +104,52 @@ var errAgain = errors.New("again")
 // under way explains it, damage does, too.
 const maxTries = 3
 
-// tryWrite tries to write. missing means that the messages of known ids are not there.
-func (n *Namespace) tryWrite(ctx context.Context, w *streamWrite, events []event.Event) (r Result, missing bool,
-	err error) {
+func (n *Namespace) tryWrite(ctx context.Context, w *streamWrite, events []event.Event) (Result, error) {
 	if err := n.fetch(w.stream); err != nil {
-		return r, false, n.ended(err)
+		return Result{}, err
 	}
-	p := placing{n: n, write: w}
-	at, err := n.log().AppendFor(ctx, format.Kind, p.place, events...)
-	if known := (*event.Known)(nil); errors.As(err, &known) {
-		at, err = known.Result, nil // with other bytes; perhaps it is the same JSON
+	p := placing{n: n, ctx: ctx, write: w}
+	r, err := p.answer(n.log().AppendFor(ctx, format.Kind, p.place, events...))
+	behind, ok := err.(*conflictAt)
+	if !ok {
+		return r, err
 	}
-	if err != nil {
-		return r, false, n.refused(ctx, err)
+	// Readers are to see what has come first.
+	switch {
+	case behind.edit != nil:
+		err = cmp.Or(n.settled(ctx, behind.edit), errAgain)
+	case behind.global > n.log().Last():
+		err = cmp.Or(n.await(ctx, behind.global), behind.err)
+	default:
+		err = behind.err
 	}
-	if !at.Repeated {
-		return p.result, false, nil
-	}
-	r, err = n.repeated(ctx, at, w)
-	return r, errors.Is(err, holdfast.ErrNotFound), err
+	return r, err
 }
 
-// refused returns why the log refuses a write. After a conflict it waits until readers see what has come first.
-func (n *Namespace) refused(ctx context.Context, err error) error {
-	var behind *conflictAt
-	switch {
-	case errors.As(err, &behind) && behind.edit != nil:
-		if err := n.settled(ctx, behind.edit); err != nil {
-			return err
+// answer makes the result of a write of what the log says to it, whose error may be a *conflictAt.
+func (p *placing) answer(at event.Result, err error) (Result, error) {
+	n := p.n
+	if err != nil {
+		var known *event.Known
+		var behind *conflictAt
+		if errors.As(err, &known) {
+			at, err = known.Result, nil // with other bytes; perhaps it is the same JSON
+		} else if errors.As(err, &behind) {
+			err = behind
 		}
-		return errAgain
-	case errors.As(err, &behind) && behind.global <= n.log().Last():
-		return behind.err
-	case errors.As(err, &behind):
-		if err := n.await(ctx, behind.global); err != nil {
-			return err
-		}
-		return behind.err
-	case errors.Is(err, event.ErrBadEvent):
-		return n.store.fail("write", ErrBadMessage, err, "", "in namespace %q", n.id)
-	case errors.Is(err, event.ErrPartialRepeat):
-		return n.store.fail("write", ErrIDTaken, err, "repeat a write with the same messages", "in namespace %q", n.id)
 	}
-	return n.ended(err)
+	switch {
+	case errors.Is(err, event.ErrBadEvent):
+		return Result{}, n.store.fail("write", ErrBadMessage, err, "", "in namespace %q", n.id)
+	case errors.Is(err, event.ErrPartialRepeat):
+		return Result{}, n.store.fail("write", ErrIDTaken, err, "repeat a write with the same messages", "in namespace %q",
+			n.id)
+	case err != nil:
+		return Result{}, err
+	case at.Repeated:
+		return n.repeated(p.ctx, at, p.write)
+	}
+	return p.result, nil
 }
 
 // await returns when readers see what is at a global position.
@@ -294,16 +293,21 @@ func newID() string {
 // shortName is how many bytes a key or place has where names are of the usual length.
 const shortName = 128
 
+// written is what a write leaves in a stream.
+type written struct {
+	stream string
+	head   head   // of the stream
+	counts counts // that it adds
+}
+
 // placing is a write that gets its place.
 type placing struct {
-	n      *Namespace
-	write  *streamWrite
+	n     *Namespace
+	ctx   context.Context
+	write *streamWrite
+	part  *part // of the transaction that writes, nil if it is a call
+	written
 	result Result
-	head   head // of the stream, as the write leaves it
-	counts counts
-	global uint64 // behind the last message
-	part   *part  // of the transaction that writes, nil if it is a call
-	ctx    context.Context
 }
 
 // headOf returns the head of a stream, as the transaction has made it if there is one.
@@ -349,7 +353,7 @@ func (p *placing) place(c *event.Commit) error {
 
 	global := c.First
 	p.result = Result{Position: at.version + 1, Global: int64(global)}
-	p.counts = counts{messages: int64(len(w.messages))}
+	p.written = written{stream: w.stream, counts: counts{messages: int64(len(w.messages))}}
 	category := Category(w.stream)
 	for i := range w.messages {
 		position := uint64(at.version + 1)
@@ -370,23 +374,20 @@ func (p *placing) place(c *event.Commit) error {
 		at.top, at.global = at.version, global
 		global++
 	}
-	p.head, p.global = at, global
-	if p.part == nil {
-		c.Applied(p.applied)
-	}
+	p.head = at
+	c.Applied(func() { n.wrote(p.written) })
 	return nil
 }
 
-// applied notes what was placed, now that it will be there.
-func (p *placing) applied() {
-	n := p.n
+// wrote notes what was written, now that it has its place and before others write.
+func (n *Namespace) wrote(w written) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	category := Category(p.write.stream)
-	n.heads.put(p.write.stream, p.head, n.log().Last(), n.store.headsEach())
-	n.tally.add(category, p.counts)
-	n.tally.block(category, p.head.global/format.BlockSize)
-	n.tally.last = p.global - 1
+	category := Category(w.stream)
+	n.heads.put(w.stream, w.head, n.log().Last(), n.store.headsEach())
+	n.tally.add(category, w.counts)
+	n.tally.block(category, w.head.global/format.BlockSize)
+	n.tally.last = max(n.tally.last, w.head.global)
 }
 
 // hasBlock reports whether the index is known to have a block of a category.
@@ -414,16 +415,8 @@ func (n *Namespace) repeated(ctx context.Context, at event.Result, w *streamWrit
 			r = Result{Position: m.Position, Global: m.Global, Repeated: true}
 		}
 		if m.Stream != w.stream || m.Position != r.Position+int64(i) {
-			return r, n.store.fail(
-				"write",
-				ErrIDTaken,
-				nil,
-				"",
-				"the id %q is that of message %d of stream %q",
-				m.ID,
-				m.Position,
-				m.Stream,
-			)
+			return r, n.store.fail("write", ErrIDTaken, nil, "", "the id %q is that of message %d of stream %q", m.ID,
+				m.Position, m.Stream)
 		}
 		if m.Type != given.Type || !sameJSON(m.Data, given.Data) {
 			other = cmp.Or(other, n.store.fail("write", ErrIDTaken, &Known{w.stream, r},

@@ -15,19 +15,20 @@ import (
 // How many events of each type a log has had. A real log is in an engine on disk, and a goroutine has Run follow it.
 func Example() {
 	ctx := context.Background()
-	log, err := event.Open(kv.On(mem.New()), event.Options{Name: "orders", Level: holdfast.Memory})
+	db := kv.On(mem.New())
+	log, err := event.Open(db, event.Options{Name: "orders", Level: holdfast.Memory})
 	if err != nil {
 		panic(err)
 	}
 	defer log.Close()
 
-	totals, err := projection.New(projection.Events(log), projection.Options{Name: "totals", Prefix: "totals/"},
-		func(m *projection.Model, e event.Event) error {
-			n, err := projection.Get[int](m, e.Type)
+	totals, err := projection.New(projection.Events(log), projection.Options{Name: "totals"},
+		func(view *kv.Bucket, e event.Event) error {
+			n, err := projection.Get[int](view, e.Type)
 			if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
 				return err
 			}
-			return projection.Set(m, e.Type, n+1)
+			return projection.Set(view, e.Type, n+1)
 		})
 	if err != nil {
 		panic(err)
@@ -40,8 +41,14 @@ func Example() {
 			panic(err)
 		}
 	}
-	for entry, err := range projection.All[int](totals.View(), "") {
-		fmt.Println(entry.Key, entry.Value, err)
+	err = db.View(ctx, func(tx *kv.Tx) error {
+		for entry, err := range projection.All[int](totals.View(tx), "") {
+			fmt.Println(entry.Key, entry.Value, err)
+		}
+		return nil
+	})
+	if err != nil {
+		panic(err)
 	}
 	progress, err := totals.Progress(ctx)
 	fmt.Printf("%+v %v\n", progress, err)

@@ -29,11 +29,11 @@ func copied(t *testing.T, from holdfast.Engine) holdfast.Engine {
 	return to
 }
 
-// A model that is kept in another engine than the messages does not go on when these were put back to a copy, whether
+// A view that is kept in another engine than the messages does not go on when these were put back to a copy, whether
 // that is shorter than what was applied, as long, or longer. It goes on when they were only opened again.
 func TestSourcePutBack(t *testing.T) {
 	for _, query := range []message.Query{{}, {Category: "s"}, {Stream: "s-1"}} {
-		model := mem.New()
+		view := mem.New()
 		source := holdfast.Engine(mem.New())
 		applied := 0
 		run := func(write int) error {
@@ -53,8 +53,8 @@ func TestSourcePutBack(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			p, err := projection.New(projection.Messages(model, holdfast.Memory, n, query),
-				projection.Options{Name: "n", Prefix: "p"}, func(*projection.Model, message.Message) error {
+			p, err := projection.New(projection.Messages(kv.On(view).At(holdfast.Memory), n, query),
+				projection.Options{Name: "n"}, func(*kv.Bucket, message.Message) error {
 					applied++
 					return nil
 				})
@@ -93,47 +93,6 @@ func TestSourcePutBack(t *testing.T) {
 	}
 }
 
-// The position of an earlier version, which has no history, is taken as it is, and checked by its number.
-func TestOldPosition(t *testing.T) {
-	eng := mem.New()
-	store, err := message.Open(kv.On(eng), message.Options{Level: holdfast.Memory})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer storetest.Close(t, store)
-	n, err := store.Namespace(ctx, message.Default)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 5 {
-		if _, err := n.Write(ctx, "s-1", message.Message{Type: "t", Data: []byte("{}")}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for next, want := range map[byte]int{3: 3, 6: 0, 7: -1} {
-		{
-			var b holdfast.Batch
-			b.Set([]byte("p"), []byte{0, 0, 0, 0, 0, 0, 0, next})
-			if err := holdfast.Commit(eng, &b, holdfast.Memory); err != nil {
-				t.Fatal(err)
-			}
-			applied := 0
-			p, err := projection.New(projection.Messages(eng, holdfast.Memory, n, message.Query{}),
-				projection.Options{Name: "n", Prefix: "p"}, func(*projection.Model, message.Message) error {
-					applied++
-					return nil
-				})
-			if err != nil {
-				t.Fatal(err)
-			}
-			err = p.CatchUp(ctx)
-			if want < 0 && !errors.Is(err, event.ErrAhead) || want >= 0 && (err != nil || applied != want) {
-				t.Errorf("position %d: %d applied, %v", next, applied, err)
-			}
-		}
-	}
-}
-
 // repaired is an engine in which a loss was accepted.
 type repaired struct{ holdfast.Engine }
 
@@ -143,7 +102,7 @@ func (r *repaired) Capabilities() holdfast.Capabilities {
 	return c
 }
 
-// A model of which something may be lost is not used on. Rebuilt, it is.
+// A view of which something may be lost is not used on. Rebuilt, it is.
 func TestAccepted(t *testing.T) {
 	eng := mem.New()
 	at := func(eng holdfast.Engine, each func(log *event.Store, p *projection.Projection[event.Event])) {
@@ -152,8 +111,8 @@ func TestAccepted(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer storetest.Close(t, log)
-		p, err := projection.New(projection.Events(log), projection.Options{Name: "n", Prefix: "p/"},
-			func(m *projection.Model, e event.Event) error { return projection.Set(m, fmt.Sprint(e.Position), true) })
+		p, err := projection.New(projection.Events(log), projection.Options{Name: "n"},
+			func(view *kv.Bucket, e event.Event) error { return projection.Set(view, fmt.Sprint(e.Position), true) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,8 +138,8 @@ func TestAccepted(t *testing.T) {
 		if err := errors.Join(p.Rebuild(ctx), p.CatchUp(ctx), p.CatchUp(ctx)); err != nil {
 			t.Fatal(err)
 		}
-		if ok, err := projection.Get[bool](p.View(), "2"); !ok || err != nil {
-			t.Fatal(ok, err)
+		if got := contents[bool](t, eng, p); !got["2"] {
+			t.Fatal(got)
 		}
 	})
 }

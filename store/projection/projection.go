@@ -1,30 +1,43 @@
-// Package projection keeps read models: keys that are made of events, or of messages, and are updated exactly once for
-// each of them.
+// Package projection keeps views: buckets of a database (package kv) that are made of events, or of messages, and are
+// updated exactly once for each of them.
 //
-//	totals, err := projection.New(projection.Events(log), projection.Options{Name: "totals", Prefix: "totals/"},
-//		func(m *projection.Model, e event.Event) error {
-//			n, err := projection.Get[int](m, e.Type)
+//	totals, err := projection.New(projection.Events(log), projection.Options{Name: "totals"},
+//		func(view *kv.Bucket, e event.Event) error {
+//			n, err := projection.Get[int](view, e.Type)
 //			if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
 //				return err
 //			}
-//			return projection.Set(m, e.Type, n+1)
+//			return projection.Set(view, e.Type, n+1)
 //		})
 //	err = totals.Run(ctx) // until ctx ends
 //
-// What the function changes for an event, and that it was applied, are one commit of the engine. So after any crash
-// the model is the result of the events up to some position, and Run continues after that position. Several events
-// share a commit if they have arrived by then.
+//	err = db.View(ctx, func(tx *kv.Tx) error {
+//		n, err = projection.Get[int](totals.View(tx), "placed")
+//		return err
+//	})
 //
-// The keys of a model are its prefix and what the function names. All keys with that prefix belong to the projection:
-// they are removed before the first event is applied. So a prefix is not used for anything else. One that covers keys
-// that a store can have, or lies within them, is refused ("Keys in the engine" of package event), and so is one that
-// covers the prefix of another projection, or lies within it. An engine remembers the prefixes of the projections that
-// were run in it, until they are rebuilt. The key that is only the prefix has the position. The program reads the model
-// with [Projection.View], or straight from the engine. A reader may see it some events behind, and may see what a crash
-// takes back; it then comes again, the same, because it was made of events that are durable.
+// # Exactly once
 //
-// A function with other effects than changing the model, such as sending mail, has them at least once: again after a
-// crash before the commit. With [Options].Batch 1 that happens for one event at most.
+// The function that applies an event is called in a transaction of the database ([kv.DB.Update]). All that it writes
+// there, and that the event was applied, are one commit. So after any crash the view is the result of the events up to
+// some position, and Run continues after that position. Several events share a transaction if they have arrived by
+// then, up to [Options].Batch of them, or 1 MiB of changes.
+//
+// The function has the transaction by view.Tx(): it may enqueue tasks, append to logs, and write to buckets of the
+// program's own. It reads what the events before have written. It obeys the rules of package kv: it does nothing slow,
+// since other writers of the database wait, and calls stores only by their In. A function with effects elsewhere, such
+// as sending mail, has them at least once: again when a crash, an error or a panic has taken the transaction back. It
+// better enqueues a task.
+//
+// # The view
+//
+// The view is the bucket of the database that has the projection's name. The projection makes it, and refuses a bucket
+// of that name which the program has made. It is removed by Rebuild with all that is in it. The program reads it with
+// [Projection.View], or as any other bucket. In it lies a bucket whose name begins with a zero byte, which has the
+// position.
+//
+// A view that an earlier version has kept under a prefix of the engine's keys is carried over by the first Run or
+// CatchUp of the projection of the same name in a database of that engine, and the old keys are removed.
 package projection
 
 import (
@@ -34,30 +47,33 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/registry"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
-	"github.com/holdfastdb/holdfast/store/internal/chunks"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
 // ErrApply: the function of a projection has returned an error, which is wrapped, or asked for an impossible change.
 var ErrApply = errors.New("holdfast: not applied")
 
-// DefaultBatch is the default maximum number of events per commit.
+// DefaultBatch is the default maximum number of events per transaction.
 const DefaultBatch = 256
 
-// Options configure a projection. Name and Prefix are required.
+// batchBytes is how many bytes of changes end a transaction.
+const batchBytes = 1 << 20
+
+// Options configure a projection. Name is required.
 type Options struct {
-	// Name is that of the projection. One over the events of a log has its position as the subscription of that name.
+	// Name is that of the projection, and of the bucket that is its view. One over the events of a log has its position
+	// also as the subscription of that name.
 	Name string
-	// Prefix is what all keys of the model begin with. It begins best with another letter than e, k, m, r, s and t.
-	Prefix string
-	// Batch is how many events share a commit at most; 0 means DefaultBatch.
+	// Batch is how many events share a transaction at most; 0 means DefaultBatch.
 	Batch int
 	// Progress, if it is not nil, is called after each commit, by the goroutine that runs the projection.
 	Progress func(Progress)
@@ -78,24 +94,25 @@ type Progress struct {
 	Applied uint64 // how many events have been applied since the run began
 }
 
-// Projection is a read model of events of type E. All methods may be called from many goroutines at once, but only one
-// of Run, CatchUp and Rebuild does its work at a time: the others return ErrLocked.
+// Projection is a view of events of type E. All methods may be called from many goroutines at once, but only one of
+// Run, CatchUp and Rebuild does its work at a time: the others return ErrLocked.
 type Projection[E any] struct {
 	source Source[E]
+	db     *kv.DB
 	o      Options
-	apply  func(*Model, E) error
+	apply  func(*kv.Bucket, E) error
 
 	mu     sync.Mutex
 	passed [2]uint64 // behind the first position nothing waits up to before the second
 }
 
-// New returns a projection that is not running. apply changes the model as an event says. It is called for one event at
-// a time, in their order, and depends on nothing but the event and the model, so that a rebuild makes the same. An
-// error that it returns ends the run before the event.
+// New returns a projection that is not running. apply changes the view as an event says. It is called for one event at
+// a time, in their order, and depends on nothing but the event and the view, so that a rebuild makes the same. An error
+// that it returns, or that a write of its has returned, ends the run before the event; for the events before it in the
+// same transaction it is called again.
 //
-// ErrBadOption: the options make no sense, or the prefix is that of a store's keys, or overlaps with that of another
-// projection of this program over the same engine.
-func New[E any](source Source[E], o Options, apply func(m *Model, e E) error) (*Projection[E], error) {
+// ErrBadOption: the options make no sense.
+func New[E any](source Source[E], o Options, apply func(view *kv.Bucket, e E) error) (*Projection[E], error) {
 	p := &Projection[E]{source: source, o: o, apply: apply}
 	if p.o.Batch == 0 {
 		p.o.Batch = DefaultBatch
@@ -109,20 +126,17 @@ func New[E any](source Source[E], o Options, apply func(m *Model, e E) error) (*
 		return nil, p.fail("new", holdfast.ErrBadOption, nil, "", "there is no source, or no function")
 	case o.Name == "":
 		return nil, p.fail("new", holdfast.ErrBadOption, nil, "", "it has no name")
-	case o.Prefix == "":
-		return nil, p.fail("new", holdfast.ErrBadOption, nil, keyspace.Remedy, "it has no prefix")
 	case o.Batch < 0:
 		return nil, p.fail("new", holdfast.ErrBadOption, nil, "use 0 for the default", "a batch of %d events", o.Batch)
 	}
-	if what := keyspace.Reserved(holdfast.Prefix([]byte(o.Prefix))); what != "" {
-		return nil, p.fail("new", holdfast.ErrBadOption, nil, keyspace.Remedy, "there can be keys of %s under the prefix %q",
-			what, o.Prefix)
-	}
-	if err := enlist(p); err != nil {
-		return nil, err
+	if p.db = source.database(); p.db == nil {
+		return nil, p.fail("new", holdfast.ErrBadOption, nil, "", "there is no database")
 	}
 	return p, nil
 }
+
+// View is the view in a transaction of its database, for reading.
+func (p *Projection[E]) View(tx *kv.Tx) *kv.Bucket { return tx.Bucket(p.o.Name) }
 
 // Run applies the existing events that are not applied yet, and then each new one, until ctx ends, and then returns
 // nil. An error that may pass, such as ErrFull, is logged, and Run tries again; another one ends it, and is returned:
@@ -162,13 +176,13 @@ const firstPause, maxPause = 100 * time.Millisecond, 10 * time.Second
 
 // Passes reports whether trying again can help after an error of Run. It cannot after one that says that something is
 // wrong with the program, or with what is stored: ErrApply, ErrBadOption, ErrBadKey, ErrTooLarge, ErrLevel, ErrLocked,
-// ErrClosed, ErrPoisoned, ErrCorrupt, ErrReplaced, ErrVersion, event.ErrTruncated and event.ErrAhead, and those of a
-// namespace or stream that cannot be read. A function whose own errors may pass, such as those of a mail server, sets
-// Options.Retry to one that knows them.
+// ErrClosed, ErrPoisoned, ErrCorrupt, ErrReplaced, ErrVersion, kv.ErrNested, event.ErrTruncated and event.ErrAhead, and
+// those of a namespace or stream that cannot be read. A function whose own errors may pass, such as those of a mail
+// server, sets Options.Retry to one that knows them.
 func Passes(err error) bool {
 	for _, class := range []error{ErrApply, holdfast.ErrBadOption, holdfast.ErrBadKey, holdfast.ErrTooLarge,
 		holdfast.ErrLevel, holdfast.ErrLocked, holdfast.ErrClosed, holdfast.ErrPoisoned, holdfast.ErrCorrupt,
-		holdfast.ErrReplaced, holdfast.ErrVersion, event.ErrTruncated, event.ErrAhead, message.ErrNoNamespace,
+		holdfast.ErrReplaced, holdfast.ErrVersion, kv.ErrNested, event.ErrTruncated, event.ErrAhead, message.ErrNoNamespace,
 		message.ErrBadName, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, class) {
 			return false
@@ -187,36 +201,35 @@ func (p *Projection[E]) CatchUp(ctx context.Context) error {
 	return err
 }
 
-// Rebuild removes the model, so that the next Run begins with the first event that is there. Readers see an empty
-// model, and then one that grows. To avoid that, build the model with another name and prefix, and rebuild the old
-// one when it is not read any more. A projection that is rebuilt and not run again leaves nothing: its prefix may be
-// another one's.
+// Rebuild removes the view, so that the next Run begins with the first event that is there. Readers see an empty view,
+// and then one that grows. To avoid that, build the view with another name, and rebuild the old one when it is not read
+// any more: a projection that is rebuilt and not run again leaves no bucket. What its function has written elsewhere
+// stays.
 func (p *Projection[E]) Rebuild(ctx context.Context) error {
 	lease, err := p.claim(ctx)
 	if err != nil {
 		return err
 	}
 	defer lease.Release()
-	if _, err := p.registered(true); err != nil {
+	err = p.db.Update(ctx, func(tx *kv.Tx) error {
+		if err := p.remove(tx); err != nil {
+			return err
+		}
+		return p.source.save(tx, p.o.Name, 0)
+	})
+	if err != nil {
 		return err
 	}
-	// A model without a position is removed before it is used, so a crash in between does no harm.
-	if err := p.source.save(ctx, &p.o, 0, new(holdfast.Batch)); err != nil {
-		return err
-	}
-	if err := p.clear(ctx); err != nil {
-		return err
-	}
-	return p.register(ctx, false)
+	return p.removeEarlier(ctx)
 }
 
 // Progress returns how far the projection has come.
 func (p *Projection[E]) Progress(ctx context.Context) (g Progress, err error) {
-	next, err := p.source.load(ctx, &p.o)
+	at, err := p.load(ctx)
 	if err != nil {
 		return g, err
 	}
-	return p.progress(ctx, next)
+	return p.progress(ctx, at.next)
 }
 
 // progress is Progress where next is the position behind the last event applied, 0 if there is none.
@@ -254,27 +267,15 @@ func (p *Projection[E]) progress(ctx context.Context, next uint64) (g Progress, 
 	return g, nil
 }
 
-// View returns the model for reading.
-func (p *Projection[E]) View() View { return View{p.source.engine(), p.o.Prefix} }
-
+// claim leases the projection, so that nobody else runs it.
 func (p *Projection[E]) claim(ctx context.Context) (registry.Lease, error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
+	if err := cmp.Or(p.db.Err(), holdfast.CheckContext(ctx)); err != nil {
 		return registry.Lease{}, err
 	}
-	return registry.Claim(p.source.engine(), registry.Request{
-		Kind: registry.Projection, Thing: "projection", Name: p.o.Name, MaxName: len(p.o.Name), Level: p.source.level(),
-		Prefix: p.o.Prefix,
+	return registry.Claim(p.db.Engine(), registry.Request{
+		Kind: "projection", Thing: "projection", Name: p.o.Name, MaxName: kv.MaxNameSize, Level: p.db.Level(),
+		Prefix: string(keyspace.New(keyspace.Databases, p.db.Name()).Key(nil, 'b', p.o.Name)),
 	})
-}
-
-func (p *Projection[E]) clear(ctx context.Context) error {
-	eng, all := p.source.engine(), holdfast.Prefix([]byte(p.o.Prefix))
-	it := eng.Scan(all)
-	some := it.Next()
-	if err := it.Close(); err != nil || !some {
-		return err
-	}
-	return chunks.Remove(ctx, eng, p.source.level(), all)
 }
 
 // item is what the source yields.
@@ -283,7 +284,7 @@ type item[E any] struct {
 	err   error
 }
 
-// open leases the projection's keys, and returns the position behind the last event applied.
+// open leases the projection, and returns the position behind the last event applied.
 func (p *Projection[E]) open(ctx context.Context) (_ registry.Lease, next uint64, err error) {
 	lease, err := p.claim(ctx)
 	if err != nil {
@@ -294,20 +295,11 @@ func (p *Projection[E]) open(ctx context.Context) (_ registry.Lease, next uint64
 			lease.Release()
 		}
 	}()
-	known, err := p.registered(false)
-	if err != nil {
+	if err = p.carryOver(ctx); err != nil {
 		return lease, 0, err
 	}
-	if next, err = p.source.load(ctx, &p.o); err != nil {
-		return lease, 0, err
-	}
-	if !known {
-		err = p.register(ctx, true)
-	}
-	if err == nil && next == 0 {
-		err = p.clear(ctx)
-	}
-	return lease, next, err
+	at, err := p.load(ctx)
+	return lease, at.next, err
 }
 
 // run applies events until from ends. committed says that some were, whatever the error is.
@@ -334,8 +326,28 @@ func (p *Projection[E]) run(ctx context.Context,
 			}
 		}
 	})
-	for applied := uint64(0); ; {
-		n, next, more, err := p.step(ctx, feed)
+	var waiting []E
+	for applied, failed := uint64(0), error(nil); ; {
+		// Wait for an event, and take those behind it that are there.
+		for len(waiting) == 0 || len(waiting) < p.o.Batch && len(feed) > 0 && failed == nil {
+			if failed != nil {
+				return applied > 0, failed
+			}
+			it, more := <-feed
+			switch {
+			case !more:
+				return applied > 0, nil
+			case it.err != nil:
+				failed = it.err
+			default:
+				waiting = append(waiting, it.event)
+			}
+		}
+		n, err := p.step(ctx, waiting)
+		if n > 0 {
+			next = p.source.next(waiting[n-1])
+			waiting = slices.Delete(waiting, 0, n)
+		}
 		if applied += uint64(n); n > 0 && p.o.Progress != nil {
 			g, failed := p.progress(ctx, next)
 			if failed != nil {
@@ -344,53 +356,64 @@ func (p *Projection[E]) run(ctx context.Context,
 			g.Applied = applied
 			p.o.Progress(g)
 		}
-		if err != nil || !more {
+		if err != nil {
 			return applied > 0, err
 		}
 	}
 }
 
-// step waits for an event, and commits what it and those behind it that are there make of the model: n of them, up to
-// before next. more is false at the end of the feed.
-func (p *Projection[E]) step(ctx context.Context, feed <-chan item[E]) (n int, next uint64, more bool, err error) {
-	m := newModel(p.source.engine(), p.o.Prefix)
-	var failed error
-	it, more := <-feed
-	for more {
-		if failed = it.err; failed == nil {
-			failed = p.applyTo(m, it.event)
-		}
-		if failed != nil {
-			break
-		}
-		n++
-		next = p.source.next(it.event)
-		if n == p.o.Batch || m.full() || len(feed) == 0 {
-			break
-		}
-		it, more = <-feed
+// step applies the first of the events in one transaction, and returns how many. If one of them cannot be applied, that
+// is the error, and those before it are.
+func (p *Projection[E]) step(ctx context.Context, events []E) (n int, failed error) {
+	history, err := p.source.history(ctx)
+	if err != nil {
+		return 0, err
 	}
-	if n == 0 {
-		return 0, 0, more, failed
+	for {
+		n, err := p.commit(ctx, events, history)
+		refused, large := errors.Is(err, ErrApply), errors.Is(err, holdfast.ErrTooLarge)
+		switch {
+		case err == nil:
+			return n, failed
+		case refused && n == 0:
+			return 0, err
+		case refused && large: // it may fit into a transaction of its own
+			events, failed = events[:n], nil
+		case refused:
+			events, failed = events[:n], err
+		case large && n > 1:
+			events, failed = events[:n/2], nil
+		case large:
+			return 0, p.refuse(events[0], err)
+		default:
+			return 0, errors.Join(failed, err)
+		}
 	}
-	b := m.batch()
-	if err := p.source.save(ctx, &p.o, next, b); err != nil {
-		return 0, 0, false, errors.Join(failed, err)
-	}
-	return n, next, more, failed
 }
 
-func (p *Projection[E]) applyTo(m *Model, e E) error {
-	m.begin()
-	err := p.apply(m, e)
-	if err == nil {
-		err = m.err
-	}
-	if err != nil {
-		return p.fail("run", ErrApply, err, "correct the cause and run it again", "%s", p.source.describe(e))
-	}
-	m.end()
-	return nil
+// commit applies events in one transaction, until that is full, and returns how many. Nothing is written if one cannot
+// be applied: n is its index then, and the error is that of refuse.
+func (p *Projection[E]) commit(ctx context.Context, events []E, history string) (n int, err error) {
+	err = p.db.Update(ctx, func(tx *kv.Tx) error {
+		view := p.View(tx)
+		for n < len(events) && (n == 0 || tx.Size() < p.full()) {
+			if err := cmp.Or(p.apply(view, events[n]), tx.Err()); err != nil {
+				return p.refuse(events[n], err)
+			}
+			n++
+		}
+		return p.save(tx, position{p.source.next(events[n-1]), history, p.db.Engine().Capabilities().Accepted})
+	})
+	return n, err
+}
+
+func (p *Projection[E]) refuse(e E, cause error) error {
+	return p.fail("run", ErrApply, cause, "correct the cause and run it again", "%s", p.source.describe(e))
+}
+
+// full is how many bytes of changes end a transaction: most often there is room for one event more.
+func (p *Projection[E]) full() int64 {
+	return min(batchBytes, p.db.Engine().Capabilities().MaxBatchSize/2)
 }
 
 func (p *Projection[E]) fail(op string, class, cause error, remedy, format string, args ...any) error {

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/projection"
+	"github.com/holdfastdb/holdfast/store/task"
 )
 
 var (
@@ -25,26 +26,24 @@ var (
 	wantError = storetest.WantError
 )
 
-// total is what the model of the tests has for each type.
+// total is what the view of the tests has for each type.
 type total struct{ Count, Sum uint64 }
 
 // count adds an event to the total of its type, which an event of the type "reset" removes for all types.
-func count(m *projection.Model, typ string, at uint64) error {
-	if typ == "bad" {
-		m.Set("bad", nil) // with the event, it is not applied
-		return errors.New("cannot be applied")
-	}
+func count(view *kv.Bucket, typ string, at uint64) error {
 	if typ == "reset" {
 		for _, typ := range types {
-			m.Delete(typ)
+			if err := view.Delete([]byte(typ)); err != nil {
+				return err
+			}
 		}
 		return nil
 	}
-	t, err := projection.Get[total](m, typ)
+	t, err := projection.Get[total](view, typ)
 	if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
 		return err
 	}
-	return projection.Set(m, typ, total{t.Count + 1, t.Sum + at})
+	return projection.Set(view, typ, total{t.Count + 1, t.Sum + at})
 }
 
 var types = []string{"a", "b", "c"}
@@ -57,7 +56,7 @@ func typeOf(at uint64) string {
 	return types[at%3]
 }
 
-// want is the model after all events up to last.
+// want is the view after all events up to last.
 func want(last uint64) map[string]total {
 	model := map[string]total{}
 	for at := uint64(1); at <= last; at++ {
@@ -72,17 +71,27 @@ func want(last uint64) map[string]total {
 	return model
 }
 
-func check(t testing.TB, v projection.View, last uint64) {
+// contents returns the view of a projection, which is in an engine's only database.
+func contents[V any](t testing.TB, eng holdfast.Engine, p runner) map[string]V {
 	t.Helper()
-	got := map[string]total{}
-	for e, err := range projection.All[total](v, "") {
-		if err != nil {
-			t.Fatal(err)
+	got := map[string]V{}
+	fatal(t)(kv.On(eng).View(ctx, func(tx *kv.Tx) error {
+		for e, err := range projection.All[V](p.View(tx), "") {
+			if err != nil {
+				return err
+			}
+			got[e.Key] = e.Value
 		}
-		got[e.Key] = e.Value
-	}
+		return nil
+	}))
+	return got
+}
+
+func check(t testing.TB, eng holdfast.Engine, p runner, last uint64) {
+	t.Helper()
+	got := contents[total](t, eng, p)
 	if !maps.Equal(got, want(last)) {
-		t.Fatalf("after %d events the model is %v, want %v", last, got, want(last))
+		t.Fatalf("after %d events the view is %v, want %v", last, got, want(last))
 	}
 }
 
@@ -101,7 +110,7 @@ type runner interface {
 	CatchUp(context.Context) error
 	Rebuild(context.Context) error
 	Progress(context.Context) (projection.Progress, error)
-	View() projection.View
+	View(tx *kv.Tx) *kv.Bucket
 }
 
 var kinds = []kind{
@@ -109,8 +118,8 @@ var kinds = []kind{
 		func()) {
 		log, err := event.Open(kv.On(eng), event.Options{Name: "log", Level: level})
 		check(err)
-		p, err := projection.New(projection.Events(log), o, func(m *projection.Model, e event.Event) error {
-			return count(m, e.Type, e.Position)
+		p, err := projection.New(projection.Events(log), o, func(view *kv.Bucket, e event.Event) error {
+			return count(view, e.Type, e.Position)
 		})
 		check(err)
 		return func(n int) {
@@ -126,9 +135,9 @@ var kinds = []kind{
 		check(err)
 		n, err := store.Namespace(ctx, message.Default)
 		check(err)
-		source := projection.Messages(eng, level, n, message.Query{Category: "s", Limit: 1})
-		p, err := projection.New(source, o, func(m *projection.Model, in message.Message) error {
-			return count(m, in.Type, uint64(in.Global))
+		source := projection.Messages(kv.On(eng).At(level), n, message.Query{Category: "s", Limit: 1})
+		p, err := projection.New(source, o, func(view *kv.Bucket, in message.Message) error {
+			return count(view, in.Type, uint64(in.Global))
 		})
 		check(err)
 		return func(k int) {
@@ -166,12 +175,7 @@ func TestConformance(t *testing.T) {
 }
 
 func testProjection(t *testing.T, tg *storetest.Target, k kind) {
-	o := projection.Options{Name: "totals", Prefix: "totals of " + k.name + "/", Batch: 7}
-	var b holdfast.Batch
-	b.Set([]byte(o.Prefix+"left over"), nil)
-	if err := holdfast.Commit(tg.Engine, &b, tg.Level); err != nil {
-		t.Fatal(err)
-	}
+	o := projection.Options{Name: "totals of " + k.name, Batch: 7}
 	running := make(chan projection.Progress, 1000)
 	o.Progress = func(g projection.Progress) { running <- g }
 	add, p, shut := k.open(fatal(t), tg.Engine, tg.Level, o)
@@ -179,7 +183,7 @@ func testProjection(t *testing.T, tg *storetest.Target, k kind) {
 	if err := p.CatchUp(ctx); err != nil {
 		t.Fatal(err)
 	}
-	check(t, p.View(), 30)
+	check(t, tg.Engine, p, 30)
 	g, err := p.Progress(ctx)
 	if err != nil || g.Next != 31 || g.End != 31 {
 		t.Fatal(g, err)
@@ -190,7 +194,7 @@ func testProjection(t *testing.T, tg *storetest.Target, k kind) {
 	// It goes on where it was, and follows.
 	add, p, shut = k.open(fatal(t), tg.Engine, tg.Level, o)
 	if !tg.OnDisk() {
-		check(t, p.View(), 30)
+		check(t, tg.Engine, p, 30)
 	}
 	stop, cancel := context.WithCancel(ctx)
 	ended := storetest.Async(func() error { return p.Run(stop) })
@@ -203,7 +207,7 @@ func testProjection(t *testing.T, tg *storetest.Target, k kind) {
 			break
 		}
 	}
-	check(t, p.View(), 65)
+	check(t, tg.Engine, p, 65)
 	wantError(t, p.CatchUp(ctx), holdfast.ErrLocked)
 	wantError(t, p.Rebuild(ctx), holdfast.ErrLocked)
 	cancel()
@@ -214,14 +218,17 @@ func testProjection(t *testing.T, tg *storetest.Target, k kind) {
 	if err := p.Rebuild(ctx); err != nil {
 		t.Fatal(err)
 	}
-	check(t, p.View(), 0)
-	if left := storetest.Keys(tg.Engine, holdfast.Prefix([]byte(o.Prefix))); left > 0 {
-		t.Fatalf("%d keys are left", left)
-	}
+	check(t, tg.Engine, p, 0)
+	fatal(t)(kv.On(tg.Engine).View(ctx, func(tx *kv.Tx) error {
+		if there, err := p.View(tx).Exists(); there || err != nil {
+			t.Fatal("the bucket is left", err)
+		}
+		return nil
+	}))
 	if err := p.CatchUp(ctx); err != nil {
 		t.Fatal(err)
 	}
-	check(t, p.View(), 65)
+	check(t, tg.Engine, p, 65)
 	shut()
 	wantError(t, p.Run(ctx), holdfast.ErrClosed)
 }
@@ -229,7 +236,7 @@ func testProjection(t *testing.T, tg *storetest.Target, k kind) {
 // Whatever part of the commits a crash leaves, each event is applied exactly once.
 func TestExactlyOnce(t *testing.T) {
 	each(t, func(t *testing.T, k kind) {
-		o := projection.Options{Name: "totals", Prefix: "totals/", Batch: 3}
+		o := projection.Options{Name: "totals", Batch: 3}
 		st := storetest.NewFakeEngine()
 		st.Record = true
 		add, p, shut := k.open(fatal(t), st, holdfast.Memory, o)
@@ -243,7 +250,7 @@ func TestExactlyOnce(t *testing.T) {
 		if err := errors.Join(p.Rebuild(ctx), p.CatchUp(ctx)); err != nil {
 			t.Fatal(err)
 		}
-		check(t, p.View(), 50)
+		check(t, st, p, 50)
 		shut()
 		for n := range len(st.Batches) + 1 {
 			left := mem.New()
@@ -258,12 +265,12 @@ func TestExactlyOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			if g.Next > 0 {
-				check(t, p.View(), g.Next-1)
+				check(t, left, p, g.Next-1)
 			}
 			if err := p.CatchUp(ctx); err != nil {
 				t.Fatal(err)
 			}
-			check(t, p.View(), g.End-min(g.End, 1))
+			check(t, left, p, g.End-min(g.End, 1))
 			shut()
 		}
 	})
@@ -272,7 +279,7 @@ func TestExactlyOnce(t *testing.T) {
 func TestMain(m *testing.M) { storetest.Main(m, child) }
 
 // killed are the options of the projections that are killed.
-var killed = projection.Options{Name: "totals", Prefix: "totals/", Batch: 5}
+var killed = projection.Options{Name: "totals", Batch: 5}
 
 // child runs the projection of a kind, whose name is its argument, beside one who adds events, and says how far it has
 // come.
@@ -313,9 +320,9 @@ func TestKill(t *testing.T) {
 			if err != nil || g.Next < next || next == 0 {
 				t.Fatalf("%d was told, now it is %+v, %v", next, g, err)
 			}
-			check(t, p.View(), g.Next-1)
+			check(t, tg.Engine, p, g.Next-1)
 			fatal(t)(p.CatchUp(ctx))
-			check(t, p.View(), g.End-1)
+			check(t, tg.Engine, p, g.End-1)
 			next = g.End
 			shut()
 			tg.Close(t)
@@ -335,9 +342,9 @@ func TestLagOfAFilter(t *testing.T) {
 		var told projection.Progress
 		first := uint64(n.Last()) + 1
 		q.From = int64(first)
-		p, err := projection.New(projection.Messages(eng, holdfast.Memory, n, q), projection.Options{
-			Name: what, Prefix: "of " + what + "/", Progress: func(g projection.Progress) { told = g },
-		}, func(*projection.Model, message.Message) error { return nil })
+		p, err := projection.New(projection.Messages(store.DB(), n, q), projection.Options{
+			Name: what, Progress: func(g projection.Progress) { told = g },
+		}, func(*kv.Bucket, message.Message) error { return nil })
 		fatal(t)(err)
 		write := func(kinds string) {
 			for _, kind := range kinds {
@@ -368,11 +375,10 @@ func TestLagOfAFilter(t *testing.T) {
 	}
 }
 
-type model = projection.Model
-
 // An event that cannot be applied is named, those before it are committed, and nothing of it or behind it is.
 func TestApplyFails(t *testing.T) {
-	log, err := event.Open(kv.On(mem.New()), event.Options{Level: holdfast.Memory})
+	eng := mem.New()
+	log, err := event.Open(kv.On(eng), event.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -388,21 +394,23 @@ func TestApplyFails(t *testing.T) {
 	}
 	broken := errors.New("broken")
 	for what, c := range map[string]struct {
-		apply func(m *model) error
+		apply func(view *kv.Bucket) error
 		cause error
 	}{
-		"an error":      {func(*model) error { return broken }, broken},
-		"an empty key":  {func(m *model) error { m.Set("", nil); return nil }, holdfast.ErrBadKey},
-		"a long key":    {func(m *model) error { m.Delete(strings.Repeat("k", 1<<20)); return nil }, holdfast.ErrBadKey},
-		"a large value": {func(m *model) error { m.Set("k", make([]byte, 65<<20)); return nil }, holdfast.ErrTooLarge},
+		"an error":     {func(*kv.Bucket) error { return broken }, broken},
+		"an empty key": {func(view *kv.Bucket) error { return view.Put(nil, nil) }, holdfast.ErrBadKey},
+		"a long key": {func(view *kv.Bucket) error { return view.Delete([]byte(strings.Repeat("k", 1<<20))) },
+			holdfast.ErrBadKey},
+		"a large value": {func(view *kv.Bucket) error { return view.Put([]byte("k"), make([]byte, 65<<20)) },
+			holdfast.ErrTooLarge},
+		"an error that it ignores": {func(view *kv.Bucket) error { _ = view.Put(nil, nil); return nil }, holdfast.ErrBadKey},
 	} {
-		p, err := projection.New(projection.Events(log), projection.Options{Name: what, Prefix: what},
-			func(m *projection.Model, e event.Event) error {
+		p, err := projection.New(projection.Events(log), projection.Options{Name: what},
+			func(view *kv.Bucket, e event.Event) error {
 				if e.Type == "bad" {
-					m.Set("bad", nil)
-					return c.apply(m)
+					return errors.Join(view.Put([]byte("bad"), nil), c.apply(view))
 				}
-				return count(m, e.Type, e.Position)
+				return count(view, e.Type, e.Position)
 			})
 		if err != nil {
 			t.Fatal(err)
@@ -414,15 +422,15 @@ func TestApplyFails(t *testing.T) {
 			if !strings.Contains(err.Error(), `event 8 of type "bad"`) || !strings.Contains(err.Error(), what) {
 				t.Fatal(err)
 			}
-			check(t, p.View(), 7)
+			check(t, eng, p, 7)
 			if pos, err := log.LoadOffset(ctx, what); err != nil || pos != 7 {
 				t.Fatal(pos, err)
 			}
 		}
 	}
 	// A truncation that has passed it, and one that has not.
-	p, err := projection.New(projection.Events(log), projection.Options{Name: "an error", Prefix: "an error"},
-		func(m *projection.Model, e event.Event) error { m.Set(fmt.Sprint(e.Position), []byte("0")); return nil })
+	p, err := projection.New(projection.Events(log), projection.Options{Name: "an error"},
+		func(view *kv.Bucket, e event.Event) error { return projection.Set(view, fmt.Sprint(e.Position), 0) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -433,15 +441,8 @@ func TestApplyFails(t *testing.T) {
 	if err := errors.Join(p.Rebuild(ctx), p.CatchUp(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	var keys []string
-	for e, err := range projection.All[int](p.View(), "") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		keys = append(keys, e.Key)
-	}
-	if !slices.Equal(keys, []string{"10"}) {
-		t.Fatal(keys)
+	if got := contents[int](t, eng, p); !maps.Equal(got, map[string]int{"10": 0}) {
+		t.Fatal(got)
 	}
 }
 
@@ -450,7 +451,7 @@ func TestFailedCommit(t *testing.T) {
 	each(t, func(t *testing.T, k kind) {
 		st := storetest.NewFakeEngine()
 		seen := 0
-		o := projection.Options{Name: "totals", Prefix: "totals/", Progress: func(projection.Progress) { seen++ },
+		o := projection.Options{Name: "totals", Progress: func(projection.Progress) { seen++ },
 			Retry: func(error) bool { return false }}
 		add, p, _ := k.open(fatal(t), st, holdfast.Memory, o)
 		add(3)
@@ -474,15 +475,21 @@ func TestBadOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer storetest.Close(t, log)
-	apply := func(*projection.Model, event.Event) error { return nil }
-	for _, o := range []projection.Options{{}, {Name: "n"}, {Prefix: "p"}, {Name: "n", Prefix: "e"}, {Name: "n",
-		Prefix: "message"}, {Name: "n", Prefix: "r/"}, {Name: "n", Prefix: "p", Batch: -1}} {
+	apply := func(*kv.Bucket, event.Event) error { return nil }
+	for _, o := range []projection.Options{{}, {Batch: 1}, {Name: "n", Batch: -1}} {
 		_, err := projection.New(projection.Events(log), o, apply)
 		wantError(t, err, holdfast.ErrBadOption)
 	}
-	_, err = projection.New(projection.Events(log), projection.Options{Name: "n", Prefix: "p"}, nil)
+	o := projection.Options{Name: "n"}
+	_, err = projection.New(projection.Events(log), o, nil)
 	wantError(t, err, holdfast.ErrBadOption)
-	p, err := projection.New(projection.Events(log), projection.Options{Name: "n", Prefix: "p"}, apply)
+	ignore := func(*kv.Bucket, message.Message) error { return nil }
+	_, err = projection.New(projection.Messages(nil, nil, message.Query{}), o, ignore)
+	wantError(t, err, holdfast.ErrBadOption)
+	nowhere, err := projection.New(projection.Messages(kv.On(nil), nil, message.Query{}), o, ignore)
+	fatal(t)(err)
+	wantError(t, nowhere.Run(ctx), holdfast.ErrBadOption)
+	p, err := projection.New(projection.Events(log), o, apply)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -503,8 +510,8 @@ func TestStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []int64
-	p, err := projection.New(projection.Messages(eng, holdfast.Memory, n, message.Query{Stream: "s-1"}),
-		projection.Options{Name: "n", Prefix: "p"}, func(_ *projection.Model, m message.Message) error {
+	p, err := projection.New(projection.Messages(store.DB(), n, message.Query{Stream: "s-1"}),
+		projection.Options{Name: "n"}, func(_ *kv.Bucket, m message.Message) error {
 			got = append(got, m.Position)
 			return nil
 		})
@@ -545,10 +552,16 @@ func TestLargeChanges(t *testing.T) {
 		}
 	}
 	too := 0 // large
-	p, err := projection.New(projection.Events(log), projection.Options{Name: "n", Prefix: "p"},
-		func(m *projection.Model, e event.Event) error {
-			for i := range 2 + too {
-				m.Set(fmt.Sprint(e.Position, "-", i), make([]byte, 200<<10))
+	p, err := projection.New(projection.Events(log), projection.Options{Name: "n"},
+		func(view *kv.Bucket, e event.Event) error {
+			keys := 2 + too
+			if e.Position%2 == 0 { // they do not fit with those of the event before
+				keys = 4
+			}
+			for i := range keys {
+				if err := view.Put(fmt.Append(nil, e.Position, "-", i), make([]byte, 200<<10)); err != nil {
+					return err
+				}
 			}
 			return nil
 		})
@@ -558,10 +571,13 @@ func TestLargeChanges(t *testing.T) {
 	if err := p.CatchUp(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if keys := storetest.Keys(st, holdfast.Prefix([]byte("p"))); keys != 2*n+1 {
-		t.Fatal(keys)
-	}
-	too = 1
+	fatal(t)(kv.On(st).View(ctx, func(tx *kv.Tx) error {
+		if keys, err := p.View(tx).Count(); keys != 3*n || err != nil {
+			t.Fatal(keys, err)
+		}
+		return nil
+	}))
+	too = 10
 	if _, err := log.Append(ctx, event.Event{}); err != nil {
 		t.Fatal(err)
 	}
@@ -573,7 +589,7 @@ func TestLargeChanges(t *testing.T) {
 	}
 }
 
-// A model and a subscription that do not belong together are not taken for each other.
+// A view and a subscription that do not belong together are not taken for each other.
 func TestMixedUp(t *testing.T) {
 	log, err := event.Open(kv.On(mem.New()), event.Options{Level: holdfast.Memory})
 	if err != nil {
@@ -583,42 +599,166 @@ func TestMixedUp(t *testing.T) {
 	if _, err := log.Append(ctx, event.Event{}, event.Event{}); err != nil {
 		t.Fatal(err)
 	}
-	named := func(name, prefix string) *projection.Projection[event.Event] {
-		p, err := projection.New(projection.Events(log), projection.Options{Name: name, Prefix: prefix},
-			func(m *projection.Model, e event.Event) error { return projection.Set(m, fmt.Sprint(e.Position), true) })
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
-	}
-	p := named("a", "x/")
-	if err := p.CatchUp(ctx); err != nil {
-		t.Fatal(err)
-	}
-	wantError(t, named("a", "y/").CatchUp(ctx), holdfast.ErrCorrupt)
+	p, err := projection.New(projection.Events(log), projection.Options{Name: "a"},
+		func(view *kv.Bucket, e event.Event) error { return projection.Set(view, fmt.Sprint(e.Position), true) })
+	fatal(t)(err)
+	fatal(t)(p.CatchUp(ctx))
 	if err := log.SaveOffset(ctx, "a", 1); err != nil {
 		t.Fatal(err)
 	}
 	_, err = p.Progress(ctx)
 	wantError(t, err, holdfast.ErrCorrupt)
+	wantError(t, p.Run(ctx), holdfast.ErrCorrupt)
 	if err := errors.Join(p.Rebuild(ctx), p.CatchUp(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range []string{"1", "2"} {
-		if ok, err := projection.Get[bool](p.View(), key); !ok || err != nil {
-			t.Fatal(key, err)
+	if got := contents[bool](t, log.Engine(), p); !maps.Equal(got, map[string]bool{"1": true, "2": true}) {
+		t.Fatal(got)
+	}
+	fatal(t)(log.DB().Update(ctx, func(tx *kv.Tx) error {
+		view := p.View(tx)
+		if err := view.Put([]byte("1"), []byte("no JSON")); err != nil {
+			return err
+		}
+		_, err := projection.Get[bool](view, "1")
+		wantError(t, err, holdfast.ErrCorrupt)
+		for _, err = range projection.All[bool](view, "") {
+		}
+		wantError(t, err, holdfast.ErrCorrupt)
+		for name := range view.Buckets() {
+			return view.Bucket(name).Put([]byte("position"), []byte("no position"))
+		}
+		return nil
+	}))
+	wantError(t, p.Run(ctx), holdfast.ErrCorrupt)
+}
+
+// A bucket that the program has made is not taken for a view, nor removed.
+func TestForeignBucket(t *testing.T) {
+	each(t, func(t *testing.T, k kind) {
+		eng := mem.New()
+		db := kv.On(eng).At(holdfast.Memory)
+		fatal(t)(db.Update(ctx, func(tx *kv.Tx) error { return tx.Bucket("totals").Put([]byte("k"), []byte("1")) }))
+		add, p, shut := k.open(fatal(t), eng, holdfast.Memory, projection.Options{Name: "totals"})
+		add(1)
+		wantError(t, p.Run(ctx), holdfast.ErrBadOption)
+		wantError(t, p.CatchUp(ctx), holdfast.ErrBadOption)
+		wantError(t, p.Rebuild(ctx), holdfast.ErrBadOption)
+		_, err := p.Progress(ctx)
+		wantError(t, err, holdfast.ErrBadOption)
+		if got := contents[int](t, eng, p); !maps.Equal(got, map[string]int{"k": 1}) {
+			t.Fatal(got)
+		}
+		shut()
+	})
+}
+
+// What the function writes to other places of the database is there when the event is applied, and otherwise not.
+func TestOtherPlaces(t *testing.T) {
+	eng := mem.New()
+	db := kv.On(eng).At(holdfast.Memory)
+	log, err := event.Open(db, event.Options{})
+	fatal(t)(err)
+	defer storetest.Close(t, log)
+	tasks, err := task.Open(db, task.Options{})
+	fatal(t)(err)
+	defer storetest.Close(t, tasks)
+	const n = 20
+	for range n {
+		_, err := log.Append(ctx, event.Event{})
+		fatal(t)(err)
+	}
+	broken, fails := errors.New("broken"), true
+	p, err := projection.New(projection.Events(log), projection.Options{Name: "view"},
+		func(view *kv.Bucket, e event.Event) error {
+			_, err := tasks.In(view.Tx()).Enqueue(task.Spec{Kind: "k", ID: fmt.Sprint(e.Position)})
+			err = errors.Join(err, projection.Set(view, fmt.Sprint(e.Position), e.Position),
+				projection.Set(view.Tx().Bucket("own"), fmt.Sprint(e.Position), e.Position))
+			if e.Position == 13 && fails {
+				err = errors.Join(err, broken)
+			}
+			return err
+		})
+	fatal(t)(err)
+	look := func(want uint64) {
+		t.Helper()
+		own := map[string]uint64{}
+		fatal(t)(db.View(ctx, func(tx *kv.Tx) error {
+			for e, err := range projection.All[uint64](tx.Bucket("own"), "") {
+				own[e.Key] = e.Value
+				fatal(t)(err)
+			}
+			return nil
+		}))
+		counts, err := tasks.Count(ctx, task.DefaultQueue)
+		if view := contents[uint64](t, eng, p); err != nil || len(view) != int(want) || !maps.Equal(view, own) ||
+			counts[task.Waiting] != int(want) {
+			t.Fatal(view, own, counts, err)
 		}
 	}
-	var b holdfast.Batch
-	b.Set([]byte("x/1"), []byte("no JSON"))
-	b.Set([]byte("x/"), []byte("no position"))
-	if err := holdfast.Commit(log.Engine(), &b, holdfast.Memory); err != nil {
-		t.Fatal(err)
+	wantError(t, p.CatchUp(ctx), broken)
+	look(12)
+	fails = false
+	fatal(t)(p.CatchUp(ctx))
+	look(n)
+}
+
+// A panic of the function takes its transaction back, and the next run goes on from there.
+func TestPanic(t *testing.T) {
+	eng := mem.New()
+	log, err := event.Open(kv.On(eng), event.Options{Level: holdfast.Memory})
+	fatal(t)(err)
+	defer storetest.Close(t, log)
+	for at := range uint64(10) {
+		_, err := log.Append(ctx, event.Event{Type: typeOf(at + 1)})
+		fatal(t)(err)
 	}
-	_, err = projection.Get[bool](p.View(), "1")
-	wantError(t, err, holdfast.ErrCorrupt)
-	for _, err = range projection.All[bool](p.View(), "") {
+	panics := true
+	p, err := projection.New(projection.Events(log), projection.Options{Name: "totals", Batch: 4},
+		func(view *kv.Bucket, e event.Event) error {
+			if e.Position == 6 && panics {
+				panic("broken")
+			}
+			return count(view, e.Type, e.Position)
+		})
+	fatal(t)(err)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		_ = p.CatchUp(ctx)
+	}()
+	panics = false
+	g, err := p.Progress(ctx)
+	if err != nil || g.Next > 6 {
+		t.Fatal(g, err)
 	}
-	wantError(t, err, holdfast.ErrCorrupt)
-	wantError(t, p.Run(ctx), holdfast.ErrCorrupt)
+	check(t, eng, p, max(g.Next, 1)-1)
+	fatal(t)(p.CatchUp(ctx))
+	check(t, eng, p, 10)
+}
+
+// Who asks for progress while events are applied is told no damage.
+func TestProgressMeanwhile(t *testing.T) {
+	log, err := event.Open(kv.On(mem.New()), event.Options{Level: holdfast.Memory})
+	fatal(t)(err)
+	defer storetest.Close(t, log)
+	for range 3 {
+		_, err := log.Append(ctx, make([]event.Event, 1000)...)
+		fatal(t)(err)
+	}
+	p, err := projection.New(projection.Events(log), projection.Options{Name: "n", Batch: 1},
+		func(*kv.Bucket, event.Event) error { return nil })
+	fatal(t)(err)
+	ended := storetest.Async(func() error { return p.CatchUp(ctx) })
+	for last := uint64(0); last < 3001; {
+		g, err := p.Progress(ctx)
+		if err != nil || g.Next < last {
+			t.Fatal(last, g, err)
+		}
+		last = g.Next
+	}
+	fatal(t)(<-ended)
 }

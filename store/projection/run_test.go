@@ -24,7 +24,7 @@ func TestRunGoesOn(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var told bytes.Buffer
 			eng := storetest.NewFakeEngine()
-			o := projection.Options{Name: "totals", Prefix: "totals/", Logger: slog.New(slog.NewTextHandler(&told, nil))}
+			o := projection.Options{Name: "totals", Logger: slog.New(slog.NewTextHandler(&told, nil))}
 			add, p, shut := k.open(fatal(t), eng, holdfast.Memory, o)
 			add(10)
 			full := &holdfast.Error{Op: "write", Class: holdfast.ErrFull}
@@ -33,17 +33,17 @@ func TestRunGoesOn(t *testing.T) {
 			ended := storetest.Async(func() error { return p.Run(stop) })
 			time.Sleep(5 * time.Second)
 			synctest.Wait()
-			check(t, p.View(), 0)
+			check(t, eng, p, 0)
 			if n := strings.Count(told.String(), "no room on the device"); n != 6 {
 				t.Fatalf("%d warnings in five seconds:\n%s", n, told.String())
 			}
 			eng.Locked(func() { eng.Refuse = nil })
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
-			check(t, p.View(), 10)
+			check(t, eng, p, 10)
 			add(7)
 			synctest.Wait()
-			check(t, p.View(), 17)
+			check(t, eng, p, 17)
 			cancel()
 			if err := <-ended; err != nil {
 				t.Fatal(err)
@@ -71,8 +71,8 @@ func TestRunStops(t *testing.T) {
 		func() (context.Context, context.CancelFunc) { return context.WithDeadline(ctx, time.Now()) },
 	} {
 		stop, cancel := end()
-		p, err := projection.New(projection.Events(log), projection.Options{Name: fmt.Sprint(i), Prefix: fmt.Sprint(i, "/")},
-			func(*projection.Model, event.Event) error {
+		p, err := projection.New(projection.Events(log), projection.Options{Name: fmt.Sprint(i)},
+			func(*kv.Bucket, event.Event) error {
 				cancel()
 				<-stop.Done()
 				return fmt.Errorf("asking another service: %w", stop.Err())
@@ -87,6 +87,19 @@ func TestRunStops(t *testing.T) {
 	}
 }
 
+// A run inside the function of a transaction would wait for that for ever, and says so.
+func TestNested(t *testing.T) {
+	log, err := event.Open(kv.On(storetest.NewFakeEngine()), event.Options{Level: holdfast.Memory})
+	fatal(t)(err)
+	defer storetest.Close(t, log)
+	_, err = log.Append(ctx, event.Event{})
+	fatal(t)(err)
+	p, err := projection.New(projection.Events(log), projection.Options{Name: "n"},
+		func(*kv.Bucket, event.Event) error { return nil })
+	fatal(t)(err)
+	wantError(t, log.DB().Update(ctx, func(*kv.Tx) error { return p.Run(ctx) }), kv.ErrNested)
+}
+
 // The function's errors end a run, unless Retry says otherwise.
 func TestRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -99,13 +112,13 @@ func TestRetry(t *testing.T) {
 			t.Fatal(err)
 		}
 		busy, calls := errors.New("the mail server is busy"), 0
-		apply := func(m *projection.Model, e event.Event) error {
+		apply := func(view *kv.Bucket, e event.Event) error {
 			if calls++; calls < 5 {
 				return busy
 			}
-			return projection.Set(m, e.Type, calls)
+			return projection.Set(view, e.Type, calls)
 		}
-		p, err := projection.New(projection.Events(log), projection.Options{Name: "gives up", Prefix: "gives up/"}, apply)
+		p, err := projection.New(projection.Events(log), projection.Options{Name: "gives up"}, apply)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +128,7 @@ func TestRetry(t *testing.T) {
 		if calls != 1 {
 			t.Fatal(calls)
 		}
-		p, err = projection.New(projection.Events(log), projection.Options{Name: "goes on", Prefix: "goes on/",
+		p, err = projection.New(projection.Events(log), projection.Options{Name: "goes on",
 			Logger: slog.New(slog.DiscardHandler),
 			Retry:  func(err error) bool { return errors.Is(err, busy) || projection.Passes(err) }}, apply)
 		if err != nil {
@@ -126,8 +139,8 @@ func TestRetry(t *testing.T) {
 		if err := p.Run(stop); err != nil {
 			t.Fatal(err)
 		}
-		if b, err := projection.Get[int](p.View(), "b"); b != 6 || err != nil {
-			t.Fatal(b, err)
+		if got := contents[int](t, log.Engine(), p); got["b"] != 6 {
+			t.Fatal(got)
 		}
 	})
 }

@@ -304,6 +304,7 @@ func TestCloseWhileBusy(t *testing.T) {
 		s := openStore(t, st, inMemory)
 		store(t, s, entries(1, 50, 1)...)
 		var wg sync.WaitGroup
+		var calls atomic.Int64
 		for name, f := range map[string]func(i uint64) error{
 			"append":    func(i uint64) error { return s.StoreLog(entry(51+i, 2)) },
 			"overwrite": func(i uint64) error { return s.StoreLog(entry(i%50, 2)) },
@@ -315,6 +316,7 @@ func TestCloseWhileBusy(t *testing.T) {
 		} {
 			wg.Go(func() {
 				for i := uint64(0); ; i++ {
+					calls.Add(1)
 					switch err := f(i); err {
 					case nil, raft.ErrLogNotFound, raftlog.ErrKeyNotFound:
 					case holdfast.ErrClosed:
@@ -326,7 +328,9 @@ func TestCloseWhileBusy(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(time.Duration(round) * 100 * time.Microsecond)
+		for calls.Load() < int64(round*5) && !t.Failed() {
+			runtime.Gosched()
+		}
 		closeStore(t, s)
 		var applied, more uint64
 		st.Locked(func() { applied = st.Applied })

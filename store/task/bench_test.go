@@ -16,7 +16,12 @@ import (
 
 func logtree(b *testing.B) (*storetest.Target, *task.Store) {
 	b.Helper()
-	e, err := storetest.Lookup("logtree")
+	return benchStore(b, "logtree")
+}
+
+func benchStore(b *testing.B, engine string) (*storetest.Target, *task.Store) {
+	b.Helper()
+	e, err := storetest.Lookup(engine)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -110,7 +115,7 @@ func BenchmarkClaim(b *testing.B) {
 			tg, s := logtree(b)
 			defer tg.Close(b)
 			defer storetest.Close(b, s)
-			specs := make([]task.Spec, 1000)
+			specs := slices.Repeat([]task.Spec{{Kind: "k"}}, 1000)
 			for range n / 1000 {
 				if _, err := s.Enqueue(ctx, specs...); err != nil {
 					b.Fatal(err)
@@ -129,5 +134,34 @@ func BenchmarkClaim(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// One worker takes tasks through the three changes of a simple one, alone and many in one commit: such as have nothing
+// to be looked up, and such as have an id and a unique text.
+func BenchmarkChanges(b *testing.B) {
+	for _, engine := range []string{"logtree", "late"} {
+		for _, named := range []bool{false, true} {
+			for _, n := range []int{1, 100, 1000} {
+				b.Run(fmt.Sprintf("%s/named=%v/%d", engine, named, n), func(b *testing.B) {
+					tg, s := benchStore(b, engine)
+					defer tg.Close(b)
+					defer storetest.Close(b, s)
+					specs, next := slices.Repeat([]task.Spec{{Kind: "k", Payload: make([]byte, 100)}}, n), 0
+					b.ReportAllocs()
+					for b.Loop() {
+						for i := range specs {
+							if next++; named {
+								specs[i].ID, specs[i].Unique = fmt.Sprint("id", next), fmt.Sprint("unique", next)
+							}
+						}
+						enqueue(b, s, specs...)
+						if err := s.Complete(ctx, claim(b, s, task.ClaimOptions{N: n})...); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+			}
+		}
 	}
 }

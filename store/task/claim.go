@@ -64,7 +64,7 @@ func (s *Store) Claim(ctx context.Context, o ClaimOptions) ([]Lease, error) {
 	}()
 	for {
 		var leases []Lease
-		tail, err := s.try(level, func(x *tx) (err error) {
+		d, err := s.try(level, func(x *tx) (err error) {
 			leases, err = x.claim(&o)
 			return err
 		})
@@ -79,7 +79,7 @@ func (s *Store) Claim(ctx context.Context, o ClaimOptions) ([]Lease, error) {
 		if err != nil || len(leases) > 0 || !o.Wait {
 			s.turn.Give()
 			if err == nil && len(leases) > 0 {
-				err = tail.Wait()
+				err = d.Wait()
 			}
 			if err != nil {
 				return nil, err
@@ -123,7 +123,7 @@ func (x *tx) claim(o *ClaimOptions) (leases []Lease, err error) {
 			if l == nil {
 				break
 			}
-			first := l.window.items[0]
+			first := l.window.Items[0]
 			t := first.t
 			if t == nil {
 				if t, err = s.listed(first.Place); err != nil {
@@ -255,7 +255,6 @@ func (x *tx) setOutput(t *task, output []byte) error {
 	if len(output) > MaxPayloadSize {
 		return s.fail("set output", holdfast.ErrTooLarge, nil, "", "%d bytes, the limit is %d", len(output), MaxPayloadSize)
 	}
-	output = slices.Clone(output)
 	to := *t
 	key := s.keys.Of(nil, format.TableOutputs, t.num)
 	switch to.Output = nil; {
@@ -268,7 +267,7 @@ func (x *tx) setOutput(t *task, output []byte) error {
 			x.set(key, nil)
 		}
 		if len(output) > 0 {
-			to.Output = output
+			to.Output = slices.Clone(output)
 		}
 	}
 	x.put(t, &to)

@@ -19,18 +19,18 @@ func (s *Store) setAlarm(q *queue) {
 	if q.held > s.wall && q.counts[Waiting] > 0 {
 		at = min(at, q.held)
 	}
-	if len(q.slow.items) > 0 {
-		at = min(at, q.slow.items[0].until)
+	if len(q.slow.Items) > 0 {
+		at = min(at, q.slow.Items[0].until)
 	}
 	q.alarm = at
 	switch {
 	case at == never && q.at >= 0:
-		s.alarms.remove(q.at)
+		s.alarms.Remove(q.at)
 	case at == never:
 	case q.at >= 0:
-		s.alarms.fix(q.at, q)
+		s.alarms.Fix(q.at, q)
 	default:
-		s.alarms.push(q)
+		s.alarms.Push(q)
 	}
 	if at != never {
 		s.plan(time.Duration(at - s.wall))
@@ -86,11 +86,11 @@ func (s *Store) watch(ctx context.Context) {
 // sleep is for how long nothing is due.
 func (s *Store) sleep() time.Duration {
 	d := maxSleep
-	if len(s.leases.items) > 0 {
-		d = min(d, s.leases.items[0].until-s.elapsed)
+	if len(s.leases.Items) > 0 {
+		d = min(d, s.leases.Items[0].until-s.elapsed)
 	}
-	if len(s.alarms.items) > 0 {
-		d = min(d, time.Duration(s.alarms.items[0].alarm-s.wall))
+	if len(s.alarms.Items) > 0 {
+		d = min(d, time.Duration(s.alarms.Items[0].alarm-s.wall))
 	}
 	if at := min(s.expiry, s.tick); at != never {
 		d = min(d, time.Duration(at-s.wall))
@@ -163,14 +163,14 @@ func (s *Store) step() error {
 			return err
 		}
 		n := 0
-		for len(s.leases.items) > 0 && s.leases.items[0].until <= s.elapsed && n < s.share {
-			if err := x.expire(s.leases.items[0].task); err != nil {
+		for len(s.leases.Items) > 0 && s.leases.Items[0].until <= s.elapsed && n < s.share {
+			if err := x.expire(s.leases.Items[0].task); err != nil {
 				return err
 			}
 			n++
 		}
-		for len(s.alarms.items) > 0 && s.alarms.items[0].alarm <= s.wall && n < s.share {
-			q := s.alarms.items[0]
+		for len(s.alarms.Items) > 0 && s.alarms.Items[0].alarm <= s.wall && n < s.share {
+			q := s.alarms.Items[0]
 			for _, f := range []func(*queue, int) (int, error){x.promote, x.retain} {
 				done, err := f(q, s.share-n)
 				if err != nil {
@@ -178,8 +178,8 @@ func (s *Store) step() error {
 				}
 				n += done
 			}
-			for len(q.slow.items) > 0 && q.slow.items[0].until <= s.wall {
-				l := q.slow.items[0]
+			for len(q.slow.Items) > 0 && q.slow.Items[0].until <= s.wall {
+				l := q.slow.Items[0]
 				if s.review(l); len(l.starts) == 0 {
 					x.key = s.keys.Rate(x.key, q.name, l.key)
 					x.set(x.key, nil)
@@ -256,7 +256,7 @@ func (s *Store) setBack(back int64) error {
 
 	// It is made up for once, also if the store is opened again.
 	_, err := s.try(s.o.Level, func(x *tx) error {
-		s.describe(&x.b)
+		s.describe(&x.fresh)
 		return nil
 	})
 	return err

@@ -3,71 +3,31 @@ package task
 import (
 	"bytes"
 	"errors"
+	"hash/maphash"
 	"slices"
-	"strings"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/layers"
 	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
 
-// overlay is what has been applied and may not be visible in the engine yet, by table and the rest of the key. All
-// reading goes through it, so that decisions are made on the latest state whatever the engine shows.
-type overlay struct {
-	tables  [256]map[string]pending
-	log     []logged // in the order in which it was applied
-	settled uint64   // the last commit that is forgotten
-}
-
-// pending is what a key holds since a commit.
-type pending struct {
-	value  []byte // nil if the key was deleted
-	commit uint64
-}
-
-type logged struct {
-	table  byte
-	key    string
-	commit uint64
-}
-
-// settle forgets what the engine shows, up to a commit.
-func (o *overlay) settle(commit uint64) {
-	o.settled = max(o.settled, commit)
-	n := 0
-	for n < len(o.log) && o.log[n].commit <= commit {
-		l := &o.log[n]
-		if o.tables[l.table][l.key].commit == l.commit {
-			delete(o.tables[l.table], l.key)
-		}
-		n++
-	}
-	if n == len(o.log) && n > 1<<16 {
-		o.log = nil
-	} else if n == len(o.log) {
-		clear(o.log)
-		o.log = o.log[:0]
-	} else {
-		o.log = o.log[n:]
-	}
-}
-
-// get returns the value of a key, nil if it is not there. The value is not written to.
+// get returns the value of a key, which is the caller's; nil if it is not there.
 func (s *Store) get(key []byte) ([]byte, error) {
-	at := len(s.keys.Prefix)
-	if p, ok := s.over.tables[key[at]][string(key[at+1:])]; ok {
-		return p.value, nil
+	if s.tx.wrote[maphash.Bytes(seed, key)] {
+		if err := s.tx.index(); err != nil {
+			return nil, err
+		}
 	}
-	value, err := s.eng.Get([]byte{}, key)
-	if errors.Is(err, holdfast.ErrNotFound) {
-		return nil, nil
-	}
-	return value, err
+	return s.state.Get(key)
 }
 
 // scan calls f for up to most keys from lo until before hi, both of one table, in their order. What it passes is valid
 // until f returns; f changes nothing in the store.
 func (s *Store) scan(lo, hi []byte, most int, f func(rest, value []byte) error) (err error) {
+	if err := s.tx.index(); err != nil {
+		return err
+	}
 	at := len(s.keys.Prefix)
 
 	// What is gone at the front is not walked over twice.
@@ -88,44 +48,11 @@ func (s *Store) scan(lo, hi []byte, most int, f func(rest, value []byte) error) 
 			}
 		}()
 	}
-	table := s.over.tables[lo[at]]
-	var over []string
-	if len(table) > 0 {
-		first, end := string(lo[at+1:]), string(hi[at+1:])
-		whole := hi[at] != lo[at] // hi is the end of the table
-		for key := range table {
-			if key >= first && (whole || key < end) {
-				over = append(over, key)
-			}
-		}
-		slices.Sort(over)
-	}
-	it := s.eng.Scan(holdfast.Range{Lo: lo, Hi: hi})
+	it := s.state.Scan(holdfast.Range{Lo: lo, Hi: hi})
 	defer it.Close()
-	more := it.Next()
-	for most > 0 && (more || len(over) > 0) {
-		order := -1 // the engine's key comes first
-		if !more {
-			order = 1
-		} else if len(over) > 0 {
-			order = strings.Compare(string(it.Key()[at+1:]), over[0])
-		}
-		if order < 0 {
-			if err := f(it.Key()[at+1:], it.Value()); err != nil {
-				return err
-			}
-			most--
-		} else {
-			if p := table[over[0]]; p.value != nil {
-				if err := f([]byte(over[0]), p.value); err != nil {
-					return err
-				}
-				most--
-			}
-			over = over[1:]
-		}
-		if order <= 0 && most > 0 {
-			more = it.Next()
+	for ; most > 0 && it.Next(); most-- {
+		if err := f(it.Key()[at+1:], it.Value()); err != nil {
+			return err
 		}
 	}
 	return it.Err()
@@ -135,44 +62,41 @@ func (s *Store) scan(lo, hi []byte, most int, f func(rest, value []byte) error) 
 // memory, to be taken back if the engine refuses it. The store has one, which is used again and again.
 type tx struct {
 	s     *Store
-	b     holdfast.Batch
-	now   int64 // the clock, in nanoseconds
+	b     holdfast.Batch  // what it has written, and is in the topmost layer of the store's state
+	fresh holdfast.Batch  // what it has written since it read any of that: mostly nothing is read
+	wrote map[uint64]bool // the hashes of its keys
+	now   int64           // the clock, in nanoseconds
 	level holdfast.Level
-	was   []was
 	moves []move
 	other []func() // take back what else has changed
-	key   []byte
+	key   []byte   // memory for one, and for a value
+	value []byte
 }
 
-// was is what a key was in the overlay.
-type was struct {
-	table byte
-	key   string
-	p     pending
-	had   bool
-}
+var seed = maphash.MakeSeed()
 
 // move is a task that changes; nil stands for one that is not there.
 type move struct{ old, new *task }
 
-// maxOverlay is how many keys the overlay has at most, before the changes of one commit: walks go over all of a table.
-const maxOverlay = 1 << 14
-
 // begin begins a change.
 func (s *Store) begin(level holdfast.Level) (*tx, error) {
-	if s.err == nil && len(s.over.log) > maxOverlay {
+	if s.err == nil && s.pending.Full() {
 		if err := s.tail.Wait(); err != nil {
 			s.broken(err)
 		} else {
-			s.over.settle(s.unsettled)
+			s.settled(s.commits)
 		}
 	}
 	if s.err != nil {
 		return nil, s.err
 	}
-	s.tx.now, s.tx.level = s.wall, level
-	s.commits++
-	return &s.tx, nil
+	x := &s.tx
+	x.now, x.level = s.wall, level
+	if x.wrote == nil || len(x.wrote) > 32 { // to be cleared costs as much as to be filled
+		x.wrote = map[uint64]bool{}
+	}
+	clear(x.wrote)
+	return x, nil
 }
 
 // broken ends all changes, because the engine has failed.
@@ -183,24 +107,41 @@ func (s *Store) broken(err error) {
 	}
 }
 
-// set sets a key of the store, which keeps value; nil deletes the key.
+// set sets a key of the store; nil deletes the key.
 func (x *tx) set(key, value []byte) {
 	if value == nil {
-		x.b.Delete(key)
+		x.fresh.Delete(key)
 	} else {
-		x.b.Set(key, value)
+		x.fresh.Set(key, value)
 	}
-	at := len(x.s.keys.Prefix)
-	t, over := key[at], &x.s.over
-	if over.tables[t] == nil {
-		over.tables[t] = map[string]pending{}
-	}
-	k := string(key[at+1:])
-	p, had := over.tables[t][k]
-	x.was = append(x.was, was{t, k, p, had})
-	over.tables[t][k] = pending{value, x.s.commits}
-	over.log = append(over.log, logged{t, k, x.s.commits})
+	x.wrote[maphash.Bytes(seed, key)] = true
 	x.noteLow(key, value == nil)
+}
+
+// index lets reads see what was written.
+func (x *tx) index() error {
+	if x.fresh.Len() > 0 || x.fresh.Err() != nil {
+		written := new(holdfast.Batch) // which keeps its memory
+		written.Append(&x.fresh)
+		x.s.state.Layers[0].Take(written)
+		x.collect(&x.b)
+	}
+	return x.b.Err()
+}
+
+// unchanged reports whether nothing was written since a mark.
+func (x *tx) unchanged() bool {
+	return x.b.Len()+x.fresh.Len() == 0 && x.b.Err() == nil && x.fresh.Err() == nil
+}
+
+// collect moves what was written to another batch, or to x.b.
+func (x *tx) collect(to *holdfast.Batch) {
+	for _, b := range []*holdfast.Batch{&x.b, &x.fresh} {
+		if b != to {
+			to.Append(b)
+			b.Reset()
+		}
+	}
 }
 
 var empty = []byte{}
@@ -220,7 +161,8 @@ func (x *tx) put(old, new *task) {
 			x.set(x.key, empty)
 		}
 		x.key = s.keys.Of(x.key, format.TableTasks, new.num)
-		x.set(x.key, new.Append(make([]byte, 0, 128+len(new.Payload)+len(new.Output))))
+		x.value = new.Append(x.value[:0])
+		x.set(x.key, x.value)
 	} else {
 		x.key = s.keys.Of(x.key, format.TableTasks, old.num)
 		x.set(x.key, nil)
@@ -231,23 +173,17 @@ func (x *tx) put(old, new *task) {
 }
 
 // mark is a place in a change; the zero mark is its beginning.
-type mark struct{ was, moves, other int }
+type mark struct {
+	top          layers.Layer
+	moves, other int
+}
 
-func (x *tx) mark() mark { return mark{len(x.was), len(x.moves), len(x.other)} }
+func (x *tx) mark() mark { return mark{x.s.state.Layers[0], len(x.moves), len(x.other)} }
 
-// undo takes back what the change has done since a mark, whose batch is that of x from then on.
+// undo takes back what the change has done since a mark, whose batches are those of x from then on.
 func (x *tx) undo(m mark) {
 	s := x.s
-	for _, w := range slices.Backward(x.was[m.was:]) {
-		// The engine may show by now what was there, and then it is forgotten.
-		if w.had && w.p.commit > s.over.settled {
-			s.over.tables[w.table][w.key] = w.p
-		} else {
-			delete(s.over.tables[w.table], w.key)
-		}
-		s.lower(w.table, w.key)
-	}
-	s.over.log = s.over.log[:len(s.over.log)-len(x.was[m.was:])]
+	s.lower(&x.b)                                          // and nobody has looked what is there without fresh
 	for _, f := range slices.Backward(x.other[m.other:]) { // before the lanes are looked at: starts hold them back
 		f()
 	}
@@ -265,32 +201,34 @@ func (x *tx) undo(m mark) {
 // reset forgets what has been done since a mark.
 func (x *tx) reset(m mark) {
 	x.b.Reset()
-	clear(x.was[m.was:])
+	x.fresh.Reset()
+	x.s.state.Layers[0] = m.top
 	clear(x.moves[m.moves:])
 	clear(x.other[m.other:])
-	x.was, x.moves, x.other = x.was[:m.was], x.moves[:m.moves], x.other[:m.other]
+	x.moves, x.other = x.moves[:m.moves], x.other[:m.other]
 }
 
 // apply applies the change. If it is refused, nothing has changed.
-func (x *tx) apply() (receipts.Tail, error) {
+func (x *tx) apply() (durable, error) {
 	s := x.s
-	if x.b.Len() == 0 { // what it found may still be on its way
+	if x.unchanged() { // what it found may still be on its way
 		x.reset(mark{})
-		return s.tail, nil
+		return s.durable(), nil
 	}
 	x.bound()
+	x.collect(&x.b)
 	receipt, err := s.eng.Apply(&x.b, x.level)
 	if err != nil {
 		x.undo(mark{})
 		if errors.Is(err, holdfast.ErrPoisoned) || errors.Is(err, holdfast.ErrClosed) {
 			s.broken(err)
 		}
-		return receipts.Tail{}, err
+		return durable{}, err
 	}
-	s.applied(receipt, x.level)
+	s.applied(&x.b, receipt, x.level)
 	x.tellWatches()
 	x.reset(mark{})
-	return s.tail, nil
+	return s.durable(), nil
 }
 
 // barrier brings all tasks to the level of the change, which has found what it was to make and changes nothing: that
@@ -302,7 +240,7 @@ func (x *tx) barrier() error {
 	}
 	receipt, err := s.eng.Apply(&x.b, x.level)
 	if err == nil {
-		s.applied(receipt, x.level)
+		s.applied(&x.b, receipt, x.level)
 	}
 	return err
 }
@@ -316,32 +254,43 @@ func (x *tx) bound() {
 	reserved := s.reserved
 	x.other = append(x.other, func() { s.reserved = reserved })
 	s.reserved = s.number + reserve
-	s.describe(&x.b)
+	s.describe(&x.fresh)
 }
 
-// applied is called when a commit has its place.
-func (s *Store) applied(receipt holdfast.Receipt, level holdfast.Level) {
+// applied is called when a commit has its place. It takes the batch.
+func (s *Store) applied(b *holdfast.Batch, receipt holdfast.Receipt, level holdfast.Level) {
 	s.tail.Add(receipt, level)
-	s.unsettled, s.mixed = s.commits, s.mixed || level != s.o.Level
-	select {
-	case s.settling <- struct{}{}:
-	default:
+	s.mixed = s.mixed || level != s.o.Level
+	if !s.lease.Caps.ShownAtApply && b.Len() > 0 {
+		s.commits++
+		s.pending.Add(s.commits, b)
+		*b = holdfast.Batch{}
+		s.state.Layers = s.pending.Above(s.state.Layers[:1])
 	}
 }
 
-// settle forgets, in the background, what the engine shows.
-func (s *Store) settle() {
-	for range s.settling {
-		s.turn.Lock()
-		tail, commit := s.tail, s.unsettled
-		s.turn.Unlock()
-		err := tail.Wait()
-		s.turn.Lock()
-		if err == nil {
-			s.over.settle(commit)
-		} else {
-			s.broken(err)
-		}
-		s.turn.Unlock()
+// settled notes that the engine shows everything up to a commit.
+func (s *Store) settled(commit uint64) {
+	s.pending.Settled(commit)
+	s.state.Layers = s.pending.Above(s.state.Layers[:1])
+}
+
+// durable is what a call waits for: everything up to a commit.
+type durable struct {
+	s      *Store
+	tail   receipts.Tail
+	commit uint64
+}
+
+func (s *Store) durable() durable { return durable{s, s.tail, s.commits} }
+
+// Wait returns when it is durable.
+func (d *durable) Wait() error {
+	err := d.tail.Wait()
+	if err == nil && !d.s.lease.Caps.ShownAtApply {
+		d.s.turn.Lock()
+		defer d.s.turn.Unlock()
+		d.s.settled(d.commit)
 	}
+	return err
 }

@@ -227,7 +227,7 @@ func (s *Store) setQueue(ctx context.Context, op, name string, anew bool, change
 	}
 	k := kept{q.o, q.paused}
 	change(&k)
-	tail, err := s.try(level, func(x *tx) error {
+	d, err := s.try(level, func(x *tx) error {
 		value, err := json.Marshal(k)
 		x.set(s.keys.Key(nil, format.TableQueues, name), value)
 		return err
@@ -243,14 +243,14 @@ func (s *Store) setQueue(ctx context.Context, op, name string, anew bool, change
 	s.wake(q)
 	s.setAlarm(q)
 	s.turn.Give()
-	return tail.Wait()
+	return d.Wait()
 }
 
 // info describes a queue.
 func (q *queue) info() QueueInfo {
 	i := QueueInfo{Name: q.name, Options: q.o, Paused: q.paused, Counts: q.count()}
-	if len(q.ready.items) > 0 {
-		i.Next = date(q.ready.items[0].window.items[0].Time)
+	if len(q.ready.Items) > 0 {
+		i.Next = date(q.ready.Items[0].window.Items[0].Time)
 	}
 	return i
 }

@@ -23,7 +23,7 @@ func (s *Store) Enqueue(ctx context.Context, specs ...Spec) ([]Result, error) {
 	}
 	var results []Result
 	err := s.change(ctx, func(x *tx) (err error) {
-		if results, err = x.enqueue(specs); err == nil && x.b.Len() == 0 {
+		if results, err = x.enqueue(specs); err == nil && x.unchanged() {
 			err = x.barrier()
 		}
 		return err
@@ -197,7 +197,7 @@ func (x *tx) add(t *task, payload []byte) {
 	if len(payload) > format.InlineSize {
 		t.Flags |= format.BigPayload
 		x.key = x.s.keys.Of(x.key, format.TablePayloads, t.num)
-		x.set(x.key, slices.Clone(payload))
+		x.set(x.key, payload)
 	} else if len(payload) > 0 {
 		t.Payload = slices.Clone(payload)
 	}

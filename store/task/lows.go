@@ -77,11 +77,12 @@ func (x *tx) noteLow(key []byte, removed bool) {
 	}
 }
 
-// lower notes that there may be a key again that was removed.
-func (s *Store) lower(table byte, rest string) {
-	key := s.keys.Key(nil, table, rest)
-	if l := s.lows[string(s.section(key))]; l != nil {
-		l.at = min(l.at, string(key[len(s.keys.Prefix):]))
+// lower notes that the keys that a batch was to remove may be there again.
+func (s *Store) lower(b *holdfast.Batch) {
+	for op := range b.Ops() {
+		if l := s.lows[string(s.section(op.Key))]; l != nil && op.Kind == holdfast.KindDelete {
+			l.at = min(l.at, string(op.Key[len(s.keys.Prefix):]))
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/internal/heap"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
 
@@ -54,7 +55,7 @@ type queue struct {
 	counts  [Dead + 1]int
 	starts  format.Starts
 	lanes   map[string]*lane // by key; "" for the tasks without one
-	ready   heap[*lane]      // those that have a waiting task that no limit of its key holds back, by that task
+	ready   heap.Heap[*lane] // those that have a waiting task that no limit of its key holds back, by that task
 	unread  []*lane          // those that may belong into ready and have nothing in their window
 	waiters list.List        // of *waiter
 	woken   int              // those that have been woken and have not looked yet
@@ -63,7 +64,7 @@ type queue struct {
 	due     int64            // when the first scheduled task is due, at the earliest
 	removal int64            // when the first finished task is to be removed, at the earliest
 	held    int64            // until when its rate holds it back, 0 if it does not
-	slow    heap[*lane]      // those with starts to be forgotten before something happens, by when
+	slow    heap.Heap[*lane] // those with starts to be forgotten before something happens, by when
 }
 
 // lane has the waiting tasks of a queue with one key, or without one. Its window holds the first of them.
@@ -73,7 +74,7 @@ type lane struct {
 	waiting int
 	running int
 	starts  format.Starts
-	window  heap[entry]
+	window  heap.Heap[entry]
 	end     format.Place // all up to here are in the window
 	whole   bool         // all are
 	listed  bool         // in unread
@@ -102,10 +103,10 @@ func (s *Store) queue(name string) *queue {
 	q := s.queues[name]
 	if q == nil {
 		q = &queue{name: name, lanes: map[string]*lane{}, alarm: never, at: -1, due: never, removal: never}
-		q.ready.less = func(a, b *lane) bool { return a.window.items[0].Less(&b.window.items[0].Place) }
-		q.ready.at = func(l *lane, i int) { l.ready = i }
-		q.slow.less = func(a, b *lane) bool { return a.until < b.until }
-		q.slow.at = func(l *lane, i int) { l.slow = i }
+		q.ready.Less = func(a, b *lane) bool { return a.window.Items[0].Less(&b.window.Items[0].Place) }
+		q.ready.At = func(l *lane, i int) { l.ready = i }
+		q.slow.Less = func(a, b *lane) bool { return a.until < b.until }
+		q.slow.At = func(l *lane, i int) { l.slow = i }
 		s.queues[name] = q
 	}
 	return q
@@ -124,7 +125,7 @@ func (q *queue) lane(key string) *lane {
 	l := q.lanes[key]
 	if l == nil {
 		l = &lane{q: q, key: key, whole: true, ready: -1, slow: -1}
-		l.window.less = func(a, b entry) bool { return a.Less(&b.Place) }
+		l.window.Less = func(a, b entry) bool { return a.Less(&b.Place) }
 		q.lanes[key] = l
 	}
 	return l
@@ -141,7 +142,7 @@ func (s *Store) count(old, new *task) {
 		case Running:
 			q.lane(old.Key).running--
 			h := s.running[old.num]
-			s.leases.remove(h.at)
+			s.leases.Remove(h.at)
 			delete(s.running, old.num)
 		}
 	}
@@ -158,7 +159,7 @@ func (s *Store) count(old, new *task) {
 			}
 			h := &held{task: new}
 			s.running[new.num] = h
-			s.leases.push(h)
+			s.leases.Push(h)
 			s.plan(new.until - s.elapsed)
 		case Scheduled:
 			q.due = min(q.due, new.Due)
@@ -175,8 +176,8 @@ func (s *Store) relist(old, new *task) {
 	if old != nil && old.state() == Waiting {
 		l := s.queue(old.Queue).lane(old.Key)
 		l.pull()
-		if i := slices.IndexFunc(l.window.items, func(e entry) bool { return e.Task == old.num }); i >= 0 {
-			l.window.remove(i)
+		if i := slices.IndexFunc(l.window.Items, func(e entry) bool { return e.Task == old.num }); i >= 0 {
+			l.window.Remove(i)
 		}
 		s.review(l)
 	}
@@ -187,8 +188,8 @@ func (s *Store) relist(old, new *task) {
 		l := s.queue(new.Queue).lane(new.Key)
 		l.pull()
 		if p := new.place(); l.whole || !l.end.Less(&p) { // it may be the end itself, come back
-			l.window.push(entry{p, new})
-			if n := l.size(); len(l.window.items) > 2*n {
+			l.window.Push(entry{p, new})
+			if n := l.size(); len(l.window.Items) > 2*n {
 				l.cut(n)
 			}
 		}
@@ -198,21 +199,21 @@ func (s *Store) relist(old, new *task) {
 
 // cut keeps the first n tasks in the window.
 func (l *lane) cut(n int) {
-	slices.SortFunc(l.window.items, func(a, b entry) int {
+	slices.SortFunc(l.window.Items, func(a, b entry) int {
 		if a.Less(&b.Place) {
 			return -1
 		}
 		return 1
 	})
-	clear(l.window.items[n:])
-	l.window.items = l.window.items[:n]
-	l.end, l.whole = l.window.items[n-1].Place, false
+	clear(l.window.Items[n:])
+	l.window.Items = l.window.Items[:n]
+	l.end, l.whole = l.window.Items[n-1].Place, false
 }
 
 // pull takes a lane out of those that are ready, before its window changes.
 func (l *lane) pull() {
 	if l.ready >= 0 {
-		l.q.ready.remove(l.ready)
+		l.q.ready.Remove(l.ready)
 	}
 }
 
@@ -220,8 +221,8 @@ func (l *lane) pull() {
 func (s *Store) reread(t *task) {
 	l := s.queue(t.Queue).lane(t.Key)
 	l.pull()
-	clear(l.window.items)
-	l.window.items, l.end, l.whole = l.window.items[:0], format.Place{}, l.waiting == 0
+	clear(l.window.Items)
+	l.window.Items, l.end, l.whole = l.window.Items[:0], format.Place{}, l.waiting == 0
 	s.review(l)
 }
 
@@ -240,19 +241,19 @@ func (s *Store) review(l *lane) {
 	}
 	switch {
 	case timed && l.slow < 0:
-		q.slow.push(l)
+		q.slow.Push(l)
 	case timed:
-		q.slow.fix(l.slow, l)
+		q.slow.Fix(l.slow, l)
 	case l.slow >= 0:
-		q.slow.remove(l.slow)
+		q.slow.Remove(l.slow)
 	}
 	l.pull()
 	switch {
 	case l.waiting == 0 && l.running == 0 && len(l.starts) == 0 && !l.listed:
 		delete(q.lanes, l.key)
 	case l.waiting == 0 || limited || slow:
-	case len(l.window.items) > 0:
-		q.ready.push(l)
+	case len(l.window.Items) > 0:
+		q.ready.Push(l)
 	case !l.listed:
 		l.listed = true
 		q.unread = append(q.unread, l)
@@ -311,7 +312,7 @@ func (s *Store) first(q *queue) (*lane, error) {
 	}
 	for len(q.unread) > 0 {
 		l := q.unread[len(q.unread)-1]
-		if l.waiting > 0 && len(l.window.items) == 0 {
+		if l.waiting > 0 && len(l.window.Items) == 0 {
 			if err := s.fill(l); err != nil {
 				return nil, err
 			}
@@ -320,10 +321,10 @@ func (s *Store) first(q *queue) (*lane, error) {
 		l.listed = false
 		s.review(l)
 	}
-	if len(q.ready.items) == 0 {
+	if len(q.ready.Items) == 0 {
 		return nil, nil
 	}
-	return q.ready.items[0], nil
+	return q.ready.Items[0], nil
 }
 
 // read fills the window of a lane.
@@ -340,12 +341,12 @@ func (s *Store) fill(l *lane) error {
 			return s.strange("claim", "the index has a key %q", rest)
 		}
 		l.end = p
-		l.window.items = append(l.window.items, entry{Place: p}) // in order, which makes a heap
+		l.window.Items = append(l.window.Items, entry{Place: p}) // in order, which makes a heap
 		return nil
 	})
 	if err == nil {
-		l.whole = len(l.window.items) < n
-		if len(l.window.items) == 0 {
+		l.whole = len(l.window.Items) < n
+		if len(l.window.Items) == 0 {
 			err = s.strange("claim", "%d tasks of queue %q wait, and the index has none", l.waiting, l.q.name)
 		}
 	}
@@ -394,7 +395,7 @@ func (s *Store) unwait(w *waiter, by *queue) {
 
 // claimable reports whether q seems to have a task that can be claimed now.
 func (s *Store) claimable(q *queue) bool {
-	return !q.paused && (len(q.ready.items) > 0 || len(q.unread) > 0) && q.held <= s.wall &&
+	return !q.paused && (len(q.ready.Items) > 0 || len(q.unread) > 0) && q.held <= s.wall &&
 		(q.o.Concurrency <= 0 || q.counts[Running] < q.o.Concurrency)
 }
 

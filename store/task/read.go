@@ -41,7 +41,7 @@ func (s *Store) full(t *task) (Task, error) {
 		if value == nil {
 			return out, s.strange("read", "the payload or output of task %s is not there", t.id())
 		}
-		*part.into = slices.Clone(value)
+		*part.into = value
 	}
 	before, err := s.before(t)
 	for _, b := range before {

@@ -14,10 +14,12 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver/lifecycle"
+	"github.com/holdfastdb/holdfast/internal/layers"
 	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/internal/registry"
 	"github.com/holdfastdb/holdfast/internal/txn"
 	"github.com/holdfastdb/holdfast/kv"
+	"github.com/holdfastdb/holdfast/store/internal/heap"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
 
@@ -37,33 +39,33 @@ type Store struct {
 	life  lifecycle.Life // entered by every call
 	began time.Time
 
-	turn      txn.Turn
-	joined    *part         // of the transaction that has the turn, nil if none has
-	late      []func()      // called when that has ended, with the lock
-	err       error         // why nothing can be changed any more
-	wall      int64         // the clock when the lock was taken, in nanoseconds since 1970
-	elapsed   time.Duration // the time passed then
-	number    uint64        // the last number given to a task, lease or turn
-	reserved  uint64        // what is kept of it, see reserve
-	noted     int64         // the clock that is kept
-	over      overlay
-	lows      map[string]*low // by their parts
-	worn      []*low          // those to be raised
-	commits   uint64          // changes begun
-	unsettled uint64          // the last one applied
-	tail      receipts.Tail   // of what has been applied
-	mixed     bool            // something was applied at another level than the store's
-	tx        tx
-	running   map[uint64]*held // all, once it is loaded
-	loaded    bool
-	watches   map[uint64][]*watch // of tasks that run
-	leases    heap[*held]         // by when they end
-	queues    map[string]*queue
-	sweep     int          // with more of them, those of which there is nothing to be known are forgotten
-	alarms    heap[*queue] // by when something is due in them
-	periodic  map[string]*periodic
-	ended     uint64    // no task below has ended without all that run after it having been told; none if no task has
-	told      [2]uint64 // a task that has ended, and below what number those that run after it have been told
+	turn     txn.Turn
+	joined   *part         // of the transaction that has the turn, nil if none has
+	late     []func()      // called when that has ended, with the lock
+	err      error         // why nothing can be changed any more
+	wall     int64         // the clock when the lock was taken, in nanoseconds since 1970
+	elapsed  time.Duration // the time passed then
+	number   uint64        // the last number given to a task, lease or turn
+	reserved uint64        // what is kept of it, see reserve
+	noted    int64         // the clock that is kept
+	state    layers.State  // of the engine, and above it what a change has written, and what the engine may not show yet
+	pending  layers.Pending
+	lows     map[string]*low // by their parts
+	worn     []*low          // those to be raised
+	commits  uint64          // in pending, at any time
+	tail     receipts.Tail   // of what has been applied
+	mixed    bool            // something was applied at another level than the store's
+	tx       tx
+	running  map[uint64]*held // all, once it is loaded
+	loaded   bool
+	watches  map[uint64][]*watch // of tasks that run
+	leases   heap.Heap[*held]    // by when they end
+	queues   map[string]*queue
+	sweep    int               // with more of them, those of which there is nothing to be known are forgotten
+	alarms   heap.Heap[*queue] // by when something is due in them
+	periodic map[string]*periodic
+	ended    uint64    // no task below has ended without all that run after it having been told; none if no task has
+	told     [2]uint64 // a task that has ended, and below what number those that run after it have been told
 	// No task of the sequence has a turn below: what engines keep of removed keys is not walked over.
 	turns  map[string]uint64
 	share  int   // how much of what is due is done in one commit
@@ -71,13 +73,12 @@ type Store struct {
 	back   int64 // by how much the clock was set back, and delays have not been set back yet
 	expiry int64 // when a unique text may be used again, at the earliest
 
-	settling chan struct{} // of capacity 1: something has been applied
-	planned  time.Duration // when the clock is looked at next, by the time that passes
-	replan   chan struct{} // of capacity 1: that has changed
-	stop     context.CancelFunc
-	working  [2]sync.WaitGroup // watch and settle
-	trouble  error             // why what is due could not be done
-	again    time.Duration     // when what is due is tried again that has failed, by the time that passes
+	planned time.Duration // when the clock is looked at next, by the time that passes
+	replan  chan struct{} // of capacity 1: that has changed
+	stop    context.CancelFunc
+	working sync.WaitGroup // watch
+	trouble error          // why what is due could not be done
+	again   time.Duration  // when what is due is tried again that has failed, by the time that passes
 }
 
 // Numbers of tasks, leases and turns come from one sequence, which follows the clock in microseconds, so that a
@@ -122,13 +123,12 @@ func Open(db *kv.DB, o Options) (_ *Store, err error) {
 		periodic: map[string]*periodic{},
 		turns:    map[string]uint64{},
 		lows:     map[string]*low{},
-		settling: make(chan struct{},
-			1),
-		replan:  make(chan struct{}, 1),
-		began:   time.Now(),
-		planned: never,
-		tick:    never,
-		share:   chunk,
+		state:    layers.State{Below: eng, Layers: make([]layers.Layer, 1, 3)},
+		replan:   make(chan struct{}, 1),
+		began:    time.Now(),
+		planned:  never,
+		tick:     never,
+		share:    chunk,
 	}
 	if o.Now == nil {
 		s.o.Now = time.Now
@@ -137,10 +137,10 @@ func Open(db *kv.DB, o Options) (_ *Store, err error) {
 		}
 	}
 	s.tx.s = s
-	s.leases.less = func(a, b *held) bool { return a.until < b.until }
-	s.leases.at = func(h *held, i int) { h.at = i }
-	s.alarms.less = func(a, b *queue) bool { return a.alarm < b.alarm }
-	s.alarms.at = func(q *queue, i int) { q.at = i }
+	s.leases.Less = func(a, b *held) bool { return a.until < b.until }
+	s.leases.At = func(h *held, i int) { h.at = i }
+	s.alarms.Less = func(a, b *queue) bool { return a.alarm < b.alarm }
+	s.alarms.At = func(q *queue, i int) { q.at = i }
 	s.lock()
 	defer s.turn.Unlock()
 	if err := s.load(); err != nil {
@@ -148,8 +148,7 @@ func Open(db *kv.DB, o Options) (_ *Store, err error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	s.working[0].Go(func() { s.watch(ctx) })
-	s.working[1].Go(s.settle)
+	s.working.Go(func() { s.watch(ctx) })
 	return s, nil
 }
 
@@ -359,7 +358,7 @@ func (s *Store) Close() error {
 		return holdfast.ErrClosed
 	}
 	s.life.Wait()
-	s.working[0].Wait()
+	s.working.Wait()
 	s.lock()
 	if late := s.wall + s.back - s.noted; s.err == nil && max(late, -late) > int64(time.Second) {
 		// How late it is, for the next opening. Without it a clock that is set back meanwhile is found out less surely.
@@ -370,8 +369,6 @@ func (s *Store) Close() error {
 		}
 	}
 	s.turn.Unlock()
-	close(s.settling)
-	s.working[1].Wait()
 	err := s.tail.Wait()
 	s.lease.Release()
 	return err
@@ -438,22 +435,22 @@ func (s *Store) change(ctx context.Context, f func(x *tx) error) error {
 		return err
 	}
 	defer s.life.Leave()
-	tail, err := func() (receipts.Tail, error) {
+	d, err := func() (durable, error) {
 		defer s.turn.Give() // the caller's code may panic
 		return s.try(level, f)
 	}()
 	if err != nil {
 		return err
 	}
-	return tail.Wait()
+	return d.Wait()
 }
 
 // try makes a change as f says, with the turn and the lock, and returns what is to be waited for. If it fails, nothing
 // has changed.
-func (s *Store) try(level holdfast.Level, f func(x *tx) error) (receipts.Tail, error) {
+func (s *Store) try(level holdfast.Level, f func(x *tx) error) (durable, error) {
 	x, err := s.begin(level)
 	if err != nil {
-		return receipts.Tail{}, err
+		return durable{}, err
 	}
 	decided := false
 	defer func() {
@@ -462,10 +459,10 @@ func (s *Store) try(level holdfast.Level, f func(x *tx) error) (receipts.Tail, e
 		}
 	}()
 	if err := f(x); err != nil {
-		return receipts.Tail{}, err
+		return durable{}, err
 	}
 	if err := x.raiseLows(); err != nil {
-		return receipts.Tail{}, err
+		return durable{}, err
 	}
 	decided = true
 	return x.apply()

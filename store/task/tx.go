@@ -1,6 +1,7 @@
 package task
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -138,6 +139,10 @@ func (t Tx) do(f func(x *tx) error) error {
 		return s.err
 	}
 	x.now = s.wall
+	if err := x.index(); err != nil {
+		return err
+	}
+	x.collect(&p.batch)
 	m, done := x.mark(), false
 	defer func() {
 		if !done {
@@ -147,10 +152,9 @@ func (t Tx) do(f func(x *tx) error) error {
 	if err := f(x); err != nil {
 		return err
 	}
-	done = true
-	p.batch.Append(&x.b)
-	x.b.Reset()
-	return nil
+	err = cmp.Or(x.b.Err(), x.fresh.Err())
+	done = err == nil
+	return err
 }
 
 // part is the store's part in a transaction. What the transaction changes in memory is there at once, as in any change,
@@ -158,7 +162,7 @@ func (t Tx) do(f func(x *tx) error) error {
 type part struct {
 	s      *Store
 	shared *txn.Tx
-	batch  holdfast.Batch // what all calls have written
+	batch  holdfast.Batch // what all calls but the last have written
 }
 
 // takePart returns the store's part in a transaction, and begins one if there is none.
@@ -192,7 +196,7 @@ func (s *Store) takePart(tx *kv.Tx, shared *txn.Tx) (*part, error) {
 // Prepare implements [txn.Part].
 func (p *part) Prepare(b *holdfast.Batch) error {
 	s, x := p.s, &p.s.tx
-	if p.batch.Len() == 0 {
+	if p.batch.Len() == 0 && x.unchanged() {
 		return nil
 	}
 	s.lock()
@@ -204,8 +208,8 @@ func (p *part) Prepare(b *holdfast.Batch) error {
 		return err
 	}
 	x.bound()
+	x.collect(&p.batch)
 	b.Append(&p.batch)
-	b.Append(&x.b)
 	return nil
 }
 
@@ -213,23 +217,24 @@ func (p *part) Prepare(b *holdfast.Batch) error {
 func (p *part) Commit(receipt holdfast.Receipt, level holdfast.Level) (wait func() error) {
 	s, x := p.s, &p.s.tx
 	s.lock()
-	s.applied(receipt, level)
+	s.applied(&p.batch, receipt, level)
 	x.tellWatches()
 	x.reset(mark{})
-	tail := s.tail
+	d := s.durable()
 	p.end()
-	return tail.Wait
+	return d.Wait
 }
 
 // Rollback implements [txn.Part].
 func (p *part) Rollback() (wait func() error) {
 	s, level := p.s, p.shared.Level()
 	s.lock()
+	s.lower(&p.batch)
 	s.tx.undo(mark{})
-	tail, stronger := s.tail, s.mixed || level != s.o.Level
+	d, stronger := s.durable(), s.mixed || level != s.o.Level
 	p.end()
 	if !stronger {
-		return tail.Wait
+		return d.Wait
 	}
 	return func() error { // what it has seen may have been made at a weaker level
 		var b holdfast.Batch
@@ -237,8 +242,8 @@ func (p *part) Rollback() (wait func() error) {
 		if err != nil {
 			return err
 		}
-		tail.Add(receipt, level)
-		return tail.Wait()
+		d.tail.Add(receipt, level)
+		return d.Wait()
 	}
 }
 

@@ -59,6 +59,8 @@ func Check(f io.ReaderAt, size int64, depth Depth) error {
 	if err != nil || m == nil {
 		return err
 	}
+
+	// Looked at first: from here on every page below m.pages lies within the file, and the product does not overflow.
 	if m.pages > math.MaxInt64/m.pageSize || int64(m.pages*m.pageSize) > size {
 		return damage("the file should have %d pages of %d bytes: it was cut off", m.pages, m.pageSize)
 	}
@@ -68,6 +70,8 @@ func Check(f io.ReaderAt, size int64, depth Depth) error {
 			return err
 		}
 	}
+
+	// The pages that are still to be checked are kept in a list and not by recursion, whose depth damage could choose.
 	c.push(m.root, true)
 
 	for len(c.todo) > 0 {
@@ -84,8 +88,10 @@ func Check(f io.ReaderAt, size int64, depth Depth) error {
 // Damage is what is wrong with a file.
 type Damage string
 
+// Error implements error.
 func (d Damage) Error() string { return string(d) }
 
+// damage returns a Damage.
 func damage(format string, args ...any) error { return Damage(fmt.Sprintf(format, args...)) }
 
 // CheckFile is Check of the file of that name.
@@ -103,6 +109,7 @@ func CheckFile(name string, depth Depth) error {
 	return Check(f, st.Size(), depth)
 }
 
+// meta is what is checked of a meta page. list is the page of the free list, tx the transaction that wrote it.
 type meta struct{ pageSize, root, list, pages, tx uint64 }
 
 // newest returns the sound meta page of the last transaction, nil if there is none.
@@ -111,6 +118,8 @@ func newest(f io.ReaderAt) (*meta, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	// The second page is found by the page size that the first one says.
 	if first != nil {
 		second, err := readMeta(f, int64(first.pageSize))
 		if second != nil && second.tx > first.tx {
@@ -121,6 +130,7 @@ func newest(f io.ReaderAt) (*meta, error) {
 		return first, err
 	}
 
+	// The first is damaged, and with it the page size: each that there can be is tried, as bbolt does.
 	for at := int64(smallestPage); at <= largestPage; at *= 2 {
 		if m, err := readMeta(f, at); m != nil || err != nil {
 			return m, err
@@ -142,6 +152,8 @@ func readMeta(f io.ReaderAt, at int64) (*meta, error) {
 	sum.Write(b[:metaSize-8])
 	u32, u64 := binary.NativeEndian.Uint32, binary.NativeEndian.Uint64
 	m := &meta{pageSize: uint64(u32(b[8:])), root: u64(b[16:]), list: u64(b[32:]), pages: u64(b[40:]), tx: u64(b[48:])}
+
+	// The checksum covers the page size too, so a sound page says the right one.
 	if u32(b[:]) != magic || u32(b[4:]) != version || u64(b[56:]) != sum.Sum64() ||
 		m.pageSize < smallestPage || m.pageSize > largestPage {
 		return nil, nil
@@ -150,6 +162,7 @@ func readMeta(f io.ReaderAt, at int64) (*meta, error) {
 	return m, nil
 }
 
+// checker is one Check.
 type checker struct {
 	f    io.ReaderAt
 	meta *meta
@@ -164,6 +177,7 @@ type root struct {
 	names bool
 }
 
+// push has a page of a tree checked later. Without all, only the tree of names is.
 func (c *checker) push(id uint64, names bool) {
 	if c.all || names {
 		c.todo = append(c.todo, root{id, names})
@@ -181,9 +195,12 @@ type extent struct {
 
 // read reads the header of a page of the file.
 func (c *checker) read(id uint64) (x extent, err error) {
+	// Pages 0 and 1 are the meta pages.
 	if id < 2 || id >= c.meta.pages {
 		return x, damage("page %d is named, and the file's are 2 to %d", id, c.meta.pages-1)
 	}
+
+	// A tree that leads back into itself would never end.
 	if c.seen[id/8]&(1<<(id%8)) != 0 {
 		return x, damage("page %d is named twice", id)
 	}
@@ -197,6 +214,8 @@ func (c *checker) read(id uint64) (x extent, err error) {
 		return x, damage("%s says that it is page %d", x.name, own)
 	}
 	overflow := uint64(binary.NativeEndian.Uint32(b[12:]))
+
+	// Written this way round so that the sum cannot overflow.
 	if overflow >= c.meta.pages-id {
 		return x, damage("%s does not end within the file", x.name)
 	}
@@ -231,6 +250,7 @@ func (c *checker) freeList() error {
 	return nil
 }
 
+// page checks a page of the file.
 func (c *checker) page(id uint64, names bool) error {
 	x, err := c.read(id)
 	if err != nil {
@@ -245,6 +265,8 @@ func (c *checker) elements(x extent, names bool) error {
 	if x.flags != leaf && x.flags != branch {
 		return damage("%s should hold keys and has the flags %#x", x.name, x.flags)
 	}
+
+	// count has 16 bits here, so the product is small.
 	data := header + x.count*element // where the first key begins
 	if data > x.size {
 		return damage("%s has %d keys by its header, and room for fewer", x.name, x.count)
@@ -255,6 +277,7 @@ func (c *checker) elements(x extent, names bool) error {
 	}
 
 	for i := range x.count {
+		// A leaf's element has flags in front, which a branch's lacks.
 		e := b[i*element:]
 		word := func(n int) uint64 { return uint64(binary.NativeEndian.Uint32(e[4*n:])) }
 		place, key, value := word(0), word(1), uint64(0)
@@ -265,6 +288,8 @@ func (c *checker) elements(x extent, names bool) error {
 		if i == 0 && place != x.count*element {
 			return damage("%s has %d keys by its header, and %d by where they begin", x.name, x.count, place/element)
 		}
+
+		// Places count from the element itself, not from the page.
 		at := header + i*element + place
 		if at < data || at+key+value > x.size {
 			return damage("key %d of %s does not lie within it", i, x.name)
@@ -291,6 +316,8 @@ func (c *checker) bucket(x extent, i, at, size uint64) error {
 	if _, err := c.f.ReadAt(b[:bucketHeader], x.at+int64(at)); err != nil {
 		return err
 	}
+
+	// A root that is not 0 is a page of its own. Else the bucket's only page follows here, within the value.
 	if root := binary.NativeEndian.Uint64(b[:]); root != 0 {
 		c.push(root, false)
 		return nil

@@ -36,6 +36,8 @@ func (h *history) checkpoint() error {
 func (h *history) copy(d *db.DB, now state) error {
 	h.copiesMade++
 	dir := fmt.Sprintf("copy%d", h.copiesMade)
+
+	// The directory is made durable first: Checkpoint is responsible for what is in it only.
 	if err := errors.Join(h.fs.MkdirAll(dir), h.fs.SyncDir("/")); err != nil {
 		if !h.armed {
 			return err
@@ -43,9 +45,12 @@ func (h *history) copy(d *db.DB, now state) error {
 
 		return nil
 	}
+
+	// As the engine calls it, so that Close ends it.
 	err := d.Life.Long(context.Background(), func(ctx context.Context) error { return d.Checkpoint(ctx, dir) })
 	h.note("checkpoint in %s: %v", dir, err)
 
+	// After a fault the call may fail, and must then have left nothing that counts. Without one it must succeed.
 	switch {
 	case d == h.db && err == nil && h.poisoned:
 		return h.refused("Checkpoint", err)
@@ -56,6 +61,7 @@ func (h *history) copy(d *db.DB, now state) error {
 		return nil
 	case !h.armed:
 		return fmt.Errorf("db.Checkpoint fails without a reason: %w", err)
+
 	case d != h.db || d.Metrics().Poison == nil:
 		return nil
 	}
@@ -82,6 +88,8 @@ func (h *history) useCopy(i int) error {
 		if err := holdfast.Commit(d, &b, holdfast.Power); err != nil {
 			return fmt.Errorf("writing to a checkpoint: %w", err)
 		}
+
+		// The commit was at Power, so the change is in the copy whatever comes.
 		x.want.Apply(list)
 		if _, err := d.Work(h.rnd.IntN(20)); err != nil {
 			return fmt.Errorf("work in a checkpoint: %w", err)
@@ -94,10 +102,12 @@ func (h *history) useCopy(i int) error {
 		}
 	}
 	if h.rnd.IntN(4) == 0 {
+		// Compacting must not touch the files that are shared with the database.
 		if err := d.Compact(context.Background(), holdfast.Range{}); err != nil {
 			return fmt.Errorf("compacting a checkpoint: %w", err)
 		}
 	}
+
 	if h.rnd.IntN(2) == 0 {
 		return nil // it is killed
 	}
@@ -109,6 +119,8 @@ func (h *history) useCopy(i int) error {
 func (h *history) openCopy(x copied) (*db.DB, error) {
 	c := h.config
 	c.FS, c.Dir = h.fs, x.dir
+
+	// The copy is no new database: its manifest must be found, or this fails.
 	d, err := db.Open(c)
 	if err != nil {
 		return nil, fmt.Errorf("opening a checkpoint: %w", err)
@@ -129,6 +141,9 @@ func (h *history) checkCopies() error {
 	if len(h.copies) == 0 {
 		return nil
 	}
+
+	// The copies are opened on a clone, because opening writes to them, and the history goes on from what the crash
+	// left.
 	was := h.fs
 	h.fs = was.Clone()
 	h.fs.SetCapacity(-1)

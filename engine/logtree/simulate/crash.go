@@ -40,6 +40,7 @@ func (h *history) loseBy(n int) {
 		h.stats.Halts++
 	}
 
+	// Nothing of the old program may change the files from here on, also what goes on in its goroutines.
 	h.fs.Halt()
 	defer h.fs.Unmap()
 
@@ -62,6 +63,9 @@ func (h *history) loseBy(n int) {
 			h.fs = h.fs.Crash(h.rnd)
 		}
 	}
+
+	// What a file system leaves open, such as how much of an interrupted write is there, follows from the history's
+	// seed.
 	h.fs.Seed(h.rnd.Uint64())
 	h.hook(nil)
 	h.armed, h.reads = false, false
@@ -69,6 +73,8 @@ func (h *history) loseBy(n int) {
 		h.fs.SetCapacity(-1)
 		h.capped = false
 	}
+
+	// A disk that is still limited can make any operation fail.
 	h.armed = h.capped
 }
 
@@ -106,6 +112,7 @@ func (h *history) recover() error {
 		// Openings are disturbed too, by a power cut or by faults, but not for ever.
 		h.poisoned, h.dropped = false, false
 		if try > 4 {
+			// Without an end a history could fail to open for ever.
 			h.disarm()
 		} else {
 			switch h.rnd.IntN(10) {
@@ -115,6 +122,8 @@ func (h *history) recover() error {
 				h.arm(25)
 			}
 		}
+
+		// Opening must find the same however often it is interrupted, so it is tried on copies first.
 		if h.made && h.rnd.IntN(5) == 0 {
 			if err := h.twice(); err != nil {
 				return err
@@ -236,7 +245,9 @@ func (h *history) halt() error {
 	return nil
 }
 
+// halting cuts the power during one of the next operations of the file system, at the latest most operations from here.
 func (h *history) halting(most int64) {
+	// Drawn below a limit that is drawn too, so that most interruptions come soon.
 	n := 1 + h.rnd.Int64N(1+h.rnd.Int64N(most))
 	h.note("halts during operation %d from here", n)
 	h.fs.HaltAfter(n)
@@ -250,6 +261,7 @@ func (h *history) fault() error {
 		h.fs.Unspoil()
 		h.reads = false
 		if h.rnd.IntN(2) == 0 {
+			// What no sync has covered is gone then, although no crash came. So the ledger counts it as one.
 			h.note("caches are dropped")
 			h.fs.DropCaches()
 			h.ledger.acked.Crash(holdfast.Power)
@@ -334,6 +346,8 @@ func (h *history) arm(most int64) {
 	h.note("fails: %v of %q, %d after %d, short %d", f.Kind, f.Name, f.Count, f.Skip, f.Short)
 	h.hook(vfs.Faults(f))
 	h.armed = true
+
+	// Kind 0 is every kind.
 	if f.Kind == 0 || !f.Kind.Mutates() {
 		h.unreadable()
 	}
@@ -453,6 +467,8 @@ func (h *history) sound() error {
 	if h.rnd.IntN(4) > 0 {
 		return nil
 	}
+
+	// The repair goes to another file system, and must not change this one.
 	c := h.config
 	c.FS, c.New = vfs.NewMem(), true
 	if err := c.FS.MkdirAll("db"); err != nil {
@@ -471,6 +487,8 @@ func (h *history) sound() error {
 		return err
 	}
 	repaired := false
+
+	// Of what no crash has settled, any state since the last sync may be there.
 	h.ledger.states(func(_ int, st state) bool {
 		repaired = commits.Difference(found, st) == ""
 		return !repaired
@@ -491,6 +509,8 @@ func (h *history) damaged(noted bool) error {
 		return err
 	}
 	h.damage()
+
+	// Either it refuses, with ErrCorrupt, or what it shows is right.
 	d, err := h.open(h.fs)
 	if err != nil {
 		if err := h.intact("Open", err); err != nil {
@@ -584,6 +604,8 @@ func (h *history) readDamaged(want state) error {
 	if err := check(); err != nil {
 		return err
 	}
+
+	// Merges read more than the checks have, and may meet the damage.
 	if _, err := h.db.Work(1 + h.rnd.IntN(20)); err != nil {
 		if err := h.intact("Work", err); err != nil {
 			return err
@@ -622,6 +644,8 @@ func (h *history) damageOpen() error {
 	if _, err := h.db.Work(h.rnd.IntN(30)); err != nil {
 		return h.failed("Work", err)
 	}
+
+	// Synced, so that what is found can be compared with all that was written.
 	if err := h.db.Sync(); err != nil {
 		return h.failed("Sync", err)
 	}

@@ -17,6 +17,7 @@ func (h *history) haltBehind() {
 	kind, left := kinds[h.rnd.IntN(len(kinds))], h.rnd.IntN(6)
 	fs := h.fs
 	h.hook(func(op vfs.Op) error {
+		// A rename counts only where it is that of the manifest.
 		if op.Kind == kind && (kind != vfs.OpRename || op.To == "db/MANIFEST") {
 			if left--; left == -1 {
 				fs.HaltAfter(1)
@@ -42,6 +43,7 @@ func (h *history) double() error {
 	h.haltBehind()
 
 	for range 200 {
+		// Commits, syncs and work go on until the power goes, in the middle of one of them.
 		if h.fs.Halted() {
 			break
 		}
@@ -53,6 +55,7 @@ func (h *history) double() error {
 			return err
 		}
 	}
+
 	h.gone()
 	if h.rnd.IntN(2) == 0 {
 		h.loseBy(0) // after a kill there is more to lose for the next crash than after a power cut
@@ -65,6 +68,8 @@ func (h *history) double() error {
 		if err := h.ctx.Err(); err != nil {
 			return err
 		}
+
+		// Each round opens a fresh copy of what the first crash left, and lets the power go one operation later.
 		fs := h.fs.Clone()
 		fs.Seed(h.rnd.Uint64())
 		fs.HaltAfter(n)
@@ -73,10 +78,14 @@ func (h *history) double() error {
 		if err == nil {
 			shown, err = commits.Contents(d, holdfast.Range{})
 		}
+
+		// An Open that fails although the power is on is a fault of the engine.
 		opened := err == nil
 		if !opened && !fs.Halted() {
 			return fmt.Errorf("db.Open after a crash: %w", err)
 		}
+
+		// The program goes on in its goroutines; nothing of it may reach the copies.
 		fs.Halt()
 		fs.Unmap()
 
@@ -96,9 +105,11 @@ func (h *history) double() error {
 				return fmt.Errorf("%s during operation %d of Open after the first crash: %w", again.how, n, err)
 			}
 			h.stats.Doubles++
+
 			if opened { // what it has shown is durable
 				err = same(found, shown)
 			} else {
+				// The ledger is copied, because settle changes it, and five crashes are judged against the same one.
 				l := h.ledger
 				err = l.settle(found, again.survives)
 			}
@@ -106,6 +117,8 @@ func (h *history) double() error {
 				return fmt.Errorf("%s during operation %d of Open after the first crash: %w", again.how, n, err)
 			}
 		}
+
+		// Once an Open has come to its end before the power went, all of its operations have been tried.
 		if opened {
 			return nil
 		}

@@ -26,6 +26,7 @@ type traffic struct {
 	made        int // batches
 }
 
+// newTraffic chooses the shape of a history's batches. The order of the calls of rnd is part of what a seed means.
 func newTraffic(rnd *rand.Rand) *traffic {
 	pick := func(list ...int) int { return list[rnd.IntN(len(list))] }
 
@@ -39,6 +40,7 @@ func newTraffic(rnd *rand.Rand) *traffic {
 // marker is a key that every batch of a history with marks sets, so that each state differs.
 const marker = "mark"
 
+// key chooses a key. Few letters, zero and 0xff among them, make neighbours that share prefixes and lie at the ends.
 func (t *traffic) key() string {
 	if t.alpha {
 		b := make([]byte, 1+t.rnd.IntN(4))
@@ -56,6 +58,7 @@ func (t *traffic) key() string {
 	return fmt.Sprintf("k%04d", n)
 }
 
+// logKey is key n of the log, whose keys ascend and are deleted from their beginning on, as in a queue.
 func logKey(n int) string { return fmt.Sprintf("log/%08d", n) }
 
 // bound is an end of a range: usually a key.
@@ -88,6 +91,7 @@ func (t *traffic) bounds() (lo, hi string) {
 // filler is the content of values, after a unique name.
 var filler = strings.Repeat("0123456789abcdefghijklmnopqrstuvwxyz.ABCDEFGHIJKLMNOPQRSTUVWXYZ-", 1200)
 
+// newValue makes a value that begins with its unique name, so that a value of the wrong place is found out.
 func (t *traffic) newValue(name string) string {
 	n := t.rnd.IntN(t.value + 1)
 	switch {
@@ -123,6 +127,7 @@ func (t *traffic) batch() []op {
 				if t.made%2 == 0 { // along what is deleted already
 					from = logKey(t.first)
 				}
+
 				t.first += t.rnd.IntN(t.next - t.first + 1)
 				list = append(list, commits.DeleteRange[string](from, logKey(t.first)))
 				continue

@@ -22,8 +22,10 @@ type ledger struct {
 	baseAt  uint64
 }
 
+// last is the number of the last batch.
 func (l *ledger) last() uint64 { return uint64(len(l.batches)) }
 
+// apply adds a batch that the engine has taken.
 func (l *ledger) apply(batch []op) {
 	l.batches = append(l.batches, batch)
 	l.now.Apply(batch)
@@ -39,6 +41,8 @@ func (l *ledger) settle(found state, survives holdfast.Level) error {
 	if err := v.Err(); err != nil {
 		return err
 	}
+
+	// Batches that a crash has taken away are forgotten. What is found now is the base for the next crash, and durable.
 	l.batches = l.batches[:v.Last]
 	l.base, l.baseAt, l.now = found, v.Last, slices.Clone(found)
 	l.acked = commits.Acked{}

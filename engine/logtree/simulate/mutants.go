@@ -68,6 +68,7 @@ func Mutants() []Mutant {
 	}
 }
 
+// not syncs all files but those with that suffix.
 func not(suffix string) func(*mutant, string) bool {
 	return func(_ *mutant, name string) bool { return !strings.HasSuffix(name, suffix) }
 }
@@ -80,8 +81,10 @@ func skipping(every int) func(*mutant, string) bool {
 	}
 }
 
+// never says that a sync is left out.
 func never(*mutant) bool { return false }
 
+// mapped is the manner of histories whose files are mapped: only they can find faults of mappings.
 func mapped(uint64) manner { return manner{mapped: true} }
 
 // mutant is an engine over a file system that does less than it is asked for, as if a line of the engine were
@@ -107,10 +110,12 @@ type mutant struct {
 	dirs    int // of directories
 }
 
+// Create, Open and OpenWrite return files with the mutant's flaws.
 func (m *mutant) Create(name string) (vfs.File, error)    { return m.file(m.FS.Create(name)) }
 func (m *mutant) Open(name string) (vfs.File, error)      { return m.file(m.FS.Open(name)) }
 func (m *mutant) OpenWrite(name string) (vfs.File, error) { return m.file(m.FS.OpenWrite(name)) }
 
+// file wraps a file. One that can be mapped stays one, because the engine asks for that.
 func (m *mutant) file(f vfs.File, err error) (vfs.File, error) {
 	if err != nil {
 		return nil, err
@@ -122,6 +127,7 @@ func (m *mutant) file(f vfs.File, err error) (vfs.File, error) {
 	return &mutantFile{File: f, m: m}, nil
 }
 
+// SyncDir does not hide that the power has gone, even of a blind mutant: nothing works then.
 func (m *mutant) SyncDir(dir string) error {
 	m.dirs++
 	if m.syncDir != nil && !m.syncDir(m) {
@@ -134,6 +140,7 @@ func (m *mutant) SyncDir(dir string) error {
 	return nil
 }
 
+// Rename, with gap, leaves a moment at which there is no file of the new name.
 func (m *mutant) Rename(from, to string) error {
 	if m.gap {
 		if err := m.FS.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -147,6 +154,7 @@ func (m *mutant) Rename(from, to string) error {
 	return m.FS.Rename(from, to)
 }
 
+// List, with short, leaves out the newest segment while opening, as a scan with an off-by-one would.
 func (m *mutant) List(dir string) ([]string, error) {
 	names, err := m.FS.List(dir)
 	if m.short && *m.opening {
@@ -160,6 +168,7 @@ func (m *mutant) List(dir string) ([]string, error) {
 	return names, err
 }
 
+// mutantFile is a file of a mutant.
 type mutantFile struct {
 	vfs.File
 	m      *mutant
@@ -170,8 +179,11 @@ type mutantFile struct {
 // mappedMutant is a mutantFile that can be mapped.
 type mappedMutant struct{ mutantFile }
 
+// Map implements [vfs.Mapper].
 func (f *mappedMutant) Map(size int64) (vfs.Mapping, error) { return f.File.(vfs.Mapper).Map(size) }
 
+// MapWrite, with private, maps a copy that the file never gets. It notes that the file is mapped, which stale looks
+// at.
 func (f *mappedMutant) MapWrite(size int64) (vfs.Mapping, error) {
 	m, err := f.File.(vfs.WriteMapper).MapWrite(size)
 	if f.mapped = err == nil; f.mapped && f.m.private {
@@ -181,18 +193,22 @@ func (f *mappedMutant) MapWrite(size int64) (vfs.Mapping, error) {
 	return m, err
 }
 
+// privateMapping is a copy of the mapping: stores to it do not come to the file.
 type privateMapping struct {
 	vfs.Mapping
 	bytes []byte
 }
 
+// Bytes is the copy.
 func (m privateMapping) Bytes() []byte { return m.bytes }
 
+// heldWrite is a write that was answered and not made.
 type heldWrite struct {
 	b   []byte
 	off int64
 }
 
+// WriteAt leaves out, holds back or believes writes, as the mutant says.
 func (f *mutantFile) WriteAt(b []byte, off int64) (int, error) {
 	switch {
 	case f.m.again && *f.m.opening && strings.HasSuffix(f.Name(), ".seg"):
@@ -202,6 +218,8 @@ func (f *mutantFile) WriteAt(b []byte, off int64) (int, error) {
 		return len(b), nil
 	}
 	n, err := f.File.WriteAt(b, off)
+
+	// That the power has gone is not hidden: nothing works then.
 	if err != nil && f.m.deaf && !errors.Is(err, vfs.ErrHalted) {
 		return len(b), nil
 	}
@@ -223,6 +241,7 @@ func (f *mutantFile) flush() error {
 	return nil
 }
 
+// ReadAt makes held writes first, so that the process sees its own: only a crash shows what is missing.
 func (f *mutantFile) ReadAt(b []byte, off int64) (int, error) {
 	if err := f.flush(); err != nil {
 		return 0, err
@@ -235,9 +254,11 @@ func (f *mutantFile) ReadAt(b []byte, off int64) (int, error) {
 	return n, err
 }
 
+// Sync and Datasync make what was held back, and are then as the mutant has them.
 func (f *mutantFile) Sync() error     { return f.doSync(f.File.Sync) }
 func (f *mutantFile) Datasync() error { return f.doSync(f.File.Datasync) }
 
+// doSync leaves out, repeats or believes a sync, as the mutant says.
 func (f *mutantFile) doSync(sync func() error) error {
 	if err := f.flush(); err != nil {
 		return err

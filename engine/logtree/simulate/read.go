@@ -10,6 +10,7 @@ import (
 
 // unread judges the error of a read.
 func (h *history) unread(what string, err error) error {
+	// Where reads may fail an error is right whatever it says; a wrong answer never is.
 	if h.reads || h.fs.Halted() {
 		return nil
 	}
@@ -17,6 +18,7 @@ func (h *history) unread(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
+// get compares the value of a key with the ledger's.
 func (h *history) get() error {
 	h.stats.Reads++
 	return h.getFrom(h.db, h.ledger.now)
@@ -25,6 +27,8 @@ func (h *history) get() error {
 // getFrom compares a key's value.
 func (h *history) getFrom(from holdfast.Reader, want state) error {
 	key := h.traffic.key()
+
+	// A key of the log, or one that is there, as often as any other: random keys alone would mostly be missing.
 	switch {
 	case h.rnd.IntN(4) == 0:
 		key = logKey(h.traffic.first + h.rnd.IntN(h.traffic.next-h.traffic.first+2))
@@ -35,6 +39,7 @@ func (h *history) getFrom(from holdfast.Reader, want state) error {
 	return h.getKey(from, want, key)
 }
 
+// getKey compares one key's value, and that a missing key is ErrNotFound and nothing else.
 func (h *history) getKey(from holdfast.Reader, want state, key string) error {
 	got, err := from.Get(nil, []byte(key))
 	value, there := want.Get(key)
@@ -71,11 +76,14 @@ func (h *history) span(want state) (holdfast.Range, state) {
 	return r, part
 }
 
+// scan compares a range with the ledger.
 func (h *history) scan() error {
 	h.stats.Reads++
 	return h.scanFrom(h.db, h.ledger.now)
 }
 
+// scanFrom compares a range entry by entry, so that the first that differs is named, and looks for more behind the
+// last.
 func (h *history) scanFrom(from holdfast.Reader, want state) error {
 	r, part := h.span(want)
 	it := from.Scan(r)
@@ -123,6 +131,7 @@ func (h *history) walk() error {
 			of = h.rnd.IntN(len(h.views))
 			from, want = h.views[of], h.views[of].want
 		}
+
 		r, part := h.span(want)
 		if len(part) > 0 && !r.Reverse {
 			part = slices.Clone(part)
@@ -134,6 +143,7 @@ func (h *history) walk() error {
 	if len(h.walks) == 0 {
 		return nil
 	}
+
 	i := h.rnd.IntN(len(h.walks))
 	w := &h.walks[i]
 
@@ -143,6 +153,7 @@ func (h *history) walk() error {
 		}
 		if !w.Next() {
 			if err := w.Err(); err != nil {
+				// A weak iterator may still report a read that failed before the faults ended.
 				if err := h.unread("an open iterator", err); err != nil && !w.weak {
 					return err
 				}
@@ -178,6 +189,7 @@ func (h *history) endWalk(i int) error {
 	return nil
 }
 
+// snapshot opens a snapshot with a copy of what must be seen through it, or closes one if there are many.
 func (h *history) snapshot() error {
 	if len(h.views) >= 4 {
 		return h.dropView(h.rnd.IntN(len(h.views)))
@@ -201,6 +213,7 @@ func (h *history) dropView(i int) error {
 		}
 	}
 
+	// The views behind it move up by one.
 	for k := range h.walks {
 		if h.walks[k].of > i {
 			h.walks[k].of--
@@ -211,6 +224,7 @@ func (h *history) dropView(i int) error {
 	if err := v.Close(); err != nil {
 		return h.unread("a snapshot's Close", err)
 	}
+
 	if _, err := v.Get(nil, []byte("k")); !errors.Is(err, holdfast.ErrClosed) {
 		return fmt.Errorf("a closed snapshot's Get: %w", err)
 	}

@@ -72,6 +72,7 @@ type manner struct {
 	copied  bool // checkpoints are made
 }
 
+// mannerOf is the manner that follows from a seed.
 func mannerOf(seed uint64) manner {
 	return manner{twofold: seed%8 == 0 || seed%8 == 5, mapped: seed%2 == 1, copied: seed%8 >= 6}
 }
@@ -85,6 +86,8 @@ func run(ctx context.Context, seed uint64, m manner, wrap wrapper,
 	trace func(step int, what string)) (s Stats, err error) {
 	rnd := rand.New(rand.NewPCG(seed, 0x5eed))
 	h := &history{ctx: ctx, manner: m, rnd: rnd, fs: vfs.NewMem(), wrap: wrap, trace: trace}
+
+	// A panic of the engine is a broken law like any other, and named with its seed.
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
@@ -188,6 +191,8 @@ var deeds = [deedCount]deed{
 	{"checkpoint", 20, (*history).checkpoint}, // the last: histories without are what they were
 }
 
+// choose chooses the traffic, the frequencies and the sizes of the database. The order of the draws is part of what a
+// seed means.
 func (h *history) choose() {
 	r := h.rnd
 	h.traffic = newTraffic(r)
@@ -214,6 +219,8 @@ func (h *history) choose() {
 	}
 	g.waits = []int{0, 20, 60, 100}[r.IntN(4)]
 	g.level = [][3]int{{1, 1, 1}, {0, 0, 1}, {1, 4, 1}, {5, 1, 1}, {0, 1, 0}}[r.IntN(5)]
+
+	// The sizes are tiny, so that a short history fills memtables and segments, and merges tables.
 	sizes := func(list ...int64) int64 { return list[r.IntN(len(list))] }
 	h.config = db.Config{Dir: "db", Memory: 64 << 10, Manual: true, SyncEvery: -1, Logger: discard, Sizes: db.Sizes{
 		// A memtable begins with some 132000 bytes of tree.
@@ -244,6 +251,8 @@ func (h *history) run() error {
 		}
 
 		n := h.rnd.IntN(h.frequencies.total)
+
+		// A draw below the total falls to the deed in whose share it lies.
 		i := 0
 		for n >= h.frequencies.weight[i] {
 			n -= h.frequencies.weight[i]
@@ -252,6 +261,8 @@ func (h *history) run() error {
 		if err := h.do(deeds[i]); err != nil {
 			return err
 		}
+
+		// After a halt every call fails. Some histories go on all the same, to see that calls report it.
 		if h.fs.Halted() && h.rnd.IntN(3) > 0 {
 			if err := h.do(deed{"crash", 0, (*history).crash}); err != nil {
 				return err
@@ -265,6 +276,7 @@ func (h *history) run() error {
 	return h.do(deed{"end", 0, (*history).end})
 }
 
+// do takes one step, and names it in errors and in the trace.
 func (h *history) do(d deed) error {
 	h.stats.Steps++
 	h.last = d.name
@@ -280,6 +292,7 @@ func (h *history) note(format string, args ...any) {
 	}
 }
 
+// level draws a level by the history's weights.
 func (h *history) level() holdfast.Level {
 	w := h.frequencies.level
 	n := h.rnd.IntN(w[0] + w[1] + w[2])
@@ -323,6 +336,7 @@ func (h *history) refused(what string, err error) error {
 	return nil
 }
 
+// commit applies a batch, and waits for it at once, later or never.
 func (h *history) commit() error {
 	list := h.traffic.batch()
 	var b holdfast.Batch
@@ -332,6 +346,8 @@ func (h *history) commit() error {
 	if err := h.refused("Apply", err); err != nil {
 		return err
 	}
+
+	// A batch that is refused for want of room or by a fault, without poison, must leave nothing behind.
 	if err != nil && h.armed && !errors.Is(err, holdfast.ErrPoisoned) && h.db.Metrics().Poison == nil {
 		h.stats.Declined++ // none of it may be visible
 		return nil
@@ -340,6 +356,8 @@ func (h *history) commit() error {
 		return h.failed("Apply", err)
 	}
 	h.stats.Commits++
+
+	// An empty batch has no number: it is a barrier for those before it.
 	if len(list) > 0 {
 		h.ledger.apply(list)
 	}
@@ -355,6 +373,7 @@ func (h *history) commit() error {
 	return nil
 }
 
+// settle waits for a receipt and enters what it promises.
 func (h *history) settle(r receipt) error {
 	if err := r.Wait(); err != nil {
 		return h.failed("Wait", err)
@@ -368,6 +387,7 @@ func (h *history) settle(r receipt) error {
 	return nil
 }
 
+// wait waits for one of the receipts that are kept, in any order.
 func (h *history) wait() error {
 	if len(h.receipts) == 0 {
 		return nil
@@ -379,6 +399,7 @@ func (h *history) wait() error {
 	return h.settle(r)
 }
 
+// sync calls Sync, after which all batches must survive a power cut.
 func (h *history) sync() error {
 	err := h.db.Sync()
 	if err := h.refused("Sync", err); err != nil {
@@ -392,6 +413,7 @@ func (h *history) sync() error {
 	return nil
 }
 
+// work lets the engine do some of its background work, which is done on call here, or compacts.
 func (h *history) work() error {
 	limit := 1 + h.rnd.IntN(3)
 	if h.rnd.IntN(6) == 0 {
@@ -462,6 +484,8 @@ func (h *history) busy() error {
 	if !errors.Is(err, holdfast.ErrBusy) {
 		return fmt.Errorf("db.Close with %d snapshots and %d iterators open: %w", len(h.views), len(h.walks), err)
 	}
+
+	// Close has synced everything before it finds out that it is busy.
 	if !errors.Is(err, holdfast.ErrPoisoned) {
 		h.ledger.acked.Add(h.ledger.last(), holdfast.Power)
 		return h.refused("Close", nil)
@@ -485,6 +509,7 @@ func (h *history) close() error {
 	case err == nil:
 		h.ledger.acked.Add(all, holdfast.Power)
 
+		// Receipts outlive the engine: what Close has made durable they must say.
 		for _, r := range h.receipts {
 			if err := r.Wait(); err != nil {
 				return fmt.Errorf("a receipt's Wait after Close: %w", err)

@@ -24,6 +24,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/server"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
@@ -60,20 +61,19 @@ func main() {
 
 	// A projection: what customers have spent. At Process, because what a power cut takes of it is made again.
 	payments := message.Query{Category: "order", Types: []string{"Paid"}}
-	spent := must(projection.New(projection.Messages(engine, holdfast.Process, shop, payments),
-		projection.Options{Name: "spent", Prefix: "customers/"},
-		func(m *projection.Model, in message.Message) error {
+	spent := must(projection.New(projection.Messages(shop.DB().At(holdfast.Process), shop, payments),
+		projection.Options{Name: "spent"}, func(view *kv.Bucket, in message.Message) error {
 			e, err := events.Decode(in)
 			if err != nil {
 				return err
 			}
 			p := e.(paid)
-			cents, err := projection.Get[int](m, p.Customer)
+			cents, err := projection.Get[int](view, p.Customer)
 			if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
 				return err
 			}
 
-			return projection.Set(m, p.Customer, cents+p.Cents)
+			return projection.Set(view, p.Customer, cents+p.Cents)
 		}))
 
 	// Tasks: a receipt is mailed for each payment.
@@ -98,7 +98,12 @@ func main() {
 		})
 	}
 	routes.HandleFunc("GET /shop/spent/{customer}", func(w http.ResponseWriter, r *http.Request) {
-		cents, err := projection.Get[int](spent.View(), r.PathValue("customer"))
+		var cents int
+		err := shop.DB().View(r.Context(), func(tx *kv.Tx) (err error) {
+			view := spent.View(tx)
+			cents, err = projection.Get[int](view, r.PathValue("customer"))
+			return err
+		})
 		reply(w, cents, err)
 	})
 	_, token, err := console.Tokens().Create(ctx, auth.Token{Namespace: auth.Everywhere, Role: auth.Admin,

@@ -18,7 +18,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/holdfastdb/holdfast/lab/internal/child"
+	"github.com/holdfastdb/holdfast/internal/child"
 )
 
 //go:embed Cargo.toml Cargo.lock src

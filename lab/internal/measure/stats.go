@@ -47,6 +47,42 @@ type Latency struct {
 	Max  float64 `json:"max"`
 }
 
+// Cells are p50, p99, p99.9 and the maximum, for a table.
+func (l Latency) Cells() []string {
+	return []string{Duration(l.P50), Duration(l.P99), Duration(l.P999), Duration(l.Max)}
+}
+
+// Rounds are the results of one thing, one of each round.
+type Rounds[R any] []R
+
+// Column is one figure of each round.
+func (r Rounds[R]) Column(figure func(R) float64) []float64 {
+	var values []float64
+	for _, result := range r {
+		values = append(values, figure(result))
+	}
+
+	return values
+}
+
+// Middle is the median of one figure. That is how every figure of a summary is made, each by itself.
+func (r Rounds[R]) Middle(figure func(R) float64) float64 { return Middle(r.Column(figure)) }
+
+// Latency is the median of each figure of a distribution.
+func (r Rounds[R]) Latency(of func(R) Latency) Latency {
+	middle := func(figure func(Latency) float64) float64 {
+		return r.Middle(func(result R) float64 { return figure(of(result)) })
+	}
+
+	return Latency{
+		P50:  middle(func(l Latency) float64 { return l.P50 }),
+		P90:  middle(func(l Latency) float64 { return l.P90 }),
+		P99:  middle(func(l Latency) float64 { return l.P99 }),
+		P999: middle(func(l Latency) float64 { return l.P999 }),
+		Max:  middle(func(l Latency) float64 { return l.Max }),
+	}
+}
+
 // Latencies are recorded in nanoseconds, to three digits, up to a minute and a half.
 const (
 	highestLatency = int64(100 * time.Second)

@@ -31,7 +31,7 @@ func serve(t *testing.T) (*message.Namespace, move.Server) {
 		t.Fatal(err)
 	}
 	token := auth.NewNamespaceSecret(message.Default)
-	if err := d.Messages().SetToken(t.Context(), message.Default, token); err != nil {
+	if err := d.Tokens().SetOwn(t.Context(), message.Default, token); err != nil {
 		t.Fatal(err)
 	}
 	s, err := server.New(d, server.Options{})

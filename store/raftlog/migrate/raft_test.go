@@ -15,6 +15,7 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
@@ -59,10 +60,8 @@ func node(t *testing.T, to interface {
 	fsm := &lines{}
 	r, err := raft.NewRaft(c, fsm, to, to, snapshots, transport)
 	ok(t, err)
-	for end := time.Now().Add(time.Minute); r.State() != raft.Leader; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it does not become the leader")
-		}
+	if !testkit.Holds(func() bool { return r.State() == raft.Leader }) {
+		t.Fatal("it does not become the leader")
 	}
 	ok(t, r.Barrier(time.Minute).Error())
 	return r, fsm

@@ -8,6 +8,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/cmd/holdfast/internal/scratch"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 )
 
 // TestLikeAnEngine: whatever is written, and read, over a base, is as in an engine that has the base's keys itself.
@@ -84,9 +85,4 @@ func dump(t *testing.T, r holdfast.Reader, rg holdfast.Range) (text string) {
 	return text
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = testkit.Try

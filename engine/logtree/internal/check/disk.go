@@ -108,6 +108,7 @@ func readDisk(fsys vfs.FS, dir string) (*disk, error) {
 	return k, nil
 }
 
+// readManifest reads the manifest. Unlike that of package db it takes a missing file for damage: a database has one.
 func readManifest(fsys vfs.FS, dir string) (*format.Manifest, error) {
 	name := filepath.Join(dir, format.ManifestName)
 	b, err := vfs.ReadFile(fsys, name)
@@ -134,6 +135,7 @@ func newDisk(fsys vfs.FS, dir string, m *format.Manifest, segs []uint32) (*disk,
 		if err != nil {
 			return nil, err
 		}
+
 		if heads[id] = h; m != nil || len(h) < format.SegmentHeaderSize {
 			continue
 		}
@@ -152,6 +154,8 @@ func newDisk(fsys vfs.FS, dir string, m *format.Manifest, segs []uint32) (*disk,
 			}
 		}
 	}
+
+	// Nothing is kept in memory: each chunk is to be read from the disk, where the damage is.
 	set := files.NewSet(mostOpen)
 	k.files = tree.Files{FS: fsys, Dir: dir, DB: k.id, Open: set, Cache: table.NewCache(0)}
 	k.segments = wal.Files{FS: fsys, Set: set, Dir: dir, DB: k.id}
@@ -175,6 +179,8 @@ func readHead(fsys vfs.FS, name string) ([]byte, error) {
 		return nil, nil
 	}
 	defer f.Close()
+
+	// A file that is too short gives what it has. The header's parser says what is missing.
 	b := make([]byte, format.SegmentHeaderSize+format.BeginSize)
 	n, err := f.ReadAt(b, 0)
 	if format.IsTransient(err) {
@@ -195,6 +201,9 @@ func (k *disk) addPart(id uint32, h []byte) (err error) {
 		return format.IOError("read", p.name, err)
 	}
 	p.head, p.headerErr = format.ParseSegmentHeader(h, k.id, id, p.name)
+
+	// With a manifest a newer segment is damage to one file. Without one, it says that the whole directory has a newer
+	// format.
 	if errors.Is(p.headerErr, holdfast.ErrVersion) && k.m == nil {
 		return p.headerErr
 	}
@@ -219,6 +228,7 @@ func (k *disk) addPart(id uint32, h []byte) (err error) {
 	return nil
 }
 
+// close closes what was opened for reading values and tables.
 func (k *disk) close() {
 	for _, t := range k.tables {
 		t.Close()
@@ -235,6 +245,7 @@ func (k *disk) close() {
 // says nothing of the file, and is kept in short.
 func (k *disk) damage(err error, l Loss) {
 	if format.IsTransient(err) {
+		// The first one is enough: it makes the whole result incomplete.
 		k.short = cmp.Or(k.short, err)
 		return
 	}
@@ -251,6 +262,8 @@ func (k *disk) damage(err error, l Loss) {
 	if l.Offset == 0 { // of the file as a whole there is more to say
 		at.why = l.Why
 	}
+
+	// One place may be met by several walks. What each knows of it is joined.
 	if i, said := k.said[at]; said {
 		o := &k.lost[i]
 		if o.Bytes = max(o.Bytes, l.Bytes); len(o.Maybe) == 0 {
@@ -278,6 +291,8 @@ func (k *disk) read(p *part, end int64) ([]byte, error) {
 	}
 	defer f.Close()
 	const off = format.SegmentHeaderSize
+
+	// The manifest may promise more bytes than the file has. The caller says that it was cut.
 	if end = min(end, p.size); off >= end {
 		return nil, nil
 	}
@@ -341,6 +356,8 @@ func (k *disk) pieces() (all []piece) {
 			if p.begin.LSN >= least {
 				continue
 			}
+
+			// Frames behind the place where the next segment begins were cut off when that was made, and are of no account.
 			if n := least - p.begin.LSN; n < uint64(x.to-x.from) {
 				x.to = x.from + int64(n)
 			}
@@ -400,6 +417,8 @@ func mayBeKeys(b []byte) (keys [][]byte) {
 		return nil
 	}
 	body := b[format.FrameHeader:]
+
+	// The length may be damaged like everything else, so it is cut to what is there.
 	body = body[:min(int(binary.LittleEndian.Uint32(b[4:])>>2), len(body))]
 	if _, err := format.CheckBatch(body); err != nil {
 		return nil
@@ -427,6 +446,7 @@ func (k *disk) tail(batch func(body []byte) error) (*wal.Tail, error) {
 		failed = batch(body)
 		return failed
 	}
+
 	t, err := wal.ReadTail(k.fs, k.dir, k.m, k.segs, v)
 	if err == nil || failed != nil {
 		return t, failed
@@ -442,6 +462,9 @@ func (k *disk) tail(batch func(body []byte) error) (*wal.Tail, error) {
 		if x.p.id == t.End.Segment {
 			x.from = max(x.from, t.End.Offset)
 		}
+
+		// Pieces before the end were read, and what the manifest lists is in tables, except for the segment in which the
+		// tail begins.
 		if x.p.id < t.End.Segment || x.from >= x.to || x.p.id != k.m.From.Segment && k.listed(x.p.id) != nil {
 			continue
 		}
@@ -463,10 +486,12 @@ func (k *disk) tail(batch func(body []byte) error) (*wal.Tail, error) {
 // interval is the keys in [lo, hi); an empty hi is the end.
 type interval struct{ lo, hi []byte }
 
+// has reports whether the key lies in the interval.
 func (i interval) has(key []byte) bool {
 	return bytes.Compare(i.lo, key) <= 0 && (len(i.hi) == 0 || bytes.Compare(key, i.hi) < 0)
 }
 
+// String names the interval in messages, with the bounds cut to a readable length.
 func (i interval) String() string {
 	s := "any keys"
 	if len(i.lo) > 0 {
@@ -479,6 +504,7 @@ func (i interval) String() string {
 	return s
 }
 
+// empty reports whether no key can lie in the interval.
 func (i interval) empty() bool { return len(i.hi) > 0 && bytes.Compare(i.lo, i.hi) >= 0 }
 
 // and is what lies in [lo, hi) too.
@@ -500,6 +526,8 @@ func (k *disk) table(id uint64) (*tree.Table, error) {
 		return t, nil
 	}
 	t, err := k.files.OpenTable(id)
+
+	// A table that cannot be opened is tried again each time, and the same damage is noted once.
 	if err == nil {
 		k.tables[id] = t
 	}
@@ -515,6 +543,8 @@ func (k *disk) tier(t format.ManifestTier, visit func(key []byte, e table.Entry)
 
 	for _, mr := range t.Refs {
 		gap := interval{mr.Lo, mr.Hi}
+
+		// Without the table, all that is known of its keys are the manifest's bounds, and its neighbours.
 		table, damage := k.table(mr.Table)
 		var ref tree.Ref
 		if damage == nil {
@@ -531,6 +561,7 @@ func (k *disk) tier(t format.ManifestTier, visit func(key []byte, e table.Entry)
 				g.hi = gap.lo
 			}
 		}
+
 		if len(gap.lo) == 0 {
 			gap.lo = before
 		}
@@ -571,6 +602,7 @@ func entries(r *tree.Ref, gap interval, visit func(key []byte, e table.Entry) er
 	r.Table.Reader.Init(&it)
 
 	for ok := it.SeekGE(gap.lo); ok && gap.has(it.Key()); ok = it.Next() {
+		// What was visited is out of the gap: a zero behind the key is the least key above it.
 		gap.lo = append(append(gap.lo[:0], it.Key()...), 0)
 		if err := visit(it.Key(), it.Entry()); err != nil {
 			return gap, nil, err
@@ -583,6 +615,7 @@ func entries(r *tree.Ref, gap interval, visit func(key []byte, e table.Entry) er
 	}
 	r.Table.Reader.Init(&it)
 
+	// The walk back from the end stops at damage too, or at a key that the first walk has visited.
 	for ok := it.SeekLT(gap.hi); ok && gap.has(it.Key()); ok = it.Prev() {
 		gap.hi = append([]byte(nil), it.Key()...)
 		if err := visit(it.Key(), it.Entry()); err != nil {
@@ -593,6 +626,7 @@ func entries(r *tree.Ref, gap interval, visit func(key []byte, e table.Entry) er
 	return gap, damage, nil
 }
 
+// manifestPath is for errors.
 func (k *disk) manifestPath() string { return filepath.Join(k.dir, format.ManifestName) }
 
 // segment returns a segment for reading values, and nil if there is none. A damaged header does not matter for that.
@@ -601,6 +635,8 @@ func (k *disk) segment(id uint32) *wal.Segment {
 	if p := k.parts[id]; !ok && p != nil {
 		s = k.segments.Reading(format.SegmentHeader{ID: id}, p.name, p.size)
 	}
+
+	// A segment that is missing is remembered too, as nil.
 	k.open[id] = s
 
 	return s

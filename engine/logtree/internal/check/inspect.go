@@ -137,6 +137,7 @@ func (k *disk) role(name string, t *wal.Tail) string {
 		return roleForeign
 	}
 
+	// The order decides: what the manifest lists has left the log, and what the tail has come through belongs to it.
 	listed := k.listed(p.id) != nil
 	is := func(s wal.TailSegment) bool { return s.ID == p.id }
 	switch {
@@ -166,6 +167,8 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 	used := map[uint32]int64{} // of the tail's segments
 	if k.m != nil {
 		in.Manifest = manifestInfo(k.m)
+
+		// The tail is read without a visitor: only its numbers are of interest.
 		if t, err = k.tail(nil); err != nil {
 			return nil, err
 		}
@@ -181,6 +184,7 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 
 	live := map[uint32]int64{}
 	for _, id := range k.tableIDs {
+		// A table that nothing names may be damaged without harm: opening removes it.
 		r := TableInfo{ID: id, Named: k.named[id]}
 		if table, err := k.table(id); err == nil {
 			i := table.Info
@@ -220,6 +224,7 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 		f.Bytes, _ = fsys.Size(filepath.Join(dir, name)) // 0 for what is no file, or is just being removed
 		in.Files = append(in.Files, f)
 	}
+
 	if k.short != nil {
 		return nil, k.short
 	}
@@ -231,6 +236,7 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 	return in, nil
 }
 
+// positionInfo is the form for JSON, as are those that follow.
 func positionInfo(p format.Position) PositionInfo {
 	return PositionInfo{p.Segment, p.Offset, p.LSN, p.Seq}
 }

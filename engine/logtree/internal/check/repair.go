@@ -92,6 +92,8 @@ func Repair(fsys vfs.FS, dir string, into holdfast.Engine) (*Repaired, error) {
 	defer r.close()
 	if r.m == nil {
 		r.out.Source = "the log alone, without the manifest"
+
+		// An interval without bounds is all keys.
 		r.doubt("there is no manifest that can be read")
 		err = r.fromLog([]interval{{}})
 	} else {
@@ -100,6 +102,8 @@ func Repair(fsys vfs.FS, dir string, into holdfast.Engine) (*Repaired, error) {
 			err = r.fromTail()
 		}
 	}
+
+	// A failure that passes, such as too many open files, hid a part of the directory. The result would look complete.
 	if err == nil {
 		err = r.short
 	}
@@ -113,6 +117,8 @@ func Repair(fsys vfs.FS, dir string, into holdfast.Engine) (*Repaired, error) {
 	return r.result()
 }
 
+// repairer takes over what is intact, operation by operation, in the order in which it was written: the last word
+// wins.
 type repairer struct {
 	*disk
 	into     holdfast.Engine
@@ -134,6 +140,7 @@ func (r *repairer) result() (*Repaired, error) {
 			"back, and changes may be missing"
 	}
 
+	// The keys are counted in the new database: what was overwritten or deleted on the way does not count.
 	it := r.into.Scan(holdfast.Range{})
 	defer it.Close()
 
@@ -144,6 +151,7 @@ func (r *repairer) result() (*Repaired, error) {
 	return &r.out, it.Err()
 }
 
+// doubt notes a reason why keys that are not named may be wrong, once.
 func (r *repairer) doubt(why string) {
 	if !slices.Contains(r.doubts, why) {
 		r.doubts = append(r.doubts, why)
@@ -178,6 +186,8 @@ func (r *repairer) flush() error {
 func (r *repairer) fromTiers() error {
 	for _, t := range slices.Backward(r.m.Tiers) {
 		gaps, err := r.tier(t, r.takeEntry)
+
+		// For keys in the gaps the log is read, after this tier and before newer ones, which have the last word.
 		if err == nil && len(gaps) > 0 {
 			r.doubt("a table is damaged")
 			err = r.fromLog(gaps)
@@ -260,6 +270,8 @@ func (r *repairer) fromLog(gaps []interval) error {
 			}
 			x.to, x.known = min(x.to, r.m.From.Offset), true
 		}
+
+		// A segment whose begin frame is damaged goes on from the last operation that was met.
 		base := last
 		if x.p.begun {
 			base = x.p.begin.Seq
@@ -276,6 +288,7 @@ func (r *repairer) fromLog(gaps []interval) error {
 			return err
 		}
 	}
+
 	if r.m != nil {
 		for _, s := range r.m.Segments {
 			if r.parts[s.ID] == nil {
@@ -303,6 +316,8 @@ func (r *repairer) take(body []byte, within []interval) error {
 	for at := 0; at < len(body); {
 		rec, _ := format.ParseRecord(body[at:])
 		at += rec.Size
+
+		// A range delete is cut to the intervals: outside of them the intact tables have the last word.
 		if rec.Kind == holdfast.KindDeleteRange {
 			for _, h := range within {
 				if cut := h.and(rec.Key, rec.Value); !cut.empty() {
@@ -316,6 +331,8 @@ func (r *repairer) take(body []byte, within []interval) error {
 			continue
 		}
 		r.out.Operations++
+
+		// A newer operation on the key makes the loss of the older value meaningless.
 		delete(r.lostKeys, string(rec.Key))
 		if rec.Kind == holdfast.KindSet {
 			r.batch.Set(rec.Key, rec.Value)

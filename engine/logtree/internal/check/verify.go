@@ -56,6 +56,8 @@ func Verify(fsys vfs.FS, dir string) (*Verification, error) {
 	// the tail behind it.
 	v.manifest()
 	v.segments(k.m.Segments)
+
+	// The segment of the position is checked up to there; behind it the tail is read as opening reads it.
 	if p := k.parts[k.m.From.Segment]; p != nil && k.m.From.Offset > format.SegmentHeaderSize {
 		v.segment(piece{p, format.SegmentHeaderSize, k.m.From.Offset, true})
 	}
@@ -98,6 +100,9 @@ func VerifyPinned(p wal.Pinned, stop func() error) (*Verification, error) {
 		return nil, err
 	}
 	v := &verifier{disk: k, stop: stop}
+
+	// The manifest in memory is known to be good. That on the disk may be damaged all the same, and the next opening
+	// needs it.
 	if _, err := readManifest(p.FS, p.Dir); err != nil {
 		k.damage(err, Loss{})
 	}
@@ -116,12 +121,14 @@ func VerifyPinned(p wal.Pinned, stop func() error) (*Verification, error) {
 	return v.end(slices.Sorted(maps.Keys(k.named)))
 }
 
+// verifier adds up what it has checked. Damage goes to the disk's list.
 type verifier struct {
 	*disk
 	stop func() error // asked whether to go on
 	out  Verification
 }
 
+// notef adds what is worth knowing and is no damage.
 func (v *verifier) notef(format string, args ...any) {
 	v.out.Notes = append(v.out.Notes, fmt.Sprintf(format, args...))
 }
@@ -137,6 +144,7 @@ func (v *verifier) end(tables []uint64) (*Verification, error) {
 		}
 	}
 
+	// The tables themselves come after the tiers: those that no tier names are checked too.
 	for _, id := range tables {
 		if err := v.stop(); err != nil {
 			return nil, err
@@ -206,6 +214,8 @@ func (v *verifier) segments(all []format.ManifestSegment) {
 func (v *verifier) segment(x piece) {
 	v.out.Segments++
 	next, end := uint32(0), int64(format.SegmentHeaderSize)
+
+	// An error is one that passes. It is in short, and end returns it.
 	_ = v.frames(x, func(s format.Stretch, off int64) error {
 		v.out.Frames++
 		v.out.FrameBytes += int64(s.Len)

@@ -71,6 +71,7 @@ func (d *DB) background(a activity, c chan struct{}, f func() (bool, error)) {
 					// A goroutine that waits for the channel is woken by the timer like by anybody else. The pause grows as long as
 					// nothing succeeds.
 					more = false
+
 					retry := time.AfterFunc(pause, func() { d.wake(c) })
 					defer retry.Stop()
 					pause = min(2*pause, mostRetry)
@@ -78,6 +79,8 @@ func (d *DB) background(a activity, c chan struct{}, f func() (bool, error)) {
 					pause = leastRetry
 				}
 
+				// A database that is being closed does not wait for the end of a long backlog: Release waits for this
+				// goroutine.
 				select {
 				case <-d.stop:
 					return

@@ -116,6 +116,9 @@ func (c *checkpoint) link(name string) error {
 
 		return e
 	}
+
+	// Only what this checkpoint has made is removed after an error. A link that failed because the name was there is
+	// not in the list.
 	c.made = append(c.made, to)
 
 	return nil
@@ -137,6 +140,7 @@ func (c *checkpoint) copy(name string, size int64) (err error) {
 		return format.IOError("create", to, err)
 	}
 
+	// It is noted before the first byte is written: what a failed copy leaves is removed too.
 	c.made = append(c.made, to)
 	defer func() {
 		if closed := f.Close(); err == nil && closed != nil {
@@ -161,6 +165,8 @@ func (c *checkpoint) copy(name string, size int64) (err error) {
 		}
 		off += int64(n)
 	}
+
+	// The name becomes durable with the manifest, whose directory is synced after its rename.
 	c.d.synced(size)
 	if err := f.Sync(); err != nil {
 		return format.IOError("sync", to, err)

@@ -69,6 +69,8 @@ func (d *DB) Compact(ctx context.Context, r holdfast.Range) error {
 	})
 }
 
+// noRoomToCompact is the error of a Compact that left out what there was no room to move. What it has done so far
+// stays done.
 func (d *DB) noRoomToCompact(cause error) error {
 	return &holdfast.Error{Op: "compact", Engine: format.Name, Path: d.files.Dir, Class: holdfast.ErrFull, Cause: cause,
 		Detail: "there is no room for what has to be moved", Remedy: "make room on the disk; nothing is lost"}
@@ -111,6 +113,8 @@ func (d *DB) await(ctx context.Context, c chan struct{}, a activity, step func()
 
 		return d.worked(a, err)
 	}
+
+	// A change may be of another kind than the caller waits for, so the caller looks again.
 	d.wake(c)
 	d.mu.changed.Wait()
 
@@ -142,6 +146,9 @@ func (d *DB) flushBefore(ctx context.Context, part *holdfast.Range) error {
 	upto := v.mem
 	if part == nil {
 		written := d.log.Current() != nil && d.log.End().Offset > format.SegmentHeaderSize+format.BeginSize
+
+		// Rotating the segment first lets the flush free it: a segment is given up once the position of replay has
+		// left it.
 		if written || !upto.empty() {
 			d.leaveSegment()
 			d.rotateMemtable()
@@ -233,6 +240,8 @@ func (co *compactor) garbageIn(ctx context.Context, r *holdfast.Range) (map[uint
 	}
 
 	garbage := map[uint32]int64{}
+
+	// What the segment holds of the range, less what tables still name of it, is the garbage.
 	for _, c := range all {
 		there, err := segmentOf(v.ver, c.ID).PayloadIn(r.Lo, r.Hi, ctx.Err)
 		if isUnreadable(err) {

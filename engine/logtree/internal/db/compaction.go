@@ -54,6 +54,7 @@ func (co *compactor) plan(c *compaction) *tree.Step {
 		co.widen(c)
 	}
 
+	// Tables below a thirty-second of a full one are joined with neighbours that are rewritten or as small.
 	return co.d.view.Load().ver.Plan(tree.Compaction{Oldest: c.oldest, Newest: c.newest, Victims: c.victims, From: c.from,
 		To: c.to, Only: c.onlyVictims, Small: co.d.tables.Limit.Load() / 32})
 }
@@ -80,6 +81,7 @@ func (co *compactor) widen(c *compaction) {
 	share, tables := ver.NewerFrom(c.from, c.limits.Written)
 	live := ver.Live()
 
+	// Damaged segments stay, and so do the sweep's own: they hold what this sweep has moved already.
 	for _, t := range tables {
 		for _, u := range t.Info.Segments {
 			s := segmentOf(ver, u.ID)
@@ -129,7 +131,8 @@ func (co *compactor) step() (bool, error) {
 	co.edit.step = s
 	d.edit.Unlock()
 
-	// Flushes go on while the step is written.
+	// Flushes go on while the step is written. The version keeps the files that the step reads, also those that a flush
+	// replaces meanwhile.
 	out := d.tables.NewWriter()
 	c.mover.begin(ver)
 	err := co.rewrite(c, s, ver, out)
@@ -142,6 +145,9 @@ func (co *compactor) step() (bool, error) {
 
 	d.edit.Lock()
 	defer d.edit.Unlock()
+
+	// From here on flushes add their range deletes to the version alone. What they added to the step before is in s,
+	// which Tiers applies.
 	co.edit.step = nil
 	if err == nil {
 		err = d.install(s.Tiers(d.view.Load().ver, out), d.edit.from, nil, c.mover.commit())
@@ -224,6 +230,7 @@ func (co *compactor) failed(c *compaction, unreadable *tree.Table, err error) (b
 //
 // The ladder: a smaller step; one victim instead of many; room that was kept for later; no victims at all.
 func (co *compactor) smaller(c *compaction) bool {
+	// The order is that of what it costs: the first rungs only delay, the last gives up what the compaction was for.
 	d := co.d
 	c.sweep = nil // what it has begun with is enough
 	if less, ok := d.full().Shrink(c.limits); ok {
@@ -244,6 +251,8 @@ func (co *compactor) smaller(c *compaction) bool {
 		return true
 	}
 
+	// The reserve is for those that delete. Until one of them has waited for room the class is ordinary, which has
+	// nothing of it.
 	may := class(co.removing.Load())
 	if !co.reserveFor(c, may) {
 		may = ordinary
@@ -296,6 +305,7 @@ func (co *compactor) rewrite(c *compaction, s *tree.Step, ver *tree.Version, out
 			if entries++; entries%lookEntries != 0 && c.mover.moved < look {
 				return false
 			}
+
 			look = c.mover.moved + lookBytes
 
 			select {
@@ -311,7 +321,8 @@ func (co *compactor) rewrite(c *compaction, s *tree.Step, ver *tree.Version, out
 		return err
 	}
 
-	// Values go on in the same segment with the next step. A sweep begins another one early: see takesIn.
+	// Values go on in the same segment with the next step. A sweep begins another one early: see takesIn. What the
+	// tables name is durable before they are in a manifest: values are synced here, the tables by Close.
 	moved := c.mover.settle
 	if _, more := s.Next(); !more || c.sweep != nil && c.mover.at >= co.d.sizes.segment.Load()/2 {
 		moved = c.mover.seal

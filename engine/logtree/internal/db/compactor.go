@@ -76,6 +76,7 @@ func (co *compactor) next() *compaction {
 			floor = last.oldest
 		}
 	}
+
 	ver := d.view.Load().ver
 
 	// A request for a range may go before the next step of a sweep. Otherwise something new begins only over newer tiers.
@@ -120,6 +121,9 @@ func (co *compactor) pick(ver *tree.Version, floor uint64) *compaction {
 			return c
 		}
 	}
+
+	// A version may have nothing to do for an idle log and something for one that waits for room, so there are two
+	// marks.
 	urgent := co.urgent()
 	if ver == co.edit.fruitless[index(urgent)] {
 		return nil
@@ -142,6 +146,7 @@ func index(urgent bool) int {
 	return 0
 }
 
+// set returns the ids as a set. An empty one is not nil: a sweep adds to it.
 func set(ids []uint32) map[uint32]bool {
 	m := map[uint32]bool{}
 	for _, id := range ids {
@@ -198,12 +203,15 @@ func (co *compactor) nothing() {
 // garbage. While a compaction is under way it does nothing: its steps cut what they have read.
 func (co *compactor) countCuts() {
 	d := co.d
+
+	// The view is taken together with the look at what is running, so that no compaction begins in between unseen.
 	d.edit.Lock()
 	v := d.latest().view
 	under := len(co.edit.running) > 0
 	d.edit.Unlock()
 	defer v.release()
 	if !under {
+		// The view keeps the tables open while they are read without a lock.
 		v.ver.CountCuts()
 	}
 }

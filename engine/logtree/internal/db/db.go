@@ -157,6 +157,8 @@ type view struct {
 	refs atomic.Int32
 }
 
+// tryAcquire takes a reference, unless the last one has been given up: a view whose parts are being released must not
+// come to life again.
 func (v *view) tryAcquire() bool {
 	for {
 		n := v.refs.Load()
@@ -169,10 +171,15 @@ func (v *view) tryAcquire() bool {
 	}
 }
 
+// release gives up a reference, and with the last one the view's references to its parts. It takes no lock of the
+// database, so it may be called under any.
 func (v *view) release() {
 	if v.refs.Add(-1) > 0 {
 		return
 	}
+
+	// Nobody else has the view now. What this releases may make files obsolete, which are removed later, by
+	// removeObsolete.
 	v.mem.release()
 
 	for _, t := range v.imm {
@@ -192,6 +199,9 @@ func (d *DB) publish(mem *memTable, imm []*memTable, ver *tree.Version) {
 	for _, t := range imm {
 		t.refs.Add(1)
 	}
+
+	// The old view is given up after the swap: a reader that has just loaded it fails in tryAcquire, and finds the
+	// new one there.
 	ver.Acquire()
 	if old := d.view.Swap(v); old != nil {
 		old.release()
@@ -262,6 +272,7 @@ func (d *DB) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 	large, sum := d.large(body, b.Len()), format.Checksum(body)
 	d.compactor.pace(len(body))
 
+	// After an error nothing of the batch is in the log, and no number was given out.
 	lsn, err := d.place(b, body, sum, large)
 	if err != nil {
 		return holdfast.Receipt{}, err
@@ -296,6 +307,9 @@ func (d *DB) place(b *holdfast.Batch, body []byte, sum uint32, large bool) (lsn 
 	}()
 	if err = d.room(format.FrameSize(len(body)), b.Len(), large, body); err == nil {
 		mem := d.view.Load().mem
+
+		// The frame comes before the index. The other way round a reader could see an operation that the log does not
+		// have.
 		d.add(mem, body, sum, b.Len(), large)
 		if mem.deletes > 0 {
 			d.compactor.armTidy()
@@ -375,6 +389,8 @@ func (d *DB) rotateMemtable() {
 	d.wake(d.work)
 }
 
+// wake tells the goroutine behind c that there may be something to do. It never blocks, so it may be called under any
+// lock.
 func (d *DB) wake(c chan struct{}) {
 	select {
 	// The channel holds one token. If there is one already, its goroutine has not looked yet, and will see this change
@@ -386,6 +402,7 @@ func (d *DB) wake(c chan struct{}) {
 
 // Settle implements [driver.Core].
 func (d *DB) Settle() error {
+	// A failed log must not say that all is well, even where nothing is left to be synced.
 	if err := d.log.Err(); err != nil {
 		return err
 	}
@@ -401,6 +418,8 @@ func (d *DB) Release(err error) error {
 	d.window.Stop()
 	if err == nil && !d.readOnly {
 		// What was deleted gives its space back also to programs that never run for long.
+		// A flush frees the log that only the memtables need. Only where something was deleted is there space to give
+		// back.
 		if d.deletes() {
 			err = d.flushAll()
 		}

@@ -53,6 +53,8 @@ func (d *DB) flush() (bool, error) {
 	// No key comes into a range that has none meanwhile: compactions move keys, and only flushes add some.
 	ts := v.ver.Needed(t.rangeTombstones.Load())
 	syncing.Wait()
+
+	// A table whose values may be lost must not be named by a manifest, so a failed sync fails the flush.
 	if err = errors.Join(err, syncErr); err != nil {
 		out.Abandon()
 		return false, err
@@ -101,6 +103,8 @@ func (d *DB) flushOnce() (did bool, err error) {
 	// segment would take it, be given up, and take it again, without end.
 	for did, err = d.flush(); format.IsNoRoom(err); did, err = d.flush() {
 		d.scarce.Store(true)
+
+		// Without deletes in the way the reserve stays: what a flush writes would then only grow the database.
 		c := ordinary
 		if d.deletes() {
 			c = class(d.compactor.removing.Load())
@@ -109,6 +113,7 @@ func (d *DB) flushOnce() (did bool, err error) {
 			break
 		}
 	}
+
 	if d.scarce.Swap(false) {
 		d.restoreReserve() // what it has left is for deletes again
 	}
@@ -138,6 +143,7 @@ func (d *DB) Flush() error {
 	if err := d.log.Err(); err != nil || d.readOnly {
 		return err
 	}
+
 	d.mu.Lock()
 
 	// What comes later belongs to another memtable, so the loop below ends beside busy writers.
@@ -146,6 +152,8 @@ func (d *DB) Flush() error {
 	}
 	d.mu.Unlock()
 
+	// The caller's goroutine flushes. Where the one in the background is at it, flush waits for it and takes the next
+	// memtable.
 	for {
 		did, err := d.flush()
 		if format.IsFatal(err) {
@@ -189,6 +197,7 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *memTable,
 
 		return d.mu.segs[id]
 	})
+
 	defer ver.Release() // the view has it
 
 	// From here on the manifest is the new one, or the old one still.
@@ -204,7 +213,8 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *memTable,
 	d.edit.from = from
 	ver.Wear(1)
 
-	// Tables that it has left are removed with the last version that has them.
+	// Tables that it has left are removed with the last version that has them. It is done after the manifest is durable.
+	// A table marked before could lose its file while the old manifest names it.
 	for _, f := range old.Tables {
 		if !ver.Has(f) {
 			f.Obsolete.Store(true)
@@ -217,6 +227,8 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *memTable,
 	v := d.view.Load()
 	imm := v.imm
 	if flushed != nil {
+		// The oldest memtable is the last one. The slice is cut with its capacity, because views that readers have share
+		// it.
 		imm = imm[: len(imm)-1 : len(imm)-1]
 	}
 	d.publish(v.mem, imm, ver)
@@ -253,6 +265,9 @@ func (d *DB) retireSegments(ver *tree.Version, from format.Position) {
 
 	for _, s := range dead {
 		delete(d.mu.segs, s.ID)
+
+		// Dead is set before the reference is given up: whoever gives up the last one, a reader perhaps, then has the file
+		// removed.
 		s.Dead.Store(true)
 		s.Release()
 	}
@@ -274,6 +289,8 @@ func (d *DB) manifest(ver *tree.Version, from format.Position) *format.Manifest 
 		for i := range t.Refs {
 			r := &t.Refs[i]
 			mr := format.ManifestRef{Table: r.Table.ID, Hi: r.Hi}
+
+			// A table that is not cut at its lower end has no bound there: most have none, which keeps the manifest small.
 			if !bytes.Equal(r.Lo, r.Table.Info.Smallest) {
 				mr.Lo = r.Lo
 			}
@@ -290,6 +307,7 @@ func (d *DB) manifest(ver *tree.Version, from format.Position) *format.Manifest 
 			m.Segments = append(m.Segments, format.ManifestSegment{ID: s.ID, Size: s.Used.Load(), Payload: s.Payload.Load()})
 		}
 	}
+
 	m.Synced = max(d.log.Synced(), d.edit.promised) // a replay may stop short of it yet
 
 	return m

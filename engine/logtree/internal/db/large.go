@@ -28,6 +28,7 @@ const (
 // large reports whether the batch of that encoding and so many operations stays in the log: its values are large, and
 // it deletes no range.
 func (d *DB) large(body []byte, ops int) bool {
+	// The average decides, which costs nothing. A few small values among large ones may stay in the log too.
 	if len(body)/ops < d.leastLarge {
 		return false
 	}
@@ -45,6 +46,7 @@ func (d *DB) large(body []byte, ops int) bool {
 
 // addLarge is add for a batch whose encoding is not in the image: its frame is at off in segment s.
 func (t *memTable) addLarge(s *wal.Segment, off int64, body []byte, seq uint64) {
+	// The reference comes before the index: a reader that finds an entry must find its segment.
 	t.keep(s)
 	t.large += int64(format.FrameSize(len(body)))
 
@@ -91,6 +93,8 @@ func (t *memTable) Value(dst []byte, v *memtable.Version) ([]byte, error) {
 	if !v.InLog {
 		return append(dst, v.Value...), nil
 	}
+
+	// The newest segment is the last one, and the likeliest.
 	if p := t.segs.Load(); p != nil {
 		segs := *p
 		for i := len(segs) - 1; i >= 0; i-- {

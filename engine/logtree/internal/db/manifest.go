@@ -10,7 +10,8 @@ import (
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// readManifest returns nil if there is none.
+// readManifest reads and checks the manifest, and returns nil if there is none. What it says is not compared with the
+// directory: recover does that.
 func readManifest(fsys vfs.FS, dir string) (*format.Manifest, error) {
 	name := filepath.Join(dir, format.ManifestName)
 	b, err := vfs.ReadFile(fsys, name)
@@ -49,6 +50,7 @@ func writeManifest(fsys vfs.FS, dir string, m *format.Manifest) error {
 
 // writeFile writes a file of its own and syncs it, replacing an unfinished one.
 func writeFile(fsys vfs.FS, name string, b []byte) (err error) {
+	// A file of that name is what a crash has left of an earlier attempt. Create would not open one that exists.
 	if err := fsys.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -57,6 +59,7 @@ func writeFile(fsys vfs.FS, name string, b []byte) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+
 	if n, err := f.WriteAt(b, 0); err != nil {
 		return fmt.Errorf("after %d bytes: %w", n, err)
 	}

@@ -39,6 +39,7 @@ type base struct {
 	off  int64
 }
 
+// newMemTable returns an empty memtable of the log from start on. The caller has its one reference.
 func newMemTable(pool *memtable.Pool, start format.Position) *memTable {
 	image := memtable.NewImage(pool)
 	t := &memTable{image: image, index: memtable.New(image), start: start}
@@ -47,6 +48,7 @@ func newMemTable(pool *memtable.Pool, start format.Position) *memTable {
 	return t
 }
 
+// release gives up a reference; the last one gives the memory back to the pool, and the segments of large values.
 func (t *memTable) release() {
 	if t.refs.Add(-1) == 0 {
 		t.index.Release()
@@ -62,6 +64,7 @@ func (t *memTable) release() {
 // empty reports whether nothing has been put into the table.
 func (t *memTable) empty() bool { return t.image.Bytes() == 0 }
 
+// bytes is the memory that the table takes, with what is reserved and not yet used.
 func (t *memTable) bytes() int64 { return t.image.Bytes() + t.index.Bytes() }
 
 // weight is how full the table is, to be compared with the limit of its bytes.
@@ -148,6 +151,7 @@ const quietKeys = 16
 
 // quiet reports whether it is sure that no version in [lo, hi) is newer than after: it does not look at many.
 func (t *memTable) quiet(lo, hi []byte, after uint64) bool {
+	// Deletes of single keys count as versions too: only what is certain to be covered may be joined.
 	it := t.index.Iter(math.MaxUint64)
 	ok := it.SeekGE(lo)
 	for n := 0; ok && (len(hi) == 0 || bytes.Compare(it.Key(), hi) < 0); n++ {
@@ -163,6 +167,7 @@ func (t *memTable) quiet(lo, hi []byte, after uint64) bool {
 // get returns the newest version of key that a reader at seq sees in the table, and whether the
 // table decides about the key at all.
 func (t *memTable) get(key []byte, seq uint64, ts *tree.RangeTombstones) (v memtable.Version, live, decided bool) {
+	// A range tombstone and a version are compared by their numbers: the newer of the two decides.
 	v, found := t.index.Get(key, seq)
 	deleted := ts.Covers(key)
 	switch {

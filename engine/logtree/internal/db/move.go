@@ -75,7 +75,9 @@ const (
 	mostAhead = 32
 )
 
-// near returns the value that an entry names, if it is in what was read ahead, or can be: nil otherwise.
+// near returns the value that an entry names, if it is in what was read ahead, or can be: nil otherwise. The sum is
+// that of the entry, so a stretch that is damaged, or is something else by now, is never taken: the value is then read
+// by the usual way, which names the damage.
 func (w *mover) near(e table.Entry) []byte {
 	id, off, n := uint32(e.Place>>32), int64(uint32(e.Place)), int64(e.Len)
 	if a := w.ahead[id]; a != nil && off >= a.off && off+n <= a.off+int64(len(a.b)) {
@@ -83,6 +85,7 @@ func (w *mover) near(e table.Entry) []byte {
 			return v
 		}
 	} else if s := segmentOf(w.ver, id); s != nil && s.Kind == format.SegmentMoved && n < moveAhead/4 {
+		// There is room for so many stretches. A segment that comes later is read a value at a time.
 		if a == nil && len(w.ahead) < mostAhead {
 			a = &stretch{}
 			w.ahead[id] = a
@@ -119,7 +122,8 @@ const (
 // which value it is.
 var errHole = errors.New("a value that was given a place cannot be read")
 
-// read reads a value into w.val.
+// read reads a value into w.val. Only the first reads of a frame are timed: asking for the time costs a part of a fast
+// read.
 func (w *mover) read(e table.Entry) (err error) {
 	if w.timed == timedReads {
 		w.val, err = w.ver.Value(w.val[:0], e)
@@ -231,6 +235,8 @@ func (w *mover) move(key []byte, e table.Entry) (uint64, error) {
 	// The record goes to the present frame, of the present segment if it fits.
 	d, n := w.d, int(e.Len)
 	size := int64(format.FrameSize(len(key) + n + 16))
+
+	// Sixteen bytes are more than a record has besides its key and value, so the frame cannot come out longer.
 	if w.seg != nil && w.at+int64(format.FrameSize(len(w.buf)))+size > d.sizes.segment.Load() {
 		if err := w.seal(); err != nil {
 			return 0, err
@@ -249,7 +255,8 @@ func (w *mover) move(key []byte, e table.Entry) (uint64, error) {
 	w.buf = append(w.buf, key...)
 	w.buf = binary.AppendUvarint(w.buf, uint64(n))
 
-	// The value follows, or is read later into the hole that is left for it.
+	// The value follows, or is read later into the hole that is left for it. The place is final: the frame begins at
+	// w.at, and what precedes the value in it is in the buffer.
 	place := uint64(w.seg.ID)<<32 | uint64(w.at+int64(len(w.buf)))
 	if late {
 		w.holes = append(w.holes, hole{len(w.buf), e})
@@ -280,6 +287,8 @@ func (w *mover) flush() error {
 	if err := w.readHoles(); err != nil {
 		return err
 	}
+
+	// Only now is the frame whole: its checksum covers what the holes have been filled with.
 	if err := w.append(format.KindBatch, w.buf); err != nil {
 		return err
 	}
@@ -294,6 +303,9 @@ func (w *mover) flush() error {
 // append writes a frame, whose body is in b behind room for the header.
 func (w *mover) append(kind format.FrameKind, b []byte) error {
 	body := b[format.FrameHeader:]
+
+	// The number of the operation is 0, and how far the log is synced is not said: neither means anything in a segment
+	// of moved values.
 	format.PutFrameHeader(b, w.seg.Epoch, kind, len(body), format.Checksum(body), 0, math.MaxUint32)
 	n := format.FrameSize(len(body))
 	b = append(b, make([]byte, n-len(b))...)
@@ -348,7 +360,8 @@ func (w *mover) awaitSync() error {
 	return nil
 }
 
-// create begins a segment that has room for a value of that size.
+// create begins a segment that has room for a value of that size. It is noted in fresh before its first frame is
+// written, so that undo removes it.
 func (w *mover) create(size int64) error {
 	d := w.d
 	id, err := d.newNumber()
@@ -378,10 +391,15 @@ func (w *mover) settle() error {
 	if err := w.flush(); err != nil {
 		return err
 	}
+
+	// A sync that failed in the background must be seen here: the sync below could succeed without the pages that it
+	// lost.
 	if err := w.awaitSync(); err != nil {
 		return err
 	}
 	s := w.seg
+
+	// Nothing was added in this step, and what earlier steps added is durable.
 	if s == w.was.seg && w.at == w.was.at {
 		return nil
 	}
@@ -425,6 +443,8 @@ func (w *mover) undo() {
 	// The segment in which the step went on stays. What the step added to it is in no manifest, and is cut off.
 	w.seg, w.at, w.payload = w.was.seg, w.was.at, w.was.payload
 	w.buf, w.holes, w.fresh, w.synced, w.ver = w.buf[:0], w.holes[:0], nil, nil, nil
+
+	// If the manifest could not be written, commit has counted what is cut off here.
 	if s := w.seg; s != nil {
 		s.Open.Store(true)
 		s.Used.Store(w.at)

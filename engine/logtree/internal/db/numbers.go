@@ -34,6 +34,8 @@ func (d *DB) segmentNumbers(ver *tree.Version) []policy.Segment {
 	for x, live := range ver.Usage() {
 		s := x.(*wal.Segment)
 		moved := s.Kind == format.SegmentMoved
+
+		// A segment of the log is given up only when the position of replay has left it, whatever tables name.
 		all = append(all, policy.Segment{ID: s.ID, Moved: moved, InLog: !moved && s.ID >= d.edit.from.Segment,
 			Open: s.Open.Load(), Damaged: s.Damaged.Load(), Used: s.Used.Load(), Payload: s.Payload.Load(), Live: live})
 	}
@@ -63,6 +65,8 @@ func (co *compactor) roomToMove() int64 {
 	d := co.d
 	free := d.files.FS.Free(d.files.Dir)
 	d.preparing.Lock()
+
+	// The sum is cut at the greatest number: a file system that does not know its free room says that.
 	free += min(d.preparing.reserve.share(class(co.removing.Load())), math.MaxInt64-free)
 	d.preparing.Unlock()
 	return d.full().RoomToMove(free)

@@ -16,7 +16,8 @@ type obsoleteFiles struct {
 	names    []string
 }
 
-// makeObsolete has a file removed by the next removeObsolete.
+// makeObsolete has a file removed by the next removeObsolete. It may be called with any lock held, but for those of
+// obsoleteFiles.
 func (d *DB) makeObsolete(name string) {
 	d.obsolete.mu.Lock()
 	d.obsolete.names = append(d.obsolete.names, name)
@@ -37,6 +38,7 @@ func (d *DB) removeObsolete() bool {
 	d.obsolete.names = nil
 	d.obsolete.mu.Unlock()
 
+	// A crash here leaves files that no manifest names. The next opening removes them.
 	for _, name := range todo {
 		d.files.Remove(name)
 	}

@@ -28,6 +28,8 @@ func (d *DB) Pin() (p wal.Pinned, release func(), err error) {
 			p.Growing[s.ID] = true
 		}
 		if s.Kind == format.SegmentLog && s.ID >= d.edit.from.Segment {
+			// Used of the present segment counts what is written, and End what is appended. The latter is what the moment
+			// has.
 			x := format.ManifestSegment{ID: s.ID, Size: s.Used.Load(), Payload: s.Payload.Load()}
 			if s == d.log.Current() {
 				x.Size = p.End.Offset

@@ -13,6 +13,8 @@ func (d *DB) prepareNext() (bool, error) {
 	d.preparing.Lock()
 	defer d.preparing.Unlock()
 	removed := d.removeObsolete()
+
+	// The segment comes before the reserve: commits wait for the one and not for the other.
 	did, err := d.makeNext()
 	if !did && err == nil {
 		d.makeReserve()
@@ -46,6 +48,8 @@ func (d *DB) makeNext() (bool, error) {
 	if err != nil {
 		return false, err
 	}
+
+	// Its name is durable before the log may go on in it: the end frame of the segment before promises that.
 	if err := d.files.Settle(s); err != nil {
 		d.files.Undo(s)
 		return false, err

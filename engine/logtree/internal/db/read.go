@@ -63,11 +63,14 @@ func (d *DB) Walk(h driver.Hold[state], r holdfast.Range) (holdfast.Iterator, er
 	for _, t := range st.view.imm {
 		it.addTable(t, t.rangeTombstones.Load())
 	}
+
+	// The order of the sources, from the newest to the oldest, is what decides between versions of a key.
 	it.Start(st.view.ver)
 
 	return it, nil
 }
 
+// addTable adds a memtable as the walk sees it. An empty one is left out: it would cost a comparison for each key.
 func (it *iterator) addTable(t *memTable, ts *tree.RangeTombstones) {
 	if !t.empty() {
 		it.AddMemtable(t.walked(ts), it.hold.View.seq)
@@ -79,6 +82,8 @@ func (it *iterator) Close() error {
 	// Both are asked before the walk is closed, which resets it.
 	dead, where := it.Head()
 	was, err := it.Iterator.Close()
+
+	// Close may be called twice. Only the first call counts what was passed and ends the hold.
 	if was {
 		if n := it.Passed(); n > 0 {
 			it.db.passed(int64(n))
@@ -144,6 +149,8 @@ func (co *compactor) passedDead(n int64, where holdfast.Range) {
 func (co *compactor) forDeadKeys(ver *tree.Version) *compaction {
 	co.d.mu.Lock()
 	r := co.mu.deadKeys
+
+	// The wish is taken even where nothing comes of it: walks that go on will count up to the next one.
 	co.mu.deadKeys = nil
 	co.d.mu.Unlock()
 	n := len(ver.Tiers)

@@ -38,12 +38,14 @@ func Open(c Config) (_ *DB, err error) {
 	d.memtableLimit = d.sizes.Memtable()
 	// The cache gets what the memtables leave, but for a quarter: compactions and scans have buffers.
 	d.files.FS, d.files.Dir, d.files.NoMap, d.files.Logger = c.FS, c.Dir, c.NoMapping, c.Logger
+
 	d.files.Free, d.files.Stop = d.freeSegment, d.stop
 	d.files.Set = files.NewSet(cmp.Or(c.Sizes.Files, mostFiles()))
 	d.tables = tree.Files{FS: c.FS, Open: d.files.Set, Dir: c.Dir,
 		Cache:  table.NewCache(max((memory-(policy.MaxFull+1)*d.memtableLimit)*3/4, memory/8)),
 		Number: d.newNumber, Synced: d.synced, Remove: d.files.Remove, Free: d.freeTable}
 	d.resize(0, 0)
+
 	d.compactor.d = d
 	caps := Describe()
 	caps.LossWindow = max(c.SyncEvery, 0)
@@ -63,12 +65,15 @@ func Open(c Config) (_ *DB, err error) {
 		}()
 	}})
 	d.leastLarge = int(min(max(d.memtableLimit/largeShare, 1), mostLarge))
+
 	d.mu.changed.L = &d.mu
 	d.pool = memtable.NewPool(int(min(max(d.memtableLimit/16, 1<<10), 1<<20)), int(d.memtableLimit/2))
 	m, err := d.load(c)
 	if err != nil {
 		return nil, err
 	}
+
+	// The window has its own goroutine, which asks for a sync only if something was written since.
 	d.window = losswindow.New(c.SyncEvery, func() error {
 		if d.log.Synced() == d.log.Appended() {
 			return nil
@@ -85,6 +90,8 @@ func Open(c Config) (_ *DB, err error) {
 		d.background(isCompacting, d.compactions, d.compactor.step)
 		d.background(isPreparing, d.prepare, d.prepareNext)
 		d.mu.Lock()
+
+		// The replay may have brought deletes back. Their space is looked at as if they had just been made.
 		if d.view.Load().mem.deletes > 0 {
 			d.compactor.armTidy()
 		}
@@ -134,6 +141,8 @@ func (d *DB) load(c Config) (*format.Manifest, error) {
 		return nil, err
 	case m == nil && (!c.New || c.ReadOnly):
 		return nil, format.Corrupt(filepath.Join(c.Dir, format.ManifestName), 0, "the file is missing", fs.ErrNotExist)
+
+	// A new database is there once its first manifest has its name.
 	case m == nil:
 		m = &format.Manifest{DB: c.ID}
 		if err := writeManifest(c.FS, c.Dir, m); err != nil {
@@ -142,6 +151,7 @@ func (d *DB) load(c Config) (*format.Manifest, error) {
 	}
 	d.files.DB, d.tables.DB = m.DB, m.DB
 	d.mu.nextFile, d.edit.nextTier, d.edit.from = m.NextFile, m.NextTier, m.From
+
 	d.edit.promised = m.Synced
 
 	return m, nil
@@ -167,6 +177,7 @@ func (d *DB) recover(m *format.Manifest) error {
 			d.preparing.reserve = reserve{size: size, full: size}
 		}
 		if n, ok := format.Numbered(name, ".seg"); ok && n <= math.MaxUint32 {
+			// Files may have higher numbers than the manifest knows: they were made after it was written.
 			segFiles[uint32(n)] = true
 			d.mu.nextFile = max(d.mu.nextFile, n)
 		}
@@ -220,7 +231,8 @@ func (d *DB) recover(m *format.Manifest) error {
 	if t := tree.Overlapping(tiers); t != nil {
 		return fail(format.Corrupt(d.manifestPath(), 0, fmt.Sprintf("tables overlap in tier %d", t.ID), nil))
 	}
-	// Tables may name the segment in which the replay begins.
+	// Tables may name the segment in which the replay begins. It is not in the manifest's list, because the log still
+	// goes on in it, or did when the manifest was written.
 	if m.From.Segment != 0 && d.mu.segs[m.From.Segment] == nil {
 		s, err := d.files.Open(m.From.Segment)
 		if err != nil {
@@ -230,6 +242,7 @@ func (d *DB) recover(m *format.Manifest) error {
 		d.mu.segs[s.ID] = s
 	}
 
+	// A table whose segment is missing would fail at a read, perhaps years later. So it is found out here.
 	for _, f := range files {
 		for _, u := range f.Info.Segments {
 			if d.mu.segs[u.ID] == nil {
@@ -238,6 +251,7 @@ func (d *DB) recover(m *format.Manifest) error {
 			}
 		}
 	}
+
 	d.resizeFor(tiersOf(tiers))
 
 	ver := tree.NewVersion(tiers, func(id uint32) tree.Segment { return d.mu.segs[id] })
@@ -327,6 +341,7 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 	if err != nil {
 		return err
 	}
+
 	d.torn.Store(t.Torn)
 
 	// What was found is made durable before anything is visible: what a reader has seen must not be taken back.
@@ -384,6 +399,8 @@ func (d *DB) syncReplayed(replayed []*wal.Segment, at format.Position) error {
 // ever be written there. What a crash tore stays. It is called when nothing behind the frames is looked at any
 // more.
 func (d *DB) trim(from format.Position) error {
+	// Segments that tables name have their length in the manifest. Only those of the replayed log can have room reserved
+	// behind them.
 	for _, id := range d.segmentIDs() {
 		s := d.mu.segs[id]
 		end := s.Used.Load() + s.Torn
@@ -456,7 +473,8 @@ func (d *DB) writeAgain(s *wal.Segment) (err error) {
 	return nil
 }
 
-// spill flushes the memtable that the replay fills when it is full.
+// spill flushes the memtable that the replay fills when it is full. It is called by Open only, so nobody else commits,
+// and readers see nothing before replay has come to its end.
 func (d *DB) spill(at format.Position, replayed *[]*wal.Segment) error {
 	v := d.view.Load()
 	if v.mem.weight() < d.memtableLimit {
@@ -467,9 +485,12 @@ func (d *DB) spill(at format.Position, replayed *[]*wal.Segment) error {
 	if err := d.syncReplayed(*replayed, at); err != nil {
 		return err
 	}
+
 	*replayed = (*replayed)[len(*replayed)-1:] // there may be more in it
 	d.edit.promised = max(d.edit.promised, at.LSN)
 	d.mu.Lock()
+
+	// No reader is there yet, so visible may be raised before the replay has ended.
 	d.visible.Store(d.log.End().Seq)
 	d.rotateMemtable()
 	d.mu.Unlock()

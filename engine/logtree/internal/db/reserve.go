@@ -23,6 +23,8 @@ func (d *DB) makeReserve() {
 	d.mu.Unlock()
 	reserve := &d.preparing.reserve
 	size, grows := d.full().Reserve(log, reserve.size)
+
+	// While somebody waits for room, or a flush has taken the last of it, a reserve would take away what they need.
 	if !grows || d.compactor.waiting.Load() > 0 || d.scarce.Load() {
 		return
 	}
@@ -45,6 +47,8 @@ func (d *DB) restoreReserve() {
 	d.mu.Lock()
 	needed := d.mu.removing > 0
 	d.mu.Unlock()
+
+	// It is halved until it fits: a smaller reserve is better than none.
 	reserve := &d.preparing.reserve
 	for size := reserve.full; !needed && size > reserve.size && size >= policy.LeastRestored; size /= 2 {
 		if d.growReserve(size) {
@@ -64,6 +68,8 @@ func (d *DB) growReserve(size int64) bool {
 		return false
 	}
 	defer f.Close()
+
+	// An allocation may have succeeded in part. The file is cut back to what the count says it has.
 	if f.Allocate(size) != nil {
 		_ = f.Truncate(have)
 		return false
@@ -95,6 +101,8 @@ func (r *reserve) share(c class) int64 {
 	switch c {
 	case deletes:
 		return r.size
+
+	// Half of what there was in full stays for batches of nothing but deletes.
 	case removal:
 		return max(0, r.size-max(r.full/2, policy.LeastRestored))
 	}
@@ -122,6 +130,7 @@ func (d *DB) releaseReserve(c class) bool {
 			return false
 		}
 	}
+
 	reserve.size = left
 	return true
 }

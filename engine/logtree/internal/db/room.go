@@ -113,6 +113,7 @@ func (d *DB) room(n, ops int, large bool, body []byte) error {
 	}
 	l := ladder{d: d, frame: n, ops: ops, weight: weight, class: classOf(body)}
 	if l.class > ordinary {
+		// While it is counted, restoreReserve leaves to this batch what it has given up for it.
 		d.mu.removing++
 	}
 	then := retry
@@ -123,6 +124,7 @@ func (d *DB) room(n, ops int, large bool, body []byte) error {
 		d.mu.removing--
 	}
 	if then == refuse {
+		// A refused batch has no use for the reserve it was given. It is made again before the caller hears of the error.
 		d.unlocked(d.restoreReserve)
 		return l.err
 	}
@@ -173,6 +175,7 @@ func (l *ladder) notApplied(cause error) outcome {
 	return refuse
 }
 
+// inLog is done if the frame fits the present segment, or another one can be made that leaves room for others.
 func (l *ladder) inLog() outcome {
 	d := l.d
 	if d.log.Fits(l.frame, l.ops) && (!d.mu.kept || l.class > ordinary) {
@@ -184,6 +187,8 @@ func (l *ladder) inLog() outcome {
 		return done
 	case format.IsTransient(err):
 		return l.notApplied(err)
+
+	// What is neither a full disk nor passing leaves it open what the log's files are: the log stops.
 	case !format.IsNoRoom(err):
 		l.err = d.log.Fail(err)
 		return refuse
@@ -193,6 +198,7 @@ func (l *ladder) inLog() outcome {
 	return next
 }
 
+// flushForRoom is taken once for each batch: a second one would find little that the first has left.
 func (l *ladder) flushForRoom() outcome {
 	if l.flushed {
 		return next
@@ -205,6 +211,7 @@ func (l *ladder) flushForRoom() outcome {
 	return retry
 }
 
+// compactForRoom says, by the class it stores, how much of the reserve a compaction for this batch may have.
 func (l *ladder) compactForRoom() outcome {
 	if l.class > ordinary {
 		l.d.compactor.removing.Store(int32(l.class))
@@ -219,6 +226,7 @@ func (l *ladder) compactForRoom() outcome {
 	return next
 }
 
+// lastInLog takes the room that compactions would need. Only deletes and removals come here, which give back more.
 func (l *ladder) lastInLog() outcome {
 	if l.err = l.d.rotateSegment(l.frame, true); l.err == nil {
 		return done
@@ -227,6 +235,8 @@ func (l *ladder) lastInLog() outcome {
 	return next
 }
 
+// giveReserve goes on to newMemtable, not back to the top: with what was given up the memtable is flushed, and the
+// retry that follows finds the log's room.
 func (l *ladder) giveReserve() outcome {
 	gave := false
 	l.d.unlocked(func() { gave = l.d.giveRoom(l.class) })
@@ -237,6 +247,7 @@ func (l *ladder) giveReserve() outcome {
 	return next
 }
 
+// newMemtable ends the present memtable, so that the batch finds an empty one, unless too many wait for a flush.
 func (l *ladder) newMemtable() outcome {
 	if len(l.view.imm) >= policy.MaxFull {
 		return next
@@ -246,6 +257,7 @@ func (l *ladder) newMemtable() outcome {
 	return retry
 }
 
+// awaitFlush waits for the oldest memtable to be flushed. It is a stall, and counted as one.
 func (l *ladder) awaitFlush() outcome {
 	d := l.d
 	d.stalls.Add(1)
@@ -280,6 +292,7 @@ func (l *ladder) stuck(err error) outcome {
 	if l.class == ordinary {
 		return l.notApplied(err)
 	}
+
 	l.d.compactor.removing.Store(int32(l.class)) // the next flush may have of the reserve
 	l.over = true
 	return retry
@@ -313,6 +326,7 @@ func (d *DB) flushForRoom() error {
 	d.mu.stuck = nil
 	d.wake(d.work)
 
+	// The wait gives up mu, so the list is looked at anew. A flush takes one memtable at a time.
 	for len(d.view.Load().imm) > 0 && d.mu.stuck == nil {
 		if err := d.log.Err(); err != nil {
 			return err

@@ -62,6 +62,8 @@ func (d *DB) newSegment(n int, need int64, last bool) (*wal.Segment, error) {
 	if err != nil {
 		s, err = d.createSmall(id, size, need, last, err)
 	}
+
+	// Tight makes compactions urgent. It stays until a segment could be made without the last of the room.
 	d.compactor.tight.Store(last || format.IsNoRoom(err))
 	if err != nil {
 		d.mu.nextFile-- // there is no such file; a full disk that is tried for weeks would use up all numbers

@@ -47,6 +47,8 @@ func (co *compactor) pace(n int) {
 	}
 
 	for stopped := false; ; stopped = true {
+		// The stall is read anew in each round: whoever has waited goes on under the terms of the version that is there
+		// now.
 		seconds, stop := co.stall.Load().Seconds(d.log.Appended(), n)
 		if !stop {
 			if seconds > 0 {
@@ -57,6 +59,7 @@ func (co *compactor) pace(n int) {
 		}
 
 		d.mu.Lock()
+
 		if !co.mu.busy || d.log.Err() != nil {
 			d.mu.Unlock() // nothing that would come of waiting
 			return
@@ -78,6 +81,7 @@ func (co *compactor) pace(n int) {
 // begins when the one before it has had its time.
 func (co *compactor) takeTurn(seconds float64) {
 	d := co.d
+
 	now := int64(time.Since(d.watch.began))
 	cost := int64(seconds * float64(time.Second))
 	for {

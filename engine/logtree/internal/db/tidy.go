@@ -24,6 +24,7 @@ func (co *compactor) armTidy() {
 	// Whether anything is committed in that time tells an idle log, whose segment may be given back, from a busy one.
 	before := d.commits.Load()
 	time.AfterFunc(tidyAfter, func() {
+		// The timer may fire while the database is being closed, which waits for those who have entered.
 		if d.Life.Enter() != nil {
 			return
 		}
@@ -33,6 +34,8 @@ func (co *compactor) armTidy() {
 
 		d.edit.Lock()
 		busy := len(co.edit.running) > 0
+
+		// The two locks are taken one after the other: edit comes before mu, and nothing here needs both at once.
 		d.edit.Unlock()
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -93,6 +96,8 @@ func (co *compactor) tidy(idle bool) bool {
 // mu held, before the memtable is ended.
 func (d *DB) leaveSegment() {
 	old := d.log.Current()
+
+	// A size of 0 makes the next segment the smallest there is. The prepared one has the old size, so it is dropped.
 	d.mu.lastSize = 0
 	d.dropNext()
 	tight, kept := d.compactor.tight.Load(), d.mu.kept

@@ -50,6 +50,7 @@ func newWatch(logger *slog.Logger) *watch {
 func (w *watch) during(a activity, on bool) {
 	since := int64(0)
 	if on {
+		// The lowest bit is set, so that a beginning at 0 is not taken for "nothing is going on".
 		since = int64(time.Since(w.began)) | 1
 	}
 	w.since[a].Store(since)

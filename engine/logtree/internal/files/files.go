@@ -79,11 +79,15 @@ func (s *Set) opened(x *File) {
 
 // shrink closes files until so many are open, but none that is being read. It is called with mu held.
 func (s *Set) shrink(to int) {
+	// Two rounds: the first takes away that a file was read, the second closes it. Where all are being read, more stay
+	// open.
 	for looks := 2 * len(s.open); looks > 0 && len(s.open) > to; looks-- {
 		if s.hand >= len(s.open) {
 			s.hand = 0
 		}
 		x := s.open[s.hand]
+		// The lock is only tried. Whoever opens a file again holds its lock, and waits for the set's mu, which is held
+		// here.
 		if x.used.Swap(false) || !x.mu.TryLock() {
 			s.hand++
 			continue
@@ -99,6 +103,8 @@ func (s *Set) close(x *File) error {
 		return nil
 	}
 	f := x.f
+
+	// From here on readers find it closed, and open it again.
 	x.f = nil
 	n := len(s.open) - 1
 	last := s.open[n]
@@ -127,6 +133,7 @@ func (x *File) With(do func(vfs.File) error) error {
 		x.used.Store(true)
 	}
 
+	// Between opening the file and locking it for reading it may be closed once more. Then it is tried again.
 	for {
 		x.mu.RLock()
 		if x.f != nil {

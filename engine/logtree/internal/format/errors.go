@@ -56,6 +56,7 @@ type fatal struct{ error }
 // Fatal makes err one that stops the database: it is not known which of two manifests is the durable one.
 func Fatal(err error) error { return &fatal{err} }
 
+// Unwrap returns the cause, so that its class is found too.
 func (e *fatal) Unwrap() error { return e.error }
 
 // IsFatal reports whether an error stops the database.

@@ -87,10 +87,14 @@ func (f Frame) Synced(lsn uint64) (uint64, bool) {
 
 // PutFrameHeader fills the header of a frame whose body has that length and checksum.
 func PutFrameHeader(dst []byte, epoch uint32, kind FrameKind, body int, bodySum, seq, unsynced uint32) {
+	// One check of the bounds for all that follow.
 	_ = dst[FrameHeader-1]
 	binary.LittleEndian.PutUint32(dst[4:], uint32(body)<<2|uint32(kind))
 	binary.LittleEndian.PutUint32(dst[8:], seq)
 	binary.LittleEndian.PutUint32(dst[12:], unsynced)
+
+	// The header's other fields come after the body in the sum, so that the body's checksum can be made before the
+	// frame's place is known.
 	binary.LittleEndian.PutUint32(dst, crc32.Update(bodySum, castagnoli, dst[4:FrameHeader])^epoch)
 }
 
@@ -110,6 +114,8 @@ func ParseFrame(b []byte, epoch uint32) (Frame, bool) {
 	if len(b) < FrameHeader {
 		return Frame{}, false
 	}
+
+	// The length is compared with what is there before anything is summed up: it may be any number.
 	word := binary.LittleEndian.Uint32(b[4:])
 	n := int(word >> 2)
 	f := Frame{Kind: FrameKind(word & 3), Seq: binary.LittleEndian.Uint32(b[8:]),
@@ -235,6 +241,7 @@ func ParseRecordHead(b []byte) (key []byte, value, size int64, ok bool) {
 	return key, value, int64(at) + value, ok
 }
 
+// parseString reads a string with its length before it, and returns where it ends. It never looks beyond b.
 func parseString(b []byte, at int) (s []byte, next int, ok bool) {
 	if at < len(b) && b[at] < 0x80 { // nearly always
 		n := int(b[at])

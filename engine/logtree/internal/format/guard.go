@@ -14,6 +14,7 @@ type fault interface {
 // Guarded runs f, which touches a mapping. Mapped files show a read error of the device, or a file that was cut short,
 // as a memory fault: it becomes ErrCorrupt.
 func Guarded(f func()) (err error) {
+	// The setting is the goroutine's own, so that others still crash on a fault that nobody expects.
 	old := debug.SetPanicOnFault(true)
 	defer func() {
 		debug.SetPanicOnFault(old)

@@ -73,8 +73,12 @@ type ManifestSegment struct {
 // Encode returns the file's bytes.
 func (m *Manifest) Encode() []byte {
 	b := make([]byte, ManifestHeader, 1024)
+
 	put := func(n uint64) { b = binary.AppendUvarint(b, n) }
 	str := func(s []byte) { put(uint64(len(s))); b = append(b, s...) }
+
+	// The numbers follow in the order in which DecodeManifest takes them; nothing names a field, so a new one needs a
+	// new version.
 	b = append(b, m.DB[:]...)
 	put(m.NextFile)
 	put(m.NextTier)
@@ -83,6 +87,8 @@ func (m *Manifest) Encode() []byte {
 	put(m.From.LSN)
 	put(m.From.Seq)
 	put(m.Synced)
+
+	// Lists have their length in front.
 	put(uint64(len(m.Tiers)))
 
 	for _, t := range m.Tiers {
@@ -102,6 +108,8 @@ func (m *Manifest) Encode() []byte {
 		put(uint64(s.Size))
 		put(uint64(s.Payload))
 	}
+
+	// The header comes last: it has the length and the sum of all that was put behind it.
 	copy(b, ManifestMagic)
 	binary.LittleEndian.PutUint32(b[8:], ManifestVersion)
 	binary.LittleEndian.PutUint32(b[12:], uint32(len(b)-ManifestHeader))
@@ -122,6 +130,8 @@ func DecodeManifest(b []byte, name string) (*Manifest, error) {
 		uint32(len(body)) != binary.LittleEndian.Uint32(b[12:]) {
 		return nil, Corrupt(name, 0, "the checksum is wrong", nil)
 	}
+
+	// The version is believed only under a right checksum: a damaged one is no newer format.
 	if v := binary.LittleEndian.Uint32(b[8:]); v != ManifestVersion {
 		return nil, Newer(name, v)
 	}
@@ -153,6 +163,8 @@ func DecodeManifest(b []byte, name string) (*Manifest, error) {
 
 		return s
 	}
+
+	// A call of num or str after a fault returns nothing, so that ok is looked at once, at the end.
 	m := &Manifest{}
 	if len(body) < len(m.DB) {
 		return bad()
@@ -173,6 +185,7 @@ func DecodeManifest(b []byte, name string) (*Manifest, error) {
 	for n := num(); n > 0 && ok; n-- {
 		m.Segments = append(m.Segments, ManifestSegment{ID: uint32(num()), Size: int64(num()), Payload: int64(num())})
 	}
+
 	if !ok || len(body) > 0 {
 		return bad()
 	}

@@ -34,6 +34,8 @@ func Numbered(name, ext string) (uint64, bool) {
 	if !ok || len(stem) < 8 {
 		return 0, false
 	}
+
+	// Eight digits are the least, as SegmentName writes them. Number 0 is nobody's.
 	n, err := strconv.ParseUint(stem, 10, 64)
 
 	return n, err == nil && n > 0

@@ -26,6 +26,7 @@ func Stretches(b []byte, epoch, seq uint32) iter.Seq[Stretch] {
 		all := search{b, epoch, nil}
 		for at := 0; at < len(b); {
 			s := Stretch{At: at, Next: seq, Why: "there is no whole frame"}
+
 			if f, ok := ParseFrame(b[at:], epoch); !ok {
 				s.Len = all.resync(at, seq) - at
 			} else {
@@ -68,6 +69,8 @@ func (s *search) frame(off int) (Frame, bool) {
 	if n > len(s.bytes)-from {
 		return Frame{}, false
 	}
+
+	// Short frames are summed up at once, which costs less than joining.
 	if n > 16*sumEvery {
 		// Joining is its own inverse.
 		sum := joinChecksums(s.before(from), s.before(from+n), n)
@@ -95,6 +98,7 @@ func (s *search) before(n int) uint32 {
 // resync returns the offset of the next whole frame behind from, the length of the text if there is none. What begins
 // at from should have that seq.
 func (s *search) resync(from int, seq uint32) int {
+	// Frames begin at multiples of four bytes, and so does from.
 	for at := from + FrameAlign; at+FrameHeader <= len(s.bytes); at += FrameAlign {
 		if s.mayBe(at, from, seq) {
 			if _, ok := s.frame(at); ok {

@@ -37,6 +37,8 @@ func (p *Pool) Free() int64 {
 	return int64(len(p.chunks)*p.chunkSize) + int64(len(p.leaves))*leafSlabSize + int64(len(p.inners))*innerSlabSize
 }
 
+// chunk returns memory of n bytes or more. Only chunks of the usual size are kept for later: a larger one is for one
+// frame.
 func (p *Pool) chunk(n int) []byte {
 	if n <= p.chunkSize {
 		p.mu.Lock()
@@ -50,6 +52,8 @@ func (p *Pool) chunk(n int) []byte {
 	return make([]byte, n)
 }
 
+// putChunks takes back what is of the usual size, as far as the pool has room for it. The rest is the garbage
+// collector's.
 func (p *Pool) putChunks(chunks [][]byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,6 +65,7 @@ func (p *Pool) putChunks(chunks [][]byte) {
 	}
 }
 
+// leafSlab returns nodes that may hold anything: newLeaf fills each before it is reached.
 func (p *Pool) leafSlab() *leafSlab {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,6 +76,7 @@ func (p *Pool) leafSlab() *leafSlab {
 	return new(leafSlab)
 }
 
+// innerSlab is leafSlab for inner nodes.
 func (p *Pool) innerSlab() *innerSlab {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -81,6 +87,7 @@ func (p *Pool) innerSlab() *innerSlab {
 	return new(innerSlab)
 }
 
+// putNodes takes back nodes. Inner ones go first: they are few, and a table needs both.
 func (p *Pool) putNodes(leaves []*leafSlab, inners []*innerSlab) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,6 +108,7 @@ func (p *Pool) putNodes(leaves []*leafSlab, inners []*innerSlab) {
 	}
 }
 
+// pop takes the last element, and leaves nothing in its place that could keep memory alive.
 func pop[T any](list *[]T) (v T, ok bool) {
 	if n := len(*list) - 1; n >= 0 {
 		v, (*list)[n] = (*list)[n], v
@@ -145,6 +153,8 @@ func (im *Image) Reserve(n int) (Addr, []byte) {
 	return a, b
 }
 
+// grow begins a chunk that has room for n bytes. What is left of the last one is lost. The list is stored before any
+// address in the chunk is known.
 func (im *Image) grow(n int) {
 	c := im.pool.chunk(n)
 	old := *im.chunks.Load()

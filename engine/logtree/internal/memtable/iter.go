@@ -88,6 +88,8 @@ func (it *Iter) Take(dst []Pair, most int, bound []byte) (_ []Pair, deleted int)
 			} else {
 				deleted++
 			}
+
+			// The end of this leaf; the outer loop goes on with the next.
 			if it.pos+1 == n {
 				break
 			}
@@ -204,6 +206,8 @@ func (it *Iter) skipForward() bool {
 		if !it.same(&was) {
 			return true
 		}
+
+		// Version 0 is the least there can be, so the search comes to the last entry of the key, or to the next key.
 		if n == near {
 			if !it.seek(was.Key(), 0) { // only version 0 can still be there
 				return false
@@ -251,6 +255,9 @@ func (it *Iter) skipBack() bool {
 		if !it.same(&was) {
 			return true
 		}
+
+		// The search comes to the key's newest version, the first of its entries, so that the next step back leaves the
+		// key.
 		if n == near {
 			it.seek(was.Key(), math.MaxUint64)
 		}
@@ -259,6 +266,7 @@ func (it *Iter) skipBack() bool {
 
 // same reports whether the keys of two entries are the same.
 func (it *Iter) same(other *Iter) bool {
+	// Where the windows begin at one place and differ, the keys differ, and the records need not be looked at.
 	a, b := it.p.slot(it.pos), other.p.slot(other.pos)
 	if it.l.skip == other.l.skip && it.l.prefix[a] != other.l.prefix[b] {
 		return false
@@ -280,6 +288,7 @@ func (it *Iter) seek(key []byte, seq uint64) bool {
 	return it.l != nil && it.pos < it.p.count()
 }
 
+// enter goes to a leaf as it is now. Entries that come to it later are above maxSeq, so they are not missed.
 func (it *Iter) enter(l *leaf) { it.l, it.p = l, perm(l.perm.Load()) }
 
 // step goes to the next entry, or behind the last one, and reports whether there is one.
@@ -300,6 +309,8 @@ func (it *Iter) step() bool {
 		it.pos = it.p.count()
 		return false
 	}
+
+	// Of a leaf that was replaced meanwhile, next leads to what follows it. Its own entries were all seen in it.
 	it.enter(it.t.leaf(ref))
 	it.pos = 0
 

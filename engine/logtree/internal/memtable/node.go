@@ -18,12 +18,15 @@ type perm uint64
 // identity orders slots 0, 1, 2, ... and has no count.
 const identity perm = 0xedcba98765432100
 
+// count is how many entries there are, and slot where the entry of a position is.
 func (p perm) count() int     { return int(p & 15) }
 func (p perm) slot(i int) int { return int(p>>(4*uint(i)+4)) & 15 }
 
 // insert puts slot at position i and moves those from there on by one.
 func (p perm) insert(i, slot int) perm {
 	at := 4*uint(i) + 4
+
+	// The new entry is shifted in between the positions below and those above, and the 1 counts it.
 	low := p & (1<<at - 1)
 
 	return (low | perm(slot)<<at | p>>at<<(at+4)) + 1
@@ -78,10 +81,12 @@ type item struct {
 	child  uint32
 }
 
+// item is the entry in a slot, without the child of an inner node.
 func (n *node) item(slot int) item {
 	return item{prefix: n.prefix[slot], rec: n.rec[slot], seq: n.seq[slot]}
 }
 
+// set writes a slot that no perm names yet: see node.
 func (n *node) set(slot int, it item) {
 	n.prefix[slot], n.rec[slot], n.seq[slot] = it.prefix, it.rec, it.seq
 }

@@ -97,6 +97,7 @@ func (t *Table) AddPointer(key []byte, p Pointer, seq uint64) {
 	t.Add(addr, own, seq)
 }
 
+// uvarintLen is how many bytes a length takes: one for every seven bits.
 func uvarintLen(n int) int { return (bits.Len(uint(n)|1) + 6) / 7 }
 
 // New returns an empty table over records in image. Its nodes come from image's pool.
@@ -107,6 +108,7 @@ func New(image *Image) *Table {
 	return t
 }
 
+// reset makes the table an empty one. No reader may be in it.
 func (t *Table) reset() {
 	t.leaves.Store(new([]*leafSlab))
 	t.inners.Store(new([]*innerSlab))
@@ -150,6 +152,7 @@ func (t *Table) Add(rec Addr, key []byte, seq uint64) {
 		t.maxKey = key
 		if l := t.tail; l != nil {
 			p, skip := perm(l.perm.Load()), int(l.skip)
+
 			if n := p.count(); n < fan && (skip == 0 || shares(key, old, skip)) {
 				l.prefix[n], l.rec[n], l.seq[n] = window(key, skip), rec, seq
 				l.perm.Store(uint64(p.insert(n, n)))
@@ -175,6 +178,7 @@ func (t *Table) insert(rec Addr, key []byte, seq uint64) {
 	// Otherwise the leaf is searched for, and gets the entry in a free slot if its keys begin as this one does.
 	g := target{key: key, seq: seq}
 	ref := t.descend(&g)
+
 	l := t.leaf(ref)
 	p := perm(l.perm.Load())
 	pos, n, skip := t.locate(&l.node, p, 0, &g), p.count(), int(l.skip)
@@ -327,6 +331,7 @@ func (t *Table) replace(a uint32, sep item, b uint32) {
 	}
 }
 
+// b2i is 1 for true. Entries from the new one's position on move up by one.
 func b2i(b bool) int {
 	if b {
 		return 1
@@ -372,6 +377,7 @@ func (t *Table) fill(n *node, items []item, skip int) {
 	n.perm.Store(uint64(identity | perm(len(items))))
 }
 
+// newLeaf makes a leaf of items, which is not linked yet. Only the writer calls it.
 func (t *Table) newLeaf(items []item, skip int) (uint32, *leaf) {
 	ref := t.nextLeaf
 	if slabs := *t.leaves.Load(); int(ref>>leafShift) == len(slabs) {
@@ -390,6 +396,7 @@ func (t *Table) newLeaf(items []item, skip int) (uint32, *leaf) {
 	return ref, l
 }
 
+// newInner makes an inner node of items with their children.
 func (t *Table) newInner(items []item, skip int) uint32 {
 	ref := t.nextInner
 	if slabs := *t.inners.Load(); int(ref>>innerShift) == len(slabs) {
@@ -408,10 +415,12 @@ func (t *Table) newInner(items []item, skip int) uint32 {
 	return ref
 }
 
+// leaf is that of a number. The list of slabs only grows, so any number that was ever seen is in it.
 func (t *Table) leaf(ref uint32) *leaf {
 	return &(*t.leaves.Load())[ref>>leafShift][ref&(1<<leafShift-1)]
 }
 
+// inner is leaf for inner nodes.
 func (t *Table) inner(ref uint32) *inner {
 	return &(*t.inners.Load())[ref>>innerShift][ref&(1<<innerShift-1)]
 }
@@ -545,6 +554,7 @@ func (t *Table) Get(key []byte, maxSeq uint64) (v Version, ok bool) {
 		return Version{}, false
 	}
 	slot := p.slot(pos)
+
 	if l.prefix[slot] != g.window { // or the key does not begin as those in l do, which comes to the same
 		return Version{}, false
 	}
@@ -574,6 +584,7 @@ func long(b []byte, at int) (n, next int) {
 	return int(u), at + w
 }
 
+// version decodes the record at rec. It copies nothing.
 func (im *Image) version(rec Addr, seq uint64) Version {
 	b := im.from(rec)
 	n, at := int(b[1]), 2

@@ -30,6 +30,7 @@ const (
 	Worn
 )
 
+// String names the reason for logs and traces.
 func (r Reason) String() string {
 	return [...]string{"nothing", "make room", "sweep", "empty segments", "newer tiers", "like sizes", "worn"}[r]
 }
@@ -78,6 +79,7 @@ func (s *State) all(r Reason, victims []uint32) Compaction {
 	return Compaction{r, s.Tiers[len(s.Tiers)-1].ID, s.Tiers[0].ID, victims}
 }
 
+// makeRoom applies while the log waits for room. Victims come later: merging first shows where the garbage is.
 func makeRoom(s *State) (Compaction, bool) {
 	if !s.Urgent || len(s.Tiers) < 2 {
 		return Compaction{}, false
@@ -90,6 +92,7 @@ func makeRoom(s *State) (Compaction, bool) {
 // at most that much.
 const maxNewer = 0.2
 
+// newerTiers bounds the garbage that no compaction has met, as a share of what is alive.
 func newerTiers(s *State) (Compaction, bool) {
 	share, _ := newer(s.Tiers)
 	if len(s.Tiers) < 2 || share <= maxNewer {
@@ -105,6 +108,7 @@ const MinTiers = 4
 // likeSizes takes tiers in, from the newest on, as long as each is at most twice as large as those before it together.
 func likeSizes(s *State) (Compaction, bool) {
 	sum, k := s.Tiers[0].FileBytes, 1
+
 	for n := s.free(); k < n && s.Tiers[k].FileBytes <= 2*sum; k++ {
 		sum += s.Tiers[k].FileBytes
 	}
@@ -184,6 +188,7 @@ const (
 // least is how much garbage there has to be before any is removed.
 func (s *State) least() int64 { return min(MinGarbage, 2*s.Segment) }
 
+// emptySegments first gathers small segments, which cost files, and otherwise those with the most garbage.
 func emptySegments(s *State) (Compaction, bool) {
 	all, total, garbage := Candidates(s.Segments)
 	victims := s.smallOnes(all)
@@ -210,6 +215,7 @@ func (s *State) smallOnes(all []Candidate) (victims []uint32) {
 			victims = append(victims, c.ID)
 		}
 	}
+
 	if 2*small-len(s.Segments) <= MaxSmallSegments {
 		return nil
 	}
@@ -266,6 +272,7 @@ const (
 // sweeps reports whether values are kept in order by sweeps: they are small.
 func sweeps(usual int64) bool { return usual > 0 && usual < smallValue }
 
+// sweep applies where values are small, and so much of the log is or will be garbage that moving all is worth it.
 func sweep(s *State) (Compaction, bool) {
 	share, usual := newer(s.Tiers)
 	if s.Urgent || !sweeps(usual) {
@@ -280,6 +287,8 @@ func sweep(s *State) (Compaction, bool) {
 		garbage += all[i].Garbage
 	}
 	expected := float64(garbage) + share*s.Replaced*float64(s.Tiers[len(s.Tiers)-1].Values)
+
+	// A sweep needs room for a segment at least, or its first step would fail.
 	if expected < sweepGarbage*float64(total) || expected < float64(s.least()) || s.Room < s.Segment {
 		return Compaction{}, false
 	}
@@ -329,6 +338,7 @@ func PickRequested(s *State, r *Request) (victims []uint32, short bool) {
 	all, total, _ := Candidates(s.Segments)
 	most, moved := max(total/requestMoved, s.Segment), int64(0)
 
+	// The candidates come with the greatest share of garbage first, so what is moved gives back the most.
 	for i := range all {
 		c := &all[i]
 		if c.ID >= r.Below || !c.Worth(c.Garbage) || r.Garbage != nil && r.Garbage[c.ID] == 0 || r.Tried[c.ID] {

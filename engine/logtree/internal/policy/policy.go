@@ -85,6 +85,7 @@ func newer(tiers []Tier) (share float64, usual int64) {
 	usual = oldest.Values / max(oldest.Entries, 1)
 
 	newer := int64(0)
+
 	for _, t := range tiers[:len(tiers)-1] {
 		newer += t.Values + usual*t.Tombstones
 	}

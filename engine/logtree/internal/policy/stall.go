@@ -91,6 +91,7 @@ func (l *Load) Stall() *Stall {
 		slack -= min(slack, int64((start-1)*float64(live)))
 	}
 
+	// What is sealed already counts against what is allowed; the rest is how far the log may still grow.
 	allowed := int64(start*float64(live)) + slack
 
 	return &Stall{

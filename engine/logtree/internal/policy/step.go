@@ -25,6 +25,8 @@ func (z Sizes) Shrink(l Limits) (Limits, bool) {
 	if l.Written <= least {
 		return l, false
 	}
+
+	// An eighth at a time, so that few tries are made before the least is reached.
 	l.Written = max(l.Written/8, least)
 	l.Moved = l.Written
 

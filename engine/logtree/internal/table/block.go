@@ -74,6 +74,7 @@ func (c *context) appendEntry(b, key []byte, shared int, first bool, e Entry) []
 	return le.AppendUint32(b, e.Sum)
 }
 
+// appendUvarint is that of encoding/binary, for 32 bits.
 func appendUvarint(b []byte, v uint32) []byte {
 	for v >= 0x80 {
 		b = append(b, byte(v)|0x80)
@@ -83,8 +84,8 @@ func appendUvarint(b []byte, v uint32) []byte {
 	return append(b, byte(v))
 }
 
-// uvarint reads a number at b[i] and returns where it ends, or an end beyond any block if
-// there is none.
+// uvarint reads a number at b[i] and returns where it ends, or an end beyond any block if there is none. The common
+// case, one byte, is apart and small enough to be inlined.
 func uvarint(b []byte, i int) (uint32, int) {
 	if uint(i) < uint(len(b)) && b[i] < 0x80 {
 		return uint32(b[i]), i + 1
@@ -93,8 +94,11 @@ func uvarint(b []byte, i int) (uint32, int) {
 	return uvarintLong(b, i)
 }
 
+// badEnd is an end that no block reaches, so that one comparison at the end of an entry finds out any number that was
+// cut off.
 const badEnd = 1 << 30
 
+// uvarintLong is uvarint for numbers of more than a byte. Five bytes are the most that 32 bits need.
 func uvarintLong(b []byte, i int) (uint32, int) {
 	var v uint64
 	for shift := 0; shift < 35 && uint(i) < uint(len(b)); shift += 7 {
@@ -148,6 +152,8 @@ func (b *block) group(g int) (lo, hi int, ok bool) {
 		hi = int(le.Uint16(b.b[at+2:]))
 	}
 
+	// Groups lie one behind the other from the first byte on. Whatever a damaged restart says, the caller stays within
+	// the entries.
 	return lo, hi, lo < hi && hi <= b.ends && (g > 0 || lo == 0)
 }
 
@@ -264,9 +270,12 @@ func find(b []byte, lo, hi int, key []byte) (e Entry, found, ok bool) {
 		before := c.keyLen
 		if tag&tagKeyLen == 0 {
 			var v uint32
+
 			v, i = uvarint(b, i)
 			c.keyLen = int(v)
 		}
+
+		// One comparison finds out both a length of 0, which wraps round, and one that is too long.
 		if uint(c.keyLen-1) >= holdfast.MaxKeySize {
 			return Entry{}, false, false
 		}
@@ -276,6 +285,7 @@ func find(b []byte, lo, hi int, key []byte) (e Entry, found, ok bool) {
 				var v uint32
 				v, i = uvarint(b, i)
 				shared = int(v)
+
 			}
 			if uint(shared) >= uint(c.keyLen) || shared > before {
 				return Entry{}, false, false
@@ -305,6 +315,7 @@ func find(b []byte, lo, hi int, key []byte) (e Entry, found, ok bool) {
 			}
 		}
 		i += suffix
+
 		if tag&tagTombstone != 0 {
 			if found {
 				return Entry{Tombstone: true}, true, i <= hi
@@ -324,6 +335,8 @@ func find(b []byte, lo, hi int, key []byte) (e Entry, found, ok bool) {
 		default:
 			c.end += c.gap
 		}
+
+		// What the tag does not change is as in the entry before.
 		if tag&tagLen == 0 {
 			c.len, i = uvarint(b, i)
 		}
@@ -333,6 +346,8 @@ func find(b []byte, lo, hi int, key []byte) (e Entry, found, ok bool) {
 		if found {
 			return Entry{Place: uint64(c.segment)<<32 | uint64(c.end), Len: c.len, Sum: le.Uint32(b[i:])}, true, true
 		}
+
+		// The next value is measured from the end of this one, found or not.
 		c.end += c.len
 		i += 4
 	}
@@ -386,12 +401,15 @@ func (w *window) add(blk *block, g int) bool {
 	b := blk.b
 	var c context
 	at := 0
+
 	if w.n > 0 {
 		at = int(w.begin[w.n])
 	}
 
 	prev, n := at, 0 // where the key before begins
 	entries, begin := w.entries[w.n:w.n+groupSize], w.begin[w.n:w.n+groupSize+1]
+
+	// The entries are read as find reads them; here every key is built, and every value noted.
 	for i := lo; i < hi; n++ {
 		if n == groupSize {
 			return false
@@ -407,12 +425,16 @@ func (w *window) add(blk *block, g int) bool {
 			return false
 		}
 		shared := 0
+
+		// The first key of a group is whole, so that a group can be read without the one before.
 		if n > 0 {
 			if shared = c.keyLen - int(tag>>tagSuffix); shared == c.keyLen {
 				var v uint32
 				v, i = uvarint(b, i)
 				shared = int(v)
 			}
+
+			// A key cannot share more than the key before has, nor be the beginning of it, which would sort before it.
 			if uint(shared) >= uint(c.keyLen) || shared > at-prev {
 				return false
 			}
@@ -423,6 +445,8 @@ func (w *window) add(blk *block, g int) bool {
 		if suffix > hi-i {
 			return false
 		}
+
+		// The slack lets the copies of fixed size below write beyond the key, but never beyond the memory.
 		if at+c.keyLen+keySlack > len(w.keys) {
 			w.grow(at, c.keyLen)
 		}
@@ -445,6 +469,8 @@ func (w *window) add(blk *block, g int) bool {
 			continue
 		}
 
+		// Where the value lies is told by what differs from the value before: another segment, or a gap behind its end, or
+		// nothing.
 		switch {
 		case tag&tagSegment != 0:
 			c.segment, i = uvarint(b, i)
@@ -467,6 +493,8 @@ func (w *window) add(blk *block, g int) bool {
 		c.end += c.len
 		i += 4
 	}
+
+	// The end of the last key. w.n grows only now, so a malformed group leaves the window as it was.
 	begin[n] = uint32(at)
 	w.n += n
 

@@ -27,7 +27,8 @@ type chunk struct {
 	at   int                    // in the ring; under the cache's mu
 }
 
-// use returns the chunk's bytes. They stay as they are, even when the cache has dropped the chunk.
+// use returns the chunk's bytes. They stay as they are, even when the cache has dropped the chunk. A store would take
+// the cache line from other readers even where it changes nothing, so it is read first.
 func (p *chunk) use() []byte {
 	if !p.used.Load() {
 		p.used.Store(true)
@@ -65,6 +66,8 @@ func (c *Cache) put(slot *atomic.Pointer[chunk], data []byte) {
 
 	// Indexes count too, but a cache of none at all would have each read go to the file.
 	limit := max(c.limit-c.pinned, c.limit/4)
+
+	// Another goroutine may have read the same chunk meanwhile: one copy is enough, and the other is the caller's alone.
 	if p.cost() > limit || slot.Load() != nil {
 		return
 	}
@@ -75,6 +78,8 @@ func (c *Cache) put(slot *atomic.Pointer[chunk], data []byte) {
 	p.at = len(c.ring)
 	c.ring = append(c.ring, p)
 	c.bytes += p.cost()
+
+	// The chunk is found from here on. Its bytes are never written to, so readers need no lock.
 	slot.Store(p)
 }
 
@@ -96,6 +101,7 @@ func (c *Cache) evict() {
 
 // remove drops a chunk; the last one takes its place in the ring.
 func (c *Cache) remove(p *chunk) {
+	// Readers that have loaded it keep its bytes. The garbage collector frees them when the last has let go.
 	p.slot.Store(nil)
 	c.bytes -= p.cost()
 	n := len(c.ring) - 1

@@ -17,6 +17,7 @@ func filterPages(lines int64) int64 { return (lines*lineSize + pageSize - 1) / p
 
 // filterLine is the line of a key with hash h.
 func filterLine(h, lines uint64) uint64 {
+	// The high half of the product spreads the hashes evenly over the lines, without a division.
 	line, _ := bits.Mul64(h, lines)
 	return line
 }
@@ -24,8 +25,10 @@ func filterLine(h, lines uint64) uint64 {
 // setBits sets the bits of a key with hash h in its line.
 func setBits(line []byte, h uint64) {
 	line = line[:lineSize]
+
 	h *= filterMixer
 
+	// Each bit's number is the top nine bits of what is left of the product: 512 bits are in a line.
 	for range 6 {
 		b := h >> 55
 		line[b/8] |= 1 << (b % 8)

@@ -80,6 +80,7 @@ func (it *Iter) Near(back bool, most int, bound []byte, open bool) Near {
 			}
 		}
 	} else if hi = min(w.n, lo+most); len(bound) > 0 && bytes.Compare(w.key(hi-1), bound) >= 0 {
+		// The bound lies within the window. The present entry counts in any case, because the caller has looked at it.
 		hi = min(hi, max(lo+1, w.search(bound)))
 	}
 
@@ -118,6 +119,7 @@ func (it *Iter) Prev() bool {
 	return it.prevGroup()
 }
 
+// nextGroup goes to the first entry of the next group, in this block or the next one, and to the end behind the last.
 func (it *Iter) nextGroup() bool {
 	switch {
 	case it.state == unplaced, it.state == before:
@@ -134,6 +136,7 @@ func (it *Iter) nextGroup() bool {
 	return false
 }
 
+// prevGroup goes to the last entry of the group before, in this block or the one before.
 func (it *Iter) prevGroup() bool {
 	switch {
 	case it.state == unplaced, it.state == after:
@@ -147,6 +150,7 @@ func (it *Iter) prevGroup() bool {
 	return it.prevBlock()
 }
 
+// prevBlock goes to the last entry of the block before, and to the beginning before the first.
 func (it *Iter) prevBlock() bool {
 	if it.at > 0 {
 		return it.open(it.at-1) && it.loadLess(it.blk.n-1)
@@ -258,6 +262,7 @@ func (it *Iter) fail(err error) bool {
 
 // begin starts a move that does not depend on where the iterator is.
 func (it *Iter) begin() bool {
+	// A move to a new place shows one group. It shows more only as walking goes on: see loadMore.
 	it.err, it.shown = nil, 0
 	x, err := it.r.index()
 	if err != nil {
@@ -312,6 +317,8 @@ func (it *Iter) loadLess(group int) bool {
 	it.win.n = 0
 	first := group + 1 - min(max(2*it.shown, 1), windowGroups, group+1)
 	for g := first; g <= group; g++ {
+		// A group before the wanted one is malformed, or the wanted one is. Only the latter is an error now, and load
+		// tells.
 		if !it.win.add(&it.blk, g) {
 			return it.load(group, true)
 		}
@@ -385,6 +392,8 @@ func (a *ahead) read(x *index, i, step int) error {
 
 	for j := i + step; j >= 0 && j < x.n; j += step {
 		l, h, err := a.r.span(x, j)
+
+		// The stretch is kept within the limit, and ends where the index makes no sense.
 		if err != nil || max(hi, h)-min(lo, l) > a.size {
 			break // a bad place is an error when it is needed
 		}

@@ -94,6 +94,8 @@ func Open(fsys vfs.FS, open *files.Set, name string, id Identity, cache *Cache) 
 	return r, nil
 }
 
+// checkHeader checks that the file is a table of the right database and number. The checksum comes before the version:
+// a damaged version is no newer format.
 func (r *Reader) checkHeader(h []byte, id Identity) error {
 	want := id.bytes()
 	switch {
@@ -128,6 +130,7 @@ func (r *Reader) fault(off int64, err error) error {
 // readAt fills b from the file.
 func (r *Reader) readAt(b []byte, off int64) error { return r.fill(r.f, b, off) }
 
+// fill reads all of b from f, which may be another file than the reader's: one that was opened again.
 func (r *Reader) fill(f io.ReaderAt, b []byte, off int64) error {
 	if n, err := f.ReadAt(b, off); n < len(b) {
 		if err == nil {
@@ -161,6 +164,7 @@ func (r *Reader) Info() Info { return r.t.info }
 
 // Get returns the entry of key, a tombstone too, and whether there is one.
 func (r *Reader) Get(key []byte) (Entry, bool, error) {
+	// The filter spares most reads of a block for keys that are not there.
 	if may, err := r.mayContain(key); !may || err != nil {
 		return Entry{}, false, err
 	}
@@ -191,6 +195,7 @@ func (r *Reader) MayContain(key []byte) bool {
 	return may || err != nil
 }
 
+// mayContain is MayContain with the error of a filter that cannot be read.
 func (r *Reader) mayContain(key []byte) (bool, error) {
 	if r.t.lines == 0 {
 		return false, nil
@@ -306,6 +311,8 @@ func (r *Reader) Close() error {
 	if r.x.Swap(nil) != nil {
 		pinned += r.t.meta - r.t.index
 	}
+
+	// What the cache counts for the reader is given back whether the file closes or not.
 	r.cache.drop(r)
 	err := r.f.Close()
 	r.cache.pin(-pinned)

@@ -190,6 +190,8 @@ func (s seed) sum(off int64, b []byte) uint32 {
 	return crc32.Update(uint32(s), castagnoli, b) ^ uint32(off)*0x9E3779B1
 }
 
+// header is the first 64 bytes of the table's file. Its own checksum has no seed, so that any program can read the
+// version before it knows whose file it is.
 func header(id Identity) []byte {
 	h := make([]byte, headerSize)
 	copy(h, headerMagic)
@@ -214,6 +216,7 @@ func common(a, b []byte) int {
 	a, b = a[:n], b[:n]
 
 	i := 0
+
 	for ; i+8 <= n; i += 8 {
 		if x := le.Uint64(a[i:]) ^ le.Uint64(b[i:]); x != 0 {
 			return i + trailingBytes(x)

@@ -49,6 +49,7 @@ func (t *trailer) decode(b []byte, s seed) (problem string) {
 	case le.Uint32(b[80:]) != Version:
 		return "header and footer have different versions"
 	}
+
 	u := func(at int) uint64 { return le.Uint64(b[at:]) }
 	size := uint64(t.size)
 	filter, index, meta, entries, tombstones, dataEnd := u(0), u(8), u(16), u(24), u(32), u(64)
@@ -121,6 +122,7 @@ func (t *trailer) decodeMeta(b []byte, s seed) (problem string) {
 	if t.blocks > 0 {
 		t.info.Smallest, t.info.Largest = bytes.Clone(b[:small]), bytes.Clone(b[small:small+large])
 		switch c := bytes.Compare(t.info.Smallest, t.info.Largest); {
+		// A single entry is both the smallest and the largest, and keys ascend strictly.
 		case c > 0, c == 0 && t.info.Entries > 1, c < 0 && t.info.Entries == 1:
 			return "the smallest key does not go with the largest"
 		}
@@ -167,6 +169,7 @@ func (x *index) separator(i int) []byte {
 func (x *index) find(key []byte) int {
 	// The prefix is not in the separators. A key without it is before all blocks, or behind them.
 	p := len(x.prefix)
+
 	if len(key) < p || string(key[:p]) != string(x.prefix) {
 		if bytes.Compare(key, x.prefix) < 0 {
 			return -1
@@ -177,6 +180,7 @@ func (x *index) find(key []byte) int {
 	if x.n == 0 {
 		return -1
 	}
+
 	key = key[p:]
 	want := head(key)
 	at, n := 0, x.n // the last head <= want is in [at, at+n), if there is one

@@ -28,6 +28,7 @@ func (r *Reader) Verify() error {
 	return v.rest()
 }
 
+// verifier adds up what the blocks hold, to be compared with what the index, the filter and the footer say.
 type verifier struct {
 	r     *Reader
 	x     *index

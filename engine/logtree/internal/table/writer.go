@@ -87,6 +87,7 @@ func (w *Writer) Add(key []byte, e Entry) error {
 		w.offsets = append(w.offsets, uint32(w.written+int64(w.start)))
 		w.begins = append(w.begins, uint32(len(w.separators)))
 		if w.info.Entries > 0 {
+			// One byte beyond what the key shares with the one before is enough to lie between the two.
 			w.separators = append(w.separators, key[:shared+1]...)
 		}
 	}
@@ -103,6 +104,8 @@ func (w *Writer) Add(key []byte, e Entry) error {
 	if w.info.Entries++; w.info.Entries == 1 {
 		w.info.Smallest = bytes.Clone(key)
 	}
+
+	// What is shared need not be copied: last has it already.
 	w.last = append(w.last[:shared], key[shared:]...)
 	w.addHash(hash(key))
 	if e.Tombstone {
@@ -123,6 +126,8 @@ func (w *Writer) Add(key []byte, e Entry) error {
 	return nil
 }
 
+// addHash keeps the hash of a key for the filter, whose size is known only at the end. Chunks grow without copying
+// what is there.
 func (w *Writer) addHash(h uint64) {
 	n := len(w.hashes)
 	if n == 0 || len(w.hashes[n-1]) == hashChunk {
@@ -164,6 +169,8 @@ func (w *Writer) Finish(maxSeq uint64) (Info, error) {
 	// The sections follow one another. The checksum of each covers its offset, which is known when the one before is
 	// written.
 	t := trailer{info: w.info, dataEnd: w.offset(), blocks: int64(len(w.offsets)), lines: filterLines(w.info.Entries)}
+
+	// Lines of the filter begin at multiples of their size, so that each lies in one line of the cache.
 	if pad := -w.offset() & (lineSize - 1); pad > 0 {
 		w.buf = append(w.buf, make([]byte, pad)...)
 	}
@@ -181,6 +188,7 @@ func (w *Writer) Finish(maxSeq uint64) (Info, error) {
 	t.meta = w.offset()
 	meta := encodeMeta(w.info, sums)
 	t.metaSum = w.seed.sum(t.meta, meta)
+
 	if err := w.put(meta); err != nil {
 		return Info{}, err
 	}
@@ -196,6 +204,8 @@ func (w *Writer) Finish(maxSeq uint64) (Info, error) {
 	if err == nil && size != t.size {
 		err = w.f.Truncate(t.size)
 	}
+
+	// The sync comes last: until it has returned, nothing of the table is promised.
 	if err == nil {
 		err = w.f.Sync()
 	}
@@ -236,6 +246,8 @@ func (w *Writer) endBlock() error {
 	w.buf = le.AppendUint16(w.buf, uint16(skip))
 	w.buf = le.AppendUint16(w.buf, uint16(n))
 	w.buf = le.AppendUint32(w.buf, w.seed.sum(w.written+int64(w.start), w.buf[w.start:]))
+
+	// Offsets of blocks have four bytes. The caller is to begin another table long before.
 	if w.offset() > maxData {
 		return w.fail(&holdfast.Error{Op: "write table", Engine: engineName, Path: w.f.Name(),
 			Class: holdfast.ErrTooLarge, Detail: "its blocks would pass 4 GiB",
@@ -268,6 +280,8 @@ func (w *Writer) flush(least int) error {
 	if _, err := w.f.WriteAt(w.buf[:n], w.written); err != nil {
 		return w.fail(w.wrap(err))
 	}
+
+	// What is left moves to the front, which makes offsets into the buffer void: endBlock sets start anew.
 	w.buf = append(w.buf[:0], w.buf[n:]...)
 	w.written += int64(n)
 

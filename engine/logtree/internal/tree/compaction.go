@@ -118,6 +118,9 @@ func (v *Version) Plan(c Compaction) *Step {
 			}
 		}
 	}
+
+	// What the compaction has done, and what it is not to touch, is cut away before groups are made. Whatever is cut
+	// counts as not whole, and does not move as it is.
 	if len(c.From) > 0 {
 		all = cut(all, nil, c.From, math.MaxUint64)
 	}
@@ -128,6 +131,8 @@ func (v *Version) Plan(c Compaction) *Step {
 	for _, x := range damaged { // what cannot be read keeps its keys, and what is newer than it stays above it
 		all = cut(all, x.ref.Lo, x.ref.Span().Exclusive(), x.tier)
 	}
+
+	// The order is stable, so refs with one begin stay in the order of their tiers.
 	slices.SortStableFunc(all, func(a, b part) int { return bytes.Compare(a.ref.Lo, b.ref.Lo) })
 
 	var groups [][]part
@@ -141,6 +146,8 @@ func (v *Version) Plan(c Compaction) *Step {
 		groups = append(groups, []part{a})
 		covered = a.ref.Span()
 	}
+
+	// Where something is damaged, neighbours may have different targets. So they are not joined.
 	s.joins = len(damaged) == 0
 	if s.joins {
 		groups = join(groups, func(g []part) bool {
@@ -199,6 +206,7 @@ func join(groups [][]part, rewrite func([]part) bool) (out [][]part) {
 func (s *Step) cluster(g, damaged []part) cluster {
 	out := cluster{span: g[0].ref.Span(), target: s.compaction.Oldest}
 	for _, x := range damaged {
+		// What lies above a damaged table must stay above it: an older value might else win over a newer one.
 		if x.ref.Span().Overlaps(out.span) {
 			out.above = max(out.above, x.tier)
 			out.target = slices.MinFunc(g, func(a, b part) int { return cmp.Compare(a.tier, b.tier) }).tier
@@ -207,6 +215,8 @@ func (s *Step) cluster(g, damaged []part) cluster {
 	if s.left(g) {
 		return out
 	}
+
+	// One table that needs no rewriting at most gets another tier, and none of its bytes are read.
 	if len(g) == 1 && !s.rewrites(g[0].ref.Table) {
 		if g[0].tier != out.target && g[0].whole {
 			out.move = g[0].ref.Table
@@ -216,6 +226,8 @@ func (s *Step) cluster(g, damaged []part) cluster {
 	}
 
 	out.rewrite = true
+
+	// In the order of the tiers, newest first, because the newest version of a key wins.
 	for _, t := range s.ver.Tiers {
 		x := Tier{ID: t.ID}
 		for _, a := range g {
@@ -273,9 +285,12 @@ func (s *Step) Rewrite(w *Writer, c Control) (err error) {
 				s.upto = bytes.Clone(src.key)
 				break
 			}
+
 			entries++
 			e := src.ri.Entry()
 			s.Entries++
+
+			// A value in a victim moves; one that cannot be read keeps its place, and the victim stays.
 			if s.compaction.Victims[uint32(e.Place>>32)] && !e.Tombstone {
 				if e.Place, err = c.Move(src.key, e); err != nil {
 					return err
@@ -295,6 +310,8 @@ func (s *Step) Rewrite(w *Writer, c Control) (err error) {
 				runtime.Gosched()
 			}
 		}
+
+		// Each cluster ends its last table: the tables of one cluster must not reach into the next.
 		if err := w.finish(); err != nil {
 			return err
 		}
@@ -333,6 +350,7 @@ func (s *Step) Tiers(now *Version, w *Writer) []Tier {
 	come := map[uint64][]Ref{} // to which tier
 	for i, g := range s.clusters {
 		switch {
+		// Clusters that the step has not come to stay as they are.
 		case i > s.done || i == s.done && s.upto == nil:
 		case g.rewrite && i == s.done:
 			g.span.Hi, g.span.Open = s.upto, true
@@ -343,6 +361,8 @@ func (s *Step) Tiers(now *Version, w *Writer) []Tier {
 			moved[g.move] = append(moved[g.move], g)
 		}
 
+		// What flushes have deleted since the step was planned is cut out of what it wrote. Its tables were written
+		// without knowing of it.
 		made := []Tier{{Refs: Refs(w.Tables[g.made[0]:g.made[1]])}}
 		for _, ts := range s.Tombstones {
 			made = DeleteRanges(made, ts)
@@ -353,6 +373,7 @@ func (s *Step) Tiers(now *Version, w *Writer) []Tier {
 	}
 
 	var tiers []Tier
+
 	for _, t := range now.Tiers {
 		if t.ID < s.compaction.Oldest || t.ID > s.compaction.Newest {
 			tiers = append(tiers, Tier{t.ID, slices.Clone(t.Refs)})
@@ -374,6 +395,7 @@ func (s *Step) Tiers(now *Version, w *Writer) []Tier {
 		tiers = append(tiers, stays)
 	}
 
+	// A target may have no refs of its own left, or be gone from the version: it is made again under its id.
 	for id, refs := range come {
 		i := slices.IndexFunc(tiers, func(t Tier) bool { return t.ID == id })
 		if i < 0 {

@@ -53,6 +53,7 @@ func (s *source) seek(bound []byte, reverse bool) error {
 		s.at = s.tier.find(bound)
 		return s.enter(bound, false)
 	}
+
 	s.at = len(refs) - 1
 	if len(bound) > 0 {
 		s.at = s.tier.find(bound)
@@ -91,6 +92,7 @@ func (s *source) enter(bound []byte, reverse bool) error {
 		if done, err := s.settle(r, reverse); done || err != nil {
 			return err
 		}
+
 		bound = nil
 	}
 	s.ok = false
@@ -122,6 +124,7 @@ func (s *source) settle(r *Ref, reverse bool) (bool, error) {
 	return s.ok, nil
 }
 
+// load makes the memtable's present version, if there is one, the source's.
 func (s *source) load() {
 	if s.ok {
 		s.v = s.mi.Version()
@@ -154,6 +157,8 @@ func (s *source) move(reverse bool) error {
 			return nil
 		}
 	}
+
+	// settle tells whether the key still lies in the ref, and goes to the next ref if not.
 	if done, err := s.settle(&s.tier.Refs[s.at], reverse); done || err != nil {
 		return err
 	}
@@ -186,6 +191,7 @@ func (m *merged) compare(a, b []byte) int {
 	return c
 }
 
+// seek puts every source at the first key of the walk and chooses among them.
 func (m *merged) seek(bound []byte) error {
 	for i := range m.src {
 		if err := m.src[i].seek(bound, m.reverse); err != nil {
@@ -232,6 +238,8 @@ func (m *merged) next() error {
 			}
 		}
 	}
+
+	// The present source moves last, because its key is compared above and is no longer valid then.
 	if err := cur.move(m.reverse); err != nil {
 		return err
 	}
@@ -262,6 +270,8 @@ func (m *merged) skip(bound []byte) error {
 	} else if err := s.seek(bound, m.reverse); err != nil {
 		return err
 	}
+
+	// Its key may have passed the second one's, or have become equal to another's.
 	m.same = true // choose anew
 
 	return m.moved()
@@ -399,6 +409,7 @@ func (w *walk) recycle() {
 	}
 }
 
+// Next implements [holdfast.Iterator].
 func (it *Iterator) Next() bool {
 	if it.at+1 < len(it.items) {
 		it.at++
@@ -445,6 +456,7 @@ func (it *Iterator) more() bool {
 	return len(it.items) > 0
 }
 
+// Key implements [holdfast.Iterator].
 func (it *Iterator) Key() []byte {
 	if it.at < len(it.items) {
 		return it.items[it.at].Key
@@ -453,6 +465,7 @@ func (it *Iterator) Key() []byte {
 	return nil
 }
 
+// Value implements [holdfast.Iterator].
 func (it *Iterator) Value() []byte {
 	if it.at < len(it.items) {
 		return it.items[it.at].Value
@@ -602,6 +615,8 @@ func (it *Iterator) alone(s *source) (bound []byte, open, ok bool) {
 	return bound, false, true
 }
 
+// aloneBack is alone for a table in a walk backward. Where another source has the bound, its own key is left to it:
+// open is then true.
 func (it *Iterator) aloneBack(s *source) (bound []byte, open, ok bool) {
 	m := &it.w.m
 	bound = later(it.w.lo, s.tier.Refs[s.at].Lo)
@@ -652,6 +667,7 @@ func (it *Iterator) takeMany(s *source, bound []byte, open bool) error {
 
 		return w.m.next()
 	}
+
 	n, passed := len(w.items), 0
 	w.items, passed = s.mi.Take(w.items, w.room(), bound)
 	it.passed += passed
@@ -844,10 +860,12 @@ func (it *Iterator) takeSpan(near table.Near) bool {
 	keys := near.Keys[begin:near.Begin[n]]
 	// Between two values there are a key and a few bytes; twice as much is still less work than one at a time.
 	most := min(w.bytes-len(w.arena)-w.owed, 2*(len(keys)+n*(8+int(max(first.Len, last.Len)))))
+
 	if n < 2 || hi <= lo || hi-lo > uint64(max(most, 0)) || !w.enter(it.ver, first.Place) {
 		return false
 	}
 	size := int(hi - lo)
+
 	at := len(w.arena)
 	w.arena = slices.Grow(w.arena, len(keys)+size)
 	own := w.arena[at : at+len(keys)+size]

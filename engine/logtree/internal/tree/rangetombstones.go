@@ -37,6 +37,8 @@ func (t *RangeTombstones) With(newer []RangeTombstone, quiet func(lo, hi []byte,
 		n.chunks, n.n = slices.Clone(t.chunks), t.n
 	}
 
+	// Keys are cloned: those of the batch lie in the memtable's image, and tombstones live longer where readers hold
+	// them.
 	for _, r := range newer {
 		n.add(RangeTombstone{bytes.Clone(r.Lo), bytes.Clone(r.Hi), r.Seq}, quiet)
 	}
@@ -61,6 +63,8 @@ func (t *RangeTombstones) add(r RangeTombstone, quiet func(lo, hi []byte, after 
 	// What the first and the last of them reach beyond r stays, with its own number, or is joined with r to one range.
 	left := from != to && bytes.Compare(first.Lo, r.Lo) < 0
 	right := from != to && len(r.Hi) > 0 && !below(last.Hi, r.Hi)
+
+	// Joining to both sides is allowed only if the two have one number: a range has one number alone.
 	joinLeft := left && quiet(r.Lo, r.Hi, first.Seq)
 	joinRight := right && (!joinLeft || first.Seq == last.Seq) && quiet(r.Lo, r.Hi, last.Seq)
 	mid := make([]RangeTombstone, 0, 3)
@@ -113,6 +117,7 @@ func (t *RangeTombstones) previous(p position) position {
 // search returns the position of the first range for which is says true, as it does for all after it; behind the last
 // range if there is none.
 func (t *RangeTombstones) search(is func(*RangeTombstone) bool) position {
+	// The last range of each chunk tells in which chunk the answer lies.
 	c := sort.Search(len(t.chunks), func(i int) bool { return is(&t.chunks[i][len(t.chunks[i])-1]) })
 	if c == len(t.chunks) {
 		return position{c, 0}
@@ -163,6 +168,7 @@ func (t *RangeTombstones) Find(key []byte) *RangeTombstone {
 	if t.Empty() {
 		return nil
 	}
+
 	c, ok := slices.BinarySearchFunc(t.chunks, key,
 		func(c []RangeTombstone, key []byte) int { return bytes.Compare(c[0].Lo, key) })
 	if ok {
@@ -193,6 +199,7 @@ func (t *RangeTombstones) Covers(key []byte) uint64 {
 	return 0
 }
 
+// Empty reports whether there are no ranges. A nil RangeTombstones has none.
 func (t *RangeTombstones) Empty() bool { return t.Len() == 0 }
 
 // Len is the number of ranges.
@@ -204,6 +211,7 @@ func (t *RangeTombstones) Len() int {
 	return t.n
 }
 
+// Newest is the number of the newest range delete, 0 if there is none. It stays when ranges are left out.
 func (t *RangeTombstones) Newest() uint64 {
 	if t == nil {
 		return 0

@@ -77,11 +77,14 @@ func (t *Table) Unused() bool { return t.refs.Load() == 0 }
 // Close closes a table that no version has.
 func (t *Table) Close() { _ = t.Reader.Close() } // nothing was written through it
 
+// release gives up a version's reference. With the last one the file is closed, and freed if no manifest names it.
 func (t *Table) release() {
 	if t.refs.Add(-1) > 0 {
 		return
 	}
 	t.Close()
+
+	// It is closed first: some systems do not remove a file that is open.
 	if t.Obsolete.Load() {
 		t.free(t)
 	}
@@ -145,6 +148,8 @@ func (r Ref) without(lo, hi []byte) []Ref {
 		return []Ref{r}
 	}
 	var left []Ref
+
+	// At most two parts are left: what lies before the range, and what lies behind it.
 	if bytes.Compare(r.Lo, lo) < 0 {
 		if a := NewRef(r.Table, r.Lo, lo); !a.Empty() {
 			left = append(left, a)

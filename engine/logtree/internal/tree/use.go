@@ -94,6 +94,7 @@ func (r *Ref) values() (bytes, entries int64) {
 	return sum(r.uses())
 }
 
+// sum adds up the bytes and the entries of all segments.
 func sum(uses []table.SegmentUse) (bytes, entries int64) {
 	for _, u := range uses {
 		bytes += u.Bytes
@@ -118,6 +119,7 @@ func (t *Tier) Values() (bytes, entries int64) {
 func (t *Tier) Covered(lo, hi []byte) (n int64) {
 	for i := t.find(lo); i < len(t.Refs); i++ {
 		r := &t.Refs[i]
+
 		if len(hi) > 0 && bytes.Compare(r.Lo, hi) >= 0 {
 			break
 		}

@@ -376,6 +376,7 @@ func DeleteRanges(tiers []Tier, ts *RangeTombstones) []Tier {
 	return dropEmpty(tiers)
 }
 
+// deleteRanges cuts the ranges out of the tier's refs, which are replaced by new ones: versions share the old.
 func (t *Tier) deleteRanges(ts *RangeTombstones) {
 	var out []Ref
 	rest := t.Refs // behind those that are in out, or gone
@@ -396,6 +397,7 @@ func (t *Tier) deleteRanges(ts *RangeTombstones) {
 	t.Refs = append(out, rest...)
 }
 
+// dropEmpty leaves out tiers without refs. An empty one would count where it is decided what to compact.
 func dropEmpty(tiers []Tier) []Tier {
 	return slices.DeleteFunc(tiers, func(t Tier) bool { return len(t.Refs) == 0 })
 }

@@ -87,6 +87,8 @@ func (w *Writer) Add(key []byte, e table.Entry) error {
 		}
 		w.id = uint64(n)
 		name := format.TableName(f.Dir, w.id)
+
+		// A file of that number can only be left over from a crash: numbers are not given out twice.
 		f.FS.Remove(name)
 		if w.file, err = f.FS.Create(name); err != nil {
 			return format.IOError("create", name, err)
@@ -111,6 +113,8 @@ func (w *Writer) finish() error {
 	}
 	w.files.Synced(info.FileBytes)
 	w.done += info.FileBytes
+
+	// It is opened through the set of files that may be closed. The handle that wrote it is not needed any more.
 	t, err := w.files.OpenTable(w.id)
 	if err != nil {
 		return err

@@ -80,6 +80,7 @@ type Log struct {
 	failed atomic.Pointer[failure]
 }
 
+// failure is what stopped the log. It is published before acked is set; fixed says when that is done.
 type failure struct {
 	err   error
 	acked [holdfast.Power]uint64 // by level: all before these lsns had been acknowledged; nothing else is any more
@@ -174,6 +175,7 @@ func (l *Log) Append(buf []byte, body int, sum uint32, ops int) {
 	l.add(buf, format.KindBatch, body, sum, ops)
 }
 
+// add fills in the header and queues the frame. Called with the caller's lock held, like what it calls.
 func (l *Log) add(buf []byte, kind format.FrameKind, body int, sum uint32, ops int) {
 	l.header(buf, kind, body, sum)
 	l.push(buf, len(buf), ops)
@@ -222,6 +224,7 @@ func (l *Log) writeLarge(body []byte, n int, sum uint32) error {
 	// Header and body in one call if the copy costs less than a second call.
 	if n <= maxJoined {
 		l.joined = append(append(l.joined[:0], h[:]...), body...)
+
 		return l.cur.Write(l.joined, l.end.Offset)
 	}
 	if err := l.cur.Write(body, l.end.Offset+format.FrameHeader); err != nil {
@@ -283,6 +286,7 @@ func (l *Log) Fill(m *holdfast.Metrics) {
 
 // Err is what stopped the log, nil while it works.
 func (l *Log) Err() error {
+	// Whoever sees the failure waits until OnFail has been told, so that all see the same state of things.
 	if f := l.failed.Load(); f != nil {
 		<-f.fixed
 		return f.err
@@ -352,6 +356,7 @@ func (l *Log) write(toSync bool) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
+
 	defer func() {
 		if p := recover(); p != nil { // what it took from the queue will never be written
 			_ = l.Fail(fmt.Errorf("panic: %v", p))
@@ -427,6 +432,7 @@ func (l *Log) Sync(lsn uint64) error {
 	if l.synced.Load() >= lsn {
 		return nil
 	}
+
 	err := l.share.Sync()
 	if l.synced.Load() >= lsn {
 		return nil // an error is that of a later one
@@ -444,6 +450,7 @@ func (l *Log) syncNow() error {
 	}
 	written := time.Now()
 
+	// In the order of the log. After the first that fails the log has stopped, and the others are left.
 	for _, s := range files {
 		if err := l.syncSegment(s); err != nil {
 			return l.Fail(err)
@@ -486,6 +493,8 @@ func (l *Log) writeToSync() (files []*Segment, target uint64, err error) {
 // syncSegment makes durable what is written to s, and its name.
 func (l *Log) syncSegment(s *Segment) error {
 	l.syncs.Add(1)
+
+	// The first sync of a segment that the log had no time to prepare also makes its name and length durable.
 	if !s.durable {
 		return s.settle(l.Files.FS, l.Files.Dir)
 	}

@@ -84,6 +84,7 @@ func (r *recordReader) at(off, n, ahead int64) ([]byte, error) {
 	return r.buf[off-r.off:][:n], nil
 }
 
+// frame reads the kind and the length of the frame at off, unchecked. Kind 0: there is none.
 func (r *recordReader) frame(off int64) (kind format.FrameKind, size int64, err error) {
 	b, err := r.at(off, format.FrameHeader, recordAhead)
 	if err != nil || len(b) < format.FrameHeader {
@@ -110,6 +111,7 @@ func (r *recordReader) record(off, end int64) (key []byte, value, size int64, er
 
 // nothingBefore reports whether the frame at off begins with a key up to lo: then no record before it counts.
 func (r *recordReader) nothingBefore(off int64, lo []byte) bool {
+	// A reader of its own, so that a look ahead does not throw away the buffer of the walk.
 	x := recordReader{s: r.s, end: r.end, buf: nil}
 	b, err := x.at(off, format.FrameHeader+peekHead, 0)
 	if err != nil || len(b) <= format.FrameHeader {

@@ -143,6 +143,7 @@ func (f *Files) Reading(head format.SegmentHeader, name string, size int64) *Seg
 // Shared reports whether Share was called.
 func (s *Segment) Shared() bool { return s.read.Load() != nil }
 
+// segment returns one for that file with a reference, in which only the header is used.
 func (f *Files) segment(head format.SegmentHeader, file vfs.File) *Segment {
 	s := &Segment{SegmentHeader: head, File: file, Epoch: f.DB.Epoch(head.ID), files: f}
 	s.refs.Store(1)
@@ -174,6 +175,7 @@ func (f *Files) Create(id uint32, size, left int64, zeros bool) (_ *Segment, err
 	if err != nil {
 		return nil, err
 	}
+
 	defer func() {
 		if err != nil {
 			f.Undo(s)
@@ -268,6 +270,7 @@ func (f *Files) Settle(s *Segment) error {
 	return s.settle(f.FS, f.Dir)
 }
 
+// settle syncs the file and then the directory, so that a name which survives leads to a whole file.
 func (s *Segment) settle(fsys vfs.FS, dir string) error {
 	if err := s.File.Sync(); err != nil {
 		return format.IOError("sync", s.File.Name(), err)
@@ -345,6 +348,8 @@ func (s *Segment) Release() {
 		return
 	}
 	s.Close()
+
+	// Dead was set before the owner gave up its reference, so that the last to let go sees it.
 	if s.Dead.Load() {
 		s.files.Free(s)
 	}
@@ -358,6 +363,7 @@ func (s *Segment) Drop() {
 
 // Close closes the file, whatever its references.
 func (s *Segment) Close() {
+	// The caller says that nobody reads through the mappings that go here.
 	s.unmapOut()
 	if in := s.in.Swap(nil); in != nil {
 		_ = (*in).Unmap()
@@ -370,6 +376,7 @@ func (s *Segment) Close() {
 	s.File.Close()
 }
 
+// unmapOut gives up the mapping for writing. Only the one who writes, or closes, calls it.
 func (s *Segment) unmapOut() {
 	if s.out != nil {
 		s.unout()
@@ -502,6 +509,7 @@ func (s *Segment) Unflushed(dst []byte, off int64, n int, sum uint32) ([]byte, e
 	return s.value(dst, off, n, sum, s.Size)
 }
 
+// value is Value in a file of which the first end bytes may hold something.
 func (s *Segment) value(dst []byte, off int64, n int, sum uint32, end int64) ([]byte, error) {
 	old := len(dst)
 	dst, err := s.readTo(dst, off, n, end)
@@ -545,6 +553,7 @@ func (s *Segment) save(synced uint64) {
 	if from >= to || s.saved.Load() != nil {
 		return
 	}
+
 	b := make([]byte, to-from)
 	n, _ := s.File.ReadAt(b, from)
 	s.saved.Store(&saved{from, b[:n]})

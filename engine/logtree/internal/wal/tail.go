@@ -80,6 +80,7 @@ func ReadTail(fsys vfs.FS, dir string, m *format.Manifest, segments []uint32, v 
 	return r.Tail, r.read()
 }
 
+// tailReader is one reading. Its fields follow the log; what it has found so far is the Tail.
 type tailReader struct {
 	fs  vfs.FS
 	dir string
@@ -98,6 +99,7 @@ type tear struct {
 	rest  []byte
 }
 
+// read goes from segment to segment until none follows, and then judges the end.
 func (r *tailReader) read() error {
 	var torn *tear // of the segment read last
 	var s *tailFile
@@ -310,6 +312,7 @@ func (r *tailReader) segment(s *tailFile) (named format.Successor, torn *tear, e
 	return named, torn, r.tell(r.v.End)
 }
 
+// tell calls one of the visitor's functions, if it is there.
 func (r *tailReader) tell(f func(*Tail) error) error {
 	if f == nil {
 		return nil
@@ -326,6 +329,8 @@ func tornBytes(t *tear) int64 {
 		return format.Extent(b)
 	}
 	torn := int64(0)
+
+	// The first frame behind the end may be torn anywhere. Its header, if it is one, says how far it would have gone.
 	if word := binary.LittleEndian.Uint32(b[4:]); word&3 != 0 {
 		torn = min(int64(format.FrameSize(int(word>>2))), format.Extent(b))
 	}

@@ -59,6 +59,8 @@ func Save(parent string, e *kinds.Scene, findings []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
+	// The description goes first: a copy that fails for want of room leaves at least what was found.
 	if err := os.WriteFile(filepath.Join(dir, evidenceName), append(text, '\n'), 0o644); err != nil {
 		return "", err
 	}
@@ -74,6 +76,7 @@ func Save(parent string, e *kinds.Scene, findings []string) (string, error) {
 	return dir, err
 }
 
+// fileRune is r, if it can be part of a file's name everywhere, else an underscore.
 func fileRune(r rune) rune {
 	if r == '-' || r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
 		return r

@@ -102,6 +102,8 @@ func Open(dir string, flaw Flaw, every uint64) (_ holdfast.Engine, err error) {
 	if err := e.fsys.MkdirAll(dir); err != nil {
 		return nil, err
 	}
+
+	// The directory's own name is made durable before anything in it is promised.
 	if err := errors.Join(e.fsys.SyncDir(filepath.Dir(dir)), e.fsys.SyncDir(dir)); err != nil {
 		return nil, err
 	}
@@ -123,6 +125,7 @@ func Open(dir string, flaw Flaw, every uint64) (_ holdfast.Engine, err error) {
 	return e, e.recover(last)
 }
 
+// openOrCreate opens a file for writing, and makes it if it is not there.
 func openOrCreate(fsys vfs.FS, name string) (vfs.File, error) {
 	f, err := fsys.OpenWrite(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -144,6 +147,7 @@ func (e *engine) recover(last int) error {
 			return err
 		}
 		e.size = int64(len(text))
+
 	}
 	// What may have torn must not be found behind a record of the same length later.
 	f, err := e.fsys.OpenWrite(e.name(e.number))
@@ -170,6 +174,7 @@ func (e *engine) recover(last int) error {
 
 // replay applies the records of a file, and returns where they end.
 func (e *engine) replay(text []byte) (end int64, err error) {
+	// The file ends in zeros, so a length of 0 ends the records. A record that is cut or torn ends them too.
 	for rest := text; len(rest) > headSize; rest = text[end:] {
 		size, sum := binary.BigEndian.Uint32(rest), binary.BigEndian.Uint32(rest[4:])
 		if size == 0 || uint64(len(rest)) < headSize+uint64(size) {
@@ -193,12 +198,14 @@ func (e *engine) replay(text []byte) (end int64, err error) {
 	return end, nil
 }
 
+// name is the path of a log file.
 func (e *engine) name(number int) string {
 	return filepath.Join(e.dir, fmt.Sprintf("%06d.log", number))
 }
 
 // rotate begins a new log file that takes a record of so many bytes at least.
 func (e *engine) rotate(size int64) error {
+	// What the last file holds is durable before the manifest names the next one: recovery reads it as a whole.
 	if e.log != nil {
 		if err := errors.Join(e.write(), e.log.Sync(), e.log.Close()); err != nil {
 			return err
@@ -222,6 +229,8 @@ func (e *engine) rotate(size int64) error {
 	if err != nil {
 		return err
 	}
+
+	// The new file is whole and has its name before the manifest names it. A crash before that leaves the old manifest.
 	if err := errors.Join(f.Sync(), e.fsys.SyncDir(e.dir), e.point(number)); err != nil {
 		return err
 	}
@@ -241,6 +250,8 @@ func (e *engine) point(number int) error {
 	if err != nil {
 		return err
 	}
+
+	// In place the manifest is empty for a moment, and a crash then leaves it so.
 	if err = f.Truncate(0); err == nil {
 		_, err = f.WriteAt([]byte(strconv.Itoa(number)), 0)
 	}
@@ -257,8 +268,10 @@ func (e *engine) point(number int) error {
 	return e.fsys.SyncDir(e.dir)
 }
 
+// Capabilities implements [holdfast.Engine]: a flawed engine claims what the sound one keeps.
 func (e *engine) Capabilities() holdfast.Capabilities { return Describe() }
 
+// Apply puts a batch into the log, and then into memory, where it is visible.
 func (e *engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	if err := b.Err(); err != nil {
 		return holdfast.Receipt{}, err
@@ -276,12 +289,15 @@ func (e *engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	if b.Len() == 0 {
 		return holdfast.NewReceipt(e, token(e.records, level)), nil
 	}
+
+	// What is held back counts: it goes to the same file as this record.
 	if e.end+int64(len(e.held)+len(record)) > e.size {
 		if err := e.rotate(int64(len(record))); err != nil {
 			return holdfast.Receipt{}, e.poison(err)
 		}
 	}
 	e.held = append(e.held, record...)
+
 	if hold := e.flaw == Buffers && e.records%e.every == 0; !hold || len(e.held) >= bufferSize {
 		if err := e.write(); err != nil {
 			return holdfast.Receipt{}, e.poison(err)
@@ -293,6 +309,8 @@ func (e *engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 			return holdfast.Receipt{}, e.poison(err)
 		}
 	}
+
+	// The log comes first. The other way round a reader could see a batch that is refused then.
 	if _, err := e.Engine.Apply(b, holdfast.Memory); err != nil {
 		return holdfast.Receipt{}, err
 	}
@@ -419,6 +437,7 @@ func (e *engine) syncFile(f vfs.File) error {
 	return err
 }
 
+// Sync makes durable what was applied before the call.
 func (e *engine) Sync() error {
 	e.mu.Lock()
 	records := e.records
@@ -427,16 +446,20 @@ func (e *engine) Sync() error {
 	return e.sync(records)
 }
 
+// Done implements [holdfast.Engine].
 func (e *engine) Done() <-chan struct{} { return e.ended.Done() }
 
+// Err implements [holdfast.Engine].
 func (e *engine) Err() error { return e.ended.Err() }
 
+// Close syncs everything, and closes the files in any case.
 func (e *engine) Close() error {
 	err := errors.Join(e.Sync(), e.index.Sync(), e.closeFiles(), e.Engine.Close())
 	e.ended.End(holdfast.ErrClosed)
 	return err
 }
 
+// closeFiles closes what is open: an Open that failed may have only one of the two.
 func (e *engine) closeFiles() (err error) {
 	for _, f := range []vfs.File{e.index, e.log} {
 		if f != nil {
@@ -450,6 +473,8 @@ func (e *engine) closeFiles() (err error) {
 // decode reads the bytes of a batch.
 func decode(text []byte) (*holdfast.Batch, error) {
 	b := &holdfast.Batch{}
+
+	// A length beyond the text empties it, which ends the loop. The batch's own checks then refuse what was built.
 	field := func() []byte {
 		size, n := binary.Uvarint(text)
 		if n <= 0 || size > uint64(len(text)-n) {

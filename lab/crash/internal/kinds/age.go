@@ -65,6 +65,7 @@ func (r *Runner) age(
 	defer cancel()
 	defer context.AfterFunc(limit, p.Kill)()
 
+	// The victim ends by itself. Its output is heard to the end, so that the ledger has everything.
 	for range events {
 	}
 	p.CloseInput()
@@ -86,6 +87,8 @@ func (r *Runner) age(
 
 		return errBefore
 	}
+
+	// What was synced before the victim of the session begins is promised, and must survive its crash too.
 	h.Add(v.ledger, protocol.Never)
 	h.Begin(gen, h.Issued+1)
 	t.Did("aged directories", 1)
@@ -113,6 +116,8 @@ func watchFiles(ctx context.Context, dir string, t Tally) (end func()) {
 					t.Did(FileMade+kind, 1)
 				}
 				known[name] = true
+
+				// A log that begins anew keeps its name, and only its header tells.
 				if strings.HasSuffix(name, "-wal") {
 					now := headerOf(name)
 					if before := headers[name]; before != "" && now != "" && now != before {

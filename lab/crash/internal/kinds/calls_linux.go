@@ -54,6 +54,8 @@ func KillBefore(name string, n int) error {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: at}
 	}
 	answer := func(what uint32) unix.SockFilter { return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: what} }
+
+	// A filter is a program: it compares, and its jumps are relative and only go forward.
 	filter := []unix.SockFilter{
 		load(4), // the architecture
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: auditArch, Jt: 1},
@@ -74,6 +76,8 @@ func KillBefore(name string, n int) error {
 		}
 	}
 
+	// Each comparison that hits jumps over the comparisons that follow, to the questions about write(2) or to the last
+	// answer.
 	for i, number := range numbers {
 		filter = append(filter, jump(unix.BPF_JEQ, number, len(numbers)-i+len(plain), 0))
 	}
@@ -91,6 +95,7 @@ func KillBefore(name string, n int) error {
 	if errno != 0 {
 		return os.NewSyscallError("seccomp", errno)
 	}
+
 	go func() {
 		// The kernel holds each of these calls until it is answered. The n-th gets no answer: the process is killed with the
 		// call not begun.

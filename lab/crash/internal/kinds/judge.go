@@ -12,9 +12,9 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/internal/child"
 	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
-	"github.com/holdfastdb/holdfast/lab/internal/child"
 )
 
 // judge opens twice what a crash has left and decides. fatal is a recovery failure.
@@ -26,8 +26,11 @@ func (r *Runner) judge(
 
 	var found [][]commits.Found
 	var recovery []time.Duration
+
+	// It is opened twice, so that what recovery itself writes is judged too: both must show the same.
 	for len(found) < 2 {
 		if rnd.IntN(2) == 0 {
+			// Half of the time the first process opens it twice, so that what one opening leaves in memory counts too.
 			s.Opens = 2 - len(found) // in one process
 		}
 		d, err := check(ctx, r.Child, s, r.Timeouts.Checking)
@@ -61,6 +64,7 @@ func (r *Runner) judge(
 		return j, false, err
 	}
 	if len(found) > 0 {
+		// What was found while reading is kept, and the judgement of the first opening put on it.
 		before := j
 		j = subject.Judge(h, found[0])
 		j.Died = before.Died
@@ -70,6 +74,8 @@ func (r *Runner) judge(
 			j.Again(found[0], found[1])
 		}
 	}
+
+	// What the victim itself saw is judged with it, unless that is told for several cuts at once.
 	if l != nil {
 		for _, finding := range l.Findings() {
 			j.Find(&j.Wrong, "%s", finding)
@@ -90,14 +96,18 @@ func check(ctx context.Context, command []string, s protocol.Spec, limit time.Du
 	if err != nil {
 		return nil, err
 	}
+
 	timeout := false
 
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errHang)
 	defer cancel()
 
+	// A child that hangs would keep its output open, and reading it would not end.
 	stop := context.AfterFunc(ctx, p.Kill)
 	defer stop()
 	d := &protocol.Dump{}
+
+	// The child's output is read to its end before it is waited for: a full pipe would hold it up.
 	nonsense := d.Receive(bufio.NewReaderSize(p.Out, 64<<10))
 	p.CloseInput()
 	_, err = p.Wait()
@@ -119,8 +129,10 @@ func check(ctx context.Context, command []string, s protocol.Spec, limit time.Du
 	return d, nil
 }
 
+// errHang tells a child that does not answer from a run that is interrupted.
 var errHang = errors.New("no answer in time")
 
+// noRoom is the error of a run whose own disk is full. It says nothing about the engine.
 func noRoom(dir, text string) error {
 	return &holdfast.Error{Op: "crash", Path: dir, Class: holdfast.ErrFull, Detail: text,
 		Remedy: "name a directory on a disk with room with --dir"}

@@ -38,6 +38,7 @@ func (c Row) WindowLimit() time.Duration { return c.Window() + time.Second }
 // victimSpec is what a victim is told that goes on with a history.
 func (r *Runner) victimSpec(c Row, dir string, h *protocol.History, rate int64) protocol.Spec {
 	h = h.Clone()
+
 	last := h.Segments[len(h.Segments)-1]
 	seed, gen := h.Seed, last.Gen
 	s := protocol.Spec{
@@ -57,6 +58,8 @@ func (r *Runner) victimSpec(c Row, dir string, h *protocol.History, rate int64) 
 	} else if commits.Mix(seed, uint64(gen))%4 == 0 {
 		s.Window, s.SyncNow = int64(50*time.Millisecond), int64(120*time.Millisecond)
 	}
+
+	// A control is to lose what it does not keep: nothing may sync it by the way.
 	if c.Control {
 		s.Window, s.SyncNow, s.Only = -1, 0, true
 	}
@@ -150,11 +153,16 @@ func (r *Runner) killSession(ctx context.Context, c Row, seed uint64, kills int,
 		if v.atCall {
 			t.Did("victims killed at a system call", 1)
 		}
+
+		// A kill takes nothing from the operating system, so that everything which was heard counts, wherever in time it
+		// was.
 		h.Add(v.ledger, protocol.Never)
 		acks += len(h.Acks)
 		t.Synced(v.ledger.PerCommit())
 		ev := &Scene{Row: c, History: h.Clone(), Spec: s,
 			When: fmt.Sprintf("killed %s, %v after that, in round %d", m.name, m.delay.Round(time.Microsecond), round+1)}
+
+		// The directory is copied before it is opened: opening repairs, and the evidence would be gone.
 		if !c.Control {
 			if err := ev.take(r.Dir, dir); err != nil {
 				return err

@@ -28,6 +28,7 @@ const (
 	enoughFlushes = 150
 )
 
+// diskOptions are those of a disk for a row. It is sparse, so its size costs nothing.
 func (r *Runner) diskOptions(c Row) blockdev.Options {
 	return blockdev.Options{
 		FS: c.Mount.FS, Mount: c.Mount.Options, Size: max(diskSize, blockdev.MinSize(c.Mount.FS)), Dir: r.Dir,
@@ -82,6 +83,8 @@ func (r *Runner) record(
 	v := &victim{command: r.Child, spec: s, ledger: &protocol.Ledger{}, row: c, place: place}
 	rec := &recorded{ledger: v.ledger, spec: s, begun: int(d.Position())}
 	m, before := moment{delay: length}, d.Flushes()
+
+	// Where syncs do not count, a victim may make none, and would be waited for in vain.
 	if !c.Control && c.Given >= c.Kind.Survives() {
 		m.enough = func() bool { return d.Flushes() >= before+enough }
 	}
@@ -95,6 +98,9 @@ func (r *Runner) record(
 		t.Did("recordings with pages written back", 1)
 		endWriteBack = writeBack(ctx, d.Path(), b.seed, func() { rec.wrote = append(rec.wrote, int(d.Position())) })
 	}
+
+	// The record is frozen after the moment to kill and before the kill itself: what the kernel writes for a dead
+	// process is no part of a power cut.
 	err := r.runVictim(ctx, v, m, func() {
 		if during != nil {
 			during()
@@ -109,6 +115,8 @@ func (r *Runner) record(
 
 		return nil, err
 	}
+
+	// A record that could not be written whole would show a state that never was on the disk.
 	if err := rec.record.Err(); err != nil {
 		return nil, errors.Join(err, rec.record.Close())
 	}
@@ -142,7 +150,7 @@ func (r *Runner) record(
 // cut chooses where the power is cut, and what the disk makes of what it had not flushed.
 func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
 	// One cut in five is anywhere. The others are where faults are likely: at acknowledgements, at flushes, where pages
-	// were written back, and while the engine opens.
+	// were written back, and while the engine opens. The draws below replace this place, or leave it.
 	at := rec.begun + rnd.IntN(max(rec.record.Len()-rec.begun, 0)+1)
 	policy := blockdev.Subset(rnd.Uint64())
 	switch what := rnd.IntN(10); {
@@ -158,6 +166,8 @@ func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
 		if rnd.IntN(2) == 0 {
 			policy = blockdev.Everything() // what was written back is there, and nothing that came later
 		}
+
+	// Right behind an acknowledgement, what it promises must be there, and nothing later need be.
 	case what < 7 && len(rec.acked) > 0:
 		at = rec.acked[rnd.IntN(len(rec.acked))] + 1 + rnd.IntN(2)
 	case what < 12 && len(rec.flush) > 0:
@@ -177,6 +187,7 @@ func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
 
 // lies chooses how many of the flushes before a cut were lies: all in a victim's life now and then.
 func (rec *recorded) lies(at blockdev.Position, rnd *rand.Rand) int {
+	// Positions of flushes are in order.
 	flushes, _ := slices.BinarySearch(rec.flush, int(at))
 	if flushes == 0 || rnd.IntN(4) == 0 {
 		return flushes
@@ -198,14 +209,18 @@ func (r *Runner) powerSession(ctx context.Context, c Row, seed uint64, cuts int,
 	for i := range cuts {
 		at, policy := rec.cut(rnd)
 		if i == 0 && c.Given < c.Kind.Survives() { // the most that can be lost
+
 			at, policy = blockdev.Position(rec.record.Len()), blockdev.Nothing()
 		}
+
+		// A control must lose something: right behind an acknowledgement, with nothing kept that was not flushed.
 		if c.Control && len(rec.acked) > 0 {
 			at, policy = blockdev.Position(rec.acked[rnd.IntN(len(rec.acked))]+1), blockdev.Nothing()
 		}
 		if c.Kind == Lies {
 			policy = policy.Lied(rec.lies(at, rnd))
 		}
+
 		last, p, err := r.powerCut(ctx, c, rec, h, at, policy, rnd, t)
 		if err != nil {
 			return err
@@ -240,6 +255,7 @@ func (r *Runner) newRecord(ctx context.Context, c Row, seed uint64, rnd *rand.Ra
 	if err != nil {
 		return nil, nil, err
 	}
+
 	defer d.Close()
 	if err := r.age(ctx, c, d.Path(), h, c.agedBytes(rnd), rnd.IntN(2) == 0, 0, t); err != nil {
 		return nil, nil, err
@@ -263,6 +279,8 @@ func (r *Runner) powerRecord(
 		return nil, err
 	}
 	rec.judgeVictim("", t)
+
+	// The disk goes before its record is cut: images are made of the record alone.
 	if err := d.Close(); err != nil {
 		return nil, errors.Join(err, rec.record.Close())
 	}
@@ -346,6 +364,7 @@ func (r *Runner) powerCut(
 	h.Skipped = append(h.Skipped, j.Skipped...)
 
 	return h, j.Survived, mounted.Close()
+
 }
 
 // powerAgain lets a victim go on with what a cut has left, and cuts the power again.
@@ -353,11 +372,14 @@ func (r *Runner) powerAgain(
 	ctx context.Context, c Row, first *recorded, h *protocol.History, survived uint64,
 	at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, b background, t Tally,
 ) error {
+	// The same cut gives the same image again, because the policy has its own seed.
 	d, err := blockdev.Restore(ctx, r.diskOptions(c), first.record.Cut(at, policy))
 	if err != nil {
 		return r.lost(ctx, err)
 	}
 	defer d.Close()
+
+	// What the cut has taken is not written again: the numbers go on behind what survived, in a new generation.
 	h.Begin(first.spec.Gen+1, survived+1)
 	length := 100*time.Millisecond + time.Duration(rnd.Int64N(int64(300*time.Millisecond)))
 	rec, err := r.powerRecord(ctx, d, c, h, rnd, length, 0, b, t)
@@ -396,12 +418,14 @@ func (r *Runner) faultSession(ctx context.Context, c Row, seed uint64, cuts int,
 	// The victim reports failed writes and goes on trying: whether one succeeds after the engine has stopped is a claim
 	// too.
 	s.Failing = true
+
 	fault := faultOf(rnd)
 	if c.Control {
 		fault = blockdev.Fault{Writes: true} // a flush that fails can be tried again, and loses nothing here
 	}
 	length := 50*time.Millisecond + time.Duration(rnd.Int64N(int64(200*time.Millisecond)))
 	rec, err := r.record(ctx, d, c, s, length, 0, b, t, func() {
+		// The fault begins while the victim works, and lasts long enough for it to meet it and to go on.
 		d.Fail(fault)
 		sleep(ctx, 400*time.Millisecond)
 	})
@@ -418,6 +442,7 @@ func (r *Runner) faultSession(ctx context.Context, c Row, seed uint64, cuts int,
 		t.Note("unmounting after a fault: %v", err)
 	}
 
+	// The whole record is cut at its end, each time with another part of what was not flushed.
 	for i := range cuts {
 		policy := blockdev.Subset(rnd.Uint64())
 		switch i {
@@ -481,7 +506,10 @@ func (r *Runner) readFault(
 	}
 	defer d.Close()
 	s, fault := rec.spec, rec.readFaultOf(int(at), rnd)
+
+	// The child reads while reads fail, and compares what it gets with the file.
 	s.Role, s.Dir, s.Expect, s.Leave = "reread", d.Path(), want, rnd.IntN(2) == 0
+
 	d.Fail(fault)
 	dump, err := check(ctx, r.Child, s, r.Timeouts.Checking)
 	if err != nil {
@@ -490,6 +518,8 @@ func (r *Runner) readFault(
 	failed := d.FailedReads()
 	t.Did("reads that failed", int(failed))
 
+	// What the engine wrote while reads failed is on this disk's record. A cut of it shows whether it threw away what it
+	// could not read.
 	after := &recorded{record: d.Freeze(), ledger: &protocol.Ledger{}, spec: rec.spec}
 	defer after.record.Close()
 
@@ -508,6 +538,8 @@ func (r *Runner) readFault(
 	if err := d.Close(); err != nil {
 		t.Note("unmounting after reads had failed: %v", err)
 	}
+
+	// The promises are those up to the first cut. What the engine wrote after that was its recovery alone.
 	h = h.Clone()
 	h.Add(rec.ledger, protocol.Position(at))
 	_, _, err = r.powerCut(ctx, c, after, h, blockdev.Position(after.record.Len()), blockdev.Subset(rnd.Uint64()), rnd, t)
@@ -519,6 +551,7 @@ func (r *Runner) readFault(
 func (rec *recorded) readFaultOf(at int, rnd *rand.Rand) blockdev.Fault {
 	f := blockdev.Fault{Reads: true}
 	if rnd.IntN(2) == 0 {
+		// Events are drawn until one is a write; a record without any gets a fault of the other kind.
 		for range 20 {
 			if e := rec.record.Event(rec.begun + rnd.IntN(max(at-rec.begun, 0)+1)); e.Kind == blockdev.Write {
 				f.From, f.To = e.Offset, e.Offset+e.Length
@@ -526,6 +559,8 @@ func (rec *recorded) readFaultOf(at int, rnd *rand.Rand) blockdev.Fault {
 			}
 		}
 	}
+
+	// Small numbers come more often: most engines read little before they show what is there.
 	f.After = rnd.Int64N(1 << (1 + rnd.IntN(7)))
 	if rnd.IntN(3) > 0 {
 		f.Times = 1 + rnd.Int64N(4)
@@ -544,6 +579,7 @@ func (r *Runner) contents(ctx context.Context, c Row, rec *recorded, at blockdev
 	if err != nil {
 		return "", err
 	}
+
 	defer mounted.Close()
 	s := rec.spec
 	s.Role, s.Dir, s.Opens = "check", mounted.Path(), 1
@@ -598,6 +634,7 @@ func faultOf(rnd *rand.Rand) blockdev.Fault {
 	return f
 }
 
+// sleep waits for so long, or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():

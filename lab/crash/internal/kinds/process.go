@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/child"
 	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
-	"github.com/holdfastdb/holdfast/lab/internal/child"
 )
 
 // moment is when a victim is killed: at a delay after a trigger, and once enough has come about, for which it is waited
@@ -94,10 +94,13 @@ func (v *victim) launch() (*child.Process, <-chan heard, <-chan error, error) {
 
 	// The end of the victim's output is its death: only then all that it told has been heard.
 	go func() {
+		// A server's address is passed on to the clients as soon as it is heard.
 		failure := listen(p.Out, func(m protocol.Message) {
 			hear(m)
 			clients.hear(m)
 		})
+
+		// First the clients end, so that all they were told is in the ledger, and then the victim is waited for.
 		clients.end()
 		_, err := p.Wait()
 		if failure != nil {
@@ -137,6 +140,8 @@ func (v *victim) clients(hear func(protocol.Message)) *clients {
 		return nil
 	}
 	c := &clients{addresses: make(chan string, 64)}
+
+	// The clients tell what happened by the same protocol as a victim does.
 	r, w := io.Pipe()
 	c.done.Go(func() {
 		defer w.Close()
@@ -195,16 +200,22 @@ func (r *Runner) runVictim(ctx context.Context, v *victim, m moment, last func()
 	if err != nil {
 		return err
 	}
+
 	died := !await(ctx, v, m, events, r.Timeouts.Silence)
 	if last != nil {
 		last()
 	}
+
+	// Killed in any case: the moment has come, it was silent, or it is dead already.
 	p.Kill()
 
+	// The channel is closed once the victim is dead and everything it told was heard. Only then is the ledger whole.
 	for range events {
 	}
 	p.CloseInput()
 	err = <-ended
+
+	// What a peer's server still writes must be over before the directory is looked at.
 	if v.row.Peer {
 		awaitServers(ctx, v.spec.Dir)
 	}
@@ -250,6 +261,8 @@ func await(ctx context.Context, v *victim, m moment, events <-chan heard, silenc
 				if !ok {
 					return false
 				}
+
+				// From the first acknowledgement on the victim works, so that silence is no longer counted.
 				if h.ack {
 					if acks++; acks == 1 && d > 0 {
 						after = time.After(d)
@@ -293,6 +306,7 @@ func await(ctx context.Context, v *victim, m moment, events <-chan heard, silenc
 	rest, began := time.NewTimer(m.delay), time.Now()
 	defer rest.Stop()
 	if m.file {
+		// Files are looked at every millisecond: what makes one is often followed by a moment in which a crash hurts.
 		before := files(v.spec.Dir)
 		limit := time.After(400 * time.Millisecond)
 
@@ -326,6 +340,7 @@ func await(ctx context.Context, v *victim, m moment, events <-chan heard, silenc
 				return false
 			}
 		case <-rest.C:
+			// A recording without enough flushes would check too few acknowledgements, so it goes on a little longer.
 			if m.enough == nil || m.enough() || time.Since(began) > patience {
 				return true
 			}
@@ -384,6 +399,7 @@ func files(dir string) map[string]bool {
 	return names
 }
 
+// appeared reports whether there is a file now that was not there before.
 func appeared(before, now map[string]bool) bool {
 	for name := range now {
 		if !before[name] {

@@ -13,10 +13,13 @@ func (r *Runner) Replay(
 	ctx context.Context, c Row, h *protocol.History, s protocol.Spec, dir string, t Tally,
 ) (j protocol.Judgement, fatal bool, err error) {
 	rnd := rand.New(rand.NewPCG(h.Seed, 9))
+
+	// A history that was saved has all that was promised. Nothing is heard any more, so there is no ledger.
 	j, fatal, err = r.judge(ctx, c, h, s, dir, rnd, t, nil)
 	if err != nil || fatal || j.Broken() {
 		return j, fatal, err
 	}
+
 	h.Skipped = append(h.Skipped, j.Skipped...)
 	h.Begin(s.Gen+1, j.Survived+1)
 	v := &victim{

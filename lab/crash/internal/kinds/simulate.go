@@ -61,6 +61,7 @@ func (r *Runner) simulate(ctx context.Context, c Row, seed uint64, length time.D
 
 	one := r.Simulation(c.Engine).One
 	for began := time.Now(); ; seed++ {
+		// A history that was interrupted is no finding, whatever its error says.
 		did, err := one(ctx, seed)
 		if ctx.Err() != nil {
 			return console.ErrInterrupted

@@ -47,6 +47,7 @@ const writeBackPause = 16 * time.Millisecond
 
 // writeBackOne starts to write a range of a file, and reports whether it could: the file may be gone, or no file.
 func writeBackOne(name string, rnd *rand.Rand) bool {
+	// Without these flags a pipe or a link in the directory could hold the lab up, or lead it elsewhere.
 	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false
@@ -58,5 +59,6 @@ func writeBackOne(name string, rnd *rand.Rand) bool {
 	}
 	from, length := writeBackRange(st.Size, rnd)
 
+	// Only the writing is started. Nothing waits for it, and no flush is sent: this makes nothing durable.
 	return unix.SyncFileRange(fd, from, length, unix.SYNC_FILE_RANGE_WRITE) == nil
 }

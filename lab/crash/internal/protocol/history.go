@@ -59,6 +59,7 @@ type Span struct{ From, To uint64 }
 
 // Begin adds a generation that applies the numbers from n on.
 func (h *History) Begin(gen uint32, from uint64) {
+	// What a crash has undone is forgotten: the new generation gives the same numbers to other batches.
 	for len(h.Segments) > 0 && h.Segments[len(h.Segments)-1].From >= from {
 		h.Segments = h.Segments[:len(h.Segments)-1]
 	}
@@ -100,6 +101,7 @@ func (h *History) Add(l *Ledger, pos Position) {
 
 	h.Issued = max(h.Issued, l.issued)
 	for _, a := range l.acks {
+		// What was acknowledged behind the cut was promised in a future that did not come about.
 		if a.pos < pos {
 			h.Promise(a)
 		}
@@ -122,6 +124,7 @@ func (h *History) Add(l *Ledger, pos Position) {
 	enter := func(to *Interval, marks []mark) {
 		for _, m := range marks {
 			switch {
+			// An intent raises the most that may be found, an acknowledgement the least.
 			case m.level == 0:
 				to.High = max(to.High, m.value)
 			case m.pos < pos && m.level >= h.Survives:

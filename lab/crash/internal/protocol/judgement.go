@@ -57,12 +57,16 @@ func (j *Judgement) Settle(h *History, v commits.Verdict) {
 
 	firstGone, lastAck := time.Duration(-1), time.Duration(0) // since the victim was started
 	lost := 0
+
+	// Every acknowledgement counts towards the time of the last one, and only those that must survive this count as
+	// lost.
 	for _, a := range h.Acks {
 		lastAck = max(lastAck, a.At)
 		if !h.counts(a) {
 			continue
 		}
 		j.Acked++
+
 		if a.N <= j.Last && !v.Missing[a.N] {
 			j.Kept++
 			continue
@@ -76,10 +80,13 @@ func (j *Judgement) Settle(h *History, v commits.Verdict) {
 			j.Gone++
 		}
 	}
+
+	// The window is from the first acknowledgement that is gone to the last one that was heard.
 	if firstGone >= 0 {
 		j.Window = float64((lastAck - firstGone).Microseconds()) / 1000
 	}
 
+	// Where operations run concurrently each is acknowledged for itself.
 	for _, n := range h.Must {
 		if n > j.Last || v.Missing[n] {
 			lost = max(lost, 1)

@@ -63,11 +63,15 @@ type mark struct {
 func (l *Ledger) Hear(m Message, strongest holdfast.Level, place func(n uint64) Position) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	at := time.Since(l.began)
 
 	promised := func(n uint64, batch bool, level holdfast.Level) Ack {
 		return Ack{N: n, Batch: batch, Level: level, At: at, Issued: l.issued, pos: place(n)}
 	}
+
+	// What is told of as issued was told before it was done, and what is acknowledged after: so what is missing between
+	// the two may or may not be there.
 	switch m.Kind {
 	case TellIssued:
 		l.issued = max(l.issued, m.A)
@@ -102,6 +106,8 @@ func (l *Ledger) Hear(m Message, strongest holdfast.Level, place func(n uint64) 
 		l.first = append(l.first, mark{m.A, holdfast.Level(m.B), place(m.A)})
 	case tellWaited:
 		l.waits = append(l.waits, Wait{time.Duration(m.A), time.Duration(m.B), m.Text})
+
+	// Less than 0 means that the engine does not count its syncs, and then no sum of them is known.
 	case TellMetrics:
 		if int64(m.B) < 0 {
 			l.syncsUnknown = true
@@ -110,6 +116,8 @@ func (l *Ledger) Hear(m Message, strongest holdfast.Level, place func(n uint64) 
 		l.metrics = m
 	case TellWrong:
 		l.wrong = append(l.wrong, m.Text)
+
+	// The first refusal that stops the engine is noted with what had been begun by then.
 	case tellRefused:
 		l.refused = append(l.refused, m.Text)
 		if m.A > 0 && l.stopAt == 0 {
@@ -123,6 +131,8 @@ func (l *Ledger) Hear(m Message, strongest holdfast.Level, place func(n uint64) 
 			// The counters of an engine begin anew with each opening, so those of the one before are added up.
 			l.commits, l.syncs = l.commits+int64(l.metrics.A), l.syncs+int64(l.metrics.B)
 			l.metrics = Message{}
+
+		// Closing promises what Sync does, of all that had been applied before.
 		case PhaseClosed:
 			l.acks = append(l.acks, promised(m.B, false, strongest))
 		}

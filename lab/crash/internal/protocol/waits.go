@@ -39,6 +39,7 @@ func (l *Ledger) Unflushed(asked []Request, end time.Duration) (checked int, fin
 	defer l.mu.Unlock()
 
 	flushed := coveredFrom(asked)
+
 	for _, w := range l.waits {
 		if w.To > end {
 			continue // what the disk did after that was not recorded
@@ -46,6 +47,8 @@ func (l *Ledger) Unflushed(asked []Request, end time.Duration) (checked int, fin
 		checked++
 		next, _ := slices.BinarySearchFunc(asked, w.From,
 			func(r Request, at time.Duration) int { return cmp.Compare(r.At, at) })
+
+		// Some write after the batch was applied, and then a flush, were answered before it was acknowledged.
 		if flushed[next] < w.To {
 			continue
 		}
@@ -72,6 +75,7 @@ func coveredFrom(asked []Request) []time.Duration {
 	flush, covered := never, make([]time.Duration, len(asked)+1)
 	covered[len(asked)] = never
 
+	// From the end backwards: the flush that covers a write is the next one behind it.
 	for i := len(asked) - 1; i >= 0; i-- {
 		if covered[i] = covered[i+1]; asked[i].Flush {
 			flush = asked[i].At

@@ -79,6 +79,7 @@ func NewReporter(w io.Writer) *Reporter { return &Reporter{w: w} }
 // dies at once.
 func (t *Reporter) Send(kind byte, a, b uint64) { t.message(Message{Kind: kind, A: a, B: b}) }
 
+// message writes one record in one call, so that records of many goroutines do not mix.
 func (t *Reporter) message(m Message) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -112,6 +113,7 @@ func (t *Reporter) Failed(err error) {
 // Done tells that a check is over, where the process goes on.
 func (t *Reporter) Done() { t.Send(tellDone, 0, 0) }
 
+// clip shortens a text, so that a record is at most PIPE_BUF bytes long and goes out whole.
 func clip(s string) string { return s[:min(len(s), 3000)] }
 
 // Serving tells the address of a server.
@@ -161,6 +163,8 @@ func Receive(r *bufio.Reader) (m Message, err error) {
 			return m, ended(err)
 		}
 	}
+
+	// A witness reads this from the network: a length is no reason to allocate as much.
 	if length > maxText {
 		return m, errors.New("the child told nonsense")
 	}
@@ -173,6 +177,7 @@ func Receive(r *bufio.Reader) (m Message, err error) {
 	return m, nil
 }
 
+// ended turns an end in the middle of a record into an end: the child was killed while it wrote.
 func ended(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return io.EOF
@@ -234,8 +239,11 @@ func (d *Dump) Receive(r *bufio.Reader) error {
 		case tellDone:
 			d.Done = true
 			return nil
+
+		// Each opening tells its entries anew. They count only when it says that they are complete.
 		case TellOpened:
 			d.Recovery = append(d.Recovery, time.Duration(m.A))
+
 			d.Torn = append(d.Torn, int64(m.B))
 			entries = []commits.Found{}
 		case TellFound:

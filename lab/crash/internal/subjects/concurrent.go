@@ -19,6 +19,7 @@ type concurrent struct {
 	finished map[uint64]bool
 }
 
+// newConcurrent goes on behind the numbers that were begun before the engine was opened again.
 func newConcurrent(w *worker, script script, given holdfast.Level) concurrent {
 	w.begun = max(w.begun, w.next-1)
 	return concurrent{worker: w, script: script, given: given, finished: map[uint64]bool{}}
@@ -35,6 +36,7 @@ func (v *concurrent) finish(n uint64, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 
+	// next moves over all that is finished without a gap.
 	for v.finished[v.next] {
 		delete(v.finished, v.next)
 		v.next++
@@ -61,6 +63,7 @@ func skipped(h *protocol.History, n uint64) bool {
 // settleConcurrent judges by what is there of operations that run concurrently: what was acknowledged before the last
 // one that surely is there was begun is there too.
 func settleConcurrent(h *protocol.History, v commits.Verdict, last uint64) (result protocol.Judgement) {
+	// Two operations that overlap may come in either order; these two did not overlap.
 	for _, a := range h.Acks {
 		if a.Batch && v.Missing[a.N] && a.Issued < last {
 			v.Find(commits.OutOfOrder,
@@ -68,6 +71,7 @@ func settleConcurrent(h *protocol.History, v commits.Verdict, last uint64) (resu
 		}
 	}
 	if result.Settle(h, v); !result.Broken() {
+		// Nothing is broken, so what is missing was under way. It is named, so that the next judgement does not miss it.
 		result.Survived = result.Last
 		for n := uint64(1); n <= result.Last; n++ {
 			if v.Missing[n] {

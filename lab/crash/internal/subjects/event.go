@@ -35,6 +35,8 @@ func (p script) appended(gen uint32, first uint64) []event.Event {
 			size += r.IntN(100 << 10)
 		}
 		id := ""
+
+		// With ids the store remembers the append, so that a repeat is found out.
 		if first%3 == 0 {
 			id = fmt.Sprintf("%d-%d", gen, n)
 		}
@@ -47,16 +49,13 @@ func (p script) appended(gen uint32, first uint64) []event.Event {
 	return list
 }
 
+// eventWork appends through several writers, while others follow, read the end and truncate, until stop is closed.
 func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	s, err := event.Open(kv.On(e), event.Options{Level: w.spec.Level})
 	if err != nil {
 		return fmt.Errorf("opening the store: %w", err)
 	}
-	defer func() {
-		if closeErr := s.Close(); closeErr != nil && !w.refused(closeErr) {
-			err = errors.Join(err, fmt.Errorf("closing the store: %w", closeErr))
-		}
-	}()
+	defer func() { err = errors.Join(err, w.failure(s.Close(), "closing the store")) }()
 	if s.Last()+1 != w.next {
 		// The store is closed before it is opened again, or a check has seen what is there.
 		w.wrong("the log ends with position %d, not with %d", s.Last(), w.next-1)
@@ -79,12 +78,16 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 				last := first + uint64(len(list)) - 1
 				w.next = last + 1
 				w.report.Send(protocol.TellIssued, last, 0)
+
+				// Number, report and place are taken under one lock, so that positions have the order of the numbers.
 				pending, err := s.Submit(ctx, list...)
 				w.mu.Unlock()
 
 				for i := range list {
 					w.spent.Add(int64(len(list[i].Data) + 100))
 				}
+
+				// Some appends are not waited for. They may be lost, and must not break the order.
 				if err == nil && first%13 == 0 {
 					continue
 				}
@@ -107,7 +110,10 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 			return nil
 		})
 	}
+
+	// The follower: what it is shown must survive as if it had been acknowledged, so that is told.
 	w.start(&readers, func() error {
+		// It goes on behind what it had saved before the crash.
 		offset, err := s.LoadOffset(ctx, follower)
 		if ctx.Err() != nil {
 			return nil // stopped before it began
@@ -116,6 +122,7 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 			return fmt.Errorf("loading the offset: %w", err)
 		}
 
+		// What was truncated meanwhile cannot be shown any more.
 		next := max(s.First(), offset+1)
 		for e, err := range s.Follow(ctx, next) {
 			if ctx.Err() != nil {
@@ -125,17 +132,15 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 				return nil // it was too slow
 			}
 			if err != nil {
-				if w.refused(err) {
-					return nil
-				}
-
-				return fmt.Errorf("following: %w", err)
+				return w.failure(err, "following")
 			}
 			if e.Position != next {
 				w.wrong("a follower was shown position %d, not %d", e.Position, next)
 			}
 			next++
 			w.report.Send(protocol.TellShown, e.Position, uint64(given))
+
+			// The intent is told before the offset is saved: after a crash either value is right.
 			if e.Position%32 == 0 {
 				w.report.Send(protocol.TellSaved, e.Position, 0)
 				if err := s.SaveOffset(ctx, follower, e.Position); err != nil {
@@ -151,6 +156,8 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 
 		return nil
 	})
+
+	// The reader of the end: it must never see the log end earlier than before.
 	w.start(&readers, func() error {
 		for shown := uint64(0); w.rest(stop, 3*time.Millisecond); {
 			for e, err := range s.Events(ctx, max(s.First(), s.Last()), 0) { // those of the last moment
@@ -174,6 +181,8 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 
 		return nil
 	})
+
+	// The truncation: half of what is kept stays, so that followers are not overtaken all the time.
 	w.start(&readers, func() error {
 		for w.rest(stop, 70*time.Millisecond) {
 			last := s.Last()
@@ -181,6 +190,8 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 				continue
 			}
 			first := last - kept
+
+			// The intent is told first, as for the offset: after a crash either beginning is right.
 			w.report.Send(protocol.TellCut, first, 0)
 			if _, err := s.TruncateBefore(ctx, first); err != nil {
 				if ctx.Err() != nil || w.refused(err) {
@@ -194,6 +205,8 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 
 		return nil
 	})
+
+	// Writers end first. The readers would otherwise wait for events that nobody appends.
 	group.Wait()
 	cancel()
 	readers.Wait()
@@ -207,6 +220,7 @@ const (
 	entryOffset = "offset"
 )
 
+// eventRead tells where the log begins, the saved offset, and all events in order.
 func eventRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	s, err := event.Open(kv.On(e), event.Options{Level: c.spec.Level})
 	if err != nil {
@@ -274,6 +288,8 @@ func eventJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 			v.Last = max(v.Last, e.N)
 		}
 	}
+
+	// Where all was truncated no event is left, and the first position says how far the log had come.
 	if first > 0 {
 		v.Last = max(v.Last, first-1)
 	}
@@ -324,13 +340,18 @@ func eventJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 		}
 		n = last + 1
 	}
+
 	within := func(what string, got uint64, want protocol.Interval) {
 		if got < want.Low || got > max(want.High, want.Low) {
 			v.Find(commits.Wrong, "%s is %d, and must be from %d to %d", what, got, want.Low, max(want.High, want.Low))
 		}
 	}
+
+	// A first position, or an offset, that was only begun to be set may be there or not.
 	within("the first position", first, protocol.Interval{Low: max(h.First.Low, 1), High: max(h.First.High, 1)})
 	within("the saved offset", offset, h.Offset)
+
+	// An offset is saved when its event was shown, and what was shown survives.
 	if offset > v.Last {
 		v.Find(commits.Wrong, "the saved offset is %d, but the log ends with %d", offset, v.Last)
 	}

@@ -23,6 +23,7 @@ var KV = Subject{
 	work:  kvWork, read: kvRead, reread: kvReread, judge: kvJudge, ages: true,
 }
 
+// kvWork applies batches through several writers, while snapshots and reads check themselves, until stop is closed.
 func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 	p := batchesOf(w.spec.Seed, !e.Capabilities().AtomicBatches)
 	weaker := w.weaker(e)
@@ -41,6 +42,8 @@ func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 				w.mu.Lock()
 				n := w.next
 				level := w.spec.Level
+
+				// Batches at weaker levels stand between: what is acknowledged at the test's level must not depend on them.
 				if len(weaker) > 0 && n%8 == 5 {
 					level = weaker[n/8%uint64(len(weaker))]
 				}
@@ -68,6 +71,7 @@ func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 			return nil
 		})
 	}
+
 	w.start(&group, func() error {
 		for w.rest(stop, 30*time.Millisecond) {
 			if err := w.look(e); err != nil {
@@ -78,6 +82,7 @@ func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 		return nil
 	})
 
+	// The readers share what any of them has seen, so that a read which goes back in time shows.
 	var seen atomic.Uint64
 	for i := range 2 {
 		w.start(&group, func() error {
@@ -103,6 +108,7 @@ func (w *worker) get(e holdfast.Engine, step uint64, seen *atomic.Uint64) error 
 	acked, was := w.highest.Load(), seen.Load()
 	from := max(acked, was)
 	from -= from % step
+
 	for n := from; n <= from+3*step; n += step {
 		if n == 0 {
 			continue
@@ -116,14 +122,11 @@ func (w *worker) get(e holdfast.Engine, step uint64, seen *atomic.Uint64) error 
 		case err == nil && n > issued:
 			w.wrong("batch %d is read, and only %d were begun", n, issued)
 		case err == nil:
+			// seen only grows: another reader may have gone further meanwhile.
 			for old := seen.Load(); old < n && !seen.CompareAndSwap(old, n); old = seen.Load() {
 			}
 		case !errors.Is(err, holdfast.ErrNotFound):
-			if w.refused(err) {
-				return nil
-			}
-
-			return fmt.Errorf("get: %w", err)
+			return w.failure(err, "get")
 		case n == from && issued < n+kept/2: // or it may be gone for its age
 			w.wrong("batch %d is not read; before that, %d was acknowledged and a reader had seen %d", n, acked, was)
 		default:
@@ -136,23 +139,16 @@ func (w *worker) get(e holdfast.Engine, step uint64, seen *atomic.Uint64) error 
 
 // look checks one snapshot: it holds a prefix, with all that had been acknowledged.
 func (w *worker) look(e holdfast.Engine) error {
+	// Loaded before the snapshot is made, which must then have all of it.
 	acked := w.highest.Load()
 	s, err := e.Snapshot()
 	if err != nil {
-		if w.refused(err) {
-			return nil
-		}
-
-		return fmt.Errorf("snapshot: %w", err)
+		return w.failure(err, "snapshot")
 	}
 	defer s.Close()
 	last, v, err := batchesOf(w.spec.Seed, !e.Capabilities().AtomicBatches).Recent(s)
 	if err != nil {
-		if w.refused(err) {
-			return nil
-		}
-
-		return fmt.Errorf("reading a snapshot: %w", err)
+		return w.failure(err, "reading a snapshot")
 	}
 
 	for _, f := range v.Findings {
@@ -165,11 +161,14 @@ func (w *worker) look(e holdfast.Engine) error {
 	return nil
 }
 
+// kvRead tells all keys in order, and compares some answers of Get with those of Scan.
 func kvRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	it := e.Scan(holdfast.Range{})
 	defer it.Close()
 
 	var before []byte
+
+	// The keys must rise, each of them once.
 	for it.Next() {
 		if before != nil && bytes.Compare(before, it.Key()) >= 0 {
 			c.wrong("a scan yields %.40q after %.40q", it.Key(), before)
@@ -188,6 +187,8 @@ func kvRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 		if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
 			return err
 		}
+
+		// The range holds this key and no other.
 		it := e.Scan(holdfast.Range{Lo: []byte(key), Hi: []byte(key + "\x00")})
 		there := it.Next()
 		if there != (err == nil) || there && !bytes.Equal(it.Value(), got) {
@@ -214,10 +215,14 @@ func kvReread(c *check, e holdfast.Engine, want []commits.Found) {
 				must = want[n]
 			}
 			f := commits.NewFound(string(it.Key()), it.Value())
+
+			// The first wrong entry ends the comparison: what follows it would all be wrong too.
 			if right = f == must; !right {
 				c.wrong("where reads fail, a scan shows %v, and must show %v first, or fail", f, must)
 			}
 		}
+
+		// To end early is allowed with an error, and never without one.
 		if err := errors.Join(it.Err(), it.Close()); err == nil && right && n < len(want) {
 			c.wrong("where reads fail, a scan ends without an error after %d keys of %d", n, len(want))
 		}
@@ -229,6 +234,7 @@ func kvReread(c *check, e holdfast.Engine, want []commits.Found) {
 		if len(want) > 0 && r.IntN(4) > 0 {
 			key = want[r.IntN(len(want))].Key
 		}
+
 		if at := slices.IndexFunc(want, func(f commits.Found) bool { return f.Key == key }); at >= 0 {
 			must = want[at]
 		}
@@ -249,6 +255,7 @@ func kvJudge(h *protocol.History, found []commits.Found) (j protocol.Judgement) 
 	return j
 }
 
+// stopped reports whether stop is closed.
 func stopped(stop <-chan struct{}) bool {
 	select {
 	case <-stop:

@@ -66,12 +66,14 @@ type messageCall struct {
 	named   *namedLevel     // what a server's answers name; nil without one
 }
 
+// newMessageVictim works on a store in a database, or on a peer's, which has none.
 func newMessageVictim(w *worker, db *kv.DB, s *message.Store, given holdfast.Level) *messageVictim {
 	v := messageVictimOf(w, messageScript(w.spec.Seed, s == nil), s, given)
 	v.db = db
 	return v
 }
 
+// messageVictimOf is newMessageVictim with a script, for a store behind a server too.
 func messageVictimOf(w *worker, p script, s *message.Store, given holdfast.Level) *messageVictim {
 	v := &messageVictim{concurrent: newConcurrent(w, p, given), store: s}
 	for range messageSpaces {
@@ -81,6 +83,7 @@ func messageVictimOf(w *worker, p script, s *message.Store, given holdfast.Level
 	return v
 }
 
+// messageWork writes through several writers while followers tell what they are shown, until stop is closed.
 func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (finally error) {
 	given := e.Capabilities().Promise(w.spec.Level).Given
 	ctx, cancel := context.WithCancel(context.Background())
@@ -88,23 +91,18 @@ func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (finally er
 	var group, followers sync.WaitGroup
 	var v *messageVictim
 	if peer, ok := e.(contender.MessagesEngine); ok {
+		// A peer has one namespace, and is followed as a whole.
 		v = newMessageVictim(w, nil, nil, given)
 		v.peer = peer
 		w.start(&followers, func() error { return v.followPeer(ctx) })
 	} else {
 		db, s, err := openMessages(e, w.spec.Level)
 		if err != nil {
-			if w.refused(err) {
-				return nil
-			}
-
-			return fmt.Errorf("opening the store: %w", err)
+			return w.failure(err, "opening the store")
 		}
-		defer func() {
-			if closeErr := s.Close(); closeErr != nil && !w.refused(closeErr) {
-				finally = errors.Join(finally, fmt.Errorf("closing the store: %w", closeErr))
-			}
-		}()
+
+		// A store on an engine that was poisoned cannot close cleanly, where failures are made.
+		defer func() { finally = errors.Join(finally, w.failure(s.Close(), "closing the store")) }()
 		v = newMessageVictim(w, db, s, given)
 		for i := range ordinarySpaces {
 			w.start(&followers, func() error { return v.follow(ctx, i) })
@@ -112,12 +110,15 @@ func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (finally er
 	}
 
 	for range w.spec.Writers {
+		// Each writer has one operation under way, so that as many run at once as there are writers.
 		w.start(&group, func() error {
 			for !stopped(stop) {
 				w.pace()
 				c := v.begin()
 				err := v.do(ctx, c)
 				v.finish(c, err)
+
+				// An operation that was refused is finished all the same: others wait for it.
 				if err != nil && !w.refused(err) {
 					return fmt.Errorf("%v: %w", c, err)
 				}
@@ -126,6 +127,8 @@ func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (finally er
 			return nil
 		})
 	}
+
+	// The followers go on until no writer is left: they may be shown what was written last.
 	group.Wait()
 	cancel()
 	followers.Wait()
@@ -154,6 +157,8 @@ func (v *messageVictim) begin() *messageCall {
 	// each operation knows in which life of the namespace it is.
 	space := &v.spaces[c.space]
 	c.after, c.before = space.deleted, space.writes
+
+	// A new life of the namespace begins with it. What is begun later waits for deleted, and counts in the new writes.
 	if c.deletes || c.kept > 0 {
 		c.deleted = make(chan struct{})
 		*space = messageSpace{deleted: c.deleted, writes: &sync.WaitGroup{}}
@@ -161,6 +166,8 @@ func (v *messageVictim) begin() *messageCall {
 		c.before.Add(1)
 		c.highest = space.highest
 	}
+
+	// It is told under the lock: numbers reach the supervisor in their order.
 	v.report.Send(protocol.TellIssued, c.n, 0)
 
 	return c
@@ -169,6 +176,7 @@ func (v *messageVictim) begin() *messageCall {
 // finish ends an operation, and tells that it is acknowledged.
 func (v *messageVictim) finish(c *messageCall, err error) {
 	if err == nil && !c.nothing {
+		// The acknowledgement is told before others may go on: what they read then counts as later.
 		v.acknowledged(c.n, c.named)
 	}
 	v.state.Lock()
@@ -186,6 +194,7 @@ func (v *messageVictim) finish(c *messageCall, err error) {
 	v.concurrent.finish(c.n, err)
 }
 
+// do waits for what must come first, and does the operation.
 func (v *messageVictim) do(ctx context.Context, c *messageCall) error {
 	if c.after != nil {
 		<-c.after
@@ -210,10 +219,14 @@ func (v *messageVictim) remove(ctx context.Context, c *messageCall) error {
 	c.before.Wait()
 	id := messageSpaces[c.space]
 	_, err := v.spaceStore().Delete(ctx, id)
+
+	// Another deletion may have come first. Then this one changed nothing, and the store has promised nothing of it.
 	if c.nothing = errors.Is(err, message.ErrNoNamespace); err != nil && !c.nothing {
 		return err
 	}
 	v.spent.Add(100)
+
+	// Nobody makes the namespace again before this operation is finished, so it must not be there.
 	if _, err = v.spaceStore().Info(ctx, id); err == nil {
 		v.wrong("namespace %q was deleted, and then described", id)
 	} else if errors.Is(err, message.ErrNoNamespace) {
@@ -225,8 +238,7 @@ func (v *messageVictim) remove(ctx context.Context, c *messageCall) error {
 
 // namespaceOptions are those of every namespace but the default one.
 func namespaceOptions(id string) message.NamespaceOptions {
-	return message.NamespaceOptions{ID: id, Description: "made for " + id, Metadata: []byte(`{"crash":true}`),
-		Token: "token of " + id}
+	return message.NamespaceOptions{ID: id, Description: "made for " + id, Metadata: []byte(`{"crash":true}`)}
 }
 
 // spaceStore is where namespaces are deleted and described.
@@ -265,6 +277,7 @@ type ownSpace struct {
 	db *kv.DB
 }
 
+// writeAll writes to several streams in one transaction of the database.
 func (n ownSpace) writeAll(ctx context.Context, writes []streamWrite) ([]message.Result, error) {
 	results := make([]message.Result, len(writes))
 	err := n.db.Update(ctx, func(tx *kv.Tx) (err error) {
@@ -299,6 +312,8 @@ func (v *messageVictim) own(ctx context.Context, i int) (*message.Namespace, err
 		if !errors.Is(err, message.ErrNoNamespace) {
 			return n, err
 		}
+
+		// Another writer may make it at the same time.
 		_, err = v.store.Create(ctx, namespaceOptions(messageSpaces[i]))
 		if err != nil && !errors.Is(err, message.ErrNamespaceExists) {
 			return nil, err
@@ -324,6 +339,8 @@ func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
 			if !c.writes[i].after {
 				continue
 			}
+
+			// The version is asked for once. From then on conflicts tell it, which saves a read and tries what they say.
 			version, known := versions[stream]
 			if !known {
 				if version, err = versionOf(ctx, n, stream); err != nil {
@@ -339,6 +356,8 @@ func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
 		if !errors.As(err, &conflict) {
 			return err
 		}
+
+		// A version never falls, so a conflict that tells of an earlier one is wrong, and trying again would not end.
 		if conflict.Actual <= conflict.Expected {
 			v.wrong("%v expected version %d of stream %q, and was told of version %d, an earlier one", c, conflict.Expected,
 				conflict.Stream, conflict.Actual)
@@ -346,6 +365,8 @@ func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
 		}
 		versions[conflict.Stream] = conflict.Actual
 	}
+
+	// What had been acknowledged before this operation began must lie before it.
 	first := results[0].Global
 	if first <= c.highest {
 		v.wrong("%v is told to be at global position %d, but %d had been acknowledged before it was begun", c, first,
@@ -365,6 +386,8 @@ func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
 		}
 	}
 	c.highest = next - 1
+
+	// Told before the acknowledgement, so that the supervisor knows the place of all that it counts as done.
 	v.report.Send(protocol.TellPlaced, c.n, uint64(first))
 
 	return v.verify(ctx, n, c, writes, results)
@@ -399,6 +422,8 @@ func (v *messageVictim) verify(
 		if !c.ids {
 			return nil
 		}
+
+		// With the same ids nothing is written, and the answer is that of the first time.
 		again, err := writeTo(ctx, n, writes)
 		if err != nil {
 			return fmt.Errorf("repeated: %w", err)
@@ -412,6 +437,7 @@ func (v *messageVictim) verify(
 		}
 	case 1:
 		for m, err := range n.Read(ctx, message.Query{Stream: w.stream, From: r.Position, Limit: 1}) {
+			// An end that lies before what was acknowledged is found below, as nothing is read.
 			if errors.Is(err, message.ErrAhead) {
 				break
 			}
@@ -430,10 +456,14 @@ func (v *messageVictim) verify(
 		if err != nil {
 			return fmt.Errorf("version: %w", err)
 		}
+
+		// Other writers may have written behind it, so the version may be higher, but not lower.
 		if version < r.Position+int64(len(w.messages))-1 {
 			v.wrong("%v was told %+v, and then the version is %d", c, r, version)
 		}
 		old := r.Position - 1
+
+		// A version that is not the last any more must be refused.
 		_, err = n.WriteAfter(ctx, w.stream, old, message.Message{Type: "conflict", Data: []byte("{}")})
 		if !errors.Is(err, message.ErrConflict) {
 			if err != nil {
@@ -456,6 +486,7 @@ func (o *messageOp) arguments(messages []message.Message) (writes []streamWrite)
 	return writes
 }
 
+// versionOf is the version of a stream, NoStream if there is none.
 func versionOf(ctx context.Context, n interface {
 	Version(ctx context.Context, stream string) (version int64, ok bool, err error)
 }, stream string) (int64, error) {
@@ -470,11 +501,13 @@ func versionOf(ctx context.Context, n interface {
 // follow tells what it is shown of a namespace: of the first one everything, of each other a category or all,
 // until that is deleted and again.
 func (v *messageVictim) follow(ctx context.Context, i int) error {
+	// Every second namespace is followed as a whole, the others by category.
 	q := message.Query{Category: messageCategories[i-i%2]}
 	if i%2 == 0 {
 		q.Category = ""
 	}
 
+	// A follower of a namespace that is deleted gets an error, and follows the one that comes after it.
 	for ctx.Err() == nil {
 		n, err := v.store.Namespace(ctx, messageSpaces[i])
 		if err == nil {
@@ -509,6 +542,8 @@ func (v *messageVictim) followed(ctx context.Context, n messageSpaceOf, q messag
 			v.wrong("a follower of category %q was shown a message of stream %q", q.Category, m.Stream)
 		}
 		last = m.Global
+
+		// Of what is followed by category the place of the first message is not known to be the operation's.
 		if e := messageEntry("", m); e.N != shown { // the first message of an operation, if it follows all
 			if shown = e.N; q.Category == "" {
 				v.tellShown(shown, m.Global)
@@ -530,6 +565,7 @@ func (v *messageVictim) tellShown(n uint64, global int64) {
 // messageRepeats is how many operations with ids are repeated in each namespace.
 const messageRepeats = 8
 
+// messageRead tells all namespaces with their messages, and compares every way of reading them.
 func messageRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	ctx := context.Background()
 	if peer, ok := e.(contender.MessagesEngine); ok {
@@ -538,6 +574,8 @@ func messageRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 
 		return r.all(ctx, emit)
 	}
+
+	// Opening it is a test too: it recovers whatever the crash has left.
 	db, s, err := openMessages(e, c.spec.Level)
 	if err != nil {
 		return fmt.Errorf("opening the store: %w", err)
@@ -553,6 +591,8 @@ func messageRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 			if err != nil {
 				return fmt.Errorf("namespace %q: %w", info.ID, err)
 			}
+
+			// The namespace is told before its messages, so that an empty one is seen as well.
 			emit(messageSpaceEntry(info))
 			r := &messageReader{check: c, n: ownSpace{n, db}, id: info.ID}
 			err = r.all(ctx, emit)
@@ -572,7 +612,7 @@ func messageRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 
 // messageSpaceEntry describes a namespace, but for the time when it was made. Its key is its id.
 func messageSpaceEntry(info message.Info) commits.Found {
-	text := fmt.Appendf(nil, "%q %q %s", info.Description, info.Metadata, info.TokenSHA256)
+	text := fmt.Appendf(nil, "%q %q", info.Description, info.Metadata)
 	return commits.Found{Key: info.ID, Len: len(text), Sum: commits.DigestOf(text)}
 }
 
@@ -584,6 +624,7 @@ type messageReader struct {
 	id   string
 }
 
+// wrong tells of what is wrong, with the namespace.
 func (r *messageReader) wrong(format string, args ...any) {
 	r.check.wrong("namespace %q: "+format, append([]any{r.id}, args...)...)
 }
@@ -612,6 +653,8 @@ func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error
 	versions := map[string]int64{}
 	ids := map[string]int64{}
 	var list []commits.Found
+
+	// Only where messages are removed or imported may numbers be left out.
 	last, removes := int64(0), r.id == messageSpaces[keptSpace] // and imports with gaps
 	if err := r.read(ctx, message.Query{}, func(m message.Message) {
 		category, e := message.Category(m.Stream), messageEntry(r.id, m)
@@ -627,12 +670,15 @@ func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error
 			r.wrong("stream %q has position %d at global position %d, behind %d", m.Stream, m.Position, m.Global, before)
 		}
 		versions[m.Stream] = m.Position
+
+		// A peer does not tell ids.
 		if at, twice := ids[m.ID]; (twice || m.ID == "") && r.peer == nil {
 			r.wrong("the id %q of global position %d is that of %d", m.ID, m.Global, at)
 		}
 		ids[m.ID] = m.Global
 		list = append(list, e)
 
+		// Under "" everything is counted.
 		for _, category := range []string{"", category} {
 			count := counts[category]
 			count.Messages++
@@ -652,6 +698,7 @@ func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error
 	}
 
 	for _, stream := range slices.Sorted(maps.Keys(streams)) {
+		// Then each index by itself must give the same messages, in the same order.
 		if err := r.same(ctx, message.Query{Stream: stream}, streams[stream]); err != nil {
 			return err
 		}
@@ -758,6 +805,8 @@ func (r *messageReader) repeats(ctx context.Context, list []commits.Found) error
 
 	for i := len(list) - 1; i >= 0 && tried < messageRepeats; i-- {
 		e := list[i]
+
+		// The list has the messages of an operation one behind the other; the first of them stands for it.
 		if i > 0 && list[i-1].N == e.N || e.N == 0 {
 			continue // not its first message
 		}
@@ -769,6 +818,7 @@ func (r *messageReader) repeats(ctx context.Context, list []commits.Found) error
 		tried++
 		_, global, position, _, _ := messagePlace(e.Key)
 		if m := messages[0]; r.peer != nil {
+			// The version that it was written behind: it is not the last any more, and only the id makes the repeat succeed.
 			before := position - 1
 			again, err := r.peer.Write(ctx, m.Stream, m.ID, m.Type, m.Data, m.Metadata, &before)
 			if err != nil || again != position {

@@ -1,8 +1,6 @@
 package subjects
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"maps"
 	"slices"
 
@@ -25,6 +23,7 @@ func messageJudge(h *protocol.History, found []commits.Found) protocol.Judgement
 	return messageJudgeOf(h, messageScript(h.Seed, h.Plain), found)
 }
 
+// messageJudgeOf is messageJudge with the script of the messages, which a server's history has another of.
 func messageJudgeOf(h *protocol.History, p script, found []commits.Found) protocol.Judgement {
 	j := messageJudging{h: h, p: p, there: map[uint64]bool{}, torn: map[uint64]bool{},
 		deleted: make([]uint64, len(messageSpaces)), must: map[uint64]bool{}}
@@ -32,6 +31,8 @@ func messageJudgeOf(h *protocol.History, p script, found []commits.Found) protoc
 		j.must[n] = true
 	}
 	j.v.Missing = map[uint64]bool{}
+
+	// The order matters: deletions follows from what is there, and what is missing from both.
 	spaces, runs, kept := j.sort(found)
 	for _, run := range runs {
 		j.compare(run)
@@ -65,7 +66,7 @@ func (j *messageJudging) sort(found []commits.Found) (spaces []bool, runs []mess
 	for _, e := range found {
 		if i := slices.Index(messageSpaces, e.Key); i >= 0 {
 			want := messageSpaceEntry(describedAs(namespaceOptions(e.Key)))
-			if spaces[i] || i > 0 && e != want && !j.p.served { // whose tokens the server makes
+			if spaces[i] || i > 0 && e != want && !j.p.served { // where the server has the descriptions
 				j.v.Find(commits.Wrong, "namespace %q is there twice, or is not described as it was made", e.Key)
 			}
 			spaces[i] = true
@@ -84,6 +85,9 @@ func (j *messageJudging) sort(found []commits.Found) (spaces []bool, runs []mess
 			j.v.Find(commits.Wrong, "%v: no operation wrote it", e)
 		case e.Gen != j.h.Generation(e.N):
 			j.v.Find(commits.Wrong, "%v: a crash had undone that operation", e)
+
+		// Messages of one operation lie one behind the other. Where another comes in between, a second run begins, which
+		// compare finds wrong.
 		case len(runs) > 0 && runs[len(runs)-1].n == e.N && runs[len(runs)-1].space == space:
 			run := &runs[len(runs)-1]
 			run.entries = append(run.entries, e)
@@ -101,6 +105,7 @@ func (j *messageJudging) sort(found []commits.Found) (spaces []bool, runs []mess
 // compare compares the messages of an operation with what they must be.
 func (j *messageJudging) compare(run messageRun) {
 	o := j.p.message(j.h.Generation(run.n), run.n)
+
 	j.v.Last = max(j.v.Last, run.n)
 	if j.there[run.n] || o.deletes || o.space != run.space || skipped(j.h, run.n) {
 		j.v.Find(commits.Wrong, "%v is found in namespace %q at %s: it is not what was written there, or not once", &o,
@@ -108,13 +113,19 @@ func (j *messageJudging) compare(run messageRun) {
 		return
 	}
 	j.there[run.n] = true
+
+	// part is how many of them have been looked for. It only grows, so the order is checked as well.
 	want, part := j.p.messages(&o), 0
 
 	for i, e := range run.entries {
 		_, global, position, _, _ := messagePlace(e.Key)
+
+		// What a writer or a follower was told of the place must still be so after the crash.
 		if told, ok := j.h.Places[run.n]; i == 0 && ok && told != uint64(global) {
 			j.v.Find(commits.Wrong, "%v was told to be at global position %d, and is at %d", &o, told, global)
 		}
+
+		// Where it is, is the store's choice. All else must be as it was written.
 		same := func(m message.Message) bool {
 			if j.h.Plain {
 				m = plainMessage(m)
@@ -139,6 +150,7 @@ func (j *messageJudging) compare(run messageRun) {
 // deletions finds out which namespaces have been deleted when. A deletion has happened if nothing older is left.
 func (j *messageJudging) deletions(spaces []bool) {
 	oldest := make([]uint64, len(messageSpaces)) // that is found
+
 	for n := range j.there {
 		o := j.p.message(j.h.Generation(n), n)
 		if old := oldest[o.space]; old == 0 || n < old {
@@ -148,12 +160,16 @@ func (j *messageJudging) deletions(spaces []bool) {
 
 	written := make([]uint64, len(messageSpaces)) // by namespace, the last write that was begun
 	surely := make([]uint64, len(messageSpaces))  // and the last deletion that was acknowledged
+
+	// The last deletion that has happened decides: older operations are gone with it.
 	for n := uint64(1); n <= j.h.Issued; n++ {
 		o := j.p.message(j.h.Generation(n), n)
+
 		switch left := oldest[o.space]; {
 		case !o.deletes:
 			written[o.space] = n
 		case skipped(j.h, n):
+		// Something older is left, so this deletion did not happen.
 		case left > 0 && left < n:
 			j.v.Missing[n] = true
 		default:
@@ -165,6 +181,7 @@ func (j *messageJudging) deletions(spaces []bool) {
 		}
 	}
 
+	// A namespace may be there again only if something was written to it after the deletion.
 	for i, n := range surely {
 		if spaces[i] && n > written[i] {
 			j.v.Find(commits.Wrong, "namespace %q is there, and was acknowledged as deleted by operation %d",
@@ -180,6 +197,8 @@ func (j *messageJudging) missing() {
 			continue
 		}
 		o := j.p.message(j.h.Generation(n), n)
+
+		// What lies before the last deletion is not missing.
 		if o.deletes || n > j.deleted[o.space] {
 			j.v.Missing[n] = true
 		}
@@ -189,8 +208,5 @@ func (j *messageJudging) missing() {
 
 // describedAs is the description of a namespace that was made so.
 func describedAs(o message.NamespaceOptions) message.Info {
-	sum := sha256.Sum256([]byte(o.Token))
-
-	return message.Info{ID: o.ID, Description: o.Description, Metadata: o.Metadata,
-		TokenSHA256: hex.EncodeToString(sum[:])}
+	return message.Info{ID: o.ID, Description: o.Description, Metadata: o.Metadata}
 }

@@ -73,6 +73,7 @@ type keptState struct {
 	last      int64 // the highest global position there ever was
 }
 
+// newKept is the state before any operation.
 func newKept(p script) *keptState {
 	s := &keptState{p: p}
 	for i := range s.versions {
@@ -101,6 +102,7 @@ func (s *keptState) each(h *protocol.History, last uint64, after func(n uint64))
 	}
 }
 
+// keptStream is the name of a stream of the namespace.
 func keptStream(i int) string { return fmt.Sprintf("%s-%d", keptCategory, i) }
 
 // keptCall is what an operation asks of the store, and what that must answer.
@@ -118,7 +120,11 @@ type keptCall struct {
 // step makes the step of an operation.
 func (s *keptState) step(o *messageOp) keptCall {
 	r := rand.New(rand.NewPCG(commits.Mix(s.p.Seed, 83), commits.Mix(uint64(o.gen), o.n)))
+
+	// All that is drawn depends on the seed, the generation and the number, so the judge draws the same as the victim.
 	i := r.IntN(keptStreams)
+
+	// The anchor's stream is never deleted.
 	if o.kept == keptDelete {
 		i = max(i, retained)
 	}
@@ -129,9 +135,12 @@ func (s *keptState) step(o *messageOp) keptCall {
 		for range 1 + r.IntN(3) {
 			c.messages = append(c.messages, s.add(o, i, len(c.messages), s.last+1, s.versions[i]+1))
 		}
+
 	case keptTruncate, keptDelete:
+		// It may lie before the first message or behind the last: such calls must remove none, or all.
 		c.before = s.versions[i] - int64(r.IntN(6)) + 1
 		if i == anchor {
+			// The last message of the anchor stays.
 			c.before = min(c.before, s.lastOf(i))
 		}
 		if o.kept == keptDelete {
@@ -148,6 +157,7 @@ func (s *keptState) step(o *messageOp) keptCall {
 				s.retention.MaxAge == overAtOnce
 		})
 	case keptImport:
+		// They are there already, and importing them again must change nothing.
 		for _, m := range s.messages[:min(2, len(s.messages))] {
 			c.known = append(c.known, m.Message)
 		}
@@ -157,11 +167,16 @@ func (s *keptState) step(o *messageOp) keptCall {
 			c.messages = append(c.messages,
 				s.add(o, i, k, s.last+1+int64(r.IntN(3)), s.versions[i]+1+int64(r.IntN(3))))
 		}
+
+		// An import may give its lines in any order; the positions say where they belong.
 		r.Shuffle(len(c.messages), func(i, j int) { c.messages[i], c.messages[j] = c.messages[j], c.messages[i] })
+
 	case keptConsume:
 		held := slices.IndexFunc(s.messages, func(m keptMessage) bool {
 			return m.Stream == keptStream(anchor) && m.Position == s.lastOf(anchor)
 		})
+
+		// Without a message in the anchor's stream, Claim would wait; then the operation does nothing.
 		for at := range s.messages {
 			m := &s.messages[at]
 			if m.done || held < 0 {
@@ -210,6 +225,8 @@ func (s *keptState) lastOf(stream int) int64 {
 // remove removes messages from the beginning of a stream, as long as which says so.
 func (s *keptState) remove(stream int, which func(m message.Message) bool) (removed int64) {
 	name, over := keptStream(stream), false
+
+	// over says that the stream has a message that stays: removing goes from the beginning, so nothing behind it goes.
 	s.messages = slices.DeleteFunc(s.messages, func(m keptMessage) bool {
 		if m.Stream != name || over || !which(m.Message) {
 			over = over || m.Stream == name
@@ -228,6 +245,7 @@ func (s *keptState) entries() (list []commits.Found) {
 	name := messageSpaces[keptSpace]
 	anchored := s.lastOf(anchor) != message.NoStream
 
+	// The order is that in which messageRead and keptRead tell what they find.
 	for _, m := range s.messages {
 		list = append(list, messageEntry(name, m.Message))
 	}
@@ -253,10 +271,12 @@ func isKept(e commits.Found) bool {
 	return name != e.Key && name != ""
 }
 
+// retentionEntry tells the retention of the namespace's stream.
 func retentionEntry(r message.Retention) commits.Found {
 	return commits.Found{Key: fmt.Sprintf("%s/retention %v", messageSpaces[keptSpace], r)}
 }
 
+// dueEntry tells a message that the subscription has not acknowledged.
 func dueEntry(global int64) commits.Found {
 	return commits.Found{Key: messageSpaces[keptSpace] + "/due", Len: int(global)}
 }
@@ -278,10 +298,13 @@ func keptRead(ctx context.Context, n *message.Namespace, emit func(commits.Found
 	}
 	emit(retentionEntry(retention))
 	emit(commits.Found{Key: n.ID() + "/last", Len: int(n.Last())})
+
+	// Claim would wait for a message that never comes.
 	if !anchored {
 		return nil
 	}
 
+	// Nothing is acknowledged, so that looking changes nothing.
 	return consume(ctx, n, func(due []message.Delivery) (acks []message.Delivery) {
 		for _, d := range due {
 			emit(dueEntry(d.Global))
@@ -312,6 +335,8 @@ func consume(ctx context.Context, n *message.Namespace, choose func([]message.De
 			acked[d.Global] = true
 		}
 		rest := slices.DeleteFunc(due, func(d message.Delivery) bool { return acked[d.Global] })
+
+		// Also after an error: what stays leased could not be claimed after the crash.
 		err = cmp.Or(err, s.Return(ctx, rest...))
 	}
 
@@ -393,6 +418,7 @@ func (c *keptCall) empty() bool {
 
 // writeLine writes a line of JSON that keeps the bytes of raw values.
 func writeLine(to *bytes.Buffer, line map[string]any) error {
+	// Marshal would write the raw value anew, with its spaces left out, and the bytes of a message must stay.
 	data := line["data"].(json.RawMessage)
 	delete(line, "data")
 	text, err := json.Marshal(line)
@@ -409,15 +435,21 @@ func (v *messageVictim) keep(ctx context.Context, c *messageCall) (err error) {
 	if v.keptFailed != nil {
 		return v.keptFailed
 	}
+
+	// Later operations follow from this one, so after a failure none can be foretold.
 	defer func() { v.keptFailed = err }()
 	n, err := v.own(ctx, keptSpace)
 	if err != nil {
 		return err
 	}
+
+	// The state is folded from the history once, after a crash. From then on each operation moves it.
 	if v.worker.kept == nil {
 		v.worker.kept = keptFold(&protocol.History{Seed: v.spec.Seed, Segments: v.spec.Segments, Skipped: v.spec.Skipped},
 			v.spec.From-1)
 	}
+
+	// The model moves before the store does. If the call fails, keptFailed keeps the two from drifting apart.
 	call := v.worker.kept.step(&c.messageOp)
 	v.spent.Add(int64(300 * (1 + len(call.messages))))
 	c.nothing = call.empty()
@@ -437,6 +469,8 @@ func (j *messageJudging) keptJudge(found []commits.Found) {
 			messages++
 		}
 	}
+
+	// Every state of the history is compared, so the last one that fits is found even where several fit.
 	s, list := newKept(j.p), []uint64{}
 	matches := len(found) == 0 || commits.Difference(found, s.entries()) == ""
 	last, least := uint64(0), uint64(0) // the last one that is there, and that must be
@@ -445,11 +479,14 @@ func (j *messageJudging) keptJudge(found []commits.Found) {
 		if j.must[n] || n <= j.h.Bound {
 			least = n
 		}
+
+		// The number of messages is compared first: to make the entries of every state takes long.
 		if len(s.messages) == messages && commits.Difference(found, s.entries()) == "" {
 			matches, last = true, n
 		}
 	})
 	if !matches {
+		// It is compared with what must be there at least, which is the most telling difference.
 		j.v.Find(commits.Wrong, "namespace %q is as no operation has left it: %s", messageSpaces[keptSpace],
 			commits.Difference(found, keptFold(j.h, least).entries()))
 		last = j.h.Issued // what is missing has been told

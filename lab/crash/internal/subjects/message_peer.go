@@ -35,6 +35,8 @@ func (v *messageVictim) writePeer(ctx context.Context, c *messageCall) error {
 		return v.peer.Write(ctx, m.Stream, m.ID, m.Type, m.Data, m.Metadata, expected)
 	}
 	var expected *int64
+
+	// The version is not asked for but guessed, and the conflict says what it is.
 	if c.writes[0].after {
 		guess := message.NoStream // a conflict tells
 		expected = &guess
@@ -50,6 +52,8 @@ func (v *messageVictim) writePeer(ctx context.Context, c *messageCall) error {
 		if !errors.As(err, &conflict) {
 			return err
 		}
+
+		// A version never falls, so trying again would not end.
 		if conflict.Actual <= conflict.Expected {
 			v.wrong("%v expected version %d of stream %q, and was told of version %d, an earlier one", c, conflict.Expected,
 				m.Stream, conflict.Actual)
@@ -63,6 +67,8 @@ func (v *messageVictim) writePeer(ctx context.Context, c *messageCall) error {
 	}
 
 	before := position - 1
+
+	// As in verify, each kind of check has its share.
 	switch c.n % 8 {
 	case 0:
 		if again, err := put(m, &before); err != nil {
@@ -85,6 +91,7 @@ func (v *messageVictim) writePeer(ctx context.Context, c *messageCall) error {
 			v.wrong("%v was told position %d, and is not read there", c, position)
 		}
 	case 2:
+		// Another id, so that it is no repeat, and a version that is no longer the last.
 		other := m
 		other.ID = m.ID[:14] + "5" + m.ID[15:]
 		if _, err := put(other, &before); !errors.Is(err, message.ErrConflict) {
@@ -133,12 +140,14 @@ type peerReader struct {
 func (r *peerReader) read(ctx context.Context, q message.Query, see func(m message.Message)) error {
 	if q.Stream != "" {
 		return r.ReadStream(ctx, q.Stream, 0, 0, func(position int64, data []byte) error {
+			// The query of all messages comes first, and has noted where each is.
 			global := r.globals[messagePosition{q.Stream, position}]
 			see(message.Message{Stream: q.Stream, Position: position, Global: global, Data: data})
 
 			return nil
 		})
 	}
+
 	next := map[string]int64{}
 
 	return r.ReadCategory(ctx, q.Category, 0, 0, q.Group.Member, q.Group.Size,

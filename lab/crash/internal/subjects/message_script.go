@@ -105,6 +105,7 @@ func (p script) ownMessage(gen uint32, n uint64) messageOp {
 	return o
 }
 
+// String says what the operation does, for findings.
 func (o *messageOp) String() string {
 	if o.deletes {
 		return fmt.Sprintf("operation %d, deleting namespace %q,", o.n, messageSpaces[o.space])

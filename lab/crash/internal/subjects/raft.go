@@ -63,6 +63,7 @@ type raftVictim struct {
 	moves int       // of the model, and of busy
 }
 
+// raftWork works as raft does: one goroutine writes, others read, until stop is closed.
 func raftWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	store, closeStore, err := openRaft(w.spec, e)
 	if err != nil {
@@ -73,6 +74,8 @@ func raftWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 			err = errors.Join(err, fmt.Errorf("closing the store: %w", closeErr))
 		}
 	}()
+
+	// The model outlives an opening. After a crash it is folded from the history.
 	if w.model == nil {
 		h := &protocol.History{Seed: w.spec.Seed, Segments: w.spec.Segments, Skipped: w.spec.Skipped,
 			Monotonic: w.spec.Monotonic}
@@ -89,6 +92,8 @@ func raftWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	if err != nil {
 		return fmt.Errorf("reading: %w", err)
 	}
+
+	// Nothing is under way here, so all that is there follows from the model.
 	if want := v.model.entries(tracks(store)); !slices.Equal(found, want) {
 		w.wrong("opened again, the store holds something else: %s", commits.Difference(found, want))
 		return nil
@@ -97,14 +102,12 @@ func raftWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	var group sync.WaitGroup
 	for i := range uint64(2) {
 		r := rand.New(rand.NewPCG(commits.Mix(w.spec.Seed, 6), commits.Mix(w.next, i)))
+
+		// The readers are started before the writer: if that fails at once, it ends them too.
 		w.start(&group, func() error {
 			for w.rest(stop, 2*time.Millisecond) {
 				if err := v.look(r); err != nil {
-					if w.refused(err) {
-						return nil
-					}
-
-					return fmt.Errorf("reading: %w", err)
+					return w.failure(err, "reading")
 				}
 			}
 
@@ -140,9 +143,13 @@ func (v *raftVictim) write(stop <-chan struct{}) error {
 				v.acked(o.end(), v.given)
 			}
 		})
+
+		// The model takes the deletion first, so that the next operation is made for the state behind it.
 		next := v.begin(o.end() + 1)
 		nextOK, nextErr := v.do(next, stop)
 		other.Wait()
+
+		// Of the two, one may have been done. The history says so: both were told as begun.
 		if !ok || !nextOK {
 			return errors.Join(err, nextErr)
 		}
@@ -158,12 +165,15 @@ func (v *raftVictim) begin(n uint64) *raftOp {
 	v.state.Lock()
 	defer v.state.Unlock()
 
+	// What is under way counts as done for what is made next.
 	for _, o := range v.busy {
 		for i := range o.size {
 			v.model.step(o, i)
 		}
 	}
 	o := v.model.p.raftOp(v.spec.Gen, n, v.model)
+
+	// Entered under the lock together with the model, so that a reader that looks now knows of it.
 	v.busy = append(v.busy, &o)
 	v.moves++
 	v.report.Send(protocol.TellIssued, o.end(), 0)
@@ -174,6 +184,8 @@ func (v *raftVictim) begin(n uint64) *raftOp {
 // finish enters that o, and what ran concurrently, is done.
 func (v *raftVictim) finish(o *raftOp) {
 	v.state.Lock()
+
+	// The deletion that ran concurrently was entered when this operation began.
 	for i := range o.size {
 		v.model.step(o, i)
 	}
@@ -203,6 +215,7 @@ func (v *raftVictim) do(o *raftOp, stop <-chan struct{}) (bool, error) {
 	}
 }
 
+// call makes the call of an operation, as hashicorp/raft makes it.
 func (v *raftVictim) call(o *raftOp) error {
 	v.spent.Add(200)
 
@@ -224,6 +237,8 @@ func (v *raftVictim) call(o *raftOp) error {
 		v.spent.Add(int64(len(l.Data) + len(l.Extensions) + 50))
 		logs = append(logs, l)
 	}
+
+	// The commit index is staged before the entries that it comes with.
 	if t, ok := v.store.(tracking); ok && o.commit > 0 {
 		if err := t.StageCommitIndex(o.commit); err != nil {
 			return err
@@ -245,11 +260,14 @@ func (v *raftVictim) touches(index uint64) bool {
 func (v *raftVictim) look(r *rand.Rand) error {
 	v.state.Lock()
 	m := v.model
+
+	// What is read below is compared only as far as nothing has changed since; see quiet.
 	moves, busy, first, last := v.moves, len(v.busy), m.first, m.last
 	least := m.stable[raftTerm].n
 	v.state.Unlock()
 
 	for range 4 {
+		// A little on either side of the log too, where nothing must be found.
 		index := max(first, 10) - 10 + r.Uint64N(last-first+20)
 		v.state.Lock()
 		mark, there := m.logs[index]
@@ -257,6 +275,8 @@ func (v *raftVictim) look(r *rand.Rand) error {
 		// A peer may go on answering the entries before the first one until it is opened again: raft does not ask for them.
 		asked := !v.peer || index >= m.first
 		before := v.moves
+
+		// The store is read without the lock, so that the writer goes on meanwhile.
 		v.state.Unlock()
 		var l raft.Log
 		err := v.store.GetLog(index, &l)
@@ -298,10 +318,13 @@ func (v *raftVictim) look(r *rand.Rand) error {
 	}
 	v.state.Lock()
 	defer v.state.Unlock()
+
+	// Bounds that were read while the model moved may be of either state.
 	if busy == 0 && moves == v.moves && (gotFirst != first || gotLast != last) {
 		v.wrong("the log says it is from index %d to %d, and is from %d to %d", gotFirst, gotLast, first, last)
 	}
 
+	// A term that is being set may be read already.
 	most := m.stable[raftTerm].n
 	for _, o := range v.busy {
 		if o.key == raftTerm {
@@ -321,6 +344,7 @@ const (
 	entryCommit = "commit"
 )
 
+// raftRead opens the store and tells all that is in it.
 func raftRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	store, closeStore, err := openRaft(c.spec, e)
 	if err != nil {
@@ -381,12 +405,16 @@ func raftAll(store contender.RaftStore, wrong func(format string, args ...any)) 
 			}
 		}
 	}
+
+	// A damaged bound would make the walk over the indexes endless.
 	if last-first > raftLongest {
 		wrong("the log says it is from index %d to %d", first, last)
 		return found, nil
 	}
 
 	var l raft.Log
+
+	// It looks around the log too: an entry that was deleted must not be found again.
 	for index := max(first, raftAround) - raftAround; index <= last+raftAround; index++ {
 		l = raft.Log{}
 		switch err := store.GetLog(index, &l); {
@@ -411,6 +439,7 @@ func raftNames() []string {
 	return names
 }
 
+// tracks reports whether a store keeps the commit index.
 func tracks(store contender.RaftStore) bool {
 	_, ok := store.(tracking)
 	return ok
@@ -444,11 +473,14 @@ func storedKey(store contender.RaftStore, key string) (commits.Found, error) {
 	return commits.NewFound(key, value), err
 }
 
+// uintEntry describes a key that holds a number.
 func uintEntry(key string, n uint64) commits.Found { return commits.Found{Key: key, N: n, Len: 8} }
 
 // logEntry describes what is at an index; its digest covers all fields.
 func logEntry(index uint64, l *raft.Log) commits.Found {
 	e := commits.NewFound(fmt.Sprintf("l/%d", index), l.Data)
+
+	// An entry too short to name its operation has it in the time.
 	if len(l.Data) < commits.HeaderSize {
 		e.N, e.Gen = uint64(l.AppendedAt.Unix()), uint32(l.AppendedAt.Nanosecond())
 	}

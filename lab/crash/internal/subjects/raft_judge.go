@@ -42,9 +42,13 @@ func raftJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 		v commits.Verdict
 	)
 	f := raftSort(&v, found)
+
+	// What no operation can have written is told by itself, and is not compared with the states.
 	seen := f.knownOnly(&v, h)
 	m := &raftMatch{h: h, f: f, seen: seen}
 	raftFold(h, h.Issued, m.begin, m.visit)
+
+	// No state of the history is what is there. The one that differs least says which operations to blame.
 	if !m.matches {
 		v.Last = m.best
 		raftBlame(&v, h, f)
@@ -94,6 +98,8 @@ func raftSort(v *commits.Verdict, found []commits.Found) *raftFound {
 			v.Find(commits.Wrong, "%v is there twice", e)
 		}
 	}
+
+	// The bounds that the store tells must be those of the entries that were read.
 	var low, high uint64
 	if len(f.logs) > 0 {
 		indexes := slices.Sorted(maps.Keys(f.logs))
@@ -123,6 +129,7 @@ func (f *raftFound) knownOnly(v *commits.Verdict, h *protocol.History) (seen uin
 	}
 	raftFold(h, h.Issued, func(s *raftState) {
 		s.onLog = func(index uint64, _, now raftMark) {
+			// Each operation that ever wrote this index is compared; one that fits is enough.
 			if e, ok := f.logs[index]; ok && sameMark(now, f.log(index)) {
 				compare(e, logEntry(index, p.raftLog(index, now)), now.n, func() { goodLogs[index] = true })
 			}
@@ -180,14 +187,18 @@ type raftMatch struct {
 	least   int
 }
 
+// begin counts all that was found as differing from the empty state, and follows the changes from there.
 func (m *raftMatch) begin(s *raftState) {
 	m.differ = len(m.f.logs) + len(m.f.keys)
 	s.onLog = func(index uint64, old, now raftMark) { m.change(m.f.log(index), old, now) }
 	s.onKey = func(key string, old, now raftMark) { m.change(m.f.key(key), old, now) }
+
+	// More than any state can differ, so the first one that is compared is taken.
 	m.least = m.differ + 1<<20
 	m.compare(s, 0, protocol.Span{})
 }
 
+// change moves the count by one index or key: comparing each state as a whole would take its size times the history.
 func (m *raftMatch) change(found, old, now raftMark) {
 	if !sameMark(found, old) {
 		m.differ--
@@ -199,6 +210,7 @@ func (m *raftMatch) change(found, old, now raftMark) {
 
 // compare enters the state after number n, without those of skipped.
 func (m *raftMatch) compare(s *raftState, n uint64, skipped protocol.Span) {
+	// Something of a later operation is there, so the store cannot be in this state.
 	if n < m.seen {
 		return
 	}
@@ -206,6 +218,8 @@ func (m *raftMatch) compare(s *raftState, n uint64, skipped protocol.Span) {
 	if m.f.tracked && s.committed() != m.f.commit {
 		differ++
 	}
+
+	// The last state that fits is kept: of those that are alike it explains most acknowledgements.
 	if differ == 0 {
 		m.matches, m.at, m.skipped = true, n, skipped
 	}
@@ -214,12 +228,14 @@ func (m *raftMatch) compare(s *raftState, n uint64, skipped protocol.Span) {
 	}
 }
 
+// visit compares the state after each whole operation, with and without a deletion that ran concurrently.
 func (m *raftMatch) visit(s *raftState, o, concurrent *raftOp, n uint64) {
 	if n != o.end() {
 		return // each call is there whole, or not at all
 	}
 	if concurrent != nil {
-		// The deletion may not have happened, though what ran concurrently is done.
+		// The deletion may not have happened, though what ran concurrently is done. The state is moved there and back
+		// again, which costs less than a copy.
 		s.undo(concurrent)
 		m.compare(s, n, protocol.Span{From: concurrent.n, To: concurrent.end()})
 
@@ -233,6 +249,8 @@ func (m *raftMatch) visit(s *raftState, o, concurrent *raftOp, n uint64) {
 // raftBlame finds the operations up to v.Last of which something is missing, and says of each whether all of it is.
 func raftBlame(v *commits.Verdict, h *protocol.History, f *raftFound) {
 	var ops []*raftOp
+
+	// Operations are in order of their numbers, and the last one is taken for all above.
 	opOf := func(n uint64) *raftOp { // n is not above v.Last
 		return ops[sort.Search(len(ops)-1, func(i int) bool { return ops[i].end() >= n })]
 	}
@@ -257,6 +275,7 @@ func raftBlame(v *commits.Verdict, h *protocol.History, f *raftFound) {
 	var p commits.Parts
 	blame := func(n uint64, format string, args ...any) { p.Missing(opOf(n).n, format, args...) }
 
+	// Sorted, so that the same damage always gives the same text.
 	for _, index := range slices.Sorted(maps.Keys(s.logs)) {
 		switch want, got := s.logs[index], f.log(index); {
 		case sameMark(want, got):

@@ -57,8 +57,10 @@ type raftOp struct {
 	concurrent bool       // the next operation is under way at the same time
 }
 
+// end is the last number of the operation.
 func (o *raftOp) end() uint64 { return o.n + o.size - 1 }
 
+// String says what the operation calls, for findings.
 func (o *raftOp) String() string {
 	switch o.kind {
 	case raftStore:
@@ -97,6 +99,7 @@ type raftState struct {
 	onKey func(key string, old, now raftMark)
 }
 
+// newRaftState is an empty store. Where its log begins is chosen by the seed.
 func newRaftState(p script, monotonic bool) *raftState {
 	return &raftState{p: p, monotonic: monotonic, logs: map[uint64]raftMark{}, stable: map[string]raftMark{},
 		base: 1 + commits.Mix(p.Seed, 79)%3*70}
@@ -105,6 +108,7 @@ func newRaftState(p script, monotonic bool) *raftState {
 // committed is the commit index that the store tells.
 func (s *raftState) committed() uint64 { return min(s.commit, s.last) }
 
+// put sets the entry at an index.
 func (s *raftState) put(index uint64, m raftMark) {
 	old := s.logs[index]
 	s.logs[index] = m
@@ -127,6 +131,7 @@ func (s *raftState) drop(index uint64) {
 	case len(s.logs) == 0:
 		s.first, s.last = 0, 0
 	case index == s.first:
+		// Indexes may be left out, so the next one that is there is looked for.
 		for s.first++; !there(s.first); s.first++ {
 		}
 	case index == s.last:
@@ -138,6 +143,7 @@ func (s *raftState) drop(index uint64) {
 	}
 }
 
+// set sets a key.
 func (s *raftState) set(key string, m raftMark) {
 	old := s.stable[key]
 	s.stable[key] = m
@@ -149,6 +155,8 @@ func (s *raftState) set(key string, m raftMark) {
 // step lets part i of an operation take effect.
 func (s *raftState) step(o *raftOp, i uint64) {
 	last := i == o.size-1
+
+	// Both hold for the operation right behind this one only.
 	s.candidate, s.concurrent = false, o.concurrent && last
 	switch o.kind {
 	case raftStore:
@@ -176,6 +184,7 @@ func (s *raftState) step(o *raftOp, i uint64) {
 
 // undo takes a deletion of the front back.
 func (s *raftState) undo(o *raftOp) {
+	// put moves the bounds back by itself.
 	for i, index := range o.removed {
 		s.put(index, o.old[i])
 	}
@@ -183,6 +192,7 @@ func (s *raftState) undo(o *raftOp) {
 
 // raftOp makes the operation that begins at number n of a generation, in a state.
 func (p script) raftOp(gen uint32, n uint64, s *raftState) raftOp {
+	// The order of the draws is part of what a seed means: a judge must draw the same.
 	r := p.Random(gen, n)
 	o := raftOp{n: n, gen: gen, size: 1}
 	count, term, lastTerm := len(s.logs), s.stable[raftTerm].n, s.logs[s.last].term
@@ -190,11 +200,14 @@ func (p script) raftOp(gen uint32, n uint64, s *raftState) raftOp {
 	// late: another leader's entries take the place of the last ones.
 	late := count > 1 && s.last > max(s.floor, s.first)
 	what := r.IntN(100)
+
+	// What runs beside a deletion of the front must not touch the same entries.
 	if s.concurrent {
 		what = 30 + r.IntN(70)
 	}
 
 	switch {
+	// raft sets the term of a vote and then its candidate, with nothing in between.
 	case s.candidate:
 		o.kind, o.key = raftSet, raftCandidate
 	case term == 0:
@@ -204,13 +217,19 @@ func (p script) raftOp(gen uint32, n uint64, s *raftState) raftOp {
 	case what < 6 && count > 20:
 		o.front(s, 1+r.IntN(count*3/4))
 		o.concurrent = r.IntN(2) == 0
+
+	// Entries are overwritten by a leader of a later term only, so the term is raised first.
 	case what < 16 && late && term == lastTerm && !s.concurrent:
 		raise()
 	case what < 16 && late:
 		o.back(s, s.last-r.Uint64N(min(s.last-max(s.floor, s.first), 40)))
+
+	// All is deleted, as when a snapshot from a leader replaces the log, which then begins at base.
 	case what < 18 && count > 0:
 		o.front(s, count)
 		o.base = s.last + 1 + r.Uint64N(raftGap)
+
+	// A gap is what follows when a snapshot was taken from a leader and the log kept.
 	case what < 20 && count > 0 && !s.monotonic:
 		gap := r.Uint64N(raftGap)
 		if r.IntN(4) == 0 {
@@ -237,6 +256,7 @@ func (p script) raftOp(gen uint32, n uint64, s *raftState) raftOp {
 
 // store makes it one that stores entries from an index on.
 func (o *raftOp) store(s *raftState, r *rand.Rand, from uint64) {
+	// Most stores are of one entry, and a few of many, as raft makes them.
 	o.kind, o.from, o.term = raftStore, from, s.stable[raftTerm].n
 	most := [...]int{1, 1, 1, 1, 1, 4, 4, 8, 16, raftBatch}[r.IntN(10)]
 	o.size = 1 + r.Uint64N(uint64(most))
@@ -244,6 +264,8 @@ func (o *raftOp) store(s *raftState, r *rand.Rand, from uint64) {
 	switch {
 	case len(s.logs) == 0:
 		o.commit = s.base - 1 // what the log begins after is in a snapshot
+
+	// An index below what was committed before is never staged.
 	case s.last >= s.floor && r.IntN(2) == 0:
 		o.commit = s.floor + r.Uint64N(s.last-s.floor+1)
 	}
@@ -253,6 +275,8 @@ func (o *raftOp) store(s *raftState, r *rand.Rand, from uint64) {
 // front makes it one that deletes the first n entries: a snapshot holds them.
 func (o *raftOp) front(s *raftState, n int) {
 	o.kind, o.from = raftFront, s.first
+
+	// Gaps are passed over: n counts entries that are there.
 	for index := s.first; len(o.removed) < n; index++ {
 		o.remove(s, index)
 	}
@@ -263,11 +287,14 @@ func (o *raftOp) front(s *raftState, n int) {
 // back makes it one that deletes the entries from an index above the first one on.
 func (o *raftOp) back(s *raftState, from uint64) {
 	o.kind, o.from, o.to = raftBack, from, s.last
+
+	// From the end on: the model can only drop the first or the last entry.
 	for index := s.last; index >= from; index-- {
 		o.remove(s, index)
 	}
 }
 
+// remove adds an index to those that are deleted, if something is there. What was there is noted for undo.
 func (o *raftOp) remove(s *raftState, index uint64) {
 	if m, ok := s.logs[index]; ok {
 		o.removed, o.old = append(o.removed, index), append(o.old, m)
@@ -295,6 +322,8 @@ func (p script) raftLog(index uint64, m raftMark) *raft.Log {
 	case what < 10:
 		l.AppendedAt = time.Time{}
 	}
+
+	// Large entries are rare, and so are written beside small ones.
 	if m.n%8 == 0 && r.IntN(12) == 0 {
 		size += r.IntN(raftLargest - size)
 	}
@@ -327,13 +356,19 @@ func raftFold(
 	}
 
 	var concurrent *raftOp
+
 	for n := uint64(1); n <= upto; {
 		gen, end := h.Part(n)
+
+		// What the operation is depends on the state, so the fold makes each again as the victim has made it.
 		o := s.p.raftOp(gen, n, s)
+
+		// A crash lies between the two: nothing ran beside the deletion.
 		if concurrent != nil && concurrent.gen != gen {
 			concurrent = nil
 		}
 
+		// A crash may have ended the generation in the middle of an operation.
 		last := min(o.end(), end, upto)
 		for i := n; i <= last; i++ {
 			s.step(&o, i-n)
@@ -341,6 +376,8 @@ func raftFold(
 				visit(s, &o, concurrent, i)
 			}
 		}
+
+		// The judge has found that this deletion did not happen; its entries are put back.
 		if concurrent != nil {
 			if slices.Contains(h.Skipped, protocol.Span{From: concurrent.n, To: concurrent.end()}) {
 				s.undo(concurrent)

@@ -23,6 +23,7 @@ func batchesOf(seed uint64, single bool) script {
 	return s
 }
 
+// scriptOf is the script of a seed. Whether it has large values is chosen once for a history.
 func scriptOf(seed uint64) script {
 	return script{Script: commits.Script{Seed: seed, Large: int(commits.Mix(seed, 77) % 3), Keep: kept}}
 }

@@ -60,32 +60,20 @@ func serveWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
 	d, err := data.Open(e, data.Options{Level: w.spec.Level, Logger: logger})
 	if err != nil {
-		if w.refused(err) {
-			return nil
-		}
-
-		return fmt.Errorf("opening the data: %w", err)
+		return w.failure(err, "opening the data")
 	}
-	defer func() {
-		if closeErr := d.Close(); closeErr != nil && !w.refused(closeErr) {
-			err = errors.Join(err, fmt.Errorf("closing the data: %w", closeErr))
-		}
-	}()
-	if err := d.Messages().SetToken(context.Background(), message.Default, serveToken); err != nil {
-		if w.refused(err) {
-			return nil
-		}
 
-		return fmt.Errorf("setting the token: %w", err)
+	// Closed after the server has stopped: its requests use the stores.
+	defer func() { err = errors.Join(err, w.failure(d.Close(), "closing the data")) }()
+	if err := d.Tokens().SetOwn(context.Background(), message.Default, serveToken); err != nil {
+		return w.failure(err, "setting the token")
 	}
 	s, err := server.New(d, server.Options{Logger: logger})
 	if err != nil {
-		if w.refused(err) {
-			return nil
-		}
-
-		return fmt.Errorf("making the server: %w", err)
+		return w.failure(err, "making the server")
 	}
+
+	// The port is the system's choice, and the supervisor is told of it when requests can be answered.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -101,6 +89,7 @@ func serveWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	case <-stop:
 	}
 
+	// Requests that are under way end first, as when an operator stops a server.
 	ctx, cancel := context.WithTimeout(context.Background(), serveStop)
 	defer cancel()
 	if err := s.Stop(ctx); err != nil {
@@ -119,8 +108,10 @@ type namedLevel struct {
 	level holdfast.Level // 0: there was none
 }
 
+// namedKey is the key of a namedLevel in a context.
 type namedKey struct{}
 
+// weakest is the weakest level that an answer has named, 0 if there was none.
 func (n *namedLevel) weakest() holdfast.Level {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -133,6 +124,7 @@ type levelTransport struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
 func (t levelTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	// Reads, and requests of no operation, go through as they are.
 	named, ok := r.Context().Value(namedKey{}).(*namedLevel)
 	if !ok || r.Method == http.MethodGet {
 		return t.next.RoundTrip(r)
@@ -142,6 +134,8 @@ func (t levelTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set(api.HeaderLevel, named.asked.String())
 	answer, err := t.next.RoundTrip(r)
+
+	// Only an answer that says yes promises something.
 	if err != nil || answer.StatusCode/100 != 2 {
 		return answer, err
 	}
@@ -150,6 +144,8 @@ func (t levelTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		named.wrong("%s %s asked for level %v, and its answer names %q", r.Method, r.URL.Path, named.asked,
 			answer.Header.Get(api.HeaderLevel))
 	}
+
+	// An operation may make several requests at once. What it has is as strong as the weakest of them.
 	named.mu.Lock()
 	defer named.mu.Unlock()
 	if named.level == 0 || level < named.level {
@@ -166,6 +162,7 @@ func (subject Subject) Clients(s protocol.Spec, c holdfast.Capabilities, t *prot
 	w := &worker{spec: s, report: t, next: s.From, began: time.Now()}
 	w.highest.Store(s.From - 1)
 
+	// Followers go on where the last run of the clients had come to.
 	for i := range w.followed {
 		w.followed[i].Store(s.Followed[i])
 	}
@@ -194,6 +191,8 @@ func (subject Subject) Serves() bool { return subject.clients != nil }
 func serveClients(ctx context.Context, w *worker, caps holdfast.Capabilities, address string) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+
+	// The first failure ends all clients of this server. What fails after that is a consequence.
 	w.fatal = func(err error) {
 		if ctx.Err() == nil {
 			w.report.Failed(err)
@@ -203,6 +202,8 @@ func serveClients(ctx context.Context, w *worker, caps holdfast.Capabilities, ad
 
 	transport := &http.Transport{MaxIdleConnsPerHost: w.spec.Writers}
 	defer transport.CloseIdleConnections()
+
+	// The client must not try again by itself: each request is one operation of the history.
 	c, err := client.New(address, client.Options{Token: serveToken, Retry: -1, Timeout: time.Minute,
 		HTTP: &http.Client{Transport: levelTransport{transport}}, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
@@ -246,10 +247,13 @@ func (s *servedClient) asking(ctx context.Context, n uint64) (context.Context, *
 func (s *servedClient) excused(ctx context.Context, err error) bool {
 	var refusal *client.Error
 	switch {
+	// The server is gone, and what it said last does not matter.
 	case ctx.Err() != nil:
 		return true
 	case !errors.As(err, &refusal):
 		return false
+
+	// No answer came, or the server is stopping. The pause keeps clients from asking a dead server without end.
 	case refusal.Status == 0, !s.spec.Failing && errors.Is(err, client.ErrUnavailable):
 		s.rest(ctx.Done(), time.Millisecond)
 		return true
@@ -275,6 +279,8 @@ func (s *servedClient) messages(ctx context.Context, group *sync.WaitGroup, give
 				asking, named := s.asking(ctx, c.n)
 				c.named = named
 				err := v.do(asking, c)
+
+				// Finished before anything else can fail: others wait for it.
 				v.finish(c, err)
 				if err == nil && c.n%8 == 5 {
 					s.awaitFollower(ctx, c)
@@ -319,7 +325,8 @@ func (s *servedClient) connect(ctx context.Context, v *messageVictim, i int) err
 	}
 	r.Header.Set("Authorization", "Bearer "+serveToken)
 
-	// As a browser does: it says what it has seen, and what follows must come once and without a gap.
+	// As a browser does: it says what it has seen, and what follows must come once and without a gap. The header has the
+	// position to go on from, which is one behind the last that was seen.
 	if last := at.Load(); last > 0 {
 		r.Header.Set(api.HeaderLastEventID, strconv.FormatUint(last+1, 10))
 	}
@@ -335,6 +342,7 @@ func (s *servedClient) connect(ctx context.Context, v *messageVictim, i int) err
 	case answer.StatusCode != http.StatusOK:
 		return fmt.Errorf("behind %d: status %s", at.Load(), answer.Status)
 	}
+
 	lines, shown := bufio.NewReader(answer.Body), uint64(0)
 	begun := at.Load() > 0 // what is shown first may be in the middle of an operation
 
@@ -344,6 +352,8 @@ func (s *servedClient) connect(ctx context.Context, v *messageVictim, i int) err
 			return nil
 		}
 		name, text, _ := bytes.Cut(line, []byte(": "))
+
+		// Other lines are of the framing: ids, comments that keep the connection alive, blank ones.
 		if string(name) != "data" {
 			continue
 		}
@@ -399,6 +409,7 @@ var shownWithin = func(path string) time.Duration { return time.Minute }
 // awaitFollower waits until who follows what an operation wrote was shown it.
 func (s *servedClient) awaitFollower(ctx context.Context, c *messageCall) {
 	for i, f := range servedFollowers {
+		// Where failures are made, a follower may be cut off for longer than any limit.
 		if f.space != c.space || c.deletes || s.spec.Failing {
 			continue
 		}
@@ -420,6 +431,8 @@ func (s *servedClient) awaitFollower(ctx context.Context, c *messageCall) {
 // tasks works on tasks.
 func (s *servedClient) tasks(ctx context.Context, group *sync.WaitGroup, given holdfast.Level) {
 	tasks := servedTasks{s.client.Namespace(message.Default).Tasks()}
+
+	// It is set anew on each server; the second time it changes nothing.
 	if err := tasks.SetQueue(ctx, taskQueues[1], taskLimits); err != nil && !s.excused(ctx, err) {
 		s.fatal(fmt.Errorf("setting limits: %w", err))
 		return
@@ -486,6 +499,7 @@ func (v *messageVictim) append(ctx context.Context, c *messageCall) error {
 				if conflict.Actual <= conflict.Expected {
 					v.wrong("%v expected position %d, and was told of position %d, an earlier one", c, conflict.Expected,
 						conflict.Actual)
+					return r, err // it could go on for ever
 				}
 				last = conflict.Actual
 			}
@@ -523,6 +537,8 @@ type servedMessages struct{ client *client.Client }
 func (s *servedMessages) namespace(ctx context.Context, i int) (messageSpaceOf, error) {
 	id := messageSpaces[i]
 	n := servedSpace{s.client.Namespace(id), s.client}
+
+	// The default namespace is always there. Another client may make this one, or delete it, at the same time.
 	for i > 0 {
 		_, err := n.Info(ctx)
 		if !errors.Is(err, message.ErrNoNamespace) {
@@ -544,6 +560,7 @@ type servedSpace struct {
 	client *client.Client
 }
 
+// writeAll writes to several streams in one transaction over HTTP.
 func (n servedSpace) writeAll(ctx context.Context, writes []streamWrite) ([]message.Result, error) {
 	results := make([]*message.Result, len(writes))
 	err := n.client.Update(ctx, func(tx *client.Tx) error {
@@ -580,12 +597,14 @@ func (s *servedMessages) Info(ctx context.Context, id string) (message.Info, err
 // servedTasks is the store of tasks behind a server. Its marks are tasks, of a queue of their own.
 type servedTasks struct{ *client.Tasks }
 
+// with adds the mark as a task that nobody claims.
 func (m mark) with(specs []task.Spec) []task.Spec {
 	return append(slices.Clip(specs), task.Spec{ID: m.key, Queue: taskMarks, Kind: "mark", Payload: m.value})
 }
 
 // EnqueueMarked implements [taskStore].
 func (s servedTasks) EnqueueMarked(ctx context.Context, m mark, specs ...task.Spec) ([]task.Result, error) {
+	// The mark comes last, and its result is none of the caller's.
 	results, err := s.Enqueue(ctx, m.with(specs)...)
 	return results[:min(len(results), len(specs))], err
 }
@@ -605,6 +624,8 @@ func serveRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	if err := messageRead(c, e, emit); err != nil {
 		return err
 	}
+
+	// Opening a log would make it, and reading must not change what is there.
 	if _, err := event.Describe(e, servedLog); err != nil {
 		if errors.Is(err, holdfast.ErrNotFound) {
 			return nil // nothing was appended
@@ -643,6 +664,7 @@ func serveRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	return errors.Join(read(), log.Close())
 }
 
+// serveJudge judges a history as that of the messages or the tasks that its clients work on.
 func serveJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 	if servesTasks(h.Seed) {
 		return taskJudge(h, found)

@@ -93,6 +93,7 @@ func (s ownTasks) CompleteMarked(ctx context.Context, l task.Lease, m mark, then
 	return results, err
 }
 
+// marked does f and sets the mark in one transaction, so that a crash leaves both or neither.
 func (s ownTasks) marked(ctx context.Context, m mark, f func(s task.Tx) error) error {
 	return s.db.Update(ctx, func(tx *kv.Tx) error {
 		if err := f(s.In(tx)); err != nil {
@@ -102,26 +103,22 @@ func (s ownTasks) marked(ctx context.Context, m mark, f func(s task.Tx) error) e
 	})
 }
 
+// newTaskVictim works on a store that is open, in the victim or behind a server.
 func newTaskVictim(w *worker, s taskStore, given holdfast.Level) *taskVictim {
 	return &taskVictim{concurrent: newConcurrent(w, scriptOf(w.spec.Seed), given), store: s, held: map[string]uint64{},
 		ended: map[string]int{}}
 }
 
+// taskWork works through several writers until stop is closed.
 func taskWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	s, err := openTasks(e, task.Options{Level: w.spec.Level})
 	if err != nil {
-		if w.refused(err) {
-			return nil
-		}
-
-		return fmt.Errorf("opening the store: %w", err)
+		return w.failure(err, "opening the store")
 	}
-	defer func() {
-		if closeErr := s.Close(); closeErr != nil && !w.refused(closeErr) {
-			err = errors.Join(err, fmt.Errorf("closing the store: %w", closeErr))
-		}
-	}()
+	defer func() { err = errors.Join(err, w.failure(s.Close(), "closing the store")) }()
 	ctx := context.Background()
+
+	// The limits are set again at every opening, which changes nothing after the first.
 	if err := s.SetQueue(ctx, taskQueues[1], taskLimits); err != nil && !w.refused(err) {
 		return fmt.Errorf("setting limits: %w", err)
 	}
@@ -135,6 +132,7 @@ func taskWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 				o := v.begin()
 				err := v.do(ctx, o)
 				if err == nil {
+					// The acknowledgement is told before the operation ends, so that later ones count as later.
 					v.acked(o.n, v.given)
 				}
 				v.finish(o.n, err)
@@ -171,6 +169,7 @@ func (v *taskVictim) mark(o *taskOp, kind taskKind, id string) mark {
 	return mark{key, v.script.Value(nil, key, commits.Written{N: o.n, Gen: o.gen, Size: commits.HeaderSize + 10})}
 }
 
+// do does an operation. One that finds no task to claim enqueues instead, so that tasks never run out.
 func (v *taskVictim) do(ctx context.Context, o *taskOp) error {
 	if o.kind == taskEnqueue {
 		return v.enqueue(ctx, o)
@@ -201,6 +200,8 @@ func (v *taskVictim) enqueue(ctx context.Context, o *taskOp) error {
 	return nil
 }
 
+// enqueued checks the results of tasks that were enqueued: one with a unique text may be answered with another that
+// has it.
 func (v *taskVictim) enqueued(o *taskOp, specs []task.Spec, results []task.Result) {
 	for i, r := range results {
 		if r.ID != specs[i].ID && (!r.Existing || specs[i].Unique == "") {
@@ -219,6 +220,8 @@ func (v *taskVictim) claim(ctx context.Context, o *taskOp) (l task.Lease, ok boo
 	case taskForget:
 		c.Lease = time.Millisecond
 	}
+
+	// Counted before the claim: what was completed by then must not be given out.
 	v.state.Lock()
 	ended := len(v.ended)
 	v.state.Unlock()
@@ -227,6 +230,7 @@ func (v *taskVictim) claim(ctx context.Context, o *taskOp) (l task.Lease, ok boo
 		return l, false, err
 	}
 	l = leases[0]
+
 	v.state.Lock()
 	defer v.state.Unlock()
 	if !v.known(l.Task) {
@@ -289,6 +293,7 @@ func (v *taskVictim) settle(ctx context.Context, o *taskOp, l task.Lease) error 
 	case taskComplete:
 		return v.complete(ctx, o, l)
 	default:
+		// Released first: as soon as the store knows of it, another operation may claim the task.
 		v.release(o, l)
 		f := task.Failure{Message: "by " + o.by()}
 		switch kind {
@@ -325,8 +330,13 @@ func (v *taskVictim) complete(ctx context.Context, o *taskOp, l task.Lease) erro
 	if o.enqueues {
 		then = v.script.specs(o)
 	}
+
+	// As in settle, before the store makes it free.
 	v.release(o, l)
 	results, err := v.store.CompleteMarked(ctx, l, v.mark(o, taskComplete, l.Task.ID), then...)
+
+	// The task was cancelled, or its lease has run out, before it was completed. The operation is done all the same, and
+	// its mark says nothing of the task.
 	if errors.Is(err, task.ErrCancelled) || errors.Is(err, task.ErrLeaseLost) && o.kind == taskForget {
 		return v.done(ctx, o, taskSnooze, l.Task.ID)
 	}
@@ -336,6 +346,8 @@ func (v *taskVictim) complete(ctx context.Context, o *taskOp, l task.Lease) erro
 	v.enqueued(o, then, results)
 	v.state.Lock()
 	defer v.state.Unlock()
+
+	// The number says how many were completed before, which tells claims that were begun earlier from later ones.
 	v.ended[l.Task.ID] = len(v.ended)
 
 	return nil
@@ -358,11 +370,14 @@ func (v *taskVictim) cancel(ctx context.Context, o *taskOp) error {
 	if old := v.script.task(gen, o.cancels); old.brief || old.queue == taskHeld { // which is to stay, or not to
 		return v.enqueue(ctx, o)
 	}
+
+	// Whoever holds it loses it with that.
 	v.state.Lock()
 	delete(v.held, id)
 	v.state.Unlock()
 
 	switch err := v.store.Cancel(ctx, id); {
+	// It was never enqueued, or is finished. The mark says nothing of it then.
 	case errors.Is(err, holdfast.ErrNotFound), errors.Is(err, task.ErrState):
 		kind = taskSnooze
 	case err != nil:
@@ -372,12 +387,14 @@ func (v *taskVictim) cancel(ctx context.Context, o *taskOp) error {
 	return v.done(ctx, o, kind, id)
 }
 
+// taskRead examines the store, and tells the marks and all tasks.
 func taskRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	examinations, err := task.Examine(e)
 	if err != nil {
 		return fmt.Errorf("examining: %w", err)
 	}
 
+	// Examine looks at the keys themselves, before opening changes any of them.
 	for _, x := range examinations {
 		for _, problem := range x.Problems {
 			c.wrong("examined: %s", problem)
@@ -396,6 +413,7 @@ func taskRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 		return nil
 	})
 	if err == nil {
+		// What was due by now is moved, so that the state of a task does not depend on when it is looked at.
 		err = s.Tick(context.Background())
 	}
 	if err == nil {
@@ -429,6 +447,8 @@ func taskList(c *check, s *task.Store, emit func(commits.Found)) error {
 					entries = append(entries, commits.NewFound(t.ID, t.Payload))
 					continue
 				}
+
+				// Of tasks that are not finished, no two may have the same unique text.
 				if other := uniques[t.Unique]; t.Unique != "" && !t.State.Finished() {
 					if uniques[t.Unique] = t.ID; other != "" && other != t.ID {
 						c.wrong("tasks %s and %s have the same unique text", other, t.ID)

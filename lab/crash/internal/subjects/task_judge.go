@@ -36,6 +36,7 @@ func taskJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 		j.sort(e)
 	}
 
+	// In the order of the numbers, so that the same damage always gives the same text.
 	for _, n := range slices.Sorted(maps.Keys(j.marks)) {
 		o := j.p.task(h.Generation(n), n)
 		j.compare(&o, j.marks[n])
@@ -69,6 +70,7 @@ func (j *taskJudging) sort(e commits.Found) {
 		j.v.Find(commits.Wrong, "%v: a crash had undone that operation", e)
 		return
 	}
+
 	o := j.p.task(e.Gen, e.N)
 	j.v.Last = max(j.v.Last, e.N)
 	if marked {
@@ -86,6 +88,8 @@ func (j *taskJudging) sort(e commits.Found) {
 
 		return
 	}
+
+	// A task is compared without its state, which other operations have changed.
 	k := slices.IndexFunc(j.p.specs(&o), func(s task.Spec) bool { return s.ID == t.id })
 	_, twice := j.tasks[t.id]
 	if k < 0 || twice || e.Sum != taskDigest(j.p.specs(&o)[k]) {
@@ -117,6 +121,8 @@ func (j *taskJudging) compare(o *taskOp, fact taskFact) {
 		if there && j.spec(fact.id).Keep < 0 {
 			j.v.Find(commits.Wrong, "%v has completed task %s, which is not to be kept, and is there", o, fact.id)
 		}
+
+	// The kinds below end a task for good, so nothing that comes later can have changed it.
 	case taskCancel.String():
 		if !there || t.state != task.Cancelled.String() {
 			j.v.Find(commits.Wrong, "%v has cancelled task %s, which is %s", o, fact.id, of(t))
@@ -129,6 +135,8 @@ func (j *taskJudging) compare(o *taskOp, fact taskFact) {
 		if !there || t.state != task.Dead.String() {
 			j.v.Find(commits.Wrong, "%v has buried task %s, which is %s", o, fact.id, of(t))
 		}
+
+	// A task that has failed goes on, but keeps the reasons.
 	case taskFail.String():
 		if there && !strings.Contains(t.reasons, ","+by+",") {
 			j.v.Find(commits.Wrong, "%v has failed task %s, which does not say so: %s", o, fact.id, t.reasons)
@@ -155,6 +163,7 @@ func (j *taskJudging) follows(t taskFound) {
 		j.v.Find(commits.Torn, "task %s is completed, and the key that was set with that is not there", t.id)
 	}
 
+	// Tasks that were enqueued together stand or fall together, and those of a sequence begin in order.
 	for before := range k {
 		id := taskID(gen, n, before)
 		first, there := j.tasks[id]

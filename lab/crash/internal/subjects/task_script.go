@@ -25,6 +25,7 @@ const (
 
 var taskKinds = [...]string{"enqueue", "complete", "fail", "bury", "snooze", "forget", "hold", "cancel"}
 
+// String names the kind, as marks have it.
 func (k taskKind) String() string { return taskKinds[k] }
 
 var taskQueues = []string{"default", "limited", "held"}
@@ -51,6 +52,7 @@ type taskOp struct {
 	enqueues bool // completing another task
 }
 
+// String names the operation, for findings.
 func (o *taskOp) String() string { return fmt.Sprintf("operation %d (%v)", o.n, o.kind) }
 
 // by is whom the operation claims and fails tasks as.
@@ -58,6 +60,7 @@ func (o *taskOp) by() string { return fmt.Sprintf("%d-%d", o.gen, o.n) }
 
 // task makes operation n of a generation.
 func (p script) task(gen uint32, n uint64) taskOp {
+	// The order of the draws is part of what a seed means: the judge draws the same.
 	r := p.Random(gen, n)
 	o := taskOp{n: n, gen: gen, size: 1, queue: r.IntN(2)}
 	switch what := r.IntN(40); {
@@ -70,6 +73,8 @@ func (p script) task(gen uint32, n uint64) taskOp {
 		o.kind = taskHold
 	default:
 		o.kind = taskCancel
+
+		// One of the last sixty, which is often still waiting.
 		o.cancels = n - min(n, 1+r.Uint64N(60))
 	}
 
@@ -104,6 +109,7 @@ func taskOf(id string) (gen uint32, n uint64, k int, ok bool) {
 
 // specs makes the tasks that an operation enqueues.
 func (p script) specs(o *taskOp) (specs []task.Spec) {
+	// Another sequence than that of the operation itself, so that neither depends on how many draws the other makes.
 	r := p.Random(o.gen, ^o.n)
 	for k := range o.size {
 		id := taskID(o.gen, o.n, k)
@@ -121,6 +127,8 @@ func (p script) specs(o *taskOp) (specs []task.Spec) {
 			for before := range k {
 				s.After = append(s.After, taskID(o.gen, o.n, before))
 			}
+
+		// Four texts only, so that tasks often have the same one.
 		case o.shape == "unique":
 			s.Unique = fmt.Sprint("unique-", r.IntN(4))
 		case o.brief:
@@ -186,6 +194,7 @@ func taskDigest(s task.Spec) commits.Digest {
 // taskFound is a task in the words of its entry.
 type taskFound struct{ id, state, begun, worker, reasons string }
 
+// taskPlace takes the key of a task's entry apart.
 func taskPlace(key string) (t taskFound, ok bool) {
 	n, _ := fmt.Sscanf(key, "task %s %s %s %s %s", &t.id, &t.state, &t.begun, &t.worker, &t.reasons)
 	return t, n == 5

@@ -12,13 +12,15 @@ import (
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
+	"github.com/holdfastdb/holdfast/store/projection"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
 // Transaction is package kv with all stores in one database: each transaction writes to a bucket, a message stream, an
-// event log and tasks. A crash leaves all of it or nothing, in every one of them.
+// event log and tasks, and a projection follows the log. A crash leaves all of a transaction or nothing, in every one
+// of them, and of the view what the events up to its position make.
 var Transaction = Subject{
-	Name: "transaction", About: "transactions over a bucket, a message stream, an event log and tasks",
+	Name: "transaction", About: "transactions over a bucket, a message stream, an event log and tasks, and a view",
 	work: transactionWork, read: transactionRead, judge: transactionJudge,
 }
 
@@ -28,6 +30,7 @@ const (
 
 	transactionBucket  = "transactions"
 	transactionOffset  = "applied"
+	transactionView    = "view"
 	transactionStreams = 4
 	transactionTasks   = 64 // the last ones are kept, each of which but the last one is cancelled
 )
@@ -39,8 +42,10 @@ type transactionStores struct {
 	space *message.Namespace
 	log   *event.Store
 	tasks *task.Store
+	view  *projection.Projection[event.Event]
 }
 
+// openTransactions opens the database and the stores in it. After an error what was opened is closed.
 func openTransactions(e holdfast.Engine, level holdfast.Level) (s *transactionStores, err error) {
 	s = &transactionStores{}
 	if s.db, err = kv.Open(e, kv.Options{Level: level}); err != nil {
@@ -56,12 +61,17 @@ func openTransactions(e holdfast.Engine, level holdfast.Level) (s *transactionSt
 	if err == nil {
 		s.tasks, err = task.Open(s.db, task.Options{})
 	}
+	if err == nil {
+		s.view, err = projection.New(projection.Events(s.log), projection.Options{Name: transactionView, Batch: 8,
+			Retry: func(error) bool { return false }}, addToView)
+	}
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	return s, nil
 }
 
+// close closes the stores that are open. The engine stays open.
 func (s *transactionStores) close() (err error) {
 	if s.store != nil {
 		err = s.store.Close()
@@ -73,6 +83,66 @@ func (s *transactionStores) close() (err error) {
 		err = errors.Join(err, s.tasks.Close())
 	}
 	return err
+}
+
+// viewed is what the projection has added up of the events.
+type viewed struct{ Events, Sum uint64 }
+
+// viewKey is the only one of the view.
+const viewKey = "events"
+
+// addToView is the function of the projection. It refuses an event that does not follow the one before.
+func addToView(view *kv.Bucket, e event.Event) error {
+	v, err := projection.Get[viewed](view, viewKey)
+	if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
+		return err
+	}
+	if e.Position != v.Events+1 {
+		return fmt.Errorf("event %d is applied after %d others", e.Position, v.Events)
+	}
+	return projection.Set(view, viewKey, viewed{v.Events + 1, v.Sum + e.Position})
+}
+
+// checkView says what is wrong with the view: it is made of all events up to its position, of each once.
+func (s *transactionStores) checkView(c *check) error {
+	ctx := context.Background()
+	progress, err := s.view.Progress(ctx)
+	if errors.Is(err, holdfast.ErrCorrupt) || errors.Is(err, event.ErrAhead) {
+		c.wrong("the position of the view: %v", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return s.db.View(ctx, func(tx *kv.Tx) error {
+		v, err := projection.Get[viewed](s.view.View(tx), viewKey)
+		if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
+			return err
+		}
+		if last := max(progress.Next, 1) - 1; v.Events != last || v.Sum != last*(last+1)/2 {
+			c.wrong("the view has %d events, of the sum %d, and its position is %d", v.Events, v.Sum, last)
+		}
+		return nil
+	})
+}
+
+// follow runs the projection until stop is closed.
+func (s *transactionStores) follow(w *worker, stop <-chan struct{}) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	for !stopped(stop) {
+		if err := s.view.Run(ctx); err != nil && !w.refused(err) {
+			return fmt.Errorf("the projection: %w", err)
+		}
+	}
+	return nil
 }
 
 // What transaction n writes.
@@ -100,12 +170,16 @@ func (s *transactionStores) update(p script, gen uint32, n uint64) func(tx *kv.T
 		if err != nil {
 			return err
 		}
+
+		// Transactions run one after another, in the order in which they were submitted: the number proves it.
 		if number != n {
 			return fmt.Errorf("transaction %d has number %d", n, number)
 		}
 		if err := b.Put([]byte(transactionKey(n)), p.transaction(gen, n, "bucket")); err != nil {
 			return err
 		}
+
+		// Old keys go, so that the bucket does not grow with the history.
 		if n > kept {
 			if err := b.Delete([]byte(transactionKey(n - kept))); err != nil {
 				return err
@@ -114,6 +188,8 @@ func (s *transactionStores) update(p script, gen uint32, n uint64) func(tx *kv.T
 
 		stream := transactionStream(n)
 		space := s.space.In(tx)
+
+		// Read in the transaction, so it sees what all before it have written, durable or not.
 		version, err := space.Version(stream)
 		if err != nil {
 			return err
@@ -123,6 +199,8 @@ func (s *transactionStores) update(p script, gen uint32, n uint64) func(tx *kv.T
 		}
 
 		log := s.log.In(tx)
+
+		// The position of the event is the number of the transaction, or this fails.
 		if _, err := log.AppendAfter(n-1, event.Event{Type: "order", Data: p.transaction(gen, n, "event")}); err != nil {
 			return err
 		}
@@ -135,6 +213,8 @@ func (s *transactionStores) update(p script, gen uint32, n uint64) func(tx *kv.T
 			Payload: p.transaction(gen, n, "task")}); err != nil {
 			return err
 		}
+
+		// The task of the last transaction alone is waiting, which the judge checks.
 		if n > 1 {
 			err = tasks.Cancel(transactionTask(n - 1))
 		}
@@ -145,19 +225,13 @@ func (s *transactionStores) update(p script, gen uint32, n uint64) func(tx *kv.T
 	}
 }
 
+// transactionWork submits transactions through several writers until stop is closed.
 func transactionWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	s, err := openTransactions(e, w.spec.Level)
 	if err != nil {
-		if w.refused(err) {
-			return nil
-		}
-		return fmt.Errorf("opening the stores: %w", err)
+		return w.failure(err, "opening the stores")
 	}
-	defer func() {
-		if closeErr := s.close(); closeErr != nil && !w.refused(closeErr) {
-			err = errors.Join(err, fmt.Errorf("closing the stores: %w", closeErr))
-		}
-	}()
+	defer func() { err = errors.Join(err, w.failure(s.close(), "closing the stores")) }()
 	if last := s.log.Last(); last+1 != w.next && !w.spec.Failing {
 		// The stores are closed before they are opened again, or a check has seen what is there.
 		w.wrong("the log ends with position %d, and the last transaction was %d", last, w.next-1)
@@ -171,6 +245,8 @@ func transactionWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err er
 		w.start(&group, func() error {
 			for !stopped(stop) {
 				w.pace()
+
+				// The order of the numbers is that of the transactions, so number and submission are one step.
 				w.mu.Lock()
 				n := w.next
 				w.report.Send(protocol.TellIssued, n, 0)
@@ -181,6 +257,7 @@ func transactionWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err er
 				w.mu.Unlock()
 				w.spent.Add(1500)
 				if err == nil {
+					// Some are not waited for. They may be lost, but only together with all behind them.
 					if n%13 == 0 {
 						continue
 					}
@@ -196,6 +273,7 @@ func transactionWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err er
 			return nil
 		})
 	}
+	w.start(&group, func() error { return s.follow(w, stop) })
 	group.Wait()
 	return nil
 }
@@ -211,6 +289,7 @@ const (
 	placeOffset   = "offset"
 )
 
+// transactionRead opens the stores and tells all that is in them.
 func transactionRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	s, err := openTransactions(e, c.spec.Level)
 	if err != nil {
@@ -242,6 +321,7 @@ func (s *transactionStores) read(c *check, emit func(commits.Found)) error {
 	}); err != nil {
 		return err
 	}
+
 	for i := range uint64(transactionStreams) {
 		stream := transactionStream(i)
 		position := int64(0)
@@ -267,6 +347,9 @@ func (s *transactionStores) read(c *check, emit func(commits.Found)) error {
 		return err
 	}
 	tell(placeOffset, offset, "", nil)
+	if err := s.checkView(c); err != nil {
+		return err
+	}
 	tasks, _, err := s.tasks.List(ctx, task.Filter{Limit: 1000})
 	for _, t := range tasks {
 		var n uint64
@@ -300,6 +383,7 @@ func transactionJudge(h *protocol.History, found []commits.Found) protocol.Judge
 		v.Find(commits.Wrong, "something of transaction %d is there, and %d was the last that was begun", v.Last, h.Issued)
 	}
 
+	// Each transaction must be there in all places, with what it wrote, up to what later ones have deleted.
 	for n := uint64(1); n <= v.Last; n++ {
 		gen := h.Generation(n)
 		state := task.Cancelled
@@ -346,6 +430,8 @@ func transactionJudge(h *protocol.History, found []commits.Found) protocol.Judge
 			v.Find(commits.OutOfOrder, "transaction %d is not there, and %d is", n, v.Last)
 		}
 	}
+
+	// Both are written by every transaction, so they must be those of the last one.
 	for _, place := range []string{placeSequence, placeOffset} {
 		if last[place] != v.Last {
 			v.Find(commits.Torn, "the %s is that of transaction %d, and %d is the last one", place, last[place], v.Last)

@@ -2,6 +2,7 @@ package subjects
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -10,7 +11,9 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
+	"github.com/holdfastdb/holdfast/store/projection"
 )
 
 // TestTransactionJudge: what transactions leave passes, and whatever is changed in that is found out.
@@ -30,6 +33,9 @@ func TestTransactionJudge(t *testing.T) {
 		}
 		base.Issued = n
 		base.Promise(protocol.Ack{N: n, Batch: true, Level: holdfast.Process, At: time.Duration(n), Issued: n})
+	}
+	if err := s.view.CatchUp(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	if err := s.close(); err != nil {
 		t.Fatal(err)
@@ -99,6 +105,16 @@ func TestTransactionJudge(t *testing.T) {
 				t.Errorf("it says %.500q, want %q", says, test.says)
 			}
 		})
+	}
+	if s, err = openTransactions(e, holdfast.Memory); err != nil {
+		t.Fatal(err)
+	}
+	err = s.db.Update(t.Context(), func(tx *kv.Tx) error {
+		return projection.Set(s.view.View(tx), viewKey, viewed{last, last})
+	})
+	if err := errors.Join(err, s.checkView(c), s.close()); err != nil || len(c.said) != 1 ||
+		!strings.Contains(c.said[0], "the view has") {
+		t.Fatal(err, c.said)
 	}
 	var told bytes.Buffer // a victim that does not find what it has left says so
 	w := &worker{spec: protocol.Spec{Seed: seed, Level: holdfast.Memory}, report: protocol.NewReporter(&told), next: 2}

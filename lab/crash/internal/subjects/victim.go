@@ -61,11 +61,23 @@ func (w *worker) refused(err error) bool {
 	if w.errors.Add(1) <= maxRefused {
 		w.report.Refused(err)
 	}
+
+	// An engine that has stopped refuses at once, and the victim would spin.
 	time.Sleep(time.Millisecond)
 
 	return true
 }
 
+// failure is err of what was done, nil where it was made to fail. The error may be nil.
+func (w *worker) failure(err error, doing string) error {
+	if err == nil || w.refused(err) {
+		return nil
+	}
+
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// wrong tells of a breach that the victim itself saw.
 func (w *worker) wrong(format string, args ...any) { w.report.Wrong(format, args...) }
 
 // burst is what may be written before pace holds writers up.
@@ -106,6 +118,7 @@ func (w *worker) start(group *sync.WaitGroup, f func() error) {
 // one level must not depend on what comes after at a weaker one.
 func (w *worker) weaker(e holdfast.Engine) []holdfast.Level { return w.weakerOf(e.Capabilities()) }
 
+// weakerOf is weaker for an engine with these capabilities.
 func (w *worker) weakerOf(c holdfast.Capabilities) []holdfast.Level {
 	var list []holdfast.Level
 	for _, l := range holdfast.Levels() {
@@ -123,6 +136,7 @@ func (subject Subject) Victim(s protocol.Spec, t *protocol.Reporter, open func()
 	w.highest.Store(s.From - 1)
 
 	r := rand.New(rand.NewPCG(commits.Mix(s.Seed, 5), uint64(s.Gen)))
+
 	for {
 		t.Send(protocol.TellPhase, protocol.PhaseOpening, 0)
 		e, err := open()
@@ -137,6 +151,7 @@ func (subject Subject) Victim(s protocol.Spec, t *protocol.Reporter, open func()
 		if s.Waits {
 			e = timedEngine(e, t)
 		}
+
 		stop := make(chan struct{})
 		if s.Reopen > 0 {
 			time.AfterFunc(time.Duration(s.Reopen/2+r.Int64N(s.Reopen)), func() { close(stop) })
@@ -147,6 +162,7 @@ func (subject Subject) Victim(s protocol.Spec, t *protocol.Reporter, open func()
 		if err := w.session(subject, e, stop); err != nil {
 			return err
 		}
+
 		if s.Age > 0 {
 			if err := e.Sync(); err != nil {
 				return fmt.Errorf("sync: %w", err)
@@ -158,6 +174,7 @@ func (subject Subject) Victim(s protocol.Spec, t *protocol.Reporter, open func()
 		}
 		t.Send(protocol.TellPhase, protocol.PhaseClosing, 0)
 		if err := e.Close(); err != nil {
+			// Where failures are made, Close may fail too; the next opening then shows what is left.
 			if !w.refused(err) {
 				return fmt.Errorf("closing: %w", err)
 			}
@@ -202,6 +219,7 @@ func (w *worker) session(subject Subject, e holdfast.Engine, stop <-chan struct{
 		e.Capabilities().Strongest() > holdfast.Memory {
 		w.start(&side, func() error {
 			for w.rest(over, time.Duration(w.spec.SyncNow)) {
+				// Read before the sync, which covers everything up to there and perhaps more.
 				w.mu.Lock()
 				n := w.next - 1
 				w.mu.Unlock()
@@ -218,6 +236,8 @@ func (w *worker) session(subject Subject, e holdfast.Engine, stop <-chan struct{
 			return nil
 		})
 	}
+
+	// The work ends by itself when stop is closed. Only then do the others end, which call the open engine.
 	err := subject.work(w, e, stop)
 	close(over)
 	side.Wait()
@@ -232,6 +252,7 @@ type check struct {
 	said   []string // what is wrong, not yet told: no message may come between entries
 }
 
+// wrong notes what is wrong, to be told behind the entries.
 func (c *check) wrong(format string, args ...any) {
 	c.said = append(c.said, fmt.Sprintf(format, args...))
 }
@@ -265,6 +286,8 @@ func (subject Subject) Reread(s protocol.Spec, t *protocol.Reporter, open func()
 		return err
 	}
 	c := &check{spec: s, report: t}
+
+	// An engine that cannot be opened while reads fail has said so, which is honest.
 	if e, err := open(); err == nil {
 		subject.reread(c, e, want)
 		if !s.Leave {
@@ -294,6 +317,8 @@ func (subject Subject) Check(s protocol.Spec, t *protocol.Reporter, open func() 
 			return err
 		}
 		t.Send(protocol.TellComplete, 0, 0)
+
+		// The process then ends without closing, so that what an opening leaves is as after a kill.
 		if s.Leave && i == s.Opens-1 {
 			return nil
 		}

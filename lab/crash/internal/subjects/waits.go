@@ -2,13 +2,13 @@ package subjects
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"hash/maphash"
 	"math/bits"
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/wrapped"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/lab/internal/clock"
 )
@@ -16,7 +16,7 @@ import (
 // timed tells when each batch that must survive power loss was applied and acknowledged. It stands between the engine
 // and whatever works on it, a store or a server as well.
 type timed struct {
-	holdfast.Engine
+	wrapped.Engine
 	report *protocol.Reporter
 	given  map[holdfast.Level]holdfast.Level
 
@@ -27,8 +27,8 @@ type timed struct {
 
 // timedEngine times the batches of e.
 func timedEngine(e holdfast.Engine, report *protocol.Reporter) holdfast.Engine {
-	t := &timed{Engine: e, report: report, given: map[holdfast.Level]holdfast.Level{}, seed: maphash.MakeSeed(),
-		sets: map[uint64]bool{}}
+	t := &timed{Engine: wrapped.Engine{Engine: e}, report: report, given: map[holdfast.Level]holdfast.Level{},
+		seed: maphash.MakeSeed(), sets: map[uint64]bool{}}
 	for _, level := range holdfast.Levels() {
 		t.given[level] = e.Capabilities().Promise(level).Given
 	}
@@ -36,6 +36,7 @@ func timedEngine(e holdfast.Engine, report *protocol.Reporter) holdfast.Engine {
 	return t
 }
 
+// Apply applies a batch and begins its time, if it must survive power loss and surely changes something.
 func (t *timed) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	from := clock.Now() // before changes, see there
 	key, ok := t.changes(b)
@@ -71,27 +72,6 @@ func (t *timed) changes(b *holdfast.Batch) (key string, ok bool) {
 	}
 
 	return key, ok
-}
-
-func (t *timed) Compact(ctx context.Context, r holdfast.Range) error {
-	return holdfast.Compact(ctx, t.Engine, r)
-}
-
-func (t *timed) Verify(ctx context.Context) ([]error, error) { return holdfast.Verify(ctx, t.Engine) }
-
-func (t *timed) Checkpoint(ctx context.Context, dir string) error {
-	return holdfast.Checkpoint(ctx, t.Engine, dir)
-}
-
-// StoreOpened tells the engine below of a store that is opened in this one, until closed is called.
-func (t *timed) StoreOpened(what string) (closed func()) {
-	if below, ok := t.Engine.(interface {
-		StoreOpened(what string) (closed func())
-	}); ok {
-		return below.StoreOpened(what)
-	}
-
-	return func() {}
 }
 
 // timedReceipt tells of the first Wait that returns.

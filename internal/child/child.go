@@ -1,5 +1,5 @@
-// Package child starts the lab's own executable again, as a process that does one piece of work and may crash at it,
-// and is the other side of that in the process started.
+// Package child starts processes that end with this one, mostly its own executable again, which does one piece of work
+// and may crash at it. It is also the other side of that in the process started.
 //
 // The request is a line of JSON on the child's standard input, which stays open: its end is the end of the parent, and
 // then the child ends too. What the child tells goes to its standard output.
@@ -63,15 +63,17 @@ func Start(command []string, request any) (*Process, error) {
 	return p, nil
 }
 
-// StartProgram starts another program as a child. It gets an open standard input, and no request. [Process.Wait] must
-// follow.
+// StartProgram starts another program as a child. It gets an open standard input, and no request. What it says on its
+// standard error is kept if cmd sends that nowhere else. [Process.Wait] must follow.
 func StartProgram(cmd *exec.Cmd) (*Process, error) {
 	p := &Process{cmd: cmd, ended: make(chan struct{})}
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	tie(cmd.SysProcAttr)
-	p.cmd.Stderr = &p.stderr
+	if cmd.Stderr == nil {
+		cmd.Stderr = &p.stderr
+	}
 	p.cmd.WaitDelay = waitDelay
 	var err error
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {

@@ -1,4 +1,7 @@
-package kv
+// Package layers is for those who decide on the latest state of an engine that may not show it yet: what has been
+// written above the engine's state is kept in layers, and read through them. A layer is never changed, but replaced:
+// a copy of one is as it was, whatever is written later, and costs nothing.
+package layers
 
 import (
 	"bytes"
@@ -9,100 +12,90 @@ import (
 	"github.com/holdfastdb/holdfast/internal/treap"
 )
 
-// layer is what has been written above an engine's state: first the ranges are deleted, then the keys are set. A value
-// that is nil means that the key is deleted.
-type layer struct {
+// Layer is what has been written above a state: first the ranges are deleted, then the keys are set. A value that is
+// nil means that the key is deleted. The zero Layer is empty.
+type Layer struct {
 	keys *treap.Node[[]byte]
 	gone intervals.Union
 }
 
-func (l *layer) empty() bool { return l.keys == nil && len(l.gone) == 0 }
+func (l *Layer) empty() bool { return l.keys == nil && len(l.gone) == 0 }
 
-// set puts an operation on top. The layer keeps its slices.
-func (l *layer) set(op holdfast.Op) {
-	switch op.Kind {
-	case holdfast.KindSet:
-		l.keys = l.keys.Set(op.Key, op.Value, int64(len(op.Key)+len(op.Value)))
-	case holdfast.KindDelete:
-		l.keys = l.keys.Set(op.Key, nil, int64(len(op.Key)))
-	case holdfast.KindDeleteRange:
-		l.keys = l.keys.DeleteRange(op.Key, op.Value)
-		gone := slices.Clone(l.gone) // others may read it
-		gone.Add(op.Key, op.Value)
-		l.gone = gone
-	}
-}
-
-// cover puts another layer on top of l.
-func (l *layer) cover(top layer) {
-	for _, r := range top.gone {
-		l.set(holdfast.Op{Kind: holdfast.KindDeleteRange, Key: r.Lo, Value: r.Hi})
-	}
-	for all := top.keys.Walk(holdfast.Range{}); ; {
-		n := all.Next()
-		if n == nil {
-			return
-		}
-		l.keys = l.keys.Set(n.Key, n.Value, int64(len(n.Key)+len(n.Value)))
-	}
-}
-
-// take puts a batch on top, which must not change any more: the layer keeps its slices.
-func (l *layer) take(b *holdfast.Batch) {
+// Take puts a batch on top, which must not change any more: the layer keeps its slices.
+func (l *Layer) Take(b *holdfast.Batch) {
+	edit := treap.NewEdit()
 	for op := range b.Ops() {
-		l.set(op)
+		switch op.Kind {
+		case holdfast.KindSet, holdfast.KindDelete:
+			l.keys = l.keys.SetIn(edit, op.Key, op.Value, int64(len(op.Key)+len(op.Value)))
+		case holdfast.KindDeleteRange:
+			l.keys = l.keys.DeleteRange(op.Key, op.Value)
+			gone := slices.Clone(l.gone) // others may read it
+			gone.Add(op.Key, op.Value)
+			l.gone = gone
+		}
 	}
 }
 
 // get looks a key up. known means that the layer decides it; a nil value then means that it is not there.
-func (l *layer) get(key []byte) (value []byte, known bool) {
+func (l *Layer) get(key []byte) (value []byte, known bool) {
 	if value, ok := l.keys.Get(key); ok {
 		return value, true
 	}
 	return nil, l.gone.Has(key)
 }
 
-// pending is what has been applied and the engine may not show yet, in two layers: new takes what is applied, and old
+// Pending is what has been applied and the engine may not show yet, in two layers: new takes what is applied, and old
 // is complete. When the engine shows all of old, it is dropped and new takes its place. So what is kept was applied
 // during two waits at most, and dropping costs nothing.
-type pending struct {
-	old, new         layer
+type Pending struct {
+	old, new         Layer
 	oldLast, newLast uint64 // the last commit in old, and in either
 }
 
-// add adds what a transaction has written: a layer, and above it a batch, which must not change any more.
-func (p *pending) add(commit uint64, top layer, last *holdfast.Batch) {
-	p.new.cover(top)
-	p.new.take(last)
+// Add adds what a commit has written, in batches that must not change any more.
+func (p *Pending) Add(commit uint64, batches ...*holdfast.Batch) {
+	for _, b := range batches {
+		p.new.Take(b)
+	}
 	p.newLast = commit
 }
 
-// settled drops what the engine shows, which is everything up to a commit.
-func (p *pending) settled(commit uint64) {
+// Settled drops what the engine shows, which is everything up to a commit.
+func (p *Pending) Settled(commit uint64) {
 	switch {
 	case commit >= p.newLast:
-		*p = pending{}
+		*p = Pending{}
 	case commit >= p.oldLast:
-		*p = pending{old: p.new, oldLast: p.newLast, newLast: p.newLast}
+		*p = Pending{old: p.new, oldLast: p.newLast, newLast: p.newLast}
 	}
 }
 
-func (p *pending) size() int64 { return p.old.keys.Size() + p.new.keys.Size() }
+// most is how many bytes may be applied that the engine does not show yet.
+const most = 16 << 20
 
-// state is a state of the database: that of an engine or snapshot, with layers above it, the topmost first.
-type state struct {
-	below  holdfast.Reader
-	layers []layer
+// Full reports whether the engine has to show some before more is applied.
+func (p *Pending) Full() bool { return p.size() >= most }
+
+func (p *Pending) size() int64 { return p.old.keys.Size() + p.new.keys.Size() }
+
+// Above appends the layers of p as they are now, the topmost first.
+func (p *Pending) Above(layers []Layer) []Layer { return append(layers, p.new, p.old) }
+
+// State is a state of a database: that of an engine or snapshot, with layers above it, the topmost first.
+type State struct {
+	Below  holdfast.Reader
+	Layers []Layer
 }
 
-// get returns the value of a key, which is the caller's; nil if it is not there.
-func (s *state) get(key []byte) ([]byte, error) {
-	for i := range s.layers {
-		if value, known := s.layers[i].get(key); known {
+// Get returns the value of a key, which is the caller's; nil if it is not there.
+func (s *State) Get(key []byte) ([]byte, error) {
+	for i := range s.Layers {
+		if value, known := s.Layers[i].get(key); known {
 			return bytes.Clone(value), nil
 		}
 	}
-	value, err := s.below.Get(nil, key)
+	value, err := s.Below.Get(nil, key)
 	if err == holdfast.ErrNotFound {
 		return nil, nil
 	}
@@ -112,12 +105,12 @@ func (s *state) get(key []byte) ([]byte, error) {
 	return value, err
 }
 
-// scan returns an iterator over the keys in r.
-func (s *state) scan(r holdfast.Range) holdfast.Iterator {
+// Scan returns an iterator over the keys in r.
+func (s *State) Scan(r holdfast.Range) holdfast.Iterator {
 	// What is above was taken first: what has left it since, the engine shows.
-	it := &merged{reverse: r.Reverse, below: s.below.Scan(r)}
-	for i := range s.layers {
-		if l := &s.layers[i]; !l.empty() {
+	it := &merged{reverse: r.Reverse, below: s.Below.Scan(r)}
+	for i := range s.Layers {
+		if l := &s.Layers[i]; !l.empty() {
 			it.above = append(it.above, above{l, l.keys.Walk(r), nil})
 		}
 	}
@@ -133,7 +126,7 @@ func (s *state) scan(r holdfast.Range) holdfast.Iterator {
 
 // above is a layer's place in an iterator.
 type above struct {
-	*layer
+	*Layer
 	cursor treap.Cursor[[]byte]
 	at     *treap.Node[[]byte] // nil at the end
 }

@@ -1,4 +1,4 @@
-package kv
+package layers
 
 import (
 	"testing"
@@ -8,14 +8,14 @@ import (
 
 // What the engine may not show yet is kept, whatever was settled before it.
 func TestPending(t *testing.T) {
-	var p pending
+	var p Pending
 	for commit := uint64(1); commit <= 100; commit++ {
-		var top layer
-		top.set(holdfast.Op{Kind: holdfast.KindSet, Key: []byte{byte(commit)}, Value: []byte{1}})
-		p.add(commit, top, new(holdfast.Batch))
+		var b holdfast.Batch
+		b.Set([]byte{byte(commit)}, []byte{1})
+		p.Add(commit, &b)
 		if commit%3 == 0 { // it is known late, and twice
-			p.settled(commit - 2)
-			p.settled(commit - 2)
+			p.Settled(commit - 2)
+			p.Settled(commit - 2)
 		}
 		for c := commit - commit%3 - 1; commit >= 4 && c <= commit; c++ {
 			_, old := p.old.get([]byte{byte(c)})
@@ -25,7 +25,7 @@ func TestPending(t *testing.T) {
 			}
 		}
 	}
-	if p.settled(100); p.size() > 0 {
+	if p.Settled(100); p.size() > 0 {
 		t.Errorf("%d bytes are kept of what is settled", p.size())
 	}
 }

@@ -1,0 +1,35 @@
+// Package wrapped is for what stands before an engine, and hands on all that it does not do itself.
+package wrapped
+
+import (
+	"context"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// Engine hands on to the engine below what engines may have besides the contract. It is embedded.
+type Engine struct{ holdfast.Engine }
+
+// Compact implements [holdfast.Compactor], if the engine below does.
+func (e Engine) Compact(ctx context.Context, r holdfast.Range) error {
+	return holdfast.Compact(ctx, e.Engine, r)
+}
+
+// Verify implements [holdfast.Verifier], if the engine below does.
+func (e Engine) Verify(ctx context.Context) ([]error, error) { return holdfast.Verify(ctx, e.Engine) }
+
+// Checkpoint implements [holdfast.Checkpointer], if the engine below does.
+func (e Engine) Checkpoint(ctx context.Context, dir string) error {
+	return holdfast.Checkpoint(ctx, e.Engine, dir)
+}
+
+// StoreOpened tells the engine below of a store that is opened in this one, until closed is called.
+func (e Engine) StoreOpened(what string) (closed func()) {
+	if below, ok := e.Engine.(interface {
+		StoreOpened(what string) (closed func())
+	}); ok {
+		return below.StoreOpened(what)
+	}
+
+	return func() {}
+}

@@ -1,0 +1,206 @@
+package data
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/kv"
+	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/store/message"
+)
+
+// The namespaces are kept in a bucket of the database, called namespaces in the bucket holdfast, by their ids. A value
+// is a version (1 byte, now 1) and a record as JSON. The message store has a namespace of the same id, and package auth
+// their tokens: all of it is made, and deleted, in one transaction.
+const version = 1
+
+// record is what is kept of a namespace.
+type record struct {
+	Description string          `json:"description"`
+	Metadata    json.RawMessage `json:"metadata,omitempty"`
+	Created     time.Time       `json:"created"`
+}
+
+func bucket(tx *kv.Tx) *kv.Bucket { return tx.Bucket("holdfast", "namespaces") }
+
+func put(tx *kv.Tx, info message.Info) error {
+	value, err := json.Marshal(record{info.Description, info.Metadata, info.Created})
+	if err != nil {
+		return &holdfast.Error{Op: "create namespace", Class: holdfast.ErrBadOption, Cause: err,
+			Detail: fmt.Sprintf("%q", info.ID)}
+	}
+
+	return bucket(tx).Put([]byte(info.ID), append([]byte{version}, value...))
+}
+
+// parse reads what is kept of a namespace.
+func parse(id, value []byte) (message.Info, error) {
+	var r record
+	err := error(nil)
+	class, remedy := holdfast.ErrCorrupt, "check the engine's files, or restore a backup"
+	switch {
+	case len(value) == 0 || value[0] == 0:
+		err = errors.New("it has no version")
+	case value[0] > version:
+		err = fmt.Errorf("it has version %d, this program knows %d", value[0], version)
+		class, remedy = holdfast.ErrVersion, "use a newer holdfast"
+	default:
+		err = json.Unmarshal(value[1:], &r)
+	}
+	if err != nil {
+		err = &holdfast.Error{Op: "namespace", Class: class, Cause: err, Remedy: remedy,
+			Detail: fmt.Sprintf("the description of %q cannot be read", id)}
+	}
+
+	return message.Info{ID: string(id), Description: r.Description, Metadata: r.Metadata, Created: r.Created}, err
+}
+
+// openTokens opens the tokens, and makes the list of namespaces what the message store has: that is how directories of
+// earlier versions are taken over, and what was done without a server. What earlier versions kept in the message store
+// and beside it is carried over by the same transaction.
+func openTokens(db *kv.DB, messages *message.Store) (*auth.Tokens, error) {
+	there := func(tx *kv.Tx, namespace string) error {
+		_, err := messages.In(tx).Info(namespace)
+		return err
+	}
+	err := db.Update(context.Background(), func(tx *kv.Tx) error {
+		// Descriptions that are damaged do not keep the others from being opened.
+		list, err := messages.Namespaces(tx.Context(), "", 0)
+		if err != nil && !errors.Is(err, holdfast.ErrCorrupt) {
+			return err
+		}
+		made := map[string]time.Time{}
+
+		for _, info := range list {
+			made[info.ID] = info.Created
+			_, err := bucket(tx).Get([]byte(info.ID))
+			if errors.Is(err, holdfast.ErrNotFound) {
+				err = put(tx, info)
+			}
+			if err != nil {
+				return err
+			}
+		}
+
+		for key := range bucket(tx).All() {
+			if _, ok := made[string(key)]; ok || !errors.Is(there(tx, string(key)), message.ErrNoNamespace) {
+				continue
+			}
+			if err := forget(tx, string(key)); err != nil {
+				return err
+			}
+		}
+
+		return auth.CarryOver(tx, messages.In(tx).TakeTokens, func(namespace string) (time.Time, bool) {
+			created, ok := made[namespace]
+			return created, ok
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+
+	return auth.Open(db, there)
+}
+
+// forget removes a namespace from the list, and its tokens.
+func forget(tx *kv.Tx, namespace string) error {
+	if err := bucket(tx).Delete([]byte(namespace)); err != nil {
+		return err
+	}
+
+	return auth.RemoveAll(tx, namespace)
+}
+
+// Create makes a namespace with a token of its own, "" for none: both are there, or neither. Errors are those of
+// [message.Store.Create].
+func (d *Data) Create(ctx context.Context, o message.NamespaceOptions, token string) (info message.Info, err error) {
+	defer d.tokens.Changed()
+	err = d.db.Update(ctx, func(tx *kv.Tx) error {
+		info, err = d.messages.In(tx).Create(message.NamespaceOptions{ID: o.ID}) // which the bucket describes
+		if err == nil {
+			err = d.messages.Check(o)
+		}
+		if err != nil {
+			return err
+		}
+		info.Description, info.Metadata = o.Description, o.Metadata
+		if err := put(tx, info); err != nil || token == "" {
+			return err
+		}
+
+		return auth.AddOwn(tx, o.ID, token)
+	})
+	if err != nil {
+		return message.Info{}, err
+	}
+
+	return info, nil
+}
+
+// deleteLast deletes a namespace, in which there are messages at most, and its tokens.
+func (d *Data) deleteLast(ctx context.Context, namespace string) (messages int64, err error) {
+	var deletion *message.Deletion
+	err = d.db.Update(ctx, func(tx *kv.Tx) error {
+		if deletion, err = d.messages.In(tx).Delete(namespace); err != nil {
+			return err
+		}
+
+		return forget(tx, namespace)
+	})
+	d.tokens.Changed() // nobody comes in while what was in it is removed
+	if err != nil {
+		return 0, err
+	}
+
+	return deletion.Finish(ctx)
+}
+
+// Info describes a namespace. ErrNoNamespace: there is none of that id.
+func (d *Data) Info(ctx context.Context, namespace string) (info message.Info, err error) {
+	info, err = d.messages.Info(ctx, namespace) // says what is wrong with the id
+	if err != nil {
+		return info, err
+	}
+	err = d.db.Latest(ctx, func(tx *kv.Tx) error {
+		value, err := bucket(tx).Get([]byte(namespace))
+		if err == nil {
+			info, err = parse([]byte(namespace), value)
+		}
+
+		return err
+	})
+	if errors.Is(err, holdfast.ErrNotFound) { // it was just deleted
+		_, err = d.messages.Info(ctx, namespace)
+	}
+
+	return info, err
+}
+
+// Namespaces describes up to limit namespaces, in the order of their ids, from the first that comes after the id after
+// on. A limit of 0 means all. An error that is ErrCorrupt names those whose description is damaged; the others are
+// listed all the same.
+func (d *Data) Namespaces(ctx context.Context, after string, limit int) (list []message.Info, err error) {
+	var damaged []error
+	err = d.db.Latest(ctx, func(tx *kv.Tx) error {
+		for key, value := range bucket(tx).Range(holdfast.Range{Lo: append([]byte(after), 0)}) {
+			if limit > 0 && len(list) == limit {
+				break
+			}
+			info, err := parse(key, value)
+			if err != nil {
+				damaged = append(damaged, err)
+				continue
+			}
+			list = append(list, info)
+		}
+
+		return nil
+	})
+
+	return list, errors.Join(append(damaged, err)...)
+}

@@ -1,0 +1,194 @@
+package message_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
+	"github.com/holdfastdb/holdfast/store/message"
+)
+
+// A namespace is made and deleted together with what else is in a transaction, and the next one sees that at once,
+// whether the engine shows it or not.
+func TestNamespacesInTransactions(t *testing.T) {
+	storetest.FakeEngines(t, func(t *testing.T, st *storetest.FakeEngine) {
+		db, err := kv.Open(st, kv.Options{Level: holdfast.Memory})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := message.Options{RetainEvery: -1}
+		s, err := message.Open(db, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := storetest.Keys(st, holdfast.Range{})
+		create := func(tx *kv.Tx) error {
+			info, err := s.In(tx).Create(message.NamespaceOptions{ID: "a", Description: "d"})
+			if err != nil {
+				return err
+			}
+			if got, err := s.In(tx).Info("a"); err != nil || got.Description != "d" || !got.Created.Equal(info.Created) {
+				t.Errorf("%+v, %v", got, err)
+			}
+			return tx.Bucket("b").Put([]byte("a"), nil)
+		}
+		mine := errors.New("mine")
+		err = db.Update(ctx, func(tx *kv.Tx) error { return errors.Join(create(tx), mine) })
+		storetest.WantError(t, err, mine)
+		if _, err := s.Info(ctx, "a"); !errors.Is(err, message.ErrNoNamespace) {
+			t.Fatal(err)
+		}
+		st.Hold()
+		pending, err := db.Submit(ctx, create)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := storetest.Async(func() error { return db.Update(ctx, create) })
+		st.AwaitWaiters(1)
+		st.Release(-1)
+		storetest.Finished(t, message.ErrNamespaceExists, again)
+		if err := pending.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		old := namespace(t, s, "a")
+		write(t, old, "x", msg("one"), msg("two"))
+
+		// Deleted and made again, before what was in it is removed.
+		remove := func() (d *message.Deletion) {
+			t.Helper()
+			st.Hold()
+			pending, err := db.Submit(ctx, func(tx *kv.Tx) error {
+				if d, err = s.In(tx).Delete("a"); err != nil {
+					return err
+				}
+				_, err := s.In(tx).Info("a")
+				storetest.WantError(t, err, message.ErrNoNamespace)
+				return tx.Bucket("b").Delete([]byte("a"))
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Namespace(ctx, "a"); !errors.Is(err, message.ErrNoNamespace) {
+				t.Error(err)
+			}
+			st.Release(-1)
+			if err := pending.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}
+		d := remove()
+		if err := db.Update(ctx, create); err != nil {
+			t.Fatal(err)
+		}
+		fresh := namespace(t, s, "a")
+		write(t, fresh, "x", msg("three"))
+		if n, err := d.Finish(ctx); n != 2 || err != nil {
+			t.Fatal(n, err)
+		}
+		_, err = old.Write(ctx, "x", msg("four"))
+		storetest.WantError(t, err, message.ErrNoNamespace)
+		if got := read(t, fresh, message.Query{}); len(got) != 1 || got[0].Type != "three" {
+			t.Fatal(got)
+		}
+
+		// What Finish does not do is done when the store is next opened, though the namespace was open.
+		d = remove()
+		closeStore(t, s)
+		_, err = d.Finish(ctx)
+		storetest.WantError(t, err, holdfast.ErrClosed)
+		if s, err = message.Open(db, o); err != nil {
+			t.Fatal(err)
+		}
+		if got := storetest.Keys(st, holdfast.Range{}) - before; got != 2 { // of the bucket and the database
+			t.Errorf("%d keys are left", got)
+		}
+		closeStore(t, s)
+	})
+}
+
+// A call of the store inside a transaction of its database would wait for itself.
+func TestNamespaceOutsideOfItsTransaction(t *testing.T) {
+	s, _ := memStore(t)
+	err := s.DB().Update(ctx, func(*kv.Tx) error {
+		_, err := s.Create(ctx, message.NamespaceOptions{ID: "a"})
+		return err
+	})
+	storetest.WantError(t, err, kv.ErrNested)
+	closeStore(t, s)
+}
+
+// A namespace can be in a database of its own, and is no part of transactions of its store's then.
+func TestNamespaceInADatabaseOfItsOwn(t *testing.T) {
+	engine := mem.New()
+	own, err := kv.Open(engine, kv.Options{Name: "own", Level: holdfast.Memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := errors.New("refused")
+	s := openStore(t, engine, message.Options{Level: holdfast.Memory, Database: func(id string) (*kv.DB, error) {
+		if id == "a" {
+			return own, nil
+		}
+		return nil, refused
+	}})
+	if _, err := s.Create(ctx, message.NamespaceOptions{ID: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Namespace(ctx, message.Default)
+	storetest.WantError(t, err, refused)
+	n := namespace(t, s, "a")
+	writeIn := func(db *kv.DB) error {
+		return db.Update(ctx, func(tx *kv.Tx) error {
+			_, err := n.In(tx).Write("x", msg("one"))
+			return err
+		})
+	}
+	storetest.WantError(t, writeIn(s.DB()), holdfast.ErrBadOption)
+	if err := errors.Join(writeIn(own), writeIn(n.DB())); err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := s.Delete(ctx, "a"); removed != 2 || err != nil {
+		t.Fatal(removed, err)
+	}
+	closeStore(t, s)
+}
+
+// Namespaces that many make and delete at once get numbers of their own, and each is there, or not, as was said last.
+// With the race detector it also shows that what is kept of the list in memory is changed in turn.
+func TestNamespacesAtOnce(t *testing.T) {
+	storetest.FakeEngines(t, func(t *testing.T, st *storetest.FakeEngine) {
+		s, err := message.Open(kv.On(st).At(holdfast.Memory), message.Options{Level: holdfast.Memory, RetainEvery: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		const clients, each = 8, 20
+		var all sync.WaitGroup
+		for c := range clients {
+			all.Go(func() {
+				for i := range each {
+					id := fmt.Sprintf("n%d-%d", c, i)
+					_, err := s.Create(ctx, message.NamespaceOptions{ID: id})
+					if err == nil && i%2 == 1 {
+						_, err = s.Delete(ctx, id)
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		list, err := s.Namespaces(ctx, "", 0)
+		if err != nil || len(list) != 1+clients*each/2 {
+			t.Errorf("%d namespaces, want the default one and %d: %v", len(list), clients*each/2, err)
+		}
+	})
+}
