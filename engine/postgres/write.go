@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,14 +15,16 @@ import (
 
 // writer is what belongs to the one connection that writes. Only the committer's leader touches it, and Open and Close.
 type writer struct {
-	conn *pgx.Conn
-	seq  int64 // of the last transaction that is there
+	conn  *pgx.Conn
+	seq   int64 // of the last transaction that is there
+	power int64 // of the last one that was acknowledged at Power
 }
 
 const (
 	fence = "WITH mine AS (UPDATE holdfast_space SET seq = seq + 1 WHERE space = $1 AND epoch = $2 RETURNING 1) " +
 		"SELECT 1 / count(*) FROM mine" // no row: the division fails, and the transaction with it
-	barrier = "UPDATE holdfast_space SET beat = beat + 1 WHERE space = $1 AND epoch = $2 RETURNING seq"
+	barrier = "UPDATE holdfast_space SET beat = beat + 1, holder = " + session +
+		" || $3 WHERE space = $1 AND epoch = $2 RETURNING seq"
 
 	set = "INSERT INTO holdfast_kv SELECT $1, * FROM unnest($2::bytea[], $3::bytea[]) " +
 		"ON CONFLICT (space, k) DO UPDATE SET v = excluded.v"
@@ -33,6 +36,7 @@ const (
 // The errors of PostgreSQL that mean something to us.
 const (
 	stateDivision = "22012"
+	stateTooMany  = "53300" // connections
 )
 
 func sqlState(err error) string {
@@ -52,14 +56,11 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 		return nil // all before it is committed
 	}
 
-	for {
-		err := e.transact(b, level)
+	e.begun.Add(1)
+	for broke := (time.Time{}); ; {
+		err, there := e.transact(b, level), false
 		if err == nil {
-			e.w.seq++
-			if level > holdfast.Memory {
-				e.syncs.Add(1)
-			}
-
+			e.acknowledge(level)
 			return nil
 		}
 		if !e.w.conn.IsClosed() { // the server has refused it
@@ -72,15 +73,26 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 		}
 
 		// The connection broke: whether the transaction is there, the server has to say.
-		there, err := e.reconnect(err)
-		if err != nil {
+		if broke.IsZero() {
+			broke = time.Now()
+		}
+		if there, err = e.reconnect(broke.Add(patience), err); err != nil {
 			return e.fail("commit", err)
 		}
 		if there {
-			e.w.seq++
+			e.acknowledge(level)
 			return nil
 		}
 	}
+}
+
+// acknowledge notes that a transaction is there.
+func (e *engine) acknowledge(level holdfast.Level) {
+	if e.w.seq++; level > holdfast.Memory {
+		e.w.power = e.w.seq
+		e.syncs.Add(1)
+	}
+	e.ended.Add(1)
 }
 
 func (e *engine) fenced() error {
@@ -154,37 +166,68 @@ func (e *engine) queue(batch *pgx.Batch, b *holdfast.Batch) {
 }
 
 // reconnect connects again after the connection broke, and reports whether the transaction is there that was under way.
-func (e *engine) reconnect(cause error) (there bool, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	for ctx.Err() == nil {
-		conn, err := pgx.ConnectConfig(ctx, e.config)
-		if err != nil {
-			cause = err
-			time.Sleep(50 * time.Millisecond)
-			continue
-		}
-
-		// What is seen once this is committed is on the server's disk, too.
-		var seq int64
-		switch err := conn.QueryRow(ctx, barrier, e.space, e.epoch).Scan(&seq); {
+func (e *engine) reconnect(end time.Time, cause error) (there bool, err error) {
+	for ; time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		seq, err := e.settle()
+		switch {
 		case errors.Is(err, pgx.ErrNoRows):
-			_ = conn.Close(ctx)
 			return false, e.fenced()
 		case err != nil:
 			cause = err
-			_ = conn.Close(ctx)
 			continue
-		}
-		switch e.w.conn = conn; seq - e.w.seq {
-		case 0, 1:
+		case seq == e.w.seq || seq == e.w.seq+1:
 			return seq != e.w.seq, nil
 		}
+		lost := &holdfast.Error{Op: "commit", Engine: Name, Path: e.address, Cause: cause,
+			Detail: fmt.Sprintf("the server is at transaction %d, %d were acknowledged, and those up to %d survive its end", seq,
+				e.w.seq, e.w.power), Remedy: "open it again: of what was acknowledged at memory, the last may be gone"}
+		if seq < e.w.power || seq > e.w.seq+1 {
+			lost.Class, lost.Remedy = holdfast.ErrCorrupt, "look whether this is the server that it was before"
+		}
 
-		return false, &holdfast.Error{Op: "commit", Engine: Name, Path: e.address, Class: holdfast.ErrCorrupt, Cause: cause,
-			Detail: fmt.Sprintf("the server is at transaction %d, %d were acknowledged: it lost what was not flushed, or is "+
-				"another one", seq, e.w.seq), Remedy: "open it again: what was acknowledged at memory may be gone"}
+		return false, lost
 	}
 
 	return false, unavailable(fmt.Errorf("no answer within %v: %w", patience, cause))
+}
+
+// settle connects again, and returns the number of the last transaction that is there: once this is committed, it is on
+// the server's disk.
+func (e *engine) settle() (seq int64, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(ctx, e.config)
+	if err != nil {
+		return 0, err
+	}
+	if err := conn.QueryRow(ctx, barrier, e.space, e.epoch, here()).Scan(&seq); err != nil {
+		_ = conn.Close(ctx)
+		return 0, err
+	}
+	e.w.conn = conn
+
+	return seq, nil
+}
+
+// retry calls f, which reads, until it fails by something else than a broken connection, for as long as patience.
+func (e *engine) retry(f func() error) error {
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		err := f()
+		if !broken(err) {
+			return err
+		}
+		if time.Now().After(end) {
+			return unavailable(err)
+		}
+	}
+}
+
+// broken reports whether err says that there is no connection, or that the server is about to end or to begin.
+func broken(err error) bool {
+	if err == nil || errors.Is(err, pgx.ErrNoRows) {
+		return false
+	}
+	state := sqlState(err)
+
+	return state == "" || state == stateTooMany || strings.HasPrefix(state, "57P0") || strings.HasPrefix(state, "08")
 }
