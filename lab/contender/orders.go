@@ -32,7 +32,8 @@ type OrdersEngine interface {
 // riverOrders is River on Postgres beside the table of messages that [OpenPostgres] makes, and one of rows.
 type riverOrders struct {
 	*riverQueue[*riverpgxv5.Driver, pgx.Tx]
-	pool *pgxpool.Pool
+	pool   *pgxpool.Pool
+	server *postgresServer
 }
 
 const (
