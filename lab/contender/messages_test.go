@@ -484,9 +484,9 @@ func lostOf(t *testing.T, m Messages, acked []int64) (lost int64) {
 // kill ends the server at once, as a crash does.
 func (m *natsMessages) kill() { m.server.kill() }
 
-func (p *postgresMessages) kill() { p.server.kill() }
+func (p *postgresMessages) kill() { p.server.Kill() }
 
-func (q *riverOrders) kill() { q.server.kill() }
+func (q *riverOrders) kill() { q.server.Kill() }
 
 // ownerArgument makes this program open a store, write to it, and tell each position, until it is killed.
 const ownerArgument = "messages-owner"
