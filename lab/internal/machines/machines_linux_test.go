@@ -358,6 +358,20 @@ func written(t *testing.T, m *Machine) string {
 	return strings.TrimSpace(line)
 }
 
+// TestEnding: a process that is about to end may keep a server from starting, and so is waited for.
+func TestEnding(t *testing.T) {
+	need(t, Options{Plain: true})
+	h, err := findHome()
+	testkit.Try(t, err)
+	cmd := exec.Command("true")
+	testkit.Try(t, cmd.Start())
+	defer cmd.Wait()
+	testkit.Until(t, "ended", func() bool { return state(cmd.Process.Pid) == "Z" })
+	if !h.isServer(cmd.Process.Pid) || h.isServer(os.Getpid()) {
+		t.Error("it is not taken for a server, or this process is")
+	}
+}
+
 // TestFailover promotes the right one, and the wrong one.
 func TestFailover(t *testing.T) {
 	t.Parallel()

@@ -209,10 +209,11 @@ func (s *server) stop(ctx context.Context) error {
 	}
 }
 
-// isServer reports whether a process runs a binary of the server.
+// isServer reports whether a process runs a binary of the server. One that is about to end runs none any more, but may
+// have the server's shared memory still, and so is taken for one.
 func (h home) isServer(pid int) bool {
-	exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-	return exe == filepath.Join(h.Bin, "postgres")
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	return err != nil || exe == filepath.Join(h.Bin, "postgres")
 }
 
 // query returns the one value that a query has.
