@@ -49,7 +49,7 @@ func (o Options) WithDefaults() (Options, error) {
 		o.Level = Power
 	}
 	if !o.Level.Valid() {
-		return o, &Error{Op: "open", Class: ErrLevel, Detail: o.Level.String(), Remedy: "use memory, process or power"}
+		return o, &Error{Op: "open", Class: ErrLevel, Detail: o.Level.String(), Remedy: "use one of " + levelNames()}
 	}
 	if o.SyncEvery == 0 {
 		o.SyncEvery = DefaultSyncEvery

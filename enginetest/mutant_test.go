@@ -449,10 +449,10 @@ func (t *mutant) Wait(token uint64) error {
 	switch {
 	case t.flaw == "acknowledges too early":
 		return nil
-	case t.flaw == "never syncs" && level == holdfast.Power:
+	case t.flaw == "never syncs" && level >= holdfast.Power:
 		level = holdfast.Process
 	}
-	for level == holdfast.Power && n > t.synced && t.syncing {
+	for level >= holdfast.Power && n > t.synced && t.syncing {
 		t.settled.Wait()
 	}
 	if level == holdfast.Memory || level == holdfast.Process && n <= t.written || n <= t.synced {
@@ -473,7 +473,7 @@ func (t *mutant) store(level holdfast.Level) error {
 	if err == nil {
 		err = t.write()
 	}
-	if applied := t.applied; err == nil && level == holdfast.Power && t.synced < applied {
+	if applied := t.applied; err == nil && level >= holdfast.Power && t.synced < applied {
 		t.syncs++
 		t.syncing = true
 		locked := t.closing || t.flaw == "syncs under its lock"

@@ -104,6 +104,9 @@ func open(below vfs.FS, dir string, o holdfast.Options, tune ...func(*lib.Option
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
 	}
+	if err := driver.CheckLevel(Describe(), dir, o.Level); err != nil {
+		return nil, err
+	}
 	if o.ReadOnly {
 		return nil, driver.NoReadOnly(Name, dir)
 	}
