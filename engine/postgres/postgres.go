@@ -41,9 +41,6 @@ import (
 // Name is the engine's name in engine/all.
 const Name = "postgres"
 
-// ErrFenced: another process has taken the space.
-var ErrFenced = errors.New("holdfast: another process has taken it")
-
 const (
 	format = 1
 
@@ -53,10 +50,11 @@ const (
 	maxKeySize = 2600
 	// maxBatchSize bounds what client and server have in memory of one transaction.
 	maxBatchSize = 256 << 20
-	// patience is how long a commit or an Open waits for a server that does not answer, as while another one takes over.
-	patience = 10 * time.Second
-	// takeOver is how long a space must not have moved before it is taken from a holder that may still live.
-	takeOver = 3 * time.Second
+	// defaultPatience is how long commits and reads wait for a server that does not answer, as while another one takes
+	// over: most managers need up to half a minute for that.
+	defaultPatience = time.Minute
+	// openFor is how long Open tries, and Close.
+	openFor = 10*time.Second + takeOver
 	// connections are for readers.
 	connections = 64
 )
@@ -65,7 +63,12 @@ const (
 type engine struct {
 	driver.Engine[*view]
 	address   string // without a password
-	config    *pgx.ConnConfig
+	hosts     []*pgx.ConnConfig
+	patience  time.Duration
+	quorum    quorum
+	server    atomic.Pointer[server]
+	lease     lease
+	stopBeats chan struct{}
 	pool      *pgxpool.Pool
 	committer *groupcommit.Committer
 	window    *losswindow.Window
@@ -93,29 +96,42 @@ func Open(address string, o holdfast.Options) (_ holdfast.Engine, err error) {
 	if o.ReadOnly {
 		return nil, driver.NoReadOnly(Name, withoutPassword(address))
 	}
-	e := &engine{address: withoutPassword(address)}
+	e := &engine{address: withoutPassword(address), stopBeats: make(chan struct{}), lease: lease{began: time.Now()}}
 	name, err := e.parse(address)
 	if err != nil {
 		return nil, err
 	}
 
-	ctx, cancel := context.WithTimeout(context.Background(), patience+takeOver)
+	ctx, cancel := context.WithTimeout(context.Background(), openFor)
 	defer cancel()
-	caps := Describe()
-	if err := e.take(ctx, name, &caps); err != nil {
-		if e.w.conn != nil {
-			_ = e.w.conn.Close(ctx)
-		}
+	pool, err := pgxpool.ParseConfig("")
+	if err != nil {
 		return nil, e.fail("open", err)
 	}
-	pool, err := pgxpool.ParseConfig("")
-	if err == nil {
-		pool.ConnConfig, pool.MaxConns = e.config.Copy(), connections
-		e.pool, err = pgxpool.NewWithConfig(ctx, pool)
+	pool.ConnConfig, pool.MaxConns = e.hosts[0].Copy(), connections
+	pool.BeforeConnect = func(_ context.Context, to *pgx.ConnConfig) error { // wherever the space is by now
+		at := e.server.Load().config
+		to.Host, to.Port, to.TLSConfig, to.Fallbacks = at.Host, at.Port, at.TLSConfig, nil
+
+		return nil
 	}
+	if e.pool, err = pgxpool.NewWithConfig(ctx, pool); err != nil {
+		return nil, e.fail("open", err)
+	}
+
+	caps := Describe()
+	var began time.Time
+	e.w.conn, err = e.connect(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		caps = Describe()
+		began = time.Now()
+		return e.take(ctx, conn, name, &caps)
+	})
 	if err != nil {
-		return nil, errors.Join(e.fail("open", err), e.leave())
+		e.pool.Close()
+		return nil, e.fail("open", err)
 	}
+	e.w.kept = e.w.seq
+	e.lease.extend(began)
 
 	// From here on commits and readers may come.
 	e.committer = groupcommit.New(Name, maxGroupSize, e.commit)
@@ -123,6 +139,7 @@ func Open(address string, o holdfast.Options) (_ holdfast.Engine, err error) {
 	e.window = losswindow.New(o.SyncEvery, e.Settle)
 	caps.LossWindow = e.window.Every()
 	e.Init(e, caps, e.address)
+	go e.beats()
 
 	return e, nil
 }
@@ -136,13 +153,27 @@ func (e *engine) parse(address string) (name string, err error) {
 	if !strings.HasPrefix(address, "postgres://") && !strings.HasPrefix(address, "postgresql://") {
 		return bad("it does not begin with postgres://", "write it as postgres://USER@HOST/DATABASE?space=NAME")
 	}
-	if e.config, err = pgx.ParseConfig(address); err != nil {
+	config, err := pgx.ParseConfig(address)
+	if err != nil {
 		return bad("it is no address of PostgreSQL", "write it as postgres://USER@HOST/DATABASE?space=NAME")
 	}
-	name = "default"
-	if given, ok := e.config.RuntimeParams["space"]; ok {
-		name = given
-		delete(e.config.RuntimeParams, "space")
+	own := func(name, otherwise string) string {
+		given, ok := config.RuntimeParams[name]
+		if !ok {
+			return otherwise
+		}
+		delete(config.RuntimeParams, name)
+
+		return given
+	}
+
+	name = own("space", "default")
+	e.quorum.mode = own("quorum", modeAuto)
+	if !slices.Contains([]string{modeAuto, modeDeclared, modeOff}, e.quorum.mode) {
+		return bad(fmt.Sprintf("quorum=%.40q", e.quorum.mode), "it is auto, declared or off")
+	}
+	if e.patience, err = time.ParseDuration(own("patience", defaultPatience.String())); err != nil || e.patience <= 0 {
+		return bad("its patience is no time", "write it as in patience=30s")
 	}
 	if !spaceName.MatchString(name) {
 		return bad(fmt.Sprintf("%.80q cannot be the name of a space", name),
@@ -150,13 +181,14 @@ func (e *engine) parse(address string) (name string, err error) {
 	}
 	// A session of ours depends on none of the defaults that an administrator may have changed.
 	for name, value := range map[string]string{
-		"application_name": "holdfast", "synchronous_commit": "on", "statement_timeout": "0", "lock_timeout": "0",
+		"application_name": "holdfast", "synchronous_commit": "local", "statement_timeout": "0", "lock_timeout": "0",
 		"idle_in_transaction_session_timeout": "0", "default_transaction_isolation": "read committed",
 		"client_min_messages": "warning", "bytea_output": "hex", "enable_seqscan": "off",
 	} {
-		e.config.RuntimeParams[name] = value
+		config.RuntimeParams[name] = value
 	}
-	e.config.ValidateConnect = nil
+	config.ValidateConnect = nil // connect finds the primary
+	e.hosts = hosts(config)
 
 	return name, nil
 }
@@ -174,16 +206,19 @@ CREATE TABLE IF NOT EXISTS holdfast_kv (space int, k bytea, v bytea NOT NULL, PR
 	WITH (autovacuum_vacuum_scale_factor = 0.02);
 ALTER TABLE holdfast_kv ALTER v SET STORAGE EXTERNAL`
 
-// take connects, and makes the space this process's. It sets what the server's settings say of levels in caps.
-func (e *engine) take(ctx context.Context, name string, caps *holdfast.Capabilities) (err error) {
-	if e.w.conn, err = pgx.ConnectConfig(ctx, e.config); err != nil {
-		return unavailable(err)
-	}
-	if err := e.checkServer(ctx, caps); err != nil {
+// take makes the space this process's. It sets what the server's settings say of levels in caps.
+func (e *engine) take(ctx context.Context, conn *pgx.Conn, name string, caps *holdfast.Capabilities) error {
+	if err := e.checkServer(ctx, conn, caps); err != nil {
 		return err
 	}
+	e.quorum = quorum{mode: e.quorum.mode}
+	if err := e.quorum.read(ctx, conn); err != nil {
+		return err
+	}
+	e.quorum.describe(caps)
+
 	// Two who open the first space at once would both make the tables.
-	err = pgx.BeginFunc(ctx, e.w.conn, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtext('holdfast'))"); err != nil {
 			return err
 		}
@@ -205,7 +240,7 @@ func (e *engine) take(ctx context.Context, name string, caps *holdfast.Capabilit
 		var now, holder string
 		var version int
 		var gone bool
-		err := e.w.conn.QueryRow(ctx, "SELECT space, format, epoch, seq, holder, epoch || '/' || seq || '/' || beat, holder = '' "+
+		err := conn.QueryRow(ctx, "SELECT space, format, epoch, seq, holder, epoch || '/' || seq || '/' || beat, holder = '' "+
 			"OR (split_part(holder, '/', 1) = "+timeline+" AND NOT EXISTS (SELECT FROM pg_stat_activity "+
 			"WHERE pid::text = split_part(holder, '/', 2) AND backend_start::text = split_part(holder, '/', 3))) "+
 			"FROM holdfast_space WHERE name = $1", name).
@@ -229,7 +264,7 @@ func (e *engine) take(ctx context.Context, name string, caps *holdfast.Capabilit
 			}
 			continue
 		}
-		tag, err := e.w.conn.Exec(ctx, "UPDATE holdfast_space SET epoch = epoch + 1, seq = seq + 1, holder = "+timeline+
+		tag, err := conn.Exec(ctx, "UPDATE holdfast_space SET epoch = epoch + 1, seq = seq + 1, holder = "+timeline+
 			" || '/' || pg_backend_pid() || '/' || (SELECT backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()) "+
 			"|| '/' || $3::text WHERE space = $1 AND epoch = $2", e.space, e.epoch, here())
 		if err != nil {
@@ -238,16 +273,15 @@ func (e *engine) take(ctx context.Context, name string, caps *holdfast.Capabilit
 		if tag.RowsAffected() == 1 {
 			e.epoch++
 			e.w.seq++
-			return nil
+
+			// What an isolated server shows may be gone when it is isolated no more: it is not read before a quorum has it.
+			return e.quorum.settled(ctx, conn)
 		}
 		if seen = ""; ctx.Err() != nil {
 			return e.locked(name, holder)
 		}
 	}
 }
-
-// timeline is which history of the cluster this server writes: another one after each promotion.
-const timeline = "left(pg_walfile_name(pg_current_wal_lsn()), 8)"
 
 // here names this machine, as far as a holder is told from others by it.
 func here() string {
@@ -261,10 +295,10 @@ func (e *engine) locked(name, holder string) error {
 }
 
 // checkServer refuses a server on which nothing can be promised.
-func (e *engine) checkServer(ctx context.Context, caps *holdfast.Capabilities) error {
+func (e *engine) checkServer(ctx context.Context, conn *pgx.Conn, caps *holdfast.Capabilities) error {
 	want := []string{"server_version_num", "fsync", "full_page_writes", "data_checksums", "server_version"}
 	var have []string
-	rows, err := e.w.conn.Query(ctx, "SELECT current_setting(name) FROM unnest($1::text[]) name", want)
+	rows, err := conn.Query(ctx, "SELECT current_setting(name) FROM unnest($1::text[]) name", want)
 	if err == nil {
 		have, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	}
@@ -357,6 +391,7 @@ func (e *engine) Measure(m *holdfast.Metrics) {
 // Release implements [driver.Core].
 func (e *engine) Release(err error) error {
 	e.window.Stop()
+	close(e.stopBeats)
 	_ = e.committer.Close() // the poison is in err
 	e.pool.Close()
 
@@ -365,7 +400,7 @@ func (e *engine) Release(err error) error {
 
 // leave gives the space up, if it is still this process's.
 func (e *engine) leave() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), openFor)
 	defer cancel()
 	conn := e.w.conn
 	if conn.IsClosed() {

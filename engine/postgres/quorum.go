@@ -117,3 +117,20 @@ func (q *quorum) settled(ctx context.Context, conn *pgx.Conn) error {
 
 	return q.wait(ctx, conn, at, have)
 }
+
+// describe says of the levels what they are here. A power cut of the primary is answered by a failover, so that what
+// only the primary has does not survive it: Power is Quorum where there is one.
+func (q *quorum) describe(caps *holdfast.Capabilities) {
+	if !q.given() {
+		caps.Quorum = holdfast.Promise{Why: q.why}
+		return
+	}
+	how := fmt.Sprintf("synchronous_commit on, and acknowledged when %d synchronous standbys are seen to have flushed it", q.need)
+	if q.mode == modeDeclared {
+		how = "declared by the operator: not counted"
+	}
+	caps.Process = holdfast.Promise{Given: holdfast.Process, How: "synchronous_commit local: the primary has flushed it"}
+	caps.Power = holdfast.Promise{Given: holdfast.Quorum, How: how,
+		Why: "a power cut of the primary is answered by a failover, which leaves behind what only the primary has"}
+	caps.Quorum = holdfast.Promise{Given: holdfast.Quorum, How: how}
+}

@@ -47,27 +47,35 @@ func (e *engine) View(op driver.Op) (*view, error) {
 
 // begin takes a connection, and begins a transaction on it with what first queues.
 func (e *engine) begin(v *view, first func(*pgx.Batch), read func(pgx.BatchResults) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	conn, err := e.pool.Acquire(ctx)
-	if err != nil {
-		return unavailable(err)
+	release := func() { // the pool closes one that is in a transaction
+		if v.conn != nil {
+			v.conn.Release()
+			v.conn = nil
+		}
 	}
-	batch := &pgx.Batch{}
-	batch.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-	first(batch)
-	results := conn.SendBatch(context.Background(), batch)
-	_, err = results.Exec()
-	if err == nil {
-		err = read(results)
-	}
-	if err := errors.Join(err, results.Close()); err != nil {
-		conn.Release() // the pool closes one that is in a transaction
-		return err
-	}
-	v.conn = conn
+	err := e.fresh(func(ctx context.Context) error {
+		release() // that of an attempt whose answer came too late
+		conn, err := e.pool.Acquire(ctx)
+		if err != nil {
+			return unavailable(err)
+		}
+		batch := &pgx.Batch{}
+		batch.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+		first(batch)
+		results := conn.SendBatch(ctx, batch)
+		_, err = results.Exec()
+		if err == nil {
+			err = read(results)
+		}
+		v.conn = conn
 
-	return nil
+		return errors.Join(err, results.Close())
+	})
+	if err != nil {
+		release()
+	}
+
+	return err
 }
 
 // Drop implements [driver.Core].
@@ -93,17 +101,15 @@ func (e *engine) Read(v *view, dst, key []byte) ([]byte, error) {
 	return out, e.fail("get", err)
 }
 
-func (e *engine) read(v *view, dst, key []byte) ([]byte, error) {
-	var row pgx.Row
+func (e *engine) read(v *view, dst, key []byte) (_ []byte, err error) {
+	var value []byte
 	if v.op == driver.Get {
-		row = e.pool.QueryRow(context.Background(), get, e.space, key)
+		err = e.fresh(func(ctx context.Context) error { return e.pool.QueryRow(ctx, get, e.space, key).Scan(&value) })
 	} else {
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		row = v.conn.QueryRow(context.Background(), get, e.space, key)
+		err = v.conn.QueryRow(context.Background(), get, e.space, key).Scan(&value)
 	}
-	var value []byte
-	err := row.Scan(&value)
 	if err == nil && value == nil {
 		value = []byte{}
 	}
