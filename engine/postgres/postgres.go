@@ -65,6 +65,7 @@ type engine struct {
 	address   string // without a password
 	hosts     []*pgx.ConnConfig
 	patience  time.Duration
+	level     holdfast.Level // the strongest that commits will ask for
 	quorum    quorum
 	server    atomic.Pointer[server]
 	lease     lease
@@ -96,7 +97,7 @@ func Open(address string, o holdfast.Options) (_ holdfast.Engine, err error) {
 	if o.ReadOnly {
 		return nil, driver.NoReadOnly(Name, withoutPassword(address))
 	}
-	e := &engine{address: withoutPassword(address), stopBeats: make(chan struct{}), lease: lease{began: time.Now()}}
+	e := &engine{address: withoutPassword(address), level: o.Level, stopBeats: make(chan struct{}), lease: lease{began: time.Now()}}
 	name, err := e.parse(address)
 	if err != nil {
 		return nil, err
@@ -216,6 +217,9 @@ func (e *engine) take(ctx context.Context, conn *pgx.Conn, name string, caps *ho
 		return err
 	}
 	e.quorum.describe(caps)
+	if err := driver.CheckLevel(*caps, e.address, e.level); err != nil {
+		return err
+	}
 
 	// Two who open the first space at once would both make the tables.
 	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
@@ -284,7 +288,7 @@ func (e *engine) take(ctx context.Context, conn *pgx.Conn, name string, caps *ho
 }
 
 // here names this machine, as far as a holder is told from others by it.
-func here() string {
+var here = func() string { // another one in a test
 	name, _ := os.Hostname()
 	return strings.ReplaceAll(name, "/", "_")
 }
