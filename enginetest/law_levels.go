@@ -155,7 +155,7 @@ func refusedLevels(a *trial) {
 		}
 	}
 	for _, level := range refused {
-		if level <= a.s.caps.Strongest() { // 0 is the default; a weaker one than what is given, no engine need refuse
+		if !level.Valid() || level <= a.s.caps.Strongest() { // a weaker one than what is given, no engine need refuse
 			continue
 		}
 		o := a.options()

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver"
 	"github.com/holdfastdb/holdfast/driver/lifecycle"
 	"github.com/holdfastdb/holdfast/engine/mem"
 )
@@ -87,6 +88,9 @@ func describeMutant(flaw string) holdfast.Capabilities {
 func openMutant(flaw, dir string, o holdfast.Options, faults *Faults) (holdfast.Engine, error) {
 	o, err := o.WithDefaults()
 	if err != nil {
+		return nil, err
+	}
+	if err := driver.CheckLevel(describeMutant(flaw), dir, o.Level); err != nil && flaw != "opens at any level" {
 		return nil, err
 	}
 	lock, lost, err := openMarked(flaw, dir, o.ReadOnly)

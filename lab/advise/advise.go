@@ -452,8 +452,8 @@ var wanted = [][]string{
 // most is how many needs are shown of those that are none of the wanted ones.
 const most = 10
 
-// choice returns for each kind of work that people ask for what was measured of it at Process, Power and Quorum; if nothing
-// was, the first of what was measured.
+// choice returns for each kind of work that people ask for what was measured of it at Process, Power and Quorum; if
+// nothing was, the first of what was measured.
 func choice(measured []Need) (list []Need) {
 	for _, workloads := range wanted {
 		for _, level := range []holdfast.Level{holdfast.Process, holdfast.Power, holdfast.Quorum} {

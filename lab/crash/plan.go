@@ -121,8 +121,8 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 	return p, nil
 }
 
-// levels are those that are tested if none is named: all, and Quorum only where one of the engines gives it. Most are on
-// one machine, and need not all say so.
+// levels are those that are tested if none is named: all, and Quorum only where one of the engines gives it. Most are
+// on one machine, and need not all say so.
 func (l Lab) levels(engines []string) []holdfast.Level {
 	return slices.DeleteFunc(holdfast.Levels(), func(level holdfast.Level) bool {
 		return level == holdfast.Quorum && !slices.ContainsFunc(engines, func(name string) bool {
