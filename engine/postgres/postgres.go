@@ -268,9 +268,8 @@ func (e *engine) take(ctx context.Context, conn *pgx.Conn, name string, caps *ho
 			}
 			continue
 		}
-		tag, err := conn.Exec(ctx, "UPDATE holdfast_space SET epoch = epoch + 1, seq = seq + 1, holder = "+timeline+
-			" || '/' || pg_backend_pid() || '/' || (SELECT backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()) "+
-			"|| '/' || $3::text WHERE space = $1 AND epoch = $2", e.space, e.epoch, here())
+		tag, err := conn.Exec(ctx, "UPDATE holdfast_space SET epoch = epoch + 1, seq = seq + 1, holder = "+session+
+			" WHERE space = $1 AND epoch = $2", e.space, e.epoch, here())
 		if err != nil {
 			return err
 		}
@@ -286,6 +285,10 @@ func (e *engine) take(ctx context.Context, conn *pgx.Conn, name string, caps *ho
 		}
 	}
 }
+
+// session names the session that writes, and where it is.
+const session = timeline + " || '/' || pg_backend_pid() || '/' || " +
+	"(SELECT backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()) || '/' || $3::text"
 
 // here names this machine, as far as a holder is told from others by it.
 var here = func() string { // another one in a test

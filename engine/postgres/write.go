@@ -24,7 +24,7 @@ const (
 	// connection had in it may arrive when its group has been committed again.
 	fence = "WITH mine AS (UPDATE holdfast_space SET seq = seq + 1 WHERE space = $1 AND epoch = $2 AND seq = $3 RETURNING 1) " +
 		"SELECT 1 / count(*) FROM mine"
-	barrier = "UPDATE holdfast_space SET beat = beat + 1 WHERE space = $1 AND epoch = $2 RETURNING seq"
+	barrier = "UPDATE holdfast_space SET beat = beat + 1, holder = " + session + " WHERE space = $1 AND epoch = $2 RETURNING seq"
 
 	set = "INSERT INTO holdfast_kv SELECT $1, * FROM unnest($2::bytea[], $3::bytea[]) " +
 		"ON CONFLICT (space, k) DO UPDATE SET v = excluded.v"
@@ -254,7 +254,7 @@ func (e *engine) settle(ctx context.Context, conn *pgx.Conn) (seq int64, err err
 	batch.Queue("BEGIN")
 	batch.Queue("SET LOCAL lock_timeout = '1s'")
 	rows := int64(0)
-	batch.Queue(barrier, e.space, e.epoch).QueryRow(func(row pgx.Row) error {
+	batch.Queue(barrier, e.space, e.epoch, here()).QueryRow(func(row pgx.Row) error {
 		err := row.Scan(&seq)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
