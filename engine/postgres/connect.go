@@ -3,10 +3,10 @@ package postgres
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -91,6 +91,9 @@ func (e *engine) try(ctx context.Context, config *pgx.ConnConfig, f func(context
 	if from := e.server.Swap(to); from != nil {
 		from.left()
 		e.pool.Reset()
+		e.sharing.Lock()
+		e.newest = nil
+		e.sharing.Unlock()
 	}
 
 	return conn, nil
@@ -104,14 +107,14 @@ func final(err error) bool {
 	return errors.As(err, &of) && of.Class != nil && of.Class != holdfast.ErrUnavailable
 }
 
-// broken reports whether an error is of the connection, or of a server that is going, and not its answer.
+// broken reports whether err says that there is no connection, or that the server is about to end or to begin.
 func broken(err error) bool {
-	var of *pgconn.PgError
-	if errors.As(err, &of) {
-		return len(of.Code) == 5 && (of.Code[:2] == "57" || of.Code[:2] == "08") // it shuts down, or the connection failed
+	if err == nil || errors.Is(err, pgx.ErrNoRows) || final(err) {
+		return false
 	}
+	state := sqlState(err)
 
-	return err != nil && !errors.Is(err, pgx.ErrNoRows) && !final(err)
+	return state == "" || state == stateTooMany || strings.HasPrefix(state, "57P0") || strings.HasPrefix(state, "08")
 }
 
 // superseded reports whether another of the hosts is a primary of a later timeline: the present one is left behind.

@@ -8,8 +8,9 @@ import (
 )
 
 func TestLaws(t *testing.T) {
+	needServer(t)
 	enginetest.Run(t, enginetest.Harness{
-		Open: openAt, Describe: Describe,
+		Open: openAt, Describe: Describe, NoDirectory: "the files are the server's", Scale: 4,
 		OpenHeld: func(dir string, o holdfast.Options, f *enginetest.Faults) (holdfast.Engine, error) {
 			e, err := openAt(dir, o)
 			if err == nil {

@@ -26,6 +26,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +37,7 @@ import (
 	"github.com/holdfastdb/holdfast/driver"
 	"github.com/holdfastdb/holdfast/driver/groupcommit"
 	"github.com/holdfastdb/holdfast/driver/losswindow"
+	"github.com/holdfastdb/holdfast/engine/internal/modversion"
 )
 
 // Name is the engine's name in engine/all.
@@ -43,6 +45,9 @@ const Name = "postgres"
 
 const (
 	format = 1
+
+	// oldest is the oldest version of the server.
+	oldest = 13
 
 	// maxGroupSize bounds what one transaction merges.
 	maxGroupSize = 8 << 20
@@ -55,8 +60,9 @@ const (
 	defaultPatience = time.Minute
 	// openFor is how long Open tries, and Close.
 	openFor = 10*time.Second + takeOver
-	// connections are for readers.
+	// connections are for readers, of which maxStates are for snapshots and iterators.
 	connections = 64
+	maxStates   = 48
 )
 
 // engine is what Open opens.
@@ -78,7 +84,14 @@ type engine struct {
 	w         writer
 	hold      func() // set by tests: called before a commit that is flushed; nil otherwise
 
-	syncs atomic.Int64
+	// Transactions that were begun, and of those the ones that have ended well. While they are the same, what was read
+	// since begun last changed is still what there is.
+	begun, ended atomic.Int64
+	syncs        atomic.Int64
+
+	states  chan struct{} // one for each state that is read
+	sharing sync.Mutex
+	newest  *state // that snapshots may share; nil if there is none
 }
 
 var spaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
@@ -87,9 +100,10 @@ var spaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 // parameter space, which is "default" if it is missing; a password is in the environment or a file, as for other
 // clients of PostgreSQL, or in the address. What is not in the address is taken from the environment, too.
 //
-// Errors: ErrBadOption for an address that cannot be read, ErrUnavailable if no server answers within 10 s, is too old,
-// or may lose what it has committed (fsync is off), ErrLocked if a process has the space that may still be alive,
-// ErrVersion if a newer program has written it.
+// Errors: ErrBadOption for an address that cannot be read; ErrUnavailable if no server answers within 10 s, it is too
+// old, or behind a pooler, or does not let the role do what it must; ErrLocked if a process has the space that may
+// still be alive; ErrVersion if a newer program has written it; ErrForeign if the tables are not the engine's. A server
+// that may lose what it has committed (fsync or full_page_writes is off) is opened, and refuses Power.
 func Open(address string, o holdfast.Options) (_ holdfast.Engine, err error) {
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
@@ -97,7 +111,8 @@ func Open(address string, o holdfast.Options) (_ holdfast.Engine, err error) {
 	if o.ReadOnly {
 		return nil, driver.NoReadOnly(Name, withoutPassword(address))
 	}
-	e := &engine{address: withoutPassword(address), level: o.Level, stopBeats: make(chan struct{}), lease: lease{began: time.Now()}}
+	e := &engine{address: withoutPassword(address), level: o.Level, states: make(chan struct{}, maxStates),
+		stopBeats: make(chan struct{}), lease: lease{began: time.Now()}}
 	name, err := e.parse(address)
 	if err != nil {
 		return nil, err
@@ -109,7 +124,7 @@ func Open(address string, o holdfast.Options) (_ holdfast.Engine, err error) {
 	if err != nil {
 		return nil, e.fail("open", err)
 	}
-	pool.ConnConfig, pool.MaxConns = e.hosts[0].Copy(), connections
+	pool.ConnConfig, pool.MaxConns, pool.MaxConnIdleTime = e.hosts[0].Copy(), connections, time.Minute
 	pool.BeforeConnect = func(_ context.Context, to *pgx.ConnConfig) error { // wherever the space is by now
 		at := e.server.Load().config
 		to.Host, to.Port, to.TLSConfig, to.Fallbacks = at.Host, at.Port, at.TLSConfig, nil
@@ -184,7 +199,9 @@ func (e *engine) parse(address string) (name string, err error) {
 	for name, value := range map[string]string{
 		"application_name": "holdfast", "synchronous_commit": "local", "statement_timeout": "0", "lock_timeout": "0",
 		"idle_in_transaction_session_timeout": "0", "default_transaction_isolation": "read committed",
-		"client_min_messages": "warning", "bytea_output": "hex", "enable_seqscan": "off",
+		"client_min_messages": "warning", "enable_seqscan": "off", "jit": "off",
+		// The session of a machine that has vanished is the space's lock, and ends after 6 s.
+		"tcp_keepalives_idle": "3", "tcp_keepalives_interval": "1", "tcp_keepalives_count": "3",
 	} {
 		config.RuntimeParams[name] = value
 	}
@@ -199,13 +216,22 @@ var password = regexp.MustCompile(`(://[^/?@:]*):[^@]*@|([?&]password=)[^&]*`)
 // withoutPassword is an address as it may be shown.
 func withoutPassword(address string) string { return password.ReplaceAllString(address, "$1$2@") }
 
-const schema = `
-CREATE TABLE IF NOT EXISTS holdfast_space (
+const schema = `CREATE TABLE IF NOT EXISTS holdfast_space (
 	space serial PRIMARY KEY, name text NOT NULL UNIQUE, format int NOT NULL, epoch bigint NOT NULL, seq bigint NOT NULL,
 	holder text NOT NULL, beat bigint NOT NULL) WITH (fillfactor = 50);
 CREATE TABLE IF NOT EXISTS holdfast_kv (space int, k bytea, v bytea NOT NULL, PRIMARY KEY (space, k))
 	WITH (autovacuum_vacuum_scale_factor = 0.02);
 ALTER TABLE holdfast_kv ALTER v SET STORAGE EXTERNAL`
+
+// shape is what the tables look like, in the order of their columns; it is empty where there are none.
+const shape = "SELECT coalesce(string_agg(" +
+	"attrelid::regclass || '.' || attname || ' ' || format_type(atttypid, NULL), ', ' " +
+	"ORDER BY attrelid::regclass::text, attnum), '') FROM pg_attribute WHERE attnum > 0 AND NOT attisdropped " +
+	"AND attrelid IN (to_regclass('holdfast_space'), to_regclass('holdfast_kv'))"
+
+const shaped = "holdfast_kv.space integer, holdfast_kv.k bytea, holdfast_kv.v bytea, holdfast_space.space integer, " +
+	"holdfast_space.name text, holdfast_space.format integer, holdfast_space.epoch bigint, holdfast_space.seq bigint, " +
+	"holdfast_space.holder text, holdfast_space.beat bigint"
 
 // take makes the space this process's. It sets what the server's settings say of levels in caps.
 func (e *engine) take(ctx context.Context, conn *pgx.Conn, name string, caps *holdfast.Capabilities) error {
@@ -226,8 +252,20 @@ func (e *engine) take(ctx context.Context, conn *pgx.Conn, name string, caps *ho
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtext('holdfast'))"); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, schema); err != nil {
+		// Making them takes locks for which open snapshots of other spaces are in the way.
+		var found string
+		if err := tx.QueryRow(ctx, shape).Scan(&found); err != nil {
 			return err
+		}
+		switch found {
+		case "":
+			if _, err := tx.Exec(ctx, schema); err != nil {
+				return err
+			}
+		case shaped:
+		default:
+			return &holdfast.Error{Class: holdfast.ErrForeign, Remedy: "use another database, or another search_path",
+				Detail: "the tables holdfast_space and holdfast_kv are not those of this engine: " + found}
 		}
 		_, err := tx.Exec(ctx, "INSERT INTO holdfast_space (name, format, epoch, seq, holder, beat) "+
 			"VALUES ($1, $2, 0, 0, '', 0) ON CONFLICT (name) DO NOTHING", name, format)
@@ -237,18 +275,15 @@ func (e *engine) take(ctx context.Context, conn *pgx.Conn, name string, caps *ho
 		return err
 	}
 
-	// A holder whose session this server has, or has had, is gone when its session is. Of one that is elsewhere, as
-	// after another server has taken over, it is not known: its space must stand still for a while.
+	// A holder whose session this server has had is gone when its session is. Of one whose session is there, or is of
+	// another server, it is not known whether it lives: its space must stand still for a while, by this process's clock.
 	var seen string
-	for since := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+	for since := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		var now, holder string
 		var version int
-		var gone bool
-		err := conn.QueryRow(ctx, "SELECT space, format, epoch, seq, holder, epoch || '/' || seq || '/' || beat, holder = '' "+
-			"OR (split_part(holder, '/', 1) = "+timeline+" AND NOT EXISTS (SELECT FROM pg_stat_activity "+
-			"WHERE pid::text = split_part(holder, '/', 2) AND backend_start::text = split_part(holder, '/', 3))) "+
-			"FROM holdfast_space WHERE name = $1", name).
-			Scan(&e.space, &version, &e.epoch, &e.w.seq, &holder, &now, &gone)
+		var local, there bool
+		err := conn.QueryRow(ctx, look, name).
+			Scan(&e.space, &version, &e.epoch, &e.w.seq, &holder, &now, &local, &there)
 		switch {
 		case err != nil:
 			return err
@@ -256,20 +291,20 @@ func (e *engine) take(ctx context.Context, conn *pgx.Conn, name string, caps *ho
 			return &holdfast.Error{Op: "open", Engine: Name, Path: e.address, Class: holdfast.ErrVersion,
 				Detail: fmt.Sprintf("space %s has format %d, this program knows %d", name, version, format)}
 		}
-		if now != seen {
-			if seen != "" && !gone {
+
+		switch {
+		case holder == "" || local && !there:
+		case now != seen:
+			if seen != "" { // it lives
 				return e.locked(name, holder)
 			}
 			seen, since = now, time.Now()
-		}
-		if !gone && time.Since(since) < takeOver {
-			if held := strings.Split(holder, "/"); len(held) == 4 && held[3] == here() {
-				return e.locked(name, holder) // no need to wait: it is this machine's, and its session is there
-			}
+			continue
+		case time.Since(since) < takeOver:
 			continue
 		}
 		tag, err := conn.Exec(ctx, "UPDATE holdfast_space SET epoch = epoch + 1, seq = seq + 1, holder = "+session+
-			" WHERE space = $1 AND epoch = $2", e.space, e.epoch, here())
+			" || $3 WHERE space = $1 AND epoch = $2", e.space, e.epoch, here())
 		if err != nil {
 			return err
 		}
@@ -280,15 +315,26 @@ func (e *engine) take(ctx context.Context, conn *pgx.Conn, name string, caps *ho
 			// What an isolated server shows may be gone when it is isolated no more: it is not read before a quorum has it.
 			return e.quorum.settled(ctx, conn)
 		}
-		if seen = ""; ctx.Err() != nil {
+		if ctx.Err() != nil { // others are faster, again and again
 			return e.locked(name, holder)
 		}
 	}
 }
 
-// session names the session that writes, and where it is.
-const session = timeline + " || '/' || pg_backend_pid() || '/' || " +
-	"(SELECT backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()) || '/' || $3::text"
+const (
+	// started is when a session began, in a form that no setting changes.
+	started = "(extract(epoch FROM backend_start) * 1000000)::bigint::text"
+	// session is the session that asks: no other one is named so. A machine's name follows.
+	session = timeline + " || '/' || pg_backend_pid() || '/' || (SELECT " + started +
+		" FROM pg_stat_activity WHERE pid = pg_backend_pid()) || '/'"
+
+	// look reads a space, whether its holder's session is of this server, and whether it is there. A role may not see
+	// when sessions of other roles began, and then the number is believed.
+	look = "SELECT space, format, epoch, seq, holder, epoch || '/' || seq || '/' || beat, " +
+		"split_part(holder, '/', 1) = " + timeline + ", EXISTS (SELECT FROM pg_stat_activity " +
+		"WHERE pid::text = split_part(holder, '/', 2) AND coalesce(" + started + ", split_part(holder, '/', 3)) = " +
+		"split_part(holder, '/', 3)) FROM holdfast_space WHERE name = $1"
+)
 
 // here names this machine, as far as a holder is told from others by it.
 var here = func() string { // another one in a test
@@ -297,11 +343,26 @@ var here = func() string { // another one in a test
 }
 
 func (e *engine) locked(name, holder string) error {
+	held := append(strings.Split(holder, "/"), "", "", "", "")
+
 	return &holdfast.Error{Op: "open", Engine: Name, Path: e.address, Class: holdfast.ErrLocked,
-		Detail: fmt.Sprintf("space %s is held by the session %s", name, holder), Remedy: "close it there first"}
+		Detail: fmt.Sprintf("a process on %s has space %s open: session %s of the server", held[3], name, held[1]),
+		Remedy: "close it there first"}
 }
 
-// checkServer refuses a server on which nothing can be promised.
+// settings names those that are off.
+func settings(names, values []string) string {
+	var off []string
+	for i, name := range names {
+		if values[i] != "on" {
+			off = append(off, name)
+		}
+	}
+
+	return strings.Join(off, " and ")
+}
+
+// checkServer refuses a server on which nothing can be promised, and takes from caps what it does not give.
 func (e *engine) checkServer(ctx context.Context, conn *pgx.Conn, caps *holdfast.Capabilities) error {
 	want := []string{"server_version_num", "fsync", "full_page_writes", "data_checksums", "server_version"}
 	var have []string
@@ -313,15 +374,23 @@ func (e *engine) checkServer(ctx context.Context, conn *pgx.Conn, caps *holdfast
 		return err
 	}
 	refuse := func(detail, remedy string) error {
-		return &holdfast.Error{Op: "open", Engine: Name, Path: e.address, Class: holdfast.ErrUnavailable, Detail: detail,
-			Remedy: remedy}
+		return &holdfast.Error{Class: holdfast.ErrUnavailable, Detail: detail, Remedy: remedy}
 	}
-	switch n, _ := strconv.Atoi(have[0]); {
-	case n < 130000:
-		return refuse("the server is PostgreSQL "+have[4], "use version 13 or newer")
-	case have[1] != "on" || have[2] != "on":
-		return refuse(fmt.Sprintf("fsync is %s and full_page_writes %s: the server can lose what it has committed", have[1],
-			have[2]), "set both to on")
+	var pid uint32
+	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
+		return err
+	}
+	n, _ := strconv.Atoi(have[0])
+	switch missing := settings(want[1:3], have[1:3]); {
+	case n < oldest*10000:
+		return refuse("the server is PostgreSQL "+have[4], fmt.Sprintf("use version %d or newer", oldest))
+	case pid != conn.PgConn().PID():
+		return refuse("there is a pooler in front of the server: a session there does not end with this process, which "+
+			"others have to see", "give the address of the server itself")
+	case missing != "":
+		caps.Process = holdfast.Promise{Given: holdfast.Process, CutMayCorrupt: true,
+			How: "a transaction for each group, synchronous_commit on: the server writes its log before it answers"}
+		caps.Power = holdfast.Promise{Why: "the server can lose what it has committed: " + missing + " is off"}
 	}
 	caps.Checksums = have[3] == "on"
 	caps.Library = "PostgreSQL " + strings.Fields(have[4])[0] + ", " + caps.Library
@@ -342,7 +411,7 @@ func Describe() holdfast.Capabilities {
 	const flushed = "a transaction for each group, synchronous_commit on: the server flushes its log before it answers"
 
 	return holdfast.Capabilities{
-		Engine: Name, Library: "pgx",
+		Engine: Name, Library: modversion.Version("github.com/jackc/pgx/v5"),
 		Memory: holdfast.Promise{Given: holdfast.Memory,
 			How: "a transaction for each group, synchronous_commit off: the server writes it to its log within 0.6 s"},
 		Process: holdfast.Promise{Given: holdfast.Power, How: flushed,
@@ -364,9 +433,9 @@ func Describe() holdfast.Capabilities {
 func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	i := 0
 	for op := range b.Ops() {
-		if size := max(len(op.Key), len(op.Value)*b2i(op.Kind == holdfast.KindDeleteRange)); size > maxKeySize {
+		if len(op.Key) > maxKeySize && op.Kind != holdfast.KindDeleteRange {
 			return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrBadKey,
-				Detail: fmt.Sprintf("operation %d has a key of %d bytes, the limit here is %d", i, size, maxKeySize)}
+				Detail: fmt.Sprintf("operation %d has a key of %d bytes, the limit here is %d", i, len(op.Key), maxKeySize)}
 		}
 		i++
 	}
@@ -378,12 +447,13 @@ func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	return r, err
 }
 
-func b2i(b bool) int {
-	if b {
-		return 1
+// Sync implements [holdfast.Engine].
+func (e *engine) Sync() error {
+	if err := e.Engine.Sync(); err != nil {
+		return err
 	}
 
-	return 0
+	return e.Caps.CheckLevel(holdfast.Power) // the server may have it off
 }
 
 // Settle implements [driver.Core].
@@ -430,10 +500,18 @@ func (e *engine) fail(op string, err error) error {
 
 		return &same
 	}
-	class := error(nil)
-	if slices.Contains([]string{"53100", "53200"}, sqlState(err)) { // disk full, out of memory
+	class, remedy := error(nil), ""
+	switch {
+	case sqlState(err) == "42501":
+		class = holdfast.ErrUnavailable
+		remedy = "let the role select, insert, update and delete in holdfast_space and holdfast_kv, and use the sequence " +
+			"holdfast_space_space_seq; where they are missing, let it create in the schema, or make them: " +
+			strings.Join(strings.Fields(schema), " ")
+	case slices.Contains([]string{"53100", "53200"}, sqlState(err)): // disk full, out of memory
 		class = holdfast.ErrFull
+	case broken(err):
+		class = holdfast.ErrUnavailable
 	}
 
-	return &holdfast.Error{Op: op, Engine: Name, Path: e.address, Class: class, Cause: err}
+	return &holdfast.Error{Op: op, Engine: Name, Path: e.address, Class: class, Cause: err, Remedy: remedy}
 }

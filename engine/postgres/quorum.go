@@ -121,6 +121,9 @@ func (q *quorum) settled(ctx context.Context, conn *pgx.Conn) error {
 // describe says of the levels what they are here. A power cut of the primary is answered by a failover, so that what
 // only the primary has does not survive it: Power is Quorum where there is one.
 func (q *quorum) describe(caps *holdfast.Capabilities) {
+	if caps.Power.Given == 0 { // a server that may lose what it has committed is worth nothing in a quorum
+		q.mode, q.need, q.why = modeOff, 0, caps.Power.Why
+	}
 	if !q.given() {
 		caps.Quorum = holdfast.Promise{Why: q.why}
 		return

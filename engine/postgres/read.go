@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
@@ -19,16 +20,25 @@ const (
 	// Large values come one by one, so that a page stays small.
 	columns = "SELECT k, CASE WHEN octet_length(v) <= 65536 THEN v END FROM holdfast_kv WHERE space = $1 AND "
 
-	firstPage = 64
+	firstPage = 128
 	pageRows  = 4096
 	pageBytes = 1 << 20
 )
 
-// view is a state: a connection with a transaction that reads it, once there is one. A Get has none.
-type view struct {
-	op   driver.Op
+// state is a transaction that reads one state, on a connection of its own. Its users take turns.
+type state struct {
+	at    int64 // commits that it shows, if none was under way when it began; -1 otherwise
+	users int   // counted under engine.sharing
+
 	mu   sync.Mutex // one at a time reads from the connection
 	conn *pgxpool.Conn
+}
+
+// view is what one Get, iterator or snapshot reads. It has no state if it is for a Get, which reads what there is at
+// that moment, for an iterator that has not read its first page, or for one that has read its last.
+type view struct {
+	op driver.Op
+	*state
 }
 
 // View implements [driver.Core].
@@ -37,72 +47,142 @@ func (e *engine) View(op driver.Op) (*view, error) {
 	if op != driver.Snapshot {
 		return v, nil
 	}
+	if v.state = e.shared(); v.state != nil {
+		return v, nil
+	}
 	// BEGIN alone fixes nothing: the first read does.
-	if err := e.begin(v, func(b *pgx.Batch) { b.Queue("SELECT 1") }, func(pgx.BatchResults) error { return nil }); err != nil {
+	err := e.begin(v, func(b *pgx.Batch) { b.Queue("SELECT 1") }, func(pgx.BatchResults) error { return nil })
+	if err != nil {
 		return nil, e.fail(string(op), err)
 	}
 
 	return v, nil
 }
 
-// begin takes a connection, and begins a transaction on it with what first queues.
+// shared returns the newest state if it still shows all that is visible, with a user more; otherwise nil.
+func (e *engine) shared() *state {
+	e.sharing.Lock()
+	defer e.sharing.Unlock()
+	s := e.newest
+	if s == nil || s.at != e.begun.Load() {
+		return nil
+	}
+	s.users++
+
+	return s
+}
+
+// begin gives v a state: a transaction that begins with what first queues.
 func (e *engine) begin(v *view, first func(*pgx.Batch), read func(pgx.BatchResults) error) error {
-	release := func() { // the pool closes one that is in a transaction
-		if v.conn != nil {
-			v.conn.Release()
-			v.conn = nil
+	select {
+	case e.states <- struct{}{}:
+	default:
+		ctx, cancel := context.WithTimeout(context.Background(), e.patience)
+		defer cancel()
+		select {
+		case e.states <- struct{}{}:
+		case <-ctx.Done():
+			return &holdfast.Error{Class: holdfast.ErrUnavailable, Remedy: "close some",
+				Detail: fmt.Sprintf("%d states are being read, as many as there are connections for", maxStates)}
 		}
 	}
-	err := e.fresh(func(ctx context.Context) error {
-		release() // that of an attempt whose answer came too late
-		conn, err := e.pool.Acquire(ctx)
-		if err != nil {
-			return unavailable(err)
-		}
-		batch := &pgx.Batch{}
-		batch.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-		first(batch)
-		results := conn.SendBatch(ctx, batch)
-		_, err = results.Exec()
-		if err == nil {
-			err = read(results)
-		}
-		v.conn = conn
 
-		return errors.Join(err, results.Close())
+	s := &state{users: 1}
+	release := func() { // the pool closes a connection that is in a transaction
+		if s.conn != nil {
+			s.conn.Release()
+			s.conn = nil
+		}
+	}
+	server := e.server.Load()
+	err := e.fresh(func(ctx context.Context) (err error) {
+		release() // that of an attempt whose answer came too late
+		if s.at = e.begun.Load(); e.ended.Load() != s.at {
+			s.at = -1 // it may show the commit that is under way, or not
+		}
+		s.conn, err = e.transaction(ctx, first, read)
+
+		return err
 	})
 	if err != nil {
 		release()
+		<-e.states
+
+		return err
 	}
 
-	return err
+	v.state = s
+	e.sharing.Lock()
+	defer e.sharing.Unlock()
+	if s.at >= 0 && server == e.server.Load() {
+		e.newest = s
+	}
+
+	return nil
+}
+
+// transaction begins one that reads, on a connection of the pool.
+func (e *engine) transaction(ctx context.Context, first func(*pgx.Batch), read func(pgx.BatchResults) error) (
+	*pgxpool.Conn, error) {
+	conn, err := e.pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	batch := &pgx.Batch{}
+	batch.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+	first(batch)
+	results := conn.SendBatch(ctx, batch)
+	if _, err = results.Exec(); err == nil {
+		err = read(results)
+	}
+	if err := errors.Join(err, results.Close()); err != nil {
+		conn.Release() // the pool closes one that is in a transaction
+		return nil, err
+	}
+
+	return conn, nil
 }
 
 // Drop implements [driver.Core].
 func (e *engine) Drop(v *view) error {
-	if v.conn == nil {
+	s := v.state
+	if s == nil {
 		return nil
 	}
-	_, err := v.conn.Exec(context.Background(), "COMMIT")
-	v.conn.Release()
-	v.conn = nil
-	_ = err // it has only read
+	v.state = nil
+	e.sharing.Lock()
+	if s.users--; s.users > 0 {
+		e.sharing.Unlock()
+		return nil
+	}
+	if e.newest == s {
+		e.newest = nil
+	}
+	e.sharing.Unlock()
+	_, _ = s.conn.Exec(context.Background(), "COMMIT") // it has only read
+	s.conn.Release()
+	<-e.states
 
 	return nil
 }
 
 // Read implements [driver.Core].
 func (e *engine) Read(v *view, dst, key []byte) ([]byte, error) {
-	out, err := e.read(v, dst, key)
-	if errors.Is(err, pgx.ErrNoRows) {
+	value, err := e.value(v, key)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
 		return dst, holdfast.ErrNotFound
+	case err != nil:
+		return dst, e.fail("get", err)
+	case dst == nil:
+		return value, nil
 	}
 
-	return out, e.fail("get", err)
+	return append(dst, value...), nil
 }
 
-func (e *engine) read(v *view, dst, key []byte) (_ []byte, err error) {
-	var value []byte
+// value reads one.
+func (e *engine) value(v *view, key []byte) (value []byte, err error) {
 	if v.op == driver.Get {
 		err = e.fresh(func(ctx context.Context) error { return e.pool.QueryRow(ctx, get, e.space, key).Scan(&value) })
 	} else {
@@ -113,34 +193,36 @@ func (e *engine) read(v *view, dst, key []byte) (_ []byte, err error) {
 	if err == nil && value == nil {
 		value = []byte{}
 	}
-	if dst == nil {
-		return value, err
-	}
 
-	return append(dst, value...), err
+	return value, err
 }
 
 // iterator reads pages.
 type iterator struct {
 	hold driver.Hold[*view]
 	e    *engine
-	r    holdfast.Range
+	r    holdfast.Range // that is left to read
 	rows []pair
 	at   int // of the next row
 	more bool
 	size int // rows of the next page
 
-	started, closed bool
-	key, value      []byte
-	err             error
+	closed     bool
+	key, value []byte
+	err        error
 }
 
+// pair is a row. Its value is nil if it is a large one.
 type pair struct{ key, value []byte }
 
 // Walk implements [driver.Core]. It reads the first page at once, which fixes the state it sees.
 func (e *engine) Walk(h driver.Hold[*view], r holdfast.Range) (holdfast.Iterator, error) {
 	it := &iterator{hold: h, e: e, size: firstPage}
 	it.r = holdfast.Range{Lo: bytes.Clone(r.Lo), Hi: bytes.Clone(r.Hi), Reverse: r.Reverse}
+	// Connections are shared when they get few: it is faster to have one's own.
+	if h.View.op == driver.Scan && len(e.states) > maxStates/2 {
+		h.View.state = e.shared()
+	}
 	if err := it.page(); err != nil {
 		return nil, e.fail("scan", err)
 	}
@@ -163,7 +245,7 @@ func (it *iterator) query() (sql string, args []any) {
 	}
 	args = append(args, it.size)
 
-	return sql + " LIMIT $" + string(rune('0'+len(args))), args
+	return fmt.Sprintf("%s LIMIT $%d", sql, len(args)), args
 }
 
 // page reads the next page.
@@ -178,11 +260,8 @@ func (it *iterator) page() error {
 
 		return rows.Err()
 	}
-	v := it.hold.View
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	var err error
-	if v.conn == nil {
+	v, err := it.hold.View, error(nil)
+	if v.state == nil {
 		err = it.e.begin(v, func(b *pgx.Batch) { b.Queue(sql, args...) }, func(results pgx.BatchResults) error {
 			rows, err := results.Query()
 			if err != nil {
@@ -192,30 +271,47 @@ func (it *iterator) page() error {
 			return collect(rows)
 		})
 	} else {
-		var rows pgx.Rows
-		if rows, err = v.conn.Query(context.Background(), sql, args...); err == nil {
+		v.mu.Lock()
+		rows, failed := v.conn.Query(context.Background(), sql, args...)
+		if err = failed; err == nil {
 			err = collect(rows)
 		}
+		v.mu.Unlock()
 	}
 	if err != nil {
 		return err
 	}
 
 	// The range that is left, and how many of such rows make a page.
-	if it.more = len(it.rows) == it.size; it.more {
-		last, bytes := it.rows[len(it.rows)-1].key, 0
-		for _, p := range it.rows {
-			bytes += len(p.key) + len(p.value)
-		}
-		if it.r.Reverse {
-			it.r.Hi = last
-		} else {
-			it.r.Lo = append(append(make([]byte, 0, len(last)+1), last...), 0)
-		}
-		it.size = max(1, min(pageRows, 4*it.size, pageBytes/max(1, bytes/len(it.rows))))
+	if it.more = len(it.rows) == it.size; !it.more {
+		it.ended()
+		return nil
 	}
+	last, bytes := it.rows[len(it.rows)-1].key, 0
+	for _, p := range it.rows {
+		bytes += len(p.key) + len(p.value)
+	}
+	if it.r.Reverse {
+		it.r.Hi = last
+	} else {
+		it.r.Lo = append(append(make([]byte, 0, len(last)+1), last...), 0)
+	}
+	it.size = max(1, min(pageRows, 4*it.size, pageBytes/max(1, bytes/len(it.rows))))
 
 	return nil
+}
+
+// ended gives back the state if it is the iterator's alone and nothing more is read from it.
+func (it *iterator) ended() {
+	if it.hold.View.op != driver.Scan {
+		return
+	}
+	for _, p := range it.rows {
+		if p.value == nil {
+			return
+		}
+	}
+	_ = it.e.Drop(it.hold.View)
 }
 
 func (it *iterator) Next() bool {
@@ -231,8 +327,8 @@ func (it *iterator) Next() bool {
 	}
 	p := it.rows[it.at]
 	it.at++
-	if p.value == nil { // a large one
-		value, err := it.e.read(it.hold.View, nil, p.key)
+	if p.value == nil {
+		value, err := it.e.value(it.hold.View, p.key)
 		if err != nil {
 			it.err = it.e.fail("scan", err)
 			return false

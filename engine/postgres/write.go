@@ -22,9 +22,10 @@ type writer struct {
 const (
 	// No row: the division fails, and the transaction with it. The number is compared, too: a message that a broken
 	// connection had in it may arrive when its group has been committed again.
-	fence = "WITH mine AS (UPDATE holdfast_space SET seq = seq + 1 WHERE space = $1 AND epoch = $2 AND seq = $3 RETURNING 1) " +
-		"SELECT 1 / count(*) FROM mine"
-	barrier = "UPDATE holdfast_space SET beat = beat + 1, holder = " + session + " WHERE space = $1 AND epoch = $2 RETURNING seq"
+	fence = "WITH mine AS (UPDATE holdfast_space SET seq = seq + 1 WHERE space = $1 AND epoch = $2 AND seq = $3 " +
+		"RETURNING 1) SELECT 1 / count(*) FROM mine"
+	barrier = "UPDATE holdfast_space SET beat = beat + 1, holder = " + session +
+		" || $3 WHERE space = $1 AND epoch = $2 RETURNING seq"
 
 	set = "INSERT INTO holdfast_kv SELECT $1, * FROM unnest($2::bytea[], $3::bytea[]) " +
 		"ON CONFLICT (space, k) DO UPDATE SET v = excluded.v"
@@ -36,6 +37,7 @@ const (
 // The errors of PostgreSQL that mean something to us.
 const (
 	stateDivision = "22012"
+	stateTooMany  = "53300" // connections
 )
 
 func sqlState(err error) string {
@@ -55,13 +57,12 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 		return nil // all before it is committed
 	}
 
-	for {
+	e.begun.Add(1)
+	for broke := (time.Time{}); ; {
 		began := time.Now()
-		err := e.transact(b, level)
+		err, there := e.transact(b, level), false
 		if err == nil {
-			e.w.seq++
 			e.committed(began, level)
-
 			return nil
 		}
 		if !e.w.conn.IsClosed() { // the server has refused it
@@ -74,15 +75,15 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 		}
 
 		// The connection broke: whether the transaction is there, the server has to say.
+		if broke.IsZero() {
+			broke = time.Now()
+		}
 		began = time.Now()
-		there, err := e.reconnect(err)
-		if err != nil {
+		if there, err = e.reconnect(broke.Add(e.patience), err); err != nil {
 			return e.fail("commit", err)
 		}
 		if there {
-			e.w.seq++
 			e.committed(began, e.Caps.Strongest())
-
 			return nil
 		}
 	}
@@ -90,7 +91,7 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 
 // committed notes that a transaction is there, which was begun at a time.
 func (e *engine) committed(began time.Time, level holdfast.Level) {
-	if level > holdfast.Memory {
+	if e.w.seq++; level > holdfast.Memory {
 		e.syncs.Add(1)
 	}
 	if level >= holdfast.Power || !e.quorum.given() && level > holdfast.Memory {
@@ -101,6 +102,7 @@ func (e *engine) committed(began time.Time, level holdfast.Level) {
 	if level >= holdfast.Power || !e.quorum.given() {
 		e.lease.extend(began)
 	}
+	e.ended.Add(1)
 }
 
 func (e *engine) fenced() error {
@@ -217,8 +219,8 @@ func (e *engine) queue(batch *pgx.Batch, b *holdfast.Batch) {
 // reconnect connects again after the connection broke, to whatever server is the primary by now, and reports whether
 // the transaction is there that was under way. When it returns, everything that is there survives what the strongest
 // level survives.
-func (e *engine) reconnect(cause error) (there bool, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), e.patience)
+func (e *engine) reconnect(end time.Time, cause error) (there bool, err error) {
+	ctx, cancel := context.WithDeadline(context.Background(), end)
 	defer cancel()
 	var seq int64
 	for {
