@@ -1,5 +1,5 @@
 // Package pebble is the engine over CockroachDB's Pebble, with the level that Pebble
-// itself does not have: Process, between its NoSync and its Sync. All three levels are
+// itself does not have: Process, between its NoSync and its Sync. All levels of one machine are
 // given per commit, in one open directory.
 //
 //	engine, err := pebble.Open("/var/lib/orders", holdfast.Options{})

@@ -31,8 +31,8 @@ type Watched struct {
 
 // Watch returns e as an engine that measures how long commits take, from Apply until Wait has returned. Those at Power
 // and Quorum are all measured, which adds two readings of the clock and an allocation to what the device takes; of the
-// others, which can be as fast as that, one in sixteen is, and counts for sixteen. Commits that nobody waits for are not
-// measured. How long Apply holds a commit up is looked at for all: it costs two readings of the clock. The caller
+// others, which can be as fast as that, one in sixteen is, and counts for sixteen. Commits that nobody waits for are
+// not measured. How long Apply holds a commit up is looked at for all: it costs two readings of the clock. The caller
 // closes what Watch returns instead of e.
 func Watch(e holdfast.Engine) *Watched {
 	return &Watched{Engine: wrapped.Engine{Engine: e}, began: time.Now()}
