@@ -194,7 +194,13 @@ func (c *cluster) address(parameters string, names ...string) string {
 		hosts, ports = append(hosts, c.data(name)), append(ports, "5432")
 	}
 
-	return "postgres://postgres@/postgres?host=" + strings.Join(hosts, ",") + "&port=" + strings.Join(ports, ",") + parameters
+	return "postgres://postgres@/postgres?host=" + strings.Join(
+		hosts,
+		",",
+	) + "&port=" + strings.Join(
+		ports,
+		",",
+	) + parameters
 }
 
 func (c *cluster) open(address string) holdfast.Engine {
@@ -236,8 +242,8 @@ func wait(r holdfast.Receipt) chan error {
 	return done
 }
 
-// A commit at Quorum is acknowledged when a standby has it, and one that PostgreSQL acknowledges without that is not: its
-// engine is poisoned, and whoever opens the space next finds it at a quorum or does not open it.
+// A commit at Quorum is acknowledged when a standby has it, and one that PostgreSQL acknowledges without that is not:
+// its engine is poisoned, and whoever opens the space next finds it at a quorum or does not open it.
 func TestQuorumIsCounted(t *testing.T) {
 	c := newCluster(t)
 	address := c.address("&patience=2s", "a")
@@ -352,7 +358,11 @@ func TestFailover(t *testing.T) {
 	close(stop)
 	n := <-acked
 	for i := range n {
-		if key := fmt.Sprintf("%06d", i); c.want("c", "SELECT convert_from(v, 'UTF8') FROM holdfast_kv WHERE k = '"+key+"'", key) != nil {
+		if key := fmt.Sprintf("%06d", i); c.want(
+			"c",
+			"SELECT convert_from(v, 'UTF8') FROM holdfast_kv WHERE k = '"+key+"'",
+			key,
+		) != nil {
 			t.Fatalf("of %d commits that were acknowledged, %d is not there", n, i)
 		}
 	}
@@ -361,8 +371,8 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// A standby that is promoted without the setting is one machine alone: commits there are not acknowledged before it has a
-// standby.
+// A standby that is promoted without the setting is one machine alone: commits there are not acknowledged before it has
+// a standby.
 func TestPromotedWithoutStandbys(t *testing.T) {
 	c := newCluster(t)
 	e := c.open(c.address("", "a", "b"))
@@ -444,7 +454,8 @@ func TestFenced(t *testing.T) {
 	if v, err := old.Get(nil, []byte("k")); err == nil {
 		t.Errorf("the old owner reads %q", v)
 	}
-	if err := c.apply(old, "k", "3", holdfast.Memory).Wait(); !errors.Is(err, holdfast.ErrPoisoned) || !errors.Is(err, holdfast.ErrFenced) {
+	if err := c.apply(old, "k", "3", holdfast.Memory).Wait(); !errors.Is(err, holdfast.ErrPoisoned) ||
+		!errors.Is(err, holdfast.ErrFenced) {
 		t.Errorf("the old owner writes: %v", err)
 	}
 	if v, err := old.Get(nil, []byte("k")); !errors.Is(err, holdfast.ErrFenced) {

@@ -31,13 +31,15 @@ const (
 func (q *quorum) given() bool { return q.need > 0 || q.mode == modeDeclared }
 
 // counted is a query for how many synchronous standbys have flushed what the server has flushed by now, and for how far
-// that is. PostgreSQL ends the wait of a commit for its standbys in several cases without having had an answer: when the
-// wait is cancelled, when synchronous_standby_names is emptied, and when the server restarts. So commits are counted.
+// that is. PostgreSQL ends the wait of a commit for its standbys in several cases without having had an answer: when
+// the wait is cancelled, when synchronous_standby_names is emptied, and when the server restarts. So commits are
+// counted.
 const counted = "SELECT at::text, (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum') " +
 	"AND flush_lsn >= at) FROM (SELECT pg_current_wal_flush_lsn() AS at) AS now"
 
 // countedAt is the same for a place in the log.
-const countedAt = "SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum') AND flush_lsn >= $1::pg_lsn"
+const countedAt = "SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum') " +
+	"AND flush_lsn >= $1::pg_lsn"
 
 // read finds out what the server gives.
 func (q *quorum) read(ctx context.Context, conn *pgx.Conn) error {
@@ -128,7 +130,10 @@ func (q *quorum) describe(caps *holdfast.Capabilities) {
 		caps.Quorum = holdfast.Promise{Why: q.why}
 		return
 	}
-	how := fmt.Sprintf("synchronous_commit on, and acknowledged when %d synchronous standbys are seen to have flushed it", q.need)
+	how := fmt.Sprintf(
+		"synchronous_commit on, and acknowledged when %d synchronous standbys are seen to have flushed it",
+		q.need,
+	)
 	if q.mode == modeDeclared {
 		how = "declared by the operator: not counted"
 	}

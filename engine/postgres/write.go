@@ -288,8 +288,13 @@ func (e *engine) resolve(seq int64) (there bool, err error) {
 		return seq != e.w.seq, nil
 	}
 	bad := &holdfast.Error{Op: "commit", Engine: Name, Path: e.address, Class: holdfast.ErrCorrupt,
-		Detail: fmt.Sprintf("the server is at transaction %d, %d were acknowledged, and %d of them at the strongest level: it "+
-			"has lost some, or is another one", seq, e.w.seq, e.w.kept),
+		Detail: fmt.Sprintf(
+			"the server is at transaction %d, %d were acknowledged, and %d of them at the strongest level: it "+
+				"has lost some, or is another one",
+			seq,
+			e.w.seq,
+			e.w.kept,
+		),
 		Remedy: "find out which server has them before anything is written"}
 	if seq >= e.w.kept && seq < e.w.seq {
 		bad.Class, bad.Remedy = holdfast.ErrUnavailable, "open it again: only what was acknowledged at weaker levels is gone"
