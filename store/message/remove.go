@@ -388,8 +388,7 @@ func (n *Namespace) removeAll(ctx context.Context, stream string, page []where) 
 	if s == nil {
 		s = &special{Version: NoStream}
 	}
-	last := page[len(page)-1]
-	s.Version = max(s.Version, last.position)
+	s.Version = max(s.Version, page[len(page)-1].position)
 	blocks, err := n.emptied(ctx, Category(stream), page)
 	if err != nil {
 		return 0, err
@@ -402,41 +401,10 @@ func (n *Namespace) removeAll(ctx context.Context, stream string, page []where) 
 	defer n.counting.Unlock()
 	e := n.beginEdit(false)
 	defer n.endEdit(e, stream)
-	removed, err := n.log().RemoveFor(ctx, format.Kind, func(c *event.Commit) error {
-		var key []byte
-		batch := c.Keys
-		for _, at := range page {
-			key = n.keys.Stream(key, stream, uint64(at.position))
-			batch.Delete(key)
-		}
-		for _, block := range blocks {
-			key = n.keys.Category(key, Category(stream), block)
-			batch.Delete(key)
-		}
-		at, err := n.headOf(stream)
-		if err != nil {
-			return err
-		}
-		gone := counts{messages: -int64(len(page))}
-		if at.top == last.position { // those below are gone already
-			at.top = NoStream
-			gone.streams = -1
-		}
-		if err := n.addStored(batch, map[string]counts{Category(stream): gone}); err != nil {
-			return err
-		}
-		if err := n.addSpecial(batch, stream, s); err != nil {
-			return err
-		}
-		at.edit = e
-		c.Applied(func() {
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			n.heads.edits++
-			n.heads.put(stream, at, n.log().Last(), n.store.headsEach())
-		})
-		return nil
-	}, globals...)
+	d, err := n.log().DraftRemove(ctx, format.Kind, globals...)
+	if err == nil {
+		err = n.takeOut(d, stream, s, page, blocks, e)
+	}
 
 	// Subscriptions may have read what is gone, or wait for consumers to be done with it.
 	n.removals.Add(1)
@@ -446,7 +414,49 @@ func (n *Namespace) removeAll(ctx context.Context, stream string, page []where) 
 	for _, s := range open {
 		s.wake()
 	}
-	return int64(removed), err
+	if err != nil {
+		return 0, err
+	}
+	return int64(len(d.Events)), nil
+}
+
+// takeOut makes a removal, which also changes what is special about the stream, and returns when it is durable.
+func (n *Namespace) takeOut(d *event.Draft, stream string, s *special, page []where, blocks []uint64, e *edit) error {
+	defer d.Close()
+	if len(d.Events) > 0 {
+		at, err := n.headOf(stream)
+		if err != nil {
+			return err
+		}
+		var key []byte
+		for _, at := range page {
+			key = n.keys.Stream(key, stream, uint64(at.position))
+			d.Keys.Delete(key)
+		}
+		for _, block := range blocks {
+			key = n.keys.Category(key, Category(stream), block)
+			d.Keys.Delete(key)
+		}
+		gone := counts{messages: -int64(len(page))}
+		if at.top == page[len(page)-1].position { // those below are gone already
+			at.top = NoStream
+			gone.streams = -1
+		}
+		if err := n.addStored(d.Keys, map[string]counts{Category(stream): gone}); err != nil {
+			return err
+		}
+		if err := n.addSpecial(d.Keys, stream, s); err != nil {
+			return err
+		}
+		if at.edit = e; d.Apply() {
+			n.mu.Lock()
+			n.heads.edits++
+			n.heads.put(stream, at, n.log().Last(), n.store.headsEach())
+			n.mu.Unlock()
+		}
+	}
+	_, err := d.Wait()
+	return err
 }
 
 // addStored adds to b the stored counts of categories with changes, and of the namespace with all of them. Counting is

@@ -294,13 +294,12 @@ func (n *Namespace) importBatch(ctx context.Context, batch []imported) (added in
 		if err := n.storeCountsLocked(context.Background(), true); err != nil {
 			return 0, n.ended(err)
 		}
-		e, applied := n.beginEdit(true), false
-		added, err = n.log().ImportFor(ctx, format.Kind, func(c *event.Commit) error {
-			c.Applied(func() { applied = true })
-			return n.putAll(c, lines, e)
-		}, events...)
-		if err == nil || !applied { // else a crash can take it back, and readers are never shown it
-			n.hidden.Store(nil)
+		e := n.beginEdit(true)
+		d, failed := n.log().DraftImport(ctx, format.Kind, events...)
+		if err = failed; err == nil {
+			if err = n.putAll(d, lines, e); err == nil {
+				added = len(d.Events)
+			}
 		}
 		n.endEdit(e, streams...)
 	}
@@ -347,10 +346,15 @@ func (n *Namespace) sameContent(ctx context.Context, batch []imported) error {
 	return nil
 }
 
-// putAll adds to an import what finds its messages in their streams and categories.
-func (n *Namespace) putAll(c *event.Commit, lines map[uint64]int64, e *edit) error {
+// putAll makes an import, with what finds its messages in their streams and categories, and returns when it is durable.
+func (n *Namespace) putAll(d *event.Draft, lines map[uint64]int64, e *edit) error {
+	defer d.Close()
+	if len(d.Events) == 0 {
+		_, err := d.Wait()
+		return err
+	}
 	var key, value []byte
-	batch := c.Keys
+	batch := d.Keys
 	heads := map[string]head{}
 	given := map[string]map[uint64]bool{}
 	stored, since := map[string]counts{}, map[string]counts{}
@@ -358,9 +362,9 @@ func (n *Namespace) putAll(c *event.Commit, lines map[uint64]int64, e *edit) err
 	counted, last := n.tally.counted, n.tally.last
 	n.mu.Unlock()
 	durable := n.log().Last()
-	hidden := make(map[uint64]bool, len(c.Events))
-	for i := range c.Events {
-		e := &c.Events[i]
+	hidden := make(map[uint64]bool, len(d.Events))
+	for i := range d.Events {
+		e := &d.Events[i]
 		hidden[e.Position] = true
 		place, position, _, _ := format.Place([]byte(e.Origin))
 		stream := string(place)
@@ -415,9 +419,8 @@ func (n *Namespace) putAll(c *event.Commit, lines map[uint64]int64, e *edit) err
 		return err
 	}
 	n.hidden.Store(&hidden)
-	c.Applied(func() {
+	if d.Apply() {
 		n.mu.Lock()
-		defer n.mu.Unlock()
 		n.heads.edits++
 		for stream, at := range heads {
 			at.edit = e
@@ -427,6 +430,13 @@ func (n *Namespace) putAll(c *event.Commit, lines map[uint64]int64, e *edit) err
 			n.tally.add(category, change)
 		}
 		n.tally.last = last
-	})
-	return nil
+		n.mu.Unlock()
+	} else {
+		n.hidden.Store(nil)
+	}
+	_, err := d.Wait()
+	if err == nil { // else a crash can take it back, and readers are never shown it
+		n.hidden.Store(nil)
+	}
+	return err
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/holdfastdb/holdfast/internal/txn"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
-	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
 
 // Tx is a namespace in a transaction of its database, and is used as that is. Its errors are ordinary ones:
@@ -24,10 +23,11 @@ func (n *Namespace) In(tx *kv.Tx) Tx { return Tx{n, tx} }
 // part is a namespace's part in a transaction. It keeps what the namespace will be: that is changed once the
 // transaction has its place.
 type part struct {
-	n      *Namespace
-	log    *event.Part
-	heads  map[string]head   // of streams that it has written to
-	blocks map[string]uint64 // the last that it has written to, by category
+	n       *Namespace
+	log     *event.Part
+	written []written
+	heads   map[string]head   // of streams that it has written to
+	blocks  map[string]uint64 // the last that it has written to, by category
 }
 
 // enter returns the part. If that is no error, the caller calls Leave of the transaction.
@@ -52,7 +52,7 @@ func (n *Namespace) takePart(ctx context.Context, shared *txn.Tx) (*part, error)
 	if err := n.enter(ctx); err != nil {
 		return nil, err
 	}
-	log, err := n.log().For(ctx, shared)
+	log, err := n.log().Part(ctx, shared)
 	if err != nil {
 		n.leave()
 		return nil, err
@@ -122,26 +122,28 @@ func (p *part) write(ctx context.Context, w *streamWrite) (Result, error) {
 		return Result{}, err
 	}
 	placing := placing{n: n, ctx: ctx, write: w, part: p}
-	r, err := placing.answer(p.log.Append(events, placing.place))
+	r, err := placing.answer(placing.run(p.log.Draft(events...)))
 	if behind, ok := err.(*conflictAt); ok {
 		err = behind.err
 	}
-	if err != nil || r.Repeated {
-		return r, err
-	}
-	p.heads[w.stream] = placing.head
-	p.blocks[Category(w.stream)] = placing.head.global / format.BlockSize
-	return r, nil
+	return r, err
 }
 
 // Prepare implements [txn.Part]: the log's part has all that is written.
-func (p *part) Prepare(*holdfast.Batch) error { return nil }
+func (p *part) Prepare(b *holdfast.Batch) error { return p.log.Prepare(b) }
 
-// Commit implements [txn.Part]. The log's part, which has joined before, waits for what is written.
-func (p *part) Commit(holdfast.Receipt, holdfast.Level) func() error {
+// Commit implements [txn.Part].
+func (p *part) Commit(receipt holdfast.Receipt, level holdfast.Level) func() error {
 	n := p.n
+	for _, w := range p.written { // while it is still the log's turn
+		n.wrote(w)
+	}
+	wait := p.log.Commit(receipt, level)
 	n.leave()
 	return func() error {
+		if err := wait(); err != nil {
+			return err
+		}
 		if ctx := context.Background(); n.enter(ctx) == nil {
 			n.storeSome(ctx)
 			n.leave()
@@ -152,8 +154,9 @@ func (p *part) Commit(holdfast.Receipt, holdfast.Level) func() error {
 
 // Rollback implements [txn.Part].
 func (p *part) Rollback() func() error {
+	wait := p.log.Rollback()
 	p.n.leave()
-	return nil
+	return wait
 }
 
 // SavePosition is [Namespace.SavePosition] in the transaction. The position may be one that the transaction has
