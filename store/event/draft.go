@@ -26,10 +26,9 @@ type Draft struct {
 	part    *Part   // that it is in, nil if it is a call
 	next    uint64  // the log's next position, once it is applied
 	pending Pending // of what was applied, or is repeated
-	begun   bool
-	turn    bool // it has the log's turn
-	edit    bool // and is the edit that is under way
-	hides   bool // what it imports, until that is durable
+	turn    bool    // it has the log's turn
+	edit    bool    // and is the edit that is under way
+	hides   bool    // what it imports, until that is durable
 	applied bool
 	err     error // of Apply
 }
@@ -53,33 +52,35 @@ func (s *Store) draft(what draftKind) *Draft {
 // DraftAppend begins an append. Events whose ids are known are a repeat, whose result Wait returns.
 func (s *Store) DraftAppend(ctx context.Context, _ keyspace.Kind, events ...Event) (*Draft, error) {
 	d := s.draft(appending)
-	return d.ready(d.beginAppend(ctx, events))
+	was, err := s.prepare(ctx, d.a, &d.how, events)
+	if err == nil {
+		err = d.take(ctx)
+	}
+	if err == nil {
+		err = d.decide(events, was, s.next.Load())
+	}
+	return d.begun(err)
 }
 
 // DraftImport begins an import. What is there with the same id at the same position is not compared further.
 func (s *Store) DraftImport(ctx context.Context, _ keyspace.Kind, events ...Event) (*Draft, error) {
 	d := s.draft(importing)
-	return d.ready(d.beginImport(ctx, events, false))
+	return d.begun(d.beginImport(ctx, events, false))
 }
 
 // DraftRemove begins a removal.
 func (s *Store) DraftRemove(ctx context.Context, _ keyspace.Kind, positions ...uint64) (*Draft, error) {
 	d := s.draft(removing)
-	return d.ready(d.beginRemove(ctx, positions))
+	return d.begun(d.beginRemove(ctx, positions))
 }
 
-// ready returns a draft that has begun. Those that begin one call abandon at the end, as the engine may panic.
-func (d *Draft) ready(err error) (*Draft, error) {
+// begun returns a draft that has begun, unless err says why it has not.
+func (d *Draft) begun(err error) (*Draft, error) {
 	if err != nil {
+		d.Close()
 		return nil, d.s.met(err)
 	}
 	return d, nil
-}
-
-func (d *Draft) abandon() {
-	if !d.begun {
-		d.Close()
-	}
 }
 
 // take takes the log's turn.
@@ -89,32 +90,22 @@ func (d *Draft) take(ctx context.Context) error {
 	return err
 }
 
-func (d *Draft) beginAppend(ctx context.Context, events []Event) error {
-	defer d.abandon()
-	was, err := d.s.prepare(ctx, d.a, &d.how, events)
-	if err == nil {
-		err = d.take(ctx)
-	}
-	if err == nil {
-		err = d.decide(events, was, d.s.next.Load())
-	}
-	return err
-}
-
 // decide gives the events their positions, from next on, unless they are a repeat.
 func (d *Draft) decide(events []Event, was glance, next uint64) error {
 	again, err := d.s.decide(&d.pending, d.a, events, &d.how, next, was)
 	if err == nil && !again {
 		d.Events, d.First, d.next = events, next, next+uint64(len(events))
 	}
-	d.begun = err == nil
 	return err
 }
 
-// Apply gives the draft its place, and reports whether it has it; if not, Wait returns why.
+// Apply gives the draft its place, and reports whether it has it; if not, Wait returns why. A draft without events has
+// none.
 func (d *Draft) Apply() bool {
-	d.err = d.apply()
-	d.applied = d.err == nil
+	if len(d.Events) > 0 {
+		d.err = d.apply()
+		d.applied = d.err == nil
+	}
 	return d.applied
 }
 
@@ -221,17 +212,14 @@ func (d *Draft) give() {
 	}
 }
 
-// edited makes all of an import or removal, and returns of how many events.
-func edited(d *Draft, err error) (int, error) {
+// whole makes all of an import or removal, and returns of how many events.
+func whole(d *Draft, err error) (int, error) {
 	if err != nil {
 		return 0, err
 	}
 	defer d.Close()
-	if len(d.Events) > 0 {
-		d.Apply()
-	}
-	_, err = d.Wait()
-	if err != nil {
+	d.Apply()
+	if _, err := d.Wait(); err != nil {
 		return 0, err
 	}
 	return len(d.Events), nil

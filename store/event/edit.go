@@ -46,20 +46,20 @@ func (t *Taken) Error() string {
 // have their place. Limits and other errors are those of Append.
 func (s *Store) Import(ctx context.Context, events ...Event) (added int, err error) {
 	d := s.draft(importing)
-	return edited(d.ready(d.beginImport(ctx, events, true)))
+	return whole(d.begun(d.beginImport(ctx, events, true)))
 }
 
 // beginImport begins an import. whole says that what is there already must be the same.
 func (d *Draft) beginImport(ctx context.Context, events []Event, whole bool) error {
-	defer d.abandon()
 	s, a, b := d.s, d.a, &d.a.batch
-	if err := d.beginEdit(ctx); err != nil {
+	level, err := s.edit(ctx)
+	if d.how.level, d.edit = level, err == nil; err != nil {
 		return err
 	}
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b Event) int { return cmp.Compare(a.Position, b.Position) })
-	events, err := s.absent(a, events, whole)
-	if d.begun = err == nil && len(events) == 0; d.begun || err != nil {
+	events, err = s.absent(a, events, whole)
+	if err != nil || len(events) == 0 {
 		return err
 	}
 	if err := s.begun(); err != nil {
@@ -97,7 +97,7 @@ func (d *Draft) beginImport(ctx context.Context, events []Event, whole bool) err
 		s.hole(a, b, d.next, e.Position)
 		d.next = e.Position + 1
 	}
-	d.Events, d.First, d.begun = events, events[0].Position, true
+	d.Events, d.First = events, events[0].Position
 	return nil
 }
 
@@ -271,13 +271,13 @@ func (s *Store) entry(pos uint64) (first, last uint64, value []byte, err error) 
 // that were appended together too.
 func (s *Store) Remove(ctx context.Context, positions ...uint64) (removed int, err error) {
 	d := s.draft(removing)
-	return edited(d.ready(d.beginRemove(ctx, positions)))
+	return whole(d.begun(d.beginRemove(ctx, positions)))
 }
 
 func (d *Draft) beginRemove(ctx context.Context, positions []uint64) error {
-	defer d.abandon()
 	s := d.s
-	if err := d.beginEdit(ctx); err != nil {
+	level, err := s.edit(ctx)
+	if d.how.level, d.edit = level, err == nil; err != nil {
 		return err
 	}
 	positions = slices.Clone(positions)
@@ -287,7 +287,7 @@ func (d *Draft) beginRemove(ctx context.Context, positions []uint64) error {
 	for len(positions) > 0 && positions[0] < first {
 		positions = positions[1:]
 	}
-	if d.begun = len(positions) == 0; d.begun {
+	if len(positions) == 0 {
 		return nil
 	}
 	if pos := positions[len(positions)-1]; pos > last {
@@ -297,13 +297,13 @@ func (d *Draft) beginRemove(ctx context.Context, positions []uint64) error {
 		return err
 	}
 	events, err := s.cut(d.a, &d.a.batch, positions)
-	if d.begun = err == nil && len(events) == 0; d.begun || err != nil {
+	if err != nil || len(events) == 0 {
 		return err
 	}
 	if err := d.take(ctx); err != nil {
 		return err
 	}
-	d.Events, d.First, d.next, d.begun = events, events[0].Position, s.next.Load(), true
+	d.Events, d.First, d.next = events, events[0].Position, s.next.Load()
 	return nil
 }
 
@@ -447,13 +447,6 @@ func (s *Store) edit(ctx context.Context) (holdfast.Level, error) {
 		<-s.editing
 	}
 	return level, err
-}
-
-// beginEdit is edit for a draft, which ends it.
-func (d *Draft) beginEdit(ctx context.Context) (err error) {
-	d.how.level, err = d.s.edit(ctx)
-	d.edit = err == nil
-	return err
 }
 
 func (s *Store) edited() {

@@ -44,22 +44,21 @@ type run struct {
 // cursor is an offset or snapshot that is saved.
 type cursor struct{ key, value []byte } // value is nil if it is deleted
 
-// enter returns the part. If that is no error, the caller calls Leave of the transaction.
-func (t Tx) enter() (*Part, error) {
+// with calls f with the part.
+func (t Tx) with(f func(p *Part) error) error {
 	shared, err := t.tx.Enter(t.s.db)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	defer t.tx.Leave()
 	p, ok := shared.Part(t.s).(*Part)
 	if !ok {
-		if p, err = t.s.Part(t.tx.Context(), shared); err == nil {
-			shared.Join(t.s, p)
+		if p, err = t.s.Part(t.tx.Context(), shared); err != nil {
+			return err
 		}
+		shared.Join(t.s, p)
 	}
-	if err != nil {
-		t.tx.Leave()
-	}
-	return p, err
+	return f(p)
 }
 
 // Part returns a part in a transaction for another store of this module, whose own part has it: it passes on what a
@@ -100,32 +99,28 @@ func (t Tx) AppendAfter(last uint64, events ...Event) (Result, error) {
 	return t.append(terms{conditional: true, last: last}, events)
 }
 
-func (t Tx) append(how terms, events []Event) (Result, error) {
-	p, err := t.enter()
-	if err != nil {
-		return Result{}, err
-	}
-	defer t.tx.Leave()
-	d, err := p.draft(how, events)
-	if err != nil {
-		return Result{}, err
-	}
-	defer d.Close()
-	if len(d.Events) > 0 {
+func (t Tx) append(how terms, events []Event) (r Result, err error) {
+	err = t.with(func(p *Part) error {
+		d, err := p.draft(how, events)
+		if err != nil {
+			return err
+		}
+		defer d.Close()
 		d.Apply()
-	}
-	return d.Wait()
+		r, err = d.Wait()
+		return err
+	})
+	return r, err
 }
 
 // Last is the last position of the log, with what the transaction has appended, 0 if the log never had an event.
 // Readers may not see it yet.
-func (t Tx) Last() (uint64, error) {
-	p, err := t.enter()
-	if err != nil {
-		return 0, err
-	}
-	defer t.tx.Leave()
-	return p.next - 1, nil
+func (t Tx) Last() (last uint64, err error) {
+	err = t.with(func(p *Part) error {
+		last = p.next - 1
+		return nil
+	})
+	return last, err
 }
 
 // Draft is [Store.DraftAppend] in the transaction.
@@ -134,11 +129,10 @@ func (p *Part) Draft(events ...Event) (*Draft, error) { return p.draft(terms{}, 
 func (p *Part) draft(how terms, events []Event) (*Draft, error) {
 	d := p.s.draft(appending)
 	d.part, d.how = p, how
-	return d.ready(d.beginIn(p, events))
+	return d.begun(d.beginIn(p, events))
 }
 
 func (d *Draft) beginIn(p *Part, events []Event) error {
-	defer d.abandon()
 	s := p.s
 	d.how.level = s.level
 	if err := s.check(d.a, &d.how, events); err != nil {
@@ -218,16 +212,6 @@ func (t Tx) LoadSnapshot(projection string) (pos uint64, state []byte, err error
 // DeleteSnapshot is [Store.DeleteSnapshot] in the transaction.
 func (t Tx) DeleteSnapshot(projection string) error {
 	return t.with(func(p *Part) error { return p.drop("delete snapshot", p.s.keys.Snapshot(projection), projection) })
-}
-
-// with calls f with the part.
-func (t Tx) with(f func(p *Part) error) error {
-	p, err := t.enter()
-	if err != nil {
-		return err
-	}
-	defer t.tx.Leave()
-	return f(p)
 }
 
 // SaveOffset is [Tx.SaveOffset].

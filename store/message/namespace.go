@@ -85,7 +85,7 @@ func (n *Namespace) load() error {
 	return nil
 }
 
-// log is the namespace's log, for those who have entered. It calls what adds to commits one at a time, in order.
+// log is the namespace's log, for those who have entered.
 func (n *Namespace) log() *event.Store { return n.opened.Load() }
 
 // enter begins a call: it opens the log, if it is not open, and keeps it open until leave.

@@ -295,12 +295,7 @@ func (n *Namespace) importBatch(ctx context.Context, batch []imported) (added in
 			return 0, n.ended(err)
 		}
 		e := n.beginEdit(true)
-		d, failed := n.log().DraftImport(ctx, format.Kind, events...)
-		if err = failed; err == nil {
-			if err = n.putAll(d, lines, e); err == nil {
-				added = len(d.Events)
-			}
-		}
+		added, err = n.putAll(ctx, events, lines, e)
 		n.endEdit(e, streams...)
 	}
 	var taken *event.Taken
@@ -346,13 +341,13 @@ func (n *Namespace) sameContent(ctx context.Context, batch []imported) error {
 	return nil
 }
 
-// putAll makes an import, with what finds its messages in their streams and categories, and returns when it is durable.
-func (n *Namespace) putAll(d *event.Draft, lines map[uint64]int64, e *edit) error {
-	defer d.Close()
-	if len(d.Events) == 0 {
-		_, err := d.Wait()
-		return err
+// putAll imports events, with what finds them in their streams and categories, and returns how many were not there.
+func (n *Namespace) putAll(ctx context.Context, events []event.Event, lines map[uint64]int64, e *edit) (int, error) {
+	d, err := n.log().DraftImport(ctx, format.Kind, events...)
+	if err != nil {
+		return 0, err
 	}
+	defer d.Close()
 	var key, value []byte
 	batch := d.Keys
 	heads := map[string]head{}
@@ -373,7 +368,7 @@ func (n *Namespace) putAll(d *event.Draft, lines map[uint64]int64, e *edit) erro
 		if !ok {
 			var err error
 			if at, err = n.headOf(stream); err != nil {
-				return err
+				return 0, err
 			}
 			given[stream] = map[uint64]bool{}
 		}
@@ -381,21 +376,21 @@ func (n *Namespace) putAll(d *event.Draft, lines map[uint64]int64, e *edit) erro
 			return &ImportError{lines[e.Position], n.store.fail("import", class, nil, "", format, args...)}
 		}
 		if at.ended {
-			return refuse(ErrEnded, "stream %q", stream)
+			return 0, refuse(ErrEnded, "stream %q", stream)
 		}
 		key = n.keys.Stream(key, stream, position)
 		free := int64(position) > at.version
 		if !free && !ok && at.global > durable { // the engine may not show what is there
-			return &conflictAt{refuse(ErrPositionTaken, "position %d of stream %q", position, stream), at.global, nil}
+			return 0, &conflictAt{refuse(ErrPositionTaken, "position %d of stream %q", position, stream), at.global, nil}
 		}
 		if !free {
 			_, err := n.store.eng.Get(nil, key)
 			if free = errors.Is(err, holdfast.ErrNotFound); err != nil && !free {
-				return err
+				return 0, err
 			}
 		}
 		if !free || given[stream][position] {
-			return refuse(ErrPositionTaken, "position %d of stream %q", position, stream)
+			return 0, refuse(ErrPositionTaken, "position %d of stream %q", position, stream)
 		}
 		given[stream][position] = true
 		batch.Set(key, format.AppendNumber(value[:0], e.Position))
@@ -416,10 +411,11 @@ func (n *Namespace) putAll(d *event.Draft, lines map[uint64]int64, e *edit) erro
 		last = max(last, e.Position)
 	}
 	if err := n.addStored(batch, stored); err != nil {
-		return err
+		return 0, err
 	}
 	n.hidden.Store(&hidden)
-	if d.Apply() {
+	applied := d.Apply()
+	if applied {
 		n.mu.Lock()
 		n.heads.edits++
 		for stream, at := range heads {
@@ -431,12 +427,10 @@ func (n *Namespace) putAll(d *event.Draft, lines map[uint64]int64, e *edit) erro
 		}
 		n.tally.last = last
 		n.mu.Unlock()
-	} else {
+	}
+	_, err = d.Wait()
+	if err == nil || !applied { // else a crash can take it back, and readers are never shown it
 		n.hidden.Store(nil)
 	}
-	_, err := d.Wait()
-	if err == nil { // else a crash can take it back, and readers are never shown it
-		n.hidden.Store(nil)
-	}
-	return err
+	return len(d.Events), err
 }
