@@ -357,10 +357,8 @@ func (n *Namespace) putAll(ctx context.Context, events []event.Event, lines map[
 	counted, last := n.tally.counted, n.tally.last
 	n.mu.Unlock()
 	durable := n.log().Last()
-	hidden := make(map[uint64]bool, len(d.Events))
 	for i := range d.Events {
 		e := &d.Events[i]
-		hidden[e.Position] = true
 		place, position, _, _ := format.Place([]byte(e.Origin))
 		stream := string(place)
 		category := Category(stream)
@@ -413,9 +411,7 @@ func (n *Namespace) putAll(ctx context.Context, events []event.Event, lines map[
 	if err := n.addStored(batch, stored); err != nil {
 		return 0, err
 	}
-	n.hidden.Store(&hidden)
-	applied := d.Apply()
-	if applied {
+	if d.Apply() {
 		n.mu.Lock()
 		n.heads.edits++
 		for stream, at := range heads {
@@ -429,8 +425,5 @@ func (n *Namespace) putAll(ctx context.Context, events []event.Event, lines map[
 		n.mu.Unlock()
 	}
 	_, err = d.Wait()
-	if err == nil || !applied { // else a crash can take it back, and readers are never shown it
-		n.hidden.Store(nil)
-	}
 	return len(d.Events), err
 }
