@@ -41,8 +41,9 @@ const (
 	removing
 )
 
-func (s *Store) draft(what draftKind) *Draft {
-	d := &Draft{s: s, a: s.appenders.Get().(*appender), what: what}
+// draft sets d to a draft that has not begun.
+func (s *Store) draft(d *Draft, what draftKind) *Draft {
+	*d = Draft{s: s, a: s.appenders.Get().(*appender), what: what}
 	d.a.batch.Reset()
 	d.a.own.Reset()
 	d.Keys = &d.a.own
@@ -51,7 +52,7 @@ func (s *Store) draft(what draftKind) *Draft {
 
 // DraftAppend begins an append. Events whose ids are known are a repeat, whose result Wait returns.
 func (s *Store) DraftAppend(ctx context.Context, _ keyspace.Kind, events ...Event) (*Draft, error) {
-	d := s.draft(appending)
+	d := s.draft(new(Draft), appending)
 	was, err := s.prepare(ctx, d.a, &d.how, events)
 	if err == nil {
 		err = d.take(ctx)
@@ -64,13 +65,13 @@ func (s *Store) DraftAppend(ctx context.Context, _ keyspace.Kind, events ...Even
 
 // DraftImport begins an import. What is there with the same id at the same position is not compared further.
 func (s *Store) DraftImport(ctx context.Context, _ keyspace.Kind, events ...Event) (*Draft, error) {
-	d := s.draft(importing)
+	d := s.draft(new(Draft), importing)
 	return d.begun(d.beginImport(ctx, events, false))
 }
 
 // DraftRemove begins a removal.
 func (s *Store) DraftRemove(ctx context.Context, _ keyspace.Kind, positions ...uint64) (*Draft, error) {
-	d := s.draft(removing)
+	d := s.draft(new(Draft), removing)
 	return d.begun(d.beginRemove(ctx, positions))
 }
 

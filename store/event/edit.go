@@ -45,7 +45,7 @@ func (t *Taken) Error() string {
 // Imports, removals and truncations of one log wait for each other; appends go on. ctx is checked until the events
 // have their place. Limits and other errors are those of Append.
 func (s *Store) Import(ctx context.Context, events ...Event) (added int, err error) {
-	d := s.draft(importing)
+	d := s.draft(new(Draft), importing)
 	return whole(d.begun(d.beginImport(ctx, events, true)))
 }
 
@@ -270,7 +270,7 @@ func (s *Store) entry(pos uint64) (first, last uint64, value []byte, err error) 
 // The id of a removed event is forgotten. Space is given back as in [Store.TruncateBefore]: what small events had
 // that were appended together too.
 func (s *Store) Remove(ctx context.Context, positions ...uint64) (removed int, err error) {
-	d := s.draft(removing)
+	d := s.draft(new(Draft), removing)
 	return whole(d.begun(d.beginRemove(ctx, positions)))
 }
 

@@ -33,6 +33,7 @@ type Part struct {
 	cursors []cursor            // offsets and snapshots that it saves
 	named   []run               // the events with ids that it appends
 	locked  bool                // it has the lock
+	room    Draft               // of the one that is being made
 }
 
 // run is of events in a row, of which only the ids are there.
@@ -127,7 +128,7 @@ func (t Tx) Last() (last uint64, err error) {
 func (p *Part) Draft(events ...Event) (*Draft, error) { return p.draft(terms{}, events) }
 
 func (p *Part) draft(how terms, events []Event) (*Draft, error) {
-	d := p.s.draft(appending)
+	d := p.s.draft(&p.room, appending)
 	d.part, d.how = p, how
 	return d.begun(d.beginIn(p, events))
 }
