@@ -61,7 +61,7 @@ type Store struct {
 	watches  map[uint64][]*watch // of tasks that run
 	leases   heap.Heap[*held]    // by when they end
 	queues   map[string]*queue
-	sweep    int               // with more of them, those of which there is nothing to be known are forgotten
+	dropAt   int               // with more of them, those of which there is nothing to be known are forgotten
 	alarms   heap.Heap[*queue] // by when something is due in them
 	periodic map[string]*periodic
 	ended    uint64    // no task below has ended without all that run after it having been told; none if no task has
@@ -399,11 +399,11 @@ func (s *Store) come() error {
 	if err := s.life.Enter(); err != nil {
 		return err
 	}
-	if len(s.queues) > s.sweep { // which costs each queue that comes one step
+	if len(s.queues) > s.dropAt { // which costs each queue that comes one step
 		for name := range s.queues {
 			s.drop(name)
 		}
-		s.sweep = 2*len(s.queues) + 64
+		s.dropAt = 2*len(s.queues) + 64
 	}
 	if s.due() {
 		_ = s.advance() // tried again
