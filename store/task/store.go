@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver/lifecycle"
+	"github.com/holdfastdb/holdfast/internal/failure"
 	"github.com/holdfastdb/holdfast/internal/layers"
 	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/internal/registry"
@@ -470,8 +470,7 @@ func (s *Store) try(level holdfast.Level, f func(x *tx) error) (durable, error) 
 
 // fail builds an error of the operation op on s.
 func (s *Store) fail(op string, class, cause error, remedy, format string, args ...any) error {
-	return &holdfast.Error{Op: "task " + op, Engine: s.lease.Caps.Engine, Class: class, Cause: cause, Remedy: remedy,
-		Detail: fmt.Sprintf(format, args...)}
+	return failure.New("task "+op, s.lease.Caps.Engine, class, cause, remedy, format, args...)
 }
 
 // strange is the error for what cannot be read.
