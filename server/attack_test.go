@@ -78,12 +78,16 @@ var hostile = []string{"..", "%2e%2e", "..%2f..%2f..%2fetc%2fpasswd", "%00", "a%
 func TestAttackNames(t *testing.T) {
 	r := start(t, mem.New(), Options{MaxBody: 1 << 20}, nil)
 	seen := map[string]bool{}
+	values := hostile
+	if testing.Short() { // the race detector makes it slow, and there is one request at a time
+		values = hostile[:4]
+	}
 	for _, rt := range r.Routes() {
 		method := rt.Method
 		if method == "" {
 			method = "GET"
 		}
-		for _, value := range hostile {
+		for _, value := range values {
 			paths := []string{wildcard.ReplaceAllString(rt.Pattern, value)}
 			for _, one := range wildcard.FindAllString(rt.Pattern, -1) { // one is hostile, the rest is not
 				path := strings.Replace(rt.Pattern, one, value, 1)
@@ -384,6 +388,9 @@ func TestAttackImports(t *testing.T) {
 
 // A body of a megabyte does not become hundreds of them: lists have bounds of their own.
 func TestAttackLists(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: the race detector makes it slow, and there is one request at a time")
+	}
 	r := start(t, mem.New(), Options{}, nil)
 	item, shut := "{},", "{}"
 	for path, open := range map[string][2]string{
@@ -654,7 +661,11 @@ func TestAttackFollower(t *testing.T) {
 	var open []net.Conn
 	ended := func() int { return strings.Count(r.log.String(), `"method":"GET"`) }
 	before := ended()
-	for range 10 {
+	each := 10
+	if testing.Short() { // the race detector sees no more in many
+		each = 2
+	}
+	for range each {
 		for _, path := range []string{"/events/stream?from=1", "/events?from=1",
 			"/v1/namespaces/default/logs/events/events/follow?from=1"} {
 			c, err := net.Dial("tcp", r.at)
