@@ -397,6 +397,9 @@ func TestPageBytes(t *testing.T) {
 
 // GET /events ends after 10,000 events unless it is told where, and a stream does not.
 func TestLong(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: the race detector makes it slow, and there is one request at a time")
+	}
 	srv, d := serve(t, ebuse.Options{})
 	log, err := d.Log(ctx, "a", ebuse.Log)
 	if err != nil {
