@@ -1307,8 +1307,8 @@ func histories(few int) (first, behind uint64) {
 	return 1, 1 + uint64(few)
 }
 
-// modelHistories is how many there are of so many: two with -short, for the race detector. One goroutine makes them, and
-// what runs beside it is the same in each.
+// modelHistories is how many there are of so many: two with -short, for the race detector. One goroutine makes them,
+// and what runs beside is the same in each.
 func modelHistories(few int) int {
 	if testing.Short() {
 		return 2
