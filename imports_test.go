@@ -62,10 +62,10 @@ var layers = map[string][]string{
 	// For tests.
 	"internal/storetest": {"", "driver/", "engine/logtree", "engine/mem", "internal/child", "vfs"},
 	"lab/": {"", "api", "client", "driver/datadir", "engine/all", "enginetest/commits", "internal/child",
-		"internal/console", "internal/wrapped", "lab/", "server/", "kv", "store/"},
+		"internal/console", "internal/pgserver", "internal/wrapped", "lab/", "server/", "kv", "store/"},
 	// The libraries' own options are behind the engines that run them.
-	"lab/contender": {"", "driver/", "engine/", "internal/child", "internal/console", "internal/wrapped", "lab/", "kv",
-		"store/"},
+	"lab/contender": {"", "driver/", "engine/", "internal/child", "internal/console", "internal/pgserver",
+		"internal/wrapped", "lab/", "kv", "store/"},
 	"api":            {"store/"}, // whose types it converts
 	"server/":        {"", "api", "driver/datadir", "internal/", "server/", "kv", "store/"},
 	"server/auth":    {"", "internal/names", "internal/txn", "kv", "store/message"},

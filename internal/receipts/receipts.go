@@ -22,8 +22,11 @@ type Tail struct {
 
 // Add adds the receipt of what was applied last, at a valid level.
 func (t *Tail) Add(r holdfast.Receipt, level holdfast.Level) {
-	clear(t.last[:level-1])
-	clear(t.there[:level-1])
+	for i, there := range t.there[:level-1] {
+		if there {
+			t.last[i], t.there[i] = holdfast.Receipt{}, false
+		}
+	}
 	t.last[level-1], t.there[level-1] = r, true
 }
 

@@ -23,6 +23,7 @@ import (
 	_ "modernc.org/sqlite" // the driver sqlite
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/pgserver"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
@@ -124,13 +125,13 @@ func OpenRiver(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		config.MaxConns = riverConnections
 		pool, err := pgxpool.NewWithConfig(ctx, config)
 		if err != nil {
-			server.kill()
+			server.Kill()
 			return err
 		}
-		q.pool, q.driver, q.killDB = pool, riverpgxv5.New(pool), server.kill
+		q.pool, q.driver, q.killDB = pool, riverpgxv5.New(pool), server.Kill
 		q.shutDB = func() error {
 			pool.Close()
-			return server.stop()
+			return server.Stop()
 		}
 		if h.New {
 			if err := q.migrate(ctx); err != nil {
@@ -187,7 +188,7 @@ func OpenRiverSQLite(dir string, o holdfast.Options) (holdfast.Engine, error) {
 
 // open finishes an Open: connect sets driver and shutDB.
 func (q *riverQueue[D, T]) open(connect func(context.Context) error) (holdfast.Engine, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), postgresPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), pgserver.Patience)
 	defer cancel()
 	q.handed, q.shut = make(chan *riverClaim), q.stop
 	err := connect(ctx)
@@ -218,7 +219,7 @@ func (q *riverQueue[D, T]) stop() error {
 	q.beginClose()
 	q.calls.Wait()
 
-	ctx, cancel := context.WithTimeout(context.Background(), postgresPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), pgserver.Patience)
 	defer cancel()
 	// Jobs that are not completed are given back.
 	return errors.Join(q.client.StopAndCancel(ctx), q.shutDB(), q.handle.Close())

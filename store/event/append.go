@@ -32,7 +32,7 @@ func (s *Store) Append(ctx context.Context, events ...Event) (Result, error) {
 	if err := s.place(ctx, &p, terms{}, events); err != nil {
 		return Result{}, err
 	}
-	return p.Wait()
+	return p.wait()
 }
 
 // AppendFor is Append for another store of this module, which has the log for its events and puts keys of its own into
@@ -45,7 +45,7 @@ func (s *Store) AppendFor(ctx context.Context, _ keyspace.Kind, add func(*Commit
 	if err := s.place(ctx, &p, terms{add: add, commit: &Commit{Events: events}}, events); err != nil {
 		return Result{}, err
 	}
-	return p.Wait()
+	return p.wait()
 }
 
 // Commit is what an append, import or removal for another store of this module will commit.
@@ -91,7 +91,7 @@ func (s *Store) AppendAfter(ctx context.Context, last uint64, events ...Event) (
 	if err := s.place(ctx, &p, terms{conditional: true, last: last}, events); err != nil {
 		return Result{}, s.caughtUp(ctx, err)
 	}
-	return p.Wait()
+	return p.wait()
 }
 
 // caughtUp returns err; if it is a conflict, it first waits until readers see the conflicting events.
@@ -139,7 +139,9 @@ func (p Pending) Result() Result { return p.result }
 
 // Wait returns when the events, and all before them, have reached the levels that they named and
 // readers see them.
-func (p Pending) Wait() (Result, error) {
+func (p Pending) Wait() (Result, error) { return p.wait() }
+
+func (p *Pending) wait() (Result, error) {
 	if p.s == nil {
 		return p.result, nil
 	}
@@ -238,7 +240,10 @@ func (s *Store) place(ctx context.Context, p *Pending, how terms, events []Event
 	if err != nil {
 		return s.met(err)
 	}
-	if err := s.inTurn(ctx, func() error { return s.apply(p, a, events, &how, was) }); err != nil {
+	if err = s.take(ctx); err == nil {
+		err = s.apply(p, a, events, &how, was)
+	}
+	if err != nil {
 		return s.met(err)
 	}
 	s.placed(how.unawaited, named, p.result.Last, len(events))
@@ -327,8 +332,9 @@ func (s *Store) decide(p *Pending, a *appender, events []Event, how *terms, was 
 	return false, nil
 }
 
-// apply is called with the lock.
+// apply is called in the call's turn, and gives it back.
 func (s *Store) apply(p *Pending, a *appender, events []Event, how *terms, was glance) error {
+	defer s.turn.Give() // the engine may panic
 	again, err := s.decide(p, a, events, how, was)
 	if again || err != nil {
 		return err

@@ -89,7 +89,10 @@ func (s *Store) ImportFor(ctx context.Context, _ keyspace.Kind, add func(*Commit
 		s.hidden.Store(&hidden)
 	}
 	var p Pending
-	if err := s.inTurn(ctx, func() error { return s.applyImport(&p, level, a, &b, events, n, add) }); err != nil {
+	if err = s.take(ctx); err == nil {
+		err = s.applyImport(&p, level, a, &b, events, n, add)
+	}
+	if err != nil {
 		s.hidden.Store(nil)
 		return 0, s.met(err)
 	}
@@ -104,10 +107,11 @@ func (s *Store) ImportFor(ctx context.Context, _ keyspace.Kind, add func(*Commit
 	return len(events), nil
 }
 
-// applyImport puts the first n events into b's holes, and the others behind the end of the log. It is called with the
-// lock.
+// applyImport puts the first n events into b's holes, and the others behind the end of the log. It is called in
+// the call's turn, and gives it back.
 func (s *Store) applyImport(p *Pending, level holdfast.Level, a *appender, b *holdfast.Batch, events []Event, n int,
 	add func(*Commit) error) error {
+	defer s.turn.Give()
 	// Ids that appends have brought since they were looked up; those that have left memory are visible now.
 	if err := s.unknown(a, events); err != nil {
 		return err
@@ -355,7 +359,11 @@ func (s *Store) RemoveFor(ctx context.Context, _ keyspace.Kind, add func(*Commit
 	}
 	c := Commit{First: events[0].Position, Events: events, Keys: &a.own}
 	var p Pending
-	err = s.inTurn(ctx, func() error {
+	if err := s.take(ctx); err != nil {
+		return 0, s.met(err)
+	}
+	err = func() error {
+		defer s.turn.Give()
 		if add != nil {
 			if err := s.extend(&c, add, &b); err != nil {
 				return err
@@ -373,7 +381,7 @@ func (s *Store) RemoveFor(ctx context.Context, _ keyspace.Kind, add func(*Commit
 		s.edits.Add(1) // ids that were looked up before may be free now
 		c.done()
 		return nil
-	})
+	}()
 	if err != nil {
 		return 0, s.met(err)
 	}

@@ -365,16 +365,15 @@ func (s *Store) at(ctx context.Context) (holdfast.Level, error) {
 	return level, s.caps.CheckLevel(level)
 }
 
-// inTurn calls f when it is the call's turn, with the lock.
-func (s *Store) inTurn(ctx context.Context, f func() error) error {
-	if err := s.turn.Take(ctx); err != nil {
-		return err
+// take returns when it is the call's turn, with the lock; Give of the turn ends both.
+func (s *Store) take(ctx context.Context) error {
+	err := s.turn.Take(ctx)
+	if err == nil {
+		if err = s.state(); err != nil {
+			s.turn.Give()
+		}
 	}
-	defer s.turn.Give() // the caller's code may panic
-	if err := s.state(); err != nil {
-		return err
-	}
-	return f()
+	return err
 }
 
 // commit applies b, with which the log's next position becomes next. It is called with the lock.
