@@ -28,7 +28,7 @@ func engineGiving(name string, given ...holdfast.Level) all.Entry {
 	}}
 }
 
-// An engine that gives Quorum is measured at it, once also where that is what it gives for Power, and ranked among those
+// An engine that gives Quorum is measured at it, once also where it gives that for Power, and ranked among those
 // that give it. Only then is the level measured unasked.
 func TestPlanOfQuorum(t *testing.T) {
 	lab := testLab()
