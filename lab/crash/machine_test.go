@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
@@ -56,13 +57,23 @@ func TestMachines(t *testing.T) {
 	}
 }
 
-// TestMachinesOfEngines: an engine on one machine is not crashed there.
+// TestMachinesOfEngines: what is not crashed on machines is refused with the reason.
 func TestMachinesOfEngines(t *testing.T) {
 	if err := machines.Check(machines.Options{}); err != nil {
 		t.Skip("MACHINES ARE NOT CRASHED: ", err)
 	}
-	_, err := Standard().plan(Request{Kinds: []string{"machine"}, Engines: []string{"logtree"}})
-	if !errors.Is(err, holdfast.ErrLevel) && !errors.Is(err, holdfast.ErrBadOption) {
-		t.Errorf("planned: %v", err)
+	for _, c := range []struct {
+		q     Request
+		class error
+		says  string
+	}{
+		{Request{Engines: []string{"logtree"}}, holdfast.ErrBadOption, "on one machine"},
+		{Request{Subjects: []string{"task"}}, holdfast.ErrLevel, "under kv alone"},
+		{Request{Levels: []string{"power"}}, holdfast.ErrLevel, "quorum alone"},
+	} {
+		c.q.Kinds = []string{"machine"}
+		if _, err := Standard().plan(c.q); !errors.Is(err, c.class) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("planned: %v, want that it says %q", err, c.says)
+		}
 	}
 }

@@ -254,6 +254,7 @@ const (
 	noSimulation = "it has no simulation"
 	noDevice     = "it keeps nothing on a device"
 	oneMachine   = "all that it keeps is on one machine"
+	machinesTest = "machines test quorum alone, and under kv alone"
 	faultsLevel  = "faults and lies test power alone: what comes of a flush is of no other level"
 )
 
@@ -306,6 +307,9 @@ func (p *runPlan) nothing() error {
 
 	if len(reasons) == 0 {
 		reasons, helps["--levels"] = []string{faultsLevel}, true
+		if slices.Contains(p.Kinds, Machine) {
+			reasons, helps["--subject"] = []string{machinesTest}, true
+		}
 	}
 	e := &holdfast.Error{Op: string(op), Class: holdfast.ErrBadOption,
 		Detail: "there is nothing to test: " + strings.Join(reasons, "; "), Remedy: "name other --engines"}
@@ -500,7 +504,7 @@ func (p *runPlan) levelsOf(kind Kind, subject string, c holdfast.Capabilities, p
 }
 
 // chooseMachines completes a plan with machines: where no levels are named, Quorum is among them, and where no engines
-// are, and there is no other kind, the writer alone.
+// are, and there is no other kind, the writer alone, which has one subject.
 func (p *runPlan) chooseMachines(q Request) {
 	if !slices.Contains(p.Kinds, Machine) {
 		return
@@ -510,6 +514,9 @@ func (p *runPlan) chooseMachines(q Request) {
 	}
 	if p.writer = len(q.Engines) == 0; p.writer && len(p.Kinds) == 1 {
 		p.Engines = []string{kinds.CountingWriter}
+		if p.ownSubjects {
+			p.Subjects = []string{subjects.KV.Name}
+		}
 	}
 }
 
