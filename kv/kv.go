@@ -68,6 +68,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/failure"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/layers"
 	"github.com/holdfastdb/holdfast/internal/receipts"
@@ -257,6 +258,5 @@ func (db *DB) Level() holdfast.Level {
 func (db *DB) Err() error { return db.err }
 
 func (c *core) fail(op string, class, cause error, remedy, format string, args ...any) error {
-	return &holdfast.Error{Op: "kv " + op, Engine: c.caps.Engine, Class: class, Cause: cause, Remedy: remedy,
-		Detail: fmt.Sprintf(format, args...)}
+	return failure.New("kv "+op, c.caps.Engine, class, cause, remedy, format, args...)
 }

@@ -245,6 +245,7 @@ func wait(r holdfast.Receipt) chan error {
 // A commit at Quorum is acknowledged when a standby has it, and one that PostgreSQL acknowledges without that is not:
 // its engine is poisoned, and whoever opens the space next finds it at a quorum or does not open it.
 func TestQuorumIsCounted(t *testing.T) {
+	t.Parallel() // it waits
 	c := newCluster(t)
 	address := c.address("&patience=2s", "a")
 	e := c.open(address)
@@ -315,6 +316,7 @@ func (c *cluster) failOver(from, to, other string) {
 
 // While a standby is promoted commits and reads wait. Nothing that was acknowledged is lost, and nothing is an error.
 func TestFailover(t *testing.T) {
+	t.Parallel() // it waits
 	c := newCluster(t)
 	e := c.open(c.address("", "a", "b", "c"))
 	stop, acked := make(chan struct{}), make(chan int)
@@ -374,6 +376,7 @@ func TestFailover(t *testing.T) {
 // A standby that is promoted without the setting is one machine alone: commits there are not acknowledged before it has
 // a standby.
 func TestPromotedWithoutStandbys(t *testing.T) {
+	t.Parallel() // it waits
 	c := newCluster(t)
 	e := c.open(c.address("", "a", "b"))
 	c.kill("c")
@@ -406,6 +409,7 @@ func TestPromotedWithoutStandbys(t *testing.T) {
 
 // A failover to a standby that lacks what was acknowledged is told as what it is.
 func TestPromotedTheWrongOne(t *testing.T) {
+	t.Parallel() // it waits
 	c := newCluster(t)
 	e := c.open(c.address("", "a", "b"))
 	c.kill("b") // c alone has what follows

@@ -371,8 +371,8 @@ func (s *Store) placed(unawaited, named bool, last uint64, n int) {
 	if unawaited && s.arrived.awaited() {
 		_ = s.settle() // the receipt tells
 	}
-	if named && last/s.window >= s.sweeper.due.Load() {
-		s.sweep(last, n)
+	if named && last/s.window >= s.expiry.due.Load() {
+		s.expire(last, n)
 	}
 }
 

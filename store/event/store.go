@@ -108,7 +108,7 @@ type Store struct {
 
 	editing chan struct{}  // of capacity 1: full while a truncation, import or removal is under way
 	life    lifecycle.Life // entered by calls that use the engine without the lock; shut with it
-	sweeper sweeper
+	expiry  expiry
 	sizes   sizes
 	logger  *slog.Logger // may be nil
 }
@@ -234,7 +234,7 @@ func (s *Store) load(o Options) error {
 	s.recent.init(s.folded)
 	s.saves = map[string]*save{}
 	s.importing = map[string]uint64{}
-	s.sweeper.plan(m.IDs, m.Window)
+	s.expiry.plan(m.IDs, m.Window)
 	if made {
 		// Checked before anything is written, so that a later Open is refused too.
 		last, err := s.last(0)

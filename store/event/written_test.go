@@ -154,6 +154,9 @@ func TestStampsHaveAVersion(t *testing.T) {
 
 // An event as large as there may be is written with a time, too, and can be put elsewhere.
 func TestLargestWithTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: the race detector makes it slow, and there is one goroutine")
+	}
 	s := memLog(t)
 	e := event.Event{ID: "x", Type: "t", Time: time.Unix(7, 0)}
 	at := uint64(0)
