@@ -38,7 +38,7 @@ func TestConformance(t *testing.T) {
 		{"truncation", testTruncation},
 		{"gaps", testGaps},
 		{"edits", testEdits},
-		{"operations of the caller", testAppendWith},
+		{"operations of the caller", testDraft},
 		{"names", testNames},
 		{"opening again", testReopen},
 	}

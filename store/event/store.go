@@ -356,6 +356,13 @@ func (s *Store) First() uint64 { return s.first.Load() }
 // Last is the last position that readers see, First-1 if there is none.
 func (s *Store) Last() uint64 { return s.durable.Load() }
 
+// Shown reports whether readers see what is at a position, if there is something: not before it is durable, which the
+// engine may show earlier.
+func (s *Store) Shown(pos uint64) bool {
+	hidden := s.hidden.Load()
+	return pos <= s.durable.Load() && (hidden == nil || !(*hidden)[pos])
+}
+
 // at returns the level of a write under ctx.
 func (s *Store) at(ctx context.Context) (holdfast.Level, error) {
 	level := holdfast.LevelFrom(ctx, s.level)
