@@ -104,7 +104,11 @@ var spaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 // old, or behind a pooler, or does not let the role do what it must; ErrLocked if a process has the space that may
 // still be alive; ErrVersion if a newer program has written it; ErrForeign if the tables are not the engine's. A server
 // that may lose what it has committed (fsync or full_page_writes is off) is opened, and refuses Power.
-func Open(address string, o holdfast.Options) (_ holdfast.Engine, err error) {
+func Open(address string, o holdfast.Options) (holdfast.Engine, error) { return OpenWith(address, o) }
+
+// OpenWith is [Open] with the way to each host of the address changed by tune, as by a dialer of one's own. The
+// hosts and the settings of sessions are not for tune to change: the engine relies on them.
+func OpenWith(address string, o holdfast.Options, tune ...func(*pgx.ConnConfig)) (_ holdfast.Engine, err error) {
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
 	}
@@ -116,6 +120,12 @@ func Open(address string, o holdfast.Options) (_ holdfast.Engine, err error) {
 	name, err := e.parse(address)
 	if err != nil {
 		return nil, err
+	}
+
+	for _, config := range e.hosts {
+		for _, f := range tune {
+			f(config)
+		}
 	}
 
 	ctx, cancel := context.WithTimeout(context.Background(), openFor)
