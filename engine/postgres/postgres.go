@@ -21,6 +21,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -63,6 +65,8 @@ const (
 	patience = 10 * time.Second
 	// takeOver is how long a space must not have moved before it is taken from a holder that may still live.
 	takeOver = 3 * time.Second
+	// beatEvery is how often a space moves that nobody writes to.
+	beatEvery = time.Second
 	// sessionEnds is how long Open waits for the end of the holder's session: the server notices the end of a process
 	// that was killed a moment later.
 	sessionEnds = time.Second
@@ -89,6 +93,11 @@ type engine struct {
 	begun, ended atomic.Int64
 	syncs        atomic.Int64
 
+	patience time.Duration // as the constant, but for tests
+
+	beating  sync.WaitGroup
+	released chan struct{} // closed by Release
+
 	states  chan struct{} // one for each state that is read
 	sharing sync.Mutex
 	newest  *state // that snapshots may share; nil if there is none
@@ -111,7 +120,8 @@ func Open(address string, o holdfast.Options) (_ holdfast.Engine, err error) {
 	if o.ReadOnly {
 		return nil, driver.NoReadOnly(Name, withoutPassword(address))
 	}
-	e := &engine{address: withoutPassword(address), states: make(chan struct{}, maxStates)}
+	e := &engine{address: withoutPassword(address), states: make(chan struct{}, maxStates),
+		released: make(chan struct{}), patience: patience}
 	name, err := e.parse(address)
 	if err != nil {
 		return nil, err
@@ -141,6 +151,7 @@ func Open(address string, o holdfast.Options) (_ holdfast.Engine, err error) {
 	e.window = losswindow.New(o.SyncEvery, e.Settle)
 	caps.LossWindow = e.window.Every()
 	e.Init(e, caps, e.address)
+	e.beating.Go(e.beats)
 
 	return e, nil
 }
@@ -153,6 +164,10 @@ func (e *engine) parse(address string) (name string, err error) {
 	}
 	if !strings.HasPrefix(address, "postgres://") && !strings.HasPrefix(address, "postgresql://") {
 		return bad("it does not begin with postgres://", "write it as postgres://USER@HOST/DATABASE?space=NAME")
+	}
+	if e.address == "" {
+		return bad("it is no address, or has an @ outside its user and password", "in a password write %40, %3A, %2F, %3F and "+
+			"%23 for @ : / ? and #")
 	}
 	if e.config, err = pgx.ParseConfig(address); err != nil {
 		return bad("it is no address of PostgreSQL", "write it as postgres://USER@HOST/DATABASE?space=NAME")
@@ -179,14 +194,30 @@ func (e *engine) parse(address string) (name string, err error) {
 	// A standby answers, but takes no writes, and shows commits that it may lose again.
 	e.config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	e.config.ConnectTimeout = patience
+	e.config.DialFunc = (&net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: 3 * time.Second, Interval: time.Second, Count: 3}}).DialContext
 
 	return name, nil
 }
 
-var password = regexp.MustCompile(`(://[^/?@:]*):[^@]*@|([?&]password=)[^&]*`)
+// withoutPassword is an address as it may be shown. It is empty if it is not known what of it is a password.
+func withoutPassword(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || strings.Contains(u.Path+u.RawQuery+u.Fragment, "@") {
+		return ""
+	}
+	if u.User != nil {
+		u.User = url.User(u.User.Username())
+	}
+	u.RawQuery = strings.Join(slices.DeleteFunc(strings.Split(u.RawQuery, "&"), func(part string) bool {
+		name, _, _ := strings.Cut(part, "=")
+		name, err := url.QueryUnescape(name)
 
-// withoutPassword is an address as it may be shown.
-func withoutPassword(address string) string { return password.ReplaceAllString(address, "$1$2@") }
+		return err != nil || strings.HasSuffix(strings.ToLower(name), "password") // sslpassword, too
+	}), "&")
+
+	return u.String()
+}
 
 const schema = `CREATE TABLE IF NOT EXISTS holdfast_space (
 	space serial PRIMARY KEY, name text NOT NULL UNIQUE, format int NOT NULL, epoch bigint NOT NULL, seq bigint NOT NULL,
@@ -438,6 +469,8 @@ func (e *engine) Measure(m *holdfast.Metrics) {
 
 // Release implements [driver.Core].
 func (e *engine) Release(err error) error {
+	close(e.released)
+	e.beating.Wait()
 	e.window.Stop()
 	_ = e.committer.Close() // the poison is in err
 	e.pool.Close()

@@ -77,7 +77,7 @@ func (e *engine) begin(v *view, first func(*pgx.Batch), read func(pgx.BatchResul
 	select {
 	case e.states <- struct{}{}:
 	default:
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), e.patience)
 		defer cancel()
 		select {
 		case e.states <- struct{}{}:
@@ -110,7 +110,7 @@ func (e *engine) begin(v *view, first func(*pgx.Batch), read func(pgx.BatchResul
 
 // transaction begins one that reads, on a connection of the pool.
 func (e *engine) transaction(first func(*pgx.Batch), read func(pgx.BatchResults) error) (*pgxpool.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), e.patience)
 	defer cancel()
 	conn, err := e.pool.Acquire(ctx)
 	if err != nil {

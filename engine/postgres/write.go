@@ -47,6 +47,8 @@ func sqlState(err error) string {
 	return ""
 }
 
+var nothing holdfast.Batch // never changed
+
 // commit makes one transaction of a group.
 func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	if e.hold != nil && level > holdfast.Memory {
@@ -56,6 +58,11 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 		return nil // all before it is committed
 	}
 
+	return e.write(b, level)
+}
+
+// write makes one transaction, also where connections break.
+func (e *engine) write(b *holdfast.Batch, level holdfast.Level) error {
 	e.begun.Add(1)
 	for broke := (time.Time{}); ; {
 		err, there := e.transact(b, level), false
@@ -76,7 +83,7 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 		if broke.IsZero() {
 			broke = time.Now()
 		}
-		if there, err = e.reconnect(broke.Add(patience), err); err != nil {
+		if there, err = e.reconnect(broke.Add(e.patience), err); err != nil {
 			return e.fail("commit", err)
 		}
 		if there {
@@ -100,6 +107,29 @@ func (e *engine) fenced() error {
 		Remedy: "open it again, when the other one has closed it"}
 }
 
+// beats keeps the space moving while nobody writes, by transactions of nothing, and so connects again if the session
+// has ended: others see that this process has the space. So it also learns when it has it no more.
+func (e *engine) beats() {
+	ticker := time.NewTicker(beatEvery)
+	defer ticker.Stop()
+	for before := int64(0); ; {
+		select {
+		case <-e.released:
+			return
+		case <-ticker.C:
+		}
+		if begun := e.begun.Load(); begun != before { // somebody writes
+			before = begun
+			continue
+		}
+		before++ // the transaction that follows
+		if err := e.committer.Exclusive(func() error { return e.write(&nothing, holdfast.Memory) }); err != nil {
+			_ = e.committer.Fail(err)
+			return
+		}
+	}
+}
+
 // transact sends a transaction in one message. It has no deadline: a commit that is interrupted may be there or not.
 func (e *engine) transact(b *holdfast.Batch, level holdfast.Level) error {
 	batch := &pgx.Batch{}
@@ -119,6 +149,7 @@ func (e *engine) transact(b *holdfast.Batch, level holdfast.Level) error {
 func (e *engine) queue(batch *pgx.Batch, b *holdfast.Batch) {
 	last := map[string]int{} // where a key is in keys
 	var keys, values [][]byte
+	size := 0
 	flush := func() {
 		var sets, vs, gone [][]byte
 		for i, key := range keys {
@@ -135,7 +166,7 @@ func (e *engine) queue(batch *pgx.Batch, b *holdfast.Batch) {
 			batch.Queue(set, e.space, sets, vs)
 		}
 		clear(last)
-		keys, values = nil, nil
+		keys, values, size = nil, nil, 0
 	}
 
 	for op := range b.Ops() {
@@ -158,6 +189,10 @@ func (e *engine) queue(batch *pgx.Batch, b *holdfast.Batch) {
 		if at, ok := last[string(op.Key)]; ok {
 			values[at] = value
 			continue
+		}
+		// What a statement has is in the server's memory several times.
+		if size += len(op.Key) + len(value); size > maxGroupSize {
+			flush()
 		}
 		last[string(op.Key)] = len(keys)
 		keys, values = append(keys, op.Key), append(values, value)
@@ -188,13 +223,13 @@ func (e *engine) reconnect(end time.Time, cause error) (there bool, err error) {
 		return false, lost
 	}
 
-	return false, unavailable(fmt.Errorf("no answer within %v: %w", patience, cause))
+	return false, unavailable(fmt.Errorf("no answer within %v: %w", e.patience, cause))
 }
 
 // settle connects again, and returns the number of the last transaction that is there: once this is committed, it is on
 // the server's disk.
 func (e *engine) settle() (seq int64, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), e.patience)
 	defer cancel()
 	conn, err := pgx.ConnectConfig(ctx, e.config)
 	if err != nil {
@@ -211,7 +246,7 @@ func (e *engine) settle() (seq int64, err error) {
 
 // retry calls f, which reads, until it fails by something else than a broken connection, for as long as patience.
 func (e *engine) retry(f func() error) error {
-	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(e.patience); ; time.Sleep(50 * time.Millisecond) {
 		err := f()
 		if !broken(err) {
 			return err
