@@ -113,14 +113,24 @@ var spaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 // old, or behind a pooler, or does not let the role do what it must; ErrLocked if a process has the space that may
 // still be alive; ErrVersion if a newer program has written it; ErrForeign if the tables are not the engine's. A server
 // that may lose what it has committed (fsync or full_page_writes is off) is opened, and refuses Power.
-func Open(address string, o holdfast.Options) (_ holdfast.Engine, err error) {
+func Open(address string, o holdfast.Options) (holdfast.Engine, error) {
+	e, err := open(address, "", o)
+	if err != nil {
+		return nil, err // a nil *engine would be no nil Engine
+	}
+
+	return e, nil
+}
+
+// open opens the space that the address names, with the suffix behind its name.
+func open(address, suffix string, o holdfast.Options) (_ *engine, err error) {
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
 	}
 	if o.ReadOnly {
-		return nil, driver.NoReadOnly(Name, withoutPassword(address))
+		return nil, driver.NoReadOnly(Name, WithoutPassword(address))
 	}
-	e := &engine{address: withoutPassword(address), states: make(chan struct{}, maxStates),
+	e := &engine{address: WithoutPassword(address), states: make(chan struct{}, maxStates),
 		released: make(chan struct{}), patience: patience}
 	name, err := e.parse(address)
 	if err != nil {
@@ -130,7 +140,7 @@ func Open(address string, o holdfast.Options) (_ holdfast.Engine, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience+takeOver)
 	defer cancel()
 	caps := Describe()
-	if err := e.take(ctx, name, &caps); err != nil {
+	if err := e.take(ctx, name+suffix, &caps); err != nil {
 		if e.w.conn != nil {
 			_ = e.w.conn.Close(ctx)
 		}
@@ -166,8 +176,8 @@ func (e *engine) parse(address string) (name string, err error) {
 		return bad("it does not begin with postgres://", "write it as postgres://USER@HOST/DATABASE?space=NAME")
 	}
 	if e.address == "" {
-		return bad("it is no address, or has an @ outside its user and password", "in a password write %40, %3A, %2F, %3F and "+
-			"%23 for @ : / ? and #")
+		return bad("it is no address, or has an @ outside its user and password",
+			"in a password write %40, %3A, %2F, %3F and %23 for @ : / ? and #")
 	}
 	if e.config, err = pgx.ParseConfig(address); err != nil {
 		return bad("it is no address of PostgreSQL", "write it as postgres://USER@HOST/DATABASE?space=NAME")
@@ -200,8 +210,8 @@ func (e *engine) parse(address string) (name string, err error) {
 	return name, nil
 }
 
-// withoutPassword is an address as it may be shown. It is empty if it is not known what of it is a password.
-func withoutPassword(address string) string {
+// WithoutPassword is an address as it may be shown. It is empty if it is not known what of it is a password.
+func WithoutPassword(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || strings.Contains(u.Path+u.RawQuery+u.Fragment, "@") {
 		return ""

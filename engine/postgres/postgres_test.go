@@ -18,8 +18,8 @@ import (
 	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
-// open opens a space named after the test, of the server behind host.
-func open(t *testing.T, host string) *engine {
+// openSpace opens a space named after the test, of the server behind host.
+func openSpace(t *testing.T, host string) *engine {
 	t.Helper()
 	opened, err := Open(at(host, t.Name()), holdfast.Options{})
 	if err != nil {
@@ -59,7 +59,7 @@ func put(t *testing.T, e holdfast.Engine, level holdfast.Level, keysAndValues ..
 // Snapshots of one state have one connection, of which a server has few.
 func TestSnapshotsShareConnections(t *testing.T) {
 	needServer(t)
-	e := open(t, os.Getenv(variable))
+	e := openSpace(t, os.Getenv(variable))
 	for _, value := range []string{"1", "2"} {
 		put(t, e, holdfast.Power, "k", value)
 		var open []interface{ Close() error }
@@ -121,7 +121,7 @@ func TestSnapshotsShareConnections(t *testing.T) {
 func TestConnectionsThatBreak(t *testing.T) {
 	needServer(t)
 	p := newProxy(t, os.Getenv(variable), nil)
-	e := open(t, p.dir)
+	e := openSpace(t, p.dir)
 	first := query(t, os.Getenv(variable), "SELECT seq FROM holdfast_space WHERE name = $1", t.Name()).(int64)
 	p.every.Store(7)
 	const n = 40
@@ -166,7 +166,7 @@ func TestConnectionsThatBreak(t *testing.T) {
 // A session that ends while nobody writes does not leave the space to others.
 func TestIdleSessionEnds(t *testing.T) {
 	needServer(t)
-	e := open(t, os.Getenv(variable))
+	e := openSpace(t, os.Getenv(variable))
 	put(t, e, holdfast.Power, "k", "v")
 	holder := "SELECT holder FROM holdfast_space WHERE name = $1"
 	before := query(t, os.Getenv(variable), holder, t.Name())
@@ -188,7 +188,7 @@ func TestIdleSessionEnds(t *testing.T) {
 func TestFenced(t *testing.T) {
 	needServer(t)
 	for _, how := range []string{"writing", "waiting"} {
-		e := open(t, os.Getenv(variable))
+		e := openSpace(t, os.Getenv(variable))
 		put(t, e, holdfast.Power, "k", "v")
 		query(t, os.Getenv(variable), "UPDATE holdfast_space SET epoch = epoch + 1 WHERE name = $1 RETURNING 1", t.Name())
 		if how == "writing" {
@@ -211,7 +211,7 @@ func TestFenced(t *testing.T) {
 			t.Errorf("Close = %v", err)
 		}
 	}
-	e := open(t, os.Getenv(variable))
+	e := openSpace(t, os.Getenv(variable))
 	if got, err := e.Get(nil, []byte("k")); string(got) != "v" || err != nil {
 		t.Errorf("Get = %q, %v", got, err)
 	}
@@ -238,7 +238,7 @@ func TestServerRestarts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	e := open(t, data)
+	e := openSpace(t, data)
 	put(t, e, holdfast.Power, "k", "1")
 	s, err := e.Snapshot()
 	if err != nil {
@@ -270,7 +270,7 @@ func TestServerRestarts(t *testing.T) {
 		t.Errorf("a commit after the server lost what was acknowledged at memory: %v", err)
 	}
 	_ = e.Close()
-	e = open(t, data)
+	e = openSpace(t, data)
 	for _, key := range []string{"k", "l"} {
 		if got, err := e.Get(nil, []byte(key)); string(got) != "1" || err != nil {
 			t.Errorf("Get(%s) = %q, %v", key, got, err)
@@ -291,7 +291,7 @@ func TestServerRestarts(t *testing.T) {
 // A batch that is sent in several statements is one, in the order of its operations.
 func TestLargeBatch(t *testing.T) {
 	needServer(t)
-	e := open(t, os.Getenv(variable))
+	e := openSpace(t, os.Getenv(variable))
 	var b holdfast.Batch
 	large := bytes.Repeat([]byte("x"), 5<<20)
 	b.Set([]byte("gone"), large)
@@ -313,7 +313,7 @@ func TestLargeBatch(t *testing.T) {
 // Opening another space does not wait for the snapshots of this one.
 func TestOpenBesideSnapshots(t *testing.T) {
 	needServer(t)
-	e := open(t, os.Getenv(variable))
+	e := openSpace(t, os.Getenv(variable))
 	s, err := e.Snapshot()
 	if err != nil {
 		t.Fatal(err)
@@ -331,7 +331,7 @@ func TestOpenBesideSnapshots(t *testing.T) {
 func TestOpenRefuses(t *testing.T) {
 	needServer(t)
 	data := os.Getenv(variable)
-	open(t, data) // so that the tables are there
+	openSpace(t, data) // so that the tables are there
 	for _, sql := range []string{
 		"CREATE ROLE nobody LOGIN", "CREATE DATABASE taken", "REVOKE CREATE ON SCHEMA public FROM public",
 		"UPDATE holdfast_space SET name = name WHERE false",
@@ -372,7 +372,8 @@ func TestOpenRefuses(t *testing.T) {
 		{"a pooler", at(pooler.dir, "x"), holdfast.Options{}, holdfast.ErrUnavailable, "pooler"},
 		{"a newer format", at(data, "newer"), holdfast.Options{}, holdfast.ErrVersion, "format 2"},
 		{"others' tables", "postgres://postgres@/taken?host=" + data, holdfast.Options{}, holdfast.ErrForeign, "key text"},
-		{"no rights", "postgres://nobody@/postgres?host=" + data, holdfast.Options{}, holdfast.ErrUnavailable, "let the role"},
+		{"no rights", "postgres://nobody@/postgres?host=" + data, holdfast.Options{}, holdfast.ErrUnavailable,
+			"let the role"},
 		{"no right to create", "postgres://nobody@/template1?host=" + data, holdfast.Options{}, holdfast.ErrUnavailable,
 			"CREATE TABLE"},
 	} {
@@ -415,7 +416,7 @@ func TestWithoutFsync(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Kill)
-	e := open(t, data)
+	e := openSpace(t, data)
 	put(t, e, holdfast.Process, "k", "v")
 	var b holdfast.Batch
 	for what, err := range map[string]error{"a commit": holdfast.Commit(e, &b, holdfast.Power), "Sync": e.Sync()} {
@@ -439,8 +440,8 @@ func TestWithoutPassword(t *testing.T) {
 		"postgres://u:sec#ret@h/db":                             "",
 		"postgres://u:1?secret@h/db":                            "",
 	} {
-		if got := withoutPassword(address); strings.TrimSuffix(got, "?") != strings.TrimSuffix(want, "?") {
-			t.Errorf("withoutPassword(%q) = %q, want %q", address, got, want)
+		if got := WithoutPassword(address); strings.TrimSuffix(got, "?") != strings.TrimSuffix(want, "?") {
+			t.Errorf("WithoutPassword(%q) = %q, want %q", address, got, want)
 		}
 	}
 }
