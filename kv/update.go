@@ -246,7 +246,7 @@ func (u *update) Rollback() func() error {
 // View calls f with a transaction that reads one fixed state: all that was acknowledged when View was called, and
 // nothing that a crash can take back. It waits for what was being written at that moment, or until ctx ends; it keeps
 // nobody waiting. What the state needs is not reclaimed before f returns. The error is f's, or that of a loop in f that
-// has ended early.
+// has ended early. ErrPoisoned: it cannot be told which of the last writes survive; Latest reads on.
 func (db *DB) View(ctx context.Context, f func(tx *Tx) error) error {
 	return db.read(ctx, true, f)
 }

@@ -43,6 +43,12 @@ func (c *inDatabase) view(do func(s *session, tx *kv.Tx) error) int {
 		if err != nil {
 			return err
 		}
+		if names, err := kv.Databases(engine); err != nil {
+			return err
+		} else if c.Database != "" && !slices.Contains(names, c.Database) {
+			return &holdfast.Error{Class: holdfast.ErrNotFound, Detail: fmt.Sprintf("a database called %q", c.Database),
+				Remedy: "holdfast inspect " + c.Dir + " names those that are there"}
+		}
 		return db.View(s.ctx, func(tx *kv.Tx) error { return do(s, tx) })
 	})
 }

@@ -94,49 +94,33 @@ type bareEngine struct {
 }
 
 func openBare(l bareLibrary, dir string, o holdfast.Options) (holdfast.Engine, error) {
-	o, err := o.WithDefaults()
+	c := l.describe()
+	h, o, err := begin(c, dir, o, !l.perWrite)
 	if err != nil {
 		return nil, err
 	}
-	c := l.describe()
-
-	fail := func(class, cause error, detail string) error {
-		return &holdfast.Error{Op: "open", Engine: l.name, Path: dir, Class: class, Detail: detail, Cause: cause}
-	}
-	switch {
-	case c.Strongest() == 0:
-		return nil, fail(holdfast.ErrUnavailable, nil, c.Power.Why)
-	case o.ReadOnly:
-		return nil, fail(holdfast.ErrUnavailable, nil, "it is not opened for reading only")
-	}
-	if err := c.CheckLevel(o.Level); err != nil {
-		return nil, err
-	}
-	spec := datadir.Spec{Engine: l.name, Format: 1}
-	if !l.perWrite { // files that were written without syncs promise nothing to those who sync
-		spec.Level = c.Promise(o.Level).Given
+	if !l.perWrite {
+		level := c.Promise(o.Level).Given
 		for _, p := range []*holdfast.Promise{&c.Memory, &c.Process, &c.Power} {
-			if p.Given != spec.Level {
-				*p = holdfast.Promise{Why: fmt.Sprintf("it was opened for %v", spec.Level)}
+			if p.Given != level {
+				*p = holdfast.Promise{Why: fmt.Sprintf("it was opened for %v", level)}
 			}
 		}
 	}
-	h, err := datadir.Open(dir, spec)
-	if err != nil {
-		return nil, err
-	}
+
+	var store bareStore
+	var settings []holdfast.Setting
 	data := filepath.Join(h.Dir, "data")
-	if err := os.MkdirAll(data, 0o755); err != nil {
-		return nil, errors.Join(fail(nil, err, ""), h.Close())
+	if err = os.MkdirAll(data, 0o755); err == nil {
+		store, settings, err = l.open(data, o)
 	}
-	store, settings, err := l.open(data, o)
 	if err == nil {
 		if err = h.Made(); err != nil {
 			err = errors.Join(err, store.close())
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(fail(nil, err, ""), h.Close())
+		return nil, errors.Join(&holdfast.Error{Op: "open", Engine: l.name, Path: dir, Cause: err}, h.Close())
 	}
 	e := &bareEngine{store: store, handle: h}
 	e.peer = peer{name: l.name, only: "does sets, deletes, gets and scans that go forwards only", dir: h.Dir,

@@ -63,7 +63,7 @@ func openBboltBare(batch bool, freelist bbolt.FreelistType) func(string, holdfas
 	[]holdfast.Setting, error) {
 	return func(dir string, o holdfast.Options) (bareStore, []holdfast.Setting, error) {
 		db, err := bbolt.Open(filepath.Join(dir, "data.bbolt"), 0o644, &bbolt.Options{NoSync: o.Level != holdfast.Power,
-			NoFreelistSync: true, FreelistType: freelist, InitialMmapSize: bareMap, Timeout: boltPatience})
+			NoFreelistSync: true, FreelistType: freelist, InitialMmapSize: bareMap})
 		if err != nil {
 			return nil, nil, err
 		}

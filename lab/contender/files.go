@@ -39,18 +39,28 @@ func DescribeFilesPlain() holdfast.Capabilities {
 }
 
 // filesPlain is a folder with a file for each key, under its name.
-type filesPlain struct{ peer }
+type filesPlain struct {
+	peer
+	folder string
+}
 
 // OpenFilesPlain makes or opens a folder.
 func OpenFilesPlain(dir string, o holdfast.Options) (holdfast.Engine, error) {
-	dir, _, err := begin(DescribeFilesPlain, dir, o, func(file string) bool { return file != "HOLDFAST" })
+	h, _, err := begin(DescribeFilesPlain(), dir, o, false)
 	if err != nil {
 		return nil, err
 	}
+	folder := filepath.Join(h.Dir, "files")
+	if err = datadir.MkdirAll(folder); err == nil {
+		err = h.Made()
+	}
+	if err != nil {
+		return nil, errors.Join(&holdfast.Error{Op: "open", Engine: FilesPlain, Path: dir, Cause: err}, h.Close())
+	}
 	c := new(counts)
 
-	return &filesPlain{peer{name: FilesPlain, dir: dir, describe: DescribeFilesPlain, counts: c, written: c.bytes.Load,
-		only: "has no other operations", shut: func() error { return nil }}}, nil
+	return &filesPlain{peer{name: FilesPlain, dir: h.Dir, describe: DescribeFilesPlain, counts: c,
+		written: c.bytes.Load, only: "has no other operations", shut: h.Close}, folder}, nil
 }
 
 // Apply implements [holdfast.Engine]. What is applied is done when it returns; writes to one key at a time are the
@@ -94,7 +104,7 @@ func (e *filesPlain) path(key []byte) (string, error) {
 			Detail: "the key is no name of a file"}
 	}
 
-	return filepath.Join(e.dir, name), nil
+	return filepath.Join(e.folder, name), nil
 }
 
 func (e *filesPlain) write(path string, value []byte, level holdfast.Level) (err error) {
@@ -102,7 +112,7 @@ func (e *filesPlain) write(path string, value []byte, level holdfast.Level) (err
 	if level == holdfast.Memory {
 		return os.WriteFile(path, value, 0o644)
 	}
-	f, err := os.CreateTemp(e.dir, ".new-*")
+	f, err := os.CreateTemp(e.folder, ".new-*")
 	if err != nil {
 		return err
 	}
@@ -125,7 +135,7 @@ func (e *filesPlain) write(path string, value []byte, level holdfast.Level) (err
 
 func (e *filesPlain) syncDir() error {
 	e.counts.syncs.Add(1)
-	return datadir.SyncDir(e.dir)
+	return datadir.SyncDir(e.folder)
 }
 
 // Get implements [holdfast.Engine].
@@ -147,7 +157,7 @@ func (e *filesPlain) Scan(r holdfast.Range) holdfast.Iterator {
 	if r.Reverse {
 		return holdfast.FailedIterator(e.refuse("scan backwards"))
 	}
-	list, err := os.ReadDir(e.dir) // in the order of bytes
+	list, err := os.ReadDir(e.folder) // in the order of bytes
 	if err != nil {
 		return holdfast.FailedIterator(err)
 	}
@@ -194,13 +204,13 @@ func (e *filesPlain) Sync() error {
 	if err := e.peer.Sync(); err != nil {
 		return err
 	}
-	list, err := os.ReadDir(e.dir)
+	list, err := os.ReadDir(e.folder)
 	if err != nil {
 		return err
 	}
 
 	for _, entry := range list {
-		f, err := os.OpenFile(filepath.Join(e.dir, entry.Name()), os.O_RDWR, 0)
+		f, err := os.OpenFile(filepath.Join(e.folder, entry.Name()), os.O_RDWR, 0)
 		if err != nil {
 			return err
 		}

@@ -54,7 +54,7 @@ func TestFilesPlain(t *testing.T) {
 			if err := errors.Join(e.Sync(), e.Close()); err != nil {
 				t.Error(err)
 			}
-			if list, err := os.ReadDir(dir); err != nil || len(list) != len(want) {
+			if list, err := os.ReadDir(filepath.Join(dir, "files")); err != nil || len(list) != len(want) {
 				t.Errorf("%v, %v", list, err)
 			}
 		}

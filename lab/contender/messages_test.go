@@ -481,6 +481,13 @@ func lostOf(t *testing.T, m Messages, acked []int64) (lost int64) {
 	return lost
 }
 
+// kill ends the server at once, as a crash does.
+func (m *natsMessages) kill() { m.server.kill() }
+
+func (p *postgresMessages) kill() { p.server.Kill() }
+
+func (q *riverOrders) kill() { q.server.Kill() }
+
 // ownerArgument makes this program open a store, write to it, and tell each position, until it is killed.
 const ownerArgument = "messages-owner"
 
@@ -496,10 +503,14 @@ func own(stdin io.Reader, stdout io.Writer) {
 		return
 	}
 	PostgresTemplate = q.Template
-	m, _, err := OpenMessages(q.Peer, q.Dir, q.Level)
+	peers := MessageEngines()
+	i := slices.IndexFunc(peers, func(e all.Entry) bool { return e.Name == q.Peer })
+	e, err := peers[i].Open(q.Dir, holdfast.Options{Level: q.Level})
+	ctx := context.Background()
 	for n := 0; err == nil; n++ {
 		var position int64
-		if position, err = m.Write(context.Background(), "busy-0", uuid(n), "T", []byte(body(n)), nil, nil); err == nil {
+		position, err = e.(Messages).Write(ctx, "busy-0", uuid(n), "T", []byte(body(n)), nil, nil)
+		if err == nil {
 			fmt.Fprintln(stdout, position)
 		}
 	}
@@ -607,7 +618,7 @@ func TestMessagesAreLocked(t *testing.T) {
 			if _, err := peer.Open(dir, holdfast.Options{Level: holdfast.Process}); !errors.Is(err, holdfast.ErrLocked) {
 				t.Error(err)
 			}
-			if _, _, err := OpenMessages(peer.Name, dir, 9); !errors.Is(err, holdfast.ErrLevel) {
+			if _, err := peer.Open(dir, holdfast.Options{Level: 9}); !errors.Is(err, holdfast.ErrLevel) {
 				t.Error(err)
 			}
 			if _, err := m.Get(nil, []byte("key")); !errors.Is(err, holdfast.ErrUnavailable) {
@@ -617,8 +628,5 @@ func TestMessagesAreLocked(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-	}
-	if _, _, err := OpenMessages("kafka", t.TempDir(), holdfast.Power); !errors.Is(err, holdfast.ErrBadOption) {
-		t.Error(err)
 	}
 }

@@ -133,7 +133,7 @@ type postgresWrite struct {
 
 // OpenPostgres makes or opens the files of a Postgres in dir, starts its server, and connects to it.
 func OpenPostgres(dir string, o holdfast.Options) (holdfast.Engine, error) {
-	h, o, err := beginAtLevel(DescribePostgres, dir, o)
+	h, o, err := begin(DescribePostgres(), dir, o, true)
 	if err != nil {
 		return nil, err
 	}
@@ -639,6 +639,3 @@ func (p *postgresMessages) Follow(ctx context.Context, category string, from int
 		}
 	}
 }
-
-// kill ends the server at once, as a crash does.
-func (p *postgresMessages) kill() { p.server.Kill() }

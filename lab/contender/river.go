@@ -80,7 +80,6 @@ type riverQueue[D riverdriver.Driver[T], T any] struct {
 	client *river.Client[T] // works once Work was called
 	handed chan *riverClaim
 	shutDB func() error
-	killDB func()
 }
 
 // riverArgs are the arguments of all jobs.
@@ -102,7 +101,7 @@ type riverClaim struct {
 
 // OpenRiver makes or opens the files of a Postgres with River's tables in dir, starts its server, and connects to it.
 func OpenRiver(dir string, o holdfast.Options) (holdfast.Engine, error) {
-	h, o, err := beginAtLevel(DescribeRiver, dir, o)
+	h, o, err := begin(DescribeRiver(), dir, o, true)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +127,7 @@ func OpenRiver(dir string, o holdfast.Options) (holdfast.Engine, error) {
 			server.Kill()
 			return err
 		}
-		q.pool, q.driver, q.killDB = pool, riverpgxv5.New(pool), server.Kill
+		q.pool, q.driver, q.server = pool, riverpgxv5.New(pool), server
 		q.shutDB = func() error {
 			pool.Close()
 			return server.Stop()
@@ -156,7 +155,7 @@ func OpenRiver(dir string, o holdfast.Options) (holdfast.Engine, error) {
 
 // OpenRiverSQLite makes or opens a database with River's tables in dir.
 func OpenRiverSQLite(dir string, o holdfast.Options) (holdfast.Engine, error) {
-	h, o, err := beginAtLevel(DescribeRiverSQLite, dir, o)
+	h, o, err := begin(DescribeRiverSQLite(), dir, o, true)
 	if err != nil {
 		return nil, err
 	}
@@ -224,9 +223,6 @@ func (q *riverQueue[D, T]) stop() error {
 	// Jobs that are not completed are given back.
 	return errors.Join(q.client.StopAndCancel(ctx), q.shutDB(), q.handle.Close())
 }
-
-// kill ends the database's server at once, as a crash does.
-func (q *riverQueue[D, T]) kill() { q.killDB() }
 
 // Enqueue implements [Tasks].
 func (q *riverQueue[D, T]) Enqueue(ctx context.Context, specs ...TaskSpec) (ids []string, err error) {

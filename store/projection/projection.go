@@ -34,7 +34,7 @@
 // The view is the bucket of the database that has the projection's name. The projection makes it, and refuses a bucket
 // of that name which the program has made. It is removed by Rebuild with all that is in it. The program reads it with
 // [Projection.View], or as any other bucket. In it lies a bucket whose name begins with a zero byte, which has the
-// position.
+// position. A run whose view is deleted meanwhile by somebody else ends with ErrCorrupt: rebuild it.
 //
 // A view that an earlier version has kept under a prefix of the engine's keys is carried over by the first Run or
 // CatchUp of the projection of the same name in a database of that engine, and the old keys are removed.
@@ -343,7 +343,7 @@ func (p *Projection[E]) run(ctx context.Context,
 				waiting = append(waiting, it.event)
 			}
 		}
-		n, err := p.step(ctx, waiting)
+		n, err := p.step(ctx, next, waiting)
 		if n > 0 {
 			next = p.source.next(waiting[n-1])
 			waiting = slices.Delete(waiting, 0, n)
@@ -363,14 +363,14 @@ func (p *Projection[E]) run(ctx context.Context,
 }
 
 // step applies the first of the events in one transaction, and returns how many. If one of them cannot be applied, that
-// is the error, and those before it are.
-func (p *Projection[E]) step(ctx context.Context, events []E) (n int, failed error) {
+// is the error, and those before it are. next is the position that the view has.
+func (p *Projection[E]) step(ctx context.Context, next uint64, events []E) (n int, failed error) {
 	history, err := p.source.history(ctx)
 	if err != nil {
 		return 0, err
 	}
 	for {
-		n, err := p.commit(ctx, events, history)
+		n, err := p.commit(ctx, next, events, history)
 		refused, large := errors.Is(err, ErrApply), errors.Is(err, holdfast.ErrTooLarge)
 		switch {
 		case err == nil:
@@ -393,9 +393,12 @@ func (p *Projection[E]) step(ctx context.Context, events []E) (n int, failed err
 
 // commit applies events in one transaction, until that is full, and returns how many. Nothing is written if one cannot
 // be applied: n is its index then, and the error is that of refuse.
-func (p *Projection[E]) commit(ctx context.Context, events []E, history string) (n int, err error) {
+func (p *Projection[E]) commit(ctx context.Context, next uint64, events []E, history string) (n int, err error) {
 	err = p.db.Update(ctx, func(tx *kv.Tx) error {
 		view := p.View(tx)
+		if err := p.at(tx, next); err != nil {
+			return err
+		}
 		for n < len(events) && (n == 0 || tx.Size() < p.full()) {
 			if err := cmp.Or(p.apply(view, events[n]), tx.Err()); err != nil {
 				return p.refuse(events[n], err)
