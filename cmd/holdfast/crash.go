@@ -41,7 +41,7 @@ func simulated(
 
 type crashCommand struct {
 	Engines []string       `help:"Engines, names or patterns." placeholder:"A,B"`
-	Levels  []string       `help:"Levels that commits ask for: memory, process, power." placeholder:"LEVEL"`
+	Levels  []string       `help:"Levels that commits ask for: memory, process, power, quorum." placeholder:"LEVEL"`
 	Kind    []string       `help:"How to crash: kill, power, faults, lies, simulate. The default is described below." placeholder:"KIND"`
 	Subject []string       `help:"What to crash: kv, event, message, task, transaction, raft, serve. Default: all." placeholder:"NAME"`
 	Cuts    *int           `help:"Crashes of each row. Default: 20, 10 or 4, by what a row can show." placeholder:"N"`

@@ -346,7 +346,7 @@ func reader(name string) (io.ReadCloser, error) {
 
 // levelFlag is for commands that write.
 type levelFlag struct {
-	Level string `help:"What the write must survive: memory, process or power." enum:",memory,process,power" default:""`
+	Level string `help:"What the write must survive: memory, process, power or quorum." enum:",memory,process,power,quorum" default:""`
 }
 
 // ctx is the context of the session for a write.

@@ -17,8 +17,9 @@ import (
 
 func TestAddressesOfServers(t *testing.T) {
 	for address, want := range map[string]string{
-		"postgres://u:p@h:1,h2/db?space=a&level=process&memory=64MiB&sslmode=no": "postgres://u:p@h:1,h2/db?space=a&sslmode=no",
-		"postgresql://h/db?level=process&memory=64MiB":                           "postgresql://h/db",
+		"postgres://u:p@h:1,h2/db?space=a&level=process&memory=64MiB&sslmode=no": "postgres://u:p@h:1,h2/db?space=a&" +
+			"sslmode=no",
+		"postgresql://h/db?level=process&memory=64MiB": "postgresql://h/db",
 	} {
 		name, dir, o, err := all.ParseURL(address)
 		if name != "postgres" || dir != want || o != (holdfast.Options{Level: holdfast.Process, MemoryBytes: 64 << 20}) ||

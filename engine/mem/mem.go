@@ -46,7 +46,12 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		return nil, &holdfast.Error{Op: "open", Engine: Name, Path: dir, Class: holdfast.ErrBadOption,
 			Detail: "it keeps nothing in a directory", Remedy: `name none: "mem:"`}
 	}
-	if _, err := o.WithDefaults(); err != nil {
+	level := o.Level
+	o, err := o.WithDefaults()
+	if err == nil && level != 0 { // the default, Power, is for engines that keep what they get
+		err = driver.CheckLevel(Describe(), "", level)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if o.ReadOnly {

@@ -33,7 +33,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfastdb/holdfast"
@@ -45,9 +44,6 @@ import (
 
 // Name is the engine's name in engine/all.
 const Name = "postgres"
-
-// ErrFenced: another process has taken the space.
-var ErrFenced = errors.New("holdfast: another process has taken it")
 
 const (
 	format = 1
@@ -61,15 +57,11 @@ const (
 	maxKeySize = 2600
 	// maxBatchSize bounds what client and server have in memory of one transaction.
 	maxBatchSize = 256 << 20
-	// patience is how long a commit or an Open waits for a server that does not answer, as while another one takes over.
-	patience = 10 * time.Second
-	// takeOver is how long a space must not have moved before it is taken from a holder that may still live.
-	takeOver = 3 * time.Second
-	// beatEvery is how often a space moves that nobody writes to.
-	beatEvery = time.Second
-	// sessionEnds is how long Open waits for the end of the holder's session: the server notices the end of a process
-	// that was killed a moment later.
-	sessionEnds = time.Second
+	// defaultPatience is how long commits and reads wait for a server that does not answer, as while another one takes
+	// over: most managers need up to half a minute for that.
+	defaultPatience = time.Minute
+	// openFor is how long Open tries, and Close.
+	openFor = 10*time.Second + takeOver
 	// connections are for readers, of which maxStates are for snapshots and iterators.
 	connections = 64
 	maxStates   = 48
@@ -79,7 +71,13 @@ const (
 type engine struct {
 	driver.Engine[*view]
 	address   string // without a password
-	config    *pgx.ConnConfig
+	hosts     []*pgx.ConnConfig
+	patience  time.Duration
+	level     holdfast.Level // the strongest that commits will ask for
+	quorum    quorum
+	server    atomic.Pointer[server]
+	lease     lease
+	stopBeats chan struct{}
 	pool      *pgxpool.Pool
 	committer *groupcommit.Committer
 	window    *losswindow.Window
@@ -92,11 +90,6 @@ type engine struct {
 	// since begun last changed is still what there is.
 	begun, ended atomic.Int64
 	syncs        atomic.Int64
-
-	patience time.Duration // as the constant, but for tests
-
-	beating  sync.WaitGroup
-	released chan struct{} // closed by Release
 
 	states  chan struct{} // one for each state that is read
 	sharing sync.Mutex
@@ -130,30 +123,43 @@ func open(address, suffix string, o holdfast.Options) (_ *engine, err error) {
 	if o.ReadOnly {
 		return nil, driver.NoReadOnly(Name, WithoutPassword(address))
 	}
-	e := &engine{address: WithoutPassword(address), states: make(chan struct{}, maxStates),
-		released: make(chan struct{}), patience: patience}
+	e := &engine{address: WithoutPassword(address), level: o.Level, states: make(chan struct{}, maxStates),
+		stopBeats: make(chan struct{}), lease: lease{began: time.Now()}}
 	name, err := e.parse(address)
 	if err != nil {
 		return nil, err
 	}
 
-	ctx, cancel := context.WithTimeout(context.Background(), patience+takeOver)
+	ctx, cancel := context.WithTimeout(context.Background(), openFor)
 	defer cancel()
-	caps := Describe()
-	if err := e.take(ctx, name+suffix, &caps); err != nil {
-		if e.w.conn != nil {
-			_ = e.w.conn.Close(ctx)
-		}
+	pool, err := pgxpool.ParseConfig("")
+	if err != nil {
 		return nil, e.fail("open", err)
 	}
-	pool, err := pgxpool.ParseConfig("")
-	if err == nil {
-		pool.ConnConfig, pool.MaxConns, pool.MaxConnIdleTime = e.config.Copy(), connections, time.Minute
-		e.pool, err = pgxpool.NewWithConfig(ctx, pool)
+	pool.ConnConfig, pool.MaxConns, pool.MaxConnIdleTime = e.hosts[0].Copy(), connections, time.Minute
+	pool.BeforeConnect = func(_ context.Context, to *pgx.ConnConfig) error { // wherever the space is by now
+		at := e.server.Load().config
+		to.Host, to.Port, to.TLSConfig, to.Fallbacks = at.Host, at.Port, at.TLSConfig, nil
+
+		return nil
 	}
+	if e.pool, err = pgxpool.NewWithConfig(ctx, pool); err != nil {
+		return nil, e.fail("open", err)
+	}
+
+	caps := Describe()
+	var began time.Time
+	e.w.conn, err = e.connect(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		caps = Describe()
+		began = time.Now()
+		return e.take(ctx, conn, name+suffix, &caps)
+	})
 	if err != nil {
-		return nil, errors.Join(e.fail("open", err), e.leave())
+		e.pool.Close()
+		return nil, e.fail("open", err)
 	}
+	e.w.kept = e.w.seq
+	e.lease.extend(began)
 
 	// From here on commits and readers may come.
 	e.committer = groupcommit.New(Name, maxGroupSize, e.commit)
@@ -161,7 +167,7 @@ func open(address, suffix string, o holdfast.Options) (_ *engine, err error) {
 	e.window = losswindow.New(o.SyncEvery, e.Settle)
 	caps.LossWindow = e.window.Every()
 	e.Init(e, caps, e.address)
-	e.beating.Go(e.beats)
+	go e.beats()
 
 	return e, nil
 }
@@ -179,13 +185,27 @@ func (e *engine) parse(address string) (name string, err error) {
 		return bad("it is no address, or has an @ outside its user and password",
 			"in a password write %40, %3A, %2F, %3F and %23 for @ : / ? and #")
 	}
-	if e.config, err = pgx.ParseConfig(address); err != nil {
+	config, err := pgx.ParseConfig(address)
+	if err != nil {
 		return bad("it is no address of PostgreSQL", "write it as postgres://USER@HOST/DATABASE?space=NAME")
 	}
-	name = "default"
-	if given, ok := e.config.RuntimeParams["space"]; ok {
-		name = given
-		delete(e.config.RuntimeParams, "space")
+	own := func(name, otherwise string) string {
+		given, ok := config.RuntimeParams[name]
+		if !ok {
+			return otherwise
+		}
+		delete(config.RuntimeParams, name)
+
+		return given
+	}
+
+	name = own("space", "default")
+	e.quorum.mode = own("quorum", modeAuto)
+	if !slices.Contains([]string{modeAuto, modeDeclared, modeOff}, e.quorum.mode) {
+		return bad(fmt.Sprintf("quorum=%.40q", e.quorum.mode), "it is auto, declared or off")
+	}
+	if e.patience, err = time.ParseDuration(own("patience", defaultPatience.String())); err != nil || e.patience <= 0 {
+		return bad("its patience is no time", "write it as in patience=30s")
 	}
 	if !spaceName.MatchString(name) {
 		return bad(fmt.Sprintf("%.80q cannot be the name of a space", name),
@@ -193,19 +213,18 @@ func (e *engine) parse(address string) (name string, err error) {
 	}
 	// A session of ours depends on none of the defaults that an administrator may have changed.
 	for name, value := range map[string]string{
-		"application_name": "holdfast", "synchronous_commit": "on", "statement_timeout": "0", "lock_timeout": "0",
+		"application_name": "holdfast", "synchronous_commit": "local", "statement_timeout": "0", "lock_timeout": "0",
 		"idle_in_transaction_session_timeout": "0", "default_transaction_isolation": "read committed",
 		"client_min_messages": "warning", "enable_seqscan": "off", "jit": "off",
 		// The session of a machine that has vanished is the space's lock, and ends after 6 s.
 		"tcp_keepalives_idle": "3", "tcp_keepalives_interval": "1", "tcp_keepalives_count": "3",
 	} {
-		e.config.RuntimeParams[name] = value
+		config.RuntimeParams[name] = value
 	}
-	// A standby answers, but takes no writes, and shows commits that it may lose again.
-	e.config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
-	e.config.ConnectTimeout = patience
-	e.config.DialFunc = (&net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
+	config.ValidateConnect = nil // connect finds the primary
+	config.DialFunc = (&net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: 3 * time.Second, Interval: time.Second, Count: 3}}).DialContext
+	e.hosts = hosts(config)
 
 	return name, nil
 }
@@ -246,16 +265,22 @@ const shaped = "holdfast_kv.space integer, holdfast_kv.k bytea, holdfast_kv.v by
 	"holdfast_space.name text, holdfast_space.format integer, holdfast_space.epoch bigint, holdfast_space.seq bigint, " +
 	"holdfast_space.holder text, holdfast_space.beat bigint"
 
-// take connects, and makes the space this process's. It sets what the server's settings say of levels in caps.
-func (e *engine) take(ctx context.Context, name string, caps *holdfast.Capabilities) (err error) {
-	if e.w.conn, err = pgx.ConnectConfig(ctx, e.config); err != nil {
-		return unavailable(err)
-	}
-	if err := e.checkServer(ctx, caps); err != nil {
+// take makes the space this process's. It sets what the server's settings say of levels in caps.
+func (e *engine) take(ctx context.Context, conn *pgx.Conn, name string, caps *holdfast.Capabilities) error {
+	if err := e.checkServer(ctx, conn, caps); err != nil {
 		return err
 	}
+	e.quorum = quorum{mode: e.quorum.mode}
+	if err := e.quorum.read(ctx, conn); err != nil {
+		return err
+	}
+	e.quorum.describe(caps)
+	if err := driver.CheckLevel(*caps, e.address, e.level); err != nil {
+		return err
+	}
+
 	// Two who open the first space at once would both make the tables.
-	err = pgx.BeginFunc(ctx, e.w.conn, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtext('holdfast'))"); err != nil {
 			return err
 		}
@@ -282,14 +307,14 @@ func (e *engine) take(ctx context.Context, name string, caps *holdfast.Capabilit
 		return err
 	}
 
-	// A holder whose session this server has, or has had, is gone when its session is. Of one that is elsewhere, as
-	// after another server has taken over, it is not known: its space must stand still for a while.
+	// A holder whose session this server has had is gone when its session is. Of one whose session is there, or is of
+	// another server, it is not known whether it lives: its space must stand still for a while, by this process's clock.
 	var seen string
-	for begun, since := time.Now(), time.Now(); ; time.Sleep(20 * time.Millisecond) {
+	for since := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		var now, holder string
 		var version int
 		var local, there bool
-		err := e.w.conn.QueryRow(ctx, look, name).
+		err := conn.QueryRow(ctx, look, name).
 			Scan(&e.space, &version, &e.epoch, &e.w.seq, &holder, &now, &local, &there)
 		switch {
 		case err != nil:
@@ -301,13 +326,8 @@ func (e *engine) take(ctx context.Context, name string, caps *holdfast.Capabilit
 
 		switch {
 		case holder == "" || local && !there:
-		case local:
-			if time.Since(begun) > sessionEnds {
-				return e.locked(name, holder)
-			}
-			continue
 		case now != seen:
-			if seen != "" {
+			if seen != "" { // it lives
 				return e.locked(name, holder)
 			}
 			seen, since = now, time.Now()
@@ -315,7 +335,7 @@ func (e *engine) take(ctx context.Context, name string, caps *holdfast.Capabilit
 		case time.Since(since) < takeOver:
 			continue
 		}
-		tag, err := e.w.conn.Exec(ctx, "UPDATE holdfast_space SET epoch = epoch + 1, seq = seq + 1, holder = "+session+
+		tag, err := conn.Exec(ctx, "UPDATE holdfast_space SET epoch = epoch + 1, seq = seq + 1, holder = "+session+
 			" || $3 WHERE space = $1 AND epoch = $2", e.space, e.epoch, here())
 		if err != nil {
 			return err
@@ -323,7 +343,9 @@ func (e *engine) take(ctx context.Context, name string, caps *holdfast.Capabilit
 		if tag.RowsAffected() == 1 {
 			e.epoch++
 			e.w.seq++
-			return nil
+
+			// What an isolated server shows may be gone when it is isolated no more: it is not read before a quorum has it.
+			return e.quorum.settled(ctx, conn)
 		}
 		if ctx.Err() != nil { // others are faster, again and again
 			return e.locked(name, holder)
@@ -332,8 +354,6 @@ func (e *engine) take(ctx context.Context, name string, caps *holdfast.Capabilit
 }
 
 const (
-	// timeline is which history of the cluster this server writes: another one after each promotion.
-	timeline = "left(pg_walfile_name(pg_current_wal_lsn()), 8)"
 	// started is when a session began, in a form that no setting changes.
 	started = "(extract(epoch FROM backend_start) * 1000000)::bigint::text"
 	// session is the session that asks: no other one is named so. A machine's name follows.
@@ -349,7 +369,7 @@ const (
 )
 
 // here names this machine, as far as a holder is told from others by it.
-func here() string {
+var here = func() string { // another one in a test
 	name, _ := os.Hostname()
 	return strings.ReplaceAll(name, "/", "_")
 }
@@ -375,10 +395,10 @@ func settings(names, values []string) string {
 }
 
 // checkServer refuses a server on which nothing can be promised, and takes from caps what it does not give.
-func (e *engine) checkServer(ctx context.Context, caps *holdfast.Capabilities) error {
+func (e *engine) checkServer(ctx context.Context, conn *pgx.Conn, caps *holdfast.Capabilities) error {
 	want := []string{"server_version_num", "fsync", "full_page_writes", "data_checksums", "server_version"}
 	var have []string
-	rows, err := e.w.conn.Query(ctx, "SELECT current_setting(name) FROM unnest($1::text[]) name", want)
+	rows, err := conn.Query(ctx, "SELECT current_setting(name) FROM unnest($1::text[]) name", want)
 	if err == nil {
 		have, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	}
@@ -389,14 +409,14 @@ func (e *engine) checkServer(ctx context.Context, caps *holdfast.Capabilities) e
 		return &holdfast.Error{Class: holdfast.ErrUnavailable, Detail: detail, Remedy: remedy}
 	}
 	var pid uint32
-	if err := e.w.conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
+	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
 		return err
 	}
 	n, _ := strconv.Atoi(have[0])
 	switch missing := settings(want[1:3], have[1:3]); {
 	case n < oldest*10000:
 		return refuse("the server is PostgreSQL "+have[4], fmt.Sprintf("use version %d or newer", oldest))
-	case pid != e.w.conn.PgConn().PID():
+	case pid != conn.PgConn().PID():
 		return refuse("there is a pooler in front of the server: a session there does not end with this process, which "+
 			"others have to see", "give the address of the server itself")
 	case missing != "":
@@ -479,9 +499,8 @@ func (e *engine) Measure(m *holdfast.Metrics) {
 
 // Release implements [driver.Core].
 func (e *engine) Release(err error) error {
-	close(e.released)
-	e.beating.Wait()
 	e.window.Stop()
+	close(e.stopBeats)
 	_ = e.committer.Close() // the poison is in err
 	e.pool.Close()
 
@@ -490,7 +509,7 @@ func (e *engine) Release(err error) error {
 
 // leave gives the space up, if it is still this process's.
 func (e *engine) leave() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), openFor)
 	defer cancel()
 	conn := e.w.conn
 	if conn.IsClosed() {

@@ -86,22 +86,35 @@ func (e *engine) begin(v *view, first func(*pgx.Batch), read func(pgx.BatchResul
 				Detail: fmt.Sprintf("%d states are being read, as many as there are connections for", maxStates)}
 		}
 	}
-	s := &state{users: 1, at: e.begun.Load()}
-	if e.ended.Load() != s.at {
-		s.at = -1 // it may show the commit that is under way, or not
+
+	s := &state{users: 1}
+	release := func() { // the pool closes a connection that is in a transaction
+		if s.conn != nil {
+			s.conn.Release()
+			s.conn = nil
+		}
 	}
-	err := e.retry(func() (err error) {
-		s.conn, err = e.transaction(first, read)
+	server := e.server.Load()
+	err := e.fresh(func(ctx context.Context) (err error) {
+		release() // that of an attempt whose answer came too late
+		if s.at = e.begun.Load(); e.ended.Load() != s.at {
+			s.at = -1 // it may show the commit that is under way, or not
+		}
+		s.conn, err = e.transaction(ctx, first, read)
+
 		return err
 	})
 	if err != nil {
+		release()
 		<-e.states
+
 		return err
 	}
+
 	v.state = s
 	e.sharing.Lock()
 	defer e.sharing.Unlock()
-	if s.at >= 0 {
+	if s.at >= 0 && server == e.server.Load() {
 		e.newest = s
 	}
 
@@ -109,9 +122,8 @@ func (e *engine) begin(v *view, first func(*pgx.Batch), read func(pgx.BatchResul
 }
 
 // transaction begins one that reads, on a connection of the pool.
-func (e *engine) transaction(first func(*pgx.Batch), read func(pgx.BatchResults) error) (*pgxpool.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), e.patience)
-	defer cancel()
+func (e *engine) transaction(ctx context.Context, first func(*pgx.Batch), read func(pgx.BatchResults) error) (
+	*pgxpool.Conn, error) {
 	conn, err := e.pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
@@ -119,7 +131,7 @@ func (e *engine) transaction(first func(*pgx.Batch), read func(pgx.BatchResults)
 	batch := &pgx.Batch{}
 	batch.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 	first(batch)
-	results := conn.SendBatch(context.Background(), batch)
+	results := conn.SendBatch(ctx, batch)
 	if _, err = results.Exec(); err == nil {
 		err = read(results)
 	}
@@ -172,9 +184,7 @@ func (e *engine) Read(v *view, dst, key []byte) ([]byte, error) {
 // value reads one.
 func (e *engine) value(v *view, key []byte) (value []byte, err error) {
 	if v.op == driver.Get {
-		err = e.retry(func() error {
-			return e.pool.QueryRow(context.Background(), get, e.space, key).Scan(&value)
-		})
+		err = e.fresh(func(ctx context.Context) error { return e.pool.QueryRow(ctx, get, e.space, key).Scan(&value) })
 	} else {
 		v.mu.Lock()
 		defer v.mu.Unlock()

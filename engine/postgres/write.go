@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,14 +14,16 @@ import (
 
 // writer is what belongs to the one connection that writes. Only the committer's leader touches it, and Open and Close.
 type writer struct {
-	conn  *pgx.Conn
-	seq   int64 // of the last transaction that is there
-	power int64 // of the last one that was acknowledged at Power
+	conn *pgx.Conn
+	seq  int64 // of the last transaction that is there
+	kept int64 // of the last that survives what the strongest level survives
 }
 
 const (
-	fence = "WITH mine AS (UPDATE holdfast_space SET seq = seq + 1 WHERE space = $1 AND epoch = $2 RETURNING 1) " +
-		"SELECT 1 / count(*) FROM mine" // no row: the division fails, and the transaction with it
+	// No row: the division fails, and the transaction with it. The number is compared, too: a message that a broken
+	// connection had in it may arrive when its group has been committed again.
+	fence = "WITH mine AS (UPDATE holdfast_space SET seq = seq + 1 WHERE space = $1 AND epoch = $2 AND seq = $3 " +
+		"RETURNING 1) SELECT 1 / count(*) FROM mine"
 	barrier = "UPDATE holdfast_space SET beat = beat + 1, holder = " + session +
 		" || $3 WHERE space = $1 AND epoch = $2 RETURNING seq"
 
@@ -47,8 +48,6 @@ func sqlState(err error) string {
 	return ""
 }
 
-var nothing holdfast.Batch // never changed
-
 // commit makes one transaction of a group.
 func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	if e.hold != nil && level > holdfast.Memory {
@@ -58,16 +57,12 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 		return nil // all before it is committed
 	}
 
-	return e.write(b, level)
-}
-
-// write makes one transaction, also where connections break.
-func (e *engine) write(b *holdfast.Batch, level holdfast.Level) error {
 	e.begun.Add(1)
 	for broke := (time.Time{}); ; {
+		began := time.Now()
 		err, there := e.transact(b, level), false
 		if err == nil {
-			e.acknowledge(level)
+			e.committed(began, level)
 			return nil
 		}
 		if !e.w.conn.IsClosed() { // the server has refused it
@@ -83,65 +78,91 @@ func (e *engine) write(b *holdfast.Batch, level holdfast.Level) error {
 		if broke.IsZero() {
 			broke = time.Now()
 		}
+		began = time.Now()
 		if there, err = e.reconnect(broke.Add(e.patience), err); err != nil {
 			return e.fail("commit", err)
 		}
 		if there {
-			e.acknowledge(level)
+			e.committed(began, e.Caps.Strongest())
 			return nil
 		}
 	}
 }
 
-// acknowledge notes that a transaction is there.
-func (e *engine) acknowledge(level holdfast.Level) {
+// committed notes that a transaction is there, which was begun at a time.
+func (e *engine) committed(began time.Time, level holdfast.Level) {
 	if e.w.seq++; level > holdfast.Memory {
-		e.w.power = e.w.seq
 		e.syncs.Add(1)
+	}
+	if level >= holdfast.Power || !e.quorum.given() && level > holdfast.Memory {
+		e.w.kept = e.w.seq
+	}
+
+	// On a server that is cut off from the others only what they have says anything about who has the space.
+	if level >= holdfast.Power || !e.quorum.given() {
+		e.lease.extend(began)
 	}
 	e.ended.Add(1)
 }
 
 func (e *engine) fenced() error {
-	return &holdfast.Error{Op: "commit", Engine: Name, Path: e.address, Class: ErrFenced,
+	return &holdfast.Error{Op: "commit", Engine: Name, Path: e.address, Class: holdfast.ErrFenced,
 		Remedy: "open it again, when the other one has closed it"}
 }
 
-// beats keeps the space moving while nobody writes, by transactions of nothing, and so connects again if the session
-// has ended: others see that this process has the space. So it also learns when it has it no more.
-func (e *engine) beats() {
-	ticker := time.NewTicker(beatEvery)
-	defer ticker.Stop()
-	for before := int64(0); ; {
-		select {
-		case <-e.released:
-			return
-		case <-ticker.C:
-		}
-		if begun := e.begun.Load(); begun != before { // somebody writes
-			before = begun
-			continue
-		}
-		before++ // the transaction that follows
-		if err := e.committer.Exclusive(func() error { return e.write(&nothing, holdfast.Memory) }); err != nil {
-			_ = e.committer.Fail(err)
-			return
-		}
-	}
-}
-
-// transact sends a transaction in one message. It has no deadline: a commit that is interrupted may be there or not.
+// transact sends a transaction in one message, and returns when what the level asks for is so. The commit has no
+// deadline, and is broken off only when another server has taken over or nothing can be hoped for any more: one that is
+// interrupted may be there or not.
 func (e *engine) transact(b *holdfast.Batch, level holdfast.Level) error {
+	done := make(chan struct{})
+	defer close(done)
+	conn, most := e.w.conn, e.patience+time.Duration(b.Size()>>20)*time.Second
+	defer time.AfterFunc(takeOver, func() { e.breakOff(conn, most, done) }).Stop()
+
 	batch := &pgx.Batch{}
 	batch.Queue("BEGIN")
-	if level == holdfast.Memory {
+	switch { // a session's default is local
+	case level == holdfast.Memory:
 		batch.Queue("SET LOCAL synchronous_commit = off")
+	case level >= holdfast.Power && e.quorum.given():
+		batch.Queue("SET LOCAL synchronous_commit = on")
 	}
-	batch.Queue(fence, e.space, e.epoch)
+	batch.Queue(fence, e.space, e.epoch, e.w.seq)
 	e.queue(batch, b)
 	batch.Queue("COMMIT")
+	if level < holdfast.Power || e.quorum.need == 0 {
+		return e.w.conn.SendBatch(context.Background(), batch).Close()
+	}
 
-	return e.w.conn.SendBatch(context.Background(), batch).Close()
+	// In the same message: who has it?
+	var at string
+	var have int
+	batch.Queue(counted).QueryRow(func(row pgx.Row) error { return row.Scan(&at, &have) })
+	if err := e.w.conn.SendBatch(context.Background(), batch).Close(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), e.patience)
+	defer cancel()
+
+	return e.quorum.wait(ctx, e.w.conn, at, have)
+}
+
+// breakOff closes a connection on which a commit takes long: when another server has taken over, and in any case after
+// a while. It does nothing any more once done is closed.
+func (e *engine) breakOff(conn *pgx.Conn, most time.Duration, done <-chan struct{}) {
+	for since := time.Now(); time.Since(since) < most && !e.superseded(context.Background()); {
+		select {
+		case <-done:
+			return
+		case <-time.After(time.Second):
+		}
+	}
+
+	select {
+	case <-done:
+	default:
+		_ = conn.PgConn().Conn().Close()
+	}
 }
 
 // queue adds what a group writes. Of several operations on a key the last one counts, and operations before the
@@ -200,69 +221,89 @@ func (e *engine) queue(batch *pgx.Batch, b *holdfast.Batch) {
 	flush()
 }
 
-// reconnect connects again after the connection broke, and reports whether the transaction is there that was under way.
+// reconnect connects again after the connection broke, to whatever server is the primary by now, and reports whether
+// the transaction is there that was under way. When it returns, everything that is there survives what the strongest
+// level survives.
 func (e *engine) reconnect(end time.Time, cause error) (there bool, err error) {
-	for ; time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		seq, err := e.settle()
+	ctx, cancel := context.WithDeadline(context.Background(), end)
+	defer cancel()
+	var seq int64
+	for {
+		conn, err := e.connect(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+			seq, err = e.settle(ctx, conn)
+			return err
+		})
 		switch {
-		case errors.Is(err, pgx.ErrNoRows):
-			return false, e.fenced()
-		case err != nil:
-			cause = err
-			continue
-		case seq == e.w.seq || seq == e.w.seq+1:
-			return seq != e.w.seq, nil
-		}
-		lost := &holdfast.Error{Op: "commit", Engine: Name, Path: e.address, Cause: cause,
-			Detail: fmt.Sprintf("the server is at transaction %d, %d were acknowledged, and those up to %d survive its end", seq,
-				e.w.seq, e.w.power), Remedy: "open it again: of what was acknowledged at memory, the last may be gone"}
-		if seq < e.w.power || seq > e.w.seq+1 {
-			lost.Class, lost.Remedy = holdfast.ErrCorrupt, "look whether this is the server that it was before"
+		case err == nil:
+			e.w.conn = conn
+			return e.resolve(seq)
+		case final(err):
+			return false, err
 		}
 
-		return false, lost
+		cause = err
+		select {
+		case <-ctx.Done():
+			return false, unavailable(fmt.Errorf("no answer within %v: %w", e.patience, cause))
+		case <-time.After(50 * time.Millisecond):
+		}
 	}
-
-	return false, unavailable(fmt.Errorf("no answer within %v: %w", e.patience, cause))
 }
 
-// settle connects again, and returns the number of the last transaction that is there: once this is committed, it is on
-// the server's disk.
-func (e *engine) settle() (seq int64, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), e.patience)
+// settle returns the number of the last transaction that is on a server, once that survives what the strongest level
+// survives. A server that is cut off from the others cannot bring it there, and is no answer.
+func (e *engine) settle(ctx context.Context, conn *pgx.Conn) (seq int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
-	conn, err := pgx.ConnectConfig(ctx, e.config)
-	if err != nil {
+
+	// A backend that still has the row, as one that waits for standbys, is not waited for.
+	batch := &pgx.Batch{}
+	batch.Queue("BEGIN")
+	batch.Queue("SET LOCAL lock_timeout = '1s'")
+	rows := int64(0)
+	batch.Queue(barrier, e.space, e.epoch, here()).QueryRow(func(row pgx.Row) error {
+		err := row.Scan(&seq)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		rows++
+
+		return err
+	})
+	batch.Queue("COMMIT")
+	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
 		return 0, err
 	}
-	if err := conn.QueryRow(ctx, barrier, e.space, e.epoch, here()).Scan(&seq); err != nil {
-		_ = conn.Close(ctx)
+
+	// That another process has the space counts only where it is the truth.
+	if err := e.quorum.settled(ctx, conn); err != nil {
 		return 0, err
 	}
-	e.w.conn = conn
+	if rows == 0 {
+		return 0, e.fenced()
+	}
 
 	return seq, nil
 }
 
-// retry calls f, which reads, until it fails by something else than a broken connection, for as long as patience.
-func (e *engine) retry(f func() error) error {
-	for end := time.Now().Add(e.patience); ; time.Sleep(50 * time.Millisecond) {
-		err := f()
-		if !broken(err) {
-			return err
-		}
-		if time.Now().After(end) {
-			return unavailable(err)
-		}
+// resolve compares what a server has with what was acknowledged.
+func (e *engine) resolve(seq int64) (there bool, err error) {
+	switch seq - e.w.seq {
+	case 0, 1:
+		return seq != e.w.seq, nil
 	}
-}
-
-// broken reports whether err says that there is no connection, or that the server is about to end or to begin.
-func broken(err error) bool {
-	if err == nil || errors.Is(err, pgx.ErrNoRows) {
-		return false
+	bad := &holdfast.Error{Op: "commit", Engine: Name, Path: e.address, Class: holdfast.ErrCorrupt,
+		Detail: fmt.Sprintf(
+			"the server is at transaction %d, %d were acknowledged, and %d of them at the strongest level: it "+
+				"has lost some, or is another one",
+			seq,
+			e.w.seq,
+			e.w.kept,
+		),
+		Remedy: "find out which server has them before anything is written"}
+	if seq >= e.w.kept && seq < e.w.seq {
+		bad.Class, bad.Remedy = holdfast.ErrUnavailable, "open it again: only what was acknowledged at weaker levels is gone"
 	}
-	state := sqlState(err)
 
-	return state == "" || state == stateTooMany || strings.HasPrefix(state, "57P0") || strings.HasPrefix(state, "08")
+	return false, bad
 }

@@ -64,9 +64,9 @@ func Start(command []string, request any) (*Process, error) {
 }
 
 // StartProgram starts another program as a child. It gets an open standard input, and no request. What it says on its
-// standard error is kept if cmd sends that nowhere else. [Process.Wait] must follow. What is in before is called first, on
-// the thread from which the child begins: it may change what a child gets from there, as namespaces, and the thread is
-// used for nothing else afterwards.
+// standard error is kept if cmd sends that nowhere else. [Process.Wait] must follow. What is in before is called first,
+// on the thread from which the child begins: it may change what a child gets from there, as namespaces, and the thread
+// is used for nothing else afterwards.
 func StartProgram(cmd *exec.Cmd, before ...func() error) (*Process, error) {
 	p := &Process{cmd: cmd, ended: make(chan struct{})}
 	if cmd.SysProcAttr == nil {

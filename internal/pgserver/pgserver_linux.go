@@ -75,8 +75,8 @@ func holds(dir string) bool {
 	return true
 }
 
-// serverUser is whom the server runs as: nil as this process does. Postgres refuses root.
-func serverUser() (*syscall.Credential, error) {
+// User is whom the server runs as: nil as this process does. Postgres refuses root.
+func User() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
 	}
@@ -101,10 +101,10 @@ func serverUser() (*syscall.Credential, error) {
 
 const capDACOverride = 1
 
-// command is one of the binaries, as that user. The user may enter the directories above the data, which are
-// often for root alone.
-func (h Home) command(as *syscall.Credential, name string, args ...string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(h.Bin, name), args...)
+// Command is one of the binaries, as that user. The user may enter the directories above the data, which are
+// often for root alone. It is killed when ctx is done.
+func (h Home) Command(ctx context.Context, as *syscall.Credential, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, filepath.Join(h.Bin, name), args...)
 	cmd.Dir = "/"
 	cmd.Env = []string{"PATH=" + h.Bin + ":/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -145,7 +145,7 @@ func makeFiles(h Home, as *syscall.Credential, data, template string) error {
 	if out, err := exec.Command("cp", "-a", template, data).CombinedOutput(); err != nil {
 		return fmt.Errorf("cp: %w: %s", err, lastLine(string(out)))
 	}
-	if out, err := h.command(as, "initdb", "--sync-only", "-D", data).CombinedOutput(); err != nil {
+	if out, err := h.Command(context.Background(), as, "initdb", "--sync-only", "-D", data).CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb --sync-only: %w: %s", err, lastLine(string(out)))
 	}
 
@@ -164,7 +164,7 @@ func initialize(h Home, as *syscall.Credential, data string) error {
 		}
 	}
 	args := []string{"-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"}
-	if out, err := h.command(as, "initdb", args...).CombinedOutput(); err != nil {
+	if out, err := h.Command(context.Background(), as, "initdb", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, lastLine(string(out)))
 	}
 
@@ -198,7 +198,7 @@ func Open(data string, c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	as, err := serverUser()
+	as, err := User()
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +225,7 @@ func start(h Home, as *syscall.Credential, data string, settings []string) (*Ser
 	if err != nil {
 		return nil, err
 	}
-	process, err := child.StartProgram(h.command(as, "postgres", args...))
+	process, err := child.StartProgram(h.Command(context.Background(), as, "postgres", args...))
 	if err != nil {
 		dir.Close()
 		return nil, err

@@ -16,8 +16,8 @@ import (
 // those that one at a stronger level covers. The zero Tail is settled. A copy waits for what had been added by then. It
 // is not for several goroutines at once; copies are.
 type Tail struct {
-	last  [holdfast.Power]holdfast.Receipt
-	there [holdfast.Power]bool
+	last  [holdfast.Quorum]holdfast.Receipt
+	there [holdfast.Quorum]bool
 }
 
 // Add adds the receipt of what was applied last, at a valid level.

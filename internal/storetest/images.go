@@ -50,7 +50,7 @@ func CrashImage(seed uint64, level holdfast.Level, work func(e holdfast.Engine, 
 		if err == nil || !fs.Halted() {
 			return fmt.Errorf("round %d, before the power went: %w", round, err)
 		}
-		if level == holdfast.Power {
+		if level >= holdfast.Power {
 			fs = fs.Crash(r)
 		} else {
 			fs = fs.Kill()

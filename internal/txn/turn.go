@@ -33,14 +33,44 @@ type Turn struct {
 	tx    bool      // by a transaction, which runs: it has not just been given the turn
 	queue []*waiter // in order; if the turn is free, the first has been woken
 	ended uint64    // how many turns have ended that others waited for
+	spare []*waiter // that wait no more
 }
 
 // waiter is one who waits for a turn.
 type waiter struct {
 	wake  chan struct{} // has room for one
+	look  *time.Timer
 	since time.Time
 	given bool // the turn: it has left the queue
 }
+
+// waiter returns one that has just come. It is called with the lock.
+func (t *Turn) waiter() *waiter {
+	n := len(t.spare)
+	if n == 0 {
+		return &waiter{wake: make(chan struct{}, 1), look: time.NewTimer(patience), since: time.Now()}
+	}
+	w := t.spare[n-1]
+	t.spare = t.spare[:n-1]
+	w.look.Reset(patience)
+	w.since, w.given = time.Now(), false
+	return w
+}
+
+// free ends the waiting of one who is in no queue any more. It is called with the lock.
+func (t *Turn) free(w *waiter) {
+	w.look.Stop()
+	select {
+	case <-w.wake: // it was woken twice
+	default:
+	}
+	if len(t.spare) < maxSpare {
+		t.spare = append(t.spare, w)
+	}
+}
+
+// maxSpare is how many waiters are kept to be used again.
+const maxSpare = 64
 
 // fairAfter is how long others may pass one who waits.
 const fairAfter = time.Millisecond
@@ -60,7 +90,6 @@ func (t *Turn) Take(ctx context.Context) error {
 	if err := t.wait(ctx, true); err != nil {
 		return err
 	}
-	t.mu.Lock()
 	t.call = true
 	return nil
 }
@@ -88,7 +117,6 @@ func (t *Turn) hold(ctx context.Context, check bool) error {
 		if err := t.wait(ctx, check); err != nil {
 			return err
 		}
-		t.mu.Lock()
 	}
 	t.held, t.tx = true, true
 	t.mu.Unlock()
@@ -132,10 +160,9 @@ func (w *waiter) signal() {
 	}
 }
 
-// claim reports whether a waiter that was woken has the turn. If another one was faster, it goes on waiting.
+// claim reports whether a waiter that was woken has the turn. If another one was faster, it goes on waiting. It is
+// called with the lock.
 func (t *Turn) claim(w *waiter) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	if !w.given && !t.held { // it is the first
 		t.held, w.given, t.queue = true, true, t.queue[1:]
 	}
@@ -146,26 +173,27 @@ func (t *Turn) claim(w *waiter) bool {
 // costs more than the usual wait. It does not as long as no transaction has the turn, or turns end meanwhile.
 const patience = 5 * time.Millisecond
 
-// wait is called with the lock, and gives it up. When it returns nil, the caller has the turn. check says that the
-// caller may wait for itself.
+// wait is called with the lock, and gives it up meanwhile. When it returns nil, the caller has the turn, and the lock
+// again. check says that the caller may wait for itself.
 func (t *Turn) wait(ctx context.Context, check bool) error {
-	w := &waiter{wake: make(chan struct{}, 1), since: time.Now()}
+	w := t.waiter()
 	t.queue = append(t.queue, w)
 	ended := t.ended
 	t.mu.Unlock()
 
-	look := time.NewTimer(patience)
-	defer look.Stop()
 	for {
 		select {
 		case <-w.wake:
+			t.mu.Lock()
 			if t.claim(w) {
+				t.free(w)
 				return nil
 			}
+			t.mu.Unlock()
 		case <-ctx.Done():
 			t.leave(w)
 			return ctx.Err()
-		case <-look.C:
+		case <-w.look.C:
 			if !check || !inside() {
 				continue
 			}
@@ -174,7 +202,7 @@ func (t *Turn) wait(ctx context.Context, check bool) error {
 			ended = t.ended
 			t.mu.Unlock()
 			if others {
-				look.Reset(patience)
+				w.look.Reset(patience)
 			} else {
 				t.leave(w)
 				return &holdfast.Error{Op: "transaction", Class: ErrNested,
@@ -189,6 +217,7 @@ func (t *Turn) wait(ctx context.Context, check bool) error {
 func (t *Turn) leave(w *waiter) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	defer t.free(w)
 	if w.given {
 		t.next()
 		return

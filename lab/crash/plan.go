@@ -76,7 +76,7 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 		}
 	}
 	if slices.Sort(p.Levels); len(p.Levels) == 0 {
-		p.Levels, p.allLevels = holdfast.Levels(), true
+		p.Levels, p.allLevels = l.levels(p.Engines), true
 	}
 
 	// Without a subject named, stores of others are crashed as the one thing they are, and engines as everything.
@@ -119,6 +119,17 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 	p.keepLevels()
 
 	return p, nil
+}
+
+// levels are those that are tested if none is named: all, and Quorum only where one of the engines gives it. Most are
+// on one machine, and need not all say so.
+func (l Lab) levels(engines []string) []holdfast.Level {
+	return slices.DeleteFunc(holdfast.Levels(), func(level holdfast.Level) bool {
+		return level == holdfast.Quorum && !slices.ContainsFunc(engines, func(name string) bool {
+			e, err := l.engine(name)
+			return err == nil && e.Describe().Quorum.Given != 0
+		})
+	})
 }
 
 // knownFS refuses a file system that this package cannot make. "" is all of them.
@@ -205,7 +216,7 @@ func (l Lab) planMutants(p *runPlan, q Request) (*runPlan, error) {
 		}
 	}
 	if slices.Sort(p.Levels); len(p.Levels) == 0 {
-		p.Levels = holdfast.Levels()
+		p.Levels = l.levels(p.Engines)
 	}
 	if len(p.cells) == 0 {
 		return nil, op.BadOption("there are no mutants", "name another --kind")

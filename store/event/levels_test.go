@@ -217,7 +217,7 @@ func TestRefusedLevel(t *testing.T) {
 	defer closeLog(t, s)
 	appendOK(t, s, named("a", "b", "c")...)
 	for name, write := range writes {
-		for _, level := range []holdfast.Level{holdfast.Process, holdfast.Power, 9} {
+		for _, level := range []holdfast.Level{holdfast.Process, holdfast.Power, holdfast.Quorum, 9} {
 			if err := write(holdfast.WithLevel(ctx, level), s); !errors.Is(err, holdfast.ErrLevel) {
 				t.Errorf("%s at %v: %v", name, level, err)
 			}

@@ -26,8 +26,36 @@ func (n *Namespace) In(tx *kv.Tx) Tx { return Tx{n, tx} }
 type part struct {
 	n      *Namespace
 	log    *event.Part
-	heads  map[string]head   // of streams that it has written to
-	blocks map[string]uint64 // the last that it has written to, by category
+	heads  few[head]   // of streams that it has written to
+	blocks few[uint64] // the last that it has written to, by category
+	room   placing     // memory for its first write
+}
+
+// few is a map that mostly has one key, for which it allocates nothing.
+type few[V any] struct {
+	has   bool
+	key   string
+	value V
+	more  map[string]V
+}
+
+func (f *few[V]) get(key string) (value V, ok bool) {
+	if f.has && f.key == key {
+		return f.value, true
+	}
+	value, ok = f.more[key]
+	return value, ok
+}
+
+func (f *few[V]) put(key string, value V) {
+	if !f.has || f.key == key {
+		f.has, f.key, f.value = true, key, value
+		return
+	}
+	if f.more == nil {
+		f.more = map[string]V{}
+	}
+	f.more[key] = value
 }
 
 // enter returns the part. If that is no error, the caller calls Leave of the transaction.
@@ -57,7 +85,7 @@ func (n *Namespace) takePart(ctx context.Context, shared *txn.Tx) (*part, error)
 		n.leave()
 		return nil, err
 	}
-	p := &part{n: n, log: log, heads: map[string]head{}, blocks: map[string]uint64{}}
+	p := &part{n: n, log: log}
 	shared.Join(n, p)
 	return p, nil
 }
@@ -103,7 +131,7 @@ func (t Tx) Version(stream string) (int64, error) {
 
 // head returns the head of a stream, as the transaction has made it.
 func (p *part) head(ctx context.Context, stream string) (head, error) {
-	if at, ok := p.heads[stream]; ok {
+	if at, ok := p.heads.get(stream); ok {
 		return at, nil
 	}
 	at, err := p.n.headOf(stream)
@@ -121,16 +149,20 @@ func (p *part) write(ctx context.Context, w *streamWrite) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	placing := placing{n: n, ctx: ctx, write: w, part: p}
-	r, err := placing.answer(p.log.Append(events, placing.place))
+	at := &p.room
+	if p.heads.has {
+		at = new(placing)
+	}
+	*at = placing{n: n, ctx: ctx, write: *w, part: p}
+	r, err := at.answer(p.log.Append(events, at.place))
 	if behind, ok := err.(*conflictAt); ok {
 		err = behind.err
 	}
 	if err != nil || r.Repeated {
 		return r, err
 	}
-	p.heads[w.stream] = placing.head
-	p.blocks[Category(w.stream)] = placing.head.global / format.BlockSize
+	p.heads.put(w.stream, at.head)
+	p.blocks.put(Category(w.stream), at.head.global/format.BlockSize)
 	return r, nil
 }
 

@@ -108,7 +108,7 @@ func (n *Namespace) tryWrite(ctx context.Context, w *streamWrite, events []event
 	if err := n.fetch(w.stream); err != nil {
 		return Result{}, err
 	}
-	p := placing{n: n, ctx: ctx, write: w}
+	p := placing{n: n, ctx: ctx, write: *w}
 	r, err := p.answer(n.log().AppendFor(ctx, format.Kind, p.place, events...))
 	behind, ok := err.(*conflictAt)
 	if !ok {
@@ -147,7 +147,7 @@ func (p *placing) answer(at event.Result, err error) (Result, error) {
 	case err != nil:
 		return Result{}, err
 	case at.Repeated:
-		return n.repeated(p.ctx, at, p.write)
+		return n.repeated(p.ctx, at, &p.write)
 	}
 	return p.result, nil
 }
@@ -304,7 +304,7 @@ type written struct {
 type placing struct {
 	n     *Namespace
 	ctx   context.Context
-	write *streamWrite
+	write streamWrite
 	part  *part // of the transaction that writes, nil if it is a call
 	written
 	result Result
@@ -321,7 +321,7 @@ func (p *placing) headOf(stream string) (head, error) {
 // hasBlock reports whether the index is known to have a block of a category.
 func (p *placing) hasBlock(category string, block uint64) bool {
 	if p.part != nil {
-		if last, ok := p.part.blocks[category]; ok && last == block {
+		if last, ok := p.part.blocks.get(category); ok && last == block {
 			return true
 		}
 	}
@@ -331,7 +331,7 @@ func (p *placing) hasBlock(category string, block uint64) bool {
 // place gives messages their positions in their stream, and adds to the commit what finds them there. It is the write's
 // turn.
 func (p *placing) place(c *event.Commit) error {
-	n, w := p.n, p.write
+	n, w := p.n, &p.write
 	var keys, values [shortName]byte
 	key, value := keys[:0], values[:0]
 	at, err := p.headOf(w.stream)

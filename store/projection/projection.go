@@ -394,12 +394,13 @@ func (p *Projection[E]) step(ctx context.Context, next uint64, events []E) (n in
 // commit applies events in one transaction, until that is full, and returns how many. Nothing is written if one cannot
 // be applied: n is its index then, and the error is that of refuse.
 func (p *Projection[E]) commit(ctx context.Context, next uint64, events []E, history string) (n int, err error) {
+	full := p.full()
 	err = p.db.Update(ctx, func(tx *kv.Tx) error {
 		view := p.View(tx)
 		if err := p.at(tx, next); err != nil {
 			return err
 		}
-		for n < len(events) && (n == 0 || tx.Size() < p.full()) {
+		for n < len(events) && (n == 0 || tx.Size() < full) {
 			if err := cmp.Or(p.apply(view, events[n]), tx.Err()); err != nil {
 				return p.refuse(events[n], err)
 			}
@@ -410,13 +411,13 @@ func (p *Projection[E]) commit(ctx context.Context, next uint64, events []E, his
 	return n, err
 }
 
-func (p *Projection[E]) refuse(e E, cause error) error {
-	return p.fail("run", ErrApply, cause, "correct the cause and run it again", "%s", p.source.describe(e))
-}
-
 // full is how many bytes of changes end a transaction: most often there is room for one event more.
 func (p *Projection[E]) full() int64 {
 	return min(batchBytes, p.db.Engine().Capabilities().MaxBatchSize/2)
+}
+
+func (p *Projection[E]) refuse(e E, cause error) error {
+	return p.fail("run", ErrApply, cause, "correct the cause and run it again", "%s", p.source.describe(e))
 }
 
 func (p *Projection[E]) fail(op string, class, cause error, remedy, format string, args ...any) error {

@@ -40,15 +40,16 @@ type Store struct {
 	began time.Time
 
 	turn     txn.Turn
-	joined   *part         // of the transaction that has the turn, nil if none has
-	late     []func()      // called when that has ended, with the lock
-	err      error         // why nothing can be changed any more
-	wall     int64         // the clock when the lock was taken, in nanoseconds since 1970
-	elapsed  time.Duration // the time passed then
-	number   uint64        // the last number given to a task, lease or turn
-	reserved uint64        // what is kept of it, see reserve
-	noted    int64         // the clock that is kept
-	state    layers.State  // of the engine, and above it what a change has written, and what the engine may not show yet
+	joined   *part          // of the transaction that has the turn, nil if none has
+	batch    holdfast.Batch // memory of that
+	late     []func()       // called when that has ended, with the lock
+	err      error          // why nothing can be changed any more
+	wall     int64          // the clock when the lock was taken, in nanoseconds since 1970
+	elapsed  time.Duration  // the time passed then
+	number   uint64         // the last number given to a task, lease or turn
+	reserved uint64         // what is kept of it, see reserve
+	noted    int64          // the clock that is kept
+	state    layers.State   // of the engine, and above it what a change has written, and what the engine may not show yet
 	pending  layers.Pending
 	lows     map[string]*low // by their parts
 	worn     []*low          // those to be raised

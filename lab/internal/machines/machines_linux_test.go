@@ -317,6 +317,11 @@ func TestMachine(t *testing.T) {
 		if err := a.Start(ctx); !errors.Is(err, holdfast.ErrBadOption) {
 			t.Errorf("started without power: %v", err)
 		}
+		testkit.Try(t, c.PowerOn(ctx))
+		if _, err := l.Failover(ctx, Longest); !errors.Is(err, holdfast.ErrUnavailable) || l.Primary() != a {
+			t.Errorf("promoted without b, which may have more: %v, %s", err, l.Primary().Name())
+		}
+		testkit.Try(t, c.follow(ctx, a)) // it may have been told not to
 		testkit.Try(t, l.each(func(m *Machine) error { return errors.Join(m.PowerOn(ctx), m.Start(ctx)) }))
 		for _, m := range l.machines {
 			if text, _ := os.ReadFile(filepath.Join(m.Dir(), "file")); string(text) == "not flushed" {
@@ -358,10 +363,24 @@ func written(t *testing.T, m *Machine) string {
 	return strings.TrimSpace(line)
 }
 
+// TestEnding: a process that is about to end may keep a server from starting, and so is waited for.
+func TestEnding(t *testing.T) {
+	need(t, Options{Plain: true})
+	h, err := findHome()
+	testkit.Try(t, err)
+	cmd := exec.Command("true")
+	testkit.Try(t, cmd.Start())
+	defer cmd.Wait()
+	testkit.Until(t, "ended", func() bool { return state(cmd.Process.Pid) == "Z" })
+	if !h.isServer(cmd.Process.Pid) || h.isServer(os.Getpid()) {
+		t.Error("it is not taken for a server, or this process is")
+	}
+}
+
 // TestFailover promotes the right one, and the wrong one.
 func TestFailover(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, Options{})
+	l := newLab(t, Options{Plain: true})
 	ctx := t.Context()
 
 	// lastRow makes a row that, of the two standbys, only one has, and isolates the primary.
@@ -390,12 +409,8 @@ func TestFailover(t *testing.T) {
 		t.Errorf("a client found the primary at %s", at)
 	}
 	lastRow(1, C, B)
-	testkit.Try(t, l.PowerOff(ctx, blockdev.Nothing(), C))
-	if _, err := l.Failover(ctx, Longest); !errors.Is(err, holdfast.ErrUnavailable) || l.Primary().Name() != A {
-		t.Errorf("promoted without one that may have more: %v, %s", err, l.Primary().Name())
-	}
-	testkit.Try(t, l.Machine(C).PowerOn(ctx))
-	p, err := l.Failover(ctx, Longest) // its server is not even started yet
+	testkit.Try(t, l.Machine(C).Kill())
+	p, err := l.Failover(ctx, Longest) // which starts it
 	testkit.Try(t, err)
 	if p.Name() != C || !has(t, p, 1) {
 		t.Errorf("promoted %s, without the row", p.Name())

@@ -6,18 +6,16 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/sys/unix"
 
 	"github.com/holdfastdb/holdfast/internal/child"
+	"github.com/holdfastdb/holdfast/internal/pgserver"
 )
 
 // Names on every server.
@@ -55,49 +53,26 @@ restart_after_crash = on
 // access lets everybody on the network of the machines in.
 const access = "host all all samenet trust\nhost replication all samenet trust\n"
 
-// home is where PostgreSQL is installed, and whom it runs as: it refuses root.
+// home is where PostgreSQL is installed, and whom it runs as.
 type home struct {
-	bin string
-	as  syscall.Credential
+	pgserver.Home
+	as *syscall.Credential
 }
 
-// findHome looks where Debian puts it.
-var findHome = sync.OnceValues(func() (home, error) {
-	newest, bin := 0, ""
-	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
-	for _, dir := range dirs {
-		n, err := strconv.Atoi(filepath.Base(filepath.Dir(dir)))
-		if _, missing := os.Stat(filepath.Join(dir, "postgres")); err == nil && missing == nil && n > newest {
-			newest, bin = n, dir
-		}
-	}
-	if bin == "" {
-		return home{}, errors.New("PostgreSQL is not installed; Debian's package is postgresql")
-	}
-	u, err := user.Lookup(superuser)
-	if err != nil {
-		u, err = user.Lookup("nobody")
-	}
-	if err != nil {
-		return home{}, fmt.Errorf("there is no user postgres or nobody to run servers as: %w", err)
-	}
-	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+// findHome finds both.
+func findHome() (home, error) {
+	h, err := pgserver.Find()
 	if err != nil {
 		return home{}, err
 	}
-	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	as, err := pgserver.User()
 
-	return home{bin, syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, err
-})
+	return home{h, as}, err
+}
 
-// command is one of the binaries. Its user may enter the directories above the data, which are for root alone.
+// command is one of the binaries.
 func (h home) command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, filepath.Join(h.bin, name), args...)
-	cmd.Dir = "/"
-	cmd.Env = []string{"PATH=" + h.bin + ":/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &h.as, AmbientCaps: []uintptr{unix.CAP_DAC_OVERRIDE}}
-
-	return cmd
+	return h.Command(ctx, h.as, name, args...)
 }
 
 // mkdir makes an empty directory that a server may use as its own.
@@ -234,10 +209,11 @@ func (s *server) stop(ctx context.Context) error {
 	}
 }
 
-// isServer reports whether a process runs a binary of the server.
+// isServer reports whether a process runs a binary of the server. One that is about to end runs none any more, but may
+// have the server's shared memory still, and so is taken for one.
 func (h home) isServer(pid int) bool {
-	exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-	return exe == filepath.Join(h.bin, "postgres")
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	return err != nil || exe == filepath.Join(h.Bin, "postgres")
 }
 
 // query returns the one value that a query has.
