@@ -52,7 +52,7 @@ var layers = map[string][]string{
 		"store/message/",
 		"store/internal/",
 	},
-	"store/message/aggregate": {"", "kv", "store/message"},
+	"store/message/aggregate": {"", "internal/failure", "kv", "store/message"},
 	"store/task/":             {"", "driver/lifecycle", "internal/", "kv", "store/task/", "store/internal/"},
 	"store/task/worker":       {"", "kv", "store/task"},
 	"store/task/workertest":   {"", "engine/mem", "kv", "store/task"}, // for tests

@@ -47,7 +47,11 @@
 //
 // A function that uses a store keeps other writers of that store waiting until it returns, as it does other functions
 // of the database. So it does nothing slow: what it needs from elsewhere is fetched before. Those who wait do so until
-// their context ends. A function that calls a store outside of its transaction, or Update, waits for itself: ErrNested.
+// their context ends.
+//
+// What a function calls of a store without In is no part of the transaction: it is a commit of its own, and stays when
+// the function fails. If the store has a part in the transaction already, the call would wait for the function that
+// makes it, and so would Update: ErrNested.
 //
 // # Buckets
 //
@@ -68,6 +72,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/failure"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/layers"
 	"github.com/holdfastdb/holdfast/internal/receipts"
@@ -257,6 +262,5 @@ func (db *DB) Level() holdfast.Level {
 func (db *DB) Err() error { return db.err }
 
 func (c *core) fail(op string, class, cause error, remedy, format string, args ...any) error {
-	return &holdfast.Error{Op: "kv " + op, Engine: c.caps.Engine, Class: class, Cause: cause, Remedy: remedy,
-		Detail: fmt.Sprintf(format, args...)}
+	return failure.New("kv "+op, c.caps.Engine, class, cause, remedy, format, args...)
 }

@@ -33,6 +33,12 @@ func TestBuckets(t *testing.T) {
 	}))
 	try(t, db.Close())
 
+	for name, want := range map[string]string{"a": "a", "a > b": `"a > b"`, " ": `" "`, "a ": `"a "`, "a>b c": "a>b c",
+		"": `""`} {
+		if got := argument([]byte(name)); got != want {
+			t.Errorf("%q is shown as %s", name, got)
+		}
+	}
 	for _, engine := range []string{"logtree", "bbolt"} {
 		dir := filepath.Join(at, engine)
 		status, out, stderr := result(t, holdfastCommand(t, "copy", from, engine+":"+dir, "--json"))

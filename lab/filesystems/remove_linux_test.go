@@ -108,6 +108,7 @@ func TestRemoveOnFullDisk(t *testing.T) {
 	}
 	for name, s := range stores {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits for the disk
 			root := fileSystem(t, blockdev.Options{FS: "ext4", Size: 64 << 20})
 			try(t, os.WriteFile(filepath.Join(root, "ballast"), make([]byte, 24<<20), 0o644))
 			dir := filepath.Join(root, "db")

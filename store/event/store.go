@@ -108,7 +108,7 @@ type Store struct {
 
 	editing chan struct{}  // of capacity 1: full while a truncation, import or removal is under way
 	life    lifecycle.Life // entered by calls that use the engine without the lock; shut with it
-	sweeper sweeper
+	expiry  expiry
 	sizes   sizes
 	logger  *slog.Logger // may be nil
 }
@@ -234,7 +234,7 @@ func (s *Store) load(o Options) error {
 	s.recent.init(s.folded)
 	s.saves = map[string]*save{}
 	s.importing = map[string]uint64{}
-	s.sweeper.plan(m.IDs, m.Window)
+	s.expiry.plan(m.IDs, m.Window)
 	if made {
 		// Checked before anything is written, so that a later Open is refused too.
 		last, err := s.last(0)
@@ -355,6 +355,13 @@ func (s *Store) First() uint64 { return s.first.Load() }
 
 // Last is the last position that readers see, First-1 if there is none.
 func (s *Store) Last() uint64 { return s.durable.Load() }
+
+// Shown reports whether readers see what is at a position, if there is something: not before it is durable, which the
+// engine may show earlier.
+func (s *Store) Shown(pos uint64) bool {
+	hidden := s.hidden.Load()
+	return pos <= s.durable.Load() && (hidden == nil || !(*hidden)[pos])
+}
 
 // at returns the level of a write under ctx.
 func (s *Store) at(ctx context.Context) (holdfast.Level, error) {

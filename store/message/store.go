@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver/lifecycle"
+	"github.com/holdfastdb/holdfast/internal/failure"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/ndjson"
 	"github.com/holdfastdb/holdfast/internal/registry"
@@ -561,6 +561,5 @@ func (s *Store) Close() error {
 
 // fail builds an error of the operation op on s.
 func (s *Store) fail(op string, class, cause error, remedy, format string, args ...any) error {
-	return &holdfast.Error{Op: "message " + op, Engine: s.lease.Caps.Engine, Class: class, Cause: cause, Remedy: remedy,
-		Detail: fmt.Sprintf(format, args...)}
+	return failure.New("message "+op, s.lease.Caps.Engine, class, cause, remedy, format, args...)
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/holdfastdb/holdfast/internal/txn"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
-	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
 
 // Tx is a namespace in a transaction of its database, and is used as that is. Its errors are ordinary ones:
@@ -28,7 +27,9 @@ type part struct {
 	log    *event.Part
 	heads  few[head]   // of streams that it has written to
 	blocks few[uint64] // the last that it has written to, by category
-	room   placing     // memory for its first write
+
+	written []written
+	room    [1]written // of written, mostly
 }
 
 // few is a map that mostly has one key, for which it allocates nothing.
@@ -80,12 +81,13 @@ func (n *Namespace) takePart(ctx context.Context, shared *txn.Tx) (*part, error)
 	if err := n.enter(ctx); err != nil {
 		return nil, err
 	}
-	log, err := n.log().For(ctx, shared)
+	log, err := n.log().Part(ctx, shared)
 	if err != nil {
 		n.leave()
 		return nil, err
 	}
 	p := &part{n: n, log: log}
+	p.written = p.room[:0]
 	shared.Join(n, p)
 	return p, nil
 }
@@ -149,31 +151,29 @@ func (p *part) write(ctx context.Context, w *streamWrite) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	at := &p.room
-	if p.heads.has {
-		at = new(placing)
-	}
-	*at = placing{n: n, ctx: ctx, write: *w, part: p}
-	r, err := at.answer(p.log.Append(events, at.place))
+	placing := placing{n: n, ctx: ctx, write: *w, part: p}
+	r, err := placing.answer(placing.run(p.log.Draft(events...)))
 	if behind, ok := err.(*conflictAt); ok {
 		err = behind.err
 	}
-	if err != nil || r.Repeated {
-		return r, err
-	}
-	p.heads.put(w.stream, at.head)
-	p.blocks.put(Category(w.stream), at.head.global/format.BlockSize)
-	return r, nil
+	return r, err
 }
 
 // Prepare implements [txn.Part]: the log's part has all that is written.
-func (p *part) Prepare(*holdfast.Batch) error { return nil }
+func (p *part) Prepare(b *holdfast.Batch) error { return p.log.Prepare(b) }
 
-// Commit implements [txn.Part]. The log's part, which has joined before, waits for what is written.
-func (p *part) Commit(holdfast.Receipt, holdfast.Level) func() error {
+// Commit implements [txn.Part].
+func (p *part) Commit(receipt holdfast.Receipt, level holdfast.Level) func() error {
 	n := p.n
+	for _, w := range p.written { // while it is still the log's turn
+		n.wrote(w)
+	}
+	wait := p.log.Commit(receipt, level)
 	n.leave()
 	return func() error {
+		if err := wait(); err != nil {
+			return err
+		}
 		if ctx := context.Background(); n.enter(ctx) == nil {
 			n.storeSome(ctx)
 			n.leave()
@@ -184,8 +184,9 @@ func (p *part) Commit(holdfast.Receipt, holdfast.Level) func() error {
 
 // Rollback implements [txn.Part].
 func (p *part) Rollback() func() error {
+	wait := p.log.Rollback()
 	p.n.leave()
-	return nil
+	return wait
 }
 
 // SavePosition is [Namespace.SavePosition] in the transaction. The position may be one that the transaction has

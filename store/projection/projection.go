@@ -52,6 +52,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/failure"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/registry"
 	"github.com/holdfastdb/holdfast/kv"
@@ -421,6 +422,5 @@ func (p *Projection[E]) refuse(e E, cause error) error {
 }
 
 func (p *Projection[E]) fail(op string, class, cause error, remedy, format string, args ...any) error {
-	return &holdfast.Error{Op: fmt.Sprintf("projection %s: %q", op, p.o.Name), Class: class, Cause: cause, Remedy: remedy,
-		Detail: fmt.Sprintf(format, args...)}
+	return failure.New(fmt.Sprintf("projection %s: %q", op, p.o.Name), "", class, cause, remedy, format, args...)
 }
