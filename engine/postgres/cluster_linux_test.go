@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -20,14 +22,14 @@ import (
 
 // cluster is a primary, a, with two synchronous standbys, b and c, in directories of a test.
 type cluster struct {
-	*testing.T
+	testing.TB
 	dir     string
 	servers map[string]*pgserver.Server
 }
 
 const anyOf = "ANY 1 (a, b, c)"
 
-func newCluster(t *testing.T) *cluster {
+func newCluster(t testing.TB) *cluster {
 	t.Helper()
 	if _, err := pgserver.Find(); err != nil {
 		t.Skip(err)
@@ -464,5 +466,34 @@ func TestFenced(t *testing.T) {
 	}
 	if v, err := old.Get(nil, []byte("k")); !errors.Is(err, holdfast.ErrFenced) {
 		t.Errorf("the old owner reads %q: %v", v, err)
+	}
+}
+
+// What counting costs: the same commits, with and without it.
+func BenchmarkCounting(b *testing.B) {
+	c := newCluster(b)
+	for _, writers := range []int{1, 64} {
+		for _, mode := range []string{modeAuto, modeDeclared} {
+			b.Run(fmt.Sprintf("%d-%s", writers, mode), func(b *testing.B) {
+				e, err := Open(c.address("&quorum="+mode+"&space="+mode, "a"), holdfast.Options{Level: holdfast.Quorum})
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer e.Close()
+				var next atomic.Int64
+				var group sync.WaitGroup
+				b.ResetTimer()
+				for range writers {
+					group.Go(func() {
+						for n := next.Add(1); n <= int64(b.N); n = next.Add(1) {
+							if err := c.apply(e, fmt.Sprint(n), "a value", holdfast.Quorum).Wait(); err != nil {
+								b.Error(err)
+							}
+						}
+					})
+				}
+				group.Wait()
+			})
+		}
 	}
 }
