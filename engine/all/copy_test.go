@@ -343,7 +343,8 @@ func TestCopyBoltBucketsRefused(t *testing.T) {
 		{[]string{"b"}, strings.Repeat("k", 16_384-6), holdfast.ErrBadKey,
 			[]string{`key "kkkk`, `in bucket "b"`, "16378 bytes"}},
 		{[]string{"b", name + "n"}, "k", holdfast.ErrBadOption, []string{`bucket "b" > "nnnn`, "1025 bytes"}},
-		{slices.Repeat([]string{name}, 16), "k", holdfast.ErrBadKey, []string{`bucket "nnnn`, "(8 more)", "too long together"}},
+		{slices.Repeat([]string{name}, 16), "k", holdfast.ErrBadKey,
+			[]string{`bucket "nnnn`, "(8 more)", "too long together"}},
 	} {
 		refused(t, boltFile(t, func(tx *bolt.Tx) (err error) {
 			at := tx.Cursor().Bucket()
