@@ -34,8 +34,8 @@ func (q *quorum) given() bool { return q.need > 0 || q.mode == modeDeclared }
 // that is. PostgreSQL ends the wait of a commit for its standbys in several cases without having had an answer: when
 // the wait is cancelled, when synchronous_standby_names is emptied, and when the server restarts. So commits are
 // counted.
-const counted = "SELECT at::text, (SELECT count(*) FROM pg_stat_get_wal_senders() WHERE sync_state IN ('sync', 'quorum') " +
-	"AND flush_lsn >= at) FROM (SELECT pg_current_wal_flush_lsn() AS at) AS now"
+const counted = "SELECT at::text, (SELECT count(*) FROM pg_stat_get_wal_senders() " +
+	"WHERE sync_state IN ('sync', 'quorum') AND flush_lsn >= at) FROM (SELECT pg_current_wal_flush_lsn() AS at) AS now"
 
 // countedAt is the same for a place in the log.
 const countedAt = "SELECT count(*) FROM pg_stat_get_wal_senders() WHERE sync_state IN ('sync', 'quorum') " +
