@@ -1411,6 +1411,7 @@ func modelHistory(t *testing.T, kind string, seed uint64) (err error) {
 // A crash at any write takes back whole transactions and calls, the last ones, in all databases and stores alike, and
 // none that was acknowledged at the level of the crash.
 func TestModelCrashes(t *testing.T) {
+	t.Parallel()
 	first, behind := histories(modelHistories(10))
 	for seed := first; seed < behind; seed++ {
 		level := holdfast.Process + holdfast.Level(seed%2)

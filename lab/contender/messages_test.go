@@ -249,8 +249,8 @@ func memberOf(id string, size int) int {
 // the category; a page of a read is not its end.
 func TestMessagesByManyWriters(t *testing.T) {
 	eachMessages(t, func(t *testing.T, peer all.Entry, level holdfast.Level) {
-		if level == holdfast.Power && testing.Short() {
-			t.Skip("short: a sync for each message")
+		if level != holdfast.Process {
+			night.Only(t, "at process: the calls are the same")
 		}
 		m := openMessages(t, peer, t.TempDir(), level)
 		const writers, streams, size = 8, 10, 3
@@ -335,6 +335,9 @@ func TestMessagesByManyWriters(t *testing.T) {
 // TestMessagesFollow: what was there and what comes, each once and in order.
 func TestMessagesFollow(t *testing.T) {
 	eachMessages(t, func(t *testing.T, peer all.Entry, level holdfast.Level) {
+		if level != holdfast.Process {
+			night.Only(t, "at process: the calls are the same")
+		}
 		m := openMessages(t, peer, t.TempDir(), level)
 		const before, writers, each = 20, 4, 30
 		for n := range before {

@@ -28,6 +28,8 @@ var titles = map[Kind]string{
 	Lies: "lies: a recorded disk is cut that has kept nothing for the last flushes that it answered; an older " +
 		"state and an error are honest, and no engine promises either",
 	Simulate: "simulate: the engine's own simulation of its file system",
+	Machine: "machine: of three machines the primary is killed, cut off, or loses its power or disk, and another is " +
+		"promoted; Quorum must survive",
 }
 
 // header says what will be done.

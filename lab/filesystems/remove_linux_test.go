@@ -23,6 +23,7 @@ func TestRemoveOnFullDisk(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it fills disks")
 	}
+	t.Parallel()
 	ctx := t.Context()
 	data := []byte(`{"x":"` + strings.Repeat("x", 20_000) + `"}`)
 	messages := func(t *testing.T, e holdfast.Engine) (*message.Store, *message.Namespace) {

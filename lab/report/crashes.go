@@ -122,6 +122,8 @@ func crashName(kind crash.Kind, n int) string {
 		return console.Number(n, "disk fault")
 	case crash.Lies:
 		return console.Number(n, "disk") + " that lied"
+	case crash.Machine:
+		return console.Number(n, "loss") + " of a machine"
 	case crash.Simulate:
 		return fmt.Sprintf("%d simulated histories", n)
 	}

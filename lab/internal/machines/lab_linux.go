@@ -34,10 +34,13 @@ type Lab struct {
 }
 
 // dirs says how the directories of labs are made, and what killed processes left is removed.
-var dirs = rundir.Options{Op: "machines", Prefix: "holdfast-machines-", Undo: func(dir string) error {
+var dirs = rundir.Options{Op: "machines", Prefix: DirPrefix, Undo: func(dir string) error {
 	_, err := blockdev.CleanUp(dir)
 	return err
 }}
+
+// CleanUp removes what killed processes have left of labs in dir, their Options.Dir.
+func CleanUp(dir string) { rundir.CleanUp(dir, dirs) }
 
 // Check returns nil if a lab can be made here, otherwise ErrUnavailable with what is missing.
 func Check(o Options) error {

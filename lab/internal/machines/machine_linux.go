@@ -135,7 +135,7 @@ func (m *Machine) start(ctx context.Context) error {
 	}
 	m.server = s
 
-	err = until(ctx, "connect", func() (bool, error) {
+	err = Until(ctx, "connect", func() (bool, error) {
 		if !s.running() {
 			return true, nil
 		}

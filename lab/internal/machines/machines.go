@@ -63,6 +63,9 @@ type Options struct {
 	Template string
 }
 
+// DirPrefix begins the name of a lab's directory.
+const DirPrefix = "holdfast-machines-"
+
 // CountFlushed is the query that counts, right after a commit, the synchronous standbys that have flushed it.
 // A commit is on another machine only if this is at least 1: see the tests for the four ways in which the answer to
 // COMMIT alone is wrong. A standby that is async, or not connected, does not count.

@@ -13,5 +13,8 @@ func Check(Options) error { return failure("machines", "it needs Linux", nil) }
 // New returns ErrUnavailable.
 func New(context.Context, Options) (*Lab, error) { return nil, Check(Options{}) }
 
+// CleanUp finds nothing.
+func CleanUp(string) {}
+
 // Close does nothing.
 func (*Lab) Close() error { return nil }

@@ -222,8 +222,8 @@ func query[T any](ctx context.Context, conn *pgx.Conn, sql string, args ...any) 
 	return value, err
 }
 
-// until asks again and again whether something has come, as long as ctx allows.
-func until(ctx context.Context, what string, ok func() (bool, error)) error {
+// Until asks again and again whether something has come, as long as ctx allows.
+func Until(ctx context.Context, what string, ok func() (bool, error)) error {
 	const pause = 10 * time.Millisecond
 
 	for {

@@ -94,7 +94,7 @@ func (m *Machine) detach(ctx context.Context) (position, error) {
 	var p position
 	err := m.with(ctx, func(conn *pgx.Conn) error {
 		// It asks for a stream when it has replayed all files, and only then there is a position from which it asked.
-		if err := until(ctx, "replay", func() (bool, error) {
+		if err := Until(ctx, "replay", func() (bool, error) {
 			return query[bool](ctx, conn, "SELECT pg_last_wal_receive_lsn() IS NOT NULL")
 		}); err != nil {
 			return err
@@ -197,7 +197,7 @@ func (l *Lab) follows(ctx context.Context, primary *Machine, name Name) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err := primary.with(ctx, func(conn *pgx.Conn) error {
-		return until(ctx, "stream", func() (bool, error) {
+		return Until(ctx, "stream", func() (bool, error) {
 			return query[bool](ctx, conn, `SELECT count(*) > 0 FROM pg_stat_replication
 				WHERE application_name = $1 AND state = 'streaming' AND sync_state = 'quorum'`, string(name))
 		})
