@@ -62,6 +62,12 @@ func Example_postgres() {
 	_, _ = engine, err
 }
 
+func Example_quorum() {
+	engine, err := postgres.Open("postgres://app@pg1,pg2,pg3/app?space=orders", holdfast.Options{Level: holdfast.Quorum})
+	orders, err := message.Open(kv.On(engine), message.Options{}) // each write is on two machines when it returns
+	_, _ = orders, err
+}
+
 func Example_scan() {
 	var engine holdfast.Engine
 	it := engine.Scan(holdfast.Prefix([]byte("order/")))
