@@ -170,7 +170,6 @@ func Open(engine holdfast.Engine, o Options) (*DB, error) {
 }
 
 func open(engine holdfast.Engine, name string) (*core, error) {
-	prefix := keyspace.New(keyspace.Databases, name[:min(len(name), 255)])
 	if engine == nil || !reflect.ValueOf(engine).Comparable() {
 		return nil, &holdfast.Error{
 			Op:     "kv open",
@@ -179,6 +178,13 @@ func open(engine holdfast.Engine, name string) (*core, error) {
 			Detail: fmt.Sprintf("the engine is %T", engine),
 		}
 	}
+	dbs.Lock()
+	c := dbs.cores[engine][name]
+	dbs.Unlock()
+	if c != nil {
+		return c, nil
+	}
+	prefix := keyspace.New(keyspace.Databases, name[:min(len(name), 255)])
 	lease, err := registry.Check(engine, registry.Request{
 		Kind: "database", Thing: "database", Name: name, MaxName: MaxDatabaseName, Reads: true,
 		Prefix: string(prefix), KeySize: len(prefix) + 64,
@@ -189,7 +195,7 @@ func open(engine holdfast.Engine, name string) (*core, error) {
 
 	dbs.Lock()
 	defer dbs.Unlock()
-	if c := dbs.cores[engine][name]; c != nil {
+	if c := dbs.cores[engine][name]; c != nil { // another goroutine was faster
 		return c, nil
 	}
 	for other := range dbs.cores {
@@ -198,7 +204,7 @@ func open(engine holdfast.Engine, name string) (*core, error) {
 		}
 	}
 	dbs.last++
-	c := &core{engine: engine, caps: lease.Caps, number: dbs.last, name: name, prefix: prefix}
+	c = &core{engine: engine, caps: lease.Caps, number: dbs.last, name: name, prefix: prefix}
 	if err := c.load(); err != nil {
 		return nil, err
 	}
