@@ -56,6 +56,7 @@ func Inspect(dir string) (*InspectResult, error) {
 		return in, nil
 	}
 	c := e.Describe()
+	c.Quorum = c.Promise(holdfast.Quorum) // who reads JSON has the fields alone
 	in.Capabilities = &c
 	if e.tools.inspect == nil {
 		in.Notes = append(in.Notes, "only an open engine can tell what is in the files of "+mark.Engine)
