@@ -49,8 +49,8 @@
 // of the database. So it does nothing slow: what it needs from elsewhere is fetched before. Those who wait do so until
 // their context ends.
 //
-// What a function writes to a store without In would be no part of the transaction, and stay when the function fails. It
-// is refused, as Update is in a function: ErrNested.
+// What a function writes to a store without In would be no part of the transaction, and stay when the function fails.
+// It is refused, as Update is in a function: ErrNested.
 //
 // # Buckets
 //
