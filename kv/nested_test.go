@@ -42,7 +42,10 @@ func TestPlainCallsInAFunction(t *testing.T) {
 	must(err)
 
 	for name, call := range map[string]func(context.Context) error{
-		"event: Append":     func(ctx context.Context) error { _, err := log.Append(ctx, event.Event{Type: "x"}); return err },
+		"event: Append": func(ctx context.Context) error {
+			_, err := log.Append(ctx, event.Event{Type: "x"})
+			return err
+		},
 		"event: SaveOffset": func(ctx context.Context) error { return log.SaveOffset(ctx, "x", 0) },
 		"message: Write": func(ctx context.Context) error {
 			_, err := orders.Write(ctx, "order-1", message.Message{Type: "x", Data: []byte("{}")})
@@ -54,7 +57,10 @@ func TestPlainCallsInAFunction(t *testing.T) {
 			_, err := messages.Create(ctx, message.NamespaceOptions{ID: "others"})
 			return err
 		},
-		"task: Enqueue":    func(ctx context.Context) error { _, err := tasks.Enqueue(ctx, task.Spec{Kind: "x"}); return err },
+		"task: Enqueue": func(ctx context.Context) error {
+			_, err := tasks.Enqueue(ctx, task.Spec{Kind: "x"})
+			return err
+		},
 		"task: ClaimTasks": func(ctx context.Context) error { _, err := tasks.Claim(ctx, task.ClaimOptions{}); return err },
 		"kv: Update":       func(ctx context.Context) error { return db.Update(ctx, func(*kv.Tx) error { return nil }) },
 	} {
