@@ -61,8 +61,8 @@ func TestPlainCallsInAFunction(t *testing.T) {
 			_, err := tasks.Enqueue(ctx, task.Spec{Kind: "x"})
 			return err
 		},
-		"task: ClaimTasks": func(ctx context.Context) error { _, err := tasks.Claim(ctx, task.ClaimOptions{}); return err },
-		"kv: Update":       func(ctx context.Context) error { return db.Update(ctx, func(*kv.Tx) error { return nil }) },
+		"task: Claim": func(ctx context.Context) error { _, err := tasks.Claim(ctx, task.ClaimOptions{}); return err },
+		"kv: Update":  func(ctx context.Context) error { return db.Update(ctx, func(*kv.Tx) error { return nil }) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(ctx, time.Minute)
