@@ -21,6 +21,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -104,14 +106,24 @@ var spaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 // old, or behind a pooler, or does not let the role do what it must; ErrLocked if a process has the space that may
 // still be alive; ErrVersion if a newer program has written it; ErrForeign if the tables are not the engine's. A server
 // that may lose what it has committed (fsync or full_page_writes is off) is opened, and refuses Power.
-func Open(address string, o holdfast.Options) (_ holdfast.Engine, err error) {
+func Open(address string, o holdfast.Options) (holdfast.Engine, error) {
+	e, err := open(address, "", o)
+	if err != nil {
+		return nil, err // a nil *engine would be no nil Engine
+	}
+
+	return e, nil
+}
+
+// open opens the space that the address names, with the suffix behind its name.
+func open(address, suffix string, o holdfast.Options) (_ *engine, err error) {
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
 	}
 	if o.ReadOnly {
-		return nil, driver.NoReadOnly(Name, withoutPassword(address))
+		return nil, driver.NoReadOnly(Name, WithoutPassword(address))
 	}
-	e := &engine{address: withoutPassword(address), level: o.Level, states: make(chan struct{}, maxStates),
+	e := &engine{address: WithoutPassword(address), level: o.Level, states: make(chan struct{}, maxStates),
 		stopBeats: make(chan struct{}), lease: lease{began: time.Now()}}
 	name, err := e.parse(address)
 	if err != nil {
@@ -140,7 +152,7 @@ func Open(address string, o holdfast.Options) (_ holdfast.Engine, err error) {
 	e.w.conn, err = e.connect(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		caps = Describe()
 		began = time.Now()
-		return e.take(ctx, conn, name, &caps)
+		return e.take(ctx, conn, name+suffix, &caps)
 	})
 	if err != nil {
 		e.pool.Close()
@@ -168,6 +180,10 @@ func (e *engine) parse(address string) (name string, err error) {
 	}
 	if !strings.HasPrefix(address, "postgres://") && !strings.HasPrefix(address, "postgresql://") {
 		return bad("it does not begin with postgres://", "write it as postgres://USER@HOST/DATABASE?space=NAME")
+	}
+	if e.address == "" {
+		return bad("it is no address, or has an @ outside its user and password",
+			"in a password write %40, %3A, %2F, %3F and %23 for @ : / ? and #")
 	}
 	config, err := pgx.ParseConfig(address)
 	if err != nil {
@@ -206,15 +222,31 @@ func (e *engine) parse(address string) (name string, err error) {
 		config.RuntimeParams[name] = value
 	}
 	config.ValidateConnect = nil // connect finds the primary
+	config.DialFunc = (&net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: 3 * time.Second, Interval: time.Second, Count: 3}}).DialContext
 	e.hosts = hosts(config)
 
 	return name, nil
 }
 
-var password = regexp.MustCompile(`(://[^/?@:]*):[^@]*@|([?&]password=)[^&]*`)
+// WithoutPassword is an address as it may be shown. It is empty if it is not known what of it is a password.
+func WithoutPassword(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || strings.Contains(u.Path+u.RawQuery+u.Fragment, "@") {
+		return ""
+	}
+	if u.User != nil {
+		u.User = url.User(u.User.Username())
+	}
+	u.RawQuery = strings.Join(slices.DeleteFunc(strings.Split(u.RawQuery, "&"), func(part string) bool {
+		name, _, _ := strings.Cut(part, "=")
+		name, err := url.QueryUnescape(name)
 
-// withoutPassword is an address as it may be shown.
-func withoutPassword(address string) string { return password.ReplaceAllString(address, "$1$2@") }
+		return err != nil || strings.HasSuffix(strings.ToLower(name), "password") // sslpassword, too
+	}), "&")
+
+	return u.String()
+}
 
 const schema = `CREATE TABLE IF NOT EXISTS holdfast_space (
 	space serial PRIMARY KEY, name text NOT NULL UNIQUE, format int NOT NULL, epoch bigint NOT NULL, seq bigint NOT NULL,

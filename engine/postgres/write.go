@@ -170,6 +170,7 @@ func (e *engine) breakOff(conn *pgx.Conn, most time.Duration, done <-chan struct
 func (e *engine) queue(batch *pgx.Batch, b *holdfast.Batch) {
 	last := map[string]int{} // where a key is in keys
 	var keys, values [][]byte
+	size := 0
 	flush := func() {
 		var sets, vs, gone [][]byte
 		for i, key := range keys {
@@ -186,7 +187,7 @@ func (e *engine) queue(batch *pgx.Batch, b *holdfast.Batch) {
 			batch.Queue(set, e.space, sets, vs)
 		}
 		clear(last)
-		keys, values = nil, nil
+		keys, values, size = nil, nil, 0
 	}
 
 	for op := range b.Ops() {
@@ -209,6 +210,10 @@ func (e *engine) queue(batch *pgx.Batch, b *holdfast.Batch) {
 		if at, ok := last[string(op.Key)]; ok {
 			values[at] = value
 			continue
+		}
+		// What a statement has is in the server's memory several times.
+		if size += len(op.Key) + len(value); size > maxGroupSize {
+			flush()
 		}
 		last[string(op.Key)] = len(keys)
 		keys, values = append(keys, op.Key), append(values, value)
