@@ -5,6 +5,7 @@ package txn
 import (
 	"context"
 	"errors"
+	"reflect"
 	"runtime"
 	"slices"
 	"sync"
@@ -253,15 +254,13 @@ func Call(f func() error) error { return f() }
 
 // inside reports whether the goroutine is inside Call.
 func inside() bool {
-	callers := make([]uintptr, 256)
-	frames := runtime.CallersFrames(callers[:runtime.Callers(1, callers)])
-	for {
-		frame, more := frames.Next()
-		if frame.Function == "github.com/holdfastdb/holdfast/internal/txn.Call" {
+	var callers [256]uintptr
+	for _, pc := range callers[:runtime.Callers(1, callers[:])] {
+		if f := runtime.FuncForPC(pc - 1); f != nil && f.Entry() == called { // a return address is behind its call
 			return true
 		}
-		if !more {
-			return false
-		}
 	}
+	return false
 }
+
+var called = reflect.ValueOf(Call).Pointer()
