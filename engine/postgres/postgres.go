@@ -23,7 +23,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -307,8 +306,13 @@ func (e *engine) take(ctx context.Context, conn *pgx.Conn, name string, caps *ho
 		return err
 	}
 
-	// A holder whose session this server has had is gone when its session is. Of one whose session is there, or is of
-	// another server, it is not known whether it lives: its space must stand still for a while, by this process's clock.
+	// On a server that is cut off nothing is taken: when it is not any more, its owner would find the space taken.
+	if err := e.quorum.settled(ctx, conn); err != nil {
+		return err
+	}
+
+	// A holder is gone if it was a process of this machine that has ended, and with it its session. Of another one it is
+	// not known whether it lives: its space must stand still for a while, by this process's clock.
 	var seen string
 	for since := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		var now, holder string
@@ -325,7 +329,7 @@ func (e *engine) take(ctx context.Context, conn *pgx.Conn, name string, caps *ho
 		}
 
 		switch {
-		case holder == "" || local && !there:
+		case holder == "" || local && !there && dead(held(holder)[4]):
 		case now != seen:
 			if seen != "" { // it lives
 				return e.locked(name, holder)
@@ -368,17 +372,14 @@ const (
 		"split_part(holder, '/', 3)) FROM holdfast_space WHERE name = $1"
 )
 
-// here names this machine, as far as a holder is told from others by it.
-var here = func() string { // another one in a test
-	name, _ := os.Hostname()
-	return strings.ReplaceAll(name, "/", "_")
+// held takes a holder apart: the history of its server, its session there and when that began, its machine, its process.
+func held(holder string) []string {
+	return append(strings.Split(holder, "/"), make([]string, 5)...)[:5]
 }
 
 func (e *engine) locked(name, holder string) error {
-	held := append(strings.Split(holder, "/"), "", "", "", "")
-
 	return &holdfast.Error{Op: "open", Engine: Name, Path: e.address, Class: holdfast.ErrLocked,
-		Detail: fmt.Sprintf("a process on %s has space %s open: session %s of the server", held[3], name, held[1]),
+		Detail: fmt.Sprintf("a process on %s has space %s open: session %s of the server", held(holder)[3], name, held(holder)[1]),
 		Remedy: "close it there first"}
 }
 
