@@ -79,7 +79,7 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 			broke = time.Now()
 		}
 		began = time.Now()
-		if there, err = e.reconnect(broke.Add(e.patience), err); err != nil {
+		if there, err = e.reconnect(broke.Add(e.patience)); err != nil {
 			return e.fail("commit", err)
 		}
 		if there {
@@ -224,7 +224,7 @@ func (e *engine) queue(batch *pgx.Batch, b *holdfast.Batch) {
 // reconnect connects again after the connection broke, to whatever server is the primary by now, and reports whether
 // the transaction is there that was under way. When it returns, everything that is there survives what the strongest
 // level survives.
-func (e *engine) reconnect(end time.Time, cause error) (there bool, err error) {
+func (e *engine) reconnect(end time.Time) (there bool, err error) {
 	ctx, cancel := context.WithDeadline(context.Background(), end)
 	defer cancel()
 	var seq int64
@@ -241,10 +241,9 @@ func (e *engine) reconnect(end time.Time, cause error) (there bool, err error) {
 			return false, err
 		}
 
-		cause = err
 		select {
 		case <-ctx.Done():
-			return false, unavailable(fmt.Errorf("no answer within %v: %w", e.patience, cause))
+			return false, unavailable(fmt.Errorf("no answer within %v: %w", e.patience, err))
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
