@@ -372,14 +372,20 @@ const (
 		"split_part(holder, '/', 3)) FROM holdfast_space WHERE name = $1"
 )
 
-// held takes a holder apart: the history of its server, its session there and when that began, its machine, its process.
+// held takes a holder apart: the history of its server, its session there and when that began, its machine, its
+// process.
 func held(holder string) []string {
 	return append(strings.Split(holder, "/"), make([]string, 5)...)[:5]
 }
 
 func (e *engine) locked(name, holder string) error {
 	return &holdfast.Error{Op: "open", Engine: Name, Path: e.address, Class: holdfast.ErrLocked,
-		Detail: fmt.Sprintf("a process on %s has space %s open: session %s of the server", held(holder)[3], name, held(holder)[1]),
+		Detail: fmt.Sprintf(
+			"a process on %s has space %s open: session %s of the server",
+			held(holder)[3],
+			name,
+			held(holder)[1],
+		),
 		Remedy: "close it there first"}
 }
 
