@@ -37,7 +37,7 @@ var layers = map[string][]string{
 	"engine/internal/":        {"", "driver/", "engine/internal/"},
 	"engine/logtree/":         {"", "driver/", "engine/internal/", "engine/logtree/", "vfs"},
 	"engine/logtree/simulate": {"", "engine/logtree/internal/", "enginetest/commits", "vfs"},
-	"engine/all":              {"", "driver/", "engine/", "kv"},
+	"engine/all":              {"", "driver/", "engine/", "internal/pgserver", "kv"},
 	"enginetest":              {"", "engine/mem", "enginetest/commits", "internal/night"},
 	"enginetest/commits":      {""}, // what checks engines depends on none
 	"kv":                      {"", "internal/"},

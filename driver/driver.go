@@ -35,8 +35,8 @@ type Core[V any] interface {
 	View(op Op) (V, error)
 	// Read appends the value of key to dst, or returns dst and ErrNotFound. Many goroutines read a snapshot's view.
 	Read(v V, dst, key []byte) ([]byte, error)
-	// Walk returns an iterator over h.View, which calls h.End when it is first closed. The bounds of r are the
-	// caller's, and r is not empty. If Walk fails, it does not call End.
+	// Walk returns an iterator over h.View, which calls h.End when it is first closed; see [NewIterator]. The bounds of
+	// r are the caller's, and r is not empty. If Walk fails, it does not call End.
 	Walk(h Hold[V], r holdfast.Range) (holdfast.Iterator, error)
 	// Drop releases a view.
 	Drop(v V) error

@@ -49,9 +49,8 @@
 // of the database. So it does nothing slow: what it needs from elsewhere is fetched before. Those who wait do so until
 // their context ends.
 //
-// What a function calls of a store without In is no part of the transaction: it is a commit of its own, and stays when
-// the function fails. If the store has a part in the transaction already, the call would wait for the function that
-// makes it, and so would Update: ErrNested.
+// What a function writes to a store without In would be no part of the transaction, and stay when the function fails.
+// It is refused, as Update is in a function: ErrNested.
 //
 // # Buckets
 //
@@ -87,8 +86,7 @@ const MaxNameSize = 1024
 const MaxDatabaseName = 31
 
 var (
-	// ErrNested: a transaction was begun, or a store was written to, inside the function of another transaction that it
-	// would have waited for.
+	// ErrNested: in the function of a transaction, another one was begun, or a store was written to without this one.
 	ErrNested = txn.ErrNested
 	// ErrTxDone: a transaction, or something of it, was used after its function had returned.
 	ErrTxDone = errors.New("holdfast: the transaction has ended")
@@ -252,6 +250,9 @@ func (db *DB) Engine() holdfast.Engine {
 	}
 	return db.engine
 }
+
+// Turn is whose turn it is to change the database, for the stores in it.
+func (db *DB) Turn() *txn.Turn { return &db.turn }
 
 // Name is that of the database in its engine.
 func (db *DB) Name() string { return db.name }

@@ -298,7 +298,10 @@ func (c *serveCommand) dir() string {
 	if c.Engine == "" {
 		return cmp.Or(c.Data, defaultData)
 	}
-	_, dir, _, _ := all.ParseURL(c.Engine) // its error is that of open
+	name, dir, _, _ := all.ParseURL(c.Engine) // its error is that of open
+	if all.OnServer(name) {
+		return ""
+	}
 
 	return dir
 }
@@ -421,7 +424,7 @@ func (c *serveCommand) welcome(out io.Writer, e holdfast.Engine, level holdfast.
 	if c.TLSCert != "" {
 		scheme = "https"
 	}
-	where := cmp.Or(c.Engine, c.Data, defaultData)
+	where := cmp.Or(all.Shown(c.Engine), c.Data, defaultData)
 	if c.Engine == "" {
 		where = e.Capabilities().Engine + " in " + where
 	}

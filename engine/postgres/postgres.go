@@ -21,7 +21,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"net"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -108,14 +109,24 @@ func Open(address string, o holdfast.Options) (holdfast.Engine, error) { return 
 
 // OpenWith is [Open] with the way to each host of the address changed by tune, as by a dialer of one's own. The
 // hosts and the settings of sessions are not for tune to change: the engine relies on them.
-func OpenWith(address string, o holdfast.Options, tune ...func(*pgx.ConnConfig)) (_ holdfast.Engine, err error) {
+func OpenWith(address string, o holdfast.Options, tune ...func(*pgx.ConnConfig)) (holdfast.Engine, error) {
+	e, err := open(address, "", o, tune...)
+	if err != nil {
+		return nil, err // a nil *engine would be no nil Engine
+	}
+
+	return e, nil
+}
+
+// open opens the space that the address names, with the suffix behind its name.
+func open(address, suffix string, o holdfast.Options, tune ...func(*pgx.ConnConfig)) (_ *engine, err error) {
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
 	}
 	if o.ReadOnly {
-		return nil, driver.NoReadOnly(Name, withoutPassword(address))
+		return nil, driver.NoReadOnly(Name, WithoutPassword(address))
 	}
-	e := &engine{address: withoutPassword(address), level: o.Level, states: make(chan struct{}, maxStates),
+	e := &engine{address: WithoutPassword(address), level: o.Level, states: make(chan struct{}, maxStates),
 		stopBeats: make(chan struct{}), lease: lease{began: time.Now()}}
 	name, err := e.parse(address)
 	if err != nil {
@@ -150,7 +161,7 @@ func OpenWith(address string, o holdfast.Options, tune ...func(*pgx.ConnConfig))
 	e.w.conn, err = e.connect(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		caps = Describe()
 		began = time.Now()
-		return e.take(ctx, conn, name, &caps)
+		return e.take(ctx, conn, name+suffix, &caps)
 	})
 	if err != nil {
 		e.pool.Close()
@@ -178,6 +189,10 @@ func (e *engine) parse(address string) (name string, err error) {
 	}
 	if !strings.HasPrefix(address, "postgres://") && !strings.HasPrefix(address, "postgresql://") {
 		return bad("it does not begin with postgres://", "write it as postgres://USER@HOST/DATABASE?space=NAME")
+	}
+	if e.address == "" {
+		return bad("it is no address, or has an @ outside its user and password",
+			"in a password write %40, %3A, %2F, %3F and %23 for @ : / ? and #")
 	}
 	config, err := pgx.ParseConfig(address)
 	if err != nil {
@@ -216,15 +231,31 @@ func (e *engine) parse(address string) (name string, err error) {
 		config.RuntimeParams[name] = value
 	}
 	config.ValidateConnect = nil // connect finds the primary
+	config.DialFunc = (&net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: 3 * time.Second, Interval: time.Second, Count: 3}}).DialContext
 	e.hosts = hosts(config)
 
 	return name, nil
 }
 
-var password = regexp.MustCompile(`(://[^/?@:]*):[^@]*@|([?&]password=)[^&]*`)
+// WithoutPassword is an address as it may be shown. It is empty if it is not known what of it is a password.
+func WithoutPassword(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || strings.Contains(u.Path+u.RawQuery+u.Fragment, "@") {
+		return ""
+	}
+	if u.User != nil {
+		u.User = url.User(u.User.Username())
+	}
+	u.RawQuery = strings.Join(slices.DeleteFunc(strings.Split(u.RawQuery, "&"), func(part string) bool {
+		name, _, _ := strings.Cut(part, "=")
+		name, err := url.QueryUnescape(name)
 
-// withoutPassword is an address as it may be shown.
-func withoutPassword(address string) string { return password.ReplaceAllString(address, "$1$2@") }
+		return err != nil || strings.HasSuffix(strings.ToLower(name), "password") // sslpassword, too
+	}), "&")
+
+	return u.String()
+}
 
 const schema = `CREATE TABLE IF NOT EXISTS holdfast_space (
 	space serial PRIMARY KEY, name text NOT NULL UNIQUE, format int NOT NULL, epoch bigint NOT NULL, seq bigint NOT NULL,
@@ -285,8 +316,13 @@ func (e *engine) take(ctx context.Context, conn *pgx.Conn, name string, caps *ho
 		return err
 	}
 
-	// A holder whose session this server has had is gone when its session is. Of one whose session is there, or is of
-	// another server, it is not known whether it lives: its space must stand still for a while, by this process's clock.
+	// On a server that is cut off nothing is taken: when it is not any more, its owner would find the space taken.
+	if err := e.quorum.settled(ctx, conn); err != nil {
+		return err
+	}
+
+	// A holder is gone if it was a process of this machine that has ended, and with it its session. Of another one it is
+	// not known whether it lives: its space must stand still for a while, by this process's clock.
 	var seen string
 	for since := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		var now, holder string
@@ -303,7 +339,7 @@ func (e *engine) take(ctx context.Context, conn *pgx.Conn, name string, caps *ho
 		}
 
 		switch {
-		case holder == "" || local && !there:
+		case holder == "" || local && !there && dead(held(holder)[4]):
 		case now != seen:
 			if seen != "" { // it lives
 				return e.locked(name, holder)
@@ -346,17 +382,20 @@ const (
 		"split_part(holder, '/', 3)) FROM holdfast_space WHERE name = $1"
 )
 
-// here names this machine, as far as a holder is told from others by it.
-var here = func() string { // another one in a test
-	name, _ := os.Hostname()
-	return strings.ReplaceAll(name, "/", "_")
+// held takes a holder apart: the history of its server, its session there and when that began, its machine, its
+// process.
+func held(holder string) []string {
+	return append(strings.Split(holder, "/"), make([]string, 5)...)[:5]
 }
 
 func (e *engine) locked(name, holder string) error {
-	held := append(strings.Split(holder, "/"), "", "", "", "")
-
 	return &holdfast.Error{Op: "open", Engine: Name, Path: e.address, Class: holdfast.ErrLocked,
-		Detail: fmt.Sprintf("a process on %s has space %s open: session %s of the server", held[3], name, held[1]),
+		Detail: fmt.Sprintf(
+			"a process on %s has space %s open: session %s of the server",
+			held(holder)[3],
+			name,
+			held(holder)[1],
+		),
 		Remedy: "close it there first"}
 }
 

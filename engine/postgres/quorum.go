@@ -106,11 +106,14 @@ func (q *quorum) wait(ctx context.Context, conn *pgx.Conn, at string, have int) 
 	return nil
 }
 
-// settled returns when what conn's server has flushed by now is kept by a quorum. Where none is counted it is at once.
+// settled returns when what conn's server has flushed by now is kept by a quorum, or an error after a few seconds: the
+// server may be cut off. Where none is counted it returns at once.
 func (q *quorum) settled(ctx context.Context, conn *pgx.Conn) error {
 	if q.need == 0 {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, attempt)
+	defer cancel()
 	var at string
 	var have int
 	if err := conn.QueryRow(ctx, counted).Scan(&at, &have); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
@@ -75,6 +76,11 @@ func startServer(data string, settings ...string) (*pgserver.Server, error) {
 	defer cancel()
 	if err := server.Ready(ctx); err != nil {
 		server.Kill()
+		// Processes of a server that was killed a moment ago are still about to end.
+		if strings.Contains(err.Error(), "shared memory block") || strings.Contains(err.Error(), "already exists") {
+			return startServer(data, settings...)
+		}
+
 		return nil, err
 	}
 

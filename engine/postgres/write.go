@@ -79,7 +79,7 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 			broke = time.Now()
 		}
 		began = time.Now()
-		if there, err = e.reconnect(broke.Add(e.patience), err); err != nil {
+		if there, err = e.reconnect(broke.Add(e.patience)); err != nil {
 			return e.fail("commit", err)
 		}
 		if there {
@@ -170,6 +170,7 @@ func (e *engine) breakOff(conn *pgx.Conn, most time.Duration, done <-chan struct
 func (e *engine) queue(batch *pgx.Batch, b *holdfast.Batch) {
 	last := map[string]int{} // where a key is in keys
 	var keys, values [][]byte
+	size := 0
 	flush := func() {
 		var sets, vs, gone [][]byte
 		for i, key := range keys {
@@ -186,7 +187,7 @@ func (e *engine) queue(batch *pgx.Batch, b *holdfast.Batch) {
 			batch.Queue(set, e.space, sets, vs)
 		}
 		clear(last)
-		keys, values = nil, nil
+		keys, values, size = nil, nil, 0
 	}
 
 	for op := range b.Ops() {
@@ -210,6 +211,10 @@ func (e *engine) queue(batch *pgx.Batch, b *holdfast.Batch) {
 			values[at] = value
 			continue
 		}
+		// What a statement has is in the server's memory several times.
+		if size += len(op.Key) + len(value); size > maxGroupSize {
+			flush()
+		}
 		last[string(op.Key)] = len(keys)
 		keys, values = append(keys, op.Key), append(values, value)
 	}
@@ -219,7 +224,7 @@ func (e *engine) queue(batch *pgx.Batch, b *holdfast.Batch) {
 // reconnect connects again after the connection broke, to whatever server is the primary by now, and reports whether
 // the transaction is there that was under way. When it returns, everything that is there survives what the strongest
 // level survives.
-func (e *engine) reconnect(end time.Time, cause error) (there bool, err error) {
+func (e *engine) reconnect(end time.Time) (there bool, err error) {
 	ctx, cancel := context.WithDeadline(context.Background(), end)
 	defer cancel()
 	var seq int64
@@ -236,10 +241,9 @@ func (e *engine) reconnect(end time.Time, cause error) (there bool, err error) {
 			return false, err
 		}
 
-		cause = err
 		select {
 		case <-ctx.Done():
-			return false, unavailable(fmt.Errorf("no answer within %v: %w", e.patience, cause))
+			return false, unavailable(fmt.Errorf("no answer within %v: %w", e.patience, err))
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -5,17 +5,18 @@ package txn
 import (
 	"context"
 	"errors"
+	"reflect"
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
 )
 
-// ErrNested: a transaction was begun, or a store was written to, inside the function of another transaction that has
-// what it needs, and would have waited for itself.
-var ErrNested = errors.New("holdfast: waits for its own transaction")
+// ErrNested: in the function of a transaction, another one was begun, or a store was written to without this one.
+var ErrNested = errors.New("holdfast: inside the function of a transaction")
 
 // Turn is the right to decide what is written next, to a database or a store. A call of a store has it for a moment,
 // and with it the lock of what the store has in memory. A transaction keeps it while the caller's function runs, and
@@ -34,7 +35,14 @@ type Turn struct {
 	queue []*waiter // in order; if the turn is free, the first has been woken
 	ended uint64    // how many turns have ended that others waited for
 	spare []*waiter // that wait no more
+
+	of      *Turn       // that of the database, where this one is a store's; nil if none is known
+	running atomic.Bool // a transaction has the turn
 }
+
+// Of makes the turn one of a store in the database of another turn: whoever takes it in a function of that without a
+// part in its transaction is told so. It is called before any other method.
+func (t *Turn) Of(database *Turn) { t.of = database }
 
 // waiter is one who waits for a turn.
 type waiter struct {
@@ -83,6 +91,11 @@ func (t *Turn) Unlock() { t.mu.Unlock() }
 
 // Take returns when it is the call's turn, with the lock; Give ends both. The error is ctx's, or ErrNested.
 func (t *Turn) Take(ctx context.Context) error {
+	// What a function does without its transaction would stay when that fails. While no function of the database runs,
+	// this costs nothing.
+	if t.of != nil && t.of.running.Load() && inside() {
+		return nested()
+	}
 	t.mu.Lock()
 	if !t.held {
 		return nil
@@ -119,6 +132,7 @@ func (t *Turn) hold(ctx context.Context, check bool) error {
 		}
 	}
 	t.held, t.tx = true, true
+	t.running.Store(true)
 	t.mu.Unlock()
 	return nil
 }
@@ -128,6 +142,7 @@ func (t *Turn) Release() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.tx = false
+	t.running.Store(false)
 	t.next()
 }
 
@@ -205,12 +220,16 @@ func (t *Turn) wait(ctx context.Context, check bool) error {
 				w.look.Reset(patience)
 			} else {
 				t.leave(w)
-				return &holdfast.Error{Op: "transaction", Class: ErrNested,
-					Detail: "it is the turn of a transaction whose function has made this call",
-					Remedy: "use the transaction: store.In(tx); or UpdateAll for several databases"}
+				return nested()
 			}
 		}
 	}
+}
+
+func nested() error {
+	return &holdfast.Error{Op: "transaction", Class: ErrNested,
+		Detail: "its function has made this call, which is no part of it",
+		Remedy: "use the transaction: store.In(tx); or UpdateAll for several databases"}
 }
 
 // leave gives up waiting, and the turn if it has just come.
@@ -235,15 +254,13 @@ func Call(f func() error) error { return f() }
 
 // inside reports whether the goroutine is inside Call.
 func inside() bool {
-	callers := make([]uintptr, 256)
-	frames := runtime.CallersFrames(callers[:runtime.Callers(1, callers)])
-	for {
-		frame, more := frames.Next()
-		if frame.Function == "github.com/holdfastdb/holdfast/internal/txn.Call" {
+	var callers [256]uintptr
+	for _, pc := range callers[:runtime.Callers(1, callers[:])] {
+		if f := runtime.FuncForPC(pc - 1); f != nil && f.Entry() == called { // a return address is behind its call
 			return true
 		}
-		if !more {
-			return false
-		}
 	}
+	return false
 }
+
+var called = reflect.ValueOf(Call).Pointer()

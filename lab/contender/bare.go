@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver"
 	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/engine/all"
 )
@@ -73,17 +74,9 @@ type bareStore interface {
 	// get appends the value to dst; the error is ErrNotFound if there is none.
 	get(dst, key []byte) ([]byte, error)
 	// scan calls nothing before the first Next of what it returns.
-	scan(r holdfast.Range) bareCursor
+	scan(r holdfast.Range) driver.Cursor
 	// sync makes all that was committed safe from power loss.
 	sync() error
-	close() error
-}
-
-// bareCursor walks over keys in order. What key and value return is valid until the next call of next.
-type bareCursor interface {
-	next() (bool, error)
-	key() []byte
-	value() ([]byte, error)
 	close() error
 }
 
@@ -168,60 +161,23 @@ func (e *bareEngine) Scan(r holdfast.Range) holdfast.Iterator {
 		return holdfast.FailedIterator(e.refuse("scan backwards"))
 	}
 
-	return &bareIterator{engine: e, cursor: e.store.scan(r)}
+	return driver.NewIterator(bareCursor{e.store.scan(r), e})
 }
 
-type bareIterator struct {
+// bareCursor tells errors as the engine does.
+type bareCursor struct {
+	driver.Cursor
 	engine *bareEngine
-	cursor bareCursor // nil once it is closed
-	at     bool
-	val    []byte
-	err    error
 }
 
-// Next implements [holdfast.Iterator].
-func (it *bareIterator) Next() bool {
-	if it.cursor == nil || it.err != nil {
-		return false
-	}
-	if it.at, it.err = it.cursor.next(); it.at && it.err == nil {
-		it.val, it.err = it.cursor.value()
-	}
-	it.at = it.at && it.err == nil
-
-	return it.at
+// Next implements [driver.Cursor].
+func (c bareCursor) Next() (key, value []byte, err error) {
+	key, value, err = c.Cursor.Next()
+	return key, value, c.engine.fail("scan", err)
 }
 
-// Key implements [holdfast.Iterator].
-func (it *bareIterator) Key() []byte {
-	if !it.at {
-		return nil
-	}
-
-	return it.cursor.key()
-}
-
-// Value implements [holdfast.Iterator].
-func (it *bareIterator) Value() []byte {
-	if !it.at {
-		return nil
-	}
-
-	return it.val
-}
-
-// Err implements [holdfast.Iterator].
-func (it *bareIterator) Err() error { return it.engine.fail("scan", it.err) }
-
-// Close implements [holdfast.Iterator].
-func (it *bareIterator) Close() error {
-	if it.cursor != nil {
-		it.err = errors.Join(it.err, it.cursor.close())
-		it.cursor, it.at = nil, false
-	}
-
-	return it.Err()
-}
+// Close implements [driver.Cursor].
+func (c bareCursor) Close() error { return c.engine.fail("scan", c.Cursor.Close()) }
 
 // Sync implements [holdfast.Engine].
 func (e *bareEngine) Sync() error {

@@ -238,7 +238,7 @@ func TestPeerOpenRefuses(t *testing.T) {
 		}{
 			"memory":           {t.TempDir(), holdfast.Options{Level: holdfast.Memory}, holdfast.ErrLevel, "as it is"},
 			"process":          {t.TempDir(), holdfast.Options{Level: holdfast.Process}, holdfast.ErrLevel, "as it is"},
-			"no level":         {t.TempDir(), holdfast.Options{Level: 9}, holdfast.ErrLevel, "use memory"},
+			"no level":         {t.TempDir(), holdfast.Options{Level: 9}, holdfast.ErrLevel, "use one of memory"},
 			"no directory":     {"", holdfast.Options{}, holdfast.ErrBadOption, "name one"},
 			"a file":           {file, holdfast.Options{}, holdfast.ErrForeign, "it is a file"},
 			"an engine's":      {engine, holdfast.Options{}, holdfast.ErrForeign, all.Default},

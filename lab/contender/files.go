@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver"
 	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/engine/all"
 )
@@ -162,42 +163,38 @@ func (e *filesPlain) Scan(r holdfast.Range) holdfast.Iterator {
 		return holdfast.FailedIterator(err)
 	}
 
-	it := &plainIterator{engine: e, Iterator: holdfast.FailedIterator(nil)}
+	c := &plainCursor{engine: e}
 	for _, f := range list {
 		if name := f.Name(); name[0] != '.' && name >= string(r.Lo) && (len(r.Hi) == 0 || name < string(r.Hi)) {
-			it.names = append(it.names, name)
+			c.names = append(c.names, name)
 		}
 	}
 
-	return it
+	return driver.NewIterator(c)
 }
 
-// plainIterator walks over the names that there were.
-type plainIterator struct {
-	holdfast.Iterator
+// plainCursor walks over the names that there were.
+type plainCursor struct {
 	engine *filesPlain
 	names  []string
-	key    []byte
 	value  []byte
-	err    error
 }
 
-func (it *plainIterator) Next() bool {
-	for len(it.names) > 0 && it.err == nil {
-		it.key, it.names = []byte(it.names[0]), it.names[1:]
-		if it.value, it.err = it.engine.Get(it.value[:0], it.key); !errors.Is(it.err, holdfast.ErrNotFound) {
-			return it.err == nil
+// Next implements [driver.Cursor].
+func (c *plainCursor) Next() (key, value []byte, err error) {
+	// What was removed since is passed over.
+	for len(c.names) > 0 {
+		key, c.names = []byte(c.names[0]), c.names[1:]
+		if c.value, err = c.engine.Get(c.value[:0], key); !errors.Is(err, holdfast.ErrNotFound) {
+			return key, c.value, err
 		}
-		it.err = nil // removed since
 	}
 
-	return false
+	return nil, nil, nil
 }
 
-func (it *plainIterator) Key() []byte   { return it.key }
-func (it *plainIterator) Value() []byte { return it.value }
-func (it *plainIterator) Err() error    { return it.err }
-func (it *plainIterator) Close() error  { it.names = nil; return it.err }
+// Close implements [driver.Cursor].
+func (c *plainCursor) Close() error { return nil }
 
 // Sync implements [holdfast.Engine]: it syncs every file, and the folder.
 func (e *filesPlain) Sync() error {

@@ -21,7 +21,6 @@ func TestNoInodes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it fills disks")
 	}
-	t.Parallel() // it waits for the disk
 	for _, left := range []int{8, 12, 20} {
 		t.Run(fmt.Sprint(left), func(t *testing.T) {
 			root := fileSystem(t, blockdev.Options{FS: "ext4", Inodes: 64})

@@ -142,7 +142,9 @@ func (s *Store) free(a *appender) {
 	if a.batch.Size()+a.own.Size() > keepSize {
 		return
 	}
-	clear(a.ids)
+	if len(a.ids) > 0 {
+		clear(a.ids)
+	}
 	s.appenders.Put(a)
 }
 
@@ -166,15 +168,14 @@ func (s *Store) place(ctx context.Context, p *Pending, how terms, events []Event
 		err = s.build(a, events, was.next)
 	}
 	if err == nil {
-		err = s.take(ctx)
-	}
-	if err == nil {
-		err = s.apply(p, a, events, &how, was)
+		err = s.apply(ctx, p, a, events, &how, was)
 	}
 	if err != nil {
 		return s.met(err)
 	}
-	s.placed(how.unawaited, how.named, p.result.Last, len(events))
+	if how.unawaited || how.named {
+		s.placed(how.unawaited, how.named, p.result.Last, len(events))
+	}
 	return nil
 }
 
@@ -252,13 +253,20 @@ func (s *Store) decide(p *Pending, a *appender, events []Event, how *terms, next
 	return false, nil
 }
 
-// apply is called in the call's turn, and gives it back. If another append has come first, the batch is built again.
-func (s *Store) apply(p *Pending, a *appender, events []Event, how *terms, was glance) error {
-	defer s.turn.Give() // the engine may panic
-	next := s.next.Load()
-	again, err := s.decide(p, a, events, how, next, was)
-	if again || err != nil {
+// apply takes the events' turn for a moment. If another append has come first, the batch is built again.
+func (s *Store) apply(ctx context.Context, p *Pending, a *appender, events []Event, how *terms, was glance) error {
+	if err := s.turn.Take(ctx); err != nil {
 		return err
+	}
+	defer s.turn.Give() // the engine may panic
+	if err := s.state(); err != nil {
+		return err
+	}
+	next := s.next.Load()
+	if how.known || how.conditional {
+		if again, err := s.decide(p, a, events, how, next, was); again || err != nil {
+			return err
+		}
 	}
 	if next != was.next {
 		if err := s.build(a, events, next); err != nil {
@@ -415,6 +423,9 @@ func (s *Store) buildIDs(a *appender, events []Event, first uint64) {
 
 // fit returns how many of the first events share a pack; 1 means that the first has a record of its own.
 func (s *Store) fit(events []Event) int {
+	if len(events) == 1 {
+		return 1
+	}
 	size, stamped := format.PackHead, false
 	for i := range min(len(events), packEvents) {
 		e := &events[i]

@@ -133,6 +133,7 @@ func Open(db *kv.DB, o Options) (*Store, error) {
 		return nil, err
 	}
 	s.db = db.At(o.Level)
+	s.turn.Of(db.Turn())
 	err = s.accepted(o)
 	if err == nil {
 		err = s.load(o)

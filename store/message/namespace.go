@@ -213,9 +213,10 @@ func (n *Namespace) close() error {
 	open := slices.Collect(maps.Values(n.subscriptions))
 	n.mu.Unlock()
 	for _, s := range open {
-		_ = s.turn.Take(context.Background()) // a transaction that has it ends first
-		_ = s.keepLeases()                    // what is not kept is delivered again at once
-		s.turn.Give()
+		if s.turn.Take(context.Background()) == nil { // a transaction that has it ends first
+			_ = s.keepLeases() // what is not kept is delivered again at once
+			s.turn.Give()
+		}
 	}
 	n.life.Shut()
 	n.life.Wait()

@@ -138,6 +138,7 @@ func Open(db *kv.DB, o Options) (_ *Store, err error) {
 		}
 	}
 	s.tx.s = s
+	s.turn.Of(db.Turn())
 	s.leases.Less = func(a, b *held) bool { return a.until < b.until }
 	s.leases.At = func(h *held, i int) { h.at = i }
 	s.alarms.Less = func(a, b *queue) bool { return a.alarm < b.alarm }
