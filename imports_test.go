@@ -102,7 +102,7 @@ var layers = map[string][]string{
 	"lab/crash/internal/subjects": {"", "api", "client", "enginetest/commits", "server", "kv", "store/", "lab/contender",
 		"internal/wrapped", "lab/internal/clock", "lab/crash/internal/protocol"},
 	"lab/crash/internal/kinds": {"", "driver/datadir", "enginetest/commits", "internal/console", "internal/child",
-		"lab/blockdev", "lab/crash/internal/protocol", "lab/internal/machines"},
+		"engine/postgres", "lab/blockdev", "lab/crash/internal/protocol", "lab/internal/machines"},
 	"lab/crash/internal/flawed":   {"", "driver/lifecycle", "engine/mem", "vfs"},
 	"lab/crash/internal/evidence": {"", "lab/blockdev", "lab/crash/internal/kinds", "lab/crash/internal/protocol"},
 }

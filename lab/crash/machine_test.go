@@ -23,7 +23,7 @@ func TestMachines(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: it starts nine servers")
 	}
-	cuts, seed := 3, uint64(4) // isolation, and the two traps
+	cuts, seed := 3, uint64(8) // a trap, and an owner that is isolated, and paused
 	var out bytes.Buffer
 	file := filepath.Join(t.TempDir(), "report.json")
 	err := Standard().Command(t.Context(), Request{Kinds: []string{"machine"}, Cuts: &cuts, Seed: &seed},
@@ -45,14 +45,14 @@ func TestMachines(t *testing.T) {
 	for _, row := range r.Results {
 		found = append(found, row.Engine)
 		want := Broken
-		if row.Engine == kinds.CountingWriter {
+		if row.Engine == kinds.MachineEngine {
 			want = Held
 		}
 		if row.Verdict != want || row.Acked == 0 || row.Level != holdfast.Quorum {
 			t.Errorf("%s is %s at %v, %d acknowledged: %s", row.Engine, row.Verdict, row.Level, row.Acked, row.Why)
 		}
 	}
-	if !slices.Equal(found, kinds.Writers()) {
+	if !slices.Equal(found, kinds.OnMachines()) {
 		t.Errorf("rows %q", found)
 	}
 }

@@ -504,7 +504,7 @@ func (p *runPlan) levelsOf(kind Kind, subject string, c holdfast.Capabilities, p
 }
 
 // chooseMachines completes a plan with machines: where no levels are named, Quorum is among them, and where no engines
-// are, and there is no other kind, the writer alone, which has one subject.
+// are, and there is no other kind, the one engine that is on several, which has one subject.
 func (p *runPlan) chooseMachines(q Request) {
 	if !slices.Contains(p.Kinds, Machine) {
 		return
@@ -513,14 +513,14 @@ func (p *runPlan) chooseMachines(q Request) {
 		p.Levels = append(p.Levels, holdfast.Quorum)
 	}
 	if p.writer = len(q.Engines) == 0; p.writer && len(p.Kinds) == 1 {
-		p.Engines = []string{kinds.CountingWriter}
+		p.Engines = []string{kinds.MachineEngine}
 		if p.ownSubjects {
 			p.Subjects = []string{subjects.KV.Name}
 		}
 	}
 }
 
-// onMachines lists the rows of machines: a writer of numbers and its controls, or why the engines that were named have
+// onMachines lists the rows of machines: an engine and its controls, or why the engines that were named have
 // none.
 func onMachines(p *runPlan) (list []kinds.Row) {
 	row := kinds.Row{Subject: subjects.KV.Name, Level: holdfast.Quorum, Given: holdfast.Quorum, Kind: Machine}
@@ -533,8 +533,8 @@ func onMachines(p *runPlan) (list []kinds.Row) {
 		return list
 	}
 
-	for _, name := range kinds.Writers() {
-		row.Engine, row.Control = name, name != kinds.CountingWriter
+	for _, name := range kinds.OnMachines() {
+		row.Engine, row.Control = name, name != kinds.MachineEngine
 		list = append(list, row)
 	}
 

@@ -3,15 +3,17 @@ package kinds
 // crashesPerLab is how often the machines of one lab are crashed.
 const crashesPerLab = 5
 
-// CountingWriter is the writer that acknowledges a commit when it has counted a standby that has flushed it. It must
-// not lose anything.
-const CountingWriter = "pgx, counted"
+// MachineEngine is the engine that machines are crashed under.
+const MachineEngine = "postgres"
 
-// The controls: a writer that believes every COMMIT, and a promoter that takes the wrong standby.
+// The controls: commits that are not counted, an update that does not ask for the epoch, reads that do not ask for the
+// lease, and a promoter that takes the wrong standby.
 const (
-	believingWriter = "pgx, not counted"
-	shorterLog      = "pgx, shorter log promoted"
+	notCounted = "postgres, not counted"
+	noEpoch    = "postgres, no epoch"
+	noLease    = "postgres, no lease"
+	shorterLog = "postgres, shorter log promoted"
 )
 
-// Writers lists the writers of machines, controls first.
-func Writers() []string { return []string{believingWriter, shorterLog, CountingWriter} }
+// OnMachines lists what machines are crashed under, controls first.
+func OnMachines() []string { return []string{notCounted, noEpoch, noLease, shorterLog, MachineEngine} }
