@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -320,7 +321,19 @@ func (c *cluster) failOver(from, to, other string) {
 func TestFailover(t *testing.T) {
 	t.Parallel() // it waits
 	c := newCluster(t)
-	e := c.open(c.address("", "a", "b", "c"))
+	var dialed sync.Map // addresses
+	e, err := OpenWith(c.address("", "a", "b", "c"), holdfast.Options{Level: holdfast.Quorum},
+		func(config *pgx.ConnConfig) {
+			dial := config.DialFunc
+			config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+				dialed.Store(address, true)
+				return dial(ctx, network, address)
+			}
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close() // again, if the test ends early
 	stop, acked := make(chan struct{}), make(chan int)
 	go func() {
 		n := 0
@@ -368,6 +381,11 @@ func TestFailover(t *testing.T) {
 			key,
 		) != nil {
 			t.Fatalf("of %d commits that were acknowledged, %d is not there", n, i)
+		}
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		if _, ok := dialed.Load(filepath.Join(c.data(name), ".s.PGSQL.5432")); !ok {
+			t.Errorf("%s was not reached by the dialer", name)
 		}
 	}
 	if err := e.Close(); err != nil {
@@ -444,6 +462,12 @@ func TestFenced(t *testing.T) {
 	if err := c.apply(old, "k", "1", holdfast.Quorum).Wait(); err != nil {
 		t.Fatal(err)
 	}
+	old.(*engine).window.Stop()
+	before, err := old.Snapshot() // its state is one that others may share
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer before.Close()
 	close(old.(*engine).stopBeats)
 	old.(*engine).stopBeats = make(chan struct{}) // for Close
 	was := here
@@ -457,6 +481,11 @@ func TestFenced(t *testing.T) {
 		}
 		return err
 	})
+	if s, err := old.Snapshot(); err == nil {
+		v, _ := s.Get(nil, []byte("k"))
+		t.Errorf("the old owner has a new snapshot, and reads %q", v)
+		_ = s.Close()
+	}
 	if v, err := old.Get(nil, []byte("k")); err == nil {
 		t.Errorf("the old owner reads %q", v)
 	}

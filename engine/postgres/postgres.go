@@ -32,7 +32,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver"
@@ -77,7 +76,6 @@ type engine struct {
 	server    atomic.Pointer[server]
 	lease     lease
 	stopBeats chan struct{}
-	pool      *pgxpool.Pool
 	committer *groupcommit.Committer
 	window    *losswindow.Window
 	space     int32
@@ -105,8 +103,12 @@ var spaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 // old, or behind a pooler, or does not let the role do what it must; ErrLocked if a process has the space that may
 // still be alive; ErrVersion if a newer program has written it; ErrForeign if the tables are not the engine's. A server
 // that may lose what it has committed (fsync or full_page_writes is off) is opened, and refuses Power.
-func Open(address string, o holdfast.Options) (holdfast.Engine, error) {
-	e, err := open(address, "", o)
+func Open(address string, o holdfast.Options) (holdfast.Engine, error) { return OpenWith(address, o) }
+
+// OpenWith is [Open] with the way to each host of the address changed by tune, as by a dialer of one's own. The
+// hosts and the settings of sessions are not for tune to change: the engine relies on them.
+func OpenWith(address string, o holdfast.Options, tune ...func(*pgx.ConnConfig)) (holdfast.Engine, error) {
+	e, err := open(address, "", o, tune...)
 	if err != nil {
 		return nil, err // a nil *engine would be no nil Engine
 	}
@@ -115,7 +117,7 @@ func Open(address string, o holdfast.Options) (holdfast.Engine, error) {
 }
 
 // open opens the space that the address names, with the suffix behind its name.
-func open(address, suffix string, o holdfast.Options) (_ *engine, err error) {
+func open(address, suffix string, o holdfast.Options, tune ...func(*pgx.ConnConfig)) (_ *engine, err error) {
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
 	}
@@ -129,23 +131,14 @@ func open(address, suffix string, o holdfast.Options) (_ *engine, err error) {
 		return nil, err
 	}
 
+	for _, config := range e.hosts {
+		for _, f := range tune {
+			f(config)
+		}
+	}
+
 	ctx, cancel := context.WithTimeout(context.Background(), openFor)
 	defer cancel()
-	pool, err := pgxpool.ParseConfig("")
-	if err != nil {
-		return nil, e.fail("open", err)
-	}
-	pool.ConnConfig, pool.MaxConns, pool.MaxConnIdleTime = e.hosts[0].Copy(), connections, time.Minute
-	pool.BeforeConnect = func(_ context.Context, to *pgx.ConnConfig) error { // wherever the space is by now
-		at := e.server.Load().config
-		to.Host, to.Port, to.TLSConfig, to.Fallbacks = at.Host, at.Port, at.TLSConfig, nil
-
-		return nil
-	}
-	if e.pool, err = pgxpool.NewWithConfig(ctx, pool); err != nil {
-		return nil, e.fail("open", err)
-	}
-
 	caps := Describe()
 	var began time.Time
 	e.w.conn, err = e.connect(ctx, func(ctx context.Context, conn *pgx.Conn) error {
@@ -154,7 +147,6 @@ func open(address, suffix string, o holdfast.Options) (_ *engine, err error) {
 		return e.take(ctx, conn, name+suffix, &caps)
 	})
 	if err != nil {
-		e.pool.Close()
 		return nil, e.fail("open", err)
 	}
 	e.w.kept = e.w.seq
@@ -509,7 +501,7 @@ func (e *engine) Release(err error) error {
 	e.window.Stop()
 	close(e.stopBeats)
 	_ = e.committer.Close() // the poison is in err
-	e.pool.Close()
+	e.server.Load().pool.Close()
 
 	return errors.Join(err, e.leave())
 }

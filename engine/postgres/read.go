@@ -27,8 +27,9 @@ const (
 
 // state is a transaction that reads one state, on a connection of its own. Its users take turns.
 type state struct {
-	at    int64 // commits that it shows, if none was under way when it began; -1 otherwise
-	users int   // counted under engine.sharing
+	at    int64           // commits that it shows, if none was under way when it began; -1 otherwise
+	ctx   context.Context // ends when the space is elsewhere: its server may never answer
+	users int             // counted under engine.sharing
 
 	mu   sync.Mutex // one at a time reads from the connection
 	conn *pgxpool.Conn
@@ -59,12 +60,13 @@ func (e *engine) View(op driver.Op) (*view, error) {
 	return v, nil
 }
 
-// shared returns the newest state if it still shows all that is visible, with a user more; otherwise nil.
+// shared returns the newest state if it still shows all that is visible, with a user more; otherwise nil. Whether
+// another process has changed something, only the lease says.
 func (e *engine) shared() *state {
 	e.sharing.Lock()
 	defer e.sharing.Unlock()
 	s := e.newest
-	if s == nil || s.at != e.begun.Load() {
+	if s == nil || s.at != e.begun.Load() || !e.lease.holds() {
 		return nil
 	}
 	s.users++
@@ -88,19 +90,20 @@ func (e *engine) begin(v *view, first func(*pgx.Batch), read func(pgx.BatchResul
 	}
 
 	s := &state{users: 1}
+	var at *server
 	release := func() { // the pool closes a connection that is in a transaction
 		if s.conn != nil {
 			s.conn.Release()
 			s.conn = nil
 		}
 	}
-	server := e.server.Load()
-	err := e.fresh(func(ctx context.Context) (err error) {
+	err := e.fresh(func(ctx context.Context, from *server) (err error) {
 		release() // that of an attempt whose answer came too late
+		at, s.ctx = from, from.ctx
 		if s.at = e.begun.Load(); e.ended.Load() != s.at {
 			s.at = -1 // it may show the commit that is under way, or not
 		}
-		s.conn, err = e.transaction(ctx, first, read)
+		s.conn, err = from.transaction(ctx, first, read)
 
 		return err
 	})
@@ -114,7 +117,7 @@ func (e *engine) begin(v *view, first func(*pgx.Batch), read func(pgx.BatchResul
 	v.state = s
 	e.sharing.Lock()
 	defer e.sharing.Unlock()
-	if s.at >= 0 && server == e.server.Load() {
+	if s.at >= 0 && at == e.server.Load() {
 		e.newest = s
 	}
 
@@ -122,9 +125,9 @@ func (e *engine) begin(v *view, first func(*pgx.Batch), read func(pgx.BatchResul
 }
 
 // transaction begins one that reads, on a connection of the pool.
-func (e *engine) transaction(ctx context.Context, first func(*pgx.Batch), read func(pgx.BatchResults) error) (
+func (s *server) transaction(ctx context.Context, first func(*pgx.Batch), read func(pgx.BatchResults) error) (
 	*pgxpool.Conn, error) {
-	conn, err := e.pool.Acquire(ctx)
+	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +162,7 @@ func (e *engine) Drop(v *view) error {
 		e.newest = nil
 	}
 	e.sharing.Unlock()
-	_, _ = s.conn.Exec(context.Background(), "COMMIT") // it has only read
+	_, _ = s.conn.Exec(s.ctx, "COMMIT") // it has only read
 	s.conn.Release()
 	<-e.states
 
@@ -184,11 +187,13 @@ func (e *engine) Read(v *view, dst, key []byte) ([]byte, error) {
 // value reads one.
 func (e *engine) value(v *view, key []byte) (value []byte, err error) {
 	if v.op == driver.Get {
-		err = e.fresh(func(ctx context.Context) error { return e.pool.QueryRow(ctx, get, e.space, key).Scan(&value) })
+		err = e.fresh(func(ctx context.Context, from *server) error {
+			return from.pool.QueryRow(ctx, get, e.space, key).Scan(&value)
+		})
 	} else {
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		err = v.conn.QueryRow(context.Background(), get, e.space, key).Scan(&value)
+		err = v.conn.QueryRow(v.ctx, get, e.space, key).Scan(&value)
 	}
 	if err == nil && value == nil {
 		value = []byte{}
@@ -272,7 +277,7 @@ func (it *iterator) page() error {
 		})
 	} else {
 		v.mu.Lock()
-		rows, failed := v.conn.Query(context.Background(), sql, args...)
+		rows, failed := v.conn.Query(v.ctx, sql, args...)
 		if err = failed; err == nil {
 			err = collect(rows)
 		}
