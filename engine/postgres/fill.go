@@ -17,7 +17,8 @@ const (
 		"(SELECT space FROM holdfast_space WHERE name = $1))"
 	dropEmpty = "DELETE FROM holdfast_space s WHERE name = $1 AND holder = '' " +
 		"AND NOT EXISTS (SELECT FROM holdfast_kv k WHERE k.space = s.space)"
-	rename = "UPDATE holdfast_space SET name = $3 WHERE space = $1 AND epoch = $2"
+	dropOwn = "DELETE FROM holdfast_space WHERE space = $1 AND epoch = $2"
+	rename  = "UPDATE holdfast_space SET name = $3 WHERE space = $1 AND epoch = $2"
 
 	stateUnique = "23505"
 )
@@ -32,8 +33,7 @@ func Fill(address string, o holdfast.Options, fill func(holdfast.Engine) error) 
 	defer func() {
 		if err != nil { // nobody sees what is left if this fails, and the next one removes it
 			_ = e.clear()
-			_, _ = e.server.Load().pool.Exec(context.Background(), "DELETE FROM holdfast_space WHERE space = $1 AND epoch = $2", e.space,
-				e.epoch)
+			_, _ = e.server.Load().pool.Exec(context.Background(), dropOwn, e.space, e.epoch)
 		}
 		if closed := e.Close(); err == nil {
 			err = closed

@@ -41,12 +41,12 @@ func (l *lease) idle() time.Duration {
 }
 
 // beats gives a sign of life whenever there were no commits for a while, until the engine ends.
-func (e *engine) beats() {
+func (e *engine) beats(ctx context.Context) {
 	tick := time.NewTicker(beat / 4)
 	defer tick.Stop()
 	for {
 		select {
-		case <-e.stopBeats:
+		case <-ctx.Done():
 			return
 		case <-e.Done():
 			return

@@ -75,7 +75,8 @@ type engine struct {
 	quorum    quorum
 	server    atomic.Pointer[server]
 	lease     lease
-	stopBeats chan struct{}
+	here      string // what others are told of this process
+	stopBeats context.CancelFunc
 	committer *groupcommit.Committer
 	window    *losswindow.Window
 	space     int32
@@ -125,7 +126,7 @@ func open(address, suffix string, o holdfast.Options, tune ...func(*pgx.ConnConf
 		return nil, driver.NoReadOnly(Name, WithoutPassword(address))
 	}
 	e := &engine{address: WithoutPassword(address), level: o.Level, states: make(chan struct{}, maxStates),
-		stopBeats: make(chan struct{}), lease: lease{began: time.Now()}}
+		here: here(), lease: lease{began: time.Now()}}
 	name, err := e.parse(address)
 	if err != nil {
 		return nil, err
@@ -158,7 +159,9 @@ func open(address, suffix string, o holdfast.Options, tune ...func(*pgx.ConnConf
 	e.window = losswindow.New(o.SyncEvery, e.Settle)
 	caps.LossWindow = e.window.Every()
 	e.Init(e, caps, e.address)
-	go e.beats()
+	beating, stop := context.WithCancel(context.Background())
+	e.stopBeats = stop
+	go e.beats(beating)
 
 	return e, nil
 }
@@ -332,7 +335,7 @@ func (e *engine) take(ctx context.Context, conn *pgx.Conn, name string, caps *ho
 			continue
 		}
 		tag, err := conn.Exec(ctx, "UPDATE holdfast_space SET epoch = epoch + 1, seq = seq + 1, holder = "+session+
-			" || $3 WHERE space = $1 AND epoch = $2", e.space, e.epoch, here())
+			" || $3 WHERE space = $1 AND epoch = $2", e.space, e.epoch, e.here)
 		if err != nil {
 			return err
 		}
@@ -499,7 +502,7 @@ func (e *engine) Measure(m *holdfast.Metrics) {
 // Release implements [driver.Core].
 func (e *engine) Release(err error) error {
 	e.window.Stop()
-	close(e.stopBeats)
+	e.stopBeats()
 	_ = e.committer.Close() // the poison is in err
 	e.server.Load().pool.Close()
 
