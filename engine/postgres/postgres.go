@@ -32,7 +32,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver"
@@ -77,7 +76,6 @@ type engine struct {
 	server    atomic.Pointer[server]
 	lease     lease
 	stopBeats chan struct{}
-	pool      *pgxpool.Pool
 	committer *groupcommit.Committer
 	window    *losswindow.Window
 	space     int32
@@ -141,21 +139,6 @@ func open(address, suffix string, o holdfast.Options, tune ...func(*pgx.ConnConf
 
 	ctx, cancel := context.WithTimeout(context.Background(), openFor)
 	defer cancel()
-	pool, err := pgxpool.ParseConfig("")
-	if err != nil {
-		return nil, e.fail("open", err)
-	}
-	pool.ConnConfig, pool.MaxConns, pool.MaxConnIdleTime = e.hosts[0].Copy(), connections, time.Minute
-	pool.BeforeConnect = func(_ context.Context, to *pgx.ConnConfig) error { // wherever the space is by now
-		at := e.server.Load().config
-		to.Host, to.Port, to.TLSConfig, to.Fallbacks = at.Host, at.Port, at.TLSConfig, nil
-
-		return nil
-	}
-	if e.pool, err = pgxpool.NewWithConfig(ctx, pool); err != nil {
-		return nil, e.fail("open", err)
-	}
-
 	caps := Describe()
 	var began time.Time
 	e.w.conn, err = e.connect(ctx, func(ctx context.Context, conn *pgx.Conn) error {
@@ -164,7 +147,6 @@ func open(address, suffix string, o holdfast.Options, tune ...func(*pgx.ConnConf
 		return e.take(ctx, conn, name+suffix, &caps)
 	})
 	if err != nil {
-		e.pool.Close()
 		return nil, e.fail("open", err)
 	}
 	e.w.kept = e.w.seq
@@ -519,7 +501,7 @@ func (e *engine) Release(err error) error {
 	e.window.Stop()
 	close(e.stopBeats)
 	_ = e.committer.Close() // the poison is in err
-	e.pool.Close()
+	e.server.Load().pool.Close()
 
 	return errors.Join(err, e.leave())
 }
