@@ -468,8 +468,7 @@ func TestFenced(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer before.Close()
-	close(old.(*engine).stopBeats)
-	old.(*engine).stopBeats = make(chan struct{}) // for Close
+	old.(*engine).stopBeats()
 	was := here
 	here = func() string { return "another machine" }
 	defer func() { here = was }()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -14,12 +15,29 @@ import (
 // attempt bounds how long one host is tried, so that one which is cut off does not keep the others waiting.
 const attempt = 3 * time.Second
 
-// server is where the space is: one of the hosts of the address.
+// server is where the space is: one of the hosts of the address. Each has connections of its own, so that no answer can
+// come from one where the space was before.
 type server struct {
-	config   *pgx.ConnConfig
 	timeline string
+	pool     *pgxpool.Pool   // of readers
 	ctx      context.Context // ends when the space is elsewhere
 	left     context.CancelFunc
+}
+
+// newServer returns one that has no connection yet.
+func newServer(config *pgx.ConnConfig, timeline string) (*server, error) {
+	c, err := pgxpool.ParseConfig("")
+	if err != nil {
+		return nil, err
+	}
+	c.ConnConfig, c.MaxConns, c.MaxConnIdleTime = config.Copy(), connections, time.Minute
+	s := &server{timeline: timeline}
+	if s.pool, err = pgxpool.NewWithConfig(context.Background(), c); err != nil {
+		return nil, err
+	}
+	s.ctx, s.left = context.WithCancel(context.Background())
+
+	return s, nil
 }
 
 // timeline is which history of the cluster a server writes: another one after each promotion.
@@ -71,26 +89,30 @@ func (e *engine) try(ctx context.Context, config *pgx.ConnConfig, f func(context
 		}
 	}()
 
-	to := &server{config: config}
 	var standby bool
+	var history string
 	if err = conn.QueryRow(short, "SELECT pg_is_in_recovery()").Scan(&standby); err != nil {
 		return nil, err
 	}
 	if standby {
 		return nil, unavailable(errStandby)
 	}
-	if err = conn.QueryRow(short, "SELECT "+timeline).Scan(&to.timeline); err != nil {
+	if err = conn.QueryRow(short, "SELECT "+timeline).Scan(&history); err != nil {
 		return nil, err
 	}
 	if err = f(ctx, conn); err != nil {
 		return nil, err
 	}
 
+	to, err := newServer(config, history)
+	if err != nil {
+		return nil, err
+	}
+
 	// Reads that have not had their answer go to the new server.
-	to.ctx, to.left = context.WithCancel(context.Background())
 	if from := e.server.Swap(to); from != nil {
 		from.left()
-		e.pool.Reset()
+		go from.pool.Close() // when the last has given up
 		e.sharing.Lock()
 		e.newest = nil
 		e.sharing.Unlock()

@@ -17,7 +17,8 @@ const (
 		"(SELECT space FROM holdfast_space WHERE name = $1))"
 	dropEmpty = "DELETE FROM holdfast_space s WHERE name = $1 AND holder = '' " +
 		"AND NOT EXISTS (SELECT FROM holdfast_kv k WHERE k.space = s.space)"
-	rename = "UPDATE holdfast_space SET name = $3 WHERE space = $1 AND epoch = $2"
+	dropOwn = "DELETE FROM holdfast_space WHERE space = $1 AND epoch = $2"
+	rename  = "UPDATE holdfast_space SET name = $3 WHERE space = $1 AND epoch = $2"
 
 	stateUnique = "23505"
 )
@@ -32,8 +33,7 @@ func Fill(address string, o holdfast.Options, fill func(holdfast.Engine) error) 
 	defer func() {
 		if err != nil { // nobody sees what is left if this fails, and the next one removes it
 			_ = e.clear()
-			_, _ = e.pool.Exec(context.Background(), "DELETE FROM holdfast_space WHERE space = $1 AND epoch = $2", e.space,
-				e.epoch)
+			_, _ = e.server.Load().pool.Exec(context.Background(), dropOwn, e.space, e.epoch)
 		}
 		if closed := e.Close(); err == nil {
 			err = closed
@@ -46,7 +46,7 @@ func Fill(address string, o holdfast.Options, fill func(holdfast.Engine) error) 
 	used := &holdfast.Error{Op: "fill", Engine: Name, Path: e.address, Class: holdfast.ErrBadOption,
 		Detail: "space " + name + " has keys, or is open", Remedy: "name a space that is new or empty"}
 	var has bool
-	if err := e.pool.QueryRow(context.Background(), hasKeys, name).Scan(&has); err != nil {
+	if err := e.server.Load().pool.QueryRow(context.Background(), hasKeys, name).Scan(&has); err != nil {
 		return e.fail("fill", err)
 	}
 	if has {
@@ -61,7 +61,7 @@ func Fill(address string, o holdfast.Options, fill func(holdfast.Engine) error) 
 	if err := e.Sync(); err != nil && !errors.Is(err, holdfast.ErrLevel) {
 		return err
 	}
-	err = pgx.BeginFunc(context.Background(), e.pool, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(context.Background(), e.server.Load().pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(context.Background(), dropEmpty, name); err != nil {
 			return err
 		}
@@ -72,11 +72,14 @@ func Fill(address string, o holdfast.Options, fill func(holdfast.Engine) error) 
 
 		return err
 	})
-	if sqlState(err) == stateUnique {
+	switch {
+	case sqlState(err) == stateUnique:
 		return used
+	case err != nil:
+		return e.fail("fill", err)
 	}
 
-	return e.fail("fill", err)
+	return e.Settle() // the name survives what the keys do
 }
 
 // clear removes every key.

@@ -41,12 +41,12 @@ func (l *lease) idle() time.Duration {
 }
 
 // beats gives a sign of life whenever there were no commits for a while, until the engine ends.
-func (e *engine) beats() {
+func (e *engine) beats(ctx context.Context) {
 	tick := time.NewTicker(beat / 4)
 	defer tick.Stop()
 	for {
 		select {
-		case <-e.stopBeats:
+		case <-ctx.Done():
 			return
 		case <-e.Done():
 			return
@@ -60,12 +60,12 @@ func (e *engine) beats() {
 
 // fresh calls read until it is known that its answer is not of a state that another process may have changed. While
 // another server takes over it waits, for as long as commits do.
-func (e *engine) fresh(read func(context.Context) error) error {
+func (e *engine) fresh(read func(context.Context, *server) error) error {
 	until := time.Now().Add(e.patience)
 	for {
 		server := e.server.Load()
 		ctx, cancel := context.WithDeadline(server.ctx, until)
-		err := read(ctx)
+		err := read(ctx, server)
 		cancel()
 		if e.lease.holds() && server == e.server.Load() && !broken(err) {
 			return err

@@ -32,7 +32,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver"
@@ -76,8 +75,8 @@ type engine struct {
 	quorum    quorum
 	server    atomic.Pointer[server]
 	lease     lease
-	stopBeats chan struct{}
-	pool      *pgxpool.Pool
+	here      string // what others are told of this process
+	stopBeats context.CancelFunc
 	committer *groupcommit.Committer
 	window    *losswindow.Window
 	space     int32
@@ -127,7 +126,7 @@ func open(address, suffix string, o holdfast.Options, tune ...func(*pgx.ConnConf
 		return nil, driver.NoReadOnly(Name, WithoutPassword(address))
 	}
 	e := &engine{address: WithoutPassword(address), level: o.Level, states: make(chan struct{}, maxStates),
-		stopBeats: make(chan struct{}), lease: lease{began: time.Now()}}
+		here: here(), lease: lease{began: time.Now()}}
 	name, err := e.parse(address)
 	if err != nil {
 		return nil, err
@@ -141,21 +140,6 @@ func open(address, suffix string, o holdfast.Options, tune ...func(*pgx.ConnConf
 
 	ctx, cancel := context.WithTimeout(context.Background(), openFor)
 	defer cancel()
-	pool, err := pgxpool.ParseConfig("")
-	if err != nil {
-		return nil, e.fail("open", err)
-	}
-	pool.ConnConfig, pool.MaxConns, pool.MaxConnIdleTime = e.hosts[0].Copy(), connections, time.Minute
-	pool.BeforeConnect = func(_ context.Context, to *pgx.ConnConfig) error { // wherever the space is by now
-		at := e.server.Load().config
-		to.Host, to.Port, to.TLSConfig, to.Fallbacks = at.Host, at.Port, at.TLSConfig, nil
-
-		return nil
-	}
-	if e.pool, err = pgxpool.NewWithConfig(ctx, pool); err != nil {
-		return nil, e.fail("open", err)
-	}
-
 	caps := Describe()
 	var began time.Time
 	e.w.conn, err = e.connect(ctx, func(ctx context.Context, conn *pgx.Conn) error {
@@ -164,7 +148,6 @@ func open(address, suffix string, o holdfast.Options, tune ...func(*pgx.ConnConf
 		return e.take(ctx, conn, name+suffix, &caps)
 	})
 	if err != nil {
-		e.pool.Close()
 		return nil, e.fail("open", err)
 	}
 	e.w.kept = e.w.seq
@@ -176,7 +159,9 @@ func open(address, suffix string, o holdfast.Options, tune ...func(*pgx.ConnConf
 	e.window = losswindow.New(o.SyncEvery, e.Settle)
 	caps.LossWindow = e.window.Every()
 	e.Init(e, caps, e.address)
-	go e.beats()
+	beating, stop := context.WithCancel(context.Background())
+	e.stopBeats = stop
+	go e.beats(beating)
 
 	return e, nil
 }
@@ -350,7 +335,7 @@ func (e *engine) take(ctx context.Context, conn *pgx.Conn, name string, caps *ho
 			continue
 		}
 		tag, err := conn.Exec(ctx, "UPDATE holdfast_space SET epoch = epoch + 1, seq = seq + 1, holder = "+session+
-			" || $3 WHERE space = $1 AND epoch = $2", e.space, e.epoch, here())
+			" || $3 WHERE space = $1 AND epoch = $2", e.space, e.epoch, e.here)
 		if err != nil {
 			return err
 		}
@@ -517,9 +502,9 @@ func (e *engine) Measure(m *holdfast.Metrics) {
 // Release implements [driver.Core].
 func (e *engine) Release(err error) error {
 	e.window.Stop()
-	close(e.stopBeats)
+	e.stopBeats()
 	_ = e.committer.Close() // the poison is in err
-	e.pool.Close()
+	e.server.Load().pool.Close()
 
 	return errors.Join(err, e.leave())
 }

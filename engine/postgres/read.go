@@ -89,22 +89,21 @@ func (e *engine) begin(v *view, first func(*pgx.Batch), read func(pgx.BatchResul
 		}
 	}
 
-	server := e.server.Load()
-	s := &state{users: 1, ctx: server.ctx}
+	s := &state{users: 1}
+	var at *server
 	release := func() { // the pool closes a connection that is in a transaction
 		if s.conn != nil {
 			s.conn.Release()
 			s.conn = nil
 		}
 	}
-	err := e.fresh(func(ctx context.Context) (err error) {
+	err := e.fresh(func(ctx context.Context, from *server) (err error) {
 		release() // that of an attempt whose answer came too late
-		server = e.server.Load()
-		s.ctx = server.ctx
+		at, s.ctx = from, from.ctx
 		if s.at = e.begun.Load(); e.ended.Load() != s.at {
 			s.at = -1 // it may show the commit that is under way, or not
 		}
-		s.conn, err = e.transaction(ctx, first, read)
+		s.conn, err = from.transaction(ctx, first, read)
 
 		return err
 	})
@@ -118,7 +117,7 @@ func (e *engine) begin(v *view, first func(*pgx.Batch), read func(pgx.BatchResul
 	v.state = s
 	e.sharing.Lock()
 	defer e.sharing.Unlock()
-	if s.at >= 0 && server == e.server.Load() {
+	if s.at >= 0 && at == e.server.Load() {
 		e.newest = s
 	}
 
@@ -126,9 +125,9 @@ func (e *engine) begin(v *view, first func(*pgx.Batch), read func(pgx.BatchResul
 }
 
 // transaction begins one that reads, on a connection of the pool.
-func (e *engine) transaction(ctx context.Context, first func(*pgx.Batch), read func(pgx.BatchResults) error) (
+func (s *server) transaction(ctx context.Context, first func(*pgx.Batch), read func(pgx.BatchResults) error) (
 	*pgxpool.Conn, error) {
-	conn, err := e.pool.Acquire(ctx)
+	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +187,9 @@ func (e *engine) Read(v *view, dst, key []byte) ([]byte, error) {
 // value reads one.
 func (e *engine) value(v *view, key []byte) (value []byte, err error) {
 	if v.op == driver.Get {
-		err = e.fresh(func(ctx context.Context) error { return e.pool.QueryRow(ctx, get, e.space, key).Scan(&value) })
+		err = e.fresh(func(ctx context.Context, from *server) error {
+			return from.pool.QueryRow(ctx, get, e.space, key).Scan(&value)
+		})
 	} else {
 		v.mu.Lock()
 		defer v.mu.Unlock()

@@ -260,7 +260,7 @@ func (e *engine) settle(ctx context.Context, conn *pgx.Conn) (seq int64, err err
 	batch.Queue("BEGIN")
 	batch.Queue("SET LOCAL lock_timeout = '1s'")
 	rows := int64(0)
-	batch.Queue(barrier, e.space, e.epoch, here()).QueryRow(func(row pgx.Row) error {
+	batch.Queue(barrier, e.space, e.epoch, e.here).QueryRow(func(row pgx.Row) error {
 		err := row.Scan(&seq)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
