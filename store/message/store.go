@@ -429,12 +429,9 @@ func (s *Store) Namespace(ctx context.Context, id string) (*Namespace, error) {
 		s.open[id] = n
 	}
 	s.mu.Unlock()
+
+	// It stays in the list if this fails: others may have it open already, or be about to open it.
 	if err := n.enter(ctx); err != nil {
-		s.mu.Lock()
-		if s.open[id] == n {
-			delete(s.open, id)
-		}
-		s.mu.Unlock()
 		return nil, err
 	}
 	n.leave()
