@@ -351,6 +351,10 @@ func (s screen) controls(r *Report) {
 			if row.Torn > 0 {
 				text += fmt.Sprintf(", %d torn", row.Torn)
 			}
+			if row.Lost+row.Unflushed+row.Torn == 0 {
+				text = fmt.Sprintf("control: %s was found out: %s in %d cuts", name,
+					console.Number(int(row.Wrong), "wrong answer"), row.Cuts)
+			}
 			s.Wrapped("", text+".")
 			continue
 		}

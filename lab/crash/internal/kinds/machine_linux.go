@@ -139,7 +139,12 @@ func (s *machineScene) open(ctx context.Context, control string, from *machines.
 	if from != nil {
 		w.dial = from.Dial
 	}
-	address := s.lab.URL() + "&space=crash&patience=60s"
+	address := s.lab.URL() + "&space=crash&patience="
+	if control == MachineEngine {
+		address += "60s" // a failover, and a standby for the new primary
+	} else {
+		address += "5s" // it is left as it is broken
+	}
 	switch control {
 	case notCounted:
 		address += "&quorum=declared"
@@ -183,7 +188,12 @@ func (s *machineScene) lose(
 	if s.owner, err = s.open(ctx, c.Engine, at); err != nil {
 		return j, err
 	}
-	defer s.owner.end()
+	defer func() {
+		if err != nil || j.Broken() { // nothing comes any more, and there is no need to wait for that
+			s.owner.wire.cut()
+		}
+		s.owner.end()
+	}()
 	before := s.ledger.told()
 	s.owner.start(ctx)
 	if err := s.acknowledged(ctx, s.owner, before+1+rnd.IntN(30)); err != nil {

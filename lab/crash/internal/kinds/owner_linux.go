@@ -85,6 +85,32 @@ type wire struct {
 	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	replace [2][]byte // in all that is sent: texts of equal length
 	still   sync.RWMutex
+
+	mu    sync.Mutex
+	gone  bool // for good
+	conns []net.Conn
+}
+
+// cut ends all connections, and refuses others.
+func (w *wire) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.gone = true
+	for _, conn := range w.conns {
+		_ = conn.Close()
+	}
+}
+
+// keep notes a connection, unless there are to be none.
+func (w *wire) keep(conn net.Conn) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.gone {
+		return errors.Join(net.ErrClosed, conn.Close())
+	}
+	w.conns = append(w.conns, conn)
+
+	return nil
 }
 
 // pass returns when the owner goes on.
@@ -97,6 +123,9 @@ func (w *wire) pass() {
 func (w *wire) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	w.pass()
 	conn, err := w.dial(ctx, network, address)
+	if err == nil {
+		err = w.keep(conn)
+	}
 	if err != nil {
 		return nil, err
 	}
