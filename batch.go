@@ -158,11 +158,13 @@ func (b *Batch) Err() error {
 // is. It is valid until the batch is changed and must not be written to.
 func (b *Batch) Bytes() []byte { return b.buf }
 
-// Ops yields the operations in order, without allocating. Their slices are valid until
-// the batch is changed.
-func (b *Batch) Ops() iter.Seq[Op] {
+// Ops yields the operations in order, without allocating. Their slices are valid until Reset.
+func (b *Batch) Ops() iter.Seq[Op] { return b.OpsFrom(0) }
+
+// OpsFrom is Ops without those that the batch already had when its Size was size.
+func (b *Batch) OpsFrom(size int) iter.Seq[Op] {
 	return func(yield func(Op) bool) {
-		for rest := b.buf; len(rest) > 0; {
+		for rest := b.buf[size:]; len(rest) > 0; {
 			var op Op
 			op.Kind, rest = Kind(rest[0]), rest[1:]
 			op.Key, rest = chunk(rest)

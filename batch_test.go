@@ -136,11 +136,12 @@ func TestLevels(t *testing.T) {
 			t.Errorf("%v was read back as %v: %v", l, back, err)
 		}
 	}
-	if holdfast.Memory >= holdfast.Process || holdfast.Process >= holdfast.Power {
+	if holdfast.Memory >= holdfast.Process || holdfast.Process >= holdfast.Power ||
+		holdfast.Power >= holdfast.Quorum {
 		t.Error("levels are not ordered by strength")
 	}
 	if _, err := holdfast.ParseLevel("fsync"); !errors.Is(err, holdfast.ErrLevel) ||
-		!strings.Contains(err.Error(), "memory, process, power") {
+		!strings.Contains(err.Error(), "memory, process, power, quorum") {
 		t.Errorf("unknown level: %v", err)
 	}
 	if _, err := holdfast.Level(9).MarshalText(); !errors.Is(err, holdfast.ErrLevel) {

@@ -2,6 +2,7 @@ package holdfast
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -10,8 +11,12 @@ type Capabilities struct {
 	Engine  string // its name in engine/all
 	Library string // the module and version below it, empty if there is none
 
-	// Memory, Process and Power describe what commits at these levels get.
-	Memory, Process, Power Promise
+	// Memory, Process, Power and Quorum describe what commits at these levels get.
+	//
+	// The zero Quorum means that the engine keeps its data on one machine, and refuses that level. Where a failover
+	// answers a power cut, so that what only one machine has is left behind, an engine gives Quorum to commits that ask
+	// for Power, and says so.
+	Memory, Process, Power, Quorum Promise
 
 	// LossWindow is how often the engine is synced in the background while commits
 	// weaker than Power are outstanding; 0 if never.
@@ -43,7 +48,8 @@ type Capabilities struct {
 	// that makes anew what it derives from its data, or refuses to open.
 	Accepted string
 
-	// Limits in bytes, never above those of the contract.
+	// Limits in bytes, never above those of the contract. Apply refuses a batch with a longer key (ErrBadKey), a longer
+	// value, or altogether more (ErrTooLarge). Bounds of ranges, and keys that are read, may have the contract's length.
 	MaxKeySize, MaxValueSize, MaxBatchSize int64
 
 	// MinMemoryBytes is the smallest Options.MemoryBytes that the engine accepts, if that is more than MinMemoryBytes of
@@ -85,9 +91,19 @@ func (c Capabilities) Promise(asked Level) Promise {
 		return c.Process
 	case Power:
 		return c.Power
+	case Quorum:
+		if c.Quorum == (Promise{}) {
+			return Promise{Why: "it is on one machine"}
+		}
+		return c.Quorum
 	}
 
 	return Promise{Why: "there is no such level"}
+}
+
+// Levels lists the levels that commits may ask for, weakest first.
+func (c Capabilities) Levels() []Level {
+	return slices.DeleteFunc(Levels(), func(l Level) bool { return c.Promise(l).Given == 0 })
 }
 
 // CheckLevel returns ErrLevel, which lists the available levels, if commits at level asked are refused.
@@ -98,13 +114,11 @@ func (c Capabilities) CheckLevel(asked Level) error {
 	}
 
 	remedy := ""
-	for _, l := range Levels() {
-		if c.Promise(l).Given != 0 {
-			if remedy != "" {
-				remedy += " or "
-			}
-			remedy += l.String()
+	for _, l := range c.Levels() {
+		if remedy != "" {
+			remedy += " or "
 		}
+		remedy += l.String()
 	}
 	if remedy != "" {
 		remedy = "ask for " + remedy
@@ -118,14 +132,14 @@ func (c Capabilities) CheckLevel(asked Level) error {
 // engines.
 func (c Capabilities) ForReading() Capabilities {
 	c.Memory = Promise{Why: "the engine is open for reading only"}
-	c.Process, c.Power, c.LossWindow = c.Memory, c.Memory, 0
+	c.Process, c.Power, c.Quorum, c.LossWindow = c.Memory, c.Memory, c.Memory, 0
 
 	return c
 }
 
 // Strongest returns the strongest level the engine gives, 0 if none.
 func (c Capabilities) Strongest() Level {
-	return max(c.Memory.Given, c.Process.Given, c.Power.Given)
+	return max(c.Memory.Given, c.Process.Given, c.Power.Given, c.Quorum.Given)
 }
 
 // Unknown is the value of a metric that an engine cannot tell.

@@ -30,6 +30,11 @@ var (
 	// ErrReplaced: the directory was removed, renamed or replaced while it was open, or its
 	// LOCK file was. It poisons the engine.
 	ErrReplaced = errors.New("holdfast: directory replaced")
+	// ErrFenced: another process has taken the data over, or may have, so that this engine is not to be relied on any
+	// more. It is the cause of the poison ([ErrPoisoned]) of an engine that is no longer the owner, and reads return it
+	// where the state may be an old one. Nothing that was acknowledged is lost: the new owner has it. Engines on one
+	// machine have [ErrLocked] instead.
+	ErrFenced = errors.New("holdfast: another process owns the data")
 	// ErrForeign: the directory holds something else: another engine's data,
 	// another level's, or no engine's at all.
 	ErrForeign = errors.New("holdfast: foreign directory")
@@ -38,7 +43,7 @@ var (
 	ErrVersion = errors.New("holdfast: format version")
 	// ErrLevel: no such level, or the engine cannot give it.
 	ErrLevel = errors.New("holdfast: level not available")
-	// ErrBadKey: an empty key, or one longer than MaxKeySize.
+	// ErrBadKey: an empty key, or one longer than MaxKeySize, or than the engine allows (Capabilities).
 	ErrBadKey = errors.New("holdfast: bad key")
 	// ErrTooLarge: a value or batch over its limit.
 	ErrTooLarge = errors.New("holdfast: too large")

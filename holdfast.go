@@ -15,6 +15,7 @@
 //	Memory   the program can read it back; it dies with the process
 //	Process  the operating system has it: survives kill -9, a panic, the OOM killer
 //	Power    the device has it: survives a kernel crash and power loss
+//	Quorum   several machines have it: survives the loss of any one of them, and power loss
 //
 // An engine may give more than was asked, never less, and says what it gives
 // in its [Capabilities]. What a weaker level can lose to a power cut is bounded
@@ -75,14 +76,13 @@ import (
 	"context"
 )
 
-// Limits of the contract, the same for every engine. Sizes are in bytes.
+// Limits of the contract. Sizes are in bytes. An engine may allow less, and says so in [Capabilities].
 const (
 	// MaxKeySize is the longest key, and the longest bound of a range.
 	MaxKeySize = 16 << 10
 	// MaxValueSize is the longest value.
 	MaxValueSize = 64 << 20
-	// MaxBatchSize is the largest encoded batch ([Batch.Size]). An engine may
-	// allow less and says so in [Capabilities].
+	// MaxBatchSize is the largest encoded batch ([Batch.Size]).
 	MaxBatchSize = 1 << 30
 )
 
@@ -118,8 +118,9 @@ type Engine interface {
 	Snapshot() (Snapshot, error)
 
 	// Sync returns when everything applied before the call is visible and
-	// survives power loss, whatever level it was applied at. It returns ErrLevel
-	// where the engine keeps nothing on a device.
+	// survives what the strongest level survives that the engine gives: power loss,
+	// whatever level it was applied at. It returns ErrLevel where the engine keeps
+	// nothing on a device.
 	Sync() error
 
 	// Capabilities describes, as data, what this engine gives with the options it was opened with. It works after Close

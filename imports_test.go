@@ -37,7 +37,7 @@ var layers = map[string][]string{
 	"engine/internal/":        {"", "driver/", "engine/internal/"},
 	"engine/logtree/":         {"", "driver/", "engine/internal/", "engine/logtree/", "vfs"},
 	"engine/logtree/simulate": {"", "engine/logtree/internal/", "enginetest/commits", "vfs"},
-	"engine/all":              {"", "driver/", "engine/", "kv"},
+	"engine/all":              {"", "driver/", "engine/", "internal/pgserver", "kv"},
 	"enginetest":              {"", "engine/mem", "enginetest/commits", "internal/night"},
 	"enginetest/commits":      {""}, // what checks engines depends on none
 	"kv":                      {"", "internal/"},
@@ -52,7 +52,7 @@ var layers = map[string][]string{
 		"store/message/",
 		"store/internal/",
 	},
-	"store/message/aggregate": {"", "kv", "store/message"},
+	"store/message/aggregate": {"", "internal/failure", "kv", "store/message"},
 	"store/task/":             {"", "driver/lifecycle", "internal/", "kv", "store/task/", "store/internal/"},
 	"store/task/worker":       {"", "kv", "store/task"},
 	"store/task/workertest":   {"", "engine/mem", "kv", "store/task"}, // for tests
@@ -62,10 +62,10 @@ var layers = map[string][]string{
 	// For tests.
 	"internal/storetest": {"", "driver/", "engine/logtree", "engine/mem", "internal/child", "vfs"},
 	"lab/": {"", "api", "client", "driver/datadir", "engine/all", "enginetest/commits", "internal/child",
-		"internal/console", "internal/wrapped", "lab/", "server/", "kv", "store/"},
+		"internal/console", "internal/pgserver", "internal/wrapped", "lab/", "server/", "kv", "store/"},
 	// The libraries' own options are behind the engines that run them.
-	"lab/contender": {"", "driver/", "engine/", "internal/child", "internal/console", "internal/wrapped", "lab/", "kv",
-		"store/"},
+	"lab/contender": {"", "driver/", "engine/", "internal/child", "internal/console", "internal/pgserver",
+		"internal/wrapped", "lab/", "kv", "store/"},
 	"api":            {"store/"}, // whose types it converts
 	"server/":        {"", "api", "driver/datadir", "internal/", "server/", "kv", "store/"},
 	"server/auth":    {"", "internal/names", "internal/txn", "kv", "store/message"},
@@ -102,7 +102,7 @@ var layers = map[string][]string{
 	"lab/crash/internal/subjects": {"", "api", "client", "enginetest/commits", "server", "kv", "store/", "lab/contender",
 		"internal/wrapped", "lab/internal/clock", "lab/crash/internal/protocol"},
 	"lab/crash/internal/kinds": {"", "driver/datadir", "enginetest/commits", "internal/console", "internal/child",
-		"lab/blockdev", "lab/crash/internal/protocol"},
+		"engine/postgres", "lab/blockdev", "lab/crash/internal/protocol", "lab/internal/machines"},
 	"lab/crash/internal/flawed":   {"", "driver/lifecycle", "engine/mem", "vfs"},
 	"lab/crash/internal/evidence": {"", "lab/blockdev", "lab/crash/internal/kinds", "lab/crash/internal/protocol"},
 }

@@ -19,10 +19,13 @@ const (
 	Process
 	// Power: the device has the write. It survives a kernel crash and power loss.
 	Power
+	// Quorum: the devices of several machines have the write. It survives the loss of any one machine that keeps it,
+	// its disk included, and a power cut of all of them. An engine on one machine refuses it.
+	Quorum
 )
 
 // Levels lists the levels, weakest first.
-func Levels() []Level { return []Level{Memory, Process, Power} }
+func Levels() []Level { return []Level{Memory, Process, Power, Quorum} }
 
 // String returns the level's name in lower case.
 func (l Level) String() string {
@@ -35,6 +38,8 @@ func (l Level) String() string {
 		return "process"
 	case Power:
 		return "power"
+	case Quorum:
+		return "quorum"
 	}
 
 	return fmt.Sprintf("level(%d)", uint8(l))
@@ -49,13 +54,25 @@ func (l Level) Survives() string {
 		return "survives kill -9, not power loss"
 	case Power:
 		return "survives power loss"
+	case Quorum:
+		return "survives the loss of any one machine, and power loss"
 	}
 
 	return "names nothing"
 }
 
-// Valid reports whether l is one of the three levels.
-func (l Level) Valid() bool { return l >= Memory && l <= Power }
+// Valid reports whether l is one of the levels.
+func (l Level) Valid() bool { return l >= Memory && l <= Quorum }
+
+// levelNames lists the names of the levels, weakest first, for errors.
+func levelNames() string {
+	var names []string
+	for _, l := range Levels() {
+		names = append(names, l.String())
+	}
+
+	return strings.Join(names, ", ")
+}
 
 // ParseLevel returns the level of that name, in any case. The error is ErrLevel
 // and lists the names.
@@ -69,7 +86,7 @@ func ParseLevel(name string) (Level, error) {
 	return 0, &Error{
 		Op:     "parse level",
 		Class:  ErrLevel,
-		Detail: fmt.Sprintf("%.40q is none of memory, process, power", name),
+		Detail: fmt.Sprintf("%.40q is none of %s", name, levelNames()),
 	}
 }
 

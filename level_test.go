@@ -20,6 +20,7 @@ func TestWithLevel(t *testing.T) {
 		"named":           {power, holdfast.Power},
 		"weaker":          {holdfast.WithLevel(ctx, holdfast.Memory), holdfast.Process},
 		"the last counts": {holdfast.WithLevel(power, holdfast.Memory), holdfast.Process},
+		"quorum":          {holdfast.WithLevel(ctx, holdfast.Quorum), holdfast.Quorum},
 		"taken back":      {holdfast.WithLevel(power, 0), holdfast.Process},
 		"inherited":       {context.WithValue(power, key{}, 1), holdfast.Power},
 		"no such level":   {holdfast.WithLevel(ctx, 9), 9},

@@ -16,8 +16,8 @@ const MinMemoryBytes = 1 << 20
 // Options are what every engine understands. The zero value is a safe choice.
 type Options struct {
 	// Level is the strongest level that commits will ask for; 0 means Power. Most
-	// engines choose per commit and ignore it. Those that must choose when they open
-	// (bbolt) bind the directory to it.
+	// engines choose per commit. Those that must choose when they open
+	// (bbolt) bind the directory to it. A level that is named, and stronger than what the engine gives, is ErrLevel.
 	Level Level
 
 	// SyncEvery is the loss window: what Memory and Process commits can lose to a power
@@ -49,7 +49,7 @@ func (o Options) WithDefaults() (Options, error) {
 		o.Level = Power
 	}
 	if !o.Level.Valid() {
-		return o, &Error{Op: "open", Class: ErrLevel, Detail: o.Level.String(), Remedy: "use memory, process or power"}
+		return o, &Error{Op: "open", Class: ErrLevel, Detail: o.Level.String(), Remedy: "use one of " + levelNames()}
 	}
 	if o.SyncEvery == 0 {
 		o.SyncEvery = DefaultSyncEvery

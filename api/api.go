@@ -19,7 +19,7 @@ import (
 // Headers.
 const (
 	// HeaderLevel names, in a request, the level that a write is to reach before it is answered, if that is stronger than
-	// the server's, and in an answer what it was given: "memory", "process" or "power".
+	// the server's, and in an answer what it was given: "memory", "process", "power" or "quorum".
 	HeaderLevel = "Holdfast-Level"
 	// HeaderRequestID identifies a request in the server's log. A client may choose it.
 	HeaderRequestID = "X-Request-Id"
@@ -72,6 +72,7 @@ const (
 	CodeCorrupt        = "corrupt"         // 500: holdfast.ErrCorrupt
 	CodeNotImplemented = "not_implemented" // 501: not with this engine
 	CodeStopping       = "stopping"        // 503: with Retry-After
+	CodeFenced         = "fenced"          // 503: holdfast.ErrFenced: another process owns the data now
 	CodePoisoned       = "poisoned"        // 503: holdfast.ErrPoisoned: outcome unknown, ask again with the same ids
 	CodeFull           = "full"            // 507: holdfast.ErrFull: there is no room on the disk
 )

@@ -35,8 +35,8 @@ type Core[V any] interface {
 	View(op Op) (V, error)
 	// Read appends the value of key to dst, or returns dst and ErrNotFound. Many goroutines read a snapshot's view.
 	Read(v V, dst, key []byte) ([]byte, error)
-	// Walk returns an iterator over h.View, which calls h.End when it is first closed. The bounds of r are the
-	// caller's, and r is not empty. If Walk fails, it does not call End.
+	// Walk returns an iterator over h.View, which calls h.End when it is first closed; see [NewIterator]. The bounds of
+	// r are the caller's, and r is not empty. If Walk fails, it does not call End.
 	Walk(h Hold[V], r holdfast.Range) (holdfast.Iterator, error)
 	// Drop releases a view.
 	Drop(v V) error
@@ -68,7 +68,7 @@ type Engine[V any] struct {
 
 	// The fields below are set by Init and not changed afterwards, so that calls read them without a lock.
 	core       Core[V]
-	given      [holdfast.Power + 1]bool // the levels that commits may ask for
+	given      [holdfast.Quorum + 1]bool // the levels that commits may ask for
 	strongest  holdfast.Level
 	viewClosed error
 }
@@ -76,8 +76,8 @@ type Engine[V any] struct {
 // Init gives the engine its core, what it gives, and the directory it is in, "" if none.
 func (e *Engine[V]) Init(core Core[V], caps holdfast.Capabilities, dir string) {
 	e.core, e.Caps, e.strongest = core, caps, caps.Strongest()
-	for _, l := range holdfast.Levels() {
-		e.given[l] = caps.Promise(l).Given != 0
+	for _, l := range caps.Levels() {
+		e.given[l] = true
 	}
 	e.Life.Name(caps.Engine, dir)
 	e.viewClosed = &holdfast.Error{Engine: caps.Engine, Path: dir, Class: holdfast.ErrClosed, Detail: "the snapshot"}
@@ -87,6 +87,16 @@ func (e *Engine[V]) Init(core Core[V], caps holdfast.Capabilities, dir string) {
 func NoReadOnly(engine, path string) error {
 	return &holdfast.Error{Op: "open", Engine: engine, Path: path, Class: holdfast.ErrUnavailable,
 		Detail: engine + " cannot be opened for reading only", Remedy: "open it for writing, or a copy of the directory"}
+}
+
+// CheckLevel is what Open returns if an engine is opened for a level that it does not give. caps describe the engine.
+func CheckLevel(caps holdfast.Capabilities, path string, level holdfast.Level) error {
+	err := caps.CheckLevel(level)
+	if e, ok := err.(*holdfast.Error); ok {
+		e.Op, e.Path = "open", path
+	}
+
+	return err
 }
 
 // Get implements [holdfast.Reader].
@@ -283,14 +293,45 @@ func (e *Engine[V]) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Rec
 	if err := b.Err(); err != nil {
 		return holdfast.Receipt{}, err
 	}
-	if int64(b.Size()) > e.Caps.MaxBatchSize {
-		detail := fmt.Sprintf("the batch has %d bytes, the limit is %d", b.Size(), e.Caps.MaxBatchSize)
-
-		return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Engine: e.Caps.Engine, Class: holdfast.ErrTooLarge,
-			Detail: detail, Remedy: "split it"}
+	if err := e.checkSizes(b); err != nil {
+		return holdfast.Receipt{}, err
 	}
 
 	return e.core.Write(b, level)
+}
+
+// checkSizes returns ErrBadKey or ErrTooLarge for a batch over a limit of the engine.
+func (e *Engine[V]) checkSizes(b *holdfast.Batch) error {
+	refuse := func(class error, remedy, detail string, args ...any) error {
+		return &holdfast.Error{Op: "apply", Engine: e.Caps.Engine, Class: class, Detail: fmt.Sprintf(detail, args...),
+			Remedy: remedy}
+	}
+	var tooLarge error
+	size, i := int64(b.Size()), 0
+
+	// Most engines have the contract's limits, and most batches are smaller than a value may be: those are not walked.
+	if e.Caps.MaxKeySize < holdfast.MaxKeySize || size > e.Caps.MaxValueSize {
+		for op := range b.Ops() {
+			n := int64(len(op.Key))
+			switch {
+			case op.Kind == holdfast.KindDeleteRange: // any bound will do
+			case n > e.Caps.MaxKeySize:
+				return refuse(holdfast.ErrBadKey, "use shorter keys, or another engine",
+					"at index %d of the batch: it has %d bytes, the engine's limit is %d", i, n, e.Caps.MaxKeySize)
+			case int64(len(op.Value)) > e.Caps.MaxValueSize && tooLarge == nil:
+				tooLarge = refuse(holdfast.ErrTooLarge, "split it over several keys",
+					"at index %d of the batch: the value has %d bytes, the engine's limit is %d", i, len(op.Value),
+					e.Caps.MaxValueSize)
+			}
+			i++
+		}
+	}
+	if tooLarge == nil && size > e.Caps.MaxBatchSize {
+		return refuse(holdfast.ErrTooLarge, "split it", "the batch has %d bytes, the limit is %d", size,
+			e.Caps.MaxBatchSize)
+	}
+
+	return tooLarge
 }
 
 // Sync implements [holdfast.Engine].

@@ -2,6 +2,7 @@ package driver_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
@@ -65,7 +66,8 @@ func (c *core) Release(err error) error   { return err }
 
 func newCore(given holdfast.Level) *core {
 	c := &core{used: map[int]driver.Op{}}
-	c.Init(c, holdfast.Capabilities{Engine: "core", Process: holdfast.Promise{Given: given}, MaxBatchSize: 8}, "")
+	c.Init(c, holdfast.Capabilities{Engine: "core", Process: holdfast.Promise{Given: given}, MaxKeySize: 4,
+		MaxValueSize: 8, MaxBatchSize: 16}, "")
 	return c
 }
 
@@ -134,15 +136,45 @@ func TestRefusals(t *testing.T) {
 	c := newCore(holdfast.Process)
 	var b holdfast.Batch
 	b.Set([]byte("key"), []byte("value"))
-	if _, err := c.Apply(&b, holdfast.Process); !errors.Is(err, holdfast.ErrTooLarge) {
-		t.Error(err)
-	}
 	if _, err := c.Apply(&b, holdfast.Power); !errors.Is(err, holdfast.ErrLevel) {
 		t.Error(err)
 	}
 	b.Reset()
 	if _, err := c.Apply(&b, holdfast.Process); err != nil {
 		t.Error(err)
+	}
+}
+
+// A batch is refused by the limits that the engine names, not only by those of the contract, and in the contract's
+// order. Bounds of ranges and keys that are read may be longer than the engine's keys.
+func TestLimits(t *testing.T) {
+	c := newCore(holdfast.Process)
+	fill := func(n int) []byte { return make([]byte, n) }
+	for name, x := range map[string]struct {
+		fill func(b *holdfast.Batch)
+		want error
+		says string
+	}{
+		"as long as it may be": {func(b *holdfast.Batch) { b.Set(fill(4), fill(8)) }, nil, ""},
+		"a key": {func(b *holdfast.Batch) { b.Set(fill(1), nil); b.Set(fill(5), nil) },
+			holdfast.ErrBadKey, "index 1"},
+		"a key to delete": {func(b *holdfast.Batch) { b.Delete(fill(5)) }, holdfast.ErrBadKey, "5 bytes"},
+		"bounds":          {func(b *holdfast.Batch) { b.DeleteRange(fill(5), fill(6)) }, nil, ""},
+		"a value":         {func(b *holdfast.Batch) { b.Set(fill(1), fill(9)) }, holdfast.ErrTooLarge, "9 bytes"},
+		"a batch": {func(b *holdfast.Batch) { b.Set(fill(4), fill(8)); b.Delete(fill(1)) },
+			holdfast.ErrTooLarge, "18 bytes, the limit is 16"},
+		"all of it, the key last": {func(b *holdfast.Batch) { b.Set(fill(1), fill(20)); b.Set(fill(5), nil) },
+			holdfast.ErrBadKey, "index 1"},
+	} {
+		var b holdfast.Batch
+		x.fill(&b)
+		_, err := c.Apply(&b, holdfast.Process)
+		if !errors.Is(err, x.want) || err != nil && !strings.Contains(err.Error(), x.says) {
+			t.Errorf("%s: got %v, want %v with %q", name, err, x.want, x.says)
+		}
+	}
+	if _, err := c.Get(nil, fill(5)); err != holdfast.ErrNotFound {
+		t.Error("a key that is read:", err)
 	}
 }
 

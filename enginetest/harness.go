@@ -35,6 +35,11 @@ type Harness struct {
 	// are written, and which a crash can tear. nil where there is no such file.
 	Tail func(dir string) string
 
+	// NoDirectory says why the engine keeps what it stores in no directory of this machine, as one in front of a server
+	// does; it is empty for the others. Its Open takes a directory that the suite chooses as the name of a place, which is
+	// empty at first. Cases that look at files, fill a disk or damage what is on it are left out, and print this.
+	NoDirectory string
+
 	// Scale divides how much the largest cases write, for engines on which every key costs a file; 0 means 1. If it is
 	// more, levels for which another one is given are tested there alone.
 	Scale int

@@ -140,7 +140,7 @@ func (s *suite) childWrites(o order, t *reporter) error {
 	}
 	// Every fourth batch asks for another level than the case does, of those given here:
 	// what is acknowledged at one must not depend on what comes after at another.
-	others := levelsOf(e.Capabilities())
+	others := e.Capabilities().Levels()
 
 	var (
 		mu     sync.Mutex

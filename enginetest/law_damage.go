@@ -20,10 +20,10 @@ import (
 )
 
 var damageCases = []lawCase{
-	{name: "damaged files", onDisk: true, once: true, run: damaged},
+	{name: "damaged files", onDisk: true, once: true, needs: directory, run: damaged},
 	{name: "a torn tail", onDisk: true, once: true, needs: tailNamed, run: tornTail},
 	{name: "no tail", onDisk: true, run: noTail},
-	{name: "what a repair lost", onDisk: true, once: true, run: repairLost},
+	{name: "what a repair lost", onDisk: true, once: true, needs: directory, run: repairLost},
 }
 
 func className(err error) string {

@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -45,7 +46,7 @@ func (a *trial) checkPromises(caps holdfast.Capabilities) {
 		if p.Mapped && p.Given != holdfast.Process {
 			a.Errorf("%v is said to be a store to a mapping, which gives process, and gives %v", level, p.Given)
 		}
-		if p.CutMayCorrupt && p.Given == holdfast.Power {
+		if p.CutMayCorrupt && p.Given >= holdfast.Power {
 			a.Errorf("%v is said to survive a power cut, and that one may cost the whole store", level)
 		}
 	}
@@ -147,16 +148,27 @@ func refusedLevels(a *trial) {
 	e := a.open(a.dir())
 	a.set(e, "k", "1")
 
-	refused := []holdfast.Level{0, holdfast.Power + 1, 255}
+	refused := []holdfast.Level{0, holdfast.Quorum + 1, 255}
 	for _, level := range holdfast.Levels() {
 		if e.Capabilities().Promise(level).Given == 0 {
 			refused = append(refused, level)
 		}
 	}
+	for _, level := range refused {
+		if !level.Valid() || level <= a.s.caps.Strongest() { // a weaker one than what is given, no engine need refuse
+			continue
+		}
+		o := a.options()
+		o.Level = level
+		a.wantsRefused(fmt.Sprintf("a directory at %v", level), a.dir(), o, holdfast.ErrLevel)
+	}
 
 	for _, level := range refused {
 		_, err := e.Apply(sets("k", "2", "l", "2"), level)
 		a.wantsErr(fmt.Sprintf("Apply at %v", level), err, holdfast.ErrLevel)
+		if why := e.Capabilities().Promise(level).Why; !strings.Contains(fmt.Sprint(err), why) {
+			a.Errorf("Apply at %v: %v; it does not say that %s", level, err, why)
+		}
 		_, err = e.Apply(&holdfast.Batch{}, level)
 		a.wantsErr(fmt.Sprintf("Apply of an empty batch at %v", level), err, holdfast.ErrLevel)
 	}
@@ -169,7 +181,7 @@ func refusedLevels(a *trial) {
 // acknowledged.
 func powerSyncs(a *trial) {
 	e := a.open(a.dir())
-	if a.given() != holdfast.Power || e.Metrics().Syncs == holdfast.Unknown {
+	if a.given() < holdfast.Power || e.Metrics().Syncs == holdfast.Unknown {
 		a.Logf("does not apply: commits at %v get %v, and %d syncs are counted", a.level, a.given(), e.Metrics().Syncs)
 		a.close(e)
 
@@ -193,7 +205,7 @@ func lossWindow(a *trial) {
 	o.SyncEvery = window
 	e := a.openWith(a.dir(), o)
 	defer a.close(e)
-	if a.given() == holdfast.Power {
+	if a.given() >= holdfast.Power {
 		a.Logf("does not apply: commits at %v survive power loss by themselves", a.level)
 		return
 	}

@@ -37,7 +37,7 @@ func overwrites(a *trial) {
 func mixedLevels(a *trial) {
 	dir := a.dir()
 	e := a.open(dir)
-	given := levelsOf(e.Capabilities())
+	given := e.Capabilities().Levels()
 	const batches = 60
 	for n := uint64(1); n <= batches; n++ {
 		level := given[int(n*n/3)%len(given)]

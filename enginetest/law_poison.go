@@ -195,7 +195,7 @@ func (a *trial) goesOn(dir string, least, most uint64) {
 
 // No commit waits for the sync of the loss window; its failure stops the engine all the same.
 func failedWindow(a *trial) {
-	if a.given() == holdfast.Power {
+	if a.given() >= holdfast.Power {
 		a.Logf("does not apply: commits at %v survive power loss by themselves", a.level)
 		return
 	}

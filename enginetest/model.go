@@ -114,7 +114,7 @@ func (h *history) open() {
 	var err error
 	h.engine, err = h.s.Open(h.dir, holdfast.Options{Level: h.level})
 	h.must(err)
-	h.given = levelsOf(h.engine.Capabilities())
+	h.given = h.engine.Capabilities().Levels()
 }
 
 func (h *history) apply() {

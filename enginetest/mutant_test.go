@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver"
 	"github.com/holdfastdb/holdfast/driver/lifecycle"
 	"github.com/holdfastdb/holdfast/engine/mem"
 )
@@ -87,6 +88,9 @@ func describeMutant(flaw string) holdfast.Capabilities {
 func openMutant(flaw, dir string, o holdfast.Options, faults *Faults) (holdfast.Engine, error) {
 	o, err := o.WithDefaults()
 	if err != nil {
+		return nil, err
+	}
+	if err := driver.CheckLevel(describeMutant(flaw), dir, o.Level); err != nil && flaw != "opens at any level" {
 		return nil, err
 	}
 	lock, lost, err := openMarked(flaw, dir, o.ReadOnly)
@@ -449,10 +453,10 @@ func (t *mutant) Wait(token uint64) error {
 	switch {
 	case t.flaw == "acknowledges too early":
 		return nil
-	case t.flaw == "never syncs" && level == holdfast.Power:
+	case t.flaw == "never syncs" && level >= holdfast.Power:
 		level = holdfast.Process
 	}
-	for level == holdfast.Power && n > t.synced && t.syncing {
+	for level >= holdfast.Power && n > t.synced && t.syncing {
 		t.settled.Wait()
 	}
 	if level == holdfast.Memory || level == holdfast.Process && n <= t.written || n <= t.synced {
@@ -473,7 +477,7 @@ func (t *mutant) store(level holdfast.Level) error {
 	if err == nil {
 		err = t.write()
 	}
-	if applied := t.applied; err == nil && level == holdfast.Power && t.synced < applied {
+	if applied := t.applied; err == nil && level >= holdfast.Power && t.synced < applied {
 		t.syncs++
 		t.syncing = true
 		locked := t.closing || t.flaw == "syncs under its lock"

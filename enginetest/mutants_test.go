@@ -52,6 +52,7 @@ func TestMutants(t *testing.T) {
 		{4, "never syncs", "Power syncs"},
 		{4, "shows what is waited for", "shown at Apply"},
 		{4, "takes any level", "levels that are refused"},
+		{4, "opens at any level", "levels that are refused"},
 		{5, "has live snapshots", "snapshots are fixed"},
 		{5, "blocks writers", "writers are not blocked"},
 		{5, "counts no views", "Metrics counts open ones"},

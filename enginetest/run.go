@@ -118,17 +118,7 @@ func (s *suite) some(n int) int {
 }
 
 // levels lists the levels that the engine gives something for.
-func (s *suite) levels() []holdfast.Level { return levelsOf(s.caps) }
-
-func levelsOf(caps holdfast.Capabilities) (given []holdfast.Level) {
-	for _, l := range holdfast.Levels() {
-		if caps.Promise(l).Given != 0 {
-			given = append(given, l)
-		}
-	}
-
-	return given
-}
+func (s *suite) levels() []holdfast.Level { return s.caps.Levels() }
 
 // ask runs a case at every level that it applies to.
 func (s *suite) ask(l law, c lawCase, t tb, at func(holdfast.Level, func(tb))) {

@@ -6,8 +6,17 @@ require (
 	github.com/hashicorp/raft v1.7.3
 	github.com/holdfastdb/holdfast v0.0.0-00010101000000-000000000000
 	github.com/holdfastdb/holdfast/engine/all v0.0.0-00010101000000-000000000000
+	github.com/holdfastdb/holdfast/engine/postgres v0.0.0-00010101000000-000000000000
 	github.com/holdfastdb/holdfast/server v0.0.0-00010101000000-000000000000
 	github.com/holdfastdb/holdfast/store/raftlog v0.0.0-00010101000000-000000000000
+)
+
+require (
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/pgx/v5 v5.12.0 // indirect
+	github.com/jackc/puddle/v2 v2.2.3 // indirect
+	golang.org/x/sync v0.24.0 // indirect
 )
 
 require (
@@ -104,3 +113,5 @@ replace (
 	github.com/holdfastdb/holdfast/server => ../server
 	github.com/holdfastdb/holdfast/store/raftlog => ../store/raftlog
 )
+
+replace github.com/holdfastdb/holdfast/engine/postgres => ../engine/postgres

@@ -21,6 +21,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/engine/postgres"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
@@ -54,6 +55,17 @@ func Example_open() {
 
 	err = holdfast.Commit(engine, &batch, holdfast.Process) // both in one call
 	_ = err
+}
+
+func Example_postgres() {
+	engine, err := postgres.Open("postgres://app@10.0.0.5/app?space=orders", holdfast.Options{})
+	_, _ = engine, err
+}
+
+func Example_quorum() {
+	engine, err := postgres.Open("postgres://app@pg1,pg2,pg3/app?space=orders", holdfast.Options{Level: holdfast.Quorum})
+	orders, err := message.Open(kv.On(engine), message.Options{}) // each write is on two machines when it returns
+	_, _ = orders, err
 }
 
 func Example_scan() {

@@ -106,6 +106,17 @@ func BenchmarkTransaction(b *testing.B) {
 	}
 }
 
+// BenchmarkOpen opens a database that is open, as a server does for a request.
+func BenchmarkOpen(b *testing.B) {
+	db := benchDB(b, holdfast.Process, false)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := kv.Open(db.Engine(), kv.Options{Level: holdfast.Process}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // BenchmarkLoad puts many keys in each transaction.
 func BenchmarkLoad(b *testing.B) {
 	db := benchDB(b, holdfast.Process, false)

@@ -47,7 +47,10 @@
 //
 // A function that uses a store keeps other writers of that store waiting until it returns, as it does other functions
 // of the database. So it does nothing slow: what it needs from elsewhere is fetched before. Those who wait do so until
-// their context ends. A function that calls a store outside of its transaction, or Update, waits for itself: ErrNested.
+// their context ends.
+//
+// What a function writes to a store without In would be no part of the transaction, and stay when the function fails.
+// It is refused, as Update is in a function: ErrNested.
 //
 // # Buckets
 //
@@ -68,6 +71,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/failure"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/layers"
 	"github.com/holdfastdb/holdfast/internal/receipts"
@@ -82,8 +86,7 @@ const MaxNameSize = 1024
 const MaxDatabaseName = 31
 
 var (
-	// ErrNested: a transaction was begun, or a store was written to, inside the function of another transaction that it
-	// would have waited for.
+	// ErrNested: in the function of a transaction, another one was begun, or a store was written to without this one.
 	ErrNested = txn.ErrNested
 	// ErrTxDone: a transaction, or something of it, was used after its function had returned.
 	ErrTxDone = errors.New("holdfast: the transaction has ended")
@@ -165,7 +168,6 @@ func Open(engine holdfast.Engine, o Options) (*DB, error) {
 }
 
 func open(engine holdfast.Engine, name string) (*core, error) {
-	prefix := keyspace.New(keyspace.Databases, name[:min(len(name), 255)])
 	if engine == nil || !reflect.ValueOf(engine).Comparable() {
 		return nil, &holdfast.Error{
 			Op:     "kv open",
@@ -174,6 +176,13 @@ func open(engine holdfast.Engine, name string) (*core, error) {
 			Detail: fmt.Sprintf("the engine is %T", engine),
 		}
 	}
+	dbs.Lock()
+	c := dbs.cores[engine][name]
+	dbs.Unlock()
+	if c != nil {
+		return c, nil
+	}
+	prefix := keyspace.New(keyspace.Databases, name[:min(len(name), 255)])
 	lease, err := registry.Check(engine, registry.Request{
 		Kind: "database", Thing: "database", Name: name, MaxName: MaxDatabaseName, Reads: true,
 		Prefix: string(prefix), KeySize: len(prefix) + 64,
@@ -184,7 +193,7 @@ func open(engine holdfast.Engine, name string) (*core, error) {
 
 	dbs.Lock()
 	defer dbs.Unlock()
-	if c := dbs.cores[engine][name]; c != nil {
+	if c := dbs.cores[engine][name]; c != nil { // another goroutine was faster
 		return c, nil
 	}
 	for other := range dbs.cores {
@@ -193,7 +202,7 @@ func open(engine holdfast.Engine, name string) (*core, error) {
 		}
 	}
 	dbs.last++
-	c := &core{engine: engine, caps: lease.Caps, number: dbs.last, name: name, prefix: prefix}
+	c = &core{engine: engine, caps: lease.Caps, number: dbs.last, name: name, prefix: prefix}
 	if err := c.load(); err != nil {
 		return nil, err
 	}
@@ -242,6 +251,9 @@ func (db *DB) Engine() holdfast.Engine {
 	return db.engine
 }
 
+// Turn is whose turn it is to change the database, for the stores in it.
+func (db *DB) Turn() *txn.Turn { return &db.turn }
+
 // Name is that of the database in its engine.
 func (db *DB) Name() string { return db.name }
 
@@ -257,6 +269,5 @@ func (db *DB) Level() holdfast.Level {
 func (db *DB) Err() error { return db.err }
 
 func (c *core) fail(op string, class, cause error, remedy, format string, args ...any) error {
-	return &holdfast.Error{Op: "kv " + op, Engine: c.caps.Engine, Class: class, Cause: cause, Remedy: remedy,
-		Detail: fmt.Sprintf(format, args...)}
+	return failure.New("kv "+op, c.caps.Engine, class, cause, remedy, format, args...)
 }

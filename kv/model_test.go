@@ -1307,13 +1307,22 @@ func histories(few int) (first, behind uint64) {
 	return 1, 1 + uint64(few)
 }
 
+// modelHistories is how many there are of so many: two with -short, for the race detector. One goroutine makes them,
+// and what runs beside is the same in each.
+func modelHistories(few int) int {
+	if testing.Short() {
+		return 2
+	}
+	return few
+}
+
 // Random transactions and calls, over buckets, logs, messages and tasks in two databases: every answer, and all that is
 // there, is what a model says, whatever the engine refuses, and whenever it shows and settles what it has.
 func TestModel(t *testing.T) {
 	for _, kind := range []string{"logtree", "late", "fake", "fake late"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			first, behind := histories(4)
+			first, behind := histories(modelHistories(4))
 			for seed := first; seed < behind; seed++ {
 				if err := modelHistory(t, kind, seed); err != nil {
 					t.Fatalf("HOLDFAST_KV_SEED=%d: %v", seed, err)
@@ -1402,7 +1411,8 @@ func modelHistory(t *testing.T, kind string, seed uint64) (err error) {
 // A crash at any write takes back whole transactions and calls, the last ones, in all databases and stores alike, and
 // none that was acknowledged at the level of the crash.
 func TestModelCrashes(t *testing.T) {
-	first, behind := histories(10)
+	t.Parallel()
+	first, behind := histories(modelHistories(10))
 	for seed := first; seed < behind; seed++ {
 		level := holdfast.Process + holdfast.Level(seed%2)
 		if err := crashHistory(seed, level); err != nil {

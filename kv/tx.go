@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,11 +26,12 @@ type Tx struct {
 	ctx    context.Context
 	now    time.Time
 
-	root    Bucket          // what the buckets of the database are in, and no bucket itself
-	state   layers.State    // what it reads; in an Update, the first layer is what it has written
-	layers  [3]layers.Layer // memory for those of an Update
-	fresh   holdfast.Batch  // what it has written since it last read
-	indexed holdfast.Batch  // and before
+	root   Bucket          // what the buckets of the database are in, and no bucket itself
+	state  layers.State    // what it reads; in an Update, the first layer is what it has written
+	layers [3]layers.Layer // memory for those of an Update
+	*memory
+	indexed int         // how much of its batch it had when it last read: so much is in the first layer
+	edit    layers.Edit // of the first layer, 0 if that may have been copied
 	durable durable
 	err     error
 
@@ -37,13 +39,39 @@ type Tx struct {
 	applying bool                  // it has the lock of what is applied
 	deleted  bool                  // it has deleted buckets
 	expires  bool                  // it has written keys that expire
-	key      []byte                // memory for one
-	val      []byte                // memory for a value
 	removed  int                   // how many expired keys it has removed
 	misused  atomic.Pointer[error] // by another goroutine, which could not write
 
 	using atomic.Int32 // 1 while a call is in it, 2 after the end
 	open  []*Cursor    // that are at a key
+}
+
+// memory is what a transaction needs until it ends, and others after it.
+type memory struct {
+	batch holdfast.Batch // what it has written
+	key   []byte
+	val   []byte
+}
+
+var memories = sync.Pool{New: func() any { return new(memory) }}
+
+// maxKept is how many bytes the parts of a memory have at most that is kept.
+const maxKept = 1 << 20
+
+// ended is the memory of those that have ended.
+var ended memory
+
+// free gives the memory back, now that the transaction has ended.
+func (tx *Tx) free() {
+	m := tx.memory
+	tx.memory = &ended
+	if tx.indexed > 0 || m.batch.Size() > maxKept { // or somebody may have slices of it
+		m.batch = holdfast.Batch{}
+	}
+	if cap(m.key)+cap(m.val) <= maxKept {
+		m.batch.Reset()
+		memories.Put(m)
+	}
 }
 
 // durable is what a database waits for: everything up to a commit.
@@ -71,7 +99,7 @@ func (tx *Tx) Level() holdfast.Level {
 
 // Size is how many bytes the transaction has written so far, to buckets. With what stores add, it must not exceed
 // [holdfast.Capabilities].MaxBatchSize.
-func (tx *Tx) Size() int64 { return int64(tx.fresh.Size() + tx.indexed.Size()) }
+func (tx *Tx) Size() int64 { return int64(tx.batch.Size()) }
 
 // Err is the error that the transaction ends with if its function returns nil: the first one of a write or a loop.
 func (tx *Tx) Err() error { return tx.err }
@@ -137,14 +165,14 @@ func (tx *Tx) end() {
 
 // index lets reads see what was written.
 func (tx *Tx) index() {
-	if tx.fresh.Len() == 0 {
+	if tx.indexed == tx.batch.Size() {
 		return
 	}
-	written := new(holdfast.Batch) // which keeps its memory
-	written.Append(&tx.fresh)
-	tx.state.Layers[0].Take(written)
-	tx.indexed.Append(&tx.fresh)
-	tx.fresh.Reset()
+	if tx.edit == 0 {
+		tx.edit = layers.NewEdit()
+	}
+	tx.state.Layers[0].TakeFrom(tx.edit, &tx.batch, tx.indexed)
+	tx.indexed = tx.batch.Size()
 }
 
 // get returns the value of a key of the engine, nil if there is none.
@@ -157,10 +185,8 @@ func (tx *Tx) get(key []byte) ([]byte, error) {
 
 // scan returns an iterator over keys of the engine.
 func (tx *Tx) scan(r holdfast.Range) holdfast.Iterator {
-	if tx.shared != nil {
-		tx.index()
-	}
-	return tx.state.Scan(r)
+	state := tx.fixed()
+	return state.Scan(r)
 }
 
 // fixed returns the present state, which does not change when more is written.
@@ -169,15 +195,16 @@ func (tx *Tx) fixed() layers.State {
 		return tx.state
 	}
 	tx.index()
+	tx.edit = 0
 	return layers.State{Below: tx.state.Below, Layers: slices.Clone(tx.state.Layers)}
 }
 
 // write returns the batch that takes what is written next.
-func (tx *Tx) write() *holdfast.Batch { return &tx.fresh }
+func (tx *Tx) write() *holdfast.Batch { return &tx.batch }
 
 // check is the error of what was written: a limit that it breaks.
 func (tx *Tx) check() error {
-	if err := tx.fresh.Err(); err != nil {
+	if err := tx.batch.Err(); err != nil {
 		return tx.note(err)
 	}
 	if tx.Size() > tx.core.caps.MaxBatchSize {

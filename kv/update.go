@@ -88,7 +88,9 @@ func begin(ctx context.Context, databases []*DB) ([]*Tx, error) {
 		return nil, &holdfast.Error{Op: "kv update", Class: holdfast.ErrBadOption, Detail: "no database is given"}
 	}
 	first := databases[0]
-	shared := txn.Begin(first.engine, &first.caps)
+	u := new(updating)
+	shared := &u.shared
+	shared.Begin(first.engine, &first.caps)
 	for _, db := range databases {
 		if db.err != nil {
 			return nil, db.err
@@ -122,12 +124,16 @@ func begin(ctx context.Context, databases []*DB) ([]*Tx, error) {
 		}
 	}
 
-	txs := make([]*Tx, len(databases))
+	txs := u.room[:0]
 	for i, db := range databases {
-		tx := db.begin(ctx, shared)
+		tx := &u.first
+		if i > 0 {
+			tx = new(Tx)
+		}
+		db.begin(ctx, tx, shared)
 		tx.state = layers.State{Below: db.engine}
 		shared.Join(db.core, (*update)(tx))
-		txs[i] = tx
+		txs = append(txs, tx)
 	}
 	for i, db := range databases {
 		if err := db.room(); err != nil {
@@ -139,15 +145,25 @@ func begin(ctx context.Context, databases []*DB) ([]*Tx, error) {
 	return txs, nil
 }
 
-// begin returns a transaction that reads nothing yet.
-func (db *DB) begin(ctx context.Context, shared *txn.Tx) *Tx {
-	tx := &Tx{db: db, core: db.core, shared: shared, ctx: ctx, now: db.now()}
+// updating is what an Update allocates: most often it is over one database.
+type updating struct {
+	shared txn.Tx
+	first  Tx
+	room   [1]*Tx
+}
+
+// begin begins a transaction, the zero Tx, that reads nothing yet.
+func (db *DB) begin(ctx context.Context, tx *Tx, shared *txn.Tx) {
+	tx.db, tx.core, tx.shared, tx.ctx, tx.now = db, db.core, shared, ctx, db.now()
 	tx.root = Bucket{tx: tx, prefix: slices.Clip([]byte(db.prefix))}
-	return tx
+	tx.memory = memories.Get().(*memory)
 }
 
 // room waits until not too much is applied that the engine does not show.
 func (c *core) room() error {
+	if c.caps.ShownAtApply {
+		return nil
+	}
 	c.mu.Lock()
 	full, tail, commit := c.pending.Full(), c.tail, c.commits
 	c.mu.Unlock()
@@ -188,8 +204,15 @@ func (u *update) Prepare(b *holdfast.Batch) error {
 	if err := tx.removeExpired(16); err != nil {
 		return err
 	}
-	b.Append(&tx.indexed)
-	b.Append(&tx.fresh)
+	if tx.indexed > 0 { // it may have written some keys often
+		if err := tx.batch.Err(); err != nil {
+			return err
+		}
+		tx.index()
+		tx.state.Layers[0].AppendTo(b)
+	} else {
+		b.Append(&tx.batch)
+	}
 
 	// Between the moment when an engine shows what is applied, at once or later, and the moment when it is pending and can
 	// be waited for, nobody takes both: Latest would see a newer value below an older one, and View what nothing waits
@@ -216,37 +239,41 @@ func (u *update) Commit(receipt holdfast.Receipt, level holdfast.Level) func() e
 	c.commits++
 	c.tail.Add(receipt, level)
 	if !c.caps.ShownAtApply {
-		c.pending.Add(c.commits, &tx.indexed, &tx.fresh)
+		c.pending.Add(c.commits, &tx.batch)
+		tx.batch = holdfast.Batch{}
 	}
-	d := durable{c.tail, c.commits}
+	tx.durable = durable{c.tail, c.commits}
 	c.mu.Unlock()
 	c.turn.Release()
-	return func() error { return c.settle(d.tail.Wait(), d.commit) }
+	tx.free()
+	return tx.wait
 }
+
+// wait waits until what the transaction has written or seen is durable.
+func (tx *Tx) wait() error { return tx.core.settle(tx.durable.tail.Wait(), tx.durable.commit) }
 
 // maxKnown is of how many buckets it is remembered that they are there.
 const maxKnown = 1 << 12
 
 // Rollback implements [txn.Part].
 func (u *update) Rollback() func() error {
-	c, d, level := u.core, u.durable, u.shared.Level()
-	if u.applying {
+	tx, c := (*Tx)(u), u.core
+	if tx.applying {
 		c.mu.Unlock()
 	}
-	err := d.tail.Raise(c.engine, level)
+	err := tx.durable.tail.Raise(c.engine, tx.shared.Level())
 	c.turn.Release()
-	return func() error {
-		if err != nil {
-			return err
-		}
-		return c.settle(d.tail.Wait(), d.commit)
+	tx.free()
+	if err != nil {
+		return func() error { return err }
 	}
+	return tx.wait
 }
 
 // View calls f with a transaction that reads one fixed state: all that was acknowledged when View was called, and
 // nothing that a crash can take back. It waits for what was being written at that moment, or until ctx ends; it keeps
 // nobody waiting. What the state needs is not reclaimed before f returns. The error is f's, or that of a loop in f that
-// has ended early.
+// has ended early. ErrPoisoned: it cannot be told which of the last writes survive; Latest reads on.
 func (db *DB) View(ctx context.Context, f func(tx *Tx) error) error {
 	return db.read(ctx, true, f)
 }
@@ -261,7 +288,8 @@ func (db *DB) read(ctx context.Context, safe bool, f func(tx *Tx) error) (err er
 		return err
 	}
 	c := db.core
-	tx := db.begin(ctx, nil)
+	tx := new(Tx)
+	db.begin(ctx, tx, nil)
 
 	// The snapshot and what lies above it, or has to be waited for, are of one moment, or one would have what the other
 	// lacks.
@@ -281,6 +309,7 @@ func (db *DB) read(ctx context.Context, safe bool, f func(tx *Tx) error) (err er
 	}
 	defer func() {
 		tx.end()
+		tx.free()
 		if closed := snapshot.Close(); err == nil {
 			err = closed
 		}

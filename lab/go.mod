@@ -84,6 +84,7 @@ require (
 	github.com/hashicorp/go-metrics v0.5.4 // indirect
 	github.com/hashicorp/go-msgpack/v2 v2.1.2 // indirect
 	github.com/hashicorp/golang-lru v0.5.4 // indirect
+	github.com/holdfastdb/holdfast/engine/postgres v0.0.0-00010101000000-000000000000 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
@@ -148,3 +149,5 @@ replace (
 	github.com/holdfastdb/holdfast/server => ../server
 	github.com/holdfastdb/holdfast/store/raftlog => ../store/raftlog
 )
+
+replace github.com/holdfastdb/holdfast/engine/postgres => ../engine/postgres

@@ -78,12 +78,16 @@ var hostile = []string{"..", "%2e%2e", "..%2f..%2f..%2fetc%2fpasswd", "%00", "a%
 func TestAttackNames(t *testing.T) {
 	r := start(t, mem.New(), Options{MaxBody: 1 << 20}, nil)
 	seen := map[string]bool{}
+	values := hostile
+	if testing.Short() { // the race detector makes it slow, and there is one request at a time
+		values = hostile[:4]
+	}
 	for _, rt := range r.Routes() {
 		method := rt.Method
 		if method == "" {
 			method = "GET"
 		}
-		for _, value := range hostile {
+		for _, value := range values {
 			paths := []string{wildcard.ReplaceAllString(rt.Pattern, value)}
 			for _, one := range wildcard.FindAllString(rt.Pattern, -1) { // one is hostile, the rest is not
 				path := strings.Replace(rt.Pattern, one, value, 1)
@@ -384,6 +388,9 @@ func TestAttackImports(t *testing.T) {
 
 // A body of a megabyte does not become hundreds of them: lists have bounds of their own.
 func TestAttackLists(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: the race detector makes it slow, and there is one request at a time")
+	}
 	r := start(t, mem.New(), Options{}, nil)
 	item, shut := "{},", "{}"
 	for path, open := range map[string][2]string{
@@ -642,6 +649,9 @@ func TestAttackHeaders(t *testing.T) {
 
 // A follower that never reads holds no more than the buffers of its connection, and is cut off.
 func TestAttackFollower(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: the race detector makes 900 MB slow; tests of streams and followers run with it")
+	}
 	r := start(t, mem.New(), Options{WriteTimeout: 2 * time.Second}, nil)
 	big, err := json.Marshal(map[string]any{"type": "T", "data": strings.Repeat("x", 500_000)})
 	try(t, err)

@@ -21,6 +21,14 @@ require (
 )
 
 require (
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/pgx/v5 v5.12.0 // indirect
+	github.com/jackc/puddle/v2 v2.2.3 // indirect
+	golang.org/x/sync v0.24.0 // indirect
+)
+
+require (
 	github.com/DataDog/zstd v1.5.7 // indirect
 	github.com/RaduBerinde/axisds v0.1.0 // indirect
 	github.com/RaduBerinde/btreemap v0.0.0-20250419174037-3d62b7205d54 // indirect
@@ -50,6 +58,7 @@ require (
 	github.com/holdfastdb/holdfast/engine/badger v0.0.0-00010101000000-000000000000 // indirect
 	github.com/holdfastdb/holdfast/engine/bbolt v0.0.0-00010101000000-000000000000 // indirect
 	github.com/holdfastdb/holdfast/engine/pebble v0.0.0-00010101000000-000000000000 // indirect
+	github.com/holdfastdb/holdfast/engine/postgres v0.0.0-00010101000000-000000000000 // indirect
 	github.com/holdfastdb/holdfast/engine/sqlite v0.0.0-00010101000000-000000000000 // indirect
 	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/kr/pretty v0.3.1 // indirect
@@ -100,3 +109,5 @@ replace (
 	github.com/holdfastdb/holdfast/lab => ../lab
 	github.com/holdfastdb/holdfast/store/raftlog => ../store/raftlog
 )
+
+replace github.com/holdfastdb/holdfast/engine/postgres => ../engine/postgres

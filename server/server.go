@@ -123,7 +123,7 @@ type Server struct {
 	folders  map[string]bool // paths that are served with a slash behind them
 	http     *http.Server
 	observed *metrics.HTTP
-	given    [holdfast.Power + 1][]string // what the engine gives to writes of each level, nil if it refuses them
+	given    [holdfast.Quorum + 1][]string // what the engine gives to writes of each level, nil if it refuses them
 
 	stopping chan struct{}
 	stop     sync.Once
@@ -155,10 +155,8 @@ func prepare(d *data.Data, o Options) *Server {
 		heavy: map[string]int{}}
 
 	caps := d.Engine().Capabilities()
-	for _, level := range holdfast.Levels() {
-		if given := caps.Promise(level).Given; given != 0 {
-			s.given[level] = []string{given.String()}
-		}
+	for _, level := range caps.Levels() {
+		s.given[level] = []string{caps.Promise(level).Given.String()}
 	}
 	s.http = &http.Server{
 		Handler:           s,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"iter"
@@ -29,7 +30,7 @@ type inDatabase struct {
 
 // argumentsHelp says how bytes are written on a command line.
 const argumentsHelp = `Names of buckets and keys are shown as the command takes them: as they are, or, if they are ` +
-	`not printable, in double quotes with Go's escapes, such as '"\x00\x07"'.`
+	`not printable, or would be unclear, in double quotes with Go's escapes, such as '"\x00\x07"'.`
 
 // view runs do with a transaction that reads the database.
 func (c *inDatabase) view(do func(s *session, tx *kv.Tx) error) int {
@@ -43,13 +44,20 @@ func (c *inDatabase) view(do func(s *session, tx *kv.Tx) error) int {
 		if err != nil {
 			return err
 		}
+		if names, err := kv.Databases(engine); err != nil {
+			return err
+		} else if c.Database != "" && !slices.Contains(names, c.Database) {
+			return &holdfast.Error{Class: holdfast.ErrNotFound, Detail: fmt.Sprintf("a database called %q", c.Database),
+				Remedy: "holdfast inspect " + c.Dir + " names those that are there"}
+		}
 		return db.View(s.ctx, func(tx *kv.Tx) error { return do(s, tx) })
 	})
 }
 
 // argument writes a name or key as the commands take it.
 func argument(name []byte) string {
-	plain := len(name) > 0 && name[0] != '"' && utf8.Valid(name) &&
+	plain := len(name) > 0 && name[0] != '"' && utf8.Valid(name) && len(bytes.TrimSpace(name)) == len(name) &&
+		!bytes.Contains(name, []byte(" > ")) &&
 		!strings.ContainsFunc(string(name), func(r rune) bool { return !unicode.IsPrint(r) })
 	if plain {
 		return string(name)

@@ -33,6 +33,12 @@ func TestBuckets(t *testing.T) {
 	}))
 	try(t, db.Close())
 
+	for name, want := range map[string]string{"a": "a", "a > b": `"a > b"`, " ": `" "`, "a ": `"a "`, "a>b c": "a>b c",
+		"": `""`} {
+		if got := argument([]byte(name)); got != want {
+			t.Errorf("%q is shown as %s", name, got)
+		}
+	}
 	for _, engine := range []string{"logtree", "bbolt"} {
 		dir := filepath.Join(at, engine)
 		status, out, stderr := result(t, holdfastCommand(t, "copy", from, engine+":"+dir, "--json"))
@@ -60,7 +66,8 @@ func TestBuckets(t *testing.T) {
 			{exitError, []string{`holdfast: no such bucket: users > no`}, []string{"get", "users", "no", "k"}},
 			{exitError, []string{`holdfast: bad option: no bucket is named`}, []string{"get", "users"}},
 			{exitError, []string{`holdfast: bad option: "\"a" is not well quoted`}, []string{"get", `"a`, "k"}},
-			{exitError, []string{`holdfast: no such bucket: users`}, []string{"list", "users", "--database", "other"}},
+			{exitError, []string{`holdfast: not found: a database called "other"`}, []string{"list", "--database", "other"}},
+			{exitError, []string{`holdfast: not found: a database called "other"`}, []string{"dump", "--database", "other"}},
 		} {
 			args := append([]string{"kv", c.args[0], "--dir", dir}, c.args[1:]...)
 			status, stdout, stderr := result(t, holdfastCommand(t, args...))

@@ -12,7 +12,7 @@ import (
 
 type copyCommand struct {
 	From      string `arg:"" help:"Source, not open in any program. It is not changed."`
-	To        string `arg:"" help:"New directory, as [ENGINE:]DIR. Default engine: logtree."`
+	To        string `arg:"" help:"New directory, as [ENGINE:]DIR, or space of a server. Default engine: logtree."`
 	Only      string `help:"Only this bucket (OUTER/INNER if nested) or table; its keys get no prefix." placeholder:"NAME"`
 	JSON      bool   `name:"json" help:"Write JSON."`
 	Separator string `help:"One character between bucket or table and key. Default: a slash. Of bbolt, this makes keys, and no database." placeholder:"C"`
@@ -20,7 +20,8 @@ type copyCommand struct {
 
 // Help implements kong's interface for what follows the flags.
 func (copyCommand) Help() string {
-	return `FROM is a directory of an engine, a file of bbolt or SQLite, or a directory of Badger or Pebble. ` +
+	return `FROM is a directory of an engine, a file of bbolt or SQLite, or a directory of Badger or Pebble, or a ` +
+		`space of a server (postgres://USER@HOST/DATABASE?space=NAME). ` +
 		`It is opened read-only, or as a copy beside TO. The buckets of bbolt become those of TO's database, ` +
 		`which kv.On opens; with --only or --separator they become keys.`
 }
@@ -32,15 +33,15 @@ func (c *copyCommand) run() int {
 	}
 	if c.JSON {
 		r := toolResult{Engine: copied.Engine, How: "from " + copied.Source + "; every key was read back and is the same",
-			Into: c.To, Keys: &copied.Keys, Bytes: &copied.Bytes, Notes: copied.Notes}
+			Into: all.Shown(c.To), Keys: &copied.Keys, Bytes: &copied.Bytes, Notes: copied.Notes}
 		if copied.Buckets >= 0 {
 			r.Buckets = &copied.Buckets
 		}
 		return r.write(exitOK)
 	}
 	p := newPage(os.Stdout)
-	p.line("source\t%s, %s", c.From, copied.Source)
-	p.line("copy\t%s, %s", c.To, copied.Engine)
+	p.line("source\t%s, %s", all.Shown(c.From), copied.Source)
+	p.line("copy\t%s, %s", all.Shown(c.To), copied.Engine)
 	if copied.Buckets >= 0 {
 		p.line("buckets\t%d, in the database", copied.Buckets)
 	}

@@ -67,6 +67,7 @@ require (
 	github.com/holdfastdb/holdfast/engine/badger v0.0.0-00010101000000-000000000000 // indirect
 	github.com/holdfastdb/holdfast/engine/bbolt v0.0.0-00010101000000-000000000000 // indirect
 	github.com/holdfastdb/holdfast/engine/pebble v0.0.0-00010101000000-000000000000 // indirect
+	github.com/holdfastdb/holdfast/engine/postgres v0.0.0-00010101000000-000000000000 // indirect
 	github.com/holdfastdb/holdfast/engine/sqlite v0.0.0-00010101000000-000000000000 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
@@ -146,3 +147,5 @@ replace (
 	github.com/holdfastdb/holdfast/server => ../../server
 	github.com/holdfastdb/holdfast/store/raftlog => ../../store/raftlog
 )
+
+replace github.com/holdfastdb/holdfast/engine/postgres => ../../engine/postgres

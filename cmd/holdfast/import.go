@@ -3,15 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/all"
-	"github.com/holdfastdb/holdfast/internal/console"
+	"github.com/holdfastdb/holdfast/client"
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/eventodb/move"
 	"github.com/holdfastdb/holdfast/store/message"
@@ -42,19 +38,13 @@ func (importEventoDB) Help() string {
 func isURL(s string) bool { return strings.HasPrefix(s, "http://") || strings.HasPrefix(s, "https://") }
 
 func (c *importEventoDB) run() int {
-	p := console.Standard().Progress()
-	var last time.Time
-	r, err := untilSignal(func(ctx context.Context) (move.Result, error) {
-		return c.copy(ctx, func(phase string, messages int64) {
-			if time.Since(last) >= 100*time.Millisecond {
-				last = time.Now()
-				p.Show(func() string { return fmt.Sprintf("  %d messages %s", messages, phase) })
-			}
-		})
+	var r move.Result
+	status := importing(func(ctx context.Context, show func(string, ...any)) (err error) {
+		r, err = c.copy(ctx, func(phase string, messages int64) { show("%d messages %s", messages, phase) })
+		return err
 	})
-	p.End()
-	if err != nil {
-		return failTool(err)
+	if status != exitOK {
+		return status
 	}
 	page := newPage(os.Stdout)
 	page.line("source\t%s", c.From)
@@ -83,29 +73,15 @@ func (c *importEventoDB) copy(ctx context.Context, show move.Progress) (r move.R
 
 		return move.Copy(ctx, from, move.Server{URL: c.Into, Token: c.IntoToken}, show)
 	}
-	name, dir, o, err := parseDir(c.Into)
-	if err != nil {
-		return r, err
-	}
-	engine, err := all.Open(cmp.Or(name, all.Default), dir, o)
-	if err != nil {
-		return r, err
-	}
-	defer func() { err = errors.Join(err, engine.Close()) }()
-	d, err := data.Open(engine, data.Options{Level: o.Level})
-	if err != nil {
-		return r, err
-	}
-	defer func() { err = errors.Join(err, d.Close()) }()
-	id := cmp.Or(c.Namespace, message.Default)
-	_, err = d.Create(ctx, message.NamespaceOptions{ID: id}, "")
-	if err != nil && !errors.Is(err, message.ErrNamespaceExists) {
-		return r, err
-	}
-	n, err := d.Messages().Namespace(ctx, id)
-	if err != nil {
-		return r, err
-	}
+	to := target{Into: c.Into, Namespace: cmp.Or(c.Namespace, message.Default)}
+	err = to.openDir(ctx, func(_ *client.Client, d *data.Data) error {
+		n, err := d.Messages().Namespace(ctx, to.Namespace)
+		if err == nil {
+			r, err = move.Copy(ctx, from, move.Namespace{N: n}, show)
+		}
 
-	return move.Copy(ctx, from, move.Namespace{N: n}, show)
+		return err
+	})
+
+	return r, err
 }

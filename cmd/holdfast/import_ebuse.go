@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/client"
-	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/ebuse"
 	"github.com/holdfastdb/holdfast/store/event"
 )
@@ -47,12 +47,9 @@ func (c *importEbuse) run() int {
 		subscriptions       int
 	}
 	status := importing(func(ctx context.Context, show func(string, ...any)) error {
-		return c.open(ctx, func(to *client.Client, d *data.Data) error {
-			log, err := c.log(ctx, to, d)
-			if err != nil {
-				return err
-			}
-			if done.before, err = log.last(ctx); err != nil {
+		return c.open(ctx, func(to *client.Client) (err error) {
+			log := to.Namespace(c.Namespace).Log(ebuse.Log)
+			if done.before, err = log.Last(ctx); err != nil && !errors.Is(err, holdfast.ErrNotFound) {
 				return err
 			}
 			if done.last, err = c.position(ctx, "/position"); err != nil {
@@ -70,7 +67,7 @@ func (c *importEbuse) run() int {
 				if err != nil {
 					return err
 				}
-				if err := log.save(ctx, id, min(at, done.last)); err != nil {
+				if err := log.SaveOffset(ctx, id, min(at, done.last)); err != nil {
 					return err
 				}
 				done.subscriptions++
@@ -93,56 +90,8 @@ func (c *importEbuse) run() int {
 	return fail(p.end())
 }
 
-// eventLog is a log to import into.
-type eventLog struct {
-	last func(ctx context.Context) (uint64, error)
-	// put puts events behind the last one, whose position is after.
-	put    func(ctx context.Context, after uint64, events []event.Event) error
-	events func(ctx context.Context, from uint64, limit int) iter.Seq2[event.Event, error]
-	save   func(ctx context.Context, subscription string, position uint64) error
-}
-
-func (c *importEbuse) log(ctx context.Context, to *client.Client, d *data.Data) (*eventLog, error) {
-	if to == nil {
-		log, err := d.Log(ctx, c.Namespace, ebuse.Log)
-		if err != nil {
-			return nil, err
-		}
-		put := func(ctx context.Context, _ uint64, events []event.Event) error {
-			_, err := log.Import(ctx, events...)
-			return err
-		}
-		last := func(context.Context) (uint64, error) { return log.Last(), nil }
-
-		return &eventLog{last, put, log.Events, log.SaveOffset}, nil
-	}
-	log := to.Namespace(c.Namespace).Log(ebuse.Log)
-	put := func(ctx context.Context, after uint64, events []event.Event) error {
-		for i, e := range events {
-			if e.Position != after+uint64(i)+1 {
-				return &holdfast.Error{Op: "import", Class: holdfast.ErrUnavailable,
-					Detail: fmt.Sprintf("the source has no event at position %d, and a server gives positions without gaps",
-						after+uint64(i)+1), Remedy: "import into a directory, and serve that"}
-			}
-		}
-		_, err := log.AppendAfter(ctx, after, events...)
-
-		return err
-	}
-	last := func(ctx context.Context) (uint64, error) {
-		at, err := log.Last(ctx)
-		if errors.Is(err, holdfast.ErrNotFound) {
-			return 0, nil
-		}
-
-		return at, err
-	}
-
-	return &eventLog{last, put, log.Events, log.SaveOffset}, nil
-}
-
 // copy copies the events from behind position after to last, and returns how many.
-func (c *importEbuse) copy(ctx context.Context, log *eventLog, after, last uint64, show func(string, ...any)) (
+func (c *importEbuse) copy(ctx context.Context, log *client.Log, after, last uint64, show func(string, ...any)) (
 	added uint64, err error) {
 	if after > 0 {
 		// What is there must be from this source. The comparison finds that out in the end; this does before anything is
@@ -156,19 +105,18 @@ func (c *importEbuse) copy(ctx context.Context, log *eventLog, after, last uint6
 		}
 	}
 	const maxBytes = 4 << 20 // of a commit, about
-	var batch []event.Event
-	size := 0
+	var batch bytes.Buffer
+	lines, copied := json.NewEncoder(&batch), uint64(0)
 
 	flush := func() error {
-		if len(batch) == 0 {
+		if copied == 0 {
 			return nil
 		}
-		if err := log.put(ctx, after, batch); err != nil {
+		if _, err := log.Import(ctx, &batch); err != nil {
 			return err
 		}
-		after = batch[len(batch)-1].Position
-		added += uint64(len(batch))
-		batch, size = batch[:0], 0
+		added += copied
+		copied = 0
 
 		return nil
 	}
@@ -176,12 +124,15 @@ func (c *importEbuse) copy(ctx context.Context, log *eventLog, after, last uint6
 		if err != nil {
 			return added, errors.Join(err, flush())
 		}
-		batch = append(batch, e.Stored())
-		if size += len(e.Data) + len(e.Type); len(batch) == ebusePage || size >= maxBytes {
+		stored := e.Stored()
+		if err := lines.Encode(api.FromNewEvent(&stored)); err != nil {
+			return added, err
+		}
+		if copied++; copied == ebusePage || batch.Len() >= maxBytes {
 			if err := flush(); err != nil {
 				return added, err
 			}
-			show("copied: %d of %d events", after, last)
+			show("copied: %d of %d events", e.Position, last)
 		}
 	}
 
@@ -189,7 +140,7 @@ func (c *importEbuse) copy(ctx context.Context, log *eventLog, after, last uint6
 }
 
 // compare compares all events up to last with those of the source.
-func (c *importEbuse) compare(ctx context.Context, log *eventLog, last uint64, show func(string, ...any)) error {
+func (c *importEbuse) compare(ctx context.Context, log *client.Log, last uint64, show func(string, ...any)) error {
 	for from := uint64(1); from <= last; from += ebusePage {
 		if err := c.compareRange(ctx, log, from, min(from+ebusePage-1, last)); err != nil {
 			return err
@@ -200,14 +151,14 @@ func (c *importEbuse) compare(ctx context.Context, log *eventLog, last uint64, s
 	return nil
 }
 
-func (c *importEbuse) compareRange(ctx context.Context, log *eventLog, from, to uint64) error {
+func (c *importEbuse) compareRange(ctx context.Context, log *client.Log, from, to uint64) error {
 	next, stop := iter.Pull2(c.events(ctx, from, to))
 	defer stop()
 
 	differ := func(position uint64, detail string) error {
 		return differs(fmt.Sprintf("the event at position %d", position), detail)
 	}
-	for stored, err := range log.events(ctx, from, int(to-from+1)) {
+	for stored, err := range log.Events(ctx, from, int(to-from+1)) {
 		if err != nil {
 			return err
 		}

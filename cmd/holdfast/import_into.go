@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"strings"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/client"
@@ -26,23 +25,27 @@ type target struct {
 	IntoToken string `help:"Token for the server. Default: $$HOLDFAST_TOKEN." placeholder:"TOKEN"`
 }
 
-// open opens the target and lets f work on it: with a client, or with the data of a directory.
-func (t *target) open(ctx context.Context, f func(c *client.Client, d *data.Data) error) (err error) {
-	if strings.HasPrefix(t.Into, "http://") || strings.HasPrefix(t.Into, "https://") {
-		c, err := client.New(t.Into, client.Options{Token: cmp.Or(t.IntoToken, os.Getenv("HOLDFAST_TOKEN")),
-			Retry: patience, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			return err
-		}
-
-		return f(c, nil)
+// open opens the target and lets f work on it.
+func (t *target) open(ctx context.Context, f func(c *client.Client) error) error {
+	if !isURL(t.Into) {
+		return t.openDir(ctx, func(c *client.Client, _ *data.Data) error { return f(c) })
 	}
+	c, err := client.New(t.Into, client.Options{Token: cmp.Or(t.IntoToken, os.Getenv("HOLDFAST_TOKEN")),
+		Retry: patience, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+
+	return f(c)
+}
+
+// openDir opens a directory, makes it and the namespace if need be, and lets f work on it.
+func (t *target) openDir(ctx context.Context, f func(c *client.Client, d *data.Data) error) (err error) {
 	name, dir, o, err := parseDir(t.Into)
 	if err != nil {
 		return err
 	}
-	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	o.Logger = logger
+	o.Logger = warnings()
 
 	var engine holdfast.Engine
 	switch _, marked := datadir.ReadMark("import", dir); {
@@ -57,22 +60,15 @@ func (t *target) open(ctx context.Context, f func(c *client.Client, d *data.Data
 		return err
 	}
 	defer func() { err = errors.Join(err, in(dir, engine.Close())) }()
-	d, err := data.Open(engine, data.Options{Level: engine.Capabilities().Strongest(), Logger: logger})
-	if err != nil {
-		return in(dir, err)
-	}
-	defer func() { err = errors.Join(err, d.Close()) }()
 
-	switch _, err := d.Messages().Info(ctx, t.Namespace); {
-	case errors.Is(err, message.ErrNoNamespace):
-		if _, err := d.Create(ctx, message.NamespaceOptions{ID: t.Namespace}, ""); err != nil {
-			return in(dir, err)
+	return in(dir, inside(ctx, engine, o.Logger, func(c *client.Client, d *data.Data) error {
+		_, err := d.Create(ctx, message.NamespaceOptions{ID: t.Namespace}, "")
+		if err != nil && !errors.Is(err, message.ErrNamespaceExists) {
+			return err
 		}
-	case err != nil:
-		return in(dir, err)
-	}
 
-	return in(dir, f(nil, d))
+		return f(c, d)
+	}))
 }
 
 // importing runs an import, which shows how it goes on, and returns the exit status: 2 if what was copied is not the

@@ -16,7 +16,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/holdfastdb/holdfast/client"
-	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -53,16 +52,13 @@ func (c *importMessageDB) run() int {
 			return err
 		}
 
-		return c.open(ctx, func(to *client.Client, d *data.Data) error {
-			log, err := c.messages(ctx, to, d)
-			if err != nil {
-				return err
-			}
-			if done, err = c.copy(ctx, tx, log, source.count, show); err != nil {
+		return c.open(ctx, func(to *client.Client) error {
+			n := to.Namespace(c.Namespace)
+			if done, err = c.copy(ctx, tx, n, source.count, show); err != nil {
 				return err
 			}
 
-			return c.compare(ctx, tx, log, source.count, show)
+			return c.compare(ctx, tx, n, source.count, show)
 		})
 	})
 	if status != exitOK {
@@ -79,26 +75,6 @@ func (c *importMessageDB) run() int {
 	p.line("took\t%.2f s", time.Since(start).Seconds())
 
 	return fail(p.end())
-}
-
-// messageLog is a namespace to import into.
-type messageLog struct {
-	put  func(ctx context.Context, r io.Reader) (message.ImportResult, error)
-	read func(ctx context.Context, q message.Query) iter.Seq2[message.Message, error]
-}
-
-func (c *importMessageDB) messages(ctx context.Context, to *client.Client, d *data.Data) (*messageLog, error) {
-	if to != nil {
-		ns := to.Namespace(c.Namespace)
-		return &messageLog{ns.Import, ns.Read}, nil
-	}
-	ns, err := d.Messages().Namespace(ctx, c.Namespace)
-	if err != nil {
-		return nil, err
-	}
-	put := func(ctx context.Context, r io.Reader) (message.ImportResult, error) { return ns.Import(ctx, r, nil) }
-
-	return &messageLog{put, ns.Read}, nil
 }
 
 // fail is an error of the database. Those of pgx name no password.
@@ -178,7 +154,7 @@ func compact(text string) json.RawMessage {
 }
 
 // copy imports all messages.
-func (c *importMessageDB) copy(ctx context.Context, tx pgx.Tx, to *messageLog, count int64,
+func (c *importMessageDB) copy(ctx context.Context, tx pgx.Tx, to *client.Namespace, count int64,
 	show func(string, ...any)) (done message.ImportResult, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -208,15 +184,12 @@ func (c *importMessageDB) copy(ctx context.Context, tx pgx.Tx, to *messageLog, c
 			return w.Flush()
 		}())
 	}()
-	if done, err = to.put(ctx, in); err != nil {
+	if done, err = to.Import(ctx, in); err != nil {
 		cancel() // it need not be read to its end
+		err = fmt.Errorf("%w; lines are the messages of %s by global position", err, c.Table)
 	}
 	_ = in.CloseWithError(errStopped) // never fails
 	<-read
-	var refused *message.ImportError
-	if errors.As(err, &refused) {
-		err = fmt.Errorf("%w; it is the message at line %d of %s by global position", err, refused.Line, c.Table)
-	}
 
 	return done, err
 }
@@ -225,9 +198,9 @@ func (c *importMessageDB) copy(ctx context.Context, tx pgx.Tx, to *messageLog, c
 var errStopped = errors.New("the import has ended")
 
 // compare compares all messages with those that are there now.
-func (c *importMessageDB) compare(ctx context.Context, tx pgx.Tx, to *messageLog, count int64,
+func (c *importMessageDB) compare(ctx context.Context, tx pgx.Tx, to *client.Namespace, count int64,
 	show func(string, ...any)) error {
-	next, stop := iter.Pull2(to.read(ctx, message.Query{}))
+	next, stop := iter.Pull2(to.Read(ctx, message.Query{}))
 	defer stop()
 
 	n := int64(0)

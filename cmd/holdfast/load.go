@@ -14,7 +14,7 @@ type loadCommand struct {
 	Serve     []string       `help:"Start holdfast serve with these flags, on a fresh directory. Repeat the flag for more servers." sep:"none" placeholder:"'FLAGS'"`
 	Null      bool           `help:"Also load a server that does nothing, for comparison."`
 	Token     string         `help:"Token of the default namespace at --url." env:"HOLDFAST_TOKEN" placeholder:"TOKEN"`
-	Level     string         `help:"What writes must survive: memory, process, power. Default: the server's level." placeholder:"LEVEL"`
+	Level     string         `help:"What writes must survive: memory, process, power, quorum. Default: the server's level." placeholder:"LEVEL"`
 	Workers   *int           `help:"Number of concurrent clients." placeholder:"N"`
 	Rate      *float64       `help:"Operations per second, in total, even if the server cannot keep up: an open loop." placeholder:"N"`
 	Followers *int           `help:"Number of followers, for follow and soak." placeholder:"N"`

@@ -118,7 +118,7 @@ type benchCommand struct {
 	Preset     string         `arg:"" optional:"" help:"Preset: quick (default), event, kv, mixed, ycsb, raft, message, task, smoke, and larger ones; see --list."`
 	Engines    []string       `help:"Engines, names or patterns." placeholder:"A,B"`
 	Workloads  []string       `help:"Workloads, names or patterns." placeholder:"'EVENT/*'"`
-	Levels     []string       `help:"What writes must survive: memory, process, power." placeholder:"LEVEL"`
+	Levels     []string       `help:"What writes must survive: memory, process, power, quorum." placeholder:"LEVEL"`
 	Clients    []int          `help:"Numbers of concurrent clients." placeholder:"1,64"`
 	Rounds     *int           `help:"Number of times that each measurement is repeated." placeholder:"N"`
 	For        *time.Duration `help:"Length of each measurement." placeholder:"2s"`

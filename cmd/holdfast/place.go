@@ -131,6 +131,16 @@ func (p *place) openDir(s *session, reads bool, do func(s *session) error) (err 
 		return err
 	}
 	defer func() { err = errors.Join(err, closeEngine()) }()
+
+	return inside(s.ctx, engine, logger, func(c *client.Client, _ *data.Data) error {
+		s.client = c
+		return do(s)
+	})
+}
+
+// inside serves an engine to this process alone, until do returns: to a client that may do everything.
+func inside(ctx context.Context, engine holdfast.Engine, logger *slog.Logger,
+	do func(c *client.Client, d *data.Data) error) (err error) {
 	level := engine.Capabilities().Strongest()
 	d, err := data.Open(engine, data.Options{Level: level, Logger: logger})
 	if err != nil {
@@ -146,17 +156,17 @@ func (p *place) openDir(s *session, reads bool, do func(s *session) error) (err 
 	mux := http.NewServeMux()
 	for _, rt := range served.Routes() { // without what asks for a token
 		mux.HandleFunc(strings.TrimSpace(rt.Method+" "+rt.Pattern), func(w http.ResponseWriter, r *http.Request) {
-			known := &route.Request{Principal: admin, Level: level, Stopping: s.ctx.Done()}
+			known := &route.Request{Principal: admin, Level: level, Stopping: ctx.Done()}
 			rt.Handler(w, r.WithContext(route.With(r.Context(), known)))
 		})
 	}
-	s.client, err = client.New("http://localhost", client.Options{Retry: -1, Logger: logger,
+	c, err := client.New("http://localhost", client.Options{Retry: -1, Logger: logger,
 		HTTP: &http.Client{Transport: inprocess.Transport(mux)}})
 	if err != nil {
 		return err
 	}
 
-	return do(s)
+	return do(c, d)
 }
 
 // warnings is a logger for what a person has to know.
@@ -336,7 +346,7 @@ func reader(name string) (io.ReadCloser, error) {
 
 // levelFlag is for commands that write.
 type levelFlag struct {
-	Level string `help:"What the write must survive: memory, process or power." enum:",memory,process,power" default:""`
+	Level string `help:"What the write must survive: memory, process, power or quorum." enum:",memory,process,power,quorum" default:""`
 }
 
 // ctx is the context of the session for a write.

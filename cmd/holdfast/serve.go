@@ -38,7 +38,7 @@ type serveCommand struct {
 	Engine string     `help:"Engine and directory, instead of --data, as in pebble:DIR?sync-every=500ms." env:"HOLDFAST_ENGINE" placeholder:"URL"`
 	Listen string     `help:"Address to listen on." env:"HOLDFAST_LISTEN" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
 	Token  string     `help:"Token for the default namespace if it has none yet. Default: a new one, which is printed." env:"HOLDFAST_TOKEN" placeholder:"TOKEN"`
-	Level  string     `help:"What every write survives at least: memory, process, power. Default: the strongest that the engine gives." env:"HOLDFAST_LEVEL" placeholder:"LEVEL"`
+	Level  string     `help:"What every write survives at least: memory, process, power, quorum. Default: the strongest that the engine gives." env:"HOLDFAST_LEVEL" placeholder:"LEVEL"`
 	Config configFile `help:"Settings in YAML, named like the flags. Flags override the environment, and the environment the file." env:"HOLDFAST_CONFIG" placeholder:"FILE"`
 
 	TLSCert  string `name:"tls-cert" help:"Certificate chain in PEM; reloaded when it changes, and on SIGHUP." env:"HOLDFAST_TLS_CERT" placeholder:"FILE"`
@@ -121,7 +121,7 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 	var level holdfast.Level
 	if c.Level != "" {
 		if level, err = holdfast.ParseLevel(c.Level); err != nil {
-			return c.bad("level", fmt.Sprintf("%q is no level", c.Level), "use memory, process or power")
+			return c.bad("level", fmt.Sprintf("%q is no level", c.Level), "use memory, process, power or quorum")
 		}
 	}
 	if err := c.checkToken(); err != nil {
@@ -298,7 +298,10 @@ func (c *serveCommand) dir() string {
 	if c.Engine == "" {
 		return cmp.Or(c.Data, defaultData)
 	}
-	_, dir, _, _ := all.ParseURL(c.Engine) // its error is that of open
+	name, dir, _, _ := all.ParseURL(c.Engine) // its error is that of open
+	if all.OnServer(name) {
+		return ""
+	}
 
 	return dir
 }
@@ -421,7 +424,7 @@ func (c *serveCommand) welcome(out io.Writer, e holdfast.Engine, level holdfast.
 	if c.TLSCert != "" {
 		scheme = "https"
 	}
-	where := cmp.Or(c.Engine, c.Data, defaultData)
+	where := cmp.Or(all.Shown(c.Engine), c.Data, defaultData)
 	if c.Engine == "" {
 		where = e.Capabilities().Engine + " in " + where
 	}

@@ -11,7 +11,7 @@ import (
 
 type soakCommand struct {
 	Engine  string        `help:"Engine." default:"logtree" placeholder:"NAME"`
-	Level   string        `help:"What commits must survive: process, power." default:"process" placeholder:"LEVEL"`
+	Level   string        `help:"What commits must survive: process, power, quorum." default:"process" placeholder:"LEVEL"`
 	RAM     int64         `name:"ram" help:"MiB of memory for the process, including the page cache of its files. Needs root. 0: no limit." default:"512" placeholder:"MIB"`
 	Size    int64         `help:"MiB of keys and values. Default: four times --ram." placeholder:"MIB"`
 	Writers int           `help:"Number of goroutines that write." default:"4" placeholder:"N"`

@@ -354,9 +354,9 @@ func (c *verifyCommand) run() int {
 		r := toolResult{Engine: v.Engine, How: v.Checked, Checksums: &v.Checksums, Damage: texts(v.Damage)}
 		if l := v.Logtree; l != nil {
 			r.Notes = l.Notes
-			r.Counts = map[string]any{"runs": l.Tables, "entries": l.Entries, "values": l.Values, "value_bytes": l.ValueBytes,
-				"segments": l.Segments, "frames": l.Frames, "batches": l.Batches, "frame_bytes": l.FrameBytes,
-				"torn_bytes": l.TornBytes}
+			r.Counts = map[string]any{"tables": l.Tables, "entries": l.Entries, "values": l.Values,
+				"value_bytes": l.ValueBytes, "segments": l.Segments, "frames": l.Frames, "batches": l.Batches,
+				"frame_bytes": l.FrameBytes, "torn_bytes": l.TornBytes}
 		} else {
 			r.Keys, r.Bytes = &v.Keys, &v.Bytes
 		}

@@ -4,6 +4,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/holdfastdb/holdfast/engine/all"
@@ -40,6 +41,7 @@ var libraries = []string{
 	"github.com/cockroachdb/pebble/v2",
 	"github.com/dgraph-io/badger/v4",
 	"go.etcd.io/bbolt",
+	"github.com/jackc/pgx/v5",
 	"github.com/mattn/go-sqlite3",
 	"modernc.org/sqlite",
 	"github.com/hashicorp/raft",
@@ -55,7 +57,7 @@ func readVersion() versionInfo {
 		v.Commit += " modified"
 	}
 
-	for _, e := range all.Engines() {
+	for _, e := range slices.Concat(all.Engines(), all.Servers()) {
 		if e.Describe().Strongest() != 0 {
 			v.Engines = append(v.Engines, e.Name)
 		}

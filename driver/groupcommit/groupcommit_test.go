@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -25,7 +26,9 @@ func numbered(n uint64) *holdfast.Batch {
 
 // Batches of many writers are committed in the order in which they were applied, none
 // twice, none missing, in far fewer transactions than there are batches.
-func TestOrderAndMerging(t *testing.T) {
+func TestOrderAndMerging(t *testing.T) { synctest.Test(t, testOrderAndMerging) }
+
+func testOrderAndMerging(t *testing.T) {
 	var got []uint64
 	c := groupcommit.New("test", 1<<20, func(b *holdfast.Batch, _ holdfast.Level) error {
 		time.Sleep(200 * time.Microsecond) // as long as a sync takes

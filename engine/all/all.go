@@ -1,6 +1,7 @@
 // Package all has the engine table, and opens engines by name or by address.
 //
 //	engine, err := all.OpenURL("logtree:/var/lib/orders?memory=64MiB") // or pebble:, badger:, bbolt:, sqlite:, ...
+//	engine, err := all.OpenURL("postgres://app@10.0.0.5/app?space=orders")
 //	keys, err := all.Backup(ctx, engine, "/var/backups/orders")
 //
 // It imports every engine. A program that uses one engine imports that engine's package instead.
@@ -10,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +24,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/engine/pebble"
+	"github.com/holdfastdb/holdfast/engine/postgres"
 	"github.com/holdfastdb/holdfast/engine/sqlite"
 )
 
@@ -66,6 +69,35 @@ var table = []Entry{
 	{mem.Name, mem.Open, mem.Describe, "", tools{}},
 }
 
+// servers lists the engines in front of servers. Where others have a directory, they have an address.
+var servers = []Entry{
+	{postgres.Name, postgres.Open, postgres.Describe, "", tools{}},
+}
+
+// OnServer reports whether the engine of that name is one in front of a server.
+func OnServer(name string) bool {
+	return slices.ContainsFunc(servers, func(e Entry) bool { return e.Name == name })
+}
+
+// serverOf returns the name of the engine if address is that of a server.
+func serverOf(address string) (name string, ok bool) {
+	name, rest, _ := strings.Cut(address, ":")
+	if name == "postgresql" { // PostgreSQL itself knows both
+		name = postgres.Name
+	}
+
+	return name, OnServer(name) && strings.HasPrefix(rest, "//")
+}
+
+// Shown is an address, or a directory, as it may be shown and logged: without the password that is in it.
+func Shown(address string) string {
+	if _, ok := serverOf(address); ok {
+		return postgres.WithoutPassword(address)
+	}
+
+	return address
+}
+
 // makerOf returns the engine that opens directories with that mark: if there are several, the first one that is in
 // this build. It is empty if there is none.
 func makerOf(mark string) (maker Entry) {
@@ -78,11 +110,15 @@ func makerOf(mark string) (maker Entry) {
 	return maker
 }
 
-// Engines returns the table. An engine that is not in this build is listed too: it refuses every level and says why,
+// Engines returns the table: the engines that keep what they store in directories, or in memory. An engine that is not
+// in this build is listed too: it refuses every level and says why,
 // and its Open fails with ErrUnavailable.
 func Engines() []Entry { return append([]Entry(nil), table...) }
 
-// Names returns the engines' names, in the order of the table.
+// Servers lists the engines in front of servers, which have an address where those of Engines have a directory.
+func Servers() []Entry { return slices.Clone(servers) }
+
+// Names returns the names of Engines, in the order of the table.
 func Names() []string {
 	var names []string
 	for _, e := range table {
@@ -92,17 +128,22 @@ func Names() []string {
 	return names
 }
 
-// Lookup returns the engine of that name; the error is ErrBadOption and lists the names.
+// Lookup returns the engine of that name, also one in front of a server, whose Open takes an address; the error is
+// ErrBadOption and lists the names.
 func Lookup(name string) (Entry, error) {
-	for _, e := range table {
+	names := Names()
+	for _, e := range slices.Concat(table, servers) {
 		if e.Name == name {
 			return e, nil
 		}
 	}
+	for _, e := range servers {
+		names = append(names, e.Name)
+	}
 
 	return Entry{}, &holdfast.Error{Op: "open", Class: holdfast.ErrBadOption,
 		Detail: fmt.Sprintf("there is no engine %q", name),
-		Remedy: "the engines are " + strings.Join(Names(), ", ")}
+		Remedy: "the engines are " + strings.Join(names, ", ")}
 }
 
 // Open opens the engine of that name in dir.
@@ -117,8 +158,13 @@ func Open(name, dir string, o holdfast.Options) (holdfast.Engine, error) {
 
 // OpenDir opens a directory that an engine made, with that engine, which must be name unless that is empty. An
 // Options.Level of 0 is the one to which the directory is bound. Options.ReadOnly is ignored by engines that do not
-// have it. ErrUnavailable: the engine is not in this build.
+// have it. ErrUnavailable: the engine is not in this build. Of an engine in front of a server, dir is an address, and
+// this is Open.
 func OpenDir(name, dir string, o holdfast.Options) (holdfast.Engine, error) {
+	if OnServer(name) {
+		o.ReadOnly = false
+		return Open(name, dir, o)
+	}
 	mark, err := datadir.ReadMark("open", dir)
 	if err != nil {
 		return nil, err
@@ -169,22 +215,31 @@ func OpenURL(address string) (holdfast.Engine, error) {
 // [holdfast.MinMemoryBytes], or below what the engine can keep to. DIR is used literally, except that %3F means a
 // question mark and %25 a percent sign. It does not begin with two slashes: an address has no host, and ENGINE://data
 // would be /data.
+//
+// The address of a server begins as in postgres://USER@HOST/DATABASE?space=NAME, and has the same options besides its
+// own. dir is what is left of it.
 func ParseURL(address string) (name, dir string, o holdfast.Options, err error) {
 	bad := func(detail, remedy string) (string, string, holdfast.Options, error) {
-		return "", "", holdfast.Options{}, &holdfast.Error{Op: "parse address", Path: address, Class: holdfast.ErrBadOption,
-			Detail: detail, Remedy: remedy}
+		return "", "", holdfast.Options{}, &holdfast.Error{Op: "parse address", Path: Shown(address),
+			Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy}
 	}
+	server, onServer := serverOf(address)
 	name, rest, ok := strings.Cut(address, ":")
 	if !ok {
 		return bad("it has no colon", `write it as "pebble:DIR?level=process"`)
 	}
-	if name == "" {
+	switch {
+	case onServer:
+		name, rest = server, address
+	case name == "":
 		name = Default
+	case OnServer(name):
+		return bad("it has no two slashes", "write it as "+name+"://USER@HOST/DATABASE?space=NAME")
 	}
 	if _, err := Lookup(name); err != nil {
 		return "", "", o, err
 	}
-	if plain := strings.TrimLeft(rest, "/"); strings.HasPrefix(rest, "//") {
+	if plain := strings.TrimLeft(rest, "/"); strings.HasPrefix(rest, "//") && !onServer {
 		forms := fmt.Sprintf("%q", name+":/"+plain)
 		if !strings.HasPrefix(rest, "///") {
 			forms = fmt.Sprintf("%q for a directory below the current one, %s for one below the root", name+":"+plain, forms)
@@ -193,7 +248,9 @@ func ParseURL(address string) (name, dir string, o holdfast.Options, err error) 
 		return bad("there are two slashes behind the engine", "write "+forms)
 	}
 	rest, query, _ := strings.Cut(rest, "?")
-	if dir, err = url.PathUnescape(rest); err != nil {
+	if onServer {
+		dir, query = ownParameters(rest, query)
+	} else if dir, err = url.PathUnescape(rest); err != nil {
 		return bad(err.Error(), "write %25 for a percent sign")
 	}
 	values, err := url.ParseQuery(query)
@@ -234,6 +291,24 @@ func ParseURL(address string) (name, dir string, o holdfast.Options, err error) 
 	}
 
 	return name, dir, o, nil
+}
+
+// ownParameters takes the options of an engine out of the query of a server's address, which keeps the others.
+func ownParameters(rest, query string) (address, options string) {
+	var kept, taken []string
+	for part := range strings.SplitSeq(query, "&") {
+		name, _, _ := strings.Cut(part, "=")
+		if slices.Contains([]string{"level", "sync-every", "memory", "read-only"}, name) {
+			taken = append(taken, part)
+		} else if part != "" {
+			kept = append(kept, part)
+		}
+	}
+	if len(kept) > 0 {
+		rest += "?" + strings.Join(kept, "&")
+	}
+
+	return rest, strings.Join(taken, "&")
 }
 
 // ParseSize reads a number of bytes, or one with a suffix KiB, MiB or GiB. It is above 0 and below 2^62. Any error

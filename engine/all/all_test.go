@@ -3,9 +3,11 @@ package all_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -108,6 +110,40 @@ func TestDescriptions(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Every engine here is on one machine: it refuses Quorum, says why, and is not opened for it.
+func TestQuorumIsRefused(t *testing.T) {
+	for _, e := range all.Engines() {
+		refused := func(what string, err error) {
+			if !errors.Is(err, holdfast.ErrLevel) || !strings.Contains(fmt.Sprint(err), "quorum: it is on one machine") {
+				t.Errorf("%s: %s at quorum: %v", e.Name, what, err)
+			}
+		}
+		refused("a commit", e.Describe().CheckLevel(holdfast.Quorum))
+		if e.Describe().Strongest() == 0 {
+			t.Logf("%s is not in this build", e.Name)
+			continue
+		}
+		dir := ""
+		if e.Describe().Strongest() > holdfast.Memory {
+			dir = filepath.Join(t.TempDir(), "db")
+		}
+		_, err := e.Open(dir, holdfast.Options{Level: holdfast.Quorum})
+		refused("Open", err)
+		if _, err := os.Stat(dir); dir != "" && !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: the refused Open has made a directory: %v", e.Name, err)
+		}
+
+		eng, err := e.Open(dir, holdfast.Options{})
+		try(t, err)
+		_, err = eng.Apply(new(holdfast.Batch), holdfast.Quorum)
+		refused("Apply", err)
+		if given := eng.Capabilities().Levels(); slices.Contains(given, holdfast.Quorum) {
+			t.Errorf("%s lists %v", e.Name, given)
+		}
+		try(t, eng.Close())
 	}
 }
 

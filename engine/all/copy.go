@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/engine/all/internal/bare"
 	"github.com/holdfastdb/holdfast/engine/internal/enginecopy"
+	"github.com/holdfastdb/holdfast/engine/postgres"
 )
 
 // CopyOptions are the options of [Copy].
@@ -39,7 +41,8 @@ type CopyResult struct {
 
 // Copy makes a new directory, into, with all keys and values of from, and compares each before the directory gets its
 // name. After an error nothing is left. from is not changed: a store that cannot be opened read-only is copied
-// next to the new one first. from is a directory that an engine made, not open elsewhere for writing, or a store of one
+// next to the new one first. Both may be spaces of a server: from is its address then, and into the dir of [ParseURL].
+// from is a directory that an engine made, not open elsewhere for writing, or a store of one
 // of these libraries, not in use:
 //
 //	Badger, Pebble   a directory; keys are as they are
@@ -66,44 +69,67 @@ func Copy(ctx context.Context, from, into string, o CopyOptions) (*CopyResult, e
 		return nil, &holdfast.Error{Op: "copy", Engine: o.Engine, Path: into, Class: holdfast.ErrBadOption,
 			Detail: "the copy must be written to a directory", Remedy: "name another engine, and no read-only"}
 	}
-	if err := datadir.CheckOverlap("copy", into, from); err != nil {
-		return nil, err
+	_, fromServer := serverOf(from)
+	if !fromServer && !OnServer(o.Engine) {
+		if err := datadir.CheckOverlap("copy", into, from); err != nil {
+			return nil, err
+		}
 	}
-	if _, err := os.Stat(from); err != nil {
+	if _, err := os.Stat(from); err != nil && !fromServer {
 		return nil, &holdfast.Error{Op: "copy", Path: from, Cause: err}
 	}
 	c := &CopyResult{Engine: o.Engine, Buckets: -1}
 	open := func(dir string) (holdfast.Engine, error) { return entry.Open(dir, o.Open) }
-	err = enginecopy.Make(
-		ctx,
-		"copy",
-		into,
-		open,
-		func(to holdfast.Engine, scratch string) (loss datadir.Loss, err error) {
-			defer func() { err = errors.Join(aboutSource(err, scratch, from), os.RemoveAll(scratch)) }()
-			s, err := c.open(ctx, from, scratch, o)
-			if err != nil {
-				return loss, err
-			}
-			if s.buckets != nil {
-				err = c.fillBuckets(ctx, to, s.buckets)
-			} else {
-				err = c.fill(ctx, to, s)
-			}
-			err = opFor("copy", err)
-			if closed := s.close(); err == nil {
-				err = closed
-			}
-			c.Notes = s.notes()
+	fill := func(to holdfast.Engine, scratch string) (loss datadir.Loss, err error) {
+		defer func() { err = errors.Join(aboutSource(err, scratch, from), os.RemoveAll(scratch)) }()
+		s, err := c.open(ctx, from, scratch, o)
+		if err != nil {
+			return loss, err
+		}
+		if s.buckets != nil {
+			err = c.fillBuckets(ctx, to, s.buckets)
+		} else {
+			err = c.fill(ctx, to, s)
+		}
+		err = opFor("copy", err)
+		if closed := s.close(); err == nil {
+			err = closed
+		}
+		c.Notes = s.notes()
 
-			return s.loss, err
-		},
-	)
+		return s.loss, err
+	}
+	if OnServer(o.Engine) {
+		err = fillServer(into, o.Open, fill)
+	} else {
+		err = enginecopy.Make(ctx, "copy", into, open, fill)
+	}
 	if err != nil {
 		return nil, err
 	}
 
 	return c, nil
+}
+
+// fillServer is enginecopy.Make of a space of a server.
+func fillServer(into string, o holdfast.Options,
+	fill func(to holdfast.Engine, scratch string) (datadir.Loss, error)) error {
+	scratch, err := os.MkdirTemp("", "holdfast-copy-")
+	if err != nil {
+		return &holdfast.Error{Op: "copy", Cause: err}
+	}
+	defer os.RemoveAll(scratch)
+
+	return postgres.Fill(into, o, func(to holdfast.Engine) error {
+		loss, err := fill(to, filepath.Join(scratch, "source"))
+		if err == nil && loss.Lost != "" {
+			err = &holdfast.Error{Op: "copy", Engine: postgres.Name, Class: holdfast.ErrCorrupt,
+				Detail: "a repair of the source lost " + loss.Lost + ", which a space of a server cannot remember",
+				Remedy: "accept the loss first, with holdfast accept"}
+		}
+
+		return err
+	})
 }
 
 // source is an open source of a copy.
@@ -122,6 +148,9 @@ func (c *CopyResult) open(ctx context.Context, from, scratch string, o CopyOptio
 	var mark datadir.Mark
 	var maker Entry
 	var err error
+	if name, ok := serverOf(from); ok {
+		return c.openServer(name, from, o)
+	}
 	// A file is not opened to look at it: closing it would give up this process's locks on it.
 	file := isFile(from)
 	if !file {
@@ -160,11 +189,31 @@ func (c *CopyResult) open(ctx context.Context, from, scratch string, o CopyOptio
 	if err != nil {
 		return nil, opFor("copy", err)
 	}
+
+	return c.read(mark.Engine, e)
+}
+
+// openServer opens a space of a server, which must not be open elsewhere.
+func (c *CopyResult) openServer(name, from string, o CopyOptions) (*source, error) {
+	if o.Only != "" || o.Separator != 0 {
+		return nil, &holdfast.Error{Op: "copy", Engine: name, Path: Shown(from), Class: holdfast.ErrBadOption,
+			Detail: "a server has neither buckets nor tables", Remedy: "leave --only and --separator out"}
+	}
+	e, err := OpenURL(from)
+	if err != nil {
+		return nil, opFor("copy", err)
+	}
+
+	return c.read(name, e)
+}
+
+// read is the source that an engine is. Closing it closes the engine.
+func (c *CopyResult) read(name string, e holdfast.Engine) (*source, error) {
 	snapshot, err := e.Snapshot()
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
-	c.Source = mark.Engine
+	c.Source = name
 	walk := func(each func(key, value []byte) error) error {
 		it := snapshot.Scan(holdfast.Range{})
 		defer it.Close()

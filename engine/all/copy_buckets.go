@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver/datadir"
@@ -125,15 +126,16 @@ func (p put) describe() string {
 	return fmt.Sprintf("key %.40q in bucket %s", p.key, pathText(p.bucket.Path))
 }
 
-// pathText writes the names of the buckets that lead to one.
-func pathText(path []string) (text string) {
-	for i, name := range path {
-		if i > 0 {
-			text += " > "
-		}
-		text += fmt.Sprintf("%.40q", name)
+// pathText writes the names of the buckets that lead to one, of many the outermost and the innermost.
+func pathText(path []string) string {
+	var names []string
+	for _, name := range path {
+		names = append(names, fmt.Sprintf("%.40q", name))
 	}
-	return text
+	if more := len(names) - 8; more > 1 {
+		names = slices.Replace(names, 4, 4+more, fmt.Sprintf("(%d more)", more))
+	}
+	return strings.Join(names, " > ")
 }
 
 // compareBuckets reads back everything that a source has, and counts what is there.

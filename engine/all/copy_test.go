@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,8 +37,19 @@ func try(t testing.TB, err error) {
 	}
 }
 
-// onDisk runs f on every engine of this build that keeps files.
+// onDisk runs f on every engine of this build that keeps files, some at once: they wait for the disk. It returns when
+// all have ended.
 func onDisk(t *testing.T, f func(t *testing.T, e all.Entry)) {
+	t.Run("on", func(t *testing.T) {
+		onDiskInTurn(t, func(t *testing.T, e all.Entry) {
+			t.Parallel()
+			f(t, e)
+		})
+	})
+}
+
+// onDiskInTurn is onDisk for tests that share something.
+func onDiskInTurn(t *testing.T, f func(t *testing.T, e all.Entry)) {
 	for _, e := range all.Engines() {
 		if e.Describe().Strongest() >= holdfast.Process {
 			t.Run(e.Name, func(t *testing.T) { f(t, e) })
@@ -110,7 +122,7 @@ func refused(t *testing.T, from string, o all.CopyOptions, class error, say ...s
 }
 
 // copiedTo counts the engines that were copied to.
-var copiedTo int
+var copiedTo atomic.Int64
 
 // copied copies to every engine, by day to two of them, which are others each time, and compares what is there with
 // want.
@@ -119,8 +131,7 @@ func copied(t *testing.T, from string, o all.CopyOptions, want map[string]string
 	before := files(t, from)
 	list := slices.DeleteFunc(all.Engines(), func(e all.Entry) bool { return e.Describe().Strongest() < holdfast.Process })
 	for range night.Or(len(list), 2) {
-		e := list[copiedTo%len(list)]
-		copiedTo++
+		e := list[copiedTo.Add(1)%int64(len(list))]
 		into := filepath.Join(t.TempDir(), "into")
 		o.Engine = e.Name
 		c, err := all.Copy(t.Context(), from, into, o)
@@ -288,7 +299,7 @@ func TestCopyBoltBuckets(t *testing.T) {
 			ab.Put([]byte("k"), bytes.Repeat([]byte("v"), 2<<20)), inner.Put([]byte("k"), []byte("v")))
 	})
 	before := files(t, path)
-	onDisk(t, func(t *testing.T, e all.Entry) {
+	onDiskInTurn(t, func(t *testing.T, e all.Entry) {
 		if !e.Describe().AtomicBatches {
 			refused(t, path, all.CopyOptions{Engine: e.Name}, holdfast.ErrBadOption, "no atomic batches", "--separator")
 			return
@@ -332,7 +343,8 @@ func TestCopyBoltBucketsRefused(t *testing.T) {
 		{[]string{"b"}, strings.Repeat("k", 16_384-6), holdfast.ErrBadKey,
 			[]string{`key "kkkk`, `in bucket "b"`, "16378 bytes"}},
 		{[]string{"b", name + "n"}, "k", holdfast.ErrBadOption, []string{`bucket "b" > "nnnn`, "1025 bytes"}},
-		{slices.Repeat([]string{name}, 16), "k", holdfast.ErrBadKey, []string{`bucket "nnnn`, "too long together"}},
+		{slices.Repeat([]string{name}, 16), "k", holdfast.ErrBadKey,
+			[]string{`bucket "nnnn`, "(8 more)", "too long together"}},
 	} {
 		refused(t, boltFile(t, func(tx *bolt.Tx) (err error) {
 			at := tx.Cursor().Bucket()

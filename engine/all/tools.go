@@ -56,6 +56,7 @@ func Inspect(dir string) (*InspectResult, error) {
 		return in, nil
 	}
 	c := e.Describe()
+	c.Quorum = c.Promise(holdfast.Quorum) // who reads JSON has the fields alone
 	in.Capabilities = &c
 	if e.tools.inspect == nil {
 		in.Notes = append(in.Notes, "only an open engine can tell what is in the files of "+mark.Engine)
@@ -407,16 +408,20 @@ func middle(lo, hi []byte) []byte {
 }
 
 // Backup copies the current state of e to the new directory into, while writers to e continue. The copy is of the
-// same engine, holds one consistent state, and survives power loss when Backup returns. After an error, including the
-// end of ctx, into does not exist. It returns how many keys were copied. ErrBadOption: e keeps nothing in a
-// directory, or into is not empty or lies in a directory that an engine made.
+// same engine, or of the default one if that is in front of a server; it holds one consistent state, and survives power
+// loss when Backup returns. After an error, including the end of ctx, into does not exist. It returns how many keys
+// were copied. ErrBadOption: e keeps nothing in a directory, or into is not empty or lies in a directory that an engine
+// made.
 func Backup(ctx context.Context, e holdfast.Engine, into string) (keys int64, err error) {
 	c := e.Capabilities()
 	entry, err := Lookup(c.Engine)
 	if err != nil {
 		return 0, err
 	}
-	if entry.mark == "" {
+	if OnServer(c.Engine) {
+		entry, err = Lookup(Default)
+	}
+	if entry.mark == "" || err != nil {
 		return 0, &holdfast.Error{Op: "backup", Engine: c.Engine, Class: holdfast.ErrBadOption,
 			Detail: "it keeps nothing in a directory"}
 	}

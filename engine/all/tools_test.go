@@ -88,7 +88,7 @@ func TestTools(t *testing.T) {
 				before := files(t, dir)
 				in, err := all.Inspect(dir)
 				if err != nil || in.Files == 0 || in.Bytes == 0 || in.Open || in.Capabilities == nil ||
-					(in.Logtree == nil) != (len(in.Notes) > 0) {
+					in.Capabilities.Quorum.Why == "" || (in.Logtree == nil) != (len(in.Notes) > 0) {
 					t.Errorf("Inspect: %v, %+v", err, in)
 				}
 				r, err := all.Repair(t.Context(), dir, filepath.Join(at, "repaired"))

@@ -113,6 +113,9 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
 	}
+	if err := driver.CheckLevel(Describe(), dir, o.Level); err != nil {
+		return nil, err
+	}
 	if o.ReadOnly {
 		return nil, driver.NoReadOnly(Name, dir)
 	}

@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 )
 
 func try(t testing.TB, err error) {
@@ -301,11 +301,15 @@ func TestCloseWithoutRoom(t *testing.T) {
 		t.Errorf("Open: %v", err)
 	}
 	free.Store(1 << 40)
-	again, err := Open(dir, holdfast.Options{})
-	for ; errors.Is(err, holdfast.ErrLocked); again, err = Open(dir, holdfast.Options{}) {
-		time.Sleep(10 * time.Millisecond)
+	var again holdfast.Engine
+	testkit.Until(t, "the end of its lock", func() (open bool) {
+		var err error
+		again, err = Open(dir, holdfast.Options{})
+		return !errors.Is(err, holdfast.ErrLocked)
+	})
+	if again == nil {
+		t.Fatal("it is not locked, and cannot be opened")
 	}
-	try(t, err)
 	if got := count(t, again); got != 1 {
 		t.Errorf("%d keys, want 1", got)
 	}

@@ -116,6 +116,9 @@ func OpenWith(dir string, o holdfast.Options, tune ...func(*bbolt.Options)) (_ h
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
 	}
+	if err := driver.CheckLevel(Describe(), dir, o.Level); err != nil {
+		return nil, err
+	}
 	level := max(o.Level, holdfast.Process)
 	h, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Level: level, Keeps: fileName,
 		ReadOnly: o.ReadOnly})

@@ -75,87 +75,64 @@ func (e *engine) Read(v *view, dst, key []byte) (out []byte, err error) {
 // Walk implements [driver.Core].
 func (e *engine) Walk(h driver.Hold[*view], r holdfast.Range) (holdfast.Iterator, error) {
 	lo, hi := bytes.Clone(r.Lo), bytes.Clone(r.Hi)
-	return &iterator{hold: h, e: e, c: h.View.kv.Cursor(), lo: lo, hi: hi, reverse: r.Reverse}, nil
+	return driver.NewIterator(&walk{hold: h, e: e, c: h.View.kv.Cursor(), lo: lo, hi: hi, reverse: r.Reverse}), nil
 }
 
-// iterator is a [holdfast.Iterator]. Its view, and so the file that keys and values lie in, stays until Close.
-type iterator struct {
-	hold       driver.Hold[*view]
-	e          *engine
-	c          *bbolt.Cursor
-	lo, hi     []byte
-	reverse    bool
-	begun      bool
-	done       bool
-	closed     bool
-	key, value []byte // in the mapped file
-	err        error
-	touched    byte // keeps touch from being optimised away
+// walk is a [driver.Cursor]. Its view, and so the file that keys and values lie in, stays until Close.
+type walk struct {
+	hold    driver.Hold[*view]
+	e       *engine
+	c       *bbolt.Cursor
+	lo, hi  []byte
+	reverse bool
+	begun   bool
+	touched byte // keeps touch from being optimised away
 }
 
-// Next implements [holdfast.Iterator].
-func (it *iterator) Next() bool {
-	it.key, it.value = nil, nil
-	if it.done {
-		return false
-	}
-
-	k, v, err := it.step()
-	switch {
-	case err != nil:
-		it.err, it.done = err, true
-
-	// The other bound was kept by where the walk began.
-	case k == nil,
-		it.reverse && bytes.Compare(k, it.lo) < 0,
-		!it.reverse && len(it.hi) > 0 && bytes.Compare(k, it.hi) >= 0:
-		it.done = true
-	default:
-		it.key, it.value = k, v
-	}
-
-	return !it.done
-}
-
-// step moves the cursor, and turns a panic or fault of damaged pages into ErrCorrupt.
-func (it *iterator) step() (k, v []byte, err error) {
+// Next implements [driver.Cursor]. It turns a panic or fault of damaged pages into ErrCorrupt.
+func (c *walk) Next() (k, v []byte, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer it.e.catch("scan", &err)
+	defer c.e.catch("scan", &err)
 
 	switch {
-	case it.begun && it.reverse:
-		k, v = it.c.Prev()
-	case it.begun:
-		k, v = it.c.Next()
-	case it.reverse:
-		k, v = it.before()
-	case len(it.lo) > 0:
-		k, v = it.c.Seek(it.lo)
+	case c.begun && c.reverse:
+		k, v = c.c.Prev()
+	case c.begun:
+		k, v = c.c.Next()
+	case c.reverse:
+		k, v = c.before()
+	case len(c.lo) > 0:
+		k, v = c.c.Seek(c.lo)
 	default:
-		k, v = it.c.First()
+		k, v = c.c.First()
 	}
-	it.begun = true
+	c.begun = true
 
 	// The engine stores no empty key. A damaged size would show as one.
 	if k != nil && len(k) == 0 {
-		return nil, nil, it.e.corrupt("scan", "a key is empty", nil)
+		return nil, nil, c.e.corrupt("scan", "a key is empty", nil)
 	}
-	it.touched |= touch(k) | touch(v)
+
+	// The other bound was kept by where the walk began.
+	if c.reverse && bytes.Compare(k, c.lo) < 0 || !c.reverse && len(c.hi) > 0 && bytes.Compare(k, c.hi) >= 0 {
+		return nil, nil, nil
+	}
+	c.touched |= touch(k) | touch(v)
 
 	return k, v, nil
 }
 
 // before moves to the last key below hi.
-func (it *iterator) before() (k, v []byte) {
+func (c *walk) before() (k, v []byte) {
 	// Seek goes to the first key from hi on, which is outside, so the one before it is wanted. If there is none from hi
-	// on, the last key of all is below it.
-	if len(it.hi) > 0 {
-		if k, _ := it.c.Seek(it.hi); k != nil {
-			return it.c.Prev()
+	// on, the last key of all is below c.
+	if len(c.hi) > 0 {
+		if k, _ := c.c.Seek(c.hi); k != nil {
+			return c.c.Prev()
 		}
 	}
 
-	return it.c.Last()
+	return c.c.Last()
 }
 
 // touch reads a byte of every page of b, so that what cannot be read faults here and not in
@@ -172,17 +149,8 @@ func touch(b []byte) (sum byte) {
 	return sum
 }
 
-// Key, Value and Err implement [holdfast.Iterator].
-func (it *iterator) Key() []byte   { return it.key }
-func (it *iterator) Value() []byte { return it.value }
-func (it *iterator) Err() error    { return it.err }
-
-// Close implements [holdfast.Iterator].
-func (it *iterator) Close() error {
-	if !it.closed {
-		it.closed, it.done, it.key, it.value = true, true, nil, nil
-		it.hold.End()
-	}
-
-	return it.err
+// Close implements [driver.Cursor].
+func (c *walk) Close() error {
+	c.hold.End()
+	return nil
 }

@@ -119,6 +119,9 @@ func openWith(dir string, o holdfast.Options, k hooks) (_ holdfast.Engine, err e
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
 	}
+	if err := driver.CheckLevel(Describe(), dir, o.Level); err != nil {
+		return nil, err
+	}
 	e := &engine{level: max(o.Level, holdfast.Process), readOnly: o.ReadOnly, hooks: k}
 	e.datadir, err = datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Level: e.level, Keeps: dataDir,
 		ReadOnly: o.ReadOnly})

@@ -157,49 +157,33 @@ func (e *engine) read(op string, dst, key []byte, version *file) ([]byte, error)
 // Walk implements [driver.Core].
 func (e *engine) Walk(h driver.Hold[*view], r holdfast.Range) (holdfast.Iterator, error) {
 	r.Lo, r.Hi = bytes.Clone(r.Lo), bytes.Clone(r.Hi)
-	return &iterator{hold: h, e: e, cursor: h.View.index.Walk(r)}, nil
+	return driver.NewIterator(&cursor{Hold: h, e: e, index: h.View.index.Walk(r)}), nil
 }
 
-// iterator is a [holdfast.Iterator] over the index that its view sees. It reads a value when it gets to the key.
-type iterator struct {
-	hold       driver.Hold[*view]
-	e          *engine
-	cursor     treap.Cursor[*file]
-	closed     bool
-	key, value []byte
-	room       []byte
-	err        error
+// cursor is a [driver.Cursor] over the index that its view sees. It reads a value when it gets to the key.
+type cursor struct {
+	driver.Hold[*view]
+	e     *engine
+	index treap.Cursor[*file]
+	value []byte
 }
 
-// Next implements [holdfast.Iterator].
-func (it *iterator) Next() bool {
-	it.key, it.value = nil, nil
-	n := it.cursor.Next()
-	if n == nil || it.err != nil {
-		return false
+// Next implements [driver.Cursor].
+func (c *cursor) Next() (key, value []byte, err error) {
+	n := c.index.Next()
+	if n == nil {
+		return nil, nil, nil
 	}
 
 	// read gives the lock back.
-	it.e.mu.RLock()
-	if it.room, it.err = it.e.read("scan", it.room[:0], n.Key, n.Value); it.err != nil {
-		return false
-	}
-	it.key, it.value = n.Key, it.room
+	c.e.mu.RLock()
+	c.value, err = c.e.read("scan", c.value[:0], n.Key, n.Value)
 
-	return true
+	return n.Key, c.value, err
 }
 
-// Key, Value and Err implement [holdfast.Iterator].
-func (it *iterator) Key() []byte   { return it.key }
-func (it *iterator) Value() []byte { return it.value }
-func (it *iterator) Err() error    { return it.err }
-
-// Close implements [holdfast.Iterator].
-func (it *iterator) Close() error {
-	if !it.closed {
-		it.closed, it.key, it.value, it.room, it.cursor = true, nil, nil, nil, treap.Cursor[*file]{}
-		it.hold.End()
-	}
-
-	return it.err
+// Close implements [driver.Cursor].
+func (c *cursor) Close() error {
+	c.End()
+	return nil
 }

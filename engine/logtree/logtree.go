@@ -1,6 +1,6 @@
 // Package logtree is Holdfast's own engine: a log that is the database. Every value is stored once, in an append-only
 // log; everything else is an index to it and can be rebuilt. There is no second log, and space is freed by whole
-// files. All three levels are given per commit, in one open directory.
+// files. All levels of one machine are given per commit, in one open directory.
 //
 //	engine, err := logtree.Open("/var/lib/orders", holdfast.Options{})
 //	keys, err := logtree.Backup(ctx, engine, "/var/backups/orders") // while others write
@@ -25,6 +25,7 @@ import (
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver"
 	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/db"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
@@ -66,6 +67,9 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 // always on the real file system.
 func openIn(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, err error) {
 	if o, err = o.WithDefaults(); err != nil {
+		return nil, err
+	}
+	if err := driver.CheckLevel(Describe(), dir, o.Level); err != nil {
 		return nil, err
 	}
 	h, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: dirFormat, Keeps: "MANIFEST", Recognize: IsDatabase,
@@ -122,6 +126,9 @@ var openMem sync.Map // the memDirs that are open
 // one need not be closed first.
 func OpenMem(fsys *vfs.Mem, dir string, o holdfast.Options) (_ holdfast.Engine, err error) {
 	if o, err = o.WithDefaults(); err != nil {
+		return nil, err
+	}
+	if err := driver.CheckLevel(Describe(), dir, o.Level); err != nil {
 		return nil, err
 	}
 	fail := func(class, cause error, remedy string) error {

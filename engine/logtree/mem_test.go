@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -76,11 +76,7 @@ func TestDoneInTheBackground(t *testing.T) {
 		b.Set([]byte(fmt.Sprint("key", n)), make([]byte, 100))
 		_, err = e.Apply(&b, holdfast.Memory)
 	}
-	select {
-	case <-e.Done():
-	case <-time.After(time.Minute):
-		t.Fatal("nothing tells of it; the poison is", e.Metrics().Poison)
-	}
+	testkit.Receive(t, "the end of Done", e.Done())
 	if err := e.Err(); !errors.Is(err, holdfast.ErrPoisoned) || !errors.Is(err, syscall.EIO) || !failed.Load() {
 		t.Error(err)
 	}

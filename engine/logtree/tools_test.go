@@ -12,9 +12,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 )
 
 func try(t testing.TB, err error) {
@@ -93,8 +93,7 @@ func TestBackupWhileWriting(t *testing.T) {
 		})
 	}
 	for i := range 4 {
-		for least := uint64(i+1) * 200; applied.Load() < least && !t.Failed(); time.Sleep(time.Millisecond) {
-		}
+		testkit.Until(t, "200 batches more", func() bool { return applied.Load() >= uint64(i+1)*200 || t.Failed() })
 		least := applied.Load()
 		copied := filepath.Join(dir, fmt.Sprint("copy", i))
 		if _, err := Backup(t.Context(), e, copied); err != nil {

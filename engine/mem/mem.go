@@ -46,7 +46,12 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		return nil, &holdfast.Error{Op: "open", Engine: Name, Path: dir, Class: holdfast.ErrBadOption,
 			Detail: "it keeps nothing in a directory", Remedy: `name none: "mem:"`}
 	}
-	if _, err := o.WithDefaults(); err != nil {
+	level := o.Level
+	o, err := o.WithDefaults()
+	if err == nil && level != 0 { // the default, Power, is for engines that keep what they get
+		err = driver.CheckLevel(Describe(), "", level)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if o.ReadOnly {
@@ -124,47 +129,29 @@ func (e *engine) Read(root *node, dst, key []byte) ([]byte, error) {
 	return dst, holdfast.ErrNotFound
 }
 
-type iterator struct {
-	hold   driver.Hold[*node]
-	cursor treap.Cursor[[]byte]
-	at     *node
-	closed bool
+// cursor is a [driver.Cursor].
+type cursor struct {
+	driver.Hold[*node]
+	treap.Cursor[[]byte]
 }
 
 // Walk implements [driver.Core].
 func (e *engine) Walk(h driver.Hold[*node], r holdfast.Range) (holdfast.Iterator, error) {
 	r.Lo, r.Hi = bytes.Clone(r.Lo), bytes.Clone(r.Hi)
-	return &iterator{hold: h, cursor: h.View.Walk(r)}, nil
+	return driver.NewIterator(&cursor{h, h.View.Walk(r)}), nil
 }
 
-func (it *iterator) Next() bool {
-	it.at = it.cursor.Next()
-	return it.at != nil
-}
-
-func (it *iterator) Key() []byte {
-	if it.at == nil {
-		return nil
+// Next implements [driver.Cursor].
+func (c *cursor) Next() (key, value []byte, err error) {
+	if at := c.Cursor.Next(); at != nil {
+		key, value = at.Key, at.Value
 	}
 
-	return it.at.Key
+	return key, value, nil
 }
 
-func (it *iterator) Value() []byte {
-	if it.at == nil {
-		return nil
-	}
-
-	return it.at.Value
-}
-
-func (it *iterator) Err() error { return nil }
-
-func (it *iterator) Close() error {
-	if !it.closed {
-		it.closed, it.at, it.cursor = true, nil, treap.Cursor[[]byte]{}
-		it.hold.End()
-	}
-
+// Close implements [driver.Cursor].
+func (c *cursor) Close() error {
+	c.End()
 	return nil
 }

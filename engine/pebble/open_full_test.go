@@ -7,11 +7,11 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	lib "github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 )
 
 // unmerged makes a database whose tables are to be merged as soon as it is opened with the ordinary thresholds, and
@@ -53,13 +53,8 @@ func openOn(t *testing.T, fs vfs.FS) (e *engine, err error) {
 		defer close(done)
 		e, err = start(fs, "data", here, o)
 	}()
-	select {
-	case <-done:
-		return e, err
-	case <-time.After(time.Minute):
-		t.Fatal("Open hangs")
-		return nil, nil
-	}
+	testkit.Receive(t, "the end of Open", done)
+	return e, err
 }
 
 // Pebble's Open waits for a merge that it has begun. A merge that finds the disk full must not wait for what comes only
@@ -153,13 +148,9 @@ func TestCompactOnFullDisk(t *testing.T) {
 	full.Store(true)
 	done := make(chan error, 1)
 	go func() { done <- e.Compact(context.Background(), holdfast.Range{}) }()
-	select {
-	case err := <-done:
-		if !errors.Is(err, holdfast.ErrPoisoned) || !errors.Is(err, syscall.ENOSPC) {
-			t.Errorf("Compact: %v, want the poison", err)
-		}
-	case <-time.After(time.Minute):
-		t.Fatal("Compact hangs")
+	err = testkit.Receive(t, "the end of Compact", done)
+	if !errors.Is(err, holdfast.ErrPoisoned) || !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("Compact: %v, want the poison", err)
 	}
 	if err := e.Close(); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("Close: %v", err)

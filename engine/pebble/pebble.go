@@ -1,5 +1,5 @@
 // Package pebble is the engine over CockroachDB's Pebble, with the level that Pebble
-// itself does not have: Process, between its NoSync and its Sync. All three levels are
+// itself does not have: Process, between its NoSync and its Sync. All levels of one machine are
 // given per commit, in one open directory.
 //
 //	engine, err := pebble.Open("/var/lib/orders", holdfast.Options{})
@@ -102,6 +102,9 @@ func OpenWith(dir string, o holdfast.Options, tune ...func(*lib.Options)) (holdf
 func open(below vfs.FS, dir string, o holdfast.Options, tune ...func(*lib.Options)) (_ *engine, err error) {
 	defer func() { err = datadir.Full(err) }()
 	if o, err = o.WithDefaults(); err != nil {
+		return nil, err
+	}
+	if err := driver.CheckLevel(Describe(), dir, o.Level); err != nil {
 		return nil, err
 	}
 	if o.ReadOnly {

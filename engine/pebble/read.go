@@ -53,15 +53,12 @@ func (e *engine) Read(from reader, dst, key []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// iterator is a [holdfast.Iterator]. The engine cannot close while it is open.
-type iterator struct {
+// cursor is a [driver.Cursor]. The engine cannot close while it is open.
+type cursor struct {
 	hold    driver.Hold[reader]
-	it      *lib.Iterator // nil once closed
+	it      *lib.Iterator
 	reverse bool
 	begun   bool
-	valid   bool
-	value   []byte
-	err     error
 }
 
 // Walk implements [driver.Core].
@@ -79,75 +76,48 @@ func (e *engine) Walk(h driver.Hold[reader], r holdfast.Range) (holdfast.Iterato
 		return nil, readError("scan", err)
 	}
 
-	return &iterator{hold: h, it: it, reverse: r.Reverse}, nil
+	return driver.NewIterator(&cursor{hold: h, it: it, reverse: r.Reverse}), nil
 }
 
-// Next implements [holdfast.Iterator].
-func (it *iterator) Next() bool {
-	if it.it == nil || it.err != nil || it.begun && !it.valid {
-		return false
-	}
-
+// Next implements [driver.Cursor].
+func (c *cursor) Next() (key, value []byte, err error) {
+	valid := false
 	switch {
-	case it.begun && it.reverse:
-		it.valid = it.it.Prev()
-	case it.begun:
-		it.valid = it.it.Next()
-	case it.reverse:
-		it.valid = it.it.Last()
+	case c.begun && c.reverse:
+		valid = c.it.Prev()
+	case c.begun:
+		valid = c.it.Next()
+	case c.reverse:
+		valid = c.it.Last()
 	default:
-		it.valid = it.it.First()
+		valid = c.it.First()
 	}
-	it.begun = true
+	c.begun = true
 
 	// A value is fetched at once, for it may be in another file: an error then ends the walk before anybody has seen the
 	// key.
-	var err error
-	if it.valid {
-		it.value, err = it.it.ValueAndErr()
+	if valid {
+		key = c.it.Key()
+		value, err = c.it.ValueAndErr()
 	} else {
-		err = it.it.Error()
+		err = c.it.Error()
 	}
 	if err != nil {
-		it.valid, it.err = false, readError("scan", err)
+		return nil, nil, readError("scan", err)
 	}
 
-	return it.valid
+	return key, value, nil
 }
 
-// Key implements [holdfast.Iterator].
-func (it *iterator) Key() []byte {
-	if !it.valid {
-		return nil
-	}
-
-	return it.it.Key()
-}
-
-// Value implements [holdfast.Iterator].
-func (it *iterator) Value() []byte {
-	if !it.valid {
-		return nil
-	}
-
-	return it.value
-}
-
-// Err implements [holdfast.Iterator].
-func (it *iterator) Err() error { return it.err }
-
-// Close implements [holdfast.Iterator]. A second one changes nothing.
-func (it *iterator) Close() error {
-	if it.it == nil {
-		return it.err
-	}
-	if err := it.it.Close(); err != nil && it.err == nil {
-		it.err = readError("scan", err)
-	}
-	it.it, it.valid, it.value = nil, false, nil
+// Close implements [driver.Cursor].
+func (c *cursor) Close() error {
+	err := c.it.Close()
 
 	// Last: Pebble's iterator must be closed before the snapshot, or the database, can be.
-	it.hold.End()
+	c.hold.End()
+	if err != nil {
+		return readError("scan", err)
+	}
 
-	return it.err
+	return nil
 }

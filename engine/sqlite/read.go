@@ -193,24 +193,21 @@ func (e *engine) get(c *conn, dst, key []byte) ([]byte, error) {
 	return dst, e.fail("get", err)
 }
 
-// iterator is a [holdfast.Iterator]. Its statement may share the connection with others of the same snapshot, so each
-// step holds the connection's mu.
-type iterator struct {
+// cursor is a [driver.Cursor]. Its statement may share the connection with others of the same snapshot, so each step
+// holds the connection's mu.
+type cursor struct {
 	hold       driver.Hold[*conn]
 	e          *engine
-	s          *stmt
-	ahead      bool // the next row has been stepped to already
-	done       bool
-	closed     bool
+	s          *stmt // nil once it has ended
+	ahead      bool  // the next row has been stepped to already
 	key, value []byte
-	err        error
 }
 
 // Walk implements [driver.Core]. It steps to the first row at once, which fixes the state it sees.
 func (e *engine) Walk(h driver.Hold[*conn], r holdfast.Range) (holdfast.Iterator, error) {
-	it, c := &iterator{hold: h, e: e}, h.View
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c := &cursor{hold: h, e: e, ahead: true}
+	h.View.mu.Lock()
+	defer h.View.mu.Unlock()
 
 	// The bounds are copied, because the statement steps through rows after Walk has returned.
 	k, args := kindForwardFrom, [][]byte{append([]byte{}, r.Lo...)}
@@ -222,107 +219,77 @@ func (e *engine) Walk(h driver.Hold[*conn], r holdfast.Range) (holdfast.Iterator
 		args = append(args, bytes.Clone(r.Hi))
 	}
 	var err error
-	if it.s, err = c.stmt(k); err == nil {
-		err = it.s.query(args...)
+	if c.s, err = h.View.stmt(k); err == nil {
+		err = c.s.query(args...)
 	}
 	if err != nil {
-		it.stop(err)
+		err = c.stop(err)
 	} else {
-		it.step()
-		it.ahead = true
+		err = c.step()
+	}
+	if err != nil {
+		return nil, err
 	}
 
-	return it, it.err
+	return driver.NewIterator(c), nil
 }
 
 // step goes to the next row, or stops at the last or at an error. It is called with the connection's mu held.
-func (it *iterator) step() {
-	err := it.s.next()
+func (c *cursor) step() error {
+	err := c.s.next()
 	if err == nil {
 		var isKey, isValue bool
-		it.key, isKey = it.s.blob(0)
-		it.value, isValue = it.s.blob(1)
-		if isKey && isValue {
-			return
+		c.key, isKey = c.s.blob(0)
+		c.value, isValue = c.s.blob(1)
+		if isKey && isValue && len(c.key) > 0 {
+			return nil
 		}
-		err = it.e.corrupt("scan", "a key or value is no blob", nil)
+		err = c.e.corrupt("scan", "a key or value is no blob, or a key is empty", nil)
 	}
-	it.stop(err)
+
+	return c.stop(err)
 }
 
 // stop ends the statement, because of err or io.EOF. It is called with the connection's mu held.
-func (it *iterator) stop(err error) {
-	it.done, it.key, it.value = true, nil, nil
-	if it.s != nil {
-		if ended := it.s.end(); ended != nil && err == io.EOF {
+func (c *cursor) stop(err error) error {
+	c.key, c.value = nil, nil
+	if c.s != nil {
+		if ended := c.s.end(); ended != nil && err == io.EOF {
 			err = ended
 		}
-		it.hold.View.done(it.s)
-		it.s = nil
+		c.hold.View.done(c.s)
+		c.s = nil
 	}
-	if err != io.EOF {
-		it.err = it.e.fail("scan", err)
-		it.hold.View.broken = true
-	}
-}
-
-// Next implements [holdfast.Iterator]. The row that Walk has stepped to is shown first.
-func (it *iterator) Next() bool {
-	if it.ahead {
-		it.ahead = false
-		return !it.done
-	}
-	if it.done {
-		return false
-	}
-	it.hold.View.mu.Lock()
-	defer it.hold.View.mu.Unlock()
-	it.step()
-
-	return !it.done
-}
-
-// Key implements [holdfast.Iterator].
-func (it *iterator) Key() []byte {
-	if it.ahead {
+	if err == io.EOF {
 		return nil
 	}
+	c.hold.View.broken = true
 
-	return it.key
+	return c.e.fail("scan", err)
 }
 
-// Value implements [holdfast.Iterator].
-func (it *iterator) Value() []byte {
-	if it.ahead {
-		return nil
+// Next implements [driver.Cursor]. The row that Walk has stepped to is shown first.
+func (c *cursor) Next() (key, value []byte, err error) {
+	if !c.ahead {
+		c.hold.View.mu.Lock()
+		err = c.step()
+		c.hold.View.mu.Unlock()
 	}
+	c.ahead = false
 
-	return it.value
+	return c.key, c.value, err
 }
 
-// Err implements [holdfast.Iterator]. What Walk has met ahead is told only after Next.
-func (it *iterator) Err() error {
-	if it.ahead {
-		return nil
+// Close implements [driver.Cursor].
+func (c *cursor) Close() (err error) {
+	if c.s != nil {
+		c.hold.View.mu.Lock()
+		err = c.stop(io.EOF)
+		c.hold.View.mu.Unlock()
 	}
-
-	return it.err
-}
-
-// Close implements [holdfast.Iterator].
-func (it *iterator) Close() error {
-	if it.closed {
-		return it.err
-	}
-	it.closed, it.ahead = true, false
-	it.hold.View.mu.Lock()
-	if !it.done {
-		it.stop(io.EOF)
-	}
-	it.hold.View.mu.Unlock()
 
 	// End gives the connection back, so it comes when the statement has ended.
-	it.hold.End()
+	c.hold.End()
 
-	return it.err
+	return err
 }

@@ -128,6 +128,9 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options, t Tuning) (_ holdf
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
 	}
+	if err := driver.CheckLevel(describe(lib.name, ""), dir, o.Level); err != nil {
+		return nil, err
+	}
 	if o.ReadOnly {
 		return nil, driver.NoReadOnly(lib.name, dir)
 	}

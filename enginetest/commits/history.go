@@ -19,7 +19,7 @@ import (
 )
 
 // Acked is the last commit that was acknowledged at each level. An acknowledgement covers all commits before it.
-type Acked [holdfast.Power + 1]uint64
+type Acked [holdfast.Quorum + 1]uint64
 
 // Add enters that commit n was acknowledged at a level.
 func (a *Acked) Add(n uint64, level holdfast.Level) { a[level] = max(a[level], n) }

@@ -17,6 +17,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/holdfastdb/holdfast/internal/testkit"
 )
 
 // mainEnv makes the test binary the program.
@@ -141,26 +143,19 @@ func TestLongLines(t *testing.T) {
 	n := start(t, "--id", "a", "--addr", addr, "--dir", t.TempDir(), "--peers", "a="+addr)
 	long := strings.Repeat("x", 100_000)
 	// until it leads
-	for until := time.Now().Add(2 * time.Minute); len(n.out.get()) == 0; time.Sleep(100 * time.Millisecond) {
-		if _, err := io.WriteString(n.stdin, long+"\n"); err != nil || time.Now().After(until) {
-			_ = n.kill()
-			t.Fatalf("%v: %s", err, n.stderr.String())
+	testkit.Until(t, "a first line", func() bool {
+		if _, err := io.WriteString(n.stdin, long+"\n"); err != nil {
+			t.Fatal(err)
 		}
-	}
+		return len(n.out.get()) > 0
+	}, &n.stderr)
 	if line := n.out.get()[0]; line != "1 "+long {
 		t.Errorf("it printed %d bytes, %.40q", len(line), line)
 	}
 	// It reads no more once the line is too long, which may be before all of it is written.
 	go func() { _, _ = io.WriteString(n.stdin, strings.Repeat("y", 2<<20)) }()
-	said, mayRead := "no more lines are read: bufio.Scanner: token too long", time.Now().Add(2*time.Minute)
-	for !strings.Contains(n.stderr.String(), said) && time.Now().Before(mayRead) {
-		time.Sleep(10 * time.Millisecond)
-	}
-	_ = n.kill()
-	for _, want := range []string{said, `the leader is "a"`} {
-		if !strings.Contains(n.stderr.String(), want) {
-			t.Errorf("it does not say %q: %s", want, n.stderr.String())
-		}
+	for _, want := range []string{"no more lines are read: bufio.Scanner: token too long", `the leader is "a"`} {
+		testkit.Until(t, want, func() bool { return strings.Contains(n.stderr.String(), want) }, &n.stderr)
 	}
 }
 
@@ -180,15 +175,12 @@ func TestReplicated(t *testing.T) {
 	nodes := []*node{launch(0), launch(1), launch(2)}
 	wait := func(what string, done func() bool) {
 		t.Helper()
-		for until := time.Now().Add(2 * time.Minute); !done(); {
-			if time.Now().After(until) {
-				for i, n := range nodes {
-					_ = n.kill()
-					t.Logf("node %s printed %q and said %s", names[i], n.out.get(), n.stderr.String())
-				}
-				t.Fatalf("waiting for %s", what)
+		if !testkit.Holds(done) {
+			for i, n := range nodes {
+				_ = n.kill()
+				t.Logf("node %s printed %q and said %s", names[i], n.out.get(), n.stderr.String())
 			}
-			time.Sleep(10 * time.Millisecond)
+			t.Fatalf("waiting for %s", what)
 		}
 	}
 	printed := func(n *node, line string) bool {

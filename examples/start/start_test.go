@@ -15,11 +15,11 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/client"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/server"
 	"github.com/holdfastdb/holdfast/server/data"
@@ -205,20 +205,15 @@ func TestService(t *testing.T) {
 	ask("POST", "/shop/orders/17/pay", http.StatusOK)
 	ask("POST", "/shop/orders/17/pay", http.StatusConflict)
 	onPage(t, "service.md", line()+"\n") // the mail
-	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	testkit.Until(t, "what ann has spent", func() bool {
 		r, err := http.Get(address + "/shop/spent/ann")
 		if err != nil {
 			t.Fatal(err)
 		}
 		body, err := io.ReadAll(r.Body)
 		_ = r.Body.Close()
-		if err == nil && string(body) == "1250\n" {
-			break
-		}
-		if time.Now().After(until) {
-			t.Fatalf("ann has spent %s %v", body, err)
-		}
-	}
+		return err == nil && string(body) == "1250\n"
+	})
 	if page := ask("GET", "/page/", http.StatusOK); !strings.Contains(page, "<title>") {
 		t.Error(page)
 	}

@@ -64,8 +64,10 @@ func Start(command []string, request any) (*Process, error) {
 }
 
 // StartProgram starts another program as a child. It gets an open standard input, and no request. What it says on its
-// standard error is kept if cmd sends that nowhere else. [Process.Wait] must follow.
-func StartProgram(cmd *exec.Cmd) (*Process, error) {
+// standard error is kept if cmd sends that nowhere else. [Process.Wait] must follow. What is in before is called first,
+// on the thread from which the child begins: it may change what a child gets from there, as namespaces, and the thread
+// is used for nothing else afterwards.
+func StartProgram(cmd *exec.Cmd, before ...func() error) (*Process, error) {
 	p := &Process{cmd: cmd, ended: make(chan struct{})}
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -87,7 +89,15 @@ func StartProgram(cmd *exec.Cmd) (*Process, error) {
 	go func() {
 		// The kernel kills a child with the thread that started it, not with the process.
 		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
+		if len(before) == 0 {
+			defer runtime.UnlockOSThread()
+		}
+		for _, f := range before {
+			if err := f(); err != nil {
+				started <- err
+				return
+			}
+		}
 		started <- p.cmd.Start()
 		<-p.ended
 	}()

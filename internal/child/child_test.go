@@ -2,8 +2,10 @@ package child
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 )
@@ -78,6 +80,25 @@ func TestStartFails(t *testing.T) {
 	}
 	if _, err := Start([]string{"/does/not/exist"}, make(chan int)); err == nil {
 		t.Error("it started with what is no JSON")
+	}
+}
+
+// TestBefore: what is to be called before the child begins is, and may prevent it.
+func TestBefore(t *testing.T) {
+	command, err := Command(nil, "test-child")
+	if err != nil {
+		t.Fatal(err)
+	}
+	called := 0
+	p, err := StartProgram(exec.Command(command[0], command[1:]...), func() error { called++; return nil })
+	if err != nil || called != 1 {
+		t.Fatalf("called %d times, %v", called, err)
+	}
+	p.Kill()
+	_, _ = p.Wait()
+	refused := errors.New("refused")
+	if _, err := StartProgram(exec.Command(command[0]), func() error { return refused }); err != refused {
+		t.Errorf("it started: %v", err)
 	}
 }
 

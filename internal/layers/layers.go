@@ -19,12 +19,35 @@ type Layer struct {
 	gone intervals.Union
 }
 
+// AppendTo appends to b what makes the layer: each key once.
+func (l *Layer) AppendTo(b *holdfast.Batch) {
+	for _, gone := range l.gone {
+		b.DeleteRange(gone.Lo, gone.Hi)
+	}
+	keys := l.keys.Walk(holdfast.Range{})
+	for at := keys.Next(); at != nil; at = keys.Next() {
+		if at.Value == nil {
+			b.Delete(at.Key)
+		} else {
+			b.Set(at.Key, at.Value)
+		}
+	}
+}
+
 func (l *Layer) empty() bool { return l.keys == nil && len(l.gone) == 0 }
 
-// Take puts a batch on top, which must not change any more: the layer keeps its slices.
-func (l *Layer) Take(b *holdfast.Batch) {
-	edit := treap.NewEdit()
-	for op := range b.Ops() {
+// Take puts a batch on top, which is not Reset any more: the layer keeps its slices.
+func (l *Layer) Take(b *holdfast.Batch) { l.TakeFrom(NewEdit(), b, 0) }
+
+// Edit is what a layer takes while nobody copies it: that costs less than to replace it each time.
+type Edit = treap.Edit
+
+// NewEdit begins an edit of a layer that may have been copied.
+func NewEdit() Edit { return treap.NewEdit() }
+
+// TakeFrom is Take, in an edit, of what a batch has got since its Size was size.
+func (l *Layer) TakeFrom(edit Edit, b *holdfast.Batch, size int) {
+	for op := range b.OpsFrom(size) {
 		switch op.Kind {
 		case holdfast.KindSet, holdfast.KindDelete:
 			l.keys = l.keys.SetIn(edit, op.Key, op.Value, int64(len(op.Key)+len(op.Value)))
@@ -53,11 +76,9 @@ type Pending struct {
 	oldLast, newLast uint64 // the last commit in old, and in either
 }
 
-// Add adds what a commit has written, in batches that must not change any more.
-func (p *Pending) Add(commit uint64, batches ...*holdfast.Batch) {
-	for _, b := range batches {
-		p.new.Take(b)
-	}
+// Add adds what a commit has written, in a batch that is not Reset any more.
+func (p *Pending) Add(commit uint64, b *holdfast.Batch) {
+	p.new.Take(b)
 	p.newLast = commit
 }
 

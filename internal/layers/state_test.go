@@ -11,8 +11,8 @@ import (
 	"github.com/holdfastdb/holdfast/engine/mem"
 )
 
-// What is read through layers is what a map has to which the same was done, and a copy of layers stays as it was,
-// whatever is written later.
+// What is read through layers is what a map has to which the same was done, at once or in pieces, and a copy of layers
+// stays as it was, whatever is written later.
 func TestState(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -28,8 +28,15 @@ func TestState(t *testing.T) {
 		var copies []copied
 		for place := len(state.Layers); place >= 0; place-- {
 			for range r.IntN(8) {
-				b := new(holdfast.Batch)
+				b, edit, taken := new(holdfast.Batch), NewEdit(), 0
+				take := func() {
+					state.Layers[place].TakeFrom(edit, b, taken)
+					taken = b.Size()
+				}
 				for range r.IntN(12) {
+					if place < len(state.Layers) && r.IntN(2) == 0 {
+						take()
+					}
 					k := key()
 					switch r.IntN(8) {
 					case 0:
@@ -51,7 +58,7 @@ func TestState(t *testing.T) {
 					}
 				}
 				if place < len(state.Layers) {
-					state.Layers[place].Take(b)
+					take()
 					copies = append(copies, copied{State{engine, slices.Clone(state.Layers)}, maps.Clone(want)})
 				} else if err := holdfast.Commit(engine, b, holdfast.Memory); err != nil {
 					t.Fatal(err)
@@ -59,6 +66,17 @@ func TestState(t *testing.T) {
 			}
 		}
 		copies = append(copies, copied{state, want})
+		// The same from batches that have each key once.
+		again := State{Below: engine, Layers: make([]Layer, len(state.Layers))}
+		for i := range state.Layers {
+			var b holdfast.Batch
+			state.Layers[i].AppendTo(&b)
+			if most := len(state.Layers[i].gone) + int(state.Layers[i].keys.Count()); b.Len() != most {
+				t.Fatalf("seed %d, round %d: a layer of %d keys and ranges makes %d operations", seed, round, most, b.Len())
+			}
+			again.Layers[i].Take(&b)
+		}
+		copies = append(copies, copied{again, want})
 		for i := range copies {
 			c := &copies[i]
 			for n := range 40 {

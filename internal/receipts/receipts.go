@@ -16,14 +16,17 @@ import (
 // those that one at a stronger level covers. The zero Tail is settled. A copy waits for what had been added by then. It
 // is not for several goroutines at once; copies are.
 type Tail struct {
-	last  [holdfast.Power]holdfast.Receipt
-	there [holdfast.Power]bool
+	last  [holdfast.Quorum]holdfast.Receipt
+	there [holdfast.Quorum]bool
 }
 
 // Add adds the receipt of what was applied last, at a valid level.
 func (t *Tail) Add(r holdfast.Receipt, level holdfast.Level) {
-	clear(t.last[:level-1])
-	clear(t.there[:level-1])
+	for i, there := range t.there[:level-1] {
+		if there {
+			t.last[i], t.there[i] = holdfast.Receipt{}, false
+		}
+	}
 	t.last[level-1], t.there[level-1] = r, true
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/failure"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/names"
 )
@@ -132,8 +133,7 @@ func Check(eng holdfast.Engine, r Request) (l Lease, err error) {
 }
 
 func (r Request) fail(engine string, class, cause error, remedy, format string, args ...any) error {
-	return &holdfast.Error{Op: r.Kind + " open", Engine: engine, Class: class, Cause: cause, Remedy: remedy,
-		Detail: fmt.Sprintf(format, args...)}
+	return failure.New(r.Kind+" open", engine, class, cause, remedy, format, args...)
 }
 
 // claim leases what Check has checked.

@@ -70,7 +70,7 @@ func Finished(t testing.TB, want error, calls ...chan error) {
 			if !errors.Is(err, want) {
 				t.Fatalf("call %d returned %v, want %v", i, err, want)
 			}
-		case <-time.After(time.Minute):
+		case <-time.After(3 * time.Minute):
 			t.Fatalf("call %d does not return", i)
 		}
 	}

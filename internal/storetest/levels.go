@@ -8,8 +8,8 @@ import (
 )
 
 // LevelEngine is an engine in memory that acknowledges each level by itself, as the contract allows: commits below
-// Power at once, also behind one at Power, and those at Power when the test lets the device finish. It shows batches at
-// once.
+// Power at once, also behind one at Power, and those at Power and Quorum when the test lets the device finish. It shows
+// batches at once.
 type LevelEngine struct {
 	holdfast.Engine
 
@@ -35,6 +35,7 @@ func (e *LevelEngine) Capabilities() holdfast.Capabilities {
 	c.Engine = "levels"
 	c.Process = holdfast.Promise{Given: holdfast.Process, How: "a pointer is replaced"}
 	c.Power = holdfast.Promise{Given: holdfast.Power, How: "the test says when"}
+	c.Quorum = holdfast.Promise{Given: holdfast.Quorum, How: "the test says when"}
 
 	return c
 }
@@ -61,7 +62,7 @@ func (e *LevelEngine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.R
 	return holdfast.NewReceipt(e, e.count), nil
 }
 
-// Wait makes the engine the Waiter of its receipts at Power.
+// Wait makes the engine the Waiter of its receipts at Power and Quorum.
 func (e *LevelEngine) Wait(token uint64) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

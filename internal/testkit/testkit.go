@@ -23,10 +23,26 @@ func Until(t testing.TB, what string, done func() bool, logs ...fmt.Stringer) {
 	}
 }
 
+// Receive waits for what must come through a channel, or for its end. If neither comes, the test ends with what is
+// missing.
+func Receive[T any](t testing.TB, what string, from <-chan T) (got T) {
+	t.Helper()
+	select {
+	case got = <-from:
+	case <-time.After(patience):
+		t.Fatalf("never: %s", what)
+	}
+
+	return got
+}
+
+// patience is how long to wait for what must come, so that only what never comes is missed, however slow the machine.
+const patience = 3 * time.Minute
+
 // Holds reports whether ok becomes true: what another process does, and other things that tell nobody that they have
-// come. It asks again and again for minutes, so that only what never comes is missed, however slow the machine.
+// come. It asks again and again, for minutes.
 func Holds(ok func() bool) bool {
-	const first, longest, patience = time.Millisecond, 10 * time.Millisecond, 3 * time.Minute
+	const first, longest = time.Millisecond, 10 * time.Millisecond
 
 	pause := first
 	for end := time.Now().Add(patience); !ok(); pause = min(2*pause, longest) {

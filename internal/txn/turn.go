@@ -5,17 +5,18 @@ package txn
 import (
 	"context"
 	"errors"
+	"reflect"
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
 )
 
-// ErrNested: a transaction was begun, or a store was written to, inside the function of another transaction that has
-// what it needs, and would have waited for itself.
-var ErrNested = errors.New("holdfast: waits for its own transaction")
+// ErrNested: in the function of a transaction, another one was begun, or a store was written to without this one.
+var ErrNested = errors.New("holdfast: inside the function of a transaction")
 
 // Turn is the right to decide what is written next, to a database or a store. A call of a store has it for a moment,
 // and with it the lock of what the store has in memory. A transaction keeps it while the caller's function runs, and
@@ -33,14 +34,51 @@ type Turn struct {
 	tx    bool      // by a transaction, which runs: it has not just been given the turn
 	queue []*waiter // in order; if the turn is free, the first has been woken
 	ended uint64    // how many turns have ended that others waited for
+	spare []*waiter // that wait no more
+
+	of      *Turn       // that of the database, where this one is a store's; nil if none is known
+	running atomic.Bool // a transaction has the turn
 }
+
+// Of makes the turn one of a store in the database of another turn: whoever takes it in a function of that without a
+// part in its transaction is told so. It is called before any other method.
+func (t *Turn) Of(database *Turn) { t.of = database }
 
 // waiter is one who waits for a turn.
 type waiter struct {
 	wake  chan struct{} // has room for one
+	look  *time.Timer
 	since time.Time
 	given bool // the turn: it has left the queue
 }
+
+// waiter returns one that has just come. It is called with the lock.
+func (t *Turn) waiter() *waiter {
+	n := len(t.spare)
+	if n == 0 {
+		return &waiter{wake: make(chan struct{}, 1), look: time.NewTimer(patience), since: time.Now()}
+	}
+	w := t.spare[n-1]
+	t.spare = t.spare[:n-1]
+	w.look.Reset(patience)
+	w.since, w.given = time.Now(), false
+	return w
+}
+
+// free ends the waiting of one who is in no queue any more. It is called with the lock.
+func (t *Turn) free(w *waiter) {
+	w.look.Stop()
+	select {
+	case <-w.wake: // it was woken twice
+	default:
+	}
+	if len(t.spare) < maxSpare {
+		t.spare = append(t.spare, w)
+	}
+}
+
+// maxSpare is how many waiters are kept to be used again.
+const maxSpare = 64
 
 // fairAfter is how long others may pass one who waits.
 const fairAfter = time.Millisecond
@@ -53,6 +91,11 @@ func (t *Turn) Unlock() { t.mu.Unlock() }
 
 // Take returns when it is the call's turn, with the lock; Give ends both. The error is ctx's, or ErrNested.
 func (t *Turn) Take(ctx context.Context) error {
+	// What a function does without its transaction would stay when that fails. While no function of the database runs,
+	// this costs nothing.
+	if t.of != nil && t.of.running.Load() && inside() {
+		return nested()
+	}
 	t.mu.Lock()
 	if !t.held {
 		return nil
@@ -60,7 +103,6 @@ func (t *Turn) Take(ctx context.Context) error {
 	if err := t.wait(ctx, true); err != nil {
 		return err
 	}
-	t.mu.Lock()
 	t.call = true
 	return nil
 }
@@ -88,9 +130,9 @@ func (t *Turn) hold(ctx context.Context, check bool) error {
 		if err := t.wait(ctx, check); err != nil {
 			return err
 		}
-		t.mu.Lock()
 	}
 	t.held, t.tx = true, true
+	t.running.Store(true)
 	t.mu.Unlock()
 	return nil
 }
@@ -100,6 +142,7 @@ func (t *Turn) Release() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.tx = false
+	t.running.Store(false)
 	t.next()
 }
 
@@ -132,10 +175,9 @@ func (w *waiter) signal() {
 	}
 }
 
-// claim reports whether a waiter that was woken has the turn. If another one was faster, it goes on waiting.
+// claim reports whether a waiter that was woken has the turn. If another one was faster, it goes on waiting. It is
+// called with the lock.
 func (t *Turn) claim(w *waiter) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	if !w.given && !t.held { // it is the first
 		t.held, w.given, t.queue = true, true, t.queue[1:]
 	}
@@ -146,26 +188,27 @@ func (t *Turn) claim(w *waiter) bool {
 // costs more than the usual wait. It does not as long as no transaction has the turn, or turns end meanwhile.
 const patience = 5 * time.Millisecond
 
-// wait is called with the lock, and gives it up. When it returns nil, the caller has the turn. check says that the
-// caller may wait for itself.
+// wait is called with the lock, and gives it up meanwhile. When it returns nil, the caller has the turn, and the lock
+// again. check says that the caller may wait for itself.
 func (t *Turn) wait(ctx context.Context, check bool) error {
-	w := &waiter{wake: make(chan struct{}, 1), since: time.Now()}
+	w := t.waiter()
 	t.queue = append(t.queue, w)
 	ended := t.ended
 	t.mu.Unlock()
 
-	look := time.NewTimer(patience)
-	defer look.Stop()
 	for {
 		select {
 		case <-w.wake:
+			t.mu.Lock()
 			if t.claim(w) {
+				t.free(w)
 				return nil
 			}
+			t.mu.Unlock()
 		case <-ctx.Done():
 			t.leave(w)
 			return ctx.Err()
-		case <-look.C:
+		case <-w.look.C:
 			if !check || !inside() {
 				continue
 			}
@@ -174,21 +217,26 @@ func (t *Turn) wait(ctx context.Context, check bool) error {
 			ended = t.ended
 			t.mu.Unlock()
 			if others {
-				look.Reset(patience)
+				w.look.Reset(patience)
 			} else {
 				t.leave(w)
-				return &holdfast.Error{Op: "transaction", Class: ErrNested,
-					Detail: "it is the turn of a transaction whose function has made this call",
-					Remedy: "use the transaction: store.In(tx); or UpdateAll for several databases"}
+				return nested()
 			}
 		}
 	}
+}
+
+func nested() error {
+	return &holdfast.Error{Op: "transaction", Class: ErrNested,
+		Detail: "its function has made this call, which is no part of it",
+		Remedy: "use the transaction: store.In(tx); or UpdateAll for several databases"}
 }
 
 // leave gives up waiting, and the turn if it has just come.
 func (t *Turn) leave(w *waiter) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	defer t.free(w)
 	if w.given {
 		t.next()
 		return
@@ -206,15 +254,13 @@ func Call(f func() error) error { return f() }
 
 // inside reports whether the goroutine is inside Call.
 func inside() bool {
-	callers := make([]uintptr, 256)
-	frames := runtime.CallersFrames(callers[:runtime.Callers(1, callers)])
-	for {
-		frame, more := frames.Next()
-		if frame.Function == "github.com/holdfastdb/holdfast/internal/txn.Call" {
+	var callers [256]uintptr
+	for _, pc := range callers[:runtime.Callers(1, callers[:])] {
+		if f := runtime.FuncForPC(pc - 1); f != nil && f.Entry() == called { // a return address is behind its call
 			return true
 		}
-		if !more {
-			return false
-		}
 	}
+	return false
 }
+
+var called = reflect.ValueOf(Call).Pointer()

@@ -223,8 +223,8 @@ func TestWaitingForACallInATransaction(t *testing.T) {
 		if err := turn.Hold(ctx); err != nil {
 			t.Fatal(err)
 		}
-		call := &waiter{wake: make(chan struct{}, 1), since: time.Now()} // which is not scheduled for long
 		turn.Lock()
+		call := turn.waiter() // which is not scheduled for long
 		turn.queue = append(turn.queue, call)
 		turn.Unlock()
 		time.Sleep(2 * fairAfter)

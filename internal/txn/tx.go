@@ -26,7 +26,10 @@ type Tx struct {
 	most   int64 // bytes of a batch that the engine takes
 	level  holdfast.Level
 	parts  []part
-	room   [6]part // of parts, mostly
+	waits  Wait
+
+	partRoom [6]part // memory for parts and waits, mostly
+	waitRoom [6]func() error
 }
 
 type part struct {
@@ -34,11 +37,10 @@ type part struct {
 	Part
 }
 
-// Begin begins a transaction over an engine of these capabilities. It has no parts yet.
-func Begin(engine holdfast.Engine, c *holdfast.Capabilities) *Tx {
-	x := &Tx{engine: engine, most: c.MaxBatchSize}
-	x.parts = x.room[:0]
-	return x
+// Begin begins a transaction, the zero Tx, over an engine of these capabilities. It has no parts yet.
+func (x *Tx) Begin(engine holdfast.Engine, c *holdfast.Capabilities) {
+	x.engine, x.most = engine, c.MaxBatchSize
+	x.parts, x.waits = x.partRoom[:0], x.waitRoom[:0]
 }
 
 // Raise makes the transaction survive at least what level names.
@@ -104,11 +106,10 @@ func (x *Tx) Run(f func() error) (wait Wait, err error) {
 	if err != nil {
 		return x.rollback(), err
 	}
-	wait = make(Wait, 0, len(x.parts))
 	for _, p := range x.parts {
-		wait = add(wait, p.Commit(receipt, x.level))
+		x.add(p.Commit(receipt, x.level))
 	}
-	return wait, nil
+	return x.waits, nil
 }
 
 // batches are those that Run has used: an engine keeps nothing of a batch that it has applied.
@@ -129,18 +130,17 @@ func (x *Tx) apply(b *holdfast.Batch) (holdfast.Receipt, error) {
 	return x.engine.Apply(b, x.level)
 }
 
-func (x *Tx) rollback() (wait Wait) {
+func (x *Tx) rollback() Wait {
 	for i := len(x.parts) - 1; i >= 0; i-- {
-		wait = add(wait, x.parts[i].Rollback())
+		x.add(x.parts[i].Rollback())
 	}
-	return wait
+	return x.waits
 }
 
-func add(wait Wait, f func() error) Wait {
-	if f != nil {
-		wait = append(wait, f)
+func (x *Tx) add(wait func() error) {
+	if wait != nil {
+		x.waits = append(x.waits, wait)
 	}
-	return wait
 }
 
 // Seen joins err, of a function that has decided by what it has seen, with what keeps that from being durable.

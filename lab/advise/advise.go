@@ -225,7 +225,7 @@ func (a *Advice) choose(g *bench.Group, rows []crash.Result) *bench.Row {
 // crashes says what became of an engine's claims at the level.
 func (a *Advice) crashes(rows []crash.Result, engine string) string {
 	kinds := []crash.Kind{crash.Kill}
-	if a.Need.Level == holdfast.Power {
+	if a.Need.Level >= holdfast.Power {
 		kinds = []crash.Kind{crash.Power, crash.Kill}
 	}
 	if a.Need.Level == holdfast.Memory {
@@ -452,11 +452,11 @@ var wanted = [][]string{
 // most is how many needs are shown of those that are none of the wanted ones.
 const most = 10
 
-// choice returns for each kind of work that people ask for what was measured of it at Process and at Power; if nothing
-// was, the first of what was measured.
+// choice returns for each kind of work that people ask for what was measured of it at Process, Power and Quorum; if
+// nothing was, the first of what was measured.
 func choice(measured []Need) (list []Need) {
 	for _, workloads := range wanted {
-		for _, level := range []holdfast.Level{holdfast.Process, holdfast.Power} {
+		for _, level := range []holdfast.Level{holdfast.Process, holdfast.Power, holdfast.Quorum} {
 			for _, workload := range workloads {
 				i := slices.IndexFunc(measured, func(n Need) bool { return n.Workload == workload && n.Level == level })
 				if i >= 0 {

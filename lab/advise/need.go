@@ -29,9 +29,10 @@ func (n Need) String() string {
 // maxClients is what bench can be asked for.
 const maxClients = 4096
 
-// ParseNeed reads a need of words: a level (memory, process, power), a number of writers or clients, and what the work
-// is, by words of the name or the description of a workload. Without a number it is one client, without a level power.
-// Where several workloads have the words it is the first of the table that writes. Errors are ErrBadOption.
+// ParseNeed reads a need of words: a level (memory, process, power, quorum), a number of writers or clients, and what
+// the work is, by words of the name or the description of a workload. Without a number it is one client, without a
+// level power. Where several workloads have the words it is the first of the table that writes. Errors are
+// ErrBadOption.
 func ParseNeed(lab bench.Lab, text string) (Need, error) {
 	need := Need{Level: holdfast.Power, Clients: 1}
 	words := strings.FieldsFunc(strings.ToLower(text), func(r rune) bool {

@@ -3,8 +3,6 @@ package bench
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"sync/atomic"
@@ -77,7 +75,7 @@ func eventAppend(n int, about string, figures map[figure]string) Workload {
 	return Workload{
 		Name: fmt.Sprintf("event/append-%d", n), About: about, Unit: "events", Items: n, Study: study(figures),
 		Engine: func(t Task) (Load, error) { return eventAppendEngine(t, n) },
-		Floor:  func(t Task) (Load, error) { return eventAppendFloor(t, n) },
+		Floor:  func(t Task) (Load, error) { return floorAppends(t, n, eventRecord) },
 		Null:   eventNull(n),
 	}
 }
@@ -152,104 +150,31 @@ func (in *eventInputs) turns(i, clients, batch int) func() int {
 	}
 }
 
-// records encodes the events for the floor, one after another, padded to one size: lengths of type
-// and data, then both.
-func (in *eventInputs) records() (all []byte, size int) {
-	last := in.events[len(in.events)-1] // the longest
-	size = 4 + len(last.Type) + len(last.Data)
-	size = (size + 7) / 8 * 8
-
-	for i, e := range in.events {
-		all = binary.LittleEndian.AppendUint16(all, uint16(len(e.Type)))
-		all = binary.LittleEndian.AppendUint16(all, uint16(len(e.Data)))
-		all = append(append(all, e.Type...), e.Data...)
-		all = append(all, make([]byte, (i+1)*size-len(all))...)
-	}
-
-	return all, size
-}
-
 func eventNull(n int) func(Task) (Load, error) {
 	return func(t Task) (Load, error) {
 		in, log := newEventInputs(eventRing), newAckSums(manyBuckets)
 		var position atomic.Uint64
 
-		return Load{
-			Client: func(i int) func() error {
-				turn := in.turns(i, t.Clients, n)
-
-				return func() error {
-					at := turn()
-					log.add(position.Add(uint64(n))-uint64(n)+1, in.hashes[at:at+n]...)
-
-					return nil
-				}
-			},
-			Close:  func() error { return nil },
-			Verify: func() (int64, int64, error) { return log.count.Load(), 0, nil },
-		}, nil
-	}
-}
-
-func eventAppendFloor(t Task, n int) (Load, error) {
-	in := newEventInputs(eventRing)
-	records, size := in.records()
-	file, err := appendFile(t, size, int64(floorBytes/size))
-	if err != nil {
-		return Load{}, err
-	}
-	var put atomic.Int64
-
-	return Load{
-		Put: put.Load,
-		Client: func(i int) func() error {
+		return nullLoad(func(i int) func() error {
 			turn := in.turns(i, t.Clients, n)
 
 			return func() error {
 				at := turn()
-				put.Add(in.ends[at+n] - in.ends[at])
-
-				return file.append(records[at*size:(at+n)*size], at)
-			}
-		},
-		Close:  file.close,
-		Verify: func() (int64, int64, error) { return file.verify(recordOf(records, size)) },
-	}, nil
-}
-
-func recordOf(records []byte, size int) func(uint32) []byte {
-	return func(index uint32) []byte { return records[int(index)*size:][:size] }
-}
-
-func eventReadFloor(t Task) (Load, error) {
-	records, size := newEventInputs(eventStored).records()
-	file, err := appendFile(t, size, int64(floorBytes/size))
-	if err != nil {
-		return Load{}, err
-	}
-	if err := file.append(records, 0); err != nil {
-		return Load{}, errors.Join(err, file.close())
-	}
-	want := records[:eventRead*size]
-
-	return Load{
-		Client: func(int) func() error {
-			buf := make([]byte, len(want))
-
-			return func() error {
-				if err := file.read(buf, 0); err != nil {
-					return err
-				}
-				if !bytes.Equal(buf, want) {
-					return fmt.Errorf("%w: events 1 to %d read %q", ErrWrong, eventRead, buf)
-				}
+				log.add(position.Add(uint64(n))-uint64(n)+1, in.hashes[at:at+n]...)
 
 				return nil
 			}
-		},
-		Close:  file.close,
-		Verify: func() (int64, int64, error) { return file.verify(recordOf(records, size)) },
-	}, nil
+		}, log.count.Load), nil
+	}
+}
+
+// eventRecord makes the floor's records as large as an event's type and data.
+const eventRecord = len(eventType) + len(`{"index": 10000}`) - kvKeySize
+
+func eventReadFloor(t Task) (Load, error) {
+	return floorReads(t, eventStored, eventRecord, func(_ int, f *kvFloorReader) func() error {
+		return func() error { return f.read(0, eventRead) }
+	})
 }
 
 // openEventLog opens the store under test.

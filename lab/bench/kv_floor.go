@@ -103,6 +103,22 @@ func newKVFloorLoaded(t Task, keys, value int) (_ *kvFloor, err error) {
 	return f, nil
 }
 
+// floorAppends is a load of appends of batch records, whose values have that size.
+func floorAppends(t Task, batch, value int) (Load, error) {
+	f, err := newKVFloor(t, batch, value)
+	if err != nil {
+		return Load{}, err
+	}
+
+	return f.load(f.appender), nil
+}
+
+// nullLoad is a load on what keeps nothing. items says how many it was given.
+func nullLoad(client func(i int) func() error, items func() int64) Load {
+	return Load{Client: client, Close: func() error { return nil },
+		Verify: func() (int64, int64, error) { return items(), 0, nil }}
+}
+
 // floorReads is a load of reads of a file of that many keys.
 func floorReads(t Task, keys, value int, client func(i int, r *kvFloorReader) func() error) (Load, error) {
 	f, err := newKVFloorLoaded(t, keys, value)

@@ -151,12 +151,12 @@ func (q kvQueue) null(t Task) (Load, error) {
 
 // floor appends what is put, and another record for each key that is taken, after reading one.
 func (q kvQueue) floor(t Task) (Load, error) {
+	if !q.take {
+		return floorAppends(t, q.batch, kvValueSize)
+	}
 	written, err := newKVFloor(t, q.batch, kvValueSize)
 	if err != nil {
 		return Load{}, err
-	}
-	if !q.take {
-		return written.load(written.appender), nil
 	}
 	read, err := newKVFloorLoaded(t, int(q.each(t)), kvValueSize)
 	if err != nil {

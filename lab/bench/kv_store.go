@@ -52,10 +52,8 @@ func (s *kvStore) settle(fill func(holdfast.Level) error) error {
 
 // weakest is the weakest level that the engine does not refuse; otherwise if it refuses all.
 func weakest(e holdfast.Engine, otherwise holdfast.Level) holdfast.Level {
-	for _, level := range holdfast.Levels() {
-		if e.Capabilities().Promise(level).Given != 0 {
-			return level
-		}
+	if levels := e.Capabilities().Levels(); len(levels) > 0 {
+		return levels[0]
 	}
 
 	return otherwise

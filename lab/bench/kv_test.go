@@ -340,7 +340,7 @@ func TestRefusedIsShown(t *testing.T) {
 			}
 		}
 	}
-	if refused != len(holdfast.Levels()) {
+	if refused != len(badger.Describe().Levels()) {
 		t.Errorf("refused at %d levels", refused)
 	}
 }

@@ -82,14 +82,7 @@ func (p kvPut) null(t Task) (Load, error) {
 	return n.load(func(i int) func() error { return p.client(i, t.Clients, order, n.writer()) }), nil
 }
 
-func (p kvPut) floor(t Task) (Load, error) {
-	f, err := newKVFloor(t, p.batch, p.value)
-	if err != nil {
-		return Load{}, err
-	}
-
-	return f.load(f.appender), nil
-}
+func (p kvPut) floor(t Task) (Load, error) { return floorAppends(t, p.batch, p.value) }
 
 // kvMixed is steps of which so many in ten, the first of them, get a key and the others put one, each put a transaction
 // of its own. Each client has keys of its own.
@@ -154,12 +147,12 @@ func (m kvMixed) null(t Task) (Load, error) {
 }
 
 func (m kvMixed) floor(t Task) (Load, error) {
+	if m.reads == 0 {
+		return floorAppends(t, 1, m.value)
+	}
 	written, err := newKVFloor(t, 1, m.value)
 	if err != nil {
 		return Load{}, err
-	}
-	if m.reads == 0 {
-		return written.load(written.appender), nil
 	}
 	read, err := newKVFloorLoaded(t, m.room(t), m.value)
 	if err != nil {
@@ -216,10 +209,5 @@ func (o kvOverwrite) null(t Task) (Load, error) {
 
 // floor writes the values of a transaction: in the long run one change in six is a deletion, which has none.
 func (o kvOverwrite) floor(t Task) (Load, error) {
-	f, err := newKVFloor(t, kvBatch-kvBatch/(deleteOneIn+1), kvValueSize)
-	if err != nil {
-		return Load{}, err
-	}
-
-	return f.load(f.appender), nil
+	return floorAppends(t, kvBatch-kvBatch/(deleteOneIn+1), kvValueSize)
 }

@@ -189,7 +189,7 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	// Levels are asked for in their order, each once, however they were named.
 	p.Levels = preset.Levels
 	if len(p.Levels) == 0 {
-		p.Levels = holdfast.Levels()
+		p.Levels = l.levels(p.Engines)
 	}
 	if len(r.Levels) > 0 {
 		p.Levels = nil
@@ -560,6 +560,16 @@ func (p Plan) Estimate() time.Duration {
 	}
 
 	return round * time.Duration(p.Rounds)
+}
+
+// levels are those that are measured if none is named: all, and Quorum only where one of the engines gives it. Most are
+// on one machine, and need not all say so.
+func (l Lab) levels(engines []string) []holdfast.Level {
+	return slices.DeleteFunc(holdfast.Levels(), func(level holdfast.Level) bool {
+		return level == holdfast.Quorum && !slices.ContainsFunc(l.entries(), func(e all.Entry) bool {
+			return slices.Contains(engines, e.Name) && e.Describe().Quorum.Given != 0
+		})
+	})
 }
 
 func levelNames(levels []holdfast.Level) []string {

@@ -28,6 +28,42 @@ func engineGiving(name string, given ...holdfast.Level) all.Entry {
 	}}
 }
 
+// An engine that gives Quorum is measured at it, once also where it gives that for Power, and ranked among those
+// that give it. Only then is the level measured unasked.
+func TestPlanOfQuorum(t *testing.T) {
+	lab := testLab()
+	over := engineGiving("over", holdfast.Memory, holdfast.Process, holdfast.Quorum)
+	describe := over.Describe
+	over.Describe = func() holdfast.Capabilities {
+		c := describe()
+		c.Quorum = holdfast.Promise{Given: holdfast.Quorum}
+		return c
+	}
+	lab.Engines = append(lab.Engines, over)
+	for _, test := range []struct {
+		engines []string
+		want    []string // cells at Power and Quorum
+	}{
+		{[]string{"each"}, []string{"each power", "floor power"}},
+		{[]string{"over"}, []string{"over quorum"}},
+		{[]string{"each", "over"}, []string{"each power", "over quorum", "floor power"}},
+	} {
+		p, err := lab.Plan(Request{Engines: test.engines, Workloads: []string{"event/append-1"}, Clients: []int{1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := slices.DeleteFunc(cells(p, "event/append-1"), func(c string) bool {
+			return !strings.HasSuffix(c, "power") && !strings.HasSuffix(c, "quorum")
+		})
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%v: %q, want %q", test.engines, got, test.want)
+		}
+		if offers := slices.Contains(test.engines, "over"); slices.Contains(p.Levels, holdfast.Quorum) != offers {
+			t.Errorf("%v: levels %v", test.engines, p.Levels)
+		}
+	}
+}
+
 func testLab() Lab {
 	const m, c, w = holdfast.Memory, holdfast.Process, holdfast.Power
 	return Lab{
@@ -143,6 +179,9 @@ func TestPlanRefuses(t *testing.T) {
 		{Request{Memory: "512MiB", RAM: new(int64(256))}, holdfast.ErrBadOption, []string{"--memory below --ram"}},
 		{Request{Engines: []string{"ram"}, Levels: []string{"power"}}, holdfast.ErrLevel,
 			[]string{"ram at power: because", "name other --engines or --levels"}},
+		{Request{Levels: []string{"quorum"}}, holdfast.ErrLevel,
+			[]string{"each at quorum: it is on one machine", "file at quorum: it is on one machine", "ram at quorum",
+				"absent at quorum", "name other --engines or --levels"}},
 		{Request{Engines: []string{"absent"}}, holdfast.ErrLevel,
 			[]string{": absent at memory, process, power: because; name other --engines"}},
 		{Request{Preset: "kv", Engines: []string{"peer"}}, holdfast.ErrBadOption,

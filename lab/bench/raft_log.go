@@ -189,23 +189,12 @@ func (a raftAppend) engine(t Task) (Load, error) {
 func (a raftAppend) null(t Task) (Load, error) {
 	last := uint64(0)
 
-	return Load{
-		Client: func(int) func() error {
-			return a.client(newRaftEntries(t.Seed), &last, func([]*raft.Log) error { return nil })
-		},
-		Close:  func() error { return nil },
-		Verify: func() (int64, int64, error) { return int64(last), 0, nil },
-	}, oneClient(t)
+	return nullLoad(func(int) func() error {
+		return a.client(newRaftEntries(t.Seed), &last, func([]*raft.Log) error { return nil })
+	}, func() int64 { return int64(last) }), oneClient(t)
 }
 
-func (a raftAppend) floor(t Task) (Load, error) {
-	f, err := newKVFloor(t, a.batch, raftData)
-	if err != nil {
-		return Load{}, err
-	}
-
-	return f.load(f.appender), nil
-}
+func (a raftAppend) floor(t Task) (Load, error) { return floorAppends(t, a.batch, raftData) }
 
 // raftGetLog is reads of random entries of a log.
 type raftGetLog struct{ entries int }

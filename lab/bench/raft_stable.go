@@ -90,24 +90,15 @@ func (s raftStable) setEngine(t Task) (Load, error) {
 func (s raftStable) setNull(t Task) (Load, error) {
 	l := s.contents(t)
 
-	return Load{
-		Client: func(i int) func() error { return s.client(t, i, l.setter(func(_, _ []byte) error { return nil })) },
-		Close:  func() error { return nil },
-		Verify: func() (int64, int64, error) { return l.versions.count(), 0, nil },
-	}, oneClient(t)
+	return nullLoad(func(i int) func() error {
+		return s.client(t, i, l.setter(func(_, _ []byte) error { return nil }))
+	}, l.versions.count), oneClient(t)
 }
 
 // raftRecord is the value of the floor's records that have as many bytes as a stable key and its value.
 const raftRecord = raftKeySize + raftValue - kvKeySize
 
-func (s raftStable) setFloor(t Task) (Load, error) {
-	f, err := newKVFloor(t, 1, raftRecord)
-	if err != nil {
-		return Load{}, err
-	}
-
-	return f.load(f.appender), nil
-}
+func (s raftStable) setFloor(t Task) (Load, error) { return floorAppends(t, 1, raftRecord) }
 
 func (s raftStable) getEngine(t Task) (Load, error) {
 	l := s.contents(t)

@@ -147,7 +147,7 @@ func reference(engine string) bool {
 // groups splits the summaries of a workload by the level given, strongest first. Reads are one
 // group.
 func groups(w Workload, r *Report, at setup) []group {
-	levels := []holdfast.Level{holdfast.Power, holdfast.Process, holdfast.Memory}
+	levels := []holdfast.Level{holdfast.Quorum, holdfast.Power, holdfast.Process, holdfast.Memory}
 	if w.Reads {
 		levels = []holdfast.Level{0}
 	}

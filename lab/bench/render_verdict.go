@@ -117,7 +117,7 @@ func (s screen) verdict(list []group, several bool) {
 	compared := 0
 	var reasons []string
 	held, tables := map[string][]string{}, map[string]int{}
-	for _, level := range []holdfast.Level{holdfast.Power, holdfast.Process, holdfast.Memory, 0} {
+	for _, level := range []holdfast.Level{holdfast.Quorum, holdfast.Power, holdfast.Process, holdfast.Memory, 0} {
 		here := verdictAt(list, level, several)
 		for _, why := range here.reasons {
 			names := strings.Join(here.held[why], ", ")

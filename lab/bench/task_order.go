@@ -222,9 +222,5 @@ func (w taskOrder) floor(t Task) (Load, error) {
 	if w.apart {
 		return taskFloor(t, 3)
 	}
-	f, err := newKVFloor(t, 3, orderRecord-kvKeySize)
-	if err != nil {
-		return Load{}, err
-	}
-	return f.load(f.appender), nil
+	return floorAppends(t, 3, orderRecord-kvKeySize)
 }

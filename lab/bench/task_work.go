@@ -202,11 +202,7 @@ type nullTasks struct {
 }
 
 func (n *nullTasks) load(client func(int) func() error) Load {
-	return Load{
-		Client: client,
-		Close:  func() error { return nil },
-		Verify: func() (items, checked int64, err error) { return n.enqueued.Load(), 0, nil },
-	}
+	return nullLoad(client, n.enqueued.Load)
 }
 
 // Enqueue implements [contender.Tasks].

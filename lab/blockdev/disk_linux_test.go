@@ -703,11 +703,7 @@ func TestCloseInUse(t *testing.T) {
 		}
 	}
 	f.Close()
-	select {
-	case <-d.served: // it went with its last user
-	case <-time.After(time.Minute):
-		t.Error("the server still runs")
-	}
+	testkit.Receive(t, "the end of the server, which went with its last user", d.served)
 }
 
 // leave makes a disk and an image in dir and waits to be killed in the midst of writing: a program of its own writes,

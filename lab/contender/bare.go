@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver"
 	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/engine/all"
 )
@@ -73,17 +74,9 @@ type bareStore interface {
 	// get appends the value to dst; the error is ErrNotFound if there is none.
 	get(dst, key []byte) ([]byte, error)
 	// scan calls nothing before the first Next of what it returns.
-	scan(r holdfast.Range) bareCursor
+	scan(r holdfast.Range) driver.Cursor
 	// sync makes all that was committed safe from power loss.
 	sync() error
-	close() error
-}
-
-// bareCursor walks over keys in order. What key and value return is valid until the next call of next.
-type bareCursor interface {
-	next() (bool, error)
-	key() []byte
-	value() ([]byte, error)
 	close() error
 }
 
@@ -94,49 +87,33 @@ type bareEngine struct {
 }
 
 func openBare(l bareLibrary, dir string, o holdfast.Options) (holdfast.Engine, error) {
-	o, err := o.WithDefaults()
+	c := l.describe()
+	h, o, err := begin(c, dir, o, !l.perWrite)
 	if err != nil {
 		return nil, err
 	}
-	c := l.describe()
-
-	fail := func(class, cause error, detail string) error {
-		return &holdfast.Error{Op: "open", Engine: l.name, Path: dir, Class: class, Detail: detail, Cause: cause}
-	}
-	switch {
-	case c.Strongest() == 0:
-		return nil, fail(holdfast.ErrUnavailable, nil, c.Power.Why)
-	case o.ReadOnly:
-		return nil, fail(holdfast.ErrUnavailable, nil, "it is not opened for reading only")
-	}
-	if err := c.CheckLevel(o.Level); err != nil {
-		return nil, err
-	}
-	spec := datadir.Spec{Engine: l.name, Format: 1}
-	if !l.perWrite { // files that were written without syncs promise nothing to those who sync
-		spec.Level = c.Promise(o.Level).Given
+	if !l.perWrite {
+		level := c.Promise(o.Level).Given
 		for _, p := range []*holdfast.Promise{&c.Memory, &c.Process, &c.Power} {
-			if p.Given != spec.Level {
-				*p = holdfast.Promise{Why: fmt.Sprintf("it was opened for %v", spec.Level)}
+			if p.Given != level {
+				*p = holdfast.Promise{Why: fmt.Sprintf("it was opened for %v", level)}
 			}
 		}
 	}
-	h, err := datadir.Open(dir, spec)
-	if err != nil {
-		return nil, err
-	}
+
+	var store bareStore
+	var settings []holdfast.Setting
 	data := filepath.Join(h.Dir, "data")
-	if err := os.MkdirAll(data, 0o755); err != nil {
-		return nil, errors.Join(fail(nil, err, ""), h.Close())
+	if err = os.MkdirAll(data, 0o755); err == nil {
+		store, settings, err = l.open(data, o)
 	}
-	store, settings, err := l.open(data, o)
 	if err == nil {
 		if err = h.Made(); err != nil {
 			err = errors.Join(err, store.close())
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(fail(nil, err, ""), h.Close())
+		return nil, errors.Join(&holdfast.Error{Op: "open", Engine: l.name, Path: dir, Cause: err}, h.Close())
 	}
 	e := &bareEngine{store: store, handle: h}
 	e.peer = peer{name: l.name, only: "does sets, deletes, gets and scans that go forwards only", dir: h.Dir,
@@ -184,60 +161,23 @@ func (e *bareEngine) Scan(r holdfast.Range) holdfast.Iterator {
 		return holdfast.FailedIterator(e.refuse("scan backwards"))
 	}
 
-	return &bareIterator{engine: e, cursor: e.store.scan(r)}
+	return driver.NewIterator(bareCursor{e.store.scan(r), e})
 }
 
-type bareIterator struct {
+// bareCursor tells errors as the engine does.
+type bareCursor struct {
+	driver.Cursor
 	engine *bareEngine
-	cursor bareCursor // nil once it is closed
-	at     bool
-	val    []byte
-	err    error
 }
 
-// Next implements [holdfast.Iterator].
-func (it *bareIterator) Next() bool {
-	if it.cursor == nil || it.err != nil {
-		return false
-	}
-	if it.at, it.err = it.cursor.next(); it.at && it.err == nil {
-		it.val, it.err = it.cursor.value()
-	}
-	it.at = it.at && it.err == nil
-
-	return it.at
+// Next implements [driver.Cursor].
+func (c bareCursor) Next() (key, value []byte, err error) {
+	key, value, err = c.Cursor.Next()
+	return key, value, c.engine.fail("scan", err)
 }
 
-// Key implements [holdfast.Iterator].
-func (it *bareIterator) Key() []byte {
-	if !it.at {
-		return nil
-	}
-
-	return it.cursor.key()
-}
-
-// Value implements [holdfast.Iterator].
-func (it *bareIterator) Value() []byte {
-	if !it.at {
-		return nil
-	}
-
-	return it.val
-}
-
-// Err implements [holdfast.Iterator].
-func (it *bareIterator) Err() error { return it.engine.fail("scan", it.err) }
-
-// Close implements [holdfast.Iterator].
-func (it *bareIterator) Close() error {
-	if it.cursor != nil {
-		it.err = errors.Join(it.err, it.cursor.close())
-		it.cursor, it.at = nil, false
-	}
-
-	return it.Err()
-}
+// Close implements [driver.Cursor].
+func (c bareCursor) Close() error { return c.engine.fail("scan", c.Cursor.Close()) }
 
 // Sync implements [holdfast.Engine].
 func (e *bareEngine) Sync() error {

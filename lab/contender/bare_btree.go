@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver"
 )
 
 // The names of the bare libraries that are trees of pages.
@@ -63,7 +64,7 @@ func openBboltBare(batch bool, freelist bbolt.FreelistType) func(string, holdfas
 	[]holdfast.Setting, error) {
 	return func(dir string, o holdfast.Options) (bareStore, []holdfast.Setting, error) {
 		db, err := bbolt.Open(filepath.Join(dir, "data.bbolt"), 0o644, &bbolt.Options{NoSync: o.Level != holdfast.Power,
-			NoFreelistSync: true, FreelistType: freelist, InitialMmapSize: bareMap, Timeout: boltPatience})
+			NoFreelistSync: true, FreelistType: freelist, InitialMmapSize: bareMap})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -125,7 +126,7 @@ func (s bareBbolt) get(dst, key []byte) (value []byte, err error) {
 	return value, err
 }
 
-func (s bareBbolt) scan(r holdfast.Range) bareCursor {
+func (s bareBbolt) scan(r holdfast.Range) driver.Cursor {
 	c := &bboltCursor{lo: bytes.Clone(r.Lo), hi: bytes.Clone(r.Hi)}
 	if c.tx, c.err = s.db.Begin(false); c.err == nil {
 		c.c = c.tx.Bucket(bareBucket).Cursor()
@@ -146,28 +147,28 @@ type bboltCursor struct {
 	c      *bbolt.Cursor
 	lo, hi []byte
 	begun  bool
-	k, v   []byte
 	err    error
 }
 
-func (c *bboltCursor) next() (bool, error) {
+// Next implements [driver.Cursor].
+func (c *bboltCursor) Next() (key, value []byte, err error) {
 	switch {
 	case c.err != nil:
-		return false, c.err
+		return nil, nil, c.err
 	case c.begun:
-		c.k, c.v = c.c.Next()
+		key, value = c.c.Next()
 	default:
-		c.k, c.v = c.c.Seek(c.lo)
+		key, value = c.c.Seek(c.lo)
 	}
-	c.begun = true
+	if c.begun = true; len(c.hi) > 0 && bytes.Compare(key, c.hi) >= 0 {
+		return nil, nil, nil
+	}
 
-	return c.k != nil && (len(c.hi) == 0 || bytes.Compare(c.k, c.hi) < 0), nil
+	return key, value, nil
 }
 
-func (c *bboltCursor) key() []byte            { return c.k }
-func (c *bboltCursor) value() ([]byte, error) { return c.v, nil }
-
-func (c *bboltCursor) close() error {
+// Close implements [driver.Cursor].
+func (c *bboltCursor) Close() error {
 	if c.tx == nil {
 		return nil
 	}
@@ -260,21 +261,21 @@ func openSQLiteBare(library, options string) func(string, holdfast.Options) (bar
 
 // pragmaConnector opens connections on which pragmas are executed first.
 type pragmaConnector struct {
-	driver  driver.Driver
+	driver  sqldriver.Driver
 	name    string
 	pragmas string
 }
 
-// Driver implements [driver.Connector].
-func (c pragmaConnector) Driver() driver.Driver { return c.driver }
+// Driver implements [sqldriver.Connector].
+func (c pragmaConnector) Driver() sqldriver.Driver { return c.driver }
 
-// Connect implements [driver.Connector].
-func (c pragmaConnector) Connect(ctx context.Context) (driver.Conn, error) {
+// Connect implements [sqldriver.Connector].
+func (c pragmaConnector) Connect(ctx context.Context) (sqldriver.Conn, error) {
 	conn, err := c.driver.Open(c.name)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.(driver.ExecerContext).ExecContext(ctx, c.pragmas, nil); err != nil {
+	if _, err := conn.(sqldriver.ExecerContext).ExecContext(ctx, c.pragmas, nil); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 
@@ -321,7 +322,7 @@ func (s *bareSQLite) all(b *holdfast.Batch) (err error) {
 
 func (s *bareSQLite) get(dst, key []byte) ([]byte, error) { return readRow(s.one, dst, key) }
 
-func (s *bareSQLite) scan(r holdfast.Range) bareCursor {
+func (s *bareSQLite) scan(r holdfast.Range) driver.Cursor {
 	c := &sqliteCursor{}
 	if len(r.Hi) == 0 {
 		c.rows, c.err = s.read.Query("SELECT k,v FROM kv WHERE k>=? ORDER BY k", append([]byte{}, r.Lo...))
@@ -361,22 +362,22 @@ type sqliteCursor struct {
 	err  error
 }
 
-func (c *sqliteCursor) next() (bool, error) {
+// Next implements [driver.Cursor].
+func (c *sqliteCursor) Next() (key, value []byte, err error) {
 	if c.err != nil || !c.rows.Next() {
 		if c.err == nil {
 			c.err = c.rows.Err()
 		}
 
-		return false, c.err
+		return nil, nil, c.err
 	}
+	err = c.rows.Scan(&c.k, &c.v)
 
-	return true, c.rows.Scan(&c.k, &c.v)
+	return c.k, c.v, err
 }
 
-func (c *sqliteCursor) key() []byte            { return c.k }
-func (c *sqliteCursor) value() ([]byte, error) { return c.v, nil }
-
-func (c *sqliteCursor) close() error {
+// Close implements [driver.Cursor].
+func (c *sqliteCursor) Close() error {
 	if c.rows == nil {
 		return nil
 	}

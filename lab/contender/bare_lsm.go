@@ -12,6 +12,7 @@ import (
 	"github.com/dgraph-io/badger/v4/options"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver"
 )
 
 // The names of the bare libraries that are log-structured merge trees.
@@ -110,7 +111,7 @@ func (s barePebble) get(dst, key []byte) ([]byte, error) {
 	return append(dst, value...), closer.Close()
 }
 
-func (s barePebble) scan(r holdfast.Range) bareCursor {
+func (s barePebble) scan(r holdfast.Range) driver.Cursor {
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: bytes.Clone(r.Lo), UpperBound: bytes.Clone(r.Hi)})
 	return &pebbleCursor{it: it, err: err}
 }
@@ -124,9 +125,10 @@ type pebbleCursor struct {
 	err   error
 }
 
-func (c *pebbleCursor) next() (bool, error) {
+// Next implements [driver.Cursor].
+func (c *pebbleCursor) Next() (key, value []byte, err error) {
 	if c.err != nil {
-		return false, c.err
+		return nil, nil, c.err
 	}
 	ok := false
 	if c.begun {
@@ -134,15 +136,16 @@ func (c *pebbleCursor) next() (bool, error) {
 	} else {
 		ok = c.it.First()
 	}
-	c.begun = true
+	if c.begun = true; !ok {
+		return nil, nil, c.it.Error()
+	}
+	value, err = c.it.ValueAndErr()
 
-	return ok, c.it.Error()
+	return c.it.Key(), value, err
 }
 
-func (c *pebbleCursor) key() []byte            { return c.it.Key() }
-func (c *pebbleCursor) value() ([]byte, error) { return c.it.ValueAndErr() }
-
-func (c *pebbleCursor) close() error {
+// Close implements [driver.Cursor].
+func (c *pebbleCursor) Close() error {
 	if c.it == nil {
 		return nil
 	}
@@ -228,7 +231,7 @@ func (s bareBadger) get(dst, key []byte) (value []byte, err error) {
 	return value, err
 }
 
-func (s bareBadger) scan(r holdfast.Range) bareCursor {
+func (s bareBadger) scan(r holdfast.Range) driver.Cursor {
 	tx := s.db.NewTransaction(false)
 
 	return &badgerCursor{tx: tx, it: tx.NewIterator(dgraph.IteratorOptions{}), lo: bytes.Clone(r.Lo),
@@ -246,25 +249,24 @@ type badgerCursor struct {
 	copied []byte
 }
 
-func (c *badgerCursor) next() (bool, error) {
+// Next implements [driver.Cursor].
+func (c *badgerCursor) Next() (key, value []byte, err error) {
 	if c.begun {
 		c.it.Next()
 	} else {
 		c.it.Seek(c.lo)
 	}
 	c.begun = true
-
-	return c.it.Valid() && (len(c.hi) == 0 || bytes.Compare(c.it.Item().Key(), c.hi) < 0), nil
-}
-
-func (c *badgerCursor) key() []byte { return c.it.Item().Key() }
-
-func (c *badgerCursor) value() (v []byte, err error) {
+	if !c.it.Valid() || len(c.hi) > 0 && bytes.Compare(c.it.Item().Key(), c.hi) >= 0 {
+		return nil, nil, nil
+	}
 	c.copied, err = c.it.Item().ValueCopy(c.copied)
-	return c.copied, err
+
+	return c.it.Item().Key(), c.copied, err
 }
 
-func (c *badgerCursor) close() error {
+// Close implements [driver.Cursor].
+func (c *badgerCursor) Close() error {
 	c.it.Close()
 	c.tx.Discard()
 

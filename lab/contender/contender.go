@@ -11,15 +11,17 @@
 package contender
 
 import (
+	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"io/fs"
 	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/hashicorp/raft"
+	wal "github.com/hashicorp/raft-wal"
+	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver/datadir"
@@ -46,7 +48,7 @@ type RaftEngine interface {
 
 // Engines returns the peers that are Raft stores, in the order in which they are shown. Their Open makes the directory
 // if need be. It refuses levels below Power (ErrLevel), directories that another engine or program made (ErrForeign),
-// and those that are open elsewhere (ErrLocked).
+// and those that are open elsewhere (ErrLocked), as those of engines do.
 func Engines() []all.Entry {
 	var entries []all.Entry
 	for _, p := range peers {
@@ -199,69 +201,70 @@ func promises(c holdfast.Capabilities, how, why string) holdfast.Capabilities {
 	return c
 }
 
-// begin checks the options and makes dir, which may hold nothing but what owns says yes to, and returns its absolute
-// path.
-func begin(describe func() holdfast.Capabilities, dir string, o holdfast.Options,
-	owns func(file string) bool) (string, holdfast.Options, error) {
-	name := describe().Engine
-	refuse := func(class error, detail, remedy string, cause error) (string, holdfast.Options, error) {
-		return "", o, &holdfast.Error{Op: "open", Engine: name, Path: dir, Class: class, Detail: detail, Remedy: remedy,
-			Cause: cause}
-	}
+// begin checks the options of an Open, and makes and locks dir. If bound, the directory has one level for good: files
+// that were written without syncs promise nothing to those who sync.
+func begin(c holdfast.Capabilities, dir string, o holdfast.Options, bound bool) (*datadir.Handle, holdfast.Options,
+	error) {
 	o, err := o.WithDefaults()
 	if err != nil {
-		return "", o, err
-	}
-	if p := describe().Promise(o.Level); p.Given == 0 {
-		return refuse(holdfast.ErrLevel, fmt.Sprintf("%v: %s", o.Level, p.Why), "ask for power", nil)
-	}
-	if dir == "" {
-		return refuse(holdfast.ErrBadOption, "no directory is named", "name one", nil)
-	}
-	if dir, err = filepath.Abs(dir); err != nil {
-		return refuse(nil, "", "", err)
-	}
-	if st, err := os.Stat(dir); err == nil && !st.IsDir() {
-		return refuse(holdfast.ErrForeign, "it is a file", "name a directory", nil)
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil && !os.IsNotExist(err) {
-		return refuse(nil, "", "the directory must be readable", err)
+		return nil, o, err
 	}
 
-	for _, e := range entries {
-		const remedy = "name an empty or new directory"
-		switch file := e.Name(); {
-		case owns(file) || file == "lost+found": // a fresh file system's own
-		case file == "HOLDFAST":
-			return refuse(holdfast.ErrForeign, "an engine of holdfast made it", remedy, nil)
-		case file == boltFile:
-			return refuse(holdfast.ErrForeign, RaftBoltDB+" made it", remedy, nil)
-		case file == walMeta:
-			return refuse(holdfast.ErrForeign, RaftWAL+" made it", remedy, nil)
-		default:
-			return refuse(holdfast.ErrForeign, "it holds "+file+", which is not "+name+"'s", remedy, nil)
-		}
+	refuse := func(why string) error {
+		return &holdfast.Error{Op: "open", Engine: c.Engine, Path: dir, Class: holdfast.ErrUnavailable, Detail: why}
 	}
-	if err := datadir.MkdirAll(dir); err != nil { // the libraries take the directory as it is
-		return refuse(nil, "", "", err)
+	switch {
+	case c.Strongest() == 0:
+		return nil, o, refuse(c.Power.Why)
+	case o.ReadOnly:
+		return nil, o, refuse("it is not opened for reading only")
+	}
+	if err := c.CheckLevel(o.Level); err != nil {
+		return nil, o, err
+	}
+	if c.Strongest() == holdfast.Memory { // nothing is on a disk
+		return nil, o, nil
 	}
 
-	return dir, o, nil
+	spec := datadir.Spec{Engine: c.Engine, Format: 1}
+	if bound {
+		spec.Level = c.Promise(o.Level).Given
+	}
+	h, err := datadir.Open(dir, spec)
+
+	return h, o, err
 }
 
-// opening runs a library's open, and makes an error of a panic: damaged files must not end the process.
-func opening(name, dir string, open func() error) (err error) {
+// opening runs a library's open on the files in path, and notes that they are made. It makes an error of a panic:
+// damaged files must not end the process. After an error the directory is closed.
+func opening(name, path string, h *datadir.Handle, open func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
-		if p := recover(); p != nil {
-			err = &holdfast.Error{Op: "open", Engine: name, Path: dir, Class: holdfast.ErrCorrupt,
-				Detail: fmt.Sprintf("the library panics: %v", p), Remedy: "restore it from a backup"}
+		e := &holdfast.Error{Op: "open", Engine: name, Path: path, Cause: err}
+		switch p := recover(); {
+		case p != nil:
+			e.Class, e.Detail = holdfast.ErrCorrupt, fmt.Sprintf("the library panics: %v", p)
+		case err == nil:
+			return
+		case slices.ContainsFunc(corrupt, func(known error) bool { return errors.Is(err, known) }):
+			e.Class = holdfast.ErrCorrupt
+		case errors.Is(err, berrors.ErrVersionMismatch):
+			e.Class, e.Remedy = holdfast.ErrVersion, "use the program that made it"
 		}
+		if e.Class == holdfast.ErrCorrupt {
+			e.Remedy = "restore it from a backup"
+		}
+		err = errors.Join(e, h.Close())
 	}()
+	if err := open(); err != nil {
+		return err
+	}
 
-	return open()
+	return h.Made()
 }
+
+// corrupt are the errors with which the libraries open damaged files.
+var corrupt = []error{berrors.ErrInvalid, berrors.ErrChecksum, wal.ErrCorrupt, fs.ErrNotExist}
 
 // version returns "PATH VERSION" for a module, or the path alone where the build does not tell.
 func version(path string) string {

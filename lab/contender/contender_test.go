@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"github.com/hashicorp/raft-wal/metadb"
 	"go.uber.org/goleak"
 
 	"github.com/holdfastdb/holdfast"
@@ -207,7 +208,6 @@ func TestPeerCapabilities(t *testing.T) {
 }
 
 func TestPeerOpenRefuses(t *testing.T) {
-	others := map[string]string{RaftWAL: boltFile, RaftBoltDB: walMeta}
 	each(t, func(t *testing.T, peer all.Entry) {
 		with := func(name string) string {
 			dir := t.TempDir()
@@ -220,7 +220,16 @@ func TestPeerOpenRefuses(t *testing.T) {
 		if err := os.WriteFile(file, nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		own := map[string]string{RaftWAL: walMeta, RaftBoltDB: boltFile}[peer.Name]
+		own := map[string]string{RaftWAL: metadb.FileName, RaftBoltDB: boltFile}[peer.Name]
+		engine, damaged := filepath.Join(t.TempDir(), "engine"), filepath.Join(t.TempDir(), "damaged")
+		e, err := all.Open(all.Default, engine, holdfast.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(e.Close(), open(t, peer, damaged).Close(),
+			os.WriteFile(filepath.Join(damaged, own), []byte("x"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
 		for name, test := range map[string]struct {
 			dir   string
 			o     holdfast.Options
@@ -229,13 +238,14 @@ func TestPeerOpenRefuses(t *testing.T) {
 		}{
 			"memory":           {t.TempDir(), holdfast.Options{Level: holdfast.Memory}, holdfast.ErrLevel, "as it is"},
 			"process":          {t.TempDir(), holdfast.Options{Level: holdfast.Process}, holdfast.ErrLevel, "as it is"},
-			"no level":         {t.TempDir(), holdfast.Options{Level: 9}, holdfast.ErrLevel, "use memory"},
+			"no level":         {t.TempDir(), holdfast.Options{Level: 9}, holdfast.ErrLevel, "use one of memory"},
 			"no directory":     {"", holdfast.Options{}, holdfast.ErrBadOption, "name one"},
 			"a file":           {file, holdfast.Options{}, holdfast.ErrForeign, "it is a file"},
-			"an engine's":      {with("HOLDFAST"), holdfast.Options{}, holdfast.ErrForeign, "an engine of holdfast"},
-			"the other peer's": {with(others[peer.Name]), holdfast.Options{}, holdfast.ErrForeign, " made it"},
+			"an engine's":      {engine, holdfast.Options{}, holdfast.ErrForeign, all.Default},
+			"the library's":    {with(own), holdfast.Options{}, holdfast.ErrForeign, own},
 			"anything":         {with("notes.txt"), holdfast.Options{}, holdfast.ErrForeign, "notes.txt"},
-			"damage":           {with(own), holdfast.Options{}, holdfast.ErrCorrupt, own},
+			"damage":           {damaged, holdfast.Options{}, holdfast.ErrCorrupt, "backup"},
+			"for reading only": {t.TempDir(), holdfast.Options{ReadOnly: true}, holdfast.ErrUnavailable, "reading only"},
 		} {
 			before := names(t, test.dir)
 			e, err := peer.Open(test.dir, test.o)
@@ -300,7 +310,7 @@ func TestWALDamageIsToldAndUnlocked(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "no-number"+walSuffix), nil, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "no-number.wal"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -308,7 +318,7 @@ func TestWALDamageIsToldAndUnlocked(t *testing.T) {
 			t.Fatalf("it says %v", err)
 		}
 	}
-	if err := os.Remove(filepath.Join(dir, "no-number"+walSuffix)); err != nil {
+	if err := os.Remove(filepath.Join(dir, "no-number.wal")); err != nil {
 		t.Fatal(err)
 	}
 	if e, err = OpenRaftWAL(dir, holdfast.Options{}); err != nil {

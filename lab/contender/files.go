@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver"
 	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/engine/all"
 )
@@ -39,18 +40,28 @@ func DescribeFilesPlain() holdfast.Capabilities {
 }
 
 // filesPlain is a folder with a file for each key, under its name.
-type filesPlain struct{ peer }
+type filesPlain struct {
+	peer
+	folder string
+}
 
 // OpenFilesPlain makes or opens a folder.
 func OpenFilesPlain(dir string, o holdfast.Options) (holdfast.Engine, error) {
-	dir, _, err := begin(DescribeFilesPlain, dir, o, func(file string) bool { return file != "HOLDFAST" })
+	h, _, err := begin(DescribeFilesPlain(), dir, o, false)
 	if err != nil {
 		return nil, err
 	}
+	folder := filepath.Join(h.Dir, "files")
+	if err = datadir.MkdirAll(folder); err == nil {
+		err = h.Made()
+	}
+	if err != nil {
+		return nil, errors.Join(&holdfast.Error{Op: "open", Engine: FilesPlain, Path: dir, Cause: err}, h.Close())
+	}
 	c := new(counts)
 
-	return &filesPlain{peer{name: FilesPlain, dir: dir, describe: DescribeFilesPlain, counts: c, written: c.bytes.Load,
-		only: "has no other operations", shut: func() error { return nil }}}, nil
+	return &filesPlain{peer{name: FilesPlain, dir: h.Dir, describe: DescribeFilesPlain, counts: c,
+		written: c.bytes.Load, only: "has no other operations", shut: h.Close}, folder}, nil
 }
 
 // Apply implements [holdfast.Engine]. What is applied is done when it returns; writes to one key at a time are the
@@ -94,7 +105,7 @@ func (e *filesPlain) path(key []byte) (string, error) {
 			Detail: "the key is no name of a file"}
 	}
 
-	return filepath.Join(e.dir, name), nil
+	return filepath.Join(e.folder, name), nil
 }
 
 func (e *filesPlain) write(path string, value []byte, level holdfast.Level) (err error) {
@@ -102,7 +113,7 @@ func (e *filesPlain) write(path string, value []byte, level holdfast.Level) (err
 	if level == holdfast.Memory {
 		return os.WriteFile(path, value, 0o644)
 	}
-	f, err := os.CreateTemp(e.dir, ".new-*")
+	f, err := os.CreateTemp(e.folder, ".new-*")
 	if err != nil {
 		return err
 	}
@@ -125,7 +136,7 @@ func (e *filesPlain) write(path string, value []byte, level holdfast.Level) (err
 
 func (e *filesPlain) syncDir() error {
 	e.counts.syncs.Add(1)
-	return datadir.SyncDir(e.dir)
+	return datadir.SyncDir(e.folder)
 }
 
 // Get implements [holdfast.Engine].
@@ -147,60 +158,56 @@ func (e *filesPlain) Scan(r holdfast.Range) holdfast.Iterator {
 	if r.Reverse {
 		return holdfast.FailedIterator(e.refuse("scan backwards"))
 	}
-	list, err := os.ReadDir(e.dir) // in the order of bytes
+	list, err := os.ReadDir(e.folder) // in the order of bytes
 	if err != nil {
 		return holdfast.FailedIterator(err)
 	}
 
-	it := &plainIterator{engine: e, Iterator: holdfast.FailedIterator(nil)}
+	c := &plainCursor{engine: e}
 	for _, f := range list {
 		if name := f.Name(); name[0] != '.' && name >= string(r.Lo) && (len(r.Hi) == 0 || name < string(r.Hi)) {
-			it.names = append(it.names, name)
+			c.names = append(c.names, name)
 		}
 	}
 
-	return it
+	return driver.NewIterator(c)
 }
 
-// plainIterator walks over the names that there were.
-type plainIterator struct {
-	holdfast.Iterator
+// plainCursor walks over the names that there were.
+type plainCursor struct {
 	engine *filesPlain
 	names  []string
-	key    []byte
 	value  []byte
-	err    error
 }
 
-func (it *plainIterator) Next() bool {
-	for len(it.names) > 0 && it.err == nil {
-		it.key, it.names = []byte(it.names[0]), it.names[1:]
-		if it.value, it.err = it.engine.Get(it.value[:0], it.key); !errors.Is(it.err, holdfast.ErrNotFound) {
-			return it.err == nil
+// Next implements [driver.Cursor].
+func (c *plainCursor) Next() (key, value []byte, err error) {
+	// What was removed since is passed over.
+	for len(c.names) > 0 {
+		key, c.names = []byte(c.names[0]), c.names[1:]
+		if c.value, err = c.engine.Get(c.value[:0], key); !errors.Is(err, holdfast.ErrNotFound) {
+			return key, c.value, err
 		}
-		it.err = nil // removed since
 	}
 
-	return false
+	return nil, nil, nil
 }
 
-func (it *plainIterator) Key() []byte   { return it.key }
-func (it *plainIterator) Value() []byte { return it.value }
-func (it *plainIterator) Err() error    { return it.err }
-func (it *plainIterator) Close() error  { it.names = nil; return it.err }
+// Close implements [driver.Cursor].
+func (c *plainCursor) Close() error { return nil }
 
 // Sync implements [holdfast.Engine]: it syncs every file, and the folder.
 func (e *filesPlain) Sync() error {
 	if err := e.peer.Sync(); err != nil {
 		return err
 	}
-	list, err := os.ReadDir(e.dir)
+	list, err := os.ReadDir(e.folder)
 	if err != nil {
 		return err
 	}
 
 	for _, entry := range list {
-		f, err := os.OpenFile(filepath.Join(e.dir, entry.Name()), os.O_RDWR, 0)
+		f, err := os.OpenFile(filepath.Join(e.folder, entry.Name()), os.O_RDWR, 0)
 		if err != nil {
 			return err
 		}

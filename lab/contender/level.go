@@ -98,24 +98,3 @@ func (p *levelPeer) Sync() error {
 	return &holdfast.Error{Op: "sync", Engine: p.name, Path: p.dir, Class: holdfast.ErrLevel,
 		Detail: "it has no command that makes what it holds safe from power loss", Remedy: "open it at power"}
 }
-
-// beginAtLevel checks the options of an Open, and makes and locks dir.
-func beginAtLevel(describe func() holdfast.Capabilities, dir string, o holdfast.Options) (
-	*datadir.Handle, holdfast.Options, error) {
-	o, err := o.WithDefaults()
-	if err != nil {
-		return nil, o, err
-	}
-	c := describe()
-	if c.Strongest() == 0 {
-		return nil, o, &holdfast.Error{Op: "open", Engine: c.Engine, Path: dir, Class: holdfast.ErrUnavailable,
-			Detail: c.Power.Why}
-	}
-	if err := c.CheckLevel(o.Level); err != nil {
-		return nil, o, err
-	}
-	// What a server promises holds only for files that it has always written with the same settings.
-	h, err := datadir.Open(dir, datadir.Spec{Engine: c.Engine, Format: 1, Level: o.Level})
-
-	return h, o, err
-}

@@ -56,28 +56,6 @@ var messagePeers = []all.Entry{
 	{Name: NATS, Open: OpenNATS, Describe: DescribeNATS},
 }
 
-// OpenMessages opens the message store of the peer of that name in dir, which is made if need be, at a level, and
-// returns the level that it really gives: that or a stronger one. The error is ErrLevel where it gives none, and
-// ErrBadOption where there is no such peer.
-func OpenMessages(name, dir string, level holdfast.Level) (Messages, holdfast.Level, error) {
-	var names []string
-	for _, p := range messagePeers {
-		if p.Name != name {
-			names = append(names, p.Name)
-			continue
-		}
-		e, err := p.Open(dir, holdfast.Options{Level: level})
-		if err != nil {
-			return nil, 0, err
-		}
-
-		return e.(MessagesEngine), e.Capabilities().Promise(level).Given, nil
-	}
-
-	return nil, 0, &holdfast.Error{Op: "open", Engine: name, Class: holdfast.ErrBadOption,
-		Detail: "there is no message store of that name", Remedy: "name " + strings.Join(names, " or ")}
-}
-
 // checkMessage says what is wrong with a message, as far as a peer cannot tell without harm to others.
 func checkMessage(name, stream, typ string, data, metadata []byte) error {
 	detail := ""

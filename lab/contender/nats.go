@@ -92,7 +92,7 @@ type natsTail struct {
 // OpenNATS makes or opens the files of a NATS server in dir, starts it, and connects to it. The server is this
 // executable again, see [Serve]. MemoryBytes plays no part.
 func OpenNATS(dir string, o holdfast.Options) (holdfast.Engine, error) {
-	h, o, err := beginAtLevel(DescribeNATS, dir, o)
+	h, o, err := begin(DescribeNATS(), dir, o, true)
 	if err != nil {
 		return nil, err
 	}
@@ -170,9 +170,6 @@ func (m *natsMessages) stop() error {
 
 	return errors.Join(err, m.handle.Close())
 }
-
-// kill ends the server at once, as a crash does.
-func (m *natsMessages) kill() { m.server.kill() }
 
 // fail says why a call failed: the end of the server and the store come first.
 func (m *natsMessages) fail(op string, err error) error {

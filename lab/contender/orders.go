@@ -8,6 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+
+	"github.com/holdfastdb/holdfast/internal/pgserver"
 )
 
 // Order is what belongs together: a message, a task, and a row of the caller's own.
@@ -32,7 +34,8 @@ type OrdersEngine interface {
 // riverOrders is River on Postgres beside the table of messages that [OpenPostgres] makes, and one of rows.
 type riverOrders struct {
 	*riverQueue[*riverpgxv5.Driver, pgx.Tx]
-	pool *pgxpool.Pool
+	pool   *pgxpool.Pool
+	server *pgserver.Server
 }
 
 const (

@@ -19,6 +19,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver/datadir"
+	"github.com/holdfastdb/holdfast/internal/pgserver"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -32,14 +33,14 @@ func DescribePostgres() holdfast.Capabilities {
 		AtomicBatches: true, Checksums: false,
 		MaxKeySize: holdfast.MaxKeySize, MaxValueSize: holdfast.MaxValueSize, MaxBatchSize: holdfast.MaxBatchSize,
 	}
-	h, err := findPostgres()
+	h, err := pgserver.Find()
 	if err != nil {
 		c.Memory = holdfast.Promise{Why: err.Error()}
 		c.Process, c.Power = c.Memory, c.Memory
 
 		return c
 	}
-	c.Library = h.version + ", " + version("github.com/jackc/pgx/v5")
+	c.Library = h.Version + ", " + version("github.com/jackc/pgx/v5")
 	c.Memory = holdfast.Promise{Given: holdfast.Memory,
 		How: "synchronous_commit off: the WAL is in the server's memory, and written and synced within 0.6 s"}
 	c.Process = holdfast.Promise{Given: holdfast.Process, CutMayCorrupt: true,
@@ -111,7 +112,7 @@ const (
 // postgresMessages is the store of messages in a Postgres.
 type postgresMessages struct {
 	levelPeer
-	server *postgresServer
+	server *pgserver.Server
 	pool   *pgxpool.Pool // of readers
 	writer *pgx.Conn     // used by the goroutine write alone
 	writes chan *postgresWrite
@@ -132,7 +133,7 @@ type postgresWrite struct {
 
 // OpenPostgres makes or opens the files of a Postgres in dir, starts its server, and connects to it.
 func OpenPostgres(dir string, o holdfast.Options) (holdfast.Engine, error) {
-	h, o, err := beginAtLevel(DescribePostgres, dir, o)
+	h, o, err := begin(DescribePostgres(), dir, o, true)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +152,7 @@ func OpenPostgres(dir string, o holdfast.Options) (holdfast.Engine, error) {
 			p.pool.Close()
 		}
 		if p.server != nil {
-			p.server.kill()
+			p.server.Kill()
 		}
 
 		return nil, errors.Join(&holdfast.Error{Op: "open", Engine: Postgres, Path: dir, Cause: err}, h.Close())
@@ -165,12 +166,9 @@ func OpenPostgres(dir string, o holdfast.Options) (holdfast.Engine, error) {
 // there once, and copied for each. It is set before the first Open.
 var PostgresTemplate string
 
-// postgresPatience bounds the start of a server, which recovers what a crash has left, and its end.
-const postgresPatience = 2 * time.Minute
-
 // start starts the server and connects to it.
 func (p *postgresMessages) start() (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), postgresPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), pgserver.Patience)
 	defer cancel()
 	var config *pgxpool.Config
 	if p.server, p.writer, config, err = startPostgresIn(ctx, p.handle, p.settings); err != nil {
@@ -193,21 +191,29 @@ func (p *postgresMessages) start() (err error) {
 // startPostgresIn starts a server on the files in h, which it makes if h is new, and returns the first connection, and
 // what is needed for others.
 func startPostgresIn(ctx context.Context, h *datadir.Handle, settings []holdfast.Setting) (
-	server *postgresServer, conn *pgx.Conn, config *pgxpool.Config, err error) {
+	server *pgserver.Server, conn *pgx.Conn, config *pgxpool.Config, err error) {
 	if config, err = pgxpool.ParseConfig("host=/ user=postgres dbname=postgres sslmode=disable"); err != nil {
 		return nil, nil, nil, err
 	}
 	// Other settings of the environment, which ParseConfig takes too, are not this server's.
 	config.ConnConfig.Password, config.ConnConfig.RuntimeParams, config.ConnConfig.Fallbacks = "", nil, nil
-	for fresh := h.New; ; fresh = false {
-		if server, err = openPostgresServer(filepath.Join(h.Dir, "data"), fresh, settings); err != nil {
+	files := pgserver.Config{New: h.New, Template: PostgresTemplate}
+	for _, s := range settings {
+		files.Settings = append(files.Settings, s.Name+"="+s.Value)
+	}
+	for ; ; files.New = false {
+		if server, err = pgserver.Open(filepath.Join(h.Dir, "data"), files); err != nil {
 			return nil, nil, nil, err
 		}
-		config.ConnConfig.DialFunc = server.dial // pgx may still call that of a server that has failed
-		if conn, err = server.ready(ctx, config.ConnConfig); err == nil {
+		config.ConnConfig.DialFunc = server.Dial // pgx may still call that of a server that has failed
+		err = server.Await(ctx, func() (err error) {
+			conn, err = pgx.ConnectConfig(ctx, config.ConnConfig)
+			return err
+		})
+		if err == nil {
 			return server, conn, config, nil
 		}
-		server.kill()
+		server.Kill()
 		// Processes of a server that was killed a moment ago are still about to end.
 		still := strings.Contains(err.Error(), "shared memory block") ||
 			strings.Contains(err.Error(), `"postmaster.pid" already exists`)
@@ -227,27 +233,6 @@ func postgresMade(ctx context.Context, h *datadir.Handle, conn *pgx.Conn) error 
 	return h.Made()
 }
 
-// ready returns the first connection that the server accepts, once it has recovered what a crash has left.
-func (s *postgresServer) ready(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
-	again := time.NewTicker(10 * time.Millisecond)
-	defer again.Stop()
-
-	for {
-		conn, err := pgx.ConnectConfig(ctx, config)
-		if err == nil {
-			return conn, nil
-		}
-
-		select {
-		case <-again.C:
-		case <-s.ended:
-			return nil, s.err
-		case <-ctx.Done():
-			return nil, fmt.Errorf("the server takes no connections: %w", err)
-		}
-	}
-}
-
 // stop ends what uses the server, and then the server.
 func (p *postgresMessages) stop() error {
 	p.beginClose()
@@ -259,7 +244,7 @@ func (p *postgresMessages) stop() error {
 	_ = p.writer.Close(ctx)
 	p.pool.Close()
 
-	return errors.Join(p.server.stop(), p.handle.Close())
+	return errors.Join(p.server.Stop(), p.handle.Close())
 }
 
 // Write implements [Messages].
@@ -654,6 +639,3 @@ func (p *postgresMessages) Follow(ctx context.Context, category string, from int
 		}
 	}
 }
-
-// kill ends the server at once, as a crash does.
-func (p *postgresMessages) kill() { p.server.kill() }

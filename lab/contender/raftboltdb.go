@@ -5,12 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"time"
 
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
-	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -18,12 +16,8 @@ import (
 // RaftBoltDB is the name of github.com/hashicorp/raft-boltdb/v2.
 const RaftBoltDB = "raft-boltdb"
 
-const (
-	// boltFile is what programs over raft-boltdb call its file.
-	boltFile = "raft.db"
-	// boltPatience is how long a file that is open elsewhere is waited for.
-	boltPatience = 100 * time.Millisecond
-)
+// boltFile is what programs over raft-boltdb call its file.
+const boltFile = "raft.db"
 
 // DescribeRaftBoltDB says what raft-boltdb gives.
 func DescribeRaftBoltDB() holdfast.Capabilities {
@@ -71,29 +65,28 @@ func (s boltStore) SetUint64(key []byte, val uint64) error {
 	return s.commit(s.BoltStore.SetUint64(key, val))
 }
 
-// OpenRaftBoltDB opens or makes the store in dir, which holds raft.db alone. o.Level must be Power, or 0, which means
-// it. SyncEvery and MemoryBytes play no part.
+// OpenRaftBoltDB opens or makes the store in dir. o.Level must be Power, or 0, which means it. SyncEvery and
+// MemoryBytes play no part.
 func OpenRaftBoltDB(dir string, o holdfast.Options) (holdfast.Engine, error) {
-	dir, _, err := begin(DescribeRaftBoltDB, dir, o, func(file string) bool { return file == boltFile })
+	h, _, err := begin(DescribeRaftBoltDB(), dir, o, true)
 	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(dir, boltFile)
-	// As it is, but for a file that is in use: it would wait for ever.
-	options := *bbolt.DefaultOptions
-	options.Timeout = boltPatience
+	path := filepath.Join(h.Dir, boltFile)
+	options := bbolt.DefaultOptions // as it is
 	var store *raftboltdb.BoltStore
-	err = opening(RaftBoltDB, path, func() (err error) {
-		store, err = raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &options})
+	err = opening(RaftBoltDB, path, h, func() (err error) {
+		store, err = raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: options})
 		return err
 	})
 	if err != nil {
-		return nil, openError(RaftBoltDB, path, err)
+		return nil, err
 	}
 	c := &counts{}
 
 	return &raftPeer{store: boltStore{store, c}, peer: peer{
-		name: RaftBoltDB, only: onlyRaft, dir: dir, shut: store.Close, describe: DescribeRaftBoltDB, counts: c,
+		name: RaftBoltDB, only: onlyRaft, dir: h.Dir, describe: DescribeRaftBoltDB, counts: c,
+		shut: func() error { return errors.Join(store.Close(), h.Close()) },
 		written: func() int64 {
 			stats := store.Stats()
 			return stats.TxStats.GetPageAlloc() + c.commits.Load()*int64(os.Getpagesize())
@@ -106,22 +99,4 @@ func OpenRaftBoltDB(dir string, o holdfast.Options) (holdfast.Engine, error) {
 			{Name: "memory_budget", Value: "none: bbolt reads through the page cache"},
 		},
 	}}, nil
-}
-
-// openError says why a file of bbolt cannot be opened.
-func openError(name, path string, err error) error {
-	e := &holdfast.Error{Op: "open", Engine: name, Path: path, Cause: err}
-	var known *holdfast.Error
-	switch {
-	case errors.As(err, &known):
-		return err
-	case errors.Is(err, berrors.ErrTimeout):
-		e.Class, e.Cause, e.Remedy = holdfast.ErrLocked, nil, "close it there first, or choose another directory"
-	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum):
-		e.Class, e.Remedy = holdfast.ErrCorrupt, "restore the file from a backup"
-	case errors.Is(err, berrors.ErrVersionMismatch):
-		e.Class, e.Remedy = holdfast.ErrVersion, "use the program that made it"
-	}
-
-	return e
 }

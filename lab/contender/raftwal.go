@@ -2,13 +2,9 @@ package contender
 
 import (
 	"errors"
-	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
@@ -17,18 +13,12 @@ import (
 	"github.com/hashicorp/raft-wal/metadb"
 	"github.com/hashicorp/raft-wal/segment"
 	"github.com/hashicorp/raft-wal/types"
-	"go.etcd.io/bbolt"
 
 	"github.com/holdfastdb/holdfast"
 )
 
 // RaftWAL is the name of github.com/hashicorp/raft-wal.
 const RaftWAL = "raft-wal"
-
-const (
-	walMeta   = metadb.FileName
-	walSuffix = ".wal"
-)
 
 // DescribeRaftWAL says what raft-wal gives.
 func DescribeRaftWAL() holdfast.Capabilities {
@@ -131,72 +121,37 @@ func (m walMetaStore) SetStable(key, value []byte) error {
 	return m.BoltMetaDB.SetStable(key, value)
 }
 
-// walOpening keeps two goroutines from finding the same directory free.
-var walOpening sync.Mutex
-
 // OpenRaftWAL opens or makes the store in dir. o.Level must be Power, or 0, which means it. SyncEvery and MemoryBytes
 // play no part.
 func OpenRaftWAL(dir string, o holdfast.Options) (holdfast.Engine, error) {
-	dir, o, err := begin(DescribeRaftWAL, dir, o, func(file string) bool {
-		return file == walMeta || file == walMeta+".tmp" || strings.HasSuffix(file, walSuffix)
-	})
+	h, o, err := begin(DescribeRaftWAL(), dir, o, true)
 	if err != nil {
-		return nil, err
-	}
-	walOpening.Lock()
-	defer walOpening.Unlock()
-	if err := walFree(dir); err != nil {
 		return nil, err
 	}
 	c := &counts{}
 	meta := walMetaStore{&metadb.BoltMetaDB{}, c}
 	var log *wal.WAL
-	err = opening(RaftWAL, dir, func() (err error) {
-		log, err = wal.Open(dir, wal.WithLogger(hclogTo(o.Logger)), wal.WithMetaStore(meta),
-			wal.WithSegmentFiler(segment.NewFiler(dir, walFiles{walfs.New(), c})))
+	err = opening(RaftWAL, h.Dir, h, func() (err error) {
+		log, err = wal.Open(h.Dir, wal.WithLogger(hclogTo(o.Logger)), wal.WithMetaStore(meta),
+			wal.WithSegmentFiler(segment.NewFiler(h.Dir, walFiles{walfs.New(), c})))
 		return err
 	})
 	if err != nil {
 		// It leaves its lock behind, on which the next who opens would wait for ever.
 		_ = meta.Close()
-		if errors.Is(err, wal.ErrCorrupt) || errors.Is(err, fs.ErrNotExist) {
-			return nil, &holdfast.Error{Op: "open", Engine: RaftWAL, Path: dir, Class: holdfast.ErrCorrupt, Cause: err,
-				Remedy: "restore it from a backup"}
-		}
 
-		return nil, openError(RaftWAL, dir, err)
+		return nil, err
 	}
 
 	return &raftPeer{store: walStore{log, c}, peer: peer{
-		name: RaftWAL, only: onlyRaft, dir: dir, shut: log.Close, describe: DescribeRaftWAL, counts: c,
-		written: c.bytes.Load,
+		name: RaftWAL, only: onlyRaft, dir: h.Dir, describe: DescribeRaftWAL, counts: c, written: c.bytes.Load,
+		shut: func() error { return errors.Join(log.Close(), h.Close()) },
 		settings: []holdfast.Setting{
 			{Name: "segment_size", Value: strconv.Itoa(wal.DefaultSegmentSize)},
 			{Name: "codec", Value: "binary, version 1"},
 			{Name: "meta_store", Value: "bbolt, synced"},
 		},
 	}}, nil
-}
-
-// walFree tells whether the store in dir is open elsewhere, for which raft-wal itself would wait without end.
-func walFree(dir string) error {
-	path := filepath.Join(dir, walMeta)
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	err := opening(RaftWAL, path, func() error {
-		db, err := bbolt.Open(path, 0o644, &bbolt.Options{ReadOnly: true, Timeout: boltPatience})
-		if err != nil {
-			return err
-		}
-
-		return db.Close()
-	})
-	if err != nil {
-		return openError(RaftWAL, path, err)
-	}
-
-	return nil
 }
 
 // hclogTo returns a logger that passes warnings and errors on.

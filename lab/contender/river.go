@@ -23,6 +23,7 @@ import (
 	_ "modernc.org/sqlite" // the driver sqlite
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/pgserver"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
@@ -79,7 +80,6 @@ type riverQueue[D riverdriver.Driver[T], T any] struct {
 	client *river.Client[T] // works once Work was called
 	handed chan *riverClaim
 	shutDB func() error
-	killDB func()
 }
 
 // riverArgs are the arguments of all jobs.
@@ -101,7 +101,7 @@ type riverClaim struct {
 
 // OpenRiver makes or opens the files of a Postgres with River's tables in dir, starts its server, and connects to it.
 func OpenRiver(dir string, o holdfast.Options) (holdfast.Engine, error) {
-	h, o, err := beginAtLevel(DescribeRiver, dir, o)
+	h, o, err := begin(DescribeRiver(), dir, o, true)
 	if err != nil {
 		return nil, err
 	}
@@ -124,13 +124,13 @@ func OpenRiver(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		config.MaxConns = riverConnections
 		pool, err := pgxpool.NewWithConfig(ctx, config)
 		if err != nil {
-			server.kill()
+			server.Kill()
 			return err
 		}
-		q.pool, q.driver, q.killDB = pool, riverpgxv5.New(pool), server.kill
+		q.pool, q.driver, q.server = pool, riverpgxv5.New(pool), server
 		q.shutDB = func() error {
 			pool.Close()
-			return server.stop()
+			return server.Stop()
 		}
 		if h.New {
 			if err := q.migrate(ctx); err != nil {
@@ -155,7 +155,7 @@ func OpenRiver(dir string, o holdfast.Options) (holdfast.Engine, error) {
 
 // OpenRiverSQLite makes or opens a database with River's tables in dir.
 func OpenRiverSQLite(dir string, o holdfast.Options) (holdfast.Engine, error) {
-	h, o, err := beginAtLevel(DescribeRiverSQLite, dir, o)
+	h, o, err := begin(DescribeRiverSQLite(), dir, o, true)
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +187,7 @@ func OpenRiverSQLite(dir string, o holdfast.Options) (holdfast.Engine, error) {
 
 // open finishes an Open: connect sets driver and shutDB.
 func (q *riverQueue[D, T]) open(connect func(context.Context) error) (holdfast.Engine, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), postgresPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), pgserver.Patience)
 	defer cancel()
 	q.handed, q.shut = make(chan *riverClaim), q.stop
 	err := connect(ctx)
@@ -218,14 +218,11 @@ func (q *riverQueue[D, T]) stop() error {
 	q.beginClose()
 	q.calls.Wait()
 
-	ctx, cancel := context.WithTimeout(context.Background(), postgresPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), pgserver.Patience)
 	defer cancel()
 	// Jobs that are not completed are given back.
 	return errors.Join(q.client.StopAndCancel(ctx), q.shutDB(), q.handle.Close())
 }
-
-// kill ends the database's server at once, as a crash does.
-func (q *riverQueue[D, T]) kill() { q.killDB() }
 
 // Enqueue implements [Tasks].
 func (q *riverQueue[D, T]) Enqueue(ctx context.Context, specs ...TaskSpec) (ids []string, err error) {

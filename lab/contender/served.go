@@ -180,28 +180,15 @@ type served struct {
 }
 
 func openServed(r rustEngine, dir string, o holdfast.Options) (_ holdfast.Engine, err error) {
-	o, err = o.WithDefaults()
+	c := r.describe()
+	h, o, err := begin(c, dir, o, false)
 	if err != nil {
 		return nil, err
 	}
-	c := r.describe()
-
-	refuse := func(class error, detail string) error {
-		return &holdfast.Error{Op: "open", Engine: c.Engine, Path: dir, Class: class, Detail: detail}
-	}
-	switch {
-	case c.Strongest() == 0:
-		return nil, refuse(holdfast.ErrUnavailable, c.Power.Why)
-	case o.ReadOnly:
-		return nil, refuse(holdfast.ErrUnavailable, "it is not opened for reading only")
-	}
 	s := &served{peer: peer{name: c.Engine, only: "has no other operations", dir: dir, counts: new(counts),
-		describe: func() holdfast.Capabilities { return c }}}
-	if c.Strongest() > holdfast.Memory {
-		if s.handle, err = datadir.Open(dir, datadir.Spec{Engine: c.Engine, Format: 1}); err != nil {
-			return nil, err
-		}
-		s.dir = s.handle.Dir
+		describe: func() holdfast.Capabilities { return c }}, handle: h}
+	if h != nil {
+		s.dir = h.Dir
 		s.folder = filepath.Join(s.dir, "data")
 	} else if s.folder, err = os.MkdirTemp("", "holdfast-rust-"); err != nil {
 		return nil, err

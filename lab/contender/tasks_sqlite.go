@@ -190,7 +190,7 @@ func OpenSQLiteSQLMerged(dir string, o holdfast.Options) (holdfast.Engine, error
 
 func openSQLiteTasks(describe func() holdfast.Capabilities, merge int, dir string, o holdfast.Options) (
 	holdfast.Engine, error) {
-	h, o, err := beginAtLevel(describe, dir, o)
+	h, o, err := begin(describe(), dir, o, true)
 	if err != nil {
 		return nil, err
 	}

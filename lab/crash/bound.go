@@ -38,7 +38,7 @@ func (t *tally) bounds() []Bound {
 		}
 	}
 	switch t.cell.Kind {
-	case Kill:
+	case Kill, Machine:
 		add(ofVictim, int64(r.Cuts))
 	case Simulate:
 		add(ofHistory, int64(r.Cuts))
@@ -162,5 +162,6 @@ const aboutBounds = "below: what the run supports, with 95 % confidence, about b
 	"recorded disks " +
 	"than that would these cuts show a breach; a victim works on each, and as its cuts are not independent they " +
 	"count once. " +
-	"victim: fewer kills. history: fewer simulated histories. What only comes about in a state that no victim reached " +
+	"victim: fewer kills, or losses of machines. history: fewer simulated histories. What only comes about in a state " +
+	"that no victim reached " +
 	"is not covered; holdfast crash --mutants says what the lab finds."

@@ -12,6 +12,7 @@
 //	faults    the same device refuses flushes or writes
 //	lies      the same device answers flushes and keeps nothing for them; what comes of it breaks no claim
 //	simulate  an engine's own simulation of its file system
+//	machine   three machines with PostgreSQL, of which one is lost; see package machines
 //
 // What the victim does is a subject; how its world ends is a kind. They know of each other only the protocol. This
 // package plans a run from them, adds up what it finds, and shows it.
@@ -42,6 +43,7 @@ const (
 	Faults   = kinds.Faults
 	Lies     = kinds.Lies
 	Simulate = kinds.Simulate
+	Machine  = kinds.Machine
 )
 
 // Simulation is an engine's own simulation of its file system.

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfastdb/holdfast/lab/blockdev"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
+	"github.com/holdfastdb/holdfast/lab/internal/machines"
 )
 
 // Request is what a run is asked for. The zero value is the default run.
@@ -44,6 +45,7 @@ type runPlan struct {
 	allSubjects bool // nor are there only peers, which have theirs
 	cutsNamed   bool
 	mutants     bool          // there is nothing else
+	writer      bool          // machines are crashed under the lab's own writer
 	length      time.Duration // 0 if not named
 }
 
@@ -76,7 +78,7 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 		}
 	}
 	if slices.Sort(p.Levels); len(p.Levels) == 0 {
-		p.Levels, p.allLevels = holdfast.Levels(), true
+		p.Levels, p.allLevels = l.levels(p.Engines), true
 	}
 
 	// Without a subject named, stores of others are crashed as the one thing they are, and engines as everything.
@@ -105,6 +107,7 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 	if err := p.chooseKinds(q.Kinds, []Kind{Kill, Power, Faults}, blockdev.Mounts(q.FS)); err != nil {
 		return nil, err
 	}
+	p.chooseMachines(q)
 	if err := p.numbers(q); err != nil {
 		return nil, err
 	}
@@ -119,6 +122,17 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 	p.keepLevels()
 
 	return p, nil
+}
+
+// levels are those that are tested if none is named: all, and Quorum only where one of the engines gives it. Most are
+// on one machine, and need not all say so.
+func (l Lab) levels(engines []string) []holdfast.Level {
+	return slices.DeleteFunc(holdfast.Levels(), func(level holdfast.Level) bool {
+		return level == holdfast.Quorum && !slices.ContainsFunc(engines, func(name string) bool {
+			e, err := l.engine(name)
+			return err == nil && e.Describe().Quorum.Given != 0
+		})
+	})
 }
 
 // knownFS refuses a file system that this package cannot make. "" is all of them.
@@ -205,7 +219,7 @@ func (l Lab) planMutants(p *runPlan, q Request) (*runPlan, error) {
 		}
 	}
 	if slices.Sort(p.Levels); len(p.Levels) == 0 {
-		p.Levels = holdfast.Levels()
+		p.Levels = l.levels(p.Engines)
 	}
 	if len(p.cells) == 0 {
 		return nil, op.BadOption("there are no mutants", "name another --kind")
@@ -239,6 +253,8 @@ const (
 	tornBatches  = "a crash can tear its batches, and stores refuse it"
 	noSimulation = "it has no simulation"
 	noDevice     = "it keeps nothing on a device"
+	oneMachine   = "all that it keeps is on one machine"
+	machinesTest = "machines test quorum alone, and under kv alone"
 	faultsLevel  = "faults and lies test power alone: what comes of a flush is of no other level"
 )
 
@@ -291,6 +307,9 @@ func (p *runPlan) nothing() error {
 
 	if len(reasons) == 0 {
 		reasons, helps["--levels"] = []string{faultsLevel}, true
+		if slices.Contains(p.Kinds, Machine) {
+			reasons, helps["--subject"] = []string{machinesTest}, true
+		}
 	}
 	e := &holdfast.Error{Op: string(op), Class: holdfast.ErrBadOption,
 		Detail: "there is nothing to test: " + strings.Join(reasons, "; "), Remedy: "name other --engines"}
@@ -362,6 +381,13 @@ func (p *runPlan) chooseKinds(names []string, all []Kind, mounts []blockdev.Moun
 
 		return true
 	})
+	if err := machines.Check(machines.Options{}); err != nil && slices.Contains(p.Kinds, Machine) {
+		if named {
+			return err
+		}
+		p.missing = append(p.missing, Missing{Machine, err.Error()})
+		p.Kinds = slices.DeleteFunc(p.Kinds, func(k Kind) bool { return k == Machine })
+	}
 	if named && cannot != nil && slices.ContainsFunc(p.Kinds, Kind.Recorded) {
 		return cannot
 	}
@@ -381,6 +407,13 @@ func (l Lab) cells(p *runPlan) error {
 				// A simulation has no subject, so it is planned once and not for each.
 				if subject == p.Subjects[0] {
 					p.cells = append(p.cells, l.simulated(p)...)
+				}
+				continue
+			}
+
+			if kind == Machine {
+				if subject == subjects.KV.Name && slices.Contains(p.Levels, holdfast.Quorum) {
+					p.cells = append(p.cells, onMachines(p)...)
 				}
 				continue
 			}
@@ -465,6 +498,44 @@ func (p *runPlan) levelsOf(kind Kind, subject string, c holdfast.Capabilities, p
 		default:
 			list = append(list, level)
 		}
+	}
+
+	return list
+}
+
+// chooseMachines completes a plan with machines: where no levels are named, Quorum is among them, and where no engines
+// are, and there is no other kind, the one engine that is on several, which has one subject.
+func (p *runPlan) chooseMachines(q Request) {
+	if !slices.Contains(p.Kinds, Machine) {
+		return
+	}
+	if p.allLevels && !slices.Contains(p.Levels, holdfast.Quorum) {
+		p.Levels = append(p.Levels, holdfast.Quorum)
+	}
+	if p.writer = len(q.Engines) == 0; p.writer && len(p.Kinds) == 1 {
+		p.Engines = []string{kinds.MachineEngine}
+		if p.ownSubjects {
+			p.Subjects = []string{subjects.KV.Name}
+		}
+	}
+}
+
+// onMachines lists the rows of machines: an engine and its controls, or why the engines that were named have
+// none.
+func onMachines(p *runPlan) (list []kinds.Row) {
+	row := kinds.Row{Subject: subjects.KV.Name, Level: holdfast.Quorum, Given: holdfast.Quorum, Kind: Machine}
+	if !p.writer {
+		for _, name := range p.Engines {
+			row.Engine, row.NotAvailable = name, oneMachine
+			list = append(list, row)
+		}
+
+		return list
+	}
+
+	for _, name := range kinds.OnMachines() {
+		row.Engine, row.Control = name, name != kinds.MachineEngine
+		list = append(list, row)
 	}
 
 	return list

@@ -28,6 +28,8 @@ var titles = map[Kind]string{
 	Lies: "lies: a recorded disk is cut that has kept nothing for the last flushes that it answered; an older " +
 		"state and an error are honest, and no engine promises either",
 	Simulate: "simulate: the engine's own simulation of its file system",
+	Machine: "machine: of three machines the primary is killed, cut off, or loses its power or disk, and another is " +
+		"promoted; Quorum must survive",
 }
 
 // header says what will be done.
@@ -348,6 +350,10 @@ func (s screen) controls(r *Report) {
 			}
 			if row.Torn > 0 {
 				text += fmt.Sprintf(", %d torn", row.Torn)
+			}
+			if row.Lost+row.Unflushed+row.Torn == 0 {
+				text = fmt.Sprintf("control: %s was found out: %s in %d cuts", name,
+					console.Number(int(row.Wrong), "wrong answer"), row.Cuts)
 			}
 			s.Wrapped("", text+".")
 			continue

@@ -138,8 +138,14 @@ func (r *Result) filesMade() (n int) {
 	return n
 }
 
-// FoundOut reports whether a control was: something acknowledged was lost, or never flushed, or a batch torn.
-func (r *Result) FoundOut() bool { return r.Verdict == Broken && r.Lost+r.Unflushed+r.Torn > 0 }
+// FoundOut reports whether a control was.
+func (r *Result) FoundOut() bool { return r.Verdict == Broken && r.broke() }
+
+// broke reports whether something acknowledged was lost, or never flushed, or a batch torn. Of machines it is also what
+// an owner did that was none any more.
+func (r *Result) broke() bool {
+	return r.Lost+r.Unflushed+r.Torn > 0 || r.Kind == kinds.Machine && r.Wrong > 0
+}
 
 // crashes is how many were judged.
 func (r *Report) crashes() (n int) {

@@ -363,7 +363,7 @@ func (r *runner) settleControls(ctx context.Context, s *runState) error {
 		// A control that finds nothing would say that the lab finds nothing, so it is tried several times before that is
 		// believed.
 		for try := range uint64(cmp.Or(r.lab.controlTries, 10)) {
-			if !t.cell.Control || t.result.Lost+t.result.Unflushed+t.result.Torn > 0 {
+			if !t.cell.Control || t.result.broke() {
 				break
 			}
 			u := unit{t, kinds.KillsPerSession, commits.Mix(t.result.Seed, 1<<40+try), int(try)}

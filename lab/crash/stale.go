@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast/lab/blockdev"
+	"github.com/holdfastdb/holdfast/lab/internal/machines"
 	"github.com/holdfastdb/holdfast/lab/internal/rundir"
 )
 
@@ -21,6 +22,7 @@ var runDirs = rundir.Options{
 	Dead: dying,
 	Undo: func(dir string) error {
 		// A directory with something mounted in it stays, lock file and all, until that can be undone.
+		machines.CleanUp(dir)
 		_, err := blockdev.CleanUp(dir)
 		// The children of a killed run end with its threads, which may be waiting for what was just cleaned.
 		for end := time.Now().Add(time.Second); dying(dir) && time.Now().Before(end); {
@@ -35,6 +37,9 @@ var runDirs = rundir.Options{
 // It returns the names of the directories.
 func cleanUpMounted() (cleaned []string) {
 	for _, dir := range blockdev.Places() {
+		if strings.HasPrefix(filepath.Base(dir), machines.DirPrefix) {
+			dir = filepath.Dir(dir)
+		}
 		if strings.HasPrefix(filepath.Base(dir), dirPrefix) {
 			cleaned = append(cleaned, rundir.CleanUp(filepath.Dir(dir), runDirs)...)
 		}

@@ -176,7 +176,9 @@ func (t *tally) Breaks(s *kinds.Scene, j protocol.Judgement) {
 		}
 	}
 	// What a control or mutant breaks, may be lost with the whole store, or comes of a disk that lied, needs no evidence.
-	if t.keep == nil || t.cell.Control || t.cell.Kind == Lies || t.excused() || len(t.result.Evidence) >= maxEvidence {
+	// Of machines none is kept.
+	if t.keep == nil || t.cell.Control || t.cell.Kind == Lies || t.cell.Kind == Machine || t.excused() ||
+		len(t.result.Evidence) >= maxEvidence {
 		return
 	}
 	dir, err := t.keep()

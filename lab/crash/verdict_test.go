@@ -444,6 +444,8 @@ func TestNothingToTest(t *testing.T) {
 	}{
 		"volatile votes": {Request{Subjects: []string{"raft"}, Engines: []string{"mem"}}, holdfast.ErrLevel,
 			[]string{"mem at process, power: ", "name other --engines or --levels"}},
+		"one machine": {Request{Engines: []string{"logtree", "bbolt"}, Levels: []string{"quorum"}}, holdfast.ErrLevel,
+			[]string{"logtree at quorum: it is on one machine", "bbolt at quorum: it is on one machine", "--levels"}},
 		"keys of a peer": {Request{Subjects: []string{"kv"}, Engines: []string{"raft-wal"}}, holdfast.ErrBadOption,
 			[]string{"to test: raft-wal: " + onlyFor[subjects.Raft.Name], "name other --engines or --subject"}},
 		"a peer's level": {

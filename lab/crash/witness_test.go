@@ -29,7 +29,7 @@ type lines struct {
 
 func (l lines) await(want string) string {
 	l.t.Helper()
-	limit := time.After(time.Minute)
+	limit := time.After(3 * time.Minute)
 	for {
 		select {
 		case line := <-l.out:

@@ -132,7 +132,7 @@ func commits(ctx context.Context, dir string) (steps []Step, settings map[string
 	defer func() { err = errors.Join(err, e.Close(), os.RemoveAll(dir)) }()
 
 	value := make([]byte, 128)
-	for _, level := range holdfast.Levels() {
+	for _, level := range e.Capabilities().Levels() {
 		// Each commit sets a new key, so that none has only an old value to replace.
 		n := 0
 		step, err := timed(ctx, func() error {

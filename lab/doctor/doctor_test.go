@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
@@ -35,7 +35,8 @@ func TestExamine(t *testing.T) {
 	if err := d.Decode(&r); err != nil {
 		t.Fatal(err)
 	}
-	if r.Schema != Schema || len(r.Ladder) < 12 || len(r.Logtree) != len(holdfast.Levels()) || r.Verdict.Sync == "" {
+	levels := logtree.Describe().Levels()
+	if r.Schema != Schema || len(r.Ladder) < 12 || len(r.Logtree) != len(levels) || r.Verdict.Sync == "" {
 		t.Fatalf("%s", b)
 	}
 	for _, s := range slices.Concat(r.Ladder, r.Logtree) {

@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/lab/blockdev"
 )
 
@@ -47,12 +47,7 @@ func TestNoInodes(t *testing.T) {
 				change(&b)
 				done := make(chan error, 1)
 				go func() { done <- holdfast.Commit(e, &b, holdfast.Process) }()
-				select {
-				case err := <-done:
-					return err
-				case <-time.After(time.Minute):
-					panic("a commit hangs")
-				}
+				return testkit.Receive(t, "the end of a commit", done)
 			}
 			set := func(i int) error {
 				return commit(func(b *holdfast.Batch) { b.Set(key(i), make([]byte, 4000)) })

@@ -19,6 +19,7 @@ func TestPebbleReopens(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it fills disks")
 	}
+	t.Parallel() // it waits for the disk
 	root := fileSystem(t, blockdev.Options{FS: "ext4", Size: 64 << 20})
 	var ballast []string
 	for i := range 32 {

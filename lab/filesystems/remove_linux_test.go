@@ -23,6 +23,7 @@ func TestRemoveOnFullDisk(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it fills disks")
 	}
+	t.Parallel()
 	ctx := t.Context()
 	data := []byte(`{"x":"` + strings.Repeat("x", 20_000) + `"}`)
 	messages := func(t *testing.T, e holdfast.Engine) (*message.Store, *message.Namespace) {
@@ -108,6 +109,7 @@ func TestRemoveOnFullDisk(t *testing.T) {
 	}
 	for name, s := range stores {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits for the disk
 			root := fileSystem(t, blockdev.Options{FS: "ext4", Size: 64 << 20})
 			try(t, os.WriteFile(filepath.Join(root, "ballast"), make([]byte, 24<<20), 0o644))
 			dir := filepath.Join(root, "db")

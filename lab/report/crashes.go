@@ -44,7 +44,7 @@ func (list crashes) of(engine string, given holdfast.Level) string {
 		broken[row.Kind] = broken[row.Kind] || row.Verdict == crash.Broken
 	}
 	var parts []string
-	if given == holdfast.Power && cuts[crash.Power] == 0 && len(cuts) > 0 {
+	if given >= holdfast.Power && cuts[crash.Power] == 0 && len(cuts) > 0 {
 		parts = append(parts, "no power cut made")
 	}
 
@@ -63,7 +63,7 @@ func (list crashes) of(engine string, given holdfast.Level) string {
 // overall says what became of all of an engine's claims: what broke, or else what its strongest level held in.
 func (list crashes) overall(engine string) string {
 	var held, broken []string
-	for _, level := range []holdfast.Level{holdfast.Power, holdfast.Process, holdfast.Memory} {
+	for _, level := range []holdfast.Level{holdfast.Quorum, holdfast.Power, holdfast.Process, holdfast.Memory} {
 		switch said := list.of(engine, level); {
 		case strings.Contains(said, "BROKEN"):
 			broken = append(broken, fmt.Sprintf("%v: %s", level, said))
@@ -122,6 +122,8 @@ func crashName(kind crash.Kind, n int) string {
 		return console.Number(n, "disk fault")
 	case crash.Lies:
 		return console.Number(n, "disk") + " that lied"
+	case crash.Machine:
+		return console.Number(n, "loss") + " of a machine"
 	case crash.Simulate:
 		return fmt.Sprintf("%d simulated histories", n)
 	}

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -403,13 +404,22 @@ func AddOwn(tx *kv.Tx, namespace, secret string) error {
 // with an error too, the caller calls Changed.
 func RemoveAll(tx *kv.Tx, namespace string) error {
 	var ids []string
-	err := each(tx, func(id string, r record) {
-		if r.Namespace == namespace {
-			ids = append(ids, id)
+	name := []byte(`"` + namespace + `"`) // as JSON has it: none of its characters is escaped there
+
+	for key, value := range bucket(tx).All() {
+		if err := tx.Context().Err(); err != nil {
+			return err
 		}
-	})
-	if err != nil && !errors.Is(err, holdfast.ErrCorrupt) {
-		return err
+		if !bytes.Contains(value, name) { // others wait for the transaction, and most tokens are of other namespaces
+			continue
+		}
+		r, err := parse(string(key), value)
+		if err != nil && !errors.Is(err, holdfast.ErrCorrupt) {
+			return err
+		}
+		if err == nil && r.Namespace == namespace {
+			ids = append(ids, string(key))
+		}
 	}
 
 	for _, id := range append(ids, ownID(namespace)) { // which may be one that cannot be read

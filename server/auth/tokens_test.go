@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -206,6 +207,35 @@ func TestDeletedNamespace(t *testing.T) {
 		if bytes.Contains(it.Value(), []byte("sha256")) || bytes.Contains(it.Key(), []byte("one")) {
 			t.Fatalf("%q is left", it.Key())
 		}
+	}
+}
+
+// To delete a namespace, the tokens of others are passed over without being read: other transactions wait meanwhile.
+func TestDeletingPassesOthers(t *testing.T) {
+	const n = 2000
+	_, d := open(t, mem.New())
+	_, err := d.Create(ctx, message.NamespaceOptions{ID: "shop"}, auth.NewNamespaceSecret("shop"))
+	try(t, err)
+	for i := range n {
+		namespace := auth.Everywhere
+		if i < 3 {
+			namespace = "shop"
+		}
+		_, _, err := d.Tokens().Create(ctx, auth.Token{Namespace: namespace, Role: auth.Read, Description: "of a shop"})
+		try(t, err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err = d.Delete(ctx, "shop")
+	runtime.ReadMemStats(&after)
+	try(t, err)
+	if made := after.Mallocs - before.Mallocs; made > 3*n {
+		t.Errorf("%d allocations beside %d tokens of others", made, n)
+	}
+	list, err := d.Tokens().List(ctx, "")
+	try(t, err)
+	if len(list) != n-3 {
+		t.Errorf("%d tokens are left", len(list))
 	}
 }
 

@@ -38,6 +38,9 @@ func post(t *testing.T, c *client.Client, token, path string, body []byte) (int,
 // TestAcceptedIsReadable: what any API accepts, at each limit, the client reads in every way that there is, with what
 // is beside it, and it can be moved to another namespace.
 func TestAcceptedIsReadable(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: the race detector makes it slow, and there is one request at a time")
+	}
 	c, _ := serve(t)
 	nest := func(n int) string { return strings.Repeat(`{"a":`, n-1) + `{}` + strings.Repeat(`}`, n-1) }
 	type sample struct {
@@ -62,8 +65,8 @@ func TestAcceptedIsReadable(t *testing.T) {
 	samples = append(samples, sample{"size-1", "t", `{"a":"` + strings.Repeat("<", 20<<20) + `"}`, `{}`, true})
 	for _, how := range []string{"rpc", "v1", "client", "import"} {
 		for _, s := range samples {
-			if len(s.data) > 1<<20 && (testing.Short() || how != "v1" && !night.Is()) {
-				continue // the size in one way is enough by day, and the race detector makes its JSON slow
+			if len(s.data) > 1<<20 && how != "v1" && !night.Is() {
+				continue // the size in one way is enough by day
 			}
 			ns := "n-" + how + "-" + s.name
 			made, err := c.CreateNamespace(ctx, api.NewNamespace{ID: ns})

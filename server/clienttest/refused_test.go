@@ -37,7 +37,10 @@ func (w rewriting) RoundTrip(r *http.Request) (*http.Response, error) {
 // TestRefusedClaims: what was claimed with an answer that the client cannot use is given back at once, however often
 // that happens: it has had no attempt, and is neither parked nor dead.
 func TestRefusedClaims(t *testing.T) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute) // claims wait
+	if testing.Short() {
+		t.Skip("-short: the race detector makes it slow, and there is one request at a time")
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute) // claims wait
 	defer cancel()
 	whole, d := serve(t)
 	token := auth.NewNamespaceSecret(message.Default)

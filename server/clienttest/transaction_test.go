@@ -439,6 +439,9 @@ func TestTransactionLevels(t *testing.T) {
 
 // TestTransactionLimits: what a body may have is counted in all operations; what a message's data have is not.
 func TestTransactionLimits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: the race detector makes it slow, and there is one request at a time")
+	}
 	c, d := serve(t)
 	token := auth.NewNamespaceSecret(message.Default)
 	check(t, d.Tokens().SetOwn(ctx, message.Default, token))

@@ -61,47 +61,59 @@ func parse(id, value []byte) (message.Info, error) {
 
 // openTokens opens the tokens, and makes the list of namespaces what the message store has: that is how directories of
 // earlier versions are taken over, and what was done without a server. What earlier versions kept in the message store
-// and beside it is carried over by the same transaction.
+// and beside it is carried over by the same transaction, or, if that is much, by several: one that is opened in between
+// goes on there.
 func openTokens(db *kv.DB, messages *message.Store) (*auth.Tokens, error) {
 	there := func(tx *kv.Tx, namespace string) error {
 		_, err := messages.In(tx).Info(namespace)
 		return err
 	}
-	err := db.Update(context.Background(), func(tx *kv.Tx) error {
-		// Descriptions that are damaged do not keep the others from being opened.
-		list, err := messages.Namespaces(tx.Context(), "", 0)
-		if err != nil && !errors.Is(err, holdfast.ErrCorrupt) {
-			return err
-		}
-		made := map[string]time.Time{}
-
-		for _, info := range list {
-			made[info.ID] = info.Created
-			_, err := bucket(tx).Get([]byte(info.ID))
-			if errors.Is(err, holdfast.ErrNotFound) {
-				err = put(tx, info)
-			}
-			if err != nil {
-				return err
-			}
-		}
-
-		for key := range bucket(tx).All() {
-			if _, ok := made[string(key)]; ok || !errors.Is(there(tx, string(key)), message.ErrNoNamespace) {
-				continue
-			}
-			if err := forget(tx, string(key)); err != nil {
-				return err
-			}
-		}
-
-		return auth.CarryOver(tx, messages.In(tx).TakeTokens, func(namespace string) (time.Time, bool) {
-			created, ok := made[namespace]
-			return created, ok
-		})
-	})
-	if err != nil {
+	// Descriptions that are damaged do not keep the others from being opened.
+	list, err := messages.Namespaces(context.Background(), "", 0)
+	if err != nil && !errors.Is(err, holdfast.ErrCorrupt) {
 		return nil, err
+	}
+	made := map[string]time.Time{}
+	for _, info := range list {
+		made[info.ID] = info.Created
+	}
+	created := func(namespace string) (time.Time, bool) {
+		at, ok := made[namespace]
+		return at, ok
+	}
+
+	most := min(1<<20, db.Engine().Capabilities().MaxBatchSize/4) // of each of the two that write
+	for more := true; more; {
+		err := db.Update(context.Background(), func(tx *kv.Tx) error {
+			for ; len(list) > 0; list = list[1:] {
+				if more = tx.Size() >= most; more {
+					return nil
+				}
+				_, err := bucket(tx).Get([]byte(list[0].ID))
+				if errors.Is(err, holdfast.ErrNotFound) {
+					err = put(tx, list[0])
+				}
+				if err != nil {
+					return err
+				}
+			}
+
+			for key := range bucket(tx).All() {
+				if _, ok := made[string(key)]; ok || !errors.Is(there(tx, string(key)), message.ErrNoNamespace) {
+					continue
+				}
+				if err := forget(tx, string(key)); err != nil {
+					return err
+				}
+			}
+			takeOwn := func() (map[string]string, bool, error) { return messages.In(tx).TakeTokens(int(most)) }
+			more, err = auth.CarryOver(tx, most, takeOwn, created)
+
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
 
 	return auth.Open(db, there)

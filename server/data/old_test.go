@@ -3,6 +3,7 @@ package data_test
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -210,6 +211,95 @@ func TestOldTokensAtOnce(t *testing.T) {
 	}
 	if _, err := d.Tokens().Check(t.Context(), secrets["writer"]); err != nil {
 		t.Error(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// small is an engine that takes small batches only.
+type small struct{ refusing }
+
+func (s *small) Capabilities() holdfast.Capabilities {
+	c := s.refusing.Capabilities()
+	c.MaxBatchSize = 64 << 10
+	return c
+}
+
+// More tokens and namespaces than a batch takes are taken over by several, from wherever that was interrupted.
+func TestManyOldTokens(t *testing.T) {
+	const n = 1000
+	ctx := t.Context()
+	e := &small{refusing{Engine: mem.New()}}
+	secrets := fill(t, e)
+	var b holdfast.Batch
+	b.Set([]byte("m\x00m"), binary.BigEndian.AppendUint64([]byte{1}, 6+n))
+	for i := range n {
+		id, created := fmt.Sprintf("many-%04d", i), "2026-11-27T12:55:22.121757859Z"
+		own, further := auth.NewNamespaceSecret(id), fmt.Sprintf("hf_%016x_%064x", i, i)
+		secrets["own:"+id], secrets[id] = own, further
+		b.Set([]byte("m\x00n"+id), fmt.Appendf(nil, `{"number":%d,"description":"","created":%q,"token":%q}`, 6+i, created,
+			auth.Hash(own)))
+		b.Set(fmt.Appendf(nil, "s\x00t%016x", i), fmt.Appendf(nil, "\x01"+
+			`{"sha256":%q,"namespace":%q,"namespaceCreated":%q,"role":"read","created":%q}`, auth.Hash(further), id, created,
+			created))
+	}
+	if err := holdfast.Commit(e.Engine, &b, holdfast.Memory); err != nil {
+		t.Fatal(err)
+	}
+
+	rounds := 0
+	for again := true; again; rounds++ {
+		batches := 0
+		e.refuses = func(*holdfast.Batch) bool { batches++; return batches > 2 }
+		d, err := data.Open(e, data.Options{Level: holdfast.Memory})
+		if again = errors.Is(err, errRefused); again {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, secret := range secrets {
+			if name == "own:gone" || name == "orphan" {
+				continue
+			}
+			if _, err := d.Tokens().Check(ctx, secret); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if list, err := d.Namespaces(ctx, "", 0); len(list) != n+4 || err != nil {
+			t.Errorf("%d namespaces, %v", len(list), err)
+		}
+		for _, line := range keys(t, e) {
+			if strings.HasPrefix(line, `"s\x00t`) || strings.HasPrefix(line, `"m`) && strings.Contains(line, "token") {
+				t.Errorf("an old token is left: %s", line)
+			}
+		}
+		e.refuses = nil
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rounds < 5 {
+		t.Errorf("it was interrupted %d times only", rounds-1)
+	}
+	fill(t, e) // is not looked at again
+	d, err := data.Open(e, data.Options{Level: holdfast.Memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Tokens().Revoke(ctx, "7d9676ac7394cd6a"); err != nil {
+		t.Error(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, e)
+	if d, err = data.Open(e, data.Options{Level: holdfast.Memory}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Tokens().Check(ctx, secrets["writer"]); !errors.Is(err, auth.ErrUnknown) {
+		t.Errorf("a revoked token: %v", err)
 	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)

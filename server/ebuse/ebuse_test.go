@@ -370,6 +370,9 @@ func TestGzip(t *testing.T) {
 // GET /events has as many events as fit in 16 MiB, and at least one; a stream, and a GET that says where it ends, have
 // all.
 func TestPageBytes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: the race detector makes it slow, and there is one request at a time")
+	}
 	srv, d := serve(t, ebuse.Options{})
 	log, err := d.Log(ctx, "a", ebuse.Log)
 	if err != nil {
@@ -394,6 +397,9 @@ func TestPageBytes(t *testing.T) {
 
 // GET /events ends after 10,000 events unless it is told where, and a stream does not.
 func TestLong(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: the race detector makes it slow, and there is one request at a time")
+	}
 	srv, d := serve(t, ebuse.Options{})
 	log, err := d.Log(ctx, "a", ebuse.Log)
 	if err != nil {

@@ -460,6 +460,9 @@ func TestLargeAnswer(t *testing.T) {
 // An answer has as many messages as fit in 16 MiB, and at least one. All of them are read page by page, or at once with
 // -1.
 func TestPageBytes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: the race detector makes it slow, and there is one request at a time")
+	}
 	c, _ := start(t)
 	for _, size := range []int{6 << 20, 6 << 20, 20 << 20, 100, 6 << 20} {
 		c.call(`["stream.write","a-1",{"type":"A","data":{"text":"` + strings.Repeat("x", size) + `"}}]`)

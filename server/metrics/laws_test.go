@@ -6,6 +6,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/enginetest"
+	"github.com/holdfastdb/holdfast/internal/night"
 	"github.com/holdfastdb/holdfast/server/metrics"
 )
 
@@ -20,5 +21,6 @@ func TestLaws(t *testing.T) {
 			return metrics.Watch(e), nil
 		},
 		Describe: logtree.Describe,
+		Scale:    night.Or(1, 8), // by day logtree alone has the largest cases
 	})
 }

@@ -17,8 +17,8 @@ import (
 type Watched struct {
 	wrapped.Engine
 	began  time.Time
-	levels [holdfast.Power + 1]histogram
-	stalls [holdfast.Power + 1][len(stalled)]atomic.Uint64
+	levels [holdfast.Quorum + 1]histogram
+	stalls [holdfast.Quorum + 1][len(stalled)]atomic.Uint64
 
 	applied atomic.Uint64 // commits
 	weak    atomic.Uint64 // the last of them below Power, 0 if there was none
@@ -30,9 +30,9 @@ type Watched struct {
 }
 
 // Watch returns e as an engine that measures how long commits take, from Apply until Wait has returned. Those at Power
-// are all measured, which adds two readings of the clock and an allocation to what the device takes; of the others,
-// which can be as fast as that, one in sixteen is, and counts for sixteen. Commits that nobody waits for are not
-// measured. How long Apply holds a commit up is looked at for all: it costs two readings of the clock. The caller
+// and Quorum are all measured, which adds two readings of the clock and an allocation to what the device takes; of the
+// others, which can be as fast as that, one in sixteen is, and counts for sixteen. Commits that nobody waits for are
+// not measured. How long Apply holds a commit up is looked at for all: it costs two readings of the clock. The caller
 // closes what Watch returns instead of e.
 func Watch(e holdfast.Engine) *Watched {
 	return &Watched{Engine: wrapped.Engine{Engine: e}, began: time.Now()}
@@ -104,7 +104,7 @@ func (w *Watched) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Recei
 	}
 	start := time.Since(w.began)
 	below, err := w.Engine.Apply(b, level)
-	if took := time.Since(w.began) - start; took > stalled[0].over && level <= holdfast.Power {
+	if took := time.Since(w.began) - start; took > stalled[0].over && level <= holdfast.Quorum {
 		for i := range stalled {
 			if took > stalled[i].over {
 				w.stalls[level][i].Add(1)
@@ -123,7 +123,7 @@ func (c *commit) Wait(uint64) error {
 	err := c.below.Wait()
 	if err == nil && !c.done.Load() && c.done.CompareAndSwap(false, true) {
 		n := int64(sample)
-		if c.level == holdfast.Power {
+		if c.level >= holdfast.Power {
 			n = 1
 			c.w.reached(c.at)
 		}

@@ -135,7 +135,7 @@ func TestPage(t *testing.T) {
 		orders, err := s.data.Messages().Namespace(t.Context(), message.Default)
 		s.must(err)
 		b.text(".state", "Ready")
-		b.text(".risk", "Nothing at Power would be lost")
+		b.text(".risk", "Nothing at Power or above would be lost")
 		b.text("[data-tile=disk] .value", "MiB")
 		before := eval[string](b, `document.querySelector("[data-tile=commits] .small").textContent`)
 		_, err = orders.Write(t.Context(), "order-1", message.Message{Type: "Overview", Data: []byte(`{}`)})

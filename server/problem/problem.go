@@ -62,6 +62,7 @@ var classes = []struct {
 	{syscall.ENOSPC, http.StatusInsufficientStorage, api.CodeFull}, // also as the cause of a poisoned engine
 	{syscall.EDQUOT, http.StatusInsufficientStorage, api.CodeFull},
 	{holdfast.ErrPoisoned, http.StatusServiceUnavailable, api.CodePoisoned},
+	{holdfast.ErrFenced, http.StatusServiceUnavailable, api.CodeFenced},
 	{holdfast.ErrCorrupt, http.StatusInternalServerError, api.CodeCorrupt},
 	{message.ErrNoNamespace, http.StatusNotFound, api.CodeNoNamespace},
 	{message.ErrNamespaceExists, http.StatusConflict, api.CodeExists},

@@ -142,7 +142,11 @@ func (s *service) tokens() {
 				return out, &holdfast.Error{Op: "create token", Class: auth.ErrForbidden,
 					Detail: fmt.Sprintf("this needs the role admin in %.80q", k.Namespace)}
 			}
-			k.Role, _ = auth.ParseRole(in.Body.Role) // Create refuses what is none
+			known := false
+			if k.Role, known = auth.ParseRole(in.Body.Role); !known {
+				return out, &holdfast.Error{Op: "create token", Class: holdfast.ErrBadOption,
+					Detail: fmt.Sprintf("the role is %.80q; it is read, write or admin", in.Body.Role)}
+			}
 			if in.Body.Expires != nil {
 				k.Expires = *in.Body.Expires
 			}

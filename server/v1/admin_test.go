@@ -122,7 +122,10 @@ func TestTokens(t *testing.T) {
 	do[any](s, "DELETE", "/v1/tokens/"+made.ID, nil)
 	s.refused(api.CodeNotFound, "DELETE", "/v1/tokens/"+made.ID, nil)
 	worker.refused(api.CodeUnauthorized, "GET", in("/messages"), nil)
-	s.refused(api.CodeBadRequest, "POST", "/v1/tokens", api.NewToken{Namespace: "default", Role: "root"})
+	root := s.refused(api.CodeBadRequest, "POST", "/v1/tokens", api.NewToken{Namespace: "default", Role: "root"})
+	if !strings.Contains(root.Detail, `"root"`) {
+		t.Errorf("it does not name what was refused: %q", root.Detail)
+	}
 	s.refused(api.CodeNoNamespace, "POST", "/v1/tokens", api.NewToken{Namespace: "none", Role: "read"})
 }
 

@@ -571,7 +571,7 @@ func (s *service) add(o operation, inType, outType reflect.Type) input {
 
 	failure := schemas.Schema(reflect.TypeFor[api.Problem](), true, "")
 	for _, code := range append([]string{api.CodeBadRequest, api.CodeInternal, api.CodeCorrupt, api.CodeStopping,
-		api.CodeTooMany}, slices.Concat(codesOf(o), o.codes)...) {
+		api.CodeTooMany, api.CodeFenced}, slices.Concat(codesOf(o), o.codes)...) {
 		status := strconv.Itoa(problem.Status(code))
 		r := op.Responses[status]
 		if r == nil {
@@ -627,7 +627,12 @@ func needs(o operation) string {
 
 // levelSchema is the schema of a level by name.
 func levelSchema() *huma.Schema {
-	return &huma.Schema{Type: huma.TypeString, Enum: []any{"memory", "process", "power"}}
+	var names []any
+	for _, level := range holdfast.Levels() {
+		names = append(names, level.String())
+	}
+
+	return &huma.Schema{Type: huma.TypeString, Enum: names}
 }
 
 // plain is a schema of what is there and therefore not null.

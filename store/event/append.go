@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -32,50 +31,7 @@ func (s *Store) Append(ctx context.Context, events ...Event) (Result, error) {
 	if err := s.place(ctx, &p, terms{}, events); err != nil {
 		return Result{}, err
 	}
-	return p.Wait()
-}
-
-// AppendFor is Append for another store of this module, which has the log for its events and puts keys of its own into
-// the same commit. When it is the events' turn, and no other append can come between, add is called once. An error that
-// it returns is that of AppendFor, and nothing is appended. It is not called for a repeat. The log waits while add
-// runs: it does not block, and calls no method of the log.
-func (s *Store) AppendFor(ctx context.Context, _ keyspace.Kind, add func(*Commit) error, events ...Event) (Result,
-	error) {
-	var p Pending
-	if err := s.place(ctx, &p, terms{add: add, commit: &Commit{Events: events}}, events); err != nil {
-		return Result{}, err
-	}
-	return p.Wait()
-}
-
-// Commit is what an append, import or removal for another store of this module will commit.
-type Commit struct {
-	// First is the position of the first event.
-	First uint64
-	// Events are the events, the caller's own in an append. In an append or import their Origin, Metadata and Data may
-	// still be changed; the limits are those of Append.
-	Events []Event
-	// Keys takes the other store's operations. It is reused after the call.
-	Keys *holdfast.Batch
-
-	applied []func()
-	one     [1]func() // the room of applied, which mostly is enough
-}
-
-// Applied arranges that f is called once the commit has its place, before that of any other. It is not called if the
-// commit fails. What AppendFor says of add holds for f too.
-func (c *Commit) Applied(f func()) {
-	if c.applied == nil {
-		c.applied = c.one[:0]
-	}
-	c.applied = append(c.applied, f)
-}
-
-// done calls what is to be called now that the commit has its place.
-func (c *Commit) done() {
-	for _, f := range c.applied {
-		f()
-	}
+	return p.wait()
 }
 
 // AppendAfter is Append if last is the last position of the log at that moment, 0 for a
@@ -91,7 +47,7 @@ func (s *Store) AppendAfter(ctx context.Context, last uint64, events ...Event) (
 	if err := s.place(ctx, &p, terms{conditional: true, last: last}, events); err != nil {
 		return Result{}, s.caughtUp(ctx, err)
 	}
-	return p.Wait()
+	return p.wait()
 }
 
 // caughtUp returns err; if it is a conflict, it first waits until readers see the conflicting events.
@@ -139,7 +95,9 @@ func (p Pending) Result() Result { return p.result }
 
 // Wait returns when the events, and all before them, have reached the levels that they named and
 // readers see them.
-func (p Pending) Wait() (Result, error) {
+func (p Pending) Wait() (Result, error) { return p.wait() }
+
+func (p *Pending) wait() (Result, error) {
 	if p.s == nil {
 		return p.result, nil
 	}
@@ -184,7 +142,9 @@ func (s *Store) free(a *appender) {
 	if a.batch.Size()+a.own.Size() > keepSize {
 		return
 	}
-	clear(a.ids)
+	if len(a.ids) > 0 {
+		clear(a.ids)
+	}
 	s.appenders.Put(a)
 }
 
@@ -192,62 +152,58 @@ func (s *Store) free(a *appender) {
 type terms struct {
 	conditional bool   // only if
 	last        uint64 // is the log's last position
-	add         func(*Commit) error
-	commit      *Commit // for add; made by the caller, or events would escape to the heap in an append without add, too
-	unawaited   bool    // the caller may never wait for them
-	new         bool    // all have ids, which were made for them
+	unawaited   bool   // the caller may never wait for them
 	level       holdfast.Level
-	part        *Part // of the transaction that appends them, nil if it is a call
+
+	named bool // they have ids
+	known bool // which may be known
 }
 
 // place gives the events their positions in the log and sets p, unless it fails.
 func (s *Store) place(ctx context.Context, p *Pending, how terms, events []Event) error {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return err
-	}
-	var err error
-	if how.level, err = s.at(ctx); err != nil {
-		return err
-	}
 	a := s.appenders.Get().(*appender)
 	defer s.free(a)
-	if err := s.check(a, events); err != nil {
-		return err
+	was, err := s.prepare(ctx, a, &how, events)
+	if err == nil {
+		err = s.build(a, events, was.next)
 	}
-	named := events[0].ID != ""
-	how.new = allNew(events)
-	if crowd := s.crowd.Load(); named && how.unawaited && crowd > s.durable.Load() {
-		if err := s.await(ctx, crowd); err != nil {
-			return err
-		}
-	}
-
-	// Everything that takes time is done before the lock is taken, for the positions that
-	// the events will most likely get. If another append comes first, the batch is built
-	// again under the lock.
-	reads := timed(events) || s.late.Load() || named && !how.new
-	if reads {
-		if err := s.enter(ctx); err != nil {
-			return err
-		}
-	}
-	was, err := s.look(a, events, &how, reads)
-	if reads {
-		s.life.Leave()
+	if err == nil {
+		err = s.apply(ctx, p, a, events, &how, was)
 	}
 	if err != nil {
 		return s.met(err)
 	}
-	if err := s.inTurn(ctx, func() error { return s.apply(p, a, events, &how, was) }); err != nil {
-		return s.met(err)
+	if how.unawaited || how.named {
+		s.placed(how.unawaited, how.named, p.result.Last, len(events))
 	}
-	s.placed(how.unawaited, named, p.result.Last, len(events))
 	return nil
 }
 
-// allNew reports whether the events have ids that were all made for them.
-func allNew(events []Event) bool {
-	return events[0].ID != "" && !slices.ContainsFunc(events, func(e Event) bool { return !e.NewID })
+// prepare does what takes time before it is the turn of events that are appended, for the positions that they will
+// most likely get.
+func (s *Store) prepare(ctx context.Context, a *appender, how *terms, events []Event) (was glance, err error) {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return was, err
+	}
+	if how.level, err = s.at(ctx); err != nil {
+		return was, err
+	}
+	if err := s.check(a, how, events); err != nil {
+		return was, err
+	}
+	if crowd := s.crowd.Load(); how.named && how.unawaited && crowd > s.durable.Load() {
+		if err := s.await(ctx, crowd); err != nil {
+			return was, err
+		}
+	}
+	if !how.known && !s.late.Load() && !timed(events) {
+		return s.glance(nil), nil
+	}
+	if err := s.enter(ctx); err != nil {
+		return was, err
+	}
+	defer s.life.Leave()
+	return s.look(a, how, events, nil)
 }
 
 // glance is what a goroutine saw of the log before it got the lock. An id that was not visible when it was looked up,
@@ -258,98 +214,76 @@ type glance struct {
 	next  uint64 // the position of the next event
 }
 
-// nextFor is the position of the next event, in the log or in a transaction.
-func (s *Store) nextFor(how *terms) uint64 {
-	if how.part != nil {
-		return how.part.next
+// glance returns what is seen now, in a part of a transaction if there is one.
+func (s *Store) glance(p *Part) glance {
+	// seen comes before next: an id that was made durable before seen then lies in a generation that is looked into.
+	was := glance{edits: s.edits.Load(), seen: s.durable.Load()}
+	was.next = s.next.Load()
+	if p != nil {
+		was.next = p.next
 	}
-	return s.next.Load()
+	return was
 }
 
-// ready makes the log ready for the events, before they get positions.
-func (s *Store) ready(events []Event) error {
-	err := s.begun()
+// look makes the log ready for events, and looks up their ids if these may be known. It is called by those who have
+// entered.
+func (s *Store) look(a *appender, how *terms, events []Event, p *Part) (was glance, err error) {
+	err = s.begun()
 	if err == nil && timed(events) {
 		err = s.allow(false)
 	}
-	return err
-}
-
-// look does what an append needs before its turn, for the position that it would have now. reads says that the caller
-// has entered, which it must have if events have a time, or ids that may be known, or the log is late.
-func (s *Store) look(a *appender, events []Event, how *terms, reads bool) (was glance, err error) {
-	if reads {
-		if err := s.ready(events); err != nil {
-			return was, err
-		}
-	}
-	// seen comes before next: an id that was made durable before seen then lies in a
-	// generation that is looked into.
-	was = glance{edits: s.edits.Load(), seen: s.durable.Load()}
-	was.next = s.nextFor(how)
-	if how.add == nil {
-		if err := s.build(a, events, was.next); err != nil {
-			return was, err
-		}
-	}
-	if events[0].ID != "" && !how.new {
+	if was = s.glance(p); err == nil && how.known {
 		err = s.lookUp(a, events, was.next)
 	}
 	return was, err
 }
 
-// decide finds out, now that it is the events' turn, whether they are a repeat, and then sets p. Otherwise it checks
-// the terms and makes the batch. It is called with the lock, but in a transaction without.
-func (s *Store) decide(p *Pending, a *appender, events []Event, how *terms, was glance) (again bool, err error) {
-	next := s.nextFor(how)
-	if events[0].ID != "" && !how.new {
-		if how.part != nil {
-			s.turn.Lock()
-		}
-		again, err = s.repeated(p, a, events, how.level, next, was)
-		if how.part != nil {
-			s.turn.Unlock()
-		}
-		if again || err != nil {
+// decide finds out, now that it is the events' turn, whether they are a repeat, and then sets p; if not, it checks the
+// terms. next is the position that the first one gets. It is called with the lock.
+func (s *Store) decide(p *Pending, a *appender, events []Event, how *terms, next uint64, was glance) (again bool,
+	err error) {
+	if how.known {
+		if again, err = s.repeated(p, a, events, how.level, next, was); again || err != nil {
 			return again, err
 		}
 	}
 	if how.conditional && next-1 != how.last {
 		return false, s.fail("append", ErrConflict, &Conflict{how.last, next - 1}, "", "nothing was appended")
 	}
-	if how.add != nil {
-		how.commit.First, how.commit.Keys = next, &a.own
-		return false, s.buildWith(a, how.commit, how.add)
-	}
-	if next != was.next {
-		return false, s.build(a, events, next)
-	}
 	return false, nil
 }
 
-// apply is called with the lock.
-func (s *Store) apply(p *Pending, a *appender, events []Event, how *terms, was glance) error {
-	again, err := s.decide(p, a, events, how, was)
-	if again || err != nil {
+// apply takes the events' turn for a moment. If another append has come first, the batch is built again.
+func (s *Store) apply(ctx context.Context, p *Pending, a *appender, events []Event, how *terms, was glance) error {
+	if err := s.turn.Take(ctx); err != nil {
+		return err
+	}
+	defer s.turn.Give() // the engine may panic
+	if err := s.state(); err != nil {
 		return err
 	}
 	next := s.next.Load()
+	if how.known || how.conditional {
+		if again, err := s.decide(p, a, events, how, next, was); again || err != nil {
+			return err
+		}
+	}
+	if next != was.next {
+		if err := s.build(a, events, next); err != nil {
+			return err
+		}
+	}
 	end := next + uint64(len(events))
-	receipt, err := s.eng.Apply(&a.batch, how.level)
-	if err != nil {
+	if err := s.commit(&a.batch, how.level, end); err != nil {
 		return err
 	}
-	s.applied(receipt, how.level, end)
 	p.s, p.tail, p.settles = s, s.tail, end-1
 	p.result.First, p.result.Last = next, end-1
-	if events[0].ID != "" {
+	if how.named {
 		s.remember(events, next)
 	}
 	if how.unawaited {
 		s.unawaited = end - 1
-	}
-	if how.commit != nil {
-		how.commit.done()
 	}
 	return nil
 }
@@ -365,59 +299,25 @@ func (s *Store) placed(unawaited, named bool, last uint64, n int) {
 	if unawaited && s.arrived.awaited() {
 		_ = s.settle() // the receipt tells
 	}
-	if named && last/s.window >= s.sweeper.due.Load() {
-		s.sweep(last, n)
+	if named && last/s.window >= s.expiry.due.Load() {
+		s.expire(last, n)
 	}
 }
 
-// buildWith is build with what another store adds.
-func (s *Store) buildWith(a *appender, c *Commit, add func(*Commit) error) error {
-	c.Keys.Reset()
-	if err := add(c); err != nil {
-		return err
-	}
-	if err := s.checkEach(a, c.Events); err != nil {
-		return err
-	}
-	if err := s.build(a, c.Events, c.First); err != nil {
-		return err
-	}
-	return s.join(&a.batch, c)
-}
-
-// extend adds to b what another store adds.
-func (s *Store) extend(c *Commit, add func(*Commit) error, b *holdfast.Batch) error {
-	c.Keys.Reset()
-	if err := add(c); err != nil {
-		return err
-	}
-	return s.join(b, c)
-}
-
-// join adds to b what another store has added.
-func (s *Store) join(b *holdfast.Batch, c *Commit) error {
-	b.Append(c.Keys)
-	if err := b.Err(); err != nil {
-		return err
-	}
-	if int64(b.Size()) > s.maxBatch {
-		return s.tooLarge(len(c.Events))
-	}
-	return nil
-}
-
-// check finds what is wrong with the events themselves.
-func (s *Store) check(a *appender, events []Event) error {
+// check finds what is wrong with the events themselves, and sets what how says of their ids.
+func (s *Store) check(a *appender, how *terms, events []Event) error {
 	if len(events) == 0 {
 		return s.fail("append", ErrBadEvent, nil, "append one event or more", "no events are given")
 	}
+	how.named = events[0].ID != ""
 	for i := range events {
-		if (events[i].ID == "") != (events[0].ID == "") {
+		how.known = how.known || how.named && !events[i].NewID
+		if (events[i].ID != "") != how.named {
 			return s.fail("append", ErrBadEvent, nil, "give all events of an append an id, or none",
 				"event %d is the first of the %d that differs in having an id", i, len(events))
 		}
 	}
-	if events[0].ID != "" && uint64(len(events)) > s.window {
+	if how.named && uint64(len(events)) > s.window {
 		// The first ids would be forgotten before the last are remembered, so a repeat would not be recognised.
 		return s.fail("append", holdfast.ErrTooLarge, nil,
 			fmt.Sprintf("append at most %d at a time, or make the log with a larger IDWindow", s.window),
@@ -523,6 +423,9 @@ func (s *Store) buildIDs(a *appender, events []Event, first uint64) {
 
 // fit returns how many of the first events share a pack; 1 means that the first has a record of its own.
 func (s *Store) fit(events []Event) int {
+	if len(events) == 1 {
+		return 1
+	}
 	size, stamped := format.PackHead, false
 	for i := range min(len(events), packEvents) {
 		e := &events[i]

@@ -38,7 +38,7 @@ func TestConformance(t *testing.T) {
 		{"truncation", testTruncation},
 		{"gaps", testGaps},
 		{"edits", testEdits},
-		{"operations of the caller", testAppendWith},
+		{"operations of the caller", testDraft},
 		{"names", testNames},
 		{"opening again", testReopen},
 	}
@@ -239,7 +239,7 @@ func testIDs(t *testing.T, tg *target, o event.Options) {
 
 // Ids are remembered for at least the window and at most twice as long, and do not pile up.
 func testWindow(t *testing.T, tg *target, o event.Options) {
-	o.IDWindow = 600 // more than one sweep where that goes in steps
+	o.IDWindow = 600 // more than one step where ids are removed in steps
 	s := openLog(t, tg.Engine, o)
 	at := map[string]uint64{}
 	last := uint64(0)

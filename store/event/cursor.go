@@ -146,19 +146,25 @@ func (s *Store) commitCursor(ctx context.Context, key []byte, b *holdfast.Batch)
 		return err
 	}
 	defer s.life.Leave()
-	var w *save
-	err = s.inTurn(ctx, func() error {
-		receipt, err := s.eng.Apply(b, level)
-		if err == nil {
-			s.saved.Add(receipt, level)
-			w = s.saving(string(key), func() error { return s.wait(receipt, nil) })
-		}
-		return err
-	})
+	if err := s.take(ctx); err != nil {
+		return s.met(err)
+	}
+	w, err := s.applyCursor(key, b, level)
 	if err != nil {
 		return s.met(err)
 	}
 	return w.wait()
+}
+
+// applyCursor is called in the call's turn, and gives it back.
+func (s *Store) applyCursor(key []byte, b *holdfast.Batch, level holdfast.Level) (*save, error) {
+	defer s.turn.Give()
+	receipt, err := s.eng.Apply(b, level)
+	if err != nil {
+		return nil, err
+	}
+	s.saved.Add(receipt, level)
+	return s.saving(string(key), func() error { return s.wait(receipt, nil) }), nil
 }
 
 func (s *Store) loadCursor(ctx context.Context, op string, key []byte, name string) (uint64, []byte, error) {

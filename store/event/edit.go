@@ -45,104 +45,59 @@ func (t *Taken) Error() string {
 // Imports, removals and truncations of one log wait for each other; appends go on. ctx is checked until the events
 // have their place. Limits and other errors are those of Append.
 func (s *Store) Import(ctx context.Context, events ...Event) (added int, err error) {
-	return s.ImportFor(ctx, keyspace.Events, nil, events...)
+	d := s.draft(new(Draft), importing)
+	return whole(d.begun(d.beginImport(ctx, events, true)))
 }
 
-// ImportFor is Import for another store of this module, as [Store.AppendFor] is Append. [Commit].Events are those
-// that were not there yet, by their positions; without any, add is not called. Because add may change events, those
-// that are there with the same id at the same position are not compared further.
-func (s *Store) ImportFor(ctx context.Context, _ keyspace.Kind, add func(*Commit) error, events ...Event) (added int,
-	err error) {
+// beginImport begins an import. whole says that what is there already must be the same.
+func (d *Draft) beginImport(ctx context.Context, events []Event, whole bool) error {
+	s, a, b := d.s, d.a, &d.a.batch
 	level, err := s.edit(ctx)
-	if err != nil {
-		return 0, err
+	if d.how.level, d.edit = level, err == nil; err != nil {
+		return err
 	}
-	defer s.edited()
-	a := s.appenders.Get().(*appender)
-	defer s.free(a)
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b Event) int { return cmp.Compare(a.Position, b.Position) })
-	if events, err = s.absent(a, events, add == nil); err != nil {
-		return 0, s.met(err)
-	}
-	if len(events) == 0 {
-		return 0, s.barrier(level)
+	events, err = s.absent(a, events, whole)
+	if err != nil || len(events) == 0 {
+		return err
 	}
 	if err := s.begun(); err != nil {
-		return 0, err
+		return err
 	}
 	if err := s.allow(true); err != nil {
-		return 0, err
+		return err
 	}
-	// Holes stay as they are: this is the only edit.
-	var b holdfast.Batch
+	// Holes stay as they are: this is the only edit. The first n events go into them, the others behind the end.
 	last := s.durable.Load()
 	n, _ := slices.BinarySearchFunc(events, last+1, func(e Event, pos uint64) int { return cmp.Compare(e.Position, pos) })
-	if err := s.insert(a, &b, events[:n]); err != nil {
-		return 0, s.met(err)
+	if err := s.insert(a, b, events[:n]); err != nil {
+		return err
 	}
-	if n > 0 {
+	if d.hides = n > 0; d.hides {
 		hidden := make(map[uint64]bool, n)
 		for i := range events[:n] {
 			hidden[events[i].Position] = true
 		}
 		s.hidden.Store(&hidden)
 	}
-	var p Pending
-	if err := s.inTurn(ctx, func() error { return s.applyImport(&p, level, a, &b, events, n, add) }); err != nil {
-		s.hidden.Store(nil)
-		return 0, s.met(err)
+	if err := d.take(ctx); err != nil {
+		return err
 	}
-	if err := p.settle(); err != nil {
-		return 0, s.met(err) // they stay hidden: a crash can take them back
-	}
-	s.hidden.Store(nil)
-	s.turn.Lock()
-	clear(s.importing)
-	s.edits.Add(1) // they can be found in the engine now
-	s.turn.Unlock()
-	return len(events), nil
-}
-
-// applyImport puts the first n events into b's holes, and the others behind the end of the log. It is called with the
-// lock.
-func (s *Store) applyImport(p *Pending, level holdfast.Level, a *appender, b *holdfast.Batch, events []Event, n int,
-	add func(*Commit) error) error {
 	// Ids that appends have brought since they were looked up; those that have left memory are visible now.
 	if err := s.unknown(a, events); err != nil {
 		return err
 	}
-	next := s.next.Load()
+	d.next = s.next.Load()
 	for i := range events[n:] {
 		e := &events[n+i]
-		if e.Position < next { // an append has come first
+		if e.Position < d.next { // an append has come first
 			return s.taken(e.Position, e.Position)
 		}
-		s.hole(a, b, next, e.Position)
-		next = e.Position + 1
+		s.hole(a, b, d.next, e.Position)
+		d.next = e.Position + 1
 	}
-	c := Commit{First: events[0].Position, Events: events, Keys: &a.own}
-	if add != nil {
-		if err := s.extend(&c, add, b); err != nil {
-			return err
-		}
-		if err := s.checkEach(a, events); err != nil {
-			return err
-		}
-	}
-	for i := range events {
-		s.put(a, b, &events[i], a.now)
-	}
-	if err := s.commit(b, level, next); err != nil {
-		return err
-	}
-	*p = s.pending()
-	for i := range events {
-		if id := events[i].ID; id != "" {
-			s.importing[s.folded(id)] = events[i].Position
-		}
-	}
-	c.done()
+	d.Events, d.First = events, events[0].Position
 	return nil
 }
 
@@ -315,18 +270,16 @@ func (s *Store) entry(pos uint64) (first, last uint64, value []byte, err error) 
 // The id of a removed event is forgotten. Space is given back as in [Store.TruncateBefore]: what small events had
 // that were appended together too.
 func (s *Store) Remove(ctx context.Context, positions ...uint64) (removed int, err error) {
-	return s.RemoveFor(ctx, keyspace.Events, nil, positions...)
+	d := s.draft(new(Draft), removing)
+	return whole(d.begun(d.beginRemove(ctx, positions)))
 }
 
-// RemoveFor is Remove for another store of this module, as [Store.AppendFor] is Append. [Commit].Events are those
-// to be removed, by their positions; without any, add is not called.
-func (s *Store) RemoveFor(ctx context.Context, _ keyspace.Kind, add func(*Commit) error, positions ...uint64) (
-	removed int, err error) {
+func (d *Draft) beginRemove(ctx context.Context, positions []uint64) error {
+	s := d.s
 	level, err := s.edit(ctx)
-	if err != nil {
-		return 0, err
+	if d.how.level, d.edit = level, err == nil; err != nil {
+		return err
 	}
-	defer s.edited()
 	positions = slices.Clone(positions)
 	slices.Sort(positions)
 	positions = slices.Compact(positions)
@@ -335,52 +288,23 @@ func (s *Store) RemoveFor(ctx context.Context, _ keyspace.Kind, add func(*Commit
 		positions = positions[1:]
 	}
 	if len(positions) == 0 {
-		return 0, s.barrier(level)
+		return nil
 	}
 	if pos := positions[len(positions)-1]; pos > last {
-		return 0, s.fail("remove", ErrAhead, nil, "", "position %d, the last one is %d", pos, last)
+		return s.fail("remove", ErrAhead, nil, "", "position %d, the last one is %d", pos, last)
 	}
 	if err := s.allow(true); err != nil {
-		return 0, err
+		return err
 	}
-	a := s.appenders.Get().(*appender)
-	defer s.free(a)
-	var b holdfast.Batch
-	events, err := s.cut(a, &b, positions)
-	if err != nil {
-		return 0, s.met(err)
+	events, err := s.cut(d.a, &d.a.batch, positions)
+	if err != nil || len(events) == 0 {
+		return err
 	}
-	if len(events) == 0 {
-		return 0, s.barrier(level)
+	if err := d.take(ctx); err != nil {
+		return err
 	}
-	c := Commit{First: events[0].Position, Events: events, Keys: &a.own}
-	var p Pending
-	err = s.inTurn(ctx, func() error {
-		if add != nil {
-			if err := s.extend(&c, add, &b); err != nil {
-				return err
-			}
-		}
-		if err := s.commit(&b, level, s.next.Load()); err != nil {
-			return err
-		}
-		p = s.pending()
-		for i := range events {
-			if id := s.folded(events[i].ID); s.recent.at[id] == events[i].Position {
-				delete(s.recent.at, id)
-			}
-		}
-		s.edits.Add(1) // ids that were looked up before may be free now
-		c.done()
-		return nil
-	})
-	if err != nil {
-		return 0, s.met(err)
-	}
-	if err := p.settle(); err != nil {
-		return 0, err
-	}
-	return len(events), nil
+	d.Events, d.First, d.next = events, events[0].Position, s.next.Load()
+	return nil
 }
 
 // cut adds to b what makes holes of the positions, which are in order and in the log, and returns the events there.

@@ -91,7 +91,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/failure"
 )
 
 // Limits in bytes. A whole event takes at most [holdfast.MaxValueSize], its header
@@ -246,7 +246,6 @@ func (g *Gap) Error() string {
 }
 
 // fail builds an error of the operation op on s.
-func (s *Store) fail(op string, class error, cause error, remedy, format string, args ...any) error {
-	return &holdfast.Error{Op: "event " + op, Engine: s.caps.Engine, Class: class, Cause: cause, Remedy: remedy,
-		Detail: fmt.Sprintf(format, args...)}
+func (s *Store) fail(op string, class, cause error, remedy, format string, args ...any) error {
+	return failure.New("event "+op, s.caps.Engine, class, cause, remedy, format, args...)
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -22,88 +23,94 @@ import (
 // offset. And what is durable is shown, though a later append is not.
 func TestOnlyDurableIsShown(t *testing.T) {
 	fakeEngines(t, func(t *testing.T, st *fakeEngine) {
-		s := openLog(t, st, event.Options{Level: holdfast.Memory})
-		appendOK(t, s, typed("1")...)
-		st.Hold()
-
-		seen := make(chan uint64, 100)
-		stop, cancel := context.WithCancel(ctx)
-		followed := make(chan error)
-		go func() {
-			var last error
-			for e, err := range s.Follow(stop, 1) {
-				if last = err; err == nil {
-					seen <- e.Position
-				}
-			}
-			followed <- last
-		}()
-		if pos := <-seen; pos != 1 {
-			t.Fatal(pos)
-		}
-
-		var pending []event.Pending
-		for i := 2; i <= 4; i++ {
-			p, err := s.Submit(ctx, event.Event{Type: fmt.Sprint(i), ID: fmt.Sprint(i)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			pending = append(pending, p)
-		}
-		hidden := func(last uint64) {
-			t.Helper()
-			wantHead(t, s, 1, last)
-			if got := readOK(t, s, 1, 0); len(got) != int(last) {
-				t.Fatalf("%d events are shown, %d are durable", len(got), last)
-			}
-			if got := readOK(t, s, last+1, 0); len(got) != 0 {
-				t.Fatalf("a reader sees %+v", got)
-			}
-			wantError(t, s.SaveOffset(ctx, "sub", last+1), event.ErrAhead)
-			select {
-			case pos := <-seen:
-				t.Fatalf("a follower saw position %d, %d is durable", pos, last)
-			case <-time.After(10 * time.Millisecond):
-			}
-		}
-		hidden(1)
-		// A conflict, a repeat and an expectation count what is under way.
-		_, err := s.SubmitAfter(ctx, 1, typed("x")...)
-		wantError(t, err, event.ErrConflict)
-		again, err := s.Submit(ctx, event.Event{Type: "3", ID: "3"})
-		if err != nil || (again.Result() != event.Result{First: 3, Last: 3, Repeated: true}) {
-			t.Fatal(again, err)
-		}
-		repeated := make(chan error)
-		go func() { _, err := again.Wait(); repeated <- err }()
-		select {
-		case err := <-repeated:
-			t.Fatalf("a repeat was acknowledged (%v) before the first", err)
-		case <-time.After(10 * time.Millisecond):
-		}
-
-		st.Release(1)
-		if _, err := pending[0].Wait(); err != nil {
-			t.Fatal(err)
-		}
-		if pos := <-seen; pos != 2 {
-			t.Fatal(pos)
-		}
-		hidden(2)
-		// Nobody waits for the others but the follower.
-		st.Release(-1)
-		for want := uint64(3); want <= 4; want++ {
-			if pos := <-seen; pos != want {
-				t.Fatal(pos)
-			}
-		}
-		if err := <-repeated; err != nil {
-			t.Fatal(err)
-		}
-		cancel()
-		wantError(t, <-followed, context.Canceled)
-		closeLog(t, s)
+		synctest.Test(t, func(t *testing.T) { testOnlyDurableIsShown(t, st) })
 	})
+}
+
+func testOnlyDurableIsShown(t *testing.T, st *fakeEngine) {
+	s := openLog(t, st, event.Options{Level: holdfast.Memory})
+	appendOK(t, s, typed("1")...)
+	st.Hold()
+
+	seen := make(chan uint64, 100)
+	stop, cancel := context.WithCancel(ctx)
+	followed := make(chan error)
+	go func() {
+		var last error
+		for e, err := range s.Follow(stop, 1) {
+			if last = err; err == nil {
+				seen <- e.Position
+			}
+		}
+		followed <- last
+	}()
+	if pos := <-seen; pos != 1 {
+		t.Fatal(pos)
+	}
+
+	var pending []event.Pending
+	for i := 2; i <= 4; i++ {
+		p, err := s.Submit(ctx, event.Event{Type: fmt.Sprint(i), ID: fmt.Sprint(i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pending = append(pending, p)
+	}
+	hidden := func(last uint64) {
+		t.Helper()
+		wantHead(t, s, 1, last)
+		if got := readOK(t, s, 1, 0); len(got) != int(last) {
+			t.Fatalf("%d events are shown, %d are durable", len(got), last)
+		}
+		if got := readOK(t, s, last+1, 0); len(got) != 0 {
+			t.Fatalf("a reader sees %+v", got)
+		}
+		wantError(t, s.SaveOffset(ctx, "sub", last+1), event.ErrAhead)
+		synctest.Wait()
+		select {
+		case pos := <-seen:
+			t.Fatalf("a follower saw position %d, %d is durable", pos, last)
+		default:
+		}
+	}
+	hidden(1)
+	// A conflict, a repeat and an expectation count what is under way.
+	_, err := s.SubmitAfter(ctx, 1, typed("x")...)
+	wantError(t, err, event.ErrConflict)
+	again, err := s.Submit(ctx, event.Event{Type: "3", ID: "3"})
+	if err != nil || (again.Result() != event.Result{First: 3, Last: 3, Repeated: true}) {
+		t.Fatal(again, err)
+	}
+	repeated := make(chan error)
+	go func() { _, err := again.Wait(); repeated <- err }()
+	synctest.Wait()
+	select {
+	case err := <-repeated:
+		t.Fatalf("a repeat was acknowledged (%v) before the first", err)
+	default:
+	}
+
+	st.Release(1)
+	if _, err := pending[0].Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if pos := <-seen; pos != 2 {
+		t.Fatal(pos)
+	}
+	hidden(2)
+	// Nobody waits for the others but the follower.
+	st.Release(-1)
+	for want := uint64(3); want <= 4; want++ {
+		if pos := <-seen; pos != want {
+			t.Fatal(pos)
+		}
+	}
+	if err := <-repeated; err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	wantError(t, <-followed, context.Canceled)
+	closeLog(t, s)
 }
 
 // Offsets and snapshots are returned only once they are durable.

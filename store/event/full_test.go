@@ -91,6 +91,9 @@ func TestRemoveOnFullDisk(t *testing.T) {
 			return nil
 		},
 	} {
+		if testing.Short() && name != "Retain" {
+			continue // one goroutine calls, and the race detector sees no more in the others
+		}
 		t.Run(name, func(t *testing.T) {
 			disk := storetest.NewSmallDisk(t, size)
 			s := openLog(t, disk.Engine, event.Options{})

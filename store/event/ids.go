@@ -301,48 +301,48 @@ func (r *recent) add(events []Event, first, durable uint64) {
 	}
 }
 
-// sweeper removes generations that no append looks into any more. It does so once every sweepEvery positions, because
-// each sweep costs as much as some appends. In an engine that deletes a range key by key it sweeps a little after each
+// expiry removes generations that no append looks into any more. It does so once every expireEvery positions, because
+// each time costs as much as some appends. In an engine that deletes a range key by key it removes a little after each
 // append.
-type sweeper struct {
+type expiry struct {
 	due atomic.Uint64 // the generation that an append must have reached
 	mu  sync.Mutex    // held while removing
 }
 
 const (
-	sweepEvery = 1 << 10 // positions, at least
-	sweepKeys  = 256     // ids that are removed after an append, at least
+	expireEvery = 1 << 10 // positions, at least
+	expireKeys  = 256     // ids that are removed after an append, at least
 )
 
 // plan sets when the next ids are to be removed, now that none is left below a place.
-func (w *sweeper) plan(ids []byte, window uint64) {
+func (x *expiry) plan(ids []byte, window uint64) {
 	var g uint64
 	if len(ids) >= 8 {
 		g = binary.BigEndian.Uint64(ids)
 	}
 	if len(ids) > 8 { // within a generation
-		w.due.Store(0)
+		x.due.Store(0)
 		return
 	}
-	w.due.Store(g + 1 + max(1, sweepEvery/window))
+	x.due.Store(g + 1 + max(1, expireEvery/window))
 }
 
-// sweep removes ids, after an append of n events up to last. It does not wait for the commit:
-// if a crash undoes it, or the engine refuses, a later sweep does it again.
-func (s *Store) sweep(last uint64, n int) {
+// expire removes ids, after an append of n events up to last. It does not wait for the commit:
+// if a crash undoes it, or the engine refuses, a later append does it again.
+func (s *Store) expire(last uint64, n int) {
 	if last < s.window || s.enter(context.Background()) != nil {
 		return
 	}
 	defer s.life.Leave()
-	if !s.sweeper.mu.TryLock() {
+	if !s.expiry.mu.TryLock() {
 		return
 	}
-	defer s.sweeper.mu.Unlock()
+	defer s.expiry.mu.Unlock()
 	s.aboutMu.Lock()
 	lo, hi := s.keys.FromID(s.about.IDs), s.keys.ID(nil, last/s.window-1, "")
 	s.aboutMu.Unlock()
 	keys := chunks.Keys
-	for left, more := max(sweepKeys, 2*n), true; more && left > 0 && bytes.Compare(lo, hi) < 0; {
+	for left, more := max(expireKeys, 2*n), true; more && left > 0 && bytes.Compare(lo, hi) < 0; {
 		var b holdfast.Batch
 		end := hi
 		if s.caps.NativeDeleteRange {
@@ -362,7 +362,7 @@ func (s *Store) sweep(last uint64, n int) {
 		switch _, err := s.applyAbout(s.level, &b, func(m *format.Meta) { m.IDs = s.keys.Rest(end) }); {
 		case err == nil:
 			lo, left = end, left-removed
-			s.sweeper.plan(s.keys.Rest(end), s.window)
+			s.expiry.plan(s.keys.Rest(end), s.window)
 		case errors.Is(err, holdfast.ErrTooLarge) && keys > 1: // the engine has a limit of its own
 			keys, more = keys/2, true
 		default:

@@ -48,8 +48,7 @@ func TestProcessBehindPower(t *testing.T) {
 		"close":  func(s *event.Store) error { return s.Close() },
 		"import": func(s *event.Store) error { _, err := s.Import(atMemory, event.Event{Position: 9}); return err },
 		"with keys": func(s *event.Store) error {
-			_, err := s.AppendFor(atProcess, keyspace.Messages, addNothing, typed("2")...)
-			return err
+			return applied(s.DraftAppend(atProcess, keyspace.Messages, typed("2")...))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -89,7 +88,16 @@ func TestProcessBehindPower(t *testing.T) {
 	}
 }
 
-func addNothing(*event.Commit) error { return nil }
+// applied gives a draft its place, and waits for it.
+func applied(d *event.Draft, err error) error {
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	d.Apply()
+	_, err = d.Wait()
+	return err
+}
 
 // What is weaker and comes first waits for nothing.
 func TestProcessBeforePower(t *testing.T) {
@@ -145,11 +153,8 @@ var writes = map[string]func(ctx context.Context, s *event.Store) error{
 		_, err := s.AppendAfter(ctx, 3, typed("a")...)
 		return err
 	},
-	"AppendWith": func(ctx context.Context, s *event.Store) error {
-		_, err := s.AppendFor(ctx, keyspace.Messages, func(c *event.Commit) error {
-			return nil
-		}, typed("a")...)
-		return err
+	"a draft": func(ctx context.Context, s *event.Store) error {
+		return applied(s.DraftAppend(ctx, keyspace.Messages, typed("a")...))
 	},
 	"a transaction": func(ctx context.Context, s *event.Store) error {
 		db, err := kv.Open(s.Engine(), kv.Options{Level: holdfast.Memory})
@@ -217,7 +222,7 @@ func TestRefusedLevel(t *testing.T) {
 	defer closeLog(t, s)
 	appendOK(t, s, named("a", "b", "c")...)
 	for name, write := range writes {
-		for _, level := range []holdfast.Level{holdfast.Process, holdfast.Power, 9} {
+		for _, level := range []holdfast.Level{holdfast.Process, holdfast.Power, holdfast.Quorum, 9} {
 			if err := write(holdfast.WithLevel(ctx, level), s); !errors.Is(err, holdfast.ErrLevel) {
 				t.Errorf("%s at %v: %v", name, level, err)
 			}

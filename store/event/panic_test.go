@@ -11,8 +11,8 @@ import (
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
-// TestPanicInCallback: a commit whose callback panics has failed, and the log goes on.
-func TestPanicInCallback(t *testing.T) {
+// TestPanicInDraft: what has a draft and panics has written nothing, and the log goes on.
+func TestPanicInDraft(t *testing.T) {
 	ctx := t.Context()
 	s, err := event.Open(kv.On(mem.New()), event.Options{Level: holdfast.Memory})
 	if err != nil {
@@ -22,15 +22,12 @@ func TestPanicInCallback(t *testing.T) {
 	if _, err := s.Append(ctx, event.Event{Type: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	applied := 0
-	add := func(c *event.Commit) error {
-		c.Applied(func() { applied++ })
-		panic("on purpose")
-	}
-	for i, f := range []func(){
-		func() { _, _ = s.AppendFor(ctx, keyspace.Messages, add, event.Event{Type: "b"}) },
-		func() { _, _ = s.ImportFor(ctx, keyspace.Messages, add, event.Event{Type: "b", Position: 7}) },
-		func() { _, _ = s.RemoveFor(ctx, keyspace.Messages, add, 1) },
+	for i, f := range []func() (*event.Draft, error){
+		func() (*event.Draft, error) { return s.DraftAppend(ctx, keyspace.Messages, event.Event{Type: "b"}) },
+		func() (*event.Draft, error) {
+			return s.DraftImport(ctx, keyspace.Messages, event.Event{Type: "b", Position: 7})
+		},
+		func() (*event.Draft, error) { return s.DraftRemove(ctx, keyspace.Messages, 1) },
 	} {
 		func() {
 			defer func() {
@@ -38,13 +35,19 @@ func TestPanicInCallback(t *testing.T) {
 					t.Errorf("call %d: %v", i, v)
 				}
 			}()
-			f()
+			d, err := f()
+			if err != nil || len(d.Events) != 1 {
+				t.Fatal(i, err)
+			}
+			defer d.Close()
+			d.Keys.Set([]byte("key"), nil)
+			panic("on purpose")
 		}()
-		if applied != 0 {
-			t.Fatalf("call %d: told that it is applied", i)
-		}
 	}
 	if r, err := s.Append(ctx, event.Event{Type: "c"}); err != nil || r.First != 2 {
 		t.Errorf("%+v %v", r, err)
+	}
+	if events, err := s.Read(ctx, 1, 0); err != nil || len(events) != 2 {
+		t.Errorf("%+v %v", events, err)
 	}
 }

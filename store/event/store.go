@@ -108,7 +108,7 @@ type Store struct {
 
 	editing chan struct{}  // of capacity 1: full while a truncation, import or removal is under way
 	life    lifecycle.Life // entered by calls that use the engine without the lock; shut with it
-	sweeper sweeper
+	expiry  expiry
 	sizes   sizes
 	logger  *slog.Logger // may be nil
 }
@@ -133,6 +133,7 @@ func Open(db *kv.DB, o Options) (*Store, error) {
 		return nil, err
 	}
 	s.db = db.At(o.Level)
+	s.turn.Of(db.Turn())
 	err = s.accepted(o)
 	if err == nil {
 		err = s.load(o)
@@ -234,7 +235,7 @@ func (s *Store) load(o Options) error {
 	s.recent.init(s.folded)
 	s.saves = map[string]*save{}
 	s.importing = map[string]uint64{}
-	s.sweeper.plan(m.IDs, m.Window)
+	s.expiry.plan(m.IDs, m.Window)
 	if made {
 		// Checked before anything is written, so that a later Open is refused too.
 		last, err := s.last(0)
@@ -356,6 +357,13 @@ func (s *Store) First() uint64 { return s.first.Load() }
 // Last is the last position that readers see, First-1 if there is none.
 func (s *Store) Last() uint64 { return s.durable.Load() }
 
+// Shown reports whether readers see what is at a position, if there is something: not before it is durable, which the
+// engine may show earlier.
+func (s *Store) Shown(pos uint64) bool {
+	hidden := s.hidden.Load()
+	return pos <= s.durable.Load() && (hidden == nil || !(*hidden)[pos])
+}
+
 // at returns the level of a write under ctx.
 func (s *Store) at(ctx context.Context) (holdfast.Level, error) {
 	level := holdfast.LevelFrom(ctx, s.level)
@@ -365,16 +373,15 @@ func (s *Store) at(ctx context.Context) (holdfast.Level, error) {
 	return level, s.caps.CheckLevel(level)
 }
 
-// inTurn calls f when it is the call's turn, with the lock.
-func (s *Store) inTurn(ctx context.Context, f func() error) error {
-	if err := s.turn.Take(ctx); err != nil {
-		return err
+// take returns when it is the call's turn, with the lock; Give of the turn ends both.
+func (s *Store) take(ctx context.Context) error {
+	err := s.turn.Take(ctx)
+	if err == nil {
+		if err = s.state(); err != nil {
+			s.turn.Give()
+		}
 	}
-	defer s.turn.Give() // the caller's code may panic
-	if err := s.state(); err != nil {
-		return err
-	}
-	return f()
+	return err
 }
 
 // commit applies b, with which the log's next position becomes next. It is called with the lock.

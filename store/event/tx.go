@@ -22,7 +22,7 @@ type Tx struct {
 func (s *Store) In(tx *kv.Tx) Tx { return Tx{s, tx} }
 
 // Part is a log's part in a transaction. It keeps what the log will be: that is changed once the transaction has its
-// place. [Store.For] gives it to another store of this module.
+// place. [Store.Part] gives it to another store of this module.
 type Part struct {
 	s       *Store
 	shared  *txn.Tx
@@ -31,31 +31,40 @@ type Part struct {
 	next    uint64              // and behind the last
 	ids     map[string]struct{} // that it appends, folded
 	cursors []cursor            // offsets and snapshots that it saves
-	applied []func()            // what is done with the lock once it has its place
+	named   []run               // the events with ids that it appends
 	locked  bool                // it has the lock
+	room    Draft               // of the one that is being made
+}
+
+// run is of events in a row, of which only the ids are there.
+type run struct {
+	first  uint64
+	events []Event
 }
 
 // cursor is an offset or snapshot that is saved.
 type cursor struct{ key, value []byte } // value is nil if it is deleted
 
-// enter returns the part. If that is no error, the caller calls Leave of the transaction.
-func (t Tx) enter() (*Part, error) {
+// with calls f with the part.
+func (t Tx) with(f func(p *Part) error) error {
 	shared, err := t.tx.Enter(t.s.db)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	p, err := t.s.For(t.tx.Context(), shared)
-	if err != nil {
-		t.tx.Leave()
+	defer t.tx.Leave()
+	p, ok := shared.Part(t.s).(*Part)
+	if !ok {
+		if p, err = t.s.Part(t.tx.Context(), shared); err != nil {
+			return err
+		}
+		shared.Join(t.s, p)
 	}
-	return p, err
+	return f(p)
 }
 
-// For returns the log's part in a transaction, also for another store of this module whose events the log has.
-func (s *Store) For(ctx context.Context, shared *txn.Tx) (*Part, error) {
-	if p, ok := shared.Part(s).(*Part); ok {
-		return p, nil
-	}
+// Part returns a part in a transaction for another store of this module, whose own part has it: it passes on what a
+// part is called for.
+func (s *Store) Part(ctx context.Context, shared *txn.Tx) (*Part, error) {
 	// The turn first: a call that is inside waits for nothing that a Close may wait for.
 	if err := s.turn.Hold(ctx); err != nil {
 		return nil, err
@@ -76,10 +85,8 @@ func (s *Store) For(ctx context.Context, shared *txn.Tx) (*Part, error) {
 		s.life.Leave()
 		return nil, err
 	}
-	p := &Part{s: s, shared: shared, first: next, next: next}
 	shared.Raise(s.level)
-	shared.Join(s, p)
-	return p, nil
+	return &Part{s: s, shared: shared, first: next, next: next}, nil
 }
 
 // Append is [Store.Append] in the transaction: it gives the events their positions, and returns at once. Whether they
@@ -93,86 +100,79 @@ func (t Tx) AppendAfter(last uint64, events ...Event) (Result, error) {
 	return t.append(terms{conditional: true, last: last}, events)
 }
 
-func (t Tx) append(how terms, events []Event) (Result, error) {
-	p, err := t.enter()
-	if err != nil {
-		return Result{}, err
-	}
-	defer t.tx.Leave()
-	return p.append(how, events)
+func (t Tx) append(how terms, events []Event) (r Result, err error) {
+	err = t.with(func(p *Part) error {
+		d, err := p.draft(how, events)
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		d.Apply()
+		r, err = d.Wait()
+		return err
+	})
+	return r, err
 }
 
 // Last is the last position of the log, with what the transaction has appended, 0 if the log never had an event.
 // Readers may not see it yet.
-func (t Tx) Last() (uint64, error) {
-	p, err := t.enter()
-	if err != nil {
-		return 0, err
-	}
-	defer t.tx.Leave()
-	return p.next - 1, nil
+func (t Tx) Last() (last uint64, err error) {
+	err = t.with(func(p *Part) error {
+		last = p.next - 1
+		return nil
+	})
+	return last, err
 }
 
-// Append is [Tx.Append]; add is called for events that are no repeat, as [Store.AppendFor] does.
-func (p *Part) Append(events []Event, add func(*Commit) error) (Result, error) {
-	return p.append(terms{add: add, commit: &Commit{Events: events}}, events)
+// Draft is [Store.DraftAppend] in the transaction.
+func (p *Part) Draft(events ...Event) (*Draft, error) { return p.draft(terms{}, events) }
+
+func (p *Part) draft(how terms, events []Event) (*Draft, error) {
+	d := p.s.draft(&p.room, appending)
+	d.part, d.how = p, how
+	return d.begun(d.beginIn(p, events))
 }
 
-// append appends events to what the transaction will write.
-func (p *Part) append(how terms, events []Event) (Result, error) {
+func (d *Draft) beginIn(p *Part, events []Event) error {
 	s := p.s
-	a := s.appenders.Get().(*appender)
-	defer s.free(a)
-	if err := s.check(a, events); err != nil {
-		return Result{}, err
+	d.how.level = s.level
+	if err := s.check(d.a, &d.how, events); err != nil {
+		return err
 	}
-	named := events[0].ID != ""
 	for i := range events {
 		if _, given := p.ids[s.folded(events[i].ID)]; given {
-			return Result{}, s.fail("append", ErrBadEvent, nil, "", "the id %q of event %d was given in this transaction",
+			return s.fail("append", ErrBadEvent, nil, "", "the id %q of event %d was given in this transaction",
 				events[i].ID, i)
 		}
 	}
-	how.part, how.level, how.new = p, s.level, allNew(events)
-	was, err := s.look(a, events, &how, true)
+	was, err := s.look(d.a, &d.how, events, p)
 	if err != nil {
-		return Result{}, s.met(err)
+		return err
 	}
-	var known Pending
-	again, err := s.decide(&known, a, events, &how, was)
-	if err != nil {
-		return Result{}, err
-	}
-	if again {
-		return known.Wait()
-	}
-
-	p.batch.Append(&a.batch)
-	if err := p.batch.Err(); err != nil {
-		return Result{}, err
-	}
-	r := Result{First: p.next, Last: p.next + uint64(len(events)) - 1}
-	if named {
-		p.remember(events)
-	}
-	if how.commit != nil {
-		p.applied = append(p.applied, how.commit.applied...)
-	}
-	p.next = r.Last + 1
-	return r, nil
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	return d.decide(events, was, p.next)
 }
 
-// remember keeps the ids of events that begin at the next position.
-func (p *Part) remember(events []Event) {
-	if p.ids == nil {
-		p.ids = map[string]struct{}{}
+// add adds a draft's events, which begin at the next position, and what writes them.
+func (p *Part) add(b *holdfast.Batch, events []Event, named bool) error {
+	p.batch.Append(b)
+	if err := p.batch.Err(); err != nil {
+		return err
 	}
-	first, ids := p.next, make([]Event, len(events))
-	for i := range events {
-		ids[i].ID = events[i].ID
-		p.ids[p.s.folded(ids[i].ID)] = struct{}{}
+	if named {
+		if p.ids == nil {
+			p.ids = map[string]struct{}{}
+		}
+		ids := make([]Event, len(events))
+		for i := range events {
+			ids[i].ID = events[i].ID
+			p.ids[p.s.folded(ids[i].ID)] = struct{}{}
+		}
+		p.named = append(p.named, run{p.next, ids})
 	}
-	p.applied = append(p.applied, func() { p.s.remember(ids, first) })
+	p.next += uint64(len(events))
+	return nil
 }
 
 // SaveOffset is [Store.SaveOffset] in the transaction. The position may be one that the transaction has appended.
@@ -213,16 +213,6 @@ func (t Tx) LoadSnapshot(projection string) (pos uint64, state []byte, err error
 // DeleteSnapshot is [Store.DeleteSnapshot] in the transaction.
 func (t Tx) DeleteSnapshot(projection string) error {
 	return t.with(func(p *Part) error { return p.drop("delete snapshot", p.s.keys.Snapshot(projection), projection) })
-}
-
-// with calls f with the part.
-func (t Tx) with(f func(p *Part) error) error {
-	p, err := t.enter()
-	if err != nil {
-		return err
-	}
-	defer t.tx.Leave()
-	return f(p)
 }
 
 // SaveOffset is [Tx.SaveOffset].
@@ -318,8 +308,8 @@ func (p *Part) Prepare(b *holdfast.Batch) error {
 func (p *Part) Commit(receipt holdfast.Receipt, level holdfast.Level) func() error {
 	s := p.s
 	s.applied(receipt, level, p.next)
-	for _, f := range p.applied {
-		f()
+	for _, r := range p.named {
+		s.remember(r.events, r.first)
 	}
 	if p.next > p.first {
 		s.unawaited = p.next - 1 // who has submitted it may never wait

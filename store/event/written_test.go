@@ -154,6 +154,9 @@ func TestStampsHaveAVersion(t *testing.T) {
 
 // An event as large as there may be is written with a time, too, and can be put elsewhere.
 func TestLargestWithTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: the race detector makes it slow, and there is one goroutine")
+	}
 	s := memLog(t)
 	e := event.Event{ID: "x", Type: "t", Time: time.Unix(7, 0)}
 	at := uint64(0)
@@ -194,11 +197,11 @@ func TestOtherContent(t *testing.T) {
 			t.Helper()
 			appended, err1 := s.Append(ctx, events...)
 			after, err2 := s.AppendAfter(ctx, 0, events...)
-			with, err3 := s.AppendFor(
-				ctx,
-				keyspace.Messages,
-				func(*event.Commit) error { return errors.New("called") },
-				events...)
+			d, err := s.DraftAppend(ctx, keyspace.Messages, events...)
+			if err != nil || len(d.Events) > 0 {
+				t.Fatal(d, err)
+			}
+			drafted, err3 := d.Wait()
 			p, err4 := s.Submit(ctx, events...)
 			for i := range events { // what the caller does with its events after Submit does not count
 				events[i].Data = []byte("changed")
@@ -210,7 +213,7 @@ func TestOtherContent(t *testing.T) {
 			for _, got := range []struct {
 				r   event.Result
 				err error
-			}{{appended, err1}, {after, err2}, {with, err3}, {submitted, err5}} {
+			}{{appended, err1}, {after, err2}, {drafted, err3}, {submitted, err5}} {
 				var known *event.Known
 				if !errors.Is(got.err, event.ErrIDTaken) || !errors.As(got.err, &known) || known.First < 2 || known.Last > 3 {
 					t.Fatal(got.r, got.err)

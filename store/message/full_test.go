@@ -75,6 +75,9 @@ func TestRemoveOnFullDisk(t *testing.T) {
 		"Clear":        func(s *message.Store, _ *message.Namespace) (int64, error) { return s.Clear(ctx, "full") },
 		"Store.Delete": func(s *message.Store, _ *message.Namespace) (int64, error) { return s.Delete(ctx, "full") },
 	} {
+		if testing.Short() && name != "Retain" {
+			continue // one goroutine calls, and the race detector sees no more in the others
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			disk := storetest.NewSmallDisk(t, size)

@@ -1,6 +1,7 @@
 package message_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -191,4 +192,37 @@ func TestNamespacesAtOnce(t *testing.T) {
 			t.Errorf("%d namespaces, want the default one and %d: %v", len(list), clients*each/2, err)
 		}
 	})
+}
+
+// endsLater is a context that ends after it was looked at so often.
+type endsLater struct {
+	context.Context
+	looks *int
+}
+
+func (c endsLater) Err() error {
+	if *c.looks--; *c.looks < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// A call whose context ends does not make the store forget a namespace that is open.
+func TestNamespaceAsAContextEnds(t *testing.T) {
+	eng := mem.New()
+	o := message.Options{Level: holdfast.Memory}
+	s := openStore(t, eng, o)
+	n := namespace(t, s, message.Default)
+	write(t, n, "a-1", msg("1"))
+	for looks := range 10 {
+		_, err := s.Namespace(endsLater{ctx, &looks}, message.Default)
+		if err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if again := namespace(t, s, message.Default); again != n {
+			t.Fatal("there are two of it")
+		}
+	}
+	closeStore(t, s)
+	closeStore(t, openStore(t, eng, o))
 }

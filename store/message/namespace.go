@@ -43,8 +43,6 @@ type Namespace struct {
 
 	removals atomic.Uint64 // how often messages have been removed
 
-	hidden atomic.Pointer[map[uint64]bool] // global positions imported, but not durable; nil if there are none
-
 	counting sync.RWMutex  // held while counts are stored, read-locked while they are read
 	editing  sync.Mutex    // held by imports and removals
 	tail     dispatcher    // wakes followers
@@ -85,7 +83,7 @@ func (n *Namespace) load() error {
 	return nil
 }
 
-// log is the namespace's log, for those who have entered. It calls what adds to commits one at a time, in order.
+// log is the namespace's log, for those who have entered.
 func (n *Namespace) log() *event.Store { return n.opened.Load() }
 
 // enter begins a call: it opens the log, if it is not open, and keeps it open until leave.
@@ -215,9 +213,10 @@ func (n *Namespace) close() error {
 	open := slices.Collect(maps.Values(n.subscriptions))
 	n.mu.Unlock()
 	for _, s := range open {
-		_ = s.turn.Take(context.Background()) // a transaction that has it ends first
-		_ = s.keepLeases()                    // what is not kept is delivered again at once
-		s.turn.Give()
+		if s.turn.Take(context.Background()) == nil { // a transaction that has it ends first
+			_ = s.keepLeases() // what is not kept is delivered again at once
+			s.turn.Give()
+		}
 	}
 	n.life.Shut()
 	n.life.Wait()
@@ -296,12 +295,6 @@ func (n *Namespace) settled(ctx context.Context, e *edit) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// shown reports whether readers see the message at a global position that an index names.
-func (n *Namespace) shown(global uint64) bool {
-	hidden := n.hidden.Load()
-	return global <= n.log().Last() && (hidden == nil || !(*hidden)[global])
 }
 
 // heads remembers the heads of streams that were lately written to. It is covered by mu.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 
@@ -380,16 +381,13 @@ func (n *Namespace) version(stream string) (version int64, err error) {
 // last returns the position and global position of a stream's last message that readers see, NoStream and 0 if there
 // is none.
 func (n *Namespace) last(stream string) (position int64, global uint64, err error) {
-	return n.lastIn(stream, n.keys.AfterStream(nil, stream))
+	return n.lastBefore(stream, math.MaxUint64)
 }
 
 // lastBefore is last of the messages before a position.
 func (n *Namespace) lastBefore(stream string, before uint64) (position int64, global uint64, err error) {
-	return n.lastIn(stream, n.keys.Stream(nil, stream, before))
-}
-
-func (n *Namespace) lastIn(stream string, hi []byte) (position int64, global uint64, err error) {
-	it := n.store.eng.Scan(holdfast.Range{Lo: n.keys.Stream(nil, stream, 0), Hi: hi, Reverse: true})
+	lo, hi := n.keys.Stream(nil, stream, 0), n.keys.Stream(nil, stream, before)
+	it := n.store.eng.Scan(holdfast.Range{Lo: lo, Hi: hi, Reverse: true})
 	defer it.Close()
 	for it.Next() {
 		_, at, ok := n.keys.Placed(it.Key())
@@ -397,7 +395,7 @@ func (n *Namespace) lastIn(stream string, hi []byte) (position int64, global uin
 		if !ok || !ok2 {
 			return 0, 0, n.strange(it.Key())
 		}
-		if n.shown(global) {
+		if n.log().Shown(global) {
 			return int64(at), global, nil
 		}
 	}

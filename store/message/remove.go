@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/internal/age"
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
@@ -402,43 +401,51 @@ func (n *Namespace) removeAll(ctx context.Context, stream string, page []where) 
 	defer n.counting.Unlock()
 	e := n.beginEdit(false)
 	defer n.endEdit(e, stream)
-	removed, err := n.log().RemoveFor(ctx, format.Kind, func(c *event.Commit) error {
-		var key []byte
-		batch := c.Keys
-		for _, at := range page {
-			key = n.keys.Stream(key, stream, uint64(at.position))
-			batch.Delete(key)
-		}
-		for _, block := range blocks {
-			key = n.keys.Category(key, Category(stream), block)
-			batch.Delete(key)
-		}
-		at, err := n.headOf(stream)
-		if err != nil {
-			return err
-		}
-		gone := counts{messages: -int64(len(page))}
-		if at.top == last.position { // those below are gone already
-			at.top = NoStream
-			gone.streams = -1
-		}
-		if err := n.addStored(batch, map[string]counts{Category(stream): gone}); err != nil {
-			return err
-		}
-		if err := n.addSpecial(batch, stream, s); err != nil {
-			return err
-		}
-		at.edit = e
-		c.Applied(func() {
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			n.heads.edits++
-			n.heads.put(stream, at, n.log().Last(), n.store.headsEach())
-		})
-		return nil
-	}, globals...)
+	defer n.wakeSubscriptions()
+	d, err := n.log().DraftRemove(ctx, format.Kind, globals...)
+	if err != nil {
+		return 0, err
+	}
+	defer d.Close()
+	var key []byte
+	for _, at := range page {
+		key = n.keys.Stream(key, stream, uint64(at.position))
+		d.Keys.Delete(key)
+	}
+	for _, block := range blocks {
+		key = n.keys.Category(key, Category(stream), block)
+		d.Keys.Delete(key)
+	}
+	at, err := n.headOf(stream)
+	if err != nil {
+		return 0, err
+	}
+	gone := counts{messages: -int64(len(page))}
+	if at.top == last.position { // those below are gone already
+		at.top = NoStream
+		gone.streams = -1
+	}
+	if err := n.addStored(d.Keys, map[string]counts{Category(stream): gone}); err != nil {
+		return 0, err
+	}
+	if err := n.addSpecial(d.Keys, stream, s); err != nil {
+		return 0, err
+	}
+	if at.edit = e; d.Apply() {
+		n.mu.Lock()
+		n.heads.edits++
+		n.heads.put(stream, at, n.log().Last(), n.store.headsEach())
+		n.mu.Unlock()
+	}
+	if _, err := d.Wait(); err != nil {
+		return 0, err
+	}
+	return int64(len(d.Events)), nil
+}
 
-	// Subscriptions may have read what is gone, or wait for consumers to be done with it.
+// wakeSubscriptions lets them look at a removal: they may have read what is gone, or wait for consumers to be done with
+// it.
+func (n *Namespace) wakeSubscriptions() {
 	n.removals.Add(1)
 	n.mu.Lock()
 	open := slices.Collect(maps.Values(n.subscriptions))
@@ -446,7 +453,6 @@ func (n *Namespace) removeAll(ctx context.Context, stream string, page []where) 
 	for _, s := range open {
 		s.wake()
 	}
-	return int64(removed), err
 }
 
 // addStored adds to b the stored counts of categories with changes, and of the namespace with all of them. Counting is

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver/lifecycle"
+	"github.com/holdfastdb/holdfast/internal/failure"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/ndjson"
 	"github.com/holdfastdb/holdfast/internal/registry"
@@ -429,12 +429,9 @@ func (s *Store) Namespace(ctx context.Context, id string) (*Namespace, error) {
 		s.open[id] = n
 	}
 	s.mu.Unlock()
+
+	// It stays in the list if this fails: others may have it open already, or be about to open it.
 	if err := n.enter(ctx); err != nil {
-		s.mu.Lock()
-		if s.open[id] == n {
-			delete(s.open, id)
-		}
-		s.mu.Unlock()
 		return nil, err
 	}
 	n.leave()
@@ -561,6 +558,5 @@ func (s *Store) Close() error {
 
 // fail builds an error of the operation op on s.
 func (s *Store) fail(op string, class, cause error, remedy, format string, args ...any) error {
-	return &holdfast.Error{Op: "message " + op, Engine: s.lease.Caps.Engine, Class: class, Cause: cause, Remedy: remedy,
-		Detail: fmt.Sprintf(format, args...)}
+	return failure.New("message "+op, s.lease.Caps.Engine, class, cause, remedy, format, args...)
 }

@@ -85,6 +85,7 @@ func (n *Namespace) Subscribe(ctx context.Context, name string, o SubscriptionOp
 	}
 	s := &Subscription{n: n, name: name, o: o, changed: make(chan struct{}),
 		window: newWindow()}
+	s.turn.Of(n.db.Turn())
 	n.mu.Lock()
 	if n.subscriptions[name] != nil {
 		n.mu.Unlock()
@@ -178,9 +179,12 @@ func (n *Namespace) each(table byte, name string, from uint64, f func(at uint64,
 
 // Close ends the subscription for all its consumers: their calls get ErrClosed. What they have is theirs until their
 // leases end: they can acknowledge it once it is opened again, and then it is delivered to others. An error means that
-// the leases are not kept, and what is not done is delivered again at once. Closing twice returns ErrClosed.
+// the leases are not kept, and what is not done is delivered again at once. Closing twice returns ErrClosed. In the
+// function of a transaction, Close is [kv.ErrNested], and the subscription stays open.
 func (s *Subscription) Close() error {
-	_ = s.turn.Take(context.Background()) // a transaction that has it ends first
+	if err := s.turn.Take(context.Background()); err != nil { // a transaction that has it ends first
+		return err
+	}
 	if s.closed {
 		s.turn.Give()
 		return holdfast.ErrClosed

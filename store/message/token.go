@@ -9,15 +9,15 @@ import (
 
 // TakeTokens takes what earlier versions kept in the descriptions of namespaces out of them, for the one who keeps
 // tokens now: the SHA-256 of a namespace's token, in hexadecimal, by the namespace's id. Descriptions that cannot be
-// read stay as they are.
-func (t ListTx) TakeTokens() (map[string]string, error) {
+// read stay as they are. The transaction writes about most bytes for that; more reports that there are others.
+func (t ListTx) TakeTokens(most int) (tokens map[string]string, more bool, err error) {
 	p, err := t.enter()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer t.tx.Leave()
 	s := p.s
-	tokens := map[string]string{}
+	tokens = map[string]string{}
 	lo, hi := s.keys.Table(format.TableNamespaces)
 	it := s.eng.Scan(holdfast.Range{Lo: lo, Hi: hi})
 	defer it.Close()
@@ -30,10 +30,13 @@ func (t ListTx) TakeTokens() (map[string]string, error) {
 		if json.Unmarshal(it.Value(), &old) != nil || old.Token == "" {
 			continue
 		}
+		if p.batch.Size() >= most {
+			return tokens, true, nil
+		}
 		if err := s.addDescription(&p.batch, id, old.description); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		tokens[id] = old.Token
 	}
-	return tokens, it.Err()
+	return tokens, false, it.Err()
 }

@@ -294,14 +294,8 @@ func (n *Namespace) importBatch(ctx context.Context, batch []imported) (added in
 		if err := n.storeCountsLocked(context.Background(), true); err != nil {
 			return 0, n.ended(err)
 		}
-		e, applied := n.beginEdit(true), false
-		added, err = n.log().ImportFor(ctx, format.Kind, func(c *event.Commit) error {
-			c.Applied(func() { applied = true })
-			return n.putAll(c, lines, e)
-		}, events...)
-		if err == nil || !applied { // else a crash can take it back, and readers are never shown it
-			n.hidden.Store(nil)
-		}
+		e := n.beginEdit(true)
+		added, err = n.putAll(ctx, events, lines, e)
 		n.endEdit(e, streams...)
 	}
 	var taken *event.Taken
@@ -347,10 +341,15 @@ func (n *Namespace) sameContent(ctx context.Context, batch []imported) error {
 	return nil
 }
 
-// putAll adds to an import what finds its messages in their streams and categories.
-func (n *Namespace) putAll(c *event.Commit, lines map[uint64]int64, e *edit) error {
+// putAll imports events, with what finds them in their streams and categories, and returns how many were not there.
+func (n *Namespace) putAll(ctx context.Context, events []event.Event, lines map[uint64]int64, e *edit) (int, error) {
+	d, err := n.log().DraftImport(ctx, format.Kind, events...)
+	if err != nil {
+		return 0, err
+	}
+	defer d.Close()
 	var key, value []byte
-	batch := c.Keys
+	batch := d.Keys
 	heads := map[string]head{}
 	given := map[string]map[uint64]bool{}
 	stored, since := map[string]counts{}, map[string]counts{}
@@ -358,10 +357,8 @@ func (n *Namespace) putAll(c *event.Commit, lines map[uint64]int64, e *edit) err
 	counted, last := n.tally.counted, n.tally.last
 	n.mu.Unlock()
 	durable := n.log().Last()
-	hidden := make(map[uint64]bool, len(c.Events))
-	for i := range c.Events {
-		e := &c.Events[i]
-		hidden[e.Position] = true
+	for i := range d.Events {
+		e := &d.Events[i]
 		place, position, _, _ := format.Place([]byte(e.Origin))
 		stream := string(place)
 		category := Category(stream)
@@ -369,7 +366,7 @@ func (n *Namespace) putAll(c *event.Commit, lines map[uint64]int64, e *edit) err
 		if !ok {
 			var err error
 			if at, err = n.headOf(stream); err != nil {
-				return err
+				return 0, err
 			}
 			given[stream] = map[uint64]bool{}
 		}
@@ -377,21 +374,21 @@ func (n *Namespace) putAll(c *event.Commit, lines map[uint64]int64, e *edit) err
 			return &ImportError{lines[e.Position], n.store.fail("import", class, nil, "", format, args...)}
 		}
 		if at.ended {
-			return refuse(ErrEnded, "stream %q", stream)
+			return 0, refuse(ErrEnded, "stream %q", stream)
 		}
 		key = n.keys.Stream(key, stream, position)
 		free := int64(position) > at.version
 		if !free && !ok && at.global > durable { // the engine may not show what is there
-			return &conflictAt{refuse(ErrPositionTaken, "position %d of stream %q", position, stream), at.global, nil}
+			return 0, &conflictAt{refuse(ErrPositionTaken, "position %d of stream %q", position, stream), at.global, nil}
 		}
 		if !free {
 			_, err := n.store.eng.Get(nil, key)
 			if free = errors.Is(err, holdfast.ErrNotFound); err != nil && !free {
-				return err
+				return 0, err
 			}
 		}
 		if !free || given[stream][position] {
-			return refuse(ErrPositionTaken, "position %d of stream %q", position, stream)
+			return 0, refuse(ErrPositionTaken, "position %d of stream %q", position, stream)
 		}
 		given[stream][position] = true
 		batch.Set(key, format.AppendNumber(value[:0], e.Position))
@@ -412,12 +409,10 @@ func (n *Namespace) putAll(c *event.Commit, lines map[uint64]int64, e *edit) err
 		last = max(last, e.Position)
 	}
 	if err := n.addStored(batch, stored); err != nil {
-		return err
+		return 0, err
 	}
-	n.hidden.Store(&hidden)
-	c.Applied(func() {
+	if d.Apply() {
 		n.mu.Lock()
-		defer n.mu.Unlock()
 		n.heads.edits++
 		for stream, at := range heads {
 			at.edit = e
@@ -427,6 +422,8 @@ func (n *Namespace) putAll(c *event.Commit, lines map[uint64]int64, e *edit) err
 			n.tally.add(category, change)
 		}
 		n.tally.last = last
-	})
-	return nil
+		n.mu.Unlock()
+	}
+	_, err = d.Wait()
+	return len(d.Events), err
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/holdfastdb/holdfast/internal/txn"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
-	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
 
 // Tx is a namespace in a transaction of its database, and is used as that is. Its errors are ordinary ones:
@@ -26,8 +25,38 @@ func (n *Namespace) In(tx *kv.Tx) Tx { return Tx{n, tx} }
 type part struct {
 	n      *Namespace
 	log    *event.Part
-	heads  map[string]head   // of streams that it has written to
-	blocks map[string]uint64 // the last that it has written to, by category
+	heads  few[head]   // of streams that it has written to
+	blocks few[uint64] // the last that it has written to, by category
+
+	written []written
+	room    [1]written // of written, mostly
+}
+
+// few is a map that mostly has one key, for which it allocates nothing.
+type few[V any] struct {
+	has   bool
+	key   string
+	value V
+	more  map[string]V
+}
+
+func (f *few[V]) get(key string) (value V, ok bool) {
+	if f.has && f.key == key {
+		return f.value, true
+	}
+	value, ok = f.more[key]
+	return value, ok
+}
+
+func (f *few[V]) put(key string, value V) {
+	if !f.has || f.key == key {
+		f.has, f.key, f.value = true, key, value
+		return
+	}
+	if f.more == nil {
+		f.more = map[string]V{}
+	}
+	f.more[key] = value
 }
 
 // enter returns the part. If that is no error, the caller calls Leave of the transaction.
@@ -52,12 +81,13 @@ func (n *Namespace) takePart(ctx context.Context, shared *txn.Tx) (*part, error)
 	if err := n.enter(ctx); err != nil {
 		return nil, err
 	}
-	log, err := n.log().For(ctx, shared)
+	log, err := n.log().Part(ctx, shared)
 	if err != nil {
 		n.leave()
 		return nil, err
 	}
-	p := &part{n: n, log: log, heads: map[string]head{}, blocks: map[string]uint64{}}
+	p := &part{n: n, log: log}
+	p.written = p.room[:0]
 	shared.Join(n, p)
 	return p, nil
 }
@@ -103,7 +133,7 @@ func (t Tx) Version(stream string) (int64, error) {
 
 // head returns the head of a stream, as the transaction has made it.
 func (p *part) head(ctx context.Context, stream string) (head, error) {
-	if at, ok := p.heads[stream]; ok {
+	if at, ok := p.heads.get(stream); ok {
 		return at, nil
 	}
 	at, err := p.n.headOf(stream)
@@ -121,27 +151,29 @@ func (p *part) write(ctx context.Context, w *streamWrite) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	placing := placing{n: n, ctx: ctx, write: w, part: p}
-	r, err := placing.answer(p.log.Append(events, placing.place))
+	placing := placing{n: n, ctx: ctx, write: *w, part: p}
+	r, err := placing.answer(placing.run(p.log.Draft(events...)))
 	if behind, ok := err.(*conflictAt); ok {
 		err = behind.err
 	}
-	if err != nil || r.Repeated {
-		return r, err
-	}
-	p.heads[w.stream] = placing.head
-	p.blocks[Category(w.stream)] = placing.head.global / format.BlockSize
-	return r, nil
+	return r, err
 }
 
 // Prepare implements [txn.Part]: the log's part has all that is written.
-func (p *part) Prepare(*holdfast.Batch) error { return nil }
+func (p *part) Prepare(b *holdfast.Batch) error { return p.log.Prepare(b) }
 
-// Commit implements [txn.Part]. The log's part, which has joined before, waits for what is written.
-func (p *part) Commit(holdfast.Receipt, holdfast.Level) func() error {
+// Commit implements [txn.Part].
+func (p *part) Commit(receipt holdfast.Receipt, level holdfast.Level) func() error {
 	n := p.n
+	for _, w := range p.written { // while it is still the log's turn
+		n.wrote(w)
+	}
+	wait := p.log.Commit(receipt, level)
 	n.leave()
 	return func() error {
+		if err := wait(); err != nil {
+			return err
+		}
 		if ctx := context.Background(); n.enter(ctx) == nil {
 			n.storeSome(ctx)
 			n.leave()
@@ -152,8 +184,9 @@ func (p *part) Commit(holdfast.Receipt, holdfast.Level) func() error {
 
 // Rollback implements [txn.Part].
 func (p *part) Rollback() func() error {
+	wait := p.log.Rollback()
 	p.n.leave()
-	return nil
+	return wait
 }
 
 // SavePosition is [Namespace.SavePosition] in the transaction. The position may be one that the transaction has

@@ -108,8 +108,8 @@ func (n *Namespace) tryWrite(ctx context.Context, w *streamWrite, events []event
 	if err := n.fetch(w.stream); err != nil {
 		return Result{}, err
 	}
-	p := placing{n: n, ctx: ctx, write: w}
-	r, err := p.answer(n.log().AppendFor(ctx, format.Kind, p.place, events...))
+	p := placing{n: n, ctx: ctx, write: *w}
+	r, err := p.answer(p.run(n.log().DraftAppend(ctx, format.Kind, events...)))
 	behind, ok := err.(*conflictAt)
 	if !ok {
 		return r, err
@@ -126,16 +126,30 @@ func (n *Namespace) tryWrite(ctx context.Context, w *streamWrite, events []event
 	return r, err
 }
 
+// run gives a draft its place, unless it is a repeat.
+func (p *placing) run(d *event.Draft, err error) (event.Result, error) {
+	if err != nil {
+		return event.Result{}, err
+	}
+	defer d.Close()
+	if len(d.Events) > 0 {
+		if err := p.place(d); err != nil {
+			return event.Result{}, err
+		}
+		if d.Apply() {
+			p.note()
+		}
+	}
+	return d.Wait()
+}
+
 // answer makes the result of a write of what the log says to it, whose error may be a *conflictAt.
 func (p *placing) answer(at event.Result, err error) (Result, error) {
 	n := p.n
 	if err != nil {
 		var known *event.Known
-		var behind *conflictAt
 		if errors.As(err, &known) {
 			at, err = known.Result, nil // with other bytes; perhaps it is the same JSON
-		} else if errors.As(err, &behind) {
-			err = behind
 		}
 	}
 	switch {
@@ -147,7 +161,7 @@ func (p *placing) answer(at event.Result, err error) (Result, error) {
 	case err != nil:
 		return Result{}, err
 	case at.Repeated:
-		return n.repeated(p.ctx, at, p.write)
+		return n.repeated(p.ctx, at, &p.write)
 	}
 	return p.result, nil
 }
@@ -304,7 +318,7 @@ type written struct {
 type placing struct {
 	n     *Namespace
 	ctx   context.Context
-	write *streamWrite
+	write streamWrite
 	part  *part // of the transaction that writes, nil if it is a call
 	written
 	result Result
@@ -321,17 +335,16 @@ func (p *placing) headOf(stream string) (head, error) {
 // hasBlock reports whether the index is known to have a block of a category.
 func (p *placing) hasBlock(category string, block uint64) bool {
 	if p.part != nil {
-		if last, ok := p.part.blocks[category]; ok && last == block {
+		if last, ok := p.part.blocks.get(category); ok && last == block {
 			return true
 		}
 	}
 	return p.n.hasBlock(category, block)
 }
 
-// place gives messages their positions in their stream, and adds to the commit what finds them there. It is the write's
-// turn.
-func (p *placing) place(c *event.Commit) error {
-	n, w := p.n, p.write
+// place gives messages their positions in their stream, and adds to the draft what finds them there.
+func (p *placing) place(d *event.Draft) error {
+	n, w := p.n, &p.write
 	var keys, values [shortName]byte
 	key, value := keys[:0], values[:0]
 	at, err := p.headOf(w.stream)
@@ -351,7 +364,7 @@ func (p *placing) place(c *event.Commit) error {
 	}
 	at.edit = nil // the engine shows it with this write
 
-	global := c.First
+	global := d.First
 	p.result = Result{Position: at.version + 1, Global: int64(global)}
 	p.written = written{stream: w.stream, counts: counts{messages: int64(len(w.messages))}}
 	category := Category(w.stream)
@@ -362,21 +375,31 @@ func (p *placing) place(c *event.Commit) error {
 			p.counts.streams = 1
 		}
 		value = format.AppendPlace(value[:0], w.stream, position, first)
-		c.Events[i].Origin = string(value)
+		d.Events[i].Origin = string(value)
 		key = n.keys.Stream(key, w.stream, position)
 		value = format.AppendNumber(value[:0], global)
-		c.Keys.Set(key, value)
+		d.Keys.Set(key, value)
 		if block := global / format.BlockSize; i == 0 && !p.hasBlock(category, block) || global%format.BlockSize == 0 {
 			key = n.keys.Category(key, category, block)
-			c.Keys.Set(key, nil)
+			d.Keys.Set(key, nil)
 		}
 		at.version++
 		at.top, at.global = at.version, global
 		global++
 	}
 	p.head = at
-	c.Applied(func() { n.wrote(p.written) })
 	return nil
+}
+
+// note notes what was written, in a transaction until that has its place.
+func (p *placing) note() {
+	if p.part == nil {
+		p.n.wrote(p.written)
+		return
+	}
+	p.part.written = append(p.part.written, p.written)
+	p.part.heads.put(p.write.stream, p.head)
+	p.part.blocks.put(Category(p.write.stream), p.head.global/format.BlockSize)
 }
 
 // wrote notes what was written, now that it has its place and before others write.

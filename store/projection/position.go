@@ -80,6 +80,24 @@ func (p *Projection[E]) save(tx *kv.Tx, at position) error {
 	return p.source.save(tx, p.o.Name, at.next)
 }
 
+// at returns an error if the view does not have the position that the run has left it at: another transaction has
+// deleted it since, or made it of something else, so that it lacks what was applied before.
+func (p *Projection[E]) at(tx *kv.Tx, next uint64) error {
+	at := position{}
+	value, err := p.View(tx).Bucket(aboutBucket).Get(positionKey)
+	switch {
+	case errors.Is(err, holdfast.ErrNotFound):
+		_, err = p.own(tx)
+	case err == nil:
+		at, _ = parsePosition(value)
+	}
+	if err == nil && at.next != next {
+		err = p.fail("run", holdfast.ErrCorrupt, nil, "rebuild it, and let nobody else delete its bucket or write there",
+			"the view is at position %d, and was left at %d", at.next, next)
+	}
+	return err
+}
+
 // load returns the position of the view, after a check that the source has what the view was made of.
 func (p *Projection[E]) load(ctx context.Context) (position, error) {
 	at, err := p.position(ctx)

@@ -34,7 +34,7 @@
 // The view is the bucket of the database that has the projection's name. The projection makes it, and refuses a bucket
 // of that name which the program has made. It is removed by Rebuild with all that is in it. The program reads it with
 // [Projection.View], or as any other bucket. In it lies a bucket whose name begins with a zero byte, which has the
-// position.
+// position. A run whose view is deleted meanwhile by somebody else ends with ErrCorrupt: rebuild it.
 //
 // A view that an earlier version has kept under a prefix of the engine's keys is carried over by the first Run or
 // CatchUp of the projection of the same name in a database of that engine, and the old keys are removed.
@@ -52,6 +52,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/failure"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/registry"
 	"github.com/holdfastdb/holdfast/kv"
@@ -343,7 +344,7 @@ func (p *Projection[E]) run(ctx context.Context,
 				waiting = append(waiting, it.event)
 			}
 		}
-		n, err := p.step(ctx, waiting)
+		n, err := p.step(ctx, next, waiting)
 		if n > 0 {
 			next = p.source.next(waiting[n-1])
 			waiting = slices.Delete(waiting, 0, n)
@@ -363,14 +364,14 @@ func (p *Projection[E]) run(ctx context.Context,
 }
 
 // step applies the first of the events in one transaction, and returns how many. If one of them cannot be applied, that
-// is the error, and those before it are.
-func (p *Projection[E]) step(ctx context.Context, events []E) (n int, failed error) {
+// is the error, and those before it are. next is the position that the view has.
+func (p *Projection[E]) step(ctx context.Context, next uint64, events []E) (n int, failed error) {
 	history, err := p.source.history(ctx)
 	if err != nil {
 		return 0, err
 	}
 	for {
-		n, err := p.commit(ctx, events, history)
+		n, err := p.commit(ctx, next, events, history)
 		refused, large := errors.Is(err, ErrApply), errors.Is(err, holdfast.ErrTooLarge)
 		switch {
 		case err == nil:
@@ -393,10 +394,14 @@ func (p *Projection[E]) step(ctx context.Context, events []E) (n int, failed err
 
 // commit applies events in one transaction, until that is full, and returns how many. Nothing is written if one cannot
 // be applied: n is its index then, and the error is that of refuse.
-func (p *Projection[E]) commit(ctx context.Context, events []E, history string) (n int, err error) {
+func (p *Projection[E]) commit(ctx context.Context, next uint64, events []E, history string) (n int, err error) {
+	full := p.full()
 	err = p.db.Update(ctx, func(tx *kv.Tx) error {
 		view := p.View(tx)
-		for n < len(events) && (n == 0 || tx.Size() < p.full()) {
+		if err := p.at(tx, next); err != nil {
+			return err
+		}
+		for n < len(events) && (n == 0 || tx.Size() < full) {
 			if err := cmp.Or(p.apply(view, events[n]), tx.Err()); err != nil {
 				return p.refuse(events[n], err)
 			}
@@ -407,16 +412,15 @@ func (p *Projection[E]) commit(ctx context.Context, events []E, history string) 
 	return n, err
 }
 
-func (p *Projection[E]) refuse(e E, cause error) error {
-	return p.fail("run", ErrApply, cause, "correct the cause and run it again", "%s", p.source.describe(e))
-}
-
 // full is how many bytes of changes end a transaction: most often there is room for one event more.
 func (p *Projection[E]) full() int64 {
 	return min(batchBytes, p.db.Engine().Capabilities().MaxBatchSize/2)
 }
 
+func (p *Projection[E]) refuse(e E, cause error) error {
+	return p.fail("run", ErrApply, cause, "correct the cause and run it again", "%s", p.source.describe(e))
+}
+
 func (p *Projection[E]) fail(op string, class, cause error, remedy, format string, args ...any) error {
-	return &holdfast.Error{Op: fmt.Sprintf("projection %s: %q", op, p.o.Name), Class: class, Cause: cause, Remedy: remedy,
-		Detail: fmt.Sprintf(format, args...)}
+	return failure.New(fmt.Sprintf("projection %s: %q", op, p.o.Name), "", class, cause, remedy, format, args...)
 }

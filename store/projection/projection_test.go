@@ -653,6 +653,45 @@ func TestForeignBucket(t *testing.T) {
 	})
 }
 
+// A view that another transaction deletes while it is kept ends the run: what is applied to it would be in a view that
+// lacks what was there before.
+func TestDeletedMeanwhile(t *testing.T) {
+	for _, replaced := range []bool{false, true} {
+		each(t, func(t *testing.T, k kind) {
+			eng := mem.New()
+			db := kv.On(eng).At(holdfast.Memory)
+			once := true
+			o := projection.Options{Name: "totals", Batch: 7, Progress: func(projection.Progress) {
+				if !once {
+					return
+				}
+				once = false
+				fatal(t)(db.Update(ctx, func(tx *kv.Tx) error {
+					err := tx.DeleteBucket("totals")
+					if replaced {
+						err = errors.Join(err, tx.Bucket("totals").Put([]byte("k"), []byte("1")))
+					}
+					return err
+				}))
+			}}
+			add, p, shut := k.open(fatal(t), eng, holdfast.Memory, o)
+			add(20)
+			if replaced {
+				wantError(t, p.CatchUp(ctx), holdfast.ErrBadOption)
+				if got := contents[int](t, eng, p); !maps.Equal(got, map[string]int{"k": 1}) {
+					t.Fatal(got)
+				}
+				fatal(t)(db.Update(ctx, func(tx *kv.Tx) error { return tx.DeleteBucket("totals") }))
+			} else {
+				wantError(t, p.CatchUp(ctx), holdfast.ErrCorrupt)
+			}
+			fatal(t)(errors.Join(p.Rebuild(ctx), p.CatchUp(ctx)))
+			check(t, eng, p, 20)
+			shut()
+		})
+	}
+}
+
 // What the function writes to other places of the database is there when the event is applied, and otherwise not.
 func TestOtherPlaces(t *testing.T) {
 	eng := mem.New()

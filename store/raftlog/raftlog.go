@@ -38,12 +38,12 @@ package raftlog
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/failure"
 )
 
 // MaxNameSize is the longest name of a store, in bytes.
@@ -87,9 +87,8 @@ var (
 )
 
 // fail builds an error of the operation op on s.
-func (s *Store) fail(op string, class error, cause error, remedy, format string, args ...any) error {
-	return &holdfast.Error{Op: "raftlog " + op, Engine: s.caps.Engine, Class: class, Cause: cause, Remedy: remedy,
-		Detail: fmt.Sprintf(format, args...)}
+func (s *Store) fail(op string, class, cause error, remedy, format string, args ...any) error {
+	return failure.New("raftlog "+op, s.caps.Engine, class, cause, remedy, format, args...)
 }
 
 // damaged is the remedy for a value that does not read back as written.

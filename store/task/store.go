@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver/lifecycle"
+	"github.com/holdfastdb/holdfast/internal/failure"
 	"github.com/holdfastdb/holdfast/internal/layers"
 	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/internal/registry"
@@ -40,15 +40,16 @@ type Store struct {
 	began time.Time
 
 	turn     txn.Turn
-	joined   *part         // of the transaction that has the turn, nil if none has
-	late     []func()      // called when that has ended, with the lock
-	err      error         // why nothing can be changed any more
-	wall     int64         // the clock when the lock was taken, in nanoseconds since 1970
-	elapsed  time.Duration // the time passed then
-	number   uint64        // the last number given to a task, lease or turn
-	reserved uint64        // what is kept of it, see reserve
-	noted    int64         // the clock that is kept
-	state    layers.State  // of the engine, and above it what a change has written, and what the engine may not show yet
+	joined   *part          // of the transaction that has the turn, nil if none has
+	batch    holdfast.Batch // memory of that
+	late     []func()       // called when that has ended, with the lock
+	err      error          // why nothing can be changed any more
+	wall     int64          // the clock when the lock was taken, in nanoseconds since 1970
+	elapsed  time.Duration  // the time passed then
+	number   uint64         // the last number given to a task, lease or turn
+	reserved uint64         // what is kept of it, see reserve
+	noted    int64          // the clock that is kept
+	state    layers.State   // of the engine, and above it what a change has written, and what the engine may not show yet
 	pending  layers.Pending
 	lows     map[string]*low // by their parts
 	worn     []*low          // those to be raised
@@ -61,7 +62,7 @@ type Store struct {
 	watches  map[uint64][]*watch // of tasks that run
 	leases   heap.Heap[*held]    // by when they end
 	queues   map[string]*queue
-	sweep    int               // with more of them, those of which there is nothing to be known are forgotten
+	dropAt   int               // with more of them, those of which there is nothing to be known are forgotten
 	alarms   heap.Heap[*queue] // by when something is due in them
 	periodic map[string]*periodic
 	ended    uint64    // no task below has ended without all that run after it having been told; none if no task has
@@ -142,6 +143,7 @@ func Open(db *kv.DB, o Options) (_ *Store, err error) {
 	}
 
 	s.tx.s = s
+	s.turn.Of(db.Turn())
 	s.leases.Less = func(a, b *held) bool { return a.until < b.until }
 	s.leases.At = func(h *held, i int) { h.at = i }
 	s.alarms.Less = func(a, b *queue) bool { return a.alarm < b.alarm }
@@ -423,11 +425,11 @@ func (s *Store) come() error {
 	if err := s.life.Enter(); err != nil {
 		return err
 	}
-	if len(s.queues) > s.sweep { // which costs each queue that comes one step
+	if len(s.queues) > s.dropAt { // which costs each queue that comes one step
 		for name := range s.queues {
 			s.drop(name)
 		}
-		s.sweep = 2*len(s.queues) + 64
+		s.dropAt = 2*len(s.queues) + 64
 	}
 	if s.due() {
 		_ = s.advance() // tried again
@@ -494,8 +496,7 @@ func (s *Store) try(level holdfast.Level, f func(x *tx) error) (durable, error) 
 
 // fail builds an error of the operation op on s.
 func (s *Store) fail(op string, class, cause error, remedy, format string, args ...any) error {
-	return &holdfast.Error{Op: "task " + op, Engine: s.lease.Caps.Engine, Class: class, Cause: cause, Remedy: remedy,
-		Detail: fmt.Sprintf(format, args...)}
+	return failure.New("task "+op, s.lease.Caps.Engine, class, cause, remedy, format, args...)
 }
 
 // strange is the error for what cannot be read.

@@ -142,7 +142,7 @@ func (t Tx) do(f func(x *tx) error) error {
 	if err := x.index(); err != nil {
 		return err
 	}
-	x.collect(&p.batch)
+	x.collect(p.batch)
 	m, done := x.mark(), false
 	defer func() {
 		if !done {
@@ -162,7 +162,8 @@ func (t Tx) do(f func(x *tx) error) error {
 type part struct {
 	s      *Store
 	shared *txn.Tx
-	batch  holdfast.Batch // what all calls but the last have written
+	batch  *holdfast.Batch // what all calls but the last have written, in memory of the store
+	wait   durable         // what the transaction has to wait for
 }
 
 // takePart returns the store's part in a transaction, and begins one if there is none.
@@ -173,7 +174,7 @@ func (s *Store) takePart(tx *kv.Tx, shared *txn.Tx) (*part, error) {
 	if err := s.turn.Hold(tx.Context()); err != nil {
 		return nil, err
 	}
-	s.lock()
+	s.turn.Lock()
 	err := s.come()
 	if err == nil {
 		if _, err = s.begin(0); err != nil { // the level is known at the end
@@ -185,7 +186,8 @@ func (s *Store) takePart(tx *kv.Tx, shared *txn.Tx) (*part, error) {
 		s.turn.Release()
 		return nil, err
 	}
-	p := &part{s: s, shared: shared}
+	s.batch.Reset()
+	p := &part{s: s, shared: shared, batch: &s.batch}
 	s.joined = p
 	s.turn.Unlock()
 	shared.Raise(s.o.Level)
@@ -199,7 +201,7 @@ func (p *part) Prepare(b *holdfast.Batch) error {
 	if p.batch.Len() == 0 && x.unchanged() {
 		return nil
 	}
-	s.lock()
+	s.turn.Lock()
 	defer s.turn.Unlock()
 	if s.err != nil {
 		return s.err
@@ -208,8 +210,8 @@ func (p *part) Prepare(b *holdfast.Batch) error {
 		return err
 	}
 	x.bound()
-	x.collect(&p.batch)
-	b.Append(&p.batch)
+	x.collect(p.batch)
+	b.Append(p.batch)
 	return nil
 }
 
@@ -217,21 +219,22 @@ func (p *part) Prepare(b *holdfast.Batch) error {
 func (p *part) Commit(receipt holdfast.Receipt, level holdfast.Level) (wait func() error) {
 	s, x := p.s, &p.s.tx
 	s.lock()
-	s.applied(&p.batch, receipt, level)
+	s.applied(p.batch, receipt, level)
 	x.tellWatches()
 	x.reset(mark{})
-	d := s.durable()
+	p.wait = s.durable()
 	p.end()
-	return d.Wait
+	return p.wait.Wait
 }
 
 // Rollback implements [txn.Part].
 func (p *part) Rollback() (wait func() error) {
 	s, level := p.s, p.shared.Level()
 	s.lock()
-	s.lower(&p.batch)
+	s.lower(p.batch)
 	s.tx.undo(mark{})
-	d, stronger := s.durable(), s.mixed || level != s.o.Level
+	d, stronger := &p.wait, s.mixed || level != s.o.Level
+	*d = s.durable()
 	p.end()
 	if !stronger {
 		return d.Wait

@@ -118,10 +118,8 @@ func NewWriter(into holdfast.Engine) *Writer {
 
 // Batches is at which level a copy is written to an engine with these capabilities, and how many bytes make a batch.
 func Batches(c holdfast.Capabilities) (level holdfast.Level, limit int) {
-	for _, l := range holdfast.Levels() {
-		if level == 0 && c.Promise(l).Given != 0 {
-			level = l
-		}
+	if levels := c.Levels(); len(levels) > 0 {
+		level = levels[0]
 	}
 	if c.Promise(level).Given == holdfast.Memory {
 		return level, 0

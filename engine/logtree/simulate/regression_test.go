@@ -19,7 +19,7 @@ func TestPoisonBeforeDamage(t *testing.T) {
 func TestRegressions(t *testing.T) {
 	for what, seed := range map[string]uint64{
 		"the manifest named segments that were about to be removed (saveManifest)":                        4,
-		"a spill during the replay synced only one of the segments that its run named (spill)":            3,
+		"a spill during the replay synced only one of the segments that its table named (spill)":          3,
 		"a replay that failed after a spill had forgotten how far the log was synced (promised)":          41,
 		"the log went on behind a segment whose successor was lost (follows)":                             73,
 		"what a failed sync had left to be seen was trusted after a sync more (writeAgain)":               114,

@@ -22,7 +22,7 @@ func main() {
 	}
 
 	can := engine.Capabilities()
-	for _, level := range holdfast.Levels() { // ask before you rely on it
+	for _, level := range can.Levels() { // ask before you rely on it
 		promise := can.Promise(level)
 		fmt.Printf("%s at %v gives %v: %s\n", can.Engine, level, promise.Given, promise.How)
 	}

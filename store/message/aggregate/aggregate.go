@@ -58,6 +58,7 @@ import (
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/failure"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/message"
 )
@@ -455,6 +456,6 @@ func (r *Repository[S, E]) writeIn(tx *kv.Tx, a *Aggregate[S, E], messages []mes
 const keepSnapshots = 4
 
 func (r *Repository[S, E]) fail(op string, class, cause error, remedy, format string, args ...any) error {
-	return &holdfast.Error{Op: fmt.Sprintf("aggregate %s: category %q", op, r.o.Category), Class: class, Cause: cause,
-		Remedy: remedy, Detail: fmt.Sprintf(format, args...)}
+	op = fmt.Sprintf("aggregate %s: category %q", op, r.o.Category)
+	return failure.New(op, "", class, cause, remedy, format, args...)
 }

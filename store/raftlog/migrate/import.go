@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/failure"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 	"github.com/holdfastdb/holdfast/store/raftlog/internal/format"
 )
@@ -125,10 +126,7 @@ type importer struct {
 }
 
 func (im *importer) fail(class error, remedy, detail string, args ...any) error {
-	return &holdfast.Error{
-		Op: "import", Engine: im.eng.Capabilities().Engine, Class: class, Remedy: remedy,
-		Detail: fmt.Sprintf(detail, args...),
-	}
+	return failure.New("import", im.eng.Capabilities().Engine, class, nil, remedy, detail, args...)
 }
 
 // prepare opens the store, which must be empty, and marks it as one whose import is not finished.

@@ -10,7 +10,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
@@ -19,6 +18,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/bbolt"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 	"github.com/holdfastdb/holdfast/vfs"
 )
@@ -364,12 +364,7 @@ func TestLocked(t *testing.T) {
 			_, err := Import(t.Context(), path, e, Options{})
 			done <- err
 		}()
-		select {
-		case err := <-done:
-			wantError(t, err, holdfast.ErrLocked)
-		case <-time.After(time.Minute):
-			t.Fatal("it waits for the source")
-		}
+		wantError(t, testkit.Receive(t, "an import that does not wait for the source", done), holdfast.ErrLocked)
 		ok(t, held.Close())
 		wantNothing(t, e)
 		_, err := Import(t.Context(), path, e, Options{})

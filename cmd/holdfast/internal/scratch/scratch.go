@@ -2,30 +2,25 @@
 package scratch
 
 import (
-	"bytes"
 	"errors"
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/layers"
 )
 
 // New makes an engine that has the keys of base, which must not change, and stays the caller's. Commits reach Memory.
-//
-// Invariant: a key of changes takes the place of base's. Its value is one byte, deleted or there, and behind that the
-// key's own value.
 func New(base holdfast.Engine) holdfast.Engine { return &engine{Engine: mem.New(), base: base} }
 
-const (
-	deleted = 0
-	there   = 1
-)
-
+// engine is one in memory, which has what was written: it says what is wrong with a call, and is closed. Keys are read
+// from written, a layer over base.
 type engine struct {
-	holdfast.Engine // the changes
-	base            holdfast.Engine
+	holdfast.Engine
+	base holdfast.Engine
 
-	mu sync.Mutex // covers Apply
+	mu      sync.RWMutex // covers Apply, and what follows
+	written layers.Layer
 }
 
 // Capabilities implements holdfast.Engine. They are those of the changes, under the name of base, which errors tell.
@@ -40,46 +35,47 @@ func (e *engine) Capabilities() holdfast.Capabilities {
 func (e *engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if b == nil || b.Err() != nil {
-		return e.Engine.Apply(b, level) // which refuses it
+	r, err := e.Engine.Apply(b, level)
+	if err == nil {
+		var kept holdfast.Batch // the caller may change b
+		kept.Append(b)
+		e.written.Take(&kept)
 	}
 
-	var to holdfast.Batch
-	for op := range b.Ops() {
-		switch op.Kind {
-		case holdfast.KindSet:
-			to.Set(op.Key, append([]byte{there}, op.Value...))
-		case holdfast.KindDelete:
-			to.Set(op.Key, []byte{deleted})
-		case holdfast.KindDeleteRange:
-			to.DeleteRange(op.Key, op.Value)
-			it := e.base.Scan(holdfast.Range{Lo: op.Key, Hi: op.Value})
-			for it.Next() {
-				to.Set(it.Key(), []byte{deleted})
-			}
-			if err := it.Close(); err != nil {
-				return holdfast.Receipt{}, err
-			}
-		}
-	}
+	return r, err
+}
 
-	return e.Engine.Apply(&to, level)
+// view is the state now, of which own has what was written.
+func (e *engine) view(own holdfast.Reader) view {
+	return view{own, layers.State{Below: e.base, Layers: []layers.Layer{e.written}}}
 }
 
 // Get implements holdfast.Reader.
-func (e *engine) Get(dst, key []byte) ([]byte, error) { return view{e.Engine, e.base}.Get(dst, key) }
+func (e *engine) Get(dst, key []byte) ([]byte, error) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+
+	return e.view(e.Engine).Get(dst, key)
+}
 
 // Scan implements holdfast.Reader.
-func (e *engine) Scan(r holdfast.Range) holdfast.Iterator { return view{e.Engine, e.base}.Scan(r) }
+func (e *engine) Scan(r holdfast.Range) holdfast.Iterator {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+
+	return e.view(e.Engine).Scan(r)
+}
 
 // Snapshot implements holdfast.Engine.
 func (e *engine) Snapshot() (holdfast.Snapshot, error) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
 	s, err := e.Engine.Snapshot()
 	if err != nil {
 		return nil, err
 	}
 
-	return snapshot{view{s, e.base}, s}, nil
+	return snapshot{e.view(s), s}, nil
 }
 
 type snapshot struct {
@@ -90,105 +86,32 @@ type snapshot struct {
 // Close implements holdfast.Snapshot.
 func (s snapshot) Close() error { return s.of.Close() }
 
-// view reads changes in front of a base.
-type view struct{ changes, base holdfast.Reader }
+// view reads a state. What is wrong with a call, own says.
+type view struct {
+	own   holdfast.Reader
+	state layers.State
+}
 
 // Get implements holdfast.Reader.
 func (v view) Get(dst, key []byte) ([]byte, error) {
-	n := len(dst)
-	got, err := v.changes.Get(dst, key)
-	switch {
-	case errors.Is(err, holdfast.ErrNotFound):
-		return v.base.Get(dst, key)
-	case err != nil:
+	if got, err := v.own.Get(dst, key); !errors.Is(err, holdfast.ErrNotFound) {
 		return got, err
-	case got[n] == deleted:
-		return got[:n], holdfast.ErrNotFound
+	}
+	value, err := v.state.Get(key)
+	if err == nil && value == nil {
+		err = holdfast.ErrNotFound
 	}
 
-	return append(got[:n], got[n+1:]...), nil
+	return append(dst, value...), err
 }
 
 // Scan implements holdfast.Reader.
 func (v view) Scan(r holdfast.Range) holdfast.Iterator {
-	m := &merged{changes: v.changes.Scan(r), base: v.base.Scan(r), reverse: r.Reverse}
-	m.stepChanges()
-	m.stepBase()
-
-	return m
-}
-
-// merged is an iterator over changes and base. Each is one step ahead of what is shown; the one that is shown is
-// stepped when the walk goes on, so that its key is valid until then.
-type merged struct {
-	changes, base         holdfast.Iterator
-	moreChanges, moreBase bool
-	reverse, closed       bool
-	fromChanges, fromBase bool // the sources that are at the key shown
-}
-
-func (m *merged) stepChanges() { m.moreChanges = m.changes.Next() }
-func (m *merged) stepBase()    { m.moreBase = m.base.Next() }
-
-// Next implements holdfast.Iterator.
-func (m *merged) Next() bool {
-	for {
-		if m.fromChanges {
-			m.stepChanges()
-		}
-		if m.fromBase {
-			m.stepBase()
-		}
-		m.fromChanges, m.fromBase = false, false
-		if m.closed || m.Err() != nil || !m.moreChanges && !m.moreBase {
-			return false
-		}
-
-		order := -1
-		switch {
-		case !m.moreChanges:
-			order = 1
-		case m.moreBase:
-			if order = bytes.Compare(m.changes.Key(), m.base.Key()); m.reverse {
-				order = -order
-			}
-		}
-		m.fromChanges, m.fromBase = order <= 0, order >= 0
-		if !m.fromChanges || m.changes.Value()[0] == there {
-			return true
-		}
-	}
-}
-
-// Key implements holdfast.Iterator.
-func (m *merged) Key() []byte {
-	switch {
-	case m.fromChanges:
-		return m.changes.Key()
-	case m.fromBase:
-		return m.base.Key()
+	if it := v.own.Scan(r); it.Err() != nil {
+		return it
+	} else if err := it.Close(); err != nil {
+		return holdfast.FailedIterator(err)
 	}
 
-	return nil
-}
-
-// Value implements holdfast.Iterator.
-func (m *merged) Value() []byte {
-	switch {
-	case m.fromChanges:
-		return m.changes.Value()[1:]
-	case m.fromBase:
-		return m.base.Value()
-	}
-
-	return nil
-}
-
-// Err implements holdfast.Iterator.
-func (m *merged) Err() error { return errors.Join(m.changes.Err(), m.base.Err()) }
-
-// Close implements holdfast.Iterator.
-func (m *merged) Close() error {
-	m.closed, m.fromChanges, m.fromBase = true, false, false
-	return errors.Join(m.changes.Close(), m.base.Close())
+	return v.state.Scan(r)
 }

@@ -420,7 +420,7 @@ func TestAllDamageIsReported(t *testing.T) {
 	}
 }
 
-// TestDamagedValueBehindDamagedBlock: a value whose place stands behind the damaged first block of its run is
+// TestDamagedValueBehindDamagedBlock: a value whose place stands behind the damaged first block of its table is
 // checked all the same.
 func TestDamagedValueBehindDamagedBlock(t *testing.T) {
 	fsys := vfs.NewMem()

@@ -21,7 +21,7 @@ type Inspection struct {
 	Database string        `json:"database"` // its identity, hexadecimal
 	Manifest *ManifestInfo `json:"manifest"` // nil if it cannot be read
 	Segments []SegmentInfo `json:"segments"`
-	Tables   []TableInfo   `json:"runs"`
+	Tables   []TableInfo   `json:"tables"`
 	Log      LogInfo       `json:"log"`
 	Files    []FileInfo    `json:"files"`
 	Damage   []string      `json:"damage"` // that was met in passing; Verify looks for all of it
@@ -52,7 +52,7 @@ type TierInfo struct {
 
 // RefInfo is the part of a table that is alive: its keys in [Lo, Hi), where an empty bound cuts nothing.
 type RefInfo struct {
-	Table uint64 `json:"run"`
+	Table uint64 `json:"table"`
 	Lo    []byte `json:"lo"`
 	Hi    []byte `json:"hi"`
 }
@@ -105,7 +105,7 @@ const (
 	roleLog      = "log"
 	roleOldLog   = "log, left behind"
 	roleMoved    = "moved values"
-	roleTable    = "run"
+	roleTable    = "table"
 	roleReserve  = "reserve of room"
 	roleLeft     = "left over"
 	roleDir      = "directory"

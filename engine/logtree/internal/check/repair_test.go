@@ -102,10 +102,10 @@ func TestStaleIsDoubtful(t *testing.T) {
 	}
 }
 
-// TestStaleInRuns: where a run tells where a key's newest value is, the key is lost if that is damaged, and no older
-// version of it comes back, wherever the value is: in the log's segments, or moved. A segment that is missing is no
-// different, and no other key is in doubt.
-func TestStaleInRuns(t *testing.T) {
+// TestStaleInTables: where a table has the place of a key's newest value, the key is lost if that is damaged, and no
+// older version of it comes back, wherever the value is: in the log's segments, or moved. A segment that is missing is
+// no different, and no other key is in doubt.
+func TestStaleInTables(t *testing.T) {
 	sound, h := closedSmall(t)
 	k, err := readDisk(sound, smallDir)
 	if err != nil {
@@ -412,7 +412,7 @@ func TestDamagedFrameIsNamed(t *testing.T) {
 	}
 }
 
-// TestSilentSegments: where a run is gone, what a segment held that tells nothing any more is missing, and the
+// TestSilentSegments: where a table is gone, what a segment held that tells nothing any more is missing, and the
 // repair says so.
 func TestSilentSegments(t *testing.T) {
 	sound, h := closedSmall(t)
@@ -448,7 +448,7 @@ func TestSilentSegments(t *testing.T) {
 					lost++
 				}
 				if missing > r.LostKeys && r.Doubt == "" {
-					t.Errorf("run %d and segment %d: %d keys are missing: %+v", id, s.ID, missing, r)
+					t.Errorf("table %d and segment %d: %d keys are missing: %+v", id, s.ID, missing, r)
 				}
 			}
 		}

@@ -107,7 +107,7 @@ func TestNoAckAfterFailedSync(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, level := range holdfast.Levels() {
+	for _, level := range holdfast.Levels()[:3] { // there is one machine
 		open = append(open, apply(level))
 	}
 	if err := d.log.Write(d.log.Appended()); err != nil {

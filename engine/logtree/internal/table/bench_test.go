@@ -28,7 +28,7 @@ func benchReaders(b *testing.B, f func(b *testing.B, r *Reader, pairs []pair)) {
 		pairs := keys.pairs(benchEntries)
 		for _, target := range []int{1 << 10, 2 << 10, 4 << 10, 8 << 10} {
 			image, _ := build(b, pairs, target)
-			name := filepath.Join(b.TempDir(), "run")
+			name := filepath.Join(b.TempDir(), "table")
 			file, err := vfs.OS().Create(name)
 			if err != nil {
 				b.Fatal(err)
@@ -220,7 +220,7 @@ func BenchmarkGroup(b *testing.B) {
 // BenchmarkOpen opens and closes a table of a million entries, and finds one key in it.
 func BenchmarkOpen(b *testing.B) {
 	image, _ := build(b, ascending(benchEntries), blockTarget)
-	name := filepath.Join(b.TempDir(), "run")
+	name := filepath.Join(b.TempDir(), "table")
 	file, err := vfs.OS().Create(name)
 	if err != nil {
 		b.Fatal(err)

@@ -20,7 +20,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-var update = flag.Bool("update", false, "write testdata/run-v1.bin anew")
+var update = flag.Bool("update", false, "write testdata/table-v1.bin anew")
 
 // randomPairs is a table's worth of entries with keys of several shapes and places in many segments.
 func randomPairs(rnd *rand.Rand, n int) []pair {
@@ -258,7 +258,7 @@ func TestEmpty(t *testing.T) {
 	}
 }
 
-// goldenPairs are those of testdata/run-v1.bin. They must never change.
+// goldenPairs are those of testdata/table-v1.bin. They must never change.
 func goldenPairs() []pair {
 	var pairs []pair
 	place := uint64(1<<32 + 64)
@@ -285,7 +285,7 @@ func goldenPairs() []pair {
 // TestGolden opens a file that the first version of this format wrote. If it fails, old stores cannot be
 // read any more: give the format another version and keep reading this one.
 func TestGolden(t *testing.T) {
-	name := filepath.Join("testdata", "run-v1.bin")
+	name := filepath.Join("testdata", "table-v1.bin")
 	pairs := goldenPairs()
 	written, _ := build(t, pairs, blockTarget)
 	if *update {

@@ -1,5 +1,5 @@
-// Package kinds holds how a crash is made: kill, power, faults, lies and simulate. A kind starts victims, ends their
-// world at a chosen moment, lets a child open what is left, and hands the judgement to a tally.
+// Package kinds holds how a crash is made: kill, power, faults, lies, simulate and machine. A kind starts victims, ends
+// their world at a chosen moment, lets a child open what is left, and hands the judgement to a tally.
 //
 // A kind knows nothing of what its victim does but [Subject], and nothing of what becomes of its results but [Tally].
 package kinds
@@ -25,24 +25,29 @@ const (
 	Faults   Kind = "faults"
 	Lies     Kind = "lies"
 	Simulate Kind = "simulate"
+	Machine  Kind = "machine"
 )
 
 // Kinds lists the kinds in the order in which they are shown.
-func Kinds() []Kind { return []Kind{Kill, Power, Faults, Lies, Simulate} }
+func Kinds() []Kind { return []Kind{Kill, Power, Faults, Lies, Simulate, Machine} }
 
 // Recorded reports whether crashes of this kind are made of a recorded disk.
 func (k Kind) Recorded() bool { return k == Power || k == Faults || k == Lies }
 
 // PerSession is how many crashes a session makes of one directory or disk at most, 0 for a simulation.
 func (k Kind) PerSession() int {
-	return map[Kind]int{Kill: KillsPerSession, Power: cutsPerRecord, Lies: cutsPerRecord, Faults: cutsPerFault}[k]
+	return map[Kind]int{Kill: KillsPerSession, Power: cutsPerRecord, Lies: cutsPerRecord, Faults: cutsPerFault,
+		Machine: crashesPerLab}[k]
 }
 
 // Survives is the weakest level that a crash of this kind must not cost. Of a disk that lies no level can say so: it is
 // the one that counts on flushes.
 func (k Kind) Survives() holdfast.Level {
-	if k == Kill {
+	switch k {
+	case Kill:
 		return holdfast.Process
+	case Machine:
+		return holdfast.Quorum
 	}
 
 	return holdfast.Power
@@ -134,6 +139,8 @@ func (r *Runner) Session(
 		} else {
 			err = r.faultSession(ctx, c, seed, cuts, t)
 		}
+	case Machine:
+		err = r.machineSession(ctx, c, seed, cuts, t)
 	default:
 		err = r.simulate(ctx, c, seed, length, t)
 	}

@@ -121,8 +121,8 @@ func (w *worker) weaker(e holdfast.Engine) []holdfast.Level { return w.weakerOf(
 // weakerOf is weaker for an engine with these capabilities.
 func (w *worker) weakerOf(c holdfast.Capabilities) []holdfast.Level {
 	var list []holdfast.Level
-	for _, l := range holdfast.Levels() {
-		if l < w.spec.Level && c.Promise(l).Given != 0 && !w.spec.Only {
+	for _, l := range c.Levels() {
+		if l < w.spec.Level && !w.spec.Only {
 			list = append(list, l)
 		}
 	}

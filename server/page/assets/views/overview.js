@@ -137,6 +137,7 @@ const levels = {
 	memory: "the program’s memory: they die with it",
 	process: "the operating system: they survive the end of the program, and may die with the machine",
 	power: "the disk: they survive power loss",
+	quorum: "the disks of several machines: they survive the loss of any one, and power loss",
 };
 
 export async function overview(view) {
@@ -176,11 +177,11 @@ export async function overview(view) {
 				: `Acknowledged writes have reached ${levels[s.level] ?? s.level}.`)),
 		h("span.grow"), levelMark(s.level)]);
 		if (!lost) change(crash, [s.unsynced, s.level, s.loss_window_ms], () => [risk("If the program were killed now", s.level === "memory" ? ["warn",
-			"Writes at Memory would be lost", "All that was acknowledged at Process or Power stays."] : ["good", "Nothing at Process or Power would be lost",
+			"Writes at Memory would be lost", "All that was acknowledged at Process or above stays."] : ["good", "Nothing at Process or above would be lost",
 			"Only what a writer has asked to have at Memory could be."]),
 		risk("If the power failed now", s.unsynced ? ["warn", `Up to ${s.loss_window_ms > 0 ? duration(s.loss_window_ms) : "a moment"} of writes would be lost`,
-			"Those acknowledged below Power since the last sync. What was acknowledged at Power stays."]
-			: ["good", "Nothing at Power would be lost",
+			"Those acknowledged below Power since the last sync. What was acknowledged at Power or Quorum stays."]
+			: ["good", "Nothing at Power or above would be lost",
 				"Only what a writer has asked to have below Power, since the last sync, could be."])]);
 		const to = Date.now(), from = Math.max(to - span, Math.min(watch.points[0].at + period, to - 60_000));
 		for (const t of tiles) {
@@ -216,7 +217,7 @@ function risk(title, [kind, verdict, why]) {
 
 // levelMark draws the level as steps.
 export function levelMark(level) {
-	const n = ["memory", "process", "power"].indexOf(level);
-	return h("span.level", {title: `Writes that name no level are made at ${level}`}, h("span.steps", {"aria-hidden": "true"}, [0, 1, 2].map(i => h(i <= n ? "i.on" : "i"))),
+	const n = ["memory", "process", "power", "quorum"].indexOf(level);
+	return h("span.level", {title: `Writes that name no level are made at ${level}`}, h("span.steps", {"aria-hidden": "true"}, [0, 1, 2, 3].map(i => h(i <= n ? "i.on" : "i"))),
 		level ? level[0].toUpperCase() + level.slice(1) : "–");
 }

@@ -2,11 +2,11 @@ package format
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math/bits"
 	"slices"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/failure"
 )
 
 // A record is the value of the key of an event that is not in a pack:
@@ -347,7 +347,7 @@ func MetaVersion(b []byte) int { return int(b[0]) }
 // DecodeMeta reads the store's description. The error is ErrVersion or ErrCorrupt.
 func DecodeMeta(b []byte) (Meta, error) {
 	bad := func(class error, remedy, format string, args ...any) (Meta, error) {
-		return Meta{}, &holdfast.Error{Op: "event open", Class: class, Remedy: remedy, Detail: fmt.Sprintf(format, args...)}
+		return Meta{}, failure.New("event open", "", class, nil, remedy, format, args...)
 	}
 	switch {
 	case len(b) == 0:

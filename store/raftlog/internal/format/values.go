@@ -2,7 +2,6 @@ package format
 
 import (
 	"encoding/binary"
-	"fmt"
 	"hash/crc32"
 	"math/bits"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/failure"
 )
 
 // Every value begins with
@@ -316,7 +316,7 @@ func span(b []byte) (s Span, rest []byte, ok bool) {
 // DecodeMeta reads the store's description. The error is ErrVersion or ErrCorrupt.
 func DecodeMeta(key, value []byte) (Meta, error) {
 	bad := func(class error, remedy, format string, args ...any) (Meta, error) {
-		return Meta{}, &holdfast.Error{Op: "raftlog open", Class: class, Remedy: remedy, Detail: fmt.Sprintf(format, args...)}
+		return Meta{}, failure.New("raftlog open", "", class, nil, remedy, format, args...)
 	}
 	if len(value) < headSize || binary.BigEndian.Uint32(value) != sum(key, value) {
 		return bad(holdfast.ErrCorrupt, "check the engine's files, or make this server anew from the others",

@@ -1,0 +1,87 @@
+package postgres
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+const (
+	// takeOver is how long a space must not have moved before it is taken from a holder that may still live, by the
+	// clock of the process that takes it.
+	takeOver = 3 * time.Second
+	// serves is for how long the holder answers reads after the last sign of its life that the server had, by the clock
+	// of the holder. No clocks are compared: both measure how much time passes, and may differ by a third in that.
+	serves = 2 * time.Second
+	// beat is how long the holder does nothing before it gives a sign of life.
+	beat = time.Second
+)
+
+// lease says for how long reads may be answered. The epoch keeps a holder that has lost its space from writing. It does
+// not keep it from reading an old state, as on a server that is cut off from the others: the lease does.
+type lease struct {
+	began time.Time
+	until atomic.Int64 // since began
+}
+
+// extend is called when a sign of life has been given that was begun at from.
+func (l *lease) extend(from time.Time) {
+	if until := int64(from.Add(serves).Sub(l.began)); until > l.until.Load() {
+		l.until.Store(until)
+	}
+}
+
+func (l *lease) holds() bool { return int64(time.Since(l.began)) < l.until.Load() }
+
+// idle is for how long no sign of life has been given.
+func (l *lease) idle() time.Duration {
+	return time.Since(l.began) + serves - time.Duration(l.until.Load())
+}
+
+// beats gives a sign of life whenever there were no commits for a while, until the engine ends.
+func (e *engine) beats(ctx context.Context) {
+	tick := time.NewTicker(beat / 4)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.Done():
+			return
+		case <-tick.C:
+		}
+		if e.lease.idle() >= beat {
+			_ = e.Settle() // the committer keeps the error
+		}
+	}
+}
+
+// fresh calls read until it is known that its answer is not of a state that another process may have changed. While
+// another server takes over it waits, for as long as commits do.
+func (e *engine) fresh(read func(context.Context, *server) error) error {
+	until := time.Now().Add(e.patience)
+	for {
+		server := e.server.Load()
+		ctx, cancel := context.WithDeadline(server.ctx, until)
+		err := read(ctx, server)
+		cancel()
+		if e.lease.holds() && server == e.server.Load() && !broken(err) {
+			return err
+		}
+
+		// Another process may have it, or only the connection was lost.
+		if poison := e.Err(); poison != nil {
+			return poison
+		}
+		if time.Now().After(until) {
+			return &holdfast.Error{Class: holdfast.ErrUnavailable, Cause: err,
+				Detail: "the server has not confirmed for too long that the space is this process's"}
+		}
+		select {
+		case <-e.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

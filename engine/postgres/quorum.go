@@ -1,0 +1,147 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// quorum is what a space's commits at the level Quorum have to reach. It is fixed when the space is opened: a server
+// whose settings are changed later, or another one that is promoted with other settings, has to keep what was promised.
+type quorum struct {
+	mode string // of the address: modeAuto, modeDeclared or modeOff
+	need int    // how many standbys must have flushed a commit; 0 if none is counted
+	why  string // the level is not given
+}
+
+const (
+	modeAuto     = "auto"
+	modeDeclared = "declared"
+	modeOff      = "off"
+)
+
+// given reports whether the level Quorum is given.
+func (q *quorum) given() bool { return q.need > 0 || q.mode == modeDeclared }
+
+// counted is a query for how many synchronous standbys have flushed what the server has flushed by now, and for how far
+// that is. PostgreSQL ends the wait of a commit for its standbys in several cases without having had an answer: when
+// the wait is cancelled, when synchronous_standby_names is emptied, and when the server restarts. So commits are
+// counted.
+const counted = "SELECT at::text, (SELECT count(*) FROM pg_stat_get_wal_senders() " +
+	"WHERE sync_state IN ('sync', 'quorum') AND flush_lsn >= at) FROM (SELECT pg_current_wal_flush_lsn() AS at) AS now"
+
+// countedAt is the same for a place in the log.
+const countedAt = "SELECT count(*) FROM pg_stat_get_wal_senders() WHERE sync_state IN ('sync', 'quorum') " +
+	"AND flush_lsn >= $1::pg_lsn"
+
+// read finds out what the server gives.
+func (q *quorum) read(ctx context.Context, conn *pgx.Conn) error {
+	switch q.mode {
+	case modeDeclared:
+		return nil
+	case modeOff:
+		q.why = "quorum=off in the address"
+		return nil
+	}
+
+	var names string
+	var sees bool
+	err := conn.QueryRow(ctx, "SELECT current_setting('synchronous_standby_names'), "+
+		"pg_has_role('pg_read_all_stats', 'MEMBER')").Scan(&names, &sees)
+	if err != nil {
+		return err
+	}
+	n, ok := required(names)
+	switch {
+	case !ok:
+		q.why = fmt.Sprintf("synchronous_standby_names is %.80q, which cannot be read", names)
+	case n == 0:
+		q.why = "the server has no synchronous standby: synchronous_standby_names is empty"
+	case !sees:
+		q.why = "the role cannot see what standbys have: it is no member of pg_read_all_stats"
+	default:
+		q.need = n
+	}
+
+	return nil
+}
+
+var namesForm = regexp.MustCompile(`(?is)^\s*(?:(?:any|first)\s+)?(\d+)\s*\(.*\)\s*$`)
+
+// required is how many standbys a value of synchronous_standby_names makes a commit wait for.
+func required(names string) (n int, ok bool) {
+	if strings.TrimSpace(names) == "" {
+		return 0, true
+	}
+	if m := namesForm.FindStringSubmatch(names); m != nil {
+		n, err := strconv.Atoi(m[1])
+		return n, err == nil && n > 0
+	}
+
+	return 1, !strings.ContainsAny(names, "()")
+}
+
+// wait returns when enough standbys have flushed the log up to a place, or an error when ctx ends first.
+func (q *quorum) wait(ctx context.Context, conn *pgx.Conn, at string, have int) error {
+	for have < q.need {
+		select {
+		case <-ctx.Done():
+			return &holdfast.Error{Class: holdfast.ErrUnavailable,
+				Detail: fmt.Sprintf("%d of %d synchronous standbys have the commit", have, q.need),
+				Remedy: "look at pg_stat_replication and synchronous_standby_names of the server"}
+		case <-time.After(2 * time.Millisecond):
+		}
+		if err := conn.QueryRow(ctx, countedAt, at).Scan(&have); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// settled returns when what conn's server has flushed by now is kept by a quorum, or an error after a few seconds: the
+// server may be cut off. Where none is counted it returns at once.
+func (q *quorum) settled(ctx context.Context, conn *pgx.Conn) error {
+	if q.need == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, attempt)
+	defer cancel()
+	var at string
+	var have int
+	if err := conn.QueryRow(ctx, counted).Scan(&at, &have); err != nil {
+		return err
+	}
+
+	return q.wait(ctx, conn, at, have)
+}
+
+// describe says of the levels what they are here. A power cut of the primary is answered by a failover, so that what
+// only the primary has does not survive it: Power is Quorum where there is one.
+func (q *quorum) describe(caps *holdfast.Capabilities) {
+	if caps.Power.Given == 0 { // a server that may lose what it has committed is worth nothing in a quorum
+		q.mode, q.need, q.why = modeOff, 0, caps.Power.Why
+	}
+	if !q.given() {
+		caps.Quorum = holdfast.Promise{Why: q.why}
+		return
+	}
+	how := fmt.Sprintf(
+		"synchronous_commit on, and acknowledged when %d synchronous standbys are seen to have flushed it",
+		q.need,
+	)
+	if q.mode == modeDeclared {
+		how = "declared by the operator: not counted"
+	}
+	caps.Process = holdfast.Promise{Given: holdfast.Process, How: "synchronous_commit local: the primary has flushed it"}
+	caps.Power = holdfast.Promise{Given: holdfast.Quorum, How: how,
+		Why: "a power cut of the primary is answered by a failover, which leaves behind what only the primary has"}
+	caps.Quorum = holdfast.Promise{Given: holdfast.Quorum, How: how}
+}

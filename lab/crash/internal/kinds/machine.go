@@ -1,0 +1,19 @@
+package kinds
+
+// crashesPerLab is how often the machines of one lab are crashed.
+const crashesPerLab = 5
+
+// MachineEngine is the engine that machines are crashed under.
+const MachineEngine = "postgres"
+
+// The controls: commits that are not counted, an update that does not ask for the epoch, reads that do not ask for the
+// lease, and a promoter that takes the wrong standby.
+const (
+	notCounted = "postgres, not counted"
+	noEpoch    = "postgres, no epoch"
+	noLease    = "postgres, no lease"
+	shorterLog = "postgres, shorter log promoted"
+)
+
+// OnMachines lists what machines are crashed under, controls first.
+func OnMachines() []string { return []string{notCounted, noEpoch, noLease, shorterLog, MachineEngine} }

@@ -1,0 +1,14 @@
+//go:build !linux
+
+package kinds
+
+import (
+	"context"
+
+	"github.com/holdfastdb/holdfast/lab/internal/machines"
+)
+
+// machineSession returns ErrUnavailable.
+func (r *Runner) machineSession(context.Context, Row, uint64, int, Tally) error {
+	return machines.Check(machines.Options{})
+}
