@@ -20,6 +20,7 @@ require (
 	github.com/holdfastdb/holdfast/engine/badger v0.0.0-00010101000000-000000000000
 	github.com/holdfastdb/holdfast/engine/bbolt v0.0.0-00010101000000-000000000000
 	github.com/holdfastdb/holdfast/engine/pebble v0.0.0-00010101000000-000000000000
+	github.com/holdfastdb/holdfast/engine/postgres v0.0.0-00010101000000-000000000000
 	github.com/holdfastdb/holdfast/engine/sqlite v0.0.0-00010101000000-000000000000
 	github.com/holdfastdb/holdfast/internal/browsertest v0.0.0-00010101000000-000000000000
 	github.com/holdfastdb/holdfast/internal/console v0.0.0-00010101000000-000000000000
@@ -84,7 +85,6 @@ require (
 	github.com/hashicorp/go-metrics v0.5.4 // indirect
 	github.com/hashicorp/go-msgpack/v2 v2.1.2 // indirect
 	github.com/hashicorp/golang-lru v0.5.4 // indirect
-	github.com/holdfastdb/holdfast/engine/postgres v0.0.0-00010101000000-000000000000 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
