@@ -39,6 +39,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -340,6 +341,19 @@ func untilSignal[T any](run func(context.Context) (T, error)) (T, error) {
 	return result, err
 }
 
+var passwords = regexp.MustCompile(`(://[^/?@:\s]*):[^/?@\s]*@|([?&][a-z]*password=)[^&\s;]*`)
+
+// shown is an error as one line, without the passwords of addresses that were given where no address can be.
+func shown(err error) string {
+	return passwords.ReplaceAllStringFunc(strings.ReplaceAll(err.Error(), "\n", "; "), func(found string) string {
+		if user, rest, ok := strings.Cut(strings.TrimPrefix(found, "://"), ":"); ok && strings.HasSuffix(rest, "@") {
+			return "://" + user + "@"
+		}
+
+		return found[:strings.IndexByte(found, '=')+1]
+	})
+}
+
 // fail prints err, folded on a terminal and else as one line, and returns the status for it.
 func fail(err error) int {
 	if err == nil {
@@ -348,7 +362,7 @@ func fail(err error) int {
 	if errors.Is(err, syscall.EPIPE) { // the reader has all that it wanted
 		return exitBrokenPipe
 	}
-	text := strings.ReplaceAll(err.Error(), "\n", "; ")
+	text := shown(err)
 	if t := console.Standard(); t.ErrWidth != nil {
 		console.Screen{W: os.Stderr, Width: t.ErrWidth()}.Wrapped("holdfast: ", text)
 	} else {
