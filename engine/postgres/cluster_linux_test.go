@@ -456,6 +456,7 @@ func TestPromotedTheWrongOne(t *testing.T) {
 
 // An owner that another process has followed can commit nothing, and reads nothing any more, though it does not know.
 func TestFenced(t *testing.T) {
+	t.Parallel() // it waits
 	c := newCluster(t)
 	address := c.address("&patience=3s", "a")
 	old := c.open(address)
@@ -469,9 +470,6 @@ func TestFenced(t *testing.T) {
 	}
 	defer before.Close()
 	old.(*engine).stopBeats()
-	was := here
-	here = func() string { return "another machine" }
-	defer func() { here = was }()
 	c.until("the space, from an owner that gives no sign of life", func() error {
 		e, err := Open(address, holdfast.Options{Level: holdfast.Quorum})
 		if err == nil {

@@ -10,7 +10,7 @@ import (
 
 // here names this process for the others that want its space: its machine, for people, and behind a slash what tells it
 // from all others for as long as that machine runs. Where the system does not say that, it is empty.
-var here = func() string { // another one in a test
+func here() string {
 	name, _ := os.Hostname()
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	pids, failed := os.Readlink("/proc/self/ns/pid")

@@ -119,6 +119,7 @@ func TestSnapshotsShareConnections(t *testing.T) {
 
 // Connections break before and after the server has got a commit: it is made once, and nobody sees an error.
 func TestConnectionsThatBreak(t *testing.T) {
+	t.Parallel() // it waits
 	needServer(t)
 	p := newProxy(t, os.Getenv(variable), nil)
 	e := openSpace(t, p.dir)
@@ -165,6 +166,7 @@ func TestConnectionsThatBreak(t *testing.T) {
 
 // A session that ends while nobody writes does not leave the space to others.
 func TestIdleSessionEnds(t *testing.T) {
+	t.Parallel() // it waits
 	needServer(t)
 	e := openSpace(t, os.Getenv(variable))
 	put(t, e, holdfast.Power, "k", "v")
@@ -186,6 +188,7 @@ func TestIdleSessionEnds(t *testing.T) {
 
 // Who lost the space learns it without writing, and commits nothing.
 func TestTakenByAnother(t *testing.T) {
+	t.Parallel() // it waits
 	needServer(t)
 	for _, how := range []string{"writing", "waiting"} {
 		e := openSpace(t, os.Getenv(variable))
@@ -219,6 +222,7 @@ func TestTakenByAnother(t *testing.T) {
 
 // A server that is killed and comes back is a pause. What was acknowledged at Memory may be lost, and that is told.
 func TestServerRestarts(t *testing.T) {
+	t.Parallel() // it waits
 	needServer(t)
 	dir, err := os.MkdirTemp("", "holdfast-restart-")
 	if err != nil {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"crypto/sha256"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,6 +21,8 @@ const variable = "HOLDFAST_TEST_POSTGRES"
 var missing error
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8") // what runs beside others waits most of the time
 	status, err := 1, error(nil)
 	if _, missing = pgserver.Find(); missing != nil || os.Getenv(variable) != "" {
 		status = m.Run()
