@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -453,5 +454,43 @@ func TestWithoutPassword(t *testing.T) {
 		if got := WithoutPassword(address); strings.TrimSuffix(got, "?") != strings.TrimSuffix(want, "?") {
 			t.Errorf("WithoutPassword(%q) = %q, want %q", address, got, want)
 		}
+	}
+}
+
+// A server that was killed leaves nothing that only a restart of the machine would remove.
+func TestKillLeavesNoSegment(t *testing.T) {
+	needServer(t)
+	t.Parallel() // it waits
+	dir, err := os.MkdirTemp("", "holdfast-kill-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	data := filepath.Join(dir, "data")
+	server, err := startServer(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(data, "postmaster.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	segment := strings.Fields(strings.Split(string(text), "\n")[6])
+	there := func() bool {
+		all, err := os.ReadFile("/proc/sysvipc/shm")
+		if err != nil {
+			t.Skip("no segments are listed here: ", err)
+		}
+		return slices.ContainsFunc(strings.Split(string(all), "\n"), func(line string) bool {
+			f := strings.Fields(line)
+			return len(f) > 1 && f[1] == segment[1]
+		})
+	}
+	if !there() {
+		t.Fatalf("segment %q is not there while the server runs", segment)
+	}
+	server.Kill()
+	if there() {
+		t.Errorf("segment %q is there", segment)
 	}
 }

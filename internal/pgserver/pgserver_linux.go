@@ -22,6 +22,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/holdfastdb/holdfast/internal/child"
 )
 
@@ -307,7 +309,24 @@ func (s *Server) Stop() error {
 func (s *Server) Kill() {
 	s.process.Kill()
 	<-s.ended
+	s.removeSegment()
 	s.forget()
+}
+
+// removeSegment removes the segment of System V's shared memory that a killed server leaves, by which another one would
+// have noticed it. A machine has few thousand of them, and none goes by itself. One that is in use stays until it is
+// not.
+func (s *Server) removeSegment() {
+	text, err := os.ReadFile(filepath.Join(s.data.Name(), "postmaster.pid"))
+	lines := strings.Split(string(text), "\n")
+	if err != nil || len(lines) < 7 || lines[0] != strconv.Itoa(s.process.PID()) {
+		return // it is of another server, which came after it
+	}
+	if fields := strings.Fields(lines[6]); len(fields) == 2 { // its key, and its number
+		if id, err := strconv.Atoi(fields[1]); err == nil {
+			_, _ = unix.SysvShmCtl(id, unix.IPC_RMID, nil)
+		}
+	}
 }
 
 // forget makes Dial fail from now on.
