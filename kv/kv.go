@@ -50,7 +50,8 @@
 // their context ends.
 //
 // What a function writes to a store without In would be no part of the transaction, and stay when the function fails.
-// It is refused, as Update is in a function: ErrNested.
+// It is refused, as Update is in a function: ErrNested. So are reads of a task store, whose state is as the transaction
+// has made it.
 //
 // # Buckets
 //

@@ -29,6 +29,7 @@ type Draft struct {
 	turn    bool    // it has the log's turn
 	edit    bool    // and is the edit that is under way
 	hides   bool    // what it imports, until that is durable
+	ready   bool    // it has begun
 	applied bool
 	err     error // of Apply
 }
@@ -53,6 +54,7 @@ func (s *Store) draft(d *Draft, what draftKind) *Draft {
 // DraftAppend begins an append. Events whose ids are known are a repeat, whose result Wait returns.
 func (s *Store) DraftAppend(ctx context.Context, _ keyspace.Kind, events ...Event) (*Draft, error) {
 	d := s.draft(new(Draft), appending)
+	defer d.unlessBegun()
 	was, err := s.prepare(ctx, d.a, &d.how, events)
 	if err == nil {
 		err = d.take(ctx)
@@ -66,22 +68,31 @@ func (s *Store) DraftAppend(ctx context.Context, _ keyspace.Kind, events ...Even
 // DraftImport begins an import. What is there with the same id at the same position is not compared further.
 func (s *Store) DraftImport(ctx context.Context, _ keyspace.Kind, events ...Event) (*Draft, error) {
 	d := s.draft(new(Draft), importing)
+	defer d.unlessBegun()
 	return d.begun(d.beginImport(ctx, events, false))
 }
 
 // DraftRemove begins a removal.
 func (s *Store) DraftRemove(ctx context.Context, _ keyspace.Kind, positions ...uint64) (*Draft, error) {
 	d := s.draft(new(Draft), removing)
+	defer d.unlessBegun()
 	return d.begun(d.beginRemove(ctx, positions))
 }
 
 // begun returns a draft that has begun, unless err says why it has not.
 func (d *Draft) begun(err error) (*Draft, error) {
 	if err != nil {
-		d.Close()
 		return nil, d.s.met(err)
 	}
+	d.ready = true
 	return d, nil
+}
+
+// unlessBegun ends a draft that has not begun, also because the engine has panicked.
+func (d *Draft) unlessBegun() {
+	if !d.ready {
+		d.Close()
+	}
 }
 
 // take takes the log's turn.

@@ -46,6 +46,7 @@ func (t *Taken) Error() string {
 // have their place. Limits and other errors are those of Append.
 func (s *Store) Import(ctx context.Context, events ...Event) (added int, err error) {
 	d := s.draft(new(Draft), importing)
+	defer d.unlessBegun()
 	return whole(d.begun(d.beginImport(ctx, events, true)))
 }
 
@@ -271,6 +272,7 @@ func (s *Store) entry(pos uint64) (first, last uint64, value []byte, err error) 
 // that were appended together too.
 func (s *Store) Remove(ctx context.Context, positions ...uint64) (removed int, err error) {
 	d := s.draft(new(Draft), removing)
+	defer d.unlessBegun()
 	return whole(d.begun(d.beginRemove(ctx, positions)))
 }
 

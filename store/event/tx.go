@@ -129,6 +129,7 @@ func (p *Part) Draft(events ...Event) (*Draft, error) { return p.draft(terms{}, 
 
 func (p *Part) draft(how terms, events []Event) (*Draft, error) {
 	d := p.s.draft(&p.room, appending)
+	defer d.unlessBegun()
 	d.part, d.how = p, how
 	return d.begun(d.beginIn(p, events))
 }
