@@ -465,14 +465,6 @@ func Describe() holdfast.Capabilities {
 
 // Write implements [driver.Core].
 func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
-	i := 0
-	for op := range b.Ops() {
-		if len(op.Key) > maxKeySize && op.Kind != holdfast.KindDeleteRange {
-			return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrBadKey,
-				Detail: fmt.Sprintf("operation %d has a key of %d bytes, the limit here is %d", i, len(op.Key), maxKeySize)}
-		}
-		i++
-	}
 	r, err := e.committer.Apply(b, level)
 	if err == nil {
 		e.window.Dirty() // also at Power: the receipt may never be waited for
