@@ -135,6 +135,32 @@ func TestEngine(t *testing.T) {
 	}
 }
 
+// standing is an engine whose data other machines keep.
+type standing struct {
+	holdfast.Engine
+	m holdfast.Metrics
+}
+
+func (s standing) Metrics() holdfast.Metrics { return s.m }
+
+// Standbys and the owner have series where an engine has them, and an engine that another process has fenced says so.
+func TestStandbys(t *testing.T) {
+	for name := range gather(t, metrics.Engine(mem.New())) {
+		if strings.Contains(name, "quorum") || strings.Contains(name, "owner") {
+			t.Errorf("an engine on one machine has %s", name)
+		}
+	}
+
+	m := holdfast.UnknownMetrics()
+	m.Standbys, m.StandbysNeeded, m.Owner = 2, 1, 1
+	want(t, gather(t, metrics.Engine(standing{mem.New(), m})), map[string]float64{
+		"holdfast_quorum_standbys": 2, "holdfast_quorum_standbys_needed": 1, "holdfast_owner": 1, "holdfast_fenced": 0})
+	m.Standbys, m.Owner = 0, 0
+	m.Poison = &holdfast.Error{Class: holdfast.ErrPoisoned, Cause: &holdfast.Error{Class: holdfast.ErrFenced}}
+	want(t, gather(t, metrics.Engine(standing{mem.New(), m})), map[string]float64{
+		"holdfast_quorum_standbys": 0, "holdfast_owner": 0, "holdfast_poisoned": 1, "holdfast_fenced": 1})
+}
+
 // slow is an engine whose Apply takes time.
 type slow struct {
 	holdfast.Engine

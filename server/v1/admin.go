@@ -225,7 +225,8 @@ func (s *service) operations() {
 				Ready: s.o.Ready() == nil, LossMS: api.MS(caps.LossWindow), Unsynced: given < holdfast.Power,
 				Settings: []api.Setting{}, Caveats: caps.Caveats, Namespaces: len(namespaces),
 				Counters: api.Counters{Commits: m.Commits, Groups: m.Groups, Syncs: m.Syncs, BytesWritten: m.BytesWritten,
-					DiskBytes: m.DiskBytes, Files: m.Files, MemoryBytes: m.MemoryBytes, Stalls: m.Stalls}}
+					DiskBytes: m.DiskBytes, Files: m.Files, MemoryBytes: m.MemoryBytes, Stalls: m.Stalls, Standbys: m.Standbys,
+					StandbysNeeded: m.StandbysNeeded}}
 			if trouble != nil {
 				out.Trouble = trouble.Error()
 			}
