@@ -574,7 +574,7 @@ type Server struct {
 	Settings   []Setting `json:"settings"`
 	Caveats    []string  `json:"caveats,omitempty"`
 	Counters   Counters  `json:"counters"`
-	Namespaces int       `json:"namespaces"`
+	Namespaces int       `json:"namespaces"` // -1 while the data cannot be read
 }
 
 // Setting is one of an engine's settings, as it was read back.

@@ -216,6 +216,31 @@ func TestWatchedEngine(t *testing.T) {
 	}
 }
 
+// An engine that keeps a read waiting, as one whose server is gone, takes no other metrics with it. When it answers
+// again, so does the collector.
+func TestStoresThatWait(t *testing.T) {
+	blocked := make(chan struct{})
+	c := metrics.Stores(metrics.Sources{Timeout: 20 * time.Millisecond,
+		Logs: func(context.Context) ([]metrics.Log, error) {
+			<-blocked
+			return nil, nil
+		}})
+	r := prometheus.NewPedanticRegistry()
+	ok(t, r.Register(c))
+	ok(t, r.Register(metrics.Engine(mem.New())))
+	for range 2 {
+		families, err := r.Gather()
+		if err == nil || len(families) < 5 {
+			t.Errorf("%d metrics, %v", len(families), err)
+		}
+	}
+	close(blocked)
+	testkit.Until(t, "a scrape", func() bool {
+		_, err := r.Gather()
+		return err == nil
+	}, nil)
+}
+
 func TestStores(t *testing.T) {
 	e := mem.New()
 	log, err := event.Open(kv.On(e), event.Options{Name: "l", Level: holdfast.Memory})
