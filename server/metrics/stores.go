@@ -97,8 +97,8 @@ func (c storesCollector) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements [prometheus.Collector]. Reads of an engine have no context, and one whose data is on a server waits
-// for that: the scrape does not.
+// Collect implements [prometheus.Collector]. Reads of an engine have no context, and one whose data is on a server
+// waits for that: the scrape does not.
 func (c storesCollector) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.s.Timeout)
 	defer cancel()
@@ -137,7 +137,7 @@ func (c storesCollector) read(ctx context.Context) []prometheus.Metric {
 			for i := range labels {
 				labels[i] = Other
 			}
-			r.metrics = append(r.metrics, prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, value, labels...))
+			r.add(m, value, labels)
 		}
 	}
 
@@ -159,6 +159,10 @@ func (r *report) check(m *measure, err error) {
 	}
 }
 
+func (r *report) add(m *measure, value float64, labels []string) {
+	r.metrics = append(r.metrics, prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, value, labels...))
+}
+
 func (r *report) tell(m *measure, value float64, labels ...string) {
 	for i, l := range labels {
 		if !utf8.ValidString(l) { // as names may be, and labels not
@@ -166,7 +170,7 @@ func (r *report) tell(m *measure, value float64, labels ...string) {
 		}
 	}
 	if r.told[m]++; r.told[m] <= r.c.s.MaxSeries {
-		r.metrics = append(r.metrics, prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, value, labels...))
+		r.add(m, value, labels)
 	} else if m.greatest {
 		r.others[m] = max(r.others[m], value)
 	} else {
