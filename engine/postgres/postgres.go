@@ -18,6 +18,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,6 +83,7 @@ type engine struct {
 	space     int32
 	epoch     int64
 	w         writer
+	cache     *cache
 	hold      func() // set by tests: called before a commit that is flushed; nil otherwise
 
 	// Transactions that were begun, and of those the ones that have ended well. While they are the same, what was read
@@ -126,7 +128,7 @@ func open(address, suffix string, o holdfast.Options, tune ...func(*pgx.ConnConf
 		return nil, driver.NoReadOnly(Name, WithoutPassword(address))
 	}
 	e := &engine{address: WithoutPassword(address), level: o.Level, states: make(chan struct{}, maxStates),
-		here: here(), lease: lease{began: time.Now()}}
+		here: here(), lease: lease{began: time.Now()}, cache: newCache(cmp.Or(o.MemoryBytes, defaultMemory))}
 	name, err := e.parse(address)
 	if err != nil {
 		return nil, err
@@ -158,6 +160,7 @@ func open(address, suffix string, o holdfast.Options, tune ...func(*pgx.ConnConf
 	e.committer.OnPoison(e.Life.Poison)
 	e.window = losswindow.New(o.SyncEvery, e.Settle)
 	caps.LossWindow = e.window.Every()
+	caps.Settings = append(caps.Settings, holdfast.Setting{Name: "cache_bytes", Value: fmt.Sprint(e.cache.limit)})
 	e.Init(e, caps, e.address)
 	beating, stop := context.WithCancel(context.Background())
 	e.stopBeats = stop
@@ -489,6 +492,7 @@ func (e *engine) Settle() error { return e.committer.Sync() }
 func (e *engine) Measure(m *holdfast.Metrics) {
 	e.committer.Fill(m)
 	m.Syncs = e.syncs.Load()
+	m.MemoryBytes = e.cache.used()
 }
 
 // Release implements [driver.Core].
