@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -30,7 +31,6 @@ func modelCache(t *testing.T, r *rand.Rand) {
 		key   string
 		at    state // the answer, taken at some moment; nil before
 		since int64
-		of    int // the server
 	}
 	type view struct {
 		state
@@ -38,10 +38,11 @@ func modelCache(t *testing.T, r *rand.Rand) {
 	}
 	c := newCache(8*slots + 16*(entryBytes+2)*(1+r.Int64N(40))) // few to all keys have room
 	key := func() string { return fmt.Sprintf("%02d", r.IntN(30)) }
-	shown, server := state{}, 0
+	shown := state{}
 	var group *holdfast.Batch // under way
 	var after state           // with the group
 	visible := false          // the server shows it
+	left := false             // the server is left: what was read before may still arrive
 	var reads []*read
 	var views []view
 	agree := func(what string, known bool, value []byte, want string, there bool) {
@@ -79,21 +80,34 @@ func modelCache(t *testing.T, r *rand.Rand) {
 				shown, visible = after, true
 			}
 		case 2: // its outcome is known
-			if group != nil && visible {
+			if group != nil && visible && !left {
 				c.settle(group)
 				group = nil
 			}
-		case 3: // its answer is lost, with the server, which the next one may have got or not
-			if group != nil && r.IntN(4) == 0 {
+		case 3: // its answer is lost, with the server; the next one may lack something
+			switch {
+			case group == nil || r.IntN(2) == 0:
+			case !left:
 				c.drop()
-				server++
-				views = nil
+				left = true
+			default:
+				left, views = false, nil
+				reads = slices.DeleteFunc(reads, func(one *read) bool { return one.at != nil })
+				shown, after = maps.Clone(shown), maps.Clone(after)
+				k, own := key(), false
+				for op := range group.Ops() {
+					own = own || op.Kind == holdfast.KindDeleteRange || string(op.Key) == k
+				}
+				if !own { // of a group that is not there nothing is settled
+					delete(shown, k)
+					delete(after, k)
+				}
 			}
 		case 4, 5:
-			reads = append(reads, &read{key: key(), since: c.now(), of: server})
+			reads = append(reads, &read{key: key(), since: c.now()})
 		case 6: // the server answers one, which arrives later
 			if len(reads) > 0 {
-				if one := reads[r.IntN(len(reads))]; one.at == nil && one.of == server {
+				if one := reads[r.IntN(len(reads))]; one.at == nil {
 					one.at = shown
 				}
 			}
