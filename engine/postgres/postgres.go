@@ -457,7 +457,8 @@ func Describe() holdfast.Capabilities {
 		AtomicBatches: true,
 		MaxKeySize:    maxKeySize, MaxValueSize: holdfast.MaxValueSize, MaxBatchSize: maxBatchSize,
 		Caveats: []string{
-			"It is a server: a Get takes a round trip, and what its disk promises is for its administrator to see to.",
+			"It is a server: a Get takes a round trip, unless its key is in the cache, and what its disk promises is for its " +
+				"administrator to see to.",
 			"At Memory, what was acknowledged in the last 0.6 s is lost when the server is killed.",
 			"Every open snapshot and iterator that did not end with its first page has a connection of the server, of which " +
 				"there are 64, and keeps it from removing what was replaced meanwhile.",
