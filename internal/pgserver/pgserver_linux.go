@@ -253,9 +253,8 @@ func OpenStandby(ctx context.Context, data, of string, c Config) (*Server, error
 	if err != nil {
 		return nil, err
 	}
-	primary := "/proc/self/cwd/../" + filepath.Base(of) // a socket's path must be short
 	if c.New {
-		if err := copyFiles(ctx, h, as, data, primary); err != nil {
+		if err := copyFiles(ctx, h, as, data, of); err != nil {
 			return nil, err
 		}
 	}
@@ -264,19 +263,26 @@ func OpenStandby(ctx context.Context, data, of string, c Config) (*Server, error
 	}
 
 	return start(h, as, data, append(slices.Clone(c.Settings), fmt.Sprintf(
-		"primary_conninfo=host=%s user=postgres application_name=%s", primary, filepath.Base(data))))
+		"primary_conninfo=host=/proc/self/cwd/../%s user=postgres application_name=%s", filepath.Base(of),
+		filepath.Base(data)))) // a socket's path must be short
 }
 
-// copyFiles makes a copy in data of the files of the server with that socket.
-func copyFiles(ctx context.Context, h Home, as *syscall.Credential, data, primary string) error {
+// copyFiles makes a copy in data of the files of the server whose are in of.
+func copyFiles(ctx context.Context, h Home, as *syscall.Credential, data, of string) error {
+	primary, err := os.Open(of)
+	if err != nil {
+		return err
+	}
+	defer primary.Close()
 	if err := os.RemoveAll(data); err != nil {
 		return err
 	}
 	if err := makeDirectory(as, data); err != nil {
 		return err
 	}
-	cmd := h.Command(ctx, as, "pg_basebackup", "-D", data, "-h", primary, "-U", "postgres", "-X", "stream", "-c", "fast")
-	cmd.Dir = data
+	cmd := h.Command(ctx, as, "pg_basebackup", "-D", data, "-h", "/proc/self/fd/3", "-U", "postgres", "-X", "stream",
+		"-c", "fast")
+	cmd.ExtraFiles = []*os.File{primary}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("pg_basebackup: %w: %s", err, lastLine(string(out)))
 	}
