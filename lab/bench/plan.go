@@ -183,10 +183,12 @@ func (l Lab) Plan(r Request) (Plan, error) {
 		return Plan{}, err
 	}
 	if !named {
+		onlyQuorum := slices.Equal(p.Levels, []holdfast.Level{holdfast.Quorum}) &&
+			slices.ContainsFunc(l.Peers, func(p Peer) bool { return p.Nodes > 1 })
 		p.Engines = slices.DeleteFunc(p.Engines, func(engine string) bool {
-			nodes := l.peer(engine).Nodes > 1
-			return l.peer(engine).Named || nodes && !slices.Contains(p.Levels, holdfast.Quorum) ||
-				!nodes && slices.Equal(p.Levels, []holdfast.Level{holdfast.Quorum}) || !slices.ContainsFunc(l.Workloads, func(w Workload) bool {
+			several := l.peer(engine).Nodes > 1
+			return l.peer(engine).Named || several && !slices.Contains(p.Levels, holdfast.Quorum) ||
+				onlyQuorum && !several && !l.givesQuorum(engine) || !slices.ContainsFunc(l.Workloads, func(w Workload) bool {
 				_, ok := l.can(engine, w)
 				return ok && slices.Contains(p.Workloads, w.Name)
 			})
@@ -331,7 +333,7 @@ func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 			clients := at.clients
 			add := func(engine string, asked, given holdfast.Level) {
 				p.Cells = append(p.Cells, Cell{Workload: name, Engine: engine, Asked: asked, Given: given, Clients: clients,
-					Offer: at.offer, Reads: w.Reads, Overhead: w.Overhead})
+					Offer: at.offer, Reads: w.Reads, Overhead: w.Overhead + nodeOverhead*time.Duration(l.peer(engine).Nodes)})
 			}
 
 			// The levels that some engine gives here: the references are measured where there is something to compare them with.
@@ -561,6 +563,9 @@ func (p Plan) Shuffled(round int) []Cell {
 // guess of the time left.
 const expectedOverhead = 130 * time.Millisecond
 
+// nodeOverhead is what making and starting a node takes where there are several.
+const nodeOverhead = 2 * time.Second
+
 // Estimate estimates how long the plan takes.
 func (p Plan) Estimate() time.Duration {
 	round := time.Duration(0)
@@ -579,10 +584,14 @@ func (p Plan) Estimate() time.Duration {
 // on one machine, and need not all say so.
 func (l Lab) levels(engines []string) []holdfast.Level {
 	return slices.DeleteFunc(holdfast.Levels(), func(level holdfast.Level) bool {
-		return level == holdfast.Quorum && !slices.ContainsFunc(l.entries(), func(e all.Entry) bool {
-			return slices.Contains(engines, e.Name) && e.Describe().Quorum.Given != 0
-		})
+		return level == holdfast.Quorum && !slices.ContainsFunc(engines, l.givesQuorum)
 	})
+}
+
+// givesQuorum reports whether the engine of that name gives Quorum.
+func (l Lab) givesQuorum(engine string) bool {
+	e, err := l.engine(engine)
+	return err == nil && e.Describe().Quorum.Given != 0
 }
 
 func levelNames(levels []holdfast.Level) []string {
