@@ -61,7 +61,7 @@ func onlyQuorum(c holdfast.Capabilities, name, how string, caveats ...string) ho
 const ofPostgres = "PostgreSQL with two synchronous standbys (ANY 1), synchronous_commit on: the primary has flushed a " +
 	"commit, and then one of the standbys, before it returns"
 
-const postgresNodesCaveat = "Its nodes, and their clients, are connected by sockets of this machine."
+const postgresNodesCaveat = "Its nodes and their client are processes of one machine, connected by its sockets."
 
 func describeHoldfastPostgres() holdfast.Capabilities {
 	c := postgres.Describe()
@@ -69,20 +69,22 @@ func describeHoldfastPostgres() holdfast.Capabilities {
 		c.Power = holdfast.Promise{Why: err.Error()}
 	}
 
-	return onlyQuorum(c, HoldfastPostgres3, ofPostgres+"; each commit is counted", append(c.Caveats,
-		postgresNodesCaveat)...)
+	return onlyQuorum(c, HoldfastPostgres3, ofPostgres+"; each commit is counted", postgresNodesCaveat,
+		"It is our engine in front of PostgreSQL, with our stores on it.")
 }
 
 func describeMessageDB3() holdfast.Capabilities {
 	c := DescribePostgres()
 
-	return onlyQuorum(c, MessageDB3, ofPostgres+"; not counted", append(c.Caveats, postgresNodesCaveat)...)
+	return onlyQuorum(c, MessageDB3, ofPostgres+"; not counted", postgresNodesCaveat,
+		"Its tables and calls are those of "+Postgres+".")
 }
 
 func describeRiver3() holdfast.Capabilities {
 	c := DescribeRiver()
 
-	return onlyQuorum(c, River3, ofPostgres+"; not counted", append(c.Caveats, postgresNodesCaveat)...)
+	return onlyQuorum(c, River3, ofPostgres+"; not counted", postgresNodesCaveat,
+		"Its tables and calls are those of "+River+".")
 }
 
 func openMessageDB3(dir string, o holdfast.Options) (holdfast.Engine, error) {
