@@ -357,8 +357,8 @@ func (s screen) nodes(l Lab, r *Report) {
 		"client. There is no network between them. Compare within this run only.",
 		console.Number(r.Machine.CPUs, "CPU"))
 	if parallel {
-		text += " floor is two processes there: one writes and syncs, then the other, which is sent it over loopback TCP, and " +
-			"answers; in floor-parallel both do so at the same time."
+		text += " floor is two processes there: one writes and syncs, then the other, which is sent it over loopback TCP, " +
+			"and answers; in floor-parallel both do so at the same time."
 	}
 	s.Wrapped("", text)
 	for _, how := range hows {

@@ -58,8 +58,8 @@ func onlyQuorum(c holdfast.Capabilities, name, how string, caveats ...string) ho
 }
 
 // ofPostgres is how a commit is kept by PostgreSQL on three nodes.
-const ofPostgres = "PostgreSQL with two synchronous standbys (ANY 1), synchronous_commit on: the primary has flushed a " +
-	"commit, and then one of the standbys, before it returns"
+const ofPostgres = "PostgreSQL with two synchronous standbys (ANY 1), synchronous_commit on: the primary has flushed " +
+	"a commit, and then one of the standbys, before it returns"
 
 const postgresNodesCaveat = "Its nodes and their client are processes of one machine, connected by its sockets."
 
