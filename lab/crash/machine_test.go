@@ -26,8 +26,9 @@ func TestMachines(t *testing.T) {
 	cuts, seed := 3, uint64(8) // a trap, and an owner that is isolated, and paused
 	var out bytes.Buffer
 	file := filepath.Join(t.TempDir(), "report.json")
-	err := Standard().Command(t.Context(), Request{Kinds: []string{"machine"}, Subjects: []string{"kv"}, Cuts: &cuts, Seed: &seed},
-		Place{Dir: t.TempDir()}, console.Files{JSON: file}, console.Terminal{Out: &out, Err: &out})
+	q := Request{Kinds: []string{"machine"}, Subjects: []string{"kv"}, Cuts: &cuts, Seed: &seed}
+	err := Standard().Command(t.Context(), q, Place{Dir: t.TempDir()}, console.Files{JSON: file},
+		console.Terminal{Out: &out, Err: &out})
 	if missing := machines.Check(machines.Options{}); missing != nil {
 		if Status(err) != console.ExitCannot {
 			t.Errorf("the run ended with status %d: %v", Status(err), err)

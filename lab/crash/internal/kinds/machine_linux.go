@@ -32,6 +32,15 @@ type loss struct {
 	do    func(ctx context.Context, s *machineScene) error
 }
 
+// named is a judgement whose findings begin with the loss.
+func (l loss) named(round int, j protocol.Judgement) protocol.Judgement {
+	if j.Findings = slices.Clone(j.Findings); len(j.Findings) > 0 {
+		j.Findings[0] = fmt.Sprintf("%s in round %d: %s", l.name, round+1, j.Findings[0])
+	}
+
+	return j
+}
+
 var losses = []loss{
 	{name: "kill", with: true, do: func(_ context.Context, s *machineScene) error { return s.primary.Kill() }},
 	{name: "power cut", do: func(ctx context.Context, s *machineScene) error {
@@ -127,7 +136,7 @@ func (r *Runner) machineSession(
 		t.Judged(j, false)
 		t.Did(loss.name, 1)
 		if j.Broken() {
-			t.Breaks(&Scene{Row: c, When: fmt.Sprintf("%s in round %d", loss.name, round+1)}, j)
+			t.Breaks(&Scene{Row: c}, loss.named(round, j))
 		}
 		if j.Broken() || c.Control {
 			return nil

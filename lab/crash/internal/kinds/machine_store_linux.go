@@ -167,9 +167,9 @@ func (r *Runner) storeSession(
 		t.Judged(j, fatal)
 		t.Did(l.name, 1)
 		if fatal || j.Broken() {
-			t.Breaks(&Scene{Row: c, When: fmt.Sprintf("%s in round %d", l.name, round+1)}, j)
+			t.Breaks(&Scene{Row: c}, l.named(round, j))
 		}
-		if fatal || j.Broken() || c.Control {
+		if fatal || j.Broken() { // a control that chance has spared goes on
 			return nil
 		}
 		s.next(j)
