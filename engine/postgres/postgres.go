@@ -493,7 +493,8 @@ func Describe() holdfast.Capabilities {
 			"At Memory, what was acknowledged in the last 0.6 s is lost when the server is killed.",
 			"Every open snapshot and iterator that did not end with its first page has a connection of the server, of which " +
 				"there are 64, and keeps it from removing what was replaced meanwhile.",
-			"Keys have up to 2,600 bytes, values 64 MiB, batches 256 MiB.",
+			"Keys have up to 2,600 bytes, values 64 MiB, batches 256 MiB. The process has up to six times as much in memory " +
+				"as the batch that it commits.",
 		},
 	}
 }
