@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -243,7 +244,10 @@ func TestPgBouncer(t *testing.T) {
 				t.Fatal(err)
 			}
 			testkit.Until(t, "PgBouncer", func() bool {
-				_, err := os.Stat(filepath.Join(dir, pgserver.Socket))
+				conn, err := net.Dial("unix", filepath.Join(dir, pgserver.Socket))
+				if err == nil {
+					_ = conn.Close()
+				}
 				return err == nil
 			})
 			e, err := Open(at(dir, t.Name()), holdfast.Options{})
