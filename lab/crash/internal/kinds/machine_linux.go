@@ -33,34 +33,35 @@ type loss struct {
 }
 
 var losses = []loss{
-	{name: "kill", with: true, do: func(_ context.Context, s *machineScene) error { return s.primary.Kill() }},
-	{name: "power cut", do: func(ctx context.Context, s *machineScene) error {
+	{name: byKill, with: true, do: func(_ context.Context, s *machineScene) error { return s.primary.Kill() }},
+	{name: byPowerCut, do: func(ctx context.Context, s *machineScene) error {
 		return s.lab.PowerOff(ctx, s.policy, s.primary.Name())
 	}},
-	{name: "power cut of all", all: true, do: func(ctx context.Context, s *machineScene) error {
+	{name: byPowerCutOfAll, all: true, do: func(ctx context.Context, s *machineScene) error {
 		return s.lab.PowerOff(ctx, s.policy, machines.Names()...)
 	}},
-	{name: "lost disk", do: func(ctx context.Context, s *machineScene) error { return s.primary.Lose(ctx) }},
-	{name: "isolation", with: true, do: isolate},
-	{name: "one-way cut: not heard", with: true, do: func(ctx context.Context, s *machineScene) error {
+	{name: byLostDisk, do: func(ctx context.Context, s *machineScene) error { return s.primary.Lose(ctx) }},
+	{name: byIsolation, with: true, do: isolate},
+	{name: byNotHeard, with: true, do: func(ctx context.Context, s *machineScene) error {
 		return s.cutOff(ctx, func(other machines.Name) (from, to machines.Name) { return s.primary.Name(), other })
 	}},
-	{name: "one-way cut: hears nothing", with: true, do: func(ctx context.Context, s *machineScene) error {
+	{name: byHearingNothing, with: true, do: func(ctx context.Context, s *machineScene) error {
 		return s.cutOff(ctx, func(other machines.Name) (from, to machines.Name) { return other, s.primary.Name() })
 	}},
-	{name: "cancelled wait", with: true, trap: true, do: func(ctx context.Context, s *machineScene) error {
+	{name: byCancelledWait, with: true, trap: true, do: func(ctx context.Context, s *machineScene) error {
 		return s.endWait(ctx, "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
 	}},
-	{name: "emptied standby names", with: true, trap: true, do: func(ctx context.Context, s *machineScene) error {
+	{name: byEmptiedNames, with: true, trap: true, do: func(ctx context.Context, s *machineScene) error {
 		return s.endWait(ctx, "ALTER SYSTEM SET synchronous_standby_names = ''", "SELECT pg_reload_conf()")
 	}},
 	isolatedOwner,
 	pausedOwner,
+	{name: byIsolatedPrimary, do: isolate},
 }
 
 var (
-	isolatedOwner = loss{name: "isolated owner", with: true, taken: true, do: isolate}
-	pausedOwner   = loss{name: "paused owner", taken: true, stays: true,
+	isolatedOwner = loss{name: byIsolatedOwner, with: true, taken: true, do: isolate}
+	pausedOwner   = loss{name: byPausedOwner, taken: true, stays: true,
 		do: func(_ context.Context, s *machineScene) error {
 			s.owner.wire.still.Lock() // until it is continued
 			return nil
@@ -68,6 +69,13 @@ var (
 )
 
 func isolate(ctx context.Context, s *machineScene) error { return s.lab.Isolate(ctx, s.primary.Name()) }
+
+// losses are those that a row asks for.
+func (c Row) losses() []loss {
+	return slices.DeleteFunc(slices.Clone(losses), func(l loss) bool {
+		return c.Losses != nil && !slices.Contains(c.Losses, l.name)
+	})
+}
 
 // machineScene is a round.
 type machineScene struct {
@@ -99,8 +107,9 @@ func (r *Runner) machineSession(
 
 	rnd := rand.New(rand.NewPCG(commits.Mix(seed, 1), 0))
 	l := &ledger{}
+	chosen := c.losses()
 	for round := range crashes {
-		loss := losses[(int(seed%64)+round)%len(losses)]
+		loss := chosen[(int(seed%64)+round)%len(chosen)]
 		behind := rnd.IntN(2) == 0 // one standby has less than the other
 		switch c.Engine {
 		case notCounted:
@@ -197,7 +206,7 @@ func (s *machineScene) lose(
 	before := s.ledger.told()
 	s.owner.start(ctx)
 	if err := s.acknowledged(ctx, s.owner, before+1+rnd.IntN(30)); err != nil {
-		return j, err
+		return s.owner.refused(err)
 	}
 	if behind {
 		without := machines.Names()[rnd.IntN(3)]
@@ -209,14 +218,15 @@ func (s *machineScene) lose(
 		}
 		// Only the other one has these.
 		if err := s.acknowledged(ctx, s.owner, s.ledger.told()+2+rnd.IntN(10)); err != nil {
-			return j, err
+			return s.owner.refused(err)
 		}
 	}
+	s.ledger.begin()
 	if err := l.do(ctx, s); err != nil {
 		return j, err
 	}
 
-	old, began := s.primary, time.Now()
+	old := s.primary
 	switch {
 	case l.all:
 		err = s.all(ctx)
@@ -230,7 +240,6 @@ func (s *machineScene) lose(
 	if err != nil {
 		return j, err
 	}
-	t.Recovered(time.Since(began))
 	if j, err = s.judge(ctx, before); err != nil || j.Broken() {
 		return j, err
 	}
@@ -260,6 +269,7 @@ func (s *machineScene) lose(
 		j.Find(&j.Wrong, "after %s the owner did not go on: %v", l.name, err)
 		return j, nil
 	}
+	t.Paused(l.name, s.ledger.pause())
 	if err := last.end(); err != nil {
 		return j, err
 	}
