@@ -29,6 +29,8 @@ type Request struct {
 	For      *time.Duration
 	// Losses are the ways to lose a machine, names or patterns; empty means all. They are of the kind machine.
 	Losses []string
+	// Manager is what promotes standbys of machines: patroni; empty means the lab.
+	Manager string
 	// Mutants asks for [Detection] instead of results: how well the lab finds engines that break one rule each.
 	Mutants bool
 }
@@ -48,6 +50,7 @@ type runPlan struct {
 	cutsNamed   bool
 	mutants     bool          // there is nothing else
 	losses      []string      // of machines; nil means all
+	manager     string        // of machines; empty means the lab
 	writer      bool          // machines are crashed under the lab's own writer
 	length      time.Duration // 0 if not named
 }
@@ -512,13 +515,22 @@ func (p *runPlan) levelsOf(kind Kind, subject string, c holdfast.Capabilities, p
 // are, and there is no other kind, the one engine that is on several, which has one subject.
 func (p *runPlan) chooseMachines(q Request) (err error) {
 	if !slices.Contains(p.Kinds, Machine) {
-		if len(q.Losses) > 0 {
-			return op.BadOption("--losses without machines", "add --kind machine")
+		for flag, given := range map[string]bool{"losses": len(q.Losses) > 0, "manager": q.Manager != ""} {
+			if given {
+				return op.BadOption("--"+flag+" without machines", "add --kind machine")
+			}
 		}
 		return nil
 	}
+	have := kinds.Losses()
+	if q.Manager != "" {
+		if err := machines.Check(machines.Options{Manager: q.Manager}); err != nil {
+			return err
+		}
+		p.manager, p.losses, have = q.Manager, kinds.ManagedLosses(), kinds.ManagedLosses()
+	}
 	if len(q.Losses) > 0 {
-		if p.losses, err = op.Choose("loss", q.Losses, kinds.Losses()); err != nil {
+		if p.losses, err = op.Choose("loss", q.Losses, have); err != nil {
 			return err
 		}
 	}
@@ -550,6 +562,9 @@ func onMachines(p *runPlan) (list []kinds.Row) {
 
 	for _, name := range kinds.OnMachines() {
 		row.Engine, row.Control, row.Losses = name, name != kinds.MachineEngine, p.losses
+		if !row.Control { // controls have flaws of theirs: the lab promotes
+			row.Manager = p.manager
+		}
 		list = append(list, row)
 	}
 
@@ -585,7 +600,7 @@ func (l Lab) simulation(engine string) *Simulation {
 func commandOf(q Request, seed uint64) string {
 	return "holdfast crash" + console.Flag("engines", q.Engines...) + console.Flag("levels", q.Levels...) +
 		console.Flag("kind", q.Kinds...) + console.Flag("subject", q.Subjects...) + console.FlagOf("cuts", q.Cuts) +
-		console.Flag("losses", q.Losses...) + console.Flag("fs", q.FS) + console.FlagOf("for", q.For) + console.Flag("seed", seed) + mutantsFlag(q)
+		console.Flag("losses", q.Losses...) + console.Flag("manager", q.Manager) + console.Flag("fs", q.FS) + console.FlagOf("for", q.For) + console.Flag("seed", seed) + mutantsFlag(q)
 }
 
 // mutantsFlag is the flag for a run of mutants.

@@ -65,6 +65,7 @@ type Row struct {
 	Peer         bool // another store, which its subject works on as it is
 	Capabilities holdfast.Capabilities
 	Losses       []string // of machines, see [Losses]; nil means all
+	Manager      string   // of machines, see machines.Options; empty means the lab
 	NotAvailable string   // why this is not tested
 }
 

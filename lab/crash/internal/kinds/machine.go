@@ -22,6 +22,9 @@ func Losses() []string {
 		byCancelledWait, byEmptiedNames, byIsolatedOwner, byPausedOwner, byIsolatedPrimary}
 }
 
+// ManagedLosses are those after which a manager makes another primary, and nobody else takes the space.
+func ManagedLosses() []string { return []string{byKill, byPowerCut, byIsolation, byIsolatedPrimary} }
+
 // crashesPerLab is how often the machines of one lab are crashed.
 const crashesPerLab = 5
 

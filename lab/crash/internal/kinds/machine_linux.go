@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -70,6 +71,9 @@ var (
 
 func isolate(ctx context.Context, s *machineScene) error { return s.lab.Isolate(ctx, s.primary.Name()) }
 
+// managing is held by a session with a manager: of these one goes on at a time.
+var managing sync.Mutex
+
 // losses are those that a row asks for.
 func (c Row) losses() []loss {
 	return slices.DeleteFunc(slices.Clone(losses), func(l loss) bool {
@@ -99,7 +103,11 @@ func (r *Runner) machineSession(
 			err = console.ErrInterrupted
 		}
 	}()
-	lab, err := machines.New(ctx, machines.Options{Dir: r.Dir})
+	if c.Manager != "" { // nine programs more, which must answer each other within seconds
+		managing.Lock()
+		defer managing.Unlock()
+	}
+	lab, err := machines.New(ctx, machines.Options{Dir: r.Dir, Manager: c.Manager})
 	if err != nil {
 		return err
 	}

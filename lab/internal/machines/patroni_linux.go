@@ -1,0 +1,201 @@
+package machines
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/console"
+)
+
+// managed is what Patroni needs, of which a machine has its own: etcd is where the three agree.
+var managed = []struct{ command, debian string }{
+	{"patroni", "patroni"}, {"etcd", "etcd-server"},
+	{"unshare", "util-linux"}, {"setpriv", "util-linux"},
+}
+
+// checkManager returns an error if the machines cannot have it.
+func checkManager(manager string) error {
+	if manager == "" {
+		return nil
+	}
+	if manager != Patroni {
+		return refused("machines", fmt.Sprintf("there is no manager %q", manager), "the managers are "+Patroni)
+	}
+	var commands, packages []string
+	for _, m := range managed {
+		if _, err := exec.LookPath(m.command); err != nil {
+			commands, packages = append(commands, m.command), append(packages, m.debian)
+		}
+	}
+	if len(commands) == 0 {
+		return nil
+	}
+
+	return &holdfast.Error{Op: "machines", Class: holdfast.ErrUnavailable,
+		Detail: console.List(commands) + " cannot be found", Remedy: "install Debian's " + console.List(packages)}
+}
+
+// manage starts etcd and Patroni, which makes the server, or brings what there is of it to where it belongs; the caller
+// has m.mu.
+func (m *Machine) manage() error {
+	if m.manager.running() {
+		return nil
+	}
+	var cluster, clients []string
+	for _, name := range Names() {
+		address := m.lab.Address(name)
+		cluster = append(cluster, fmt.Sprintf("%s=http://%s:2380", name, address))
+		clients = append(clients, address+":2379")
+	}
+	peer, client := "http://"+m.Address()+":2380", "http://"+m.Address()+":2379"
+	cmd := exec.Command("etcd", "--name", string(m.name), "--data-dir", filepath.Join(m.dir(), "etcd"),
+		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+		"--listen-client-urls", client, "--advertise-client-urls", client,
+		"--initial-cluster", strings.Join(cluster, ","), "--pre-vote", "--logger", "zap")
+	cmd.Dir = "/"
+	if _, err := startProgram(m.space(), cmd, m.log("etcd")); err != nil {
+		return err
+	}
+
+	home := filepath.Dir(m.data())
+	if err := m.lab.home.mkdir(home); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	config := filepath.Join(home, "patroni.yml")
+	err := os.WriteFile(config, []byte(strings.NewReplacer(
+		"NAME", string(m.name), "ADDRESS", m.Address(), "ETCD", strings.Join(clients, ", "),
+		"DATA", m.data(), "HOME", home, "BIN", m.lab.home.Bin, "SUPERUSER", superuser,
+	).Replace(patroniConfig)), 0o644)
+	if err != nil {
+		return err
+	}
+
+	// The server is no child of Patroni, and would outlive it: with the first process of a space of processes all end.
+	as := m.lab.home.as
+	cmd = exec.Command("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "setpriv",
+		fmt.Sprintf("--reuid=%d", as.Uid), fmt.Sprintf("--regid=%d", as.Gid), "--clear-groups", "patroni", config)
+	cmd.Dir, cmd.Env = "/", []string{"LC_ALL=C.UTF-8", "PATH=/usr/bin:/bin"}
+	m.manager, err = startProgram(m.space(), cmd, m.log("patroni"))
+
+	return err
+}
+
+// patroniConfig are the settings of Patroni 3.0. docs/quorum.md shows those that matter.
+const patroniConfig = `
+scope: holdfast
+name: NAME
+restapi:
+  listen: ADDRESS:8008
+  connect_address: ADDRESS:8008
+etcd3:
+  hosts: ETCD
+bootstrap:
+  dcs:
+    ttl: 20
+    loop_wait: 2
+    retry_timeout: 5
+    master_start_timeout: 0
+    synchronous_mode: true
+    synchronous_mode_strict: true
+    postgresql:
+      use_pg_rewind: true
+      parameters:
+        fsync: 'on'
+        full_page_writes: 'on'
+        wal_log_hints: 'on'
+        synchronous_commit: 'on'
+        shared_buffers: 16MB
+        min_wal_size: 8MB
+        max_wal_size: 64MB
+        wal_keep_size: 32MB
+        wal_sender_timeout: 5s
+        wal_receiver_timeout: 5s
+        wal_retrieve_retry_interval: 100ms
+        tcp_user_timeout: 5s
+        dynamic_shared_memory_type: mmap
+  initdb:
+  - encoding: UTF8
+  - locale: C
+  - wal-segsize: 1
+postgresql:
+  listen: ADDRESS:5432
+  connect_address: ADDRESS:5432
+  data_dir: DATA
+  bin_dir: BIN
+  pgpass: HOME/pgpass
+  authentication:
+    superuser:
+      username: SUPERUSER
+      password: unused
+    replication:
+      username: replicator
+      password: unused
+  remove_data_directory_on_rewind_failure: true
+  remove_data_directory_on_diverged_timelines: true
+  parameters:
+    unix_socket_directories: ''
+  pg_hba:
+  - host all all samenet trust
+  - host replication all samenet trust
+watchdog:
+  mode: 'off'
+`
+
+// promoted waits until one of the machines that the host can reach is the primary and has a synchronous standby, and
+// notes it.
+func (l *Lab) promoted(ctx context.Context) (*Machine, error) {
+	err := Until(ctx, "a primary with a synchronous standby", func() (bool, error) {
+		var errs []error
+		for _, name := range Names() {
+			yes, err := l.leads(ctx, l.machines[name])
+			if yes {
+				l.primary = name
+				return true, nil
+			}
+			errs = append(errs, err)
+		}
+
+		return false, errors.Join(errs...)
+	})
+	if err != nil {
+		return nil, failure("fail over", l.said(), err)
+	}
+
+	return l.machines[l.primary], nil
+}
+
+// said is what the managers have logged last.
+func (l *Lab) said() string {
+	var all []string
+	for _, name := range Names() {
+		all = append(all, fmt.Sprintf("%s: %s", name, l.machines[name].manager.said()))
+	}
+
+	return strings.Join(all, "; ")
+}
+
+// leads asks a machine, from the host, whether it is the primary and has a synchronous standby.
+func (l *Lab) leads(ctx context.Context, m *Machine) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	config := m.Config()
+	config.DialFunc = new(net.Dialer).DialContext
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close(ctx)
+
+	return query[bool](ctx, conn, `SELECT NOT pg_is_in_recovery() AND EXISTS
+		(SELECT FROM pg_stat_replication WHERE state = 'streaming' AND sync_state IN ('sync', 'quorum'))`)
+}
