@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/console"
+	"github.com/holdfastdb/holdfast/lab/blockdev"
 )
 
 // managed is what Patroni needs, of which a machine has its own: etcd is where the three agree.
@@ -81,11 +82,14 @@ func (m *Machine) manage() error {
 	}
 
 	// The server is no child of Patroni, and would outlive it: with the first process of a space of processes all end.
+	// It needs a /proc of its own, and so has mounts of its own.
 	as := m.lab.home.as
 	cmd = exec.Command("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "setpriv",
-		fmt.Sprintf("--reuid=%d", as.Uid), fmt.Sprintf("--regid=%d", as.Gid), "--clear-groups", "patroni", config)
+		fmt.Sprintf("--reuid=%d", as.Uid), fmt.Sprintf("--regid=%d", as.Gid), "--clear-groups",
+		"--inh-caps=+dac_override", "--ambient-caps=+dac_override", "patroni", config)
 	cmd.Dir, cmd.Env = "/", []string{"LC_ALL=C.UTF-8", "PATH=/usr/bin:/bin"}
-	m.manager, err = startProgram(m.space(), cmd, m.log("patroni"))
+	m.manager, err = startProgram(m.space(), cmd, m.log("patroni"),
+		func() error { return blockdev.Unshare(m.dir()) })
 
 	return err
 }
@@ -126,7 +130,7 @@ bootstrap:
   initdb:
   - encoding: UTF8
   - locale: C
-  - wal-segsize: 1
+  - wal-segsize: '1'
 postgresql:
   listen: ADDRESS:5432
   connect_address: ADDRESS:5432

@@ -156,14 +156,14 @@ func startServer(n *namespace, h home, data, address, log string) (*server, erro
 }
 
 // startProgram starts a program in the namespace that goes on until it is killed.
-func startProgram(n *namespace, cmd *exec.Cmd, log string) (*server, error) {
+func startProgram(n *namespace, cmd *exec.Cmd, log string, before ...func() error) (*server, error) {
 	f, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close() // the program has its own
 	cmd.Stderr = f
-	process, err := n.start(cmd)
+	process, err := n.start(cmd, before...)
 	if err != nil {
 		return nil, err
 	}
