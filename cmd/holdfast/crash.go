@@ -47,7 +47,7 @@ type crashCommand struct {
 	Cuts    *int           `help:"Crashes of each row. Default: 20, 10 or 4, by what a row can show." placeholder:"N"`
 	FS      string         `name:"fs" help:"File system for power and faults: ext4, xfs or btrfs. Default: all available ones, in turns." placeholder:"FS"`
 	Losses  []string       `help:"Ways to lose a machine, names or patterns. Default: all." placeholder:"A,B"`
-	Manager string         `help:"What promotes standbys of machines: patroni, with etcd. Default: the lab itself." placeholder:"NAME"`
+	Manager string         `help:"What promotes standbys of machines: patroni or patroni-etcd3. Default: the lab itself." placeholder:"NAME"`
 	Seed    *uint64        `help:"Seed of all random choices. Every run prints its seed." placeholder:"N"`
 	For     *time.Duration `help:"Continue until this much time has passed: 8h is a soak." placeholder:"10m"`
 	JSON    string         `name:"json" help:"Also write the report to FILE; - is standard output." placeholder:"FILE"`

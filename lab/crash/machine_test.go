@@ -73,7 +73,7 @@ func TestMachinesOfEngines(t *testing.T) {
 		{Request{Engines: []string{"logtree"}}, holdfast.ErrBadOption, "on one machine"},
 		{Request{Subjects: []string{"task"}}, holdfast.ErrLevel, "under kv alone"},
 		{Request{Levels: []string{"power"}}, holdfast.ErrLevel, "quorum alone"},
-		{Request{Manager: "nobody"}, holdfast.ErrBadOption, "the managers are patroni"},
+		{Request{Manager: "nobody"}, holdfast.ErrBadOption, "the managers are patroni and patroni-etcd3"},
 		{Request{Losses: []string{"of nerve"}}, holdfast.ErrBadOption, "the losses are kill, power cut,"},
 	} {
 		c.q.Kinds = []string{"machine"}

@@ -1,13 +1,17 @@
 package machines
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,8 +33,9 @@ func checkManager(manager string) error {
 	if manager == "" {
 		return nil
 	}
-	if manager != Patroni {
-		return refused("machines", fmt.Sprintf("there is no manager %q", manager), "the managers are "+Patroni)
+	if !slices.Contains(Managers(), manager) {
+		return refused("machines", fmt.Sprintf("there is no manager %q", manager),
+			"the managers are "+console.List(Managers()))
 	}
 	var commands, packages []string
 	for _, m := range managed {
@@ -43,7 +48,7 @@ func checkManager(manager string) error {
 	}
 
 	return &holdfast.Error{Op: "machines", Class: holdfast.ErrUnavailable,
-		Detail: console.List(commands) + " cannot be found", Remedy: "install Debian's " + console.List(packages)}
+		Detail: console.List(commands) + " cannot be found", Remedy: "install Debian's " + console.List(slices.Compact(packages))}
 }
 
 // manage starts etcd and Patroni, which makes the server, or brings what there is of it to where it belongs; the caller
@@ -62,7 +67,7 @@ func (m *Machine) manage() error {
 	cmd := exec.Command("etcd", "--name", string(m.name), "--data-dir", filepath.Join(m.dir(), "etcd"),
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
 		"--listen-client-urls", client, "--advertise-client-urls", client,
-		"--initial-cluster", strings.Join(cluster, ","), "--pre-vote", "--logger", "zap")
+		"--initial-cluster", strings.Join(cluster, ","), "--pre-vote", "--enable-v2", "--logger", "zap")
 	cmd.Dir = "/"
 	if _, err := startProgram(m.space(), cmd, m.log("etcd")); err != nil {
 		return err
@@ -72,9 +77,12 @@ func (m *Machine) manage() error {
 	if err := m.lab.home.mkdir(home); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	config := filepath.Join(home, "patroni.yml")
+	config, api := filepath.Join(home, "patroni.yml"), "etcd"
+	if m.lab.manager == PatroniEtcd3 {
+		api = "etcd3"
+	}
 	err := os.WriteFile(config, []byte(strings.NewReplacer(
-		"NAME", string(m.name), "ADDRESS", m.Address(), "ETCD", strings.Join(clients, ", "),
+		"API", api, "NAME", string(m.name), "ADDRESS", m.Address(), "ETCD", strings.Join(clients, ", "),
 		"DATA", m.data(), "HOME", home, "BIN", m.lab.home.Bin, "SUPERUSER", superuser,
 	).Replace(patroniConfig)), 0o644)
 	if err != nil {
@@ -101,7 +109,7 @@ name: NAME
 restapi:
   listen: ADDRESS:8008
   connect_address: ADDRESS:8008
-etcd3:
+API:
   hosts: ETCD
 bootstrap:
   dcs:
@@ -155,41 +163,111 @@ watchdog:
   mode: 'off'
 `
 
-// promoted waits until one of the machines that the host can reach is the primary and has a synchronous standby, and
-// notes it.
+// promoted waits until one of the machines that the host can reach is the primary and has a standby that would be
+// promoted after it, and notes it.
 func (l *Lab) promoted(ctx context.Context) (*Machine, error) {
-	err := Until(ctx, "a primary with a synchronous standby", func() (bool, error) {
-		var errs []error
-		for _, name := range Names() {
-			yes, err := l.leads(ctx, l.machines[name])
-			if yes {
-				l.primary = name
-				return true, nil
-			}
-			errs = append(errs, err)
+	err := Until(ctx, "a primary with a standby that may be promoted", func() (bool, error) {
+		leader, standby, err := l.synchronous(ctx)
+		m := l.machines[leader]
+		if err != nil || m == nil || standby == "" {
+			return false, fmt.Errorf("leader %q, synchronous standby %q: %w", leader, standby, err)
+		}
+		ready, err := l.leads(ctx, m, standby)
+		if ready {
+			l.primary = leader
 		}
 
-		return false, errors.Join(errs...)
+		return ready, err
 	})
 	if err != nil {
-		return nil, failure("fail over", l.said(), err)
+		return nil, failure("fail over", "no manager has promoted any"+l.said(), err)
 	}
 
 	return l.machines[l.primary], nil
 }
 
-// said is what the managers have logged last.
-func (l *Lab) said() string {
-	var all []string
-	for _, name := range Names() {
-		all = append(all, fmt.Sprintf("%s: %s", name, l.machines[name].manager.said()))
+// Await returns when a standby could be promoted. A manager knows of one a moment after the server does, and would
+// promote nobody before.
+func (l *Lab) Await(ctx context.Context) error {
+	if l.manager == "" {
+		return nil
+	}
+	l.promoting.Lock()
+	defer l.promoting.Unlock()
+	before := l.primary
+	m, err := l.promoted(ctx)
+	if err == nil && m.name != before {
+		err = failure("await", fmt.Sprintf("%s is the primary instead of %s, and nothing was lost", m.name, before), nil)
 	}
 
-	return strings.Join(all, "; ")
+	return err
 }
 
-// leads asks a machine, from the host, whether it is the primary and has a synchronous standby.
-func (l *Lab) leads(ctx context.Context, m *Machine) (bool, error) {
+// synchronous asks the etcds for what Patroni has agreed on: who leads, and who may be promoted after it.
+func (l *Lab) synchronous(ctx context.Context) (leader, standby Name, err error) {
+	const key = "/service/holdfast/sync"
+	for _, name := range Names() {
+		var sync struct {
+			Leader  Name
+			Standby Name `json:"sync_standby"`
+		}
+		url := "http://" + l.Address(name) + ":2379"
+		var value []byte
+		var failed error
+		if l.manager == Patroni {
+			var v2 struct{ Node struct{ Value string } }
+			failed = ask(ctx, http.MethodGet, url+"/v2/keys"+key+"?quorum=true", nil, &v2)
+			value = []byte(v2.Node.Value)
+		} else {
+			var v3 struct{ KVs []struct{ Value []byte } }
+			request, _ := json.Marshal(map[string][]byte{"key": []byte(key)})
+			if failed = ask(ctx, http.MethodPost, url+"/v3/kv/range", request, &v3); len(v3.KVs) > 0 {
+				value = v3.KVs[0].Value
+			}
+		}
+		if failed == nil {
+			failed = json.Unmarshal(value, &sync)
+		}
+		if failed == nil {
+			return sync.Leader, sync.Standby, nil
+		}
+		err = errors.Join(err, failed)
+	}
+
+	return "", "", err
+}
+
+// ask asks for JSON.
+func ask(ctx context.Context, method, url string, request []byte, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(request))
+	if err != nil {
+		return err
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+
+	return json.NewDecoder(response.Body).Decode(answer)
+}
+
+// said is what the managers have logged last, if there are any.
+func (l *Lab) said() (all string) {
+	for _, name := range Names() {
+		if m := l.machines[name].manager; m != nil {
+			all += fmt.Sprintf("; %s's Patroni: %s", name, m.said())
+		}
+	}
+
+	return all
+}
+
+// leads asks a machine, from the host, whether it is the primary, and waits for a standby if one is named.
+func (l *Lab) leads(ctx context.Context, m *Machine, standby Name) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	config := m.Config()
@@ -200,6 +278,19 @@ func (l *Lab) leads(ctx context.Context, m *Machine) (bool, error) {
 	}
 	defer conn.Close(ctx)
 
-	return query[bool](ctx, conn, `SELECT NOT pg_is_in_recovery() AND EXISTS
-		(SELECT FROM pg_stat_replication WHERE state = 'streaming' AND sync_state IN ('sync', 'quorum'))`)
+	return query[bool](ctx, conn, `SELECT NOT pg_is_in_recovery() AND ($1 = '' OR EXISTS
+		(SELECT FROM pg_stat_replication WHERE application_name = $1 AND state = 'streaming' AND sync_state = 'sync'))`,
+		string(standby))
+}
+
+// Leader asks the machines, from the host, which of them is a primary; nil if none is. It need not be the one that was
+// promoted last: a manager may go wrong.
+func (l *Lab) Leader(ctx context.Context) *Machine {
+	for _, name := range Names() {
+		if yes, err := l.leads(ctx, l.machines[name], ""); yes && err == nil {
+			return l.machines[name]
+		}
+	}
+
+	return nil
 }

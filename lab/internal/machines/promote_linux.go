@@ -217,7 +217,7 @@ func (l *Lab) follows(ctx context.Context, primary *Machine, name Name) error {
 	})
 	if err != nil {
 		return &holdfast.Error{Op: "follow", Class: holdfast.ErrUnavailable, Cause: err,
-			Detail: fmt.Sprintf("%s does not follow %s", name, primary.name)}
+			Detail: fmt.Sprintf("%s does not follow %s", name, primary.name) + l.said()}
 	}
 
 	return nil

@@ -229,6 +229,9 @@ func (s *machineScene) lose(
 			return s.owner.refused(err)
 		}
 	}
+	if err := s.lab.Await(ctx); err != nil {
+		return j, err
+	}
 	s.ledger.begin()
 	if err := l.do(ctx, s); err != nil {
 		return j, err
@@ -265,7 +268,7 @@ func (s *machineScene) lose(
 	}
 	if old != s.primary {
 		if err := errors.Join(old.PowerOn(ctx), s.lab.Rejoin(ctx, old.Name())); err != nil {
-			return j, err
+			return s.undone(ctx, before, err)
 		}
 	}
 	if l.taken {
@@ -290,6 +293,22 @@ func (s *machineScene) lose(
 	err = s.epoch(ctx, &j)
 
 	return j, err
+}
+
+// undone judges a failover after which the machines did not come together. Without a loss the error is the lab's.
+func (s *machineScene) undone(ctx context.Context, before int, err error) (j protocol.Judgement, _ error) {
+	leader := s.lab.Leader(ctx)
+	if leader == nil || leader == s.primary {
+		return j, err
+	}
+	s.primary = leader
+	j, failed := s.judge(ctx, before)
+	if failed != nil || !j.Broken() {
+		return j, errors.Join(err, failed)
+	}
+	j.Findings = append(j.Findings, fmt.Sprintf("another primary was promoted, and later %s took its place", leader.Name()))
+
+	return j, nil
 }
 
 // take lets another owner take the space while the first one is cut off or paused, and continues that.
