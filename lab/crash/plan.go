@@ -600,7 +600,8 @@ func (l Lab) simulation(engine string) *Simulation {
 func commandOf(q Request, seed uint64) string {
 	return "holdfast crash" + console.Flag("engines", q.Engines...) + console.Flag("levels", q.Levels...) +
 		console.Flag("kind", q.Kinds...) + console.Flag("subject", q.Subjects...) + console.FlagOf("cuts", q.Cuts) +
-		console.Flag("losses", q.Losses...) + console.Flag("manager", q.Manager) + console.Flag("fs", q.FS) + console.FlagOf("for", q.For) + console.Flag("seed", seed) + mutantsFlag(q)
+		console.Flag("losses", q.Losses...) + console.Flag("manager", q.Manager) + console.Flag("fs", q.FS) +
+		console.FlagOf("for", q.For) + console.Flag("seed", seed) + mutantsFlag(q)
 }
 
 // mutantsFlag is the flag for a run of mutants.

@@ -288,8 +288,8 @@ func (s screen) pauses(r *Report) {
 				by = append(by, loss+" "+text(row.Pauses[loss]))
 			}
 		}
-		s.Wrapped(row.Engine+": ", fmt.Sprintf("%s, after %d of which the owner failed; %d acknowledged, %d lost. Without an "+
-			"acknowledgement: %s (%s).", console.Number(row.Cuts, "loss"), row.Cuts-overall.Times, row.Acked, row.Lost,
+		s.Wrapped(row.Engine+": ", fmt.Sprintf("%s, after %d of which the owner failed; %d acknowledged, %d lost. Without "+
+			"an acknowledgement: %s (%s).", console.Number(row.Cuts, "loss"), row.Cuts-overall.Times, row.Acked, row.Lost,
 			text(overall), strings.Join(by, "; ")))
 	}
 }

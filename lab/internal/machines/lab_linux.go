@@ -98,6 +98,11 @@ func New(ctx context.Context, o Options) (_ *Lab, err error) {
 	if l.net, err = newNetwork(ctx); err != nil {
 		return nil, failure("make network", "", err)
 	}
+	if l.manager != "" {
+		if err = l.net.quicken(ctx); err != nil {
+			return nil, failure("make network", "", err)
+		}
+	}
 	template := "" // a manager makes the servers
 	if l.manager == "" {
 		if template, err = l.home.template(ctx, cmp.Or(o.Template, l.dir.Path)); err != nil {

@@ -58,8 +58,8 @@ type Options struct {
 	Dir string
 	// Plain keeps each machine's files in a directory instead of a disk of its own. Power cannot be cut then.
 	Plain bool
-	// Manager is what starts the servers and promotes standbys instead of the lab, one of [Managers], whose three etcds are
-	// on the machines, too. Of what a Lab does, Failover and Rejoin then only wait. Empty means the lab.
+	// Manager is what starts the servers and promotes standbys instead of the lab, one of [Managers], whose three etcds
+	// are on the machines, too. Of what a Lab does, Failover and Rejoin then only wait. Empty means the lab.
 	Manager string
 	// Template is a directory in which the files of new servers are made once, to be copied by all labs that name it;
 	// empty means that each lab makes its own.

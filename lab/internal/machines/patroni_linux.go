@@ -48,7 +48,8 @@ func checkManager(manager string) error {
 	}
 
 	return &holdfast.Error{Op: "machines", Class: holdfast.ErrUnavailable,
-		Detail: console.List(commands) + " cannot be found", Remedy: "install Debian's " + console.List(slices.Compact(packages))}
+		Detail: console.List(commands) + " cannot be found",
+		Remedy: "install Debian's " + console.List(slices.Compact(packages))}
 }
 
 // manage starts etcd and Patroni, which makes the server, or brings what there is of it to where it belongs; the caller

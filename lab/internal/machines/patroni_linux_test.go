@@ -15,7 +15,7 @@ func TestManagerMissing(t *testing.T) {
 	}
 	t.Setenv("PATH", t.TempDir())
 	err := Check(Options{Plain: true, Manager: Patroni})
-	if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "install Debian's patroni, etcd-server") {
+	if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "Debian's patroni, etcd-server") {
 		t.Errorf("without Patroni: %v", err)
 	}
 	if err := Check(Options{Plain: true, Manager: "raft"}); !errors.Is(err, holdfast.ErrBadOption) {

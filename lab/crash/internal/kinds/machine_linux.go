@@ -306,7 +306,7 @@ func (s *machineScene) undone(ctx context.Context, before int, err error) (j pro
 	if failed != nil || !j.Broken() {
 		return j, errors.Join(err, failed)
 	}
-	j.Findings = append(j.Findings, fmt.Sprintf("another primary was promoted, and later %s took its place", leader.Name()))
+	j.Findings = append(j.Findings, fmt.Sprintf("a primary was promoted, and later %s took its place", leader.Name()))
 
 	return j, nil
 }
