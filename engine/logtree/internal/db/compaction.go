@@ -87,7 +87,8 @@ func (co *compactor) widen(c *compaction) {
 	for _, t := range tables {
 		for _, u := range t.Info.Segments {
 			s := segmentOf(ver, u.ID)
-			if s.Kind != format.SegmentMoved || s.Flags&format.FlagFlushed != 0 || u.ID > c.sweep.movedTo || s.Damaged.Load() || c.victims[u.ID] {
+			if s.Kind != format.SegmentMoved || s.Flags&format.FlagFlushed != 0 || u.ID > c.sweep.movedTo ||
+				s.Damaged.Load() || c.victims[u.ID] {
 				continue
 			}
 			numbers := policy.Segment{Payload: s.Payload.Load(), Live: live[u.ID]}

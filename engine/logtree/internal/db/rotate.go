@@ -123,8 +123,8 @@ func (d *DB) dropNext() bool {
 	return true
 }
 
-// returnNumber gives back the number of a file that is gone and was named nowhere, if it was the last: a compaction that
-// is tried for weeks on a full disk would use up all numbers.
+// returnNumber gives back the number of a file that is gone and was named nowhere, if it was the last: a compaction
+// that is tried for weeks on a full disk would use up all numbers.
 func (d *DB) returnNumber(id uint32) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -25,7 +25,7 @@ func TestOrders(t *testing.T) {
 		{"two of three ascend", scattered(func(m *Memtable) { m.Ascending = m.Keys * 5 / 6 }), 1 << 40, false},
 		{"one of three ascends", scattered(func(m *Memtable) { m.Ascending = m.Keys * 2 / 3 }), 1 << 40, true},
 		{"descending", scattered(func(m *Memtable) { m.Ascending = 1 }), 1 << 40, true},
-		{"long values", scattered(func(m *Memtable) { m.Keys, m.Ascending = 8<<10, 4<<10 }), 1 << 40, false},
+		{"long values", scattered(func(m *Memtable) { m.Keys, m.Ascending = 2<<10, 1<<10 }), 1 << 40, false},
 		{"overwritten in the memtable", scattered(func(m *Memtable) { m.Keys, m.Ascending = 10, 5 }), 1 << 40, false},
 		{"large values too", scattered(func(m *Memtable) { m.Large = full / 4 }), 1 << 40, false},
 		{"a few large values", scattered(func(m *Memtable) { m.Large = full / 16 }), 1 << 40, true},

@@ -747,9 +747,9 @@ func (it *Iterator) takeNear(near table.Near) int {
 	return n
 }
 
-// resolve reads the values that takeNear has left. A long walk reads ahead where they follow one another. The others that
-// are in memory are touched first, all of them: the processor then waits for many at once, not for one after the other.
-// So does the disk, where reads are slow.
+// resolve reads the values that takeNear has left. A long walk reads ahead where they follow one another. The others
+// that are in memory are touched first, all of them: the processor then waits for many at once, not for one after the
+// other. So does the disk, where reads are slow.
 func (it *Iterator) resolve() (err error) {
 	w := it.w
 	long := w.walked >= longWalk
