@@ -72,6 +72,7 @@ const (
 	CodeCorrupt        = "corrupt"         // 500: holdfast.ErrCorrupt
 	CodeNotImplemented = "not_implemented" // 501: not with this engine
 	CodeStopping       = "stopping"        // 503: with Retry-After
+	CodeUnavailable    = "unavailable"     // 503: holdfast.ErrUnavailable: the engine's own server does not answer
 	CodeFenced         = "fenced"          // 503: holdfast.ErrFenced: another process owns the data now
 	CodePoisoned       = "poisoned"        // 503: holdfast.ErrPoisoned: outcome unknown, ask again with the same ids
 	CodeFull           = "full"            // 507: holdfast.ErrFull: there is no room on the disk
@@ -574,7 +575,7 @@ type Server struct {
 	Settings   []Setting `json:"settings"`
 	Caveats    []string  `json:"caveats,omitempty"`
 	Counters   Counters  `json:"counters"`
-	Namespaces int       `json:"namespaces"`
+	Namespaces int       `json:"namespaces"` // -1 while the data cannot be read
 }
 
 // Setting is one of an engine's settings, as it was read back.
@@ -593,6 +594,9 @@ type Counters struct {
 	Files        int64 `json:"files"`
 	MemoryBytes  int64 `json:"memory_bytes"`
 	Stalls       int64 `json:"stalls"`
+	// Standbys keep up with the engine's data, and a commit at Quorum waits for StandbysNeeded of them.
+	Standbys       int64 `json:"standbys"`
+	StandbysNeeded int64 `json:"standbys_needed"`
 }
 
 // Verified is what a verification has found.

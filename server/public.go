@@ -45,8 +45,11 @@ func (s *Server) ready() error {
 		return &holdfast.Error{Class: problem.ErrStopping, Remedy: "come again in a moment"}
 	default:
 	}
-	if cause := s.data.Engine().Err(); errors.Is(cause, holdfast.ErrPoisoned) {
+	if cause := s.data.Engine().Err(); errors.Is(cause, holdfast.ErrPoisoned) { // or fenced
 		return &holdfast.Error{Class: holdfast.ErrPoisoned, Cause: cause, Remedy: "restart the server"}
+	}
+	if s.data.Engine().Metrics().Owner == 0 { // reads and writes wait
+		return &holdfast.Error{Class: holdfast.ErrFenced, Detail: "no server confirms that the data is this process's"}
 	}
 	it := s.data.Engine().Scan(holdfast.Range{Lo: []byte{0}, Hi: []byte{0, 0}})
 

@@ -708,8 +708,18 @@ func TestStopCuts(t *testing.T) {
 	<-gone
 }
 
-// After a failed write the server is alive but not ready: reads go on, writes tell why they do not.
+// After a failed write the server is alive but not ready: reads go on, writes tell why they do not. One that another
+// process has taken the data from says that, so that clients come again.
 func TestPoisoned(t *testing.T) {
+	for code, cause := range map[string]error{
+		api.CodePoisoned: errors.New("the disk is gone"),
+		api.CodeFenced:   &holdfast.Error{Op: "commit", Engine: "postgres", Class: holdfast.ErrFenced},
+	} {
+		t.Run(code, func(t *testing.T) { poisoned(t, code, cause) })
+	}
+}
+
+func poisoned(t *testing.T, code string, cause error) {
 	disk := vfs.NewMem()
 	e, err := logtree.OpenMem(disk, "d", holdfast.Options{})
 	try(t, err)
@@ -719,7 +729,7 @@ func TestPoisoned(t *testing.T) {
 	r.want(r.do("POST", "/rpc", write), 200, "")
 	disk.SetHook(func(op vfs.Op) error {
 		if op.Kind == vfs.OpSync {
-			return errors.New("the disk is gone")
+			return cause
 		}
 		return nil
 	})
@@ -729,15 +739,39 @@ func TestPoisoned(t *testing.T) {
 		"/v1/namespaces/default/messages",
 		`{"stream":"a-1","messages":[{"type":"T","data":{}}]}`,
 	)
-	r.want(got, 503, api.CodePoisoned)
+	r.want(got, 503, code)
 	got = r.do("GET", "/ready", "")
-	r.want(got, 503, api.CodePoisoned)
-	if !strings.Contains(got.problem.Detail, "the disk is gone") {
-		t.Error(got.body)
+	r.want(got, 503, code)
+	if !strings.Contains(got.problem.Detail, cause.Error()) || got.Header.Get("Retry-After") != "1" {
+		t.Error(got.body, got.Header)
 	}
 	r.want(r.do("GET", "/health", ""), 200, "")
 	r.want(r.do("POST", "/rpc", `["stream.get","a-1"]`), 200, "")
 	disk.SetHook(nil)
+}
+
+// unowned is an engine of which it is not known whether another process has taken its data over.
+type unowned struct{ holdfast.Engine }
+
+func (e unowned) Metrics() holdfast.Metrics {
+	m := e.Engine.Metrics()
+	m.Owner, m.Standbys, m.StandbysNeeded, m.Trouble = 0, 0, 1, errors.New("no standby keeps up")
+
+	return m
+}
+
+// While reads and writes wait for standbys or another server, the server says so at once.
+func TestNotTheOwner(t *testing.T) {
+	r := start(t, unowned{mem.New()}, Options{}, nil)
+	r.want(r.do("GET", "/ready", ""), 503, api.CodeFenced)
+	got := r.do("GET", "/v1/server", "")
+	r.want(got, 200, "")
+	for _, part := range []string{`"trouble":"no standby keeps up"`, `"ready":false`, `"namespaces":-1`, `"standbys":0`,
+		`"standbys_needed":1`} {
+		if !strings.Contains(got.body, part) {
+			t.Errorf("no %s in %s", part, got.body)
+		}
+	}
 }
 
 // A full disk refuses writes with its reason, serves reads, and takes writes again once there is room.

@@ -18,6 +18,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,6 +83,7 @@ type engine struct {
 	space     int32
 	epoch     int64
 	w         writer
+	cache     *cache
 	hold      func() // set by tests: called before a commit that is flushed; nil otherwise
 
 	// Transactions that were begun, and of those the ones that have ended well. While they are the same, what was read
@@ -126,7 +128,7 @@ func open(address, suffix string, o holdfast.Options, tune ...func(*pgx.ConnConf
 		return nil, driver.NoReadOnly(Name, WithoutPassword(address))
 	}
 	e := &engine{address: WithoutPassword(address), level: o.Level, states: make(chan struct{}, maxStates),
-		here: here(), lease: lease{began: time.Now()}}
+		here: here(), lease: lease{began: time.Now()}, cache: newCache(cmp.Or(o.MemoryBytes, defaultMemory))}
 	name, err := e.parse(address)
 	if err != nil {
 		return nil, err
@@ -158,6 +160,7 @@ func open(address, suffix string, o holdfast.Options, tune ...func(*pgx.ConnConf
 	e.committer.OnPoison(e.Life.Poison)
 	e.window = losswindow.New(o.SyncEvery, e.Settle)
 	caps.LossWindow = e.window.Every()
+	caps.Settings = append(caps.Settings, holdfast.Setting{Name: "cache_bytes", Value: fmt.Sprint(e.cache.limit)})
 	e.Init(e, caps, e.address)
 	beating, stop := context.WithCancel(context.Background())
 	e.stopBeats = stop
@@ -264,7 +267,8 @@ func (e *engine) take(ctx context.Context, conn *pgx.Conn, name string, caps *ho
 	if err := e.checkServer(ctx, conn, caps); err != nil {
 		return err
 	}
-	e.quorum = quorum{mode: e.quorum.mode}
+	e.quorum = quorum{mode: e.quorum.mode, keeping: &keeping{}}
+	e.quorum.keeping.reset()
 	if err := e.quorum.read(ctx, conn); err != nil {
 		return err
 	}
@@ -454,7 +458,8 @@ func Describe() holdfast.Capabilities {
 		AtomicBatches: true,
 		MaxKeySize:    maxKeySize, MaxValueSize: holdfast.MaxValueSize, MaxBatchSize: maxBatchSize,
 		Caveats: []string{
-			"It is a server: a Get takes a round trip, and what its disk promises is for its administrator to see to.",
+			"It is a server: a Get takes a round trip, unless its key is in the cache, and what its disk promises is for its " +
+				"administrator to see to.",
 			"At Memory, what was acknowledged in the last 0.6 s is lost when the server is killed.",
 			"Every open snapshot and iterator that did not end with its first page has a connection of the server, of which " +
 				"there are 64, and keeps it from removing what was replaced meanwhile.",
@@ -488,7 +493,20 @@ func (e *engine) Settle() error { return e.committer.Sync() }
 // Measure implements [driver.Core].
 func (e *engine) Measure(m *holdfast.Metrics) {
 	e.committer.Fill(m)
-	m.Syncs = e.syncs.Load()
+	m.Syncs, m.MemoryBytes, m.Owner = e.syncs.Load(), e.cache.used(), 0
+	if e.lease.holds() && e.Err() == nil {
+		m.Owner = 1
+	}
+	if e.quorum.need == 0 {
+		return
+	}
+
+	m.Standbys, m.StandbysNeeded = e.quorum.keeping.up.Load(), int64(e.quorum.need)
+	if m.Standbys < m.StandbysNeeded {
+		m.Trouble = &holdfast.Error{Engine: Name, Path: e.address, Class: holdfast.ErrUnavailable,
+			Detail: fmt.Sprintf("%d synchronous standbys keep up, commits wait for %d", m.Standbys, m.StandbysNeeded),
+			Remedy: "look at pg_stat_replication of the server"}
+	}
 }
 
 // Release implements [driver.Core].

@@ -58,11 +58,12 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	}
 
 	e.begun.Add(1)
+	e.cache.begin(b)
 	for broke := (time.Time{}); ; {
 		began := time.Now()
 		err, there := e.transact(b, level), false
 		if err == nil {
-			e.committed(began, level)
+			e.committed(b, began, level)
 			return nil
 		}
 		if !e.w.conn.IsClosed() { // the server has refused it
@@ -83,14 +84,14 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 			return e.fail("commit", err)
 		}
 		if there {
-			e.committed(began, e.Caps.Strongest())
+			e.committed(b, began, e.Caps.Strongest())
 			return nil
 		}
 	}
 }
 
-// committed notes that a transaction is there, which was begun at a time.
-func (e *engine) committed(began time.Time, level holdfast.Level) {
+// committed notes that the transaction of a group is there, which was begun at a time.
+func (e *engine) committed(b *holdfast.Batch, began time.Time, level holdfast.Level) {
 	if e.w.seq++; level > holdfast.Memory {
 		e.syncs.Add(1)
 	}
@@ -102,6 +103,7 @@ func (e *engine) committed(began time.Time, level holdfast.Level) {
 	if level >= holdfast.Power || !e.quorum.given() {
 		e.lease.extend(began)
 	}
+	e.cache.settle(b)
 	e.ended.Add(1)
 }
 
@@ -137,7 +139,10 @@ func (e *engine) transact(b *holdfast.Batch, level holdfast.Level) error {
 	// In the same message: who has it?
 	var at string
 	var have int
-	batch.Queue(counted).QueryRow(func(row pgx.Row) error { return row.Scan(&at, &have) })
+	batch.Queue(counted, nil, e.quorum.keeping.due()).QueryRow(func(row pgx.Row) (err error) {
+		at, have, err = e.quorum.scan(row)
+		return err
+	})
 	if err := e.w.conn.SendBatch(context.Background(), batch).Close(); err != nil {
 		return err
 	}
@@ -227,6 +232,7 @@ func (e *engine) queue(batch *pgx.Batch, b *holdfast.Batch) {
 func (e *engine) reconnect(end time.Time) (there bool, err error) {
 	ctx, cancel := context.WithDeadline(context.Background(), end)
 	defer cancel()
+	e.quorum.keeping.reset()
 	var seq int64
 	for {
 		conn, err := e.connect(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
