@@ -2,11 +2,15 @@ package postgres
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -69,5 +73,55 @@ func TestGetsTogether(t *testing.T) {
 	// The statement may have to be prepared, and a connection to be made.
 	if sent := c.sent.Load() - before; sent > 8 {
 		t.Errorf("%d messages for Gets that waited together", sent)
+	}
+}
+
+// Several keys are found by the index, and not by reading the whole space, also when nobody has analyzed the table.
+func TestPlans(t *testing.T) {
+	needServer(t)
+	ctx := context.Background()
+	data := os.Getenv(variable)
+	conn, err := pgx.Connect(ctx, "host="+data+" user=postgres dbname=postgres")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, "CREATE SCHEMA plans; SET search_path = plans; SET enable_seqscan = off"); err != nil {
+		t.Fatal(err)
+	}
+	e, err := Open(at(data, "plans")+"&search_path=plans", holdfast.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	var b holdfast.Batch
+	for i := range 2000 {
+		b.Set(fmt.Appendf(nil, "key%09d", i), make([]byte, 100))
+	}
+	if err := holdfast.Commit(e, &b, holdfast.Power); err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{getAll, remove} {
+		for _, mode := range []string{"force_generic_plan", "force_custom_plan"} {
+			for _, statement := range []string{"DEALLOCATE ALL", "SET plan_cache_mode = " + mode,
+				"PREPARE q (int, bytea[]) AS " + sql} {
+				if _, err := conn.Exec(ctx, statement, pgx.QueryExecModeSimpleProtocol); err != nil {
+					t.Fatal(err)
+				}
+			}
+			rows, err := conn.Query(ctx, `EXPLAIN EXECUTE q (1, '{a,b,c}')`, pgx.QueryExecModeSimpleProtocol)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan := strings.Join(lines, "\n")
+			if !strings.Contains(plan, "(k = wanted.k)") && !strings.Contains(plan, "(k = gone.k)") ||
+				strings.Contains(plan, "Filter:") {
+				t.Errorf("%s, %s:\n%s", sql, mode, plan)
+			}
+		}
 	}
 }
