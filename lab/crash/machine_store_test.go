@@ -11,8 +11,8 @@ import (
 	"github.com/holdfastdb/holdfast/lab/internal/machines"
 )
 
-// TestMachinesOfStores loses machines under a store, and under the server, whose own writers and judges say what must be
-// there. A store whose transactions are committed in two is found out.
+// TestMachinesOfStores loses machines under a store, and under the server, whose own writers and judges say what must
+// be there. A store whose transactions are committed in two is found out.
 func TestMachinesOfStores(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: it starts nine servers")
