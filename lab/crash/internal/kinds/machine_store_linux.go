@@ -280,7 +280,10 @@ func (s *storeScene) lose(ctx context.Context, l loss, behind bool) (j protocol.
 	if err := s.lab.Await(ctx); err != nil {
 		return j, false, err
 	}
-	if falls && l.name == losses[0].name {
+	if err := s.lab.Await(ctx); err != nil {
+		return j, false, err
+	}
+	if falls && l.name == byKill {
 		first.process.Kill()
 	}
 	if err := l.do(ctx, &s.machineScene); err != nil {
