@@ -153,7 +153,7 @@ func (e *openDivided) Capabilities() holdfast.Capabilities {
 // The time between the two batches, so that most kills come between some; on machines a commit takes longer.
 const (
 	dividedFor        = time.Millisecond
-	dividedOnMachines = 20 * time.Millisecond
+	dividedOnMachines = 50 * time.Millisecond
 )
 
 // Apply commits a batch in two, so that a kill between them leaves the messages without the rest.
@@ -177,8 +177,12 @@ func (e *openDivided) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.R
 		return e.Engine.Apply(b, level)
 	}
 
-	// The receipt of the second batch stands for both, since the engine applies in order.
-	if r, err := e.Engine.Apply(&messages, level); err != nil {
+	// The first one is there for as long as the second one is not.
+	r, err := e.Engine.Apply(&messages, level)
+	if err == nil {
+		err = r.Wait()
+	}
+	if err != nil {
 		return r, err
 	}
 	time.Sleep(e.by)

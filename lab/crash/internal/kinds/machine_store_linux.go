@@ -283,6 +283,10 @@ func (s *storeScene) lose(ctx context.Context, l loss, behind bool) (j protocol.
 	if err := s.lab.Await(ctx); err != nil {
 		return j, false, err
 	}
+	select { // or all losses would come right behind an acknowledgement
+	case <-time.After(time.Duration(s.rnd.IntN(100)) * time.Millisecond):
+	case <-ctx.Done():
+	}
 	if falls && l.name == byKill {
 		first.process.Kill()
 	}
