@@ -55,6 +55,7 @@ type Nodes struct {
 	hosts   []*pgx.ConnConfig
 	conn    *pgx.Conn
 	made    bool
+	left    bool
 	beat    time.Time
 	nodes   map[string]sight // by address
 	spaces  map[int]sight
@@ -137,7 +138,7 @@ func (n *Nodes) Look(ctx context.Context) (nodes []Node, spaces []Space, err err
 	}
 
 	if n.made {
-		if nodes, spaces, err = n.look(ctx); err != nil || time.Since(n.beat) < nodeBeat {
+		if nodes, spaces, err = n.look(ctx); err != nil || n.left || time.Since(n.beat) < nodeBeat {
 			return nodes, spaces, n.fail(err)
 		}
 	} else if err := n.make(ctx); err != nil {
@@ -308,12 +309,22 @@ func (n *Nodes) Open(s Space) (holdfast.Engine, error) {
 	return e, nil
 }
 
-// Leave makes the process unknown to the others, and ends.
+// Leave makes the process unknown to the others. Look goes on without a sign of life.
 func (n *Nodes) Leave(ctx context.Context) error {
+	n.left = true
 	if n.conn == nil {
 		return nil
 	}
 	_, err := n.conn.Exec(ctx, quit, n.base, n.self.Address, n.run)
 
-	return errors.Join(err, n.conn.Close(ctx))
+	return n.fail(err)
+}
+
+// Close ends the connection. Spaces that are open stay so.
+func (n *Nodes) Close() error {
+	if n.conn == nil {
+		return nil
+	}
+
+	return n.conn.Close(context.Background())
 }
