@@ -91,7 +91,8 @@ func (s *Server) log(r *http.Request, known *route.Request, a *answering, took t
 	status := max(a.status, http.StatusOK)
 	level := slog.LevelDebug
 	switch {
-	case status >= 500 && status != http.StatusServiceUnavailable && status != http.StatusInsufficientStorage:
+	case status >= 500 && status != http.StatusServiceUnavailable && status != http.StatusInsufficientStorage &&
+		status != http.StatusBadGateway:
 		level = slog.LevelError
 	case status >= 500:
 		level = slog.LevelWarn

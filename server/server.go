@@ -127,8 +127,8 @@ type Server struct {
 	folders  map[string]bool // paths that are served with a slash behind them
 	http     *http.Server
 	observed *metrics.HTTP
-	least    holdfast.Level // of writes that name none
-	front    *Front         // nil if the server serves data of its own
+	least    holdfast.Level                // of writes that name none
+	front    *Front                        // nil if the server serves data of its own
 	given    [holdfast.Quorum + 1][]string // what the engine gives to writes of each level, nil if it refuses them
 
 	stopping chan struct{}

@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -58,13 +57,16 @@ func database(t *testing.T) (address func(space string) string, server *pgserver
 }
 
 // serveNode starts a process that serves with others.
-func serveNode(t *testing.T, address string, args ...string) *process {
+func serveNode(t *testing.T, address, how string, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, cmd: holdfastCommand(t, append([]string{"serve", "--listen", "127.0.0.1:0", "--advertise",
 		"http://127.0.0.1:0", "--engine", address}, args...)...), log: new(lockedBuffer),
 		client: &http.Client{Transport: &http.Transport{}}, token: nodesToken}
 	p.cmd.Env = append(p.cmd.Env, "HOLDFAST_TOKEN="+nodesToken, "HOLDFAST_PEER_TOKEN="+peerToken)
 	p.cmd.Stderr = p.log
+	if how == "Gone" { // it has another number here than there, so that nobody can tell that it has ended
+		p.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	}
 	out, err := p.cmd.StdoutPipe()
 	try(t, err)
 	try(t, p.cmd.Start())
@@ -131,19 +133,32 @@ func (p *process) api(o client.Options) *client.Client {
 // TestNodes: two processes are one server; one takes over from the other.
 func TestNodes(t *testing.T) {
 	address, _ := database(t)
-	t.Run("Killed", func(t *testing.T) { testNodesEnd(t, address("killed"), false) })
-	t.Run("Stopped", func(t *testing.T) { testNodesEnd(t, address("stopped"), true) })
+	for name, end := range map[string]func(*process){
+		"Killed":  (*process).kill,
+		"Stopped": func(p *process) { p.stop(syscall.SIGTERM) },
+		"Gone":    (*process).kill,
+		"Paused":  func(p *process) { try(p.t, p.cmd.Process.Signal(syscall.SIGSTOP)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			if name == "Gone" && os.Geteuid() != 0 {
+				t.Skip("only root can start a process that others cannot tell from one of another machine")
+			}
+			t.Parallel()
+			testNodesEnd(t, address(strings.ToLower(name)), name, end)
+		})
+	}
 }
 
 // testNodesEnd: the owner ends while clients write, follow and work. What was acknowledged is there, and at one place;
 // a follower gets each message once, in order; a lease that was taken before is good afterwards.
-func testNodesEnd(t *testing.T, address string, well bool) {
-	owner := serveNode(t, address)
+func testNodesEnd(t *testing.T, address, name string, end func(*process)) {
+	well := name == "Stopped"
+	owner := serveNode(t, address, name)
 	owner.eventually("owns", func() bool {
 		n := owner.nodes()
 		return len(n.Spaces) == 1 && n.Spaces[0].Owner == owner.url
 	})
-	other := serveNode(t, address)
+	other := serveNode(t, address, "")
 	if n := other.nodes(); n.Spaces[0].Owner != owner.url || len(n.Nodes) != 2 {
 		t.Fatalf("%+v", n)
 	}
@@ -207,11 +222,7 @@ func testNodesEnd(t *testing.T, address string, well bool) {
 	testkit.Until(t, "written", enough(200), owner.log)
 
 	began := time.Now()
-	if well {
-		owner.stop(syscall.SIGTERM)
-	} else {
-		owner.kill()
-	}
+	end(owner)
 	testkit.Until(t, "taken over", func() bool { return other.nodes().Spaces[0].Owner == other.url }, other.log)
 	took := time.Since(began)
 	mu.Lock()
@@ -229,21 +240,21 @@ func testNodesEnd(t *testing.T, address string, well bool) {
 	}
 
 	// Each is there once, where it was said to be.
-	seen, end := map[string]int64{}, int64(0)
+	seen, newest := map[string]int64{}, int64(0)
 	for m, err := range ns.Read(ctx, message.Query{Category: "s"}) {
 		try(t, err)
 		id := strings.TrimSuffix(strings.TrimPrefix(string(m.Data), `{"id":"`), `"}`)
 		if at, ok := seen[id]; ok {
 			t.Errorf("%s is at %d and at %d", id, at, m.Global)
 		}
-		seen[id], end = m.Global, m.Global
+		seen[id], newest = m.Global, m.Global
 	}
 	for id, at := range told {
 		if got, ok := seen[id]; !ok || got != at {
 			t.Errorf("%s was said to be at %d: %v at %d", id, at, ok, got)
 		}
 	}
-	testkit.Until(t, "followed", func() bool { return last.Load() >= end }, other.log)
+	testkit.Until(t, "followed", func() bool { return last.Load() >= newest }, other.log)
 	unfollow()
 	if err := <-followers; !errors.Is(err, context.Canceled) {
 		t.Error(err)
@@ -267,7 +278,17 @@ func testNodesEnd(t *testing.T, address string, well bool) {
 			t.Error("the log has a secret")
 		}
 	}
+	if name == "Paused" { // it finds out, and takes its place behind the other
+		try(t, owner.cmd.Process.Signal(syscall.SIGCONT))
+		owner.eventually("fenced", func() bool { return strings.Contains(owner.log.String(), "a space is closed") })
+		owner.eventually("passes on", func() bool {
+			status, text := owner.rpc(nodesToken, `["stream.version","s-0"]`)
+			return status == http.StatusOK && text != "null"
+		})
+		other.stop(syscall.SIGTERM)
+		owner.eventually("owns", func() bool { return owner.nodes().Spaces[0].Owner == owner.url })
+		owner.stop(syscall.SIGTERM)
+		return
+	}
 	other.stop(syscall.SIGTERM)
 }
-
-var _ = httptest.NewServer

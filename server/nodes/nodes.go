@@ -91,6 +91,8 @@ const (
 	every = 100 * time.Millisecond
 	// calm is how long nothing must have changed before a space is given up for the sake of others, and after that.
 	calm = 5 * time.Second
+	// onTheWay is how long an answer may take from an owner that has given its space up.
+	onTheWay = 2 * time.Second
 	// hold is how long a request waits for an owner.
 	hold = time.Second
 	// again is how long after a failure a space is tried again.
@@ -128,6 +130,13 @@ type space struct {
 	busy      bool          // it is being opened or closed
 	serving   *serving      // nil if this process does not serve it
 	left      chan struct{} // closed some time after the owner has changed
+}
+
+// leave breaks off what is asked of the owner, after a while.
+func (s *space) leave(after time.Duration) {
+	left := s.left
+	s.left = make(chan struct{})
+	time.AfterFunc(after, func() { close(left) })
 }
 
 // serving is the open data of a space.
@@ -257,10 +266,11 @@ func (n *Node) note(peers []Peer, spaces []Space) (changed bool) {
 		if now.Owner != s.Owner || now.Epoch != s.Epoch || now.Free != s.Free {
 			changed = true
 		}
-		if now.Epoch != s.Epoch { // what is still asked of the old owner is given up, but not an answer that is on its way
-			left := s.left
-			s.left = make(chan struct{})
-			time.AfterFunc(2*time.Second, func() { close(left) })
+		switch gone := now.Free && now.Owner != ""; { // what is asked of an owner that is gone will have no answer
+		case gone && !s.Free:
+			s.leave(0)
+		case now.Epoch != s.Epoch && !s.Free: // an answer may be on its way
+			s.leave(onTheWay)
 		}
 		if s.Space = now; !now.Free {
 			s.freeSince = time.Time{}
@@ -425,11 +435,8 @@ func (n *Node) end(s *space, timeout time.Duration) {
 		case <-late.C:
 			n.o.Logger.Warn("requests were cut off", "space", o.number, "timeout", timeout.String())
 		}
-		err := o.data.Close()
-		if closed := o.engine.Close(); !errors.Is(closed, holdfast.ErrPoisoned) { // which was told when it came
-			err = errors.Join(err, closed)
-		}
-		if err != nil {
+		err := errors.Join(o.data.Close(), o.engine.Close())
+		if err != nil && !errors.Is(err, holdfast.ErrPoisoned) { // which was told when it came
 			n.o.Logger.Warn("a space was not closed as it should be", "space", o.number, "error", err.Error())
 		}
 		n.mu.Lock()
