@@ -161,6 +161,13 @@ type Metrics struct {
 	OpenIterators int64 // not yet closed
 	TornBytes     int64 // length of the torn tail that Open cut off
 
+	// Of an engine whose data other machines keep, too. Standbys are those that keep up with it, any in reserve
+	// included, and StandbysNeeded are how many must have a commit at Quorum: with fewer, commits wait.
+	Standbys, StandbysNeeded int64
+	// Owner is, of an engine whose data another process can take over ([ErrFenced]): 1 while it is known to be this
+	// one's, 0 while it is not, as when no server has confirmed it lately: reads wait then.
+	Owner int64
+
 	// Poison is the failure that stopped the engine, nil while it works.
 	Poison error
 	// Trouble is a problem that does not stop the engine but needs attention: background work that failed and is
@@ -175,5 +182,6 @@ func UnknownMetrics() Metrics {
 		Commits: Unknown, Groups: Unknown, Syncs: Unknown, BytesWritten: Unknown, DiskBytes: Unknown,
 		Files: Unknown, MemoryBytes: Unknown, Stalls: Unknown,
 		OpenSnapshots: Unknown, OpenIterators: Unknown, TornBytes: Unknown,
+		Standbys: Unknown, StandbysNeeded: Unknown, Owner: Unknown,
 	}
 }

@@ -38,7 +38,7 @@ var layers = map[string][]string{
 	"engine/logtree/":         {"", "driver/", "engine/internal/", "engine/logtree/", "vfs"},
 	"engine/logtree/simulate": {"", "engine/logtree/internal/", "enginetest/commits", "vfs"},
 	"engine/all":              {"", "driver/", "engine/", "internal/pgserver", "kv"},
-	"enginetest":              {"", "engine/mem", "enginetest/commits", "internal/night"},
+	"enginetest":              {"", "engine/mem", "enginetest/commits", "internal/child", "internal/night"},
 	"enginetest/commits":      {""}, // what checks engines depends on none
 	"kv":                      {"", "internal/"},
 	"store/":                  {"", "driver/lifecycle", "internal/", "kv", "store/internal/"},

@@ -605,7 +605,7 @@ type Server struct {
 	Settings   []Setting `json:"settings"`
 	Caveats    []string  `json:"caveats,omitempty"`
 	Counters   Counters  `json:"counters"`
-	Namespaces int       `json:"namespaces"`
+	Namespaces int       `json:"namespaces"` // -1 while the data cannot be read
 }
 
 // Setting is one of an engine's settings, as it was read back.
@@ -624,6 +624,9 @@ type Counters struct {
 	Files        int64 `json:"files"`
 	MemoryBytes  int64 `json:"memory_bytes"`
 	Stalls       int64 `json:"stalls"`
+	// Standbys keep up with the engine's data, and a commit at Quorum waits for StandbysNeeded of them.
+	Standbys       int64 `json:"standbys"`
+	StandbysNeeded int64 `json:"standbys_needed"`
 }
 
 // Verified is what a verification has found.

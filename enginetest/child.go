@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/child"
 )
 
 // childVariable tells a child process what to do, as an order in JSON.
@@ -128,25 +129,25 @@ func (o *order) again() error {
 	if err != nil {
 		return err
 	}
-	var stderr tail
+	var stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%w: %s", err, stderr.bytes())
+		return fmt.Errorf("%w: %s", err, stderr.Bytes())
 	}
 
 	return nil
 }
 
-// child is a running child process.
-type child struct {
-	cmd    *exec.Cmd
-	stdin  io.Closer
-	lines  *bufio.Scanner
-	stderr tail
+// process is a child that runs, and the lines that it tells.
+type process struct {
+	*child.Process
+	lines *bufio.Scanner
+	hangs *time.Timer // kills it: a child that hangs must not hang its parent
+	ended func() error
 }
 
 // startChild starts this test again as a child process that carries out o.
-func (a *trial) startChild(o order, attr *syscall.SysProcAttr) *child {
+func (a *trial) startChild(o order, attr *syscall.SysProcAttr) *process {
 	a.Helper()
 	o.Engine, o.Level = a.s.caps.Engine, a.level
 
@@ -159,34 +160,30 @@ func (a *trial) startChild(o order, attr *syscall.SysProcAttr) *child {
 	if err != nil {
 		a.Fatalf("%v", err)
 	}
-	c := &child{cmd: cmd}
-	c.cmd.SysProcAttr = attr
-	c.cmd.Stderr = &c.stderr
-	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
-		a.Fatalf("%v", err)
-	}
-	stdout, err := c.cmd.StdoutPipe()
+	cmd.SysProcAttr = attr
+	p, err := child.StartProgram(cmd)
 	if err != nil {
 		a.Fatalf("%v", err)
 	}
-	c.lines = bufio.NewScanner(stdout)
+	c := &process{Process: p, lines: bufio.NewScanner(p.Out), hangs: time.AfterFunc(10*stuck, p.Kill)}
 	c.lines.Buffer(nil, 1<<20)
-	if err := c.cmd.Start(); err != nil {
-		a.Fatalf("%v", err)
-	}
-	// A child that hangs must not hang its parent.
-	hangs := time.AfterFunc(10*stuck, func() {
-		fmt.Fprintf(&c.stderr, "it had not ended after %v\n", 10*stuck)
-		_ = c.cmd.Process.Kill()
+	// Wait is called once only; here also by the clean-up of a test that did not come that far.
+	c.ended = sync.OnceValue(func() error {
+		_, err := p.Wait()
+		if !c.hangs.Stop() {
+			err = fmt.Errorf("it had not ended after %v: %w", 10*stuck, err)
+		}
+
+		return err
 	})
-	a.Cleanup(func() { hangs.Stop(); _ = c.cmd.Process.Kill(); _ = c.cmd.Wait() })
+	a.Cleanup(func() { p.Kill(); _ = c.ended() })
 
 	return c
 }
 
 // next returns the child's next line, or false at the end of its output. Lines are short
 // enough for a pipe to take them whole or not at all.
-func (c *child) next() (string, bool) {
+func (c *process) next() (string, bool) {
 	for c.lines.Scan() {
 		if line, ok := strings.CutPrefix(c.lines.Text(), marker); ok {
 			return line, true
@@ -197,45 +194,17 @@ func (c *child) next() (string, bool) {
 }
 
 // wait reads the rest of the child's lines and returns them with how it ended.
-func (c *child) wait() ([]string, error) {
+func (c *process) wait() ([]string, error) {
 	var lines []string
 	for line, ok := c.next(); ok; line, ok = c.next() {
 		lines = append(lines, line)
 	}
-	err := c.cmd.Wait()
-	if err != nil {
-		err = fmt.Errorf("%w\n%s", err, c.stderr.bytes())
-	}
 
-	return lines, err
+	return lines, c.ended()
 }
 
 // runChild carries out o in a child to its end and returns its lines.
 func (a *trial) runChild(o order) ([]string, error) {
 	a.Helper()
 	return a.startChild(o, nil).wait()
-}
-
-// tail keeps the beginning of what is written to it, where a Go program that crashes says
-// why.
-type tail struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if room := 4<<10 - t.buf.Len(); room > 0 {
-		t.buf.Write(p[:min(room, len(p))])
-	}
-
-	return len(p), nil
-}
-
-func (t *tail) bytes() []byte {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-
-	return bytes.Clone(t.buf.Bytes())
 }

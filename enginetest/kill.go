@@ -55,7 +55,7 @@ func (a *trial) killOnce(dir string, from uint64, early bool, rnd *rand.Rand, br
 		kind, rest, _ := strings.Cut(line, " ")
 		if kind == signal && !heard {
 			heard = true
-			time.AfterFunc(delay, func() { _ = c.cmd.Process.Kill() })
+			time.AfterFunc(delay, c.Kill)
 		}
 
 		switch kind {
@@ -74,9 +74,9 @@ func (a *trial) killOnce(dir string, from uint64, early bool, rnd *rand.Rand, br
 			breach(3, "the writing process, started at batch %d, failed: %s", from+1, rest)
 		}
 	}
-	err := c.cmd.Wait()
+	err := c.ended()
 	if !heard {
-		breach(3, "the writing process ended before it was killed: %v\n%s", err, c.stderr.bytes())
+		breach(3, "the writing process ended before it was killed: %v", err)
 	}
 
 	return acked.Surviving(holdfast.Process)

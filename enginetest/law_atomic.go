@@ -135,13 +135,13 @@ func inPart(a *trial) {
 
 			// The kill comes at a random moment after the first acknowledgement, so that it falls into a batch.
 			if acked == last {
-				time.AfterFunc(time.Duration(rnd.Int64N(int64(50*time.Millisecond))), func() { _ = c.cmd.Process.Kill() })
+				time.AfterFunc(time.Duration(rnd.Int64N(int64(50*time.Millisecond))), c.Kill)
 			}
 			acked = n
 		}
-		_ = c.cmd.Wait()
+		err := c.ended()
 		if acked == last {
-			a.Fatalf("the writing process was not killed: %s", c.stderr.bytes())
+			a.Fatalf("the writing process was not killed: %v", err)
 		}
 
 		e := a.open(dir)

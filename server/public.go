@@ -51,6 +51,9 @@ func (s *Server) ready() error {
 	if cause := s.data.Engine().Err(); errors.Is(cause, holdfast.ErrPoisoned) {
 		return &holdfast.Error{Class: holdfast.ErrPoisoned, Cause: cause, Remedy: "restart the server"}
 	}
+	if s.data.Engine().Metrics().Owner == 0 { // reads and writes wait
+		return &holdfast.Error{Class: holdfast.ErrFenced, Detail: "no server confirms that the data is this process's"}
+	}
 	it := s.data.Engine().Scan(holdfast.Range{Lo: []byte{0}, Hi: []byte{0, 0}})
 
 	return cmp.Or(it.Close(), s.room.ready(s.data))

@@ -740,6 +740,30 @@ func TestPoisoned(t *testing.T) {
 	disk.SetHook(nil)
 }
 
+// unowned is an engine of which it is not known whether another process has taken its data over.
+type unowned struct{ holdfast.Engine }
+
+func (e unowned) Metrics() holdfast.Metrics {
+	m := e.Engine.Metrics()
+	m.Owner, m.Standbys, m.StandbysNeeded, m.Trouble = 0, 0, 1, errors.New("no standby keeps up")
+
+	return m
+}
+
+// While reads and writes wait for standbys or another server, the server says so at once.
+func TestNotTheOwner(t *testing.T) {
+	r := start(t, unowned{mem.New()}, Options{}, nil)
+	r.want(r.do("GET", "/ready", ""), 503, api.CodeFenced)
+	got := r.do("GET", "/v1/server", "")
+	r.want(got, 200, "")
+	for _, part := range []string{`"trouble":"no standby keeps up"`, `"ready":false`, `"namespaces":-1`, `"standbys":0`,
+		`"standbys_needed":1`} {
+		if !strings.Contains(got.body, part) {
+			t.Errorf("no %s in %s", part, got.body)
+		}
+	}
+}
+
 // A full disk refuses writes with its reason, serves reads, and takes writes again once there is room.
 func TestFullDisk(t *testing.T) {
 	disk := vfs.NewMem()

@@ -113,7 +113,8 @@ func (e *engine) Settle() error { return nil }
 
 // Measure implements [driver.Core].
 func (e *engine) Measure(m *holdfast.Metrics) {
-	*m = holdfast.Metrics{OpenIterators: m.OpenIterators, OpenSnapshots: m.OpenSnapshots}
+	*m = holdfast.Metrics{OpenIterators: m.OpenIterators, OpenSnapshots: m.OpenSnapshots,
+		Standbys: holdfast.Unknown, StandbysNeeded: holdfast.Unknown, Owner: holdfast.Unknown}
 	m.Commits, m.Groups, m.MemoryBytes = e.commits.Load(), e.commits.Load(), e.root.Load().Size()
 }
 

@@ -523,3 +523,76 @@ func BenchmarkCounting(b *testing.B) {
 		}
 	}
 }
+
+// Metrics tell which standbys keep up, as commits come and without any: those that have ended, and those that are
+// connected and do not answer.
+func TestStandbysAreWatched(t *testing.T) {
+	t.Parallel() // it waits
+	c := newCluster(t)
+	c.kill("c")
+	e := c.open(c.address("&patience=1m", "a", "b"))
+	told := func(standbys int64) {
+		t.Helper()
+		c.until(fmt.Sprint(standbys, " standbys"), func() error {
+			m := e.Metrics()
+			if m.Standbys != standbys || m.StandbysNeeded != 1 || (m.Trouble != nil) != (standbys < 1) {
+				return fmt.Errorf("%d of %d, %w", m.Standbys, m.StandbysNeeded, m.Trouble)
+			}
+			return nil
+		})
+	}
+	owner := func(want int64) {
+		t.Helper()
+		c.until(fmt.Sprint("owner ", want), func() error {
+			if got := e.Metrics().Owner; got != want {
+				return fmt.Errorf("it is %d", got)
+			}
+			return nil
+		})
+	}
+
+	told(1)
+	owner(1)
+	c.follow("c", "a")
+	told(2) // a sign of life has counted it
+	c.kill("c")
+	if err := c.apply(e, "k", "1", holdfast.Quorum).Wait(); err != nil {
+		t.Fatal(err)
+	}
+	told(1)
+
+	// A standby that is paused stays connected, and so does what waits for it.
+	pids, err := c.query("a", "SELECT pid::text FROM pg_stat_get_wal_senders() WHERE state = 'streaming'")
+	if err != nil {
+		t.Fatal(err)
+	}
+	receiver, err := c.query("b", "SELECT pid::text FROM pg_stat_get_wal_receiver()")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Sscan(receiver, &pid); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	done := wait(c.apply(e, "k", "2", holdfast.Quorum))
+	told(0)
+	owner(0)
+	if now, err := c.query("a", "SELECT pid::text FROM pg_stat_get_wal_senders()"); err != nil || now != pids {
+		t.Errorf("the standby is not connected any more: sender %s, was %s, %v", now, pids, err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	told(1)
+	owner(1)
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	owner(0)
+}

@@ -139,25 +139,26 @@ func broken(err error) bool {
 	return state == "" || state == stateTooMany || strings.HasPrefix(state, "57P0") || strings.HasPrefix(state, "08")
 }
 
-// superseded reports whether another of the hosts is a primary of a later timeline: the present one is left behind.
+// superseded reports whether another of the hosts is a primary of a later timeline: the present one is left behind. It
+// also counts who keeps up with the present one, as no commit does that has no answer.
 func (e *engine) superseded(ctx context.Context) bool {
-	now := e.server.Load()
+	now, seen := e.server.Load(), false
 	for _, config := range e.hosts {
-		later := false
-		probe, err := e.probe(ctx, config)
-		if err == nil {
-			later = probe > now.timeline
-		}
-		if later {
+		at, err := e.probe(ctx, config, now.timeline)
+		if err == nil && at > now.timeline {
 			return true
 		}
+		seen = seen || err == nil && at == now.timeline
+	}
+	if !seen {
+		e.quorum.keeping.up.Store(0)
 	}
 
 	return false
 }
 
-// probe returns the timeline of a primary.
-func (e *engine) probe(ctx context.Context, config *pgx.ConnConfig) (at string, err error) {
+// probe returns the timeline of a primary, and counts who keeps up with it if it is the present one.
+func (e *engine) probe(ctx context.Context, config *pgx.ConnConfig, present string) (at string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
 	conn, err := pgx.ConnectConfig(ctx, config)
@@ -166,6 +167,9 @@ func (e *engine) probe(ctx context.Context, config *pgx.ConnConfig) (at string, 
 	}
 	defer conn.Close(ctx)
 	err = conn.QueryRow(ctx, "SELECT "+timeline).Scan(&at) // an error on a standby
+	if err == nil && at == present && e.quorum.need > 0 {
+		_, _, err = e.quorum.scan(conn.QueryRow(ctx, counted, nil, e.quorum.keeping.due()))
+	}
 
 	return at, err
 }

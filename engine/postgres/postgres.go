@@ -275,7 +275,8 @@ func (e *engine) take(ctx context.Context, conn *pgx.Conn, name string, caps *ho
 	if err := e.checkServer(ctx, conn, caps); err != nil {
 		return err
 	}
-	e.quorum = quorum{mode: e.quorum.mode}
+	e.quorum = quorum{mode: e.quorum.mode, keeping: &keeping{}}
+	e.quorum.keeping.reset()
 	if err := e.quorum.read(ctx, conn); err != nil {
 		return err
 	}
@@ -503,7 +504,20 @@ func (e *engine) Settle() error { return e.committer.Sync() }
 // Measure implements [driver.Core].
 func (e *engine) Measure(m *holdfast.Metrics) {
 	e.committer.Fill(m)
-	m.Syncs = e.syncs.Load()
+	m.Syncs, m.Owner = e.syncs.Load(), 0
+	if e.lease.holds() && e.Err() == nil {
+		m.Owner = 1
+	}
+	if e.quorum.need == 0 {
+		return
+	}
+
+	m.Standbys, m.StandbysNeeded = e.quorum.keeping.up.Load(), int64(e.quorum.need)
+	if m.Standbys < m.StandbysNeeded {
+		m.Trouble = &holdfast.Error{Engine: Name, Path: e.address, Class: holdfast.ErrUnavailable,
+			Detail: fmt.Sprintf("%d synchronous standbys keep up, commits wait for %d", m.Standbys, m.StandbysNeeded),
+			Remedy: "look at pg_stat_replication of the server"}
+	}
 }
 
 // Release implements [driver.Core].

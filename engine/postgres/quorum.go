@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,6 +21,8 @@ type quorum struct {
 	mode string // of the address: modeAuto, modeDeclared or modeOff
 	need int    // how many standbys must have flushed a commit; 0 if none is counted
 	why  string // the level is not given
+
+	keeping *keeping
 }
 
 const (
@@ -30,16 +34,65 @@ const (
 // given reports whether the level Quorum is given.
 func (q *quorum) given() bool { return q.need > 0 || q.mode == modeDeclared }
 
-// counted is a query for how many synchronous standbys have flushed what the server has flushed by now, and for how far
-// that is. PostgreSQL ends the wait of a commit for its standbys in several cases without having had an answer: when
-// the wait is cancelled, when synchronous_standby_names is emptied, and when the server restarts. So commits are
-// counted.
-const counted = "SELECT at::text, (SELECT count(*) FROM pg_stat_get_wal_senders() " +
-	"WHERE sync_state IN ('sync', 'quorum') AND flush_lsn >= at) FROM (SELECT pg_current_wal_flush_lsn() AS at) AS now"
+// counted is a query for a place in the log ($1, or what the server has flushed by now), for how many synchronous
+// standbys have flushed it, and for how many have flushed an older place ($2), with those in reserve. PostgreSQL ends
+// the wait of a commit for its standbys in several cases without having had an answer: when the wait is cancelled, when
+// synchronous_standby_names is emptied, and when the server restarts. So commits are counted.
+const counted = "SELECT at::text, count(*) FILTER (WHERE flush_lsn >= at AND sync_state <> 'potential'), " +
+	"count(*) FILTER (WHERE flush_lsn >= $2::pg_lsn) FROM " +
+	"(SELECT coalesce($1::pg_lsn, pg_current_wal_flush_lsn()) AS at) AS now LEFT JOIN pg_stat_get_wal_senders() " +
+	"ON sync_state IN ('sync', 'quorum', 'potential') GROUP BY at"
 
-// countedAt is the same for a place in the log.
-const countedAt = "SELECT count(*) FROM pg_stat_get_wal_senders() WHERE sync_state IN ('sync', 'quorum') " +
-	"AND flush_lsn >= $1::pg_lsn"
+// keeping follows how many standbys keep up, which have what the server had flushed one to two seconds ago. One that is
+// cut off may stay connected for a minute. It learns that from what is counted for commits.
+type keeping struct {
+	mu     sync.Mutex
+	older  string // the place in the log that standbys should have
+	newer  string // the one that comes next
+	marked time.Time
+	up     atomic.Int64
+}
+
+const (
+	logBegin = "0/0"
+	keepsUp  = time.Second // as long as a standby may be behind, or up to twice that
+)
+
+// reset forgets what another server had: none is known to keep up.
+func (k *keeping) reset() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.older, k.newer, k.marked = logBegin, logBegin, time.Time{}
+	k.up.Store(0)
+}
+
+// due is the place that standbys should have.
+func (k *keeping) due() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+
+	return k.older
+}
+
+// saw notes an answer to counted: the server was at that place, and so many kept up.
+func (k *keeping) saw(at string, up int64) {
+	k.up.Store(up)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if now := time.Now(); now.Sub(k.marked) >= keepsUp {
+		k.older, k.newer, k.marked = k.newer, at, now
+	}
+}
+
+// scan reads an answer to counted.
+func (q *quorum) scan(row pgx.Row) (at string, have int, err error) {
+	var up int64
+	if err = row.Scan(&at, &have, &up); err == nil {
+		q.keeping.saw(at, up)
+	}
+
+	return at, have, err
+}
 
 // read finds out what the server gives.
 func (q *quorum) read(ctx context.Context, conn *pgx.Conn) error {
@@ -98,7 +151,8 @@ func (q *quorum) wait(ctx context.Context, conn *pgx.Conn, at string, have int) 
 				Remedy: "look at pg_stat_replication and synchronous_standby_names of the server"}
 		case <-time.After(2 * time.Millisecond):
 		}
-		if err := conn.QueryRow(ctx, countedAt, at).Scan(&have); err != nil {
+		var err error
+		if _, have, err = q.scan(conn.QueryRow(ctx, counted, at, q.keeping.due())); err != nil {
 			return err
 		}
 	}
@@ -114,9 +168,8 @@ func (q *quorum) settled(ctx context.Context, conn *pgx.Conn) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
-	var at string
-	var have int
-	if err := conn.QueryRow(ctx, counted).Scan(&at, &have); err != nil {
+	at, have, err := q.scan(conn.QueryRow(ctx, counted, nil, q.keeping.due()))
+	if err != nil {
 		return err
 	}
 

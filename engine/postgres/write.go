@@ -137,7 +137,10 @@ func (e *engine) transact(b *holdfast.Batch, level holdfast.Level) error {
 	// In the same message: who has it?
 	var at string
 	var have int
-	batch.Queue(counted).QueryRow(func(row pgx.Row) error { return row.Scan(&at, &have) })
+	batch.Queue(counted, nil, e.quorum.keeping.due()).QueryRow(func(row pgx.Row) (err error) {
+		at, have, err = e.quorum.scan(row)
+		return err
+	})
 	if err := e.w.conn.SendBatch(context.Background(), batch).Close(); err != nil {
 		return err
 	}
@@ -227,6 +230,7 @@ func (e *engine) queue(batch *pgx.Batch, b *holdfast.Batch) {
 func (e *engine) reconnect(end time.Time) (there bool, err error) {
 	ctx, cancel := context.WithDeadline(context.Background(), end)
 	defer cancel()
+	e.quorum.keeping.reset()
 	var seq int64
 	for {
 		conn, err := e.connect(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {

@@ -153,10 +153,14 @@ func TestFullDiskChild(t *testing.T) {
 
 // fillOrOpen opens an engine, looks at what is in it, and, if it is to be filled, writes until that is refused.
 func fillOrOpen(what, engine, dir string) {
+	size := 24_000
+	if engine == "badger" || engine == "pebble" { // they need more room, and longer until it is full
+		size = night.Or(size, 5*size)
+	}
 	key := func(n int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
 	set := func(e holdfast.Engine, n int) error {
 		var b holdfast.Batch
-		b.Set(key(n), bytes.Repeat([]byte{byte(n)}, 24000))
+		b.Set(key(n), bytes.Repeat([]byte{byte(n)}, size))
 		return holdfast.Commit(e, &b, e.Capabilities().Strongest())
 	}
 	e, err := all.Open(engine, dir, holdfast.Options{MemoryBytes: map[string]int64{"pebble": 4 << 20}[engine]})
@@ -248,7 +252,7 @@ func TestVerifyUnreadable(t *testing.T) {
 		defer rec.Close()
 		image := rec.Cut(blockdev.Position(rec.Len()), blockdev.Everything())
 		failed := 0
-		for after := int64(0); after < 30; after += night.Or[int64](3, 7) {
+		for after := int64(0); after < 30; after += night.Or[int64](3, 10) {
 			d, err := blockdev.Restore(t.Context(), o, image)
 			try(t, err)
 			d.Fail(blockdev.Fault{Reads: true, After: after})

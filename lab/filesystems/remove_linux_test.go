@@ -26,88 +26,76 @@ func TestRemoveOnFullDisk(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	data := []byte(`{"x":"` + strings.Repeat("x", 20_000) + `"}`)
-	messages := func(t *testing.T, e holdfast.Engine) (*message.Store, *message.Namespace) {
-		s, err := message.Open(kv.On(e), message.Options{})
-		try(t, err)
-		n, err := s.Namespace(ctx, message.Default)
-		try(t, err)
-		return s, n
+	// A store that is open: what writes to it, what removes much of it, and what closes it.
+	type store struct {
+		write, remove func() error
+		close         func() error
 	}
-	write := func(s *message.Namespace) error {
-		_, err := s.Write(ctx, "a-1", message.Message{Type: "T", Data: data})
-		return err
+	messages := func(remove func(*message.Namespace) error) func(t *testing.T, e holdfast.Engine) store {
+		return func(t *testing.T, e holdfast.Engine) store {
+			s, err := message.Open(kv.On(e), message.Options{Level: holdfast.Process})
+			try(t, err)
+			n, err := s.Namespace(ctx, message.Default)
+			try(t, err)
+			return store{
+				write: func() error {
+					_, err := n.Write(ctx, "a-1", message.Message{Type: "T", Data: data})
+					return err
+				},
+				remove: func() error { return remove(n) },
+				close:  s.Close,
+			}
+		}
 	}
-	stores := map[string]struct {
-		write, remove func(t *testing.T, e holdfast.Engine) error
-	}{
-		"message Delete": {
-			func(t *testing.T, e holdfast.Engine) error {
-				s, n := messages(t, e)
-				defer s.Close()
-				return write(n)
-			},
-			func(t *testing.T, e holdfast.Engine) error {
-				s, n := messages(t, e)
-				defer s.Close()
-				_, err := n.Delete(ctx, "a-1")
-				return err
-			},
+	stores := map[string]func(t *testing.T, e holdfast.Engine) store{
+		"message Delete": messages(func(n *message.Namespace) error {
+			_, err := n.Delete(ctx, "a-1")
+			return err
+		}),
+		"message Truncate": messages(func(n *message.Namespace) error {
+			_, err := n.Truncate(ctx, "a-1", 500)
+			return err
+		}),
+		"event TruncateBefore": func(t *testing.T, e holdfast.Engine) store {
+			s, err := event.Open(kv.On(e), event.Options{Level: holdfast.Process})
+			try(t, err)
+			return store{
+				write: func() error {
+					_, err := s.Append(ctx, event.Event{Type: "t", Data: data})
+					return err
+				},
+				remove: func() error {
+					_, err := s.TruncateBefore(ctx, 500)
+					return err
+				},
+				close: s.Close,
+			}
 		},
-		"message Truncate": {
-			func(t *testing.T, e holdfast.Engine) error {
-				s, n := messages(t, e)
-				defer s.Close()
-				return write(n)
-			},
-			func(t *testing.T, e holdfast.Engine) error {
-				s, n := messages(t, e)
-				defer s.Close()
-				_, err := n.Truncate(ctx, "a-1", 500)
-				return err
-			},
-		},
-		"event TruncateBefore": {
-			func(t *testing.T, e holdfast.Engine) error {
-				s, err := event.Open(kv.On(e), event.Options{})
-				try(t, err)
-				defer s.Close()
-				_, err = s.Append(ctx, event.Event{Type: "t", Data: data})
-				return err
-			},
-			func(t *testing.T, e holdfast.Engine) error {
-				s, err := event.Open(kv.On(e), event.Options{})
-				try(t, err)
-				defer s.Close()
-				_, err = s.TruncateBefore(ctx, 500)
-				return err
-			},
-		},
-		"task Complete": {
-			func(t *testing.T, e holdfast.Engine) error {
-				s, err := task.Open(kv.On(e), task.Options{Keep: -1})
-				try(t, err)
-				defer s.Close()
-				_, err = s.Enqueue(ctx, task.Spec{Kind: "k", Payload: data})
-				return err
-			},
-			func(t *testing.T, e holdfast.Engine) error {
-				s, err := task.Open(kv.On(e), task.Options{Keep: -1})
-				try(t, err)
-				defer s.Close()
-				for range 500 {
-					leases, err := s.Claim(ctx, task.ClaimOptions{N: 1})
-					if err != nil {
-						return err
+		"task Complete": func(t *testing.T, e holdfast.Engine) store {
+			s, err := task.Open(kv.On(e), task.Options{Level: holdfast.Process, Keep: -1})
+			try(t, err)
+			return store{
+				write: func() error {
+					_, err := s.Enqueue(ctx, task.Spec{Kind: "k", Payload: data})
+					return err
+				},
+				remove: func() error {
+					for range 500 {
+						leases, err := s.Claim(ctx, task.ClaimOptions{N: 1})
+						if err != nil {
+							return err
+						}
+						if err := s.Complete(ctx, leases...); err != nil {
+							return err
+						}
 					}
-					if err := s.Complete(ctx, leases...); err != nil {
-						return err
-					}
-				}
-				return nil
-			},
+					return nil
+				},
+				close: s.Close,
+			}
 		},
 	}
-	for name, s := range stores {
+	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it waits for the disk
 			root := fileSystem(t, blockdev.Options{FS: "ext4", Size: 64 << 20})
@@ -116,21 +104,26 @@ func TestRemoveOnFullDisk(t *testing.T) {
 			e, err := logtree.Open(dir, holdfast.Options{})
 			try(t, err)
 			defer func() { try(t, e.Close()) }()
+			s := open(t, e)
+			defer func() { try(t, s.close()) }()
 			n := 0
 			for err = nil; err == nil; n++ {
-				err = s.write(t, e)
+				err = s.write()
 			}
 			if !errors.Is(err, holdfast.ErrFull) || n < 600 {
 				t.Fatalf("after %d: %v", n, err)
 			}
+
+			try(t, s.close())
 			try(t, e.Close())
 			e, err = logtree.Open(dir, holdfast.Options{})
 			try(t, err)
-			try(t, s.remove(t, e))
+			s = open(t, e)
+			try(t, s.remove())
 			for i := range 200 {
 				var err error
 				if !testkit.Holds(func() bool {
-					err = s.write(t, e)
+					err = s.write()
 					return !errors.Is(err, holdfast.ErrFull)
 				}) || err != nil {
 					t.Fatalf("write %d after the removal: %v", i, err)

@@ -3,6 +3,7 @@ package metrics_test
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -111,6 +112,18 @@ func TestAlerts(t *testing.T) {
 	ok(t, yaml.Unmarshal(deployed(t, "prometheus.yml"), &scrape))
 	if scrape["scrape_configs"] == nil {
 		t.Error("prometheus.yml scrapes nothing")
+	}
+}
+
+// The alerts for standbys and owners come when they should, by Prometheus' own tool.
+func TestAlertsOfQuorum(t *testing.T) {
+	tool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("Debian's package prometheus is not installed: ", err)
+	}
+	cmd := exec.CommandContext(t.Context(), tool, "test", "rules", "testdata/alerts_test.yml")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 

@@ -11,6 +11,8 @@
 package metrics
 
 import (
+	"errors"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/holdfastdb/holdfast"
@@ -33,6 +35,7 @@ var (
 	lossWindow = desc("loss_window_seconds", "How long after a commit below Power the engine syncs it; 0 if never.")
 	poisoned   = desc("poisoned", "1 once a write or sync has failed: nothing is acknowledged any more.")
 	trouble    = desc("trouble", "1 while something should be looked at that does not stop the engine.")
+	fenced     = desc("fenced", "1 once another process has taken the data over: nothing is acknowledged here any more.")
 	lost       = desc("lost", "1 if a repair has lost data here and the loss was not accepted.")
 
 	numbers = []number{
@@ -58,6 +61,12 @@ var (
 			func(m *holdfast.Metrics) int64 { return m.OpenIterators }},
 		{desc("torn_bytes", "Length of the torn tail that opening cut off."), prometheus.GaugeValue,
 			func(m *holdfast.Metrics) int64 { return m.TornBytes }},
+		{desc("quorum_standbys", "Other machines that keep up with the data."), prometheus.GaugeValue,
+			func(m *holdfast.Metrics) int64 { return m.Standbys }},
+		{desc("quorum_standbys_needed", "Other machines that a commit at Quorum waits for."), prometheus.GaugeValue,
+			func(m *holdfast.Metrics) int64 { return m.StandbysNeeded }},
+		{desc("owner", "1 while the data is known to be this process's, 0 while another one may take it over."),
+			prometheus.GaugeValue, func(m *holdfast.Metrics) int64 { return m.Owner }},
 	}
 )
 
@@ -70,7 +79,7 @@ func Engine(e holdfast.Engine) prometheus.Collector { return engineCollector{e} 
 
 // Describe implements [prometheus.Collector].
 func (c engineCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{engineInfo, lossWindow, poisoned, trouble, lost} {
+	for _, d := range []*prometheus.Desc{engineInfo, lossWindow, poisoned, fenced, trouble, lost} {
 		to <- d
 	}
 
@@ -88,6 +97,7 @@ func (c engineCollector) Collect(to chan<- prometheus.Metric) {
 	gauge(engineInfo, 1, caps.Engine, caps.Library)
 	gauge(lossWindow, caps.LossWindow.Seconds())
 	gauge(poisoned, truth(m.Poison != nil))
+	gauge(fenced, truth(errors.Is(m.Poison, holdfast.ErrFenced)))
 	gauge(trouble, truth(m.Trouble != nil))
 	gauge(lost, truth(caps.Lost != ""))
 

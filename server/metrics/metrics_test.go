@@ -135,6 +135,32 @@ func TestEngine(t *testing.T) {
 	}
 }
 
+// standing is an engine whose data other machines keep.
+type standing struct {
+	holdfast.Engine
+	m holdfast.Metrics
+}
+
+func (s standing) Metrics() holdfast.Metrics { return s.m }
+
+// Standbys and the owner have series where an engine has them, and an engine that another process has fenced says so.
+func TestStandbys(t *testing.T) {
+	for name := range gather(t, metrics.Engine(mem.New())) {
+		if strings.Contains(name, "quorum") || strings.Contains(name, "owner") {
+			t.Errorf("an engine on one machine has %s", name)
+		}
+	}
+
+	m := holdfast.UnknownMetrics()
+	m.Standbys, m.StandbysNeeded, m.Owner = 2, 1, 1
+	want(t, gather(t, metrics.Engine(standing{mem.New(), m})), map[string]float64{
+		"holdfast_quorum_standbys": 2, "holdfast_quorum_standbys_needed": 1, "holdfast_owner": 1, "holdfast_fenced": 0})
+	m.Standbys, m.Owner = 0, 0
+	m.Poison = &holdfast.Error{Class: holdfast.ErrPoisoned, Cause: &holdfast.Error{Class: holdfast.ErrFenced}}
+	want(t, gather(t, metrics.Engine(standing{mem.New(), m})), map[string]float64{
+		"holdfast_quorum_standbys": 0, "holdfast_owner": 0, "holdfast_poisoned": 1, "holdfast_fenced": 1})
+}
+
 // slow is an engine whose Apply takes time.
 type slow struct {
 	holdfast.Engine
@@ -188,6 +214,31 @@ func TestWatchedEngine(t *testing.T) {
 	if err := holdfast.Compact(ctx, metrics.Watch(mem.New()), holdfast.Range{}); !errors.Is(err, holdfast.ErrUnavailable) {
 		t.Error(err)
 	}
+}
+
+// An engine that keeps a read waiting, as one whose server is gone, takes no other metrics with it. When it answers
+// again, so does the collector.
+func TestStoresThatWait(t *testing.T) {
+	blocked := make(chan struct{})
+	c := metrics.Stores(metrics.Sources{Timeout: 20 * time.Millisecond,
+		Logs: func(context.Context) ([]metrics.Log, error) {
+			<-blocked
+			return nil, nil
+		}})
+	r := prometheus.NewPedanticRegistry()
+	ok(t, r.Register(c))
+	ok(t, r.Register(metrics.Engine(mem.New())))
+	for range 2 {
+		families, err := r.Gather()
+		if err == nil || len(families) < 5 {
+			t.Errorf("%d metrics, %v", len(families), err)
+		}
+	}
+	close(blocked)
+	testkit.Until(t, "a scrape", func() bool {
+		_, err := r.Gather()
+		return err == nil
+	}, nil)
 }
 
 func TestStores(t *testing.T) {

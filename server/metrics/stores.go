@@ -78,13 +78,16 @@ var (
 	measures = []*measure{logLast, logLag, messagesLast, groupLag, groupPending, groupParked, tasks, wait, paused, refused}
 )
 
-type storesCollector struct{ s Sources }
+type storesCollector struct {
+	s       Sources
+	reading chan struct{} // holds one while a scrape reads, which an engine may keep waiting
+}
 
 // Stores returns a collector of how far the subscriptions of logs and messages have come, and of queues of tasks. A
 // scrape reads the offsets of all subscriptions, and counts what is pending and parked.
 func Stores(s Sources) prometheus.Collector {
 	s.MaxSeries, s.Timeout = cmp.Or(s.MaxSeries, 500), cmp.Or(s.Timeout, 5*time.Second)
-	return storesCollector{s}
+	return storesCollector{s, make(chan struct{}, 1)}
 }
 
 // Describe implements [prometheus.Collector].
@@ -94,11 +97,36 @@ func (c storesCollector) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements [prometheus.Collector].
+// Collect implements [prometheus.Collector]. Reads of an engine have no context, and one whose data is on a server
+// waits for that: the scrape does not.
 func (c storesCollector) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.s.Timeout)
 	defer cancel()
-	r := report{c: c, to: to, told: map[*measure]int{}, others: map[*measure]float64{}}
+	done := make(chan []prometheus.Metric, 1)
+	go func() {
+		select {
+		case c.reading <- struct{}{}:
+			defer func() { <-c.reading }()
+			done <- c.read(ctx)
+		case <-ctx.Done():
+		}
+	}()
+
+	select {
+	case list := <-done:
+		for _, m := range list {
+			to <- m
+		}
+	case <-time.After(c.s.Timeout + c.s.Timeout/10): // what obeys the context has ended
+		for _, m := range []*measure{logLast, messagesLast, tasks} {
+			to <- prometheus.NewInvalidMetric(m.desc, errors.New("the engine does not answer"))
+		}
+	}
+}
+
+// read is a scrape.
+func (c storesCollector) read(ctx context.Context) []prometheus.Metric {
+	r := report{c: c, told: map[*measure]int{}, others: map[*measure]float64{}}
 	r.check(logLast, r.logs(ctx))
 	r.check(messagesLast, r.messages(ctx))
 	r.check(tasks, r.tasks(ctx))
@@ -109,24 +137,30 @@ func (c storesCollector) Collect(to chan<- prometheus.Metric) {
 			for i := range labels {
 				labels[i] = Other
 			}
-			to <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, value, labels...)
+			r.add(m, value, labels)
 		}
 	}
+
+	return r.metrics
 }
 
 // report is one scrape.
 type report struct {
-	c      storesCollector
-	to     chan<- prometheus.Metric
-	told   map[*measure]int
-	others map[*measure]float64
+	c       storesCollector
+	metrics []prometheus.Metric
+	told    map[*measure]int
+	others  map[*measure]float64
 }
 
 // check makes an error one of the scrape.
 func (r *report) check(m *measure, err error) {
 	if err != nil {
-		r.to <- prometheus.NewInvalidMetric(m.desc, err)
+		r.metrics = append(r.metrics, prometheus.NewInvalidMetric(m.desc, err))
 	}
+}
+
+func (r *report) add(m *measure, value float64, labels []string) {
+	r.metrics = append(r.metrics, prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, value, labels...))
 }
 
 func (r *report) tell(m *measure, value float64, labels ...string) {
@@ -136,7 +170,7 @@ func (r *report) tell(m *measure, value float64, labels ...string) {
 		}
 	}
 	if r.told[m]++; r.told[m] <= r.c.s.MaxSeries {
-		r.to <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, value, labels...)
+		r.add(m, value, labels)
 	} else if m.greatest {
 		r.others[m] = max(r.others[m], value)
 	} else {

@@ -214,18 +214,24 @@ func (s *service) operations() {
 	declare(s, operation{id: "get-server", method: http.MethodGet, path: "/v1/server", role: auth.Read, tag: tag,
 		summary: "Describe the server and its engine"},
 		func(c *call, _ *none) (out api.Server, err error) {
-			namespaces, err := c.data.Namespaces(c.ctx, "", 0)
-			if err != nil && !errors.Is(err, holdfast.ErrCorrupt) { // damaged descriptions are what somebody came to see
-				return out, err
-			}
 			caps, m := c.data.Engine().Capabilities(), c.data.Engine().Metrics()
+			known := holdfast.Unknown
+			if m.Owner != 0 { // otherwise reads wait, and the trouble is what somebody came to see
+				var namespaces []message.Info
+				namespaces, err = c.data.Namespaces(c.ctx, "", 0)
+				if err != nil && !errors.Is(err, holdfast.ErrCorrupt) { // so are damaged descriptions
+					return out, err
+				}
+				known = len(namespaces)
+			}
 			trouble := errors.Join(err, m.Poison, m.Trouble)
 			given := caps.Promise(c.data.Level()).Given
 			out = api.Server{Version: s.o.Version, Started: started, Engine: caps.Engine, Level: given.String(),
 				Ready: s.o.Ready() == nil, LossMS: api.MS(caps.LossWindow), Unsynced: given < holdfast.Power,
-				Settings: []api.Setting{}, Caveats: caps.Caveats, Namespaces: len(namespaces),
+				Settings: []api.Setting{}, Caveats: caps.Caveats, Namespaces: known,
 				Counters: api.Counters{Commits: m.Commits, Groups: m.Groups, Syncs: m.Syncs, BytesWritten: m.BytesWritten,
-					DiskBytes: m.DiskBytes, Files: m.Files, MemoryBytes: m.MemoryBytes, Stalls: m.Stalls}}
+					DiskBytes: m.DiskBytes, Files: m.Files, MemoryBytes: m.MemoryBytes, Stalls: m.Stalls, Standbys: m.Standbys,
+					StandbysNeeded: m.StandbysNeeded}}
 			if trouble != nil {
 				out.Trouble = trouble.Error()
 			}

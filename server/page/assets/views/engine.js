@@ -14,6 +14,7 @@ export async function engine(view) {
 		const rows = [["Commits", count(c.commits), "batches applied"], ["Groups", count(c.groups), "transactions they were merged into"], ["Syncs", count(c.syncs), "times the disk was asked to keep what was written"],
 			["Written", bytes(c.bytes_written), "bytes given to the operating system"], ["On disk", bytes(c.disk_bytes), `in ${count(c.files)} files`],
 			["In memory", bytes(c.memory_bytes), "caches and write buffers"], ["Stalls", count(c.stalls), "times a writer waited for background work"]];
+		if (c.standbys_needed > 0) rows.push(["Standbys", count(c.standbys), `machines that keep up; a commit waits for ${count(c.standbys_needed)}`]);
 		set(counters, rows.map(([n, v, why]) => h("tr", h("th", {scope: "row"}, n), h("td.number", v), h("td.dim.wide", why))));
 	};
 	const trouble = h("div");
