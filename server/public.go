@@ -48,7 +48,7 @@ func (s *Server) ready() error {
 	if s.front != nil {
 		return s.front.Ready()
 	}
-	if cause := s.data.Engine().Err(); errors.Is(cause, holdfast.ErrPoisoned) {
+	if cause := s.data.Engine().Err(); errors.Is(cause, holdfast.ErrPoisoned) { // or fenced
 		return &holdfast.Error{Class: holdfast.ErrPoisoned, Cause: cause, Remedy: "restart the server"}
 	}
 	if s.data.Engine().Metrics().Owner == 0 { // reads and writes wait

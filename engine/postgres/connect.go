@@ -109,7 +109,8 @@ func (e *engine) try(ctx context.Context, config *pgx.ConnConfig, f func(context
 		return nil, err
 	}
 
-	// Reads that have not had their answer go to the new server.
+	// Reads that have not had their answer go to the new server. What the old one had acknowledged may not be there.
+	e.cache.drop()
 	if from := e.server.Swap(to); from != nil {
 		from.left()
 		go from.pool.Close() // when the last has given up

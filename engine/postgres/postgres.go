@@ -18,6 +18,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,6 +84,7 @@ type engine struct {
 	space     int32
 	epoch     int64
 	w         writer
+	cache     *cache
 	hold      func() // set by tests: called before a commit that is flushed; nil otherwise
 
 	// Transactions that were begun, and of those the ones that have ended well. While they are the same, what was read
@@ -134,7 +136,7 @@ func open(address, suffix string, c claim, o holdfast.Options, tune ...func(*pgx
 		return nil, driver.NoReadOnly(Name, WithoutPassword(address))
 	}
 	e := &engine{address: WithoutPassword(address), level: o.Level, states: make(chan struct{}, maxStates),
-		here: here(), claim: c, lease: lease{began: time.Now()}}
+		here: here(), claim: c, lease: lease{began: time.Now()}, cache: newCache(cmp.Or(o.MemoryBytes, defaultMemory))}
 	if c.node != "" {
 		e.here += "/" + url.PathEscape(c.node)
 	}
@@ -169,6 +171,7 @@ func open(address, suffix string, c claim, o holdfast.Options, tune ...func(*pgx
 	e.committer.OnPoison(e.Life.Poison)
 	e.window = losswindow.New(o.SyncEvery, e.Settle)
 	caps.LossWindow = e.window.Every()
+	caps.Settings = append(caps.Settings, holdfast.Setting{Name: "cache_bytes", Value: fmt.Sprint(e.cache.limit)})
 	e.Init(e, caps, e.address)
 	beating, stop := context.WithCancel(context.Background())
 	e.stopBeats = stop
@@ -470,7 +473,8 @@ func Describe() holdfast.Capabilities {
 		AtomicBatches: true,
 		MaxKeySize:    maxKeySize, MaxValueSize: holdfast.MaxValueSize, MaxBatchSize: maxBatchSize,
 		Caveats: []string{
-			"It is a server: a Get takes a round trip, and what its disk promises is for its administrator to see to.",
+			"It is a server: a Get takes a round trip, unless its key is in the cache, and what its disk promises is for its " +
+				"administrator to see to.",
 			"At Memory, what was acknowledged in the last 0.6 s is lost when the server is killed.",
 			"Every open snapshot and iterator that did not end with its first page has a connection of the server, of which " +
 				"there are 64, and keeps it from removing what was replaced meanwhile.",
@@ -504,7 +508,7 @@ func (e *engine) Settle() error { return e.committer.Sync() }
 // Measure implements [driver.Core].
 func (e *engine) Measure(m *holdfast.Metrics) {
 	e.committer.Fill(m)
-	m.Syncs, m.Owner = e.syncs.Load(), 0
+	m.Syncs, m.MemoryBytes, m.Owner = e.syncs.Load(), e.cache.used(), 0
 	if e.lease.holds() && e.Err() == nil {
 		m.Owner = 1
 	}

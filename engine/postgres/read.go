@@ -28,6 +28,7 @@ const (
 // state is a transaction that reads one state, on a connection of its own. Its users take turns.
 type state struct {
 	at    int64           // commits that it shows, if none was under way when it began; -1 otherwise
+	since int64           // what the cache calls the state, at least
 	ctx   context.Context // ends when the space is elsewhere: its server may never answer
 	users int             // counted under engine.sharing
 
@@ -99,7 +100,7 @@ func (e *engine) begin(v *view, first func(*pgx.Batch), read func(pgx.BatchResul
 	}
 	err := e.fresh(func(ctx context.Context, from *server) (err error) {
 		release() // that of an attempt whose answer came too late
-		at, s.ctx = from, from.ctx
+		at, s.ctx, s.since = from, from.ctx, e.cache.now()
 		if s.at = e.begun.Load(); e.ended.Load() != s.at {
 			s.at = -1 // it may show the commit that is under way, or not
 		}
@@ -171,35 +172,60 @@ func (e *engine) Drop(v *view) error {
 
 // Read implements [driver.Core].
 func (e *engine) Read(v *view, dst, key []byte) ([]byte, error) {
-	value, err := e.value(v, key)
+	value, known := e.cached(v, key)
+	if known && value == nil {
+		return dst, holdfast.ErrNotFound
+	}
+	if known {
+		return append(dst, value...), nil
+	}
+
+	value, since, err := e.value(v, key)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
+		e.cache.read(key, nil, since)
 		return dst, holdfast.ErrNotFound
 	case err != nil:
 		return dst, e.fail("get", err)
-	case dst == nil:
+	}
+	e.cache.read(key, value, since)
+	if dst == nil {
 		return value, nil
 	}
 
 	return append(dst, value...), nil
 }
 
-// value reads one.
-func (e *engine) value(v *view, key []byte) (value []byte, err error) {
+// cached looks up a key in the cache. A nil value means that it is absent.
+func (e *engine) cached(v *view, key []byte) (value []byte, known bool) {
+	if v.op != driver.Get {
+		return e.cache.getIn(key, v.since)
+	}
+
+	// The lease is asked after the value was taken, as after the answer of a server: a process may pause at any time.
+	value, known = e.cache.get(key)
+
+	return value, known && e.lease.holds()
+}
+
+// value reads one from the server, in a state that has at least what was settled at since.
+func (e *engine) value(v *view, key []byte) (value []byte, since int64, err error) {
 	if v.op == driver.Get {
 		err = e.fresh(func(ctx context.Context, from *server) error {
+			since = e.cache.now()
 			return from.pool.QueryRow(ctx, get, e.space, key).Scan(&value)
 		})
 	} else {
 		v.mu.Lock()
 		defer v.mu.Unlock()
+		since = v.since
 		err = v.conn.QueryRow(v.ctx, get, e.space, key).Scan(&value)
 	}
 	if err == nil && value == nil {
 		value = []byte{}
 	}
 
-	return value, err
+	return value, since, err
 }
 
 // iterator reads pages.
@@ -333,7 +359,7 @@ func (it *iterator) Next() bool {
 	p := it.rows[it.at]
 	it.at++
 	if p.value == nil {
-		value, err := it.e.value(it.hold.View, p.key)
+		value, _, err := it.e.value(it.hold.View, p.key)
 		if err != nil {
 			it.err = it.e.fail("scan", err)
 			return false

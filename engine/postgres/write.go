@@ -58,11 +58,12 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	}
 
 	e.begun.Add(1)
+	e.cache.begin(b)
 	for broke := (time.Time{}); ; {
 		began := time.Now()
 		err, there := e.transact(b, level), false
 		if err == nil {
-			e.committed(began, level)
+			e.committed(b, began, level)
 			return nil
 		}
 		if !e.w.conn.IsClosed() { // the server has refused it
@@ -83,14 +84,14 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 			return e.fail("commit", err)
 		}
 		if there {
-			e.committed(began, e.Caps.Strongest())
+			e.committed(b, began, e.Caps.Strongest())
 			return nil
 		}
 	}
 }
 
-// committed notes that a transaction is there, which was begun at a time.
-func (e *engine) committed(began time.Time, level holdfast.Level) {
+// committed notes that the transaction of a group is there, which was begun at a time.
+func (e *engine) committed(b *holdfast.Batch, began time.Time, level holdfast.Level) {
 	if e.w.seq++; level > holdfast.Memory {
 		e.syncs.Add(1)
 	}
@@ -102,6 +103,7 @@ func (e *engine) committed(began time.Time, level holdfast.Level) {
 	if level >= holdfast.Power || !e.quorum.given() {
 		e.lease.extend(began)
 	}
+	e.cache.settle(b)
 	e.ended.Add(1)
 }
 

@@ -1,0 +1,181 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/kv"
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/message"
+	"github.com/holdfastdb/holdfast/store/task"
+)
+
+// counter counts the messages that a program sends to its server. It waits for the answer to each.
+type counter struct{ sent atomic.Int64 }
+
+func (c *counter) tune(config *pgx.ConnConfig) {
+	dial := config.DialFunc
+	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return countedConn{conn, c}, err
+	}
+}
+
+type countedConn struct {
+	net.Conn
+	c *counter
+}
+
+func (c countedConn) Write(b []byte) (int, error) {
+	c.c.sent.Add(1)
+	return c.Conn.Write(b)
+}
+
+// What an operation costs in round trips does not grow.
+func TestRoundTrips(t *testing.T) {
+	needServer(t)
+	var c counter
+	opened, err := OpenWith(at(os.Getenv(variable), t.Name()), holdfast.Options{}, c.tune)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := opened.(*engine)
+	defer e.Close()
+	e.stopBeats() // they count, too
+	e.window.Stop()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx := context.Background()
+	db := kv.On(e)
+	messages, err := message.Open(db, message.Options{})
+	must(err)
+	defer messages.Close()
+	_, err = messages.Create(ctx, message.NamespaceOptions{ID: "shop"})
+	must(err)
+	shop, err := messages.Namespace(ctx, "shop")
+	must(err)
+	tasks, err := task.Open(db, task.Options{})
+	must(err)
+	defer tasks.Close()
+	events, err := event.Open(db, event.Options{})
+	must(err)
+	defer events.Close()
+	var all holdfast.Batch
+	for i := range 2000 {
+		all.Set(fmt.Appendf(nil, "zz%05d", i), []byte("value"))
+	}
+	must(holdfast.Commit(e, &all, holdfast.Memory))
+
+	n := 0 // operations
+	scan := func(lo, hi string) func() error {
+		return func() error {
+			it := e.Scan(holdfast.Range{Lo: []byte(lo), Hi: []byte(hi)})
+			for it.Next() {
+			}
+			return it.Close()
+		}
+	}
+	write := func(stream string, id string) error {
+		_, err := shop.Write(ctx, stream, message.Message{ID: id, Type: "placed", Data: []byte("{}")})
+		return err
+	}
+	append1 := func(id string) error {
+		_, err := events.Append(ctx, event.Event{ID: id, Type: "placed", Data: []byte("data")})
+		return err
+	}
+	enqueue := func(id string) error {
+		_, err := tasks.Enqueue(ctx, task.Spec{ID: id, Kind: "mail", Payload: []byte("data")})
+		return err
+	}
+	claim := func() error {
+		_, err := tasks.Claim(ctx, task.ClaimOptions{})
+		return err
+	}
+	var lease []task.Lease
+	for _, o := range []struct {
+		name   string
+		want   int64 // of one that follows another of the same kind
+		before func() error
+		f      func() error
+	}{
+		{"Get, read before", 0, nil, func() error {
+			_, err := e.Get(nil, []byte("zz00000"))
+			return err
+		}},
+		{"Get of an absent key, read before", 0, nil, func() error {
+			if _, err := e.Get(nil, []byte("zzz")); err != holdfast.ErrNotFound {
+				return fmt.Errorf("it is there: %w", err)
+			}
+			return nil
+		}},
+		{"Get, not read before", 1, func() error { e.cache.drop(); return nil }, func() error {
+			_, err := e.Get(nil, []byte("zz00000"))
+			return err
+		}},
+		{"scan of 10 keys", 2, nil, scan("zz00000", "zz00010")},
+		{"scan of 2,000 keys", 4, nil, scan("zz", "")},
+		{"commit", 1, nil, func() error { put(t, e, holdfast.Power, "k", fmt.Sprint(n)); return nil }},
+		{"View that reads one key", 2, nil, func() error {
+			return db.View(ctx, func(tx *kv.Tx) error {
+				_, _ = tx.Bucket("b").Get([]byte("k"))
+				return nil
+			})
+		}},
+		{"Update that reads one key and writes two", 1, nil, func() error {
+			return db.Update(ctx, func(tx *kv.Tx) error {
+				b := tx.Bucket("b")
+				_, _ = b.Get([]byte("k"))
+				must(b.Put([]byte("k"), fmt.Append(nil, n)))
+				return b.Put([]byte("l"), fmt.Append(nil, n))
+			})
+		}},
+		{"event: append", 1, nil, func() error { return append1("") }},
+		{"event: append with an id", 2, nil, func() error { return append1(fmt.Sprint("id", n)) }},
+		{"message: write to a new stream", 4, nil, func() error { return write(fmt.Sprintf("order-%d", n), "") }},
+		{"message: write to a stream", 1, nil, func() error { return write("order-x", "") }},
+		{"message: write to a stream, with an id", 2, nil, func() error {
+			return write("order-x", fmt.Sprintf("00000000-0000-4000-8000-%012d", n))
+		}},
+		{"task: enqueue", 1, nil, func() error { return enqueue("") }},
+		{"task: enqueue with an id", 2, nil, func() error { return enqueue(fmt.Sprint("mail", n)) }},
+		{"task: claim", 1, nil, claim},
+		{"task: complete", 1, func() (err error) {
+			lease, err = tasks.Claim(ctx, task.ClaimOptions{})
+			return err
+		}, func() error { return tasks.Complete(ctx, lease...) }},
+		{"transaction of an event, a message, a task and a key", 1, nil, func() error {
+			return db.Update(ctx, func(tx *kv.Tx) error {
+				_, err := events.In(tx).Append(event.Event{Type: "placed", Data: []byte("data")})
+				must(err)
+				_, err = shop.In(tx).Write("order-x", message.Message{Type: "placed", Data: []byte("{}")})
+				must(err)
+				_, err = tasks.In(tx).Enqueue(task.Spec{Kind: "mail", Payload: []byte("data")})
+				must(err)
+				return tx.Bucket("b").Put(fmt.Append(nil, "key", n), fmt.Append(nil, n))
+			})
+		}},
+	} {
+		for try := range 10 {
+			n++
+			if o.before != nil {
+				must(o.before())
+			}
+			from := c.sent.Load()
+			must(o.f())
+			if trips := c.sent.Load() - from; try > 4 && trips != o.want { // at first statements are prepared
+				t.Errorf("%s: %d round trips, want %d", o.name, trips, o.want)
+			}
+		}
+	}
+}
