@@ -142,7 +142,7 @@ func makeFiles(h Home, as *syscall.Credential, data, template string) error {
 			return nil // another process of the tests has made it
 		}
 
-		return initialize(h, as, template)
+		return initialize(h, as, template, "--wal-segsize=1") // of 16 MiB each copy would have 15 more
 	}))
 	if err := made.(func() error)(); err != nil {
 		return err
@@ -159,12 +159,12 @@ func makeFiles(h Home, as *syscall.Credential, data, template string) error {
 
 var templates sync.Map // of what makes each, once
 
-func initialize(h Home, as *syscall.Credential, data string) error {
+func initialize(h Home, as *syscall.Credential, data string, more ...string) error {
 	if err := makeDirectory(as, data); err != nil {
 		return err
 	}
 	args := []string{"-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"}
-	if out, err := h.Command(context.Background(), as, "initdb", args...).CombinedOutput(); err != nil {
+	if out, err := h.Command(context.Background(), as, "initdb", append(args, more...)...).CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, lastLine(string(out)))
 	}
 

@@ -23,6 +23,7 @@ func TestMachines(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: it starts nine servers")
 	}
+	t.Parallel()               // it waits for servers
 	cuts, seed := 3, uint64(8) // a trap, and an owner that is isolated, and paused
 	var out bytes.Buffer
 	file := filepath.Join(t.TempDir(), "report.json")
