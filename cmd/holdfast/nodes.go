@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -10,8 +11,10 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/postgres"
 	"github.com/holdfastdb/holdfast/server/data"
@@ -179,4 +182,54 @@ func (c *serveCommand) self(at *net.TCPAddr) (string, error) {
 	u.Path = ""
 
 	return u.String(), nil
+}
+
+type nodesCommand struct {
+	place
+}
+
+// Help implements kong's interface for what follows the flags.
+func (nodesCommand) Help() string {
+	return `Each process says what it sees itself, so the command also works while nobody owns the data. A server that is ` +
+		`one process has none to show.`
+}
+
+func (c *nodesCommand) run() int {
+	return c.reading(func(s *session) error {
+		if err := c.noDir("nodes"); err != nil {
+			return err
+		}
+		n, err := s.client.Nodes(s.ctx)
+		if err != nil || s.json {
+			return cmp.Or(err, s.document(n))
+		}
+		if len(n.Nodes) == 0 {
+			_, err := fmt.Fprintln(s.out, "one process")
+			return err
+		}
+		t := columns("process", "version", "spaces#", "")
+		for _, one := range n.Nodes {
+			state := map[bool]string{true: "alive", false: "gives no sign of life"}[one.Alive]
+			if one.Address == n.Self {
+				state += ", says this"
+			}
+			t.Row("", one.Address, one.Version, num(one.Spaces), state)
+		}
+		s.table(t)
+		fmt.Fprintln(s.out)
+		t = columns("space", "owner", "machine", "epoch#", "")
+		for _, one := range n.Spaces {
+			state := ""
+			if one.StillMS > 0 {
+				state = fmt.Sprintf("nothing heard for %v", api.Duration(one.StillMS).Round(time.Second/10))
+			}
+			t.Row("", num(one.Space), cmp.Or(one.Owner, "nobody"), one.Host, num(one.Epoch), state)
+		}
+		s.table(t)
+		if age := api.Duration(n.SeenMS); age > 5*time.Second {
+			fmt.Fprintf(s.out, "\nPostgreSQL was last seen %v ago\n", age.Round(time.Second))
+		}
+
+		return nil
+	})
 }

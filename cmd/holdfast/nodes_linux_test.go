@@ -63,6 +63,9 @@ func serveNode(t *testing.T, address, how string, args ...string) *process {
 		"http://127.0.0.1:0", "--engine", address}, args...)...), log: new(lockedBuffer),
 		client: &http.Client{Transport: &http.Transport{}}, token: nodesToken}
 	p.cmd.Env = append(p.cmd.Env, "HOLDFAST_TOKEN="+nodesToken, "HOLDFAST_PEER_TOKEN="+peerToken)
+	if how == "Stranger" {
+		p.cmd.Env = append(p.cmd.Env, "HOLDFAST_PEER_TOKEN=of-others-than-these")
+	}
 	p.cmd.Stderr = p.log
 	if how == "Gone" { // it has another number here than there, so that nobody can tell that it has ended
 		p.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
@@ -146,6 +149,70 @@ func TestNodes(t *testing.T) {
 			t.Parallel()
 			testNodesEnd(t, address(strings.ToLower(name)), name, end)
 		})
+	}
+}
+
+// TestNodesRefuse: a process with another's address does not begin; one with another peer token passes nothing on; an
+// address or a token that cannot be is refused before anything is made.
+func TestNodesRefuse(t *testing.T) {
+	address, _ := database(t)
+	owner := serveNode(t, address("a"), "")
+	owner.eventually("owns", func() bool { return owner.nodes().Spaces[0].Owner == owner.url })
+	run := func(args ...string) (int, string) {
+		cmd := holdfastCommand(t, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
+		cmd.Env = append(cmd.Env, "HOLDFAST_PEER_TOKEN="+peerToken)
+		status, _, text := result(t, cmd)
+		return status, text
+	}
+	file := filepath.Join(t.TempDir(), "token")
+	try(t, os.WriteFile(file, []byte("short\n"), 0o600))
+	for _, c := range []struct{ args, text string }{
+		{"--engine " + address("a") + " --advertise " + owner.url, "has the address " + owner.url},
+		{"--engine " + address("a") + " --advertise nowhere", "http://10.0.0.2:8080"},
+		{"--engine " + address("a") + " --advertise http://0.0.0.0:1", "cannot reach"},
+		{"--engine " + address("a") + " --advertise https://10.0.0.2:1", "--tls-cert"},
+		{"--engine " + address("a") + " --advertise http://10.0.0.2:1 --peer-token-file " + file, "too short"},
+		{"--engine " + address("a") + " --advertise http://10.0.0.2:1 --peer-ca " + file, "no certificate"},
+		{"--engine mem: --advertise http://10.0.0.2:1", "one directory"},
+		{"--advertise http://10.0.0.2:1", "one directory"},
+	} {
+		status, text := run(strings.Fields(c.args)...)
+		if status != exitError || !strings.Contains(text, c.text) || strings.Contains(text, peerToken) {
+			t.Errorf("%s: %d %s", c.args, status, text)
+		}
+	}
+
+	stranger := serveNode(t, address("a"), "Stranger")
+	req, err := http.NewRequest("GET", stranger.url+"/v1/namespaces/default/streams", nil)
+	try(t, err)
+	req.Header.Set("Authorization", "Bearer "+nodesToken)
+	res, err := stranger.client.Do(req)
+	try(t, err)
+	text, err := io.ReadAll(res.Body)
+	try(t, errors.Join(err, res.Body.Close()))
+	if res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(text), "peer token") ||
+		res.Header.Get("Retry-After") == "" {
+		t.Errorf("%d %v %s", res.StatusCode, res.Header, text)
+	}
+	if !strings.Contains(owner.log.String(), "another peer token") {
+		t.Error("the owner's log says nothing")
+	}
+	// A client that claims to be a process gets no further than that.
+	req, err = http.NewRequest("GET", owner.url+"/v1/namespaces", nil)
+	try(t, err)
+	req.Header.Set("Holdfast-Peer", peerToken+"x")
+	req.Header.Set("Holdfast-Space", "0")
+	res, err = owner.client.Do(req)
+	try(t, err)
+	try(t, res.Body.Close())
+	if res.StatusCode != http.StatusMisdirectedRequest {
+		t.Error(res.Status)
+	}
+
+	status, out, errText := result(t, holdfastCommand(t, "nodes", "--url", owner.url, "--token", nodesToken))
+	if status != exitOK || !strings.Contains(out, owner.url) || !strings.Contains(out, stranger.url) ||
+		strings.Contains(out, "nobody") {
+		t.Errorf("%d %s%s", status, out, errText)
 	}
 }
 

@@ -354,13 +354,7 @@ func (e *engine) take(ctx context.Context, conn *pgx.Conn, name string, caps *ho
 		case asked.Sub(since) < takeOver:
 			continue
 		}
-<<<<<<< HEAD
-		// Only as it was seen: it may have moved since.
-		tag, err := conn.Exec(ctx, "UPDATE holdfast_space SET epoch = epoch + 1, seq = seq + 1, holder = "+session+
-			" || $3 WHERE space = $1 AND "+moves+" = $2", e.space, now, e.here)
-=======
 		taken, err := e.takeFrom(ctx, conn, now)
->>>>>>> main
 		if err != nil {
 			return err
 		}
@@ -412,18 +406,11 @@ const (
 
 	// look reads a space, whether its holder's session is of this server, and whether it is there. A role may not see
 	// when sessions of other roles began, and then the number is believed.
-<<<<<<< HEAD
 	look = "SELECT space, format, epoch, seq, holder, " + moves + ", " + ofSession + " FROM holdfast_space WHERE name = $1"
 	// ofSession says whether a space's holder has its session on this server, and whether that is there.
 	ofSession = "split_part(holder, '/', 1) = " + timeline + ", EXISTS (SELECT FROM pg_stat_activity " +
-=======
-	look = "SELECT space, format, epoch, seq, holder, " + moves + ", " +
-		"split_part(holder, '/', 1) = " + timeline + ", EXISTS (SELECT FROM pg_stat_activity " +
->>>>>>> main
 		"WHERE pid::text = split_part(holder, '/', 2) AND coalesce(" + started + ", split_part(holder, '/', 3)) = " +
 		"split_part(holder, '/', 3))"
-	// moves is what changes while a space has an owner.
-	moves = "epoch || '/' || seq || '/' || beat"
 )
 
 // held takes a holder apart: the history of its server, its session there and when that began, its machine, its

@@ -132,9 +132,13 @@ type space struct {
 	left      chan struct{} // closed some time after the owner has changed
 }
 
-// leave breaks off what is asked of the owner, after a while.
-func (s *space) leave(after time.Duration) {
-	left := s.left
+// leave breaks off what is asked of the owner, who has lost the space: one that was gone answers nothing any more. If
+// it has given the space up, an answer may be on its way.
+func (s *space) leave() {
+	left, after := s.left, onTheWay
+	if s.Free && s.Owner != "" {
+		after = 0
+	}
 	s.left = make(chan struct{})
 	time.AfterFunc(after, func() { close(left) })
 }
@@ -266,11 +270,8 @@ func (n *Node) note(peers []Peer, spaces []Space) (changed bool) {
 		if now.Owner != s.Owner || now.Epoch != s.Epoch || now.Free != s.Free {
 			changed = true
 		}
-		switch gone := now.Free && now.Owner != ""; { // what is asked of an owner that is gone will have no answer
-		case gone && !s.Free:
-			s.leave(0)
-		case now.Epoch != s.Epoch && !s.Free: // an answer may be on its way
-			s.leave(onTheWay)
+		if now.Epoch != s.Epoch {
+			s.leave()
 		}
 		if s.Space = now; !now.Free {
 			s.freeSince = time.Time{}
@@ -351,6 +352,7 @@ func (n *Node) open(s *space, at Space) {
 
 		return
 	}
+	s.leave()
 	s.serving, s.Owner, s.Free = o, n.o.Self, false
 	n.counts.taken++
 	n.o.Logger.Info("owns a space", "space", at.Number, "took", time.Since(began).Round(time.Millisecond).String())

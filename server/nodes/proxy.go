@@ -138,7 +138,7 @@ func (n *Node) find(w http.ResponseWriter, r *http.Request, number int) {
 		n.mu.Lock()
 		s, changed := n.spaces[number], n.changed
 		owner, left := "", (chan struct{})(nil)
-		if s != nil && s.serving == nil && s.Owner != n.o.Self && !s.Free {
+		if s != nil && s.serving == nil && s.Owner != n.o.Self { // also one of which nothing is heard: it may be at work
 			owner, left = s.Owner, s.left
 		}
 		n.mu.Unlock()
