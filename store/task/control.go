@@ -70,6 +70,8 @@ func (x *tx) retry(t *task) error {
 	}
 	to := *t
 	to.State, to.Attempt, to.At, to.Due, to.Finished, to.Removal = byte(Waiting), 0, 0, x.now, 0, 0
+
+	// Another task may have taken the unique text after this one had ended.
 	if t.Unique != "" {
 		id, num, err := x.holder(t.Unique)
 		if err != nil {
@@ -91,6 +93,8 @@ func (x *tx) retry(t *task) error {
 		if first != nil {
 			to.State = byte(Blocked)
 		}
+
+		// It gets a new turn at the end: those that came behind it have been let go on.
 		x.turn(&to, s.next())
 	}
 	x.put(t, &to)
@@ -107,6 +111,8 @@ func (s *Store) RetryAll(ctx context.Context, queue string) (n int, err error) {
 	if err := s.toldAll(ctx); err != nil {
 		return 0, err
 	}
+
+	// Each commit begins behind the place where the one before has stopped: those that stay dead are not looked at again.
 	at, done := format.Place{}, 0
 	for more := true; more; n += done {
 		if err := s.change(ctx, func(x *tx) error {
