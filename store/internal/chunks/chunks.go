@@ -86,8 +86,8 @@ func Remove(ctx context.Context, eng holdfast.Engine, level holdfast.Level, rang
 	return holdfast.Commit(eng, &b, level)
 }
 
-// RemoveStore is Remove of a store: of its keys from lo to before hi, and of the one that describes it last, so that what
-// an early end leaves is never taken for a store that has lost its description.
+// RemoveStore is Remove of a store: of its keys from lo to before hi, the one that describes it last. So what an early
+// end leaves is never taken for a store that has lost its description.
 func RemoveStore(ctx context.Context, eng holdfast.Engine, level holdfast.Level, lo, hi, meta []byte) error {
 	if eng.Capabilities().NativeDeleteRange { // one commit, which does not end early
 		return Remove(ctx, eng, level, holdfast.Range{Lo: lo, Hi: hi})
