@@ -97,6 +97,7 @@ type engine struct {
 	begun, ended atomic.Int64
 	syncs        atomic.Int64
 
+	gets    gatherer
 	states  chan struct{} // one for each state that is read
 	sharing sync.Mutex
 	newest  *state // that snapshots may share; nil if there is none
@@ -141,7 +142,8 @@ func open(address, suffix string, c claim, o holdfast.Options, tune ...func(*pgx
 		return nil, driver.NoReadOnly(Name, WithoutPassword(address))
 	}
 	e := &engine{address: WithoutPassword(address), level: o.Level, states: make(chan struct{}, maxStates),
-		here: here(), claim: c, lease: lease{began: time.Now()}, cache: newCache(cmp.Or(o.MemoryBytes, defaultMemory))}
+		gets: gatherer{turns: make(chan struct{}, flights)}, here: here(), claim: c, lease: lease{began: time.Now()},
+		cache: newCache(cmp.Or(o.MemoryBytes, defaultMemory))}
 	if c.node != "" {
 		e.here += "/" + url.PathEscape(c.node)
 	}
