@@ -190,8 +190,8 @@ type nodesCommand struct {
 
 // Help implements kong's interface for what follows the flags.
 func (nodesCommand) Help() string {
-	return `Each process says what it sees itself, so the command also works while nobody owns the data. A server that is ` +
-		`one process has none to show.`
+	return `Each process says what it sees itself, so the command also works while nobody owns the data. A server ` +
+		`that is one process has none to show.`
 }
 
 func (c *nodesCommand) run() int {
