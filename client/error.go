@@ -127,6 +127,7 @@ var classes = map[string][]error{
 	api.CodeStopping:       {ErrUnavailable},
 	api.CodeCorrupt:        {holdfast.ErrCorrupt},
 	api.CodeNotImplemented: {holdfast.ErrUnavailable},
+	api.CodeUnavailable:    {holdfast.ErrUnavailable, ErrUnavailable},
 	api.CodeFenced:         {holdfast.ErrFenced, ErrUnavailable},
 	api.CodePoisoned:       {holdfast.ErrPoisoned},
 	api.CodeFull:           {holdfast.ErrFull},

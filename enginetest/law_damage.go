@@ -43,7 +43,7 @@ func className(err error) string {
 const damageBatches = 400
 
 // damagesInAll bounds the damages that are tried on one directory.
-var damagesInAll = night.Or(60, 24)
+var damagesInAll = night.Or(60, 16)
 
 // cutsOfATail is about how many places there are at which a tail is torn.
 var cutsOfATail = night.Or[int64](50, 12)

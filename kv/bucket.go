@@ -43,6 +43,9 @@ func (c *core) load() error {
 		return c.fail("open", holdfast.ErrVersion, nil, "use a newer holdfast",
 			"the database %q has format %d, this program knows %d", c.name, value[0], version)
 	}
+
+	// A database in which nothing expires must not look for expired keys in each Update. So it is remembered whether there
+	// was one at the start; from then on, each Update that writes one says so.
 	lo, hi := c.prefix.Table(tableExpiry)
 	it := c.engine.Scan(holdfast.Range{Lo: lo, Hi: hi})
 	c.expires = it.Next()
@@ -235,6 +238,8 @@ func (b *Bucket) put(key, value []byte, expires int64) error {
 		return tx.note(err)
 	}
 	if expires != 0 {
+		// Expired keys are found by this entry, and not by reading all values. If the value is replaced or deleted before,
+		// its entry stays: removeExpired compares it with what is there then.
 		tx.expires = true
 		tx.write().Set(tx.core.expiry(expires, at), nil)
 	}
@@ -318,6 +323,9 @@ func (b *Bucket) exists() (bool, error) {
 	if tx.made[string(b.prefix)] {
 		return true, nil
 	}
+
+	// What earlier transactions have found is true of the latest state, which an Update reads. A View reads an older one,
+	// in which the bucket may not have been made, and it has not the turn that covers known.
 	if tx.shared != nil && !tx.deleted && c.known[string(b.prefix)] {
 		return true, nil
 	}
@@ -361,6 +369,8 @@ func (b *Bucket) make() error {
 			return err
 		}
 	} else if len(tx.core.known) == 0 {
+		// The first bucket that this process makes, or none is known any more: to write the version again costs less than
+		// to look whether it is there.
 		tx.write().Set(tx.core.prefix.Key(nil, tableVersion, ""), []byte{version})
 	}
 	tx.write().Set(b.info(), binary.AppendUvarint(nil, 0))
@@ -478,6 +488,8 @@ func (b *Bucket) DeleteBucket(name string) error {
 	end := bytes.Clone(in.prefix)
 	end[len(end)-1]++
 	tx.write().DeleteRange(in.prefix, end)
+
+	// What was remembered of buckets may lie in the one that is deleted.
 	tx.made, tx.deleted = nil, true
 	return tx.check()
 }
@@ -506,6 +518,8 @@ func (tx *Tx) removeExpired(most int) error {
 	if err := it.Close(); err != nil {
 		return err
 	}
+
+	// They are collected first: an iterator must not see what this loop writes.
 	for _, entry := range due {
 		if len(entry) < len(lo)+8 {
 			return c.fail("expire", holdfast.ErrCorrupt, nil, "restore a backup", "the key %.40q cannot be read", entry)

@@ -65,7 +65,10 @@ var ended memory
 func (tx *Tx) free() {
 	m := tx.memory
 	tx.memory = &ended
-	if tx.indexed > 0 || m.batch.Size() > maxKept { // or somebody may have slices of it
+
+	// A batch that was indexed has its keys and values in a layer, of which somebody may still have slices. One that grew
+	// large would keep its memory for transactions that do not need it.
+	if tx.indexed > 0 || m.batch.Size() > maxKept {
 		m.batch = holdfast.Batch{}
 	}
 	if cap(m.key)+cap(m.val) <= maxKept {
@@ -155,6 +158,8 @@ func (tx *Tx) note(err error) error {
 
 // end ends the transaction. A call of another goroutine that is under way ends first.
 func (tx *Tx) end() {
+	// A call of another goroutine that has begun goes on to use the batch, which is written next. Its end is awaited, and
+	// later calls get ErrTxDone.
 	for !tx.using.CompareAndSwap(0, 2) {
 		time.Sleep(time.Millisecond) // the function has let another goroutine use it, and not waited
 	}
@@ -168,6 +173,9 @@ func (tx *Tx) index() {
 	if tx.indexed == tx.batch.Size() {
 		return
 	}
+
+	// Nothing is indexed before the first read: most transactions write what they never read, and a batch costs less than
+	// a layer.
 	if tx.edit == 0 {
 		tx.edit = layers.NewEdit()
 	}
@@ -194,6 +202,9 @@ func (tx *Tx) fixed() layers.State {
 	if tx.shared == nil {
 		return tx.state
 	}
+
+	// From here on somebody has a copy of the layer, so the next write begins another edit, which leaves the copy as it
+	// is.
 	tx.index()
 	tx.edit = 0
 	return layers.State{Below: tx.state.Below, Layers: slices.Clone(tx.state.Layers)}

@@ -105,6 +105,8 @@ func begin(ctx context.Context, databases []*DB) ([]*Tx, error) {
 		return nil, err
 	}
 
+	// Every UpdateAll takes turns in the order of the databases' numbers. If two took them in the order of their
+	// arguments, each could hold the turn that the other waits for.
 	inOrder := databases
 	if len(databases) > 1 {
 		inOrder = slices.SortedFunc(slices.Values(databases), func(a, b *DB) int { return cmp.Compare(a.number, b.number) })
@@ -135,6 +137,9 @@ func begin(ctx context.Context, databases []*DB) ([]*Tx, error) {
 		shared.Join(db.core, (*update)(tx))
 		txs = append(txs, tx)
 	}
+
+	// Only now, with all turns held, the latest states are fixed: nobody can write to one of the databases after that of
+	// another was taken.
 	for i, db := range databases {
 		if err := db.room(); err != nil {
 			shared.Run(func() error { return err })
@@ -228,6 +233,9 @@ func (u *update) Commit(receipt holdfast.Receipt, level holdfast.Level) func() e
 	if tx.deleted {
 		c.known = nil
 	}
+
+	// Only when the transaction has its place, what it has made is known to the next ones. The map is emptied when it gets
+	// too large: what is forgotten is looked up again.
 	for prefix := range tx.made {
 		if c.known == nil || len(c.known) > maxKnown {
 			c.known = map[string]bool{}
@@ -261,6 +269,8 @@ func (u *update) Rollback() func() error {
 	if tx.applying {
 		c.mu.Unlock()
 	}
+
+	// Nothing is written, but what the function has seen may have been a reason for its error. The caller waits for that.
 	err := tx.durable.tail.Raise(c.engine, tx.shared.Level())
 	c.turn.Release()
 	tx.free()

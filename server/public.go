@@ -45,7 +45,7 @@ func (s *Server) ready() error {
 		return &holdfast.Error{Class: problem.ErrStopping, Remedy: "come again in a moment"}
 	default:
 	}
-	if cause := s.data.Engine().Err(); errors.Is(cause, holdfast.ErrPoisoned) {
+	if cause := s.data.Engine().Err(); errors.Is(cause, holdfast.ErrPoisoned) { // or fenced
 		return &holdfast.Error{Class: holdfast.ErrPoisoned, Cause: cause, Remedy: "restart the server"}
 	}
 	if s.data.Engine().Metrics().Owner == 0 { // reads and writes wait

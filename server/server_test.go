@@ -708,8 +708,18 @@ func TestStopCuts(t *testing.T) {
 	<-gone
 }
 
-// After a failed write the server is alive but not ready: reads go on, writes tell why they do not.
+// After a failed write the server is alive but not ready: reads go on, writes tell why they do not. One that another
+// process has taken the data from says that, so that clients come again.
 func TestPoisoned(t *testing.T) {
+	for code, cause := range map[string]error{
+		api.CodePoisoned: errors.New("the disk is gone"),
+		api.CodeFenced:   &holdfast.Error{Op: "commit", Engine: "postgres", Class: holdfast.ErrFenced},
+	} {
+		t.Run(code, func(t *testing.T) { poisoned(t, code, cause) })
+	}
+}
+
+func poisoned(t *testing.T, code string, cause error) {
 	disk := vfs.NewMem()
 	e, err := logtree.OpenMem(disk, "d", holdfast.Options{})
 	try(t, err)
@@ -719,7 +729,7 @@ func TestPoisoned(t *testing.T) {
 	r.want(r.do("POST", "/rpc", write), 200, "")
 	disk.SetHook(func(op vfs.Op) error {
 		if op.Kind == vfs.OpSync {
-			return errors.New("the disk is gone")
+			return cause
 		}
 		return nil
 	})
@@ -729,11 +739,11 @@ func TestPoisoned(t *testing.T) {
 		"/v1/namespaces/default/messages",
 		`{"stream":"a-1","messages":[{"type":"T","data":{}}]}`,
 	)
-	r.want(got, 503, api.CodePoisoned)
+	r.want(got, 503, code)
 	got = r.do("GET", "/ready", "")
-	r.want(got, 503, api.CodePoisoned)
-	if !strings.Contains(got.problem.Detail, "the disk is gone") {
-		t.Error(got.body)
+	r.want(got, 503, code)
+	if !strings.Contains(got.problem.Detail, cause.Error()) || got.Header.Get("Retry-After") != "1" {
+		t.Error(got.body, got.Header)
 	}
 	r.want(r.do("GET", "/health", ""), 200, "")
 	r.want(r.do("POST", "/rpc", `["stream.get","a-1"]`), 200, "")

@@ -41,7 +41,7 @@ func TestBuckets(t *testing.T) {
 	}
 	for _, engine := range []string{"logtree", "bbolt"} {
 		dir := filepath.Join(at, engine)
-		status, out, stderr := result(t, holdfastCommand(t, "copy", from, engine+":"+dir, "--json"))
+		status, out, stderr := here(t, "", "copy", from, engine+":"+dir, "--json")
 		if status != exitOK || !strings.Contains(out, `"buckets": 3`) || !strings.Contains(out, `"keys": 3`) {
 			t.Fatalf("status %d\n%s%s", status, out, stderr)
 		}
@@ -70,7 +70,7 @@ func TestBuckets(t *testing.T) {
 			{exitError, []string{`holdfast: not found: a database called "other"`}, []string{"dump", "--database", "other"}},
 		} {
 			args := append([]string{"kv", c.args[0], "--dir", dir}, c.args[1:]...)
-			status, stdout, stderr := result(t, holdfastCommand(t, args...))
+			status, stdout, stderr := here(t, "", args...)
 			if c.status == exitError {
 				if status != exitError || stdout != "" || !strings.HasPrefix(stderr, c.want[0]) {
 					t.Errorf("%q: status %d\n%s%s", args, status, stdout, stderr)
@@ -97,7 +97,7 @@ func TestBuckets(t *testing.T) {
 	try(t, err)
 	try(t, other.Update(t.Context(), func(tx *kv.Tx) error { return tx.Bucket("b").Put([]byte("k"), []byte("v")) }))
 	try(t, e.Close())
-	status, out, stderr := result(t, holdfastCommand(t, "kv", "get", "--dir", named, "--database", "other", "b", "k"))
+	status, out, stderr := here(t, "", "kv", "get", "--dir", named, "--database", "other", "b", "k")
 	if status != exitOK || out != "v\n" {
 		t.Errorf("status %d\n%s%s", status, out, stderr)
 	}

@@ -16,7 +16,7 @@ import (
 func TestDocsCommands(t *testing.T) {
 	blocks := regexp.MustCompile("(?ms)^```[a-z]*\n(.*?)^```")
 	inline := regexp.MustCompile("`(holdfast\\s[^`]*)`")
-	commands := 0
+	commands, parser := 0, docsParser(t)
 	for _, page := range docsPages(t) {
 		b, err := os.ReadFile(page)
 		try(t, err)
@@ -26,13 +26,13 @@ func TestDocsCommands(t *testing.T) {
 				line = strings.Replace(line, "go run ./cmd/holdfast", "holdfast", 1)
 				if rest, ok := strings.CutPrefix(line, "holdfast "); ok {
 					commands++
-					checkCommand(t, page, rest, false)
+					checkCommand(t, parser, page, rest, false)
 				}
 			}
 		}
 		for _, match := range inline.FindAllStringSubmatch(blocks.ReplaceAllString(text, ""), -1) {
 			commands++
-			checkCommand(t, page, strings.TrimPrefix(match[1], "holdfast"), true)
+			checkCommand(t, parser, page, strings.TrimPrefix(match[1], "holdfast"), true)
 		}
 	}
 	if commands < 40 {
@@ -72,6 +72,7 @@ func TestDocsBenchmarks(t *testing.T) {
 // TestDocsDeploy: the unit and the image start the command with settings that it knows, and keep the data below what it
 // may write to, since the server makes backups next to it.
 func TestDocsDeploy(t *testing.T) {
+	parser := docsParser(t)
 	for name, writable := range map[string]string{"holdfast.service": "/var/lib/holdfast", "Dockerfile": "/data"} {
 		b, err := os.ReadFile(filepath.Join("../../docs/deploy", name))
 		try(t, err)
@@ -79,11 +80,8 @@ func TestDocsDeploy(t *testing.T) {
 		commands := regexp.MustCompile(`(?m)(?:bin/holdfast (.*)|CMD \[(?:"/holdfast", )?"(.*)"\])$`)
 		found := commands.FindAllStringSubmatch(text, -1)
 		for _, m := range found {
-			checkCommand(t, name, m[1]+m[2], false)
+			checkCommand(t, parser, name, m[1]+m[2], false)
 		}
-		g := grammar{}
-		parser, err := newParser(&g, func(int) {})
-		try(t, err)
 		known, data := map[string]bool{}, ""
 		for _, flag := range child(parser.Model.Node, "serve").Flags {
 			for _, env := range flag.Tag.Envs {
@@ -130,17 +128,22 @@ func docsPages(t *testing.T) []string {
 	return pages
 }
 
+// docsParser parses the commands of the documentation, and runs nothing.
+func docsParser(t *testing.T) *kong.Kong {
+	t.Helper()
+	parser, err := newParser(new(grammar), func(int) {})
+	try(t, err)
+	return parser
+}
+
 // checkCommand parses one command. One within the text may be without its arguments.
-func checkCommand(t *testing.T, page, line string, inText bool) {
+func checkCommand(t *testing.T, parser *kong.Kong, page, line string, inText bool) {
 	t.Helper()
 	line, _, _ = strings.Cut(line, " #")
 	var args []string // as a shell has them
 	for _, arg := range regexp.MustCompile(`(?:[^\s']|'[^']*')+`).FindAllString(line, -1) {
 		args = append(args, strings.ReplaceAll(arg, "'", ""))
 	}
-	var g grammar
-	parser, err := newParser(&g, func(int) {})
-	try(t, err)
 	at := parser.Model.Node
 	for _, arg := range args {
 		if i := child(at, arg); i != nil {

@@ -33,6 +33,9 @@ func TestMain(m *testing.M) {
 		lab.Engines = append(lab.Engines, misbehaving()...)
 		os.Exit(run(lab, os.Args[1:]))
 	}
+	for _, name := range []string{"HOLDFAST_URL", "HOLDFAST_TOKEN"} { // of whoever runs the tests
+		_ = os.Unsetenv(name)
+	}
 	os.Exit(m.Run())
 }
 
@@ -134,6 +137,33 @@ func result(t *testing.T, cmd *exec.Cmd) (status int, stdout, stderr string) {
 	return cmd.ProcessState.ExitCode(), out.String(), err.String()
 }
 
+// here runs the command in this process, which costs less than one of its own: for commands that end by themselves, and
+// take nothing from their environment. stdin is their input.
+func here(t *testing.T, stdin string, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	dir := t.TempDir()
+	var files [3]*os.File
+	for i, at := range []**os.File{&os.Stdin, &os.Stdout, &os.Stderr} {
+		f, err := os.Create(filepath.Join(dir, fmt.Sprint(i)))
+		try(t, err)
+		defer f.Close()
+		defer func(was *os.File) { *at = was }(*at)
+		files[i], *at = f, f
+	}
+	_, err := files[0].WriteString(stdin)
+	try(t, err)
+	_, err = files[0].Seek(0, io.SeekStart)
+	try(t, err)
+
+	status = run(bench.Standard(), args)
+	said := func(f *os.File) string {
+		text, err := os.ReadFile(f.Name())
+		try(t, err)
+		return string(text)
+	}
+	return status, said(files[1]), said(files[2])
+}
+
 func checkEmpty(t *testing.T, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -183,7 +213,7 @@ func TestJSONOnStandardOutput(t *testing.T) {
 }
 
 func TestList(t *testing.T) {
-	status, out, stderr := result(t, holdfastCommand(t, "bench", "--list"))
+	status, out, stderr := here(t, "", "bench", "--list")
 	if status != exitOK || stderr != "" {
 		t.Errorf("status %d: %s", status, stderr)
 	}
@@ -198,7 +228,7 @@ func TestList(t *testing.T) {
 // TestHelpOfExitStatuses: every help text lists every status.
 func TestHelpOfExitStatuses(t *testing.T) {
 	for _, command := range []string{"bench", "crash", "inspect"} {
-		_, out, _ := result(t, holdfastCommand(t, command, "--help"))
+		_, out, _ := here(t, "", command, "--help")
 		_, help, _ := strings.Cut(out, "Exit status:\n")
 		for _, s := range []string{"0", "1", "2", "3", "4", "5", "130", "141"} {
 			if !strings.Contains(help, "  "+s+" ") {
@@ -210,7 +240,7 @@ func TestHelpOfExitStatuses(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	for _, args := range [][]string{nil, {"--help"}, {"bench", "--help"}} {
-		status, out, stderr := result(t, holdfastCommand(t, args...))
+		status, out, stderr := here(t, "", args...)
 		if status != exitOK || !strings.Contains(out, "Usage: holdfast") || stderr != "" {
 			t.Errorf("%q: status %d\n%s%s", args, status, out, stderr)
 		}
@@ -256,8 +286,10 @@ func TestWrongUse(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			cmd := holdfastCommand(t, test.args...)
-			status, out, stderr := result(t, cmd)
+			dir := t.TempDir()
+			t.Setenv("TMPDIR", dir)
+			t.Setenv("TMP", dir)
+			status, out, stderr := here(t, "", test.args...)
 			if status != exitError || out != "" || strings.Count(stderr, "\n") != 1 || !strings.HasPrefix(stderr, "holdfast: ") {
 				t.Errorf("status %d\nout: %s\nerr: %s", status, out, stderr)
 			}
@@ -266,7 +298,7 @@ func TestWrongUse(t *testing.T) {
 					t.Errorf("no %q in %s", want, stderr)
 				}
 			}
-			checkEmpty(t, cmd.Dir)
+			checkEmpty(t, dir)
 		})
 	}
 }
@@ -331,7 +363,7 @@ func TestEnginesDirectoryIsRefused(t *testing.T) {
 		0o644))
 	for _, args := range [][]string{with(short, "--dir", dir),
 		{"crash", "--kind", "kill", "--engines", "mem", "--dir", dir}} {
-		status, out, stderr := result(t, holdfastCommand(t, args...))
+		status, out, stderr := here(t, "", args...)
 		if status != exitError || out != "" || !strings.Contains(stderr, "directory of an engine") ||
 			strings.Count(stderr, "\n") != 1 {
 			t.Errorf("status %d\n%s%s", status, out, stderr)

@@ -151,9 +151,8 @@ func TestPlaces(t *testing.T) {
 		{args: "event delete copy", want: "log \"copy\" deleted\n"},
 	} {
 		for name, where := range places {
-			cmd := holdfastCommand(t, append(strings.Fields(strings.ReplaceAll(c.args, "FILE", file+name)), where...)...)
-			cmd.Stdin = strings.NewReader(c.in)
-			status, out, errs := result(t, cmd)
+			args := append(strings.Fields(strings.ReplaceAll(c.args, "FILE", file+name)), where...)
+			status, out, errs := here(t, c.in, args...)
 			out = plain(strings.ReplaceAll(out, file+name, "FILE"))
 			if status != c.status || (out != c.want || errs != c.errs) && c.status == 0 ||
 				c.status != 0 && !strings.HasPrefix(errs, "holdfast: ") || strings.Count(errs, "\n") > 1 {
@@ -171,7 +170,7 @@ func TestPlaceUnknown(t *testing.T) {
 		"event list --url nonsense": "http://HOST:PORT", "event list --dir nothing": "no such file",
 		"task list --state nonsense --dir x": "waiting",
 	} {
-		status, out, errs := result(t, holdfastCommand(t, strings.Fields(args)...))
+		status, out, errs := here(t, "", strings.Fields(args)...)
 		if status != 1 || out != "" || !strings.Contains(errs, want) {
 			t.Errorf("%s: status %d, %q, %q", args, status, out, errs)
 		}
@@ -183,13 +182,13 @@ func TestTail(t *testing.T) {
 	where := serving(t)
 	run := func(args ...string) {
 		t.Helper()
-		if status, _, errs := result(t, holdfastCommand(t, append(args, where...)...)); status != 0 {
+		if status, _, errs := here(t, "", append(args, where...)...); status != 0 {
 			t.Fatalf("%q: %s", args, errs)
 		}
 	}
 	run("message", "write", "a-1", "T")
 	run("message", "write", "a-1", "T")
-	if status, out, errs := result(t, holdfastCommand(t, "ready", where[1])); status != exitOK || out != "ready\n" {
+	if status, out, errs := here(t, "", "ready", where[1]); status != exitOK || out != "ready\n" {
 		t.Errorf("ready: status %d, %q, %s", status, out, errs)
 	}
 	cmd := holdfastCommand(t, append([]string{"message", "tail", "--last", "1", "--json"}, where...)...)
@@ -230,7 +229,7 @@ func TestInspectStores(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "data")
 			fill(t, engine, dir)
 			before := contents(t, dir)
-			status, out, errs := result(t, holdfastCommand(t, "inspect", dir, "--json"))
+			status, out, errs := here(t, "", "inspect", dir, "--json")
 			var in inspection
 			if err := json.Unmarshal([]byte(out), &in); status != 0 || err != nil || in.Stores == nil {
 				t.Fatalf("status %d, %v\n%s%s", status, err, out, errs)
@@ -259,7 +258,7 @@ func TestInspectStores(t *testing.T) {
 			if len(f.Raft) != 1 || f.Raft[0].Last != 1 {
 				t.Errorf("raft: %+v", f.Raft)
 			}
-			status, out, errs = result(t, holdfastCommand(t, "inspect", dir))
+			status, out, errs = here(t, "", "inspect", dir)
 			for _, want := range []string{"orders", "mails", "shop", "work", "mail", "raft store", "table-10", "and 6 more"} {
 				if !strings.Contains(out, want) || status != 0 {
 					t.Errorf("status %d, no %q in\n%s%s", status, want, out, errs)
@@ -268,7 +267,7 @@ func TestInspectStores(t *testing.T) {
 			for _, args := range []string{"event list", "event cat orders", "message cat -n shop",
 				"message subscriptions -n shop",
 				"task list", "token list", "namespace list"} {
-				status, out, errs := result(t, holdfastCommand(t, append(strings.Fields(args), "--dir", dir)...))
+				status, out, errs := here(t, "", append(strings.Fields(args), "--dir", dir)...)
 				if status != 0 || out == "" && args != "token list" || strings.HasPrefix(args, "message sub") &&
 					!strings.Contains(out, "(not known)") {
 					t.Errorf("%s: status %d, %q, %s", args, status, out, errs)
@@ -281,12 +280,12 @@ func TestInspectStores(t *testing.T) {
 				"event cat orders --from 100":  "event read: ahead of the log",
 				"message cat -n shop --from 9": "event read: ahead of the log",
 			} {
-				status, _, errs := result(t, holdfastCommand(t, append(strings.Fields(args), "--dir", dir)...))
+				status, _, errs := here(t, "", append(strings.Fields(args), "--dir", dir)...)
 				if status != 1 || !strings.HasPrefix(errs, "holdfast: "+engine+" "+want) {
 					t.Errorf("%s: status %d, %s", args, status, errs)
 				}
 			}
-			if status, _, errs := result(t, holdfastCommand(t, "event", "tail", "orders", "--dir", dir)); status != 1 {
+			if status, _, errs := here(t, "", "event", "tail", "orders", "--dir", dir); status != 1 {
 				t.Errorf("tail: status %d, %s", status, errs)
 			}
 			if after := contents(t, dir); !maps.Equal(before, after) {
@@ -294,11 +293,11 @@ func TestInspectStores(t *testing.T) {
 			}
 			held, err := all.OpenDir("", dir, holdfast.Options{})
 			try(t, err)
-			status, out, _ = result(t, holdfastCommand(t, "inspect", dir))
+			status, out, _ = here(t, "", "inspect", dir)
 			if status != 0 || !strings.Contains(out, "open elsewhere: only that program") {
 				t.Errorf("open elsewhere: status %d\n%s", status, out)
 			}
-			status, _, errs = result(t, holdfastCommand(t, "event", "list", "--dir", dir))
+			status, _, errs = here(t, "", "event", "list", "--dir", dir)
 			if status != 1 || !strings.Contains(errs, "in use") {
 				t.Errorf("open elsewhere: status %d, %s", status, errs)
 			}

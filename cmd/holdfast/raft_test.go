@@ -59,7 +59,7 @@ func TestRaftCommands(t *testing.T) {
 	path := func(name string) string { return filepath.Join(at, name) }
 	run := func(want int, say []string, args ...string) string {
 		t.Helper()
-		status, stdout, stderr := result(t, holdfastCommand(t, append([]string{"raft"}, args...)...))
+		status, stdout, stderr := here(t, "", append([]string{"raft"}, args...)...)
 		for _, s := range append(say, "") {
 			if status != want || !strings.Contains(stdout+stderr, s) {
 				t.Errorf("%v: status %d, want %d, with %q\n%s%s", args, status, want, s, stdout, stderr)
@@ -195,12 +195,12 @@ func TestRaftInspectShowsTheOthers(t *testing.T) {
 	try(t, holdfast.Commit(e, &b, holdfast.Power))
 	try(t, e.Close())
 
-	status, stdout, stderr := result(t, holdfastCommand(t, "raft", "inspect", dir))
+	status, stdout, stderr := here(t, "", "raft", "inspect", dir)
 	if status != exitWrong || strings.Count(stdout, "index 8 to 8") != 2 || strings.Count(stdout, "error ") != 1 ||
 		strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "corrupt") {
 		t.Errorf("status %d\n%s%s", status, stdout, stderr)
 	}
-	status, stdout, stderr = result(t, holdfastCommand(t, "raft", "inspect", dir, "--json"))
+	status, stdout, stderr = here(t, "", "raft", "inspect", dir, "--json")
 	var list []struct {
 		Name, Error string
 		Last        uint64
@@ -244,7 +244,7 @@ func TestRaftErrorsSayWhatToDo(t *testing.T) {
 		{exitOK, []string{"for writing"}, []string{"raft", "--help"}},
 		{exitOK, []string{"for writing"}, []string{"raft", "inspect", "--help"}},
 	} {
-		status, stdout, stderr := result(t, holdfastCommand(t, c.args...))
+		status, stdout, stderr := here(t, "", c.args...)
 		text := strings.Join(strings.Fields(stdout+stderr), " ")
 		for _, s := range c.say {
 			if status != c.status || !strings.Contains(text, s) {

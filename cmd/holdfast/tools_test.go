@@ -24,7 +24,7 @@ func TestToolCommands(t *testing.T) {
 	path := func(name string) string { return filepath.Join(at, name) }
 	run := func(want int, say string, args ...string) string {
 		t.Helper()
-		status, stdout, stderr := result(t, holdfastCommand(t, args...))
+		status, stdout, stderr := here(t, "", args...)
 		if status != want || !strings.Contains(stdout+stderr, say) {
 			t.Errorf("%v: status %d, want %d, with %q\n%s%s", args, status, want, say, stdout, stderr)
 		}
@@ -147,7 +147,7 @@ func TestLostEvents(t *testing.T) {
 		b[bytes.Index(b, []byte("this is event 17."))] ^= 1
 		try(t, os.WriteFile(segments[0], b, 0o644))
 		fixed := path(name + "-fixed")
-		status, stdout, stderr := result(t, holdfastCommand(t, "repair", path(name), "--into", fixed))
+		status, stdout, stderr := here(t, "", "repair", path(name), "--into", fixed)
 		for _, words := range []string{"53 in " + fixed, `log "orders"`, "events 1 to 50: 49 are there, 1 lost: 17;",
 			"holdfast accept " + fixed} {
 			if !strings.Contains(stdout, words) {
@@ -176,7 +176,7 @@ func TestLostEvents(t *testing.T) {
 		if err := open(); !errors.Is(err, holdfast.ErrCorrupt) || !strings.Contains(err.Error(), "holdfast accept") {
 			t.Errorf("opened before the loss was accepted: %v", err)
 		}
-		status, stdout, stderr = result(t, holdfastCommand(t, "accept", fixed))
+		status, stdout, stderr = here(t, "", "accept", fixed)
 		if status != exitOK || !strings.Contains(stdout, "1 lost: 17;") {
 			t.Errorf("accept: status %d\n%s%s", status, stdout, stderr)
 		}
@@ -184,7 +184,7 @@ func TestLostEvents(t *testing.T) {
 		if err := open(); !errors.As(err, &gap) || *gap != (event.Gap{Position: 17, Next: 18}) {
 			t.Errorf("opened after the loss was accepted: %v", err)
 		}
-		status, stdout, stderr = result(t, holdfastCommand(t, "accept", "--rebuild", fixed))
+		status, stdout, stderr = here(t, "", "accept", "--rebuild", fixed)
 		if status != exitOK || !strings.Contains(stdout, `log "orders", positions 1 to 50: 49 events are there`) ||
 			!strings.Contains(stdout, `namespace "default" of message store ""`) {
 			t.Errorf("accept --rebuild: status %d\n%s%s", status, stdout, stderr)
@@ -207,7 +207,7 @@ func TestToolsJSON(t *testing.T) {
 	for _, args := range [][]string{{"verify", path("db")}, {"repair", path("db"), "--into", path("repaired")},
 		{"backup", path("db"), "--into", path("backup")}, {"backup", path("db"), "--link", "--into", path("linked")},
 		{"copy", path("db"), "bbolt:" + path("copied")}} {
-		status, out, errs := result(t, holdfastCommand(t, append(args, "--json")...))
+		status, out, errs := here(t, "", append(args, "--json")...)
 		var r toolResult
 		if err := json.Unmarshal([]byte(out), &r); err != nil || status != exitOK || errs != "" || r.How == "" ||
 			len(r.Damage)+len(r.Lost) > 0 || r.Keys != nil && *r.Keys != 1 || args[0] == "repair" && !*r.Complete {
@@ -226,7 +226,7 @@ func TestToolsJSON(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"verify", path("db")}, {"repair", path("db"), "--into", path("salvaged")}} {
-		status, out, errs := result(t, holdfastCommand(t, append(args, "--json")...))
+		status, out, errs := here(t, "", append(args, "--json")...)
 		var r toolResult
 		if err := json.Unmarshal([]byte(out), &r); err != nil || status != exitWrong || errs != "" ||
 			len(r.Damage)+len(r.Lost) == 0 {

@@ -16,7 +16,7 @@ import (
 
 func TestVersion(t *testing.T) {
 	for _, arg := range []string{"version", "--version"} {
-		status, out, stderr := result(t, holdfastCommand(t, arg))
+		status, out, stderr := here(t, "", arg)
 		for _, want := range []string{"holdfast", runtime.Version(), "github.com/cockroachdb/pebble/v2", "go.etcd.io/bbolt",
 			"sqlite-go"} {
 			if status != exitOK || stderr != "" || !strings.Contains(out, want) {
@@ -24,7 +24,7 @@ func TestVersion(t *testing.T) {
 			}
 		}
 	}
-	_, out, _ := result(t, holdfastCommand(t, "version", "--json"))
+	_, out, _ := here(t, "", "version", "--json")
 	var v versionInfo
 	if err := json.Unmarshal([]byte(out), &v); err != nil || v.Go != runtime.Version() || len(v.Libraries) < 6 {
 		t.Errorf("%v: %s", err, out)
@@ -52,8 +52,8 @@ func TestPage(t *testing.T) {
 
 func TestHelpCommand(t *testing.T) {
 	for _, args := range [][]string{{}, {"copy"}, {"raft"}, {"raft", "import"}} {
-		_, want, _ := result(t, holdfastCommand(t, with(args, "--help")...))
-		status, out, stderr := result(t, holdfastCommand(t, with([]string{"help"}, args...)...))
+		_, want, _ := here(t, "", with(args, "--help")...)
+		status, out, stderr := here(t, "", with([]string{"help"}, args...)...)
 		if status != exitOK || stderr != "" || out != want || !strings.HasSuffix(out, exitHelp) {
 			t.Errorf("%q: status %d\n%s%s", args, status, out, stderr)
 		}
@@ -63,7 +63,7 @@ func TestHelpCommand(t *testing.T) {
 			}
 		}
 	}
-	status, out, stderr := result(t, holdfastCommand(t, "help", "raft", "no"))
+	status, out, stderr := here(t, "", "help", "raft", "no")
 	if status != exitError || out != "" ||
 		stderr != "holdfast: help: there is no command \"raft no\"; see holdfast raft --help\n" {
 		t.Errorf("status %d\n%s%s", status, out, stderr)
@@ -101,7 +101,7 @@ func TestCopyCommand(t *testing.T) {
 		{exitError, "rocks", []string{from, "rocks:" + to + "4"}},
 		{exitError, "must be written to a directory", []string{from, "mem:" + to + "4"}},
 	} {
-		status, stdout, stderr := result(t, holdfastCommand(t, with([]string{"copy"}, c.args...)...))
+		status, stdout, stderr := here(t, "", with([]string{"copy"}, c.args...)...)
 		if status != c.status || !strings.Contains(stdout+stderr, c.say) || strings.Count(stderr, "\n") > 1 {
 			t.Errorf("%q: status %d\n%s%s", c.args, status, stdout, stderr)
 		}
@@ -111,7 +111,7 @@ func TestCopyCommand(t *testing.T) {
 		t.Errorf("%v", entries)
 	}
 	// What is copied from an engine has the database in it.
-	status, out, stderr := result(t, holdfastCommand(t, "kv", "get", "--dir", "pebble:"+to+"2", "b", "k"))
+	status, out, stderr := here(t, "", "kv", "get", "--dir", "pebble:"+to+"2", "b", "k")
 	if status != exitOK || out != "v\n" {
 		t.Errorf("status %d\n%s%s", status, out, stderr)
 	}

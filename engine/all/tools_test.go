@@ -560,7 +560,7 @@ func TestScatteredDamage(t *testing.T) {
 			b.Set([]byte(key), value)
 			want[key] = string(value)
 			if b.Len() == 100 {
-				try(t, holdfast.Commit(eng, &b, holdfast.Power))
+				try(t, holdfast.Commit(eng, &b, holdfast.Process)) // Close syncs
 				b.Reset()
 			}
 		}

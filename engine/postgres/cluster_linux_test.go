@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -49,8 +48,7 @@ func newCluster(t testing.TB) *cluster {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	c.start("a", pgserver.Config{New: true})
-	c.sync("a", anyOf)
+	c.start("a", pgserver.Config{New: true, Synchronous: anyOf})
 	c.standby("b", "a")
 	c.standby("c", "a")
 	c.until("two standbys", func() error {
@@ -63,12 +61,19 @@ func newCluster(t testing.TB) *cluster {
 func (c *cluster) data(name string) string { return filepath.Join(c.dir, name) }
 
 // start starts a server on what is in its directory.
-func (c *cluster) start(name string, config pgserver.Config, settings ...string) {
+func (c *cluster) start(name string, config pgserver.Config) {
 	c.Helper()
-	config.Settings = append(settings, "shared_buffers=32MB", "max_connections=50", "wal_receiver_timeout=2s",
-		"wal_retrieve_retry_interval=200ms", "checkpoint_timeout=1h")
+	c.run(name, config, pgserver.Open)
+}
+
+// run starts a server by open, and waits until it answers.
+func (c *cluster) run(name string, config pgserver.Config,
+	open func(data string, config pgserver.Config) (*pgserver.Server, error)) {
+	c.Helper()
+	config.Settings = []string{"shared_buffers=32MB", "max_connections=50", "wal_receiver_timeout=2s",
+		"wal_retrieve_retry_interval=200ms", "checkpoint_timeout=1h"}
 	c.until("server "+name, func() error { // sessions of one that was killed may still be ending
-		s, err := pgserver.Open(c.data(name), config)
+		s, err := open(c.data(name), config)
 		if err != nil {
 			return err
 		}
@@ -84,43 +89,20 @@ func (c *cluster) start(name string, config pgserver.Config, settings ...string)
 // standby makes a copy of a server's files, and starts a standby of it on them.
 func (c *cluster) standby(name, of string) {
 	c.Helper()
-	home, err := pgserver.Find()
-	if err != nil {
-		c.Fatal(err)
-	}
-	owner, err := os.Stat(c.data(of))
-	if err != nil {
-		c.Fatal(err)
-	}
-	os.RemoveAll(c.data(name))
-	if err := os.Mkdir(c.data(name), 0o700); err != nil {
-		c.Fatal(err)
-	}
-	as := owner.Sys().(*syscall.Stat_t)
-	if err := os.Chown(c.data(name), int(as.Uid), int(as.Gid)); err != nil {
-		c.Fatal(err)
-	}
-	cmd := exec.Command(filepath.Join(home.Bin, "pg_basebackup"), "-D", c.data(name), "-h", c.data(of), "-U", "postgres",
-		"-X", "stream", "-c", "fast", "--no-sync")
-	cmd.Dir, cmd.Env = "/", []string{"LC_ALL=C", "PATH=/usr/bin:/bin"}
-	if os.Geteuid() == 0 {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: as.Uid, Gid: as.Gid}}
-	}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		c.Fatalf("pg_basebackup: %v: %s", err, out)
-	}
-	os.Remove(filepath.Join(c.data(name), pgserver.Socket+".lock"))
-	c.follow(name, of)
+	c.followWith(name, of, pgserver.Config{New: true})
 }
 
 // follow starts a server as a standby of another one.
 func (c *cluster) follow(name, of string) {
 	c.Helper()
-	if err := os.WriteFile(filepath.Join(c.data(name), "standby.signal"), nil, 0o644); err != nil {
-		c.Fatal(err)
-	}
-	c.start(name, pgserver.Config{}, fmt.Sprintf("primary_conninfo=host=%s user=postgres application_name=%s",
-		c.data(of), name))
+	c.followWith(name, of, pgserver.Config{})
+}
+
+func (c *cluster) followWith(name, of string, config pgserver.Config) {
+	c.Helper()
+	c.run(name, config, func(data string, config pgserver.Config) (*pgserver.Server, error) {
+		return pgserver.OpenStandby(context.Background(), data, c.data(of), config)
+	})
 }
 
 // kill ends a server as a crash does.

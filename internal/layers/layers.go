@@ -168,6 +168,7 @@ type merged struct {
 // Next implements [holdfast.Iterator].
 func (m *merged) Next() bool {
 	for {
+		// The iterator below moves on only when the next key is wanted: until then its key and value are still the caller's.
 		if m.used {
 			m.more, m.used = m.below.Next(), false
 		}
@@ -190,12 +191,15 @@ func (m *merged) Next() bool {
 			return false
 		}
 
+		// A range that was deleted in a layer hides the key in all that lies below that layer, and not in it: in a layer,
+		// ranges are deleted before keys are set.
 		hidden := false
 		for i := range min(place, len(m.above)) {
 			hidden = hidden || m.above[i].gone.Has(key)
 		}
 		var value []byte
 		if place < len(m.above) {
+			// Older values of the key, in deeper layers and below, are passed over together with it.
 			value = m.above[place].at.Value
 			for i := range m.above {
 				if at := m.above[i].at; at != nil && bytes.Equal(at.Key, key) {

@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -120,9 +121,11 @@ func (h Home) Command(ctx context.Context, as *syscall.Credential, name string, 
 
 // Config says how a server is opened.
 type Config struct {
-	New      bool     // its files are made first
-	Template string   // if it is not empty: a directory in which the files of new servers are made once, to be copied
-	Settings []string // as "fsync=off", beyond those that the package makes
+	New      bool   // its files are made first
+	Template string // if it is not empty: a directory in which the files of new servers are made once, to be copied
+	// Synchronous are the standbys of a new server that its commits wait for, as "ANY 1 (b, c)". It is kept in its files.
+	Synchronous string
+	Settings    []string // as "fsync=off", beyond those that the package makes
 }
 
 // makeFiles makes the files of a new server in data.
@@ -139,7 +142,7 @@ func makeFiles(h Home, as *syscall.Credential, data, template string) error {
 			return nil // another process of the tests has made it
 		}
 
-		return initialize(h, as, template)
+		return initialize(h, as, template, "--wal-segsize=1") // of 16 MiB each copy would have 15 more
 	}))
 	if err := made.(func() error)(); err != nil {
 		return err
@@ -156,21 +159,26 @@ func makeFiles(h Home, as *syscall.Credential, data, template string) error {
 
 var templates sync.Map // of what makes each, once
 
-func initialize(h Home, as *syscall.Credential, data string) error {
-	if err := os.Mkdir(data, 0o700); err != nil {
+func initialize(h Home, as *syscall.Credential, data string, more ...string) error {
+	if err := makeDirectory(as, data); err != nil {
 		return err
 	}
-	if as != nil {
-		if err := os.Chown(data, int(as.Uid), int(as.Gid)); err != nil {
-			return err
-		}
-	}
 	args := []string{"-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"}
-	if out, err := h.Command(context.Background(), as, "initdb", args...).CombinedOutput(); err != nil {
+	if out, err := h.Command(context.Background(), as, "initdb", append(args, more...)...).CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, lastLine(string(out)))
 	}
 
 	return nil
+}
+
+// makeDirectory makes a directory that is the server's user's.
+func makeDirectory(as *syscall.Credential, dir string) error {
+	err := os.Mkdir(dir, 0o700)
+	if err == nil && as != nil {
+		err = os.Chown(dir, int(as.Uid), int(as.Gid))
+	}
+
+	return err
 }
 
 func lastLine(text string) string {
@@ -208,6 +216,12 @@ func Open(data string, c Config) (*Server, error) {
 		if err := makeFiles(h, as, data, c.Template); err != nil {
 			return nil, err
 		}
+		if c.Synchronous != "" {
+			if err := appendLine(filepath.Join(data, "postgresql.auto.conf"),
+				"synchronous_standby_names = '"+c.Synchronous+"'\n"); err != nil {
+				return nil, err
+			}
+		}
 	} else if as != nil { // it may be a copy that root has made
 		if err := os.Chown(data, int(as.Uid), int(as.Gid)); err != nil {
 			return nil, err
@@ -215,6 +229,65 @@ func Open(data string, c Config) (*Server, error) {
 	}
 
 	return start(h, as, data, c.Settings)
+}
+
+// appendLine writes a line to the end of a file.
+func appendLine(name, line string) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(line)
+
+	return errors.Join(err, f.Close())
+}
+
+// OpenStandby starts a server that follows the one whose files are in the directory of beside data, over that one's
+// socket. It is called what data is called. If c.New, its files are a copy of that server's, which must be ready.
+func OpenStandby(ctx context.Context, data, of string, c Config) (*Server, error) {
+	h, err := Find()
+	if err != nil {
+		return nil, err
+	}
+	as, err := User()
+	if err != nil {
+		return nil, err
+	}
+	if c.New {
+		if err := copyFiles(ctx, h, as, data, of); err != nil {
+			return nil, err
+		}
+	}
+	if err := os.WriteFile(filepath.Join(data, "standby.signal"), nil, 0o644); err != nil {
+		return nil, err
+	}
+
+	return start(h, as, data, append(slices.Clone(c.Settings), fmt.Sprintf(
+		"primary_conninfo=host=/proc/self/cwd/../%s user=postgres application_name=%s", filepath.Base(of),
+		filepath.Base(data)))) // a socket's path must be short
+}
+
+// copyFiles makes a copy in data of the files of the server whose are in of.
+func copyFiles(ctx context.Context, h Home, as *syscall.Credential, data, of string) error {
+	primary, err := os.Open(of)
+	if err != nil {
+		return err
+	}
+	defer primary.Close()
+	if err := os.RemoveAll(data); err != nil {
+		return err
+	}
+	if err := makeDirectory(as, data); err != nil {
+		return err
+	}
+	cmd := h.Command(ctx, as, "pg_basebackup", "-D", data, "-h", "/proc/self/fd/3", "-U", "postgres", "-X", "stream",
+		"-c", "fast")
+	cmd.ExtraFiles = []*os.File{primary}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("pg_basebackup: %w: %s", err, lastLine(string(out)))
+	}
+
+	return os.RemoveAll(filepath.Join(data, Socket+".lock"))
 }
 
 func start(h Home, as *syscall.Credential, data string, settings []string) (*Server, error) {

@@ -26,9 +26,10 @@ const (
 
 // Config says how a server is opened.
 type Config struct {
-	New      bool
-	Template string
-	Settings []string
+	New         bool
+	Template    string
+	Synchronous string
+	Settings    []string
 }
 
 // Server is a server that runs, which there is none of.
@@ -39,6 +40,9 @@ func Open(string, Config) (*Server, error) {
 	_, err := Find()
 	return nil, err
 }
+
+// OpenStandby fails.
+func OpenStandby(context.Context, string, string, Config) (*Server, error) { return Open("", Config{}) }
 
 // Ready fails.
 func (*Server) Ready(context.Context) error { return errors.ErrUnsupported }

@@ -109,6 +109,7 @@ func (t *Turn) Take(ctx context.Context) error {
 
 // Give ends what Take began.
 func (t *Turn) Give() {
+	// A call that came when the turn was free has only the lock, and nobody else has been told of a turn.
 	if t.call {
 		t.call = false
 		t.next()
@@ -155,6 +156,8 @@ func (t *Turn) next() {
 		t.queue = t.queue[1:]
 		return
 	}
+
+	// The turn stays free until somebody takes it: the one that is woken here, or one that comes first.
 	t.held = false
 	t.wakeFirst()
 }
@@ -237,11 +240,15 @@ func (t *Turn) leave(w *waiter) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	defer t.free(w)
+
+	// The turn may have come in the moment when ctx ended. It is passed on, or everybody behind would wait for ever.
 	if w.given {
 		t.next()
 		return
 	}
 	t.queue = slices.DeleteFunc(t.queue, func(other *waiter) bool { return other == w })
+
+	// The signal may have been meant for this waiter, which leaves. The next one has to hear of the free turn.
 	if !t.held {
 		t.wakeFirst()
 	}

@@ -9,7 +9,8 @@
 // Some contenders are no engines. "null" does nothing, and so shows what the
 // harness itself costs. "floor" does the least that this machine can do for the same
 // bytes: one write call, and one fdatasync for [holdfast.Power]; "floor-map", at Process, stores to a mapping instead,
-// as some engines do. Our stores for Raft, for messages and for tasks, and
+// as some engines do. At [holdfast.Quorum] it is two processes, which both write and sync: one after the other, or, as
+// "floor-parallel", at the same time. Our stores for Raft, for messages and for tasks, and
 // our transactions, on each engine, are compared with the peers of package contender, other stores as they are.
 package bench
 
@@ -28,6 +29,8 @@ const (
 	Floor = "floor"
 	// FloorMap is Floor at Process by a store to a mapping of the file in the place of a write call.
 	FloorMap = "floor-map"
+	// FloorParallel is Floor at Quorum with both nodes writing at the same time, and not one after the other.
+	FloorParallel = "floor-parallel"
 )
 
 // op is the command, for errors.
@@ -58,6 +61,7 @@ type Peer struct {
 	all.Entry
 	Kind   StoreKind
 	Server bool // in a process of its own, of which nothing is known
+	Nodes  int  // how many it has; 0 for one. With several it is measured at Quorum, where that is named.
 	// Named is true for one that is measured only where it is named.
 	Named bool
 	// OneClient is true for one that answers one client after another, so that it is measured with one only.
@@ -102,6 +106,17 @@ func peers() []Peer {
 	for _, e := range contender.TaskEngines() {
 		list = append(list, Peer{Entry: e, Kind: Tasks, Server: e.Name == contender.River,
 			Transactional: e.Name == contender.River})
+	}
+
+	for _, c := range contender.Clusters() {
+		p := Peer{Entry: c.Entry, Server: true, Nodes: 3}
+		switch {
+		case c.Messages:
+			p.Kind = Messages
+		case c.Tasks:
+			p.Kind, p.Transactional = Tasks, true
+		}
+		list = append(list, p)
 	}
 
 	return list

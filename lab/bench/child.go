@@ -88,7 +88,7 @@ func (l Lab) measure(q request, o *outcome) error {
 	err = drive(load, q, counts, o)
 	o.Samples = sampler.stop()
 	o.DiskBeforeClose = o.Samples[len(o.Samples)-1].DiskBytes
-	server := l.isServer(q.Cell.Engine)
+	server := l.isServer(q.Cell.Engine) || q.Cell.Given == holdfast.Quorum // not all of it is this process
 	if server {
 		for i := range o.Samples {
 			o.Samples[i].RSS = holdfast.Unknown
@@ -201,8 +201,8 @@ func (l Lab) prepare(w Workload, q request, o *outcome) (load Load, c *contended
 	case Null:
 		load, err = w.Null(task)
 		return load, c, err
-	case Floor, FloorMap:
-		task.Mapped = q.Cell.Engine == FloorMap
+	case Floor, FloorMap, FloorParallel:
+		task.Mapped, task.AtOnce = q.Cell.Engine == FloorMap, q.Cell.Engine == FloorParallel
 		load, err = w.Floor(task)
 
 		return load, c, err

@@ -154,9 +154,14 @@ func (l Lab) List(ctx context.Context, t console.Terminal, settings bool) {
 		s.engine(e.Describe())
 	}
 
-	last := StoreKind("")
+	last, several := StoreKind(""), false
 	for i, p := range l.Peers {
 		switch {
+		case p.Nodes > 1:
+			if !several {
+				s.Printf("%s, where quorum is named\n", s.Paint(console.Bold, "on three nodes of this machine"))
+			}
+			several = true
 		case p.Kind == "" && i == 0:
 			s.Printf("%s, where they are named\n", s.Paint(console.Bold, "engines with larger choices"))
 		case p.Kind != last:

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
@@ -26,6 +27,9 @@ type floorFile struct {
 	slots  int64
 	sync   bool
 	mapped []byte // the file, where it is stored to and not written by calls
+	// other is the other node, nil if there is none; at once, it writes at the same time.
+	other  *contender.FloorNode
+	atOnce bool
 
 	mu      sync.Mutex
 	changed sync.Cond
@@ -44,7 +48,14 @@ const floorBytes = 16 << 20
 
 // appendFile makes the file that the clients of a task append to.
 func appendFile(t Task, record int, slots int64) (*floorFile, error) {
-	w, err := newFloorFile(filepath.Join(t.Dir, "floor"), record, slots, t.Level == holdfast.Power)
+	name := filepath.Join(t.Dir, "floor")
+	w, err := newFloorFile(name, record, slots, t.Level >= holdfast.Power)
+	if err == nil && t.Level == holdfast.Quorum {
+		w.atOnce = t.AtOnce
+		if w.other, err = contender.StartFloorNode(name+otherNode, slots*int64(record)); err != nil {
+			return nil, errors.Join(err, w.close())
+		}
+	}
 	if err != nil || !t.Mapped {
 		return w, err
 	}
@@ -54,6 +65,9 @@ func appendFile(t Task, record int, slots int64) (*floorFile, error) {
 
 	return w, nil
 }
+
+// otherNode is what the name of the other node's file ends with.
+const otherNode = "-other"
 
 // newFloorFile makes the file with room for so many records. There must be as many as all clients together
 // append at one time.
@@ -127,10 +141,37 @@ func (w *floorFile) write(group []byte, from int64) error {
 
 		return nil
 	}
+	if w.other == nil {
+		return w.keep(head, at, group[len(head):])
+	}
+	// In series, the other node is told of what this one has kept; at once, both keep it at the same time.
+	here, there := func() error { return w.keep(head, at, group[len(head):]) }, func() error {
+		return w.send(head, at, group[len(head):])
+	}
+	if w.atOnce {
+		here, there = there, here
+	}
+	if err := here(); err != nil {
+		return err
+	}
+	if err := there(); err != nil {
+		return err
+	}
+	if len(head) < len(group) {
+		if err := w.other.Receive(); err != nil {
+			return err
+		}
+	}
+
+	return w.other.Receive()
+}
+
+// keep writes a group into the file: its head at a place, the rest at the beginning.
+func (w *floorFile) keep(head []byte, at int64, rest []byte) error {
 	if _, err := w.f.WriteAt(head, at); err != nil {
 		return err
 	}
-	if rest := group[len(head):]; len(rest) > 0 {
+	if len(rest) > 0 {
 		if _, err := w.f.WriteAt(rest, 0); err != nil {
 			return err
 		}
@@ -140,6 +181,16 @@ func (w *floorFile) write(group []byte, from int64) error {
 	}
 
 	return nil
+}
+
+// send does the same on the other node, which has not answered when it returns.
+func (w *floorFile) send(head []byte, at int64, rest []byte) error {
+	err := w.other.Send(head, at)
+	if err == nil && len(rest) > 0 {
+		err = w.other.Send(rest, 0)
+	}
+
+	return err
 }
 
 // read reads records that follow one another with one call.
@@ -154,14 +205,26 @@ func (w *floorFile) close() error {
 		err = unmapFile(w.mapped)
 		w.mapped = nil
 	}
+	if w.other != nil {
+		err = errors.Join(err, w.other.Close())
+	}
 
 	return errors.Join(err, w.f.Close())
 }
 
-// verify opens the file again and compares all of it with what was written; record returns the
-// bytes of an index.
+// verify opens the file again, and that of the other node, and compares all of it with what was written; record returns
+// the bytes of an index.
 func (w *floorFile) verify(record func(index uint32) []byte) (items, checked int64, err error) {
-	f, err := os.Open(w.f.Name())
+	items, checked, err = w.compare(w.f.Name(), record)
+	if err == nil && w.other != nil {
+		items, checked, err = w.compare(w.f.Name()+otherNode, record)
+	}
+
+	return items, checked, err
+}
+
+func (w *floorFile) compare(name string, record func(index uint32) []byte) (items, checked int64, err error) {
+	f, err := os.Open(name)
 	if err != nil {
 		return w.next, 0, err
 	}

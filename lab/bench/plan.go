@@ -161,7 +161,8 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	var err error
 
 	// What is named goes before the preset. Of the engines that were not named, those stay that can do one of the
-	// workloads; peers that must be named do not.
+	// workloads; peers that must be named do not, nor, where Quorum is or is not all that is named, those for which it is
+	// the other way round.
 	patterns := preset.Workloads
 	if len(r.Workloads) > 0 {
 		patterns = r.Workloads
@@ -169,39 +170,33 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	if p.Workloads, err = op.Choose("workload", patterns, l.workloadNames()); err != nil {
 		return Plan{}, err
 	}
+	if p.Levels, err = levelsAsked(r.Levels, preset.Levels); err != nil {
+		return Plan{}, err
+	}
 	named := len(r.Engines) > 0
 	patterns = r.Engines
 	if !named {
 		patterns = []string{"*"}
 	}
-	if p.Engines, err = op.Choose("engine", patterns, l.engineNames(), Null, Floor, FloorMap); err != nil {
+	if p.Engines, err = op.Choose("engine", patterns, l.engineNames(), Null, Floor, FloorMap,
+		FloorParallel); err != nil {
 		return Plan{}, err
 	}
 	if !named {
+		onlyQuorum := slices.Equal(p.Levels, []holdfast.Level{holdfast.Quorum}) &&
+			slices.ContainsFunc(l.Peers, func(p Peer) bool { return p.Nodes > 1 })
 		p.Engines = slices.DeleteFunc(p.Engines, func(engine string) bool {
-			return l.peer(engine).Named || !slices.ContainsFunc(l.Workloads, func(w Workload) bool {
+			several := l.peer(engine).Nodes > 1
+			return l.peer(engine).Named || several && !slices.Contains(p.Levels, holdfast.Quorum) ||
+				onlyQuorum && !several && !l.givesQuorum(engine) || !slices.ContainsFunc(l.Workloads, func(w Workload) bool {
 				_, ok := l.can(engine, w)
 				return ok && slices.Contains(p.Workloads, w.Name)
 			})
 		})
 	}
 
-	// Levels are asked for in their order, each once, however they were named.
-	p.Levels = preset.Levels
 	if len(p.Levels) == 0 {
 		p.Levels = l.levels(p.Engines)
-	}
-	if len(r.Levels) > 0 {
-		p.Levels = nil
-		for _, name := range r.Levels {
-			level, err := holdfast.ParseLevel(name)
-			if err != nil {
-				return Plan{}, op.Unknown("level", name, levelNames(holdfast.Levels()))
-			}
-			p.Levels = append(p.Levels, level)
-		}
-		slices.Sort(p.Levels)
-		p.Levels = slices.Compact(p.Levels)
 	}
 	if len(r.Clients) > 0 {
 		p.Clients = slices.Compact(slices.Sorted(slices.Values(r.Clients)))
@@ -296,6 +291,23 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	return p, nil
 }
 
+// levelsAsked are those that are named, in their order and each once, or those of the preset; none for what there is.
+func levelsAsked(names []string, preset []holdfast.Level) (levels []holdfast.Level, err error) {
+	if len(names) == 0 {
+		return preset, nil
+	}
+	for _, name := range names {
+		level, err := holdfast.ParseLevel(name)
+		if err != nil {
+			return nil, op.Unknown("level", name, levelNames(holdfast.Levels()))
+		}
+		levels = append(levels, level)
+	}
+	slices.Sort(levels)
+
+	return slices.Compact(levels), nil
+}
+
 // roundsToShow is how many rounds the largest table needs so that differences can be shown in it.
 func (p Plan) roundsToShow() int {
 	engines, most := map[tableKey]int{}, 0
@@ -321,7 +333,7 @@ func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 			clients := at.clients
 			add := func(engine string, asked, given holdfast.Level) {
 				p.Cells = append(p.Cells, Cell{Workload: name, Engine: engine, Asked: asked, Given: given, Clients: clients,
-					Offer: at.offer, Reads: w.Reads, Overhead: w.Overhead})
+					Offer: at.offer, Reads: w.Reads, Overhead: w.Overhead + nodeOverhead*time.Duration(l.peer(engine).Nodes)})
 			}
 
 			// The levels that some engine gives here: the references are measured where there is something to compare them with.
@@ -386,13 +398,16 @@ func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 				continue
 			}
 
-			for _, level := range []holdfast.Level{holdfast.Process, holdfast.Power} {
+			for _, level := range []holdfast.Level{holdfast.Process, holdfast.Power, holdfast.Quorum} {
 				if given[level] {
 					add(Floor, level, level)
 				}
 			}
 			if given[holdfast.Process] && canMap && !w.Killed {
 				add(FloorMap, holdfast.Process, holdfast.Process)
+			}
+			if given[holdfast.Quorum] {
+				add(FloorParallel, holdfast.Quorum, holdfast.Quorum)
 			}
 		}
 	}
@@ -548,6 +563,9 @@ func (p Plan) Shuffled(round int) []Cell {
 // guess of the time left.
 const expectedOverhead = 130 * time.Millisecond
 
+// nodeOverhead is what making and starting a node takes where there are several.
+const nodeOverhead = 2 * time.Second
+
 // Estimate estimates how long the plan takes.
 func (p Plan) Estimate() time.Duration {
 	round := time.Duration(0)
@@ -566,10 +584,14 @@ func (p Plan) Estimate() time.Duration {
 // on one machine, and need not all say so.
 func (l Lab) levels(engines []string) []holdfast.Level {
 	return slices.DeleteFunc(holdfast.Levels(), func(level holdfast.Level) bool {
-		return level == holdfast.Quorum && !slices.ContainsFunc(l.entries(), func(e all.Entry) bool {
-			return slices.Contains(engines, e.Name) && e.Describe().Quorum.Given != 0
-		})
+		return level == holdfast.Quorum && !slices.ContainsFunc(engines, l.givesQuorum)
 	})
+}
+
+// givesQuorum reports whether the engine of that name gives Quorum.
+func (l Lab) givesQuorum(engine string) bool {
+	e, err := l.engine(engine)
+	return err == nil && e.Describe().Quorum.Given != 0
 }
 
 func levelNames(levels []holdfast.Level) []string {

@@ -45,8 +45,9 @@ func TestPlanOfQuorum(t *testing.T) {
 		want    []string // cells at Power and Quorum
 	}{
 		{[]string{"each"}, []string{"each power", "floor power"}},
-		{[]string{"over"}, []string{"over quorum"}},
-		{[]string{"each", "over"}, []string{"each power", "over quorum", "floor power"}},
+		{[]string{"over"}, []string{"over quorum", "floor quorum", "floor-parallel quorum"}},
+		{[]string{"each", "over"}, []string{"each power", "over quorum", "floor power", "floor quorum",
+			"floor-parallel quorum"}},
 	} {
 		p, err := lab.Plan(Request{Engines: test.engines, Workloads: []string{"event/append-1"}, Clients: []int{1}})
 		if err != nil {

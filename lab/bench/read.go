@@ -186,7 +186,7 @@ func (r *Report) cells() ([]Cell, error) {
 			return i
 		}
 
-		return len(r.Plan.Engines) + slices.Index([]string{Null, Floor, FloorMap}, engine)
+		return len(r.Plan.Engines) + slices.Index([]string{Null, Floor, FloorMap, FloorParallel}, engine)
 	}
 	slices.SortFunc(cells, func(a, b Cell) int {
 		return cmp.Or(

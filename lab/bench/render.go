@@ -141,7 +141,7 @@ type group struct {
 
 // reference reports whether the contender is no engine, and takes no place among them.
 func reference(engine string) bool {
-	return engine == Null || engine == Floor || engine == FloorMap || engine == contender.RustNull
+	return slices.Contains([]string{Null, Floor, FloorMap, FloorParallel, contender.RustNull}, engine)
 }
 
 // groups splits the summaries of a workload by the level given, strongest first. Reads are one
@@ -318,6 +318,7 @@ func (s screen) legend(l Lab, r *Report) {
 				"would on a quiet machine.", measure.Percent(other)))
 	}
 	s.references(l, r)
+	s.nodes(l, r)
 	if l.cold(r) {
 		s.Wrapped("", "Cold: what was put was synced and compacted where the engine can, the system dropped it from memory "+
 			"(posix_fadvise, POSIX_FADV_DONTNEED), and the engine was opened then. device/op is what devices read for an "+
@@ -328,6 +329,41 @@ func (s screen) legend(l Lab, r *Report) {
 		s.Wrapped("", "On disk, (2x) is twice the bytes of the keys and values that are there in the end.")
 	}
 	s.studied(l, r)
+}
+
+// nodes says, where several nodes were on this machine, what of the figures is of that, and what each of those
+// contenders acknowledges.
+func (s screen) nodes(l Lab, r *Report) {
+	var hows []string
+	parallel := false
+	for _, sum := range r.Summary {
+		if sum.Given != holdfast.Quorum {
+			continue
+		}
+		parallel = parallel || sum.Engine == FloorParallel
+		e, err := l.engine(sum.Engine)
+		if err != nil || reference(sum.Engine) {
+			continue
+		}
+		how := sum.Engine + ": " + e.Describe().Quorum.How
+		if !slices.Contains(hows, how) {
+			hows = append(hows, how)
+		}
+	}
+	if len(hows) == 0 {
+		return
+	}
+	text := fmt.Sprintf("At quorum, the %s of this machine carry all nodes of a contender, three or floor's two, and its "+
+		"client. There is no network between them. Compare within this run only.",
+		console.Number(r.Machine.CPUs, "CPU"))
+	if parallel {
+		text += " floor is two processes there: one writes and syncs, then the other, which is sent it over loopback TCP, " +
+			"and answers; in floor-parallel both do so at the same time."
+	}
+	s.Wrapped("", text)
+	for _, how := range hows {
+		s.Wrapped("  ", how+".")
+	}
 }
 
 // references explains null and floor, as far as they were measured, and what the tables of costs include.

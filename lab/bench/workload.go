@@ -170,6 +170,7 @@ type Task struct {
 	Seed    uint64
 	Cold    bool // of the workload
 	Mapped  bool // floor stores to a mapping
+	AtOnce  bool // the nodes of floor write at the same time
 	// Open opens the engine in Dir; after its Close it may be called again.
 	Open func() (holdfast.Engine, error)
 	// Killed has another process open the engine, put so many keys, and be killed.

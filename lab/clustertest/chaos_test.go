@@ -38,6 +38,9 @@ func TestCluster(t *testing.T) {
 		for i, kind := range kinds {
 			s := first + round*uint64(len(kinds)) + uint64(i)
 			t.Run(fmt.Sprintf("%s/monotonic=%v", kind.engine, kind.monotonic), func(t *testing.T) {
+				if *soak == 0 {
+					t.Parallel() // it waits for elections and pauses
+				}
 				storm(t, nodeConfig{Engine: kind.engine, Monotonic: kind.monotonic, Level: holdfast.Power}, s, 4*time.Second)
 			})
 			if t.Failed() {

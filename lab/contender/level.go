@@ -31,12 +31,13 @@ func (p *levelPeer) init(only string, h *datadir.Handle, level holdfast.Level, d
 		c := describe()
 		for asked, promise := range map[holdfast.Level]*holdfast.Promise{
 			holdfast.Memory: &c.Memory, holdfast.Process: &c.Process, holdfast.Power: &c.Power,
+			holdfast.Quorum: &c.Quorum,
 		} {
 			if asked != level {
 				*promise = holdfast.Promise{Why: fmt.Sprintf("it was opened for %v", level)}
 			}
 		}
-		if level == holdfast.Power {
+		if level >= holdfast.Power {
 			c.LossWindow = 0
 		}
 
@@ -91,7 +92,7 @@ func (p *levelPeer) fail(op string, err error) error {
 
 // Sync implements [holdfast.Engine]: below Power there is no way to ask for it, and the error is ErrLevel.
 func (p *levelPeer) Sync() error {
-	if err := p.peer.Sync(); err != nil || p.level == holdfast.Power {
+	if err := p.peer.Sync(); err != nil || p.level >= holdfast.Power {
 		return err
 	}
 

@@ -26,6 +26,27 @@ const (
 	natsMaxPayload = 8 << 20         // bytes of a message, the most that the server's authors recommend
 )
 
+// serverRequest is what a server is told: one of these.
+type serverRequest struct {
+	NATS  *natsRequest
+	Floor *floorRequest
+}
+
+// startServer starts a server as a child.
+func startServer(q serverRequest) (*child.Process, error) {
+	for _, arg := range os.Args {
+		if arg == ServerArgument { // else such processes would start each other without end
+			return nil, errors.New("this is the process of a server: its main function must call contender.Serve")
+		}
+	}
+	command, err := child.Command(nil, ServerArgument)
+	if err != nil {
+		return nil, err
+	}
+
+	return child.Start(command, q)
+}
+
 // natsRequest is what the server is told.
 type natsRequest struct {
 	Dir   string // where it makes a directory of its own
@@ -42,11 +63,27 @@ type natsReply struct {
 // Serve is the server of a peer: what a process of this executable runs whose first argument is [ServerArgument]. It
 // returns the exit status. The server ends with the process that started it.
 func Serve(stdin io.Reader, stdout io.Writer) int {
-	var q natsRequest
-	if err := child.Serve("bench or crash", stdin, &q); err != nil {
+	var q serverRequest
+	err := child.Serve("bench or crash", stdin, &q)
+	switch {
+	case err != nil:
+	case q.Floor != nil:
+		err = serveFloor(*q.Floor)
+	case q.NATS != nil:
+		return serveNATS(*q.NATS, stdout)
+	default:
+		err = errors.New("it is told of no server")
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+
+	return 0
+}
+
+// serveNATS is Serve for NATS.
+func serveNATS(q natsRequest, stdout io.Writer) int {
 	s, release, err := startNATS(q)
 	reply := natsReply{}
 	if err != nil {
@@ -130,17 +167,10 @@ type natsServer struct {
 
 // startNATSChild starts the server on the files in dir.
 func startNATSChild(dir string, sync bool) (*natsServer, error) {
-	for _, arg := range os.Args {
-		if arg == ServerArgument { // else such processes would start each other without end
-			return nil, errors.New("this is the process of a server: its main function must call contender.Serve")
-		}
-	}
-	command, err := child.Command(nil, ServerArgument)
-	if err != nil {
-		return nil, err
-	}
 	s := &natsServer{token: rand.Text(), ended: make(chan struct{})}
-	if s.process, err = child.Start(command, natsRequest{Dir: dir, Token: s.token, Sync: sync}); err != nil {
+	var err error
+	s.process, err = startServer(serverRequest{NATS: &natsRequest{Dir: dir, Token: s.token, Sync: sync}})
+	if err != nil {
 		return nil, err
 	}
 

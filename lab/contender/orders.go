@@ -8,8 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
-
-	"github.com/holdfastdb/holdfast/internal/pgserver"
 )
 
 // Order is what belongs together: a message, a task, and a row of the caller's own.
@@ -35,7 +33,7 @@ type OrdersEngine interface {
 type riverOrders struct {
 	*riverQueue[*riverpgxv5.Driver, pgx.Tx]
 	pool   *pgxpool.Pool
-	server *pgserver.Server
+	server *postgresNodes
 }
 
 const (

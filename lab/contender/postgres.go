@@ -86,6 +86,11 @@ func postgresSettings(o holdfast.Options) []holdfast.Setting {
 		return "off"
 	}
 
+	log, senders := "minimal", "0" // no replicas
+	if o.Level == holdfast.Quorum {
+		log, senders = "replica", "4"
+	}
+
 	return []holdfast.Setting{
 		{Name: "fsync", Value: on(o.Level != holdfast.Process)},
 		{Name: "synchronous_commit", Value: on(o.Level != holdfast.Memory)},
@@ -93,8 +98,8 @@ func postgresSettings(o holdfast.Options) []holdfast.Setting {
 		{Name: "shared_buffers", Value: strconv.FormatInt(buffers>>10, 10) + "kB"},
 		{Name: "max_wal_size", Value: "4GB"},
 		{Name: "checkpoint_timeout", Value: "15min"},
-		{Name: "wal_level", Value: "minimal"}, // no replicas
-		{Name: "max_wal_senders", Value: "0"},
+		{Name: "wal_level", Value: log},
+		{Name: "max_wal_senders", Value: senders},
 		{Name: "max_connections", Value: strconv.Itoa(postgresConnections + 60)},
 		{Name: "random_page_cost", Value: "1.1"}, // no spinning disk
 		{Name: "max_parallel_workers_per_gather", Value: "0"},
@@ -112,7 +117,7 @@ const (
 // postgresMessages is the store of messages in a Postgres.
 type postgresMessages struct {
 	levelPeer
-	server *pgserver.Server
+	server *postgresNodes
 	pool   *pgxpool.Pool // of readers
 	writer *pgx.Conn     // used by the goroutine write alone
 	writes chan *postgresWrite
@@ -133,13 +138,18 @@ type postgresWrite struct {
 
 // OpenPostgres makes or opens the files of a Postgres in dir, starts its server, and connects to it.
 func OpenPostgres(dir string, o holdfast.Options) (holdfast.Engine, error) {
-	h, o, err := begin(DescribePostgres(), dir, o, true)
+	return openPostgres(DescribePostgres, dir, o)
+}
+
+// openPostgres opens what describe describes.
+func openPostgres(describe func() holdfast.Capabilities, dir string, o holdfast.Options) (holdfast.Engine, error) {
+	h, o, err := begin(describe(), dir, o, true)
 	if err != nil {
 		return nil, err
 	}
 	p := &postgresMessages{writes: make(chan *postgresWrite, postgresGroup), idle: make(chan struct{})}
 	p.init(onlyMessages, h, o.Level, func() holdfast.Capabilities {
-		c := DescribePostgres()
+		c := describe()
 		if o.Level == holdfast.Process { // it does not sync at all
 			c.LossWindow = 0
 		}
@@ -155,7 +165,7 @@ func OpenPostgres(dir string, o holdfast.Options) (holdfast.Engine, error) {
 			p.server.Kill()
 		}
 
-		return nil, errors.Join(&holdfast.Error{Op: "open", Engine: Postgres, Path: dir, Cause: err}, h.Close())
+		return nil, errors.Join(&holdfast.Error{Op: "open", Engine: p.name, Path: dir, Cause: err}, h.Close())
 	}
 	go p.write()
 
@@ -171,7 +181,7 @@ func (p *postgresMessages) start() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), pgserver.Patience)
 	defer cancel()
 	var config *pgxpool.Config
-	if p.server, p.writer, config, err = startPostgresIn(ctx, p.handle, p.settings); err != nil {
+	if p.server, p.writer, config, err = startPostgresIn(ctx, p.handle, p.level, p.settings); err != nil {
 		return err
 	}
 	config.MaxConns = postgresConnections
@@ -188,10 +198,13 @@ func (p *postgresMessages) start() (err error) {
 	return err
 }
 
-// startPostgresIn starts a server on the files in h, which it makes if h is new, and returns the first connection, and
-// what is needed for others.
-func startPostgresIn(ctx context.Context, h *datadir.Handle, settings []holdfast.Setting) (
-	server *pgserver.Server, conn *pgx.Conn, config *pgxpool.Config, err error) {
+// postgresData is the directory of the server's files.
+const postgresData = "data"
+
+// startPostgresIn starts a server on the files in h, which it makes if h is new, at Quorum with two standbys, and
+// returns the first connection, and what is needed for others.
+func startPostgresIn(ctx context.Context, h *datadir.Handle, level holdfast.Level, settings []holdfast.Setting) (
+	server *postgresNodes, conn *pgx.Conn, config *pgxpool.Config, err error) {
 	if config, err = pgxpool.ParseConfig("host=/ user=postgres dbname=postgres sslmode=disable"); err != nil {
 		return nil, nil, nil, err
 	}
@@ -201,8 +214,12 @@ func startPostgresIn(ctx context.Context, h *datadir.Handle, settings []holdfast
 	for _, s := range settings {
 		files.Settings = append(files.Settings, s.Name+"="+s.Value)
 	}
+	if level == holdfast.Quorum {
+		files.Synchronous = synchronousStandbys
+	}
 	for ; ; files.New = false {
-		if server, err = pgserver.Open(filepath.Join(h.Dir, "data"), files); err != nil {
+		server = new(postgresNodes)
+		if server.Server, err = pgserver.Open(filepath.Join(h.Dir, postgresData), files); err != nil {
 			return nil, nil, nil, err
 		}
 		config.ConnConfig.DialFunc = server.Dial // pgx may still call that of a server that has failed
@@ -210,6 +227,10 @@ func startPostgresIn(ctx context.Context, h *datadir.Handle, settings []holdfast
 			conn, err = pgx.ConnectConfig(ctx, config.ConnConfig)
 			return err
 		})
+		if err == nil && level == holdfast.Quorum {
+			files.New = h.New
+			err = server.follow(ctx, h, files)
+		}
 		if err == nil {
 			return server, conn, config, nil
 		}
@@ -250,7 +271,7 @@ func (p *postgresMessages) stop() error {
 // Write implements [Messages].
 func (p *postgresMessages) Write(ctx context.Context, stream, id, typ string, data, metadata []byte, expected *int64) (
 	int64, error) {
-	if err := checkMessage(Postgres, stream, typ, data, metadata); err != nil {
+	if err := checkMessage(p.name, stream, typ, data, metadata); err != nil {
 		return 0, err
 	}
 	w := &postgresWrite{stream: stream, typ: typ, data: string(data), settled: make(chan struct{})}
@@ -260,7 +281,7 @@ func (p *postgresMessages) Write(ctx context.Context, stream, id, typ string, da
 	}
 	if id != "" {
 		if raw, err := hex.DecodeString(strings.ReplaceAll(id, "-", "")); err != nil || len(raw) != 16 || len(id) != 36 {
-			return 0, &holdfast.Error{Op: "write", Engine: Postgres, Class: message.ErrBadMessage,
+			return 0, &holdfast.Error{Op: "write", Engine: p.name, Class: message.ErrBadMessage,
 				Detail: fmt.Sprintf("the id %q is no UUID", id)}
 		}
 		id = strings.ToLower(id)
@@ -339,7 +360,7 @@ func (p *postgresMessages) settle(group []*postgresWrite) {
 	case err == nil:
 		return
 	case p.writer.IsClosed():
-		err = &holdfast.Error{Op: "write", Engine: Postgres, Path: p.dir, Class: holdfast.ErrPoisoned, Cause: err,
+		err = &holdfast.Error{Op: "write", Engine: p.name, Path: p.dir, Class: holdfast.ErrPoisoned, Cause: err,
 			Remedy: "close it and open it again"}
 	case errors.As(err, &refused) && len(group) > 1:
 		// The server has rolled all of it back, for what may be wrong with one of them.
@@ -443,7 +464,7 @@ func (p *postgresMessages) commit(group []*postgresWrite) (err error) {
 		if w.id != nil {
 			if at, ok := known[*w.id]; ok {
 				if w.position = at.position; at.stream != w.stream {
-					w.err = &holdfast.Error{Op: "write", Engine: Postgres, Class: message.ErrIDTaken,
+					w.err = &holdfast.Error{Op: "write", Engine: p.name, Class: message.ErrIDTaken,
 						Detail: fmt.Sprintf("message %s is in stream %q", *w.id, at.stream)}
 				}
 				continue
@@ -451,7 +472,7 @@ func (p *postgresMessages) commit(group []*postgresWrite) (err error) {
 		}
 		version := versions[w.stream]
 		if w.expected != nil && *w.expected != version {
-			w.err = &holdfast.Error{Op: "write", Engine: Postgres, Class: message.ErrConflict,
+			w.err = &holdfast.Error{Op: "write", Engine: p.name, Class: message.ErrConflict,
 				Cause: &message.Conflict{Stream: w.stream, Expected: *w.expected, Actual: version}}
 			continue
 		}

@@ -101,13 +101,18 @@ type riverClaim struct {
 
 // OpenRiver makes or opens the files of a Postgres with River's tables in dir, starts its server, and connects to it.
 func OpenRiver(dir string, o holdfast.Options) (holdfast.Engine, error) {
-	h, o, err := begin(DescribeRiver(), dir, o, true)
+	return openRiver(DescribeRiver, dir, o)
+}
+
+// openRiver opens what describe describes.
+func openRiver(describe func() holdfast.Capabilities, dir string, o holdfast.Options) (holdfast.Engine, error) {
+	h, o, err := begin(describe(), dir, o, true)
 	if err != nil {
 		return nil, err
 	}
 	q := &riverOrders{riverQueue: &riverQueue[*riverpgxv5.Driver, pgx.Tx]{}}
 	q.init(onlyTasks, h, o.Level, func() holdfast.Capabilities {
-		c := DescribeRiver()
+		c := describe()
 		if o.Level == holdfast.Process { // it does not sync at all
 			c.LossWindow = 0
 		}
@@ -117,7 +122,7 @@ func OpenRiver(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	q.settings = postgresSettings(o)
 
 	_, err = q.open(func(ctx context.Context) error {
-		server, conn, config, err := startPostgresIn(ctx, h, q.settings)
+		server, conn, config, err := startPostgresIn(ctx, h, o.Level, q.settings)
 		if err != nil {
 			return err
 		}

@@ -50,9 +50,20 @@ func (l Lab) Child(stdin io.Reader, stdout io.Writer) int {
 
 // open opens the engine as spec says.
 func (l Lab) open(s protocol.Spec) (holdfast.Engine, error) {
-	entry, err := l.engine(s.Engine)
+	find := l.engine
+	if s.Address != "" {
+		find = onMachine // among peers there may be one of the same name
+	}
+	entry, err := find(s.Engine)
 	if err != nil {
 		return nil, err
+	}
+
+	o := holdfast.Options{
+		Level: s.Level, MemoryBytes: max(s.Memory, entry.Describe().MinMemoryBytes), SyncEvery: time.Duration(s.Window),
+	}
+	if s.Address != "" {
+		return entry.Open(s.Address, o)
 	}
 
 	// The engine has a directory below the victim's, which also holds what the subject keeps beside it.
@@ -61,7 +72,5 @@ func (l Lab) open(s protocol.Spec) (holdfast.Engine, error) {
 		dir = "" // nothing on disk
 	}
 
-	return entry.Open(dir, holdfast.Options{
-		Level: s.Level, MemoryBytes: max(s.Memory, entry.Describe().MinMemoryBytes), SyncEvery: time.Duration(s.Window),
-	})
+	return entry.Open(dir, o)
 }

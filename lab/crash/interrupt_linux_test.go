@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfastdb/holdfast/engine/bbolt"
 	"github.com/holdfastdb/holdfast/internal/console"
+	"github.com/holdfastdb/holdfast/internal/night"
 	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/lab/blockdev"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
@@ -91,30 +92,36 @@ func realDir(t *testing.T) string {
 	return dir
 }
 
+// eachPlace runs a test on runs that kill, and on those that cut the power: by day on one file system, since disks
+// are mounted, recorded and removed by the same code on all. TestPower mounts the others.
+func eachPlace(t *testing.T, f func(t *testing.T, kind Kind, fs string)) {
+	t.Run(string(Kill), func(t *testing.T) { f(t, Kill, "") })
+	disks := blockdev.FileSystems()
+	for _, fs := range night.Or(disks, disks[:1]) {
+		t.Run(string(Power)+" "+fs, func(t *testing.T) { f(t, Power, fs) })
+	}
+}
+
 // TestInterruptLeavesNothing: no process, mount, loop device or directory; status 130.
 func TestInterruptLeavesNothing(t *testing.T) {
-	for _, fs := range append([]string{""}, blockdev.FileSystems()...) {
-		kind := Power
-		if fs == "" {
-			kind = Kill
+	t.Parallel()
+	eachPlace(t, func(t *testing.T, kind Kind, fs string) {
+		t.Parallel()
+		dir := realDir(t)
+		cmd, out := aRun(t, dir, kind, fs, "")
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
 		}
-		t.Run(strings.TrimSpace(string(kind)+" "+fs), func(t *testing.T) {
-			dir := realDir(t)
-			cmd, out := aRun(t, dir, kind, fs, "")
-			if err := cmd.Process.Signal(os.Interrupt); err != nil {
-				t.Fatal(err)
-			}
-			_ = cmd.Wait()
-			says := strings.HasSuffix(out.String(), console.ErrInterrupted.Error()+"\n")
-			if status := cmd.ProcessState.ExitCode(); status != console.ExitInterrupted || !says {
-				t.Errorf("status %d: %s", status, out)
-			}
-			testkit.Until(t, "its children are gone", func() bool {
-				return !strings.Contains(fmt.Sprint(traces(t, dir)), "/cmdline")
-			})
-			nothingLeft(t, dir)
+		_ = cmd.Wait()
+		says := strings.HasSuffix(out.String(), console.ErrInterrupted.Error()+"\n")
+		if status := cmd.ProcessState.ExitCode(); status != console.ExitInterrupted || !says {
+			t.Errorf("status %d: %s", status, out)
+		}
+		testkit.Until(t, "its children are gone", func() bool {
+			return !strings.Contains(fmt.Sprint(traces(t, dir)), "/cmdline")
 		})
-	}
+		nothingLeft(t, dir)
+	})
 }
 
 // TestEarlyEndKeepsWhatWasFound: a run that is interrupted or killed has a report, which says why it is not all.
@@ -123,11 +130,13 @@ func TestEarlyEndKeepsWhatWasFound(t *testing.T) {
 	if testing.Short() {
 		t.Skip("processes are watched from outside, slowly under the race detector; TestKill runs the same code")
 	}
+	t.Parallel()
 	for _, test := range []struct {
 		signal  syscall.Signal
 		partial string
 	}{{syscall.SIGTERM, "interrupted at "}, {syscall.SIGKILL, "still running at "}} {
 		t.Run(test.signal.String(), func(t *testing.T) {
+			t.Parallel()
 			dir, file := realDir(t), filepath.Join(t.TempDir(), "report.json")
 			cmd, out := aRun(t, dir, Kill, "", file)
 			testkit.Until(t, "a report is there", func() bool {
@@ -191,47 +200,41 @@ func unlocked(t *testing.T, dir string) bool {
 }
 
 // TestKilledRunIsCleanedUp by the next one there, or, if something is mounted, anywhere: its mounts, loop devices and
-// directory.
+// directory. It runs beside no other run, which might be that next one.
 func TestKilledRunIsCleanedUp(t *testing.T) {
 	if testing.Short() {
 		t.Skip("processes are watched from outside, slowly under the race detector; TestKill runs the same code")
 	}
-	for _, fs := range append([]string{""}, blockdev.FileSystems()...) {
-		kind := Power
-		if fs == "" {
-			kind = Kill
+	eachPlace(t, func(t *testing.T, kind Kind, fs string) {
+		dir := realDir(t)
+		next := dir
+		cmd, _ := aRun(t, dir, kind, fs, "")
+		time.Sleep(100 * time.Millisecond) // into the work, and not only at its beginning
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
 		}
-		t.Run(strings.TrimSpace(string(kind)+" "+fs), func(t *testing.T) {
-			dir := realDir(t)
-			next := dir
-			cmd, _ := aRun(t, dir, kind, fs, "")
-			time.Sleep(100 * time.Millisecond) // into the work, and not only at its beginning
-			if err := cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			// A process that serves a file system and has a request of its own under way there may stay until the next
-			// run ends the connection, so this waits for its death below.
-			go func() { _ = cmd.Wait() }()
-			// A child that it was just starting has a share in its lock until that is a program of its own.
-			testkit.Until(t, "it dies", func() bool {
-				return dying(fmt.Sprintf("%s%d-", dirPrefix, cmd.Process.Pid)) ||
-					cmd.Process.Signal(syscall.Signal(0)) != nil && unlocked(t, dir)
-			})
-			if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
-				t.Fatalf("%v, %v", entries, err)
-			}
-			if strings.Contains(fmt.Sprint(traces(t, dir)), "fuse.holdfast") {
-				next = realDir(t)
-			} else if kind == Power { // on a busy machine
-				t.Log("it died between two disks: nothing is mounted, and only a run in the same directory finds what is left")
-			}
-			status, out, err := runBriefly(t, next)
-			if status != console.ExitOK || !strings.Contains(out, "removed what a killed run had left") {
-				t.Errorf("status %d, %v\n%s", status, err, out)
-			}
-			nothingLeft(t, dir)
+		// A process that serves a file system and has a request of its own under way there may stay until the next
+		// run ends the connection, so this waits for its death below.
+		go func() { _ = cmd.Wait() }()
+		// A child that it was just starting has a share in its lock until that is a program of its own.
+		testkit.Until(t, "it dies", func() bool {
+			return dying(fmt.Sprintf("%s%d-", dirPrefix, cmd.Process.Pid)) ||
+				cmd.Process.Signal(syscall.Signal(0)) != nil && unlocked(t, dir)
 		})
-	}
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+			t.Fatalf("%v, %v", entries, err)
+		}
+		if strings.Contains(fmt.Sprint(traces(t, dir)), "fuse.holdfast") {
+			next = realDir(t)
+		} else if kind == Power { // on a busy machine
+			t.Log("it died between two disks: nothing is mounted, and only a run in the same directory finds what is left")
+		}
+		status, out, err := runBriefly(t, next)
+		if status != console.ExitOK || !strings.Contains(out, "removed what a killed run had left") {
+			t.Errorf("status %d, %v\n%s", status, err, out)
+		}
+		nothingLeft(t, dir)
+	})
 }
 
 // TestLivingRunIsLeftAlone by another one there.
@@ -239,6 +242,7 @@ func TestLivingRunIsLeftAlone(t *testing.T) {
 	if testing.Short() {
 		t.Skip("processes are watched from outside, slowly under the race detector; TestKill runs the same code")
 	}
+	t.Parallel()
 	dir := realDir(t)
 	cmd, _ := aRun(t, dir, Kill, "", "")
 	status, out, err := runBriefly(t, dir)

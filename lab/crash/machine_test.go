@@ -23,11 +23,13 @@ func TestMachines(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: it starts nine servers")
 	}
+	t.Parallel()               // it waits for servers
 	cuts, seed := 3, uint64(8) // a trap, and an owner that is isolated, and paused
 	var out bytes.Buffer
 	file := filepath.Join(t.TempDir(), "report.json")
-	err := Standard().Command(t.Context(), Request{Kinds: []string{"machine"}, Cuts: &cuts, Seed: &seed},
-		Place{Dir: t.TempDir()}, console.Files{JSON: file}, console.Terminal{Out: &out, Err: &out})
+	q := Request{Kinds: []string{"machine"}, Subjects: []string{"kv"}, Cuts: &cuts, Seed: &seed}
+	err := Standard().Command(t.Context(), q, Place{Dir: t.TempDir()}, console.Files{JSON: file},
+		console.Terminal{Out: &out, Err: &out})
 	if missing := machines.Check(machines.Options{}); missing != nil {
 		if Status(err) != console.ExitCannot {
 			t.Errorf("the run ended with status %d: %v", Status(err), err)
@@ -52,7 +54,7 @@ func TestMachines(t *testing.T) {
 			t.Errorf("%s is %s at %v, %d acknowledged: %s", row.Engine, row.Verdict, row.Level, row.Acked, row.Why)
 		}
 	}
-	if !slices.Equal(found, kinds.OnMachines()) {
+	if !slices.Equal(found, kinds.OnMachines("kv")) {
 		t.Errorf("rows %q", found)
 	}
 }
@@ -68,7 +70,7 @@ func TestMachinesOfEngines(t *testing.T) {
 		says  string
 	}{
 		{Request{Engines: []string{"logtree"}}, holdfast.ErrBadOption, "on one machine"},
-		{Request{Subjects: []string{"task"}}, holdfast.ErrLevel, "under kv alone"},
+		{Request{Subjects: []string{"raft"}}, holdfast.ErrLevel, "not under raft"},
 		{Request{Levels: []string{"power"}}, holdfast.ErrLevel, "quorum alone"},
 	} {
 		c.q.Kinds = []string{"machine"}

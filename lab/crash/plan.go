@@ -254,7 +254,7 @@ const (
 	noSimulation = "it has no simulation"
 	noDevice     = "it keeps nothing on a device"
 	oneMachine   = "all that it keeps is on one machine"
-	machinesTest = "machines test quorum alone, and under kv alone"
+	machinesTest = "machines test quorum alone, and not under raft"
 	faultsLevel  = "faults and lies test power alone: what comes of a flush is of no other level"
 )
 
@@ -412,8 +412,8 @@ func (l Lab) cells(p *runPlan) error {
 			}
 
 			if kind == Machine {
-				if subject == subjects.KV.Name && slices.Contains(p.Levels, holdfast.Quorum) {
-					p.cells = append(p.cells, onMachines(p)...)
+				if slices.Contains(kinds.MachineSubjects(), subject) && slices.Contains(p.Levels, holdfast.Quorum) {
+					p.cells = append(p.cells, machineRows(p, subject)...)
 				}
 				continue
 			}
@@ -504,7 +504,7 @@ func (p *runPlan) levelsOf(kind Kind, subject string, c holdfast.Capabilities, p
 }
 
 // chooseMachines completes a plan with machines: where no levels are named, Quorum is among them, and where no engines
-// are, and there is no other kind, the one engine that is on several, which has one subject.
+// are, and there is no other kind, the one engine that is on several, with its subjects.
 func (p *runPlan) chooseMachines(q Request) {
 	if !slices.Contains(p.Kinds, Machine) {
 		return
@@ -515,15 +515,15 @@ func (p *runPlan) chooseMachines(q Request) {
 	if p.writer = len(q.Engines) == 0; p.writer && len(p.Kinds) == 1 {
 		p.Engines = []string{kinds.MachineEngine}
 		if p.ownSubjects {
-			p.Subjects = []string{subjects.KV.Name}
+			p.Subjects = kinds.MachineSubjects()
 		}
 	}
 }
 
-// onMachines lists the rows of machines: an engine and its controls, or why the engines that were named have
-// none.
-func onMachines(p *runPlan) (list []kinds.Row) {
-	row := kinds.Row{Subject: subjects.KV.Name, Level: holdfast.Quorum, Given: holdfast.Quorum, Kind: Machine}
+// machineRows lists the rows of machines with a subject: an engine and its controls, or why the engines that were named
+// have none.
+func machineRows(p *runPlan, subject string) (list []kinds.Row) {
+	row := kinds.Row{Subject: subject, Level: holdfast.Quorum, Given: holdfast.Quorum, Kind: Machine}
 	if !p.writer {
 		for _, name := range p.Engines {
 			row.Engine, row.NotAvailable = name, oneMachine
@@ -533,7 +533,7 @@ func onMachines(p *runPlan) (list []kinds.Row) {
 		return list
 	}
 
-	for _, name := range kinds.OnMachines() {
+	for _, name := range kinds.OnMachines(subject) {
 		row.Engine, row.Control = name, name != kinds.MachineEngine
 		list = append(list, row)
 	}

@@ -162,13 +162,14 @@ func (c *composer) section(id, title, lead string) *section {
 const palette = 8
 
 // references are the looks that are no engine's.
-const references = 3
+const references = 4
 
 // assign gives engines their looks, which they keep over the page.
 func (c *composer) assign(engines []string) {
 	c.looks[bench.Null] = look{"null", markers[5]}
 	c.looks[bench.Floor] = look{"floor", markers[7]}
 	c.looks[bench.FloorMap] = look{"floor", markers[6]}
+	c.looks[bench.FloorParallel] = look{"floor", markers[6]} // never in one plot with floor-map
 
 	for _, e := range engines {
 		if _, ok := c.looks[e]; !ok {

@@ -55,12 +55,16 @@ func (p *pool[S]) get(ctx context.Context, name string, open func() (S, error)) 
 		e := p.entries[name]
 		switch {
 		case e == nil:
+			// The entry is there before the store is open, so that others who want the name wait for this opening. The lock is
+			// not held meanwhile: other names are opened at the same time.
 			e = &entry[S]{name: name, ready: make(chan struct{}), users: 1}
 			p.entries[name] = e
 			p.mu.Unlock()
 			store, err = open()
 			p.mu.Lock()
 			e.store, e.err = store, err
+
+			// An entry that failed must not stay, or the name could not be opened again until the pool is closed.
 			if err != nil && e.gone == nil { // else whoever removes it frees the name
 				delete(p.entries, name)
 			}
@@ -73,12 +77,15 @@ func (p *pool[S]) get(ctx context.Context, name string, open func() (S, error)) 
 			p.trim()
 
 			return store, nil
+
+		// It is being closed. When that is done, the name is free, and the next turn of the loop opens it anew.
 		case e.gone != nil:
 			p.mu.Unlock()
 			if err := await(ctx, e.gone); err != nil {
 				return store, err
 			}
 		default:
+			// It is open, or another call opens it. Counting this use before waiting keeps it from being closed in between.
 			e.users++
 			if e.idle != nil {
 				p.idle.Remove(e.idle)
@@ -150,6 +157,8 @@ func (p *pool[S]) closeIdle(f func(*entry[S]) bool) {
 			return
 		}
 		e := at.Value.(*entry[S])
+
+		// Closing may wait for a disk, so it happens without the lock. Whoever wants the name meanwhile waits for gone.
 		p.takeOut(e)
 		p.mu.Unlock()
 		_ = e.store.Close() // what was acknowledged is durable; an engine that fails tells the next who writes
@@ -190,6 +199,8 @@ func (p *pool[S]) remove(ctx context.Context, name string, f func() error) error
 			}
 			continue
 		}
+
+		// What is not open gets an entry too: while f runs, it keeps others from opening the name.
 		if e == nil {
 			e = &entry[S]{name: name, ready: make(chan struct{}), err: holdfast.ErrNotFound}
 			close(e.ready)

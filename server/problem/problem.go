@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -61,8 +62,8 @@ var classes = []struct {
 	{holdfast.ErrFull, http.StatusInsufficientStorage, api.CodeFull},
 	{syscall.ENOSPC, http.StatusInsufficientStorage, api.CodeFull}, // also as the cause of a poisoned engine
 	{syscall.EDQUOT, http.StatusInsufficientStorage, api.CodeFull},
+	{holdfast.ErrFenced, http.StatusServiceUnavailable, api.CodeFenced}, // also as that
 	{holdfast.ErrPoisoned, http.StatusServiceUnavailable, api.CodePoisoned},
-	{holdfast.ErrFenced, http.StatusServiceUnavailable, api.CodeFenced},
 	{holdfast.ErrCorrupt, http.StatusInternalServerError, api.CodeCorrupt},
 	{message.ErrNoNamespace, http.StatusNotFound, api.CodeNoNamespace},
 	{message.ErrNamespaceExists, http.StatusConflict, api.CodeExists},
@@ -90,6 +91,7 @@ var classes = []struct {
 	{holdfast.ErrLevel, http.StatusBadRequest, api.CodeLevel},
 	{holdfast.ErrLocked, http.StatusConflict, api.CodeLocked},
 	{holdfast.ErrBusy, http.StatusConflict, api.CodeLocked},
+	{errNoAnswer, http.StatusServiceUnavailable, api.CodeUnavailable},
 	{holdfast.ErrUnavailable, http.StatusNotImplemented, api.CodeNotImplemented},
 	{holdfast.ErrClosed, http.StatusServiceUnavailable, api.CodeStopping}, // stores are closed when the server stops
 	{holdfast.ErrBadKey, http.StatusBadRequest, api.CodeBadRequest},
@@ -99,6 +101,26 @@ var classes = []struct {
 	{os.ErrDeadlineExceeded, http.StatusRequestTimeout, api.CodeBadRequest}, // the body took too long
 	{context.DeadlineExceeded, http.StatusServiceUnavailable, api.CodeStopping},
 	{context.Canceled, statusClosed, api.CodeBadRequest},
+}
+
+// errNoAnswer stands in classes for the errors that noAnswer finds.
+var errNoAnswer = errors.New("holdfast: the engine's own server does not answer")
+
+// noAnswer reports whether err is that of an engine whose data is on another server, and which could not read there. A
+// feature that an engine does not have is none of reading.
+func noAnswer(err error) bool {
+	if of, ok := err.(*holdfast.Error); ok && of.Class == holdfast.ErrUnavailable &&
+		slices.Contains([]string{"get", "scan", "snapshot"}, of.Op) {
+		return true
+	}
+	switch of := err.(type) {
+	case interface{ Unwrap() error }:
+		return noAnswer(of.Unwrap())
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(of.Unwrap(), noAnswer)
+	}
+
+	return false
 }
 
 // Of describes an error. What it does not know is an internal error, whose text stays in the server's log.
@@ -115,7 +137,7 @@ func Of(err error) api.Problem {
 		p.Detail = fmt.Sprintf("the body has more than %d bytes", tooLarge.Limit)
 	} else {
 		for _, c := range classes {
-			if errors.Is(err, c.class) {
+			if errors.Is(err, c.class) || c.class == errNoAnswer && noAnswer(err) {
 				p.Status, p.Code, p.Detail = c.status, c.code, detail(err)
 				break
 			}

@@ -571,7 +571,7 @@ func (s *service) add(o operation, inType, outType reflect.Type) input {
 
 	failure := schemas.Schema(reflect.TypeFor[api.Problem](), true, "")
 	for _, code := range append([]string{api.CodeBadRequest, api.CodeInternal, api.CodeCorrupt, api.CodeStopping,
-		api.CodeTooMany, api.CodeFenced}, slices.Concat(codesOf(o), o.codes)...) {
+		api.CodeTooMany, api.CodeFenced, api.CodeUnavailable}, slices.Concat(codesOf(o), o.codes)...) {
 		status := strconv.Itoa(problem.Status(code))
 		r := op.Responses[status]
 		if r == nil {

@@ -70,7 +70,7 @@ var chapters = []struct{ tag, title string }{
 
 // everywhere are the codes of errors that the page names once, above all operations.
 var everywhere = []string{"bad_request", "unauthorized", "forbidden", "no_namespace", "too_large", "encoding",
-	"too_many", "internal", "corrupt", "stopping", "fenced", "level", "poisoned", "full"}
+	"too_many", "internal", "corrupt", "stopping", "fenced", "unavailable", "level", "poisoned", "full"}
 
 // TestAPIPage keeps docs/openapi.json and docs/api.md as the server has it.
 func TestAPIPage(t *testing.T) {

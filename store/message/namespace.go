@@ -75,6 +75,8 @@ func (n *Namespace) load() error {
 	if err != nil {
 		return err
 	}
+
+	// Counts are stored from time to time only. What was written since is counted again here, before anybody can see them.
 	if err := n.recount(log); err != nil {
 		return errors.Join(err, log.Close())
 	}
@@ -92,6 +94,8 @@ func (n *Namespace) enter(ctx context.Context) error {
 		return err
 	}
 	s := n.store
+
+	// A user is counted before the log is opened: unload looks at the users with the same lock, and leaves the log open.
 	s.using.Lock()
 	n.users++
 	s.using.Unlock()
@@ -118,6 +122,7 @@ func (n *Namespace) leave() {
 		}
 	}
 	for s.loaded.Load() > int64(s.o.MaxOpen) && s.idle.Len() > 0 {
+		// Closing a log waits for the disk, so using is given up meanwhile, and everything is looked at anew afterwards.
 		oldest := s.idle.Front().Value.(*Namespace)
 		s.busy(oldest)
 		if oldest.users > 0 { // it comes back when they leave
@@ -149,6 +154,8 @@ func (n *Namespace) unload() {
 		return
 	}
 	n.store.busy(n)
+
+	// Last answers from here while the log is closed. It is stored before opened is cleared, so that nobody sees neither.
 	n.closedAt.Store(log.Last())
 	n.opened.Store(nil)
 	n.store.using.Unlock()

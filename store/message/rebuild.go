@@ -68,6 +68,9 @@ func (s *Store) rebuildAll(ctx context.Context) (list []Rebuilt, err error) {
 	if err != nil || len(ids) == 0 && next == 0 {
 		return nil, err
 	}
+
+	// The next number comes first: if the rebuild ends early, no number of a namespace of which there is a trace is given
+	// again.
 	var b holdfast.Batch
 	b.Set(s.keys.Meta(), format.AppendNumber([]byte{format.Version}, next))
 	if err := holdfast.Commit(s.eng, &b, s.o.Level); err != nil {
@@ -90,6 +93,8 @@ func (s *Store) rebuildAll(ctx context.Context) (list []Rebuilt, err error) {
 		}
 		list = append(list, r)
 	}
+
+	// Only now that all is rebuilt, the store is said to be fresh, and opens again.
 	b.Reset()
 	b.Set(s.keys.Meta(), format.AppendNumber([]byte{format.Version}, next))
 	s.lease.Fresh(&b, s.keys.Prefix)
@@ -142,6 +147,9 @@ func (s *Store) numbers() (ids map[uint64]string, next uint64, err error) {
 	if next > 0 && !slices.Contains(slices.Collect(maps.Values(ids)), Default) {
 		found(1) // every store has had it
 	}
+
+	// What is left of a namespace that was being deleted is not brought back: the store removes the rest when it is
+	// opened.
 	for number := range deleted {
 		if deleted[number] {
 			delete(ids, number)
@@ -168,6 +176,8 @@ func (s *Store) recover(number uint64) (string, error) {
 // rebuild makes the indexes of a namespace anew. What is missing is added before anything is dropped.
 func (s *Store) rebuild(ctx context.Context, number uint64, r *Rebuilt) error {
 	n := s.namespace(r.ID, description{Number: number})
+
+	// The log may have lost its end. What else mentions a later position keeps it from being given again.
 	last, err := n.lastKnown(ctx)
 	if err != nil {
 		return err
@@ -287,6 +297,8 @@ func (n *Namespace) dropIndexes(ctx context.Context, r *Rebuilt) error {
 		if err != nil && !errors.Is(err, holdfast.ErrNotFound) && !errors.Is(err, event.ErrTruncated) {
 			return err
 		}
+
+		// An entry counts only if the message says the same about itself.
 		if err == nil && m.Stream == stream && m.Position == int64(position) {
 			left = int64(position)
 			all[Category(stream)] = all[Category(stream)].plus(counts{messages: 1})
@@ -313,6 +325,8 @@ func (n *Namespace) dropIndexes(ctx context.Context, r *Rebuilt) error {
 			}
 		}
 	}
+
+	// Counts of categories that have no messages any more were not overwritten above.
 	lo, hi = n.keys.Bounds(format.TableCounts)
 	err = chunks.Each(ctx, n.store.eng, lo, hi, func(key, _ []byte) error {
 		if name := n.keys.Named(key); all[name].messages == 0 && name != "" {

@@ -272,6 +272,8 @@ func (n *Namespace) written(ctx context.Context, global uint64) (at time.Time, e
 
 // markEnded ends a stream, and returns when that is durable.
 func (n *Namespace) markEnded(ctx context.Context, stream string) error {
+	// Writers must be refused from now on, and not only when the commit is shown. So the end is pinned in memory before,
+	// and taken back if the commit fails.
 	e := n.beginEdit(true)
 	defer n.endEdit(e, stream)
 	was, err := n.pin(stream, e, true)
@@ -370,6 +372,8 @@ func (n *Namespace) removable(lo, hi []byte, end uint64, which selector) (page [
 	if err := it.Err(); err != nil {
 		return nil, err
 	}
+
+	// The selector may read messages. An open iterator would keep the engine from reclaiming what it shows meanwhile.
 	for i, at := range page { // without an iterator
 		if yes, err := which(at.position, at.global); err != nil || !yes {
 			return page[:i], err
@@ -388,6 +392,9 @@ func (n *Namespace) removeAll(ctx context.Context, stream string, page []where) 
 		s = &special{Version: NoStream}
 	}
 	last := page[len(page)-1]
+
+	// When the last message of a stream is gone, nothing but this says which position comes next. Positions are never
+	// given twice.
 	s.Version = max(s.Version, last.position)
 	blocks, err := n.emptied(ctx, Category(stream), page)
 	if err != nil {
@@ -402,6 +409,8 @@ func (n *Namespace) removeAll(ctx context.Context, stream string, page []where) 
 	e := n.beginEdit(false)
 	defer n.endEdit(e, stream)
 	defer n.wakeSubscriptions()
+
+	// The messages, what finds them, the counts and the version go in one commit: whatever a crash leaves, they agree.
 	d, err := n.log().DraftRemove(ctx, format.Kind, globals...)
 	if err != nil {
 		return 0, err
@@ -421,6 +430,8 @@ func (n *Namespace) removeAll(ctx context.Context, stream string, page []where) 
 		return 0, err
 	}
 	gone := counts{messages: -int64(len(page))}
+
+	// Only the removal of the last message that is left makes the stream one less.
 	if at.top == last.position { // those below are gone already
 		at.top = NoStream
 		gone.streams = -1
@@ -496,6 +507,8 @@ func (n *Namespace) emptied(ctx context.Context, category string, page []where) 
 	for _, at := range page {
 		block := at.global / format.BlockSize
 		first, last := max(block*format.BlockSize, 1), (block+1)*format.BlockSize-1
+
+		// A block that is not full may still get messages of the category.
 		if seen[block] || last > end {
 			continue
 		}

@@ -51,6 +51,9 @@ func (s *Store) Claim(ctx context.Context, o ClaimOptions) ([]Lease, error) {
 		return nil, err
 	}
 	defer s.life.Leave()
+
+	// From the first time that it waits on, the call stands in its queues, and takes its place there again each time. A
+	// queue that was made for that alone is dropped at the end.
 	var w *waiter
 	var by *queue // has woken w
 	defer func() {
@@ -93,6 +96,8 @@ func (s *Store) Claim(ctx context.Context, o ClaimOptions) ([]Lease, error) {
 		if w == nil {
 			w = &waiter{woken: make(chan *queue, 1)}
 		}
+
+		// It waits before it gives up the turn: a task that is enqueued from then on finds it waiting.
 		s.wait(w, o.Queues)
 		s.turn.Give()
 		by = nil
@@ -166,6 +171,8 @@ func (x *tx) start(l *lane) {
 		if r.N <= 0 {
 			return
 		}
+
+		// The rate is counted in memory at once. If the commit fails, the functions in other undo what was counted.
 		was := *starts
 		x.other = append(x.other, func() { *starts = was })
 		*starts = started(was, r, x.now)
@@ -192,6 +199,7 @@ func (s *Store) leased(op string, l *Lease) (*task, error) {
 		return nil, s.fail(op, ErrCancelled, nil, "give up what is in hand", "task %s", t.id())
 	case t.state() != Running:
 		return nil, s.fail(op, ErrLeaseLost, nil, "", "task %s is %s", t.id(), t.state())
+	// By the monotonic clock of this process: if the machine's clock is set, no lease gets longer or shorter.
 	case s.running[t.num].until <= s.elapsed:
 		return nil, s.fail(op, ErrLeaseLost, nil, "", "the lease of task %s ran out", t.id())
 	}
@@ -325,8 +333,10 @@ func (x *tx) fail(t *task, f Failure, o FailOptions) error {
 
 // backoff is how long t waits after its attempt.
 func backoff(t *task) time.Duration {
+	// The wait doubles with each attempt. Half of it is random, so that what failed together does not come back together.
 	d := t.First
 	for i := 1; i < t.Attempt && d < t.Max; i++ {
+		// Doubling a large wait could overflow: beyond half of the maximum it does not matter any more.
 		d = min(d, t.Max/2+1) * 2
 	}
 	if d = min(d, t.Max); d <= 1 {
@@ -341,6 +351,8 @@ func (x *tx) failed(t *task, f Failure, o FailOptions, wait time.Duration) error
 	cut := func(text string) string {
 		return strings.ToValidUTF8(strings.Clone(text[:min(len(text), MaxFailureSize)]), "")
 	}
+
+	// Only the last failures are kept, or a task that fails for weeks would grow without bound.
 	kept := t.Failures[max(len(t.Failures)-MaxFailures+1, 0):]
 	to.Failures = append(slices.Clone(kept), format.Failure{Attempt: t.Attempt, Time: x.now, Message: cut(f.Message),
 		Stack: cut(f.Stack)})

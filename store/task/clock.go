@@ -82,6 +82,7 @@ func (s *Store) watch(ctx context.Context) {
 			sleep = s.sleep()
 		}
 
+		// Whoever plans something earlier than this from now on wakes the loop by replan.
 		s.planned = s.elapsed + sleep
 		s.turn.Give()
 		timer.Reset(sleep)

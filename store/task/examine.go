@@ -157,6 +157,8 @@ func (e *examiner) key(table byte, rest, value []byte) error {
 			e.problem("who has the unique text %q cannot be read", rest)
 			return nil
 		}
+
+		// With a time, the text stays taken until then, whatever becomes of the task.
 		if number(value[8:16]) != 0 {
 			return nil // the task may be gone
 		}
@@ -189,6 +191,7 @@ func (e *examiner) low(rest, value []byte) error {
 	if err != nil {
 		return err
 	}
+	// Lows only hold for the description that they were written with.
 	if stamp, err := e.get(e.keys.Stamp()); err != nil || !bytes.Equal(stamp, description) {
 		return err
 	}

@@ -30,6 +30,8 @@ func (x *tx) end(t, to *task, state State) error {
 	to.State, to.Finished = byte(state), x.now
 	to.Flags &^= format.Parent | format.HasUnique
 
+	// How long it is kept: what the task says, or else its queue, or else the store. Dead ones are kept until somebody has
+	// looked, unless the queue says for how long.
 	keep, forever := to.Keep, false
 	q := s.queue(t.Queue)
 	switch {
@@ -119,6 +121,8 @@ func (x *tx) pass(t *task) error {
 	}
 	x.key = s.keys.Sequence(x.key, t.Sequence, t.Turn)
 	x.set(x.key, nil)
+
+	// If it was not t's turn, as when it is cancelled while it waits, the one whose turn it is passes it on later.
 	if before == nil || before.num != t.num {
 		return nil
 	}
@@ -134,6 +138,7 @@ func (x *tx) pass(t *task) error {
 // release tells up to most of those that run after tasks that have ended.
 func (x *tx) release(most int) error {
 	s := x.s
+	// What is left is told in later commits: a task with a million children must not make a commit that no engine takes.
 	for s.ended != none && most > 0 {
 		// The first task that has ended, and those that run after it.
 		_, hi := s.keys.Table(format.TableEnded)

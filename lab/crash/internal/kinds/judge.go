@@ -22,6 +22,19 @@ func (r *Runner) judge(
 	ctx context.Context, c Row, h *protocol.History, s protocol.Spec, dir string, rnd *rand.Rand, t Tally,
 	l *protocol.Ledger,
 ) (j protocol.Judgement, fatal bool, err error) {
+	if j, fatal, err = r.examine(ctx, c, h, s, dir, rnd, t, l, func() {}); err == nil {
+		t.Judged(j, fatal)
+	}
+
+	return j, fatal, err
+}
+
+// examine is judge without counting the crash. last is called when all was read, before it is compared with the
+// history.
+func (r *Runner) examine(
+	ctx context.Context, c Row, h *protocol.History, s protocol.Spec, dir string, rnd *rand.Rand, t Tally,
+	l *protocol.Ledger, last func(),
+) (j protocol.Judgement, fatal bool, err error) {
 	s.Role, s.Dir, s.Opens, s.Leave = "check", dir, 1, rnd.IntN(2) == 0
 
 	var found [][]commits.Found
@@ -50,6 +63,7 @@ func (r *Runner) judge(
 		found, recovery = append(found, d.Found...), append(recovery, d.Recovery...)
 		if d.Failure != "" {
 			if len(found) == 0 {
+				last()
 				j.Unread(h)
 			}
 			// Named within the directory, which is gone when somebody reads this.
@@ -66,6 +80,7 @@ func (r *Runner) judge(
 	if len(found) > 0 {
 		// What was found while reading is kept, and the judgement of the first opening put on it.
 		before := j
+		last()
 		j = subject.Judge(h, found[0])
 		j.Died = before.Died
 		j.Wrong += before.Wrong
@@ -84,7 +99,6 @@ func (r *Runner) judge(
 	if len(recovery) > 0 {
 		t.Recovered(recovery[0])
 	}
-	t.Judged(j, fatal)
 
 	return j, fatal, nil
 }

@@ -15,5 +15,20 @@ const (
 	shorterLog = "postgres, shorter log promoted"
 )
 
-// OnMachines lists what machines are crashed under, controls first.
-func OnMachines() []string { return []string{notCounted, noEpoch, noLease, shorterLog, MachineEngine} }
+// InTwoOnMachines is the control of transactions: each is committed in two.
+const InTwoOnMachines = "postgres, transactions in two batches"
+
+// OnMachines lists what machines are crashed under with a subject, controls first.
+func OnMachines(subject string) []string {
+	switch subject {
+	case MachineSubjects()[0]:
+		return []string{notCounted, noEpoch, noLease, shorterLog, MachineEngine}
+	case "transaction":
+		return []string{notCounted, noEpoch, shorterLog, InTwoOnMachines, MachineEngine}
+	}
+
+	return []string{notCounted, noEpoch, shorterLog, MachineEngine}
+}
+
+// MachineSubjects lists the subjects that machines are crashed under: the lab's own writer of keys, and stores.
+func MachineSubjects() []string { return []string{"kv", "event", "message", "task", "transaction"} }

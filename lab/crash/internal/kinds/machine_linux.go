@@ -32,6 +32,15 @@ type loss struct {
 	do    func(ctx context.Context, s *machineScene) error
 }
 
+// named is a judgement whose findings begin with the loss.
+func (l loss) named(round int, j protocol.Judgement) protocol.Judgement {
+	if j.Findings = slices.Clone(j.Findings); len(j.Findings) > 0 {
+		j.Findings[0] = fmt.Sprintf("%s in round %d: %s", l.name, round+1, j.Findings[0])
+	}
+
+	return j
+}
+
 var losses = []loss{
 	{name: "kill", with: true, do: func(_ context.Context, s *machineScene) error { return s.primary.Kill() }},
 	{name: "power cut", do: func(ctx context.Context, s *machineScene) error {
@@ -62,8 +71,7 @@ var (
 	isolatedOwner = loss{name: "isolated owner", with: true, taken: true, do: isolate}
 	pausedOwner   = loss{name: "paused owner", taken: true, stays: true,
 		do: func(_ context.Context, s *machineScene) error {
-			s.owner.wire.still.Lock() // until it is continued
-			return nil
+			return s.pause() // until it is continued
 		}}
 )
 
@@ -76,6 +84,8 @@ type machineScene struct {
 	owner   *owner
 	ledger  *ledger
 	policy  blockdev.Policy
+	told    func() int   // how many acknowledgements the owner had
+	pause   func() error // stops the owner where it is
 }
 
 // roundTime bounds a round: what does not come within it is a failure of the lab.
@@ -96,6 +106,9 @@ func (r *Runner) machineSession(
 		return err
 	}
 	defer func() { err = errors.Join(err, lab.Close()) }()
+	if c.Subject != MachineSubjects()[0] {
+		return r.storeSession(ctx, lab, c, seed, crashes, t)
+	}
 
 	rnd := rand.New(rand.NewPCG(commits.Mix(seed, 1), 0))
 	l := &ledger{}
@@ -114,7 +127,8 @@ func (r *Runner) machineSession(
 		case shorterLog:
 			loss, behind = losses[0], true
 		}
-		s := &machineScene{lab: lab, primary: lab.Primary(), ledger: l, policy: blockdev.Subset(rnd.Uint64())}
+		s := &machineScene{lab: lab, primary: lab.Primary(), ledger: l, policy: blockdev.Subset(rnd.Uint64()), told: l.told}
+		s.pause = func() error { s.owner.wire.still.Lock(); return nil }
 		j, err := s.lose(ctx, c, loss, behind, rnd, t)
 		if err != nil {
 			return fmt.Errorf("%s, round %d: %w", loss.name, round+1, err)
@@ -122,7 +136,7 @@ func (r *Runner) machineSession(
 		t.Judged(j, false)
 		t.Did(loss.name, 1)
 		if j.Broken() {
-			t.Breaks(&Scene{Row: c, When: fmt.Sprintf("%s in round %d", loss.name, round+1)}, j)
+			t.Breaks(&Scene{Row: c}, loss.named(round, j))
 		}
 		if j.Broken() || c.Control {
 			return nil
@@ -145,12 +159,7 @@ func (s *machineScene) open(ctx context.Context, control string, from *machines.
 	} else {
 		address += "5s" // it is left as it is broken
 	}
-	switch control {
-	case notCounted:
-		address += "&quorum=declared"
-	case noEpoch:
-		w.replace = [2][]byte{[]byte("epoch = $2 AND seq = $3"), []byte("epoch>= $2 AND seq>= $3")}
-	}
+	address, w.replace = flaw(control, address)
 	err = machines.Until(ctx, "take the space", func() (bool, error) {
 		o, err = openOwner(address, w, s.ledger)
 		return err == nil, err
@@ -387,7 +396,7 @@ func (s *machineScene) endWait(ctx context.Context, statements ...string) error 
 	if err := conn.QueryRow(ctx, number).Scan(&before); err != nil {
 		return err
 	}
-	told := s.ledger.told()
+	told := s.told()
 
 	for _, sql := range statements {
 		if _, err := conn.Exec(ctx, sql); err != nil {
@@ -405,7 +414,7 @@ func (s *machineScene) endWait(ctx context.Context, statements ...string) error 
 	// An owner that believes it says so at once.
 	short, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	_ = machines.Until(short, "an acknowledgement", func() (bool, error) { return s.ledger.told() > told, nil })
+	_ = machines.Until(short, "an acknowledgement", func() (bool, error) { return s.told() > told, nil })
 
 	return nil
 }

@@ -5,10 +5,16 @@ package kinds
 import (
 	"context"
 
+	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/internal/machines"
 )
 
 // machineSession returns ErrUnavailable.
 func (r *Runner) machineSession(context.Context, Row, uint64, int, Tally) error {
 	return machines.Check(machines.Options{})
+}
+
+// OpenOnMachine returns ErrUnavailable.
+func OpenOnMachine(string, string, holdfast.Options) (holdfast.Engine, error) {
+	return nil, machines.Check(machines.Options{})
 }

@@ -48,6 +48,9 @@ type victim struct {
 	row     Row
 	subject Subject
 	atCall  bool // it died before the call of spec.DieAt
+
+	start   func(command []string, request any) (*child.Process, error) // nil: child.Start
+	hearing sync.Mutex                                                  // the victim and its clients; covers ledger
 }
 
 // heard is what a supervisor waits for.
@@ -61,7 +64,11 @@ type heard struct {
 func (v *victim) launch() (*child.Process, <-chan heard, <-chan error, error) {
 	v.spec.Role = "work"
 	v.ledger.Start()
-	p, err := child.Start(v.command, v.spec)
+	start := v.start
+	if start == nil {
+		start = child.Start
+	}
+	p, err := start(v.command, v.spec)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -69,10 +76,9 @@ func (v *victim) launch() (*child.Process, <-chan heard, <-chan error, error) {
 	// The ledger gets everything. The channel is for the moment to kill alone, and loses what nobody waits for.
 	events, ended := make(chan heard, 1024), make(chan error, 1)
 	most := strongest(v.row, v.spec.Level)
-	var hearing sync.Mutex // the victim and its clients
 	hear := func(m protocol.Message) {
-		hearing.Lock()
-		defer hearing.Unlock()
+		v.hearing.Lock()
+		defer v.hearing.Unlock()
 		v.ledger.Hear(m, most, v.place)
 		h := heard{ack: m.Kind == protocol.TellAcked}
 		if m.Kind == protocol.TellPhase {

@@ -182,6 +182,9 @@ func (l *Ledger) PerCommit() (commits, syncs int64) {
 	return l.commits + int64(l.metrics.A), l.syncs + int64(l.metrics.B)
 }
 
+// Saw begins the findings that a victim itself saw.
+const Saw = "the victim saw: "
+
 // Findings are the breaches that the victim itself saw or was.
 func (l *Ledger) Findings() []string {
 	l.mu.Lock()
@@ -189,7 +192,7 @@ func (l *Ledger) Findings() []string {
 
 	var list []string
 	for _, wrong := range l.wrong {
-		list = append(list, "the victim saw: "+wrong)
+		list = append(list, Saw+wrong)
 	}
 	if l.failure != "" {
 		list = append(list, "the victim failed: "+l.failure)

@@ -279,6 +279,7 @@ type Spec struct {
 	Subject string
 	Level   holdfast.Level
 	Dir     string
+	Address string // of a server, which the engine has in place of a directory
 	Seed    uint64
 	Gen     uint32
 	From    uint64 // the number of the first batch

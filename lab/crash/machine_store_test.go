@@ -1,0 +1,50 @@
+package crash
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/testkit"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
+	"github.com/holdfastdb/holdfast/lab/internal/machines"
+)
+
+// TestMachinesOfStores loses machines under a store, whose own writer and judge say what must be there. A store whose
+// transactions are committed in two is found out.
+func TestMachinesOfStores(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: it starts six servers")
+	}
+	if missing := machines.Check(machines.Options{}); missing != nil {
+		t.Skip("MACHINES ARE NOT CRASHED: ", missing)
+	}
+	for _, c := range []struct {
+		engine, subject string
+		seed            uint64 // chooses the first loss
+		crashes         int    // at most: chance may spare a control
+		verdict         Verdict
+		reached         string
+	}{
+		{kinds.MachineEngine, subjects.Message.Name, 1, 1, Held, "power cut"},
+		{kinds.InTwoOnMachines, subjects.Transaction.Name, 1, 5, Broken, "kill"},
+	} {
+		t.Run(c.subject, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			row := kinds.Row{Engine: c.engine, Subject: c.subject, Level: holdfast.Quorum, Given: holdfast.Quorum, Kind: Machine,
+				Control: c.verdict == Broken}
+			tally := newTally(row, c.seed)
+			r := Standard().kindRunner(victims(standard, dir), dir)
+			testkit.Try(t, r.Session(t.Context(), row, c.seed, 0, c.crashes, 0, tally))
+			got := tally.finish()
+			if got.Verdict != c.verdict || got.Acked == 0 || got.Reached[c.reached] == 0 {
+				t.Errorf("%s: %s, %d acknowledged, %v: %s", c.engine, got.Verdict, got.Acked, got.Reached, got.Why)
+			}
+			if row.Control && (got.Torn == 0 || !strings.HasPrefix(got.Why, c.reached+" in round ")) {
+				t.Errorf("%d are torn: %s", got.Torn, got.Why)
+			}
+		})
+	}
+}
