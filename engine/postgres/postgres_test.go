@@ -106,6 +106,7 @@ func TestSnapshotsShareConnections(t *testing.T) {
 	if _, err := e.Snapshot(); !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "close some") {
 		t.Errorf("a snapshot more than there are connections for: %v", err)
 	}
+	e.patience = defaultPatience
 	if got, err := e.Get(nil, []byte("k")); string(got) != "last" || err != nil {
 		t.Errorf("Get beside as many snapshots as there can be = %q, %v", got, err)
 	}

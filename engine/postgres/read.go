@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +21,10 @@ const (
 
 	// Large values come one by one, so that a page stays small.
 	columns = "SELECT k, CASE WHEN octet_length(v) <= 65536 THEN v END FROM holdfast_kv WHERE space = $1 AND "
+
+	getSome = columns + "k = ANY ($2::bytea[])"
+	// fetchKeys is how many keys are fetched at once.
+	fetchKeys = 512
 
 	firstPage = 128
 	pageRows  = 4096
@@ -267,6 +272,43 @@ func (e *engine) value(v *view, key []byte) (value []byte, since int64, err erro
 	}
 
 	return value, since, err
+}
+
+// Fetch reads keys that are not in the cache. It implements [fetch.Fetcher].
+func (e *engine) Fetch(keys [][]byte) {
+	if e.Life.Enter() != nil {
+		return
+	}
+	defer e.Life.Leave()
+	keys = e.cache.unknown(keys)
+	if len(keys) < 2 { // Get does it as well
+		return
+	}
+	for some := range slices.Chunk(keys, fetchKeys) {
+		var found map[string][]byte
+		var since int64
+		err := e.fresh(func(ctx context.Context, from *server) error {
+			found, since = map[string][]byte{}, e.cache.now()
+			rows, err := from.pool.Query(ctx, getSome, e.space, some)
+			if err != nil {
+				return err
+			}
+			for rows.Next() {
+				raw := rows.RawValues()
+				found[string(raw[0])] = bytes.Clone(raw[1])
+			}
+
+			return rows.Err()
+		})
+		if err != nil {
+			return
+		}
+		for _, key := range some {
+			if value, there := found[string(key)]; value != nil || !there { // not of a large value
+				e.cache.read(key, value, since)
+			}
+		}
+	}
 }
 
 // iterator reads pages. While the caller has one, the next is fetched.

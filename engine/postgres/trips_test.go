@@ -71,7 +71,7 @@ func TestRoundTrips(t *testing.T) {
 	must(err)
 	tasks, err := task.Open(db, task.Options{})
 	must(err)
-	defer tasks.Close()
+	defer func() { _ = tasks.Close() }()
 	events, err := event.Open(db, event.Options{})
 	must(err)
 	defer events.Close()
@@ -106,10 +106,18 @@ func TestRoundTrips(t *testing.T) {
 		_, err := tasks.Claim(ctx, task.ClaimOptions{})
 		return err
 	}
+	three := func(tx *kv.Tx) error {
+		for _, key := range []string{"k", "l", "absent"} {
+			if _, err := tx.Bucket("b").Get([]byte(key)); err != nil && key != "absent" {
+				return err
+			}
+		}
+		return nil
+	}
 	var lease []task.Lease
 	for _, o := range []struct {
 		name   string
-		want   int64 // of one that follows another of the same kind
+		want   int64 // at most, of one that follows others of the same kind
 		before func() error
 		f      func() error
 	}{
@@ -144,6 +152,16 @@ func TestRoundTrips(t *testing.T) {
 				return b.Put([]byte("l"), fmt.Append(nil, n))
 			})
 		}},
+		{"Update that reads three keys, which a View has read before", 1, func() error {
+			e.cache.drop()
+			put(t, e, holdfast.Memory, "k", "v") // from here on it takes what is read
+			return db.View(ctx, three)
+		}, func() error {
+			return db.Update(ctx, func(tx *kv.Tx) error {
+				must(three(tx))
+				return tx.Bucket("b").Put([]byte("k"), fmt.Append(nil, n))
+			})
+		}},
 		{"event: append", 1, nil, func() error { return append1("") }},
 		{"event: append with an id", 2, nil, func() error { return append1(fmt.Sprint("id", n)) }},
 		{"message: write to a new stream", 3, nil, func() error { return write(fmt.Sprintf("order-%d", n), "") }},
@@ -156,6 +174,49 @@ func TestRoundTrips(t *testing.T) {
 		{"task: claim", 1, nil, claim},
 		{"task: complete", 1, func() (err error) {
 			lease, err = tasks.Claim(ctx, task.ClaimOptions{})
+			return err
+		}, func() error { return tasks.Complete(ctx, lease...) }},
+		{"event: append of 100, with ids", 2, nil, func() error {
+			var list []event.Event
+			for i := range 100 {
+				list = append(list, event.Event{ID: fmt.Sprint("id", n, ".", i), Type: "placed", Data: []byte("data")})
+			}
+			_, err := events.Append(ctx, list...)
+			return err
+		}},
+		{"message: write of 100, with ids", 2, nil, func() error {
+			var list []message.Message
+			for i := range 100 {
+				id := fmt.Sprintf("00000000-0000-4000-8%03d-%012d", i, n)
+				list = append(list, message.Message{ID: id, Type: "placed", Data: []byte("{}")})
+			}
+			_, err := shop.Write(ctx, "order-x", list...)
+			return err
+		}},
+		{"task: enqueue of 100, with ids", 2, nil, func() error {
+			var list []task.Spec
+			for i := range 100 {
+				list = append(list, task.Spec{ID: fmt.Sprint("task", n, ".", i), Kind: "mail", Payload: []byte("data")})
+			}
+			_, err := tasks.Enqueue(ctx, list...)
+			return err
+		}},
+		{"task: claim of 100, by a store that was opened anew", 7, func() error {
+			must(tasks.Close())
+			e.cache.drop()
+			put(t, e, holdfast.Memory, "k", "v") // from here on it takes what is read
+			tasks, err = task.Open(db, task.Options{})
+			return err
+		}, func() (err error) {
+			lease, err = tasks.Claim(ctx, task.ClaimOptions{N: 100})
+			return err
+		}},
+		{"task: complete of 100, not read before", 1, func() (err error) {
+			for range 100 {
+				must(enqueue(""))
+			}
+			lease, err = tasks.Claim(ctx, task.ClaimOptions{N: 100})
+			e.cache.drop()
 			return err
 		}, func() error { return tasks.Complete(ctx, lease...) }},
 		{"transaction of an event, a message, a task and a key", 1, nil, func() error {
@@ -178,8 +239,8 @@ func TestRoundTrips(t *testing.T) {
 			idle(t, e) // and its connection is the next one's
 			from := c.sent.Load()
 			must(o.f())
-			if trips := c.sent.Load() - from; try > 4 && trips != o.want { // at first statements are prepared
-				t.Errorf("%s: %d round trips, want %d", o.name, trips, o.want)
+			if trips := c.sent.Load() - from; try > 4 && trips > o.want { // at first statements are prepared
+				t.Errorf("%s: %d round trips, want %d at most", o.name, trips, o.want)
 			}
 		}
 	}

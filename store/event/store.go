@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver/lifecycle"
+	"github.com/holdfastdb/holdfast/internal/fetch"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/internal/registry"
@@ -59,6 +60,7 @@ type Options struct {
 type Store struct {
 	db     *kv.DB // nil in a rebuild
 	eng    holdfast.Engine
+	fetch  fetch.Fetcher // nil where reads are fast
 	caps   holdfast.Capabilities
 	level  holdfast.Level
 	keys   format.Prefix
@@ -170,7 +172,7 @@ func claim(eng holdfast.Engine, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{eng: eng, lease: lease, caps: lease.Caps, level: lease.Level, keys: keys,
+	s := &Store{eng: eng, fetch: fetch.Of(eng), lease: lease, caps: lease.Caps, level: lease.Level, keys: keys,
 		editing: make(chan struct{}, 1), logger: o.Logger}
 	s.appenders.New = func() any { return &appender{key: s.keys.Event(nil, 0)} }
 	s.maxID = min(MaxIDSize, int(s.caps.MaxKeySize)-keyspace.Overhead-len(o.Name))
