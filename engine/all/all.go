@@ -29,7 +29,7 @@ import (
 )
 
 // Default is the engine to use unless there is a reason for another: logtree passes the laws, the crash lab
-// and its own simulation, and every value in it is written once.
+// and its own simulation, and its log is the database.
 const Default = logtree.Name
 
 // Entry is one engine.

@@ -1,6 +1,6 @@
-// Package logtree is Holdfast's own engine: a log that is the database. Every value is stored once, in an append-only
-// log; everything else is an index to it and can be rebuilt. There is no second log, and space is freed by whole
-// files. All levels of one machine are given per commit, in one open directory.
+// Package logtree is Holdfast's own engine: a log that is the database. Values are stored in an append-only log;
+// everything else is an index to it and can be rebuilt. There is no second log, and space is freed by whole files. All
+// levels of one machine are given per commit, in one open directory.
 //
 //	engine, err := logtree.Open("/var/lib/orders", holdfast.Options{})
 //	keys, err := logtree.Backup(ctx, engine, "/var/backups/orders") // while others write

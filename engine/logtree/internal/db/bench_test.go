@@ -232,7 +232,7 @@ func BenchmarkInstall(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		s, err := d.files.CreateMoved(id, 4096)
+		s, err := d.files.CreateMoved(id, 0, 4096)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -70,7 +70,9 @@ func (co *compactor) widen(c *compaction) {
 	if c.takesIn() && len(ver.Tiers) > 0 {
 		c.newest, c.mover.seq = max(c.newest, ver.Tiers[0].ID), d.edit.from.Seq
 		for _, s := range segmentsOf(ver) {
-			if s.Kind == format.SegmentLog && s.ID >= c.sweep.logFrom && s.ID < d.edit.from.Segment && !s.Damaged.Load() {
+			fresh := s.Kind == format.SegmentLog && s.ID >= c.sweep.logFrom && s.ID < d.edit.from.Segment ||
+				s.Flags&format.FlagFlushed != 0 && s.ID > c.sweep.movedTo
+			if fresh && !s.Damaged.Load() {
 				c.victims[s.ID] = true
 			}
 		}
@@ -85,7 +87,8 @@ func (co *compactor) widen(c *compaction) {
 	for _, t := range tables {
 		for _, u := range t.Info.Segments {
 			s := segmentOf(ver, u.ID)
-			if s.Kind != format.SegmentMoved || u.ID > c.sweep.movedTo || s.Damaged.Load() || c.victims[u.ID] {
+			if s.Kind != format.SegmentMoved || s.Flags&format.FlagFlushed != 0 || u.ID > c.sweep.movedTo ||
+				s.Damaged.Load() || c.victims[u.ID] {
 				continue
 			}
 			numbers := policy.Segment{Payload: s.Payload.Load(), Live: live[u.ID]}

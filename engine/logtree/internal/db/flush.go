@@ -5,11 +5,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"sync"
 
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/policy"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
@@ -48,8 +50,7 @@ func (d *DB) flush() (bool, error) {
 	} else {
 		syncing.Go(func() { syncErr = d.log.Sync(upto) })
 	}
-	out, at := d.tables.NewWriter(), placer{t: t}
-	err := out.Flush(t.walked(t.rangeTombstones.Load()), at.of, newer, v.ver)
+	out, w, err := d.writeTier(t, newer, v.ver)
 	// No key comes into a range that has none meanwhile: compactions move keys, and only flushes add some.
 	ts := v.ver.Needed(t.rangeTombstones.Load())
 	syncing.Wait()
@@ -57,6 +58,8 @@ func (d *DB) flush() (bool, error) {
 	// A table whose values may be lost must not be named by a manifest, so a failed sync fails the flush.
 	if err = errors.Join(err, syncErr); err != nil {
 		out.Abandon()
+		w.undo()
+
 		return false, err
 	}
 
@@ -82,11 +85,12 @@ func (d *DB) flush() (bool, error) {
 		d.edit.nextTier++
 		tiers = slices.Insert(tiers, 0, tree.Tier{ID: d.edit.nextTier, Refs: tree.Refs(out.Tables)})
 	}
-	if err := d.install(tiers, t.end, t, nil); err != nil {
-		// If it is unknown which manifest is durable, the new tables may be named by it: they must stay.
+	if err := d.install(tiers, t.end, t, w.commit()); err != nil {
+		// If it is unknown which manifest is durable, the new files may be named by it: they must stay.
 		if !format.IsFatal(err) {
 			d.edit.nextTier = nextTier
 			out.Abandon()
+			w.undo()
 		}
 
 		return false, err
@@ -94,6 +98,58 @@ func (d *DB) flush() (bool, error) {
 	d.wake(d.compactions)
 
 	return true, nil
+}
+
+// writeTier writes the tables of a memtable, and the values too where that is worth it, see [policy.Sizes.Orders].
+// Where there is no room for them they stay in the log. After an error the caller undoes both.
+func (d *DB) writeTier(t *memTable, newer []*tree.RangeTombstones, ver *tree.Version) (*tree.Writer, *mover, error) {
+	m := t.walked(t.rangeTombstones.Load())
+	write := func(place func(*memtable.Version) (uint64, error)) (*tree.Writer, *mover, error) {
+		out, w := d.tables.NewWriter(), &mover{d: d, seq: t.end.Seq, flags: format.FlagFlushed}
+		w.begin(ver)
+		if place == nil {
+			place = func(x *memtable.Version) (uint64, error) { return w.put(x.Key, x.Value) }
+		}
+		err := out.Flush(m, place, newer, ver)
+
+		// What the tables name is durable before they are.
+		if err == nil {
+			err = w.seal()
+		}
+		if err == nil {
+			err = out.Close()
+		}
+
+		return out, w, err
+	}
+	if d.orders(t) {
+		out, w, err := write(nil)
+		if !format.IsNoRoom(err) {
+			return out, w, err
+		}
+		out.Abandon()
+		w.undo()
+	}
+	at := placer{t: t}
+
+	return write(func(x *memtable.Version) (uint64, error) { return at.of(x.ValueAddr), nil })
+}
+
+// orders reports whether the memtable's values are written in the order of their keys.
+func (d *DB) orders(t *memTable) bool {
+	d.edit.Lock()
+	m := policy.Memtable{Bytes: int64(t.end.LSN-t.start.LSN) - t.large, Large: t.large,
+		Replaced: d.compactor.edit.replaced, Urgent: d.compactor.urgent() || d.scarce.Load()}
+	d.edit.Unlock()
+	if !d.full().MayOrder(&m, d.files.FS.Free(d.files.Dir)) {
+		return false
+	}
+
+	// Only now is it worth looking at all keys.
+	it := t.index.Iter(math.MaxUint64)
+	m.Keys, m.Ascending = it.Ascending()
+
+	return m.Orders()
 }
 
 // flushOnce is flush in the background. If it cannot be done now, writers that wait for its memory learn of it: they

@@ -17,12 +17,13 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 )
 
-// mover copies values out of segments that are to be emptied into segments of their own. It goes on in the same segment
-// from step to step of a compaction: what a step has moved is synced, and counted in the segment's used bytes, when the
-// step settles.
+// mover copies values out of segments that are to be emptied, or out of a memtable, into segments of their own. It goes
+// on in the same segment from step to step of a compaction: what a step has moved is synced, and counted in the
+// segment's used bytes, when the step settles. A flush is one step.
 type mover struct {
-	d   *DB
-	seq uint64 // the values are no newer than that operation
+	d     *DB
+	seq   uint64 // the values are no newer than that operation
+	flags uint32 // of the segments that it makes
 
 	// The segment that is being written, nil if none is, and the frame in the making.
 	seg     *wal.Segment
@@ -232,8 +233,43 @@ func (w *mover) move(key []byte, e table.Entry) (uint64, error) {
 		value = w.val
 	}
 
-	// The record goes to the present frame, of the present segment if it fits.
-	d, n := w.d, int(e.Len)
+	n := int(e.Len)
+	place, err := w.record(key, n)
+	if err != nil {
+		return 0, err
+	}
+	if late {
+		w.holes = append(w.holes, hole{len(w.buf), e})
+		w.buf = slices.Grow(w.buf, n)[:len(w.buf)+n]
+	} else {
+		w.buf = append(w.buf, value...)
+	}
+
+	// A sweep gives back the log that was there before the last one; how much of it has moved tells writers what will be
+	// free at its end.
+	if s := segmentOf(w.ver, uint32(e.Place>>32)); s.ID < w.old && s.Kind == format.SegmentLog ||
+		s.Flags&format.FlagFlushed != 0 {
+		w.oldNow += int64(len(key) + n)
+	}
+
+	return place, w.recorded(key, n)
+}
+
+// put copies a value that is in memory, and returns its new place.
+func (w *mover) put(key, value []byte) (uint64, error) {
+	place, err := w.record(key, len(value))
+	if err != nil {
+		return 0, err
+	}
+	w.buf = append(w.buf, value...)
+
+	return place, w.recorded(key, len(value))
+}
+
+// record begins the record of a value of n bytes in the present frame, of the present segment if it fits, and returns
+// the value's place. The caller appends the value to the frame, and calls recorded.
+func (w *mover) record(key []byte, n int) (place uint64, err error) {
+	d := w.d
 	size := int64(format.FrameSize(len(key) + n + 16))
 
 	// Sixteen bytes are more than a record has besides its key and value, so the frame cannot come out longer.
@@ -255,28 +291,19 @@ func (w *mover) move(key []byte, e table.Entry) (uint64, error) {
 	w.buf = append(w.buf, key...)
 	w.buf = binary.AppendUvarint(w.buf, uint64(n))
 
-	// The value follows, or is read later into the hole that is left for it. The place is final: the frame begins at
-	// w.at, and what precedes the value in it is in the buffer.
-	place := uint64(w.seg.ID)<<32 | uint64(w.at+int64(len(w.buf)))
-	if late {
-		w.holes = append(w.holes, hole{len(w.buf), e})
-		w.buf = slices.Grow(w.buf, n)[:len(w.buf)+n]
-	} else {
-		w.buf = append(w.buf, value...)
-	}
+	// The place is final: the frame begins at w.at, and what precedes the value in it is in the buffer.
+	return uint64(w.seg.ID)<<32 | uint64(w.at+int64(len(w.buf))), nil
+}
 
-	// A sweep gives back the log that was there before the last one; how much of it has moved tells writers what will be
-	// free at its end.
+// recorded counts a value that was added, and writes the frame if that is enough.
+func (w *mover) recorded(key []byte, n int) error {
 	w.payload += int64(len(key) + n)
 	w.moved += int64(n)
-	if id := uint32(e.Place >> 32); id < w.old && segmentOf(w.ver, id).Kind == format.SegmentLog {
-		w.oldNow += int64(len(key) + n)
-	}
-	if len(w.buf) >= moveFrame {
-		err = w.flush()
+	if len(w.buf) < moveFrame {
+		return nil
 	}
 
-	return place, err
+	return w.flush()
 }
 
 // flush writes the present frame.
@@ -368,7 +395,7 @@ func (w *mover) create(size int64) error {
 	if err != nil {
 		return err
 	}
-	s, err := d.files.CreateMoved(id, max(d.sizes.segment.Load(), format.SegmentHeaderSize+format.BeginSize+size))
+	s, err := d.files.CreateMoved(id, w.flags, max(d.sizes.segment.Load(), format.SegmentHeaderSize+format.BeginSize+size))
 	if err != nil {
 		return err
 	}

@@ -33,11 +33,12 @@ func (d *DB) segmentNumbers(ver *tree.Version) []policy.Segment {
 	var all []policy.Segment
 	for x, live := range ver.Usage() {
 		s := x.(*wal.Segment)
-		moved := s.Kind == format.SegmentMoved
+		moved, flushed := s.Kind == format.SegmentMoved, s.Flags&format.FlagFlushed != 0
 
 		// A segment of the log is given up only when the position of replay has left it, whatever tables name.
-		all = append(all, policy.Segment{ID: s.ID, Moved: moved, InLog: !moved && s.ID >= d.edit.from.Segment,
-			Open: s.Open.Load(), Damaged: s.Damaged.Load(), Used: s.Used.Load(), Payload: s.Payload.Load(), Live: live})
+		all = append(all, policy.Segment{ID: s.ID, Moved: moved, Flushed: flushed,
+			InLog: !moved && s.ID >= d.edit.from.Segment, Open: s.Open.Load(), Damaged: s.Damaged.Load(),
+			Used: s.Used.Load(), Payload: s.Payload.Load(), Live: live})
 	}
 
 	return all

@@ -123,6 +123,16 @@ func (d *DB) dropNext() bool {
 	return true
 }
 
+// returnNumber gives back the number of a file that is gone and was named nowhere, if it was the last: a compaction
+// that is tried for weeks on a full disk would use up all numbers.
+func (d *DB) returnNumber(id uint32) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.mu.nextFile == uint64(id) {
+		d.mu.nextFile--
+	}
+}
+
 // newNumber is number for those who do not hold mu.
 func (d *DB) newNumber() (uint32, error) {
 	d.mu.Lock()

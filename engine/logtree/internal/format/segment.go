@@ -13,6 +13,7 @@ import (
 //	database 16   identity of the directory it belongs to
 //	kind      4   1: of the log, 2: moved
 //	flags     4   1: the whole file was written and synced before it was used
+//	              2: moved by a flush, keys from anywhere
 //	size      8   of the file, while the log writes to it
 //	zero     12
 //	sum       4   CRC32C of all before
@@ -25,6 +26,7 @@ const (
 	SegmentMoved = 2
 
 	FlagWritten = 1
+	FlagFlushed = 2
 )
 
 // DatabaseID tells a database's files from another's.

@@ -23,6 +23,9 @@ type Iter struct {
 	p      perm  // of l, when it was entered: later versions are above maxSeq
 	pos    int   // -1 before the first entry, p.count() after the last
 	ok     bool  // on a version
+
+	touched *leaf // whose records Take has touched
+	sum     byte  // of their bytes, so that the loads are not for nothing
 }
 
 // Iter returns an iterator over the state at maxSeq.
@@ -43,6 +46,21 @@ func (it *Iter) Seq() uint64 { return it.l.seq[it.p.slot(it.pos)] }
 // Key is Version().Key, for less.
 func (it *Iter) Key() []byte { return it.t.image.key(it.l.rec[it.p.slot(it.pos)]) }
 
+// Ascending returns how many keys the iterator comes to from the first on, and how many of them were added after the
+// one before.
+func (it *Iter) Ascending() (keys, ascending int64) {
+	last := Addr(0)
+	for ok := it.First(); ok; ok = it.Next() {
+		rec := it.l.rec[it.p.slot(it.pos)]
+		if keys++; rec >= last {
+			ascending++
+		}
+		last = rec
+	}
+
+	return keys, ascending
+}
+
 // Pair is a key and its value. The slices are the image's: valid until it is released, and not to be changed.
 type Pair struct{ Key, Value []byte }
 
@@ -60,6 +78,15 @@ func (it *Iter) Take(dst []Pair, most int, bound []byte) (_ []Pair, deleted int)
 		}
 
 		chunks := *it.t.image.chunks.Load() // after p, which is of versions in them
+
+		// The records of a leaf lie anywhere. They are touched first, so that the processor waits for all at once.
+		if it.touched != l {
+			it.touched = l
+			for i := it.pos; i < n; i++ {
+				rec := l.rec[p.slot(i)]
+				it.sum += chunks[rec>>32][uint32(rec)]
+			}
+		}
 		slot := p.slot(it.pos)
 		for {
 			// Records are decoded in place, as version does it: this loop is what a scan of a memtable costs.

@@ -155,3 +155,29 @@ func TestTakeWhileAdding(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// TestAscending: of the newest versions of keys, those count that were added after that of the key before.
+func TestAscending(t *testing.T) {
+	for _, x := range []struct {
+		name            string
+		key             func(i int) int
+		keys, ascending int64
+	}{
+		{"ascending", func(i int) int { return i }, 1000, 1000},
+		{"descending", func(i int) int { return -i }, 1000, 1},
+		{"four sequences", func(i int) int { return i%4*1000 + i }, 1000, 997},
+		{"one key again and again, among others", func(i int) int { return i % 2 * i }, 501, 500},
+		{"every key twice", func(i int) int { return i % 500 }, 500, 500},
+	} {
+		im := NewImage(NewPool(4<<10, 8<<20))
+		table := New(im)
+		for i := range 1000 {
+			rec, own := put(im, holdfast.KindSet, fmt.Appendf(nil, "%09d", 100_000+x.key(i)), []byte("value"))
+			table.Add(rec, own, uint64(i+1))
+		}
+		it := table.Iter(math.MaxUint64)
+		if keys, ascending := it.Ascending(); keys != x.keys || ascending != x.ascending {
+			t.Errorf("%s: %d of %d keys, not %d of %d", x.name, ascending, keys, x.ascending, x.keys)
+		}
+	}
+}

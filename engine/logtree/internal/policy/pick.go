@@ -297,7 +297,7 @@ func sweep(s *State) (Compaction, bool) {
 	moved, most := int64(0), min(s.Room, max(int64(sweepMoved*float64(total)), s.Segment))
 
 	for i := range all {
-		if c := &all[i]; !c.Moved && moved+c.ToMove() <= most {
+		if c := &all[i]; (!c.Moved || c.Flushed) && moved+c.ToMove() <= most {
 			moved += c.ToMove()
 			victims = append(victims, c.ID)
 		}

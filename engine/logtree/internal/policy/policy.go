@@ -34,7 +34,8 @@ type Tier struct {
 // Segment is what is known of a file of values.
 type Segment struct {
 	ID      uint32
-	Moved   bool  // compactions have written it; otherwise it is part of the log
+	Moved   bool  // compactions or flushes have written it; otherwise it is part of the log
+	Flushed bool  // a flush has
 	InLog   bool  // the log needs it: what it holds is not in tables yet
 	Open    bool  // a compaction writes to it
 	Damaged bool  // a value in it cannot be read: it is not emptied

@@ -305,7 +305,7 @@ type walk struct {
 	lo, hi []byte
 
 	// At a time so many items are read ahead, of so many bytes, roughly. Both grow with the bytes walked until now.
-	ahead, bytes, walked int
+	most, bytes, walked int
 
 	items []item
 	used  int    // how many of items were ever in use: what is behind refers to nothing
@@ -314,6 +314,7 @@ type walk struct {
 	unread []unread // values that are not read yet
 	owed   int      // how many bytes those have
 	seg    segment  // the segment of the last value, to save the way there
+	ahead  ahead    // where values of long walks are read ahead
 	slow   int      // how many read calls of values took long
 	sum    byte     // of the bytes that were touched, so that the loads are not for nothing
 }
@@ -323,7 +324,7 @@ type unread struct {
 	table.Entry
 	item   int    // that it belongs to
 	mapped []byte // where it is in memory, nil if a call has to read it
-	at     int    // where it is in the arena then
+	at     int    // where it is in the arena, -1 if it is not yet
 }
 
 var walks = sync.Pool{New: func() any { return new(walk) }}
@@ -353,7 +354,7 @@ func (it *Iterator) Begin(r holdfast.Range) {
 	w := walks.Get().(*walk)
 	it.w = w
 	w.lo, w.hi = append(w.lo[:0], r.Lo...), append(w.hi[:0], r.Hi...)
-	w.ahead, w.bytes, w.walked, w.slow = firstAhead, minArena, 0, 0
+	w.most, w.bytes, w.walked, w.slow = firstAhead, minArena, 0, 0
 	w.m.reverse, w.m.src = r.Reverse, w.m.src[:0]
 }
 
@@ -404,6 +405,7 @@ func (w *walk) recycle() {
 	clear(w.items[:w.used])
 	w.unread, w.owed = w.unread[:0], 0
 	w.used, w.seg = 0, segment{}
+	w.ahead.reset()
 	if cap(w.arena) <= 4*maxArena {
 		walks.Put(w)
 	}
@@ -450,7 +452,7 @@ func (it *Iterator) more() bool {
 	w.walked += len(w.arena)
 
 	// A walk that goes on reads more at a time; one that ends early has read little in vain.
-	w.ahead, w.bytes = min(2*w.ahead, maxAhead), min(max(w.walked/aheadShare, minArena), maxArena)
+	w.most, w.bytes = min(2*w.most, maxAhead), min(max(w.walked/aheadShare, minArena), maxArena)
 	it.items = w.items
 
 	return len(it.items) > 0
@@ -525,7 +527,7 @@ func (w *walk) room() int {
 		return 0
 	}
 
-	return w.ahead - len(w.items)
+	return w.most - len(w.items)
 }
 
 // full reports whether enough bytes have been read ahead, or will be by resolve.
@@ -737,7 +739,7 @@ func (it *Iterator) takeNear(near table.Near) int {
 		at := len(w.arena)
 		w.arena = append(w.arena, near.Keys[near.Begin[i]:near.Begin[i+1]]...)
 		end := len(w.arena)
-		w.unread = append(w.unread, unread{Entry: *e, item: len(w.items)})
+		w.unread = append(w.unread, unread{Entry: *e, item: len(w.items), at: -1})
 		w.owed += int(e.Len)
 		w.items = append(w.items, item{Key: w.arena[at:end:end]})
 	}
@@ -745,13 +747,23 @@ func (it *Iterator) takeNear(near table.Near) int {
 	return n
 }
 
-// resolve reads the values that takeNear has left. Those that are in memory are touched first, all of them: the
-// processor then waits for many at once, not for one after the other. So does the disk, where reads are slow.
+// resolve reads the values that takeNear has left. A long walk reads ahead where they follow one another. The others
+// that are in memory are touched first, all of them: the processor then waits for many at once, not for one after the
+// other. So does the disk, where reads are slow.
 func (it *Iterator) resolve() (err error) {
 	w := it.w
+	long := w.walked >= longWalk
 	for i := range w.unread {
 		// Each copy is checked. One that is wrong is read again by a call, which says what is wrong with it.
-		if u := &w.unread[i]; w.enter(it.ver, u.Place) {
+		u := &w.unread[i]
+		if long {
+			if b := w.ahead.read(it.ver, u.Place, int(u.Len), w.m.reverse); b != nil {
+				u.at = len(w.arena)
+				w.arena = append(w.arena, b...)
+				continue
+			}
+		}
+		if w.enter(it.ver, u.Place) {
 			u.mapped = w.seg.Mapped(int64(uint32(u.Place)), int(u.Len))
 		}
 	}
@@ -766,13 +778,15 @@ func (it *Iterator) resolve() (err error) {
 	if format.Guarded(w.copyMapped) != nil {
 		w.arena = w.arena[:before]
 		for i := range w.unread {
-			w.unread[i].mapped = nil // the read calls say what is wrong
+			if u := &w.unread[i]; u.mapped != nil {
+				u.mapped, u.at = nil, -1 // the read calls say what is wrong
+			}
 		}
 	}
 
 	for i := range w.unread {
 		u := &w.unread[i]
-		if u.mapped == nil || format.Checksum(w.arena[u.at:u.at+int(u.Len)]) != u.Sum {
+		if u.at < 0 || format.Checksum(w.arena[u.at:u.at+int(u.Len)]) != u.Sum {
 			u.at = len(w.arena)
 			if err = it.value(w.unread[i:]); err != nil {
 				w.items = w.items[:u.item]
@@ -840,7 +854,7 @@ const (
 // prefetch has values read from the disk that are not known to be in memory, all of them at once.
 func (it *Iterator) prefetch(us []unread) {
 	for i := range us {
-		if u := &us[i]; u.mapped == nil && it.w.enter(it.ver, u.Place) {
+		if u := &us[i]; u.at < 0 && u.mapped == nil && it.w.enter(it.ver, u.Place) {
 			it.w.seg.Prefetch(int64(uint32(u.Place)), int(u.Len))
 		}
 	}
@@ -870,8 +884,15 @@ func (it *Iterator) takeSpan(near table.Near) bool {
 	w.arena = slices.Grow(w.arena, len(keys)+size)
 	own := w.arena[at : at+len(keys)+size]
 	values := own[len(keys):]
+	var there []byte
+	if w.walked >= longWalk {
+		there = w.ahead.read(it.ver, first.Place, size, w.m.reverse)
+	}
+
 	// They are copied before they are checked: what is mapped may change.
-	if b, err := w.seg.Read(values[:0], int64(lo), size); err != nil || len(b) != size || &b[0] != &values[0] {
+	if there != nil {
+		copy(values, there)
+	} else if b, err := w.seg.Read(values[:0], int64(lo), size); err != nil || len(b) != size || &b[0] != &values[0] {
 		return false // what is wrong, a single value tells
 	}
 	w.items = slices.Grow(w.items, n)

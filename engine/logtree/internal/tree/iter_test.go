@@ -28,6 +28,8 @@ var errDamaged = errors.New("cannot be read")
 func (s *apart) Acquire() { s.refs++ }
 func (s *apart) Release() { s.refs-- }
 
+func (s *apart) Filled() int64 { return 1 << 30 }
+
 func (s *apart) Mapped(off int64, n int) []byte {
 	if s.mapped == nil {
 		return nil

@@ -21,6 +21,8 @@ type values struct{ refs int }
 func (s *values) Acquire() { s.refs++ }
 func (s *values) Release() { s.refs-- }
 
+func (s *values) Filled() int64 { return 1 << 30 }
+
 func (s *values) Read(dst []byte, off int64, n int) ([]byte, error) {
 	return fmt.Appendf(dst, "v%0*d", n-1, off), nil
 }
@@ -49,7 +51,7 @@ func newForest(t *testing.T) *forest {
 		t.Fatal(err)
 	}
 	f.Files = &Files{FS: mem, Dir: "d", Open: files.NewSet(8), Cache: table.NewCache(1 << 20),
-		Number: func() (uint32, error) { n++; return n, nil },
+		Number: func() (uint32, error) { n++; return n, nil }, Return: func(uint32) {},
 		Synced: func(int64) {},
 		Remove: func(name string) { mem.Remove(name) },
 		Free:   func(table *Table) { f.removed = append(f.removed, table.ID) },

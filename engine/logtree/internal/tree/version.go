@@ -24,6 +24,8 @@ type Segment interface {
 	// as many calls of Release.
 	Acquire()
 	Release()
+	// Filled is how many bytes of the file can be read.
+	Filled() int64
 	// Read appends the n bytes at off, unchecked, to dst. After an error, dst is returned as it was.
 	Read(dst []byte, off int64, n int) ([]byte, error)
 	// Mapped returns the n bytes at off, unchecked, in a mapping of the file, if they are likely to be in memory, and else

@@ -23,6 +23,7 @@ type Files struct {
 	Cache  *table.Cache
 	Limit  atomic.Int64           // bytes of a file, roughly
 	Number func() (uint32, error) // of a new file
+	Return func(uint32)           // a number whose file is gone, and never was complete
 	Synced func(bytes int64)      // so many were written, and synced
 	Remove func(name string)      // a file that is not needed
 	Free   func(*Table)           // see NewTable
@@ -147,6 +148,7 @@ func (w *Writer) Abandon() {
 	if w.w != nil {
 		w.file.Close()
 		w.files.Remove(format.TableName(w.files.Dir, w.id))
+		w.files.Return(uint32(w.id))
 	}
 
 	for _, t := range w.Tables {
@@ -159,10 +161,11 @@ func (w *Writer) Abandon() {
 // else be as long as such a goroutine keeps its processor.
 const yieldEvery = 256
 
-// Flush writes the newest versions of a memtable's keys, and closes the writer. What a range delete of the same
+// Flush writes the newest versions of a memtable's keys; the writer stays open. What a range delete of the same
 // memtable or a newer one covers is left out, and so are tombstones of keys that no table of v can have. place says
-// where in the log a value of the index's image is.
-func (w *Writer) Flush(m Memtable, place func(memtable.Addr) uint64, newer []*RangeTombstones, v *Version) error {
+// where a value of the index's image is.
+func (w *Writer) Flush(m Memtable, place func(*memtable.Version) (uint64, error), newer []*RangeTombstones,
+	v *Version) error {
 	it := m.Index.Iter(math.MaxUint64)
 	entries := 0
 
@@ -193,12 +196,16 @@ func (w *Writer) Flush(m Memtable, place func(memtable.Addr) uint64, newer []*Ra
 		case x.InLog:
 			e = table.Entry{Place: x.Pointer.At, Len: x.Pointer.Len, Sum: x.Pointer.Sum}
 		default:
-			e = table.Entry{Place: place(x.ValueAddr), Len: uint32(len(x.Value)), Sum: format.Checksum(x.Value)}
+			at, err := place(&x)
+			if err != nil {
+				return err
+			}
+			e = table.Entry{Place: at, Len: uint32(len(x.Value)), Sum: format.Checksum(x.Value)}
 		}
 		if err := w.Add(x.Key, e); err != nil {
 			return err
 		}
 	}
 
-	return w.Close()
+	return nil
 }

@@ -248,10 +248,10 @@ var zeros [1 << 20]byte
 
 const fillSync = 8 << 20
 
-// CreateMoved makes a segment of moved values, of that size at most, with one reference. It is open, not mapped, and
-// takes no room yet. After an error nothing is left of it.
-func (f *Files) CreateMoved(id uint32, size int64) (*Segment, error) {
-	s, err := f.create(format.SegmentHeader{ID: id, Kind: format.SegmentMoved, Size: size})
+// CreateMoved makes a segment of moved values, of that size at most and with those flags, with one reference. It is
+// open, not mapped, and takes no room yet. After an error nothing is left of it.
+func (f *Files) CreateMoved(id, flags uint32, size int64) (*Segment, error) {
+	s, err := f.create(format.SegmentHeader{ID: id, Kind: format.SegmentMoved, Flags: flags, Size: size})
 	if err != nil {
 		return nil, err
 	}
@@ -383,6 +383,9 @@ func (s *Segment) unmapOut() {
 		s.out, s.unout = nil, nil
 	}
 }
+
+// Filled is how many bytes of the file hold frames, its header included.
+func (s *Segment) Filled() int64 { return s.Used.Load() }
 
 // Read appends n bytes at off to dst, which must lie in what is used. ErrCorrupt: there are no such bytes, or they
 // cannot be read.

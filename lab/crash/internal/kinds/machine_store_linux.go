@@ -143,8 +143,9 @@ func (r *Runner) storeSession(
 	s := &storeScene{r: r, row: c, subject: subject, tally: t, h: h, rnd: rand.New(rand.NewPCG(commits.Mix(seed, 1), 0))}
 	h.Begin(0, 1)
 
+	chosen := c.losses()
 	for round := range crashes {
-		l, behind := losses[(int(seed%64)+round)%len(losses)], s.rnd.IntN(2) == 0
+		l, behind := chosen[(int(seed%64)+round)%len(chosen)], s.rnd.IntN(2) == 0
 		switch c.Engine {
 		case notCounted:
 			for !l.trap {
@@ -232,7 +233,7 @@ func (s *storeScene) start(engine string, at *machines.Machine, only bool) error
 
 // stops reports whether a machine stops, so that a process on it may have stopped, too.
 func (l loss) stops() bool {
-	return slices.Contains([]string{"kill", "power cut", "power cut of all", "lost disk"}, l.name)
+	return slices.Contains([]string{byKill, byPowerCut, byPowerCutOfAll, byLostDisk}, l.name)
 }
 
 // lose makes one round and judges it.
@@ -273,6 +274,9 @@ func (s *storeScene) lose(ctx context.Context, l loss, behind bool) (j protocol.
 	}
 	if j.Broken() {
 		return j, false, ctx.Err()
+	}
+	if err := s.lab.Await(ctx); err != nil {
+		return j, false, err
 	}
 	if falls && l.name == losses[0].name {
 		first.process.Kill()

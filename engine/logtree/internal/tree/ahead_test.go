@@ -1,0 +1,132 @@
+package tree
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/table"
+)
+
+// stored is a segment in memory that counts reads, and has a place that cannot be read.
+type stored struct {
+	b       []byte
+	damaged int64 // 0: none
+	reads   int
+}
+
+func (s *stored) Acquire()                 {}
+func (s *stored) Release()                 {}
+func (s *stored) Prefetch(int64, int)      {}
+func (s *stored) Filled() int64            { return int64(len(s.b)) }
+func (s *stored) Mapped(int64, int) []byte { return nil }
+
+func (s *stored) Read(dst []byte, off int64, n int) ([]byte, error) {
+	if s.reads++; off <= s.damaged && s.damaged < off+int64(n) {
+		return dst, errDamaged
+	}
+	return append(dst, s.b[off:off+int64(n)]...), nil
+}
+
+func (s *stored) Value(dst []byte, off int64, n int, sum uint32) ([]byte, error) {
+	old := len(dst)
+	dst, err := s.Read(dst, off, n)
+	if err == nil && format.Checksum(dst[old:]) != sum {
+		return dst[:old], errDamaged
+	}
+	return dst, err
+}
+
+// TestReadAhead: a long walk over values that lie in the order of their keys in many segments takes few reads, both
+// ways, and one over values that lie anywhere none but theirs. What is damaged is named, and what lies before it read.
+func TestReadAhead(t *testing.T) {
+	const keys, segments, size = 20_000, 40, 100
+	build := func(order func(i int) int) (*Version, []*stored) {
+		f := newForest(t)
+		list := make([]*stored, segments)
+		for i := range list {
+			list[i] = &stored{b: make([]byte, format.SegmentHeaderSize)}
+		}
+		entries := make([]table.Entry, keys)
+		for n := range keys {
+			i := order(n)
+			// Which segment has a key follows from nothing that its neighbours tell.
+			id := i * 2654435761 >> 7 % segments
+			s := list[id]
+			value := fmt.Appendf(nil, "%0*d", size, i)
+			entries[i] = table.Entry{Place: uint64(id+1)<<32 | uint64(len(s.b)), Len: size, Sum: format.Checksum(value)}
+			s.b = append(append(s.b, value...), "a key and more"...)
+		}
+		w := f.NewWriter()
+		for i, e := range entries {
+			if err := w.Add(testKey(i), e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		v := NewVersion([]Tier{{ID: 1, Refs: Refs(w.Tables)}}, func(id uint32) Segment { return list[id-1] })
+		t.Cleanup(v.Release)
+		return v, list
+	}
+	walk := func(v *Version, reverse bool) (n int, err error) {
+		var it Iterator
+		it.Begin(holdfast.Range{Reverse: reverse})
+		it.Start(v)
+		for it.Next() {
+			i := n
+			if reverse {
+				i = keys - 1 - n
+			}
+			if !bytes.Equal(it.Key(), testKey(i)) || !bytes.Equal(it.Value(), fmt.Appendf(nil, "%0*d", size, i)) {
+				t.Fatalf("%q = %q at %d", it.Key(), it.Value(), i)
+			}
+			n++
+		}
+		_, err = it.Close()
+		return n, err
+	}
+	reads := func(list []*stored) (n int) {
+		for _, s := range list {
+			n += s.reads
+			s.reads = 0
+		}
+		return n
+	}
+
+	v, list := build(func(i int) int { return i })
+	for _, reverse := range []bool{false, true, false} {
+		if n, err := walk(v, reverse); n != keys || err != nil {
+			t.Fatalf("%d keys, %v", n, err)
+		}
+		if n := reads(list); n > keys/8 {
+			t.Errorf("%d reads for %d keys in order", n, keys)
+		}
+	}
+	apart, places := build(func(i int) int { return i * 7919 % keys })
+	if n, err := walk(apart, false); n != keys || err != nil {
+		t.Fatalf("%d keys, %v", n, err)
+	}
+	if n := reads(places); n > keys*21/20 {
+		t.Errorf("%d reads for %d keys that lie apart", n, keys)
+	}
+
+	// Of the value that cannot be read, and of no other one, the walk says so.
+	bad := keys * 3 / 4
+	it := v.Tiers[0].Refs[0].Table.Reader.Iter()
+	it.SeekGE(testKey(bad))
+	place := it.Entry().Place
+	list[place>>32-1].damaged = int64(uint32(place))
+	if n, err := walk(v, false); n != bad || !errors.Is(err, errDamaged) {
+		t.Errorf("%d keys before damage at %d, %v", n, bad, err)
+	}
+	list[place>>32-1].damaged = 0
+	list[place>>32-1].b[uint32(place)]++
+	if n, err := walk(v, false); n != bad || !errors.Is(err, errDamaged) {
+		t.Errorf("%d keys before a changed byte at %d, %v", n, bad, err)
+	}
+}
