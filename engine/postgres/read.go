@@ -210,7 +210,7 @@ func (e *engine) giveUp(s *state, stop func()) {
 func (e *engine) in(ctx context.Context, s *state, read func(context.Context, *pgxpool.Conn) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, e.patience)
+	ctx, cancel := e.reading.within(ctx, e.patience)
 	defer cancel()
 
 	return read(ctx, s.conn)
