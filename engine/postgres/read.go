@@ -22,7 +22,6 @@ const (
 	// Large values come one by one, so that a page stays small.
 	columns = "SELECT k, CASE WHEN octet_length(v) <= 65536 THEN v END FROM holdfast_kv WHERE space = $1 AND "
 
-	getSome = columns + "k = ANY ($2::bytea[])"
 	// fetchKeys is how many keys are fetched at once.
 	fetchKeys = 512
 
@@ -227,15 +226,14 @@ func (e *engine) Read(v *view, dst, key []byte) ([]byte, error) {
 	}
 
 	value, since, err := e.value(v, key)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		e.cache.read(key, nil, since)
-		return dst, holdfast.ErrNotFound
-	case err != nil:
+	if err != nil {
 		return dst, e.fail("get", err)
 	}
 	e.cache.read(key, value, since)
-	if dst == nil {
+	switch {
+	case value == nil:
+		return dst, holdfast.ErrNotFound
+	case dst == nil:
 		return value, nil
 	}
 
@@ -254,24 +252,20 @@ func (e *engine) cached(v *view, key []byte) (value []byte, known bool) {
 	return value, known && e.lease.holds()
 }
 
-// value reads one from the server, in a state that has at least what was settled at since.
+// value reads one from the server, in a state that has at least what was settled at since. It is nil if the key is
+// absent.
 func (e *engine) value(v *view, key []byte) (value []byte, since int64, err error) {
 	if v.op == driver.Get {
-		err = e.fresh(func(ctx context.Context, from *server) error {
-			since = e.cache.now()
-			return from.pool.QueryRow(ctx, get, e.space, key).Scan(&value)
-		})
-	} else {
-		since = v.since
-		err = e.in(v.ctx, v.state, func(ctx context.Context, conn *pgxpool.Conn) error {
-			return conn.QueryRow(ctx, get, e.space, key).Scan(&value)
-		})
+		return e.get(key)
 	}
-	if err == nil && value == nil {
-		value = []byte{}
+	err = e.in(v.ctx, v.state, func(ctx context.Context, conn *pgxpool.Conn) error {
+		return conn.QueryRow(ctx, get, e.space, key).Scan(&value)
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = nil
 	}
 
-	return value, since, err
+	return value, v.since, err
 }
 
 // Fetch reads keys that are not in the cache. It implements [fetch.Fetcher].
@@ -285,28 +279,12 @@ func (e *engine) Fetch(keys [][]byte) {
 		return
 	}
 	for some := range slices.Chunk(keys, fetchKeys) {
-		var found map[string][]byte
-		var since int64
-		err := e.fresh(func(ctx context.Context, from *server) error {
-			found, since = map[string][]byte{}, e.cache.now()
-			rows, err := from.pool.Query(ctx, getSome, e.space, some)
-			if err != nil {
-				return err
-			}
-			for rows.Next() {
-				raw := rows.RawValues()
-				found[string(raw[0])] = bytes.Clone(raw[1])
-			}
-
-			return rows.Err()
-		})
-		if err != nil {
+		g := gathering{keys: some}
+		if e.gather(&g) != nil {
 			return
 		}
-		for _, key := range some {
-			if value, there := found[string(key)]; value != nil || !there { // not of a large value
-				e.cache.read(key, value, since)
-			}
+		for i, key := range some {
+			e.cache.read(key, g.values[i], g.since)
 		}
 	}
 }
