@@ -48,7 +48,8 @@ func UpdateAll(ctx context.Context, databases []*DB, f func(txs []*Tx) error) er
 // durable with the next one that is waited for, or when its engine says so ([holdfast.Engine].Apply).
 type Pending struct{ wait txn.Wait }
 
-// Wait returns when all that the transaction has written or seen survives what it named.
+// Wait returns when all that the transaction has written or seen survives what it named. It may be called by many
+// goroutines at once. ErrPoisoned: the outcome is unknown until the engine is opened again.
 func (p Pending) Wait() error { return p.wait.Wait() }
 
 func submit(ctx context.Context, f func(txs []*Tx) error, databases ...*DB) (Pending, error) {

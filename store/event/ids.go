@@ -78,6 +78,8 @@ func (s *Store) getID(a *appender, g uint64, id string) (uint64, error) {
 // is called with the lock.
 func (s *Store) repeated(p *Pending, a *appender, events []Event, level holdfast.Level, next uint64,
 	was glance) (bool, error) {
+	// The ids were looked up in the engine before the turn. That holds as long as none that was too new for the engine
+	// then has left memory, and neither the generation nor an edit has changed what is looked into.
 	if s.recent.forgotten > was.seen || next/s.window != was.next/s.window || s.edits.Load() != was.edits {
 		if err := s.lookUp(a, events, next); err != nil {
 			return false, err
@@ -103,6 +105,8 @@ func (s *Store) repeated(p *Pending, a *appender, events []Event, level holdfast
 	if found == 0 {
 		return false, nil
 	}
+
+	// All are known, in the same order, one behind the other: only that is the same append again.
 	first := a.known[0]
 	for i, pos := range a.known {
 		if pos == 0 || pos != first+uint64(i) {
@@ -296,6 +300,9 @@ func (r *recent) add(events []Event, first, durable uint64) {
 		*old = idAt{}
 		r.head++
 	}
+
+	// The front of the queue is given back when it is the larger part, so that moving the rest costs less than what was
+	// forgotten.
 	if r.head > len(r.queue)/2 {
 		n := copy(r.queue, r.queue[r.head:])
 		clear(r.queue[n:])
@@ -358,6 +365,9 @@ func (s *Store) expire(last uint64, n int) {
 	for left, more := max(expireKeys, 2*n), true; more && left > 0 && bytes.Compare(lo, hi) < 0; {
 		var b holdfast.Batch
 		end := hi
+
+		// Where a range delete costs the engine a delete for each key, an append removes about as many ids as it brings, and
+		// no more.
 		if s.caps.NativeDeleteRange {
 			b.DeleteRange(lo, hi)
 		} else {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -195,15 +194,8 @@ func Delete(ctx context.Context, eng holdfast.Engine, name string, level holdfas
 		return err
 	}
 	defer lease.Release()
-	// The description goes last, so that what is left of the log is never taken for a damaged one.
 	lo, hi := keys.Bounds()
-	if lease.Caps.NativeDeleteRange {
-		return chunks.Remove(ctx, eng, lease.Level, holdfast.Range{Lo: lo, Hi: hi})
-	}
-	meta := keys.Meta()
-	next := append(slices.Clone(meta), 0)
-	return chunks.Remove(ctx, eng, lease.Level, holdfast.Range{Lo: lo, Hi: meta}, holdfast.Range{Lo: next, Hi: hi},
-		holdfast.Range{Lo: meta, Hi: next})
+	return chunks.RemoveStore(ctx, eng, lease.Level, lo, hi, keys.Meta())
 }
 
 // load reads or makes the store's description and finds the end of the log.
