@@ -31,6 +31,9 @@ func (s *Store) oldest(next uint64) uint64 {
 func (s *Store) lookUp(a *appender, events []Event, next uint64) error {
 	a.known = a.known[:0]
 	g := next / s.window
+	if s.fetch != nil {
+		s.fetch.Fetch(s.idKeys(events, g))
+	}
 	for i := range events {
 		pos, err := s.getID(a, g, events[i].ID)
 		if pos == 0 && err == nil && g > 0 {
@@ -42,6 +45,16 @@ func (s *Store) lookUp(a *appender, events []Event, next uint64) error {
 		a.known = append(a.known, pos)
 	}
 	return nil
+}
+
+// idKeys returns the keys that may have the ids of events: in a generation, and in the one before.
+func (s *Store) idKeys(events []Event, g uint64) (keys [][]byte) {
+	for i := range events {
+		for of := max(g, 1) - 1; of <= g; of++ {
+			keys = append(keys, s.keys.ID(nil, of, s.folded(events[i].ID)))
+		}
+	}
+	return keys
 }
 
 func (s *Store) getID(a *appender, g uint64, id string) (uint64, error) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver/lifecycle"
+	"github.com/holdfastdb/holdfast/internal/fetch"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/internal/registry"
@@ -58,6 +59,7 @@ type Options struct {
 type Store struct {
 	db     *kv.DB // nil in a rebuild
 	eng    holdfast.Engine
+	fetch  fetch.Fetcher // nil where reads are fast
 	caps   holdfast.Capabilities
 	level  holdfast.Level
 	keys   format.Prefix
@@ -169,7 +171,7 @@ func claim(eng holdfast.Engine, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{eng: eng, lease: lease, caps: lease.Caps, level: lease.Level, keys: keys,
+	s := &Store{eng: eng, fetch: fetch.Of(eng), lease: lease, caps: lease.Caps, level: lease.Level, keys: keys,
 		editing: make(chan struct{}, 1), logger: o.Logger}
 	s.appenders.New = func() any { return &appender{key: s.keys.Event(nil, 0)} }
 	s.maxID = min(MaxIDSize, int(s.caps.MaxKeySize)-keyspace.Overhead-len(o.Name))
