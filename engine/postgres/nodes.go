@@ -81,8 +81,8 @@ const (
 	live = "UPDATE holdfast_node SET beat = beat + 1 WHERE space = $1 AND address = $2 AND run = $3"
 	quit = "DELETE FROM holdfast_node WHERE space = $1 AND address = $2 AND run = $3"
 
-	lookNodes  = "SELECT address, run, process, version, protocol, run || '/' || beat FROM holdfast_node WHERE space = $1 " +
-		"ORDER BY address"
+	lookNodes = "SELECT address, run, process, version, protocol, run || '/' || beat FROM holdfast_node " +
+		"WHERE space = $1 ORDER BY address"
 	lookSpaces = "SELECT name, holder, epoch, seq, " + moves + ", " + ofSession +
 		" FROM holdfast_space WHERE name = $1 OR starts_with(name, $1 || '.') ORDER BY length(name), name"
 )
