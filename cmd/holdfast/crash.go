@@ -46,6 +46,8 @@ type crashCommand struct {
 	Subject []string       `help:"What to crash: kv, event, message, task, transaction, raft, serve. Default: all." placeholder:"NAME"`
 	Cuts    *int           `help:"Crashes of each row. Default: 20, 10 or 4, by what a row can show." placeholder:"N"`
 	FS      string         `name:"fs" help:"File system for power and faults: ext4, xfs or btrfs. Default: all available ones, in turns." placeholder:"FS"`
+	Losses  []string       `help:"Ways to lose a machine, names or patterns. Default: all." placeholder:"A,B"`
+	Manager string         `help:"What promotes standbys of machines: patroni or patroni-etcd3. Default: the lab itself." placeholder:"NAME"`
 	Seed    *uint64        `help:"Seed of all random choices. Every run prints its seed." placeholder:"N"`
 	For     *time.Duration `help:"Continue until this much time has passed: 8h is a soak." placeholder:"10m"`
 	JSON    string         `name:"json" help:"Also write the report to FILE; - is standard output." placeholder:"FILE"`
@@ -88,7 +90,7 @@ func (c *crashCommand) run(lab crash.Lab) int {
 
 		return lab.Command(ctx, crash.Request{
 			Engines: c.Engines, Levels: c.Levels, Kinds: c.Kind, Subjects: c.Subject, Cuts: c.Cuts, FS: c.FS, Seed: c.Seed,
-			For: c.For, Mutants: c.Mutants,
+			Losses: c.Losses, Manager: c.Manager, For: c.For, Mutants: c.Mutants,
 		}, at, filesOf(c.JSON, c.HTML, bench.Standard()), console.Standard())
 	})
 }

@@ -326,13 +326,20 @@ func Plain(text string) string {
 
 // Number writes 1 engine, 2 engines, 2 crashes.
 func Number(n int, noun string) string {
-	switch {
-	case n == 1:
-	case strings.HasSuffix(noun, "sh") || strings.HasSuffix(noun, "ch"):
-		noun += "es"
-	default:
-		noun += "s"
+	if n != 1 {
+		noun = plural(noun)
 	}
 
 	return fmt.Sprintf("%d %s", n, noun)
+}
+
+// plural is the plural of a noun.
+func plural(noun string) string {
+	for _, end := range []string{"sh", "ch", "ss"} {
+		if strings.HasSuffix(noun, end) {
+			return noun + "es"
+		}
+	}
+
+	return noun + "s"
 }

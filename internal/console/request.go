@@ -44,7 +44,7 @@ func (op Op) BadOption(detail, remedy string) error {
 // Unknown says that there is nothing of that name, and lists what there is.
 func (op Op) Unknown(kind, name string, names []string) error {
 	return op.BadOption(fmt.Sprintf("there is no %s %q", kind, name),
-		fmt.Sprintf("the %ss are %s", kind, strings.Join(names, ", ")))
+		fmt.Sprintf("the %s are %s", plural(kind), strings.Join(names, ", ")))
 }
 
 // Choose returns the names that match a pattern, in the order of names. always are right as well, and chosen by the
@@ -68,7 +68,7 @@ func (op Op) Choose(kind string, patterns, names []string, always ...string) ([]
 	}
 	if len(chosen) == 0 {
 		return nil, op.BadOption("no "+kind+" but "+strings.Join(always, " and ")+", which are always measured",
-			fmt.Sprintf("the %ss are %s", kind, strings.Join(names, ", ")))
+			fmt.Sprintf("the %s are %s", plural(kind), strings.Join(names, ", ")))
 	}
 
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !chosen[name] }), nil

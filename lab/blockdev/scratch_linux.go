@@ -209,23 +209,38 @@ func CleanUp(dir string) (cleaned int, err error) {
 // Places names the directories, each the Options.Dir of some process, that have disks or images mounted in them.
 // Whether their owners live, [CleanUp] finds out.
 func Places() (dirs []string) {
-	info, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil
-	}
-
-	for line := range strings.Lines(string(info)) {
-		f := strings.Fields(line)
-		if len(f) < 5 {
-			continue
-		}
-		path := filepath.Dir(unescape.Replace(f[4]))
+	for _, at := range mountPoints() {
+		path := filepath.Dir(at)
 		if dir := filepath.Dir(path); strings.HasPrefix(filepath.Base(path), scratchPrefix) && !slices.Contains(dirs, dir) {
 			dirs = append(dirs, dir)
 		}
 	}
 
 	return dirs
+}
+
+// Unshare gives the calling thread mounts of its own, without those of disks and images but for the one whose Path is
+// at. A process that is begun there, and makes others their own mounts, keeps no other disk from being closed. The
+// thread must not be used for anything else.
+func Unshare(at string) error {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return os.NewSyscallError("unshare", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return os.NewSyscallError("mount", err)
+	}
+
+	for _, other := range mountPoints() {
+		dir := filepath.Dir(other)
+		if dir == filepath.Dir(at) || !strings.HasPrefix(filepath.Base(dir), scratchPrefix) {
+			continue
+		}
+		if err := unix.Unmount(other, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil {
+			return os.NewSyscallError("umount", err)
+		}
+	}
+
+	return nil
 }
 
 // takeDead returns the scratch directory at path, locked, if it is one whose owner is dead. One without a lock may have
@@ -331,20 +346,19 @@ func (s *scratch) backs(backing string) bool {
 }
 
 // mounted reports whether something is mounted at path.
-func mounted(path string) bool {
-	info, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return false
-	}
+func mounted(path string) bool { return slices.Contains(mountPoints(), path) }
 
+// mountPoints lists where something is mounted, as the calling thread sees it.
+func mountPoints() (list []string) {
+	info, _ := os.ReadFile("/proc/thread-self/mountinfo")
 	for line := range strings.Lines(string(info)) {
 		// 36 35 98:0 /root /point options ...
-		if f := strings.Fields(line); len(f) > 4 && unescape.Replace(f[4]) == path {
-			return true
+		if f := strings.Fields(line); len(f) > 4 {
+			list = append(list, unescape.Replace(f[4]))
 		}
 	}
 
-	return false
+	return list
 }
 
 // unescape undoes how mountinfo writes blanks and backslashes.

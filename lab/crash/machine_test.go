@@ -50,6 +50,9 @@ func TestMachines(t *testing.T) {
 		if row.Engine == kinds.MachineEngine {
 			want = Held
 		}
+		if p := row.Pauses[AnyLoss]; want == Held && (p.Times != cuts || p.Median <= 0 || p.Max < p.Median) {
+			t.Errorf("%s: pauses %+v", row.Engine, row.Pauses)
+		}
 		if row.Verdict != want || row.Acked == 0 || row.Level != holdfast.Quorum {
 			t.Errorf("%s is %s at %v, %d acknowledged: %s", row.Engine, row.Verdict, row.Level, row.Acked, row.Why)
 		}
@@ -72,10 +75,33 @@ func TestMachinesOfEngines(t *testing.T) {
 		{Request{Engines: []string{"logtree"}}, holdfast.ErrBadOption, "on one machine"},
 		{Request{Subjects: []string{"raft"}}, holdfast.ErrLevel, "not under raft"},
 		{Request{Levels: []string{"power"}}, holdfast.ErrLevel, "quorum alone"},
+		{Request{Manager: "nobody"}, holdfast.ErrBadOption, "the managers are patroni and patroni-etcd3"},
+		{Request{Losses: []string{"of nerve"}}, holdfast.ErrBadOption, "the losses are kill, power cut,"},
 	} {
 		c.q.Kinds = []string{"machine"}
 		if _, err := Standard().plan(c.q); !errors.Is(err, c.class) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("planned: %v, want that it says %q", err, c.says)
 		}
+	}
+}
+
+// TestLosses: a run of machines has the losses that it is asked for, and no other run has any.
+func TestLosses(t *testing.T) {
+	_, err := Standard().plan(Request{Kinds: []string{"kill"}, Losses: []string{"kill"}})
+	if !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), "--kind machine") {
+		t.Errorf("losses without machines: %v", err)
+	}
+	if err := machines.Check(machines.Options{}); err != nil {
+		t.Skip("MACHINES ARE NOT CRASHED: ", err)
+	}
+	p, err := Standard().plan(Request{Kinds: []string{"machine"}, Losses: []string{"power*", "kill"}})
+	testkit.Try(t, err)
+	for _, c := range p.cells {
+		if want := []string{"kill", "power cut", "power cut of all"}; !slices.Equal(c.Losses, want) {
+			t.Errorf("%s loses machines by %q, want %q", c.Engine, c.Losses, want)
+		}
+	}
+	if !strings.Contains(p.Command, "--losses 'power*,kill'") {
+		t.Errorf("again: %s", p.Command)
 	}
 }

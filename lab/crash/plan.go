@@ -27,6 +27,10 @@ type Request struct {
 	FS       string
 	Seed     *uint64
 	For      *time.Duration
+	// Losses are the ways to lose a machine, names or patterns; empty means all. They are of the kind machine.
+	Losses []string
+	// Manager is what promotes standbys of machines: patroni; empty means the lab.
+	Manager string
 	// Mutants asks for [Detection] instead of results: how well the lab finds engines that break one rule each.
 	Mutants bool
 }
@@ -45,6 +49,8 @@ type runPlan struct {
 	allSubjects bool // nor are there only peers, which have theirs
 	cutsNamed   bool
 	mutants     bool          // there is nothing else
+	losses      []string      // of machines; nil means all
+	manager     string        // of machines; empty means the lab
 	writer      bool          // machines are crashed under the lab's own writer
 	length      time.Duration // 0 if not named
 }
@@ -107,7 +113,9 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 	if err := p.chooseKinds(q.Kinds, []Kind{Kill, Power, Faults}, blockdev.Mounts(q.FS)); err != nil {
 		return nil, err
 	}
-	p.chooseMachines(q)
+	if err := p.chooseMachines(q); err != nil {
+		return nil, err
+	}
 	if err := p.numbers(q); err != nil {
 		return nil, err
 	}
@@ -172,7 +180,7 @@ func (l Lab) planMutants(p *runPlan, q Request) (*runPlan, error) {
 	for _, named := range []struct {
 		flag   string
 		values []string
-	}{{"engines", q.Engines}, {"levels", q.Levels}, {"subject", q.Subjects}} {
+	}{{"engines", q.Engines}, {"levels", q.Levels}, {"subject", q.Subjects}, {"losses", q.Losses}} {
 		if len(named.values) > 0 {
 			return nil, op.BadOption("--mutants with --"+named.flag, "leave that out: mutants are engines of their own, at "+
 				"the level that they break, under a subject that shows it")
@@ -505,9 +513,26 @@ func (p *runPlan) levelsOf(kind Kind, subject string, c holdfast.Capabilities, p
 
 // chooseMachines completes a plan with machines: where no levels are named, Quorum is among them, and where no engines
 // are, and there is no other kind, the one engine that is on several, with its subjects.
-func (p *runPlan) chooseMachines(q Request) {
+func (p *runPlan) chooseMachines(q Request) (err error) {
 	if !slices.Contains(p.Kinds, Machine) {
-		return
+		for flag, given := range map[string]bool{"losses": len(q.Losses) > 0, "manager": q.Manager != ""} {
+			if given {
+				return op.BadOption("--"+flag+" without machines", "add --kind machine")
+			}
+		}
+		return nil
+	}
+	have := kinds.Losses()
+	if q.Manager != "" {
+		if err := machines.Check(machines.Options{Manager: q.Manager}); err != nil {
+			return err
+		}
+		p.manager, p.losses, have = q.Manager, kinds.ManagedLosses(), kinds.ManagedLosses()
+	}
+	if len(q.Losses) > 0 {
+		if p.losses, err = op.Choose("loss", q.Losses, have); err != nil {
+			return err
+		}
 	}
 	if p.allLevels && !slices.Contains(p.Levels, holdfast.Quorum) {
 		p.Levels = append(p.Levels, holdfast.Quorum)
@@ -516,8 +541,13 @@ func (p *runPlan) chooseMachines(q Request) {
 		p.Engines = []string{kinds.MachineEngine}
 		if p.ownSubjects {
 			p.Subjects = kinds.MachineSubjects()
+			if p.manager != "" { // which is what is tried
+				p.Subjects = p.Subjects[:1]
+			}
 		}
 	}
+
+	return nil
 }
 
 // machineRows lists the rows of machines with a subject: an engine and its controls, or why the engines that were named
@@ -534,7 +564,10 @@ func machineRows(p *runPlan, subject string) (list []kinds.Row) {
 	}
 
 	for _, name := range kinds.OnMachines(subject) {
-		row.Engine, row.Control = name, name != kinds.MachineEngine
+		row.Engine, row.Control, row.Losses = name, name != kinds.MachineEngine, p.losses
+		if !row.Control { // controls have flaws of theirs: the lab promotes
+			row.Manager = p.manager
+		}
 		list = append(list, row)
 	}
 
@@ -570,7 +603,8 @@ func (l Lab) simulation(engine string) *Simulation {
 func commandOf(q Request, seed uint64) string {
 	return "holdfast crash" + console.Flag("engines", q.Engines...) + console.Flag("levels", q.Levels...) +
 		console.Flag("kind", q.Kinds...) + console.Flag("subject", q.Subjects...) + console.FlagOf("cuts", q.Cuts) +
-		console.Flag("fs", q.FS) + console.FlagOf("for", q.For) + console.Flag("seed", seed) + mutantsFlag(q)
+		console.Flag("losses", q.Losses...) + console.Flag("manager", q.Manager) + console.Flag("fs", q.FS) +
+		console.FlagOf("for", q.For) + console.Flag("seed", seed) + mutantsFlag(q)
 }
 
 // mutantsFlag is the flag for a run of mutants.

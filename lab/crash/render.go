@@ -118,6 +118,7 @@ func (s screen) report(r *Report) {
 		s.Wrapped("", aboutBounds)
 	}
 	s.reached(r)
+	s.pauses(r)
 	s.broken(r)
 	s.controls(r)
 	s.Printf("\nagain: %s\n", r.Plan.Command)
@@ -267,6 +268,29 @@ func (s screen) reached(r *Report) {
 		if len(list) > 0 {
 			s.Wrapped("reached under "+string(kind)+": ", strings.Join(list, ", "))
 		}
+	}
+}
+
+// pauses says how the one who wrote to machines went on.
+func (s screen) pauses(r *Report) {
+	for _, row := range r.Results {
+		if len(row.Pauses) == 0 || row.Control {
+			continue
+		}
+		text := func(p Pause) string {
+			return fmt.Sprintf("%d times, %s in the median, %s at most", p.Times, measure.Duration(1000*p.Median),
+				measure.Duration(1000*p.Max))
+		}
+		overall := row.Pauses[AnyLoss]
+		var by []string
+		for _, loss := range slices.Sorted(maps.Keys(row.Pauses)) {
+			if loss != AnyLoss {
+				by = append(by, loss+" "+text(row.Pauses[loss]))
+			}
+		}
+		s.Wrapped(row.Engine+": ", fmt.Sprintf("%s, after %d of which the owner failed; %d acknowledged, %d lost. Without "+
+			"an acknowledgement: %s (%s).", console.Number(row.Cuts, "loss"), row.Cuts-overall.Times, row.Acked, row.Lost,
+			text(overall), strings.Join(by, "; ")))
 	}
 }
 

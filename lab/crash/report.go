@@ -101,6 +101,9 @@ type Result struct {
 
 	// Reached is how often the row's victims reached what does not come about in every run, by name.
 	Reached map[string]int `json:"reached"`
+	// Pauses is how often, by loss and for [AnyLoss], the one who wrote to machines went on afterwards without an error,
+	// and for how long nothing was acknowledged around that; empty in rows of other kinds.
+	Pauses map[string]Pause `json:"pauses,omitempty"`
 
 	Seed     uint64   `json:"seed"`
 	Findings []string `json:"findings"`
@@ -116,7 +119,17 @@ type Lied struct {
 	Wrong   int `json:"wrong"`   // contents that never were, and no error
 }
 
-// Recovery is how long opening took after a crash, in milliseconds; -1 if nothing was opened.
+// AnyLoss is all losses of machines together.
+const AnyLoss = "any"
+
+// Pause is how long nothing was acknowledged, in milliseconds.
+type Pause struct {
+	Times  int     `json:"times"`
+	Median float64 `json:"median_ms"`
+	Max    float64 `json:"max_ms"`
+}
+
+// Recovery is how long opening took after a crash, in milliseconds; -1 if nothing was opened. Of machines nothing is.
 type Recovery struct {
 	Median float64 `json:"median"`
 	Max    float64 `json:"max"`

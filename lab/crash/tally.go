@@ -20,6 +20,7 @@ type tally struct {
 	cell           kinds.Row
 	result         Result
 	recovery       []float64              // ms
+	pauses         map[string][]float64   // ms, by loss
 	commits, syncs int64                  // of which syncs may be -1
 	keep           func() (string, error) // the directory for evidence
 	failed         error                  // of keeping evidence
@@ -110,6 +111,18 @@ func (t *tally) Recovered(d time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.recovery = append(t.recovery, float64(d.Microseconds())/1000)
+}
+
+// Paused adds how long nothing was acknowledged around a loss.
+func (t *tally) Paused(loss string, d time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.pauses == nil {
+		t.pauses = map[string][]float64{}
+	}
+	for _, of := range []string{loss, AnyLoss} {
+		t.pauses[of] = append(t.pauses[of], float64(d.Microseconds())/1000)
+	}
 }
 
 // Synced adds batches and the syncs that they took.
@@ -252,8 +265,15 @@ func (t *tally) finish() Result {
 	}
 	r.RecoveryMs = Recovery{-1, -1}
 	if len(t.recovery) > 0 {
-		took := slices.Sorted(slices.Values(t.recovery))
-		r.RecoveryMs = Recovery{took[len(took)/2], took[len(took)-1]}
+		r.RecoveryMs.Median, r.RecoveryMs.Max = medianAndMax(t.recovery)
+	}
+	for loss, took := range t.pauses {
+		if r.Pauses == nil {
+			r.Pauses = map[string]Pause{}
+		}
+		p := Pause{Times: len(took)}
+		p.Median, p.Max = medianAndMax(took)
+		r.Pauses[loss] = p
 	}
 	r.SyncsPerAck = holdfast.Unknown
 	if t.commits > 0 && t.syncs >= 0 {
@@ -307,6 +327,12 @@ func (t *tally) finish() Result {
 	}
 
 	return r
+}
+
+// medianAndMax are of some numbers.
+func medianAndMax(list []float64) (median, most float64) {
+	list = slices.Sorted(slices.Values(list))
+	return list[len(list)/2], list[len(list)-1]
 }
 
 // loss says how much a weaker level lost.

@@ -137,6 +137,10 @@ func TestTally(t *testing.T) {
 	for _, ms := range []time.Duration{30, 10, 20} {
 		tally.Recovered(ms * time.Millisecond)
 	}
+	for _, ms := range []time.Duration{30, 10, 20} {
+		tally.Paused("kill", ms*time.Millisecond)
+	}
+	tally.Paused("power cut", 5*time.Millisecond)
 	tally.Synced(100, 25)
 	tally.Synced(100, 25)
 	tally.Note("by the way")
@@ -147,6 +151,7 @@ func TestTally(t *testing.T) {
 		LostCommits: 2, LossWindowMs: 20, RecoveryMs: Recovery{20, 30}, SyncsPerAck: 0.25,
 		Verdict: Broken, Why: "1 recovery failures; by the way", Findings: []string{}, Evidence: []string{},
 		Reached: map[string]int{}, Bounds: []Bound{},
+		Pauses: map[string]Pause{"kill": {3, 20, 30}, "power cut": {1, 5, 5}, AnyLoss: {4, 20, 30}},
 	}
 	if r := tally.finish(); !reflect.DeepEqual(r, want) {
 		t.Errorf("%+v, want %+v", r, want)

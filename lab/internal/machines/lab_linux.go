@@ -23,6 +23,7 @@ type Lab struct {
 	net      *network
 	home     home
 	dir      *rundir.Dir
+	manager  string
 	machines map[Name]*Machine
 
 	promoting sync.Mutex
@@ -54,6 +55,9 @@ func Check(o Options) error {
 	if _, err := findIP(); err != nil {
 		return failure("machines", "", err)
 	}
+	if err := checkManager(o.Manager); err != nil {
+		return err
+	}
 	if !o.Plain {
 		if err := blockdev.Check(""); err != nil {
 			return err
@@ -79,7 +83,7 @@ func New(ctx context.Context, o Options) (_ *Lab, err error) {
 	if err := Check(o); err != nil {
 		return nil, err
 	}
-	l := &Lab{machines: map[Name]*Machine{}, primary: A}
+	l := &Lab{manager: o.Manager, machines: map[Name]*Machine{}, primary: A}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.Close())
@@ -94,9 +98,16 @@ func New(ctx context.Context, o Options) (_ *Lab, err error) {
 	if l.net, err = newNetwork(ctx); err != nil {
 		return nil, failure("make network", "", err)
 	}
-	template, err := l.home.template(ctx, cmp.Or(o.Template, l.dir.Path))
-	if err != nil {
-		return nil, failure("make server", "", err)
+	if l.manager != "" {
+		if err = l.net.quicken(ctx); err != nil {
+			return nil, failure("make network", "", err)
+		}
+	}
+	template := "" // a manager makes the servers
+	if l.manager == "" {
+		if template, err = l.home.template(ctx, cmp.Or(o.Template, l.dir.Path)); err != nil {
+			return nil, failure("make server", "", err)
+		}
 	}
 
 	for _, name := range Names() {
@@ -112,8 +123,13 @@ func New(ctx context.Context, o Options) (_ *Lab, err error) {
 	if err = l.each(func(m *Machine) error { return m.Start(ctx) }); err != nil {
 		return nil, err
 	}
-	for _, name := range others(A) {
-		if err = l.follows(ctx, l.machines[A], name); err != nil {
+	if l.manager != "" {
+		if _, err = l.promoted(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range others(l.primary) {
+		if err = l.follows(ctx, l.machines[l.primary], name); err != nil {
 			return nil, err
 		}
 	}
@@ -127,7 +143,7 @@ func New(ctx context.Context, o Options) (_ *Lab, err error) {
 func (m *Machine) install(ctx context.Context, template string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.newDisk(ctx); err != nil {
+	if err := m.newDisk(ctx); err != nil || template == "" {
 		return err
 	}
 	r := role{}

@@ -23,13 +23,14 @@ type Machine struct {
 	name Name
 	lab  *Lab
 
-	mu     sync.Mutex
-	server *server // nil before the first start
-	power  power
-	disk   *blockdev.Disk   // nil if the lab is plain, and without power
-	record *blockdev.Record // of the disk that lost its power, until the power comes back
-	image  *blockdev.Image  // what it holds
-	plain  string           // the directory, if the lab is plain
+	mu      sync.Mutex
+	server  *server // nil before the first start, and if it is managed
+	manager *server // nil if there is none
+	power   power
+	disk    *blockdev.Disk   // nil if the lab is plain, and without power
+	record  *blockdev.Record // of the disk that lost its power, until the power comes back
+	image   *blockdev.Image  // what it holds
+	plain   string           // the directory, if the lab is plain
 }
 
 // power is whether a machine runs.
@@ -69,7 +70,18 @@ func (m *Machine) dir() string {
 }
 
 // data is where the server's files are; the caller has m.mu.
-func (m *Machine) data() string { return filepath.Join(m.dir(), "postgresql") }
+func (m *Machine) data() string {
+	if m.lab.manager != "" {
+		return filepath.Join(m.dir(), "patroni", "postgresql") // it removes that at times
+	}
+
+	return filepath.Join(m.dir(), "postgresql")
+}
+
+// log is the file of what a program on the machine says.
+func (m *Machine) log(program string) string {
+	return filepath.Join(m.lab.dir.Path, string(m.name)+"."+program+".log")
+}
 
 // space is its namespace.
 func (m *Machine) space() *namespace { return m.lab.net.spaces[m.name] }
@@ -123,13 +135,15 @@ func (m *Machine) start(ctx context.Context) error {
 	case m.server.running():
 		return nil
 	}
+	if m.lab.manager != "" {
+		return m.manage()
+	}
 	if _, err := os.Stat(filepath.Join(m.data(), "PG_VERSION")); err != nil {
 		return refused("start server", fmt.Sprintf("machine %s has no files of a server", m.name), "call Rejoin")
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	log := filepath.Join(m.lab.dir.Path, string(m.name)+".log")
-	s, err := startServer(m.space(), m.lab.home, m.data(), m.Address(), log)
+	s, err := startServer(m.space(), m.lab.home, m.data(), m.Address(), m.log("postgresql"))
 	if err != nil {
 		return failure("start server", string(m.name), err)
 	}
@@ -204,8 +218,10 @@ func (m *Machine) Continue() error { return m.space().resume() }
 // killAll ends everything on the machine; the caller has m.mu.
 func (m *Machine) killAll() error {
 	err := m.space().kill(func(int) bool { return true })
-	if m.server != nil && err == nil {
-		<-m.server.ended
+	for _, s := range []*server{m.server, m.manager} {
+		if s != nil && err == nil {
+			<-s.ended
+		}
 	}
 
 	return err

@@ -58,10 +58,23 @@ type Options struct {
 	Dir string
 	// Plain keeps each machine's files in a directory instead of a disk of its own. Power cannot be cut then.
 	Plain bool
+	// Manager is what starts the servers and promotes standbys instead of the lab, one of [Managers], whose three etcds
+	// are on the machines, too. Of what a Lab does, Failover and Rejoin then only wait. Empty means the lab.
+	Manager string
 	// Template is a directory in which the files of new servers are made once, to be copied by all labs that name it;
 	// empty means that each lab makes its own.
 	Template string
 }
+
+// The managers: Patroni by the second version of etcd's interface, and by the third. By that its version 3.0.2 loses
+// acknowledged commits (docs/findings/patroni.md).
+const (
+	Patroni      = "patroni"
+	PatroniEtcd3 = "patroni-etcd3"
+)
+
+// Managers lists them.
+func Managers() []string { return []string{Patroni, PatroniEtcd3} }
 
 // DirPrefix begins the name of a lab's directory.
 const DirPrefix = "holdfast-machines-"

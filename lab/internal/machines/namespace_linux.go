@@ -128,9 +128,10 @@ func findIP() (string, error) {
 	return "", fmt.Errorf("the ip command is not installed; Debian's package is iproute2")
 }
 
-// start starts a program in the namespace. It ends with this process at the latest.
-func (n *namespace) start(cmd *exec.Cmd) (*child.Process, error) {
-	return child.StartProgram(cmd, n.enter)
+// start starts a program in the namespace, from a thread that has done what is in before. It ends with this process at
+// the latest.
+func (n *namespace) start(cmd *exec.Cmd, before ...func() error) (*child.Process, error) {
+	return child.StartProgram(cmd, append(before, n.enter)...)
 }
 
 // dial connects from the namespace.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -141,7 +142,7 @@ func appendTo(name, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// server is a server that runs.
+// server is a server that runs, or another program that goes on.
 type server struct {
 	process *child.Process
 	log     string        // a file
@@ -151,18 +152,23 @@ type server struct {
 
 // startServer starts a server in the namespace.
 func startServer(n *namespace, h home, data, address, log string) (*server, error) {
+	return startProgram(n, h.command(context.Background(), "postgres", "-D", data, "-c", "listen_addresses="+address), log)
+}
+
+// startProgram starts a program in the namespace that goes on until it is killed.
+func startProgram(n *namespace, cmd *exec.Cmd, log string, before ...func() error) (*server, error) {
 	f, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() // the server has its own
-	cmd := h.command(context.Background(), "postgres", "-D", data, "-c", "listen_addresses="+address)
+	defer f.Close() // the program has its own
 	cmd.Stderr = f
-	process, err := n.start(cmd)
+	process, err := n.start(cmd, before...)
 	if err != nil {
 		return nil, err
 	}
 
+	go func() { _, _ = io.Copy(io.Discard, process.Out) }()
 	s := &server{process: process, log: log, ended: make(chan struct{})}
 	go func() {
 		defer close(s.ended)
@@ -180,6 +186,9 @@ func startServer(n *namespace, h home, data, address, log string) (*server, erro
 func (s *server) said() string {
 	const shown = 1000
 
+	if s == nil {
+		return ""
+	}
 	text, _ := os.ReadFile(s.log)
 
 	return strings.TrimSpace(string(text[max(0, len(text)-shown):]))

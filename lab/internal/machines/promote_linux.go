@@ -23,6 +23,8 @@ type position struct {
 // nothing to the primary: that may be dead, cut off or well, and finds that nobody follows it. Both others must have
 // power, or nobody knows which has more: the error is ErrUnavailable then, and nothing is promoted.
 //
+// A manager decides for itself: then this waits until it has.
+//
 // The promoter is deterministic: both standbys are restarted without anybody to follow, so that their logs do not
 // grow; they are compared when each has replayed all that it has; of equal ones the first is taken.
 func (l *Lab) Failover(ctx context.Context, rule Rule) (*Machine, error) {
@@ -30,6 +32,9 @@ func (l *Lab) Failover(ctx context.Context, rule Rule) (*Machine, error) {
 	defer l.promoting.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, 4*patience)
 	defer cancel()
+	if l.manager != "" {
+		return l.promoted(ctx)
+	}
 
 	first, second := l.machines[others(l.primary)[0]], l.machines[others(l.primary)[1]]
 	var has [2]position
@@ -73,7 +78,11 @@ func (l *Lab) Rejoin(ctx context.Context, name Name) error {
 	if m == nil || m == primary {
 		return refused("rejoin", fmt.Sprintf("%q is the primary, or no machine", name), "name another machine")
 	}
-	if err := m.replace(ctx, primary); err != nil {
+	join := func() error { return m.replace(ctx, primary) }
+	if l.manager != "" {
+		join = func() error { return m.Start(ctx) }
+	}
+	if err := join(); err != nil {
 		return failure("rejoin", string(name), err)
 	}
 
@@ -196,15 +205,19 @@ func (m *Machine) replace(ctx context.Context, primary *Machine) error {
 func (l *Lab) follows(ctx context.Context, primary *Machine, name Name) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	states := []string{"quorum"}
+	if l.manager != "" {
+		states = []string{"sync", "async", "potential"} // one of two is enough
+	}
 	err := primary.with(ctx, func(conn *pgx.Conn) error {
 		return Until(ctx, "stream", func() (bool, error) {
 			return query[bool](ctx, conn, `SELECT count(*) > 0 FROM pg_stat_replication
-				WHERE application_name = $1 AND state = 'streaming' AND sync_state = 'quorum'`, string(name))
+				WHERE application_name = $1 AND state = 'streaming' AND sync_state = ANY ($2)`, string(name), states)
 		})
 	})
 	if err != nil {
 		return &holdfast.Error{Op: "follow", Class: holdfast.ErrUnavailable, Cause: err,
-			Detail: fmt.Sprintf("%s does not follow %s", name, primary.name)}
+			Detail: fmt.Sprintf("%s does not follow %s", name, primary.name) + l.said()}
 	}
 
 	return nil

@@ -64,7 +64,9 @@ type Row struct {
 	Control      bool
 	Peer         bool // another store, which its subject works on as it is
 	Capabilities holdfast.Capabilities
-	NotAvailable string // why this is not tested
+	Losses       []string // of machines, see [Losses]; nil means all
+	Manager      string   // of machines, see machines.Options; empty means the lab
+	NotAvailable string   // why this is not tested
 }
 
 // Runner crashes victims. It may be used by several goroutines.
@@ -98,6 +100,8 @@ type Tally interface {
 	Judged(j protocol.Judgement, fatal bool)
 	// Recovered adds the time that opening took.
 	Recovered(d time.Duration)
+	// Paused adds how long nothing was acknowledged around a loss, after which the owner went on without an error.
+	Paused(loss string, d time.Duration)
 	// Synced adds batches and the syncs that they took, -1 if that is not known.
 	Synced(commits, syncs int64)
 	// Flushed adds acknowledgements that were compared with the flushes of their disk, and those that had none.

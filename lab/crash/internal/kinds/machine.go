@@ -1,5 +1,30 @@
 package kinds
 
+// The losses by name.
+const (
+	byKill            = "kill"
+	byPowerCut        = "power cut"
+	byPowerCutOfAll   = "power cut of all"
+	byLostDisk        = "lost disk"
+	byIsolation       = "isolation"
+	byNotHeard        = "one-way cut: not heard"
+	byHearingNothing  = "one-way cut: hears nothing"
+	byCancelledWait   = "cancelled wait"
+	byEmptiedNames    = "emptied standby names"
+	byIsolatedOwner   = "isolated owner"
+	byPausedOwner     = "paused owner"
+	byIsolatedPrimary = "isolated primary"
+)
+
+// Losses lists the ways to lose a machine, or the owner, in the order of their rounds.
+func Losses() []string {
+	return []string{byKill, byPowerCut, byPowerCutOfAll, byLostDisk, byIsolation, byNotHeard, byHearingNothing,
+		byCancelledWait, byEmptiedNames, byIsolatedOwner, byPausedOwner, byIsolatedPrimary}
+}
+
+// ManagedLosses are those after which a manager makes another primary, and nobody else takes the space.
+func ManagedLosses() []string { return []string{byKill, byPowerCut, byIsolation, byIsolatedPrimary} }
+
 // crashesPerLab is how often the machines of one lab are crashed.
 const crashesPerLab = 5
 
@@ -31,4 +56,6 @@ func OnMachines(subject string) []string {
 }
 
 // MachineSubjects lists the subjects that machines are crashed under: the lab's own writer of keys, and stores.
-func MachineSubjects() []string { return []string{"kv", "event", "message", "task", "transaction"} }
+func MachineSubjects() []string {
+	return []string{"kv", "event", "message", "task", "transaction", "serve"}
+}

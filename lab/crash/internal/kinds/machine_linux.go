@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -42,40 +43,51 @@ func (l loss) named(round int, j protocol.Judgement) protocol.Judgement {
 }
 
 var losses = []loss{
-	{name: "kill", with: true, do: func(_ context.Context, s *machineScene) error { return s.primary.Kill() }},
-	{name: "power cut", do: func(ctx context.Context, s *machineScene) error {
+	{name: byKill, with: true, do: func(_ context.Context, s *machineScene) error { return s.primary.Kill() }},
+	{name: byPowerCut, do: func(ctx context.Context, s *machineScene) error {
 		return s.lab.PowerOff(ctx, s.policy, s.primary.Name())
 	}},
-	{name: "power cut of all", all: true, do: func(ctx context.Context, s *machineScene) error {
+	{name: byPowerCutOfAll, all: true, do: func(ctx context.Context, s *machineScene) error {
 		return s.lab.PowerOff(ctx, s.policy, machines.Names()...)
 	}},
-	{name: "lost disk", do: func(ctx context.Context, s *machineScene) error { return s.primary.Lose(ctx) }},
-	{name: "isolation", with: true, do: isolate},
-	{name: "one-way cut: not heard", with: true, do: func(ctx context.Context, s *machineScene) error {
+	{name: byLostDisk, do: func(ctx context.Context, s *machineScene) error { return s.primary.Lose(ctx) }},
+	{name: byIsolation, with: true, do: isolate},
+	{name: byNotHeard, with: true, do: func(ctx context.Context, s *machineScene) error {
 		return s.cutOff(ctx, func(other machines.Name) (from, to machines.Name) { return s.primary.Name(), other })
 	}},
-	{name: "one-way cut: hears nothing", with: true, do: func(ctx context.Context, s *machineScene) error {
+	{name: byHearingNothing, with: true, do: func(ctx context.Context, s *machineScene) error {
 		return s.cutOff(ctx, func(other machines.Name) (from, to machines.Name) { return other, s.primary.Name() })
 	}},
-	{name: "cancelled wait", with: true, trap: true, do: func(ctx context.Context, s *machineScene) error {
+	{name: byCancelledWait, with: true, trap: true, do: func(ctx context.Context, s *machineScene) error {
 		return s.endWait(ctx, "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
 	}},
-	{name: "emptied standby names", with: true, trap: true, do: func(ctx context.Context, s *machineScene) error {
+	{name: byEmptiedNames, with: true, trap: true, do: func(ctx context.Context, s *machineScene) error {
 		return s.endWait(ctx, "ALTER SYSTEM SET synchronous_standby_names = ''", "SELECT pg_reload_conf()")
 	}},
 	isolatedOwner,
 	pausedOwner,
+	{name: byIsolatedPrimary, do: isolate},
 }
 
 var (
-	isolatedOwner = loss{name: "isolated owner", with: true, taken: true, do: isolate}
-	pausedOwner   = loss{name: "paused owner", taken: true, stays: true,
+	isolatedOwner = loss{name: byIsolatedOwner, with: true, taken: true, do: isolate}
+	pausedOwner   = loss{name: byPausedOwner, taken: true, stays: true,
 		do: func(_ context.Context, s *machineScene) error {
 			return s.pause() // until it is continued
 		}}
 )
 
 func isolate(ctx context.Context, s *machineScene) error { return s.lab.Isolate(ctx, s.primary.Name()) }
+
+// managing is held by a session with a manager: of these one goes on at a time.
+var managing sync.Mutex
+
+// losses are those that a row asks for.
+func (c Row) losses() []loss {
+	return slices.DeleteFunc(slices.Clone(losses), func(l loss) bool {
+		return c.Losses != nil && !slices.Contains(c.Losses, l.name)
+	})
+}
 
 // machineScene is a round.
 type machineScene struct {
@@ -101,7 +113,11 @@ func (r *Runner) machineSession(
 			err = console.ErrInterrupted
 		}
 	}()
-	lab, err := machines.New(ctx, machines.Options{Dir: r.Dir})
+	if c.Manager != "" { // nine programs more, which must answer each other within seconds
+		managing.Lock()
+		defer managing.Unlock()
+	}
+	lab, err := machines.New(ctx, machines.Options{Dir: r.Dir, Manager: c.Manager})
 	if err != nil {
 		return err
 	}
@@ -112,8 +128,9 @@ func (r *Runner) machineSession(
 
 	rnd := rand.New(rand.NewPCG(commits.Mix(seed, 1), 0))
 	l := &ledger{}
+	chosen := c.losses()
 	for round := range crashes {
-		loss := losses[(int(seed%64)+round)%len(losses)]
+		loss := chosen[(int(seed%64)+round)%len(chosen)]
 		behind := rnd.IntN(2) == 0 // one standby has less than the other
 		switch c.Engine {
 		case notCounted:
@@ -206,7 +223,7 @@ func (s *machineScene) lose(
 	before := s.ledger.told()
 	s.owner.start(ctx)
 	if err := s.acknowledged(ctx, s.owner, before+1+rnd.IntN(30)); err != nil {
-		return j, err
+		return s.owner.refused(err)
 	}
 	if behind {
 		without := machines.Names()[rnd.IntN(3)]
@@ -218,14 +235,18 @@ func (s *machineScene) lose(
 		}
 		// Only the other one has these.
 		if err := s.acknowledged(ctx, s.owner, s.ledger.told()+2+rnd.IntN(10)); err != nil {
-			return j, err
+			return s.owner.refused(err)
 		}
 	}
+	if err := s.lab.Await(ctx); err != nil {
+		return j, err
+	}
+	s.ledger.begin()
 	if err := l.do(ctx, s); err != nil {
 		return j, err
 	}
 
-	old, began := s.primary, time.Now()
+	old := s.primary
 	switch {
 	case l.all:
 		err = s.all(ctx)
@@ -239,7 +260,6 @@ func (s *machineScene) lose(
 	if err != nil {
 		return j, err
 	}
-	t.Recovered(time.Since(began))
 	if j, err = s.judge(ctx, before); err != nil || j.Broken() {
 		return j, err
 	}
@@ -257,7 +277,7 @@ func (s *machineScene) lose(
 	}
 	if old != s.primary {
 		if err := errors.Join(old.PowerOn(ctx), s.lab.Rejoin(ctx, old.Name())); err != nil {
-			return j, err
+			return s.undone(ctx, before, err)
 		}
 	}
 	if l.taken {
@@ -269,6 +289,7 @@ func (s *machineScene) lose(
 		j.Find(&j.Wrong, "after %s the owner did not go on: %v", l.name, err)
 		return j, nil
 	}
+	t.Paused(l.name, s.ledger.pause())
 	if err := last.end(); err != nil {
 		return j, err
 	}
@@ -281,6 +302,22 @@ func (s *machineScene) lose(
 	err = s.epoch(ctx, &j)
 
 	return j, err
+}
+
+// undone judges a failover after which the machines did not come together. Without a loss the error is the lab's.
+func (s *machineScene) undone(ctx context.Context, before int, err error) (j protocol.Judgement, _ error) {
+	leader := s.lab.Leader(ctx)
+	if leader == nil || leader == s.primary {
+		return j, err
+	}
+	s.primary = leader
+	j, failed := s.judge(ctx, before)
+	if failed != nil || !j.Broken() {
+		return j, errors.Join(err, failed)
+	}
+	j.Findings = append(j.Findings, fmt.Sprintf("a primary was promoted, and later %s took its place", leader.Name()))
+
+	return j, nil
 }
 
 // take lets another owner take the space while the first one is cut off or paused, and continues that.

@@ -143,8 +143,9 @@ func (r *Runner) storeSession(
 	s := &storeScene{r: r, row: c, subject: subject, tally: t, h: h, rnd: rand.New(rand.NewPCG(commits.Mix(seed, 1), 0))}
 	h.Begin(0, 1)
 
+	chosen := c.losses()
 	for round := range crashes {
-		l, behind := losses[(int(seed%64)+round)%len(losses)], s.rnd.IntN(2) == 0
+		l, behind := chosen[(int(seed%64)+round)%len(chosen)], s.rnd.IntN(2) == 0
 		switch c.Engine {
 		case notCounted:
 			for !l.trap {
@@ -196,6 +197,7 @@ func (s *storeScene) start(engine string, at *machines.Machine, only bool) error
 		command: s.r.Child, spec: spec, ledger: &protocol.Ledger{}, row: s.row, subject: s.subject,
 		place: func(uint64) protocol.Position { return 0 }}}
 	if at != nil {
+		v.spec.Listen = at.Address()
 		v.start = func(command []string, request any) (*child.Process, error) {
 			line, err := json.Marshal(request)
 			if err != nil {
@@ -232,7 +234,7 @@ func (s *storeScene) start(engine string, at *machines.Machine, only bool) error
 
 // stops reports whether a machine stops, so that a process on it may have stopped, too.
 func (l loss) stops() bool {
-	return slices.Contains([]string{"kill", "power cut", "power cut of all", "lost disk"}, l.name)
+	return slices.Contains([]string{byKill, byPowerCut, byPowerCutOfAll, byLostDisk}, l.name)
 }
 
 // lose makes one round and judges it.
@@ -240,15 +242,16 @@ func (s *storeScene) lose(ctx context.Context, l loss, behind bool) (j protocol.
 	ctx, cancel := context.WithTimeout(ctx, storeRoundTime)
 	defer cancel()
 
-	// The victim falls with the machine, or it is elsewhere, or is to survive what becomes of it.
-	falls := l.stops() && (s.rnd.IntN(2) == 0 || s.row.Engine == InTwoOnMachines)
+	// The victim falls with the machine, or it is elsewhere, or is to survive what becomes of it. A server is on one of
+	// the machines.
+	falls := l.stops() && (s.rnd.IntN(2) == 0 || s.row.Engine == InTwoOnMachines || l.all && s.subject.Serves())
 	standbys := slices.DeleteFunc(machines.Names(), func(n machines.Name) bool { return n == s.primary.Name() })
 	s.rnd.Shuffle(2, func(i, j int) { standbys[i], standbys[j] = standbys[j], standbys[i] })
 	var at *machines.Machine
 	switch {
 	case l.with || falls:
 		at = s.primary
-	case !l.all && s.rnd.IntN(2) == 0:
+	case !l.all && (s.rnd.IntN(2) == 0 || s.subject.Serves()):
 		at = s.lab.Machine(standbys[0])
 	}
 
@@ -274,7 +277,13 @@ func (s *storeScene) lose(ctx context.Context, l loss, behind bool) (j protocol.
 	if j.Broken() {
 		return j, false, ctx.Err()
 	}
-	if falls && l.name == losses[0].name {
+	if err := s.lab.Await(ctx); err != nil {
+		return j, false, err
+	}
+	if err := s.lab.Await(ctx); err != nil {
+		return j, false, err
+	}
+	if falls && l.name == byKill {
 		first.process.Kill()
 	}
 	if err := l.do(ctx, &s.machineScene); err != nil {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -32,6 +33,24 @@ type ledger struct {
 	heads [writers]int64 // the last acknowledged of each writer
 	stale []string       // what was read and older than what had been acknowledged before
 	owned int64          // how often the space was taken
+
+	latest  time.Time     // an acknowledgement, or begin
+	longest time.Duration // without one, since begin
+}
+
+// begin is called before a loss, and pause returns how long there was no acknowledgement since, at most.
+func (l *ledger) begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.latest, l.longest = time.Now(), 0
+}
+
+// pause is described with begin.
+func (l *ledger) pause() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	return l.longest
 }
 
 // issue returns the next number.
@@ -49,6 +68,8 @@ func (l *ledger) ack(o *owner, writer int, n int64) {
 	defer l.mu.Unlock()
 	l.acked = append(l.acked, n)
 	l.heads[writer] = max(l.heads[writer], n)
+	now := time.Now()
+	l.latest, l.longest = now, max(l.longest, now.Sub(l.latest))
 	o.acked = append(o.acked, n)
 }
 
@@ -217,6 +238,17 @@ func (o *owner) failed() error {
 	defer o.mu.Unlock()
 
 	return o.err
+}
+
+// refused judges an owner that did not get its acknowledgements before anything was lost. Without an error of its own
+// the lab is to blame.
+func (o *owner) refused(err error) (j protocol.Judgement, _ error) {
+	if o.failed() == nil {
+		return j, err
+	}
+	j.Find(&j.Wrong, "nothing was lost, and the owner ended: %v", o.failed())
+
+	return j, nil
 }
 
 // write writes one number after the other.
