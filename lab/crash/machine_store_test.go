@@ -29,8 +29,10 @@ func TestMachinesOfStores(t *testing.T) {
 	}{
 		{kinds.MachineEngine, subjects.Message.Name, 1, 1, Held, "power cut"},
 		{kinds.InTwoOnMachines, subjects.Transaction.Name, 1, 5, Broken, "kill"},
+		{kinds.NATSDefault, subjects.Message.Name, 1, 1, Broken, "power cut of all"},
+		{kinds.NATSSynced, subjects.Message.Name, 1, 1, Held, "power cut of all"},
 	} {
-		t.Run(c.subject, func(t *testing.T) {
+		t.Run(c.engine, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			row := kinds.Row{Engine: c.engine, Subject: c.subject, Level: holdfast.Quorum, Given: holdfast.Quorum, Kind: Machine,
@@ -42,8 +44,8 @@ func TestMachinesOfStores(t *testing.T) {
 			if got.Verdict != c.verdict || got.Acked == 0 || got.Reached[c.reached] == 0 {
 				t.Errorf("%s: %s, %d acknowledged, %v: %s", c.engine, got.Verdict, got.Acked, got.Reached, got.Why)
 			}
-			if row.Control && (got.Torn == 0 || !strings.HasPrefix(got.Why, c.reached+" in round ")) {
-				t.Errorf("%d are torn: %s", got.Torn, got.Why)
+			if row.Control && (got.Torn+got.Lost == 0 || !strings.HasPrefix(got.Why, c.reached+" in round ")) {
+				t.Errorf("%d are torn, %d lost: %s", got.Torn, got.Lost, got.Why)
 			}
 		})
 	}
