@@ -25,12 +25,12 @@ type server struct {
 }
 
 // newServer returns one that has no connection yet.
-func newServer(config *pgx.ConnConfig, timeline string) (*server, error) {
+func newServer(config *pgx.ConnConfig, reading *pace, timeline string) (*server, error) {
 	c, err := pgxpool.ParseConfig("")
 	if err != nil {
 		return nil, err
 	}
-	c.ConnConfig, c.MaxConns, c.MaxConnIdleTime = config.Copy(), connections, time.Minute
+	c.ConnConfig, c.MaxConns, c.MaxConnIdleTime = reading.over(config), connections, time.Minute
 	s := &server{timeline: timeline}
 	if s.pool, err = pgxpool.NewWithConfig(context.Background(), c); err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (e *engine) try(ctx context.Context, config *pgx.ConnConfig, f func(context
 	_ *pgx.Conn, err error) {
 	short, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
-	conn, err := pgx.ConnectConfig(short, config)
+	conn, err := pgx.ConnectConfig(short, e.writing.over(config))
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -104,7 +104,7 @@ func (e *engine) try(ctx context.Context, config *pgx.ConnConfig, f func(context
 		return nil, err
 	}
 
-	to, err := newServer(config, history)
+	to, err := newServer(config, &e.reading, history)
 	if err != nil {
 		return nil, err
 	}

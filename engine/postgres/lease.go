@@ -59,12 +59,12 @@ func (e *engine) beats(ctx context.Context) {
 }
 
 // fresh calls read until it is known that its answer is not of a state that another process may have changed. While
-// another server takes over it waits, for as long as commits do.
+// another server takes over it waits, for as long as commits do, and for a large commit or value as long as it moves.
 func (e *engine) fresh(read func(context.Context, *server) error) error {
 	until := time.Now().Add(e.patience)
 	for {
 		server := e.server.Load()
-		ctx, cancel := context.WithDeadline(server.ctx, until)
+		ctx, cancel := e.reading.within(server.ctx, e.patience)
 		err := read(ctx, server)
 		cancel()
 		if e.lease.holds() && server == e.server.Load() && !broken(err) {
@@ -75,7 +75,7 @@ func (e *engine) fresh(read func(context.Context, *server) error) error {
 		if poison := e.Err(); poison != nil {
 			return poison
 		}
-		if time.Now().After(until) {
+		if time.Now().After(until) && e.writing.idle() > e.patience { // a commit that is under way extends the lease
 			return &holdfast.Error{Class: holdfast.ErrUnavailable, Cause: err,
 				Detail: "the server has not confirmed for too long that the space is this process's"}
 		}

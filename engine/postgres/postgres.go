@@ -33,6 +33,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver"
@@ -69,12 +70,16 @@ const (
 // engine is what Open opens.
 type engine struct {
 	driver.Engine[*view]
-	address   string // without a password
-	hosts     []*pgx.ConnConfig
-	patience  time.Duration
-	level     holdfast.Level // the strongest that commits will ask for
-	quorum    quorum
-	server    atomic.Pointer[server]
+	address  string // without a password
+	hosts    []*pgx.ConnConfig
+	patience time.Duration
+	level    holdfast.Level // the strongest that commits will ask for
+	quorum   quorum
+	server   atomic.Pointer[server]
+
+	// The connection that writes, and those that read.
+	writing, reading pace
+
 	lease     lease
 	here      string // what others are told of this process
 	stopBeats context.CancelFunc
@@ -91,6 +96,7 @@ type engine struct {
 	begun, ended atomic.Int64
 	syncs        atomic.Int64
 
+	gets    gatherer
 	states  chan struct{} // one for each state that is read
 	sharing sync.Mutex
 	newest  *state // that snapshots may share; nil if there is none
@@ -128,7 +134,8 @@ func open(address, suffix string, o holdfast.Options, tune ...func(*pgx.ConnConf
 		return nil, driver.NoReadOnly(Name, WithoutPassword(address))
 	}
 	e := &engine{address: WithoutPassword(address), level: o.Level, states: make(chan struct{}, maxStates),
-		here: here(), lease: lease{began: time.Now()}, cache: newCache(cmp.Or(o.MemoryBytes, defaultMemory))}
+		gets: gatherer{turns: make(chan struct{}, flights)}, here: here(), lease: lease{began: time.Now()},
+		cache: newCache(cmp.Or(o.MemoryBytes, defaultMemory))}
 	name, err := e.parse(address)
 	if err != nil {
 		return nil, err
@@ -338,22 +345,44 @@ func (e *engine) take(ctx context.Context, conn *pgx.Conn, name string, caps *ho
 		case time.Since(since) < takeOver:
 			continue
 		}
-		tag, err := conn.Exec(ctx, "UPDATE holdfast_space SET epoch = epoch + 1, seq = seq + 1, holder = "+session+
-			" || $3 WHERE space = $1 AND epoch = $2", e.space, e.epoch, e.here)
+		taken, err := e.takeFrom(ctx, conn, now)
 		if err != nil {
 			return err
 		}
-		if tag.RowsAffected() == 1 {
+		if taken {
 			e.epoch++
 			e.w.seq++
 
 			// What an isolated server shows may be gone when it is isolated no more: it is not read before a quorum has it.
 			return e.quorum.settled(ctx, conn)
 		}
-		if ctx.Err() != nil { // others are faster, again and again
+		if end, _ := ctx.Deadline(); time.Until(end) < 2*rowPatience { // others are faster, again and again
 			return e.locked(name, holder)
 		}
 	}
+}
+
+// rowPatience is how long the space's row is waited for at a time. Its holder has it while it commits.
+const rowPatience = time.Second // as in waitForRow
+
+// takeFrom takes the space if its row is what it was. A large commit of its holder may have the row for long: the space
+// stands still meanwhile, and is not free.
+func (e *engine) takeFrom(ctx context.Context, conn *pgx.Conn, was string) (taken bool, err error) {
+	batch := &pgx.Batch{}
+	batch.Queue("BEGIN")
+	batch.Queue(waitForRow)
+	batch.Queue("UPDATE holdfast_space SET epoch = epoch + 1, seq = seq + 1, holder = "+session+
+		" || $3 WHERE space = $1 AND "+moves+" = $2", e.space, was, e.here).Exec(func(tag pgconn.CommandTag) error {
+		taken = tag.RowsAffected() == 1
+		return nil
+	})
+	batch.Queue("COMMIT")
+	if err = conn.SendBatch(ctx, batch).Close(); sqlState(err) == stateLocked {
+		_, err = conn.Exec(ctx, "ROLLBACK")
+		return false, err
+	}
+
+	return taken, err
 }
 
 const (
@@ -363,9 +392,12 @@ const (
 	session = timeline + " || '/' || pg_backend_pid() || '/' || (SELECT " + started +
 		" FROM pg_stat_activity WHERE pid = pg_backend_pid()) || '/'"
 
+	// moves is what a sign of life changes.
+	moves = "epoch || '/' || seq || '/' || beat"
+
 	// look reads a space, whether its holder's session is of this server, and whether it is there. A role may not see
 	// when sessions of other roles began, and then the number is believed.
-	look = "SELECT space, format, epoch, seq, holder, epoch || '/' || seq || '/' || beat, " +
+	look = "SELECT space, format, epoch, seq, holder, " + moves + ", " +
 		"split_part(holder, '/', 1) = " + timeline + ", EXISTS (SELECT FROM pg_stat_activity " +
 		"WHERE pid::text = split_part(holder, '/', 2) AND coalesce(" + started + ", split_part(holder, '/', 3)) = " +
 		"split_part(holder, '/', 3)) FROM holdfast_space WHERE name = $1"
@@ -463,7 +495,8 @@ func Describe() holdfast.Capabilities {
 			"At Memory, what was acknowledged in the last 0.6 s is lost when the server is killed.",
 			"Every open snapshot and iterator that did not end with its first page has a connection of the server, of which " +
 				"there are 64, and keeps it from removing what was replaced meanwhile.",
-			"Keys have up to 2,600 bytes, values 64 MiB, batches 256 MiB.",
+			"Keys have up to 2,600 bytes, values 64 MiB, batches 256 MiB. The process has up to six times as much in memory " +
+				"as the batch that it commits.",
 		},
 	}
 }

@@ -408,22 +408,28 @@ func execute(t *testing.T, data, database, sql string) {
 // A server that may lose what it has committed gives no Power, and says why.
 func TestWithoutFsync(t *testing.T) {
 	needServer(t)
+	for _, setting := range []string{"fsync", "full_page_writes"} {
+		t.Run(setting, func(t *testing.T) { without(t, setting) })
+	}
+}
+
+func without(t *testing.T, setting string) {
 	dir, err := os.MkdirTemp("", "holdfast-fsync-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	data := filepath.Join(dir, "data")
-	server, err := startServer(data, "fsync=off")
+	server, err := startServer(data, setting+"=off")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Kill)
-	_, err = Open(at(data, t.Name()), holdfast.Options{})
-	if !errors.Is(err, holdfast.ErrLevel) || !strings.Contains(err.Error(), "fsync is off") {
+	_, err = Open(at(data, "without"), holdfast.Options{})
+	if !errors.Is(err, holdfast.ErrLevel) || !strings.Contains(err.Error(), setting+" is off") {
 		t.Errorf("Open for Power: %v", err)
 	}
-	e, err := Open(at(data, t.Name()), holdfast.Options{Level: holdfast.Process})
+	e, err := Open(at(data, "without"), holdfast.Options{Level: holdfast.Process})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -431,7 +437,7 @@ func TestWithoutFsync(t *testing.T) {
 	put(t, e, holdfast.Process, "k", "v")
 	var b holdfast.Batch
 	for what, err := range map[string]error{"a commit": holdfast.Commit(e, &b, holdfast.Power), "Sync": e.Sync()} {
-		if !errors.Is(err, holdfast.ErrLevel) || !strings.Contains(err.Error(), "fsync is off") {
+		if !errors.Is(err, holdfast.ErrLevel) || !strings.Contains(err.Error(), setting+" is off") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/holdfastdb/holdfast/internal/pgserver"
 )
@@ -17,6 +18,8 @@ type proxy struct {
 	answers func([]byte) []byte
 	mu      sync.Mutex
 	open    map[net.Conn]bool
+
+	rate atomic.Int64 // bytes a second in each direction; 0 for no limit
 
 	// If it is above 0: how many messages pass until one is lost with its connection, in turn before the server gets it
 	// and after it has answered.
@@ -75,6 +78,13 @@ func (p *proxy) cut() {
 	clear(p.open)
 }
 
+// slow takes as long as so many bytes do.
+func (p *proxy) slow(n int) {
+	if rate := p.rate.Load(); rate > 0 {
+		time.Sleep(time.Duration(n) * time.Second / time.Duration(rate))
+	}
+}
+
 func (p *proxy) serve(client, server net.Conn) {
 	var silent atomic.Bool // the next answer is lost, with the connection
 	var both sync.WaitGroup
@@ -93,6 +103,7 @@ func (p *proxy) serve(client, server net.Conn) {
 				}
 				silent.Store(true)
 			}
+			p.slow(n)
 			if _, err := server.Write(buf[:n]); err != nil {
 				return
 			}
@@ -111,6 +122,7 @@ func (p *proxy) serve(client, server net.Conn) {
 			if p.answers != nil {
 				answer = p.answers(answer)
 			}
+			p.slow(n)
 			if _, err := client.Write(answer); err != nil {
 				return
 			}

@@ -181,15 +181,14 @@ func (e *engine) Read(v *view, dst, key []byte) ([]byte, error) {
 	}
 
 	value, since, err := e.value(v, key)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		e.cache.read(key, nil, since)
-		return dst, holdfast.ErrNotFound
-	case err != nil:
+	if err != nil {
 		return dst, e.fail("get", err)
 	}
 	e.cache.read(key, value, since)
-	if dst == nil {
+	switch {
+	case value == nil:
+		return dst, holdfast.ErrNotFound
+	case dst == nil:
 		return value, nil
 	}
 
@@ -208,24 +207,20 @@ func (e *engine) cached(v *view, key []byte) (value []byte, known bool) {
 	return value, known && e.lease.holds()
 }
 
-// value reads one from the server, in a state that has at least what was settled at since.
+// value reads one from the server, in a state that has at least what was settled at since. It is nil if the key is
+// absent.
 func (e *engine) value(v *view, key []byte) (value []byte, since int64, err error) {
 	if v.op == driver.Get {
-		err = e.fresh(func(ctx context.Context, from *server) error {
-			since = e.cache.now()
-			return from.pool.QueryRow(ctx, get, e.space, key).Scan(&value)
-		})
-	} else {
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		since = v.since
-		err = v.conn.QueryRow(v.ctx, get, e.space, key).Scan(&value)
+		return e.get(key)
 	}
-	if err == nil && value == nil {
-		value = []byte{}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	err = v.conn.QueryRow(v.ctx, get, e.space, key).Scan(&value)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = nil
 	}
 
-	return value, since, err
+	return value, v.since, err
 }
 
 // iterator reads pages.

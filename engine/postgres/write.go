@@ -24,12 +24,15 @@ const (
 	// connection had in it may arrive when its group has been committed again.
 	fence = "WITH mine AS (UPDATE holdfast_space SET seq = seq + 1 WHERE space = $1 AND epoch = $2 AND seq = $3 " +
 		"RETURNING 1) SELECT 1 / count(*) FROM mine"
-	barrier = "UPDATE holdfast_space SET beat = beat + 1, holder = " + session +
+	waitForRow = "SET LOCAL lock_timeout = '1s'"
+	barrier    = "UPDATE holdfast_space SET beat = beat + 1, holder = " + session +
 		" || $3 WHERE space = $1 AND epoch = $2 RETURNING seq"
 
 	set = "INSERT INTO holdfast_kv SELECT $1, * FROM unnest($2::bytea[], $3::bytea[]) " +
 		"ON CONFLICT (space, k) DO UPDATE SET v = excluded.v"
-	remove      = "DELETE FROM holdfast_kv WHERE space = $1 AND k = ANY ($2::bytea[])"
+	// One by one, as getAll.
+	remove = "DELETE FROM holdfast_kv WHERE ctid = ANY (ARRAY (SELECT at FROM unnest($2::bytea[]) AS gone (k), " +
+		"LATERAL (SELECT ctid AS at FROM holdfast_kv WHERE space = $1 AND holdfast_kv.k = gone.k LIMIT 1) AS found))"
 	removeRange = "DELETE FROM holdfast_kv WHERE space = $1 AND k >= $2 AND k < $3"
 	removeFrom  = "DELETE FROM holdfast_kv WHERE space = $1 AND k >= $2"
 )
@@ -38,6 +41,7 @@ const (
 const (
 	stateDivision = "22012"
 	stateTooMany  = "53300" // connections
+	stateLocked   = "55P03"
 )
 
 func sqlState(err error) string {
@@ -118,7 +122,9 @@ func (e *engine) fenced() error {
 func (e *engine) transact(b *holdfast.Batch, level holdfast.Level) error {
 	done := make(chan struct{})
 	defer close(done)
+	// The server has work with what it has got.
 	conn, most := e.w.conn, e.patience+time.Duration(b.Size()>>20)*time.Second
+	e.writing.move()
 	defer time.AfterFunc(takeOver, func() { e.breakOff(conn, most, done) }).Stop()
 
 	batch := &pgx.Batch{}
@@ -152,10 +158,10 @@ func (e *engine) transact(b *holdfast.Batch, level holdfast.Level) error {
 	return e.quorum.wait(ctx, e.w.conn, at, have)
 }
 
-// breakOff closes a connection on which a commit takes long: when another server has taken over, and in any case after
-// a while. It does nothing any more once done is closed.
+// breakOff closes a connection on which a commit takes long: when another server has taken over, and in any case when
+// nothing has moved for a while. It does nothing any more once done is closed.
 func (e *engine) breakOff(conn *pgx.Conn, most time.Duration, done <-chan struct{}) {
-	for since := time.Now(); time.Since(since) < most && !e.superseded(context.Background()); {
+	for e.writing.idle() < most && !e.superseded(context.Background()) {
 		select {
 		case <-done:
 			return
@@ -264,7 +270,7 @@ func (e *engine) settle(ctx context.Context, conn *pgx.Conn) (seq int64, err err
 	// A backend that still has the row, as one that waits for standbys, is not waited for.
 	batch := &pgx.Batch{}
 	batch.Queue("BEGIN")
-	batch.Queue("SET LOCAL lock_timeout = '1s'")
+	batch.Queue(waitForRow)
 	rows := int64(0)
 	batch.Queue(barrier, e.space, e.epoch, e.here).QueryRow(func(row pgx.Row) error {
 		err := row.Scan(&seq)

@@ -465,7 +465,7 @@ func (m *natsMessages) Write(ctx context.Context, stream, id, typ string, data, 
 		position, err := m.writeBehind(ctx, tail, stream, subject, id, typ, data, metadata, expected)
 		var refused *jetstream.APIError
 		switch {
-		case errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence:
+		case errors.As(err, &refused) && slices.Contains(natsWrongSequence, refused.ErrorCode):
 			continue // it has become longer; the tail is not known now
 		case err == nil:
 			m.counts.commits.Add(1)
@@ -477,6 +477,10 @@ func (m *natsMessages) Write(ctx context.Context, stream, id, typ string, data, 
 		return 0, m.fail("write", err)
 	}
 }
+
+// natsWrongSequence are the errors of a message that is not behind the one that it should be: alone, and of replicas.
+var natsWrongSequence = []jetstream.ErrorCode{jetstream.JSErrCodeStreamWrongLastSequence,
+	jetstream.JSErrCodeStreamWrongLastSequenceConstant}
 
 // writeBehind publishes a message behind the one that is remembered as the stream's last.
 func (m *natsMessages) writeBehind(ctx context.Context, t *natsTail, stream, subject, id, typ string,

@@ -5,17 +5,18 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/night"
 	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
 	"github.com/holdfastdb/holdfast/lab/internal/machines"
 )
 
-// TestMachinesOfStores loses machines under a store, whose own writer and judge say what must be there. A store whose
-// transactions are committed in two is found out.
+// TestMachinesOfStores loses machines under a store, and under the server, whose own writers and judges say what must
+// be there. A store whose transactions are committed in two is found out.
 func TestMachinesOfStores(t *testing.T) {
 	if testing.Short() {
-		t.Skip("short: it starts six servers")
+		t.Skip("short: it starts nine servers")
 	}
 	if missing := machines.Check(machines.Options{}); missing != nil {
 		t.Skip("MACHINES ARE NOT CRASHED: ", missing)
@@ -28,12 +29,16 @@ func TestMachinesOfStores(t *testing.T) {
 		reached         string
 	}{
 		{kinds.MachineEngine, subjects.Message.Name, 1, 1, Held, "power cut"},
+		{kinds.MachineEngine, subjects.Serve.Name, 3, 1, Held, "lost disk"},
 		{kinds.InTwoOnMachines, subjects.Transaction.Name, 1, 5, Broken, "kill"},
 		{kinds.NATSDefault, subjects.Message.Name, 1, 1, Broken, "power cut of all"},
 		{kinds.NATSSynced, subjects.Message.Name, 1, 1, Held, "power cut of all"},
 	} {
-		t.Run(c.engine, func(t *testing.T) {
+		t.Run(c.engine+", "+c.subject, func(t *testing.T) {
 			t.Parallel()
+			if c.engine == kinds.NATSSynced {
+				night.Only(t, "JetStream as it is by default")
+			}
 			dir := t.TempDir()
 			row := kinds.Row{Engine: c.engine, Subject: c.subject, Level: holdfast.Quorum, Given: holdfast.Quorum, Kind: Machine,
 				Control: c.verdict == Broken}

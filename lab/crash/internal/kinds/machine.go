@@ -80,4 +80,6 @@ func onMachines(subject string) []string {
 }
 
 // MachineSubjects lists the subjects that machines are crashed under: the lab's own writer of keys, and stores.
-func MachineSubjects() []string { return []string{"kv", "event", "message", "task", "transaction"} }
+func MachineSubjects() []string {
+	return []string{"kv", "event", "message", "task", "transaction", "serve"}
+}
