@@ -56,10 +56,7 @@ func (e *engine) get(key []byte) (value []byte, since int64, err error) {
 		}
 		e.gets.mu.Unlock()
 		if mine {
-			g.err = e.fresh(func(ctx context.Context, from *server) error {
-				g.since = e.cache.now()
-				return g.read(ctx, from, e.space)
-			})
+			g.err = e.gather(g)
 			close(g.done)
 		}
 		<-e.gets.turns
@@ -71,6 +68,14 @@ func (e *engine) get(key []byte) (value []byte, since int64, err error) {
 	}
 
 	return g.values[at], g.since, nil
+}
+
+// gather reads what is gathered.
+func (e *engine) gather(g *gathering) error {
+	return e.fresh(func(ctx context.Context, from *server) error {
+		g.since = e.cache.now()
+		return g.read(ctx, from, e.space)
+	})
 }
 
 // read asks the server.

@@ -547,7 +547,10 @@ func (e *engine) Release(err error) error {
 	e.window.Stop()
 	e.stopBeats()
 	_ = e.committer.Close() // the poison is in err
-	e.server.Load().pool.Close()
+	server := e.server.Load()
+	time.AfterFunc(lingers, server.left)
+	server.pool.Close()
+	server.left()
 
 	return errors.Join(err, e.leave())
 }
