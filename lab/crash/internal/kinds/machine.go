@@ -45,7 +45,7 @@ const (
 // InTwoOnMachines is the control of transactions: each is committed in two.
 const InTwoOnMachines = "postgres, transactions in two batches"
 
-// NATS JetStream with a stream of three replicas, all of whose machines lose their power: a control, as it is by default,
+// NATS JetStream with three replicas, all of whose machines lose their power: a control, as it is by default,
 // and what it is compared with, which syncs each message.
 const (
 	NATSDefault = "nats, 3 replicas, default sync"

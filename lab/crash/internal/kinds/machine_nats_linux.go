@@ -19,7 +19,6 @@ import (
 
 	"github.com/holdfastdb/holdfast/enginetest/commits"
 	"github.com/holdfastdb/holdfast/lab/blockdev"
-	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/lab/internal/machines"
 )
@@ -33,6 +32,7 @@ const (
 
 // natsScene is a JetStream on three machines.
 type natsScene struct {
+	r     *Runner
 	lab   *machines.Lab
 	sync  bool
 	token string
@@ -52,7 +52,7 @@ func (r *Runner) natsSession(ctx context.Context, c Row, seed uint64, crashes in
 		return err
 	}
 	defer func() { err = errors.Join(err, lab.Close()) }()
-	s := &natsScene{lab: lab, sync: c.Engine == NATSSynced, token: crypto.Text()}
+	s := &natsScene{r: r, lab: lab, sync: c.Engine == NATSSynced, token: crypto.Text()}
 	rnd := rand.New(rand.NewPCG(commits.Mix(seed, 1), 0))
 	if err = s.start(); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (s *natsScene) start() (err error) {
 	for i, name := range machines.Names() {
 		m := s.lab.Machine(name)
 		group.Go(func() (err error) {
-			urls[i], err = contender.StartNATSNode(contender.NATSNode{Dir: filepath.Join(m.Dir(), "nats"), Token: s.token,
+			urls[i], err = s.r.StartNATS(NATSNode{Dir: filepath.Join(m.Dir(), "nats"), Token: s.token,
 				Sync: s.sync, Name: string(name), Host: hosts[i], Hosts: hosts}, m.StartChild)
 			return err
 		})
