@@ -135,7 +135,7 @@ func TestWorkloadsEverywhere(t *testing.T) {
 				}
 				numbers := w.clients([]int{1, many}, nil)
 				// What one client does alone they do, too.
-				if engine != mem.Name && (engine != logtree.Name || !night.Is()) || testing.Short() {
+				if engine != mem.Name && engine != logtree.Name || !night.Is() {
 					numbers = numbers[len(numbers)-1:]
 				}
 				for _, clients := range numbers {
@@ -253,6 +253,10 @@ func (g getsAll) GetAll(keys [][]byte, tell func(i int, value []byte) error) err
 func notice(t *testing.T, workloads []Workload, named string, prepare func() (e holdfast.Engine, spoil func())) {
 	t.Helper()
 	for _, w := range workloads {
+		_, name, _ := strings.Cut(w.Name, "/")
+		if named != "" && !slices.Contains(strings.Fields(named), name) {
+			continue // it need not
+		}
 		engine, spoil := prepare()
 		load, err := w.Engine(taskOn(engine))
 		if err != nil {
@@ -263,8 +267,7 @@ func notice(t *testing.T, workloads []Workload, named string, prepare func() (e 
 			_, _, err = load.Verify()
 		}
 		err = errors.Join(err, load.Close())
-		_, name, _ := strings.Cut(w.Name, "/")
-		if slices.Contains(strings.Fields(named), name) && !errors.Is(err, ErrWrong) {
+		if named != "" && !errors.Is(err, ErrWrong) {
 			t.Errorf("%s does not see it: %v", w.Name, err)
 		}
 		if named == "" && err != nil {

@@ -27,21 +27,24 @@ func TestMain(m *testing.M) {
 
 func TestSoak(t *testing.T) {
 	for _, engine := range []string{"logtree", "pebble"} {
-		dir := t.TempDir()
-		var out bytes.Buffer
-		err := Command(t.Context(), Request{Engine: engine, Level: holdfast.Process, Bytes: 2 << 20, Writers: 4,
-			For: 3 * time.Second, Seed: 1, Dir: dir}, console.Terminal{Out: &out, Err: &out})
-		if err != nil || Status(err) != console.ExitOK {
-			t.Fatalf("%v\n%s", err, out.String())
-		}
-		for _, want := range []string{"killed", "all ", "after everything was deleted", "nothing was lost"} {
-			if !strings.Contains(out.String(), want) {
-				t.Errorf("no %q in\n%s", want, out.String())
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel() // it waits for the time to pass
+			dir := t.TempDir()
+			var out bytes.Buffer
+			err := Command(t.Context(), Request{Engine: engine, Level: holdfast.Process, Bytes: 2 << 20, Writers: 4,
+				For: 3 * time.Second, Seed: 1, Dir: dir}, console.Terminal{Out: &out, Err: &out})
+			if err != nil || Status(err) != console.ExitOK {
+				t.Fatalf("%v\n%s", err, out.String())
 			}
-		}
-		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-			t.Errorf("%v is left, %v", left, err)
-		}
+			for _, want := range []string{"killed", "all ", "after everything was deleted", "nothing was lost"} {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("no %q in\n%s", want, out.String())
+				}
+			}
+			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+				t.Errorf("%v is left, %v", left, err)
+			}
+		})
 	}
 }
 

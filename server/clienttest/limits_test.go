@@ -41,6 +41,7 @@ func TestAcceptedIsReadable(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: the race detector makes it slow, and there is one request at a time")
 	}
+	t.Parallel()
 	c, _ := serve(t)
 	nest := func(n int) string { return strings.Repeat(`{"a":`, n-1) + `{}` + strings.Repeat(`}`, n-1) }
 	type sample struct {

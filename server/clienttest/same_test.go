@@ -379,6 +379,7 @@ func (job) Kind() string { return "job" }
 // TestWorkers: the workers of a program work over the network as in the process of the store: tasks fail and are tried
 // again, snooze, enqueue others when they complete, and learn that they are cancelled.
 func TestWorkers(t *testing.T) {
+	t.Parallel()
 	c, d := serve(t)
 	k := c.Namespace(message.Default).Tasks()
 	var ran, cancelled atomic.Int64
