@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,9 +60,13 @@ func database(t *testing.T) (address func(space string) string, server *pgserver
 // serveNode starts a process that serves with others.
 func serveNode(t *testing.T, address, how string, args ...string) *process {
 	t.Helper()
+	scheme := "http"
+	if how == "TLS" {
+		scheme = "https"
+	}
 	p := &process{t: t, cmd: holdfastCommand(t, append([]string{"serve", "--listen", "127.0.0.1:0", "--advertise",
-		"http://127.0.0.1:0", "--engine", address}, args...)...), log: new(lockedBuffer),
-		client: &http.Client{Transport: &http.Transport{}}, token: nodesToken}
+		scheme + "://127.0.0.1:0", "--engine", address}, args...)...), log: new(lockedBuffer), token: nodesToken,
+		client: &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}}
 	p.cmd.Env = append(p.cmd.Env, "HOLDFAST_TOKEN="+nodesToken, "HOLDFAST_PEER_TOKEN="+peerToken)
 	if how == "Stranger" {
 		p.cmd.Env = append(p.cmd.Env, "HOLDFAST_PEER_TOKEN=of-others-than-these")
@@ -213,6 +218,57 @@ func TestNodesRefuse(t *testing.T) {
 	if status != exitOK || !strings.Contains(out, owner.url) || !strings.Contains(out, stranger.url) ||
 		strings.Contains(out, "nobody") {
 		t.Errorf("%d %s%s", status, out, errText)
+	}
+}
+
+// TestNodesTLS: processes speak TLS to each other, and check whom they speak to. A stream is passed on as it comes.
+func TestNodesTLS(t *testing.T) {
+	address, _ := database(t)
+	dir := t.TempDir()
+	chain, key := filepath.Join(dir, "chain.pem"), filepath.Join(dir, "key.pem")
+	writeCertificate(t, chain, key, 1)
+	args := []string{"--tls-cert", chain, "--tls-key", key}
+	owner := serveNode(t, address("tls"), "TLS", args...)
+	owner.eventually("owns", func() bool { return owner.nodes().Spaces[0].Owner == owner.url })
+	if status, text := owner.rpc(nodesToken, `["stream.write","a-1",{"type":"T","data":{"n":1}}]`); status != 200 {
+		t.Fatal(status, text)
+	}
+	other := serveNode(t, address("tls"), "TLS", append(args, "--peer-ca", chain)...)
+	if status, text := other.rpc(nodesToken, `["stream.version","a-1"]`); status != 200 || text != "0" {
+		t.Error(status, text)
+	}
+	req, err := http.NewRequest("GET", other.url+"/v1/namespaces/default/messages/follow?stream=a-1&from=0", nil)
+	try(t, err)
+	req.Header.Set("Authorization", "Bearer "+nodesToken)
+	res, err := other.client.Do(req)
+	try(t, err)
+	defer res.Body.Close()
+	if got := res.Header.Get(api.HeaderOwner); got != owner.url {
+		t.Errorf("the owner is %q", got)
+	}
+	lines := bufio.NewScanner(res.Body)
+	data := func() string {
+		for lines.Scan() {
+			if text, ok := strings.CutPrefix(lines.Text(), "data:"); ok {
+				return text
+			}
+		}
+		return fmt.Sprint("the stream has ended: ", lines.Err())
+	}
+	if text := data(); !strings.Contains(text, `"n":1`) {
+		t.Error(text)
+	}
+	if status, text := other.rpc(nodesToken, `["stream.write","a-1",{"type":"T","data":{"n":2}}]`); status != 200 {
+		t.Error(status, text)
+	}
+	if text := data(); !strings.Contains(text, `"n":2`) {
+		t.Error(text)
+	}
+
+	// One that does not know whose certificate that is sends nothing, and so no token.
+	strange := serveNode(t, address("tls"), "TLS", args...)
+	if status, text := strange.rpc(nodesToken, `["stream.version","a-1"]`); status == 200 {
+		t.Error(status, text)
 	}
 }
 
