@@ -110,7 +110,7 @@ func (h *history) disarm() {
 func (h *history) recover() error {
 	for try := 0; ; try++ {
 		// Openings are disturbed too, by a power cut or by faults, but not for ever.
-		h.poisoned, h.dropped = false, false
+		h.poisoned, h.dropped, h.unsaved = false, false, false
 		if try > 4 {
 			// Without an end a history could fail to open for ever.
 			h.disarm()
@@ -259,6 +259,7 @@ func (h *history) fault() error {
 	if h.armed && h.rnd.IntN(2) == 0 {
 		h.hook(nil)
 		h.fs.Unspoil()
+		failing := h.reads
 		h.reads = false
 		if h.rnd.IntN(2) == 0 {
 			// What no sync has covered is gone then, although no crash came. So the ledger counts it as one.
@@ -266,6 +267,12 @@ func (h *history) fault() error {
 			h.fs.DropCaches()
 			h.ledger.acked.Crash(holdfast.Power)
 			h.dropped = true
+
+			// An engine that stops reads what it still needs of it. It may not have been able to.
+			if failing {
+				h.unsaved = true
+				h.weaken()
+			}
 		}
 
 		return nil
@@ -302,6 +309,11 @@ func (h *history) spoil() {
 // unreadable notes that reads may fail from now on.
 func (h *history) unreadable() {
 	h.reads = true
+	h.weaken()
+}
+
+// weaken notes that open walks may fail.
+func (h *history) weaken() {
 	for i := range h.walks {
 		h.walks[i].weak = true
 	}

@@ -11,7 +11,7 @@ import (
 // unread judges the error of a read.
 func (h *history) unread(what string, err error) error {
 	// Where reads may fail an error is right whatever it says; a wrong answer never is.
-	if h.reads || h.fs.Halted() {
+	if h.reads || h.unsaved || h.fs.Halted() {
 		return nil
 	}
 
@@ -136,7 +136,7 @@ func (h *history) walk() error {
 		if len(part) > 0 && !r.Reverse {
 			part = slices.Clone(part)
 		}
-		h.walks = append(h.walks, walk{from.Scan(r), part, of, h.reads})
+		h.walks = append(h.walks, walk{from.Scan(r), part, of, h.reads || h.unsaved})
 
 		return nil
 	}

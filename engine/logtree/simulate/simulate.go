@@ -132,6 +132,7 @@ type history struct {
 	reads    bool // reads may fail
 	capped   bool // the disk may be full
 	dropped  bool // the system has given up what a failed sync did not write
+	unsaved  bool // and the engine may not have been able to read it before
 	poisoned bool
 }
 

@@ -61,6 +61,16 @@ func TestHistories(t *testing.T) {
 	}
 }
 
+// TestFound runs histories that have found something: a flush in the middle of replay that took the number of a lost
+// segment, and a read after dropped caches that the engine could not have known to fail.
+func TestFound(t *testing.T) {
+	for _, seed := range []uint64{2751128293, 9259741492920774774, 14074235061890172202, 4886965343732407166} {
+		if _, err := Run(context.Background(), seed); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // firstSeed is 1, or a fresh one if tests are to run for a time.
 func firstSeed() uint64 {
 	if *runFor > 0 {
