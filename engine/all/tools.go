@@ -137,8 +137,8 @@ type VerifyResult struct {
 
 // Verify checks everything that the engine of dir can check. For logtree that is every byte that matters, and nothing
 // is changed. Others are opened, which may recover or tidy up their files unless they can be opened read-only, and
-// everything is read by scan and by key, and so is a space of a server, whose address dir is. ErrLocked: it is open elsewhere. What the operating system refuses, such as a
-// read, is an error, and no damage.
+// everything is read by scan and by key. So is a space of a server, whose address dir is then. ErrLocked: it is open
+// elsewhere. What the operating system refuses, such as a read, is an error, and no damage.
 func Verify(dir string) (*VerifyResult, error) {
 	if _, ok := serverOf(dir); ok {
 		opened, err := openSpace(dir)
@@ -486,8 +486,9 @@ func Backup(ctx context.Context, e holdfast.Engine, into string) (keys int64, er
 	})
 }
 
-// BackupDir is Backup of a directory that is not open for writing, or of a space of a server, whose address dir is. It is opened read-only where the engine can do
-// that, and otherwise as any program would. If ctx ends, that is an error.
+// BackupDir is Backup of a directory that is not open for writing, or of a space of a server, whose address dir is
+// then. It is opened read-only where the engine can do that, and otherwise as any program would. If ctx ends, that is
+// an error.
 func BackupDir(ctx context.Context, dir, into string) (keys int64, err error) {
 	if _, ok := serverOf(dir); ok {
 		e, err := openSpace(dir)
