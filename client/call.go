@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -104,6 +106,38 @@ func (c *Client) once(ctx context.Context, r *request, out any) error {
 	}
 	if err := c.try(ctx, r, body, out); err != nil {
 		return c.broken(ctx, r, err)
+	}
+
+	return nil
+}
+
+// pages makes a request for lists of what comes after something, from after on, until there is no more, or limit, 0 for
+// all. take takes each, and returns what the next list is to come after.
+func pages[T any](ctx context.Context, c *Client, r *request, after string, limit int, take func(*T) string) error {
+	query := maps.Clone(r.query)
+	if query == nil {
+		query = url.Values{}
+	}
+	for n := 0; limit == 0 || n < limit; {
+		size := pageSize
+		if limit > 0 {
+			size = min(size, limit-n)
+		}
+		query.Set("limit", strconv.Itoa(size))
+		if after != "" {
+			query.Set("after", after)
+		}
+		var part []T
+		page := *r
+		page.query = query
+		if err := c.call(ctx, &page, &part); err != nil || len(part) == 0 {
+			return err
+		}
+
+		for i := range part {
+			after = take(&part[i])
+		}
+		n += len(part)
 	}
 
 	return nil

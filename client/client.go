@@ -147,7 +147,8 @@ func (c *Client) Address() string { return c.base }
 // CloseIdleConnections closes the connections that are not in use.
 func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
 
-// Ready reports with nil whether the server serves requests. It tries once.
+// Ready reports with nil whether the server serves requests. It tries once, for at most [Options].Timeout, and needs
+// no token. The error is an [*Error] also if the server says why it does not, as when it starts or stops.
 func (c *Client) Ready(ctx context.Context) error {
 	return c.once(ctx, &request{op: "ready", method: "GET", path: "/ready", safe: true}, nil)
 }
@@ -158,13 +159,15 @@ func (c *Client) Server(ctx context.Context) (s api.Server, err error) {
 	return s, err
 }
 
-// Verify reads everything that the server has stored, and checks it.
+// Verify reads everything that the server has stored, and checks it: ctx alone limits how long that takes. Damage that
+// is found is in the result and is no error. The token needs the role admin for all namespaces.
 func (c *Client) Verify(ctx context.Context) (v api.Verified, err error) {
 	err = c.call(ctx, &request{op: "verify", method: "POST", path: "/v1/server/verify", safe: true, long: true}, &v)
 	return v, err
 }
 
-// Compact lets the engine give back the space of what was removed.
+// Compact lets the engine give back the space of what was removed, and returns when it is done: ctx alone limits how
+// long that takes. The server serves others meanwhile. The token needs the role admin for all namespaces.
 func (c *Client) Compact(ctx context.Context) error {
 	return c.call(ctx, &request{op: "compact", method: "POST", path: "/v1/server/compact", safe: true, long: true}, nil)
 }
@@ -175,9 +178,14 @@ func (c *Client) Backup(ctx context.Context, w io.Writer) error {
 	return c.download(ctx, &request{op: "backup", method: "GET", path: "/v1/server/backup"}, w)
 }
 
-// Namespaces describes all namespaces.
+// Namespaces describes all namespaces, in the order of their ids. The token needs the role admin for all of them.
 func (c *Client) Namespaces(ctx context.Context) (list []api.Namespace, err error) {
-	err = c.call(ctx, &request{op: "namespaces", method: "GET", path: "/v1/namespaces", safe: true}, &list)
+	err = pages(ctx, c, &request{op: "namespaces", method: "GET", path: "/v1/namespaces", safe: true}, "", 0,
+		func(n *api.Namespace) (after string) {
+			list = append(list, *n)
+			return n.ID
+		})
+
 	return list, err
 }
 

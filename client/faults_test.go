@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -467,3 +468,32 @@ type stopping struct{ stop func() }
 func (s stopping) Write(p []byte) (int, error) { s.stop(); return len(p), nil }
 
 func (s stopping) Read(p []byte) (int, error) { s.stop(); return copy(p, " "), nil }
+
+// TestPages: lists that a server divides into pages are whole, and no longer than was asked for.
+func TestPages(t *testing.T) {
+	const most, all = 1000, 2300 // in a page unless more is asked for, and in all
+	c, _ := dial(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := func(i int) string { return fmt.Sprintf("n%04d", i) }
+		limit := most
+		if text := r.URL.Query().Get("limit"); text != "" {
+			limit, _ = strconv.Atoi(text)
+		}
+		page := []any{}
+		for i := range all {
+			if id(i) > r.URL.Query().Get("after") && len(page) < limit {
+				page = append(page, map[string]any{"id": id(i), "stream": id(i)})
+			}
+		}
+		reply(w, 200, page)
+	}), nil)
+	list, err := c.Namespaces(ctx)
+	if err != nil || len(list) != all || list[all-1].ID != "n2299" {
+		t.Errorf("%d namespaces of %d, %v", len(list), all, err)
+	}
+	for limit, want := range map[int]int{0: all - 1, 7: 7, 1200: 1200} {
+		streams, err := c.Namespace("x").Streams(ctx, "n", "n0000", limit)
+		if err != nil || len(streams) != want || streams[0].Stream != "n0001" {
+			t.Errorf("limit %d: %d streams, want %d, %v", limit, len(streams), want, err)
+		}
+	}
+}

@@ -312,34 +312,17 @@ func (n *Namespace) stream(name string) string { return n.path + path("/streams/
 // bytes, from the first that comes after the name after on. A limit of 0 means all.
 func (n *Namespace) Streams(ctx context.Context, prefix, after string, limit int) (list []message.StreamInfo,
 	err error) {
-	for limit == 0 || len(list) < limit {
-		size := pageSize
-		if limit > 0 {
-			size = min(size, limit-len(list))
-		}
-		v := url.Values{"limit": {strconv.Itoa(size)}}
-		if prefix != "" {
-			v.Set("prefix", prefix)
-		}
-		if after != "" {
-			v.Set("after", after)
-		}
-		var part []api.Stream
-		err := n.c.call(ctx, &request{op: "streams", method: "GET", path: n.path + "/streams", query: v, safe: true}, &part)
-		if err != nil {
-			return list, err
-		}
-
-		for _, s := range part {
-			list = append(list, message.StreamInfo{Stream: s.Stream, Version: s.Version, Last: s.Last})
-			after = s.Stream
-		}
-		if len(part) == 0 {
-			break
-		}
+	v := url.Values{}
+	if prefix != "" {
+		v.Set("prefix", prefix)
 	}
+	r := &request{op: "streams", method: "GET", path: n.path + "/streams", query: v, safe: true}
+	err = pages(ctx, n.c, r, after, limit, func(s *api.Stream) (after string) {
+		list = append(list, message.StreamInfo{Stream: s.Stream, Version: s.Version, Last: s.Last})
+		return s.Stream
+	})
 
-	return list, nil
+	return list, err
 }
 
 // Categories describes all categories that have messages, in the order of their bytes.

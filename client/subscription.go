@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"io"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -127,27 +126,13 @@ func (s *Subscription) settle(ctx context.Context, what, reason string, deliveri
 
 // Parked lists up to limit messages that are not delivered any more, behind a global position; 0 means all.
 func (s *Subscription) Parked(ctx context.Context, after int64, limit int) (list []message.Parked, err error) {
-	for limit == 0 || len(list) < limit {
-		size := pageSize
-		if limit > 0 {
-			size = min(size, limit-len(list))
-		}
-		v := url.Values{"after": {strconv.FormatInt(after, 10)}, "limit": {strconv.Itoa(size)}}
-		var part []api.ParkedMessage
-		r := &request{op: "subscription parked", method: "GET", path: s.path + "/parked", query: v, safe: true}
-		err := s.c.call(ctx, r, &part)
-		if err != nil || len(part) == 0 {
-			return list, err
-		}
+	r := &request{op: "subscription parked", method: "GET", path: s.path + "/parked", safe: true}
+	err = pages(ctx, s.c, r, strconv.FormatInt(after, 10), limit, func(p *api.ParkedMessage) (after string) {
+		list = append(list, message.Parked{Message: p.Message.Store(), Attempts: p.Attempts, Reason: p.Reason, At: p.At})
+		return strconv.FormatInt(p.Global, 10)
+	})
 
-		for i := range part {
-			p := &part[i]
-			list = append(list, message.Parked{Message: p.Message.Store(), Attempts: p.Attempts, Reason: p.Reason, At: p.At})
-			after = p.Global
-		}
-	}
-
-	return list, nil
+	return list, err
 }
 
 // Replay delivers parked messages again, and returns how many of them were there, without those that a try has replayed

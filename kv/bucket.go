@@ -52,7 +52,10 @@ func (c *core) load() error {
 	return it.Close()
 }
 
-// Bucket is a bucket in a transaction, and is used as that is.
+// Bucket is a bucket in a transaction, and is used as that is: by one goroutine, until the transaction's function
+// returns. After that its methods return ErrTxDone, and those that write return ErrReadOnly in a View. A name that no
+// bucket can have, or a path of names that leaves no room for a key, shows as ErrBadOption or ErrBadKey in each
+// method. What a write returns as an error the transaction remembers, too: see [Tx.Err].
 type Bucket struct {
 	tx     *Tx
 	prefix []byte // of what lies in it
@@ -179,7 +182,9 @@ func (tx *Tx) value(stored []byte) (value []byte, expires int64, there bool, err
 		"a value of %d bytes is not as this package writes them", len(stored))
 }
 
-// Get returns the value of a key, which is the caller's, or ErrNotFound.
+// Get returns the value of a key, which is the caller's, or ErrNotFound: also if the bucket is not there, or the value
+// has expired. It sees what the transaction has written. ErrBadKey: no key of the bucket can be empty, or so long.
+// ErrCorrupt: this package has not written the value.
 func (b *Bucket) Get(key []byte) ([]byte, error) {
 	if err := b.begin(false); err != nil {
 		return nil, err
@@ -206,7 +211,8 @@ func (b *Bucket) Get(key []byte) ([]byte, error) {
 	return value, nil
 }
 
-// Put stores a value under a key. ErrBadKey, ErrTooLarge: a limit of the engine.
+// Put stores a value under a key, of which both are copied, and makes the bucket if it is not there. ErrBadKey,
+// ErrTooLarge: a limit of the engine, of one value or of all that the transaction writes.
 func (b *Bucket) Put(key, value []byte) error { return b.put(key, value, 0) }
 
 // PutUntil is Put of a value that is there until a moment, to the nanosecond: by the clock of this machine, which may
@@ -254,7 +260,8 @@ func (c *core) expiry(expires int64, key []byte) []byte {
 	return append(at, key[len(c.prefix):]...)
 }
 
-// Delete deletes a key. It is no error if it is not there.
+// Delete deletes a key. It is no error if it is not there, nor if the bucket is not; neither is made. ErrBadKey is as
+// in Get.
 func (b *Bucket) Delete(key []byte) error {
 	if err := b.begin(true); err != nil {
 		return err
@@ -307,7 +314,8 @@ func (b *Bucket) within(r holdfast.Range) (holdfast.Range, error) {
 	return holdfast.Range{Lo: lo, Hi: hi, Reverse: r.Reverse}, nil
 }
 
-// Exists reports whether the bucket is there.
+// Exists reports whether the bucket is there: whether something was put into it or Create was called, even if it is
+// empty again, and it was not deleted since.
 func (b *Bucket) Exists() (bool, error) {
 	if err := b.begin(false); err != nil {
 		return false, err
@@ -399,7 +407,8 @@ func (b *Bucket) sequence() (uint64, error) {
 	return n, nil
 }
 
-// NextSequence returns the next number of the bucket, from 1.
+// NextSequence returns the next number of the bucket, from 1, and makes the bucket if it is not there. A transaction
+// that fails gives its numbers back, and so others may get them. ErrCorrupt: what is stored is no number.
 func (b *Bucket) NextSequence() (n uint64, err error) {
 	if err := b.begin(true); err != nil {
 		return 0, err
@@ -412,7 +421,8 @@ func (b *Bucket) NextSequence() (n uint64, err error) {
 	return n, b.setSequence(n)
 }
 
-// SetSequence lets NextSequence go on behind n.
+// SetSequence lets NextSequence go on behind n, which may be lower than before. It makes the bucket if it is not
+// there.
 func (b *Bucket) SetSequence(n uint64) error {
 	if err := b.begin(true); err != nil {
 		return err
@@ -494,7 +504,7 @@ func (b *Bucket) DeleteBucket(name string) error {
 	return tx.check()
 }
 
-// Count counts the keys of the bucket by going over them.
+// Count counts the keys of the bucket by going over them and their values: it takes as long as reading all.
 func (b *Bucket) Count() (n int64, err error) {
 	c := b.Cursor()
 	for key, _ := c.First(); key != nil; key, _ = c.Next() {

@@ -49,6 +49,19 @@
 // of the database. So it does nothing slow: what it needs from elsewhere is fetched before. Those who wait do so until
 // their context ends.
 //
+// On an engine over a network, a function that reads what is not in the engine's cache holds its turn for a round trip
+// each. A View that reads the same keys before brings them there, without a turn, also those that are not there:
+//
+//	read := func(tx *kv.Tx) error { _, err := tx.Bucket("users").Get(id); ... }
+//	err := db.View(ctx, read) // waits for the server
+//	err = db.Update(ctx, func(tx *kv.Tx) error {
+//		err := read(tx) // does not, and sees what has been changed since
+//		...
+//	})
+//
+// It is for speed alone: the function reads again what it decides by. Cursors always ask the server, for a page each
+// time.
+//
 // What a function writes to a store without In would be no part of the transaction, and stay when the function fails.
 // It is refused, as Update is in a function: ErrNested. So are reads of a task store, whose state is as the transaction
 // has made it.

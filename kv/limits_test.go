@@ -2,10 +2,12 @@ package kv_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
@@ -140,4 +142,52 @@ func TestStoresKeepToLimits(t *testing.T) {
 		}
 	}
 	t.Logf("the longest key has %d bytes", engine.longest)
+}
+
+// slowEngine takes long to give a snapshot.
+type slowEngine struct {
+	wrapped.Engine
+	asked, answer chan struct{}
+}
+
+func (e *slowEngine) Snapshot() (holdfast.Snapshot, error) {
+	close(e.asked)
+	<-e.answer
+	return e.Engine.Snapshot()
+}
+
+// A View of an engine that is slow to read keeps no Update waiting.
+func TestViewOfASlowEngine(t *testing.T) {
+	engine := &slowEngine{wrapped.Engine{Engine: mem.New()}, make(chan struct{}), make(chan struct{})}
+	defer engine.Close()
+	db, err := kv.Open(engine, kv.Options{Level: holdfast.Memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	viewed := make(chan error)
+	go func() {
+		viewed <- db.View(context.Background(), func(tx *kv.Tx) error {
+			_, err := tx.Bucket("b").Get([]byte("k"))
+			return err
+		})
+	}()
+	<-engine.asked
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	updated := make(chan error, 1)
+	go func() {
+		updated <- db.Update(ctx, func(tx *kv.Tx) error { return tx.Bucket("b").Put([]byte("k"), nil) })
+	}()
+	select {
+	case err := <-updated:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-ctx.Done():
+		t.Error("an Update waits for a View")
+	}
+	close(engine.answer)
+	if err := <-viewed; err != nil {
+		t.Error(err)
+	}
 }

@@ -48,7 +48,8 @@ func UpdateAll(ctx context.Context, databases []*DB, f func(txs []*Tx) error) er
 // durable with the next one that is waited for, or when its engine says so ([holdfast.Engine].Apply).
 type Pending struct{ wait txn.Wait }
 
-// Wait returns when all that the transaction has written or seen survives what it named.
+// Wait returns when all that the transaction has written or seen survives what it named. It may be called by many
+// goroutines at once. ErrPoisoned: the outcome is unknown until the engine is opened again.
 func (p Pending) Wait() error { return p.wait.Wait() }
 
 func submit(ctx context.Context, f func(txs []*Tx) error, databases ...*DB) (Pending, error) {
@@ -301,16 +302,22 @@ func (db *DB) read(ctx context.Context, safe bool, f func(tx *Tx) error) (err er
 	tx := new(Tx)
 	db.begin(ctx, tx, nil)
 
-	// The snapshot and what lies above it, or has to be waited for, are of one moment, or one would have what the other
-	// lacks.
 	snapshot, d, err := holdfast.Snapshot(nil), durable{}, error(nil)
-	if !safe && c.caps.ShownAtApply { // the engine has all, and there is nothing to wait for
+	switch {
+	case safe:
+		// What a snapshot shows has been applied before, so that what is waited for may be taken later. No Update waits
+		// for an engine that is slow to give one.
 		snapshot, err = c.engine.Snapshot()
-	} else {
+		c.mu.Lock()
+		d = durable{c.tail, c.commits}
+		c.mu.Unlock()
+	case c.caps.ShownAtApply: // the engine has all, and there is nothing to wait for
+		snapshot, err = c.engine.Snapshot()
+	default:
+		// The snapshot and what lies above it are of one moment, or one would have what the other lacks.
 		c.mu.Lock()
 		snapshot, err = c.engine.Snapshot()
 		tx.state.Layers = c.pending.Above(nil)
-		d = durable{c.tail, c.commits}
 		c.mu.Unlock()
 	}
 	tx.state.Below = snapshot
@@ -326,8 +333,6 @@ func (db *DB) read(ctx context.Context, safe bool, f func(tx *Tx) error) (err er
 	}()
 
 	if safe {
-		// What the engine shows above what is durable has been applied before the snapshot was taken.
-		tx.state.Layers = nil
 		if err := receipts.WaitFor(ctx, func() error { return c.settle(d.tail.Wait(), d.commit) }); err != nil {
 			return err
 		}

@@ -95,6 +95,19 @@ func (c *cache) find(key []byte) (value []byte, known bool) {
 	return at.Value.(*entry).value, true
 }
 
+// unknown returns those of keys that are not in it.
+func (c *cache) unknown(keys [][]byte) (list [][]byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, key := range keys {
+		if _, known := c.find(key); !known {
+			list = append(list, key)
+		}
+	}
+
+	return list
+}
+
 // read tells of what was found in a state that has at least what was settled at since: nil if the key is absent.
 func (c *cache) read(key, value []byte, since int64) {
 	c.mu.Lock()

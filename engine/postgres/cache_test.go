@@ -269,6 +269,9 @@ func TestCacheWithLostAnswers(t *testing.T) {
 		readers.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(w), 1))
 			for seen := int64(0); !stop.Load() && !t.Failed(); {
+				if r.IntN(5) == 0 {
+					e.Fetch([][]byte{name(0), name(r.IntN(keys)), []byte("absent")})
+				}
 				if w < 4 { // each round writes all keys that it does not delete
 					least := max(acked.Load(), seen)
 					n := number(e.Get(nil, name(r.IntN(keys))))
@@ -369,5 +372,48 @@ func TestCachedValueIsTheCallers(t *testing.T) {
 			t.Fatalf("Get = %q, %v", value, err)
 		}
 		e.cache.drop() // and now from the server
+	}
+}
+
+// What is fetched need not be read again: keys that are there, and keys that are not.
+func TestFetch(t *testing.T) {
+	needServer(t)
+	var c counter
+	opened, err := OpenWith(at(os.Getenv(variable), t.Name()), holdfast.Options{}, c.tune)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := opened.(*engine)
+	defer e.Close()
+	e.stopBeats() // they count, too
+	e.window.Stop()
+	const n = 2*fetchKeys + 1
+	fill(t, e, n)
+	large := make([]byte, 100<<10)
+	put(t, e, holdfast.Memory, "large", string(large), "empty", "")
+	e.cache.drop()
+	put(t, e, holdfast.Memory, "k", "v") // from here on it takes what is read
+	keys := [][]byte{[]byte("large"), []byte("empty"), []byte("absent")}
+	for i := range n {
+		keys = append(keys, fmt.Appendf(nil, "%06d", i))
+	}
+	e.Fetch(keys)
+	sent := c.sent.Load()
+	for i := range n {
+		if value, err := e.Get(nil, keys[i+3]); err != nil || string(value) != fmt.Sprintf("value %d", i) {
+			t.Fatalf("key %d: %q, %v", i, value, err)
+		}
+	}
+	if value, err := e.Get(nil, []byte("empty")); err != nil || len(value) > 0 {
+		t.Errorf("an empty value: %q, %v", value, err)
+	}
+	if value, err := e.Get(nil, []byte("absent")); err != holdfast.ErrNotFound {
+		t.Errorf("an absent key: %q, %v", value, err)
+	}
+	if trips := c.sent.Load() - sent; trips > 0 {
+		t.Errorf("%d round trips after all was fetched", trips)
+	}
+	if value, err := e.Get(nil, []byte("large")); err != nil || !bytes.Equal(value, large) {
+		t.Errorf("a large value: %d bytes, %v", len(value), err)
 	}
 }

@@ -96,6 +96,7 @@ type engine struct {
 	begun, ended atomic.Int64
 	syncs        atomic.Int64
 
+	gets    gatherer
 	states  chan struct{} // one for each state that is read
 	sharing sync.Mutex
 	newest  *state // that snapshots may share; nil if there is none
@@ -133,7 +134,8 @@ func open(address, suffix string, o holdfast.Options, tune ...func(*pgx.ConnConf
 		return nil, driver.NoReadOnly(Name, WithoutPassword(address))
 	}
 	e := &engine{address: WithoutPassword(address), level: o.Level, states: make(chan struct{}, maxStates),
-		here: here(), lease: lease{began: time.Now()}, cache: newCache(cmp.Or(o.MemoryBytes, defaultMemory))}
+		gets: gatherer{turns: make(chan struct{}, flights)}, here: here(), lease: lease{began: time.Now()},
+		cache: newCache(cmp.Or(o.MemoryBytes, defaultMemory))}
 	name, err := e.parse(address)
 	if err != nil {
 		return nil, err
@@ -545,7 +547,10 @@ func (e *engine) Release(err error) error {
 	e.window.Stop()
 	e.stopBeats()
 	_ = e.committer.Close() // the poison is in err
-	e.server.Load().pool.Close()
+	server := e.server.Load()
+	time.AfterFunc(lingers, server.left)
+	server.pool.Close()
+	server.left()
 
 	return errors.Join(err, e.leave())
 }

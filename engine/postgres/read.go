@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -20,9 +22,14 @@ const (
 	// Large values come one by one, so that a page stays small.
 	columns = "SELECT k, CASE WHEN octet_length(v) <= 65536 THEN v END FROM holdfast_kv WHERE space = $1 AND "
 
+	// fetchKeys is how many keys are fetched at once.
+	fetchKeys = 512
+
 	firstPage = 128
 	pageRows  = 4096
 	pageBytes = 1 << 20
+	// lingers is how long a page may still take to arrive that nobody waits for.
+	lingers = time.Second
 )
 
 // state is a transaction that reads one state, on a connection of its own. Its users take turns.
@@ -154,20 +161,58 @@ func (e *engine) Drop(v *view) error {
 		return nil
 	}
 	v.state = nil
+	if e.unused(s) {
+		go e.end(s) // it has only read: nobody waits for the answer
+	}
+
+	return nil
+}
+
+// unused ends a use of a state, and reports whether that was the last one.
+func (e *engine) unused(s *state) (last bool) {
 	e.sharing.Lock()
-	if s.users--; s.users > 0 {
-		e.sharing.Unlock()
-		return nil
+	defer e.sharing.Unlock()
+	s.users--
+	if s.users == 0 && e.newest == s {
+		e.newest = nil
+	}
+
+	return s.users == 0
+}
+
+// end gives back the connection of a state that nobody uses.
+func (e *engine) end(s *state) {
+	_ = e.in(s.ctx, s, func(ctx context.Context, conn *pgxpool.Conn) error {
+		_, err := conn.Exec(ctx, "COMMIT")
+		return err
+	})
+	s.conn.Release()
+	<-e.states
+}
+
+// giveUp ends a read of a state that nobody needs any more, unless others use the state: it ends the connection. So a
+// page that is on its way may arrive.
+func (e *engine) giveUp(s *state, stop func()) {
+	e.sharing.Lock()
+	defer e.sharing.Unlock()
+	if s.users > 1 {
+		return
 	}
 	if e.newest == s {
 		e.newest = nil
 	}
-	e.sharing.Unlock()
-	_, _ = s.conn.Exec(s.ctx, "COMMIT") // it has only read
-	s.conn.Release()
-	<-e.states
+	time.AfterFunc(lingers, stop)
+}
 
-	return nil
+// in calls read when it is its turn to use the connection of a state. Reads of a state cannot be made elsewhere, so a
+// server that does not answer is given up.
+func (e *engine) in(ctx context.Context, s *state, read func(context.Context, *pgxpool.Conn) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ctx, cancel := e.reading.within(ctx, e.patience)
+	defer cancel()
+
+	return read(ctx, s.conn)
 }
 
 // Read implements [driver.Core].
@@ -181,15 +226,14 @@ func (e *engine) Read(v *view, dst, key []byte) ([]byte, error) {
 	}
 
 	value, since, err := e.value(v, key)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		e.cache.read(key, nil, since)
-		return dst, holdfast.ErrNotFound
-	case err != nil:
+	if err != nil {
 		return dst, e.fail("get", err)
 	}
 	e.cache.read(key, value, since)
-	if dst == nil {
+	switch {
+	case value == nil:
+		return dst, holdfast.ErrNotFound
+	case dst == nil:
 		return value, nil
 	}
 
@@ -208,35 +252,55 @@ func (e *engine) cached(v *view, key []byte) (value []byte, known bool) {
 	return value, known && e.lease.holds()
 }
 
-// value reads one from the server, in a state that has at least what was settled at since.
+// value reads one from the server, in a state that has at least what was settled at since. It is nil if the key is
+// absent.
 func (e *engine) value(v *view, key []byte) (value []byte, since int64, err error) {
 	if v.op == driver.Get {
-		err = e.fresh(func(ctx context.Context, from *server) error {
-			since = e.cache.now()
-			return from.pool.QueryRow(ctx, get, e.space, key).Scan(&value)
-		})
-	} else {
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		since = v.since
-		err = v.conn.QueryRow(v.ctx, get, e.space, key).Scan(&value)
+		return e.get(key)
 	}
-	if err == nil && value == nil {
-		value = []byte{}
+	err = e.in(v.ctx, v.state, func(ctx context.Context, conn *pgxpool.Conn) error {
+		return conn.QueryRow(ctx, get, e.space, key).Scan(&value)
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = nil
 	}
 
-	return value, since, err
+	return value, v.since, err
 }
 
-// iterator reads pages.
+// Fetch reads keys that are not in the cache. It implements [fetch.Fetcher].
+func (e *engine) Fetch(keys [][]byte) {
+	if e.Life.Enter() != nil {
+		return
+	}
+	defer e.Life.Leave()
+	keys = e.cache.unknown(keys)
+	if len(keys) < 2 { // Get does it as well
+		return
+	}
+	for some := range slices.Chunk(keys, fetchKeys) {
+		g := gathering{keys: some}
+		if e.gather(&g) != nil {
+			return
+		}
+		for i, key := range some {
+			e.cache.read(key, g.values[i], g.since)
+		}
+	}
+}
+
+// iterator reads pages. While the caller has one, the next is fetched.
 type iterator struct {
-	hold driver.Hold[*view]
-	e    *engine
-	r    holdfast.Range // that is left to read
-	rows []pair
-	at   int // of the next row
-	more bool
-	size int // rows of the next page
+	hold  driver.Hold[*view]
+	e     *engine
+	r     holdfast.Range // that is left to read
+	rows  []pair
+	at    int // of the next row
+	more  bool
+	size  int        // rows of the next page
+	pages int        // that have arrived
+	ahead chan *page // the next one, which is being fetched; nil if none is
+	stop  context.CancelFunc
 
 	closed     bool
 	key, value []byte
@@ -246,6 +310,11 @@ type iterator struct {
 // pair is a row. Its value is nil if it is a large one.
 type pair struct{ key, value []byte }
 
+type page struct {
+	rows []pair
+	err  error
+}
+
 // Walk implements [driver.Core]. It reads the first page at once, which fixes the state it sees.
 func (e *engine) Walk(h driver.Hold[*view], r holdfast.Range) (holdfast.Iterator, error) {
 	it := &iterator{hold: h, e: e, size: firstPage}
@@ -254,8 +323,22 @@ func (e *engine) Walk(h driver.Hold[*view], r holdfast.Range) (holdfast.Iterator
 	if h.View.op == driver.Scan && len(e.states) > maxStates/2 {
 		h.View.state = e.shared()
 	}
-	if err := it.page(); err != nil {
-		return nil, e.fail("scan", err)
+	var first page
+	sql, args := it.query()
+	if h.View.state != nil {
+		first.read(h.View.ctx, e, h.View.state, sql, args)
+	} else {
+		first.err = e.begin(h.View, func(b *pgx.Batch) { b.Queue(sql, args...) }, func(results pgx.BatchResults) error {
+			rows, err := results.Query()
+			if err != nil {
+				return err
+			}
+
+			return first.collect(rows)
+		})
+	}
+	if err := it.take(&first); err != nil {
+		return nil, err
 	}
 
 	return it, nil
@@ -279,39 +362,35 @@ func (it *iterator) query() (sql string, args []any) {
 	return fmt.Sprintf("%s LIMIT $%d", sql, len(args)), args
 }
 
-// page reads the next page.
-func (it *iterator) page() error {
-	sql, args := it.query()
-	collect := func(rows pgx.Rows) error {
-		it.rows, it.at = it.rows[:0], 0
-		for rows.Next() {
-			raw := rows.RawValues()
-			it.rows = append(it.rows, pair{bytes.Clone(raw[0]), bytes.Clone(raw[1])})
+// read reads a page in a state.
+func (p *page) read(ctx context.Context, e *engine, s *state, sql string, args []any) {
+	p.err = e.in(ctx, s, func(ctx context.Context, conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, sql, args...)
+		if err != nil {
+			return err
 		}
 
-		return rows.Err()
-	}
-	v, err := it.hold.View, error(nil)
-	if v.state == nil {
-		err = it.e.begin(v, func(b *pgx.Batch) { b.Queue(sql, args...) }, func(results pgx.BatchResults) error {
-			rows, err := results.Query()
-			if err != nil {
-				return err
-			}
+		return p.collect(rows)
+	})
+}
 
-			return collect(rows)
-		})
-	} else {
-		v.mu.Lock()
-		rows, failed := v.conn.Query(v.ctx, sql, args...)
-		if err = failed; err == nil {
-			err = collect(rows)
-		}
-		v.mu.Unlock()
+func (p *page) collect(rows pgx.Rows) error {
+	p.rows = nil // of an attempt whose answer came too late
+	for rows.Next() {
+		raw := rows.RawValues()
+		p.rows = append(p.rows, pair{bytes.Clone(raw[0]), bytes.Clone(raw[1])})
 	}
-	if err != nil {
-		return err
+
+	return rows.Err()
+}
+
+// take goes on with a page that has arrived.
+func (it *iterator) take(p *page) error {
+	if p.err != nil {
+		return it.e.fail("scan", p.err)
 	}
+	it.rows, it.at = p.rows, 0
+	it.pages++
 
 	// The range that is left, and how many of such rows make a page.
 	if it.more = len(it.rows) == it.size; !it.more {
@@ -330,6 +409,27 @@ func (it *iterator) page() error {
 	it.size = max(1, min(pageRows, 4*it.size, pageBytes/max(1, bytes/len(it.rows))))
 
 	return nil
+}
+
+// fetch begins to fetch the next page. That is a use of the state of its own, so nobody who closes the iterator waits.
+func (it *iterator) fetch() {
+	e, s := it.e, it.hold.View.state
+	sql, args := it.query()
+	e.sharing.Lock()
+	s.users++
+	e.sharing.Unlock()
+	ctx, stop := context.WithCancel(s.ctx)
+	arrived := make(chan *page, 1)
+	it.ahead, it.stop = arrived, stop
+	go func() {
+		defer stop()
+		var p page
+		p.read(ctx, e, s, sql, args)
+		arrived <- &p
+		if e.unused(s) {
+			e.end(s)
+		}
+	}()
 }
 
 // ended gives back the state if it is the iterator's alone and nothing more is read from it.
@@ -351,13 +451,20 @@ func (it *iterator) Next() bool {
 	}
 	it.key, it.value = nil, nil
 	if it.at == len(it.rows) && it.more {
-		it.err = it.e.fail("scan", it.page())
+		next := <-it.ahead
+		it.ahead = nil
+		it.err = it.take(next)
 	}
 	if it.err != nil || it.at == len(it.rows) {
 		return false
 	}
 	p := it.rows[it.at]
 	it.at++
+
+	// Who reads half of the first page is about to read on.
+	if it.more && it.ahead == nil && (it.pages > 1 || 2*it.at >= len(it.rows)) {
+		it.fetch()
+	}
 	if p.value == nil {
 		value, _, err := it.e.value(it.hold.View, p.key)
 		if err != nil {
@@ -380,7 +487,11 @@ func (it *iterator) Close() error {
 		return it.err
 	}
 	it.closed, it.key, it.value, it.rows = true, nil, nil, nil
+	s := it.hold.View.state
 	it.hold.End()
+	if it.ahead != nil {
+		it.e.giveUp(s, it.stop)
+	}
 
 	return it.err
 }

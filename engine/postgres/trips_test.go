@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -17,7 +18,7 @@ import (
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
-// counter counts the messages that a program sends to its server. It waits for the answer to each.
+// counter counts the messages that a program sends to its server and waits for.
 type counter struct{ sent atomic.Int64 }
 
 func (c *counter) tune(config *pgx.ConnConfig) {
@@ -34,7 +35,9 @@ type countedConn struct {
 }
 
 func (c countedConn) Write(b []byte) (int, error) {
-	c.c.sent.Add(1)
+	if !bytes.HasPrefix(b, []byte("Q")) || !bytes.HasSuffix(b, []byte("COMMIT\x00")) { // the end of a state that was read
+		c.c.sent.Add(1)
+	}
 	return c.Conn.Write(b)
 }
 
@@ -56,6 +59,7 @@ func TestRoundTrips(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	must(e.clear()) // of another run
 	ctx := context.Background()
 	db := kv.On(e)
 	messages, err := message.Open(db, message.Options{})
@@ -67,7 +71,7 @@ func TestRoundTrips(t *testing.T) {
 	must(err)
 	tasks, err := task.Open(db, task.Options{})
 	must(err)
-	defer tasks.Close()
+	defer func() { _ = tasks.Close() }()
 	events, err := event.Open(db, event.Options{})
 	must(err)
 	defer events.Close()
@@ -77,7 +81,7 @@ func TestRoundTrips(t *testing.T) {
 	}
 	must(holdfast.Commit(e, &all, holdfast.Memory))
 
-	n := 0 // operations
+	n := 0 // of this operation
 	scan := func(lo, hi string) func() error {
 		return func() error {
 			it := e.Scan(holdfast.Range{Lo: []byte(lo), Hi: []byte(hi)})
@@ -102,10 +106,18 @@ func TestRoundTrips(t *testing.T) {
 		_, err := tasks.Claim(ctx, task.ClaimOptions{})
 		return err
 	}
+	three := func(tx *kv.Tx) error {
+		for _, key := range []string{"k", "l", "absent"} {
+			if _, err := tx.Bucket("b").Get([]byte(key)); err != nil && key != "absent" {
+				return err
+			}
+		}
+		return nil
+	}
 	var lease []task.Lease
 	for _, o := range []struct {
 		name   string
-		want   int64 // of one that follows another of the same kind
+		want   int64 // at most, of one that follows others of the same kind
 		before func() error
 		f      func() error
 	}{
@@ -123,10 +135,10 @@ func TestRoundTrips(t *testing.T) {
 			_, err := e.Get(nil, []byte("zz00000"))
 			return err
 		}},
-		{"scan of 10 keys", 2, nil, scan("zz00000", "zz00010")},
-		{"scan of 2,000 keys", 4, nil, scan("zz", "")},
+		{"scan of 10 keys", 1, nil, scan("zz00000", "zz00010")},
+		{"scan of 2,000 keys", 3, nil, scan("zz", "")},
 		{"commit", 1, nil, func() error { put(t, e, holdfast.Power, "k", fmt.Sprint(n)); return nil }},
-		{"View that reads one key", 2, nil, func() error {
+		{"View that reads one key", 1, nil, func() error {
 			return db.View(ctx, func(tx *kv.Tx) error {
 				_, _ = tx.Bucket("b").Get([]byte("k"))
 				return nil
@@ -140,9 +152,19 @@ func TestRoundTrips(t *testing.T) {
 				return b.Put([]byte("l"), fmt.Append(nil, n))
 			})
 		}},
+		{"Update that reads three keys, which a View has read before", 1, func() error {
+			e.cache.drop()
+			put(t, e, holdfast.Memory, "k", "v") // from here on it takes what is read
+			return db.View(ctx, three)
+		}, func() error {
+			return db.Update(ctx, func(tx *kv.Tx) error {
+				must(three(tx))
+				return tx.Bucket("b").Put([]byte("k"), fmt.Append(nil, n))
+			})
+		}},
 		{"event: append", 1, nil, func() error { return append1("") }},
 		{"event: append with an id", 2, nil, func() error { return append1(fmt.Sprint("id", n)) }},
-		{"message: write to a new stream", 4, nil, func() error { return write(fmt.Sprintf("order-%d", n), "") }},
+		{"message: write to a new stream", 3, nil, func() error { return write(fmt.Sprintf("order-%d", n), "") }},
 		{"message: write to a stream", 1, nil, func() error { return write("order-x", "") }},
 		{"message: write to a stream, with an id", 2, nil, func() error {
 			return write("order-x", fmt.Sprintf("00000000-0000-4000-8000-%012d", n))
@@ -152,6 +174,49 @@ func TestRoundTrips(t *testing.T) {
 		{"task: claim", 1, nil, claim},
 		{"task: complete", 1, func() (err error) {
 			lease, err = tasks.Claim(ctx, task.ClaimOptions{})
+			return err
+		}, func() error { return tasks.Complete(ctx, lease...) }},
+		{"event: append of 100, with ids", 2, nil, func() error {
+			var list []event.Event
+			for i := range 100 {
+				list = append(list, event.Event{ID: fmt.Sprint("id", n, ".", i), Type: "placed", Data: []byte("data")})
+			}
+			_, err := events.Append(ctx, list...)
+			return err
+		}},
+		{"message: write of 100, with ids", 2, nil, func() error {
+			var list []message.Message
+			for i := range 100 {
+				id := fmt.Sprintf("00000000-0000-4000-8%03d-%012d", i, n)
+				list = append(list, message.Message{ID: id, Type: "placed", Data: []byte("{}")})
+			}
+			_, err := shop.Write(ctx, "order-x", list...)
+			return err
+		}},
+		{"task: enqueue of 100, with ids", 2, nil, func() error {
+			var list []task.Spec
+			for i := range 100 {
+				list = append(list, task.Spec{ID: fmt.Sprint("task", n, ".", i), Kind: "mail", Payload: []byte("data")})
+			}
+			_, err := tasks.Enqueue(ctx, list...)
+			return err
+		}},
+		{"task: claim of 100, by a store that was opened anew", 7, func() error {
+			must(tasks.Close())
+			e.cache.drop()
+			put(t, e, holdfast.Memory, "k", "v") // from here on it takes what is read
+			tasks, err = task.Open(db, task.Options{})
+			return err
+		}, func() (err error) {
+			lease, err = tasks.Claim(ctx, task.ClaimOptions{N: 100})
+			return err
+		}},
+		{"task: complete of 100, not read before", 1, func() (err error) {
+			for range 100 {
+				must(enqueue(""))
+			}
+			lease, err = tasks.Claim(ctx, task.ClaimOptions{N: 100})
+			e.cache.drop()
 			return err
 		}, func() error { return tasks.Complete(ctx, lease...) }},
 		{"transaction of an event, a message, a task and a key", 1, nil, func() error {
@@ -171,10 +236,11 @@ func TestRoundTrips(t *testing.T) {
 			if o.before != nil {
 				must(o.before())
 			}
+			idle(t, e) // and its connection is the next one's
 			from := c.sent.Load()
 			must(o.f())
-			if trips := c.sent.Load() - from; try > 4 && trips != o.want { // at first statements are prepared
-				t.Errorf("%s: %d round trips, want %d", o.name, trips, o.want)
+			if trips := c.sent.Load() - from; try > 4 && trips > o.want { // at first statements are prepared
+				t.Errorf("%s: %d round trips, want %d at most", o.name, trips, o.want)
 			}
 		}
 	}

@@ -30,7 +30,9 @@ const (
 
 	set = "INSERT INTO holdfast_kv SELECT $1, * FROM unnest($2::bytea[], $3::bytea[]) " +
 		"ON CONFLICT (space, k) DO UPDATE SET v = excluded.v"
-	remove      = "DELETE FROM holdfast_kv WHERE space = $1 AND k = ANY ($2::bytea[])"
+	// One by one, as getAll.
+	remove = "DELETE FROM holdfast_kv WHERE ctid = ANY (ARRAY (SELECT at FROM unnest($2::bytea[]) AS gone (k), " +
+		"LATERAL (SELECT ctid AS at FROM holdfast_kv WHERE space = $1 AND holdfast_kv.k = gone.k LIMIT 1) AS found))"
 	removeRange = "DELETE FROM holdfast_kv WHERE space = $1 AND k >= $2 AND k < $3"
 	removeFrom  = "DELETE FROM holdfast_kv WHERE space = $1 AND k >= $2"
 )

@@ -23,6 +23,9 @@ func (e Engine) Checkpoint(ctx context.Context, dir string) error {
 	return holdfast.Checkpoint(ctx, e.Engine, dir)
 }
 
+// Below is the engine below.
+func (e Engine) Below() holdfast.Engine { return e.Engine }
+
 // StoreOpened tells the engine below of a store that is opened in this one, until closed is called.
 func (e Engine) StoreOpened(what string) (closed func()) {
 	if below, ok := e.Engine.(interface {

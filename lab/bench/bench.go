@@ -62,6 +62,8 @@ type Peer struct {
 	Kind   StoreKind
 	Server bool // in a process of its own, of which nothing is known
 	Nodes  int  // how many it has; 0 for one. With several it is measured at Quorum, where that is named.
+	// WritesOnly is true for one of which only work without reads of what was just written is measured.
+	WritesOnly bool
 	// Named is true for one that is measured only where it is named.
 	Named bool
 	// OneClient is true for one that answers one client after another, so that it is measured with one only.
@@ -109,7 +111,7 @@ func peers() []Peer {
 	}
 
 	for _, c := range contender.Clusters() {
-		p := Peer{Entry: c.Entry, Server: true, Nodes: 3}
+		p := Peer{Entry: c.Entry, Server: true, Nodes: 3, WritesOnly: c.WritesOnly}
 		switch {
 		case c.Messages:
 			p.Kind = Messages
@@ -147,6 +149,8 @@ func (l Lab) can(name string, w Workload) (why string, ok bool) {
 	case p.Kind == "":
 	case p.Kind != w.Store:
 		return fmt.Sprintf("holds %s only", p.Kind), false
+	case p.WritesOnly && w.ReadsBack:
+		return "may not have all yet, when it is read, that was acknowledged", false
 	case w.Transactions && !p.Transactional:
 		return "has no such transactions, or is measured without them", false
 	}

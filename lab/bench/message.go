@@ -44,15 +44,15 @@ func messageStudy(n messageSizes) []Workload {
 		r.messageSizes = n
 
 		return Workload{
-			Name: name, About: about, Unit: "messages", Items: n.read, Store: Messages, Reads: true,
+			Name: name, About: about, Unit: "messages", Items: n.read, Store: Messages, Reads: true, ReadsBack: true,
 			Overhead: time.Second, Engine: r.engine, Floor: r.floor, Null: r.null,
 		}
 	}
 	write := func(name, about, unit string, w messageWrite) Workload {
 		w.streams = n.streams
 
-		return Workload{Name: name, About: about, Unit: unit, Items: 1, Store: Messages, Engine: w.engine, Floor: w.floor,
-			Null: w.null}
+		return Workload{Name: name, About: about, Unit: unit, Items: 1, Store: Messages, ReadsBack: w.reads, Engine: w.engine,
+			Floor: w.floor, Null: w.null}
 	}
 	mixed := write("message/mixed", "write a message to one of 100 streams; after ten of them read 10 messages of one",
 		"operations", messageWrite{reads: true})

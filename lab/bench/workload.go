@@ -50,6 +50,9 @@ type Workload struct {
 	// measured once per contender and shown in one table.
 	Reads bool
 
+	// ReadsBack is true for work that reads what was written a moment ago, in turns with writes or not.
+	ReadsBack bool
+
 	// Filled says for the title how what is read was put there, where that decides what reading it costs: "events appended
 	// one by one"; empty elsewhere.
 	Filled string

@@ -23,6 +23,7 @@ const onThree = ":3"
 const (
 	HoldfastPostgres3 = "holdfast-postgres" + onThree
 	MessageDB3        = "message-db" + onThree
+	NATS3             = NATS + onThree
 	River3            = River + onThree
 )
 
@@ -30,6 +31,8 @@ const (
 type Cluster struct {
 	all.Entry
 	Messages, Tasks bool // what it holds; neither: keys
+	// WritesOnly is true for one whose reads may be answered by a node that does not have all yet what was acknowledged.
+	WritesOnly bool
 }
 
 // Clusters returns what runs on three nodes, in the order in which it is shown: our engine in front of PostgreSQL, and
@@ -38,6 +41,7 @@ func Clusters() []Cluster {
 	return []Cluster{
 		{Entry: all.Entry{Name: HoldfastPostgres3, Open: openHoldfastPostgres, Describe: describeHoldfastPostgres}},
 		{Entry: all.Entry{Name: MessageDB3, Open: openMessageDB3, Describe: describeMessageDB3}, Messages: true},
+		{Entry: all.Entry{Name: NATS3, Open: openNATS3, Describe: describeNATS3}, Messages: true, WritesOnly: true},
 		{Entry: all.Entry{Name: River3, Open: openRiver3, Describe: describeRiver3}, Tasks: true},
 	}
 }
@@ -85,6 +89,20 @@ func describeRiver3() holdfast.Capabilities {
 
 	return onlyQuorum(c, River3, ofPostgres+"; not counted", postgresNodesCaveat,
 		"Its tables and calls are those of "+River+".")
+}
+
+func describeNATS3() holdfast.Capabilities {
+	return onlyQuorum(DescribeNATS(), NATS3, "JetStream with three replicas and sync_interval always: a majority, the "+
+		"leader and one other, has written and synced its Raft log before a message is acknowledged",
+		"Its nodes and their client are processes of one machine, connected over loopback. The client is connected to the "+
+			"stream's leader.",
+		"Reads are answered by any replica (allow_direct), which may not have all yet that was acknowledged: only writes "+
+			"and following are measured.",
+		"Its calls are those of "+NATS+".")
+}
+
+func openNATS3(dir string, o holdfast.Options) (holdfast.Engine, error) {
+	return openNATS(describeNATS3, dir, o)
 }
 
 func openMessageDB3(dir string, o holdfast.Options) (holdfast.Engine, error) {

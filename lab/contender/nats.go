@@ -2,11 +2,13 @@ package contender
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -69,7 +71,8 @@ const (
 // natsMessages is the store of messages in a JetStream.
 type natsMessages struct {
 	levelPeer
-	server *natsServer
+	server *natsServer   // to which it is connected
+	others []*natsServer // of its cluster
 	conn   *nats.Conn
 	js     jetstream.JetStream
 
@@ -92,23 +95,27 @@ type natsTail struct {
 // OpenNATS makes or opens the files of a NATS server in dir, starts it, and connects to it. The server is this
 // executable again, see [Serve]. MemoryBytes plays no part.
 func OpenNATS(dir string, o holdfast.Options) (holdfast.Engine, error) {
-	h, o, err := begin(DescribeNATS(), dir, o, true)
+	return openNATS(DescribeNATS, dir, o)
+}
+
+// openNATS opens what describe describes.
+func openNATS(describe func() holdfast.Capabilities, dir string, o holdfast.Options) (holdfast.Engine, error) {
+	h, o, err := begin(describe(), dir, o, true)
 	if err != nil {
 		return nil, err
 	}
 	m := &natsMessages{tails: map[string]*natsTail{}}
-	m.init(onlyMessages, h, o.Level, DescribeNATS)
+	m.init(onlyMessages, h, o.Level, describe)
 	m.shut = m.stop
 	if err := m.start(o.Level); err != nil {
 		if m.conn != nil {
 			m.conn.Close()
 		}
 		if m.server != nil {
-			m.server.kill()
-			m.server.process.CloseInput()
+			killNATS(append(m.others, m.server))
 		}
 
-		return nil, errors.Join(&holdfast.Error{Op: "open", Engine: NATS, Path: dir, Cause: err}, h.Close())
+		return nil, errors.Join(&holdfast.Error{Op: "open", Engine: m.name, Path: dir, Cause: err}, h.Close())
 	}
 
 	return m, nil
@@ -116,40 +123,33 @@ func OpenNATS(dir string, o holdfast.Options) (holdfast.Engine, error) {
 
 // start starts the server, connects to it, and makes the stream.
 func (m *natsMessages) start(level holdfast.Level) (err error) {
-	if m.server, err = startNATSChild(filepath.Join(m.dir, "server"), level == holdfast.Power); err != nil {
+	config := natsConfig(level)
+	if level == holdfast.Quorum {
+		var nodes []*natsServer
+		if nodes, err = startNATSNodes(m.dir, config.Replicas); err != nil {
+			return err
+		}
+		m.server, m.others = nodes[0], nodes[1:]
+	} else if m.server, err = startNATSChild(natsRequest{Dir: filepath.Join(m.dir, "server"), Token: rand.Text(),
+		Sync: level == holdfast.Power}); err != nil {
 		return err
 	}
-	m.conn, err = nats.Connect(m.server.url, nats.Token(m.server.token), nats.NoReconnect(),
-		nats.Timeout(10*time.Second), nats.Name("holdfast"),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // calls return errors; it would print them
-	if err != nil {
+	if err = m.connect(); err != nil {
 		return err
-	}
-	m.js, err = jetstream.New(m.conn, jetstream.WithPublishAsyncMaxPending(natsWindow),
-		jetstream.WithPublishAsyncTimeout(natsAckPatience))
-	if err != nil {
-		return err
-	}
-	config := jetstream.StreamConfig{
-		Name: natsStream, Subjects: []string{natsPrefix + "*.*"}, Storage: jetstream.FileStorage, AllowDirect: true,
-		Duplicates: 2 * time.Minute,
-	}
-	if level == holdfast.Memory {
-		config.PersistMode = jetstream.AsyncPersistMode
 	}
 
 	ctx, cancel := context.WithTimeout(context.Background(), natsPatience)
 	defer cancel()
-	stream, err := m.js.CreateOrUpdateStream(ctx, config)
+	info, err := m.makeStream(ctx, config)
 	if err != nil {
 		return err
 	}
-	info := stream.CachedInfo().Config
 	m.settings = []holdfast.Setting{
-		{Name: "sync_interval", Value: map[bool]string{true: "always", false: "2m (default)"}[level == holdfast.Power]},
-		{Name: "storage", Value: info.Storage.String()},
-		{Name: "persist_mode", Value: info.PersistMode.String()},
-		{Name: "duplicate_window", Value: info.Duplicates.String()},
+		{Name: "sync_interval", Value: map[bool]string{true: "always", false: "2m (default)"}[level >= holdfast.Power]},
+		{Name: "storage", Value: info.Config.Storage.String()},
+		{Name: "replicas", Value: strconv.Itoa(info.Config.Replicas)},
+		{Name: "persist_mode", Value: info.Config.PersistMode.String()},
+		{Name: "duplicate_window", Value: info.Config.Duplicates.String()},
 		{Name: "publish_window", Value: strconv.Itoa(natsWindow)},
 	}
 	if m.handle.New {
@@ -159,13 +159,88 @@ func (m *natsMessages) start(level holdfast.Level) (err error) {
 	return nil
 }
 
+// connect connects to m.server.
+func (m *natsMessages) connect() (err error) {
+	m.conn, err = nats.Connect(m.server.url, nats.Token(m.server.token), nats.NoReconnect(),
+		nats.Timeout(10*time.Second), nats.Name("holdfast"),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // calls return errors; it would print them
+	if err != nil {
+		return err
+	}
+	m.js, err = jetstream.New(m.conn, jetstream.WithPublishAsyncMaxPending(natsWindow),
+		jetstream.WithPublishAsyncTimeout(natsAckPatience))
+
+	return err
+}
+
+// makeStream makes the stream, or opens it. In a cluster it waits until all replicas have all of it, and connects to
+// the node that leads it.
+func (m *natsMessages) makeStream(ctx context.Context, config jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
+	for {
+		short, cancel := context.WithTimeout(ctx, natsPatience/24) // a cluster that has no leader does not answer
+		stream, err := m.js.CreateOrUpdateStream(short, config)
+		var info *jetstream.StreamInfo
+		if err == nil {
+			info, err = stream.Info(short)
+		}
+		cancel()
+		switch {
+		case config.Replicas <= 1:
+			return info, err
+		case err != nil:
+		case info.Cluster == nil || info.Cluster.Leader == "" || len(info.Cluster.Replicas) != config.Replicas-1 ||
+			slices.ContainsFunc(info.Cluster.Replicas, func(p *jetstream.PeerInfo) bool { return !p.Current || p.Lag > 0 }):
+			err = errors.New("its replicas are not there yet")
+		case info.Cluster.Leader == m.server.name:
+			return info, nil
+		default:
+			i := slices.IndexFunc(m.others, func(s *natsServer) bool { return s.name == info.Cluster.Leader })
+			if i < 0 {
+				return nil, fmt.Errorf("the stream's leader is %q", info.Cluster.Leader)
+			}
+			m.conn.Close()
+			m.server, m.others[i] = m.others[i], m.server
+			if err := m.connect(); err != nil {
+				return nil, err
+			}
+			continue
+		}
+
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// natsConfig is that of the stream.
+func natsConfig(level holdfast.Level) jetstream.StreamConfig {
+	config := jetstream.StreamConfig{
+		Name: natsStream, Subjects: []string{natsPrefix + "*.*"}, Storage: jetstream.FileStorage, AllowDirect: true,
+		Duplicates: 2 * time.Minute, Replicas: 1,
+	}
+
+	switch level {
+	case holdfast.Memory:
+		config.PersistMode = jetstream.AsyncPersistMode
+	case holdfast.Quorum:
+		config.Replicas = 3
+	}
+
+	return config
+}
+
 // stop ends what uses the server, and then the server.
 func (m *natsMessages) stop() error {
 	m.beginClose()
 	m.calls.Wait()
-	_ = m.conn.Publish(natsStop, nil)
-	_ = m.conn.FlushTimeout(10 * time.Second)
-	err := m.server.wait()
+	var err error
+	for _, s := range append(m.others, m.server) {
+		_ = m.conn.Publish(natsStop+s.name, nil)
+		_ = m.conn.FlushTimeout(10 * time.Second)
+		err = errors.Join(err, s.wait())
+	}
 	m.conn.Close()
 
 	return errors.Join(err, m.handle.Close())
@@ -180,10 +255,10 @@ func (m *natsMessages) fail(op string, err error) error {
 	case m.closing.Err() != nil:
 		return m.isClosed(op)
 	case m.conn.IsClosed():
-		return &holdfast.Error{Op: op, Engine: NATS, Path: m.dir, Class: holdfast.ErrPoisoned,
+		return &holdfast.Error{Op: op, Engine: m.name, Path: m.dir, Class: holdfast.ErrPoisoned,
 			Cause: fmt.Errorf("the connection to the server has ended: %w", err), Remedy: "close it and open it again"}
 	}
-	e := &holdfast.Error{Op: op, Engine: NATS, Path: m.dir, Cause: err}
+	e := &holdfast.Error{Op: op, Engine: m.name, Path: m.dir, Cause: err}
 	if errors.Is(err, nats.ErrMaxPayload) {
 		e.Class = holdfast.ErrTooLarge
 	}
@@ -368,11 +443,11 @@ func natsData(m *nats.Msg) ([]byte, error) {
 // Write implements [Messages].
 func (m *natsMessages) Write(ctx context.Context, stream, id, typ string, data, metadata []byte, expected *int64) (
 	int64, error) {
-	if err := checkMessage(NATS, stream, typ, data, metadata); err != nil {
+	if err := checkMessage(m.name, stream, typ, data, metadata); err != nil {
 		return 0, err
 	}
 	if !plain(id) || strings.TrimSpace(id) != id {
-		return 0, &holdfast.Error{Op: "write", Engine: NATS, Class: message.ErrBadMessage,
+		return 0, &holdfast.Error{Op: "write", Engine: m.name, Class: message.ErrBadMessage,
 			Detail: fmt.Sprintf("the id %q begins or ends with a space, or is not UTF-8 without control characters", id)}
 	}
 	callers := ctx
@@ -389,7 +464,7 @@ func (m *natsMessages) Write(ctx context.Context, stream, id, typ string, data, 
 		position, err := m.writeBehind(ctx, tail, stream, subject, id, typ, data, metadata, expected)
 		var refused *jetstream.APIError
 		switch {
-		case errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence:
+		case errors.As(err, &refused) && slices.Contains(natsWrongSequence, refused.ErrorCode):
 			continue // it has become longer; the tail is not known now
 		case err == nil:
 			m.counts.commits.Add(1)
@@ -401,6 +476,10 @@ func (m *natsMessages) Write(ctx context.Context, stream, id, typ string, data, 
 		return 0, m.fail("write", err)
 	}
 }
+
+// natsWrongSequence are the errors of a message that is not behind the one that it should be: alone, and of replicas.
+var natsWrongSequence = []jetstream.ErrorCode{jetstream.JSErrCodeStreamWrongLastSequence,
+	jetstream.JSErrCodeStreamWrongLastSequenceConstant}
 
 // writeBehind publishes a message behind the one that is remembered as the stream's last.
 func (m *natsMessages) writeBehind(ctx context.Context, t *natsTail, stream, subject, id, typ string,
@@ -421,7 +500,7 @@ func (m *natsMessages) writeBehind(ctx context.Context, t *natsTail, stream, sub
 			return *expected + 1, err
 		}
 
-		return 0, &holdfast.Error{Op: "write", Engine: NATS, Class: message.ErrConflict,
+		return 0, &holdfast.Error{Op: "write", Engine: m.name, Class: message.ErrConflict,
 			Cause: &message.Conflict{Stream: stream, Expected: *expected, Actual: t.last.position}}
 	}
 	position := t.last.position + 1
@@ -491,7 +570,7 @@ func (m *natsMessages) again(ctx context.Context, stream, subject, id string, se
 	if at := msg.Header.Get(jetstream.SubjectHeader); at != subject {
 		other, err := natsName(at)
 
-		return 0, errors.Join(&holdfast.Error{Op: "write", Engine: NATS, Class: message.ErrIDTaken,
+		return 0, errors.Join(&holdfast.Error{Op: "write", Engine: m.name, Class: message.ErrIDTaken,
 			Detail: fmt.Sprintf("message %s is in stream %q", id, other)}, err)
 	}
 

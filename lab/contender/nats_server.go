@@ -6,7 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/url"
 	"os"
+	"path/filepath"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -52,7 +57,33 @@ type natsRequest struct {
 	Dir   string // where it makes a directory of its own
 	Token string // without which it takes no client: others on this machine can reach its port
 	Sync  bool   // sync_interval: always; else the default, two minutes
+	// Name is the server's among those of a cluster; empty if it is alone. Ports are those on which they reach each other,
+	// of which Port is its own.
+	Name  string
+	Port  int
+	Ports []int
 }
+
+// options are the server's. Its files are in dir.
+func (q natsRequest) options(dir string) *server.Options {
+	o := &server.Options{
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, Authorization: q.Token, NoLog: true, NoSigs: true,
+		MaxPayload: natsMaxPayload, JetStream: true, StoreDir: dir, SyncAlways: q.Sync,
+	}
+	if q.Name == "" {
+		return o
+	}
+	o.ServerName = q.Name
+	o.Cluster = server.ClusterOpts{Name: "nodes", Host: o.Host, Port: q.Port, Username: natsRouteUser, Password: q.Token}
+	for _, port := range q.Ports {
+		o.Routes = append(o.Routes, &url.URL{Scheme: "nats-route", Host: fmt.Sprint(o.Host, ":", port),
+			User: url.UserPassword(natsRouteUser, q.Token)})
+	}
+
+	return o
+}
+
+const natsRouteUser = "node"
 
 // natsReply is what it answers, once.
 type natsReply struct {
@@ -116,10 +147,7 @@ func startNATS(q natsRequest) (_ *server.Server, release func() error, err error
 			return nil, nil, err
 		}
 	}
-	s, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, Authorization: q.Token, NoLog: true, NoSigs: true,
-		MaxPayload: natsMaxPayload, JetStream: true, StoreDir: h.Dir, SyncAlways: q.Sync,
-	})
+	s, err := server.NewServer(q.options(h.Dir))
 	if err == nil {
 		go s.Start()
 		if !s.ReadyForConnections(natsPatience) {
@@ -132,7 +160,7 @@ func startNATS(q natsRequest) (_ *server.Server, release func() error, err error
 		err = errors.New("the server has no JetStream: its files are damaged, or there is no room")
 	}
 	if err == nil {
-		err = stopWhenTold(s, q.Token)
+		err = stopWhenTold(s, q)
 	}
 	if err == nil {
 		err = h.Made()
@@ -145,12 +173,12 @@ func startNATS(q natsRequest) (_ *server.Server, release func() error, err error
 }
 
 // stopWhenTold ends the server in good order when a client tells it to.
-func stopWhenTold(s *server.Server, token string) error {
-	conn, err := nats.Connect("", nats.InProcessServer(s), nats.Token(token))
+func stopWhenTold(s *server.Server, q natsRequest) error {
+	conn, err := nats.Connect("", nats.InProcessServer(s), nats.Token(q.Token))
 	if err != nil {
 		return err
 	}
-	if _, err = conn.Subscribe(natsStop, func(*nats.Msg) { s.Shutdown() }); err == nil {
+	if _, err = conn.Subscribe(natsStop+q.Name, func(*nats.Msg) { s.Shutdown() }); err == nil {
 		err = conn.Flush()
 	}
 
@@ -159,18 +187,65 @@ func stopWhenTold(s *server.Server, token string) error {
 
 // natsServer is a server that runs as a child.
 type natsServer struct {
-	url, token string
-	process    *child.Process
-	ended      chan struct{} // closed when it has ended
-	err        error         // why, from then on
+	name, url, token string
+	process          *child.Process
+	ended            chan struct{} // closed when it has ended
+	err              error         // why, from then on
 }
 
-// startNATSChild starts the server on the files in dir.
-func startNATSChild(dir string, sync bool) (*natsServer, error) {
-	s := &natsServer{token: rand.Text(), ended: make(chan struct{})}
-	var err error
-	s.process, err = startServer(serverRequest{NATS: &natsRequest{Dir: dir, Token: s.token, Sync: sync}})
+// startNATSNodes starts that many servers of a cluster on files below dir, at once: they wait for each other.
+func startNATSNodes(dir string, n int) ([]*natsServer, error) {
+	ports, err := freePorts(n)
 	if err != nil {
+		return nil, err
+	}
+	nodes, errs := make([]*natsServer, n), make([]error, n)
+	token := rand.Text()
+	var all sync.WaitGroup
+	for i, port := range ports {
+		all.Go(func() {
+			name := fmt.Sprint("node", i+1)
+			nodes[i], errs[i] = startNATSChild(natsRequest{Dir: filepath.Join(dir, name), Token: token, Sync: true, Name: name,
+				Port: port, Ports: ports})
+		})
+	}
+	all.Wait()
+	nodes = slices.DeleteFunc(nodes, func(s *natsServer) bool { return s == nil })
+	if err := errors.Join(errs...); err != nil {
+		killNATS(nodes)
+		return nil, err
+	}
+
+	return nodes, nil
+}
+
+// freePorts returns ports of loopback that are free now.
+func freePorts(n int) (ports []int, err error) {
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+
+	return ports, nil
+}
+
+// killNATS ends servers at once.
+func killNATS(nodes []*natsServer) {
+	for _, s := range nodes {
+		s.kill()
+		s.process.CloseInput()
+	}
+}
+
+// startNATSChild starts a server.
+func startNATSChild(q natsRequest) (*natsServer, error) {
+	s := &natsServer{name: q.Name, token: q.Token, ended: make(chan struct{})}
+	var err error
+	if s.process, err = startServer(serverRequest{NATS: &q}); err != nil {
 		return nil, err
 	}
 

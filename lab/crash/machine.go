@@ -14,7 +14,7 @@ func onMachine(name string) (all.Entry, error) {
 		return kinds.OpenOnMachine(name, address, o)
 	}
 	if name == kinds.InTwoOnMachines {
-		e = divided(e, name)
+		e = divided(e, name, dividedOnMachines)
 	}
 
 	return e, err

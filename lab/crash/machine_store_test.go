@@ -11,11 +11,11 @@ import (
 	"github.com/holdfastdb/holdfast/lab/internal/machines"
 )
 
-// TestMachinesOfStores loses machines under a store, whose own writer and judge say what must be there. A store whose
-// transactions are committed in two is found out.
+// TestMachinesOfStores loses machines under a store, and under the server, whose own writers and judges say what must
+// be there. A store whose transactions are committed in two is found out.
 func TestMachinesOfStores(t *testing.T) {
 	if testing.Short() {
-		t.Skip("short: it starts six servers")
+		t.Skip("short: it starts nine servers")
 	}
 	if missing := machines.Check(machines.Options{}); missing != nil {
 		t.Skip("MACHINES ARE NOT CRASHED: ", missing)
@@ -28,6 +28,7 @@ func TestMachinesOfStores(t *testing.T) {
 		reached         string
 	}{
 		{kinds.MachineEngine, subjects.Message.Name, 1, 1, Held, "power cut"},
+		{kinds.MachineEngine, subjects.Serve.Name, 3, 1, Held, "lost disk"},
 		{kinds.InTwoOnMachines, subjects.Transaction.Name, 1, 5, Broken, "kill"},
 	} {
 		t.Run(c.subject, func(t *testing.T) {

@@ -57,7 +57,7 @@ func mutants(engines []all.Entry) (list []mutant) {
 			mutant{noSyncs, Power, true, true, weakened(e, noSyncs, holdfast.Process), ""},
 			mutant{notWritten, Kill, true, true, weakened(e, notWritten, holdfast.Memory), ""},
 			mutant{triesAgain, Faults, true, false, flawedEngine(triesAgain, flawed.Retries, 1), ""},
-			mutant{inTwo, Kill, true, true, divided(e, inTwo), subjects.Transaction.Name})
+			mutant{inTwo, Kill, true, true, divided(e, inTwo, dividedFor), subjects.Transaction.Name})
 	}
 
 	for _, m := range []struct {
@@ -126,15 +126,15 @@ func weakened(base all.Entry, name string, really holdfast.Level) all.Entry {
 		}}
 }
 
-// divided commits the messages of a batch first, and then the rest of it.
-func divided(base all.Entry, name string) all.Entry {
+// divided commits the messages of a batch first, and the rest of it some time later.
+func divided(base all.Entry, name string, by time.Duration) all.Entry {
 	return all.Entry{Name: name, Describe: func() holdfast.Capabilities { return claims(name, base.Describe()) },
 		Open: func(dir string, o holdfast.Options) (holdfast.Engine, error) {
 			e, err := base.Open(dir, o)
 			if err != nil {
 				return nil, err
 			}
-			return &openDivided{e, name}, nil
+			return &openDivided{e, name, by}, nil
 		}}
 }
 
@@ -142,6 +142,7 @@ func divided(base all.Entry, name string) all.Entry {
 type openDivided struct {
 	holdfast.Engine
 	name string
+	by   time.Duration
 }
 
 // Capabilities are those of the base under the mutant's name.
@@ -149,8 +150,11 @@ func (e *openDivided) Capabilities() holdfast.Capabilities {
 	return claims(e.name, e.Engine.Capabilities())
 }
 
-// dividedFor is the time between the two batches, so that most kills come between some.
-const dividedFor = time.Millisecond
+// The time between the two batches, so that most kills come between some; on machines a commit takes longer.
+const (
+	dividedFor        = time.Millisecond
+	dividedOnMachines = 20 * time.Millisecond
+)
 
 // Apply commits a batch in two, so that a kill between them leaves the messages without the rest.
 func (e *openDivided) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
@@ -177,7 +181,7 @@ func (e *openDivided) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.R
 	if r, err := e.Engine.Apply(&messages, level); err != nil {
 		return r, err
 	}
-	time.Sleep(dividedFor)
+	time.Sleep(e.by)
 	return e.Engine.Apply(&rest, level)
 }
 

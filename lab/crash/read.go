@@ -14,16 +14,6 @@ import (
 // ErrReport is in the chain of the error for a file that holds no report of crash, or not a whole one.
 var ErrReport = errors.New("not a report of holdfast crash")
 
-// ReadReport reads the report that was written to a file with --json, as [ParseReport] does.
-func ReadReport(path string) (*Report, error) {
-	text, err := console.ReadReport(path)
-	if err != nil {
-		return nil, refused(path, err)
-	}
-
-	return ParseReport(path, text)
-}
-
 // refused is the error for a file at a path that is no report.
 func refused(path string, cause error) error {
 	return &holdfast.Error{Op: "read", Path: path, Class: ErrReport, Cause: console.WithoutPath(cause),

@@ -75,7 +75,10 @@ type Data struct {
 	deleting map[string]bool // namespaces
 }
 
-// Open opens what is kept in an engine. The engine stays the caller's.
+// Open opens what is kept in an engine, and makes what is not there. The engine stays the caller's, and is closed
+// after the data. Errors are those of [kv.Open] and [message.Open]: ErrLocked if another Data of the engine is open,
+// ErrLevel if the engine does not give the level, ErrCorrupt if something was lost, ErrVersion if a newer program made
+// it.
 func Open(engine holdfast.Engine, o Options) (*Data, error) {
 	db, err := kv.Open(engine, kv.Options{Level: o.Level})
 	if err != nil {
@@ -409,7 +412,7 @@ func (d *Data) Delete(ctx context.Context, namespace string) (messages int64, er
 	return d.deleteLast(ctx, namespace)
 }
 
-// Close closes all stores. The engine stays open.
+// Close closes all stores, in use or not; later calls return ErrClosed. The engine stays open.
 func (d *Data) Close() error {
 	d.stopClosing()
 	d.closing.Wait()

@@ -166,6 +166,26 @@ func TestPage(t *testing.T) {
 		if want := `[["message","7","{\"a\":\n\"ä€\"}",0],["bye","7","{}",250],["message","","x",0]]`; got != want {
 			t.Errorf("events: %s, not %s", got, want)
 		}
+		got = eval[string](b, `import("/page/api.js").then(async ({everyNamespace}) => {
+			const real = window.fetch; // a server with 2,300 of them, which tells 1,000 at a time
+			window.fetch = async url => {
+				const query = new URL(url).searchParams, page = [];
+				for (let i = 0; i < 2300; i++) {
+					const id = "n" + String(i).padStart(4, "0");
+					if (id > (query.get("after") ?? "") && page.length < Math.min(query.get("limit") ?? 1000, 1000)) page.push({id});
+				}
+				return new Response(JSON.stringify(page));
+			};
+			try {
+				const all = await everyNamespace();
+				return all.length + " " + all.at(-1).id;
+			} finally {
+				window.fetch = real;
+			}
+		})`)
+		if got != "2300 n2299" {
+			t.Errorf("namespaces: %s", got)
+		}
 		got = eval[string](b, `import("/page/views/overview.js").then(({histogram, quantiles}) => {
 			const metrics = (...n) => '# TYPE request_seconds histogram\n' + ["0.001", "0.01", "+Inf"].map((le, i) =>
 				'request_seconds_bucket{route="/v1/x",le="' + le + '"} ' + n[i] + '\n').join("") + "request_seconds_sum 1\n";

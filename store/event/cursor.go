@@ -30,7 +30,8 @@ func (s *Store) LoadOffset(ctx context.Context, subscription string) (uint64, er
 
 const loadOffset = "load offset" // whose value is no more than a position
 
-// DeleteOffset removes a subscription. It is no error if there is none.
+// DeleteOffset removes a subscription, and returns when that has reached the level of ctx or the store. It is no error
+// if there is none. ErrBadOption: no subscription can have the name.
 func (s *Store) DeleteOffset(ctx context.Context, subscription string) error {
 	return s.drop(ctx, "delete offset", s.keys.Offset(subscription), subscription)
 }
@@ -48,7 +49,7 @@ func (s *Store) LoadSnapshot(ctx context.Context, projection string) (pos uint64
 	return s.loadCursor(ctx, "load snapshot", s.keys.Snapshot(projection), projection)
 }
 
-// DeleteSnapshot removes a snapshot. It is no error if there is none.
+// DeleteSnapshot removes a snapshot, as DeleteOffset does a subscription. It is no error if there is none.
 func (s *Store) DeleteSnapshot(ctx context.Context, projection string) error {
 	return s.drop(ctx, "delete snapshot", s.keys.Snapshot(projection), projection)
 }

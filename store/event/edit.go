@@ -59,6 +59,9 @@ func (d *Draft) beginImport(ctx context.Context, events []Event, whole bool) err
 	}
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b Event) int { return cmp.Compare(a.Position, b.Position) })
+
+	// Most of the work is done before the turn is taken, so that appends go on meanwhile. What they may have changed by
+	// then is checked again below, with the lock.
 	events, err = s.absent(a, events, whole)
 	if err != nil || len(events) == 0 {
 		return err
@@ -76,6 +79,8 @@ func (d *Draft) beginImport(ctx context.Context, events []Event, whole bool) err
 		return err
 	}
 	if d.hides = n > 0; d.hides {
+		// A position below the end is not shown to readers when the engine shows it, but when it is durable: what they have
+		// read must not be gone after a crash.
 		hidden := make(map[uint64]bool, n)
 		for i := range events[:n] {
 			hidden[events[i].Position] = true
@@ -89,6 +94,9 @@ func (d *Draft) beginImport(ctx context.Context, events []Event, whole bool) err
 	if err := s.unknown(a, events); err != nil {
 		return err
 	}
+
+	// What lies behind the end becomes the end of the log. The holes before each event keep its position, which appends
+	// cannot take any more.
 	d.next = s.next.Load()
 	for i := range events[n:] {
 		e := &events[n+i]
@@ -172,6 +180,8 @@ func (s *Store) absent(a *appender, events []Event, whole bool) ([]Event, error)
 			if err := s.lookUp(a, events[i:i+1], next); err != nil {
 				return nil, err
 			}
+
+			// An id that is too old counts for appends no more, so it is no hindrance here.
 			if pos := a.known[0]; pos >= max(1, s.oldest(next)) {
 				return nil, s.taken(e.Position, pos)
 			}
@@ -192,6 +202,8 @@ func (s *Store) same(a *appender, e *Event, whole bool) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+
+	// Without an id nothing tells a repeat from another event that happens to be the same.
 	there := &events[e.Position-first].Event
 	differs := there.Type != e.Type || there.Origin != e.Origin || !bytes.Equal(there.Data, e.Data) ||
 		!bytes.Equal(there.Metadata, e.Metadata) || !e.Time.IsZero() && there.Time.UnixNano() != a.nanos(e)
@@ -229,6 +241,8 @@ func (s *Store) insert(a *appender, b *holdfast.Batch, events []Event) error {
 			return s.taken(pos, pos)
 		}
 		at := max(first, s.first.Load()) // what is truncated needs no hole
+
+		// Each event divides the hole: what is left before it, the event, and so on.
 		for len(events) > 0 && events[0].Position <= last {
 			e := &events[0]
 			s.hole(a, b, at, e.Position)
@@ -324,6 +338,8 @@ func (s *Store) cut(a *appender, b *holdfast.Batch, positions []uint64) (events 
 		}
 		from = 0
 	}
+
+	// Holes that touch become one. So a stream that is removed event by event does not leave a key for each.
 	for len(positions) > 0 {
 		pos := positions[0]
 		first, last, value, err := s.entry(pos)
@@ -348,6 +364,8 @@ func (s *Store) cut(a *appender, b *holdfast.Batch, positions []uint64) (events 
 			positions = positions[inside:]
 			continue
 		}
+
+		// Events that were appended together lie in one pack. Those that stay are written by themselves.
 		found, err := s.decode(first, value)
 		if err != nil {
 			return nil, err
@@ -381,6 +399,8 @@ func (s *Store) cut(a *appender, b *holdfast.Batch, positions []uint64) (events 
 			at = e.Position + 1
 		}
 	}
+
+	// A hole may follow that was there before.
 	if from > 0 && at <= s.durable.Load() {
 		_, last, value, err := s.entry(at)
 		if err != nil {

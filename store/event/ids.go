@@ -31,6 +31,9 @@ func (s *Store) oldest(next uint64) uint64 {
 func (s *Store) lookUp(a *appender, events []Event, next uint64) error {
 	a.known = a.known[:0]
 	g := next / s.window
+	if s.fetch != nil {
+		s.fetch.Fetch(s.idKeys(events, g))
+	}
 	for i := range events {
 		pos, err := s.getID(a, g, events[i].ID)
 		if pos == 0 && err == nil && g > 0 {
@@ -42,6 +45,16 @@ func (s *Store) lookUp(a *appender, events []Event, next uint64) error {
 		a.known = append(a.known, pos)
 	}
 	return nil
+}
+
+// idKeys returns the keys that may have the ids of events: in a generation, and in the one before.
+func (s *Store) idKeys(events []Event, g uint64) (keys [][]byte) {
+	for i := range events {
+		for of := max(g, 1) - 1; of <= g; of++ {
+			keys = append(keys, s.keys.ID(nil, of, s.folded(events[i].ID)))
+		}
+	}
+	return keys
 }
 
 func (s *Store) getID(a *appender, g uint64, id string) (uint64, error) {
@@ -65,6 +78,8 @@ func (s *Store) getID(a *appender, g uint64, id string) (uint64, error) {
 // is called with the lock.
 func (s *Store) repeated(p *Pending, a *appender, events []Event, level holdfast.Level, next uint64,
 	was glance) (bool, error) {
+	// The ids were looked up in the engine before the turn. That holds as long as none that was too new for the engine
+	// then has left memory, and neither the generation nor an edit has changed what is looked into.
 	if s.recent.forgotten > was.seen || next/s.window != was.next/s.window || s.edits.Load() != was.edits {
 		if err := s.lookUp(a, events, next); err != nil {
 			return false, err
@@ -90,6 +105,8 @@ func (s *Store) repeated(p *Pending, a *appender, events []Event, level holdfast
 	if found == 0 {
 		return false, nil
 	}
+
+	// All are known, in the same order, one behind the other: only that is the same append again.
 	first := a.known[0]
 	for i, pos := range a.known {
 		if pos == 0 || pos != first+uint64(i) {
@@ -283,6 +300,9 @@ func (r *recent) add(events []Event, first, durable uint64) {
 		*old = idAt{}
 		r.head++
 	}
+
+	// The front of the queue is given back when it is the larger part, so that moving the rest costs less than what was
+	// forgotten.
 	if r.head > len(r.queue)/2 {
 		n := copy(r.queue, r.queue[r.head:])
 		clear(r.queue[n:])
@@ -345,6 +365,9 @@ func (s *Store) expire(last uint64, n int) {
 	for left, more := max(expireKeys, 2*n), true; more && left > 0 && bytes.Compare(lo, hi) < 0; {
 		var b holdfast.Batch
 		end := hi
+
+		// Where a range delete costs the engine a delete for each key, an append removes about as many ids as it brings, and
+		// no more.
 		if s.caps.NativeDeleteRange {
 			b.DeleteRange(lo, hi)
 		} else {

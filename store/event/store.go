@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver/lifecycle"
+	"github.com/holdfastdb/holdfast/internal/fetch"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/internal/registry"
@@ -59,6 +59,7 @@ type Options struct {
 type Store struct {
 	db     *kv.DB // nil in a rebuild
 	eng    holdfast.Engine
+	fetch  fetch.Fetcher // nil where reads are fast
 	caps   holdfast.Capabilities
 	level  holdfast.Level
 	keys   format.Prefix
@@ -170,7 +171,7 @@ func claim(eng holdfast.Engine, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{eng: eng, lease: lease, caps: lease.Caps, level: lease.Level, keys: keys,
+	s := &Store{eng: eng, fetch: fetch.Of(eng), lease: lease, caps: lease.Caps, level: lease.Level, keys: keys,
 		editing: make(chan struct{}, 1), logger: o.Logger}
 	s.appenders.New = func() any { return &appender{key: s.keys.Event(nil, 0)} }
 	s.maxID = min(MaxIDSize, int(s.caps.MaxKeySize)-keyspace.Overhead-len(o.Name))
@@ -193,15 +194,8 @@ func Delete(ctx context.Context, eng holdfast.Engine, name string, level holdfas
 		return err
 	}
 	defer lease.Release()
-	// The description goes last, so that what is left of the log is never taken for a damaged one.
 	lo, hi := keys.Bounds()
-	if lease.Caps.NativeDeleteRange {
-		return chunks.Remove(ctx, eng, lease.Level, holdfast.Range{Lo: lo, Hi: hi})
-	}
-	meta := keys.Meta()
-	next := append(slices.Clone(meta), 0)
-	return chunks.Remove(ctx, eng, lease.Level, holdfast.Range{Lo: lo, Hi: meta}, holdfast.Range{Lo: next, Hi: hi},
-		holdfast.Range{Lo: meta, Hi: next})
+	return chunks.RemoveStore(ctx, eng, lease.Level, lo, hi, keys.Meta())
 }
 
 // load reads or makes the store's description and finds the end of the log.

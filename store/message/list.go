@@ -79,7 +79,8 @@ type CategoryInfo struct {
 	Counts
 }
 
-// Categories describes all categories that have messages, in the order of their bytes.
+// Categories describes all categories that have messages, in the order of their bytes. It takes a read for each, and
+// holds them in memory; what is written meanwhile may count or not.
 func (n *Namespace) Categories(ctx context.Context) (list []CategoryInfo, err error) {
 	if err := n.enter(ctx); err != nil {
 		return nil, err

@@ -20,7 +20,8 @@ func (n *Namespace) SavePosition(ctx context.Context, consumer string, position 
 	return n.ended(n.log().SaveOffset(ctx, consumer, uint64(position)))
 }
 
-// LoadPosition returns the position that SavePosition saved last, or ErrNotFound.
+// LoadPosition returns the position that SavePosition saved last, or ErrNotFound. After a failed write it is as
+// [event.Store.LoadOffset] says.
 func (n *Namespace) LoadPosition(ctx context.Context, consumer string) (int64, error) {
 	if err := n.enter(ctx); err != nil {
 		return 0, err
@@ -30,7 +31,8 @@ func (n *Namespace) LoadPosition(ctx context.Context, consumer string) (int64, e
 	return int64(position), n.ended(err)
 }
 
-// DeletePosition removes a consumer's position. It is no error if there is none.
+// DeletePosition removes a consumer's position, and returns when that has reached the level of ctx or the store. It is
+// no error if there is none.
 func (n *Namespace) DeletePosition(ctx context.Context, consumer string) error {
 	if err := n.enter(ctx); err != nil {
 		return err

@@ -118,6 +118,8 @@ func Open(db *kv.DB, o Options) (*Store, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
+
+	// Retention runs beside the calls, and is stopped and awaited by Close.
 	if o.RetainEvery >= 0 {
 		s.retaining.Go(func() { s.retain(ctx, cmp.Or(o.RetainEvery, time.Minute)) })
 	}

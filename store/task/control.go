@@ -70,6 +70,8 @@ func (x *tx) retry(t *task) error {
 	}
 	to := *t
 	to.State, to.Attempt, to.At, to.Due, to.Finished, to.Removal = byte(Waiting), 0, 0, x.now, 0, 0
+
+	// Another task may have taken the unique text after this one had ended.
 	if t.Unique != "" {
 		id, num, err := x.holder(t.Unique)
 		if err != nil {
@@ -91,6 +93,8 @@ func (x *tx) retry(t *task) error {
 		if first != nil {
 			to.State = byte(Blocked)
 		}
+
+		// It gets a new turn at the end: those that came behind it have been let go on.
 		x.turn(&to, s.next())
 	}
 	x.put(t, &to)
@@ -107,6 +111,8 @@ func (s *Store) RetryAll(ctx context.Context, queue string) (n int, err error) {
 	if err := s.toldAll(ctx); err != nil {
 		return 0, err
 	}
+
+	// Each commit begins behind the place where the one before has stopped: those that stay dead are not looked at again.
 	at, done := format.Place{}, 0
 	for more := true; more; n += done {
 		if err := s.change(ctx, func(x *tx) error {
@@ -192,12 +198,14 @@ func (s *Store) SetQueue(ctx context.Context, queue string, o QueueOptions) erro
 	return s.setQueue(ctx, "set queue", queue, true, func(k *kept) { k.Options = o })
 }
 
-// Pause stops claims of a queue's tasks until Resume, across restarts too. Running tasks continue.
+// Pause stops claims of a queue's tasks until Resume, across restarts too, and returns when that has reached the
+// store's level. Running tasks continue, and claims that wait go on waiting. A queue that has no tasks yet may be
+// named.
 func (s *Store) Pause(ctx context.Context, queue string) error {
 	return s.setQueue(ctx, "pause", queue, true, func(k *kept) { k.Paused = true })
 }
 
-// Resume ends what Pause has begun. ErrNotFound: there is no such queue.
+// Resume ends what Pause has begun, and lets claims that wait have the tasks. ErrNotFound: there is no such queue.
 func (s *Store) Resume(ctx context.Context, queue string) error {
 	return s.setQueue(ctx, "resume", queue, false, func(k *kept) { k.Paused = false })
 }
@@ -263,7 +271,8 @@ func (q *queue) count() map[State]int {
 	return counts
 }
 
-// Queue describes the state of a queue. ErrNotFound: there is none of that name, with tasks or options.
+// Queue describes the state of a queue, from memory. What it counts may not be durable yet. ErrNotFound: there is none
+// of that name, with tasks or options.
 func (s *Store) Queue(ctx context.Context, queue string) (QueueInfo, error) {
 	if err := s.enter(ctx); err != nil {
 		return QueueInfo{}, err
@@ -276,7 +285,8 @@ func (s *Store) Queue(ctx context.Context, queue string) (QueueInfo, error) {
 	return q.info(), nil
 }
 
-// Queues describes all queues that have tasks or options, in the order of their names.
+// Queues describes all queues that have tasks or options, in the order of their names, as Queue does each: all at one
+// moment.
 func (s *Store) Queues(ctx context.Context) (list []QueueInfo, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err

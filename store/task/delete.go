@@ -3,7 +3,6 @@ package task
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/registry"
@@ -36,13 +35,6 @@ func Delete(ctx context.Context, eng holdfast.Engine, name string, level holdfas
 		return err
 	}
 	defer lease.Release()
-	// The description goes last, so that a store of which there are keys has one.
 	lo, hi := keys.Bounds()
-	if lease.Caps.NativeDeleteRange {
-		return chunks.Remove(ctx, eng, lease.Level, holdfast.Range{Lo: lo, Hi: hi})
-	}
-	meta := keys.Meta()
-	next := append(slices.Clone(meta), 0)
-	return chunks.Remove(ctx, eng, lease.Level, holdfast.Range{Lo: lo, Hi: meta}, holdfast.Range{Lo: next, Hi: hi},
-		holdfast.Range{Lo: meta, Hi: next})
+	return chunks.RemoveStore(ctx, eng, lease.Level, lo, hi, keys.Meta())
 }

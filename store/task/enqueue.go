@@ -34,13 +34,26 @@ func (s *Store) Enqueue(ctx context.Context, specs ...Spec) ([]Result, error) {
 	return results, nil
 }
 
-// check finds what is wrong with the specs themselves.
+// check finds what is wrong with the specs themselves, and fetches what they will be compared with.
 func (s *Store) check(specs []Spec) error {
 	for i := range specs {
 		if what, class := specs[i].wrong(); class != nil {
 			return s.fail("enqueue", class, nil, "", "spec %d: %s", i, what)
 		}
 	}
+	if s.fetch == nil {
+		return nil
+	}
+	var keys [][]byte
+	for i := range specs {
+		if specs[i].ID != "" {
+			keys = append(keys, s.keys.Key(nil, format.TableIDs, specs[i].ID))
+		}
+		if specs[i].Unique != "" {
+			keys = append(keys, s.keys.Key(nil, format.TableUnique, specs[i].Unique))
+		}
+	}
+	s.fetch.Fetch(keys)
 	return nil
 }
 

@@ -25,8 +25,7 @@ func SetClaimBytes(n int) (restore func()) {
 	return func() { claimBytes = ClaimBytes }
 }
 
-// Stamp is the key without which lows do not hold, and Low that of one.
-func Stamp(store string) []byte             { return format.New(store).Stamp() }
+// Low is the key of a low.
 func Low(store, part string) []byte         { return format.New(store).Low(part) }
 func Description(store string) (key []byte) { return format.New(store).Meta() }
 

@@ -372,6 +372,13 @@ func (s *Store) fill(l *lane) error {
 			err = s.strange("claim", "%d tasks of queue %q wait, and the index has none", l.waiting, l.q.name)
 		}
 	}
+	if err == nil && s.fetch != nil {
+		var keys [][]byte
+		for i := range l.window.Items {
+			keys = append(keys, s.keys.Of(nil, format.TableTasks, l.window.Items[i].Task))
+		}
+		s.fetch.Fetch(keys)
+	}
 	return err
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver/lifecycle"
 	"github.com/holdfastdb/holdfast/internal/failure"
+	"github.com/holdfastdb/holdfast/internal/fetch"
 	"github.com/holdfastdb/holdfast/internal/layers"
 	"github.com/holdfastdb/holdfast/internal/receipts"
 	"github.com/holdfastdb/holdfast/internal/registry"
@@ -33,6 +34,7 @@ import (
 type Store struct {
 	db    *kv.DB
 	eng   holdfast.Engine
+	fetch fetch.Fetcher // nil where reads are fast
 	keys  format.Store
 	lease registry.Lease
 	o     Options
@@ -118,6 +120,7 @@ func Open(db *kv.DB, o Options) (_ *Store, err error) {
 	s := &Store{
 		db:       db.At(o.Level),
 		eng:      eng,
+		fetch:    fetch.Of(eng),
 		keys:     keys,
 		lease:    lease,
 		o:        o,

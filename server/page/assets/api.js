@@ -126,6 +126,17 @@ export const post = (where, body, signal) => call("POST", where, {body, signal})
 export const put = (where, body, signal) => call("PUT", where, {body, signal});
 export const del = (where, query, signal) => call("DELETE", where, {query, signal});
 
+// everyNamespace lists all namespaces, in the order of their ids. The server tells some at a time.
+export async function everyNamespace(signal) {
+	const all = [], limit = 1000;
+	for (let more = true; more; ) {
+		const part = await get("v1/namespaces", {after: all.at(-1)?.id, limit}, signal);
+		all.push(...part);
+		more = part.length === limit;
+	}
+	return all;
+}
+
 const longest = 64 * 1024 * 1024; // of one event of a stream, in characters
 
 // events reads server-sent events of a body: {id, event, data, retry}.

@@ -1,7 +1,7 @@
 // The frame of the page: signing in and out, the parts of the address, navigation, keys.
 
 import {button, dialog, field, h, head, icon, newID, problem, set, toast} from "./dom.js";
-import {call, get, keep, may, session} from "./api.js";
+import {call, everyNamespace, get, keep, may, session} from "./api.js";
 import {overview, watch} from "./views/overview.js";
 import {logs} from "./views/logs.js";
 import {messages} from "./views/messages.js";
@@ -202,7 +202,7 @@ async function fillSpaces() {
 		list = [usual];
 		if (may("admin")) {
 			try {
-				list = (await get("v1/namespaces")).map(n => n.id).sort();
+				list = (await everyNamespace()).map(n => n.id).sort();
 			} catch (err) {
 				toast(`Namespaces: ${err.message}`, "bad");
 			}

@@ -86,6 +86,18 @@ func Remove(ctx context.Context, eng holdfast.Engine, level holdfast.Level, rang
 	return holdfast.Commit(eng, &b, level)
 }
 
+// RemoveStore is Remove of a store: of its keys from lo to before hi, the one that describes it last. So what an early
+// end leaves is never taken for a store that has lost its description.
+func RemoveStore(ctx context.Context, eng holdfast.Engine, level holdfast.Level, lo, hi, meta []byte) error {
+	if eng.Capabilities().NativeDeleteRange { // one commit, which does not end early
+		return Remove(ctx, eng, level, holdfast.Range{Lo: lo, Hi: hi})
+	}
+	next := append(slices.Clone(meta), 0)
+
+	return Remove(ctx, eng, level, holdfast.Range{Lo: lo, Hi: meta}, holdfast.Range{Lo: next, Hi: hi},
+		holdfast.Range{Lo: meta, Hi: next})
+}
+
 func removeSingly(ctx context.Context, eng holdfast.Engine, level holdfast.Level, r holdfast.Range) error {
 	var b holdfast.Batch
 	for keys, more := Keys, true; more; {

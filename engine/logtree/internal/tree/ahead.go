@@ -30,17 +30,16 @@ const (
 	idleStream = 1000 // reads, of all streams, after which one gives its memory to another
 )
 
-// read returns n bytes at a place, unchecked and only until the next call, if they were read ahead or are now: nil
-// otherwise. reverse says that keys descend.
-func (a *ahead) read(ver *Version, place uint64, n int, reverse bool) []byte {
-	i := ver.find(uint32(place >> 32))
-	if i < 0 || n == 0 || n > mostAhead/2 {
+// read returns n bytes at lo of segment i of the version, unchecked and only until the next call, if they were read
+// ahead or are now: nil otherwise. reverse says that keys descend.
+func (a *ahead) read(ver *Version, i int, lo int64, n int, reverse bool) []byte {
+	if n == 0 || n > mostAhead/2 {
 		return nil
 	}
 	if a.streams == nil {
 		a.streams = make([]stream, len(ver.segments))
 	}
-	s, lo := &a.streams[i], int64(uint32(place))
+	s := &a.streams[i]
 	hi, gap := lo+int64(n), lo-s.hi
 	if reverse {
 		gap = s.lo - hi

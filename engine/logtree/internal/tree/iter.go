@@ -313,10 +313,11 @@ type walk struct {
 
 	unread []unread // values that are not read yet
 	owed   int      // how many bytes those have
-	seg    segment  // the segment of the last value, to save the way there
-	ahead  ahead    // where values of long walks are read ahead
-	slow   int      // how many read calls of values took long
-	sum    byte     // of the bytes that were touched, so that the loads are not for nothing
+	seg    segment  // the segment of the last value, to save the way there, and its index in the version
+	at     int
+	ahead  ahead // where values of long walks are read ahead
+	slow   int   // how many read calls of values took long
+	sum    byte  // of the bytes that were touched, so that the loads are not for nothing
 }
 
 // unread is a value that is not read yet.
@@ -756,14 +757,14 @@ func (it *Iterator) resolve() (err error) {
 	for i := range w.unread {
 		// Each copy is checked. One that is wrong is read again by a call, which says what is wrong with it.
 		u := &w.unread[i]
-		if long {
-			if b := w.ahead.read(it.ver, u.Place, int(u.Len), w.m.reverse); b != nil {
-				u.at = len(w.arena)
-				w.arena = append(w.arena, b...)
-				continue
-			}
-		}
 		if w.enter(it.ver, u.Place) {
+			if long {
+				if b := w.ahead.read(it.ver, w.at, int64(uint32(u.Place)), int(u.Len), w.m.reverse); b != nil {
+					u.at = len(w.arena)
+					w.arena = append(w.arena, b...)
+					continue
+				}
+			}
 			u.mapped = w.seg.Mapped(int64(uint32(u.Place)), int(u.Len))
 		}
 	}
@@ -886,7 +887,7 @@ func (it *Iterator) takeSpan(near table.Near) bool {
 	values := own[len(keys):]
 	var there []byte
 	if w.walked >= longWalk {
-		there = w.ahead.read(it.ver, first.Place, size, w.m.reverse)
+		there = w.ahead.read(it.ver, w.at, int64(lo), size, w.m.reverse)
 	}
 
 	// They are copied before they are checked: what is mapped may change.
@@ -928,7 +929,10 @@ func (it *Iterator) takeSpan(near table.Near) bool {
 // enter remembers the segment of a place, to save the way there for each. It returns false if there is no such segment.
 func (w *walk) enter(ver *Version, place uint64) bool {
 	if id := uint32(place >> 32); w.seg.Segment == nil || w.seg.id != id {
-		w.seg = segment{id: id, Segment: ver.Segment(id)}
+		w.seg = segment{}
+		if w.at = ver.find(id); w.at >= 0 {
+			w.seg = ver.segments[w.at]
+		}
 	}
 
 	return w.seg.Segment != nil

@@ -56,4 +56,6 @@ func OnMachines(subject string) []string {
 }
 
 // MachineSubjects lists the subjects that machines are crashed under: the lab's own writer of keys, and stores.
-func MachineSubjects() []string { return []string{"kv", "event", "message", "task", "transaction"} }
+func MachineSubjects() []string {
+	return []string{"kv", "event", "message", "task", "transaction", "serve"}
+}

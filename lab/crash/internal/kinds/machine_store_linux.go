@@ -197,6 +197,7 @@ func (s *storeScene) start(engine string, at *machines.Machine, only bool) error
 		command: s.r.Child, spec: spec, ledger: &protocol.Ledger{}, row: s.row, subject: s.subject,
 		place: func(uint64) protocol.Position { return 0 }}}
 	if at != nil {
+		v.spec.Listen = at.Address()
 		v.start = func(command []string, request any) (*child.Process, error) {
 			line, err := json.Marshal(request)
 			if err != nil {
@@ -241,15 +242,16 @@ func (s *storeScene) lose(ctx context.Context, l loss, behind bool) (j protocol.
 	ctx, cancel := context.WithTimeout(ctx, storeRoundTime)
 	defer cancel()
 
-	// The victim falls with the machine, or it is elsewhere, or is to survive what becomes of it.
-	falls := l.stops() && (s.rnd.IntN(2) == 0 || s.row.Engine == InTwoOnMachines)
+	// The victim falls with the machine, or it is elsewhere, or is to survive what becomes of it. A server is on one of
+	// the machines.
+	falls := l.stops() && (s.rnd.IntN(2) == 0 || s.row.Engine == InTwoOnMachines || l.all && s.subject.Serves())
 	standbys := slices.DeleteFunc(machines.Names(), func(n machines.Name) bool { return n == s.primary.Name() })
 	s.rnd.Shuffle(2, func(i, j int) { standbys[i], standbys[j] = standbys[j], standbys[i] })
 	var at *machines.Machine
 	switch {
 	case l.with || falls:
 		at = s.primary
-	case !l.all && s.rnd.IntN(2) == 0:
+	case !l.all && (s.rnd.IntN(2) == 0 || s.subject.Serves()):
 		at = s.lab.Machine(standbys[0])
 	}
 
@@ -278,7 +280,10 @@ func (s *storeScene) lose(ctx context.Context, l loss, behind bool) (j protocol.
 	if err := s.lab.Await(ctx); err != nil {
 		return j, false, err
 	}
-	if falls && l.name == losses[0].name {
+	if err := s.lab.Await(ctx); err != nil {
+		return j, false, err
+	}
+	if falls && l.name == byKill {
 		first.process.Kill()
 	}
 	if err := l.do(ctx, &s.machineScene); err != nil {

@@ -280,6 +280,7 @@ type Spec struct {
 	Level   holdfast.Level
 	Dir     string
 	Address string // of a server, which the engine has in place of a directory
+	Listen  string // the address that a server listens at; empty means that of this host alone
 	Seed    uint64
 	Gen     uint32
 	From    uint64 // the number of the first batch

@@ -3,6 +3,7 @@ package subjects
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -74,7 +75,7 @@ func serveWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	}
 
 	// The port is the system's choice, and the supervisor is told of it when requests can be answered.
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", net.JoinHostPort(cmp.Or(w.spec.Listen, "127.0.0.1"), "0"))
 	if err != nil {
 		return err
 	}
@@ -250,7 +251,7 @@ func (s *servedClient) excused(ctx context.Context, err error) bool {
 	// The server is gone, and what it said last does not matter.
 	case ctx.Err() != nil:
 		return true
-	case !errors.As(err, &refusal):
+	case !errors.As(err, &refusal), errors.Is(err, holdfast.ErrFenced): // that server will do nothing any more
 		return false
 
 	// No answer came, or the server is stopping. The pause keeps clients from asking a dead server without end.

@@ -1,7 +1,7 @@
 // Namespaces and tokens: what there is, making and removing them. A secret is shown once.
 
 import {Table, busy, button, chip, confirm, copy, count, dialog, empty, field, h, head, problem, section, set, toast, when} from "../dom.js";
-import {del, get, may, post, session} from "../api.js";
+import {del, everyNamespace, get, may, post, session} from "../api.js";
 
 export async function access(view) {
 	const everywhere = session.info.namespace === "*";
@@ -65,7 +65,7 @@ async function namespaces(view) {
 	let all = [];
 	const draw = () => table.show(all.filter(n => n.id.includes(search.value.trim())).slice(0, 500));
 	async function load() {
-		all = (await get("v1/namespaces", {}, view.signal)).sort((a, b) => a.id < b.id ? -1 : 1);
+		all = (await everyNamespace(view.signal)).sort((a, b) => a.id < b.id ? -1 : 1);
 		draw();
 		view.refreshSpaces();
 	}
