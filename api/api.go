@@ -27,6 +27,8 @@ const (
 	HeaderLastEventID = "Last-Event-ID"
 	// HeaderHistory identifies, in the answer to a follower, what positions mean: see Messages.History.
 	HeaderHistory = "Holdfast-History"
+	// HeaderOwner is, in an answer of one of several processes, the address of the one that owns the data.
+	HeaderOwner = "Holdfast-Owner"
 )
 
 // Problem is the body of an error (RFC 9457, application/problem+json).
@@ -109,6 +111,35 @@ type Token struct {
 	Expires     *time.Time `json:"expires,omitempty"`
 	// Secret is what clients send; it is told once, when the token is created.
 	Secret string `json:"secret,omitempty"`
+}
+
+// Nodes is what one of several processes sees of all.
+type Nodes struct {
+	Self   string  `json:"self"` // the address of the process that says it; "" if it is the only one
+	Nodes  []Node  `json:"nodes"`
+	Spaces []Space `json:"spaces"`
+	SeenMS int64   `json:"seenMs"` // how long ago it has seen it
+}
+
+// Node is one of several processes.
+type Node struct {
+	Address  string `json:"address"`
+	Version  string `json:"version"`
+	Protocol int    `json:"protocol"` // of what processes say to each other
+	Alive    bool   `json:"alive"`
+	Spaces   int    `json:"spaces"` // how many it owns
+}
+
+// Space is a part of the data that one process owns at a time.
+type Space struct {
+	Space        int    `json:"space"`
+	Owner        string `json:"owner"` // the address of a process; "" if it has none
+	Host         string `json:"host"`  // the owner's machine
+	Epoch        int64  `json:"epoch"` // how often it was taken
+	Transactions int64  `json:"transactions"`
+	Free         bool   `json:"free"` // nobody owns it
+	// StillMS is for how long nothing was heard of its owner, if that is long.
+	StillMS int64 `json:"stillMs,omitempty"`
 }
 
 // NewToken is how a token is created.

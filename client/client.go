@@ -159,6 +159,12 @@ func (c *Client) Server(ctx context.Context) (s api.Server, err error) {
 	return s, err
 }
 
+// Nodes says which processes are one server, as the one sees it that is asked.
+func (c *Client) Nodes(ctx context.Context) (n api.Nodes, err error) {
+	err = c.call(ctx, &request{op: "nodes", method: "GET", path: "/v1/nodes", safe: true}, &n)
+	return n, err
+}
+
 // Verify reads everything that the server has stored, and checks it: ctx alone limits how long that takes. Damage that
 // is found is in the result and is no error. The token needs the role admin for all namespaces.
 func (c *Client) Verify(ctx context.Context) (v api.Verified, err error) {

@@ -17,15 +17,17 @@ import (
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
-// collect returns what serves all metrics, in Prometheus's formats.
-func (s *Server) collect() http.Handler {
+// Register registers the metrics of the server's data and requests, without those of its process.
+func (s *Server) Register(r prometheus.Registerer) {
+	r.MustRegister(s.observed)
+	if s.data == nil {
+		return
+	}
 	engine := metrics.Engine(s.data.Engine())
 	if watched, ok := s.data.Engine().(*metrics.Watched); ok {
 		engine = watched.Collector()
 	}
-	r := prometheus.NewRegistry()
-	r.MustRegister(engine, s.observed, collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	r.MustRegister(engine,
 		metrics.Stores(metrics.Sources{
 			// What nobody has used since it was opened has no series: a scrape opens nothing.
 			Logs: func(context.Context) (list []metrics.Log, err error) {
@@ -44,8 +46,19 @@ func (s *Server) collect() http.Handler {
 				return list, nil
 			},
 		}))
+}
 
-	return promhttp.HandlerFor(r, promhttp.HandlerOpts{Registry: r, MaxRequestsInFlight: 2,
+// collect returns what serves all metrics, in Prometheus's formats.
+func (s *Server) collect() http.Handler {
+	r := prometheus.NewRegistry()
+	s.Register(r)
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	all := prometheus.Gatherer(r)
+	if s.front != nil && s.front.Metrics != nil {
+		all = prometheus.Gatherers{r, s.front.Metrics}
+	}
+
+	return promhttp.HandlerFor(all, promhttp.HandlerOpts{Registry: r, MaxRequestsInFlight: 2,
 		ErrorHandling: promhttp.ContinueOnError, // what cannot be told takes nothing else with it
 		ErrorLog:      slog.NewLogLogger(s.o.Logger.Handler(), slog.LevelWarn)})
 }
@@ -54,10 +67,14 @@ func (s *Server) collect() http.Handler {
 // names its formats.
 func (s *Server) metrics() []route.Route {
 	all := s.collect()
+	ours := route.Route{Method: http.MethodGet, Pattern: "/v1/metrics", Role: auth.Read, Handler: all.ServeHTTP}
+	if s.front != nil { // Handler has sent here what asks for a format of Prometheus
+		return []route.Route{ours, {Method: http.MethodGet, Pattern: "/metrics", Role: auth.Read, Handler: all.ServeHTTP}}
+	}
 	theirs := ebuse.Metrics(s.data)
 
 	return []route.Route{
-		{Method: http.MethodGet, Pattern: "/v1/metrics", Role: auth.Read, Handler: all.ServeHTTP},
+		ours,
 		{Pattern: "/metrics", Role: auth.Read, Credentials: ebuse.Credentials, Deny: ebuse.Deny,
 			Namespace: func(r *http.Request, p auth.Principal) string {
 				if scrapes(r) {
@@ -74,6 +91,11 @@ func (s *Server) metrics() []route.Route {
 				theirs(w, r)
 			}},
 	}
+}
+
+// Scrapes reports whether a request asks for the metrics of the process, not for those that ebuse's clients know.
+func Scrapes(r *http.Request) bool {
+	return r.URL.Path == "/v1/metrics" || r.URL.Path == "/metrics" && r.Method == http.MethodGet && scrapes(r)
 }
 
 // scrapes reports whether a request asks for a format of Prometheus.

@@ -50,7 +50,7 @@ const unwanted = time.Second
 func (s *Server) observe(pattern string, e *entrance, r *http.Request, next func(*entrance, *http.Request)) {
 	start := time.Now()
 	known, a := &e.known, &e.answer
-	*known = route.Request{ID: s.requestID(r), Level: s.data.Level(), Stopping: s.stopping}
+	*known = route.Request{ID: s.requestID(r), Level: s.least, Stopping: s.stopping}
 	r = r.WithContext(route.With(r.Context(), known))
 	*a = answering{ResponseWriter: e.to, control: *http.NewResponseController(e.to), timeout: s.o.WriteTimeout,
 		http2: r.ProtoMajor >= 2}
@@ -91,7 +91,8 @@ func (s *Server) log(r *http.Request, known *route.Request, a *answering, took t
 	status := max(a.status, http.StatusOK)
 	level := slog.LevelDebug
 	switch {
-	case status >= 500 && status != http.StatusServiceUnavailable && status != http.StatusInsufficientStorage:
+	case status >= 500 && status != http.StatusServiceUnavailable && status != http.StatusInsufficientStorage &&
+		status != http.StatusBadGateway:
 		level = slog.LevelError
 	case status >= 500:
 		level = slog.LevelWarn
@@ -225,7 +226,7 @@ func (s *Server) admit(rt *route.Route, known *route.Request, r *http.Request) e
 		return nil
 	}
 	var err error
-	known.Principal, err = s.tokens.Check(r.Context(), rt.Credentials(r))
+	known.Principal, err = s.o.Check(r.Context(), rt.Credentials(r))
 	if err != nil && s.o.TestMode {
 		known.Principal, err = s.anybody(r.Context(), rt.Credentials(r))
 	}

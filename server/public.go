@@ -45,6 +45,9 @@ func (s *Server) ready() error {
 		return &holdfast.Error{Class: problem.ErrStopping, Remedy: "come again in a moment"}
 	default:
 	}
+	if s.front != nil {
+		return s.front.Ready()
+	}
 	if cause := s.data.Engine().Err(); errors.Is(cause, holdfast.ErrPoisoned) { // or fenced
 		return &holdfast.Error{Class: holdfast.ErrPoisoned, Cause: cause, Remedy: "restart the server"}
 	}

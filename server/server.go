@@ -27,6 +27,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
 	"github.com/holdfastdb/holdfast"
@@ -87,6 +88,9 @@ type Options struct {
 	// namespace's token everything in that namespace, which is made if it is not there.
 	TestMode bool
 
+	// Check says who has a secret, instead of the data's own tokens; nil means those. Its errors are theirs.
+	Check func(ctx context.Context, secret string) (auth.Principal, error)
+
 	// KeepAlive is how often followers that get nothing are sent a comment; 0 means every 15 seconds.
 	KeepAlive time.Duration
 
@@ -123,6 +127,8 @@ type Server struct {
 	folders  map[string]bool // paths that are served with a slash behind them
 	http     *http.Server
 	observed *metrics.HTTP
+	least    holdfast.Level                // of writes that name none
+	front    *Front                        // nil if the server serves data of its own
 	given    [holdfast.Quorum + 1][]string // what the engine gives to writes of each level, nil if it refuses them
 
 	stopping chan struct{}
@@ -150,14 +156,24 @@ func New(d *data.Data, o Options) (*Server, error) {
 
 // prepare makes a server that has no routes yet.
 func prepare(d *data.Data, o Options) *Server {
-	s := &Server{o: o.withDefaults(), data: d, tokens: d.Tokens(), mux: http.NewServeMux(), folders: map[string]bool{},
-		stopping: make(chan struct{}), observed: metrics.NewHTTP(), run: runID(), limiters: map[string]*rate.Limiter{},
-		heavy: map[string]int{}}
-
+	s := bare(o)
+	s.data, s.tokens, s.least = d, d.Tokens(), d.Level()
+	if s.o.Check == nil {
+		s.o.Check = s.tokens.Check
+	}
 	caps := d.Engine().Capabilities()
 	for _, level := range caps.Levels() {
 		s.given[level] = []string{caps.Promise(level).Given.String()}
 	}
+
+	return s
+}
+
+// bare makes a server that has no data.
+func bare(o Options) *Server {
+	s := &Server{o: o.withDefaults(), mux: http.NewServeMux(), folders: map[string]bool{},
+		stopping: make(chan struct{}), observed: metrics.NewHTTP(), run: runID(), limiters: map[string]*rate.Limiter{},
+		heavy: map[string]int{}, least: holdfast.Memory}
 	s.http = &http.Server{
 		Handler:           s,
 		ReadHeaderTimeout: max(s.o.HeaderTimeout, 0),
@@ -194,10 +210,46 @@ func (s *Server) apis() []route.Route {
 	)
 }
 
+// Front is what a server does that stands in front of others, and has no data.
+type Front struct {
+	// Handler gets the requests of all connections, and hands them to the front, to its Pass, or to another server.
+	Handler http.Handler
+	// Ready says why the front is not ready, nil if it is.
+	Ready func() error
+	// Metrics are served beside those of the server's requests.
+	Metrics prometheus.Gatherer
+	// Routes are served beside those for metrics, and those that need no token.
+	Routes []route.Route
+}
+
+// NewFront makes a server that has no data. Options.Check says who may ask for its own routes.
+func NewFront(f Front, o Options) *Server {
+	s := bare(o)
+	s.front = &f
+	s.http.Handler = f.Handler
+	s.mount(slices.Concat(s.public(), f.Routes, s.metrics()))
+
+	return s
+}
+
+// Pass lets next serve a request as if it were a route that may take any time: it has an id, is measured and logged. No
+// token is looked at.
+func (s *Server) Pass(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	s.observe("", &entrance{to: w}, r, func(e *entrance, r *http.Request) {
+		r.Header.Set(api.HeaderRequestID, e.known.ID)
+		if r.ContentLength != 0 && s.o.BodyTimeout > 0 {
+			e.body = body{ReadCloser: r.Body, control: &e.answer.control, timeout: s.o.BodyTimeout, stream: true}
+			e.body.deadline(time.Now().Add(s.o.BodyTimeout))
+			r.Body = &e.body
+		}
+		next.ServeHTTP(&e.answer, r)
+	})
+}
+
 // Routes lists all routes.
 func (s *Server) Routes() []route.Route { return s.routes }
 
-// Tokens are the tokens that the server knows.
+// Tokens are the tokens that the server knows; nil if it has no data.
 func (s *Server) Tokens() *auth.Tokens { return s.tokens }
 
 // Serve serves the connections of a listener until the server is stopped, and returns nil then. It closes the listener.
@@ -213,6 +265,9 @@ func (s *Server) Serve(l net.Listener) error {
 
 	return nil
 }
+
+// Stopping is closed when Stop begins.
+func (s *Server) Stopping() <-chan struct{} { return s.stopping }
 
 // Stop makes /ready say that the server is stopping, accepts no more connections, lets followers end, and returns
 // when all requests are answered. When ctx ends, those that are left are cut off, and its error is returned. Data and

@@ -10,6 +10,7 @@ require (
 	github.com/hashicorp/raft-wal v0.4.2
 	github.com/holdfastdb/holdfast v0.0.0-00010101000000-000000000000
 	github.com/holdfastdb/holdfast/engine/all v0.0.0-00010101000000-000000000000
+	github.com/holdfastdb/holdfast/engine/postgres v0.0.0-00010101000000-000000000000
 	github.com/holdfastdb/holdfast/internal/console v0.0.0-00010101000000-000000000000
 	github.com/holdfastdb/holdfast/lab v0.0.0-00010101000000-000000000000
 	github.com/holdfastdb/holdfast/server v0.0.0-00010101000000-000000000000
@@ -67,7 +68,6 @@ require (
 	github.com/holdfastdb/holdfast/engine/badger v0.0.0-00010101000000-000000000000 // indirect
 	github.com/holdfastdb/holdfast/engine/bbolt v0.0.0-00010101000000-000000000000 // indirect
 	github.com/holdfastdb/holdfast/engine/pebble v0.0.0-00010101000000-000000000000 // indirect
-	github.com/holdfastdb/holdfast/engine/postgres v0.0.0-00010101000000-000000000000 // indirect
 	github.com/holdfastdb/holdfast/engine/sqlite v0.0.0-00010101000000-000000000000 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect

@@ -23,7 +23,7 @@ import (
 )
 
 // postgres starts a server for the test, and returns its address.
-func postgres(t *testing.T) string {
+func startPostgres(t *testing.T) string {
 	t.Helper()
 	bins, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb") // not there with the clients alone
 	try(t, err)
@@ -110,7 +110,7 @@ INSERT INTO message_store.messages (stream_name, position, type, data, metadata)
 
 // An import of message-db keeps ids, times and positions, can be repeated, and compares.
 func TestImportMessageDB(t *testing.T) {
-	address := postgres(t)
+	address := startPostgres(t)
 	db, err := pgx.Connect(t.Context(), address)
 	try(t, err)
 	defer db.Close(context.Background())

@@ -83,6 +83,7 @@ Exit status:
 type grammar struct {
 	Serve     serveCommand     `cmd:"" help:"Serve messages, event logs and tasks over HTTP, from one directory."`
 	Ready     readyCommand     `cmd:"" help:"Check whether a server serves requests, as a container's health check."`
+	Nodes     nodesCommand     `cmd:"" help:"Show the processes that are one server, and which owns what."`
 	Bench     benchCommand     `cmd:"" help:"Measure engines and stores, grouped by the durability that they really give."`
 	Report    reportCommand    `cmd:"" help:"Make one HTML file from the reports of bench and crash."`
 	Advise    adviseCommand    `cmd:"" help:"Say which engine to take for a need, from reports of bench and crash."`

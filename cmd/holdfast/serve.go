@@ -45,6 +45,10 @@ type serveCommand struct {
 	TLSKey   string `name:"tls-key" help:"Private key in PEM." env:"HOLDFAST_TLS_KEY" placeholder:"FILE"`
 	Insecure bool   `help:"Allow listening without TLS on addresses that other machines can reach." env:"HOLDFAST_INSECURE"`
 
+	Advertise     string `help:"Address of this process for others that serve the same PostgreSQL, as http://10.0.0.2:8080; port 0 is the one listened on." env:"HOLDFAST_ADVERTISE" placeholder:"URL"`
+	PeerTokenFile string `help:"File with the secret that these processes share. Or $$HOLDFAST_PEER_TOKEN." env:"HOLDFAST_PEER_TOKEN_FILE" placeholder:"FILE"`
+	PeerCA        string `name:"peer-ca" help:"Certificates in PEM that vouch for those of the other processes. Default: the system's." env:"HOLDFAST_PEER_CA" placeholder:"FILE"`
+
 	MaxBody        int64         `help:"Maximum size of a request body." env:"HOLDFAST_MAX_BODY" default:"67108864" placeholder:"BYTES"`
 	MaxConnections int           `help:"Maximum number of connections; more wait." env:"HOLDFAST_MAX_CONNECTIONS" default:"10000" placeholder:"N"`
 	Rate           float64       `help:"Maximum requests per second per token; 0 for no limit." env:"HOLDFAST_RATE" default:"0" placeholder:"N"`
@@ -127,6 +131,10 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 	if err := c.checkToken(); err != nil {
 		return err
 	}
+	care := upkeep{certificate: certificate, reload: reload, args: args, logLevel: logLevel, logger: logger}
+	if c.Advertise != "" {
+		return c.serveNode(ctx, address, level, &care)
+	}
 	opened, err := c.open(logger)
 	if err != nil {
 		return err
@@ -144,24 +152,11 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 		return c.notOpened(engine.Capabilities().Engine, err)
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	version := readVersion().Version
-	tracer, err := tracing.New(ctx, version)
+	o, stopTracing, err := c.options(ctx, &care)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		sent, cancel := context.WithTimeout(context.Background(), traceTimeout)
-		defer cancel()
-		if err := tracer.Stop(sent); err != nil {
-			logger.Warn("the last traces were not sent", "error", err.Error())
-		}
-	}()
-	o := server.Options{Version: version, Tracer: tracer, Logger: logger, MaxBody: c.MaxBody,
-		MaxConnections: c.MaxConnections, TestMode: c.TestMode, Rate: c.Rate, Burst: c.Burst, BodyTimeout: c.BodyTimeout,
-		WriteTimeout: c.WriteTimeout, IdleTimeout: c.IdleTimeout, Backup: all.Backup, BackupDir: c.temp()}
-	if certificate != nil {
-		o.TLS = &tls.Config{GetCertificate: certificate.get}
-	}
+	defer stopTracing()
 	s, err := server.New(d, o)
 	if err != nil {
 		return err
@@ -185,6 +180,44 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 	logger.Info("serving", "address", listener.Addr().String(), "tls", certificate != nil,
 		"engine", engine.Capabilities().Engine, "level", level.String())
 
+	return care.run(ctx, served, c.StopTimeout, s.Stop)
+}
+
+// options are those of a server, which ends tracing with stop.
+func (c *serveCommand) options(ctx context.Context, care *upkeep) (o server.Options, stop func(), err error) {
+	version := readVersion().Version
+	tracer, err := tracing.New(ctx, version)
+	if err != nil {
+		return o, nil, err
+	}
+	o = server.Options{Version: version, Tracer: tracer, Logger: care.logger, MaxBody: c.MaxBody,
+		MaxConnections: c.MaxConnections, TestMode: c.TestMode, Rate: c.Rate, Burst: c.Burst, BodyTimeout: c.BodyTimeout,
+		WriteTimeout: c.WriteTimeout, IdleTimeout: c.IdleTimeout, Backup: all.Backup, BackupDir: c.temp()}
+	if care.certificate != nil {
+		o.TLS = &tls.Config{GetCertificate: care.certificate.get}
+	}
+
+	return o, func() {
+		sent, cancel := context.WithTimeout(context.Background(), traceTimeout)
+		defer cancel()
+		if err := tracer.Stop(sent); err != nil {
+			care.logger.Warn("the last traces were not sent", "error", err.Error())
+		}
+	}, nil
+}
+
+// upkeep reads settings and certificates again while a server runs.
+type upkeep struct {
+	certificate *certificate
+	reload      <-chan os.Signal
+	args        []string
+	logLevel    *slog.LevelVar
+	logger      *slog.Logger
+}
+
+// run returns when the server has ended, or, when ctx has, has been stopped.
+func (u *upkeep) run(ctx context.Context, served <-chan error, timeout time.Duration,
+	stop func(context.Context) error) error {
 	look := time.NewTicker(certificateEvery)
 	defer look.Stop()
 
@@ -193,20 +226,20 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 		case err := <-served:
 			return err
 		case <-look.C:
-			certificate.check(false)
-		case <-reload:
-			certificate.check(true)
-			if err := again(args, logLevel); err != nil {
-				logger.Error("the settings were not read again, the old ones stay", "error", err.Error())
+			u.certificate.check(false)
+		case <-u.reload:
+			u.certificate.check(true)
+			if err := again(u.args, u.logLevel); err != nil {
+				u.logger.Error("the settings were not read again, the old ones stay", "error", err.Error())
 			} else {
-				logger.Info("read again", "log-level", logLevel.Level().String())
+				u.logger.Info("read again", "log-level", u.logLevel.Level().String())
 			}
 		case <-ctx.Done():
-			logger.Info("stopping", "timeout", c.StopTimeout.String())
-			drain, cancel := context.WithTimeout(context.Background(), c.StopTimeout)
+			u.logger.Info("stopping", "timeout", timeout.String())
+			drain, cancel := context.WithTimeout(context.Background(), timeout)
 			defer cancel()
-			if err := s.Stop(drain); errors.Is(err, context.DeadlineExceeded) {
-				logger.Warn("requests were cut off", "timeout", c.StopTimeout.String())
+			if err := stop(drain); errors.Is(err, context.DeadlineExceeded) {
+				u.logger.Warn("requests were cut off", "timeout", timeout.String())
 			} else if err != nil {
 				return err
 			}

@@ -26,7 +26,7 @@ const (
 // Fill makes a space with what fill writes to an engine that it is given: all of it, on the server's disk, or nothing.
 // The address is that of [Open], and the space must be new or empty, and open nowhere: otherwise ErrBadOption.
 func Fill(address string, o holdfast.Options, fill func(holdfast.Engine) error) (err error) {
-	e, err := open(address, partial, o)
+	e, err := open(address, partial, claim{}, o)
 	if err != nil {
 		return err
 	}

@@ -82,6 +82,7 @@ type engine struct {
 
 	lease     lease
 	here      string // what others are told of this process
+	claim     claim  // what the process has seen of the space before
 	stopBeats context.CancelFunc
 	committer *groupcommit.Committer
 	window    *losswindow.Window
@@ -117,7 +118,7 @@ func Open(address string, o holdfast.Options) (holdfast.Engine, error) { return 
 // OpenWith is [Open] with the way to each host of the address changed by tune, as by a dialer of one's own. The
 // hosts and the settings of sessions are not for tune to change: the engine relies on them.
 func OpenWith(address string, o holdfast.Options, tune ...func(*pgx.ConnConfig)) (holdfast.Engine, error) {
-	e, err := open(address, "", o, tune...)
+	e, err := open(address, "", claim{}, o, tune...)
 	if err != nil {
 		return nil, err // a nil *engine would be no nil Engine
 	}
@@ -125,8 +126,15 @@ func OpenWith(address string, o holdfast.Options, tune ...func(*pgx.ConnConfig))
 	return e, nil
 }
 
+// claim is what a process that waits for a space knows of it.
+type claim struct {
+	node  string    // where the process itself is reached, for others; "" if it is not
+	seen  string    // the state of the space that was seen last, "" if none was
+	since time.Time // since when
+}
+
 // open opens the space that the address names, with the suffix behind its name.
-func open(address, suffix string, o holdfast.Options, tune ...func(*pgx.ConnConfig)) (_ *engine, err error) {
+func open(address, suffix string, c claim, o holdfast.Options, tune ...func(*pgx.ConnConfig)) (_ *engine, err error) {
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
 	}
@@ -134,8 +142,11 @@ func open(address, suffix string, o holdfast.Options, tune ...func(*pgx.ConnConf
 		return nil, driver.NoReadOnly(Name, WithoutPassword(address))
 	}
 	e := &engine{address: WithoutPassword(address), level: o.Level, states: make(chan struct{}, maxStates),
-		gets: gatherer{turns: make(chan struct{}, flights)}, here: here(), lease: lease{began: time.Now()},
+		gets: gatherer{turns: make(chan struct{}, flights)}, here: here(), claim: c, lease: lease{began: time.Now()},
 		cache: newCache(cmp.Or(o.MemoryBytes, defaultMemory))}
+	if c.node != "" {
+		e.here += "/" + url.PathEscape(c.node)
+	}
 	name, err := e.parse(address)
 	if err != nil {
 		return nil, err
@@ -319,11 +330,11 @@ func (e *engine) take(ctx context.Context, conn *pgx.Conn, name string, caps *ho
 
 	// A holder is gone if it was a process of this machine that has ended, and with it its session. Of another one it is
 	// not known whether it lives: its space must stand still for a while, by this process's clock.
-	var seen string
-	for since := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+	for seen, since := e.claim.seen, e.claim.since; ; time.Sleep(20 * time.Millisecond) {
 		var now, holder string
 		var version int
 		var local, there bool
+		asked := time.Now()
 		err := conn.QueryRow(ctx, look, name).
 			Scan(&e.space, &version, &e.epoch, &e.w.seq, &holder, &now, &local, &there)
 		switch {
@@ -342,7 +353,7 @@ func (e *engine) take(ctx context.Context, conn *pgx.Conn, name string, caps *ho
 			}
 			seen, since = now, time.Now()
 			continue
-		case time.Since(since) < takeOver:
+		case asked.Sub(since) < takeOver:
 			continue
 		}
 		taken, err := e.takeFrom(ctx, conn, now)
@@ -397,16 +408,17 @@ const (
 
 	// look reads a space, whether its holder's session is of this server, and whether it is there. A role may not see
 	// when sessions of other roles began, and then the number is believed.
-	look = "SELECT space, format, epoch, seq, holder, " + moves + ", " +
-		"split_part(holder, '/', 1) = " + timeline + ", EXISTS (SELECT FROM pg_stat_activity " +
+	look = "SELECT space, format, epoch, seq, holder, " + moves + ", " + ofSession + " FROM holdfast_space WHERE name = $1"
+	// ofSession says whether a space's holder has its session on this server, and whether that is there.
+	ofSession = "split_part(holder, '/', 1) = " + timeline + ", EXISTS (SELECT FROM pg_stat_activity " +
 		"WHERE pid::text = split_part(holder, '/', 2) AND coalesce(" + started + ", split_part(holder, '/', 3)) = " +
-		"split_part(holder, '/', 3)) FROM holdfast_space WHERE name = $1"
+		"split_part(holder, '/', 3))"
 )
 
 // held takes a holder apart: the history of its server, its session there and when that began, its machine, its
-// process.
+// process, and where that is reached.
 func held(holder string) []string {
-	return append(strings.Split(holder, "/"), make([]string, 5)...)[:5]
+	return append(strings.Split(holder, "/"), make([]string, 6)...)[:6]
 }
 
 func (e *engine) locked(name, holder string) error {

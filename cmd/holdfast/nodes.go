@@ -1,0 +1,235 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/api"
+	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/engine/postgres"
+	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/server/nodes"
+)
+
+// leastPeerToken is how many characters a peer token has at least.
+const leastPeerToken = 16
+
+// shared is what processes share, in a database of PostgreSQL.
+type shared struct{ *postgres.Nodes }
+
+// Look implements [nodes.Cluster].
+func (s shared) Look(ctx context.Context) (peers []nodes.Peer, spaces []nodes.Space, err error) {
+	all, rows, err := s.Nodes.Look(ctx)
+	for _, n := range all {
+		peers = append(peers, nodes.Peer{Address: n.Address, Version: n.Version, Protocol: n.Protocol, Alive: n.Alive})
+	}
+	for _, r := range rows {
+		spaces = append(spaces, nodes.Space{Number: r.Number, Owner: r.Owner, Host: r.Host, Epoch: r.Epoch, Seq: r.Seq,
+			Free: r.Free, Still: r.Still, Handle: r})
+	}
+
+	return peers, spaces, err
+}
+
+// Open implements [nodes.Cluster].
+func (s shared) Open(space nodes.Space) (holdfast.Engine, error) {
+	row, ok := space.Handle.(postgres.Space)
+	if !ok { // it is new
+		row.Number = space.Number
+	}
+
+	return s.Nodes.Open(row)
+}
+
+// serveNode serves as one of several processes, until ctx ends.
+func (c *serveCommand) serveNode(ctx context.Context, address *net.TCPAddr, level holdfast.Level, care *upkeep) (
+	err error) {
+	token, err := c.peerToken()
+	if err != nil {
+		return err
+	}
+	peers := &tls.Config{}
+	if c.PeerCA != "" {
+		text, err := os.ReadFile(c.PeerCA)
+		if err != nil {
+			return c.bad("peer-ca", err.Error(), "")
+		}
+		if peers.RootCAs = x509.NewCertPool(); !peers.RootCAs.AppendCertsFromPEM(text) {
+			return c.bad("peer-ca", "it has no certificate", "name a file in PEM")
+		}
+	}
+	name, dsn, o, err := all.ParseURL(c.Engine)
+	switch {
+	case c.Engine == "" || err == nil && !all.OnServer(name):
+		return c.bad("advertise", "several processes cannot serve one directory", "set --engine to postgres://...")
+	case err != nil:
+		return fmt.Errorf("%s: %w", c.where("engine"), err)
+	case c.Data != "":
+		return c.bad("engine", "--data, or HOLDFAST_DATA, is set too", "set one of them")
+	}
+	o.Logger = quiet(care.logger)
+	listener, err := net.ListenTCP("tcp", address)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	self, err := c.self(listener.Addr().(*net.TCPAddr))
+	if err != nil {
+		return err
+	}
+	version := readVersion().Version
+	joined, err := postgres.Join(dsn, o, postgres.Self{Address: self, Version: version, Protocol: nodes.Protocol})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, joined.Close()) }()
+	options, stopTracing, err := c.options(ctx, care)
+	if err != nil {
+		return err
+	}
+	defer stopTracing()
+	n, err := nodes.New(shared{joined}, nodes.Options{Self: self, PeerToken: token, Level: level, Server: options,
+		Peers: nodes.Transport(peers), StopTimeout: c.StopTimeout, Logger: care.logger,
+		Opened: func(ctx context.Context, d *data.Data) error {
+			text, err := c.ownToken(ctx, d)
+			if first, more, made := strings.Cut(text, "\n"); err == nil && made {
+				p := newPage(os.Stdout)
+				p.line("token\t%s", first)
+				p.line("\t%s", more)
+				err = p.end()
+			}
+
+			return err
+		}})
+	if err != nil {
+		return err
+	}
+	p := newPage(os.Stdout)
+	p.line("address\t%s", self)
+	p.line("data\t%s, shared with other processes", all.Shown(c.Engine))
+	if err := p.end(); err != nil {
+		return err
+	}
+
+	served := make(chan error, 2)
+	go func() {
+		if err := n.Serve(listener); err != nil {
+			served <- err
+		}
+	}()
+	care.logger.Info("serving as one of several processes", "address", listener.Addr().String(), "advertise", self)
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	ran := make(chan error, 1)
+	go func() {
+		err := n.Run(running)
+		ran <- err
+		served <- err // also if it was not asked to end
+	}()
+
+	return care.run(ctx, served, c.StopTimeout, func(context.Context) error { return <-ran })
+}
+
+// peerToken returns the secret that processes share.
+func (c *serveCommand) peerToken() (string, error) {
+	token, where := os.Getenv("HOLDFAST_PEER_TOKEN"), "HOLDFAST_PEER_TOKEN"
+	if c.PeerTokenFile != "" {
+		text, err := os.ReadFile(c.PeerTokenFile)
+		if err != nil {
+			return "", c.bad("peer-token-file", err.Error(), "")
+		}
+		token, where = strings.TrimSpace(string(text)), c.PeerTokenFile
+	}
+	switch {
+	case token == "":
+		return "", c.bad("peer-token-file", "the processes need a secret by which they know each other",
+			"write one into a file, or into HOLDFAST_PEER_TOKEN, the same for all: openssl rand -hex 32")
+	case len(token) < leastPeerToken || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return "", c.bad("peer-token-file", fmt.Sprintf("what is in %s is too short, or cannot be in a header", where),
+			fmt.Sprintf("use at least %d letters and digits: openssl rand -hex 32", leastPeerToken))
+	}
+
+	return token, nil
+}
+
+// self is the address that others are told.
+func (c *serveCommand) self(at *net.TCPAddr) (string, error) {
+	u, err := url.Parse(c.Advertise)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil ||
+		u.RawQuery != "" || u.Fragment != "" || u.Path != "" && u.Path != "/" {
+		return "", c.bad("advertise", fmt.Sprintf("%.80q is no address of a process", c.Advertise),
+			"write it as http://10.0.0.2:8080")
+	}
+	if (u.Scheme == "https") != (c.TLSCert != "") {
+		return "", c.bad("advertise", u.Scheme+" is not what this process speaks", "https needs --tls-cert, and http none")
+	}
+	if ip := net.ParseIP(u.Hostname()); ip != nil && ip.IsUnspecified() {
+		return "", c.bad("advertise", "others cannot reach "+u.Hostname(), "name this machine's address")
+	}
+	if u.Port() == "0" {
+		u.Host = net.JoinHostPort(u.Hostname(), fmt.Sprint(at.Port))
+	}
+	u.Path = ""
+
+	return u.String(), nil
+}
+
+type nodesCommand struct {
+	place
+}
+
+// Help implements kong's interface for what follows the flags.
+func (nodesCommand) Help() string {
+	return `Each process says what it sees itself, so the command also works while nobody owns the data. A server ` +
+		`that is one process has none to show.`
+}
+
+func (c *nodesCommand) run() int {
+	return c.reading(func(s *session) error {
+		if err := c.noDir("nodes"); err != nil {
+			return err
+		}
+		n, err := s.client.Nodes(s.ctx)
+		if err != nil || s.json {
+			return cmp.Or(err, s.document(n))
+		}
+		if len(n.Nodes) == 0 {
+			_, err := fmt.Fprintln(s.out, "one process")
+			return err
+		}
+		t := columns("process", "version", "spaces#", "")
+		for _, one := range n.Nodes {
+			state := map[bool]string{true: "alive", false: "gives no sign of life"}[one.Alive]
+			if one.Address == n.Self {
+				state += ", says this"
+			}
+			t.Row("", one.Address, one.Version, num(one.Spaces), state)
+		}
+		s.table(t)
+		fmt.Fprintln(s.out)
+		t = columns("space", "owner", "machine", "epoch#", "")
+		for _, one := range n.Spaces {
+			state := ""
+			if one.StillMS > 0 {
+				state = fmt.Sprintf("nothing heard for %v", api.Duration(one.StillMS).Round(time.Second/10))
+			}
+			t.Row("", num(one.Space), cmp.Or(one.Owner, "nobody"), one.Host, num(one.Epoch), state)
+		}
+		s.table(t)
+		if age := api.Duration(n.SeenMS); age > 5*time.Second {
+			fmt.Fprintf(s.out, "\nPostgreSQL was last seen %v ago\n", age.Round(time.Second))
+		}
+
+		return nil
+	})
+}

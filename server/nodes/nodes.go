@@ -1,0 +1,542 @@
+// Package nodes makes several processes one server. They share spaces, which are what directories are elsewhere: each
+// has the data of some namespaces, and one process at a time that owns it. Each process answers every request: by the
+// data that it owns, or by asking the owner.
+//
+//	n, err := nodes.New(cluster, nodes.Options{Self: "http://10.0.0.2:8080", PeerToken: secret})
+//	go n.Serve(listener)
+//	err = n.Run(ctx) // until ctx ends; then spaces are given up, and the listener is closed
+//
+// Who may write is decided by the cluster alone, which fences off whoever has lost a space. What this package decides,
+// from what it sees, is who tries to take which space, and where requests go. If that is wrong for a moment, a request
+// is refused by whoever does not own the space, and goes to the next one.
+package nodes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/server"
+	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/server/metrics"
+)
+
+// Protocol is what processes of this version say to each other. Those whose numbers differ by one work together.
+const Protocol = 1
+
+// Peer is a process.
+type Peer struct {
+	Address  string // where others reach it
+	Version  string
+	Protocol int
+	Alive    bool
+}
+
+// Space is what a cluster knows of one.
+type Space struct {
+	Number int
+	Owner  string // the address of its owner; "" if it has none, or one that is no peer
+	Host   string // the owner's machine
+	Epoch  int64
+	Seq    int64         // its last transaction
+	Free   bool          // it may be taken
+	Still  time.Duration // for how long nothing was heard of its owner, if that is long
+	Handle any           // the cluster's own
+}
+
+// Cluster is where the spaces are.
+type Cluster interface {
+	// Look gives a sign of life of this process, and returns what there is. It is called by one goroutine at a time, and
+	// returns after a few seconds at the latest. ErrLocked: another process has the same address.
+	Look(ctx context.Context) ([]Peer, []Space, error)
+	// Open takes a space, or makes one that is not there yet and has only a number. ErrLocked: another process was faster.
+	Open(s Space) (holdfast.Engine, error)
+	// Leave makes the process unknown to the others.
+	Leave(ctx context.Context) error
+}
+
+// Options are how a process works.
+type Options struct {
+	// Self is the address under which the others reach this process, as http://10.0.0.2:8080.
+	Self string
+	// PeerToken is the secret by which the processes know each other.
+	PeerToken string
+	// Spaces is how many there are, if there are not more already; 0 means 1.
+	Spaces int
+	// Level is that of writes which name none; 0 means the strongest that the engine gives.
+	Level holdfast.Level
+	// Server is how requests are served.
+	Server server.Options
+	// Opened is called when the first space has been opened, before it serves; nil for nothing.
+	Opened func(ctx context.Context, d *data.Data) error
+	// Peers makes requests to others; nil means a transport of its own.
+	Peers http.RoundTripper
+	// StopTimeout is how long requests may take when a space is given up; 0 means 30 seconds.
+	StopTimeout time.Duration
+	Logger      *slog.Logger // nil means slog.Default
+}
+
+const (
+	// every is how often the cluster is looked at.
+	every = 100 * time.Millisecond
+	// calm is how long nothing must have changed before a space is given up for the sake of others, and after that.
+	calm = 5 * time.Second
+	// onTheWay is how long an answer may take from an owner that has given its space up.
+	onTheWay = 2 * time.Second
+	// hold is how long a request waits for an owner.
+	hold = time.Second
+	// again is how long after a failure a space is tried again.
+	again = time.Second
+	// blind is how long nothing may have been seen of the cluster for it to count as reachable.
+	blind = 5 * time.Second
+	// addressTaken is how long an address may belong to an earlier process that may still be alive.
+	addressTaken = 6 * time.Second
+)
+
+// Node is a process. All methods may be called from many goroutines at once.
+type Node struct {
+	o         Options
+	cluster   Cluster
+	front     *server.Server
+	transport http.RoundTripper
+	registry  *prometheus.Registry
+	counts    counts
+	known     known
+
+	mu      sync.Mutex
+	peers   []Peer
+	seen    time.Time      // when the cluster was last seen
+	spaces  map[int]*space // all that were seen
+	changed chan struct{}  // closed, and replaced, when owners change
+	leaving bool
+	working sync.WaitGroup // opens and closes spaces
+}
+
+// space is what a process knows of one, and has of it. It is covered by the node's mu.
+type space struct {
+	Space
+	freeSince time.Time
+	tried     time.Time     // when opening it failed last
+	busy      bool          // it is being opened or closed
+	serving   *serving      // nil if this process does not serve it
+	left      chan struct{} // closed some time after the owner has changed
+}
+
+// leave breaks off what is asked of the owner, who has lost the space: one that was gone answers nothing any more. If
+// it has given the space up, an answer may be on its way.
+func (s *space) leave() {
+	left, after := s.left, onTheWay
+	if s.Free && s.Owner != "" {
+		after = 0
+	}
+	s.left = make(chan struct{})
+	time.AfterFunc(after, func() { close(left) })
+}
+
+// serving is the open data of a space.
+type serving struct {
+	number   int
+	engine   holdfast.Engine
+	data     *data.Data
+	server   *server.Server
+	registry *prometheus.Registry
+
+	requests int           // in hand, covered by the node's mu
+	idle     chan struct{} // closed when it is closing and there are none
+	closing  bool
+}
+
+// New makes a process of a cluster. Run makes it work.
+func New(cluster Cluster, o Options) (*Node, error) {
+	o.Spaces, o.StopTimeout = max(o.Spaces, 1), cmp.Or(o.StopTimeout, 30*time.Second)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
+	o.Server.Logger = o.Logger
+	n := &Node{o: o, cluster: cluster, spaces: map[int]*space{}, changed: make(chan struct{}), transport: o.Peers,
+		known: known{good: map[string]good{}}}
+	if n.transport == nil {
+		n.transport = transport(nil)
+	}
+	for i := range o.Spaces {
+		n.spaces[i] = &space{Space: Space{Number: i}, left: make(chan struct{})}
+	}
+	n.registry = prometheus.NewRegistry()
+	n.registry.MustRegister(n)
+	front := o.Server
+	front.Check = n.check
+	n.front = server.NewFront(server.Front{Handler: n, Ready: n.ready, Metrics: prometheus.GathererFunc(n.gather),
+		Routes: n.routes()}, front)
+
+	return n, nil
+}
+
+// Serve serves the connections of a listener, which it closes, until Run has ended.
+func (n *Node) Serve(l net.Listener) error { return n.front.Serve(l) }
+
+// Run looks at the cluster, and takes and gives up spaces, until ctx ends. Then it gives up all, lets others take them,
+// and stops serving. The error is why the process cannot be one of the cluster.
+func (n *Node) Run(ctx context.Context) error {
+	began, calmSince := time.Now(), time.Now()
+	first, failing := true, false
+	alive := ""
+
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for ; ctx.Err() == nil; wait(ctx, tick) {
+		peers, spaces, err := n.cluster.Look(ctx)
+		switch {
+		case ctx.Err() != nil:
+			continue
+		case errors.Is(err, holdfast.ErrLocked) && (!first || time.Since(began) > addressTaken):
+			return errors.Join(err, n.leave())
+		case errors.Is(err, holdfast.ErrLocked):
+			continue
+		case err != nil && first && !errors.Is(err, holdfast.ErrUnavailable):
+			return err
+		case err != nil:
+			if !failing {
+				n.o.Logger.Error("the cluster cannot be seen; this process goes on with what it knows", "error", err.Error())
+			}
+			failing = true
+			n.closeBroken()
+			continue
+		case failing:
+			n.o.Logger.Info("the cluster is seen again")
+			failing = false
+		}
+		if first {
+			for _, p := range peers {
+				if d := p.Protocol - Protocol; p.Alive && (d < -1 || d > 1) {
+					return errors.Join(&holdfast.Error{Op: "join", Class: holdfast.ErrVersion,
+						Detail: fmt.Sprintf("the process at %s has version %s, with protocol %d; this one has %d", p.Address,
+							p.Version, p.Protocol, Protocol), Remedy: "go from one release to the next, not past one"}, n.leave())
+				}
+			}
+			first = false
+		}
+		if now := fmt.Sprint(living(peers)); now != alive {
+			alive, calmSince = now, time.Now()
+		}
+		if n.note(peers, spaces) {
+			calmSince = time.Now()
+		}
+		n.closeBroken()
+		if n.act(time.Since(calmSince) > calm) {
+			calmSince = time.Now()
+		}
+	}
+
+	return n.leave()
+}
+
+func wait(ctx context.Context, tick *time.Ticker) {
+	select {
+	case <-ctx.Done():
+	case <-tick.C:
+	}
+}
+
+func living(peers []Peer) (alive []string) {
+	for _, p := range peers {
+		if p.Alive {
+			alive = append(alive, p.Address)
+		}
+	}
+	slices.Sort(alive)
+
+	return alive
+}
+
+// note takes over what was seen, and reports whether an owner has changed.
+func (n *Node) note(peers []Peer, spaces []Space) (changed bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.peers, n.seen = peers, time.Now()
+	for _, now := range spaces {
+		s := n.spaces[now.Number]
+		if s == nil {
+			s = &space{left: make(chan struct{})}
+			n.spaces[now.Number] = s
+		}
+		if now.Owner != s.Owner || now.Epoch != s.Epoch || now.Free != s.Free {
+			changed = true
+		}
+		if now.Epoch != s.Epoch {
+			s.leave()
+		}
+		if s.Space = now; !now.Free {
+			s.freeSince = time.Time{}
+		}
+	}
+	if changed {
+		n.wake()
+	}
+
+	return changed
+}
+
+// wake tells those who wait for an owner. It is called with mu held.
+func (n *Node) wake() {
+	close(n.changed)
+	n.changed = make(chan struct{})
+}
+
+// act begins to take spaces, or to give one up, which it reports.
+func (n *Node) act(calm bool) (gave bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var numbers []int
+	for i, s := range n.spaces {
+		if s.Epoch == 0 { // there is none yet
+			s.Free = true
+		}
+		if numbers = append(numbers, i); s.Free && s.freeSince.IsZero() {
+			s.freeSince = time.Now()
+		}
+	}
+	slices.Sort(numbers)
+	seats := make([]seat, len(numbers))
+	for i, number := range numbers {
+		s := n.spaces[number]
+		seats[i] = seat{owner: s.Owner, free: s.Free && s.serving == nil, since: time.Since(s.freeSince)}
+		if s.serving != nil {
+			seats[i].owner = n.o.Self
+		}
+	}
+
+	take, give := plan(n.o.Self, append(living(n.peers), n.o.Self), seats)
+	for _, i := range take {
+		if s := n.spaces[numbers[i]]; !s.busy && time.Since(s.tried) > again {
+			s.busy = true
+			n.working.Go(func() { n.open(s, s.Space) })
+		}
+	}
+	if !give || !calm {
+		return false
+	}
+	for _, number := range slices.Backward(numbers) {
+		if s := n.spaces[number]; s.serving != nil && !s.busy {
+			n.o.Logger.Info("a space is given up for a process that has fewer", "space", number)
+			n.end(s, n.o.StopTimeout)
+
+			return true
+		}
+	}
+
+	return false
+}
+
+// open takes a space and opens its data.
+func (n *Node) open(s *space, at Space) {
+	began := time.Now()
+	o, err := n.serve(at)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s.busy = false
+	if err != nil {
+		s.tried = time.Now()
+		if errors.Is(err, holdfast.ErrLocked) { // another process was faster
+			n.o.Logger.Debug("a space was not taken", "space", at.Number, "error", err.Error())
+		} else {
+			n.o.Logger.Error("a space cannot be opened; it is tried again", "space", at.Number, "error", err.Error())
+		}
+
+		return
+	}
+	s.leave()
+	s.serving, s.Owner, s.Free = o, n.o.Self, false
+	n.counts.taken++
+	n.o.Logger.Info("owns a space", "space", at.Number, "took", time.Since(began).Round(time.Millisecond).String())
+	if n.leaving {
+		n.end(s, n.o.StopTimeout)
+	}
+	n.wake()
+}
+
+// serve opens a space and makes a server of it.
+func (n *Node) serve(at Space) (_ *serving, err error) {
+	opened, err := n.cluster.Open(at)
+	if err != nil {
+		return nil, err
+	}
+	engine := metrics.Watch(opened)
+	defer func() {
+		if err != nil {
+			_ = engine.Close()
+		}
+	}()
+	level := cmp.Or(n.o.Level, engine.Capabilities().Strongest())
+	d, err := data.Open(engine, data.Options{Level: level, Logger: n.o.Logger})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = d.Close()
+		}
+	}()
+	o := n.o.Server
+	s, err := server.New(d, o)
+	if err != nil {
+		return nil, err
+	}
+	if at.Number == 0 && n.o.Opened != nil {
+		if err := n.o.Opened(context.Background(), d); err != nil {
+			return nil, err
+		}
+	}
+	r := prometheus.NewRegistry()
+	s.Register(prometheus.WrapRegistererWith(prometheus.Labels{"space": fmt.Sprint(at.Number)}, r))
+
+	return &serving{number: at.Number, engine: engine, data: d, server: s, registry: r, idle: make(chan struct{})}, nil
+}
+
+// closeBroken closes the spaces whose engines have stopped: another process owns them, or the cluster could not be
+// reached for too long. They are taken again as any other.
+func (n *Node) closeBroken() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, s := range n.spaces {
+		if s.serving == nil || s.busy {
+			continue
+		}
+		if err := s.serving.engine.Err(); err != nil {
+			if errors.Is(err, holdfast.ErrFenced) {
+				n.counts.fenced++
+			}
+			n.o.Logger.Warn("a space is closed, and waited for", "space", s.Number, "error", err.Error())
+			n.end(s, time.Second)
+		}
+	}
+}
+
+// end closes the data of a space, when the requests in hand are answered, or after a time. It is called with mu held,
+// and returns at once.
+func (n *Node) end(s *space, timeout time.Duration) {
+	o := s.serving
+	s.busy, o.closing = true, true
+	if o.requests == 0 {
+		close(o.idle)
+	}
+	n.working.Go(func() {
+		// Followers end, and those who wait for work.
+		_ = o.server.Stop(context.Background())
+		late := time.NewTimer(timeout)
+		defer late.Stop()
+		select {
+		case <-o.idle:
+		case <-late.C:
+			n.o.Logger.Warn("requests were cut off", "space", o.number, "timeout", timeout.String())
+		}
+		err := errors.Join(o.data.Close(), o.engine.Close())
+		if err != nil && !errors.Is(err, holdfast.ErrPoisoned) { // which was told when it came
+			n.o.Logger.Warn("a space was not closed as it should be", "space", o.number, "error", err.Error())
+		}
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		// What was seen of it is of the time before. It is another's first, if there is one.
+		s.busy, s.serving, s.Owner, s.Free, s.freeSince = false, nil, "", false, time.Time{}
+		n.wake()
+	})
+}
+
+// leave gives up all spaces, and ends. Requests wait meanwhile, and go to those who take the spaces.
+func (n *Node) leave() error {
+	ctx, cancel := context.WithTimeout(context.Background(), n.o.StopTimeout)
+	defer cancel()
+	// Not alive for the others any more, it gets none of the spaces that become free.
+	err := n.cluster.Leave(ctx)
+	n.mu.Lock()
+	n.leaving = true
+	for _, s := range n.spaces {
+		if s.serving != nil && !s.busy {
+			n.end(s, n.o.StopTimeout)
+		}
+	}
+	n.mu.Unlock()
+	given := make(chan struct{})
+	go func() {
+		n.working.Wait()
+		close(given)
+	}()
+
+	// It looks on until all have been taken, if there is anybody who could take them.
+	tick := time.NewTicker(every / 2)
+	defer tick.Stop()
+	var late <-chan time.Time
+	for over := false; !over; {
+		select {
+		case <-given:
+			given, late = nil, time.After(hold)
+		case <-late:
+			over = true
+		case <-tick.C:
+		}
+		if peers, spaces, err := n.cluster.Look(ctx); err == nil {
+			n.note(peers, spaces)
+		}
+		over = over || given == nil && n.needless()
+	}
+
+	return errors.Join(err, n.front.Stop(ctx))
+}
+
+// needless reports whether nobody needs this process any more to find the owners of spaces, or nobody else is there.
+func (n *Node) needless() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !slices.ContainsFunc(n.peers, func(p Peer) bool { return p.Alive && p.Address != n.o.Self }) {
+		return true
+	}
+	for _, s := range n.spaces {
+		if s.Owner == "" || s.Owner == n.o.Self || s.Free {
+			return false
+		}
+	}
+
+	return true
+}
+
+// enter returns the open data of a space, if this process serves it. The caller calls exit.
+func (n *Node) enter(number int) *serving {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := n.spaces[number]
+	if s == nil || s.serving == nil || s.serving.closing {
+		return nil
+	}
+	s.serving.requests++
+
+	return s.serving
+}
+
+func (n *Node) exit(o *serving) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if o.requests--; o.requests == 0 && o.closing {
+		close(o.idle)
+	}
+}
+
+// ready says why requests cannot be answered here, nil if they can.
+func (n *Node) ready() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, s := range n.spaces {
+		if s.serving != nil && !s.serving.closing && s.serving.engine.Err() == nil ||
+			s.Owner != "" && s.Owner != n.o.Self && !s.Free && time.Since(n.seen) < blind {
+			return nil
+		}
+	}
+
+	return noOwner()
+}

@@ -1,0 +1,278 @@
+package nodes
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/api"
+	"github.com/holdfastdb/holdfast/server"
+	"github.com/holdfastdb/holdfast/server/problem"
+)
+
+// The headers that processes send each other.
+const (
+	headerPeer    = "Holdfast-Peer"    // the peer token: this is no client's request
+	headerSpace   = "Holdfast-Space"   // the space that the request is for
+	headerFrom    = "Holdfast-From"    // the client's address
+	headerRefused = "Holdfast-Refused" // in an answer with status 421: nothing was done, and why
+)
+
+// small is up to which size a body is kept, so that it can be sent to another owner if the first one refuses it.
+const small = 64 << 10
+
+// transport is how requests are made to others. Connections that nobody uses are closed before the other side does so.
+func transport(c *tls.Config) *http.Transport {
+	return &http.Transport{TLSClientConfig: c, MaxIdleConnsPerHost: 256, IdleConnTimeout: 20 * time.Second,
+		TLSHandshakeTimeout: 3 * time.Second, ForceAttemptHTTP2: false, DisableCompression: true,
+		DialContext: (&net.Dialer{Timeout: time.Second, KeepAlive: 3 * time.Second}).DialContext}
+}
+
+// Transport is how requests are made to others whose certificates are checked as c says.
+func Transport(c *tls.Config) http.RoundTripper { return transport(c) }
+
+func noOwner() error {
+	return &holdfast.Error{Class: problem.ErrStopping, Detail: "no process owns the data at the moment",
+		Remedy: "come again in a second"}
+}
+
+// ServeHTTP answers any request.
+func (n *Node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Header[headerPeer] != nil {
+		n.servePeer(w, r)
+		return
+	}
+	if own(r) {
+		n.front.ServeHTTP(w, r)
+		return
+	}
+	const number = 0
+	if o := n.enter(number); o != nil { // nothing stands between a client and an owner
+		defer n.exit(o)
+		n.local(w, r, o)
+		return
+	}
+	n.front.Pass(w, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { n.find(w, r, number) }))
+}
+
+// own reports whether a request is about the process itself.
+func own(r *http.Request) bool {
+	switch r.URL.Path {
+	case "/health", "/version", "/ready", "/v1/nodes":
+		return true
+	}
+
+	return server.Scrapes(r)
+}
+
+// local answers a request by data that this process owns.
+func (n *Node) local(w http.ResponseWriter, r *http.Request, o *serving) {
+	w.Header().Set(api.HeaderOwner, n.o.Self)
+	o.server.ServeHTTP(w, r)
+}
+
+// isPeer reports whether a request comes from another process.
+func (n *Node) isPeer(r *http.Request) bool {
+	got, want := sha256.Sum256([]byte(r.Header.Get(headerPeer))), sha256.Sum256([]byte(n.o.PeerToken))
+
+	return subtle.ConstantTimeCompare(got[:], want[:]) == 1
+}
+
+// servePeer answers a request that another process has passed on. It is not passed on again.
+func (n *Node) servePeer(w http.ResponseWriter, r *http.Request) {
+	refuse := func(why string) {
+		w.Header().Set(headerRefused, why)
+		http.Error(w, why, http.StatusMisdirectedRequest)
+	}
+	number, err := strconv.Atoi(r.Header.Get(headerSpace))
+	switch {
+	case !n.isPeer(r):
+		n.o.Logger.Warn("a request with another peer token was refused", "from", r.RemoteAddr)
+		refuse("the peer token is another one here")
+		return
+	case err != nil:
+		refuse("it names no space")
+		return
+	}
+	if from := r.Header.Get(headerFrom); from != "" {
+		r.RemoteAddr = from
+	}
+	for _, name := range []string{headerPeer, headerSpace, headerFrom} {
+		r.Header.Del(name)
+	}
+	o := n.enter(number)
+	if o == nil {
+		refuse("it does not own the space")
+		return
+	}
+	defer n.exit(o)
+	n.local(w, r, o)
+}
+
+// find answers a request by whoever owns a space. It waits a little for an owner. A request that nobody has begun to
+// answer is tried again, if its body is there as a whole.
+func (n *Node) find(w http.ResponseWriter, r *http.Request, number int) {
+	whole, text, sent := r.ContentLength >= 0 && r.ContentLength <= small, []byte(nil), r.Body
+	if whole && r.ContentLength > 0 {
+		var err error
+		if text, err = io.ReadAll(r.Body); err != nil {
+			problem.Write(w, r, err)
+			return
+		}
+	}
+	until := time.Now().Add(hold)
+	for {
+		n.mu.Lock()
+		s, changed := n.spaces[number], n.changed
+		owner, left := "", (chan struct{})(nil)
+		if s != nil && s.serving == nil && s.Owner != n.o.Self { // also one of which nothing is heard: it may be at work
+			owner, left = s.Owner, s.left
+		}
+		n.mu.Unlock()
+		if r.Body = sent; whole && r.ContentLength > 0 {
+			r.Body = io.NopCloser(bytes.NewReader(text))
+		}
+		if o := n.enter(number); o != nil {
+			defer n.exit(o)
+			n.local(w, r, o)
+			return
+		}
+
+		err := noOwner()
+		if owner != "" {
+			err = n.forward(w, r, number, owner, left)
+			n.counts.proxied(err)
+			if err == nil {
+				return
+			}
+		}
+		// Only what was surely not done is tried again: or what changes nothing.
+		var sure *notDone
+		repeat := owner == "" || errors.As(err, &sure) || whole && (r.Method == http.MethodGet || r.Method == http.MethodHead)
+		repeat = repeat && (whole || owner == "")
+		if !repeat || time.Now().After(until) || r.Context().Err() != nil {
+			n.refuse(w, r, owner, err)
+			return
+		}
+		again := time.NewTimer(min(time.Until(until), every) + time.Millisecond)
+		select {
+		case <-changed:
+		case <-again.C:
+		case <-r.Context().Done():
+		}
+		again.Stop()
+	}
+}
+
+// notDone is the error of a request that the owner surely has not begun to answer.
+type notDone struct{ why error }
+
+func (e *notDone) Error() string { return e.why.Error() }
+
+// refuse answers a request that nobody has answered.
+func (n *Node) refuse(w http.ResponseWriter, r *http.Request, owner string, err error) {
+	var sure *notDone
+	switch {
+	case r.Context().Err() != nil:
+		err = r.Context().Err()
+	case owner == "":
+	case errors.As(err, &sure):
+		n.o.Logger.Debug("an owner did not answer", "owner", owner, "error", err.Error())
+		err = &holdfast.Error{Class: problem.ErrStopping, Remedy: "come again in a second",
+			Detail: fmt.Sprintf("the process that owns the data does not take requests: %v", err)}
+	default:
+		p := problem.Of(&holdfast.Error{Class: holdfast.ErrPoisoned, Cause: err, Remedy: "ask again, with the same ids",
+			Detail: "the process that owns the data went away while it worked on this, and may have done it"})
+		p.Status, p.Title = http.StatusBadGateway, http.StatusText(http.StatusBadGateway)
+		err = &problem.Error{Problem: p}
+	}
+	problem.Write(w, r, err)
+}
+
+// forward passes a request on to the owner of a space. An error means that nothing was written of an answer.
+func (n *Node) forward(w http.ResponseWriter, r *http.Request, number int, owner string, left <-chan struct{}) error {
+	to, err := url.Parse(owner)
+	if err != nil {
+		return &notDone{err}
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-left:
+			cancel()
+		}
+	}()
+
+	var failed error
+	proxy := httputil.ReverseProxy{
+		Transport: n.transport,
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.Out.URL.Scheme, p.Out.URL.Host = to.Scheme, to.Host
+			if to.Path != "" {
+				p.Out.URL = to.JoinPath(p.Out.URL.EscapedPath())
+				p.Out.URL.RawQuery = p.In.URL.RawQuery
+			}
+			p.Out.Host = p.In.Host
+			p.Out.Header.Set(headerPeer, n.o.PeerToken)
+			p.Out.Header.Set(headerSpace, strconv.Itoa(number))
+			p.Out.Header.Set(headerFrom, p.In.RemoteAddr)
+			for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded"} {
+				if v, ok := p.In.Header[name]; ok {
+					p.Out.Header[name] = v
+				}
+			}
+		},
+		ModifyResponse: func(res *http.Response) error {
+			if why := res.Header.Get(headerRefused); why != "" && res.StatusCode == http.StatusMisdirectedRequest {
+				_ = res.Body.Close()
+				if strings.Contains(why, "token") {
+					n.o.Logger.Error("another process refuses this one", "owner", owner, "why", why)
+				}
+
+				return &notDone{errors.New(why)}
+			}
+			res.Header.Del(api.HeaderRequestID) // it is the same, and there already
+			if strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {
+				n.endWith(ctx, cancel)
+			}
+
+			return nil
+		},
+		ErrorHandler:  func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err },
+		FlushInterval: -1,
+		ErrorLog:      nil,
+	}
+	proxy.ServeHTTP(w, r.WithContext(ctx))
+	var op *net.OpError
+	if errors.As(failed, &op) && op.Op == "dial" {
+		failed = &notDone{failed}
+	}
+
+	return failed
+}
+
+// endWith ends a stream of events when this process stops: its reader comes again, to another one.
+func (n *Node) endWith(ctx context.Context, cancel func()) {
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-n.front.Stopping():
+			cancel()
+		}
+	}()
+}
