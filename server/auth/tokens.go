@@ -405,11 +405,11 @@ func AddOwn(tx *kv.Tx, namespace, secret string) error {
 const maxRemoved = 10_000
 
 // RemoveFurther removes some of a namespace's further tokens, in the order of their ids, from the first that comes
-// after an id on. It returns the id to go on with, "" if no more are left. When the transaction has returned, with an
-// error too, the caller calls Changed.
+// after an id on. It returns the id to go on with, or "" if it has removed none, as RemoveAll can remove what is left.
+// When the transaction has returned, with an error too, the caller calls Changed.
 func RemoveFurther(tx *kv.Tx, namespace, after string) (next string, err error) {
 	ids, err := idsOf(tx, namespace, after, maxRemoved)
-	if err != nil {
+	if err != nil || len(ids) < maxRemoved {
 		return "", err
 	}
 	for _, id := range ids {
@@ -417,11 +417,8 @@ func RemoveFurther(tx *kv.Tx, namespace, after string) (next string, err error) 
 			return "", err
 		}
 	}
-	if len(ids) == maxRemoved {
-		next = ids[maxRemoved-1]
-	}
 
-	return next, nil
+	return ids[maxRemoved-1], nil
 }
 
 // RemoveAll removes the tokens of a namespace, in the transaction that deletes the namespace. When that has returned,
