@@ -66,8 +66,7 @@ func (crashCommand) Help() string {
 		`Without --kind, crash makes kills, and power cuts and faults where the machine can. ` +
 		`lies are power cuts on a disk that answered flushes and kept nothing: no engine promises anything there, and what ` +
 		`was seen breaks no claim. ` +
-		`machine loses one of three machines with PostgreSQL, which it makes of namespaces, as root on Linux, and so far ` +
-		`crashes a writer of its own there. ` +
+		`machine loses one of three machines with PostgreSQL, which it makes of namespaces, as root on Linux. ` +
 		`Without --subject and --levels, kv runs at every level, and each store over it (event, message, task, raft, ` +
 		`transactions over all and the server, serve) at the weakest level that the crash must not cost: process for ` +
 		`kill, power for the others. ` +

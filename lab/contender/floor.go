@@ -42,7 +42,7 @@ func StartFloorNode(file string, size int64) (_ *FloorNode, err error) {
 	}
 	defer in.Close()
 	q := floorRequest{File: file, Size: size, Join: in.Addr().String(), Token: rand.Text()}
-	process, err := startServer(serverRequest{Floor: &q})
+	process, err := startServer(serverRequest{Floor: &q}, child.Start)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/child"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -131,7 +132,7 @@ func (m *natsMessages) start(level holdfast.Level) (err error) {
 		}
 		m.server, m.others = nodes[0], nodes[1:]
 	} else if m.server, err = startNATSChild(natsRequest{Dir: filepath.Join(m.dir, "server"), Token: rand.Text(),
-		Sync: level == holdfast.Power}); err != nil {
+		Sync: level == holdfast.Power}, child.Start); err != nil {
 		return err
 	}
 	if err = m.connect(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -37,8 +38,11 @@ type serverRequest struct {
 	Floor *floorRequest
 }
 
-// startServer starts a server as a child.
-func startServer(q serverRequest) (*child.Process, error) {
+// starter starts a process by its command line, and hands it a request, as [child.Start].
+type starter = func(command []string, request any) (*child.Process, error)
+
+// startServer starts a server.
+func startServer(q serverRequest, start starter) (*child.Process, error) {
 	for _, arg := range os.Args {
 		if arg == ServerArgument { // else such processes would start each other without end
 			return nil, errors.New("this is the process of a server: its main function must call contender.Serve")
@@ -49,7 +53,7 @@ func startServer(q serverRequest) (*child.Process, error) {
 		return nil, err
 	}
 
-	return child.Start(command, q)
+	return start(command, q)
 }
 
 // natsRequest is what the server is told.
@@ -57,11 +61,11 @@ type natsRequest struct {
 	Dir   string // where it makes a directory of its own
 	Token string // without which it takes no client: others on this machine can reach its port
 	Sync  bool   // sync_interval: always; else the default, two minutes
-	// Name is the server's among those of a cluster; empty if it is alone. Ports are those on which they reach each other,
-	// of which Port is its own.
+	// Name is the server's among those of a cluster; empty if it is alone. Peers are where they reach each other, of which
+	// Peer is its own.
 	Name  string
-	Port  int
-	Ports []int
+	Peer  string
+	Peers []string
 }
 
 // options are the server's. Its files are in dir.
@@ -74,9 +78,12 @@ func (q natsRequest) options(dir string) *server.Options {
 		return o
 	}
 	o.ServerName = q.Name
-	o.Cluster = server.ClusterOpts{Name: "nodes", Host: o.Host, Port: q.Port, Username: natsRouteUser, Password: q.Token}
-	for _, port := range q.Ports {
-		o.Routes = append(o.Routes, &url.URL{Scheme: "nats-route", Host: fmt.Sprint(o.Host, ":", port),
+	own := &url.URL{Host: q.Peer}
+	o.Host = own.Hostname()
+	o.Cluster = server.ClusterOpts{Name: "nodes", Host: o.Host, Username: natsRouteUser, Password: q.Token}
+	o.Cluster.Port, _ = strconv.Atoi(own.Port()) // we made it
+	for _, peer := range q.Peers {
+		o.Routes = append(o.Routes, &url.URL{Scheme: "nats-route", Host: peer,
 			User: url.UserPassword(natsRouteUser, q.Token)})
 	}
 
@@ -195,18 +202,18 @@ type natsServer struct {
 
 // startNATSNodes starts that many servers of a cluster on files below dir, at once: they wait for each other.
 func startNATSNodes(dir string, n int) ([]*natsServer, error) {
-	ports, err := freePorts(n)
+	peers, err := freeAddresses(n)
 	if err != nil {
 		return nil, err
 	}
 	nodes, errs := make([]*natsServer, n), make([]error, n)
 	token := rand.Text()
 	var all sync.WaitGroup
-	for i, port := range ports {
+	for i, peer := range peers {
 		all.Go(func() {
 			name := fmt.Sprint("node", i+1)
 			nodes[i], errs[i] = startNATSChild(natsRequest{Dir: filepath.Join(dir, name), Token: token, Sync: true, Name: name,
-				Port: port, Ports: ports})
+				Peer: peer, Peers: peers}, child.Start)
 		})
 	}
 	all.Wait()
@@ -219,18 +226,18 @@ func startNATSNodes(dir string, n int) ([]*natsServer, error) {
 	return nodes, nil
 }
 
-// freePorts returns ports of loopback that are free now.
-func freePorts(n int) (ports []int, err error) {
+// freeAddresses returns addresses of loopback that are free now.
+func freeAddresses(n int) (list []string, err error) {
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
 		}
 		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		list = append(list, l.Addr().String())
 	}
 
-	return ports, nil
+	return list, nil
 }
 
 // killNATS ends servers at once.
@@ -241,11 +248,11 @@ func killNATS(nodes []*natsServer) {
 	}
 }
 
-// startNATSChild starts a server.
-func startNATSChild(q natsRequest) (*natsServer, error) {
+// startNATSChild starts a server by start.
+func startNATSChild(q natsRequest, start starter) (*natsServer, error) {
 	s := &natsServer{name: q.Name, token: q.Token, ended: make(chan struct{})}
 	var err error
-	if s.process, err = startServer(serverRequest{NATS: &q}); err != nil {
+	if s.process, err = startServer(serverRequest{NATS: &q}, start); err != nil {
 		return nil, err
 	}
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/night"
 	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
@@ -29,10 +30,15 @@ func TestMachinesOfStores(t *testing.T) {
 	}{
 		{kinds.MachineEngine, subjects.Message.Name, 1, 1, Held, "power cut"},
 		{kinds.MachineEngine, subjects.Serve.Name, 3, 1, Held, "lost disk"},
-		{kinds.InTwoOnMachines, subjects.Transaction.Name, 1, 5, Broken, "kill"},
+		{kinds.InTwoOnMachines, subjects.Transaction.Name, 1, 15, Broken, "kill"},
+		{kinds.NATSDefault, subjects.Message.Name, 1, 1, Broken, "power cut of all"},
+		{kinds.NATSSynced, subjects.Message.Name, 1, 1, Held, "power cut of all"},
 	} {
-		t.Run(c.subject, func(t *testing.T) {
+		t.Run(c.engine+", "+c.subject, func(t *testing.T) {
 			t.Parallel()
+			if c.engine == kinds.NATSSynced {
+				night.Only(t, "JetStream as it is by default")
+			}
 			dir := t.TempDir()
 			row := kinds.Row{Engine: c.engine, Subject: c.subject, Level: holdfast.Quorum, Given: holdfast.Quorum, Kind: Machine,
 				Control: c.verdict == Broken}
@@ -43,8 +49,8 @@ func TestMachinesOfStores(t *testing.T) {
 			if got.Verdict != c.verdict || got.Acked == 0 || got.Reached[c.reached] == 0 {
 				t.Errorf("%s: %s, %d acknowledged, %v: %s", c.engine, got.Verdict, got.Acked, got.Reached, got.Why)
 			}
-			if row.Control && (got.Torn == 0 || !strings.HasPrefix(got.Why, c.reached+" in round ")) {
-				t.Errorf("%d are torn: %s", got.Torn, got.Why)
+			if row.Control && (got.Torn+got.Lost == 0 || !strings.HasPrefix(got.Why, c.reached+" in round ")) {
+				t.Errorf("%d are torn, %d lost: %s", got.Torn, got.Lost, got.Why)
 			}
 		})
 	}

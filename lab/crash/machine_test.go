@@ -57,7 +57,7 @@ func TestMachines(t *testing.T) {
 			t.Errorf("%s is %s at %v, %d acknowledged: %s", row.Engine, row.Verdict, row.Level, row.Acked, row.Why)
 		}
 	}
-	if !slices.Equal(found, kinds.OnMachines("kv")) {
+	if !slices.Equal(found, kinds.OnMachines("kv", nil)) {
 		t.Errorf("rows %q", found)
 	}
 }

@@ -563,9 +563,9 @@ func machineRows(p *runPlan, subject string) (list []kinds.Row) {
 		return list
 	}
 
-	for _, name := range kinds.OnMachines(subject) {
-		row.Engine, row.Control, row.Losses = name, name != kinds.MachineEngine, p.losses
-		if !row.Control { // controls have flaws of theirs: the lab promotes
+	for _, name := range kinds.OnMachines(subject, p.losses) {
+		row.Engine, row.Control, row.Losses = name, kinds.FlawedOnMachines(name), p.losses
+		if name == kinds.MachineEngine { // controls have flaws of theirs: the lab promotes
 			row.Manager = p.manager
 		}
 		list = append(list, row)

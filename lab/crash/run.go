@@ -19,6 +19,7 @@ import (
 	"github.com/holdfastdb/holdfast/internal/child"
 	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/blockdev"
+	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/evidence"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
@@ -86,6 +87,9 @@ func (l Lab) kindRunner(command []string, dir string) *kinds.Runner {
 		Timeouts:   cmp.Or(l.timeouts, kinds.Timeouts{Silence: time.Minute, Checking: 2 * time.Minute}),
 		Subject:    func(name string) (kinds.Subject, error) { return subjectOf(name) },
 		Simulation: l.simulation,
+		StartNATS: func(n kinds.NATSNode, start func([]string, any) (*child.Process, error)) (string, error) {
+			return contender.StartNATSNode(contender.NATSNode(n), start)
+		},
 	}
 }
 

@@ -49,7 +49,7 @@ func Check(o Options) error {
 		return &holdfast.Error{Op: "machines", Class: holdfast.ErrUnavailable, Detail: "this user may not make namespaces",
 			Remedy: "run as root"}
 	}
-	if _, err := findHome(); err != nil {
+	if _, err := findHome(); err != nil && !o.Bare {
 		return failure("machines", "", err)
 	}
 	if _, err := findIP(); err != nil {
@@ -89,7 +89,7 @@ func New(ctx context.Context, o Options) (_ *Lab, err error) {
 			err = errors.Join(err, l.Close())
 		}
 	}()
-	if l.home, err = findHome(); err != nil {
+	if l.home, err = findHome(); err != nil && !o.Bare {
 		return nil, err
 	}
 	if l.dir, err = rundir.Make(o.Dir, dirs); err != nil {
@@ -104,7 +104,7 @@ func New(ctx context.Context, o Options) (_ *Lab, err error) {
 		}
 	}
 	template := "" // a manager makes the servers
-	if l.manager == "" {
+	if l.manager == "" && !o.Bare {
 		if template, err = l.home.template(ctx, cmp.Or(o.Template, l.dir.Path)); err != nil {
 			return nil, failure("make server", "", err)
 		}
@@ -120,22 +120,33 @@ func New(ctx context.Context, o Options) (_ *Lab, err error) {
 	if err = l.each(func(m *Machine) error { return m.install(ctx, template) }); err != nil {
 		return nil, err
 	}
-	if err = l.each(func(m *Machine) error { return m.Start(ctx) }); err != nil {
-		return nil, err
-	}
-	if l.manager != "" {
-		if _, err = l.promoted(ctx); err != nil {
-			return nil, err
-		}
-	}
-	for _, name := range others(l.primary) {
-		if err = l.follows(ctx, l.machines[l.primary], name); err != nil {
+	if !o.Bare {
+		if err = l.start(ctx); err != nil {
 			return nil, err
 		}
 	}
 	l.stop = context.AfterFunc(ctx, func() { _ = l.Close() })
 
 	return l, nil
+}
+
+// start starts the servers, and returns when both standbys follow the primary.
+func (l *Lab) start(ctx context.Context) error {
+	if err := l.each(func(m *Machine) error { return m.Start(ctx) }); err != nil {
+		return err
+	}
+	if l.manager != "" {
+		if _, err := l.promoted(ctx); err != nil {
+			return err
+		}
+	}
+	for _, name := range others(l.primary) {
+		if err := l.follows(ctx, l.machines[l.primary], name); err != nil {
+			return err
+		}
+	}
+
+	return nil
 }
 
 // install makes the disk of a new machine and puts a copy of the template on it: three servers of one origin, which can

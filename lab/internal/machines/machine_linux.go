@@ -2,6 +2,7 @@ package machines
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -118,6 +119,22 @@ func (m *Machine) StartProgram(cmd *exec.Cmd) (*child.Process, error) {
 	}
 
 	return m.space().start(cmd)
+}
+
+// StartChild starts a child of this process on the machine, by its command line, and hands it the request: see
+// [child.Start] and [Machine.StartProgram].
+func (m *Machine) StartChild(command []string, request any) (*child.Process, error) {
+	line, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	p, err := m.StartProgram(exec.Command(command[0], command[1:]...))
+	if err != nil {
+		return nil, err
+	}
+	_, _ = p.Write(append(line, '\n')) // Wait notices a child that died already
+
+	return p, nil
 }
 
 // Start starts the server on the files that it has, and returns when it takes connections.

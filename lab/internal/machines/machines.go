@@ -61,6 +61,8 @@ type Options struct {
 	// Manager is what starts the servers and promotes standbys instead of the lab, one of [Managers], whose three etcds
 	// are on the machines, too. Of what a Lab does, Failover and Rejoin then only wait. Empty means the lab.
 	Manager string
+	// Bare makes machines without servers: what runs on them is the caller's.
+	Bare bool
 	// Template is a directory in which the files of new servers are made once, to be copied by all labs that name it;
 	// empty means that each lab makes its own.
 	Template string

@@ -90,6 +90,7 @@ type DB struct {
 	watch    *watch
 	manual   bool
 	readOnly bool
+	replayed bool // the log has been read to its end; only Open is there before
 	window   *losswindow.Window
 	pool     *memtable.Pool
 	tables   tree.Files

@@ -137,6 +137,11 @@ func (d *DB) writeTier(t *memTable, newer []*tree.RangeTombstones, ver *tree.Ver
 
 // orders reports whether the memtable's values are written in the order of their keys.
 func (d *DB) orders(t *memTable) bool {
+	// What is not read yet of the log may name a next segment that is lost: one of that number would be taken for it.
+	if !d.replayed {
+		return false
+	}
+
 	d.edit.Lock()
 	m := policy.Memtable{Bytes: int64(t.end.LSN-t.start.LSN) - t.large, Large: t.large,
 		Replaced: d.compactor.edit.replaced, Urgent: d.compactor.urgent() || d.scarce.Load()}

@@ -343,6 +343,7 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 	}
 
 	d.torn.Store(t.Torn)
+	d.replayed = true
 
 	// What was found is made durable before anything is visible: what a reader has seen must not be taken back.
 	at := t.End

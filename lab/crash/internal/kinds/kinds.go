@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/internal/child"
 	"github.com/holdfastdb/holdfast/lab/blockdev"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )
@@ -76,6 +77,18 @@ type Runner struct {
 	Timeouts   Timeouts
 	Subject    func(name string) (Subject, error)
 	Simulation func(engine string) *Simulation
+	// StartNATS starts a server of NATS by start, and returns where clients reach it.
+	StartNATS func(n NATSNode, start func(command []string, request any) (*child.Process, error)) (url string, err error)
+}
+
+// NATSNode is a server of a cluster of NATS.
+type NATSNode struct {
+	Dir   string // where it makes a directory of its own
+	Token string // that clients and servers have to know
+	Sync  bool   // sync_interval: always; else the default
+	Name  string
+	Host  string   // its address
+	Hosts []string // those of all
 }
 
 // Subject is what a victim works on, as far as a kind must know it.

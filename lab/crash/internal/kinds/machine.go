@@ -1,5 +1,7 @@
 package kinds
 
+import "slices"
+
 // The losses by name.
 const (
 	byKill            = "kill"
@@ -43,11 +45,33 @@ const (
 // InTwoOnMachines is the control of transactions: each is committed in two.
 const InTwoOnMachines = "postgres, transactions in two batches"
 
-// OnMachines lists what machines are crashed under with a subject, controls first.
-func OnMachines(subject string) []string {
+// NATS JetStream with three replicas, all of whose machines lose their power: a control, as it is by default,
+// and what it is compared with, which syncs each message.
+const (
+	NATSDefault = "nats, 3 replicas, default sync"
+	NATSSynced  = "nats, 3 replicas, sync always"
+)
+
+// ofNATS reports whether an engine of OnMachines is a JetStream, whose one loss is a power cut of all.
+func ofNATS(name string) bool { return name == NATSDefault || name == NATSSynced }
+
+// FlawedOnMachines reports whether an engine of OnMachines is a control.
+func FlawedOnMachines(name string) bool { return name != MachineEngine && name != NATSSynced }
+
+// OnMachines lists what machines are crashed under with a subject, controls first, if they are lost in these ways; nil
+// means all.
+func OnMachines(subject string, losses []string) []string {
+	return slices.DeleteFunc(onMachines(subject), func(name string) bool {
+		return ofNATS(name) && losses != nil && !slices.Contains(losses, byPowerCutOfAll)
+	})
+}
+
+func onMachines(subject string) []string {
 	switch subject {
 	case MachineSubjects()[0]:
 		return []string{notCounted, noEpoch, noLease, shorterLog, MachineEngine}
+	case "message":
+		return []string{notCounted, noEpoch, shorterLog, NATSDefault, NATSSynced, MachineEngine}
 	case "transaction":
 		return []string{notCounted, noEpoch, shorterLog, InTwoOnMachines, MachineEngine}
 	}

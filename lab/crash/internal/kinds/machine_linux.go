@@ -113,6 +113,9 @@ func (r *Runner) machineSession(
 			err = console.ErrInterrupted
 		}
 	}()
+	if ofNATS(c.Engine) {
+		return r.natsSession(ctx, c, seed, crashes, t)
+	}
 	if c.Manager != "" { // nine programs more, which must answer each other within seconds
 		managing.Lock()
 		defer managing.Unlock()

@@ -2,12 +2,10 @@ package kinds
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
@@ -197,20 +195,7 @@ func (s *storeScene) start(engine string, at *machines.Machine, only bool) error
 		command: s.r.Child, spec: spec, ledger: &protocol.Ledger{}, row: s.row, subject: s.subject,
 		place: func(uint64) protocol.Position { return 0 }}}
 	if at != nil {
-		v.spec.Listen = at.Address()
-		v.start = func(command []string, request any) (*child.Process, error) {
-			line, err := json.Marshal(request)
-			if err != nil {
-				return nil, err
-			}
-			p, err := at.StartProgram(exec.Command(command[0], command[1:]...))
-			if err != nil {
-				return nil, err
-			}
-			_, _ = p.Write(append(line, '\n')) // Wait notices a child that died already
-
-			return p, nil
-		}
+		v.spec.Listen, v.start = at.Address(), at.StartChild
 	}
 	p, events, ended, err := v.launch()
 	if err != nil {
