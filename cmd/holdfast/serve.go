@@ -353,6 +353,9 @@ func (c *serveCommand) temp() string {
 func (c *serveCommand) open(logger *slog.Logger) (holdfast.Engine, error) {
 	if c.Engine == "" {
 		dir := cmp.Or(c.Data, defaultData)
+		if name, _, _, _ := all.ParseURL(dir); all.OnServer(name) {
+			return nil, c.bad("data", "it is a space of a server, and no directory", "name it with --engine")
+		}
 		// The messages of engines are for those who look into them.
 		o := holdfast.Options{Logger: quiet(logger)}
 		e, err := all.OpenDir("", dir, o)

@@ -407,6 +407,7 @@ func TestServeRefuses(t *testing.T) {
 		{"--test-mode --insecure --listen 0.0.0.0:0", "127.0.0.1"},
 		{"--test-mode --data " + anew, "set one of them"},
 		{"--data " + dir, "did not make"},
+		{"--data postgres://u:secret@h/d", "--engine"},
 		{"--level forever --data " + anew, "memory, process, power or quorum"},
 		{"--log-level loud", "debug, info, warn or error"},
 		{"--listen 127.0.0.1:0 --data " + anew + " --token " + secret, "ns_ZGVmYXVsdA_"},

@@ -31,7 +31,7 @@ type inspectCommand struct {
 }
 
 type verifyCommand struct {
-	Dir  string `arg:"" help:"Directory of an engine, not open elsewhere for writing."`
+	Dir  string `arg:"" help:"Directory of an engine, or space of a server, not open elsewhere for writing."`
 	JSON bool   `name:"json" help:"Write JSON."`
 }
 
@@ -81,7 +81,7 @@ type acceptCommand struct {
 }
 
 type backupCommand struct {
-	Dir  string `arg:"" help:"Directory of an engine, not open elsewhere for writing."`
+	Dir  string `arg:"" help:"Directory of an engine, or space of a server, not open elsewhere for writing."`
 	Into string `required:"" help:"New directory for the copy." placeholder:"NEW"`
 	JSON bool   `name:"json" help:"Write JSON."`
 	Link bool   `help:"Share files with DIR, by hard links on the same file system: at once, and without room, but damage to a shared file is damage to both. logtree and Pebble."`
@@ -673,7 +673,11 @@ func (c *compactCommand) run() int {
 	}
 	var before, after int64
 	_, err = untilSignal(func(ctx context.Context) (_ any, err error) {
-		e, err := all.OpenDir("", c.Dir, holdfast.Options{})
+		name, dir, o, err := parseDir(c.Dir)
+		if err != nil {
+			return nil, err
+		}
+		e, err := all.OpenDir(name, dir, o)
 		if err != nil {
 			return nil, err
 		}

@@ -48,7 +48,12 @@ func ReadMark(op, dir string) (Mark, error) {
 	} else if !st.IsDir() {
 		return fail(holdfast.ErrForeign, "it is a file", remedy, nil)
 	}
+	unmarked := func() (Mark, error) { return fail(holdfast.ErrForeign, "it has no file "+markName, remedy, nil) }
 	if err := checkRegular(dir); err != nil {
+		if _, err := os.Lstat(filepath.Join(dir, markName)); errors.Is(err, fs.ErrNotExist) {
+			return unmarked() // as /, which has devices
+		}
+
 		return fail(holdfast.ErrCorrupt, err.Error(), "restore the file from a backup, or remove what is in its place", nil)
 	}
 	m, err := loadMark(dir)
@@ -56,7 +61,7 @@ func ReadMark(op, dir string) (Mark, error) {
 	var damaged *holdfast.Error
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fail(holdfast.ErrForeign, "it has no file "+markName, remedy, nil)
+		return unmarked()
 	case errors.As(err, &damaged):
 		damaged.Op, damaged.Path = op, dir
 		return Mark{}, damaged
@@ -71,6 +76,9 @@ func ReadMark(op, dir string) (Mark, error) {
 // mark says that a loss was accepted: what stores keep of that tells them to make their indexes anew. ErrLocked: dir is
 // open.
 func Accept(dir string) (lost string, err error) {
+	if _, err := ReadMark("accept", dir); err != nil { // which may be no directory
+		return "", err
+	}
 	// The lock keeps engines out, so that the mark is not replaced by another at the same time.
 	release, err := hold(dir, false)
 	if err != nil {

@@ -165,6 +165,9 @@ func OpenDir(name, dir string, o holdfast.Options) (holdfast.Engine, error) {
 		o.ReadOnly = false
 		return Open(name, dir, o)
 	}
+	if err := onlyDirectories("open", dir); err != nil {
+		return nil, err
+	}
 	mark, err := datadir.ReadMark("open", dir)
 	if err != nil {
 		return nil, err

@@ -118,9 +118,12 @@ func TestCopyServer(t *testing.T) {
 	_, err = all.Copy(ctx, at("one"), at("three"), to)
 	try(t, err)
 
-	// A backup is a directory of the default engine.
-	e, err = all.OpenURL(at("three"))
+	// A backup is a directory of the default engine, on one machine.
+	e, err = all.OpenURL(at("three") + "&quorum=declared")
 	try(t, err)
+	if got := e.Capabilities().Strongest(); got != holdfast.Quorum {
+		t.Errorf("the strongest level is %v", got)
+	}
 	backup := filepath.Join(t.TempDir(), "backup")
 	if keys, err := all.Backup(ctx, e, backup); keys != 1001 || err != nil {
 		t.Errorf("Backup: %d keys, %v", keys, err)
@@ -128,5 +131,41 @@ func TestCopyServer(t *testing.T) {
 	try(t, e.Close())
 	if v, err := all.Verify(backup); err != nil || v.Engine != all.Default || len(v.Damage) > 0 {
 		t.Errorf("Verify of the backup: %+v, %v", v, err)
+	}
+
+	// A loss that a repair has recorded cannot be kept in a space.
+	mark, err := os.OpenFile(filepath.Join(backup, "HOLDFAST"), os.O_WRONLY|os.O_APPEND, 0)
+	try(t, err)
+	_, err = mark.WriteString("lost two keys\n")
+	try(t, errors.Join(err, mark.Close()))
+	_, err = all.Copy(ctx, backup, at("four"), to)
+	if !errors.Is(err, holdfast.ErrCorrupt) || !strings.Contains(err.Error(), "holdfast accept") {
+		t.Errorf("a copy of what lost two keys: %v", err)
+	}
+	_, err = all.AcceptLoss(backup)
+	try(t, err)
+	_, err = all.Copy(ctx, backup, at("four"), to)
+	try(t, err)
+
+	// The commands take a space where that has a meaning, and say what to do instead where it has none.
+	secret := strings.Replace(at("four"), "postgres@", "postgres:secret@", 1)
+	if v, err := all.Verify(secret); err != nil || v.Engine != "postgres" || v.Keys != 1001 || len(v.Damage) > 0 {
+		t.Errorf("Verify of a space: %+v, %v", v, err)
+	}
+	into := filepath.Join(t.TempDir(), "into")
+	if keys, err := all.BackupDir(ctx, secret, into); keys != 1001 || err != nil {
+		t.Errorf("BackupDir of a space: %d keys, %v", keys, err)
+	}
+	for says, do := range map[string]func() error{
+		"holdfast verify":            func() error { _, err := all.Inspect(secret); return err },
+		"holdfast backup":            func() error { return all.CheckpointDir(ctx, secret, into+"2") },
+		"into another space":         func() error { _, err := all.Repair(ctx, secret, into+"2"); return err },
+		"accept that of a directory": func() error { _, err := all.AcceptLoss(secret); return err },
+		"name it as postgres://":     func() error { _, err := all.OpenDir("", secret, holdfast.Options{}); return err },
+	} {
+		if err := do(); !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), says) ||
+			strings.Contains(err.Error(), "secret") {
+			t.Errorf("%v; want %q", err, says)
+		}
 	}
 }

@@ -74,9 +74,32 @@ func inspectLogtree(dir string, in *InspectResult) (err error) {
 	return err
 }
 
+// instead says what is done with a space of a server, for which an operation has no meaning.
+var instead = map[string]string{
+	"inspect":    "holdfast verify reads the space; its metrics, and the page of a server that serves it, describe it",
+	"repair":     "the files are PostgreSQL's, and so is what repairs them; or copy a backup into another space",
+	"accept":     "a space records no loss: accept that of a directory before it is copied",
+	"checkpoint": "holdfast backup or copy reads the space into a directory",
+	"open":       "name it as postgres://USER@HOST/DATABASE?space=NAME where an engine can be named",
+}
+
+// onlyDirectories refuses an address of a server in place of a directory.
+func onlyDirectories(op, dir string) error {
+	name, ok := serverOf(dir)
+	if !ok {
+		return nil
+	}
+
+	return &holdfast.Error{Op: op, Engine: name, Path: Shown(dir), Class: holdfast.ErrUnavailable,
+		Detail: "it is a space of a server, and no directory", Remedy: instead[op]}
+}
+
 // identify says which engine made dir. If only the files identify the engine, damage says what is wrong with the mark.
 // The entry is empty if this build does not know the engine.
 func identify(op, dir string) (mark datadir.Mark, e Entry, damage, err error) {
+	if err := onlyDirectories(op, dir); err != nil {
+		return mark, e, nil, err
+	}
 	mark, err = datadir.ReadMark(op, dir)
 	if err == nil {
 		return mark, makerOf(mark.Engine), nil, nil
@@ -114,9 +137,17 @@ type VerifyResult struct {
 
 // Verify checks everything that the engine of dir can check. For logtree that is every byte that matters, and nothing
 // is changed. Others are opened, which may recover or tidy up their files unless they can be opened read-only, and
-// everything is read by scan and by key. ErrLocked: it is open elsewhere. What the operating system refuses, such as a
-// read, is an error, and no damage.
+// everything is read by scan and by key. So is a space of a server, whose address dir is then. ErrLocked: it is open
+// elsewhere. What the operating system refuses, such as a read, is an error, and no damage.
 func Verify(dir string) (*VerifyResult, error) {
+	if _, ok := serverOf(dir); ok {
+		opened, err := openSpace(dir)
+		if err != nil {
+			return nil, err
+		}
+
+		return verifyOpened(opened)
+	}
 	mark, e, _, err := identify("verify", dir)
 	if err != nil {
 		return nil, err
@@ -132,9 +163,27 @@ func Verify(dir string) (*VerifyResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &VerifyResult{Engine: mark.Engine, Checksums: opened.Capabilities().Checksums,
+
+	return verifyOpened(opened)
+}
+
+// openSpace opens a space of a server for a tool.
+func openSpace(address string) (holdfast.Engine, error) {
+	name, at, o, err := ParseURL(address)
+	if err != nil {
+		return nil, err
+	}
+	o.Level = holdfast.Memory // the server may give no other
+
+	return Open(name, at, o)
+}
+
+// verifyOpened reads all of an engine, and closes it.
+func verifyOpened(opened holdfast.Engine) (*VerifyResult, error) {
+	c := opened.Capabilities()
+	v := &VerifyResult{Engine: c.Engine, Checksums: c.Checksums,
 		Checked: "that it opens, and that every key reads the same by scan and alone"}
-	err = v.read(opened)
+	err := v.read(opened)
 	if closed := opened.Close(); err == nil && len(v.Damage) == 0 { // damage that was read may have poisoned the engine
 		err = v.note(closed)
 	}
@@ -426,8 +475,10 @@ func Backup(ctx context.Context, e holdfast.Engine, into string) (keys int64, er
 			Detail: "it keeps nothing in a directory"}
 	}
 	level := c.Strongest()
-	if level == 0 { // it is open for reading, and so its directory is bound to no level
-		level = entry.Describe().Strongest()
+	// One that is open for reading has its directory bound to no level, and one on many machines gives what the copy, on
+	// one, does not.
+	if strongest := entry.Describe().Strongest(); level == 0 || level > strongest {
+		level = strongest
 	}
 
 	return enginecopy.Backup(ctx, e, into, func(dir string) (holdfast.Engine, error) {
@@ -435,9 +486,19 @@ func Backup(ctx context.Context, e holdfast.Engine, into string) (keys int64, er
 	})
 }
 
-// BackupDir is Backup of a directory that is not open for writing. It is opened read-only where the engine can do
-// that, and otherwise as any program would. If ctx ends, that is an error.
+// BackupDir is Backup of a directory that is not open for writing, or of a space of a server, whose address dir is
+// then. It is opened read-only where the engine can do that, and otherwise as any program would. If ctx ends, that is
+// an error.
 func BackupDir(ctx context.Context, dir, into string) (keys int64, err error) {
+	if _, ok := serverOf(dir); ok {
+		e, err := openSpace(dir)
+		if err != nil {
+			return 0, err
+		}
+		keys, err = Backup(ctx, e, into)
+
+		return keys, errors.Join(err, e.Close())
+	}
 	err = copyOf(dir, into, "backup", "Backup of package engine/all",
 		func(e holdfast.Engine, open enginecopy.Opener) (err error) {
 			keys, err = enginecopy.Backup(ctx, e, into, open)
@@ -495,4 +556,10 @@ func copyOf(dir, into, op, instead string, do func(e holdfast.Engine, open engin
 //   - A task store is examined, as task.Examine does, and opens if nothing contradicts itself.
 //   - A Raft store does not open any more: what it has promised may be lost.
 //   - A projection is to be rebuilt.
-func AcceptLoss(dir string) (lost string, err error) { return datadir.Accept(dir) }
+func AcceptLoss(dir string) (lost string, err error) {
+	if err := onlyDirectories("accept", dir); err != nil {
+		return "", err
+	}
+
+	return datadir.Accept(dir)
+}

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -400,28 +401,33 @@ func AddOwn(tx *kv.Tx, namespace, secret string) error {
 		Created: tx.Now().UTC()})
 }
 
-// RemoveAll removes the tokens of a namespace, in the transaction that deletes the namespace. When that has returned,
-// with an error too, the caller calls Changed.
-func RemoveAll(tx *kv.Tx, namespace string) error {
-	var ids []string
-	name := []byte(`"` + namespace + `"`) // as JSON has it: none of its characters is escaped there
+// maxRemoved bounds what one transaction removes: an engine may not take many deletes at once.
+const maxRemoved = 10_000
 
-	for key, value := range bucket(tx).All() {
-		if err := tx.Context().Err(); err != nil {
-			return err
-		}
-		if !bytes.Contains(value, name) { // others wait for the transaction, and most tokens are of other namespaces
-			continue
-		}
-		r, err := parse(string(key), value)
-		if err != nil && !errors.Is(err, holdfast.ErrCorrupt) {
-			return err
-		}
-		if err == nil && r.Namespace == namespace {
-			ids = append(ids, string(key))
+// RemoveFurther removes some of a namespace's further tokens, in the order of their ids, from the first that comes
+// after an id on. It returns the id to go on with, or "" if it has removed none, as RemoveAll can remove what is left.
+// When the transaction has returned, with an error too, the caller calls Changed.
+func RemoveFurther(tx *kv.Tx, namespace, after string) (next string, err error) {
+	ids, err := idsOf(tx, namespace, after, maxRemoved)
+	if err != nil || len(ids) < maxRemoved {
+		return "", err
+	}
+	for _, id := range ids {
+		if err := bucket(tx).Delete([]byte(id)); err != nil {
+			return "", err
 		}
 	}
 
+	return ids[maxRemoved-1], nil
+}
+
+// RemoveAll removes the tokens of a namespace, in the transaction that deletes the namespace. When that has returned,
+// with an error too, the caller calls Changed. RemoveFurther comes before it, where there may be many.
+func RemoveAll(tx *kv.Tx, namespace string) error {
+	ids, err := idsOf(tx, namespace, "", math.MaxInt)
+	if err != nil {
+		return err
+	}
 	for _, id := range append(ids, ownID(namespace)) { // which may be one that cannot be read
 		if err := bucket(tx).Delete([]byte(id)); err != nil {
 			return err
@@ -429,6 +435,32 @@ func RemoveAll(tx *kv.Tx, namespace string) error {
 	}
 
 	return nil
+}
+
+// idsOf returns the ids of up to so many further tokens of a namespace, from the first that comes after an id on.
+func idsOf(tx *kv.Tx, namespace, after string, most int) (ids []string, err error) {
+	name := []byte(`"` + namespace + `"`) // as JSON has it: none of its characters is escaped there
+	own := ownID(namespace)
+
+	for key, value := range bucket(tx).Range(holdfast.Range{Lo: append([]byte(after), 0)}) {
+		if err := tx.Context().Err(); err != nil {
+			return nil, err
+		}
+		if !bytes.Contains(value, name) { // others wait for the transaction, and most tokens are of other namespaces
+			continue
+		}
+		r, err := parse(string(key), value)
+		if err != nil && !errors.Is(err, holdfast.ErrCorrupt) {
+			return nil, err
+		}
+		if err == nil && r.Namespace == namespace && string(key) != own {
+			if ids = append(ids, string(key)); len(ids) == most {
+				break
+			}
+		}
+	}
+
+	return ids, nil
 }
 
 // Changed lets tokens be read anew that are remembered as good.

@@ -350,9 +350,9 @@ func opened[S io.Closer](p *pool[S], names func(string) (namespace, name string)
 }
 
 // Delete deletes a namespace with its messages, logs, tasks and tokens, and returns how many messages there were. Those
-// who use it get ErrClosed or ErrNoNamespace. The namespace itself goes last, together with its tokens: after a crash
-// or an error, ctx's too, it is there, perhaps with less in it, and Delete is to be called again. ErrBadOption: it is
-// the default namespace.
+// who use it get ErrClosed or ErrNoNamespace. The namespace itself goes last, together with its own token: after a
+// crash or an error, ctx's too, it is there, perhaps with less in it, and Delete is to be called again. ErrBadOption:
+// it is the default namespace.
 func (d *Data) Delete(ctx context.Context, namespace string) (messages int64, err error) {
 	if namespace == message.Default {
 		return 0, &holdfast.Error{Op: "delete namespace", Class: holdfast.ErrBadOption,
@@ -394,6 +394,17 @@ func (d *Data) Delete(ctx context.Context, namespace string) (messages int64, er
 
 	for _, n := range logs {
 		if err := d.logs.remove(ctx, n, func() error { return event.Delete(ctx, d.engine, n, d.Level()) }); err != nil {
+			return 0, err
+		}
+	}
+
+	for after, more := "", true; more; more = after != "" {
+		err := d.db.Update(ctx, func(tx *kv.Tx) (err error) {
+			after, err = auth.RemoveFurther(tx, namespace, after)
+			return err
+		})
+		d.tokens.Changed()
+		if err != nil {
 			return 0, err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/testkit"
+	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
@@ -262,5 +263,70 @@ func TestTogether(t *testing.T) {
 	}
 	if _, err := d.Log(t.Context(), "keep", "log"); !errors.Is(err, holdfast.ErrClosed) {
 		t.Errorf("a log of closed data: %v", err)
+	}
+}
+
+// narrow is an engine that takes few operations at once, and breaks off at one of the batches that remove much.
+type narrow struct {
+	holdfast.Engine
+	breakAt int
+}
+
+func (e *narrow) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	if b.Len() > 12_000 {
+		return holdfast.Receipt{}, holdfast.ErrTooLarge
+	}
+	if b.Len() > 2_000 {
+		if e.breakAt--; e.breakAt == 0 {
+			return holdfast.Receipt{}, holdfast.ErrFull
+		}
+	}
+
+	return e.Engine.Apply(b, level)
+}
+
+// A namespace with more tokens than a batch may delete is deleted in parts. What breaks off is repeated, and the tokens
+// of others stay.
+func TestDeleteManyTokens(t *testing.T) {
+	e := &narrow{Engine: mem.New()}
+	d := open(t, e, data.Options{}, "many", "other")
+	create := func(namespace string) (id string) {
+		token, _, err := d.Tokens().Create(t.Context(), auth.Token{Namespace: namespace, Role: auth.Read})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token.ID
+	}
+	count := func(namespace string) int {
+		list, err := d.Tokens().List(t.Context(), namespace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	const n = 25_000
+	for i := range n {
+		if create("many"); i%5000 == 0 {
+			create("other")
+		}
+	}
+	e.breakAt = 2
+	if _, err := d.Delete(t.Context(), "many"); !errors.Is(err, holdfast.ErrFull) {
+		t.Fatalf("Delete on an engine that fails at the second part: %v", err)
+	}
+	if got := count("many"); got == 0 || got == n {
+		t.Errorf("%d tokens of %d are left", got, n)
+	}
+	if err := d.Check(t.Context(), "many"); err != nil {
+		t.Error(err)
+	}
+	if _, err := d.Delete(t.Context(), "many"); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Check(t.Context(), "many"); !errors.Is(err, message.ErrNoNamespace) {
+		t.Errorf("the namespace is there: %v", err)
+	}
+	if many, other := count("many"), count("other"); many != 0 || other != 5 {
+		t.Errorf("%d tokens are left, and %d of the other namespace", many, other)
 	}
 }
