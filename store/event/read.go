@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/fetch"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 )
 
@@ -177,7 +178,7 @@ func (s *Store) walk(ctx context.Context, what span, yield func(*Record, error) 
 		p.some = some
 		err := s.enter(ctx)
 		if err == nil {
-			err = s.fill(p, pos, min(end, pos+min(grow, left)-1))
+			err = fetch.Again(func() error { return s.fill(p, pos, min(end, pos+min(grow, left)-1)) })
 			s.life.Leave()
 		}
 		if what.from == 0 && !begun && errors.Is(err, ErrTruncated) { // the first event has changed

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/fetch"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
@@ -248,8 +249,18 @@ const indexPage = 256
 
 // places reads up to a page of entries of an index from w.key on, before hi, and returns the first and last of each
 // run of numbers that follow one another, and whether there may be more. number gets the number of an entry, and
-// whether it is taken.
+// whether it is taken; it may get entries again.
 func (w *walker) places(hi []byte, number func(at uint64, value []byte) (uint64, bool, error)) (runs [][2]uint64,
+	more bool, err error) {
+	err = fetch.Again(func() (err error) {
+		runs, more, err = w.placesOnce(hi, number)
+		return err
+	})
+
+	return runs, more, err
+}
+
+func (w *walker) placesOnce(hi []byte, number func(at uint64, value []byte) (uint64, bool, error)) (runs [][2]uint64,
 	more bool, err error) {
 	it := w.n.store.eng.Scan(holdfast.Range{Lo: w.key, Hi: hi})
 	defer it.Close()

@@ -54,7 +54,7 @@ func TestReadAhead(t *testing.T) {
 		for n := range keys {
 			i := order(n)
 			// Which segment has a key follows from nothing that its neighbours tell.
-			id := i * 2654435761 >> 7 % segments
+			id := int(uint64(i) * 2654435761 >> 7 % segments)
 			s := list[id]
 			value := fmt.Appendf(nil, "%0*d", size, i)
 			entries[i] = table.Entry{Place: uint64(id+1)<<32 | uint64(len(s.b)), Len: size, Sum: format.Checksum(value)}
