@@ -240,7 +240,7 @@ func TestRaftErrorsSayWhatToDo(t *testing.T) {
 		{exitError, []string{"see holdfast raft import --help"}, []string{"raft", "import", bolt}},
 		{exitError, []string{"see holdfast raft --help"}, []string{"raft", "export"}},
 		{exitError, []string{"see holdfast bench --help"}, []string{"bench", "--nothing"}},
-		{exitError, []string{"the commands are: serve, ready, nodes, bench, report, advise, compare, load"}, []string{"nothing"}},
+		{exitError, []string{"the commands are: serve, ready, nodes, bench, report, advise, compare"}, []string{"nothing"}},
 		{exitOK, []string{"for writing"}, []string{"raft", "--help"}},
 		{exitOK, []string{"for writing"}, []string{"raft", "inspect", "--help"}},
 	} {
