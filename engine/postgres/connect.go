@@ -19,25 +19,34 @@ const attempt = 3 * time.Second
 // come from one where the space was before.
 type server struct {
 	timeline string
+	patience time.Duration   // for a reader's connection, and for its answer while nothing moves
 	pool     *pgxpool.Pool   // of readers
 	ctx      context.Context // ends when the space is elsewhere
 	left     context.CancelFunc
 }
 
 // newServer returns one that has no connection yet.
-func newServer(config *pgx.ConnConfig, reading *pace, timeline string) (*server, error) {
+func newServer(config *pgx.ConnConfig, patience time.Duration, timeline string) (*server, error) {
 	c, err := pgxpool.ParseConfig("")
 	if err != nil {
 		return nil, err
 	}
-	c.ConnConfig, c.MaxConns, c.MaxConnIdleTime = reading.over(config), connections, time.Minute
-	s := &server{timeline: timeline}
+	c.ConnConfig, c.MaxConns, c.MaxConnIdleTime = paced(config, nil), connections, time.Minute
+	s := &server{timeline: timeline, patience: patience}
 	if s.pool, err = pgxpool.NewWithConfig(context.Background(), c); err != nil {
 		return nil, err
 	}
 	s.ctx, s.left = context.WithCancel(context.Background())
 
 	return s, nil
+}
+
+// acquire returns a connection for a reader, who releases it.
+func (s *server) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.patience)
+	defer cancel()
+
+	return s.pool.Acquire(ctx)
 }
 
 // timeline is which history of the cluster a server writes: another one after each promotion.
@@ -79,7 +88,7 @@ func (e *engine) try(ctx context.Context, config *pgx.ConnConfig, f func(context
 	_ *pgx.Conn, err error) {
 	short, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
-	conn, err := pgx.ConnectConfig(short, e.writing.over(config))
+	conn, err := pgx.ConnectConfig(short, paced(config, &e.writing))
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -104,7 +113,7 @@ func (e *engine) try(ctx context.Context, config *pgx.ConnConfig, f func(context
 		return nil, err
 	}
 
-	to, err := newServer(config, &e.reading, history)
+	to, err := newServer(config, e.patience, history)
 	if err != nil {
 		return nil, err
 	}

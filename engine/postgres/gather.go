@@ -81,8 +81,15 @@ func (e *engine) gather(g *gathering) error {
 // read asks the server.
 func (g *gathering) read(ctx context.Context, from *server, space int32) error {
 	g.values = make([][]byte, len(g.keys))
+	conn, err := from.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	ctx, cancel := paceOf(conn.Conn()).within(ctx, from.patience)
+	defer cancel()
 	if len(g.keys) == 1 {
-		err := from.pool.QueryRow(ctx, get, space, g.keys[0]).Scan(&g.values[0])
+		err := conn.QueryRow(ctx, get, space, g.keys[0]).Scan(&g.values[0])
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
@@ -90,7 +97,7 @@ func (g *gathering) read(ctx context.Context, from *server, space int32) error {
 		return err
 	}
 
-	rows, err := from.pool.Query(ctx, getAll, space, g.keys)
+	rows, err := conn.Query(ctx, getAll, space, g.keys)
 	if err != nil {
 		return err
 	}

@@ -64,10 +64,9 @@ func (e *engine) fresh(read func(context.Context, *server) error) error {
 	until := time.Now().Add(e.patience)
 	for {
 		server := e.server.Load()
-		ctx, cancel := e.reading.within(server.ctx, e.patience)
-		err := read(ctx, server)
-		cancel()
-		if e.lease.holds() && server == e.server.Load() && !broken(err) {
+		err := read(server.ctx, server)
+		held := e.lease.holds()
+		if held && server == e.server.Load() && !broken(err) {
 			return err
 		}
 
@@ -75,9 +74,17 @@ func (e *engine) fresh(read func(context.Context, *server) error) error {
 		if poison := e.Err(); poison != nil {
 			return poison
 		}
-		if time.Now().After(until) && e.writing.idle() > e.patience { // a commit that is under way extends the lease
-			return &holdfast.Error{Class: holdfast.ErrUnavailable, Cause: err,
-				Detail: "the server has not confirmed for too long that the space is this process's"}
+
+		// A commit that is under way will extend the lease. While the lease holds, the read waits for its own connection.
+		detail := "the server has not confirmed for too long that the space is this process's"
+		late := time.Now().After(until)
+		if held {
+			detail, late = "the server does not answer readers", late && broken(err)
+		} else {
+			late = late && e.writing.idle() > e.patience
+		}
+		if late {
+			return &holdfast.Error{Class: holdfast.ErrUnavailable, Cause: err, Detail: detail}
 		}
 		select {
 		case <-e.Done():

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"sync/atomic"
 	"time"
@@ -9,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// pace tells for how long connections have carried nothing. What is large and slow is waited for as long as it moves.
+// pace tells for how long a connection has carried nothing. What is large and slow is waited for as long as it moves.
 type pace struct{ moved atomic.Int64 } // since processBegan
 
 var processBegan = time.Now()
@@ -18,8 +19,9 @@ func (p *pace) move() { p.moved.Store(int64(time.Since(processBegan))) }
 
 func (p *pace) idle() time.Duration { return time.Since(processBegan) - time.Duration(p.moved.Load()) }
 
-// over returns config for connections that p follows.
-func (p *pace) over(config *pgx.ConnConfig) *pgx.ConnConfig {
+// paced returns config for connections that p follows, or each a pace of its own if p is nil: one that hangs must not
+// be waited for because others move.
+func paced(config *pgx.ConnConfig, p *pace) *pgx.ConnConfig {
 	config = config.Copy()
 	dial := config.DialFunc
 	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -28,10 +30,27 @@ func (p *pace) over(config *pgx.ConnConfig) *pgx.ConnConfig {
 			return nil, err
 		}
 
+		if p == nil {
+			return &pacedConn{conn, new(pace)}, nil
+		}
+
 		return &pacedConn{conn, p}, nil
 	}
 
 	return config
+}
+
+// paceOf returns the pace of a connection of paced.
+func paceOf(conn *pgx.Conn) *pace {
+	c := conn.PgConn().Conn()
+	if secret, ok := c.(*tls.Conn); ok {
+		c = secret.NetConn()
+	}
+	if c, ok := c.(*pacedConn); ok {
+		return c.p
+	}
+
+	return new(pace) // that of a connection that never moves
 }
 
 // within returns a context that ends when nothing has moved for a while.

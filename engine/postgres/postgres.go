@@ -77,9 +77,7 @@ type engine struct {
 	quorum   quorum
 	server   atomic.Pointer[server]
 
-	// The connection that writes, and those that read.
-	writing, reading pace
-
+	writing   pace // of the connection that writes
 	lease     lease
 	here      string // what others are told of this process
 	claim     claim  // what the process has seen of the space before

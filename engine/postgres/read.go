@@ -135,10 +135,12 @@ func (e *engine) begin(v *view, first func(*pgx.Batch), read func(pgx.BatchResul
 // transaction begins one that reads, on a connection of the pool.
 func (s *server) transaction(ctx context.Context, first func(*pgx.Batch), read func(pgx.BatchResults) error) (
 	*pgxpool.Conn, error) {
-	conn, err := s.pool.Acquire(ctx)
+	conn, err := s.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := paceOf(conn.Conn()).within(ctx, s.patience)
+	defer cancel()
 	batch := &pgx.Batch{}
 	batch.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 	first(batch)
@@ -209,7 +211,7 @@ func (e *engine) giveUp(s *state, stop func()) {
 func (e *engine) in(ctx context.Context, s *state, read func(context.Context, *pgxpool.Conn) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ctx, cancel := e.reading.within(ctx, e.patience)
+	ctx, cancel := paceOf(s.conn.Conn()).within(ctx, e.patience)
 	defer cancel()
 
 	return read(ctx, s.conn)
