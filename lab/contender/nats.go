@@ -560,9 +560,12 @@ func (m *natsMessages) isThere(ctx context.Context, t *natsTail, subject string,
 // again returns the position of a message that was written before, which the server found at sequence.
 func (m *natsMessages) again(ctx context.Context, stream, subject, id string, sequence uint64) (int64, error) {
 	request := fmt.Appendf(nil, `{"seq":%d}`, sequence)
-	msg, err := m.conn.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+natsStream, request)
-	if err != nil {
-		return 0, err
+	var msg *nats.Msg
+	for msg == nil || msg.Header.Get(headerStatus) == statusNothing { // of a replica that does not have it yet
+		var err error
+		if msg, err = m.conn.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+natsStream, request); err != nil {
+			return 0, err
+		}
 	}
 	place, err := placeOf(msg)
 	if err != nil {
