@@ -186,7 +186,8 @@ func ofProcess(path string) bool { return path == "/ready" || path == "/v1/nodes
 
 // direct makes a request to an owner. Where that has surely not begun with it, again is true: it is for the given
 // address.
-func (c *Client) direct(ctx context.Context, r *request, body []byte, o *owner) (_ *http.Response, _ *Error, again bool) {
+func (c *Client) direct(ctx context.Context, r *request, body []byte, o *owner) (_ *http.Response, _ *Error,
+	again bool) {
 	space := r.spaceOf()
 	began := time.Now()
 	trying, cancel := context.WithCancel(ctx)
@@ -220,7 +221,7 @@ func (c *Client) direct(ctx context.Context, r *request, body []byte, o *owner) 
 		}
 	case e.Status == 0:
 		if late.Load() {
-			e.Cause = &net.OpError{Op: "dial", Net: "tcp", Err: fmt.Errorf("no connection to the owner within %v", connectIn)}
+			e.Cause = &net.OpError{Op: "dial", Net: "tcp", Err: fmt.Errorf("no connection within %v", connectIn)}
 		} else if o.gone.Err() != nil {
 			e.Cause = errGone
 		}
@@ -234,7 +235,7 @@ func (c *Client) direct(ctx context.Context, r *request, body []byte, o *owner) 
 		c.owners.forget(space, o, false)
 	}
 	if again {
-		c.log.Debug("the owner cannot be asked; going back to the given address", "op", r.op, "owner", o.address, "error", e)
+		c.log.Debug("the owner cannot be asked; the given address is", "op", r.op, "owner", o.address, "error", e)
 	}
 
 	return nil, e, again

@@ -145,21 +145,25 @@ func TestOwnerPerNamespace(t *testing.T) {
 // TestOwnerGone: where the owner does not answer, or is none any more, the given address is asked, each write is done
 // at most once, and an owner that cannot be reached is left alone for a while.
 func TestOwnerGone(t *testing.T) {
+	problem := func(status int, code string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			reply(w, status, api.Problem{Status: status, Code: code})
+		}
+	}
 	for name, c := range map[string]struct {
 		at    http.HandlerFunc // what is at the owner's address when it is gone
 		asked string
 	}{
 		"Nobody":   {nil, "b a a"},
-		"Another":  {func(w http.ResponseWriter, r *http.Request) { reply(w, 401, api.Problem{Code: api.CodeUnauthorized}) }, "b a c"},
-		"Stopping": {func(w http.ResponseWriter, r *http.Request) { reply(w, 503, api.Problem{Code: api.CodeStopping}) }, "b a c"},
-		"Lost": {func(w http.ResponseWriter, r *http.Request) {
-			reply(w, 502, api.Problem{Status: 502, Code: api.CodePoisoned})
-		}, "b a c"},
-		"Hangs": {func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "b a c c"},
+		"Another":  {problem(401, api.CodeUnauthorized), "b a c"},
+		"Stopping": {problem(503, api.CodeStopping), "b a c"},
+		"Lost":     {problem(502, api.CodePoisoned), "b a c"},
+		"Hangs":    {func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "b a c c"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := &processes{at: map[string]http.HandlerFunc{"a": says("http://b"), "b": says("http://b"), "c": says("http://c")}}
+				b := says("http://b")
+				p := &processes{at: map[string]http.HandlerFunc{"a": b, "b": b, "c": says("http://c")}}
 				client := p.client(t, "http://a", "b", "c")
 				if _, err := client.Token(ctx); err != nil {
 					t.Fatal(err)
