@@ -31,6 +31,9 @@ const (
 	headerRefused = "Holdfast-Refused" // in an answer with status 421: nothing was done, and why
 )
 
+// pathLook is where processes tell each other that spaces have changed owners.
+const pathLook = "/v1/nodes/look"
+
 // small is up to which size a body is kept, so that it can be sent to another owner if the first one refuses it.
 const small = 64 << 10
 
@@ -102,6 +105,13 @@ func (n *Node) servePeer(w http.ResponseWriter, r *http.Request) {
 	case !n.isPeer(r):
 		n.o.Logger.Warn("a request with another peer token was refused", "from", r.RemoteAddr)
 		refuse("the peer token is another one here")
+		return
+	case r.URL.Path == pathLook:
+		select {
+		case n.look <- struct{}{}:
+		default: // it will
+		}
+		w.WriteHeader(http.StatusNoContent)
 		return
 	case err != nil:
 		refuse("it names no space")

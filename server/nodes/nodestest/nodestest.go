@@ -16,34 +16,39 @@ import (
 	"github.com/holdfastdb/holdfast/server/nodes"
 )
 
-// cluster has one space, which whoever comes first owns.
-type cluster struct {
-	engine holdfast.Engine
-	mu     sync.Mutex
-	peers  map[string]bool // whether they live, by address
-	owner  string
+// Cluster has one space, which the processes give each other.
+type Cluster struct {
+	open  func() holdfast.Engine
+	mu    sync.Mutex
+	alive map[string]bool // of those that were seen, by address
+	owner string
+	epoch int64
 }
 
-// member is what one process sees of it.
+// NewCluster makes a cluster whose space is what open opens.
+func NewCluster(open func() holdfast.Engine) *Cluster {
+	return &Cluster{open: open, alive: map[string]bool{}}
+}
+
+// Member is what the process at an address sees of it.
+func (c *Cluster) Member(self string) nodes.Cluster { return member{c, self} }
+
 type member struct {
-	*cluster
+	*Cluster
 	self string
 }
 
 func (m member) Look(context.Context) (peers []nodes.Peer, spaces []nodes.Space, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, ok := m.peers[m.self]; !ok {
-		m.peers[m.self] = true
+	if _, left := m.alive[m.self]; !left {
+		m.alive[m.self] = true
 	}
-	for p, alive := range m.peers {
+	for p, alive := range m.alive {
 		peers = append(peers, nodes.Peer{Address: p, Protocol: nodes.Protocol, Alive: alive})
 	}
-	if m.owner != "" {
-		spaces = append(spaces, nodes.Space{Owner: m.owner, Host: "localhost", Epoch: 1})
-	}
 
-	return peers, spaces, nil
+	return peers, []nodes.Space{{Owner: m.owner, Epoch: m.epoch, Free: m.owner == ""}}, nil
 }
 
 func (m member) Open(nodes.Space) (holdfast.Engine, error) {
@@ -53,16 +58,32 @@ func (m member) Open(nodes.Space) (holdfast.Engine, error) {
 		return nil, &holdfast.Error{Op: "open", Class: holdfast.ErrLocked}
 	}
 	m.owner = m.self
+	m.epoch++
 
-	return m.engine, nil
+	return opened{m.open(), m}, nil
 }
 
 func (m member) Leave(context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.peers[m.self] = false
+	m.alive[m.self] = false
 
 	return nil
+}
+
+// opened is an engine that gives the space up when it is closed.
+type opened struct {
+	holdfast.Engine
+	m member
+}
+
+func (o opened) Close() error {
+	err := o.Engine.Close()
+	o.m.mu.Lock()
+	defer o.m.mu.Unlock()
+	o.m.owner = ""
+
+	return err
 }
 
 // Start starts the processes until the test ends, and returns the open data and the address of the process that does
@@ -70,7 +91,7 @@ func (m member) Leave(context.Context) error {
 func Start(t testing.TB, e holdfast.Engine, o server.Options, opened func(*data.Data) error) (d *data.Data,
 	address string) {
 	t.Helper()
-	c := &cluster{engine: e, peers: map[string]bool{}}
+	c := NewCluster(func() holdfast.Engine { return e })
 	has := make(chan struct{})
 	c.start(t, o, func(_ context.Context, got *data.Data) error {
 		d = got
@@ -88,14 +109,14 @@ func Start(t testing.TB, e holdfast.Engine, o server.Options, opened func(*data.
 }
 
 // start starts a process that is ready.
-func (c *cluster) start(t testing.TB, o server.Options, opened func(context.Context, *data.Data) error) string {
+func (c *Cluster) start(t testing.TB, o server.Options, opened func(context.Context, *data.Data) error) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	self := "http://" + listener.Addr().String()
-	n, err := nodes.New(member{c, self}, nodes.Options{Self: self, PeerToken: "a-secret-of-the-processes", Server: o,
+	n, err := nodes.New(c.Member(self), nodes.Options{Self: self, PeerToken: "a-secret-of-the-processes", Server: o,
 		Level: holdfast.Memory, Opened: opened, StopTimeout: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
