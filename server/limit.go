@@ -209,8 +209,8 @@ func (s *Server) begin(rt *route.Route, p auth.Principal) (done func(), err erro
 	}, nil
 }
 
-// silent are connections on which nothing has come yet. Clients open some that they then do not need, and Shutdown would
-// wait 5 seconds for a request on each.
+// silent are connections on which nothing has come yet. Clients open some that they then do not need, and Shutdown
+// would wait 5 seconds for a request on each.
 type silent struct {
 	mu    sync.Mutex
 	since map[net.Conn]time.Time

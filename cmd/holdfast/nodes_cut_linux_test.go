@@ -132,7 +132,7 @@ func TestNodesCut(t *testing.T) {
 	}
 }
 
-// subscribe follows s-1 as clients of EventoDB do, from a position on, until the connection is cut, and returns where to
+// subscribe follows s-1 as clients of EventoDB do, from a position on, until the connection is cut. It returns where to
 // go on.
 func subscribe(ctx context.Context, url string, next int64, to chan<- string) int64 {
 	req, err := http.NewRequestWithContext(ctx, "GET",

@@ -43,8 +43,9 @@ var another bool
 func TestThroughAnother(t *testing.T) {
 	another = true
 	defer func() { another = false }()
-	for name, test := range map[string]func(*testing.T){"Requests": TestRequests, "SubscriptionAhead": TestSubscriptionAhead,
-		"Keys": TestKeys, "Gzip": TestGzip, "PageBytes": TestPageBytes, "Long": TestLong, "ForeignLog": TestForeignLog,
+	for name, test := range map[string]func(*testing.T){"Requests": TestRequests,
+		"SubscriptionAhead": TestSubscriptionAhead, "Keys": TestKeys, "Gzip": TestGzip,
+		"PageBytes": TestPageBytes, "Long": TestLong, "ForeignLog": TestForeignLog,
 		"BrokenOff": TestBrokenOff} {
 		t.Run(name, test)
 	}
