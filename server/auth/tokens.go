@@ -66,6 +66,10 @@ type Tokens struct {
 	there func(tx *kv.Tx, namespace string) error
 	now   func() time.Time
 
+	// Revoked is called when tokens may have been revoked, before Revoke and SetOwn return; nil for nothing. It is set
+	// before the first of them.
+	Revoked func(ctx context.Context)
+
 	changes atomic.Uint64 // counts them
 
 	caching sync.RWMutex
@@ -320,7 +324,7 @@ func missing(id string) error {
 
 // Revoke removes a further token: once it returns, the secret opens nothing. ErrNotFound: there is none of that id.
 func (t *Tokens) Revoke(ctx context.Context, id string) error {
-	defer t.Changed() // even after an error: what became of it is not known
+	defer t.revoked(ctx) // even after an error: what became of it is not known
 
 	return t.db.Update(ctx, func(tx *kv.Tx) error {
 		_, err := get(tx, id)
@@ -384,7 +388,7 @@ func (t *Tokens) HasOwn(ctx context.Context, namespace string) (bool, error) {
 // SetOwn gives a namespace another token of its own: once it returns, the old one is invalid. message.ErrNoNamespace:
 // there is no such namespace.
 func (t *Tokens) SetOwn(ctx context.Context, namespace, secret string) error {
-	defer t.Changed()
+	defer t.revoked(ctx)
 
 	return t.db.Update(ctx, func(tx *kv.Tx) error {
 		if err := t.there(tx, namespace); err != nil {
@@ -465,3 +469,10 @@ func idsOf(tx *kv.Tx, namespace, after string, most int) (ids []string, err erro
 
 // Changed lets tokens be read anew that are remembered as good.
 func (t *Tokens) Changed() { t.changes.Add(1) }
+
+func (t *Tokens) revoked(ctx context.Context) {
+	t.Changed()
+	if t.Revoked != nil {
+		t.Revoked(ctx)
+	}
+}
