@@ -124,11 +124,17 @@ func Open(db *kv.DB, there func(tx *kv.Tx, namespace string) error) (*Tokens, er
 // Check returns who has a secret. Errors: ErrNoToken if it is empty, ErrMalformed, ErrUnknown, ErrExpired, and those of
 // reading.
 func (t *Tokens) Check(ctx context.Context, secret string) (Principal, error) {
+	p, _, err := t.CheckUntil(ctx, secret)
+	return p, err
+}
+
+// CheckUntil is Check that also tells when the token expires, zero for never.
+func (t *Tokens) CheckUntil(ctx context.Context, secret string) (Principal, time.Time, error) {
 	if secret == "" {
-		return Principal{}, &holdfast.Error{Op: "check token", Class: ErrNoToken, Remedy: "send Authorization: Bearer TOKEN"}
+		return Principal{}, time.Time{}, &holdfast.Error{Op: "check token", Class: ErrNoToken, Remedy: "send Authorization: Bearer TOKEN"}
 	}
 	if len(secret) > maxSecret {
-		return Principal{}, malformed("it is too long")
+		return Principal{}, time.Time{}, malformed("it is too long")
 	}
 	// What is looked up is the hash, so the time that it takes tells nothing about other secrets.
 	var room [maxSecret]byte
@@ -138,11 +144,11 @@ func (t *Tokens) Check(ctx context.Context, secret string) (Principal, error) {
 	e := t.cached[sum]
 	t.caching.RUnlock()
 	if e != nil && e.changes == changes {
-		return e.principal, t.expired(e.expires)
+		return e.principal, e.expires, t.expired(e.expires)
 	}
 	s, err := Parse(secret)
 	if err != nil {
-		return Principal{}, err
+		return Principal{}, time.Time{}, err
 	}
 	e = &entry{changes: changes}
 	e.principal, e.expires, err = t.known(ctx, s, sum)
@@ -157,10 +163,10 @@ func (t *Tokens) Check(ctx context.Context, secret string) (Principal, error) {
 	}
 	t.caching.Unlock()
 	if err != nil {
-		return Principal{}, err
+		return Principal{}, time.Time{}, err
 	}
 
-	return e.principal, t.expired(e.expires)
+	return e.principal, e.expires, t.expired(e.expires)
 }
 
 func (t *Tokens) expired(at time.Time) error {

@@ -27,20 +27,26 @@ type known struct {
 
 type good struct {
 	auth.Principal
-	expires *time.Time
+	expires time.Time // zero for never
 	at      time.Time
 	of      feed // the revocations that were known of when it was asked for
 }
 
 // expired reports whether its time is over.
-func (g good) expired() bool { return g.expires != nil && !time.Now().Before(*g.expires) }
+func (g good) expired() bool { return !g.expires.IsZero() && !time.Now().Before(g.expires) }
 
 // check says who has a token. The owner of the first space is asked. Its answer is good until it tells of tokens that
 // are gone, and while nobody owns that space for some time, so that the other spaces go on.
 func (n *Node) check(ctx context.Context, secret string) (auth.Principal, error) {
 	if o := n.enter(0); o != nil {
 		defer n.exit(o)
-		return o.server.Tokens().Check(ctx, secret)
+		of := o.changes.now()
+		p, until, err := o.server.Tokens().CheckUntil(ctx, secret)
+		if err == nil && n.several() { // for when this process has the first space no more
+			n.remember(auth.Hash(secret), good{Principal: p, expires: until, at: time.Now(), of: of})
+		}
+
+		return p, err
 	}
 	if _, err := auth.Parse(secret); err != nil {
 		return auth.Principal{}, err
@@ -59,10 +65,7 @@ func (n *Node) check(ctx context.Context, secret string) (auth.Principal, error)
 	defer n.known.mu.Unlock()
 	switch {
 	case err == nil:
-		if len(n.known.good) >= maxKnown {
-			clear(n.known.good)
-		}
-		n.known.good[hash] = now
+		n.known.put(hash, now)
 	case errors.Is(err, auth.ErrUnknown) || errors.Is(err, auth.ErrExpired):
 		delete(n.known.good, hash)
 	case !several && known && time.Since(g.at) < lastGood && !g.expired():
@@ -71,6 +74,21 @@ func (n *Node) check(ctx context.Context, secret string) (auth.Principal, error)
 	}
 
 	return now.Principal, err
+}
+
+// remember remembers a token that is good.
+func (n *Node) remember(hash string, g good) {
+	n.known.mu.Lock()
+	defer n.known.mu.Unlock()
+	n.known.put(hash, g)
+}
+
+// put is called with mu held.
+func (k *known) put(hash string, g good) {
+	if len(k.good) >= maxKnown {
+		clear(k.good)
+	}
+	k.good[hash] = g
 }
 
 // maxKnown is how many tokens are remembered.
@@ -93,8 +111,12 @@ func (n *Node) ask(ctx context.Context, secret string) (g good, err error) {
 		}
 		role, _ := auth.ParseRole(t.Role)
 
-		return good{Principal: auth.Principal{TokenID: t.ID, Namespace: t.Namespace, Role: role}, expires: t.Expires,
-			at: time.Now()}, nil
+		g = good{Principal: auth.Principal{TokenID: t.ID, Namespace: t.Namespace, Role: role}, at: time.Now()}
+		if t.Expires != nil {
+			g.expires = *t.Expires
+		}
+
+		return g, nil
 	case http.StatusUnauthorized:
 		return g, &unauthorized{}
 	case http.StatusTooManyRequests:

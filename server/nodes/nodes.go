@@ -446,6 +446,11 @@ func (n *Node) closeBroken() {
 func (n *Node) end(s *space, timeout time.Duration) {
 	o := s.serving
 	s.busy, o.closing = true, true
+	if o.number == 0 { // it was this process that knew of all that had changed
+		n.known.mu.Lock()
+		n.known.at, n.known.heard = o.changes.now(), time.Now()
+		n.known.mu.Unlock()
+	}
 	if o.requests == 0 {
 		close(o.idle)
 	}

@@ -234,16 +234,14 @@ func (c *lying) get(namespace string) (int, bool) {
 func (c *lying) set(namespace string, space int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if space == 0 { // there may be no such namespace, and later one in any space
+		delete(c.space, namespace)
+		return
+	}
 	if c.space == nil || len(c.space) >= maxRoutes {
 		c.space = map[string]int{}
 	}
 	c.space[namespace] = space
-}
-
-func (c *lying) forget(namespace string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.space, namespace)
 }
 
 // lies returns the space that a namespace lies in, or 0 if there is none.
@@ -253,7 +251,12 @@ func (n *Node) lies(ctx context.Context, namespace string) (int, error) {
 	}
 	if o := n.enter(0); o != nil {
 		defer n.exit(o)
-		return o.data.Lies(namespace), nil
+		space := o.data.Lies(namespace)
+		if known, _ := n.lying.get(namespace); space != known { // for when this process has it no more
+			n.lying.set(namespace, space)
+		}
+
+		return space, nil
 	}
 	if space, ok := n.lying.get(namespace); ok {
 		return space, nil
@@ -262,9 +265,7 @@ func (n *Node) lies(ctx context.Context, namespace string) (int, error) {
 	if err := n.call(ctx, 0, "lies", namespace, &space); err != nil {
 		return 0, err
 	}
-	if space > 0 { // there may be no such namespace, and later one in any space
-		n.lying.set(namespace, space)
-	}
+	n.lying.set(namespace, space)
 
 	return space, nil
 }
@@ -294,11 +295,7 @@ func (*elsewhere) Error() string { return "the namespace lies elsewhere" }
 
 // correct corrects what is remembered of a namespace.
 func (n *Node) correct(namespace string, e *elsewhere) {
-	if e.space > 0 {
-		n.lying.set(namespace, e.space)
-	} else {
-		n.lying.forget(namespace)
-	}
+	n.lying.set(namespace, e.space)
 }
 
 // What processes ask each other, beside what clients have asked.
@@ -469,6 +466,14 @@ func newChanges(run string) *changes {
 // listen is how long a question for changes waits for some.
 const listen = 500 * time.Millisecond
 
+// now is what has changed so far.
+func (c *changes) now() feed {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	return c.at
+}
+
 // next waits a little for changes after those that were heard.
 func (c *changes) next(ctx context.Context, in hearing, stopping <-chan struct{}) feed {
 	late := time.NewTimer(listen)
@@ -509,9 +514,10 @@ func (c *changes) tell(ctx context.Context, all func() []string) {
 	late := time.NewTimer(onTheWay)
 	defer late.Stop()
 	for {
+		others := all()
 		c.mu.Lock()
 		wake := c.wake
-		deaf := slices.ContainsFunc(all(), func(who string) bool { return c.heard[who] < number })
+		deaf := slices.ContainsFunc(others, func(who string) bool { return c.heard[who] < number })
 		c.mu.Unlock()
 		if !deaf {
 			return
@@ -606,6 +612,12 @@ func (f first) Revoked(ctx context.Context) {
 		return
 	}
 	f.changes.tell(ctx, func() (others []string) {
+		at := f.changes.now()
+		f.known.mu.Lock()
+		if f.known.at.Run == at.Run { // the first space is being given up
+			f.known.at = at
+		}
+		f.known.mu.Unlock()
 		f.mu.Lock()
 		defer f.mu.Unlock()
 
