@@ -104,7 +104,8 @@ func (c *serveCommand) serveNode(ctx context.Context, address *net.TCPAddr, leve
 		return err
 	}
 	defer stopTracing()
-	n, err := nodes.New(shared{joined}, nodes.Options{Self: self, PeerToken: token, Spaces: c.Spaces, Level: level, Server: options,
+	n, err := nodes.New(shared{joined}, nodes.Options{Self: self, PeerToken: token, Spaces: c.Spaces,
+		Level: level, Server: options,
 		Peers: nodes.Transport(peers), StopTimeout: c.StopTimeout, Logger: care.logger,
 		Opened: func(ctx context.Context, d *data.Data) error {
 			text, err := c.ownToken(ctx, d)

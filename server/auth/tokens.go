@@ -131,7 +131,8 @@ func (t *Tokens) Check(ctx context.Context, secret string) (Principal, error) {
 // CheckUntil is Check that also tells when the token expires, zero for never.
 func (t *Tokens) CheckUntil(ctx context.Context, secret string) (Principal, time.Time, error) {
 	if secret == "" {
-		return Principal{}, time.Time{}, &holdfast.Error{Op: "check token", Class: ErrNoToken, Remedy: "send Authorization: Bearer TOKEN"}
+		return Principal{}, time.Time{}, &holdfast.Error{Op: "check token", Class: ErrNoToken,
+			Remedy: "send Authorization: Bearer TOKEN"}
 	}
 	if len(secret) > maxSecret {
 		return Principal{}, time.Time{}, malformed("it is too long")

@@ -184,7 +184,8 @@ func exists(namespace string) error {
 }
 
 // createIn makes a namespace in another space, and lists it here with its token.
-func (d *Data) createIn(ctx context.Context, space int, o message.NamespaceOptions, token string) (message.Info, error) {
+func (d *Data) createIn(ctx context.Context, space int, o message.NamespaceOptions, token string) (
+	message.Info, error) {
 	free := func(tx *kv.Tx) error {
 		switch there, err := listed(tx, o.ID); {
 		case err != nil:

@@ -278,7 +278,8 @@ func (n *testNode) namespaces(count int) (tokens map[string]string, lie map[stri
 		if status, text := n.rpc(everything, `["ns.create","`+name+`",{"token":"`+tokens[name]+`"}]`); status != 200 {
 			n.t.Fatal(status, text)
 		}
-		if status, text := n.rpc(tokens[name], `["stream.write","a-1",{"type":"T","data":{"of":"`+name+`"}}]`); status != 200 {
+		write := `["stream.write","a-1",{"type":"T","data":{"of":"` + name + `"}}]`
+		if status, text := n.rpc(tokens[name], write); status != 200 {
 			n.t.Fatal(status, text)
 		}
 		space, err := n.lies(n.t.Context(), name)
@@ -376,7 +377,8 @@ func TestStaleRoutes(t *testing.T) {
 				t.Error(name, status, text)
 			}
 			n.lying.set(name, lie[name])
-			if status, text, _ := n.ask("GET", "/v1/namespaces/"+name+"/streams", everything, ""); status != http.StatusNotFound {
+			path := "/v1/namespaces/" + name + "/streams"
+			if status, text, _ := n.ask("GET", path, everything, ""); status != http.StatusNotFound {
 				t.Error(name, status, text)
 			}
 		}
@@ -397,7 +399,8 @@ func TestForged(t *testing.T) {
 					t.Errorf("%s in %d with %v: %d %s", name, lie[name], forged, status, text)
 				}
 			}
-			status, text, header := n.ask("POST", "/", everything, `"`+name+`"`, headerAsk, "lies", headerPeer, secret+"x", headerSpace, "0")
+			status, text, header := n.ask("POST", "/", everything, `"`+name+`"`, headerAsk, "lies",
+				headerPeer, secret+"x", headerSpace, "0")
 			if status != http.StatusMisdirectedRequest || header.Get(headerLies) != "" {
 				t.Error(status, text)
 			}

@@ -387,10 +387,9 @@ func (n *Node) call(ctx context.Context, number int, op string, in, out any) err
 
 			return cmp.Or(err, json.Unmarshal(body, out))
 		}
-		err := noOwner()
 		if owner != "" {
-			var answered bool
-			if answered, err = n.post(ctx, owner, left, number, op, body, out); answered {
+			answered, err := n.post(ctx, owner, left, number, op, body, out)
+			if answered {
 				return err
 			}
 			n.o.Logger.Debug("a process did not answer", "owner", owner, "space", number, "asked", op, "error", err.Error())
