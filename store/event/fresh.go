@@ -3,6 +3,7 @@ package event
 import (
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -14,6 +15,8 @@ import (
 // It shrinks when an id leaves memory or is imported, with the log's lock held. Who has found an id in it looks again
 // when it is its turn, see repeated.
 type fresh struct {
+	on atomic.Bool // it is known, or looked for
+
 	mu     sync.Mutex
 	known  bool
 	lo, hi string // ids are between these; hi is empty if all above lo are
@@ -33,6 +36,9 @@ func (f *fresh) has(id string) bool { return f.known && id > f.lo && (f.hi == ""
 
 // hasAll reports whether the ids of events are all in it.
 func (f *fresh) hasAll(events []Event, folded func(string) string) bool {
+	if !f.on.Load() {
+		return false
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range events {
@@ -52,10 +58,15 @@ func (f *fresh) used(was bool) (look bool) {
 		return false
 	}
 	at := max(f.next, freshAfter)
-	if f.misses++; f.looked || f.misses < at {
+	if f.misses++; f.misses == freshAfter && !f.looked { // it is of no use
+		f.known = false
+		f.on.Store(false)
+	}
+	if f.looked || f.misses < at {
 		return false
 	}
-	f.misses, f.next, f.looked = 0, min(2*at, freshRare), true
+	f.misses, f.next, f.looked, f.known = 0, min(2*at, freshRare), true, false
+	f.on.Store(true)
 	return true
 }
 
@@ -70,10 +81,14 @@ func (f *fresh) found(id, lo, hi string, ok bool) {
 		}
 	}
 	f.looked, f.left = false, nil
+	f.on.Store(ok)
 }
 
 // leave notes that the engine has an id which is in memory no more. Others to come are likely near newest.
 func (f *fresh) leave(id, newest string) {
+	if !f.on.Load() {
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.looked {
