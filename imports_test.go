@@ -59,6 +59,7 @@ var layers = map[string][]string{
 	"store/projection":        {"", "internal/", "kv", "store/event", "store/message", "store/internal/"},
 	"store/raftlog/": {"", "driver/lifecycle", "engine/bbolt/boltpages", "internal/", "store/raftlog",
 		"store/internal/"},
+	"store/etcdraft/": {"", "driver/lifecycle", "internal/", "store/etcdraft/", "store/internal/"},
 	// For tests.
 	"internal/storetest": {"", "driver/", "engine/logtree", "engine/mem", "internal/child", "vfs"},
 	"lab/": {"", "api", "client", "driver/datadir", "engine/all", "enginetest/commits", "internal/child",
