@@ -61,6 +61,8 @@ type serveCommand struct {
 	LogLevel  string `help:"Log level: debug (every request), info, warn, error. Reloaded on SIGHUP." env:"HOLDFAST_LOG_LEVEL" default:"info" placeholder:"LEVEL"`
 	LogFormat string `help:"Log format: json, text, or auto (text on a terminal, else json)." env:"HOLDFAST_LOG_FORMAT" default:"auto" enum:"auto,json,text" placeholder:"FORMAT"`
 
+	Pprof string `help:"Address for profiles of the process (/debug/pprof/), on this machine only. Default: none are served." env:"HOLDFAST_PPROF" placeholder:"HOST:PORT"`
+
 	TestMode bool `help:"For testing programs: keep data in memory and allow everything to everybody. Listens on this machine only." env:"HOLDFAST_TEST_MODE"`
 
 	PrintConfig bool `help:"Print the settings as YAML, without the token, and exit."`
@@ -131,6 +133,11 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 	if err := c.checkToken(); err != nil {
 		return err
 	}
+	stopPprof, err := c.servePprof(logger)
+	if err != nil {
+		return err
+	}
+	defer stopPprof()
 	care := upkeep{certificate: certificate, reload: reload, args: args, logLevel: logLevel, logger: logger}
 	if c.Advertise != "" {
 		return c.serveNode(ctx, address, level, &care)

@@ -350,6 +350,31 @@ func TestServeReadsAgain(t *testing.T) {
 	p.stop(syscall.SIGTERM)
 }
 
+// Profiles are served if that was asked for, and not where clients are served. The command line is none of them.
+func TestServePprof(t *testing.T) {
+	p := serve(t, nil, "--engine", "mem:", "--pprof", "127.0.0.1:0", "--log-format", "text")
+	at := regexp.MustCompile(`serving profiles" address=(\S+)`).FindStringSubmatch(p.log.String())
+	if at == nil {
+		t.Fatal(p.log)
+	}
+	for url, want := range map[string]int{
+		"http://" + at[1] + "/debug/pprof/":                  http.StatusOK,
+		"http://" + at[1] + "/debug/pprof/heap?debug=1":      http.StatusOK,
+		"http://" + at[1] + "/debug/pprof/profile?seconds=1": http.StatusOK,
+		"http://" + at[1] + "/debug/pprof/cmdline":           http.StatusNotFound,
+		"http://" + at[1] + "/v1/server":                     http.StatusNotFound,
+		p.url + "/debug/pprof/heap":                          http.StatusNotFound,
+	} {
+		a, err := p.client.Get(url)
+		try(t, err)
+		_, _ = io.Copy(io.Discard, a.Body)
+		if try(t, a.Body.Close()); a.StatusCode != want {
+			t.Errorf("%s: %s, want %d", url, a.Status, want)
+		}
+	}
+	p.stop(syscall.SIGTERM)
+}
+
 // In test mode everybody is let in, and namespaces are made by those who come with a token of one. Nothing is kept.
 func TestServeTestMode(t *testing.T) {
 	dir := t.TempDir()
@@ -405,6 +430,8 @@ func TestServeRefuses(t *testing.T) {
 		{"--engine mem: --data x", "set one of them"},
 		{"--engine nonsense", "colon"},
 		{"--test-mode --insecure --listen 0.0.0.0:0", "127.0.0.1"},
+		{"--pprof :0 --data " + anew, "127.0.0.1"},
+		{"--pprof nowhere --data " + anew, "127.0.0.1:6060"},
 		{"--test-mode --data " + anew, "set one of them"},
 		{"--data " + dir, "did not make"},
 		{"--data postgres://u:secret@h/d", "--engine"},
