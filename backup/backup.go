@@ -2,7 +2,7 @@
 // makes a directory of any moment that is kept there.
 //
 //	bucket, err := backup.OpenBucket(ctx, "s3://my-bucket/orders?region=eu-central-1")
-//	b, err := backup.Start(ctx, engine, bucket, backup.Options{})
+//	b, err := backup.Start(engine, bucket, backup.Options{})
 //	...
 //	err = b.Close(ctx) // before the engine; uploads what is left
 //
@@ -54,7 +54,7 @@ type Options struct {
 
 // Status says how far a backup is.
 type Status struct {
-	Generation string
+	Generation string    // "" until the bucket has answered
 	Safe       time.Time // all that was visible then is in the bucket; zero before the first base is there
 	Err        error     // of the last attempt, nil if that worked
 	Objects    int64     // uploaded since Start
@@ -78,7 +78,7 @@ type Backup struct {
 	feed   *logtree.Feed
 	bucket *blob.Bucket
 	o      Options
-	gen    string
+	gen    string // "" until the bucket has answered; of run, and of the goroutines that it starts
 
 	ctx     context.Context    // of uploads
 	stop    context.CancelFunc // ends them
@@ -153,9 +153,9 @@ func OpenBucket(ctx context.Context, address string) (*blob.Bucket, error) {
 // so that nothing that is there is written over, whoever made it. What the last generation of the same database has is
 // compared with the files here by its checksums, and not uploaded again.
 //
-// It returns once the bucket has answered. From then on errors show in Status and in the log, and uploads are tried
-// again. ErrUnavailable: the engine is not of logtree. The context is for Start alone.
-func Start(ctx context.Context, e holdfast.Engine, bucket *blob.Bucket, o Options) (*Backup, error) {
+// It does not wait for the bucket: errors show in Status and in the log, and uploads are tried again. ErrUnavailable:
+// the engine is not of logtree, or open for reading only.
+func Start(e holdfast.Engine, bucket *blob.Bucket, o Options) (*Backup, error) {
 	o.Every, o.BaseEvery = cmp.Or(o.Every, time.Second), cmp.Or(o.BaseEvery, time.Hour)
 	o.BaseBytes, o.HeldBytes = cmp.Or(o.BaseBytes, 256<<20), cmp.Or(o.HeldBytes, 1<<30)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
@@ -163,17 +163,12 @@ func Start(ctx context.Context, e holdfast.Engine, bucket *blob.Bucket, o Option
 	if err != nil {
 		return nil, err
 	}
-	gen, err := newGeneration(ctx, bucket, time.Now())
-	if err != nil {
-		feed.Close()
-		return nil, failed("begin a backup", "", err)
-	}
 
 	now := time.Now()
-	b := &Backup{feed: feed, bucket: bucket, o: o, gen: gen, finish: make(chan struct{}), ended: make(chan struct{}),
+	b := &Backup{feed: feed, bucket: bucket, o: o, finish: make(chan struct{}), ended: make(chan struct{}),
 		baseAt: now, at: place(feed.Begin()), pieces: map[string][]Piece{}, made: make(chan attempt, 1),
-		status: Status{Generation: gen, started: now}}
-	b.ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
+		status: Status{started: now}}
+	b.ctx, b.stop = context.WithCancel(context.Background())
 	go b.run()
 
 	return b, nil
@@ -280,6 +275,15 @@ func (b *Backup) note(which int, err error) {
 
 // round uploads what the log has grown by, and begins a base if one is due.
 func (b *Backup) round() error {
+	if b.gen == "" {
+		gen, err := newGeneration(b.ctx, b.bucket, time.Now())
+		if err != nil {
+			return failed("begin a backup", "", err)
+		}
+		b.mu.Lock()
+		b.gen, b.status.Generation = gen, gen
+		b.mu.Unlock()
+	}
 	if err := b.flush(); err != nil {
 		return err
 	}

@@ -104,7 +104,7 @@ func write(t *testing.T, e holdfast.Engine, r *rand.Rand, n int) {
 
 func start(t *testing.T, e holdfast.Engine, bucket *blob.Bucket, o backup.Options) *backup.Backup {
 	t.Helper()
-	b, err := backup.Start(t.Context(), e, bucket, o)
+	b, err := backup.Start(e, bucket, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path"
 	"path/filepath"
@@ -147,7 +148,7 @@ func fetch(ctx context.Context, bucket *blob.Bucket, p Piece, w io.Writer) (err 
 
 // replay adds the log behind a base, up to the last state that is wanted.
 func (r *Restored) replay(ctx context.Context, bucket *blob.Bucket, dir string, base *Base, at time.Time) error {
-	return follow(ctx, bucket, base, at, func(list []logged) error {
+	return follow(ctx, bucket, base, at, math.MaxInt, func(list []logged) error {
 		for _, x := range list {
 			if err := writeAt(filepath.Join(dir, x.File), x.body, x.From); err != nil {
 				return err
@@ -178,11 +179,12 @@ type logged struct {
 }
 
 // follow calls visit with what leads from each state behind a base to the next, up to the last that is not younger than
-// at, if there is a limit.
-func follow(ctx context.Context, bucket *blob.Bucket, base *Base, at time.Time, visit func([]logged) error) error {
+// at, unless that is zero, and not behind number last.
+func follow(ctx context.Context, bucket *blob.Bucket, base *Base, at time.Time, last int,
+	visit func([]logged) error) error {
 	var list []logged
 	end := base.At
-	for n := base.Log + 1; ; n++ {
+	for n := base.Log + 1; n <= last; n++ {
 		e, body, found, err := readLog(ctx, bucket, base.Generation, n)
 		if err != nil {
 			return err
@@ -217,6 +219,8 @@ func follow(ctx context.Context, bucket *blob.Bucket, base *Base, at time.Time, 
 		}
 		list = nil
 	}
+
+	return nil
 }
 
 // behind reports whether there is any log behind number n that should follow it. What is between two bases is not kept
