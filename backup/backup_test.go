@@ -32,8 +32,8 @@ func open(t *testing.T, dir string) holdfast.Engine {
 	return e
 }
 
-// contents is what an engine has, as text.
-func contents(t *testing.T, e holdfast.Engine) string {
+// contentsOf is what an engine has, as text.
+func contentsOf(t *testing.T, e holdfast.Engine) string {
 	t.Helper()
 	var s strings.Builder
 	it := e.Scan(holdfast.Range{})
@@ -60,7 +60,7 @@ func restored(t *testing.T, bucket *blob.Bucket, o backup.RestoreOptions) (strin
 		t.Fatalf("%v %v", v, err)
 	}
 	e := open(t, dir)
-	got := contents(t, e)
+	got := contentsOf(t, e)
 	var batch holdfast.Batch
 	batch.Set([]byte("zzz"), []byte("after"))
 	if err := holdfast.Commit(e, &batch, holdfast.Power); err != nil {
@@ -70,7 +70,7 @@ func restored(t *testing.T, bucket *blob.Bucket, o backup.RestoreOptions) (strin
 		t.Fatal(err)
 	}
 	e = open(t, dir)
-	if again := contents(t, e); again != got+"zzz=6166746572\n" {
+	if again := contentsOf(t, e); again != got+"zzz=6166746572\n" {
 		t.Error("the restored database does not keep what it gets")
 	}
 	if err := e.Close(); err != nil {
@@ -136,13 +136,13 @@ func TestRestore(t *testing.T) {
 				write(t, e, r, 200)
 
 				// Nothing is written while a state is made that has everything.
-				at, want := time.Now(), contents(t, e)
+				at, want := time.Now(), contentsOf(t, e)
 				until(t, "safe", func() bool { return b.Status().Safe.After(at) })
 				noted[b.Status().Safe] = want
 				time.Sleep(2 * time.Millisecond) // states are told apart by milliseconds
 			}
 			write(t, e, r, 50)
-			want := contents(t, e)
+			want := contentsOf(t, e)
 			if err := b.Close(context.Background()); err != nil {
 				t.Fatal(err)
 			}
