@@ -233,7 +233,9 @@ func readBase(ctx context.Context, bucket *blob.Bucket, key string) (*Base, erro
 }
 
 // readLog reads a log object and what it has; found is false if there is none.
-func readLog(ctx context.Context, bucket *blob.Bucket, gen string, n int) (e entry, body []byte, found bool, err error) {
+func readLog(ctx context.Context, bucket *blob.Bucket, gen string, n int) (
+	e entry, body []byte, found bool, err error,
+) {
 	key := logKey(gen, n)
 	b, err := bucket.ReadAll(ctx, key)
 	if gcerrors.Code(err) == gcerrors.NotFound {

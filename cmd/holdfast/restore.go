@@ -104,7 +104,9 @@ func (c *verifyCommand) verifyBucket() int {
 }
 
 // startBackup begins the backup of a server's engine. end ends it, before the engine is closed.
-func (c *serveCommand) startBackup(ctx context.Context, e holdfast.Engine, logger *slog.Logger) (end func(), err error) {
+func (c *serveCommand) startBackup(ctx context.Context, e holdfast.Engine, logger *slog.Logger) (
+	end func(), err error,
+) {
 	bucket, err := backup.OpenBucket(ctx, c.Backup)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.where("backup"), err)

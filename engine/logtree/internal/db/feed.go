@@ -87,8 +87,8 @@ func (f *Feed) Begin() format.Position {
 	return f.at
 }
 
-// Log makes the log durable, and returns what it has grown by since the last Advance, in order, and where it ends; ok is
-// false if some of that was given up.
+// Log makes the log durable, and returns what it has grown by since the last Advance, in order, and where it ends. If
+// some of that was given up, ok is false.
 func (f *Feed) Log() (list []Stretch, end format.Position, ok bool, err error) {
 	d := f.d
 	if err := d.log.Err(); err != nil {
