@@ -119,8 +119,17 @@ type attempt struct {
 }
 
 // OpenBucket opens a bucket by its URL. A path in the URL of a bucket, as in s3://bucket/orders, is a prefix of what is
-// kept there; file:///var/backups is a directory, which is made. The driver must be imported.
+// kept there; file:///var/backups is a directory. The driver must be imported.
 func OpenBucket(ctx context.Context, address string) (*blob.Bucket, error) {
+	return openBucket(ctx, address, false)
+}
+
+// MakeBucket is OpenBucket, and makes a directory that is not there.
+func MakeBucket(ctx context.Context, address string) (*blob.Bucket, error) {
+	return openBucket(ctx, address, true)
+}
+
+func openBucket(ctx context.Context, address string, create bool) (*blob.Bucket, error) {
 	bad := func(detail string, cause error) (*blob.Bucket, error) {
 		return nil, &holdfast.Error{Op: "open a bucket", Path: address, Class: holdfast.ErrBadOption, Detail: detail,
 			Cause: cause, Remedy: "write it as s3://BUCKET/PREFIX?region=REGION or file:///DIRECTORY"}
@@ -131,10 +140,10 @@ func OpenBucket(ctx context.Context, address string) (*blob.Bucket, error) {
 	}
 	q := u.Query()
 	if u.Scheme == "file" {
-		for name, value := range map[string]string{"create_dir": "true", "no_tmp_dir": "true", "metadata": "skip"} {
-			if !q.Has(name) {
-				q.Set(name, value)
-			}
+		q.Set("no_tmp_dir", "true") // its rename must not cross file systems
+		q.Set("metadata", "skip")
+		if create {
+			q.Set("create_dir", "true")
 		}
 	} else if prefix := strings.Trim(u.Path, "/"); prefix != "" {
 		u.Path = ""

@@ -33,7 +33,7 @@ func Example() {
 	defer os.RemoveAll(dir)
 	engine, err := logtree.Open(filepath.Join(dir, "orders"), holdfast.Options{})
 	check(err)
-	bucket, err := backup.OpenBucket(ctx, "file://"+filepath.Join(dir, "bucket"))
+	bucket, err := backup.MakeBucket(ctx, "file://"+filepath.Join(dir, "bucket"))
 	check(err)
 	defer bucket.Close()
 	b, err := backup.Start(engine, bucket, backup.Options{})

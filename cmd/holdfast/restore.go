@@ -107,7 +107,7 @@ func (c *verifyCommand) verifyBucket() int {
 func (c *serveCommand) startBackup(ctx context.Context, e holdfast.Engine, logger *slog.Logger) (
 	end func(), err error,
 ) {
-	bucket, err := backup.OpenBucket(ctx, c.Backup)
+	bucket, err := backup.MakeBucket(ctx, c.Backup)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.where("backup"), err)
 	}
