@@ -17,6 +17,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/backup"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/internal/night"
 )
 
 // small makes everything happen often.
@@ -125,7 +126,7 @@ func until(t *testing.T, what string, cond func() bool) {
 // TestRestore backs up a database that is written to, flushed and compacted, over three openings, and restores the last
 // state, and states that were noted on the way.
 func TestRestore(t *testing.T) {
-	for seed := range uint64(4) {
+	for seed := range night.Or[uint64](20, 1) {
 		r := rand.New(rand.NewPCG(seed, 34))
 		bucket, dir := memblob.OpenBucket(nil), filepath.Join(t.TempDir(), "db")
 		noted := map[time.Time]string{}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/backup"
+	"github.com/holdfastdb/holdfast/internal/night"
 	"github.com/holdfastdb/holdfast/internal/testkit"
 )
 
@@ -73,6 +74,9 @@ func TestDamage(t *testing.T) {
 	}
 	for i, key := range all {
 		if part := strings.Split(key, "/"); part[1] == "log" && part[2] <= first[part[0]] {
+			continue
+		}
+		if i%4 != 0 && !night.Is() { // each kind of damage has its turn, because there are three
 			continue
 		}
 		b, err := bucket.ReadAll(ctx, key)

@@ -28,6 +28,7 @@ import (
 	"github.com/holdfastdb/holdfast/backup"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/internal/child"
+	"github.com/holdfastdb/holdfast/internal/night"
 	"github.com/holdfastdb/holdfast/internal/testkit"
 )
 
@@ -157,7 +158,7 @@ func TestKill(t *testing.T) {
 	bucket := s.bucket(t)
 	r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
 	safe := 0
-	for round := range 6 {
+	for round := range night.Or(50, 4) {
 		self, err := child.Command(nil, "victim")
 		testkit.Try(t, err)
 		p, err := child.Start(self, order{dir, s.address()})
