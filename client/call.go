@@ -33,6 +33,7 @@ type request struct {
 	long   bool          // the server may take any time
 	safe   bool          // does no harm if it is done twice
 	always bool          // is tried again until ctx ends
+	space  *string       // whose owner answers; nil means the namespace in the path
 
 	// refused is called with an answer of success that is too large or cannot be read.
 	refused func(answer io.Reader)
@@ -204,7 +205,18 @@ func (c *Client) send(ctx context.Context, r *request, body []byte) (*http.Respo
 		return nil, &Error{Op: r.op, Status: http.StatusBadRequest, Code: api.CodeBadRequest,
 			Detail: `a name or an id cannot stand in a path: it is empty, of slashes alone, or has "." or ".." as a part`}
 	}
-	address := c.base + r.path
+	if o := c.owners.get(r.spaceOf()); o != nil && !ofProcess(r.path) {
+		if resp, e, again := c.direct(ctx, r, body, o); !again {
+			return resp, e
+		}
+	}
+
+	return c.ask(ctx, r, body, c.base)
+}
+
+// ask makes a request to a process.
+func (c *Client) ask(ctx context.Context, r *request, body []byte, base string) (*http.Response, *Error) {
+	address := base + r.path
 	if len(r.query) > 0 {
 		address += "?" + r.query.Encode()
 	}
@@ -230,6 +242,7 @@ func (c *Client) send(ctx context.Context, r *request, body []byte) (*http.Respo
 		req.Header.Set(api.HeaderLevel, level.String())
 	}
 
+	asked := time.Now()
 	resp, err := c.http.Do(req)
 	if err != nil {
 		var u *url.Error
@@ -238,6 +251,10 @@ func (c *Client) send(ctx context.Context, r *request, body []byte) (*http.Respo
 		}
 
 		return nil, &Error{Op: r.op, Cause: err}
+	}
+	owner := resp.Header.Get(api.HeaderOwner)
+	if owner != "" {
+		c.owners.learn(r.spaceOf(), owner, c.base, asked)
 	}
 	if resp.StatusCode/100 == 2 {
 		return resp, nil
@@ -248,7 +265,10 @@ func (c *Client) send(ctx context.Context, r *request, body []byte) (*http.Respo
 		return nil, &Error{Op: r.op, Status: resp.StatusCode, Cause: fmt.Errorf("the answer broke off: %w", err)}
 	}
 
-	return nil, answered(r.op, resp.StatusCode, resp.Header, text)
+	e := answered(r.op, resp.StatusCode, resp.Header, text)
+	e.owned = owner != ""
+
+	return nil, e
 }
 
 // download copies the answer of a request to w.

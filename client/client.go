@@ -42,6 +42,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -58,6 +59,12 @@ type Options struct {
 	// HTTP makes the requests; nil means a client of its own. Its Timeout must be 0: it would end followers. Redirects
 	// are not followed, so that a token goes nowhere else.
 	HTTP *http.Client
+	// Owners are the hosts to which requests, and with them the token, may go when an answer says that a process there
+	// owns the data: of several processes that are one server, one does the work, and the others pass requests on to
+	// it. A host is "db1.example.org", "*.example.org", "10.0.0.2", a network as "10.0.0.0/8", or "*" for any. Their
+	// scheme is that of the address, and their certificates are checked as those of the address are. Empty means that
+	// all requests go to the address.
+	Owners []string
 	// Level is what writes must survive before they are answered; 0 leaves it to the server. A context that names one
 	// goes before.
 	Level holdfast.Level
@@ -87,6 +94,8 @@ type Client struct {
 	http *http.Client
 	o    Options
 	log  *slog.Logger
+
+	owners *owners
 
 	// Set by tests.
 	firstPause, maxPause time.Duration
@@ -128,17 +137,24 @@ func New(address string, o Options) (*Client, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
+	owners, err := newOwners(u.Scheme, o.Owners)
+	if err != nil {
+		return bad(err.Error(), `write "db1", "*.example.org", "10.0.0.0/8", or "*" for any`)
+	}
 	h := o.HTTP
 	if h == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
 		t.MaxIdleConnsPerHost = 64 // of one host, and workers are many
+		// A machine that has gone is noticed within seconds, also by followers.
+		t.DialContext = (&net.Dialer{Timeout: defaultTimeout, KeepAliveConfig: net.KeepAliveConfig{Enable: true,
+			Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 5}}).DialContext
 		h = &http.Client{Transport: t}
 	}
 	own := *h
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 	return &Client{base: strings.TrimRight(u.String(), "/"), http: &own, o: o, log: o.Logger.With("server", u.Host),
-		firstPause: 100 * time.Millisecond, maxPause: 5 * time.Second, silence: 45 * time.Second}, nil
+		owners: owners, firstPause: 100 * time.Millisecond, maxPause: 5 * time.Second, silence: 45 * time.Second}, nil
 }
 
 // Address is that of the server.

@@ -35,6 +35,7 @@ type Error struct {
 
 	conflict error // a *message.Conflict or *event.Conflict
 	problem  *api.Problem
+	owned    bool // the answer names an owner
 }
 
 // Error says it in a line.

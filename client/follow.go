@@ -112,7 +112,8 @@ func (f *follower) connect(ctx context.Context, each func(sse) (bool, *Error)) *
 	// error if the other side has vanished. The time that the loop's body takes does not count.
 	var silent atomic.Bool
 
-	watch := time.AfterFunc(f.c.silence, func() {
+	silence := f.c.silence
+	watch := time.AfterFunc(silence, func() {
 		silent.Store(true)
 		cancel()
 	})
@@ -120,7 +121,7 @@ func (f *follower) connect(ctx context.Context, each func(sse) (bool, *Error)) *
 
 	lost := func(err error) *Error {
 		if silent.Load() {
-			err = fmt.Errorf("the server has said nothing for %v", f.c.silence)
+			err = fmt.Errorf("the server has said nothing for %v", silence)
 		}
 
 		return &Error{Op: f.op, Cause: err}
@@ -139,6 +140,10 @@ func (f *follower) connect(ctx context.Context, each func(sse) (bool, *Error)) *
 		return e
 	}
 	defer resp.Body.Close()
+	// An owner that is paused or cut off has a successor. Behind another process that would tell.
+	if _, direct := resp.Body.(*fromOwner); direct {
+		silence /= 2
+	}
 
 	// Positions are those of one history. The next connection names it, so that a log made anew is not followed as the
 	// old one.
@@ -164,7 +169,7 @@ func (f *follower) connect(ctx context.Context, each func(sse) (bool, *Error)) *
 
 			return lost(err)
 		}
-		watch.Reset(f.c.silence)
+		watch.Reset(silence)
 		if len(line) > 0 {
 			name, value, _ := bytes.Cut(line, []byte(":"))
 			value = bytes.TrimPrefix(value, []byte(" "))
@@ -208,7 +213,7 @@ func (f *follower) connect(ctx context.Context, each func(sse) (bool, *Error)) *
 		if e != nil || !more {
 			return e
 		}
-		watch.Reset(f.c.silence)
+		watch.Reset(silence)
 		f.passed(now.id)
 		if now, some = (sse{}), false; cap(data) > 1<<20 {
 			data = nil // a large one is not kept for the small ones

@@ -60,7 +60,8 @@ func (c *Client) Update(ctx context.Context, f func(tx *Tx) error) error {
 	for i, p := range tx.parts {
 		body.Operations[i] = p.op
 	}
-	r := &request{op: "transaction", method: "POST", path: "/v1/transactions", body: body, safe: true}
+	space := segment(body.Operations[0].Namespace)
+	r := &request{op: "transaction", method: "POST", path: "/v1/transactions", body: body, safe: true, space: &space}
 	var done api.TransactionResult
 	if err := c.call(ctx, r, &done); err != nil {
 		var e *Error

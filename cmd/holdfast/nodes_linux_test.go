@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -140,6 +141,7 @@ func (p *process) api(o client.Options) *client.Client {
 
 // TestNodes: two processes are one server; one takes over from the other.
 func TestNodes(t *testing.T) {
+	t.Parallel() // it waits
 	address, _ := database(t)
 	for name, end := range map[string]func(*process){
 		"Killed":  (*process).kill,
@@ -147,19 +149,42 @@ func TestNodes(t *testing.T) {
 		"Gone":    (*process).kill,
 		"Paused":  func(p *process) { try(p.t, p.cmd.Process.Signal(syscall.SIGSTOP)) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			if name == "Gone" && os.Geteuid() != 0 {
-				t.Skip("only root can start a process that others cannot tell from one of another machine")
-			}
-			t.Parallel()
-			testNodesEnd(t, address(strings.ToLower(name)), name, end)
-		})
+		for _, direct := range []bool{false, true} {
+			t.Run(name+map[bool]string{true: "Direct"}[direct], func(t *testing.T) {
+				if name == "Gone" && os.Geteuid() != 0 {
+					t.Skip("only root can start a process that others cannot tell from one of another machine")
+				}
+				t.Parallel()
+				testNodesEnd(t, address(strings.ToLower(name)+map[bool]string{true: "d"}[direct]), name, direct, end)
+			})
+		}
 	}
+}
+
+// proxied is how many requests a process has passed on.
+func (p *process) proxied() (n float64) {
+	p.t.Helper()
+	req, err := http.NewRequest("GET", p.url+"/v1/metrics", nil)
+	try(p.t, err)
+	req.Header.Set("Authorization", "Bearer "+nodesToken)
+	res, err := p.client.Do(req)
+	try(p.t, err)
+	defer res.Body.Close()
+	for in := bufio.NewScanner(res.Body); in.Scan(); {
+		if rest, ok := strings.CutPrefix(in.Text(), `holdfast_proxied_total{result="answered"} `); ok {
+			n, err = strconv.ParseFloat(rest, 64)
+			try(p.t, err)
+			return n
+		}
+	}
+	p.t.Fatal("the process does not say how many requests it has passed on")
+	return 0
 }
 
 // TestNodesRefuse: a process with another's address does not begin; one with another peer token passes nothing on; an
 // address or a token that cannot be is refused before anything is made.
 func TestNodesRefuse(t *testing.T) {
+	t.Parallel() // it waits
 	address, _ := database(t)
 	owner := serveNode(t, address("a"), "")
 	owner.eventually("owns", func() bool { return owner.nodes().Spaces[0].Owner == owner.url })
@@ -223,6 +248,7 @@ func TestNodesRefuse(t *testing.T) {
 
 // TestNodesTLS: processes speak TLS to each other, and check whom they speak to. A stream is passed on as it comes.
 func TestNodesTLS(t *testing.T) {
+	t.Parallel() // it waits
 	address, _ := database(t)
 	dir := t.TempDir()
 	chain, key := filepath.Join(dir, "chain.pem"), filepath.Join(dir, "key.pem")
@@ -274,7 +300,8 @@ func TestNodesTLS(t *testing.T) {
 
 // testNodesEnd: the owner ends while clients write, follow and work. What was acknowledged is there, and at one place;
 // a follower gets each message once, in order; a lease that was taken before is good afterwards.
-func testNodesEnd(t *testing.T, address, name string, end func(*process)) {
+// A client that goes to the owner directly (direct) asks another process only for who that is.
+func testNodesEnd(t *testing.T, address, name string, direct bool, end func(*process)) {
 	well := name == "Stopped"
 	owner := serveNode(t, address, name)
 	owner.eventually("owns", func() bool {
@@ -288,8 +315,14 @@ func testNodesEnd(t *testing.T, address, name string, end func(*process)) {
 
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
-	through := other.api(client.Options{})
-	ns := through.Namespace(message.Default)
+	var o client.Options
+	if direct {
+		o.Owners = []string{"127.0.0.0/8"}
+	}
+	ns := other.api(o).Namespace(message.Default)
+	_, err := ns.Info(ctx)
+	try(t, err)
+	known := other.proxied()
 	queued, err := ns.Tasks().Enqueue(ctx, task.Spec{Kind: "work"})
 	try(t, err)
 	leases, err := ns.Tasks().Claim(ctx, task.ClaimOptions{Lease: time.Minute})
@@ -343,6 +376,9 @@ func testNodesEnd(t *testing.T, address, name string, end func(*process)) {
 		return func() bool { mu.Lock(); defer mu.Unlock(); return len(told) >= n || failed.Load() != nil }
 	}
 	testkit.Until(t, "written", enough(200), owner.log)
+	if n := other.proxied() - known; direct != (n <= 1) { // one is the question for the token that may read metrics
+		t.Errorf("%v requests were passed on", n)
+	}
 
 	began := time.Now()
 	end(owner)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -20,7 +21,7 @@ import (
 )
 
 var update = flag.Bool("update", false,
-	"make the golden directories of the present format anew; older ones stay as they are")
+	"make the golden directories of the present format that are not there; the others stay as they are")
 
 // golden is where the directories are kept that each format's programs have made: closed in order, and as kill -9
 // leaves them. A text file next to each lists what is in it.
@@ -30,10 +31,16 @@ const golden = "testdata"
 // ever.
 func TestGolden(t *testing.T) {
 	if *update {
-		makeGolden(t, filepath.Join(golden, fmt.Sprint("format-", dirFormat)))
+		to := filepath.Join(golden, fmt.Sprint("format-", dirFormat))
+		try(t, os.MkdirAll(to, 0o755))
+		for name, make := range map[string]func(*testing.T, string){"closed": makeGolden, "scattered": makeScattered} {
+			if _, err := os.Stat(filepath.Join(to, name)); errors.Is(err, fs.ErrNotExist) {
+				make(t, to)
+			}
+		}
 	}
 	listings, err := filepath.Glob(filepath.Join(golden, "format-*", "*.txt"))
-	if err != nil || len(listings) < 2 {
+	if err != nil || len(listings) < 3 {
 		t.Fatalf("%v, %v", listings, err)
 	}
 	for _, listing := range listings {
@@ -46,11 +53,9 @@ func TestGolden(t *testing.T) {
 			if err != nil || len(in.Damage) > 0 {
 				t.Fatalf("Inspect: %v, %+v", err, in)
 			}
-			moved, cut := 0, 0
+			cut, roles := 0, map[string]int{}
 			for _, s := range in.Segments {
-				if s.Role == "moved values" {
-					moved++
-				}
+				roles[s.Role]++
 			}
 			for _, tier := range in.Manifest.Tiers {
 				for _, r := range tier.Refs {
@@ -59,9 +64,13 @@ func TestGolden(t *testing.T) {
 					}
 				}
 			}
-			t.Logf("%d files; %d moved segments, %d tiers, %d cut tables, %d segments and %d batches in the tail", len(in.Files),
-				moved, len(in.Manifest.Tiers), cut, len(in.Log.Segments), in.Log.Batches)
-			if moved == 0 || cut == 0 || len(in.Manifest.Tiers) < 2 || len(in.Log.Segments) < 2 {
+			t.Logf("%d files; %v, %d tiers, %d cut tables, %d segments and %d batches in the tail", len(in.Files), roles,
+				len(in.Manifest.Tiers), cut, len(in.Log.Segments), in.Log.Batches)
+			moved, tail := "moved values", 2
+			if filepath.Base(listing) == "scattered.txt" {
+				moved, tail = "moved values of a flush", 1
+			}
+			if roles[moved] == 0 || cut == 0 || len(in.Manifest.Tiers) < 2 || len(in.Log.Segments) < tail {
 				t.Error("it does not have everything")
 			}
 			got := opened(t, dir)
@@ -95,18 +104,42 @@ func list(all map[string]string) string {
 	return s.String()
 }
 
-// makeGolden makes them. What is in them depends on nothing but the code.
-func makeGolden(t *testing.T, to string) {
-	try(t, errors.Join(os.RemoveAll(to), os.MkdirAll(to, 0o755)))
-	dir := filepath.Join(t.TempDir(), "db")
+// newGolden opens a new database in dir. What is in it depends on nothing but the code.
+func newGolden(t *testing.T, dir string, name byte, sizes db.Sizes) (*db.DB, *datadir.Handle) {
 	h, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: dirFormat, Keeps: "MANIFEST"})
 	try(t, err)
-	d, err := db.Open(db.Config{FS: vfs.OS(), Dir: dir, New: true, ID: [16]byte{'g', 'o', 'l', 'd', 'e', 'n', dirFormat},
-		Memory: 1 << 20,
-		Logger: slog.New(slog.DiscardHandler), SyncEvery: -1, Manual: true,
-		Sizes: db.Sizes{Memtable: 160 << 10, Segment: 2 << 10, Table: 4 << 10}})
+	d, err := db.Open(db.Config{FS: vfs.OS(), Dir: dir, New: true, ID: [16]byte{'g', 'o', 'l', 'd', 'e', name, dirFormat},
+		Memory: 1 << 20, Logger: slog.New(slog.DiscardHandler), SyncEvery: -1, Manual: true, Sizes: sizes})
 	try(t, err)
 	try(t, h.Made())
+	return d, h
+}
+
+// makeScattered makes one whose keys come in an order of their own, so that flushes have moved their values.
+func makeScattered(t *testing.T, to string) {
+	dir := filepath.Join(t.TempDir(), "db")
+	d, h := newGolden(t, dir, 's', db.Sizes{Memtable: 256 << 10, Segment: 32 << 10, Table: 1 << 10})
+	var b holdfast.Batch
+	for i := range 210 {
+		b.Reset()
+		b.Set(fmt.Appendf(nil, "key/%03d", i*97%211), bytes.Repeat(fmt.Appendf(nil, "%d,", i), 200))
+		if i%40 == 39 {
+			b.DeleteRange(fmt.Appendf(nil, "key/%03d", i), fmt.Appendf(nil, "key/%03d", i+3))
+		}
+		try(t, holdfast.Commit(d, &b, holdfast.Power))
+		if i == 99 || i == 199 {
+			try(t, d.Flush())
+		}
+	}
+	try(t, os.WriteFile(filepath.Join(to, "scattered.txt"), []byte(list(contents(t, d))), 0o644))
+	try(t, datadir.CopyFiles(t.Context(), dir, filepath.Join(to, "scattered"))) // as kill -9 leaves it
+	try(t, errors.Join(d.Close(), h.Close()))
+}
+
+// makeGolden makes those with compactions.
+func makeGolden(t *testing.T, to string) {
+	dir := filepath.Join(t.TempDir(), "db")
+	d, h := newGolden(t, dir, 'n', db.Sizes{Memtable: 160 << 10, Segment: 2 << 10, Table: 4 << 10})
 	var b holdfast.Batch
 	for i := range 900 {
 		b.Reset()

@@ -26,7 +26,7 @@ func (Welcome) Kind() string { return "welcome" }
 
 // What the documentation shows, over the network.
 func Example_documentation() {
-	program := func(ctx context.Context, data []byte, workers worker.Workers, paid message.Message,
+	program := func(ctx context.Context, token string, data []byte, workers worker.Workers, paid message.Message,
 		lease task.Lease) error {
 		c, err := client.New("http://127.0.0.1:8080", client.Options{Token: os.Getenv("HOLDFAST_TOKEN")})
 		orders := c.Namespace("orders")
@@ -65,7 +65,10 @@ func Example_documentation() {
 		fmt.Println(at.Position, err)
 
 		_, err = orders.Write(holdfast.WithLevel(ctx, holdfast.Power), "payment-17", paid)
-		_, _ = r, runner
+
+		owners := []string{"*.db.example.org", "10.0.0.0/8"}
+		c, err = client.New("https://holdfast.example.org", client.Options{Token: token, Owners: owners})
+		_, _, _ = c, r, runner
 		return err
 	}
 	_ = program

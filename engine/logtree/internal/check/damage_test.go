@@ -151,6 +151,39 @@ func testEveryByte(t *testing.T, sound *vfs.Mem, h history, torn int, step func(
 	}
 }
 
+// TestLastFrameFlipped changes each bit of what a killed database wrote last. That may look like a frame that was torn,
+// but then the report says so: what is not there and was not torn has been lost.
+func TestLastFrameFlipped(t *testing.T) {
+	t.Parallel()
+	sound, h := killedSmall(t)
+	in, err := Inspect(sound, smallDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, torn := format.SegmentName(smallDir, in.Log.End.Segment), 0
+	for off := in.Log.End.Offset - 48; off < in.Log.End.Offset; off++ {
+		for bit := range 8 {
+			fsys := sound.Clone()
+			if err := fsys.Flip(name, off, bit); err != nil {
+				t.Fatal(err)
+			}
+			v, err := Verify(fsys, smallDir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := readSmall(fsys)
+			if err == nil && !maps.Equal(got, h.want) {
+				if torn++; v.TornBytes == 0 {
+					t.Errorf("bit %d of byte %d: nothing was torn, but %s", bit, off, difference(got, h.want))
+				}
+			}
+		}
+	}
+	if torn == 0 {
+		t.Error("no flip looked like a torn frame")
+	}
+}
+
 // TestTailCutAtEveryByte cuts the last segment of a killed database at each length: what is then read is a prefix
 // of what was committed, or the damage is named.
 func TestTailCutAtEveryByte(t *testing.T) {

@@ -105,6 +105,7 @@ const (
 	roleLog      = "log"
 	roleOldLog   = "log, left behind"
 	roleMoved    = "moved values"
+	roleFlushed  = "moved values of a flush"
 	roleTable    = "table"
 	roleReserve  = "reserve of room"
 	roleLeft     = "left over"
@@ -142,6 +143,10 @@ func (k *disk) role(name string, t *wal.Tail) string {
 	is := func(s wal.TailSegment) bool { return s.ID == p.id }
 	switch {
 	case p.moved() && (listed || k.m == nil):
+		if p.head.Flags&format.FlagFlushed != 0 {
+			return roleFlushed
+		}
+
 		return roleMoved
 	case listed:
 		return roleOldLog

@@ -149,20 +149,23 @@ func random(t *testing.T, rnd *rand.Rand, closed bool) (*vfs.Mem, history) {
 	if err := fsys.MkdirAll(smallDir); err != nil {
 		t.Fatal(err)
 	}
+	keys, batches, most, length := 10+rnd.IntN(50), 20+rnd.IntN(200), 3, 40
+	flushes := []int{3, 25, 100, 1000}[rnd.IntN(4)]
+	if rnd.IntN(8) == 0 { // so much in so random an order that flushes move values
+		keys, batches, most, length, flushes = 2000, 100, 16, 1500, 20
+	}
 	d, err := openSmall(fsys, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var b holdfast.Batch
-	keys := 10 + rnd.IntN(50)
-	flushes := []int{3, 25, 100, 1000}[rnd.IntN(4)]
-	for i := range 20 + rnd.IntN(200) {
+	for i := range batches {
 		b.Reset()
-		for range 1 + rnd.IntN(3) {
+		for range 1 + rnd.IntN(most) {
 			key := fmt.Sprintf("k%02d", rnd.IntN(keys))
 			switch n := rnd.IntN(20); {
 			case n < 14:
-				value := fmt.Sprintf("%d of %x", i, rnd.Uint64()) + strings.Repeat(".", rnd.IntN(40))
+				value := fmt.Sprintf("%d of %x", i, rnd.Uint64()) + strings.Repeat(".", rnd.IntN(length))
 				b.Set([]byte(key), []byte(value))
 				if h.ever[key] == nil {
 					h.ever[key] = map[string]bool{}
@@ -259,12 +262,21 @@ func TestRandomDamageIsTold(t *testing.T) {
 	if testing.Short() {
 		histories = 15
 	}
-	repairs, whole, doubtful, wrong := 0, 0, 0, 0
+	repairs, whole, doubtful, wrong, flushed := 0, 0, 0, 0, 0
 	for i := range histories {
 		seed := *seed + uint64(i)
 		rnd := rand.New(rand.NewPCG(seed, 2))
 		closed := i%3 > 0
 		sound, h := random(t, rnd, closed)
+		in, err := Inspect(sound, smallDir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range in.Segments {
+			if s.Role == roleFlushed {
+				flushed++
+			}
+		}
 		if r, _ := checkDoubt(t, fmt.Sprintf("-check.seed=%d, closed %v, sound", seed, closed), sound, h,
 			closed); !r.Complete() {
 			t.Fatalf("-check.seed=%d, closed %v: sound, but %+v", seed, closed, r)
@@ -326,8 +338,9 @@ func TestRandomDamageIsTold(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d repairs, %d complete, %d doubtful; %d keys wrong", repairs, whole, doubtful, wrong)
-	if wrong == 0 || whole == 0 || whole+doubtful == repairs {
+	t.Logf("%d repairs, %d complete, %d doubtful; %d keys wrong; %d segments of flushes", repairs, whole, doubtful, wrong,
+		flushed)
+	if wrong == 0 || whole == 0 || whole+doubtful == repairs || flushed == 0 {
 		t.Error("the damage was too simple")
 	}
 }

@@ -331,7 +331,7 @@ func tornBytes(t *tear) int64 {
 	torn := int64(0)
 
 	// The first frame behind the end may be torn anywhere. Its header, if it is one, says how far it would have gone.
-	if word := binary.LittleEndian.Uint32(b[4:]); word&3 != 0 {
+	if word := binary.LittleEndian.Uint32(b[4:]); word != 0 {
 		torn = min(int64(format.FrameSize(int(word>>2))), format.Extent(b))
 	}
 
