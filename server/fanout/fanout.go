@@ -307,9 +307,9 @@ func (t *topic) drop() {
 	}
 }
 
-// take returns the text of all shown items from a position on, and the position behind them. If there are none, changed is
-// closed when there may be. If neither is returned, what comes next lies before since, or the topic has dropped it: it
-// is to be read from the store, see read.
+// take returns the text of all shown items from a position on, and the position behind them. If there are none,
+// changed is closed when there may be. If neither is returned, what comes next lies before since, or the topic has
+// dropped it: it is to be read from the store, see read.
 func (t *topic) take(from, since int64) (text []byte, next int64, changed <-chan struct{}, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

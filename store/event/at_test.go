@@ -11,8 +11,8 @@ import (
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
-// Positions that lie apart are read as each of them is alone: events with an entry of their own, in packs, too large for
-// a page together, removed, truncated, lost and not there yet.
+// Positions that lie apart are read as each of them is alone: events with an entry of their own, in packs, too large
+// for a page together, removed, truncated, lost and not there yet.
 func TestRecordsAt(t *testing.T) {
 	eng := mem.New()
 	o := event.Options{Name: "at", Level: holdfast.Memory}
