@@ -17,6 +17,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/route"
 	"github.com/holdfastdb/holdfast/store/message"
 )
@@ -561,23 +562,23 @@ func (c *call) namespaceList() error {
 	if err != nil {
 		return err
 	}
+	totals, err := c.data.Totals(c.ctx, infos)
+	if err != nil {
+		return err
+	}
 	slices.SortStableFunc(infos, func(a, b message.Info) int { return b.Created.Compare(a.Created) })
 	c.out = append(c.out, '[')
 
 	first := true
 	for _, info := range infos {
-		mark := len(c.out)
+		total, ok := totals[info.ID]
+		if !ok { // deleted meanwhile
+			continue
+		}
 		if !first {
 			c.out = append(c.out, ',')
 		}
-		_, err := c.describe(info)
-		if errors.Is(err, message.ErrNoNamespace) { // deleted meanwhile
-			c.out = c.out[:mark]
-			continue
-		}
-		if err != nil {
-			return err
-		}
+		c.describe(info, total)
 		c.out = append(c.out, '}')
 		first = false
 	}
@@ -586,19 +587,13 @@ func (c *call) namespaceList() error {
 	return nil
 }
 
-// describe begins an object that describes a namespace, and returns its last global position.
-func (c *call) describe(info message.Info) (last int64, err error) {
-	counts, last, err := c.data.Messages().Totals(c.ctx, info.ID)
-	if err != nil {
-		return 0, err
-	}
+// describe begins an object that describes a namespace.
+func (c *call) describe(info message.Info, has data.Total) {
 	c.out = appendText(append(c.out, `{"namespace":`...), info.ID)
 	c.out = appendText(append(c.out, `,"description":`...), info.Description)
 	c.out = appendTime(append(c.out, `,"createdAt":`...), info.Created)
-	c.out = strconv.AppendInt(append(c.out, `,"messageCount":`...), counts.Messages, 10)
-	c.out = strconv.AppendInt(append(c.out, `,"streamCount":`...), counts.Streams, 10)
-
-	return last, nil
+	c.out = strconv.AppendInt(append(c.out, `,"messageCount":`...), has.Messages, 10)
+	c.out = strconv.AppendInt(append(c.out, `,"streamCount":`...), has.Streams, 10)
 }
 
 func (c *call) namespaceInfo() error {
@@ -610,10 +605,11 @@ func (c *call) namespaceInfo() error {
 	if err != nil {
 		return err
 	}
-	at, err := c.describe(info)
+	total, err := c.data.Total(c.ctx, id)
 	if err != nil {
 		return err
 	}
+	c.describe(info, total)
 	n, err := c.data.Messages().Namespace(c.ctx, id)
 	if err != nil {
 		return err
@@ -621,7 +617,7 @@ func (c *call) namespaceInfo() error {
 	c.out = append(c.out, `,"lastActivity":`...)
 
 	last := []byte("null}")
-	for m, err := range n.Read(c.ctx, message.Query{From: at, Limit: 1}) {
+	for m, err := range n.Read(c.ctx, message.Query{From: total.Last, Limit: 1}) {
 		if err != nil {
 			return err
 		}
