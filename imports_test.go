@@ -82,6 +82,9 @@ var layers = map[string][]string{
 	"examples/":      {"", "client", "engine/", "server/", "kv", "store/"},
 	"tools/":         {},
 
+	// For tests.
+	"examples/internal/": {"internal/testkit"},
+
 	// The layers of logtree, each of which knows only what is below it.
 	"engine/logtree/internal/format": {""},
 	"engine/logtree/internal/policy": {}, // it decides from plain numbers
