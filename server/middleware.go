@@ -51,7 +51,8 @@ func (s *Server) observe(pattern string, e *entrance, r *http.Request, next func
 	start := time.Now()
 	known, a := &e.known, &e.answer
 	*known = route.Request{ID: s.requestID(r), Level: s.least, Stopping: s.stopping}
-	r = r.WithContext(route.With(r.Context(), known))
+	e.ctx = route.Context{Context: r.Context(), Request: known}
+	r = r.WithContext(&e.ctx)
 	*a = answering{ResponseWriter: e.to, control: *http.NewResponseController(e.to), timeout: s.o.WriteTimeout,
 		http2: r.ProtoMajor >= 2}
 
