@@ -14,6 +14,7 @@ package nodes
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -32,7 +33,10 @@ import (
 )
 
 // Protocol is what processes of this version say to each other. Those whose numbers differ by one work together.
-const Protocol = 1
+const Protocol = 2
+
+// severalSince is the protocol of the first processes that know of several spaces.
+const severalSince = 2
 
 // Peer is a process.
 type Peer struct {
@@ -112,6 +116,7 @@ type Node struct {
 	registry  *prometheus.Registry
 	counts    counts
 	known     known
+	lying     lying
 
 	mu      sync.Mutex
 	peers   []Peer
@@ -119,6 +124,7 @@ type Node struct {
 	spaces  map[int]*space // all that were seen
 	changed chan struct{}  // closed, and replaced, when owners change
 	leaving bool
+	look    chan struct{}  // asks for a look at the cluster before it is time
 	working sync.WaitGroup // opens and closes spaces
 }
 
@@ -150,6 +156,7 @@ type serving struct {
 	data     *data.Data
 	server   *server.Server
 	registry *prometheus.Registry
+	changes  *changes // of the first space, for others
 
 	requests int           // in hand, covered by the node's mu
 	idle     chan struct{} // closed when it is closing and there are none
@@ -162,7 +169,7 @@ func New(cluster Cluster, o Options) (*Node, error) {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	o.Server.Logger = o.Logger
 	n := &Node{o: o, cluster: cluster, spaces: map[int]*space{}, changed: make(chan struct{}), transport: o.Peers,
-		known: known{good: map[string]good{}}}
+		look: make(chan struct{}, 1), known: known{good: map[string]good{}}}
 	if n.transport == nil {
 		n.transport = transport(nil)
 	}
@@ -189,9 +196,13 @@ func (n *Node) Run(ctx context.Context) error {
 	first, failing := true, false
 	alive := ""
 
+	hearing, deaf := context.WithCancel(context.WithoutCancel(ctx))
+	defer deaf()
+	go n.follow(hearing)
+
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for ; ctx.Err() == nil; wait(ctx, tick) {
+	for ; ctx.Err() == nil; wait(ctx, tick, n.look) {
 		peers, spaces, err := n.cluster.Look(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -238,10 +249,12 @@ func (n *Node) Run(ctx context.Context) error {
 	return n.leave()
 }
 
-func wait(ctx context.Context, tick *time.Ticker) {
+// wait waits for the next tick, or what is sooner than that.
+func wait(ctx context.Context, tick *time.Ticker, sooner <-chan struct{}) {
 	select {
 	case <-ctx.Done():
 	case <-tick.C:
+	case <-sooner:
 	}
 }
 
@@ -284,6 +297,28 @@ func (n *Node) note(peers []Peer, spaces []Space) (changed bool) {
 	return changed
 }
 
+// tell lets the other processes look at the cluster at once, as something has changed. They would within 100 ms. It is
+// called with mu held.
+func (n *Node) tell() {
+	for _, address := range living(n.peers) {
+		if address == n.o.Self {
+			continue
+		}
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, address+pathLook, nil)
+			if err != nil {
+				return
+			}
+			r.Header.Set(headerPeer, n.o.PeerToken)
+			if res, err := n.transport.RoundTrip(r); err == nil {
+				_ = res.Body.Close()
+			}
+		}()
+	}
+}
+
 // wake tells those who wait for an owner. It is called with mu held.
 func (n *Node) wake() {
 	close(n.changed)
@@ -294,8 +329,12 @@ func (n *Node) wake() {
 func (n *Node) act(calm bool) (gave bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	old := slices.ContainsFunc(n.peers, func(p Peer) bool { return p.Alive && p.Protocol < severalSince })
 	var numbers []int
 	for i, s := range n.spaces {
+		if s.Epoch == 0 && i > 0 && old { // they would take it, and not know what belongs there
+			continue
+		}
 		if s.Epoch == 0 { // there is none yet
 			s.Free = true
 		}
@@ -354,12 +393,14 @@ func (n *Node) open(s *space, at Space) {
 	}
 	s.leave()
 	s.serving, s.Owner, s.Free = o, n.o.Self, false
+	o.changes.open.Store(true)
 	n.counts.taken++
 	n.o.Logger.Info("owns a space", "space", at.Number, "took", time.Since(began).Round(time.Millisecond).String())
 	if n.leaving {
 		n.end(s, n.o.StopTimeout)
 	}
 	n.wake()
+	n.tell()
 }
 
 // serve opens a space and makes a server of it.
@@ -375,7 +416,14 @@ func (n *Node) serve(at Space) (_ *serving, err error) {
 		}
 	}()
 	level := cmp.Or(n.o.Level, engine.Capabilities().Strongest())
-	d, err := data.Open(engine, data.Options{Level: level, Logger: n.o.Logger})
+	o := n.o.Server
+	options, changed := data.Options{Level: level, Logger: n.o.Logger}, newChanges(rand.Text())
+	if at.Number == 0 {
+		options.Spaces = first{n, changed}
+	} else {
+		o.Check = n.check
+	}
+	d, err := data.Open(engine, options)
 	if err != nil {
 		return nil, err
 	}
@@ -384,7 +432,6 @@ func (n *Node) serve(at Space) (_ *serving, err error) {
 			_ = d.Close()
 		}
 	}()
-	o := n.o.Server
 	s, err := server.New(d, o)
 	if err != nil {
 		return nil, err
@@ -397,7 +444,8 @@ func (n *Node) serve(at Space) (_ *serving, err error) {
 	r := prometheus.NewRegistry()
 	s.Register(prometheus.WrapRegistererWith(prometheus.Labels{"space": fmt.Sprint(at.Number)}, r))
 
-	return &serving{number: at.Number, engine: engine, data: d, server: s, registry: r, idle: make(chan struct{})}, nil
+	return &serving{number: at.Number, engine: engine, data: d, server: s, registry: r, changes: changed,
+		idle: make(chan struct{})}, nil
 }
 
 // closeBroken closes the spaces whose engines have stopped: another process owns them, or the cluster could not be
@@ -424,6 +472,11 @@ func (n *Node) closeBroken() {
 func (n *Node) end(s *space, timeout time.Duration) {
 	o := s.serving
 	s.busy, o.closing = true, true
+	if o.number == 0 { // it was this process that knew of all that had changed
+		n.known.mu.Lock()
+		n.known.at, n.known.heard = o.changes.now(), time.Now()
+		n.known.mu.Unlock()
+	}
 	if o.requests == 0 {
 		close(o.idle)
 	}
@@ -446,6 +499,7 @@ func (n *Node) end(s *space, timeout time.Duration) {
 		// What was seen of it is of the time before. It is another's first, if there is one.
 		s.busy, s.serving, s.Owner, s.Free, s.freeSince = false, nil, "", false, time.Time{}
 		n.wake()
+		n.tell()
 	})
 }
 
@@ -480,6 +534,7 @@ func (n *Node) leave() error {
 		case <-late:
 			over = true
 		case <-tick.C:
+		case <-n.look:
 		}
 		if peers, spaces, err := n.cluster.Look(ctx); err == nil {
 			n.note(peers, spaces)
