@@ -139,10 +139,11 @@ func (c *cache) remove(at *list.Element) {
 	c.bytes -= e.cost()
 }
 
-// begin is called before a group is sent.
-func (c *cache) begin(b *holdfast.Batch) {
+// begin is called before a group is sent. It returns which of the group's keys are known to be there.
+func (c *cache) begin(b *holdfast.Batch) (there map[string]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	there = map[string]bool{}
 	c.begun++
 	for op := range b.Ops() {
 		if op.Kind == holdfast.KindDeleteRange {
@@ -152,9 +153,14 @@ func (c *cache) begin(b *holdfast.Batch) {
 		}
 		*c.slot(op.Key) = c.begun
 		if at := c.entries[string(op.Key)]; at != nil {
+			if e := at.Value.(*entry); e.value != nil {
+				there[e.key] = true
+			}
 			c.remove(at)
 		}
 	}
+
+	return there
 }
 
 func (c *cache) removeRange(lo, hi []byte) {
