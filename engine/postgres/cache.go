@@ -139,8 +139,9 @@ func (c *cache) remove(at *list.Element) {
 	c.bytes -= e.cost()
 }
 
-// begin is called before a group is sent. It returns which of the group's keys are known to be there.
-func (c *cache) begin(b *holdfast.Batch) (there map[string]bool) {
+// begin is called before a group is sent. It returns which of its keys are known to be there, and how many others it
+// sets.
+func (c *cache) begin(b *holdfast.Batch) (there map[string]bool, others int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	there = map[string]bool{}
@@ -158,9 +159,12 @@ func (c *cache) begin(b *holdfast.Batch) (there map[string]bool) {
 			}
 			c.remove(at)
 		}
+		if op.Kind != holdfast.KindDelete && !there[string(op.Key)] {
+			others++
+		}
 	}
 
-	return there
+	return there, others
 }
 
 func (c *cache) removeRange(lo, hi []byte) {

@@ -69,12 +69,18 @@ func TestGuesses(t *testing.T) {
 	}
 
 	// Of many that are wrong few are tried, and those that are known are not.
+	many := func(i int) (keysAndValues []string) {
+		for at := range worthGuessing {
+			keysAndValues = append(keysAndValues, fmt.Sprintf("k%03d", 10+at), fmt.Sprint(i))
+		}
+		return keysAndValues
+	}
 	e.w.guess = guess{}
 	wrong := 0
 	for i := range 2000 {
 		e.cache.drop()
 		before := e.w.guess
-		put(t, e, holdfast.Memory, "k010", fmt.Sprint(i))
+		put(t, e, holdfast.Memory, many(i)...)
 		if e.w.guess.careful > before.careful {
 			wrong++
 		}
@@ -84,7 +90,7 @@ func TestGuesses(t *testing.T) {
 	}
 	e.w.guess = guess{}
 	for i := range 20 {
-		put(t, e, holdfast.Memory, "k010", fmt.Sprint(i))
+		put(t, e, holdfast.Memory, many(i)...)
 	}
 	if e.w.guess.careful > 0 {
 		t.Error("a key that is known to be there was guessed to be new")

@@ -31,10 +31,15 @@ type guess struct {
 const (
 	fewCareful  = 8
 	mostCareful = 1 << 12
+	// worthGuessing is from how many keys on right guesses save more than a wrong one costs, which is round trips.
+	worthGuessing = 16
 )
 
-// next reports whether a group is guessed.
-func (g *guess) next() bool {
+// next reports whether a group is guessed that sets so many keys of which nothing is known.
+func (g *guess) next(unknown int) bool {
+	if unknown < worthGuessing {
+		return false
+	}
 	if g.careful > 0 {
 		g.careful--
 		return false
@@ -104,7 +109,8 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	}
 
 	e.begun.Add(1)
-	w := &write{Batch: b, level: level, known: e.cache.begin(b), guess: e.w.guess.next()}
+	known, others := e.cache.begin(b)
+	w := &write{Batch: b, level: level, known: known, guess: e.w.guess.next(others)}
 	for broke := (time.Time{}); ; {
 		began := time.Now()
 		err, there := e.transact(w), false
