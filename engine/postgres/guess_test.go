@@ -8,8 +8,8 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// What is taken for new and is there is written nevertheless, in one transaction, also when connections break before and
-// after each message of that.
+// What is taken for new and is there is written nevertheless, in one transaction, also when connections break before
+// and after each message of that.
 func TestGuesses(t *testing.T) {
 	t.Parallel() // it waits
 	needServer(t)
