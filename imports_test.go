@@ -60,6 +60,7 @@ var layers = map[string][]string{
 	"store/projection":        {"", "internal/", "kv", "store/event", "store/message", "store/internal/"},
 	"store/raftlog/": {"", "driver/lifecycle", "engine/bbolt/boltpages", "internal/", "store/raftlog",
 		"store/internal/"},
+	"store/etcdraft/": {"", "driver/lifecycle", "internal/", "store/etcdraft/", "store/internal/"},
 	// For tests.
 	"internal/storetest": {"", "driver/", "engine/logtree", "engine/mem", "internal/child", "vfs"},
 	"lab/": {"", "api", "client", "driver/datadir", "engine/all", "enginetest/commits", "internal/child",
@@ -80,6 +81,9 @@ var layers = map[string][]string{
 	"cmd/":           {"", "api", "backup", "client", "driver/", "engine/", "internal/", "lab/", "server", "kv", "store/"},
 	"examples/":      {"", "client", "engine/", "server/", "kv", "store/"},
 	"tools/":         {},
+
+	// For tests.
+	"examples/internal/": {"internal/testkit"},
 
 	// The layers of logtree, each of which knows only what is below it.
 	"engine/logtree/internal/format": {""},
