@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/csv"
@@ -247,12 +248,9 @@ func cells(row []any, written func(any) string) []string {
 
 // tableRows shows a table, which it has in memory to know how wide its columns are.
 func queryTable(s *session, columns []string, rows iter.Seq2[[]any, error], memory int64) (err error) {
-	t := &console.Table{Keys: 1}
+	t := &console.Table{Keys: min(1, len(columns)-1)}
 	for _, c := range columns {
-		t.Columns = append(t.Columns, console.Column{Name: text([]byte(c)), Right: true})
-		if c == "" {
-			t.Columns[len(t.Columns)-1].Name = `""`
-		}
+		t.Columns = append(t.Columns, console.Column{Name: cmp.Or(text([]byte(c)), `""`), Right: true})
 	}
 	var row []any
 	for row, err = range rows {
@@ -263,11 +261,13 @@ func queryTable(s *session, columns []string, rows iter.Seq2[[]any, error], memo
 			if b, ok := v.([]byte); ok {
 				return text(b)
 			}
-			return text([]byte(v.(string)))
+			return cmp.Or(text([]byte(v.(string))), `""`)
 		})
 		for i, v := range row {
 			switch v.(type) {
-			case nil, int64, float64:
+			case nil:
+				shown[i] = "null" // a cell that is empty can be left out
+			case int64, float64:
 			default:
 				t.Columns[i].Right = false
 			}

@@ -124,7 +124,7 @@ func TestQuery(t *testing.T) {
 			"placed|23"},
 		"select global, stream, position, category, type, id, time, data, metadata from messages where global = 2": {
 			"2|order-2|0|order|placed|00000000-0000-4000-8000-000000000001|2026-01-02T03:04:05.000000601Z|{\"n\":1}|NULL"},
-		"select sum(data ->> 'n') from messages where stream = 'mail-7' and position < 2": {"9"},
+		"select sum(data ->> 'n') from messages where stream = 'mail-7' and position < 2": {"19"},
 		"select log, count(*), max(position) from events group by 1 order by 1":           {"|50|50", "audit|50|50"},
 		"select typeof(data), hex(data), hex(type), origin, id from events where position = 8": {
 			"blob|FF0001|6F64640074797065|me|NULL", "blob|FF0001|6F64640074797065|me|NULL"},
@@ -357,6 +357,7 @@ func TestLimits(t *testing.T) {
 		stop()
 	}
 	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
 	_, rows, err := db.Query(ctx, "select global from messages")
 	testkit.Try(t, err)
 	n := 0
