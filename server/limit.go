@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -80,6 +81,9 @@ type connection struct {
 	writes  time.Time  // the deadline of writes, as it was passed on
 }
 
+// longAgo is later than the time that net/http gives to reads which are to end at once.
+var longAgo = time.Unix(3600, 0)
+
 // nearly is which part of a deadline of writes may be missing.
 const nearly = 16
 
@@ -92,6 +96,11 @@ func (c *connection) Close() error {
 // Read implements [net.Conn].
 func (c *connection) Read(p []byte) (int, error) {
 	c.mu.Lock()
+	if !c.asked.IsZero() && c.asked.Before(longAgo) {
+		// net/http ends its watch for a client that goes away so, mostly before that has begun to read.
+		c.mu.Unlock()
+		return 0, os.ErrDeadlineExceeded
+	}
 	err := c.pass()
 	c.reading++
 	c.mu.Unlock()

@@ -51,7 +51,8 @@ func (s *Server) observe(pattern string, e *entrance, r *http.Request, next func
 	start := time.Now()
 	known, a := &e.known, &e.answer
 	*known = route.Request{ID: s.requestID(r), Level: s.least, Stopping: s.stopping}
-	r = r.WithContext(route.With(r.Context(), known))
+	e.ctx = route.Context{Context: r.Context(), Request: known}
+	r = r.WithContext(&e.ctx)
 	*a = answering{ResponseWriter: e.to, control: *http.NewResponseController(e.to), timeout: s.o.WriteTimeout,
 		http2: r.ProtoMajor >= 2}
 
@@ -115,7 +116,7 @@ func (s *Server) log(r *http.Request, known *route.Request, a *answering, took t
 // wrap puts a route behind all that the server checks.
 func (s *Server) wrap(rt route.Route) http.Handler {
 	if rt.Credentials == nil {
-		rt.Credentials = bearer
+		rt.Credentials = Bearer
 	}
 	if rt.Namespace == nil {
 		inPath := strings.Contains(rt.Pattern, "{ns}")
@@ -150,8 +151,8 @@ func (s *Server) wrap(rt route.Route) http.Handler {
 	})
 }
 
-// bearer is the token of the Authorization header, "" if there is none.
-func bearer(r *http.Request) string {
+// Bearer is the token of the Authorization header, "" if there is none.
+func Bearer(r *http.Request) string {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
 		return ""

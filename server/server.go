@@ -361,6 +361,7 @@ type entrance struct {
 	status int
 
 	known  route.Request
+	ctx    route.Context
 	id     [1]string // for the answer's header
 	answer answering
 	body   body

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -36,6 +37,8 @@ func TestMain(m *testing.M) {
 	for _, name := range []string{"HOLDFAST_URL", "HOLDFAST_TOKEN"} { // of whoever runs the tests
 		_ = os.Unsetenv(name)
 	}
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8") // what runs beside others waits most of the time
 	os.Exit(m.Run())
 }
 

@@ -24,6 +24,9 @@ import (
 // leastPeerToken is how many characters a peer token has at least.
 const leastPeerToken = 16
 
+// maxSpaces is into how many parts data can be divided.
+const maxSpaces = 1000
+
 // shared is what processes share, in a database of PostgreSQL.
 type shared struct{ *postgres.Nodes }
 
@@ -57,6 +60,9 @@ func (c *serveCommand) serveNode(ctx context.Context, address *net.TCPAddr, leve
 	token, err := c.peerToken()
 	if err != nil {
 		return err
+	}
+	if c.Spaces < 1 || c.Spaces > maxSpaces {
+		return c.bad("spaces", fmt.Sprintf("%d is not from 1 to %d", c.Spaces, maxSpaces), "")
 	}
 	peers := &tls.Config{}
 	if c.PeerCA != "" {
@@ -98,7 +104,8 @@ func (c *serveCommand) serveNode(ctx context.Context, address *net.TCPAddr, leve
 		return err
 	}
 	defer stopTracing()
-	n, err := nodes.New(shared{joined}, nodes.Options{Self: self, PeerToken: token, Level: level, Server: options,
+	n, err := nodes.New(shared{joined}, nodes.Options{Self: self, PeerToken: token, Spaces: c.Spaces,
+		Level: level, Server: options,
 		Peers: nodes.Transport(peers), StopTimeout: c.StopTimeout, Logger: care.logger,
 		Opened: func(ctx context.Context, d *data.Data) error {
 			text, err := c.ownToken(ctx, d)

@@ -141,6 +141,7 @@ func (p *process) api(o client.Options) *client.Client {
 
 // TestNodes: two processes are one server; one takes over from the other.
 func TestNodes(t *testing.T) {
+	t.Parallel() // it waits
 	address, _ := database(t)
 	for name, end := range map[string]func(*process){
 		"Killed":  (*process).kill,
@@ -183,6 +184,7 @@ func (p *process) proxied() (n float64) {
 // TestNodesRefuse: a process with another's address does not begin; one with another peer token passes nothing on; an
 // address or a token that cannot be is refused before anything is made.
 func TestNodesRefuse(t *testing.T) {
+	t.Parallel() // it waits
 	address, _ := database(t)
 	owner := serveNode(t, address("a"), "")
 	owner.eventually("owns", func() bool { return owner.nodes().Spaces[0].Owner == owner.url })
@@ -246,6 +248,7 @@ func TestNodesRefuse(t *testing.T) {
 
 // TestNodesTLS: processes speak TLS to each other, and check whom they speak to. A stream is passed on as it comes.
 func TestNodesTLS(t *testing.T) {
+	t.Parallel() // it waits
 	address, _ := database(t)
 	dir := t.TempDir()
 	chain, key := filepath.Join(dir, "chain.pem"), filepath.Join(dir, "key.pem")

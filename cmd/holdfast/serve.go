@@ -46,6 +46,7 @@ type serveCommand struct {
 	Insecure bool   `help:"Allow listening without TLS on addresses that other machines can reach." env:"HOLDFAST_INSECURE"`
 
 	Advertise     string `help:"Address of this process for others that serve the same PostgreSQL, as http://10.0.0.2:8080; port 0 is the one listened on." env:"HOLDFAST_ADVERTISE" placeholder:"URL"`
+	Spaces        int    `help:"Into how many parts the data of several processes are divided, each owned by one of them. More can be added later, not fewer." env:"HOLDFAST_SPACES" default:"1" placeholder:"N"`
 	PeerTokenFile string `help:"File with the secret that these processes share. Or $$HOLDFAST_PEER_TOKEN." env:"HOLDFAST_PEER_TOKEN_FILE" placeholder:"FILE"`
 	PeerCA        string `name:"peer-ca" help:"Certificates in PEM that vouch for those of the other processes. Default: the system's." env:"HOLDFAST_PEER_CA" placeholder:"FILE"`
 
@@ -141,6 +142,9 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 	care := upkeep{certificate: certificate, reload: reload, args: args, logLevel: logLevel, logger: logger}
 	if c.Advertise != "" {
 		return c.serveNode(ctx, address, level, &care)
+	}
+	if c.Spaces != 1 {
+		return c.bad("spaces", "one process alone has no use for them", "set --advertise, too")
 	}
 	opened, err := c.open(logger)
 	if err != nil {

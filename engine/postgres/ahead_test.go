@@ -191,7 +191,7 @@ func TestReadAheadOfAServerThatWaits(t *testing.T) {
 		t.Error(err)
 	}
 	idle(t, e)
-	if took := time.Since(began); took > e.patience/2 {
+	if took := time.Since(began); took > 12*time.Second { // pgx alone would wait for 15
 		t.Errorf("Close took %v", took)
 	}
 	h.Unlock()

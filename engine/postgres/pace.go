@@ -101,3 +101,13 @@ func (c *pacedConn) Write(b []byte) (n int, err error) {
 		}
 	}
 }
+
+// SetDeadline implements [net.Conn]. The only time to come that pgx sets is how long it drains a connection that it has
+// given up: 15 s, for which closing the engine of a server that does not answer would wait.
+func (c *pacedConn) SetDeadline(t time.Time) error {
+	if most := time.Now().Add(lingers); t.After(most) {
+		t = most
+	}
+
+	return c.Conn.SetDeadline(t)
+}

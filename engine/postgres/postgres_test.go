@@ -409,6 +409,7 @@ func execute(t *testing.T, data, database, sql string) {
 
 // A server that may lose what it has committed gives no Power, and says why.
 func TestWithoutFsync(t *testing.T) {
+	t.Parallel() // it waits
 	needServer(t)
 	for _, setting := range []string{"fsync", "full_page_writes"} {
 		t.Run(setting, func(t *testing.T) { without(t, setting) })

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"sync/atomic"
@@ -98,6 +99,11 @@ func TestRoundTrips(t *testing.T) {
 		_, err := events.Append(ctx, event.Event{ID: id, Type: "placed", Data: []byte("data")})
 		return err
 	}
+	grown := func() string { return fmt.Sprintf("00000000-0000-7000-8000-%012d", n) }
+	for ; n < 50; n++ { // by then it is known that they grow
+		must(append1(grown()))
+		must(write("order-x", grown()))
+	}
 	enqueue := func(id string) error {
 		_, err := tasks.Enqueue(ctx, task.Spec{ID: id, Kind: "mail", Payload: []byte("data")})
 		return err
@@ -163,11 +169,13 @@ func TestRoundTrips(t *testing.T) {
 			})
 		}},
 		{"event: append", 1, nil, func() error { return append1("") }},
-		{"event: append with an id", 2, nil, func() error { return append1(fmt.Sprint("id", n)) }},
+		{"event: append with an id that grows", 1, nil, func() error { return append1(grown()) }},
+		{"event: append with another id", 2, nil, func() error { return append1(fmt.Sprint("!", rand.Int())) }},
 		{"message: write to a new stream", 3, nil, func() error { return write(fmt.Sprintf("order-%d", n), "") }},
 		{"message: write to a stream", 1, nil, func() error { return write("order-x", "") }},
-		{"message: write to a stream, with an id", 2, nil, func() error {
-			return write("order-x", fmt.Sprintf("00000000-0000-4000-8000-%012d", n))
+		{"message: write to a stream, with an id that grows", 1, nil, func() error { return write("order-x", grown()) }},
+		{"message: write to a stream, with another id", 2, nil, func() error {
+			return write("order-x", fmt.Sprintf("00000000-0000-4000-8000-%012d", rand.IntN(1e12)))
 		}},
 		{"task: enqueue", 1, nil, func() error { return enqueue("") }},
 		{"task: enqueue with an id", 2, nil, func() error { return enqueue(fmt.Sprint("mail", n)) }},
@@ -179,7 +187,7 @@ func TestRoundTrips(t *testing.T) {
 		{"event: append of 100, with ids", 2, nil, func() error {
 			var list []event.Event
 			for i := range 100 {
-				list = append(list, event.Event{ID: fmt.Sprint("id", n, ".", i), Type: "placed", Data: []byte("data")})
+				list = append(list, event.Event{ID: fmt.Sprint("!", i, ".", rand.Int()), Type: "placed", Data: []byte("data")})
 			}
 			_, err := events.Append(ctx, list...)
 			return err
@@ -187,7 +195,7 @@ func TestRoundTrips(t *testing.T) {
 		{"message: write of 100, with ids", 2, nil, func() error {
 			var list []message.Message
 			for i := range 100 {
-				id := fmt.Sprintf("00000000-0000-4000-8%03d-%012d", i, n)
+				id := fmt.Sprintf("00000000-0000-4000-8%03d-%012d", i, rand.IntN(1e12))
 				list = append(list, message.Message{ID: id, Type: "placed", Data: []byte("{}")})
 			}
 			_, err := shop.Write(ctx, "order-x", list...)

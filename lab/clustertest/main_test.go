@@ -1,6 +1,7 @@
 package clustertest
 
 import (
+	"flag"
 	"os"
 	"testing"
 
@@ -12,5 +13,7 @@ func TestMain(m *testing.M) {
 		runNode()
 		return
 	}
+	flag.Parse()
+	_ = flag.Set("test.parallel", "4") // storms wait most of the time
 	goleak.VerifyTestMain(m)
 }

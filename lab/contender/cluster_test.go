@@ -10,6 +10,7 @@ import (
 
 // What a message store on three nodes has acknowledged is there when it is opened again, and ids are known.
 func TestMessagesOnThreeNodes(t *testing.T) {
+	t.Parallel() // it waits
 	for _, c := range Clusters() {
 		if !c.Messages {
 			continue

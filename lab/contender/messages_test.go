@@ -7,6 +7,7 @@ import (
 	"crypto/md5"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -48,6 +49,9 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	PostgresTemplate = dir
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8") // what runs beside others waits most of the time
+
 	return m.Run()
 }
 
@@ -619,6 +623,7 @@ func TestNATSSubjects(t *testing.T) {
 }
 
 func TestMessagesAreLocked(t *testing.T) {
+	t.Parallel() // it waits
 	for _, peer := range MessageEngines() {
 		t.Run(peer.Name, func(t *testing.T) {
 			if why := peer.Describe().Process.Why; peer.Describe().Process.Given == 0 {

@@ -12,6 +12,7 @@ import (
 // TestOrders: an order is there as a whole, also after a crash of the server; one whose position is taken leaves
 // nothing, if it is one transaction.
 func TestOrders(t *testing.T) {
+	t.Parallel() // it waits
 	for _, peer := range TaskEngines() {
 		if peer.Name != River {
 			continue

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -47,6 +48,8 @@ func TestMain(m *testing.M) {
 			os.Exit(Status(lab.BeWitnessed(context.Background(), os.Args[3], os.Args[4], logtree.Name, console.Standard())))
 		}
 	}
+	flag.Parse()
+	_ = flag.Set("test.parallel", "4") // tests wait for disks and servers half of the time
 	os.Exit(m.Run())
 }
 

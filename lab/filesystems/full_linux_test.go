@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -23,6 +24,12 @@ import (
 	"github.com/holdfastdb/holdfast/internal/night"
 	"github.com/holdfastdb/holdfast/lab/blockdev"
 )
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8") // what runs beside others waits for disks most of the time
+	os.Exit(m.Run())
+}
 
 // TestFullDisk fills the disk of each engine, kills the process, makes some room, and again, and opens what is left on
 // the full disk: that returns, and says ErrFull if it cannot be. With room, all that was acknowledged is there.

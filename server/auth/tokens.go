@@ -66,6 +66,10 @@ type Tokens struct {
 	there func(tx *kv.Tx, namespace string) error
 	now   func() time.Time
 
+	// Revoked is called when tokens may have been revoked, before Revoke and SetOwn return; nil for nothing. It is set
+	// before the first of them.
+	Revoked func(ctx context.Context)
+
 	changes atomic.Uint64 // counts them
 
 	caching sync.RWMutex
@@ -120,11 +124,18 @@ func Open(db *kv.DB, there func(tx *kv.Tx, namespace string) error) (*Tokens, er
 // Check returns who has a secret. Errors: ErrNoToken if it is empty, ErrMalformed, ErrUnknown, ErrExpired, and those of
 // reading.
 func (t *Tokens) Check(ctx context.Context, secret string) (Principal, error) {
+	p, _, err := t.CheckUntil(ctx, secret)
+	return p, err
+}
+
+// CheckUntil is Check that also tells when the token expires, zero for never.
+func (t *Tokens) CheckUntil(ctx context.Context, secret string) (Principal, time.Time, error) {
 	if secret == "" {
-		return Principal{}, &holdfast.Error{Op: "check token", Class: ErrNoToken, Remedy: "send Authorization: Bearer TOKEN"}
+		return Principal{}, time.Time{}, &holdfast.Error{Op: "check token", Class: ErrNoToken,
+			Remedy: "send Authorization: Bearer TOKEN"}
 	}
 	if len(secret) > maxSecret {
-		return Principal{}, malformed("it is too long")
+		return Principal{}, time.Time{}, malformed("it is too long")
 	}
 	// What is looked up is the hash, so the time that it takes tells nothing about other secrets.
 	var room [maxSecret]byte
@@ -134,11 +145,11 @@ func (t *Tokens) Check(ctx context.Context, secret string) (Principal, error) {
 	e := t.cached[sum]
 	t.caching.RUnlock()
 	if e != nil && e.changes == changes {
-		return e.principal, t.expired(e.expires)
+		return e.principal, e.expires, t.expired(e.expires)
 	}
 	s, err := Parse(secret)
 	if err != nil {
-		return Principal{}, err
+		return Principal{}, time.Time{}, err
 	}
 	e = &entry{changes: changes}
 	e.principal, e.expires, err = t.known(ctx, s, sum)
@@ -153,10 +164,10 @@ func (t *Tokens) Check(ctx context.Context, secret string) (Principal, error) {
 	}
 	t.caching.Unlock()
 	if err != nil {
-		return Principal{}, err
+		return Principal{}, time.Time{}, err
 	}
 
-	return e.principal, t.expired(e.expires)
+	return e.principal, e.expires, t.expired(e.expires)
 }
 
 func (t *Tokens) expired(at time.Time) error {
@@ -320,7 +331,7 @@ func missing(id string) error {
 
 // Revoke removes a further token: once it returns, the secret opens nothing. ErrNotFound: there is none of that id.
 func (t *Tokens) Revoke(ctx context.Context, id string) error {
-	defer t.Changed() // even after an error: what became of it is not known
+	defer t.revoked(ctx) // even after an error: what became of it is not known
 
 	return t.db.Update(ctx, func(tx *kv.Tx) error {
 		_, err := get(tx, id)
@@ -384,7 +395,7 @@ func (t *Tokens) HasOwn(ctx context.Context, namespace string) (bool, error) {
 // SetOwn gives a namespace another token of its own: once it returns, the old one is invalid. message.ErrNoNamespace:
 // there is no such namespace.
 func (t *Tokens) SetOwn(ctx context.Context, namespace, secret string) error {
-	defer t.Changed()
+	defer t.revoked(ctx)
 
 	return t.db.Update(ctx, func(tx *kv.Tx) error {
 		if err := t.there(tx, namespace); err != nil {
@@ -465,3 +476,10 @@ func idsOf(tx *kv.Tx, namespace, after string, most int) (ids []string, err erro
 
 // Changed lets tokens be read anew that are remembered as good.
 func (t *Tokens) Changed() { t.changes.Add(1) }
+
+func (t *Tokens) revoked(ctx context.Context) {
+	t.Changed()
+	if t.Revoked != nil {
+		t.Revoked(ctx)
+	}
+}

@@ -55,6 +55,9 @@ type Options struct {
 	// MaxSubscriptions is the same for subscriptions of messages; but those are open too of which consumers have messages,
 	// and those that nobody uses are closed after some minutes in any case.
 	MaxSubscriptions int
+
+	// Spaces are the others, if this is the first of several; nil if all namespaces are here.
+	Spaces Spaces
 }
 
 // Data is the open data. All methods may be called from many goroutines at once.
@@ -73,6 +76,8 @@ type Data struct {
 
 	mu       sync.Mutex
 	deleting map[string]bool // namespaces
+
+	directory directory
 }
 
 // Open opens what is kept in an engine, and makes what is not there. The engine stays the caller's, and is closed
@@ -98,6 +103,12 @@ func Open(engine holdfast.Engine, o Options) (*Data, error) {
 		tasks:         newPool[*task.Store](cmp.Or(o.MaxTasks, DefaultMaxTasks)),
 		subscriptions: newPool[*Subscription](cmp.Or(o.MaxSubscriptions, DefaultMaxSubscriptions)),
 		deleting:      map[string]bool{}}
+	if err := d.load(); err != nil {
+		return nil, errors.Join(err, messages.Close())
+	}
+	if o.Spaces != nil {
+		tokens.Revoked = o.Spaces.Revoked
+	}
 	d.subscriptions.quiet, d.subscriptions.closable = idleSubscription, (*Subscription).closable
 	ctx, stop := context.WithCancel(context.Background())
 	d.stopClosing = stop
@@ -358,6 +369,26 @@ func (d *Data) Delete(ctx context.Context, namespace string) (messages int64, er
 		return 0, &holdfast.Error{Op: "delete namespace", Class: holdfast.ErrBadOption,
 			Detail: "the default namespace cannot be deleted"}
 	}
+	if d.o.Spaces != nil {
+		defer d.o.Spaces.Revoked(ctx)
+		done, err := d.directory.alone(ctx, namespace)
+		if err != nil {
+			return 0, err
+		}
+		defer done()
+		d.directory.mu.Lock()
+		at := d.directory.elsewhere[namespace]
+		d.directory.mu.Unlock()
+		if at.space > 0 {
+			return d.deleteIn(ctx, namespace, at)
+		}
+	}
+
+	return d.deleteHere(ctx, namespace)
+}
+
+// deleteHere is Delete of a namespace that lies here.
+func (d *Data) deleteHere(ctx context.Context, namespace string) (messages int64, err error) {
 	if err := d.Check(ctx, namespace); err != nil {
 		return 0, err
 	}
@@ -398,6 +429,15 @@ func (d *Data) Delete(ctx context.Context, namespace string) (messages int64, er
 		}
 	}
 
+	if err := d.removeFurther(ctx, namespace); err != nil {
+		return 0, err
+	}
+
+	return d.deleteLast(ctx, namespace)
+}
+
+// removeFurther removes further tokens of a namespace, if there are many.
+func (d *Data) removeFurther(ctx context.Context, namespace string) error {
 	for after, more := "", true; more; more = after != "" {
 		err := d.db.Update(ctx, func(tx *kv.Tx) (err error) {
 			after, err = auth.RemoveFurther(tx, namespace, after)
@@ -405,11 +445,11 @@ func (d *Data) Delete(ctx context.Context, namespace string) (messages int64, er
 		})
 		d.tokens.Changed()
 		if err != nil {
-			return 0, err
+			return err
 		}
 	}
 
-	return d.deleteLast(ctx, namespace)
+	return nil
 }
 
 // Close closes all stores, in use or not; later calls return ErrClosed. The engine stays open.

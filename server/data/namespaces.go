@@ -1,6 +1,7 @@
 package data
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,24 +24,22 @@ type record struct {
 	Description string          `json:"description"`
 	Metadata    json.RawMessage `json:"metadata,omitempty"`
 	Created     time.Time       `json:"created"`
+	Space       int             `json:"space,omitempty"` // where it lies, in the list of those that are elsewhere
+	Mark        string          `json:"mark,omitempty"`  // see Spaces
 }
 
 func bucket(tx *kv.Tx) *kv.Bucket { return tx.Bucket("holdfast", "namespaces") }
 
-func put(tx *kv.Tx, info message.Info) error {
-	value, err := json.Marshal(record{info.Description, info.Metadata, info.Created})
-	if err != nil {
-		return &holdfast.Error{Op: "create namespace", Class: holdfast.ErrBadOption, Cause: err,
-			Detail: fmt.Sprintf("%q", info.ID)}
-	}
-
-	return bucket(tx).Put([]byte(info.ID), append([]byte{version}, value...))
-}
+func put(tx *kv.Tx, info message.Info) error { return putIn(bucket(tx), info, 0, "") }
 
 // parse reads what is kept of a namespace.
 func parse(id, value []byte) (message.Info, error) {
-	var r record
-	err := error(nil)
+	r, err := read(id, value)
+
+	return message.Info{ID: string(id), Description: r.Description, Metadata: r.Metadata, Created: r.Created}, err
+}
+
+func read(id, value []byte) (r record, err error) {
 	class, remedy := holdfast.ErrCorrupt, "check the engine's files, or restore a backup"
 	switch {
 	case len(value) == 0 || value[0] == 0:
@@ -56,7 +55,7 @@ func parse(id, value []byte) (message.Info, error) {
 			Detail: fmt.Sprintf("the description of %q cannot be read", id)}
 	}
 
-	return message.Info{ID: string(id), Description: r.Description, Metadata: r.Metadata, Created: r.Created}, err
+	return r, err
 }
 
 // openTokens opens the tokens, and makes the list of namespaces what the message store has: that is how directories of
@@ -66,6 +65,12 @@ func parse(id, value []byte) (message.Info, error) {
 func openTokens(db *kv.DB, messages *message.Store) (*auth.Tokens, error) {
 	there := func(tx *kv.Tx, namespace string) error {
 		_, err := messages.In(tx).Info(namespace)
+		if errors.Is(err, message.ErrNoNamespace) {
+			if other, wrong := listed(tx, namespace); other || wrong != nil {
+				return wrong
+			}
+		}
+
 		return err
 	}
 	// Descriptions that are damaged do not keep the others from being opened.
@@ -131,8 +136,19 @@ func forget(tx *kv.Tx, namespace string) error {
 // Create makes a namespace with a token of its own, "" for none: both are there, or neither. Errors are those of
 // [message.Store.Create].
 func (d *Data) Create(ctx context.Context, o message.NamespaceOptions, token string) (info message.Info, err error) {
+	done, err := d.directory.alone(ctx, o.ID)
+	if err != nil {
+		return info, err
+	}
+	defer done()
+	if space := d.choose(); space > 0 {
+		return d.createIn(ctx, space, o, token)
+	}
 	defer d.tokens.Changed()
 	err = d.db.Update(ctx, func(tx *kv.Tx) error {
+		if there, err := listed(tx, o.ID); there || err != nil {
+			return cmp.Or(err, exists(o.ID))
+		}
 		info, err = d.messages.In(tx).Create(message.NamespaceOptions{ID: o.ID}) // which the bucket describes
 		if err == nil {
 			err = d.messages.Check(o)
@@ -150,6 +166,7 @@ func (d *Data) Create(ctx context.Context, o message.NamespaceOptions, token str
 	if err != nil {
 		return message.Info{}, err
 	}
+	d.directory.set(o.ID, true)
 
 	return info, nil
 }
@@ -168,6 +185,7 @@ func (d *Data) deleteLast(ctx context.Context, namespace string) (messages int64
 	if err != nil {
 		return 0, err
 	}
+	d.directory.set(namespace, false)
 
 	return deletion.Finish(ctx)
 }
@@ -211,8 +229,28 @@ func (d *Data) Namespaces(ctx context.Context, after string, limit int) (list []
 			list = append(list, info)
 		}
 
+		more := 0
+		for key, value := range elsewhere(tx).Range(holdfast.Range{Lo: append([]byte(after), 0)}) {
+			if limit > 0 && more == limit {
+				break
+			}
+			info, err := parse(key, value)
+			if err != nil {
+				damaged = append(damaged, err)
+				continue
+			}
+			list = append(list, info)
+			more++
+		}
+		if more > 0 {
+			sorted(list)
+		}
+
 		return nil
 	})
+	if limit > 0 && len(list) > limit {
+		list = list[:limit]
+	}
 
 	return list, errors.Join(append(damaged, err)...)
 }

@@ -46,7 +46,7 @@ func Routes(d *data.Data, o Options) []route.Route {
 		{Pattern: "/import", Role: auth.Write, Stream: true, Heavy: true, MaxBody: -1, Handler: s.load},
 	}
 	for i := range all {
-		all[i].Credentials, all[i].Namespace, all[i].Deny = credentials, own, deny
+		all[i].Credentials, all[i].Namespace, all[i].Deny = Credentials, own, deny
 	}
 
 	return all
@@ -61,7 +61,7 @@ func deny(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, auth.ErrMalformed):
 		f = &failure{http.StatusUnauthorized, "AUTH_INVALID_TOKEN", "Invalid token", map[string]any{"error": err.Error()}}
 	case errors.Is(err, auth.ErrUnknown), errors.Is(err, auth.ErrExpired), errors.Is(err, auth.ErrForbidden):
-		secret, _ := auth.Parse(credentials(r))
+		secret, _ := auth.Parse(Credentials(r))
 		f = &failure{http.StatusForbidden, "AUTH_UNAUTHORIZED", err.Error(), map[string]any{"namespace": secret.Namespace}}
 	default:
 		refuse(w, r, err)
@@ -78,8 +78,8 @@ type service struct {
 	methods map[string]*Method
 }
 
-// credentials returns the token of a request: that of the URL goes before that of the header.
-func credentials(r *http.Request) string {
+// Credentials returns the token of a request: that of the URL goes before that of the header.
+func Credentials(r *http.Request) string {
 	if strings.Contains(r.URL.RawQuery, "token") {
 		if token := r.URL.Query().Get("token"); token != "" {
 			return token

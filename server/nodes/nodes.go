@@ -14,6 +14,7 @@ package nodes
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -32,7 +33,10 @@ import (
 )
 
 // Protocol is what processes of this version say to each other. Those whose numbers differ by one work together.
-const Protocol = 1
+const Protocol = 2
+
+// severalSince is the protocol of the first processes that know of several spaces.
+const severalSince = 2
 
 // Peer is a process.
 type Peer struct {
@@ -112,6 +116,7 @@ type Node struct {
 	registry  *prometheus.Registry
 	counts    counts
 	known     known
+	lying     lying
 
 	mu      sync.Mutex
 	peers   []Peer
@@ -150,6 +155,7 @@ type serving struct {
 	data     *data.Data
 	server   *server.Server
 	registry *prometheus.Registry
+	changes  *changes // of the first space, for others
 
 	requests int           // in hand, covered by the node's mu
 	idle     chan struct{} // closed when it is closing and there are none
@@ -188,6 +194,10 @@ func (n *Node) Run(ctx context.Context) error {
 	began, calmSince := time.Now(), time.Now()
 	first, failing := true, false
 	alive := ""
+
+	hearing, deaf := context.WithCancel(context.WithoutCancel(ctx))
+	defer deaf()
+	go n.follow(hearing)
 
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -294,8 +304,12 @@ func (n *Node) wake() {
 func (n *Node) act(calm bool) (gave bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	old := slices.ContainsFunc(n.peers, func(p Peer) bool { return p.Alive && p.Protocol < severalSince })
 	var numbers []int
 	for i, s := range n.spaces {
+		if s.Epoch == 0 && i > 0 && old { // they would take it, and not know what belongs there
+			continue
+		}
 		if s.Epoch == 0 { // there is none yet
 			s.Free = true
 		}
@@ -354,6 +368,7 @@ func (n *Node) open(s *space, at Space) {
 	}
 	s.leave()
 	s.serving, s.Owner, s.Free = o, n.o.Self, false
+	o.changes.open.Store(true)
 	n.counts.taken++
 	n.o.Logger.Info("owns a space", "space", at.Number, "took", time.Since(began).Round(time.Millisecond).String())
 	if n.leaving {
@@ -375,7 +390,14 @@ func (n *Node) serve(at Space) (_ *serving, err error) {
 		}
 	}()
 	level := cmp.Or(n.o.Level, engine.Capabilities().Strongest())
-	d, err := data.Open(engine, data.Options{Level: level, Logger: n.o.Logger})
+	o := n.o.Server
+	options, changed := data.Options{Level: level, Logger: n.o.Logger}, newChanges(rand.Text())
+	if at.Number == 0 {
+		options.Spaces = first{n, changed}
+	} else {
+		o.Check = n.check
+	}
+	d, err := data.Open(engine, options)
 	if err != nil {
 		return nil, err
 	}
@@ -384,7 +406,6 @@ func (n *Node) serve(at Space) (_ *serving, err error) {
 			_ = d.Close()
 		}
 	}()
-	o := n.o.Server
 	s, err := server.New(d, o)
 	if err != nil {
 		return nil, err
@@ -397,7 +418,8 @@ func (n *Node) serve(at Space) (_ *serving, err error) {
 	r := prometheus.NewRegistry()
 	s.Register(prometheus.WrapRegistererWith(prometheus.Labels{"space": fmt.Sprint(at.Number)}, r))
 
-	return &serving{number: at.Number, engine: engine, data: d, server: s, registry: r, idle: make(chan struct{})}, nil
+	return &serving{number: at.Number, engine: engine, data: d, server: s, registry: r, changes: changed,
+		idle: make(chan struct{})}, nil
 }
 
 // closeBroken closes the spaces whose engines have stopped: another process owns them, or the cluster could not be
@@ -424,6 +446,11 @@ func (n *Node) closeBroken() {
 func (n *Node) end(s *space, timeout time.Duration) {
 	o := s.serving
 	s.busy, o.closing = true, true
+	if o.number == 0 { // it was this process that knew of all that had changed
+		n.known.mu.Lock()
+		n.known.at, n.known.heard = o.changes.now(), time.Now()
+		n.known.mu.Unlock()
+	}
 	if o.requests == 0 {
 		close(o.idle)
 	}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +30,11 @@ const (
 	headerSpace   = "Holdfast-Space"   // the space that the request is for
 	headerFrom    = "Holdfast-From"    // the client's address
 	headerRefused = "Holdfast-Refused" // in an answer with status 421: nothing was done, and why
+
+	headerNamespace = "Holdfast-Namespace" // the namespace that the request is about, if it is one that lies in the space
+	headerSure      = "Holdfast-Sure"      // it was asked for just now: say so if the namespace is not there
+	headerLies      = "Holdfast-Lies"      // in an answer with status 421: the space in which the namespace lies
+	headerAsk       = "Holdfast-Ask"       // what a process wants to know itself
 )
 
 // small is up to which size a body is kept, so that it can be sent to another owner if the first one refuses it.
@@ -59,13 +65,34 @@ func (n *Node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		n.front.ServeHTTP(w, r)
 		return
 	}
-	const number = 0
-	if o := n.enter(number); o != nil { // nothing stands between a client and an owner
-		defer n.exit(o)
-		n.local(w, r, o)
-		return
+	at, ok := where{}, !n.several()
+	if !ok {
+		at, ok = n.quick(r)
 	}
-	n.front.Pass(w, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { n.find(w, r, number) }))
+	if ok && at.namespace == "" || ok && n.remembered(at.namespace) {
+		number, _ := n.lies(r.Context(), at.namespace)
+		if o := n.enter(number); o != nil { // nothing stands between a client and an owner
+			defer n.exit(o)
+			if _, wrong := o.misplaced(at.namespace); !wrong {
+				n.local(w, r, o)
+				return
+			}
+		}
+	}
+	n.front.Pass(w, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !ok {
+			var err error
+			if at, err = n.route(r); err != nil {
+				problem.Write(w, r, err)
+				return
+			}
+		}
+		if joined := joins[r.URL.Path]; joined != nil && at == (where{}) && n.several() {
+			joined(n, w, r)
+			return
+		}
+		n.find(w, r, at)
+	}))
 }
 
 // own reports whether a request is about the process itself.
@@ -110,7 +137,8 @@ func (n *Node) servePeer(w http.ResponseWriter, r *http.Request) {
 	if from := r.Header.Get(headerFrom); from != "" {
 		r.RemoteAddr = from
 	}
-	for _, name := range []string{headerPeer, headerSpace, headerFrom} {
+	namespace, sure, ask := r.Header.Get(headerNamespace), r.Header.Get(headerSure) != "", r.Header.Get(headerAsk)
+	for _, name := range []string{headerPeer, headerSpace, headerFrom, headerNamespace, headerSure, headerAsk} {
 		r.Header.Del(name)
 	}
 	o := n.enter(number)
@@ -119,12 +147,71 @@ func (n *Node) servePeer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer n.exit(o)
+	if ask != "" {
+		n.answerPeer(w, r, o, ask)
+		return
+	}
+	if number > 0 && namespace == "" && !strings.HasPrefix(r.URL.Path, "/v1/server") {
+		refuse("it names no namespace")
+		return
+	}
+	if space, wrong := o.misplaced(namespace); namespace != "" && wrong && !(sure && number > 0) {
+		w.Header().Set(headerLies, strconv.Itoa(space))
+		refuse((*elsewhere).Error(nil))
+		return
+	}
 	n.local(w, r, o)
 }
 
-// find answers a request by whoever owns a space. It waits a little for an owner. A request that nobody has begun to
-// answer is tried again, if its body is there as a whole.
-func (n *Node) find(w http.ResponseWriter, r *http.Request, number int) {
+// answerPeer answers what a process wants to know itself.
+func (n *Node) answerPeer(w http.ResponseWriter, r *http.Request, o *serving, ask string) {
+	body, err := io.ReadAll(r.Body)
+	var v any
+	if err == nil {
+		v, err = n.answerTo(r.Context(), o, ask, body)
+	}
+	var text []byte
+	if err == nil {
+		text, err = json.Marshal(v)
+	}
+	if err != nil {
+		problem.Write(w, r, err)
+		return
+	}
+	_, _ = w.Write(text) // the process is gone
+}
+
+// owner returns who is to be asked about a space, if that is another process; left is closed when it has lost it, and
+// changed when something has changed.
+func (n *Node) owner(number int) (owner string, left, changed <-chan struct{}) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := n.spaces[number]
+	if s != nil && s.serving == nil && s.Owner != n.o.Self { // also one of which nothing is heard: it may be at work
+		owner, left = s.Owner, s.left
+	}
+
+	return owner, left, n.changed
+}
+
+// most is how often a request may find that its namespace does not lie where the first space says. It is made there
+// before that says so, and removed before that forgets it; so then it is being removed, or is half removed.
+const most = 2
+
+// pause waits for a change, but not for long.
+func pause(ctx context.Context, until time.Time, changed <-chan struct{}) {
+	again := time.NewTimer(min(time.Until(until), every) + time.Millisecond)
+	defer again.Stop()
+	select {
+	case <-changed:
+	case <-again.C:
+	case <-ctx.Done():
+	}
+}
+
+// find answers a request by whoever owns the space that it is for. It waits a little for an owner. A request that
+// nobody has begun to answer is tried again, if its body is there as a whole.
+func (n *Node) find(w http.ResponseWriter, r *http.Request, at where) {
 	whole, text, sent := r.ContentLength >= 0 && r.ContentLength <= small, []byte(nil), r.Body
 	if whole && r.ContentLength > 0 {
 		var err error
@@ -134,29 +221,43 @@ func (n *Node) find(w http.ResponseWriter, r *http.Request, number int) {
 		}
 	}
 	until := time.Now().Add(hold)
-	for {
-		n.mu.Lock()
-		s, changed := n.spaces[number], n.changed
-		owner, left := "", (chan struct{})(nil)
-		if s != nil && s.serving == nil && s.Owner != n.o.Self { // also one of which nothing is heard: it may be at work
-			owner, left = s.Owner, s.left
-		}
-		n.mu.Unlock()
+	for misses := 0; ; {
 		if r.Body = sent; whole && r.ContentLength > 0 {
 			r.Body = io.NopCloser(bytes.NewReader(text))
 		}
-		if o := n.enter(number); o != nil {
-			defer n.exit(o)
-			n.local(w, r, o)
-			return
+		number, err := at.space, error(nil)
+		if at.namespace != "" {
+			number, err = n.lies(r.Context(), at.namespace)
+		}
+		owner, left, changed := n.owner(number)
+		o := (*serving)(nil)
+		if err != nil {
+			owner = ""
+		} else if o = n.enter(number); o != nil {
+			space, wrong := o.misplaced(at.namespace)
+			if at.namespace == "" || !wrong || number > 0 && misses >= most {
+				defer n.exit(o)
+				n.local(w, r, o)
+				return
+			}
+			n.exit(o)
+			owner, err = "", &elsewhere{space}
 		}
 
-		err := noOwner()
+		if err == nil {
+			err = noOwner()
+		}
 		if owner != "" {
-			err = n.forward(w, r, number, owner, left)
+			err = n.forward(w, r, at.namespace, misses >= most, number, owner, left)
 			n.counts.proxied(err)
 			if err == nil {
 				return
+			}
+		}
+		if other := (*elsewhere)(nil); errors.As(err, &other) {
+			n.correct(at.namespace, other)
+			if misses++; misses <= most && (whole || owner == "") {
+				continue
 			}
 		}
 		// Only what was surely not done is tried again: or what changes nothing.
@@ -167,13 +268,7 @@ func (n *Node) find(w http.ResponseWriter, r *http.Request, number int) {
 			n.refuse(w, r, owner, err)
 			return
 		}
-		again := time.NewTimer(min(time.Until(until), every) + time.Millisecond)
-		select {
-		case <-changed:
-		case <-again.C:
-		case <-r.Context().Done():
-		}
-		again.Stop()
+		pause(r.Context(), until, changed)
 	}
 }
 
@@ -181,6 +276,7 @@ func (n *Node) find(w http.ResponseWriter, r *http.Request, number int) {
 type notDone struct{ why error }
 
 func (e *notDone) Error() string { return e.why.Error() }
+func (e *notDone) Unwrap() error { return e.why }
 
 // refuse answers a request that nobody has answered.
 func (n *Node) refuse(w http.ResponseWriter, r *http.Request, owner string, err error) {
@@ -189,6 +285,9 @@ func (n *Node) refuse(w http.ResponseWriter, r *http.Request, owner string, err 
 	case r.Context().Err() != nil:
 		err = r.Context().Err()
 	case owner == "":
+		if other := (*elsewhere)(nil); errors.As(err, &other) {
+			err = noOwner()
+		}
 	case errors.As(err, &sure):
 		n.o.Logger.Debug("an owner did not answer", "owner", owner, "error", err.Error())
 		err = &holdfast.Error{Class: problem.ErrStopping, Remedy: "come again in a second",
@@ -203,7 +302,8 @@ func (n *Node) refuse(w http.ResponseWriter, r *http.Request, owner string, err 
 }
 
 // forward passes a request on to the owner of a space. An error means that nothing was written of an answer.
-func (n *Node) forward(w http.ResponseWriter, r *http.Request, number int, owner string, left <-chan struct{}) error {
+func (n *Node) forward(w http.ResponseWriter, r *http.Request, namespace string, sure bool, number int, owner string,
+	left <-chan struct{}) error {
 	to, err := url.Parse(owner)
 	if err != nil {
 		return &notDone{err}
@@ -231,6 +331,15 @@ func (n *Node) forward(w http.ResponseWriter, r *http.Request, number int, owner
 			p.Out.Header.Set(headerPeer, n.o.PeerToken)
 			p.Out.Header.Set(headerSpace, strconv.Itoa(number))
 			p.Out.Header.Set(headerFrom, p.In.RemoteAddr)
+			for _, name := range []string{headerNamespace, headerSure, headerAsk} { // no client says these
+				p.Out.Header.Del(name)
+			}
+			if namespace != "" {
+				p.Out.Header.Set(headerNamespace, namespace)
+			}
+			if sure {
+				p.Out.Header.Set(headerSure, "1")
+			}
 			for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded"} {
 				if v, ok := p.In.Header[name]; ok {
 					p.Out.Header[name] = v
@@ -240,6 +349,10 @@ func (n *Node) forward(w http.ResponseWriter, r *http.Request, number int, owner
 		ModifyResponse: func(res *http.Response) error {
 			if why := res.Header.Get(headerRefused); why != "" && res.StatusCode == http.StatusMisdirectedRequest {
 				_ = res.Body.Close()
+				if lies := res.Header.Get(headerLies); lies != "" {
+					space, _ := strconv.Atoi(lies)
+					return &notDone{&elsewhere{space}}
+				}
 				if strings.Contains(why, "token") {
 					n.o.Logger.Error("another process refuses this one", "owner", owner, "why", why)
 				}

@@ -154,11 +154,16 @@ func (n *Node) Show() api.Nodes {
 func (n *Node) routes() []route.Route {
 	return []route.Route{{Method: http.MethodGet, Pattern: "/v1/nodes", Role: auth.Read,
 		Handler: func(w http.ResponseWriter, r *http.Request) {
-			text, err := json.Marshal(n.Show())
-			if err != nil { // not with these fields
-				panic(err)
-			}
-			w.Header().Set("Content-Type", "application/json")
-			_, _ = w.Write(append(text, '\n'))
+			writeJSON(w, n.Show())
 		}}}
+}
+
+// writeJSON answers with what can be JSON.
+func writeJSON(w http.ResponseWriter, v any) {
+	text, err := json.Marshal(v)
+	if err != nil { // not with these fields
+		panic(err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(text, '\n'))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/task"
@@ -42,17 +43,16 @@ func (s *service) namespaces() {
 				return nil, err
 			}
 			list, err := c.data.Namespaces(c.ctx, in.After, limit)
+			totals, wrong := c.data.Totals(c.ctx, list)
+			if wrong != nil {
+				return nil, wrong
+			}
 
 			out := []api.Namespace{}
 			for _, info := range list {
-				n, err := c.describe(info)
-				if errors.Is(err, message.ErrNoNamespace) { // deleted by now
-					continue
+				if total, ok := totals[info.ID]; ok { // else it was deleted by now
+					out = append(out, namespace(info, total))
 				}
-				if err != nil {
-					return nil, err
-				}
-				out = append(out, n)
 			}
 
 			return out, err
@@ -68,10 +68,10 @@ func (s *service) namespaces() {
 			if err != nil {
 				return out, err
 			}
-			out, err = c.describe(info)
+			out = namespace(info, data.Total{})
 			out.Token = secret
 
-			return out, err
+			return out, nil
 		})
 	declare(s, operation{id: "get-namespace", method: http.MethodGet, path: inNamespace, role: auth.Read, tag: tag,
 		summary: "Describe a namespace"},
@@ -81,7 +81,9 @@ func (s *service) namespaces() {
 				return out, err
 			}
 
-			return c.describe(info)
+			total, err := c.data.Total(c.ctx, info.ID)
+
+			return namespace(info, total), err
 		})
 	declare(s, operation{id: "delete-namespace", method: http.MethodDelete, path: inNamespace, role: auth.Admin, tag: tag,
 		summary: "Delete a namespace with its messages, logs, tasks and tokens", namespace: everywhere, stream: true,
@@ -95,12 +97,10 @@ func (s *service) namespaces() {
 // everywhere is the namespace of operations that concern all: a token for one namespace is not enough.
 func everywhere(*http.Request, auth.Principal) string { return auth.Everywhere }
 
-// describe describes a namespace with what it has.
-func (c *call) describe(info message.Info) (out api.Namespace, err error) {
-	counts, last, err := c.data.Messages().Totals(c.ctx, info.ID)
-
+// namespace describes a namespace with what it has.
+func namespace(info message.Info, has data.Total) api.Namespace {
 	return api.Namespace{ID: info.ID, Description: info.Description, Metadata: info.Metadata, Created: info.Created,
-		Messages: counts.Messages, Streams: counts.Streams, Last: last}, err
+		Messages: has.Messages, Streams: has.Streams, Last: has.Last}
 }
 
 // own is the namespace of the token that a request is made with.

@@ -131,6 +131,7 @@ type appender struct {
 	record []byte
 	now    int64               // when this append began; replaces the zero time of an event
 	known  []uint64            // positions of events with known ids, 0 for the others
+	fresh  bool                // that is so because they are fresh
 	seen   uint64              // how far readers saw before an import looked up its ids
 	ids    map[string]struct{} // to find an id twice
 }
@@ -233,7 +234,7 @@ func (s *Store) look(a *appender, how *terms, events []Event, p *Part) (was glan
 		err = s.allow(false)
 	}
 	if was = s.glance(p); err == nil && how.known {
-		err = s.lookUp(a, events, was.next)
+		err = s.know(a, events, was.next)
 	}
 	return was, err
 }

@@ -155,6 +155,7 @@ func (d *Draft) apply() error {
 		for i := range d.Events {
 			if id := d.Events[i].ID; id != "" {
 				s.importing[s.folded(id)] = d.Events[i].Position
+				s.recent.fresh.leave(s.folded(id), s.recent.newest())
 			}
 		}
 	case d.what == removing:

@@ -79,8 +79,10 @@ func (s *Store) getID(a *appender, g uint64, id string) (uint64, error) {
 func (s *Store) repeated(p *Pending, a *appender, events []Event, level holdfast.Level, next uint64,
 	was glance) (bool, error) {
 	// The ids were looked up in the engine before the turn. That holds as long as none that was too new for the engine
-	// then has left memory, and neither the generation nor an edit has changed what is looked into.
-	if s.recent.forgotten > was.seen || next/s.window != was.next/s.window || s.edits.Load() != was.edits {
+	// then has left memory, and neither the generation nor an edit has changed what is looked into. If they were fresh,
+	// none of them has left memory as long as they still are.
+	if s.recent.forgotten > was.seen || next/s.window != was.next/s.window || s.edits.Load() != was.edits ||
+		a.fresh && !s.recent.fresh.hasAll(events, s.folded) {
 		if err := s.lookUp(a, events, next); err != nil {
 			return false, err
 		}
@@ -266,6 +268,8 @@ type recent struct {
 	head      int
 	forgotten uint64 // the ids of events up to here have left
 	folded    func(id string) string
+	fresh     fresh
+	keep      int // durable ids, at least
 }
 
 type idAt struct {
@@ -275,10 +279,13 @@ type idAt struct {
 
 const (
 	keepIDs  = 1 << 10 // durable ids that are kept in memory
+	slowIDs  = 1 << 12 // and where each that is read takes a round trip
 	crowdIDs = 1 << 13 // ids in flight before Submit begins to wait
 )
 
-func (r *recent) init(folded func(id string) string) { r.at, r.folded = map[string]uint64{}, folded }
+func (r *recent) init(folded func(id string) string, keep int) {
+	r.at, r.folded, r.keep = map[string]uint64{}, folded, keep
+}
 
 // crowd returns the position that must become durable for no more than crowdIDs ids to be in flight, 0 if that is so.
 func (r *recent) crowd() uint64 {
@@ -288,15 +295,24 @@ func (r *recent) crowd() uint64 {
 	return r.queue[len(r.queue)-1-crowdIDs].pos
 }
 
+// newest returns the id that was added last, "" if none is there.
+func (r *recent) newest() string {
+	if len(r.queue) == 0 {
+		return ""
+	}
+	return r.queue[len(r.queue)-1].id
+}
+
 // add remembers the ids of events at positions from first on, and forgets the oldest that
 // are durable.
 func (r *recent) add(events []Event, first, durable uint64) {
-	for len(r.queue)-r.head > keepIDs && r.queue[r.head].pos <= durable {
+	for len(r.queue)-r.head > r.keep && r.queue[r.head].pos <= durable {
 		old := &r.queue[r.head]
 		if r.at[old.id] == old.pos { // not since appended again
 			delete(r.at, old.id)
 		}
 		r.forgotten = old.pos
+		r.fresh.leave(old.id, r.folded(events[0].ID))
 		*old = idAt{}
 		r.head++
 	}

@@ -226,7 +226,11 @@ func (s *Store) load(o Options) error {
 	s.window, s.about, s.fold = m.Window, m, m.Folded || o.FoldIDs
 	s.first.Store(m.First)
 	s.stamps.Store(m.Stamps)
-	s.recent.init(s.folded)
+	keep := keepIDs
+	if s.fetch != nil {
+		keep = slowIDs
+	}
+	s.recent.init(s.folded, keep)
 	s.saves = map[string]*save{}
 	s.importing = map[string]uint64{}
 	s.expiry.plan(m.IDs, m.Window)

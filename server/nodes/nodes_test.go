@@ -1,0 +1,461 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/testkit"
+	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/store/message"
+)
+
+// board is a cluster in memory.
+type board struct {
+	mu    sync.Mutex
+	peers map[string]Peer
+	rows  map[int]*row
+}
+
+// row is a space, which keeps its data.
+type row struct {
+	Space
+	engine holdfast.Engine
+	holder *held
+	barred bool // nobody can take it
+}
+
+// member is the cluster as a process has it.
+type member struct {
+	*board
+	self string
+}
+
+// Look implements [Cluster].
+func (m member) Look(context.Context) (peers []Peer, spaces []Space, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, known := m.peers[m.self]; !known {
+		m.peers[m.self] = Peer{Address: m.self, Protocol: Protocol, Alive: true}
+	}
+	for _, p := range m.peers {
+		peers = append(peers, p)
+	}
+	for _, r := range m.rows {
+		spaces = append(spaces, r.Space)
+	}
+	return peers, spaces, nil
+}
+
+// Open implements [Cluster].
+func (m member) Open(s Space) (holdfast.Engine, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.rows[s.Number]
+	if r == nil {
+		r = &row{Space: Space{Number: s.Number, Free: true}, engine: mem.New()}
+		m.rows[s.Number] = r
+	}
+	if !r.Free || r.barred {
+		return nil, holdfast.ErrLocked
+	}
+	r.Epoch++
+	r.Owner, r.Host, r.Free = m.self, "here", false
+	r.holder = &held{Engine: r.engine, board: m.board, row: r, done: make(chan struct{})}
+	return r.holder, nil
+}
+
+// Leave implements [Cluster].
+func (m member) Leave(context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.peers[m.self] = Peer{Address: m.self, Protocol: Protocol}
+	return nil
+}
+
+// held is a space's engine, as the process has it that owns the space.
+type held struct {
+	holdfast.Engine
+	*board
+	row  *row
+	err  error
+	done chan struct{}
+}
+
+func (h *held) end(err error) {
+	if h.err == nil {
+		h.err = err
+		close(h.done)
+	}
+}
+
+// Apply implements [holdfast.Engine].
+func (h *held) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.err != nil {
+		return holdfast.Receipt{}, h.err
+	}
+	return h.Engine.Apply(b, level)
+}
+
+// Done implements [holdfast.Engine].
+func (h *held) Done() <-chan struct{} { return h.done }
+
+// Err implements [holdfast.Engine].
+func (h *held) Err() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.err
+}
+
+// Close implements [holdfast.Engine].
+func (h *held) Close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.row.holder == h {
+		h.row.holder, h.row.Owner, h.row.Host, h.row.Free = nil, "", "", true
+	}
+	h.end(holdfast.ErrClosed)
+	return nil
+}
+
+// take takes a space from its owner, and lets nobody have it, or somebody again.
+func (b *board) take(number int, barred bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.rows[number]
+	if r.holder != nil {
+		r.holder.end(errors.Join(holdfast.ErrPoisoned, holdfast.ErrFenced))
+	}
+	r.holder, r.Owner, r.Host, r.Free, r.barred = nil, "", "", true, barred
+}
+
+const (
+	everything = "ns_ZGVmYXVsdA_" + "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
+	secret     = "a-secret-of-the-processes"
+)
+
+type testNode struct {
+	*Node
+	t    *testing.T
+	stop context.CancelFunc
+}
+
+func (b *board) node(t *testing.T, spaces int) *testNode {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	testkit.Try(t, err)
+	self := "http://" + l.Addr().String()
+	n, err := New(member{b, self}, Options{Self: self, PeerToken: secret, Spaces: spaces, Level: holdfast.Memory,
+		Logger: slog.New(slog.DiscardHandler), StopTimeout: time.Second,
+		Opened: func(ctx context.Context, d *data.Data) error {
+			return d.Tokens().SetOwn(ctx, message.Default, everything)
+		}})
+	testkit.Try(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 2)
+	go func() { ended <- n.Serve(l) }()
+	go func() { ended <- n.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		testkit.Try(t, errors.Join(<-ended, <-ended))
+	})
+	return &testNode{n, t, stop}
+}
+
+// nodes starts processes that share spaces: each owns every so manieth of them.
+func start(t *testing.T, processes, spaces int) (*board, []*testNode) {
+	t.Helper()
+	b := &board{peers: map[string]Peer{}, rows: map[int]*row{}}
+	var list []*testNode
+	for range processes {
+		list = append(list, b.node(t, spaces))
+	}
+	// They need not have shared them yet: owners are made as the tests want them.
+	testkit.Until(t, "owned", func() bool { return len(b.owners()) == spaces })
+	for number := range spaces {
+		b.move(t, number, list[number%processes])
+	}
+	for _, n := range list {
+		testkit.Until(t, "seen", func() bool {
+			owners := b.owners()
+			for _, s := range n.Show().Spaces {
+				if s.Owner != owners[s.Space] {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	return b, list
+}
+
+func (b *board) owners() map[int]string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := map[int]string{}
+	for number, r := range b.rows {
+		if r.Owner != "" {
+			all[number] = r.Owner
+		}
+	}
+	return all
+}
+
+// move gives a space to a process.
+func (b *board) move(t *testing.T, number int, to *testNode) {
+	t.Helper()
+	if b.owners()[number] == to.o.Self {
+		return
+	}
+	b.take(number, true)
+	b.mu.Lock()
+	at := b.rows[number].Space
+	b.rows[number].barred = false
+	b.mu.Unlock()
+	to.mu.Lock()
+	s := to.spaces[number]
+	to.mu.Unlock()
+	testkit.Until(t, "given", func() bool {
+		to.mu.Lock()
+		free := !s.busy && s.serving == nil
+		if free {
+			s.busy = true
+		}
+		to.mu.Unlock()
+		if free {
+			to.open(s, at)
+		}
+		if b.owners()[number] == to.o.Self {
+			return true
+		}
+		b.take(number, false)
+		return false
+	})
+}
+
+func (n *testNode) ask(method, path, token, body string, more ...string) (status int, text string, header http.Header) {
+	n.t.Helper()
+	r, err := http.NewRequest(method, n.o.Self+path, strings.NewReader(body))
+	testkit.Try(n.t, err)
+	r.Header.Set("Authorization", "Bearer "+token)
+	for i := 0; i < len(more); i += 2 {
+		r.Header.Set(more[i], more[i+1])
+	}
+	res, err := http.DefaultClient.Do(r)
+	testkit.Try(n.t, err)
+	defer res.Body.Close()
+	got, err := io.ReadAll(res.Body)
+	testkit.Try(n.t, err)
+	return res.StatusCode, string(got), res.Header
+}
+
+func (n *testNode) rpc(token, call string) (status int, text string) {
+	n.t.Helper()
+	status, text, _ = n.ask(http.MethodPost, "/rpc", token, call)
+	return status, text
+}
+
+// namespaces makes so many, and returns their tokens, and where they lie.
+func (n *testNode) namespaces(count int) (tokens map[string]string, lie map[string]int) {
+	n.t.Helper()
+	tokens, lie = map[string]string{}, map[string]int{}
+	for i := range count {
+		name := fmt.Sprintf("n%d", i)
+		tokens[name] = auth.NewNamespaceSecret(name)
+		if status, text := n.rpc(everything, `["ns.create","`+name+`",{"token":"`+tokens[name]+`"}]`); status != 200 {
+			n.t.Fatal(status, text)
+		}
+		write := `["stream.write","a-1",{"type":"T","data":{"of":"` + name + `"}}]`
+		if status, text := n.rpc(tokens[name], write); status != 200 {
+			n.t.Fatal(status, text)
+		}
+		space, err := n.lies(n.t.Context(), name)
+		testkit.Try(n.t, err)
+		lie[name] = space
+	}
+	return tokens, lie
+}
+
+// A space that nobody owns takes only its namespaces with it; so does the first one, for those who were there before.
+func TestSpaceWithoutOwner(t *testing.T) {
+	b, nodes := start(t, 3, 4)
+	tokens, lie := nodes[2].namespaces(8)
+	in := map[int]int{}
+	for _, space := range lie {
+		in[space]++
+	}
+	if len(in) != 4 || in[1] != 2 {
+		t.Errorf("they lie in %v", in)
+	}
+	for _, gone := range []int{2, 0} {
+		for name, token := range tokens { // each process knows each token
+			for _, n := range nodes {
+				if status, text := n.rpc(token, `["stream.version","a-1"]`); status != 200 {
+					t.Fatal(name, status, text)
+				}
+			}
+		}
+		b.take(gone, true)
+		for _, n := range nodes {
+			testkit.Until(t, "seen", func() bool { return n.Show().Spaces[gone].Owner == "" && !n.has(gone) })
+		}
+		for name, token := range tokens {
+			for _, n := range nodes {
+				began := time.Now()
+				status, text, header := n.ask("GET", "/v1/namespaces/"+name+"/streams", token, "")
+				if lie[name] == gone {
+					if status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {
+						t.Errorf("without space %d, %s, which lies there: %d %s", gone, name, status, text)
+					}
+				} else if status != 200 || !strings.Contains(text, "a-1") || time.Since(began) > hold {
+					t.Errorf("without space %d, %s, which lies in %d: %d %s within %v", gone, name, lie[name], status, text,
+						time.Since(began))
+				}
+			}
+		}
+		if gone > 0 {
+			status, text, _ := nodes[1].ask("GET", "/v1/namespaces", everything, "")
+			if status != 200 || strings.Count(text, `"messages":-1`) != 2 || strings.Count(text, `"messages":1,`) != 6 {
+				t.Error(status, text)
+			}
+			if status, text := nodes[1].rpc(everything, `["ns.create","more"]`); status != 200 { // where somebody is
+				t.Error(status, text)
+			}
+		}
+		b.take(gone, false)
+		testkit.Until(t, "taken", func() bool { return b.owners()[gone] != "" })
+		for name, token := range tokens {
+			testkit.Until(t, "answered", func() bool {
+				status, _ := nodes[1].rpc(token, `["stream.version","a-1"]`)
+				return status == 200
+			})
+			_ = name
+		}
+	}
+}
+
+// What a process remembers of a namespace may be wrong: nothing is answered from another space than it lies in.
+func TestStaleRoutes(t *testing.T) {
+	_, nodes := start(t, 3, 4)
+	tokens, lie := nodes[0].namespaces(8)
+	for name, token := range tokens {
+		for wrong := range 4 {
+			for _, n := range nodes {
+				n.lying.set(name, wrong)
+				status, text, _ := n.ask("POST", "/v1/namespaces/"+name+"/messages", token, "[]")
+				if status == http.StatusNotFound || status >= 500 {
+					t.Errorf("%s, which lies in %d, asked for in %d: %d %s", name, lie[name], wrong, status, text)
+				}
+				n.lying.set(name, wrong)
+				if status, text := n.rpc(token, `["stream.version","a-1"]`); status != 200 || text != "0" {
+					t.Errorf("%s, which lies in %d, asked for in %d: %d %s", name, lie[name], wrong, status, text)
+				}
+			}
+		}
+	}
+	// Deleted behind their backs, too.
+	for name, token := range tokens {
+		if status, text := nodes[1].rpc(everything, `["ns.delete","`+name+`"]`); status != 200 {
+			t.Fatal(status, text)
+		}
+		for _, n := range nodes {
+			n.lying.set(name, lie[name])
+			if status, text := n.rpc(token, `["stream.version","a-1"]`); status != http.StatusForbidden {
+				t.Error(name, status, text)
+			}
+			n.lying.set(name, lie[name])
+			path := "/v1/namespaces/" + name + "/streams"
+			if status, text, _ := n.ask("GET", path, everything, ""); status != http.StatusNotFound {
+				t.Error(name, status, text)
+			}
+		}
+	}
+}
+
+// What processes say to each other is nothing that clients can say.
+func TestForged(t *testing.T) {
+	_, nodes := start(t, 2, 2)
+	tokens, lie := nodes[0].namespaces(4)
+	for name, token := range tokens {
+		for _, n := range nodes {
+			for _, forged := range [][]string{
+				{headerAsk, "remove"}, {headerNamespace, "n0"}, {headerSure, "1"}, {headerSpace, "1"}, {headerFrom, "1.2.3.4"},
+			} {
+				status, text, _ := n.ask("POST", "/rpc", token, `["stream.version","a-1"]`, forged...)
+				if status != 200 || text != "0" {
+					t.Errorf("%s in %d with %v: %d %s", name, lie[name], forged, status, text)
+				}
+			}
+			status, text, header := n.ask("POST", "/", everything, `"`+name+`"`, headerAsk, "lies",
+				headerPeer, secret+"x", headerSpace, "0")
+			if status != http.StatusMisdirectedRequest || header.Get(headerLies) != "" {
+				t.Error(status, text)
+			}
+		}
+	}
+	// A process that passes on what belongs to no namespace is not answered from another space than the first.
+	for _, path := range []string{"/v1/namespaces", "/v1/namespaces/default/streams", "/v1/token"} {
+		status, text, _ := nodes[1].ask("GET", path, everything, "", headerPeer, secret, headerSpace, "1")
+		if status != http.StatusMisdirectedRequest {
+			t.Error(path, status, text)
+		}
+	}
+}
+
+// A namespace whose making was cut short is made again; one that was removed in its space is removed from the list.
+func TestHalfMade(t *testing.T) {
+	_, nodes := start(t, 2, 2)
+	ctx := t.Context()
+	mark, second := "", ""
+	testkit.Try(t, nodes[0].call(ctx, 1, "make", making{message.Info{ID: "half"}, "one"}, &mark))
+	testkit.Try(t, nodes[0].call(ctx, 1, "make", making{message.Info{ID: "half"}, "two"}, &second))
+	if mark != "one" || second != "one" {
+		t.Errorf("its marks are %q, %q", mark, second)
+	}
+	if status, text, _ := nodes[0].ask("GET", "/v1/namespaces/half", everything, ""); status != http.StatusNotFound {
+		t.Error(status, text)
+	}
+	tokens, lie := nodes[0].namespaces(4)
+	if status, text := nodes[1].rpc(everything, `["ns.create","half"]`); status != 200 {
+		t.Error(status, text)
+	}
+	for name := range tokens {
+		var removed int64
+		err := nodes[0].call(ctx, lie[name], "remove", removal{name, "another"}, &removed)
+		if !errors.Is(err, message.ErrNoNamespace) {
+			t.Errorf("%s was removed by another's mark: %v", name, err)
+		}
+		if lie[name] == 0 {
+			continue
+		}
+		o := nodes[1].enter(1)
+		_, err = o.data.Delete(ctx, name)
+		nodes[1].exit(o)
+		testkit.Try(t, err)
+		if status, text, _ := nodes[0].ask("GET", "/v1/namespaces/"+name, everything, ""); status != http.StatusNotFound {
+			t.Error(status, text)
+		}
+		if status, text := nodes[0].rpc(everything, `["ns.create","`+name+`"]`); status != http.StatusConflict {
+			t.Error(status, text)
+		}
+		if status, text := nodes[1].rpc(everything, `["ns.delete","`+name+`"]`); status != 200 {
+			t.Error(status, text)
+		}
+		if status, text := nodes[1].rpc(everything, `["ns.create","`+name+`"]`); status != 200 {
+			t.Error(status, text)
+		}
+	}
+}
