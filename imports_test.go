@@ -80,6 +80,8 @@ var layers = map[string][]string{
 	"examples/":      {"", "client", "engine/", "server/", "kv", "store/"},
 	"tools/":         {},
 
+	"cmd/holdfast/internal/query": {"", "cmd/holdfast/internal/scratch", "kv", "store/"},
+
 	// The layers of logtree, each of which knows only what is below it.
 	"engine/logtree/internal/format": {""},
 	"engine/logtree/internal/policy": {}, // it decides from plain numbers

@@ -27,7 +27,8 @@ func queryDir(t *testing.T, engine string) (dir string) {
 	messages, err := store.Namespace(t.Context(), message.Default)
 	try(t, err)
 	for i := range 6 {
-		_, err := messages.Write(t.Context(), fmt.Sprint("order-", i%2), message.Message{Type: []string{"Placed", "Paid"}[i/3],
+		_, err := messages.Write(t.Context(), fmt.Sprint("order-", i%2), message.Message{
+			Type: []string{"Placed", "Paid"}[i/3],
 			Data: fmt.Appendf(nil, `{"n": %d, "text": "a \"b\",\nc"}`, i)})
 		try(t, err)
 	}
@@ -89,7 +90,8 @@ func TestQueryCommand(t *testing.T) {
 			if c.status != exitOK {
 				got = stderr
 			}
-			if status != c.status || !strings.Contains(got, c.want) || c.want == "" && !strings.Contains(stderr, "nothing found") {
+			if status != c.status || !strings.Contains(got, c.want) ||
+				c.want == "" && !strings.Contains(stderr, "nothing found") {
 				t.Errorf("%s %q: status %d\n%s%swant %s", engine, c.args, status, out, stderr, c.want)
 			}
 		}

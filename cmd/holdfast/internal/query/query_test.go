@@ -48,7 +48,8 @@ func fill(t testing.TB) *stores {
 	for i := range 200 {
 		_, err := s.messages.Write(t.Context(), streams[i%len(streams)], message.Message{
 			ID:   fmt.Sprintf("00000000-0000-4000-8000-%012x", i),
-			Type: []string{"Placed", "placed", "Paid"}[i%3], Data: fmt.Appendf(nil, `{"n":%d}`, i), Time: at.Add(time.Duration(i)),
+			Type: []string{"Placed", "placed", "Paid"}[i%3],
+			Data: fmt.Appendf(nil, `{"n":%d}`, i), Time: at.Add(time.Duration(i)),
 		})
 		testkit.Try(t, err)
 	}
@@ -128,7 +129,8 @@ func TestQuery(t *testing.T) {
 		"select log, count(*), max(position) from events group by 1 order by 1":           {"|50|50", "audit|50|50"},
 		"select typeof(data), hex(data), hex(type), origin, id from events where position = 8": {
 			"blob|FF0001|6F64640074797065|me|NULL", "blob|FF0001|6F64640074797065|me|NULL"},
-		"select state, count(*) from tasks group by 1 order by 1":                       {"completed|1", "dead|1", "running|1", "waiting|27"},
+		"select state, count(*) from tasks group by 1 order by 1": {"completed|1", "dead|1", "running|1",
+			"waiting|27"},
 		"select id, failures ->> '$[0].message' from tasks where state = 'dead'":        {"t0|broke"},
 		"select count(*) from tasks where queue = 'b' and state = 'waiting'":            {"15"},
 		"select count(*) from tasks where state = 'none'":                               nil,
@@ -217,18 +219,21 @@ func TestPushdown(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
 	number := func() string {
-		return pick("0", "1", "2", "7", "48", "49", "50", "51", "100", "199", "200", "201", "-1", "2.5", "-0.5", "3.0", "1e30",
-			"-1e30", "9e999", "9223372036854775807", "-9223372036854775808", "9223372036854775808", "'7'", "'x'", "null",
-			"x'37'", "'7.0'", "1 + 1", "+7")
+		return pick("0", "1", "2", "7", "48", "49", "50", "51", "100", "199", "200", "201", "-1", "2.5",
+			"-0.5", "3.0", "1e30",
+			"-1e30", "9e999", "9223372036854775807", "-9223372036854775808", "9223372036854775808", "'7'", "'x'",
+			"null", "x'37'", "'7.0'", "1 + 1", "+7")
 	}
 	text := func() string {
-		return pick("'order-1'", "'order'", "'Order-1'", "'ORDER-1'", "'mail-7'", "'mail'", "'Paid'", "'placed'", "''", "'-1'",
-			"null", "7", "x'6d61696c'", "'orderly'", "'päck'", "'no'", "'a'", "'t4'", "'waiting'", "'audit'", "'a'||char(0)||'b'",
-			"'00000000-0000-4000-8000-00000000000a'", "'00000000-0000-4000-8000-00000000000A'", "'"+strings.Repeat("x", 3000)+"'")
+		return pick("'order-1'", "'order'", "'Order-1'", "'ORDER-1'", "'mail-7'", "'mail'", "'Paid'", "'placed'", "''",
+			"'-1'", "null", "7", "x'6d61696c'", "'orderly'", "'päck'", "'no'", "'a'", "'t4'", "'waiting'", "'audit'",
+			"'a'||char(0)||'b'", "'00000000-0000-4000-8000-00000000000a'", "'00000000-0000-4000-8000-00000000000A'",
+			"'"+strings.Repeat("x", 3000)+"'")
 	}
 	pattern := func() string {
-		return pick("'order-%'", "'ORDER-%'", "'ord%'", "'order'", "'o_der-1'", "'%'", "'%1'", "''", "null", "'order-1'", "'mail-7%'",
-			"'päck%'", "'PÄCK%'", "'-%'", "7", "'order*'", "'o[r]der-?'", "'Order-*'", "'ord_r-%'", "'order-1%'", "'pa%'")
+		return pick("'order-%'", "'ORDER-%'", "'ord%'", "'order'", "'o_der-1'", "'%'", "'%1'", "''", "null", "'order-1'",
+			"'mail-7%'", "'päck%'", "'PÄCK%'", "'-%'", "7", "'order*'", "'o[r]der-?'", "'Order-*'", "'ord_r-%'",
+			"'order-1%'", "'pa%'")
 	}
 	numbers := map[string][]string{"messages": {"global", "position"}, "events": {"position"}, "tasks": {"priority"}}
 	texts := map[string][]string{"messages": {"stream", "category", "type", "id"}, "events": {"log", "type", "id"},
@@ -250,7 +255,8 @@ func TestPushdown(t *testing.T) {
 		case 2:
 			return pick(texts[table]...) + " in (" + text() + ", " + text() + ")"
 		}
-		return pick(texts[table]...) + pick(" = ", " = ", " is ", " > ") + text() + pick("", "", " collate nocase", " collate rtrim")
+		return pick(texts[table]...) + pick(" = ", " = ", " is ", " > ") + text() +
+			pick("", "", " collate nocase", " collate rtrim")
 	}
 	found := 0
 	for i := range 3000 {
@@ -281,19 +287,18 @@ func TestOnlyReads(t *testing.T) {
 	for _, sql := range []string{
 		"insert into messages(stream) values ('x')", "update messages set type = 'x'", "delete from messages",
 		"with x as (select 1) delete from events", "replace into tasks(id) values ('x')", "drop table messages",
-		"create table t(x)", "create temp table t(x)", "create view v as select 1", "create virtual table v using messages",
+		"create table t(x)", "create temp table t(x)", "create view v as select 1",
+		"create virtual table v using messages",
 		"create trigger x after insert on messages begin select 1; end", "create index i on messages(type)",
 		"alter table messages rename to m", "attach 'file.db' as f", "attach ':memory:' as f", "detach main", "vacuum",
 		"vacuum into 'file.db'", "pragma user_version = 7", "pragma temp_store = file", "pragma writable_schema = on",
 		"pragma journal_mode = wal", "begin", "begin immediate", "commit", "rollback", "savepoint s", "analyze",
 		"select 1; select 2", "select 1; drop table messages", "", ";", "-- nothing", "selec 1", "select 1 from nowhere",
-		"select '\xff'", "select 1\x00", "\xff", "select load_extension('x')", "select writefile('file.db', 'x')", "select ?",
-		"insert into sqlite_schema values (1, 2, 3, 4, 5)", "select * from pragma_user_version", "explain delete from messages",
-		"select fts5(1)", "update sqlite_schema set sql = ''", "select (", "select 1 from messages where", "/*",
+		"select '\xff'", "select 1\x00", "\xff", "select load_extension('x')", "select writefile('file.db', 'x')",
+		"insert into sqlite_schema values (1, 2, 3, 4, 5)", "select * from pragma_user_version",
+		"explain delete from messages",
+		"select fts5(1)", "update sqlite_schema set sql = ''", "select (", "select 1 from messages where",
 	} {
-		if sql == "select ?" || sql == "/*" { // nothing is bound: null
-			continue
-		}
 		if got, err := ask(t.Context(), db, sql); !errors.Is(err, holdfast.ErrBadOption) {
 			t.Errorf("%q: %q, %v", sql, got, err)
 		}
@@ -404,7 +409,8 @@ func TestNamespaces(t *testing.T) {
 		_, err = log.Append(t.Context(), event.Event{Type: name})
 		testkit.Try(t, err)
 	}
-	for namespace, want := range map[string]string{"": "200|,audit,own/log|30", "shop": "0|log|0", "default": "200|,audit,own/log|30"} {
+	for namespace, want := range map[string]string{"": "200|,audit,own/log|30", "shop": "0|log|0",
+		"default": "200|,audit,own/log|30"} {
 		db, err := query.Open(s.engine, query.Options{Namespace: namespace})
 		testkit.Try(t, err)
 		got, err := ask(t.Context(), db, "select (select count(*) from messages), "+

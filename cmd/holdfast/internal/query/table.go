@@ -70,6 +70,7 @@ func (t *table[T]) add() error {
 	t.db.tables = append(t.db.tables, shown{t.name, strings.ReplaceAll(schema, `"`, "") + ";"})
 
 	// One that is not created is there from the start.
+	//lint:ignore SA1019 the method that replaces it needs Go 1.27
 	return sqlite3.CreateModule(t.db.conn, t.name, nil,
 		func(c *sqlite3.Conn, _, _, _ string, _ ...string) (*table[T], error) { return t, c.DeclareVTab(schema) })
 }
