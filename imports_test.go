@@ -83,6 +83,8 @@ var layers = map[string][]string{
 	"tools/":         {},
 
 	"cmd/holdfast/internal/query": {"", "cmd/holdfast/internal/scratch", "kv", "store/"},
+	// For tests.
+	"examples/internal/": {"internal/testkit"},
 
 	// The layers of logtree, each of which knows only what is below it.
 	"engine/logtree/internal/format": {""},
