@@ -18,7 +18,7 @@ type column[T any] struct {
 	name, kind string // kind is SQLite's
 	get        func(*T) any
 	// Which conditions the scan can use, and the share of rows that are left by each.
-	ops   string  // of = < prefix
+	ops   string  // of = < like glob; < is for the four of them
 	share float64 // by an =
 }
 
@@ -103,7 +103,7 @@ func (t *table[T]) BestIndex(info *sqlite3.IndexInfo) error {
 			}
 			share *= column.share
 		case "like", "glob":
-			if !strings.Contains(column.ops, "prefix") {
+			if !strings.Contains(column.ops, op) {
 				continue
 			}
 			share *= 0.1
