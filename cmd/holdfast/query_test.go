@@ -70,6 +70,9 @@ func TestQueryCommand(t *testing.T) {
 			{exitOK, "id,kind,state\nt1,mail,waiting\n", []string{"select id, kind, state from tasks", "--format=csv"}},
 			{exitOK, "VIRTUAL TABLE INDEX 0:stream = ? and position >= ?\n",
 				[]string{"select * from messages where stream = 'order-1' and position >= 2", "--explain"}},
+			{exitOK, "VIRTUAL TABLE INDEX 0:type = ? and backwards\n",
+				[]string{"select * from messages where type = 'Paid' order by global desc limit 1", "--explain"}},
+			{exitOK, "global\n6\n5\n", []string{"select global from messages order by 1 desc limit 2", "--format=csv"}},
 			{exitOK, "messages\nstreams\nevents\nsubscriptions\ntasks\nqueues\nkeys\n", []string{".tables"}},
 			{exitOK, "CREATE TABLE events(\n  log TEXT,\n  position INTEGER,", []string{".schema events"}},
 			{exitOK, "", []string{"select 1 from messages where stream = 'none'"}},
@@ -115,7 +118,7 @@ func TestQueryInUse(t *testing.T) {
 	}
 }
 
-// TestQueryPrompt: statements come from the standard input, on several lines each, and end with the first that is wrong.
+// TestQueryPrompt: statements come from the standard input, on several lines each. The first that is wrong ends it.
 func TestQueryPrompt(t *testing.T) {
 	dir := queryDir(t, "logtree")
 	in := ".schema queues\nselect count(*)\n  from messages;\n\nselect 'a;b';select 1"

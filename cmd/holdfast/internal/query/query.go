@@ -262,8 +262,8 @@ func (db *DB) explained(err error) error {
 	return fail(strings.TrimPrefix(err.Error(), "sqlite3: "), "")
 }
 
-// Export writes all tables to a database of SQLite: to a new file, which is on the device when it returns, and not there
-// after an error.
+// Export writes all tables to a database of SQLite: to a new file, which is on the device when it returns, and is not
+// there after an error.
 func (db *DB) Export(ctx context.Context, file string) (err error) {
 	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -299,7 +299,8 @@ func (db *DB) export(ctx context.Context, to *sqlite3.Conn) error {
 		if err != nil {
 			return err
 		}
-		insert, _, err := to.Prepare("insert into " + t.name + " values (?" + strings.Repeat(", ?", len(columns)-1) + ")")
+		values := "?" + strings.Repeat(", ?", len(columns)-1)
+		insert, _, err := to.Prepare("insert into " + t.name + " values (" + values + ")")
 		if err != nil {
 			return err
 		}

@@ -25,6 +25,12 @@ func addMessages(db *DB) error {
 	type m = message.Message
 	t := &table[m]{db: db, name: "messages", rows: 1e6, scan: db.scanMessages,
 		rowid: func(m *m) int64 { return m.Global },
+		order: func(has func(string) bool) string {
+			if has("stream") || has("category") {
+				return ""
+			}
+			return "global"
+		},
 		columns: []column[m]{
 			{"global", "INTEGER", func(m *m) any { return m.Global }, "= <", 1e-6},
 			{"stream", "TEXT", func(m *m) any { return m.Stream }, "= like glob", 1e-4},
@@ -65,7 +71,7 @@ func (db *DB) scanMessages(f filter) iter.Seq2[*message.Message, error] {
 			return
 		}
 		_, end := f.span("position")
-		for _, q := range queries {
+		read := func(q message.Query, last int64, yield func(*message.Message, error) bool) bool {
 			for m, err := range n.Read(db.ctx, q) {
 				if err != nil && errors.Is(err, message.ErrBadName) {
 					break // nothing is called that
@@ -74,11 +80,44 @@ func (db *DB) scanMessages(f filter) iter.Seq2[*message.Message, error] {
 					break
 				}
 				if !yield(&m, err) || err != nil {
-					return
+					return false
 				}
+			}
+			return true
+		}
+		if f.backwards() { // all of the namespace
+			f.parts(first, last, func(first, last int64) bool {
+				q := queries[0]
+				q.From = first
+				return reversed(func(yield func(*message.Message, error) bool) { read(q, last, yield) }, yield)
+			})
+			return
+		}
+		for _, q := range queries {
+			if !read(q, last, yield) {
+				return
 			}
 		}
 	}
+}
+
+// reversed yields rows from the last on, and reports whether to go on. They are all in memory.
+func reversed[T any](rows iter.Seq2[*T, error], yield func(*T, error) bool) bool {
+	var part []*T
+	for row, err := range rows {
+		if err != nil {
+			yield(nil, err)
+			return false
+		}
+		part = append(part, row)
+	}
+	for _, row := range slices.Backward(part) {
+		if !yield(row, nil) {
+			return false
+		}
+	}
+
+	return true
 }
 
 // queries returns what to read for the conditions, from a global position on.
@@ -168,6 +207,12 @@ func addEvents(db *DB) error {
 	type e = logged
 	t := &table[e]{db: db, name: "events", rows: 1e6, scan: db.scanEvents,
 		rowid: func(e *e) int64 { return e.number<<48 | int64(e.Position) },
+		order: func(has func(string) bool) string {
+			if !has("log") { // each comes by itself
+				return ""
+			}
+			return "position"
+		},
 		columns: []column[e]{
 			{"log", "TEXT", func(e *e) any { return payload([]byte(e.log)) }, "=", 0.1},
 			{"position", "INTEGER", func(e *e) any { return int64(e.Position) }, "= <", 1e-6},
@@ -209,19 +254,48 @@ func (db *DB) scanEvents(f filter) iter.Seq2[*logged, error] {
 				continue
 			}
 			row := logged{number: int64(number), log: l.shown}
-			for row.Record, err = range s.Records(db.ctx, uint64(first), int(last-first+1)) {
-				if err == nil && row.Position > uint64(last) { // positions may have gaps
-					break
+			read := func(first, last int64, yield func(*logged, error) bool) bool {
+				for r, err := range s.Records(db.ctx, uint64(first), int(last-first+1)) {
+					if err == nil && r.Position > uint64(last) { // positions may have gaps
+						break
+					}
+					if err == nil && typed && string(r.Type) != typ {
+						continue
+					}
+					row.Record = r
+					if !yield(&row, err) || err != nil {
+						return false
+					}
 				}
-				if err == nil && typed && string(row.Type) != typ {
-					continue
+				return true
+			}
+			on := true
+			f.parts(first, last, func(first, last int64) bool {
+				if !f.backwards() {
+					on = read(first, last, yield)
+					return on
 				}
-				if !yield(&row, err) || err != nil {
-					return
-				}
+				on = reversed(func(yield func(*logged, error) bool) {
+					read(first, last, func(e *logged, err error) bool {
+						if err == nil {
+							e = &logged{number: e.number, log: e.log, Record: kept(e.Record)}
+						}
+						return yield(e, err)
+					})
+				}, yield)
+				return on
+			})
+			if !on {
+				return
 			}
 		}
 	}
+}
+
+// kept is a copy of a record, whose bytes are the log's.
+func kept(r *event.Record) *event.Record {
+	return &event.Record{Position: r.Position, Time: r.Time, Type: bytes.Clone(r.Type), ID: bytes.Clone(r.ID),
+		Origin: bytes.Clone(r.Origin), Metadata: bytes.Clone(r.Metadata), Data: bytes.Clone(r.Data)}
 }
 
 // numbered is a row of a list that is short: each scan goes over all of it, and numbers the rows alike.
