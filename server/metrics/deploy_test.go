@@ -21,7 +21,7 @@ import (
 func names(t *testing.T) []string {
 	list := []string{"up"}
 	for _, c := range []prometheus.Collector{metrics.Watch(mem.New()).Collector(), metrics.Stores(metrics.Sources{}),
-		metrics.NewHTTP()} {
+		metrics.NewHTTP(), metrics.Backup(nil)} {
 		descriptions := make(chan *prometheus.Desc, 100)
 		c.Describe(descriptions)
 		close(descriptions)
