@@ -100,6 +100,8 @@ type Options struct {
 	// BackupDir is where backups are made before they are sent: a directory that is there, or one that is made in a
 	// directory that is there, and removed afterwards. "" is the system's directory for temporary files.
 	BackupDir string
+	// Uploads says how far a continuous backup of the engine is; nil means that there is none.
+	Uploads func() metrics.Uploads
 }
 
 func (o Options) withDefaults() Options {
@@ -136,6 +138,8 @@ type Server struct {
 	requests atomic.Uint64 // numbers those that have no id
 	room     room
 	run      string // tells the ids of this run from those of others
+
+	silent silent
 
 	mu       sync.Mutex
 	limiters map[string]*rate.Limiter
@@ -182,6 +186,7 @@ func bare(o Options) *Server {
 		TLSConfig:         s.o.TLS,
 		HTTP2:             &http.HTTP2Config{WriteByteTimeout: max(s.o.WriteTimeout, 0)},
 		ErrorLog:          slog.NewLogLogger(s.o.Logger.Handler(), slog.LevelDebug),
+		ConnState:         s.silent.note,
 	}
 
 	return s
@@ -202,7 +207,7 @@ func (s *Server) mount(routes []route.Route) {
 func (s *Server) apis() []route.Route {
 	return slices.Concat(
 		v1.Routes(s.data, v1.Options{Version: s.o.Version, Ready: s.ready, Backup: s.o.Backup,
-			BackupDir: s.o.BackupDir, KeepAlive: s.o.KeepAlive, Logger: s.o.Logger}),
+			BackupDir: s.o.BackupDir, Uploads: s.o.Uploads, KeepAlive: s.o.KeepAlive, Logger: s.o.Logger}),
 		eventodb.Routes(s.data, eventodb.Options{Version: s.o.Version}),
 		ebuse.Routes(s.data, ebuse.Options{Health: func(context.Context) error { return s.ready() }}),
 		page.Routes(),
@@ -275,7 +280,10 @@ func (s *Server) Stopping() <-chan struct{} { return s.stopping }
 func (s *Server) Stop(ctx context.Context) error {
 	// Followers end by this channel; Shutdown alone would wait for them.
 	s.stop.Do(func() { close(s.stopping) })
+	shut := make(chan struct{})
+	go s.silent.end(shut)
 	err := s.http.Shutdown(ctx)
+	close(shut)
 	if err != nil {
 		err = errors.Join(err, s.http.Close())
 	}

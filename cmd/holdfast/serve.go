@@ -50,6 +50,10 @@ type serveCommand struct {
 	PeerTokenFile string `help:"File with the secret that these processes share. Or $$HOLDFAST_PEER_TOKEN." env:"HOLDFAST_PEER_TOKEN_FILE" placeholder:"FILE"`
 	PeerCA        string `name:"peer-ca" help:"Certificates in PEM that vouch for those of the other processes. Default: the system's." env:"HOLDFAST_PEER_CA" placeholder:"FILE"`
 
+	Backup string `help:"Back up all the time to this bucket: s3://BUCKET/PREFIX?region=REGION or file:///DIRECTORY. Of an engine of logtree." env:"HOLDFAST_BACKUP" placeholder:"URL"`
+
+	BackupKeep string `help:"Which states stay there, as all=24h,hourly=48,daily=14,weekly=8; others are removed. Default: all." env:"HOLDFAST_BACKUP_KEEP" placeholder:"RULES"`
+
 	MaxBody        int64         `help:"Maximum size of a request body." env:"HOLDFAST_MAX_BODY" default:"67108864" placeholder:"BYTES"`
 	MaxConnections int           `help:"Maximum number of connections; more wait." env:"HOLDFAST_MAX_CONNECTIONS" default:"10000" placeholder:"N"`
 	Rate           float64       `help:"Maximum requests per second per token; 0 for no limit." env:"HOLDFAST_RATE" default:"0" placeholder:"N"`
@@ -139,8 +143,15 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 		return err
 	}
 	defer stopPprof()
+	if c.Backup == "" && c.BackupKeep != "" {
+		return c.bad("backup-keep", "there is no backup", "set --backup")
+	}
 	care := upkeep{certificate: certificate, reload: reload, args: args, logLevel: logLevel, logger: logger}
 	if c.Advertise != "" {
+		if c.Backup != "" {
+			return c.bad("backup", "the data is in PostgreSQL", "back that up")
+		}
+
 		return c.serveNode(ctx, address, level, &care)
 	}
 	if c.Spaces != 1 {
@@ -157,6 +168,14 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 			err = errors.Join(err, closed)
 		}
 	}()
+	var uploads func() metrics.Uploads
+	if c.Backup != "" {
+		var end func()
+		if uploads, end, err = c.startBackup(ctx, opened, logger); err != nil {
+			return err
+		}
+		defer end()
+	}
 	level = cmp.Or(level, engine.Capabilities().Strongest())
 	d, err := data.Open(engine, data.Options{Level: level, Logger: logger})
 	if err != nil {
@@ -168,6 +187,7 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 		return err
 	}
 	defer stopTracing()
+	o.Uploads = uploads
 	s, err := server.New(d, o)
 	if err != nil {
 		return err
