@@ -186,8 +186,8 @@ func unusual(body []byte) (e Event, err error) {
 }
 
 // usual decodes the event that begins at i as clients mostly write it, and returns where it ends: an object of the
-// fields that there are, each once at most, with no escapes in a name or the type. Of any other, and of what is no sound
-// event, it says nothing but 0. The data are a part of b, whose UTF-8 is for the caller to check.
+// fields that there are, each once at most, with no escapes in a name or the type. Of any other, and of what is no
+// sound event, it says nothing but 0. The data are a part of b, whose UTF-8 is for the caller to check.
 func usual(b []byte, i int) (e Event, end int) {
 	if i >= len(b) || b[i] != '{' {
 		return e, 0
