@@ -121,6 +121,12 @@ type Nodes struct {
 	SeenMS int64   `json:"seenMs"` // how long ago it has seen it
 }
 
+// Move is the request to move a namespace to another space.
+type Move struct {
+	Namespace string `json:"namespace"`
+	Space     int    `json:"space"`
+}
+
 // Node is one of several processes.
 type Node struct {
 	Address  string `json:"address"`

@@ -156,6 +156,8 @@ type serving struct {
 	server   *server.Server
 	registry *prometheus.Registry
 	changes  *changes // of the first space, for others
+	visiting sync.Mutex
+	crowds   map[string]*crowd // by namespace; covered by visiting
 
 	requests int           // in hand, covered by the node's mu
 	idle     chan struct{} // closed when it is closing and there are none
@@ -198,6 +200,7 @@ func (n *Node) Run(ctx context.Context) error {
 	hearing, deaf := context.WithCancel(context.WithoutCancel(ctx))
 	defer deaf()
 	go n.follow(hearing)
+	go n.settle(hearing)
 
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -419,7 +422,7 @@ func (n *Node) serve(at Space) (_ *serving, err error) {
 	s.Register(prometheus.WrapRegistererWith(prometheus.Labels{"space": fmt.Sprint(at.Number)}, r))
 
 	return &serving{number: at.Number, engine: engine, data: d, server: s, registry: r, changes: changed,
-		idle: make(chan struct{})}, nil
+		crowds: map[string]*crowd{}, idle: make(chan struct{})}, nil
 }
 
 // closeBroken closes the spaces whose engines have stopped: another process owns them, or the cluster could not be
@@ -456,7 +459,9 @@ func (n *Node) end(s *space, timeout time.Duration) {
 	}
 	n.working.Go(func() {
 		// Followers end, and those who wait for work.
+		o.endVisits()
 		_ = o.server.Stop(context.Background())
+		o.endVisits() // of those who came in between
 		late := time.NewTimer(timeout)
 		defer late.Stop()
 		select {

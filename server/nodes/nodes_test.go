@@ -2,6 +2,7 @@ package nodes
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/server/auth"
@@ -457,5 +459,132 @@ func TestHalfMade(t *testing.T) {
 		if status, text := nodes[1].rpc(everything, `["ns.create","`+name+`"]`); status != 200 {
 			t.Error(status, text)
 		}
+	}
+}
+
+// broken reads nothing.
+type broken struct{ err error }
+
+func (broken) Next() bool     { return false }
+func (broken) Key() []byte    { return nil }
+func (broken) Value() []byte  { return nil }
+func (b broken) Err() error   { return b.err }
+func (b broken) Close() error { return b.err }
+
+// Get implements [holdfast.Engine]: who has lost a space reads nothing either.
+func (h *held) Get(dst, key []byte) ([]byte, error) {
+	if err := h.Err(); err != nil {
+		return dst, err
+	}
+	return h.Engine.Get(dst, key)
+}
+
+// Scan implements [holdfast.Engine].
+func (h *held) Scan(r holdfast.Range) holdfast.Iterator {
+	if err := h.Err(); err != nil {
+		return broken{err}
+	}
+	return h.Engine.Scan(r)
+}
+
+// Snapshot implements [holdfast.Engine].
+func (h *held) Snapshot() (holdfast.Snapshot, error) {
+	if err := h.Err(); err != nil {
+		return nil, err
+	}
+	return h.Engine.Snapshot()
+}
+
+func (n *testNode) moveTo(namespace string, space int) (status int, text string) {
+	n.t.Helper()
+	status, text, _ = n.ask("POST", "/v1/nodes/move", everything, fmt.Sprintf(`{"namespace":%q,"space":%d}`, namespace, space))
+	return status, text
+}
+
+// All of a namespace moves: messages, logs, tasks with their leases, subscriptions, tokens, what describes it.
+func TestMove(t *testing.T) {
+	_, nodes := start(t, 3, 4)
+	tokens, _ := nodes[0].namespaces(4)
+	post := func(path, body string) string {
+		t.Helper()
+		status, text, _ := nodes[1].ask("POST", "/v1/namespaces/n1"+path, everything, body)
+		if status >= 300 {
+			t.Fatal(path, status, text)
+		}
+		return text
+	}
+	options := `{"category":"a","lease_ms":60000}`
+	status, text, _ := nodes[1].ask("PUT", "/v1/namespaces/n1/subscriptions/s", everything, options)
+	if status >= 300 {
+		t.Fatal(status, text)
+	}
+	var deliveries api.Deliveries
+	testkit.Try(t, json.Unmarshal([]byte(post("/subscriptions/s/claim", `{}`)), &deliveries))
+	post("/tasks", `{"tasks":[{"id":"one","kind":"k"},{"id":"two","kind":"k","after":["one"]}]}`)
+	var leases api.Leases
+	testkit.Try(t, json.Unmarshal([]byte(post("/tasks/claim", `{"lease_ms":60000}`)), &leases))
+	_, described, _ := nodes[1].ask("GET", "/v1/namespaces/n1", everything, "")
+	event := `{"type":"T","data":1,"timestamp":"2026-01-01T00:00:00Z"}`
+	if status, text, _ := nodes[1].ask("POST", "/events", tokens["n1"], event); status != 200 {
+		t.Fatal(status, text)
+	}
+	for i, to := range []int{2, 3, 0, 0, 1, 2, 0, 3, 1} {
+		n := nodes[i%3]
+		if status, text := n.moveTo("n1", to); status != http.StatusNoContent {
+			t.Fatal(i, to, status, text)
+		}
+		for _, n := range nodes {
+			if space, err := n.lies(t.Context(), "n1"); space != to && n.has(0) || err != nil {
+				t.Error(space, to, err)
+			}
+			want := fmt.Sprint(i)
+			if status, text := n.rpc(tokens["n1"], `["stream.version","a-1"]`); status != 200 || text != want {
+				t.Error(i, status, text)
+			}
+			want = fmt.Sprintf(`{"position":%d}`+"\n", i+1)
+			if status, text, _ := n.ask("GET", "/position", tokens["n1"], ""); status != 200 || text != want {
+				t.Error(i, status, text)
+			}
+			status, text, _ := n.ask("GET", "/v1/namespaces", everything, "")
+			if status != 200 || strings.Count(text, `"id"`) != 5 {
+				t.Error(i, status, text)
+			}
+		}
+		if status, text := n.rpc(tokens["n1"], `["stream.write","a-1",{"type":"T","data":{}}]`); status != 200 {
+			t.Error(i, status, text)
+		}
+		if status, text, _ := n.ask("POST", "/events", tokens["n1"], event); status != 200 {
+			t.Error(i, status, text)
+		}
+	}
+	_, text, _ = nodes[2].ask("GET", "/v1/namespaces/n1", everything, "")
+	if strings.Split(text, `"messages"`)[0] != strings.Split(described, `"messages"`)[0] {
+		t.Error(text, described)
+	}
+	// What consumers and workers had before, they have.
+	d, l := deliveries.Deliveries[0], leases.Leases[0]
+	post("/subscriptions/s/ack", fmt.Sprintf(`{"deliveries":[{"global":%d,"token":%d}]}`, d.Global, d.Token))
+	if got := post("/leases/complete", fmt.Sprintf(`{"leases":[{"id":%q,"token":%d}]}`, l.Task.ID, l.Token)); strings.Contains(got,
+		"code") {
+		t.Error(got)
+	}
+	if got := post("/tasks/claim", `{}`); !strings.Contains(got, `"two"`) {
+		t.Error(got)
+	}
+	testkit.Try(t, json.Unmarshal([]byte(post("/subscriptions/s/claim", `{}`)), &deliveries))
+	if got := deliveries.Deliveries[0]; got.Global != d.Global+1 || got.Attempt != 1 {
+		t.Errorf("%+v after %+v", got, d)
+	}
+	for _, bad := range []struct {
+		namespace string
+		to        int
+	}{{"n1", 9}, {"n1", -1}, {"default", 1}, {"nobody", 1}} {
+		if status, text := nodes[1].moveTo(bad.namespace, bad.to); status < 400 || status >= 500 {
+			t.Error(bad, status, text)
+		}
+	}
+	status, text, _ = nodes[1].ask("POST", "/v1/nodes/move", tokens["n1"], `{"namespace":"n1","space":2}`)
+	if status != http.StatusForbidden {
+		t.Error(status, text)
 	}
 }

@@ -73,8 +73,7 @@ func (n *Node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		number, _ := n.lies(r.Context(), at.namespace)
 		if o := n.enter(number); o != nil { // nothing stands between a client and an owner
 			defer n.exit(o)
-			if _, wrong := o.misplaced(at.namespace); !wrong {
-				n.local(w, r, o)
+			if n.local(w, r, o, at.namespace, false) == nil {
 				return
 			}
 		}
@@ -98,17 +97,11 @@ func (n *Node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // own reports whether a request is about the process itself.
 func own(r *http.Request) bool {
 	switch r.URL.Path {
-	case "/health", "/version", "/ready", "/v1/nodes":
+	case "/health", "/version", "/ready", "/v1/nodes", "/v1/nodes/move":
 		return true
 	}
 
 	return server.Scrapes(r)
-}
-
-// local answers a request by data that this process owns.
-func (n *Node) local(w http.ResponseWriter, r *http.Request, o *serving) {
-	w.Header().Set(api.HeaderOwner, n.o.Self)
-	o.server.ServeHTTP(w, r)
 }
 
 // isPeer reports whether a request comes from another process.
@@ -155,12 +148,12 @@ func (n *Node) servePeer(w http.ResponseWriter, r *http.Request) {
 		refuse("it names no namespace")
 		return
 	}
-	if space, wrong := o.misplaced(namespace); namespace != "" && wrong && !(sure && number > 0) {
-		w.Header().Set(headerLies, strconv.Itoa(space))
-		refuse((*elsewhere).Error(nil))
-		return
+	if err := n.local(w, r, o, namespace, sure); err != nil {
+		if other := (*elsewhere)(nil); errors.As(err, &other) {
+			w.Header().Set(headerLies, strconv.Itoa(other.space))
+		}
+		refuse(err.Error())
 	}
-	n.local(w, r, o)
 }
 
 // answerPeer answers what a process wants to know itself.
@@ -234,14 +227,10 @@ func (n *Node) find(w http.ResponseWriter, r *http.Request, at where) {
 		if err != nil {
 			owner = ""
 		} else if o = n.enter(number); o != nil {
-			space, wrong := o.misplaced(at.namespace)
-			if at.namespace == "" || !wrong || number > 0 && misses >= most {
-				defer n.exit(o)
-				n.local(w, r, o)
+			if err = n.localOnce(w, r, o, at.namespace, misses >= most); err == nil {
 				return
 			}
-			n.exit(o)
-			owner, err = "", &elsewhere{space}
+			owner = ""
 		}
 
 		if err == nil {
