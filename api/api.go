@@ -89,6 +89,8 @@ type Namespace struct {
 	Messages    int64           `json:"messages"`
 	Streams     int64           `json:"streams"`
 	Last        int64           `json:"last"` // the highest global position, 0 if there is none
+	// Space is where it lies, of several; lists tell it.
+	Space int `json:"space,omitempty"`
 	// Token is that of a namespace that has just been created, and never told again.
 	Token string `json:"token,omitempty"`
 }

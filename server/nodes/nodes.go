@@ -334,7 +334,8 @@ func (n *Node) act(calm bool) (gave bool) {
 	for _, i := range take {
 		if s := n.spaces[numbers[i]]; !s.busy && time.Since(s.tried) > again {
 			s.busy = true
-			n.working.Go(func() { n.open(s, s.Space) })
+			at := s.Space
+			n.working.Go(func() { n.open(s, at) })
 		}
 	}
 	if !give || !calm {

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -161,7 +163,7 @@ func (b *board) node(t *testing.T, spaces int) *testNode {
 	testkit.Try(t, err)
 	self := "http://" + l.Addr().String()
 	n, err := New(member{b, self}, Options{Self: self, PeerToken: secret, Spaces: spaces, Level: holdfast.Memory,
-		Logger: slog.New(slog.DiscardHandler), StopTimeout: time.Second,
+		Logger: slog.New(slog.DiscardHandler), StopTimeout: 5 * time.Second,
 		Opened: func(ctx context.Context, d *data.Data) error {
 			return d.Tokens().SetOwn(ctx, message.Default, everything)
 		}})
@@ -586,5 +588,130 @@ func TestMove(t *testing.T) {
 	status, text, _ = nodes[1].ask("POST", "/v1/nodes/move", tokens["n1"], `{"namespace":"n1","space":2}`)
 	if status != http.StatusForbidden {
 		t.Error(status, text)
+	}
+}
+
+// While clients write, namespaces are moved, and owners lose spaces in the midst of it, the first one too. In the end
+// each namespace is in one space, whole: what was acknowledged is there, once, and where it was said to be.
+func TestMoveBroken(t *testing.T) {
+	const spaces = 4
+	b, nodes := start(t, 3, spaces)
+	tokens, _ := nodes[0].namespaces(4)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	least, most := time.Now().Add(3*time.Second), time.Now().Add(40*time.Second)
+	told := map[string]map[string]string{}
+	var work sync.WaitGroup
+	var moved, broken, refused atomic.Int64
+	going := func() bool {
+		now := time.Now()
+		return now.Before(least) || (moved.Load() < 5 || broken.Load() < 5) && now.Before(most)
+	}
+	retry := func(n *testNode, token, call string) string {
+		for ctx.Err() == nil {
+			switch status, text := n.rpc(token, call); {
+			case status == 200:
+				return text
+			case status == 503 || status == 502:
+				refused.Add(1)
+			default:
+				t.Errorf("%s: %d %s", call, status, text)
+				return ""
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		t.Errorf("%s: not done within a minute", call)
+		return ""
+	}
+	for name, token := range tokens {
+		told[name] = map[string]string{}
+		work.Go(func() {
+			for i := 0; going(); i++ {
+				id := fmt.Sprintf("00000000-0000-4000-8000-%s%011d", name[1:], i)
+				told[name][id] = retry(nodes[i%3], token, `["stream.write","b-1",{"type":"T","data":{}},{"id":"`+id+`"}]`)
+			}
+		})
+	}
+	work.Go(func() {
+		for i := 0; going(); i++ {
+			name := fmt.Sprintf("n%d", rand.IntN(len(tokens)))
+			if status, _ := nodes[i%3].moveTo(name, rand.IntN(spaces)); status == http.StatusNoContent {
+				moved.Add(1)
+			}
+		}
+	})
+	work.Go(func() {
+		for going() {
+			time.Sleep(time.Duration(100+rand.IntN(900)) * time.Millisecond)
+			b.take(rand.IntN(spaces), false)
+			broken.Add(1)
+		}
+	})
+	work.Wait()
+	testkit.Until(t, "settled", func() bool {
+		for number := range spaces {
+			left := -1
+			for _, n := range nodes {
+				if o := n.enter(number); o != nil {
+					if o.engine.Err() == nil {
+						left = len(o.data.Moving())
+					}
+					n.exit(o)
+				}
+			}
+			if left != 0 {
+				return false
+			}
+		}
+		return true
+	})
+	var first *data.Data
+	in := map[string][]int{}
+	for number := range spaces {
+		for _, n := range nodes {
+			o := n.enter(number)
+			if o == nil {
+				continue
+			}
+			if o.engine.Err() != nil {
+				n.exit(o)
+				continue
+			}
+			if number == 0 {
+				first = o.data
+			}
+			list, err := o.data.Messages().Namespaces(ctx, "", 0)
+			testkit.Try(t, err)
+			for _, info := range list {
+				if info.ID != message.Default {
+					in[info.ID] = append(in[info.ID], number)
+				}
+			}
+			n.exit(o)
+		}
+	}
+	for name, token := range tokens {
+		if len(in[name]) != 1 || in[name][0] != first.Lies(name) {
+			t.Errorf("%s is in %v, and listed in %d", name, in[name], first.Lies(name))
+		}
+		for _, n := range nodes {
+			text := retry(n, token, `["stream.get","b-1",{"batchSize":-1}]`)
+			var all [][]any
+			testkit.Try(t, json.Unmarshal([]byte(text), &all))
+			if len(all) != len(told[name]) {
+				t.Errorf("%s has %d messages, %d were written", name, len(all), len(told[name]))
+			}
+			for i, m := range all {
+				id, want := m[0].(string), fmt.Sprintf(`{"position":%d,"globalPosition":%v}`, i, m[3])
+				if told[name][id] != want {
+					t.Errorf("%s: %s is at %s, and was said to be at %s", name, id, want, told[name][id])
+				}
+			}
+		}
+	}
+	t.Logf("%d moves, %d times an owner lost a space, %d requests were to come again", moved.Load(), broken.Load(),
+		refused.Load())
+	if moved.Load() < 5 || broken.Load() < 5 {
+		t.Error("too few")
 	}
 }
