@@ -163,7 +163,7 @@ func (b *board) node(t *testing.T, spaces int) *testNode {
 	testkit.Try(t, err)
 	self := "http://" + l.Addr().String()
 	n, err := New(member{b, self}, Options{Self: self, PeerToken: secret, Spaces: spaces, Level: holdfast.Memory,
-		Logger: slog.New(slog.DiscardHandler), StopTimeout: 5 * time.Second,
+		Logger: slog.New(slog.DiscardHandler), StopTimeout: 20 * time.Second,
 		Opened: func(ctx context.Context, d *data.Data) error {
 			return d.Tokens().SetOwn(ctx, message.Default, everything)
 		}})
@@ -652,11 +652,15 @@ func TestMoveBroken(t *testing.T) {
 		for number := range spaces {
 			left := -1
 			for _, n := range nodes {
-				if o := n.enter(number); o != nil {
-					if o.engine.Err() == nil {
-						left = len(o.data.Moving())
-					}
-					n.exit(o)
+				o := n.enter(number)
+				if o == nil {
+					continue
+				}
+				gone := o.engine.Err() != nil
+				left = len(o.data.Moving())
+				n.exit(o)
+				if gone { // it has not noticed yet
+					return false
 				}
 			}
 			if left != 0 {
@@ -671,10 +675,6 @@ func TestMoveBroken(t *testing.T) {
 		for _, n := range nodes {
 			o := n.enter(number)
 			if o == nil {
-				continue
-			}
-			if o.engine.Err() != nil {
-				n.exit(o)
 				continue
 			}
 			if number == 0 {

@@ -21,6 +21,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/server"
+	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/problem"
 )
 
@@ -187,9 +188,8 @@ func (n *Node) owner(number int) (owner string, left, changed <-chan struct{}) {
 	return owner, left, n.changed
 }
 
-// most is how often a request may find that its namespace does not lie where the first space says. It is made there
-// before that says so, and removed before that forgets it; so then it is being removed, or is half removed.
-const most = 2
+// most is how often a request is sent on at once when its namespace is not where it was said to be.
+const most = 4
 
 // pause waits for a change, but not for long.
 func pause(ctx context.Context, until time.Time, changed <-chan struct{}) {
@@ -214,6 +214,7 @@ func (n *Node) find(w http.ResponseWriter, r *http.Request, at where) {
 		}
 	}
 	until := time.Now().Add(hold)
+	sure, said := false, (*data.Where)(nil)
 	for misses := 0; ; {
 		if r.Body = sent; whole && r.ContentLength > 0 {
 			r.Body = io.NopCloser(bytes.NewReader(text))
@@ -227,7 +228,7 @@ func (n *Node) find(w http.ResponseWriter, r *http.Request, at where) {
 		if err != nil {
 			owner = ""
 		} else if o = n.enter(number); o != nil {
-			if err = n.localOnce(w, r, o, at.namespace, misses >= most); err == nil {
+			if err = n.localOnce(w, r, o, at.namespace, sure); err == nil {
 				return
 			}
 			owner = ""
@@ -237,21 +238,28 @@ func (n *Node) find(w http.ResponseWriter, r *http.Request, at where) {
 			err = noOwner()
 		}
 		if owner != "" {
-			err = n.forward(w, r, at.namespace, misses >= most, number, owner, left)
+			err = n.forward(w, r, at.namespace, sure, number, owner, left)
 			n.counts.proxied(err)
 			if err == nil {
 				return
 			}
 		}
 		if other := (*elsewhere)(nil); errors.As(err, &other) {
-			n.correct(at.namespace, other)
-			if misses++; misses <= most && (whole || owner == "") {
-				continue
+			// Whoever has lost a space may not know yet, and be wrong about what is in it. What the first space has kept is
+			// right; and if it says the same before and after a refusal, the namespace was there all the while, or half removed.
+			var now data.Where
+			if wrong := n.call(r.Context(), 0, "where", at.namespace, &now); wrong == nil {
+				n.lying.set(at.namespace, now.Space)
+				sure = said != nil && *said == now && now.ID == ""
+				said = &now
+				if misses++; misses <= most && now.ID == "" && (whole || owner == "") {
+					continue
+				}
 			}
 		}
 		// Only what was surely not done is tried again: or what changes nothing.
-		var sure *notDone
-		repeat := owner == "" || errors.As(err, &sure) || whole && (r.Method == http.MethodGet || r.Method == http.MethodHead)
+		var surely *notDone
+		repeat := owner == "" || errors.As(err, &surely) || whole && (r.Method == http.MethodGet || r.Method == http.MethodHead)
 		repeat = repeat && (whole || owner == "")
 		if !repeat || time.Now().After(until) || r.Context().Err() != nil {
 			n.refuse(w, r, owner, err)

@@ -303,11 +303,6 @@ type elsewhere struct{ space int }
 
 func (*elsewhere) Error() string { return "the namespace lies elsewhere" }
 
-// correct corrects what is remembered of a namespace.
-func (n *Node) correct(namespace string, e *elsewhere) {
-	n.lying.set(namespace, e.space)
-}
-
 // What processes ask each other, beside what clients have asked.
 
 // making is the question to make a namespace.
