@@ -58,6 +58,7 @@
 //	store/projection          read models of events or messages
 //	store/task                a queue of tasks, which store/task/worker runs
 //	store/raftlog             the log and votes of hashicorp/raft
+//	store/etcdraft            the same for etcd's Raft
 //
 // Package server serves them over HTTP, and package client uses such a server. The pages in docs/start have a program
 // for each.

@@ -37,6 +37,7 @@ var layers = map[string][]string{
 	"engine/internal/":        {"", "driver/", "engine/internal/"},
 	"engine/logtree/":         {"", "driver/", "engine/internal/", "engine/logtree/", "vfs"},
 	"engine/logtree/simulate": {"", "engine/logtree/internal/", "enginetest/commits", "vfs"},
+	"backup/":                 {"", "driver/datadir", "engine/logtree"},
 	"engine/all":              {"", "driver/", "engine/", "internal/pgserver", "kv"},
 	"enginetest":              {"", "engine/mem", "enginetest/commits", "internal/child", "internal/night"},
 	"enginetest/commits":      {""}, // what checks engines depends on none
@@ -59,6 +60,7 @@ var layers = map[string][]string{
 	"store/projection":        {"", "internal/", "kv", "store/event", "store/message", "store/internal/"},
 	"store/raftlog/": {"", "driver/lifecycle", "engine/bbolt/boltpages", "internal/", "store/raftlog",
 		"store/internal/"},
+	"store/etcdraft/": {"", "driver/lifecycle", "internal/", "store/etcdraft/", "store/internal/"},
 	// For tests.
 	"internal/storetest": {"", "driver/", "engine/logtree", "engine/mem", "internal/child", "vfs"},
 	"lab/": {"", "api", "client", "driver/datadir", "engine/all", "enginetest/commits", "internal/child",
@@ -76,9 +78,13 @@ var layers = map[string][]string{
 	"server/metrics": {"", "internal/wrapped", "kv", "store/"}, // for programs that embed the library, too
 	"server/tracing": {},
 	"client":         {"", "api", "kv", "store/"},
-	"cmd/":           {"", "api", "client", "driver/", "engine/", "internal/", "lab/", "server", "kv", "store/"},
+	"cmd/":           {"", "api", "backup", "client", "driver/", "engine/", "internal/", "lab/", "server", "kv", "store/"},
 	"examples/":      {"", "client", "engine/", "server/", "kv", "store/"},
 	"tools/":         {},
+
+	"cmd/holdfast/internal/query": {"", "cmd/holdfast/internal/scratch", "kv", "store/"},
+	// For tests.
+	"examples/internal/": {"internal/testkit"},
 
 	// The layers of logtree, each of which knows only what is below it.
 	"engine/logtree/internal/format": {""},

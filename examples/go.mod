@@ -8,7 +8,10 @@ require (
 	github.com/holdfastdb/holdfast/engine/all v0.0.0-00010101000000-000000000000
 	github.com/holdfastdb/holdfast/engine/postgres v0.0.0-00010101000000-000000000000
 	github.com/holdfastdb/holdfast/server v0.0.0-00010101000000-000000000000
+	github.com/holdfastdb/holdfast/store/etcdraft v0.0.0-00010101000000-000000000000
 	github.com/holdfastdb/holdfast/store/raftlog v0.0.0-00010101000000-000000000000
+	go.etcd.io/raft/v3 v3.7.0
+	google.golang.org/protobuf v1.36.12
 )
 
 require (
@@ -93,7 +96,6 @@ require (
 	google.golang.org/genproto/googleapis/api v0.0.0-20260928230214-8a89bd6388cc // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260928230214-8a89bd6388cc // indirect
 	google.golang.org/grpc v1.83.2 // indirect
-	google.golang.org/protobuf v1.36.12 // indirect
 	modernc.org/libc v1.79.0 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.12.1 // indirect
@@ -111,6 +113,7 @@ replace (
 	github.com/holdfastdb/holdfast/internal/console => ../internal/console
 	github.com/holdfastdb/holdfast/lab => ../lab
 	github.com/holdfastdb/holdfast/server => ../server
+	github.com/holdfastdb/holdfast/store/etcdraft => ../store/etcdraft
 	github.com/holdfastdb/holdfast/store/raftlog => ../store/raftlog
 )
 

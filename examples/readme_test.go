@@ -274,6 +274,7 @@ func plain(text string) string {
 func TestDocsCode(t *testing.T) {
 	var tests string
 	for _, pattern := range []string{"*_test.go", "examples/*_test.go", "store/*/*_test.go", "engine/all/*_test.go",
+		"backup/*_test.go",
 		"client/*_test.go", "server/*/*_test.go", "examples/start/*/*.go"} {
 		names, err := filepath.Glob(pattern)
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/metrics"
@@ -87,6 +88,8 @@ func BenchmarkServed(b *testing.B) {
 			request := httptest.NewRequestWithContext(b.Context(), method, path, nil)
 			request.Header = http.Header{"Authorization": {"Bearer " + token}, "Content-Type": {"application/json"}}
 			w := &connected{Conn: c, header: http.Header{}}
+			report := testkit.CPU(b)
+			defer func() { report(b.N) }()
 			for i := 0; b.Loop(); i++ {
 				r := new(http.Request)
 				*r = *request

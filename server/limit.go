@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -80,6 +81,9 @@ type connection struct {
 	writes  time.Time  // the deadline of writes, as it was passed on
 }
 
+// longAgo is later than the time that net/http gives to reads which are to end at once.
+var longAgo = time.Unix(3600, 0)
+
 // nearly is which part of a deadline of writes may be missing.
 const nearly = 16
 
@@ -92,6 +96,11 @@ func (c *connection) Close() error {
 // Read implements [net.Conn].
 func (c *connection) Read(p []byte) (int, error) {
 	c.mu.Lock()
+	if !c.asked.IsZero() && c.asked.Before(longAgo) {
+		// net/http ends its watch for a client that goes away so, mostly before that has begun to read.
+		c.mu.Unlock()
+		return 0, os.ErrDeadlineExceeded
+	}
 	err := c.pass()
 	c.reading++
 	c.mu.Unlock()
@@ -207,4 +216,52 @@ func (s *Server) begin(rt *route.Route, p auth.Principal) (done func(), err erro
 			delete(s.heavy, p.Namespace)
 		}
 	}, nil
+}
+
+// silent are connections on which nothing has come yet. Clients open some that they then do not need, and Shutdown
+// would wait 5 seconds for a request on each.
+type silent struct {
+	mu    sync.Mutex
+	since map[net.Conn]time.Time
+}
+
+// speaks is how long a connection may be silent before a server that stops closes it.
+const speaks = 500 * time.Millisecond
+
+// note is called when the state of a connection changes.
+func (s *silent) note(c net.Conn, state http.ConnState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if state != http.StateNew {
+		delete(s.since, c)
+		return
+	}
+	if s.since == nil {
+		s.since = map[net.Conn]time.Time{}
+	}
+	s.since[c] = time.Now()
+}
+
+// end closes silent connections until the server has stopped.
+func (s *silent) end(shut <-chan struct{}) {
+	for {
+		next, over := speaks, []net.Conn(nil)
+		s.mu.Lock()
+		for c, since := range s.since {
+			if left := speaks - time.Since(since); left > 0 {
+				next = min(next, left)
+			} else {
+				over = append(over, c)
+			}
+		}
+		s.mu.Unlock()
+		for _, c := range over {
+			_ = c.Close()
+		}
+		select {
+		case <-shut:
+			return
+		case <-time.After(next):
+		}
+	}
 }

@@ -69,6 +69,10 @@ func TestDeadlinesOfConnection(t *testing.T) {
 	if want := []time.Time{past, {}, past}; !slices.Equal(below.reads, want) {
 		t.Errorf("it is told %v, want %v", below.reads, want)
 	}
+	try(t, c.SetReadDeadline(time.Unix(1, 0)))
+	if err := read(); !errors.Is(err, os.ErrDeadlineExceeded) || len(below.reads) != 3 {
+		t.Errorf("a read whose deadline was long ago: %v, and it is told %v", err, below.reads)
+	}
 
 	at := now.Add(time.Minute)
 	for _, move := range []time.Duration{0, time.Second, 2 * time.Second, 10 * time.Second, 5 * time.Second} {

@@ -54,7 +54,8 @@ func (s *Server) observe(pattern string, e *entrance, r *http.Request, next func
 	if leaving := route.Leaving(r.Context()); leaving != nil {
 		known.Stopping = leaving
 	}
-	r = r.WithContext(route.With(r.Context(), known))
+	e.ctx = route.Context{Context: r.Context(), Request: known}
+	r = r.WithContext(&e.ctx)
 	*a = answering{ResponseWriter: e.to, control: *http.NewResponseController(e.to), timeout: s.o.WriteTimeout,
 		http2: r.ProtoMajor >= 2}
 

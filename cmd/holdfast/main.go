@@ -16,6 +16,7 @@
 //	holdfast repair DIR      a new directory of what is intact in a damaged one
 //	holdfast accept DIR      makes stores open in a directory from which a repair could not salvage everything
 //	holdfast backup DIR      a copy of it, as it is at one moment
+//	holdfast restore URL     a directory of a state in a bucket, to which serve --backup uploads
 //	holdfast compact DIR     gives back the space of what was deleted or overwritten, of all keys or a range
 //	holdfast copy FROM TO    the same keys on another engine; FROM may be a bare bbolt, Badger, Pebble or SQLite
 //	holdfast event list      the logs of events of a server, or in a directory; also cat, tail, append, ...
@@ -23,6 +24,7 @@
 //	holdfast task list       tasks; also queues, dead, retry, ...
 //	holdfast token create    a token for a server; also list, revoke
 //	holdfast kv list         the buckets of a database in a directory; also get, dump
+//	holdfast query DIR SQL   asks with SQL what is in messages, logs and tasks
 //	holdfast namespace list  the namespaces of a server; also create, delete
 //	holdfast import          copies what another server has: EventoDB, ebuse, message-db
 //	holdfast raft import     a Raft store of a raft-boltdb or a raft-wal
@@ -97,6 +99,7 @@ type grammar struct {
 	Repair    repairCommand    `cmd:"" help:"Salvage what is intact in a damaged directory into a new one."`
 	Accept    acceptCommand    `cmd:"" help:"Accept the loss that a repair recorded, so that stores open again."`
 	Backup    backupCommand    `cmd:"" help:"Make a consistent, durable copy of a directory."`
+	Restore   restoreCommand   `cmd:"" help:"Make a directory of a state that a continuous backup has kept."`
 	Compact   compactCommand   `cmd:"" help:"Reclaim the space of deleted and overwritten data."`
 	Copy      copyCommand      `cmd:"" help:"Copy all keys to a new directory of any engine, and compare every one."`
 	Event     eventCommand     `cmd:"" help:"Event logs of a server or a directory."`
@@ -105,6 +108,7 @@ type grammar struct {
 	KV        kvCommand        `cmd:"" name:"kv" help:"Buckets of a database in a directory."`
 	Namespace namespaceCommand `cmd:"" help:"Namespaces."`
 	Token     tokenCommand     `cmd:"" help:"Tokens of a server."`
+	Query     queryCommand     `cmd:"" help:"Ask with SQL what is in a directory. Changes nothing."`
 	Import    importCommand    `cmd:"" help:"Move from another server: copy its data, and compare."`
 	Raft      raftCommand      `cmd:"" help:"Raft stores: import a raft-boltdb or raft-wal, or inspect one."`
 	Version   versionCommand   `cmd:"" help:"Show the version of this build and of its libraries."`

@@ -50,6 +50,8 @@ type serveCommand struct {
 	PeerTokenFile string `help:"File with the secret that these processes share. Or $$HOLDFAST_PEER_TOKEN." env:"HOLDFAST_PEER_TOKEN_FILE" placeholder:"FILE"`
 	PeerCA        string `name:"peer-ca" help:"Certificates in PEM that vouch for those of the other processes. Default: the system's." env:"HOLDFAST_PEER_CA" placeholder:"FILE"`
 
+	Backup string `help:"Back up all the time to this bucket: s3://BUCKET/PREFIX?region=REGION or file:///DIRECTORY. Of an engine of logtree." env:"HOLDFAST_BACKUP" placeholder:"URL"`
+
 	MaxBody        int64         `help:"Maximum size of a request body." env:"HOLDFAST_MAX_BODY" default:"67108864" placeholder:"BYTES"`
 	MaxConnections int           `help:"Maximum number of connections; more wait." env:"HOLDFAST_MAX_CONNECTIONS" default:"10000" placeholder:"N"`
 	Rate           float64       `help:"Maximum requests per second per token; 0 for no limit." env:"HOLDFAST_RATE" default:"0" placeholder:"N"`
@@ -141,6 +143,10 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 	defer stopPprof()
 	care := upkeep{certificate: certificate, reload: reload, args: args, logLevel: logLevel, logger: logger}
 	if c.Advertise != "" {
+		if c.Backup != "" {
+			return c.bad("backup", "the data is in PostgreSQL", "back that up")
+		}
+
 		return c.serveNode(ctx, address, level, &care)
 	}
 	if c.Spaces != 1 {
@@ -157,6 +163,13 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 			err = errors.Join(err, closed)
 		}
 	}()
+	if c.Backup != "" {
+		end, err := c.startBackup(ctx, opened, logger)
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
 	level = cmp.Or(level, engine.Capabilities().Strongest())
 	d, err := data.Open(engine, data.Options{Level: level, Logger: logger})
 	if err != nil {

@@ -333,6 +333,9 @@ func size(n int64) string {
 }
 
 func (c *verifyCommand) run() int {
+	if isBucket(c.Dir) {
+		return c.verifyBucket()
+	}
 	v, err := all.Verify(c.Dir)
 	if err != nil {
 		return failTool(err)

@@ -126,7 +126,7 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 		return nil, fail(holdfast.ErrForeign, "it is a copy that was not finished",
 			"remove it, or name another directory", nil)
 	case other != "" && spec.Recognize != nil && spec.Recognize(dir):
-		return nil, fail(holdfast.ErrCorrupt, "its file "+markName+" is missing; the other files are "+spec.Engine+"'s",
+		return nil, fail(holdfast.ErrCorrupt, "its file "+MarkName+" is missing; the other files are "+spec.Engine+"'s",
 			spec.or("restore it from a backup"), nil)
 	case other != "":
 		return nil, fail(holdfast.ErrForeign, "it holds "+other+", which holdfast did not make",
@@ -164,7 +164,7 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 	var damaged *holdfast.Error
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && spec.ReadOnly:
-		return nil, fail(holdfast.ErrForeign, "it has no file "+markName, "name a directory that holdfast made", nil)
+		return nil, fail(holdfast.ErrForeign, "it has no file "+MarkName, "name a directory that holdfast made", nil)
 	case errors.Is(err, fs.ErrNotExist):
 		// The mark says that the directory is being made until the engine's files are complete. After a crash in between the
 		// next Open goes on as if it were new.

@@ -46,7 +46,7 @@ func (h *Handle) Checkpoint(ctx context.Context, dir string, fill func(partial s
 			return Loss{}, err
 		}
 		// Marks are replaced, never changed. Under this name it does not count until all else is there.
-		if err := os.Link(filepath.Join(h.Dir, markName), filepath.Join(partial, hiddenName)); err != nil {
+		if err := os.Link(filepath.Join(h.Dir, MarkName), filepath.Join(partial, hiddenName)); err != nil {
 			e := &holdfast.Error{Op: op, Engine: h.name, Path: dir, Cause: err, Class: holdfast.ErrUnavailable,
 				Detail: "it cannot share files with " + h.Dir,
 				Remedy: "name a directory on the same file system, or make a backup"}

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	markName   = "HOLDFAST"
-	hiddenName = markName + ".partial" // what the mark is called in a directory that must not be opened yet
+	MarkName   = "HOLDFAST"
+	hiddenName = MarkName + ".partial" // what the mark is called in a directory that must not be opened yet
 	version    = 2                     // of the mark itself; 1 unless a loss was accepted
 )
 
@@ -48,9 +48,9 @@ func ReadMark(op, dir string) (Mark, error) {
 	} else if !st.IsDir() {
 		return fail(holdfast.ErrForeign, "it is a file", remedy, nil)
 	}
-	unmarked := func() (Mark, error) { return fail(holdfast.ErrForeign, "it has no file "+markName, remedy, nil) }
+	unmarked := func() (Mark, error) { return fail(holdfast.ErrForeign, "it has no file "+MarkName, remedy, nil) }
 	if err := checkRegular(dir); err != nil {
-		if _, err := os.Lstat(filepath.Join(dir, markName)); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(filepath.Join(dir, MarkName)); errors.Is(err, fs.ErrNotExist) {
 			return unmarked() // as /, which has devices
 		}
 
@@ -102,14 +102,14 @@ func Accept(dir string) (lost string, err error) {
 // Hide makes a directory that is being filled look foreign: Open refuses it, whatever becomes of this process, until
 // Make publishes it.
 func Hide(dir string) error {
-	return Rename(filepath.Join(dir, markName), filepath.Join(dir, hiddenName))
+	return Rename(filepath.Join(dir, MarkName), filepath.Join(dir, hiddenName))
 }
 
 // show is the opposite of Hide. If loss is not empty, the mark records it from then on.
 func show(dir string, loss Loss) error {
 	hidden := filepath.Join(dir, hiddenName)
 	if loss == (Loss{}) {
-		return Rename(hidden, filepath.Join(dir, markName))
+		return Rename(hidden, filepath.Join(dir, MarkName))
 	}
 	text, err := os.ReadFile(hidden)
 	if err != nil {
@@ -145,11 +145,11 @@ func unmarked(dir string) (string, error) {
 	other := ""
 	for _, e := range entries {
 		switch name := e.Name(); name {
-		case markName:
+		case MarkName:
 			return "", nil
 		case hiddenName:
 			return hiddenName, nil
-		case lockName, markName + ".tmp", "lost+found": // left by a crash while it was being made; a fresh file system's own
+		case lockName, MarkName + ".tmp", "lost+found": // left by a crash while it was being made; a fresh file system's own
 		default:
 			other = name
 		}
@@ -179,7 +179,7 @@ func writeMark(dir string, m Mark) error {
 	if m.making {
 		text += "state making\n"
 	}
-	name := filepath.Join(dir, markName)
+	name := filepath.Join(dir, MarkName)
 	f, err := os.Create(name + ".tmp")
 	if err != nil {
 		return err
@@ -197,10 +197,10 @@ func writeMark(dir string, m Mark) error {
 
 // loadMark reads the mark of dir. What it says itself is an Error without an operation and a path.
 func loadMark(dir string) (Mark, error) {
-	name := filepath.Join(dir, markName)
+	name := filepath.Join(dir, MarkName)
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() { // to open a pipe could take for ever
 		return Mark{}, &holdfast.Error{Class: holdfast.ErrCorrupt, Remedy: "restore the file from a backup",
-			Detail: fmt.Sprintf("%s is no file but a %s", markName, describeKind(info.Mode().Type()))}
+			Detail: fmt.Sprintf("%s is no file but a %s", MarkName, describeKind(info.Mode().Type()))}
 	}
 	f, closeFile, err := OpenToRead(name) // others may ask meanwhile whether the directory is in use
 	if err != nil {
@@ -216,7 +216,7 @@ func loadMark(dir string) (Mark, error) {
 // parseMark returns ErrCorrupt or ErrVersion.
 func parseMark(text string) (Mark, error) {
 	corrupt := func(err error) (Mark, error) {
-		return Mark{}, &holdfast.Error{Class: holdfast.ErrCorrupt, Detail: markName, Cause: err,
+		return Mark{}, &holdfast.Error{Class: holdfast.ErrCorrupt, Detail: MarkName, Cause: err,
 			Remedy: "restore the file from a backup"}
 	}
 
@@ -261,7 +261,7 @@ func parseMark(text string) (Mark, error) {
 	switch {
 	case v > version, strange != "":
 		return Mark{}, &holdfast.Error{Class: holdfast.ErrVersion, Remedy: "use a newer holdfast",
-			Detail: fmt.Sprintf("%s has version %d, or lines, that this program does not know", markName, v)}
+			Detail: fmt.Sprintf("%s has version %d, or lines, that this program does not know", MarkName, v)}
 	case v < 1 || m.Engine == "" || m.Format < 1:
 		return corrupt(errors.New("it is incomplete"))
 	}

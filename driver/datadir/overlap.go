@@ -137,7 +137,7 @@ func resolve(name string, links int) (string, error) {
 // file may match the mark's name.
 func marked(dir string) bool {
 	const begin = "holdfast "
-	for _, mark := range []string{markName, hiddenName} {
+	for _, mark := range []string{MarkName, hiddenName} {
 		name := filepath.Join(dir, mark)
 		if st, err := os.Stat(name); err != nil || !st.Mode().IsRegular() {
 			continue

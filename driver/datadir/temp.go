@@ -15,7 +15,7 @@ func Temp(dir string) string { return filepath.Join(dir, tempName) }
 // removeTemp removes what is left of files that were there for a time. What cannot be removed does no harm.
 func removeTemp(dir string) {
 	_ = os.RemoveAll(Temp(dir))
-	_ = os.Remove(filepath.Join(dir, markName+".tmp")) // a new mark that was not finished
+	_ = os.Remove(filepath.Join(dir, MarkName+".tmp")) // a new mark that was not finished
 }
 
 // isTemp reports whether the directory name in dir is Temp's.

@@ -47,6 +47,7 @@ func Describe() holdfast.Capabilities { return db.Describe() }
 // engine is what [Open] opens.
 type engine struct {
 	*database
+	dir     string // "" where it is in memory
 	usage   func() (files, bytes int64)
 	release func() error // of the directory
 	// makes the directory of a checkpoint, which fill fills
@@ -108,6 +109,7 @@ func openIn(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, err
 		return nil, errors.Join(err, e.database.Close())
 	}
 	e.Caps.Lost, e.Caps.Accepted, e.publish = h.Lost, h.Accepted, h.Checkpoint
+	e.dir = h.Dir
 	e.usage, e.release = func() (int64, int64) { return datadir.Usage(h.Dir) }, release
 
 	return e, nil

@@ -16,10 +16,11 @@ func (k Kind) Named(size int, prefix string) holdfast.Range {
 // The kinds that there are. The server keeps subscriptions and the like in tables of the one store without a name, and
 // so did earlier versions of projections with their prefixes.
 var (
-	Databases = Kind{'k'}
-	Events    = Kind{'e'}
-	Messages  = Kind{'m'}
-	RaftLogs  = Kind{'r'}
-	Server    = Kind{'s'}
-	Tasks     = Kind{'t'}
+	Databases  = Kind{'k'}
+	Events     = Kind{'e'}
+	Messages   = Kind{'m'}
+	RaftGroups = Kind{'g'} // of etcd's Raft
+	RaftLogs   = Kind{'r'} // of hashicorp's
+	Server     = Kind{'s'}
+	Tasks      = Kind{'t'}
 )

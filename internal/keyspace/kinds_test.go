@@ -14,7 +14,7 @@ import (
 
 // Keys that are written out somewhere, and not made with New, are of a kind, too.
 func TestLiterals(t *testing.T) {
-	const letters = "ekmrst" // as docs/start/engine.md names them
+	const letters = "egkmrst" // as docs/start/engine.md names them
 	found := 0
 	look := func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

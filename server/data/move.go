@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
@@ -473,7 +472,8 @@ func (d *Data) Copy(ctx context.Context, namespace, id string, send func(Chunk) 
 		return err
 	}
 	for i, part := range parts {
-		if err := copyKeys(ctx, snapshot, part, Chunk{Namespace: namespace, ID: id, Part: i + 1}, send); err != nil {
+		like := Chunk{Namespace: namespace, ID: id, Part: i + 1}
+		if err := copyKeys(ctx, snapshot, holdfast.Prefix(part), len(part), like, send); err != nil {
 			return err
 		}
 	}
@@ -481,12 +481,12 @@ func (d *Data) Copy(ctx context.Context, namespace, id string, send func(Chunk) 
 	if err != nil {
 		return err
 	}
-	whole := [][]byte{keyspace.New(keyspace.Tasks, name(namespace, "")), []byte(optionsPrefix + namespace + "/")}
+	whole := []holdfast.Range{task.Keys(name(namespace, "")), holdfast.Prefix([]byte(optionsPrefix + namespace + "/"))}
 	for _, l := range logs {
-		whole = append(whole, keyspace.New(keyspace.Events, l.Name))
+		whole = append(whole, event.Keys(l.Name))
 	}
 	for _, part := range whole {
-		if err := copyKeys(ctx, snapshot, part, Chunk{Namespace: namespace, ID: id}, send); err != nil {
+		if err := copyKeys(ctx, snapshot, part, 0, Chunk{Namespace: namespace, ID: id}, send); err != nil {
 			return err
 		}
 	}
@@ -500,9 +500,10 @@ const (
 	chunkBytes = 4 << 20
 )
 
-// copyKeys sends the keys of a snapshot that begin alike. Those of a part are sent without that.
-func copyKeys(ctx context.Context, from holdfast.Snapshot, prefix []byte, like Chunk, send func(Chunk) error) error {
-	it := from.Scan(holdfast.Prefix(prefix))
+// copyKeys sends keys of a snapshot, without so many bytes at their beginning.
+func copyKeys(ctx context.Context, from holdfast.Snapshot, in holdfast.Range, without int, like Chunk,
+	send func(Chunk) error) error {
+	it := from.Scan(in)
 	defer it.Close()
 	c, size := like, 0
 	flush := func() error {
@@ -515,10 +516,7 @@ func copyKeys(ctx context.Context, from holdfast.Snapshot, prefix []byte, like C
 		return err
 	}
 	for it.Next() {
-		key, value := bytes.Clone(it.Key()), bytes.Clone(it.Value())
-		if like.Part > 0 {
-			key = key[len(prefix):]
-		}
+		key, value := bytes.Clone(it.Key()[without:]), bytes.Clone(it.Value())
 		if len(c.Keys) > 0 && (size+len(value) > chunkBytes || len(c.Keys) == chunkKeys) {
 			if err := flush(); err != nil {
 				return err

@@ -65,31 +65,34 @@ type call struct {
 	principal auth.Principal
 	args      []value
 	room      [4]value // of args, which mostly is enough
-	out       []byte   // the answer so far
-	begun     bool     // some of it was sent
+	message   [1]message.Message
+	expected  *int64 // the version that the message's stream must have; nil for any
+	out       []byte // the answer so far
+	begun     bool   // some of it was sent
 }
 
-// answers are buffers of answers, to be used again.
-var answers = sync.Pool{New: func() any { return new([]byte) }}
+// calls are used again, with their buffers of answers.
+var calls = sync.Pool{New: func() any { return new(call) }}
 
 // flushAt is how many bytes of an answer are kept back, so that an error that comes meanwhile can be told.
 const flushAt = 256 << 10
 
 // rpc serves /rpc: ["method", arguments...].
 func (s *service) rpc(w http.ResponseWriter, r *http.Request) {
-	out := answers.Get().(*[]byte)
-	c := &call{service: s, ctx: r.Context(), w: w, principal: route.From(r.Context()).Principal, out: (*out)[:0]}
+	c := calls.Get().(*call)
+	c.service, c.ctx, c.w, c.principal = s, r.Context(), w, route.From(r.Context()).Principal
 	err := c.serve(r)
 	if err == nil {
 		err = c.send()
 	} else if !c.begun {
 		refuse(w, r, err)
 	}
+	begun := c.begun
 	if cap(c.out) <= 2*flushAt {
-		*out = c.out
-		answers.Put(out)
+		*c = call{out: c.out[:0]}
+		calls.Put(c)
 	}
-	if err != nil && c.begun {
+	if err != nil && begun {
 		panic(http.ErrAbortHandler) // the client sees that the answer is not whole
 	}
 }
@@ -203,7 +206,7 @@ func (c *call) name(what string) (string, error) {
 }
 
 // option is a member of an object that a method knows, and what it sets: a *string, an *int64, an **int64 that is nil
-// without it, or a func that takes it.
+// without it, a *[]byte for its text, or a func that takes it.
 type option struct {
 	name string
 	to   any
@@ -238,6 +241,8 @@ func (v value) set(below string, known ...option) error {
 		case **int64:
 			what, *to = "number", new(int64)
 			**to, ok = v.number()
+		case *[]byte:
+			*to = v
 		case func(value) error:
 			return to(v)
 		}
@@ -261,17 +266,11 @@ func (c *call) streamWrite() error {
 	if len(c.args) < 2 || !c.args[1].isObject() {
 		return invalid("message must be an object")
 	}
-	var m message.Message
-
-	err = c.args[1].set("", option{"type", &m.Type}, option{"data", func(v value) error {
-		m.Data = v
-		return nil
-	}}, option{"metadata", func(v value) error {
-		if m.Metadata = v; v.isNull() {
-			m.Metadata = nil
-		}
-		return nil
-	}})
+	m := &c.message[0]
+	err = c.args[1].set("", option{"type", &m.Type}, option{"data", &m.Data}, option{"metadata", &m.Metadata})
+	if m.Metadata != nil && value(m.Metadata).isNull() {
+		m.Metadata = nil
+	}
 	switch {
 	case err != nil:
 		return err
@@ -284,8 +283,7 @@ func (c *call) streamWrite() error {
 	case m.Metadata != nil && !value(m.Metadata).isObject():
 		return invalid("metadata must be an object")
 	}
-	var expected *int64
-	if err := c.options(2, option{"id", &m.ID}, option{"expectedVersion", &expected}); err != nil {
+	if err := c.options(2, option{"id", &m.ID}, option{"expectedVersion", &c.expected}); err != nil {
 		return err
 	}
 	n, err := c.namespace()
@@ -293,15 +291,17 @@ func (c *call) streamWrite() error {
 		return err
 	}
 	var r message.Result
-	if expected != nil {
-		r, err = n.WriteAfter(c.ctx, stream, *expected, m)
+	if c.expected != nil {
+		r, err = n.WriteAfter(c.ctx, stream, *c.expected, c.message[:]...)
 	} else {
-		r, err = n.Write(c.ctx, stream, m)
+		r, err = n.Write(c.ctx, stream, c.message[:]...)
 	}
-	if known := (*message.Known)(nil); errors.As(err, &known) {
+	if err != nil {
+		var known *message.Known
+		if !errors.As(err, &known) {
+			return err
+		}
 		r = known.Result // in this API the id alone says that a write is repeated
-	} else if err != nil {
-		return err
 	}
 	c.out = strconv.AppendInt(append(c.out, `{"position":`...), r.Position, 10)
 	c.out = strconv.AppendInt(append(c.out, `,"globalPosition":`...), r.Global, 10)
@@ -333,19 +333,19 @@ func (c *call) streamGet() error {
 	if err != nil {
 		return err
 	}
-	position, global, size := int64(0), int64(-1), int64(batch)
-	err = c.options(1, option{"position", &position}, option{"globalPosition", &global}, option{"batchSize", &size})
+	o := struct{ position, global, size int64 }{0, -1, batch} // one, because it is kept on the heap
+	err = c.options(1, option{"position", &o.position}, option{"globalPosition", &o.global}, option{"batchSize", &o.size})
 	if err == nil {
-		err = checkBatch(size)
+		err = checkBatch(o.size)
 	}
 	if err != nil {
 		return err
 	}
-	if global >= 0 {
-		position = 0
+	if o.global >= 0 {
+		o.position = 0
 	}
 
-	return c.messages(message.Query{Stream: stream, From: position}, global, size, false)
+	return c.messages(message.Query{Stream: stream, From: o.position}, o.global, o.size, false)
 }
 
 func (c *call) categoryGet() error {

@@ -6,11 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"net"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/server/problem"
 )
 
@@ -153,6 +157,143 @@ func TestFollow(t *testing.T) {
 			t.Errorf("%d topics, %d followers are left", len(hub.topics), hub.Followers())
 		}
 	})
+}
+
+// While messages come one after the other, many followers get them in rounds, none later than the next round. One after
+// a pause comes at once, and so does each to few followers.
+func TestRounds(t *testing.T) {
+	for _, c := range []struct{ followers, sends int }{{1000, 102}, {50, 1001}} {
+		synctest.Test(t, func(t *testing.T) {
+			const count, apart = 1000, time.Millisecond
+			s, hub := newItems(), &Hub{}
+			var done sync.WaitGroup
+			var sends, got atomic.Int64
+			var latest atomic.Int64 // the longest that an item took
+			begun := time.Now()
+			for range c.followers {
+				done.Go(func() {
+					next := int64(1)
+					err := hub.Follow(t.Context(), "key", s.source(), 1, Output{IdleAfter: time.Hour, Send: func(text []byte) error {
+						sends.Add(1)
+						for line := range bytes.Lines(text) {
+							if want := fmt.Sprintln(next); string(line) != want {
+								t.Errorf("%q, want %q", line, want)
+							}
+							late := time.Since(begun) - time.Duration(next)*apart
+							if next > count {
+								late = time.Since(begun) - (count*apart + time.Minute)
+								if late != 0 {
+									t.Errorf("what came after a pause has waited %v", late)
+								}
+							}
+							latest.Store(max(latest.Load(), int64(late)))
+							next++
+							got.Add(1)
+						}
+						return nil
+					}})
+					if !errors.Is(err, errEnd) {
+						t.Error(err)
+					}
+				})
+			}
+			synctest.Wait()
+			for range count {
+				time.Sleep(apart)
+				s.add(1, nil)
+				synctest.Wait()
+			}
+			time.Sleep(time.Minute)
+			s.add(1, nil)
+			synctest.Wait()
+			s.add(0, errEnd)
+			done.Wait()
+			if n := got.Load(); n != int64(c.followers)*(count+1) {
+				t.Errorf("%d followers got %d items", c.followers, n)
+			}
+			if each := sends.Load() / int64(c.followers); each > int64(c.sends) || each < int64(c.sends)-5 {
+				t.Errorf("%d followers: %d sends to each, want %d", c.followers, each, c.sends)
+			}
+			if most := time.Duration(c.followers) * roundEach; time.Duration(latest.Load()) > most {
+				t.Errorf("an item took %v, want at most %v", time.Duration(latest.Load()), most)
+			}
+		})
+	}
+}
+
+// BenchmarkRate is what a delivery costs where 1,000 followers get 1,000 messages a second: writes to connections on
+// one side, reads on the other.
+func BenchmarkRate(b *testing.B) {
+	const followers = 1000
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	s, hub := newItems(), &Hub{}
+	message := bytes.Repeat([]byte("x"), 200)
+	source := s.source()
+	follow := source.Follow
+	source.Follow = func(ctx context.Context, from int64) iter.Seq2[Item, error] {
+		return func(yield func(Item, error) bool) {
+			for item, err := range follow(ctx, from) {
+				if item.Text = message; !yield(item, err) {
+					return
+				}
+			}
+		}
+	}
+	var done, clients sync.WaitGroup
+	var sends, got atomic.Int64
+	for range followers {
+		far, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			b.Fatal(err)
+		}
+		near, err := l.Accept()
+		if err != nil {
+			b.Fatal(err)
+		}
+		clients.Go(func() {
+			defer far.Close()
+			buf := make([]byte, 32<<10)
+			for n, err := far.Read(buf); err == nil; n, err = far.Read(buf) {
+				got.Add(int64(n))
+			}
+		})
+		done.Go(func() {
+			defer near.Close()
+			_ = hub.Follow(b.Context(), "key", source, 1, Output{IdleAfter: time.Hour, Send: func(text []byte) error {
+				sends.Add(1)
+				_, err := near.Write(text)
+				return err
+			}})
+		})
+	}
+	for hub.Followers() < followers {
+		runtime.Gosched()
+	}
+	report := testkit.CPU(b)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	n, last := 0, time.Now()
+	for b.Loop() {
+		<-tick.C
+		due := max(int(time.Since(last)/time.Millisecond), 1) // also those of ticks that were missed
+		last = last.Add(time.Duration(due) * time.Millisecond)
+		for range due {
+			s.add(1, nil)
+		}
+		n += due
+	}
+	for got.Load() < int64(n*followers*len(message)) {
+		time.Sleep(time.Millisecond)
+	}
+	report(n * followers)
+	b.ReportMetric(float64(sends.Load())/float64(n*followers), "sends/op")
+	s.add(0, errEnd)
+	done.Wait()
+	clients.Wait()
 }
 
 // Following ends with what ended it, is idle when nothing comes, and leaves nothing behind.

@@ -499,7 +499,8 @@ func (h *held) Snapshot() (holdfast.Snapshot, error) {
 
 func (n *testNode) moveTo(namespace string, space int) (status int, text string) {
 	n.t.Helper()
-	status, text, _ = n.ask("POST", "/v1/nodes/move", everything, fmt.Sprintf(`{"namespace":%q,"space":%d}`, namespace, space))
+	body := fmt.Sprintf(`{"namespace":%q,"space":%d}`, namespace, space)
+	status, text, _ = n.ask("POST", "/v1/nodes/move", everything, body)
 	return status, text
 }
 
@@ -566,8 +567,8 @@ func TestMove(t *testing.T) {
 	// What consumers and workers had before, they have.
 	d, l := deliveries.Deliveries[0], leases.Leases[0]
 	post("/subscriptions/s/ack", fmt.Sprintf(`{"deliveries":[{"global":%d,"token":%d}]}`, d.Global, d.Token))
-	if got := post("/leases/complete", fmt.Sprintf(`{"leases":[{"id":%q,"token":%d}]}`, l.Task.ID, l.Token)); strings.Contains(got,
-		"code") {
+	got := post("/leases/complete", fmt.Sprintf(`{"leases":[{"id":%q,"token":%d}]}`, l.Task.ID, l.Token))
+	if strings.Contains(got, "code") {
 		t.Error(got)
 	}
 	if got := post("/tasks/claim", `{}`); !strings.Contains(got, `"two"`) {
@@ -624,11 +625,12 @@ func TestMoveBroken(t *testing.T) {
 		return ""
 	}
 	for name, token := range tokens {
-		told[name] = map[string]string{}
+		mine := map[string]string{}
+		told[name] = mine
 		work.Go(func() {
 			for i := 0; going(); i++ {
 				id := fmt.Sprintf("00000000-0000-4000-8000-%s%011d", name[1:], i)
-				told[name][id] = retry(nodes[i%3], token, `["stream.write","b-1",{"type":"T","data":{}},{"id":"`+id+`"}]`)
+				mine[id] = retry(nodes[i%3], token, `["stream.write","b-1",{"type":"T","data":{}},{"id":"`+id+`"}]`)
 			}
 		})
 	}

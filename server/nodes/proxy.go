@@ -38,6 +38,9 @@ const (
 	headerAsk       = "Holdfast-Ask"       // what a process wants to know itself
 )
 
+// pathLook is where processes tell each other that spaces have changed owners.
+const pathLook = "/v1/nodes/look"
+
 // small is up to which size a body is kept, so that it can be sent to another owner if the first one refuses it.
 const small = 64 << 10
 
@@ -123,6 +126,13 @@ func (n *Node) servePeer(w http.ResponseWriter, r *http.Request) {
 	case !n.isPeer(r):
 		n.o.Logger.Warn("a request with another peer token was refused", "from", r.RemoteAddr)
 		refuse("the peer token is another one here")
+		return
+	case r.URL.Path == pathLook:
+		select {
+		case n.look <- struct{}{}:
+		default: // it will
+		}
+		w.WriteHeader(http.StatusNoContent)
 		return
 	case err != nil:
 		refuse("it names no space")
@@ -259,8 +269,8 @@ func (n *Node) find(w http.ResponseWriter, r *http.Request, at where) {
 		}
 		// Only what was surely not done is tried again: or what changes nothing.
 		var surely *notDone
-		repeat := owner == "" || errors.As(err, &surely) || whole && (r.Method == http.MethodGet || r.Method == http.MethodHead)
-		repeat = repeat && (whole || owner == "")
+		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+		repeat := owner == "" || whole && (errors.As(err, &surely) || reads)
 		if !repeat || time.Now().After(until) || r.Context().Err() != nil {
 			n.refuse(w, r, owner, err)
 			return

@@ -49,8 +49,23 @@ type Request struct {
 
 type key struct{}
 
+// Context is a context with what is known of a request, in one piece with whatever it is a part of.
+type Context struct {
+	context.Context
+	Request *Request
+}
+
+// Value implements [context.Context].
+func (c *Context) Value(of any) any {
+	if of == (key{}) {
+		return c.Request
+	}
+
+	return c.Context.Value(of)
+}
+
 // With puts what is known of a request into its context.
-func With(ctx context.Context, r *Request) context.Context { return context.WithValue(ctx, key{}, r) }
+func With(ctx context.Context, r *Request) context.Context { return &Context{ctx, r} }
 
 type leavingKey struct{}
 

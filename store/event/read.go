@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/fetch"
+	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 )
 
@@ -115,6 +116,12 @@ func (s *Store) Follow(ctx context.Context, from uint64) iter.Seq2[Event, error]
 // FollowRecords is Follow without the copying, as Records is Events without it.
 func (s *Store) FollowRecords(ctx context.Context, from uint64) iter.Seq2[*Record, error] {
 	return func(yield func(*Record, error) bool) { s.walk(ctx, span{from: from, live: true}, yield) }
+}
+
+// RecordsAt yields the events at these positions, in this order, as Records with a limit of 1 does for each: nothing
+// where there is none. It is for another store of this module, whose index names positions that lie apart.
+func (s *Store) RecordsAt(ctx context.Context, _ keyspace.Kind, positions []uint64) iter.Seq2[*Record, error] {
+	return func(yield func(*Record, error) bool) { s.walkAt(ctx, positions, yield) }
 }
 
 func (s *Store) copies(ctx context.Context, what span) iter.Seq2[Event, error] {
@@ -230,6 +237,64 @@ func (s *Store) walk(ctx context.Context, what span, yield func(*Record, error) 
 			}
 		}
 	}
+}
+
+// walkAt is walk for single positions. Events with an entry of their own are copied a page at a time, the others it
+// walks to.
+func (s *Store) walkAt(ctx context.Context, positions []uint64, yield func(*Record, error) bool) {
+	p := pages.Get().(*page)
+	defer p.free()
+	on := true
+	for i := 0; i < len(positions); i++ {
+		for n := i + s.fillAt(ctx, p, positions[i:]); i < n && p.decode(positions[i]); i++ {
+			if err := s.alive(ctx); err != nil {
+				yield(nil, err)
+				return
+			}
+			if s.Shown(positions[i]) && !yield(&p.record, nil) {
+				return
+			}
+		}
+		if i == len(positions) {
+			return
+		}
+		// The page was full, or this is for a walk: it finds an event in its pack, and says what is wrong.
+		s.walk(ctx, span{from: positions[i], limit: 1}, func(r *Record, err error) bool {
+			if err != nil || r.Position == positions[i] {
+				on = yield(r, err) && err == nil
+			}
+			return false
+		})
+		if !on {
+			return
+		}
+	}
+}
+
+// fillAt copies the events at the first of these positions, as far as each has an entry of its own and the page has
+// room, and returns how many they are.
+func (s *Store) fillAt(ctx context.Context, p *page, positions []uint64) int {
+	p.reset()
+	if s.enter(ctx) != nil {
+		return 0
+	}
+	defer s.life.Leave()
+	first, end := s.first.Load(), s.durable.Load()
+	for n, pos := range positions {
+		if pos < first || pos > end || len(p.buf) >= pageBytes {
+			return n
+		}
+		p.lo = s.keys.Event(p.lo, pos)
+		buf, err := s.eng.Get(p.buf, p.lo)
+		if err != nil {
+			return n
+		}
+		if value := buf[len(p.buf):]; format.Count(value) != 1 || format.IsHole(value) {
+			return n
+		}
+		p.buf, p.ends = buf, append(p.ends, len(buf))
+	}
+	return len(positions)
 }
 
 // bounds checks where a walk begins and returns the first position of it and the last, for now.

@@ -204,7 +204,8 @@ type walker struct {
 	yield func(Message) bool
 	page  int // entries of an index that are looked at, at a time
 	key   []byte
-	next  uint64 // the global position behind the last one looked at
+	apart []uint64 // global positions that lie apart
+	next  uint64   // the global position behind the last one looked at
 }
 
 // run goes over the messages with global positions from first to last, and reports whether to go on.
@@ -221,26 +222,58 @@ func (w *walker) run(first, last uint64) (bool, error) {
 			break
 		}
 		w.next = r.Position + 1
-		place, position, _, ok := format.Place(r.Origin)
-		if !ok {
-			return false, w.n.foreign(r.Position)
-		}
-		stream := w.q.Stream
-		if string(place) != stream {
-			stream = string(place)
-		}
-		if w.q.wants(stream, r) {
-			r.Origin = nil // not copied: the stream is
-			e := r.Event()
-			m := Message{ID: e.ID, Stream: stream, Position: int64(position), Global: int64(r.Position), Type: e.Type,
-				Data: e.Data, Metadata: e.Metadata, Time: e.Time}
-			if !w.yield(m) {
-				return false, nil
-			}
+		if on, err := w.take(r); err != nil || !on {
+			return false, err
 		}
 	}
 	w.next = last + 1
 	return true, nil
+}
+
+// runs is run for several, of which those of one position are read together.
+func (w *walker) runs(runs [][2]uint64) (bool, error) {
+	for len(runs) > 0 {
+		n := 0
+		for w.apart = slices.Grow(w.apart[:0], len(runs)); n < len(runs) && runs[n][0] == runs[n][1]; n++ {
+			w.apart = append(w.apart, runs[n][0])
+		}
+		if n < 2 {
+			if on, err := w.run(runs[0][0], runs[0][1]); err != nil || !on {
+				return false, err
+			}
+			runs = runs[1:]
+			continue
+		}
+		for r, err := range w.n.log().RecordsAt(w.ctx, format.Kind, w.apart) {
+			if err != nil {
+				return false, err
+			}
+			if on, err := w.take(r); err != nil || !on {
+				return false, err
+			}
+		}
+		runs = runs[n:]
+	}
+	return true, nil
+}
+
+// take yields the message of a record, if q wants it, and reports whether to go on.
+func (w *walker) take(r *event.Record) (bool, error) {
+	place, position, _, ok := format.Place(r.Origin)
+	if !ok {
+		return false, w.n.foreign(r.Position)
+	}
+	stream := w.q.Stream
+	if string(place) != stream {
+		stream = string(place)
+	}
+	if !w.q.wants(stream, r) {
+		return true, nil
+	}
+	r.Origin = nil // not copied: the stream is
+	e := r.Event()
+	return w.yield(Message{ID: e.ID, Stream: stream, Position: int64(position), Global: int64(r.Position), Type: e.Type,
+		Data: e.Data, Metadata: e.Metadata, Time: e.Time}), nil
 }
 
 // indexPage is how many entries of an index are looked at, at a time, at most: no iterator is open while the caller has
@@ -315,10 +348,8 @@ func (w *walker) stream(from uint64) (next uint64, err error) {
 		if err != nil {
 			return next, err
 		}
-		for _, run := range runs {
-			if on, err := w.run(run[0], run[1]); err != nil || !on {
-				return next, err
-			}
+		if on, err := w.runs(runs); err != nil || !on {
+			return next, err
 		}
 		next = page
 	}

@@ -32,7 +32,7 @@ const root = "github.com/holdfastdb/holdfast"
 
 // tagged are the folders of the modules that the first commit tags, each after those that it needs.
 var tagged = []string{"", "internal/console", "internal/browsertest", "engine/pebble", "engine/badger", "engine/bbolt",
-	"engine/sqlite", "store/raftlog", "engine/all", "server"}
+	"engine/sqlite", "store/raftlog", "store/etcdraft", "engine/all", "backup", "server"}
 
 const (
 	lab     = "lab"

@@ -125,6 +125,7 @@ type DB struct {
 		kept     bool                    // the log's present segment is for deletes and removals: see ladder
 		removing int                     // batches of that kind for which room is being made
 		segs     map[uint32]*wal.Segment // all that are alive, with a reference each
+		feeds    []*Feed                 // that keep what the log leaves
 		nextFile uint64
 	}
 

@@ -37,6 +37,9 @@ func (d *DB) rotateSegment(n int, last bool) error {
 
 	// The segment is known before the log goes on in it: a commit is in the log as soon as it has its place.
 	d.mu.segs[s.ID] = s
+	for _, f := range d.mu.feeds {
+		f.hold(s)
+	}
 	if need <= d.sizes.segment.Load() { // one for a single large batch says nothing of the others
 		d.mu.lastSize = s.Size
 	}

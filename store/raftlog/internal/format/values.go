@@ -2,7 +2,6 @@ package format
 
 import (
 	"encoding/binary"
-	"hash/crc32"
 	"math/bits"
 	"time"
 
@@ -10,41 +9,24 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/failure"
+	"github.com/holdfastdb/holdfast/store/internal/sealed"
 )
 
-// Every value begins with
-//
-//	sum       4 bytes, CRC-32C of the key and of all that follows the sum
-//	version   4 bits, 1, and 4 bits of flags
-//
-// so that neither a damaged value is believed, nor one that has come under another key.
+// Every value begins with sum and head, see package sealed. The version is 1, but for the store's description.
 const (
-	version   = 1 << 4
-	flagsMask = 1<<4 - 1
-	sumSize   = 4
-	headSize  = sumSize + 1
+	version  = 1 << 4
+	headSize = sealed.Size
 )
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-func sum(key, value []byte) uint32 {
-	return crc32.Update(crc32.Update(0, castagnoli, key), castagnoli, value[sumSize:])
-}
-
-// seal puts the sum in front of the value that begins at start.
-func seal(dst, key []byte, start int) []byte {
-	binary.BigEndian.PutUint32(dst[start:], sum(key, dst[start:]))
-	return dst
-}
 
 // unseal returns the flags of a value and what follows them. ok is false for what is damaged, or
 // not of this version.
 func unseal(key, value []byte) (flags byte, body []byte, ok bool) {
-	if len(value) < headSize || binary.BigEndian.Uint32(value) != sum(key, value) || value[sumSize]&^flagsMask != version {
+	head, body, ok := sealed.Open(key, value)
+	if !ok || head&^sealed.Flags != version {
 		return 0, nil, false
 	}
 
-	return value[sumSize] & flagsMask, value[headSize:], true
+	return head & sealed.Flags, body, true
 }
 
 // The value of an entry:
@@ -112,7 +94,7 @@ func AppendLog(dst, key []byte, log *raft.Log) []byte {
 	if log.Data != nil {
 		head |= data
 	}
-	dst = append(dst, 0, 0, 0, 0, head, byte(log.Type))
+	dst = append(sealed.Begin(dst, head), byte(log.Type))
 	dst = binary.AppendUvarint(dst, log.Term)
 	switch at {
 	case timeNanos:
@@ -127,7 +109,7 @@ func AppendLog(dst, key []byte, log *raft.Log) []byte {
 	}
 	dst = append(dst, log.Data...)
 
-	return seal(dst, key, start)
+	return sealed.Seal(dst, key, start)
 }
 
 // DecodeLog sets log to the entry whose value, under key, this is. Extensions and Data are parts of
@@ -199,9 +181,9 @@ const StableOverhead = headSize
 //	value      up to the end
 func AppendStable(dst, key, value []byte) []byte {
 	start := len(dst)
-	dst = append(append(dst, 0, 0, 0, 0, version), value...)
+	dst = append(sealed.Begin(dst, version), value...)
 
-	return seal(dst, key, start)
+	return sealed.Seal(dst, key, start)
 }
 
 // DecodeStable returns the stable value, a part of stored; false means that it is none.
@@ -216,9 +198,9 @@ func DecodeStable(key, stored []byte) ([]byte, bool) {
 //	index     8 bytes
 func AppendCommit(dst, key []byte, index uint64) []byte {
 	start := len(dst)
-	dst = binary.BigEndian.AppendUint64(append(dst, 0, 0, 0, 0, version), index)
+	dst = binary.BigEndian.AppendUint64(sealed.Begin(dst, version), index)
 
-	return seal(dst, key, start)
+	return sealed.Seal(dst, key, start)
 }
 
 // DecodeCommit reads the commit index; false means that it is none.
@@ -284,7 +266,7 @@ func AppendMeta(dst, key []byte, m Meta) []byte {
 	if m.Void != nil {
 		head |= metaVoid
 	}
-	dst = append(dst, 0, 0, 0, 0, head)
+	dst = sealed.Begin(dst, head)
 	if m.Entries {
 		dst = binary.BigEndian.AppendUint64(dst, m.First)
 	}
@@ -296,7 +278,7 @@ func AppendMeta(dst, key []byte, m Meta) []byte {
 		dst = appendSpan(dst, dead)
 	}
 
-	return seal(dst, key, start)
+	return sealed.Seal(dst, key, start)
 }
 
 func appendSpan(dst []byte, s Span) []byte {
@@ -318,17 +300,18 @@ func DecodeMeta(key, value []byte) (Meta, error) {
 	bad := func(class error, remedy, format string, args ...any) (Meta, error) {
 		return Meta{}, failure.New("raftlog open", "", class, nil, remedy, format, args...)
 	}
-	if len(value) < headSize || binary.BigEndian.Uint32(value) != sum(key, value) {
+	head, b, ok := sealed.Open(key, value)
+	if !ok {
 		return bad(holdfast.ErrCorrupt, "check the engine's files, or make this server anew from the others",
 			"the store's description has a wrong checksum")
 	}
-	if v := value[sumSize] >> 4; v > metaVersion>>4 {
+	if v := head >> 4; v > metaVersion>>4 {
 		return bad(holdfast.ErrVersion, "use a newer holdfast",
 			"the store has format %d, this program knows %d", v, metaVersion>>4)
 	}
-	flags, b := value[sumSize]&flagsMask, value[headSize:]
+	flags := head & sealed.Flags
 	var m Meta
-	ok := value[sumSize] >= version && flags <= metaEntries|metaDead|metaVoid
+	ok = head >= version && flags <= metaEntries|metaDead|metaVoid
 	if ok && flags&metaEntries != 0 {
 		if ok = len(b) >= 8; ok {
 			m.Entries, m.First, b = true, binary.BigEndian.Uint64(b), b[8:]
@@ -350,7 +333,7 @@ func DecodeMeta(key, value []byte) (Meta, error) {
 		m.Dead = append(m.Dead, dead)
 	}
 	newer := m.Void != nil || len(m.Dead) > 1
-	if !ok || len(b) > 0 || newer != (value[sumSize]&^flagsMask == metaVersion) {
+	if !ok || len(b) > 0 || newer != (head&^sealed.Flags == metaVersion) {
 		return bad(holdfast.ErrCorrupt, "", "the store's description is %x", value)
 	}
 

@@ -1,0 +1,448 @@
+// Package backup copies an open database to object storage, all the time, so that a lost machine costs seconds; and
+// makes a directory of any moment that is kept there.
+//
+//	bucket, err := backup.OpenBucket(ctx, "s3://my-bucket/orders?region=eu-central-1")
+//	b, err := backup.Start(engine, bucket, backup.Options{})
+//	...
+//	err = b.Close(ctx) // before the engine; uploads what is left
+//
+//	restored, err := backup.Restore(ctx, bucket, "/var/lib/orders", backup.RestoreOptions{})
+//
+// The engine is one of logtree, whose files never change once they are complete. What is in a bucket is drawn in
+// layout.go. A program imports the driver of its bucket: gocloud.dev/blob/s3blob, fileblob, gcsblob, azureblob.
+//
+// # What it promises
+//
+// A state that is in the bucket has everything that was visible at one moment, and nothing that a power cut could have
+// taken from the original. States are made every [Options.Every]; [Status.Safe] is the moment of the last one. So a
+// lost machine costs what was written after Safe. A kill, of the program or of an upload, leaves the states before.
+package backup
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"log/slog"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"gocloud.dev/blob"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree"
+)
+
+// Options are the settings of a backup. The zero value is a good choice.
+type Options struct {
+	// Every is how often the log's new end is uploaded, if there is one; 1 s by default.
+	Every time.Duration
+
+	// A base, which names all files, is made when so many bytes of log have come since the last one (256 MiB by default),
+	// or so much time has passed (1 h) and anything has been written. A restore replays the log since a base.
+	BaseBytes int64
+	BaseEvery time.Duration
+
+	// HeldBytes is how much log is kept on the disk when it cannot be uploaded; 1 GiB by default. With more than that the
+	// log is let go, and a new base is made when uploads work again.
+	HeldBytes int64
+
+	Logger *slog.Logger // slog.Default() if nil
+}
+
+// Status says how far a backup is.
+type Status struct {
+	Generation string    // "" until the bucket has answered
+	Safe       time.Time // all that was visible then is in the bucket; zero before the first base is there
+	Err        error     // of the last attempt, nil if that worked
+	Objects    int64     // uploaded since Start
+	Bytes      int64     // of these objects
+	Bases      int64     // how many of them are bases
+
+	started time.Time
+}
+
+// Lag is how much the loss of the machine would cost now, as time; before there is a state, since Start.
+func (s Status) Lag() time.Duration {
+	if s.Safe.IsZero() {
+		return time.Since(s.started)
+	}
+
+	return max(time.Since(s.Safe), 0)
+}
+
+// Backup is a running one.
+type Backup struct {
+	feed   *logtree.Feed
+	bucket *blob.Bucket
+	o      Options
+	gen    string // "" until the bucket has answered; of run, and of the goroutines that it starts
+
+	ctx     context.Context    // of uploads
+	stop    context.CancelFunc // ends them
+	finish  chan struct{}      // closed by Close: one more round, and the end
+	ended   chan struct{}      // closed when run has returned
+	closing sync.Once
+
+	// Of run alone.
+	log     int   // number of the last log object that was made
+	at      Place // where it ends
+	pending []object
+	since   int64 // bytes of log since the last base was begun
+	baseAt  time.Time
+	safe    time.Time // when the last round began that has uploaded all
+	chain   int       // how often the log was let go
+	based   bool      // there is a base of this chain
+	making  bool
+	made    chan attempt // what became of the base that is being made
+	tried   int          // bases that were begun
+
+	mu     sync.Mutex
+	pieces map[string][]Piece // what is in the bucket of each file, from its first byte on
+	errs   [2]error           // of the log, and of bases
+	status Status
+}
+
+// object is one of the log that is to be uploaded, always with the same bytes.
+type object struct {
+	key  string
+	data []byte
+	of   entry
+}
+
+// attempt is what became of a base.
+type attempt struct {
+	chain int
+	err   error
+}
+
+// OpenBucket opens a bucket by its URL. A path in the URL of a bucket, as in s3://bucket/orders, is a prefix of what is
+// kept there; file:///var/backups is a directory. The driver must be imported.
+func OpenBucket(ctx context.Context, address string) (*blob.Bucket, error) {
+	return openBucket(ctx, address, false)
+}
+
+// MakeBucket is OpenBucket, and makes a directory that is not there.
+func MakeBucket(ctx context.Context, address string) (*blob.Bucket, error) {
+	return openBucket(ctx, address, true)
+}
+
+func openBucket(ctx context.Context, address string, create bool) (*blob.Bucket, error) {
+	bad := func(detail string, cause error) (*blob.Bucket, error) {
+		return nil, &holdfast.Error{Op: "open a bucket", Path: address, Class: holdfast.ErrBadOption, Detail: detail,
+			Cause: cause, Remedy: "write it as s3://BUCKET/PREFIX?region=REGION or file:///DIRECTORY"}
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme == "" {
+		return bad("it is no URL", nil)
+	}
+	q := u.Query()
+	if u.Scheme == "file" {
+		q.Set("no_tmp_dir", "true") // its rename must not cross file systems
+		q.Set("metadata", "skip")
+		if create {
+			q.Set("create_dir", "true")
+		}
+	} else if prefix := strings.Trim(u.Path, "/"); prefix != "" {
+		u.Path = ""
+		q.Set("prefix", prefix+"/")
+	}
+	u.RawQuery = q.Encode()
+	bucket, err := blob.OpenBucket(ctx, u.String())
+	if err != nil {
+		return bad("", err)
+	}
+
+	return bucket, nil
+}
+
+// Start begins to back up e, an open database of logtree, until Close. It begins a generation of its own in the bucket,
+// so that nothing that is there is written over, whoever made it. What the last generation of the same database has is
+// compared with the files here by its checksums, and not uploaded again.
+//
+// It does not wait for the bucket: errors show in Status and in the log, and uploads are tried again. ErrUnavailable:
+// the engine is not of logtree, or open for reading only.
+func Start(e holdfast.Engine, bucket *blob.Bucket, o Options) (*Backup, error) {
+	o.Every, o.BaseEvery = cmp.Or(o.Every, time.Second), cmp.Or(o.BaseEvery, time.Hour)
+	o.BaseBytes, o.HeldBytes = cmp.Or(o.BaseBytes, 256<<20), cmp.Or(o.HeldBytes, 1<<30)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
+	feed, err := logtree.OpenFeed(e, o.HeldBytes)
+	if err != nil {
+		return nil, err
+	}
+
+	now := time.Now()
+	b := &Backup{feed: feed, bucket: bucket, o: o, finish: make(chan struct{}), ended: make(chan struct{}),
+		baseAt: now, at: place(feed.Begin()), pieces: map[string][]Piece{}, made: make(chan attempt, 1),
+		status: Status{started: now}}
+	b.ctx, b.stop = context.WithCancel(context.Background())
+	go b.run()
+
+	return b, nil
+}
+
+// Status returns how far the backup is.
+func (b *Backup) Status() Status {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+
+	return b.status
+}
+
+// Close uploads what is left and ends the backup, which it must before the engine is closed. When ctx ends it does not
+// wait for uploads. The error says why the bucket has not everything that was written before Close.
+func (b *Backup) Close(ctx context.Context) error {
+	b.closing.Do(func() { close(b.finish) })
+	select {
+	case <-b.ended:
+	case <-ctx.Done():
+	}
+	b.stop()
+	<-b.ended
+	b.feed.Close()
+
+	return b.Status().Err
+}
+
+// run uploads until Close.
+func (b *Backup) run() {
+	defer close(b.ended)
+	for last := false; ; {
+		err := b.round()
+		b.note(0, err)
+		if last {
+			break
+		}
+		wait := b.o.Every
+		if err != nil {
+			wait = max(wait, retryEvery)
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case a := <-b.made:
+			b.baseMade(a)
+		case <-b.finish:
+			last = true
+		}
+		t.Stop()
+	}
+
+	// The first base is waited for: without it the log is of no use. A later one is not worth the time.
+	if !b.making {
+		return
+	}
+	if b.based {
+		b.stop()
+		<-b.made
+		return
+	}
+	b.baseMade(<-b.made)
+}
+
+// retryEvery is the least time between two attempts after one that failed.
+const retryEvery = 2 * time.Second
+
+// baseMade notes what became of a base.
+func (b *Backup) baseMade(a attempt) {
+	b.making = false
+	if a.err == nil && a.chain == b.chain {
+		b.based = true
+		b.isSafe()
+	}
+	b.note(1, a.err)
+}
+
+// isSafe makes the last round's moment the one that is safe.
+func (b *Backup) isSafe() {
+	if b.based {
+		b.mu.Lock()
+		b.status.Safe = b.safe
+		b.mu.Unlock()
+	}
+}
+
+// note makes what became of the log (0) or a base (1) the status, and tells of what is new.
+func (b *Backup) note(which int, err error) {
+	b.mu.Lock()
+	was := b.status.Err
+	b.errs[which] = err
+	b.status.Err = cmp.Or(b.errs[0], b.errs[1])
+	now, lag := b.status.Err, b.status.Lag()
+	b.mu.Unlock()
+
+	switch {
+	case now != nil && was == nil:
+		b.o.Logger.Error("the backup is behind, and tries again", "error", now.Error(),
+			"lag", lag.Round(time.Second).String())
+	case now == nil && was != nil:
+		b.o.Logger.Info("the backup works again")
+	}
+}
+
+// round uploads what the log has grown by, and begins a base if one is due.
+func (b *Backup) round() error {
+	if b.gen == "" {
+		gen, err := newGeneration(b.ctx, b.bucket, time.Now())
+		if err != nil {
+			return failed("begin a backup", "", err)
+		}
+		b.mu.Lock()
+		b.gen, b.status.Generation = gen, gen
+		b.mu.Unlock()
+	}
+	if err := b.flush(); err != nil {
+		return err
+	}
+	now := time.Now()
+	list, end, ok, err := b.feed.Log()
+	if err != nil {
+		return err
+	}
+	if !ok {
+		b.o.Logger.Warn("too much log has come since an upload worked, and was let go: a new base is made")
+		b.at, b.based, b.chain = place(b.feed.Advance(end)), false, b.chain+1
+	} else {
+		if err := b.ship(list, end, now); err != nil {
+			return err
+		}
+		b.feed.Advance(end)
+		b.safe = now
+		b.isSafe()
+	}
+
+	select {
+	case a := <-b.made:
+		b.baseMade(a)
+	default:
+	}
+	due := !b.based || b.since >= b.o.BaseBytes || b.since > 0 && now.Sub(b.baseAt) >= b.o.BaseEvery
+	if b.making || !due {
+		return nil
+	}
+	state, err := b.feed.State()
+	if err != nil {
+		return err
+	}
+	base := &Base{Generation: b.gen, Log: b.log, At: b.at, Time: time.Now().UTC(), LSN: state.End.LSN,
+		Database: database(state.Manifest), Mark: string(b.feed.Mark())}
+	b.making, b.since, b.baseAt, b.tried = true, 0, now, b.tried+1
+	chain, try := b.chain, b.tried
+	go func() {
+		defer state.Release()
+		b.made <- attempt{chain, b.makeBase(base, state, try)}
+	}()
+
+	return nil
+}
+
+// database is the id of the database in a manifest, which is behind its header.
+func database(manifest []byte) string { return hex.EncodeToString(manifest[20:36]) }
+
+// place is a position as a name of a file has it.
+func place(p logtree.Position) Place {
+	if p.Segment == 0 {
+		return Place{}
+	}
+
+	return Place{logtree.SegmentFile(p.Segment), p.Offset}
+}
+
+// maxLogObject is how many bytes of log are in one object.
+const maxLogObject = 8 << 20
+
+// ship makes objects of what the log has grown by, and uploads them. The last one says that there is a state.
+func (b *Backup) ship(list []logtree.Stretch, end logtree.Position, now time.Time) error {
+	list = after(list, b.at)
+	for i, s := range list {
+		for s.From < s.To {
+			n := min(s.To-s.From, maxLogObject)
+			e := entry{Prev: b.at, File: s.Name, From: s.From, Bytes: n, Time: now.UTC(), LSN: end.LSN,
+				State: i == len(list)-1 && s.From+n == s.To}
+			head, err := json.Marshal(e)
+			if err != nil {
+				return err
+			}
+			data := append(make([]byte, 0, len(head)+1+int(n)), head...)
+			data = append(data, '\n')
+			part := logtree.Stretch{Name: s.Name, From: s.From, To: s.From + n}
+			if err := b.feed.Read(b.ctx, part, func(p []byte) error { data = append(data, p...); return nil }); err != nil {
+				return err
+			}
+
+			// From here on the object has its number and its bytes, whatever becomes of the upload.
+			b.log++
+			b.pending = append(b.pending, object{logKey(b.gen, b.log), seal(logMagic, data), e})
+			b.at, b.since, s.From = e.end(), b.since+n, s.From+n
+			if err := b.flush(); err != nil {
+				return err
+			}
+		}
+	}
+
+	return nil
+}
+
+// after returns what is behind a place; a list does not begin behind it.
+func after(list []logtree.Stretch, at Place) []logtree.Stretch {
+	for i, s := range list {
+		if s.Name != at.File {
+			continue
+		}
+		list = append([]logtree.Stretch{}, list[i:]...)
+		if list[0].From = max(s.From, at.Offset); list[0].From >= s.To {
+			list = list[1:]
+		}
+
+		break
+	}
+
+	return list
+}
+
+// flush uploads what is pending.
+func (b *Backup) flush() error {
+	for len(b.pending) > 0 {
+		o := b.pending[0]
+		if err := b.put(b.ctx, o.key, o.data); err != nil {
+			return err
+		}
+		b.pending = b.pending[1:]
+		if o.of.Bytes >= leastPiece {
+			skip := int64(len(o.data)) - o.of.Bytes
+			b.know(o.of.File, o.of.From, Piece{o.key, skip, o.of.Bytes, sum(o.data[skip:])})
+		}
+	}
+
+	return nil
+}
+
+// put uploads an object that is in memory.
+func (b *Backup) put(ctx context.Context, key string, data []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	err := b.bucket.WriteAll(ctx, key, data, &blob.WriterOptions{BufferSize: max(len(data)+1, minBuffer),
+		ContentType: contentType, DisableContentTypeDetection: true, MaxConcurrency: 1})
+	if err != nil {
+		return failed("put", key, err)
+	}
+	b.count(int64(len(data)))
+
+	return nil
+}
+
+const (
+	requestTimeout = 2 * time.Minute
+	minBuffer      = 5 << 20 // the least part that S3 takes
+	contentType    = "application/octet-stream"
+)
+
+// count counts an object that was uploaded.
+func (b *Backup) count(bytes int64) {
+	b.mu.Lock()
+	b.status.Objects++
+	b.status.Bytes += bytes
+	b.mu.Unlock()
+}

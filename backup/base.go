@@ -1,0 +1,228 @@
+package backup
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"hash"
+	"slices"
+	"time"
+
+	"gocloud.dev/blob"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/holdfastdb/holdfast/engine/logtree"
+)
+
+const (
+	leastPiece = 1 << 20 // smaller objects of the log are no pieces of a base
+	mostPieces = 64      // of a file; one that grows in more is uploaded again
+	uploads    = 3       // of a base, at a time
+	attempts   = 6       // of an object of a base
+	fileBuffer = 8 << 20 // bytes of a part of an upload
+)
+
+// sum is the SHA-256 of bytes as text.
+func sum(b []byte) string {
+	s := sha256.Sum256(b)
+	return hex.EncodeToString(s[:])
+}
+
+func hexSum(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
+
+// know notes that a piece of a file, from an offset on, is in the bucket. What does not go on from what is known is of
+// no use.
+func (b *Backup) know(name string, from int64, p Piece) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if total(b.pieces[name]) == from {
+		b.pieces[name] = append(b.pieces[name], p)
+	}
+}
+
+// known returns the pieces of a file that lie within its first bytes, and how many bytes they are.
+func (b *Backup) known(name string, bytes int64) (pieces []Piece, covered int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range b.pieces[name] {
+		if covered+p.Bytes > bytes {
+			break
+		}
+		pieces, covered = append(pieces, p), covered+p.Bytes
+	}
+	if covered < bytes && len(pieces) >= mostPieces {
+		delete(b.pieces, name)
+		return nil, 0
+	}
+
+	return pieces, covered
+}
+
+func total(pieces []Piece) (bytes int64) {
+	for _, p := range pieces {
+		bytes += p.Bytes
+	}
+
+	return bytes
+}
+
+// makeBase uploads what the bucket has not of a state, and then the base that names it. Another goroutine uploads the
+// log meanwhile.
+func (b *Backup) makeBase(base *Base, state *logtree.FeedState, try int) error {
+	if try == 1 {
+		b.adopt(base.Database, state)
+	}
+	base.Files = make([]File, len(state.Files)+1)
+	work, ctx := errgroup.WithContext(b.ctx)
+	work.SetLimit(uploads)
+	for i, s := range state.Files {
+		work.Go(func() (err error) {
+			base.Files[i], err = b.putFile(ctx, s, try)
+			return err
+		})
+	}
+	work.Go(func() error {
+		p := Piece{Object: fmt.Sprintf("%s/files/MANIFEST-0-%08d", b.gen, try), Bytes: int64(len(state.Manifest)),
+			Sum: sum(state.Manifest)}
+		base.Files[len(state.Files)] = File{"MANIFEST", p.Bytes, []Piece{p}}
+
+		return b.again(ctx, func() error { return b.put(ctx, p.Object, state.Manifest) })
+	})
+	if err := work.Wait(); err != nil {
+		return err
+	}
+
+	text, err := json.Marshal(base)
+	if err != nil {
+		return err
+	}
+	key, sealed := baseKey(b.gen, base.Log, base.Time), seal(baseMagic, text)
+	if err := b.again(b.ctx, func() error { return b.put(b.ctx, key, sealed) }); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.status.Bases++
+
+	return nil
+}
+
+// again calls f until it succeeds, with pauses, so many times.
+func (b *Backup) again(ctx context.Context, f func() error) (err error) {
+	pause := retryEvery
+	for n := 1; ; n++ {
+		if err = f(); err == nil || n == attempts {
+			return err
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return err
+		case <-t.C:
+			pause *= 2
+		}
+	}
+}
+
+// putFile uploads what the bucket has not of a file.
+func (b *Backup) putFile(ctx context.Context, s logtree.Stretch, try int) (File, error) {
+	pieces, covered := b.known(s.Name, s.To)
+	f := File{s.Name, s.To, pieces}
+	if covered == s.To {
+		return f, nil
+	}
+
+	s.From = covered
+	key := fmt.Sprintf("%s/files/%s-%d-%08d", b.gen, s.Name, s.From, try)
+	var p Piece
+	err := b.again(ctx, func() (err error) {
+		p, err = b.stream(ctx, key, s)
+		return err
+	})
+	if err != nil {
+		return f, err
+	}
+	b.know(s.Name, s.From, p)
+	f.Pieces = append(slices.Clip(f.Pieces), p)
+
+	return f, nil
+}
+
+// stream uploads a stretch of a file.
+func (b *Backup) stream(ctx context.Context, key string, s logtree.Stretch) (p Piece, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w, err := b.bucket.NewWriter(ctx, key, &blob.WriterOptions{BufferSize: fileBuffer, MaxConcurrency: 2,
+		ContentType: contentType, DisableContentTypeDetection: true})
+	if err != nil {
+		return p, failed("put", key, err)
+	}
+
+	// A request that stalls is cut off, however large the file is.
+	stalled := time.AfterFunc(requestTimeout, cancel)
+	defer stalled.Stop()
+	h := sha256.New()
+	err = b.feed.Read(ctx, s, func(part []byte) error {
+		stalled.Reset(requestTimeout)
+		h.Write(part)
+		_, err := w.Write(part)
+
+		return err
+	})
+	if err != nil {
+		cancel() // so that Close makes no object of what is there
+		w.Close()
+
+		return p, failed("put", key, err)
+	}
+	if err := w.Close(); err != nil {
+		return p, failed("put", key, err)
+	}
+	b.count(s.To - s.From)
+
+	return Piece{Object: key, Bytes: s.To - s.From, Sum: hexSum(h)}, nil
+}
+
+// adopt looks for the last base of the same database, and notes which of its pieces are what the files here have. What
+// goes wrong costs uploads.
+func (b *Backup) adopt(database string, state *logtree.FeedState) {
+	ctx := b.ctx
+	gens, err := generations(ctx, b.bucket)
+	if err != nil {
+		return
+	}
+
+	for _, gen := range slices.Backward(gens) {
+		names, err := bases(ctx, b.bucket, gen)
+		if gen == b.gen || err != nil || len(names) == 0 {
+			continue
+		}
+		base, err := readBase(ctx, b.bucket, names[len(names)-1].key)
+		if err != nil || base.Database != database {
+			continue
+		}
+		files := map[string][]Piece{}
+		for _, f := range base.Files {
+			files[f.Name] = f.Pieces
+		}
+
+		for _, s := range state.Files {
+			at := int64(0)
+			for _, p := range files[s.Name] {
+				h := sha256.New()
+				part := logtree.Stretch{Name: s.Name, From: at, To: at + p.Bytes}
+				if part.To > s.To || b.feed.Read(ctx, part, func(x []byte) error { h.Write(x); return nil }) != nil ||
+					hexSum(h) != p.Sum {
+					break
+				}
+				b.know(s.Name, at, p)
+				at = part.To
+			}
+		}
+
+		return
+	}
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"gocloud.dev/blob"
+	_ "gocloud.dev/blob/fileblob" // buckets that are directories
+	_ "gocloud.dev/blob/s3blob"   // buckets of S3 and what speaks as it does
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/backup"
+)
+
+type restoreCommand struct {
+	URL        string    `arg:"" name:"url" help:"Bucket: s3://BUCKET/PREFIX?region=REGION or file:///DIRECTORY." placeholder:"URL"`
+	Into       string    `required:"" help:"New directory." placeholder:"DIR"`
+	At         time.Time `help:"The last state that is not younger than this. Default: the last one." placeholder:"2026-11-27T18:00:00Z"`
+	Generation string    `help:"Of this generation, as restore and the log of serve name them. Default: the last one that has such a state." placeholder:"NAME"`
+	JSON       bool      `name:"json" help:"Print the result as JSON."`
+}
+
+// isBucket reports whether a place is a bucket's URL.
+func isBucket(place string) bool {
+	scheme, _, ok := strings.Cut(place, "://")
+	return ok && blob.DefaultURLMux().ValidBucketScheme(scheme)
+}
+
+// inBucket calls f with the bucket of a URL.
+func inBucket[T any](address string, f func(context.Context, *blob.Bucket) (T, error)) (T, error) {
+	return untilSignal(func(ctx context.Context) (result T, err error) {
+		bucket, err := backup.OpenBucket(ctx, address)
+		if err != nil {
+			return result, err
+		}
+		defer func() { err = errors.Join(err, bucket.Close()) }()
+
+		return f(ctx, bucket)
+	})
+}
+
+func (c *restoreCommand) run() int {
+	r, err := inBucket(c.URL, func(ctx context.Context, bucket *blob.Bucket) (*backup.Restored, error) {
+		return backup.Restore(ctx, bucket, c.Into, backup.RestoreOptions{At: c.At, Generation: c.Generation})
+	})
+	if err != nil {
+		return failTool(err)
+	}
+	at := r.Time.UTC().Format(time.RFC3339Nano)
+	if c.JSON {
+		return toolResult{How: "every object's checksum", Into: c.Into, Bytes: &r.Bytes,
+			Counts: map[string]any{"files": r.Files, "time": at, "generation": r.Generation}}.write(exitOK)
+	}
+	p := newPage(os.Stdout)
+	p.line("restored\t%s", c.Into)
+	p.line("state of\t%s", at)
+	p.line("generation\t%s", r.Generation)
+	p.line("read\t%d files, %s", r.Files, size(r.Bytes))
+
+	return failTool(p.end())
+}
+
+// verifyBucket is verify of a bucket.
+func (c *verifyCommand) verifyBucket() int {
+	v, err := inBucket(c.Dir, backup.Verify)
+	if err != nil {
+		return failTool(err)
+	}
+	status := exitOK
+	for _, d := range v.Damage {
+		if !c.JSON {
+			fmt.Fprintln(os.Stderr, "damage:", shown(d))
+		}
+		if status != exitWrong {
+			status = exitError
+		}
+		if errors.Is(d, holdfast.ErrCorrupt) {
+			status = exitWrong
+		}
+	}
+	if c.JSON {
+		checked := true
+		return toolResult{How: "every object's checksum", Checksums: &checked, Bytes: &v.Bytes, Damage: texts(v.Damage),
+			Counts: map[string]any{"generations": v.Generations, "bases": v.Bases, "objects": v.Objects}}.write(status)
+	}
+	p := newPage(os.Stdout)
+	p.line("checked\tevery object's checksum, and that none is missing")
+	p.line("generations\t%d, with %d bases", v.Generations, v.Bases)
+	p.line("objects\t%d, %s", v.Objects, size(v.Bytes))
+	if v.Bases > 0 {
+		p.line("states\t%s to %s", v.First.UTC().Format(time.RFC3339), v.Last.UTC().Format(time.RFC3339))
+	}
+	p.line("damage\t%d", len(v.Damage))
+	if err := p.end(); err != nil {
+		return fail(err)
+	}
+
+	return status
+}
+
+// startBackup begins the backup of a server's engine. end ends it, before the engine is closed.
+func (c *serveCommand) startBackup(ctx context.Context, e holdfast.Engine, logger *slog.Logger) (
+	end func(), err error,
+) {
+	bucket, err := backup.MakeBucket(ctx, c.Backup)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.where("backup"), err)
+	}
+	b, err := backup.Start(e, bucket, backup.Options{Logger: logger})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", c.where("backup"), err), bucket.Close())
+	}
+	logger.Info("backing up", "url", passwords.ReplaceAllString(c.Backup, "://"))
+
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), c.StopTimeout)
+		defer cancel()
+		if err := b.Close(ctx); err != nil {
+			logger.Error("the backup has not all that was written", "error", shown(err), "safe", b.Status().Safe.String())
+		}
+		if err := bucket.Close(); err != nil {
+			logger.Warn("closing the bucket", "error", shown(err))
+		}
+	}, nil
+}

@@ -1,0 +1,87 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A server with --backup is killed, then another is stopped, both on one directory. What the first had uploaded, and
+// all that the second was told, can be restored, and so can the time in between.
+func TestServeBackup(t *testing.T) {
+	dir := t.TempDir()
+	bucket, data := "file://"+filepath.Join(dir, "bucket"), filepath.Join(dir, "data")
+	write := func(p *process, token, text string) {
+		t.Helper()
+		status, body := p.rpc(token, fmt.Sprintf(`["stream.write","a-1",{"type":"%s","data":{}}]`, text))
+		if status != 200 {
+			t.Fatal(status, body)
+		}
+	}
+	restore := func(more ...string) (has string, status int, text string) {
+		t.Helper()
+		into := filepath.Join(t.TempDir(), "restored")
+		args := append([]string{"restore", bucket, "--into", into, "--json"}, more...)
+		status, out, text := result(t, holdfastCommand(t, args...))
+		if status != exitOK {
+			return "", status, text
+		}
+		var r struct{ Counts struct{ Time time.Time } }
+		try(t, json.Unmarshal([]byte(out), &r))
+		_, list, _ := result(t, holdfastCommand(t, "message", "cat", "a-1", "--dir", into))
+
+		return list, status, out
+	}
+
+	if _, status, text := restore(); status != exitError || !strings.Contains(text, "bucket") {
+		t.Errorf("a restore of no bucket: %d %s", status, text)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "bucket")); err == nil {
+		t.Error("a restore has made a bucket")
+	}
+	first := serve(t, nil, "--data", data, "--backup", bucket)
+	write(first, first.token, "First")
+	first.eventually("uploaded", func() bool {
+		list, _, _ := restore()
+		return strings.Contains(list, "First")
+	})
+	try(t, first.cmd.Process.Kill())
+	_ = first.cmd.Wait()
+	first.stopped = true
+	between := time.Now()
+
+	second := serve(t, nil, "--data", data, "--backup", bucket)
+	write(second, first.token, "Second")
+	second.stop(syscall.SIGTERM)
+	if list, _, text := restore(); !strings.Contains(list, "First") || !strings.Contains(list, "Second") {
+		t.Errorf("restored: %s %s", list, text)
+	}
+	list, _, text := restore("--at", between.UTC().Format(time.RFC3339Nano))
+	if !strings.Contains(list, "First") || strings.Contains(list, "Second") {
+		t.Errorf("restored of before: %s %s", list, text)
+	}
+	if status, out, text := result(t, holdfastCommand(t, "verify", bucket)); status != exitOK ||
+		!strings.Contains(out, "generations  2, with 2 bases") {
+		t.Errorf("verify: %d %s %s", status, out, text)
+	}
+}
+
+// What cannot be backed up is refused when the server starts.
+func TestServeBackupRefused(t *testing.T) {
+	for _, args := range [][]string{
+		{"--engine", "mem:", "--backup", "file://" + t.TempDir()},
+		{"--data", filepath.Join(t.TempDir(), "data"), "--backup", "nothing"},
+	} {
+		status, _, text := result(t, holdfastCommand(t, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...))
+		if status != exitError || !strings.Contains(text, "--backup: ") {
+			t.Errorf("%q: %d %s", args, status, text)
+		}
+	}
+}
