@@ -147,7 +147,7 @@ func (f first) Step(ctx context.Context, space int, s data.Step) error {
 func (n *Node) settle(ctx context.Context) {
 	tick := time.NewTicker(again)
 	defer tick.Stop()
-	for ; ctx.Err() == nil; wait(ctx, tick) {
+	for ; ctx.Err() == nil; wait(ctx, tick, nil) {
 		n.mu.Lock()
 		var numbers []int
 		for number, s := range n.spaces {
