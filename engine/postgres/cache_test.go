@@ -201,7 +201,7 @@ func TestCacheBytes(t *testing.T) {
 func TestCachePaused(t *testing.T) {
 	t.Parallel() // it waits
 	needServer(t)
-	address := at(os.Getenv(variable), t.Name()) + "&patience=1s"
+	address := at(os.Getenv(variable), spaceOf(t)) + "&patience=1s"
 	opened, err := Open(address, holdfast.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -382,7 +382,7 @@ func TestCachedValueIsTheCallers(t *testing.T) {
 func TestFetch(t *testing.T) {
 	needServer(t)
 	var c counter
-	opened, err := OpenWith(at(os.Getenv(variable), t.Name()), holdfast.Options{}, c.tune)
+	opened, err := OpenWith(at(os.Getenv(variable), spaceOf(t)), holdfast.Options{}, c.tune)
 	if err != nil {
 		t.Fatal(err)
 	}

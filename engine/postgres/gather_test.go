@@ -19,7 +19,7 @@ import (
 func TestGetsTogether(t *testing.T) {
 	needServer(t)
 	var c counter
-	opened, err := OpenWith(at(os.Getenv(variable), t.Name()), holdfast.Options{}, c.tune)
+	opened, err := OpenWith(at(os.Getenv(variable), spaceOf(t)), holdfast.Options{}, c.tune)
 	if err != nil {
 		t.Fatal(err)
 	}

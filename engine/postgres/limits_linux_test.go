@@ -52,7 +52,7 @@ func TestSlowNetwork(t *testing.T) {
 			if got, err := e.Get(nil, []byte("small")); string(got) != "1" || err != nil {
 				t.Fatalf("Get beside it = %q, %v", got, err)
 			}
-			other, err := Open(at(os.Getenv(variable), t.Name()), holdfast.Options{})
+			other, err := Open(at(os.Getenv(variable), spaceOf(t)), holdfast.Options{})
 			if err == nil {
 				_ = other.Close()
 			}
@@ -78,7 +78,7 @@ func TestSlowNetwork(t *testing.T) {
 
 // openSlow opens the test's space through a proxy.
 func openSlow(t *testing.T, p *proxy, parameters string) (*engine, error) {
-	opened, err := Open(at(p.dir, t.Name())+"&"+parameters, holdfast.Options{})
+	opened, err := Open(at(p.dir, spaceOf(t))+"&"+parameters, holdfast.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -250,7 +250,7 @@ func TestPgBouncer(t *testing.T) {
 				}
 				return err == nil
 			})
-			e, err := Open(at(dir, t.Name()), holdfast.Options{})
+			e, err := Open(at(dir, spaceOf(t)), holdfast.Options{})
 			if err == nil {
 				_ = e.Close()
 			}

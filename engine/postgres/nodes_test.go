@@ -41,7 +41,7 @@ func joined(t *testing.T, at string) *Nodes {
 func TestNodes(t *testing.T) {
 	needServer(t)
 	t.Parallel()
-	address := at(os.Getenv(variable), t.Name())
+	address := at(os.Getenv(variable), spaceOf(t))
 	node := func(self string) *Nodes {
 		n := joined(t, address)
 		n.self.Address = self
@@ -113,7 +113,7 @@ func TestNodes(t *testing.T) {
 func TestNodesTakeNothingThatMoves(t *testing.T) {
 	needServer(t)
 	t.Parallel()
-	n := joined(t, at(os.Getenv(variable), t.Name()))
+	n := joined(t, at(os.Getenv(variable), spaceOf(t)))
 	e, err := n.Open(Space{})
 	testkit.Try(t, err)
 	defer e.Close()

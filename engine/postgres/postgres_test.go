@@ -22,7 +22,7 @@ import (
 // openSpace opens a space named after the test, of the server behind host.
 func openSpace(t *testing.T, host string) *engine {
 	t.Helper()
-	opened, err := Open(at(host, t.Name()), holdfast.Options{})
+	opened, err := Open(at(host, spaceOf(t)), holdfast.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestConnectionsThatBreak(t *testing.T) {
 	needServer(t)
 	p := newProxy(t, os.Getenv(variable), nil)
 	e := openSpace(t, p.dir)
-	first := query(t, os.Getenv(variable), "SELECT seq FROM holdfast_space WHERE name = $1", t.Name()).(int64)
+	first := query(t, os.Getenv(variable), "SELECT seq FROM holdfast_space WHERE name = $1", spaceOf(t)).(int64)
 	p.every.Store(13) // more than it takes to connect and commit
 	const n = 60
 	for i := range n {
@@ -143,13 +143,13 @@ func TestConnectionsThatBreak(t *testing.T) {
 	if err != nil || len(state) != n {
 		t.Errorf("%d keys are there, %v; want %d", len(state), err, n)
 	}
-	last := query(t, os.Getenv(variable), "SELECT seq FROM holdfast_space WHERE name = $1", t.Name()).(int64)
+	last := query(t, os.Getenv(variable), "SELECT seq FROM holdfast_space WHERE name = $1", spaceOf(t)).(int64)
 	if made := last - first; made < n || made > n+30 { // a beat each second, too
 		t.Errorf("%d transactions were made of %d commits", made, n)
 	}
 
 	// The process that has connected again still has the space.
-	if _, err := Open(at(os.Getenv(variable), t.Name()), holdfast.Options{}); !errors.Is(err, holdfast.ErrLocked) {
+	if _, err := Open(at(os.Getenv(variable), spaceOf(t)), holdfast.Options{}); !errors.Is(err, holdfast.ErrLocked) {
 		t.Errorf("a second Open after the first one's connection broke: %v", err)
 	}
 
@@ -174,17 +174,17 @@ func TestIdleSessionEnds(t *testing.T) {
 	e := openSpace(t, os.Getenv(variable))
 	put(t, e, holdfast.Power, "k", "v")
 	holder := "SELECT holder FROM holdfast_space WHERE name = $1"
-	before := query(t, os.Getenv(variable), holder, t.Name())
+	before := query(t, os.Getenv(variable), holder, spaceOf(t))
 	query(t, os.Getenv(variable), "SELECT pg_terminate_backend($1::int)", strings.Split(before.(string), "/")[1])
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if query(t, os.Getenv(variable), holder, t.Name()) != before {
+		if query(t, os.Getenv(variable), holder, spaceOf(t)) != before {
 			break
 		}
 		if time.Now().After(end) {
 			t.Fatal("the space has no session, and nothing is done about it")
 		}
 	}
-	if _, err := Open(at(os.Getenv(variable), t.Name()), holdfast.Options{}); !errors.Is(err, holdfast.ErrLocked) {
+	if _, err := Open(at(os.Getenv(variable), spaceOf(t)), holdfast.Options{}); !errors.Is(err, holdfast.ErrLocked) {
 		t.Errorf("a second Open: %v", err)
 	}
 }
@@ -196,7 +196,7 @@ func TestTakenByAnother(t *testing.T) {
 	for _, how := range []string{"writing", "waiting"} {
 		e := openSpace(t, os.Getenv(variable))
 		put(t, e, holdfast.Power, "k", "v")
-		query(t, os.Getenv(variable), "UPDATE holdfast_space SET epoch = epoch + 1 WHERE name = $1 RETURNING 1", t.Name())
+		query(t, os.Getenv(variable), "UPDATE holdfast_space SET epoch = epoch + 1 WHERE name = $1 RETURNING 1", spaceOf(t))
 		if how == "writing" {
 			var b holdfast.Batch
 			b.Set([]byte("k"), []byte("w"))

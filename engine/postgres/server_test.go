@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
@@ -93,6 +94,26 @@ func startServer(data string, settings ...string) (*pgserver.Server, error) {
 // at is the address of a space of the server whose files are in data.
 func at(data, space string) string {
 	return fmt.Sprintf("postgres://postgres@/postgres?host=%s&space=%s", data, space)
+}
+
+// spaces are the spaces of tests.
+var spaces struct {
+	sync.Mutex
+	of map[*testing.T]string
+}
+
+// spaceOf names the space of a test, which is another one when the test is run again.
+func spaceOf(t *testing.T) string {
+	spaces.Lock()
+	defer spaces.Unlock()
+	if spaces.of == nil {
+		spaces.of = map[*testing.T]string{}
+	}
+	if spaces.of[t] == "" {
+		spaces.of[t] = fmt.Sprintf("%s-%d", t.Name(), len(spaces.of))
+	}
+
+	return spaces.of[t]
 }
 
 // openAt opens the space that stands for a directory.
