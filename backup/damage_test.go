@@ -80,13 +80,22 @@ func damage(t *testing.T, o backup.Options, how backup.RestoreOptions) {
 	ctx := t.Context()
 	first := map[string]string{} // the number of the first base of each generation; nothing needs the log before it
 	all := keysOf(t, bucket)
+	named := "" // by bases; Close leaves files of a base that was not finished
 	for _, key := range all {
-		if part := strings.Split(key, "/"); part[1] == "base" && first[part[0]] == "" {
-			first[part[0]], _, _ = strings.Cut(part[2], "-")
+		if part := strings.Split(key, "/"); part[1] == "base" {
+			if first[part[0]] == "" {
+				first[part[0]], _, _ = strings.Cut(part[2], "-")
+			}
+			b, err := bucket.ReadAll(ctx, key)
+			testkit.Try(t, err)
+			named += string(b)
 		}
 	}
 	for i, key := range all {
 		if part := strings.Split(key, "/"); part[1] == "log" && part[2] <= first[part[0]] {
+			continue
+		}
+		if strings.Contains(key, "/files/") && !strings.Contains(named, key) {
 			continue
 		}
 		if i%4 != 0 && !night.Is() { // each kind of damage has its turn, because there are three

@@ -20,7 +20,8 @@ type Verified struct {
 }
 
 // Verify reads everything in the bucket that a state names, and checks it: that it is there, with the right checksum,
-// and that the log has no gap. It needs no key: what is encrypted is checked as it is. What is damaged is in the result, each an ErrCorrupt or the error of a request.
+// and that the log has no gap. It needs no key: what is encrypted is checked as it is. What is damaged is in the
+// result, each an ErrCorrupt or the error of a request.
 func Verify(ctx context.Context, bucket *blob.Bucket) (*Verified, error) {
 	gens, err := generations(ctx, bucket)
 	if err != nil {

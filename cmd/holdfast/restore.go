@@ -56,7 +56,8 @@ func (c *restoreCommand) run() int {
 			o.Identities, err = age.ParseIdentities(bytes.NewReader(text))
 		}
 		if err != nil {
-			return failTool(&holdfast.Error{Op: "restore: --identity", Path: c.Identity, Class: holdfast.ErrBadOption, Cause: err})
+			return failTool(&holdfast.Error{Op: "restore: --identity", Path: c.Identity, Class: holdfast.ErrBadOption,
+				Cause: err})
 		}
 	}
 	r, err := inBucket(c.URL, func(ctx context.Context, bucket *blob.Bucket) (*backup.Restored, error) {
@@ -121,7 +122,8 @@ func (c *verifyCommand) verifyBucket() int {
 func (c *serveCommand) startBackup(ctx context.Context, e holdfast.Engine, logger *slog.Logger) (
 	uploads func() metrics.Uploads, end func(), err error,
 ) {
-	o := backup.Options{Logger: logger, Compress: c.BackupCompress, Recipients: strings.FieldsFunc(c.BackupRecipients, func(r rune) bool { return r == ',' || r == ' ' })}
+	o := backup.Options{Logger: logger, Compress: c.BackupCompress,
+		Recipients: strings.FieldsFunc(c.BackupRecipients, func(r rune) bool { return r == ',' || r == ' ' })}
 	if c.BackupKeep != "" {
 		if o.Keep, err = backup.ParseKeep(c.BackupKeep); err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", c.where("backup-keep"), err)

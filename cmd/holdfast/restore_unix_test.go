@@ -64,7 +64,8 @@ func TestServeBackup(t *testing.T) {
 	first.stopped = true
 	between := time.Now()
 
-	second := serve(t, []string{"HOLDFAST_BACKUP_RECIPIENTS=" + key}, "--data", data, "--backup", bucket, "--backup-compress")
+	env := []string{"HOLDFAST_BACKUP_RECIPIENTS=" + key}
+	second := serve(t, env, "--data", data, "--backup", bucket, "--backup-compress")
 	write(second, first.token, "Second")
 	second.stop(syscall.SIGTERM)
 	if list, _, text := restore(); !strings.Contains(list, "First") || !strings.Contains(list, "Second") {
