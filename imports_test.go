@@ -82,6 +82,7 @@ var layers = map[string][]string{
 	"examples/":      {"", "client", "engine/", "server/", "kv", "store/"},
 	"tools/":         {},
 
+	"cmd/holdfast/internal/query": {"", "cmd/holdfast/internal/scratch", "kv", "store/"},
 	// For tests.
 	"examples/internal/": {"internal/testkit"},
 

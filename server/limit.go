@@ -217,3 +217,51 @@ func (s *Server) begin(rt *route.Route, p auth.Principal) (done func(), err erro
 		}
 	}, nil
 }
+
+// silent are connections on which nothing has come yet. Clients open some that they then do not need, and Shutdown
+// would wait 5 seconds for a request on each.
+type silent struct {
+	mu    sync.Mutex
+	since map[net.Conn]time.Time
+}
+
+// speaks is how long a connection may be silent before a server that stops closes it.
+const speaks = 500 * time.Millisecond
+
+// note is called when the state of a connection changes.
+func (s *silent) note(c net.Conn, state http.ConnState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if state != http.StateNew {
+		delete(s.since, c)
+		return
+	}
+	if s.since == nil {
+		s.since = map[net.Conn]time.Time{}
+	}
+	s.since[c] = time.Now()
+}
+
+// end closes silent connections until the server has stopped.
+func (s *silent) end(shut <-chan struct{}) {
+	for {
+		next, over := speaks, []net.Conn(nil)
+		s.mu.Lock()
+		for c, since := range s.since {
+			if left := speaks - time.Since(since); left > 0 {
+				next = min(next, left)
+			} else {
+				over = append(over, c)
+			}
+		}
+		s.mu.Unlock()
+		for _, c := range over {
+			_ = c.Close()
+		}
+		select {
+		case <-shut:
+			return
+		case <-time.After(next):
+		}
+	}
+}

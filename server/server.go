@@ -137,6 +137,8 @@ type Server struct {
 	room     room
 	run      string // tells the ids of this run from those of others
 
+	silent silent
+
 	mu       sync.Mutex
 	limiters map[string]*rate.Limiter
 	heavy    map[string]int // heavy requests in hand, by the namespace of their tokens
@@ -182,6 +184,7 @@ func bare(o Options) *Server {
 		TLSConfig:         s.o.TLS,
 		HTTP2:             &http.HTTP2Config{WriteByteTimeout: max(s.o.WriteTimeout, 0)},
 		ErrorLog:          slog.NewLogLogger(s.o.Logger.Handler(), slog.LevelDebug),
+		ConnState:         s.silent.note,
 	}
 
 	return s
@@ -275,7 +278,10 @@ func (s *Server) Stopping() <-chan struct{} { return s.stopping }
 func (s *Server) Stop(ctx context.Context) error {
 	// Followers end by this channel; Shutdown alone would wait for them.
 	s.stop.Do(func() { close(s.stopping) })
+	shut := make(chan struct{})
+	go s.silent.end(shut)
 	err := s.http.Shutdown(ctx)
+	close(shut)
 	if err != nil {
 		err = errors.Join(err, s.http.Close())
 	}

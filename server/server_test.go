@@ -685,6 +685,20 @@ func TestStop(t *testing.T) {
 	}
 }
 
+// A connection on which nothing has come is not waited for.
+func TestStopSilent(t *testing.T) {
+	r := start(t, mem.New(), Options{}, nil)
+	c, err := net.Dial("tcp", r.at)
+	try(t, err)
+	defer c.Close()
+	r.want(r.do("GET", "/health", ""), 200, "") // so the first one is accepted, too
+	began := time.Now()
+	try(t, r.Stop(ctx))
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("it took %v to stop", took)
+	}
+}
+
 // A request that does not end is cut off in the end.
 func TestStopCuts(t *testing.T) {
 	following, gone := make(chan struct{}), make(chan struct{})

@@ -141,7 +141,11 @@ func checkCommand(t *testing.T, parser *kong.Kong, page, line string, inText boo
 	t.Helper()
 	line, _, _ = strings.Cut(line, " #")
 	var args []string // as a shell has them
-	for _, arg := range regexp.MustCompile(`(?:[^\s']|'[^']*')+`).FindAllString(line, -1) {
+	for _, arg := range regexp.MustCompile(`"[^"]*"|(?:[^\s']|'[^']*')+`).FindAllString(line, -1) {
+		if in, ok := strings.CutPrefix(arg, `"`); ok {
+			args = append(args, strings.TrimSuffix(in, `"`))
+			continue
+		}
 		args = append(args, strings.ReplaceAll(arg, "'", ""))
 	}
 	at := parser.Model.Node

@@ -176,12 +176,7 @@ func warnings() *slog.Logger {
 
 // openEngine opens the engine of a directory. If it can only be read, what is written to it stays in memory.
 func openEngine(address string, reads bool, logger *slog.Logger) (_ holdfast.Engine, closeIt func() error, err error) {
-	name, dir, o, err := parseDir(address)
-	if err != nil {
-		return nil, nil, err
-	}
-	o.Logger, o.ReadOnly = logger, o.ReadOnly || reads
-	engine, err := all.OpenDir(name, dir, o)
+	engine, err := openBare(address, reads, logger)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -190,6 +185,17 @@ func openEngine(address string, reads bool, logger *slog.Logger) (_ holdfast.Eng
 		engine = scratch.New(engine)
 	}
 	return engine, closeIt, nil
+}
+
+// openBare opens the engine of a directory, for reading only if that is wanted and it can do so.
+func openBare(address string, reads bool, logger *slog.Logger) (holdfast.Engine, error) {
+	name, dir, o, err := parseDir(address)
+	if err != nil {
+		return nil, err
+	}
+	o.Logger, o.ReadOnly = logger, o.ReadOnly || reads
+
+	return all.OpenDir(name, dir, o)
 }
 
 // document writes a value as one document of JSON.

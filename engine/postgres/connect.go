@@ -41,6 +41,18 @@ func newServer(config *pgx.ConnConfig, patience time.Duration, timeline string) 
 	return s, nil
 }
 
+// warm connects the first readers, at once and beside what else is to be done: connecting takes the server longer than
+// all that is read when a space is opened.
+func (s *server) warm() {
+	for range 3 {
+		go func() {
+			if conn, err := s.acquire(s.ctx); err == nil {
+				conn.Release()
+			}
+		}()
+	}
+}
+
 // acquire returns a connection for a reader, who releases it.
 func (s *server) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.patience)
@@ -109,12 +121,15 @@ func (e *engine) try(ctx context.Context, config *pgx.ConnConfig, f func(context
 	if err = conn.QueryRow(short, "SELECT "+timeline).Scan(&history); err != nil {
 		return nil, err
 	}
-	if err = f(ctx, conn); err != nil {
-		return nil, err
-	}
-
 	to, err := newServer(config, e.patience, history)
 	if err != nil {
+		return nil, err
+	}
+	to.warm()
+	if err = f(ctx, conn); err != nil {
+		to.left()
+		go to.pool.Close()
+
 		return nil, err
 	}
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -16,9 +17,11 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/server"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/ebuse"
+	"github.com/holdfastdb/holdfast/server/nodes/nodestest"
 	"github.com/holdfastdb/holdfast/server/route"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
@@ -33,10 +36,48 @@ var principals = map[string]auth.Principal{
 	"key-b":   {TokenID: "b", Namespace: "b", Role: auth.Read},
 }
 
+// another makes serve serve from a process that does not own the data, and asks the one that does.
+var another bool
+
+// TestThroughAnother: a process that passes requests on answers as the owner of the data does.
+func TestThroughAnother(t *testing.T) {
+	another = true
+	defer func() { another = false }()
+	for name, test := range map[string]func(*testing.T){"Requests": TestRequests,
+		"SubscriptionAhead": TestSubscriptionAhead, "Keys": TestKeys, "Gzip": TestGzip,
+		"PageBytes": TestPageBytes, "Long": TestLong, "ForeignLog": TestForeignLog,
+		"BrokenOff": TestBrokenOff} {
+		t.Run(name, test)
+	}
+}
+
 // serve serves the routes as the server does, with as little as they need.
 func serve(t *testing.T, o ebuse.Options) (*httptest.Server, *data.Data) {
 	t.Helper()
 	eng := mem.New()
+	if another {
+		d, address := nodestest.Start(t, eng, server.Options{MaxBody: 1 << 20, Logger: slog.New(slog.DiscardHandler),
+			Check: func(_ context.Context, key string) (auth.Principal, error) {
+				if p, known := principals[key]; known {
+					return p, nil
+				}
+				if key == "" {
+					return auth.Principal{}, auth.ErrNoToken
+				}
+
+				return auth.Principal{}, auth.ErrUnknown
+			}}, func(d *data.Data) error {
+			_, a := d.Create(ctx, message.NamespaceOptions{ID: "a"}, "")
+			_, b := d.Create(ctx, message.NamespaceOptions{ID: "b"}, "")
+
+			return errors.Join(a, b)
+		})
+		srv := httptest.NewServer(nil) // for its client alone
+		t.Cleanup(srv.Close)
+		srv.URL = address
+
+		return srv, d
+	}
 	d, err := data.Open(eng, data.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
@@ -232,6 +273,9 @@ func TestRequests(t *testing.T) {
 		t.Run("prefix "+prefix, func(t *testing.T) {
 			srv, _ := serve(t, ebuse.Options{})
 			for _, x := range script {
+				if another && (strings.Contains(x.path, "..") || x.path == "/subscriptions/" || x.status == 413) {
+					continue // the server refuses it before these routes see it
+				}
 				x.path = prefix + x.path
 				x.check(t, srv)
 			}
@@ -518,6 +562,9 @@ func TestBrokenOff(t *testing.T) {
 			}
 			text, err := io.ReadAll(res.Body)
 			res.Body.Close()
+			if another && res.StatusCode == http.StatusBadGateway {
+				continue // as before, between the two
+			}
 			if res.StatusCode != 200 || err == nil {
 				t.Errorf("%s of %s: status %d, %d bytes, no error", path, accept, res.StatusCode, len(text))
 			}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -23,6 +24,7 @@ import (
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/eventodb"
+	"github.com/holdfastdb/holdfast/server/nodes/nodestest"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -40,8 +42,31 @@ func start(t *testing.T) (*client, *data.Data) {
 	return startVersion(t, "1.2.3")
 }
 
+// another makes start return a client of a process that does not own the data, and asks the one that does.
+var another bool
+
+// TestThroughAnother: a process that passes requests on answers as the owner of the data does.
+func TestThroughAnother(t *testing.T) {
+	another = true
+	defer func() { another = false }()
+	for name, test := range map[string]func(*testing.T){"Streams": TestStreams, "Refused": TestRefused,
+		"Tokens": TestTokens, "Methods": TestMethods, "Listings": TestListings, "Version": TestVersion,
+		"LargeAnswer": TestLargeAnswer, "PageBytes": TestPageBytes, "Follow": TestFollow,
+		"FollowWhileWriting": TestFollowWhileWriting, "FollowersEnd": TestFollowersEnd, "Import": TestImport,
+		"Ahead": TestAhead} {
+		t.Run(name, test)
+	}
+}
+
 func startVersion(t *testing.T, version string) (*client, *data.Data) {
 	t.Helper()
+	if another {
+		token := auth.NewNamespaceSecret(message.Default)
+		d, address := nodestest.Start(t, mem.New(), server.Options{Version: version, Logger: slog.New(slog.DiscardHandler)},
+			func(d *data.Data) error { return d.Tokens().SetOwn(t.Context(), message.Default, token) })
+
+		return &client{t, address, token, &http.Client{Transport: &http.Transport{}}}, d
+	}
 	d, err := data.Open(mem.New(), data.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)

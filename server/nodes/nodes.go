@@ -124,6 +124,7 @@ type Node struct {
 	spaces  map[int]*space // all that were seen
 	changed chan struct{}  // closed, and replaced, when owners change
 	leaving bool
+	look    chan struct{}  // asks for a look at the cluster before it is time
 	working sync.WaitGroup // opens and closes spaces
 }
 
@@ -168,7 +169,7 @@ func New(cluster Cluster, o Options) (*Node, error) {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	o.Server.Logger = o.Logger
 	n := &Node{o: o, cluster: cluster, spaces: map[int]*space{}, changed: make(chan struct{}), transport: o.Peers,
-		known: known{good: map[string]good{}}}
+		look: make(chan struct{}, 1), known: known{good: map[string]good{}}}
 	if n.transport == nil {
 		n.transport = transport(nil)
 	}
@@ -201,7 +202,7 @@ func (n *Node) Run(ctx context.Context) error {
 
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for ; ctx.Err() == nil; wait(ctx, tick) {
+	for ; ctx.Err() == nil; wait(ctx, tick, n.look) {
 		peers, spaces, err := n.cluster.Look(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -248,10 +249,12 @@ func (n *Node) Run(ctx context.Context) error {
 	return n.leave()
 }
 
-func wait(ctx context.Context, tick *time.Ticker) {
+// wait waits for the next tick, or what is sooner than that.
+func wait(ctx context.Context, tick *time.Ticker, sooner <-chan struct{}) {
 	select {
 	case <-ctx.Done():
 	case <-tick.C:
+	case <-sooner:
 	}
 }
 
@@ -292,6 +295,28 @@ func (n *Node) note(peers []Peer, spaces []Space) (changed bool) {
 	}
 
 	return changed
+}
+
+// tell lets the other processes look at the cluster at once, as something has changed. They would within 100 ms. It is
+// called with mu held.
+func (n *Node) tell() {
+	for _, address := range living(n.peers) {
+		if address == n.o.Self {
+			continue
+		}
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, address+pathLook, nil)
+			if err != nil {
+				return
+			}
+			r.Header.Set(headerPeer, n.o.PeerToken)
+			if res, err := n.transport.RoundTrip(r); err == nil {
+				_ = res.Body.Close()
+			}
+		}()
+	}
 }
 
 // wake tells those who wait for an owner. It is called with mu held.
@@ -375,6 +400,7 @@ func (n *Node) open(s *space, at Space) {
 		n.end(s, n.o.StopTimeout)
 	}
 	n.wake()
+	n.tell()
 }
 
 // serve opens a space and makes a server of it.
@@ -473,6 +499,7 @@ func (n *Node) end(s *space, timeout time.Duration) {
 		// What was seen of it is of the time before. It is another's first, if there is one.
 		s.busy, s.serving, s.Owner, s.Free, s.freeSince = false, nil, "", false, time.Time{}
 		n.wake()
+		n.tell()
 	})
 }
 
@@ -507,6 +534,7 @@ func (n *Node) leave() error {
 		case <-late:
 			over = true
 		case <-tick.C:
+		case <-n.look:
 		}
 		if peers, spaces, err := n.cluster.Look(ctx); err == nil {
 			n.note(peers, spaces)

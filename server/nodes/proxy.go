@@ -37,6 +37,9 @@ const (
 	headerAsk       = "Holdfast-Ask"       // what a process wants to know itself
 )
 
+// pathLook is where processes tell each other that spaces have changed owners.
+const pathLook = "/v1/nodes/look"
+
 // small is up to which size a body is kept, so that it can be sent to another owner if the first one refuses it.
 const small = 64 << 10
 
@@ -129,6 +132,13 @@ func (n *Node) servePeer(w http.ResponseWriter, r *http.Request) {
 	case !n.isPeer(r):
 		n.o.Logger.Warn("a request with another peer token was refused", "from", r.RemoteAddr)
 		refuse("the peer token is another one here")
+		return
+	case r.URL.Path == pathLook:
+		select {
+		case n.look <- struct{}{}:
+		default: // it will
+		}
+		w.WriteHeader(http.StatusNoContent)
 		return
 	case err != nil:
 		refuse("it names no space")

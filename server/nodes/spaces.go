@@ -535,7 +535,7 @@ func (c *changes) tell(ctx context.Context, all func() []string) {
 func (n *Node) follow(ctx context.Context) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for ; ctx.Err() == nil; wait(ctx, tick) {
+	for ; ctx.Err() == nil; wait(ctx, tick, nil) {
 		for ctx.Err() == nil && n.several() && !n.has(0) {
 			n.known.mu.Lock()
 			from := n.known.at

@@ -11,13 +11,19 @@ import (
 )
 
 // New makes an engine that has the keys of base, which must not change, and stays the caller's. Commits reach Memory.
-func New(base holdfast.Engine) holdfast.Engine { return &engine{Engine: mem.New(), base: base} }
+func New(base holdfast.Engine) holdfast.Engine { return Over(base, base.Capabilities().Engine) }
+
+// Over is New over a state of an engine of that name, such as a snapshot.
+func Over(state holdfast.Reader, name string) holdfast.Engine {
+	return &engine{Engine: mem.New(), base: state, name: name}
+}
 
 // engine is one in memory, which has what was written: it says what is wrong with a call, and is closed. Keys are read
 // from written, a layer over base.
 type engine struct {
 	holdfast.Engine
-	base holdfast.Engine
+	base holdfast.Reader
+	name string // of base's engine
 
 	mu      sync.RWMutex // covers Apply, and what follows
 	written layers.Layer
@@ -26,7 +32,7 @@ type engine struct {
 // Capabilities implements holdfast.Engine. They are those of the changes, under the name of base, which errors tell.
 func (e *engine) Capabilities() holdfast.Capabilities {
 	caps := e.Engine.Capabilities()
-	caps.Engine = e.base.Capabilities().Engine
+	caps.Engine = e.name
 
 	return caps
 }

@@ -1,0 +1,369 @@
+// Package query shows what stores keep in an engine as tables of SQL that can only be read.
+//
+//	db, err := query.Open(engine, query.Options{})
+//	columns, rows, err := db.Query(ctx, "select type, count(*) from messages where stream like 'order-%' group by 1")
+//	for row, err := range rows { ... }
+//
+// The tables are virtual ones of SQLite: nothing is copied, and conditions on streams, positions and the like go down
+// to the stores' own reads. All queries of a DB see the state that the engine had when it was opened, while others
+// write to it; what they wrote last may not be durable yet.
+package query
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/ncruces/go-sqlite3"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/cmd/holdfast/internal/scratch"
+	"github.com/holdfastdb/holdfast/kv"
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/message"
+	"github.com/holdfastdb/holdfast/store/task"
+)
+
+const maxStatement = 1 << 19 // bytes
+
+// DefaultMemory is for Options.Memory.
+const DefaultMemory = 256 << 20
+
+// Options are how a DB is opened.
+type Options struct {
+	Namespace string // "" means message.Default
+
+	// Memory is how many bytes SQLite takes for a query at most: to sort, group and join. 0 means DefaultMemory; it is at
+	// least 1 MiB and at most 4 GiB. What stores and the engine need is not counted.
+	Memory int64
+}
+
+// DB is one state of an engine. Its methods may be called by many goroutines; queries run one after another.
+type DB struct {
+	namespace string
+	memory    int64
+	now       time.Time
+	snapshot  holdfast.Snapshot
+	state     holdfast.Engine // has the snapshot, and takes what stores write when they are opened
+	tables    []shown
+
+	mu     sync.Mutex // covers what follows: who has it runs a query
+	conn   *sqlite3.Conn
+	ctx    context.Context // of the query
+	failed error           // why a table ended the query
+
+	// What is open of state.
+	store      *message.Store
+	messages   *message.Namespace
+	categories []string
+	events     map[string]*event.Store
+	logs       []log
+	tasks      *task.Store
+	closers    []func() error
+}
+
+// Open takes the state that an engine has now. The engine stays the caller's, and is closed after the DB.
+func Open(engine holdfast.Engine, o Options) (db *DB, err error) {
+	snapshot, err := engine.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	db = &DB{namespace: cmp.Or(o.Namespace, message.Default), memory: cmp.Or(o.Memory, DefaultMemory), now: time.Now(),
+		snapshot: snapshot, state: scratch.Over(snapshot, engine.Capabilities().Engine), ctx: context.Background(),
+		events: map[string]*event.Store{}}
+	db.memory = min(max(db.memory, 1<<20), 4<<30)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, db.Close())
+		}
+	}()
+	ctx := sqlite3.WithMaxMemory(context.Background(), db.memory)
+	if db.conn, err = sqlite3.OpenContext(ctx, ":memory:"); err != nil {
+		return nil, err
+	}
+	for _, add := range []func(*DB) error{addMessages, addEvents, addTasks} {
+		if err := add(db); err != nil {
+			return nil, err
+		}
+	}
+	// What is sorted stays in memory, too: nothing is written anywhere.
+	if err := db.conn.Exec("pragma temp_store = memory"); err != nil {
+		return nil, err
+	}
+	db.conn.Limit(sqlite3.LIMIT_ATTACHED, 0)
+
+	return db, db.conn.SetAuthorizer(authorize)
+}
+
+// authorize lets a statement read tables, and call functions that SQLite has built in. None of these reaches files.
+func authorize(action sqlite3.AuthorizerActionCode, _, _, _, _ string) sqlite3.AuthorizerReturnCode {
+	switch action {
+	case sqlite3.AUTH_SELECT, sqlite3.AUTH_READ, sqlite3.AUTH_FUNCTION, sqlite3.AUTH_RECURSIVE:
+		return sqlite3.AUTH_OK
+	}
+
+	return sqlite3.AUTH_DENY
+}
+
+// Close ends the DB, and gives back what it held of the engine.
+func (db *DB) Close() error {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	errs := []error{}
+	if db.conn != nil {
+		errs = append(errs, db.conn.Close())
+		db.conn = nil
+	}
+	for _, closeIt := range slices.Backward(db.closers) {
+		errs = append(errs, closeIt())
+	}
+
+	return errors.Join(append(errs, db.state.Close(), db.snapshot.Close())...)
+}
+
+// fail makes an error of what a user has asked for.
+func fail(detail, remedy string) error {
+	return &holdfast.Error{Op: "query", Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy}
+}
+
+// Query runs one statement. Rows come as they are found; their values are nil, int64, float64, string or []byte. The
+// loop over rows ends after an error, ctx's among them. It is to be run once, or not at all: it begins the query.
+//
+// Errors: ErrBadOption for what is no SQL that reads, ErrTooLarge if it needs more memory than Options has.
+func (db *DB) Query(ctx context.Context, sql string) (columns []string, rows iter.Seq2[[]any, error], err error) {
+	switch {
+	case !utf8.ValidString(sql):
+		return nil, nil, fail("the statement is not UTF-8", "")
+	case strings.ContainsRune(sql, 0):
+		return nil, nil, fail("the statement has a zero byte", "")
+	case len(sql) > maxStatement:
+		return nil, nil, fail(fmt.Sprintf("the statement is longer than %d bytes", maxStatement), "")
+	}
+	err = db.prepared(ctx, sql, func(s *sqlite3.Stmt) error {
+		for i := range s.ColumnCount() {
+			columns = append(columns, s.ColumnName(i))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+
+	return columns, func(yield func([]any, error) bool) {
+		stopped := false
+		err := db.prepared(ctx, sql, func(s *sqlite3.Stmt) error {
+			for s.Step() {
+				row := make([]any, s.ColumnCount())
+				for i := range row {
+					switch s.ColumnType(i) {
+					case sqlite3.INTEGER:
+						row[i] = s.ColumnInt64(i)
+					case sqlite3.FLOAT:
+						row[i] = s.ColumnFloat(i)
+					case sqlite3.TEXT:
+						row[i] = s.ColumnText(i)
+					case sqlite3.BLOB:
+						row[i] = s.ColumnBlob(i, []byte{})
+					}
+				}
+				if stopped = !yield(row, nil); stopped {
+					return nil
+				}
+			}
+			return s.Err()
+		})
+		if err != nil && !stopped {
+			yield(nil, err)
+		}
+	}, nil
+}
+
+// prepared calls use with the statement, and says what is wrong.
+func (db *DB) prepared(ctx context.Context, sql string, use func(*sqlite3.Stmt) error) error {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return err
+	}
+	if db.conn == nil {
+		return holdfast.ErrClosed
+	}
+	db.ctx, db.failed = ctx, nil
+	defer db.conn.SetInterrupt(db.conn.SetInterrupt(ctx))
+	var s, more *sqlite3.Stmt
+	defer func() { guarded(s.Close); guarded(more.Close) }()
+	err := guarded(func() (err error) {
+		var rest string
+		if s, rest, err = db.conn.Prepare(sql); err == nil && rest != "" {
+			more, _, err = db.conn.Prepare(rest)
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return db.explained(err)
+	case s == nil:
+		return fail("there is no statement", "")
+	case more != nil:
+		return fail("there is more than one statement", "give them one after another")
+	case !s.ReadOnly():
+		return db.explained(sqlite3.AUTH)
+	}
+
+	return db.explained(guarded(func() error { return use(s) }))
+}
+
+// guarded returns what do returns, and NOMEM where the library panics because SQLite has no memory, which leaves all as
+// after any other error.
+func guarded(do func() error) (err error) {
+	defer func() {
+		switch r := recover(); {
+		case r == nil:
+		case fmt.Sprint(r) == "sqlite3: out of memory":
+			err = sqlite3.NOMEM
+		default:
+			panic(r)
+		}
+	}()
+
+	return do()
+}
+
+// explained tells why a statement has failed.
+func (db *DB) explained(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case db.ctx.Err() != nil:
+		return db.ctx.Err()
+	case db.failed != nil:
+		return db.failed
+	case errors.Is(err, sqlite3.NOMEM), errors.Is(err, sqlite3.TOOBIG):
+		return &holdfast.Error{Op: "query", Class: holdfast.ErrTooLarge,
+			Detail: fmt.Sprintf("it needs more than %d MiB of memory", db.memory>>20),
+			Remedy: "sort, group or join less, or allow it more"}
+	case errors.Is(err, sqlite3.AUTH), errors.Is(err, sqlite3.READONLY):
+		return fail("only statements that read are allowed", "use select")
+	}
+
+	return fail(strings.TrimPrefix(err.Error(), "sqlite3: "), "")
+}
+
+// kv is the database of the stores, in which nothing has to be durable.
+func (db *DB) kv() *kv.DB { return kv.On(db.state).At(holdfast.Memory) }
+
+// namespaces is the store of messages.
+func (db *DB) namespaces() (*message.Store, error) {
+	if db.store == nil {
+		s, err := message.Open(db.kv(), message.Options{RetainEvery: -1, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return nil, err
+		}
+		db.store = s
+		db.closers = append(db.closers, s.Close)
+	}
+
+	return db.store, nil
+}
+
+// openMessages returns the namespace whose messages are shown.
+func (db *DB) openMessages() (*message.Namespace, error) {
+	if db.messages == nil {
+		s, err := db.namespaces()
+		if err != nil {
+			return nil, err
+		}
+		if db.messages, err = s.Namespace(db.ctx, db.namespace); err != nil {
+			return nil, err
+		}
+	}
+
+	return db.messages, nil
+}
+
+// openTasks returns the tasks of the namespace, nil if it has none: as they are at the time that the DB was opened, at
+// which leases may have run out and tasks become due since anybody has looked.
+func (db *DB) openTasks() (*task.Store, error) {
+	name := db.namespace
+	if name == message.Default {
+		name = ""
+	}
+	if there, err := task.Exists(db.state, name); db.tasks != nil || err != nil || !there {
+		return db.tasks, err
+	}
+	s, err := task.Open(db.kv(), task.Options{Name: name, Now: func() time.Time { return db.now },
+		Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, err
+	}
+	db.closers = append(db.closers, s.Close)
+	if err := s.Tick(db.ctx); err != nil {
+		return nil, err
+	}
+	db.tasks = s
+
+	return s, nil
+}
+
+// log is a log of events.
+type log struct{ shown, name string }
+
+// openLogs lists the logs of the namespace. Names of those of others begin with that and a slash.
+func (db *DB) openLogs() ([]log, error) {
+	if db.logs != nil {
+		return db.logs, nil
+	}
+	found, err := event.Logs(db.ctx, db.state)
+	if err != nil {
+		return nil, err
+	}
+	s, err := db.namespaces()
+	if err != nil {
+		return nil, err
+	}
+	logs := []log{}
+	for _, l := range found {
+		namespace, rest, ok := strings.Cut(l.Name, "/")
+		switch {
+		case l.Owner != "":
+		case db.namespace != message.Default:
+			if ok && namespace == db.namespace {
+				logs = append(logs, log{rest, l.Name})
+			}
+		default:
+			if ok {
+				_, err := s.Info(db.ctx, namespace)
+				ok = err == nil
+			}
+			if !ok {
+				logs = append(logs, log{l.Name, l.Name})
+			}
+		}
+	}
+	db.logs = logs
+
+	return logs, nil
+}
+
+// openLog returns the log of that name in the engine.
+func (db *DB) openLog(name string) (*event.Store, error) {
+	if s := db.events[name]; s != nil {
+		return s, nil
+	}
+	s, err := event.Open(db.kv(), event.Options{Name: name, Upgrade: true})
+	if err != nil {
+		return nil, err
+	}
+	db.closers = append(db.closers, s.Close)
+	db.events[name] = s
+
+	return s, nil
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfastdb/holdfast/client"
+	"github.com/holdfastdb/holdfast/internal/testkit"
+	"github.com/holdfastdb/holdfast/store/message"
+)
+
+// cutter is a proxy that cuts connections on which nothing has come for a while.
+type cutter struct {
+	to, url string
+	idle    time.Duration
+	cuts    atomic.Int64
+}
+
+func cutting(t *testing.T, to string, idle time.Duration) *cutter {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	try(t, err)
+	c := &cutter{to: to, url: "http://" + l.Addr().String(), idle: idle}
+	t.Cleanup(func() { try(t, l.Close()) })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go c.pass(conn)
+		}
+	}()
+	return c
+}
+
+func (c *cutter) pass(in net.Conn) {
+	defer in.Close()
+	out, err := net.Dial("tcp", c.to)
+	if err != nil {
+		return
+	}
+	defer out.Close()
+	idle := time.AfterFunc(c.idle, func() {
+		c.cuts.Add(1)
+		_ = in.Close()
+		_ = out.Close()
+	})
+	defer idle.Stop()
+	var both sync.WaitGroup
+	for _, way := range [][2]net.Conn{{in, out}, {out, in}} {
+		both.Go(func() {
+			b := make([]byte, 32<<10)
+			for {
+				n, err := way[0].Read(b)
+				idle.Reset(c.idle)
+				if _, failed := way[1].Write(b[:n]); err != nil || failed != nil {
+					_ = way[1].(*net.TCPConn).CloseWrite()
+					return
+				}
+			}
+		})
+	}
+	both.Wait()
+}
+
+// TestNodesCut: what stands between clients and processes, and between processes, cuts connections that are idle. Each
+// write is made once, and followers see each message once, in order; EventoDB's go on where they were.
+func TestNodesCut(t *testing.T) {
+	address, _ := database(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0") // for a free port
+	try(t, err)
+	listen := l.Addr().String()
+	try(t, l.Close())
+	const idle = 300 * time.Millisecond
+	inner := cutting(t, listen, idle)
+	owner := serveNode(t, address("a"), "", "--listen", listen, "--advertise", inner.url)
+	owner.eventually("owns", func() bool { return owner.nodes().Spaces[0].Owner == inner.url })
+	other := serveNode(t, address("a"), "")
+	outer := cutting(t, strings.TrimPrefix(other.url, "http://"), idle)
+
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	behind := *other
+	behind.url = outer.url
+	ns := behind.api(client.Options{}).Namespace(message.Default)
+	const messages = 8
+	followed := make(chan string, 2*messages)
+	go func() {
+		for m, err := range ns.Follow(ctx, message.Query{Category: "s"}) {
+			if err != nil {
+				return
+			}
+			followed <- string(m.Data)
+		}
+	}()
+	poked := make(chan string, 2*messages)
+	go func() {
+		for next := int64(0); ctx.Err() == nil; {
+			next = subscribe(ctx, outer.url, next, poked)
+		}
+	}()
+	for i := range messages {
+		text := fmt.Sprintf(`{"n":%d}`, i)
+		if i%2 == 0 {
+			_, err = ns.Write(ctx, "s-1", message.Message{Type: "T", Data: []byte(text)})
+			try(t, err)
+		} else if status, answer := behind.rpc(nodesToken,
+			`["stream.write","s-1",{"type":"T","data":`+text+`}]`); status != 200 {
+			t.Error(status, answer)
+		}
+		if got := <-followed; got != text {
+			t.Errorf("the follower got %s, not %s", got, text)
+		}
+		if got := <-poked; got != fmt.Sprint(i) {
+			t.Errorf("EventoDB's follower got %s, not %d", got, i)
+		}
+		cuts, far := inner.cuts.Load(), outer.cuts.Load()
+		testkit.Until(t, "cut", func() bool { return inner.cuts.Load() > cuts && outer.cuts.Load() > far }, other.log)
+	}
+	if n, err := ns.Count(ctx, "s"); err != nil || n.Messages != messages {
+		t.Error(n, err)
+	}
+}
+
+// subscribe follows s-1 as clients of EventoDB do, from a position on, until the connection is cut. It returns where to
+// go on.
+func subscribe(ctx context.Context, url string, next int64, to chan<- string) int64 {
+	req, err := http.NewRequestWithContext(ctx, "GET",
+		fmt.Sprintf("%s/subscribe?stream=s-1&position=%d&token=%s", url, next, nodesToken), nil)
+	if err != nil {
+		panic(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return next
+	}
+	defer res.Body.Close()
+	for in := bufio.NewReader(res.Body); ; {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return next
+		}
+		text, ok := strings.CutPrefix(line, "data: ")
+		var poke struct{ Position int64 }
+		if ok && json.Unmarshal([]byte(text), &poke) == nil {
+			to <- fmt.Sprint(poke.Position)
+			next = poke.Position + 1
+		}
+	}
+}
