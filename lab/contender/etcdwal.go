@@ -69,6 +69,7 @@ func OpenEtcd(e holdfast.Engine, level holdfast.Level) (store EtcdStore, closeSt
 func DescribeEtcdWAL() holdfast.Capabilities {
 	return promises(holdfast.Capabilities{
 		Engine: EtcdWAL, Library: version("go.etcd.io/etcd/server/v3"),
+		AtomicBatches:     true, // as far as raft asks for it: see below
 		NativeDeleteRange: true,
 		MaxKeySize:        holdfast.MaxKeySize, MaxValueSize: holdfast.MaxValueSize, MaxBatchSize: holdfast.MaxBatchSize,
 		Caveats: []string{
@@ -76,6 +77,8 @@ func DescribeEtcdWAL() holdfast.Capabilities {
 				"memory, too (raft.MemoryStorage), and is read from there.",
 			"A Ready is one write and one fdatasync, of a file of 64 MB whose space is reserved ahead, if it has entries, a " +
 				"vote or a term. A new commit index stays in the process until the next write.",
+			"A crash can leave the first entries of a Ready without the others and without its vote and term. Raft allows " +
+				"that, so it counts as atomic here.",
 			"Opening it reads the whole log since the last snapshot. Snapshots are the application's own files.",
 			"Whole files of 64 MB are given back.",
 		},
@@ -113,8 +116,8 @@ type etcdPeer struct {
 // EtcdStore implements [EtcdEngine].
 func (p *etcdPeer) EtcdStore() EtcdStore { return p.store }
 
-// OpenEtcdWAL opens or makes the log in dir. o.Level must be Power, or 0, which means it. SyncEvery and MemoryBytes play
-// no part.
+// OpenEtcdWAL opens or makes the log in dir. o.Level must be Power, or 0, which means it. SyncEvery and MemoryBytes
+// play no part.
 func OpenEtcdWAL(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	h, _, err := begin(DescribeEtcdWAL(), dir, o, true)
 	if err != nil {
