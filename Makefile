@@ -9,7 +9,7 @@ build: ## build bin/holdfast
 	go build -o bin/holdfast ./cmd/holdfast
 
 test: ## all tests, of all modules
-	go test work
+	go test -p $$((2 * $$(nproc))) work
 
 race: ## all tests with the race detector (slow)
 	go test -race -short work

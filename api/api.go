@@ -606,7 +606,16 @@ type Server struct {
 	Settings   []Setting `json:"settings"`
 	Caveats    []string  `json:"caveats,omitempty"`
 	Counters   Counters  `json:"counters"`
-	Namespaces int       `json:"namespaces"` // -1 while the data cannot be read
+	Namespaces int       `json:"namespaces"`       // -1 while the data cannot be read
+	Backup     *Backup   `json:"backup,omitempty"` // where there is a continuous one
+}
+
+// Backup says how far a continuous backup is.
+type Backup struct {
+	LagMS   int64  `json:"lag_ms"`            // what the loss of the machine would cost now
+	Trouble string `json:"trouble,omitempty"` // why the last upload failed
+	Objects int64  `json:"objects"`           // uploaded since the start
+	Bytes   int64  `json:"bytes"`
 }
 
 // Setting is one of an engine's settings, as it was read back.

@@ -49,6 +49,9 @@ type Options struct {
 	// log is let go, and a new base is made when uploads work again.
 	HeldBytes int64
 
+	// Keep says which states stay in the bucket; the zero value keeps all. Once an hour the others are removed.
+	Keep Keep
+
 	Logger *slog.Logger // slog.Default() if nil
 }
 
@@ -85,6 +88,7 @@ type Backup struct {
 	finish  chan struct{}      // closed by Close: one more round, and the end
 	ended   chan struct{}      // closed when run has returned
 	closing sync.Once
+	others  sync.WaitGroup // goroutines but run
 
 	// Of run alone.
 	log     int   // number of the last log object that was made
@@ -98,11 +102,13 @@ type Backup struct {
 	making  bool
 	made    chan attempt // what became of the base that is being made
 	tried   int          // bases that were begun
+	looked  time.Time    // when the last base was there
 
 	mu     sync.Mutex
 	pieces map[string][]Piece // what is in the bucket of each file, from its first byte on
 	errs   [2]error           // of the log, and of bases
 	status Status
+	last   string // the key of the last base
 }
 
 // object is one of the log that is to be uploaded, always with the same bytes.
@@ -179,6 +185,9 @@ func Start(e holdfast.Engine, bucket *blob.Bucket, o Options) (*Backup, error) {
 		status: Status{started: now}}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	go b.run()
+	if o.Keep != (Keep{}) {
+		b.others.Go(b.prune)
+	}
 
 	return b, nil
 }
@@ -201,6 +210,7 @@ func (b *Backup) Close(ctx context.Context) error {
 	}
 	b.stop()
 	<-b.ended
+	b.others.Wait()
 	b.feed.Close()
 
 	return b.Status().Err
@@ -240,6 +250,31 @@ func (b *Backup) run() {
 		return
 	}
 	b.baseMade(<-b.made)
+}
+
+// pruneEvery is how often it is looked what need not be kept.
+const pruneEvery = time.Hour
+
+// prune removes what need not be kept, from time to time.
+func (b *Backup) prune() {
+	t := time.NewTicker(pruneEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-b.ctx.Done():
+			return
+		case <-t.C:
+		}
+		p, err := Prune(b.ctx, b.bucket, b.o.Keep)
+		switch {
+		case b.ctx.Err() != nil:
+			return
+		case err != nil:
+			b.o.Logger.Error("not all can be removed that need not be kept", "error", err.Error())
+		default:
+			b.o.Logger.Info("removed what need not be kept", "bases", p.Bases, "objects", p.Objects)
+		}
+	}
 }
 
 // retryEvery is the least time between two attempts after one that failed.
@@ -318,6 +353,9 @@ func (b *Backup) round() error {
 		b.baseMade(a)
 	default:
 	}
+	if err := b.look(now); err != nil {
+		return err
+	}
 	due := !b.based || b.since >= b.o.BaseBytes || b.since > 0 && now.Sub(b.baseAt) >= b.o.BaseEvery
 	if b.making || !due {
 		return nil
@@ -334,6 +372,31 @@ func (b *Backup) round() error {
 		defer state.Release()
 		b.made <- attempt{chain, b.makeBase(base, state, try)}
 	}()
+
+	return nil
+}
+
+// look finds out, from time to time, whether the last base is still there. Who removes objects of a backup that is
+// still running, by mistake, would otherwise leave a log that follows nothing.
+func (b *Backup) look(now time.Time) error {
+	if !b.based || now.Sub(b.looked) < pruneEvery {
+		return nil
+	}
+	b.mu.Lock()
+	key := b.last
+	b.mu.Unlock()
+	there, err := b.bucket.Exists(b.ctx, key)
+	if err != nil {
+		return failed("get", key, err)
+	}
+	b.looked = now
+	if !there {
+		b.o.Logger.Warn("somebody has removed the last base; another one is made", "key", key)
+		b.mu.Lock()
+		clear(b.pieces)
+		b.mu.Unlock()
+		b.based = false
+	}
 
 	return nil
 }

@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -71,8 +72,9 @@ func total(pieces []Piece) (bytes int64) {
 // makeBase uploads what the bucket has not of a state, and then the base that names it. Another goroutine uploads the
 // log meanwhile.
 func (b *Backup) makeBase(base *Base, state *logtree.FeedState, try int) error {
+	adopted := ""
 	if try == 1 {
-		b.adopt(base.Database, state)
+		adopted = b.adopt(base.Database, state)
 	}
 	base.Files = make([]File, len(state.Files)+1)
 	work, ctx := errgroup.WithContext(b.ctx)
@@ -98,6 +100,17 @@ func (b *Backup) makeBase(base *Base, state *logtree.FeedState, try int) error {
 	if err != nil {
 		return err
 	}
+
+	// What was named before may have been removed meanwhile, but not before the base that named it.
+	if adopted != "" {
+		if there, err := b.bucket.Exists(b.ctx, adopted); err != nil || !there {
+			b.mu.Lock()
+			clear(b.pieces)
+			b.mu.Unlock()
+
+			return cmp.Or(err, fmt.Errorf("%s was removed while its files were compared", adopted))
+		}
+	}
 	key, sealed := baseKey(b.gen, base.Log, base.Time), seal(baseMagic, text)
 	if err := b.again(b.ctx, func() error { return b.put(b.ctx, key, sealed) }); err != nil {
 		return err
@@ -105,6 +118,7 @@ func (b *Backup) makeBase(base *Base, state *logtree.FeedState, try int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.status.Bases++
+	b.last = key
 
 	return nil
 }
@@ -186,13 +200,13 @@ func (b *Backup) stream(ctx context.Context, key string, s logtree.Stretch) (p P
 	return Piece{Object: key, Bytes: s.To - s.From, Sum: hexSum(h)}, nil
 }
 
-// adopt looks for the last base of the same database, and notes which of its pieces are what the files here have. What
-// goes wrong costs uploads.
-func (b *Backup) adopt(database string, state *logtree.FeedState) {
+// adopt looks for the last base of the same database, and notes which of its pieces are what the files here have. It
+// returns the base's key, if there is one. What goes wrong costs uploads.
+func (b *Backup) adopt(database string, state *logtree.FeedState) (key string) {
 	ctx := b.ctx
 	gens, err := generations(ctx, b.bucket)
 	if err != nil {
-		return
+		return ""
 	}
 
 	for _, gen := range slices.Backward(gens) {
@@ -223,6 +237,8 @@ func (b *Backup) adopt(database string, state *logtree.FeedState) {
 			}
 		}
 
-		return
+		return names[len(names)-1].key
 	}
+
+	return ""
 }

@@ -23,9 +23,10 @@ import (
 // A bucket, or the part of it below a prefix, belongs to one database. Each Start begins a generation:
 //
 //	20261127T223400.123Z-9f86d081/             its beginning, and a random number; they ascend
-//	    base/00000042-20261127T224500.000Z     a Base: a whole state, by its files
-//	    files/00000017.seg-0-00000042          bytes of a file, for that base, from an offset on, as they are
-//	    log/00000043                           what the log has grown by
+//	    base/0000000042-20261127T224500.000Z   a Base: a whole state, by its files
+//	    files/00000017.seg-0-00000002          bytes of a file, from an offset on, for the second base
+//	    log/0000000043                         what the log has grown by
+//	    thin/0000000042                        empty: up to there the log may be gone, see Prune
 //
 // No object is written twice with another content: a name has the random number of the generation, and within it a
 // number that is used once. So nothing is written over, whoever writes, and no bucket has to support conditions.
@@ -89,10 +90,12 @@ type entry struct {
 func (e entry) end() Place { return Place{e.File, e.From + e.Bytes} }
 
 func baseKey(gen string, log int, t time.Time) string {
-	return fmt.Sprintf("%s/base/%08d-%s", gen, log, t.UTC().Format(stamp))
+	return fmt.Sprintf("%s/base/%010d-%s", gen, log, t.UTC().Format(stamp))
 }
 
-func logKey(gen string, n int) string { return fmt.Sprintf("%s/log/%08d", gen, n) }
+func thinKey(gen string, n int) string { return fmt.Sprintf("%s/thin/%010d", gen, n) }
+
+func logKey(gen string, n int) string { return fmt.Sprintf("%s/log/%010d", gen, n) }
 
 // seal puts a line before the bytes that says what they are and what their sum is.
 func seal(magic string, b []byte) []byte {
@@ -121,6 +124,9 @@ func corrupt(key, detail string, cause error) error {
 
 // failed is the error of a request.
 func failed(op, key string, err error) error {
+	if gcerrors.Code(err) == gcerrors.NotFound && op == "get" {
+		return corrupt(key, "it is missing", err)
+	}
 	e := &holdfast.Error{Op: op, Path: key, Cause: err}
 	switch gcerrors.Code(err) {
 	case gcerrors.NotFound:

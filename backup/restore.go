@@ -223,15 +223,18 @@ func follow(ctx context.Context, bucket *blob.Bucket, base *Base, at time.Time, 
 	return nil
 }
 
-// behind reports whether there is any log behind number n that should follow it. What is between two bases is not kept
-// for ever.
+// behind reports whether there is anything behind number n of the log that should follow it. What is between two bases
+// is not kept for ever.
 func behind(ctx context.Context, bucket *blob.Bucket, base *Base, n int) (bool, error) {
 	names, err := bases(ctx, bucket, base.Generation)
 	if err != nil {
 		return false, err
 	}
+	if thin, err := thinned(ctx, bucket, base.Generation); err != nil || thin >= n {
+		return false, err
+	}
 	if len(names) > 0 && names[len(names)-1].log >= n {
-		return false, nil
+		return true, nil
 	}
 	list := bucket.List(&blob.ListOptions{Prefix: base.Generation + "/log/"})
 	for {

@@ -294,6 +294,7 @@ func bodies() map[string][]byte {
 
 // Every route that takes a body, with bodies that are none.
 func TestAttackBodies(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("it makes some thousand requests, one after the other")
 	}

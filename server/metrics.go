@@ -23,6 +23,9 @@ func (s *Server) Register(r prometheus.Registerer) {
 	if s.data == nil {
 		return
 	}
+	if s.o.Uploads != nil {
+		r.MustRegister(metrics.Backup(s.o.Uploads))
+	}
 	engine := metrics.Engine(s.data.Engine())
 	if watched, ok := s.data.Engine().(*metrics.Watched); ok {
 		engine = watched.Collector()

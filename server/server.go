@@ -100,6 +100,8 @@ type Options struct {
 	// BackupDir is where backups are made before they are sent: a directory that is there, or one that is made in a
 	// directory that is there, and removed afterwards. "" is the system's directory for temporary files.
 	BackupDir string
+	// Uploads says how far a continuous backup of the engine is; nil means that there is none.
+	Uploads func() metrics.Uploads
 }
 
 func (o Options) withDefaults() Options {
@@ -205,7 +207,7 @@ func (s *Server) mount(routes []route.Route) {
 func (s *Server) apis() []route.Route {
 	return slices.Concat(
 		v1.Routes(s.data, v1.Options{Version: s.o.Version, Ready: s.ready, Backup: s.o.Backup,
-			BackupDir: s.o.BackupDir, KeepAlive: s.o.KeepAlive, Logger: s.o.Logger}),
+			BackupDir: s.o.BackupDir, Uploads: s.o.Uploads, KeepAlive: s.o.KeepAlive, Logger: s.o.Logger}),
 		eventodb.Routes(s.data, eventodb.Options{Version: s.o.Version}),
 		ebuse.Routes(s.data, ebuse.Options{Health: func(context.Context) error { return s.ready() }}),
 		page.Routes(),

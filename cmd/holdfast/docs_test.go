@@ -1,6 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -10,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
+	"go.yaml.in/yaml/v3"
 )
 
 // TestDocsCommands: every holdfast command in the README and in docs parses, on lines of its own and within the text.
@@ -98,6 +103,57 @@ func TestDocsDeploy(t *testing.T) {
 		}
 		if filepath.ToSlash(filepath.Dir(data)) != writable || len(found) == 0 {
 			t.Errorf("%s: the data is in %q, which is not below %s; %d commands", name, data, writable, len(found))
+		}
+	}
+}
+
+// TestDocsDeployNodes: what Compose and Kubernetes start are commands that there are, with settings that serve knows.
+// Whether the files are as those want them, .ci/deploy says.
+func TestDocsDeployNodes(t *testing.T) {
+	parser := docsParser(t)
+	known := map[string]bool{"HOLDFAST_PEER_TOKEN": true}
+	for _, flag := range child(parser.Model.Node, "serve").Flags {
+		for _, env := range flag.Tag.Envs {
+			known[env] = true
+		}
+	}
+	for _, name := range []string{"compose.yml", "kubernetes.yml"} {
+		b, err := os.ReadFile(filepath.Join("../../docs/deploy", name))
+		try(t, err)
+		commands := 0
+		var look func(v any)
+		look = func(v any) {
+			switch v := v.(type) {
+			case []any:
+				for _, one := range v {
+					look(one)
+				}
+			case map[string]any:
+				for key, one := range v {
+					look(one)
+					if args, ok := one.([]any); ok && (key == "command" || key == "args") {
+						commands++
+						checkCommand(t, parser, name, strings.Trim(fmt.Sprint(args), "[]"), false)
+					}
+				}
+			}
+		}
+		for decoder := yaml.NewDecoder(bytes.NewReader(b)); ; {
+			var document any
+			if err := decoder.Decode(&document); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			look(document)
+		}
+		for _, setting := range regexp.MustCompile(`HOLDFAST_\w+`).FindAllString(string(b), -1) {
+			if !known[setting] {
+				t.Errorf("%s: serve does not know %s", name, setting)
+			}
+		}
+		if commands == 0 {
+			t.Errorf("%s starts nothing", name)
 		}
 	}
 }

@@ -68,7 +68,8 @@ func serveNode(t *testing.T, address, how string, args ...string) *process {
 	p := &process{t: t, cmd: holdfastCommand(t, append([]string{"serve", "--listen", "127.0.0.1:0", "--advertise",
 		scheme + "://127.0.0.1:0", "--engine", address}, args...)...), log: new(lockedBuffer), token: nodesToken,
 		client: &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}}
-	p.cmd.Env = append(p.cmd.Env, "HOLDFAST_TOKEN="+nodesToken, "HOLDFAST_PEER_TOKEN="+peerToken)
+	p.cmd.Env = append(p.cmd.Env, "HOLDFAST_TOKEN="+nodesToken, "HOLDFAST_PEER_TOKEN="+peerToken,
+		"HOLDFAST_DATA=") // as in docs/deploy: the image names a directory
 	if how == "Stranger" {
 		p.cmd.Env = append(p.cmd.Env, "HOLDFAST_PEER_TOKEN=of-others-than-these")
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/backup"
+	"github.com/holdfastdb/holdfast/server/metrics"
 )
 
 type restoreCommand struct {
@@ -105,19 +106,30 @@ func (c *verifyCommand) verifyBucket() int {
 
 // startBackup begins the backup of a server's engine. end ends it, before the engine is closed.
 func (c *serveCommand) startBackup(ctx context.Context, e holdfast.Engine, logger *slog.Logger) (
-	end func(), err error,
+	uploads func() metrics.Uploads, end func(), err error,
 ) {
+	o := backup.Options{Logger: logger}
+	if c.BackupKeep != "" {
+		if o.Keep, err = backup.ParseKeep(c.BackupKeep); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", c.where("backup-keep"), err)
+		}
+	}
 	bucket, err := backup.MakeBucket(ctx, c.Backup)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.where("backup"), err)
+		return nil, nil, fmt.Errorf("%s: %w", c.where("backup"), err)
 	}
-	b, err := backup.Start(e, bucket, backup.Options{Logger: logger})
+	b, err := backup.Start(e, bucket, o)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", c.where("backup"), err), bucket.Close())
+		return nil, nil, errors.Join(fmt.Errorf("%s: %w", c.where("backup"), err), bucket.Close())
 	}
 	logger.Info("backing up", "url", passwords.ReplaceAllString(c.Backup, "://"))
 
-	return func() {
+	uploads = func() metrics.Uploads {
+		s := b.Status()
+		return metrics.Uploads{Lag: s.Lag(), Err: s.Err, Objects: s.Objects, Bytes: s.Bytes}
+	}
+
+	return uploads, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), c.StopTimeout)
 		defer cancel()
 		if err := b.Close(ctx); err != nil {

@@ -78,9 +78,10 @@ func TestServeBackupRefused(t *testing.T) {
 	for _, args := range [][]string{
 		{"--engine", "mem:", "--backup", "file://" + t.TempDir()},
 		{"--data", filepath.Join(t.TempDir(), "data"), "--backup", "nothing"},
+		{"--data", filepath.Join(t.TempDir(), "data"), "--backup", "file://" + t.TempDir(), "--backup-keep", "much"},
 	} {
 		status, _, text := result(t, holdfastCommand(t, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...))
-		if status != exitError || !strings.Contains(text, "--backup: ") {
+		if status != exitError || !strings.Contains(text, "--backup") {
 			t.Errorf("%q: %d %s", args, status, text)
 		}
 	}

@@ -52,6 +52,8 @@ type serveCommand struct {
 
 	Backup string `help:"Back up all the time to this bucket: s3://BUCKET/PREFIX?region=REGION or file:///DIRECTORY. Of an engine of logtree." env:"HOLDFAST_BACKUP" placeholder:"URL"`
 
+	BackupKeep string `help:"Which states stay there, as all=24h,hourly=48,daily=14,weekly=8; others are removed. Default: all." env:"HOLDFAST_BACKUP_KEEP" placeholder:"RULES"`
+
 	MaxBody        int64         `help:"Maximum size of a request body." env:"HOLDFAST_MAX_BODY" default:"67108864" placeholder:"BYTES"`
 	MaxConnections int           `help:"Maximum number of connections; more wait." env:"HOLDFAST_MAX_CONNECTIONS" default:"10000" placeholder:"N"`
 	Rate           float64       `help:"Maximum requests per second per token; 0 for no limit." env:"HOLDFAST_RATE" default:"0" placeholder:"N"`
@@ -141,6 +143,9 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 		return err
 	}
 	defer stopPprof()
+	if c.Backup == "" && c.BackupKeep != "" {
+		return c.bad("backup-keep", "there is no backup", "set --backup")
+	}
 	care := upkeep{certificate: certificate, reload: reload, args: args, logLevel: logLevel, logger: logger}
 	if c.Advertise != "" {
 		if c.Backup != "" {
@@ -163,9 +168,10 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 			err = errors.Join(err, closed)
 		}
 	}()
+	var uploads func() metrics.Uploads
 	if c.Backup != "" {
-		end, err := c.startBackup(ctx, opened, logger)
-		if err != nil {
+		var end func()
+		if uploads, end, err = c.startBackup(ctx, opened, logger); err != nil {
 			return err
 		}
 		defer end()
@@ -181,6 +187,7 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 		return err
 	}
 	defer stopTracing()
+	o.Uploads = uploads
 	s, err := server.New(d, o)
 	if err != nil {
 		return err

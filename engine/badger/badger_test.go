@@ -113,6 +113,7 @@ func TestProcessCommitsDoNotSync(t *testing.T) {
 // What the library counts is what fits expects: a batch just within each limit is committed,
 // one just over it is refused and leaves the engine as it was.
 func TestLimits(t *testing.T) {
+	t.Parallel()
 	e := mustOpen(t, t.TempDir(), hooks{})
 	if got := e.db.MaxBatchCount(); got != maxTxnOps {
 		t.Errorf("the library allows %d operations, the engine counts on %d", got, maxTxnOps)
@@ -162,6 +163,7 @@ func TestLimits(t *testing.T) {
 
 // The largest key and value come back, also after reopening.
 func TestLargestValue(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	k, v := bytes.Repeat([]byte("k"), holdfast.MaxKeySize), make([]byte, maxValueBytes)
 	for i := range v {
@@ -186,6 +188,7 @@ func TestLargestValue(t *testing.T) {
 // A DeleteRange is refused if it finds more keys than a transaction can delete, and has
 // no effect then; split, it works.
 func TestDeleteRangeTooLarge(t *testing.T) {
+	t.Parallel()
 	e := mustOpen(t, t.TempDir(), hooks{})
 	const n = int(maxTxnOps) + 1000
 	for at := 0; at < n; at += n / 2 {

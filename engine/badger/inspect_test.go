@@ -156,6 +156,7 @@ func TestLogCutAnywhere(t *testing.T) {
 // In directories that were closed, and in logs that were left for the next one, nothing can be
 // torn: damage is an error that names the file.
 func TestDamage(t *testing.T) {
+	t.Parallel()
 	closed := func(t *testing.T) (dir, data string) {
 		dir = t.TempDir()
 		for round := range 2 {

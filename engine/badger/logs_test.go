@@ -116,6 +116,7 @@ func (w *witness) covered(dir string) []string {
 // written at Process before it and however many logs that took; and a log is synced to its
 // end before the first transaction goes to the next one.
 func TestPowerCoversAllLogs(t *testing.T) {
+	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
@@ -182,6 +183,7 @@ func TestOpenSyncsWhatItFinds(t *testing.T) {
 
 // fill says a memtable may be full before it is, but not long before.
 func TestFill(t *testing.T) {
+	t.Parallel()
 	e := mustOpen(t, t.TempDir(), hooks{})
 	value := make([]byte, 100)
 	var early, written int64 = -1, 0

@@ -139,10 +139,12 @@ func (c *cache) remove(at *list.Element) {
 	c.bytes -= e.cost()
 }
 
-// begin is called before a group is sent.
-func (c *cache) begin(b *holdfast.Batch) {
+// begin is called before a group is sent. It returns which of its keys are known to be there, and how many others it
+// sets.
+func (c *cache) begin(b *holdfast.Batch) (there map[string]bool, others int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	there = map[string]bool{}
 	c.begun++
 	for op := range b.Ops() {
 		if op.Kind == holdfast.KindDeleteRange {
@@ -152,9 +154,17 @@ func (c *cache) begin(b *holdfast.Batch) {
 		}
 		*c.slot(op.Key) = c.begun
 		if at := c.entries[string(op.Key)]; at != nil {
+			if e := at.Value.(*entry); e.value != nil {
+				there[e.key] = true
+			}
 			c.remove(at)
 		}
+		if op.Kind != holdfast.KindDelete && !there[string(op.Key)] {
+			others++
+		}
 	}
+
+	return there, others
 }
 
 func (c *cache) removeRange(lo, hi []byte) {

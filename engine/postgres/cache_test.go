@@ -388,8 +388,7 @@ func TestFetch(t *testing.T) {
 	}
 	e := opened.(*engine)
 	defer e.Close()
-	e.stopBeats() // they count, too
-	e.window.Stop()
+	quiet(e)
 	const n = 2*fetchKeys + 1
 	fill(t, e, n)
 	large := make([]byte, 100<<10)

@@ -19,8 +19,6 @@ const (
 		"AND NOT EXISTS (SELECT FROM holdfast_kv k WHERE k.space = s.space)"
 	dropOwn = "DELETE FROM holdfast_space WHERE space = $1 AND epoch = $2"
 	rename  = "UPDATE holdfast_space SET name = $3 WHERE space = $1 AND epoch = $2"
-
-	stateUnique = "23505"
 )
 
 // Fill makes a space with what fill writes to an engine that it is given: all of it, on the server's disk, or nothing.

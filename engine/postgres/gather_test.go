@@ -25,8 +25,7 @@ func TestGetsTogether(t *testing.T) {
 	}
 	e := opened.(*engine)
 	defer e.Close()
-	e.stopBeats() // they count, too
-	e.window.Stop()
+	quiet(e)
 	const keys = 50
 	var b holdfast.Batch
 	for i := range keys {
@@ -58,13 +57,12 @@ func TestGetsTogether(t *testing.T) {
 		check(fmt.Sprint("absent", i), nil)
 	}
 	check("empty", []byte{})
-	for waiting := 0; waiting < 3*keys+1; {
+	until(t, "all Gets wait", func() bool {
 		e.gets.mu.Lock()
-		if e.gets.next != nil {
-			waiting = len(e.gets.next.keys)
-		}
-		e.gets.mu.Unlock()
-	}
+		defer e.gets.mu.Unlock()
+
+		return e.gets.next != nil && len(e.gets.next.keys) == 3*keys+1
+	})
 	before := c.sent.Load()
 	for range flights {
 		<-e.gets.turns

@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -42,6 +43,14 @@ func (c countedConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
+// quiet makes an engine send nothing by itself, which would be counted. It keeps its space for the whole test, also on
+// a machine that is too busy for what the test does to come in time.
+func quiet(e *engine) {
+	e.stopBeats()
+	e.window.Stop()
+	e.lease.extend(time.Now().Add(time.Hour))
+}
+
 // What an operation costs in round trips does not grow.
 func TestRoundTrips(t *testing.T) {
 	needServer(t)
@@ -52,8 +61,7 @@ func TestRoundTrips(t *testing.T) {
 	}
 	e := opened.(*engine)
 	defer e.Close()
-	e.stopBeats() // they count, too
-	e.window.Stop()
+	quiet(e)
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -225,6 +233,7 @@ func TestRoundTrips(t *testing.T) {
 			}
 			lease, err = tasks.Claim(ctx, task.ClaimOptions{N: 100})
 			e.cache.drop()
+			e.w.guess.careful = 1 // see TestGuesses
 			return err
 		}, func() error { return tasks.Complete(ctx, lease...) }},
 		{"transaction of an event, a message, a task and a key", 1, nil, func() error {

@@ -17,6 +17,42 @@ type writer struct {
 	conn *pgx.Conn
 	seq  int64 // of the last transaction that is there
 	kept int64 // of the last that survives what the strongest level survives
+
+	guess guess
+}
+
+// guess is whether keys are new of which nothing is known. Where one is not, the transaction fails, and is made again
+// without guessing, as are some that come after: twice as many as the last time.
+type guess struct {
+	careful int // groups that are still made without
+	again   int // as many are the next time, less one for each that was guessed right
+}
+
+const (
+	fewCareful  = 8
+	mostCareful = 1 << 12
+	// worthGuessing is from how many keys on right guesses save more than a wrong one costs, which is round trips.
+	worthGuessing = 16
+)
+
+// next reports whether a group is guessed that sets so many keys of which nothing is known.
+func (g *guess) next(unknown int) bool {
+	if unknown < worthGuessing {
+		return false
+	}
+	if g.careful > 0 {
+		g.careful--
+		return false
+	}
+
+	return true
+}
+
+func (g *guess) right() { g.again = max(g.again-1, fewCareful) }
+
+func (g *guess) wrong() {
+	g.again = min(2*max(g.again, fewCareful), mostCareful)
+	g.careful = g.again
 }
 
 const (
@@ -28,8 +64,9 @@ const (
 	barrier    = "UPDATE holdfast_space SET beat = beat + 1, holder = " + session +
 		" || $3 WHERE space = $1 AND epoch = $2 RETURNING seq"
 
-	set = "INSERT INTO holdfast_kv SELECT $1, * FROM unnest($2::bytea[], $3::bytea[]) " +
-		"ON CONFLICT (space, k) DO UPDATE SET v = excluded.v"
+	// Half of what a row costs the server is that it may be there.
+	insert = "INSERT INTO holdfast_kv SELECT $1, * FROM unnest($2::bytea[], $3::bytea[])"
+	set    = insert + " ON CONFLICT (space, k) DO UPDATE SET v = excluded.v"
 	// One by one, as getAll.
 	remove = "DELETE FROM holdfast_kv WHERE ctid = ANY (ARRAY (SELECT at FROM unnest($2::bytea[]) AS gone (k), " +
 		"LATERAL (SELECT ctid AS at FROM holdfast_kv WHERE space = $1 AND holdfast_kv.k = gone.k LIMIT 1) AS found))"
@@ -42,6 +79,7 @@ const (
 	stateDivision = "22012"
 	stateTooMany  = "53300" // connections
 	stateLocked   = "55P03"
+	stateUnique   = "23505"
 )
 
 func sqlState(err error) string {
@@ -50,6 +88,15 @@ func sqlState(err error) string {
 	}
 
 	return ""
+}
+
+// write is a group that is written.
+type write struct {
+	*holdfast.Batch
+	level  holdfast.Level
+	known  map[string]bool // keys that are there
+	guess  bool            // that others are not
+	failed bool            // the connection is in a transaction that has
 }
 
 // commit makes one transaction of a group.
@@ -62,15 +109,24 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	}
 
 	e.begun.Add(1)
-	e.cache.begin(b)
+	known, others := e.cache.begin(b)
+	w := &write{Batch: b, level: level, known: known, guess: e.w.guess.next(others)}
 	for broke := (time.Time{}); ; {
 		began := time.Now()
-		err, there := e.transact(b, level), false
+		err, there := e.transact(w), false
 		if err == nil {
+			if w.guess {
+				e.w.guess.right()
+			}
 			e.committed(b, began, level)
 			return nil
 		}
 		if !e.w.conn.IsClosed() { // the server has refused it
+			if w.guess && sqlState(err) == stateUnique {
+				e.w.guess.wrong()
+				w.guess, w.failed = false, true
+				continue
+			}
 			_, _ = e.w.conn.Exec(context.Background(), "ROLLBACK")
 			if sqlState(err) == stateDivision {
 				err = e.fenced()
@@ -119,14 +175,20 @@ func (e *engine) fenced() error {
 // transact sends a transaction in one message, and returns when what the level asks for is so. The commit has no
 // deadline, and is broken off only when another server has taken over or nothing can be hoped for any more: one that is
 // interrupted may be there or not.
-func (e *engine) transact(b *holdfast.Batch, level holdfast.Level) error {
+func (e *engine) transact(w *write) error {
 	done := make(chan struct{})
 	defer close(done)
 	// The server has work with what it has got.
-	conn, most := e.w.conn, e.patience+time.Duration(b.Size()>>20)*time.Second
+	conn, most, level := e.w.conn, e.patience+time.Duration(w.Size()>>20)*time.Second, w.level
 	e.writing.move()
 	defer time.AfterFunc(takeOver, func() { e.breakOff(conn, most, done) }).Stop()
 
+	if w.failed { // the rest has to be prepared outside of it
+		w.failed = false
+		if _, err := conn.Exec(context.Background(), "ROLLBACK"); err != nil {
+			return err
+		}
+	}
 	batch := &pgx.Batch{}
 	batch.Queue("BEGIN")
 	switch { // a session's default is local
@@ -136,7 +198,7 @@ func (e *engine) transact(b *holdfast.Batch, level holdfast.Level) error {
 		batch.Queue("SET LOCAL synchronous_commit = on")
 	}
 	batch.Queue(fence, e.space, e.epoch, e.w.seq)
-	e.queue(batch, b)
+	e.queue(batch, w)
 	batch.Queue("COMMIT")
 	if level < holdfast.Power || e.quorum.need == 0 {
 		return e.w.conn.SendBatch(context.Background(), batch).Close()
@@ -178,30 +240,39 @@ func (e *engine) breakOff(conn *pgx.Conn, most time.Duration, done <-chan struct
 
 // queue adds what a group writes. Of several operations on a key the last one counts, and operations before the
 // deletion of a range are done before it.
-func (e *engine) queue(batch *pgx.Batch, b *holdfast.Batch) {
+func (e *engine) queue(batch *pgx.Batch, w *write) {
 	last := map[string]int{} // where a key is in keys
 	var keys, values [][]byte
-	size := 0
+	size, guess := 0, w.guess
 	flush := func() {
-		var sets, vs, gone [][]byte
+		var gone [][]byte
+		var added, put struct{ keys, values [][]byte }
 		for i, key := range keys {
+			to := &put
 			if values[i] == nil {
 				gone = append(gone, key)
-			} else {
-				sets, vs = append(sets, key), append(vs, values[i])
+				continue
 			}
+			if guess && !w.known[string(key)] {
+				to = &added
+			}
+			to.keys, to.values = append(to.keys, key), append(to.values, values[i])
 		}
 		if len(gone) > 0 {
 			batch.Queue(remove, e.space, gone)
 		}
-		if len(sets) > 0 {
-			batch.Queue(set, e.space, sets, vs)
+		if len(added.keys) > 0 {
+			batch.Queue(insert, e.space, added.keys, added.values)
+		}
+		if len(put.keys) > 0 {
+			batch.Queue(set, e.space, put.keys, put.values)
 		}
 		clear(last)
 		keys, values, size = nil, nil, 0
+		guess = false // what comes may be of keys that the group has written
 	}
 
-	for op := range b.Ops() {
+	for op := range w.Ops() {
 		value := op.Value
 		switch op.Kind {
 		case holdfast.KindDeleteRange:

@@ -36,8 +36,11 @@ func TestMachinesOfStores(t *testing.T) {
 	} {
 		t.Run(c.engine+", "+c.subject, func(t *testing.T) {
 			t.Parallel()
-			if c.engine == kinds.NATSSynced {
-				night.Only(t, "JetStream as it is by default")
+			switch c.engine {
+			case kinds.NATSSynced, kinds.NATSDefault:
+				night.Only(t, "the judge of messages finds spoilt ones, and TestMachines what machines lose")
+			case kinds.InTwoOnMachines:
+				night.Only(t, "TestSureMutantsAreFound kills what commits transactions in two")
 			}
 			dir := t.TempDir()
 			row := kinds.Row{Engine: c.engine, Subject: c.subject, Level: holdfast.Quorum, Given: holdfast.Quorum, Kind: Machine,

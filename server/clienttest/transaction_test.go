@@ -439,6 +439,7 @@ func TestTransactionLevels(t *testing.T) {
 
 // TestTransactionLimits: what a body may have is counted in all operations; what a message's data have is not.
 func TestTransactionLimits(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("-short: the race detector makes it slow, and there is one request at a time")
 	}

@@ -13,15 +13,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/server/metrics"
+	"github.com/holdfastdb/holdfast/server/nodes"
+	"github.com/holdfastdb/holdfast/server/nodes/nodestest"
 )
 
 // names are all metrics that the collectors have, with what Prometheus makes of histograms.
 func names(t *testing.T) []string {
 	list := []string{"up"}
 	for _, c := range []prometheus.Collector{metrics.Watch(mem.New()).Collector(), metrics.Stores(metrics.Sources{}),
-		metrics.NewHTTP()} {
+		metrics.NewHTTP(), metrics.Backup(nil), process(t)} {
 		descriptions := make(chan *prometheus.Desc, 100)
 		c.Describe(descriptions)
 		close(descriptions)
@@ -35,6 +38,14 @@ func names(t *testing.T) []string {
 		}
 	}
 	return list
+}
+
+// process is one of several.
+func process(t *testing.T) *nodes.Node {
+	cluster := nodestest.NewCluster(func() holdfast.Engine { return mem.New() })
+	n, err := nodes.New(cluster.Member("http://a"), nodes.Options{Self: "http://a"})
+	ok(t, err)
+	return n
 }
 
 // metric is what can be a metric in an expression: our names, up, and what a range or a selector follows.

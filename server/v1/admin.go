@@ -232,6 +232,13 @@ func (s *service) operations() {
 				Counters: api.Counters{Commits: m.Commits, Groups: m.Groups, Syncs: m.Syncs, BytesWritten: m.BytesWritten,
 					DiskBytes: m.DiskBytes, Files: m.Files, MemoryBytes: m.MemoryBytes, Stalls: m.Stalls, Standbys: m.Standbys,
 					StandbysNeeded: m.StandbysNeeded}}
+			if s.o.Uploads != nil {
+				u := s.o.Uploads()
+				out.Backup = &api.Backup{LagMS: u.Lag.Milliseconds(), Objects: u.Objects, Bytes: u.Bytes}
+				if u.Err != nil {
+					out.Backup.Trouble = u.Err.Error()
+				}
+			}
 			if trouble != nil {
 				out.Trouble = trouble.Error()
 			}

@@ -34,6 +34,7 @@ import (
 	"github.com/holdfastdb/holdfast/internal/ndjson"
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/fanout"
+	"github.com/holdfastdb/holdfast/server/metrics"
 	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/server/route"
 )
@@ -49,6 +50,8 @@ type Options struct {
 	// BackupDir is where backups are made before they are sent: a directory that is there, or one that is made in a
 	// directory that is there, and removed afterwards. "" is the system's directory for temporary files.
 	BackupDir string
+	// Uploads says how far a continuous backup is; nil means that there is none.
+	Uploads func() metrics.Uploads
 	// KeepAlive is how often a follower that gets nothing is sent a comment; 0 means 15 seconds.
 	KeepAlive time.Duration
 	// Logger takes errors that no client gets; nil means slog.Default.

@@ -420,10 +420,10 @@ func TestDeletionEndsEarly(t *testing.T) {
 		lo, hi uint64
 		want   []*raft.Log
 	}{
-		"prefix": {0, 15_000, entries(15_001, 20_000, 1)},
-		"suffix": {5_001, 30_000, entries(1, 5_000, 1)},
-		"middle": {11, 19_990, append(entries(1, 10, 1), entries(19_991, 20_000, 1)...)},
-		"wipe":   {0, 30_000, nil},
+		"prefix": {0, 1_500, entries(1_501, 2_000, 1)},
+		"suffix": {501, 3_000, entries(1, 500, 1)},
+		"middle": {11, 1_990, append(entries(1, 10, 1), entries(1_991, 2_000, 1)...)},
+		"wipe":   {0, 3_000, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, goOn := range []string{"again", "another", "reopen", "store"} {
@@ -431,8 +431,9 @@ func TestDeletionEndsEarly(t *testing.T) {
 					st := newFakeEngine()
 					st.Native = false
 					s := openStore(t, st, inMemory)
-					for at := uint64(1); at < 20_000; at += 5_000 {
-						store(t, s, entries(at, at+4_999, 1)...)
+					s.SmallChunks(50)
+					for at := uint64(1); at < 2_000; at += 500 {
+						store(t, s, entries(at, at+499, 1)...)
 					}
 					st.Locked(func() { st.Refuse, st.Spare = full, chunks })
 					wantError(t, s.DeleteRange(c.lo, c.hi), full)
@@ -446,16 +447,17 @@ func TestDeletionEndsEarly(t *testing.T) {
 					case "again":
 						remove(t, s, c.lo, c.hi)
 					case "another":
-						remove(t, s, 100_000, 100_001)
+						remove(t, s, 10_000, 10_001)
 					case "reopen":
 						closeStore(t, s)
 						s = openStore(t, st, inMemory)
+						s.SmallChunks(50)
 						wantSome(t, s, want)
 						remove(t, s, c.lo, c.lo)
 					case "store":
 						at := c.hi - c.hi%2
-						if at > 20_000 {
-							at = 19_000
+						if at > 2_000 {
+							at = 1_900
 						}
 						store(t, s, entry(at, 2))
 						want = append(append([]*raft.Log(nil), want...), entry(at, 2))
@@ -476,7 +478,7 @@ func TestDeletionEndsEarly(t *testing.T) {
 	}
 }
 
-// wantSome is wantLog for many entries, up to index 20,001, of which it looks at some.
+// wantSome is wantLog for many entries, up to index 2,001, of which it looks at some.
 func wantSome(t testing.TB, s *raftlog.Store, logs []*raft.Log) {
 	t.Helper()
 	if len(logs) == 0 {
@@ -491,9 +493,9 @@ func wantSome(t testing.TB, s *raftlog.Store, logs []*raft.Log) {
 	if len(logs) > 0 {
 		wantBounds(t, s, first, last)
 	}
-	look := []uint64{10, 11, 5_000, 5_001, 15_000, 15_001, 19_000, 19_990, 19_991, 20_000, 20_001,
+	look := []uint64{10, 11, 500, 501, 1_500, 1_501, 1_900, 1_990, 1_991, 2_000, 2_001,
 		first, last, first - 1, last + 1}
-	for index := uint64(0); index < 20_001; index += 97 {
+	for index := uint64(0); index < 2_001; index += 19 {
 		look = append(look, index)
 	}
 	for _, index := range look {

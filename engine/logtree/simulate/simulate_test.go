@@ -31,7 +31,8 @@ func tell(t *testing.T, seed uint64) {
 	}
 }
 
-// TestHistories runs histories of fixed seeds, or of fresh ones for as long as it is told.
+// TestHistories runs histories of fixed seeds, or of fresh ones for as long as it is told. .ci/run simulates for 10 s,
+// too.
 func TestHistories(t *testing.T) {
 	if *oneSeed != 0 {
 		tell(t, *oneSeed)
@@ -52,7 +53,7 @@ func TestHistories(t *testing.T) {
 			t.Error(err)
 			bad.Add(1)
 		}
-		return bad.Load() < 20 && more(int(n.Load()), night.Or(300, 100), began)
+		return bad.Load() < 20 && more(int(n.Load()), night.Or(300, 40), began)
 	})
 	t.Logf("%d histories in %v: %+v", n.Load(), time.Since(began), all)
 	if all.Cuts == 0 || all.Kills == 0 || all.Halts == 0 || all.Doubles == 0 || all.Poisons == 0 || all.Refusals == 0 ||

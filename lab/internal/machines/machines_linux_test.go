@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -43,6 +44,8 @@ func TestMain(m *testing.M) {
 		fmt.Println(err)
 		os.Exit(1)
 	}
+	flag.Parse()
+	_ = flag.Set("test.parallel", "4") // tests wait for servers most of the time
 	code := m.Run()
 	os.RemoveAll(template)
 	os.Exit(code)

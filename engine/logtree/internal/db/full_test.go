@@ -13,6 +13,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/check"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+	"github.com/holdfastdb/holdfast/internal/night"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -167,7 +168,7 @@ func TestNearlyFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.fs.SetCapacity(n * 108 * 3 / 2)
-	done, err := x.each(n, func(b *holdfast.Batch, _ int) { b.Set(scattered(rnd.IntN(n)), value) })
+	done, err := x.each(night.Or(n, n/2), func(b *holdfast.Batch, _ int) { b.Set(scattered(rnd.IntN(n)), value) })
 	if err != nil {
 		t.Fatalf("after %d overwrites: %v", done, err)
 	}

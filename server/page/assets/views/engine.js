@@ -15,6 +15,8 @@ export async function engine(view) {
 			["Written", bytes(c.bytes_written), "bytes given to the operating system"], ["On disk", bytes(c.disk_bytes), `in ${count(c.files)} files`],
 			["In memory", bytes(c.memory_bytes), "caches and write buffers"], ["Stalls", count(c.stalls), "times a writer waited for background work"]];
 		if (c.standbys_needed > 0) rows.push(["Standbys", count(c.standbys), `machines that keep up; a commit waits for ${count(c.standbys_needed)}`]);
+		const b = s.backup;
+		if (b) rows.push(["Backup", duration(b.lag_ms), b.trouble ? `behind, which the loss of the machine would cost: ${b.trouble}` : `behind; ${count(b.objects)} objects, ${bytes(b.bytes)} uploaded`]);
 		set(counters, rows.map(([n, v, why]) => h("tr", h("th", {scope: "row"}, n), h("td.number", v), h("td.dim.wide", why))));
 	};
 	const trouble = h("div");
