@@ -89,6 +89,8 @@ type Namespace struct {
 	Messages    int64           `json:"messages"`
 	Streams     int64           `json:"streams"`
 	Last        int64           `json:"last"` // the highest global position, 0 if there is none
+	// Space is where it lies, of several; lists tell it.
+	Space int `json:"space,omitempty"`
 	// Token is that of a namespace that has just been created, and never told again.
 	Token string `json:"token,omitempty"`
 }
@@ -119,6 +121,12 @@ type Nodes struct {
 	Nodes  []Node  `json:"nodes"`
 	Spaces []Space `json:"spaces"`
 	SeenMS int64   `json:"seenMs"` // how long ago it has seen it
+}
+
+// Move is the request to move a namespace to another space.
+type Move struct {
+	Namespace string `json:"namespace"`
+	Space     int    `json:"space"`
 }
 
 // Node is one of several processes.

@@ -181,6 +181,13 @@ func (c *Client) Nodes(ctx context.Context) (n api.Nodes, err error) {
 	return n, err
 }
 
+// MoveNamespace moves a namespace to another space of several processes that are one server. Meanwhile requests for it
+// wait, or come again. The token needs the role admin for all namespaces.
+func (c *Client) MoveNamespace(ctx context.Context, id string, space int) error {
+	return c.call(ctx, &request{op: "move namespace", method: "POST", path: "/v1/nodes/move",
+		body: api.Move{Namespace: id, Space: space}, safe: true, long: true}, nil)
+}
+
 // Verify reads everything that the server has stored, and checks it: ctx alone limits how long that takes. Damage that
 // is found is in the result and is no error. The token needs the role admin for all namespaces.
 func (c *Client) Verify(ctx context.Context) (v api.Verified, err error) {

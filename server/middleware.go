@@ -51,6 +51,9 @@ func (s *Server) observe(pattern string, e *entrance, r *http.Request, next func
 	start := time.Now()
 	known, a := &e.known, &e.answer
 	*known = route.Request{ID: s.requestID(r), Level: s.least, Stopping: s.stopping}
+	if leaving := route.Leaving(r.Context()); leaving != nil {
+		known.Stopping = leaving
+	}
 	e.ctx = route.Context{Context: r.Context(), Request: known}
 	r = r.WithContext(&e.ctx)
 	*a = answering{ResponseWriter: e.to, control: *http.NewResponseController(e.to), timeout: s.o.WriteTimeout,

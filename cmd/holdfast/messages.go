@@ -9,6 +9,7 @@ import (
 	"io"
 	"iter"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -388,6 +389,7 @@ type namespaceCommand struct {
 	List   namespaceList   `cmd:"" help:"List namespaces."`
 	Create namespaceCreate `cmd:"" help:"Create a namespace, and print its token."`
 	Delete namespaceDelete `cmd:"" help:"Delete a namespace and everything in it."`
+	Move   namespaceMove   `cmd:"" help:"Move a namespace to another space of a server of several processes."`
 }
 
 type namespaceList struct{ place }
@@ -399,9 +401,18 @@ func (c *namespaceList) run() int {
 			return err
 		}
 		t := columns("namespace", "streams#", "messages#", "created", "description")
+		several := slices.ContainsFunc(all, func(n api.Namespace) bool { return n.Space > 0 })
+		if several {
+			t = columns("namespace", "space#", "streams#", "messages#", "created", "description")
+		}
 
 		return list(s, all, itself, t, func(n api.Namespace) []string {
-			return []string{n.ID, num(n.Streams), num(n.Messages), when(n.Created), n.Description}
+			row := []string{n.ID, num(n.Streams), num(n.Messages), when(n.Created), n.Description}
+			if several {
+				row = slices.Insert(row, 1, num(n.Space))
+			}
+
+			return row
 		})
 	})
 }
@@ -444,6 +455,31 @@ func (c *namespaceDelete) run() int {
 		}
 
 		return s.removed(n, err)
+	})
+}
+
+type namespaceMove struct {
+	place
+	ID string `arg:"" help:"Id of the namespace."`
+	To int    `required:"" help:"Number of the space, as holdfast nodes shows it." placeholder:"SPACE"`
+}
+
+// Help implements kong's interface for what follows the flags.
+func (namespaceMove) Help() string {
+	return `Meanwhile requests for the namespace wait, or are answered with 503 and come again. Positions, ids, leases ` +
+		`and tokens stay. If it fails, the namespace stays where it is.`
+}
+
+func (c *namespaceMove) run() int {
+	return c.with(func(s *session) error {
+		if err := c.noDir("move"); err != nil {
+			return err
+		}
+		if err := s.client.MoveNamespace(s.ctx, c.ID, c.To); err != nil {
+			return err
+		}
+
+		return s.said(api.Move{Namespace: c.ID, Space: c.To}, "%s is in space %d", c.ID, c.To)
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
@@ -436,4 +437,123 @@ func testSpacesKilled(t *testing.T, f *fleet, kill func(*fleet) int) {
 	for _, p := range survivors {
 		p.stop(syscall.SIGTERM)
 	}
+}
+
+// TestSpacesMove: namespaces are moved while clients write and follow, and processes are killed in the midst of it.
+// Each namespace stays whole, in one place: what was acknowledged is there once, where it was said to be, and followers
+// see each message once, in order.
+func TestSpacesMove(t *testing.T) {
+	const spaces = 3
+	address, _ := database(t)
+	f := startFleet(t, address("move"), 3, spaces)
+	ctx, stop := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer stop()
+	entry := f.list[2] // which lives
+	c := entry.api(client.Options{})
+	type tenant struct {
+		ns       *client.Namespace
+		told     []int64
+		followed []int64
+		last     atomic.Int64
+	}
+	var written atomic.Int64
+	var failed atomic.Value
+	writing, halt := context.WithCancel(ctx)
+	following, unfollow := context.WithCancel(ctx)
+	var writers, followers sync.WaitGroup
+	tenants := map[string]*tenant{}
+	for _, name := range []string{"a", "b", "c"} {
+		_, err := c.CreateNamespace(ctx, api.NewNamespace{ID: name})
+		try(t, err)
+		n := &tenant{ns: c.Namespace(name)}
+		tenants[name] = n
+		writers.Go(func() {
+			for writing.Err() == nil {
+				r, err := n.ns.Write(ctx, "s-1", message.Message{Type: "T", Data: []byte(`{}`)})
+				if err != nil {
+					failed.Store(err)
+					return
+				}
+				n.told = append(n.told, r.Position)
+				written.Add(1)
+			}
+		})
+		followers.Go(func() {
+			for m, err := range n.ns.Follow(following, message.Query{Stream: "s-1"}) {
+				if err != nil {
+					if !errors.Is(err, context.Canceled) {
+						failed.Store(err)
+					}
+					return
+				}
+				n.followed = append(n.followed, m.Position)
+				n.last.Store(m.Position)
+			}
+		})
+	}
+	moved, broken := 0, 0
+	for i := range 12 {
+		least := written.Load() + 50
+		testkit.Until(t, "written", func() bool { return written.Load() >= least || failed.Load() != nil }, entry.log)
+		name := []string{"a", "b", "c"}[i%3]
+		killed := make(chan struct{})
+		if i == 4 || i == 8 { // in the midst of the move, wherever that is
+			p := f.list[i/4-1]
+			go func() {
+				defer close(killed)
+				time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
+				p.kill()
+			}()
+		} else {
+			close(killed)
+		}
+		began := time.Now()
+		status, out, text := result(t, holdfastCommand(t, "namespace", "move", name, "--to", strconv.Itoa((i+i/3)%spaces),
+			"--url", entry.url, "--token", nodesToken))
+		<-killed
+		switch {
+		case status == exitOK && strings.Contains(out, "is in space"):
+			moved++
+		case i == 4 || i == 8:
+			broken++
+		default:
+			t.Errorf("%d %s%s", status, out, text)
+		}
+		t.Logf("move %d took %v: %s%s", i, time.Since(began).Round(time.Millisecond), out, text)
+	}
+	halt()
+	writers.Wait()
+	for name, n := range tenants {
+		i := 0
+		for m, err := range n.ns.Read(ctx, message.Query{Stream: "s-1"}) {
+			try(t, err)
+			if m.Position != int64(i) {
+				t.Fatalf("%s: position %d after %d messages", name, m.Position, i)
+			}
+			i++
+		}
+		for j, at := range n.told {
+			if at != int64(j) {
+				t.Errorf("%s: write %d was said to be at %d", name, j, at)
+				break
+			}
+		}
+		if i != len(n.told) {
+			t.Errorf("%s has %d messages, %d were acknowledged", name, i, len(n.told))
+		}
+		testkit.Until(t, "followed", func() bool { return n.last.Load() >= int64(i-1) || failed.Load() != nil }, entry.log)
+	}
+	unfollow()
+	followers.Wait()
+	if err := failed.Load(); err != nil {
+		t.Fatal(err)
+	}
+	for name, n := range tenants {
+		for i, at := range n.followed {
+			if at != int64(i) {
+				t.Fatalf("%s: followed %d after %d messages", name, at, i)
+			}
+		}
+	}
+	t.Logf("%d moves, %d broken off, %d writes", moved, broken, written.Load())
 }

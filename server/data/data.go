@@ -195,9 +195,18 @@ func (d *Data) Check(ctx context.Context, namespace string) error {
 			Detail: fmt.Sprintf("%q is being deleted", namespace),
 		}
 	}
+	if d.IsMoving(namespace) {
+		return moving(namespace)
+	}
 	_, err := d.messages.Info(ctx, namespace)
 
 	return err
+}
+
+// moving is the error of who asks for a namespace that is being moved.
+func moving(namespace string) error {
+	return &holdfast.Error{Op: "namespace", Class: holdfast.ErrClosed, Detail: fmt.Sprintf("%q is being moved", namespace),
+		Remedy: "come again in a second"}
 }
 
 // Log returns a log of a namespace, and makes it if it is not there. It stays open as long as ctx lives, unless the log
@@ -404,31 +413,9 @@ func (d *Data) deleteHere(ctx context.Context, namespace string) (messages int64
 		delete(d.deleting, namespace)
 		d.mu.Unlock()
 	}()
-	if err := d.forget(ctx, namespace); err != nil {
+	if err := d.empty(ctx, namespace); err != nil {
 		return 0, err
 	}
-	n := name(namespace, "")
-	err = d.tasks.remove(ctx, n, func() error { return task.Delete(ctx, d.engine, n, d.Level()) })
-	if err != nil {
-		return 0, err
-	}
-	// A log that is being opened may not be in the engine yet. What is asked for from now on is not opened.
-	logs := slices.DeleteFunc(d.logs.names(), func(n string) bool { return !strings.HasPrefix(n, namespace+"/") })
-	there, err := event.LogsWith(ctx, d.engine, namespace+"/")
-	if err != nil {
-		return 0, err
-	}
-
-	for _, l := range there {
-		logs = append(logs, l.Name)
-	}
-
-	for _, n := range logs {
-		if err := d.logs.remove(ctx, n, func() error { return event.Delete(ctx, d.engine, n, d.Level()) }); err != nil {
-			return 0, err
-		}
-	}
-
 	if err := d.removeFurther(ctx, namespace); err != nil {
 		return 0, err
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -242,8 +243,9 @@ func (d *Data) Namespaces(ctx context.Context, after string, limit int) (list []
 			list = append(list, info)
 			more++
 		}
-		if more > 0 {
+		if more > 0 { // one that is being moved may be in both
 			sorted(list)
+			list = slices.CompactFunc(list, func(a, b message.Info) bool { return a.ID == b.ID })
 		}
 
 		return nil

@@ -37,6 +37,8 @@ type Spaces interface {
 	Remove(ctx context.Context, space int, namespace, mark string) (messages int64, err error)
 	// Totals tells what namespaces of a space have; those that are not there are left out.
 	Totals(ctx context.Context, space int, namespaces []string) (map[string]Total, error)
+	// Step does a step of a move in a space.
+	Step(ctx context.Context, space int, s Step) error
 	// Revoked is called when tokens are gone: it returns when nobody takes them for good any more.
 	Revoked(ctx context.Context)
 }
@@ -56,7 +58,10 @@ type directory struct {
 	here      map[string]bool
 	elsewhere map[string]seat
 	has       map[int]int              // how many of elsewhere are in a space
-	busy      map[string]chan struct{} // namespaces that are being made or removed
+	busy      map[string]chan struct{} // namespaces that are being made, removed or moved
+	moving    map[string]Stage
+
+	steps sync.RWMutex // of moves
 }
 
 func elsewhere(tx *kv.Tx) *kv.Bucket { return tx.Bucket("holdfast", "elsewhere") }
@@ -74,7 +79,7 @@ func (d *Data) load() error {
 		c.here[info.ID] = true
 	}
 
-	return d.db.Latest(context.Background(), func(tx *kv.Tx) error {
+	err = d.db.Latest(context.Background(), func(tx *kv.Tx) error {
 		for key, value := range elsewhere(tx).All() {
 			r, err := read(key, value)
 			if err != nil { // whoever lists namespaces is told
@@ -86,6 +91,11 @@ func (d *Data) load() error {
 
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+
+	return d.loadMoves()
 }
 
 // set notes that a namespace is here, or no more.
@@ -265,6 +275,11 @@ func (d *Data) Make(ctx context.Context, info message.Info, mark string) (string
 		return "", err
 	}
 	defer done()
+	d.directory.steps.Lock()
+	defer d.directory.steps.Unlock()
+	if d.IsMoving(info.ID) {
+		return "", left(info.ID)
+	}
 	err = d.db.At(d.strongest()).Update(ctx, func(tx *kv.Tx) error {
 		if value, err := bucket(tx).Get([]byte(info.ID)); err == nil {
 			r, err := read([]byte(info.ID), value)
@@ -295,11 +310,15 @@ func (d *Data) Make(ctx context.Context, info message.Info, mark string) (string
 		return "", err
 	}
 	if counts.Messages > 0 || len(logs) > 0 || tasks {
-		return "", &holdfast.Error{Op: "create namespace", Class: holdfast.ErrLocked,
-			Detail: fmt.Sprintf("something is left of an earlier %q", info.ID)}
+		return "", left(info.ID)
 	}
 
 	return mark, nil
+}
+
+func left(namespace string) error {
+	return &holdfast.Error{Op: "namespace", Class: holdfast.ErrLocked, Remedy: "try again later",
+		Detail: fmt.Sprintf("something is left of an earlier %q", namespace)}
 }
 
 func (d *Data) strongest() holdfast.Level { return d.engine.Capabilities().Strongest() }
@@ -386,6 +405,9 @@ func (d *Data) Totals(ctx context.Context, namespaces []message.Info) (map[strin
 
 // putIn keeps what describes a namespace in a bucket.
 func putIn(b *kv.Bucket, info message.Info, space int, mark string) error {
+	if string(info.Metadata) == "null" { // that is how nothing comes from another process
+		info.Metadata = nil
+	}
 	value, err := json.Marshal(record{info.Description, info.Metadata, info.Created, space, mark})
 	if err != nil {
 		return &holdfast.Error{Op: "create namespace", Class: holdfast.ErrBadOption, Cause: err,

@@ -157,6 +157,8 @@ type serving struct {
 	server   *server.Server
 	registry *prometheus.Registry
 	changes  *changes // of the first space, for others
+	visiting sync.Mutex
+	crowds   map[string]*crowd // by namespace; covered by visiting
 
 	requests int           // in hand, covered by the node's mu
 	idle     chan struct{} // closed when it is closing and there are none
@@ -199,6 +201,7 @@ func (n *Node) Run(ctx context.Context) error {
 	hearing, deaf := context.WithCancel(context.WithoutCancel(ctx))
 	defer deaf()
 	go n.follow(hearing)
+	go n.settle(hearing)
 
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -356,7 +359,8 @@ func (n *Node) act(calm bool) (gave bool) {
 	for _, i := range take {
 		if s := n.spaces[numbers[i]]; !s.busy && time.Since(s.tried) > again {
 			s.busy = true
-			n.working.Go(func() { n.open(s, s.Space) })
+			at := s.Space
+			n.working.Go(func() { n.open(s, at) })
 		}
 	}
 	if !give || !calm {
@@ -445,7 +449,7 @@ func (n *Node) serve(at Space) (_ *serving, err error) {
 	s.Register(prometheus.WrapRegistererWith(prometheus.Labels{"space": fmt.Sprint(at.Number)}, r))
 
 	return &serving{number: at.Number, engine: engine, data: d, server: s, registry: r, changes: changed,
-		idle: make(chan struct{})}, nil
+		crowds: map[string]*crowd{}, idle: make(chan struct{})}, nil
 }
 
 // closeBroken closes the spaces whose engines have stopped: another process owns them, or the cluster could not be
@@ -482,7 +486,9 @@ func (n *Node) end(s *space, timeout time.Duration) {
 	}
 	n.working.Go(func() {
 		// Followers end, and those who wait for work.
+		o.endVisits()
 		_ = o.server.Stop(context.Background())
+		o.endVisits() // of those who came in between
 		late := time.NewTimer(timeout)
 		defer late.Stop()
 		select {

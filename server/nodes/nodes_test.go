@@ -2,18 +2,22 @@ package nodes
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/server/auth"
@@ -159,7 +163,7 @@ func (b *board) node(t *testing.T, spaces int) *testNode {
 	testkit.Try(t, err)
 	self := "http://" + l.Addr().String()
 	n, err := New(member{b, self}, Options{Self: self, PeerToken: secret, Spaces: spaces, Level: holdfast.Memory,
-		Logger: slog.New(slog.DiscardHandler), StopTimeout: time.Second,
+		Logger: slog.New(slog.DiscardHandler), StopTimeout: 20 * time.Second,
 		Opened: func(ctx context.Context, d *data.Data) error {
 			return d.Tokens().SetOwn(ctx, message.Default, everything)
 		}})
@@ -457,5 +461,259 @@ func TestHalfMade(t *testing.T) {
 		if status, text := nodes[1].rpc(everything, `["ns.create","`+name+`"]`); status != 200 {
 			t.Error(status, text)
 		}
+	}
+}
+
+// broken reads nothing.
+type broken struct{ err error }
+
+func (broken) Next() bool     { return false }
+func (broken) Key() []byte    { return nil }
+func (broken) Value() []byte  { return nil }
+func (b broken) Err() error   { return b.err }
+func (b broken) Close() error { return b.err }
+
+// Get implements [holdfast.Engine]: who has lost a space reads nothing either.
+func (h *held) Get(dst, key []byte) ([]byte, error) {
+	if err := h.Err(); err != nil {
+		return dst, err
+	}
+	return h.Engine.Get(dst, key)
+}
+
+// Scan implements [holdfast.Engine].
+func (h *held) Scan(r holdfast.Range) holdfast.Iterator {
+	if err := h.Err(); err != nil {
+		return broken{err}
+	}
+	return h.Engine.Scan(r)
+}
+
+// Snapshot implements [holdfast.Engine].
+func (h *held) Snapshot() (holdfast.Snapshot, error) {
+	if err := h.Err(); err != nil {
+		return nil, err
+	}
+	return h.Engine.Snapshot()
+}
+
+func (n *testNode) moveTo(namespace string, space int) (status int, text string) {
+	n.t.Helper()
+	body := fmt.Sprintf(`{"namespace":%q,"space":%d}`, namespace, space)
+	status, text, _ = n.ask("POST", "/v1/nodes/move", everything, body)
+	return status, text
+}
+
+// All of a namespace moves: messages, logs, tasks with their leases, subscriptions, tokens, what describes it.
+func TestMove(t *testing.T) {
+	_, nodes := start(t, 3, 4)
+	tokens, _ := nodes[0].namespaces(4)
+	post := func(path, body string) string {
+		t.Helper()
+		status, text, _ := nodes[1].ask("POST", "/v1/namespaces/n1"+path, everything, body)
+		if status >= 300 {
+			t.Fatal(path, status, text)
+		}
+		return text
+	}
+	options := `{"category":"a","lease_ms":60000}`
+	status, text, _ := nodes[1].ask("PUT", "/v1/namespaces/n1/subscriptions/s", everything, options)
+	if status >= 300 {
+		t.Fatal(status, text)
+	}
+	var deliveries api.Deliveries
+	testkit.Try(t, json.Unmarshal([]byte(post("/subscriptions/s/claim", `{}`)), &deliveries))
+	post("/tasks", `{"tasks":[{"id":"one","kind":"k"},{"id":"two","kind":"k","after":["one"]}]}`)
+	var leases api.Leases
+	testkit.Try(t, json.Unmarshal([]byte(post("/tasks/claim", `{"lease_ms":60000}`)), &leases))
+	_, described, _ := nodes[1].ask("GET", "/v1/namespaces/n1", everything, "")
+	event := `{"type":"T","data":1,"timestamp":"2026-01-01T00:00:00Z"}`
+	if status, text, _ := nodes[1].ask("POST", "/events", tokens["n1"], event); status != 200 {
+		t.Fatal(status, text)
+	}
+	for i, to := range []int{2, 3, 0, 0, 1, 2, 0, 3, 1} {
+		n := nodes[i%3]
+		if status, text := n.moveTo("n1", to); status != http.StatusNoContent {
+			t.Fatal(i, to, status, text)
+		}
+		for _, n := range nodes {
+			if space, err := n.lies(t.Context(), "n1"); space != to && n.has(0) || err != nil {
+				t.Error(space, to, err)
+			}
+			want := fmt.Sprint(i)
+			if status, text := n.rpc(tokens["n1"], `["stream.version","a-1"]`); status != 200 || text != want {
+				t.Error(i, status, text)
+			}
+			want = fmt.Sprintf(`{"position":%d}`+"\n", i+1)
+			if status, text, _ := n.ask("GET", "/position", tokens["n1"], ""); status != 200 || text != want {
+				t.Error(i, status, text)
+			}
+			status, text, _ := n.ask("GET", "/v1/namespaces", everything, "")
+			if status != 200 || strings.Count(text, `"id"`) != 5 {
+				t.Error(i, status, text)
+			}
+		}
+		if status, text := n.rpc(tokens["n1"], `["stream.write","a-1",{"type":"T","data":{}}]`); status != 200 {
+			t.Error(i, status, text)
+		}
+		if status, text, _ := n.ask("POST", "/events", tokens["n1"], event); status != 200 {
+			t.Error(i, status, text)
+		}
+	}
+	_, text, _ = nodes[2].ask("GET", "/v1/namespaces/n1", everything, "")
+	if strings.Split(text, `"messages"`)[0] != strings.Split(described, `"messages"`)[0] {
+		t.Error(text, described)
+	}
+	// What consumers and workers had before, they have.
+	d, l := deliveries.Deliveries[0], leases.Leases[0]
+	post("/subscriptions/s/ack", fmt.Sprintf(`{"deliveries":[{"global":%d,"token":%d}]}`, d.Global, d.Token))
+	got := post("/leases/complete", fmt.Sprintf(`{"leases":[{"id":%q,"token":%d}]}`, l.Task.ID, l.Token))
+	if strings.Contains(got, "code") {
+		t.Error(got)
+	}
+	if got := post("/tasks/claim", `{}`); !strings.Contains(got, `"two"`) {
+		t.Error(got)
+	}
+	testkit.Try(t, json.Unmarshal([]byte(post("/subscriptions/s/claim", `{}`)), &deliveries))
+	if got := deliveries.Deliveries[0]; got.Global != d.Global+1 || got.Attempt != 1 {
+		t.Errorf("%+v after %+v", got, d)
+	}
+	for _, bad := range []struct {
+		namespace string
+		to        int
+	}{{"n1", 9}, {"n1", -1}, {"default", 1}, {"nobody", 1}} {
+		if status, text := nodes[1].moveTo(bad.namespace, bad.to); status < 400 || status >= 500 {
+			t.Error(bad, status, text)
+		}
+	}
+	status, text, _ = nodes[1].ask("POST", "/v1/nodes/move", tokens["n1"], `{"namespace":"n1","space":2}`)
+	if status != http.StatusForbidden {
+		t.Error(status, text)
+	}
+}
+
+// While clients write, namespaces are moved, and owners lose spaces in the midst of it, the first one too. In the end
+// each namespace is in one space, whole: what was acknowledged is there, once, and where it was said to be.
+func TestMoveBroken(t *testing.T) {
+	const spaces = 4
+	b, nodes := start(t, 3, spaces)
+	tokens, _ := nodes[0].namespaces(4)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	least, most := time.Now().Add(3*time.Second), time.Now().Add(40*time.Second)
+	told := map[string]map[string]string{}
+	var work sync.WaitGroup
+	var moved, broken, refused atomic.Int64
+	going := func() bool {
+		now := time.Now()
+		return now.Before(least) || (moved.Load() < 5 || broken.Load() < 5) && now.Before(most)
+	}
+	retry := func(n *testNode, token, call string) string {
+		for ctx.Err() == nil {
+			switch status, text := n.rpc(token, call); {
+			case status == 200:
+				return text
+			case status == 503 || status == 502:
+				refused.Add(1)
+			default:
+				t.Errorf("%s: %d %s", call, status, text)
+				return ""
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		t.Errorf("%s: not done within a minute", call)
+		return ""
+	}
+	for name, token := range tokens {
+		mine := map[string]string{}
+		told[name] = mine
+		work.Go(func() {
+			for i := 0; going(); i++ {
+				id := fmt.Sprintf("00000000-0000-4000-8000-%s%011d", name[1:], i)
+				mine[id] = retry(nodes[i%3], token, `["stream.write","b-1",{"type":"T","data":{}},{"id":"`+id+`"}]`)
+			}
+		})
+	}
+	work.Go(func() {
+		for i := 0; going(); i++ {
+			name := fmt.Sprintf("n%d", rand.IntN(len(tokens)))
+			if status, _ := nodes[i%3].moveTo(name, rand.IntN(spaces)); status == http.StatusNoContent {
+				moved.Add(1)
+			}
+		}
+	})
+	work.Go(func() {
+		for going() {
+			time.Sleep(time.Duration(100+rand.IntN(900)) * time.Millisecond)
+			b.take(rand.IntN(spaces), false)
+			broken.Add(1)
+		}
+	})
+	work.Wait()
+	testkit.Until(t, "settled", func() bool {
+		for number := range spaces {
+			left := -1
+			for _, n := range nodes {
+				o := n.enter(number)
+				if o == nil {
+					continue
+				}
+				gone := o.engine.Err() != nil
+				left = len(o.data.Moving())
+				n.exit(o)
+				if gone { // it has not noticed yet
+					return false
+				}
+			}
+			if left != 0 {
+				return false
+			}
+		}
+		return true
+	})
+	var first *data.Data
+	in := map[string][]int{}
+	for number := range spaces {
+		for _, n := range nodes {
+			o := n.enter(number)
+			if o == nil {
+				continue
+			}
+			if number == 0 {
+				first = o.data
+			}
+			list, err := o.data.Messages().Namespaces(ctx, "", 0)
+			testkit.Try(t, err)
+			for _, info := range list {
+				if info.ID != message.Default {
+					in[info.ID] = append(in[info.ID], number)
+				}
+			}
+			n.exit(o)
+		}
+	}
+	for name, token := range tokens {
+		if len(in[name]) != 1 || in[name][0] != first.Lies(name) {
+			t.Errorf("%s is in %v, and listed in %d", name, in[name], first.Lies(name))
+		}
+		for _, n := range nodes {
+			text := retry(n, token, `["stream.get","b-1",{"batchSize":-1}]`)
+			var all [][]any
+			testkit.Try(t, json.Unmarshal([]byte(text), &all))
+			if len(all) != len(told[name]) {
+				t.Errorf("%s has %d messages, %d were written", name, len(all), len(told[name]))
+			}
+			for i, m := range all {
+				id, want := m[0].(string), fmt.Sprintf(`{"position":%d,"globalPosition":%v}`, i, m[3])
+				if told[name][id] != want {
+					t.Errorf("%s: %s is at %s, and was said to be at %s", name, id, want, told[name][id])
+				}
+			}
+		}
+	}
+	t.Logf("%d moves, %d times an owner lost a space, %d requests were to come again", moved.Load(), broken.Load(),
+		refused.Load())
+	if moved.Load() < 5 || broken.Load() < 5 {
+		t.Error("too few")
 	}
 }

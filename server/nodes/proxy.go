@@ -21,6 +21,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/server"
+	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/problem"
 )
 
@@ -76,8 +77,7 @@ func (n *Node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		number, _ := n.lies(r.Context(), at.namespace)
 		if o := n.enter(number); o != nil { // nothing stands between a client and an owner
 			defer n.exit(o)
-			if _, wrong := o.misplaced(at.namespace); !wrong {
-				n.local(w, r, o)
+			if n.local(w, r, o, at.namespace, false) == nil {
 				return
 			}
 		}
@@ -101,17 +101,11 @@ func (n *Node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // own reports whether a request is about the process itself.
 func own(r *http.Request) bool {
 	switch r.URL.Path {
-	case "/health", "/version", "/ready", "/v1/nodes":
+	case "/health", "/version", "/ready", "/v1/nodes", "/v1/nodes/move":
 		return true
 	}
 
 	return server.Scrapes(r)
-}
-
-// local answers a request by data that this process owns.
-func (n *Node) local(w http.ResponseWriter, r *http.Request, o *serving) {
-	w.Header().Set(api.HeaderOwner, n.o.Self)
-	o.server.ServeHTTP(w, r)
 }
 
 // isPeer reports whether a request comes from another process.
@@ -165,12 +159,12 @@ func (n *Node) servePeer(w http.ResponseWriter, r *http.Request) {
 		refuse("it names no namespace")
 		return
 	}
-	if space, wrong := o.misplaced(namespace); namespace != "" && wrong && !(sure && number > 0) {
-		w.Header().Set(headerLies, strconv.Itoa(space))
-		refuse((*elsewhere).Error(nil))
-		return
+	if err := n.local(w, r, o, namespace, sure); err != nil {
+		if other := (*elsewhere)(nil); errors.As(err, &other) {
+			w.Header().Set(headerLies, strconv.Itoa(other.space))
+		}
+		refuse(err.Error())
 	}
-	n.local(w, r, o)
 }
 
 // answerPeer answers what a process wants to know itself.
@@ -204,9 +198,8 @@ func (n *Node) owner(number int) (owner string, left, changed <-chan struct{}) {
 	return owner, left, n.changed
 }
 
-// most is how often a request may find that its namespace does not lie where the first space says. It is made there
-// before that says so, and removed before that forgets it; so then it is being removed, or is half removed.
-const most = 2
+// most is how often a request is sent on at once when its namespace is not where it was said to be.
+const most = 4
 
 // pause waits for a change, but not for long.
 func pause(ctx context.Context, until time.Time, changed <-chan struct{}) {
@@ -231,6 +224,7 @@ func (n *Node) find(w http.ResponseWriter, r *http.Request, at where) {
 		}
 	}
 	until := time.Now().Add(hold)
+	sure, said := false, (*data.Where)(nil)
 	for misses := 0; ; {
 		if r.Body = sent; whole && r.ContentLength > 0 {
 			r.Body = io.NopCloser(bytes.NewReader(text))
@@ -244,36 +238,39 @@ func (n *Node) find(w http.ResponseWriter, r *http.Request, at where) {
 		if err != nil {
 			owner = ""
 		} else if o = n.enter(number); o != nil {
-			space, wrong := o.misplaced(at.namespace)
-			if at.namespace == "" || !wrong || number > 0 && misses >= most {
-				defer n.exit(o)
-				n.local(w, r, o)
+			if err = n.localOnce(w, r, o, at.namespace, sure); err == nil {
 				return
 			}
-			n.exit(o)
-			owner, err = "", &elsewhere{space}
+			owner = ""
 		}
 
 		if err == nil {
 			err = noOwner()
 		}
 		if owner != "" {
-			err = n.forward(w, r, at.namespace, misses >= most, number, owner, left)
+			err = n.forward(w, r, at.namespace, sure, number, owner, left)
 			n.counts.proxied(err)
 			if err == nil {
 				return
 			}
 		}
 		if other := (*elsewhere)(nil); errors.As(err, &other) {
-			n.correct(at.namespace, other)
-			if misses++; misses <= most && (whole || owner == "") {
-				continue
+			// Whoever has lost a space may not know yet, and be wrong about what is in it. What the first space has kept is
+			// right; and if it says the same before and after a refusal, the namespace was there all the while, or half removed.
+			var now data.Where
+			if wrong := n.call(r.Context(), 0, "where", at.namespace, &now); wrong == nil {
+				n.lying.set(at.namespace, now.Space)
+				sure = said != nil && *said == now && now.ID == ""
+				said = &now
+				if misses++; misses <= most && now.ID == "" && (whole || owner == "") {
+					continue
+				}
 			}
 		}
 		// Only what was surely not done is tried again: or what changes nothing.
-		var sure *notDone
-		repeat := owner == "" || errors.As(err, &sure) || whole && (r.Method == http.MethodGet || r.Method == http.MethodHead)
-		repeat = repeat && (whole || owner == "")
+		var surely *notDone
+		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+		repeat := owner == "" || whole && (errors.As(err, &surely) || reads)
 		if !repeat || time.Now().After(until) || r.Context().Err() != nil {
 			n.refuse(w, r, owner, err)
 			return

@@ -155,7 +155,7 @@ func (n *Node) routes() []route.Route {
 	return []route.Route{{Method: http.MethodGet, Pattern: "/v1/nodes", Role: auth.Read,
 		Handler: func(w http.ResponseWriter, r *http.Request) {
 			writeJSON(w, n.Show())
-		}}}
+		}}, {Method: http.MethodPost, Pattern: "/v1/nodes/move", Role: auth.Admin, Stream: true, Handler: n.move}}
 }
 
 // writeJSON answers with what can be JSON.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -31,7 +32,7 @@ import (
 
 // where is where a request goes.
 type where struct {
-	namespace string // the space that it lies in; "" for the first
+	namespace string // the space that it lies in; "" for the first; several are of one space, with commas between them
 	space     int    // this one, if it is named
 }
 
@@ -211,8 +212,16 @@ func (n *Node) ofTransaction(r *http.Request) (where, error) {
 		}
 	}
 
-	return where{namespace: first}, nil
+	all := slices.Sorted(maps.Keys(asked))
+	if len(all) > maxNamespaces {
+		return where{}, problem.BadRequest("a transaction is in at most %d namespaces", maxNamespaces)
+	}
+
+	return where{namespace: strings.Join(all, ",")}, nil
 }
+
+// maxNamespaces is in how many namespaces a transaction may be where they can be moved.
+const maxNamespaces = 100
 
 // lying is where namespaces lie, as far as it is remembered. It may be wrong: whoever does not have a namespace says
 // so.
@@ -246,6 +255,7 @@ func (c *lying) set(namespace string, space int) {
 
 // lies returns the space that a namespace lies in, or 0 if there is none.
 func (n *Node) lies(ctx context.Context, namespace string) (int, error) {
+	namespace, _, _ = strings.Cut(namespace, ",")
 	if namespace == "" || namespace == message.Default || len(namespace) > message.MaxNameSize || !n.several() {
 		return 0, nil
 	}
@@ -292,11 +302,6 @@ func (o *serving) misplaced(namespace string) (space int, misplaced bool) {
 type elsewhere struct{ space int }
 
 func (*elsewhere) Error() string { return "the namespace lies elsewhere" }
-
-// correct corrects what is remembered of a namespace.
-func (n *Node) correct(namespace string, e *elsewhere) {
-	n.lying.set(namespace, e.space)
-}
 
 // What processes ask each other, beside what clients have asked.
 
@@ -358,6 +363,34 @@ func (n *Node) answerTo(ctx context.Context, o *serving, op string, body []byte)
 			out[namespace] = total
 		}
 		return out, nil
+	case "where":
+		var namespace string
+		if err := read(&namespace); err != nil {
+			return nil, err
+		}
+		return o.data.Where(ctx, namespace)
+	case "answers":
+		var namespace string
+		err := read(&namespace)
+		return o.data.Has(namespace) && !o.data.IsMoving(namespace), err
+	case "move":
+		var in api.Move
+		if err := read(&in); err != nil {
+			return nil, err
+		}
+		return nil, o.data.Move(ctx, in.Namespace, in.Space)
+	case "step":
+		var in data.Step
+		if err := read(&in); err != nil {
+			return nil, err
+		}
+		return nil, n.step(ctx, o, in)
+	case "fill":
+		var in data.Chunk
+		if err := read(&in); err != nil {
+			return nil, err
+		}
+		return nil, o.data.Fill(in)
 	case "changes":
 		var in hearing
 		if err := read(&in); err != nil {

@@ -67,6 +67,19 @@ func (c *Context) Value(of any) any {
 // With puts what is known of a request into its context.
 func With(ctx context.Context, r *Request) context.Context { return &Context{ctx, r} }
 
+type leavingKey struct{}
+
+// WithLeaving puts what is Stopping of a request into its context, instead of what is that of the server.
+func WithLeaving(ctx context.Context, leaving <-chan struct{}) context.Context {
+	return context.WithValue(ctx, leavingKey{}, leaving)
+}
+
+// Leaving returns it, nil for none.
+func Leaving(ctx context.Context) <-chan struct{} {
+	leaving, _ := ctx.Value(leavingKey{}).(<-chan struct{})
+	return leaving
+}
+
 // From returns it. Outside of a server it is an empty Request.
 func From(ctx context.Context) *Request {
 	if r, ok := ctx.Value(key{}).(*Request); ok {

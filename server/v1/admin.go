@@ -51,7 +51,9 @@ func (s *service) namespaces() {
 			out := []api.Namespace{}
 			for _, info := range list {
 				if total, ok := totals[info.ID]; ok { // else it was deleted by now
-					out = append(out, namespace(info, total))
+					n := namespace(info, total)
+					n.Space = c.data.Lies(info.ID)
+					out = append(out, n)
 				}
 			}
 

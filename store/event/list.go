@@ -52,6 +52,9 @@ func LogsWith(ctx context.Context, r holdfast.Reader, prefix string) (list []Log
 	return list, errors.Join(failed...)
 }
 
+// Keys are the keys of the log of that name.
+func Keys(name string) holdfast.Range { return holdfast.Prefix(format.NewPrefix(name).Prefix) }
+
 // Subscriptions lists the subscriptions of the log in r, as [Store.Subscriptions] does of one that is open. One may be
 // where a save has put it that is not durable yet.
 func (l LogInfo) Subscriptions(r holdfast.Reader) ([]Cursor, error) {

@@ -10,6 +10,9 @@ import (
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
 
+// Keys are the keys of the task store of that name.
+func Keys(name string) holdfast.Range { return holdfast.Prefix(format.New(name).Prefix) }
+
 // Exists reports whether r, an engine or a snapshot of one, has a task store of that name, open or not.
 func Exists(r holdfast.Reader, name string) (bool, error) {
 	if len(name) > MaxNameSize { // no store can have it
