@@ -1,17 +1,16 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"iter"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/cmd/holdfast/internal/query"
 	"github.com/holdfastdb/holdfast/kv"
 )
 
@@ -55,15 +54,7 @@ func (c *inDatabase) view(do func(s *session, tx *kv.Tx) error) int {
 }
 
 // argument writes a name or key as the commands take it.
-func argument(name []byte) string {
-	plain := len(name) > 0 && name[0] != '"' && utf8.Valid(name) && len(bytes.TrimSpace(name)) == len(name) &&
-		!bytes.Contains(name, []byte(" > ")) &&
-		!strings.ContainsFunc(string(name), func(r rune) bool { return !unicode.IsPrint(r) })
-	if plain {
-		return string(name)
-	}
-	return strconv.QuoteToASCII(string(name))
-}
+func argument(name []byte) string { return query.Name(name) }
 
 // parseArguments reads what argument has written.
 func parseArguments(args []string) (names []string, err error) {

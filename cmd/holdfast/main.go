@@ -25,6 +25,7 @@
 //	holdfast token create    a token for a server; also list, revoke
 //	holdfast kv list         the buckets of a database in a directory; also get, dump
 //	holdfast query DIR SQL   asks with SQL what is in messages, logs and tasks
+//	holdfast export DIR      writes the same to a database of SQLite
 //	holdfast namespace list  the namespaces of a server; also create, delete
 //	holdfast import          copies what another server has: EventoDB, ebuse, message-db
 //	holdfast raft import     a Raft store of a raft-boltdb or a raft-wal
@@ -109,6 +110,7 @@ type grammar struct {
 	Namespace namespaceCommand `cmd:"" help:"Namespaces."`
 	Token     tokenCommand     `cmd:"" help:"Tokens of a server."`
 	Query     queryCommand     `cmd:"" help:"Ask with SQL what is in a directory. Changes nothing."`
+	Export    exportCommand    `cmd:"" help:"Write what is in a directory to a database of SQLite."`
 	Import    importCommand    `cmd:"" help:"Move from another server: copy its data, and compare."`
 	Raft      raftCommand      `cmd:"" help:"Raft stores: import a raft-boltdb or raft-wal, or inspect one."`
 	Version   versionCommand   `cmd:"" help:"Show the version of this build and of its libraries."`

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 		_ = os.Unsetenv(name)
 	}
 	flag.Parse()
-	_ = flag.Set("test.parallel", "8") // what runs beside others waits most of the time
+	_ = flag.Set("test.parallel", "4") // what runs beside others waits most of the time
 	os.Exit(m.Run())
 }
 

@@ -381,6 +381,7 @@ func testNodesEnd(t *testing.T, address, name string, direct bool, end func(*pro
 		t.Errorf("%v requests were passed on", n)
 	}
 
+	usual := longest.Load() // of writes on this machine, as busy as it is
 	began := time.Now()
 	end(owner)
 	testkit.Until(t, "taken over", func() bool { return other.nodes().Spaces[0].Owner == other.url }, other.log)
@@ -394,9 +395,11 @@ func testNodesEnd(t *testing.T, address, name string, direct bool, end func(*pro
 	if err := failed.Load(); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("taken over within %v, the longest write took %d ms, %d writes", took, longest.Load(), len(told))
-	if most := map[bool]int64{true: 1500, false: 5000}[well]; longest.Load() > most || took > 5*time.Second {
-		t.Errorf("taken over within %v, the longest write took %d ms", took, longest.Load())
+	t.Logf("taken over within %v, the longest write took %d ms, before that %d, %d writes", took, longest.Load(), usual,
+		len(told))
+	most := map[bool]int64{true: 1500, false: 5000}[well] + 10*usual
+	if longest.Load() > most || took > 5*time.Second+time.Duration(10*usual)*time.Millisecond {
+		t.Errorf("taken over within %v, the longest write took %d ms, before that %d", took, longest.Load(), usual)
 	}
 
 	// Each is there once, where it was said to be.

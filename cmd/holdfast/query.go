@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"encoding/base64"
@@ -8,11 +9,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"math"
+	"os"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/mattn/go-isatty"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/cmd/holdfast/internal/query"
@@ -20,57 +25,163 @@ import (
 	"github.com/holdfastdb/holdfast/internal/console"
 )
 
+// inQuery is what a query is asked of: a directory, which is opened for reading only if its engine has that.
+type inQuery struct {
+	Dir       string `arg:"" help:"The directory. It must not be open elsewhere for writing."`
+	Namespace string `short:"n" help:"Namespace." default:"default" placeholder:"NS"`
+	Database  string `help:"Database whose buckets are in the table keys. Default: the one without a name." placeholder:"NAME"`
+	Memory    string `help:"How much memory it may use, beside what the engine does. Default: 256MiB." placeholder:"SIZE"`
+}
+
+func (c *inQuery) open(do func(db *query.DB, memory int64) error) (err error) {
+	memory := int64(query.DefaultMemory)
+	if c.Memory != "" {
+		if memory, err = all.ParseSize(c.Memory); err != nil {
+			return err
+		}
+	}
+	engine, err := openBare(c.Dir, true, warnings())
+	if err != nil {
+		if errors.Is(err, holdfast.ErrLocked) {
+			err = fmt.Errorf("%w; a server that has it open shows what is in it: see holdfast message, event and task "+
+				"with --url", err)
+		}
+		return err
+	}
+	defer func() { err = errors.Join(err, engine.Close()) }()
+	db, err := query.Open(engine, query.Options{Namespace: c.Namespace, Database: c.Database, Memory: memory})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+
+	return do(db, memory)
+}
+
 type queryCommand struct {
-	Dir       string        `arg:"" help:"The directory. It must not be open elsewhere for writing."`
-	SQL       string        `arg:"" name:"sql" help:"A statement that reads, or .tables, .schema, .schema TABLE."`
-	Namespace string        `short:"n" help:"Namespace." default:"default" placeholder:"NS"`
-	Format    string        `help:"table, json (an object a line) or csv." enum:"table,json,csv" default:"table"`
-	Explain   bool          `help:"Show how the statement would be run: which conditions go down to the store."`
-	Time      time.Duration `help:"How long it may take. Default: no limit." placeholder:"30s"`
-	Rows      int           `help:"How many rows it may give. Default: no limit." placeholder:"N"`
-	Memory    string        `help:"How much memory it may use, beside what the engine does. Default: 256MiB." placeholder:"SIZE"`
+	inQuery
+	SQL     string        `arg:"" optional:"" name:"sql" help:"A statement that reads, or .tables, .schema, .schema TABLE. Without it, those of the standard input, which end with a semicolon."`
+	Format  string        `help:"table, json (an object a line) or csv." enum:"table,json,csv" default:"table"`
+	Explain bool          `help:"Show how the statement would be run: which conditions go down to the store."`
+	Time    time.Duration `help:"How long it may take. Default: no limit." placeholder:"30s"`
+	Rows    int           `help:"How many rows it may give. Default: no limit." placeholder:"N"`
 }
 
 // Help implements kong's interface for what follows the flags.
 func (queryCommand) Help() string {
-	return `The tables are messages, events and tasks of the namespace; .schema shows their columns. SQL is SQLite's. ` +
-		`Data that is no text is base64 in JSON and CSV. An engine that can be opened for reading only is; nothing is ` +
-		`changed in any case.`
+	return `The tables are messages, streams, events, subscriptions, tasks and queues of the namespace, and keys of ` +
+		`buckets; .schema shows their columns. SQL is SQLite's. Data that is no text is base64 in JSON and CSV. Nothing ` +
+		`is changed.`
 }
 
 func (c *queryCommand) run() int {
-	return inSession(c.Format == "json", func(s *session) (err error) {
-		memory := int64(query.DefaultMemory)
-		if c.Memory != "" {
-			if memory, err = all.ParseSize(c.Memory); err != nil {
-				return err
-			}
-		}
+	return inSession(c.Format == "json", func(s *session) error {
 		if c.Rows < 0 || c.Time < 0 {
 			return placeError("--rows or --time is negative", "leave it out for no limit")
 		}
-		engine, err := openBare(c.Dir, true, warnings())
-		if err != nil {
-			if errors.Is(err, holdfast.ErrLocked) {
-				err = fmt.Errorf("%w; a server that has it open shows what is in it: see holdfast message, event and task "+
-					"with --url", err)
+		return c.open(func(db *query.DB, memory int64) error {
+			if c.SQL != "" {
+				return c.ask(s, db, c.SQL, memory)
+			}
+			return c.prompt(s, db, memory)
+		})
+	})
+}
+
+// prompt runs the statements of the standard input. What is wrong with one ends it, unless a person types them.
+func (c *queryCommand) prompt(s *session, db *query.DB, memory int64) error {
+	person := isatty.IsTerminal(os.Stdin.Fd()) || isatty.IsCygwinTerminal(os.Stdin.Fd())
+	ask := func(text string) {
+		if person {
+			fmt.Fprint(os.Stderr, text)
+		}
+	}
+	lines := make(chan string)
+	ended := make(chan error, 1)
+	go func() { // which a signal does not interrupt
+		in := bufio.NewReader(os.Stdin)
+		for {
+			line, err := in.ReadString('\n')
+			if line != "" {
+				select {
+				case lines <- line:
+				case <-s.ctx.Done():
+					return
+				}
+			}
+			if err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+
+	statement := ""
+	run := func() error {
+		sql := strings.TrimSpace(statement)
+		statement = ""
+		if sql == "" {
+			return nil
+		}
+		err := c.ask(s, db, sql, memory)
+		if err != nil && person && s.ctx.Err() == nil {
+			fmt.Fprintln(os.Stderr, "holdfast:", err)
+			err = nil
+		}
+		return errors.Join(err, s.out.Flush())
+	}
+	for {
+		ask(map[bool]string{true: "holdfast> ", false: "     ...> "}[statement == ""])
+		select {
+		case <-s.ctx.Done():
+			return s.ctx.Err()
+		case err := <-ended:
+			ask("\n")
+			if err == io.EOF {
+				err = nil
+			}
+			return errors.Join(err, run())
+		case line := <-lines:
+			statement += line
+			text := strings.TrimSpace(statement)
+			if text == ".quit" || text == ".exit" {
+				return nil
+			}
+			if !strings.HasSuffix(text, ";") && !strings.HasPrefix(text, ".") {
+				continue
+			}
+			if err := run(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+type exportCommand struct {
+	inQuery
+	SQLite string `name:"sqlite" required:"" help:"The new file." placeholder:"FILE"`
+}
+
+// Help implements kong's interface for what follows the flags.
+func (exportCommand) Help() string {
+	return `It has the tables of holdfast query, with all their rows: what was there at one moment.`
+}
+
+func (c *exportCommand) run() int {
+	return inSession(false, func(s *session) error {
+		return c.open(func(db *query.DB, _ int64) error {
+			err := db.Export(s.ctx, c.SQLite)
+			if errors.Is(err, os.ErrExist) {
+				err = placeError(c.SQLite+" exists", "name a new file")
 			}
 			return err
-		}
-		defer func() { err = errors.Join(err, engine.Close()) }()
-		db, err := query.Open(engine, query.Options{Namespace: c.Namespace, Memory: memory})
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, db.Close()) }()
-
-		return c.ask(s, db, memory)
+		})
 	})
 }
 
 // ask runs one statement, or a command that begins with a dot.
-func (c *queryCommand) ask(s *session, db *query.DB, memory int64) error {
-	if words := strings.Fields(c.SQL); len(words) > 0 && strings.HasPrefix(words[0], ".") {
+func (c *queryCommand) ask(s *session, db *query.DB, sql string, memory int64) error {
+	if words := strings.Fields(sql); len(words) > 0 && strings.HasPrefix(words[0], ".") {
 		return dotCommand(s, db, words)
 	}
 	ctx := s.ctx
@@ -79,7 +190,6 @@ func (c *queryCommand) ask(s *session, db *query.DB, memory int64) error {
 		ctx, stop = context.WithTimeout(ctx, c.Time)
 		defer stop()
 	}
-	sql := c.SQL
 	if c.Explain {
 		sql = "explain query plan " + sql
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"database/sql"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -69,7 +70,10 @@ func TestQueryCommand(t *testing.T) {
 			{exitOK, "id,kind,state\nt1,mail,waiting\n", []string{"select id, kind, state from tasks", "--format=csv"}},
 			{exitOK, "VIRTUAL TABLE INDEX 0:stream = ? and position >= ?\n",
 				[]string{"select * from messages where stream = 'order-1' and position >= 2", "--explain"}},
-			{exitOK, "messages\nevents\ntasks\n", []string{".tables"}},
+			{exitOK, "VIRTUAL TABLE INDEX 0:type = ? and backwards\n",
+				[]string{"select * from messages where type = 'Paid' order by global desc limit 1", "--explain"}},
+			{exitOK, "global\n6\n5\n", []string{"select global from messages order by 1 desc limit 2", "--format=csv"}},
+			{exitOK, "messages\nstreams\nevents\nsubscriptions\ntasks\nqueues\nkeys\n", []string{".tables"}},
 			{exitOK, "CREATE TABLE events(\n  log TEXT,\n  position INTEGER,", []string{".schema events"}},
 			{exitOK, "", []string{"select 1 from messages where stream = 'none'"}},
 			{exitOK, "  a  b\n  1  null\n  x  \"\"\n", []string{"select 1 as a, null as b union all select 'x', ''"}},
@@ -111,5 +115,43 @@ func TestQueryInUse(t *testing.T) {
 	status, _, stderr := here(t, "", "query", dir, "select 1")
 	if status != exitError || !strings.Contains(stderr, "--url") {
 		t.Errorf("status %d: %s", status, stderr)
+	}
+}
+
+// TestQueryPrompt: statements come from the standard input, on several lines each. The first that is wrong ends it.
+func TestQueryPrompt(t *testing.T) {
+	dir := queryDir(t, "logtree")
+	in := ".schema queues\nselect count(*)\n  from messages;\n\nselect 'a;b';select 1"
+	status, out, stderr := here(t, in, "query", dir, "--format", "csv")
+	if want := "count(*)\n6\n"; status != exitError || !strings.Contains(out, want) ||
+		!strings.HasPrefix(out, "CREATE TABLE queues") || !strings.Contains(stderr, "more than one statement") {
+		t.Errorf("status %d\n%s%s", status, out, stderr)
+	}
+	status, out, stderr = here(t, "select 1 as a; \nselect 2 as b -- the last", "query", dir, "--format", "json")
+	if status != exitOK || out != "{\"a\":1}\n{\"b\":2}\n" {
+		t.Errorf("status %d\n%s%s", status, out, stderr)
+	}
+}
+
+// TestExportCommand: what is exported is what a query shows, and no file is overwritten.
+func TestExportCommand(t *testing.T) {
+	dir := queryDir(t, "logtree")
+	file := filepath.Join(t.TempDir(), "all.db")
+	if status, _, stderr := here(t, "", "export", dir, "--sqlite", file); status != exitOK {
+		t.Fatal(status, stderr)
+	}
+	db, err := sql.Open("sqlite", file) // another library than that which wrote it
+	try(t, err)
+	defer db.Close()
+	var messages, tasks int
+	var total string
+	try(t, db.QueryRow("select (select count(*) from messages), (select count(*) from tasks), "+
+		"(select data ->> 'n' from messages where stream = 'order-1' and position = 2)").Scan(&messages, &tasks, &total))
+	if messages != 6 || tasks != 1 || total != "5" {
+		t.Error(messages, tasks, total)
+	}
+	if status, _, stderr := here(t, "", "export", dir, "--sqlite", file); status != exitError ||
+		!strings.Contains(stderr, "name a new file") {
+		t.Error(status, stderr)
 	}
 }

@@ -26,6 +26,10 @@ func Space(b []byte, i int) int {
 	return i
 }
 
+// Value returns where the value ends that begins at i, and in which others are nested at most so deep; 0 if there is
+// none. Whether it is UTF-8 is not looked at.
+func Value(b []byte, i, depth int) int { return value(b, i, depth) }
+
 // value returns where the value ends that begins at i, and in which others may be nested so deep; 0 if there is none.
 func value(b []byte, i, depth int) int {
 	if i >= len(b) {

@@ -538,6 +538,9 @@ func number(w http.ResponseWriter, r *http.Request, name string) (int64, bool) {
 // read returns the body of a request. If it cannot, it has answered.
 func read(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 	var body bytes.Buffer
+	if n := r.ContentLength; n > 0 && n <= 64<<10 {
+		body.Grow(int(n) + bytes.MinRead) // for all of it at once
+	}
 	if _, err := body.ReadFrom(r.Body); err != nil {
 		fail(w, r, "Invalid request body", fmt.Errorf("%w: %w", err, problem.ErrBadRequest))
 		return nil, false

@@ -69,29 +69,45 @@ func FromRecord(r *event.Record) Event {
 // append appends the event as JSON. Data that is not there is null; data that is no JSON, which another API has put
 // there, is a string in base64.
 func (e *Event) append(b []byte) ([]byte, error) {
-	typ, err := json.Marshal(e.Type)
-	if err != nil {
-		return b, err
-	}
-	at, err := e.Timestamp.MarshalJSON()
-	if err != nil {
-		return b, fmt.Errorf("the timestamp of the event at position %d: %w", e.Position, err)
-	}
+	whole := b
 	b = append(b, `{"position":`...)
 	b = strconv.AppendInt(b, e.Position, 10)
-	b = append(append(b, `,"type":`...), typ...)
+	b = append(b, `,"type":`...)
+	if plain(e.Type) {
+		b = append(append(append(b, '"'), e.Type...), '"')
+	} else {
+		typ, err := json.Marshal(e.Type)
+		if err != nil {
+			return whole, err
+		}
+		b = append(b, typ...)
+	}
 	b = append(b, `,"data":`...)
 	switch {
 	case len(e.Data) == 0:
 		b = append(b, "null"...)
-	case json.Valid(e.Data) && utf8.Valid(e.Data):
+	case jsoncheck.Valid(e.Data):
 		b = append(b, e.Data...)
 	default:
 		b = append(base64.StdEncoding.AppendEncode(append(b, '"'), e.Data), '"')
 	}
-	b = append(append(b, `,"timestamp":`...), at...)
+	b, err := e.Timestamp.AppendText(append(b, `,"timestamp":"`...))
+	if err != nil {
+		return whole, fmt.Errorf("the timestamp of the event at position %d: %w", e.Position, err)
+	}
 
-	return append(b, '}'), nil
+	return append(b, `"}`...), nil
+}
+
+// plain reports whether a text is the same in JSON, between quotes.
+func plain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c >= 0x7f || strings.IndexByte(`"\<>&`, c) >= 0 {
+			return false
+		}
+	}
+
+	return true
 }
 
 // refusal is why a batch that is JSON cannot be saved, as the client is told.
@@ -151,12 +167,80 @@ const maxFields = 100
 
 var errUTF8 = errors.New("it is not valid UTF-8")
 
-func decodeEvent(body []byte) (e Event, err error) {
+func decodeEvent(body []byte) (Event, error) {
+	if e, end := usual(body, jsoncheck.Space(body, 0)); end > 0 && jsoncheck.Space(body, end) == len(body) &&
+		utf8.Valid(body) {
+		return e, nil
+	}
+
+	return unusual(body)
+}
+
+// unusual is decodeEvent by encoding/json, for any event, and says what is wrong with one.
+func unusual(body []byte) (e Event, err error) {
 	if err = unmarshal(body, &e); err == nil {
 		err = e.check()
 	}
 
 	return e, err
+}
+
+// usual decodes the event that begins at i as clients mostly write it, and returns where it ends: an object of the
+// fields that there are, each once at most, with no escapes in a name or the type. Of any other, and of what is no
+// sound event, it says nothing but 0. The data are a part of b, whose UTF-8 is for the caller to check.
+func usual(b []byte, i int) (e Event, end int) {
+	if i >= len(b) || b[i] != '{' {
+		return e, 0
+	}
+
+	for seen := 0; ; {
+		name, after := plainText(b, jsoncheck.Space(b, i+1))
+		if i = jsoncheck.Space(b, after); after == 0 || i >= len(b) || b[i] != ':' {
+			return e, 0
+		}
+		i = jsoncheck.Space(b, i+1)
+		after = jsoncheck.Value(b, i, maxDepth)
+		if after == 0 {
+			return e, 0
+		}
+		value, field, ok := b[i:after:after], 0, false
+		switch string(name) {
+		case "position":
+			n, err := strconv.ParseInt(string(value), 10, 64)
+			e.Position, field, ok = n, 1, err == nil
+		case "type":
+			text, end := plainText(value, 0)
+			e.Type, field, ok = string(text), 2, end > 0
+		case "data":
+			e.Data, field, ok = json.RawMessage(value), 4, value[0] != 'n'
+		case "timestamp":
+			field, ok = 8, value[0] == '"' && e.Timestamp.UnmarshalJSON(value) == nil
+		}
+		if i = jsoncheck.Space(b, after); !ok || seen&field != 0 || i >= len(b) {
+			return e, 0
+		}
+		seen |= field
+		switch b[i] {
+		case '}':
+			return e, i + 1
+		case ',':
+		default:
+			return e, 0
+		}
+	}
+}
+
+// plainText returns the text of a string that begins at i and has no escapes, and where it ends; 0 if that is not so.
+func plainText(b []byte, i int) (text []byte, end int) {
+	if i >= len(b) || b[i] != '"' {
+		return nil, 0
+	}
+	n := bytes.IndexByte(b[i+1:], '"')
+	if n < 0 || bytes.IndexByte(b[i+1:i+1+n], '\\') >= 0 {
+		return nil, 0
+	}
+
+	return b[i+1 : i+1+n], i + n + 2
 }
 
 // maxDepth is how deep data may be: what is read back is in an event and in an array, and clients of the original read
@@ -173,12 +257,44 @@ func (e *Event) check() error {
 
 var errEmpty = refusal(fmt.Sprintf("The batch is empty; send 1 to %d events", maxBatch))
 
-// decodeBatch decodes events one after the other, so that no body makes more of them than a batch may have.
+// decodeBatch decodes events, no more of them than a batch may have.
 func decodeBatch(body []byte) ([]event.Event, error) {
 	if !utf8.Valid(body) {
 		return nil, errUTF8
 	}
+	if list := usualBatch(body); list != nil {
+		return list, nil
+	}
 
+	return unusualBatch(body)
+}
+
+// usualBatch decodes a batch of usual events; nil if it is another one.
+func usualBatch(body []byte) (list []event.Event) {
+	i := jsoncheck.Space(body, 0)
+	if i >= len(body) || body[i] != '[' {
+		return nil
+	}
+
+	for {
+		e, end := usual(body, jsoncheck.Space(body, i+1))
+		if i = jsoncheck.Space(body, end); end == 0 || i >= len(body) || len(list) == maxBatch {
+			return nil
+		}
+		list = append(list, e.Stored())
+		switch {
+		case body[i] == ',':
+		case body[i] == ']' && jsoncheck.Space(body, i+1) == len(body):
+			return list
+		default:
+			return nil
+		}
+	}
+}
+
+// unusualBatch is decodeBatch by encoding/json: events one after the other, so that no body makes more of them than a
+// batch may have.
+func unusualBatch(body []byte) ([]event.Event, error) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	switch t, err := d.Token(); {
 	case err == io.EOF:

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
@@ -24,12 +25,20 @@ func FuzzEvent(f *testing.F) {
 		`{"timestamp":"1677-09-21T00:12:43.145224192Z"}`, `{"timestamp":"2262-04-11T23:47:16.854775807-00:01"}`,
 		`{"Type":"\ud800","DATA":"\ud800","position":1}`, `{"position":99999999999999999999}`, ` { "data" : [ ] } `,
 		"{\"type\":\"\xff\"}", `{"data":` + strings.Repeat("[", 10_001), `{"data":null}x`,
-		`{"timestamp":"9999-12-31T23:59:59-23:59"}`,
+		`{"timestamp":"9999-12-31T23:59:59-23:59"}`, `{"type":"<a>&\\","data":{}}`, `{"type":"a","type":"b"}`,
+		` {"position":-0,"type":"T" , "data":[1] ,"timestamp":"2026-01-02T03:04:05+01:00" } `, `{"data":null,"type":null}`,
+		`{"position":1.0}`, `{"position":1e1}`, `{"type":"T","more":1}`, `{"ty\u0070e":"T"}`, `{"type":"T",}`, `{"type":"T"`,
+		`{"data":` + strings.Repeat("[", 9_901) + strings.Repeat("]", 9_901) + `}`, "{\"type\":\"a\tb\"}",
 	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		e, err := decodeEvent(body)
+		other, slow := unusual(body)
+		if (err == nil) != (slow == nil) || err == nil && (!bytes.Equal(mustAppend(t, e), mustAppend(t, other)) ||
+			!bytes.Equal(e.Data, other.Data)) {
+			t.Fatalf("%q: %+v, %v; encoding/json: %+v, %v", body, e, err, other, slow)
+		}
 		if err != nil {
 			return
 		}
@@ -79,6 +88,10 @@ func FuzzBatch(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		list, err := decodeBatch(body)
+		other, slow := unusualBatch(body)
+		if utf8.Valid(body) && ((err == nil) != (slow == nil) || len(list) != len(other)) {
+			t.Fatalf("%.200q: %d, %v; encoding/json: %d, %v", body, len(list), err, len(other), slow)
+		}
 		var refused refusal
 		if errors.As(err, &refused) && refused != errEmpty && len(body) < 2*maxBatch {
 			t.Fatal(err) // too short for so many
@@ -98,5 +111,41 @@ func FuzzBatch(f *testing.F) {
 		if whole != (err == nil) {
 			t.Fatalf("%.200q: %v", body, err)
 		}
+	})
+}
+
+// BenchmarkEvents decodes a batch of a hundred events, and encodes them.
+func BenchmarkEvents(b *testing.B) {
+	one := `{"type":"OrderPlaced","data":{"id":"o-17","customer":{"name":"Ada Lovelace","city":"London"},"total":1234},` +
+		`"timestamp":"2026-01-02T03:04:05.000000006Z"}`
+	body := []byte("[" + strings.Repeat(one+",", 99) + one + "]")
+	b.Run("decode", func(b *testing.B) {
+		b.ReportAllocs()
+		report := testkit.CPU(b)
+		for b.Loop() {
+			if list, err := decodeBatch(body); err != nil || len(list) != 100 {
+				b.Fatal(len(list), err)
+			}
+		}
+		report(b.N)
+	})
+	b.Run("encode", func(b *testing.B) {
+		list, err := decodeBatch(body)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportAllocs()
+		var text []byte
+		report := testkit.CPU(b)
+		for b.Loop() {
+			text = text[:0]
+			for i := range list {
+				e := kept(list[i])
+				if text, err = e.append(text); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		report(b.N)
 	})
 }

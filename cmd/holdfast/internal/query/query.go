@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -40,6 +41,7 @@ const DefaultMemory = 256 << 20
 // Options are how a DB is opened.
 type Options struct {
 	Namespace string // "" means message.Default
+	Database  string // whose buckets are shown
 
 	// Memory is how many bytes SQLite takes for a query at most: to sort, group and join. 0 means DefaultMemory; it is at
 	// least 1 MiB and at most 4 GiB. What stores and the engine need is not counted.
@@ -49,6 +51,7 @@ type Options struct {
 // DB is one state of an engine. Its methods may be called by many goroutines; queries run one after another.
 type DB struct {
 	namespace string
+	database  string
 	memory    int64
 	now       time.Time
 	snapshot  holdfast.Snapshot
@@ -76,8 +79,9 @@ func Open(engine holdfast.Engine, o Options) (db *DB, err error) {
 	if err != nil {
 		return nil, err
 	}
-	db = &DB{namespace: cmp.Or(o.Namespace, message.Default), memory: cmp.Or(o.Memory, DefaultMemory), now: time.Now(),
-		snapshot: snapshot, state: scratch.Over(snapshot, engine.Capabilities().Engine), ctx: context.Background(),
+	db = &DB{namespace: cmp.Or(o.Namespace, message.Default), database: o.Database,
+		memory: cmp.Or(o.Memory, DefaultMemory), now: time.Now(), snapshot: snapshot,
+		state: scratch.Over(snapshot, engine.Capabilities().Engine), ctx: context.Background(),
 		events: map[string]*event.Store{}}
 	db.memory = min(max(db.memory, 1<<20), 4<<30)
 	defer func() {
@@ -89,7 +93,8 @@ func Open(engine holdfast.Engine, o Options) (db *DB, err error) {
 	if db.conn, err = sqlite3.OpenContext(ctx, ":memory:"); err != nil {
 		return nil, err
 	}
-	for _, add := range []func(*DB) error{addMessages, addEvents, addTasks} {
+	for _, add := range []func(*DB) error{addMessages, addStreams, addEvents, addSubscriptions, addTasks, addQueues,
+		addKeys} {
 		if err := add(db); err != nil {
 			return nil, err
 		}
@@ -255,6 +260,84 @@ func (db *DB) explained(err error) error {
 	}
 
 	return fail(strings.TrimPrefix(err.Error(), "sqlite3: "), "")
+}
+
+// Export writes all tables to a database of SQLite: to a new file, which is on the device when it returns, and is not
+// there after an error.
+func (db *DB) Export(ctx context.Context, file string) (err error) {
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err = errors.Join(err, f.Close()); err != nil {
+			err = errors.Join(err, os.Remove(file))
+		}
+	}()
+	to, err := sqlite3.Open(file)
+	if err != nil {
+		return err
+	}
+	err = db.export(ctx, to)
+	if err = errors.Join(err, to.Close()); err == nil {
+		err = f.Sync()
+	}
+
+	return err
+}
+
+func (db *DB) export(ctx context.Context, to *sqlite3.Conn) error {
+	// A file that is not whole is removed, and is synced at the end.
+	if err := to.Exec("pragma journal_mode = off; pragma synchronous = off; begin"); err != nil {
+		return err
+	}
+	for _, t := range db.tables {
+		if err := to.Exec(t.schema); err != nil {
+			return err
+		}
+		columns, rows, err := db.Query(ctx, "select * from "+t.name)
+		if err != nil {
+			return err
+		}
+		values := "?" + strings.Repeat(", ?", len(columns)-1)
+		insert, _, err := to.Prepare("insert into " + t.name + " values (" + values + ")")
+		if err != nil {
+			return err
+		}
+		for row, err := range rows {
+			for i, v := range row {
+				if err == nil {
+					err = bind(insert, i+1, v)
+				}
+			}
+			if err == nil {
+				err = insert.Exec()
+			}
+			if err != nil {
+				return errors.Join(err, insert.Close())
+			}
+		}
+		if err := insert.Close(); err != nil {
+			return err
+		}
+	}
+
+	return to.Exec("create index messages_stream on messages(stream, position); commit")
+}
+
+func bind(s *sqlite3.Stmt, i int, v any) error {
+	switch v := v.(type) {
+	case int64:
+		return s.BindInt64(i, v)
+	case float64:
+		return s.BindFloat(i, v)
+	case string:
+		return s.BindText(i, v)
+	case []byte:
+		return s.BindBlob(i, v)
+	}
+
+	return s.BindNull(i)
 }
 
 // kv is the database of the stores, in which nothing has to be durable.

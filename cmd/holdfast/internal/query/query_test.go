@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/cmd/holdfast/internal/query"
+	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/kv"
@@ -77,6 +79,19 @@ func fill(t testing.TB) *stores {
 	testkit.Try(t, err)
 	testkit.Try(t, s.tasks.Fail(t.Context(), leases[0], task.Failure{Message: "broke"}, task.FailOptions{Dead: true}))
 	testkit.Try(t, s.tasks.Complete(t.Context(), leases[1]))
+	sub, err := s.messages.Subscribe(t.Context(), "mailer", message.SubscriptionOptions{})
+	testkit.Try(t, err)
+	_, err = sub.Claim(t.Context(), 3)
+	testkit.Try(t, err)
+	testkit.Try(t, sub.Close())
+	testkit.Try(t, s.log.SaveOffset(t.Context(), "audit", 20))
+	testkit.Try(t, db.Update(t.Context(), func(tx *kv.Tx) error {
+		for i := range 20 {
+			testkit.Try(t, tx.Bucket("users").Put(fmt.Append(nil, "u", i), fmt.Appendf(nil, `{"n":%d}`, i)))
+			testkit.Try(t, tx.Bucket("users", "by\x00id").Put([]byte{0xff, byte(i)}, nil))
+		}
+		return tx.Bucket("a > b").Put([]byte("u1"), []byte("x"))
+	}))
 	t.Cleanup(func() { // as far as the test has not closed them
 		s.tasks.Close()
 		s.store.Close()
@@ -131,9 +146,17 @@ func TestQuery(t *testing.T) {
 			"blob|FF0001|6F64640074797065|me|NULL", "blob|FF0001|6F64640074797065|me|NULL"},
 		"select state, count(*) from tasks group by 1 order by 1": {"completed|1", "dead|1", "running|1",
 			"waiting|27"},
-		"select id, failures ->> '$[0].message' from tasks where state = 'dead'":        {"t0|broke"},
-		"select count(*) from tasks where queue = 'b' and state = 'waiting'":            {"15"},
-		"select count(*) from tasks where state = 'none'":                               nil,
+		"select id, failures ->> '$[0].message' from tasks where state = 'dead'": {"t0|broke"},
+		"select count(*) from tasks where queue = 'b' and state = 'waiting'":     {"15"},
+		"select count(*) from tasks where state = 'none'":                        nil,
+		"select stream, version from streams where stream glob 'order-*'":        {"order-1|22", "order-2|22"},
+		"select * from subscriptions": {"NULL|mailer|0|200|3|0|NULL",
+			"|audit|20|30|NULL|NULL|0"},
+		"select name, paused, waiting, running, dead from queues": {"a|0|12|1|1", "b|0|15|0|0"},
+		"select bucket, key, value, count(*) from keys group by bucket": {`"a > b"|u1|x|1`, "users|u0|{\"n\":0}|20",
+			`users > "by\x00id"|[255 0]||20`},
+		"select value ->> 'n' from keys where bucket = 'users' and key = 'u7'":          {"7"},
+		"select count(*) from keys where key = x'ff03' or key = 'u1'":                   {"3"},
 		"select kind, worker from tasks where id = 't4'":                                {"k|w"},
 		"select count(*) from messages m join events e on e.position = m.global":        {"100"},
 		"select count(*) from messages where stream = 'ORDER-1' collate nocase":         nil,
@@ -149,7 +172,8 @@ func TestQuery(t *testing.T) {
 			t.Errorf("%s\ngot  %q, %v\nwant %q", sql, got, err, want)
 		}
 	}
-	if got, want := db.Tables(), []string{"messages", "events", "tasks"}; !slices.Equal(got, want) {
+	if got, want := db.Tables(), []string{"messages", "streams", "events", "subscriptions", "tasks",
+		"queues", "keys"}; !slices.Equal(got, want) {
 		t.Error(got)
 	}
 	for _, table := range db.Tables() {
@@ -191,15 +215,7 @@ func TestPushdown(t *testing.T) {
 			insert, _, err := own.Prepare("insert into " + table + " values (?" + strings.Repeat(",?", len(columns)-1) + ")")
 			testkit.Try(t, err)
 			for i, v := range row {
-				switch v := v.(type) {
-				case int64:
-					err = insert.BindInt64(i+1, v)
-				case string:
-					err = insert.BindText(i+1, v)
-				case []byte:
-					err = insert.BindBlob(i+1, v)
-				}
-				testkit.Try(t, err)
+				testkit.Try(t, query.Bind(insert, i+1, v))
 			}
 			testkit.Try(t, insert.Exec())
 			testkit.Try(t, insert.Close())
@@ -227,6 +243,7 @@ func TestPushdown(t *testing.T) {
 	text := func() string {
 		return pick("'order-1'", "'order'", "'Order-1'", "'ORDER-1'", "'mail-7'", "'mail'", "'Paid'", "'placed'", "''",
 			"'-1'", "null", "7", "x'6d61696c'", "'orderly'", "'päck'", "'no'", "'a'", "'t4'", "'waiting'", "'audit'",
+			"'users'", "'u7'", "x'ff07'",
 			"'a'||char(0)||'b'", "'00000000-0000-4000-8000-00000000000a'", "'00000000-0000-4000-8000-00000000000A'",
 			"'"+strings.Repeat("x", 3000)+"'")
 	}
@@ -235,10 +252,13 @@ func TestPushdown(t *testing.T) {
 			"'mail-7%'", "'päck%'", "'PÄCK%'", "'-%'", "7", "'order*'", "'o[r]der-?'", "'Order-*'", "'ord_r-%'",
 			"'order-1%'", "'pa%'")
 	}
-	numbers := map[string][]string{"messages": {"global", "position"}, "events": {"position"}, "tasks": {"priority"}}
+	numbers := map[string][]string{"messages": {"global", "position"}, "events": {"position"}, "tasks": {"priority"},
+		"streams": {"version"}}
 	texts := map[string][]string{"messages": {"stream", "category", "type", "id"}, "events": {"log", "type", "id"},
-		"tasks": {"id", "queue", "state", "key"}}
-	shown := map[string]string{"messages": "global", "events": "log || position", "tasks": "id"}
+		"tasks": {"id", "queue", "state", "key"}, "streams": {"stream", "category"}}
+	shown := map[string]string{"messages": "global", "events": "log || position", "tasks": "id",
+		"streams": "stream", "keys": "bucket || hex(key)"}
+	numbers["keys"], texts["keys"] = []string{"key"}, []string{"bucket", "key"}
 	condition := func(table string) string {
 		switch r.IntN(4) {
 		case 0:
@@ -260,15 +280,27 @@ func TestPushdown(t *testing.T) {
 	}
 	found := 0
 	for i := range 3000 {
-		table := pick("messages", "messages", "events", "tasks")
+		table := pick("messages", "messages", "events", "tasks", "streams", "keys")
 		sql := "select " + shown[table] + " from " + table + " where " + condition(table)
 		for range r.IntN(3) {
 			sql += pick(" and ", " and ", " or ") + condition(table)
 		}
+		ordered := r.IntN(3) == 0
+		if ordered { // by what no two have, so that there is one order
+			column := map[string]string{"messages": "global", "events": pick("position", "log, position"), "tasks": "id",
+				"streams": "stream", "keys": "bucket desc, key"}[table]
+			sql += " order by " + column + pick("", " desc") + pick("", "", " limit 3", " limit 2 offset 20")
+			if column == "position" {
+				sql = strings.Replace(sql, "where ", "where log = "+pick("''", "'audit'")+" and (", 1)
+				sql = strings.Replace(sql, " order by", ") order by", 1)
+			}
+		}
 		got, err := ask(t.Context(), db, sql)
 		want := ownRows(sql)
-		slices.Sort(got)
-		slices.Sort(want)
+		if !ordered {
+			slices.Sort(got)
+			slices.Sort(want)
+		}
 		if err != nil || !slices.Equal(got, want) {
 			t.Fatalf("%d: %s\ngot  %q, %v\nwant %q", i, sql, got, err, want)
 		}
@@ -426,4 +458,117 @@ func TestNamespaces(t *testing.T) {
 	if _, err := ask(t.Context(), none, "select * from messages"); !errors.Is(err, message.ErrNoNamespace) {
 		t.Error(err)
 	}
+}
+
+// TestExport: the file has all tables as they are, and any tool opens it.
+func TestExport(t *testing.T) {
+	db := open(t, fill(t))
+	file := filepath.Join(t.TempDir(), "all.db")
+	testkit.Try(t, db.Export(t.Context(), file))
+	if err := db.Export(t.Context(), file); !errors.Is(err, os.ErrExist) {
+		t.Error(err)
+	}
+	own, err := sqlite3.OpenFlags(file, sqlite3.OPEN_READONLY)
+	testkit.Try(t, err)
+	defer own.Close()
+	for _, table := range db.Tables() {
+		want, err := ask(t.Context(), db, "select count(*) from "+table)
+		testkit.Try(t, err)
+		s, _, err := own.Prepare("select count(*) from " + table)
+		testkit.Try(t, err)
+		if !s.Step() || s.ColumnText(0) != want[0] || want[0] == "0" {
+			t.Errorf("%s has %s rows, not %s: %v", table, s.ColumnText(0), want[0], s.Err())
+		}
+		testkit.Try(t, s.Close())
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	again := file + "2"
+	if err := db.Export(ctx, again); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if _, err := os.Stat(again); !errors.Is(err, os.ErrNotExist) {
+		t.Error("what was not whole is there:", err)
+	}
+}
+
+// FuzzQuery: whatever a user types, the answer is rows or an error that says what is wrong, in time and within memory,
+// and nothing is changed.
+func FuzzQuery(f *testing.F) {
+	s := fill(f)
+	db, err := query.Open(s.engine, query.Options{Memory: 4 << 20})
+	testkit.Try(f, err)
+	f.Cleanup(func() { testkit.Try(f, db.Close()) })
+	f.Chdir(f.TempDir())
+	const state = "select (select count(*) from messages), (select count(*) from events), (select count(*) from tasks), " +
+		"(select count(*) from keys), (select count(*) from sqlite_schema)"
+	f.Fuzz(func(t *testing.T, sql string) {
+		ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer stop()
+		began := time.Now()
+		_, err := ask(ctx, db, sql)
+		switch {
+		case err == nil, errors.Is(err, holdfast.ErrBadOption), errors.Is(err, holdfast.ErrTooLarge),
+			errors.Is(err, context.DeadlineExceeded):
+		default:
+			t.Errorf("%q: %v", sql, err)
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("%q took %s", sql, took)
+		}
+		if got, err := ask(t.Context(), db, state); err != nil || got[0] != "200|100|30|41|0" {
+			t.Errorf("after %q: %q, %v", sql, got, err)
+		}
+		if list, err := os.ReadDir("."); err != nil || len(list) > 0 {
+			t.Errorf("%q made files: %v, %v", sql, list, err)
+		}
+	})
+}
+
+// BenchmarkStream reads the 100 messages of a stream out of a million.
+func BenchmarkStream(b *testing.B) {
+	engine, err := logtree.Open(b.TempDir(), holdfast.Options{})
+	testkit.Try(b, err)
+	defer engine.Close()
+	store, err := message.Open(kv.On(engine).At(holdfast.Memory), message.Options{})
+	testkit.Try(b, err)
+	defer store.Close()
+	n, err := store.Namespace(b.Context(), message.Default)
+	testkit.Try(b, err)
+	messages := make([]message.Message, 100)
+	for i := range messages {
+		messages[i] = message.Message{Type: "Placed", Data: []byte(`{"total":17,"customer":"ann"}`)}
+	}
+	for i := range 10_000 {
+		_, err := n.Write(b.Context(), fmt.Sprint("order-", i), messages...)
+		testkit.Try(b, err)
+	}
+	db := open(b, &stores{engine: engine})
+	for _, c := range []struct{ name, sql, want string }{
+		{"stream", "select count(data ->> 'total') from messages where stream = 'order-%d'", "100"},
+		{"end", "select count(*) from messages where stream = 'order-%d' and position >= 90", "10"},
+		{"range", "select count(data ->> 'total') from messages where global between %d and %[1]d + 99", "100"},
+		{"last", "select data, %d from messages order by global desc limit 1", ""},
+		{"all", "select count(data ->> 'total') from messages /* %d */", "1000000"},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			for i := 0; b.Loop(); i++ {
+				got, err := ask(b.Context(), db, fmt.Sprintf(c.sql, 1+i*7919%9_999))
+				if err != nil || c.want != "" && got[0] != c.want {
+					b.Fatal(got, err)
+				}
+			}
+		})
+	}
+	b.Run("open", func(b *testing.B) {
+		for b.Loop() {
+			db, err := query.Open(engine, query.Options{})
+			testkit.Try(b, err)
+			got, err := ask(b.Context(), db, "select count(*) from messages where stream = 'order-7'")
+			if err != nil || got[0] != "100" {
+				b.Fatal(got, err)
+			}
+			testkit.Try(b, db.Close())
+		}
+	})
 }

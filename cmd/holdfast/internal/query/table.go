@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -18,7 +19,7 @@ type column[T any] struct {
 	name, kind string // kind is SQLite's
 	get        func(*T) any
 	// Which conditions the scan can use, and the share of rows that are left by each.
-	ops   string  // of = < prefix
+	ops   string  // of = < like glob; < is for the four of them
 	share float64 // by an =
 }
 
@@ -30,6 +31,9 @@ type table[T any] struct {
 	rows    float64 // about how many, for SQLite to plan by
 	rowid   func(*T) int64
 	scan    func(f filter) iter.Seq2[*T, error]
+	// order is the column in whose order the scan gives rows of some conditions, from the last if it is to be backwards;
+	// "" if there is none.
+	order func(has func(column string) bool) string
 }
 
 // shown is a table as Tables and Schema show it.
@@ -82,8 +86,8 @@ var operators = map[sqlite3.IndexConstraintOp]string{
 	sqlite3.INDEX_CONSTRAINT_GLOB: "glob",
 }
 
-// and joins the conditions of a plan.
-const and = " and "
+// and joins the conditions of a plan, and backwards ends it if rows come from the last on.
+const and, backwards = " and ", "backwards"
 
 // BestIndex implements sqlite3.VTab. The plan says which conditions the scan uses, as explain shows it. SQLite checks
 // all conditions again, on what the scan gives: that may be more, but not less.
@@ -103,7 +107,7 @@ func (t *table[T]) BestIndex(info *sqlite3.IndexInfo) error {
 			}
 			share *= column.share
 		case "like", "glob":
-			if !strings.Contains(column.ops, "prefix") {
+			if !strings.Contains(column.ops, op) {
 				continue
 			}
 			share *= 0.1
@@ -115,6 +119,15 @@ func (t *table[T]) BestIndex(info *sqlite3.IndexInfo) error {
 		}
 		plan = append(plan, column.name+" "+op+" ?")
 		info.ConstraintUsage[i].ArgvIndex = len(plan)
+	}
+	if len(info.OrderBy) == 1 && t.order != nil && info.OrderBy[0].Column >= 0 {
+		column := t.order(func(column string) bool {
+			return slices.ContainsFunc(plan, func(c string) bool { return strings.HasPrefix(c, column+" ") })
+		})
+		if info.OrderByConsumed = column == t.columns[info.OrderBy[0].Column].name; info.OrderByConsumed &&
+			info.OrderBy[0].Desc {
+			plan = append(plan, backwards)
+		}
 	}
 	info.IdxStr = strings.Join(plan, and)
 	info.EstimatedRows = int64(max(t.rows*share, 1))
@@ -236,6 +249,9 @@ func parse(plan string, args []sqlite3.Value) (f filter) {
 		return nil
 	}
 	for i, part := range strings.Split(plan, and) {
+		if part == backwards {
+			return append(f, condition{op: backwards, value: ""})
+		}
 		words := strings.Fields(part)
 		c := condition{column: words[0], op: words[1]}
 		switch v := args[i]; v.Type() {
@@ -263,6 +279,25 @@ func (f filter) never() bool {
 	}
 
 	return false
+}
+
+// backwards reports whether rows are to come from the last on.
+func (f filter) backwards() bool { return len(f) > 0 && f[len(f)-1].op == backwards }
+
+// parts calls read for parts of the positions from first to last, until that returns false: for all of them or, if they
+// are to come backwards, for a few and then more, from the last on.
+func (f filter) parts(first, last int64, read func(first, last int64) bool) {
+	if !f.backwards() {
+		read(first, last)
+		return
+	}
+	for size := int64(16); first <= last; size = min(2*size, 1024) {
+		from := max(first, last-size+1)
+		if !read(from, last) {
+			return
+		}
+		last = from - 1
+	}
 }
 
 // equal returns the text that a column is to have.

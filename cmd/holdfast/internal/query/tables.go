@@ -1,13 +1,20 @@
 package query
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/task"
@@ -18,11 +25,17 @@ func addMessages(db *DB) error {
 	type m = message.Message
 	t := &table[m]{db: db, name: "messages", rows: 1e6, scan: db.scanMessages,
 		rowid: func(m *m) int64 { return m.Global },
+		order: func(has func(string) bool) string {
+			if has("stream") || has("category") {
+				return ""
+			}
+			return "global"
+		},
 		columns: []column[m]{
 			{"global", "INTEGER", func(m *m) any { return m.Global }, "= <", 1e-6},
-			{"stream", "TEXT", func(m *m) any { return m.Stream }, "= prefix", 1e-4},
+			{"stream", "TEXT", func(m *m) any { return m.Stream }, "= like glob", 1e-4},
 			{"position", "INTEGER", func(m *m) any { return m.Position }, "= <", 0.1},
-			{"category", "TEXT", func(m *m) any { return message.Category(m.Stream) }, "= prefix", 0.1},
+			{"category", "TEXT", func(m *m) any { return message.Category(m.Stream) }, "= like glob", 0.1},
 			{"type", "TEXT", func(m *m) any { return payload([]byte(m.Type)) }, "=", 0.5},
 			{"id", "TEXT", func(m *m) any { return name(m.ID) }, "=", 1e-6},
 			{"time", "TEXT", func(m *m) any { return at(m.Time) }, "", 1},
@@ -58,7 +71,7 @@ func (db *DB) scanMessages(f filter) iter.Seq2[*message.Message, error] {
 			return
 		}
 		_, end := f.span("position")
-		for _, q := range queries {
+		read := func(q message.Query, last int64, yield func(*message.Message, error) bool) bool {
 			for m, err := range n.Read(db.ctx, q) {
 				if err != nil && errors.Is(err, message.ErrBadName) {
 					break // nothing is called that
@@ -67,11 +80,44 @@ func (db *DB) scanMessages(f filter) iter.Seq2[*message.Message, error] {
 					break
 				}
 				if !yield(&m, err) || err != nil {
-					return
+					return false
 				}
+			}
+			return true
+		}
+		if f.backwards() { // all of the namespace
+			f.parts(first, last, func(first, last int64) bool {
+				q := queries[0]
+				q.From = first
+				return reversed(func(yield func(*message.Message, error) bool) { read(q, last, yield) }, yield)
+			})
+			return
+		}
+		for _, q := range queries {
+			if !read(q, last, yield) {
+				return
 			}
 		}
 	}
+}
+
+// reversed yields rows from the last on, and reports whether to go on. They are all in memory.
+func reversed[T any](rows iter.Seq2[*T, error], yield func(*T, error) bool) bool {
+	var part []*T
+	for row, err := range rows {
+		if err != nil {
+			yield(nil, err)
+			return false
+		}
+		part = append(part, row)
+	}
+	for _, row := range slices.Backward(part) {
+		if !yield(row, nil) {
+			return false
+		}
+	}
+
+	return true
 }
 
 // queries returns what to read for the conditions, from a global position on.
@@ -161,6 +207,12 @@ func addEvents(db *DB) error {
 	type e = logged
 	t := &table[e]{db: db, name: "events", rows: 1e6, scan: db.scanEvents,
 		rowid: func(e *e) int64 { return e.number<<48 | int64(e.Position) },
+		order: func(has func(string) bool) string {
+			if !has("log") { // each comes by itself
+				return ""
+			}
+			return "position"
+		},
 		columns: []column[e]{
 			{"log", "TEXT", func(e *e) any { return payload([]byte(e.log)) }, "=", 0.1},
 			{"position", "INTEGER", func(e *e) any { return int64(e.Position) }, "= <", 1e-6},
@@ -202,19 +254,211 @@ func (db *DB) scanEvents(f filter) iter.Seq2[*logged, error] {
 				continue
 			}
 			row := logged{number: int64(number), log: l.shown}
-			for row.Record, err = range s.Records(db.ctx, uint64(first), int(last-first+1)) {
-				if err == nil && row.Position > uint64(last) { // positions may have gaps
-					break
+			read := func(first, last int64, yield func(*logged, error) bool) bool {
+				for r, err := range s.Records(db.ctx, uint64(first), int(last-first+1)) {
+					if err == nil && r.Position > uint64(last) { // positions may have gaps
+						break
+					}
+					if err == nil && typed && string(r.Type) != typ {
+						continue
+					}
+					row.Record = r
+					if !yield(&row, err) || err != nil {
+						return false
+					}
 				}
-				if err == nil && typed && string(row.Type) != typ {
-					continue
+				return true
+			}
+			on := true
+			f.parts(first, last, func(first, last int64) bool {
+				if !f.backwards() {
+					on = read(first, last, yield)
+					return on
 				}
-				if !yield(&row, err) || err != nil {
-					return
-				}
+				on = reversed(func(yield func(*logged, error) bool) {
+					read(first, last, func(e *logged, err error) bool {
+						if err == nil {
+							e = &logged{number: e.number, log: e.log, Record: kept(e.Record)}
+						}
+						return yield(e, err)
+					})
+				}, yield)
+				return on
+			})
+			if !on {
+				return
 			}
 		}
 	}
+}
+
+// kept is a copy of a record, whose bytes are the log's.
+func kept(r *event.Record) *event.Record {
+	return &event.Record{Position: r.Position, Time: r.Time, Type: bytes.Clone(r.Type), ID: bytes.Clone(r.ID),
+		Origin: bytes.Clone(r.Origin), Metadata: bytes.Clone(r.Metadata), Data: bytes.Clone(r.Data)}
+}
+
+// numbered is a row of a list that is short: each scan goes over all of it, and numbers the rows alike.
+type numbered[T any] struct {
+	number int64
+	row    T
+}
+
+// short makes a scan of a list.
+func short[T any](read func(filter) ([]T, error)) func(filter) iter.Seq2[*numbered[T], error] {
+	return func(f filter) iter.Seq2[*numbered[T], error] {
+		return func(yield func(*numbered[T], error) bool) {
+			list, err := read(f)
+			for i, row := range list {
+				if !yield(&numbered[T]{int64(i), row}, nil) {
+					return
+				}
+			}
+			if err != nil {
+				yield(nil, err)
+			}
+		}
+	}
+}
+
+// addStreams adds the streams of the namespace.
+func addStreams(db *DB) error {
+	type s = message.StreamInfo
+	t := &table[s]{db: db, name: "streams", rows: 1e5, scan: db.scanStreams,
+		columns: []column[s]{
+			{"stream", "TEXT", func(s *s) any { return s.Stream }, "= glob", 1e-5},
+			{"category", "TEXT", func(s *s) any { return message.Category(s.Stream) }, "", 1},
+			{"version", "INTEGER", func(s *s) any { return s.Version }, "", 1},
+			{"last", "TEXT", func(s *s) any { return at(s.Last) }, "", 1},
+		}}
+
+	return t.add()
+}
+
+func (db *DB) scanStreams(f filter) iter.Seq2[*message.StreamInfo, error] {
+	return func(yield func(*message.StreamInfo, error) bool) {
+		n, err := db.openMessages()
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		if f.never() {
+			return
+		}
+		prefix, _, _ := f.prefix("stream")
+		stream, one := f.equal("stream")
+		limit := 1000
+		if one {
+			prefix, limit = stream, 1 // the first that begins with a name is that of the name
+		}
+		after := ""
+		for {
+			list, err := n.Streams(db.ctx, prefix, after, limit)
+			if errors.Is(err, message.ErrBadName) {
+				return // nothing is called that
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for i := range list {
+				if !yield(&list[i], nil) {
+					return
+				}
+			}
+			if one || len(list) < limit {
+				return
+			}
+			after = list[len(list)-1].Stream
+		}
+	}
+}
+
+// subscription is one of messages or, if log is not nil, of a log.
+type subscription struct {
+	log             any
+	name            string
+	position        int64
+	behind          int64
+	pending, parked any // of messages
+	missed          any // of a log
+}
+
+// addSubscriptions adds the subscriptions of the namespace's messages and logs.
+func addSubscriptions(db *DB) error {
+	type s = numbered[subscription]
+	t := &table[s]{db: db, name: "subscriptions", rows: 100, scan: short(db.subscriptions),
+		rowid: func(s *s) int64 { return s.number },
+		columns: []column[s]{
+			{"log", "TEXT", func(s *s) any { return s.row.log }, "", 1},
+			{"name", "TEXT", func(s *s) any { return payload([]byte(s.row.name)) }, "", 1},
+			{"position", "INTEGER", func(s *s) any { return s.row.position }, "", 1},
+			{"behind", "INTEGER", func(s *s) any { return s.row.behind }, "", 1},
+			{"pending", "INTEGER", func(s *s) any { return s.row.pending }, "", 1},
+			{"parked", "INTEGER", func(s *s) any { return s.row.parked }, "", 1},
+			{"missed", "INTEGER", func(s *s) any { return s.row.missed }, "", 1},
+		}}
+
+	return t.add()
+}
+
+func (db *DB) subscriptions(filter) (list []subscription, err error) {
+	n, err := db.openMessages()
+	if err != nil {
+		return nil, err
+	}
+	states, err := n.Subscriptions(db.ctx, "", 0)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range states {
+		list = append(list, subscription{name: s.Name, position: s.Done, behind: s.Behind, pending: int64(s.Pending),
+			parked: int64(s.Parked)})
+	}
+	logs, err := db.openLogs()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range logs {
+		s, err := db.openLog(l.name)
+		if err != nil {
+			return nil, err
+		}
+		cursors, err := s.Subscriptions(db.ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range cursors {
+			list = append(list, subscription{log: payload([]byte(l.shown)), name: c.Name, position: int64(c.Position),
+				behind: int64(c.Lag), missed: int64(c.Missed)})
+		}
+	}
+
+	return list, nil
+}
+
+// addQueues adds the queues of the namespace's tasks.
+func addQueues(db *DB) error {
+	type q = numbered[task.QueueInfo]
+	t := &table[q]{db: db, name: "queues", rows: 100, rowid: func(q *q) int64 { return q.number },
+		scan: short(func(filter) ([]task.QueueInfo, error) {
+			s, err := db.openTasks()
+			if s == nil || err != nil {
+				return nil, err
+			}
+			return s.Queues(db.ctx)
+		}),
+		columns: []column[q]{
+			{"name", "TEXT", func(q *q) any { return payload([]byte(q.row.Name)) }, "", 1},
+			{"paused", "INTEGER", func(q *q) any { return map[bool]int64{true: 1}[q.row.Paused] }, "", 1},
+		}}
+	for _, state := range task.States() {
+		t.columns = append(t.columns, column[q]{state.String(), "INTEGER",
+			func(q *q) any { return int64(q.row.Counts[state]) }, "", 1})
+	}
+	t.columns = append(t.columns, column[q]{"next", "TEXT", func(q *q) any { return at(q.row.Next) }, "", 1})
+
+	return t.add()
 }
 
 // addTasks adds the tasks of the namespace.
@@ -317,4 +561,107 @@ func (db *DB) scanTasks(f filter) iter.Seq2[*task.Task, error] {
 			}
 		}
 	}
+}
+
+// pair is a key of a bucket.
+type pair struct {
+	bucket     string
+	key, value []byte
+}
+
+// addKeys adds the keys in the buckets of the database.
+func addKeys(db *DB) error {
+	seen := map[string]int64{} // SQLite asks for few: of conditions that are joined by or
+	t := &table[pair]{db: db, name: "keys", rows: 1e6, scan: db.scanKeys,
+		rowid: func(p *pair) int64 {
+			place := p.bucket + "\x00" + string(p.key)
+			if _, ok := seen[place]; !ok {
+				seen[place] = int64(len(seen))
+			}
+			return seen[place]
+		},
+		columns: []column[pair]{
+			{"bucket", "TEXT", func(p *pair) any { return p.bucket }, "=", 0.1},
+			{"key", "", func(p *pair) any { return payload(p.key) }, "=", 1e-5},
+			{"value", "", func(p *pair) any { return payload(p.value) }, "", 1},
+		}}
+
+	return t.add()
+}
+
+func (db *DB) scanKeys(f filter) iter.Seq2[*pair, error] {
+	return func(yield func(*pair, error) bool) {
+		if f.never() {
+			return
+		}
+		keys, err := kv.Open(db.state, kv.Options{Name: db.database, Level: holdfast.Memory,
+			Now: func() time.Time { return db.now }})
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		err = keys.View(db.ctx, func(tx *kv.Tx) error {
+			in(tx.Buckets(), nil, tx, func(name string, b *kv.Bucket) bool { return scanBucket(f, name, b, yield) })
+			return nil // a read that has failed is the transaction's
+		})
+		if err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// in calls do for each bucket, and those in it, until that returns false.
+func in(names iter.Seq[string], path []string, tx *kv.Tx, do func(name string, b *kv.Bucket) bool) bool {
+	for name := range names {
+		path := append(slices.Clip(path), name)
+		shown := []string{}
+		for _, name := range path {
+			shown = append(shown, Name([]byte(name)))
+		}
+		b := tx.Bucket(path...)
+		if !do(strings.Join(shown, " > "), b) || !in(b.Buckets(), path, tx, do) {
+			return false
+		}
+	}
+
+	return true
+}
+
+// scanBucket yields the keys of a bucket, and reports whether to go on.
+func scanBucket(f filter, name string, b *kv.Bucket, yield func(*pair, error) bool) bool {
+	if bucket, ok := f.equal("bucket"); ok && bucket != name {
+		return true
+	}
+	for _, c := range f {
+		var key []byte
+		switch v := c.value.(type) {
+		case string:
+			key = []byte(v)
+		case []byte:
+			key = v
+		}
+		if c.column != "key" || len(key) == 0 {
+			continue
+		}
+		value, err := b.Get(key)
+		return errors.Is(err, holdfast.ErrNotFound) || err == nil && yield(&pair{name, key, value}, nil)
+	}
+	for key, value := range b.All() {
+		if !yield(&pair{name, key, value}, nil) {
+			return false
+		}
+	}
+
+	return b.Tx().Err() == nil
+}
+
+// Name writes the name of a bucket: as it is, or in quotes where it is not printable, or would be unclear.
+func Name(name []byte) string {
+	plain := len(name) > 0 && name[0] != '"' && utf8.Valid(name) && len(bytes.TrimSpace(name)) == len(name) &&
+		!bytes.Contains(name, []byte(" > ")) &&
+		!strings.ContainsFunc(string(name), func(r rune) bool { return !unicode.IsPrint(r) })
+	if plain {
+		return string(name)
+	}
+	return strconv.QuoteToASCII(string(name))
 }

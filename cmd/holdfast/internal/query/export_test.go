@@ -1,0 +1,4 @@
+package query
+
+// Bind is for tests, which fill tables of their own.
+var Bind = bind
