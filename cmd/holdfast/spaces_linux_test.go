@@ -574,8 +574,8 @@ func (p *process) cpu() time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// TestSpacesMany: there can be many namespaces. They spread evenly, each is found from everywhere, and the next owner of
-// the first space knows them all. The log says what making and writing take.
+// TestSpacesMany: there can be many namespaces. They spread evenly, each is found from everywhere, and the next owner
+// of the first space knows them all. The log says what making and writing take.
 func TestSpacesMany(t *testing.T) {
 	const namespaces, spaces, writers = 2000, 4, 16
 	address, _ := database(t)
