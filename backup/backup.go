@@ -21,10 +21,10 @@ package backup
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"log/slog"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -48,6 +48,12 @@ type Options struct {
 	// HeldBytes is how much log is kept on the disk when it cannot be uploaded; 1 GiB by default. With more than that the
 	// log is let go, and a new base is made when uploads work again.
 	HeldBytes int64
+
+	// Compress compresses what is uploaded, by zstd, in its fastest way.
+	Compress bool
+	// Recipients are public keys of age, as age-keygen makes them, for which what is uploaded is encrypted; none if empty.
+	// Names, times and lengths of files, and where the log ends, are not.
+	Recipients []string
 
 	// Keep says which states stay in the bucket; the zero value keeps all. Once an hour the others are removed.
 	Keep Keep
@@ -81,6 +87,7 @@ type Backup struct {
 	feed   *logtree.Feed
 	bucket *blob.Bucket
 	o      Options
+	codec  codec
 	gen    string // "" until the bucket has answered; of run, and of the goroutines that it starts
 
 	ctx     context.Context    // of uploads
@@ -113,9 +120,10 @@ type Backup struct {
 
 // object is one of the log that is to be uploaded, always with the same bytes.
 type object struct {
-	key  string
-	data []byte
-	of   entry
+	key   string
+	data  []byte
+	of    entry
+	piece Piece // what it is for a base, if it is large enough
 }
 
 // attempt is what became of a base.
@@ -174,13 +182,17 @@ func Start(e holdfast.Engine, bucket *blob.Bucket, o Options) (*Backup, error) {
 	o.Every, o.BaseEvery = cmp.Or(o.Every, time.Second), cmp.Or(o.BaseEvery, time.Hour)
 	o.BaseBytes, o.HeldBytes = cmp.Or(o.BaseBytes, 256<<20), cmp.Or(o.HeldBytes, 1<<30)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
+	codec, err := newCodec(o.Compress, o.Recipients)
+	if err != nil {
+		return nil, err
+	}
 	feed, err := logtree.OpenFeed(e, o.HeldBytes)
 	if err != nil {
 		return nil, err
 	}
 
 	now := time.Now()
-	b := &Backup{feed: feed, bucket: bucket, o: o, finish: make(chan struct{}), ended: make(chan struct{}),
+	b := &Backup{feed: feed, bucket: bucket, o: o, codec: codec, finish: make(chan struct{}), ended: make(chan struct{}),
 		baseAt: now, at: place(feed.Begin()), pieces: map[string][]Piece{}, made: make(chan attempt, 1),
 		status: Status{started: now}}
 	b.ctx, b.stop = context.WithCancel(context.Background())
@@ -365,7 +377,7 @@ func (b *Backup) round() error {
 		return err
 	}
 	base := &Base{Generation: b.gen, Log: b.log, At: b.at, Time: time.Now().UTC(), LSN: state.End.LSN,
-		Database: database(state.Manifest), Mark: string(b.feed.Mark())}
+		Database: database(state.Manifest), Keys: b.codec.keys, Mark: string(b.feed.Mark())}
 	b.making, b.since, b.baseAt, b.tried = true, 0, now, b.tried+1
 	chain, try := b.chain, b.tried
 	go func() {
@@ -401,8 +413,11 @@ func (b *Backup) look(now time.Time) error {
 	return nil
 }
 
-// database is the id of the database in a manifest, which is behind its header.
-func database(manifest []byte) string { return hex.EncodeToString(manifest[20:36]) }
+// database is a sum of the id of the database in a manifest, where it is behind the header. The id itself, which all
+// files have, makes the sums of encrypted files say nothing to who guesses their contents.
+func database(manifest []byte) string {
+	return sum(append([]byte("the database of a backup: "), manifest[20:36]...))[:32]
+}
 
 // place is a position as a name of a file has it.
 func place(p logtree.Position) Place {
@@ -423,21 +438,29 @@ func (b *Backup) ship(list []logtree.Stretch, end logtree.Position, now time.Tim
 		for s.From < s.To {
 			n := min(s.To-s.From, maxLogObject)
 			e := entry{Prev: b.at, File: s.Name, From: s.From, Bytes: n, Time: now.UTC(), LSN: end.LSN,
-				State: i == len(list)-1 && s.From+n == s.To}
-			head, err := json.Marshal(e)
+				State: i == len(list)-1 && s.From+n == s.To, Codec: b.codec.name()}
+			body := make([]byte, 0, n)
+			part := logtree.Stretch{Name: s.Name, From: s.From, To: s.From + n}
+			if err := b.feed.Read(b.ctx, part, func(p []byte) error { body = append(body, p...); return nil }); err != nil {
+				return err
+			}
+			stored, err := b.codec.encode(body)
 			if err != nil {
 				return err
 			}
-			data := append(make([]byte, 0, len(head)+1+int(n)), head...)
-			data = append(data, '\n')
-			part := logtree.Stretch{Name: s.Name, From: s.From, To: s.From + n}
-			if err := b.feed.Read(b.ctx, part, func(p []byte) error { data = append(data, p...); return nil }); err != nil {
+			head, err := json.Marshal(e)
+			if err != nil {
 				return err
 			}
 
 			// From here on the object has its number and its bytes, whatever becomes of the upload.
 			b.log++
-			b.pending = append(b.pending, object{logKey(b.gen, b.log), seal(logMagic, data), e})
+			o := object{key: logKey(b.gen, b.log), of: e}
+			o.data = seal(logMagic, slices.Concat(head, []byte{'\n'}, stored))
+			if n >= leastPiece {
+				o.piece = b.piece(o.key, int64(len(o.data)-len(stored)), body, stored)
+			}
+			b.pending = append(b.pending, o)
 			b.at, b.since, s.From = e.end(), b.since+n, s.From+n
 			if err := b.flush(); err != nil {
 				return err
@@ -474,8 +497,7 @@ func (b *Backup) flush() error {
 		}
 		b.pending = b.pending[1:]
 		if o.of.Bytes >= leastPiece {
-			skip := int64(len(o.data)) - o.of.Bytes
-			b.know(o.of.File, o.of.From, Piece{o.key, skip, o.of.Bytes, sum(o.data[skip:])})
+			b.know(o.of.File, o.of.From, o.piece)
 		}
 	}
 

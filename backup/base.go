@@ -6,8 +6,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash"
+	"io"
 	"slices"
 	"time"
 
@@ -69,6 +71,16 @@ func total(pieces []Piece) (bytes int64) {
 	return bytes
 }
 
+// piece is what bytes are that are stored in an object behind its first skip bytes.
+func (b *Backup) piece(key string, skip int64, plain, stored []byte) Piece {
+	p := Piece{Object: key, Skip: skip, Bytes: int64(len(plain)), Sum: sum(plain), Codec: b.codec.name()}
+	if p.Codec != "" {
+		p.Stored, p.StoredSum = int64(len(stored)), sum(stored)
+	}
+
+	return p
+}
+
 // makeBase uploads what the bucket has not of a state, and then the base that names it. Another goroutine uploads the
 // log meanwhile.
 func (b *Backup) makeBase(base *Base, state *logtree.FeedState, try int) error {
@@ -86,11 +98,15 @@ func (b *Backup) makeBase(base *Base, state *logtree.FeedState, try int) error {
 		})
 	}
 	work.Go(func() error {
-		p := Piece{Object: fmt.Sprintf("%s/files/MANIFEST-0-%08d", b.gen, try), Bytes: int64(len(state.Manifest)),
-			Sum: sum(state.Manifest)}
+		key := fmt.Sprintf("%s/files/MANIFEST-0-%08d", b.gen, try)
+		stored, err := b.codec.encode(state.Manifest)
+		if err != nil {
+			return err
+		}
+		p := b.piece(key, 0, state.Manifest, stored)
 		base.Files[len(state.Files)] = File{"MANIFEST", p.Bytes, []Piece{p}}
 
-		return b.again(ctx, func() error { return b.put(ctx, p.Object, state.Manifest) })
+		return b.again(ctx, func() error { return b.put(ctx, key, stored) })
 	})
 	if err := work.Wait(); err != nil {
 		return err
@@ -178,14 +194,22 @@ func (b *Backup) stream(ctx context.Context, key string, s logtree.Stretch) (p P
 	// A request that stalls is cut off, however large the file is.
 	stalled := time.AfterFunc(requestTimeout, cancel)
 	defer stalled.Stop()
-	h := sha256.New()
-	err = b.feed.Read(ctx, s, func(part []byte) error {
-		stalled.Reset(requestTimeout)
-		h.Write(part)
-		_, err := w.Write(part)
+	h, stored := sha256.New(), counter{Hash: sha256.New()}
+	to := io.Writer(w)
+	if b.codec.name() != "" {
+		to = io.MultiWriter(w, &stored)
+	}
+	encoded, err := b.codec.writer(to)
+	if err == nil {
+		err = b.feed.Read(ctx, s, func(part []byte) error {
+			stalled.Reset(requestTimeout)
+			h.Write(part)
+			_, err := encoded.Write(part)
 
-		return err
-	})
+			return err
+		})
+		err = errors.Join(err, encoded.Close())
+	}
 	if err != nil {
 		cancel() // so that Close makes no object of what is there
 		w.Close()
@@ -195,9 +219,24 @@ func (b *Backup) stream(ctx context.Context, key string, s logtree.Stretch) (p P
 	if err := w.Close(); err != nil {
 		return p, failed("put", key, err)
 	}
-	b.count(s.To - s.From)
+	p = Piece{Object: key, Bytes: s.To - s.From, Sum: hexSum(h), Codec: b.codec.name()}
+	if p.Codec != "" {
+		p.Stored, p.StoredSum = stored.n, hexSum(stored.Hash)
+	}
+	b.count(p.stored())
 
-	return Piece{Object: key, Bytes: s.To - s.From, Sum: hexSum(h)}, nil
+	return p, nil
+}
+
+// counter is a sum that counts its bytes.
+type counter struct {
+	hash.Hash
+	n int64
+}
+
+func (c *counter) Write(b []byte) (int, error) {
+	c.n += int64(len(b))
+	return c.Hash.Write(b)
 }
 
 // adopt looks for the last base of the same database, and notes which of its pieces are what the files here have. It
@@ -215,7 +254,7 @@ func (b *Backup) adopt(database string, state *logtree.FeedState) (key string) {
 			continue
 		}
 		base, err := readBase(ctx, b.bucket, names[len(names)-1].key)
-		if err != nil || base.Database != database {
+		if err != nil || base.Database != database || base.Keys != b.codec.keys {
 			continue
 		}
 		files := map[string][]Piece{}

@@ -1,6 +1,7 @@
 package backup_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"filippo.io/age"
 	"gocloud.dev/blob"
 	"gocloud.dev/blob/memblob"
 
@@ -24,8 +26,8 @@ import (
 	"github.com/holdfastdb/holdfast/internal/testkit"
 )
 
-// keys lists a bucket.
-func keys(t *testing.T, bucket *blob.Bucket) (keys []string) {
+// keysOf lists a bucket.
+func keysOf(t *testing.T, bucket *blob.Bucket) (keys []string) {
 	t.Helper()
 	list := bucket.List(nil)
 	for {
@@ -39,14 +41,15 @@ func keys(t *testing.T, bucket *blob.Bucket) (keys []string) {
 }
 
 // backedUp is a bucket with a backup of two openings, and what the database has.
-func backedUp(t *testing.T) (*blob.Bucket, string) {
+func backedUp(t *testing.T, o backup.Options) (*blob.Bucket, string) {
 	t.Helper()
+	o.Every, o.BaseBytes = 30*time.Millisecond, 256<<10
 	bucket, dir := memblob.OpenBucket(nil), filepath.Join(t.TempDir(), "db")
 	r := rand.New(rand.NewPCG(1, 34))
 	want := ""
 	for range 2 {
 		e := open(t, dir)
-		b := start(t, e, bucket, backup.Options{Every: 30 * time.Millisecond, BaseBytes: 256 << 10})
+		b := start(t, e, bucket, o)
 		for range 2 {
 			write(t, e, r, 60)
 			at := time.Now()
@@ -63,17 +66,36 @@ func backedUp(t *testing.T) (*blob.Bucket, string) {
 // TestDamage changes, shortens and removes each object in turn. A restore fails with an error that says so, or is of
 // the right contents, because the object is of another state; Verify finds all of it.
 func TestDamage(t *testing.T) {
-	bucket, want := backedUp(t)
+	identity, err := age.GenerateX25519Identity()
+	testkit.Try(t, err)
+	t.Run("plain", func(t *testing.T) { damage(t, backup.Options{}, backup.RestoreOptions{}) })
+	t.Run("encoded", func(t *testing.T) {
+		damage(t, backup.Options{Compress: true, Recipients: []string{identity.Recipient().String()}},
+			backup.RestoreOptions{Identities: []age.Identity{identity}})
+	})
+}
+
+func damage(t *testing.T, o backup.Options, how backup.RestoreOptions) {
+	bucket, want := backedUp(t, o)
 	ctx := t.Context()
 	first := map[string]string{} // the number of the first base of each generation; nothing needs the log before it
-	all := keys(t, bucket)
+	all := keysOf(t, bucket)
+	named := "" // by bases; Close leaves files of a base that was not finished
 	for _, key := range all {
-		if part := strings.Split(key, "/"); part[1] == "base" && first[part[0]] == "" {
-			first[part[0]], _, _ = strings.Cut(part[2], "-")
+		if part := strings.Split(key, "/"); part[1] == "base" {
+			if first[part[0]] == "" {
+				first[part[0]], _, _ = strings.Cut(part[2], "-")
+			}
+			b, err := bucket.ReadAll(ctx, key)
+			testkit.Try(t, err)
+			named += string(b)
 		}
 	}
 	for i, key := range all {
 		if part := strings.Split(key, "/"); part[1] == "log" && part[2] <= first[part[0]] {
+			continue
+		}
+		if strings.Contains(key, "/files/") && !strings.Contains(named, key) {
 			continue
 		}
 		if i%4 != 0 && !night.Is() { // each kind of damage has its turn, because there are three
@@ -94,7 +116,7 @@ func TestDamage(t *testing.T) {
 		testkit.Try(t, err)
 
 		into := filepath.Join(t.TempDir(), "restored")
-		_, err = backup.Restore(ctx, bucket, into, backup.RestoreOptions{})
+		_, err = backup.Restore(ctx, bucket, into, how)
 		kind := strings.Split(key, "/")[1]
 		switch {
 		case err == nil:
@@ -191,7 +213,7 @@ func TestStalled(t *testing.T) {
 // TestTwo backs up two databases that were the same, a database and its restored copy, to one bucket at once. Each has
 // generations of its own, and both can be restored.
 func TestTwo(t *testing.T) {
-	bucket, _ := backedUp(t)
+	bucket, _ := backedUp(t, backup.Options{})
 	dir := t.TempDir()
 	var engines [2]holdfast.Engine
 	var backups [2]*backup.Backup
@@ -253,5 +275,59 @@ func TestOldLists(t *testing.T) {
 	testkit.Try(t, e.Close())
 	if got, _ := restored(t, bucket, backup.RestoreOptions{}); got != want {
 		t.Error("the contents differ")
+	}
+}
+
+// TestEncrypted restores what is compressed and encrypted with the key that it was encrypted for, and with no other.
+// Nothing of the contents can be read in the bucket; Verify needs no key; and another key begins anew.
+func TestEncrypted(t *testing.T) {
+	ctx := t.Context()
+	var keys [2]*age.X25519Identity
+	for i := range keys {
+		var err error
+		keys[i], err = age.GenerateX25519Identity()
+		testkit.Try(t, err)
+	}
+	bucket, dir := memblob.OpenBucket(nil), filepath.Join(t.TempDir(), "db")
+	for i, key := range keys {
+		e := open(t, dir)
+		b := start(t, e, bucket, backup.Options{Recipients: []string{key.Recipient().String()}, Compress: i == 1})
+		var batch holdfast.Batch
+		batch.Set(fmt.Appendf(nil, "a secret %d", i), bytes.Repeat([]byte("the secret "), 200_000)) // a piece of its own
+		testkit.Try(t, holdfast.Commit(e, &batch, holdfast.Power))
+		want := contentsOf(t, e)
+		testkit.Try(t, b.Close(ctx))
+		testkit.Try(t, e.Close())
+
+		into := filepath.Join(t.TempDir(), "restored")
+		for _, wrong := range [][]age.Identity{nil, {keys[1-i]}} {
+			_, err := backup.Restore(ctx, bucket, into, backup.RestoreOptions{Identities: wrong})
+			if !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), "encrypted") {
+				t.Errorf("with %d wrong keys: %v", len(wrong), err)
+			}
+		}
+		_, err := backup.Restore(ctx, bucket, into, backup.RestoreOptions{Identities: []age.Identity{key}})
+		testkit.Try(t, err)
+		e = open(t, into)
+		if contentsOf(t, e) != want {
+			t.Error("the contents differ")
+		}
+		testkit.Try(t, e.Close())
+	}
+	v, err := backup.Verify(ctx, bucket)
+	testkit.Try(t, err)
+	if len(v.Damage) > 0 || v.Bases < 2 {
+		t.Errorf("%+v", v)
+	}
+	for _, key := range keysOf(t, bucket) {
+		b, err := bucket.ReadAll(ctx, key)
+		testkit.Try(t, err)
+		if bytes.Contains(b, []byte("secret")) {
+			t.Errorf("%s can be read", key)
+		}
+	}
+	_, err = backup.Start(nil, bucket, backup.Options{Recipients: []string{"me"}})
+	if !errors.Is(err, holdfast.ErrBadOption) {
+		t.Error(err)
 	}
 }

@@ -54,6 +54,20 @@ type Piece struct {
 	Skip   int64  `json:"skip,omitempty"` // bytes of the object before it
 	Bytes  int64  `json:"bytes"`
 	Sum    string `json:"sha256"`
+
+	// If it is compressed or encrypted: how, and its length and sum as it is stored.
+	Codec     string `json:"codec,omitempty"`
+	Stored    int64  `json:"stored,omitempty"`
+	StoredSum string `json:"stored_sha256,omitempty"`
+}
+
+// stored is how many bytes the piece takes.
+func (p Piece) stored() int64 {
+	if p.Codec == "" {
+		return p.Bytes
+	}
+
+	return p.Stored
 }
 
 // File is a file of a state.
@@ -69,7 +83,8 @@ type Base struct {
 	Log        int       `json:"log"` // the objects of the log with higher numbers follow
 	At         Place     `json:"at"`  // where the first of those begins
 	Time       time.Time `json:"time"`
-	Database   string    `json:"database"` // its random id
+	Database   string    `json:"database"`       // a sum of its random id
+	Keys       string    `json:"keys,omitempty"` // a sum of the recipients, if it is encrypted
 	LSN        uint64    `json:"lsn"`
 	Mark       string    `json:"mark"` // the file HOLDFAST
 	Files      []File    `json:"files"`
@@ -84,6 +99,7 @@ type entry struct {
 	State bool      `json:"state"` // what is there up to here is a state, of Time
 	Time  time.Time `json:"time"`
 	LSN   uint64    `json:"lsn"` // of the end of a state
+	Codec string    `json:"codec,omitempty"`
 }
 
 // end is where the entry's bytes end.
@@ -239,7 +255,7 @@ func readBase(ctx context.Context, bucket *blob.Bucket, key string) (*Base, erro
 }
 
 // readLog reads a log object and what it has; found is false if there is none.
-func readLog(ctx context.Context, bucket *blob.Bucket, gen string, n int) (
+func readLog(ctx context.Context, bucket source, gen string, n int) (
 	e entry, body []byte, found bool, err error,
 ) {
 	key := logKey(gen, n)
@@ -257,7 +273,25 @@ func readLog(ctx context.Context, bucket *blob.Bucket, gen string, n int) (
 	if err := decode(key, head, &e); err != nil {
 		return e, nil, false, err
 	}
-	if int64(len(body)) != e.Bytes || !plain(e.File) {
+	if !plain(e.File) || e.Bytes < 0 || e.Bytes > maxLogObject {
+		return e, nil, false, corrupt(key, "it makes no sense", nil)
+	}
+	if e.Codec != "" && !bucket.sealed {
+		var out bytes.Buffer
+		r, err := bucket.reader(e.Codec, bytes.NewReader(body))
+		if err == nil {
+			_, err = io.Copy(&out, io.LimitReader(r, e.Bytes+1))
+			err = errors.Join(err, r.Close())
+		}
+		if errors.Is(err, holdfast.ErrBadOption) || errors.Is(err, holdfast.ErrVersion) {
+			return e, nil, false, &holdfast.Error{Op: "read a backup", Path: key, Cause: err}
+		}
+		if err != nil {
+			return e, nil, false, corrupt(key, "it cannot be decoded", err)
+		}
+		body = out.Bytes()
+	}
+	if int64(len(body)) != e.Bytes && !(bucket.sealed && e.Codec != "") {
 		return e, nil, false, corrupt(key, "it makes no sense", nil)
 	}
 

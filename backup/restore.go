@@ -2,7 +2,6 @@ package backup
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"filippo.io/age"
 	"gocloud.dev/blob"
 	"golang.org/x/sync/errgroup"
 
@@ -24,6 +24,9 @@ import (
 type RestoreOptions struct {
 	At         time.Time // the last state that is not younger; the last one of all if zero
 	Generation string    // of this one; any if empty
+
+	// Identities open what is encrypted; see age.ParseIdentities of filippo.io/age.
+	Identities []age.Identity
 }
 
 // Restored says what a restore has made.
@@ -42,6 +45,7 @@ func Restore(ctx context.Context, bucket *blob.Bucket, dir string, o RestoreOpti
 	if err != nil {
 		return nil, err
 	}
+	from := source{Bucket: bucket, identities: o.Identities}
 	r := &Restored{Generation: base.Generation, Time: base.Time, Files: len(base.Files)}
 	err = datadir.Make("restore", dir, func(partial string) (datadir.Loss, error) {
 		// The mark first, and hidden: what is there cannot be opened until it is whole.
@@ -51,11 +55,11 @@ func Restore(ctx context.Context, bucket *blob.Bucket, dir string, o RestoreOpti
 		if err := datadir.Hide(partial); err != nil {
 			return datadir.Loss{}, err
 		}
-		if err := r.files(ctx, bucket, partial, base); err != nil {
+		if err := r.files(ctx, from, partial, base); err != nil {
 			return datadir.Loss{}, err
 		}
 
-		return datadir.Loss{}, r.replay(ctx, bucket, partial, base, o.At)
+		return datadir.Loss{}, r.replay(ctx, from, partial, base, o.At)
 	})
 	if err != nil {
 		return nil, err
@@ -98,7 +102,7 @@ func find(ctx context.Context, bucket *blob.Bucket, o RestoreOptions) (*Base, er
 }
 
 // files makes the files of a base.
-func (r *Restored) files(ctx context.Context, bucket *blob.Bucket, dir string, base *Base) error {
+func (r *Restored) files(ctx context.Context, bucket source, dir string, base *Base) error {
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(4)
 	for _, f := range base.Files {
@@ -126,28 +130,18 @@ func (r *Restored) files(ctx context.Context, bucket *blob.Bucket, dir string, b
 }
 
 // fetch reads a piece into w, and checks it.
-func fetch(ctx context.Context, bucket *blob.Bucket, p Piece, w io.Writer) (err error) {
-	from, err := bucket.NewRangeReader(ctx, p.Object, p.Skip, p.Bytes, nil)
+func fetch(ctx context.Context, bucket source, p Piece, w io.Writer) (err error) {
+	from, err := bucket.NewRangeReader(ctx, p.Object, p.Skip, p.stored(), nil)
 	if err != nil {
 		return failed("get", p.Object, err)
 	}
 	defer from.Close()
-	h := sha256.New()
-	n, err := io.Copy(io.MultiWriter(w, h), from)
-	switch {
-	case err != nil:
-		return failed("get", p.Object, err)
-	case n != p.Bytes:
-		return corrupt(p.Object, fmt.Sprintf("it has %d bytes of %d", n, p.Bytes), nil)
-	case hexSum(h) != p.Sum:
-		return corrupt(p.Object, "the checksum is wrong", nil)
-	}
 
-	return nil
+	return bucket.decode(p, from, w)
 }
 
 // replay adds the log behind a base, up to the last state that is wanted.
-func (r *Restored) replay(ctx context.Context, bucket *blob.Bucket, dir string, base *Base, at time.Time) error {
+func (r *Restored) replay(ctx context.Context, bucket source, dir string, base *Base, at time.Time) error {
 	return follow(ctx, bucket, base, at, math.MaxInt, func(list []logged) error {
 		for _, x := range list {
 			if err := writeAt(filepath.Join(dir, x.File), x.body, x.From); err != nil {
@@ -180,7 +174,7 @@ type logged struct {
 
 // follow calls visit with what leads from each state behind a base to the next, up to the last that is not younger than
 // at, unless that is zero, and not behind number last.
-func follow(ctx context.Context, bucket *blob.Bucket, base *Base, at time.Time, last int,
+func follow(ctx context.Context, bucket source, base *Base, at time.Time, last int,
 	visit func([]logged) error) error {
 	var list []logged
 	end := base.At
@@ -190,7 +184,7 @@ func follow(ctx context.Context, bucket *blob.Bucket, base *Base, at time.Time, 
 			return err
 		}
 		if !found {
-			behind, err := behind(ctx, bucket, base, n)
+			behind, err := behind(ctx, bucket.Bucket, base, n)
 			if err != nil || !behind {
 				return err
 			}

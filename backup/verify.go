@@ -20,7 +20,8 @@ type Verified struct {
 }
 
 // Verify reads everything in the bucket that a state names, and checks it: that it is there, with the right checksum,
-// and that the log has no gap. What is damaged is in the result, each an ErrCorrupt or the error of a request.
+// and that the log has no gap. It needs no key: what is encrypted is checked as it is. What is damaged is in the
+// result, each an ErrCorrupt or the error of a request.
 func Verify(ctx context.Context, bucket *blob.Bucket) (*Verified, error) {
 	gens, err := generations(ctx, bucket)
 	if err != nil {
@@ -63,7 +64,7 @@ func (v *Verified) generation(ctx context.Context, bucket *blob.Bucket, gen stri
 					continue
 				}
 				seen[p] = true
-				if err := fetch(ctx, bucket, p, io.Discard); err != nil {
+				if err := fetch(ctx, source{Bucket: bucket, sealed: true}, p, io.Discard); err != nil {
 					v.Damage = append(v.Damage, err)
 				}
 				v.Objects, v.Bytes = v.Objects+1, v.Bytes+p.Bytes
@@ -75,7 +76,7 @@ func (v *Verified) generation(ctx context.Context, bucket *blob.Bucket, gen stri
 		if i+1 < len(names) {
 			last = names[i+1].log
 		}
-		err = follow(ctx, bucket, base, time.Time{}, last, func(list []logged) error {
+		err = follow(ctx, source{Bucket: bucket, sealed: true}, base, time.Time{}, last, func(list []logged) error {
 			for _, x := range list {
 				v.Objects, v.Bytes = v.Objects+1, v.Bytes+x.Bytes
 			}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"filippo.io/age"
 	"gocloud.dev/blob"
 	_ "gocloud.dev/blob/fileblob" // buckets that are directories
 	_ "gocloud.dev/blob/s3blob"   // buckets of S3 and what speaks as it does
@@ -23,6 +25,7 @@ type restoreCommand struct {
 	Into       string    `required:"" help:"New directory." placeholder:"DIR"`
 	At         time.Time `help:"The last state that is not younger than this. Default: the last one." placeholder:"2026-11-27T18:00:00Z"`
 	Generation string    `help:"Of this generation, as restore and the log of serve name them. Default: the last one that has such a state." placeholder:"NAME"`
+	Identity   string    `help:"File with the key, as age-keygen makes it, if the backup is encrypted." placeholder:"FILE"`
 	JSON       bool      `name:"json" help:"Print the result as JSON."`
 }
 
@@ -46,8 +49,19 @@ func inBucket[T any](address string, f func(context.Context, *blob.Bucket) (T, e
 }
 
 func (c *restoreCommand) run() int {
+	o := backup.RestoreOptions{At: c.At, Generation: c.Generation}
+	if c.Identity != "" {
+		text, err := os.ReadFile(c.Identity)
+		if err == nil {
+			o.Identities, err = age.ParseIdentities(bytes.NewReader(text))
+		}
+		if err != nil {
+			return failTool(&holdfast.Error{Op: "restore: --identity", Path: c.Identity, Class: holdfast.ErrBadOption,
+				Cause: err})
+		}
+	}
 	r, err := inBucket(c.URL, func(ctx context.Context, bucket *blob.Bucket) (*backup.Restored, error) {
-		return backup.Restore(ctx, bucket, c.Into, backup.RestoreOptions{At: c.At, Generation: c.Generation})
+		return backup.Restore(ctx, bucket, c.Into, o)
 	})
 	if err != nil {
 		return failTool(err)
@@ -108,7 +122,8 @@ func (c *verifyCommand) verifyBucket() int {
 func (c *serveCommand) startBackup(ctx context.Context, e holdfast.Engine, logger *slog.Logger) (
 	uploads func() metrics.Uploads, end func(), err error,
 ) {
-	o := backup.Options{Logger: logger}
+	o := backup.Options{Logger: logger, Compress: c.BackupCompress,
+		Recipients: strings.FieldsFunc(c.BackupRecipients, func(r rune) bool { return r == ',' || r == ' ' })}
 	if c.BackupKeep != "" {
 		if o.Keep, err = backup.ParseKeep(c.BackupKeep); err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", c.where("backup-keep"), err)

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"filippo.io/age"
 )
 
 // A server with --backup is killed, then another is stopped, both on one directory. What the first had uploaded, and
@@ -18,6 +20,11 @@ import (
 func TestServeBackup(t *testing.T) {
 	dir := t.TempDir()
 	bucket, data := "file://"+filepath.Join(dir, "bucket"), filepath.Join(dir, "data")
+	identity, err := age.GenerateX25519Identity()
+	try(t, err)
+	keyFile := filepath.Join(dir, "key.txt")
+	try(t, os.WriteFile(keyFile, []byte("# a comment\n"+identity.String()+"\n"), 0o600))
+	key := identity.Recipient().String()
 	write := func(p *process, token, text string) {
 		t.Helper()
 		status, body := p.rpc(token, fmt.Sprintf(`["stream.write","a-1",{"type":"%s","data":{}}]`, text))
@@ -28,7 +35,7 @@ func TestServeBackup(t *testing.T) {
 	restore := func(more ...string) (has string, status int, text string) {
 		t.Helper()
 		into := filepath.Join(t.TempDir(), "restored")
-		args := append([]string{"restore", bucket, "--into", into, "--json"}, more...)
+		args := append([]string{"restore", bucket, "--into", into, "--identity", keyFile, "--json"}, more...)
 		status, out, text := result(t, holdfastCommand(t, args...))
 		if status != exitOK {
 			return "", status, text
@@ -57,7 +64,8 @@ func TestServeBackup(t *testing.T) {
 	first.stopped = true
 	between := time.Now()
 
-	second := serve(t, nil, "--data", data, "--backup", bucket)
+	env := []string{"HOLDFAST_BACKUP_RECIPIENTS=" + key}
+	second := serve(t, env, "--data", data, "--backup", bucket, "--backup-compress")
 	write(second, first.token, "Second")
 	second.stop(syscall.SIGTERM)
 	if list, _, text := restore(); !strings.Contains(list, "First") || !strings.Contains(list, "Second") {

@@ -52,7 +52,9 @@ type serveCommand struct {
 
 	Backup string `help:"Back up all the time to this bucket: s3://BUCKET/PREFIX?region=REGION or file:///DIRECTORY. Of an engine of logtree." env:"HOLDFAST_BACKUP" placeholder:"URL"`
 
-	BackupKeep string `help:"Which states stay there, as all=24h,hourly=48,daily=14,weekly=8; others are removed. Default: all." env:"HOLDFAST_BACKUP_KEEP" placeholder:"RULES"`
+	BackupRecipients string `help:"Public keys of age (age1...), for which the backup is encrypted." env:"HOLDFAST_BACKUP_RECIPIENTS" placeholder:"KEY,..."`
+	BackupCompress   bool   `help:"Compress what is uploaded, by zstd." env:"HOLDFAST_BACKUP_COMPRESS"`
+	BackupKeep       string `help:"Which states stay there, as all=24h,hourly=48,daily=14,weekly=8; others are removed. Default: all." env:"HOLDFAST_BACKUP_KEEP" placeholder:"RULES"`
 
 	MaxBody        int64         `help:"Maximum size of a request body." env:"HOLDFAST_MAX_BODY" default:"67108864" placeholder:"BYTES"`
 	MaxConnections int           `help:"Maximum number of connections; more wait." env:"HOLDFAST_MAX_CONNECTIONS" default:"10000" placeholder:"N"`
@@ -143,8 +145,8 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 		return err
 	}
 	defer stopPprof()
-	if c.Backup == "" && c.BackupKeep != "" {
-		return c.bad("backup-keep", "there is no backup", "set --backup")
+	if c.Backup == "" && (c.BackupKeep != "" || c.BackupCompress || c.BackupRecipients != "") {
+		return c.bad("backup", "it is not set, and others say how to back up", "set it")
 	}
 	care := upkeep{certificate: certificate, reload: reload, args: args, logLevel: logLevel, logger: logger}
 	if c.Advertise != "" {

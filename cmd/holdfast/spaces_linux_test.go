@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -556,4 +557,82 @@ func TestSpacesMove(t *testing.T) {
 		}
 	}
 	t.Logf("%d moves, %d broken off, %d writes", moved, broken, written.Load())
+}
+
+// cpu is what a process has used of processors.
+func (p *process) cpu() time.Duration {
+	p.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	try(p.t, err)
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	ticks := 0
+	for _, field := range fields[11:13] { // in user mode and in the system's, in hundredths of a second
+		n, err := strconv.Atoi(field)
+		try(p.t, err)
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
+// TestSpacesMany: there can be many namespaces. They spread evenly, each is found from everywhere, and the next owner
+// of the first space knows them all. The log says what making and writing take.
+func TestSpacesMany(t *testing.T) {
+	const namespaces, spaces, writers = 2000, 4, 16
+	address, _ := database(t)
+	f := startFleet(t, address("many"), 2, spaces)
+	ctx := t.Context()
+	each := func(what string, do func(i int, p *process)) {
+		var work sync.WaitGroup
+		var next atomic.Int64
+		began, used := time.Now(), time.Duration(0)
+		for _, p := range f.list {
+			used -= p.cpu()
+		}
+		for w := range writers {
+			work.Go(func() {
+				for i := int(next.Add(1)) - 1; i < namespaces; i = int(next.Add(1)) - 1 {
+					do(i, f.list[w%len(f.list)])
+				}
+			})
+		}
+		work.Wait()
+		for _, p := range f.list {
+			used += p.cpu()
+		}
+		t.Logf("%s: %v each, %v of processors", what, time.Since(began)/namespaces, used/namespaces)
+	}
+	each("made", func(i int, p *process) {
+		if status, text := p.rpc(nodesToken, fmt.Sprintf(`["ns.create","n%d"]`, i)); status != 200 {
+			t.Error(i, status, text)
+		}
+	})
+	look := func(i int, p *process) {
+		status, text, _ := p.get(fmt.Sprintf("/v1/namespaces/n%d/streams", i), nodesToken)
+		if status != 200 || text != "[]\n" {
+			t.Error(i, status, text)
+		}
+	}
+	each("asked for", look)
+	each("asked for again", look)
+	list, err := f.list[0].api(client.Options{}).Namespaces(ctx)
+	try(t, err)
+	in := map[int]int{}
+	for _, n := range list {
+		in[n.Space]++
+	}
+	if len(list) != namespaces+1 || in[0] < namespaces/spaces-writers || in[0] > namespaces/spaces+writers {
+		t.Errorf("%d namespaces lie in %v", len(list), in)
+	}
+	first := slices.IndexFunc(f.list, func(p *process) bool { return p.url == f.owners()[0] })
+	began := time.Now()
+	f.list[first].kill()
+	other := f.list[1-first]
+	testkit.Until(t, "taken over", func() bool { return other.nodes().Spaces[0].Owner == other.url }, other.log)
+	took := time.Since(began)
+	list, err = other.api(client.Options{}).Namespaces(ctx)
+	try(t, err)
+	t.Logf("taken over within %v", took)
+	if len(list) != namespaces+1 || took > 5*time.Second {
+		t.Errorf("%d namespaces, taken over within %v", len(list), took)
+	}
 }

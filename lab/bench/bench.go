@@ -50,6 +50,7 @@ type StoreKind string
 const (
 	Keys     StoreKind = "keys"
 	RaftLogs StoreKind = "Raft logs"
+	EtcdLogs StoreKind = "logs of etcd's Raft"
 	Messages StoreKind = "messages"
 	Tasks    StoreKind = "tasks"
 	Files    StoreKind = "one file a key"
@@ -95,6 +96,10 @@ func peers() []Peer {
 
 	for _, e := range contender.Engines() {
 		list = append(list, Peer{Entry: e, Kind: RaftLogs})
+	}
+
+	for _, e := range contender.EtcdEngines() {
+		list = append(list, Peer{Entry: e, Kind: EtcdLogs})
 	}
 
 	for _, e := range contender.FileEngines() {

@@ -64,7 +64,7 @@ func Presets() []Preset {
 		{"ycsb", "the six core workloads of YCSB with four clients, which share 100,000 records of 1 KB",
 			[]string{"ycsb/*"}, []int{4}, 6, 300 * time.Millisecond,
 			[]holdfast.Level{holdfast.Process, holdfast.Power}},
-		{"raft", "stores for Raft, others among them", []string{"raft/s*", "raft/get-log", "raft/truncate"},
+		{"raft", "stores for Raft, others among them", []string{"raft/s*", "raft/get-log", "raft/truncate", "raft/propose*"},
 			[]int{1}, 6, 150 * time.Millisecond,
 			[]holdfast.Level{holdfast.Process, holdfast.Power}},
 		{"raft-long", "a Raft log that grows and is truncated", []string{"raft/long"}, []int{1}, 1,

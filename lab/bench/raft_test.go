@@ -391,7 +391,7 @@ func TestRaftPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if slices.Contains(p.Workloads, "raft/long") || len(p.Workloads) != len(raftWorkloads())-1 {
+	if slices.Contains(p.Workloads, "raft/long") || len(p.Workloads) != len(raftWorkloads())-1+len(proposeWorkloads()) {
 		t.Errorf("the workloads are %q", p.Workloads)
 	}
 	got := cells(p, "raft/stable-set")

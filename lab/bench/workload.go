@@ -17,6 +17,7 @@ func Workloads() []Workload {
 	table = append(table, kvWorkloads()...)
 	table = append(table, ycsbWorkloads()...)
 	table = append(table, raftWorkloads()...)
+	table = append(table, proposeWorkloads()...)
 	table = append(table, messageWorkloads()...)
 	table = append(table, taskWorkloads()...)
 	table = append(table, fileWorkloads()...)

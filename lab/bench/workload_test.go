@@ -44,8 +44,8 @@ func smallTasks() []Workload { return taskStudy(taskSizes{backlog: 300, long: 15
 // smallLab is the standard one, on little data.
 func smallLab() Lab {
 	return Lab{Engines: all.Engines(), Peers: peers(),
-		Workloads: slices.Concat(eventStudy(2000, 3000), smallKV(), smallYCSB(), smallRaft(), smallMessages(),
-			smallTasks(), fileStudy(5000))}
+		Workloads: slices.Concat(eventStudy(2000, 3000), smallKV(), smallYCSB(), smallRaft(), proposeWorkloads(),
+			smallMessages(), smallTasks(), fileStudy(5000))}
 }
 
 // taskOn is a task for one client on an engine in memory.

@@ -4,7 +4,7 @@
 // A peer has the interface of a [holdfast.Engine], so that the lab opens, closes and describes it like any other, but
 // it keeps Raft logs, messages or tasks only: what reads or writes keys fails with ErrUnavailable. Its own store is
 // behind [RaftEngine], [MessagesEngine] or [TasksEngine]. [OpenRaft] is the one way to a Raft store on any engine, a
-// peer's or ours.
+// peer's or ours, and [OpenEtcd] to one of etcd's Raft.
 //
 // Some are servers, which end with the process that opened them. That of NATS is this executable again:
 // its main function, or a test's TestMain, calls [Serve] if the first argument is [ServerArgument].
@@ -74,9 +74,10 @@ func Monotonic(name string) bool {
 	return slices.ContainsFunc(peers, func(p row) bool { return p.Name == name && p.monotonic })
 }
 
-// onlyRaft, onlyMessages and onlyTasks are why the Engine side of a peer refuses keys.
+// onlyRaft, onlyEtcd, onlyMessages and onlyTasks are why the Engine side of a peer refuses keys.
 const (
 	onlyRaft     = "holds Raft logs only"
+	onlyEtcd     = "holds logs of etcd's Raft only"
 	onlyMessages = "holds messages only"
 	onlyTasks    = "holds tasks only"
 )

@@ -280,8 +280,10 @@ func (d *Data) Make(ctx context.Context, info message.Info, mark string) (string
 	if d.IsMoving(info.ID) {
 		return "", left(info.ID)
 	}
+	there := false
 	err = d.db.At(d.strongest()).Update(ctx, func(tx *kv.Tx) error {
-		if value, err := bucket(tx).Get([]byte(info.ID)); err == nil {
+		value, err := bucket(tx).Get([]byte(info.ID))
+		if there = err == nil; there {
 			r, err := read([]byte(info.ID), value)
 			mark = r.Mark
 
@@ -297,6 +299,9 @@ func (d *Data) Make(ctx context.Context, info message.Info, mark string) (string
 		return "", err
 	}
 	d.directory.set(info.ID, true)
+	if !there { // whatever was removed with that name was removed before it
+		return mark, nil
+	}
 	counts, _, err := d.messages.Totals(ctx, info.ID)
 	if err != nil {
 		return "", err

@@ -39,12 +39,13 @@ export async function engine(view) {
 		await load();
 		toast(`Compacted: ${bytes(before)} before, ${bytes(s.counters.disk_bytes)} now`);
 	}));
-	const loaded = h("div", {role: "status"});
+	const loaded = h("div", {role: "status"}), processes = h("div");
 	const backup = button("Download a backup", () => download(view, backup, loaded));
 
 	async function load() {
 		s = await get("v1/server", {}, view.signal);
 		draw();
+		if (has("/v1/nodes")) set(processes, nodes(await get("v1/nodes", {}, view.signal)));
 		set(trouble, s.trouble && h("div.problem", {role: "alert"}, h("p.strong", "Trouble"), h("p", s.trouble)));
 	}
 	view.put(head("Engine", title, writes && has("/v1/server/compact") && compact), trouble,
@@ -52,12 +53,24 @@ export async function engine(view) {
 			section("Check and keep", writes ? h("div.stack", h("div", h("p.dim", "A verification reads all keys and checks what the engine can check."), h("p", verify), result),
 				h("div", h("p.dim", "A backup is a copy of a moment, taken while others write; unpacked, it opens like any directory."), h("p", backup), loaded))
 				: empty("Verifications and backups need the role admin for all namespaces."))));
+	view.root.append(processes);
 	await load();
 	set(title, s.engine, " ", levelMark(s.level));
 	view.root.append(section("Caveats", s.caveats?.length ? h("ul.caveats", s.caveats.map(c => h("li", c))) : h("p.dim", "This engine names none.")),
 		section("Settings, as the engine reads them back", s.settings?.length ? h("div.scroll", {}, h("table", {"aria-label": "Settings"}, h("thead", h("tr", h("th", {scope: "col"}, "Setting"), h("th", {scope: "col"}, "Value"))),
 			h("tbody", s.settings.map(x => h("tr", h("td", x.name), h("td.mono", x.value)))))) : h("p.dim", "This engine tells none.")));
 	await view.every(2000, load);
+}
+
+// nodes shows the processes that are one server, and who owns what; nothing if there is one process.
+function nodes(n) {
+	if (n.nodes.length === 0) return [];
+	const table = (name, heads, rows) => h("div.scroll", {}, h("table", {"aria-label": name}, h("thead", h("tr", heads.map(x => h("th", {scope: "col"}, x)))), h("tbody", rows)));
+	return [section("Processes", table("Processes", ["Process", "Version", "Spaces", ""], n.nodes.map(p => h("tr", h("td.mono", p.address), h("td", p.version), h("td.number", count(p.spaces)),
+		h("td", h(`span.dot.${p.alive ? "good" : "bad"}`), p.alive ? " alive" : " gives no sign of life", p.address === n.self && ", says this")))),
+	n.seenMs > 5000 && h("p.problem", {role: "alert"}, `It has not seen PostgreSQL for ${duration(n.seenMs)}.`)),
+	section("Spaces", table("Spaces", ["Space", "Owner", "Machine", "Epoch", "Transactions", ""], n.spaces.map(x => h("tr", h("td.number", count(x.space)), h("td.mono", x.owner || "nobody"), h("td", x.host),
+		h("td.number", count(x.epoch)), h("td.number", count(x.transactions)), h("td", x.free && h("span.dot.bad"), x.stillMs > 0 && ` nothing heard for ${duration(x.stillMs)}`)))))];
 }
 
 // download streams a backup into a file that the user chooses, where the browser can do that; elsewhere it collects it first.
