@@ -41,7 +41,8 @@ func TestReadersHang(t *testing.T) {
 	needServer(t)
 	var refuse atomic.Bool
 	var hangs atomic.Pointer[hangConn]
-	opened, err := OpenWith(at(os.Getenv(variable), spaceOf(t))+"&patience=1s", holdfast.Options{}, func(c *pgx.ConnConfig) {
+	address := at(os.Getenv(variable), spaceOf(t)) + "&patience=1s"
+	opened, err := OpenWith(address, holdfast.Options{}, func(c *pgx.ConnConfig) {
 		dial := c.DialFunc
 		c.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 			if refuse.Load() {

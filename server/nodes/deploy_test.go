@@ -1,4 +1,4 @@
-package metrics_test
+package nodes_test
 
 import (
 	"encoding/json"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/server/metrics"
 	"github.com/holdfastdb/holdfast/server/nodes"
 	"github.com/holdfastdb/holdfast/server/nodes/nodestest"
@@ -44,7 +45,7 @@ func names(t *testing.T) []string {
 func process(t *testing.T) *nodes.Node {
 	cluster := nodestest.NewCluster(func() holdfast.Engine { return mem.New() })
 	n, err := nodes.New(cluster.Member("http://a"), nodes.Options{Self: "http://a"})
-	ok(t, err)
+	testkit.Try(t, err)
 	return n
 }
 
@@ -92,7 +93,7 @@ func check(t *testing.T, known []string, where, expr string) {
 func deployed(t *testing.T, name string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("..", "..", "docs", "deploy", name))
-	ok(t, err)
+	testkit.Try(t, err)
 	return b
 }
 
@@ -109,7 +110,7 @@ func TestAlerts(t *testing.T) {
 	}
 	decoder := yaml.NewDecoder(strings.NewReader(string(deployed(t, "alerts.yml"))))
 	decoder.KnownFields(true)
-	ok(t, decoder.Decode(&file))
+	testkit.Try(t, decoder.Decode(&file))
 	if len(file.Groups) != 1 || len(file.Groups[0].Rules) < 5 {
 		t.Fatalf("%+v", file)
 	}
@@ -120,7 +121,7 @@ func TestAlerts(t *testing.T) {
 		check(t, known, r.Alert, r.Expr)
 	}
 	var scrape map[string]any
-	ok(t, yaml.Unmarshal(deployed(t, "prometheus.yml"), &scrape))
+	testkit.Try(t, yaml.Unmarshal(deployed(t, "prometheus.yml"), &scrape))
 	if scrape["scrape_configs"] == nil {
 		t.Error("prometheus.yml scrapes nothing")
 	}
@@ -150,7 +151,7 @@ func TestDashboard(t *testing.T) {
 		}
 	}
 	text := deployed(t, "grafana-dashboard.json")
-	ok(t, json.Unmarshal(text, &board))
+	testkit.Try(t, json.Unmarshal(text, &board))
 	if len(board.Panels) < 10 {
 		t.Fatalf("%d panels", len(board.Panels))
 	}
