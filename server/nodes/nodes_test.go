@@ -305,11 +305,13 @@ func TestSpaceWithoutOwner(t *testing.T) {
 		t.Errorf("they lie in %v", in)
 	}
 	for _, gone := range []int{2, 0} {
-		for name, token := range tokens { // each process knows each token
+		// Each process knows each token then. An owner that has just lost its space may say so once.
+		for _, token := range tokens {
 			for _, n := range nodes {
-				if status, text := n.rpc(token, `["stream.version","a-1"]`); status != 200 {
-					t.Fatal(name, status, text)
-				}
+				testkit.Until(t, "answered by each", func() bool {
+					status, _ := n.rpc(token, `["stream.version","a-1"]`)
+					return status == 200
+				})
 			}
 		}
 		b.take(gone, true)
@@ -341,12 +343,11 @@ func TestSpaceWithoutOwner(t *testing.T) {
 		}
 		b.take(gone, false)
 		testkit.Until(t, "taken", func() bool { return b.owners()[gone] != "" })
-		for name, token := range tokens {
+		for _, token := range tokens {
 			testkit.Until(t, "answered", func() bool {
 				status, _ := nodes[1].rpc(token, `["stream.version","a-1"]`)
 				return status == 200
 			})
-			_ = name
 		}
 	}
 }
