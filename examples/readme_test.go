@@ -372,7 +372,7 @@ func TestErrorsPage(t *testing.T) {
 func TestPackageComments(t *testing.T) {
 	// They are parts of the server, or of tests, which nobody imports alone.
 	parts := []string{"enginetest/commits", "server/clienttest", "server/ebuse", "server/eventodb", "server/fanout",
-		"server/page", "server/problem", "server/route", "server/v1", "store/message/importtest"}
+		"server/nodes/nodestest", "server/page", "server/problem", "server/route", "server/v1", "store/message/importtest"}
 	use := regexp.MustCompile(`(?m)\A(//.*\n){1,9}//\t`)
 	packages := 0
 	err := filepath.WalkDir(".", func(dir string, d fs.DirEntry, err error) error {

@@ -40,7 +40,6 @@ func joined(t *testing.T, at string) *Nodes {
 // owner says nothing after a while. Those who are gone are forgotten.
 func TestNodes(t *testing.T) {
 	needServer(t)
-	t.Parallel()
 	address := at(os.Getenv(variable), spaceOf(t))
 	node := func(self string) *Nodes {
 		n := joined(t, address)
@@ -112,7 +111,6 @@ func TestNodes(t *testing.T) {
 // A space that has moved since it was looked at is not taken, however old that is.
 func TestNodesTakeNothingThatMoves(t *testing.T) {
 	needServer(t)
-	t.Parallel()
 	n := joined(t, at(os.Getenv(variable), spaceOf(t)))
 	e, err := n.Open(Space{})
 	testkit.Try(t, err)
