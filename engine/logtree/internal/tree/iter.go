@@ -313,6 +313,7 @@ type walk struct {
 
 	unread []unread // values that are not read yet
 	owed   int      // how many bytes those have
+	far    bool     // the walk reads its first values, far ahead; see reaches
 	seg    segment  // the segment of the last value, to save the way there, and its index in the version
 	at     int
 	ahead  ahead // where values of long walks are read ahead
@@ -335,6 +336,7 @@ const (
 	maxAhead   = 128
 	minArena   = 8 << 10 // bytes read ahead, roughly
 	maxArena   = 64 << 10
+	firstReach = 24 << 10 // bytes of the first values of a walk to an end that is known, if they are read from a file
 	cacheLine  = 64
 	aheadShare = 4 // of what was read until now, so many bytes are read ahead: a walk may end at any key
 )
@@ -355,7 +357,7 @@ func (it *Iterator) Begin(r holdfast.Range) {
 	w := walks.Get().(*walk)
 	it.w = w
 	w.lo, w.hi = append(w.lo[:0], r.Lo...), append(w.hi[:0], r.Hi...)
-	w.most, w.bytes, w.walked, w.slow = firstAhead, minArena, 0, 0
+	w.most, w.bytes, w.walked, w.slow, w.far = firstAhead, minArena, 0, 0, false
 	w.m.reverse, w.m.src = r.Reverse, w.m.src[:0]
 }
 
@@ -432,6 +434,10 @@ func (it *Iterator) more() bool {
 	w.items, w.arena = w.items[:0], w.arena[:0]
 	if cap(w.arena) > 4*maxArena {
 		w.arena = nil // after a large value
+	}
+
+	if w.far = w.walked == 0 && it.reaches(); w.far {
+		w.most, w.bytes = maxAhead, firstReach
 	}
 
 	// First keys and places are collected, then the values are read. An error of either shows only once what came before
@@ -533,6 +539,23 @@ func (w *walk) room() int {
 
 // full reports whether enough bytes have been read ahead, or will be by resolve.
 func (w *walk) full() bool { return len(w.arena)+w.owed >= w.bytes }
+
+// reaches reports whether the walk comes to its first values in a file, which are not known to be in memory, and has an
+// end. What lies before that end will be wanted most likely, so it is read by one call, and waited for once: a few
+// values first, and more after them, would wait twice or three times.
+func (it *Iterator) reaches() bool {
+	w := it.w
+	m, end := &w.m, w.hi
+	if m.reverse {
+		end = w.lo
+	}
+	if len(end) == 0 || m.cur < 0 || m.src[m.cur].table.Index != nil {
+		return false
+	}
+	e := m.src[m.cur].ri.Entry()
+
+	return e.Len > 0 && w.enter(it.ver, e.Place) && w.seg.Mapped(int64(uint32(e.Place)), int(e.Len)) == nil
+}
 
 // fill reads entries ahead.
 func (it *Iterator) fill() (err error) {
@@ -717,11 +740,10 @@ func (it *Iterator) take(s *source) error {
 // takeNear adds entries of a table, other than tombstones, in the direction of the walk, as long as there is room,
 // one at least. It returns how many it looked at. Values that do not lie together are left to resolve.
 func (it *Iterator) takeNear(near table.Near) int {
-	if it.takeSpan(near) {
-		return len(near.Entries)
-	}
-
 	w, n := it.w, len(near.Entries)
+	if !w.far && it.takeSpan(near) {
+		return n
+	}
 
 	// Keys are copied at once; for values only their places are noted.
 	for k := range n {
@@ -787,6 +809,9 @@ func (it *Iterator) resolve() (err error) {
 
 	for i := range w.unread {
 		u := &w.unread[i]
+		if u.at < 0 {
+			it.together(w.unread[i:])
+		}
 		if u.at < 0 || format.Checksum(w.arena[u.at:u.at+int(u.Len)]) != u.Sum {
 			u.at = len(w.arena)
 			if err = it.value(w.unread[i:]); err != nil {
@@ -824,25 +849,79 @@ func (w *walk) copyMapped() {
 	}
 }
 
-// value appends the first of values that a call has to read to the arena. If reads take long, the rest is prefetched.
+// together reads the first of values that a call has to read, and those that follow it, by one call, if they lie behind
+// each other in the file, as those of keys do that were written in their order. It does nothing if there is only one,
+// or if they cannot be read: what is wrong, a single value tells.
+func (it *Iterator) together(us []unread) {
+	w, e := it.w, &us[0].Entry
+	lo := int64(uint32(e.Place))
+	hi, n := lo+int64(e.Len), 1
+	for ; n < len(us) && us[n].Place>>32 == e.Place>>32; n++ {
+		// Between two values there are a key and a few bytes. Where there is more, what lies between is not wanted.
+		from, to := int64(uint32(us[n].Place)), int64(uint32(us[n].Place))+int64(us[n].Len)
+		gap := from - hi
+		if w.m.reverse {
+			gap = lo - to
+		}
+		if gap < 0 || gap > mostBetween || max(hi, to)-min(lo, from) > mostTogether {
+			break
+		}
+		lo, hi = min(lo, from), max(hi, to)
+	}
+	if n == 1 || !w.enter(it.ver, e.Place) {
+		return
+	}
+
+	start, at := w.clock(), len(w.arena)
+	arena, err := w.seg.Read(w.arena, lo, int(hi-lo))
+	if err != nil {
+		return
+	}
+	w.arena = arena
+	for i := range us[:n] {
+		if u := &us[i]; u.at < 0 {
+			u.at = at + int(int64(uint32(u.Place))-lo)
+		}
+	}
+	it.waited(start, us[n:])
+}
+
+const (
+	mostBetween  = 4 << 10  // bytes between two values that are read by one call
+	mostTogether = 31 << 10 // bytes of such a call: a longer one would not be noted as having brought its pages to memory
+)
+
+// value appends the first of values that a call has to read to the arena.
 func (it *Iterator) value(us []unread) (err error) {
 	w, e := it.w, us[0].Entry
-	var start time.Time
-	if w.slow < manySlow {
-		start = time.Now()
-	}
+	start := w.clock()
 	if w.enter(it.ver, e.Place) {
 		w.arena, err = w.seg.Value(w.arena, int64(uint32(e.Place)), int(e.Len), e.Sum)
 	} else {
 		w.arena, err = it.ver.Value(w.arena, e)
 	}
-	if w.slow < manySlow && time.Since(start) > slowRead {
-		if w.slow++; w.slow == manySlow {
-			it.prefetch(us[1:])
-		}
-	}
+	it.waited(start, us[1:])
 
 	return err
+}
+
+// clock returns the time, if it is to be known how long a read call takes.
+func (w *walk) clock() (start time.Time) {
+	if w.slow < manySlow {
+		start = time.Now()
+	}
+
+	return start
+}
+
+// waited notes that a read call has ended. If such calls take long, what is still to be read is prefetched.
+func (it *Iterator) waited(start time.Time, rest []unread) {
+	w := it.w
+	if w.slow < manySlow && time.Since(start) > slowRead {
+		if w.slow++; w.slow == manySlow {
+			it.prefetch(rest)
+		}
+	}
 }
 
 // Once manySlow reads have taken longer than slowRead, they are taken to wait for a disk. A single one may have waited
