@@ -945,6 +945,9 @@ func (it *Iterator) prefetch(us []unread) {
 // false, and has done nothing, if they do not, or if one of them is not in order.
 func (it *Iterator) takeSpan(near table.Near) bool {
 	w, n := it.w, len(near.Entries)
+	if n < 2 {
+		return false
+	}
 
 	// The places of the first and the last entry give the stretch. Whether those between lie in it, in order, and are
 	// whole, shows only when it has been read.
@@ -955,7 +958,7 @@ func (it *Iterator) takeSpan(near table.Near) bool {
 	// Between two values there are a key and a few bytes; twice as much is still less work than one at a time.
 	most := min(w.bytes-len(w.arena)-w.owed, 2*(len(keys)+n*(8+int(max(first.Len, last.Len)))))
 
-	if n < 2 || hi <= lo || hi-lo > uint64(max(most, 0)) || !w.enter(it.ver, first.Place) {
+	if hi <= lo || hi-lo > uint64(max(most, 0)) || !w.enter(it.ver, first.Place) {
 		return false
 	}
 	size := int(hi - lo)
