@@ -174,8 +174,10 @@ func (s *source) move(reverse bool) error {
 type merged struct {
 	src     []source
 	reverse bool
-	cur     int // the source of the present key, -1 at the end
+	order   []int // the sources that have a key, by their keys in the direction of the walk, then from the newest on
 
+	// What order begins with.
+	cur    int    // the source of the present key, -1 at the end
 	second int    // the source whose key follows, -1 if there is none
 	bound  []byte // the key of second
 	same   bool   // second has the present key too, or it is to be chosen anew
@@ -203,22 +205,30 @@ func (m *merged) seek(bound []byte) error {
 	return nil
 }
 
-// choose finds the present key's source and the one that follows it.
+// choose puts all sources in order.
 func (m *merged) choose() {
-	m.cur, m.second, m.same = -1, -1, false
+	m.order = m.order[:0]
 	for i := range m.src {
-		s := &m.src[i]
-		switch {
-		case !s.ok:
-		case m.cur < 0:
-			m.cur = i
-		case m.compare(s.key, m.src[m.cur].key) < 0:
-			m.second, m.cur = m.cur, i
-		case m.second < 0 || m.compare(s.key, m.src[m.second].key) < 0:
-			m.second = i
+		if s := &m.src[i]; s.ok {
+			k := len(m.order)
+			m.order = append(m.order, i)
+			for ; k > 0 && m.compare(s.key, m.src[m.order[k-1]].key) < 0; k-- {
+				m.order[k] = m.order[k-1]
+			}
+			m.order[k] = i
 		}
 	}
-	if m.second >= 0 {
+	m.lead()
+}
+
+// lead notes what the order begins with.
+func (m *merged) lead() {
+	m.cur, m.second, m.bound, m.same = -1, -1, nil, false
+	if len(m.order) > 0 {
+		m.cur = m.order[0]
+	}
+	if len(m.order) > 1 {
+		m.second = m.order[1]
 		m.bound = m.src[m.second].key
 		m.same = bytes.Equal(m.bound, m.src[m.cur].key)
 	}
@@ -247,17 +257,38 @@ func (m *merged) next() error {
 	return m.moved()
 }
 
-// moved chooses again if the present source does not come first any more.
+// moved puts the present source, which has moved, where it belongs now.
 func (m *merged) moved() error {
+	if m.same {
+		m.choose() // the second has moved too, or it may not be the next any more
+		return nil
+	}
+
 	// As long as the present source stays before the second, the others need not be looked at: what matters is one
-	// comparison.
-	if m.second < 0 && m.src[m.cur].ok {
+	// comparison. Where keys come from everywhere, it passes half of the others.
+	s, k := &m.src[m.cur], 0
+	if !s.ok {
+		m.order = m.order[:copy(m.order, m.order[1:])]
+		m.lead()
+
 		return nil
 	}
-	if !m.same && m.src[m.cur].ok && m.compare(m.src[m.cur].key, m.bound) < 0 {
+	if m.second < 0 {
 		return nil
 	}
-	m.choose()
+	for ; k+1 < len(m.order); k++ {
+		next := m.order[k+1]
+		c := m.compare(s.key, m.src[next].key)
+		if c < 0 && k == 0 {
+			return nil
+		}
+		if c < 0 || c == 0 && m.cur < next {
+			break
+		}
+		m.order[k] = next
+	}
+	m.order[k] = m.cur
+	m.lead()
 
 	return nil
 }
@@ -405,6 +436,7 @@ func (w *walk) recycle() {
 		s.mi, s.v = memtable.Iter{}, memtable.Version{}
 		s.ri.Forget()
 	}
+	w.m.bound = nil
 	clear(w.items[:w.used])
 	w.unread, w.owed = w.unread[:0], 0
 	w.used, w.seg = 0, segment{}
