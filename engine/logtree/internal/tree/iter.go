@@ -345,8 +345,12 @@ type walk struct {
 	unread []unread // values that are not read yet
 	owed   int      // how many bytes those have
 	far    bool     // the walk reads its first values, far ahead; see reaches
-	seg    segment  // the segment of the last value, to save the way there, and its index in the version
+	seg    *segment // the segment of the last value, nil if there is none, and its index in the version
 	at     int
+	known  [16]struct { // segments and their indexes, by the lowest bits of their ids
+		segment *segment
+		at      int
+	}
 	ahead  ahead // where values of long walks are read ahead
 	slow   int   // how many read calls of values took long
 	sum    byte  // of the bytes that were touched, so that the loads are not for nothing
@@ -439,7 +443,8 @@ func (w *walk) recycle() {
 	w.m.bound = nil
 	clear(w.items[:w.used])
 	w.unread, w.owed = w.unread[:0], 0
-	w.used, w.seg = 0, segment{}
+	w.used, w.seg = 0, nil
+	clear(w.known[:])
 	w.ahead.reset()
 	if cap(w.arena) <= 4*maxArena {
 		walks.Put(w)
@@ -1040,16 +1045,26 @@ func (it *Iterator) takeSpan(near table.Near) bool {
 	return true
 }
 
-// enter remembers the segment of a place, to save the way there for each. It returns false if there is no such segment.
+// enter remembers the segment of a place, to save the way there for each: also those of the segments before, because
+// values that were flushed at several times follow each other in no order. It returns false if there is no such segment.
 func (w *walk) enter(ver *Version, place uint64) bool {
-	if id := uint32(place >> 32); w.seg.Segment == nil || w.seg.id != id {
-		w.seg = segment{}
-		if w.at = ver.find(id); w.at >= 0 {
-			w.seg = ver.segments[w.at]
-		}
+	id := uint32(place >> 32)
+	if w.seg != nil && w.seg.id == id {
+		return true
 	}
 
-	return w.seg.Segment != nil
+	k := &w.known[id%uint32(len(w.known))]
+	if k.segment == nil || k.segment.id != id {
+		at := ver.find(id)
+		if at < 0 {
+			w.seg = nil
+			return false
+		}
+		k.segment, k.at = &ver.segments[at], at
+	}
+	w.seg, w.at = k.segment, k.at
+
+	return true
 }
 
 // skipDeleted moves on if a range delete covers what s is at: in s's own memtable if it is newer,
