@@ -106,7 +106,7 @@ type NewNamespace struct {
 type Token struct {
 	ID        string `json:"id"`
 	Namespace string `json:"namespace"` // "*" for all
-	// Role is "admin", "write" or "read"; each may do what the next one may.
+	// Role is "admin", which may do everything, "write" or "query", or "read", whose rights all have.
 	Role        string     `json:"role"`
 	Description string     `json:"description,omitempty"`
 	Created     time.Time  `json:"created"`
@@ -153,7 +153,7 @@ type Space struct {
 // NewToken is how a token is created.
 type NewToken struct {
 	Namespace   string     `json:"namespace" is:"namespace or *"`
-	Role        string     `json:"role" enum:"admin,write,read"`
+	Role        string     `json:"role" enum:"admin,write,query,read"`
 	Description string     `json:"description,omitempty"`
 	Expires     *time.Time `json:"expires,omitempty" is:"moment"` // absent for never
 }

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/cmd/holdfast/internal/query"
+	"github.com/holdfastdb/holdfast/server/query"
 	"github.com/holdfastdb/holdfast/kv"
 )
 

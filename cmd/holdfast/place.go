@@ -20,7 +20,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/client"
-	"github.com/holdfastdb/holdfast/cmd/holdfast/internal/scratch"
+	"github.com/holdfastdb/holdfast/internal/scratch"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/internal/inprocess"

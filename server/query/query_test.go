@@ -16,7 +16,7 @@ import (
 	"github.com/ncruces/go-sqlite3"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/cmd/holdfast/internal/query"
+	"github.com/holdfastdb/holdfast/server/query"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/testkit"
