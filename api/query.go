@@ -13,48 +13,6 @@ import (
 	"unicode/utf8"
 )
 
-// Query is a statement of SQL that reads.
-type Query struct {
-	SQL string `json:"sql"`
-	// Args are the values of the statement's parameters: a list of them in order, or an object by the names of the
-	// parameters. A value is null, true or false (1 or 0), a number, a text, or bytes as {"base64": "AQID"}.
-	Args json.RawMessage `json:"args,omitempty" is:"arguments"`
-	// Explain asks how the statement would be run, instead of its rows.
-	Explain bool `json:"explain,omitempty"`
-	// Format is "json" (absent means that) or "csv", a line of names and one for each row.
-	Format string `json:"format,omitempty" enum:"json,csv"`
-	// TimeMS, Rows and MemoryBytes are limits. What the server allows at most holds if they are absent, or more.
-	TimeMS      int64 `json:"time_ms,omitempty" is:"natural"`
-	Rows        int64 `json:"rows,omitempty" is:"natural"`
-	MemoryBytes int64 `json:"memory_bytes,omitempty" is:"natural"`
-}
-
-// QueryInfo is what queries may read, and their limits. A limit of 0 is none.
-type QueryInfo struct {
-	Tables      []QueryTable `json:"tables"`
-	TimeMS      int64        `json:"time_ms"`
-	Rows        int64        `json:"rows"`
-	MemoryBytes int64        `json:"memory_bytes"` // of SQLite, for one query
-	AtOnce      int          `json:"at_once"`      // how many run at once; more wait
-}
-
-// QueryTable is a table.
-type QueryTable struct {
-	Name string `json:"name"`
-	SQL  string `json:"sql"` // of the statement that would create it
-}
-
-// QueryLine is a line of the answer to a query that is no row: the first one has Columns, the last one Rows or Problem.
-// Between them, each row is a list of its values: null, a number, a text, or bytes as {"base64": "AQID"}. A number with a
-// point or an exponent is a float, another one an integer; 9e999 is infinite. An answer without a last line broke off.
-type QueryLine struct {
-	Columns []string `json:"columns,omitempty"`
-	// Rows is how many there were.
-	Rows *int64 `json:"rows,omitempty"`
-	// Problem is why there are no more.
-	Problem *Problem `json:"problem,omitempty"`
-}
-
 // inBase64 is bytes as a value of JSON.
 type inBase64 struct {
 	Base64 []byte `json:"base64"`
