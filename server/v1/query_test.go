@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"reflect"
 	"runtime"
@@ -17,11 +19,15 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/api"
+	"github.com/holdfastdb/holdfast/client"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/kv"
 	core "github.com/holdfastdb/holdfast/server"
 	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/server/nodes/nodestest"
 	"github.com/holdfastdb/holdfast/server/query"
 	"github.com/holdfastdb/holdfast/store/message"
 )
@@ -552,4 +558,67 @@ func resident(t *testing.T) uint64 {
 	t.Error("there is no VmRSS")
 
 	return 0
+}
+
+// TestQueryOfProcesses: a process that does not own the data passes a query on, and its end.
+func TestQueryOfProcesses(t *testing.T) {
+	engine := mem.New()
+	token := auth.NewNamespaceSecret(message.Default)
+	d, address := nodestest.Start(t, engine, core.Options{Query: query.Served{}, QueryTime: time.Hour,
+		Logger: slog.New(slog.DiscardHandler)},
+		func(d *data.Data) error { return d.Tokens().SetOwn(t.Context(), message.Default, token) })
+	s := &server{t: t, engine: engine, data: d, url: address, token: token}
+	do[api.Written](s, "POST", in("/messages"), write("order-1", 5))
+	a := s.query("default", api.Query{SQL: "select count(*) from messages"})
+	if len(a.rows) != 1 || a.rows[0][0] != int64(5) {
+		t.Errorf("%+v", a)
+	}
+	cancel := s.begin(endless)
+	s.running(1)
+	cancel()
+	s.running(0)
+}
+
+// BenchmarkQuery asks a server for the 100 messages of a stream out of a million, over HTTP.
+func BenchmarkQuery(b *testing.B) {
+	engine, err := logtree.Open(b.TempDir(), holdfast.Options{})
+	testkit.Try(b, err)
+	defer engine.Close()
+	d, err := data.Open(engine, data.Options{Level: holdfast.Power})
+	testkit.Try(b, err)
+	defer d.Close()
+	n, err := d.Messages().Namespace(b.Context(), message.Default)
+	testkit.Try(b, err)
+	messages := make([]message.Message, 100)
+	for i := range messages {
+		messages[i] = message.Message{Type: "Placed", Data: []byte(`{"total":17,"customer":"ann"}`)}
+	}
+	for i := range 10_000 {
+		_, err := n.Write(holdfast.WithLevel(b.Context(), holdfast.Process), fmt.Sprint("order-", i), messages...)
+		testkit.Try(b, err)
+	}
+	s, err := core.New(d, core.Options{Query: query.Served{}, TestMode: true, Logger: slog.New(slog.DiscardHandler)})
+	testkit.Try(b, err)
+	h := httptest.NewServer(s)
+	defer h.Close()
+	c, err := client.New(h.URL, client.Options{})
+	testkit.Try(b, err)
+	for name, sql := range map[string]string{"stream": "select data ->> 'total', time from messages where stream = ?",
+		"last":   "select data, time from messages where ? is not null order by global desc limit 100",
+		"nothing": "select value from json_each('['||substr(replace(hex(zeroblob(100)), '00', ',7'), 2)||']') where ? > ''"} {
+		b.Run(name, func(b *testing.B) {
+			for i := 0; b.Loop(); i++ {
+				_, rows, err := c.Namespace(message.Default).Query(b.Context(), sql, fmt.Sprint("order-", i*7919%10_000))
+				testkit.Try(b, err)
+				n := 0
+				for _, err := range rows {
+					testkit.Try(b, err)
+					n++
+				}
+				if n != 100 {
+					b.Fatal(n, "rows")
+				}
+			}
+		})
+	}
 }
