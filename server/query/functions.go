@@ -65,6 +65,14 @@ func null(args []sqlite3.Value) bool {
 	return false
 }
 
+// result is a text, also if it is empty.
+func result(c sqlite3.Context, text []byte) {
+	if len(text) == 0 {
+		text = []byte{} // nothing would be null
+	}
+	c.ResultRawText(text)
+}
+
 // instr is where one text is in another, from 1, in characters; in bytes for blobs.
 func instr(c sqlite3.Context, args ...sqlite3.Value) {
 	if null(args) {
@@ -108,7 +116,7 @@ func (db *DB) replace(c sqlite3.Context, args ...sqlite3.Value) {
 	}
 	in, what, by := args[0].RawText(), args[1].RawText(), args[2].RawText()
 	if len(what) == 0 {
-		c.ResultRawText(in)
+		result(c, in)
 		return
 	}
 	// The result is made here, so it is held to SQLite's limit before.
@@ -117,7 +125,7 @@ func (db *DB) replace(c sqlite3.Context, args ...sqlite3.Value) {
 		c.ResultError(sqlite3.TOOBIG)
 		return
 	}
-	c.ResultRawText(bytes.ReplaceAll(in, what, by))
+	result(c, bytes.ReplaceAll(in, what, by))
 }
 
 // trim removes characters at the ends of a text.
@@ -128,7 +136,7 @@ func trim(c sqlite3.Context, args []sqlite3.Value, left, right bool) {
 	args[0].RawText()
 	args[1].RawText()
 	in, set := args[0].RawText(), map[string]bool{}
-	for of := args[1].RawText(); len(of) > 0; {
+	for of := untilZero(args[1].RawText()); len(of) > 0; {
 		_, n := utf8.DecodeRune(of)
 		set[string(of[:n])] = true
 		of = of[n:]
@@ -147,13 +155,13 @@ func trim(c sqlite3.Context, args []sqlite3.Value, left, right bool) {
 		}
 		in = in[:len(in)-n]
 	}
-	c.ResultRawText(in)
+	result(c, in)
 }
 
 // like compares the second argument with the pattern that is the first; the third is what escapes.
 func (db *DB) like(c sqlite3.Context, args ...sqlite3.Value) {
 	p := pattern{db: db, all: '%', one: '_', fold: true}
-	if len(args) == 3 {
+	if len(args) == 3 && args[0].Type() != sqlite3.BLOB && args[1].Type() != sqlite3.BLOB {
 		if args[2].Type() == sqlite3.NULL {
 			return
 		}

@@ -85,7 +85,7 @@ func TestFunctions(t *testing.T) {
 		default:
 			call = fmt.Sprintf("%s %s %s", value(), pick("like", "not like"), like())
 		}
-		sql := fmt.Sprintf("select typeof(%s), quote(%[1]s)", call)
+		sql := fmt.Sprintf("select typeof(%s), hex(%[1]s)", call)
 		want, wrong := "", error(nil)
 		if s, _, err := own.Prepare(sql); err != nil {
 			wrong = err
@@ -94,7 +94,7 @@ func TestFunctions(t *testing.T) {
 				want = s.ColumnText(0) + "|" + s.ColumnText(1)
 			}
 			wrong = s.Err()
-			testkit.Try(t, s.Close())
+			_ = s.Close() // which says the same again
 		}
 		got, err := ask(t.Context(), db, sql)
 		if (err != nil) != (wrong != nil) || err == nil && got[0] != want {
