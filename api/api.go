@@ -610,9 +610,12 @@ type Query struct {
 	Explain bool `json:"explain,omitempty"`
 	// Format is "json" (absent means that) or "csv", a line of names and one for each row.
 	Format string `json:"format,omitempty" enum:"json,csv"`
-	// TimeMS, Rows and MemoryBytes are limits. What the server allows at most holds if they are absent, or more.
-	TimeMS      int64 `json:"time_ms,omitempty" is:"natural"`
-	Rows        int64 `json:"rows,omitempty" is:"natural"`
+	// TimeMS is how long it may take. If it is absent, or more than the server allows, that holds; so do Rows and
+	// MemoryBytes.
+	TimeMS int64 `json:"time_ms,omitempty" is:"natural"`
+	// Rows is how many rows it may have.
+	Rows int64 `json:"rows,omitempty" is:"natural"`
+	// MemoryBytes is how much memory SQLite may take for it, to sort, group and join.
 	MemoryBytes int64 `json:"memory_bytes,omitempty" is:"natural"`
 }
 
@@ -631,7 +634,7 @@ type QueryTable struct {
 	SQL  string `json:"sql"` // of the statement that would create it
 }
 
-// QueryLine is a line of the answer to a query that is no row: the first one has Columns, the last one Rows or Problem.
+// QueryLine is a line of the answer to a query that is no row: the first one has columns, the last one rows or problem.
 // Between them, each row is a list of its values: null, a number, a text, or bytes as {"base64": "AQID"}. A number with a
 // point or an exponent is a float, another one an integer; 9e999 is infinite. An answer without a last line broke off.
 type QueryLine struct {

@@ -108,15 +108,18 @@ func starts(b []byte) (n int) {
 
 // replace is the first text with the third in place of each of the second.
 func (db *DB) replace(c sqlite3.Context, args ...sqlite3.Value) {
-	if null(args) {
+	if null(args[:2]) {
 		return
 	}
 	for _, a := range args {
 		a.RawText()
 	}
 	in, what, by := args[0].RawText(), args[1].RawText(), args[2].RawText()
-	if len(what) == 0 {
+	if len(what) == 0 || what[0] == 0 {
 		result(c, in)
+		return
+	}
+	if null(args[2:]) {
 		return
 	}
 	// The result is made here, so it is held to SQLite's limit before.

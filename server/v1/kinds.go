@@ -51,7 +51,7 @@ var kinds = map[string]func(*huma.Schema){
 	"arguments": func(s *huma.Schema) {
 		s.Type, s.AdditionalProperties = "", nil
 		s.OneOf = []*huma.Schema{{Type: huma.TypeArray, Items: &huma.Schema{}},
-			{Type: huma.TypeObject, AdditionalProperties: true}}
+			{Type: huma.TypeObject, AdditionalProperties: true}, {Type: "null"}}
 	},
 	"time":      func(s *huma.Schema) { s.Pattern = years },
 	// null matches every pattern, and is none of those times.
