@@ -610,8 +610,7 @@ type Query struct {
 	Explain bool `json:"explain,omitempty"`
 	// Format is "json" (absent means that) or "csv", a line of names and one for each row.
 	Format string `json:"format,omitempty" enum:"json,csv"`
-	// TimeMS is how long it may take. If it is absent, or more than the server allows, that holds; so do Rows and
-	// MemoryBytes.
+	// TimeMS is how long it may take. If a limit is absent, or more than the server allows, that of the server holds.
 	TimeMS int64 `json:"time_ms,omitempty" is:"natural"`
 	// Rows is how many rows it may have.
 	Rows int64 `json:"rows,omitempty" is:"natural"`
