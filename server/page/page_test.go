@@ -431,7 +431,7 @@ func TestPage(t *testing.T) {
 	step("query", func(t *testing.T) {
 		b.goTo("#/query")
 		b.text("details", "messages")
-		b.fill("Statement", "select count(*) as n, 12345678901234567 as big, 1.0 as f, null as nothing, x'00ff' as b, "+
+		b.fill("Statement", "select count(*) as n, 12345678901234567 as big, 1.0 as f, null as no, x'00ff' as b, "+
 			"min(data) as data from messages where type = 'OrderPaid';")
 		b.press("Run")
 		b.Wait(`[...document.querySelectorAll("table[aria-label=Result] tbody td")].slice(0, 5).map(e => e.innerText).join() ===
@@ -468,6 +468,7 @@ func TestPage(t *testing.T) {
 		b.press("Save …")
 		b.fill("Name", "some tasks")
 		b.press("Save")
+		b.text(".toast", "Saved as some tasks")
 		b.goTo("#/query")
 		b.press("some tasks")
 		b.Wait(`document.querySelector("textarea").value === "select id, state from tasks limit 3"`)
