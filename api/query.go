@@ -159,6 +159,11 @@ func Arguments(values ...any) (json.RawMessage, error) {
 			list[i] = inBase64{v}
 		case float64:
 			list[i] = json.RawMessage(float(v))
+		case string:
+			if !utf8.ValidString(v) { // it would become another one
+				return nil, fmt.Errorf("the text %.40q is not UTF-8: give it as []byte", v)
+			}
+			list[i] = v
 		default:
 			list[i] = v
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"unicode/utf8"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/api"
@@ -36,6 +37,10 @@ func (n *Namespace) RunQuery(ctx context.Context, q api.Query) (columns []string
 	err error) {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return nil, nil, err
+	}
+	if !utf8.ValidString(q.SQL) { // JSON would make another statement of it
+		return nil, nil, &Error{Op: "query", Status: http.StatusBadRequest, Code: api.CodeBadRequest,
+			Detail: "the statement is not UTF-8"}
 	}
 	q.Format = ""
 	r := &request{op: "query", method: "POST", path: n.path + "/query", body: q, safe: true, long: true}

@@ -143,7 +143,8 @@ func TestAccess(t *testing.T) {
 			about := scope(t, name, rt)
 			for _, c := range list {
 				namespace := cmp.Or(about, c.namespace)
-				ok := rt.Role == auth.None || slices.Contains(may[c.role], rt.Role) && (c.namespace == auth.Everywhere || c.namespace == namespace)
+				ok := rt.Role == auth.None ||
+					slices.Contains(may[c.role], rt.Role) && (c.namespace == auth.Everywhere || c.namespace == namespace)
 				r := httptest.NewRequest(cmp.Or(rt.Method, http.MethodPatch), path, nil)
 				c.headers(r)
 				w := httptest.NewRecorder()
@@ -170,7 +171,8 @@ func TestAccess(t *testing.T) {
 				}
 				about := map[eventodb.Scope]string{eventodb.Own: c.namespace, eventodb.Named: "one",
 					eventodb.Everywhere: auth.Everywhere}[m.Scope]
-				ok := slices.Contains(may[c.role], max(m.Role, auth.Read)) && (c.namespace == auth.Everywhere || c.namespace == about)
+				ok := slices.Contains(may[c.role], max(m.Role, auth.Read)) &&
+					(c.namespace == auth.Everywhere || c.namespace == about)
 				r := httptest.NewRequest("POST", "/rpc", strings.NewReader(`["`+m.Name+`","one"]`))
 				c.headers(r)
 				w := httptest.NewRecorder()

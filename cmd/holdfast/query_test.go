@@ -144,8 +144,12 @@ func TestQueryPlaces(t *testing.T) {
 	} {
 		status, out, stderr := here(t, "", append([]string{"query", dir}, args...)...)
 		for name, ask := range map[string]func() (int, string, string){
-			"URL":   func() (int, string, string) { return here(t, "", append([]string{"query", address, "--token", token}, args...)...) },
-			"--url": func() (int, string, string) { return here(t, "", append(append([]string{"query"}, where...), args...)...) },
+			"URL": func() (int, string, string) {
+				return here(t, "", append([]string{"query", address, "--token", token}, args...)...)
+			},
+			"--url": func() (int, string, string) {
+				return here(t, "", append(append([]string{"query"}, where...), args...)...)
+			},
 			"environment": func() (int, string, string) {
 				t.Setenv("HOLDFAST_URL", address)
 				t.Setenv("HOLDFAST_TOKEN", token)
@@ -165,7 +169,8 @@ func TestQueryPlaces(t *testing.T) {
 	}
 	prompt := "select 1 as a;\n.tables\nselect \xff;"
 	if status, out, stderr := here(t, prompt, append([]string{"query", "--format=json"}, where...)...); status != exitError ||
-		!strings.HasPrefix(out, "{\"a\":1}\nmessages\n") || !strings.Contains(stderr, "UTF-8") {
+		!strings.HasPrefix(out, "{\"a\":1}\nmessages\n") ||
+		!strings.Contains(stderr, "UTF-8") {
 		t.Error(status, out, stderr)
 	}
 	for want, args := range map[string][]string{

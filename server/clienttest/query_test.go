@@ -44,12 +44,23 @@ func TestQuery(t *testing.T) {
 		_, err := n.Write(ctx, "order-1", message.Message{Type: "Placed", Data: fmt.Appendf(nil, `{"n":%d}`, i)})
 		check(t, err)
 	}
-	columns, rows, err := n.Query(ctx, "select position, data ->> 'n' + ?, ?, ?, ?, ? from messages where stream = ? order by 1",
-		0.5, nil, []byte{0, 255}, true, "ä\"", "order-1")
+	columns, rows, err := n.Query(
+		ctx,
+		"select position, data ->> 'n' + ?, ?, ?, ?, ? from messages where stream = ? order by 1",
+		0.5,
+		nil,
+		[]byte{0, 255},
+		true,
+		"ä\"",
+		"order-1",
+	)
 	check(t, err)
 	got, err := all(columns, rows, err)
-	want := [][]any{{int64(0), 0.5, nil, []byte{0, 255}, int64(1), "ä\""}, {int64(1), 1.5, nil, []byte{0, 255}, int64(1), "ä\""},
-		{int64(2), 2.5, nil, []byte{0, 255}, int64(1), "ä\""}}
+	want := [][]any{
+		{int64(0), 0.5, nil, []byte{0, 255}, int64(1), "ä\""},
+		{int64(1), 1.5, nil, []byte{0, 255}, int64(1), "ä\""},
+		{int64(2), 2.5, nil, []byte{0, 255}, int64(1), "ä\""},
+	}
 	if err != nil || len(columns) != 6 || columns[0] != "position" || !reflect.DeepEqual(got, want) {
 		t.Errorf("%q %v, %v", columns, got, err)
 	}
@@ -71,16 +82,25 @@ func TestQuery(t *testing.T) {
 	}
 	got, err = all(n.RunQuery(ctx, api.Query{SQL: "select data from messages", Rows: 2}))
 	var e *client.Error
-	if len(got) != 2 || !errors.Is(err, holdfast.ErrTooLarge) || !errors.As(err, &e) || e.Status != 413 || e.Request == "" ||
+	if len(got) != 2 || !errors.Is(err, holdfast.ErrTooLarge) || !errors.As(err, &e) || e.Status != 413 ||
+		e.Request == "" ||
 		!strings.Contains(e.Detail, "more than 2 rows") {
 		t.Errorf("%d rows, %v", len(got), err)
+	}
+	for _, args := range [][]any{{"select '\xff' || ?", "x"}, {"select ?", "\xff"}, {"select ?", make(chan int)}} {
+		if got, err := all(n.Query(ctx, args[0].(string), args[1:]...)); !errors.Is(err, holdfast.ErrBadOption) {
+			t.Errorf("%q: %v, %v", args, got, err)
+		}
 	}
 	if _, err := all(c.Namespace("none").Query(ctx, "select 1")); !errors.Is(err, message.ErrNoNamespace) {
 		t.Error(err)
 	}
 	_, secret, err := d.Tokens().Create(ctx, auth.Token{Namespace: message.Default, Role: auth.Write})
 	check(t, err)
-	if _, err := all(withToken(t, c, secret).Namespace(message.Default).Query(ctx, "select 1")); !errors.Is(err, client.ErrForbidden) {
+	if _, err := all(withToken(t, c, secret).Namespace(message.Default).Query(ctx, "select 1")); !errors.Is(
+		err,
+		client.ErrForbidden,
+	) {
 		t.Error(err)
 	}
 
@@ -115,11 +135,15 @@ func TestQueryBroken(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		},
 		func(w http.ResponseWriter) { fmt.Fprint(w, "{\"columns\":[\"a\"]}\n[1]\n") },
-		func(w http.ResponseWriter) { fmt.Fprint(w, "{\"columns\":[\"a\"]}\n[1]\n{\"problem\":{\"status\":503,\"code\":\"stopping\"}}\n") },
+		func(w http.ResponseWriter) {
+			fmt.Fprint(w, "{\"columns\":[\"a\"]}\n[1]\n{\"problem\":{\"status\":503,\"code\":\"stopping\"}}\n")
+		},
 		func(w http.ResponseWriter) { fmt.Fprint(w, "<html>\n") },
 		func(w http.ResponseWriter) { fmt.Fprint(w, "{\"columns\":[\"a\"]}\n{\"columns\":[\"a\"]}\n") },
 		func(w http.ResponseWriter) { fmt.Fprint(w, "{\"columns\":[\"a\"]}\n[true]\n") },
-		func(w http.ResponseWriter) { fmt.Fprint(w, "{\"columns\":[\"a\"]}\n["+strings.Repeat("1,", 3<<10)+"1]\n") },
+		func(w http.ResponseWriter) {
+			fmt.Fprint(w, "{\"columns\":[\"a\"]}\n["+strings.Repeat("1,", 3<<10)+"1]\n")
+		},
 		func(w http.ResponseWriter) { fmt.Fprint(w, "{\"columns\":[\"a\"]}\n{\"rows\":0}\n") },
 	}
 	var asked atomic.Int64
@@ -136,7 +160,8 @@ func TestQueryBroken(t *testing.T) {
 	}{{1, "broke off"}, {1, "broke off"}, {1, "stopping"}, {0, "is this the address"}, {0, "columns behind"}, {0, "cannot be read"},
 		{0, "more than 4096 bytes"}, {0, ""}} {
 		got, err := all(c.Namespace("x").Query(ctx, "select 1"))
-		if len(got) != want.rows || (err == nil) != (want.text == "") || err != nil && !strings.Contains(err.Error(), want.text) {
+		if len(got) != want.rows || (err == nil) != (want.text == "") ||
+			err != nil && !strings.Contains(err.Error(), want.text) {
 			t.Errorf("%d: %d rows, %v", i, len(got), err)
 		}
 	}

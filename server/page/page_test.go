@@ -434,8 +434,10 @@ func TestPage(t *testing.T) {
 		b.fill("Statement", "select count(*) as n, 12345678901234567 as big, 1.0 as f, null as no, x'00ff' as b, "+
 			"min(data) as data from messages where type = 'OrderPaid';")
 		b.press("Run")
-		b.Wait(`[...document.querySelectorAll("table[aria-label=Result] tbody td")].slice(0, 5).map(e => e.innerText).join() ===
-			"40,12345678901234567,1.0,null,2 B of bytes"`)
+		b.Wait(
+			`[...document.querySelectorAll("table[aria-label=Result] tbody td")].slice(0, 5).map(e => e.innerText).join() ===
+			"40,12345678901234567,1.0,null,2 B of bytes"`,
+		)
 		b.text("[role=status]", "1 row, ")
 		b.Do(`document.querySelector("table[aria-label=Result] tbody tr").click()`)
 		b.text(".detail", `"sku":`)

@@ -65,7 +65,26 @@ func TestFunctions(t *testing.T) {
 		if r.IntN(12) == 0 {
 			return value()
 		}
-		return text(8, "a", "b", "*", "*", "?", "[ab]", "[^a]", "[a-c]", "[", "]", "[]a]", "[^]]", "[a-", "-", "ä", "[ä-€]", "[^")
+		return text(
+			8,
+			"a",
+			"b",
+			"*",
+			"*",
+			"?",
+			"[ab]",
+			"[^a]",
+			"[a-c]",
+			"[",
+			"]",
+			"[]a]",
+			"[^]]",
+			"[a-",
+			"-",
+			"ä",
+			"[ä-€]",
+			"[^",
+		)
 	}
 	for i := range 20_000 {
 		var call string
@@ -137,7 +156,10 @@ func TestEndless(t *testing.T) {
 		stop()
 	}
 	// What would be large is refused before it is made.
-	if got, err := ask(t.Context(), db, "select length(replace("+long+", '0', "+half+"))"); !errors.Is(err, holdfast.ErrTooLarge) {
+	if got, err := ask(t.Context(), db, "select length(replace("+long+", '0', "+half+"))"); !errors.Is(
+		err,
+		holdfast.ErrTooLarge,
+	) {
 		t.Errorf("%.100q, %v", got, err)
 	}
 }

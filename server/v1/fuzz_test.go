@@ -22,7 +22,7 @@ import (
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/query"
 	"github.com/holdfastdb/holdfast/server/route"
-	"github.com/holdfastdb/holdfast/server/v1"
+	v1 "github.com/holdfastdb/holdfast/server/v1"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -118,7 +118,11 @@ func FuzzQueries(f *testing.F) {
 	n, err := d.Messages().Namespace(f.Context(), message.Default)
 	testkit.Try(f, err)
 	for i := range 100 {
-		_, err := n.Write(f.Context(), fmt.Sprint("order-", i%7), message.Message{Type: "T", Data: fmt.Appendf(nil, `{"n":%d}`, i)})
+		_, err := n.Write(
+			f.Context(),
+			fmt.Sprint("order-", i%7),
+			message.Message{Type: "T", Data: fmt.Appendf(nil, `{"n":%d}`, i)},
+		)
 		testkit.Try(f, err)
 	}
 	s, err := core.New(d, core.Options{Query: query.Served{}, QueryTime: 100 * time.Millisecond, QueryMemory: 4 << 20,
@@ -162,7 +166,10 @@ func FuzzQueries(f *testing.F) {
 		default:
 			t.Errorf("%q: %d %s", body, w.Code, w.Body)
 		}
-		if got := ask(`{"sql":"select count(*), sum(data ->> 'n') from messages"}`).Body.String(); !strings.Contains(got, "\n[100,4950]\n") {
+		if got := ask(`{"sql":"select count(*), sum(data ->> 'n') from messages"}`).Body.String(); !strings.Contains(
+			got,
+			"\n[100,4950]\n",
+		) {
 			t.Errorf("after %q: %s", body, got)
 		}
 		if n := engine.Metrics().OpenSnapshots; n != 0 {

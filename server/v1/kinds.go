@@ -53,7 +53,7 @@ var kinds = map[string]func(*huma.Schema){
 		s.OneOf = []*huma.Schema{{Type: huma.TypeArray, Items: &huma.Schema{}},
 			{Type: huma.TypeObject, AdditionalProperties: true}, {Type: "null"}}
 	},
-	"time":      func(s *huma.Schema) { s.Pattern = years },
+	"time": func(s *huma.Schema) { s.Pattern = years },
 	// null matches every pattern, and is none of those times.
 	"moment":  func(s *huma.Schema) { s.Not = &huma.Schema{Type: huma.TypeString, Pattern: "^000[01]-"} },
 	"small":   func(s *huma.Schema) { s.Minimum, s.Maximum = number(math.MinInt8), number(math.MaxInt8) },

@@ -114,7 +114,14 @@ func TestQuery(t *testing.T) {
 	a := s.query("default", api.Query{SQL: "select stream, count(*), 1.0, null, x'00ff', data from messages " +
 		"where category = ? and position < ?2 group by 1 order by 1", Args: json.RawMessage(`["order", 4]`)})
 	want := asked{status: 200, columns: []string{"stream", "count(*)", "1.0", "null", "x'00ff'", "data"}, rows: [][]any{
-		{"order-1", int64(4), 1.0, nil, []byte{0, 255}, `{"n":0}`}, {"order-2", int64(3), 1.0, nil, []byte{0, 255}, `{"n":0}`}}}
+		{
+			"order-1",
+			int64(4),
+			1.0,
+			nil,
+			[]byte{0, 255},
+			`{"n":0}`,
+		}, {"order-2", int64(3), 1.0, nil, []byte{0, 255}, `{"n":0}`}}}
 	if !reflect.DeepEqual(a, want) {
 		t.Errorf("%+v, want %+v", a, want)
 	}
@@ -134,11 +141,17 @@ func TestQuery(t *testing.T) {
 	}
 
 	// How it is run, and CSV.
-	if a := s.query("default", api.Query{SQL: "select * from messages where stream = ?", Explain: true}); len(a.rows) != 1 ||
+	if a := s.query("default", api.Query{SQL: "select * from messages where stream = ?", Explain: true}); len(
+		a.rows,
+	) != 1 ||
 		a.rows[0][0] != "SCAN messages VIRTUAL TABLE INDEX 0:stream = ?" {
 		t.Errorf("%+v", a)
 	}
-	resp, text := s.send("POST", in("/query"), api.Query{SQL: `select 'a,"b' as x, x'00ff' as y, null as z, 0.5`, Format: "csv"})
+	resp, text := s.send(
+		"POST",
+		in("/query"),
+		api.Query{SQL: `select 'a,"b' as x, x'00ff' as y, null as z, 0.5`, Format: "csv"},
+	)
 	if got := string(text); got != "x,y,z,0.5\n\"a,\"\"b\",AP8=,,0.5\n" ||
 		!strings.HasPrefix(resp.Header.Get("Content-Type"), "text/csv") {
 		t.Errorf("%q, %v", got, resp.Header)
@@ -188,7 +201,8 @@ func TestQueryAccess(t *testing.T) {
 		"(select group_concat(id) from tasks), (select group_concat(stream) from streams), (select count(*) from queues)"
 	for _, ns := range []string{"default", "shop", "shop2"} {
 		a := s.query(ns, api.Query{SQL: everything})
-		if want := []any{"of-" + ns, "log" + ns, ns, "of-" + ns, int64(1)}; len(a.rows) != 1 || !reflect.DeepEqual(a.rows[0], want) {
+		if want := []any{"of-" + ns, "log" + ns, ns, "of-" + ns, int64(1)}; len(a.rows) != 1 ||
+			!reflect.DeepEqual(a.rows[0], want) {
 			t.Errorf("%s shows %+v, want %v", ns, a, want)
 		}
 	}
@@ -224,7 +238,8 @@ func TestQueryAccess(t *testing.T) {
 	mine.refused(api.CodeForbidden, "POST", "/v1/namespaces/shop/messages", write("x-1", 1))
 	mine.refused(api.CodeForbidden, "POST", "/v1/tokens", api.NewToken{Namespace: "shop", Role: "query"})
 	made2 := do[api.Token](s.with(made.Token), "POST", "/v1/tokens", api.NewToken{Namespace: "shop", Role: "query"})
-	if got := do[api.Token](s.with(made2.Secret), "GET", "/v1/token", nil); got.Role != "query" || got.Namespace != "shop" {
+	if got := do[api.Token](s.with(made2.Secret), "GET", "/v1/token", nil); got.Role != "query" ||
+		got.Namespace != "shop" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -477,7 +492,13 @@ func TestQueryHarm(t *testing.T) {
 	worst := []string{endless, "select * from messages a, messages b", "select data from messages order by global desc",
 		"select group_concat(data) from messages", "select hex(zeroblob(1000000000))", "select '" + strings.Repeat("x", 500<<10) + "'",
 		"select a.data || b.data from messages a, messages b order by 1", "select replace(data, 'x', data) from messages",
-		"select " + strings.Repeat("(", 900) + "1" + strings.Repeat(")", 900), "select 1 in (" + strings.Repeat("1,", 200_000) + "1)",
+		"select " + strings.Repeat(
+			"(",
+			900,
+		) + "1" + strings.Repeat(
+			")",
+			900,
+		), "select 1 in (" + strings.Repeat("1,", 200_000) + "1)",
 		billion, "select instr(a.data, b.data) from messages a, messages b where a.stream = 'large-1' and b.stream = 'large-1'"}
 	var queries sync.WaitGroup
 	for i := range 64 {
@@ -622,7 +643,7 @@ func BenchmarkQuery(b *testing.B) {
 	c, err := client.New(h.URL, client.Options{})
 	testkit.Try(b, err)
 	for name, sql := range map[string]string{"stream": "select data ->> 'total', time from messages where stream = ?",
-		"last":   "select data, time from messages where ? is not null order by global desc limit 100",
+		"last":    "select data, time from messages where ? is not null order by global desc limit 100",
 		"nothing": "select value from json_each('['||substr(replace(hex(zeroblob(100)), '00', ',7'), 2)||']') where ? > ''"} {
 		b.Run(name, func(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
