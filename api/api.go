@@ -97,7 +97,7 @@ type Namespace struct {
 
 // NewNamespace is how a namespace is created.
 type NewNamespace struct {
-	ID          string          `json:"id"                    is:"namespace" segment:"true"`
+	ID          string          `json:"id" is:"namespace" segment:"true"`
 	Description string          `json:"description,omitempty"`
 	Metadata    json.RawMessage `json:"metadata,omitempty"`
 }
@@ -152,10 +152,10 @@ type Space struct {
 
 // NewToken is how a token is created.
 type NewToken struct {
-	Namespace   string     `json:"namespace"             is:"namespace or *"`
-	Role        string     `json:"role"                                      enum:"admin,write,query,read"`
+	Namespace   string     `json:"namespace" is:"namespace or *"`
+	Role        string     `json:"role" enum:"admin,write,query,read"`
 	Description string     `json:"description,omitempty"`
-	Expires     *time.Time `json:"expires,omitempty"     is:"moment"` // absent for never
+	Expires     *time.Time `json:"expires,omitempty" is:"moment"` // absent for never
 }
 
 // Message is a message that is there.
@@ -175,20 +175,20 @@ type NewMessage struct {
 	// ID is a UUID, 32 hexadecimal digits as 8-4-4-4-12, in which capital letters are the same as small ones. A write with
 	// it that is repeated is done once, as long as the message is there; with another type or data it is refused
 	// (id_taken). Absent for a new one.
-	ID       string          `json:"id,omitempty"       is:"uuid"`
-	Type     string          `json:"type"               is:"type"` // at most 64 KiB
-	Data     json.RawMessage `json:"data"`                         // an object, at most 1,000 deep
+	ID       string          `json:"id,omitempty" is:"uuid"`
+	Type     string          `json:"type" is:"type"` // at most 64 KiB
+	Data     json.RawMessage `json:"data"`           // an object, at most 1,000 deep
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 	// When it happened; absent for the present. Retention does not go by it.
-	Time time.Time `json:"time,omitzero"      is:"time"`
+	Time time.Time `json:"time,omitzero" is:"time"`
 }
 
 // Write writes messages to a stream.
 type Write struct {
-	Stream string `json:"stream"             is:"stream" segment:"true"`
+	Stream string `json:"stream" is:"stream" segment:"true"`
 	// Expected is the version that the stream must have, -1 if it must not be there; absent for any.
 	Expected *int64       `json:"expected,omitempty"`
-	Messages []NewMessage `json:"messages"           is:"some"`
+	Messages []NewMessage `json:"messages" is:"some"`
 }
 
 // Written is where the messages of a Write are, in a row.
@@ -226,7 +226,7 @@ type Category struct {
 // Retention says which messages of a stream are kept; 0 is no limit.
 type Retention struct {
 	MaxAgeMS int64 `json:"max_age_ms,omitempty" is:"natural"`
-	MaxCount int64 `json:"max_count,omitempty"  is:"natural"`
+	MaxCount int64 `json:"max_count,omitempty" is:"natural"`
 }
 
 // Removed tells how many messages or events were removed.
@@ -248,21 +248,21 @@ type Position struct {
 
 // Subscription is a consumer group whose members acknowledge messages.
 type Subscription struct {
-	Name        string   `json:"name"                   required:"false"` // told in answers; ignored in a request, whose path has it
-	Category    string   `json:"category,omitempty"                      is:"category"`
+	Name        string   `json:"name" required:"false"` // told in answers; ignored in a request, whose path has it
+	Category    string   `json:"category,omitempty" is:"category"`
 	Types       []string `json:"types,omitempty"`
 	Prefix      string   `json:"prefix,omitempty"`
 	From        int64    `json:"from,omitempty"`
-	LeaseMS     int64    `json:"lease_ms,omitempty"                      is:"natural"`
-	MaxAttempts int      `json:"max_attempts,omitempty"                  is:"natural"`
-	Window      int      `json:"window,omitempty"                        is:"natural"`
+	LeaseMS     int64    `json:"lease_ms,omitempty" is:"natural"`
+	MaxAttempts int      `json:"max_attempts,omitempty" is:"natural"`
+	Window      int      `json:"window,omitempty" is:"natural"`
 	// Embedded: a program has made it that embeds the stores. It alone knows its options, and none are told here.
 	Embedded bool `json:"embedded,omitempty"`
 	// Done, Behind, Pending and Parked are how it is doing; ignored in a request.
-	Done    int64 `json:"done"                   required:"false"`
-	Behind  int64 `json:"behind"                 required:"false"`
-	Pending int   `json:"pending"                required:"false"`
-	Parked  int   `json:"parked"                 required:"false"`
+	Done    int64 `json:"done" required:"false"`
+	Behind  int64 `json:"behind" required:"false"`
+	Pending int   `json:"pending" required:"false"`
+	Parked  int   `json:"parked" required:"false"`
 }
 
 // ClaimMessages claims messages of a subscription.
@@ -343,12 +343,12 @@ type Event struct {
 
 // NewEvent is an event to be appended, or a line of an import.
 type NewEvent struct {
-	Position uint64    `json:"position,omitempty"`           // from 1, in an import; ignored in an append
-	Time     time.Time `json:"time,omitzero"      is:"time"` // when it happened; absent for the present
+	Position uint64    `json:"position,omitempty"`      // from 1, in an import; ignored in an append
+	Time     time.Time `json:"time,omitzero" is:"time"` // when it happened; absent for the present
 	Type     string    `json:"type,omitempty"`
 	// ID is any text of at most 1,024 bytes. An append with it that is repeated is done once, as long as the log remembers
 	// it; with another type or data it is refused (id_taken).
-	ID       string `json:"id,omitempty"       is:"event"`
+	ID       string `json:"id,omitempty" is:"event"`
 	Origin   string `json:"origin,omitempty"`
 	Metadata []byte `json:"metadata,omitempty"`
 	Data     []byte `json:"data,omitempty"`
@@ -356,7 +356,7 @@ type NewEvent struct {
 
 // Append appends events, all or none.
 type Append struct {
-	Events []NewEvent `json:"events"          is:"some"`
+	Events []NewEvent `json:"events" is:"some"`
 	// After is the position that the log must be at; absent for any.
 	After *uint64 `json:"after,omitempty"`
 }
@@ -384,32 +384,32 @@ type Truncate struct {
 // NewTask is a task to be enqueued. What is absent has its default.
 type NewTask struct {
 	// ID names the task; without one the server makes an id.
-	ID       string `json:"id,omitempty"       is:"task"  segment:"true"`
-	Queue    string `json:"queue,omitempty"    is:"queue" segment:"true"` // "default" if it is absent
-	Kind     string `json:"kind"               is:"kind"`                 // which worker runs it
-	Payload  []byte `json:"payload,omitempty"`                            // at most 1 MiB
-	Priority int8   `json:"priority,omitempty" is:"small"`                // higher comes first
+	ID       string `json:"id,omitempty" is:"task" segment:"true"`
+	Queue    string `json:"queue,omitempty" is:"queue" segment:"true"` // "default" if it is absent
+	Kind     string `json:"kind" is:"kind"`                            // which worker runs it
+	Payload  []byte `json:"payload,omitempty"`                         // at most 1 MiB
+	Priority int8   `json:"priority,omitempty" is:"small"`             // higher comes first
 
 	// At is the earliest time at which it may run, DelayMS the same from now on; not both.
-	At      time.Time `json:"at,omitzero"        is:"moment"`
+	At      time.Time `json:"at,omitzero" is:"moment"`
 	DelayMS int64     `json:"delay_ms,omitempty" is:"natural"` // how long to wait before it may run
 
-	Key      string `json:"key,omitempty"      is:"text"` // what the limits by key of its queue count by: a customer
+	Key      string `json:"key,omitempty" is:"text"`      // what the limits by key of its queue count by: a customer
 	Sequence string `json:"sequence,omitempty" is:"text"` // its tasks run one after the other, in the order of enqueueing
 
 	// Unique lets there be one task at most with this text, in all queues: until it is finished, or for UniqueForMS from
 	// now on. As long as there is one, enqueueing changes nothing and tells its id.
-	Unique      string `json:"unique,omitempty"        is:"text"`
+	Unique      string `json:"unique,omitempty" is:"text"`
 	UniqueForMS int64  `json:"unique_for_ms,omitempty" is:"natural"` // how long there may be no other; needs Unique
 
 	After []string `json:"after,omitempty"` // ids of tasks that must be completed first
 
 	// MaxAttempts is how often it is tried before it is dead; 0 means 25.
-	MaxAttempts int `json:"max_attempts,omitempty"     is:"natural"`
+	MaxAttempts int `json:"max_attempts,omitempty" is:"natural"`
 	// BackoffFirstMS is how long it waits after the first attempt that fails; twice as long after each further one, and
 	// BackoffMaxMS at most.
 	BackoffFirstMS int64 `json:"backoff_first_ms,omitempty" is:"natural"`
-	BackoffMaxMS   int64 `json:"backoff_max_ms,omitempty"   is:"natural"` // the longest wait between attempts
+	BackoffMaxMS   int64 `json:"backoff_max_ms,omitempty" is:"natural"` // the longest wait between attempts
 
 	// KeepMS is how long it is kept once it is completed or cancelled: as long as its queue says if it is 0, not at all if
 	// it is less.
@@ -457,11 +457,11 @@ type EnqueueResult struct {
 
 // ClaimTasks claims tasks.
 type ClaimTasks struct {
-	Queues  []string `json:"queues,omitempty"   is:"queue"`
-	N       int      `json:"n,omitempty"        is:"natural"` // 0 means 1; at most 1000, and about 8 MiB, are given
+	Queues  []string `json:"queues,omitempty" is:"queue"`
+	N       int      `json:"n,omitempty" is:"natural"` // 0 means 1; at most 1000, and about 8 MiB, are given
 	LeaseMS int64    `json:"lease_ms,omitempty" is:"natural"`
-	Worker  string   `json:"worker,omitempty"   is:"worker"`
-	WaitMS  int64    `json:"wait_ms,omitempty"  is:"natural"` // how long to wait for the first, at most a minute
+	Worker  string   `json:"worker,omitempty" is:"worker"`
+	WaitMS  int64    `json:"wait_ms,omitempty" is:"natural"` // how long to wait for the first, at most a minute
 }
 
 // Lease is the right to work on a task.
@@ -550,11 +550,11 @@ type Periodic struct {
 
 // QueueOptions are the limits of a queue.
 type QueueOptions struct {
-	Concurrency    int   `json:"concurrency,omitempty"     is:"natural"`
-	RateN          int   `json:"rate_n,omitempty"          is:"natural"`
-	RatePerMS      int64 `json:"rate_per_ms,omitempty"     is:"natural"`
+	Concurrency    int   `json:"concurrency,omitempty" is:"natural"`
+	RateN          int   `json:"rate_n,omitempty" is:"natural"`
+	RatePerMS      int64 `json:"rate_per_ms,omitempty" is:"natural"`
 	KeyConcurrency int   `json:"key_concurrency,omitempty" is:"natural"`
-	KeyRateN       int   `json:"key_rate_n,omitempty"      is:"natural"`
+	KeyRateN       int   `json:"key_rate_n,omitempty" is:"natural"`
 	KeyRatePerMS   int64 `json:"key_rate_per_ms,omitempty" is:"natural"`
 	KeepMS         int64 `json:"keep_ms,omitempty"`
 	KeepDeadMS     int64 `json:"keep_dead_ms,omitempty"`
@@ -568,7 +568,7 @@ type Transaction struct {
 
 // Operation is one of a transaction: it has one of the fields beside Namespace.
 type Operation struct {
-	Namespace string `json:"namespace"          is:"namespace"`
+	Namespace string `json:"namespace" is:"namespace"`
 	// Write writes messages to a stream.
 	Write *Write `json:"write,omitempty"`
 	// Append appends events to a log.
@@ -605,15 +605,15 @@ type Query struct {
 	SQL string `json:"sql"`
 	// Args are the values of the statement's parameters: a list of them in order, or an object by the names of the
 	// parameters. A value is null, true or false (1 or 0), a number, a text, or bytes as {"base64": "AQID"}.
-	Args json.RawMessage `json:"args,omitempty"         is:"arguments"`
+	Args json.RawMessage `json:"args,omitempty" is:"arguments"`
 	// Explain asks how the statement would be run, instead of its rows.
 	Explain bool `json:"explain,omitempty"`
 	// Format is "json" (absent means that) or "csv", a line of names and one for each row.
-	Format string `json:"format,omitempty"                      enum:"json,csv"`
+	Format string `json:"format,omitempty" enum:"json,csv"`
 	// TimeMS is how long it may take. If a limit is absent, or more than the server allows, that of the server holds.
-	TimeMS int64 `json:"time_ms,omitempty"      is:"natural"`
+	TimeMS int64 `json:"time_ms,omitempty" is:"natural"`
 	// Rows is how many rows it may have.
-	Rows int64 `json:"rows,omitempty"         is:"natural"`
+	Rows int64 `json:"rows,omitempty" is:"natural"`
 	// MemoryBytes is how much memory SQLite may take for it, to sort, group and join.
 	MemoryBytes int64 `json:"memory_bytes,omitempty" is:"natural"`
 }
@@ -633,9 +633,10 @@ type QueryTable struct {
 	SQL  string `json:"sql"` // of the statement that would create it
 }
 
-// QueryLine is a line of the answer to a query that is no row: the first one has columns, the last one rows or problem.
-// Between them, each row is a list of its values: null, a number, a text, or bytes as {"base64": "AQID"}. A number with a
-// point or an exponent is a float, another one an integer; 9e999 is infinite. An answer without a last line broke off.
+// QueryLine is a line of the answer to a query that is no row: the first one has columns, the last one rows or
+// problem. Between them, each row is a list of its values: null, a number, a text, or bytes as {"base64": "AQID"}. A
+// number with a point or an exponent is a float, another one an integer; 9e999 is infinite. An answer without a last
+// line broke off.
 type QueryLine struct {
 	Columns []string `json:"columns,omitempty"`
 	// Rows is how many there were.

@@ -14,9 +14,9 @@ import (
 	"github.com/holdfastdb/holdfast/api"
 )
 
-// Query asks by SQL what is in the namespace: one statement of SQLite that reads, as docs/query.md has it. The values of
-// rows are nil, int64, float64, string or []byte. Args are the values of the statement's parameters ("stream = ?"): nil,
-// bool, integers, floats, strings, []byte, or what is one of these as JSON.
+// Query asks by SQL what is in the namespace: one statement of SQLite that reads, as docs/query.md has it. The values
+// of rows are nil, int64, float64, string or []byte. Args are the values of the statement's parameters ("stream =
+// ?"): nil, bool, integers, floats, strings, []byte, or what is one of these as JSON.
 //
 // The loop over rows reads them as they come. It is to be run once: that, or the end of ctx, gives the connection back.
 // It ends with an error if there are more rows which the server could not give: errors.Is finds holdfast.ErrTooLarge if

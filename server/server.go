@@ -109,10 +109,10 @@ type Options struct {
 
 	// Query answers queries by SQL, as query.Served of package server/query does; nil means that the server answers none.
 	Query v1.Querier
-	// QueryTime is how long a query may take, from its turn to the last byte of its answer, QueryRows how many rows it may
-	// give, and QueryMemory how many bytes SQLite may take for it. 0 means the default; memory is at least 1 MiB and at
-	// most 4 GiB. MaxQueries is how many run at once, and of those with tokens of one namespace half of them do; more wait,
-	// a little. 0 means half as many as there are processors, and 2 at least.
+	// QueryTime is how long a query may take, from its turn to the last byte of its answer, QueryRows how many rows it
+	// may give, and QueryMemory how many bytes SQLite may take for it. 0 means the default; memory is at least 1 MiB and
+	// at most 4 GiB. MaxQueries is how many run at once, and of those with tokens of one namespace half of them do; more
+	// wait, a little. 0 means half as many as there are processors, and 2 at least.
 	QueryTime              time.Duration
 	QueryRows, QueryMemory int64
 	MaxQueries             int

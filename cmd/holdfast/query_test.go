@@ -168,7 +168,8 @@ func TestQueryPlaces(t *testing.T) {
 		t.Error(status, out, stderr)
 	}
 	prompt := "select 1 as a;\n.tables\nselect \xff;"
-	if status, out, stderr := here(t, prompt, append([]string{"query", "--format=json"}, where...)...); status != exitError ||
+	status, out, stderr := here(t, prompt, append([]string{"query", "--format=json"}, where...)...)
+	if status != exitError ||
 		!strings.HasPrefix(out, "{\"a\":1}\nmessages\n") ||
 		!strings.Contains(stderr, "UTF-8") {
 		t.Error(status, out, stderr)

@@ -74,7 +74,8 @@ func TestQuery(t *testing.T) {
 	}
 	const endless = "with recursive c(x) as (select 1 union all select x + 1 from c) select "
 	for want, q := range map[error]api.Query{
-		holdfast.ErrBadOption: {SQL: "delete from messages"}, holdfast.ErrTooLarge: {SQL: endless + "count(*) from c", TimeMS: 20},
+		holdfast.ErrBadOption: {SQL: "delete from messages"},
+		holdfast.ErrTooLarge:  {SQL: endless + "count(*) from c", TimeMS: 20},
 	} {
 		if got, err := all(n.RunQuery(ctx, q)); !errors.Is(err, want) || got != nil {
 			t.Errorf("%s: %v, %v", q.SQL, got, err)
@@ -157,7 +158,8 @@ func TestQueryBroken(t *testing.T) {
 	for i, want := range []struct {
 		rows int
 		text string
-	}{{1, "broke off"}, {1, "broke off"}, {1, "stopping"}, {0, "is this the address"}, {0, "columns behind"}, {0, "cannot be read"},
+	}{{1, "broke off"}, {1, "broke off"}, {1, "stopping"}, {0, "is this the address"}, {0, "columns behind"},
+		{0, "cannot be read"},
 		{0, "more than 4096 bytes"}, {0, ""}} {
 		got, err := all(c.Namespace("x").Query(ctx, "select 1"))
 		if len(got) != want.rows || (err == nil) != (want.text == "") ||

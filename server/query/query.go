@@ -487,8 +487,8 @@ func (db *DB) openTasks() (*task.Store, error) {
 // log is a log of events.
 type log struct{ shown, name string }
 
-// openLogs lists the logs of the namespace. Names of those of others begin with that and a slash. On a server, no log of
-// the default namespace has one: the namespace of a log may be about to be made or removed.
+// openLogs lists the logs of the namespace. Names of those of others begin with that and a slash. On a server, no log
+// of the default namespace has one: the namespace of a log may be about to be made or removed.
 func (db *DB) openLogs() ([]log, error) {
 	if db.logs != nil {
 		return db.logs, nil

@@ -93,8 +93,8 @@ func FuzzRequests(f *testing.F) {
 	})
 }
 
-// FuzzQueries gives any text to queries by SQL, as a statement and as arguments. Whatever it is, the answer comes in time
-// and is what answers are, the data stay as they are, and nothing is left open.
+// FuzzQueries gives any text to queries by SQL, as a statement and as arguments. Whatever it is, the answer comes in
+// time and is what answers are, the data stay as they are, and nothing is left open.
 func FuzzQueries(f *testing.F) {
 	for _, seed := range []struct{ sql, args string }{
 		{"select * from messages where stream = ?", `["order-1"]`}, {"select :a, ?2", `{"a":null,"?2":{"base64":"AA=="}}`},
@@ -107,8 +107,10 @@ func FuzzQueries(f *testing.F) {
 		{"select sum(position) over (partition by stream order by global rows 1 preceding) from messages", ``},
 		{"select group_concat(x) from (values (1), ('x'), (null), (x'ff'), (1e999))", ``},
 		{"select zeroblob(1e9), printf('%1000000000d', 1), cast(x'ff' as text)", `[1`},
-		{"delete from messages", ``}, {"select 1; select 2", ``}, {"explain select 1", ``}, {"pragma table_list", ``}, {"", `"x"`},
-		{"select * from keys", ``}, {"select json_group_array(json(data)) from messages where data match '\"'", `[true, 7.0]`},
+		{"delete from messages", ``}, {"select 1; select 2", ``}, {"explain select 1", ``},
+		{"pragma table_list", ``}, {"", `"x"`},
+		{"select * from keys", ``},
+		{"select json_group_array(json(data)) from messages where data match '\"'", `[true, 7.0]`},
 	} {
 		f.Add(seed.sql, seed.args)
 	}

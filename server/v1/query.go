@@ -25,8 +25,8 @@ import (
 type Querier interface {
 	// Tables lists the tables.
 	Tables() ([]api.QueryTable, error)
-	// Run answers a query of what a namespace of an engine has now: it calls columns once, and then row for each row, whose
-	// values are nil, int64, float64, string or []byte. Their errors, and the end of ctx, end it.
+	// Run answers a query of what a namespace of an engine has now: it calls columns once, and then row for each row,
+	// whose values are nil, int64, float64, string or []byte. Their errors, and the end of ctx, end it.
 	Run(ctx context.Context, engine holdfast.Engine, namespace string, q *api.Query, columns func([]string) error,
 		row func([]any) error) error
 }
@@ -71,8 +71,9 @@ func (s *service) query() {
 		summary: "Ask by SQL what is in a namespace",
 		about: "The statement is one of SQLite that reads. It sees one state of the namespace, whatever is written " +
 			"meanwhile. The answer is lines of JSON: `{\"columns\": [...]}`, a list of values for each row, and at the end " +
-			"`{\"rows\": 2}`, or `{\"problem\": {...}}` if there are no more because of an error. An answer of CSV has no last " +
-			"line: the connection breaks off after an error. A query that is over a limit is `too_large`, also that of time.",
+			"`{\"rows\": 2}`, or `{\"problem\": {...}}` if there are no more because of an error. An answer of CSV has " +
+			"no last line: the connection breaks off after an error. " +
+			"A query that is over a limit is `too_large`, also that of time.",
 		codes: []string{api.CodeNotImplemented}}, typeOf[api.QueryLine](),
 		func(c *call, in *struct{ Body api.Query }) error {
 			if err := c.queries(); err != nil {
@@ -281,7 +282,8 @@ type turns struct {
 	changed          chan struct{}  // closed, and replaced, when one ends
 }
 
-// enter waits for a turn. Tokens of one namespace have half of them at most, so that others get one. leave gives it back.
+// enter waits for a turn. Tokens of one namespace have half of them at most, so that others get one. leave gives it
+// back.
 func (t *turns) enter(ctx context.Context, namespace string, stopping <-chan struct{}) (leave func(), err error) {
 	late := time.NewTimer(queryWait)
 	defer late.Stop()

@@ -135,7 +135,8 @@ func TestQuery(t *testing.T) {
 			t.Errorf("%s: %+v", args, a)
 		}
 	}
-	for _, args := range []string{`[1]`, `[1,2,3]`, `{"a":1}`, `{"a":1,"c":2}`, `{"a":1,"a":2}`, `[[1],2]`, `[{"base64":"!"},2]`,
+	for _, args := range []string{`[1]`, `[1,2,3]`, `{"a":1}`, `{"a":1,"c":2}`, `{"a":1,"a":2}`, `[[1],2]`,
+		`[{"base64":"!"},2]`,
 		`[{},2]`, `"x"`, `7`} {
 		s.refusedQuery(api.CodeBadRequest, "default", `{"sql":"select :a, :b","args":`+args+`}`)
 	}
@@ -170,7 +171,8 @@ func TestQuery(t *testing.T) {
 
 	// What is wrong is said.
 	for _, q := range []string{`{}`, `{"sql":""}`, `{"sql":"select nowhere"}`, `{"sql":"select 1; select 2"}`,
-		`{"sql":"select 1","format":"xml"}`, `{"sql":"select 1","rows":-1}`, `{"sql":"select 1","what":1}`, `{"sql":"\ud800"}`,
+		`{"sql":"select 1","format":"xml"}`, `{"sql":"select 1","rows":-1}`, `{"sql":"select 1","what":1}`,
+		`{"sql":"\ud800"}`,
 		`{"sql":"select \u0000"}`, `select 1`, ``, "{\"sql\":\"select '\xff'\"}"} {
 		s.refusedQuery(api.CodeBadRequest, "default", q)
 	}
@@ -197,7 +199,8 @@ func TestQueryAccess(t *testing.T) {
 		do[api.Appended](s, "POST", path+"/logs/log/events", api.Append{Events: []api.NewEvent{{Type: ns}}})
 		do[api.EnqueueResult](s, "POST", path+"/tasks", api.Enqueue{Tasks: []api.NewTask{{ID: ns, Kind: "k"}}})
 	}
-	const everything = "select (select group_concat(distinct stream) from messages), (select group_concat(log || type) from events), " +
+	const everything = "select (select group_concat(distinct stream) from messages), " +
+		"(select group_concat(log || type) from events), " +
 		"(select group_concat(id) from tasks), (select group_concat(stream) from streams), (select count(*) from queues)"
 	for _, ns := range []string{"default", "shop", "shop2"} {
 		a := s.query(ns, api.Query{SQL: everything})
@@ -279,8 +282,8 @@ func keysOf(t *testing.T, e holdfast.Engine) string {
 	return b.String()
 }
 
-// TestQueryLimits: what never ends, or is too large, ends with what is wrong, and the server's limits are the most that a
-// query gets.
+// TestQueryLimits: what never ends, or is too large, ends with what is wrong, and the server's limits are the most
+// that a query gets.
 func TestQueryLimits(t *testing.T) {
 	s := start(t, nil, core.Options{Query: query.Served{}, QueryTime: 300 * time.Millisecond, QueryRows: 1000,
 		QueryMemory: 8 << 20})
@@ -288,7 +291,8 @@ func TestQueryLimits(t *testing.T) {
 	for _, sql := range []string{endless, "select count(*) from messages a, messages b, messages c",
 		"select x from (with recursive c(x) as (select 1 union all select x + 1 from c) select x from c) where x < 0",
 		"select a.data from messages a, messages b, messages c where a.data || b.data || c.data = 'x'"} {
-		for _, q := range []api.Query{{SQL: sql}, {SQL: sql, TimeMS: 10}, {SQL: sql, TimeMS: 1 << 50}, {SQL: sql, Format: "csv"}} {
+		for _, q := range []api.Query{{SQL: sql}, {SQL: sql, TimeMS: 10}, {SQL: sql, TimeMS: 1 << 50},
+			{SQL: sql, Format: "csv"}} {
 			p := s.refusedQuery(api.CodeTooLarge, "default", q)
 			want := "longer than 300ms"
 			if q.TimeMS == 10 {
@@ -299,10 +303,12 @@ func TestQueryLimits(t *testing.T) {
 			}
 		}
 	}
-	for _, sql := range []string{"select hex(zeroblob(100000000))", "select group_concat(a.data || b.data) from messages a, messages b",
+	for _, sql := range []string{"select hex(zeroblob(100000000))",
+		"select group_concat(a.data || b.data) from messages a, messages b",
 		"select a.data from messages a, messages b order by a.data || b.data || hex(randomblob(1000))",
 		"with recursive c(x) as (select 1 union select x + 1 from c) select count(*) from c", "select zeroblob(1000000000)",
-		"select base64(zeroblob(1500000)) || base64(zeroblob(1500000)) || base64(zeroblob(1500000)) || base64(zeroblob(1500000))"} {
+		"select base64(zeroblob(1500000)) || base64(zeroblob(1500000)) || " +
+			"base64(zeroblob(1500000)) || base64(zeroblob(1500000))"} {
 		p := s.refusedQuery(api.CodeTooLarge, "default", api.Query{SQL: sql, MemoryBytes: 1 << 40})
 		if !strings.Contains(p.Detail, "8 MiB") && !strings.Contains(p.Detail, "longer than") {
 			t.Errorf("%s: %s", sql, p.Detail)
@@ -351,8 +357,8 @@ func (s *server) begin(sql string) (cancel func()) {
 	return func() { stop(); <-ended }
 }
 
-// TestQueryCancelled: a query ends when its client goes away, also in the middle of an answer that nobody reads, and when
-// the server stops.
+// TestQueryCancelled: a query ends when its client goes away, also in the middle of an answer that nobody reads, and
+// when the server stops.
 func TestQueryCancelled(t *testing.T) {
 	s := start(t, nil, core.Options{Query: query.Served{}, QueryTime: time.Hour, QueryRows: -1, MaxQueries: 1})
 	do[api.Written](s, "POST", in("/messages"), write("order-1", 1000))
@@ -399,7 +405,8 @@ func TestQueryTurns(t *testing.T) {
 	every.refusedQuery(api.CodeTooMany, "default", api.Query{SQL: "select 1"})
 }
 
-// TestQueryFixed: each query sees one state, while others write. What it shows was acknowledged or survives all the same.
+// TestQueryFixed: each query sees one state, while others write. What it shows was acknowledged or survives all the
+// same.
 func TestQueryFixed(t *testing.T) {
 	engine, err := logtree.Open(t.TempDir(), holdfast.Options{})
 	testkit.Try(t, err)
@@ -438,7 +445,8 @@ func TestQueryFixed(t *testing.T) {
 	last := int64(-1)
 	for range 50 {
 		a := s.query("default", api.Query{SQL: "select (select count(*) from messages where category = 'a'), " +
-			"(select count(*) from messages where category = 'b'), (select count(*) from messages), (select max(global) from messages)"})
+			"(select count(*) from messages where category = 'b'), (select count(*) from messages), " +
+			"(select max(global) from messages)"})
 		if len(a.rows) != 1 {
 			t.Fatalf("%+v", a)
 		}
@@ -490,7 +498,8 @@ func TestQueryHarm(t *testing.T) {
 	runtime.GC()
 	before := resident(t)
 	worst := []string{endless, "select * from messages a, messages b", "select data from messages order by global desc",
-		"select group_concat(data) from messages", "select hex(zeroblob(1000000000))", "select '" + strings.Repeat("x", 500<<10) + "'",
+		"select group_concat(data) from messages", "select hex(zeroblob(1000000000))",
+		"select '" + strings.Repeat("x", 500<<10) + "'",
 		"select a.data || b.data from messages a, messages b order by 1", "select replace(data, 'x', data) from messages",
 		"select " + strings.Repeat(
 			"(",
@@ -499,7 +508,8 @@ func TestQueryHarm(t *testing.T) {
 			")",
 			900,
 		), "select 1 in (" + strings.Repeat("1,", 200_000) + "1)",
-		billion, "select instr(a.data, b.data) from messages a, messages b where a.stream = 'large-1' and b.stream = 'large-1'"}
+		billion, "select instr(a.data, b.data) from messages a, messages b where a.stream = 'large-1' " +
+			"and b.stream = 'large-1'"}
 	var queries sync.WaitGroup
 	for i := range 64 {
 		queries.Go(func() {
