@@ -32,19 +32,24 @@ import (
 	"github.com/holdfastdb/holdfast/internal/testkit"
 )
 
-// TestMain makes the process a victim if it was started as one.
+// TestMain makes the process a child if it was started as one.
 func TestMain(m *testing.M) {
 	os.Setenv("AWS_ACCESS_KEY_ID", "test")
 	os.Setenv("AWS_SECRET_ACCESS_KEY", "test")
-	if len(os.Args) > 1 && os.Args[1] == "victim" {
-		if err := victim(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+	if len(os.Args) > 1 {
+		if f := children[os.Args[1]]; f != nil {
+			if err := f(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
 		}
-		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
+
+// children are what this executable does when a test starts it.
+var children = map[string]func() error{"victim": victim, "restorer": restorer}
 
 // s3 is a server of S3 in memory. What is in between, if it is not nil, handles requests before it.
 type s3 struct {
