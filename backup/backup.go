@@ -118,7 +118,7 @@ type Backup struct {
 	pending []object
 	buffer  []byte // has the bytes of the last object that was made
 	plain   []byte // what they are, if they are encoded
-	since   int64 // bytes of log since the last base was begun
+	since   int64  // bytes of log since the last base was begun
 	baseAt  time.Time
 	safe    time.Time // when the last round began that has uploaded all
 	chain   int       // how often the log was let go

@@ -106,10 +106,12 @@ func cpu(b *testing.B) time.Duration {
 }
 
 // BenchmarkCost writes for ten seconds at 50 MB/s, without and with a backup, and reports what the backup takes of the
-// processors for a GB, of one processor at that speed, and how many requests it makes an hour. Events of 1 KiB are
+// processors for a GB, of one processor at that speed, how much it uploads for a byte that is written, and how many
+// requests it makes an hour. Events of 1 KiB are
 // random, as what is compressed or encrypted is.
 func BenchmarkCost(b *testing.B) {
 	const rate, bytes = 50e6, 500e6
+	uploaded := int64(0)
 	run := func(b *testing.B, bucket *blob.Bucket, o backup.Options) (took time.Duration) {
 		b.Helper()
 		e, err := logtree.Open(filepath.Join(b.TempDir(), "db"), holdfast.Options{})
@@ -137,6 +139,7 @@ func BenchmarkCost(b *testing.B) {
 			at := time.Now()
 			testkit.Until(b, "safe", func() bool { return up.Status().Safe.After(at) })
 			testkit.Try(b, up.Close(context.Background()))
+			uploaded += up.Status().Bytes
 		}
 		testkit.Try(b, e.Close())
 
@@ -147,6 +150,7 @@ func BenchmarkCost(b *testing.B) {
 		b.Run(kind, func(b *testing.B) {
 			var extra, length time.Duration
 			var requests int64
+			uploaded = 0
 			for range b.N {
 				bucket, count := bucketOf(b, kind)
 				without := run(b, nil, backup.Options{})
@@ -162,6 +166,7 @@ func BenchmarkCost(b *testing.B) {
 			perGB := extra.Seconds() / float64(b.N) / (bytes / 1e9)
 			b.ReportMetric(perGB, "cpu-s/GB")
 			b.ReportMetric(100*perGB*rate/1e9, "%core")
+			b.ReportMetric(float64(uploaded)/float64(b.N)/bytes, "uploaded/written")
 			b.ReportMetric(float64(requests)/length.Hours(), "requests/h")
 			b.ReportMetric(0, "ns/op")
 		})

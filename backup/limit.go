@@ -20,11 +20,16 @@ const LeastRate = 256 << 10
 // limit is how fast bases are uploaded, and the bucket is read to be verified. The log does not wait: what waits there
 // is lost with the machine. What it takes is missing to the others, but for a quarter, so that there is a base at last
 // where as much is written as may be uploaded.
+//
+// What is let through by the second limiter is a debt of the first one, so that both together let through no more.
 type limit struct {
-	mu    sync.Mutex // held while tokens are taken, because those of one limiter are given back
+	mu    sync.Mutex // held while tokens are taken, because those of the second may be given back
 	all   *rate.Limiter
 	least *rate.Limiter
 }
+
+// atOnce is how many bytes wait for the limit together.
+const atOnce = 1 << 20
 
 // newLimit returns nil if there is no limit.
 func newLimit(bytes int64) (*limit, error) {
@@ -37,7 +42,7 @@ func newLimit(bytes int64) (*limit, error) {
 	}
 	burst := int(max(bytes, maxLogObject+headRoom)) // an object of the log at least
 
-	return &limit{all: rate.NewLimiter(rate.Limit(bytes), burst), least: rate.NewLimiter(rate.Limit(bytes)/4, burst)}, nil
+	return &limit{all: rate.NewLimiter(rate.Limit(bytes), burst), least: rate.NewLimiter(rate.Limit(bytes)/4, atOnce)}, nil
 }
 
 // took counts bytes of the log.
@@ -54,7 +59,7 @@ func (l *limit) took(bytes int) {
 	}
 }
 
-// wait waits until so many bytes, at most 1 MiB, may be sent or read. It returns false if ctx ends before.
+// wait waits until so many bytes, atOnce at most, may be sent or read. It returns false if ctx ends before.
 func (l *limit) wait(ctx context.Context, bytes int) bool {
 	d := l.take(bytes)
 	return d <= 0 || sleep(ctx, d)
@@ -69,13 +74,13 @@ func (l *limit) take(bytes int) time.Duration {
 	defer l.mu.Unlock()
 	now := time.Now()
 	all, least := l.all.ReserveN(now, bytes), l.least.ReserveN(now, bytes)
-	if d := all.DelayFrom(now); d <= least.DelayFrom(now) {
+	d := least.DelayFrom(now)
+	if x := all.DelayFrom(now); x <= d {
 		least.CancelAt(now)
-		return d
+		return x
 	}
-	all.CancelAt(now)
 
-	return least.DelayFrom(now)
+	return d
 }
 
 // writer returns one whose writes wait.

@@ -60,7 +60,7 @@ type s3 struct {
 func newS3(t *testing.T) *s3 {
 	t.Helper()
 	s := &s3{}
-	server := gofakes3.New(s3mem.New()).Server()
+	server := gofakes3.New(s3mem.New(), gofakes3.WithTimeSkewLimit(0)).Server() // tests have clocks of their own
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if f := s.between.Load(); f != nil {
 			(*f)(w, r, server)
