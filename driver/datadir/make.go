@@ -92,8 +92,8 @@ func (h *Handle) Checkpoint(ctx context.Context, dir string, fill func(partial s
 	}, SyncDir)
 }
 
-// publish is Make, or, with resume, Resume; sync makes durable what is in a directory. If fill fails, it says whether what
-// is there is to stay.
+// publish is Make, or, with resume, Resume; sync makes durable what is in a directory. If fill fails, it says whether
+// what is there is to stay.
 func publish(op, dir string, resume bool, fill func(partial string) (loss Loss, stay bool, err error),
 	sync func(dir string) error,
 ) (err error) {

@@ -178,8 +178,8 @@ func TestMakeTwice(t *testing.T) {
 	}
 }
 
-// TestResume: what a fill leaves that fails, or that was killed, is there for the next one, unless it says that it is of
-// no use; what cannot be a begin is left alone; and the directory has its name and its mark only at the end.
+// TestResume: what a fill leaves that fails, or that was killed, is there for the next one, unless it says that it is
+// of no use; what cannot be a begin is left alone; and the directory has its name and its mark only at the end.
 func TestResume(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("directories cannot be locked")
