@@ -151,7 +151,10 @@ func TestCopyServer(t *testing.T) {
 			if caps := e.Capabilities(); (caps.Lost == "two keys") == accepted || (caps.Accepted != "") != accepted {
 				t.Errorf("a copy of what lost two keys, accepted %v: %+v", accepted, caps)
 			}
-			_, err = event.Open(kv.On(e), event.Options{})
+			log, err := event.Open(kv.On(e), event.Options{})
+			if err == nil {
+				try(t, log.Close())
+			}
 			if errors.Is(err, holdfast.ErrCorrupt) == accepted {
 				t.Errorf("a log in a copy of what lost two keys, accepted %v: %v", accepted, err)
 			}
