@@ -28,6 +28,7 @@ import (
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/metrics"
+	"github.com/holdfastdb/holdfast/server/query"
 	"github.com/holdfastdb/holdfast/server/tracing"
 	"github.com/holdfastdb/holdfast/store/message"
 )
@@ -56,6 +57,9 @@ type serveCommand struct {
 	BackupCompress   bool   `help:"Compress what is uploaded, by zstd." env:"HOLDFAST_BACKUP_COMPRESS"`
 	BackupKeep       string `help:"Which states stay there, as all=24h,hourly=48,daily=14,weekly=8; others are removed. Default: all." env:"HOLDFAST_BACKUP_KEEP" placeholder:"RULES"`
 
+	BackupRate   int64         `help:"Maximum bytes per second of what is uploaded but for the newest writes, which are never held up; 0 for no limit." env:"HOLDFAST_BACKUP_RATE" default:"0" placeholder:"BYTES"`
+	BackupVerify time.Duration `help:"Read and check everything in the bucket so often, as 168h; 0 for never." env:"HOLDFAST_BACKUP_VERIFY" default:"0" placeholder:"TIME"`
+
 	MaxBody        int64         `help:"Maximum size of a request body." env:"HOLDFAST_MAX_BODY" default:"67108864" placeholder:"BYTES"`
 	MaxConnections int           `help:"Maximum number of connections; more wait." env:"HOLDFAST_MAX_CONNECTIONS" default:"10000" placeholder:"N"`
 	Rate           float64       `help:"Maximum requests per second per token; 0 for no limit." env:"HOLDFAST_RATE" default:"0" placeholder:"N"`
@@ -63,6 +67,10 @@ type serveCommand struct {
 	BodyTimeout    time.Duration `help:"Timeout for the body of a request." env:"HOLDFAST_BODY_TIMEOUT" default:"1m" placeholder:"TIME"`
 	WriteTimeout   time.Duration `help:"Timeout for a client to read a part of an answer." env:"HOLDFAST_WRITE_TIMEOUT" default:"30s" placeholder:"TIME"`
 	IdleTimeout    time.Duration `help:"Timeout for an idle connection." env:"HOLDFAST_IDLE_TIMEOUT" default:"2m" placeholder:"TIME"`
+	QueryTime      time.Duration `help:"Maximum time of a query by SQL." env:"HOLDFAST_QUERY_TIME" default:"30s" placeholder:"TIME"`
+	QueryRows      int64         `help:"Maximum rows of a query." env:"HOLDFAST_QUERY_ROWS" default:"1000000" placeholder:"N"`
+	QueryMemory    int64         `help:"Maximum memory of SQLite for a query." env:"HOLDFAST_QUERY_MEMORY" default:"67108864" placeholder:"BYTES"`
+	MaxQueries     int           `help:"Maximum number of queries at once; more wait. Default: half as many as processors, at least 2." env:"HOLDFAST_MAX_QUERIES" default:"0" placeholder:"N"`
 	StopTimeout    time.Duration `help:"Time for requests to finish when the server stops." env:"HOLDFAST_STOP_TIMEOUT" default:"30s" placeholder:"TIME"`
 
 	LogLevel  string `help:"Log level: debug (every request), info, warn, error. Reloaded on SIGHUP." env:"HOLDFAST_LOG_LEVEL" default:"info" placeholder:"LEVEL"`
@@ -145,7 +153,8 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 		return err
 	}
 	defer stopPprof()
-	if c.Backup == "" && (c.BackupKeep != "" || c.BackupCompress || c.BackupRecipients != "") {
+	if c.Backup == "" && (c.BackupKeep != "" || c.BackupCompress || c.BackupRecipients != "" || c.BackupRate != 0 ||
+		c.BackupVerify != 0) {
 		return c.bad("backup", "it is not set, and others say how to back up", "set it")
 	}
 	care := upkeep{certificate: certificate, reload: reload, args: args, logLevel: logLevel, logger: logger}
@@ -225,7 +234,9 @@ func (c *serveCommand) options(ctx context.Context, care *upkeep) (o server.Opti
 	}
 	o = server.Options{Version: version, Tracer: tracer, Logger: care.logger, MaxBody: c.MaxBody,
 		MaxConnections: c.MaxConnections, TestMode: c.TestMode, Rate: c.Rate, Burst: c.Burst, BodyTimeout: c.BodyTimeout,
-		WriteTimeout: c.WriteTimeout, IdleTimeout: c.IdleTimeout, Backup: all.Backup, BackupDir: c.temp()}
+		WriteTimeout: c.WriteTimeout, IdleTimeout: c.IdleTimeout, Backup: all.Backup, BackupDir: c.temp(),
+		Query: query.Served{}, QueryTime: c.QueryTime, QueryRows: c.QueryRows, QueryMemory: c.QueryMemory,
+		MaxQueries: c.MaxQueries}
 	if care.certificate != nil {
 		o.TLS = &tls.Config{GetCertificate: care.certificate.get}
 	}
