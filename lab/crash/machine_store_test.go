@@ -30,6 +30,7 @@ func TestMachinesOfStores(t *testing.T) {
 	}{
 		{kinds.MachineEngine, subjects.Message.Name, 1, 1, Held, "power cut"},
 		{kinds.MachineEngine, subjects.Serve.Name, 3, 1, Held, "lost disk"},
+		{kinds.MachineEngine, subjects.Nodes.Name, 16, 2, Held, "paused owner"}, // then an isolated primary; clocks differ
 		{kinds.InTwoOnMachines, subjects.Transaction.Name, 1, 15, Broken, "kill"},
 		{kinds.NATSDefault, subjects.Message.Name, 1, 1, Broken, "power cut of all"},
 		{kinds.NATSSynced, subjects.Message.Name, 1, 1, Held, "power cut of all"},
