@@ -42,18 +42,21 @@ func Move(ahead time.Duration, slow int) error {
 	}
 	entry += begin
 
-	// The jump reaches 2 GiB at most, so the page is looked for below the function.
-	page := uintptr(0)
-	for below := uint64(32 << 20); page == 0 && below < 1<<30; below += 32 << 20 {
-		at, _, failed := unix.Syscall6(unix.SYS_MMAP, uintptr((begin-below)&^0xfff), 4096,
-			unix.PROT_READ|unix.PROT_WRITE|unix.PROT_EXEC,
-			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE, ^uintptr(0), 0)
-		if failed == 0 {
-			page = at
+	// The jump reaches 2 GiB at most. The kernel gives the highest place that is free, which is near; otherwise it is
+	// looked for behind the function.
+	page := uint64(0)
+	for at := uint64(0); ; {
+		got, _, failed := unix.Syscall6(unix.SYS_MMAP, uintptr(at), 4096, unix.PROT_READ|unix.PROT_WRITE|unix.PROT_EXEC,
+			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uintptr(0), 0)
+		if failed != 0 {
+			return os.NewSyscallError("mmap", failed)
 		}
-	}
-	if page == 0 {
-		return fmt.Errorf("there is no room near the kernel's function")
+		if page = uint64(got); max(page, entry)-min(page, entry) < 1<<30 {
+			break
+		}
+		if at = max(at, begin) + 1<<20; at-begin > 1<<30 {
+			return fmt.Errorf("there is no room near the kernel's function")
+		}
 	}
 	if _, err := memory.WriteAt(wrongClock(int32(ahead/time.Second), uint64(Now()), uint32(slow)), int64(page)); err != nil {
 		return err
