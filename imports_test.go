@@ -80,9 +80,21 @@ var layers = map[string][]string{
 	"client":         {"", "api", "kv", "store/"},
 
 	"server/nodes/onpostgres": {"", "engine/postgres", "server/nodes"},
-	"cmd/":           {"", "api", "backup", "client", "driver/", "engine/", "internal/", "lab/", "server", "kv", "store/"},
-	"examples/":      {"", "client", "engine/", "server/", "kv", "store/"},
-	"tools/":         {},
+	"cmd/": {
+		"",
+		"api",
+		"backup",
+		"client",
+		"driver/",
+		"engine/",
+		"internal/",
+		"lab/",
+		"server",
+		"kv",
+		"store/",
+	},
+	"examples/": {"", "client", "engine/", "server/", "kv", "store/"},
+	"tools/":    {},
 
 	"cmd/holdfast/internal/query": {"", "cmd/holdfast/internal/scratch", "kv", "store/"},
 	// For tests.

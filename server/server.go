@@ -41,7 +41,7 @@ import (
 	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/server/route"
 	"github.com/holdfastdb/holdfast/server/tracing"
-	"github.com/holdfastdb/holdfast/server/v1"
+	v1 "github.com/holdfastdb/holdfast/server/v1"
 )
 
 // The defaults of Options.

@@ -67,9 +67,9 @@ type Clients struct {
 	tenants []*tenant
 	stop    context.CancelFunc
 	group   sync.WaitGroup
-	gate    sync.RWMutex // held by who must not be disturbed
-	begun   uint64       // clients
-	steps   []*step      // of those who must go on
+	gate    gate
+	begun   uint64  // clients
+	steps   []*step // of those who must go on
 
 	mu    sync.Mutex
 	wrong []string
@@ -81,6 +81,59 @@ type tenant struct {
 	messages    *book
 	events      *book
 	tasks       *tasks
+}
+
+// gate lets whoever must not be disturbed wait until nothing is under way.
+type gate struct {
+	mu     sync.Mutex
+	inside int
+	shut   bool
+	opened chan struct{} // closed when it is open again
+}
+
+func (g *gate) enter() {
+	g.mu.Lock()
+	for g.shut {
+		opened := g.opened
+		g.mu.Unlock()
+		<-opened
+		g.mu.Lock()
+	}
+	g.inside++
+	g.mu.Unlock()
+}
+
+func (g *gate) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.inside--
+}
+
+// close returns when nobody is inside. Also if ctx ends before, open must follow.
+func (g *gate) close(ctx context.Context) error {
+	g.mu.Lock()
+	g.shut, g.opened = true, make(chan struct{})
+	g.mu.Unlock()
+	for {
+		g.mu.Lock()
+		inside := g.inside
+		g.mu.Unlock()
+		if inside == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.shut = false
+	close(g.opened)
 }
 
 // step counts what a client has done.
@@ -232,8 +285,8 @@ func (c *Clients) Stop() {
 }
 
 // Progress returns when every client has done something that it began from now on, and answers have come through each
-// process but for one; the error says who has not when ctx ends.
-func (c *Clients) Progress(ctx context.Context, without string) error {
+// process; the error says who has not when ctx ends.
+func (c *Clients) Progress(ctx context.Context) error {
 	const more = 3 // what was under way counts as one at most
 
 	var from []int64
@@ -256,7 +309,7 @@ func (c *Clients) Progress(ctx context.Context, without string) error {
 			now[w.Process] += w.used.Load()
 		}
 		for process, n := range now {
-			if process != without && n+used[process] < more {
+			if n+used[process] < more {
 				late = append(late, "who goes through "+process)
 			}
 		}
@@ -349,7 +402,7 @@ func (c *Clients) writeV1(ctx context.Context, k *work) {
 			}
 			c.check(ctx, "a write through "+w.Process, err)
 
-			return 0, 0, true
+			return 0, 0, passing(err)
 		}, stream)
 	}
 }
@@ -364,8 +417,8 @@ func (c *Clients) check(ctx context.Context, what string, err error) {
 // write makes one write, again and again if it is to be made again, and enters what came of it.
 func (c *Clients) write(ctx context.Context, k *work, b *book, text string,
 	try func(ctx context.Context, w *way) (at, version int64, again bool), stream string) {
-	c.gate.RLock()
-	defer c.gate.RUnlock()
+	c.gate.enter()
+	defer c.gate.leave()
 	b.issue(text)
 	for ctx.Err() == nil {
 		at, version, again := try(ctx, c.any(k))
@@ -423,7 +476,7 @@ func (c *Clients) told(ctx context.Context, what string, status int, answer stri
 		c.say("%s was answered with %d: %s", what, status, answer)
 	}
 
-	return 0, 0, ids || c.o.Repeats || notBegun(status, answer, err)
+	return 0, 0, passes(status) && (ids || c.o.Repeats || notBegun(status, answer, err))
 }
 
 // writeEbuse writes events as clients of ebuse do, which have no ids.
@@ -631,8 +684,15 @@ func (c *Clients) look(ctx context.Context, k *work, w *way) {
 			}
 			stream, version, _ := strings.Cut(at.place, ":")
 			floor, _ := strconv.ParseInt(version, 10, 64)
-			number("the version of "+stream, floor, http.MethodPost, "/rpc", k.token, fmt.Sprintf(`["stream.version",%q]`, stream),
-				func(answer string) (int64, error) { return strconv.ParseInt(strings.TrimSpace(answer), 10, 64) })
+			number(
+				"the version of "+stream,
+				floor,
+				http.MethodPost,
+				"/rpc",
+				k.token,
+				fmt.Sprintf(`["stream.version",%q]`, stream),
+				func(answer string) (int64, error) { return strconv.ParseInt(strings.TrimSpace(answer), 10, 64) },
+			)
 		}
 	}
 }
@@ -652,7 +712,7 @@ func (c *Clients) enqueue(ctx context.Context, k *work) {
 		if i%8 == 0 {
 			s.Delay = 500 * time.Millisecond
 		}
-		c.gate.RLock()
+		c.gate.enter()
 		k.tasks.enqueued(s.ID, false)
 		for told := false; !told && ctx.Err() == nil; {
 			w := c.any(k)
@@ -663,18 +723,18 @@ func (c *Clients) enqueue(ctx context.Context, k *work) {
 				c.o.Acked()
 				k.step.n.Add(1)
 				w.used.Add(1)
-			} else {
-				c.check(ctx, "enqueueing through "+w.Process, err)
+			} else if c.check(ctx, "enqueueing through "+w.Process, err); !passing(err) {
+				break
 			}
 		}
-		c.gate.RUnlock()
+		c.gate.leave()
 	}
 }
 
 // labour claims tasks by one way and completes them by another. Some leases are let run out.
 func (c *Clients) labour(ctx context.Context, k *work) {
 	for k.pause(ctx) {
-		c.gate.RLock()
+		c.gate.enter()
 		asked, w := time.Now(), c.any(k)
 		leases, err := w.client.Namespace(k.tenant.name).Tasks().Claim(ctx, task.ClaimOptions{Lease: lease, N: 2})
 		if err != nil {
@@ -687,12 +747,12 @@ func (c *Clients) labour(ctx context.Context, k *work) {
 				continue // let run out
 			}
 			if k.rnd.IntN(20) == 0 { // too late, mostly
-				c.gate.RUnlock()
+				c.gate.leave()
 				select {
 				case <-ctx.Done():
 				case <-time.After(lease - 100*time.Millisecond + time.Duration(k.rnd.Int64N(int64(200*time.Millisecond)))):
 				}
-				c.gate.RLock()
+				c.gate.enter()
 			}
 			for ctx.Err() == nil {
 				by, begun := c.any(k), k.tasks.completing(mine)
@@ -706,10 +766,12 @@ func (c *Clients) labour(ctx context.Context, k *work) {
 				if err == nil || leaseLost(err) {
 					break
 				}
-				c.check(ctx, "completing through "+by.Process, err)
+				if c.check(ctx, "completing through "+by.Process, err); !passing(err) {
+					break
+				}
 			}
 		}
-		c.gate.RUnlock()
+		c.gate.leave()
 	}
 }
 
@@ -726,8 +788,10 @@ func leaseLost(err error) bool {
 // Judge reads what there is while nobody writes, and compares it with what all clients were told. If whole, what was
 // read before is read again.
 func (c *Clients) Judge(ctx context.Context, whole bool) (j protocol.Judgement, err error) {
-	c.gate.Lock()
-	defer c.gate.Unlock()
+	defer c.gate.open()
+	if err := c.gate.close(ctx); err != nil {
+		return j, fmt.Errorf("a client waits for an answer all the time: %w", err)
+	}
 	c.mu.Lock()
 	for _, text := range c.wrong {
 		j.Find(&j.Wrong, "%s", text)

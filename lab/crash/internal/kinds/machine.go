@@ -52,8 +52,8 @@ const InTwoOnMachines = "postgres, transactions in two batches"
 // The controls of several processes: the clock of one is so slow that it does not see its lease end, and clients make a
 // write again whose answer was lost, without an id.
 const (
-	slowClock       = "postgres, slow clock"
-	answersRepeated = "postgres, lost answers repeated"
+	SlowClock       = "postgres, slow clock"
+	AnswersRepeated = "postgres, lost answers repeated"
 )
 
 // NATS JetStream with three replicas, all of whose machines lose their power: a control, as it is by default,
@@ -85,7 +85,7 @@ func onMachines(subject string) []string {
 	case "message":
 		return []string{notCounted, noEpoch, shorterLog, NATSDefault, NATSSynced, MachineEngine}
 	case Nodes:
-		return []string{shorterLog, slowClock, answersRepeated, MachineEngine}
+		return []string{shorterLog, SlowClock, AnswersRepeated, MachineEngine}
 	case "transaction":
 		return []string{notCounted, noEpoch, shorterLog, InTwoOnMachines, MachineEngine}
 	}

@@ -128,14 +128,14 @@ func (r *Runner) nodesSession(ctx context.Context, lab *machines.Lab, c Row, see
 			return err
 		}
 		// The one with the flaw begins alone, so that it has something to lose.
-		if c.Engine == slowClock && name == machines.A {
+		if c.Engine == SlowClock && name == machines.A {
 			if err := s.answers(ctx, name); err != nil {
 				return err
 			}
 		}
 	}
 	if s.clients, err = fleet.New(fleet.Options{Doors: s.doors(), Seed: seed, OneClock: len(s.clocks) == 0,
-		Repeats: c.Engine == answersRepeated, Acked: s.pauses.ack}); err != nil {
+		Repeats: c.Engine == AnswersRepeated, Acked: s.pauses.ack}); err != nil {
 		return err
 	}
 	defer s.clients.Stop()
@@ -152,9 +152,9 @@ func (r *Runner) nodesSession(ctx context.Context, lab *machines.Lab, c Row, see
 		switch c.Engine {
 		case shorterLog:
 			l, behind = nodesLoss(byKill), true
-		case slowClock:
+		case SlowClock:
 			l = nodesLoss(byPausedOwner)
-		case answersRepeated:
+		case AnswersRepeated:
 			l = nodesLoss(byKilledProcess)
 		}
 		s.policy = blockdev.Subset(rnd.Uint64())
@@ -177,7 +177,7 @@ func (r *Runner) nodesSession(ctx context.Context, lab *machines.Lab, c Row, see
 			}
 			t.Breaks(scene, l.named(round, j))
 		}
-		if j.Broken() || c.Control {
+		if j.Broken() { // a control that chance has spared goes on
 			return nil
 		}
 		if length > 0 {
@@ -216,7 +216,7 @@ func (s *nodesScene) doors() (list []fleet.Door) {
 func (s *nodesScene) start(name machines.Name) error {
 	spec := protocol.Spec{Role: "node", Subject: s.row.Subject, Level: holdfast.Quorum, Listen: s.address(name),
 		Address: s.lab.URL() + "&space=crash&patience=30s", Node: &protocol.Node{Spaces: spaces, Ahead: s.clocks[name]}}
-	if s.row.Engine == slowClock && name == machines.A {
+	if s.row.Engine == SlowClock && name == machines.A {
 		spec.Node.Slow = slower
 	}
 	line, err := json.Marshal(spec)
@@ -262,7 +262,9 @@ func (n *node) end() {
 	<-n.over
 }
 
-func (s *nodesScene) log(name machines.Name) string { return filepath.Join(s.logs, string(name)+".log") }
+func (s *nodesScene) log(name machines.Name) string {
+	return filepath.Join(s.logs, string(name)+".log")
+}
 
 // said is the end of what each process has logged.
 func (s *nodesScene) said() string {
@@ -319,7 +321,7 @@ func (s *nodesScene) owners(ctx context.Context) (list []string, err error) {
 func (s *nodesScene) lose(ctx context.Context, l loss, behind bool, t Tally) (j protocol.Judgement, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeRoundTime)
 	defer cancel()
-	if s.progress(ctx, &j, ""); j.Broken() {
+	if s.progress(ctx, &j); j.Broken() {
 		return j, ctx.Err()
 	}
 	standbys := slices.DeleteFunc(machines.Names(), func(n machines.Name) bool { return n == s.primary.Name() })
@@ -328,7 +330,7 @@ func (s *nodesScene) lose(ctx context.Context, l loss, behind bool, t Tally) (j 
 	// Whom it meets has something to lose. The primary's machine has the process that is lost with it.
 	victim := s.primary.Name()
 	switch {
-	case s.row.Engine == slowClock:
+	case s.row.Engine == SlowClock:
 		victim = machines.A
 	case l.stays:
 		victim = machines.Names()[s.rnd.IntN(3)]
@@ -371,7 +373,7 @@ func (s *nodesScene) lose(ctx context.Context, l loss, behind bool, t Tally) (j 
 		return j, err
 	}
 
-	old, without := s.primary, ""
+	old := s.primary
 	switch {
 	case l.all:
 		err = s.all(ctx)
@@ -381,10 +383,8 @@ func (s *nodesScene) lose(ctx context.Context, l loss, behind bool, t Tally) (j 
 			rule = machines.Shortest
 		}
 		s.primary, err = s.lab.Failover(ctx, rule)
-		without = string(old.Name())
 	case l.name != byCutProcesses:
 		err = s.taken(ctx, victim)
-		without = string(victim)
 	}
 	if err != nil {
 		return j, err
@@ -392,7 +392,7 @@ func (s *nodesScene) lose(ctx context.Context, l loss, behind bool, t Tally) (j 
 
 	// The others go on before it is back.
 	if !l.all {
-		s.progress(ctx, &j, without)
+		s.more(ctx, &j, 20)
 	}
 	if l.name == byPausedOwner {
 		err = s.nodes[victim].process.Signal(syscall.SIGCONT)
@@ -408,7 +408,7 @@ func (s *nodesScene) lose(ctx context.Context, l loss, behind bool, t Tally) (j 
 	if err := s.restart(&j); err != nil {
 		return j, err
 	}
-	s.progress(ctx, &j, "")
+	s.progress(ctx, &j)
 	_, longest := s.pauses.told()
 	t.Paused(l.name, longest)
 	s.judge(ctx, false, &j)
@@ -463,12 +463,11 @@ func (s *nodesScene) more(ctx context.Context, j *protocol.Judgement, n int) {
 	}
 }
 
-// progress waits until all clients go on, and answers come through each process but for one. It is a finding if they do
-// not.
-func (s *nodesScene) progress(ctx context.Context, j *protocol.Judgement, without string) {
+// progress waits until all clients go on, and answers come through each process. It is a finding if they do not.
+func (s *nodesScene) progress(ctx context.Context, j *protocol.Judgement) {
 	short, cancel := context.WithTimeout(ctx, goesOn)
 	defer cancel()
-	if err := s.clients.Progress(short, without); err != nil && ctx.Err() == nil {
+	if err := s.clients.Progress(short); err != nil && ctx.Err() == nil {
 		j.Find(&j.Wrong, "after %v, %v", goesOn, err)
 	}
 }
