@@ -58,7 +58,8 @@ func Move(ahead time.Duration, slow int) error {
 			return fmt.Errorf("there is no room near the kernel's function")
 		}
 	}
-	if _, err := memory.WriteAt(wrongClock(int32(ahead/time.Second), uint64(Now()), uint32(slow)), int64(page)); err != nil {
+	code := wrongClock(int32(ahead/time.Second), uint64(Now()), uint32(slow))
+	if _, err := memory.WriteAt(code, int64(page)); err != nil {
 		return err
 	}
 

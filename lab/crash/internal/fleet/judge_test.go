@@ -25,11 +25,15 @@ func TestBook(t *testing.T) {
 			f.show(k, 2, entry{"", "s:1"}) // nor is the text
 		}, []entry{a, b}, ""},
 		{"one of which no answer came", func(*book, *follower) {}, []entry{a}, ""},
-		{"lost", func(k *book, _ *follower) { k.acked(2, b) }, []entry{a}, "b was acknowledged at position 2, and is not there"},
-		{"moved", func(k *book, _ *follower) { k.acked(1, b) }, []entry{a, b}, "was acknowledged at position 1, s:1, and is at 2"},
-		{"another version", func(k *book, _ *follower) { k.acked(1, entry{"a", "s:7"}) }, []entry{a}, "s:7, and is at 1, s:0"},
+		{"lost", func(k *book, _ *follower) { k.acked(2, b) }, []entry{a},
+			"b was acknowledged at position 2, and is not there"},
+		{"moved", func(k *book, _ *follower) { k.acked(1, b) }, []entry{a, b},
+			"was acknowledged at position 1, s:1, and is at 2"},
+		{"another version", func(k *book, _ *follower) { k.acked(1, entry{"a", "s:7"}) }, []entry{a},
+			"s:7, and is at 1, s:0"},
 		{"twice", func(*book, *follower) {}, []entry{a, a}, "a is at position 1 and at 2"},
-		{"one position for two", func(k *book, _ *follower) { k.acked(1, a); k.acked(1, b) }, []entry{b}, "told of a and of b"},
+		{"one position for two", func(k *book, _ *follower) { k.acked(1, a); k.acked(1, b) }, []entry{b},
+			"told of a and of b"},
 		{"never written", func(*book, *follower) {}, []entry{{"x", "s:0"}}, "never written"},
 		{"a gap", func(*book, *follower) {}, []entry{a, {}, c}, "never written"},
 		{"shown and gone", func(k *book, f *follower) { f.show(k, 1, a); f.show(k, 2, b) }, []entry{a}, "and there is { }"},
@@ -127,8 +131,10 @@ func TestTasks(t *testing.T) {
 			s.claimed("t", 1, asked)
 		}, completed, ""},
 		{"not there", 0, func(*tasks) {}, nil, "the task t was acknowledged, and is not there"},
-		{"of nobody", 0, func(*tasks) {}, map[string]task.State{"t": task.Waiting, "x": task.Waiting}, "x was never enqueued"},
-		{"of nobody, claimed", 0, func(s *tasks) { s.claimed("x", 1, time.Now()) }, waiting, "x was claimed, and never enqueued"},
+		{"of nobody", 0, func(*tasks) {}, map[string]task.State{"t": task.Waiting, "x": task.Waiting},
+			"x was never enqueued"},
+		{"of nobody, claimed", 0, func(s *tasks) { s.claimed("x", 1, time.Now()) }, waiting,
+			"x was claimed, and never enqueued"},
 		{"two valid leases", long, func(s *tasks) {
 			s.claimed("t", 1, time.Now())
 			s.claimed("t", 2, later())
