@@ -878,7 +878,8 @@ func (c *Clients) allEvents(ctx context.Context, k *work, from int64) (list []en
 	return list, nil
 }
 
-// allTasks reads the tasks of a namespace.
+// allTasks reads the tasks of a namespace. One whose lease runs out meanwhile may be on no page of the list, and so
+// those that are missing there are asked for one by one.
 func (c *Clients) allTasks(ctx context.Context, k *work) (there map[string]task.State, err error) {
 	err = c.tries(ctx, k, func(w *way) error {
 		there = map[string]task.State{}
@@ -891,9 +892,19 @@ func (c *Clients) allTasks(ctx context.Context, k *work) (there map[string]task.
 				there[t.ID] = t.State
 			}
 			if cursor = next; next == "" {
-				return nil
+				break
 			}
 		}
+		for _, id := range k.tasks.missing(there) {
+			switch t, err := w.client.Namespace(k.tenant.name).Tasks().Get(ctx, id); {
+			case err == nil:
+				there[id] = t.State
+			case !errors.Is(err, holdfast.ErrNotFound):
+				return err
+			}
+		}
+
+		return nil
 	})
 
 	return there, err

@@ -103,6 +103,19 @@ func (s *tasks) completed(id string, c *claim, begun time.Time) {
 	s.ended++
 }
 
+// missing lists what was told to be there and is not.
+func (s *tasks) missing(there map[string]task.State) (list []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id := range s.told {
+		if _, ok := there[id]; !ok {
+			list = append(list, id)
+		}
+	}
+
+	return list
+}
+
 // judge compares what there is with what was told.
 func (s *tasks) judge(j *protocol.Judgement, there map[string]task.State) {
 	s.mu.Lock()
