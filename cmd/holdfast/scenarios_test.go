@@ -206,13 +206,13 @@ func (r *scenario) step(raw map[string]any) error {
 		case refused && err == nil:
 			wrong = "it was done: " + shortly(got)
 		case refused:
-			if wrong = differs(refusal, described(err), "error"); wrong != "" {
+			if wrong = unlike(refusal, described(err), "error"); wrong != "" {
 				wrong += fmt.Sprintf(" (%v)", err)
 			}
 		case err != nil:
 			wrong = err.Error()
 		case wanted:
-			wrong = differs(want, got, "")
+			wrong = unlike(want, got, "")
 		}
 		if wrong == "" {
 			return nil
@@ -303,8 +303,8 @@ func (r *scenario) made(v any) any {
 	return v
 }
 
-// differs says where something is not as it is wanted, "" if it is. Objects may have more than is wanted.
-func differs(want, got any, at string) string {
+// unlike says where something is not as it is wanted, "" if it is. Objects may have more than is wanted.
+func unlike(want, got any, at string) string {
 	wrong := fmt.Sprintf("%s is %s, want %s", at, shortly(got), shortly(want))
 	switch w := want.(type) {
 	case map[string]any:
@@ -338,7 +338,7 @@ func differs(want, got any, at string) string {
 			return wrong
 		}
 		for key, value := range w {
-			if text := differs(value, g[key], at+"."+key); text != "" {
+			if text := unlike(value, g[key], at+"."+key); text != "" {
 				return text
 			}
 		}
@@ -349,7 +349,7 @@ func differs(want, got any, at string) string {
 			return wrong
 		}
 		for i := range w {
-			if text := differs(w[i], g[i], fmt.Sprintf("%s[%d]", at, i)); text != "" {
+			if text := unlike(w[i], g[i], fmt.Sprintf("%s[%d]", at, i)); text != "" {
 				return text
 			}
 		}
@@ -556,11 +556,11 @@ func (r *scenario) do(s *step) (any, error) {
 		f := &follower{}
 		r.followers[s.As] = f
 		if s.Log != "" {
-			go run(f, l.FollowSince(r.ctx, s.History, uint64(s.From)),
+			go track(f, l.FollowSince(r.ctx, s.History, uint64(s.From)),
 				func(e *event.Event) (any, int64) { return api.FromEvent(e), int64(e.Position) })
 			return nil, nil
 		}
-		go run(f, n.Follow(r.ctx, r.query(s)), func(m *message.Message) (any, int64) {
+		go track(f, n.Follow(r.ctx, r.query(s)), func(m *message.Message) (any, int64) {
 			if s.Stream != "" {
 				return api.FromMessage(m), m.Position
 			}
@@ -741,8 +741,8 @@ func (r *scenario) do(s *step) (any, error) {
 	return r.h.Do(s.Do, f)
 }
 
-// run follows until it ends.
-func run[T any](f *follower, seq iter.Seq2[T, error], as func(*T) (any, int64)) {
+// track follows until it ends.
+func track[T any](f *follower, seq iter.Seq2[T, error], as func(*T) (any, int64)) {
 	for v, err := range seq {
 		f.mu.Lock()
 		if err != nil {
@@ -981,7 +981,7 @@ func (r *scenario) storm(ctx context.Context, s *step) (any, error) {
 	f := &follower{}
 	following, stop := context.WithCancel(ctx)
 	defer stop()
-	go run(f, n.Follow(following, message.Query{Category: "s"}),
+	go track(f, n.Follow(following, message.Query{Category: "s"}),
 		func(m *message.Message) (any, int64) { return string(m.Data), m.Global })
 
 	var done atomic.Int64

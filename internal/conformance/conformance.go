@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -304,6 +305,7 @@ func (h *Harness) handler() http.Handler {
 		// A connection that is kept would be a fault of its own when the server ends.
 		Transport:      &http.Transport{DisableKeepAlives: true, DisableCompression: true},
 		ModifyResponse: spoil,
+		ErrorLog:       log.New(io.Discard, "", 0), // of what was cut
 		ErrorHandler:   func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
 

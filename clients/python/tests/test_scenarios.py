@@ -60,8 +60,8 @@ class Collected:
     """What a follower has yielded."""
 
     def __init__(self, follower: Any) -> None:
-        self.follower, self.got, self.error, self.taken = follower, list[Any](), None, 0
-        self.error: Exception | None
+        self.follower, self.got, self.taken = follower, list[Any](), 0
+        self.error: Exception | None = None
 
 
 class Scenario:
@@ -185,7 +185,7 @@ class Scenario:
 
     async def flow_write_numbered(self, n: Any, c: Any, s: Any) -> None:
         for i in range(s["from"], s["to"] + 1):
-            await self.call(lambda i=i: n.write(s["stream"], {"type": "T", "data": {"n": i}}))  # type: ignore[misc]
+            await self.call(lambda: n.write(s["stream"], {"type": "T", "data": {"n": i}}))
 
     async def flow_follow(self, n: Any, c: Any, s: Any) -> None:
         if "log" in s:
@@ -252,12 +252,12 @@ class Scenario:
     async def flow_names(self, n: Any, c: Any, s: Any) -> None:
         for i, name in enumerate(s["good"]):
             message = {"type": "T", "data": {"n": i}}
-            await self.call(lambda: n.write(name, message, expected=-1))  # noqa: B023
-            assert await self.call(lambda: n.version(name)) == 0, name  # noqa: B023
-            await self.call(lambda: n.save_position(name, 1))  # noqa: B023
-            assert await self.call(lambda: n.load_position(name)) == 1, name  # noqa: B023
-            await self.call(lambda: n.tasks.enqueue({"id": name, "kind": "k"}))  # noqa: B023
-            assert (await self.call(lambda: n.tasks.get(name)))["id"] == name  # noqa: B023
+            await self.call(lambda: n.write(name, message, expected=-1))
+            assert await self.call(lambda: n.version(name)) == 0, name
+            await self.call(lambda: n.save_position(name, 1))
+            assert await self.call(lambda: n.load_position(name)) == 1, name
+            await self.call(lambda: n.tasks.enqueue({"id": name, "kind": "k"}))
+            assert (await self.call(lambda: n.tasks.get(name)))["id"] == name
         streams = await self.call(lambda: n.streams())
         assert sorted(x["stream"] for x in streams) == sorted(s["good"])
         self.harness.do(do="clear")
@@ -267,13 +267,13 @@ class Scenario:
                 lambda: n.subscription(name).info(), lambda: n.tasks.get(name), lambda: c.delete_namespace(name),
                 lambda: n.log(name).delete(), lambda: n.tasks.pause(name), lambda: c.revoke_token(name),
                 lambda: n.log("l").delete_offset(name),
-            ]  # fmt: skip  # noqa: B023
+            ]  # fmt: skip
             for call in calls:
                 with pytest.raises(HoldfastError) as e:
                     await self.call(call)
                 assert e.value.code == "bad_request", name
             with pytest.raises(HoldfastError) as e:
-                await self.all(lambda: n.log(name).follow())  # noqa: B023
+                await self.all(lambda: n.log(name).follow())
             assert e.value.code == "bad_request", name
         assert not self.harness.do(do="tries")
 
@@ -371,16 +371,16 @@ class Scenario:
             nonlocal done
             for i in range(writer, total, 8):
                 message = {"type": "T", "data": {"n": i, "text": "ü🦊"}}
-                await self.call(lambda: n.write(f"s-{writer}", message))  # noqa: B023
+                await self.call(lambda: n.write(f"s-{writer}", message))
                 if i < tasks:
                     task = {"id": f"t-{i}", "kind": "k", "keep_ms": 3_600_000}
-                    await self.call(lambda: n.tasks.enqueue(task))  # noqa: B023
+                    await self.call(lambda: n.tasks.enqueue(task))
                 done += 1
 
         async def kill() -> None:
             for i in range(1, s["kills"] + 1):
-                await until(lambda: done >= total * i / (s["kills"] + 1), 600)  # noqa: B023
-                await asyncio.to_thread(lambda: self.harness.do(do="kill" if i % 2 else "stop"))  # noqa: B023
+                await until(lambda: done >= total * i / (s["kills"] + 1), 600)
+                await asyncio.to_thread(lambda: self.harness.do(do="kill" if i % 2 else "stop"))
                 await asyncio.to_thread(lambda: self.harness.do(do="start"))
 
         await asyncio.gather(kill(), *(write(w) for w in range(8)))
@@ -499,7 +499,9 @@ def differs(want: Any, got: Any, at: str) -> str | None:
     if isinstance(want, list):
         if not isinstance(got, list) or len(got) != len(want):
             return wrong
-        return next(filter(None, (differs(w, g, f"{at}[{i}]") for i, (w, g) in enumerate(zip(want, got)))), None)
+        return next(
+            filter(None, (differs(w, g, f"{at}[{i}]") for i, (w, g) in enumerate(zip(want, got, strict=True)))), None
+        )
     # What is false or empty may be absent.
     return None if want == got or (want in (False, "") and got is None) else wrong
 

@@ -22,7 +22,6 @@ export interface ErrorDetails {
 
 /** What the server has refused, or why it could not be asked. The classes below it are by the server's code. */
 export class HoldfastError extends Error {
-  override name = new.target.name;
   readonly op: string;
   readonly status: number;
   readonly code: string;
@@ -35,6 +34,7 @@ export class HoldfastError extends Error {
 
   constructor(e: ErrorDetails) {
     super(describe(e), e.cause === undefined ? undefined : { cause: e.cause });
+    this.name = new.target.name;
     this.op = e.op;
     this.status = e.status ?? 0;
     this.code = e.code ?? "";
@@ -64,7 +64,7 @@ function reason(cause: unknown): string {
 export class ConnectionError extends HoldfastError {}
 /** The signal of a call has ended it. `unknown` says whether the server may have done it; the reason is the cause. */
 export class AbortedError extends HoldfastError {
-  override name = "AbortError";
+  override name = "AbortError"; // as that of the platform
 }
 /** The request is malformed, or makes no sense. */
 export class BadRequestError extends HoldfastError {}

@@ -147,8 +147,8 @@ async function* events(
     const { done, value } = await next();
     if (done) return;
     const lines = decoder.decode(value, { stream: true }).split("\n");
-    for (const [i, text] of lines.entries()) {
-      parts.push(text);
+    for (const [i, part] of lines.entries()) {
+      parts.push(part);
       if (i === lines.length - 1) break;
       const line = parts.join("").replace(/\r$/, "");
       parts = [];

@@ -20,7 +20,7 @@ export interface Options {
 export interface CallOptions {
   /** Ends the call, with an {@link AbortedError}. */
   signal?: AbortSignal;
-  /** What a write must survive before it is answered. */
+  /** What a write must survive before it is answered, if that is more than the client and the server say. */
   level?: Level;
 }
 
@@ -231,7 +231,7 @@ export class Transport {
     if (body !== undefined) headers["Content-Type"] = "application/json";
     if (accept) headers["Accept"] = accept;
     if (this.#o.token) headers["Authorization"] = `Bearer ${this.#o.token}`;
-    const level = r.options?.level ?? this.#o.level;
+    const level = stronger(r.options?.level, this.#o.level);
     if (level && r.method !== "GET") headers["Holdfast-Level"] = level;
     const init: RequestInit = { method: r.method, headers, signal, redirect: "manual", cache: "no-store" };
     if (body !== undefined) init.body = body;
@@ -253,6 +253,13 @@ export class Transport {
     }
     throw answered(r.op, resp.status, resp.headers, text);
   }
+}
+
+const levels = ["memory", "process", "power", "quorum"];
+
+/** The stronger of two levels, if there is any. */
+function stronger(a: Level | undefined, b: Level | undefined): Level | undefined {
+  return a && b ? (levels.indexOf(a) > levels.indexOf(b) ? a : b) : (a ?? b);
 }
 
 function search(query: Query | undefined): string {

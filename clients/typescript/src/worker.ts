@@ -181,7 +181,7 @@ export class Worker {
     all ||= await this.#wait(this.#o.graceMs || 30_000);
     beating.abort();
     await beats;
-    if (failed !== undefined) throw failed;
+    if (failed !== undefined) throw failed as Error;
     if (!all) {
       const ids = [...this.#running.keys()].map((x) => x.task.id);
       for (const x of this.#running.keys()) x.lose(lost("the worker has ended"));

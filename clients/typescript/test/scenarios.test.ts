@@ -78,17 +78,17 @@ class Scenario {
     const step = this.made(raw) as Step;
     for (const end = Date.now() + 60_000; ; await new Promise((resolve) => setTimeout(resolve, 20))) {
       let got: unknown;
-      let error: unknown;
+      let error: Error | undefined;
       try {
         got = normal(await this.do(step));
       } catch (e) {
-        error = e;
+        error = e as Error;
       }
       const wrong = error === undefined || step.error ? this.compare(step, got, error) : undefined;
       if (error !== undefined && !step.error && !step.until) throw error;
       if (error === undefined && step.save) this.saved.set(step.save as string, got);
       if (wrong === undefined && !(error !== undefined && !step.error)) return;
-      if (!step.until || Date.now() > end) throw new Error(wrong ?? String(error));
+      if (!step.until || Date.now() > end) throw new Error(wrong ?? error?.message);
     }
   }
 

@@ -20,6 +20,8 @@ from .errors import BadRequest, ConnectionFailed, HoldfastError, Stopping, answe
 Level = Literal["memory", "process", "power", "quorum"]
 """What a write survives before it is answered."""
 
+_LEVELS = ("memory", "process", "power", "quorum")  # each survives more
+
 PAGE_SIZE = 500  # how many things a request of a list asks for
 MAX_WAIT = 30.0  # how long a claim lets the server wait before it asks again
 SILENCE = 45.0  # after which a stream of events is dead: three times the server's keepalive
@@ -42,7 +44,6 @@ class Request:
     always: bool = False  # is tried again until the caller ends it
     level: Level | None = None
     lost: bool = False  # an answer was; set by the call
-
 
 
 def path(form: str, *names: str) -> str:
@@ -142,8 +143,9 @@ def headers(r: Request, token: str | None, level: Level | None, accept: str | No
         made["Accept"] = accept
     if token:
         made["Authorization"] = f"Bearer {token}"
-    if (r.level or level) and r.method != "GET":
-        made["Holdfast-Level"] = str(r.level or level)
+    named = [name for name in (r.level, level) if name]
+    if named and r.method != "GET":  # the stronger one
+        made["Holdfast-Level"] = max(named, key=_LEVELS.index)
     return made
 
 

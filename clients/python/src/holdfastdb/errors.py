@@ -50,7 +50,8 @@ class HoldfastError(Exception):
     def _text(self) -> str:
         text = self.detail or self.code.replace("_", " ")
         if self.__cause__ is not None:
-            text = f"{self.__cause__ or type(self.__cause__).__name__}" + (f": {self.detail}" if self.detail else "")
+            text = str(self.__cause__) or type(self.__cause__).__name__
+            text += f": {self.detail}" if self.detail else ""
         elif not self.code:
             text = f"the server answered with status {self.status}" + (f": {self.detail}" if self.detail else "")
         if self.code == "unauthorized":

@@ -113,8 +113,8 @@ class Worker:
     """Claims tasks and runs them.
 
     A task is completed when its function returns. What that raises is a failure, after which the task is tried again
-    until its attempts are used up, or what `Dead`, `RetryIn` and `Snooze` say. A task is run at least once: again if the
-    program is killed, or does not reach the server for as long as a lease lasts.
+    until its attempts are used up, or what `Dead`, `RetryIn` and `Snooze` say. A task is run at least once: again if
+    the program is killed, or does not reach the server for as long as a lease lasts.
 
     handlers are the functions by kind. Tasks are claimed from queues, the first ones first, `concurrency` at once. A
     task is held for `lease` seconds without a heartbeat; there is one every third of that. When the worker stops,
@@ -149,7 +149,7 @@ class Worker:
         self._stop.set()
 
     async def run(self) -> None:
-        """Claims and runs tasks until `stop`, or until it is cancelled: then it claims no more, and waits for what runs.
+        """Claims and runs tasks until `stop`, or until it is cancelled. Then it claims no more and waits for what runs.
 
         Errors that may pass are logged, and claiming is tried again; others stop it, too, and are raised. It is called
         once.
@@ -271,7 +271,7 @@ class Worker:
                 return
         else:
             result = handler(x)
-        x._inner = asyncio.ensure_future(result)  # type: ignore[assignment]
+        x._inner = asyncio.ensure_future(result)
         if self._ending:
             x._end(WorkerStopping("the worker is stopping"))
         await asyncio.wait([x._inner])

@@ -59,7 +59,9 @@ class AsyncClient:
         """A namespace of the server. That there is none with that id, the first call tells."""
         return AsyncNamespace(self, id)
 
-    async def update(self, operations: Sequence[api.Operation], *, level: Level | None = None) -> list[api.OperationResult]:
+    async def update(
+        self, operations: Sequence[api.Operation], *, level: Level | None = None
+    ) -> list[api.OperationResult]:
         """Does operations in their order, in one namespace or in several, as one commit: all or none.
 
         Messages, events and tasks without ids get some, so that it can be repeated. If one is refused, the error is
@@ -385,7 +387,9 @@ class AsyncNamespace:
     async def version(self, stream: str) -> int | None:
         """The position of a stream's last message that readers see; None if there is no such stream."""
         try:
-            return int((await self._client._call(Request("stream version", "GET", self._stream(stream), safe=True)))["version"])
+            return int(
+                (await self._client._call(Request("stream version", "GET", self._stream(stream), safe=True)))["version"]
+            )
         except NotFound as e:
             if e.code != "not_found":
                 raise
@@ -398,7 +402,9 @@ class AsyncNamespace:
 
     async def categories(self) -> list[api.Category]:
         """Describes all categories that have messages."""
-        got: list[api.Category] = await self._client._call(Request("categories", "GET", self._path + "/categories", safe=True))
+        got: list[api.Category] = await self._client._call(
+            Request("categories", "GET", self._path + "/categories", safe=True)
+        )
         return got
 
     async def delete(self, stream: str, *, level: Level | None = None) -> int:
@@ -500,12 +506,14 @@ class AsyncLog:
             first = False
             size = min(_wire.PAGE_SIZE, left) if limit else _wire.PAGE_SIZE
             query = {"from": next_, "history": history, "limit": size}
-            page = await self._client._call(Request("event read", "GET", self._path + "/events", query=query, safe=True))
-            for e in page["events"]:
-                if e["position"] > end:
+            page = await self._client._call(
+                Request("event read", "GET", self._path + "/events", query=query, safe=True)
+            )
+            for got in page["events"]:
+                if got["position"] > end:
                     return
-                yield _wire.event(e)
-                next_ = e["position"] + 1
+                yield _wire.event(got)
+                next_ = got["position"] + 1
             history = page["history"]
             left -= len(page["events"])
             if (limit and left <= 0) or (not page["events"] and page["next"] <= next_):
