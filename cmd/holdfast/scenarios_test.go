@@ -153,11 +153,11 @@ type scenario struct {
 
 // follower is a loop over what comes.
 type follower struct {
-	mu         sync.Mutex
-	got        []any
-	position   int64
-	err        error
-	taken      int
+	mu       sync.Mutex
+	got      []any
+	position int64
+	err      error
+	taken    int
 }
 
 // workers are a runner at work.
@@ -1027,7 +1027,10 @@ func (r *scenario) storm(ctx context.Context, s *step) (any, error) {
 	if err = errors.Join(err, f.ended()); err != nil {
 		return nil, err
 	}
-	there, err := collect(n.Read(ctx, message.Query{Category: "s"}), func(m *message.Message) any { return string(m.Data) })
+	there, err := collect(
+		n.Read(ctx, message.Query{Category: "s"}),
+		func(m *message.Message) any { return string(m.Data) },
+	)
 	if err != nil {
 		return nil, err
 	}

@@ -143,8 +143,10 @@ func (h *Harness) start() error {
 	if h.target != nil {
 		listen = h.target.Host
 	}
-	p, err := child.StartProgram(h.command("serve", "--data", filepath.Join(h.dir, "data"), "--level", "process", "--listen",
-		listen))
+	p, err := child.StartProgram(
+		h.command("serve", "--data", filepath.Join(h.dir, "data"), "--level", "process", "--listen",
+			listen),
+	)
 	if err != nil {
 		return err
 	}

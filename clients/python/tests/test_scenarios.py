@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,8 @@ def test_scenario(harness: Harness, scenario: Any, kind: Any) -> None:
 
 
 async def run(harness: Harness, steps: list[Any], kind: Any) -> None:
+    # Writers wait in threads for a server that another one starts.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(32))
     s = Scenario(harness, kind)
     try:
         await s.call(lambda: s.client({}).create_namespace(s.ns))

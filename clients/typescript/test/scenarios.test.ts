@@ -92,10 +92,10 @@ class Scenario {
     }
   }
 
-  private compare(step: Step, got: unknown, error: unknown): string | undefined {
+  private compare(step: Step, got: unknown, error: Error | undefined): string | undefined {
     if (!step.error) return "want" in step ? differs(step.want, got, "") : undefined;
     if (error === undefined) return `it was done: ${short(got)}`;
-    if (!(error instanceof HoldfastError)) return `not a HoldfastError: ${String(error)}`;
+    if (!(error instanceof HoldfastError)) return `not a HoldfastError: ${error.stack}`;
     const { code, status, unknown, operation } = error;
     const { expected, actual } = error as { expected?: number; actual?: number };
     const wrong = differs(step.error, { code, status, unknown, operation, expected, actual }, "error");

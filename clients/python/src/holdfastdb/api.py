@@ -1,6 +1,7 @@
 """Made by scripts/generate.py, of docs/openapi.json. Do not edit it."""
 
 from __future__ import annotations
+
 from typing import Any, Literal, NotRequired, TypedDict
 
 
