@@ -1,6 +1,6 @@
-// Package conformance is what clients of all languages are tried against, by the scenarios in clients/scenarios.json: a
-// real `holdfast serve` in a process of its own, which can be killed, stopped and started again, and a proxy in front of
-// it, which cuts connections off and loses requests and answers as it is told.
+// Package conformance is what clients of all languages are tried against, by the scenarios in clients/scenarios.json:
+// a real `holdfast serve` in a process of its own, which can be killed, stopped and started again, and a proxy in front
+// of it, which cuts connections off and loses requests and answers as it is told.
 //
 // A runner in Go has a [Harness] in its own process. Those of other languages start the program in the folder harness,
 // and tell it what to do by HTTP: [Harness.Control].
