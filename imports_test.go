@@ -123,7 +123,8 @@ func goFiles(t *testing.T, visit func(name string) error) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") {
+		if d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" ||
+			d.Name() == "node_modules") {
 			return filepath.SkipDir
 		}
 		if !strings.HasSuffix(name, ".go") {
