@@ -134,7 +134,8 @@ func TestReadAhead(t *testing.T) {
 }
 
 // TestFirstReadOfScan: the first values of a walk to a known end are read by one call, as far as a page of events goes,
-// both ways. A walk without an end reads little, and a get its value alone. What is damaged among them is named, behind all that comes before it.
+// both ways. A walk without an end reads little, and a get its value alone. What is damaged among them is named, behind
+// all that comes before it.
 func TestFirstReadOfScan(t *testing.T) {
 	const keys = 1000
 	for _, size := range []int{0, 100, 2000, 7500, 12_000, 40_000} {
