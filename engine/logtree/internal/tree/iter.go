@@ -1046,7 +1046,7 @@ func (it *Iterator) takeSpan(near table.Near) bool {
 }
 
 // enter remembers the segment of a place, to save the way there for each: also those of the segments before, because
-// values that were flushed at several times follow each other in no order. It returns false if there is no such segment.
+// values that were flushed at several times follow each other in no order. It returns false if there is no such one.
 func (w *walk) enter(ver *Version, place uint64) bool {
 	id := uint32(place >> 32)
 	if w.seg != nil && w.seg.id == id {
