@@ -218,6 +218,8 @@ func (n *Nodes) Mark(ctx context.Context, cluster int, server string) error {
 		switch {
 		case err != nil:
 			return err
+		case n.self.Cluster == 0 && cluster == 0 && len(before) > 0:
+			return nil // another process was faster
 		case slices.ContainsFunc(before, func(of string) bool { return of != server }):
 			return n.wrong("it is a cluster of another server")
 		case n.self.Cluster > 0 && spaces:
