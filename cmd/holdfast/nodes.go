@@ -265,7 +265,7 @@ func (c *nodesCommand) run() int {
 			standbys, lag := "", ""
 			if one.StandbysNeeded > 0 {
 				standbys = fmt.Sprintf("%d, %d needed", one.Standbys, one.StandbysNeeded)
-				lag = bytes(one.StandbyLag)
+				lag = size(one.StandbyLag)
 			}
 			t.Row("", num(one.Space), num(one.Cluster), cmp.Or(one.Owner, "nobody"), one.Host, num(one.Epoch), standbys, lag,
 				state)

@@ -127,11 +127,14 @@ func (n *Node) meet(ctx context.Context, c *cluster) error {
 // strange says which process that lives this one cannot be beside.
 func (n *Node) strange(c *cluster) error {
 	for _, p := range c.peers {
+		if p.Address == n.o.Self && p.Cluster != c.number {
+			return wrong(c, fmt.Sprintf("it is cluster %d, too: it was given twice", p.Cluster))
+		}
+	}
+	for _, p := range c.peers {
 		d := p.Protocol - Protocol
 		switch {
 		case !p.Alive:
-		case p.Address == n.o.Self && p.Cluster != c.number:
-			return wrong(c, fmt.Sprintf("it is cluster %d, too: it was given twice", p.Cluster))
 		case p.Cluster != c.number:
 			return wrong(c, fmt.Sprintf("the process at %s has it as cluster %d", p.Address, p.Cluster))
 		case d < -1 || d > 1:
