@@ -287,3 +287,126 @@ func TestClusters(t *testing.T) {
 		one.stop(syscall.SIGTERM)
 	}
 }
+
+// TestClustersRefuse: what a process cannot be given it says at its start, and touches nothing.
+func TestClustersRefuse(t *testing.T) {
+	flags, _, _ := twoClusters(t)
+	run := func(args ...string) (int, string) {
+		t.Helper()
+		cmd := holdfastCommand(t, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
+		cmd.Env = append(cmd.Env, "HOLDFAST_PEER_TOKEN="+peerToken)
+		status, out, text := result(t, cmd)
+		if strings.Contains(out+text, secretOf) {
+			t.Errorf("a password is shown: %s%s", out, text)
+		}
+		return status, text
+	}
+	refused := func(what, want string, args ...string) {
+		t.Helper()
+		if status, text := run(args...); status != exitError || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %s", what, status, text)
+		}
+	}
+	beside := func(of []string) []string { return append([]string{"--advertise", "http://127.0.0.1:0"}, of...) }
+	swapped := func(of []string) []string { return []string{of[0], of[3], of[2], of[1]} }
+	twice := func(of []string) []string { return []string{of[0], of[1], of[0], of[1]} }
+
+	refused("several for one process", "--advertise", flags("a")...)
+	refused("a directory", "one directory", append(beside(flags("a")), "--engine", "pebble:x")...)
+	refused("one twice, when nothing is there", "twice", beside(twice(flags("a")))...)
+
+	// One process has one cluster, and another has two: the second one is not used.
+	at := flags("b")
+	old := serveNode(t, at[1], "")
+	old.eventually("owns", func() bool { return old.nodes().Spaces[0].Owner == old.url })
+	refused("the second one first", "cannot be cluster", beside(swapped(at))...)
+	refused("one twice, when a server is in it", "cannot be cluster", beside(twice(at))...)
+	first := serveClusters(t, at)
+	first.eventually("seen", func() bool {
+		n := first.nodes()
+		return n.Spaces[0].Owner == old.url && len(n.Clusters) == 2 && n.Clusters[1].Alive == 1 && n.Clusters[1].SeenMS < 500
+	})
+	if n := first.nodes(); len(n.Spaces) != 1 || n.Clusters[1].Spaces != 0 {
+		t.Errorf("%+v", n)
+	}
+	status, out, text := result(t, holdfastCommand(t, "nodes", "--url", first.url, "--token", nodesToken))
+	if status != exitOK || !strings.Contains(out, "not used before all processes have it") ||
+		!strings.Contains(out, "but not in cluster 1") {
+		t.Errorf("%d %s%s", status, out, text)
+	}
+	old.stop(syscall.SIGTERM)
+	first.eventually("used", func() bool {
+		n := first.nodes()
+		return len(n.Spaces) == 2 && n.Spaces[1].Space == 1000 && n.Spaces[1].Owner == first.url
+	})
+	refused("fewer", "was given 1", beside(at[:2])...)
+	refused("the second one alone", "cannot be cluster", beside(at[2:])...)
+	refused("the second one as the third", "cannot be cluster", beside([]string{at[0], at[1], at[0],
+		strings.Replace(at[3], "space=b", "space=c", 1), at[2], at[3]})...)
+	refused("another server's", "cannot be cluster", beside([]string{at[0],
+		strings.Replace(at[1], "space=b", "space=d", 1), at[2], at[3]})...)
+	refused("not the one that it was", "cannot be cluster", beside([]string{at[0], at[1], at[0],
+		strings.Replace(at[3], "space=b", "space=e", 1)})...)
+	refused("a name that is taken", "has the address", append([]string{"--advertise", first.url}, at...)...)
+
+	// What lies in the second cluster is there all the while.
+	c := first.api(client.Options{})
+	for i := range 3 {
+		_, err := c.CreateNamespace(t.Context(), api.NewNamespace{ID: fmt.Sprintf("n%d", i)})
+		try(t, err)
+	}
+	second := serveClusters(t, at)
+	for i := range 3 {
+		if status, text, _ := second.get(fmt.Sprintf("/v1/namespaces/n%d/streams", i), nodesToken); status != 200 {
+			t.Errorf("%d %s", status, text)
+		}
+	}
+}
+
+// TestClusterGoneAtStart: a process begins with the clusters that are there, and takes the others when they come.
+func TestClusterGoneAtStart(t *testing.T) {
+	flags, servers, open := twoClusters(t)
+	at := flags("late")
+	p := serveClusters(t, at)
+	p.eventually("owns", func() bool { n := p.nodes(); return len(n.Spaces) == 2 && n.Spaces[1].Owner == p.url })
+	c := p.api(client.Options{})
+	in := map[string]int{}
+	for i := range 3 {
+		name := fmt.Sprintf("n%d", i)
+		_, err := c.CreateNamespace(t.Context(), api.NewNamespace{ID: name})
+		try(t, err)
+		in[name] = p.lies(name) / 1000
+		_, err = c.Namespace(name).Write(t.Context(), "s-1", message.Message{Type: "T", Data: []byte(`{}`)})
+		try(t, err)
+	}
+	for gone := range 2 {
+		p.stop(syscall.SIGTERM)
+		servers[gone].Kill()
+		p = serveClusters(t, at)
+		answers := func(name string) bool {
+			status, text, _ := p.get("/v1/namespaces/"+name+"/messages?stream=s-1", nodesToken)
+			return status == http.StatusOK && strings.Count(text, `"stream"`) == 1
+		}
+		p.eventually("owns what is there", func() bool {
+			res, err := p.client.Get(p.url + "/ready")
+			if err != nil {
+				return false
+			}
+			defer res.Body.Close()
+			return res.StatusCode == http.StatusOK
+		})
+		for name, cluster := range in {
+			// Without the first one nobody knows whose tokens are good.
+			want := gone == 1 && cluster == 0
+			if want {
+				p.eventually("answers", func() bool { return answers(name) })
+			} else if answers(name) {
+				t.Errorf("without cluster %d, %s, of cluster %d, is answered for", gone, name, cluster)
+			}
+		}
+		servers[gone] = open[gone]()
+		for name := range in {
+			p.eventually("answers again", func() bool { return answers(name) })
+		}
+	}
+}
