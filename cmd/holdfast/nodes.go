@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -235,7 +234,7 @@ func (c *nodesCommand) run() int {
 			_, err := fmt.Fprintln(s.out, "one process")
 			return err
 		}
-		t := columns("process", "version", "spaces#", "")
+		t := columns("process", "version", "spaces#", "state")
 		for _, one := range n.Nodes {
 			state := map[bool]string{true: "alive", false: "gives no sign of life"}[one.Alive]
 			if absent := absentFrom(n, one); one.Alive && absent != "" {
@@ -249,17 +248,19 @@ func (c *nodesCommand) run() int {
 		s.table(t)
 		fmt.Fprintln(s.out)
 		if len(n.Clusters) > 1 {
-			t = columns("cluster#", "address", "spaces#", "processes#", "")
+			t = columns("cluster#", "address", "spaces#", "processes#", "state")
 			for _, one := range n.Clusters {
 				t.Row("", num(one.Cluster), one.Address, num(one.Spaces), num(one.Alive), clusterState(one))
 			}
 			s.table(t)
 			fmt.Fprintln(s.out)
 		}
-		t = columns("space", "cluster#", "owner", "machine", "epoch#", "standbys", "behind#", "")
+		t = columns("space#", "cluster#", "owner", "machine", "epoch#", "standbys", "behind#", "state")
 		for _, one := range n.Spaces {
 			state := ""
-			if one.StillMS > 0 {
+			if i := one.Cluster; i < len(n.Clusters) && isUnseen(n.Clusters[i]) {
+				state = "as it was when its cluster was seen last"
+			} else if one.StillMS > 0 {
 				state = fmt.Sprintf("nothing heard for %v", api.Duration(one.StillMS).Round(time.Second/10))
 			}
 			standbys, lag := "", ""
@@ -282,11 +283,13 @@ func (c *nodesCommand) run() int {
 // unseen is from when on it is said that a cluster has not been seen.
 const unseen = 5 * time.Second
 
+func isUnseen(c api.Cluster) bool { return api.Duration(c.SeenMS) > unseen || c.Trouble != "" }
+
 // absentFrom names the clusters in which a process that lives gives no sign of life.
 func absentFrom(n api.Nodes, one api.Node) string {
 	var list []string
 	for _, c := range n.Clusters {
-		if api.Duration(c.SeenMS) <= unseen && c.Trouble == "" && !slices.Contains(one.Clusters, c.Cluster) {
+		if !isUnseen(c) && !slices.Contains(one.Clusters, c.Cluster) {
 			list = append(list, fmt.Sprint(c.Cluster))
 		}
 	}

@@ -243,7 +243,7 @@ func TestNodesRefuse(t *testing.T) {
 
 	status, out, errText := result(t, holdfastCommand(t, "nodes", "--url", owner.url, "--token", nodesToken))
 	if status != exitOK || !strings.Contains(out, owner.url) || !strings.Contains(out, stranger.url) ||
-		strings.Contains(out, "nobody") {
+		strings.Contains(out, "nobody") || !strings.Contains(out, "alive, says this") {
 		t.Errorf("%d %s%s", status, out, errText)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/internal/testkit"
 )
 
@@ -85,7 +86,12 @@ func TestClusterIsAdded(t *testing.T) {
 	}
 	old.stop()
 	second := nodeOf(t, 2, a, b)
-	testkit.Until(t, "used", func() bool { _, owned := b.spaces(); return slices.Equal(owned, []int{1000, 1001}) })
+	testkit.Until(t, "used", func() bool {
+		_, owned := b.spaces()
+		return slices.Equal(owned, []int{1000, 1001}) && !slices.ContainsFunc(first.Show().Spaces, func(s api.Space) bool {
+			return s.Owner == ""
+		}) && len(second.Show().Spaces) == 4
+	})
 	if a.marks[0] == "" || a.marks[1] != a.marks[0] || b.marks[1] != a.marks[0] || len(b.marks) != 1 {
 		t.Errorf("marks %v and %v", a.marks, b.marks)
 	}
@@ -99,7 +105,7 @@ func TestClusterIsAdded(t *testing.T) {
 	for _, space := range lie {
 		in[space]++
 	}
-	if in[0] != 1 || in[1] < 2 || in[1000] < 2 || in[1001] < 2 { // default lies in space 0
+	if len(in) != 4 || in[0] != 2 || in[1] != 2 || in[1000] != 2 || in[1001] != 2 {
 		t.Errorf("namespaces lie in %v", in)
 	}
 	for name, space := range lie { // from everywhere to everywhere
@@ -135,7 +141,12 @@ func TestClusterIsGone(t *testing.T) {
 	for range 2 {
 		nodes = append(nodes, nodeOf(t, 1, boards...))
 	}
-	testkit.Until(t, "owned", func() bool { return len(boards[0].owners()) == 1 && len(boards[1].owners()) == 1 })
+	for _, n := range nodes {
+		testkit.Until(t, "owned", func() bool {
+			spaces := n.Show().Spaces
+			return len(spaces) == 2 && spaces[0].Owner != "" && spaces[1].Owner != ""
+		})
+	}
 	tokens, lie := nodes[0].namespaces(6)
 	every := func(f func(n *testNode, name, token string)) {
 		for _, n := range nodes {
