@@ -156,9 +156,9 @@ type Node struct {
 type Space struct {
 	Space        int    `json:"space"`
 	Cluster      int    `json:"cluster"` // in which it is
-	Owner        string `json:"owner"` // the address of a process; "" if it has none
-	Host         string `json:"host"`  // the owner's machine
-	Epoch        int64  `json:"epoch"` // how often it was taken
+	Owner        string `json:"owner"`   // the address of a process; "" if it has none
+	Host         string `json:"host"`    // the owner's machine
+	Epoch        int64  `json:"epoch"`   // how often it was taken
 	Transactions int64  `json:"transactions"`
 	Free         bool   `json:"free"` // nobody owns it
 	// StillMS is for how long nothing was heard of its owner, if that is long.

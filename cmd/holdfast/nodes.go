@@ -40,8 +40,11 @@ func (s shared) Look(ctx context.Context) (nodes.Seen, error) {
 			Cluster: n.Cluster, Clusters: n.Clusters})
 	}
 	for _, r := range in.Spaces {
-		out.Spaces = append(out.Spaces, nodes.Space{Number: r.Number, Owner: r.Owner, Host: r.Host, Epoch: r.Epoch, Seq: r.Seq,
-			Free: r.Free, Still: r.Still, Handle: r})
+		out.Spaces = append(
+			out.Spaces,
+			nodes.Space{Number: r.Number, Owner: r.Owner, Host: r.Host, Epoch: r.Epoch, Seq: r.Seq,
+				Free: r.Free, Still: r.Still, Handle: r},
+		)
 	}
 
 	return out, err

@@ -92,7 +92,7 @@ func parseSettings(text []byte, flags []*kong.Flag) (map[string]yaml.Node, error
 		switch {
 		case i < 0 || slices.Contains(notSettings, name):
 			return nil, fmt.Errorf("line %d: there is no setting %q", node.Line, name)
-		case node.Kind == yaml.SequenceNode && flags[i].IsSlice():
+		case node.Kind == yaml.SequenceNode && flags[i].Target.Kind() == reflect.Slice:
 			for _, one := range node.Content {
 				if one.Kind != yaml.ScalarNode {
 					return nil, fmt.Errorf("line %d: %s has something in it that is not one value", one.Line, name)

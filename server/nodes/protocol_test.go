@@ -24,7 +24,10 @@ type beside struct {
 
 func (b beside) Look(ctx context.Context) (nodes.Seen, error) {
 	seen, err := b.Cluster.Look(ctx)
-	seen.Peers = append(seen.Peers, nodes.Peer{Address: "http://b", Version: "other", Protocol: b.protocol, Alive: b.alive})
+	seen.Peers = append(
+		seen.Peers,
+		nodes.Peer{Address: "http://b", Version: "other", Protocol: b.protocol, Alive: b.alive},
+	)
 	return seen, err
 }
 

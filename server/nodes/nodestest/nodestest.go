@@ -124,8 +124,11 @@ func (c *Cluster) start(t testing.TB, o server.Options, opened func(context.Cont
 		t.Fatal(err)
 	}
 	self := "http://" + listener.Addr().String()
-	n, err := nodes.New([]nodes.Cluster{c.Member(self)}, nodes.Options{Self: self, PeerToken: "a-secret-of-the-processes", Server: o,
-		Level: holdfast.Memory, Opened: opened, StopTimeout: 10 * time.Second})
+	n, err := nodes.New(
+		[]nodes.Cluster{c.Member(self)},
+		nodes.Options{Self: self, PeerToken: "a-secret-of-the-processes", Server: o,
+			Level: holdfast.Memory, Opened: opened, StopTimeout: 10 * time.Second},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
