@@ -64,8 +64,8 @@ type Space struct {
 type Seen struct {
 	Peers  []Peer
 	Spaces []Space
-	// Marks say which cluster of which server it is, by its number, and in the first one also which others there are. There
-	// are none if there is one cluster only.
+	// Marks say which cluster of which server it is, by its number, and in the first one also which others there are.
+	// There are none if there is one cluster only.
 	Marks map[int]string
 }
 
@@ -208,8 +208,8 @@ func New(clusters []Cluster, o Options) (*Node, error) {
 // Serve serves the connections of a listener, which it closes, until Run has ended.
 func (n *Node) Serve(l net.Listener) error { return n.front.Serve(l) }
 
-// Run looks at the clusters, and takes and gives up spaces, until ctx ends. Then it gives up all, lets others take them,
-// and stops serving. The error is why the process cannot be one of them.
+// Run looks at the clusters, and takes and gives up spaces, until ctx ends. Then it gives up all, lets others take
+// them, and stops serving. The error is why the process cannot be one of them.
 func (n *Node) Run(ctx context.Context) error {
 	n.mu.Lock()
 	n.calmSince = time.Now()
