@@ -326,8 +326,9 @@ func (n *Node) unmarked(c *cluster) (number int, mark string) {
 	return 0, ""
 }
 
-// elsewhere tells how many spaces processes have in other clusters, if those have owners, and the same processes live in
-// all: then all of these see the same, and none gives a space to one that would give it back. It is called with mu held.
+// elsewhere tells how many spaces processes have in other clusters, if those have owners, and the same processes live
+// in all: then all of these see the same, and none gives a space to one that would give it back. It is called with mu
+// held.
 func (n *Node) elsewhere(c *cluster) map[string]int {
 	all := map[string]int{}
 	for _, other := range n.clusters {

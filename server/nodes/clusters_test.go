@@ -133,7 +133,8 @@ func TestClustersAreShared(t *testing.T) {
 	})
 }
 
-// A cluster that is gone takes only its own namespaces with it, also if it is the first one; when it is back they go on.
+// A cluster that is gone takes only its own namespaces with it, also if it is the first one; when it is back they go
+// on.
 func TestClusterIsGone(t *testing.T) {
 	t.Parallel() // it waits
 	boards := []*board{newBoard(), newBoard()}

@@ -1,0 +1,21 @@
+package backup
+
+import (
+	"context"
+	"time"
+
+	"gocloud.dev/blob"
+)
+
+// SetRequestTimeout sets how long a request may make no progress, until restore is called.
+func SetRequestTimeout(d time.Duration) (restore func()) {
+	was := requestTimeout
+	requestTimeout = d
+
+	return func() { requestTimeout = was }
+}
+
+// PruneNow is Prune of a bucket in which nothing is under way.
+func PruneNow(ctx context.Context, bucket *blob.Bucket, keep Keep) (Pruned, error) {
+	return prune(ctx, bucket, keep, time.Now().Add(time.Minute), times{})
+}
