@@ -138,7 +138,8 @@ func TestNodesCut(t *testing.T) {
 // TestDatabaseCut: what stands between processes and PostgreSQL cuts connections that are idle, also those on which the
 // owner gives signs of life. Nobody notices: writes and reads succeed, and the space stays with its owner.
 func TestDatabaseCut(t *testing.T) {
-	for name, idle := range map[string]time.Duration{"Often": 300 * time.Millisecond, "BetweenWrites": 1500 * time.Millisecond} {
+	for name, idle := range map[string]time.Duration{"Often": 300 * time.Millisecond,
+		"BetweenWrites": 1500 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it waits
 			address, _ := database(t)

@@ -18,8 +18,8 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// PerCluster is how many spaces a cluster can have. Their numbers go on from one cluster of a server to the next, and are
-// the same whatever comes behind it: space 1003 is the fourth one of the second cluster, which has the number 1.
+// PerCluster is how many spaces a cluster can have. Their numbers go on from one cluster of a server to the next, and
+// are the same whatever comes behind it: space 1003 is the fourth one of the second cluster, which has the number 1.
 const PerCluster = 1000
 
 // Self is what a process tells others of itself.
@@ -67,8 +67,8 @@ type Seen struct {
 //
 // A process is alive as long as the beat of its row in holdfast_node moves. Each measures that with its own clock.
 //
-// A server may have several databases, each in a cluster of PostgreSQL of its own, and each with its own rows. A mark is
-// a row of holdfast_space without keys, NAME/cluster/NUMBER, which no space can be called: its holder is the server.
+// A server may have several databases, each in a cluster of PostgreSQL of its own, and each with its own rows. A mark
+// is a row of holdfast_space without keys, NAME/cluster/NUMBER, which no space can be called: its holder is the server.
 type Nodes struct {
 	address string
 	o       holdfast.Options

@@ -126,8 +126,8 @@ func TestNodesTakeNothingThatMoves(t *testing.T) {
 	testkit.Try(t, e.Sync())
 }
 
-// Databases of one server say which of its clusters they are: none is taken for another one, and what another server has
-// is not touched.
+// Databases of one server say which of its clusters they are: none is taken for another one, and what another server
+// has is not touched.
 func TestMarks(t *testing.T) {
 	needServer(t)
 	base, run := spaceOf(t), 0

@@ -35,10 +35,10 @@ const (
 func (q *quorum) given() bool { return q.need > 0 || q.mode == modeDeclared }
 
 // counted is a query for a place in the log ($1, or what the server has flushed by now), for how many synchronous
-// standbys have flushed it, for how many have flushed an older place ($2), with those in reserve, and for how many bytes
-// the one of these that is furthest behind has not flushed. PostgreSQL ends the wait of a commit for its standbys in
-// several cases without having had an answer: when the wait is cancelled, when synchronous_standby_names is emptied, and
-// when the server restarts. So commits are counted.
+// standbys have flushed it, for how many have flushed an older place ($2), with those in reserve, and for how many
+// bytes the one of these that is furthest behind has not flushed. PostgreSQL ends the wait of a commit for its standbys
+// in several cases without having had an answer: when the wait is cancelled, when synchronous_standby_names is emptied,
+// and when the server restarts. So commits are counted.
 const counted = "SELECT at::text, count(*) FILTER (WHERE flush_lsn >= at AND sync_state <> 'potential'), " +
 	"count(*) FILTER (WHERE flush_lsn >= $2::pg_lsn), " +
 	"greatest(max(at - flush_lsn), 0)::bigint FROM " +

@@ -15,18 +15,19 @@ import (
 	"github.com/holdfastdb/holdfast/server/problem"
 )
 
-// A server may have several clusters of PostgreSQL, each with spaces of its own, with its own signs of life, and with its
-// own owners. What happens in one concerns no other, but for two things: the first space of the first cluster has the
-// list of namespaces and all tokens, and a process that has fewer spaces than others, all told, gets some.
+// A server may have several clusters of PostgreSQL, each with spaces of its own, with its own signs of life, and with
+// its own owners. What happens in one concerns no other, but for two things: the first space of the first cluster has
+// the list of namespaces and all tokens, and a process that has fewer spaces than others, all told, gets some.
 //
-// That a database is cluster 2 of a server is marked in it, and in the first one. The mark in the first one is made when
-// all processes that live have been given the cluster: from then on its spaces are made and used, and a process without it
-// does not begin.
+// That a database is cluster 2 of a server is marked in it, and in the first one. The mark in the first one is made
+// when all processes that live have been given the cluster: from then on its spaces are made and used, and a process
+// without it does not begin.
 
 // PerCluster is how many spaces a cluster can have: cluster 2 has those from 2000 to 2999.
 const PerCluster = 1000
 
-// cluster is one of the clusters, as the process knows it. The node's mu covers it, but for what its own goroutine uses.
+// cluster is one of the clusters, as the process knows it. The node's mu covers it, but for what its own goroutine
+// uses.
 type cluster struct {
 	Cluster
 	number int
@@ -181,8 +182,8 @@ func (n *Node) missing(c *cluster) error {
 	return nil
 }
 
-// watch looks at a cluster, takes and gives up its spaces, until ctx ends. The error is why the process cannot be one of
-// those that do.
+// watch looks at a cluster, takes and gives up its spaces, until ctx ends. The error is why the process cannot be one
+// of those that do.
 func (n *Node) watch(ctx context.Context, c *cluster) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/internal/testkit"
+	"github.com/holdfastdb/holdfast/server/auth"
 )
 
 // spaces returns the numbers of the spaces that a cluster has, and those of them that have an owner.
@@ -40,6 +41,14 @@ func (b *board) lose(gone bool) {
 			r.holder.end(errors.Join(holdfast.ErrPoisoned, holdfast.ErrUnavailable))
 		}
 	}
+}
+
+// knows reports whether the process takes a token for good that it cannot ask for.
+func (n *testNode) knows(token string) bool {
+	n.known.mu.Lock()
+	defer n.known.mu.Unlock()
+	g, ok := n.known.good[auth.Hash(token)]
+	return n.has(0) || ok && g.of == n.known.at && g.of.Run != ""
 }
 
 // refusal is why a process with these clusters does not begin.
@@ -161,7 +170,7 @@ func TestClusterIsGone(t *testing.T) {
 		every(func(n *testNode, name, token string) {
 			testkit.Until(t, "answered", func() bool {
 				status, _ := n.rpc(token, `["stream.version","a-1"]`)
-				return status == http.StatusOK
+				return status == http.StatusOK && n.knows(token)
 			})
 		})
 	}
@@ -205,6 +214,27 @@ func TestClusterIsGone(t *testing.T) {
 		boards[gone].lose(false)
 		answered()
 	}
+}
+
+// What lies in a cluster that has not answered yet is not taken for what is not there.
+func TestClusterIsLate(t *testing.T) {
+	boards := []*board{newBoard(), newBoard()}
+	first := nodeOf(t, 1, boards...)
+	testkit.Until(t, "owned", func() bool {
+		spaces := first.Show().Spaces
+		return len(spaces) == 2 && spaces[0].Owner != "" && spaces[1].Owner != ""
+	})
+	_, lie := first.namespaces(4)
+	boards[1].lose(true)
+	second := nodeOf(t, 1, boards...)
+	testkit.Until(t, "ready", func() bool { return second.ready() == nil })
+	for name, space := range lie {
+		want := map[int]int{0: http.StatusOK, 1000: http.StatusServiceUnavailable}[space]
+		if status, text, _ := second.ask("GET", "/v1/namespaces/"+name+"/streams", everything, ""); status != want {
+			t.Errorf("%s, in space %d: %d %s", name, space, status, text)
+		}
+	}
+	boards[1].lose(false)
 }
 
 // A namespace in a cluster that a process was not given is not taken for one that is not there.

@@ -36,12 +36,13 @@ type where struct {
 	space     int    // this one, if it is named
 }
 
-// several reports whether there is more than one space.
+// several reports whether there may be more than one space: also where a cluster has not been seen yet, or was not
+// given.
 func (n *Node) several() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
-	return len(n.spaces) > 1
+	return len(n.spaces) > 1 || len(n.clusters) > 1 || len(n.clusters[0].marks) > 1
 }
 
 // ofPath returns the namespace that a path names, "" for none.
