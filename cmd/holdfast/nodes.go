@@ -20,6 +20,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/postgres"
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/nodes"
+	"github.com/holdfastdb/holdfast/server/nodes/onpostgres"
 )
 
 // leastPeerToken is how many characters a peer token has at least.
@@ -27,38 +28,6 @@ const leastPeerToken = 16
 
 // maxClusters is how many clusters of PostgreSQL a server can have.
 const maxClusters = 100
-
-// shared is what processes share, in a database of PostgreSQL.
-type shared struct{ *postgres.Nodes }
-
-// Look implements [nodes.Cluster].
-func (s shared) Look(ctx context.Context) (nodes.Seen, error) {
-	in, err := s.Nodes.Look(ctx)
-	out := nodes.Seen{Marks: in.Marks}
-	for _, n := range in.Nodes {
-		out.Peers = append(out.Peers, nodes.Peer{Address: n.Address, Version: n.Version, Protocol: n.Protocol, Alive: n.Alive,
-			Cluster: n.Cluster, Clusters: n.Clusters})
-	}
-	for _, r := range in.Spaces {
-		out.Spaces = append(
-			out.Spaces,
-			nodes.Space{Number: r.Number, Owner: r.Owner, Host: r.Host, Epoch: r.Epoch, Seq: r.Seq,
-				Free: r.Free, Still: r.Still, Handle: r},
-		)
-	}
-
-	return out, err
-}
-
-// Open implements [nodes.Cluster].
-func (s shared) Open(space nodes.Space) (holdfast.Engine, error) {
-	row, ok := space.Handle.(postgres.Space)
-	if !ok { // it is new
-		row.Number = space.Number
-	}
-
-	return s.Nodes.Open(row)
-}
 
 // serveNode serves as one of several processes, until ctx ends.
 func (c *serveCommand) serveNode(ctx context.Context, address *net.TCPAddr, level holdfast.Level, care *upkeep) (
@@ -114,13 +83,13 @@ func (c *serveCommand) serveNode(ctx context.Context, address *net.TCPAddr, leve
 			return err
 		}
 		o.Logger = quiet(care.logger)
-		joined, err := postgres.Join(dsn, o, postgres.Self{Address: self, Version: readVersion().Version,
+		joined, err := onpostgres.Join(dsn, o, postgres.Self{Address: self, Version: readVersion().Version,
 			Protocol: nodes.Protocol, Cluster: i, Clusters: len(addresses), Run: run})
 		if err != nil {
 			return err
 		}
 		defer func() { _ = joined.Close() }() // it has left, or cannot be reached
-		clusters = append(clusters, shared{joined})
+		clusters = append(clusters, joined)
 	}
 	options, stopTracing, err := c.options(ctx, care)
 	if err != nil {

@@ -96,7 +96,7 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 
 		p.allSubjects = wanted[""]
 		for _, s := range subjects.Subjects() {
-			if p.allSubjects || wanted[s.Name] {
+			if p.allSubjects && s.Name != kinds.Nodes || wanted[s.Name] {
 				p.Subjects = append(p.Subjects, s.Name)
 			}
 		}
@@ -263,6 +263,7 @@ const (
 	noDevice     = "it keeps nothing on a device"
 	oneMachine   = "all that it keeps is on one machine"
 	machinesTest = "machines test quorum alone, and not under raft"
+	needMachines = "several processes need machines of their own: --kind machine"
 	faultsLevel  = "faults and lies test power alone: what comes of a flush is of no other level"
 )
 
@@ -293,6 +294,8 @@ func (p *runPlan) nothing() error {
 		// What would help is named by flag. Each reason is said once for an engine, with its levels.
 		strongest := c.Capabilities.Strongest()
 		switch name := c.Level.String(); {
+		case c.NotAvailable == needMachines:
+			helps["--kind"] = true
 		case c.NotAvailable == tornBatches, slices.Contains(slices.Collect(maps.Values(onlyFor)), c.NotAvailable):
 			helps["--subject"] = true
 		case c.Kind == Simulate:
@@ -422,6 +425,14 @@ func (l Lab) cells(p *runPlan) error {
 			if kind == Machine {
 				if slices.Contains(kinds.MachineSubjects(), subject) && slices.Contains(p.Levels, holdfast.Quorum) {
 					p.cells = append(p.cells, machineRows(p, subject)...)
+				}
+				continue
+			}
+
+			if subject == kinds.Nodes {
+				for _, name := range p.Engines {
+					p.cells = append(p.cells, kinds.Row{Engine: name, Subject: subject, Level: kind.Survives(), Kind: kind,
+						NotAvailable: needMachines})
 				}
 				continue
 			}
