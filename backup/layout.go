@@ -88,6 +88,7 @@ type Base struct {
 	LSN        uint64    `json:"lsn"`
 	Mark       string    `json:"mark"` // the file HOLDFAST
 	Files      []File    `json:"files"`
+	Copy       *Copy     `json:"copy,omitempty"` // it is a copy of all keys of an engine that is not of logtree
 }
 
 // entry is the head of a log object; a line of JSON, before the bytes.

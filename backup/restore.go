@@ -27,6 +27,9 @@ type RestoreOptions struct {
 
 	// Identities open what is encrypted; see age.ParseIdentities of filippo.io/age.
 	Identities []age.Identity
+
+	// Fill makes the directory of a copy of an engine that is not of logtree; nil refuses those.
+	Fill Fill
 }
 
 // Restored says what a restore has made.
@@ -46,6 +49,9 @@ func Restore(ctx context.Context, bucket *blob.Bucket, dir string, o RestoreOpti
 		return nil, err
 	}
 	from := source{Bucket: bucket, identities: o.Identities}
+	if base.Copy != nil {
+		return restoreCopy(ctx, from, dir, base, o.Fill)
+	}
 	r := &Restored{Generation: base.Generation, Time: base.Time, Files: len(base.Files)}
 	err = datadir.Make("restore", dir, func(partial string) (datadir.Loss, error) {
 		// The mark first, and hidden: what is there cannot be opened until it is whole.

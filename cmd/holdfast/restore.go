@@ -17,6 +17,9 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/backup"
+	"github.com/holdfastdb/holdfast/driver/datadir"
+	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/server/metrics"
 )
 
@@ -48,17 +51,27 @@ func inBucket[T any](address string, f func(context.Context, *blob.Bucket) (T, e
 	})
 }
 
+// identitiesOf reads the file of --identity, if one is named.
+func identitiesOf(op, file string) (list []age.Identity, err error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err == nil {
+		list, err = age.ParseIdentities(bytes.NewReader(text))
+	}
+	if err != nil {
+		err = &holdfast.Error{Op: op + ": --identity", Path: file, Class: holdfast.ErrBadOption, Cause: err}
+	}
+
+	return list, err
+}
+
 func (c *restoreCommand) run() int {
-	o := backup.RestoreOptions{At: c.At, Generation: c.Generation}
-	if c.Identity != "" {
-		text, err := os.ReadFile(c.Identity)
-		if err == nil {
-			o.Identities, err = age.ParseIdentities(bytes.NewReader(text))
-		}
-		if err != nil {
-			return failTool(&holdfast.Error{Op: "restore: --identity", Path: c.Identity, Class: holdfast.ErrBadOption,
-				Cause: err})
-		}
+	o := backup.RestoreOptions{At: c.At, Generation: c.Generation, Fill: fillCopy}
+	var err error
+	if o.Identities, err = identitiesOf("restore", c.Identity); err != nil {
+		return failTool(err)
 	}
 	r, err := inBucket(c.URL, func(ctx context.Context, bucket *blob.Bucket) (*backup.Restored, error) {
 		return backup.Restore(ctx, bucket, c.Into, o)
@@ -78,6 +91,11 @@ func (c *restoreCommand) run() int {
 	p.line("read\t%d files, %s", r.Files, size(r.Bytes))
 
 	return failTool(p.end())
+}
+
+// fillCopy makes the directory of a copy in a bucket.
+func fillCopy(ctx context.Context, c backup.Copy, dir string, fill func(func(key, value []byte) error) error) error {
+	return all.Fill(ctx, c.Engine, c.Level, datadir.Loss{Lost: c.Lost, Accepted: c.Accepted}, dir, fill)
 }
 
 // verifyBucket is verify of a bucket.
@@ -122,12 +140,18 @@ func (c *verifyCommand) verifyBucket() int {
 func (c *serveCommand) startBackup(ctx context.Context, e holdfast.Engine, logger *slog.Logger) (
 	uploads func() metrics.Uploads, end func(), err error,
 ) {
-	o := backup.Options{Logger: logger, Compress: c.BackupCompress,
+	o := backup.Options{Logger: logger, Compress: c.BackupCompress, CopyEvery: c.BackupEvery, CopyDir: c.temp(),
 		Recipients: strings.FieldsFunc(c.BackupRecipients, func(r rune) bool { return r == ',' || r == ' ' })}
 	if c.BackupKeep != "" {
 		if o.Keep, err = backup.ParseKeep(c.BackupKeep); err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", c.where("backup-keep"), err)
 		}
+	}
+	if ofLogtree := e.Capabilities().Engine == logtree.Name; ofLogtree && c.BackupEvery != 0 {
+		return nil, nil, c.bad("backup-every", "the log of logtree is uploaded every second", "leave it out")
+	} else if !ofLogtree && c.dir() != "" && c.BackupEvery <= 0 {
+		return nil, nil, c.bad("backup", "this engine can only be copied as a whole, from time to time",
+			"say how often: --backup-every 1h")
 	}
 	bucket, err := backup.MakeBucket(ctx, c.Backup)
 	if err != nil {
@@ -141,7 +165,7 @@ func (c *serveCommand) startBackup(ctx context.Context, e holdfast.Engine, logge
 
 	uploads = func() metrics.Uploads {
 		s := b.Status()
-		return metrics.Uploads{Lag: s.Lag(), Err: s.Err, Objects: s.Objects, Bytes: s.Bytes}
+		return metrics.Uploads{Lag: s.Lag(), Every: c.BackupEvery, Err: s.Err, Objects: s.Objects, Bytes: s.Bytes}
 	}
 
 	return uploads, func() {
