@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math"
 	"os"
 	"path"
@@ -25,6 +26,12 @@ type RestoreOptions struct {
 	At         time.Time // the last state that is not younger; the last one of all if zero
 	Generation string    // of this one; any if empty
 
+	// Before, if it is not nil, chooses the state right before a batch of the database that wrote something: all batches
+	// before that one, and nothing else. It is asked about the operations of batches, and says whether they tell how far
+	// the database had got, and if so, whether they come before what is looked for (less than 0), have it (0), or come
+	// behind it. What it says must ascend in the order of the log. At is left out. See event.Appends.
+	Before func(ops iter.Seq[holdfast.Op]) (order int, tells bool)
+
 	// Identities open what is encrypted; see age.ParseIdentities of filippo.io/age.
 	Identities []age.Identity
 
@@ -44,11 +51,11 @@ type Restored struct {
 // object is checked with its checksum; ErrCorrupt names one that is not what was uploaded, and an older state may be
 // whole. dir must not exist, or be empty; after an error it does not exist. ErrNotFound: there is no such state.
 func Restore(ctx context.Context, bucket *blob.Bucket, dir string, o RestoreOptions) (*Restored, error) {
-	base, err := find(ctx, bucket, o)
+	from := source{Bucket: bucket, identities: o.Identities}
+	base, stop, err := choose(ctx, from, o)
 	if err != nil {
 		return nil, err
 	}
-	from := source{Bucket: bucket, identities: o.Identities}
 	if base.Copy != nil {
 		return restoreCopy(ctx, from, dir, base, o.Fill)
 	}
@@ -65,6 +72,10 @@ func Restore(ctx context.Context, bucket *blob.Bucket, dir string, o RestoreOpti
 			return datadir.Loss{}, err
 		}
 
+		if stop != nil {
+			return datadir.Loss{}, r.replayTo(ctx, from, partial, base, *stop)
+		}
+
 		return datadir.Loss{}, r.replay(ctx, from, partial, base, o.At)
 	})
 	if err != nil {
@@ -72,6 +83,16 @@ func Restore(ctx context.Context, bucket *blob.Bucket, dir string, o RestoreOpti
 	}
 
 	return r, nil
+}
+
+// choose returns the base to begin with, and where in the log to stop if that is asked for.
+func choose(ctx context.Context, from source, o RestoreOptions) (*Base, *Place, error) {
+	if o.Before != nil {
+		return findBefore(ctx, from, o)
+	}
+	base, err := find(ctx, from.Bucket, o)
+
+	return base, nil, err
 }
 
 // find returns the base to begin with.
