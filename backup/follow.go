@@ -82,7 +82,7 @@ type FollowOptions struct {
 type FollowStatus struct {
 	Generation string    // that is followed, "" before there is a state
 	Time       time.Time // of the state that is here: it has all that was visible then; zero before there is one
-	Checked    time.Time // when all that was in the bucket was here; zero if it never was
+	Checked    time.Time // when all that was in the bucket was here, of the generations known then; zero if it never was
 	Err        error     // of the last attempt, nil if that worked
 	Bases      int64     // that it has changed to since the start
 	Objects    int64     // of the log, that were added
@@ -305,16 +305,16 @@ func isOurs(name string) bool {
 
 // trim removes what is behind the state: log that was being added when the program was killed.
 func (f *Follower) trim() error {
-	named := map[string]bool{}
+	named := map[string]int64{}
 	for _, file := range f.base.Files {
-		named[file.Name] = true
+		named[file.Name] = file.Bytes
 	}
 	here, err := names(f.dir)
 	if err != nil {
 		return err
 	}
 	for _, name := range here {
-		if isOurs(name) && !named[name] && f.at.Wrote[name] == 0 {
+		if _, ok := named[name]; isOurs(name) && !ok && f.at.Wrote[name] == 0 {
 			if err := os.Remove(filepath.Join(f.dir, name)); err != nil {
 				return err
 			}
@@ -324,7 +324,8 @@ func (f *Follower) trim() error {
 		return nil
 	}
 
-	return cut(filepath.Join(f.dir, f.at.At.File), f.at.At.Offset)
+	// What a base has reaches behind where its log begins, by what came while it was begun.
+	return cut(filepath.Join(f.dir, f.at.At.File), max(f.at.At.Offset, named[f.at.At.File]))
 }
 
 // cut makes a file as long as that, if it is longer.
@@ -391,7 +392,9 @@ func (f *Follower) note(began time.Time, err error) {
 	f.mu.Lock()
 	was := f.status.Err
 	f.status.Err = err
-	if f.status.Time, f.status.Generation = f.at.Time, f.at.Generation; err == nil && f.base != nil && f.stuck == "" {
+	f.status.Time, f.status.Generation = f.at.Time, f.at.Generation
+	coming := cmp.Or(f.preparing, f.ready)
+	if err == nil && f.base != nil && f.stuck == "" && (coming == nil || coming.Generation == f.at.Generation) {
 		f.status.Checked = began
 	}
 	lag := f.status.Lag()
@@ -424,13 +427,14 @@ func (f *Follower) round() error {
 		}
 		f.ready = nil
 	}
+	var damaged error // which a newer base helps against
 	if f.base != nil {
-		if err := f.add(); err != nil {
-			return err
+		if damaged = f.add(); damaged != nil && f.stuck == "" {
+			return damaged
 		}
 	}
 	if f.preparing != nil || f.ready != nil || time.Since(f.looked) < f.o.LookEvery && f.stuck == "" {
-		return f.standing()
+		return cmp.Or(damaged, f.standing())
 	}
 
 	next, err := f.newer()
@@ -439,7 +443,7 @@ func (f *Follower) round() error {
 	}
 	f.looked = time.Now()
 	if next == nil {
-		return f.standing()
+		return cmp.Or(damaged, f.standing())
 	}
 	f.preparing = next
 	go func() { f.prepared <- f.prepare(next) }()

@@ -97,8 +97,14 @@ func follow(t *testing.T, bucket *blob.Bucket, dir string) *backup.Follower {
 // has waits until a follower has all that is in the bucket now.
 func has(t *testing.T, f *backup.Follower) {
 	t.Helper()
-	now := time.Now()
+	now, done := time.Now(), false
+	defer func() {
+		if !done {
+			t.Logf("%+v", f.Status())
+		}
+	}()
 	until(t, "followed", func() bool { return f.Status().Checked.After(now) })
+	done = true
 }
 
 // safe waits until all that was written is in the bucket.
@@ -214,8 +220,8 @@ func TestFollowKilled(t *testing.T) {
 		e := open(t, dir)
 		b := start(t, e, bucket, small)
 		for range 3 {
-			count(t, e, n, n+150)
-			n += 150
+			count(t, e, n, n+700)
+			n += 700
 			safe(t, b)
 			has(t, f)
 		}
@@ -417,10 +423,10 @@ func TestFollowHistory(t *testing.T) {
 	testkit.Try(t, err)
 	e = open(t, copied)
 	log = events(e, 5)
-	if err := log.CheckHistory(history, 10); err != nil {
+	if err := log.CheckHistory(history, 11); err != nil {
 		t.Errorf("what both have: %v", err)
 	}
-	if err := log.CheckHistory(history, 11); !errors.Is(err, event.ErrAhead) {
+	if err := log.CheckHistory(history, 12); !errors.Is(err, event.ErrAhead) {
 		t.Errorf("what only the source had: %v", err)
 	}
 	testkit.Try(t, log.Close())

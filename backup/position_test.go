@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"gocloud.dev/blob/memblob"
 
@@ -26,7 +27,7 @@ func TestBefore(t *testing.T) {
 	other := uint64(0)
 	for opening := range 2 {
 		e := open(t, dir)
-		b := start(t, e, bucket, small)
+		b := start(t, e, bucket, backup.Options{Every: 5 * time.Millisecond, BaseBytes: 100 << 10})
 		log, err := event.Open(kv.On(e), event.Options{Name: "a", Level: holdfast.Process})
 		testkit.Try(t, err)
 		second, err := event.Open(kv.On(e), event.Options{Name: "b", Level: holdfast.Process})
@@ -45,7 +46,10 @@ func TestBefore(t *testing.T) {
 				other++
 			}
 			if i == 150 { // what is removed is no append
-				testkit.Try(t, log.Truncate(ctx, r.First/2))
+				_, err := log.TruncateBefore(ctx, r.First/2)
+				testkit.Try(t, err)
+				_, err = log.Remove(ctx, r.First/2+5, r.First/2+7)
+				testkit.Try(t, err)
 			}
 			if i%60 == 0 {
 				safe(t, b)

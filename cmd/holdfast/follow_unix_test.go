@@ -152,8 +152,8 @@ func TestRestoreAtPosition(t *testing.T) {
 			t.Fatalf("%q: %d %s%s", args, status, out, text)
 		}
 	}
-	do("event", "append", "audit", "Opened", "{}")
-	do("event", "append", "audit", "Closed", "{}")
+	do("event", "append", "audit", "{}", "--type", "Opened")
+	do("event", "append", "audit", "{}", "--type", "Closed")
 	p.stop(syscall.SIGTERM)
 
 	restore := func(want int, args ...string) (dir, text string) {

@@ -121,7 +121,7 @@ func (c *restoreCommand) run() int {
 func (c *restoreCommand) logOf(ctx context.Context, bucket *blob.Bucket, o backup.RestoreOptions) (log string,
 	err error) {
 	if c.Log != "" {
-		return data.LogName(c.Namespace, c.Log), nil
+		return data.EngineLog(c.Namespace, c.Log), nil
 	}
 	into, err := filepath.Abs(c.Into)
 	if err == nil {

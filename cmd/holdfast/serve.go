@@ -50,9 +50,10 @@ type serveCommand struct {
 	PeerTokenFile string `help:"File with the secret that these processes share. Or $$HOLDFAST_PEER_TOKEN." env:"HOLDFAST_PEER_TOKEN_FILE" placeholder:"FILE"`
 	PeerCA        string `name:"peer-ca" help:"Certificates in PEM that vouch for those of the other processes. Default: the system's." env:"HOLDFAST_PEER_CA" placeholder:"FILE"`
 
+	BackupEvery time.Duration `help:"How often a full copy is uploaded of an engine other than logtree, as 1h." env:"HOLDFAST_BACKUP_EVERY" placeholder:"TIME"`
+
 	Backup string `help:"Back up all the time to this bucket: s3://BUCKET/PREFIX?region=REGION or file:///DIRECTORY." env:"HOLDFAST_BACKUP" placeholder:"URL"`
 
-	BackupEvery      time.Duration `help:"How often a full copy is uploaded of an engine other than logtree, as 1h." env:"HOLDFAST_BACKUP_EVERY" placeholder:"TIME"`
 	BackupRecipients string `help:"Public keys of age (age1...), for which the backup is encrypted." env:"HOLDFAST_BACKUP_RECIPIENTS" placeholder:"KEY,..."`
 	BackupCompress   bool   `help:"Compress what is uploaded, by zstd." env:"HOLDFAST_BACKUP_COMPRESS"`
 	BackupKeep       string `help:"Which states stay there, as all=24h,hourly=48,daily=14,weekly=8; others are removed. Default: all." env:"HOLDFAST_BACKUP_KEEP" placeholder:"RULES"`

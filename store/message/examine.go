@@ -1,8 +1,11 @@
 package message
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 
+	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/registry"
 	"github.com/holdfastdb/holdfast/store/message/internal/format"

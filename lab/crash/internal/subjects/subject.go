@@ -43,7 +43,9 @@ type Subject struct {
 }
 
 // Subjects lists the subjects.
-func Subjects() []Subject { return []Subject{KV, Event, Message, Task, Transaction, Raft, Serve, Backup} }
+func Subjects() []Subject {
+	return []Subject{KV, Event, Message, Task, Transaction, Raft, Serve, Backup}
+}
 
 // Begin enters in a new history of an engine what is chosen for all of it.
 func (subject Subject) Begin(h *protocol.History, engine string, peer bool) {
