@@ -97,6 +97,9 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 
 		p.allSubjects = wanted[""]
 		for _, s := range subjects.Subjects() {
+			if s.OnlyKilled() && !slices.Contains(p.Engines, all.Default) {
+				continue
+			}
 			if p.allSubjects || wanted[s.Name] {
 				p.Subjects = append(p.Subjects, s.Name)
 			}
