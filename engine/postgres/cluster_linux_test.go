@@ -435,6 +435,39 @@ func TestPromotedTheWrongOne(t *testing.T) {
 	}
 }
 
+// A server that has not even heard of the owner is not taken for one where somebody has followed it.
+func TestPromotedBeforeTheOwner(t *testing.T) {
+	t.Parallel() // it waits
+	c := newCluster(t)
+	first := c.open(c.address("", "a", "b"))
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.until("b has what the first owner left", func() error {
+		at, err := c.query("a", "SELECT pg_current_wal_flush_lsn()::text")
+		if err != nil {
+			return err
+		}
+
+		return c.want("b", "SELECT (pg_last_wal_replay_lsn() >= '"+at+"')::text", "true")
+	})
+	c.kill("b") // c alone has the next owner
+	e := c.open(c.address("", "a", "b"))
+	if err := c.apply(e, "k", "1", holdfast.Quorum).Wait(); err != nil {
+		t.Fatal(err)
+	}
+
+	c.kill("a")
+	c.kill("c")
+	c.follow("b", "a")
+	c.exec("b", "SELECT pg_promote()")
+	c.standby("c", "b")
+	<-e.Done() // a sign of life finds it
+	if err := e.Err(); !errors.Is(err, holdfast.ErrPoisoned) || !errors.Is(err, holdfast.ErrCorrupt) {
+		t.Errorf("after a failover to a server that does not know the owner: %v", err)
+	}
+}
+
 // An owner that another process has followed can commit nothing, and reads nothing any more, though it does not know.
 func TestFenced(t *testing.T) {
 	t.Parallel() // it waits

@@ -63,6 +63,7 @@ const (
 	waitForRow = "SET LOCAL lock_timeout = '1s'"
 	barrier    = "UPDATE holdfast_space SET beat = beat + 1, holder = " + session +
 		" || $3 WHERE space = $1 AND epoch = $2 RETURNING seq"
+	epochThere = "SELECT coalesce(max(epoch), 0) FROM holdfast_space WHERE space = $1" // 0: a new space, or none
 
 	// Half of what a row costs the server is that it may be there.
 	insert = "INSERT INTO holdfast_kv SELECT $1, * FROM unnest($2::bytea[], $3::bytea[])"
@@ -170,6 +171,12 @@ func (e *engine) committed(b *holdfast.Batch, began time.Time, level holdfast.Le
 func (e *engine) fenced() error {
 	return &holdfast.Error{Op: "commit", Engine: Name, Path: e.address, Class: holdfast.ErrFenced,
 		Remedy: "open it again, when the other one has closed it"}
+}
+
+// lost is what a failover means that went to a server without all that was acknowledged.
+func (e *engine) lost(how string) *holdfast.Error {
+	return &holdfast.Error{Op: "commit", Engine: Name, Path: e.address, Class: holdfast.ErrCorrupt, Detail: how,
+		Remedy: "find out which server has it before anything is written"}
 }
 
 // transact sends a transaction in one message, and returns when what the level asks for is so. The commit has no
@@ -342,7 +349,7 @@ func (e *engine) settle(ctx context.Context, conn *pgx.Conn) (seq int64, err err
 	batch := &pgx.Batch{}
 	batch.Queue("BEGIN")
 	batch.Queue(waitForRow)
-	rows := int64(0)
+	rows, epoch := 0, int64(0)
 	batch.Queue(barrier, e.space, e.epoch, e.here).QueryRow(func(row pgx.Row) error {
 		err := row.Scan(&seq)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -352,6 +359,7 @@ func (e *engine) settle(ctx context.Context, conn *pgx.Conn) (seq int64, err err
 
 		return err
 	})
+	batch.Queue(epochThere, e.space).QueryRow(func(row pgx.Row) error { return row.Scan(&epoch) })
 	batch.Queue("COMMIT")
 	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
 		return 0, err
@@ -361,11 +369,15 @@ func (e *engine) settle(ctx context.Context, conn *pgx.Conn) (seq int64, err err
 	if err := e.quorum.settled(ctx, conn); err != nil {
 		return 0, err
 	}
-	if rows == 0 {
+	switch {
+	case rows > 0:
+		return seq, nil
+	case epoch < e.epoch: // nobody has followed: the server does not even know this owner
+		return 0, e.lost(fmt.Sprintf("the server is at owner %d of the space, and this process is owner %d: it has lost "+
+			"what was acknowledged since, or is another one", epoch, e.epoch))
+	default:
 		return 0, e.fenced()
 	}
-
-	return seq, nil
 }
 
 // resolve compares what a server has with what was acknowledged.
@@ -374,15 +386,10 @@ func (e *engine) resolve(seq int64) (there bool, err error) {
 	case 0, 1:
 		return seq != e.w.seq, nil
 	}
-	bad := &holdfast.Error{Op: "commit", Engine: Name, Path: e.address, Class: holdfast.ErrCorrupt,
-		Detail: fmt.Sprintf(
-			"the server is at transaction %d, %d were acknowledged, and %d of them at the strongest level: it "+
-				"has lost some, or is another one",
-			seq,
-			e.w.seq,
-			e.w.kept,
-		),
-		Remedy: "find out which server has them before anything is written"}
+	bad := e.lost(
+		fmt.Sprintf("the server is at transaction %d, %d were acknowledged, and %d of them at the strongest level: it "+
+			"has lost some, or is another one", seq, e.w.seq, e.w.kept),
+	)
 	if seq >= e.w.kept && seq < e.w.seq {
 		bad.Class, bad.Remedy = holdfast.ErrUnavailable, "open it again: only what was acknowledged at weaker levels is gone"
 	}
