@@ -396,8 +396,17 @@ func (b *Backup) round() error {
 	if err != nil {
 		return err
 	}
-	base := &Base{Generation: b.gen, Log: b.log, At: b.at, End: place(state.End), Time: time.Now().UTC(), LSN: state.End.LSN,
-		Database: database(state.Manifest), Keys: b.codec.keys, Mark: string(b.feed.Mark())}
+	base := &Base{
+		Generation: b.gen,
+		Log:        b.log,
+		At:         b.at,
+		End:        place(state.End),
+		Time:       time.Now().UTC(),
+		LSN:        state.End.LSN,
+		Database:   database(state.Manifest),
+		Keys:       b.codec.keys,
+		Mark:       string(b.feed.Mark()),
+	}
 	b.making, b.since, b.baseAt, b.tried = true, 0, now, b.tried+1
 	chain, try := b.chain, b.tried
 	go func() {
