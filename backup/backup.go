@@ -58,9 +58,9 @@ type Options struct {
 	// Keep says which states stay in the bucket; the zero value keeps all. Once an hour the others are removed.
 	Keep Keep
 
-	// CopyEvery is how often an engine that is not of logtree is copied as a whole; 0 refuses such an engine. What is above
-	// about the log and about bases says nothing of those then. A copy is made in CopyDir before it is uploaded, which is
-	// the system's directory for temporary files by default, and needs room for all keys and values there.
+	// CopyEvery is how often an engine that is not of logtree is copied as a whole; 0 refuses such an engine. What is
+	// above about the log and about bases says nothing of those then. A copy is made in CopyDir before it is uploaded,
+	// which is the system's directory for temporary files by default, and needs room for all keys and values there.
 	CopyEvery time.Duration
 	CopyDir   string
 
@@ -221,7 +221,8 @@ func (b *Backup) Status() Status {
 }
 
 // Close uploads what is left and ends the backup, which it must before the engine is closed. When ctx ends it does not
-// wait for uploads. Of an engine that is copied as a whole, a copy that is being made is finished, and none begun. The error says why the bucket has not everything that was written before Close.
+// wait for uploads. Of an engine that is copied as a whole, a copy that is being made is finished, and none begun. The
+// error says why the bucket has not everything that was written before Close.
 func (b *Backup) Close(ctx context.Context) error {
 	b.closing.Do(func() { close(b.finish) })
 	select {

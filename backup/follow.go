@@ -26,8 +26,8 @@ import (
 	"github.com/holdfastdb/holdfast/driver/datadir"
 )
 
-// A directory that follows a bucket is a database at each moment, of a base and the log behind it. Besides its files, it
-// has
+// A directory that follows a bucket is a database at each moment, of a base and the log behind it. Besides its files,
+// it has
 //
 //	FOLLOW          a followed: up to where the log is here
 //	FOLLOW.base     the base whose files are here, as it is in the bucket
@@ -144,8 +144,8 @@ type part struct {
 // changed: who reads for long makes the copy old. Nobody can write to it before [Promote]. After a kill, of the process
 // or of the machine, Follow goes on where it was.
 //
-// If the source begins a new generation, that is followed, with what is here already. If the log that is needed is not in
-// the bucket any more, the follower goes on from a newer base.
+// If the source begins a new generation, that is followed, with what is here already. If the log that is needed is not
+// in the bucket any more, the follower goes on from a newer base.
 //
 // It does not wait for the bucket: errors show in Status and in the log, and it tries again. ErrLocked: another follows
 // into dir. ErrBadOption: dir is something else.

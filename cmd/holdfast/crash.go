@@ -68,7 +68,8 @@ func (crashCommand) Help() string {
 		`was seen breaks no claim. ` +
 		`machine loses one of three machines with PostgreSQL, which it makes of namespaces, as root on Linux. ` +
 		`Without --subject and --levels, kv runs at every level, and each store over it (event, message, task, raft, ` +
-		`transactions over all, the server, serve, and a machine that is lost and restored from its backup, backup) at the weakest level that the crash must not cost: process for ` +
+		`transactions over all, the server, serve, and a machine that is lost and restored from its backup, backup) ` +
+		`at the weakest level that the crash must not cost: process for ` +
 		`kill, power for the others. ` +
 		`All that takes some minutes, and some 280 s of CPU time. With --for, all rows run again and again, each time ` +
 		`with other choices, and each pass is reported. ` +

@@ -116,8 +116,8 @@ func (c *restoreCommand) run() int {
 	return failTool(p.end())
 }
 
-// logOf is what the log of --at-position is called in the engine. The log of a namespace's messages has its number, which
-// only the database knows: so the last state of it is restored for a moment.
+// logOf is what the log of --at-position is called in the engine. The log of a namespace's messages has its number,
+// which only the database knows: so the last state of it is restored for a moment.
 func (c *restoreCommand) logOf(ctx context.Context, bucket *blob.Bucket, o backup.RestoreOptions) (log string,
 	err error) {
 	if c.Log != "" {

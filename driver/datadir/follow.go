@@ -23,8 +23,8 @@ func follows(dir string) bool {
 }
 
 // Follow makes dir, which another program keeps up to date with source, say so: from then on it is opened for reading
-// only. mark is the text of the mark of what it is a copy of. A directory that is not ready cannot be opened at all. The
-// caller is in [Change].
+// only. mark is the text of the mark of what it is a copy of. A directory that is not ready cannot be opened at all.
+// The caller is in [Change].
 func Follow(dir string, mark []byte, source string, ready bool) error {
 	m, err := parseMark(string(mark))
 	if err != nil {

@@ -62,8 +62,8 @@ func LogName(log string) string {
 }
 
 // LogOf returns the name of the event log that has the messages of a namespace, in the store of that name, as the
-// engine shows it; for who looks through what an engine has written, see event.Appends. ErrNoNamespace: there is no such
-// namespace.
+// engine shows it; for who looks through what an engine has written, see event.Appends. ErrNoNamespace: there is no
+// such namespace.
 func LogOf(from holdfast.Reader, store, namespace string) (log string, err error) {
 	value, err := from.Get(nil, format.New(store).Namespace(namespace))
 	if errors.Is(err, holdfast.ErrNotFound) {

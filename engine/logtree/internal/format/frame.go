@@ -108,8 +108,8 @@ func AppendFrame(dst []byte, epoch uint32, kind FrameKind, body []byte, seq, uns
 	return dst
 }
 
-// FrameLength is what the frame at the beginning of b says that it takes in the log, padding included, unchecked; false:
-// its header is not whole.
+// FrameLength is what the frame at the beginning of b says that it takes in the log, padding included, unchecked;
+// false: its header is not whole.
 func FrameLength(b []byte) (size int, ok bool) {
 	if len(b) < FrameHeader {
 		return 0, false

@@ -19,8 +19,8 @@ import (
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )
 
-// Backup is continuous backup: the contract's writers, while all is uploaded to a bucket. With each crash the machine is
-// lost, its disk included, and what is judged is a restore from the bucket, on which the next victim goes on.
+// Backup is continuous backup: the contract's writers, while all is uploaded to a bucket. With each crash the machine
+// is lost, its disk included, and what is judged is a restore from the bucket, on which the next victim goes on.
 //
 // A batch counts as acknowledged when the uploader has reported a moment behind it, of which everything is safe.
 var Backup = Subject{
