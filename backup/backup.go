@@ -21,9 +21,10 @@ package backup
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"log/slog"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -32,6 +33,7 @@ import (
 	"gocloud.dev/blob"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 )
 
@@ -55,8 +57,17 @@ type Options struct {
 	// Names, times and lengths of files, and where the log ends, are not.
 	Recipients []string
 
+	// Rate is how many bytes of bases are uploaded a second, less what the log takes, but at least a quarter of it; at
+	// least LeastRate, and without a limit if zero. The log is never held up.
+	Rate int64
+
 	// Keep says which states stay in the bucket; the zero value keeps all. Once an hour the others are removed.
 	Keep Keep
+
+	// VerifyEvery is how often everything in the bucket is read and checked, as by Verify, but one object at a time and no
+	// faster than Rate; never if zero. It goes by the last time that all was good, whoever found that. What is damaged of
+	// the present state is uploaded again.
+	VerifyEvery time.Duration
 
 	// CopyEvery is how often an engine that is not of logtree is copied as a whole; 0 refuses such an engine. What is
 	// above about the log and about bases says nothing of those then. A copy is made in CopyDir before it is uploaded,
@@ -75,6 +86,9 @@ type Status struct {
 	Objects    int64     // uploaded since Start
 	Bytes      int64     // of these objects
 	Bases      int64     // how many of them are bases
+
+	Verified time.Time // when all in the bucket was last found to be good; zero if never, or without VerifyEvery
+	Damage   int       // how much the last verification has found that is damaged or missing
 
 	started time.Time
 }
@@ -95,6 +109,7 @@ type Backup struct {
 	bucket *blob.Bucket
 	o      Options
 	codec  codec
+	limit  *limit // nil if there is none
 	gen    string // "" until the bucket has answered; of run, and of the goroutines that it starts
 
 	ctx     context.Context    // of uploads
@@ -108,7 +123,9 @@ type Backup struct {
 	log     int   // number of the last log object that was made
 	at      Place // where it ends
 	pending []object
-	since   int64 // bytes of log since the last base was begun
+	buffer  []byte // has the bytes of the last object that was made
+	plain   []byte // what they are, if they are encoded
+	since   int64  // bytes of log since the last base was begun
 	baseAt  time.Time
 	safe    time.Time // when the last round began that has uploaded all
 	chain   int       // how often the log was let go
@@ -120,9 +137,15 @@ type Backup struct {
 
 	mu     sync.Mutex
 	pieces map[string][]Piece // what is in the bucket of each file, from its first byte on
+	named  map[string]bool    // directories of the bucket, if it is one, whose own names are durable
 	errs   [2]error           // of the log, and of bases
 	status Status
 	last   string // the key of the last base
+
+	lastAt  time.Time  // when it was there, by the clock here
+	lastLog int        // the number of the log object that it follows
+	broken  bool       // the last base, or what it names, or the log behind it is damaged
+	sweep   sync.Mutex // held while the bucket is verified, or states are removed
 }
 
 // object is one of the log that is to be uploaded, always with the same bytes.
@@ -171,6 +194,16 @@ func openBucket(ctx context.Context, address string, create bool) (*blob.Bucket,
 		q.Set("prefix", prefix+"/")
 	}
 	u.RawQuery = q.Encode()
+
+	// The driver makes it, too, but does not sync its name.
+	if dir := u.Path; u.Scheme == "file" && create {
+		if u.Host == "." || os.PathSeparator != '/' {
+			dir = strings.TrimPrefix(dir, "/")
+		}
+		if err := datadir.MkdirAll(filepath.FromSlash(dir)); err != nil {
+			return bad("", err)
+		}
+	}
 	bucket, err := blob.OpenBucket(ctx, u.String())
 	if err != nil {
 		return bad("", err)
@@ -193,9 +226,15 @@ func Start(e holdfast.Engine, bucket *blob.Bucket, o Options) (*Backup, error) {
 	if err != nil {
 		return nil, err
 	}
+	limit, err := newLimit(o.Rate)
+	if err != nil {
+		return nil, err
+	}
+
 	now := time.Now()
-	b := &Backup{engine: e, bucket: bucket, o: o, codec: codec, finish: make(chan struct{}), ended: make(chan struct{}),
-		baseAt: now, pieces: map[string][]Piece{}, made: make(chan attempt, 1), status: Status{started: now}}
+	b := &Backup{engine: e, bucket: bucket, o: o, codec: codec, limit: limit, finish: make(chan struct{}),
+		ended: make(chan struct{}), baseAt: now, pieces: map[string][]Piece{}, named: map[string]bool{},
+		made: make(chan attempt, 1), status: Status{started: now}}
 	run := b.runCopies
 	if o.CopyEvery <= 0 || e.Capabilities().Engine == logtree.Name {
 		if b.feed, err = logtree.OpenFeed(e, o.HeldBytes); err != nil {
@@ -207,6 +246,9 @@ func Start(e holdfast.Engine, bucket *blob.Bucket, o Options) (*Backup, error) {
 	go run()
 	if o.Keep != (Keep{}) {
 		b.others.Go(b.prune)
+	}
+	if o.VerifyEvery > 0 {
+		b.others.Go(b.verifies)
 	}
 
 	return b, nil
@@ -288,7 +330,13 @@ func (b *Backup) prune() {
 			return
 		case <-t.C:
 		}
-		p, err := Prune(b.ctx, b.bucket, b.o.Keep)
+		var p Pruned
+		err := b.clock()
+		if err == nil {
+			b.sweep.Lock()
+			p, err = Prune(b.ctx, b.bucket, b.o.Keep)
+			b.sweep.Unlock()
+		}
 		switch {
 		case b.ctx.Err() != nil:
 			return
@@ -421,13 +469,24 @@ func (b *Backup) round() error {
 // look finds out, from time to time, whether the last base is still there. Who removes objects of a backup that is
 // still running, by mistake, would otherwise leave a log that follows nothing.
 func (b *Backup) look(now time.Time) error {
+	if b.making {
+		return nil // it may name what is damaged or gone
+	}
+	b.mu.Lock()
+	broken := b.broken
+	b.broken = false
+	b.mu.Unlock()
+	if broken && b.based {
+		b.o.Logger.Warn("the present state is damaged in the bucket; another base is made")
+		b.based = false
+	}
 	if !b.based || now.Sub(b.looked) < pruneEvery {
 		return nil
 	}
 	b.mu.Lock()
 	key := b.last
 	b.mu.Unlock()
-	there, err := b.bucket.Exists(b.ctx, key)
+	there, err := exists(b.ctx, b.bucket, key)
 	if err != nil {
 		return failed("get", key, err)
 	}
@@ -469,26 +528,9 @@ func (b *Backup) ship(list []logtree.Stretch, end logtree.Position, now time.Tim
 			n := min(s.To-s.From, maxLogObject)
 			e := entry{Prev: b.at, File: s.Name, From: s.From, Bytes: n, Time: now.UTC(), LSN: end.LSN,
 				State: i == len(list)-1 && s.From+n == s.To, Codec: b.codec.name()}
-			body := make([]byte, 0, n)
-			part := logtree.Stretch{Name: s.Name, From: s.From, To: s.From + n}
-			if err := b.feed.Read(b.ctx, part, func(p []byte) error { body = append(body, p...); return nil }); err != nil {
-				return err
-			}
-			stored, err := b.codec.encode(body)
+			o, err := b.logObject(e)
 			if err != nil {
 				return err
-			}
-			head, err := json.Marshal(e)
-			if err != nil {
-				return err
-			}
-
-			// From here on the object has its number and its bytes, whatever becomes of the upload.
-			b.log++
-			o := object{key: logKey(b.gen, b.log), of: e}
-			o.data = seal(logMagic, slices.Concat(head, []byte{'\n'}, stored))
-			if n >= leastPiece {
-				o.piece = b.piece(o.key, int64(len(o.data)-len(stored)), body, stored)
 			}
 			b.pending = append(b.pending, o)
 			b.at, b.since, s.From = e.end(), b.since+n, s.From+n
@@ -499,6 +541,45 @@ func (b *Backup) ship(list []logtree.Stretch, end logtree.Position, now time.Tim
 	}
 
 	return nil
+}
+
+// logObject reads the bytes of an entry, and makes the next object of the log of them. From then on the object has its
+// number and its bytes, whatever becomes of the upload. They are in a buffer that the object after it uses again.
+func (b *Backup) logObject(e entry) (o object, err error) {
+	into := append(b.buffer[:0], make([]byte, headRoom)...)
+	plain := &into
+	if e.Codec != "" {
+		b.plain = b.plain[:0]
+		plain = &b.plain
+	}
+	begin := len(*plain)
+	*plain = slices.Grow(*plain, int(e.Bytes))
+	part := logtree.Stretch{Name: e.File, From: e.From, To: e.From + e.Bytes}
+	if err := b.feed.Read(b.ctx, part, func(p []byte) error { *plain = append(*plain, p...); return nil }); err != nil {
+		return o, err
+	}
+	if e.Codec != "" {
+		if into, err = b.codec.encode(into, b.plain); err != nil {
+			return o, err
+		}
+	}
+	b.buffer = into
+	e.Sum = sum(into[headRoom:])
+	data, skip, err := sealLog(e, into)
+	if err != nil {
+		return o, err
+	}
+
+	b.log++
+	o = object{key: logKey(b.gen, b.log), data: data, of: e}
+	if e.Bytes >= leastPiece {
+		o.piece = Piece{Object: o.key, Skip: skip, Bytes: e.Bytes, Sum: e.Sum, Codec: e.Codec}
+		if e.Codec != "" {
+			o.piece.Sum, o.piece.Stored, o.piece.StoredSum = sum((*plain)[begin:]), int64(len(into)-headRoom), e.Sum
+		}
+	}
+
+	return o, nil
 }
 
 // after returns what is behind a place; a list does not begin behind it.
@@ -525,6 +606,7 @@ func (b *Backup) flush() error {
 		if err := b.put(b.ctx, o.key, o.data); err != nil {
 			return err
 		}
+		b.limit.took(len(o.data))
 		b.pending = b.pending[1:]
 		if o.of.Bytes >= leastPiece {
 			b.know(o.of.File, o.of.From, o.piece)
@@ -533,26 +615,6 @@ func (b *Backup) flush() error {
 
 	return nil
 }
-
-// put uploads an object that is in memory.
-func (b *Backup) put(ctx context.Context, key string, data []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	err := b.bucket.WriteAll(ctx, key, data, &blob.WriterOptions{BufferSize: max(len(data)+1, minBuffer),
-		ContentType: contentType, DisableContentTypeDetection: true, MaxConcurrency: 1})
-	if err != nil {
-		return failed("put", key, err)
-	}
-	b.count(int64(len(data)))
-
-	return nil
-}
-
-const (
-	requestTimeout = 2 * time.Minute
-	minBuffer      = 5 << 20 // the least part that S3 takes
-	contentType    = "application/octet-stream"
-)
 
 // count counts an object that was uploaded.
 func (b *Backup) count(bytes int64) {

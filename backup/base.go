@@ -71,9 +71,9 @@ func total(pieces []Piece) (bytes int64) {
 	return bytes
 }
 
-// piece is what bytes are that are stored in an object behind its first skip bytes.
-func (b *Backup) piece(key string, skip int64, plain, stored []byte) Piece {
-	p := Piece{Object: key, Skip: skip, Bytes: int64(len(plain)), Sum: sum(plain), Codec: b.codec.name()}
+// piece is what bytes are that are stored in an object.
+func (b *Backup) piece(key string, plain, stored []byte) Piece {
+	p := Piece{Object: key, Bytes: int64(len(plain)), Sum: sum(plain), Codec: b.codec.name()}
 	if p.Codec != "" {
 		p.Stored, p.StoredSum = int64(len(stored)), sum(stored)
 	}
@@ -99,11 +99,11 @@ func (b *Backup) makeBase(base *Base, state *logtree.FeedState, try int) error {
 	}
 	work.Go(func() error {
 		key := fmt.Sprintf("%s/files/MANIFEST-0-%08d", b.gen, try)
-		stored, err := b.codec.encode(state.Manifest)
+		stored, err := b.codec.encode(nil, state.Manifest)
 		if err != nil {
 			return err
 		}
-		p := b.piece(key, 0, state.Manifest, stored)
+		p := b.piece(key, state.Manifest, stored)
 		base.Files[len(state.Files)] = File{"MANIFEST", p.Bytes, []Piece{p}}
 
 		return b.again(ctx, func() error { return b.put(ctx, key, stored) })
@@ -119,7 +119,7 @@ func (b *Backup) makeBase(base *Base, state *logtree.FeedState, try int) error {
 
 	// What was named before may have been removed meanwhile, but not before the base that named it.
 	if adopted != "" {
-		if there, err := b.bucket.Exists(b.ctx, adopted); err != nil || !there {
+		if there, err := exists(b.ctx, b.bucket, adopted); err != nil || !there {
 			b.mu.Lock()
 			clear(b.pieces)
 			b.mu.Unlock()
@@ -134,7 +134,7 @@ func (b *Backup) makeBase(base *Base, state *logtree.FeedState, try int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.status.Bases++
-	b.last = key
+	b.last, b.lastAt, b.lastLog = key, time.Now(), base.Log
 
 	return nil
 }
@@ -146,14 +146,10 @@ func (b *Backup) again(ctx context.Context, f func() error) (err error) {
 		if err = f(); err == nil || n == attempts {
 			return err
 		}
-		t := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			t.Stop()
+		if !sleep(ctx, pause) {
 			return err
-		case <-t.C:
-			pause *= 2
 		}
+		pause *= 2
 	}
 }
 
@@ -183,26 +179,22 @@ func (b *Backup) putFile(ctx context.Context, s logtree.Stretch, try int) (File,
 
 // stream uploads a stretch of a file.
 func (b *Backup) stream(ctx context.Context, key string, s logtree.Stretch) (p Piece, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	w, err := b.bucket.NewWriter(ctx, key, &blob.WriterOptions{BufferSize: fileBuffer, MaxConcurrency: 2,
-		ContentType: contentType, DisableContentTypeDetection: true})
+	ctx, stalled := stalls(ctx) // however large the file is
+	defer stalled.stop()
+	w, err := b.newWriter(ctx, key, blob.WriterOptions{BufferSize: fileBuffer, MaxConcurrency: 2})
 	if err != nil {
 		return p, failed("put", key, err)
 	}
 
-	// A request that stalls is cut off, however large the file is.
-	stalled := time.AfterFunc(requestTimeout, cancel)
-	defer stalled.Stop()
 	h, stored := sha256.New(), counter{Hash: sha256.New()}
-	to := io.Writer(w)
+	to := b.limit.writer(ctx, w)
 	if b.codec.name() != "" {
-		to = io.MultiWriter(w, &stored)
+		to = io.MultiWriter(to, &stored)
 	}
 	encoded, err := b.codec.writer(to)
 	if err == nil {
 		err = b.feed.Read(ctx, s, func(part []byte) error {
-			stalled.Reset(requestTimeout)
+			stalled.progress()
 			h.Write(part)
 			_, err := encoded.Write(part)
 
@@ -210,14 +202,8 @@ func (b *Backup) stream(ctx context.Context, key string, s logtree.Stretch) (p P
 		})
 		err = errors.Join(err, encoded.Close())
 	}
-	if err != nil {
-		cancel() // so that Close makes no object of what is there
-		w.Close()
-
-		return p, failed("put", key, err)
-	}
-	if err := w.Close(); err != nil {
-		return p, failed("put", key, err)
+	if err := w.finish(err); err != nil {
+		return p, failed("put", key, stalled.cause(err))
 	}
 	p = Piece{Object: key, Bytes: s.To - s.From, Sum: hexSum(h), Codec: b.codec.name()}
 	if p.Codec != "" {

@@ -97,15 +97,12 @@ func (w *writers) Close() error {
 	return errors.Join(errs...)
 }
 
-// encode encodes bytes.
-func (c codec) encode(b []byte) ([]byte, error) {
-	if c.name() == "" {
-		return b, nil
-	}
-	var out bytes.Buffer
-	w, err := c.writer(&out)
+// encode appends what bytes are encoded to a buffer.
+func (c codec) encode(to, b []byte) ([]byte, error) {
+	out := bytes.NewBuffer(to)
+	w, err := c.writer(out)
 	if err != nil {
-		return nil, err
+		return to, err
 	}
 	_, err = w.Write(b)
 	err = errors.Join(err, w.Close()) // which writes the end
@@ -117,7 +114,9 @@ func (c codec) encode(b []byte) ([]byte, error) {
 type source struct {
 	*blob.Bucket
 	identities []age.Identity
-	sealed     bool // contents are checked as they are stored, and not decoded
+	sealed     bool   // contents are checked as they are stored, and not decoded
+	readers    int    // how many objects are read at a time
+	limit      *limit // of what is read
 }
 
 // reader decodes what from has, which was encoded by the codec of that name.
@@ -178,7 +177,7 @@ func (s source) decode(p Piece, from io.Reader, w io.Writer) error {
 
 	// One byte more than there should be is enough to know that it is wrong.
 	h := sha256.New()
-	n, err := io.Copy(io.MultiWriter(w, h), io.LimitReader(r, bytes+1))
+	n, err := copyTo(io.MultiWriter(w, h), io.LimitReader(r, bytes+1))
 	switch {
 	case broken.err != nil:
 		return failed("get", p.Object, broken.err)

@@ -104,6 +104,7 @@ func (b *Backup) copy(n int) (err error) {
 	defer b.mu.Unlock()
 	b.status.Bases++
 	b.status.Safe = base.Time
+	b.last, b.lastAt = key, time.Now()
 
 	return nil
 }
@@ -153,36 +154,15 @@ func (b *Backup) putSpool(p Piece, spool io.ReadSeeker) error {
 	if _, err := spool.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(b.ctx)
-	defer cancel()
-	w, err := b.bucket.NewWriter(ctx, p.Object, &blob.WriterOptions{BufferSize: fileBuffer, MaxConcurrency: 2,
-		ContentType: contentType, DisableContentTypeDetection: true})
+	ctx, stalled := stalls(b.ctx) // however large the file is
+	defer stalled.stop()
+	w, err := b.newWriter(ctx, p.Object, blob.WriterOptions{BufferSize: fileBuffer, MaxConcurrency: 2})
+	if err == nil {
+		_, err = copyTo(b.limit.writer(ctx, w), stalled.reader(spool))
+		err = w.finish(err)
+	}
 	if err != nil {
-		return failed("put", p.Object, err)
-	}
-
-	// A request that stalls is cut off, however large the file is.
-	stalled := time.AfterFunc(requestTimeout, cancel)
-	defer stalled.Stop()
-	part := make([]byte, 1<<20)
-	for err == nil {
-		var n int
-		n, err = spool.Read(part)
-		stalled.Reset(requestTimeout)
-		if n > 0 {
-			if _, failed := w.Write(part[:n]); failed != nil {
-				err = failed
-			}
-		}
-	}
-	if !errors.Is(err, io.EOF) {
-		cancel() // so that Close makes no object of what is there
-		w.Close()
-
-		return failed("put", p.Object, err)
-	}
-	if err := w.Close(); err != nil {
-		return failed("put", p.Object, err)
+		return failed("put", p.Object, stalled.cause(err))
 	}
 	b.count(p.stored())
 
@@ -195,6 +175,22 @@ type Fill func(ctx context.Context, c Copy, dir string, fill func(set func(key, 
 
 // errStopped ends a fetch whose bytes nobody takes any more.
 var errStopped = errors.New("stopped")
+
+// further passes on what an attempt before has not, to read an object. What that has passed on is of a sum, too.
+type further struct {
+	to    io.Writer
+	skip  int64
+	given *int64
+}
+
+func (f *further) Write(b []byte) (int, error) {
+	n := int(min(f.skip, int64(len(b))))
+	f.skip -= int64(n)
+	m, err := f.to.Write(b[n:])
+	*f.given += int64(m)
+
+	return n + m, err
+}
 
 // restoreCopy is Restore of a base that is a copy.
 func restoreCopy(ctx context.Context, from source, dir string, base *Base, fill Fill) (*Restored, error) {
@@ -211,11 +207,16 @@ func restoreCopy(ctx context.Context, from source, dir string, base *Base, fill 
 		in, out := io.Pipe()
 		fetched := make(chan error, 1)
 		go func() {
-			err := fetch(ctx, from, p, out)
+			var given int64
+			err := fetch(ctx, from, p, func() io.Writer { return &further{out, given, &given} })
 			out.CloseWithError(err) // nil is the end
 			fetched <- err
 		}()
-		err := setAll(bufio.NewReaderSize(in, 1<<16), p.Object, base.Copy.Keys, set)
+		sum := sha256.New()
+		err := setAll(bufio.NewReaderSize(io.TeeReader(in, sum), 1<<16), p.Object, base.Copy.Keys, set)
+		if err == nil && hexSum(sum) != p.Sum {
+			err = corrupt(p.Object, "the checksum is wrong", nil)
+		}
 		in.CloseWithError(errStopped)
 
 		// What is wrong with the object explains what is wrong with what it has.

@@ -152,8 +152,8 @@ type part struct {
 func Follow(bucket *blob.Bucket, dir string, o FollowOptions) (*Follower, error) {
 	o.Every, o.LookEvery = cmp.Or(o.Every, time.Second), cmp.Or(o.LookEvery, 10*time.Second)
 	o.Logger, o.Source = cmp.Or(o.Logger, slog.Default()), cmp.Or(o.Source, "a backup")
-	f := &Follower{bucket: source{Bucket: bucket, identities: o.Identities}, o: o, ended: make(chan struct{}),
-		prepared: make(chan error, 1), status: FollowStatus{started: time.Now()}}
+	f := &Follower{bucket: source{Bucket: bucket, identities: o.Identities, readers: readers}, o: o,
+		ended: make(chan struct{}), prepared: make(chan error, 1), status: FollowStatus{started: time.Now()}}
 	if err := f.open(dir); err != nil {
 		return nil, err
 	}
@@ -536,14 +536,14 @@ func (f *Follower) look(last int) error {
 	behind := last >= f.next() // whose log was there before it
 	if !behind {
 		var err error
-		if behind, err = f.bucket.Exists(f.ctx, logKey(f.at.Generation, f.next()+1)); err != nil {
+		if behind, err = exists(f.ctx, f.bucket.Bucket, logKey(f.at.Generation, f.next()+1)); err != nil {
 			return failed("get", key, err)
 		}
 	}
 	if !behind || f.stuck != "" {
 		return nil
 	}
-	there, err := f.bucket.Exists(f.ctx, key)
+	there, err := exists(f.ctx, f.bucket.Bucket, key)
 	if err != nil {
 		return failed("get", key, err)
 	}
@@ -674,7 +674,7 @@ func (f *Follower) prepare(next *Base) error {
 	}
 	wanted := map[string]bool{}
 	work, ctx := errgroup.WithContext(f.ctx)
-	work.SetLimit(4)
+	work.SetLimit(readers)
 	for _, file := range next.Files {
 		// The manifest is small, and another one in each base.
 		here := filepath.Join(f.dir, file.Name)
@@ -733,7 +733,7 @@ func same(name string, pieces, known []Piece) (covered int64, err error) {
 		if i >= len(known) || known[i].Bytes != p.Bytes || known[i].Sum != p.Sum {
 			known = nil
 			h := sha256.New()
-			if _, err := io.Copy(h, io.NewSectionReader(file, covered, p.Bytes)); err != nil {
+			if _, err := copyTo(h, io.NewSectionReader(file, covered, p.Bytes)); err != nil {
 				return 0, err
 			}
 			if hexSum(h) != p.Sum {
@@ -767,7 +767,7 @@ func (f *Follower) fetchFile(ctx context.Context, want File, name, here string, 
 		if err != nil {
 			return err
 		}
-		_, err = io.Copy(to, io.NewSectionReader(from, 0, covered))
+		_, err = copyTo(to, io.NewSectionReader(from, 0, covered))
 		if err = errors.Join(err, from.Close()); err != nil {
 			return err
 		}
@@ -777,7 +777,7 @@ func (f *Follower) fetchFile(ctx context.Context, want File, name, here string, 
 		if at += p.Bytes; at <= covered {
 			continue
 		}
-		if err := fetch(ctx, f.bucket, p, to); err != nil {
+		if err := fetch(ctx, f.bucket, p, func() io.Writer { return io.NewOffsetWriter(to, at-p.Bytes) }); err != nil {
 			return err
 		}
 		f.mu.Lock()

@@ -9,6 +9,7 @@ require (
 	github.com/klauspost/compress v1.20.3
 	gocloud.dev v0.49.0
 	golang.org/x/sync v0.24.0
+	golang.org/x/time v0.16.0
 )
 
 require (

@@ -11,6 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +21,7 @@ import (
 	"gocloud.dev/gcerrors"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/driver/datadir"
 )
 
 // A bucket, or the part of it below a prefix, belongs to one database. Each Start begins a generation:
@@ -28,6 +31,7 @@ import (
 //	    files/00000017.seg-0-00000002          bytes of a file, from an offset on, for the second base
 //	    log/0000000043                         what the log has grown by
 //	    thin/0000000042                        empty: up to there the log may be gone, see Prune
+//	    verified/20261128T030000.000Z          empty: then all that was in the bucket was good, see Options.VerifyEvery
 //
 // No object is written twice with another content: a name has the random number of the generation, and within it a
 // number that is used once. So nothing is written over, whoever writes, and no bucket has to support conditions.
@@ -35,10 +39,15 @@ import (
 // A state is a base, or a base and the objects of the log behind it without a gap, up to one that is a State. Bases are
 // written after all that they name, and a State of the log after all before it: an upload that is cut off is not there.
 //
-// Base and log objects begin with a line: what they are, and the SHA-256 of all behind it. Files have theirs in bases.
+// Base and log objects begin with a line: what they are, and the SHA-256 of all of a base that is behind it, or of the
+// next line of a log object, which has that of the rest. Files have theirs in bases. In log objects of version 1 it is
+// the SHA-256 of all behind the first line.
 const (
 	baseMagic = "holdfast-base-1"
-	logMagic  = "holdfast-log-1"
+	logMagic  = "holdfast-log-2"
+	oldMagic  = "holdfast-log-1"
+
+	headRoom = 1 << 10 // of a log object's buffer, before its contents
 
 	stamp = "20060102T150405.000Z"
 )
@@ -98,7 +107,7 @@ type Base struct {
 	Copy       *Copy     `json:"copy,omitempty"` // it is a copy of all keys of an engine that is not of logtree
 }
 
-// entry is the head of a log object; a line of JSON, before the bytes.
+// entry is the head of a log object; a line of JSON, before its contents.
 type entry struct {
 	Prev  Place     `json:"prev"` // where the object before ended
 	File  string    `json:"file"`
@@ -108,6 +117,7 @@ type entry struct {
 	Time  time.Time `json:"time"`
 	LSN   uint64    `json:"lsn"` // of the end of a state
 	Codec string    `json:"codec,omitempty"`
+	Sum   string    `json:"sha256,omitempty"` // of the contents as they are stored, from version 2 on
 }
 
 // end is where the entry's bytes end.
@@ -119,6 +129,10 @@ func baseKey(gen string, log int, t time.Time) string {
 
 func thinKey(gen string, n int) string { return fmt.Sprintf("%s/thin/%010d", gen, n) }
 
+func verifiedKey(gen string, t time.Time) string {
+	return fmt.Sprintf("%s/verified/%s", gen, t.UTC().Format(stamp))
+}
+
 func logKey(gen string, n int) string { return fmt.Sprintf("%s/log/%010d", gen, n) }
 
 // seal puts a line before the bytes that says what they are and what their sum is.
@@ -126,19 +140,62 @@ func seal(magic string, b []byte) []byte {
 	return append(fmt.Appendf(nil, "%s %x\n", magic, sha256.Sum256(b)), b...)
 }
 
-// unseal is the inverse of seal. ErrCorrupt: they are not what was sealed.
-func unseal(magic, key string, b []byte) ([]byte, error) {
-	line, rest, ok := bytes.Cut(b, []byte("\n"))
-	if !ok || string(line) != fmt.Sprintf("%s %x", magic, sha256.Sum256(rest)) {
-		if m, _, _ := strings.Cut(string(line), " "); ok && m != magic && strings.HasPrefix(m, magic[:len(magic)-1]) {
-			return nil, &holdfast.Error{Op: "read a backup", Path: key, Class: holdfast.ErrVersion,
-				Detail: fmt.Sprintf("it is %q, this program knows %q", m, magic), Remedy: "use a newer holdfast"}
-		}
+// sealLog makes a log object of an entry and its contents, which are in a buffer behind headRoom bytes. skip is how
+// many bytes of the object are before the contents.
+func sealLog(e entry, buffer []byte) (object []byte, skip int64, err error) {
+	head, err := json.Marshal(e)
+	if err != nil {
+		return nil, 0, err
+	}
+	head = append(seal(logMagic, head), '\n')
+	skip = int64(len(head))
+	if len(head) > headRoom {
+		return append(head, buffer[headRoom:]...), skip, nil
+	}
+	object = buffer[headRoom-len(head):]
+	copy(object, head)
 
-		return nil, corrupt(key, "the checksum is wrong", nil)
+	return object, skip, nil
+}
+
+// openLog is the inverse of sealLog, of any version. ErrCorrupt: it is not what was sealed.
+func openLog(key string, b []byte) (e entry, contents []byte, err error) {
+	first, rest, _ := bytes.Cut(b, []byte("\n"))
+	head, contents, _ := bytes.Cut(rest, []byte("\n"))
+	old := bytes.HasPrefix(first, []byte(oldMagic+" "))
+	if old {
+		err = checkSeal(oldMagic, key, first, rest)
+	} else {
+		err = checkSeal(logMagic, key, first, head)
+	}
+	if err == nil {
+		err = decode(key, head, &e)
+	}
+	if err == nil && !old && e.Sum != sum(contents) {
+		err = corrupt(key, "the checksum is wrong", nil)
 	}
 
-	return rest, nil
+	return e, contents, err
+}
+
+// unseal is the inverse of seal. ErrCorrupt: they are not what was sealed.
+func unseal(magic, key string, b []byte) ([]byte, error) {
+	first, rest, _ := bytes.Cut(b, []byte("\n"))
+	return rest, checkSeal(magic, key, first, rest)
+}
+
+// checkSeal checks the first line of an object, without its end, against what it seals.
+func checkSeal(magic, key string, first, sealed []byte) error {
+	if string(first) == fmt.Sprintf("%s %x", magic, sha256.Sum256(sealed)) {
+		return nil
+	}
+	m, _, _ := strings.Cut(string(first), " ")
+	if kind := strings.TrimRight(magic, "0123456789"); m != magic && m != oldMagic && strings.HasPrefix(m, kind) {
+		return &holdfast.Error{Op: "read a backup", Path: key, Class: holdfast.ErrVersion,
+			Detail: fmt.Sprintf("it is %q, this program knows %q", m, magic), Remedy: "use a newer holdfast"}
+	}
+
+	return corrupt(key, "the checksum is wrong", nil)
 }
 
 // corrupt is the error of an object that is not what it was.
@@ -152,14 +209,39 @@ func failed(op, key string, err error) error {
 		return corrupt(key, "it is missing", err)
 	}
 	e := &holdfast.Error{Op: op, Path: key, Cause: err}
-	switch gcerrors.Code(err) {
-	case gcerrors.NotFound:
+	answer, _ := errors.AsType[interface {
+		error
+		HTTPStatusCode() int
+	}](err)
+	switch {
+	case datadir.NoRoom(err) || answer != nil && answer.HTTPStatusCode() == http.StatusInsufficientStorage:
+		e.Class, e.Remedy = holdfast.ErrFull, "make room in the bucket, or keep fewer states there"
+
+	// Before rights, for it comes as such.
+	case skewed(err):
+		e.Remedy = "set the clock of this machine"
+	case gcerrors.Code(err) == gcerrors.NotFound:
 		e.Remedy = "does the bucket exist?"
-	case gcerrors.PermissionDenied:
+	case gcerrors.Code(err) == gcerrors.PermissionDenied:
 		e.Remedy = "the credentials must be allowed to list, read and write objects there"
+		if op == "delete" {
+			e.Remedy = "the credentials must be allowed to delete objects there, or all states must be kept"
+		}
+	case errors.Is(err, fs.ErrPermission):
+		e.Remedy = "this user must be allowed to read and write there"
 	}
 
 	return e
+}
+
+// skewed reports whether a request was refused for its time.
+func skewed(err error) bool {
+	code, ok := errors.AsType[interface {
+		error
+		ErrorCode() string
+	}](err)
+
+	return ok && code.ErrorCode() == "RequestTimeTooSkewed"
 }
 
 // decode reads a JSON text that is all of b.
@@ -202,7 +284,7 @@ func genTime(gen string) (time.Time, error) {
 func generations(ctx context.Context, bucket *blob.Bucket) (gens []string, err error) {
 	list := bucket.List(&blob.ListOptions{Delimiter: "/"})
 	for {
-		o, err := list.Next(ctx)
+		o, err := next(ctx, list)
 		if errors.Is(err, io.EOF) {
 			slices.Sort(gens)
 			return gens, nil
@@ -229,7 +311,7 @@ func bases(ctx context.Context, bucket *blob.Bucket, gen string) (names []baseNa
 	prefix := gen + "/base/"
 	list := bucket.List(&blob.ListOptions{Prefix: prefix})
 	for {
-		o, err := list.Next(ctx)
+		o, err := next(ctx, list)
 		if errors.Is(err, io.EOF) {
 			slices.SortFunc(names, func(a, b baseName) int { return strings.Compare(a.key, b.key) })
 			return names, nil
@@ -250,7 +332,7 @@ func bases(ctx context.Context, bucket *blob.Bucket, gen string) (names []baseNa
 
 // readBase reads a base.
 func readBase(ctx context.Context, bucket *blob.Bucket, key string) (*Base, error) {
-	b, err := bucket.ReadAll(ctx, key)
+	b, err := readObject(ctx, bucket, key)
 	if err != nil {
 		return nil, failed("get", key, err)
 	}
@@ -267,18 +349,17 @@ func readLog(ctx context.Context, bucket source, gen string, n int) (
 	e entry, body []byte, found bool, err error,
 ) {
 	key := logKey(gen, n)
-	b, err := bucket.ReadAll(ctx, key)
+	b, err := readObject(ctx, bucket.Bucket, key)
 	if gcerrors.Code(err) == gcerrors.NotFound {
 		return e, nil, false, nil
 	}
 	if err != nil {
 		return e, nil, false, failed("get", key, err)
 	}
-	if b, err = unseal(logMagic, key, b); err != nil {
-		return e, nil, false, err
+	if !bucket.limit.wait(ctx, len(b)) {
+		return e, nil, false, context.Cause(ctx)
 	}
-	head, body, _ := bytes.Cut(b, []byte("\n"))
-	if err := decode(key, head, &e); err != nil {
+	if e, body, err = openLog(key, b); err != nil {
 		return e, nil, false, err
 	}
 	if !plain(e.File) || e.Bytes < 0 || e.Bytes > maxLogObject {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"math"
 	"path/filepath"
@@ -120,7 +121,10 @@ func firstBehind(ctx context.Context, from source, key string, tells func(iter.S
 		return m, corrupt(key, "it makes no sense", nil)
 	}
 	var manifest bytes.Buffer
-	if err := fetch(ctx, from, base.Files[i].Pieces[0], &manifest); err != nil {
+	if err := fetch(ctx, from, base.Files[i].Pieces[0], func() io.Writer {
+		manifest.Reset()
+		return &manifest
+	}); err != nil {
 		return m, err
 	}
 	log, err := logtree.ReadLog(manifest.Bytes())

@@ -185,12 +185,7 @@ func pruneGeneration(ctx context.Context, bucket *blob.Bucket, g pruning) (p Pru
 		from = math.MaxInt
 	}
 
-	// From the mark on nobody misses the log up to there. Then go the bases, and then what they named.
-	if from > 0 && bases > 0 {
-		if err := bucket.WriteAll(ctx, thinKey(g.gen, from), nil, nil); err != nil {
-			return p, failed("put", thinKey(g.gen, from), err)
-		}
-	}
+	// First the bases, then what they named: this needs no room in a bucket that is full.
 	for _, b := range g.bases {
 		if !g.kept[b.key] {
 			if err := remove(ctx, bucket, b.key); err != nil {
@@ -199,8 +194,27 @@ func pruneGeneration(ctx context.Context, bucket *blob.Bucket, g pruning) (p Pru
 			p.Bases++
 		}
 	}
-
 	gone := func(o *blob.ListObject) bool { return !g.named[o.Key] && o.ModTime.Before(g.before) }
+	if err := p.removeAll(ctx, bucket, g.gen+"/files/", gone, nil); err != nil {
+		return p, err
+	}
+	if bases == 0 {
+		if err := p.removeAll(ctx, bucket, g.gen+"/verified/", gone, nil); err != nil {
+			return p, err
+		}
+	}
+	if from == 0 {
+		return p, nil
+	}
+
+	// From the mark on nobody misses the log up to there.
+	if bases > 0 {
+		key := thinKey(g.gen, from)
+		put := func(ctx context.Context) error { return bucket.WriteAll(ctx, key, nil, nil) }
+		if err := limited(ctx, put); err != nil {
+			return p, failed("put", key, err)
+		}
+	}
 	log := func(o *blob.ListObject) bool {
 		n, err := strconv.Atoi(path.Base(o.Key))
 		return err == nil && n <= from && gone(o)
@@ -210,16 +224,47 @@ func pruneGeneration(ctx context.Context, bucket *blob.Bucket, g pruning) (p Pru
 		return err == nil && n > from
 	}
 	thin := func(o *blob.ListObject) bool { return bases == 0 || o.Key < thinKey(g.gen, from) }
-	if from > 0 {
-		if err := p.removeAll(ctx, bucket, g.gen+"/log/", log, stop); err != nil {
-			return p, err
-		}
-		if err := p.removeAll(ctx, bucket, g.gen+"/thin/", thin, nil); err != nil {
-			return p, err
-		}
+	if err := p.removeAll(ctx, bucket, g.gen+"/log/", log, stop); err != nil {
+		return p, err
 	}
 
-	return p, p.removeAll(ctx, bucket, g.gen+"/files/", gone, nil)
+	return p, p.removeAll(ctx, bucket, g.gen+"/thin/", thin, nil)
+}
+
+// clockTolerance is how far the clock here may be from the bucket's while states are removed by their times.
+const clockTolerance = time.Hour
+
+// clock returns an error if the clock here is wrong, by what the bucket's said when the last base was uploaded, or has
+// been set since.
+func (b *Backup) clock() error {
+	b.mu.Lock()
+	key, at := b.last, b.lastAt
+	b.mu.Unlock()
+	if key == "" {
+		return nil // nothing is removed of a generation without a base that may be under way
+	}
+	var there time.Time
+	err := limited(b.ctx, func(ctx context.Context) error {
+		a, err := b.bucket.Attributes(ctx, key)
+		if err == nil {
+			there = a.ModTime
+		}
+
+		return err
+	})
+	if err != nil {
+		return failed("get", key, err)
+	}
+	now := time.Now()
+	wrong := at.Sub(there).Abs()
+	wrong = max(wrong, (now.Round(0).Sub(at.Round(0)) - now.Sub(at)).Abs()) // without the monotonic clock, and with it
+	if wrong > clockTolerance {
+		return &holdfast.Error{Op: "prune", Class: holdfast.ErrUnavailable,
+			Detail: fmt.Sprintf("the clock here differs from the bucket's by %s, or was set", wrong.Round(time.Minute)),
+			Remedy: "set it; nothing is removed before"}
+	}
+
+	return nil
 }
 
 // removeAll removes the objects below a prefix of which gone says so, up to one of which stop does.
@@ -230,7 +275,7 @@ func (p *Pruned) removeAll(ctx context.Context, bucket *blob.Bucket, prefix stri
 	work.Go(func() error { return nil })
 	list := bucket.List(&blob.ListOptions{Prefix: prefix})
 	for {
-		o, err := list.Next(ctx)
+		o, err := next(ctx, list)
 		if errors.Is(err, io.EOF) || err == nil && stop != nil && stop(o) {
 			return work.Wait()
 		}
@@ -246,7 +291,8 @@ func (p *Pruned) removeAll(ctx context.Context, bucket *blob.Bucket, prefix stri
 
 // remove removes an object, if it is there.
 func remove(ctx context.Context, bucket *blob.Bucket, key string) error {
-	if err := bucket.Delete(ctx, key); err != nil && gcerrors.Code(err) != gcerrors.NotFound {
+	err := limited(ctx, func(ctx context.Context) error { return bucket.Delete(ctx, key) })
+	if err != nil && gcerrors.Code(err) != gcerrors.NotFound {
 		return failed("delete", key, err)
 	}
 
@@ -258,7 +304,7 @@ func thinned(ctx context.Context, bucket *blob.Bucket, gen string) (n int, err e
 	prefix := gen + "/thin/"
 	list := bucket.List(&blob.ListOptions{Prefix: prefix})
 	for {
-		o, err := list.Next(ctx)
+		o, err := next(ctx, list)
 		if errors.Is(err, io.EOF) {
 			return n, nil
 		}

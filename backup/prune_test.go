@@ -157,3 +157,30 @@ func scan(t *testing.T, e holdfast.Engine) string {
 
 	return s.String()
 }
+
+// TestClock: nothing is removed while the clock here differs much from the bucket's, or was set.
+func TestClock(t *testing.T) {
+	bucket := memblob.OpenBucket(nil)
+	e, err := logtree.Open(filepath.Join(t.TempDir(), "db"), holdfast.Options{})
+	testkit.Try(t, err)
+	b, err := Start(e, bucket, Options{Every: time.Millisecond})
+	testkit.Try(t, err)
+	testkit.Until(t, "safe", func() bool { return !b.Status().Safe.IsZero() })
+	testkit.Try(t, b.clock())
+	b.mu.Lock()
+	right := b.lastAt
+	b.mu.Unlock()
+	for _, wrong := range []time.Time{
+		right.Add(2 * time.Hour), right.Add(-2 * time.Hour), // when the base was uploaded
+		right.Round(0).Add(-25 * time.Hour),
+	} {
+		b.mu.Lock()
+		b.lastAt = wrong
+		b.mu.Unlock()
+		if err := b.clock(); !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "clock") {
+			t.Errorf("%v instead of %v: %v", wrong, right, err)
+		}
+	}
+	testkit.Try(t, b.Close(t.Context()))
+	testkit.Try(t, e.Close())
+}

@@ -2,6 +2,7 @@ package backup
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"filippo.io/age"
@@ -45,13 +48,17 @@ type Restored struct {
 	Time       time.Time // of the state: it has all that was visible then
 	Files      int
 	Bytes      int64 // that were read
+	Kept       int64 // bytes that a restore before had read, which was broken off
 }
 
 // Restore makes the directory dir of a state: an independent database, that was visible to its programs at Time. Every
 // object is checked with its checksum; ErrCorrupt names one that is not what was uploaded, and an older state may be
 // whole. dir must not exist, or be empty; after an error it does not exist. ErrNotFound: there is no such state.
+//
+// What was read when Restore fails, or its process ends, stays in DIR.partial. The next Restore to dir, of this state
+// or another one, checks what is there and reads the rest. Whoever gives up removes DIR.partial.
 func Restore(ctx context.Context, bucket *blob.Bucket, dir string, o RestoreOptions) (*Restored, error) {
-	from := source{Bucket: bucket, identities: o.Identities}
+	from := source{Bucket: bucket, identities: o.Identities, readers: readers}
 	base, stop, err := choose(ctx, from, o)
 	if err != nil {
 		return nil, err
@@ -60,23 +67,20 @@ func Restore(ctx context.Context, bucket *blob.Bucket, dir string, o RestoreOpti
 		return restoreCopy(ctx, from, dir, base, o.Fill)
 	}
 	r := &Restored{Generation: base.Generation, Time: base.Time, Files: len(base.Files)}
-	err = datadir.Make("restore", dir, func(partial string) (datadir.Loss, error) {
-		// The mark first, and hidden: what is there cannot be opened until it is whole.
-		if err := os.WriteFile(filepath.Join(partial, datadir.MarkName), []byte(base.Mark), 0o644); err != nil {
-			return datadir.Loss{}, err
+	err = datadir.Resume("restore", dir, []byte(base.Mark), func(partial string) (stay bool, err error) {
+		switch err = r.files(ctx, from, partial, base); {
+		case err != nil:
+		case stop != nil:
+			err = r.replayTo(ctx, from, partial, base, *stop)
+		default:
+			err = r.replay(ctx, from, partial, base, o.At)
 		}
-		if err := datadir.Hide(partial); err != nil {
-			return datadir.Loss{}, err
-		}
-		if err := r.files(ctx, from, partial, base); err != nil {
-			return datadir.Loss{}, err
-		}
-
-		if stop != nil {
-			return datadir.Loss{}, r.replayTo(ctx, from, partial, base, *stop)
+		if stay = r.Bytes+r.Kept > 0; err != nil && stay {
+			err = &holdfast.Error{Op: "restore", Path: dir, Cause: err,
+				Remedy: "what was read stays in " + partial + ": the same restore goes on with it"}
 		}
 
-		return datadir.Loss{}, r.replay(ctx, from, partial, base, o.At)
+		return stay, err
 	})
 	if err != nil {
 		return nil, err
@@ -128,43 +132,124 @@ func find(ctx context.Context, bucket *blob.Bucket, o RestoreOptions) (*Base, er
 	return nil, e
 }
 
-// files makes the files of a base.
+// readers is how many objects are read at a time.
+const readers = 8
+
+// files makes the files of a base in a directory, which may have some of them, or parts, or other files.
 func (r *Restored) files(ctx context.Context, bucket source, dir string, base *Base) error {
-	work, ctx := errgroup.WithContext(ctx)
-	work.SetLimit(4)
+	wanted := map[string]bool{}
 	for _, f := range base.Files {
-		if !plain(f.Name) || total(f.Pieces) != f.Bytes || strings.HasPrefix(f.Name, datadir.MarkName) {
+		if !plain(f.Name) || total(f.Pieces) != f.Bytes || isMark(f.Name) || wanted[f.Name] {
 			return corrupt(base.Generation, fmt.Sprintf("file %q makes no sense", f.Name), nil)
 		}
-		r.Bytes += f.Bytes
-		work.Go(func() (err error) {
-			file, err := os.Create(filepath.Join(dir, f.Name))
-			if err != nil {
+		wanted[f.Name] = true
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !isMark(e.Name()) && !(wanted[e.Name()] && e.Type().IsRegular()) {
+			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
 				return err
 			}
-			defer func() { err = errors.Join(err, file.Close()) }()
-			for _, p := range f.Pieces {
-				if err := fetch(ctx, bucket, p, file); err != nil {
+		}
+	}
+
+	var read, kept atomic.Int64
+	work, ctx := errgroup.WithContext(ctx)
+	work.SetLimit(bucket.readers)
+	for _, f := range base.Files {
+		name := filepath.Join(dir, f.Name)
+		there, err := begin(name, f.Bytes)
+		if err != nil {
+			return errors.Join(err, work.Wait())
+		}
+		off := int64(0)
+		left := new(atomic.Int64)
+		left.Store(int64(len(f.Pieces)))
+		for _, p := range f.Pieces {
+			at := off
+			off += p.Bytes
+			work.Go(func() error {
+				if err := ctx.Err(); err != nil {
 					return err
 				}
-			}
+				file, err := os.OpenFile(name, os.O_RDWR, 0)
+				if err != nil {
+					return err
+				}
+				if there >= at+p.Bytes && has(file, at, p) {
+					kept.Add(p.Bytes)
+				} else if err = fetch(ctx, bucket, p, func() io.Writer { return io.NewOffsetWriter(file, at) }); err == nil {
+					read.Add(p.Bytes)
+				}
 
-			return nil
-		})
+				// Files are synced while others are read, and not all at the end.
+				if err == nil && left.Add(-1) == 0 {
+					err = file.Sync()
+				}
+
+				return errors.Join(err, file.Close())
+			})
+		}
 	}
+	err = work.Wait()
+	r.Bytes, r.Kept = r.Bytes+read.Load(), r.Kept+kept.Load()
 
-	return work.Wait()
+	return err
 }
 
-// fetch reads a piece into w, and checks it.
-func fetch(ctx context.Context, bucket source, p Piece, w io.Writer) (err error) {
-	from, err := bucket.NewRangeReader(ctx, p.Object, p.Skip, p.stored(), nil)
-	if err != nil {
-		return failed("get", p.Object, err)
-	}
-	defer from.Close()
+// isMark reports whether a name is one of the mark's, which no file of a base has.
+func isMark(name string) bool { return strings.HasPrefix(name, datadir.MarkName) }
 
-	return bucket.decode(p, from, w)
+// begin makes a file that is not there, and shortens one that is too long. It returns how many bytes are there.
+func begin(name string, bytes int64) (there int64, err error) {
+	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	st, err := file.Stat()
+	if err == nil && st.Size() > bytes {
+		return bytes, file.Truncate(bytes) // a restore before had added log
+	}
+
+	return st.Size(), err
+}
+
+// has reports whether a file has a piece from an offset on.
+func has(file *os.File, at int64, p Piece) bool {
+	h := sha256.New()
+	n, err := copyTo(h, io.NewSectionReader(file, at, p.Bytes))
+
+	return err == nil && n == p.Bytes && hexSum(h) == p.Sum
+}
+
+// copyBuffers are buffers of copyTo: those of io.Copy are small for files and for what SHA-256 does at once.
+var copyBuffers = sync.Pool{New: func() any { return new([256 << 10]byte) }}
+
+// copyTo is io.Copy with a large buffer.
+func copyTo(w io.Writer, r io.Reader) (int64, error) {
+	b := copyBuffers.Get().(*[256 << 10]byte)
+	defer copyBuffers.Put(b)
+
+	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, b[:])
+}
+
+// fetch reads a piece, and checks it. Each attempt writes to another w.
+func fetch(ctx context.Context, bucket source, p Piece, w func() io.Writer) error {
+	return patiently(ctx, func() error {
+		ctx, stalled := stalls(ctx)
+		defer stalled.stop()
+		from, err := bucket.NewRangeReader(ctx, p.Object, p.Skip, p.stored(), nil)
+		if err != nil {
+			return failed("get", p.Object, stalled.cause(err))
+		}
+		defer from.Close()
+
+		return bucket.decode(p, stalled.reader(bucket.limit.reader(ctx, from)), w())
+	})
 }
 
 // replay adds the log behind a base, up to the last state that is wanted.
@@ -205,8 +290,10 @@ func follow(ctx context.Context, bucket source, base *Base, at time.Time, last i
 	visit func([]logged) error) error {
 	var list []logged
 	end := base.At
+	ahead := newAhead(ctx, bucket, base.Generation, last)
+	defer ahead.close()
 	for n := base.Log + 1; n <= last; n++ {
-		e, body, found, err := readLog(ctx, bucket, base.Generation, n)
+		e, body, found, err := ahead.read(n)
 		if err != nil {
 			return err
 		}
@@ -244,6 +331,64 @@ func follow(ctx context.Context, bucket source, base *Base, at time.Time, last i
 	return nil
 }
 
+// ahead reads log objects in order, and the next ones meanwhile, once some were there.
+type ahead struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	bucket source
+	gen    string
+	last   int // no object behind it is read
+	width  int
+	begun  map[int]chan logRead
+}
+
+// logRead is what readLog has returned.
+type logRead struct {
+	e     entry
+	body  []byte
+	found bool
+	err   error
+}
+
+func newAhead(ctx context.Context, bucket source, gen string, last int) *ahead {
+	a := &ahead{bucket: bucket, gen: gen, last: last, begun: map[int]chan logRead{}}
+	a.ctx, a.cancel = context.WithCancel(ctx)
+
+	return a
+}
+
+// read is readLog. It is called with each number in turn.
+func (a *ahead) read(n int) (e entry, body []byte, found bool, err error) {
+	for i := n; i <= min(n+a.width, a.last); i++ {
+		if a.begun[i] == nil {
+			result := make(chan logRead, 1)
+			a.begun[i] = result
+			go func() {
+				var r logRead
+				r.e, r.body, r.found, r.err = readLog(a.ctx, a.bucket, a.gen, i)
+				result <- r
+			}()
+		}
+	}
+	r := <-a.begun[n]
+	delete(a.begun, n)
+
+	// Who asks whether there is anything new makes one request, and who reads much soon makes many.
+	if r.found && r.err == nil {
+		a.width = min(max(1, 2*a.width), a.bucket.readers-1)
+	}
+
+	return r.e, r.body, r.found, r.err
+}
+
+// close ends the reading of what was not asked for.
+func (a *ahead) close() {
+	a.cancel()
+	for _, result := range a.begun {
+		<-result
+	}
+}
+
 // behind reports whether there is anything behind number n of the log that should follow it. What is between two bases
 // is not kept for ever.
 func behind(ctx context.Context, bucket *blob.Bucket, base *Base, n int) (bool, error) {
@@ -259,7 +404,7 @@ func behind(ctx context.Context, bucket *blob.Bucket, base *Base, n int) (bool, 
 	}
 	list := bucket.List(&blob.ListOptions{Prefix: base.Generation + "/log/"})
 	for {
-		o, err := list.Next(ctx)
+		o, err := next(ctx, list)
 		if errors.Is(err, io.EOF) {
 			return false, nil
 		}

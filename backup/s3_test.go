@@ -32,19 +32,24 @@ import (
 	"github.com/holdfastdb/holdfast/internal/testkit"
 )
 
-// TestMain makes the process a victim if it was started as one.
+// TestMain makes the process a child if it was started as one.
 func TestMain(m *testing.M) {
 	os.Setenv("AWS_ACCESS_KEY_ID", "test")
 	os.Setenv("AWS_SECRET_ACCESS_KEY", "test")
-	if len(os.Args) > 1 && os.Args[1] == "victim" {
-		if err := victim(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+	if len(os.Args) > 1 {
+		if f := children[os.Args[1]]; f != nil {
+			if err := f(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
 		}
-		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
+
+// children are what this executable does when a test starts it.
+var children = map[string]func() error{"victim": victim, "restorer": restorer}
 
 // s3 is a server of S3 in memory. What is in between, if it is not nil, handles requests before it.
 type s3 struct {
@@ -55,7 +60,7 @@ type s3 struct {
 func newS3(t *testing.T) *s3 {
 	t.Helper()
 	s := &s3{}
-	server := gofakes3.New(s3mem.New()).Server()
+	server := gofakes3.New(s3mem.New(), gofakes3.WithTimeSkewLimit(0)).Server() // tests have clocks of their own
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if f := s.between.Load(); f != nil {
 			(*f)(w, r, server)

@@ -105,13 +105,16 @@ func (c *restoreCommand) run() int {
 	at := r.Time.UTC().Format(time.RFC3339Nano)
 	if c.JSON {
 		return toolResult{How: "every object's checksum", Into: c.Into, Bytes: &r.Bytes,
-			Counts: map[string]any{"files": r.Files, "time": at, "generation": r.Generation}}.write(exitOK)
+			Counts: map[string]any{"files": r.Files, "time": at, "generation": r.Generation, "kept": r.Kept}}.write(exitOK)
 	}
 	p := newPage(os.Stdout)
 	p.line("restored\t%s", c.Into)
 	p.line("state of\t%s", at)
 	p.line("generation\t%s", r.Generation)
 	p.line("read\t%d files, %s", r.Files, size(r.Bytes))
+	if r.Kept > 0 {
+		p.line("there already\t%s, checked", size(r.Kept))
+	}
 
 	return failTool(p.end())
 }
@@ -197,6 +200,13 @@ func (c *serveCommand) startBackup(ctx context.Context, e holdfast.Engine, logge
 ) {
 	o := backup.Options{Logger: logger, Compress: c.BackupCompress, CopyEvery: c.BackupEvery, CopyDir: c.temp(),
 		Recipients: strings.FieldsFunc(c.BackupRecipients, func(r rune) bool { return r == ',' || r == ' ' })}
+	if o.Rate, o.VerifyEvery = c.BackupRate, c.BackupVerify; o.Rate != 0 && o.Rate < backup.LeastRate {
+		return nil, nil, c.bad("backup-rate", fmt.Sprintf("%d is too little", o.Rate),
+			fmt.Sprintf("the least is %d", backup.LeastRate))
+	}
+	if o.VerifyEvery < 0 {
+		return nil, nil, c.bad("backup-verify", "it is negative", "set a time, as 168h")
+	}
 	if c.BackupKeep != "" {
 		if o.Keep, err = backup.ParseKeep(c.BackupKeep); err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", c.where("backup-keep"), err)
@@ -223,7 +233,8 @@ func (c *serveCommand) startBackup(ctx context.Context, e holdfast.Engine, logge
 
 	uploads = func() metrics.Uploads {
 		s := b.Status()
-		return metrics.Uploads{Lag: s.Lag(), Every: c.BackupEvery, Err: s.Err, Objects: s.Objects, Bytes: s.Bytes}
+		return metrics.Uploads{Lag: s.Lag(), Every: c.BackupEvery, Err: s.Err, Objects: s.Objects, Bytes: s.Bytes, VerifyEvery: o.VerifyEvery,
+			Verified: s.Verified, Damage: s.Damage}
 	}
 
 	return uploads, func() {

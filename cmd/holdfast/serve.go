@@ -58,6 +58,9 @@ type serveCommand struct {
 	BackupCompress   bool   `help:"Compress what is uploaded, by zstd." env:"HOLDFAST_BACKUP_COMPRESS"`
 	BackupKeep       string `help:"Which states stay there, as all=24h,hourly=48,daily=14,weekly=8; others are removed. Default: all." env:"HOLDFAST_BACKUP_KEEP" placeholder:"RULES"`
 
+	BackupRate   int64         `help:"Maximum bytes per second of what is uploaded but for the newest writes, which are never held up; 0 for no limit." env:"HOLDFAST_BACKUP_RATE" default:"0" placeholder:"BYTES"`
+	BackupVerify time.Duration `help:"Read and check everything in the bucket so often, as 168h; 0 for never." env:"HOLDFAST_BACKUP_VERIFY" default:"0" placeholder:"TIME"`
+
 	MaxBody        int64         `help:"Maximum size of a request body." env:"HOLDFAST_MAX_BODY" default:"67108864" placeholder:"BYTES"`
 	MaxConnections int           `help:"Maximum number of connections; more wait." env:"HOLDFAST_MAX_CONNECTIONS" default:"10000" placeholder:"N"`
 	Rate           float64       `help:"Maximum requests per second per token; 0 for no limit." env:"HOLDFAST_RATE" default:"0" placeholder:"N"`
@@ -147,7 +150,8 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 		return err
 	}
 	defer stopPprof()
-	if c.Backup == "" && (c.BackupKeep != "" || c.BackupEvery != 0 || c.BackupCompress || c.BackupRecipients != "") {
+	if c.Backup == "" && (c.BackupKeep != "" || c.BackupEvery != 0 || c.BackupCompress || c.BackupRecipients != "" || c.BackupRate != 0 ||
+		c.BackupVerify != 0) {
 		return c.bad("backup", "it is not set, and others say how to back up", "set it")
 	}
 	care := upkeep{certificate: certificate, reload: reload, args: args, logLevel: logLevel, logger: logger}

@@ -28,7 +28,34 @@ const partialSuffix = ".partial"
 // makes it at a time; while another one works there, or if what is there could be opened, or is nothing that Make has
 // made, that is ErrBadOption, too. op is for the errors.
 func Make(op, dir string, fill func(partial string) (loss Loss, err error)) (err error) {
-	return publish(op, dir, fill, syncAll)
+	return publish(op, dir, false, func(partial string) (Loss, bool, error) {
+		loss, err := fill(partial)
+		return loss, false, err
+	}, syncAll)
+}
+
+// Resume is [Make] of a directory that takes long to fill. If fill fails and says that what is there is of use, or if
+// the process ends, DIR.partial stays, and the next Resume of dir gives it to fill as it is. That may be what another
+// fill has begun, or what a power cut has left of it: fill has to look at all that is there. Whoever gives up removes
+// DIR.partial.
+//
+// text is the file HOLDFAST, which is hidden until all is there. fill leaves files alone whose names begin so.
+func Resume(op, dir string, text []byte, fill func(partial string) (stay bool, err error)) error {
+	return publish(op, dir, true, func(partial string) (loss Loss, stay bool, err error) {
+		// The hidden mark, even a torn one, tells the next Resume that the directory may be filled. Make leaves another
+		// one, which says that the directory cannot be opened.
+		if err := os.WriteFile(filepath.Join(partial, hiddenName), text, 0o644); err != nil {
+			return loss, false, err
+		}
+		for _, name := range []string{MarkName, MarkName + ".tmp"} {
+			if err := os.Remove(filepath.Join(partial, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return loss, false, err
+			}
+		}
+		stay, err = fill(partial)
+
+		return loss, stay, err
+	}, syncAll)
 }
 
 // Checkpoint is [Make] of a directory that shares files with h's, by hard links, for the engine that has h open: it
@@ -41,9 +68,9 @@ func (h *Handle) Checkpoint(ctx context.Context, dir string, fill func(partial s
 		return err
 	}
 
-	return publish(op, dir, func(partial string) (Loss, error) {
+	return publish(op, dir, false, func(partial string) (Loss, bool, error) {
 		if err := errors.Join(ctx.Err(), h.Check()); err != nil {
-			return Loss{}, err
+			return Loss{}, false, err
 		}
 		// Marks are replaced, never changed. Under this name it does not count until all else is there.
 		if err := os.Link(filepath.Join(h.Dir, MarkName), filepath.Join(partial, hiddenName)); err != nil {
@@ -54,20 +81,21 @@ func (h *Handle) Checkpoint(ctx context.Context, dir string, fill func(partial s
 				e.Class, e.Detail, e.Remedy = holdfast.ErrFull, "", MakeRoom
 			}
 
-			return Loss{}, e
+			return Loss{}, false, e
 		}
 		if err := fill(partial); err != nil {
-			return Loss{}, err
+			return Loss{}, false, err
 		}
 
 		// Looked at once more: if the directory was replaced meanwhile, files of two may be mixed in the copy.
-		return Loss{}, errors.Join(ctx.Err(), h.Check())
+		return Loss{}, false, errors.Join(ctx.Err(), h.Check())
 	}, SyncDir)
 }
 
-// publish is Make; sync makes durable what is in a directory.
-func publish(
-	op, dir string, fill func(partial string) (loss Loss, err error), sync func(dir string) error,
+// publish is Make, or, with resume, Resume; sync makes durable what is in a directory. If fill fails, it says whether
+// what is there is to stay.
+func publish(op, dir string, resume bool, fill func(partial string) (loss Loss, stay bool, err error),
+	sync func(dir string) error,
 ) (err error) {
 	fail := func(class error, path, detail, remedy string, cause error) error {
 		return Full(&holdfast.Error{Op: op, Path: path, Class: class, Detail: detail, Remedy: remedy, Cause: cause})
@@ -128,13 +156,14 @@ func publish(
 	}
 
 	// The deferred calls run in the opposite order: partial is removed while it is still claimed.
-	release, err := claim(op, partial, mode)
+	release, err := claim(op, partial, mode, resume)
 	if err != nil {
 		return err
 	}
 	defer release()
+	stay := false
 	defer func() {
-		if err != nil {
+		if err != nil && !stay {
 			if left := os.RemoveAll(partial); left != nil {
 				err = errors.Join(err, left)
 			}
@@ -143,10 +172,11 @@ func publish(
 
 	// The order makes a crash harmless: all is on the device, then the mark is shown, then the directory gets its name.
 	// Before the last step it is DIR.partial, which nobody opens.
-	loss, err := fill(partial)
+	loss, stay, err := fill(partial)
 	if err != nil {
 		return err
 	}
+	stay = resume
 	if err := sync(partial); err != nil {
 		return fail(nil, partial, "", "", err)
 	}
@@ -183,8 +213,8 @@ func publish(
 }
 
 // claim makes the directory partial and keeps others from it until release is called, where the system can lock
-// directories. What a process has left there that was killed is removed.
-func claim(op, partial string, mode os.FileMode) (release func(), err error) {
+// directories. What a process has left there that was killed is removed, unless it is to be resumed.
+func claim(op, partial string, mode os.FileMode, resume bool) (release func(), err error) {
 	refuse := func(detail, remedy string, cause error) (func(), error) {
 		return nil, &holdfast.Error{Op: op, Path: partial, Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy,
 			Cause: cause}
@@ -239,6 +269,8 @@ func claim(op, partial string, mode os.FileMode) (release func(), err error) {
 
 			return refuse("it is there already, and is not what an interrupted "+op+" leaves",
 				"move it away, or name another directory", nil)
+		case resume:
+			return release, nil
 		default:
 			// Removed while it is locked, so that nobody else takes it over half removed.
 			err := os.RemoveAll(partial)

@@ -178,6 +178,70 @@ func TestMakeTwice(t *testing.T) {
 	}
 }
 
+// TestResume: what a fill leaves that fails, or that was killed, is there for the next one, unless it says that it is
+// of no use; what cannot be a begin is left alone; and the directory has its name and its mark only at the end.
+func TestResume(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("directories cannot be locked")
+	}
+	const mark = "holdfast 1\nengine x\nformat 1\n"
+	dir := filepath.Join(t.TempDir(), "above", "dir")
+	failed := errors.New("the line is dead")
+	resume := func(stay bool, err error) (found []string, got error) {
+		got = datadir.Resume("restore", dir, []byte(mark), func(partial string) (bool, error) {
+			entries, err2 := os.ReadDir(partial)
+			try(t, err2)
+			for _, e := range entries {
+				found = append(found, e.Name())
+			}
+			if _, there := os.Stat(dir); there == nil {
+				t.Error("it has its name before it is filled")
+			}
+			if _, open := datadir.ReadMark("open", partial); !errors.Is(open, holdfast.ErrForeign) {
+				t.Errorf("what is there can be opened: %v", open)
+			}
+			try(t, os.WriteFile(filepath.Join(partial, fmt.Sprint("file-", len(entries))), nil, 0o644))
+			return stay, err
+		})
+		return found, got
+	}
+	expect := func(found []string, err, want error, names string) {
+		t.Helper()
+		if !errors.Is(err, want) || strings.Join(found, " ") != names {
+			t.Errorf("%q, %v; want %s, %v", found, err, names, want)
+		}
+	}
+
+	found, err := resume(false, failed)
+	expect(found, err, failed, "HOLDFAST.partial")
+	if _, err := os.Stat(filepath.Dir(dir)); err == nil {
+		t.Error("what is of no use has stayed")
+	}
+	found, err = resume(true, failed)
+	expect(found, err, failed, "HOLDFAST.partial")
+
+	// Killed while the mark was written; and something that Make was killed at.
+	try(t, os.Truncate(filepath.Join(dir+".partial", "HOLDFAST.partial"), 5))
+	found, err = resume(true, failed)
+	expect(found, err, failed, "HOLDFAST.partial file-1")
+	try(t, os.WriteFile(filepath.Join(dir+".partial", "HOLDFAST"), []byte(mark+"state making\n"), 0o644))
+	found, err = resume(true, nil)
+	expect(found, err, nil, "HOLDFAST.partial file-1 file-2")
+	if m, err := datadir.ReadMark("open", dir); err != nil || m.Engine != "x" {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if left, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(left) != 1 {
+		t.Errorf("%v, %v", left, err)
+	}
+
+	// What could be opened is nobody's to go on with.
+	dir += "-2"
+	try(t, os.Mkdir(dir+".partial", 0o755))
+	try(t, os.WriteFile(filepath.Join(dir+".partial", "HOLDFAST"), []byte(mark), 0o644))
+	found, err = resume(true, nil)
+	expect(found, err, holdfast.ErrBadOption, "")
+}
+
 // TestTemp: what a killed program has left for a time in a directory is removed by the next one that opens it, and no
 // part of it meanwhile.
 func TestTemp(t *testing.T) {

@@ -13,6 +13,10 @@ type Uploads struct {
 	Err     error         // why the last attempt failed, nil if it did not
 	Objects int64         // uploaded since the start
 	Bytes   int64         // of them
+
+	VerifyEvery time.Duration // how often everything in the bucket is checked; 0 if never
+	Verified    time.Time     // when it was last found to be good, zero if never
+	Damage      int           // what the last check has found to be damaged or missing
 }
 
 var (
@@ -21,6 +25,11 @@ var (
 	backupFailing = desc("backup_failing", "1 while uploads of the backup fail.")
 	backupObjects = desc("backup_objects_total", "Objects that the backup has uploaded.")
 	backupBytes   = desc("backup_bytes_total", "Bytes that the backup has uploaded.")
+
+	backupVerified = desc("backup_verified_timestamp_seconds",
+		"When everything in the bucket was last found to be good, 0 if never; only if it is checked.")
+	backupVerifyEvery = desc("backup_verify_every_seconds", "How often everything in the bucket is checked.")
+	backupDamage      = desc("backup_damage", "What the last check has found in the bucket that is damaged or missing.")
 )
 
 // Backup collects metrics of a continuous backup.
@@ -35,6 +44,9 @@ func (backup) Describe(to chan<- *prometheus.Desc) {
 	to <- backupFailing
 	to <- backupObjects
 	to <- backupBytes
+	to <- backupVerified
+	to <- backupVerifyEvery
+	to <- backupDamage
 }
 
 // Collect implements [prometheus.Collector].
@@ -45,6 +57,16 @@ func (f backup) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(backupFailing, prometheus.GaugeValue, truth(u.Err != nil))
 	to <- prometheus.MustNewConstMetric(backupObjects, prometheus.CounterValue, float64(u.Objects))
 	to <- prometheus.MustNewConstMetric(backupBytes, prometheus.CounterValue, float64(u.Bytes))
+	if u.VerifyEvery == 0 {
+		return
+	}
+	verified := 0.0
+	if !u.Verified.IsZero() {
+		verified = float64(u.Verified.UnixMilli()) / 1000
+	}
+	to <- prometheus.MustNewConstMetric(backupVerified, prometheus.GaugeValue, verified)
+	to <- prometheus.MustNewConstMetric(backupVerifyEvery, prometheus.GaugeValue, u.VerifyEvery.Seconds())
+	to <- prometheus.MustNewConstMetric(backupDamage, prometheus.GaugeValue, float64(u.Damage))
 }
 
 // Followed says how far a copy is that follows a backup, as package backup tells it.
