@@ -401,6 +401,8 @@ func (f *Follower) note(began time.Time, err error) {
 	f.mu.Unlock()
 
 	switch {
+	case err != nil && was == nil && errors.Is(err, holdfast.ErrLocked):
+		f.o.Logger.Info("the copy is being read, and is not changed meanwhile", "reader", err.Error())
 	case err != nil && was == nil:
 		f.o.Logger.Error("the copy is not kept up to date, tries again", "error", err.Error(),
 			"lag", lag.Round(time.Second).String())

@@ -139,6 +139,7 @@ func TestFollow(t *testing.T) {
 		testkit.Try(t, b.Close(t.Context()))
 		testkit.Try(t, e.Close())
 	}
+	has(t, f) // whoever reads is an error for a moment
 	s := f.Status()
 	if s.Bases < 3 || s.Err != nil || s.Lag() > time.Minute {
 		t.Errorf("%+v", s)

@@ -233,8 +233,8 @@ func (c *serveCommand) startBackup(ctx context.Context, e holdfast.Engine, logge
 
 	uploads = func() metrics.Uploads {
 		s := b.Status()
-		return metrics.Uploads{Lag: s.Lag(), Every: c.BackupEvery, Err: s.Err, Objects: s.Objects, Bytes: s.Bytes, VerifyEvery: o.VerifyEvery,
-			Verified: s.Verified, Damage: s.Damage}
+		return metrics.Uploads{Lag: s.Lag(), Every: c.BackupEvery, Err: s.Err, Objects: s.Objects, Bytes: s.Bytes,
+			VerifyEvery: o.VerifyEvery, Verified: s.Verified, Damage: s.Damage}
 	}
 
 	return uploads, func() {

@@ -150,8 +150,8 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 		return err
 	}
 	defer stopPprof()
-	if c.Backup == "" && (c.BackupKeep != "" || c.BackupEvery != 0 || c.BackupCompress || c.BackupRecipients != "" || c.BackupRate != 0 ||
-		c.BackupVerify != 0) {
+	if c.Backup == "" && (c.BackupKeep != "" || c.BackupEvery != 0 || c.BackupCompress || c.BackupRecipients != "" ||
+		c.BackupRate != 0 || c.BackupVerify != 0) {
 		return c.bad("backup", "it is not set, and others say how to back up", "set it")
 	}
 	care := upkeep{certificate: certificate, reload: reload, args: args, logLevel: logLevel, logger: logger}
