@@ -40,9 +40,9 @@ type Capabilities struct {
 	// ReadOnly is true if the engine has Options.ReadOnly.
 	ReadOnly bool
 
-	// Lost says what a repair that made this directory could not salvage; it is empty if nothing is lost, and once the
-	// loss was accepted (AcceptLoss of package engine/all). Until then any acknowledged write may be missing or old:
-	// stores refuse to open with ErrCorrupt. Copies of the directory say the same.
+	// Lost says what a repair that made this directory could not salvage, or what a failover of the servers below it has
+	// lost; it is empty if nothing is lost, and once the loss was accepted (AcceptLoss of package engine/all). Until then
+	// any acknowledged write may be missing or old: stores refuse to open with ErrCorrupt. Copies say the same.
 	Lost string
 	// Accepted identifies the loss that was accepted last, and is empty if none was. A store that was last opened before
 	// that makes anew what it derives from its data, or refuses to open.

@@ -76,7 +76,7 @@ type repairCommand struct {
 }
 
 type acceptCommand struct {
-	Dir     string `arg:"" help:"Directory made by a repair, not open elsewhere."`
+	Dir     string `arg:"" help:"Directory made by a repair, or space of a server that has lost something in a failover; not open elsewhere."`
 	Rebuild bool   `help:"Also rebuild event logs and message stores: readers then skip what is lost."`
 }
 

@@ -120,15 +120,9 @@ func fillServer(into string, o holdfast.Options,
 	}
 	defer os.RemoveAll(scratch)
 
-	return postgres.Fill(into, o, func(to holdfast.Engine) error {
+	return postgres.Fill(into, o, func(to holdfast.Engine) (lost, accepted string, err error) {
 		loss, err := fill(to, filepath.Join(scratch, "source"))
-		if err == nil && loss.Lost != "" {
-			err = &holdfast.Error{Op: "copy", Engine: postgres.Name, Class: holdfast.ErrCorrupt,
-				Detail: "a repair of the source lost " + loss.Lost + ", which a space of a server cannot remember",
-				Remedy: "accept the loss first, with holdfast accept"}
-		}
-
-		return err
+		return loss.Lost, loss.Accepted, err
 	})
 }
 

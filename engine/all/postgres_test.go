@@ -12,7 +12,10 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/engine/postgres"
 	"github.com/holdfastdb/holdfast/internal/pgserver"
+	"github.com/holdfastdb/holdfast/kv"
+	"github.com/holdfastdb/holdfast/store/event"
 )
 
 func TestAddressesOfServers(t *testing.T) {
@@ -133,17 +136,44 @@ func TestCopyServer(t *testing.T) {
 		t.Errorf("Verify of the backup: %+v, %v", v, err)
 	}
 
-	// A loss that a repair has recorded cannot be kept in a space.
+	// A loss that a repair has recorded goes along, and so does that it was accepted.
 	mark, err := os.OpenFile(filepath.Join(backup, "HOLDFAST"), os.O_WRONLY|os.O_APPEND, 0)
 	try(t, err)
 	_, err = mark.WriteString("lost two keys\n")
 	try(t, errors.Join(err, mark.Close()))
-	_, err = all.Copy(ctx, backup, at("four"), to)
-	if !errors.Is(err, holdfast.ErrCorrupt) || !strings.Contains(err.Error(), "holdfast accept") {
-		t.Errorf("a copy of what lost two keys: %v", err)
+	for _, accepted := range []bool{false, true} {
+		name := at(fmt.Sprint("lost-", accepted))
+		_, err = all.Copy(ctx, backup, name, to)
+		try(t, err)
+		for range 2 { // opened again
+			e, err := postgres.Open(name, holdfast.Options{})
+			try(t, err)
+			if caps := e.Capabilities(); (caps.Lost == "two keys") == accepted || (caps.Accepted != "") != accepted {
+				t.Errorf("a copy of what lost two keys, accepted %v: %+v", accepted, caps)
+			}
+			log, err := event.Open(kv.On(e), event.Options{})
+			if err == nil {
+				try(t, log.Close())
+			}
+			if errors.Is(err, holdfast.ErrCorrupt) == accepted {
+				t.Errorf("a log in a copy of what lost two keys, accepted %v: %v", accepted, err)
+			}
+			try(t, e.Close())
+		}
+		_, err = all.AcceptLoss(backup)
+		try(t, err)
 	}
-	_, err = all.AcceptLoss(backup)
+	for _, want := range []string{"two keys", ""} {
+		if lost, err := all.AcceptLoss(at("lost-false")); lost != want || err != nil {
+			t.Errorf("accepted in the space: %q, %v, want %q", lost, err, want)
+		}
+	}
+	e, err = postgres.Open(at("lost-false"), holdfast.Options{})
 	try(t, err)
+	if caps := e.Capabilities(); caps.Lost != "" || caps.Accepted == "" {
+		t.Errorf("a space whose loss was accepted: %+v", caps)
+	}
+	try(t, e.Close())
 	_, err = all.Copy(ctx, backup, at("four"), to)
 	try(t, err)
 
@@ -157,11 +187,10 @@ func TestCopyServer(t *testing.T) {
 		t.Errorf("BackupDir of a space: %d keys, %v", keys, err)
 	}
 	for says, do := range map[string]func() error{
-		"holdfast verify":            func() error { _, err := all.Inspect(secret); return err },
-		"holdfast backup":            func() error { return all.CheckpointDir(ctx, secret, into+"2") },
-		"into another space":         func() error { _, err := all.Repair(ctx, secret, into+"2"); return err },
-		"accept that of a directory": func() error { _, err := all.AcceptLoss(secret); return err },
-		"name it as postgres://":     func() error { _, err := all.OpenDir("", secret, holdfast.Options{}); return err },
+		"holdfast verify":        func() error { _, err := all.Inspect(secret); return err },
+		"holdfast backup":        func() error { return all.CheckpointDir(ctx, secret, into+"2") },
+		"into another space":     func() error { _, err := all.Repair(ctx, secret, into+"2"); return err },
+		"name it as postgres://": func() error { _, err := all.OpenDir("", secret, holdfast.Options{}); return err },
 	} {
 		if err := do(); !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), says) ||
 			strings.Contains(err.Error(), "secret") {

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/engine/internal/enginecopy"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/engine/postgres"
 )
 
 // InspectResult describes a directory that was not opened.
@@ -78,7 +79,6 @@ func inspectLogtree(dir string, in *InspectResult) (err error) {
 var instead = map[string]string{
 	"inspect":    "holdfast verify reads the space; its metrics, and the page of a server that serves it, describe it",
 	"repair":     "the files are PostgreSQL's, and so is what repairs them; or copy a backup into another space",
-	"accept":     "a space records no loss: accept that of a directory before it is copied",
 	"checkpoint": "holdfast backup or copy reads the space into a directory",
 	"open":       "name it as postgres://USER@HOST/DATABASE?space=NAME where an engine can be named",
 }
@@ -573,8 +573,9 @@ func copyOf(dir, into, op, instead string, do func(e holdfast.Engine, open engin
 	return err
 }
 
-// AcceptLoss accepts what an incomplete repair that made dir could not salvage: stores open in dir again. It returns
-// what was lost, empty if nothing was. ErrLocked: dir is open.
+// AcceptLoss accepts what an incomplete repair that made dir could not salvage, or, where dir is the address of a space
+// of a server, what a failover has lost: stores open there again. It returns what was lost, empty if nothing was.
+// ErrLocked: dir is open; a space may be.
 //
 // What a store derives from its data may be among what was lost, so that it would answer wrongly. So each store makes
 // that anew when it is first opened then, which takes the reading of all of it, or refuses to open, with ErrCorrupt:
@@ -585,8 +586,8 @@ func copyOf(dir, into, op, instead string, do func(e holdfast.Engine, open engin
 //   - A Raft store does not open any more: what it has promised may be lost.
 //   - A projection is to be rebuilt.
 func AcceptLoss(dir string) (lost string, err error) {
-	if err := onlyDirectories("accept", dir); err != nil {
-		return "", err
+	if _, ok := serverOf(dir); ok {
+		return postgres.AcceptLoss(dir)
 	}
 
 	return datadir.Accept(dir)

@@ -433,6 +433,7 @@ func TestPromotedTheWrongOne(t *testing.T) {
 	if !errors.Is(err, holdfast.ErrPoisoned) || !errors.Is(err, holdfast.ErrCorrupt) {
 		t.Errorf("after a failover that lost three commits: %v", err)
 	}
+	c.lossIsNoted(e, "transaction")
 }
 
 // A server that has not even heard of the owner is not taken for one where somebody has followed it.
@@ -465,6 +466,33 @@ func TestPromotedBeforeTheOwner(t *testing.T) {
 	<-e.Done() // a sign of life finds it
 	if err := e.Err(); !errors.Is(err, holdfast.ErrPoisoned) || !errors.Is(err, holdfast.ErrCorrupt) {
 		t.Errorf("after a failover to a server that does not know the owner: %v", err)
+	}
+	c.lossIsNoted(e, "owner")
+}
+
+// lossIsNoted sees that whoever opens the space next is told what an engine has found, until that is accepted.
+func (c *cluster) lossIsNoted(found holdfast.Engine, says string) {
+	c.Helper()
+	if err := found.Close(); err != nil && !errors.Is(err, holdfast.ErrPoisoned) {
+		c.Fatal(err)
+	}
+	address := c.address("", "a", "b")
+	next := c.open(address)
+	if lost := next.Capabilities().Lost; !strings.Contains(lost, says) {
+		c.Fatalf("whoever opens it next is told of %q", lost)
+	}
+	if err := c.apply(next, "k", "3", holdfast.Quorum).Wait(); err != nil { // an engine does what it is told
+		c.Fatal(err)
+	}
+	_ = next.Close()
+
+	for _, want := range []bool{true, false} {
+		if lost, err := AcceptLoss(address); strings.Contains(lost, says) != want || err != nil {
+			c.Fatalf("accepted: %q, %v", lost, err)
+		}
+	}
+	if caps := c.open(address).Capabilities(); caps.Lost != "" || caps.Accepted == "" {
+		c.Fatalf("a loss that was accepted: %+v", caps)
 	}
 }
 

@@ -78,6 +78,25 @@ func hosts(config *pgx.ConnConfig) (all []*pgx.ConnConfig) {
 	return all
 }
 
+// primary connects to the one of some hosts that is the primary.
+func primary(ctx context.Context, hosts []*pgx.ConnConfig) (conn *pgx.Conn, err error) {
+	for _, config := range hosts {
+		if conn, err = pgx.ConnectConfig(ctx, config); err != nil {
+			continue
+		}
+		var standby bool
+		if err = conn.QueryRow(ctx, "SELECT pg_is_in_recovery()").Scan(&standby); err == nil && !standby {
+			return conn, nil
+		}
+		_ = conn.Close(ctx)
+		if err == nil {
+			err = errStandby
+		}
+	}
+
+	return nil, unavailable(err)
+}
+
 // connect tries the hosts until one is a primary and f accepts it. An error of f that names a class, but
 // ErrUnavailable, ends it: it is the same everywhere.
 func (e *engine) connect(ctx context.Context, f func(context.Context, *pgx.Conn) error) (*pgx.Conn, error) {

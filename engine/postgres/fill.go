@@ -22,8 +22,10 @@ const (
 )
 
 // Fill makes a space with what fill writes to an engine that it is given: all of it, on the server's disk, or nothing.
-// The address is that of [Open], and the space must be new or empty, and open nowhere: otherwise ErrBadOption.
-func Fill(address string, o holdfast.Options, fill func(holdfast.Engine) error) (err error) {
+// The address is that of [Open], and the space must be new or empty, and open nowhere: otherwise ErrBadOption. What
+// fill returns of losses is what [holdfast.Capabilities] say of the space then.
+func Fill(address string, o holdfast.Options,
+	fill func(holdfast.Engine) (lost, accepted string, err error)) (err error) {
 	e, err := open(address, partial, claim{}, o)
 	if err != nil {
 		return err
@@ -53,7 +55,8 @@ func Fill(address string, o holdfast.Options, fill func(holdfast.Engine) error) 
 	if err := e.clear(); err != nil { // of what was interrupted
 		return err
 	}
-	if err := fill(e); err != nil {
+	lost, accepted, err := fill(e)
+	if err != nil {
 		return err
 	}
 	if err := e.Sync(); err != nil && !errors.Is(err, holdfast.ErrLevel) {
@@ -62,6 +65,17 @@ func Fill(address string, o holdfast.Options, fill func(holdfast.Engine) error) 
 	err = pgx.BeginFunc(context.Background(), e.server.Load().pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(context.Background(), dropEmpty, name); err != nil {
 			return err
+		}
+		for _, known := range []struct {
+			key  []byte
+			text string
+		}{{keyLost, lost}, {keyAccepted, accepted}} {
+			if known.text == "" {
+				continue
+			}
+			if _, err := tx.Exec(context.Background(), noteLoss, e.space, known.key, []byte(known.text)); err != nil {
+				return err
+			}
 		}
 		tag, err := tx.Exec(context.Background(), rename, e.space, e.epoch, name)
 		if err == nil && tag.RowsAffected() == 0 {

@@ -133,7 +133,7 @@ func (n *Nodes) Look(ctx context.Context) (nodes []Node, spaces []Space, err err
 		}
 	}()
 	if n.conn == nil {
-		if n.conn, err = n.connect(ctx); err != nil {
+		if n.conn, err = primary(ctx, n.hosts); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -161,25 +161,6 @@ func (n *Nodes) Look(ctx context.Context) (nodes []Node, spaces []Space, err err
 
 func (n *Nodes) fail(err error) error {
 	return (&engine{address: WithoutPassword(n.address)}).fail("look", err)
-}
-
-// connect connects to the primary.
-func (n *Nodes) connect(ctx context.Context) (conn *pgx.Conn, err error) {
-	for _, config := range n.hosts {
-		if conn, err = pgx.ConnectConfig(ctx, config); err != nil {
-			continue
-		}
-		var standby bool
-		if err = conn.QueryRow(ctx, "SELECT pg_is_in_recovery()").Scan(&standby); err == nil && !standby {
-			return conn, nil
-		}
-		_ = conn.Close(ctx)
-		if err == nil {
-			err = errStandby
-		}
-	}
-
-	return nil, unavailable(err)
 }
 
 // make makes the tables, if they are not there.

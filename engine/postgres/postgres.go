@@ -80,6 +80,7 @@ type engine struct {
 	writing   pace // of the connection that writes
 	lease     lease
 	here      string // what others are told of this process
+	cluster   string // identifies the one that has the space
 	claim     claim  // what the process has seen of the space before
 	stopBeats context.CancelFunc
 	committer *groupcommit.Committer
@@ -361,6 +362,10 @@ func (e *engine) take(ctx context.Context, conn *pgx.Conn, name string, caps *ho
 		if taken {
 			e.epoch++
 			e.w.seq++
+
+			if err := e.losses(ctx, conn, caps); err != nil {
+				return err
+			}
 
 			// What an isolated server shows may be gone when it is isolated no more: it is not read before a quorum has it.
 			return e.quorum.settled(ctx, conn)

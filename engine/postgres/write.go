@@ -173,12 +173,6 @@ func (e *engine) fenced() error {
 		Remedy: "open it again, when the other one has closed it"}
 }
 
-// lost is what a failover means that went to a server without all that was acknowledged.
-func (e *engine) lost(how string) *holdfast.Error {
-	return &holdfast.Error{Op: "commit", Engine: Name, Path: e.address, Class: holdfast.ErrCorrupt, Detail: how,
-		Remedy: "find out which server has it before anything is written"}
-}
-
 // transact sends a transaction in one message, and returns when what the level asks for is so. The commit has no
 // deadline, and is broken off only when another server has taken over or nothing can be hoped for any more: one that is
 // interrupted may be there or not.
@@ -373,8 +367,12 @@ func (e *engine) settle(ctx context.Context, conn *pgx.Conn) (seq int64, err err
 	case rows > 0:
 		return seq, nil
 	case epoch < e.epoch: // nobody has followed: the server does not even know this owner
-		return 0, e.lost(fmt.Sprintf("the server is at owner %d of the space, and this process is owner %d: it has lost "+
-			"what was acknowledged since, or is another one", epoch, e.epoch))
+		return 0, e.lost(
+			conn,
+			"the server is at owner %d of the space, and owner %d has had commits acknowledged",
+			epoch,
+			e.epoch,
+		)
 	default:
 		return 0, e.fenced()
 	}
@@ -386,13 +384,18 @@ func (e *engine) resolve(seq int64) (there bool, err error) {
 	case 0, 1:
 		return seq != e.w.seq, nil
 	}
-	bad := e.lost(
-		fmt.Sprintf("the server is at transaction %d, %d were acknowledged, and %d of them at the strongest level: it "+
-			"has lost some, or is another one", seq, e.w.seq, e.w.kept),
-	)
 	if seq >= e.w.kept && seq < e.w.seq {
-		bad.Class, bad.Remedy = holdfast.ErrUnavailable, "open it again: only what was acknowledged at weaker levels is gone"
+		return false, &holdfast.Error{Op: "commit", Engine: Name, Path: e.address, Class: holdfast.ErrUnavailable,
+			Detail: fmt.Sprintf("the server is at transaction %d, and %d were acknowledged, but only %d at the strongest level",
+				seq, e.w.seq, e.w.kept),
+			Remedy: "open it again: only what was acknowledged at weaker levels is gone"}
 	}
 
-	return false, bad
+	return false, e.lost(
+		e.w.conn,
+		"the server is at transaction %d, %d were acknowledged, and %d of them at the strongest level",
+		seq,
+		e.w.seq,
+		e.w.kept,
+	)
 }

@@ -118,7 +118,7 @@ func Check(eng holdfast.Engine, r Request) (l Lease, err error) {
 	}
 	if lost := l.Caps.Lost; lost != "" {
 		remedy := "restore a backup, or accept what is missing, at the end of the " + r.Thing + " too: holdfast accept"
-		return fail(holdfast.ErrCorrupt, nil, remedy, "the directory was made by a repair, which lost: %s", lost)
+		return fail(holdfast.ErrCorrupt, nil, remedy, "acknowledged data were lost, by a repair or a failover: %s", lost)
 	}
 	if !l.Caps.AtomicBatches {
 		return fail(holdfast.ErrBadOption, nil, "use another engine",
