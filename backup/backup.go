@@ -413,20 +413,8 @@ func (b *Backup) round() error {
 		return err
 	}
 	now := time.Now()
-	list, end, ok, err := b.feed.Log()
-	if err != nil {
+	if err := b.catchUp(now); err != nil {
 		return err
-	}
-	if !ok {
-		b.o.Logger.Warn("too much log has come since an upload worked, and was let go: a new base is made")
-		b.at, b.based, b.chain = place(b.feed.Advance(end)), false, b.chain+1
-	} else {
-		if err := b.ship(list, end, now); err != nil {
-			return err
-		}
-		b.feed.Advance(end)
-		b.safe = now
-		b.isSafe()
 	}
 
 	select {
@@ -445,23 +433,44 @@ func (b *Backup) round() error {
 	if err != nil {
 		return err
 	}
-	base := &Base{
-		Generation: b.gen,
-		Log:        b.log,
-		At:         b.at,
-		End:        place(state.End),
-		Time:       time.Now().UTC(),
-		LSN:        state.End.LSN,
-		Database:   database(state.Manifest),
-		Keys:       b.codec.keys,
-		Mark:       string(b.feed.Mark()),
+
+	// The log that has come since is uploaded before the files, so that they are made of it and not uploaded twice. The
+	// log behind the base begins before that: it has this once more, which does no harm.
+	base := &Base{Generation: b.gen, Log: b.log, At: b.at, End: place(state.End), Time: time.Now().UTC(),
+		LSN: state.End.LSN, Database: database(state.Manifest), Keys: b.codec.keys, Mark: string(b.feed.Mark())}
+	before, chain := b.since, b.chain
+	if err := b.catchUp(time.Now()); err != nil || b.chain != chain {
+		state.Release()
+		return err
 	}
-	b.making, b.since, b.baseAt, b.tried = true, 0, now, b.tried+1
-	chain, try := b.chain, b.tried
+	b.making, b.since, b.baseAt, b.tried = true, b.since-before, now, b.tried+1
+	try := b.tried
 	go func() {
 		defer state.Release()
 		b.made <- attempt{chain, b.makeBase(base, state, try)}
 	}()
+
+	return nil
+}
+
+// catchUp uploads what the log has grown by.
+func (b *Backup) catchUp(now time.Time) error {
+	list, end, ok, err := b.feed.Log()
+	if err != nil {
+		return err
+	}
+	if !ok {
+		b.o.Logger.Warn("too much log has come since an upload worked, and was let go: a new base is made")
+		b.at, b.based, b.chain = place(b.feed.Advance(end)), false, b.chain+1
+
+		return nil
+	}
+	if err := b.ship(list, end, now); err != nil {
+		return err
+	}
+	b.feed.Advance(end)
+	b.safe = now
+	b.isSafe()
 
 	return nil
 }

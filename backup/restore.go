@@ -242,13 +242,20 @@ func fetch(ctx context.Context, bucket source, p Piece, w func() io.Writer) erro
 	return patiently(ctx, func() error {
 		ctx, stalled := stalls(ctx)
 		defer stalled.stop()
-		from, err := bucket.NewRangeReader(ctx, p.Object, p.Skip, p.stored(), nil)
+
+		// The object as a whole, because it is hardly more: some servers send the checksum of the whole with a part of it,
+		// which the library of S3 then finds to be wrong.
+		from, err := bucket.NewReader(ctx, p.Object, nil)
 		if err != nil {
 			return failed("get", p.Object, stalled.cause(err))
 		}
 		defer from.Close()
+		r := stalled.reader(bucket.limit.reader(ctx, from))
+		if _, err := io.CopyN(io.Discard, r, p.Skip); err != nil && !errors.Is(err, io.EOF) {
+			return failed("get", p.Object, err)
+		}
 
-		return bucket.decode(p, stalled.reader(bucket.limit.reader(ctx, from)), w())
+		return bucket.decode(p, io.LimitReader(r, p.stored()), w())
 	})
 }
 

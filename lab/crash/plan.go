@@ -100,7 +100,7 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 			if s.OnlyKilled() && !slices.Contains(p.Engines, all.Default) {
 				continue
 			}
-			if p.allSubjects || wanted[s.Name] {
+			if p.allSubjects && s.Name != kinds.Nodes || wanted[s.Name] {
 				p.Subjects = append(p.Subjects, s.Name)
 			}
 		}
@@ -269,6 +269,7 @@ const (
 	machinesTest = "machines test quorum alone, and not under raft"
 	onlyKilled   = "a machine that is lost with its disk is lost, however it ends: kill tests that"
 	noBackup     = "it has no log that is uploaded all the time"
+	needMachines = "several processes need machines of their own: --kind machine"
 	faultsLevel  = "faults and lies test power alone: what comes of a flush is of no other level"
 )
 
@@ -299,6 +300,8 @@ func (p *runPlan) nothing() error {
 		// What would help is named by flag. Each reason is said once for an engine, with its levels.
 		strongest := c.Capabilities.Strongest()
 		switch name := c.Level.String(); {
+		case c.NotAvailable == needMachines:
+			helps["--kind"] = true
 		case c.NotAvailable == tornBatches, slices.Contains(slices.Collect(maps.Values(onlyFor)), c.NotAvailable):
 			helps["--subject"] = true
 		case c.Kind == Simulate:
@@ -432,6 +435,14 @@ func (l Lab) cells(p *runPlan) error {
 			if kind == Machine {
 				if slices.Contains(kinds.MachineSubjects(), subject) && slices.Contains(p.Levels, holdfast.Quorum) {
 					p.cells = append(p.cells, machineRows(p, subject)...)
+				}
+				continue
+			}
+
+			if subject == kinds.Nodes {
+				for _, name := range p.Engines {
+					p.cells = append(p.cells, kinds.Row{Engine: name, Subject: subject, Level: kind.Survives(), Kind: kind,
+						NotAvailable: needMachines})
 				}
 				continue
 			}

@@ -42,9 +42,12 @@ type Subject struct {
 	judge func(h *protocol.History, found []commits.Found) protocol.Judgement
 }
 
+// Nodes is several processes that are one server, on machines. They, and their clients, are in package fleet.
+var Nodes = Subject{Name: "nodes", About: "several processes that are one server, by clients of all APIs that go on"}
+
 // Subjects lists the subjects.
 func Subjects() []Subject {
-	return []Subject{KV, Event, Message, Task, Transaction, Raft, Serve, Backup}
+	return []Subject{KV, Event, Message, Task, Transaction, Raft, Serve, Backup, Nodes}
 }
 
 // Begin enters in a new history of an engine what is chosen for all of it.
