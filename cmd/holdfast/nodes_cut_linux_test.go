@@ -143,7 +143,8 @@ func TestNodesCut(t *testing.T) {
 }
 
 // before puts a proxy before a server of PostgreSQL, and returns the addresses of spaces behind it.
-func before(t *testing.T, address func(string) string, idle time.Duration) (proxy *cutter, through func(string) string) {
+func before(t *testing.T, address func(string) string, idle time.Duration) (proxy *cutter,
+	through func(string) string) {
 	t.Helper()
 	dir := dirOf(address)
 	proxy = cutting(t, "unix", filepath.Join(dir, pgserver.Socket), idle)

@@ -51,9 +51,9 @@ func serverCPU(t *testing.T, dir string) (used time.Duration) {
 	return used
 }
 
-// TestScale measures what an operation takes with more processes and clusters: not how many there are in a second, which
-// is this machine's, but how much of processors, and how many round trips to PostgreSQL. Clients ask any process, as
-// behind a load balancer.
+// TestScale measures what an operation takes with more processes and clusters: not how many there are in a second,
+// which is this machine's, but how much of processors, and how many round trips to PostgreSQL. Clients ask any process,
+// as behind a load balancer.
 func TestScale(t *testing.T) {
 	night.Only(t, "TestSpaces and TestClusters say that it works; there is no figure in them")
 	const clients, namespaces, operations = 8, 16, 4000
