@@ -300,20 +300,36 @@ func TestFollowCutOff(t *testing.T) {
 		safe(t, b)
 	}
 
-	// All log that the last base has is gone.
+	// All log before the last base is removed that no base names.
 	more()
-	gone := 0
-	for _, key := range keysOf(t, bucket) {
-		if strings.Contains(key, "/log/") {
-			testkit.Try(t, bucket.Delete(t.Context(), key))
-			gone++
-		}
-	}
 	more()
-	if gone == 0 {
-		t.Fatal("there was no log")
+	pruned, err := backup.PruneNow(t.Context(), bucket, backup.Keep{Hourly: 1})
+	testkit.Try(t, err)
+	if pruned.Bases == 0 || pruned.Objects == 0 {
+		t.Fatalf("removed %+v", pruned)
 	}
 	check("removed")
+
+	// A file that the last base names is gone: the copy stays as it is, and goes on from the next base that is whole.
+	f = follow(t, bucket, copied)
+	has(t, f)
+	testkit.Try(t, f.Close())
+	more()
+	for _, key := range keysOf(t, bucket) {
+		if strings.Contains(key, "/files/") {
+			testkit.Try(t, bucket.Delete(t.Context(), key))
+		}
+	}
+	f = follow(t, bucket, copied)
+	until(t, "the lack is told", func() bool { return errors.Is(f.Status().Err, holdfast.ErrCorrupt) })
+	testkit.Try(t, f.Close())
+	if got := read(t, copied); got < 100 || got > n-1 {
+		t.Errorf("with files gone: %d of %d", got, n-1)
+	}
+	testkit.Try(t, b.Close(t.Context()))
+	b = start(t, e, bucket, small)
+	safe(t, b)
+	check("in another generation")
 
 	// Damage to what comes next, until there is a base behind it.
 	f = follow(t, bucket, copied)
@@ -431,6 +447,56 @@ func TestFollowHistory(t *testing.T) {
 		t.Errorf("what only the source had: %v", err)
 	}
 	testkit.Try(t, log.Close())
+	testkit.Try(t, e.Close())
+}
+
+// TestFollowDamaged changes the follower's own files: it says so, and does nothing with the copy.
+func TestFollowDamaged(t *testing.T) {
+	bucket, at := memblob.OpenBucket(nil), t.TempDir()
+	copied := filepath.Join(at, "copy")
+	e := open(t, filepath.Join(at, "db"))
+	b := start(t, e, bucket, small)
+	count(t, e, 1, 100)
+	safe(t, b)
+	f := follow(t, bucket, copied)
+	has(t, f)
+	testkit.Try(t, f.Close())
+	for _, name := range []string{"FOLLOW", "FOLLOW.base"} {
+		path := filepath.Join(copied, name)
+		good, err := os.ReadFile(path)
+		testkit.Try(t, err)
+		for i := range good {
+			bad := bytes.Clone(good)
+			bad[i] ^= 4
+			testkit.Try(t, os.WriteFile(path, bad, 0o644))
+			_, err := backup.Follow(bucket, copied, quick)
+			if !errors.Is(err, holdfast.ErrCorrupt) && !errors.Is(err, holdfast.ErrVersion) {
+				t.Fatalf("%s with byte %d changed: %v", name, i, err)
+			}
+			if _, err := backup.Promote(copied); err == nil {
+				t.Fatalf("%s with byte %d changed was promoted", name, i)
+			}
+		}
+		testkit.Try(t, os.WriteFile(path, good, 0o644))
+	}
+	if got := read(t, copied); got != 99 {
+		t.Errorf("%d are left", got)
+	}
+	f = follow(t, bucket, copied)
+	has(t, f)
+	testkit.Try(t, f.Close())
+	if err := os.WriteFile(filepath.Join(at, "file"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{at, filepath.Join(at, "file"), filepath.Join(at, "db")} {
+		if _, err := backup.Follow(bucket, dir, quick); err == nil {
+			t.Errorf("it follows into %s", dir)
+		}
+		if _, err := backup.Promote(dir); err == nil {
+			t.Errorf("%s is promoted", dir)
+		}
+	}
+	testkit.Try(t, b.Close(t.Context()))
 	testkit.Try(t, e.Close())
 }
 
