@@ -6,6 +6,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -551,4 +554,61 @@ func TestFollowProcess(t *testing.T) {
 	testkit.Try(t, b.Close(t.Context()))
 	testkit.Try(t, e.Close())
 	testkit.Try(t, bucket.Close())
+}
+
+// TestFollowCut follows over S3, where answers of the follower's requests are cut off in the middle, or are errors: what
+// it has at last is what the source has, and until then it has nothing else.
+func TestFollowCut(t *testing.T) {
+	s, at := newS3(t), t.TempDir()
+	copied := filepath.Join(at, "copy")
+	e := open(t, filepath.Join(at, "db"))
+	b := start(t, e, s.bucket(t), small)
+	count(t, e, 1, 1000)
+	safe(t, b)
+	r, broken := rand.New(rand.NewPCG(1, 56)), 0
+	var mu sync.Mutex
+	s.put(func(w http.ResponseWriter, req *http.Request, server http.Handler) {
+		mu.Lock()
+		what := r.IntN(12)
+		mu.Unlock()
+		if req.Method != http.MethodGet || what > 2 {
+			server.ServeHTTP(w, req)
+			return
+		}
+		mu.Lock()
+		broken++
+		mu.Unlock()
+		if what == 0 {
+			http.Error(w, "not now", http.StatusServiceUnavailable)
+			return
+		}
+		answer := httptest.NewRecorder()
+		server.ServeHTTP(answer, req)
+		for name, values := range answer.Header() {
+			w.Header()[name] = values
+		}
+		w.Header().Set("Content-Length", fmt.Sprint(answer.Body.Len()))
+		w.WriteHeader(answer.Code)
+		_, _ = w.Write(answer.Body.Bytes()[:answer.Body.Len()/2])
+		panic(http.ErrAbortHandler)
+	})
+	f := follow(t, s.bucket(t), copied)
+	has(t, f)
+	count(t, e, 1000, 1500)
+	for got := 0; got != 1499; {
+		has(t, f)
+		if got = read(t, copied); got < 999 {
+			t.Fatalf("it has %d", got)
+		}
+	}
+	s.put(nil)
+	testkit.Try(t, f.Close())
+	testkit.Try(t, b.Close(t.Context()))
+	testkit.Try(t, e.Close())
+	mu.Lock()
+	defer mu.Unlock()
+	if broken == 0 {
+		t.Error("nothing was broken")
+	}
+	t.Logf("%d answers were broken; %+v", broken, f.Status())
 }
