@@ -556,8 +556,8 @@ func TestFollowProcess(t *testing.T) {
 	testkit.Try(t, bucket.Close())
 }
 
-// TestFollowCut follows over S3, where answers of the follower's requests are cut off in the middle, or are errors: what
-// it has at last is what the source has, and until then it has nothing else.
+// TestFollowCut follows over S3, where answers of the follower's requests are cut off in the middle, or are errors: at
+// last it has what the source has, and until then nothing else.
 func TestFollowCut(t *testing.T) {
 	s, at := newS3(t), t.TempDir()
 	copied := filepath.Join(at, "copy")
