@@ -82,7 +82,10 @@ var layers = map[string][]string{
 	"examples/":      {"", "client", "engine/", "server/", "kv", "store/"},
 	"tools/":         {},
 
-	"cmd/holdfast/internal/query": {"", "cmd/holdfast/internal/scratch", "kv", "store/"},
+	// With its library, for whoever asks for it: no other package of the server imports it.
+	"server/query": {"", "api", "engine/mem", "internal/scratch", "kv", "store/"},
+	// What is written to what can only be read is in memory.
+	"internal/scratch": {"", "engine/mem", "internal/layers"},
 	// For tests.
 	"examples/internal/": {"internal/testkit"},
 

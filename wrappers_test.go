@@ -14,7 +14,7 @@ import (
 
 // narrow lists the wrappers of engines that need not have what an engine has besides the contract, and why.
 var narrow = map[string]string{
-	"cmd/holdfast/internal/scratch.engine":     "a command reads and writes in it, and then it is gone",
+	"internal/scratch.engine":                  "a command, or a query, reads and writes in it, and then it is gone",
 	"engine/internal/enginecopy.interruptible": "it is filled, and closed",
 	"lab/contender.copied":                     "a snapshot, which is read",
 	"lab/contender.study4":                     "written to as the study did, which had no more",

@@ -106,7 +106,7 @@ type NewNamespace struct {
 type Token struct {
 	ID        string `json:"id"`
 	Namespace string `json:"namespace"` // "*" for all
-	// Role is "admin", "write" or "read"; each may do what the next one may.
+	// Role is "admin", which may do everything, "write" or "query", or "read", whose rights all have.
 	Role        string     `json:"role"`
 	Description string     `json:"description,omitempty"`
 	Created     time.Time  `json:"created"`
@@ -153,7 +153,7 @@ type Space struct {
 // NewToken is how a token is created.
 type NewToken struct {
 	Namespace   string     `json:"namespace" is:"namespace or *"`
-	Role        string     `json:"role" enum:"admin,write,read"`
+	Role        string     `json:"role" enum:"admin,write,query,read"`
 	Description string     `json:"description,omitempty"`
 	Expires     *time.Time `json:"expires,omitempty" is:"moment"` // absent for never
 }
@@ -598,6 +598,51 @@ type TransactionResult struct {
 	// Repeated says that the transaction was done before: nothing was done now, and the results are those of the first
 	// time.
 	Repeated bool `json:"repeated,omitempty"`
+}
+
+// Query is a statement of SQL that reads.
+type Query struct {
+	SQL string `json:"sql"`
+	// Args are the values of the statement's parameters: a list of them in order, or an object by the names of the
+	// parameters. A value is null, true or false (1 or 0), a number, a text, or bytes as {"base64": "AQID"}.
+	Args json.RawMessage `json:"args,omitempty" is:"arguments"`
+	// Explain asks how the statement would be run, instead of its rows.
+	Explain bool `json:"explain,omitempty"`
+	// Format is "json" (absent means that) or "csv", a line of names and one for each row.
+	Format string `json:"format,omitempty" enum:"json,csv"`
+	// TimeMS is how long it may take. If a limit is absent, or more than the server allows, that of the server holds.
+	TimeMS int64 `json:"time_ms,omitempty" is:"natural"`
+	// Rows is how many rows it may have.
+	Rows int64 `json:"rows,omitempty" is:"natural"`
+	// MemoryBytes is how much memory SQLite may take for it, to sort, group and join.
+	MemoryBytes int64 `json:"memory_bytes,omitempty" is:"natural"`
+}
+
+// QueryInfo is what queries may read, and their limits. A limit of 0 is none.
+type QueryInfo struct {
+	Tables      []QueryTable `json:"tables"`
+	TimeMS      int64        `json:"time_ms"`
+	Rows        int64        `json:"rows"`
+	MemoryBytes int64        `json:"memory_bytes"` // of SQLite, for one query
+	AtOnce      int          `json:"at_once"`      // how many run at once; more wait
+}
+
+// QueryTable is a table.
+type QueryTable struct {
+	Name string `json:"name"`
+	SQL  string `json:"sql"` // of the statement that would create it
+}
+
+// QueryLine is a line of the answer to a query that is no row: the first one has columns, the last one rows or
+// problem. Between them, each row is a list of its values: null, a number, a text, or bytes as {"base64": "AQID"}. A
+// number with a point or an exponent is a float, another one an integer; 9e999 is infinite. An answer without a last
+// line broke off.
+type QueryLine struct {
+	Columns []string `json:"columns,omitempty"`
+	// Rows is how many there were.
+	Rows *int64 `json:"rows,omitempty"`
+	// Problem is why there are no more.
+	Problem *Problem `json:"problem,omitempty"`
 }
 
 // Server describes a server.

@@ -51,9 +51,14 @@ func (c *Client) call(ctx context.Context, r *request, out any) error {
 		return err
 	}
 
+	return c.repeat(ctx, r, func() *Error { return c.try(ctx, r, body, out) })
+}
+
+// repeat calls once, which makes a request once, until that is answered.
+func (c *Client) repeat(ctx context.Context, r *request, once func() *Error) error {
 	pause, began := c.pause(), time.Now()
 	for try := 1; ; try++ {
-		err := c.try(ctx, r, body, out)
+		err := once()
 		if err == nil {
 			return nil
 		}

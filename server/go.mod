@@ -9,6 +9,7 @@ require (
 	github.com/holdfastdb/holdfast v0.0.0-00010101000000-000000000000
 	github.com/holdfastdb/holdfast/engine/all v0.0.0-00010101000000-000000000000
 	github.com/holdfastdb/holdfast/internal/browsertest v0.0.0-00010101000000-000000000000
+	github.com/ncruces/go-sqlite3 v0.37.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/client_model v0.6.3
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
@@ -69,7 +70,9 @@ require (
 	github.com/mattn/go-sqlite3 v1.14.52 // indirect
 	github.com/minio/minlz v1.0.1-0.20250507153514-87eb42fe8882 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
+	github.com/ncruces/go-sqlite3-wasm/v6 v6.5.35401 // indirect
 	github.com/ncruces/go-strftime v1.1.0 // indirect
+	github.com/ncruces/julianday v1.0.0 // indirect
 	github.com/pkg/errors v0.9.1 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect

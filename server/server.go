@@ -21,6 +21,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -41,7 +42,7 @@ import (
 	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/server/route"
 	"github.com/holdfastdb/holdfast/server/tracing"
-	"github.com/holdfastdb/holdfast/server/v1"
+	v1 "github.com/holdfastdb/holdfast/server/v1"
 )
 
 // The defaults of Options.
@@ -53,6 +54,9 @@ const (
 	DefaultBodyTimeout    = time.Minute
 	DefaultWriteTimeout   = 30 * time.Second
 	DefaultIdleTimeout    = 2 * time.Minute
+	DefaultQueryTime      = 30 * time.Second
+	DefaultQueryRows      = 1_000_000
+	DefaultQueryMemory    = 64 << 20
 )
 
 // Options are how a server works. The zero value is a safe choice. A limit that is less than 0 is none.
@@ -102,6 +106,16 @@ type Options struct {
 	BackupDir string
 	// Uploads says how far a continuous backup of the engine is; nil means that there is none.
 	Uploads func() metrics.Uploads
+
+	// Query answers queries by SQL, as query.Served of package server/query does; nil means that the server answers none.
+	Query v1.Querier
+	// QueryTime is how long a query may take, from its turn to the last byte of its answer, QueryRows how many rows it
+	// may give, and QueryMemory how many bytes SQLite may take for it. 0 means the default; memory is at least 1 MiB and
+	// at most 4 GiB. MaxQueries is how many run at once, and of those with tokens of one namespace half of them do; more
+	// wait, a little. 0 means half as many as there are processors, and 2 at least.
+	QueryTime              time.Duration
+	QueryRows, QueryMemory int64
+	MaxQueries             int
 }
 
 func (o Options) withDefaults() Options {
@@ -115,6 +129,13 @@ func (o Options) withDefaults() Options {
 	o.BodyTimeout = cmp.Or(o.BodyTimeout, DefaultBodyTimeout)
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, DefaultWriteTimeout)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, DefaultIdleTimeout)
+	o.QueryTime = cmp.Or(o.QueryTime, DefaultQueryTime)
+	o.QueryRows = cmp.Or(o.QueryRows, DefaultQueryRows)
+	o.QueryMemory = cmp.Or(o.QueryMemory, DefaultQueryMemory)
+	if o.QueryMemory < 0 {
+		o.QueryMemory = 4 << 30 // the most that SQLite takes
+	}
+	o.MaxQueries = cmp.Or(o.MaxQueries, max(runtime.GOMAXPROCS(0)/2, 2))
 
 	return o
 }
@@ -207,7 +228,9 @@ func (s *Server) mount(routes []route.Route) {
 func (s *Server) apis() []route.Route {
 	return slices.Concat(
 		v1.Routes(s.data, v1.Options{Version: s.o.Version, Ready: s.ready, Backup: s.o.Backup,
-			BackupDir: s.o.BackupDir, Uploads: s.o.Uploads, KeepAlive: s.o.KeepAlive, Logger: s.o.Logger}),
+			BackupDir: s.o.BackupDir, Uploads: s.o.Uploads, KeepAlive: s.o.KeepAlive, Logger: s.o.Logger,
+			Queries: v1.Queries{By: s.o.Query, Time: max(s.o.QueryTime, 0), Rows: max(s.o.QueryRows, 0),
+				Memory: s.o.QueryMemory, AtOnce: max(s.o.MaxQueries, 0)}}),
 		eventodb.Routes(s.data, eventodb.Options{Version: s.o.Version}),
 		ebuse.Routes(s.data, ebuse.Options{Health: func(context.Context) error { return s.ready() }}),
 		page.Routes(),

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/cmd/holdfast/internal/query"
 	"github.com/holdfastdb/holdfast/kv"
+	"github.com/holdfastdb/holdfast/server/query"
 )
 
 type kvCommand struct {

@@ -24,7 +24,7 @@
 //	holdfast task list       tasks; also queues, dead, retry, ...
 //	holdfast token create    a token for a server; also list, revoke
 //	holdfast kv list         the buckets of a database in a directory; also get, dump
-//	holdfast query DIR SQL   asks with SQL what is in messages, logs and tasks
+//	holdfast query DIR SQL   asks with SQL what is in messages, logs and tasks; also of a server, by its URL
 //	holdfast export DIR      writes the same to a database of SQLite
 //	holdfast namespace list  the namespaces of a server; also create, delete
 //	holdfast import          copies what another server has: EventoDB, ebuse, message-db
@@ -109,7 +109,7 @@ type grammar struct {
 	KV        kvCommand        `cmd:"" name:"kv" help:"Buckets of a database in a directory."`
 	Namespace namespaceCommand `cmd:"" help:"Namespaces."`
 	Token     tokenCommand     `cmd:"" help:"Tokens of a server."`
-	Query     queryCommand     `cmd:"" help:"Ask with SQL what is in a directory. Changes nothing."`
+	Query     queryCommand     `cmd:"" help:"Ask with SQL what is in a directory, or on a server. Changes nothing."`
 	Export    exportCommand    `cmd:"" help:"Write what is in a directory to a database of SQLite."`
 	Import    importCommand    `cmd:"" help:"Move from another server: copy its data, and compare."`
 	Raft      raftCommand      `cmd:"" help:"Raft stores: import a raft-boltdb or raft-wal, or inspect one."`

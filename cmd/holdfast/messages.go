@@ -523,7 +523,7 @@ func (c *tokenList) run() int {
 type tokenCreate struct {
 	place
 	Namespace   string        `short:"n" help:"Namespace in which the token is valid; * for all." default:"*" placeholder:"NS"`
-	Role        string        `help:"Role: admin, write or read." enum:"admin,write,read" default:"admin" placeholder:"ROLE"`
+	Role        string        `help:"Role: admin, write, query (reads, and SQL) or read." enum:"admin,write,query,read" default:"admin" placeholder:"ROLE"`
 	For         time.Duration `help:"How long the token is valid; 0 for ever." default:"0s" placeholder:"720h"`
 	Description string        `help:"Who holds the token." placeholder:"TEXT"`
 }

@@ -20,10 +20,10 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/client"
-	"github.com/holdfastdb/holdfast/cmd/holdfast/internal/scratch"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/internal/inprocess"
+	"github.com/holdfastdb/holdfast/internal/scratch"
 	"github.com/holdfastdb/holdfast/server"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
@@ -33,9 +33,9 @@ import (
 // place is where the commands about data find it: a server, or a directory that is opened for as long as the command
 // runs. Each command is written for a client; that of a directory has the routes of a server in this process.
 type place struct {
-	URL   string `name:"url" help:"Server, as http://HOST:PORT. Default: $$HOLDFAST_URL." placeholder:"URL" group:"Where:"`
-	Dir   string `help:"Work on this directory instead of a server. It must not be open elsewhere." placeholder:"DIR" group:"Where:"`
-	Token string `help:"Token for the server. Default: $$HOLDFAST_TOKEN." placeholder:"TOKEN" group:"Where:"`
+	URL   string `name:"url"  help:"Server, as http://HOST:PORT. Default: $$HOLDFAST_URL."                      placeholder:"URL"   group:"Where:"`
+	Dir   string `            help:"Work on this directory instead of a server. It must not be open elsewhere." placeholder:"DIR"   group:"Where:"`
+	Token string `            help:"Token for the server. Default: $$HOLDFAST_TOKEN."                           placeholder:"TOKEN" group:"Where:"`
 	JSON  bool   `name:"json" help:"Write JSON: one document, or one line per message, event or task."`
 }
 

@@ -13,6 +13,7 @@ import (
 	"iter"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,31 +21,40 @@ import (
 	"github.com/mattn/go-isatty"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/cmd/holdfast/internal/query"
+	"github.com/holdfastdb/holdfast/api"
+	"github.com/holdfastdb/holdfast/client"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/internal/console"
+	"github.com/holdfastdb/holdfast/server/query"
 )
 
-// inQuery is what a query is asked of: a directory, which is opened for reading only if its engine has that.
-type inQuery struct {
-	Dir       string `arg:"" help:"The directory. It must not be open elsewhere for writing."`
+// queryFlags say what a query may see, and how much memory it may take.
+type queryFlags struct {
 	Namespace string `short:"n" help:"Namespace." default:"default" placeholder:"NS"`
-	Database  string `help:"Database whose buckets are in the table keys. Default: the one without a name." placeholder:"NAME"`
-	Memory    string `help:"How much memory it may use, beside what the engine does. Default: 256MiB." placeholder:"SIZE"`
+	Database  string `help:"Of a directory: the database whose buckets are in the table keys. Default: the one without a name." placeholder:"NAME"`
+	Memory    string `help:"How much memory it may use, beside what the engine does. Default: 256MiB, and of a server what that allows." placeholder:"SIZE"`
 }
 
-func (c *inQuery) open(do func(db *query.DB, memory int64) error) (err error) {
-	memory := int64(query.DefaultMemory)
-	if c.Memory != "" {
-		if memory, err = all.ParseSize(c.Memory); err != nil {
-			return err
-		}
+// memory is what they say of it, 0 if they do not.
+func (c *queryFlags) memory() (int64, error) {
+	if c.Memory == "" {
+		return 0, nil
 	}
-	engine, err := openBare(c.Dir, true, warnings())
+
+	return all.ParseSize(c.Memory)
+}
+
+// openDir opens a directory for queries: for reading only, if its engine has that.
+func (c *queryFlags) openDir(dir string, do func(db *query.DB) error) (err error) {
+	memory, err := c.memory()
+	if err != nil {
+		return err
+	}
+	engine, err := openBare(dir, true, warnings())
 	if err != nil {
 		if errors.Is(err, holdfast.ErrLocked) {
-			err = fmt.Errorf("%w; a server that has it open shows what is in it: see holdfast message, event and task "+
-				"with --url", err)
+			err = fmt.Errorf("%w; if a server has it open, ask that by its address: holdfast query --url "+
+				"http://HOST:PORT SQL", err)
 		}
 		return err
 	}
@@ -55,23 +65,26 @@ func (c *inQuery) open(do func(db *query.DB, memory int64) error) (err error) {
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 
-	return do(db, memory)
+	return do(db)
 }
 
 type queryCommand struct {
-	inQuery
-	SQL     string        `arg:"" optional:"" name:"sql" help:"A statement that reads, or .tables, .schema, .schema TABLE. Without it, those of the standard input, which end with a semicolon."`
+	Where string `arg:"" optional:"" help:"A directory, which must not be open elsewhere for writing, or a server, as http://HOST:PORT. Default: the server of --url or $$HOLDFAST_URL."`
+	SQL   string `arg:"" optional:"" name:"sql" help:"A statement that reads, or .tables, .schema, .schema TABLE. Without it, those of the standard input, which end with a semicolon."`
+	queryFlags
+	URL     string        `name:"url" help:"Server, as http://HOST:PORT. Default: $$HOLDFAST_URL." placeholder:"URL"`
+	Token   string        `help:"Token for the server, of the role query or admin. Default: $$HOLDFAST_TOKEN." placeholder:"TOKEN"`
 	Format  string        `help:"table, json (an object a line) or csv." enum:"table,json,csv" default:"table"`
 	Explain bool          `help:"Show how the statement would be run: which conditions go down to the store."`
-	Time    time.Duration `help:"How long it may take. Default: no limit." placeholder:"30s"`
-	Rows    int           `help:"How many rows it may give. Default: no limit." placeholder:"N"`
+	Time    time.Duration `help:"How long it may take. Default: no limit but that of a server." placeholder:"30s"`
+	Rows    int           `help:"How many rows it may give. Default: no limit but that of a server." placeholder:"N"`
 }
 
 // Help implements kong's interface for what follows the flags.
 func (queryCommand) Help() string {
 	return `The tables are messages, streams, events, subscriptions, tasks and queues of the namespace, and keys of ` +
-		`buckets; .schema shows their columns. SQL is SQLite's. Data that is no text is base64 in JSON and CSV. Nothing ` +
-		`is changed.`
+		`buckets in a directory; .schema shows their columns. SQL is SQLite's. Data that is no text is base64 in JSON ` +
+		`and CSV. Nothing is changed.`
 }
 
 func (c *queryCommand) run() int {
@@ -79,17 +92,120 @@ func (c *queryCommand) run() int {
 		if c.Rows < 0 || c.Time < 0 {
 			return placeError("--rows or --time is negative", "leave it out for no limit")
 		}
-		return c.open(func(db *query.DB, memory int64) error {
-			if c.SQL != "" {
-				return c.ask(s, db, c.SQL, memory)
+		address, dir, sql, err := c.place()
+		if err != nil {
+			return err
+		}
+		ask := func(a asked) error {
+			if sql != "" {
+				return c.ask(s, a, sql)
 			}
-			return c.prompt(s, db, memory)
+			return c.prompt(s, a)
+		}
+		if dir != "" {
+			return c.openDir(dir, func(db *query.DB) error { return ask(askedDir{db, c.Rows}) })
+		}
+		if c.Database != "" {
+			return placeError("--database is about keys, which a server does not show", "leave it out")
+		}
+		memory, err := c.memory()
+		if err != nil {
+			return err
+		}
+		at := place{URL: address, Token: c.Token}
+
+		return at.open(s, true, func(s *session) error {
+			return ask(askedServer{s.client.Namespace(c.Namespace), api.Query{TimeMS: api.MS(c.Time), Rows: int64(c.Rows),
+				MemoryBytes: memory}})
 		})
 	})
 }
 
+// place says what is asked, a server or a directory, and with what. One argument alone can be either of both.
+func (c *queryCommand) place() (address, dir, sql string, err error) {
+	environment := os.Getenv("HOLDFAST_URL")
+	isServer := strings.HasPrefix(c.Where, "http://") || strings.HasPrefix(c.Where, "https://")
+	switch {
+	case c.URL != "" && (c.SQL != "" || isServer):
+		return "", "", "", placeError(fmt.Sprintf("both --url and %q name a place", c.Where), "give one of them")
+	case c.URL != "":
+		return c.URL, "", c.Where, nil
+	case isServer:
+		return c.Where, "", c.SQL, nil
+	case c.Where == "" && environment == "":
+		return "", "", "", placeError("there is no server and no directory",
+			"name a directory or the address of a server, or set HOLDFAST_URL")
+	case environment != "" && c.SQL == "" && !isDir(c.Where):
+		return environment, "", c.Where, nil
+	}
+
+	return "", c.Where, c.SQL, nil
+}
+
+// isDir reports whether a text names a directory that is there, or one of a certain engine.
+func isDir(text string) bool {
+	if name, _, _, err := parseDir(text); err == nil && name != "" {
+		return true
+	}
+	_, err := os.Stat(text)
+
+	return err == nil
+}
+
+// asked is what answers queries.
+type asked interface {
+	tables(ctx context.Context) ([]api.QueryTable, error)
+	ask(ctx context.Context, sql string, explain bool) (columns []string, rows iter.Seq2[[]any, error], err error)
+}
+
+// askedDir is an open directory.
+type askedDir struct {
+	db   *query.DB
+	most int
+}
+
+func (a askedDir) tables(context.Context) (list []api.QueryTable, _ error) {
+	for _, name := range a.db.Tables() {
+		list = append(list, api.QueryTable{Name: name, SQL: a.db.Schema(name)})
+	}
+
+	return list, nil
+}
+
+func (a askedDir) ask(ctx context.Context, sql string, explain bool) (columns []string, rows iter.Seq2[[]any, error],
+	err error) {
+	if explain {
+		columns, rows, err = a.db.Explain(ctx, sql)
+	} else {
+		columns, rows, err = a.db.Query(ctx, sql)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+
+	return columns, limit(rows, a.most), nil
+}
+
+// askedServer is a namespace of a server.
+type askedServer struct {
+	at     *client.Namespace
+	limits api.Query
+}
+
+func (a askedServer) tables(ctx context.Context) ([]api.QueryTable, error) {
+	info, err := a.at.QueryInfo(ctx)
+	return info.Tables, err
+}
+
+func (a askedServer) ask(ctx context.Context, sql string, explain bool) ([]string, iter.Seq2[[]any, error], error) {
+	q := a.limits
+	q.SQL, q.Explain = sql, explain
+
+	return a.at.RunQuery(ctx, q)
+}
+
 // prompt runs the statements of the standard input. What is wrong with one ends it, unless a person types them.
-func (c *queryCommand) prompt(s *session, db *query.DB, memory int64) error {
+func (c *queryCommand) prompt(s *session, a asked) error {
 	person := isatty.IsTerminal(os.Stdin.Fd()) || isatty.IsCygwinTerminal(os.Stdin.Fd())
 	ask := func(text string) {
 		if person {
@@ -123,7 +239,7 @@ func (c *queryCommand) prompt(s *session, db *query.DB, memory int64) error {
 		if sql == "" {
 			return nil
 		}
-		err := c.ask(s, db, sql, memory)
+		err := c.ask(s, a, sql)
 		if err != nil && person && s.ctx.Err() == nil {
 			fmt.Fprintln(os.Stderr, "holdfast:", err)
 			err = nil
@@ -158,7 +274,8 @@ func (c *queryCommand) prompt(s *session, db *query.DB, memory int64) error {
 }
 
 type exportCommand struct {
-	inQuery
+	Dir string `arg:"" help:"The directory. It must not be open elsewhere for writing."`
+	queryFlags
 	SQLite string `name:"sqlite" required:"" help:"The new file." placeholder:"FILE"`
 }
 
@@ -169,7 +286,7 @@ func (exportCommand) Help() string {
 
 func (c *exportCommand) run() int {
 	return inSession(false, func(s *session) error {
-		return c.open(func(db *query.DB, _ int64) error {
+		return c.openDir(c.Dir, func(db *query.DB) error {
 			err := db.Export(s.ctx, c.SQLite)
 			if errors.Is(err, os.ErrExist) {
 				err = placeError(c.SQLite+" exists", "name a new file")
@@ -180,9 +297,9 @@ func (c *exportCommand) run() int {
 }
 
 // ask runs one statement, or a command that begins with a dot.
-func (c *queryCommand) ask(s *session, db *query.DB, sql string, memory int64) error {
+func (c *queryCommand) ask(s *session, a asked, sql string) error {
 	if words := strings.Fields(sql); len(words) > 0 && strings.HasPrefix(words[0], ".") {
-		return dotCommand(s, db, words)
+		return dotCommand(s, a, words)
 	}
 	ctx := s.ctx
 	if c.Time > 0 {
@@ -190,21 +307,16 @@ func (c *queryCommand) ask(s *session, db *query.DB, sql string, memory int64) e
 		ctx, stop = context.WithTimeout(ctx, c.Time)
 		defer stop()
 	}
-	if c.Explain {
-		sql = "explain query plan " + sql
-	}
-	columns, rows, err := db.Query(ctx, sql)
+	columns, rows, err := a.ask(ctx, sql, c.Explain)
 	if err == nil {
-		if c.Explain {
-			columns, rows = columns[3:], plan(rows)
-		}
-		switch limited := limit(rows, c.Rows); c.Format {
+		switch c.Format {
 		case "json":
-			err = jsonRows(s, columns, limited)
+			err = jsonRows(s, columns, rows)
 		case "csv":
-			err = csvRows(s, columns, limited)
+			err = csvRows(s, columns, rows)
 		default:
-			err = queryTable(s, columns, limited, memory)
+			memory, _ := c.memory() // was read before
+			err = queryTable(s, columns, rows, cmp.Or(memory, query.DefaultMemory))
 		}
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -216,42 +328,33 @@ func (c *queryCommand) ask(s *session, db *query.DB, sql string, memory int64) e
 }
 
 // dotCommand runs what is no SQL.
-func dotCommand(s *session, db *query.DB, words []string) error {
-	tables := db.Tables()
-	switch {
-	case words[0] == ".tables" && len(words) == 1:
-		_, err := fmt.Fprintln(s.out, strings.Join(tables, "\n"))
-		return err
-	case words[0] == ".schema" && len(words) == 1:
-	case words[0] == ".schema" && len(words) == 2:
-		if tables = words[1:]; db.Schema(words[1]) == "" {
-			return placeError(fmt.Sprintf("there is no table %.80q", words[1]), "see .tables")
-		}
-	default:
+func dotCommand(s *session, a asked, words []string) error {
+	schema := words[0] == ".schema" && len(words) <= 2
+	if !schema && (words[0] != ".tables" || len(words) > 1) {
 		return placeError(fmt.Sprintf("there is no command %.80q", strings.Join(words, " ")),
 			"use .tables, .schema, .schema TABLE, or a statement of SQL")
 	}
+	tables, err := a.tables(s.ctx)
+	if err != nil {
+		return err
+	}
+	if len(words) == 2 {
+		tables = slices.DeleteFunc(tables, func(t api.QueryTable) bool { return !strings.EqualFold(t.Name, words[1]) })
+		if len(tables) == 0 {
+			return placeError(fmt.Sprintf("there is no table %.80q", words[1]), "see .tables")
+		}
+	}
 	for _, t := range tables {
-		if _, err := fmt.Fprintln(s.out, db.Schema(t)); err != nil {
+		text := t.Name
+		if schema {
+			text = t.SQL
+		}
+		if _, err := fmt.Fprintln(s.out, text); err != nil {
 			return err
 		}
 	}
 
 	return nil
-}
-
-// plan leaves of the rows that explain a statement what they say.
-func plan(rows iter.Seq2[[]any, error]) iter.Seq2[[]any, error] {
-	return func(yield func([]any, error) bool) {
-		for row, err := range rows {
-			if err == nil {
-				row = row[3:]
-			}
-			if !yield(row, err) {
-				return
-			}
-		}
-	}
 }
 
 // limit ends rows with an error behind most of them, if that is not 0.

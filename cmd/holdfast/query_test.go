@@ -113,8 +113,91 @@ func TestQueryInUse(t *testing.T) {
 	try(t, err)
 	defer eng.Close()
 	status, _, stderr := here(t, "", "query", dir, "select 1")
-	if status != exitError || !strings.Contains(stderr, "--url") {
+	if status != exitError || !strings.Contains(stderr, "holdfast query --url http://HOST:PORT SQL") {
 		t.Errorf("status %d: %s", status, stderr)
+	}
+}
+
+// TestQueryPlaces: a server answers as a directory does, but for keys, wherever it is named.
+func TestQueryPlaces(t *testing.T) {
+	where := serving(t) // --url URL --token TOKEN
+	address, token := where[1], where[3]
+	dir := queryDir(t, "logtree")
+	for _, args := range [][]string{{"message", "import"}} {
+		_, exported, stderr := here(t, "", "message", "export", "--dir", dir)
+		if status, _, stderr2 := here(t, exported, append(args, where...)...); status != exitOK {
+			t.Fatal(status, stderr, stderr2)
+		}
+	}
+	for _, args := range [][]string{
+		{"select type, count(*) from messages where stream like 'order-%' group by 1"},
+		{"select global, data ->> 'text' as n, null as x, 1.5 as y, x'00ff' as b from messages", "--format", "json"},
+		{"select global, data, x'00ff' as b, '' as e, 1e300, 2.0 from messages", "--format", "csv"},
+		{"select global, data, x'00ff' as b, '' as e, 1e300, null from messages"},
+		{"select * from messages where stream = 'order-1' and position >= 2", "--explain"},
+		{"select global from messages order by 1 desc limit 2", "--format=csv"},
+		{".schema events"}, {".schema none"}, {".what"}, {"delete from messages"}, {"select nowhere"}, {"select 1; select 2"},
+		{"select * from messages", "--rows=5", "--format=csv"}, {"select * from streams where stream = 'none'"},
+		{"with recursive c(x) as (select 1 union all select 1 from c) select count(*) from c", "--time=30ms"},
+		{"-n", "none", "select * from messages"}, {"--memory=1MiB", "select hex(zeroblob(9000000))"},
+		{"--memory=1MiB", "with recursive c(x) as (select 1 union all select x + 1 from c) select 'some text', x from c"},
+	} {
+		status, out, stderr := here(t, "", append([]string{"query", dir}, args...)...)
+		for name, ask := range map[string]func() (int, string, string){
+			"URL": func() (int, string, string) {
+				return here(t, "", append([]string{"query", address, "--token", token}, args...)...)
+			},
+			"--url": func() (int, string, string) {
+				return here(t, "", append(append([]string{"query"}, where...), args...)...)
+			},
+			"environment": func() (int, string, string) {
+				t.Setenv("HOLDFAST_URL", address)
+				t.Setenv("HOLDFAST_TOKEN", token)
+				defer os.Unsetenv("HOLDFAST_URL")
+				return here(t, "", append([]string{"query"}, args...)...)
+			},
+		} {
+			gotStatus, got, gotErr := ask()
+			if gotStatus != status || got != out || (gotErr == "") != (stderr == "") {
+				t.Errorf("%s %q: status %d\n%s%s\nthe directory: %d\n%s%s", name, args, gotStatus, got, gotErr, status, out, stderr)
+			}
+		}
+	}
+	if status, out, stderr := here(t, "", append([]string{"query", ".tables"}, where...)...); status != exitOK ||
+		out != "messages\nstreams\nevents\nsubscriptions\ntasks\nqueues\n" {
+		t.Error(status, out, stderr)
+	}
+	prompt := "select 1 as a;\n.tables\nselect \xff;"
+	status, out, stderr := here(t, prompt, append([]string{"query", "--format=json"}, where...)...)
+	if status != exitError ||
+		!strings.HasPrefix(out, "{\"a\":1}\nmessages\n") ||
+		!strings.Contains(stderr, "UTF-8") {
+		t.Error(status, out, stderr)
+	}
+	for want, args := range map[string][]string{
+		"name a place":                 append([]string{dir, "select 1"}, where...),
+		"name a directory or the":      {},
+		"--database is about keys":     append([]string{"--database=x", "select 1"}, where...),
+		"check the token":              {"--url", address, "--token", "nonsense", "select 1"},
+		"is not one of a server":       {"--url", "ftp://x", "select 1"},
+		"no such table: keys":          append([]string{"select * from keys"}, where...),
+		"connection refused":           {"http://127.0.0.1:1", "select 1"},
+		"there is no such":             {"none at all", "select 1"},
+		"this needs a token with role": nil,
+	} {
+		if args == nil {
+			_, reader, _ := here(t, "", append([]string{"token", "create", "--role=write"}, where...)...)
+			args = []string{"--url", address, "--token", strings.TrimSpace(reader), "select 1"}
+		}
+		if status, out, stderr := here(t, "", append([]string{"query"}, args...)...); status != exitError ||
+			!strings.Contains(stderr, want) && want != "there is no such" {
+			t.Errorf("%q: status %d\n%s%s", args, status, out, stderr)
+		}
+	}
+	_, asker, _ := here(t, "", append([]string{"token", "create", "--role=query"}, where...)...)
+	if status, out, stderr := here(t, "", "query", address, "select 1 as a", "--format=csv", "--token",
+		strings.TrimSpace(asker)); status != exitOK || out != "a\n1\n" {
+		t.Error(status, out, stderr)
 	}
 }
 

@@ -28,6 +28,7 @@ import (
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/metrics"
+	"github.com/holdfastdb/holdfast/server/query"
 	"github.com/holdfastdb/holdfast/server/tracing"
 	"github.com/holdfastdb/holdfast/store/message"
 )
@@ -66,6 +67,10 @@ type serveCommand struct {
 	BodyTimeout    time.Duration `help:"Timeout for the body of a request." env:"HOLDFAST_BODY_TIMEOUT" default:"1m" placeholder:"TIME"`
 	WriteTimeout   time.Duration `help:"Timeout for a client to read a part of an answer." env:"HOLDFAST_WRITE_TIMEOUT" default:"30s" placeholder:"TIME"`
 	IdleTimeout    time.Duration `help:"Timeout for an idle connection." env:"HOLDFAST_IDLE_TIMEOUT" default:"2m" placeholder:"TIME"`
+	QueryTime      time.Duration `help:"Maximum time of a query by SQL." env:"HOLDFAST_QUERY_TIME" default:"30s" placeholder:"TIME"`
+	QueryRows      int64         `help:"Maximum rows of a query." env:"HOLDFAST_QUERY_ROWS" default:"1000000" placeholder:"N"`
+	QueryMemory    int64         `help:"Maximum memory of SQLite for a query." env:"HOLDFAST_QUERY_MEMORY" default:"67108864" placeholder:"BYTES"`
+	MaxQueries     int           `help:"Maximum number of queries at once; more wait. Default: half as many as processors, at least 2." env:"HOLDFAST_MAX_QUERIES" default:"0" placeholder:"N"`
 	StopTimeout    time.Duration `help:"Time for requests to finish when the server stops." env:"HOLDFAST_STOP_TIMEOUT" default:"30s" placeholder:"TIME"`
 
 	LogLevel  string `help:"Log level: debug (every request), info, warn, error. Reloaded on SIGHUP." env:"HOLDFAST_LOG_LEVEL" default:"info" placeholder:"LEVEL"`
@@ -229,7 +234,9 @@ func (c *serveCommand) options(ctx context.Context, care *upkeep) (o server.Opti
 	}
 	o = server.Options{Version: version, Tracer: tracer, Logger: care.logger, MaxBody: c.MaxBody,
 		MaxConnections: c.MaxConnections, TestMode: c.TestMode, Rate: c.Rate, Burst: c.Burst, BodyTimeout: c.BodyTimeout,
-		WriteTimeout: c.WriteTimeout, IdleTimeout: c.IdleTimeout, Backup: all.Backup, BackupDir: c.temp()}
+		WriteTimeout: c.WriteTimeout, IdleTimeout: c.IdleTimeout, Backup: all.Backup, BackupDir: c.temp(),
+		Query: query.Served{}, QueryTime: c.QueryTime, QueryRows: c.QueryRows, QueryMemory: c.QueryMemory,
+		MaxQueries: c.MaxQueries}
 	if care.certificate != nil {
 		o.TLS = &tls.Config{GetCertificate: care.certificate.get}
 	}

@@ -140,6 +140,15 @@ func TestSpaces(t *testing.T) {
 				!strings.Contains(text, fmt.Sprintf(`"messageCount":%d,`, i+1)) || !strings.Contains(text, "of "+name) {
 				t.Error(name, status, text)
 			}
+			// By SQL, too, at whatever process.
+			columns, rows, err := p.api(client.Options{Token: token}).Namespace(name).Query(ctx,
+				"select count(*) as n from messages where stream = ? and data ->> 'of' = ?", "a-1", name)
+			try(t, err)
+			for row, err := range rows {
+				if err != nil || columns[0] != "n" || row[0] != int64(i+1) {
+					t.Error(name, columns, row, err)
+				}
+			}
 			// Others' tokens open nothing, whoever is asked.
 			other := "n0"
 			if name == other {

@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// Role is what a token may do. Each role may do what the ones below it may.
+// Role is what a token may do. Admin may do everything; Write, and Query beside it, may do what Read may.
 type Role uint8
 
 // The roles.
@@ -19,7 +19,22 @@ const (
 	Read              // reads
 	Write             // writes, claims, acknowledges
 	Admin             // creates and deletes namespaces and tokens, and operates the server
+	Query             // asks by SQL, which costs the server more than what Read may ask
 )
+
+// Includes reports whether a role may do what needs another one.
+func (r Role) Includes(need Role) bool {
+	switch r {
+	case Admin:
+		return true
+	case Query:
+		return need <= Read || need == Query
+	case Read, Write:
+		return need <= r
+	}
+
+	return need == None
+}
 
 // String returns the role in lower case.
 func (r Role) String() string {
@@ -30,9 +45,9 @@ func (r Role) String() string {
 	return fmt.Sprintf("role %d", uint8(r))
 }
 
-var roles = [...]string{"none", "read", "write", "admin"}
+var roles = [...]string{"none", "read", "write", "admin", "query"}
 
-// ParseRole returns the role of that name: read, write or admin.
+// ParseRole returns the role of that name: read, query, write or admin.
 func ParseRole(name string) (Role, bool) {
 	i := slices.Index(roles[:], name)
 	return Role(max(i, 0)), i > 0
@@ -50,5 +65,5 @@ type Principal struct {
 
 // May reports whether the principal has a role in a namespace. What belongs to no namespace is in Everywhere.
 func (p Principal) May(role Role, namespace string) bool {
-	return role == None || p.Role >= role && (p.Namespace == Everywhere || p.Namespace == namespace)
+	return role == None || p.Role.Includes(role) && (p.Namespace == Everywhere || p.Namespace == namespace)
 }

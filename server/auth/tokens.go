@@ -282,8 +282,8 @@ func (t *Tokens) Create(ctx context.Context, k Token) (Token, string, error) {
 
 	now := t.now().UTC()
 	switch {
-	case k.Role < Read || k.Role > Admin:
-		return bad(fmt.Sprintf("the role is %v; it is read, write or admin", k.Role))
+	case k.Role == None || int(k.Role) >= len(roles):
+		return bad(fmt.Sprintf("the role is %v; it is read, query, write or admin", k.Role))
 	case names.Wrong(k.Description, maxDescription) != "":
 		return bad("the description " + names.Wrong(k.Description, maxDescription))
 	case !k.Expires.IsZero() && !k.Expires.After(now):

@@ -66,6 +66,15 @@ func Example_documentation() {
 
 		_, err = orders.Write(holdfast.WithLevel(ctx, holdfast.Power), "payment-17", paid)
 
+		sql := "select stream, data from messages where stream = ?"
+		columns, rows, err := c.Namespace("shop").Query(ctx, sql, "order-17")
+		for row, err := range rows { // values: nil, int64, float64, string, []byte
+			if err != nil {
+				return err
+			}
+			fmt.Println(columns, row)
+		}
+
 		owners := []string{"*.db.example.org", "10.0.0.0/8"}
 		c, err = client.New("https://holdfast.example.org", client.Options{Token: token, Owners: owners})
 		_, _, _ = c, r, runner

@@ -24,6 +24,7 @@ import (
 	"github.com/holdfastdb/holdfast/server"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/server/query"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/task"
@@ -163,7 +164,7 @@ func newServer(e holdfast.Engine, level holdfast.Level, token string) (*server.S
 	if err := d.Tokens().SetOwn(ctx, message.Default, token); err != nil {
 		return nil, nil, errors.Join(err, d.Close())
 	}
-	s, err := server.New(d, server.Options{Backup: oneFile, Logger: quiet})
+	s, err := server.New(d, server.Options{Backup: oneFile, Logger: quiet, Query: query.Served{}})
 	return s, d, err
 }
 

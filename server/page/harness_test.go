@@ -15,6 +15,7 @@ import (
 	hserver "github.com/holdfastdb/holdfast/server"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/server/query"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/task"
@@ -51,7 +52,8 @@ func serve(t *testing.T) *server {
 			t.Error(err)
 		}
 	})
-	real, err := hserver.New(d, hserver.Options{Version: "test", Logger: quiet, Backup: all.Backup, BackupDir: dir})
+	real, err := hserver.New(d, hserver.Options{Version: "test", Logger: quiet, Backup: all.Backup, BackupDir: dir,
+		Query: query.Served{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -428,6 +428,76 @@ func TestPage(t *testing.T) {
 		}
 	})
 
+	step("query", func(t *testing.T) {
+		b.goTo("#/query")
+		b.text("details", "messages")
+		b.fill("Statement", "select count(*) as n, 12345678901234567 as big, 1.0 as f, null as no, x'00ff' as b, "+
+			"min(data) as data from messages where type = 'OrderPaid';")
+		b.press("Run")
+		b.Wait(
+			`[...document.querySelectorAll("table[aria-label=Result] tbody td")].slice(0, 5).map(e => e.innerText).join() ===
+			"40,12345678901234567,1.0,null,2 B of bytes"`,
+		)
+		b.text("[role=status]", "1 row, ")
+		b.Do(`document.querySelector("table[aria-label=Result] tbody tr").click()`)
+		b.text(".detail", `"sku":`)
+		b.text(".detail", "00 ff")
+
+		b.fill("Statement", "select type from messages where stream = 'hostile-1'")
+		b.press("Run")
+		b.text("table[aria-label=Result] td", hostile)
+		b.Expect("400")
+		b.fill("Statement", "select nowhere from messages")
+		b.press("Run")
+		b.text(".answer .problem", "no such column: nowhere")
+		b.fill("Statement", "with recursive c(x) as (select 1 union all select x + 1 from c limit 1500) select x from c")
+		b.press("Run")
+		b.text("[role=status]", "The first 1,000 rows")
+		b.Wait(`document.querySelectorAll("table[aria-label=Result] tbody tr").length === 1000`)
+		b.press("Explain")
+		b.text("table[aria-label=Result] td", "RECURSIVE STEP")
+
+		// One that never ends is cancelled, on the server too: there is room for 2 at once, and the third runs.
+		for range 3 {
+			b.fill("Statement", "with recursive c(x) as (select 1 union all select x + 1 from c) select count(*) from c")
+			b.press("Run")
+			b.text("[role=status]", "Running")
+			b.press("Cancel")
+			b.text("[role=status]", "Cancelled")
+		}
+
+		b.fill("Statement", "select id, state from tasks limit 3")
+		b.press("Save …")
+		b.fill("Name", "some tasks")
+		b.press("Save")
+		b.text(".toast", "Saved as some tasks")
+		b.goTo("#/query")
+		b.press("some tasks")
+		b.Wait(`document.querySelector("textarea").value === "select id, state from tasks limit 3"`)
+		b.press("Run")
+		b.text("[role=status]", "3 rows, ")
+		b.press("Delete some tasks")
+		b.press("Delete it")
+		b.Wait(`![...document.querySelectorAll(".queries button")].some(e => e.innerText === "some tasks")`)
+		for _, name := range eval[[]string](b, `[...document.querySelectorAll(".queries")][0].innerText.split("\n")`) {
+			b.press(name) // the examples
+			b.press("Run")
+			b.text("[role=status]", "row")
+		}
+
+		dir := t.TempDir()
+		s.must(called(chromedp.CallBrowser(b.Ctx, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{
+			Behavior: browser.SetDownloadBehaviorBehaviorAllow, BrowserContextID: b.context(), DownloadPath: dir})))
+		b.fill("Statement", "select 'a,b' as x, count(*) as n from messages where type = 'OrderPaid'")
+		b.press("Download CSV")
+		if !testkit.Holds(func() bool {
+			text, err := os.ReadFile(filepath.Join(dir, "query.csv"))
+			return err == nil && string(text) == "x,n\n\"a,b\",40\n"
+		}) {
+			t.Fatal("no CSV came")
+		}
+	})
+
 	step("API", func(t *testing.T) {
 		b.goTo("#/operations")
 		b.fill("Find", "get messages/last")
@@ -472,7 +542,7 @@ func TestPage(t *testing.T) {
 		ground := func() string { return eval[string](b, `getComputedStyle(document.body).backgroundColor`) }
 		views := []string{"#/overview", "#/logs", "#/logs/orders?at=5", "#/messages", "#/messages/search?category=order",
 			"#/messages/message/122", "#/messages/message/124", "#/groups", "#/groups/order-mails", "#/tasks",
-			"#/tasks/list?queue=mail", "#/access", "#/engine", "#/operations", "#/messages?ns=warehouse"}
+			"#/tasks/list?queue=mail", "#/access", "#/engine", "#/operations", "#/messages?ns=warehouse", "#/query"}
 		dir := os.Getenv("HOLDFAST_PAGE_SHOTS") // pictures of all views are put there
 		b.Look("light", 360, 740)
 		light := ground()
@@ -548,6 +618,20 @@ func TestPage(t *testing.T) {
 		if n := eval[int](b, `document.querySelectorAll("main .actions button").length`); n != 0 {
 			t.Errorf("a reader is offered %d buttons that write", n)
 		}
+		b.Expect("403")
+		b.goTo("#/query")
+		b.text(".problem", "role query")
+
+		b.press("Sign out")
+		_, secret, err = s.tokens.Create(t.Context(), auth.Token{Namespace: "warehouse", Role: auth.Query})
+		s.must(err)
+		b.signIn(secret)
+		b.goTo("#/query")
+		b.fill("Statement", "select count(*) from messages")
+		b.press("Run")
+		b.Wait(`document.querySelector("table[aria-label=Result] td")?.innerText === "0"`) // those of its namespace
+		b.press("Sign out")
+		b.signIn(s.token)
 	})
 
 	step("no server", func(t *testing.T) {

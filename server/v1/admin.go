@@ -147,7 +147,7 @@ func (s *service) tokens() {
 			known := false
 			if k.Role, known = auth.ParseRole(in.Body.Role); !known {
 				return out, &holdfast.Error{Op: "create token", Class: holdfast.ErrBadOption,
-					Detail: fmt.Sprintf("the role is %.80q; it is read, write or admin", in.Body.Role)}
+					Detail: fmt.Sprintf("the role is %.80q; it is read, query, write or admin", in.Body.Role)}
 			}
 			if in.Body.Expires != nil {
 				k.Expires = *in.Body.Expires

@@ -45,7 +45,7 @@ type operation struct {
 	maxBody          int64    // see route.Route
 	consumes         string   // the type of a body that is not JSON
 	produces         string   // the type of an answer that is not JSON
-	zipped           bool     // it may be compressed, as the request says
+	or               string   // another type of the answer, as the request says
 	namespace        func(r *http.Request, p auth.Principal) string
 }
 
@@ -553,11 +553,12 @@ func (s *service) add(o operation, inType, outType reflect.Type) input {
 		schema := &huma.Schema{Type: huma.TypeString, Format: "binary"}
 		if outType != reflect.TypeFor[none]() {
 			schema = schemas.Schema(outType, true, o.id)
-			answer.Description = "Each event's data are one of these."
+			answer.Description = map[bool]string{true: "Each event's data are one of these.",
+				false: "Some of its lines are these."}[strings.Contains(o.produces, "event")]
 		}
 		answer.Content = map[string]*huma.MediaType{o.produces: {Schema: schema}}
-		if o.zipped {
-			answer.Content["application/gzip"] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}
+		if o.or != "" {
+			answer.Content[o.or] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}
 		}
 	case outType == reflect.TypeFor[none]():
 		status = "204"

@@ -74,7 +74,7 @@ func describe(doc *huma.OpenAPI) {
 			p.Description = inJSON(comments[owner.Name()+"."+f.Name], names)
 			constrain(p, f.Type, f.Tag)
 			// Lists are [], and other fields are left out. In a request null stands for what is left out.
-			p.Nullable = asked[name] && p.Ref == "" && !slices.Contains(s.Required, property)
+			p.Nullable = asked[name] && p.Ref == "" && p.Type != "" && !slices.Contains(s.Required, property)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func (s *service) eventLines() {
 			return c.answer(done)
 		})
 	declareRaw(s, operation{id: "export-events", method: http.MethodGet, path: inNamespace + "/logs/{log}/export",
-		role: auth.Read, tag: tag, stream: true, produces: "application/x-ndjson", zipped: true,
+		role: auth.Read, tag: tag, stream: true, produces: "application/x-ndjson", or: "application/gzip",
 		codes: []string{api.CodeNotFound}, summary: "Export the events of a log with their positions, as lines of JSON"},
 		typeOf[none](),
 		func(c *call, in *struct {

@@ -1,19 +1,29 @@
 package v1_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/testkit"
+	core "github.com/holdfastdb/holdfast/server"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/server/query"
 	"github.com/holdfastdb/holdfast/server/route"
-	"github.com/holdfastdb/holdfast/server/v1"
+	v1 "github.com/holdfastdb/holdfast/server/v1"
+	"github.com/holdfastdb/holdfast/store/message"
 )
 
 // FuzzRequests gives any text to every operation, as its body, its query and the names in its path. Whatever it is, the
@@ -79,6 +89,93 @@ func FuzzRequests(f *testing.F) {
 				strings.HasPrefix(r.Pattern, "/v1/") {
 				t.Errorf("%s %s: %d though the query cannot be read", r.Method, r.Pattern, w.Code)
 			}
+		}
+	})
+}
+
+// FuzzQueries gives any text to queries by SQL, as a statement and as arguments. Whatever it is, the answer comes in
+// time and is what answers are, the data stay as they are, and nothing is left open.
+func FuzzQueries(f *testing.F) {
+	for _, seed := range []struct{ sql, args string }{
+		{"select * from messages where stream = ?", `["order-1"]`}, {"select :a, ?2", `{"a":null,"?2":{"base64":"AA=="}}`},
+		{"select count(*) from messages a, messages b, messages c, messages d", ``},
+		{"with recursive c(x) as (select 1 union all select x + 1 from c) select x from c", `[]`},
+		{"select data ->> 'n', typeof(data), hex(randomblob(99)) from messages order by global desc", `null`},
+		{"select * from tasks, queues, streams, subscriptions, events limit 3", `{}`},
+		{"select a.data like '%' || b.data || '%', a.data glob '*[a-z]*' from messages a, messages b", ``},
+		{"select replace(trim(data, '{}'), 'n', data), instr(data, 'n') from messages", ``},
+		{"select sum(position) over (partition by stream order by global rows 1 preceding) from messages", ``},
+		{"select group_concat(x) from (values (1), ('x'), (null), (x'ff'), (1e999))", ``},
+		{"select zeroblob(1e9), printf('%1000000000d', 1), cast(x'ff' as text)", `[1`},
+		{"delete from messages", ``}, {"select 1; select 2", ``}, {"explain select 1", ``},
+		{"pragma table_list", ``}, {"", `"x"`},
+		{"select * from keys", ``},
+		{"select json_group_array(json(data)) from messages where data match '\"'", `[true, 7.0]`},
+	} {
+		f.Add(seed.sql, seed.args)
+	}
+	engine := mem.New()
+	d, err := data.Open(engine, data.Options{Level: holdfast.Memory})
+	testkit.Try(f, err)
+	n, err := d.Messages().Namespace(f.Context(), message.Default)
+	testkit.Try(f, err)
+	for i := range 100 {
+		_, err := n.Write(
+			f.Context(),
+			fmt.Sprint("order-", i%7),
+			message.Message{Type: "T", Data: fmt.Appendf(nil, `{"n":%d}`, i)},
+		)
+		testkit.Try(f, err)
+	}
+	s, err := core.New(d, core.Options{Query: query.Served{}, QueryTime: 100 * time.Millisecond, QueryMemory: 4 << 20,
+		QueryRows: 1000, TestMode: true, Logger: slog.New(slog.DiscardHandler)})
+	testkit.Try(f, err)
+	f.Cleanup(func() { testkit.Try(f, errors.Join(s.Stop(context.Background()), d.Close(), engine.Close())) })
+	ask := func(body string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequest("POST", "/v1/namespaces/default/query", strings.NewReader(body)))
+		return w
+	}
+	f.Fuzz(func(t *testing.T, sql, args string) {
+		text, err := json.Marshal(sql) // what is not UTF-8 is FuzzRequests'
+		testkit.Try(t, err)
+		body := `{"sql":` + string(text) + `}`
+		if args != "" {
+			body = `{"sql":` + string(text) + `,"args":` + args + `}`
+		}
+		began := time.Now()
+		w := ask(body)
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("%q took %s", body, took)
+		}
+		switch lines := strings.Split(strings.TrimSuffix(w.Body.String(), "\n"), "\n"); w.Code {
+		case http.StatusOK:
+			for i, line := range lines {
+				var l api.QueryLine
+				if line[0] == '[' {
+					_, err = api.ReadRow([]byte(line))
+				} else {
+					err = json.Unmarshal([]byte(line), &l)
+				}
+				if err != nil || (i == 0) != (l.Columns != nil) || (i == len(lines)-1) != (l.Rows != nil || l.Problem != nil) {
+					t.Fatalf("%q: line %d is %q: %v", body, i, line, err)
+				}
+				if p := l.Problem; p != nil && p.Code != api.CodeTooLarge && p.Code != api.CodeBadRequest {
+					t.Errorf("%q: %+v", body, p)
+				}
+			}
+		case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
+		default:
+			t.Errorf("%q: %d %s", body, w.Code, w.Body)
+		}
+		if got := ask(`{"sql":"select count(*), sum(data ->> 'n') from messages"}`).Body.String(); !strings.Contains(
+			got,
+			"\n[100,4950]\n",
+		) {
+			t.Errorf("after %q: %s", body, got)
+		}
+		if n := engine.Metrics().OpenSnapshots; n != 0 {
+			t.Errorf("after %q %d snapshots are open", body, n)
 		}
 	})
 }

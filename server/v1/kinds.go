@@ -47,7 +47,13 @@ var kinds = map[string]func(*huma.Schema){
 	"text":      text(0, task.MaxTextSize, plainText),
 	"kind":      text(1, task.MaxTextSize, plainText),
 	"some":      func(s *huma.Schema) { s.MinItems = &one },
-	"time":      func(s *huma.Schema) { s.Pattern = years },
+	// A list, or an object.
+	"arguments": func(s *huma.Schema) {
+		s.Type, s.AdditionalProperties = "", nil
+		s.OneOf = []*huma.Schema{{Type: huma.TypeArray, Items: &huma.Schema{}},
+			{Type: huma.TypeObject, AdditionalProperties: true}, {Type: "null"}}
+	},
+	"time": func(s *huma.Schema) { s.Pattern = years },
 	// null matches every pattern, and is none of those times.
 	"moment":  func(s *huma.Schema) { s.Not = &huma.Schema{Type: huma.TypeString, Pattern: "^000[01]-"} },
 	"small":   func(s *huma.Schema) { s.Minimum, s.Maximum = number(math.MinInt8), number(math.MaxInt8) },

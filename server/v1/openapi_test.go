@@ -137,13 +137,13 @@ func TestOpenAPI(t *testing.T) {
 		return v
 	}
 	for want, path := range map[string][]string{
-		"MIT":                {"info", "license", "identifier"},
-		"[position time]":    {"components", "schemas", "Event", "required"},
-		"uuid":               {"components", "schemas", "NewMessage", "properties", "id", "format"},
-		"object":             {"components", "schemas", "NewMessage", "properties", "data", "type"},
-		"1":                  {"components", "schemas", "Write", "properties", "messages", "minItems"},
-		"1024":               {"components", "schemas", "Write", "properties", "stream", "maxLength"},
-		"[admin write read]": {"components", "schemas", "NewToken", "properties", "role", "enum"},
+		"MIT":                      {"info", "license", "identifier"},
+		"[position time]":          {"components", "schemas", "Event", "required"},
+		"uuid":                     {"components", "schemas", "NewMessage", "properties", "id", "format"},
+		"object":                   {"components", "schemas", "NewMessage", "properties", "data", "type"},
+		"1":                        {"components", "schemas", "Write", "properties", "messages", "minItems"},
+		"1024":                     {"components", "schemas", "Write", "properties", "stream", "maxLength"},
+		"[admin write query read]": {"components", "schemas", "NewToken", "properties", "role", "enum"},
 		"binary": {"paths", "/v1/namespaces/{ns}/export", "get", "responses", "200", "content", "application/gzip", "schema",
 			"format"},
 	} {

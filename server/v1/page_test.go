@@ -63,6 +63,7 @@ var chapters = []struct{ tag, title string }{
 	{"tasks", "Tasks and leases"},
 	{"queues", "Queues and periodic tasks"},
 	{"transactions", "Transactions"},
+	{"query", "Queries by SQL"},
 	{"namespaces", "Managing namespaces"},
 	{"tokens", "Managing tokens"},
 	{"server", "The server itself"},

@@ -134,7 +134,7 @@ func (s *service) transfer() {
 			return c.answer(api.Imported(done))
 		})
 	declareRaw(s, operation{id: "export-messages", method: http.MethodGet, path: inNamespace + "/export", role: auth.Read,
-		tag: tag, stream: true, produces: "application/x-ndjson", zipped: true,
+		tag: tag, stream: true, produces: "application/x-ndjson", or: "application/gzip",
 		summary: "Export messages with their positions, as lines of JSON"}, typeOf[none](),
 		func(c *call, in *struct {
 			Categories []string  `query:"category" is:"category" doc:"Messages of these categories only; may be repeated."`

@@ -52,6 +52,8 @@ type Options struct {
 	BackupDir string
 	// Uploads says how far a continuous backup is; nil means that there is none.
 	Uploads func() metrics.Uploads
+	// Queries says who answers queries by SQL.
+	Queries Queries
 	// KeepAlive is how often a follower that gets nothing is sent a comment; 0 means 15 seconds.
 	KeepAlive time.Duration
 	// Logger takes errors that no client gets; nil means slog.Default.
@@ -65,6 +67,7 @@ type service struct {
 	routes []route.Route
 	long   ndjson.Gate // shared by imports of events
 	hub    fanout.Hub
+	turns  turns // of queries
 	doc    *huma.OpenAPI
 }
 
@@ -93,6 +96,7 @@ func Routes(d *data.Data, o Options) []route.Route {
 	s.logs()
 	s.tasks()
 	s.transactions()
+	s.query()
 	s.admin()
 
 	// The schemas are complete only now, when all operations have named their types.

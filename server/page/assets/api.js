@@ -39,9 +39,9 @@ export function keep(token) {
 // may tells whether the token has a role in a namespace; "*" is everywhere. The server decides; this only spares the user
 // what would be refused.
 export function may(role, namespace = "*") {
-	const roles = ["none", "read", "write", "admin"];
+	const includes = {read: ["read"], query: ["read", "query"], write: ["read", "write"], admin: ["read", "query", "write", "admin"]};
 	const {role: own, namespace: in_} = session.info ?? {};
-	return roles.indexOf(own) >= roles.indexOf(role) && (in_ === "*" || in_ === namespace);
+	return (includes[own] ?? []).includes(role) && (in_ === "*" || in_ === namespace);
 }
 
 // Failure is an answer that is no success, or none at all (status 0).

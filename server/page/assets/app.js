@@ -7,6 +7,7 @@ import {logs} from "./views/logs.js";
 import {messages} from "./views/messages.js";
 import {groups} from "./views/groups.js";
 import {tasks} from "./views/tasks.js";
+import {query} from "./views/query.js";
 import {access} from "./views/access.js";
 import {engine} from "./views/engine.js";
 import {operations} from "./views/operations.js";
@@ -18,6 +19,7 @@ const views = {
 	messages: {name: "Messages", key: "m", view: messages, namespaced: true},
 	groups: {name: "Consumer groups", key: "c", view: groups, namespaced: true},
 	tasks: {name: "Tasks", key: "t", view: tasks, namespaced: true},
+	query: {name: "Query", key: "q", view: query, namespaced: true, role: "query"},
 	access: {name: "Namespaces, tokens", key: "n", view: access},
 	engine: {name: "Engine", key: "e", view: engine, everywhere: true},
 	operations: {name: "API", key: "a", view: operations},
@@ -148,7 +150,8 @@ session.reached = ok => {
 
 function draw() {
 	const everywhere = session.info.namespace === "*";
-	const names = Object.keys(views).filter(name => !views[name].everywhere || everywhere);
+	const names = Object.keys(views).filter(name => (!views[name].everywhere || everywhere) &&
+		(!views[name].role || may(views[name].role, session.info.namespace)));
 	const links = {};
 	const nav = h("nav", {id: "nav", "aria-label": "Views"}, h("ul", names.map(name =>
 		h("li", links[name] = h("a", {href: href(name)}, icon(name), h("span", views[name].name), h("kbd", {"aria-hidden": "true"}, `g ${views[name].key}`))))));

@@ -115,7 +115,7 @@ async function tokens(view, everywhere) {
 	}
 	const create = button("New token", async () => {
 		const space = h("input", {type: "text", required: true, value: own ?? view.namespace, readOnly: !everywhere, autocomplete: "off", spellcheck: "false"});
-		const role = h("select", ["read", "write", "admin"].map(r => h("option", {value: r}, {read: "read: looks", write: "write: also writes, claims, acknowledges", admin: "admin: also namespaces, tokens, the server"}[r])));
+		const role = h("select", ["read", "query", "write", "admin"].map(r => h("option", {value: r}, {read: "read: looks", query: "query: looks, also by SQL", write: "write: also writes, claims, acknowledges", admin: "admin: also namespaces, tokens, the server"}[r])));
 		const about = h("input", {type: "text", autocomplete: "off", "data-focus": true});
 		const expires = h("select", [["", "never"], ["1", "in a day"], ["7", "in a week"], ["30", "in 30 days"], ["365", "in a year"]].map(([v, t]) => h("option", {value: v}, t)));
 		const made = await form("New token", "Make it", [field("Description", about, "Who uses it, and for what."),

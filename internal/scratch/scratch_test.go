@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/cmd/holdfast/internal/scratch"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/scratch"
 	"github.com/holdfastdb/holdfast/internal/testkit"
 )
 

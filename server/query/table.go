@@ -284,19 +284,24 @@ func (f filter) never() bool {
 // backwards reports whether rows are to come from the last on.
 func (f filter) backwards() bool { return len(f) > 0 && f[len(f)-1].op == backwards }
 
-// parts calls read for parts of the positions from first to last, until that returns false: for all of them or, if they
-// are to come backwards, for a few and then more, from the last on.
-func (f filter) parts(first, last int64, read func(first, last int64) bool) {
+// parts calls read for parts of the positions from first to last, until that says not to go on: for all of them or, if
+// they are to come backwards, for a few and then more, from the last on. A part that read says is too large is read
+// again as smaller ones.
+func (f filter) parts(first, last int64, read func(first, last int64) (on, large bool)) {
 	if !f.backwards() {
 		read(first, last)
 		return
 	}
-	for size := int64(16); first <= last; size = min(2*size, 1024) {
+	for size := int64(16); first <= last; {
 		from := max(first, last-size+1)
-		if !read(from, last) {
+		switch on, large := read(from, last); {
+		case !on:
 			return
+		case large && from < last:
+			size = max((last-from+1)/4, 1)
+		default:
+			last, size = from-1, min(2*size, 1024)
 		}
-		last = from - 1
 	}
 }
 

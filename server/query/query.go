@@ -4,6 +4,9 @@
 //	columns, rows, err := db.Query(ctx, "select type, count(*) from messages where stream like 'order-%' group by 1")
 //	for row, err := range rows { ... }
 //
+// [Served] lets a server answer queries: it is an option of package server, which does not import this package, because
+// SQLite makes a program larger by some 11 MB.
+//
 // The tables are virtual ones of SQLite: nothing is copied, and conditions on streams, positions and the like go down
 // to the stores' own reads. All queries of a DB see the state that the engine had when it was opened, while others
 // write to it; what they wrote last may not be durable yet.
@@ -26,7 +29,7 @@ import (
 	"github.com/ncruces/go-sqlite3"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/cmd/holdfast/internal/scratch"
+	"github.com/holdfastdb/holdfast/internal/scratch"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
@@ -44,8 +47,13 @@ type Options struct {
 	Database  string // whose buckets are shown
 
 	// Memory is how many bytes SQLite takes for a query at most: to sort, group and join. 0 means DefaultMemory; it is at
-	// least 1 MiB and at most 4 GiB. What stores and the engine need is not counted.
+	// least 1 MiB and at most 4 GiB. A value has at most a quarter of that. What stores and the engine need is not
+	// counted.
 	Memory int64
+
+	// Served leaves out what is not the business of who may ask a server about the namespace: keys of buckets, in which
+	// the server has its tokens, and logs whose names a server gives to those of other namespaces.
+	Served bool
 }
 
 // DB is one state of an engine. Its methods may be called by many goroutines; queries run one after another.
@@ -53,6 +61,8 @@ type DB struct {
 	namespace string
 	database  string
 	memory    int64
+	longest   int // value, in bytes
+	served    bool
 	now       time.Time
 	snapshot  holdfast.Snapshot
 	state     holdfast.Engine // has the snapshot, and takes what stores write when they are opened
@@ -82,8 +92,9 @@ func Open(engine holdfast.Engine, o Options) (db *DB, err error) {
 	db = &DB{namespace: cmp.Or(o.Namespace, message.Default), database: o.Database,
 		memory: cmp.Or(o.Memory, DefaultMemory), now: time.Now(), snapshot: snapshot,
 		state: scratch.Over(snapshot, engine.Capabilities().Engine), ctx: context.Background(),
-		events: map[string]*event.Store{}}
+		events: map[string]*event.Store{}, served: o.Served}
 	db.memory = min(max(db.memory, 1<<20), 4<<30)
+	db.longest = int(min(db.memory/4, 1e9)) // which is SQLite's own limit
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, db.Close())
@@ -93,8 +104,11 @@ func Open(engine holdfast.Engine, o Options) (db *DB, err error) {
 	if db.conn, err = sqlite3.OpenContext(ctx, ":memory:"); err != nil {
 		return nil, err
 	}
-	for _, add := range []func(*DB) error{addMessages, addStreams, addEvents, addSubscriptions, addTasks, addQueues,
-		addKeys} {
+	tables := []func(*DB) error{addMessages, addStreams, addEvents, addSubscriptions, addTasks, addQueues, addKeys}
+	if db.served {
+		tables = tables[:len(tables)-1]
+	}
+	for _, add := range append(tables, (*DB).addFunctions) {
 		if err := add(db); err != nil {
 			return nil, err
 		}
@@ -104,14 +118,21 @@ func Open(engine holdfast.Engine, o Options) (db *DB, err error) {
 		return nil, err
 	}
 	db.conn.Limit(sqlite3.LIMIT_ATTACHED, 0)
+	db.conn.Limit(sqlite3.LIMIT_LENGTH, db.longest)
+	db.conn.Limit(sqlite3.LIMIT_FUNCTION_ARG, maxArguments)
 
 	return db, db.conn.SetAuthorizer(authorize)
 }
 
 // authorize lets a statement read tables, and call functions that SQLite has built in. None of these reaches files.
-func authorize(action sqlite3.AuthorizerActionCode, _, _, _, _ string) sqlite3.AuthorizerReturnCode {
+func authorize(action sqlite3.AuthorizerActionCode, _, name, _, _ string) sqlite3.AuthorizerReturnCode {
 	switch action {
-	case sqlite3.AUTH_SELECT, sqlite3.AUTH_READ, sqlite3.AUTH_FUNCTION, sqlite3.AUTH_RECURSIVE:
+	case sqlite3.AUTH_FUNCTION:
+		if endless[strings.ToLower(name)] {
+			return sqlite3.AUTH_DENY
+		}
+		return sqlite3.AUTH_OK
+	case sqlite3.AUTH_SELECT, sqlite3.AUTH_READ, sqlite3.AUTH_RECURSIVE:
 		return sqlite3.AUTH_OK
 	}
 
@@ -139,11 +160,46 @@ func fail(detail, remedy string) error {
 	return &holdfast.Error{Op: "query", Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy}
 }
 
-// Query runs one statement. Rows come as they are found; their values are nil, int64, float64, string or []byte. The
-// loop over rows ends after an error, ctx's among them. It is to be run once, or not at all: it begins the query.
+// Named is an argument for the parameter of that name, which begins as it does in the statement: ":stream".
+type Named struct {
+	Name  string
+	Value any
+}
+
+// Query runs one statement. Rows come as they are found; their values are nil, int64, float64, string, which is UTF-8,
+// or []byte. The loop over rows ends after an error, ctx's among them. It is to be run once, or not at all: it begins
+// the query. Args are values of the same types for the statement's parameters: one for each, in order, or all [Named].
 //
-// Errors: ErrBadOption for what is no SQL that reads, ErrTooLarge if it needs more memory than Options has.
-func (db *DB) Query(ctx context.Context, sql string) (columns []string, rows iter.Seq2[[]any, error], err error) {
+// Errors: ErrBadOption for what is no SQL that reads, and for args that do not fit; ErrTooLarge if it needs more memory
+// than Options has.
+func (db *DB) Query(ctx context.Context, sql string, args ...any) (columns []string, rows iter.Seq2[[]any, error],
+	err error) {
+	return db.query(ctx, sql, func(s *sqlite3.Stmt) error { return db.bind(s, args) })
+}
+
+// Explain is Query for how a statement would be run: which conditions go down to the store. Parameters need no values.
+func (db *DB) Explain(ctx context.Context, sql string) (columns []string, rows iter.Seq2[[]any, error], err error) {
+	const numbers = 3 // of steps, before what is said of them
+	columns, all, err := db.query(ctx, "explain query plan "+sql, func(*sqlite3.Stmt) error { return nil })
+	if err != nil {
+		return nil, nil, err
+	}
+
+	return columns[numbers:], func(yield func([]any, error) bool) {
+		for row, err := range all {
+			if err == nil {
+				row = row[numbers:]
+			}
+			if !yield(row, err) {
+				return
+			}
+		}
+	}, nil
+}
+
+// query is Query of a statement whose parameters bind gives values.
+func (db *DB) query(ctx context.Context, sql string, bind func(*sqlite3.Stmt) error) (columns []string,
+	rows iter.Seq2[[]any, error], err error) {
 	switch {
 	case !utf8.ValidString(sql):
 		return nil, nil, fail("the statement is not UTF-8", "")
@@ -156,7 +212,7 @@ func (db *DB) Query(ctx context.Context, sql string) (columns []string, rows ite
 		for i := range s.ColumnCount() {
 			columns = append(columns, s.ColumnName(i))
 		}
-		return nil
+		return bind(s)
 	})
 	if err != nil {
 		return nil, nil, err
@@ -165,6 +221,9 @@ func (db *DB) Query(ctx context.Context, sql string) (columns []string, rows ite
 	return columns, func(yield func([]any, error) bool) {
 		stopped := false
 		err := db.prepared(ctx, sql, func(s *sqlite3.Stmt) error {
+			if err := bind(s); err != nil {
+				return err
+			}
 			for s.Step() {
 				row := make([]any, s.ColumnCount())
 				for i := range row {
@@ -173,8 +232,10 @@ func (db *DB) Query(ctx context.Context, sql string) (columns []string, rows ite
 						row[i] = s.ColumnInt64(i)
 					case sqlite3.FLOAT:
 						row[i] = s.ColumnFloat(i)
-					case sqlite3.TEXT:
-						row[i] = s.ColumnText(i)
+					case sqlite3.TEXT: // what was cast from a blob need not be one
+						if row[i] = s.ColumnText(i); !utf8.ValidString(row[i].(string)) {
+							row[i] = []byte(row[i].(string))
+						}
 					case sqlite3.BLOB:
 						row[i] = s.ColumnBlob(i, []byte{})
 					}
@@ -260,6 +321,33 @@ func (db *DB) explained(err error) error {
 	}
 
 	return fail(strings.TrimPrefix(err.Error(), "sqlite3: "), "")
+}
+
+// bind gives a statement the values of its parameters.
+func (db *DB) bind(s *sqlite3.Stmt, args []any) error {
+	if n := s.BindCount(); n != len(args) {
+		return fail(fmt.Sprintf("the statement has %d parameters, and there are %d arguments", n, len(args)),
+			"give one for each")
+	}
+	bound := map[int]bool{}
+	for i, a := range args {
+		at := i + 1
+		if named, ok := a.(Named); ok {
+			if at = s.BindIndex(named.Name); at == 0 {
+				return fail(fmt.Sprintf("the statement has no parameter %.80q", named.Name), "name one that it has")
+			}
+			a = named.Value
+		}
+		if bound[at] {
+			return fail("arguments by position and by name are for the same parameter", "name all of them, or none")
+		}
+		bound[at] = true
+		if err := bind(s, at, a); err != nil {
+			return err
+		}
+	}
+
+	return nil
 }
 
 // Export writes all tables to a database of SQLite: to a new file, which is on the device when it returns, and is not
@@ -399,12 +487,19 @@ func (db *DB) openTasks() (*task.Store, error) {
 // log is a log of events.
 type log struct{ shown, name string }
 
-// openLogs lists the logs of the namespace. Names of those of others begin with that and a slash.
+// openLogs lists the logs of the namespace. Names of those of others begin with that and a slash. On a server, no log
+// of the default namespace has one: the namespace of a log may be about to be made or removed.
 func (db *DB) openLogs() ([]log, error) {
 	if db.logs != nil {
 		return db.logs, nil
 	}
-	found, err := event.Logs(db.ctx, db.state)
+	list := event.Logs
+	if db.namespace != message.Default {
+		list = func(ctx context.Context, r holdfast.Reader) ([]event.LogInfo, error) {
+			return event.LogsWith(ctx, r, db.namespace+"/") // however many others have
+		}
+	}
+	found, err := list(db.ctx, db.state)
 	if err != nil {
 		return nil, err
 	}
@@ -422,7 +517,7 @@ func (db *DB) openLogs() ([]log, error) {
 				logs = append(logs, log{rest, l.Name})
 			}
 		default:
-			if ok {
+			if ok && !db.served {
 				_, err := s.Info(db.ctx, namespace)
 				ok = err == nil
 			}

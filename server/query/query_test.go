@@ -16,11 +16,11 @@ import (
 	"github.com/ncruces/go-sqlite3"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/cmd/holdfast/internal/query"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/kv"
+	"github.com/holdfastdb/holdfast/server/query"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/task"

@@ -86,10 +86,11 @@ func (db *DB) scanMessages(f filter) iter.Seq2[*message.Message, error] {
 			return true
 		}
 		if f.backwards() { // all of the namespace
-			f.parts(first, last, func(first, last int64) bool {
+			f.parts(first, last, func(first, last int64) (on, large bool) {
 				q := queries[0]
 				q.From = first
-				return reversed(func(yield func(*message.Message, error) bool) { read(q, last, yield) }, yield)
+				size := func(m *message.Message) int { return len(m.Data) + len(m.Metadata) + len(m.Type) }
+				return reversed(func(yield func(*message.Message, error) bool) { read(q, last, yield) }, size, yield)
 			})
 			return
 		}
@@ -101,23 +102,30 @@ func (db *DB) scanMessages(f filter) iter.Seq2[*message.Message, error] {
 	}
 }
 
-// reversed yields rows from the last on, and reports whether to go on. They are all in memory.
-func reversed[T any](rows iter.Seq2[*T, error], yield func(*T, error) bool) bool {
+// maxPart is how many bytes of rows are in memory to be yielded backwards, if it is more than one row.
+const maxPart = 4 << 20
+
+// reversed yields rows from the last on, and reports whether to go on. If they are large it yields none.
+func reversed[T any](rows iter.Seq2[*T, error], size func(*T) int, yield func(*T, error) bool) (on, large bool) {
 	var part []*T
+	bytes := 0
 	for row, err := range rows {
 		if err != nil {
 			yield(nil, err)
-			return false
+			return false, false
 		}
 		part = append(part, row)
+		if bytes += size(row); bytes > maxPart && len(part) > 1 {
+			return true, true
+		}
 	}
 	for _, row := range slices.Backward(part) {
 		if !yield(row, nil) {
-			return false
+			return false, false
 		}
 	}
 
-	return true
+	return true, false
 }
 
 // queries returns what to read for the conditions, from a global position on.
@@ -270,20 +278,21 @@ func (db *DB) scanEvents(f filter) iter.Seq2[*logged, error] {
 				return true
 			}
 			on := true
-			f.parts(first, last, func(first, last int64) bool {
+			f.parts(first, last, func(first, last int64) (_, large bool) {
 				if !f.backwards() {
 					on = read(first, last, yield)
-					return on
+					return on, false
 				}
-				on = reversed(func(yield func(*logged, error) bool) {
+				size := func(e *logged) int { return len(e.Data) + len(e.Metadata) + len(e.Type) }
+				on, large = reversed(func(yield func(*logged, error) bool) {
 					read(first, last, func(e *logged, err error) bool {
 						if err == nil {
 							e = &logged{number: e.number, log: e.log, Record: kept(e.Record)}
 						}
 						return yield(e, err)
 					})
-				}, yield)
-				return on
+				}, size, yield)
+				return on, large
 			})
 			if !on {
 				return
