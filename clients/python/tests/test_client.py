@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -95,7 +96,10 @@ def test_a_follower_ends_with_what_does_not_pass() -> None:
         list(client(answer).namespace("n").follow())
 
 
-def test_what_is_tried_again() -> None:
+def test_what_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(step=10)  # each look at it takes 10 s
+    monkeypatch.setattr(_wire, "time", SimpleNamespace(monotonic=lambda: next(clock), time_ns=time.time_ns))
+
     def problem(status: int, code: str) -> Answer:
         return lambda _: httpx.Response(status, json={"status": status, "code": code, "detail": "as it is"})
 
@@ -144,7 +148,7 @@ def test_what_is_tried_again() -> None:
             return answer(r)
 
         with pytest.raises(kind) as e:
-            calls[what](client(counted, 0.05).namespace("n"))
+            calls[what](client(counted, 40).namespace("n"))
         assert e.value.unknown == unknown, i
         assert len(made) == tries if tries else len(made) > 2, i
 
@@ -201,10 +205,13 @@ def test_addresses_and_tokens_that_make_no_sense() -> None:
         Client("http://localhost", token="a b")
 
 
-def test_what_is_no_json_is_not_sent() -> None:
+def test_what_is_no_json_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = itertools.count()
+
     def answer(_: httpx.Request) -> httpx.Response:
         raise AssertionError("it was sent")
 
+    monkeypatch.setattr(_wire.Pauses, "next", lambda *_: next(tries))
     n = client(answer).namespace("n")
     deep: Any = {}
     for _ in range(100_000):
@@ -216,6 +223,9 @@ def test_what_is_no_json_is_not_sent() -> None:
         n.version("\ud800")
     with pytest.raises(errors.BadRequest):
         n.last("\ud800")
+    with pytest.raises(errors.BadRequest):
+        list(n.follow(stream="\ud800"))
+    assert next(tries) == 1  # with its first try: of all calls only `last` gets as far as one
 
 
 def test_a_function_that_does_not_return_does_not_keep_the_worker_from_stopping() -> None:

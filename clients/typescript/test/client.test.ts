@@ -13,6 +13,7 @@ import { Pauses } from "../src/transport.js";
 Pauses.first = Pauses.most = 1;
 afterEach(() => {
   vi.useRealTimers();
+  vi.restoreAllMocks();
   silence.ms = 45_000;
 });
 
@@ -145,6 +146,8 @@ test("what is tried again", async () => {
     ["not JSON", page, "read", 1, HoldfastError, false],
     ["a code that is new", problem(418, "teapot"), "write", 1, HoldfastError, false],
   ];
+  let clock = 0; // each look at it takes 10 ms
+  vi.spyOn(performance, "now").mockImplementation(() => (clock += 10));
   for (const [name, answer, what, tries, kind, unknown] of cases) {
     let made = 0;
     const n = client(() => (made++, answer()), 40).namespace("n");
@@ -205,6 +208,17 @@ test("addresses and options that make no sense", () => {
     expect(() => new Client(a), a).toThrow(BadRequestError);
   expect(() => new Client("http://localhost", { token: "a b" })).toThrow(BadRequestError);
   expect(() => new Worker(new Client("http://localhost").namespace("n").tasks, {})).toThrow(BadRequestError);
+});
+
+test("texts that are not Unicode are not sent", async () => {
+  let made = 0;
+  const n = client(() => (made++, new Response("{}"))).namespace("n");
+  const all = async () => {
+    for await (const m of n.follow({ stream: "\ud800" })) throw new Error(m.id);
+  };
+  for (const call of [() => n.version("\ud800"), () => n.last("\ud800"), all])
+    expect(await failure(call())).toBeInstanceOf(BadRequestError);
+  expect(made).toBe(0);
 });
 
 test("a redirect is not followed, and the token goes nowhere else", async () => {

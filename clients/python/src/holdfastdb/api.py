@@ -311,7 +311,7 @@ class NewToken(TypedDict):
     description: NotRequired[str | None]
     expires: NotRequired[str | None]
     namespace: str
-    role: Literal["admin", "write", "read"]
+    role: Literal["admin", "write", "query", "read"]
 
 
 class Node(TypedDict):
@@ -380,6 +380,39 @@ class Problem(TypedDict):
     request: NotRequired[str]
     status: int
     title: str
+
+
+class Query(TypedDict):
+    """
+    Query is a statement of SQL that reads.
+    """
+
+    args: NotRequired[list[Any] | dict[str, Any] | None]
+    explain: NotRequired[bool | None]
+    format: NotRequired[Literal["json", "csv"]]
+    memory_bytes: NotRequired[int | None]
+    rows: NotRequired[int | None]
+    sql: str
+    time_ms: NotRequired[int | None]
+
+
+class QueryLine(TypedDict):
+    """
+    QueryLine is a line of the answer to a query that is no row: the first one has columns, the last one rows or problem. Between them, each row is a list of its values: null, a number, a text, or bytes as {"base64": "AQID"}. A number with a point or an exponent is a float, another one an integer; 9e999 is infinite. An answer without a last line broke off.
+    """
+
+    columns: NotRequired[list[str]]
+    problem: NotRequired[Problem]
+    rows: NotRequired[int]
+
+
+class QueryTable(TypedDict):
+    """
+    QueryTable is a table.
+    """
+
+    name: str
+    sql: str
 
 
 class QueueOptions(TypedDict):
@@ -685,6 +718,18 @@ class OperationResult(TypedDict):
     appended: NotRequired[Appended]
     enqueued: NotRequired[list[Enqueued]]
     written: NotRequired[Written]
+
+
+class QueryInfo(TypedDict):
+    """
+    QueryInfo is what queries may read, and their limits. A limit of 0 is none.
+    """
+
+    at_once: int
+    memory_bytes: int
+    rows: int
+    tables: list[QueryTable]
+    time_ms: int
 
 
 class Queue(TypedDict):
