@@ -25,7 +25,7 @@ import (
 func names(t *testing.T) []string {
 	list := []string{"up"}
 	for _, c := range []prometheus.Collector{metrics.Watch(mem.New()).Collector(), metrics.Stores(metrics.Sources{}),
-		metrics.NewHTTP(), metrics.Backup(nil), process(t)} {
+		metrics.NewHTTP(), metrics.Backup(nil), metrics.Follower(nil), process(t)} {
 		descriptions := make(chan *prometheus.Desc, 100)
 		c.Describe(descriptions)
 		close(descriptions)
@@ -44,7 +44,7 @@ func names(t *testing.T) []string {
 // process is one of several.
 func process(t *testing.T) *nodes.Node {
 	cluster := nodestest.NewCluster(func() holdfast.Engine { return mem.New() })
-	n, err := nodes.New(cluster.Member("http://a"), nodes.Options{Self: "http://a"})
+	n, err := nodes.New([]nodes.Cluster{cluster.Member("http://a")}, nodes.Options{Self: "http://a"})
 	testkit.Try(t, err)
 	return n
 }
