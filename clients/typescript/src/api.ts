@@ -1405,6 +1405,32 @@ export interface components {
             wait_ms?: number | null;
             worker?: string | null;
         };
+        /** @description Cluster is a database of PostgreSQL with spaces in it. */
+        Cluster: {
+            /** @description without a password */
+            address: string;
+            /**
+             * Format: int64
+             * @description how many processes give signs of life in it
+             */
+            alive: number;
+            /**
+             * Format: int64
+             * @description 0 for the first one, which has the list of namespaces
+             */
+            cluster: number;
+            /**
+             * Format: int64
+             * @description how long ago it was seen, or for how long it has never been
+             */
+            seenMs: number;
+            /**
+             * Format: int64
+             * @description how many are in it; 0 while not all processes that live have been given it
+             */
+            spaces: number;
+            trouble?: string;
+        };
         /** @description CompleteTask completes one task, and enqueues those that come next in the same commit. */
         CompleteTask: {
             /** @description the task's */
@@ -1785,6 +1811,8 @@ export interface components {
         Node: {
             address: string;
             alive: boolean;
+            /** @description `clusters` are those in which it gives signs of life, as far as they are seen. */
+            clusters: number[];
             /**
              * Format: int64
              * @description of what processes say to each other
@@ -1799,10 +1827,12 @@ export interface components {
         };
         /** @description Nodes is what one of several processes sees of all. */
         Nodes: {
+            /** @description `clusters` are those of PostgreSQL, in which the spaces are. */
+            clusters: components["schemas"]["Cluster"][];
             nodes: components["schemas"]["Node"][];
             /**
              * Format: int64
-             * @description how long ago it has seen it
+             * @description how long ago it has seen it, or the cluster that it has not seen for longest
              */
             seenMs: number;
             /** @description the address of the process that says it; "" if it is the only one */
@@ -2059,6 +2089,11 @@ export interface components {
         Space: {
             /**
              * Format: int64
+             * @description in which it is
+             */
+            cluster: number;
+            /**
+             * Format: int64
              * @description how often it was taken
              */
             epoch: number;
@@ -2070,6 +2105,15 @@ export interface components {
             owner: string;
             /** Format: int64 */
             space: number;
+            /** Format: int64 */
+            standbyLag: number;
+            /**
+             * Format: int64
+             * @description `standbys` keep up with it, a commit at Quorum waits for `standbysNeeded` of them, and the one that is furthest behind has `standbyLag` bytes of the log not on its disk. Each is -1 if its owner does not count them, or does not answer.
+             */
+            standbys: number;
+            /** Format: int64 */
+            standbysNeeded: number;
             /**
              * Format: int64
              * @description `stillMs` is for how long nothing was heard of its owner, if that is long.

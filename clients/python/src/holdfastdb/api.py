@@ -1,7 +1,6 @@
 """Made by scripts/generate.py, of docs/openapi.json. Do not edit it."""
 
 from __future__ import annotations
-
 from typing import Any, Literal, NotRequired, TypedDict
 
 
@@ -55,6 +54,19 @@ class ClaimTasks(TypedDict):
     queues: NotRequired[list[str]]
     wait_ms: NotRequired[int | None]
     worker: NotRequired[str | None]
+
+
+class Cluster(TypedDict):
+    """
+    Cluster is a database of PostgreSQL with spaces in it.
+    """
+
+    address: str
+    alive: int
+    cluster: int
+    seenMs: int
+    spaces: int
+    trouble: NotRequired[str]
 
 
 class Counted(TypedDict):
@@ -321,6 +333,7 @@ class Node(TypedDict):
 
     address: str
     alive: bool
+    clusters: list[int]
     protocol: int
     spaces: int
     version: str
@@ -480,11 +493,15 @@ class Space(TypedDict):
     Space is a part of the data that one process owns at a time.
     """
 
+    cluster: int
     epoch: int
     free: bool
     host: str
     owner: str
     space: int
+    standbyLag: int
+    standbys: int
+    standbysNeeded: int
     stillMs: NotRequired[int]
     transactions: int
 
@@ -692,6 +709,7 @@ class Nodes(TypedDict):
     Nodes is what one of several processes sees of all.
     """
 
+    clusters: list[Cluster]
     nodes: list[Node]
     seenMs: int
     self: str

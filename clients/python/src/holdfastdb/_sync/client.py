@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
