@@ -218,9 +218,22 @@ func BadRequest(format string, args ...any) error {
 	return &holdfast.Error{Class: ErrBadRequest, Detail: fmt.Sprintf(format, args...)}
 }
 
+// For returns the error of a request whose context is ctx. What was cancelled while the client is still there, was so
+// because stores and engines close, as when another process takes the data: it is to be asked again, and may have been
+// done.
+func For(ctx context.Context, err error) error {
+	if !errors.Is(err, context.Canceled) || ctx.Err() != nil || Of(err).Status != statusClosed {
+		return err
+	}
+
+	return &holdfast.Error{Class: holdfast.ErrPoisoned, Cause: err, Remedy: "ask again; a write with the same ids",
+		Detail: "the data were closed meanwhile"}
+}
+
 // Write answers a request with an error, unless it is answered already, and logs it. Answers of 429 and 503 say when
 // to retry.
 func Write(w http.ResponseWriter, r *http.Request, err error) {
+	err = For(r.Context(), err)
 	p := Of(err)
 	known := route.From(r.Context())
 	p.Request, known.Err = known.ID, err
