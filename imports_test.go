@@ -122,8 +122,20 @@ var layers = map[string][]string{
 
 	// What a victim does and how it is crashed know of each other only the protocol.
 	"lab/crash/internal/protocol": {"", "enginetest/commits"},
-	"lab/crash/internal/subjects": {"", "api", "client", "enginetest/commits", "server", "kv", "store/", "lab/contender",
-		"internal/wrapped", "lab/internal/clock", "lab/crash/internal/protocol"},
+	"lab/crash/internal/subjects": {
+		"",
+		"api",
+		"backup",
+		"client",
+		"enginetest/commits",
+		"server",
+		"kv",
+		"store/",
+		"lab/contender",
+		"internal/wrapped",
+		"lab/internal/clock",
+		"lab/crash/internal/protocol",
+	},
 	"lab/crash/internal/kinds": {"", "driver/datadir", "enginetest/commits", "internal/console", "internal/child",
 		"engine/postgres", "lab/blockdev", "lab/crash/internal/fleet", "lab/crash/internal/protocol",
 		"lab/internal/machines"},

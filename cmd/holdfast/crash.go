@@ -43,7 +43,7 @@ type crashCommand struct {
 	Engines []string       `help:"Engines, names or patterns."                                                                                             placeholder:"A,B"`
 	Levels  []string       `help:"Levels that commits ask for: memory, process, power, quorum."                                                            placeholder:"LEVEL"`
 	Kind    []string       `help:"How to crash: kill, power, faults, lies, simulate, machine. The default is described below."                             placeholder:"KIND"`
-	Subject []string       `help:"What to crash: kv, event, message, task, transaction, raft, serve, nodes. Default: all."                                 placeholder:"NAME"`
+	Subject []string       `help:"What to crash: kv, event, message, task, transaction, raft, serve, backup, nodes. Default: all."                                 placeholder:"NAME"`
 	Cuts    *int           `help:"Crashes of each row. Default: 20, 10 or 4, by what a row can show."                                                      placeholder:"N"`
 	FS      string         `help:"File system for power and faults: ext4, xfs or btrfs. Default: all available ones, in turns."                            placeholder:"FS"    name:"fs"`
 	Losses  []string       `help:"Ways to lose a machine, names or patterns. Default: all."                                                                placeholder:"A,B"`
@@ -70,7 +70,8 @@ func (crashCommand) Help() string {
 		`There --subject nodes is a server of three processes under clients of all its APIs; with --for, and no other ` +
 		`subject, it loses something each minute. ` +
 		`Without --subject and --levels, kv runs at every level, and each store over it (event, message, task, raft, ` +
-		`transactions over all and the server, serve) at the weakest level that the crash must not cost: process for ` +
+		`transactions over all, the server, serve, and a machine that is lost and restored from its backup, backup) ` +
+		`at the weakest level that the crash must not cost: process for ` +
 		`kill, power for the others. ` +
 		`All that takes some minutes, and some 280 s of CPU time. With --for, all rows run again and again, each time ` +
 		`with other choices, and each pass is reported. ` +
