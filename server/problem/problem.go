@@ -40,8 +40,9 @@ var (
 	ErrStopping = errors.New("holdfast: stopping")
 )
 
-// statusClosed is what logs have for a request whose client went away. Nobody receives it.
-const statusClosed = 499
+// StatusClosed is what logs have for a request whose client went away. Nobody receives it, but those who were taken for gone by a
+// process that was paused: they come again, as after no answer.
+const StatusClosed = 499
 
 // classes maps errors to codes. The first that an error is counts.
 var classes = []struct {
@@ -100,7 +101,7 @@ var classes = []struct {
 	{ndjson.ErrBroken, http.StatusBadRequest, api.CodeBadRequest},
 	{os.ErrDeadlineExceeded, http.StatusRequestTimeout, api.CodeBadRequest}, // the body took too long
 	{context.DeadlineExceeded, http.StatusServiceUnavailable, api.CodeStopping},
-	{context.Canceled, statusClosed, api.CodeBadRequest},
+	{context.Canceled, StatusClosed, api.CodeBadRequest},
 }
 
 // errNoAnswer stands in classes for the errors that noAnswer finds.
@@ -144,7 +145,7 @@ func Of(err error) api.Problem {
 		}
 	}
 	p.Title = http.StatusText(p.Status)
-	if p.Status == statusClosed {
+	if p.Status == StatusClosed {
 		p.Title = "Client Closed Request"
 	}
 	if conflict := (*message.Conflict)(nil); errors.As(err, &conflict) {
@@ -222,7 +223,7 @@ func BadRequest(format string, args ...any) error {
 // because stores and engines close, as when another process takes the data: it is to be asked again, and may have been
 // done.
 func For(ctx context.Context, err error) error {
-	if !errors.Is(err, context.Canceled) || ctx.Err() != nil || Of(err).Status != statusClosed {
+	if !errors.Is(err, context.Canceled) || ctx.Err() != nil || Of(err).Status != StatusClosed {
 		return err
 	}
 
