@@ -764,7 +764,7 @@ func (f transportOf) RoundTrip(r *http.Request) (*http.Response, error) { return
 // again, and of a write nobody knows whether it was done.
 func TestTakenForGone(t *testing.T) {
 	asked := 0
-	n, err := New(member{&board{peers: map[string]Peer{}, rows: map[int]*row{}}, "http://self"}, Options{
+	n, err := New([]Cluster{member{&board{peers: map[string]Peer{}, rows: map[int]*row{}}, "http://self", 0, 1}}, Options{
 		Self: "http://self", PeerToken: "secret-of-the-processes",
 		Peers: transportOf(func(*http.Request) (*http.Response, error) {
 			w := httptest.NewRecorder()

@@ -40,8 +40,8 @@ var (
 	ErrStopping = errors.New("holdfast: stopping")
 )
 
-// StatusClosed is what logs have for a request whose client went away. Nobody receives it, but those who were taken for gone by a
-// process that was paused: they come again, as after no answer.
+// StatusClosed is what logs have for a request whose client went away. Nobody receives it, but who was taken for gone
+// by a process that was paused: he comes again, as after no answer.
 const StatusClosed = 499
 
 // classes maps errors to codes. The first that an error is counts.
