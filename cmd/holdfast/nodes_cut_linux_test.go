@@ -26,6 +26,7 @@ type cutter struct {
 	to, url string
 	idle    time.Duration
 	cuts    atomic.Int64
+	trips   atomic.Int64 // how often the side that began spoke after the other one had
 }
 
 func cutting(t *testing.T, network, to string, idle time.Duration) *cutter {
@@ -60,12 +61,18 @@ func (c *cutter) pass(in net.Conn) {
 	})
 	defer idle.Stop()
 	var both sync.WaitGroup
+	var answered atomic.Bool
 	for _, way := range [][2]net.Conn{{in, out}, {out, in}} {
 		both.Go(func() {
 			b := make([]byte, 32<<10)
 			for {
 				n, err := way[0].Read(b)
 				idle.Reset(c.idle)
+				if way[0] == out {
+					answered.Store(true)
+				} else if answered.Swap(false) && n > 0 {
+					c.trips.Add(1)
+				}
 				if _, failed := way[1].Write(b[:n]); err != nil || failed != nil {
 					_ = way[1].(interface{ CloseWrite() error }).CloseWrite()
 					return
@@ -135,6 +142,25 @@ func TestNodesCut(t *testing.T) {
 	}
 }
 
+// before puts a proxy before a server of PostgreSQL, and returns the addresses of spaces behind it.
+func before(t *testing.T, address func(string) string, idle time.Duration) (proxy *cutter,
+	through func(string) string) {
+	t.Helper()
+	dir := dirOf(address)
+	proxy = cutting(t, "unix", filepath.Join(dir, pgserver.Socket), idle)
+	host, port, err := net.SplitHostPort(strings.TrimPrefix(proxy.url, "http://"))
+	try(t, err)
+	return proxy, func(space string) string {
+		return strings.Replace(address(space), "host="+dir, "host="+host+"&port="+port+"&sslmode=disable", 1)
+	}
+}
+
+// dirOf is where the files of a server are whose addresses are these.
+func dirOf(address func(string) string) string {
+	dir, _, _ := strings.Cut(strings.SplitAfter(address("x"), "host=")[1], "&")
+	return dir
+}
+
 // TestDatabaseCut: what stands between processes and PostgreSQL cuts connections that are idle, also those on which the
 // owner gives signs of life. Nobody notices: writes and reads succeed, and the space stays with its owner.
 func TestDatabaseCut(t *testing.T) {
@@ -143,11 +169,8 @@ func TestDatabaseCut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it waits
 			address, _ := database(t)
-			dir, _, _ := strings.Cut(strings.SplitAfter(address("a"), "host=")[1], "&")
-			proxy := cutting(t, "unix", filepath.Join(dir, pgserver.Socket), idle)
-			host, port, err := net.SplitHostPort(strings.TrimPrefix(proxy.url, "http://"))
-			try(t, err)
-			at := strings.Replace(address("a"), "host="+dir, "host="+host+"&port="+port+"&sslmode=disable", 1)
+			proxy, through := before(t, address, idle)
+			at := through("a")
 			owner := serveNode(t, at, "")
 			owner.eventually("owns", func() bool { return owner.nodes().Spaces[0].Owner == owner.url })
 			other := serveNode(t, at, "")

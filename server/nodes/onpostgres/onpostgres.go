@@ -1,4 +1,7 @@
 // Package onpostgres shares spaces among processes by a database of PostgreSQL.
+//
+//	cluster, err := onpostgres.Join(address, holdfast.Options{}, postgres.Self{Address: self, Protocol: nodes.Protocol})
+//	n, err := nodes.New([]nodes.Cluster{cluster}, nodes.Options{Self: self, PeerToken: secret})
 package onpostgres
 
 import (
