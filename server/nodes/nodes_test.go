@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ import (
 	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -750,5 +752,39 @@ func TestMoveBroken(t *testing.T) {
 		refused.Load())
 	if moved.Load() < 5 || broken.Load() < 5 {
 		t.Error("too few")
+	}
+}
+
+// transportOf makes requests by a function.
+type transportOf func(*http.Request) (*http.Response, error)
+
+func (f transportOf) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestTakenForGone: an owner that was paused takes for gone who has waited for it. That is no answer: reads are asked
+// again, and of a write nobody knows whether it was done.
+func TestTakenForGone(t *testing.T) {
+	asked := 0
+	n, err := New([]Cluster{member{&board{peers: map[string]Peer{}, rows: map[int]*row{}}, "http://self", 0, 1}}, Options{
+		Self: "http://self", PeerToken: "secret-of-the-processes",
+		Peers: transportOf(func(*http.Request) (*http.Response, error) {
+			w := httptest.NewRecorder()
+			if asked++; asked == 1 {
+				w.WriteHeader(problem.StatusClosed)
+			}
+
+			return w.Result(), nil
+		})})
+	testkit.Try(t, err)
+	n.spaces[0].Owner = "http://owner"
+	for _, c := range []struct {
+		method        string
+		status, asked int
+	}{{http.MethodGet, http.StatusOK, 2}, {http.MethodPost, http.StatusBadGateway, 1}} {
+		asked = 0
+		w := httptest.NewRecorder()
+		n.find(w, httptest.NewRequest(c.method, "http://self/v1/token", nil), where{})
+		if w.Code != c.status || asked != c.asked {
+			t.Errorf("%s: %d after %d requests: %s", c.method, w.Code, asked, w.Body)
+		}
 	}
 }

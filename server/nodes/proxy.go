@@ -358,6 +358,11 @@ func (n *Node) forward(w http.ResponseWriter, r *http.Request, namespace string,
 
 				return &notDone{errors.New(why)}
 			}
+			if res.StatusCode == problem.StatusClosed { // it was paused, and takes this process for gone
+				_ = res.Body.Close()
+
+				return errors.New("the owner gave the request up")
+			}
 			res.Header.Del(api.HeaderRequestID) // it is the same, and there already
 			if strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {
 				n.endWith(ctx, cancel)

@@ -482,7 +482,7 @@ func (n *Node) post(ctx context.Context, owner string, left <-chan struct{}, num
 		return true, &holdfast.Error{Class: class, Detail: p.Detail}
 	}
 
-	return p.Status != http.StatusServiceUnavailable, &problem.Error{Problem: p}
+	return p.Status != http.StatusServiceUnavailable && p.Status != problem.StatusClosed, &problem.Error{Problem: p}
 }
 
 // changes tells other processes that tokens are gone.
