@@ -656,6 +656,8 @@ func BenchmarkQuery(b *testing.B) {
 		"last":    "select data, time from messages where ? is not null order by global desc limit 100",
 		"nothing": "select value from json_each('['||substr(replace(hex(zeroblob(100)), '00', ',7'), 2)||']') where ? > ''"} {
 		b.Run(name, func(b *testing.B) {
+			took := testkit.CPU(b)
+			defer func() { took(b.N) }()
 			for i := 0; b.Loop(); i++ {
 				_, rows, err := c.Namespace(message.Default).Query(b.Context(), sql, fmt.Sprint("order-", i*7919%10_000))
 				testkit.Try(b, err)
