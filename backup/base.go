@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	leastPiece = 1 << 20 // smaller objects of the log are no pieces of a base
-	mostPieces = 64      // of a file; one that grows in more is uploaded again
-	uploads    = 3       // of a base, at a time
-	attempts   = 6       // of an object of a base
-	fileBuffer = 8 << 20 // bytes of a part of an upload
+	leastPiece = 64 << 10 // smaller objects of the log are no pieces of a base
+	mostPieces = 64       // of a file; one that grows in more is uploaded again
+	uploads    = 3        // of a base, at a time
+	attempts   = 6        // of an object of a base
+	fileBuffer = 8 << 20  // bytes of a part of an upload
 )
 
 // sum is the SHA-256 of bytes as text.
@@ -36,12 +36,18 @@ func sum(b []byte) string {
 func hexSum(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
 
 // know notes that a piece of a file, from an offset on, is in the bucket. What does not go on from what is known is of
-// no use.
+// no use, and what reaches further replaces what is known behind its begin: a base has the log up to its moment, which
+// is in the middle of the next object of the log, and the object after that goes on from there.
 func (b *Backup) know(name string, from int64, p Piece) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if total(b.pieces[name]) == from {
-		b.pieces[name] = append(b.pieces[name], p)
+	known := b.pieces[name]
+	at, i := int64(0), 0
+	for ; i < len(known) && at < from; i++ {
+		at += known[i].Bytes
+	}
+	if at == from && from+p.Bytes > total(known) {
+		b.pieces[name] = append(slices.Clip(known[:i]), p)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -228,6 +229,64 @@ func BenchmarkForeground(b *testing.B) {
 			b.ReportMetric(median(times[0]).Seconds()*1e3, "p99-ms-without")
 			b.ReportMetric(median(times[1]).Seconds()*1e3, "p99-ms-with")
 			b.ReportMetric(median(ratios), "ratio")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// BenchmarkRestore restores and verifies a database of HOLDFAST_RESTORE_GB, 1 if that is not set, and reports how fast.
+// A bucket of S3 is in the memory of another process.
+func BenchmarkRestore(b *testing.B) {
+	gb := 1.0
+	if text := os.Getenv("HOLDFAST_RESTORE_GB"); text != "" {
+		var err error
+		gb, err = strconv.ParseFloat(text, 64)
+		testkit.Try(b, err)
+	}
+	for _, kind := range []string{"file", "s3"} {
+		b.Run(kind, func(b *testing.B) {
+			bucket, _ := bucketOf(b, kind)
+			dir := filepath.Join(b.TempDir(), "db")
+			e, err := logtree.Open(dir, holdfast.Options{})
+			testkit.Try(b, err)
+			r := rand.NewChaCha8([32]byte{})
+			value := make([]byte, 64<<10)
+			for n := 0; float64(n) < gb*1e9; n += len(value) {
+				_, _ = r.Read(value)
+				var batch holdfast.Batch
+				batch.Set(fmt.Appendf(nil, "event-%012d", n), value)
+				testkit.Try(b, holdfast.Commit(e, &batch, holdfast.Process))
+			}
+			up, err := backup.Start(e, bucket, backup.Options{})
+			testkit.Try(b, err)
+			at := time.Now()
+			for !up.Status().Safe.After(at) { // which may take long
+				time.Sleep(100 * time.Millisecond)
+			}
+			testkit.Try(b, up.Close(context.Background()))
+			testkit.Try(b, e.Close())
+			testkit.Try(b, os.RemoveAll(dir))
+
+			var restoring, verifying time.Duration
+			var restored, verified int64
+			took := cpu(b)
+			for range b.N {
+				begun := time.Now()
+				info, err := backup.Restore(b.Context(), bucket, dir, backup.RestoreOptions{})
+				testkit.Try(b, err)
+				restoring, restored = restoring+time.Since(begun), restored+info.Bytes
+				testkit.Try(b, os.RemoveAll(dir))
+			}
+			took = cpu(b) - took
+			for range b.N {
+				begun := time.Now()
+				v, err := backup.Verify(b.Context(), bucket)
+				testkit.Try(b, err)
+				verifying, verified = verifying+time.Since(begun), verified+v.Bytes
+			}
+			b.ReportMetric(float64(restored)/1e6/restoring.Seconds(), "restore-MB/s")
+			b.ReportMetric(took.Seconds()/(float64(restored)/1e9), "restore-cpu-s/GB")
+			b.ReportMetric(float64(verified)/1e6/verifying.Seconds(), "verify-MB/s")
 			b.ReportMetric(0, "ns/op")
 		})
 	}

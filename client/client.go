@@ -65,8 +65,8 @@ type Options struct {
 	// scheme is that of the address, and their certificates are checked as those of the address are. Empty means that
 	// all requests go to the address.
 	Owners []string
-	// Level is what writes must survive before they are answered; 0 leaves it to the server. A context that names one
-	// goes before.
+	// Level is what writes must survive before they are answered; 0 leaves it to the server. A context may name a
+	// stronger one.
 	Level holdfast.Level
 	// Logger takes retries (Debug), and when followers and claims lose the server (Warn); nil means slog.Default.
 	Logger *slog.Logger

@@ -380,7 +380,7 @@ func TestPackageComments(t *testing.T) {
 			return err
 		}
 		dir = filepath.ToSlash(dir)
-		others := []string{"cmd", "examples", "lab", "tools", "internal", "testdata"}
+		others := []string{"cmd", "examples", "lab", "tools", "internal", "testdata", "node_modules"}
 		if dir != "." && strings.HasPrefix(d.Name(), ".") || slices.Contains(others, d.Name()) {
 			return filepath.SkipDir
 		}
@@ -415,7 +415,7 @@ func TestDesignNamesEveryPackage(t *testing.T) {
 		if err != nil || !d.IsDir() || dir == "." {
 			return err
 		}
-		if strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" {
+		if strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "node_modules" {
 			return filepath.SkipDir
 		}
 		if code, err := filepath.Glob(filepath.Join(dir, "*.go")); err != nil || len(code) == 0 {
