@@ -211,7 +211,8 @@ func TestDeep(t *testing.T) {
 	for _, depth := range []int{20, 90, 150, 250, 350, 600, 990} {
 		for _, parts := range [][3]string{{"select ", "1+", "1"}, {"select ", "not ", "1 from messages"},
 			{"select 1 from messages where ", "1 between 0 and (", "1"}, {"select ", "iif(global,", "1"},
-			{"select global from messages where global < 3 and ", "abs(", "global"}, {"select * from ", "(select * from ", "messages"},
+			{"select global from messages where global < 3 and ", "abs(", "global"},
+			{"select * from ", "(select * from ", "messages"},
 			{"select ", "(select ", "1"}, {"select count(*) from messages where ", "position = 1 or ", "1"}} {
 			sql := parts[0] + strings.Repeat(parts[1], depth) + parts[2]
 			open := strings.Repeat(")", strings.Count(parts[1], "(")*depth)

@@ -336,8 +336,8 @@ func (db *DB) prepared(ctx context.Context, sql string, use func(*sqlite3.Stmt) 
 	return db.explained(guarded(func() error { return use(s) }))
 }
 
-// overflow reports whether a panic is that of SQLite's code when its stack of 64 KiB, which is below all else that it has,
-// has no room left. Its limit for the depth of expressions is for a larger one.
+// overflow reports whether a panic is that of SQLite's code when its stack of 64 KiB, which is below all else that it
+// has, has no room left. Its limit for the depth of expressions is for a larger one.
 func overflow(r any) bool {
 	err, ok := r.(runtime.Error)
 	if !ok {
