@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,7 +31,14 @@ import (
 type board struct {
 	mu    sync.Mutex
 	peers map[string]Peer
+	left  map[string]bool
 	rows  map[int]*row
+	marks map[int]string
+	gone  bool // nobody reaches it
+}
+
+func newBoard() *board {
+	return &board{peers: map[string]Peer{}, left: map[string]bool{}, rows: map[int]*row{}, marks: map[int]string{}}
 }
 
 // row is a space, which keeps its data.
@@ -43,24 +52,39 @@ type row struct {
 // member is the cluster as a process has it.
 type member struct {
 	*board
-	self string
+	self             string
+	number, clusters int
 }
 
 // Look implements [Cluster].
-func (m member) Look(context.Context) (peers []Peer, spaces []Space, err error) {
+func (m member) Look(context.Context) (seen Seen, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, known := m.peers[m.self]; !known {
-		m.peers[m.self] = Peer{Address: m.self, Protocol: Protocol, Alive: true}
+	if m.gone {
+		return Seen{}, holdfast.ErrUnavailable
 	}
-	for _, p := range m.peers {
-		peers = append(peers, p)
+	if p, known := m.peers[m.self]; !known || !p.Alive && !m.left[m.self] {
+		m.peers[m.self] = Peer{Address: m.self, Protocol: Protocol, Alive: true, Cluster: m.number, Clusters: m.clusters}
 	}
+	seen.Peers = slices.Collect(maps.Values(m.peers))
 	for _, r := range m.rows {
-		spaces = append(spaces, r.Space)
+		seen.Spaces = append(seen.Spaces, r.Space)
 	}
-	return peers, spaces, nil
+	seen.Marks = maps.Clone(m.marks)
+	return seen, nil
 }
+
+// Mark implements [Cluster].
+func (m member) Mark(_ context.Context, number int, server string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.marks[number] == "" {
+		m.marks[number] = server
+	}
+	return nil
+}
+
+func (m member) String() string { return "in memory" }
 
 // Open implements [Cluster].
 func (m member) Open(s Space) (holdfast.Engine, error) {
@@ -84,7 +108,10 @@ func (m member) Open(s Space) (holdfast.Engine, error) {
 func (m member) Leave(context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.peers[m.self] = Peer{Address: m.self, Protocol: Protocol}
+	m.left[m.self] = true
+	p := m.peers[m.self]
+	p.Alive = false
+	m.peers[m.self] = p
 	return nil
 }
 
@@ -157,12 +184,19 @@ type testNode struct {
 	stop context.CancelFunc
 }
 
-func (b *board) node(t *testing.T, spaces int) *testNode {
+func (b *board) node(t *testing.T, spaces int) *testNode { t.Helper(); return nodeOf(t, spaces, b) }
+
+// nodeOf starts a process that has several clusters.
+func nodeOf(t *testing.T, spaces int, boards ...*board) *testNode {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testkit.Try(t, err)
 	self := "http://" + l.Addr().String()
-	n, err := New(member{b, self}, Options{Self: self, PeerToken: secret, Spaces: spaces, Level: holdfast.Memory,
+	var clusters []Cluster
+	for i, b := range boards {
+		clusters = append(clusters, member{b, self, i, len(boards)})
+	}
+	n, err := New(clusters, Options{Self: self, PeerToken: secret, Spaces: spaces, Level: holdfast.Memory,
 		Logger: slog.New(slog.DiscardHandler), StopTimeout: 20 * time.Second,
 		Opened: func(ctx context.Context, d *data.Data) error {
 			return d.Tokens().SetOwn(ctx, message.Default, everything)
@@ -182,7 +216,7 @@ func (b *board) node(t *testing.T, spaces int) *testNode {
 // nodes starts processes that share spaces: each owns every so manieth of them.
 func start(t *testing.T, processes, spaces int) (*board, []*testNode) {
 	t.Helper()
-	b := &board{peers: map[string]Peer{}, rows: map[int]*row{}}
+	b := newBoard()
 	var list []*testNode
 	for range processes {
 		list = append(list, b.node(t, spaces))
