@@ -78,9 +78,23 @@ var layers = map[string][]string{
 	"server/metrics": {"", "internal/wrapped", "kv", "store/"}, // for programs that embed the library, too
 	"server/tracing": {},
 	"client":         {"", "api", "kv", "store/"},
-	"cmd/":           {"", "api", "backup", "client", "driver/", "engine/", "internal/", "lab/", "server", "kv", "store/"},
-	"examples/":      {"", "client", "engine/", "server/", "kv", "store/"},
-	"tools/":         {},
+
+	"server/nodes/onpostgres": {"", "engine/postgres", "server/nodes"},
+	"cmd/": {
+		"",
+		"api",
+		"backup",
+		"client",
+		"driver/",
+		"engine/",
+		"internal/",
+		"lab/",
+		"server",
+		"kv",
+		"store/",
+	},
+	"examples/": {"", "client", "engine/", "server/", "kv", "store/"},
+	"tools/":    {},
 
 	// With its library, for whoever asks for it: no other package of the server imports it.
 	"server/query": {"", "api", "engine/mem", "internal/scratch", "kv", "store/"},
@@ -108,10 +122,25 @@ var layers = map[string][]string{
 
 	// What a victim does and how it is crashed know of each other only the protocol.
 	"lab/crash/internal/protocol": {"", "enginetest/commits"},
-	"lab/crash/internal/subjects": {"", "api", "client", "enginetest/commits", "server", "kv", "store/", "lab/contender",
-		"internal/wrapped", "lab/internal/clock", "lab/crash/internal/protocol"},
+	"lab/crash/internal/subjects": {
+		"",
+		"api",
+		"backup",
+		"client",
+		"enginetest/commits",
+		"server",
+		"kv",
+		"store/",
+		"lab/contender",
+		"internal/wrapped",
+		"lab/internal/clock",
+		"lab/crash/internal/protocol",
+	},
 	"lab/crash/internal/kinds": {"", "driver/datadir", "enginetest/commits", "internal/console", "internal/child",
-		"engine/postgres", "lab/blockdev", "lab/crash/internal/protocol", "lab/internal/machines"},
+		"engine/postgres", "lab/blockdev", "lab/crash/internal/fleet", "lab/crash/internal/protocol",
+		"lab/internal/machines"},
+	"lab/crash/internal/fleet": {"", "api", "client", "engine/postgres", "server", "store/", "lab/internal/clock",
+		"lab/crash/internal/protocol"},
 	"lab/crash/internal/flawed":   {"", "driver/lifecycle", "engine/mem", "vfs"},
 	"lab/crash/internal/evidence": {"", "lab/blockdev", "lab/crash/internal/kinds", "lab/crash/internal/protocol"},
 }

@@ -69,6 +69,12 @@ type Options struct {
 	// the present state is uploaded again.
 	VerifyEvery time.Duration
 
+	// CopyEvery is how often an engine that is not of logtree is copied as a whole; 0 refuses such an engine. What is
+	// above about the log and about bases says nothing of those then. A copy is made in CopyDir before it is uploaded,
+	// which is the system's directory for temporary files by default, and needs room for all keys and values there.
+	CopyEvery time.Duration
+	CopyDir   string
+
 	Logger *slog.Logger // slog.Default() if nil
 }
 
@@ -98,7 +104,8 @@ func (s Status) Lag() time.Duration {
 
 // Backup is a running one.
 type Backup struct {
-	feed   *logtree.Feed
+	feed   *logtree.Feed   // nil if all is copied each time
+	engine holdfast.Engine // which is copied
 	bucket *blob.Bucket
 	o      Options
 	codec  codec
@@ -210,7 +217,7 @@ func openBucket(ctx context.Context, address string, create bool) (*blob.Bucket,
 // compared with the files here by its checksums, and not uploaded again.
 //
 // It does not wait for the bucket: errors show in Status and in the log, and uploads are tried again. ErrUnavailable:
-// the engine is not of logtree, or open for reading only.
+// the engine is open for reading only, or is not of logtree and o has no CopyEvery.
 func Start(e holdfast.Engine, bucket *blob.Bucket, o Options) (*Backup, error) {
 	o.Every, o.BaseEvery = cmp.Or(o.Every, time.Second), cmp.Or(o.BaseEvery, time.Hour)
 	o.BaseBytes, o.HeldBytes = cmp.Or(o.BaseBytes, 256<<20), cmp.Or(o.HeldBytes, 1<<30)
@@ -223,17 +230,20 @@ func Start(e holdfast.Engine, bucket *blob.Bucket, o Options) (*Backup, error) {
 	if err != nil {
 		return nil, err
 	}
-	feed, err := logtree.OpenFeed(e, o.HeldBytes)
-	if err != nil {
-		return nil, err
-	}
 
 	now := time.Now()
-	b := &Backup{feed: feed, bucket: bucket, o: o, codec: codec, limit: limit, finish: make(chan struct{}),
-		ended: make(chan struct{}), baseAt: now, at: place(feed.Begin()), pieces: map[string][]Piece{},
-		named: map[string]bool{}, made: make(chan attempt, 1), status: Status{started: now}}
+	b := &Backup{engine: e, bucket: bucket, o: o, codec: codec, limit: limit, finish: make(chan struct{}),
+		ended: make(chan struct{}), baseAt: now, pieces: map[string][]Piece{}, named: map[string]bool{},
+		made: make(chan attempt, 1), status: Status{started: now}}
+	run := b.runCopies
+	if o.CopyEvery <= 0 || e.Capabilities().Engine == logtree.Name {
+		if b.feed, err = logtree.OpenFeed(e, o.HeldBytes); err != nil {
+			return nil, err
+		}
+		b.at, run = place(b.feed.Begin()), b.run
+	}
 	b.ctx, b.stop = context.WithCancel(context.Background())
-	go b.run()
+	go run()
 	if o.Keep != (Keep{}) {
 		b.others.Go(b.prune)
 	}
@@ -253,7 +263,8 @@ func (b *Backup) Status() Status {
 }
 
 // Close uploads what is left and ends the backup, which it must before the engine is closed. When ctx ends it does not
-// wait for uploads. The error says why the bucket has not everything that was written before Close.
+// wait for uploads. Of an engine that is copied as a whole, a copy that is being made is finished, and none begun. The
+// error says why the bucket has not everything that was written before Close.
 func (b *Backup) Close(ctx context.Context) error {
 	b.closing.Do(func() { close(b.finish) })
 	select {
@@ -263,7 +274,9 @@ func (b *Backup) Close(ctx context.Context) error {
 	b.stop()
 	<-b.ended
 	b.others.Wait()
-	b.feed.Close()
+	if b.feed != nil {
+		b.feed.Close()
+	}
 
 	return b.Status().Err
 }
@@ -375,16 +388,26 @@ func (b *Backup) note(which int, err error) {
 	}
 }
 
+// begin begins the generation, once.
+func (b *Backup) begin() error {
+	if b.gen != "" {
+		return nil
+	}
+	gen, err := newGeneration(b.ctx, b.bucket, time.Now())
+	if err != nil {
+		return failed("begin a backup", "", err)
+	}
+	b.mu.Lock()
+	b.gen, b.status.Generation = gen, gen
+	b.mu.Unlock()
+
+	return nil
+}
+
 // round uploads what the log has grown by, and begins a base if one is due.
 func (b *Backup) round() error {
-	if b.gen == "" {
-		gen, err := newGeneration(b.ctx, b.bucket, time.Now())
-		if err != nil {
-			return failed("begin a backup", "", err)
-		}
-		b.mu.Lock()
-		b.gen, b.status.Generation = gen, gen
-		b.mu.Unlock()
+	if err := b.begin(); err != nil {
+		return err
 	}
 	if err := b.flush(); err != nil {
 		return err
@@ -413,8 +436,8 @@ func (b *Backup) round() error {
 
 	// The log that has come since is uploaded before the files, so that they are made of it and not uploaded twice. The
 	// log behind the base begins before that: it has this once more, which does no harm.
-	base := &Base{Generation: b.gen, Log: b.log, At: b.at, Time: time.Now().UTC(), LSN: state.End.LSN,
-		Database: database(state.Manifest), Keys: b.codec.keys, Mark: string(b.feed.Mark())}
+	base := &Base{Generation: b.gen, Log: b.log, At: b.at, End: place(state.End), Time: time.Now().UTC(),
+		LSN: state.End.LSN, Database: database(state.Manifest), Keys: b.codec.keys, Mark: string(b.feed.Mark())}
 	before, chain := b.since, b.chain
 	if err := b.catchUp(time.Now()); err != nil || b.chain != chain {
 		state.Release()

@@ -19,3 +19,12 @@ func SetRequestTimeout(d time.Duration) (restore func()) {
 func PruneNow(ctx context.Context, bucket *blob.Bucket, keep Keep) (Pruned, error) {
 	return prune(ctx, bucket, keep, time.Now().Add(time.Minute), times{})
 }
+
+// FollowStep calls f between the steps that change a directory which follows, until the function that it returns is
+// called.
+func FollowStep(f func(dir string)) (end func()) {
+	was := followStep
+	followStep = f
+
+	return func() { followStep = was }
+}

@@ -2,6 +2,7 @@ package backup
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -57,6 +58,11 @@ type Place struct {
 	Offset int64  `json:"offset"`
 }
 
+// before reports whether a place comes before another one in the log.
+func (p Place) before(q Place) bool {
+	return cmp.Or(cmp.Compare(len(p.File), len(q.File)), cmp.Compare(p.File, q.File), cmp.Compare(p.Offset, q.Offset)) < 0
+}
+
 // Piece is a stretch of a file, as an object or a part of one.
 type Piece struct {
 	Object string `json:"object"`
@@ -91,12 +97,14 @@ type Base struct {
 	Generation string    `json:"generation"`
 	Log        int       `json:"log"` // the objects of the log with higher numbers follow
 	At         Place     `json:"at"`  // where the first of those begins
+	End        Place     `json:"end"` // up to where the state has the log, which is At or behind it
 	Time       time.Time `json:"time"`
 	Database   string    `json:"database"`       // a sum of its random id
 	Keys       string    `json:"keys,omitempty"` // a sum of the recipients, if it is encrypted
 	LSN        uint64    `json:"lsn"`
 	Mark       string    `json:"mark"` // the file HOLDFAST
 	Files      []File    `json:"files"`
+	Copy       *Copy     `json:"copy,omitempty"` // it is a copy of all keys of an engine that is not of logtree
 }
 
 // entry is the head of a log object; a line of JSON, before its contents.

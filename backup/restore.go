@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math"
 	"os"
 	"path"
@@ -28,8 +29,17 @@ type RestoreOptions struct {
 	At         time.Time // the last state that is not younger; the last one of all if zero
 	Generation string    // of this one; any if empty
 
+	// Before, if it is not nil, chooses the state right before a batch of the database that wrote something: all batches
+	// before that one, and nothing else. It is asked about the operations of batches, and says whether they tell how far
+	// the database had got, and if so, whether they come before what is looked for (less than 0), have it (0), or come
+	// behind it. What it says must ascend in the order of the log. At is left out. See event.Appends.
+	Before func(ops iter.Seq[holdfast.Op]) (order int, tells bool)
+
 	// Identities open what is encrypted; see age.ParseIdentities of filippo.io/age.
 	Identities []age.Identity
+
+	// Fill makes the directory of a copy of an engine that is not of logtree; nil refuses those.
+	Fill Fill
 }
 
 // Restored says what a restore has made.
@@ -48,15 +58,21 @@ type Restored struct {
 // What was read when Restore fails, or its process ends, stays in DIR.partial. The next Restore to dir, of this state
 // or another one, checks what is there and reads the rest. Whoever gives up removes DIR.partial.
 func Restore(ctx context.Context, bucket *blob.Bucket, dir string, o RestoreOptions) (*Restored, error) {
-	base, err := find(ctx, bucket, o)
+	from := source{Bucket: bucket, identities: o.Identities, readers: readers}
+	base, stop, err := choose(ctx, from, o)
 	if err != nil {
 		return nil, err
 	}
-	from := source{Bucket: bucket, identities: o.Identities, readers: readers}
+	if base.Copy != nil {
+		return restoreCopy(ctx, from, dir, base, o.Fill)
+	}
 	r := &Restored{Generation: base.Generation, Time: base.Time, Files: len(base.Files)}
 	err = datadir.Resume("restore", dir, []byte(base.Mark), func(partial string) (stay bool, err error) {
-		err = r.files(ctx, from, partial, base)
-		if err == nil {
+		switch err = r.files(ctx, from, partial, base); {
+		case err != nil:
+		case stop != nil:
+			err = r.replayTo(ctx, from, partial, base, *stop)
+		default:
 			err = r.replay(ctx, from, partial, base, o.At)
 		}
 		if stay = r.Bytes+r.Kept > 0; err != nil && stay {
@@ -75,6 +91,16 @@ func Restore(ctx context.Context, bucket *blob.Bucket, dir string, o RestoreOpti
 	}
 
 	return r, nil
+}
+
+// choose returns the base to begin with, and where in the log to stop if that is asked for.
+func choose(ctx context.Context, from source, o RestoreOptions) (*Base, *Place, error) {
+	if o.Before != nil {
+		return findBefore(ctx, from, o)
+	}
+	base, err := find(ctx, from.Bucket, o)
+
+	return base, nil, err
 }
 
 // find returns the base to begin with.

@@ -118,3 +118,5 @@ replace (
 )
 
 replace github.com/holdfastdb/holdfast/engine/postgres => ../engine/postgres
+
+replace github.com/holdfastdb/holdfast/backup => ../backup

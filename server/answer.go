@@ -7,8 +7,13 @@ import (
 	"os"
 	"time"
 
+	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/api"
+	"github.com/holdfastdb/holdfast/server/problem"
 )
+
+// errRefused is the error of an answer that was replaced by a refusal.
+var errRefused = errors.New("the data is another process's")
 
 // maxPart is how much of an answer is written under one deadline, in bytes.
 const maxPart = 256 << 10
@@ -24,6 +29,12 @@ type answering struct {
 	level   []string  // of a write that succeeds, for the answer's header
 	status  int       // 0 until the header is written
 	bytes   int64
+
+	// confirm says, when the answer is made and before any of it is sent, whether the data that it is made of was still
+	// this process's; nil: nobody else can have taken it. Of what stores keep in memory no engine says so.
+	confirm func() error
+	request *http.Request // whose answer it is then
+	refused bool          // it was answered with that error, and what its handler makes is not sent
 }
 
 // Unwrap is for http.ResponseController.
@@ -46,6 +57,18 @@ func (a *answering) rest() {
 }
 
 func (a *answering) WriteHeader(status int) {
+	if confirm := a.confirm; confirm != nil && a.status == 0 && status >= 200 && status < 500 {
+		a.confirm = nil
+		if err := confirm(); err != nil {
+			// A write may be done all the same, whatever the error is of.
+			a.level = nil
+			problem.Write(a, a.request, &holdfast.Error{Class: holdfast.ErrPoisoned, Cause: err,
+				Detail: "it is not known that the data is still this process's", Remedy: "ask again; a write with the same ids"})
+			a.refused = true
+
+			return
+		}
+	}
 	if a.status == 0 && status >= 200 {
 		a.status = status
 		if a.level != nil && status < 300 {
@@ -58,6 +81,9 @@ func (a *answering) WriteHeader(status int) {
 func (a *answering) Write(b []byte) (written int, err error) {
 	if a.status == 0 {
 		a.WriteHeader(http.StatusOK)
+	}
+	if a.refused {
+		return len(b), nil
 	}
 
 	for {
@@ -79,6 +105,9 @@ func (a *answering) Flush() { _ = a.FlushError() }
 func (a *answering) FlushError() error {
 	if a.status == 0 {
 		a.WriteHeader(http.StatusOK)
+	}
+	if a.refused { // a stream ends by it
+		return errRefused
 	}
 
 	a.refresh(time.Now())

@@ -167,6 +167,9 @@ func Bearer(r *http.Request) string {
 // enter checks a request and hands it to its route.
 func (s *Server) enter(rt *route.Route, e *entrance, r *http.Request) {
 	known, w := &e.known, &e.answer
+	if rt.Role != auth.None {
+		w.confirm, w.request = s.confirm, r
+	}
 	if err := s.admit(rt, known, r); err != nil {
 		rt.Deny(w, r, err)
 		return

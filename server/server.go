@@ -156,6 +156,7 @@ type Server struct {
 
 	stopping chan struct{}
 	stop     sync.Once
+	confirm  func() error  // see answering; nil if nobody else can take the data
 	requests atomic.Uint64 // numbers those that have no id
 	room     room
 	run      string // tells the ids of this run from those of others
@@ -185,6 +186,9 @@ func prepare(d *data.Data, o Options) *Server {
 	s.data, s.tokens, s.least = d, d.Tokens(), d.Level()
 	if s.o.Check == nil {
 		s.o.Check = s.tokens.Check
+	}
+	if e, ok := d.Engine().(interface{ Confirm() error }); ok {
+		s.confirm = e.Confirm
 	}
 	caps := d.Engine().Capabilities()
 	for _, level := range caps.Levels() {

@@ -959,3 +959,48 @@ func TestAllow(t *testing.T) {
 		}
 	}
 }
+
+// taken is an engine whose data another process may have taken.
+type taken struct {
+	holdfast.Engine
+	by *error // nil: nobody has
+}
+
+func (e taken) Confirm() error { return *e.by }
+
+// TestTaken: an answer that a store makes of its memory is not sent when another process may have the data, but the
+// error that says so; and that a write was done is not said either.
+func TestTaken(t *testing.T) {
+	var by error
+	r := start(t, taken{mem.New(), &by}, Options{}, nil)
+	requests := [][3]string{
+		{"GET", "/position", ""},
+		{"GET", "/v1/namespaces/default", ""},
+		{"GET", "/v1/namespaces/default/messages/follow?from=1", ""},
+		{"GET", "/events?from=1", ""},
+		{"POST", "/rpc", `["stream.version","a-1"]`},
+		{"POST", "/events", `{"type":"T","data":{},"timestamp":"2026-01-01T00:00:00Z"}`},
+	}
+	for _, q := range requests {
+		if strings.Contains(q[1], "/follow") {
+			continue // it would go on
+		}
+		if got := r.do(q[0], q[1], q[2]); got.StatusCode != http.StatusOK {
+			t.Errorf("%v: %d %s", q, got.StatusCode, got.body)
+		}
+	}
+	for _, cause := range []error{holdfast.ErrFenced, holdfast.ErrUnavailable, holdfast.ErrClosed} {
+		by = &holdfast.Error{Class: cause}
+		code := map[bool]string{true: api.CodeFenced, false: api.CodePoisoned}[cause == holdfast.ErrFenced]
+		for _, q := range requests {
+			got := r.do(q[0], q[1], q[2])
+			r.want(got, http.StatusServiceUnavailable, code)
+			if got.Header.Get(api.HeaderLevel) != "" || got.Header.Get("Retry-After") == "" {
+				t.Errorf("%v: %v", q, got.Header)
+			}
+		}
+		if got := r.do("GET", "/health", ""); got.StatusCode != http.StatusOK {
+			t.Errorf("%d %s", got.StatusCode, got.body)
+		}
+	}
+}

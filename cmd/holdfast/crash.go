@@ -40,22 +40,22 @@ func simulated(
 }
 
 type crashCommand struct {
-	Engines []string       `help:"Engines, names or patterns." placeholder:"A,B"`
-	Levels  []string       `help:"Levels that commits ask for: memory, process, power, quorum." placeholder:"LEVEL"`
-	Kind    []string       `help:"How to crash: kill, power, faults, lies, simulate, machine. The default is described below." placeholder:"KIND"`
-	Subject []string       `help:"What to crash: kv, event, message, task, transaction, raft, serve. Default: all." placeholder:"NAME"`
-	Cuts    *int           `help:"Crashes of each row. Default: 20, 10 or 4, by what a row can show." placeholder:"N"`
-	FS      string         `name:"fs" help:"File system for power and faults: ext4, xfs or btrfs. Default: all available ones, in turns." placeholder:"FS"`
-	Losses  []string       `help:"Ways to lose a machine, names or patterns. Default: all." placeholder:"A,B"`
-	Manager string         `help:"What promotes standbys of machines: patroni or patroni-etcd3. Default: the lab itself." placeholder:"NAME"`
-	Seed    *uint64        `help:"Seed of all random choices. Every run prints its seed." placeholder:"N"`
-	For     *time.Duration `help:"Continue until this much time has passed: 8h is a soak." placeholder:"10m"`
-	JSON    string         `name:"json" help:"Also write the report to FILE; - is standard output." placeholder:"FILE"`
-	HTML    string         `name:"html" help:"Also write the report to FILE as a page; - is standard output." placeholder:"FILE"`
+	Engines []string       `help:"Engines, names or patterns."                                                                                             placeholder:"A,B"`
+	Levels  []string       `help:"Levels that commits ask for: memory, process, power, quorum."                                                            placeholder:"LEVEL"`
+	Kind    []string       `help:"How to crash: kill, power, faults, lies, simulate, machine. The default is described below."                             placeholder:"KIND"`
+	Subject []string       `help:"What to crash: kv, event, message, task, transaction, raft, serve, backup, nodes. Default: all."                                 placeholder:"NAME"`
+	Cuts    *int           `help:"Crashes of each row. Default: 20, 10 or 4, by what a row can show."                                                      placeholder:"N"`
+	FS      string         `help:"File system for power and faults: ext4, xfs or btrfs. Default: all available ones, in turns."                            placeholder:"FS"    name:"fs"`
+	Losses  []string       `help:"Ways to lose a machine, names or patterns. Default: all."                                                                placeholder:"A,B"`
+	Manager string         `help:"What promotes standbys of machines: patroni or patroni-etcd3. Default: the lab itself."                                  placeholder:"NAME"`
+	Seed    *uint64        `help:"Seed of all random choices. Every run prints its seed."                                                                  placeholder:"N"`
+	For     *time.Duration `help:"Continue until this much time has passed: 8h is a soak."                                                                 placeholder:"10m"`
+	JSON    string         `help:"Also write the report to FILE; - is standard output."                                                                    placeholder:"FILE"  name:"json"`
+	HTML    string         `help:"Also write the report to FILE as a page; - is standard output."                                                          placeholder:"FILE"  name:"html"`
 	Keep    string         `help:"Directory for evidence of broken claims. Default: a new one in --dir, or in the current directory if that is not given." placeholder:"DIR"`
-	Dir     string         `help:"Directory to work in; must not belong to an engine. Default: the system's temporary directory, if it is on a disk." placeholder:"DIR"`
+	Dir     string         `help:"Directory to work in; must not belong to an engine. Default: the system's temporary directory, if it is on a disk."      placeholder:"DIR"`
 	Mutants bool           `help:"Find engines that break one rule each, by every kind or --kind, and say how many and how soon."`
-	Replay  string         `help:"Judge again the evidence that a run kept in this directory." placeholder:"DIR"`
+	Replay  string         `help:"Judge again the evidence that a run kept in this directory."                                                             placeholder:"DIR"`
 }
 
 // Help implements kong's interface for what follows the flags.
@@ -67,8 +67,11 @@ func (crashCommand) Help() string {
 		`lies are power cuts on a disk that answered flushes and kept nothing: no engine promises anything there, and what ` +
 		`was seen breaks no claim. ` +
 		`machine loses one of three machines with PostgreSQL, which it makes of namespaces, as root on Linux. ` +
+		`There --subject nodes is a server of three processes under clients of all its APIs; with --for, and no other ` +
+		`subject, it loses something each minute. ` +
 		`Without --subject and --levels, kv runs at every level, and each store over it (event, message, task, raft, ` +
-		`transactions over all and the server, serve) at the weakest level that the crash must not cost: process for ` +
+		`transactions over all, the server, serve, and a machine that is lost and restored from its backup, backup) ` +
+		`at the weakest level that the crash must not cost: process for ` +
 		`kill, power for the others. ` +
 		`All that takes some minutes, and some 280 s of CPU time. With --for, all rows run again and again, each time ` +
 		`with other choices, and each pass is reported. ` +

@@ -17,6 +17,8 @@
 //	holdfast accept DIR      makes stores open in a directory from which a repair could not salvage everything
 //	holdfast backup DIR      a copy of it, as it is at one moment
 //	holdfast restore URL     a directory of a state in a bucket, to which serve --backup uploads
+//	holdfast follow URL      a copy on another machine that is kept up to date with such a bucket
+//	holdfast promote DIR     makes that copy a directory that can be written to
 //	holdfast compact DIR     gives back the space of what was deleted or overwritten, of all keys or a range
 //	holdfast copy FROM TO    the same keys on another engine; FROM may be a bare bbolt, Badger, Pebble or SQLite
 //	holdfast event list      the logs of events of a server, or in a directory; also cat, tail, append, ...
@@ -101,6 +103,8 @@ type grammar struct {
 	Accept    acceptCommand    `cmd:"" help:"Accept the loss that a repair recorded, so that stores open again."`
 	Backup    backupCommand    `cmd:"" help:"Make a consistent, durable copy of a directory."`
 	Restore   restoreCommand   `cmd:"" help:"Make a directory of a state that a continuous backup has kept."`
+	Follow    followCommand    `cmd:"" help:"Keep a copy up to date with a continuous backup, on another machine."`
+	Promote   promoteCommand   `cmd:"" help:"Make such a copy a directory that can be written to."`
 	Compact   compactCommand   `cmd:"" help:"Reclaim the space of deleted and overwritten data."`
 	Copy      copyCommand      `cmd:"" help:"Copy all keys to a new directory of any engine, and compare every one."`
 	Event     eventCommand     `cmd:"" help:"Event logs of a server or a directory."`

@@ -19,6 +19,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/postgres"
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/nodes"
+	"github.com/holdfastdb/holdfast/server/nodes/onpostgres"
 )
 
 // leastPeerToken is how many characters a peer token has at least.
@@ -26,33 +27,6 @@ const leastPeerToken = 16
 
 // maxSpaces is into how many parts data can be divided.
 const maxSpaces = 1000
-
-// shared is what processes share, in a database of PostgreSQL.
-type shared struct{ *postgres.Nodes }
-
-// Look implements [nodes.Cluster].
-func (s shared) Look(ctx context.Context) (peers []nodes.Peer, spaces []nodes.Space, err error) {
-	all, rows, err := s.Nodes.Look(ctx)
-	for _, n := range all {
-		peers = append(peers, nodes.Peer{Address: n.Address, Version: n.Version, Protocol: n.Protocol, Alive: n.Alive})
-	}
-	for _, r := range rows {
-		spaces = append(spaces, nodes.Space{Number: r.Number, Owner: r.Owner, Host: r.Host, Epoch: r.Epoch, Seq: r.Seq,
-			Free: r.Free, Still: r.Still, Handle: r})
-	}
-
-	return peers, spaces, err
-}
-
-// Open implements [nodes.Cluster].
-func (s shared) Open(space nodes.Space) (holdfast.Engine, error) {
-	row, ok := space.Handle.(postgres.Space)
-	if !ok { // it is new
-		row.Number = space.Number
-	}
-
-	return s.Nodes.Open(row)
-}
 
 // serveNode serves as one of several processes, until ctx ends.
 func (c *serveCommand) serveNode(ctx context.Context, address *net.TCPAddr, level holdfast.Level, care *upkeep) (
@@ -94,7 +68,7 @@ func (c *serveCommand) serveNode(ctx context.Context, address *net.TCPAddr, leve
 		return err
 	}
 	version := readVersion().Version
-	joined, err := postgres.Join(dsn, o, postgres.Self{Address: self, Version: version, Protocol: nodes.Protocol})
+	joined, err := onpostgres.Join(dsn, o, postgres.Self{Address: self, Version: version, Protocol: nodes.Protocol})
 	if err != nil {
 		return err
 	}
@@ -104,7 +78,7 @@ func (c *serveCommand) serveNode(ctx context.Context, address *net.TCPAddr, leve
 		return err
 	}
 	defer stopTracing()
-	n, err := nodes.New(shared{joined}, nodes.Options{Self: self, PeerToken: token, Spaces: c.Spaces,
+	n, err := nodes.New(joined, nodes.Options{Self: self, PeerToken: token, Spaces: c.Spaces,
 		Level: level, Server: options,
 		Peers: nodes.Transport(peers), StopTimeout: c.StopTimeout, Logger: care.logger,
 		Opened: func(ctx context.Context, d *data.Data) error {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -17,7 +18,13 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/backup"
+	"github.com/holdfastdb/holdfast/driver/datadir"
+	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/metrics"
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/message"
 )
 
 type restoreCommand struct {
@@ -25,6 +32,9 @@ type restoreCommand struct {
 	Into       string    `required:"" help:"New directory." placeholder:"DIR"`
 	At         time.Time `help:"The last state that is not younger than this. Default: the last one." placeholder:"2026-11-27T18:00:00Z"`
 	Generation string    `help:"Of this generation, as restore and the log of serve name them. Default: the last one that has such a state." placeholder:"NAME"`
+	AtPosition uint64    `help:"The state right before the message at this position of the namespace was written, or the event of --log. With the room of two copies, if it is a message." placeholder:"N"`
+	Namespace  string    `short:"n" help:"Namespace of --at-position." default:"default" placeholder:"NS"`
+	Log        string    `help:"Event log of --at-position." placeholder:"NAME"`
 	Identity   string    `help:"File with the key, as age-keygen makes it, if the backup is encrypted." placeholder:"FILE"`
 	JSON       bool      `name:"json" help:"Print the result as JSON."`
 }
@@ -48,19 +58,45 @@ func inBucket[T any](address string, f func(context.Context, *blob.Bucket) (T, e
 	})
 }
 
+// identitiesOf reads the file of --identity, if one is named.
+func identitiesOf(op, file string) (list []age.Identity, err error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err == nil {
+		list, err = age.ParseIdentities(bytes.NewReader(text))
+	}
+	if err != nil {
+		err = &holdfast.Error{Op: op + ": --identity", Path: file, Class: holdfast.ErrBadOption, Cause: err}
+	}
+
+	return list, err
+}
+
 func (c *restoreCommand) run() int {
-	o := backup.RestoreOptions{At: c.At, Generation: c.Generation}
-	if c.Identity != "" {
-		text, err := os.ReadFile(c.Identity)
-		if err == nil {
-			o.Identities, err = age.ParseIdentities(bytes.NewReader(text))
-		}
-		if err != nil {
-			return failTool(&holdfast.Error{Op: "restore: --identity", Path: c.Identity, Class: holdfast.ErrBadOption,
-				Cause: err})
-		}
+	o := backup.RestoreOptions{At: c.At, Generation: c.Generation, Fill: fillCopy}
+	var err error
+	if o.Identities, err = identitiesOf("restore", c.Identity); err != nil {
+		return failTool(err)
+	}
+	switch {
+	case c.AtPosition > 0 && !c.At.IsZero():
+		return failTool(&holdfast.Error{Op: "restore", Class: holdfast.ErrBadOption,
+			Detail: "--at and --at-position are both given", Remedy: "give one of them"})
+	case c.AtPosition == 0 && (c.Log != "" || c.Namespace != message.Default):
+		return failTool(&holdfast.Error{Op: "restore", Class: holdfast.ErrBadOption,
+			Detail: "a log or namespace, and no position in it", Remedy: "add --at-position"})
 	}
 	r, err := inBucket(c.URL, func(ctx context.Context, bucket *blob.Bucket) (*backup.Restored, error) {
+		if c.AtPosition > 0 {
+			log, err := c.logOf(ctx, bucket, o)
+			if err != nil {
+				return nil, err
+			}
+			o.Before = event.Appends(log, c.AtPosition)
+		}
+
 		return backup.Restore(ctx, bucket, c.Into, o)
 	})
 	if err != nil {
@@ -81,6 +117,43 @@ func (c *restoreCommand) run() int {
 	}
 
 	return failTool(p.end())
+}
+
+// logOf is what the log of --at-position is called in the engine. The log of a namespace's messages has its number,
+// which only the database knows: so the last state of it is restored for a moment.
+func (c *restoreCommand) logOf(ctx context.Context, bucket *blob.Bucket, o backup.RestoreOptions) (log string,
+	err error) {
+	if c.Log != "" {
+		return data.EngineLog(c.Namespace, c.Log), nil
+	}
+	into, err := filepath.Abs(c.Into)
+	if err == nil {
+		err = datadir.MkdirAll(filepath.Dir(into))
+	}
+	if err != nil {
+		return "", err
+	}
+	temp, err := os.MkdirTemp(filepath.Dir(into), "holdfast-restore-")
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
+	last := filepath.Join(temp, "last")
+	if _, err := backup.Restore(ctx, bucket, last, o); err != nil {
+		return "", err
+	}
+	e, err := all.OpenDir("", last, holdfast.Options{ReadOnly: true})
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+
+	return message.LogOf(e, "", c.Namespace)
+}
+
+// fillCopy makes the directory of a copy in a bucket.
+func fillCopy(ctx context.Context, c backup.Copy, dir string, fill func(func(key, value []byte) error) error) error {
+	return all.Fill(ctx, c.Engine, c.Level, datadir.Loss{Lost: c.Lost, Accepted: c.Accepted}, dir, fill)
 }
 
 // verifyBucket is verify of a bucket.
@@ -125,7 +198,7 @@ func (c *verifyCommand) verifyBucket() int {
 func (c *serveCommand) startBackup(ctx context.Context, e holdfast.Engine, logger *slog.Logger) (
 	uploads func() metrics.Uploads, end func(), err error,
 ) {
-	o := backup.Options{Logger: logger, Compress: c.BackupCompress,
+	o := backup.Options{Logger: logger, Compress: c.BackupCompress, CopyEvery: c.BackupEvery, CopyDir: c.temp(),
 		Recipients: strings.FieldsFunc(c.BackupRecipients, func(r rune) bool { return r == ',' || r == ' ' })}
 	if o.Rate, o.VerifyEvery = c.BackupRate, c.BackupVerify; o.Rate != 0 && o.Rate < backup.LeastRate {
 		return nil, nil, c.bad("backup-rate", fmt.Sprintf("%d is too little", o.Rate),
@@ -139,6 +212,15 @@ func (c *serveCommand) startBackup(ctx context.Context, e holdfast.Engine, logge
 			return nil, nil, fmt.Errorf("%s: %w", c.where("backup-keep"), err)
 		}
 	}
+	switch caps := e.Capabilities(); {
+	case caps.Engine == logtree.Name && c.BackupEvery != 0:
+		return nil, nil, c.bad("backup-every", "the log of logtree is uploaded every second", "leave it out")
+	case caps.Strongest() <= holdfast.Memory:
+		return nil, nil, c.bad("backup", "this engine keeps nothing", "use another one")
+	case caps.Engine != logtree.Name && c.BackupEvery <= 0:
+		return nil, nil, c.bad("backup", "this engine can only be copied as a whole, from time to time",
+			"say how often: --backup-every 1h")
+	}
 	bucket, err := backup.MakeBucket(ctx, c.Backup)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", c.where("backup"), err)
@@ -151,8 +233,8 @@ func (c *serveCommand) startBackup(ctx context.Context, e holdfast.Engine, logge
 
 	uploads = func() metrics.Uploads {
 		s := b.Status()
-		return metrics.Uploads{Lag: s.Lag(), Err: s.Err, Objects: s.Objects, Bytes: s.Bytes, VerifyEvery: o.VerifyEvery,
-			Verified: s.Verified, Damage: s.Damage}
+		return metrics.Uploads{Lag: s.Lag(), Every: c.BackupEvery, Err: s.Err, Objects: s.Objects, Bytes: s.Bytes,
+			VerifyEvery: o.VerifyEvery, Verified: s.Verified, Damage: s.Damage}
 	}
 
 	return uploads, func() {

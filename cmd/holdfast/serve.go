@@ -51,7 +51,9 @@ type serveCommand struct {
 	PeerTokenFile string `help:"File with the secret that these processes share. Or $$HOLDFAST_PEER_TOKEN." env:"HOLDFAST_PEER_TOKEN_FILE" placeholder:"FILE"`
 	PeerCA        string `name:"peer-ca" help:"Certificates in PEM that vouch for those of the other processes. Default: the system's." env:"HOLDFAST_PEER_CA" placeholder:"FILE"`
 
-	Backup string `help:"Back up all the time to this bucket: s3://BUCKET/PREFIX?region=REGION or file:///DIRECTORY. Of an engine of logtree." env:"HOLDFAST_BACKUP" placeholder:"URL"`
+	BackupEvery time.Duration `help:"How often a full copy is uploaded of an engine other than logtree, as 1h." env:"HOLDFAST_BACKUP_EVERY" placeholder:"TIME"`
+
+	Backup string `help:"Back up all the time to this bucket: s3://BUCKET/PREFIX?region=REGION or file:///DIRECTORY." env:"HOLDFAST_BACKUP" placeholder:"URL"`
 
 	BackupRecipients string `help:"Public keys of age (age1...), for which the backup is encrypted." env:"HOLDFAST_BACKUP_RECIPIENTS" placeholder:"KEY,..."`
 	BackupCompress   bool   `help:"Compress what is uploaded, by zstd." env:"HOLDFAST_BACKUP_COMPRESS"`
@@ -153,8 +155,8 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 		return err
 	}
 	defer stopPprof()
-	if c.Backup == "" && (c.BackupKeep != "" || c.BackupCompress || c.BackupRecipients != "" || c.BackupRate != 0 ||
-		c.BackupVerify != 0) {
+	if c.Backup == "" && (c.BackupKeep != "" || c.BackupEvery != 0 || c.BackupCompress || c.BackupRecipients != "" ||
+		c.BackupRate != 0 || c.BackupVerify != 0) {
 		return c.bad("backup", "it is not set, and others say how to back up", "set it")
 	}
 	care := upkeep{certificate: certificate, reload: reload, args: args, logLevel: logLevel, logger: logger}

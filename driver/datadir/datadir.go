@@ -19,6 +19,7 @@
 //	level power        only where the engine binds a directory to a level
 //	lost 2 values      what the repair that made it could not salvage, until that is accepted
 //	accepted UYH3...   which loss was accepted last; then the first line has 2
+//	follows URL        it is a copy that is kept up to date, and open for reading only; then the first line has 3
 //	state making       until the engine's own files are complete
 //
 // The last line tells a directory whose making was interrupted from one that has lost its data.
@@ -29,6 +30,7 @@
 //	lock.go      Hold keeps writers out without opening
 //	mark.go      ReadMark, Accept, Hide
 //	temp.go      Temp is where a program that has a directory open puts files for a time
+//	follow.go    Follow, Change and Unfollow are for who keeps a copy up to date
 //	make.go      Make makes a directory whole or not at all, Checkpoint one that shares files with an open one
 //	overlap.go   CheckOverlap keeps a copy out of what it is a copy of
 //	files.go     MkdirAll, Rename, SyncDir: changes of names that survive a power cut; Usage, CopyFiles
@@ -40,6 +42,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -138,7 +141,12 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 
 	// From here on the directory is locked, so that what is found in it does not change.
 	h := &Handle{Dir: dir, name: spec.Engine, mark: Mark{Engine: spec.Mark, Format: spec.Format, Level: spec.Level}}
-	if remedy, err := h.open(spec.ReadOnly); errors.Is(err, errLocked) {
+	remedy, err := h.open(spec.ReadOnly)
+	for wait := 0; spec.ReadOnly && errors.Is(err, errLocked) && wait < followedWaits && follows(dir); wait++ {
+		time.Sleep(followedWait)
+		remedy, err = h.open(spec.ReadOnly)
+	}
+	if errors.Is(err, errLocked) {
 		return nil, fail(holdfast.ErrLocked, Holder(filepath.Join(dir, lockName)),
 			"close it there first, or choose another directory", nil)
 	} else if err != nil {
@@ -204,6 +212,12 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 		remedy := fmt.Sprintf("open it with level %v, or name another directory", found.Level)
 
 		return nil, fail(holdfast.ErrForeign, detail, remedy, nil)
+	case found.Follows != "" && found.making:
+		return nil, fail(holdfast.ErrForeign, "it follows "+found.Follows+", and what keeps it up to date was interrupted",
+			"start that again: holdfast follow", nil)
+	case found.Follows != "" && !spec.ReadOnly:
+		return nil, fail(holdfast.ErrUnavailable, "it follows "+found.Follows+", and can only be read",
+			"to write to it from now on: holdfast promote", nil)
 	case found.making && spec.ReadOnly:
 		return nil, fail(holdfast.ErrForeign, "its making was interrupted; nothing is in it", "open it for writing once", nil)
 	}

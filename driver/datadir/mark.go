@@ -17,7 +17,7 @@ import (
 const (
 	MarkName   = "HOLDFAST"
 	hiddenName = MarkName + ".partial" // what the mark is called in a directory that must not be opened yet
-	version    = 2                     // of the mark itself; 1 unless a loss was accepted
+	version    = 3                     // of the mark itself, see Mark.text
 )
 
 // Mark is what a directory remembers.
@@ -26,6 +26,7 @@ type Mark struct {
 	Format int            // the engine's own format, from 1
 	Level  holdfast.Level // 0 unless the directory is bound to a level
 	Loss
+	Follows string // what the directory follows, empty if nothing; see [Follow]
 
 	making bool // the engine's own files are not complete
 }
@@ -158,12 +159,14 @@ func unmarked(dir string) (string, error) {
 	return other, nil
 }
 
-// writeMark replaces the mark of dir durably. It is synced under another name before the rename, so a crash leaves the
-// old mark or the new one, whole.
-func writeMark(dir string, m Mark) error {
-	v := version
-	if m.Accepted == "" { // programs that know only version 1 do not know that stores may be stale
-		v = 1
+// text is what the file of the mark says. Its version is the first whose programs know what it says.
+func (m Mark) text() string {
+	v := 1
+	if m.Accepted != "" { // programs that know only version 1 do not know that stores may be stale
+		v = 2
+	}
+	if m.Follows != "" { // older ones would write where another writes
+		v = 3
 	}
 	text := fmt.Sprintf("holdfast %d\nengine %s\nformat %d\n", v, m.Engine, m.Format)
 	if m.Level != 0 {
@@ -176,23 +179,20 @@ func writeMark(dir string, m Mark) error {
 	if m.Accepted != "" {
 		text += "accepted " + m.Accepted + "\n"
 	}
+	if m.Follows != "" {
+		text += "follows " + strings.Join(strings.Fields(m.Follows), " ") + "\n"
+	}
 	if m.making {
 		text += "state making\n"
 	}
-	name := filepath.Join(dir, MarkName)
-	f, err := os.Create(name + ".tmp")
-	if err != nil {
-		return err
-	}
-	if _, err = io.WriteString(f, text); err == nil {
-		err = f.Sync()
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		os.Remove(name + ".tmp")
-		return err
-	}
 
-	return Rename(name+".tmp", name)
+	return text
+}
+
+// writeMark replaces the mark of dir durably. It is synced under another name before the rename, so a crash leaves the
+// old mark or the new one, whole.
+func writeMark(dir string, m Mark) error {
+	return Replace(filepath.Join(dir, MarkName), []byte(m.text()))
 }
 
 // loadMark reads the mark of dir. What it says itself is an Error without an operation and a path.
@@ -245,6 +245,8 @@ func parseMark(text string) (Mark, error) {
 			m.Lost = value
 		case key == "accepted":
 			m.Accepted = value
+		case key == "follows":
+			m.Follows = value
 		case key == "state" && value == "making":
 			m.making = true
 		case v <= 1:

@@ -486,6 +486,34 @@ func Backup(ctx context.Context, e holdfast.Engine, into string) (keys int64, er
 	})
 }
 
+// Fill makes the new directory into of the engine name, or of the default one if that is in front of a server, with the
+// keys and values that fill sets. level is that of the engine that they come from, and the directory remembers its
+// loss. It survives power loss when Fill returns; after an error, including the end of ctx, into does not exist.
+func Fill(ctx context.Context, name string, level holdfast.Level, loss datadir.Loss, into string,
+	fill func(set func(key, value []byte) error) error) error {
+	if OnServer(name) {
+		name = Default
+	}
+	entry, err := Lookup(name)
+	if err != nil {
+		return err
+	}
+	if strongest := entry.Describe().Strongest(); level == 0 || level > strongest {
+		level = strongest
+	}
+	open := func(dir string) (holdfast.Engine, error) { return entry.Open(dir, holdfast.Options{Level: level}) }
+
+	return enginecopy.Make(ctx, "restore", into, open, func(to holdfast.Engine, _ string) (datadir.Loss, error) {
+		w := enginecopy.NewWriter(to)
+		err := fill(w.Set)
+		if err == nil {
+			err = w.Flush()
+		}
+
+		return loss, err
+	})
+}
+
 // BackupDir is Backup of a directory that is not open for writing, or of a space of a server, whose address dir is
 // then. It is opened read-only where the engine can do that, and otherwise as any program would. If ctx ends, that is
 // an error.

@@ -230,6 +230,12 @@ func TestCachePaused(t *testing.T) {
 	if value, err := old.Get(nil, []byte("k")); err == nil {
 		t.Errorf("the old owner reads %q", value)
 	}
+	if old.Confirm() == nil {
+		t.Error("what the old owner's stores have in memory is confirmed")
+	}
+	if err := next.(*engine).Confirm(); err != nil {
+		t.Error(err)
+	}
 	if value, err := view.Get(nil, []byte("k")); err != nil || string(value) != "1" {
 		t.Errorf("its snapshot, which is of a fixed state, reads %q, %v", value, err)
 	}

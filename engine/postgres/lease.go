@@ -58,6 +58,12 @@ func (e *engine) beats(ctx context.Context) {
 	}
 }
 
+// Confirm returns nil as soon as it is known that what was read before the call, also of what a store keeps in memory,
+// was so when it was read: the lease held all the while. Otherwise it is the error that a read of the engine has.
+func (e *engine) Confirm() error {
+	return e.fail("confirm", e.fresh(func(context.Context, *server) error { return nil }))
+}
+
 // fresh calls read until it is known that its answer is not of a state that another process may have changed. While
 // another server takes over it waits, for as long as commits do, and for a large commit or value as long as it moves.
 func (e *engine) fresh(read func(context.Context, *server) error) error {

@@ -23,6 +23,17 @@ func (e Engine) Checkpoint(ctx context.Context, dir string) error {
 	return holdfast.Checkpoint(ctx, e.Engine, dir)
 }
 
+// Confirm says whether the data is still this process's, if the engine below is one whose data another process can take
+// over; nil if it is, or nobody can. It waits while that is not known. What was read before, also of what a store keeps
+// in memory, was so then.
+func (e Engine) Confirm() error {
+	if below, ok := e.Engine.(interface{ Confirm() error }); ok {
+		return below.Confirm()
+	}
+
+	return nil
+}
+
 // Below is the engine below.
 func (e Engine) Below() holdfast.Engine { return e.Engine }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/child"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/fleet"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )
@@ -24,6 +25,14 @@ func (l Lab) Child(stdin io.Reader, stdout io.Writer) int {
 
 	// From here on errors go to the supervisor as messages: it judges them, and the exit status says little.
 	t := protocol.NewReporter(stdout)
+	if s.Node != nil {
+		if err := fleet.Serve(s, t); err != nil {
+			t.Failed(err)
+			return 1
+		}
+
+		return 0
+	}
 	subject, err := subjectOf(s.Subject)
 
 	// The filter is set before the engine is opened, so that calls of opening count.

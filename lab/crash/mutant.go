@@ -60,6 +60,13 @@ func mutants(engines []all.Entry) (list []mutant) {
 			mutant{inTwo, Kill, true, true, divided(e, inTwo, dividedFor), subjects.Transaction.Name})
 	}
 
+	for _, e := range engines {
+		if e.Name == all.Default { // whose uploader it is: the subject does what it is named for
+			list = append(list, mutant{subjects.EarlyBackup, Kill, true, true, renamed(e, subjects.EarlyBackup),
+				subjects.Backup.Name})
+		}
+	}
+
 	for _, m := range []struct {
 		name  string
 		kind  Kind
@@ -103,6 +110,12 @@ func (m mutant) controlRow(subject string, mounts []blockdev.Mount) kinds.Row {
 	c.Control = true
 
 	return c
+}
+
+// renamed is an entry under another name.
+func renamed(base all.Entry, name string) all.Entry {
+	return all.Entry{Name: name, Describe: func() holdfast.Capabilities { return claims(name, base.Describe()) },
+		Open: base.Open}
 }
 
 // flawedEngine is an entry for the small engine with one flaw. It claims what the sound one does.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/lab/blockdev"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
@@ -96,7 +97,10 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 
 		p.allSubjects = wanted[""]
 		for _, s := range subjects.Subjects() {
-			if p.allSubjects || wanted[s.Name] {
+			if s.OnlyKilled() && !slices.Contains(p.Engines, all.Default) {
+				continue
+			}
+			if p.allSubjects && s.Name != kinds.Nodes || wanted[s.Name] {
 				p.Subjects = append(p.Subjects, s.Name)
 			}
 		}
@@ -263,6 +267,9 @@ const (
 	noDevice     = "it keeps nothing on a device"
 	oneMachine   = "all that it keeps is on one machine"
 	machinesTest = "machines test quorum alone, and not under raft"
+	onlyKilled   = "a machine that is lost with its disk is lost, however it ends: kill tests that"
+	noBackup     = "it has no log that is uploaded all the time"
+	needMachines = "several processes need machines of their own: --kind machine"
 	faultsLevel  = "faults and lies test power alone: what comes of a flush is of no other level"
 )
 
@@ -293,6 +300,8 @@ func (p *runPlan) nothing() error {
 		// What would help is named by flag. Each reason is said once for an engine, with its levels.
 		strongest := c.Capabilities.Strongest()
 		switch name := c.Level.String(); {
+		case c.NotAvailable == needMachines:
+			helps["--kind"] = true
 		case c.NotAvailable == tornBatches, slices.Contains(slices.Collect(maps.Values(onlyFor)), c.NotAvailable):
 			helps["--subject"] = true
 		case c.Kind == Simulate:
@@ -419,6 +428,10 @@ func (l Lab) cells(p *runPlan) error {
 				continue
 			}
 
+			if s, _ := subjectOf(subject); s.OnlyKilled() && kind != Kill && p.ownSubjects {
+				continue
+			}
+
 			if kind == Machine {
 				if slices.Contains(kinds.MachineSubjects(), subject) && slices.Contains(p.Levels, holdfast.Quorum) {
 					p.cells = append(p.cells, machineRows(p, subject)...)
@@ -426,8 +439,16 @@ func (l Lab) cells(p *runPlan) error {
 				continue
 			}
 
+			if subject == kinds.Nodes {
+				for _, name := range p.Engines {
+					p.cells = append(p.cells, kinds.Row{Engine: name, Subject: subject, Level: kind.Survives(), Kind: kind,
+						NotAvailable: needMachines})
+				}
+				continue
+			}
+
 			for _, mutant := range controls(l.Engines) {
-				if mutant.kind == kind && (mutant.subject == "" || mutant.subject == subject) {
+				if mutant.kind == kind && (mutant.subject == subject || mutant.subject == "" && subject != subjects.Backup.Name) {
 					p.cells = append(p.cells, mutant.controlRow(subject, mounts))
 				}
 			}
@@ -441,6 +462,10 @@ func (l Lab) cells(p *runPlan) error {
 
 				// A peer is left out under other subjects, unless those were named: then its row says why.
 				if only != "" && only != subject && p.ownSubjects {
+					continue
+				}
+
+				if subject == subjects.Backup.Name && name != all.Default && p.ownSubjects {
 					continue
 				}
 
@@ -458,6 +483,10 @@ func (l Lab) cells(p *runPlan) error {
 						c.NotAvailable = onlyFor[only]
 					case c.Given == 0:
 						c.NotAvailable = promise.Why
+					case subject == subjects.Backup.Name && name != all.Default:
+						c.NotAvailable = noBackup
+					case subject == subjects.Backup.Name && kind != Kill:
+						c.NotAvailable = onlyKilled
 					case !c.Capabilities.AtomicBatches && subject != subjects.KV.Name:
 						c.NotAvailable = tornBatches
 					case c.Given > level && slices.Contains(p.Levels, c.Given):

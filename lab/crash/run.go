@@ -241,8 +241,8 @@ func (r *runner) passes(ctx context.Context, s *runState, w watcher) error {
 				continue
 			}
 			size := t.cell.Kind.PerSession()
-			if size == 0 {
-				size = p.Cuts // of a simulation, which does not count them
+			if size == 0 || p.soaks(t.cell) {
+				size = p.Cuts // of what goes by time, and does not count them
 			}
 
 			// A row's crashes are divided into units, each on a directory or disk of its own.
@@ -339,13 +339,26 @@ func (r *runner) pass(ctx context.Context, s *runState, units []unit, w watcher,
 	return nil
 }
 
-// unit does one piece of work. Of a run with a length a simulation gets what is left of it.
+// soaks reports whether a row goes on with one lab for the length of the run.
+func (p *runPlan) soaks(c kinds.Row) bool {
+	return c.Subject == kinds.Nodes && !c.Control && p.length > 0 && len(p.Subjects) == 1
+}
+
+// unit does one piece of work. Of a run with a length a simulation gets what is left of it, and so does what soaks.
 func (r *runner) unit(ctx context.Context, p *runPlan, began time.Time, u unit) error {
 	if ctx.Err() != nil {
 		return console.ErrInterrupted
 	}
 
-	return r.kinds.Session(ctx, u.tally.cell, u.seed, u.nth, u.cuts, min(p.left(began), simulationSlice), u.tally)
+	length := min(p.left(began), simulationSlice)
+	switch {
+	case p.soaks(u.tally.cell):
+		length = p.left(began)
+	case u.tally.cell.Kind == Machine:
+		length = 0
+	}
+
+	return r.kinds.Session(ctx, u.tally.cell, u.seed, u.nth, u.cuts, length, u.tally)
 }
 
 // simulationSlice is how long the simulations of one pass go on at most, so that a long run reports as it goes.

@@ -338,6 +338,18 @@ func TestKillRust(t *testing.T) {
 	}
 }
 
+// TestKillBackup loses machines that are backed up all the time, and restores them. The control is an uploader that
+// reports what it has not uploaded.
+func TestKillBackup(t *testing.T) {
+	t.Parallel()
+	q := request(Kill, 4, "process", logtree.Name)
+	q.Subjects = []string{subjects.Backup.Name}
+	status, r, out := ran(t, standard, q)
+	if believable(t, r, out, Kill); status != console.ExitOK {
+		t.Errorf("status %d: %s", status, out)
+	}
+}
+
 func TestKillEventStore(t *testing.T) {
 	t.Parallel()
 	q := request(Kill, 2, "process", logtree.Name)

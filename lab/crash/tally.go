@@ -189,8 +189,8 @@ func (t *tally) Breaks(s *kinds.Scene, j protocol.Judgement) {
 		}
 	}
 	// What a control or mutant breaks, may be lost with the whole store, or comes of a disk that lied, needs no evidence.
-	// Of machines none is kept.
-	if t.keep == nil || t.cell.Control || t.cell.Kind == Lies || t.cell.Kind == Machine || t.excused() ||
+	// Of machines the logs are kept, if there are any.
+	if t.keep == nil || t.cell.Control || t.cell.Kind == Lies || t.cell.Kind == Machine && s.Tree == "" || t.excused() ||
 		len(t.result.Evidence) >= maxEvidence {
 		return
 	}
@@ -203,7 +203,7 @@ func (t *tally) Breaks(s *kinds.Scene, j protocol.Judgement) {
 		return
 	}
 	t.result.Evidence = append(t.result.Evidence, dir)
-	if t.result.Replay == "" {
+	if t.result.Replay == "" && t.cell.Kind != Machine {
 		t.result.Replay = "holdfast crash --replay " + dir
 	}
 }

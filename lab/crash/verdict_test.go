@@ -220,7 +220,7 @@ func TestWrongUse(t *testing.T) {
 		"level":  {q: Request{Levels: []string{"disk"}}, says: "memory, process, power"},
 		"kind":   {q: Request{Kinds: []string{"fire"}}, says: "the kinds are kill, power, faults, lies, simulate"},
 		"subject": {q: Request{Subjects: []string{"wheel"}},
-			says: "the subjects are kv, event, message, task, transaction, raft, serve"},
+			says: "the subjects are kv, event, message, task, transaction, raft, serve, backup"},
 		"fs":        {q: Request{FS: "fat"}, says: "the file systems are ext4, xfs, btrfs"},
 		"cuts":      {q: Request{Cuts: &zero}, says: "0 cuts"},
 		"for":       {q: Request{For: &seconds}, says: "use a time like 10m"},
@@ -285,21 +285,23 @@ func TestPlan(t *testing.T) {
 	}
 	// A store has one row of each kind unless levels are named; a peer is tested with its subject alone, and if it is
 	// named.
-	const everything = "kv event message task transaction raft serve"
+	const everything = "kv event message task transaction raft serve backup"
 	for name, w := range map[string]struct {
 		q        Request
 		subjects string
 		rows     int // controls aside
 		n        int // of them, that can be tested
 	}{
-		"all":           {Request{}, everything, 9 * len(all.Engines()), -1},
-		"one":           {Request{Engines: []string{"logtree"}}, everything, 9, 9},
-		"its levels":    {Request{Engines: []string{"logtree"}, Levels: []string{"memory", "power"}}, everything, 14, 14},
+		"all":           {Request{}, everything, 9*len(all.Engines()) + 1, -1},
+		"one":           {Request{Engines: []string{"logtree"}}, everything, 10, 10},
+		"its levels":    {Request{Engines: []string{"logtree"}, Levels: []string{"memory", "power"}}, everything, 16, 16},
 		"its subjects":  {Request{Engines: []string{"logtree"}, Subjects: []string{"event", "raft"}}, "event raft", 5, 5},
+		"no logtree":    {Request{Engines: []string{"bbolt"}}, strings.TrimSuffix(everything, " backup"), 9, 8},
+		"not uploaded":  {Request{Engines: []string{"logtree", "bbolt"}, Subjects: []string{"backup"}}, "backup", 6, 3},
 		"peers":         {Request{Engines: []string{"raft-*"}}, "raft", 4, 2},
-		"with a peer":   {Request{Engines: []string{"logtree", "raft-wal"}}, everything, 11, 10},
+		"with a peer":   {Request{Engines: []string{"logtree", "raft-wal"}}, everything, 12, 11},
 		"of messages":   {Request{Engines: []string{"nats", "study-4"}}, "message", 6, 4},
-		"with one":      {Request{Engines: []string{"logtree", "study-4"}}, everything, 12, 10},
+		"with one":      {Request{Engines: []string{"logtree", "study-4"}}, everything, 13, 11},
 		"of both kinds": {Request{Engines: []string{"raft-wal", "nats"}}, "message raft", 5, 4},
 		"a wrong one": {
 			Request{Engines: []string{"raft-wal", "logtree"}, Subjects: []string{"kv"}, Levels: []string{"power"}},
@@ -351,15 +353,15 @@ func TestCuts(t *testing.T) {
 	}{
 		"default": {Request{},
 			map[string]int{"kv power": 20, "kv process": 20, "kv memory": 10, "event process": 4, "message process": 4,
-				"task process": 4, "transaction process": 4, "raft process": 4, "serve process": 4},
+				"task process": 4, "transaction process": 4, "raft process": 4, "serve process": 4, "backup process": 4},
 			"levels memory, process, power; 4 to 20 cuts a row; kv at all levels; event, message, task, transaction, raft, " +
-				"serve at the weakest that must survive;"},
+				"serve, backup at the weakest that must survive;"},
 		"a subject": {Request{Subjects: []string{"raft"}},
 			map[string]int{"raft power": 20, "raft process": 20},
 			"levels process, power; 20 cuts a row; raft;"},
 		"a number": {Request{Cuts: &five},
 			map[string]int{"kv power": 5, "kv process": 5, "kv memory": 5, "event process": 5, "message process": 5,
-				"task process": 5, "transaction process": 5, "raft process": 5, "serve process": 5},
+				"task process": 5, "transaction process": 5, "raft process": 5, "serve process": 5, "backup process": 5},
 			"5 cuts a row;"},
 		"both": {Request{Cuts: &five, Subjects: []string{"event"}, Levels: []string{"memory"}},
 			map[string]int{"event memory": 5},

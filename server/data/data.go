@@ -170,6 +170,9 @@ func name(namespace, of string) string {
 	return strings.TrimSuffix(namespace+"/"+of, "/")
 }
 
+// EngineLog is what a log of a namespace is called in the engine, for who looks there without a Data.
+func EngineLog(namespace, log string) string { return name(namespace, log) }
+
 // checkLog returns ErrBadOption if a log cannot have a name: it is UTF-8, so that JSON tells it as it is, and has 1
 // byte or more, of which none is a slash or zero, since those tell namespaces and other packages' logs apart.
 func checkLog(namespace, log string) error {

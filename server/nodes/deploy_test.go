@@ -25,7 +25,7 @@ import (
 func names(t *testing.T) []string {
 	list := []string{"up"}
 	for _, c := range []prometheus.Collector{metrics.Watch(mem.New()).Collector(), metrics.Stores(metrics.Sources{}),
-		metrics.NewHTTP(), metrics.Backup(nil), process(t)} {
+		metrics.NewHTTP(), metrics.Backup(nil), metrics.Follower(nil), process(t)} {
 		descriptions := make(chan *prometheus.Desc, 100)
 		c.Describe(descriptions)
 		close(descriptions)

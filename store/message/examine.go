@@ -1,8 +1,11 @@
 package message
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 
+	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
 	"github.com/holdfastdb/holdfast/internal/registry"
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
@@ -56,4 +59,24 @@ func LogName(log string) string {
 		return ""
 	}
 	return fmt.Sprintf("messages of namespace %d of store %q", number, store)
+}
+
+// LogOf returns the name of the event log that has the messages of a namespace, in the store of that name, as the
+// engine shows it; for who looks through what an engine has written, see event.Appends. ErrNoNamespace: there is no
+// such namespace.
+func LogOf(from holdfast.Reader, store, namespace string) (log string, err error) {
+	value, err := from.Get(nil, format.New(store).Namespace(namespace))
+	if errors.Is(err, holdfast.ErrNotFound) {
+		return "", &holdfast.Error{Op: "namespace", Class: ErrNoNamespace, Detail: fmt.Sprintf("%q", namespace)}
+	}
+	if err != nil {
+		return "", err
+	}
+	var d description
+	if err := json.Unmarshal(value, &d); err != nil {
+		return "", &holdfast.Error{Op: "namespace", Class: holdfast.ErrCorrupt, Detail: fmt.Sprintf("%q", namespace),
+			Cause: err}
+	}
+
+	return format.LogName(store, d.Number), nil
 }

@@ -37,6 +37,7 @@ full_page_writes = on
 synchronous_commit = on
 hot_standby = on
 shared_buffers = 16MB
+max_connections = 300
 min_wal_size = 8MB
 max_wal_size = 64MB
 wal_keep_size = 32MB

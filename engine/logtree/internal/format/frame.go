@@ -108,6 +108,16 @@ func AppendFrame(dst []byte, epoch uint32, kind FrameKind, body []byte, seq, uns
 	return dst
 }
 
+// FrameLength is what the frame at the beginning of b says that it takes in the log, padding included, unchecked;
+// false: its header is not whole.
+func FrameLength(b []byte) (size int, ok bool) {
+	if len(b) < FrameHeader {
+		return 0, false
+	}
+
+	return FrameSize(int(binary.LittleEndian.Uint32(b[4:]) >> 2)), true
+}
+
 // ParseFrame reads the frame at the beginning of b. It returns false if there is none that is
 // whole and of this epoch.
 func ParseFrame(b []byte, epoch uint32) (Frame, bool) {

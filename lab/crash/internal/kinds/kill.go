@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -142,7 +143,7 @@ func (r *Runner) killSession(ctx context.Context, c Row, seed uint64, kills int,
 		}
 		watched := func() {}
 		if c.Capabilities.AtomicBatches { // or each key has a file
-			watched = watchFiles(ctx, dir, t)
+			watched = watchFiles(ctx, filepath.Join(dir, protocol.EngineDir), t)
 		}
 		err := r.runVictim(ctx, v, m, nil)
 		watched()

@@ -136,7 +136,7 @@ type Tally interface {
 }
 
 // Session crashes victims of a row on one directory or disk, so often at most, or runs simulations for a length of
-// time. nth counts the sessions of a row, from anywhere.
+// time, or, if that is not 0, several processes on machines. nth counts the sessions of a row, from anywhere.
 func (r *Runner) Session(
 	ctx context.Context, c Row, seed uint64, nth, cuts int, length time.Duration, t Tally,
 ) error {
@@ -157,7 +157,7 @@ func (r *Runner) Session(
 			err = r.faultSession(ctx, c, seed, cuts, t)
 		}
 	case Machine:
-		err = r.machineSession(ctx, c, seed, cuts, t)
+		err = r.machineSession(ctx, c, seed, cuts, length, t)
 	default:
 		err = r.simulate(ctx, c, seed, length, t)
 	}

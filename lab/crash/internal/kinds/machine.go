@@ -16,12 +16,16 @@ const (
 	byIsolatedOwner   = "isolated owner"
 	byPausedOwner     = "paused owner"
 	byIsolatedPrimary = "isolated primary"
+
+	// Of several processes alone.
+	byKilledProcess = "killed process"
+	byCutProcesses  = "processes cut off from each other"
 )
 
 // Losses lists the ways to lose a machine, or the owner, in the order of their rounds.
 func Losses() []string {
 	return []string{byKill, byPowerCut, byPowerCutOfAll, byLostDisk, byIsolation, byNotHeard, byHearingNothing,
-		byCancelledWait, byEmptiedNames, byIsolatedOwner, byPausedOwner, byIsolatedPrimary}
+		byCancelledWait, byEmptiedNames, byIsolatedOwner, byPausedOwner, byIsolatedPrimary, byKilledProcess, byCutProcesses}
 }
 
 // ManagedLosses are those after which a manager makes another primary, and nobody else takes the space.
@@ -45,6 +49,13 @@ const (
 // InTwoOnMachines is the control of transactions: each is committed in two.
 const InTwoOnMachines = "postgres, transactions in two batches"
 
+// The controls of several processes: the clock of one is so slow that it does not see its lease end, and clients make a
+// write again whose answer was lost, without an id.
+const (
+	SlowClock       = "postgres, slow clock"
+	AnswersRepeated = "postgres, lost answers repeated"
+)
+
 // NATS JetStream with three replicas, all of whose machines lose their power: a control, as it is by default,
 // and what it is compared with, which syncs each message.
 const (
@@ -62,7 +73,8 @@ func FlawedOnMachines(name string) bool { return name != MachineEngine && name !
 // means all.
 func OnMachines(subject string, losses []string) []string {
 	return slices.DeleteFunc(onMachines(subject), func(name string) bool {
-		return ofNATS(name) && losses != nil && !slices.Contains(losses, byPowerCutOfAll)
+		return ofNATS(name) && losses != nil && !slices.Contains(losses, byPowerCutOfAll) ||
+			len(Row{Subject: subject, Losses: losses}.losses()) == 0
 	})
 }
 
@@ -72,6 +84,8 @@ func onMachines(subject string) []string {
 		return []string{notCounted, noEpoch, noLease, shorterLog, MachineEngine}
 	case "message":
 		return []string{notCounted, noEpoch, shorterLog, NATSDefault, NATSSynced, MachineEngine}
+	case Nodes:
+		return []string{shorterLog, SlowClock, AnswersRepeated, MachineEngine}
 	case "transaction":
 		return []string{notCounted, noEpoch, shorterLog, InTwoOnMachines, MachineEngine}
 	}
@@ -79,7 +93,10 @@ func onMachines(subject string) []string {
 	return []string{notCounted, noEpoch, shorterLog, MachineEngine}
 }
 
+// Nodes is the subject of several processes that are one server. It is for machines alone.
+const Nodes = "nodes"
+
 // MachineSubjects lists the subjects that machines are crashed under: the lab's own writer of keys, and stores.
 func MachineSubjects() []string {
-	return []string{"kv", "event", "message", "task", "transaction", "serve"}
+	return []string{"kv", "event", "message", "task", "transaction", "serve", Nodes}
 }

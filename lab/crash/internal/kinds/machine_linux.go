@@ -84,7 +84,12 @@ var managing sync.Mutex
 
 // losses are those that a row asks for.
 func (c Row) losses() []loss {
-	return slices.DeleteFunc(slices.Clone(losses), func(l loss) bool {
+	list := losses
+	if c.Subject == Nodes {
+		list = nodesLosses
+	}
+
+	return slices.DeleteFunc(slices.Clone(list), func(l loss) bool {
 		return c.Losses != nil && !slices.Contains(c.Losses, l.name)
 	})
 }
@@ -106,7 +111,7 @@ const roundTime = 5 * time.Minute
 // machineSession loses the primary of three machines, or the owner of the space, again and again while numbers are
 // written there. Those that were acknowledged, in all rounds, must be on whatever is the primary.
 func (r *Runner) machineSession(
-	ctx context.Context, c Row, seed uint64, crashes int, t Tally,
+	ctx context.Context, c Row, seed uint64, crashes int, length time.Duration, t Tally,
 ) (err error) {
 	defer func() {
 		if ctx.Err() != nil {
@@ -125,6 +130,9 @@ func (r *Runner) machineSession(
 		return err
 	}
 	defer func() { err = errors.Join(err, lab.Close()) }()
+	if c.Subject == Nodes {
+		return r.nodesSession(ctx, lab, c, seed, crashes, length, t)
+	}
 	if c.Subject != MachineSubjects()[0] {
 		return r.storeSession(ctx, lab, c, seed, crashes, t)
 	}
@@ -432,7 +440,7 @@ func (s *machineScene) endWait(ctx context.Context, statements ...string) error 
 	}
 	// A commit shows when its wait has ended.
 	var before, now int64
-	const number = "SELECT seq FROM holdfast_space"
+	const number = "SELECT sum(seq)::bigint FROM holdfast_space"
 	if err := conn.QueryRow(ctx, number).Scan(&before); err != nil {
 		return err
 	}

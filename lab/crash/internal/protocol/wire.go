@@ -271,6 +271,13 @@ type Call struct {
 	N    int
 }
 
+// Node is what one of several processes that are one server is told.
+type Node struct {
+	Spaces int
+	Ahead  time.Duration // by how much its clock is ahead, in whole seconds
+	Slow   int           // of the time that passes its clock sees one in so many; 0 means all
+}
+
 // Spec is what the supervisor asks of a child, as one line of JSON on its standard input. The input
 // stays open: when it ends, the supervisor is gone, and so goes the child.
 type Spec struct {
@@ -281,6 +288,7 @@ type Spec struct {
 	Dir     string
 	Address string // of a server, which the engine has in place of a directory
 	Listen  string // the address that a server listens at; empty means that of this host alone
+	Node    *Node  // it is one of several processes that are one server
 	Seed    uint64
 	Gen     uint32
 	From    uint64 // the number of the first batch

@@ -29,6 +29,10 @@ type Subject struct {
 	clients func(ctx context.Context, w *worker, c holdfast.Capabilities, address string)
 	// ages: work heeds Spec.Age.
 	ages bool
+	// restore makes the engine's directory anew before a check opens it; nil if what a crash has left is opened.
+	restore func(s protocol.Spec) error
+	// remote: what must be there is elsewhere, so that the engine's own syncs promise nothing.
+	remote bool
 	// read tells all that is in an engine. It runs in the child that checks.
 	read func(c *check, e holdfast.Engine, emit func(commits.Found)) error
 	// reread tells what an engine whose reads may fail answers wrongly, where want is what it must; nil if it cannot. It
@@ -38,8 +42,13 @@ type Subject struct {
 	judge func(h *protocol.History, found []commits.Found) protocol.Judgement
 }
 
+// Nodes is several processes that are one server, on machines. They, and their clients, are in package fleet.
+var Nodes = Subject{Name: "nodes", About: "several processes that are one server, by clients of all APIs that go on"}
+
 // Subjects lists the subjects.
-func Subjects() []Subject { return []Subject{KV, Event, Message, Task, Transaction, Raft, Serve} }
+func Subjects() []Subject {
+	return []Subject{KV, Event, Message, Task, Transaction, Raft, Serve, Backup, Nodes}
+}
 
 // Begin enters in a new history of an engine what is chosen for all of it.
 func (subject Subject) Begin(h *protocol.History, engine string, peer bool) {
@@ -47,6 +56,9 @@ func (subject Subject) Begin(h *protocol.History, engine string, peer bool) {
 		subject.begin(h, engine, peer)
 	}
 }
+
+// OnlyKilled reports whether it is tried by kills alone: it loses the disk with each.
+func (subject Subject) OnlyKilled() bool { return subject.restore != nil }
 
 // Ages reports whether a victim can be told to age a directory.
 func (subject Subject) Ages() bool { return subject.ages }

@@ -31,6 +31,9 @@ type worker struct {
 
 	fatal func(error) // of what must not fail; nil ends the process
 
+	// hold takes acknowledgements that are to be told of later; nil tells of them at once.
+	hold func(n uint64, level holdfast.Level)
+
 	model    *raftState       // of the store for Raft, from one opening to the next
 	kept     *keptState       // of the namespace of message_kept.go, from one opening to the next
 	begun    uint64           // of victims whose operations run concurrently: the last number
@@ -40,7 +43,11 @@ type worker struct {
 
 // acked is told after Wait returned.
 func (w *worker) acked(n uint64, level holdfast.Level) {
-	w.report.Send(protocol.TellAcked, n, uint64(level))
+	if w.hold != nil {
+		w.hold(n, level)
+	} else {
+		w.report.Send(protocol.TellAcked, n, uint64(level))
+	}
 
 	for {
 		old := w.highest.Load()
@@ -215,7 +222,7 @@ func (w *worker) session(subject Subject, e holdfast.Engine, stop <-chan struct{
 		return nil
 	})
 	// A peer's message store has no such call.
-	if _, peer := e.(contender.MessagesEngine); !peer && w.spec.SyncNow > 0 &&
+	if _, peer := e.(contender.MessagesEngine); !peer && w.spec.SyncNow > 0 && !subject.remote &&
 		e.Capabilities().Strongest() > holdfast.Memory {
 		w.start(&side, func() error {
 			for w.rest(over, time.Duration(w.spec.SyncNow)) {
@@ -306,6 +313,11 @@ func (subject Subject) Reread(s protocol.Spec, t *protocol.Reporter, open func()
 // Check opens the engine as often as it is told, and tells all that is there each time.
 func (subject Subject) Check(s protocol.Spec, t *protocol.Reporter, open func() (holdfast.Engine, error)) error {
 	c := &check{spec: s, report: t}
+	if subject.restore != nil {
+		if err := subject.restore(s); err != nil {
+			return fmt.Errorf("restoring: %w", err)
+		}
+	}
 	for i := range s.Opens {
 		began := time.Now()
 		e, err := open()

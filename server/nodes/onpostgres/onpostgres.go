@@ -1,0 +1,55 @@
+// Package onpostgres shares spaces among processes by a database of PostgreSQL.
+package onpostgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/postgres"
+	"github.com/holdfastdb/holdfast/server/nodes"
+)
+
+// Cluster is a process's part in the spaces of a database. It implements [nodes.Cluster], and is used as that asks for.
+type Cluster struct{ nodes *postgres.Nodes }
+
+// Join prepares a process for sharing the spaces of a database: see [postgres.Join]. Close ends it.
+func Join(address string, o holdfast.Options, self postgres.Self, tune ...func(*pgx.ConnConfig)) (*Cluster, error) {
+	joined, err := postgres.Join(address, o, self, tune...)
+	if err != nil {
+		return nil, err
+	}
+
+	return &Cluster{joined}, nil
+}
+
+// Look implements [nodes.Cluster].
+func (c *Cluster) Look(ctx context.Context) (peers []nodes.Peer, spaces []nodes.Space, err error) {
+	all, rows, err := c.nodes.Look(ctx)
+	for _, n := range all {
+		peers = append(peers, nodes.Peer{Address: n.Address, Version: n.Version, Protocol: n.Protocol, Alive: n.Alive})
+	}
+	for _, r := range rows {
+		spaces = append(spaces, nodes.Space{Number: r.Number, Owner: r.Owner, Host: r.Host, Epoch: r.Epoch, Seq: r.Seq,
+			Free: r.Free, Still: r.Still, Handle: r})
+	}
+
+	return peers, spaces, err
+}
+
+// Open implements [nodes.Cluster].
+func (c *Cluster) Open(space nodes.Space) (holdfast.Engine, error) {
+	row, ok := space.Handle.(postgres.Space)
+	if !ok { // it is new
+		row.Number = space.Number
+	}
+
+	return c.nodes.Open(row)
+}
+
+// Leave implements [nodes.Cluster].
+func (c *Cluster) Leave(ctx context.Context) error { return c.nodes.Leave(ctx) }
+
+// Close ends the connection to the database. Spaces that are open stay so.
+func (c *Cluster) Close() error { return c.nodes.Close() }
