@@ -163,7 +163,8 @@ type Metrics struct {
 
 	// Of an engine whose data other machines keep, too. Standbys are those that keep up with it, any in reserve
 	// included, and StandbysNeeded are how many must have a commit at Quorum: with fewer, commits wait.
-	Standbys, StandbysNeeded int64
+	// StandbyLag is how many bytes of the log the one that is furthest behind has not on its disk.
+	Standbys, StandbysNeeded, StandbyLag int64
 	// Owner is, of an engine whose data another process can take over ([ErrFenced]): 1 while it is known to be this
 	// one's, 0 while it is not, as when no server has confirmed it lately: reads wait then.
 	Owner int64
@@ -182,6 +183,6 @@ func UnknownMetrics() Metrics {
 		Commits: Unknown, Groups: Unknown, Syncs: Unknown, BytesWritten: Unknown, DiskBytes: Unknown,
 		Files: Unknown, MemoryBytes: Unknown, Stalls: Unknown,
 		OpenSnapshots: Unknown, OpenIterators: Unknown, TornBytes: Unknown,
-		Standbys: Unknown, StandbysNeeded: Unknown, Owner: Unknown,
+		Standbys: Unknown, StandbysNeeded: Unknown, StandbyLag: Unknown, Owner: Unknown,
 	}
 }

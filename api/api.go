@@ -120,7 +120,19 @@ type Nodes struct {
 	Self   string  `json:"self"` // the address of the process that says it; "" if it is the only one
 	Nodes  []Node  `json:"nodes"`
 	Spaces []Space `json:"spaces"`
-	SeenMS int64   `json:"seenMs"` // how long ago it has seen it
+	SeenMS int64   `json:"seenMs"` // how long ago it has seen it, or the cluster that it has not seen for longest
+	// Clusters are those of PostgreSQL, in which the spaces are.
+	Clusters []Cluster `json:"clusters"`
+}
+
+// Cluster is a database of PostgreSQL with spaces in it.
+type Cluster struct {
+	Cluster int    `json:"cluster"` // 0 for the first one, which has the list of namespaces
+	Address string `json:"address"` // without a password
+	SeenMS  int64  `json:"seenMs"`  // how long ago it was seen, or for how long it has never been
+	Alive   int    `json:"alive"`   // how many processes give signs of life in it
+	Spaces  int    `json:"spaces"`  // how many are in it; 0 while not all processes that live have been given it
+	Trouble string `json:"trouble,omitempty"`
 }
 
 // Move is the request to move a namespace to another space.
@@ -136,18 +148,26 @@ type Node struct {
 	Protocol int    `json:"protocol"` // of what processes say to each other
 	Alive    bool   `json:"alive"`
 	Spaces   int    `json:"spaces"` // how many it owns
+	// Clusters are those in which it gives signs of life, as far as they are seen.
+	Clusters []int `json:"clusters"`
 }
 
 // Space is a part of the data that one process owns at a time.
 type Space struct {
 	Space        int    `json:"space"`
-	Owner        string `json:"owner"` // the address of a process; "" if it has none
-	Host         string `json:"host"`  // the owner's machine
-	Epoch        int64  `json:"epoch"` // how often it was taken
+	Cluster      int    `json:"cluster"` // in which it is
+	Owner        string `json:"owner"`   // the address of a process; "" if it has none
+	Host         string `json:"host"`    // the owner's machine
+	Epoch        int64  `json:"epoch"`   // how often it was taken
 	Transactions int64  `json:"transactions"`
 	Free         bool   `json:"free"` // nobody owns it
 	// StillMS is for how long nothing was heard of its owner, if that is long.
 	StillMS int64 `json:"stillMs,omitempty"`
+	// Standbys keep up with it, a commit at Quorum waits for StandbysNeeded of them, and the one that is furthest behind
+	// has StandbyLag bytes of the log not on its disk. Each is -1 if its owner does not count them, or does not answer.
+	Standbys       int64 `json:"standbys"`
+	StandbysNeeded int64 `json:"standbysNeeded"`
+	StandbyLag     int64 `json:"standbyLag"`
 }
 
 // NewToken is how a token is created.

@@ -121,7 +121,9 @@ type Follower struct {
 	looked    time.Time
 	preparing *Base      // a base whose files are being fetched
 	prepared  chan error // what became of that
-	ready     *Base      // one whose files are there
+
+	unprepared error // why the files of a base could not be fetched, until they are
+	ready      *Base // one whose files are there
 
 	mu     sync.Mutex
 	status FollowStatus
@@ -234,9 +236,15 @@ func (f *Follower) load() error {
 	return nil
 }
 
-// change calls what changes files while nobody has them open.
+// change calls what changes files while nobody has them open. It waits a moment for that: readers come and go.
 func (f *Follower) change(do func() error) (err error) {
 	release, err := datadir.Change(f.dir)
+	for end := time.Now().Add(f.o.Every); errors.Is(err, holdfast.ErrLocked) && time.Now().Before(end); {
+		if f.ctx != nil && !sleep(f.ctx, lockEvery) {
+			return f.ctx.Err()
+		}
+		release, err = datadir.Change(f.dir)
+	}
 	if err != nil {
 		return err
 	}
@@ -244,6 +252,9 @@ func (f *Follower) change(do func() error) (err error) {
 
 	return do()
 }
+
+// lockEvery is how often it is looked whether somebody still reads.
+const lockEvery = 5 * time.Millisecond
 
 // mend reads how far the directory is, finishes a change that was begun, and cuts off what is behind the state. It is
 // called in change.
@@ -283,6 +294,9 @@ func (f *Follower) read(name, magic string, into any) error {
 	}
 	if err == nil {
 		err = decode(path, b, into)
+	}
+	if e, ok := errors.AsType[*holdfast.Error](err); ok {
+		e.Op, e.Remedy = "follow", "remove the directory, or follow into another one"
 	}
 
 	return err
@@ -375,15 +389,9 @@ func (f *Follower) run() {
 // isPrepared notes what became of the files of a base.
 func (f *Follower) isPrepared(err error) {
 	next := f.preparing
-	f.preparing = nil
+	f.preparing, f.unprepared = nil, err
 	if err == nil {
 		f.ready = next
-		return
-	}
-	if f.ctx.Err() == nil {
-		f.o.Logger.Warn("the files of a base cannot be fetched, tries again", "generation", next.Generation,
-			"error", err.Error())
-		f.looked = time.Time{}
 	}
 }
 
@@ -450,12 +458,14 @@ func (f *Follower) round() error {
 	f.preparing = next
 	go func() { f.prepared <- f.prepare(next) }()
 
-	return nil
+	return f.unprepared
 }
 
 // standing is the error if the log does not go on here and nothing helps yet.
 func (f *Follower) standing() error {
 	switch {
+	case f.unprepared != nil:
+		return f.unprepared
 	case f.preparing != nil || f.ready != nil:
 		return nil
 	case f.base == nil:

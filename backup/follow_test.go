@@ -6,6 +6,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -300,20 +303,36 @@ func TestFollowCutOff(t *testing.T) {
 		safe(t, b)
 	}
 
-	// All log that the last base has is gone.
+	// All log before the last base is removed that no base names.
 	more()
-	gone := 0
-	for _, key := range keysOf(t, bucket) {
-		if strings.Contains(key, "/log/") {
-			testkit.Try(t, bucket.Delete(t.Context(), key))
-			gone++
-		}
-	}
 	more()
-	if gone == 0 {
-		t.Fatal("there was no log")
+	pruned, err := backup.PruneNow(t.Context(), bucket, backup.Keep{Hourly: 1})
+	testkit.Try(t, err)
+	if pruned.Bases == 0 || pruned.Objects == 0 {
+		t.Fatalf("removed %+v", pruned)
 	}
 	check("removed")
+
+	// A file that the last base names is gone: the copy stays as it is, and goes on from the next base that is whole.
+	f = follow(t, bucket, copied)
+	has(t, f)
+	testkit.Try(t, f.Close())
+	more()
+	for _, key := range keysOf(t, bucket) {
+		if strings.Contains(key, "/files/") {
+			testkit.Try(t, bucket.Delete(t.Context(), key))
+		}
+	}
+	f = follow(t, bucket, copied)
+	until(t, "the lack is told", func() bool { return errors.Is(f.Status().Err, holdfast.ErrCorrupt) })
+	testkit.Try(t, f.Close())
+	if got := read(t, copied); got < 100 || got > n-1 {
+		t.Errorf("with files gone: %d of %d", got, n-1)
+	}
+	testkit.Try(t, b.Close(t.Context()))
+	b = start(t, e, bucket, small)
+	safe(t, b)
+	check("in another generation")
 
 	// Damage to what comes next, until there is a base behind it.
 	f = follow(t, bucket, copied)
@@ -434,6 +453,56 @@ func TestFollowHistory(t *testing.T) {
 	testkit.Try(t, e.Close())
 }
 
+// TestFollowDamaged changes the follower's own files: it says so, and does nothing with the copy.
+func TestFollowDamaged(t *testing.T) {
+	bucket, at := memblob.OpenBucket(nil), t.TempDir()
+	copied := filepath.Join(at, "copy")
+	e := open(t, filepath.Join(at, "db"))
+	b := start(t, e, bucket, small)
+	count(t, e, 1, 100)
+	safe(t, b)
+	f := follow(t, bucket, copied)
+	has(t, f)
+	testkit.Try(t, f.Close())
+	for _, name := range []string{"FOLLOW", "FOLLOW.base"} {
+		path := filepath.Join(copied, name)
+		good, err := os.ReadFile(path)
+		testkit.Try(t, err)
+		for i := range good {
+			bad := bytes.Clone(good)
+			bad[i] ^= 4
+			testkit.Try(t, os.WriteFile(path, bad, 0o644))
+			_, err := backup.Follow(bucket, copied, quick)
+			if !errors.Is(err, holdfast.ErrCorrupt) && !errors.Is(err, holdfast.ErrVersion) {
+				t.Fatalf("%s with byte %d changed: %v", name, i, err)
+			}
+			if _, err := backup.Promote(copied); err == nil {
+				t.Fatalf("%s with byte %d changed was promoted", name, i)
+			}
+		}
+		testkit.Try(t, os.WriteFile(path, good, 0o644))
+	}
+	if got := read(t, copied); got != 99 {
+		t.Errorf("%d are left", got)
+	}
+	f = follow(t, bucket, copied)
+	has(t, f)
+	testkit.Try(t, f.Close())
+	if err := os.WriteFile(filepath.Join(at, "file"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{at, filepath.Join(at, "file"), filepath.Join(at, "db")} {
+		if _, err := backup.Follow(bucket, dir, quick); err == nil {
+			t.Errorf("it follows into %s", dir)
+		}
+		if _, err := backup.Promote(dir); err == nil {
+			t.Errorf("%s is promoted", dir)
+		}
+	}
+	testkit.Try(t, b.Close(t.Context()))
+	testkit.Try(t, e.Close())
+}
+
 // TestFollowProcess kills a process that follows, again and again, and promotes what is left.
 func TestFollowProcess(t *testing.T) {
 	if dir := os.Getenv("BACKUP_FOLLOW_INTO"); dir != "" {
@@ -485,4 +554,61 @@ func TestFollowProcess(t *testing.T) {
 	testkit.Try(t, b.Close(t.Context()))
 	testkit.Try(t, e.Close())
 	testkit.Try(t, bucket.Close())
+}
+
+// TestFollowCut follows over S3, where answers of the follower's requests are cut off in the middle, or are errors: at
+// last it has what the source has, and until then nothing else.
+func TestFollowCut(t *testing.T) {
+	s, at := newS3(t), t.TempDir()
+	copied := filepath.Join(at, "copy")
+	e := open(t, filepath.Join(at, "db"))
+	b := start(t, e, s.bucket(t), small)
+	count(t, e, 1, 1000)
+	safe(t, b)
+	r, broken := rand.New(rand.NewPCG(1, 56)), 0
+	var mu sync.Mutex
+	s.put(func(w http.ResponseWriter, req *http.Request, server http.Handler) {
+		mu.Lock()
+		what := r.IntN(12)
+		mu.Unlock()
+		if req.Method != http.MethodGet || what > 2 {
+			server.ServeHTTP(w, req)
+			return
+		}
+		mu.Lock()
+		broken++
+		mu.Unlock()
+		if what == 0 {
+			http.Error(w, "not now", http.StatusServiceUnavailable)
+			return
+		}
+		answer := httptest.NewRecorder()
+		server.ServeHTTP(answer, req)
+		for name, values := range answer.Header() {
+			w.Header()[name] = values
+		}
+		w.Header().Set("Content-Length", fmt.Sprint(answer.Body.Len()))
+		w.WriteHeader(answer.Code)
+		_, _ = w.Write(answer.Body.Bytes()[:answer.Body.Len()/2])
+		panic(http.ErrAbortHandler)
+	})
+	f := follow(t, s.bucket(t), copied)
+	has(t, f)
+	count(t, e, 1000, 1500)
+	for got := 0; got != 1499; {
+		has(t, f)
+		if got = read(t, copied); got < 999 {
+			t.Fatalf("it has %d", got)
+		}
+	}
+	s.put(nil)
+	testkit.Try(t, f.Close())
+	testkit.Try(t, b.Close(t.Context()))
+	testkit.Try(t, e.Close())
+	mu.Lock()
+	defer mu.Unlock()
+	if broken == 0 {
+		t.Error("nothing was broken")
+	}
+	t.Logf("%d answers were broken; %+v", broken, f.Status())
 }

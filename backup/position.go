@@ -95,7 +95,7 @@ func findBefore(ctx context.Context, from source, o RestoreOptions) (*Base, *Pla
 		Remedy: "is it the right log, and was it written? What is older, or was written where only some states are kept, " +
 			"can be restored by time"}
 	if !oldest.IsZero() {
-		e.Detail += fmt.Sprintf(", which begins at %s", oldest.Format(time.RFC3339))
+		e.Detail = fmt.Sprintf("the log in the bucket, which begins at %s, does not have it", oldest.Format(time.RFC3339))
 	}
 
 	return nil, nil, e

@@ -190,6 +190,9 @@ func retryAfter(text string) time.Duration {
 	return 0
 }
 
+// statusClosed is what a server makes of a request whose client has gone away.
+const statusClosed = 499
+
 // notDone reports whether the server surely has not begun what it was asked for.
 func (e *Error) notDone() bool {
 	return e.Status == http.StatusTooManyRequests || e.Code == api.CodeStopping || e.Code == api.CodeTooMany
@@ -203,6 +206,8 @@ func (e *Error) passing() bool {
 	}
 
 	switch e.Status {
+	case statusClosed: // the server was paused, and took this client for gone
+		return true
 	case 0, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
 	}

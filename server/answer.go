@@ -75,6 +75,10 @@ func (a *answering) WriteHeader(status int) {
 			a.Header()[api.HeaderLevel] = a.level
 		}
 	}
+	if status == problem.StatusClosed { // who receives this is there all the same, and is to come again
+		a.Header().Set("Retry-After", "1")
+		status = http.StatusServiceUnavailable
+	}
 	a.ResponseWriter.WriteHeader(status)
 }
 

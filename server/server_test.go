@@ -1004,3 +1004,21 @@ func TestTaken(t *testing.T) {
 		}
 	}
 }
+
+// TestTakenForGone: the log has a client as gone whose request was given up; if it is there all the same, it is told to
+// come again.
+func TestTakenForGone(t *testing.T) {
+	r := start(t, mem.New(), Options{}, []route.Route{{Method: "GET", Pattern: "/here",
+		Handler: func(w http.ResponseWriter, r *http.Request) {
+			ended, cancel := context.WithCancel(r.Context())
+			cancel()
+			problem.Write(w, r.WithContext(ended), ended.Err())
+		}}})
+	res, err := r.client.Get(r.url + "/here")
+	try(t, err)
+	try(t, res.Body.Close())
+	if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" {
+		t.Errorf("%d %v", res.StatusCode, res.Header)
+	}
+	r.eventually("logged", func() bool { return strings.Contains(r.log.String(), `"status":499`) })
+}

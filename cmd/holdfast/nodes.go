@@ -3,13 +3,14 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,8 +26,8 @@ import (
 // leastPeerToken is how many characters a peer token has at least.
 const leastPeerToken = 16
 
-// maxSpaces is into how many parts data can be divided.
-const maxSpaces = 1000
+// maxClusters is how many clusters of PostgreSQL a server can have.
+const maxClusters = 100
 
 // serveNode serves as one of several processes, until ctx ends.
 func (c *serveCommand) serveNode(ctx context.Context, address *net.TCPAddr, level holdfast.Level, care *upkeep) (
@@ -35,8 +36,8 @@ func (c *serveCommand) serveNode(ctx context.Context, address *net.TCPAddr, leve
 	if err != nil {
 		return err
 	}
-	if c.Spaces < 1 || c.Spaces > maxSpaces {
-		return c.bad("spaces", fmt.Sprintf("%d is not from 1 to %d", c.Spaces, maxSpaces), "")
+	if c.Spaces < 1 || c.Spaces > nodes.PerCluster {
+		return c.bad("spaces", fmt.Sprintf("%d is not from 1 to %d", c.Spaces, nodes.PerCluster), "")
 	}
 	peers := &tls.Config{}
 	if c.PeerCA != "" {
@@ -48,16 +49,23 @@ func (c *serveCommand) serveNode(ctx context.Context, address *net.TCPAddr, leve
 			return c.bad("peer-ca", "it has no certificate", "name a file in PEM")
 		}
 	}
-	name, dsn, o, err := all.ParseURL(c.Engine)
+	addresses := strings.Fields(strings.Join(c.Engine, " ")) // the environment has them behind each other
 	switch {
-	case c.Engine == "" || err == nil && !all.OnServer(name):
+	case len(addresses) == 0:
 		return c.bad("advertise", "several processes cannot serve one directory", "set --engine to postgres://...")
-	case err != nil:
-		return fmt.Errorf("%s: %w", c.where("engine"), err)
+	case len(addresses) > maxClusters:
+		return c.bad("engine", fmt.Sprintf("there are %d", len(addresses)), fmt.Sprintf("name at most %d", maxClusters))
 	case c.Data != "":
 		return c.bad("engine", "--data, or HOLDFAST_DATA, is set too", "set one of them")
 	}
-	o.Logger = quiet(care.logger)
+	for _, address := range addresses {
+		switch name, _, _, err := all.ParseURL(address); {
+		case err != nil:
+			return fmt.Errorf("%s: %w", c.where("engine"), err)
+		case !all.OnServer(name):
+			return c.bad("advertise", "several processes cannot serve one directory", "set --engine to postgres://...")
+		}
+	}
 	listener, err := net.ListenTCP("tcp", address)
 	if err != nil {
 		return err
@@ -67,18 +75,28 @@ func (c *serveCommand) serveNode(ctx context.Context, address *net.TCPAddr, leve
 	if err != nil {
 		return err
 	}
-	version := readVersion().Version
-	joined, err := onpostgres.Join(dsn, o, postgres.Self{Address: self, Version: version, Protocol: nodes.Protocol})
-	if err != nil {
-		return err
+	run := rand.Text()
+	var clusters []nodes.Cluster
+	for i, address := range addresses {
+		_, dsn, o, err := all.ParseURL(address)
+		if err != nil {
+			return err
+		}
+		o.Logger = quiet(care.logger)
+		joined, err := onpostgres.Join(dsn, o, postgres.Self{Address: self, Version: readVersion().Version,
+			Protocol: nodes.Protocol, Cluster: i, Clusters: len(addresses), Run: run})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = joined.Close() }() // it has left, or cannot be reached
+		clusters = append(clusters, joined)
 	}
-	defer func() { err = errors.Join(err, joined.Close()) }()
 	options, stopTracing, err := c.options(ctx, care)
 	if err != nil {
 		return err
 	}
 	defer stopTracing()
-	n, err := nodes.New(joined, nodes.Options{Self: self, PeerToken: token, Spaces: c.Spaces,
+	n, err := nodes.New(clusters, nodes.Options{Self: self, PeerToken: token, Spaces: c.Spaces,
 		Level: level, Server: options,
 		Peers: nodes.Transport(peers), StopTimeout: c.StopTimeout, Logger: care.logger,
 		Opened: func(ctx context.Context, d *data.Data) error {
@@ -97,7 +115,7 @@ func (c *serveCommand) serveNode(ctx context.Context, address *net.TCPAddr, leve
 	}
 	p := newPage(os.Stdout)
 	p.line("address\t%s", self)
-	p.line("data\t%s, shared with other processes", all.Shown(c.Engine))
+	p.line("data\t%s, shared with other processes", engines(addresses).shown())
 	if err := p.end(); err != nil {
 		return err
 	}
@@ -188,9 +206,12 @@ func (c *nodesCommand) run() int {
 			_, err := fmt.Fprintln(s.out, "one process")
 			return err
 		}
-		t := columns("process", "version", "spaces#", "")
+		t := columns("process", "version", "spaces#", "state")
 		for _, one := range n.Nodes {
 			state := map[bool]string{true: "alive", false: "gives no sign of life"}[one.Alive]
+			if absent := absentFrom(n, one); one.Alive && absent != "" {
+				state += ", but not in cluster " + absent
+			}
 			if one.Address == n.Self {
 				state += ", says this"
 			}
@@ -198,19 +219,66 @@ func (c *nodesCommand) run() int {
 		}
 		s.table(t)
 		fmt.Fprintln(s.out)
-		t = columns("space", "owner", "machine", "epoch#", "")
+		if len(n.Clusters) > 1 {
+			t = columns("cluster#", "address", "spaces#", "processes#", "state")
+			for _, one := range n.Clusters {
+				t.Row("", num(one.Cluster), one.Address, num(one.Spaces), num(one.Alive), clusterState(one))
+			}
+			s.table(t)
+			fmt.Fprintln(s.out)
+		}
+		t = columns("space#", "cluster#", "owner", "machine", "epoch#", "standbys", "behind#", "state")
 		for _, one := range n.Spaces {
 			state := ""
-			if one.StillMS > 0 {
+			if i := one.Cluster; i < len(n.Clusters) && isUnseen(n.Clusters[i]) {
+				state = "as it was when its cluster was seen last"
+			} else if one.StillMS > 0 {
 				state = fmt.Sprintf("nothing heard for %v", api.Duration(one.StillMS).Round(time.Second/10))
 			}
-			t.Row("", num(one.Space), cmp.Or(one.Owner, "nobody"), one.Host, num(one.Epoch), state)
+			standbys, lag := "", ""
+			if one.StandbysNeeded > 0 {
+				standbys = fmt.Sprintf("%d, %d needed", one.Standbys, one.StandbysNeeded)
+				lag = size(one.StandbyLag)
+			}
+			t.Row("", num(one.Space), num(one.Cluster), cmp.Or(one.Owner, "nobody"), one.Host, num(one.Epoch), standbys, lag,
+				state)
 		}
 		s.table(t)
-		if age := api.Duration(n.SeenMS); age > 5*time.Second {
+		if age := api.Duration(n.SeenMS); age > unseen && len(n.Clusters) < 2 {
 			fmt.Fprintf(s.out, "\nPostgreSQL was last seen %v ago\n", age.Round(time.Second))
 		}
 
 		return nil
 	})
+}
+
+// unseen is from when on it is said that a cluster has not been seen.
+const unseen = 5 * time.Second
+
+func isUnseen(c api.Cluster) bool { return api.Duration(c.SeenMS) > unseen || c.Trouble != "" }
+
+// absentFrom names the clusters in which a process that lives gives no sign of life.
+func absentFrom(n api.Nodes, one api.Node) string {
+	var list []string
+	for _, c := range n.Clusters {
+		if !isUnseen(c) && !slices.Contains(one.Clusters, c.Cluster) {
+			list = append(list, fmt.Sprint(c.Cluster))
+		}
+	}
+
+	return strings.Join(list, ", ")
+}
+
+// clusterState says what is wrong with a cluster.
+func clusterState(c api.Cluster) string {
+	switch age := api.Duration(c.SeenMS); {
+	case age > unseen:
+		return fmt.Sprintf("not seen for %v", age.Round(time.Second))
+	case c.Trouble != "":
+		return c.Trouble
+	case c.Spaces == 0:
+		return "not used before all processes have it"
+	}
+
+	return ""
 }

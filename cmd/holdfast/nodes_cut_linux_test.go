@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,22 +15,25 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast/client"
+	"github.com/holdfastdb/holdfast/internal/pgserver"
 	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
 // cutter is a proxy that cuts connections on which nothing has come for a while.
 type cutter struct {
+	network string // tcp, or unix
 	to, url string
 	idle    time.Duration
 	cuts    atomic.Int64
+	trips   atomic.Int64 // how often the side that began spoke after the other one had
 }
 
-func cutting(t *testing.T, to string, idle time.Duration) *cutter {
+func cutting(t *testing.T, network, to string, idle time.Duration) *cutter {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	try(t, err)
-	c := &cutter{to: to, url: "http://" + l.Addr().String(), idle: idle}
+	c := &cutter{network: network, to: to, url: "http://" + l.Addr().String(), idle: idle}
 	t.Cleanup(func() { try(t, l.Close()) })
 	go func() {
 		for {
@@ -45,7 +49,7 @@ func cutting(t *testing.T, to string, idle time.Duration) *cutter {
 
 func (c *cutter) pass(in net.Conn) {
 	defer in.Close()
-	out, err := net.Dial("tcp", c.to)
+	out, err := net.Dial(c.network, c.to)
 	if err != nil {
 		return
 	}
@@ -57,14 +61,20 @@ func (c *cutter) pass(in net.Conn) {
 	})
 	defer idle.Stop()
 	var both sync.WaitGroup
+	var answered atomic.Bool
 	for _, way := range [][2]net.Conn{{in, out}, {out, in}} {
 		both.Go(func() {
 			b := make([]byte, 32<<10)
 			for {
 				n, err := way[0].Read(b)
 				idle.Reset(c.idle)
+				if way[0] == out {
+					answered.Store(true)
+				} else if answered.Swap(false) && n > 0 {
+					c.trips.Add(1)
+				}
 				if _, failed := way[1].Write(b[:n]); err != nil || failed != nil {
-					_ = way[1].(*net.TCPConn).CloseWrite()
+					_ = way[1].(interface{ CloseWrite() error }).CloseWrite()
 					return
 				}
 			}
@@ -82,11 +92,11 @@ func TestNodesCut(t *testing.T) {
 	listen := l.Addr().String()
 	try(t, l.Close())
 	const idle = 300 * time.Millisecond
-	inner := cutting(t, listen, idle)
+	inner := cutting(t, "tcp", listen, idle)
 	owner := serveNode(t, address("a"), "", "--listen", listen, "--advertise", inner.url)
 	owner.eventually("owns", func() bool { return owner.nodes().Spaces[0].Owner == inner.url })
 	other := serveNode(t, address("a"), "")
-	outer := cutting(t, strings.TrimPrefix(other.url, "http://"), idle)
+	outer := cutting(t, "tcp", strings.TrimPrefix(other.url, "http://"), idle)
 
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
@@ -129,6 +139,57 @@ func TestNodesCut(t *testing.T) {
 	}
 	if n, err := ns.Count(ctx, "s"); err != nil || n.Messages != messages {
 		t.Error(n, err)
+	}
+}
+
+// before puts a proxy before a server of PostgreSQL, and returns the addresses of spaces behind it.
+func before(t *testing.T, address func(string) string, idle time.Duration) (proxy *cutter,
+	through func(string) string) {
+	t.Helper()
+	dir := dirOf(address)
+	proxy = cutting(t, "unix", filepath.Join(dir, pgserver.Socket), idle)
+	host, port, err := net.SplitHostPort(strings.TrimPrefix(proxy.url, "http://"))
+	try(t, err)
+	return proxy, func(space string) string {
+		return strings.Replace(address(space), "host="+dir, "host="+host+"&port="+port+"&sslmode=disable", 1)
+	}
+}
+
+// dirOf is where the files of a server are whose addresses are these.
+func dirOf(address func(string) string) string {
+	dir, _, _ := strings.Cut(strings.SplitAfter(address("x"), "host=")[1], "&")
+	return dir
+}
+
+// TestDatabaseCut: what stands between processes and PostgreSQL cuts connections that are idle, also those on which the
+// owner gives signs of life. Nobody notices: writes and reads succeed, and the space stays with its owner.
+func TestDatabaseCut(t *testing.T) {
+	for name, idle := range map[string]time.Duration{"Often": 300 * time.Millisecond,
+		"BetweenWrites": 1500 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits
+			address, _ := database(t)
+			proxy, through := before(t, address, idle)
+			at := through("a")
+			owner := serveNode(t, at, "")
+			owner.eventually("owns", func() bool { return owner.nodes().Spaces[0].Owner == owner.url })
+			other := serveNode(t, at, "")
+			ns := other.api(client.Options{Retry: -1}).Namespace(message.Default)
+			for i := range 6 {
+				_, err := ns.Write(t.Context(), "s-1", message.Message{Type: "T", Data: []byte(`{}`)})
+				try(t, err)
+				if n, err := ns.Count(t.Context(), "s"); err != nil || n.Messages != int64(i+1) {
+					t.Error(n, err)
+				}
+				cuts := proxy.cuts.Load()
+				testkit.Until(t, "cut", func() bool { return proxy.cuts.Load() > cuts }, owner.log)
+			}
+			for _, p := range []*process{owner, other} {
+				if n := p.nodes(); n.Spaces[0].Owner != owner.url || n.Spaces[0].Epoch != 1 {
+					t.Errorf("%+v", n.Spaces)
+				}
+			}
+		})
 	}
 }
 

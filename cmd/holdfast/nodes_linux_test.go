@@ -34,6 +34,8 @@ const (
 	peerToken  = "a-secret-of-the-processes"
 )
 
+var serverSettings = []string{"max_connections=300", "shared_buffers=32MB", "fsync=on"}
+
 // database starts a server of PostgreSQL for a test, and returns the address of a space in it.
 func database(t *testing.T) (address func(space string) string, server *pgserver.Server) {
 	t.Helper()
@@ -45,8 +47,7 @@ func database(t *testing.T) (address func(space string) string, server *pgserver
 	t.Cleanup(func() { try(t, os.RemoveAll(dir)) })
 	try(t, os.Chmod(dir, 0o711))
 	data := filepath.Join(dir, "data")
-	server, err = pgserver.Open(data, pgserver.Config{New: true,
-		Settings: []string{"max_connections=300", "shared_buffers=32MB", "fsync=on"}})
+	server, err = pgserver.Open(data, pgserver.Config{New: true, Settings: serverSettings})
 	try(t, err)
 	t.Cleanup(server.Kill)
 	ctx, cancel := context.WithTimeout(t.Context(), pgserver.Patience)
@@ -242,7 +243,7 @@ func TestNodesRefuse(t *testing.T) {
 
 	status, out, errText := result(t, holdfastCommand(t, "nodes", "--url", owner.url, "--token", nodesToken))
 	if status != exitOK || !strings.Contains(out, owner.url) || !strings.Contains(out, stranger.url) ||
-		strings.Contains(out, "nobody") {
+		strings.Contains(out, "nobody") || !strings.Contains(out, "alive, says this") {
 		t.Errorf("%d %s%s", status, out, errText)
 	}
 }

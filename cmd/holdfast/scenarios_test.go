@@ -1057,3 +1057,25 @@ func (r *scenario) storm(ctx context.Context, s *step) (any, error) {
 	return map[string]int{"lost": total - different(there), "twice": len(there) - different(there),
 		"followed_lost": total - different(f.got), "followed_twice": len(f.got) - different(f.got), "tasks_open": open}, nil
 }
+
+// TestUnlike: the comparison of scenarios finds what is not as it is wanted.
+func TestUnlike(t *testing.T) {
+	for _, c := range []struct {
+		want, got string
+		alike     bool
+	}{
+		{`1`, `1`, true}, {`1`, `2`, false}, {`""`, `null`, true}, {`false`, `null`, true}, {`0`, `null`, false},
+		{`null`, `null`, true}, {`null`, `1`, false}, {`{"a":1}`, `{"a":1,"b":2}`, true}, {`{"a":1}`, `{"b":1}`, false},
+		{`{"a":1}`, `null`, false}, {`[]`, `[]`, true}, {`[]`, `[1]`, false}, {`[1,2]`, `[1]`, false},
+		{`[{"a":1}]`, `[{"a":2}]`, false}, {`{"$least":2}`, `2`, true}, {`{"$least":2}`, `1`, false},
+		{`{"$length":2}`, `"ab"`, true}, {`{"$length":2}`, `"a"`, false}, {`{"$length":2}`, `null`, false},
+		{`{"$numbered":[2,3]}`, `[{"data":{"n":2}},{"data":{"n":3}}]`, true},
+		{`{"$numbered":[2,3]}`, `[{"data":{"n":3}},{"data":{"n":2}}]`, false},
+		{`{"$numbered":[2,3]}`, `[{"data":{"n":2}},{"data":{"n":2}},{"data":{"n":3}}]`, false},
+		{`{"$numbered":[2,3]}`, `[{"data":{"n":2}}]`, false},
+	} {
+		if text := unlike(generic(json.RawMessage(c.want)), generic(json.RawMessage(c.got)), ""); (text == "") != c.alike {
+			t.Errorf("%s and %s: %q", c.want, c.got, text)
+		}
+	}
+}

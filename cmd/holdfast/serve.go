@@ -36,7 +36,7 @@ import (
 // serveCommand's flags are also its settings in the environment (HOLDFAST_LOG_LEVEL) and in a file (log-level).
 type serveCommand struct {
 	Data   string     `help:"Data directory, created if needed. Default: holdfast-data." env:"HOLDFAST_DATA" placeholder:"DIR"`
-	Engine string     `help:"Engine and directory, instead of --data, as in pebble:DIR?sync-every=500ms." env:"HOLDFAST_ENGINE" placeholder:"URL"`
+	Engine engines    `help:"Engine and directory, instead of --data, as in pebble:DIR?sync-every=500ms. With --advertise more than once: clusters of PostgreSQL." env:"HOLDFAST_ENGINE" placeholder:"URL" sep:"none"`
 	Listen string     `help:"Address to listen on." env:"HOLDFAST_LISTEN" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
 	Token  string     `help:"Token for the default namespace if it has none yet. Default: a new one, which is printed." env:"HOLDFAST_TOKEN" placeholder:"TOKEN"`
 	Level  string     `help:"What every write survives at least: memory, process, power, quorum. Default: the strongest that the engine gives." env:"HOLDFAST_LEVEL" placeholder:"LEVEL"`
@@ -47,7 +47,7 @@ type serveCommand struct {
 	Insecure bool   `help:"Allow listening without TLS on addresses that other machines can reach." env:"HOLDFAST_INSECURE"`
 
 	Advertise     string `help:"Address of this process for others that serve the same PostgreSQL, as http://10.0.0.2:8080; port 0 is the one listened on." env:"HOLDFAST_ADVERTISE" placeholder:"URL"`
-	Spaces        int    `help:"Into how many parts the data of several processes are divided, each owned by one of them. More can be added later, not fewer." env:"HOLDFAST_SPACES" default:"1" placeholder:"N"`
+	Spaces        int    `help:"Into how many parts the data in each cluster are divided, each owned by one process. More can be added later, not fewer." env:"HOLDFAST_SPACES" default:"1" placeholder:"N"`
 	PeerTokenFile string `help:"File with the secret that these processes share. Or $$HOLDFAST_PEER_TOKEN." env:"HOLDFAST_PEER_TOKEN_FILE" placeholder:"FILE"`
 	PeerCA        string `name:"peer-ca" help:"Certificates in PEM that vouch for those of the other processes. Default: the system's." env:"HOLDFAST_PEER_CA" placeholder:"FILE"`
 
@@ -85,6 +85,28 @@ type serveCommand struct {
 	PrintConfig bool `help:"Print the settings as YAML, without the token, and exit."`
 
 	set map[string]string // where a file has set what it has set, by the names of flags
+}
+
+// engines are addresses of engines: one, or, where several processes share them, of clusters of PostgreSQL.
+type engines []string
+
+// shown is the addresses as they may be shown.
+func (e engines) shown() string {
+	var list []string
+	for _, address := range e {
+		list = append(list, all.Shown(address))
+	}
+
+	return strings.Join(list, ", ")
+}
+
+// MarshalYAML implements yaml's interface: most settings have one.
+func (e engines) MarshalYAML() (any, error) {
+	if len(e) > 1 {
+		return []string(e), nil
+	}
+
+	return strings.Join(e, ""), nil
 }
 
 // Help implements kong's interface for what follows the flags.
@@ -166,6 +188,9 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 		}
 
 		return c.serveNode(ctx, address, level, &care)
+	}
+	if len(c.Engine) > 1 {
+		return c.bad("engine", "one process alone has one", "set --advertise, too")
 	}
 	if c.Spaces != 1 {
 		return c.bad("spaces", "one process alone has no use for them", "set --advertise, too")
@@ -364,20 +389,20 @@ func (c *serveCommand) testMode(address *net.TCPAddr) error {
 	case !address.IP.IsLoopback():
 		return c.bad("test-mode", fmt.Sprintf("everybody who reaches %s could do everything", c.Listen),
 			"listen on 127.0.0.1")
-	case c.Data != "" || c.Engine != "":
+	case c.Data != "" || len(c.Engine) > 0:
 		return c.bad("test-mode", "it keeps its data in memory, and --data or --engine is set too", "set one of them")
 	}
-	c.Engine = "mem:"
+	c.Engine = engines{"mem:"}
 
 	return nil
 }
 
 // dir is where the data is, "" where it is in no directory.
 func (c *serveCommand) dir() string {
-	if c.Engine == "" {
+	if len(c.Engine) == 0 {
 		return cmp.Or(c.Data, defaultData)
 	}
-	name, dir, _, _ := all.ParseURL(c.Engine) // its error is that of open
+	name, dir, _, _ := all.ParseURL(c.Engine[0]) // its error is that of open
 	if all.OnServer(name) {
 		return ""
 	}
@@ -397,7 +422,7 @@ func (c *serveCommand) temp() string {
 
 // open opens the engine.
 func (c *serveCommand) open(logger *slog.Logger) (holdfast.Engine, error) {
-	if c.Engine == "" {
+	if len(c.Engine) == 0 {
 		dir := cmp.Or(c.Data, defaultData)
 		if name, _, _, _ := all.ParseURL(dir); all.OnServer(name) {
 			return nil, c.bad("data", "it is a space of a server, and no directory", "name it with --engine")
@@ -414,7 +439,7 @@ func (c *serveCommand) open(logger *slog.Logger) (holdfast.Engine, error) {
 	if c.Data != "" {
 		return nil, c.bad("engine", "--data, or HOLDFAST_DATA, is set too", "set one of them")
 	}
-	name, dir, o, err := all.ParseURL(c.Engine)
+	name, dir, o, err := all.ParseURL(c.Engine[0])
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.where("engine"), err)
 	}
@@ -506,8 +531,8 @@ func (c *serveCommand) welcome(out io.Writer, e holdfast.Engine, level holdfast.
 	if c.TLSCert != "" {
 		scheme = "https"
 	}
-	where := cmp.Or(all.Shown(c.Engine), c.Data, defaultData)
-	if c.Engine == "" {
+	where := cmp.Or(c.Engine.shown(), c.Data, defaultData)
+	if len(c.Engine) == 0 {
 		where = e.Capabilities().Engine + " in " + where
 	}
 	first, more, _ := strings.Cut(token, "\n")

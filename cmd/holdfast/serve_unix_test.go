@@ -328,6 +328,28 @@ func TestServeSettings(t *testing.T) {
 			t.Errorf("what was printed is not what is read")
 		}
 	}
+
+	// Engines are a list in each place; commas are parts of addresses.
+	list := "engine:\n    - postgres://a@h1,h2/x\n    - postgres://b@h3/x\n"
+	try(t, os.WriteFile(file, []byte("engine: [\"postgres://a@h1,h2/x\", postgres://b@h3/x]\n"), 0o600))
+	for _, c := range []struct {
+		env, args []string
+		want      string
+	}{
+		{nil, []string{"--config", file}, list},
+		{nil, []string{"--engine", "postgres://a@h1,h2/x", "--engine", "postgres://b@h3/x"}, list},
+		{[]string{"HOLDFAST_ENGINE=postgres://c/x"}, []string{"--config", file}, "engine: postgres://c/x\n"},
+		{[]string{"HOLDFAST_ENGINE=postgres://c/x"}, []string{"--config", file, "--engine", "mem:"}, "engine: 'mem:'\n"},
+	} {
+		if out := print(c.env, c.args...); !strings.Contains("\n"+out, "\n"+c.want) {
+			t.Errorf("%v %v: no %q in\n%s", c.env, c.args, c.want, out)
+		}
+	}
+	try(t, os.WriteFile(file, []byte("listen: [a, b]\n"), 0o600))
+	if status, _, text := result(t, holdfastCommand(t, "serve", "--config", file)); status == exitOK ||
+		!strings.Contains(text, "not one value") {
+		t.Error(status, text)
+	}
 }
 
 // A log level that is changed in the file holds after SIGHUP.

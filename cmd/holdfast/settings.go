@@ -51,7 +51,15 @@ func (configFile) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
 		}
 		// Tried out here, because the parser's own error names no file.
 		where := fmt.Sprintf("%s, line %d", name, node.Line)
-		scan := kong.Scan().PushTyped(node.Value, kong.FlagValueToken)
+		value := any(node.Value)
+		if node.Kind == yaml.SequenceNode {
+			list := []any{}
+			for _, one := range node.Content {
+				list = append(list, one.Value)
+			}
+			value = list
+		}
+		scan := kong.Scan().PushTyped(value, kong.FlagValueToken)
 		err := flag.Mapper.Decode(&kong.DecodeContext{Value: flag.Value, Scan: scan}, reflect.New(flag.Target.Type()).Elem())
 		if err == nil && flag.Enum != "" && !flag.EnumMap()[node.Value] {
 			err = fmt.Errorf("%q is none of %s", node.Value, strings.Join(flag.EnumSlice(), ", "))
@@ -61,7 +69,7 @@ func (configFile) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
 		}
 		set[flag.Name] = where
 
-		return node.Value, nil
+		return value, nil
 	}))
 
 	return nil
@@ -84,6 +92,12 @@ func parseSettings(text []byte, flags []*kong.Flag) (map[string]yaml.Node, error
 		switch {
 		case i < 0 || slices.Contains(notSettings, name):
 			return nil, fmt.Errorf("line %d: there is no setting %q", node.Line, name)
+		case node.Kind == yaml.SequenceNode && flags[i].Target.Kind() == reflect.Slice:
+			for _, one := range node.Content {
+				if one.Kind != yaml.ScalarNode {
+					return nil, fmt.Errorf("line %d: %s has something in it that is not one value", one.Line, name)
+				}
+			}
 		case node.Kind != yaml.ScalarNode:
 			return nil, fmt.Errorf("line %d: %s is not one value", node.Line, name)
 		}

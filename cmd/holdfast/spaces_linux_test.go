@@ -20,6 +20,7 @@ import (
 
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/client"
+	"github.com/holdfastdb/holdfast/internal/night"
 	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/task"
@@ -583,12 +584,30 @@ func (p *process) cpu() time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
+// memory is how many bytes a process has in memory.
+func (p *process) memory() (bytes int64) {
+	p.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.cmd.Process.Pid))
+	try(p.t, err)
+	var all, resident int64
+	_, err = fmt.Sscan(string(text), &all, &resident)
+	try(p.t, err)
+	return resident * int64(os.Getpagesize())
+}
+
 // TestSpacesMany: there can be many namespaces. They spread evenly, each is found from everywhere, and the next owner
 // of the first space knows them all. The log says what making and writing take.
 func TestSpacesMany(t *testing.T) {
-	const namespaces, spaces, writers = 2000, 4, 16
+	const spaces, writers = 4, 16
+	namespaces := night.Or(100_000, 2000)
 	address, _ := database(t)
 	f := startFleet(t, address("many"), 2, spaces)
+	memory := func(what string) {
+		for i, p := range f.list {
+			t.Logf("%s: process %d has %d MiB", what, i, p.memory()>>20)
+		}
+	}
+	memory("before")
 	ctx := t.Context()
 	each := func(what string, do func(i int, p *process)) {
 		var work sync.WaitGroup
@@ -608,13 +627,15 @@ func TestSpacesMany(t *testing.T) {
 		for _, p := range f.list {
 			used += p.cpu()
 		}
-		t.Logf("%s: %v each, %v of processors", what, time.Since(began)/namespaces, used/namespaces)
+		t.Logf("%s: %v each, %v of processors", what, time.Since(began)/time.Duration(namespaces),
+			used/time.Duration(namespaces))
 	}
 	each("made", func(i int, p *process) {
 		if status, text := p.rpc(nodesToken, fmt.Sprintf(`["ns.create","n%d"]`, i)); status != 200 {
 			t.Error(i, status, text)
 		}
 	})
+	memory("made")
 	look := func(i int, p *process) {
 		status, text, _ := p.get(fmt.Sprintf("/v1/namespaces/n%d/streams", i), nodesToken)
 		if status != 200 || text != "[]\n" {
@@ -623,8 +644,11 @@ func TestSpacesMany(t *testing.T) {
 	}
 	each("asked for", look)
 	each("asked for again", look)
+	memory("asked for")
+	listing := time.Now()
 	list, err := f.list[0].api(client.Options{}).Namespaces(ctx)
 	try(t, err)
+	t.Logf("listed all within %v", time.Since(listing))
 	in := map[int]int{}
 	for _, n := range list {
 		in[n.Space]++
@@ -636,11 +660,13 @@ func TestSpacesMany(t *testing.T) {
 	began := time.Now()
 	f.list[first].kill()
 	other := f.list[1-first]
+	f.list = []*process{other}
 	testkit.Until(t, "taken over", func() bool { return other.nodes().Spaces[0].Owner == other.url }, other.log)
 	took := time.Since(began)
 	list, err = other.api(client.Options{}).Namespaces(ctx)
 	try(t, err)
 	t.Logf("taken over within %v", took)
+	memory("taken over")
 	if len(list) != namespaces+1 || took > 5*time.Second {
 		t.Errorf("%d namespaces, taken over within %v", len(list), took)
 	}

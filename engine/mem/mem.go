@@ -114,7 +114,7 @@ func (e *engine) Settle() error { return nil }
 // Measure implements [driver.Core].
 func (e *engine) Measure(m *holdfast.Metrics) {
 	*m = holdfast.Metrics{OpenIterators: m.OpenIterators, OpenSnapshots: m.OpenSnapshots,
-		Standbys: holdfast.Unknown, StandbysNeeded: holdfast.Unknown, Owner: holdfast.Unknown}
+		Standbys: holdfast.Unknown, StandbysNeeded: holdfast.Unknown, StandbyLag: holdfast.Unknown, Owner: holdfast.Unknown}
 	m.Commits, m.Groups, m.MemoryBytes = e.commits.Load(), e.commits.Load(), e.root.Load().Size()
 }
 

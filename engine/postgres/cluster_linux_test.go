@@ -622,6 +622,16 @@ func TestStandbysAreWatched(t *testing.T) {
 	done := wait(c.apply(e, "k", "2", holdfast.Quorum))
 	told(0)
 	owner(0)
+	lags := func(want bool) {
+		t.Helper()
+		c.until(fmt.Sprint("a standby is behind: ", want), func() error {
+			if got := e.Metrics().StandbyLag; (got > 0) != want {
+				return fmt.Errorf("by %d bytes", got)
+			}
+			return nil
+		})
+	}
+	lags(true)
 	if now, err := c.query("a", "SELECT pid::text FROM pg_stat_get_wal_senders()"); err != nil || now != pids {
 		t.Errorf("the standby is not connected any more: sender %s, was %s, %v", now, pids, err)
 	}
@@ -633,6 +643,7 @@ func TestStandbysAreWatched(t *testing.T) {
 	}
 	told(1)
 	owner(1)
+	lags(false)
 	if err := e.Close(); err != nil {
 		t.Error(err)
 	}

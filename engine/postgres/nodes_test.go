@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,16 +17,16 @@ import (
 // shown is what a process sees: who lives, and of each space the owner and whether it may be taken.
 func shown(t *testing.T, n *Nodes) (text string, spaces []Space) {
 	t.Helper()
-	nodes, spaces, err := n.Look(t.Context())
+	seen, err := n.Look(t.Context())
 	testkit.Try(t, err)
-	for _, n := range nodes {
+	for _, n := range seen.Nodes {
 		text += fmt.Sprintf("%s %v ", n.Address, n.Alive)
 	}
-	for _, s := range spaces {
+	for _, s := range seen.Spaces {
 		text += fmt.Sprintf("%d:%s:%v ", s.Number, s.Owner, s.Free)
 	}
 
-	return text, spaces
+	return text, seen.Spaces
 }
 
 func joined(t *testing.T, at string) *Nodes {
@@ -93,12 +95,12 @@ func TestNodes(t *testing.T) {
 	}
 
 	// Another process has the address of one that lives; or of one that does not.
-	if _, _, err := node("http://b:1/x").Look(t.Context()); !errors.Is(err, holdfast.ErrLocked) {
+	if _, err := node("http://b:1/x").Look(t.Context()); !errors.Is(err, holdfast.ErrLocked) {
 		t.Error(err)
 	}
 	other := node("http://a:1")
-	testkit.Until(t, "the address is free", func() bool { _, _, err := other.Look(t.Context()); return err == nil })
-	if _, _, err := a.Look(t.Context()); !errors.Is(err, holdfast.ErrLocked) {
+	testkit.Until(t, "the address is free", func() bool { _, err := other.Look(t.Context()); return err == nil })
+	if _, err := a.Look(t.Context()); !errors.Is(err, holdfast.ErrLocked) {
 		t.Errorf("a process that was taken for dead: %v", err)
 	}
 	testkit.Try(t, other.Leave(context.Background()))
@@ -123,3 +125,94 @@ func TestNodesTakeNothingThatMoves(t *testing.T) {
 	}
 	testkit.Try(t, e.Sync())
 }
+
+// Databases of one server say which of its clusters they are: none is taken for another one, and what another server
+// has is not touched.
+func TestMarks(t *testing.T) {
+	needServer(t)
+	base, run := spaceOf(t), 0
+	node := func(space string, cluster, clusters int) *Nodes {
+		t.Helper()
+		run++
+		n, err := Join(at(os.Getenv(variable), base+space), holdfast.Options{}, Self{Address: fmt.Sprintf("http://%d", run),
+			Cluster: cluster, Clusters: clusters})
+		testkit.Try(t, err)
+		t.Cleanup(func() {
+			testkit.Try(t, n.Leave(context.Background()))
+			_ = n.Close()
+		})
+		return n
+	}
+	marks := func(n *Nodes) map[int]string {
+		t.Helper()
+		seen, err := n.Look(t.Context())
+		testkit.Try(t, err)
+		return seen.Marks
+	}
+	refused := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(fmt.Sprint(err), "it cannot be cluster") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	look := func(space string, cluster int) error {
+		t.Helper()
+		_, err := node(space, cluster, 3).Look(t.Context())
+		return err
+	}
+
+	// Two processes make the same marks.
+	first, second := node("-a", 0, 3), node("-b", 1, 3)
+	other, beside := node("-a", 0, 3), node("-b", 1, 3)
+	for _, n := range []*Nodes{first, second, other, beside} {
+		if m := marks(n); len(m) > 0 {
+			t.Errorf("%v", m)
+		}
+	}
+	testkit.Try(t, first.Mark(t.Context(), 0, "S"))
+	testkit.Try(t, other.Mark(t.Context(), 0, "T"))
+	testkit.Try(t, second.Mark(t.Context(), 1, "S"))
+	testkit.Try(t, beside.Mark(t.Context(), 1, "S"))
+	testkit.Try(t, first.Mark(t.Context(), 1, "S"))
+	if m := marks(other); len(m) != 2 || m[0] != "S" || m[1] != "S" {
+		t.Errorf("%v", m)
+	}
+	if m := marks(second); len(m) != 1 || m[1] != "S" {
+		t.Errorf("%v", m)
+	}
+	refused("another server's", second.Mark(t.Context(), 1, "T"))
+	refused("the first one as another", look("-a", 1))
+	refused("the second one as the first", look("-b", 0))
+	refused("the second one as the third", look("-b", 2))
+
+	// Spaces have the numbers of their cluster.
+	e, err := second.Open(Space{Number: 1002})
+	testkit.Try(t, err)
+	defer e.Close()
+	seen, err := beside.Look(t.Context())
+	testkit.Try(t, err)
+	if len(seen.Spaces) != 1 || seen.Spaces[0].Number != 1002 || seen.Spaces[0].Owner != second.self.Address {
+		t.Errorf("%+v", seen.Spaces)
+	}
+	if n := seen.Nodes[0]; n.Cluster != 1 || n.Clusters != 3 {
+		t.Errorf("%+v", n)
+	}
+	if _, err := Open(at(os.Getenv(variable), base+"-a"+marksOf(0)), holdfast.Options{}); !errors.Is(err,
+		holdfast.ErrBadOption) {
+		t.Errorf("a mark as a space: %v", err)
+	}
+
+	// One that has been a server alone is no further cluster of another.
+	alone, err := node("-c", 0, 1).Open(Space{})
+	testkit.Try(t, err)
+	defer alone.Close()
+	refused("a server's only one", look("-c", 2))
+	late := node("-d", 2, 3)
+	marks(late)
+	begun, err := node("-d", 0, 1).Open(Space{})
+	testkit.Try(t, err)
+	defer begun.Close()
+	refused("one in which a server has just begun", late.Mark(t.Context(), 2, "S"))
+}
+
+func marksOf(cluster int) string { return url.PathEscape(fmt.Sprintf("%s%d", marks, cluster)) }

@@ -104,6 +104,8 @@ type engine struct {
 
 var spaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
+const maxSpaceName = 63
+
 // Open takes a space of a database, and makes it first if it is not there. The address is one of PostgreSQL, with the
 // parameter space, which is "default" if it is missing; a password is in the environment or a file, as for other
 // clients of PostgreSQL, or in the address. What is not in the address is taken from the environment, too.
@@ -550,6 +552,7 @@ func (e *engine) Measure(m *holdfast.Metrics) {
 	}
 
 	m.Standbys, m.StandbysNeeded = e.quorum.keeping.up.Load(), int64(e.quorum.need)
+	m.StandbyLag = e.quorum.keeping.behind.Load()
 	if m.Standbys < m.StandbysNeeded {
 		m.Trouble = &holdfast.Error{Engine: Name, Path: e.address, Class: holdfast.ErrUnavailable,
 			Detail: fmt.Sprintf("%d synchronous standbys keep up, commits wait for %d", m.Standbys, m.StandbysNeeded),

@@ -35,11 +35,13 @@ const (
 func (q *quorum) given() bool { return q.need > 0 || q.mode == modeDeclared }
 
 // counted is a query for a place in the log ($1, or what the server has flushed by now), for how many synchronous
-// standbys have flushed it, and for how many have flushed an older place ($2), with those in reserve. PostgreSQL ends
-// the wait of a commit for its standbys in several cases without having had an answer: when the wait is cancelled, when
-// synchronous_standby_names is emptied, and when the server restarts. So commits are counted.
+// standbys have flushed it, for how many have flushed an older place ($2), with those in reserve, and for how many
+// bytes the one of these that is furthest behind has not flushed. PostgreSQL ends the wait of a commit for its standbys
+// in several cases without having had an answer: when the wait is cancelled, when synchronous_standby_names is emptied,
+// and when the server restarts. So commits are counted.
 const counted = "SELECT at::text, count(*) FILTER (WHERE flush_lsn >= at AND sync_state <> 'potential'), " +
-	"count(*) FILTER (WHERE flush_lsn >= $2::pg_lsn) FROM " +
+	"count(*) FILTER (WHERE flush_lsn >= $2::pg_lsn), " +
+	"greatest(max(at - flush_lsn), 0)::bigint FROM " +
 	"(SELECT coalesce($1::pg_lsn, pg_current_wal_flush_lsn()) AS at) AS now LEFT JOIN pg_stat_get_wal_senders() " +
 	"ON sync_state IN ('sync', 'quorum', 'potential') GROUP BY at"
 
@@ -51,6 +53,7 @@ type keeping struct {
 	newer  string // the one that comes next
 	marked time.Time
 	up     atomic.Int64
+	behind atomic.Int64 // bytes
 }
 
 const (
@@ -64,6 +67,7 @@ func (k *keeping) reset() {
 	defer k.mu.Unlock()
 	k.older, k.newer, k.marked = logBegin, logBegin, time.Time{}
 	k.up.Store(0)
+	k.behind.Store(0)
 }
 
 // due is the place that standbys should have.
@@ -74,9 +78,10 @@ func (k *keeping) due() string {
 	return k.older
 }
 
-// saw notes an answer to counted: the server was at that place, and so many kept up.
-func (k *keeping) saw(at string, up int64) {
+// saw notes an answer to counted: the server was at that place, so many kept up, and one was so many bytes behind.
+func (k *keeping) saw(at string, up, behind int64) {
 	k.up.Store(up)
+	k.behind.Store(behind)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if now := time.Now(); now.Sub(k.marked) >= keepsUp {
@@ -86,9 +91,9 @@ func (k *keeping) saw(at string, up int64) {
 
 // scan reads an answer to counted.
 func (q *quorum) scan(row pgx.Row) (at string, have int, err error) {
-	var up int64
-	if err = row.Scan(&at, &have, &up); err == nil {
-		q.keeping.saw(at, up)
+	var up, behind int64
+	if err = row.Scan(&at, &have, &up, &behind); err == nil {
+		q.keeping.saw(at, up, behind)
 	}
 
 	return at, have, err

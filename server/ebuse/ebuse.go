@@ -143,7 +143,7 @@ func Credentials(r *http.Request) string {
 
 // Deny answers a request that was refused before it was served, as ebuse does: in plain text.
 func Deny(w http.ResponseWriter, r *http.Request, err error) {
-	switch p := problem.Of(err); {
+	switch p := problem.Of(problem.For(r.Context(), err)); {
 	case errors.Is(err, auth.ErrNoToken):
 		refuse(w, p.Status, "API key required")
 	case p.Code == api.CodeUnauthorized:
@@ -173,6 +173,7 @@ func refuse(w http.ResponseWriter, status int, text string) {
 
 // fail answers with an error, and logs it.
 func fail(w http.ResponseWriter, r *http.Request, what string, err error) {
+	err = problem.For(r.Context(), err)
 	route.From(r.Context()).Err = err
 	p := problem.Of(err)
 	refuse(w, p.Status, what+": "+p.Detail)

@@ -149,6 +149,7 @@ func failed(err error) *failure {
 
 // refuse answers with an error, and logs it.
 func refuse(w http.ResponseWriter, r *http.Request, err error) {
+	err = problem.For(r.Context(), err)
 	route.From(r.Context()).Err = err
 	failed(err).write(w)
 }

@@ -65,6 +65,8 @@ var (
 			func(m *holdfast.Metrics) int64 { return m.Standbys }},
 		{desc("quorum_standbys_needed", "Other machines that a commit at Quorum waits for."), prometheus.GaugeValue,
 			func(m *holdfast.Metrics) int64 { return m.StandbysNeeded }},
+		{desc("quorum_standby_lag_bytes", "How much of the log the machine that is furthest behind has not on its disk."),
+			prometheus.GaugeValue, func(m *holdfast.Metrics) int64 { return m.StandbyLag }},
 		{desc("owner", "1 while the data is known to be this process's, 0 while another one may take it over."),
 			prometheus.GaugeValue, func(m *holdfast.Metrics) int64 { return m.Owner }},
 	}

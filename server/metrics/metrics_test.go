@@ -152,9 +152,10 @@ func TestStandbys(t *testing.T) {
 	}
 
 	m := holdfast.UnknownMetrics()
-	m.Standbys, m.StandbysNeeded, m.Owner = 2, 1, 1
+	m.Standbys, m.StandbysNeeded, m.StandbyLag, m.Owner = 2, 1, 512, 1
 	want(t, gather(t, metrics.Engine(standing{mem.New(), m})), map[string]float64{
-		"holdfast_quorum_standbys": 2, "holdfast_quorum_standbys_needed": 1, "holdfast_owner": 1, "holdfast_fenced": 0})
+		"holdfast_quorum_standbys": 2, "holdfast_quorum_standbys_needed": 1, "holdfast_quorum_standby_lag_bytes": 512,
+		"holdfast_owner": 1, "holdfast_fenced": 0})
 	m.Standbys, m.Owner = 0, 0
 	m.Poison = &holdfast.Error{Class: holdfast.ErrPoisoned, Cause: &holdfast.Error{Class: holdfast.ErrFenced}}
 	want(t, gather(t, metrics.Engine(standing{mem.New(), m})), map[string]float64{

@@ -122,7 +122,7 @@ func (n *Node) ask(ctx context.Context, secret string) (g good, err error) {
 	case http.StatusTooManyRequests:
 		return g, &holdfast.Error{Class: problem.ErrTooMany, Detail: "tokens are asked for too often"}
 	default:
-		return g, noOwner()
+		return g, n.noOwner(0)
 	}
 }
 

@@ -44,7 +44,7 @@ func names(t *testing.T) []string {
 // process is one of several.
 func process(t *testing.T) *nodes.Node {
 	cluster := nodestest.NewCluster(func() holdfast.Engine { return mem.New() })
-	n, err := nodes.New(cluster.Member("http://a"), nodes.Options{Self: "http://a"})
+	n, err := nodes.New([]nodes.Cluster{cluster.Member("http://a")}, nodes.Options{Self: "http://a"})
 	testkit.Try(t, err)
 	return n
 }

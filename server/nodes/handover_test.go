@@ -31,7 +31,7 @@ func TestHandOver(t *testing.T) {
 		stop := map[string]func(){}
 		var running sync.WaitGroup
 		for _, self := range []string{"http://a", "http://b"} {
-			n, err := nodes.New(c.Member(self), nodes.Options{Self: self, PeerToken: "of all", Peers: all,
+			n, err := nodes.New([]nodes.Cluster{c.Member(self)}, nodes.Options{Self: self, PeerToken: "of all", Peers: all,
 				Level: holdfast.Memory, Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				t.Fatal(err)

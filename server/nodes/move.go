@@ -209,12 +209,15 @@ func (n *Node) move(w http.ResponseWriter, r *http.Request) {
 	err := d.Decode(&in)
 	n.mu.Lock()
 	there := n.spaces[in.Space] != nil
+	seen := there && n.of(in.Space).usable()
 	n.mu.Unlock()
 	switch {
 	case err != nil:
 		err = problem.BadRequest("the body: %v", err)
 	case !there:
 		err = problem.BadRequest("there is no space %d", in.Space)
+	case !seen: // else the namespace would wait for it
+		err = n.noOwner(in.Space)
 	default:
 		err = n.call(r.Context(), 0, "move", in, &struct{}{})
 	}

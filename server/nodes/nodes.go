@@ -2,7 +2,7 @@
 // has the data of some namespaces, and one process at a time that owns it. Each process answers every request: by the
 // data that it owns, or by asking the owner.
 //
-//	n, err := nodes.New(cluster, nodes.Options{Self: "http://10.0.0.2:8080", PeerToken: secret})
+//	n, err := nodes.New([]nodes.Cluster{cluster}, nodes.Options{Self: "http://10.0.0.2:8080", PeerToken: secret})
 //	go n.Serve(listener)
 //	err = n.Run(ctx) // until ctx ends; then spaces are given up, and the listener is closed
 //
@@ -44,6 +44,8 @@ type Peer struct {
 	Version  string
 	Protocol int
 	Alive    bool
+	Cluster  int // the number that it gives the cluster
+	Clusters int // how many it has
 }
 
 // Space is what a cluster knows of one.
@@ -58,15 +60,29 @@ type Space struct {
 	Handle any           // the cluster's own
 }
 
-// Cluster is where the spaces are.
+// Seen is what a process sees in a cluster.
+type Seen struct {
+	Peers  []Peer
+	Spaces []Space
+	// Marks say which cluster of which server it is, by its number, and in the first one also which others there are.
+	// There are none if there is one cluster only.
+	Marks map[int]string
+}
+
+// Cluster is where spaces are. Look, Mark and Leave are called by one goroutine at a time.
 type Cluster interface {
-	// Look gives a sign of life of this process, and returns what there is. It is called by one goroutine at a time, and
-	// returns after a few seconds at the latest. ErrLocked: another process has the same address.
-	Look(ctx context.Context) ([]Peer, []Space, error)
+	// Look gives a sign of life of this process, and returns what there is. It returns after a few seconds at the latest.
+	// ErrLocked: another process has the same address. ErrBadOption: it is another cluster of a server.
+	Look(ctx context.Context) (Seen, error)
+	// Mark makes a mark, which is kept as what is committed is. One that is there stays.
+	Mark(ctx context.Context, number int, server string) error
 	// Open takes a space, or makes one that is not there yet and has only a number. ErrLocked: another process was faster.
+	// It may be called from many goroutines at once.
 	Open(s Space) (holdfast.Engine, error)
 	// Leave makes the process unknown to the others.
 	Leave(ctx context.Context) error
+	// String is how it is shown. There is no secret in it.
+	String() string
 }
 
 // Options are how a process works.
@@ -75,7 +91,7 @@ type Options struct {
 	Self string
 	// PeerToken is the secret by which the processes know each other.
 	PeerToken string
-	// Spaces is how many there are, if there are not more already; 0 means 1.
+	// Spaces is how many there are in each cluster, if there are not more already; 0 means 1.
 	Spaces int
 	// Level is that of writes which name none; 0 means the strongest that the engine gives.
 	Level holdfast.Level
@@ -110,7 +126,8 @@ const (
 // Node is a process. All methods may be called from many goroutines at once.
 type Node struct {
 	o         Options
-	cluster   Cluster
+	began     time.Time
+	clusters  []*cluster
 	front     *server.Server
 	transport http.RoundTripper
 	registry  *prometheus.Registry
@@ -118,14 +135,13 @@ type Node struct {
 	known     known
 	lying     lying
 
-	mu      sync.Mutex
-	peers   []Peer
-	seen    time.Time      // when the cluster was last seen
-	spaces  map[int]*space // all that were seen
-	changed chan struct{}  // closed, and replaced, when owners change
-	leaving bool
-	look    chan struct{}  // asks for a look at the cluster before it is time
-	working sync.WaitGroup // opens and closes spaces
+	mu        sync.Mutex
+	spaces    map[int]*space // all that were seen
+	changed   chan struct{}  // closed, and replaced, when owners change
+	calmSince time.Time      // when owners, or who lives, changed last
+	begun     bool           // it has seen what it can be one of
+	leaving   bool
+	working   sync.WaitGroup // opens and closes spaces
 }
 
 // space is what a process knows of one, and has of it. It is covered by the node's mu.
@@ -165,19 +181,20 @@ type serving struct {
 	closing  bool
 }
 
-// New makes a process of a cluster. Run makes it work.
-func New(cluster Cluster, o Options) (*Node, error) {
+// New makes a process that has clusters, the first of them with the list of namespaces. Run makes it work.
+func New(clusters []Cluster, o Options) (*Node, error) {
 	o.Spaces, o.StopTimeout = max(o.Spaces, 1), cmp.Or(o.StopTimeout, 30*time.Second)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	o.Server.Logger = o.Logger
-	n := &Node{o: o, cluster: cluster, spaces: map[int]*space{}, changed: make(chan struct{}), transport: o.Peers,
-		look: make(chan struct{}, 1), known: known{good: map[string]good{}}}
+	n := &Node{o: o, began: time.Now(), spaces: map[int]*space{}, changed: make(chan struct{}), transport: o.Peers,
+		known: known{good: map[string]good{}}}
 	if n.transport == nil {
 		n.transport = transport(nil)
 	}
-	for i := range o.Spaces {
-		n.spaces[i] = &space{Space: Space{Number: i}, left: make(chan struct{})}
+	for i, c := range clusters {
+		n.clusters = append(n.clusters, &cluster{Cluster: c, number: i, look: make(chan struct{}, 1)})
 	}
+	n.add(n.clusters[0])
 	n.registry = prometheus.NewRegistry()
 	n.registry.MustRegister(n)
 	front := o.Server
@@ -191,65 +208,36 @@ func New(cluster Cluster, o Options) (*Node, error) {
 // Serve serves the connections of a listener, which it closes, until Run has ended.
 func (n *Node) Serve(l net.Listener) error { return n.front.Serve(l) }
 
-// Run looks at the cluster, and takes and gives up spaces, until ctx ends. Then it gives up all, lets others take them,
-// and stops serving. The error is why the process cannot be one of the cluster.
+// Run looks at the clusters, and takes and gives up spaces, until ctx ends. Then it gives up all, lets others take
+// them, and stops serving. The error is why the process cannot be one of them.
 func (n *Node) Run(ctx context.Context) error {
-	began, calmSince := time.Now(), time.Now()
-	first, failing := true, false
-	alive := ""
-
+	n.mu.Lock()
+	n.calmSince = time.Now()
+	n.mu.Unlock()
+	if err := n.join(ctx); err != nil {
+		return errors.Join(err, n.leave())
+	}
+	n.mu.Lock()
+	n.begun = true
+	n.mu.Unlock()
 	hearing, deaf := context.WithCancel(context.WithoutCancel(ctx))
 	defer deaf()
 	go n.follow(hearing)
 	go n.settle(hearing)
 
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for ; ctx.Err() == nil; wait(ctx, tick, n.look) {
-		peers, spaces, err := n.cluster.Look(ctx)
-		switch {
-		case ctx.Err() != nil:
-			continue
-		case errors.Is(err, holdfast.ErrLocked) && (!first || time.Since(began) > addressTaken):
-			return errors.Join(err, n.leave())
-		case errors.Is(err, holdfast.ErrLocked):
-			continue
-		case err != nil && first && !errors.Is(err, holdfast.ErrUnavailable):
-			return err
-		case err != nil:
-			if !failing {
-				n.o.Logger.Error("the cluster cannot be seen; this process goes on with what it knows", "error", err.Error())
-			}
-			failing = true
-			n.closeBroken()
-			continue
-		case failing:
-			n.o.Logger.Info("the cluster is seen again")
-			failing = false
-		}
-		if first {
-			for _, p := range peers {
-				if d := p.Protocol - Protocol; p.Alive && (d < -1 || d > 1) {
-					return errors.Join(&holdfast.Error{Op: "join", Class: holdfast.ErrVersion,
-						Detail: fmt.Sprintf("the process at %s has version %s, with protocol %d; this one has %d", p.Address,
-							p.Version, p.Protocol, Protocol), Remedy: "go from one release to the next, not past one"}, n.leave())
-				}
-			}
-			first = false
-		}
-		if now := fmt.Sprint(living(peers)); now != alive {
-			alive, calmSince = now, time.Now()
-		}
-		if n.note(peers, spaces) {
-			calmSince = time.Now()
-		}
-		n.closeBroken()
-		if n.act(time.Since(calmSince) > calm) {
-			calmSince = time.Now()
-		}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	errs := make([]error, len(n.clusters))
+	var all sync.WaitGroup
+	for i, c := range n.clusters {
+		all.Go(func() {
+			errs[i] = n.watch(watching, c)
+			stop() // all the others, if it was an error
+		})
 	}
+	all.Wait()
 
-	return n.leave()
+	return errors.Join(append(errs, n.leave())...)
 }
 
 // wait waits for the next tick, or what is sooner than that.
@@ -272,38 +260,10 @@ func living(peers []Peer) (alive []string) {
 	return alive
 }
 
-// note takes over what was seen, and reports whether an owner has changed.
-func (n *Node) note(peers []Peer, spaces []Space) (changed bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.peers, n.seen = peers, time.Now()
-	for _, now := range spaces {
-		s := n.spaces[now.Number]
-		if s == nil {
-			s = &space{left: make(chan struct{})}
-			n.spaces[now.Number] = s
-		}
-		if now.Owner != s.Owner || now.Epoch != s.Epoch || now.Free != s.Free {
-			changed = true
-		}
-		if now.Epoch != s.Epoch {
-			s.leave()
-		}
-		if s.Space = now; !now.Free {
-			s.freeSince = time.Time{}
-		}
-	}
-	if changed {
-		n.wake()
-	}
-
-	return changed
-}
-
 // tell lets the other processes look at the cluster at once, as something has changed. They would within 100 ms. It is
 // called with mu held.
 func (n *Node) tell() {
-	for _, address := range living(n.peers) {
+	for _, address := range living(n.peers()) {
 		if address == n.o.Self {
 			continue
 		}
@@ -328,13 +288,24 @@ func (n *Node) wake() {
 	n.changed = make(chan struct{})
 }
 
-// act begins to take spaces, or to give one up, which it reports.
-func (n *Node) act(calm bool) (gave bool) {
+// hasten lets the clusters be looked at at once.
+func (n *Node) hasten() {
+	for _, c := range n.clusters {
+		select {
+		case c.look <- struct{}{}:
+		default: // it will be
+		}
+	}
+}
+
+// act begins to take spaces of a cluster, or to give one up.
+func (n *Node) act(c *cluster) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	old := slices.ContainsFunc(n.peers, func(p Peer) bool { return p.Alive && p.Protocol < severalSince })
+	old := slices.ContainsFunc(c.peers, func(p Peer) bool { return p.Alive && p.Protocol < severalSince })
 	var numbers []int
-	for i, s := range n.spaces {
+	for _, i := range n.spacesOf(c) {
+		s := n.spaces[i]
 		if s.Epoch == 0 && i > 0 && old { // they would take it, and not know what belongs there
 			continue
 		}
@@ -345,7 +316,6 @@ func (n *Node) act(calm bool) (gave bool) {
 			s.freeSince = time.Now()
 		}
 	}
-	slices.Sort(numbers)
 	seats := make([]seat, len(numbers))
 	for i, number := range numbers {
 		s := n.spaces[number]
@@ -355,7 +325,7 @@ func (n *Node) act(calm bool) (gave bool) {
 		}
 	}
 
-	take, give := plan(n.o.Self, append(living(n.peers), n.o.Self), seats)
+	take, give := plan(n.o.Self, append(living(c.peers), n.o.Self), seats, n.elsewhere(c))
 	for _, i := range take {
 		if s := n.spaces[numbers[i]]; !s.busy && time.Since(s.tried) > again {
 			s.busy = true
@@ -363,19 +333,18 @@ func (n *Node) act(calm bool) (gave bool) {
 			n.working.Go(func() { n.open(s, at) })
 		}
 	}
-	if !give || !calm {
-		return false
+	if !give || time.Since(n.calmSince) <= calm {
+		return
 	}
 	for _, number := range slices.Backward(numbers) {
 		if s := n.spaces[number]; s.serving != nil && !s.busy {
 			n.o.Logger.Info("a space is given up for a process that has fewer", "space", number)
 			n.end(s, n.o.StopTimeout)
+			n.calmSince = time.Now()
 
-			return true
+			return
 		}
 	}
-
-	return false
 }
 
 // open takes a space and opens its data.
@@ -409,7 +378,7 @@ func (n *Node) open(s *space, at Space) {
 
 // serve opens a space and makes a server of it.
 func (n *Node) serve(at Space) (_ *serving, err error) {
-	opened, err := n.cluster.Open(at)
+	opened, err := n.of(at.Number).Open(at)
 	if err != nil {
 		return nil, err
 	}
@@ -446,7 +415,8 @@ func (n *Node) serve(at Space) (_ *serving, err error) {
 		}
 	}
 	r := prometheus.NewRegistry()
-	s.Register(prometheus.WrapRegistererWith(prometheus.Labels{"space": fmt.Sprint(at.Number)}, r))
+	s.Register(prometheus.WrapRegistererWith(prometheus.Labels{"space": fmt.Sprint(at.Number),
+		"cluster": fmt.Sprint(at.Number / PerCluster)}, r))
 
 	return &serving{number: at.Number, engine: engine, data: d, server: s, registry: r, changes: changed,
 		crowds: map[string]*crowd{}, idle: make(chan struct{})}, nil
@@ -514,7 +484,15 @@ func (n *Node) leave() error {
 	ctx, cancel := context.WithTimeout(context.Background(), n.o.StopTimeout)
 	defer cancel()
 	// Not alive for the others any more, it gets none of the spaces that become free.
-	err := n.cluster.Leave(ctx)
+	var all sync.WaitGroup
+	for _, c := range n.clusters {
+		all.Go(func() {
+			if err := c.Leave(ctx); err != nil { // they find out
+				n.o.Logger.Warn("the cluster was not told that this process ends", "cluster", c.number, "error", err.Error())
+			}
+		})
+	}
+	all.Wait()
 	n.mu.Lock()
 	n.leaving = true
 	for _, s := range n.spaces {
@@ -530,8 +508,22 @@ func (n *Node) leave() error {
 	}()
 
 	// It looks on until all have been taken, if there is anybody who could take them.
-	tick := time.NewTicker(every / 2)
-	defer tick.Stop()
+	looking, stop := context.WithCancel(ctx)
+	defer stop()
+	looked := make(chan struct{}, 1)
+	for _, c := range n.clusters {
+		all.Go(func() {
+			tick := time.NewTicker(every / 2)
+			defer tick.Stop()
+			for ; looking.Err() == nil; wait(looking, tick, c.look) {
+				_ = n.sight(looking, c)
+				select {
+				case looked <- struct{}{}:
+				default:
+				}
+			}
+		})
+	}
 	var late <-chan time.Time
 	for over := false; !over; {
 		select {
@@ -539,27 +531,25 @@ func (n *Node) leave() error {
 			given, late = nil, time.After(hold)
 		case <-late:
 			over = true
-		case <-tick.C:
-		case <-n.look:
-		}
-		if peers, spaces, err := n.cluster.Look(ctx); err == nil {
-			n.note(peers, spaces)
+		case <-looked:
 		}
 		over = over || given == nil && n.needless()
 	}
+	stop()
+	all.Wait()
 
-	return errors.Join(err, n.front.Stop(ctx))
+	return n.front.Stop(ctx)
 }
 
 // needless reports whether nobody needs this process any more to find the owners of spaces, or nobody else is there.
 func (n *Node) needless() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !slices.ContainsFunc(n.peers, func(p Peer) bool { return p.Alive && p.Address != n.o.Self }) {
+	if !slices.ContainsFunc(n.peers(), func(p Peer) bool { return p.Alive && p.Address != n.o.Self }) {
 		return true
 	}
-	for _, s := range n.spaces {
-		if s.Owner == "" || s.Owner == n.o.Self || s.Free {
+	for number, s := range n.spaces {
+		if n.of(number).usable() && (s.Owner == "" || s.Owner == n.o.Self || s.Free) {
 			return false
 		}
 	}
@@ -591,13 +581,14 @@ func (n *Node) exit(o *serving) {
 // ready says why requests cannot be answered here, nil if they can.
 func (n *Node) ready() error {
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, s := range n.spaces {
+	for number, s := range n.spaces {
 		if s.serving != nil && !s.serving.closing && s.serving.engine.Err() == nil ||
-			s.Owner != "" && s.Owner != n.o.Self && !s.Free && time.Since(n.seen) < blind {
+			s.Owner != "" && s.Owner != n.o.Self && !s.Free && time.Since(n.of(number).seen) < blind {
+			n.mu.Unlock()
 			return nil
 		}
 	}
+	n.mu.Unlock()
 
-	return noOwner()
+	return n.noOwner(0)
 }

@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +25,7 @@ import (
 	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -29,7 +33,14 @@ import (
 type board struct {
 	mu    sync.Mutex
 	peers map[string]Peer
+	left  map[string]bool
 	rows  map[int]*row
+	marks map[int]string
+	gone  bool // nobody reaches it
+}
+
+func newBoard() *board {
+	return &board{peers: map[string]Peer{}, left: map[string]bool{}, rows: map[int]*row{}, marks: map[int]string{}}
 }
 
 // row is a space, which keeps its data.
@@ -43,24 +54,39 @@ type row struct {
 // member is the cluster as a process has it.
 type member struct {
 	*board
-	self string
+	self             string
+	number, clusters int
 }
 
 // Look implements [Cluster].
-func (m member) Look(context.Context) (peers []Peer, spaces []Space, err error) {
+func (m member) Look(context.Context) (seen Seen, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, known := m.peers[m.self]; !known {
-		m.peers[m.self] = Peer{Address: m.self, Protocol: Protocol, Alive: true}
+	if m.gone {
+		return Seen{}, holdfast.ErrUnavailable
 	}
-	for _, p := range m.peers {
-		peers = append(peers, p)
+	if p, known := m.peers[m.self]; !known || !p.Alive && !m.left[m.self] {
+		m.peers[m.self] = Peer{Address: m.self, Protocol: Protocol, Alive: true, Cluster: m.number, Clusters: m.clusters}
 	}
+	seen.Peers = slices.Collect(maps.Values(m.peers))
 	for _, r := range m.rows {
-		spaces = append(spaces, r.Space)
+		seen.Spaces = append(seen.Spaces, r.Space)
 	}
-	return peers, spaces, nil
+	seen.Marks = maps.Clone(m.marks)
+	return seen, nil
 }
+
+// Mark implements [Cluster].
+func (m member) Mark(_ context.Context, number int, server string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.marks[number] == "" {
+		m.marks[number] = server
+	}
+	return nil
+}
+
+func (m member) String() string { return "in memory" }
 
 // Open implements [Cluster].
 func (m member) Open(s Space) (holdfast.Engine, error) {
@@ -84,7 +110,10 @@ func (m member) Open(s Space) (holdfast.Engine, error) {
 func (m member) Leave(context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.peers[m.self] = Peer{Address: m.self, Protocol: Protocol}
+	m.left[m.self] = true
+	p := m.peers[m.self]
+	p.Alive = false
+	m.peers[m.self] = p
 	return nil
 }
 
@@ -157,12 +186,19 @@ type testNode struct {
 	stop context.CancelFunc
 }
 
-func (b *board) node(t *testing.T, spaces int) *testNode {
+func (b *board) node(t *testing.T, spaces int) *testNode { t.Helper(); return nodeOf(t, spaces, b) }
+
+// nodeOf starts a process that has several clusters.
+func nodeOf(t *testing.T, spaces int, boards ...*board) *testNode {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testkit.Try(t, err)
 	self := "http://" + l.Addr().String()
-	n, err := New(member{b, self}, Options{Self: self, PeerToken: secret, Spaces: spaces, Level: holdfast.Memory,
+	var clusters []Cluster
+	for i, b := range boards {
+		clusters = append(clusters, member{b, self, i, len(boards)})
+	}
+	n, err := New(clusters, Options{Self: self, PeerToken: secret, Spaces: spaces, Level: holdfast.Memory,
 		Logger: slog.New(slog.DiscardHandler), StopTimeout: 20 * time.Second,
 		Opened: func(ctx context.Context, d *data.Data) error {
 			return d.Tokens().SetOwn(ctx, message.Default, everything)
@@ -182,7 +218,7 @@ func (b *board) node(t *testing.T, spaces int) *testNode {
 // nodes starts processes that share spaces: each owns every so manieth of them.
 func start(t *testing.T, processes, spaces int) (*board, []*testNode) {
 	t.Helper()
-	b := &board{peers: map[string]Peer{}, rows: map[int]*row{}}
+	b := newBoard()
 	var list []*testNode
 	for range processes {
 		list = append(list, b.node(t, spaces))
@@ -716,5 +752,39 @@ func TestMoveBroken(t *testing.T) {
 		refused.Load())
 	if moved.Load() < 5 || broken.Load() < 5 {
 		t.Error("too few")
+	}
+}
+
+// transportOf makes requests by a function.
+type transportOf func(*http.Request) (*http.Response, error)
+
+func (f transportOf) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestTakenForGone: an owner that was paused takes for gone who has waited for it. That is no answer: reads are asked
+// again, and of a write nobody knows whether it was done.
+func TestTakenForGone(t *testing.T) {
+	asked := 0
+	n, err := New([]Cluster{member{&board{peers: map[string]Peer{}, rows: map[int]*row{}}, "http://self", 0, 1}}, Options{
+		Self: "http://self", PeerToken: "secret-of-the-processes",
+		Peers: transportOf(func(*http.Request) (*http.Response, error) {
+			w := httptest.NewRecorder()
+			if asked++; asked == 1 {
+				w.WriteHeader(problem.StatusClosed)
+			}
+
+			return w.Result(), nil
+		})})
+	testkit.Try(t, err)
+	n.spaces[0].Owner = "http://owner"
+	for _, c := range []struct {
+		method        string
+		status, asked int
+	}{{http.MethodGet, http.StatusOK, 2}, {http.MethodPost, http.StatusBadGateway, 1}} {
+		asked = 0
+		w := httptest.NewRecorder()
+		n.find(w, httptest.NewRequest(c.method, "http://self/v1/token", nil), where{})
+		if w.Code != c.status || asked != c.asked {
+			t.Errorf("%s: %d after %d requests: %s", c.method, w.Code, asked, w.Body)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package nodes
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -15,13 +16,14 @@ type seat struct {
 // grace is for how long a free space is left to the process that has the fewest.
 const grace = time.Second
 
-// plan decides from what a process sees which spaces it tries to take, and whether it gives one up. alive are the
-// processes that live, with itself. All that see the same decide on different spaces; where they do not, two try to
-// take one, and one gets it.
+// plan decides from what a process sees of a cluster which of its spaces it tries to take, and whether it gives one up.
+// alive are the processes that live, with itself. All that see the same decide on different spaces; where they do not,
+// two try to take one, and one gets it.
 //
 // A free space is for the process that has the fewest, and after a while for whoever gets it. Spaces are given up only
-// while another process has at least two fewer: then nobody gives one back.
-func plan(me string, alive []string, seats []seat) (take []int, give bool) {
+// while another process has at least two fewer: then nobody gives one back. What processes have elsewhere, in other
+// clusters, decides between those that have as many here, or one more. That is not known (nil) if not all see the same.
+func plan(me string, alive []string, seats []seat, elsewhere map[string]int) (take []int, give bool) {
 	alive = slices.Compact(slices.Sorted(slices.Values(alive)))
 	has := make(map[string]int, len(alive))
 	for _, a := range alive {
@@ -32,14 +34,8 @@ func plan(me string, alive []string, seats []seat) (take []int, give bool) {
 			has[s.owner]++
 		}
 	}
-	fewest := func() (who string) {
-		for i, a := range alive {
-			if i == 0 || has[a] < has[who] {
-				who = a
-			}
-		}
-
-		return who
+	order := func(a, b string) int { // of equal ones the first counts
+		return cmp.Or(cmp.Compare(has[a], has[b]), cmp.Compare(elsewhere[a], elsewhere[b]))
 	}
 
 	free := false
@@ -48,7 +44,7 @@ func plan(me string, alive []string, seats []seat) (take []int, give bool) {
 			continue
 		}
 		free = true
-		who := fewest()
+		who := slices.MinFunc(alive, order)
 		has[who]++
 		if who == me || s.since > grace {
 			take = append(take, i)
@@ -57,12 +53,9 @@ func plan(me string, alive []string, seats []seat) (take []int, give bool) {
 	if free { // one thing after the other
 		return take, false
 	}
-	most := alive[0]
-	for _, a := range alive {
-		if has[a] > has[most] {
-			most = a
-		}
-	}
+	fewest := slices.MinFunc(alive, order)
+	here := has[me] - has[fewest]
+	all := here + elsewhere[me] - elsewhere[fewest]
 
-	return nil, most == me && has[me]-has[fewest()] >= 2
+	return nil, slices.MaxFunc(alive, order) == me && (here >= 2 || here == 1 && all >= 2)
 }

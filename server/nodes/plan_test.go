@@ -3,6 +3,7 @@ package nodes
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -53,82 +54,162 @@ func TestPlan(t *testing.T) {
 				seats = append(seats, seat{owner: string(who)})
 			}
 		}
-		take, give := plan(c.me, alive, seats)
+		take, give := plan(c.me, alive, seats, nil)
 		if !slices.Equal(take, c.take) || give != c.give {
 			t.Errorf("%s of %s, %s: %v %v, want %v %v", c.me, c.alive, c.seats, take, give, c.take, c.give)
 		}
 	}
 }
 
-// However processes come and go, spaces end where they should, and then stay: nothing flaps.
+// What processes have in other clusters decides where they have as many here, or one more.
+func TestPlanElsewhere(t *testing.T) {
+	for _, c := range []struct {
+		me, alive, seats, elsewhere string
+		take                        []int
+		give                        bool
+	}{
+		{"a", "ab", "a", "a", nil, true},
+		{"b", "ab", "a", "a", nil, false},
+		{"a", "ab", "a", "b", nil, false},
+		{"a", "ab", "a", "", nil, false},
+		{"a", "ab", "ab", "aaa", nil, false}, // here it would be uneven
+		{"a", "ab", "aab", "a", nil, true},
+		{"a", "ab", "aab", "ab", nil, false},
+		{"a", "ab", "aaab", "bbb", nil, true},
+		{"b", "ab", ".", "a", []int{0}, false},
+		{"a", "ab", ".", "a", nil, false},
+		{"b", "abc", "..", "aab", []int{1}, false},
+		{"c", "abc", "..", "aab", []int{0}, false},
+	} {
+		var seats []seat
+		for _, who := range c.seats {
+			seats = append(seats, seat{owner: strings.Trim(string(who), "."), free: who == '.'})
+		}
+		elsewhere := map[string]int{}
+		for _, who := range c.elsewhere {
+			elsewhere[string(who)]++
+		}
+		take, give := plan(c.me, strings.Split(c.alive, ""), seats, elsewhere)
+		if !slices.Equal(take, c.take) || give != c.give {
+			t.Errorf("%s of %s, %s and %s: %v %v, want %v %v", c.me, c.alive, c.seats, c.elsewhere, take, give, c.take, c.give)
+		}
+	}
+}
+
+// However processes come and go, spaces end where they should, and then stay: nothing flaps. In each cluster every
+// process has as many as the others, or one more; and all told as far as single spaces can be exchanged for that.
 func TestPlanSettles(t *testing.T) {
-	for spaces := 1; spaces <= 9; spaces++ {
-		for many := 1; many <= 5; many++ {
-			name := fmt.Sprintf("%d spaces, %d processes", spaces, many)
-			seats := make([]seat, spaces)
-			for i := range seats {
-				seats[i].free = true
+	for clusters := 1; clusters <= 3; clusters++ {
+		for spaces := 1; spaces <= 9/clusters; spaces++ {
+			for many := 1; many <= 5; many++ {
+				testPlanSettles(t, clusters, spaces, many)
 			}
-			var alive []string
-			moves := 0
-			step := func() (moved bool) {
-				now := slices.Clone(seats)
-				for _, me := range alive {
-					take, give := plan(me, alive, now)
-					for _, i := range take {
-						if seats[i].free {
-							seats[i], moved = seat{owner: me}, true
-						}
-					}
-					if !give {
-						continue
-					}
-					for i := range seats {
-						if seats[i].owner == me && !seats[i].free {
-							seats[i], moved = seat{free: true}, true
-							moves++
-							break
-						}
-					}
+		}
+	}
+}
+
+func testPlanSettles(t *testing.T, clusters, spaces, many int) {
+	name := fmt.Sprintf("%d clusters, %d spaces in each, %d processes", clusters, spaces, many)
+	seats := make([][]seat, clusters)
+	for k := range seats {
+		seats[k] = make([]seat, spaces)
+		for i := range seats[k] {
+			seats[k][i].free = true
+		}
+	}
+	// elsewhere is what a process knows of the other clusters, as (*Node).elsewhere.
+	elsewhere := func(all [][]seat, than int) map[string]int {
+		has := map[string]int{}
+		for k := range all {
+			for _, s := range all[k] {
+				if k != than && s.free {
+					return nil
 				}
-				return moved
-			}
-			settle := func() {
-				for n := 0; step(); n++ {
-					if n > 10*spaces*many {
-						t.Fatalf("%s: does not come to rest: %v", name, seats)
-					}
-				}
-				has := map[string]int{}
-				for _, s := range seats {
+				if k != than {
 					has[s.owner]++
 				}
-				for _, who := range alive {
-					if n := has[who]; n < spaces/len(alive) || n > (spaces+len(alive)-1)/len(alive) {
-						t.Errorf("%s: %d of %d are with %s of %v", name, n, spaces, who, alive)
+			}
+		}
+		return has
+	}
+	var alive []string
+	moves := 0
+	step := func() (moved bool) {
+		now := make([][]seat, clusters)
+		for k := range seats {
+			now[k] = slices.Clone(seats[k])
+		}
+		for k := range seats {
+			for _, me := range alive {
+				take, give := plan(me, alive, now[k], elsewhere(now, k))
+				for _, i := range take {
+					if seats[k][i].free {
+						seats[k][i], moved = seat{owner: me}, true
+					}
+				}
+				if !give || elsewhere(seats, -1) == nil { // others have moved since
+					continue
+				}
+				for i := range seats[k] {
+					if seats[k][i].owner == me && !seats[k][i].free {
+						seats[k][i], moved = seat{free: true}, true
+						moves++
+						break
 					}
 				}
 			}
-			for i := range many {
-				alive = append(alive, string(rune('a'+i)))
-				settle()
+		}
+		return moved
+	}
+	settle := func() {
+		for n := 0; step(); n++ {
+			if n > 10*clusters*spaces*many {
+				t.Fatalf("%s: does not come to rest: %v", name, seats)
 			}
-			if moves > 2*spaces*many {
-				t.Errorf("%s: %d moves", name, moves)
+		}
+		all := map[string]int{}
+		for k := range seats {
+			has := map[string]int{}
+			for _, s := range seats[k] {
+				has[s.owner]++
+				all[s.owner]++
 			}
-			for len(alive) > 1 { // the first dies
-				for i := range seats {
-					if seats[i].owner == alive[0] {
-						seats[i] = seat{owner: alive[0], free: true}
-					}
+			for _, who := range alive {
+				if n := has[who]; n < spaces/len(alive) || n > (spaces+len(alive)-1)/len(alive) {
+					t.Errorf("%s: %d of %d of cluster %d are with %s of %v", name, n, spaces, k, who, alive)
 				}
-				alive = alive[1:]
-				moves = 0
-				settle()
-				if moves > 1 {
-					t.Errorf("%s: a death moved %d of those who live", name, moves)
+			}
+		}
+		if len(alive) > 0 {
+			counts := []int{}
+			for _, who := range alive {
+				counts = append(counts, all[who])
+			}
+			if most := slices.Max(counts); most-slices.Min(counts) > 1 {
+				t.Errorf("%s: %v with %v", name, all, alive)
+			}
+		}
+	}
+	for i := range many {
+		alive = append(alive, string(rune('a'+i)))
+		settle()
+	}
+	if moves > 2*clusters*spaces*many {
+		t.Errorf("%s: %d moves", name, moves)
+	}
+	for len(alive) > 1 { // the first dies
+		for k := range seats {
+			for i := range seats[k] {
+				if seats[k][i].owner == alive[0] {
+					seats[k][i] = seat{owner: alive[0], free: true}
 				}
 			}
+		}
+		alive = alive[1:]
+		moves = 0
+		settle()
+		if moves > clusters {
+			t.Errorf("%s: a death moved %d of those who live", name, moves)
 		}
 	}
 }

@@ -22,10 +22,13 @@ type beside struct {
 	alive    bool
 }
 
-func (b beside) Look(ctx context.Context) (peers []nodes.Peer, spaces []nodes.Space, err error) {
-	peers, spaces, err = b.Cluster.Look(ctx)
-	other := nodes.Peer{Address: "http://b", Version: "other", Protocol: b.protocol, Alive: b.alive}
-	return append(peers, other), spaces, err
+func (b beside) Look(ctx context.Context) (nodes.Seen, error) {
+	seen, err := b.Cluster.Look(ctx)
+	seen.Peers = append(
+		seen.Peers,
+		nodes.Peer{Address: "http://b", Version: "other", Protocol: b.protocol, Alive: b.alive},
+	)
+	return seen, err
 }
 
 // unreachable are processes that cannot be reached.
@@ -42,7 +45,7 @@ func TestProtocol(t *testing.T) {
 		for _, alive := range []bool{true, false} {
 			synctest.Test(t, func(t *testing.T) {
 				cluster := nodestest.NewCluster(func() holdfast.Engine { return mem.New() })
-				n, err := nodes.New(beside{cluster.Member("http://a"), nodes.Protocol + by, alive},
+				n, err := nodes.New([]nodes.Cluster{beside{cluster.Member("http://a"), nodes.Protocol + by, alive}},
 					nodes.Options{Self: "http://a", Peers: unreachable{}, Level: holdfast.Memory,
 						Logger: slog.New(slog.DiscardHandler)})
 				if err != nil {

@@ -54,11 +54,6 @@ func transport(c *tls.Config) *http.Transport {
 // Transport is how requests are made to others whose certificates are checked as c says.
 func Transport(c *tls.Config) http.RoundTripper { return transport(c) }
 
-func noOwner() error {
-	return &holdfast.Error{Class: problem.ErrStopping, Detail: "no process owns the data at the moment",
-		Remedy: "come again in a second"}
-}
-
 // ServeHTTP answers any request.
 func (n *Node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Header[headerPeer] != nil {
@@ -128,10 +123,7 @@ func (n *Node) servePeer(w http.ResponseWriter, r *http.Request) {
 		refuse("the peer token is another one here")
 		return
 	case r.URL.Path == pathLook:
-		select {
-		case n.look <- struct{}{}:
-		default: // it will
-		}
+		n.hasten()
 		w.WriteHeader(http.StatusNoContent)
 		return
 	case err != nil:
@@ -245,7 +237,7 @@ func (n *Node) find(w http.ResponseWriter, r *http.Request, at where) {
 		}
 
 		if err == nil {
-			err = noOwner()
+			err = n.noOwner(number)
 		}
 		if owner != "" {
 			err = n.forward(w, r, at.namespace, sure, number, owner, left)
@@ -293,7 +285,7 @@ func (n *Node) refuse(w http.ResponseWriter, r *http.Request, owner string, err 
 		err = r.Context().Err()
 	case owner == "":
 		if other := (*elsewhere)(nil); errors.As(err, &other) {
-			err = noOwner()
+			err = n.noOwner(other.space)
 		}
 	case errors.As(err, &sure):
 		n.o.Logger.Debug("an owner did not answer", "owner", owner, "error", err.Error())
@@ -365,6 +357,11 @@ func (n *Node) forward(w http.ResponseWriter, r *http.Request, namespace string,
 				}
 
 				return &notDone{errors.New(why)}
+			}
+			if res.StatusCode == problem.StatusClosed { // it was paused, and takes this process for gone
+				_ = res.Body.Close()
+
+				return errors.New("the owner gave the request up")
 			}
 			res.Header.Del(api.HeaderRequestID) // it is the same, and there already
 			if strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {

@@ -36,12 +36,13 @@ type where struct {
 	space     int    // this one, if it is named
 }
 
-// several reports whether there is more than one space.
+// several reports whether there may be more than one space: also where a cluster has not been seen yet, or was not
+// given.
 func (n *Node) several() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
-	return len(n.spaces) > 1
+	return len(n.spaces) > 1 || len(n.clusters) > 1 || len(n.clusters[0].marks) > 1
 }
 
 // ofPath returns the namespace that a path names, "" for none.
@@ -363,6 +364,8 @@ func (n *Node) answerTo(ctx context.Context, o *serving, op string, body []byte)
 			out[namespace] = total
 		}
 		return out, nil
+	case "standbys":
+		return n.standbys(), nil
 	case "where":
 		var namespace string
 		if err := read(&namespace); err != nil {
@@ -428,7 +431,7 @@ func (n *Node) call(ctx context.Context, number int, op string, in, out any) err
 			n.o.Logger.Debug("a process did not answer", "owner", owner, "space", number, "asked", op, "error", err.Error())
 		}
 		if time.Now().After(until) || ctx.Err() != nil {
-			return cmp.Or(ctx.Err(), noOwner())
+			return cmp.Or(ctx.Err(), n.noOwner(number))
 		}
 		pause(ctx, until, changed)
 	}
@@ -479,7 +482,7 @@ func (n *Node) post(ctx context.Context, owner string, left <-chan struct{}, num
 		return true, &holdfast.Error{Class: class, Detail: p.Detail}
 	}
 
-	return p.Status != http.StatusServiceUnavailable, &problem.Error{Problem: p}
+	return p.Status != http.StatusServiceUnavailable && p.Status != problem.StatusClosed, &problem.Error{Problem: p}
 }
 
 // changes tells other processes that tokens are gone.
@@ -606,7 +609,7 @@ func (f first) Choose(has func(space int) int) int {
 	defer f.mu.Unlock()
 	best, fewest := 0, has(0)
 	for number, s := range f.spaces {
-		if number == 0 || s.serving == nil && (s.Owner == "" || s.Free) {
+		if number == 0 || s.serving == nil && (s.Owner == "" || s.Free) || !f.of(number).usable() {
 			continue
 		}
 		if count := has(number); count < fewest || count == fewest && number < best {
@@ -631,11 +634,36 @@ func (f first) Remove(ctx context.Context, space int, namespace, mark string) (m
 	return messages, err
 }
 
-// Totals implements [data.Spaces].
-func (f first) Totals(ctx context.Context, space int, namespaces []string) (all map[string]data.Total, err error) {
-	err = f.call(ctx, space, "totals", namespaces, &all)
+// totalsIn is how long what namespaces have may take to be told: an owner waits longer for a cluster that is gone.
+const totalsIn = 5 * time.Second
 
-	return all, err
+// Totals implements [data.Spaces].
+func (f first) Totals(ctx context.Context, space int, namespaces []string) (map[string]data.Total, error) {
+	f.mu.Lock()
+	c := f.of(space)
+	there := c != nil && c.usable()
+	f.mu.Unlock()
+	if !there {
+		return nil, f.noOwner(space)
+	}
+	ctx, cancel := context.WithTimeout(ctx, totalsIn)
+	defer cancel()
+	type answer struct {
+		all map[string]data.Total
+		err error
+	}
+	got := make(chan answer, 1)
+	go func() { // it may be this process itself that waits
+		var a answer
+		a.err = f.call(ctx, space, "totals", namespaces, &a.all)
+		got <- a
+	}()
+	select {
+	case a := <-got:
+		return a.all, a.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // Revoked implements [data.Spaces].
@@ -653,7 +681,7 @@ func (f first) Revoked(ctx context.Context) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 
-		return slices.DeleteFunc(living(f.peers), func(who string) bool { return who == f.o.Self })
+		return slices.DeleteFunc(living(f.peers()), func(who string) bool { return who == f.o.Self })
 	})
 }
 

@@ -442,6 +442,15 @@ func TestPage(t *testing.T) {
 		b.Do(`document.querySelector("table[aria-label=Result] tbody tr").click()`)
 		b.text(".detail", `"sku":`)
 		b.text(".detail", "00 ff")
+		b.press("Close")
+		b.fill("Statement", "select global, stream, position, type, time, data, null as nobody, x'00ff' as bytes\n"+
+			"from messages\nwhere category = 'order'\norder by global desc\nlimit 12")
+		b.press("Run")
+		b.text("[role=status]", "12 rows, ")
+		if dir := os.Getenv("HOLDFAST_PAGE_SHOTS"); dir != "" {
+			b.Look("light", 1280, 900)
+			b.Shot(filepath.Join(dir, "query-result.png"))
+		}
 
 		b.fill("Statement", "select type from messages where stream = 'hostile-1'")
 		b.press("Run")

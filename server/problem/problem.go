@@ -40,8 +40,9 @@ var (
 	ErrStopping = errors.New("holdfast: stopping")
 )
 
-// statusClosed is what logs have for a request whose client went away. Nobody receives it.
-const statusClosed = 499
+// StatusClosed is what logs have for a request whose client went away. Nobody receives it, but who was taken for gone
+// by a process that was paused: he comes again, as after no answer.
+const StatusClosed = 499
 
 // classes maps errors to codes. The first that an error is counts.
 var classes = []struct {
@@ -100,7 +101,7 @@ var classes = []struct {
 	{ndjson.ErrBroken, http.StatusBadRequest, api.CodeBadRequest},
 	{os.ErrDeadlineExceeded, http.StatusRequestTimeout, api.CodeBadRequest}, // the body took too long
 	{context.DeadlineExceeded, http.StatusServiceUnavailable, api.CodeStopping},
-	{context.Canceled, statusClosed, api.CodeBadRequest},
+	{context.Canceled, StatusClosed, api.CodeBadRequest},
 }
 
 // errNoAnswer stands in classes for the errors that noAnswer finds.
@@ -144,7 +145,7 @@ func Of(err error) api.Problem {
 		}
 	}
 	p.Title = http.StatusText(p.Status)
-	if p.Status == statusClosed {
+	if p.Status == StatusClosed {
 		p.Title = "Client Closed Request"
 	}
 	if conflict := (*message.Conflict)(nil); errors.As(err, &conflict) {
@@ -218,9 +219,22 @@ func BadRequest(format string, args ...any) error {
 	return &holdfast.Error{Class: ErrBadRequest, Detail: fmt.Sprintf(format, args...)}
 }
 
+// For returns the error of a request whose context is ctx. What was cancelled while the client is still there, was so
+// because stores and engines close, as when another process takes the data: it is to be asked again, and may have been
+// done.
+func For(ctx context.Context, err error) error {
+	if !errors.Is(err, context.Canceled) || ctx.Err() != nil || Of(err).Status != StatusClosed {
+		return err
+	}
+
+	return &holdfast.Error{Class: holdfast.ErrPoisoned, Cause: err, Remedy: "ask again; a write with the same ids",
+		Detail: "the data were closed meanwhile"}
+}
+
 // Write answers a request with an error, unless it is answered already, and logs it. Answers of 429 and 503 say when
 // to retry.
 func Write(w http.ResponseWriter, r *http.Request, err error) {
+	err = For(r.Context(), err)
 	p := Of(err)
 	known := route.From(r.Context())
 	p.Request, known.Err = known.ID, err

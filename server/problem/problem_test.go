@@ -1,10 +1,12 @@
 package problem_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
@@ -33,6 +35,34 @@ func TestUnavailable(t *testing.T) {
 	} {
 		if got := problem.Of(c.err); got.Status != c.status || got.Code != c.code {
 			t.Errorf("%v is %d %s, want %d %s", c.err, got.Status, got.Code, c.status, c.code)
+		}
+	}
+}
+
+// What is cancelled while the client waits for its answer is to be asked again: it was not the client who went away.
+func TestCancelled(t *testing.T) {
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	cause := fmt.Errorf("message read: %w", context.Canceled)
+	for _, c := range []struct {
+		ctx    context.Context
+		err    error
+		status int
+		code   string
+	}{
+		{t.Context(), cause, http.StatusServiceUnavailable, api.CodePoisoned},
+		{gone, cause, 499, api.CodeBadRequest},
+		{t.Context(), &holdfast.Error{Class: holdfast.ErrClosed, Cause: cause}, http.StatusServiceUnavailable,
+			api.CodeStopping},
+		{t.Context(), holdfast.ErrNotFound, http.StatusNotFound, api.CodeNotFound},
+	} {
+		if got := problem.Of(problem.For(c.ctx, c.err)); got.Status != c.status || got.Code != c.code {
+			t.Errorf("%v is %d %s, want %d %s", c.err, got.Status, got.Code, c.status, c.code)
+		}
+		w := httptest.NewRecorder()
+		problem.Write(w, httptest.NewRequestWithContext(c.ctx, "GET", "/", nil), c.err)
+		if w.Code != c.status {
+			t.Errorf("%v is answered with %d, want %d", c.err, w.Code, c.status)
 		}
 	}
 }

@@ -202,3 +202,61 @@ func TestArguments(t *testing.T) {
 		t.Error(got, err)
 	}
 }
+
+// TestDeep: whatever is nested is run, or refused, and costs nothing that stays: SQLite's stack is small.
+func TestDeep(t *testing.T) {
+	s := fill(t)
+	db := open(t, s)
+	refused := 0
+	for _, depth := range []int{20, 90, 150, 250, 350, 600, 990} {
+		for _, parts := range [][3]string{{"select ", "1+", "1"}, {"select ", "not ", "1 from messages"},
+			{"select 1 from messages where ", "1 between 0 and (", "1"}, {"select ", "iif(global,", "1"},
+			{"select global from messages where global < 3 and ", "abs(", "global"},
+			{"select * from ", "(select * from ", "messages"},
+			{"select ", "(select ", "1"}, {"select count(*) from messages where ", "position = 1 or ", "1"}} {
+			sql := parts[0] + strings.Repeat(parts[1], depth) + parts[2]
+			open := strings.Repeat(")", strings.Count(parts[1], "(")*depth)
+			switch {
+			case strings.HasPrefix(parts[1], "iif"):
+				open = strings.Repeat(",2)", depth) + " from messages"
+			case strings.Contains(sql, "abs("):
+				open += " > 0"
+			}
+			_, err := ask(t.Context(), db, sql+open)
+			if err != nil && !errors.Is(err, holdfast.ErrTooLarge) && !errors.Is(err, holdfast.ErrBadOption) {
+				t.Errorf("%.80q, %d deep: %v", sql, depth, err)
+			}
+			if errors.Is(err, holdfast.ErrTooLarge) {
+				refused++
+			}
+			if got, err := ask(t.Context(), db, "select count(*) from messages"); err != nil || got[0] != "200" {
+				t.Fatalf("after %.80q, %d deep: %q, %v", sql, depth, got, err)
+			}
+		}
+	}
+	if refused == 0 {
+		t.Error("nothing was too deep: this has tested nothing")
+	}
+
+	// A panic in the middle of rows leaves nothing open either.
+	for range 3 {
+		func() {
+			defer func() {
+				if recover() != "by the caller" {
+					t.Error("the caller's panic has become another one")
+				}
+			}()
+			_, rows, err := db.Query(t.Context(), "select * from messages")
+			testkit.Try(t, err)
+			for range rows {
+				panic("by the caller")
+			}
+		}()
+	}
+	if got, err := ask(t.Context(), db, "select count(*) from messages"); err != nil || got[0] != "200" {
+		t.Error(got, err)
+	}
+	if n := query.Abandoned(db); n == 0 {
+		t.Error("the memory of what is abandoned is not found in this version of the library")
+	}
+}

@@ -17,14 +17,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"log/slog"
+	"maps"
 	"os"
+	"reflect"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
+	"unsafe"
 
 	"github.com/ncruces/go-sqlite3"
 
@@ -69,7 +75,8 @@ type DB struct {
 	tables    []shown
 
 	mu     sync.Mutex // covers what follows: who has it runs a query
-	conn   *sqlite3.Conn
+	closed bool
+	conn   *sqlite3.Conn   // nil after one was abandoned
 	ctx    context.Context // of the query
 	failed error           // why a table ended the query
 
@@ -81,6 +88,9 @@ type DB struct {
 	logs       []log
 	tasks      *task.Store
 	closers    []func() error
+
+	cursors   map[io.Closer]bool // that are open
+	abandoned int                // connections whose memory was given back so
 }
 
 // Open takes the state that an engine has now. The engine stays the caller's, and is closed after the DB.
@@ -92,7 +102,7 @@ func Open(engine holdfast.Engine, o Options) (db *DB, err error) {
 	db = &DB{namespace: cmp.Or(o.Namespace, message.Default), database: o.Database,
 		memory: cmp.Or(o.Memory, DefaultMemory), now: time.Now(), snapshot: snapshot,
 		state: scratch.Over(snapshot, engine.Capabilities().Engine), ctx: context.Background(),
-		events: map[string]*event.Store{}, served: o.Served}
+		events: map[string]*event.Store{}, served: o.Served, cursors: map[io.Closer]bool{}}
 	db.memory = min(max(db.memory, 1<<20), 4<<30)
 	db.longest = int(min(db.memory/4, 1e9)) // which is SQLite's own limit
 	defer func() {
@@ -100,9 +110,15 @@ func Open(engine holdfast.Engine, o Options) (db *DB, err error) {
 			err = errors.Join(err, db.Close())
 		}
 	}()
+
+	return db, db.connect()
+}
+
+// connect opens a connection of SQLite.
+func (db *DB) connect() (err error) {
 	ctx := sqlite3.WithMaxMemory(context.Background(), db.memory)
 	if db.conn, err = sqlite3.OpenContext(ctx, ":memory:"); err != nil {
-		return nil, err
+		return err
 	}
 	tables := []func(*DB) error{addMessages, addStreams, addEvents, addSubscriptions, addTasks, addQueues, addKeys}
 	if db.served {
@@ -110,18 +126,36 @@ func Open(engine holdfast.Engine, o Options) (db *DB, err error) {
 	}
 	for _, add := range append(tables, (*DB).addFunctions) {
 		if err := add(db); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	// What is sorted stays in memory, too: nothing is written anywhere.
 	if err := db.conn.Exec("pragma temp_store = memory"); err != nil {
-		return nil, err
+		return err
 	}
 	db.conn.Limit(sqlite3.LIMIT_ATTACHED, 0)
 	db.conn.Limit(sqlite3.LIMIT_LENGTH, db.longest)
 	db.conn.Limit(sqlite3.LIMIT_FUNCTION_ARG, maxArguments)
 
-	return db, db.conn.SetAuthorizer(authorize)
+	return db.conn.SetAuthorizer(authorize)
+}
+
+// abandon gives back the memory of a connection whose code has panicked. It cannot be closed: SQLite's stack is not as
+// its code has to find it.
+func (db *DB) abandon() {
+	for c := range maps.Clone(db.cursors) {
+		_ = c.Close()
+	}
+	memory := reflect.ValueOf(db.conn).Elem().FieldByName("wrp")
+	db.conn = nil
+	if !memory.IsValid() {
+		return // another version of the library: a test tells
+	}
+	// The library offers no way to it but Close, which runs SQLite.
+	if m, ok := reflect.NewAt(memory.Type(), unsafe.Pointer(memory.UnsafeAddr())).Elem().Interface().(io.Closer); ok {
+		_ = m.Close()
+		db.abandoned++
+	}
 }
 
 // authorize lets a statement read tables, and call functions that SQLite has built in. None of these reaches files.
@@ -146,8 +180,8 @@ func (db *DB) Close() error {
 	errs := []error{}
 	if db.conn != nil {
 		errs = append(errs, db.conn.Close())
-		db.conn = nil
 	}
+	db.conn, db.closed = nil, true
 	for _, closeIt := range slices.Backward(db.closers) {
 		errs = append(errs, closeIt())
 	}
@@ -253,20 +287,35 @@ func (db *DB) query(ctx context.Context, sql string, bind func(*sqlite3.Stmt) er
 }
 
 // prepared calls use with the statement, and says what is wrong.
-func (db *DB) prepared(ctx context.Context, sql string, use func(*sqlite3.Stmt) error) error {
+func (db *DB) prepared(ctx context.Context, sql string, use func(*sqlite3.Stmt) error) (err error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return err
 	}
-	if db.conn == nil {
+	if db.closed {
 		return holdfast.ErrClosed
 	}
+	if db.conn == nil {
+		if err := db.connect(); err != nil {
+			return err
+		}
+	}
 	db.ctx, db.failed = ctx, nil
+	defer func() {
+		if r := recover(); r != nil {
+			db.abandon()
+			if !overflow(r) {
+				panic(r)
+			}
+			err = &holdfast.Error{Op: "query", Class: holdfast.ErrTooLarge, Detail: "the statement is nested too deep",
+				Remedy: "nest less: a chain of OR can be an IN"}
+		}
+	}()
 	defer db.conn.SetInterrupt(db.conn.SetInterrupt(ctx))
 	var s, more *sqlite3.Stmt
 	defer func() { guarded(s.Close); guarded(more.Close) }()
-	err := guarded(func() (err error) {
+	err = guarded(func() (err error) {
 		var rest string
 		if s, rest, err = db.conn.Prepare(sql); err == nil && rest != "" {
 			more, _, err = db.conn.Prepare(rest)
@@ -285,6 +334,20 @@ func (db *DB) prepared(ctx context.Context, sql string, use func(*sqlite3.Stmt) 
 	}
 
 	return db.explained(guarded(func() error { return use(s) }))
+}
+
+// overflow reports whether a panic is that of SQLite's code when its stack of 64 KiB, which is below all else that it
+// has, has no room left. Its limit for the depth of expressions is for a larger one.
+func overflow(r any) bool {
+	err, ok := r.(runtime.Error)
+	if !ok {
+		return false
+	}
+	_, rest, _ := strings.Cut(err.Error(), "out of range [")
+	digits := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
+	n, _ := strconv.ParseInt(digits, 10, 64)
+
+	return n >= 1<<32-1<<20 && n < 1<<32+1<<20 // addresses below 0
 }
 
 // guarded returns what do returns, and NOMEM where the library panics because SQLite has no memory, which leaves all as

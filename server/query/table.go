@@ -71,7 +71,9 @@ func (t *table[T]) add() error {
 		end = ") WITHOUT ROWID"
 	}
 	schema := fmt.Sprintf("CREATE TABLE %s(\n  %s\n%s", t.name, strings.Join(columns, ",\n  "), end)
-	t.db.tables = append(t.db.tables, shown{t.name, strings.ReplaceAll(schema, `"`, "") + ";"})
+	if t.db.Schema(t.name) == "" { // else it was added to an earlier connection
+		t.db.tables = append(t.db.tables, shown{t.name, strings.ReplaceAll(schema, `"`, "") + ";"})
+	}
 
 	// One that is not created is there from the start.
 	//lint:ignore SA1019 the method that replaces it needs Go 1.27
@@ -138,7 +140,10 @@ func (t *table[T]) BestIndex(info *sqlite3.IndexInfo) error {
 
 // Open implements sqlite3.VTab.
 func (t *table[T]) Open() (sqlite3.VTabCursor, error) {
-	return &cursor[T]{table: t, stop: func() {}}, nil
+	c := &cursor[T]{table: t, stop: func() {}}
+	t.db.cursors[c] = true
+
+	return c, nil
 }
 
 // cursor goes over the rows of a scan.
@@ -200,6 +205,8 @@ func (c *cursor[T]) Column(ctx sqlite3.Context, n int) error {
 // Close implements io.Closer.
 func (c *cursor[T]) Close() error {
 	c.stop()
+	delete(c.table.db.cursors, c)
+
 	return nil
 }
 

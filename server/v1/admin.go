@@ -255,7 +255,7 @@ func (s *service) operations() {
 		summary: "Say which processes are one server, and which of them owns what",
 		about:   "Each process answers what it sees itself. A server that is one process has none to name."},
 		func(*call, *none) (api.Nodes, error) { // package nodes answers where there are several
-			return api.Nodes{Nodes: []api.Node{}, Spaces: []api.Space{}}, nil
+			return api.Nodes{Nodes: []api.Node{}, Spaces: []api.Space{}, Clusters: []api.Cluster{}}, nil
 		})
 	declare(s, operation{id: "verify-server", method: http.MethodPost, path: "/v1/server/verify", role: auth.Admin,
 		tag: tag, stream: true, heavy: true, summary: "Read every key, and check logs and tasks",

@@ -114,7 +114,7 @@ func (p *part) last(c *call, err error) {
 		return
 	}
 	b := bytes.NewBufferString("event: problem\ndata: ")
-	if encode(b, problem.Of(err)) == nil {
+	if encode(b, problem.Of(problem.For(c.ctx, err))) == nil {
 		b.WriteByte('\n')
 		_ = p.send(b.Bytes())
 	}

@@ -2,6 +2,7 @@
 what is there."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -50,7 +51,9 @@ def types() -> str:
             "--use-schema-description", "--use-union-operator", "--use-standard-collections", "--disable-timestamp",
             "--formatters", "ruff-format",
         ]  # fmt: skip
-        subprocess.run([sys.executable, "-m", "datamodel_code_generator", *options], check=True)
+        # It looks for ruff where commands are, and that is beside this Python.
+        env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
+        subprocess.run([sys.executable, "-m", "datamodel_code_generator", *options], check=True, env=env)
         text = re.sub(r"\A(#.*\n)+", "", made.read_text()).lstrip()
     return f'"""Made by scripts/generate.py, of docs/openapi.json. Do not edit it."""\n\n{text}'
 

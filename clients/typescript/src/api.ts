@@ -569,6 +569,32 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/namespaces/{ns}/query": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Which tables queries read, and what one may take at most
+         * @description Needs the role query in the namespace.
+         */
+        get: operations["get-query"];
+        put?: never;
+        /**
+         * Ask by SQL what is in a namespace
+         * @description The statement is one of SQLite that reads. It sees one state of the namespace, whatever is written meanwhile. The answer is lines of JSON: `{"columns": [...]}`, a list of values for each row, and at the end `{"rows": 2}`, or `{"problem": {...}}` if there are no more because of an error. An answer of CSV has no last line: the connection breaks off after an error. A query that is over a limit is `too_large`, also that of time.
+         *
+         *     Needs the role query in the namespace.
+         */
+        post: operations["query"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/namespaces/{ns}/queues": {
         parameters: {
             query?: never;
@@ -1379,6 +1405,32 @@ export interface components {
             wait_ms?: number | null;
             worker?: string | null;
         };
+        /** @description Cluster is a database of PostgreSQL with spaces in it. */
+        Cluster: {
+            /** @description without a password */
+            address: string;
+            /**
+             * Format: int64
+             * @description how many processes give signs of life in it
+             */
+            alive: number;
+            /**
+             * Format: int64
+             * @description 0 for the first one, which has the list of namespaces
+             */
+            cluster: number;
+            /**
+             * Format: int64
+             * @description how long ago it was seen, or for how long it has never been
+             */
+            seenMs: number;
+            /**
+             * Format: int64
+             * @description how many are in it; 0 while not all processes that live have been given it
+             */
+            spaces: number;
+            trouble?: string;
+        };
         /** @description CompleteTask completes one task, and enqueues those that come next in the same commit. */
         CompleteTask: {
             /** @description the task's */
@@ -1753,12 +1805,14 @@ export interface components {
             expires?: string | null;
             namespace: string;
             /** @enum {string} */
-            role: "admin" | "write" | "read";
+            role: "admin" | "write" | "query" | "read";
         };
         /** @description Node is one of several processes. */
         Node: {
             address: string;
             alive: boolean;
+            /** @description `clusters` are those in which it gives signs of life, as far as they are seen. */
+            clusters: number[];
             /**
              * Format: int64
              * @description of what processes say to each other
@@ -1773,10 +1827,12 @@ export interface components {
         };
         /** @description Nodes is what one of several processes sees of all. */
         Nodes: {
+            /** @description `clusters` are those of PostgreSQL, in which the spaces are. */
+            clusters: components["schemas"]["Cluster"][];
             nodes: components["schemas"]["Node"][];
             /**
              * Format: int64
-             * @description how long ago it has seen it
+             * @description how long ago it has seen it, or the cluster that it has not seen for longest
              */
             seenMs: number;
             /** @description the address of the process that says it; "" if it is the only one */
@@ -1877,6 +1933,71 @@ export interface components {
             status: number;
             title: string;
         };
+        /** @description Query is a statement of SQL that reads. */
+        Query: {
+            /** @description `args` are the values of the statement's parameters: a list of them in order, or an object by the names of the parameters. A value is null, true or false (1 or 0), a number, a text, or bytes as {"base64": "AQID"}. */
+            args?: unknown[] | {
+                [key: string]: unknown;
+            } | null;
+            /** @description `explain` asks how the statement would be run, instead of its rows. */
+            explain?: boolean | null;
+            /**
+             * @description `format` is "json" (absent means that) or "csv", a line of names and one for each row.
+             * @enum {string|null}
+             */
+            format?: "json" | "csv" | null;
+            /**
+             * Format: int64
+             * @description `memory_bytes` is how much memory SQLite may take for it, to sort, group and join.
+             */
+            memory_bytes?: number | null;
+            /**
+             * Format: int64
+             * @description `rows` is how many rows it may have.
+             */
+            rows?: number | null;
+            sql: string;
+            /**
+             * Format: int64
+             * @description `time_ms` is how long it may take. If a limit is absent, or more than the server allows, that of the server holds.
+             */
+            time_ms?: number | null;
+        };
+        /** @description QueryInfo is what queries may read, and their limits. A limit of 0 is none. */
+        QueryInfo: {
+            /**
+             * Format: int64
+             * @description how many run at once; more wait
+             */
+            at_once: number;
+            /**
+             * Format: int64
+             * @description of SQLite, for one query
+             */
+            memory_bytes: number;
+            /** Format: int64 */
+            rows: number;
+            tables: components["schemas"]["QueryTable"][];
+            /** Format: int64 */
+            time_ms: number;
+        };
+        /** @description QueryLine is a line of the answer to a query that is no row: the first one has columns, the last one rows or problem. Between them, each row is a list of its values: null, a number, a text, or bytes as {"base64": "AQID"}. A number with a point or an exponent is a float, another one an integer; 9e999 is infinite. An answer without a last line broke off. */
+        QueryLine: {
+            columns?: string[];
+            /** @description `problem` is why there are no more. */
+            problem?: components["schemas"]["Problem"];
+            /**
+             * Format: int64
+             * @description `rows` is how many there were.
+             */
+            rows?: number;
+        };
+        /** @description QueryTable is a table. */
+        QueryTable: {
+            name: string;
+            /** @description of the statement that would create it */
+            sql: string;
+        };
         /** @description Queue is a queue and how it is doing. */
         Queue: {
             /** @description by state */
@@ -1968,6 +2089,11 @@ export interface components {
         Space: {
             /**
              * Format: int64
+             * @description in which it is
+             */
+            cluster: number;
+            /**
+             * Format: int64
              * @description how often it was taken
              */
             epoch: number;
@@ -1979,6 +2105,15 @@ export interface components {
             owner: string;
             /** Format: int64 */
             space: number;
+            /** Format: int64 */
+            standbyLag: number;
+            /**
+             * Format: int64
+             * @description `standbys` keep up with it, a commit at Quorum waits for `standbysNeeded` of them, and the one that is furthest behind has `standbyLag` bytes of the log not on its disk. Each is -1 if its owner does not count them, or does not answer.
+             */
+            standbys: number;
+            /** Format: int64 */
+            standbysNeeded: number;
             /**
              * Format: int64
              * @description `stillMs` is for how long nothing was heard of its owner, if that is long.
@@ -2148,7 +2283,7 @@ export interface components {
             id: string;
             /** @description "*" for all */
             namespace: string;
-            /** @description `role` is "admin", "write" or "read"; each may do what the next one may. */
+            /** @description `role` is "admin", which may do everything, "write" or "query", or "read", whose rights all have. */
             role: string;
             /** @description `secret` is what clients send; it is told once, when the token is created. */
             secret?: string;
@@ -6124,6 +6259,228 @@ export interface operations {
             };
             /** @description `full` */
             507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-query": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The namespace. */
+                ns: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QueryInfo"];
+                };
+            };
+            /** @description `bad_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `no_namespace` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `encoding` */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too_many` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal`, `corrupt` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_implemented` */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `stopping`, `fenced`, `unavailable` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    query: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The namespace. */
+                ns: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Query"];
+            };
+        };
+        responses: {
+            /** @description Some of its lines are these. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["QueryLine"];
+                    "text/csv": string;
+                };
+            };
+            /** @description `bad_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `no_namespace` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `encoding` */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too_many` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal`, `corrupt` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_implemented` */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `stopping`, `fenced`, `unavailable` */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };

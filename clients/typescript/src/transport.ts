@@ -223,10 +223,12 @@ export class Transport {
 
   /** Makes a request, and returns the answer if it is one of success. Its body is the caller's. */
   async send(r: Request, body: string | undefined, signal: AbortSignal, accept?: string): Promise<Response> {
-    if (r.path.includes(unaddressable)) {
-      const detail = `a name or an id cannot stand in a path: it is empty, of slashes alone, or has "." or ".." as a part`;
-      throw new BadRequestError({ op: r.op, code: "bad_request", status: 400, detail });
-    }
+    const bad = (detail: string) => new BadRequestError({ op: r.op, code: "bad_request", status: 400, detail });
+    if (r.path.includes(unaddressable))
+      throw bad(`a name or an id cannot stand in a path: it is empty, of slashes alone, or has "." or ".." as a part`);
+    // The platform would make other texts of them.
+    if (!Object.values(r.query ?? {}).flat().every((v) => typeof v !== "string" || v.isWellFormed()))
+      throw bad("a text of the query has half of a surrogate pair");
     const headers: Record<string, string> = {};
     if (body !== undefined) headers["Content-Type"] = "application/json";
     if (accept) headers["Accept"] = accept;

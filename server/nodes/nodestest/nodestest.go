@@ -4,6 +4,7 @@ package nodestest
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"sync"
@@ -38,18 +39,25 @@ type member struct {
 	self string
 }
 
-func (m member) Look(context.Context) (peers []nodes.Peer, spaces []nodes.Space, err error) {
+func (m member) Look(context.Context) (seen nodes.Seen, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, left := m.alive[m.self]; !left {
 		m.alive[m.self] = true
 	}
 	for p, alive := range m.alive {
-		peers = append(peers, nodes.Peer{Address: p, Protocol: nodes.Protocol, Alive: alive})
+		seen.Peers = append(seen.Peers, nodes.Peer{Address: p, Protocol: nodes.Protocol, Alive: alive, Clusters: 1})
 	}
 
-	return peers, []nodes.Space{{Owner: m.owner, Epoch: m.epoch, Free: m.owner == ""}}, nil
+	seen.Spaces = []nodes.Space{{Owner: m.owner, Epoch: m.epoch, Free: m.owner == ""}}
+
+	return seen, nil
 }
+
+// Mark is not called where there is one cluster.
+func (m member) Mark(context.Context, int, string) error { return errors.ErrUnsupported }
+
+func (m member) String() string { return "in memory" }
 
 func (m member) Open(nodes.Space) (holdfast.Engine, error) {
 	m.mu.Lock()
@@ -116,8 +124,11 @@ func (c *Cluster) start(t testing.TB, o server.Options, opened func(context.Cont
 		t.Fatal(err)
 	}
 	self := "http://" + listener.Addr().String()
-	n, err := nodes.New(c.Member(self), nodes.Options{Self: self, PeerToken: "a-secret-of-the-processes", Server: o,
-		Level: holdfast.Memory, Opened: opened, StopTimeout: 10 * time.Second})
+	n, err := nodes.New(
+		[]nodes.Cluster{c.Member(self)},
+		nodes.Options{Self: self, PeerToken: "a-secret-of-the-processes", Server: o,
+			Level: holdfast.Memory, Opened: opened, StopTimeout: 10 * time.Second},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

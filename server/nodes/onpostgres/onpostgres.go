@@ -1,4 +1,7 @@
 // Package onpostgres shares spaces among processes by a database of PostgreSQL.
+//
+//	cluster, err := onpostgres.Join(address, holdfast.Options{}, postgres.Self{Address: self, Protocol: nodes.Protocol})
+//	n, err := nodes.New([]nodes.Cluster{cluster}, nodes.Options{Self: self, PeerToken: secret})
 package onpostgres
 
 import (
@@ -25,18 +28,28 @@ func Join(address string, o holdfast.Options, self postgres.Self, tune ...func(*
 }
 
 // Look implements [nodes.Cluster].
-func (c *Cluster) Look(ctx context.Context) (peers []nodes.Peer, spaces []nodes.Space, err error) {
-	all, rows, err := c.nodes.Look(ctx)
-	for _, n := range all {
-		peers = append(peers, nodes.Peer{Address: n.Address, Version: n.Version, Protocol: n.Protocol, Alive: n.Alive})
+func (c *Cluster) Look(ctx context.Context) (nodes.Seen, error) {
+	in, err := c.nodes.Look(ctx)
+	out := nodes.Seen{Marks: in.Marks}
+	for _, n := range in.Nodes {
+		out.Peers = append(out.Peers, nodes.Peer{Address: n.Address, Version: n.Version, Protocol: n.Protocol,
+			Alive: n.Alive, Cluster: n.Cluster, Clusters: n.Clusters})
 	}
-	for _, r := range rows {
-		spaces = append(spaces, nodes.Space{Number: r.Number, Owner: r.Owner, Host: r.Host, Epoch: r.Epoch, Seq: r.Seq,
-			Free: r.Free, Still: r.Still, Handle: r})
+	for _, r := range in.Spaces {
+		out.Spaces = append(out.Spaces, nodes.Space{Number: r.Number, Owner: r.Owner, Host: r.Host, Epoch: r.Epoch,
+			Seq: r.Seq, Free: r.Free, Still: r.Still, Handle: r})
 	}
 
-	return peers, spaces, err
+	return out, err
 }
+
+// Mark implements [nodes.Cluster].
+func (c *Cluster) Mark(ctx context.Context, number int, server string) error {
+	return c.nodes.Mark(ctx, number, server)
+}
+
+// String implements [nodes.Cluster].
+func (c *Cluster) String() string { return c.nodes.String() }
 
 // Open implements [nodes.Cluster].
 func (c *Cluster) Open(space nodes.Space) (holdfast.Engine, error) {

@@ -100,7 +100,7 @@ def url(base: str, r: Request) -> str:
     try:
         return base + r.path + ("?" + urlencode(pairs) if pairs else "")
     except UnicodeEncodeError as e:
-        raise BadRequest(r.op, code="bad_request", detail=f"a text is not UTF-8: {e}") from None
+        raise BadRequest(r.op, status=400, code="bad_request", detail=f"a text is not UTF-8: {e}") from None
 
 
 def encode(r: Request) -> bytes | None:
@@ -111,7 +111,7 @@ def encode(r: Request) -> bytes | None:
         text = json.dumps(r.body, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_base64)
         return text.encode()
     except (TypeError, ValueError, RecursionError) as e:  # a UnicodeEncodeError, too
-        raise BadRequest(r.op, code="bad_request", detail=f"it cannot be written as JSON: {e}") from None
+        raise BadRequest(r.op, status=400, code="bad_request", detail=f"it cannot be written as JSON: {e}") from None
 
 
 def _base64(value: object) -> str:

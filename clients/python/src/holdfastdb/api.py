@@ -1,7 +1,6 @@
 """Made by scripts/generate.py, of docs/openapi.json. Do not edit it."""
 
 from __future__ import annotations
-
 from typing import Any, Literal, NotRequired, TypedDict
 
 
@@ -55,6 +54,19 @@ class ClaimTasks(TypedDict):
     queues: NotRequired[list[str]]
     wait_ms: NotRequired[int | None]
     worker: NotRequired[str | None]
+
+
+class Cluster(TypedDict):
+    """
+    Cluster is a database of PostgreSQL with spaces in it.
+    """
+
+    address: str
+    alive: int
+    cluster: int
+    seenMs: int
+    spaces: int
+    trouble: NotRequired[str]
 
 
 class Counted(TypedDict):
@@ -311,7 +323,7 @@ class NewToken(TypedDict):
     description: NotRequired[str | None]
     expires: NotRequired[str | None]
     namespace: str
-    role: Literal["admin", "write", "read"]
+    role: Literal["admin", "write", "query", "read"]
 
 
 class Node(TypedDict):
@@ -321,6 +333,7 @@ class Node(TypedDict):
 
     address: str
     alive: bool
+    clusters: list[int]
     protocol: int
     spaces: int
     version: str
@@ -380,6 +393,39 @@ class Problem(TypedDict):
     request: NotRequired[str]
     status: int
     title: str
+
+
+class Query(TypedDict):
+    """
+    Query is a statement of SQL that reads.
+    """
+
+    args: NotRequired[list[Any] | dict[str, Any] | None]
+    explain: NotRequired[bool | None]
+    format: NotRequired[Literal["json", "csv"]]
+    memory_bytes: NotRequired[int | None]
+    rows: NotRequired[int | None]
+    sql: str
+    time_ms: NotRequired[int | None]
+
+
+class QueryLine(TypedDict):
+    """
+    QueryLine is a line of the answer to a query that is no row: the first one has columns, the last one rows or problem. Between them, each row is a list of its values: null, a number, a text, or bytes as {"base64": "AQID"}. A number with a point or an exponent is a float, another one an integer; 9e999 is infinite. An answer without a last line broke off.
+    """
+
+    columns: NotRequired[list[str]]
+    problem: NotRequired[Problem]
+    rows: NotRequired[int]
+
+
+class QueryTable(TypedDict):
+    """
+    QueryTable is a table.
+    """
+
+    name: str
+    sql: str
 
 
 class QueueOptions(TypedDict):
@@ -447,11 +493,15 @@ class Space(TypedDict):
     Space is a part of the data that one process owns at a time.
     """
 
+    cluster: int
     epoch: int
     free: bool
     host: str
     owner: str
     space: int
+    standbyLag: int
+    standbys: int
+    standbysNeeded: int
     stillMs: NotRequired[int]
     transactions: int
 
@@ -659,6 +709,7 @@ class Nodes(TypedDict):
     Nodes is what one of several processes sees of all.
     """
 
+    clusters: list[Cluster]
     nodes: list[Node]
     seenMs: int
     self: str
@@ -685,6 +736,18 @@ class OperationResult(TypedDict):
     appended: NotRequired[Appended]
     enqueued: NotRequired[list[Enqueued]]
     written: NotRequired[Written]
+
+
+class QueryInfo(TypedDict):
+    """
+    QueryInfo is what queries may read, and their limits. A limit of 0 is none.
+    """
+
+    at_once: int
+    memory_bytes: int
+    rows: int
+    tables: list[QueryTable]
+    time_ms: int
 
 
 class Queue(TypedDict):

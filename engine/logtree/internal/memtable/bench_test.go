@@ -31,7 +31,8 @@ type benchKeys struct {
 var benchCache = map[string]*benchKeys{}
 
 // keysFor returns n keys of a shape: ascending and random are 16 bytes; prefixed share 20 bytes and
-// are random beyond; streams are positions in 100 streams, taking turns at random.
+// are random beyond; streams are positions in 100 streams, taking turns at random; tables are three tables of ascending
+// keys, with one key behind all of them.
 func keysFor(shape string, n int) *benchKeys {
 	name := fmt.Sprint(shape, n)
 	if k := benchCache[name]; k != nil {
@@ -55,6 +56,10 @@ func keysFor(shape string, n int) *benchKeys {
 			s := r.IntN(len(positions))
 			positions[s]++
 			key = binary.BigEndian.AppendUint64(fmt.Appendf(nil, "stream-%02d/", s), positions[s])
+		case "tables":
+			if key = []byte("z"); i > 0 {
+				key = binary.BigEndian.AppendUint64([]byte{'a' + byte(i%3), 0, 'e'}, uint64(i))
+			}
 		}
 		rec, imageKey := put(k.image, holdfast.KindSet, key, value)
 		k.keys, k.recs = append(k.keys, imageKey), append(k.recs, rec)
@@ -93,7 +98,7 @@ func eachShape(b *testing.B, shapes []string, f func(b *testing.B, k *benchKeys)
 
 // BenchmarkAdd fills tables; the table gets its nodes from a pool that has them, as in an engine.
 func BenchmarkAdd(b *testing.B) {
-	eachShape(b, []string{"ascending", "random", "prefixed", "streams"}, func(b *testing.B, k *benchKeys) {
+	eachShape(b, []string{"ascending", "random", "prefixed", "streams", "tables"}, func(b *testing.B, k *benchKeys) {
 		var bytes int64
 		im := k.image
 		im.pool.keep = 1 << 30

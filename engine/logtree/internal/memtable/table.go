@@ -47,9 +47,24 @@ type Table struct {
 	nextInner  uint32
 	tail       *leaf  // the last leaf
 	maxKey     []byte // the greatest key; nil when there is none
+	ends       [mostEnds]end
+	nextEnd    int    // that is used again next
 	path       []step // of the insertion that is going on, from the root
 	build      [fan + 1]item
 	buildInner [fan + 1]item
+}
+
+// mostEnds is how many streams of ascending keys below the greatest are followed at a time.
+const mostEnds = 4
+
+// end is where a key was added behind all others of a leaf, and another leaf follows. A key between the two belongs
+// there too, and needs no search: stores have several tables, and keys that ascend in each of them.
+//
+// It stays right as long as nothing else is added to the leaf, or takes its place. The leaf behind begins with the same
+// key for ever: but for the first leaf of all, no key is added before the first of a leaf.
+type end struct {
+	leaf        *leaf  // nil: none
+	last, bound []byte // the last key of the leaf, and the first of the one behind
 }
 
 // step is one inner node of a path, and the position of the child that it goes on to.
@@ -114,6 +129,7 @@ func (t *Table) reset() {
 	t.inners.Store(new([]*innerSlab))
 	t.bytes.Store(0)
 	t.versions, t.nextLeaf, t.nextInner, t.tail, t.maxKey = 0, 1, 0, nil, nil
+	t.ends, t.nextEnd = [mostEnds]end{}, 0
 	t.root.Store(0) // leaf 0 is no leaf: the table is empty
 	t.first.Store(0)
 	t.last.Store(0)
@@ -146,22 +162,59 @@ func (t *Table) Release() {
 func (t *Table) Add(rec Addr, key []byte, seq uint64) {
 	t.versions++
 	if bytes.Compare(key, t.maxKey) > 0 {
-		// The common case of ascending keys: the entry goes to the end of the last leaf, without a search from the root. It
-		// needs a free slot, and the key must begin as all others of the leaf do.
+		// The common case of ascending keys: the entry goes to the end of the last leaf, without a search from the root.
 		old := t.maxKey
 		t.maxKey = key
-		if l := t.tail; l != nil {
-			p, skip := perm(l.perm.Load()), int(l.skip)
-
-			if n := p.count(); n < fan && (skip == 0 || shares(key, old, skip)) {
-				l.prefix[n], l.rec[n], l.seq[n] = window(key, skip), rec, seq
-				l.perm.Store(uint64(p.insert(n, n)))
-
+		if t.tail != nil && t.tail.extend(rec, key, seq, old) {
+			return
+		}
+	} else {
+		for i := range t.ends {
+			e := &t.ends[i]
+			if e.leaf == nil || bytes.Compare(key, e.last) <= 0 || bytes.Compare(key, e.bound) >= 0 {
+				continue
+			}
+			if e.leaf.extend(rec, key, seq, e.last) {
+				e.last = key
 				return
 			}
+			break
 		}
 	}
 	t.insert(rec, key, seq)
+}
+
+// extend adds an entry to the end of a leaf whose last key is below it, if there is a free slot, and the key begins as
+// all others of the leaf do.
+func (l *leaf) extend(rec Addr, key []byte, seq uint64, last []byte) bool {
+	p, skip := perm(l.perm.Load()), int(l.skip)
+	n := p.count()
+	if n == fan || skip > 0 && !shares(key, last, skip) {
+		return false
+	}
+	l.prefix[n], l.rec[n], l.seq[n] = window(key, skip), rec, seq
+	l.perm.Store(uint64(p.insert(n, n)))
+
+	return true
+}
+
+// follow notes that a key was added at the end of l, which others with that number follow. The last leaf needs no note.
+func (t *Table) follow(l *leaf, key []byte, after uint32) {
+	if after == 0 {
+		return
+	}
+	next := t.leaf(after)
+	t.ends[t.nextEnd] = end{l, key, t.image.key(next.rec[perm(next.perm.Load()).slot(0)])}
+	t.nextEnd = (t.nextEnd + 1) % mostEnds
+}
+
+// unfollow forgets the end of a leaf, and has its place used next.
+func (t *Table) unfollow(l *leaf) {
+	for i := range t.ends {
+		if t.ends[i].leaf == l {
+			t.ends[i], t.nextEnd = end{}, i
+		}
+	}
 }
 
 // insert adds a version anywhere.
@@ -184,9 +237,13 @@ func (t *Table) insert(rec Addr, key []byte, seq uint64) {
 	pos, n, skip := t.locate(&l.node, p, 0, &g), p.count(), int(l.skip)
 	strange := skip > g.proven || skip > len(key) // the key does not begin as all others here
 	new.prefix = window(key, skip)
+	t.unfollow(l)
 	if n < fan && !strange {
 		l.set(n, new)
 		l.perm.Store(uint64(p.insert(pos, n)))
+		if pos == n {
+			t.follow(l, key, l.next.Load())
+		}
 
 		return
 	}
@@ -198,9 +255,10 @@ func (t *Table) insert(rec Addr, key []byte, seq uint64) {
 	if !strange {
 		switch {
 		case pos == n && (after == 0 || p.slot(n-1) == n-1): // ascending: leave the full leaf as it is
-			b, _ := t.newLeaf([]item{new}, t.guess(l.rec[p.slot(0)], rec))
+			b, leaf := t.newLeaf([]item{new}, t.guess(l.rec[p.slot(0)], rec))
 			t.link(ref, b, b, after)
 			t.replace(ref, new, b)
+			t.follow(leaf, key, after)
 
 			return
 		case pos == 0 && (before == 0 || p.slot(0) == n-1): // descending: the same

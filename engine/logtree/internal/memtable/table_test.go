@@ -114,6 +114,12 @@ var keyKinds = []struct {
 	{"ascending", func(_ *rand.Rand, i int) []byte { return fmt.Appendf(nil, "event/%012d", i*7) }},
 	{"descending", func(_ *rand.Rand, i int) []byte { return fmt.Appendf(nil, "event/%012d", 1<<30-i) }},
 	{"streams", func(r *rand.Rand, i int) []byte { return fmt.Appendf(nil, "stream-%03d/position/%08d", r.IntN(20), i) }},
+	{"tables", func(r *rand.Rand, i int) []byte { // keys ascend in each of several tables; a few keys lie behind all
+		if i == 0 || r.IntN(100) == 0 {
+			return fmt.Appendf(nil, "z/%d", r.IntN(9))
+		}
+		return fmt.Appendf(nil, "%c/of/a/store/%08d", 'a'+r.IntN(6), i)
+	}},
 	{"shared", func(r *rand.Rand, _ int) []byte {
 		return fmt.Appendf(nil, "tenant/%d/some/long/common/prefix/%d/%06x", r.IntN(2), r.IntN(9), r.IntN(1<<14))
 	}},
@@ -369,6 +375,17 @@ func checkNodes(t *testing.T, table *Table) {
 		}
 		versions += perm(l.perm.Load()).count()
 		before, ref = ref, l.next.Load()
+	}
+	for _, e := range table.ends {
+		if e.leaf == nil {
+			continue
+		}
+		p, next := perm(e.leaf.perm.Load()), table.leaf(e.leaf.next.Load())
+		last, first := e.leaf.rec[p.slot(p.count()-1)], next.rec[perm(next.perm.Load()).slot(0)]
+		if !slices.ContainsFunc(found, func(ref uint32) bool { return table.leaf(ref) == e.leaf }) || next == table.leaf(0) ||
+			!bytes.Equal(table.image.key(last), e.last) || !bytes.Equal(table.image.key(first), e.bound) {
+			t.Fatalf("what is known of a leaf's end, %.40q before %.40q, is wrong", e.last, e.bound)
+		}
 	}
 	if ref != 0 || table.last.Load() != before || table.tail != table.leaf(before) {
 		t.Fatal("the last leaf is not the last")

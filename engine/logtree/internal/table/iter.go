@@ -72,19 +72,50 @@ type Near struct {
 func (it *Iter) Near(back bool, most int, bound []byte, open bool) Near {
 	w := &it.win
 	lo, hi := it.pos, it.pos+1
-	if back {
-		if lo = max(0, hi-most); len(bound) > 0 && !beyond(w.key(lo), bound, open) {
-			lo = min(it.pos, w.search(bound))
-			if !beyond(w.key(lo), bound, open) {
-				lo = min(it.pos, lo+1)
-			}
-		}
-	} else if hi = min(w.n, lo+most); len(bound) > 0 && bytes.Compare(w.key(hi-1), bound) >= 0 {
-		// The bound lies within the window. The present entry counts in any case, because the caller has looked at it.
-		hi = min(hi, max(lo+1, w.search(bound)))
+
+	// The present entry counts in any case, because the caller has looked at it.
+	switch {
+	case back && len(bound) == 0:
+		lo = max(0, hi-most)
+	case back:
+		lo -= leading(min(lo, most-1), func(i int) bool { return beyond(w.key(it.pos-1-i), bound, open) })
+	case len(bound) == 0:
+		hi = min(w.n, lo+most)
+	default:
+		hi += leading(min(w.n-hi, most-1), func(i int) bool { return bytes.Compare(w.key(it.pos+1+i), bound) < 0 })
 	}
 
 	return Near{w.keys, w.begin[lo : hi+1], w.entries[lo:hi]}
+}
+
+// leading returns how many of the first n are in, behind which none is. A walk over many tables takes few entries of
+// each at a time, one over a single table all that there are: both are found out at once.
+func leading(n int, in func(i int) bool) int {
+	if n == 0 || !in(0) {
+		return 0
+	}
+	if in(n - 1) {
+		return n
+	}
+
+	// The first is in, the last is not. The steps from the first on get longer.
+	lo, hi := 0, n-1
+	for step := 1; lo+step < hi; step *= 2 {
+		if !in(lo + step) {
+			hi = lo + step
+			break
+		}
+		lo += step
+	}
+	for lo+1 < hi {
+		if m := int(uint(lo+hi) / 2); in(m) {
+			lo = m
+		} else {
+			hi = m
+		}
+	}
+
+	return hi
 }
 
 // beyond reports whether key is above bound, or at it unless open.

@@ -16,6 +16,7 @@ type stored struct {
 	b       []byte
 	damaged int64 // 0: none
 	reads   int
+	bytes   int64 // of reads
 }
 
 func (s *stored) Acquire()                 {}
@@ -25,6 +26,7 @@ func (s *stored) Filled() int64            { return int64(len(s.b)) }
 func (s *stored) Mapped(int64, int) []byte { return nil }
 
 func (s *stored) Read(dst []byte, off int64, n int) ([]byte, error) {
+	s.bytes += int64(n)
 	if s.reads++; off <= s.damaged && s.damaged < off+int64(n) {
 		return dst, errDamaged
 	}
@@ -128,5 +130,116 @@ func TestReadAhead(t *testing.T) {
 	list[place>>32-1].b[uint32(place)]++
 	if n, err := walk(v, false); n != bad || !errors.Is(err, errDamaged) {
 		t.Errorf("%d keys before a changed byte at %d, %v", n, bad, err)
+	}
+}
+
+// TestFirstReadOfScan: the first values of a walk to a known end are read by one call, as far as a page of events goes,
+// both ways. A walk without an end reads little, and a get its value alone. What is damaged among them is named, behind
+// all that comes before it.
+func TestFirstReadOfScan(t *testing.T) {
+	const keys = 1000
+	for _, size := range []int{0, 100, 2000, 7500, 12_000, 40_000} {
+		f, s := newForest(t), &stored{b: make([]byte, format.SegmentHeaderSize)}
+		w := f.NewWriter()
+		value := func(i int) []byte {
+			if size == 0 {
+				return nil
+			}
+			return fmt.Appendf(nil, "%0*d", size, i)
+		}
+		places := make([]int64, keys)
+		for i := range keys {
+			places[i] = int64(len(s.b))
+			e := table.Entry{Place: 1<<32 | uint64(len(s.b)), Len: uint32(size), Sum: format.Checksum(value(i))}
+			s.b = append(append(s.b, value(i)...), "a key and more"...)
+			if err := w.Add(testKey(i), e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		v := NewVersion([]Tier{{ID: 1, Refs: Refs(w.Tables)}}, func(uint32) Segment { return s })
+
+		// walk returns what was read until the first key came, and goes on to the end.
+		walk := func(r holdfast.Range, lo, hi int) (reads int, bytes int64, err error) {
+			t.Helper()
+			s.reads, s.bytes = 0, 0
+			var it Iterator
+			it.Begin(r)
+			it.Start(v)
+			n := 0
+			for ; it.Next(); n++ {
+				if n == 0 {
+					reads, bytes = s.reads, s.bytes
+				}
+				i := lo + n
+				if r.Reverse {
+					i = hi - 1 - n
+				}
+				if string(it.Key()) != string(testKey(i)) || string(it.Value()) != string(value(i)) {
+					t.Fatalf("%d bytes: %q with %d bytes at %d", size, it.Key(), len(it.Value()), i)
+				}
+			}
+			if _, err = it.Close(); err == nil && n != hi-lo {
+				t.Fatalf("%d bytes: %d keys of %d", size, n, hi-lo)
+			}
+			return reads, bytes, err
+		}
+		for lo := 0; lo < keys-100; lo += 37 {
+			for _, n := range []int{1, 2, 3, 100} {
+				for _, reverse := range []bool{false, true} {
+					r := holdfast.Range{Lo: testKey(lo), Hi: testKey(lo + n), Reverse: reverse}
+					reads, bytes, err := walk(r, lo, lo+n)
+
+					// As many values as begin within the reach, and no byte of any other.
+					got := min(n, maxAhead)
+					for got > 1 && (got-1)*(size+len(testKey(0))) >= firstReach {
+						got--
+					}
+					most := int64(got * (size + len("a key and more")))
+					if err != nil || reads > 1 && bytes > firstReach+int64(size) || bytes > most || size > 0 &&
+						(reads != 1 && got*(size+14) <= mostTogether || bytes < int64(got*size)) {
+						t.Fatalf("%d keys of %d bytes, reverse %v: %d reads of %d bytes, %v", n, size, reverse, reads, bytes, err)
+					}
+				}
+			}
+			if _, bytes, err := walk(holdfast.Range{Lo: testKey(lo)}, lo, keys); err != nil ||
+				bytes > int64(max(minArena, firstAhead*14))+int64(size) {
+				t.Fatalf("without an end: %d bytes, %v", bytes, err)
+			}
+			s.reads, s.bytes = 0, 0
+			if got, err := v.Get(nil, testKey(lo)); err != nil || string(got) != string(value(lo)) || s.bytes != int64(size) {
+				t.Fatalf("a get has read %d bytes, %v", s.bytes, err)
+			}
+		}
+
+		// Damage in the middle of what is read at once: what comes before it is handed out, then the error.
+		for bad := 10; bad < 14 && size > 0; bad++ {
+			r := holdfast.Range{Lo: testKey(10), Hi: testKey(20)}
+			var it Iterator
+			check := func(what string) {
+				t.Helper()
+				n := 0
+				it.Begin(r)
+				it.Start(v)
+				for ; it.Next(); n++ {
+					if string(it.Value()) != string(value(10+n)) {
+						t.Fatalf("a wrong value of %d bytes", size)
+					}
+				}
+				if _, err := it.Close(); n != bad-10 || !errors.Is(err, errDamaged) {
+					t.Errorf("%d bytes, %s at %d: %d keys, %v", size, what, bad, n, err)
+				}
+				it = Iterator{}
+			}
+			s.damaged = places[bad]
+			check("cannot be read")
+			s.damaged = 0
+			s.b[places[bad]]++
+			check("changed")
+			s.b[places[bad]]--
+		}
+		v.Release()
 	}
 }

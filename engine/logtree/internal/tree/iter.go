@@ -174,8 +174,10 @@ func (s *source) move(reverse bool) error {
 type merged struct {
 	src     []source
 	reverse bool
-	cur     int // the source of the present key, -1 at the end
+	order   []int // the sources that have a key, by their keys in the direction of the walk, then from the newest on
 
+	// What order begins with.
+	cur    int    // the source of the present key, -1 at the end
 	second int    // the source whose key follows, -1 if there is none
 	bound  []byte // the key of second
 	same   bool   // second has the present key too, or it is to be chosen anew
@@ -203,22 +205,30 @@ func (m *merged) seek(bound []byte) error {
 	return nil
 }
 
-// choose finds the present key's source and the one that follows it.
+// choose puts all sources in order.
 func (m *merged) choose() {
-	m.cur, m.second, m.same = -1, -1, false
+	m.order = m.order[:0]
 	for i := range m.src {
-		s := &m.src[i]
-		switch {
-		case !s.ok:
-		case m.cur < 0:
-			m.cur = i
-		case m.compare(s.key, m.src[m.cur].key) < 0:
-			m.second, m.cur = m.cur, i
-		case m.second < 0 || m.compare(s.key, m.src[m.second].key) < 0:
-			m.second = i
+		if s := &m.src[i]; s.ok {
+			k := len(m.order)
+			m.order = append(m.order, i)
+			for ; k > 0 && m.compare(s.key, m.src[m.order[k-1]].key) < 0; k-- {
+				m.order[k] = m.order[k-1]
+			}
+			m.order[k] = i
 		}
 	}
-	if m.second >= 0 {
+	m.lead()
+}
+
+// lead notes what the order begins with.
+func (m *merged) lead() {
+	m.cur, m.second, m.bound, m.same = -1, -1, nil, false
+	if len(m.order) > 0 {
+		m.cur = m.order[0]
+	}
+	if len(m.order) > 1 {
+		m.second = m.order[1]
 		m.bound = m.src[m.second].key
 		m.same = bytes.Equal(m.bound, m.src[m.cur].key)
 	}
@@ -247,17 +257,38 @@ func (m *merged) next() error {
 	return m.moved()
 }
 
-// moved chooses again if the present source does not come first any more.
+// moved puts the present source, which has moved, where it belongs now.
 func (m *merged) moved() error {
+	if m.same {
+		m.choose() // the second has moved too, or it may not be the next any more
+		return nil
+	}
+
 	// As long as the present source stays before the second, the others need not be looked at: what matters is one
-	// comparison.
-	if m.second < 0 && m.src[m.cur].ok {
+	// comparison. Where keys come from everywhere, it passes half of the others.
+	s, k := &m.src[m.cur], 0
+	if !s.ok {
+		m.order = m.order[:copy(m.order, m.order[1:])]
+		m.lead()
+
 		return nil
 	}
-	if !m.same && m.src[m.cur].ok && m.compare(m.src[m.cur].key, m.bound) < 0 {
+	if m.second < 0 {
 		return nil
 	}
-	m.choose()
+	for ; k+1 < len(m.order); k++ {
+		next := m.order[k+1]
+		c := m.compare(s.key, m.src[next].key)
+		if c < 0 && k == 0 {
+			return nil
+		}
+		if c < 0 || c == 0 && m.cur < next {
+			break
+		}
+		m.order[k] = next
+	}
+	m.order[k] = m.cur
+	m.lead()
 
 	return nil
 }
@@ -313,11 +344,16 @@ type walk struct {
 
 	unread []unread // values that are not read yet
 	owed   int      // how many bytes those have
-	seg    segment  // the segment of the last value, to save the way there, and its index in the version
+	far    bool     // the walk reads its first values, far ahead; see reaches
+	seg    *segment // the segment of the last value, nil if there is none, and its index in the version
 	at     int
-	ahead  ahead // where values of long walks are read ahead
-	slow   int   // how many read calls of values took long
-	sum    byte  // of the bytes that were touched, so that the loads are not for nothing
+	known  [16]struct { // segments and their indexes, by the lowest bits of their ids
+		segment *segment
+		at      int
+	}
+	ahead ahead // where values of long walks are read ahead
+	slow  int   // how many read calls of values took long
+	sum   byte  // of the bytes that were touched, so that the loads are not for nothing
 }
 
 // unread is a value that is not read yet.
@@ -335,6 +371,7 @@ const (
 	maxAhead   = 128
 	minArena   = 8 << 10 // bytes read ahead, roughly
 	maxArena   = 64 << 10
+	firstReach = 24 << 10 // bytes of the first values of a walk to an end that is known, if they are read from a file
 	cacheLine  = 64
 	aheadShare = 4 // of what was read until now, so many bytes are read ahead: a walk may end at any key
 )
@@ -355,7 +392,7 @@ func (it *Iterator) Begin(r holdfast.Range) {
 	w := walks.Get().(*walk)
 	it.w = w
 	w.lo, w.hi = append(w.lo[:0], r.Lo...), append(w.hi[:0], r.Hi...)
-	w.most, w.bytes, w.walked, w.slow = firstAhead, minArena, 0, 0
+	w.most, w.bytes, w.walked, w.slow, w.far = firstAhead, minArena, 0, 0, false
 	w.m.reverse, w.m.src = r.Reverse, w.m.src[:0]
 }
 
@@ -403,9 +440,11 @@ func (w *walk) recycle() {
 		s.mi, s.v = memtable.Iter{}, memtable.Version{}
 		s.ri.Forget()
 	}
+	w.m.bound = nil
 	clear(w.items[:w.used])
 	w.unread, w.owed = w.unread[:0], 0
-	w.used, w.seg = 0, segment{}
+	w.used, w.seg = 0, nil
+	clear(w.known[:])
 	w.ahead.reset()
 	if cap(w.arena) <= 4*maxArena {
 		walks.Put(w)
@@ -432,6 +471,10 @@ func (it *Iterator) more() bool {
 	w.items, w.arena = w.items[:0], w.arena[:0]
 	if cap(w.arena) > 4*maxArena {
 		w.arena = nil // after a large value
+	}
+
+	if w.far = w.walked == 0 && it.reaches(); w.far {
+		w.most, w.bytes = maxAhead, firstReach
 	}
 
 	// First keys and places are collected, then the values are read. An error of either shows only once what came before
@@ -533,6 +576,23 @@ func (w *walk) room() int {
 
 // full reports whether enough bytes have been read ahead, or will be by resolve.
 func (w *walk) full() bool { return len(w.arena)+w.owed >= w.bytes }
+
+// reaches reports whether the walk comes to its first values in a file, which are not known to be in memory, and has an
+// end. What lies before that end will be wanted most likely, so it is read by one call, and waited for once: a few
+// values first, and more after them, would wait twice or three times.
+func (it *Iterator) reaches() bool {
+	w := it.w
+	m, end := &w.m, w.hi
+	if m.reverse {
+		end = w.lo
+	}
+	if len(end) == 0 || m.cur < 0 || m.src[m.cur].table.Index != nil {
+		return false
+	}
+	e := m.src[m.cur].ri.Entry()
+
+	return e.Len > 0 && w.enter(it.ver, e.Place) && w.seg.Mapped(int64(uint32(e.Place)), int(e.Len)) == nil
+}
 
 // fill reads entries ahead.
 func (it *Iterator) fill() (err error) {
@@ -717,11 +777,10 @@ func (it *Iterator) take(s *source) error {
 // takeNear adds entries of a table, other than tombstones, in the direction of the walk, as long as there is room,
 // one at least. It returns how many it looked at. Values that do not lie together are left to resolve.
 func (it *Iterator) takeNear(near table.Near) int {
-	if it.takeSpan(near) {
-		return len(near.Entries)
-	}
-
 	w, n := it.w, len(near.Entries)
+	if !w.far && it.takeSpan(near) {
+		return n
+	}
 
 	// Keys are copied at once; for values only their places are noted.
 	for k := range n {
@@ -787,6 +846,9 @@ func (it *Iterator) resolve() (err error) {
 
 	for i := range w.unread {
 		u := &w.unread[i]
+		if u.at < 0 {
+			it.together(w.unread[i:])
+		}
 		if u.at < 0 || format.Checksum(w.arena[u.at:u.at+int(u.Len)]) != u.Sum {
 			u.at = len(w.arena)
 			if err = it.value(w.unread[i:]); err != nil {
@@ -824,25 +886,79 @@ func (w *walk) copyMapped() {
 	}
 }
 
-// value appends the first of values that a call has to read to the arena. If reads take long, the rest is prefetched.
+// together reads the first of values that a call has to read, and those that follow it, by one call, if they lie behind
+// each other in the file, as those of keys do that were written in their order. It does nothing if there is only one,
+// or if they cannot be read: what is wrong, a single value tells.
+func (it *Iterator) together(us []unread) {
+	w, e := it.w, &us[0].Entry
+	lo := int64(uint32(e.Place))
+	hi, n := lo+int64(e.Len), 1
+	for ; n < len(us) && us[n].Place>>32 == e.Place>>32; n++ {
+		// Between two values there are a key and a few bytes. Where there is more, what lies between is not wanted.
+		from, to := int64(uint32(us[n].Place)), int64(uint32(us[n].Place))+int64(us[n].Len)
+		gap := from - hi
+		if w.m.reverse {
+			gap = lo - to
+		}
+		if gap < 0 || gap > mostBetween || max(hi, to)-min(lo, from) > mostTogether {
+			break
+		}
+		lo, hi = min(lo, from), max(hi, to)
+	}
+	if n == 1 || !w.enter(it.ver, e.Place) {
+		return
+	}
+
+	start, at := w.clock(), len(w.arena)
+	arena, err := w.seg.Read(w.arena, lo, int(hi-lo))
+	if err != nil {
+		return
+	}
+	w.arena = arena
+	for i := range us[:n] {
+		if u := &us[i]; u.at < 0 {
+			u.at = at + int(int64(uint32(u.Place))-lo)
+		}
+	}
+	it.waited(start, us[n:])
+}
+
+const (
+	mostBetween  = 4 << 10  // bytes between two values that are read by one call
+	mostTogether = 31 << 10 // bytes of such a call: a longer one would not be noted as having brought its pages to memory
+)
+
+// value appends the first of values that a call has to read to the arena.
 func (it *Iterator) value(us []unread) (err error) {
 	w, e := it.w, us[0].Entry
-	var start time.Time
-	if w.slow < manySlow {
-		start = time.Now()
-	}
+	start := w.clock()
 	if w.enter(it.ver, e.Place) {
 		w.arena, err = w.seg.Value(w.arena, int64(uint32(e.Place)), int(e.Len), e.Sum)
 	} else {
 		w.arena, err = it.ver.Value(w.arena, e)
 	}
-	if w.slow < manySlow && time.Since(start) > slowRead {
-		if w.slow++; w.slow == manySlow {
-			it.prefetch(us[1:])
-		}
-	}
+	it.waited(start, us[1:])
 
 	return err
+}
+
+// clock returns the time, if it is to be known how long a read call takes.
+func (w *walk) clock() (start time.Time) {
+	if w.slow < manySlow {
+		start = time.Now()
+	}
+
+	return start
+}
+
+// waited notes that a read call has ended. If such calls take long, what is still to be read is prefetched.
+func (it *Iterator) waited(start time.Time, rest []unread) {
+	w := it.w
+	if w.slow < manySlow && time.Since(start) > slowRead {
+		if w.slow++; w.slow == manySlow {
+			it.prefetch(rest)
+		}
+	}
 }
 
 // Once manySlow reads have taken longer than slowRead, they are taken to wait for a disk. A single one may have waited
@@ -866,6 +982,9 @@ func (it *Iterator) prefetch(us []unread) {
 // false, and has done nothing, if they do not, or if one of them is not in order.
 func (it *Iterator) takeSpan(near table.Near) bool {
 	w, n := it.w, len(near.Entries)
+	if n < 2 {
+		return false
+	}
 
 	// The places of the first and the last entry give the stretch. Whether those between lie in it, in order, and are
 	// whole, shows only when it has been read.
@@ -876,7 +995,7 @@ func (it *Iterator) takeSpan(near table.Near) bool {
 	// Between two values there are a key and a few bytes; twice as much is still less work than one at a time.
 	most := min(w.bytes-len(w.arena)-w.owed, 2*(len(keys)+n*(8+int(max(first.Len, last.Len)))))
 
-	if n < 2 || hi <= lo || hi-lo > uint64(max(most, 0)) || !w.enter(it.ver, first.Place) {
+	if hi <= lo || hi-lo > uint64(max(most, 0)) || !w.enter(it.ver, first.Place) {
 		return false
 	}
 	size := int(hi - lo)
@@ -926,16 +1045,26 @@ func (it *Iterator) takeSpan(near table.Near) bool {
 	return true
 }
 
-// enter remembers the segment of a place, to save the way there for each. It returns false if there is no such segment.
+// enter remembers the segment of a place, to save the way there for each: also those of the segments before, because
+// values that were flushed at several times follow each other in no order. It returns false if there is no such one.
 func (w *walk) enter(ver *Version, place uint64) bool {
-	if id := uint32(place >> 32); w.seg.Segment == nil || w.seg.id != id {
-		w.seg = segment{}
-		if w.at = ver.find(id); w.at >= 0 {
-			w.seg = ver.segments[w.at]
-		}
+	id := uint32(place >> 32)
+	if w.seg != nil && w.seg.id == id {
+		return true
 	}
 
-	return w.seg.Segment != nil
+	k := &w.known[id%uint32(len(w.known))]
+	if k.segment == nil || k.segment.id != id {
+		at := ver.find(id)
+		if at < 0 {
+			w.seg = nil
+			return false
+		}
+		k.segment, k.at = &ver.segments[at], at
+	}
+	w.seg, w.at = k.segment, k.at
+
+	return true
 }
 
 // skipDeleted moves on if a range delete covers what s is at: in s's own memtable if it is newer,

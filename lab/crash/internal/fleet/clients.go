@@ -511,7 +511,11 @@ func (c *Clients) follow(ctx context.Context, k *work) {
 			func(text []byte) {
 				var m api.Message
 				if err := json.Unmarshal(text, &m); err != nil || m.Global == 0 {
-					return // a goodbye
+					var p api.Problem // or a goodbye, which has no status
+					if _ = json.Unmarshal(text, &p); !passes(p.Status) {
+						c.say("a follower through %s was sent %s", w.Process, text)
+					}
+					return
 				}
 				var data written
 				_ = json.Unmarshal(m.Data, &data) // of what is something else the text is empty

@@ -48,7 +48,8 @@ func Serve(s protocol.Spec, t *protocol.Reporter) (err error) {
 		return errors.Join(err, listener.Close())
 	}
 	defer func() { err = errors.Join(err, cluster.Close()) }()
-	n, err := nodes.New(cluster, nodes.Options{Self: self, PeerToken: peerToken, Spaces: s.Node.Spaces, Level: s.Level,
+	n, err := nodes.New([]nodes.Cluster{cluster}, nodes.Options{Self: self, PeerToken: peerToken,
+		Spaces: s.Node.Spaces, Level: s.Level,
 		Server: server.Options{Logger: logger}, Logger: logger,
 		Opened: func(ctx context.Context, d *data.Data) error {
 			has, err := d.Tokens().HasOwn(ctx, message.Default)

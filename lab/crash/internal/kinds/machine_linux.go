@@ -440,20 +440,21 @@ func (s *machineScene) endWait(ctx context.Context, statements ...string) error 
 	}
 	// A commit shows when its wait has ended.
 	var before, now int64
-	const number = "SELECT sum(seq)::bigint FROM holdfast_space"
+	const number = "SELECT sum(seq + epoch)::bigint FROM holdfast_space"
 	if err := conn.QueryRow(ctx, number).Scan(&before); err != nil {
 		return err
 	}
 	told := s.told()
 
-	for _, sql := range statements {
-		if _, err := conn.Exec(ctx, sql); err != nil {
-			return err
-		}
-	}
-
+	// What was waiting may have been given up meanwhile, and another commit wait.
 	if err := machines.Until(ctx, "the wait ends", func() (bool, error) {
+		for _, sql := range statements {
+			if _, err := conn.Exec(ctx, sql); err != nil {
+				return false, err
+			}
+		}
 		err := conn.QueryRow(ctx, number).Scan(&now)
+
 		return now > before, err
 	}); err != nil {
 		return err

@@ -66,11 +66,16 @@ export async function engine(view) {
 function nodes(n) {
 	if (n.nodes.length === 0) return [];
 	const table = (name, heads, rows) => h("div.scroll", {}, h("table", {"aria-label": name}, h("thead", h("tr", heads.map(x => h("th", {scope: "col"}, x)))), h("tbody", rows)));
+	const several = n.clusters.length > 1, unseen = c => c.seenMs > 5000 ? `not seen for ${duration(c.seenMs)}` : c.trouble;
+	const absent = p => n.clusters.filter(c => !unseen(c) && !p.clusters.includes(c.cluster)).map(c => count(c.cluster)).join(", ");
+	const standbys = x => x.standbysNeeded > 0 ? `${count(x.standbys)}, ${count(x.standbysNeeded)} needed` : "";
 	return [section("Processes", table("Processes", ["Process", "Version", "Spaces", ""], n.nodes.map(p => h("tr", h("td.mono", p.address), h("td", p.version), h("td.number", count(p.spaces)),
-		h("td", h(`span.dot.${p.alive ? "good" : "bad"}`), p.alive ? " alive" : " gives no sign of life", p.address === n.self && ", says this")))),
-	n.seenMs > 5000 && h("p.problem", {role: "alert"}, `It has not seen PostgreSQL for ${duration(n.seenMs)}.`)),
-	section("Spaces", table("Spaces", ["Space", "Owner", "Machine", "Epoch", "Transactions", ""], n.spaces.map(x => h("tr", h("td.number", count(x.space)), h("td.mono", x.owner || "nobody"), h("td", x.host),
-		h("td.number", count(x.epoch)), h("td.number", count(x.transactions)), h("td", x.free && h("span.dot.bad"), x.stillMs > 0 && ` nothing heard for ${duration(x.stillMs)}`)))))];
+		h("td", h(`span.dot.${p.alive ? "good" : "bad"}`), p.alive ? " alive" : " gives no sign of life", p.alive && absent(p) && `, but not in cluster ${absent(p)}`, p.address === n.self && ", says this")))),
+	n.clusters.filter(c => unseen(c)).map(c => h("p.problem", {role: "alert"}, several ? `Cluster ${c.cluster} of PostgreSQL: ${unseen(c)}.` : `PostgreSQL: ${unseen(c)}.`))),
+	several && section("Clusters", table("Clusters", ["Cluster", "Address", "Spaces", "Processes", ""], n.clusters.map(c => h("tr", h("td.number", count(c.cluster)), h("td.mono", c.address), h("td.number", count(c.spaces)), h("td.number", count(c.alive)),
+		h("td", h(`span.dot.${unseen(c) ? "bad" : "good"}`), ` ${unseen(c) || (c.spaces > 0 ? "seen" : "not used before all processes have it")}`))))),
+	section("Spaces", table("Spaces", ["Space", several && "Cluster", "Owner", "Machine", "Epoch", "Transactions", "Standbys", "Behind", ""].filter(Boolean), n.spaces.map(x => h("tr", h("td.number", count(x.space)), several && h("td.number", count(x.cluster)), h("td.mono", x.owner || "nobody"), h("td", x.host),
+		h("td.number", count(x.epoch)), h("td.number", count(x.transactions)), h("td", x.standbysNeeded > 0 && x.standbys < x.standbysNeeded && h("span.dot.bad"), " ", standbys(x)), h("td.number", x.standbysNeeded > 0 && bytes(x.standbyLag)), h("td", x.free && h("span.dot.bad"), x.stillMs > 0 && ` nothing heard for ${duration(x.stillMs)}`)))))].filter(Boolean);
 }
 
 // download streams a backup into a file that the user chooses, where the browser can do that; elsewhere it collects it first.

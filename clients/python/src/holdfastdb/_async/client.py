@@ -85,10 +85,12 @@ class AsyncClient:
         """Describes all namespaces, in the order of their ids."""
         return await self._pages(Request("namespaces", "GET", "/v1/namespaces", safe=True), "", 0, lambda n: n["id"])
 
-    async def create_namespace(self, id: str, *, description: str = "") -> api.Namespace:
+    async def create_namespace(self, id: str, *, description: str = "", level: Level | None = None) -> api.Namespace:
         """Makes a namespace; its token is in the result, and told only here. A lost answer is not tried again."""
         body = {"id": id, "description": description}
-        made: api.Namespace = await self._call(Request("create namespace", "POST", "/v1/namespaces", body=body))
+        made: api.Namespace = await self._call(
+            Request("create namespace", "POST", "/v1/namespaces", body=body, level=level)
+        )
         return made
 
     async def delete_namespace(self, id: str) -> int:
@@ -293,10 +295,10 @@ class AsyncNamespace:
         """The subscription of that name, which is there; `subscribe` makes one."""
         return AsyncSubscription(self._client, self._path + path("/subscriptions/{}", name))
 
-    async def subscribe(self, name: str, what: api.Subscription) -> AsyncSubscription:
+    async def subscribe(self, name: str, what: api.Subscription, *, level: Level | None = None) -> AsyncSubscription:
         """Sets what a subscription delivers and how, and makes it if it is not there."""
         at = self._path + path("/subscriptions/{}", name)
-        await self._client._call(Request("subscribe", "PUT", at, body=what, safe=True))
+        await self._client._call(Request("subscribe", "PUT", at, body=what, safe=True, level=level))
         return self.subscription(name)
 
     async def info(self) -> api.Namespace:
@@ -445,10 +447,10 @@ class AsyncNamespace:
         r = Request("load position", "GET", self._path + path("/positions/{}", consumer), safe=True)
         return int((await self._client._call(r))["position"])
 
-    async def delete_position(self, consumer: str) -> None:
+    async def delete_position(self, consumer: str, *, level: Level | None = None) -> None:
         """Removes a consumer's position. It is no error if there is none."""
         at = self._path + path("/positions/{}", consumer)
-        await self._client._call(Request("delete position", "DELETE", at, safe=True))
+        await self._client._call(Request("delete position", "DELETE", at, safe=True, level=level))
 
     async def subscriptions(self) -> list[api.Subscription]:
         """Describes the subscriptions of the namespace."""
@@ -550,10 +552,10 @@ class AsyncLog:
         r = Request("load offset", "GET", self._path + path("/offsets/{}", name), safe=True)
         return int((await self._client._call(r))["position"])
 
-    async def delete_offset(self, name: str) -> None:
+    async def delete_offset(self, name: str, *, level: Level | None = None) -> None:
         """Removes a subscription of the log."""
         at = self._path + path("/offsets/{}", name)
-        await self._client._call(Request("delete offset", "DELETE", at, safe=True))
+        await self._client._call(Request("delete offset", "DELETE", at, safe=True, level=level))
 
 
 class AsyncSubscription:
@@ -583,51 +585,53 @@ class AsyncSubscription:
 
         return await self._client._wait_for(ask, "deliveries")
 
-    async def ack(self, *deliveries: api.Delivery) -> None:
+    async def ack(self, *deliveries: api.Delivery, level: Level | None = None) -> None:
         """Says that messages are done with.
 
         LeaseLost: a lease has run out; if it is `unknown`, a try whose answer was lost may have acknowledged them, and
         if not, they come again. So it is with the calls below.
         """
-        await self._settle("ack", deliveries)
+        await self._settle("ack", deliveries, "", level)
 
-    async def extend(self, *deliveries: api.Delivery) -> None:
+    async def extend(self, *deliveries: api.Delivery, level: Level | None = None) -> None:
         """Begins the leases anew."""
-        await self._settle("extend", deliveries)
+        await self._settle("extend", deliveries, "", level)
 
-    async def fail(self, *deliveries: api.Delivery, reason: str) -> None:
+    async def fail(self, *deliveries: api.Delivery, reason: str, level: Level | None = None) -> None:
         """Gives messages back: they come again after a while, or are parked if their attempts are used up."""
-        await self._settle("fail", deliveries, reason)
+        await self._settle("fail", deliveries, reason, level)
 
-    async def give_back(self, *deliveries: api.Delivery) -> None:
+    async def give_back(self, *deliveries: api.Delivery, level: Level | None = None) -> None:
         """Gives messages back that nobody has seen: they come again at once, and the attempt does not count."""
-        await self._settle("return", deliveries)
+        await self._settle("return", deliveries, "", level)
 
-    async def park(self, *deliveries: api.Delivery, reason: str) -> None:
+    async def park(self, *deliveries: api.Delivery, reason: str, level: Level | None = None) -> None:
         """Puts messages aside: they are not delivered any more."""
-        await self._settle("park", deliveries, reason)
+        await self._settle("park", deliveries, reason, level)
 
-    async def _settle(self, what: str, deliveries: Sequence[api.Delivery], reason: str = "") -> None:
+    async def _settle(self, what: str, deliveries: Sequence[api.Delivery], reason: str, level: Level | None) -> None:
         refs = [{"global": d["global"], "token": d["token"]} for d in deliveries]
         body = {"deliveries": refs, "reason": reason}
-        await self._client._call(Request(f"subscription {what}", "POST", f"{self._path}/{what}", body=body, safe=True))
+        await self._client._call(
+            Request(f"subscription {what}", "POST", f"{self._path}/{what}", body=body, safe=True, level=level)
+        )
 
     async def parked(self, *, after: int = 0, limit: int = 0) -> list[api.ParkedMessage]:
         """Lists messages that are not delivered any more, behind a global position: up to a limit, 0 for all."""
         r = Request("subscription parked", "GET", self._path + "/parked")
         return await self._client._pages(r, str(after), limit, lambda p: str(p["global"]))
 
-    async def replay(self, *globals: int) -> int:
+    async def replay(self, *globals: int, level: Level | None = None) -> int:
         """Delivers parked messages again, and returns how many of them were there."""
-        return await self._unpark("replay", globals)
+        return await self._unpark("replay", globals, level)
 
-    async def discard(self, *globals: int) -> int:
+    async def discard(self, *globals: int, level: Level | None = None) -> int:
         """Gives parked messages up, and returns how many of them were there."""
-        return await self._unpark("discard", globals)
+        return await self._unpark("discard", globals, level)
 
-    async def _unpark(self, what: str, globals: Sequence[int]) -> int:
+    async def _unpark(self, what: str, globals: Sequence[int], level: Level | None) -> int:
         body = {"globals": list(globals)}
-        r = Request(f"subscription {what}", "POST", f"{self._path}/{what}", body=body, safe=True)
+        r = Request(f"subscription {what}", "POST", f"{self._path}/{what}", body=body, safe=True, level=level)
         return int((await self._client._call(r))["count"])
 
 
@@ -686,27 +690,29 @@ class AsyncTasks:
         got = await self._client._wait_for(ask, "leases") if wait else (await self._client._call(ask(0)))["leases"]
         return [_wire.lease(one) for one in got]
 
-    async def heartbeat(self, *leases: api.Lease) -> list[api.LeaseResult]:
+    async def heartbeat(self, *leases: api.Lease, level: Level | None = None) -> list[api.LeaseResult]:
         """Begins leases anew. What became of each is in the result: `code` is "" or absent if all is well."""
-        return (await self._each("heartbeat", leases))[0]
+        return (await self._each("heartbeat", leases, level))[0]
 
-    async def give_back(self, *leases: api.Lease) -> list[api.LeaseResult]:
+    async def give_back(self, *leases: api.Lease, level: Level | None = None) -> list[api.LeaseResult]:
         """Gives back tasks that no worker has seen: the attempt does not count."""
-        return (await self._each("return", leases))[0]
+        return (await self._each("return", leases, level))[0]
 
-    async def complete(self, *leases: api.Lease) -> list[api.LeaseResult]:
+    async def complete(self, *leases: api.Lease, level: Level | None = None) -> list[api.LeaseResult]:
         """Says that tasks are done. What became of each is in the result, as that of `heartbeat`."""
-        results, lost = await self._each("complete", leases)
+        results, lost = await self._each("complete", leases, level)
         for i, one in enumerate(leases):
             if lost and results[i].get("code") == "lease_lost" and await self._was(one, _wire.completed):
                 results[i] = {}
         return results
 
-    async def _each(self, what: str, leases: Sequence[api.Lease]) -> tuple[list[api.LeaseResult], bool]:
+    async def _each(
+        self, what: str, leases: Sequence[api.Lease], level: Level | None
+    ) -> tuple[list[api.LeaseResult], bool]:
         if not leases:
             return [], False
         body = {"leases": [_wire.ref(one) for one in leases]}
-        r = Request(f"task {what}", "POST", f"{self._path}/leases/{what}", body=body, safe=True)
+        r = Request(f"task {what}", "POST", f"{self._path}/leases/{what}", body=body, safe=True, level=level)
         return _wire.counted(r, (await self._client._call(r))["results"], len(leases)), r.lost
 
     async def _was(self, lease: api.Lease, done: Callable[[Any, Any], bool]) -> bool:
@@ -716,11 +722,13 @@ class AsyncTasks:
         except HoldfastError:
             return False
 
-    async def complete_then(self, lease: api.Lease, *then: api.NewTask) -> list[api.Enqueued]:
+    async def complete_then(
+        self, lease: api.Lease, *then: api.NewTask, level: Level | None = None
+    ) -> list[api.Enqueued]:
         """Completes a task, and in the same commit enqueues the tasks that come next."""
         every = [_wire.with_id(t) for t in then]
         body = {**_wire.ref(lease), "then": every}
-        r = Request("task complete", "POST", self._path + "/leases/complete-then", body=body, safe=True)
+        r = Request("task complete", "POST", self._path + "/leases/complete-then", body=body, safe=True, level=level)
         try:
             return _wire.counted(r, (await self._client._call(r))["results"], len(every))
         except LeaseLost:
@@ -731,33 +739,45 @@ class AsyncTasks:
             return done
 
     async def _settle(
-        self, what: str, lease: api.Lease, more: Mapping[str, Any], done: Callable[[Any, Any], bool]
+        self,
+        what: str,
+        lease: api.Lease,
+        more: Mapping[str, Any],
+        done: Callable[[Any, Any], bool],
+        level: Level | None,
     ) -> None:
         """Tells what became of a running task. If the lease is lost after a lost answer, the task's state says why."""
         body = {**_wire.ref(lease), **more}
-        r = Request(f"task {what}", "POST", f"{self._path}/leases/{what}", body=body, safe=True)
+        r = Request(f"task {what}", "POST", f"{self._path}/leases/{what}", body=body, safe=True, level=level)
         try:
             await self._client._call(r)
         except LeaseLost:
             if not (r.lost and await self._was(lease, done)):
                 raise
 
-    async def set_output(self, lease: api.Lease, output: bytes) -> None:
+    async def set_output(self, lease: api.Lease, output: bytes, *, level: Level | None = None) -> None:
         """Sets the output of a running task."""
-        await self._settle("output", lease, {"output": output}, lambda got, one: False)
+        await self._settle("output", lease, {"output": output}, lambda got, one: False, level)
 
     async def fail(
-        self, lease: api.Lease, message: str, *, stack: str = "", retry_in: float = 0.0, dead: bool = False
+        self,
+        lease: api.Lease,
+        message: str,
+        *,
+        stack: str = "",
+        retry_in: float = 0.0,
+        dead: bool = False,
+        level: Level | None = None,
     ) -> None:
         """Says that an attempt has failed: the task is tried again after a while, or is dead."""
         more = {"failure": {"message": message, "stack": stack}, "retry_in_ms": ms(retry_in), "dead": dead}
-        await self._settle("fail", lease, more, lambda got, one: _wire.failed(got, one, message))
+        await self._settle("fail", lease, more, lambda got, one: _wire.failed(got, one, message), level)
 
-    async def snooze(self, lease: api.Lease, seconds: float) -> None:
+    async def snooze(self, lease: api.Lease, seconds: float, *, level: Level | None = None) -> None:
         """Puts a task back for a while; the attempt does not count."""
         # Nothing else takes an attempt back.
         was: Callable[[Any, Any], bool] = lambda got, one: got["attempt"] < (one["task"].get("attempt") or 0)  # noqa: E731
-        await self._settle("snooze", lease, {"for_ms": ms(seconds)}, was)
+        await self._settle("snooze", lease, {"for_ms": ms(seconds)}, was, level)
 
     async def get(self, id: str) -> api.Task:
         """What is known of a task. NotFound: there is none with that id."""
@@ -772,17 +792,17 @@ class AsyncTasks:
         page = await self._client._call(Request("task list", "GET", self._path + "/tasks", query=query, safe=True))
         return [_wire.task(t) for t in page["tasks"]], page.get("next") or ""
 
-    async def cancel(self, id: str) -> None:
+    async def cancel(self, id: str, *, level: Level | None = None) -> None:
         """Ends a task that is not finished. WrongState: it is completed or dead."""
-        await self._client._call(Request("task cancel", "POST", self._task(id) + "/cancel", safe=True))
+        await self._client._call(Request("task cancel", "POST", self._task(id) + "/cancel", safe=True, level=level))
 
-    async def retry(self, id: str) -> None:
+    async def retry(self, id: str, *, level: Level | None = None) -> None:
         """Lets a dead or cancelled task run again. A lost answer is not tried again."""
-        await self._client._call(Request("task retry", "POST", self._task(id) + "/retry"))
+        await self._client._call(Request("task retry", "POST", self._task(id) + "/retry", level=level))
 
-    async def delete(self, id: str) -> None:
+    async def delete(self, id: str, *, level: Level | None = None) -> None:
         """Removes a task that does not run."""
-        await self._client._call(Request("task delete", "DELETE", self._task(id), safe=True))
+        await self._client._call(Request("task delete", "DELETE", self._task(id), safe=True, level=level))
 
     async def queues(self) -> Sequence[api.Queue]:
         """Describes all queues that have tasks or options."""
@@ -794,21 +814,21 @@ class AsyncTasks:
         got: api.Queue = await self._client._call(Request("queue", "GET", self._queue(name), safe=True))
         return got
 
-    async def set_queue(self, name: str, limits: api.QueueOptions) -> None:
+    async def set_queue(self, name: str, limits: api.QueueOptions, *, level: Level | None = None) -> None:
         """Sets the limits of a queue, which need not have tasks yet."""
-        await self._client._call(Request("set queue", "PUT", self._queue(name), body=limits, safe=True))
+        await self._client._call(Request("set queue", "PUT", self._queue(name), body=limits, safe=True, level=level))
 
-    async def pause(self, name: str) -> None:
+    async def pause(self, name: str, *, level: Level | None = None) -> None:
         """Lets no task of a queue be claimed until `resume`; running tasks continue."""
-        await self._client._call(Request("pause queue", "POST", self._queue(name) + "/pause", safe=True))
+        await self._client._call(Request("pause queue", "POST", self._queue(name) + "/pause", safe=True, level=level))
 
-    async def resume(self, name: str) -> None:
+    async def resume(self, name: str, *, level: Level | None = None) -> None:
         """Ends what `pause` has begun."""
-        await self._client._call(Request("resume queue", "POST", self._queue(name) + "/resume", safe=True))
+        await self._client._call(Request("resume queue", "POST", self._queue(name) + "/resume", safe=True, level=level))
 
-    async def retry_all(self, name: str) -> int:
+    async def retry_all(self, name: str, *, level: Level | None = None) -> int:
         """Retries the dead tasks of a queue, and returns how many there were. A lost answer is not tried again."""
-        r = Request("retry queue", "POST", self._queue(name) + "/retry")
+        r = Request("retry queue", "POST", self._queue(name) + "/retry", level=level)
         return int((await self._client._call(r))["count"])
 
     def _task(self, id: str) -> str:

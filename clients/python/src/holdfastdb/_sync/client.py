@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -83,10 +83,10 @@ class Client:
         """Describes all namespaces, in the order of their ids."""
         return self._pages(Request("namespaces", "GET", "/v1/namespaces", safe=True), "", 0, lambda n: n["id"])
 
-    def create_namespace(self, id: str, *, description: str = "") -> api.Namespace:
+    def create_namespace(self, id: str, *, description: str = "", level: Level | None = None) -> api.Namespace:
         """Makes a namespace; its token is in the result, and told only here. A lost answer is not tried again."""
         body = {"id": id, "description": description}
-        made: api.Namespace = self._call(Request("create namespace", "POST", "/v1/namespaces", body=body))
+        made: api.Namespace = self._call(Request("create namespace", "POST", "/v1/namespaces", body=body, level=level))
         return made
 
     def delete_namespace(self, id: str) -> int:
@@ -291,10 +291,10 @@ class Namespace:
         """The subscription of that name, which is there; `subscribe` makes one."""
         return Subscription(self._client, self._path + path("/subscriptions/{}", name))
 
-    def subscribe(self, name: str, what: api.Subscription) -> Subscription:
+    def subscribe(self, name: str, what: api.Subscription, *, level: Level | None = None) -> Subscription:
         """Sets what a subscription delivers and how, and makes it if it is not there."""
         at = self._path + path("/subscriptions/{}", name)
-        self._client._call(Request("subscribe", "PUT", at, body=what, safe=True))
+        self._client._call(Request("subscribe", "PUT", at, body=what, safe=True, level=level))
         return self.subscription(name)
 
     def info(self) -> api.Namespace:
@@ -443,10 +443,10 @@ class Namespace:
         r = Request("load position", "GET", self._path + path("/positions/{}", consumer), safe=True)
         return int((self._client._call(r))["position"])
 
-    def delete_position(self, consumer: str) -> None:
+    def delete_position(self, consumer: str, *, level: Level | None = None) -> None:
         """Removes a consumer's position. It is no error if there is none."""
         at = self._path + path("/positions/{}", consumer)
-        self._client._call(Request("delete position", "DELETE", at, safe=True))
+        self._client._call(Request("delete position", "DELETE", at, safe=True, level=level))
 
     def subscriptions(self) -> list[api.Subscription]:
         """Describes the subscriptions of the namespace."""
@@ -546,10 +546,10 @@ class Log:
         r = Request("load offset", "GET", self._path + path("/offsets/{}", name), safe=True)
         return int((self._client._call(r))["position"])
 
-    def delete_offset(self, name: str) -> None:
+    def delete_offset(self, name: str, *, level: Level | None = None) -> None:
         """Removes a subscription of the log."""
         at = self._path + path("/offsets/{}", name)
-        self._client._call(Request("delete offset", "DELETE", at, safe=True))
+        self._client._call(Request("delete offset", "DELETE", at, safe=True, level=level))
 
 
 class Subscription:
@@ -579,51 +579,53 @@ class Subscription:
 
         return self._client._wait_for(ask, "deliveries")
 
-    def ack(self, *deliveries: api.Delivery) -> None:
+    def ack(self, *deliveries: api.Delivery, level: Level | None = None) -> None:
         """Says that messages are done with.
 
         LeaseLost: a lease has run out; if it is `unknown`, a try whose answer was lost may have acknowledged them, and
         if not, they come again. So it is with the calls below.
         """
-        self._settle("ack", deliveries)
+        self._settle("ack", deliveries, "", level)
 
-    def extend(self, *deliveries: api.Delivery) -> None:
+    def extend(self, *deliveries: api.Delivery, level: Level | None = None) -> None:
         """Begins the leases anew."""
-        self._settle("extend", deliveries)
+        self._settle("extend", deliveries, "", level)
 
-    def fail(self, *deliveries: api.Delivery, reason: str) -> None:
+    def fail(self, *deliveries: api.Delivery, reason: str, level: Level | None = None) -> None:
         """Gives messages back: they come again after a while, or are parked if their attempts are used up."""
-        self._settle("fail", deliveries, reason)
+        self._settle("fail", deliveries, reason, level)
 
-    def give_back(self, *deliveries: api.Delivery) -> None:
+    def give_back(self, *deliveries: api.Delivery, level: Level | None = None) -> None:
         """Gives messages back that nobody has seen: they come again at once, and the attempt does not count."""
-        self._settle("return", deliveries)
+        self._settle("return", deliveries, "", level)
 
-    def park(self, *deliveries: api.Delivery, reason: str) -> None:
+    def park(self, *deliveries: api.Delivery, reason: str, level: Level | None = None) -> None:
         """Puts messages aside: they are not delivered any more."""
-        self._settle("park", deliveries, reason)
+        self._settle("park", deliveries, reason, level)
 
-    def _settle(self, what: str, deliveries: Sequence[api.Delivery], reason: str = "") -> None:
+    def _settle(self, what: str, deliveries: Sequence[api.Delivery], reason: str, level: Level | None) -> None:
         refs = [{"global": d["global"], "token": d["token"]} for d in deliveries]
         body = {"deliveries": refs, "reason": reason}
-        self._client._call(Request(f"subscription {what}", "POST", f"{self._path}/{what}", body=body, safe=True))
+        self._client._call(
+            Request(f"subscription {what}", "POST", f"{self._path}/{what}", body=body, safe=True, level=level)
+        )
 
     def parked(self, *, after: int = 0, limit: int = 0) -> list[api.ParkedMessage]:
         """Lists messages that are not delivered any more, behind a global position: up to a limit, 0 for all."""
         r = Request("subscription parked", "GET", self._path + "/parked")
         return self._client._pages(r, str(after), limit, lambda p: str(p["global"]))
 
-    def replay(self, *globals: int) -> int:
+    def replay(self, *globals: int, level: Level | None = None) -> int:
         """Delivers parked messages again, and returns how many of them were there."""
-        return self._unpark("replay", globals)
+        return self._unpark("replay", globals, level)
 
-    def discard(self, *globals: int) -> int:
+    def discard(self, *globals: int, level: Level | None = None) -> int:
         """Gives parked messages up, and returns how many of them were there."""
-        return self._unpark("discard", globals)
+        return self._unpark("discard", globals, level)
 
-    def _unpark(self, what: str, globals: Sequence[int]) -> int:
+    def _unpark(self, what: str, globals: Sequence[int], level: Level | None) -> int:
         body = {"globals": list(globals)}
-        r = Request(f"subscription {what}", "POST", f"{self._path}/{what}", body=body, safe=True)
+        r = Request(f"subscription {what}", "POST", f"{self._path}/{what}", body=body, safe=True, level=level)
         return int((self._client._call(r))["count"])
 
 
@@ -682,27 +684,27 @@ class Tasks:
         got = self._client._wait_for(ask, "leases") if wait else (self._client._call(ask(0)))["leases"]
         return [_wire.lease(one) for one in got]
 
-    def heartbeat(self, *leases: api.Lease) -> list[api.LeaseResult]:
+    def heartbeat(self, *leases: api.Lease, level: Level | None = None) -> list[api.LeaseResult]:
         """Begins leases anew. What became of each is in the result: `code` is "" or absent if all is well."""
-        return (self._each("heartbeat", leases))[0]
+        return (self._each("heartbeat", leases, level))[0]
 
-    def give_back(self, *leases: api.Lease) -> list[api.LeaseResult]:
+    def give_back(self, *leases: api.Lease, level: Level | None = None) -> list[api.LeaseResult]:
         """Gives back tasks that no worker has seen: the attempt does not count."""
-        return (self._each("return", leases))[0]
+        return (self._each("return", leases, level))[0]
 
-    def complete(self, *leases: api.Lease) -> list[api.LeaseResult]:
+    def complete(self, *leases: api.Lease, level: Level | None = None) -> list[api.LeaseResult]:
         """Says that tasks are done. What became of each is in the result, as that of `heartbeat`."""
-        results, lost = self._each("complete", leases)
+        results, lost = self._each("complete", leases, level)
         for i, one in enumerate(leases):
             if lost and results[i].get("code") == "lease_lost" and self._was(one, _wire.completed):
                 results[i] = {}
         return results
 
-    def _each(self, what: str, leases: Sequence[api.Lease]) -> tuple[list[api.LeaseResult], bool]:
+    def _each(self, what: str, leases: Sequence[api.Lease], level: Level | None) -> tuple[list[api.LeaseResult], bool]:
         if not leases:
             return [], False
         body = {"leases": [_wire.ref(one) for one in leases]}
-        r = Request(f"task {what}", "POST", f"{self._path}/leases/{what}", body=body, safe=True)
+        r = Request(f"task {what}", "POST", f"{self._path}/leases/{what}", body=body, safe=True, level=level)
         return _wire.counted(r, (self._client._call(r))["results"], len(leases)), r.lost
 
     def _was(self, lease: api.Lease, done: Callable[[Any, Any], bool]) -> bool:
@@ -712,11 +714,11 @@ class Tasks:
         except HoldfastError:
             return False
 
-    def complete_then(self, lease: api.Lease, *then: api.NewTask) -> list[api.Enqueued]:
+    def complete_then(self, lease: api.Lease, *then: api.NewTask, level: Level | None = None) -> list[api.Enqueued]:
         """Completes a task, and in the same commit enqueues the tasks that come next."""
         every = [_wire.with_id(t) for t in then]
         body = {**_wire.ref(lease), "then": every}
-        r = Request("task complete", "POST", self._path + "/leases/complete-then", body=body, safe=True)
+        r = Request("task complete", "POST", self._path + "/leases/complete-then", body=body, safe=True, level=level)
         try:
             return _wire.counted(r, (self._client._call(r))["results"], len(every))
         except LeaseLost:
@@ -726,32 +728,46 @@ class Tasks:
                 raise
             return done
 
-    def _settle(self, what: str, lease: api.Lease, more: Mapping[str, Any], done: Callable[[Any, Any], bool]) -> None:
+    def _settle(
+        self,
+        what: str,
+        lease: api.Lease,
+        more: Mapping[str, Any],
+        done: Callable[[Any, Any], bool],
+        level: Level | None,
+    ) -> None:
         """Tells what became of a running task. If the lease is lost after a lost answer, the task's state says why."""
         body = {**_wire.ref(lease), **more}
-        r = Request(f"task {what}", "POST", f"{self._path}/leases/{what}", body=body, safe=True)
+        r = Request(f"task {what}", "POST", f"{self._path}/leases/{what}", body=body, safe=True, level=level)
         try:
             self._client._call(r)
         except LeaseLost:
             if not (r.lost and self._was(lease, done)):
                 raise
 
-    def set_output(self, lease: api.Lease, output: bytes) -> None:
+    def set_output(self, lease: api.Lease, output: bytes, *, level: Level | None = None) -> None:
         """Sets the output of a running task."""
-        self._settle("output", lease, {"output": output}, lambda got, one: False)
+        self._settle("output", lease, {"output": output}, lambda got, one: False, level)
 
     def fail(
-        self, lease: api.Lease, message: str, *, stack: str = "", retry_in: float = 0.0, dead: bool = False
+        self,
+        lease: api.Lease,
+        message: str,
+        *,
+        stack: str = "",
+        retry_in: float = 0.0,
+        dead: bool = False,
+        level: Level | None = None,
     ) -> None:
         """Says that an attempt has failed: the task is tried again after a while, or is dead."""
         more = {"failure": {"message": message, "stack": stack}, "retry_in_ms": ms(retry_in), "dead": dead}
-        self._settle("fail", lease, more, lambda got, one: _wire.failed(got, one, message))
+        self._settle("fail", lease, more, lambda got, one: _wire.failed(got, one, message), level)
 
-    def snooze(self, lease: api.Lease, seconds: float) -> None:
+    def snooze(self, lease: api.Lease, seconds: float, *, level: Level | None = None) -> None:
         """Puts a task back for a while; the attempt does not count."""
         # Nothing else takes an attempt back.
         was: Callable[[Any, Any], bool] = lambda got, one: got["attempt"] < (one["task"].get("attempt") or 0)  # noqa: E731
-        self._settle("snooze", lease, {"for_ms": ms(seconds)}, was)
+        self._settle("snooze", lease, {"for_ms": ms(seconds)}, was, level)
 
     def get(self, id: str) -> api.Task:
         """What is known of a task. NotFound: there is none with that id."""
@@ -764,17 +780,17 @@ class Tasks:
         page = self._client._call(Request("task list", "GET", self._path + "/tasks", query=query, safe=True))
         return [_wire.task(t) for t in page["tasks"]], page.get("next") or ""
 
-    def cancel(self, id: str) -> None:
+    def cancel(self, id: str, *, level: Level | None = None) -> None:
         """Ends a task that is not finished. WrongState: it is completed or dead."""
-        self._client._call(Request("task cancel", "POST", self._task(id) + "/cancel", safe=True))
+        self._client._call(Request("task cancel", "POST", self._task(id) + "/cancel", safe=True, level=level))
 
-    def retry(self, id: str) -> None:
+    def retry(self, id: str, *, level: Level | None = None) -> None:
         """Lets a dead or cancelled task run again. A lost answer is not tried again."""
-        self._client._call(Request("task retry", "POST", self._task(id) + "/retry"))
+        self._client._call(Request("task retry", "POST", self._task(id) + "/retry", level=level))
 
-    def delete(self, id: str) -> None:
+    def delete(self, id: str, *, level: Level | None = None) -> None:
         """Removes a task that does not run."""
-        self._client._call(Request("task delete", "DELETE", self._task(id), safe=True))
+        self._client._call(Request("task delete", "DELETE", self._task(id), safe=True, level=level))
 
     def queues(self) -> Sequence[api.Queue]:
         """Describes all queues that have tasks or options."""
@@ -786,21 +802,21 @@ class Tasks:
         got: api.Queue = self._client._call(Request("queue", "GET", self._queue(name), safe=True))
         return got
 
-    def set_queue(self, name: str, limits: api.QueueOptions) -> None:
+    def set_queue(self, name: str, limits: api.QueueOptions, *, level: Level | None = None) -> None:
         """Sets the limits of a queue, which need not have tasks yet."""
-        self._client._call(Request("set queue", "PUT", self._queue(name), body=limits, safe=True))
+        self._client._call(Request("set queue", "PUT", self._queue(name), body=limits, safe=True, level=level))
 
-    def pause(self, name: str) -> None:
+    def pause(self, name: str, *, level: Level | None = None) -> None:
         """Lets no task of a queue be claimed until `resume`; running tasks continue."""
-        self._client._call(Request("pause queue", "POST", self._queue(name) + "/pause", safe=True))
+        self._client._call(Request("pause queue", "POST", self._queue(name) + "/pause", safe=True, level=level))
 
-    def resume(self, name: str) -> None:
+    def resume(self, name: str, *, level: Level | None = None) -> None:
         """Ends what `pause` has begun."""
-        self._client._call(Request("resume queue", "POST", self._queue(name) + "/resume", safe=True))
+        self._client._call(Request("resume queue", "POST", self._queue(name) + "/resume", safe=True, level=level))
 
-    def retry_all(self, name: str) -> int:
+    def retry_all(self, name: str, *, level: Level | None = None) -> int:
         """Retries the dead tasks of a queue, and returns how many there were. A lost answer is not tried again."""
-        r = Request("retry queue", "POST", self._queue(name) + "/retry")
+        r = Request("retry queue", "POST", self._queue(name) + "/retry", level=level)
         return int((self._client._call(r))["count"])
 
     def _task(self, id: str) -> str:
