@@ -11,6 +11,7 @@ import (
 	"hash"
 	"io"
 	"slices"
+	"sync"
 	"time"
 
 	"gocloud.dev/blob"
@@ -254,9 +255,13 @@ func (b *Backup) adopt(database string, state *logtree.FeedState) (key string) {
 			files[f.Name] = f.Pieces
 		}
 
+		lacks := b.lacking(state.Files, files)
 		for _, s := range state.Files {
 			at := int64(0)
 			for _, p := range files[s.Name] {
+				if lacks[p.Object] {
+					break
+				}
 				h := sha256.New()
 				part := logtree.Stretch{Name: s.Name, From: at, To: at + p.Bytes}
 				if part.To > s.To || b.feed.Read(ctx, part, func(x []byte) error { h.Write(x); return nil }) != nil ||
@@ -272,4 +277,41 @@ func (b *Backup) adopt(database string, state *logtree.FeedState) (key string) {
 	}
 
 	return ""
+}
+
+// lacking returns which objects of files that are here, too, are not in the bucket or are too short: somebody may have
+// removed them, and a base that named them again would be none.
+func (b *Backup) lacking(here []logtree.Stretch, files map[string][]Piece) map[string]bool {
+	var mu sync.Mutex
+	lacks, asked := map[string]bool{}, map[string]bool{}
+	var work errgroup.Group
+	work.SetLimit(readers)
+	for _, s := range here {
+		for _, p := range files[s.Name] {
+			if asked[p.Object] {
+				continue
+			}
+			asked[p.Object] = true
+			work.Go(func() error {
+				err := limited(b.ctx, func(ctx context.Context) error {
+					a, err := b.bucket.Attributes(ctx, p.Object)
+					if err == nil && a.Size < p.Skip+p.stored() {
+						err = io.ErrUnexpectedEOF
+					}
+
+					return err
+				})
+				if err != nil {
+					mu.Lock()
+					lacks[p.Object] = true
+					mu.Unlock()
+				}
+
+				return nil
+			})
+		}
+	}
+	_ = work.Wait()
+
+	return lacks
 }

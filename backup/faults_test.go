@@ -7,11 +7,14 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"gocloud.dev/blob/memblob"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/backup"
@@ -333,5 +336,51 @@ func TestVerifyEvery(t *testing.T) {
 	}
 	if v, err := backup.Verify(t.Context(), bucket); err != nil || len(v.Damage) == 0 || bad == 0 {
 		t.Errorf("%d objects were damaged: %+v %v", bad, v, err)
+	}
+}
+
+// TestAdoptsWhatIsThere starts a backup where objects that the last base names were removed or cut short: they are
+// uploaded again, and the others are not.
+func TestAdoptsWhatIsThere(t *testing.T) {
+	bucket, dir := memblob.OpenBucket(nil), filepath.Join(t.TempDir(), "db")
+	e := open(t, dir)
+	write(t, e, rand.New(rand.NewPCG(1, 48)), 400)
+	first := start(t, e, bucket, small)
+	until(t, "based", func() bool { return first.Status().Bases > 0 })
+	testkit.Try(t, first.Close(t.Context()))
+	lost, kept := 0, map[string]bool{} // without the number of the base
+	for i, key := range keysOf(t, bucket) {
+		if !strings.Contains(key, "/files/") || strings.Contains(key, "MANIFEST") {
+			continue
+		}
+		switch i % 3 {
+		case 0:
+			testkit.Try(t, bucket.Delete(t.Context(), key))
+			lost++
+		case 1:
+			text, err := bucket.ReadAll(t.Context(), key)
+			testkit.Try(t, err)
+			testkit.Try(t, bucket.WriteAll(t.Context(), key, text[:len(text)/2], nil))
+			lost++
+		default:
+			kept[path.Base(key[:strings.LastIndex(key, "-")])] = true
+		}
+	}
+	second := start(t, e, bucket, small)
+	until(t, "based", func() bool { return second.Status().Bases > 0 })
+	want := contentsOf(t, e)
+	testkit.Try(t, second.Close(t.Context()))
+	testkit.Try(t, e.Close())
+	if got, _ := restored(t, bucket, backup.RestoreOptions{}); got != want {
+		t.Error("the contents differ")
+	}
+	for _, key := range keysOf(t, bucket) {
+		if strings.HasPrefix(key, second.Status().Generation+"/files/") &&
+			kept[path.Base(key[:strings.LastIndex(key, "-")])] {
+			t.Errorf("%s is uploaded again", key)
+		}
+	}
+	if lost == 0 || len(kept) == 0 {
+		t.Errorf("%d files were lost, %d were there", lost, len(kept))
 	}
 }

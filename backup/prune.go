@@ -216,6 +216,10 @@ func pruneGeneration(ctx context.Context, bucket *blob.Bucket, g pruning) (p Pru
 		}
 	}
 	log := func(o *blob.ListObject) bool {
+		// What a kill leaves in a directory, where an object has this name until it is whole.
+		if strings.HasSuffix(o.Key, ".tmp") {
+			return o.ModTime.Before(g.before)
+		}
 		n, err := strconv.Atoi(path.Base(o.Key))
 		return err == nil && n <= from && gone(o)
 	}

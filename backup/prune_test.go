@@ -116,8 +116,15 @@ func TestPrune(t *testing.T) {
 		testkit.Try(t, b.Close(ctx))
 		testkit.Try(t, e.Close())
 	}
+	// As a kill leaves it in a directory.
+	gens, err := generations(ctx, bucket)
+	testkit.Try(t, err)
+	for _, gen := range []string{gens[0], gens[len(gens)-1]} {
+		testkit.Try(t, bucket.WriteAll(ctx, logKey(gen, 1)+".18ec10fa7d41abd5.tmp", []byte("torn"), nil))
+	}
+
 	// All but the last is too old.
-	_, err := prune(ctx, bucket, Keep{All: 300 * time.Millisecond}, time.Now().Add(2*time.Second), stay)
+	_, err = prune(ctx, bucket, Keep{All: 300 * time.Millisecond}, time.Now().Add(2*time.Second), stay)
 	testkit.Try(t, err)
 	v, err := Verify(ctx, bucket)
 	testkit.Try(t, err)

@@ -76,8 +76,12 @@ func Restore(ctx context.Context, bucket *blob.Bucket, dir string, o RestoreOpti
 			err = r.replay(ctx, from, partial, base, o.At)
 		}
 		if stay = r.Bytes+r.Kept > 0; err != nil && stay {
-			err = &holdfast.Error{Op: "restore", Path: dir, Cause: err,
+			e := &holdfast.Error{Op: "restore", Path: dir, Cause: err,
 				Remedy: "what was read stays in " + partial + ": the same restore goes on with it"}
+			if datadir.NoRoom(err) {
+				e.Class, e.Remedy = holdfast.ErrFull, datadir.MakeRoom+"; "+e.Remedy
+			}
+			err = e
 		}
 
 		return stay, err

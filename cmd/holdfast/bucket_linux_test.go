@@ -202,3 +202,58 @@ func TestBucketFull(t *testing.T) {
 		t.Errorf("what could not be written has left %q, %v", left, err)
 	}
 }
+
+// TestRestoreFull restores to a disk without enough room. The error says so, and with room the restore goes on.
+func TestRestoreFull(t *testing.T) {
+	if err := blockdev.Check("ext4"); err != nil {
+		t.Skip(err)
+	}
+	ctx := t.Context()
+	m, err := blockdev.MakeFileSystem(ctx, blockdev.Options{Size: 64 << 20})
+	try(t, err)
+	defer func() { try(t, m.Close()) }()
+	e, err := logtree.Open(filepath.Join(t.TempDir(), "db"), holdfast.Options{MemoryBytes: 1 << 20})
+	try(t, err)
+	address := "file://" + filepath.Join(t.TempDir(), "orders")
+	bucket, err := backup.MakeBucket(ctx, address)
+	try(t, err)
+	b, err := backup.Start(e, bucket, backup.Options{})
+	try(t, err)
+	const keys = 6000 // of 2 kB
+	for n := range keys {
+		putNumber(t, e, n+1)
+	}
+	try(t, b.Close(ctx))
+	try(t, e.Close())
+
+	fill := filepath.Join(m.Path(), "other")
+	f, err := os.Create(fill)
+	try(t, err)
+	var st syscall.Statfs_t
+	try(t, syscall.Statfs(m.Path(), &st))
+	try(t, syscall.Fallocate(int(f.Fd()), 0, 0, int64(st.Bavail)*st.Bsize-6<<20))
+	try(t, f.Close())
+	into := filepath.Join(m.Path(), "restored")
+	_, err = backup.Restore(ctx, bucket, into, backup.RestoreOptions{})
+	if !errors.Is(err, holdfast.ErrFull) {
+		t.Errorf("without room: %v", err)
+	}
+	if _, err := os.Stat(into); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	try(t, os.Remove(fill))
+	r, err := backup.Restore(ctx, bucket, into, backup.RestoreOptions{})
+	try(t, err)
+	e, err = logtree.Open(into, holdfast.Options{})
+	try(t, err)
+	n, it := 0, e.Scan(holdfast.Range{})
+	for it.Next() {
+		n++
+	}
+	try(t, it.Close())
+	try(t, e.Close())
+	try(t, bucket.Close())
+	if n != keys {
+		t.Errorf("%d keys are restored, %d were written; %+v", n, keys, r)
+	}
+}
