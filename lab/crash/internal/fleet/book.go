@@ -25,6 +25,16 @@ type book struct {
 	top    int64           // the highest position of them
 	found  []entry         // what was read at the last judgement, by position
 	wrong  []string
+	counts counts
+}
+
+// counts are what is added to judgements of what was acknowledged: each judgement looks at all, and counts what is new.
+type counts struct{ acked, kept int }
+
+// add adds what is new.
+func (c *counts) add(j *protocol.Judgement, acked, kept int) {
+	j.Acked, j.Kept = j.Acked+max(acked-c.acked, 0), j.Kept+max(kept-c.kept, 0)
+	c.acked, c.kept = acked, kept
 }
 
 func newBook(name string, followers ...string) *book {
@@ -119,11 +129,11 @@ func (b *book) judge(j *protocol.Judgement, from int64, there []entry) {
 			j.Find(&j.Wrong, "%s: %v is at position %d, and was never written", b.name, e, i+1)
 		}
 	}
-	j.Acked += len(b.told)
+	kept := 0
 	for position, e := range b.told {
 		switch is := b.at(position); {
 		case is == e || is.text == e.text && e.place == "":
-			j.Kept++
+			kept++
 		case at[e.text] == 0:
 			j.Find(&j.Lost, "%s: %s was acknowledged at position %d, and is not there", b.name, e.text, position)
 		default:
@@ -131,6 +141,7 @@ func (b *book) judge(j *protocol.Judgement, from int64, there []entry) {
 				at[e.text], b.at(int64(at[e.text])).place)
 		}
 	}
+	b.counts.add(j, len(b.told), kept)
 	for _, f := range b.followers {
 		f.judge(j, b)
 	}

@@ -28,6 +28,7 @@ type tasks struct {
 	claims map[string][]*claim
 	wrong  []string
 	ended  int // completed, by an answer
+	counts counts
 }
 
 func newTasks(name string, lease time.Duration) *tasks {
@@ -129,21 +130,22 @@ func (s *tasks) judge(j *protocol.Judgement, there map[string]task.State) {
 			j.Find(&j.Wrong, "%s: the task %s was never enqueued", s.name, id)
 		}
 	}
-	j.Acked += len(s.told) + s.ended
+	kept := 0
 	for id := range s.told {
 		state, ok := there[id]
 		if !ok {
 			j.Find(&j.Lost, "%s: the task %s was acknowledged, and is not there", s.name, id)
 			continue
 		}
-		j.Kept++
+		kept++
 		for _, c := range s.claims[id] {
 			switch {
 			case !c.ended.IsZero() && state != task.Completed:
 				j.Find(&j.Lost, "%s: it was acknowledged that the task %s is completed, and it is %v", s.name, id, state)
 			case !c.ended.IsZero():
-				j.Kept++
+				kept++
 			}
 		}
 	}
+	s.counts.add(j, len(s.told)+s.ended, kept)
 }
