@@ -49,6 +49,8 @@ type Table struct {
 	maxKey     []byte // the greatest key; nil when there is none
 	ends       [mostEnds]end
 	nextEnd    int    // that is used again next
+	misses     int    // searches of ends in vain since the last that was not
+	pass       int    // so many keys are not looked up in ends
 	path       []step // of the insertion that is going on, from the root
 	build      [fan + 1]item
 	buildInner [fan + 1]item
@@ -129,7 +131,7 @@ func (t *Table) reset() {
 	t.inners.Store(new([]*innerSlab))
 	t.bytes.Store(0)
 	t.versions, t.nextLeaf, t.nextInner, t.tail, t.maxKey = 0, 1, 0, nil, nil
-	t.ends, t.nextEnd = [mostEnds]end{}, 0
+	t.ends, t.nextEnd, t.misses, t.pass = [mostEnds]end{}, 0, 0, 0
 	t.root.Store(0) // leaf 0 is no leaf: the table is empty
 	t.first.Store(0)
 	t.last.Store(0)
@@ -168,20 +170,36 @@ func (t *Table) Add(rec Addr, key []byte, seq uint64) {
 		if t.tail != nil && t.tail.extend(rec, key, seq, old) {
 			return
 		}
+	} else if t.pass > 0 {
+		t.pass--
+	} else if e := t.endFor(key); e == nil {
+		// Where keys come in any order, looking costs a tenth of what adding does. So it is done for fewer keys, the longer
+		// it was in vain.
+		t.misses = min(t.misses+1, mostMisses)
+		t.pass = 1<<(t.misses/mostEnds) - 1
 	} else {
-		for i := range t.ends {
-			e := &t.ends[i]
-			if e.leaf == nil || bytes.Compare(key, e.last) <= 0 || bytes.Compare(key, e.bound) >= 0 {
-				continue
-			}
-			if e.leaf.extend(rec, key, seq, e.last) {
-				e.last = key
-				return
-			}
-			break
+		t.misses = 0
+		if e.leaf.extend(rec, key, seq, e.last) {
+			e.last = key
+			return
 		}
 	}
 	t.insert(rec, key, seq)
+}
+
+// mostMisses makes every 64th key the last to be looked up.
+const mostMisses = 6 * mostEnds
+
+// endFor returns the end that key goes to, nil if none is known.
+func (t *Table) endFor(key []byte) *end {
+	for i := range t.ends {
+		e := &t.ends[i]
+		if e.leaf != nil && bytes.Compare(key, e.last) > 0 && bytes.Compare(key, e.bound) < 0 {
+			return e
+		}
+	}
+
+	return nil
 }
 
 // extend adds an entry to the end of a leaf whose last key is below it, if there is a free slot, and the key begins as
@@ -200,7 +218,7 @@ func (l *leaf) extend(rec Addr, key []byte, seq uint64, last []byte) bool {
 
 // follow notes that a key was added at the end of l, which others with that number follow. The last leaf needs no note.
 func (t *Table) follow(l *leaf, key []byte, after uint32) {
-	if after == 0 {
+	if after == 0 || t.pass > mostEnds { // it would be forgotten before it is looked for
 		return
 	}
 	next := t.leaf(after)
