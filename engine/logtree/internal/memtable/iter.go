@@ -64,8 +64,6 @@ func (it *Iter) Ascending() (keys, ascending int64) {
 // Pair is a key and its value. The slices are the image's: valid until it is released, and not to be changed.
 type Pair struct{ Key, Value []byte }
 
-const cacheLine = 64
-
 // Take appends the present key and those after it, with their values, to dst, and passes over deleted keys, which it
 // counts. It ends after most of them, or before a key that is not below bound (if bound is not empty), or whose value
 // is not in the image; it is then on the first that it did not take, if there is one. It may be called when Valid says
@@ -81,14 +79,13 @@ func (it *Iter) Take(dst []Pair, most int, bound []byte) (_ []Pair, deleted int)
 
 		chunks := *it.t.image.chunks.Load() // after p, which is of versions in them
 
-		// The records of a leaf lie anywhere. They are touched first, with the values of most, so that the processor waits
-		// for all at once.
+		// The records of a leaf lie anywhere. They are touched first, so that the processor waits for all at once; no more than
+		// their first bytes, because what follows a record is being written.
 		if it.touched != l {
 			it.touched = l
 			for i := it.pos; i < n; i++ {
 				rec := l.rec[p.slot(i)]
-				b := chunks[rec>>32][uint32(rec):]
-				it.sum += b[0] + b[min(cacheLine, len(b)-1)] + b[min(2*cacheLine, len(b)-1)]
+				it.sum += chunks[rec>>32][uint32(rec)]
 			}
 		}
 		slot := p.slot(it.pos)
