@@ -79,8 +79,8 @@ func (it *Iter) Take(dst []Pair, most int, bound []byte) (_ []Pair, deleted int)
 
 		chunks := *it.t.image.chunks.Load() // after p, which is of versions in them
 
-		// The records of a leaf lie anywhere. They are touched first, so that the processor waits for all at once; no more than
-		// their first bytes, because what follows a record is being written.
+		// The records of a leaf lie anywhere. They are touched first, so that the processor waits for all at once; their
+		// first bytes only, because what follows a record may be being written.
 		if it.touched != l {
 			it.touched = l
 			for i := it.pos; i < n; i++ {
