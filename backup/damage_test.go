@@ -128,6 +128,8 @@ func damage(t *testing.T, o backup.Options, how backup.RestoreOptions) {
 			if got != want && i%3 != 2 {
 				t.Errorf("%s: the restored contents are wrong", key)
 			}
+		case errors.Is(err, holdfast.ErrBadOption) && strings.Contains(err.Error(), "encrypted for other keys"):
+			// A flipped bit in what age writes about the recipients cannot be told from another recipient.
 		case !errors.Is(err, holdfast.ErrCorrupt) && i%3 != 2:
 			t.Errorf("%s: %v", key, err)
 		case !strings.Contains(err.Error(), key):
