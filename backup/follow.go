@@ -940,6 +940,12 @@ func Promote(dir string) (at time.Time, err error) {
 
 		return at, errors.Join(err, removeFollowed(dir)) // a kill has come between the last two steps
 	}
+	if err != nil {
+		// A follower that has no state yet has made no mark. Anything else is left as it is.
+		if _, none := os.Stat(filepath.Join(dir, followLock)); none != nil || !errors.Is(err, holdfast.ErrForeign) {
+			return at, err
+		}
+	}
 	f := &Follower{dir: dir, o: FollowOptions{Source: mark.Follows}}
 	unlock, err := datadir.LockName(filepath.Join(dir, followLock))
 	if err != nil {

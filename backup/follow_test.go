@@ -612,3 +612,18 @@ func TestFollowCut(t *testing.T) {
 	}
 	t.Logf("%d answers were broken; %+v", broken, f.Status())
 }
+
+// TestPromoteOthers: what no follower has made is refused, and left as it is.
+func TestPromoteOthers(t *testing.T) {
+	other := t.TempDir()
+	testkit.Try(t, os.WriteFile(filepath.Join(other, "letter"), []byte("dear"), 0o600))
+	for _, dir := range []string{other, filepath.Join(other, "missing"), t.TempDir()} {
+		if _, err := backup.Promote(dir); err == nil || strings.Contains(err.Error(), "lock") {
+			t.Errorf("promote %s: %v", dir, err)
+		}
+	}
+	entries, err := os.ReadDir(other)
+	if testkit.Try(t, err); len(entries) != 1 {
+		t.Errorf("%v is there now", entries)
+	}
+}
