@@ -378,7 +378,7 @@ func testNodesEnd(t *testing.T, address, name string, direct bool, end func(*pro
 		return func() bool { mu.Lock(); defer mu.Unlock(); return len(told) >= n || failed.Load() != nil }
 	}
 	testkit.Until(t, "written", enough(200), owner.log)
-	if n := other.proxied() - known; direct != (n <= 1) { // one is the question for the token that may read metrics
+	if n := other.proxied() - known; direct != (n < 20) { // questions for owners and the token that may read metrics
 		t.Errorf("%v requests were passed on", n)
 	}
 
