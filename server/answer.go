@@ -35,10 +35,25 @@ type answering struct {
 	confirm func() error
 	request *http.Request // whose answer it is then
 	refused bool          // it was answered with that error, and what its handler makes is not sent
+
+	body *body // of the request, if this is a front's, which may have read it; else nil
 }
 
 // Unwrap is for http.ResponseController.
 func (a *answering) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// SetReadDeadline is for the server that a front passes a request on to, which limits the time of the body in its turn.
+//
+// Once the front has read all of the body, net/http reads on, to notice that the client goes away. It takes each error
+// of that read for this, a deadline that has passed as well, and cancels the request of a client who is still there. So
+// then there is none.
+func (a *answering) SetReadDeadline(at time.Time) error {
+	if a.body != nil && a.body.ended {
+		return nil
+	}
+
+	return a.control.SetReadDeadline(at)
+}
 
 // refresh gives what is written next its time, or nearly as much if it has that already.
 func (a *answering) refresh(now time.Time) {

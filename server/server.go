@@ -272,7 +272,7 @@ func (s *Server) Pass(w http.ResponseWriter, r *http.Request, next http.Handler)
 		if r.ContentLength != 0 && s.o.BodyTimeout > 0 {
 			e.body = body{ReadCloser: r.Body, control: &e.answer.control, timeout: s.o.BodyTimeout, stream: true}
 			e.body.deadline(time.Now().Add(s.o.BodyTimeout))
-			r.Body = &e.body
+			r.Body, e.answer.body = &e.body, &e.body
 		}
 		next.ServeHTTP(&e.answer, r)
 	})

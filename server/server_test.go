@@ -1022,3 +1022,34 @@ func TestTakenForGone(t *testing.T) {
 	}
 	r.eventually("logged", func() bool { return strings.Contains(r.log.String(), `"status":499`) })
 }
+
+// TestReadByFront: a front has read the body of a request, so its time is over when the server behind it begins. The
+// client is there, and is not taken for gone.
+func TestReadByFront(t *testing.T) {
+	const timeout = 10 * time.Millisecond
+	r := start(t, mem.New(), Options{BodyTimeout: timeout}, []route.Route{{Method: "POST", Pattern: "/slow",
+		Handler: func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case <-r.Context().Done():
+				problem.Write(w, r, r.Context().Err())
+			case <-time.After(20 * timeout): // nobody waits longer for a client that is there
+				w.WriteHeader(http.StatusNoContent)
+			}
+		}}})
+	front := NewFront(Front{}, Options{Logger: r.o.Logger})
+	at := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		front.Pass(w, request, http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+			text, err := io.ReadAll(request.Body)
+			try(t, err)
+			request.Body = io.NopCloser(bytes.NewReader(text))
+			r.ServeHTTP(w, request)
+		}))
+	}))
+	defer at.Close()
+	res, err := r.client.Post(at.URL+"/slow", "text/plain", strings.NewReader("a body"))
+	try(t, err)
+	try(t, res.Body.Close())
+	if res.StatusCode != http.StatusNoContent {
+		t.Errorf("it was answered with %s", res.Status)
+	}
+}

@@ -41,7 +41,11 @@ var (
 )
 
 // StatusClosed is what logs have for a request whose client went away. Nobody receives it, but who was taken for gone
-// by a process that was paused: he comes again, as after no answer.
+// while he was there: he comes again, as after no answer.
+//
+// net/http takes a client for gone when its read behind the body fails, for whatever reason. One reason was found: a
+// front had read the body, the server behind it set a deadline of reads all the same, and that passed while the process
+// was paused, or asked who has the token. A front lets no such deadline through any more.
 const StatusClosed = 499
 
 // classes maps errors to codes. The first that an error is counts.
