@@ -263,8 +263,8 @@ func (b *Backup) Status() Status {
 }
 
 // Close uploads what is left and ends the backup, which it must before the engine is closed. When ctx ends it does not
-// wait for uploads. Of an engine that is copied as a whole, a copy that is being made is finished, and none begun. The
-// error says why the bucket has not everything that was written before Close.
+// wait for uploads. Of an engine that is copied as a whole, a last copy is made. The error says why the bucket has not
+// everything that was written before Close.
 func (b *Backup) Close(ctx context.Context) error {
 	b.closing.Do(func() { close(b.finish) })
 	select {

@@ -37,16 +37,16 @@ type Copy struct {
 	Keys     int64          `json:"keys"`
 }
 
-// runCopies copies the engine until Close.
+// runCopies copies the engine until Close, and a last time then.
 func (b *Backup) runCopies() {
 	defer close(b.ended)
-	for n := 1; ; n++ {
+	for n, last := 1, false; ; n++ {
 		began := time.Now()
 		err := b.copy(n)
-		if b.ctx.Err() != nil {
+		b.note(1, err)
+		if last || b.ctx.Err() != nil {
 			return
 		}
-		b.note(1, err)
 		wait := time.Until(began.Add(b.o.CopyEvery))
 		if err != nil {
 			wait = min(wait, copyRetry)
@@ -56,8 +56,10 @@ func (b *Backup) runCopies() {
 		case <-t.C:
 		case <-b.finish:
 			t.Stop()
-			return
+			last = true
 		}
+		// Copies are told apart by milliseconds.
+		sleep(b.ctx, time.Until(began.Add(time.Millisecond)))
 	}
 }
 

@@ -117,6 +117,25 @@ func TestCopies(t *testing.T) {
 	}
 }
 
+// TestLastCopy: what was written since the last copy is copied when the backup is closed. If there was no time for it,
+// Close says so.
+func TestLastCopy(t *testing.T) {
+	o := backup.Options{CopyEvery: time.Hour, CopyDir: t.TempDir()}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, within := range map[string]context.Context{"time": t.Context(), "no time": over} {
+		bucket, e := memblob.OpenBucket(nil), mem.New()
+		b := start(t, e, bucket, o)
+		until(t, "the first copy", func() bool { return b.Status().Bases == 1 })
+		writeAt(t, e, rand.New(rand.NewPCG(1, 56)), 10)
+		err := b.Close(within)
+		got, _ := restored(t, bucket, backup.RestoreOptions{Fill: fillLogtree})
+		if all := got == contentsOf(t, e); all != (err == nil) || !all && within != over {
+			t.Errorf("%s: it has all: %v, and closing says %v", name, all, err)
+		}
+	}
+}
+
 // writeAt is write at the level of an engine in memory.
 func writeAt(t *testing.T, e holdfast.Engine, r *rand.Rand, n int) {
 	t.Helper()
