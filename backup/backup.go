@@ -173,6 +173,20 @@ func MakeBucket(ctx context.Context, address string) (*blob.Bucket, error) {
 	return openBucket(ctx, address, true)
 }
 
+// Directory returns the directory that a bucket is, "" if it is none.
+func Directory(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "file" {
+		return ""
+	}
+	dir := u.Path
+	if u.Host == "." || os.PathSeparator != '/' {
+		dir = strings.TrimPrefix(dir, "/")
+	}
+
+	return filepath.FromSlash(dir)
+}
+
 func openBucket(ctx context.Context, address string, create bool) (*blob.Bucket, error) {
 	bad := func(detail string, cause error) (*blob.Bucket, error) {
 		return nil, &holdfast.Error{Op: "open a bucket", Path: address, Class: holdfast.ErrBadOption, Detail: detail,
@@ -196,11 +210,8 @@ func openBucket(ctx context.Context, address string, create bool) (*blob.Bucket,
 	u.RawQuery = q.Encode()
 
 	// The driver makes it, too, but does not sync its name.
-	if dir := u.Path; u.Scheme == "file" && create {
-		if u.Host == "." || os.PathSeparator != '/' {
-			dir = strings.TrimPrefix(dir, "/")
-		}
-		if err := datadir.MkdirAll(filepath.FromSlash(dir)); err != nil {
+	if dir := Directory(address); dir != "" && create {
+		if err := datadir.MkdirAll(dir); err != nil {
 			return bad("", err)
 		}
 	}

@@ -230,6 +230,10 @@ func (c *serveCommand) startBackup(ctx context.Context, e holdfast.Engine, logge
 		return nil, nil, errors.Join(fmt.Errorf("%s: %w", c.where("backup"), err), bucket.Close())
 	}
 	logger.Info("backing up", "url", passwords.ReplaceAllString(c.Backup, "://"))
+	if into := backup.Directory(c.Backup); into != "" && c.dir() != "" && datadir.SameFileSystem(into, c.dir()) {
+		logger.Warn("the backup is on the same file system as the data: who loses that loses both", "backup", into,
+			"data", c.dir())
+	}
 
 	uploads = func() metrics.Uploads {
 		s := b.Status()

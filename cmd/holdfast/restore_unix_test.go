@@ -55,6 +55,9 @@ func TestServeBackup(t *testing.T) {
 		t.Error("a restore has made a bucket")
 	}
 	first := serve(t, nil, "--data", data, "--backup", bucket)
+	if !strings.Contains(first.log.String(), "same file system") {
+		t.Error("nobody is warned that the backup is on the same file system as the data")
+	}
 	write(first, first.token, "First")
 	first.eventually("uploaded", func() bool {
 		list, _, _ := restore()

@@ -27,6 +27,13 @@ func idOf(fd int) (id fileID, regular bool) {
 	return fileID{uint64(st.Dev), uint64(st.Ino)}, st.Mode&unix.S_IFMT == unix.S_IFREG
 }
 
+// SameFileSystem reports whether two paths, which are there, lie on one file system; false also if that cannot be told.
+func SameFileSystem(a, b string) bool {
+	var one, other unix.Stat_t
+
+	return unix.Stat(a, &one) == nil && unix.Stat(b, &other) == nil && one.Dev == other.Dev
+}
+
 // reading counts the descriptors of [OpenToRead] for each file. Its lock is held while a file is opened or closed, and
 // while open files are listed.
 var reading struct {
