@@ -15,6 +15,9 @@ const (
 	raftValue   = 256 // bytes of its value
 	raftData    = 128 // bytes of an entry's data
 	raftBatch   = 64  // entries of one append, where the log is truncated
+
+	raftSteadyData  = 1024 // bytes of an entry's data where it is appended alone, for long
+	raftSteadyVotes = 100  // appends for each time that a stable key is set between them
 )
 
 // raftStudyNote explains the study's figures.
@@ -76,7 +79,7 @@ func raftStudy(n raftSizes) []Workload {
 		{"pebble", 0}:      "2.70 us (1.44 us)",
 	})
 	studySet.StudyNote, studyGet.StudyNote = raftStudyNote, raftStudyNote
-	getLog, truncate := raftGetLog{n.entries}, raftTruncate{n.keep, n.cut}
+	getLog, truncate := raftGetLog{n.entries}, raftTruncate{keep: n.keep, cut: n.cut, batch: raftBatch, data: raftData}
 	truncating := Workload{
 		Name: "raft/truncate", About: "append 64 entries to a log of 10,000 to 20,000, while the first 10,000 are deleted " +
 			"again and again",
@@ -87,6 +90,15 @@ func raftStudy(n raftSizes) []Workload {
 	long := truncating
 	long.Name, long.About, long.Samples = "raft/long",
 		"raft/truncate for long, with what it does to the disk and to the slowest appends", true
+
+	alone := raftTruncate{keep: n.keep, cut: n.cut, batch: 1, data: raftSteadyData, votes: raftSteadyVotes}
+	steady := Workload{
+		Name: "raft/steady", About: "append entries of 1 KiB one at a time, and set a stable key at each hundredth, to a log " +
+			"of 10,000 to 20,000, while the first 10,000 are deleted again and again",
+		Unit: "operations", Items: 1, Stored: "entries", ItemBytes: raftIndexSize + raftSteadyData, Store: RaftLogs,
+		OneClient: true, Samples: true, Overhead: 500 * time.Millisecond,
+		Engine: alone.engine, Null: alone.null,
+	}
 
 	return []Workload{
 		studySet,
@@ -103,6 +115,7 @@ func raftStudy(n raftSizes) []Workload {
 		},
 		truncating,
 		long,
+		steady,
 	}
 }
 

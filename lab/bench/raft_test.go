@@ -41,7 +41,7 @@ func TestRaftKeys(t *testing.T) {
 }
 
 func TestRaftEntries(t *testing.T) {
-	entries := newRaftEntries(1)
+	entries := newRaftEntries(raftData, 1)
 	b := entries.batcher(3)
 	for _, first := range []uint64{1, 65_535, 1 << 32} {
 		for i, log := range b.batch(first, 3) {
@@ -288,7 +288,7 @@ func TestRaftVerificationCatches(t *testing.T) {
 func TestRaftVerifiesStretches(t *testing.T) {
 	const first, n = 77, fullBuckets*stretch + 12_345
 	const last = first + n - 1
-	entries := newRaftEntries(1)
+	entries := newRaftEntries(raftData, 1)
 	log := entries.batcher(1)
 	read := map[uint64]bool{}
 	store := &raftMutant{
@@ -322,7 +322,7 @@ func TestTruncationKeepsTheLogShort(t *testing.T) {
 		}
 		return s.DeleteRange(min, max)
 	}
-	load, err := raftTruncate{keep: 400, cut: 200}.engine(taskOn(engine))
+	load, err := raftTruncate{keep: 400, cut: 200, batch: raftBatch, data: raftData}.engine(taskOn(engine))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -377,7 +377,7 @@ func TestTruncationThatFailsIsSeen(t *testing.T) {
 	boom := errors.New("boom")
 	engine, store := newFakeRaft(t)
 	store.deleteRange = func(*raftlog.Store, uint64, uint64) error { return boom }
-	load, err := raftTruncate{keep: 400, cut: 200}.engine(taskOn(engine))
+	load, err := raftTruncate{keep: 400, cut: 200, batch: raftBatch, data: raftData}.engine(taskOn(engine))
 	if err != nil {
 		t.Fatal(err)
 	}
