@@ -32,7 +32,8 @@ func smallKV() []Workload {
 func smallYCSB() []Workload { return ycsbStudy(500) }
 
 func smallRaft() []Workload {
-	return raftStudy(raftSizes{keys: 5, many: 20, entries: 2000, keep: 400, cut: 200})
+	return raftStudy(raftSizes{keys: 5, many: 20, entries: 2000, keep: 400, cut: 200,
+		steady: raftTruncate{keep: 20, cut: 10, batch: 1, data: raftSteadyData, votes: 2}})
 }
 
 func smallMessages() []Workload {
