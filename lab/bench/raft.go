@@ -94,8 +94,8 @@ func raftStudy(n raftSizes) []Workload {
 		"raft/truncate for long, with what it does to the disk and to the slowest appends", true
 
 	steady := Workload{
-		Name: "raft/steady", About: "append entries of 1 KiB one at a time to a log of 10,000 to 20,000, and set a stable key " +
-			"in one of 100 operations, while the first 10,000 are deleted again and again",
+		Name: "raft/steady", About: "append entries of 1 KiB one at a time to a log of 10,000 to 20,000, and set a stable " +
+			"key in one of 100 operations, while the first 10,000 are deleted again and again",
 		Unit: "operations", Items: 1, Stored: "entries", ItemBytes: raftIndexSize + raftSteadyData, Store: RaftLogs,
 		OneClient: true, Samples: true, Overhead: 500 * time.Millisecond,
 		Engine: n.steady.engine, Null: n.steady.null,

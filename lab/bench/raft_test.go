@@ -412,7 +412,8 @@ func TestRaftPlan(t *testing.T) {
 		t.Errorf("missing: %q", unavailable(p, "raft/stable-set"))
 	}
 	// Writes have one client whatever is asked for, and reads those that are.
-	p, err = Standard().Plan(Request{Preset: "raft", Engines: []string{contender.RaftWAL, contender.RaftBoltDB}, Clients: []int{4, 8}})
+	p, err = Standard().Plan(Request{Preset: "raft", Engines: []string{contender.RaftWAL, contender.RaftBoltDB},
+		Clients: []int{4, 8}})
 	if err != nil {
 		t.Fatal(err)
 	}

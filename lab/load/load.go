@@ -96,7 +96,8 @@ func plan(r Request) (Plan, Shape, []Target, error) {
 
 	// The shape says what is usual, and flags go before it.
 	p := Plan{Shape: shape.Name, Targets: []string{}, Workers: shape.workers, Rate: shape.rate,
-		Followers: shape.followers, Events: shape.events, Batch: shape.batch, Rounds: 3, Seconds: shape.length.Seconds(), WarmUpSeconds: 1,
+		Followers: shape.followers, Events: shape.events, Batch: shape.batch, Rounds: 3,
+		Seconds: shape.length.Seconds(), WarmUpSeconds: 1,
 		Seed: uint64(rand.Uint32())}
 	if shape.Name == Soak {
 		p.Rounds, p.WarmUpSeconds = 1, 10

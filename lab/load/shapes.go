@@ -46,9 +46,9 @@ func Shapes() []Shape {
 				"POST /events":       `{"position":1,"type":"BenchEvent","data":{"index":1},"timestamp":"2026-01-01T00:00:00Z"}`,
 				"GET /events":        "[]",
 				"POST /events/batch": `{"first_position":1,"last_position":100,"saved":100}`}},
-		{Name: Events, About: "the first study's ten million events: POST /events/batch of 100, or of as many as --batch says, " +
-			"until --events are there; all are read back in the end", workers: 10, length: time.Hour, headers: apiKey,
-			op: eventsDo, batch: 100, events: 10_000_000, readBack: true},
+		{Name: Events, About: "the first study's ten million events: POST /events/batch of 100, or of as many as " +
+			"--batch says, until --events are there; all are read back in the end", workers: 10, length: time.Hour,
+			headers: apiKey, op: eventsDo, batch: 100, events: 10_000_000, readBack: true},
 		{Name: "messages", About: "the eventodb load on /v1: POST of one message, and after each tenth a page of 10",
 			workers: 10, length: 5 * time.Second, headers: bearer, op: messagesDo,
 			null: map[string]string{
