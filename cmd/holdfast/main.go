@@ -44,6 +44,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -224,6 +225,16 @@ func newParser(g *grammar, exit func(status int)) (*kong.Kong, error) {
 
 			return err
 		}),
+		// Kong itself takes a text by way of JSON, which puts U+FFFD in the place of bytes that are not UTF-8: data of events
+		// and tasks, keys and paths are to arrive as they were given.
+		kong.KindMapper(reflect.String, kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
+			token, err := ctx.Scan.PopValue("string")
+			if err == nil {
+				target.SetString(token.String())
+			}
+
+			return err
+		})),
 		kong.Exit(exit))
 }
 

@@ -199,8 +199,11 @@ func (c *nodesCommand) run() int {
 			return err
 		}
 		n, err := s.client.Nodes(s.ctx)
-		if err != nil || s.json {
-			return cmp.Or(err, s.document(n))
+		if err != nil {
+			return err
+		}
+		if s.json {
+			return s.document(n)
 		}
 		if len(n.Nodes) == 0 {
 			_, err := fmt.Fprintln(s.out, "one process")

@@ -148,6 +148,9 @@ func TestPlaces(t *testing.T) {
 		{args: "token create --role read --description page", want: "SECRET\n"},
 		{args: "token create --role god", status: 1},
 		{args: "token revoke nothing", status: 1},
+		{args: "event append bytes \xff,\xfe", want: "positions 1 to 1\n"}, // bytes that are no text stay as they are
+		{args: "event cat bytes --json", want: `{"position":1,"time":"TIME","id":"UUID","data":"/yz+"}` + "\n"},
+		{args: "event append bytes x --type \xff", status: 1},
 		{args: "event delete copy", want: "log \"copy\" deleted\n"},
 	} {
 		for name, where := range places {
@@ -167,6 +170,7 @@ func TestPlaceUnknown(t *testing.T) {
 	for args, want := range map[string]string{
 		"event list": "name a server with --url or HOLDFAST_URL",
 		"event list --url http://127.0.0.1:1 --dir x": "give one of them", "ready http://127.0.0.1:1": "refused",
+		"nodes --url http://127.0.0.1:1": "refused", "nodes --json --url http://127.0.0.1:1": "refused",
 		"event list --url nonsense": "http://HOST:PORT", "event list --dir nothing": "no such file",
 		"task list --state nonsense --dir x": "waiting",
 	} {

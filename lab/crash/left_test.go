@@ -55,6 +55,7 @@ func TestSoakReports(t *testing.T) {
 			"pass 1 done after 60 s: 60 crashes, no findings, each row that held below 4.9 %/history\n",
 			"pass 2 done after 2 min: 120 crashes, no findings, each row that held below 2.5 %/history\n",
 			"pass 3 done after 2 min: 150 crashes, 1 finding, 1 BROKEN\n",
+			"  law 3\n",
 		} {
 			if !strings.Contains(shown.String(), want) {
 				t.Errorf("no %q in %q", want, shown.String())

@@ -2,6 +2,7 @@ package crash
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/holdfastdb/holdfast/internal/console"
@@ -14,13 +15,14 @@ type progress struct {
 	*console.Progress
 	file   *console.ReportFile
 	began  time.Time
-	tenth  int // of this pass
-	passes int // that are done, of a run with a length
+	tenth  int         // of this pass
+	passes int         // that are done, of a run with a length
+	told   map[int]int // findings of each result
 }
 
 // newProgress begins the time from which what is left is reckoned.
 func newProgress(t console.Terminal, file *console.ReportFile) *progress {
-	return &progress{Progress: t.Progress(), file: file, began: time.Now()}
+	return &progress{Progress: t.Progress(), file: file, began: time.Now(), told: map[int]int{}}
 }
 
 // starts implements watcher.
@@ -49,13 +51,33 @@ func (p *progress) starts(c kinds.Row, done, all, broken int) {
 }
 
 // ended implements watcher.
-func (p *progress) ended(soFar func() *Report) { p.file.Checkpoint(func() any { return soFar() }) }
+func (p *progress) ended(soFar func() *Report) {
+	p.findings(soFar())
+	p.file.Checkpoint(func() any { return soFar() })
+}
 
 // passed implements watcher.
 func (p *progress) passed(soFar func() *Report) {
 	p.passes++
 	p.Say("pass %d done after %s: %s", p.passes, console.Length(time.Since(p.began)), soFar().summary())
 	p.ended(soFar)
+}
+
+// findings tells what was found and not told yet: a run may go on for hours.
+func (p *progress) findings(r *Report) {
+	for i, row := range r.Results {
+		if row.Verdict != Broken || row.Control {
+			continue
+		}
+		for _, f := range row.Findings[min(p.told[i], len(row.Findings)):] {
+			line, _, _ := strings.Cut(f, "\n")
+			p.Say("  %s", line)
+		}
+		p.told[i] = len(row.Findings)
+		for _, dir := range row.Evidence {
+			p.Say("  evidence: %s", dir)
+		}
+	}
 }
 
 // left extrapolates, once there is enough to go by.

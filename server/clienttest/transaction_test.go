@@ -1,11 +1,13 @@
 package clienttest_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -594,6 +596,60 @@ func TestTransactionRemembered(t *testing.T) {
 	}
 	if again := send(); moved != 1 || !again.Repeated || !reflect.DeepEqual(again.Results, first.Results) {
 		t.Errorf("%d moved; %+v, at first %+v", moved, again, first)
+	}
+}
+
+// TestTransactionReopened: a transaction is known after its server was started again, whose logs begin a new part of
+// their histories then. A log that was made anew since has not had it.
+func TestTransactionReopened(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	body := []byte(`{"operations": [
+		{"namespace": "default", "append": {"log": "log", "events": [{"id": "e", "type": "E"}, {"id": "f", "type": "E"}]}},
+		{"namespace": "default", "append": {"log": "other", "after": 0, "events": [{"type": "E"}]}},
+		{"namespace": "default", "enqueue": {"tasks": [{"id": "t", "kind": "k"}]}}]}`)
+	var first api.TransactionResult
+	for i := range 4 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			e, err := logtree.Open(dir, holdfast.Options{})
+			check(t, err)
+			c, d := serveOn(t, e, holdfast.Process)
+			token := auth.NewNamespaceSecret(message.Default)
+			check(t, d.Tokens().SetOwn(ctx, message.Default, token))
+			n := c.Namespace(message.Default)
+			n = withToken(t, c, token).Namespace(n.ID())
+			for range 2 {
+				status, text := post(t, c, token, transactions, body)
+				var r api.TransactionResult
+				check(t, json.Unmarshal(text, &r))
+				if status != 200 || r.Repeated == (first.Results == nil) {
+					t.Fatalf("%d %s", status, text)
+				}
+				for _, one := range r.Results {
+					if one.Appended != nil {
+						one.Appended.Repeated = false
+					}
+				}
+				if first.Results == nil {
+					first = r
+				}
+				if !reflect.DeepEqual(r.Results, first.Results) {
+					t.Errorf("%+v, at first %+v", r.Results, first.Results)
+				}
+			}
+			if i == 2 { // what comes later makes no difference
+				check(t, errOf(n.Log("log").Append(ctx, event.Event{Type: "F"})))
+				check(t, errOf(n.Log("log").TruncateBefore(ctx, 3)))
+			}
+			if i < 3 {
+				return
+			}
+			check(t, n.Log("other").Delete(ctx))
+			check(t, n.Tasks().Delete(ctx, "t"))
+			status, text := post(t, c, token, transactions, body)
+			if status != 409 || !bytes.Contains(text, []byte(api.CodeIDTaken)) {
+				t.Errorf("of a log that is another one: %d %s", status, text)
+			}
+		})
 	}
 }
 

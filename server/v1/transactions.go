@@ -56,8 +56,18 @@ func (s *service) transactions() {
 		})
 }
 
-// step is an operation whose store is open. It reports whether it was a repeat.
-type step func(tx *kv.Tx) (r api.OperationResult, repeated bool, err error)
+// step is an operation whose store is open.
+type step struct {
+	do  func(tx *kv.Tx) (r api.OperationResult, repeated bool, err error) // repeated: it was done before
+	log *event.Store                                                      // that it appends to, or nil
+}
+
+// kept is what is remembered of a transaction: what it was answered, and for each of its operations that has appended
+// events the history of the log in which they have their positions.
+type kept struct {
+	api.TransactionResult
+	Histories []string `json:"histories,omitempty"`
+}
 
 // steps prepares operations: what takes time, or needs no transaction to be refused. The key is what a transaction is
 // remembered by, nil if it is not: one that has neither ids nor leases is done as often as it is sent.
@@ -106,12 +116,12 @@ func (c *call) step(o *api.Operation, sum hash.Hash) (do step, ids bool, err err
 		}
 	}
 	if fields != 1 {
-		return nil, false, problem.BadRequest("an operation has write, append, enqueue or complete; this has %d of them",
+		return do, false, problem.BadRequest("an operation has write, append, enqueue or complete; this has %d of them",
 			fields)
 	}
 	info, err := c.data.Messages().Info(c.ctx, o.Namespace)
 	if err != nil {
-		return nil, false, err
+		return do, false, err
 	}
 
 	// A namespace that was deleted and made anew has another history: its results are not those of the first.
@@ -126,7 +136,7 @@ func (c *call) step(o *api.Operation, sum hash.Hash) (do step, ids bool, err err
 		for _, e := range o.Append.Events {
 			ids = ids || e.ID != ""
 		}
-		do, err = c.appendStep(o.Namespace, o.Append, sum)
+		do, err = c.appendStep(o.Namespace, o.Append)
 	case o.Enqueue != nil:
 		for _, t := range o.Enqueue.Tasks {
 			ids = ids || t.ID != ""
@@ -144,18 +154,18 @@ func (c *call) step(o *api.Operation, sum hash.Hash) (do step, ids bool, err err
 }
 
 // writeStep prepares a write to a stream.
-func (c *call) writeStep(namespace string, w *api.Write) (step, error) {
+func (c *call) writeStep(namespace string, w *api.Write) (do step, err error) {
 	if err := expects(w); err != nil {
-		return nil, err
+		return do, err
 	}
 
 	// Opened outside the transaction, which is to be short: those of a database run one after another.
 	n, err := c.data.Messages().Namespace(c.ctx, namespace)
 	if err != nil {
-		return nil, err
+		return do, err
 	}
 	messages := w.Store()
-	return func(tx *kv.Tx) (api.OperationResult, bool, error) {
+	do.do = func(tx *kv.Tx) (api.OperationResult, bool, error) {
 		var r message.Result
 		var err error
 		if w.Expected != nil {
@@ -165,23 +175,22 @@ func (c *call) writeStep(namespace string, w *api.Write) (step, error) {
 		}
 		done := written(w, r)
 		return api.OperationResult{Written: &done}, r.Repeated, err
-	}, nil
+	}
+	return do, nil
 }
 
 // appendStep prepares an append to a log, which is made if it is not there.
-func (c *call) appendStep(namespace string, a *api.LogAppend, sum hash.Hash) (step, error) {
+func (c *call) appendStep(namespace string, a *api.LogAppend) (do step, err error) {
 	if err := comesAfter(&a.Append); err != nil {
-		return nil, err
+		return do, err
 	}
 	log, err := c.data.Log(c.ctx, namespace, a.Log)
 	if err != nil {
-		return nil, err
+		return do, err
 	}
-
-	// A log that was deleted and made anew has another history too.
-	fmt.Fprintln(sum, log.History())
 	events := a.Store()
-	return func(tx *kv.Tx) (api.OperationResult, bool, error) {
+	do.log = log
+	do.do = func(tx *kv.Tx) (api.OperationResult, bool, error) {
 		var r event.Result
 		var err error
 		if a.After != nil {
@@ -191,19 +200,21 @@ func (c *call) appendStep(namespace string, a *api.LogAppend, sum hash.Hash) (st
 		}
 		done := api.Appended(r)
 		return api.OperationResult{Appended: &done}, r.Repeated, err
-	}, nil
+	}
+	return do, nil
 }
 
 // taskStep prepares what f does with the tasks of a namespace.
-func (c *call) taskStep(namespace string, f func(task.Tx) ([]task.Result, error)) (step, error) {
+func (c *call) taskStep(namespace string, f func(task.Tx) ([]task.Result, error)) (do step, err error) {
 	t, err := c.data.Tasks(c.ctx, namespace)
 	if err != nil {
-		return nil, err
+		return do, err
 	}
-	return func(tx *kv.Tx) (api.OperationResult, bool, error) {
+	do.do = func(tx *kv.Tx) (api.OperationResult, bool, error) {
 		results, err := f(t.In(tx))
 		return api.OperationResult{Enqueued: enqueued(results).Results}, false, err
-	}, nil
+	}
+	return do, nil
 }
 
 // transact does the steps of a transaction, or finds that it was done. It takes the turns of the databases of its
@@ -223,7 +234,7 @@ func (c *call) transact(operations []api.Operation, steps []step, key []byte) (o
 		databases = append(databases, db)
 	}
 	if key != nil {
-		if out, done, err := c.before(key); done || err != nil {
+		if out, done, err := c.before(steps, key); done || err != nil {
 			return out, err
 		}
 		db, err := c.resultsOf(key)
@@ -250,16 +261,16 @@ func (c *call) resultsOf(key []byte) (*kv.DB, error) {
 }
 
 // before finds the results of a transaction where earlier versions kept them: in the database without a name.
-func (c *call) before(key []byte) (out api.TransactionResult, done bool, err error) {
+func (c *call) before(steps []step, key []byte) (out api.TransactionResult, done bool, err error) {
 	err = c.data.DB().Latest(c.ctx, func(tx *kv.Tx) error {
-		out, done, err = remembrance(tx.Bucket(transactionResults...), key)
+		out, done, err = remembrance(tx.Bucket(transactionResults...), steps, key)
 		return err
 	})
 	return out, done, err
 }
 
 // remembrance finds the results of a transaction in a bucket.
-func remembrance(results *kv.Bucket, key []byte) (out api.TransactionResult, done bool, err error) {
+func remembrance(results *kv.Bucket, steps []step, key []byte) (out api.TransactionResult, done bool, err error) {
 	value, err := results.Get(key)
 	if errors.Is(err, holdfast.ErrNotFound) {
 		return out, false, nil
@@ -267,12 +278,42 @@ func remembrance(results *kv.Bucket, key []byte) (out api.TransactionResult, don
 	if err != nil {
 		return out, false, err
 	}
-	if err := json.Unmarshal(value, &out); err != nil {
+	var was kept
+	if err := json.Unmarshal(value, &was); err != nil {
 		return out, false, &holdfast.Error{Op: "transaction", Class: holdfast.ErrCorrupt, Cause: err,
 			Detail: "the results that are kept cannot be read"}
 	}
+	if there, err := was.stands(steps); !there || err != nil {
+		return out, false, err
+	}
+	out = was.TransactionResult
 	repeat(&out)
 	return out, true, nil
+}
+
+// stands reports whether the events that a transaction has appended are those that are at their positions, or were
+// before they were truncated: a log that was deleted and made anew has not had them. To be opened again makes no
+// difference.
+func (k *kept) stands(steps []step) (bool, error) {
+	logs := 0
+	for i, one := range steps {
+		if one.log == nil {
+			continue
+		}
+		if i >= len(k.Results) || k.Results[i].Appended == nil || logs >= len(k.Histories) {
+			return false, nil
+		}
+
+		// In the present history nothing has changed, also where the events are still on their way to the disk.
+		if h := k.Histories[logs]; h != one.log.History() {
+			common, err := one.log.Common(h)
+			if err != nil || k.Results[i].Appended.Last >= common {
+				return false, err
+			}
+		}
+		logs++
+	}
+	return true, nil
 }
 
 // decide is called in the transactions of databases: of is that of an operation, results the bucket of its results.
@@ -284,7 +325,7 @@ func decide(
 ) (out api.TransactionResult, err error) {
 	if key != nil {
 		// At the level of this transaction: it has seen the first one.
-		if out, done, err := remembrance(results, key); done || err != nil {
+		if out, done, err := remembrance(results, steps, key); done || err != nil {
 			return out, err
 		}
 	}
@@ -295,7 +336,7 @@ func decide(
 	// Every step is done before repeats are judged: each sees what those before it have written.
 	for i, one := range steps {
 		repeated := false
-		if out.Results[i], repeated, err = one(of(i)); err != nil {
+		if out.Results[i], repeated, err = one.do(of(i)); err != nil {
 			return api.TransactionResult{}, problem.InOperation(i, err)
 		}
 		if repeated {
@@ -316,7 +357,13 @@ func decide(
 	if key == nil {
 		return out, nil
 	}
-	value, err := json.Marshal(out)
+	k := kept{TransactionResult: out}
+	for _, one := range steps {
+		if one.log != nil {
+			k.Histories = append(k.Histories, one.log.History()) // which begins with the first append, if not before
+		}
+	}
+	value, err := json.Marshal(&k)
 	if err != nil {
 		return out, err
 	}

@@ -143,6 +143,7 @@ export class Worker {
   readonly #o: Required<WorkerOptions>;
   readonly #running = new Map<TaskRun, Promise<void>>();
   #stopping = false;
+  #freed: (() => void) | undefined; // called when a task has ended, if that is waited for
 
   constructor(tasks: Tasks, handlers: Record<string, Handler>, options: WorkerOptions = {}) {
     const bad = (detail: string) => new BadRequestError({ op: "new worker", code: "bad_request", detail });
@@ -197,12 +198,28 @@ export class Worker {
     return this.#running.size === 0;
   }
 
+  /**
+   * Waits until a task has ended, or the signal has. It leaves nothing behind: a race of promises would keep something
+   * with the signal, and with each task that goes on, for every task that ends.
+   */
+  #room(signal: AbortSignal): Promise<void> {
+    return new Promise((resolve) => {
+      const done = () => {
+        signal.removeEventListener("abort", done);
+        this.#freed = undefined;
+        resolve();
+      };
+      this.#freed = done;
+      signal.addEventListener("abort", done, { once: true });
+    });
+  }
+
   async #claim(signal: AbortSignal): Promise<void> {
     const { queues, concurrency, leaseMs, name, log } = this.#o;
     let pause = firstPause;
     while (!signal.aborted) {
       if (this.#running.size >= concurrency) {
-        await Promise.race([...this.#running.values(), ended(signal)]);
+        await this.#room(signal);
         continue;
       }
       let leases: Lease[];
@@ -220,7 +237,11 @@ export class Worker {
       }
       for (const lease of leases) {
         const x = new TaskRun(this.#tasks, lease, leaseMs);
-        this.#running.set(x, this.#execute(x, signal.aborted).finally(() => this.#running.delete(x)));
+        const done = () => {
+          this.#running.delete(x);
+          this.#freed?.();
+        };
+        this.#running.set(x, this.#execute(x, signal.aborted).finally(done));
       }
     }
   }
@@ -318,10 +339,6 @@ export class Worker {
 
 function lost(detail: string): LeaseLostError {
   return new LeaseLostError({ op: "heartbeat", code: "lease_lost", detail });
-}
-
-function ended(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
 }
 
 /** Whether asking again is no use. */

@@ -249,3 +249,28 @@ test("a function that does not return does not keep the worker from stopping", a
   );
   await expect(worker.run(stop.signal)).rejects.toThrow(StillRunningError);
 });
+
+test("a worker that is always busy leaves nothing with its signal", async () => {
+  const stop = new AbortController();
+  const listening = { now: 0, most: 0 };
+  const add = stop.signal.addEventListener.bind(stop.signal);
+  const remove = stop.signal.removeEventListener.bind(stop.signal);
+  stop.signal.addEventListener = (...a: [never, never]) => {
+    listening.most = Math.max(listening.most, ++listening.now);
+    add(...a);
+  };
+  stop.signal.removeEventListener = (...a: [never, never]) => {
+    listening.now--;
+    remove(...a);
+  };
+  let claimed = 0;
+  const c = client((url) => {
+    if (!url.pathname.endsWith("/claim")) return new Response(JSON.stringify({ results: [{}] }));
+    const task = { id: `t${++claimed}`, kind: "k", attempt: 1, state: "running", created: "" };
+    return new Response(JSON.stringify({ leases: [{ task, token: 1, until: "" }] }));
+  });
+  const handlers = { k: () => claimed === 300 && stop.abort() };
+  await new Worker(c.namespace("n").tasks, handlers, { concurrency: 1, log: () => {} }).run(stop.signal);
+  expect(claimed).toBe(300);
+  expect(listening.most).toBeLessThan(10);
+});

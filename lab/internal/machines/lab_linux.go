@@ -24,6 +24,7 @@ type Lab struct {
 	home     home
 	dir      *rundir.Dir
 	manager  string
+	diskSize int64
 	machines map[Name]*Machine
 
 	promoting sync.Mutex
@@ -83,7 +84,7 @@ func New(ctx context.Context, o Options) (_ *Lab, err error) {
 	if err := Check(o); err != nil {
 		return nil, err
 	}
-	l := &Lab{manager: o.Manager, machines: map[Name]*Machine{}, primary: A}
+	l := &Lab{manager: o.Manager, diskSize: o.DiskSize, machines: map[Name]*Machine{}, primary: A}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.Close())

@@ -79,6 +79,9 @@ func (m *Machine) data() string {
 	return filepath.Join(m.dir(), "postgresql")
 }
 
+// ServerLog is the file of what the machine's server says. It goes with the lab.
+func (m *Machine) ServerLog() string { return m.log("postgresql") }
+
 // log is the file of what a program on the machine says.
 func (m *Machine) log(program string) string {
 	return filepath.Join(m.lab.dir.Path, string(m.name)+"."+program+".log")
@@ -308,7 +311,7 @@ func (m *Machine) newDisk(ctx context.Context) (err error) {
 
 	// The lab ends what runs on the disk before it closes the disk; the context of a call must not.
 	ctx = context.WithoutCancel(ctx)
-	o := blockdev.Options{Dir: m.lab.dir.Path}
+	o := blockdev.Options{Dir: m.lab.dir.Path, Size: m.lab.diskSize}
 	if m.image == nil {
 		m.disk, err = blockdev.New(ctx, o)
 	} else if m.disk, err = blockdev.Restore(ctx, o, m.image); err == nil {

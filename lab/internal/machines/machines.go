@@ -63,6 +63,9 @@ type Options struct {
 	Manager string
 	// Bare makes machines without servers: what runs on them is the caller's.
 	Bare bool
+	// DiskSize is that of each recorded disk in bytes, as in blockdev.Options; 0 means its default. What is not written
+	// takes no room.
+	DiskSize int64
 	// Template is a directory in which the files of new servers are made once, to be copied by all labs that name it;
 	// empty means that each lab makes its own.
 	Template string

@@ -125,7 +125,11 @@ func (r *Runner) machineSession(
 		managing.Lock()
 		defer managing.Unlock()
 	}
-	lab, err := machines.New(ctx, machines.Options{Dir: r.Dir, Manager: c.Manager})
+	o := machines.Options{Dir: r.Dir, Manager: c.Manager}
+	if c.Subject == Nodes {
+		o.DiskSize = nodesDisk
+	}
+	lab, err := machines.New(ctx, o)
 	if err != nil {
 		return err
 	}

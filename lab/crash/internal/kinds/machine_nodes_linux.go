@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -36,6 +37,8 @@ const (
 	slower = 20
 	// betweenLosses is how often a long run loses something.
 	betweenLosses = time.Minute
+	// nodesDisk is the size of each machine's disk in bytes: clients write some 50 MB a minute for as long as an hour.
+	nodesDisk = 8 << 30
 )
 
 // nodesLosses are those of several processes: a machine is lost with the process on it.
@@ -173,6 +176,9 @@ func (r *Runner) nodesSession(ctx context.Context, lab *machines.Lab, c Row, see
 			j.Findings = append(j.Findings, "the logs end with:"+s.said())
 			scene := &Scene{Row: c, When: l.name}
 			if !c.Control {
+				if err := s.keepServerLogs(); err != nil {
+					return err
+				}
 				scene.Tree = s.logs
 			}
 			t.Breaks(scene, l.named(round, j))
@@ -264,6 +270,24 @@ func (n *node) end() {
 
 func (s *nodesScene) log(name machines.Name) string {
 	return filepath.Join(s.logs, string(name)+".log")
+}
+
+// keepServerLogs puts what the servers of the machines have logged beside the logs of the processes.
+func (s *nodesScene) keepServerLogs() error {
+	for _, name := range machines.Names() {
+		text, err := os.ReadFile(s.lab.Machine(name).ServerLog())
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // a manager keeps it
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(s.logs, string(name)+".postgresql.log"), text, 0o600)
+		}
+		if err != nil {
+			return err
+		}
+	}
+
+	return nil
 }
 
 // said is the end of what each process has logged.
