@@ -111,8 +111,8 @@ func TestWorkloadsEverywhere(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, before) })
 	lab := smallLab()
-	engines := []string{mem.Name, logtree.Name, contender.RaftWAL, contender.RaftBoltDB, contender.SQLiteSQLMerged,
-		contender.FilesPlain, Floor, FloorMap, Null}
+	engines := []string{mem.Name, logtree.Name, contender.RaftWAL, contender.RaftBoltDB, contender.RaftBadger,
+		contender.SQLiteSQLMerged, contender.FilesPlain, Floor, FloorMap, Null}
 	if night.Is() {
 		engines = append(engines, bbolt.Name, files.Name, contender.SQLiteSQL)
 	}
@@ -128,6 +128,9 @@ func TestWorkloadsEverywhere(t *testing.T) {
 			}
 			for _, w := range lab.Workloads {
 				if _, ok := lab.can(engine, w); !ok || engine == files.Name && !w.OneKey || w.Killed && engine == mem.Name {
+					continue
+				}
+				if w.Floor == nil && (engine == Floor || engine == FloorMap) {
 					continue
 				}
 				many := 8
