@@ -47,7 +47,8 @@ func twoClusters(t *testing.T) (flags func(space string) []string, servers []*pg
 	}
 	return func(space string) (args []string) {
 		for _, address := range addresses {
-			args = append(args, "--engine", strings.Replace(address(space), "postgres@", "postgres:"+secretOf+"@", 1))
+			at := strings.Replace(address(space), "postgres@", "postgres:"+secretOf+"@", 1)
+			args = append(args, "--engine", strings.Replace(at, "patience=10s", "patience=5s", 1)) // they do go
 		}
 		return args
 	}, servers, open
@@ -168,13 +169,17 @@ func (p *process) lies(name string) int {
 // write. Each of the clusters goes, and comes back: those who have to do with the other one go on meanwhile, and
 // afterwards all do. Nothing is lost, or has another position than was said.
 func TestClusters(t *testing.T) {
+	t.Parallel() // it waits
 	const spaces = 2
 	flags, servers, open := twoClusters(t)
 	at := flags("clusters")
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer stop()
-	p := serveClusters(t, at, "--spaces", strconv.Itoa(spaces))
-	q := serveClusters(t, at, "--spaces", strconv.Itoa(spaces))
+	args := append(at[2:len(at):len(at)], "--spaces", strconv.Itoa(spaces))
+	p, first := beginNode(t, at[1], "", args...)
+	q, second := beginNode(t, at[1], "", args...)
+	first()
+	second()
 	for _, one := range []*process{p, q} {
 		one.eventually("shared", func() bool {
 			has := map[string]int{}
@@ -290,6 +295,7 @@ func TestClusters(t *testing.T) {
 
 // TestClustersRefuse: what a process cannot be given it says at its start, and touches nothing.
 func TestClustersRefuse(t *testing.T) {
+	t.Parallel() // it waits
 	flags, _, _ := twoClusters(t)
 	run := func(args ...string) (int, string) {
 		t.Helper()
@@ -365,6 +371,7 @@ func TestClustersRefuse(t *testing.T) {
 
 // TestClusterGoneAtStart: a process begins with the clusters that are there, and takes the others when they come.
 func TestClusterGoneAtStart(t *testing.T) {
+	t.Parallel() // it waits
 	flags, servers, open := twoClusters(t)
 	at := flags("late")
 	p := serveClusters(t, at)

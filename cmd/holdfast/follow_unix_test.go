@@ -36,6 +36,7 @@ func messagesIn(t *testing.T, dir string) string {
 
 // TestFollowCommand follows a server, is killed and started again, and takes over when the server is lost.
 func TestFollowCommand(t *testing.T) {
+	t.Parallel() // it waits
 	dir := t.TempDir()
 	bucket, copied := "file://"+filepath.Join(dir, "bucket"), filepath.Join(dir, "copy")
 	first := serve(t, nil, "--data", filepath.Join(dir, "data"), "--backup", bucket)
@@ -137,6 +138,7 @@ func TestFollowCommand(t *testing.T) {
 
 // TestRestoreAtPosition restores the states right before a message, also of a namespace, and right before an event.
 func TestRestoreAtPosition(t *testing.T) {
+	t.Parallel() // it waits
 	dir := t.TempDir()
 	bucket := "file://" + filepath.Join(dir, "bucket")
 	p := serve(t, nil, "--data", filepath.Join(dir, "data"), "--backup", bucket)
@@ -192,6 +194,7 @@ func TestRestoreAtPosition(t *testing.T) {
 func TestServeCopies(t *testing.T) {
 	for _, engine := range []string{"pebble", "badger", "bbolt", "sqlite"} {
 		t.Run(engine, func(t *testing.T) {
+			t.Parallel() // it waits
 			dir := t.TempDir()
 			bucket, data := "file://"+filepath.Join(dir, "bucket"), engine+":"+filepath.Join(dir, "data")
 			args := []string{"--engine", data, "--backup", bucket, "--backup-every", "100ms", "--backup-compress"}

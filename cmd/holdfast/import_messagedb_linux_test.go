@@ -3,13 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -17,69 +12,9 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
-	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/message"
 )
-
-// postgres starts a server for the test, and returns its address.
-func startPostgres(t *testing.T) string {
-	t.Helper()
-	bins, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb") // not there with the clients alone
-	try(t, err)
-	if len(bins) == 0 {
-		t.Skip("the binaries of PostgreSQL are not installed here; Debian's package is postgresql")
-	}
-	bin := filepath.Dir(bins[len(bins)-1])
-	dir, err := os.MkdirTemp("", "pg") // a short path: sockets allow no longer one
-	try(t, err)
-	t.Cleanup(func() { try(t, os.RemoveAll(dir)) })
-	var as *syscall.Credential
-	if os.Geteuid() == 0 { // whom PostgreSQL refuses
-		u, err := user.Lookup("postgres")
-		if err != nil {
-			t.Skip("PostgreSQL does not run as root, and there is no user postgres")
-		}
-		uid, err := strconv.ParseUint(u.Uid, 10, 32)
-		try(t, err)
-		gid, err := strconv.ParseUint(u.Gid, 10, 32)
-		try(t, err)
-		as = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-		try(t, os.Chown(dir, int(uid), int(gid)))
-	}
-	command := func(name string, args ...string) *exec.Cmd {
-		cmd := exec.Command(filepath.Join(bin, name), args...)
-		cmd.Dir = dir
-		cmd.Env = []string{"LC_ALL=C", "TZ=UTC"}
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as, Pdeathsig: syscall.SIGKILL}
-		return cmd
-	}
-	data := filepath.Join(dir, "data")
-	if out, err := command("initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C",
-		"--no-sync").CombinedOutput(); err != nil {
-		t.Fatalf("initdb: %v\n%s", err, out)
-	}
-	server := command("postgres", "-D", data, "-c", "listen_addresses=", "-c", "unix_socket_directories="+dir,
-		"-c", "fsync=off")
-	try(t, server.Start())
-	t.Cleanup(func() {
-		_ = server.Process.Signal(syscall.SIGINT)
-		_ = server.Wait()
-	})
-	address := "host=" + dir + " user=postgres dbname=postgres"
-	var last error
-	if !testkit.Holds(func() bool {
-		var db *pgx.Conn
-		if db, last = pgx.Connect(t.Context(), address); last != nil {
-			return false
-		}
-		try(t, db.Close(t.Context()))
-		return true
-	}) {
-		t.Fatal(last)
-	}
-	return address
-}
 
 // The table of message-db, as far as it is read.
 const messageDB = `
@@ -110,12 +45,17 @@ INSERT INTO message_store.messages (stream_name, position, type, data, metadata)
 
 // An import of message-db keeps ids, times and positions, can be repeated, and compares.
 func TestImportMessageDB(t *testing.T) {
-	address := startPostgres(t)
+	t.Parallel() // it waits
+	address := "host=" + dirOf(shared(t)) + " user=postgres dbname=postgres"
 	db, err := pgx.Connect(t.Context(), address)
 	try(t, err)
 	defer db.Close(context.Background())
 	_, err = db.Exec(t.Context(), messageDB)
 	try(t, err)
+	defer func() {
+		_, err := db.Exec(context.Background(), "DROP SCHEMA message_store CASCADE")
+		try(t, err)
+	}()
 	var rows int64
 	try(t, db.QueryRow(t.Context(), "SELECT count(*) FROM message_store.messages").Scan(&rows))
 

@@ -39,8 +39,13 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	_ = flag.Set("test.parallel", "4") // what runs beside others waits most of the time
-	os.Exit(m.Run())
+	status := m.Run()
+	atEnd()
+	os.Exit(status)
 }
+
+// atEnd ends what tests have shared.
+var atEnd = func() {}
 
 // misbehaving returns engines that lie, crash, hang, or stand on a full disk.
 func misbehaving() []all.Entry {

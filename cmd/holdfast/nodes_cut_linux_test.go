@@ -86,7 +86,8 @@ func (c *cutter) pass(in net.Conn) {
 // TestNodesCut: what stands between clients and processes, and between processes, cuts connections that are idle. Each
 // write is made once, and followers see each message once, in order; EventoDB's go on where they were.
 func TestNodesCut(t *testing.T) {
-	address, _ := database(t)
+	t.Parallel() // it waits
+	address := shared(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0") // for a free port
 	try(t, err)
 	listen := l.Addr().String()
@@ -98,7 +99,7 @@ func TestNodesCut(t *testing.T) {
 	other := serveNode(t, address("a"), "")
 	outer := cutting(t, "tcp", strings.TrimPrefix(other.url, "http://"), idle)
 
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer stop()
 	behind := *other
 	behind.url = outer.url
@@ -168,7 +169,7 @@ func TestDatabaseCut(t *testing.T) {
 		"BetweenWrites": 1500 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it waits
-			address, _ := database(t)
+			address := shared(t)
 			proxy, through := before(t, address, idle)
 			at := through("a")
 			owner := serveNode(t, at, "")

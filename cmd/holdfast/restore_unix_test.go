@@ -18,6 +18,7 @@ import (
 // A server with --backup is killed, then another is stopped, both on one directory. What the first had uploaded, and
 // all that the second was told, can be restored, and so can the time in between.
 func TestServeBackup(t *testing.T) {
+	t.Parallel() // it waits
 	dir := t.TempDir()
 	bucket, data := "file://"+filepath.Join(dir, "bucket"), filepath.Join(dir, "data")
 	identity, err := age.GenerateX25519Identity()

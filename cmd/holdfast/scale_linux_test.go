@@ -157,9 +157,10 @@ func TestScale(t *testing.T) {
 
 // TestFollowersMany: very many clients follow, through all processes, and each sees what is written.
 func TestFollowersMany(t *testing.T) {
+	t.Parallel() // it waits
 	followers := night.Or(10_000, 400)
 	const namespaces = 16
-	address, _ := database(t)
+	address := shared(t)
 	f := startFleet(t, address("followers"), 4, 4)
 	memory := func(what string) {
 		for i, p := range f.list {

@@ -166,7 +166,8 @@ type workers struct {
 	ended chan error
 	once  sync.Once
 	mu    sync.Mutex
-	saw   []any
+	saw   []any // why those that wait ended
+	began int   // how many that wait began
 }
 
 func (w *workers) end() (err error) {
@@ -704,6 +705,11 @@ func (r *scenario) do(s *step) (any, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return slices.Clone(w.saw), nil
+	case "worker_waits":
+		w := r.workers[s.Of]
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.began, nil
 	case "stop_worker":
 		return nil, r.workers[s.Of].end()
 	case "storm":
@@ -934,6 +940,9 @@ func (r *scenario) work(k *client.Tasks, s *step) error {
 				_, err := x.CompleteThen(ctx, task.Spec{Kind: text, Queue: "then"})
 				return err
 			case "wait":
+				w.mu.Lock()
+				w.began++
+				w.mu.Unlock()
 				<-ctx.Done()
 				cause := context.Cause(ctx)
 				saw := map[error]string{task.ErrCancelled: api.CodeCancelled, task.ErrLeaseLost: api.CodeLeaseLost,

@@ -491,6 +491,7 @@ func TestServeRefuses(t *testing.T) {
 // TestServeBackups: backups are made in the data directory, so on its file system, and a checkpoint is one of them.
 // What a server leaves there that is killed meanwhile is gone when the next one has begun.
 func TestServeBackups(t *testing.T) {
+	t.Parallel() // it waits
 	for _, engine := range []string{"logtree", "pebble"} {
 		parent := t.TempDir()
 		dir := filepath.Join(parent, "data")

@@ -74,7 +74,7 @@ class Scenario:
         self.clients: dict[str, Any] = {}
         self.followers: dict[str, Collected] = {}
         self.collecting: list[asyncio.Task[None]] = []
-        self.workers: dict[str, tuple[Worker, asyncio.Task[None], list[str]]] = {}
+        self.workers: dict[str, tuple[Worker, asyncio.Task[None], list[str], list[None]]] = {}
         self.own: AsyncClient | None = None
         self.marked = 0.0
 
@@ -100,7 +100,7 @@ class Scenario:
         return [x async for x in f()]
 
     async def end(self) -> None:
-        for worker, done, _ in self.workers.values():
+        for worker, done, *_ in self.workers.values():
             worker.stop()
             await done
         for c in self.collecting:
@@ -281,7 +281,8 @@ class Scenario:
         assert not self.harness.do(do="tries")
 
     async def flow_work(self, n: Any, c: Any, s: Any) -> None:
-        saw: list[str] = []
+        saw: list[str] = []  # why those that wait ended
+        began: list[None] = []  # one for each that began to wait
 
         def handler(script: list[str]) -> Callable[[TaskRun], Any]:
             calls = itertools.count()
@@ -304,6 +305,7 @@ class Scenario:
                 what, _, text = script[min(next(calls), len(script) - 1)].partition(":")
                 if what != "wait":
                     return await act(x, what, text)
+                began.append(None)
                 try:
                     await asyncio.Event().wait()
                 finally:
@@ -313,6 +315,7 @@ class Scenario:
                 what, _, text = script[min(next(calls), len(script) - 1)].partition(":")
                 if what != "wait":
                     return x.call(act(x, what, text))
+                began.append(None)
                 x.ended.wait()
                 saw.append(getattr(x.reason, "code", "stopping"))
                 assert x.reason
@@ -329,13 +332,16 @@ class Scenario:
             concurrency=s["concurrency"],
             grace=s["grace_ms"] / 1000,
         )
-        self.workers[s["as"]] = worker, asyncio.create_task(worker.run()), saw
+        self.workers[s["as"]] = worker, asyncio.create_task(worker.run()), saw, began
 
     async def flow_worker_saw(self, n: Any, c: Any, s: Any) -> Any:
         return self.workers[s["of"]][2]
 
+    async def flow_worker_waits(self, n: Any, c: Any, s: Any) -> Any:
+        return len(self.workers[s["of"]][3])
+
     async def flow_stop_worker(self, n: Any, c: Any, s: Any) -> None:
-        worker, done, _ = self.workers[s["of"]]
+        worker, done, *_ = self.workers[s["of"]]
         worker.stop()
         await done
 

@@ -49,7 +49,10 @@ interface Collected {
 class Scenario {
   private readonly saved = new Map<string, unknown>();
   private readonly followers = new Map<string, Collected>();
-  private readonly workers = new Map<string, { stop: AbortController; done: Promise<void>; saw: string[] }>();
+  private readonly workers = new Map<
+    string,
+    { stop: AbortController; done: Promise<void>; saw: string[]; waits: () => number }
+  >();
   private readonly ending = new AbortController();
   private marked = 0;
 
@@ -250,6 +253,8 @@ class Scenario {
         return this.work(n, s);
       case "worker_saw":
         return this.workers.get(s.of)!.saw;
+      case "worker_waits":
+        return this.workers.get(s.of)!.waits();
       case "stop_worker": {
         const w = this.workers.get(s.of)!;
         w.stop.abort();
@@ -333,7 +338,8 @@ class Scenario {
 
   private work(n: Namespace, s: Step): void {
     const stop = new AbortController();
-    const saw: string[] = [];
+    const saw: string[] = []; // why those that wait ended
+    let began = 0;
     const handlers = Object.fromEntries(
       Object.entries(s.script as Record<string, string[]>).map(([kind, script]) => {
         let call = 0;
@@ -348,6 +354,7 @@ class Scenario {
             if (what === "output") await x.setOutput(new TextEncoder().encode(text));
             if (what === "then") await x.completeThen({ kind: text, queue: "then" });
             if (what !== "wait") return;
+            began++;
             await new Promise((resolve) => x.signal.addEventListener("abort", resolve));
             const reason = x.signal.reason as Error;
             saw.push(reason instanceof HoldfastError ? reason.code : "stopping");
@@ -359,7 +366,7 @@ class Scenario {
     const worker = new Worker(n.tasks, handlers, {
       queues: s.queues, leaseMs: s.lease_ms, concurrency: s.concurrency, graceMs: s.grace_ms, log: () => {},
     });
-    this.workers.set(s.as, { stop, saw, done: worker.run(stop.signal) });
+    this.workers.set(s.as, { stop, saw, waits: () => began, done: worker.run(stop.signal) });
   }
 
   /** Writes from eight writers, follows, and works, while the server is killed. */
