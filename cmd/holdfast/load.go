@@ -9,7 +9,7 @@ import (
 )
 
 type loadCommand struct {
-	Shape     string         `arg:"" optional:"" help:"Shape of the load: eventodb (default), ebuse, messages, tasks, follow, soak."`
+	Shape     string         `arg:"" optional:"" help:"Shape of the load: eventodb (default), ebuse, events, messages, tasks, follow, soak."`
 	URL       string         `name:"url" help:"A running server: http://HOST:PORT." placeholder:"URL"`
 	Serve     []string       `help:"Start holdfast serve with these flags, on a fresh directory. Repeat the flag for more servers." sep:"none" placeholder:"'FLAGS'"`
 	Null      bool           `help:"Also load a server that does nothing, for comparison."`
@@ -18,6 +18,9 @@ type loadCommand struct {
 	Workers   *int           `help:"Number of concurrent clients." placeholder:"N"`
 	Rate      *float64       `help:"Operations per second, in total, even if the server cannot keep up: an open loop." placeholder:"N"`
 	Followers *int           `help:"Number of followers, for follow and soak." placeholder:"N"`
+	Events    *int64         `help:"Number of events that are appended, for events." placeholder:"N"`
+	Batch     *int           `help:"Number of events in a request, for events; 1 for one by one." placeholder:"N"`
+	RAM       *int64         `name:"ram" help:"MiB of memory for each server that is started, including the page cache of its files. Needs root." placeholder:"MIB"`
 	Rounds    *int           `help:"Number of times that each measurement is repeated." placeholder:"N"`
 	For       *time.Duration `help:"Length of each measurement." placeholder:"5s"`
 	WarmUp    *time.Duration `help:"Warm-up before each measurement." placeholder:"1s"`
@@ -37,7 +40,8 @@ func (c *loadCommand) run() int {
 	return inLab(load.Status, func(ctx context.Context) error {
 		return load.Command(ctx, load.Request{
 			Shape: c.Shape, URL: c.URL, Serve: c.Serve, Null: c.Null, Token: c.Token, Level: c.Level, Workers: c.Workers,
-			Rate: c.Rate, Followers: c.Followers, Rounds: c.Rounds, For: c.For, WarmUp: c.WarmUp, Seed: c.Seed,
+			Rate: c.Rate, Followers: c.Followers, Events: c.Events, Batch: c.Batch, RAM: c.RAM,
+			Rounds: c.Rounds, For: c.For, WarmUp: c.WarmUp, Seed: c.Seed,
 		}, load.Place{Dir: c.Dir}, c.JSON, console.Standard())
 	})
 }

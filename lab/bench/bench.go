@@ -98,6 +98,10 @@ func peers() []Peer {
 		list = append(list, Peer{Entry: e, Kind: RaftLogs})
 	}
 
+	for _, e := range contender.RaftBadgers() {
+		list = append(list, Peer{Entry: e, Kind: RaftLogs, Named: true})
+	}
+
 	for _, e := range contender.EtcdEngines() {
 		list = append(list, Peer{Entry: e, Kind: EtcdLogs})
 	}

@@ -64,7 +64,8 @@ func Presets() []Preset {
 		{"ycsb", "the six core workloads of YCSB with four clients, which share 100,000 records of 1 KB",
 			[]string{"ycsb/*"}, []int{4}, 6, 300 * time.Millisecond,
 			[]holdfast.Level{holdfast.Process, holdfast.Power}},
-		{"raft", "stores for Raft, others among them", []string{"raft/s*", "raft/get-log", "raft/truncate", "raft/propose*"},
+		{"raft", "stores for Raft, others among them",
+			[]string{"raft/stable-*", "raft/store-*", "raft/get-log", "raft/truncate", "raft/propose*"},
 			[]int{1}, 6, 150 * time.Millisecond,
 			[]holdfast.Level{holdfast.Process, holdfast.Power}},
 		{"raft-long", "a Raft log that grows and is truncated", []string{"raft/long"}, []int{1}, 1,
@@ -392,6 +393,9 @@ func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 			// At a share of its own rate, null would show how fast the pacer is.
 			if !w.Samples && (at.offer == w.Offer || at.offer.Rate > 0) {
 				add(Null, holdfast.Memory, holdfast.Memory)
+			}
+			if w.Floor == nil {
+				continue
 			}
 			if w.Reads {
 				add(Floor, holdfast.Power, holdfast.Power)

@@ -15,6 +15,8 @@ const (
 	raftValue   = 256 // bytes of its value
 	raftData    = 128 // bytes of an entry's data
 	raftBatch   = 64  // entries of one append, where the log is truncated
+
+	raftSteadyData = 1024 // bytes of an entry's data where it is appended alone, for long
 )
 
 // raftStudyNote explains the study's figures.
@@ -28,10 +30,13 @@ type raftSizes struct {
 	entries int // of a log that is read
 	keep    int // entries of a log from which its front is deleted
 	cut     int // how many are, half of keep or less
+
+	steady raftTruncate // one entry at a time
 }
 
 func raftWorkloads() []Workload {
-	return raftStudy(raftSizes{keys: 11, many: 1000, entries: 1_000_000, keep: 20_000, cut: 10_000})
+	return raftStudy(raftSizes{keys: 11, many: 1000, entries: 1_000_000, keep: 20_000, cut: 10_000,
+		steady: raftTruncate{keep: 20_000, cut: 10_000, batch: 1, data: raftSteadyData, votes: 100}})
 }
 
 // raftStudy is the table of workloads on so much.
@@ -76,7 +81,7 @@ func raftStudy(n raftSizes) []Workload {
 		{"pebble", 0}:      "2.70 us (1.44 us)",
 	})
 	studySet.StudyNote, studyGet.StudyNote = raftStudyNote, raftStudyNote
-	getLog, truncate := raftGetLog{n.entries}, raftTruncate{n.keep, n.cut}
+	getLog, truncate := raftGetLog{n.entries}, raftTruncate{keep: n.keep, cut: n.cut, batch: raftBatch, data: raftData}
 	truncating := Workload{
 		Name: "raft/truncate", About: "append 64 entries to a log of 10,000 to 20,000, while the first 10,000 are deleted " +
 			"again and again",
@@ -87,6 +92,14 @@ func raftStudy(n raftSizes) []Workload {
 	long := truncating
 	long.Name, long.About, long.Samples = "raft/long",
 		"raft/truncate for long, with what it does to the disk and to the slowest appends", true
+
+	steady := Workload{
+		Name: "raft/steady", About: "append entries of 1 KiB one at a time to a log of 10,000 to 20,000, and set a stable " +
+			"key in one of 100 operations, while the first 10,000 are deleted again and again",
+		Unit: "operations", Items: 1, Stored: "entries", ItemBytes: raftIndexSize + raftSteadyData, Store: RaftLogs,
+		OneClient: true, Samples: true, Overhead: 500 * time.Millisecond,
+		Engine: n.steady.engine, Null: n.steady.null,
+	}
 
 	return []Workload{
 		studySet,
@@ -103,6 +116,7 @@ func raftStudy(n raftSizes) []Workload {
 		},
 		truncating,
 		long,
+		steady,
 	}
 }
 

@@ -26,10 +26,10 @@ func raftTimeOf(index uint64) time.Time {
 	return raftEpoch.Add(time.Duration(index) * time.Microsecond)
 }
 
-// raftEntries makes and checks entries, each of which follows from its index.
+// raftEntries makes and checks entries, each of which follows from its index. Values are their data.
 type raftEntries struct{ values kvValues }
 
-func newRaftEntries(seed uint64) raftEntries { return raftEntries{newKVValues(raftData, seed)} }
+func newRaftEntries(size int, seed uint64) raftEntries { return raftEntries{newKVValues(size, seed)} }
 
 // check compares an entry with the one of that index. Its error wraps ErrWrong.
 func (e raftEntries) check(log *raft.Log, index uint64) error {
@@ -52,7 +52,7 @@ type raftBatcher struct {
 func (e raftEntries) batcher(size int) *raftBatcher {
 	b := &raftBatcher{entries: e}
 	for range size {
-		b.logs = append(b.logs, &raft.Log{Type: raft.LogCommand, Data: e.values.lay(make([]byte, raftData))})
+		b.logs = append(b.logs, &raft.Log{Type: raft.LogCommand, Data: e.values.lay(make([]byte, e.values.size))})
 	}
 
 	return b
@@ -175,7 +175,7 @@ func (a raftAppend) engine(t Task) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
-	entries, last := newRaftEntries(t.Seed), uint64(0)
+	entries, last := newRaftEntries(raftData, t.Seed), uint64(0)
 	load := table.load(
 		func(int) func() error { return a.client(entries, &last, table.store.StoreLogs) },
 		func(store contender.RaftStore) (int64, int64, error) {
@@ -190,7 +190,7 @@ func (a raftAppend) null(t Task) (Load, error) {
 	last := uint64(0)
 
 	return nullLoad(func(int) func() error {
-		return a.client(newRaftEntries(t.Seed), &last, func([]*raft.Log) error { return nil })
+		return a.client(newRaftEntries(raftData, t.Seed), &last, func([]*raft.Log) error { return nil })
 	}, func() int64 { return int64(last) }), oneClient(t)
 }
 
@@ -208,7 +208,7 @@ func (g raftGetLog) client(t Task, i int, get func(n uint32) error) func() error
 }
 
 func (g raftGetLog) engine(t Task) (Load, error) {
-	entries := newRaftEntries(t.Seed)
+	entries := newRaftEntries(raftData, t.Seed)
 	table, err := openRaftLoaded(t, func(store contender.RaftStore) error {
 		return entries.append(store, 1, g.entries, raftPreload)
 	})
@@ -261,7 +261,11 @@ func (g raftGetLog) floor(t Task) (Load, error) {
 
 // raftTruncate is appends to a log, the front of which is deleted as soon as keep entries are there: cut of them at
 // once, and from another goroutine, as Raft does after a snapshot.
-type raftTruncate struct{ keep, cut int }
+type raftTruncate struct {
+	keep, cut   int
+	batch, data int // entries of one append, and bytes of each
+	votes       int // one operation of so many sets a stable key instead; 0 for none
+}
 
 // raftRunaway is how many times keep the log may get while a deletion lasts, before appends wait for it.
 const raftRunaway = 5
@@ -343,14 +347,28 @@ func (c *raftCutter) stop() error {
 // follow, so that a short run has its share of them too.
 func (r raftTruncate) start() int { return r.keep - r.cut/2 }
 
-// raftCutKinds are appends that began while nothing was deleted, and the others.
-var raftCutKinds = []string{"append", "append while deleting"}
+// raftVoteKeys are how many stable keys are set beside appends: the term, and whom a node has voted for in which one.
+const raftVoteKeys = 3
+
+// kinds are appends that began while nothing was deleted, the others, and what is set beside them.
+func (r raftTruncate) kinds() []string {
+	kinds := []string{"append", "append while deleting"}
+	if r.votes > 0 {
+		kinds = append(kinds, "vote")
+	}
+
+	return kinds
+}
 
 // client returns the operation, and that the kind that it was of.
-func (r raftTruncate) client(c *raftCutter, entries raftEntries, keep func([]*raft.Log) error) func() (int, error) {
-	add := raftAppend{raftBatch}.client(entries, &c.last, keep)
+func (r raftTruncate) client(c *raftCutter, entries raftEntries, keep func([]*raft.Log) error,
+	vote func(key uint32) error) func() (int, error) {
+	add, n := raftAppend{r.batch}.client(entries, &c.last, keep), 0
 
 	return func() (kind int, err error) {
+		if n++; r.votes > 0 && n%r.votes == 0 {
+			return 2, vote(uint32(n / r.votes % raftVoteKeys))
+		}
 		if err := c.step(); err != nil {
 			return 0, err
 		}
@@ -366,7 +384,7 @@ func (r raftTruncate) engine(t Task) (Load, error) {
 	if err := oneClient(t); err != nil {
 		return Load{}, err
 	}
-	entries := newRaftEntries(t.Seed)
+	entries := newRaftEntries(r.data, t.Seed)
 	table, err := openRaftLoaded(t, func(store contender.RaftStore) error {
 		return entries.append(store, 1, r.start(), raftPreload)
 	})
@@ -374,6 +392,7 @@ func (r raftTruncate) engine(t Task) (Load, error) {
 		return Load{}, err
 	}
 	c := r.newCutter(uint64(r.start()), table.store.DeleteRange)
+	votes := raftStable{raftVoteKeys}.contents(t)
 	load := table.load(nil,
 		func(store contender.RaftStore) (int64, int64, error) {
 			// What is verified before it is closed may still be deleting.
@@ -381,9 +400,15 @@ func (r raftTruncate) engine(t Task) (Load, error) {
 				return 0, 0, err
 			}
 
+			if _, _, err := votes.verify(store); err != nil {
+				return 0, 0, err
+			}
+
 			return entries.verify(store, c.first, c.last, t.Seed)
-		}).mix(raftCutKinds, func(int) func() (int, error) { return r.client(c, entries, table.store.StoreLogs) })
-	load.Put = func() int64 { return int64(c.last-uint64(r.start())) * (raftIndexSize + raftData) }
+		}).mix(r.kinds(), func(int) func() (int, error) {
+		return r.client(c, entries, table.store.StoreLogs, votes.setter(table.store.Set))
+	})
+	load.Put = func() int64 { return int64(c.last-uint64(r.start()))*int64(raftIndexSize+r.data) + votes.put }
 	load.Close = func() error { return errors.Join(c.stop(), table.close()) }
 
 	return load, nil
@@ -398,9 +423,10 @@ func (r raftTruncate) null(t Task) (Load, error) {
 	return Load{
 		Close:  c.stop,
 		Verify: func() (int64, int64, error) { return int64(c.there()), 0, nil },
-	}.mix(raftCutKinds, func(int) func() (int, error) {
-		return r.client(c, newRaftEntries(t.Seed), func([]*raft.Log) error { return nil })
+	}.mix(r.kinds(), func(int) func() (int, error) {
+		return r.client(c, newRaftEntries(r.data, t.Seed), func([]*raft.Log) error { return nil },
+			func(uint32) error { return nil })
 	}), nil
 }
 
-func (r raftTruncate) floor(t Task) (Load, error) { return raftAppend{raftBatch}.floor(t) }
+func (r raftTruncate) floor(t Task) (Load, error) { return raftAppend{r.batch}.floor(t) }

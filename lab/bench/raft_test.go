@@ -41,7 +41,7 @@ func TestRaftKeys(t *testing.T) {
 }
 
 func TestRaftEntries(t *testing.T) {
-	entries := newRaftEntries(1)
+	entries := newRaftEntries(raftData, 1)
 	b := entries.batcher(3)
 	for _, first := range []uint64{1, 65_535, 1 << 32} {
 		for i, log := range b.batch(first, 3) {
@@ -186,7 +186,8 @@ func TestRaftVerificationCatches(t *testing.T) {
 		}
 		return list
 	}
-	appends, sets := "store-1 store-16 store-128 truncate long", "stable-set stable-set-1k"
+	appends := "store-1 store-16 store-128 truncate long steady"
+	sets := "stable-set stable-set-1k steady"
 	logs, keys := appends+" get-log", sets+" stable-get stable-get-1k"
 	for name, test := range map[string]struct {
 		mutation raftMutant
@@ -214,13 +215,13 @@ func TestRaftVerificationCatches(t *testing.T) {
 			return errors.Join(s.StoreLogs(logs), s.StoreLogs(more))
 		}}, appends},
 		"nothing is deleted": {raftMutant{deleteRange: func(*raftlog.Store, uint64, uint64) error { return nil }},
-			"truncate long"},
+			"truncate long steady"},
 		"one too many deleted": {raftMutant{deleteRange: func(s *raftlog.Store, min, max uint64) error {
 			return s.DeleteRange(min, max+1)
-		}}, "truncate long"},
+		}}, "truncate long steady"},
 		"one too few deleted": {raftMutant{deleteRange: func(s *raftlog.Store, min, max uint64) error {
 			return s.DeleteRange(min, max-1)
-		}}, "truncate long"},
+		}}, "truncate long steady"},
 		"deleted, but readable": {raftMutant{getLog: func(s *raftlog.Store, index uint64, log *raft.Log) error {
 			if err := s.GetLog(index, log); !errors.Is(err, raft.ErrLogNotFound) {
 				return err
@@ -288,7 +289,7 @@ func TestRaftVerificationCatches(t *testing.T) {
 func TestRaftVerifiesStretches(t *testing.T) {
 	const first, n = 77, fullBuckets*stretch + 12_345
 	const last = first + n - 1
-	entries := newRaftEntries(1)
+	entries := newRaftEntries(raftData, 1)
 	log := entries.batcher(1)
 	read := map[uint64]bool{}
 	store := &raftMutant{
@@ -322,7 +323,7 @@ func TestTruncationKeepsTheLogShort(t *testing.T) {
 		}
 		return s.DeleteRange(min, max)
 	}
-	load, err := raftTruncate{keep: 400, cut: 200}.engine(taskOn(engine))
+	load, err := raftTruncate{keep: 400, cut: 200, batch: raftBatch, data: raftData}.engine(taskOn(engine))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -377,7 +378,7 @@ func TestTruncationThatFailsIsSeen(t *testing.T) {
 	boom := errors.New("boom")
 	engine, store := newFakeRaft(t)
 	store.deleteRange = func(*raftlog.Store, uint64, uint64) error { return boom }
-	load, err := raftTruncate{keep: 400, cut: 200}.engine(taskOn(engine))
+	load, err := raftTruncate{keep: 400, cut: 200, batch: raftBatch, data: raftData}.engine(taskOn(engine))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -391,7 +392,8 @@ func TestRaftPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if slices.Contains(p.Workloads, "raft/long") || len(p.Workloads) != len(raftWorkloads())-1+len(proposeWorkloads()) {
+	if slices.Contains(p.Workloads, "raft/long") || slices.Contains(p.Workloads, "raft/steady") ||
+		len(p.Workloads) != len(raftWorkloads())-2+len(proposeWorkloads()) {
 		t.Errorf("the workloads are %q", p.Workloads)
 	}
 	got := cells(p, "raft/stable-set")
@@ -410,7 +412,8 @@ func TestRaftPlan(t *testing.T) {
 		t.Errorf("missing: %q", unavailable(p, "raft/stable-set"))
 	}
 	// Writes have one client whatever is asked for, and reads those that are.
-	p, err = Standard().Plan(Request{Preset: "raft", Engines: []string{"raft-*"}, Clients: []int{4, 8}})
+	p, err = Standard().Plan(Request{Preset: "raft", Engines: []string{contender.RaftWAL, contender.RaftBoltDB},
+		Clients: []int{4, 8}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -99,7 +99,7 @@ type Workload struct {
 	StudyNote string
 
 	// Engine, Floor and Null make the work ready on each kind of contender: all inputs
-	// made, all preloading done.
+	// made, all preloading done. Floor is nil where it is not measured: it would take as long as each contender.
 	Engine func(Task) (Load, error)
 	Floor  func(Task) (Load, error)
 	Null   func(Task) (Load, error)

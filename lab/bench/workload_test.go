@@ -32,7 +32,8 @@ func smallKV() []Workload {
 func smallYCSB() []Workload { return ycsbStudy(500) }
 
 func smallRaft() []Workload {
-	return raftStudy(raftSizes{keys: 5, many: 20, entries: 2000, keep: 400, cut: 200})
+	return raftStudy(raftSizes{keys: 5, many: 20, entries: 2000, keep: 400, cut: 200,
+		steady: raftTruncate{keep: 20, cut: 10, batch: 1, data: raftSteadyData, votes: 2}})
 }
 
 func smallMessages() []Workload {
@@ -110,8 +111,8 @@ func TestWorkloadsEverywhere(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, before) })
 	lab := smallLab()
-	engines := []string{mem.Name, logtree.Name, contender.RaftWAL, contender.RaftBoltDB, contender.SQLiteSQLMerged,
-		contender.FilesPlain, Floor, FloorMap, Null}
+	engines := []string{mem.Name, logtree.Name, contender.RaftWAL, contender.RaftBoltDB, contender.RaftBadger,
+		contender.SQLiteSQLMerged, contender.FilesPlain, Floor, FloorMap, Null}
 	if night.Is() {
 		engines = append(engines, bbolt.Name, files.Name, contender.SQLiteSQL)
 	}
@@ -127,6 +128,9 @@ func TestWorkloadsEverywhere(t *testing.T) {
 			}
 			for _, w := range lab.Workloads {
 				if _, ok := lab.can(engine, w); !ok || engine == files.Name && !w.OneKey || w.Killed && engine == mem.Name {
+					continue
+				}
+				if w.Floor == nil && (engine == Floor || engine == FloorMap) {
 					continue
 				}
 				many := 8

@@ -24,7 +24,16 @@ import (
 
 // each runs a test on every peer.
 func each(t *testing.T, test func(t *testing.T, peer all.Entry)) {
-	for _, peer := range Engines() {
+	eachOf(t, Engines(), test)
+}
+
+// eachStore runs a test on the peers, and on the stores on Badger's own calls.
+func eachStore(t *testing.T, test func(t *testing.T, peer all.Entry)) {
+	eachOf(t, slices.Concat(Engines(), RaftBadgers()), test)
+}
+
+func eachOf(t *testing.T, peers []all.Entry, test func(t *testing.T, peer all.Entry)) {
+	for _, peer := range peers {
 		t.Run(peer.Name, func(t *testing.T) {
 			defer goleak.VerifyNone(t)
 			test(t, peer)
@@ -91,7 +100,7 @@ func holds(t *testing.T, s RaftStore, first, last uint64) {
 
 // TestPeerKeepsARaftLog: what both peers do, through the seam that the lab uses, over a close.
 func TestPeerKeepsARaftLog(t *testing.T) {
-	each(t, func(t *testing.T, peer all.Entry) {
+	eachStore(t, func(t *testing.T, peer all.Entry) {
 		dir := filepath.Join(t.TempDir(), "new", "dir")
 		e := open(t, peer, dir)
 		s, shut, err := OpenRaft(e, raftlog.Options{})
@@ -163,7 +172,7 @@ func TestPeerMonotonic(t *testing.T) {
 }
 
 func TestPeerRefusesKeys(t *testing.T) {
-	each(t, func(t *testing.T, peer all.Entry) {
+	eachStore(t, func(t *testing.T, peer all.Entry) {
 		e := open(t, peer, t.TempDir())
 		var b holdfast.Batch
 		b.Set([]byte("a"), []byte("b"))
@@ -278,7 +287,7 @@ func names(t *testing.T, dir string) (list []string) {
 // TestPeerIsLocked: a second opener is told so, where the libraries would wait without end; and a failed one leaves no
 // lock.
 func TestPeerIsLocked(t *testing.T) {
-	each(t, func(t *testing.T, peer all.Entry) {
+	eachStore(t, func(t *testing.T, peer all.Entry) {
 		dir := t.TempDir()
 		e := open(t, peer, dir)
 		var second sync.WaitGroup

@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -104,6 +105,9 @@ func drive(ctx context.Context, workers []*worker, op func(*worker) error, p pac
 				}
 				w.due = due
 				err := op(w)
+				if errors.Is(err, errEnough) {
+					return
+				}
 				now := time.Since(base)
 				c.ops.Add(1)
 

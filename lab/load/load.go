@@ -46,6 +46,10 @@ const (
 	maxRounds    = 1000
 	minFor       = 10 * time.Millisecond
 	maxFor       = 48 * time.Hour
+	maxEvents    = 1_000_000_000
+	maxBatch     = 1000 // the server takes no more
+	minRAM       = 64   // MiB
+	maxRAM       = 1 << 30
 )
 
 // Request is what the user asked for. What is nil or empty is the shape's.
@@ -59,6 +63,9 @@ type Request struct {
 	Workers   *int
 	Rate      *float64
 	Followers *int
+	Events    *int64 // that are appended, where the shape is one of so many
+	Batch     *int   // events of one operation, there
+	RAM       *int64 // MiB of memory for each server that is started, with the system's cache of its files
 	Rounds    *int
 	For       *time.Duration
 	WarmUp    *time.Duration
@@ -89,10 +96,14 @@ func plan(r Request) (Plan, Shape, []Target, error) {
 
 	// The shape says what is usual, and flags go before it.
 	p := Plan{Shape: shape.Name, Targets: []string{}, Workers: shape.workers, Rate: shape.rate,
-		Followers: shape.followers, Rounds: 3, Seconds: shape.length.Seconds(), WarmUpSeconds: 1,
+		Followers: shape.followers, Events: shape.events, Batch: shape.batch, Rounds: 3,
+		Seconds: shape.length.Seconds(), WarmUpSeconds: 1,
 		Seed: uint64(rand.Uint32())}
 	if shape.Name == Soak {
 		p.Rounds, p.WarmUpSeconds = 1, 10
+	}
+	if shape.Name == Events {
+		p.Rounds, p.WarmUpSeconds = 1, 0
 	}
 	var targets []Target
 	if r.Null {
@@ -134,7 +145,12 @@ func plan(r Request) (Plan, Shape, []Target, error) {
 	set(&p.Workers, r.Workers)
 	set(&p.Rate, r.Rate)
 	set(&p.Followers, r.Followers)
+	set(&p.Events, r.Events)
+	set(&p.Batch, r.Batch)
 	set(&p.Rounds, r.Rounds)
+	if r.RAM != nil {
+		p.RAMBytes = *r.RAM << 20
+	}
 	if r.For != nil {
 		p.Seconds = r.For.Seconds()
 	}
@@ -159,6 +175,14 @@ func plan(r Request) (Plan, Shape, []Target, error) {
 	case shape.followers > 0 && (p.Followers < 1 || p.Followers > maxFollowers):
 		return none(op.BadOption(console.Number(p.Followers, "follower"),
 			fmt.Sprintf("from 1 to %d are possible", maxFollowers)))
+	case shape.events == 0 && (p.Events != 0 || p.Batch != 0):
+		return none(op.BadOption("shape "+shape.Name+" does not append so many events", "leave out --events and --batch"))
+	case shape.events > 0 && (p.Events < 1 || p.Events > maxEvents || p.Batch < 1 || p.Batch > maxBatch):
+		return none(op.BadOption(fmt.Sprintf("%d events in batches of %d", p.Events, p.Batch),
+			fmt.Sprintf("1 to %d events in batches of 1 to %d are possible", int64(maxEvents), maxBatch)))
+	case r.RAM != nil && (len(r.Serve) == 0 || *r.RAM < minRAM || *r.RAM > maxRAM):
+		return none(op.BadOption(fmt.Sprintf("%d MiB of RAM", *r.RAM),
+			fmt.Sprintf("--ram takes %d MiB or more, for servers that are started by --serve", minRAM)))
 	case !(p.Rate >= 0 && p.Rate <= 1e6) || shape.rate > 0 && p.Rate == 0:
 		return none(op.BadOption(fmt.Sprintf("a rate of %v operations a second", p.Rate),
 			"more than 0 up to a million is possible"))
@@ -195,7 +219,8 @@ func command(r Request, p Plan) string {
 	}
 
 	return text + console.Flag("level", p.Level) + console.FlagOf("workers", r.Workers) + console.FlagOf("rate", r.Rate) +
-		console.FlagOf("followers", r.Followers) + console.FlagOf("rounds", r.Rounds) + console.FlagOf("for", r.For) +
+		console.FlagOf("followers", r.Followers) + console.FlagOf("events", r.Events) + console.FlagOf("batch", r.Batch) +
+		console.FlagOf("ram", r.RAM) + console.FlagOf("rounds", r.Rounds) + console.FlagOf("for", r.For) +
 		console.FlagOf("warm-up", r.WarmUp) + console.Flag("seed", p.Seed)
 }
 
@@ -207,6 +232,7 @@ type runner struct {
 	targets     []Target
 	null, serve []string
 	dir         *rundir.Dir
+	ram         *measure.RAM // nil for no limit
 	machine     measure.Machine
 	progress    *console.Progress
 }
@@ -238,6 +264,13 @@ func Command(ctx context.Context, r Request, at Place, json string, t console.Te
 	defer func() { err = errors.Join(err, run.dir.Close()) }()
 	if run.machine, err = measure.Describe(run.dir.Path); err != nil {
 		return run.dir.Error(err)
+	}
+	if run.plan.RAMBytes > 0 {
+		if run.ram, err = measure.LimitRAM(run.plan.RAMBytes); err != nil {
+			return &holdfast.Error{Op: "load", Class: holdfast.ErrBadOption, Detail: "memory cannot be limited here",
+				Cause: err, Remedy: "run as root on Linux, or without --ram"}
+		}
+		defer func() { err = errors.Join(err, run.ram.Close()) }()
 	}
 	s := screen{t.Screen()}
 	s.header(run.shape, run.plan, run.machine)
@@ -314,7 +347,7 @@ func (r *runner) measure(ctx context.Context, t Target, round, n int) (result Re
 	}
 	loaded := r.load(ctx, t, s, round, &result)
 	cpu, peak, stopped := s.stop(t)
-	if result.PeakRSS = peak; cpu >= 0 {
+	if result.PeakRSS = peak; cpu >= 0 && result.CPUSeconds < 0 {
 		result.CPUSeconds = cpu.Seconds()
 	}
 	if stopped != nil {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -118,6 +119,10 @@ func short(shape, url string) Request {
 		followers := 20
 		r.Followers = &followers
 	}
+	if shape == Events {
+		events, batch, limit := int64(2500), 100, time.Minute
+		r.Events, r.Batch, r.For, r.Null = &events, &batch, &limit, false
+	}
 	return r
 }
 
@@ -197,6 +202,63 @@ func TestWrong(t *testing.T) {
 			}
 			if got := report.Results[0].Error; !strings.Contains(got, test.says) {
 				t.Errorf("%q, want %q", got, test.says)
+			}
+		})
+	}
+}
+
+// TestReadBack: whatever is wrong with a log of events is seen when it is read back.
+func TestReadBack(t *testing.T) {
+	for name, test := range map[string]struct {
+		spoil func(events []string) []string // the log after five events
+		says  string
+	}{
+		"nothing":     {func(e []string) []string { return e }, ""},
+		"one is lost": {func(e []string) []string { return e[:4] }, "5 events were acknowledged, and 4 are there"},
+		"one too many": {func(e []string) []string { return append(e, `{"index":5}`) },
+			"5 events were acknowledged, and 6 are there"},
+		"one twice":     {func(e []string) []string { return append(e[:4:4], e[3]) }, "there twice"},
+		"a hole":        {func(e []string) []string { return slices.Insert(e, 2, "") }, "position 7 follows 5"},
+		"another event": {func(e []string) []string { return append(e[:4:4], `{"index":-1}`) }, "never appended"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const before = 3
+			mux := http.NewServeMux()
+			mux.HandleFunc("POST /events", func(http.ResponseWriter, *http.Request) {})
+			mux.HandleFunc("POST /events/batch", func(http.ResponseWriter, *http.Request) {})
+			mux.HandleFunc("GET /events", func(w http.ResponseWriter, r *http.Request) {
+				var log, page []string
+				for i := range 5 {
+					log = append(log, fmt.Sprintf(`{"index":%d}`, i))
+				}
+				from, _ := strconv.Atoi(r.FormValue("from"))
+				for i, data := range test.spoil(log) {
+					at := before + 1 + i
+					if at >= from && data != "" && len(page) < 2 {
+						page = append(page, fmt.Sprintf(`{"position":%d,"type":"BenchEvent","data":%s}`, at, data))
+					}
+				}
+				fmt.Fprintf(w, "[%s]", strings.Join(page, ","))
+			})
+			s := httptest.NewServer(mux)
+			defer s.Close()
+			address, err := hostOf(s.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := &worker{conn: newConn(address), log: &eventLog{batch: 2, wanted: 5, before: before}}
+			defer w.close()
+			for range 3 {
+				if err := w.append(2); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := w.append(2); !errors.Is(err, errEnough) {
+				t.Errorf("after the last event: %v", err)
+			}
+			err = w.log.readBack(w.conn)
+			if (err == nil) != (test.says == "") || !strings.Contains(fmt.Sprint(err), test.says) {
+				t.Errorf("%v, want %q", err, test.says)
 			}
 		})
 	}
@@ -290,10 +352,14 @@ func TestRequests(t *testing.T) {
 		"a level":    {Request{Null: true, Level: "strong"}, "the levels are memory, process, power"},
 		"workers":    {Request{Null: true, Workers: &many}, "4097 workers"},
 		"followers":  {Request{Null: true, Followers: &many}, "leave out --followers"},
-		"none":       {Request{Shape: Follow, Null: true, Followers: &none}, "0 followers"},
-		"a rate":     {Request{Null: true, Rate: &negative}, "a rate of -1"},
-		"rounds":     {Request{Null: true, Rounds: &none}, "0 rounds"},
-		"a length":   {Request{Null: true, For: &short}, "from 10ms"},
+		"events":     {Request{Null: true, Batch: &many}, "leave out --events and --batch"},
+		"a batch": {Request{Shape: Events, URL: "http://127.0.0.1:1", Token: "x", Batch: &many},
+			"in batches of 1 to 1000"},
+		"a memory": {Request{Null: true, RAM: new(int64)}, "--ram takes 64 MiB"},
+		"none":     {Request{Shape: Follow, Null: true, Followers: &none}, "0 followers"},
+		"a rate":   {Request{Null: true, Rate: &negative}, "a rate of -1"},
+		"rounds":   {Request{Null: true, Rounds: &none}, "0 rounds"},
+		"a length": {Request{Null: true, For: &short}, "from 10ms"},
 	} {
 		_, _, _, err := plan(test.r)
 		if !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(fmt.Sprint(err), test.says) {

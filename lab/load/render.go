@@ -23,8 +23,15 @@ func (s screen) header(shape Shape, p Plan, m measure.Machine) {
 	if p.Followers > 0 {
 		how += ", " + console.Number(p.Followers, "follower")
 	}
-	s.Wrapped("", fmt.Sprintf("%s; %s, %s of %v s after %v s", how, console.Number(len(p.Targets), "server"),
-		console.Number(p.Rounds, "round"), p.Seconds, p.WarmUpSeconds))
+	length := fmt.Sprintf("%v s after %v s", p.Seconds, p.WarmUpSeconds)
+	if p.Events > 0 {
+		length = fmt.Sprintf("%d events in batches of %d", p.Events, p.Batch)
+	}
+	s.Wrapped("", fmt.Sprintf("%s; %s, %s of %s", how, console.Number(len(p.Targets), "server"),
+		console.Number(p.Rounds, "round"), length))
+	if p.RAMBytes > 0 {
+		s.Wrapped("memory: ", measure.Size(p.RAMBytes)+" for each server, the system's cache of its files included")
+	}
 	s.Wrapped("machine: ", m.Name()+", for servers and clients together")
 	s.Wrapped("", m.Sentence())
 }
@@ -64,8 +71,11 @@ func (s screen) report(r *Report) {
 	}
 
 	for _, sum := range r.Summary {
-		if r.Plan.Shape == Soak {
+		switch r.Plan.Shape {
+		case Soak:
 			s.course(r, sum.Target)
+		case Events:
+			s.appends(r, sum.Target)
 		}
 	}
 	if other := r.Machine.OtherWork; other >= 0.05 {
@@ -90,6 +100,11 @@ func (s screen) group(r *Report, title string, rows []Summary) {
 		names = append(names, "deliveries/s#", "delivery p50#", "p99#", "max#")
 	}
 
+	events := slices.ContainsFunc(rows, func(s Summary) bool { return s.events > 0 })
+	if events {
+		names = append(names, "events/s#")
+	}
+
 	t := console.Columns(1, append(names, "server CPU/op#", "client CPU/op#", "peak memory#", "first answer#")...)
 	t.Columns[0].Wrap = 60
 	for _, row := range rows {
@@ -106,6 +121,9 @@ func (s screen) group(r *Report, title string, rows []Summary) {
 			cells = append(cells, measure.Count(row.deliveries), measure.Duration(row.delivery.P50),
 				measure.Duration(row.delivery.P99), measure.Duration(row.delivery.Max))
 		}
+		if events {
+			cells = append(cells, measure.Count(row.events))
+		}
 		t.Row(style, append(cells, measure.Duration(row.cpuPerOp), measure.Duration(row.clientCPU),
 			measure.Size(int64(row.peakRSS)), measure.Duration(max(row.first*1000, -1)))...)
 	}
@@ -121,7 +139,7 @@ func known(n int64) string {
 	return fmt.Sprint(n)
 }
 
-// courseRows is how many moments of a soak are shown.
+// courseRows is how many moments of a soak, or of many events, are shown.
 const courseRows = 12
 
 // course writes the memory and goroutines of a server over time.
@@ -137,6 +155,32 @@ func (s screen) course(r *Report, target string) {
 			at := result.Samples[(n-1)*i/(courseRows-1)]
 			t.Row("", fmt.Sprintf("%.0f s", at.Seconds), measure.Size(at.Own), measure.Size(at.Caches),
 				measure.Size(at.RSS), known(at.Goroutines), measure.Count(float64(at.Ops)), measure.Count(float64(at.Delivered)))
+		}
+	}
+	s.Titled(target, t)
+}
+
+// appends writes how fast events were appended over time, and the memory of the server.
+func (s screen) appends(r *Report, target string) {
+	t := console.Columns(1, "after#", "events#", "events/s#", "memory#", "with files#")
+	for _, result := range r.Results {
+		n := len(result.Samples)
+		if result.Target != target || n < 2 {
+			continue
+		}
+
+		before := Sample{}
+		for i := range courseRows {
+			at := result.Samples[(n-1)*(i+1)/courseRows]
+			if at.Seconds <= before.Seconds {
+				continue
+			}
+			// All operations append as many, but the last.
+			events := func(ops int64) float64 { return float64(min(ops*int64(r.Plan.Batch), result.Events)) }
+			t.Row("", fmt.Sprintf("%.0f s", at.Seconds), measure.Count(events(at.Ops)),
+				measure.Count((events(at.Ops)-events(before.Ops))/(at.Seconds-before.Seconds)), measure.Size(at.Own),
+				measure.Size(at.RSS))
+			before = at
 		}
 	}
 	s.Titled(target, t)

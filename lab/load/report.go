@@ -29,7 +29,10 @@ type Plan struct {
 	Workers       int      `json:"workers"`
 	Rate          float64  `json:"rate_per_sec"` // of an open loop; 0 is a closed one
 	Followers     int      `json:"followers"`
-	Level         string   `json:"level"` // that writes ask for; empty if they name none
+	Events        int64    `json:"events"`    // that are appended in all; 0 if it is not a number of them that ends it
+	Batch         int      `json:"batch"`     // events of one operation, there
+	RAMBytes      int64    `json:"ram_bytes"` // of each server that is started, with its files in memory; 0: no limit
+	Level         string   `json:"level"`     // that writes ask for; empty if they name none
 	Rounds        int      `json:"rounds"`
 	Seconds       float64  `json:"seconds"`
 	WarmUpSeconds float64  `json:"warm_up_seconds"`
@@ -61,6 +64,7 @@ type Result struct {
 	Error           string          `json:"error"`          // empty if verified
 	Samples         []Sample        `json:"samples"`
 	Tasks           int64           `json:"tasks"`         // that the workers of a soak completed
+	Events          int64           `json:"events"`        // that were acknowledged, the first operation's too
 	MemoryGrowth    float64         `json:"memory_growth"` // of a soak: see docs/load.md
 	GoroutineGrowth float64         `json:"goroutine_growth"`
 }
@@ -94,6 +98,7 @@ type Summary struct {
 	// Medians over the rounds, for the tables.
 	latency, delivery                      measure.Latency
 	deliveries, first, cpuPerOp, clientCPU float64
+	events                                 float64 // a second
 	peakRSS                                float64
 }
 
@@ -126,6 +131,7 @@ func (r *Report) summarise() {
 			latency:    latency(func(r Result) measure.Latency { return r.Latency }),
 			delivery:   latency(func(r Result) measure.Latency { return r.Delivery }),
 			deliveries: middle(func(r Result) float64 { return float64(r.Deliveries) / r.Seconds }),
+			events:     middle(eventsPerSec),
 			first:      middle(func(r Result) float64 { return r.FirstAnswer }),
 			cpuPerOp:   middle(func(r Result) float64 { return perOp(r.CPUSeconds, r) }),
 			clientCPU:  middle(func(r Result) float64 { return perOp(r.ClientCPU, r) }),
@@ -144,6 +150,12 @@ func (r *Report) summarise() {
 		}
 		r.Summary = append(r.Summary, s)
 	}
+}
+
+// eventsPerSec are events that were appended in the measured time. What is counted has those of the warm-up too, and of
+// the first operation.
+func eventsPerSec(r Result) float64 {
+	return r.OpsPerSec * float64(r.Events) / float64(r.Ops+r.WarmUpOps+1)
 }
 
 // perOp is a number of seconds for each operation, in microseconds.

@@ -21,8 +21,9 @@ func seconds(x float64) time.Duration { return time.Duration(x * float64(time.Se
 func (r *runner) load(ctx context.Context, t Target, s *running, round int, result *Result) error {
 	p, headers := r.plan, r.shape.headers(s.token)
 	stream := followed + "-" + strconv.FormatUint(rand.Uint64(), 36)
+	log := &eventLog{batch: p.Batch, wanted: p.Events}
 	client := func(i int) *worker {
-		return &worker{conn: newConn(s.address, headers...), number: i, asked: p.Level, followed: stream,
+		return &worker{conn: newConn(s.address, headers...), number: i, asked: p.Level, followed: stream, log: log,
 			random: rand.New(rand.NewPCG(p.Seed, uint64(round)<<32|uint64(i)))}
 	}
 
@@ -31,6 +32,13 @@ func (r *runner) load(ctx context.Context, t Target, s *running, round int, resu
 		workers[i] = client(i)
 		defer workers[i].close()
 	}
+	readBack := r.shape.readBack && t.kind != isNull
+	if readBack {
+		var err error
+		if log.before, err = lastPosition(workers[0].conn); err != nil {
+			return fmt.Errorf("the position before: %w", err)
+		}
+	}
 	if err := r.shape.op(workers[0]); err != nil {
 		return fmt.Errorf("the first operation: %w", err)
 	}
@@ -38,7 +46,7 @@ func (r *runner) load(ctx context.Context, t Target, s *running, round int, resu
 		result.FirstAnswer = float64(time.Since(s.began).Microseconds()) / 1000
 	}
 
-	w := &watch{runner: r, target: t, server: s, round: round, base: time.Now(), counts: &counts{},
+	w := &watch{runner: r, target: t, server: s, round: round, base: time.Now(), counts: &counts{}, log: log,
 		conn: newConn(s.address, headers...)}
 	defer w.conn.close()
 	if p.Followers > 0 {
@@ -90,8 +98,20 @@ func (r *runner) load(ctx context.Context, t Target, s *running, round int, resu
 	}
 	side.Wait()
 	w.enter(result, d)
+	err := w.verdict(result, append(workers, tasks...), d)
+	if readBack && err == nil && ctx.Err() == nil {
+		// What the server takes for that is not what appending cost.
+		if s.process != nil {
+			if cpu := measure.CPUTimeOf(s.process.PID()); cpu >= 0 {
+				result.CPUSeconds = cpu.Seconds()
+			}
+		}
+		if err = log.readBack(w.conn); err != nil {
+			err = fmt.Errorf("reading back: %w", err)
+		}
+	}
 
-	return w.verdict(result, append(workers, tasks...), d)
+	return err
 }
 
 // followPath is where a stream is followed.
@@ -111,6 +131,7 @@ type watch struct {
 	base   time.Time
 	origin atomic.Int64
 	counts *counts
+	log    *eventLog
 
 	followers *followers // nil if there are none
 	tasksDone atomic.Int64
@@ -170,6 +191,9 @@ func (w *watch) line() string {
 	p := w.runner.plan
 	all := seconds(p.WarmUpSeconds + p.Seconds)
 	at := time.Since(w.base)
+	if n := w.log.appended.Load(); p.Events > 0 && n > 0 {
+		all = time.Duration(float64(at) * float64(p.Events) / float64(n)) // as it goes
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	rate := ""
@@ -199,6 +223,7 @@ func (w *watch) enter(result *Result, d driven) {
 	result.Samples = w.samples
 	result.RSS = w.samples[len(w.samples)-1].RSS
 	result.Tasks = w.tasksDone.Load()
+	result.Events = w.log.appended.Load()
 	if d.seconds > 0 {
 		result.OpsPerSec = float64(d.ops) / d.seconds
 	}
@@ -217,6 +242,9 @@ func (w *watch) verdict(result *Result, workers []*worker, d driven) error {
 	}
 	if d.ops == 0 {
 		errs = append(errs, errors.New("no operation ended in the measured time"))
+	}
+	if n := w.runner.plan.Events; n > result.Events {
+		errs = append(errs, fmt.Errorf("%d events of %d were appended in the time: allow more with --for", result.Events, n))
 	}
 	if d.behind > 0 {
 		errs = append(errs, fmt.Errorf("the rate is too high: %d operations were due and not begun", d.behind))

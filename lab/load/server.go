@@ -73,6 +73,12 @@ func (r *runner) start(ctx context.Context, t Target, dir string) (*running, err
 		}
 		cmd := exec.Command(r.serve[0], append(args, "--listen", "127.0.0.1:0", "--token", s.token)...)
 		s.process, err = child.StartProgram(cmd)
+		if err == nil && r.ram != nil {
+			if err = r.ram.Add(s.process.PID()); err != nil {
+				s.process.Kill()
+				_, _ = s.process.Wait()
+			}
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", t.Name, err)

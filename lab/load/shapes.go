@@ -20,6 +20,9 @@ type Shape struct {
 	workers   int           // unless the request says otherwise
 	rate      float64       // operations a second of an open loop; 0 is a closed one
 	followers int           // 0 if it has none
+	batch     int           // events of one operation; 0 if not all append so many
+	events    int64         // that are appended in all; 0 for as many as the time allows
+	readBack  bool          // events of the log are read back when it is over
 	length    time.Duration // of a measurement
 	// null has the answers of the null server, by method and path.
 	null map[string]string
@@ -37,11 +40,15 @@ func Shapes() []Shape {
 			op:   eventodbDo,
 			null: map[string]string{"POST /rpc": `{"position":1,"globalPosition":1}`}},
 		{Name: "ebuse", About: "the first study's work: POST /events, and of 10 operations one batch of 100 events and one " +
-			"read of 100", workers: 10, length: 5 * time.Second, headers: apiKey, op: ebuseDo,
+			"read of 100; all events are read back in the end", workers: 10, length: 5 * time.Second, headers: apiKey,
+			op: ebuseDo, readBack: true,
 			null: map[string]string{
 				"POST /events":       `{"position":1,"type":"BenchEvent","data":{"index":1},"timestamp":"2026-01-01T00:00:00Z"}`,
 				"GET /events":        "[]",
 				"POST /events/batch": `{"first_position":1,"last_position":100,"saved":100}`}},
+		{Name: Events, About: "the first study's ten million events: POST /events/batch of 100, or of as many as " +
+			"--batch says, until --events are there; all are read back in the end", workers: 10, length: time.Hour,
+			headers: apiKey, op: eventsDo, batch: 100, events: 10_000_000, readBack: true},
 		{Name: "messages", About: "the eventodb load on /v1: POST of one message, and after each tenth a page of 10",
 			workers: 10, length: 5 * time.Second, headers: bearer, op: messagesDo,
 			null: map[string]string{
@@ -66,6 +73,7 @@ func Shapes() []Shape {
 
 // The shapes with parts of their own.
 const (
+	Events = "events"
 	Follow = "follow"
 	Soak   = "soak"
 )
@@ -94,6 +102,7 @@ type worker struct {
 	base     time.Time // that times in messages count from
 	followed string    // the stream that followers follow
 	due      time.Duration
+	log      *eventLog // that events are appended to
 }
 
 var levelNames = func() (names []string) {
@@ -186,32 +195,21 @@ func (w *worker) data(b []byte) []byte {
 }
 
 func ebuseDo(w *worker) error {
-	one := func(b []byte, i int64) []byte {
-		b = strconv.AppendInt(append(b, `{"type":"BenchEvent","data":{"index":`...), i, 10)
-		return append(b, `},"timestamp":"2026-01-02T03:04:05.678901234Z"}`...)
-	}
-
 	w.ops++
-	switch b := w.body[:0]; {
+	switch {
 	case w.ops%10 == 9:
-		b = append(b, '[')
-		for i := range int64(100) {
-			b = append(one(b, i), ',')
-		}
-		b[len(b)-1] = ']'
-		w.body = b
-		_, err := w.write("/events/batch", b)
-
-		return err
+		return w.append(100)
 	case w.ops%10 == 0:
 		_, err := w.get("/events?from=1&to=100")
 		return err
 	default:
-		w.body = one(b, w.ops)
-		_, err := w.write("/events", w.body)
-
-		return err
+		return w.append(1)
 	}
+}
+
+func eventsDo(w *worker) error {
+	w.ops++
+	return w.append(w.log.batch)
 }
 
 // message makes the request that writes one message to a stream, and writes it.

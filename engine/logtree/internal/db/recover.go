@@ -361,9 +361,11 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 
 	// From here on a reader sees it.
 	d.visible.Store(at.Seq)
-	// Each time that a database is opened and written to, its log gets another segment. If many are to be read, those in
-	// tables need not be read again.
-	if len(replayed) > maxReplayedSegments && !d.view.Load().mem.empty() {
+	// What was read is not read again once it is in tables, and where keys are scattered, scans are quicker there. It is
+	// worth a flush if it is much, or if it is in many segments: each time that a database is opened and written to, its
+	// log gets another one.
+	mem := d.view.Load().mem
+	if mem.weight() >= d.memtableLimit/replayedShare || len(replayed) > maxReplayedSegments && !mem.empty() {
 		d.mu.Lock()
 		d.rotateMemtable()
 		d.mu.Unlock()
@@ -371,6 +373,9 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 
 	return nil
 }
+
+// replayedShare is the share of a full memtable that is flushed if an opening has read it from the log.
+const replayedShare = 4
 
 // maxReplayedSegments is how many segments of the log are read at opening before the memtable is flushed for their
 // sake.

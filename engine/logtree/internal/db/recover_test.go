@@ -148,6 +148,52 @@ func TestOpenedOften(t *testing.T) {
 	}
 }
 
+// TestMuchReplayedIsFlushed: of what an opening has read from the log, a quarter of a full memtable or more is flushed,
+// so that the next opening does not read it again, and scans find scattered keys in tables.
+func TestMuchReplayedIsFlushed(t *testing.T) {
+	for _, much := range []bool{false, true} {
+		t.Run(fmt.Sprint(much), func(t *testing.T) {
+			d, c := manualWith(t, 8<<20)
+			least, n := d.memtableLimit/replayedShare*2, 0
+			if !much {
+				least /= 4
+			}
+			for ; d.Inspect().Memtable.Weight < least; n++ {
+				var b holdfast.Batch
+				sets(fmt.Sprintf("key %d", n*7919%10007))(&b)
+				if err := commit(d, &b, holdfast.Process); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 2 { // what was flushed is not read again
+				if err := d.Close(); err != nil {
+					t.Fatal(err)
+				}
+				var err error
+				if d, err = Open(c); err != nil {
+					t.Fatal(err)
+				}
+				if waits := d.Inspect().Waiting; waits > 1 || waits == 1 != much {
+					t.Fatalf("%d memtables wait for a flush", waits)
+				}
+				if _, err := d.flush(); err != nil {
+					t.Fatal(err)
+				}
+				much = false
+			}
+			for i := range n {
+				key := fmt.Sprintf("key %d", i*7919%10007)
+				if v, err := d.Get(nil, []byte(key)); err != nil || string(v) != "value of "+key {
+					t.Fatalf("%s: %q, %v", key, v, err)
+				}
+			}
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
 // TestKilledOften: what was reserved for the log of a program that is killed is given back at the next opening, and
 // the next segment is no larger for it. Files of 32 MiB once stayed, one for each kill, and opening searched them
 // all.
