@@ -32,7 +32,7 @@ type restoreCommand struct {
 	Into       string    `required:"" help:"New directory." placeholder:"DIR"`
 	At         time.Time `help:"The last state that is not younger than this. Default: the last one." placeholder:"2026-11-27T18:00:00Z"`
 	Generation string    `help:"Of this generation, as restore and the log of serve name them. Default: the last one that has such a state." placeholder:"NAME"`
-	AtPosition uint64    `help:"The state right before the message at this position of the namespace was written, or the event of --log. With the room of two copies, if it is a message." placeholder:"N"`
+	AtPosition *uint64   `help:"The state right before the message at this position of the namespace was written, or the event of --log. With the room of two copies, if it is a message." placeholder:"N"`
 	Namespace  string    `short:"n" help:"Namespace of --at-position." default:"default" placeholder:"NS"`
 	Log        string    `help:"Event log of --at-position." placeholder:"NAME"`
 	Identity   string    `help:"File with the key, as age-keygen makes it, if the backup is encrypted." placeholder:"FILE"`
@@ -81,20 +81,23 @@ func (c *restoreCommand) run() int {
 		return failTool(err)
 	}
 	switch {
-	case c.AtPosition > 0 && !c.At.IsZero():
+	case c.AtPosition != nil && *c.AtPosition == 0:
+		return failTool(&holdfast.Error{Op: "restore", Class: holdfast.ErrBadOption,
+			Detail: "--at-position 0: positions begin at 1", Remedy: "leave it out to restore the last state"})
+	case c.AtPosition != nil && !c.At.IsZero():
 		return failTool(&holdfast.Error{Op: "restore", Class: holdfast.ErrBadOption,
 			Detail: "--at and --at-position are both given", Remedy: "give one of them"})
-	case c.AtPosition == 0 && (c.Log != "" || c.Namespace != message.Default):
+	case c.AtPosition == nil && (c.Log != "" || c.Namespace != message.Default):
 		return failTool(&holdfast.Error{Op: "restore", Class: holdfast.ErrBadOption,
 			Detail: "a log or namespace, and no position in it", Remedy: "add --at-position"})
 	}
 	r, err := inBucket(c.URL, func(ctx context.Context, bucket *blob.Bucket) (*backup.Restored, error) {
-		if c.AtPosition > 0 {
+		if c.AtPosition != nil {
 			log, err := c.logOf(ctx, bucket, o)
 			if err != nil {
 				return nil, err
 			}
-			o.Before = event.Appends(log, c.AtPosition)
+			o.Before = event.Appends(log, *c.AtPosition)
 		}
 
 		return backup.Restore(ctx, bucket, c.Into, o)

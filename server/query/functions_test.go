@@ -193,7 +193,8 @@ func TestArguments(t *testing.T) {
 	}
 	for _, args := range [][]any{{}, {"x"}, {"x", "y", "z"}, {query.Named{Name: ":none"}, "y"},
 		{query.Named{Name: "?1"}, query.Named{Name: "?1"}}, {"x", query.Named{Name: "?1"}}} {
-		if got, err := run(sql, args...); !errors.Is(err, holdfast.ErrBadOption) {
+		got, err := run(sql, args...)
+		if !errors.Is(err, holdfast.ErrBadOption) || strings.Count(err.Error(), "bad option") != 1 {
 			t.Errorf("%v: %q, %v", args, got, err)
 		}
 	}

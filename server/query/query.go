@@ -375,6 +375,8 @@ func (db *DB) explained(err error) error {
 		return db.ctx.Err()
 	case db.failed != nil:
 		return db.failed
+	case errors.As(err, new(*holdfast.Error)): // of arguments
+		return err
 	case errors.Is(err, sqlite3.NOMEM), errors.Is(err, sqlite3.TOOBIG):
 		return &holdfast.Error{Op: "query", Class: holdfast.ErrTooLarge,
 			Detail: fmt.Sprintf("it needs more than %d MiB of memory", db.memory>>20),
@@ -389,8 +391,7 @@ func (db *DB) explained(err error) error {
 // bind gives a statement the values of its parameters.
 func (db *DB) bind(s *sqlite3.Stmt, args []any) error {
 	if n := s.BindCount(); n != len(args) {
-		return fail(fmt.Sprintf("the statement has %d parameters, and there are %d arguments", n, len(args)),
-			"give one for each")
+		return fail(fmt.Sprintf("parameters of the statement: %d, arguments: %d", n, len(args)), "give one for each")
 	}
 	bound := map[int]bool{}
 	for i, a := range args {

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -203,6 +203,16 @@ def test_addresses_and_tokens_that_make_no_sense() -> None:
             Client(address)
     with pytest.raises(errors.BadRequest):
         Client("http://localhost", token="a b")
+
+
+def test_unknown_levels_are_not_sent() -> None:
+    def answer(_: httpx.Request) -> httpx.Response:
+        raise AssertionError("it was sent")
+
+    n = client(answer).namespace("n")
+    for level in ("Power", "none"):
+        with pytest.raises(errors.BadRequest, match=level):
+            n.write("a-1", {"type": "T", "data": {}}, level=cast(Any, level))
 
 
 def test_what_is_no_json_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -233,6 +233,8 @@ export class Transport {
     if (body !== undefined) headers["Content-Type"] = "application/json";
     if (accept) headers["Accept"] = accept;
     if (this.#o.token) headers["Authorization"] = `Bearer ${this.#o.token}`;
+    for (const l of [r.options?.level, this.#o.level])
+      if (l && !levels.includes(l)) throw bad(`the level "${String(l)}" is not one of ${levels.join(", ")}`);
     const level = stronger(r.options?.level, this.#o.level);
     if (level && r.method !== "GET") headers["Holdfast-Level"] = level;
     const init: RequestInit = { method: r.method, headers, signal, redirect: "manual", cache: "no-store" };

@@ -219,6 +219,14 @@ test("texts that are not Unicode are not sent", async () => {
   expect(made).toBe(0);
 });
 
+test("unknown levels are not sent", async () => {
+  let made = 0;
+  const n = client(() => (made++, new Response("{}"))).namespace("n");
+  const level = "Power" as "power"; // as programs without types can write
+  expect(await failure(n.write("a-1", [{ type: "T", data: {} }], { level }))).toBeInstanceOf(BadRequestError);
+  expect(made).toBe(0);
+});
+
 test("a redirect is not followed, and the token goes nowhere else", async () => {
   let second = 0;
   const other = createServer((_, w) => (second++, w.end("{}"))).listen(0);

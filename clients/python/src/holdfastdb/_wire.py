@@ -144,6 +144,10 @@ def headers(r: Request, token: str | None, level: Level | None, accept: str | No
     if token:
         made["Authorization"] = f"Bearer {token}"
     named = [name for name in (r.level, level) if name]
+    for name in named:
+        if name not in _LEVELS:
+            detail = f"the level {name!r} is not one of {', '.join(_LEVELS)}"
+            raise BadRequest(r.op, code="bad_request", detail=detail)
     if named and r.method != "GET":  # the stronger one
         made["Holdfast-Level"] = max(named, key=_LEVELS.index)
     return made
