@@ -182,8 +182,9 @@ func TestRestoreAtPosition(t *testing.T) {
 	if list := messagesIn(t, at); !strings.Contains(list, "Third") {
 		t.Errorf("what was written before the event is gone: %s", list)
 	}
-	for _, args := range [][]string{{"--at-position", "9"}, {"--at-position", "0"}, {"--at-position", "1", "--namespace", "none"},
-		{"--log", "audit"}, {"--at-position", "1", "--at", time.Now().UTC().Format(time.RFC3339)}} {
+	for _, args := range [][]string{{"--at-position", "9"}, {"--at-position", "0"},
+		{"--at-position", "1", "--namespace", "none"}, {"--log", "audit"},
+		{"--at-position", "1", "--at", time.Now().UTC().Format(time.RFC3339)}} {
 		if at, text := restore(exitError, args...); text == "" {
 			t.Errorf("%q says nothing, in %s", args, at)
 		}
