@@ -106,6 +106,7 @@ func (r *runner) load(ctx context.Context, t Target, s *running, round int, resu
 				result.CPUSeconds = cpu.Seconds()
 			}
 		}
+		w.conn.close() // for minutes nothing came through it: the server has closed it, too
 		if err = log.readBack(w.conn); err != nil {
 			err = fmt.Errorf("reading back: %w", err)
 		}
