@@ -151,7 +151,7 @@ func (f *osFile) lengthen(size int64) error {
 	return err
 }
 
-var zeros [1 << 20]byte // never changed
+var zeros [16 << 10]byte // never changed; in one page of the system's cache, which is written as a whole
 
 // checkSize refuses a size below 0, which systems answer differently.
 func (f *osFile) checkSize(op string, size int64) error {

@@ -387,7 +387,7 @@ func TestCloseStopsFilling(t *testing.T) {
 	d, c := manualWith(t, 1<<30, func(c *Config) { c.Manual = false })
 	d.mu.lastSize = 8 << 20
 	d.syncedCommits.Store(1 << 20)
-	const piece = 1 << 20
+	const piece = 16 << 10
 	m := c.FS.(*vfs.Mem)
 	filling, filled := make(chan bool), 0
 	m.SetHook(func(op vfs.Op) error {

@@ -208,3 +208,23 @@ func TestPanic(t *testing.T) {
 		}
 	}
 }
+
+// TestFilledInSmallWrites: one write call brings a page into the system's cache that one store makes dirty as a whole.
+// With calls of 1 MiB each sync behind a store wrote as much.
+func TestFilledInSmallWrites(t *testing.T) {
+	l, m := testLog(t)
+	var filled, most int64
+	m.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpWrite {
+			filled, most = filled+op.Len, max(most, op.Len)
+		}
+		return nil
+	})
+	const size = 1<<20 + 512
+	if _, err := l.Files.Create(3, size, 0, true); err != nil {
+		t.Fatal(err)
+	}
+	if filled < size || most > 16<<10 {
+		t.Errorf("%d of %d bytes are filled, the longest write is of %d", filled, size, most)
+	}
+}

@@ -244,7 +244,9 @@ func (f *Files) fill(s *Segment) error {
 // ErrStopped is the error of a segment that was not made because [Files].Stop was closed.
 var ErrStopped = errors.New("closing")
 
-var zeros [1 << 20]byte
+// zeros are what one write call fills with. It makes one page of the system's cache where pages may be large, as on
+// ext4 since Linux 6.16, and one store to the mapping makes all of that dirty: the next sync writes it.
+var zeros [16 << 10]byte
 
 const fillSync = 8 << 20
 
