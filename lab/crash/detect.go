@@ -102,7 +102,7 @@ func (r *runner) detection(ctx context.Context, p *runPlan, w watcher) (*Report,
 				defer mu.Unlock()
 				list[i].add(found)
 				s.done++
-				w.ended(func() *Report { return report("still running", nil) })
+				w.ended(0, func() *Report { return report("still running", nil) })
 
 				return nil
 			})

@@ -15,14 +15,17 @@ type progress struct {
 	*console.Progress
 	file   *console.ReportFile
 	began  time.Time
-	tenth  int         // of this pass
-	passes int         // that are done, of a run with a length
-	told   map[int]int // findings of each result
+	tenth  int          // of this pass
+	passes int          // that are done, of a run with a length
+	told   map[int]told // by result
 }
+
+// told is how many findings of a result, and directories of evidence, were told.
+type told struct{ findings, evidence int }
 
 // newProgress begins the time from which what is left is reckoned.
 func newProgress(t console.Terminal, file *console.ReportFile) *progress {
-	return &progress{Progress: t.Progress(), file: file, began: time.Now(), told: map[int]int{}}
+	return &progress{Progress: t.Progress(), file: file, began: time.Now(), told: map[int]told{}}
 }
 
 // starts implements watcher.
@@ -51,16 +54,19 @@ func (p *progress) starts(c kinds.Row, done, all, broken int) {
 }
 
 // ended implements watcher.
-func (p *progress) ended(soFar func() *Report) {
-	p.findings(soFar())
+func (p *progress) ended(broken int, soFar func() *Report) {
+	if broken > 0 {
+		p.findings(soFar())
+	}
 	p.file.Checkpoint(func() any { return soFar() })
 }
 
 // passed implements watcher.
 func (p *progress) passed(soFar func() *Report) {
 	p.passes++
-	p.Say("pass %d done after %s: %s", p.passes, console.Length(time.Since(p.began)), soFar().summary())
-	p.ended(soFar)
+	r := soFar()
+	p.Say("pass %d done after %s: %s", p.passes, console.Length(time.Since(p.began)), r.summary())
+	p.ended(r.brokenRows(), soFar)
 }
 
 // findings tells what was found and not told yet: a run may go on for hours.
@@ -69,14 +75,15 @@ func (p *progress) findings(r *Report) {
 		if row.Verdict != Broken || row.Control {
 			continue
 		}
-		for _, f := range row.Findings[min(p.told[i], len(row.Findings)):] {
+		before := p.told[i]
+		for _, f := range row.Findings[before.findings:] {
 			line, _, _ := strings.Cut(f, "\n")
 			p.Say("  %s", line)
 		}
-		p.told[i] = len(row.Findings)
-		for _, dir := range row.Evidence {
+		for _, dir := range row.Evidence[before.evidence:] {
 			p.Say("  evidence: %s", dir)
 		}
+		p.told[i] = told{len(row.Findings), len(row.Evidence)}
 	}
 }
 

@@ -147,8 +147,8 @@ type watcher interface {
 	// starts is called before each unit. done are the units done of all; broken is the number of rows, controls
 	// aside, that have broken a claim so far.
 	starts(c kinds.Row, done, all, broken int)
-	// ended is called after each unit. soFar makes a report of what there is.
-	ended(soFar func() *Report)
+	// ended is called after each unit, with as many broken rows. soFar makes a report of what there is, which takes time.
+	ended(broken int, soFar func() *Report)
 	// passed is called after each pass of a run that has a length.
 	passed(soFar func() *Report)
 }
@@ -302,6 +302,13 @@ func (r *runner) pass(ctx context.Context, s *runState, units []unit, w watcher,
 	s.done, s.all = 0, len(units)
 
 	var mu sync.Mutex // covers the watcher and s
+	broken := func() (n int) {
+		for _, t := range s.tallies {
+			n += t.broken()
+		}
+
+		return n
+	}
 	for _, u := range units {
 		if unitCtx.Err() != nil || mayEnd && time.Since(s.began) >= s.plan.length {
 			break
@@ -309,12 +316,7 @@ func (r *runner) pass(ctx context.Context, s *runState, units []unit, w watcher,
 		group.Go(func() error {
 			// The number of broken rows is taken with the lock, and a unit runs without it: units may last for minutes.
 			mu.Lock()
-			broken := 0
-
-			for _, t := range s.tallies {
-				broken += t.broken()
-			}
-			w.starts(u.tally.cell, s.done, s.all, broken)
+			w.starts(u.tally.cell, s.done, s.all, broken())
 			mu.Unlock()
 			err := r.unit(unitCtx, s.plan, s.began, u)
 			mu.Lock()
@@ -323,7 +325,7 @@ func (r *runner) pass(ctx context.Context, s *runState, units []unit, w watcher,
 			// A unit that was broken off is not counted as done.
 			if err == nil {
 				s.done++
-				w.ended(func() *Report { return s.report("still running", nil) })
+				w.ended(broken(), func() *Report { return s.report("still running", nil) })
 			}
 
 			return err

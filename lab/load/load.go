@@ -347,7 +347,10 @@ func (r *runner) measure(ctx context.Context, t Target, round, n int) (result Re
 	}
 	loaded := r.load(ctx, t, s, round, &result)
 	cpu, peak, stopped := s.stop(t)
-	if result.PeakRSS = peak; cpu >= 0 && result.CPUSeconds < 0 {
+	if result.PeakRSS < 0 {
+		result.PeakRSS = peak
+	}
+	if cpu >= 0 && result.CPUSeconds < 0 {
 		result.CPUSeconds = cpu.Seconds()
 	}
 	if stopped != nil {

@@ -100,8 +100,9 @@ func (r *runner) load(ctx context.Context, t Target, s *running, round int, resu
 	w.enter(result, d)
 	err := w.verdict(result, append(workers, tasks...), d)
 	if readBack && err == nil && ctx.Err() == nil {
-		// What the server takes for that is not what appending cost.
+		// What the server takes for that is not what appending cost: pages of its files that are mapped count as memory.
 		if s.process != nil {
+			result.PeakRSS = measure.PeakRSS(s.process.PID())
 			if cpu := measure.CPUTimeOf(s.process.PID()); cpu >= 0 {
 				result.CPUSeconds = cpu.Seconds()
 			}
