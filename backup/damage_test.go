@@ -239,7 +239,7 @@ func TestTwo(t *testing.T) {
 	if first.Status().Generation > second.Status().Generation {
 		first, second = second, first
 	}
-	until(t, "the first one finds the second", func() bool { return errors.Is(first.Status().Err, holdfast.ErrUnavailable) })
+	until(t, "found", func() bool { return errors.Is(first.Status().Err, holdfast.ErrUnavailable) })
 	if s := second.Status(); s.Err != nil {
 		t.Errorf("the last one: %v", s.Err)
 	}
