@@ -675,8 +675,10 @@ func TestSpacesMany(t *testing.T) {
 	f.list = []*process{other}
 	testkit.Until(t, "taken over", func() bool { return other.nodes().Spaces[0].Owner == other.url }, other.log)
 	t.Logf("taken over within %v", time.Since(began))
+	listing = time.Now()
 	list, err = other.api(client.Options{}).Namespaces(ctx)
 	try(t, err)
+	t.Logf("listed all by one process, which has read none of them, within %v", time.Since(listing))
 	memory("taken over")
 	if len(list) != namespaces+1 {
 		t.Errorf("%d namespaces", len(list))

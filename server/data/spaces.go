@@ -6,10 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/kv"
@@ -369,27 +372,51 @@ func (d *Data) Total(ctx context.Context, namespace string) (Total, error) {
 	return Total{counts.Messages, counts.Streams, last}, err
 }
 
+// OwnTotals tells what namespaces of this data have. Those that are not there are left out.
+func (d *Data) OwnTotals(ctx context.Context, namespaces []string) (map[string]Total, error) {
+	all := make(map[string]Total, len(namespaces))
+	var mu sync.Mutex
+
+	// Each takes several reads, one after the other, and each of those a round trip where the engine is a server.
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(totalsAtOnce)
+	for _, id := range namespaces {
+		group.Go(func() error {
+			total, err := d.Total(ctx, id)
+			if errors.Is(err, message.ErrNoNamespace) { // deleted by now
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all[id] = total
+
+			return err
+		})
+	}
+
+	return all, group.Wait()
+}
+
+// totalsAtOnce is how many namespaces are read beside each other: a fraction of the connections of an engine over a
+// network.
+const totalsAtOnce = 16
+
 // Totals tells what namespaces have, wherever they lie. Those that are not there are left out.
 func (d *Data) Totals(ctx context.Context, namespaces []message.Info) (map[string]Total, error) {
-	all := make(map[string]Total, len(namespaces))
 	in := map[int][]string{}
 	for _, info := range namespaces {
-		if space := d.Lies(info.ID); space > 0 {
-			in[space] = append(in[space], info.ID)
-			continue
-		}
-		total, err := d.Total(ctx, info.ID)
-		if errors.Is(err, message.ErrNoNamespace) { // deleted by now
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		all[info.ID] = total
+		space := d.Lies(info.ID)
+		in[space] = append(in[space], info.ID)
 	}
+
+	// Other spaces are asked while this one is read. What those have whom nobody owns is unknown.
+	all := make(map[string]Total, len(namespaces))
 	var mu sync.Mutex
 	var asked sync.WaitGroup
 	for space, ids := range in {
+		if space == 0 {
+			continue
+		}
 		asked.Go(func() {
 			totals, err := d.o.Spaces.Totals(ctx, space, ids)
 			mu.Lock()
@@ -397,15 +424,17 @@ func (d *Data) Totals(ctx context.Context, namespaces []message.Info) (map[strin
 			for _, id := range ids {
 				if total, ok := totals[id]; ok {
 					all[id] = total
-				} else if err != nil { // nobody owns the space
+				} else if err != nil {
 					all[id] = Total{holdfast.Unknown, holdfast.Unknown, holdfast.Unknown}
 				}
 			}
 		})
 	}
+	own, err := d.OwnTotals(ctx, in[0])
 	asked.Wait()
+	maps.Copy(all, own)
 
-	return all, nil
+	return all, err
 }
 
 // putIn keeps what describes a namespace in a bucket.

@@ -352,18 +352,7 @@ func (n *Node) answerTo(ctx context.Context, o *serving, op string, body []byte)
 		if err := read(&in); err != nil {
 			return nil, err
 		}
-		out := make(map[string]data.Total, len(in))
-		for _, namespace := range in {
-			total, err := o.data.Total(ctx, namespace)
-			if errors.Is(err, message.ErrNoNamespace) {
-				continue
-			}
-			if err != nil {
-				return nil, err
-			}
-			out[namespace] = total
-		}
-		return out, nil
+		return o.data.OwnTotals(ctx, in)
 	case "standbys":
 		return n.standbys(), nil
 	case "where":
