@@ -181,8 +181,7 @@ func TestKeepAlive(t *testing.T) {
 	}
 }
 
-// What a follower is sent at once is one write to its connection, however long it is: a write is most of what a delivery
-// costs.
+// What a follower is sent at once is one write to its connection, however long: that is most of what a delivery costs.
 func TestFollowInOneWrite(t *testing.T) {
 	s := start(t, nil, core.Options{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
