@@ -146,7 +146,7 @@ func tenants(t *testing.T, ctx context.Context, p *process, names ...string) (al
 }
 
 // breathe is between the writes of a client that writes for as long as something lasts, which leaves it the processors.
-func breathe() { time.Sleep(5 * time.Millisecond) }
+func breathe() { time.Sleep(10 * time.Millisecond) }
 
 // more waits until so many more writes of a tenant are acknowledged.
 func (n *tenant) more(t *testing.T, what string, count int64, logs ...fmt.Stringer) {
@@ -242,7 +242,7 @@ func TestClusters(t *testing.T) {
 		}
 		for _, name := range names { // before, and after the owners have given up what is gone
 			if clusterOf[name] != gone {
-				all[name].more(t, fmt.Sprintf("without cluster %d, written in", gone), 50, p.log, q.log)
+				all[name].more(t, fmt.Sprintf("without cluster %d, written in", gone), 20, p.log, q.log)
 			}
 		}
 		for _, one := range []*process{p, q} {
@@ -254,7 +254,7 @@ func TestClusters(t *testing.T) {
 		}
 		for _, name := range names {
 			if clusterOf[name] != gone {
-				all[name].more(t, fmt.Sprintf("long without cluster %d, written in", gone), 50, p.log, q.log)
+				all[name].more(t, fmt.Sprintf("long without cluster %d, written in", gone), 20, p.log, q.log)
 			} else if status, text, _ := q.get("/v1/namespaces/"+name+"/streams", nodesToken); status != 503 {
 				t.Errorf("without cluster %d, %s: %d %s", gone, name, status, text)
 			}

@@ -543,7 +543,7 @@ func (p *process) memory() (bytes int64) {
 func TestSpacesMany(t *testing.T) {
 	t.Parallel() // it waits
 	const spaces, writers = 4, 16
-	namespaces := night.Or(100_000, 2000)
+	namespaces := night.Or(100_000, 500)
 	address := shared(t)
 	f := startFleet(t, address("many"), 2, spaces)
 	memory := func(what string) {

@@ -20,6 +20,7 @@ import (
 // TestRangeDeleteIsGarbage: what a range delete has cut off tables counts as garbage, also if it covers none of them as
 // a whole.
 func TestRangeDeleteIsGarbage(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	const n = 40_000
 	x := newDrive(t, 4<<20)
@@ -45,6 +46,7 @@ func TestRangeDeleteIsGarbage(t *testing.T) {
 // TestDeletesGiveBack: what was deleted gives its space back though nothing else is written: by a range, key by key,
 // and in the memtable; while the database is open, and when it is closed at once.
 func TestDeletesGiveBack(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	const n = 8_000
 	value := make([]byte, 1000)

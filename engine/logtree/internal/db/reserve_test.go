@@ -62,6 +62,7 @@ func (x *drive) reserved() int64 {
 // alone go on.
 // Only they were admitted once, so that a store could remove nothing but all of itself.
 func TestRemovalsFromTheReserve(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for _, test := range []struct {
 		name     string
@@ -111,6 +112,7 @@ func TestRemovalsFromTheReserve(t *testing.T) {
 
 // TestRefusedKeepsTheReserve: what is refused leaves the reserve as it was.
 func TestRefusedKeepsTheReserve(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for name, refused := range map[string]func(b *holdfast.Batch){
 		"set": func(b *holdfast.Batch) { b.Set([]byte("key"), make([]byte, 1000)) },

@@ -141,6 +141,9 @@ var keyKinds = []struct {
 }
 
 func TestModel(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: there is one goroutine")
+	}
 	pool := NewPool(64<<10, 8<<20) // shared: later tables get used memory
 	for _, kind := range keyKinds {
 		t.Run(kind.name, func(t *testing.T) {
