@@ -195,9 +195,13 @@ func (c *conn) line() ([]byte, error) {
 	return bytes.TrimSuffix(line[:len(line)-1], []byte("\r")), nil
 }
 
-// stream makes a request whose answer goes on: lines are read until it ends or see returns an error. The connection is
-// over then.
-func (c *conn) stream(path string, opened func(), see func(line []byte) error) error {
+// streamBuffer is how much of a stream is read at once, in bytes: more than that of other answers, past whose buffer it
+// is read then. A line is no longer.
+const streamBuffer = 8 << 10
+
+// stream makes a request whose answer goes on: see gets the lines that one read has completed, until the answer ends.
+// The connection is over then.
+func (c *conn) stream(path string, opened func(), see func(lines []byte)) error {
 	defer c.close()
 	a, chunked, _, err := c.begin("GET", path, nil, []string{"Accept: text/event-stream"})
 	if err != nil {
@@ -211,18 +215,24 @@ func (c *conn) stream(path string, opened func(), see func(line []byte) error) e
 		return err
 	}
 	opened()
-	r := c.r
+	from := io.Reader(c.r)
 	if chunked {
-		r = bufio.NewReaderSize(httputil.NewChunkedReader(c.r), 2<<10)
+		from = httputil.NewChunkedReader(c.r)
 	}
 
+	buffer, kept := make([]byte, streamBuffer), 0 // kept is how long the beginning of a line is that was read
 	for {
-		line, err := r.ReadSlice('\n')
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return fmt.Errorf("GET %s: %w", path, err)
+		n, err := from.Read(buffer[kept:])
+		text := buffer[:kept+n]
+		whole := bytes.LastIndexByte(text, '\n') + 1
+		if whole > 0 {
+			see(text[:whole])
 		}
-		if err := see(line); err != nil {
-			return err
+		if kept = copy(buffer, text[whole:]); kept == len(buffer) && err == nil {
+			err = fmt.Errorf("a line has more than %d bytes", kept)
+		}
+		if err != nil {
+			return fmt.Errorf("GET %s: %w", path, err)
 		}
 	}
 }

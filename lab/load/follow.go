@@ -1,6 +1,7 @@
 package load
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math"
@@ -61,10 +62,7 @@ func follow(ctx context.Context, n int, address string, headers []string, path f
 				context.AfterFunc(life, func() { opened.Close() })
 				f.opened.Add(1)
 				turn()
-			}, func(line []byte) error {
-				f.see(i, line)
-				return nil
-			})
+			}, func(lines []byte) { f.see(i, lines) })
 			if !f.closed.Load() {
 				f.c.fail(fmt.Errorf("follower %d: %w", i, err))
 			}
@@ -88,23 +86,30 @@ func follow(ctx context.Context, n int, address string, headers []string, path f
 	return f, nil
 }
 
-// see looks at a line of what a follower is sent.
-func (f *followers) see(i int, line []byte) {
-	at, ok := sentAt(line)
-	if !ok {
-		return
-	}
-	f.delivered.Add(1)
-	if int64(at) < f.origin.Load() {
-		return
-	}
-	now := time.Since(f.base)
-	f.measured.Add(1)
-	f.latest.Store(int64(now))
+// see looks at lines of what a follower is sent, which came together.
+func (f *followers) see(i int, lines []byte) {
+	now, origin := time.Since(f.base), f.origin.Load()
+	delivered, measured := int64(0), int64(0)
 	shard := &f.shards[i%len(f.shards)]
 	shard.mu.Lock()
-	defer shard.mu.Unlock()
-	measure.Record(shard.latencies, now-at)
+	for line := range bytes.Lines(lines) {
+		at, ok := sentAt(line)
+		if !ok {
+			continue
+		}
+		delivered++
+		if int64(at) >= origin {
+			measured++
+			measure.Record(shard.latencies, now-at)
+		}
+	}
+	shard.mu.Unlock()
+
+	f.delivered.Add(delivered)
+	if measured > 0 {
+		f.measured.Add(measured)
+		f.latest.Store(int64(now))
+	}
 }
 
 // await waits until so many messages were delivered.

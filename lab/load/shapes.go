@@ -308,12 +308,12 @@ func soakDo(w *worker) error {
 	return w.message("load-", w.random.Int64N(streams))
 }
 
-// sentAt finds out when the message in a line of server-sent events was due.
+// sentAt finds out when the message in a line of server-sent events was due: its data begins with that, see data.
 func sentAt(line []byte) (at time.Duration, ok bool) {
 	if !bytes.HasPrefix(line, []byte("data:")) {
 		return 0, false
 	}
-	_, rest, ok := bytes.Cut(line, []byte(`"at":`))
+	_, rest, ok := bytes.Cut(line, []byte(`{"at":`))
 	if !ok {
 		return 0, false
 	}

@@ -180,3 +180,79 @@ func TestKeepAlive(t *testing.T) {
 		}
 	}
 }
+
+// What a follower is sent at once is one write to its connection, however long: that is most of what a delivery costs.
+func TestFollowInOneWrite(t *testing.T) {
+	s := start(t, nil, core.Options{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	writes := make(chan string, 100)
+	served := make(chan error, 1)
+	go func() { served <- s.server.Serve(noting{l, writes}) }()
+	t.Cleanup(func() {
+		s.stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer %s\r\n\r\n", in("/messages/follow"), s.token)
+
+	// The header and the first comment: from then on the server follows.
+	for text := ""; !strings.Contains(text, ":\n\n"); {
+		text += within(t, writes)
+	}
+
+	for _, size := range []int{10, 3 << 10, 20 << 10} {
+		data := `{"text":"` + strings.Repeat("x", size) + `"}`
+		do[api.Written](s, http.MethodPost, in("/messages"), api.Write{Stream: "order-1",
+			Messages: []api.NewMessage{{Type: "Made", Data: json.RawMessage(data)}}})
+		if got := within(t, writes); !strings.HasPrefix(got, "id: ") || !strings.Contains(got, data) ||
+			!strings.HasSuffix(got, "}\n\n") {
+			t.Errorf("an event with %d bytes of data begins with a write of %d bytes: %.60q", len(data), len(got), got)
+		}
+	}
+}
+
+// noting is a listener that notes what is written to its connections.
+type noting struct {
+	net.Listener
+	writes chan<- string
+}
+
+func (n noting) Accept() (net.Conn, error) {
+	c, err := n.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+
+	return &noted{c, n.writes}, nil
+}
+
+type noted struct {
+	net.Conn
+	writes chan<- string
+}
+
+func (n *noted) Write(b []byte) (int, error) {
+	n.writes <- string(b)
+	return n.Conn.Write(b)
+}
+
+// within returns what comes next.
+func within(t *testing.T, texts <-chan string) string {
+	t.Helper()
+	select {
+	case text := <-texts:
+		return text
+	case <-time.After(patience):
+		t.Fatal("nothing comes")
+		return ""
+	}
+}

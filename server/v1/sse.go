@@ -45,6 +45,12 @@ func (c *call) follow(key any, source fanout.Source, from int64, history string)
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // else some proxies keep events back
+
+	// HTTP/1.1 would send chunks, each of which net/http makes up to three writes of when it is larger than a buffer of
+	// 4 KiB. Without them a part is one write, and the answer ends with the connection. HTTP/2 has no such chunks.
+	if c.r.ProtoMajor < 2 {
+		h.Set("Transfer-Encoding", "identity")
+	}
 	c.w.WriteHeader(http.StatusOK)
 
 	// From here on the status is sent, so an error can only be told as an event.
