@@ -139,6 +139,7 @@ type Backup struct {
 	pieces map[string][]Piece // what is in the bucket of each file, from its first byte on
 	named  map[string]bool    // directories of the bucket, if it is one, whose own names are durable
 	errs   [2]error           // of the log, and of bases
+	other  error              // another program has begun a generation since
 	status Status
 	last   string // the key of the last base
 
@@ -288,8 +289,10 @@ func (b *Backup) Close(ctx context.Context) error {
 	if b.feed != nil {
 		b.feed.Close()
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
 
-	return b.Status().Err
+	return cmp.Or(b.errs[0], b.errs[1])
 }
 
 // run uploads until Close.
@@ -331,6 +334,9 @@ func (b *Backup) run() {
 // pruneEvery is how often it is looked what need not be kept.
 const pruneEvery = time.Hour
 
+// lookEvery is how often it is looked whether the last base is there, and the last one.
+var lookEvery = time.Hour
+
 // prune removes what need not be kept, from time to time.
 func (b *Backup) prune() {
 	t := time.NewTicker(pruneEvery)
@@ -344,8 +350,11 @@ func (b *Backup) prune() {
 		var p Pruned
 		err := b.clock()
 		if err == nil {
+			b.mu.Lock()
+			own := b.last
+			b.mu.Unlock()
 			b.sweep.Lock()
-			p, err = Prune(b.ctx, b.bucket, b.o.Keep)
+			p, err = prune(b.ctx, b.bucket, b.o.Keep, own, time.Now(), usual)
 			b.sweep.Unlock()
 		}
 		switch {
@@ -384,10 +393,10 @@ func (b *Backup) isSafe() {
 // note makes what became of the log (0) or a base (1) the status, and tells of what is new.
 func (b *Backup) note(which int, err error) {
 	b.mu.Lock()
-	was := b.status.Err
+	was := cmp.Or(b.errs[0], b.errs[1])
 	b.errs[which] = err
-	b.status.Err = cmp.Or(b.errs[0], b.errs[1])
-	now, lag := b.status.Err, b.status.Lag()
+	now, lag := cmp.Or(b.errs[0], b.errs[1]), b.status.Lag()
+	b.status.Err = cmp.Or(now, b.other)
 	b.mu.Unlock()
 
 	switch {
@@ -486,8 +495,9 @@ func (b *Backup) catchUp(now time.Time) error {
 	return nil
 }
 
-// look finds out, from time to time, whether the last base is still there. Who removes objects of a backup that is
-// still running, by mistake, would otherwise leave a log that follows nothing.
+// look finds out, from time to time, whether the last base is still there, and whether this generation still is the
+// last one. Who removes objects of a backup that is still running, by mistake, would otherwise leave a log that follows
+// nothing; and who has given the place to another program, too, would restore and follow what that one has.
 func (b *Backup) look(now time.Time) error {
 	if b.making {
 		return nil // it may name what is damaged or gone
@@ -500,7 +510,7 @@ func (b *Backup) look(now time.Time) error {
 		b.o.Logger.Warn("the present state is damaged in the bucket; another base is made")
 		b.based = false
 	}
-	if !b.based || now.Sub(b.looked) < pruneEvery {
+	if !b.based || now.Sub(b.looked) < lookEvery {
 		return nil
 	}
 	b.mu.Lock()
@@ -510,6 +520,9 @@ func (b *Backup) look(now time.Time) error {
 	if err != nil {
 		return failed("get", key, err)
 	}
+	if err := b.alone(); err != nil {
+		return err
+	}
 	b.looked = now
 	if !there {
 		b.o.Logger.Warn("somebody has removed the last base; another one is made", "key", key)
@@ -518,6 +531,29 @@ func (b *Backup) look(now time.Time) error {
 		b.mu.Unlock()
 		b.based = false
 	}
+
+	return nil
+}
+
+// alone finds out whether another program has begun a generation since this one has.
+func (b *Backup) alone() error {
+	gens, err := generations(b.ctx, b.bucket)
+	if err != nil {
+		return failed("list", "", err)
+	}
+	if len(gens) == 0 || gens[len(gens)-1] <= b.gen {
+		return nil
+	}
+	b.mu.Lock()
+	known := b.other != nil
+	b.other = &holdfast.Error{Op: "back up", Path: gens[len(gens)-1], Class: holdfast.ErrUnavailable,
+		Detail: "another program has begun to back up to the same place, and restores and followers take what that one has",
+		Remedy: "give it another place, and start this one again, which makes its states the last ones"}
+	if !known {
+		b.o.Logger.Error("the backup is not the last one in its place", "error", b.other.Error())
+	}
+	b.status.Err = cmp.Or(b.errs[0], b.errs[1], b.other)
+	b.mu.Unlock()
 
 	return nil
 }

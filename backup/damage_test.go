@@ -213,8 +213,9 @@ func TestStalled(t *testing.T) {
 }
 
 // TestTwo backs up two databases that were the same, a database and its restored copy, to one bucket at once. Each has
-// generations of its own, and both can be restored.
+// generations of its own, and both can be restored. The one whose states are not the last ones says so.
 func TestTwo(t *testing.T) {
+	defer backup.SetLookEvery(time.Millisecond)()
 	bucket, _ := backedUp(t, backup.Options{})
 	dir := t.TempDir()
 	var engines [2]holdfast.Engine
@@ -232,6 +233,15 @@ func TestTwo(t *testing.T) {
 	for i := range engines {
 		write(t, engines[i], rand.New(rand.NewPCG(uint64(i), 37)), 300)
 		want[i] = contentsOf(t, engines[i])
+	}
+	first, second := backups[0], backups[1]
+	until(t, "generations", func() bool { return first.Status().Generation != "" && second.Status().Generation != "" })
+	if first.Status().Generation > second.Status().Generation {
+		first, second = second, first
+	}
+	until(t, "found", func() bool { return errors.Is(first.Status().Err, holdfast.ErrUnavailable) })
+	if s := second.Status(); s.Err != nil {
+		t.Errorf("the last one: %v", s.Err)
 	}
 	for i := range engines {
 		testkit.Try(t, backups[i].Close(t.Context()))

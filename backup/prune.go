@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -96,13 +97,16 @@ type Pruned struct{ Bases, Objects int }
 
 // Prune removes the states that are not to be kept, and what no kept state names. It removes bases first, so that what
 // a kill leaves is whole, and the next Prune removes the rest. Backups that run may go on meanwhile. What was replaced
-// less than six hours ago stays, and so do objects of the last two days that no base names.
+// less than six hours ago stays, and so do objects of the last two days that no base names. The last state of each
+// database stays.
 func Prune(ctx context.Context, bucket *blob.Bucket, keep Keep) (Pruned, error) {
-	return prune(ctx, bucket, keep, time.Now(), usual)
+	return prune(ctx, bucket, keep, "", time.Now(), usual)
 }
 
-// prune is Prune, at that time.
-func prune(ctx context.Context, bucket *blob.Bucket, keep Keep, now time.Time, stay times) (p Pruned, err error) {
+// prune is Prune, at that time. It keeps the base own, if that is not "".
+func prune(ctx context.Context, bucket *blob.Bucket, keep Keep, own string, now time.Time, stay times) (
+	p Pruned, err error,
+) {
 	if keep == (Keep{}) {
 		return p, nil
 	}
@@ -126,14 +130,33 @@ func prune(ctx context.Context, bucket *blob.Bucket, keep Keep, now time.Time, s
 			kept[b.key] = true
 		}
 	}
-	named := map[string]bool{}
-	for _, b := range all {
-		if !kept[b.key] {
+
+	// Several programs may have been given one bucket by mistake. That of another database, or one that has begun later
+	// and is not there any more, is no reason to remove the last state of this one, however old it is.
+	kept[own] = true
+	last := map[string]bool{}
+	for _, names := range of {
+		if n := len(names); n > 0 {
+			last[names[n-1].key] = true
+		}
+	}
+	databases, named := map[string]bool{}, map[string]bool{}
+	for _, b := range slices.Backward(all) {
+		if !kept[b.key] && !last[b.key] {
 			continue
 		}
 		base, err := readBase(ctx, bucket, b.key)
+		if !kept[b.key] && errors.Is(err, holdfast.ErrCorrupt) {
+			continue // it is no state
+		}
 		if err != nil {
 			return p, err // what it names is not known, so nothing is removed
+		}
+		if !databases[base.Database] {
+			databases[base.Database], kept[b.key] = true, true
+		}
+		if !kept[b.key] {
+			continue
 		}
 		for _, f := range base.Files {
 			for _, piece := range f.Pieces {

@@ -79,7 +79,7 @@ func TestPrune(t *testing.T) {
 			// A prune that is cut off in the middle, and one that goes to its end.
 			keep := Keep{All: 300 * time.Millisecond, Hourly: 1}
 			cut, cancel := context.WithTimeout(ctx, time.Duration(r.IntN(3000))*time.Microsecond)
-			p, err := prune(cut, bucket, keep, time.Now(), stay)
+			p, err := prune(cut, bucket, keep, "", time.Now(), stay)
 			removed.Bases, removed.Objects = removed.Bases+p.Bases, removed.Objects+p.Objects
 			cancel()
 			if err != nil && cut.Err() == nil {
@@ -91,7 +91,7 @@ func TestPrune(t *testing.T) {
 				t.Fatalf("after a prune that was cut off: %v", v.Damage)
 			}
 			begin := time.Now()
-			p, err = prune(ctx, bucket, keep, begin, stay)
+			p, err = prune(ctx, bucket, keep, "", begin, stay)
 			testkit.Try(t, err)
 			removed.Bases, removed.Objects = removed.Bases+p.Bases, removed.Objects+p.Objects
 			if v, err = Verify(ctx, bucket); err != nil || len(v.Damage) > 0 {
@@ -124,7 +124,7 @@ func TestPrune(t *testing.T) {
 	}
 
 	// All but the last is too old.
-	_, err = prune(ctx, bucket, Keep{All: 300 * time.Millisecond}, time.Now().Add(2*stay.unnamed), stay)
+	_, err = prune(ctx, bucket, Keep{All: 300 * time.Millisecond}, "", time.Now().Add(2*stay.unnamed), stay)
 	testkit.Try(t, err)
 	v, err := Verify(ctx, bucket)
 	testkit.Try(t, err)
@@ -190,4 +190,59 @@ func TestClock(t *testing.T) {
 	}
 	testkit.Try(t, b.Close(t.Context()))
 	testkit.Try(t, e.Close())
+}
+
+// TestPruneOthers: of a bucket that several programs were given by mistake, the last state of each database stays,
+// whoever prunes, and however long ago it was. The last one of a program that prunes stays as well, also if one that is
+// not there any more had begun behind it with a copy of the same database.
+func TestPruneOthers(t *testing.T) {
+	ctx := t.Context()
+	bucket, dir := memblob.OpenBucket(nil), t.TempDir()
+	begin := func(name string) (e holdfast.Engine, b *Backup) {
+		e, err := logtree.Open(filepath.Join(dir, name), holdfast.Options{})
+		testkit.Try(t, err)
+		var batch holdfast.Batch
+		batch.Set([]byte("name"), []byte(name))
+		testkit.Try(t, holdfast.Commit(e, &batch, holdfast.Process))
+		b, err = Start(e, bucket, Options{Every: time.Millisecond})
+		testkit.Try(t, err)
+		testkit.Until(t, "a base", func() bool { return b.Status().Bases == 1 })
+
+		return e, b
+	}
+	end := func(e holdfast.Engine, b *Backup) {
+		testkit.Try(t, b.Close(ctx))
+		testkit.Try(t, e.Close())
+	}
+	own, first := begin("own")
+	_, err := Restore(ctx, bucket, filepath.Join(dir, "copy"), RestoreOptions{})
+	testkit.Try(t, err)
+	end(begin("copy"))
+	end(begin("other"))
+
+	// As it is for the program that has nothing to write for long.
+	later := time.Now().Add(time.Hour)
+	_, err = prune(ctx, bucket, Keep{All: time.Minute}, first.last, later, times{})
+	testkit.Try(t, err)
+	for gen, there := range map[string]bool{first.gen: true, "": true} {
+		r, err := Restore(ctx, bucket, filepath.Join(t.TempDir(), "restored"), RestoreOptions{Generation: gen})
+		if (err == nil) != there {
+			t.Errorf("generation %q: %+v %v", gen, r, err)
+		}
+	}
+	end(own, first)
+
+	// As it is for the program of the other database: of the first one, the copy is what began last.
+	_, err = prune(ctx, bucket, Keep{All: time.Minute}, "", later, times{})
+	testkit.Try(t, err)
+	v, err := Verify(ctx, bucket)
+	if err != nil || len(v.Damage) > 0 || v.Bases != 2 {
+		t.Errorf("%+v %v", v, err)
+	}
+	gens, err := generations(ctx, bucket)
+	testkit.Try(t, err)
+	for _, gen := range gens[1:] {
+		_, err := Restore(ctx, bucket, filepath.Join(t.TempDir(), "restored"), RestoreOptions{Generation: gen})
+		testkit.Try(t, err)
+	}
 }

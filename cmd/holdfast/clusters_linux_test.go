@@ -88,7 +88,7 @@ func tenants(t *testing.T, ctx context.Context, p *process, names ...string) (al
 		n := &tenant{name: name, ns: c.Namespace(name)}
 		all[name] = n
 		writers.Go(func() {
-			for writing.Err() == nil {
+			for ; writing.Err() == nil; breathe() {
 				r, err := n.ns.Write(ctx, "s-1", message.Message{Type: "T", Data: []byte(`{}`)})
 				if err != nil {
 					fail(fmt.Errorf("%s: %w", name, err))
@@ -144,6 +144,9 @@ func tenants(t *testing.T, ctx context.Context, p *process, names ...string) (al
 		}
 	}
 }
+
+// breathe is between the writes of a client that writes for as long as something lasts, which leaves it the processors.
+func breathe() { time.Sleep(5 * time.Millisecond) }
 
 // more waits until so many more writes of a tenant are acknowledged.
 func (n *tenant) more(t *testing.T, what string, count int64, logs ...fmt.Stringer) {

@@ -39,13 +39,23 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	_ = flag.Set("test.parallel", "4") // what runs beside others waits most of the time
+	dir, err := os.MkdirTemp("", "hf") // a short path: sockets allow no longer one
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	ofAll = dir
 	status := m.Run()
 	atEnd()
+	_ = os.RemoveAll(dir)
 	os.Exit(status)
 }
 
-// atEnd ends what tests have shared.
-var atEnd = func() {}
+// ofAll is a directory for what tests share, and atEnd ends that.
+var (
+	ofAll string
+	atEnd = func() {}
+)
 
 // misbehaving returns engines that lie, crash, hang, or stand on a full disk.
 func misbehaving() []all.Entry {

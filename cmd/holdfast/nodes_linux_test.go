@@ -52,16 +52,13 @@ func shared(t *testing.T) func(space string) string {
 var sharers atomic.Int64
 
 var startShared = sync.OnceValues(func() (address func(space string) string, err error) {
-	dir, err := os.MkdirTemp("", "hf") // a short path: sockets allow no longer one
-	if err != nil {
+	dir := filepath.Join(ofAll, "s")
+	if err := os.Mkdir(dir, 0o711); err != nil {
 		return nil, err
 	}
 	address, server, err := startServer(dir)
-	atEnd = func() {
-		if server != nil {
-			server.Kill()
-		}
-		_ = os.RemoveAll(dir)
+	if server != nil {
+		atEnd = server.Kill
 	}
 	return address, err
 })
@@ -88,7 +85,7 @@ func startServer(dir string) (address func(space string) string, server *pgserve
 		return nil, nil, err
 	}
 	data := filepath.Join(dir, "data")
-	server, err = pgserver.Open(data, pgserver.Config{New: true, Settings: serverSettings})
+	server, err = pgserver.Open(data, pgserver.Config{New: true, Template: ofAll, Settings: serverSettings})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -394,6 +391,7 @@ func testNodesEnd(t *testing.T, address, name string, direct bool, end func(*pro
 	for w := range writers {
 		work.Go(func() {
 			for i := 0; writing.Err() == nil; i++ {
+				breathe()
 				id := fmt.Sprintf("%d-%d", w, i)
 				began := time.Now()
 				r, err := ns.Write(ctx, fmt.Sprintf("s-%d", w), message.Message{Type: "T", Data: []byte(`{"id":"` + id + `"}`)})

@@ -166,8 +166,8 @@ type workers struct {
 	ended chan error
 	once  sync.Once
 	mu    sync.Mutex
-	saw   []any // why those that wait ended
-	began int   // how many that wait began
+	saw   []any // why those that wait ended, the same in a row once
+	waits int   // how many do
 }
 
 func (w *workers) end() (err error) {
@@ -709,7 +709,7 @@ func (r *scenario) do(s *step) (any, error) {
 		w := r.workers[s.Of]
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		return w.began, nil
+		return w.waits, nil
 	case "stop_worker":
 		return nil, r.workers[s.Of].end()
 	case "storm":
@@ -941,14 +941,17 @@ func (r *scenario) work(k *client.Tasks, s *step) error {
 				return err
 			case "wait":
 				w.mu.Lock()
-				w.began++
+				w.waits++
 				w.mu.Unlock()
 				<-ctx.Done()
 				cause := context.Cause(ctx)
 				saw := map[error]string{task.ErrCancelled: api.CodeCancelled, task.ErrLeaseLost: api.CodeLeaseLost,
 					worker.ErrStopping: "stopping"}[cause]
 				w.mu.Lock()
-				w.saw = append(w.saw, saw)
+				w.waits--
+				if len(w.saw) == 0 || w.saw[len(w.saw)-1] != saw {
+					w.saw = append(w.saw, saw)
+				}
 				w.mu.Unlock()
 				return cause
 			}

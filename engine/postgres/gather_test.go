@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 )
 
 // Gets that wait at the same time are read with one message, each gets its own value, and none that is older than it.
@@ -57,7 +58,7 @@ func TestGetsTogether(t *testing.T) {
 		check(fmt.Sprint("absent", i), nil)
 	}
 	check("empty", []byte{})
-	until(t, "all Gets wait", func() bool {
+	testkit.Until(t, "all Gets wait", func() bool {
 		e.gets.mu.Lock()
 		defer e.gets.mu.Unlock()
 

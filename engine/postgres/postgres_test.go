@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/internal/testkit"
 )
 
 // openSpace opens a space named after the test, of the server behind host.
@@ -176,14 +177,9 @@ func TestIdleSessionEnds(t *testing.T) {
 	holder := "SELECT holder FROM holdfast_space WHERE name = $1"
 	before := query(t, os.Getenv(variable), holder, spaceOf(t))
 	query(t, os.Getenv(variable), "SELECT pg_terminate_backend($1::int)", strings.Split(before.(string), "/")[1])
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if query(t, os.Getenv(variable), holder, spaceOf(t)) != before {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("the space has no session, and nothing is done about it")
-		}
-	}
+	testkit.Until(t, "the space has a session again", func() bool {
+		return query(t, os.Getenv(variable), holder, spaceOf(t)) != before
+	})
 	if _, err := Open(at(os.Getenv(variable), spaceOf(t)), holdfast.Options{}); !errors.Is(err, holdfast.ErrLocked) {
 		t.Errorf("a second Open: %v", err)
 	}
@@ -205,11 +201,7 @@ func TestTakenByAnother(t *testing.T) {
 				t.Errorf("a commit to a space that was taken: %v", err)
 			}
 		}
-		select {
-		case <-e.Done():
-		case <-time.After(20 * time.Second):
-			t.Fatal("Done does not tell that the space was taken")
-		}
+		testkit.Receive(t, "Done tells that the space was taken", e.Done())
 		if err := e.Err(); !errors.Is(err, holdfast.ErrFenced) {
 			t.Errorf("Err = %v", err)
 		}

@@ -360,16 +360,21 @@ func TestSpaceWithoutOwner(t *testing.T) {
 		}
 		for name, token := range tokens {
 			for _, n := range nodes {
-				began := time.Now()
-				status, text, header := n.ask("GET", "/v1/namespaces/"+name+"/streams", token, "")
+				path := "/v1/namespaces/" + name + "/streams"
 				if lie[name] == gone {
+					status, text, header := n.ask("GET", path, token, "")
 					if status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {
 						t.Errorf("without space %d, %s, which lies there: %d %s", gone, name, status, text)
 					}
-				} else if status != 200 || !strings.Contains(text, "a-1") || time.Since(began) > hold {
-					t.Errorf("without space %d, %s, which lies in %d: %d %s within %v", gone, name, lie[name], status, text,
-						time.Since(began))
+					continue
 				}
+				// It waits for no owner. A machine that is busy may take as long as that wait, but not each time.
+				what := fmt.Sprintf("without space %d, %s, which lies in %d, is answered at once", gone, name, lie[name])
+				testkit.Until(t, what, func() bool {
+					began := time.Now()
+					status, text, _ := n.ask("GET", path, token, "")
+					return status == 200 && strings.Contains(text, "a-1") && time.Since(began) < hold
+				})
 			}
 		}
 		if gone > 0 {

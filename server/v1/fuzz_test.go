@@ -143,11 +143,9 @@ func FuzzQueries(f *testing.F) {
 		if args != "" {
 			body = `{"sql":` + string(text) + `,"args":` + args + `}`
 		}
-		began := time.Now()
-		w := ask(body)
-		if took := time.Since(began); took > 10*time.Second {
-			t.Errorf("%q took %s", body, took)
-		}
+		answered := make(chan *httptest.ResponseRecorder, 1)
+		go func() { answered <- ask(body) }()
+		w := testkit.Receive(t, fmt.Sprintf("an answer to %q", body), answered)
 		switch lines := strings.Split(strings.TrimSuffix(w.Body.String(), "\n"), "\n"); w.Code {
 		case http.StatusOK:
 			for i, line := range lines {

@@ -281,8 +281,13 @@ class Scenario:
         assert not self.harness.do(do="tries")
 
     async def flow_work(self, n: Any, c: Any, s: Any) -> None:
-        saw: list[str] = []  # why those that wait ended
-        began: list[None] = []  # one for each that began to wait
+        saw: list[str] = []  # why those that wait ended, the same in a row once
+        waits: list[None] = []  # one for each that does
+
+        def ended(x: TaskRun) -> None:
+            waits.pop()
+            if (why := getattr(x.reason, "code", "stopping")) not in saw[-1:]:
+                saw.append(why)
 
         def handler(script: list[str]) -> Callable[[TaskRun], Any]:
             calls = itertools.count()
@@ -305,19 +310,19 @@ class Scenario:
                 what, _, text = script[min(next(calls), len(script) - 1)].partition(":")
                 if what != "wait":
                     return await act(x, what, text)
-                began.append(None)
+                waits.append(None)
                 try:
                     await asyncio.Event().wait()
                 finally:
-                    saw.append(getattr(x.reason, "code", "stopping"))
+                    ended(x)
 
             def plain(x: TaskRun) -> None:  # in a thread
                 what, _, text = script[min(next(calls), len(script) - 1)].partition(":")
                 if what != "wait":
                     return x.call(act(x, what, text))
-                began.append(None)
+                waits.append(None)
                 x.ended.wait()
-                saw.append(getattr(x.reason, "code", "stopping"))
+                ended(x)
                 assert x.reason
                 raise x.reason
 
@@ -332,7 +337,7 @@ class Scenario:
             concurrency=s["concurrency"],
             grace=s["grace_ms"] / 1000,
         )
-        self.workers[s["as"]] = worker, asyncio.create_task(worker.run()), saw, began
+        self.workers[s["as"]] = worker, asyncio.create_task(worker.run()), saw, waits
 
     async def flow_worker_saw(self, n: Any, c: Any, s: Any) -> Any:
         return self.workers[s["of"]][2]

@@ -652,7 +652,7 @@ export class Tasks {
     how: { retryInMs?: number; dead?: boolean } = {},
     options?: CallOptions,
   ): Promise<void> {
-    const more = { failure, retry_in_ms: how.retryInMs ?? 0, dead: how.dead ?? false };
+    const more = { failure, retry_in_ms: Math.round(how.retryInMs ?? 0), dead: how.dead ?? false };
     const done = (got: t.Task, l: LeaseRef) =>
       (got.failures ?? []).some((f) => f.attempt === l.task.attempt && failure.message.startsWith(f.message));
     return this.#settle("fail", lease, more, done, options);

@@ -79,6 +79,11 @@ export class Pauses {
   }
 }
 
+/** A time as timers take it: whole, and not so long that they would fire at once. */
+export function timely(ms: number): number {
+  return Math.min(Math.round(ms), 2 ** 31 - 1);
+}
+
 /** Waits; false if the signal ends that before. */
 export function sleep(ms: number, signal?: AbortSignal): Promise<boolean> {
   if (signal?.aborted) return Promise.resolve(false);
@@ -90,7 +95,7 @@ export function sleep(ms: number, signal?: AbortSignal): Promise<boolean> {
     const timer = setTimeout(() => {
       signal?.removeEventListener("abort", ended);
       resolve(true);
-    }, ms);
+    }, timely(ms));
     signal?.addEventListener("abort", ended, { once: true });
   });
 }
@@ -149,7 +154,7 @@ export class Transport {
     if (!/^https?:$/.test(u.protocol) || u.search || u.hash || u.username || u.password)
       throw bad("the address is one of a server, as http://HOST:PORT, without a token or query");
     if (/\s/.test(o.token ?? "")) throw bad("the token has white space in it");
-    if ((o.timeoutMs ?? 1) <= 0) throw bad("timeoutMs is above 0");
+    if (!((o.timeoutMs ?? 1) > 0)) throw bad("timeoutMs is above 0");
     this.base = u.href.replace(/\/+$/, "");
     this.#o = o;
     this.#fetch = o.fetch ?? ((input, init) => globalThis.fetch(input, init));
@@ -199,7 +204,7 @@ export class Transport {
     const limit = (this.#o.timeoutMs ?? 30_000) + (r.waitMs ?? 0);
     const timer = r.long
       ? undefined
-      : setTimeout(() => controller.abort(new Error(`there was no answer in ${limit} ms`)), limit);
+      : setTimeout(() => controller.abort(new Error(`there was no answer in ${limit} ms`)), timely(limit));
     try {
       const resp = await this.send(r, body, controller.signal);
       let text: string;

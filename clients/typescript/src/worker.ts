@@ -10,7 +10,7 @@ import {
   TooLargeError,
   errorOf,
 } from "./errors.js";
-import { sleep } from "./transport.js";
+import { sleep, timely } from "./transport.js";
 import type { CallOptions } from "./transport.js";
 import type { Enqueued, Lease, NewTask, Task } from "./types.js";
 
@@ -152,14 +152,14 @@ export class Worker {
     this.#o = {
       queues: options.queues ?? [],
       concurrency: options.concurrency ?? 16,
-      leaseMs: options.leaseMs ?? 30_000,
+      leaseMs: Math.round(options.leaseMs ?? 30_000),
       graceMs: options.graceMs ?? 30_000,
       name: options.name ?? `worker-${crypto.randomUUID().slice(0, 8)}`,
       log: options.log ?? ((level, line, about) => (level === "warn" || level === "error") && console[level](line, about)),
     };
     if (Object.keys(handlers).length === 0) throw bad("there is no handler");
-    if (!(this.#o.concurrency >= 1) || !(this.#o.leaseMs >= 3) || !(this.#o.graceMs >= 0))
-      throw bad("concurrency is 1 at least, leaseMs 3, and graceMs 0");
+    if (!(this.#o.concurrency >= 1) || !(this.#o.leaseMs >= 3 && this.#o.leaseMs < Infinity) || !(this.#o.graceMs >= 0))
+      throw bad("concurrency is 1 at least, leaseMs 3 and not infinite, and graceMs 0");
   }
 
   /**
@@ -296,7 +296,7 @@ export class Worker {
     const { log } = this.#o;
     for (let pause = firstPause; ; pause = Math.min(2 * pause, mostPause)) {
       try {
-        await ask({ signal: AbortSignal.timeout(this.#o.leaseMs) });
+        await ask({ signal: AbortSignal.timeout(timely(this.#o.leaseMs)) });
         return log(level, `task ${what}`, about);
       } catch (error) {
         const refused = { ...about, error };
@@ -319,7 +319,7 @@ export class Worker {
       const held = [...this.#running.keys()].filter((x) => !x.lost.signal.aborted);
       if (held.length === 0) continue;
       const asked = performance.now();
-      const limit = AbortSignal.timeout(every);
+      const limit = AbortSignal.timeout(timely(every));
       try {
         const results = await this.#tasks.heartbeat(held.map((x) => x.lease), { signal: limit });
         for (const [i, x] of held.entries()) {

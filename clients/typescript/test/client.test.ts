@@ -6,7 +6,7 @@ import { encode, fromBase64, newId, toBase64 } from "../src/bytes.js";
 import { silence } from "../src/follow.js";
 import {
   AbortedError, BadRequestError, Client, ConnectionError, HoldfastError, NoNamespaceError, StillRunningError, TooLargeError,
-  UnavailableError, Worker, errorClasses,
+  UnavailableError, Worker, errorClasses, retryIn,
 } from "../src/index.js";
 import { Pauses } from "../src/transport.js";
 
@@ -282,4 +282,39 @@ test("a worker that is always busy leaves nothing with its signal", async () => 
   await new Worker(c.namespace("n").tasks, handlers, { concurrency: 1, log: () => {} }).run(stop.signal);
   expect(claimed).toBe(300);
   expect(listening.most).toBeLessThan(10);
+});
+
+test("times need not be whole, nor a lease divisible by three", async () => {
+  const stop = new AbortController();
+  const asked: Record<string, unknown[]> = {};
+  const lease = { task: { id: "t", kind: "k", attempt: 1, state: "running", created: "" }, token: 1, until: "" };
+  const c = client((url, init) => {
+    const what = url.pathname.split("/").pop()!;
+    (asked[what] ??= []).push(JSON.parse(init.body as string));
+    if (what === "claim" && asked[what].length === 1) return new Response(JSON.stringify({ leases: [lease] }));
+    if (what === "heartbeat") return new Response(JSON.stringify({ results: [{ id: "t" }] }));
+    if (what === "fail") return (stop.abort(), new Response(null, { status: 204 }));
+    return new Promise((_, reject) => init.signal!.addEventListener("abort", () => reject(new Error("aborted"))));
+  });
+  const k = async () => {
+    for (let i = 0; i < 500 && !asked.heartbeat; i++) await new Promise((r) => setTimeout(r, 5));
+    throw retryIn(1.5, new Error("later"));
+  };
+  await new Worker(c.namespace("n").tasks, { k }, { leaseMs: 100.2, graceMs: Infinity, log: () => {} }).run(stop.signal);
+  expect(asked.claim![0]).toMatchObject({ lease_ms: 100 });
+  expect(asked.fail![0]).toMatchObject({ retry_in_ms: 2 });
+
+  for (const o of [{ leaseMs: Infinity }, { leaseMs: NaN }, { graceMs: NaN }])
+    expect(() => new Worker(c.namespace("n").tasks, { k }, o)).toThrow(BadRequestError);
+});
+
+test("a time that is too long for a timer is a long one", async () => {
+  const slow = (async (_, init) => {
+    await new Promise((r) => setTimeout(r, 50));
+    init!.signal!.throwIfAborted();
+    return new Response("[]");
+  }) as typeof fetch;
+  for (const timeoutMs of [Infinity, 2 ** 40])
+    expect(await new Client("http://localhost", { timeoutMs, retryMs: -1, fetch: slow }).tokens()).toEqual([]);
+  expect(() => new Client("http://localhost", { timeoutMs: NaN })).toThrow(BadRequestError);
 });

@@ -338,8 +338,8 @@ class Scenario {
 
   private work(n: Namespace, s: Step): void {
     const stop = new AbortController();
-    const saw: string[] = []; // why those that wait ended
-    let began = 0;
+    const saw: string[] = []; // why those that wait ended, the same in a row once
+    let waits = 0;
     const handlers = Object.fromEntries(
       Object.entries(s.script as Record<string, string[]>).map(([kind, script]) => {
         let call = 0;
@@ -354,10 +354,12 @@ class Scenario {
             if (what === "output") await x.setOutput(new TextEncoder().encode(text));
             if (what === "then") await x.completeThen({ kind: text, queue: "then" });
             if (what !== "wait") return;
-            began++;
-            await new Promise((resolve) => x.signal.addEventListener("abort", resolve));
+            waits++;
+            if (!x.signal.aborted) await new Promise((resolve) => x.signal.addEventListener("abort", resolve));
+            waits--;
             const reason = x.signal.reason as Error;
-            saw.push(reason instanceof HoldfastError ? reason.code : "stopping");
+            const why = reason instanceof HoldfastError ? reason.code : "stopping";
+            if (saw.at(-1) !== why) saw.push(why);
             throw reason;
           },
         ];
@@ -366,7 +368,7 @@ class Scenario {
     const worker = new Worker(n.tasks, handlers, {
       queues: s.queues, leaseMs: s.lease_ms, concurrency: s.concurrency, graceMs: s.grace_ms, log: () => {},
     });
-    this.workers.set(s.as, { stop, saw, waits: () => began, done: worker.run(stop.signal) });
+    this.workers.set(s.as, { stop, saw, waits: () => waits, done: worker.run(stop.signal) });
   }
 
   /** Writes from eight writers, follows, and works, while the server is killed. */

@@ -82,7 +82,7 @@ func (n *namespace) close() {
 func (n *namespace) run(cmd *exec.Cmd) error {
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = time.Minute // for what it said: on a busy machine a second was too short
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}

@@ -124,6 +124,8 @@ type block struct {
 	ends int // where the entries end and the heads begin
 	n    int // groups
 	skip int // what all keys have in common, in bytes
+
+	from *chunk // nil where it did not come from the cache
 }
 
 // parseBlock finds the parts of a block.
@@ -362,6 +364,11 @@ type window struct {
 	entries [windowSize]Entry
 	begin   [windowSize + 1]uint32 // of the keys in keys
 	keys    []byte                 // all of its capacity may be written to
+
+	groups int                   // how many are in it
+	first  [windowGroups + 1]int // entry of each, and where the last one ends
+	looked [windowGroups]bool    // whether values shows what the cache has of it
+	values [windowSize][]byte    // of entries; nil where the cache does not have them
 }
 
 const (
@@ -387,7 +394,7 @@ func (w *window) grow(at, n int) {
 
 // decode fills the window with a group of b. If it is malformed it reports false, and the window is empty.
 func (w *window) decode(blk *block, g int) bool {
-	w.n = 0
+	w.n, w.groups = 0, 0
 	return w.add(blk, g)
 }
 
@@ -497,8 +504,25 @@ func (w *window) add(blk *block, g int) bool {
 	// The end of the last key. w.n grows only now, so a malformed group leaves the window as it was.
 	begin[n] = uint32(at)
 	w.n += n
+	w.looked[w.groups] = false
+	w.groups++
+	w.first[w.groups] = w.n
 
 	return true
+}
+
+// show makes values those of group g, which lie one behind the other in b, or none if b is nil.
+func (w *window) show(g int, b []byte) {
+	at := 0
+	for i := w.first[g]; i < w.first[g+1]; i++ {
+		if b == nil {
+			w.values[i] = nil
+			continue
+		}
+		end := at + int(w.entries[i].Len)
+		w.values[i] = b[at:end:end]
+		at = end
+	}
 }
 
 // appendTo appends the group as a writer writes it: there is one way to.

@@ -50,7 +50,10 @@ func (r *Reader) Init(it *Iter) {
 }
 
 // Forget makes the iterator one of no table.
-func (it *Iter) Forget() { (*Reader)(nil).Init(it) }
+func (it *Iter) Forget() {
+	(*Reader)(nil).Init(it)
+	clear(it.win.values[:])
+}
 
 // Key is the key of the entry, valid until the next move. It must not be written to.
 func (it *Iter) Key() []byte { return it.win.key(it.pos) }
@@ -86,6 +89,65 @@ func (it *Iter) Near(back bool, most int, bound []byte, open bool) Near {
 	}
 
 	return Near{w.keys, w.begin[lo : hi+1], w.entries[lo:hi]}
+}
+
+// Values reads the values that tables name.
+type Values interface {
+	// Values returns the values of the entries, which have that many bytes, one behind the other and checked, in memory of
+	// their own that nobody writes to again. It returns nil if they are not at hand.
+	Values(entries []Entry, bytes int) []byte
+}
+
+// mostValues is how many bytes of a group's values are kept at most.
+const mostValues = 32 << 10
+
+// Values returns the values of n entries that Near has returned, as far as the cache has them, and nil for the others.
+// Those that it had better have are read through from, if that is not nil, for the whole of a group at once. They stay
+// as they are for ever, and must not be written to; the slice of them is valid until the next move.
+func (it *Iter) Values(back bool, n int, from Values) [][]byte {
+	w, lo := &it.win, it.pos
+	if back {
+		lo -= n - 1
+	}
+	if it.blk.from == nil {
+		return nil
+	}
+
+	for g := range w.groups {
+		if w.first[g] < lo+n && w.first[g+1] > lo && !w.looked[g] {
+			b := it.groupValues(g, from)
+			w.looked[g] = b != nil || from != nil
+			w.show(g, b)
+		}
+	}
+
+	return w.values[lo : lo+n]
+}
+
+// groupValues is Values for group g of the window, all of it.
+func (it *Iter) groupValues(g int, from Values) []byte {
+	slot := &it.blk.from.groups[it.group+g]
+	if p := slot.Load(); p != nil {
+		return p.use()
+	}
+	if from == nil {
+		return nil
+	}
+
+	entries, n := it.win.entries[it.win.first[g]:it.win.first[g+1]], 0
+	for i := range entries {
+		n += int(entries[i].Len)
+	}
+	if n == 0 || n > mostValues || !it.r.cache.wants(int64(n)) {
+		return nil
+	}
+	b := from.Values(entries, n)
+	if len(b) != n {
+		return nil
+	}
+	it.r.cache.keep(it.blk.from, &chunk{slot: slot, data: b})
+
+	return b
 }
 
 // leading returns how many of the first n are in, behind which none is. A walk over many tables takes few entries of
@@ -281,7 +343,7 @@ func (it *Iter) SeekLT(key []byte) bool {
 }
 
 // leave takes the iterator's position away.
-func (it *Iter) leave(state int) { it.state, it.win.n, it.pos = state, 0, 0 }
+func (it *Iter) leave(state int) { it.state, it.win.n, it.win.groups, it.pos = state, 0, 0, 0 }
 
 // fail ends a move with an error.
 func (it *Iter) fail(err error) bool {
@@ -345,7 +407,7 @@ func (it *Iter) loadMore(group int) bool {
 
 // loadLess is loadMore the other way: it goes to the last entry of a group, and shows groups before it.
 func (it *Iter) loadLess(group int) bool {
-	it.win.n = 0
+	it.win.n, it.win.groups = 0, 0
 	first := group + 1 - min(max(2*it.shown, 1), windowGroups, group+1)
 	for g := first; g <= group; g++ {
 		// A group before the wanted one is malformed, or the wanted one is. Only the latter is an error now, and load

@@ -206,19 +206,20 @@ func (r *Reader) mayContain(key []byte) (bool, error) {
 	line := int64(filterLine(h, uint64(r.t.lines)))
 	page := line / (pageSize / lineSize)
 	lo := r.t.filter + page*pageSize
-	b, err := r.chunk(int(r.t.blocks+page), lo, min(lo+pageSize, r.t.index), le.Uint32(r.t.sums[4*page:]), 0)
+	p, err := r.chunk(int(r.t.blocks+page), lo, min(lo+pageSize, r.t.index), le.Uint32(r.t.sums[4*page:]), 0)
 	if err != nil {
 		return false, err
 	}
 
-	return hasBits(b[line*lineSize-page*pageSize:], h), nil
+	return hasBits(p.data[line*lineSize-page*pageSize:], h), nil
 }
 
 // chunk returns chunk i, the bytes from lo to hi, verified: from the cache, or from the file. Their checksum is sum,
 // or, if end is not 0, stands in the last end bytes.
-func (r *Reader) chunk(i int, lo, hi int64, sum uint32, end int) ([]byte, error) {
+func (r *Reader) chunk(i int, lo, hi int64, sum uint32, end int) (*chunk, error) {
 	if p := r.chunks[i].Load(); p != nil {
-		return p.use(), nil
+		p.use()
+		return p, nil
 	}
 	b := slices.Grow([]byte(nil), int(hi-lo))[:hi-lo] // its capacity is what it takes in memory
 	if err := r.readAt(b, lo); err != nil {
@@ -229,9 +230,13 @@ func (r *Reader) chunk(i int, lo, hi int64, sum uint32, end int) ([]byte, error)
 	}
 
 	// Only what was found to be right is kept.
-	r.cache.put(&r.chunks[i], b)
+	p := &chunk{slot: &r.chunks[i], data: b}
+	if blk, ok := parseBlock(b); ok && end > 0 {
+		p.groups = make([]atomic.Pointer[chunk], blk.n)
+	}
+	r.cache.put(p)
 
-	return b, nil
+	return p, nil
 }
 
 // check verifies a checksum.
@@ -284,14 +289,15 @@ func (r *Reader) block(x *index, i int) (block, error) {
 	if err != nil {
 		return block{}, err
 	}
-	b, err := r.chunk(i, lo, hi, 0, 4)
+	p, err := r.chunk(i, lo, hi, 0, 4)
 	if err != nil {
 		return block{}, err
 	}
-	blk, ok := parseBlock(b)
+	blk, ok := parseBlock(p.data)
 	if !ok {
 		return block{}, r.malformed(x, i)
 	}
+	blk.from = p
 
 	return blk, nil
 }

@@ -589,7 +589,11 @@ func (it *Iterator) reaches() bool {
 	if len(end) == 0 || m.cur < 0 || m.src[m.cur].table.Index != nil {
 		return false
 	}
-	e := m.src[m.cur].ri.Entry()
+	s := &m.src[m.cur]
+	if v := s.ri.Values(m.reverse, 1, nil); v != nil && v[0] != nil {
+		return false
+	}
+	e := s.ri.Entry()
 
 	return e.Len > 0 && w.enter(it.ver, e.Place) && w.seg.Mapped(int64(uint32(e.Place)), int(e.Len)) == nil
 }
@@ -721,7 +725,7 @@ func (it *Iterator) takeMany(s *source, bound []byte, open bool) error {
 	// Near hands out what the block at hand has, in one piece. The iterator is then set to the last of those taken, and
 	// next moves on.
 	if s.table.Index == nil {
-		n := it.takeNear(s.ri.Near(w.m.reverse, w.room(), bound, open))
+		n := it.takeNear(s, s.ri.Near(w.m.reverse, w.room(), bound, open))
 		if n--; w.m.reverse {
 			n = -n
 		}
@@ -752,7 +756,7 @@ func (it *Iterator) takeMany(s *source, bound []byte, open bool) error {
 // take adds what s is at, unless it is a tombstone.
 func (it *Iterator) take(s *source) error {
 	if s.table.Index == nil {
-		it.takeNear(s.ri.Near(false, 1, nil, false))
+		it.takeNear(s, s.ri.Near(false, 1, nil, false))
 		return nil
 	}
 	v := &s.v
@@ -775,10 +779,18 @@ func (it *Iterator) take(s *source) error {
 }
 
 // takeNear adds entries of a table, other than tombstones, in the direction of the walk, as long as there is room,
-// one at least. It returns how many it looked at. Values that do not lie together are left to resolve.
-func (it *Iterator) takeNear(near table.Near) int {
+// one at least. It returns how many it looked at. Values that the cache of tables has are handed out as they are there;
+// others that do not lie together are left to resolve.
+func (it *Iterator) takeNear(s *source, near table.Near) int {
 	w, n := it.w, len(near.Entries)
-	if !w.far && it.takeSpan(near) {
+
+	// A long walk leaves the cache as it is: it comes by once.
+	var from table.Values
+	if !w.far && w.walked < longWalk {
+		from = (*atHand)(it)
+	}
+	values := s.ri.Values(w.m.reverse, n, from)
+	if (values == nil || values[0] == nil || values[n-1] == nil) && !w.far && it.takeSpan(near) {
 		return n
 	}
 
@@ -799,6 +811,11 @@ func (it *Iterator) takeNear(near table.Near) int {
 		at := len(w.arena)
 		w.arena = append(w.arena, near.Keys[near.Begin[i]:near.Begin[i+1]]...)
 		end := len(w.arena)
+		if values != nil && values[i] != nil {
+			w.items = append(w.items, item{Key: w.arena[at:end:end], Value: values[i]})
+			w.walked += len(values[i])
+			continue
+		}
 		w.unread = append(w.unread, unread{Entry: *e, item: len(w.items), at: -1})
 		w.owed += int(e.Len)
 		w.items = append(w.items, item{Key: w.arena[at:end:end]})
@@ -835,7 +852,7 @@ func (it *Iterator) resolve() (err error) {
 
 	// A mapping may fault in the middle. What was copied until then is dropped as a whole, and read by calls.
 	before := len(w.arena)
-	if format.Guarded(w.copyMapped) != nil {
+	if format.Guarded(func() { w.arena = w.copyMapped(w.arena, w.unread) }) != nil {
 		w.arena = w.arena[:before]
 		for i := range w.unread {
 			if u := &w.unread[i]; u.mapped != nil {
@@ -864,11 +881,47 @@ func (it *Iterator) resolve() (err error) {
 	return err
 }
 
-// copyMapped copies the values that are in memory to the arena.
-func (w *walk) copyMapped() {
+// atHand is an iterator as [table.Values]: it has values that are known to be in the system's memory.
+type atHand Iterator
+
+// Values implements [table.Values].
+func (a *atHand) Values(entries []table.Entry, bytes int) []byte {
+	w, n := a.w, len(a.w.unread)
+	defer func() { w.unread = w.unread[:n] }()
+	for _, e := range entries {
+		u := unread{Entry: e}
+		if e.Len > 0 {
+			if !w.enter(a.ver, e.Place) {
+				return nil
+			}
+			if u.mapped = w.seg.Mapped(int64(uint32(e.Place)), int(e.Len)); u.mapped == nil {
+				return nil
+			}
+		}
+		w.unread = append(w.unread, u)
+	}
+	us, b := w.unread[n:], slices.Grow([]byte(nil), bytes)
+
+	// What is wrong with one of them, a read of it alone says.
+	if format.Guarded(func() { b = w.copyMapped(b, us) }) != nil {
+		return nil
+	}
+
+	for i := range us {
+		u := &us[i]
+		if !u.Tombstone && format.Checksum(b[u.at:u.at+int(u.Len)]) != u.Sum {
+			return nil
+		}
+	}
+
+	return b
+}
+
+// copyMapped appends the values that are in memory to dst, and notes where they are in it.
+func (w *walk) copyMapped(dst []byte, us []unread) []byte {
 	var sum byte
-	for i := range w.unread {
-		b := w.unread[i].mapped
+	for i := range us {
+		b := us[i].mapped
 
 		// One byte of each cache line, over all values, before any is copied: the processor then has many misses under way at
 		// once.
@@ -878,12 +931,14 @@ func (w *walk) copyMapped() {
 	}
 
 	w.sum = sum // so that the loads are not for nothing
-	for i := range w.unread {
-		if u := &w.unread[i]; u.mapped != nil {
-			u.at = len(w.arena)
-			w.arena = append(w.arena, u.mapped...)
+	for i := range us {
+		if u := &us[i]; u.mapped != nil {
+			u.at = len(dst)
+			dst = append(dst, u.mapped...)
 		}
 	}
+
+	return dst
 }
 
 // together reads the first of values that a call has to read, and those that follow it, by one call, if they lie behind
