@@ -151,8 +151,9 @@ func contents(t *testing.T, e holdfast.Engine) string {
 }
 
 // TestRequired: for every operation, and each field that its schema requires, a body without it is refused with its
-// name, and nothing is changed: an absent position is not zero. Nor is a number taken that the schema's int64 has not. A time that need not be there is not taken for absent
-// if it is the zero time: a token with such an expiry never expired.
+// name, and nothing is changed: an absent position is not zero. Nor is a number taken that the schema's int64 has not.
+// A time that need not be there is not taken for absent if it is the zero time: a token with such an expiry never
+// expired.
 func TestRequired(t *testing.T) {
 	s := start(t, nil, core.Options{})
 	w := httptest.NewRecorder()
