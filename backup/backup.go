@@ -21,6 +21,7 @@ package backup
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"net/url"
 	"os"
@@ -199,6 +200,13 @@ func openBucket(ctx context.Context, address string, create bool) (*blob.Bucket,
 	}
 	q := u.Query()
 	if u.Scheme == "file" {
+		// The driver would take what is behind the host for the directory, and without a path the one it runs in.
+		if u.Host != "" && u.Host != "." && u.Host != "localhost" {
+			return bad(fmt.Sprintf("it names the host %q, and no directory begins so", u.Host), nil)
+		}
+		if strings.Trim(u.Path, "/") == "" {
+			return bad("it names no directory", nil)
+		}
 		q.Set("no_tmp_dir", "true") // its rename must not cross file systems
 		q.Set("metadata", "skip")
 		if create {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
 	"syscall"
 )
 
@@ -77,16 +76,14 @@ func (osFS) MkdirAll(dir string) error { return os.MkdirAll(dir, 0o755) }
 
 // List implements [FS].
 func (osFS) List(dir string) ([]string, error) {
-	d, err := os.Open(dir)
+	entries, err := os.ReadDir(dir) // which opens directories only: to open a pipe could take for ever
 	if err != nil {
 		return nil, err
 	}
-	defer d.Close()
-	names, err := d.Readdirnames(-1)
-	if err != nil {
-		return nil, err
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
 	}
-	slices.Sort(names)
 
 	return names, nil
 }

@@ -165,6 +165,10 @@ func (c *verifyCommand) verifyBucket() int {
 	if err != nil {
 		return failTool(err)
 	}
+	if v.Bases == 0 && len(v.Damage) == 0 {
+		return failTool(&holdfast.Error{Op: "verify", Path: c.Dir, Class: holdfast.ErrNotFound,
+			Detail: "there is no state in the bucket", Remedy: "is it the right bucket and prefix?"})
+	}
 	status := exitOK
 	for _, d := range v.Damage {
 		if !c.JSON {
@@ -223,6 +227,11 @@ func (c *serveCommand) startBackup(ctx context.Context, e holdfast.Engine, logge
 	case caps.Engine != logtree.Name && c.BackupEvery <= 0:
 		return nil, nil, c.bad("backup", "this engine can only be copied as a whole, from time to time",
 			"say how often: --backup-every 1h")
+	}
+	if into := backup.Directory(c.Backup); into != "" {
+		if err := datadir.CheckOverlap("back up", into, c.dir()); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", c.where("backup"), err)
+		}
 	}
 	bucket, err := backup.MakeBucket(ctx, c.Backup)
 	if err != nil {

@@ -54,6 +54,10 @@ func TestServeBackup(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "bucket")); err == nil {
 		t.Error("a restore has made a bucket")
 	}
+	status, _, text := result(t, holdfastCommand(t, "verify", "file://"+t.TempDir()))
+	if status != exitError || !strings.Contains(text, "no state") {
+		t.Errorf("verify of an empty directory: %d %s", status, text)
+	}
 	first := serve(t, nil, "--data", data, "--backup", bucket)
 	if !strings.Contains(first.log.String(), "same file system") {
 		t.Error("nobody is warned that the backup is on the same file system as the data")
@@ -87,9 +91,15 @@ func TestServeBackup(t *testing.T) {
 
 // What cannot be backed up is refused when the server starts.
 func TestServeBackupRefused(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
 	for _, args := range [][]string{
 		{"--engine", "mem:", "--backup", "file://" + t.TempDir()},
 		{"--data", filepath.Join(t.TempDir(), "data"), "--backup", "nothing"},
+		{"--data", data, "--backup", "file://" + data},
+		{"--data", data, "--backup", "file://" + data + "/backup"},
+		{"--data", data, "--backup", "file://holdfast-no-host" + t.TempDir()},
+		{"--data", data, "--backup", "file:holdfast-relative"},
+		{"--data", data, "--backup", "file://"},
 		{"--data", filepath.Join(t.TempDir(), "data"), "--backup", "file://" + t.TempDir(), "--backup-keep", "much"},
 	} {
 		status, _, text := result(t, holdfastCommand(t, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...))

@@ -71,3 +71,20 @@ func TestPipeForFile(t *testing.T) {
 		}
 	})
 }
+
+// TestPipeForDirectory: a pipe in the place of a directory is refused.
+func TestPipeForDirectory(t *testing.T) {
+	at := t.TempDir()
+	pipe := filepath.Join(at, "pipe")
+	try(t, syscall.Mkfifo(pipe, 0o600))
+	_, err1 := all.Inspect(pipe)
+	_, err2 := all.Verify(pipe)
+	_, err3 := all.Repair(t.Context(), pipe, filepath.Join(at, "repaired"))
+	_, err4 := all.BackupDir(t.Context(), pipe, filepath.Join(at, "backup"))
+	_, err5 := all.Copy(t.Context(), pipe, filepath.Join(at, "copy"), all.CopyOptions{Engine: "mem"})
+	for i, err := range []error{err1, err2, err3, err4, err5} {
+		if err == nil {
+			t.Errorf("%d: no error", i+1)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -75,6 +76,7 @@ func (s *nullServer) follow(w http.ResponseWriter, r *http.Request) {
 	s.mu.Unlock()
 	control := http.NewResponseController(w)
 	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Transfer-Encoding", "identity") // one write for all that has come, as the server does it
 	w.WriteHeader(http.StatusOK)
 
 	for {
@@ -93,10 +95,8 @@ func (s *nullServer) follow(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 
-		for _, text := range list {
-			if _, err := w.Write(text); err != nil {
-				return
-			}
+		if _, err := w.Write(bytes.Join(list, nil)); err != nil {
+			return
 		}
 		at += len(list)
 	}

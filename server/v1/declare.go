@@ -486,7 +486,7 @@ func set(v reflect.Value, texts []string) error {
 			err = fmt.Errorf("%.40q is no whole number, or too large", text)
 		}
 	case *uint64:
-		if *p, err = strconv.ParseUint(text, 10, 64); err != nil {
+		if *p, err = strconv.ParseUint(text, 10, 63); err != nil {
 			err = fmt.Errorf("%.40q is no whole number from 0 on, or too large", text)
 		}
 	case *int:

@@ -109,6 +109,13 @@ func (m maker) variants(s *schema, in string) (list []variant) {
 			}
 		}
 	}
+	for name, property := range s.Properties {
+		if kind := m.of(property).Type; kind == "integer" {
+			o := m.least(s).(map[string]any)
+			o[name] = json.Number("9223372036854775808")
+			list = append(list, variant{"too large", strings.TrimPrefix(in+"."+name, "."), o})
+		}
+	}
 	for _, name := range s.Required {
 		whole := m.least(s).(map[string]any)
 		with := func(change func(o map[string]any)) map[string]any {
@@ -144,8 +151,9 @@ func contents(t *testing.T, e holdfast.Engine) string {
 }
 
 // TestRequired: for every operation, and each field that its schema requires, a body without it is refused with its
-// name, and nothing is changed: an absent position is not zero. A time that need not be there is not taken for absent
-// if it is the zero time: a token with such an expiry never expired.
+// name, and nothing is changed: an absent position is not zero. Nor is a number taken that the schema's int64 has not.
+// A time that need not be there is not taken for absent if it is the zero time: a token with such an expiry never
+// expired.
 func TestRequired(t *testing.T) {
 	s := start(t, nil, core.Options{})
 	w := httptest.NewRecorder()
@@ -171,14 +179,20 @@ func TestRequired(t *testing.T) {
 		for method, op := range doc.Paths[path] {
 			at := regexp.MustCompile(`\{[^}]*\}`).ReplaceAllString(strings.ReplaceAll(path, "{ns}", "default"), "x")
 			for _, p := range op.Parameters {
-				if p.In != "query" || m.of(p.Schema).Format != "date-time" {
+				what, wrong := "year 1", "0001-01-01T00:00:00Z"
+				if m.of(p.Schema).Type == "integer" {
+					what, wrong = "too large", "9223372036854775808"
+				} else if m.of(p.Schema).Format != "date-time" {
 					continue
 				}
-				resp, answer := s.send(strings.ToUpper(method), at+"?"+p.Name+"=0001-01-01T00:00:00Z", nil)
-				if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(answer), p.Name) {
-					t.Errorf("%s %s with %s in the year 1: %d %s", method, at, p.Name, resp.StatusCode, answer)
+				if p.In != "query" {
+					continue
 				}
-				tried["year 1"]++
+				resp, answer := s.send(strings.ToUpper(method), at+"?"+p.Name+"="+wrong, nil)
+				if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(answer), p.Name) {
+					t.Errorf("%s %s with %s %s: %d %s", method, at, p.Name, what, resp.StatusCode, answer)
+				}
+				tried[what]++
 			}
 			body := op.RequestBody.Content["application/json"].Schema
 			if body == nil {
@@ -200,7 +214,8 @@ func TestRequired(t *testing.T) {
 			}
 		}
 	}
-	if tried["missing"] < 25 || tried["missing"] != tried["twice"] || tried["year 1"] < 11 {
+	if tried["missing"] < 25 || tried["missing"] != tried["twice"] || tried["year 1"] < 11 ||
+		tried["too large"] < 25 {
 		t.Errorf("too little was tried: %v", tried)
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -28,6 +30,7 @@ type field struct {
 	required bool   // it must be there, and not be null
 	segment  bool   // it names what other requests name in their path
 	moment   bool   // it is a time that need not be there
+	natural  bool   // it is a number without a sign
 	object   *shape // of the value, or of the items of a list; nil if that is not looked at
 }
 
@@ -56,7 +59,7 @@ func shapeOf(t reflect.Type) *shape {
 			f.Tag.Get("required") != "false"
 		object := shapeOf(f.Type)
 		s.fields[name] = &field{at: len(s.fields), data: f.Type == reflect.TypeFor[json.RawMessage](), required: required,
-			segment: f.Tag.Get("segment") != "", object: object,
+			segment: f.Tag.Get("segment") != "", object: object, natural: f.Type.Kind() == reflect.Uint64,
 			moment: !required && (f.Type == reflect.TypeFor[time.Time]() || f.Type == reflect.TypeFor[*time.Time]())}
 
 		// A list is one level deeper than its field, and what its items hold is deeper still.
@@ -184,6 +187,10 @@ func (r *reader) object(s *shape, where string) error {
 		if f.moment && yearOne(string(bytes.Trim(r.body[from:r.at], `"`))) {
 			return problem.BadRequest("the body: the %s is in the year 1, which means none; leave it out for that", in(name))
 		}
+		if f.natural && beyond(r.body[from:r.at]) {
+			return problem.BadRequest("the body: the field %s is %s, where the largest number is %d", in(name),
+				r.body[from:r.at], math.MaxInt64)
+		}
 		if f.segment && !addressable(r.body[from:r.at]) {
 			return problem.BadRequest("the body: the %s is %.80s, which cannot stand in a path: it has nothing but "+
 				"slashes, or a dot or two in the place of a name", in(name), r.body[from:r.at])
@@ -207,6 +214,13 @@ func (r *reader) object(s *shape, where string) error {
 // for no time: what a client sends by mistake would mean something else than the past that it names.
 func yearOne(text string) bool {
 	return strings.HasPrefix(text, "0001-") || strings.HasPrefix(text, "0000-")
+}
+
+// beyond reports whether a number of 64 bits is larger than any with a sign: positions and tokens are none, and the
+// document says int64, as other languages have it.
+func beyond(number []byte) bool {
+	n, err := strconv.ParseUint(string(bytes.TrimSpace(number)), 10, 64)
+	return err == nil && n > math.MaxInt64
 }
 
 // addressable reports whether a string of JSON can be a name in a path, or is empty, which other checks are for.

@@ -238,8 +238,8 @@ func (n *Namespace) checkMessage(op, stream string, i, depth int, m *Message) er
 
 // isObject reports whether b is a JSON object that is at most so deep.
 func isObject(b []byte, depth int) bool {
-	b = bytes.TrimLeft(b, " \t\r\n")
-	return len(b) > 0 && b[0] == '{' && jsoncheck.ValidTo(b, depth)
+	i := jsoncheck.Space(b, 0)
+	return i < len(b) && b[i] == '{' && jsoncheck.ValidTo(b, depth)
 }
 
 // sameJSON reports whether data are the same, whatever space is between their tokens and in whatever order the members

@@ -38,7 +38,8 @@ class Broken(httpx.SyncByteStream, httpx.AsyncByteStream):
     def __iter__(self) -> Iterator[bytes]:
         for i in range(0, len(self.whole), self.piece):
             yield self.whole[i : i + self.piece]
-        raise httpx.ReadError("cut")
+        if len(self.whole) % 2:  # otherwise as the end of an answer without chunks looks
+            raise httpx.ReadError("cut")
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for chunk in self:

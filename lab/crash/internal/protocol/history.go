@@ -30,7 +30,8 @@ type History struct {
 	First    Interval       // of the log's beginning
 	Followed Followed       // how far, of what must stay
 
-	Skipped []Span // what a crash has undone, though not what ran concurrently
+	Skipped []Span   // what a crash has undone, though not what ran concurrently
+	Undone  []Undone // what was begun and then undone: an operation of several commits may have left the first ones
 
 	Monotonic bool // a store for Raft has no gaps
 	Plain     bool // a message store of a peer does less than ours
@@ -57,9 +58,25 @@ type Interval struct{ Low, High uint64 }
 // Span is numbers from one to another.
 type Span struct{ From, To uint64 }
 
+// Undone is numbers that a generation gave to operations which a crash has undone. They came before the operations of a
+// later generation, the first of which is number Before.
+type Undone struct {
+	Gen uint32
+	Span
+	Before uint64
+}
+
 // Begin adds a generation that applies the numbers from n on.
 func (h *History) Begin(gen uint32, from uint64) {
-	// What a crash has undone is forgotten: the new generation gives the same numbers to other batches.
+	// What a crash has undone does not count: the new generation gives the same numbers to other batches.
+	for i := range h.Undone {
+		h.Undone[i].Before = min(h.Undone[i].Before, from)
+	}
+	for n := from; n <= h.Issued; {
+		gen, end := h.Part(n)
+		h.Undone = append(h.Undone, Undone{gen, Span{n, min(end, h.Issued)}, from})
+		n = min(end, h.Issued) + 1
+	}
 	for len(h.Segments) > 0 && h.Segments[len(h.Segments)-1].From >= from {
 		h.Segments = h.Segments[:len(h.Segments)-1]
 	}
@@ -161,6 +178,7 @@ func (h *History) counts(a Ack) bool { return a.Batch && a.Level >= h.Level }
 func (h *History) Clone() *History {
 	c := *h
 	c.Segments, c.Acks, c.Skipped = slices.Clone(h.Segments), slices.Clone(h.Acks), slices.Clone(h.Skipped)
+	c.Undone = slices.Clone(h.Undone)
 	c.Must, c.Places = slices.Clone(h.Must), maps.Clone(h.Places)
 
 	return &c

@@ -235,3 +235,19 @@ func TestConcurrent(t *testing.T) {
 		t.Errorf("%q", list)
 	}
 }
+
+// TestUndoneIsRemembered: what a crash undid is known by its generation, and by the first operation that came after it.
+func TestUndoneIsRemembered(t *testing.T) {
+	h := &History{}
+	h.Begin(0, 1)
+	h.Issued = 10
+	h.Begin(1, 8) // undoes 8 to 10
+	h.Issued = 12
+	h.Begin(2, 13) // nothing
+	h.Issued = 15
+	h.Begin(3, 6) // and all from 6 on, of three generations
+	want := []Undone{{0, Span{8, 10}, 6}, {0, Span{6, 7}, 6}, {1, Span{8, 12}, 6}, {2, Span{13, 15}, 6}}
+	if !slices.Equal(h.Undone, want) {
+		t.Errorf("undone: %v, want %v", h.Undone, want)
+	}
+}

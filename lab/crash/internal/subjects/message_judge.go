@@ -181,6 +181,15 @@ func (j *messageJudging) deletions(spaces []bool) {
 		}
 	}
 
+	// A write makes its namespace first, which stays if a crash lets only the write be undone.
+	for _, u := range j.h.Undone {
+		for n := u.From; n <= u.To; n++ {
+			if o := j.p.message(u.Gen, n); !o.deletes {
+				written[o.space] = max(written[o.space], u.Before-1)
+			}
+		}
+	}
+
 	// A namespace may be there again only if something was written to it after the deletion.
 	for i, n := range surely {
 		if spaces[i] && n > written[i] {

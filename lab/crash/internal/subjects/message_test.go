@@ -192,6 +192,14 @@ func TestMessageJudgeFindsWhatIsWrong(t *testing.T) {
 	emptied := append(without(func(f commits.Found) bool {
 		return f.N >= deletion || strings.HasPrefix(f.Key, messageSpaces[deleted]+" ") || isKept(f)
 	}), keptFold(base, deletion).entries()...)
+	ends := func(h *protocol.History) { // with the deletion, of which nobody made the namespace again
+		h.Issued, h.Acks = deletion, nil
+		h.Must = slices.DeleteFunc(h.Must, func(n uint64) bool { return n > deletion })
+	}
+	again := deletion + 1 // the first write that makes it again
+	for ; p.message(0, again).space != deleted; again++ {
+	}
+	empty := append(slices.Clone(emptied), messageSpaceEntry(describedAs(namespaceOptions(messageSpaces[deleted]))))
 	elsewhere := all[at(one)]
 	elsewhere.Key = messageSpaces[1] + strings.TrimPrefix(elsewhere.Key, message.Default)
 	for name, test := range map[string]struct {
@@ -243,6 +251,18 @@ func TestMessageJudgeFindsWhatIsWrong(t *testing.T) {
 			h.Issued, h.Acks = deletion, nil
 			h.Must = slices.DeleteFunc(h.Must, func(n uint64) bool { return n >= deletion })
 		}, survived: deletion},
+		"a deleted namespace there again": {found: empty, more: ends, want: counts{wrong: 1},
+			says: "was acknowledged as deleted", survived: deletion},
+		"a deleted namespace there again, by a write that was undone": {found: empty, more: func(h *protocol.History) {
+			ends(h)
+			h.Issued = again
+			h.Begin(1, deletion+1)
+		}, survived: deletion},
+		"a deleted namespace there again, by a write that was undone before": {found: empty,
+			more: func(h *protocol.History) {
+				ends(h)
+				h.Undone = []protocol.Undone{{Span: protocol.Span{From: deletion, To: again}, Before: deletion}}
+			}, want: counts{wrong: 1}, says: "was acknowledged as deleted", survived: deletion},
 		"no default namespace": {found: without(func(f commits.Found) bool { return f.Key == message.Default }),
 			want: counts{wrong: 1}, says: "there is no namespace"},
 		"a strange namespace": {found: append(clone(), commits.Found{Key: "strange"}), want: counts{wrong: 1},
