@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"reflect"
 
 	"strings"
 	"syscall"
@@ -129,7 +130,34 @@ func (c *serveCommand) run(args []string) int {
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)
 
-	return failTool(c.serve(ctx, reload, args))
+	err := c.serve(ctx, reload, args)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		err = nil // it was to stop before it had begun to serve
+	}
+
+	return failTool(err)
+}
+
+// checkLimits refuses limits and times below 0: some would be taken for none, and others for the least there is.
+func (c *serveCommand) checkLimits() error {
+	v := reflect.ValueOf(c).Elem()
+	for i := range v.NumField() {
+		below := false
+		switch f := v.Field(i); {
+		case f.CanInt():
+			below = f.Int() < 0
+		case f.CanFloat():
+			below = !(f.Float() >= 0) // what is no number, neither
+		}
+		if below {
+			env := strings.TrimPrefix(v.Type().Field(i).Tag.Get("env"), "HOLDFAST_")
+			flag := strings.ReplaceAll(strings.ToLower(env), "_", "-")
+
+			return c.bad(flag, fmt.Sprintf("%v is below 0", v.Field(i)), "leave it out for the default")
+		}
+	}
+
+	return nil
 }
 
 // serve runs until ctx ends.
@@ -163,6 +191,9 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 		}
 	}
 	// What is wrong with the settings is told before a directory is made.
+	if err := c.checkLimits(); err != nil {
+		return err
+	}
 	var level holdfast.Level
 	if c.Level != "" {
 		if level, err = holdfast.ParseLevel(c.Level); err != nil {
