@@ -166,10 +166,12 @@ func FuzzQueries(f *testing.F) {
 		default:
 			t.Errorf("%q: %d %s", body, w.Code, w.Body)
 		}
-		if got := ask(`{"sql":"select count(*), sum(data ->> 'n') from messages"}`).Body.String(); !strings.Contains(
-			got,
-			"\n[100,4950]\n",
-		) {
+		got := ""
+		testkit.Until(t, "an answer within the time of queries", func() bool { // a busy machine may take longer for any
+			got = ask(`{"sql":"select count(*), sum(data ->> 'n') from messages"}`).Body.String()
+			return !strings.Contains(got, "it took longer")
+		})
+		if !strings.Contains(got, "\n[100,4950]\n") {
 			t.Errorf("after %q: %s", body, got)
 		}
 		if n := engine.Metrics().OpenSnapshots; n != 0 {
