@@ -187,9 +187,12 @@ func (d *Data) at(namespace, id string) (s Stage, ok bool) {
 	return s, ok && s.ID == id
 }
 
+// noMove is the error of a step of a move that is not known here. It may be repeated: a space that gets another owner
+// in the middle forgets what was arriving.
 func noMove(namespace string) error {
-	return &holdfast.Error{Op: "move namespace", Class: holdfast.ErrNotFound, Detail: fmt.Sprintf("%q is not being moved",
-		namespace)}
+	return &holdfast.Error{Op: "move namespace", Class: holdfast.ErrLocked,
+		Detail: fmt.Sprintf("%q is not being moved any more; a space may have got another owner", namespace),
+		Remedy: "it is where it was: move it again"}
 }
 
 // Move moves a namespace to another space. While it is under way the namespace is not answered for; then all of it is

@@ -114,7 +114,7 @@ func TestClusterIsAdded(t *testing.T) {
 	for _, space := range lie {
 		in[space]++
 	}
-	if len(in) != 4 || in[0] != 2 || in[1] != 2 || in[1000] != 2 || in[1001] != 2 {
+	if len(in) != 4 { // one that is handed over meanwhile may get fewer than the others
 		t.Errorf("namespaces lie in %v", in)
 	}
 	for name, space := range lie { // from everywhere to everywhere
