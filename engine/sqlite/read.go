@@ -3,6 +3,7 @@ package sqlite
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/holdfastdb/holdfast"
@@ -153,6 +154,11 @@ func (e *engine) Read(c *conn, dst, key []byte) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out, err := e.get(c, dst, key)
+	if err == nil || err == holdfast.ErrNotFound {
+		if wrong := e.whole(); wrong != nil {
+			return dst, wrong
+		}
+	}
 	c.broken = c.broken || err != nil && err != holdfast.ErrNotFound
 
 	return out, err
@@ -191,6 +197,38 @@ func (e *engine) get(c *conn, dst, key []byte) ([]byte, error) {
 	}
 
 	return dst, e.fail("get", err)
+}
+
+// whole returns an error if what was just read may be of an older state than was acknowledged. SQLite's connections
+// find each other's commits by a file that they map (-shm) and never sync. A file system that has failed may drop its
+// pages, as btrfs does when a flush fails: it is then as it was when the system last wrote it, and what was committed
+// since is not found, though it is in the log. Only a write that fails tells of such a file system, so readers look from
+// then on. The error stays until the engine is opened again, which reads the log itself.
+func (e *engine) whole() error {
+	if !e.stopped.Load() {
+		return nil
+	}
+	c, err := e.borrow()
+	if err != nil {
+		return e.fail("read", err)
+	}
+	n, err := c.ints(kindLogLength)
+	c.broken = err != nil
+	e.giveBack(c)
+	if err != nil {
+		return e.fail("read", err)
+	}
+
+	// Nothing is committed any more. Where the last commit was not looked at, the log is longer than is known.
+	last, pages, copied := e.log.Load(), max(n[1], 0), max(n[2], 0)
+	if last == nil || pages >= last.pages && copied >= last.copied && (pages == last.pages || !last.exact) {
+		return nil
+	}
+
+	return &holdfast.Error{Op: "read", Engine: e.lib.name, Path: e.path(), Class: holdfast.ErrUnavailable,
+		Detail: fmt.Sprintf("the file system has lost what connections share (%s-shm): of %d pages of the log they find %d",
+			fileName, last.pages, pages),
+		Remedy: "close the engine and open it again: what was acknowledged is in the log"}
 }
 
 // cursor is a [driver.Cursor]. Its statement may share the connection with others of the same snapshot, so each step
@@ -242,9 +280,12 @@ func (c *cursor) step() error {
 		c.key, isKey = c.s.blob(0)
 		c.value, isValue = c.s.blob(1)
 		if isKey && isValue && len(c.key) > 0 {
-			return nil
+			if err = c.e.whole(); err == nil {
+				return nil
+			}
+		} else {
+			err = c.e.corrupt("scan", "a key or value is no blob, or a key is empty", nil)
 		}
-		err = c.e.corrupt("scan", "a key or value is no blob, or a key is empty", nil)
 	}
 
 	return c.stop(err)
@@ -261,7 +302,7 @@ func (c *cursor) stop(err error) error {
 		c.s = nil
 	}
 	if err == io.EOF {
-		return nil
+		return c.e.whole()
 	}
 	c.hold.View.broken = true
 

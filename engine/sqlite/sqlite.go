@@ -97,6 +97,9 @@ type engine struct {
 	syncs  atomic.Int64
 	stalls atomic.Int64
 
+	stopped atomic.Bool              // a write has failed; readers then look whether their state is still whole
+	log     atomic.Pointer[logState] // as it was seen last
+
 	trouble atomic.Pointer[error] // why the log could not be copied into the database; nil if it could
 
 	gets chan struct{} // holds one for each Get that has a connection
@@ -159,7 +162,10 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options, t Tuning) (_ holdf
 
 	// From here on commits and readers may come.
 	e.committer = groupcommit.New(lib.name, maxGroupSize, e.commit)
-	e.committer.OnPoison(e.Life.Poison)
+	e.committer.OnPoison(func(err error) {
+		e.stopped.Store(true)
+		e.Life.Poison(err)
+	})
 	e.window = losswindow.New(o.SyncEvery, e.Settle)
 	caps := describe(lib.name, lib.module)
 	caps.LossWindow, caps.Lost, caps.Accepted = e.window.Every(), h.Lost, h.Accepted

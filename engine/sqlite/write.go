@@ -49,6 +49,7 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	if err != nil {
 		return e.fail("commit", err)
 	}
+	e.saw(false)
 	if level == holdfast.Power {
 		if err := e.datadir.Check(); err != nil { // the open files may no longer be in the directory
 			return err
@@ -108,9 +109,23 @@ func (e *engine) look() error {
 	if err == nil {
 		// SQLite says -1 where there is no log.
 		e.w.pages, e.w.copied = max(n[1], 0), max(n[2], 0)
+		e.saw(true)
 	}
 
 	return err
+}
+
+// logState is the length of the log as it was seen last, in pages, and how many of these were in the database.
+type logState struct {
+	pages, copied int64
+	exact         bool // nothing was committed since
+}
+
+// saw notes for readers what is known of the log's length, and whether that is all of it.
+func (e *engine) saw(exact bool) {
+	if last := e.log.Load(); exact || last != nil && last.exact {
+		e.log.Store(&logState{e.w.pages, e.w.copied, exact})
+	}
 }
 
 // synchronous sets what a commit at level needs, and reads it back.
@@ -239,6 +254,7 @@ func (e *engine) checkpoint() error {
 		return nil // not begun, or nothing to copy; the next look at the log comes back to it
 	}
 	e.w.pages, e.w.copied = n[1], n[2]
+	e.saw(true)
 	e.syncs.Add(1) // of the log
 
 	// A log that was copied whole lets the next writer begin it anew, so SQLite syncs the database then.
