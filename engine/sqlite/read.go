@@ -226,7 +226,7 @@ func (e *engine) whole() error {
 	}
 
 	return &holdfast.Error{Op: "read", Engine: e.lib.name, Path: e.path(), Class: holdfast.ErrUnavailable,
-		Detail: fmt.Sprintf("the file system has lost what connections share (%s-shm): of %d pages of the log they find %d",
+		Detail: fmt.Sprintf("the file system lost what connections share (%s-shm): of %d pages of the log they find %d",
 			fileName, last.pages, pages),
 		Remedy: "close the engine and open it again: what was acknowledged is in the log"}
 }
