@@ -202,8 +202,8 @@ func (e *engine) get(c *conn, dst, key []byte) ([]byte, error) {
 // whole returns an error if what was just read may be of an older state than was acknowledged. SQLite's connections
 // find each other's commits by a file that they map (-shm) and never sync. A file system that has failed may drop its
 // pages, as btrfs does when a flush fails: it is then as it was when the system last wrote it, and what was committed
-// since is not found, though it is in the log. Only a write that fails tells of such a file system, so readers look from
-// then on. The error stays until the engine is opened again, which reads the log itself.
+// since is not found, though it is in the log. Only a write that fails tells of such a file system, so readers look
+// from then on. The error stays until the engine is opened again, which reads the log itself.
 func (e *engine) whole() error {
 	if !e.stopped.Load() {
 		return nil
