@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/signal"
 	"reflect"
-
 	"strings"
 	"syscall"
 	"time"

@@ -40,10 +40,6 @@ func TestMachinesOfStores(t *testing.T) {
 		t.Run(c.engine+", "+c.subject, func(t *testing.T) {
 			t.Parallel()
 			switch c.engine {
-			case kinds.MachineEngine:
-				if c.subject == subjects.Message.Name {
-					night.Only(t, "the row of the server, whose messages are in that store on that engine")
-				}
 			case kinds.NATSSynced, kinds.NATSDefault:
 				night.Only(t, "the judge of messages finds spoilt ones, and TestMachines what machines lose")
 			case kinds.SlowClock, kinds.AnswersRepeated:
