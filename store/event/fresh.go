@@ -83,7 +83,7 @@ func (f *fresh) found(id, lo, hi string, ok bool) {
 	f.on.Store(ok)
 }
 
-// leave notes that the engine has an id which is in memory no more, and keeps it. Others to come are likely near newest.
+// leave notes, and keeps, an id that the engine has and memory no more. Others to come are likely near newest.
 func (f *fresh) leave(id, newest string) {
 	if !f.on.Load() {
 		return
