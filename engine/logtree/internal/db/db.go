@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -419,10 +420,9 @@ func (d *DB) Release(err error) error {
 	d.done.Wait()
 	d.window.Stop()
 	if err == nil && !d.readOnly {
-		// What was deleted gives its space back also to programs that never run for long.
-		// A flush frees the log that only the memtables need. Only where something was deleted is there space to give
-		// back.
-		if d.deletes() {
+		// What was deleted gives its space back also to programs that never run for long: a flush frees the log that only
+		// the memtables need.
+		if d.endMemtable() || d.deletes() {
 			err = d.flushAll()
 		}
 		if err == nil && d.compactor.tidy(true) {
@@ -432,6 +432,22 @@ func (d *DB) Release(err error) error {
 
 	return errors.Join(err, d.shut(err == nil && !d.readOnly))
 }
+
+// endMemtable ends the memtable at closing if the next opening would flush it as soon as it had read it from the log:
+// then that has nothing to read. It reports whether there is so much to flush.
+func (d *DB) endMemtable() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	least := max(d.memtableLimit/replayedShare, leastEnded)
+	if d.log.Err() == nil && d.view.Load().mem.weight() >= least {
+		d.rotateMemtable()
+	}
+
+	return slices.ContainsFunc(d.view.Load().imm, func(t *memTable) bool { return t.weight() >= least })
+}
+
+// leastEnded is how many bytes a memtable has at least that is flushed at closing: less is read in a few milliseconds.
+const leastEnded = 1 << 20
 
 // flushAll flushes the full memtables, as far as there is room and what else it takes.
 func (d *DB) flushAll() error {

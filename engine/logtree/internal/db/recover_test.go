@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -184,6 +185,47 @@ func TestMuchReplayedIsFlushed(t *testing.T) {
 			for i := range n {
 				key := fmt.Sprintf("key %d", i*7919%10007)
 				if v, err := d.Get(nil, []byte(key)); err != nil || string(v) != "value of "+key {
+					t.Fatalf("%s: %q, %v", key, v, err)
+				}
+			}
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// TestMuchIsFlushedAtClosing: what the next opening would flush is flushed at closing, so that opening finds little, or
+// nothing, to read in the log. Little is left there.
+func TestMuchIsFlushedAtClosing(t *testing.T) {
+	for full, left := range map[float64]bool{0.1: true, 0.3: false, 1.1: true} {
+		t.Run(fmt.Sprint(full), func(t *testing.T) {
+			d, c := manualWith(t, 32<<20)
+			least, n := int64(full*float64(d.memtableLimit)), 0
+			value := strings.Repeat("v", 200)
+			for ; d.Inspect().Memtable.Weight < least && d.Inspect().Waiting == 0; n++ {
+				var b holdfast.Batch
+				for i := range 100 {
+					b.Set(fmt.Appendf(nil, "key %d", (100*n+i)*7919%1000003), []byte(value))
+				}
+				if err := commit(d, &b, holdfast.Process); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+			d, err := Open(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in := d.Inspect()
+			if n := in.Memtable.Weight; in.Waiting > 0 || n > 0 != left || n >= d.memtableLimit/replayedShare {
+				t.Fatalf("%d memtables wait for a flush, and the first has %d bytes", in.Waiting, n)
+			}
+			for i := range 100 * n {
+				key := fmt.Sprintf("key %d", i*7919%1000003)
+				if v, err := d.Get(nil, []byte(key)); err != nil || string(v) != value {
 					t.Fatalf("%s: %q, %v", key, v, err)
 				}
 			}
