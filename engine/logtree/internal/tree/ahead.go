@@ -22,11 +22,11 @@ type stream struct {
 }
 
 const (
-	longWalk   = 128 << 10 // bytes after which a walk reads ahead
-	leastRun   = 4         // reads that follow one another before more is read
-	farStream  = 4 << 10   // bytes between values that do not
-	leastAhead = 4 << 10   // bytes read ahead first in a stream; then twice as many each time
-	mostAhead  = 16 << 10
+	longWalk   = 128 << 10    // bytes after which a walk reads ahead
+	leastRun   = 4            // reads that follow one another before more is read
+	farStream  = 4 << 10      // bytes between values that do not
+	leastAhead = 4 << 10      // bytes read ahead first in a stream; then twice as many each time
+	mostAhead  = 31 << 10     // a longer read would be a call each time, and not a copy of what is in memory
 	mostOpen   = 64           // streams at a time
 	idleStream = 4 * mostOpen // reads ahead, of all streams, after which one gives its memory to another
 )
