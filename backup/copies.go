@@ -194,19 +194,18 @@ func (f *further) Write(b []byte) (int, error) {
 	return n + m, err
 }
 
-// copy restores a base that is a copy.
-func (r *Restored) copy(ctx context.Context, from source, dir string, base *Base, fill Fill) error {
+// restoreCopy is Restore of a base that is a copy.
+func restoreCopy(ctx context.Context, from source, dir string, base *Base, fill Fill) (*Restored, error) {
 	if len(base.Files) != 1 || base.Files[0].Name != keysName || len(base.Files[0].Pieces) != 1 {
-		return corrupt(base.Generation, "a copy makes no sense", nil)
+		return nil, corrupt(base.Generation, "a copy makes no sense", nil)
 	}
 	if fill == nil {
-		return &holdfast.Error{Op: "restore", Engine: base.Copy.Engine, Class: holdfast.ErrUnavailable,
+		return nil, &holdfast.Error{Op: "restore", Engine: base.Copy.Engine, Class: holdfast.ErrUnavailable,
 			Detail: "it is a copy of an engine that this program does not make", Remedy: "use holdfast restore"}
 	}
 	p := base.Files[0].Pieces[0]
-	r.Bytes = p.Bytes
-
-	return fill(ctx, *base.Copy, dir, func(set func(key, value []byte) error) error {
+	r := &Restored{Generation: base.Generation, Time: base.Time, Files: 1, Bytes: p.Bytes}
+	err := fill(ctx, *base.Copy, dir, func(set func(key, value []byte) error) error {
 		in, out := io.Pipe()
 		fetched := make(chan error, 1)
 		go func() {
@@ -229,6 +228,11 @@ func (r *Restored) copy(ctx context.Context, from source, dir string, base *Base
 
 		return err
 	})
+	if err != nil {
+		return nil, err
+	}
+
+	return r, nil
 }
 
 // setAll calls set with all keys and values, of which there must be so many.

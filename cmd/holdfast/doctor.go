@@ -25,8 +25,8 @@ func (doctorExamine) Help() string {
 }
 
 func (c doctorExamine) run() int {
-	return inLab(doctor.Status, func(ctx context.Context, t console.Terminal) error {
-		return doctor.Command(ctx, c.Dir, c.JSON, t)
+	return inLab(doctor.Status, func(ctx context.Context) error {
+		return doctor.Command(ctx, c.Dir, c.JSON, console.Standard())
 	})
 }
 
@@ -48,15 +48,15 @@ func (doctorWitness) Help() string {
 }
 
 func (c doctorWitness) run() int {
-	return inLab(crash.Status, func(ctx context.Context, t console.Terminal) error {
+	return inLab(crash.Status, func(ctx context.Context) error {
 		switch lab := crashLab(); {
 		case (c.Listen == "") == (c.Address == ""):
 			return console.Op("doctor witness").BadOption("either an address of a witness, or --listen, is needed",
 				"see holdfast doctor witness --help")
 		case c.Listen != "":
-			return lab.Witness(ctx, c.Listen, c.Ledger, t)
+			return lab.Witness(ctx, c.Listen, c.Ledger, console.Standard())
 		default:
-			return lab.BeWitnessed(ctx, c.Address, c.Dir, c.Engine, t)
+			return lab.BeWitnessed(ctx, c.Address, c.Dir, c.Engine, console.Standard())
 		}
 	})
 }

@@ -495,9 +495,18 @@ func TestSpacesMove(t *testing.T) {
 			close(killed)
 		}
 		began := time.Now()
-		status, out, text := result(t, holdfastCommand(t, "namespace", "move", name, "--to", strconv.Itoa((i+i/3)%spaces),
-			"--url", entry.url, "--token", nodesToken))
+		move := func() (status int, stdout, stderr string) {
+			return result(t, holdfastCommand(t, "namespace", "move", name, "--to", strconv.Itoa((i+i/3)%spaces),
+				"--url", entry.url, "--token", nodesToken))
+		}
+		status, out, text := move()
 		<-killed
+
+		// A process that could not renew its ownership in time, on a busy machine, has lost it: the move says so.
+		for strings.Contains(text, "move it again") {
+			t.Logf("move %d again: %s", i, text)
+			status, out, text = move()
+		}
 		switch {
 		case status == exitOK && strings.Contains(out, "is in space"):
 			moved++

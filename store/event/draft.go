@@ -2,6 +2,7 @@ package event
 
 import (
 	"context"
+	"strings"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/keyspace"
@@ -154,8 +155,9 @@ func (d *Draft) apply() error {
 	case d.what == importing:
 		for i := range d.Events {
 			if id := d.Events[i].ID; id != "" {
-				s.importing[s.folded(id)] = d.Events[i].Position
-				s.recent.fresh.leave(s.folded(id), s.recent.newest())
+				id = strings.Clone(s.folded(id)) // it may be a part of something large
+				s.importing[id] = d.Events[i].Position
+				s.recent.fresh.leave(id, s.recent.newest())
 			}
 		}
 	case d.what == removing:

@@ -1,7 +1,6 @@
 package event
 
 import (
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -84,7 +83,7 @@ func (f *fresh) found(id, lo, hi string, ok bool) {
 	f.on.Store(ok)
 }
 
-// leave notes that the engine has an id which is in memory no more. Others to come are likely near newest.
+// leave notes, and keeps, an id that the engine has and memory no more. Others to come are likely near newest.
 func (f *fresh) leave(id, newest string) {
 	if !f.on.Load() {
 		return
@@ -92,7 +91,7 @@ func (f *fresh) leave(id, newest string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.looked {
-		f.left = append(f.left, strings.Clone(id))
+		f.left = append(f.left, id)
 	}
 	f.cut(id, newest)
 }
@@ -102,9 +101,9 @@ func (f *fresh) cut(id, newest string) {
 	switch {
 	case !f.has(id):
 	case id < newest:
-		f.lo = strings.Clone(id)
+		f.lo = id
 	default:
-		f.hi = strings.Clone(id)
+		f.hi = id
 	}
 }
 

@@ -87,6 +87,7 @@ func (n *Namespace) checkFrom(q *Query) error {
 	if err != nil {
 		return err
 	}
+	same := n.sameHistory(q.History)
 	fail := func(remedy, format string, args ...any) error {
 		return n.store.fail("read", ErrAhead, nil, remedy, format, args...)
 	}
@@ -100,6 +101,8 @@ func (n *Namespace) checkFrom(q *Query) error {
 	case common == 0:
 		return fail("begin again from the first position", "position %d of stream %.80q is of another history: the "+
 			"namespace was made anew, or put back to a copy", q.From, q.Stream)
+	case same: // also what has come since common was asked for
+		return nil
 	}
 	// What comes before From has not changed if its last message is one from before the histories differ.
 	_, global, err := n.lastBefore(q.Stream, uint64(q.From))
@@ -108,6 +111,11 @@ func (n *Namespace) checkFrom(q *Query) error {
 			"namespace was put back to a copy, or has lost its end", q.From, q.Stream)
 	}
 	return err
+}
+
+// sameHistory reports whether a position that was reached in a history is one of the present, whichever it is.
+func (n *Namespace) sameHistory(history string) bool {
+	return history == "" || history == n.log().History()
 }
 
 // History identifies what positions mean in the namespace, as [event.Store.History] does. A consumer that keeps a
@@ -153,15 +161,24 @@ func (n *Namespace) Read(ctx context.Context, q Query) iter.Seq2[Message, error]
 			return
 		}
 		defer n.leave()
-		if err := n.checkFrom(&q); err != nil {
-			yield(Message{}, n.ended(err))
-			return
+
+		// What is read at From or behind it says that a stream goes so far, which otherwise takes a scan of its own to find
+		// out. So within one history, whether a stream goes up to From is asked only if nothing is yielded.
+		later := q.Stream != "" && n.sameHistory(q.History)
+		if !later {
+			if err := n.checkFrom(&q); err != nil {
+				yield(Message{}, n.ended(err))
+				return
+			}
 		}
 		left := q.Limit
 		_, err := n.walk(ctx, &q, uint64(max(q.From, 0)), n.log().Last(), func(m Message) bool {
 			left--
 			return yield(m, nil) && left != 0
 		})
+		if err == nil && later && left == q.Limit {
+			err = n.checkFrom(&q)
+		}
 		if err != nil {
 			yield(Message{}, n.ended(err))
 		}

@@ -8,16 +8,17 @@ type ahead struct {
 	streams []stream // by the index of the version's segments
 	open    []int    // which of them have memory
 	free    [][]byte
-	reads   int // counts
+	lent    [][]byte // what was read ahead before, and may have values that the walk has handed out
+	reads   int      // of them all; counts
 }
 
 // stream is what a walk knows of a segment.
 type stream struct {
-	lo, hi int64 // the last value lies there
-	run    int   // how many reads were close to the one before
-	off    int64 // of what was read ahead
-	b      []byte
-	used   int // the number of the last read
+	last int64 // where the last value ends, in the direction of the walk
+	run  int   // how many reads were close to the one before
+	off  int64 // of what was read ahead
+	b    []byte
+	used int // the number of the last read ahead
 }
 
 const (
@@ -26,35 +27,33 @@ const (
 	farStream  = 4 << 10   // bytes between values that do not
 	leastAhead = 4 << 10   // bytes read ahead first in a stream; then twice as many each time
 	mostAhead  = 16 << 10
-	mostOpen   = 64   // streams at a time
-	idleStream = 1000 // reads, of all streams, after which one gives its memory to another
+	mostOpen   = 64           // streams at a time
+	idleStream = 4 * mostOpen // reads ahead, of all streams, after which one gives its memory to another
 )
 
-// read returns n bytes at lo of segment i of the version, unchecked and only until the next call, if they were read
-// ahead or are now: nil otherwise. reverse says that keys descend.
+// read returns n bytes at lo of segment i of the version, unchecked, if they were read ahead or are now: nil otherwise.
+// They stay as they are until reuse. reverse says that keys descend.
 func (a *ahead) read(ver *Version, i int, lo int64, n int, reverse bool) []byte {
-	if n == 0 || n > mostAhead/2 {
-		return nil
-	}
 	if a.streams == nil {
 		a.streams = make([]stream, len(ver.segments))
 	}
 	s := &a.streams[i]
-	hi, gap := lo+int64(n), lo-s.hi
-	if reverse {
-		gap = s.lo - hi
+	hi, last := lo+int64(n), s.last
+	if s.last = hi; reverse {
+		s.last = lo
 	}
-	if s.lo, s.hi = lo, hi; gap < 0 || gap > farStream {
-		s.run = 0
-	} else {
-		s.run++
-	}
-	a.reads++
-	s.used = a.reads
 	if b := s.within(lo, hi); b != nil {
 		return b
 	}
-	if s.run < leastRun {
+
+	gap := lo - last
+	if reverse {
+		gap = last - hi
+	}
+	if s.run++; gap < 0 || gap > farStream {
+		s.run = 0
+	}
+	if s.run < leastRun || n > mostAhead/2 {
 		return nil
 	}
 
@@ -68,7 +67,12 @@ func (a *ahead) read(ver *Version, i int, lo int64, n int, reverse bool) []byte 
 		if s.b = a.memory(i); s.b == nil {
 			return nil
 		}
+	} else if len(s.b) > 0 {
+		a.lent = append(a.lent, s.b)
+		s.b = a.another()
 	}
+	a.reads++
+	s.used = a.reads
 	b, err := ver.segments[i].Read(s.b[:0], from, int(max(to-from, 0)))
 	if s.off, s.b = from, b; err != nil { // a single value tells what is wrong
 		s.b, s.run = s.b[:0], 0
@@ -87,18 +91,12 @@ func (s *stream) within(lo, hi int64) []byte {
 	return s.b[lo-s.off : hi-s.off]
 }
 
-// memory returns memory for a stream. Where many have some it is that of one that has come to its end, nil if there is
-// none.
+// memory returns memory for a stream that has none. Where many have some one that has come to its end gives its up; if
+// there is no such one it returns nil.
 func (a *ahead) memory(i int) []byte {
-	if n := len(a.free); n > 0 {
-		b := a.free[n-1]
-		a.free, a.open = a.free[:n-1], append(a.open, i)
-
-		return b
-	}
 	if len(a.open) < mostOpen {
 		a.open = append(a.open, i)
-		return make([]byte, 0, mostAhead)
+		return a.another()
 	}
 
 	at := 0
@@ -111,14 +109,35 @@ func (a *ahead) memory(i int) []byte {
 	if a.reads-idle.used < idleStream {
 		return nil
 	}
-	b := idle.b[:0]
+	a.lent = append(a.lent, idle.b)
 	idle.b, a.open[at] = nil, i
+
+	return a.another()
+}
+
+// another returns memory that is free.
+func (a *ahead) another() []byte {
+	n := len(a.free)
+	if n == 0 {
+		return make([]byte, 0, mostAhead)
+	}
+	b := a.free[n-1]
+	a.free = a.free[:n-1]
 
 	return b
 }
 
+// reuse says that nothing is in use any more of what read has returned.
+func (a *ahead) reuse() {
+	for _, b := range a.lent {
+		a.free = append(a.free, b[:0])
+	}
+	a.lent = a.lent[:0]
+}
+
 // reset ends the walk. The memory is for the next one.
 func (a *ahead) reset() {
+	a.reuse()
 	for _, i := range a.open {
 		a.free = append(a.free, a.streams[i].b[:0])
 	}

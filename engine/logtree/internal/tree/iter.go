@@ -340,14 +340,15 @@ type walk struct {
 
 	items []item
 	used  int    // how many of items were ever in use: what is behind refers to nothing
-	arena []byte // keys and values of items, where they are not a memtable's
+	arena []byte // keys and values of items, where they are not a memtable's, kept by the cache of tables, or lent
 
 	unread []unread // values that are not read yet
 	owed   int      // how many bytes those have
+	lent   int      // bytes of values that are handed out where they were read ahead
 	far    bool     // the walk reads its first values, far ahead; see reaches
 	seg    *segment // the segment of the last value, nil if there is none, and its index in the version
 	at     int
-	known  [16]struct { // segments and their indexes, by the lowest bits of their ids
+	known  [1 << knownBits]struct { // segments and their indexes, by a hash of their ids
 		segment *segment
 		at      int
 	}
@@ -373,6 +374,7 @@ const (
 	maxArena   = 64 << 10
 	firstReach = 24 << 10 // bytes of the first values of a walk to an end that is known, if they are read from a file
 	cacheLine  = 64
+	knownBits  = 4
 	aheadShare = 4 // of what was read until now, so many bytes are read ahead: a walk may end at any key
 )
 
@@ -442,7 +444,7 @@ func (w *walk) recycle() {
 	}
 	w.m.bound = nil
 	clear(w.items[:w.used])
-	w.unread, w.owed = w.unread[:0], 0
+	w.unread, w.owed, w.lent = w.unread[:0], 0, 0
 	w.used, w.seg = 0, nil
 	clear(w.known[:])
 	w.ahead.reset()
@@ -468,10 +470,11 @@ func (it *Iterator) more() bool {
 	if w == nil || it.ended || it.err != nil {
 		return false
 	}
-	w.items, w.arena = w.items[:0], w.arena[:0]
+	w.items, w.arena, w.lent = w.items[:0], w.arena[:0], 0
 	if cap(w.arena) > 4*maxArena {
 		w.arena = nil // after a large value
 	}
+	w.ahead.reuse()
 
 	if w.far = w.walked == 0 && it.reaches(); w.far {
 		w.most, w.bytes = maxAhead, firstReach
@@ -493,7 +496,7 @@ func (it *Iterator) more() bool {
 		}
 	}
 	w.used = max(w.used, len(w.items))
-	w.walked += len(w.arena)
+	w.walked += len(w.arena) + w.lent
 
 	// A walk that goes on reads more at a time; one that ends early has read little in vain.
 	w.most, w.bytes = min(2*w.most, maxAhead), min(max(w.walked/aheadShare, minArena), maxArena)
@@ -575,7 +578,7 @@ func (w *walk) room() int {
 }
 
 // full reports whether enough bytes have been read ahead, or will be by resolve.
-func (w *walk) full() bool { return len(w.arena)+w.owed >= w.bytes }
+func (w *walk) full() bool { return len(w.arena)+w.owed+w.lent >= w.bytes }
 
 // reaches reports whether the walk comes to its first values in a file, which are not known to be in memory, and has an
 // end. What lies before that end will be wanted most likely, so it is read by one call, and waited for once: a few
@@ -779,22 +782,27 @@ func (it *Iterator) take(s *source) error {
 }
 
 // takeNear adds entries of a table, other than tombstones, in the direction of the walk, as long as there is room,
-// one at least. It returns how many it looked at. Values that the cache of tables has are handed out as they are there;
-// others that do not lie together are left to resolve.
+// one at least. It returns how many it looked at. Values that the cache of tables has are handed out as they are there,
+// those of a long walk where they were read ahead; others that do not lie together are left to resolve.
 func (it *Iterator) takeNear(s *source, near table.Near) int {
 	w, n := it.w, len(near.Entries)
 
 	// A long walk leaves the cache as it is: it comes by once.
+	long := w.walked >= longWalk
 	var from table.Values
-	if !w.far && w.walked < longWalk {
+	if !w.far && !long {
 		from = (*atHand)(it)
 	}
 	values := s.ri.Values(w.m.reverse, n, from)
-	if (values == nil || values[0] == nil || values[n-1] == nil) && !w.far && it.takeSpan(near) {
+	if (values == nil || values[0] == nil || values[n-1] == nil) && !w.far && !long && it.takeSpan(near) {
 		return n
 	}
 
-	// Keys are copied at once; for values only their places are noted.
+	// Keys are copied at once; of values that are not at hand only their places are noted.
+	at, old := len(w.arena), len(w.items)
+	w.arena = append(w.arena, near.Keys[near.Begin[0]:near.Begin[n]]...)
+	keys := w.arena[at:]
+	items := slices.Grow(w.items, n)
 	for k := range n {
 		i := k
 		if w.m.reverse {
@@ -806,41 +814,58 @@ func (it *Iterator) takeNear(s *source, near table.Near) int {
 			continue
 		}
 		if k > 0 && w.full() {
-			return k
+			n = k
+			break
 		}
-		at := len(w.arena)
-		w.arena = append(w.arena, near.Keys[near.Begin[i]:near.Begin[i+1]]...)
-		end := len(w.arena)
-		if values != nil && values[i] != nil {
-			w.items = append(w.items, item{Key: w.arena[at:end:end], Value: values[i]})
-			w.walked += len(values[i])
-			continue
+		var value []byte
+		switch {
+		case values != nil && values[i] != nil:
+			value = values[i]
+			w.walked += len(value)
+		case long:
+			value = it.streamed(e)
+			w.lent += len(value)
 		}
-		w.unread = append(w.unread, unread{Entry: *e, item: len(w.items), at: -1})
-		w.owed += int(e.Len)
-		w.items = append(w.items, item{Key: w.arena[at:end:end]})
+		if value == nil {
+			w.unread = append(w.unread, unread{Entry: *e, item: len(items), at: -1})
+			w.owed += int(e.Len)
+		}
+		lo, hi := near.Begin[i]-near.Begin[0], near.Begin[i+1]-near.Begin[0]
+		items = items[:len(items)+1]
+		x := &items[len(items)-1]
+		x.Key, x.Value = keys[lo:hi:hi], value
+	}
+
+	// Tombstones alone are no bytes that were read ahead.
+	if w.items = items; len(items) == old {
+		w.arena = w.arena[:at]
 	}
 
 	return n
 }
 
-// resolve reads the values that takeNear has left. A long walk reads ahead where they follow one another. The others
-// that are in memory are touched first, all of them: the processor then waits for many at once, not for one after the
-// other. So does the disk, where reads are slow.
+// streamed returns the value of an entry if it lies in a stream that is read ahead, in memory that stays as it is until
+// the walk asks for more. It returns nil if the value has to be read alone, which also tells what is wrong with it.
+func (it *Iterator) streamed(e *table.Entry) []byte {
+	w := it.w
+	if !w.enter(it.ver, e.Place) {
+		return nil
+	}
+	b := w.ahead.read(it.ver, w.at, int64(uint32(e.Place)), int(e.Len), w.m.reverse)
+	if b == nil || format.Checksum(b) != e.Sum {
+		return nil
+	}
+
+	return b
+}
+
+// resolve reads the values that takeNear has left. Those that are in memory are touched first, all of them: the
+// processor then waits for many at once, not for one after the other. So does the disk, where reads are slow.
 func (it *Iterator) resolve() (err error) {
 	w := it.w
-	long := w.walked >= longWalk
 	for i := range w.unread {
 		// Each copy is checked. One that is wrong is read again by a call, which says what is wrong with it.
-		u := &w.unread[i]
-		if w.enter(it.ver, u.Place) {
-			if long {
-				if b := w.ahead.read(it.ver, w.at, int64(uint32(u.Place)), int(u.Len), w.m.reverse); b != nil {
-					u.at = len(w.arena)
-					w.arena = append(w.arena, b...)
-					continue
-				}
-			}
+		if u := &w.unread[i]; w.enter(it.ver, u.Place) {
 			u.mapped = w.seg.Mapped(int64(uint32(u.Place)), int(u.Len))
 		}
 	}
@@ -1059,15 +1084,9 @@ func (it *Iterator) takeSpan(near table.Near) bool {
 	w.arena = slices.Grow(w.arena, len(keys)+size)
 	own := w.arena[at : at+len(keys)+size]
 	values := own[len(keys):]
-	var there []byte
-	if w.walked >= longWalk {
-		there = w.ahead.read(it.ver, w.at, int64(lo), size, w.m.reverse)
-	}
 
 	// They are copied before they are checked: what is mapped may change.
-	if there != nil {
-		copy(values, there)
-	} else if b, err := w.seg.Read(values[:0], int64(lo), size); err != nil || len(b) != size || &b[0] != &values[0] {
+	if b, err := w.seg.Read(values[:0], int64(lo), size); err != nil || len(b) != size || &b[0] != &values[0] {
 		return false // what is wrong, a single value tells
 	}
 	w.items = slices.Grow(w.items, n)
@@ -1108,7 +1127,8 @@ func (w *walk) enter(ver *Version, place uint64) bool {
 		return true
 	}
 
-	k := &w.known[id%uint32(len(w.known))]
+	// Files that were made alike have numbers that lie as far apart, so their lowest bits may be the same.
+	k := &w.known[id*0x9e3779b1>>(32-knownBits)]
 	if k.segment == nil || k.segment.id != id {
 		at := ver.find(id)
 		if at < 0 {
