@@ -60,8 +60,8 @@ func (p *periodic) had(tick time.Time) bool {
 }
 
 // kept is what is stored of a periodic task: the tick that was last, the fingerprint of its schedule, the tick that is
-// next, 0 if there is none, how many ticks have been refused, 0, since, and the spans in done. Earlier versions stored the
-// last tick alone, or in the place of the 0 the tick before since.
+// next, 0 if there is none, how many ticks have been refused, 0, since, and the spans in done. Earlier versions stored
+// the last tick alone, or in the place of the 0 the tick before since.
 func (p *periodic) kept() []byte {
 	numbers := []uint64{stored(p.last), p.fingerprint(), stored(p.next), p.refused, 0, stored(p.since)}
 	for _, s := range p.done {
