@@ -223,7 +223,7 @@ func TestPauses(t *testing.T) {
 
 // Much text ends a pause, and so do the end of the source and of the context.
 func TestPauseEnds(t *testing.T) {
-	const followers = 1000
+	const followers = pauseFrom
 	for name, test := range map[string]struct {
 		end  func(s *items, cancel context.CancelFunc)
 		size int
