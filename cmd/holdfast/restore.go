@@ -194,7 +194,8 @@ func (c *verifyCommand) verifyBucket() int {
 	if c.JSON {
 		checked := true
 		return toolResult{How: "every object's checksum", Checksums: &checked, Bytes: &v.Bytes, Damage: texts(v.Damage),
-			Counts: map[string]any{"generations": v.Generations, "baseless": len(v.Baseless), "bases": v.Bases, "objects": v.Objects}}.write(status)
+			Counts: map[string]any{"generations": v.Generations, "baseless": len(v.Baseless), "bases": v.Bases,
+				"objects": v.Objects}}.write(status)
 	}
 	p := newPage(os.Stdout)
 	p.line("checked\tevery object's checksum, and that none is missing")
