@@ -162,10 +162,10 @@ const (
 	keepMost = 256 << 10
 )
 
-// To wake a follower and write to it takes 7 us of a processor however little it gets, and as much on the other side. So
-// where many follow, each pauses after it was sent something, for so long for each of them: 15 ms where 1,000 do. They
-// do not pause at the same time, so that what comes is sent to some at once, and to the last a pause later. The first
-// message after silence is sent to all at once, and few followers do not pause. Much text ends all pauses.
+// To wake a follower and write to it takes 7 us of a processor however little it gets, and as much on the other side.
+// So where many follow, each pauses after it was sent something, for so long for each of them: 15 ms where 1,000 do.
+// They do not pause at the same time, so that what comes is sent to some at once, and to the last a pause later. The
+// first message after silence is sent to all at once, and few followers do not pause. Much text ends all pauses.
 const (
 	pauseEach = 15 * time.Microsecond
 	pauseFrom = 100 // followers
@@ -303,8 +303,8 @@ func (t *topic) drop() {
 
 // take returns the text of all kept items from a position on, the position behind them, and what is closed when there
 // may be so much more that a pause is to end; nil if there is to be none. If there are no items, wake is closed when
-// there may be. If neither text nor wake is returned, what comes next lies before since, or the topic has dropped it: it
-// is to be read from the store, see read.
+// there may be. If neither text nor wake is returned, what comes next lies before since, or the topic has dropped it:
+// it is to be read from the store, see read.
 func (t *topic) take(from, since int64) (text []byte, next int64, wake <-chan struct{}, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
