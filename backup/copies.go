@@ -194,18 +194,19 @@ func (f *further) Write(b []byte) (int, error) {
 	return n + m, err
 }
 
-// restoreCopy is Restore of a base that is a copy.
-func restoreCopy(ctx context.Context, from source, dir string, base *Base, fill Fill) (*Restored, error) {
+// copy restores a base that is a copy.
+func (r *Restored) copy(ctx context.Context, from source, dir string, base *Base, fill Fill) error {
 	if len(base.Files) != 1 || base.Files[0].Name != keysName || len(base.Files[0].Pieces) != 1 {
-		return nil, corrupt(base.Generation, "a copy makes no sense", nil)
+		return corrupt(base.Generation, "a copy makes no sense", nil)
 	}
 	if fill == nil {
-		return nil, &holdfast.Error{Op: "restore", Engine: base.Copy.Engine, Class: holdfast.ErrUnavailable,
+		return &holdfast.Error{Op: "restore", Engine: base.Copy.Engine, Class: holdfast.ErrUnavailable,
 			Detail: "it is a copy of an engine that this program does not make", Remedy: "use holdfast restore"}
 	}
 	p := base.Files[0].Pieces[0]
-	r := &Restored{Generation: base.Generation, Time: base.Time, Files: 1, Bytes: p.Bytes}
-	err := fill(ctx, *base.Copy, dir, func(set func(key, value []byte) error) error {
+	r.Bytes = p.Bytes
+
+	return fill(ctx, *base.Copy, dir, func(set func(key, value []byte) error) error {
 		in, out := io.Pipe()
 		fetched := make(chan error, 1)
 		go func() {
@@ -228,11 +229,6 @@ func restoreCopy(ctx context.Context, from source, dir string, base *Base, fill 
 
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-
-	return r, nil
 }
 
 // setAll calls set with all keys and values, of which there must be so many.

@@ -84,6 +84,7 @@ type FollowStatus struct {
 	Bases      int64     // that it has changed to since the start
 	Objects    int64     // of the log, that were added
 	Bytes      int64     // that were fetched, of both
+	Baseless   []string  // later generations of which nothing can be followed, as in Restored
 
 	started time.Time
 }
@@ -485,12 +486,19 @@ func (f *Follower) newer() (*Base, error) {
 	if err != nil {
 		return nil, failed("follow", "", err)
 	}
+	var baseless []string
+	defer func() {
+		f.mu.Lock()
+		f.status.Baseless = baseless
+		f.mu.Unlock()
+	}()
 	for _, gen := range slices.Backward(gens) {
 		names, err := bases(f.ctx, f.bucket.Bucket, gen)
 		if err != nil {
 			return nil, err
 		}
 		if len(names) == 0 {
+			baseless = append(baseless, gen)
 			continue
 		}
 		last := names[len(names)-1]

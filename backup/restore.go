@@ -49,6 +49,10 @@ type Restored struct {
 	Files      int
 	Bytes      int64 // that were read
 	Kept       int64 // bytes that a restore before had read, which was broken off
+
+	// Baseless are generations that began later, if not behind RestoreOptions.At, of which nothing can be restored: their
+	// first base was never whole, or is gone. What was written since they began is not in this state.
+	Baseless []string
 }
 
 // Restore makes the directory dir of a state: an independent database, that was visible to its programs at Time. Every
@@ -59,14 +63,19 @@ type Restored struct {
 // or another one, checks what is there and reads the rest. Whoever gives up removes DIR.partial.
 func Restore(ctx context.Context, bucket *blob.Bucket, dir string, o RestoreOptions) (*Restored, error) {
 	from := source{Bucket: bucket, identities: o.Identities, readers: readers}
-	base, stop, err := choose(ctx, from, o)
+	r := new(Restored)
+	base, stop, err := r.choose(ctx, from, o)
 	if err != nil {
 		return nil, err
 	}
+	r.Generation, r.Time, r.Files = base.Generation, base.Time, len(base.Files)
 	if base.Copy != nil {
-		return restoreCopy(ctx, from, dir, base, o.Fill)
+		if err := r.copy(ctx, from, dir, base, o.Fill); err != nil {
+			return nil, err
+		}
+
+		return r, nil
 	}
-	r := &Restored{Generation: base.Generation, Time: base.Time, Files: len(base.Files)}
 	err = datadir.Resume("restore", dir, []byte(base.Mark), func(partial string) (stay bool, err error) {
 		switch err = r.files(ctx, from, partial, base); {
 		case err != nil:
@@ -94,17 +103,17 @@ func Restore(ctx context.Context, bucket *blob.Bucket, dir string, o RestoreOpti
 }
 
 // choose returns the base to begin with, and where in the log to stop if that is asked for.
-func choose(ctx context.Context, from source, o RestoreOptions) (*Base, *Place, error) {
+func (r *Restored) choose(ctx context.Context, from source, o RestoreOptions) (*Base, *Place, error) {
 	if o.Before != nil {
 		return findBefore(ctx, from, o)
 	}
-	base, err := find(ctx, from.Bucket, o)
+	base, err := r.find(ctx, from.Bucket, o)
 
 	return base, nil, err
 }
 
 // find returns the base to begin with.
-func find(ctx context.Context, bucket *blob.Bucket, o RestoreOptions) (*Base, error) {
+func (r *Restored) find(ctx context.Context, bucket *blob.Bucket, o RestoreOptions) (*Base, error) {
 	gens, err := generations(ctx, bucket)
 	if err != nil {
 		return nil, failed("restore", "", err)
@@ -118,6 +127,9 @@ func find(ctx context.Context, bucket *blob.Bucket, o RestoreOptions) (*Base, er
 		names, err := bases(ctx, bucket, gen)
 		if err != nil {
 			return nil, err
+		}
+		if began, err := genTime(gen); err == nil && len(names) == 0 && (o.At.IsZero() || !began.After(o.At)) {
+			r.Baseless = append(r.Baseless, gen)
 		}
 		for j := len(names) - 1; j >= 0; j-- {
 			if o.At.IsZero() || !names[j].time.After(o.At) {

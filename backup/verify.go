@@ -22,6 +22,7 @@ type Verified struct {
 	Objects     int   // that were read
 	Bytes       int64 // of them
 	First, Last time.Time
+	Baseless    []string // generations of which nothing can be restored, as in Restored: no damage by themselves
 	Damage      []error
 }
 
@@ -64,6 +65,9 @@ func (v *verification) generation(ctx context.Context, gen string) error {
 	names, err := bases(ctx, v.bucket.Bucket, gen)
 	if err != nil {
 		return err
+	}
+	if len(names) == 0 {
+		v.Baseless = append(v.Baseless, gen)
 	}
 	for i, name := range names {
 		if err := ctx.Err(); err != nil {

@@ -31,13 +31,12 @@ func (compareCommand) Help() string {
 }
 
 func (c *compareCommand) run(lab bench.Lab) int {
-	return inLab(bench.Status, func(context.Context) error { return c.compare(lab) })
+	return inLab(bench.Status, func(_ context.Context, t console.Terminal) error { return c.compare(lab, t) })
 }
 
-func (c *compareCommand) compare(lab bench.Lab) error {
+func (c *compareCommand) compare(lab bench.Lab, t console.Terminal) error {
 	if len(c.Files) == 1 && c.Gate == "" {
-		return lab.Show(c.Files[0], c.Baseline, c.Format, bench.Detail{Full: c.Full, Settings: c.Settings},
-			console.Standard())
+		return lab.Show(c.Files[0], c.Baseline, c.Format, bench.Detail{Full: c.Full, Settings: c.Settings}, t)
 	}
 	old, now := c.Files[:1], c.Files[1:]
 	if i := slices.Index(c.Files, "vs"); i >= 0 {
@@ -58,6 +57,5 @@ func (c *compareCommand) compare(lab bench.Lab) error {
 		return fmt.Errorf("compare: --baseline is for one report, and there are %d", len(old)+len(now))
 	}
 
-	return bench.Compare(bench.Comparison{Old: old, New: now, Gate: c.Gate, Anyway: c.Anyway, Format: c.Format},
-		console.Standard())
+	return bench.Compare(bench.Comparison{Old: old, New: now, Gate: c.Gate, Anyway: c.Anyway, Format: c.Format}, t)
 }

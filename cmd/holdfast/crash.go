@@ -85,14 +85,14 @@ type victimCommand struct{}
 func (c *crashCommand) run(lab crash.Lab) int {
 	at := crash.Place{Dir: c.Dir, Keep: c.Keep}
 
-	return inLab(crash.Status, func(ctx context.Context) error {
+	return inLab(crash.Status, func(ctx context.Context, t console.Terminal) error {
 		if c.Replay != "" {
-			return lab.Replay(ctx, c.Replay, at, console.Standard())
+			return lab.Replay(ctx, c.Replay, at, t)
 		}
 
 		return lab.Command(ctx, crash.Request{
 			Engines: c.Engines, Levels: c.Levels, Kinds: c.Kind, Subjects: c.Subject, Cuts: c.Cuts, FS: c.FS, Seed: c.Seed,
 			Losses: c.Losses, Manager: c.Manager, For: c.For, Mutants: c.Mutants,
-		}, at, filesOf(c.JSON, c.HTML, bench.Standard()), console.Standard())
+		}, at, filesOf(c.JSON, c.HTML, bench.Standard()), t)
 	})
 }

@@ -25,8 +25,8 @@ func (doctorExamine) Help() string {
 }
 
 func (c doctorExamine) run() int {
-	return inLab(doctor.Status, func(ctx context.Context) error {
-		return doctor.Command(ctx, c.Dir, c.JSON, console.Standard())
+	return inLab(doctor.Status, func(ctx context.Context, t console.Terminal) error {
+		return doctor.Command(ctx, c.Dir, c.JSON, t)
 	})
 }
 
@@ -48,15 +48,15 @@ func (doctorWitness) Help() string {
 }
 
 func (c doctorWitness) run() int {
-	return inLab(crash.Status, func(ctx context.Context) error {
+	return inLab(crash.Status, func(ctx context.Context, t console.Terminal) error {
 		switch lab := crashLab(); {
 		case (c.Listen == "") == (c.Address == ""):
 			return console.Op("doctor witness").BadOption("either an address of a witness, or --listen, is needed",
 				"see holdfast doctor witness --help")
 		case c.Listen != "":
-			return lab.Witness(ctx, c.Listen, c.Ledger, console.Standard())
+			return lab.Witness(ctx, c.Listen, c.Ledger, t)
 		default:
-			return lab.BeWitnessed(ctx, c.Address, c.Dir, c.Engine, console.Standard())
+			return lab.BeWitnessed(ctx, c.Address, c.Dir, c.Engine, t)
 		}
 	})
 }

@@ -88,11 +88,12 @@ func (c *followCommand) follow(ctx context.Context, bucket *blob.Bucket, o backu
 			if err := end(); err != nil {
 				return err
 			}
+			warnBaseless(s.Baseless)
 
 			return promoted(c.Into)
 		}
-		if c.Promote && errors.Is(s.Err, holdfast.ErrForeign) {
-			return s.Err
+		if err := c.hopeless(s); err != nil {
+			return err
 		}
 		select {
 		case <-ctx.Done():
@@ -107,6 +108,24 @@ func (c *followCommand) follow(ctx context.Context, bucket *blob.Bucket, o backu
 		case <-look.C:
 		}
 	}
+}
+
+// hopeless returns why a copy that is to be promoted is not brought up to date by waiting. A source that is lost mends
+// nothing in the bucket any more.
+func (c *followCommand) hopeless(s backup.FollowStatus) error {
+	for _, class := range []error{holdfast.ErrForeign, holdfast.ErrNotFound, holdfast.ErrCorrupt} {
+		if !c.Promote || !errors.Is(s.Err, class) {
+			continue
+		}
+		if s.Time.IsZero() { // there is no copy yet
+			return s.Err
+		}
+
+		return &holdfast.Error{Op: "follow --promote", Path: c.Into, Cause: s.Err,
+			Remedy: "holdfast promote takes the copy over as it is, with the state of " + s.Time.UTC().Format(time.RFC3339Nano)}
+	}
+
+	return nil
 }
 
 // serve serves metrics, if that was asked for, until stop is called.

@@ -228,3 +228,60 @@ func TestServeCopies(t *testing.T) {
 		})
 	}
 }
+
+// TestBaseless: a restore or a copy that had to take an older generation says so, and --promote does not wait for what
+// cannot come.
+func TestBaseless(t *testing.T) {
+	t.Parallel() // it waits
+	dir := t.TempDir()
+	at := filepath.Join(dir, "bucket")
+	bucket := "file://" + at
+	try(t, os.Mkdir(at, 0o700))
+	status, _, text := result(t, holdfastCommand(t, "follow", bucket, "--into", filepath.Join(dir, "a"), "--promote"))
+	if status != exitError || !strings.Contains(text, "there is no state in the bucket") {
+		t.Errorf("promoted from an empty bucket: %d %s", status, text)
+	}
+
+	token := ""
+	for _, text := range []string{"First", "Second"} {
+		p := serve(t, nil, "--data", filepath.Join(dir, "data"), "--backup", bucket)
+		if token == "" {
+			token = p.token
+		}
+		writeMessage(t, p, token, text)
+		p.stop(syscall.SIGTERM)
+	}
+	found, err := filepath.Glob(filepath.Join(at, "2*"))
+	try(t, err)
+	if len(found) != 2 {
+		t.Fatal(found)
+	}
+	last := filepath.Base(found[1])
+	try(t, os.RemoveAll(filepath.Join(found[1], "base")))
+	for i, args := range [][]string{{"restore", bucket}, {"follow", bucket, "--promote"}} {
+		into := filepath.Join(dir, fmt.Sprint("into ", i))
+		status, _, text := result(t, holdfastCommand(t, append(args, "--into", into)...))
+		if list := messagesIn(t, into); status != exitOK || !strings.Contains(text, "warning") ||
+			!strings.Contains(text, last) || !strings.Contains(list, "First") || strings.Contains(list, "Second") {
+			t.Errorf("%q: %d %s%s", args, status, text, list)
+		}
+	}
+	status, out, text := result(t, holdfastCommand(t, "verify", bucket))
+	if status != exitOK || !strings.Contains(out, last) {
+		t.Errorf("verified: %d %s%s", status, out, text)
+	}
+
+	// A copy whose log is damaged can be taken over as it is.
+	logs, err := filepath.Glob(filepath.Join(found[0], "log", "*"))
+	try(t, err)
+	damaged := logs[len(logs)-1]
+	try(t, os.WriteFile(damaged, []byte("damaged"), 0o600))
+	into := filepath.Join(dir, "late")
+	status, _, text = result(t, holdfastCommand(t, "follow", bucket, "--into", into, "--promote"))
+	if status != exitWrong || !strings.Contains(text, "holdfast promote takes the copy over") {
+		t.Errorf("promoted with a damaged log: %d %s", status, text)
+	}
+	if status, _, text = result(t, holdfastCommand(t, "promote", into)); status != exitOK {
+		t.Errorf("promoted as it is: %d %s", status, text)
+	}
+}

@@ -37,11 +37,11 @@ func (loadCommand) Help() string {
 }
 
 func (c *loadCommand) run() int {
-	return inLab(load.Status, func(ctx context.Context) error {
+	return inLab(load.Status, func(ctx context.Context, t console.Terminal) error {
 		return load.Command(ctx, load.Request{
 			Shape: c.Shape, URL: c.URL, Serve: c.Serve, Null: c.Null, Token: c.Token, Level: c.Level, Workers: c.Workers,
 			Rate: c.Rate, Followers: c.Followers, Events: c.Events, Batch: c.Batch, RAM: c.RAM,
 			Rounds: c.Rounds, For: c.For, WarmUp: c.WarmUp, Seed: c.Seed,
-		}, load.Place{Dir: c.Dir}, c.JSON, console.Standard())
+		}, load.Place{Dir: c.Dir}, c.JSON, t)
 	})
 }

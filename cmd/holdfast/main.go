@@ -310,9 +310,7 @@ func hint(parser *kong.Kong, args []string) string {
 }
 
 func (b *benchCommand) run(lab bench.Lab) int {
-	t := console.Standard()
-
-	return inLab(bench.Status, func(ctx context.Context) error {
+	return inLab(bench.Status, func(ctx context.Context, t console.Terminal) error {
 		if b.List {
 			lab.List(ctx, t, b.Settings)
 			return nil
@@ -328,15 +326,27 @@ func (b *benchCommand) run(lab bench.Lab) int {
 }
 
 // inLab runs a command of the lab, whose errors have exit statuses of their own.
-func inLab(own func(error) int, run func(ctx context.Context) error) int {
+func inLab(own func(error) int, run func(ctx context.Context, t console.Terminal) error) int {
 	ctx, stop := interruptible()
 	defer stop()
-	err := run(ctx)
+	err := showing(func(t console.Terminal) error { return run(ctx, t) })
 	if status := fail(err); status != exitError {
 		return status
 	}
 
 	return own(err)
+}
+
+// showing runs what shows text on standard output, and returns its error, or else that of writing the text.
+func showing(run func(t console.Terminal) error) error {
+	t := console.Standard()
+	out := &console.Output{W: t.Out}
+	t.Out = out
+	if err := run(t); err != nil {
+		return err
+	}
+
+	return out.Err()
 }
 
 // interruptible returns a context that ends with a signal that should end the command.

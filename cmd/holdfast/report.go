@@ -27,7 +27,9 @@ func (reportCommand) Help() string {
 func (c *reportCommand) run(lab bench.Lab) int {
 	costs, err := report.SyncCosts(c.SyncCost)
 	if err == nil {
-		err = report.Command(lab, c.Files, c.Output, report.Options{Mixed: c.Mixed, SyncCosts: costs}, console.Standard())
+		err = showing(func(t console.Terminal) error {
+			return report.Command(lab, c.Files, c.Output, report.Options{Mixed: c.Mixed, SyncCosts: costs}, t)
+		})
 	}
 
 	return fail(err)
@@ -47,8 +49,9 @@ func (adviseCommand) Help() string {
 }
 
 func (c *adviseCommand) run(lab bench.Lab) int {
-	return fail(advise.Command(lab, advise.Request{Paths: c.Files, Need: c.Need, Full: c.Full, Mixed: c.Mixed},
-		console.Standard()))
+	return fail(showing(func(t console.Terminal) error {
+		return advise.Command(lab, advise.Request{Paths: c.Files, Need: c.Need, Full: c.Full, Mixed: c.Mixed}, t)
+	}))
 }
 
 // filesOf are where a report of bench or crash goes.

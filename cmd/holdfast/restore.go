@@ -105,10 +105,12 @@ func (c *restoreCommand) run() int {
 	if err != nil {
 		return failTool(err)
 	}
+	warnBaseless(r.Baseless)
 	at := r.Time.UTC().Format(time.RFC3339Nano)
 	if c.JSON {
 		return toolResult{How: "every object's checksum", Into: c.Into, Bytes: &r.Bytes,
-			Counts: map[string]any{"files": r.Files, "time": at, "generation": r.Generation, "kept": r.Kept}}.write(exitOK)
+			Counts: map[string]any{"files": r.Files, "time": at, "generation": r.Generation, "kept": r.Kept,
+				"baseless": len(r.Baseless)}}.write(exitOK)
 	}
 	p := newPage(os.Stdout)
 	p.line("restored\t%s", c.Into)
@@ -120,6 +122,14 @@ func (c *restoreCommand) run() int {
 	}
 
 	return failTool(p.end())
+}
+
+// warnBaseless says what a state from a bucket does not have.
+func warnBaseless(generations []string) {
+	for _, gen := range generations {
+		fmt.Fprintf(os.Stderr, "holdfast: warning: what was written since generation %s began is not there: it has no "+
+			"base, which was never whole, or was removed\n", gen)
+	}
 }
 
 // logOf is what the log of --at-position is called in the engine. The log of a namespace's messages has its number,
@@ -184,11 +194,15 @@ func (c *verifyCommand) verifyBucket() int {
 	if c.JSON {
 		checked := true
 		return toolResult{How: "every object's checksum", Checksums: &checked, Bytes: &v.Bytes, Damage: texts(v.Damage),
-			Counts: map[string]any{"generations": v.Generations, "bases": v.Bases, "objects": v.Objects}}.write(status)
+			Counts: map[string]any{"generations": v.Generations, "baseless": len(v.Baseless), "bases": v.Bases,
+				"objects": v.Objects}}.write(status)
 	}
 	p := newPage(os.Stdout)
 	p.line("checked\tevery object's checksum, and that none is missing")
 	p.line("generations\t%d, with %d bases", v.Generations, v.Bases)
+	for _, gen := range v.Baseless {
+		p.line("without base\t%s: of it nothing can be restored", gen)
+	}
 	p.line("objects\t%d, %s", v.Objects, size(v.Bytes))
 	if v.Bases > 0 {
 		p.line("states\t%s to %s", v.First.UTC().Format(time.RFC3339), v.Last.UTC().Format(time.RFC3339))

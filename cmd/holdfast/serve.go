@@ -23,7 +23,6 @@ import (
 	"github.com/holdfastdb/holdfast/client"
 	"github.com/holdfastdb/holdfast/driver/datadir"
 	"github.com/holdfastdb/holdfast/engine/all"
-	"github.com/holdfastdb/holdfast/internal/console"
 	"github.com/holdfastdb/holdfast/server"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
@@ -606,9 +605,10 @@ func (c *tokenResetCommand) run() int {
 	if err := c.reset(token); err != nil {
 		return failTool(err)
 	}
-	t := console.Standard()
 	if c.Token == "" {
-		t.Screen().Printf("%s\n", token)
+		if _, err := fmt.Println(token); err != nil { // nobody has the token: the next reset makes another one
+			return fail(err)
+		}
 	}
 	fmt.Fprintln(os.Stderr, "holdfast: this is the default namespace's new token; the old one is invalid")
 

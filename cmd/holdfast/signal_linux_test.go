@@ -373,4 +373,18 @@ func TestFullOutput(t *testing.T) {
 	if err := cmd.Run(); err == nil || strings.Count(errs.String(), "no space") != 1 {
 		t.Errorf("%v, %s", err, errs.String())
 	}
+
+	// Those that show text and have more to do than that.
+	report, err := filepath.Abs(filepath.Join("..", "..", "lab", "results", "study-1.json.gz"))
+	try(t, err)
+	for _, args := range [][]string{{"bench", "--list"}, {"advise"}, {"report", report}, {"compare", report},
+		{"doctor", "--dir", t.TempDir()}, {"token", "reset", dir}} {
+		cmd := holdfastCommand(t, args...)
+		var errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = full, &errs
+		_ = cmd.Run()
+		if status := cmd.ProcessState.ExitCode(); status != exitError || strings.Count(errs.String(), "no space") != 1 {
+			t.Errorf("%q: %d, %s", args, status, errs.String())
+		}
+	}
 }

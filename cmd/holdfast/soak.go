@@ -28,7 +28,7 @@ func (soakCommand) Help() string {
 }
 
 func (c soakCommand) run() int {
-	return inLab(soak.Status, func(ctx context.Context) error {
+	return inLab(soak.Status, func(ctx context.Context, t console.Terminal) error {
 		level, err := holdfast.ParseLevel(c.Level)
 		if err != nil {
 			return err
@@ -37,6 +37,6 @@ func (c soakCommand) run() int {
 		return soak.Command(ctx, soak.Request{
 			Engine: c.Engine, Level: level, RAM: c.RAM << 20, Bytes: c.Size << 20, Writers: c.Writers, For: c.For, Seed: c.Seed,
 			Dir: c.Dir,
-		}, console.Standard())
+		}, t)
 	})
 }

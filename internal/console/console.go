@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -91,8 +92,36 @@ func widthOf(width func() int) int {
 	return width()
 }
 
+// Output keeps the first error of W, and writes nothing more then, so that a command that has more to do than to show
+// text can go on, and tell at its end that not all was shown.
+type Output struct {
+	W io.Writer
+
+	mu  sync.Mutex
+	err error
+}
+
+// Write implements [io.Writer].
+func (o *Output) Write(p []byte) (n int, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err == nil {
+		n, o.err = o.W.Write(p)
+	}
+
+	return n, o.err
+}
+
+// Err returns that error.
+func (o *Output) Err() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	return o.err
+}
+
 // Screen shows text to people. Errors of writing are ignored: a reader may go away, and the command has more to do
-// than to show.
+// than to show. Whoever must know of them writes to an [Output].
 type Screen struct {
 	W        io.Writer
 	Width    int // columns

@@ -77,18 +77,19 @@ func (h *Hub) Follow(ctx context.Context, key any, source Source, from int64, ou
 	}
 	defer h.leave(t)
 
-	idle := time.NewTimer(out.IdleAfter)
-	defer idle.Stop()
+	timer := time.NewTimer(out.IdleAfter)
+	defer timer.Stop()
 
 	for {
 		// Three cases: there is text, there is nothing yet, or the topic does not have what comes next, which is then read
 		// from the store.
-		text, next, changed, err := t.take(from, since)
+		text, next, wake, err := t.take(from, since)
+		idle, after := text == nil, out.IdleAfter
 		switch {
 		case err != nil:
 			h.failed(t)
 			return err
-		case text == nil && changed == nil:
+		case text == nil && wake == nil:
 			// The store is read without the topic's lock. What comes meanwhile is in the topic when this has caught up.
 			if text, next, err = t.read(ctx, nil, from, since); err != nil {
 				return err
@@ -100,16 +101,24 @@ func (h *Hub) Follow(ctx context.Context, key any, source Source, from int64, ou
 			}
 		}
 
-		if from = next; changed == nil {
+		if from = next; wake == nil {
 			continue
+		}
+		if !idle {
+			if after = t.pause(); after == 0 {
+				continue
+			}
 		}
 
 		// Something was sent, or there was nothing: in both cases silence begins anew.
-		idle.Reset(out.IdleAfter)
+		timer.Reset(after)
 
 		select {
-		case <-changed:
-		case <-idle.C:
+		case <-wake:
+		case <-timer.C:
+			if !idle {
+				continue
+			}
 			if err := out.Idle(); err != nil {
 				return err
 			}
@@ -135,11 +144,10 @@ type topic struct {
 	from    int64 // what is kept are the texts of all items from this position on
 	kept    []kept
 	text    []byte        // of them; never changed, only appended to or replaced
-	shown   int           // how many of them followers get; the others wait for the next round
-	changed chan struct{} // closed when more is shown; nil while nobody waits
+	changed chan struct{} // closed when there is more; nil while nobody waits
+	much    chan struct{} // closed when there is much more, see pauseEach; nil while nobody waits
+	more    int           // bytes that have come since it was last closed
 	err     error         // why there will be no more
-	began   time.Time     // when the last round did
-	next    *time.Timer   // shows the rest; nil if all is shown
 }
 
 // kept is the position of an item, and where its text ends.
@@ -154,14 +162,24 @@ const (
 	keepMost = 256 << 10
 )
 
-// A round sends each follower what has come since the last one. To wake a follower and write to it takes 7 us of a
-// processor however little it gets, and as much on the other side. So while messages come one after the other, rounds
-// begin no closer to each other than a time for each follower: 10 ms for 1,000. The first message after a pause does
-// not wait, nor do few followers, nor much text.
+// To wake a follower and write to it takes 7 us of a processor however little it gets, and as much on the other side.
+// So where many follow, each pauses after it was sent something, for so long for each of them: 15 ms where 1,000 do.
+// They do not pause at the same time, so that what comes is sent to some at once, and to the last a pause later. The
+// first message after silence is sent to all at once, and few followers do not pause. Much text ends all pauses.
 const (
-	roundEach  = 10 * time.Microsecond
-	roundLeast = time.Millisecond
+	pauseEach = 15 * time.Microsecond
+	pauseFrom = 100 // followers
 )
+
+// pause is how long a follower pauses.
+func (t *topic) pause() time.Duration {
+	followers := t.followers.Load()
+	if followers < pauseFrom {
+		return 0
+	}
+
+	return time.Duration(followers) * pauseEach
+}
 
 // How many items, and about how many bytes of them, a follower reads from the store at a time.
 const (
@@ -235,15 +253,15 @@ func (t *topic) run(ctx context.Context, from int64) {
 	}
 }
 
-// add keeps an item's text, or the error that ends the topic, and wakes all that wait, or has that done soon.
+// add keeps an item's text, or the error that ends the topic, and wakes all that wait.
 func (t *topic) add(item Item, err error) {
 	followers := t.followers.Load()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	keep := int(min(max(followers, 1)*keepEach, keepMost))
 	if err != nil {
 		t.err = err
 	} else {
-		keep := int(min(max(followers, 1)*keepEach, keepMost))
 		if len(t.text) > keep {
 			t.drop()
 		}
@@ -251,45 +269,22 @@ func (t *topic) add(item Item, err error) {
 		// Followers that were given a part of the text keep it: bytes below its length do not change.
 		t.text = append(t.text, item.Text...)
 		t.kept = append(t.kept, kept{item.Position, len(t.text)})
-		if apart := time.Duration(followers) * roundEach; apart >= roundLeast && len(t.text)-t.end() < keep/4 {
-			if t.next != nil {
-				return
-			}
-			if early := apart - time.Since(t.began); early > 0 {
-				t.next = time.AfterFunc(early, func() {
-					t.mu.Lock()
-					defer t.mu.Unlock()
-					t.show()
-				})
-
-				return
-			}
-		}
+		t.more += len(item.Text)
 	}
-	t.show()
-}
-
-// end is where the text ends that is shown.
-func (t *topic) end() int {
-	if t.shown == 0 {
-		return 0
-	}
-
-	return t.kept[t.shown-1].end
-}
-
-// show begins a round. It is called with mu held.
-func (t *topic) show() {
-	if t.next != nil {
-		t.next.Stop()
-		t.next = nil
-	}
-	t.shown, t.began = len(t.kept), time.Now()
 
 	// Closing wakes all at once. The next one that waits makes a new channel.
 	if t.changed != nil {
 		close(t.changed)
 		t.changed = nil
+	}
+
+	// Who pauses for long would have to read from the store what is dropped meanwhile.
+	if err != nil || t.more >= keep/4 {
+		t.more = 0
+		if t.much != nil {
+			close(t.much)
+			t.much = nil
+		}
 	}
 }
 
@@ -301,24 +296,24 @@ func (t *topic) drop() {
 	t.from = t.kept[half].position + 1
 	t.text = append(make([]byte, 0, len(t.text)), t.text[cut:]...)
 	t.kept = slices.Delete(t.kept, 0, half+1)
-	t.shown = max(t.shown-half-1, 0)
 	for i := range t.kept {
 		t.kept[i].end -= cut
 	}
 }
 
-// take returns the text of all shown items from a position on, and the position behind them. If there are none,
-// changed is closed when there may be. If neither is returned, what comes next lies before since, or the topic has
-// dropped it: it is to be read from the store, see read.
-func (t *topic) take(from, since int64) (text []byte, next int64, changed <-chan struct{}, err error) {
+// take returns the text of all kept items from a position on, the position behind them, and what is closed when there
+// may be so much more that a pause is to end; nil if there is to be none. If there are no items, wake is closed when
+// there may be. If neither text nor wake is returned, what comes next lies before since, or the topic has dropped it:
+// it is to be read from the store, see read.
+func (t *topic) take(from, since int64) (text []byte, next int64, wake <-chan struct{}, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if from < max(t.from, since) {
 		return nil, from, nil, nil
 	}
-	i := sort.Search(t.shown, func(i int) bool { return t.kept[i].position >= from })
+	i := sort.Search(len(t.kept), func(i int) bool { return t.kept[i].position >= from })
 
-	if i == t.shown {
+	if i == len(t.kept) {
 		if t.err != nil {
 			return nil, from, nil, t.err
 		}
@@ -333,8 +328,15 @@ func (t *topic) take(from, since int64) (text []byte, next int64, changed <-chan
 	if i > 0 {
 		begin = t.kept[i-1].end
 	}
+	text, next = t.text[begin:], t.kept[len(t.kept)-1].position+1
+	if t.err != nil {
+		return text, next, nil, nil // no pause: the error comes next
+	}
+	if t.much == nil {
+		t.much = make(chan struct{})
+	}
 
-	return t.text[begin:t.end()], t.kept[t.shown-1].position + 1, nil, nil
+	return text, next, t.much, nil
 }
 
 // read appends the texts of items from a position on, as the store has them, and returns the position behind them.

@@ -159,10 +159,10 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// While messages come one after the other, many followers get them in rounds, none later than the next round. One after
-// a pause comes at once, and so does each to few followers.
-func TestRounds(t *testing.T) {
-	for _, c := range []struct{ followers, sends int }{{1000, 102}, {50, 1001}} {
+// While messages come one after the other, many followers pause between them, no longer than they may. A message after
+// silence comes at once, and so does each to few followers.
+func TestPauses(t *testing.T) {
+	for _, c := range []struct{ followers, sends int }{{1000, 69}, {50, 1001}} {
 		synctest.Test(t, func(t *testing.T) {
 			const count, apart = 1000, time.Millisecond
 			s, hub := newItems(), &Hub{}
@@ -183,7 +183,7 @@ func TestRounds(t *testing.T) {
 							if next > count {
 								late = time.Since(begun) - (count*apart + time.Minute)
 								if late != 0 {
-									t.Errorf("what came after a pause has waited %v", late)
+									t.Errorf("what came after silence has waited %v", late)
 								}
 							}
 							latest.Store(max(latest.Load(), int64(late)))
@@ -214,9 +214,69 @@ func TestRounds(t *testing.T) {
 			if each := sends.Load() / int64(c.followers); each > int64(c.sends) || each < int64(c.sends)-5 {
 				t.Errorf("%d followers: %d sends to each, want %d", c.followers, each, c.sends)
 			}
-			if most := time.Duration(c.followers) * roundEach; time.Duration(latest.Load()) > most {
+			if most := time.Duration(c.followers) * pauseEach; time.Duration(latest.Load()) > most {
 				t.Errorf("an item took %v, want at most %v", time.Duration(latest.Load()), most)
 			}
+		})
+	}
+}
+
+// Much text ends a pause, and so do the end of the source and of the context.
+func TestPauseEnds(t *testing.T) {
+	const followers = pauseFrom
+	for name, test := range map[string]struct {
+		end  func(s *items, cancel context.CancelFunc)
+		size int
+		want error
+	}{
+		"much text":        {func(s *items, _ context.CancelFunc) { s.add(20, nil) }, keepMost / 4 / 20, nil},
+		"the source ends":  {func(s *items, _ context.CancelFunc) { s.add(1, errEnd) }, 1, errEnd},
+		"the context ends": {func(_ *items, cancel context.CancelFunc) { cancel() }, 1, context.Canceled},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, hub := newItems(), &Hub{}
+			source := s.source()
+			follow, pad := source.Follow, bytes.Repeat([]byte("x"), test.size)
+			source.Follow = func(ctx context.Context, from int64) iter.Seq2[Item, error] {
+				return func(yield func(Item, error) bool) {
+					for item, err := range follow(ctx, from) {
+						if item.Text = pad; !yield(item, err) {
+							return
+						}
+					}
+				}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var done sync.WaitGroup
+			var got, ended atomic.Int64
+			for range followers {
+				done.Go(func() {
+					err := hub.Follow(ctx, "key", source, 1, Output{IdleAfter: time.Hour, Send: func(text []byte) error {
+						got.Add(int64(len(text) / test.size))
+						return nil
+					}})
+					if test.want != nil && !errors.Is(err, test.want) {
+						t.Errorf("%s: %v", name, err)
+					}
+					ended.Add(1)
+				})
+			}
+			synctest.Wait()
+			s.add(1, nil)
+			synctest.Wait()
+			test.end(s, cancel)
+			synctest.Wait()
+
+			// No time has passed.
+			switch n := got.Load(); {
+			case test.want == nil && n != 21*followers:
+				t.Errorf("%s: %d items, want %d", name, n, 21*followers)
+			case test.want != nil && ended.Load() != followers:
+				t.Errorf("%s: %d of %d followers have ended", name, ended.Load(), followers)
+			}
+			s.add(0, errEnd)
+			done.Wait()
 		})
 	}
 }

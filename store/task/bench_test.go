@@ -2,6 +2,7 @@ package task_test
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -163,5 +164,60 @@ func BenchmarkChanges(b *testing.B) {
 				})
 			}
 		}
+	}
+}
+
+// BenchmarkMemory tells what a store has in memory for each of 100,000 tasks: of those that it enqueued, and after it
+// was opened again.
+func BenchmarkMemory(b *testing.B) {
+	const n, each = 100_000, 100
+	heap := func() float64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc)
+	}
+	for _, c := range []struct {
+		name string
+		of   func(spec *task.Spec, text string)
+		run  bool
+	}{
+		{name: "waiting", of: func(*task.Spec, string) {}},
+		{name: "running", of: func(*task.Spec, string) {}, run: true},
+		{name: "key", of: func(spec *task.Spec, text string) { spec.Key = text }},
+		{name: "sequence", of: func(spec *task.Spec, text string) { spec.Sequence = text }},
+		{name: "unique", of: func(spec *task.Spec, text string) { spec.Unique = text }},
+		{name: "queue", of: func(spec *task.Spec, text string) { spec.Queue = text }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			tg, s := logtree(b)
+			defer tg.Close(b)
+			specs := make([]task.Spec, each)
+			for i := range n {
+				specs[i%each] = task.Spec{Kind: "k"}
+				if c.of(&specs[i%each], fmt.Sprintf("customer-%08d", i)); i%each < each-1 {
+					continue
+				}
+				_, err := s.Enqueue(ctx, specs...)
+				if err == nil && c.run {
+					_, err = s.Claim(ctx, task.ClaimOptions{N: each, Lease: time.Hour})
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			used := func() float64 {
+				open := heap()
+				storetest.Close(b, s)
+				s = nil
+				return (open - heap()) / n
+			}
+			b.ReportMetric(used(), "B/task")
+			var err error
+			if s, err = task.Open(kv.On(tg.Engine), task.Options{Level: holdfast.Process}); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(used(), "B/task-opened-again")
+		})
 	}
 }

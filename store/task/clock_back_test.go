@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -139,6 +141,58 @@ func TestClockWasAhead(t *testing.T) {
 					b.ok(b.Tick(ctx))
 					c.after(b)
 				})
+			}
+		}
+	}
+}
+
+// TestTicksOnce: whatever the clock does, and however often the program ends and begins, no tick has two tasks; and
+// while the clock is right each minute has its tick, whatever was while it was ahead.
+func TestTicksOnce(t *testing.T) {
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		b := newBench(t)
+		var mu sync.Mutex // the store fires ticks by itself, too
+		had := map[time.Time]bool{}
+		p := minutely
+		p.CatchUp = task.CatchUp(seed % 3)
+		p.Make = func(tick time.Time) task.Spec {
+			mu.Lock()
+			defer mu.Unlock()
+			if had[tick] {
+				t.Errorf("seed %d: the tick %v has two tasks", seed, tick)
+			}
+			had[tick] = true
+			return p.Spec
+		}
+		ahead := time.Duration(r.IntN(2)) * 1000 * time.Hour
+		b.c.jump(ahead)
+		b.ok(b.AddPeriodic(ctx, p))
+		for step := range 60 {
+			switch r.IntN(4) {
+			case 0: // the program is away
+				storetest.Close(t, b.Store)
+				b.c.pass(time.Duration(r.IntN(6)) * time.Minute)
+				b.open()
+				b.ok(b.AddPeriodic(ctx, p))
+			case 1: // while the program is away or not
+				to := time.Duration(r.IntN(3)) * 1000 * time.Hour
+				if r.IntN(8) == 0 {
+					to = -2 * time.Minute
+				}
+				b.c.jump(to - ahead)
+				if ahead = to; r.IntN(2) == 0 {
+					b.reopen()
+					b.ok(b.AddPeriodic(ctx, p))
+				}
+				b.ok(b.Tick(ctx))
+			default:
+				b.pass(time.Minute)
+				mu.Lock()
+				if ahead >= 0 && !had[b.c.Now().Truncate(time.Minute)] {
+					t.Errorf("seed %d, step %d: no tick at %v, %v ahead", seed, step, b.c.Now(), ahead)
+				}
+				mu.Unlock()
 			}
 		}
 	}

@@ -22,18 +22,37 @@ type periodic struct {
 	refused    uint64    // ticks whose tasks were refused
 	warned     bool      // of the last ones, without one between them that was not refused
 
-	// The clock has last passed over ticks that had no task between these two: most often because the program did not
-	// run, but a clock that is ahead for a moment does the same. Zero if it never has.
-	before, jumped time.Time
-	// Ticks that have had their tasks while the clock was ahead, from one to another in each span, and are not to have
-	// others when they come.
-	done []span
+	// since is the first of the ticks up to last that have had their tasks, zero if that is not known. Before it the clock
+	// has passed over ticks that had none: most often because the program did not run, but a clock that is ahead for a
+	// moment does the same. done are earlier spans of such ticks: they are not to have others if they come again.
+	since time.Time
+	done  []span
 }
 
+// span is from one tick to another.
 type span struct{ from, to time.Time }
 
-// maxSpans is how many spans are remembered: a clock that is set back more often can repeat ticks.
-const maxSpans = 100
+// maxSpans is how many spans are remembered one by one.
+const maxSpans = 20
+
+// remember adds the ticks up to the last one to done. Where there are too many spans, two that are close to each other
+// become one: what lies between them has no task then if it comes again, but no tick has two.
+func (p *periodic) remember() {
+	p.done = append(slices.Clone(p.done), span{p.since, p.last})
+	slices.SortFunc(p.done, func(a, b span) int { return a.from.Compare(b.from) })
+	for len(p.done) > maxSpans {
+		at, least := 0, time.Duration(math.MaxInt64)
+		for i, s := range p.done[1:] {
+			if gap := s.from.Sub(p.done[i].to); gap < least {
+				at, least = i, gap
+			}
+		}
+		if next := p.done[at+1].to; next.After(p.done[at].to) {
+			p.done[at].to = next
+		}
+		p.done = slices.Delete(p.done, at+1, at+2)
+	}
+}
 
 // had reports whether a tick has had its task already.
 func (p *periodic) had(tick time.Time) bool {
@@ -41,10 +60,10 @@ func (p *periodic) had(tick time.Time) bool {
 }
 
 // kept is what is stored of a periodic task: the tick that was last, the fingerprint of its schedule, the tick that is
-// next, 0 if there is none, how many ticks have been refused, and between which two the clock has passed over some.
-// Earlier versions stored the last tick alone.
+// next, 0 if there is none, how many ticks have been refused, 0, since, and the spans in done. Earlier versions stored
+// the last tick alone, or in the place of the 0 the tick before since.
 func (p *periodic) kept() []byte {
-	numbers := []uint64{stored(p.last), p.fingerprint(), stored(p.next), p.refused, stored(p.before), stored(p.jumped)}
+	numbers := []uint64{stored(p.last), p.fingerprint(), stored(p.next), p.refused, 0, stored(p.since)}
 	for _, s := range p.done {
 		numbers = append(numbers, stored(s.from), stored(s.to))
 	}
@@ -60,7 +79,10 @@ func parsePeriodic(value []byte) (p periodic, fingerprint uint64, ok bool) {
 	if p.last = date(int64(n[0])); len(n) == 1 {
 		return p, 0, true
 	}
-	p.next, p.refused, p.before, p.jumped = date(int64(n[2])), n[3], date(int64(n[4])), date(int64(n[5]))
+	p.next, p.refused, p.since = date(int64(n[2])), n[3], date(int64(n[5]))
+	if n[4] != 0 {
+		p.done = append(p.done, span{to: date(int64(n[4]))})
+	}
 	for rest := n[6:]; len(rest) > 0; rest = rest[2:] {
 		p.done = append(p.done, span{date(int64(rest[0])), date(int64(rest[1]))})
 	}
@@ -97,11 +119,11 @@ func (p *periodic) setBack(now time.Time) (ok bool) {
 	if !p.last.After(now) {
 		return true
 	}
-	if now.Before(p.jumped) && !p.last.Before(p.jumped) {
-		p.done = append(slices.Clone(p.done[max(len(p.done)-maxSpans, 0):]), span{p.jumped, p.last})
-		p.last = now
-		if p.before.After(now) {
-			p.last = p.before
+	if now.Before(p.since) {
+		p.remember()
+		p.since, p.last = now, now
+		if i := slices.IndexFunc(p.done, func(s span) bool { return !now.Before(s.from) && now.Before(s.to) }); i >= 0 {
+			p.since, p.last = p.done[i].from, p.done[i].to
 		}
 		p.next = p.after(p.last)
 	}
@@ -199,11 +221,16 @@ func (s *Store) AddPeriodic(ctx context.Context, p Periodic) error {
 			}
 		}
 		if err := s.call(made, func() {
-			if edited { // a schedule has no ticks before it is set
-				made.last = now
-			}
 			made.next = made.after(made.last)
-			if p.CatchUp == CatchUpNone && !made.next.After(now) {
+
+			// A schedule has no ticks before it is set.
+			if missed := p.CatchUp == CatchUpNone && !made.next.After(now); edited || missed {
+				if value != nil {
+					made.remember()
+				}
+				if made.since = now; edited {
+					made.last = now
+				}
 				made.next = made.after(now)
 			}
 			if !made.setBack(now) {
@@ -326,7 +353,8 @@ func (s *Store) fire() error {
 			was := *p
 			done := p.had(tick)
 			if i == 0 && !tick.Equal(p.next) {
-				p.before, p.jumped = p.last, tick
+				p.remember()
+				p.since = tick
 			}
 			if _, err := s.try(s.o.Level, func(x *tx) error { return x.tick(p, tick, !done) }); err != nil {
 				*p = was
