@@ -140,7 +140,7 @@ const maxProblem = 64 << 10
 // answered makes the error of an answer that is none of success.
 func answered(op string, status int, header http.Header, body []byte) *Error {
 	e := &Error{Op: op, Status: status, Request: header.Get(api.HeaderRequestID),
-		After: retryAfter(header.Get("Retry-After"))}
+		After: retryAfter(header)}
 	var p api.Problem
 	if json.Unmarshal(body, &p) == nil && p.Code != "" {
 		e.Code, e.Detail, e.Operation, e.problem = p.Code, p.Detail, p.Operation, &p
@@ -175,19 +175,29 @@ func coded(op, code, detail string) error {
 	return &Error{Op: op, Status: http.StatusOK, Code: code, Detail: detail}
 }
 
-// retryAfter reads the header, in seconds or as a date.
-func retryAfter(text string) time.Duration {
+// longestWait is the longest that the word of a server, or of what answers in its place, is believed.
+const longestWait = time.Hour
+
+// retryAfter reads the header, in seconds or as a date, which is by the clock of whoever has answered.
+func retryAfter(header http.Header) time.Duration {
+	text := header.Get("Retry-After")
 	if text == "" {
 		return 0
 	}
-	if d, err := time.ParseDuration(text + "s"); err == nil && d >= 0 {
-		return d
-	}
-	if at, err := http.ParseTime(text); err == nil {
-		return max(time.Until(at), 0)
+	d, err := time.ParseDuration(text + "s")
+	if err != nil {
+		at, err := http.ParseTime(text)
+		if err != nil {
+			return 0
+		}
+		now, err := http.ParseTime(header.Get("Date"))
+		if err != nil {
+			now = time.Now()
+		}
+		d = at.Sub(now)
 	}
 
-	return 0
+	return min(max(d, 0), longestWait)
 }
 
 // statusClosed is what a server makes of a request whose client has gone away.

@@ -149,6 +149,25 @@ func TestRetryAfter(t *testing.T) {
 	})
 }
 
+// TestRetryAfterDate: a date is by the clock of whoever has answered, and nobody is believed for ever.
+func TestRetryAfterDate(t *testing.T) {
+	ahead := time.Now().Add(365 * 24 * time.Hour)
+	at := func(d time.Duration) string { return ahead.Add(d).UTC().Format(http.TimeFormat) }
+	for _, c := range []struct {
+		after, date string
+		want        time.Duration
+	}{
+		{at(7 * time.Second), at(0), 7 * time.Second}, {at(-time.Second), at(0), 0}, {at(0), "", time.Hour},
+		{"1.5", at(0), 1500 * time.Millisecond}, {"9223372036", "", time.Hour}, {"1e9", "", 0}, {"-1", "", 0},
+		{"soon", at(0), 0},
+	} {
+		header := http.Header{"Retry-After": {c.after}, "Date": {c.date}}
+		if got := retryAfter(header); got != c.want {
+			t.Errorf("%v: %v, want %v", header, got, c.want)
+		}
+	}
+}
+
 // TestClasses: each code of package api is a class of a store.
 func TestClasses(t *testing.T) {
 	for code, want := range map[string]error{

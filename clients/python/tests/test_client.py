@@ -1,6 +1,7 @@
 """What a server that answers as it likes gets, and what the caller is told."""
 
 import asyncio
+import email.utils
 import itertools
 import json
 import re
@@ -267,3 +268,22 @@ def test_a_function_that_does_not_return_does_not_keep_the_worker_from_stopping(
         never.set()
 
     asyncio.run(run())
+
+
+def test_a_date_to_come_again_is_by_the_clock_of_whoever_has_answered_and_nobody_is_believed_for_ever() -> None:
+    ahead = time.time() + 365 * 86400
+
+    def at(seconds: int) -> str:
+        return email.utils.formatdate(ahead + seconds, usegmt=True)
+
+    for after, date, want in [
+        (at(7), at(0), 7),
+        (at(-1), at(0), 0),
+        (at(0), "", 3600),
+        ("1.5", at(0), 1.5),
+        ("1e9", "", 3600),
+        ("-1", "", 0),
+        ("soon", at(0), 0),
+    ]:
+        headers = httpx.Headers({"Retry-After": after, "Date": date})
+        assert errors.answered("op", 503, headers, "").retry_after == want

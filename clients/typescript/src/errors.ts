@@ -178,7 +178,7 @@ const codesOfStatus: Readonly<Record<number, string>> = { 401: "unauthorized", 4
 /** Makes the error of an answer that is none of success. */
 export function answered(op: string, status: number, headers: Headers | undefined, text: string): HoldfastError {
   const request = headers?.get("X-Request-Id") ?? undefined;
-  const base = { op, status, retryAfterMs: retryAfter(headers?.get("Retry-After")), ...(request && { request }) };
+  const base = { op, status, retryAfterMs: retryAfter(headers), ...(request && { request }) };
   let p: Partial<Problem> | undefined;
   try {
     p = JSON.parse(text) as Partial<Problem>;
@@ -202,11 +202,17 @@ export function answered(op: string, status: number, headers: Headers | undefine
   return code ? errorOf({ ...base, code, detail }) : new ConnectionError({ ...base, detail });
 }
 
-/** Reads the header, in seconds or as a date. */
-function retryAfter(text: string | null | undefined): number {
+/** The longest that the word of a server, or of what answers in its place, is believed. */
+const LONGEST_WAIT_MS = 3_600_000;
+
+/** Reads the header, in seconds or as a date, which is by the clock of whoever has answered. */
+function retryAfter(headers: Headers | undefined): number {
+  const text = headers?.get("Retry-After");
   if (!text) return 0;
-  const seconds = Number(text);
-  if (Number.isFinite(seconds)) return Math.max(0, seconds * 1000);
-  const at = Date.parse(text);
-  return Number.isNaN(at) ? 0 : Math.max(0, at - Date.now());
+  let ms = Number(text) * 1000;
+  if (Number.isNaN(ms)) {
+    const now = Date.parse(headers?.get("Date") ?? "");
+    ms = Date.parse(text) - (Number.isNaN(now) ? Date.now() : now);
+  }
+  return Number.isFinite(ms) ? Math.min(Math.max(0, ms), LONGEST_WAIT_MS) : 0;
 }

@@ -3,6 +3,7 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterEach, expect, test, vi } from "vitest";
 import { encode, fromBase64, newId, toBase64 } from "../src/bytes.js";
+import { answered } from "../src/errors.js";
 import { silence } from "../src/follow.js";
 import {
   AbortedError, BadRequestError, Client, ConnectionError, HoldfastError, NoNamespaceError, StillRunningError, TooLargeError,
@@ -317,4 +318,14 @@ test("a time that is too long for a timer is a long one", async () => {
   for (const timeoutMs of [Infinity, 2 ** 40])
     expect(await new Client("http://localhost", { timeoutMs, retryMs: -1, fetch: slow }).tokens()).toEqual([]);
   expect(() => new Client("http://localhost", { timeoutMs: NaN })).toThrow(BadRequestError);
+});
+
+test("a date to come again is by the clock of whoever has answered, and nobody is believed for ever", () => {
+  const ahead = Date.now() + 365 * 86_400_000;
+  const at = (ms: number) => new Date(ahead + ms).toUTCString();
+  for (const [after, date, want] of [
+    [at(7000), at(0), 7000], [at(-1000), at(0), 0], [at(0), "", 3_600_000], ["1.5", at(0), 1500], ["1e9", "", 3_600_000],
+    ["-1", "", 0], ["soon", at(0), 0],
+  ] as const)
+    expect(answered("op", 503, new Headers({ "Retry-After": after, Date: date }), "").retryAfterMs).toBe(want);
 });

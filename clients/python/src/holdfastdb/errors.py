@@ -226,7 +226,7 @@ def error_of(op: str, code: str, *, status: int = 200, detail: str = "") -> Hold
 def answered(op: str, status: int, headers: Mapping[str, str], text: str) -> HoldfastError:
     """Makes the error of an answer that is none of success."""
     request = headers.get("X-Request-Id", "")
-    after = _retry_after(headers.get("Retry-After", ""))
+    after = _retry_after(headers)
     try:
         p = json.loads(text)
     except ValueError:
@@ -249,14 +249,23 @@ def answered(op: str, status: int, headers: Mapping[str, str], text: str) -> Hol
     return made(op, status=status, code=code, detail=detail, request=request, retry_after=after)
 
 
-def _retry_after(text: str) -> float:
-    """Reads the header, in seconds or as a date."""
+# The longest that the word of a server, or of what answers in its place, is believed, in seconds.
+LONGEST_WAIT = 3600.0
+
+
+def _retry_after(headers: Mapping[str, str]) -> float:
+    """Reads the header, in seconds or as a date, which is by the clock of whoever has answered."""
+    text = headers.get("Retry-After", "")
     try:
         seconds = float(text)
-        return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
     except ValueError:
-        pass
-    try:
-        return max(email.utils.parsedate_to_datetime(text).timestamp() - time.time(), 0.0)
-    except ValueError:
-        return 0.0
+        try:
+            at = email.utils.parsedate_to_datetime(text).timestamp()
+        except ValueError:
+            return 0.0
+        try:
+            now = email.utils.parsedate_to_datetime(headers.get("Date", "")).timestamp()
+        except ValueError:
+            now = time.time()
+        seconds = at - now
+    return min(max(seconds, 0.0), LONGEST_WAIT) if math.isfinite(seconds) else 0.0
