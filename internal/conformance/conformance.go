@@ -171,7 +171,11 @@ func (h *Harness) start() error {
 
 		return fmt.Errorf("the server has not started: %q, %v", shown, errors.Join(err, ended))
 	}
-	h.target = target
+
+	// The proxy reads it without a lock. It stays the same: every later start asks for the first one's port.
+	if h.target == nil {
+		h.target = target
+	}
 	go func() { _, _ = io.Copy(io.Discard, p.Out) }()
 	h.process = p
 

@@ -162,7 +162,7 @@ func TestFollow(t *testing.T) {
 // While messages come one after the other, many followers pause between them, no longer than they may. A message after
 // silence comes at once, and so does each to few followers.
 func TestPauses(t *testing.T) {
-	for _, c := range []struct{ followers, sends int }{{1000, 69}, {50, 1001}} {
+	for _, c := range []struct{ followers, sends int }{{1000, 86}, {50, 1001}} {
 		synctest.Test(t, func(t *testing.T) {
 			const count, apart = 1000, time.Millisecond
 			s, hub := newItems(), &Hub{}
