@@ -272,7 +272,7 @@ func (w *world) list(queue string, state task.State) (all []task.Task) {
 
 var (
 	someQueues    = []string{task.DefaultQueue, "a", "b"}
-	someKeys      = []string{"", "", "x", "y"}
+	someKeys      = []string{"", "", "x", "y", "z"}
 	someSequences = []string{"", "", "", "s", "t"}
 	someUniques   = []string{"", "", "", "u", "v"}
 )
@@ -771,11 +771,13 @@ func (w *world) step() {
 func TestModel(t *testing.T) {
 	few(t, 40)
 	for name, kind := range map[string]struct {
-		late  bool
-		chunk int
-	}{"shown at once": {false, 256}, "shown when durable": {true, 256}, "in parts": {false, 1}} {
+		late         bool
+		chunk, lanes int
+	}{"shown at once": {false, 256, 100}, "shown when durable": {true, 256, 1}, "in parts": {false, 1, 1},
+		"keys away": {false, 256, 0}, "few keys away": {false, 256, 2}} {
 		t.Run(name, func(t *testing.T) {
 			defer task.SetSizes(2, 1, kind.chunk)()
+			defer task.SetMaxLanes(kind.lanes)()
 			defer task.SetLowStep(3)()
 			defer task.SetClaimBytes(claimBytes)()
 			rapid.Check(t, func(rt *rapid.T) {

@@ -121,7 +121,7 @@ func (x *tx) claim(o *ClaimOptions) (leases []Lease, err error) {
 	for _, name := range o.Queues {
 		q := s.queues[name]
 		for q != nil && len(leases) < o.N {
-			l, err := s.first(q)
+			l, err := x.comesNext(q)
 			if err != nil {
 				return nil, err
 			}

@@ -205,6 +205,7 @@ func (s *Store) step() error {
 					x.key = s.keys.Rate(x.key, q.name, l.key)
 					x.set(x.key, nil)
 				}
+				x.rest(l)
 			}
 
 			if q.held > 0 && q.held <= s.wall {

@@ -68,6 +68,7 @@ type tx struct {
 	now   int64           // the clock, in nanoseconds
 	level holdfast.Level
 	moves []move
+	err   error    // why something could not be read that a change of memory needs
 	other []func() // take back what else has changed
 	key   []byte   // memory for one, and for a value
 	value []byte
@@ -169,7 +170,7 @@ func (x *tx) put(old, new *task) {
 	}
 	x.moves = append(x.moves, move{old, new})
 	s.count(old, new)
-	s.relist(old, new)
+	x.relist(old, new)
 }
 
 // mark is a place in a change; the zero mark is its beginning.
@@ -189,10 +190,12 @@ func (x *tx) undo(m mark) {
 	}
 	for _, v := range slices.Backward(x.moves[m.moves:]) {
 		s.count(v.new, v.old)
-		for _, t := range []*task{v.old, v.new} {
-			if t != nil {
-				s.reread(t)
-			}
+		// A lane that is gone comes back with tasks that it had. Of tasks that it had not, one that is away knows nothing.
+		if t := v.old; t != nil && (t.state() == Waiting || t.state() == Running) {
+			s.reread(t.Queue, t.Key)
+		}
+		if t := v.new; t != nil && s.queue(t.Queue).lanes[t.Key] != nil {
+			s.reread(t.Queue, t.Key)
 		}
 	}
 	x.reset(m)
@@ -200,6 +203,7 @@ func (x *tx) undo(m mark) {
 
 // reset forgets what has been done since a mark.
 func (x *tx) reset(m mark) {
+	x.err = nil
 	x.b.Reset()
 	x.fresh.Reset()
 	x.s.state.Layers[0] = m.top

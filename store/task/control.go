@@ -255,12 +255,21 @@ func (s *Store) setQueue(ctx context.Context, op, name string, anew bool, change
 }
 
 // info describes a queue.
-func (q *queue) info() QueueInfo {
+func (s *Store) info(q *queue) (QueueInfo, error) {
 	i := QueueInfo{Name: q.name, Options: q.o, Paused: q.paused, Counts: q.count()}
-	if len(q.ready.Items) > 0 {
-		i.Next = date(q.ready.Items[0].window.Items[0].Time)
+	l := q.next()
+	if q.before(l) {
+		if _, err := s.front(q); err != nil {
+			return i, err
+		}
 	}
-	return i
+	switch {
+	case q.before(l):
+		i.Next = date(q.away.Time)
+	case l != nil:
+		i.Next = date(l.window.Items[0].Time)
+	}
+	return i, nil
 }
 
 func (q *queue) count() map[State]int {
@@ -282,7 +291,7 @@ func (s *Store) Queue(ctx context.Context, queue string) (QueueInfo, error) {
 	if err != nil {
 		return QueueInfo{}, err
 	}
-	return q.info(), nil
+	return s.info(q)
 }
 
 // Queues describes all queues that have tasks or options, in the order of their names, as Queue does each: all at one
@@ -294,7 +303,11 @@ func (s *Store) Queues(ctx context.Context) (list []QueueInfo, err error) {
 	defer s.leave()
 	for _, q := range s.queues {
 		if q.there() {
-			list = append(list, q.info())
+			info, err := s.info(q)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, info)
 		}
 	}
 	slices.SortFunc(list, func(a, b QueueInfo) int { return strings.Compare(a.Name, b.Name) })

@@ -167,6 +167,11 @@ func (e *examiner) key(table byte, rest, value []byte) error {
 		}
 	case format.TableMeta:
 		return e.low(rest, value)
+	case format.TableAway: // what is listed too early is looked at again
+		if _, _, ok := format.ParseAway(rest); !ok || len(value) == 0 {
+			e.problem("there is a key %q among the lanes that are away", rest)
+		}
+		return nil
 	case format.TableExpiry, format.TableEnded, format.TableQueues, format.TableRates,
 		format.TablePeriodic, registry.TableAccepted:
 		return nil
@@ -289,6 +294,10 @@ func KeyName(key []byte) string {
 	case format.TableIndex:
 		if p, ok := format.New(store).Place(rest); ok {
 			what = fmt.Sprintf("place of task %s in queue %.40q (%s)", makeID(p.Task), p.Queue, State(p.State))
+		}
+	case format.TableAway:
+		if q, _, ok := format.ParseAway(rest); ok {
+			what = fmt.Sprintf("the first task of a key in queue %.40q", q)
 		}
 	case format.TableSequences:
 		if texted && len(more) == 8 {

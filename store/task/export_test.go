@@ -35,3 +35,20 @@ func (s *Store) Known() int {
 	defer s.turn.Unlock()
 	return len(s.queues)
 }
+
+// SetMaxLanes makes few lanes of keys be in memory, as SetSizes does with other sizes.
+func SetMaxLanes(n int) (restore func()) {
+	was := maxLanes
+	maxLanes = n
+	return func() { maxLanes = was }
+}
+
+// Lanes is how many lanes of keys are in memory.
+func (s *Store) Lanes() int {
+	s.lock()
+	defer s.turn.Unlock()
+	return s.keyed
+}
+
+// Aways is what the keys of lanes begin with that are not in memory, of the default queue.
+func Aways(store string) []byte { return format.New(store).Aways(DefaultQueue) }

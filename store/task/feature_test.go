@@ -437,24 +437,29 @@ func TestManyAfter(t *testing.T) {
 
 // A queue tells how long its next task waits.
 func TestNext(t *testing.T) {
-	b := newBench(t)
-	next := func(want time.Time) {
-		t.Helper()
-		info, err := b.Queue(ctx, "")
-		b.ok(err)
-		if !info.Next.Equal(want) {
-			t.Fatalf("the next is due at %v, want %v", info.Next, want)
-		}
+	for _, lanes := range []int{0, 100} {
+		t.Run(fmt.Sprint(lanes, " keys in memory"), func(t *testing.T) {
+			defer task.SetMaxLanes(lanes)()
+			b := newBench(t)
+			next := func(want time.Time) {
+				t.Helper()
+				info, err := b.Queue(ctx, "")
+				b.ok(err)
+				if !info.Next.Equal(want) {
+					t.Fatalf("the next is due at %v, want %v", info.Next, want)
+				}
+			}
+			begin := b.c.Now()
+			b.add(task.Spec{Kind: "k", ID: "a"})
+			b.pass(time.Minute)
+			b.add(task.Spec{Kind: "k", ID: "b", Key: "k"})
+			next(begin)
+			first, err := b.Claim(ctx, task.ClaimOptions{N: 1})
+			b.ok(err)
+			next(begin.Add(time.Minute))
+			b.ok(b.Complete(ctx, first...))
+			b.ok(b.Complete(ctx, b.claim("b")...))
+			next(time.Time{})
+		})
 	}
-	begin := b.c.Now()
-	b.add(task.Spec{Kind: "k", ID: "a"})
-	b.pass(time.Minute)
-	b.add(task.Spec{Kind: "k", ID: "b", Key: "k"})
-	next(begin)
-	first, err := b.Claim(ctx, task.ClaimOptions{N: 1})
-	b.ok(err)
-	next(begin.Add(time.Minute))
-	b.ok(b.Complete(ctx, first...))
-	b.ok(b.Complete(ctx, b.claim("b")...))
-	next(time.Time{})
 }

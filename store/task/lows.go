@@ -1,6 +1,7 @@
 package task
 
 import (
+	"bytes"
 	"maps"
 	"slices"
 	"strings"
@@ -10,7 +11,7 @@ import (
 )
 
 // Engines keep removed keys for a while, and scans walk over them. Some tables lose their keys from the front: the
-// places of a queue's tasks in one state, the ends of unique texts, and what has ended with others behind it. For each
+// places of a queue's tasks in one state, its lanes away, the ends of unique texts, and what has ended with others behind it. For each
 // of these parts of tables the store knows a key with nothing below it, a low, from which scans begin.
 //
 // Lows are stored too, so that opening a store need not walk over all that is gone. What is stored of a low is part of
@@ -35,9 +36,12 @@ var lowStep = 1024
 func (s *Store) section(key []byte) []byte {
 	key = key[len(s.keys.Prefix):]
 	switch n := 1; key[0] {
-	case format.TableIndex:
+	case format.TableIndex, format.TableAway:
 		if len(key) > 1 {
-			n = 1 + 1 + int(key[1]) + 1
+			n = 1 + 1 + int(key[1])
+			if key[0] == format.TableIndex {
+				n++
+			}
 		}
 		if n > 1 && len(key) >= n {
 			return key[:n]
@@ -128,8 +132,12 @@ func end(part string) string { return string(holdfast.Prefix([]byte(part)).Hi) }
 // dropLows forgets the lows of a queue of which nothing is left, but for those that are stored: they are part of what
 // commits that come have to do.
 func (s *Store) dropLows(queue string) {
+	parts := [][]byte{s.keys.Aways(queue)}
 	for state := Waiting; state <= Dead; state++ {
-		part := string(s.keys.Listed(queue, byte(state))[len(s.keys.Prefix):])
+		parts = append(parts, s.keys.Listed(queue, byte(state)))
+	}
+	for _, key := range parts {
+		part := string(key[len(s.keys.Prefix):])
 		if l := s.lows[part]; l != nil && l.kept == "" {
 			delete(s.lows, part)
 		}
@@ -151,18 +159,22 @@ func (s *Store) loadLows() error {
 	return it.Err()
 }
 
-// loadIndex calls f for all keys of the index.
-func (s *Store) loadIndex(f func(rest, value []byte) error) error {
-	at, end := s.keys.Table(format.TableIndex)
+// loadTable calls f for the keys of a table whose rest is not less than from.
+func (s *Store) loadTable(table byte, from []byte, f func(rest, value []byte) error) error {
+	at, end := s.keys.Table(table)
+	at = append(at, from...)
 	for _, part := range slices.Sorted(maps.Keys(s.lows)) {
-		if part[0] != format.TableIndex {
+		lo, _ := s.bounds(part)
+		low, _ := s.bounds(s.lows[part].at)
+		if part[0] != table || bytes.Compare(low, at) <= 0 {
 			continue
 		}
-		lo, _ := s.bounds(part)
-		if err := s.walk(at, lo, f); err != nil {
-			return err
+		if bytes.Compare(at, lo) < 0 {
+			if err := s.walk(at, lo, f); err != nil {
+				return err
+			}
 		}
-		at, _ = s.bounds(s.lows[part].at)
+		at = low
 	}
 	return s.walk(at, end, f)
 }

@@ -58,6 +58,7 @@ type queue struct {
 	lanes   map[string]*lane // by key; "" for the tasks without one
 	ready   heap.Heap[*lane] // those that have a waiting task that no limit of its key holds back, by that task
 	unread  []*lane          // those that may belong into ready and have nothing in their window
+	away    format.Order     // no lane away has its first task before; nowhere if there are none
 	waiters list.List        // of *waiter
 	woken   int              // those that have been woken and have not looked yet
 	alarm   int64            // when something is due, never if nothing is
@@ -69,7 +70,7 @@ type queue struct {
 }
 
 // lane has the waiting tasks of a queue with one key, or without one. Its window holds the first of them. There may be
-// many lanes with one task each: hence the small fields.
+// many lanes with one task each: hence the small fields. Lanes of keys may be away.
 type lane struct {
 	q       *queue
 	key     string
@@ -77,7 +78,6 @@ type lane struct {
 	window  heap.Heap[entry]
 	end     format.Order // all up to here are in the window
 	until   int64        // when its rate lets the next task start, or its starts can be forgotten
-	waiting int32
 	running int32
 	ready   int32 // where it is in the heap of that name, -1 if it is not
 	slow    int32 // the same
@@ -142,7 +142,8 @@ func (l *lane) size() int {
 func (s *Store) queue(name string) *queue {
 	q := s.queues[name]
 	if q == nil {
-		q = &queue{name: name, lanes: map[string]*lane{}, alarm: never, at: -1, due: never, removal: never}
+		q = &queue{name: name, lanes: map[string]*lane{}, alarm: never, at: -1, due: never, removal: never,
+			away: nowhere}
 		q.ready.Less = func(a, b *lane) bool { return a.window.Items[0].Less(&b.window.Items[0].Order) }
 		q.ready.At = func(l *lane, i int) { l.ready = int32(i) }
 		q.slow.Less = func(a, b *lane) bool { return a.until < b.until }
@@ -161,16 +162,31 @@ func (s *Store) drop(name string) {
 	}
 }
 
-func (q *queue) lane(key string) *lane {
+// lane returns the lane of a key in memory, and makes it if it is not there.
+func (s *Store) lane(q *queue, key string) *lane {
 	l := q.lanes[key]
 	if l == nil {
 		key = strings.Clone(key) // it may be a part of a record
-		l = &lane{q: q, key: key, whole: true, ready: -1, slow: -1}
+		l = &lane{q: q, key: key, whole: q.away == nowhere, ready: -1, slow: -1}
 		l.window.Less = func(a, b entry) bool { return a.Less(&b.Order) }
 		q.lanes[key] = l
+		if key != "" {
+			s.keyed++
+		}
 	}
 	return l
 }
+
+// remove removes a lane from memory, which is in no heap.
+func (s *Store) remove(l *lane) {
+	delete(l.q.lanes, l.key)
+	if l.key != "" {
+		s.keyed--
+	}
+}
+
+// waits reports whether a lane may have waiting tasks.
+func (l *lane) waits() bool { return !l.whole || len(l.window.Items) > 0 }
 
 // count counts a task that changes from old to new.
 func (s *Store) count(old, new *task) {
@@ -178,10 +194,8 @@ func (s *Store) count(old, new *task) {
 		q := s.queue(old.Queue)
 		q.counts[old.State]--
 		switch old.state() {
-		case Waiting:
-			q.lane(old.Key).waiting--
 		case Running:
-			q.lane(old.Key).running--
+			s.lane(q, old.Key).running--
 			h := s.running[old.num]
 			s.leases.Remove(h.at)
 			delete(s.running, old.num)
@@ -192,10 +206,8 @@ func (s *Store) count(old, new *task) {
 		q := s.queue(new.Queue)
 		q.counts[new.State]++
 		switch new.state() {
-		case Waiting:
-			q.lane(new.Key).waiting++
 		case Running:
-			q.lane(new.Key).running++
+			s.lane(q, new.Key).running++
 			if new.until == 0 { // once: the clock may be set while it runs
 				new.until = s.elapsed + min(max(time.Duration(new.Until-s.wall), 0), new.Lease)
 			}
@@ -214,23 +226,38 @@ func (s *Store) count(old, new *task) {
 }
 
 // relist updates the windows for a task that changes from old to new, and wakes the waiters for what that frees.
-func (s *Store) relist(old, new *task) {
+func (x *tx) relist(old, new *task) {
+	s := x.s
 	// The lane is pulled first: the heap of lanes is ordered by what comes first in their windows.
 	if old != nil && old.state() == Waiting {
-		l := s.queue(old.Queue).lane(old.Key)
-		l.pull()
-		if i := slices.IndexFunc(l.window.Items, func(e entry) bool { return e.Task == old.num }); i >= 0 {
-			s.letGo(l.window.Items[i : i+1])
-			l.window.Remove(i)
+		q := s.queue(old.Queue)
+		if l := q.lanes[old.Key]; l != nil {
+			l.pull()
+			if i := slices.IndexFunc(l.window.Items, func(e entry) bool { return e.Task == old.num }); i >= 0 {
+				s.letGo(l.window.Items[i : i+1])
+				l.window.Remove(i)
+			}
+			s.review(l)
+		} else {
+			x.leaveAway(q, old)
 		}
-		s.review(l)
 	}
 	if old != nil && old.state() == Running {
-		s.review(s.queue(old.Queue).lane(old.Key))
+		l := s.queue(old.Queue).lanes[old.Key]
+		s.review(l)
+		x.rest(l)
 	}
 
 	if new != nil && new.state() == Waiting {
-		l := s.queue(new.Queue).lane(new.Key)
+		q := s.queue(new.Queue)
+		l := q.lanes[new.Key]
+		if l == nil {
+			if few := q.away == nowhere && s.keyed < maxLanes; new.Key != "" && !few && x.joinAway(q, new) {
+				return
+			}
+			l = s.lane(q, new.Key)
+			l.whole = true
+		}
 		l.pull()
 
 		// A task that comes behind the end of the window is found when the window is filled again.
@@ -265,12 +292,13 @@ func (l *lane) pull() {
 	}
 }
 
-// reread forgets the window of a task's lane.
-func (s *Store) reread(t *task) {
-	l := s.queue(t.Queue).lane(t.Key)
+// reread forgets the window of a lane.
+func (s *Store) reread(queue, key string) {
+	q := s.queue(queue)
+	l := s.lane(q, key)
 	l.pull()
 	s.letGo(l.window.Items)
-	l.window.Items, l.end, l.whole = l.window.Items[:0], format.Order{}, l.waiting == 0
+	l.window.Items, l.end, l.whole = l.window.Items[:0], format.Order{}, q.counts[Waiting] == 0
 	s.review(l)
 }
 
@@ -284,9 +312,9 @@ func (s *Store) review(l *lane) {
 		l.until = next(&l.starts, q.o.KeyRate, s.wall)
 	}
 
-	slow := l.waiting > 0 && l.until > s.wall
+	slow := l.waits() && l.until > s.wall
 	timed := slow
-	if l.waiting == 0 && len(l.starts) > 0 { // nothing matters until the last start does not count any more
+	if !l.waits() && len(l.starts) > 0 { // nothing matters until the last start does not count any more
 		l.until, timed = after(l.starts[len(l.starts)-1].At, q.o.KeyRate.Per), true
 	}
 
@@ -301,9 +329,9 @@ func (s *Store) review(l *lane) {
 
 	l.pull()
 	switch {
-	case l.waiting == 0 && l.running == 0 && len(l.starts) == 0 && !l.listed:
-		delete(q.lanes, l.key)
-	case l.waiting == 0 || limited || slow:
+	case !l.waits() && l.running == 0 && len(l.starts) == 0 && !l.listed:
+		s.remove(l)
+	case !l.waits() || limited || slow:
 	case len(l.window.Items) > 0:
 		q.ready.Push(l)
 	case !l.listed:
@@ -358,8 +386,9 @@ func started(starts format.Starts, r Rate, now int64) format.Starts {
 	return append(starts, format.Start{First: now, At: now, N: 1})
 }
 
-// first returns the lane with the task that comes first in q and may be claimed, nil if there is none.
-func (s *Store) first(q *queue) (*lane, error) {
+// comesNext returns the lane with the task that comes first in q and may be claimed, nil if there is none.
+func (x *tx) comesNext(q *queue) (*lane, error) {
+	s := x.s
 	if q.paused || q.o.Concurrency > 0 && q.counts[Running] >= q.o.Concurrency {
 		return nil, nil
 	}
@@ -372,7 +401,7 @@ func (s *Store) first(q *queue) (*lane, error) {
 	// A lane is taken off the list only when its window has been filled, so that an error loses none.
 	for len(q.unread) > 0 {
 		l := q.unread[len(q.unread)-1]
-		if l.waiting > 0 && len(l.window.Items) == 0 {
+		if l.waits() && len(l.window.Items) == 0 {
 			if err := s.fill(l); err != nil {
 				return nil, err
 			}
@@ -380,12 +409,39 @@ func (s *Store) first(q *queue) (*lane, error) {
 		q.unread = q.unread[:len(q.unread)-1]
 		l.listed = false
 		s.review(l)
+		x.rest(l)
 	}
 
-	if len(q.ready.Items) == 0 {
-		return nil, nil
+	for {
+		l := q.next()
+		if !q.before(l) {
+			return l, nil
+		}
+
+		// What is known of the first lane away may be too early.
+		was := q.away
+		key, err := s.front(q)
+		if err != nil {
+			return nil, err
+		}
+		if q.away != was {
+			x.other = append(x.other, func() { q.away = was })
+		}
+		if !q.before(l) {
+			return l, nil
+		}
+		if err := x.takeIn(q, key); err != nil {
+			return nil, err
+		}
 	}
-	return q.ready.Items[0], nil
+}
+
+// next is the lane in memory whose task comes first, nil if there is none.
+func (q *queue) next() *lane {
+	if len(q.ready.Items) == 0 {
+		return nil
+	}
+	return q.ready.Items[0]
 }
 
 // read fills the window of a lane.
@@ -411,11 +467,8 @@ func (s *Store) fill(l *lane) error {
 
 	if err == nil {
 		l.whole = len(l.window.Items) < n
-		if len(l.window.Items) == 0 {
-			err = s.strange("claim", "%d tasks of queue %q wait, and the index has none", l.waiting, l.q.name)
-		}
 	}
-	if err == nil && s.fetch != nil {
+	if err == nil && s.fetch != nil && len(l.window.Items) > 0 {
 		var keys [][]byte
 		for i := range l.window.Items {
 			keys = append(keys, s.keys.Of(nil, format.TableTasks, l.window.Items[i].Task))
@@ -469,7 +522,7 @@ func (s *Store) unwait(w *waiter, by *queue) {
 
 // claimable reports whether q seems to have a task that can be claimed now.
 func (s *Store) claimable(q *queue) bool {
-	return !q.paused && (len(q.ready.Items) > 0 || len(q.unread) > 0) && q.held <= s.wall &&
+	return !q.paused && (len(q.ready.Items)+len(q.unread) > 0 || q.away != nowhere) && q.held <= s.wall &&
 		(q.o.Concurrency <= 0 || q.counts[Running] < q.o.Concurrency)
 }
 

@@ -65,6 +65,7 @@ type Store struct {
 	leases   heap.Heap[*held]    // by when they end
 	queues   map[string]*queue
 	atHand   int               // about how many bytes of records the windows hold
+	keyed    int               // how many lanes of keys are in memory
 	dropAt   int               // with more of them, those of which there is nothing to be known are forgotten
 	alarms   heap.Heap[*queue] // by when something is due in them
 	periodic map[string]*periodic
@@ -243,6 +244,8 @@ func (s *Store) load() error {
 	if !lows { // a program that knows no lows has had the store: they may not hold any more
 		lo, hi := s.bounds(lowsPart)
 		b.DeleteRange(lo, hi)
+		lo, hi = s.keys.Table(format.TableAway)
+		b.DeleteRange(lo, hi)
 	}
 	s.describe(&b)
 
@@ -286,7 +289,7 @@ func (s *Store) load() error {
 		if q := s.queue(name); key == "" {
 			q.starts = starts
 		} else {
-			q.lane(key).starts = starts
+			s.lane(q, key).starts = starts
 		}
 		return nil
 	}); err != nil {
@@ -294,29 +297,57 @@ func (s *Store) load() error {
 	}
 
 	// The index says of each task what has to be known of it, so tasks are not read, but for those that run.
-	if err := s.loadIndex(func(rest, _ []byte) error {
-		p, ok := s.keys.Place(rest)
-		if !ok || !State(p.State).valid() {
-			return s.strange("open", "the index has a key %q", rest)
+	if err := s.loadTable(format.TableAway, nil, func(rest, _ []byte) error {
+		name, _, ok := format.ParseAway(rest)
+		if !ok {
+			return s.strange("open", "there is a key %q among the lanes that are away", rest)
 		}
-		if State(p.State) == Running {
-			t, err := s.listed(p)
-			if err != nil {
-				return err
-			}
-			s.count(nil, t)
-			return nil
-		}
-		s.count(nil, &task{num: p.Task, Record: format.Record{Queue: p.Queue, State: p.State, Key: p.Key, Due: p.Time,
-			Removal: p.Time}})
-
-		// Windows are filled when a claim looks at them.
-		if State(p.State) == Waiting {
-			s.queues[p.Queue].lanes[p.Key].whole = false
-		}
+		s.queue(name).away = format.Order{} // may be anywhere
 		return nil
 	}); err != nil {
 		return err
+	}
+	var d loading
+	for from, more := []byte(nil), true; more; {
+		more = false
+		err := s.loadTable(format.TableIndex, from, func(rest, _ []byte) error {
+			p, ok := s.keys.Place(rest)
+			if !ok || !State(p.State).valid() {
+				return s.strange("open", "the index has a key %q", rest)
+			}
+			if State(p.State) == Running {
+				t, err := s.listed(p)
+				if err != nil {
+					return err
+				}
+				s.count(nil, t)
+				return nil
+			}
+			s.count(nil, &task{num: p.Task, Record: format.Record{Queue: p.Queue, State: p.State, Key: p.Key, Due: p.Time,
+				Removal: p.Time}})
+
+			// Windows are filled when a claim looks at them.
+			if State(p.State) == Waiting {
+				if err := d.lane(s, &p); err != nil {
+					return err
+				}
+			}
+
+			// What is wrong is written while nothing is read.
+			if more = len(d.wrong) >= chunk; more {
+				from = append(bytes.Clone(rest), 0)
+				return errPause
+			}
+			return nil
+		})
+		if err != nil && err != errPause {
+			return err
+		}
+		if len(d.wrong) > 0 {
+			if err := d.settle(s); err != nil {
+				return err
+			}
+		}
 	}
 
 	for _, q := range s.queues {
@@ -329,6 +360,9 @@ func (s *Store) load() error {
 	s.loaded = true
 	return nil
 }
+
+// errPause ends a walk that goes on.
+var errPause = errors.New("pause")
 
 // describe stores the description: a bound of the store's numbers, and the clock; how far that was set back, as long as
 // it is not made up for, counts as if it had not been: the next opening does it then. Earlier versions, which know no
@@ -490,6 +524,9 @@ func (s *Store) try(level holdfast.Level, f func(x *tx) error) (durable, error) 
 	}()
 	if err := f(x); err != nil {
 		return durable{}, err
+	}
+	if x.err != nil {
+		return durable{}, x.err
 	}
 	if err := x.raiseLows(); err != nil {
 		return durable{}, err

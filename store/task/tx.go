@@ -152,7 +152,7 @@ func (t Tx) do(f func(x *tx) error) error {
 	if err := f(x); err != nil {
 		return err
 	}
-	err = cmp.Or(x.b.Err(), x.fresh.Err())
+	err = cmp.Or(x.err, x.b.Err(), x.fresh.Err())
 	done = err == nil
 	return err
 }

@@ -27,6 +27,7 @@ import (
 //	table 'n'   id                                   the task (8 bytes) of an id that the store has not made
 //	table 'i'   queue, state (1 byte), key, rank,    nothing: where a task is listed, one key for each
 //	            time (8 bytes), task (8 bytes)
+//	table 'k'   queue, rank, time, task              a key that has its first waiting task there: see docs/format-task.md
 //	table 's'   sequence, turn (8 bytes)             the task (8 bytes) of the sequence whose turn that is, and which is
 //	                                                 not finished
 //	table 'c'   task (8 bytes), task (8 bytes)       nothing: the second runs after the first, which is not completed
@@ -52,6 +53,7 @@ const (
 	TableWaits     = 'w'
 	TableIDs       = 'n'
 	TableIndex     = 'i'
+	TableAway      = 'k'
 	TableSequences = 's'
 	TableChildren  = 'c'
 	TableEnded     = 'f'
@@ -123,8 +125,36 @@ func (s Store) sized(dst []byte, table byte, text string) []byte {
 // Index sets dst to the key of a place.
 func (s Store) Index(dst []byte, p *Place) []byte {
 	dst = append(s.sized(dst, TableIndex, p.Queue), p.State, byte(len(p.Key)))
-	dst = append(append(dst, p.Key...), p.Rank)
-	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(dst, uint64(p.Time)), p.Task)
+	return p.append(append(dst, p.Key...))
+}
+
+func (p *Order) append(dst []byte) []byte {
+	dst = binary.BigEndian.AppendUint64(append(dst, p.Rank), uint64(p.Time))
+	return binary.BigEndian.AppendUint64(dst, p.Task)
+}
+
+func (p *Order) parse(b []byte) (ok bool) {
+	if len(b) != 1+8+8 {
+		return false
+	}
+	p.Rank, p.Time, p.Task = b[0], int64(binary.BigEndian.Uint64(b[1:])), binary.BigEndian.Uint64(b[9:])
+	return p.Time >= 0
+}
+
+// Away sets dst to the key of a lane that is not in memory, by where its first task is.
+func (s Store) Away(dst []byte, queue string, first *Order) []byte {
+	return first.append(s.sized(dst, TableAway, queue))
+}
+
+// Aways returns what the keys of all lanes of a queue that are not in memory begin with.
+func (s Store) Aways(queue string) []byte { return s.sized(nil, TableAway, queue) }
+
+// ParseAway takes a key of TableAway apart, behind the table; false means that it is none.
+func ParseAway(rest []byte) (queue string, first Order, ok bool) {
+	if queue, rest, ok = text(rest); ok {
+		ok = first.parse(rest)
+	}
+	return queue, first, ok
 }
 
 // Listed returns what the keys of all places of a queue, or of a queue in a state if that is not 0, begin with.
@@ -147,11 +177,10 @@ func (s Store) Place(rest []byte) (p Place, ok bool) {
 		return p, false
 	}
 	p.State, rest = rest[0], rest[1:]
-	if p.Key, rest, ok = text(rest); !ok || len(rest) != 1+8+8 {
-		return p, false
+	if p.Key, rest, ok = text(rest); ok {
+		ok = p.parse(rest)
 	}
-	p.Rank, p.Time, p.Task = rest[0], int64(binary.BigEndian.Uint64(rest[1:])), binary.BigEndian.Uint64(rest[9:])
-	return p, p.Time >= 0
+	return p, ok
 }
 
 // text splits what is written with its length off b.

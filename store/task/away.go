@@ -1,0 +1,197 @@
+package task
+
+import (
+	"errors"
+	"math"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/task/internal/format"
+)
+
+// Each key with tasks has a lane in memory as long as these are few. Beyond maxLanes a lane of which nothing but waiting
+// tasks is to be known is away: not in memory. A table in the engine has the first task of each lane away, in the order
+// in which the queue's tasks come. When that comes before the first of all lanes in memory, its lane is read.
+//
+// So the first task of a lane away is always in the table. What is in it besides, of lanes in memory, does no harm, and is
+// removed when its turn comes: a change that was taken back may leave a lane in memory and in the table.
+
+// maxLanes is how many keys have lanes in memory, without those of which more is to be known. Tests have fewer.
+var maxLanes = 1 << 15
+
+// nowhere comes behind all tasks.
+var nowhere = format.Order{Rank: math.MaxUint8, Time: never, Task: none}
+
+// first returns where up to most tasks of a key wait that come first.
+func (s *Store) firstOf(q *queue, key string, most int) (found []format.Order, err error) {
+	r := holdfast.Prefix(s.keys.ListedBy(q.name, byte(Waiting), key))
+	err = s.scan(r.Lo, r.Hi, most, func(rest, _ []byte) error {
+		p, ok := s.keys.Place(rest)
+		if !ok {
+			return s.strange("read", "the index has a key %q", rest)
+		}
+		found = append(found, p.Order)
+		return nil
+	})
+	return found, err
+}
+
+// list puts the first task of a lane away into the table.
+func (x *tx) list(q *queue, at format.Order, key string) {
+	x.key = x.s.keys.Away(x.key, q.name, &at)
+	x.set(x.key, []byte(key))
+	if at.Less(&q.away) {
+		q.away = at
+	}
+	x.s.wake(q)
+}
+
+func (x *tx) unlist(q *queue, at format.Order) {
+	x.key = x.s.keys.Away(x.key, q.name, &at)
+	x.set(x.key, nil)
+}
+
+// joinAway notes that t waits, whose key has no lane in memory. It returns false if it is to have one, for t alone.
+func (x *tx) joinAway(q *queue, t *task) bool {
+	s := x.s
+	found, err := s.firstOf(q, t.Key, 2)
+	switch {
+	case err != nil:
+		x.err = errors.Join(x.err, err)
+	case len(found) == 1 && s.keyed < maxLanes:
+		return false
+	case found[0].Task == t.num:
+		x.list(q, found[0], t.Key)
+		if len(found) > 1 {
+			x.unlist(q, found[1]) // was the first
+		}
+	}
+	return true
+}
+
+// leaveAway notes that t waits no longer, whose lane is away.
+func (x *tx) leaveAway(q *queue, t *task) {
+	x.unlist(q, t.place().Order)
+	found, err := x.s.firstOf(q, t.Key, 1)
+	if err != nil {
+		x.err = errors.Join(x.err, err)
+	}
+	for _, at := range found {
+		x.list(q, at, t.Key)
+	}
+}
+
+// rest lets a lane go away, if there are too many and nothing but waiting tasks is to be known of it.
+func (x *tx) rest(l *lane) {
+	s, q := x.s, l.q
+	if s.keyed <= maxLanes || l.key == "" || l.running > 0 || len(l.starts) > 0 || len(l.window.Items) == 0 || l.listed ||
+		q.lanes[l.key] != l {
+		return
+	}
+	x.list(q, l.window.Items[0].Order, l.key)
+	l.pull()
+	s.letGo(l.window.Items)
+	s.remove(l)
+	x.other = append(x.other, func() { s.reread(q.name, l.key) })
+}
+
+// front finds out what comes first in the table of lanes away, and whose it is.
+func (s *Store) front(q *queue) (key string, err error) {
+	lo := s.keys.Away(nil, q.name, &q.away)
+	hi := holdfast.Prefix(s.keys.Aways(q.name)).Hi
+	at := nowhere
+	err = s.scan(lo, hi, 1, func(rest, value []byte) (err error) {
+		var ok bool
+		if _, at, ok = format.ParseAway(rest); !ok || len(value) == 0 {
+			return s.strange("read", "there is a key %q among the lanes that are away", rest)
+		}
+		key = string(value)
+		return nil
+	})
+	if err == nil {
+		q.away = at
+	}
+	return key, err
+}
+
+// takeIn reads the lane of a key, which is in the table at q.away.
+func (x *tx) takeIn(q *queue, key string) error {
+	s, at := x.s, q.away
+	if q.lanes[key] == nil {
+		l := s.lane(q, key)
+		l.whole = false
+		if err := s.fill(l); err != nil {
+			s.letGo(l.window.Items)
+			s.remove(l)
+			return err
+		}
+		if len(l.window.Items) > 0 && l.window.Items[0].Order != at {
+			x.unlist(q, l.window.Items[0].Order)
+		}
+		s.review(l)
+	}
+	x.unlist(q, at)
+	return nil
+}
+
+// before reports whether a lane away may have a task that comes before the first of l.
+func (q *queue) before(l *lane) bool {
+	return q.away != nowhere && (l == nil || q.away.Less(&l.window.Items[0].Order))
+}
+
+// loading is which lanes are away, as the index is read.
+type loading struct {
+	queue, key string         // the last lane away
+	wrong      []format.Place // first tasks of lanes away that are not in the table, or of others that are
+}
+
+// lane notes a waiting task, of those of a key in their order.
+func (d *loading) lane(s *Store, p *format.Place) error {
+	q := s.queue(p.Queue)
+	l := q.lanes[p.Key]
+	switch {
+	case l != nil:
+		l.whole = false
+		return nil
+	case p.Queue == d.queue && p.Key == d.key && p.Key != "":
+		return nil
+	}
+
+	away := p.Key != "" && s.keyed >= maxLanes
+	if away {
+		d.queue, d.key = p.Queue, p.Key
+		q.away = format.Order{} // may be anywhere
+	} else {
+		l = s.lane(q, p.Key)
+		l.whole = false
+	}
+	if p.Key == "" || !away && q.away == nowhere {
+		return nil
+	}
+	value, err := s.get(s.keys.Away(nil, q.name, &p.Order))
+	if err == nil && (string(value) == p.Key) != away {
+		d.wrong = append(d.wrong, *p)
+	}
+	return err
+}
+
+// settle puts the table right. On a full disk the lanes are in memory instead.
+func (d *loading) settle(s *Store) error {
+	_, err := s.try(s.o.Level, func(x *tx) error {
+		for _, p := range d.wrong {
+			if q := s.queue(p.Queue); q.lanes[p.Key] == nil {
+				x.list(q, p.Order, p.Key)
+			} else {
+				x.unlist(q, p.Order)
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, holdfast.ErrFull) && !errors.Is(err, holdfast.ErrPoisoned) {
+		for _, p := range d.wrong {
+			s.lane(s.queue(p.Queue), p.Key).whole = false
+		}
+		err = nil
+	}
+	d.wrong = nil
+	return err
+}
