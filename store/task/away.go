@@ -16,12 +16,12 @@ import (
 // removed when its turn comes: a change that was taken back may leave a lane in memory and in the table.
 
 // maxLanes is how many keys have lanes in memory, without those of which more is to be known. Tests have fewer.
-var maxLanes = 1 << 15
+var maxLanes = 1 << 16
 
 // nowhere comes behind all tasks.
 var nowhere = format.Order{Rank: math.MaxUint8, Time: never, Task: none}
 
-// first returns where up to most tasks of a key wait that come first.
+// firstOf returns where up to most tasks of a key wait that come first.
 func (s *Store) firstOf(q *queue, key string, most int) (found []format.Order, err error) {
 	r := holdfast.Prefix(s.keys.ListedBy(q.name, byte(Waiting), key))
 	err = s.scan(r.Lo, r.Hi, most, func(rest, _ []byte) error {
@@ -94,11 +94,11 @@ func (x *tx) rest(l *lane) {
 	x.other = append(x.other, func() { s.reread(q.name, l.key) })
 }
 
-// front finds out what comes first in the table of lanes away, and whose it is.
-func (s *Store) front(q *queue) (key string, err error) {
-	lo := s.keys.Away(nil, q.name, &q.away)
+// front returns what comes first in the table of lanes away, from an order on, and whose it is: nowhere if nothing does.
+func (s *Store) front(q *queue, from format.Order) (at format.Order, key string, err error) {
+	lo := s.keys.Away(nil, q.name, &from)
 	hi := holdfast.Prefix(s.keys.Aways(q.name)).Hi
-	at := nowhere
+	at = nowhere
 	err = s.scan(lo, hi, 1, func(rest, value []byte) (err error) {
 		var ok bool
 		if _, at, ok = format.ParseAway(rest); !ok || len(value) == 0 {
@@ -107,10 +107,23 @@ func (s *Store) front(q *queue) (key string, err error) {
 		key = string(value)
 		return nil
 	})
-	if err == nil {
-		q.away = at
+	return at, key, err
+}
+
+// awayBefore returns the first task of all lanes away that comes before the first of l, nowhere if none does.
+func (s *Store) awayBefore(q *queue, l *lane) (at format.Order, err error) {
+	for at = q.away; q.before(at, l); at.Task++ {
+		key := ""
+		if at, key, err = s.front(q, at); err != nil || !q.before(at, l) {
+			break
+		}
+		if q.lanes[key] == nil { // else its first task is known
+			if found, err := s.firstOf(q, key, 1); err != nil || len(found) > 0 && found[0] == at {
+				return at, err
+			}
+		}
 	}
-	return key, err
+	return nowhere, err
 }
 
 // takeIn reads the lane of a key, which is in the table at q.away.
@@ -133,9 +146,9 @@ func (x *tx) takeIn(q *queue, key string) error {
 	return nil
 }
 
-// before reports whether a lane away may have a task that comes before the first of l.
-func (q *queue) before(l *lane) bool {
-	return q.away != nowhere && (l == nil || q.away.Less(&l.window.Items[0].Order))
+// before reports whether a task would come before the first of l, which may be nil.
+func (q *queue) before(at format.Order, l *lane) bool {
+	return at != nowhere && (l == nil || at.Less(&l.window.Items[0].Order))
 }
 
 // loading is which lanes are away, as the index is read.

@@ -258,18 +258,14 @@ func (s *Store) setQueue(ctx context.Context, op, name string, anew bool, change
 func (s *Store) info(q *queue) (QueueInfo, error) {
 	i := QueueInfo{Name: q.name, Options: q.o, Paused: q.paused, Counts: q.count()}
 	l := q.next()
-	if q.before(l) {
-		if _, err := s.front(q); err != nil {
-			return i, err
-		}
-	}
+	at, err := s.awayBefore(q, l)
 	switch {
-	case q.before(l):
-		i.Next = date(q.away.Time)
+	case at != nowhere:
+		i.Next = date(at.Time)
 	case l != nil:
 		i.Next = date(l.window.Items[0].Time)
 	}
-	return i, nil
+	return i, err
 }
 
 func (q *queue) count() map[State]int {

@@ -18,10 +18,12 @@ import (
 // TestCrashImages cuts the power under logtree, or kills it, at any moment of concurrent work on tasks, and opens what
 // is left: it agrees with what had been acknowledged, and all tasks can be completed.
 func TestCrashImages(t *testing.T) {
+	defer task.SetMaxLanes(3)()
 	enqueued, claimed := 0, 0
 	storetest.CrashImages(t, 12, func(seed uint64, level holdfast.Level) error {
 		e, round := newEvidence(newClock()), 0
 		err := storetest.CrashImage(seed, level, func(eng holdfast.Engine, r *rand.Rand) error {
+			task.SetMaxLanes(r.IntN(4)) // no two openings need have the same keys in memory
 			s, err := task.Open(on(eng, level), e.clock.options(level))
 			if err != nil {
 				return fmt.Errorf("opening the store: %w", err)
@@ -63,6 +65,7 @@ func TestCrashImages(t *testing.T) {
 // that tells it from the other children on its directory, and how many seconds have passed before it.
 func child(c *storetest.Child) {
 	name, seconds := "", 0
+	task.SetMaxLanes(1) // its parent has all keys in memory
 	_, err := fmt.Sscan(c.Args, &name, &seconds)
 	c.Check(err)
 	e := newEvidence(newClock())

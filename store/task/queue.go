@@ -414,20 +414,20 @@ func (x *tx) comesNext(q *queue) (*lane, error) {
 
 	for {
 		l := q.next()
-		if !q.before(l) {
+		if !q.before(q.away, l) {
 			return l, nil
 		}
 
 		// What is known of the first lane away may be too early.
-		was := q.away
-		key, err := s.front(q)
+		at, key, err := s.front(q, q.away)
 		if err != nil {
 			return nil, err
 		}
-		if q.away != was {
+		if was := q.away; at != was {
+			q.away = at
 			x.other = append(x.other, func() { q.away = was })
 		}
-		if !q.before(l) {
+		if !q.before(at, l) {
 			return l, nil
 		}
 		if err := x.takeIn(q, key); err != nil {
