@@ -85,7 +85,8 @@ func TestNoInodes(t *testing.T) {
 	}
 }
 
-// TestNoInodeForACopy: what cannot even be begun for want of room says that, and not that the directory must be writable.
+// TestNoInodeForACopy: what cannot even be begun for want of room says that, and not that the directory must be
+// writable.
 func TestNoInodeForACopy(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it fills disks")
