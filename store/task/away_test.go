@@ -16,11 +16,12 @@ import (
 )
 
 // Of many keys with tasks few are in memory, and their tasks come in the order in which they would come if all were, by
-// priority too, also after the store was opened again, and after transactions that were given up.
+// priority too, also after the store was opened again while tasks run, after transactions that were given up, and after
+// claims that the engine has refused.
 func TestManyKeys(t *testing.T) {
 	defer task.SetMaxLanes(4)()
 	defer task.SetSizes(2, 2, 3)()
-	eng, c := mem.New(), newClock()
+	eng, c := storetest.NewFakeEngine(), newClock()
 	open := func() *task.Store { return openStore(t, eng, c.options(holdfast.Memory)) }
 	s := open()
 	few := func(most int) {
@@ -68,16 +69,23 @@ func TestManyKeys(t *testing.T) {
 	}
 	few(4)
 
+	var run []task.Lease
 	for i := 0; i < len(want); i++ {
-		if i%25 == 10 {
-			closeStore(t, s)
-			s = open()
-			few(4)
-		}
 		giveUp(i)
+		if i%7 == 5 {
+			eng.Locked(func() { eng.Refuse, eng.Spare = holdfast.ErrFull, 0 })
+			_, err := s.Claim(ctx, task.ClaimOptions{})
+			storetest.WantError(t, err, holdfast.ErrFull)
+			eng.Locked(func() { eng.Refuse = nil })
+		}
 		leases := claim(t, s, task.ClaimOptions{})
 		if len(leases) != 1 || leases[0].Task.ID != want[i] {
 			t.Fatalf("claim %d got %s, want %s", i, tasksOf(leases), want[i])
+		}
+		if i%25 == 10 {
+			closeStore(t, s)
+			s = open()
+			few(5 + len(run)) // and those of tasks that run
 		}
 		if i%20 == 3 { // the task of a lane that is away
 			if err := s.Delete(ctx, want[len(want)-1]); err != nil {
@@ -85,10 +93,15 @@ func TestManyKeys(t *testing.T) {
 			}
 			want = want[:len(want)-1]
 		}
-		if err := s.Complete(ctx, leases...); err != nil {
+		if i%25 == 9 { // runs on while the store is opened again, and to the end
+			run = append(run, leases...)
+		} else if err := s.Complete(ctx, leases...); err != nil {
 			t.Fatal(err)
 		}
-		few(6)
+		few(6 + len(run))
+	}
+	if err := s.Complete(ctx, run...); err != nil {
+		t.Fatal(err)
 	}
 	if got := claim(t, s, task.ClaimOptions{}); len(got) > 0 {
 		t.Fatalf("got %s, want none", tasksOf(got))
