@@ -12,8 +12,8 @@ import (
 // tasks is to be known is away: not in memory. A table in the engine has the first task of each lane away, in the order
 // in which the queue's tasks come. When that comes before the first of all lanes in memory, its lane is read.
 //
-// So the first task of a lane away is always in the table. What is in it besides, of lanes in memory, does no harm, and is
-// removed when its turn comes: a change that was taken back may leave a lane in memory and in the table.
+// So the first task of a lane away is always in the table. What is in it besides, of lanes in memory, does no harm, and
+// is removed when its turn comes: a change that was taken back may leave a lane in memory and in the table.
 
 // maxLanes is how many keys have lanes in memory, without those of which more is to be known. Tests have fewer.
 var maxLanes = 1 << 16
@@ -94,7 +94,7 @@ func (x *tx) rest(l *lane) {
 	x.other = append(x.other, func() { s.reread(q.name, l.key) })
 }
 
-// front returns what comes first in the table of lanes away, from an order on, and whose it is: nowhere if nothing does.
+// front returns what comes first in the table of lanes away, from an order on, and whose it is; nowhere if none.
 func (s *Store) front(q *queue, from format.Order) (at format.Order, key string, err error) {
 	lo := s.keys.Away(nil, q.name, &from)
 	hi := holdfast.Prefix(s.keys.Aways(q.name)).Hi

@@ -132,8 +132,8 @@ func away(eng holdfast.Engine) (n int) {
 	return n
 }
 
-// A store that another program has had, or an earlier one that keeps all lanes in memory, has its keys in the table when
-// it is opened; if the disk is full they are in memory.
+// A store that a program has had which keeps all lanes in memory has its keys in the table when it is opened; if the
+// disk is full they are in memory.
 func TestManyKeysOpened(t *testing.T) {
 	for _, full := range []bool{false, true} {
 		eng, c := mem.New(), newClock()
