@@ -1080,7 +1080,7 @@ func (it *Iterator) takeSpan(near table.Near) bool {
 	first, last := &near.Entries[0], &near.Entries[n-1]
 	lo, hi := uint64(uint32(first.Place)), uint64(uint32(last.Place))+uint64(last.Len)
 	begin := near.Begin[0]
-	keys := near.Keys[begin:near.Begin[taken]]
+	keys := near.Keys[begin:near.Begin[n]]
 	// Between two values there are a key and a few bytes; twice as much is still less work than one at a time.
 	most := min(w.bytes-len(w.arena)-w.owed, 2*(len(keys)+n*(8+int(max(first.Len, last.Len)))))
 
