@@ -221,3 +221,33 @@ func BenchmarkMemory(b *testing.B) {
 		})
 	}
 }
+
+// One worker takes tasks through their three changes, 100 in one commit, whose keys are few, or many that have a task
+// each all the time.
+func BenchmarkKeys(b *testing.B) {
+	for _, n := range []int{10, 10_000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			tg, s := logtree(b)
+			defer tg.Close(b)
+			defer storetest.Close(b, s)
+			specs, next := slices.Repeat([]task.Spec{{Kind: "k", Payload: make([]byte, 100)}}, 100), 0
+			for range n / len(specs) {
+				for i := range specs {
+					next++
+					specs[i].Key = fmt.Sprintf("customer-%08d", next)
+				}
+				enqueue(b, s, specs...)
+			}
+			for b.Loop() {
+				for i := range specs {
+					next++
+					specs[i].Key = fmt.Sprintf("customer-%08d", next%n)
+				}
+				enqueue(b, s, specs...)
+				if err := s.Complete(ctx, claim(b, s, task.ClaimOptions{N: len(specs)})...); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -131,7 +131,7 @@ func (x *tx) claim(o *ClaimOptions) (leases []Lease, err error) {
 			first := l.window.Items[0]
 			t := first.t
 			if t == nil {
-				if t, err = s.listed(first.Place); err != nil {
+				if t, err = s.listed(l.place(&first)); err != nil {
 					return nil, err
 				}
 			}

@@ -487,7 +487,8 @@ func (x *tx) retain(q *queue, most int) (n int, err error) {
 func (s *Store) places(q *queue, state State, from int64, task uint64, to int64, most int) (found []format.Place,
 	next int64, err error) {
 	hi := holdfast.Prefix(s.keys.Listed(q.name, byte(state))).Hi
-	lo := s.keys.Index(nil, &format.Place{Queue: q.name, State: byte(state), Time: from, Task: task})
+	lo := s.keys.Index(nil, &format.Place{Queue: q.name, State: byte(state),
+		Order: format.Order{Time: from, Task: task}})
 	next = never
 	err = s.scan(lo, hi, most+1, func(rest, _ []byte) error {
 		p, ok := s.keys.Place(rest)

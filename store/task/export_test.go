@@ -4,12 +4,12 @@ import (
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
 
-// SetSizes makes the windows of lanes small, and what one commit does of what is due, and returns what ends that. No
-// store is open meanwhile.
+// SetSizes makes the windows of lanes small, and what one commit does of what is due, lets few records be at hand, and
+// returns what ends that. No store is open meanwhile.
 func SetSizes(free, key, most int) (restore func()) {
-	wasFree, wasKey, wasChunk := window, keyWindow, chunk
-	window, keyWindow, chunk = free, key, most
-	return func() { window, keyWindow, chunk = wasFree, wasKey, wasChunk }
+	wasFree, wasKey, wasChunk, wasAtHand := window, keyWindow, chunk, atHand
+	window, keyWindow, chunk, atHand = free, key, most, 2<<10
+	return func() { window, keyWindow, chunk, atHand = wasFree, wasKey, wasChunk, wasAtHand }
 }
 
 // SetLowStep makes lows be stored once in n removals, as SetSizes does with other sizes.

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -22,7 +23,7 @@ func (t *task) state() State { return State(t.State) }
 
 // place is where t is listed.
 func (t *task) place() format.Place {
-	p := format.Place{Queue: t.Queue, State: t.State, Task: t.num}
+	p := format.Place{Queue: t.Queue, State: t.State, Order: format.Order{Task: t.num}}
 	switch t.state() {
 	case Waiting:
 		p.Key, p.Rank, p.Time = t.Key, byte(127-int(t.Priority)), t.Due
@@ -67,29 +68,68 @@ type queue struct {
 	slow    heap.Heap[*lane] // those with starts to be forgotten before something happens, by when
 }
 
-// lane has the waiting tasks of a queue with one key, or without one. Its window holds the first of them.
+// lane has the waiting tasks of a queue with one key, or without one. Its window holds the first of them. There may be
+// many lanes with one task each: hence the small fields.
 type lane struct {
 	q       *queue
 	key     string
-	waiting int
-	running int
 	starts  format.Starts
 	window  heap.Heap[entry]
-	end     format.Place // all up to here are in the window
-	whole   bool         // all are
-	listed  bool         // in unread
-	ready   int          // where it is in the heap of that name, -1 if it is not
-	slow    int          // the same
+	end     format.Order // all up to here are in the window
 	until   int64        // when its rate lets the next task start, or its starts can be forgotten
+	waiting int32
+	running int32
+	ready   int32 // where it is in the heap of that name, -1 if it is not
+	slow    int32 // the same
+	whole   bool  // all that wait are in the window
+	listed  bool  // in unread
 }
 
 // How many tasks a window has after reading; tests have fewer.
 var window, keyWindow = 256, 8
 
+// atHand is about how many bytes of records the windows hold at most. A claim reads the others from the engine. Tests
+// have fewer.
+var atHand = 8 << 20
+
 // entry is a waiting task; its record if it is at hand.
 type entry struct {
-	format.Place
+	format.Order
 	t *task
+}
+
+// size is about how much memory a task takes.
+func (t *task) size() int {
+	n := 512 + len(t.Payload) + len(t.Output)
+	for i := range t.Failures {
+		n += len(t.Failures[i].Message) + len(t.Failures[i].Stack)
+	}
+	return n
+}
+
+// hold puts a waiting task into the window of its lane.
+func (s *Store) hold(l *lane, t *task) {
+	e := entry{Order: t.place().Order}
+	if s.atHand < atHand {
+		e.t = t
+		s.atHand += t.size()
+	}
+	l.window.Push(e)
+}
+
+// letGo notes that tasks leave the windows.
+func (s *Store) letGo(entries []entry) {
+	for i := range entries {
+		if t := entries[i].t; t != nil {
+			s.atHand -= t.size()
+		}
+	}
+	clear(entries)
+}
+
+// place is where a task of the window is listed.
+func (l *lane) place(e *entry) format.Place {
+	return format.Place{Queue: l.q.name, State: byte(Waiting), Key: l.key, Order: e.Order}
 }
 
 func (l *lane) size() int {
@@ -103,10 +143,10 @@ func (s *Store) queue(name string) *queue {
 	q := s.queues[name]
 	if q == nil {
 		q = &queue{name: name, lanes: map[string]*lane{}, alarm: never, at: -1, due: never, removal: never}
-		q.ready.Less = func(a, b *lane) bool { return a.window.Items[0].Less(&b.window.Items[0].Place) }
-		q.ready.At = func(l *lane, i int) { l.ready = i }
+		q.ready.Less = func(a, b *lane) bool { return a.window.Items[0].Less(&b.window.Items[0].Order) }
+		q.ready.At = func(l *lane, i int) { l.ready = int32(i) }
 		q.slow.Less = func(a, b *lane) bool { return a.until < b.until }
-		q.slow.At = func(l *lane, i int) { l.slow = i }
+		q.slow.At = func(l *lane, i int) { l.slow = int32(i) }
 		s.queues[name] = q
 	}
 	return q
@@ -124,8 +164,9 @@ func (s *Store) drop(name string) {
 func (q *queue) lane(key string) *lane {
 	l := q.lanes[key]
 	if l == nil {
+		key = strings.Clone(key) // it may be a part of a record
 		l = &lane{q: q, key: key, whole: true, ready: -1, slow: -1}
-		l.window.Less = func(a, b entry) bool { return a.Less(&b.Place) }
+		l.window.Less = func(a, b entry) bool { return a.Less(&b.Order) }
 		q.lanes[key] = l
 	}
 	return l
@@ -179,6 +220,7 @@ func (s *Store) relist(old, new *task) {
 		l := s.queue(old.Queue).lane(old.Key)
 		l.pull()
 		if i := slices.IndexFunc(l.window.Items, func(e entry) bool { return e.Task == old.num }); i >= 0 {
+			s.letGo(l.window.Items[i : i+1])
 			l.window.Remove(i)
 		}
 		s.review(l)
@@ -192,10 +234,10 @@ func (s *Store) relist(old, new *task) {
 		l.pull()
 
 		// A task that comes behind the end of the window is found when the window is filled again.
-		if p := new.place(); l.whole || !l.end.Less(&p) { // it may be the end itself, come back
-			l.window.Push(entry{p, new})
+		if p := new.place(); l.whole || !l.end.Less(&p.Order) { // it may be the end itself, come back
+			s.hold(l, new)
 			if n := l.size(); len(l.window.Items) > 2*n {
-				l.cut(n)
+				s.cut(l, n)
 			}
 		}
 		s.review(l)
@@ -203,23 +245,23 @@ func (s *Store) relist(old, new *task) {
 }
 
 // cut keeps the first n tasks in the window.
-func (l *lane) cut(n int) {
+func (s *Store) cut(l *lane, n int) {
 	slices.SortFunc(l.window.Items, func(a, b entry) int {
-		if a.Less(&b.Place) {
+		if a.Less(&b.Order) {
 			return -1
 		}
 		return 1
 	})
 
-	clear(l.window.Items[n:])
+	s.letGo(l.window.Items[n:])
 	l.window.Items = l.window.Items[:n]
-	l.end, l.whole = l.window.Items[n-1].Place, false
+	l.end, l.whole = l.window.Items[n-1].Order, false
 }
 
 // pull takes a lane out of those that are ready, before its window changes.
 func (l *lane) pull() {
 	if l.ready >= 0 {
-		l.q.ready.Remove(l.ready)
+		l.q.ready.Remove(int(l.ready))
 	}
 }
 
@@ -227,8 +269,8 @@ func (l *lane) pull() {
 func (s *Store) reread(t *task) {
 	l := s.queue(t.Queue).lane(t.Key)
 	l.pull()
-	clear(l.window.Items)
-	l.window.Items, l.end, l.whole = l.window.Items[:0], format.Place{}, l.waiting == 0
+	s.letGo(l.window.Items)
+	l.window.Items, l.end, l.whole = l.window.Items[:0], format.Order{}, l.waiting == 0
 	s.review(l)
 }
 
@@ -238,7 +280,7 @@ func (s *Store) review(l *lane) {
 	l.until = 0
 
 	if l.key != "" {
-		limited = q.o.KeyConcurrency > 0 && l.running >= q.o.KeyConcurrency
+		limited = q.o.KeyConcurrency > 0 && int(l.running) >= q.o.KeyConcurrency
 		l.until = next(&l.starts, q.o.KeyRate, s.wall)
 	}
 
@@ -252,9 +294,9 @@ func (s *Store) review(l *lane) {
 	case timed && l.slow < 0:
 		q.slow.Push(l)
 	case timed:
-		q.slow.Fix(l.slow, l)
+		q.slow.Fix(int(l.slow), l)
 	case l.slow >= 0:
-		q.slow.Remove(l.slow)
+		q.slow.Remove(int(l.slow))
 	}
 
 	l.pull()
@@ -353,7 +395,8 @@ func (s *Store) fill(l *lane) error {
 	// It goes on behind what the window has had.
 	r := holdfast.Prefix(prefix)
 	if l.end.Task != 0 {
-		r.Lo = append(s.keys.Index(nil, &l.end), 0)
+		end := l.place(&entry{Order: l.end})
+		r.Lo = append(s.keys.Index(nil, &end), 0)
 	}
 	n := l.size()
 	err := s.scan(r.Lo, r.Hi, n, func(rest, _ []byte) error {
@@ -361,8 +404,8 @@ func (s *Store) fill(l *lane) error {
 		if !ok {
 			return s.strange("claim", "the index has a key %q", rest)
 		}
-		l.end = p
-		l.window.Items = append(l.window.Items, entry{Place: p}) // in order, which makes a heap
+		l.end = p.Order
+		l.window.Items = append(l.window.Items, entry{Order: p.Order}) // in order, which makes a heap
 		return nil
 	})
 

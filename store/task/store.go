@@ -64,6 +64,7 @@ type Store struct {
 	watches  map[uint64][]*watch // of tasks that run
 	leases   heap.Heap[*held]    // by when they end
 	queues   map[string]*queue
+	atHand   int               // about how many bytes of records the windows hold
 	dropAt   int               // with more of them, those of which there is nothing to be known are forgotten
 	alarms   heap.Heap[*queue] // by when something is due in them
 	periodic map[string]*periodic

@@ -95,13 +95,18 @@ type Place struct {
 	Queue string
 	State byte
 	Key   string
-	Rank  byte
-	Time  int64
-	Task  uint64
+	Order
 }
 
-// Less reports whether p comes before o, of the same queue, state and key.
-func (p *Place) Less(o *Place) bool {
+// Order is where a task is among those of the same queue, state and key.
+type Order struct {
+	Time int64
+	Task uint64
+	Rank byte
+}
+
+// Less reports whether p comes before o.
+func (p *Order) Less(o *Order) bool {
 	if p.Rank != o.Rank {
 		return p.Rank < o.Rank
 	}

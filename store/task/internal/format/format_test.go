@@ -23,7 +23,7 @@ var record = format.Record{State: 4, Flags: format.Child | format.HasUnique, Pri
 // The format does not change by accident.
 func TestGolden(t *testing.T) {
 	s := format.New("st")
-	place := format.Place{Queue: "q", State: 1, Key: "key", Rank: 129, Time: 258, Task: 3}
+	place := format.Place{Queue: "q", State: 1, Key: "key", Order: format.Order{Rank: 129, Time: 258, Task: 3}}
 	for _, c := range []struct {
 		got  []byte
 		want string
@@ -64,11 +64,11 @@ func TestOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		place := func(name string) format.Place {
 			small := rapid.Int64Range(0, 2)
-			return format.Place{Queue: "q", State: 1, Rank: byte(small.Draw(t, name) * 127), Time: small.Draw(t, name) << 60,
-				Task: uint64(small.Draw(t, name)) << 62}
+			return format.Place{Queue: "q", State: 1, Order: format.Order{Rank: byte(small.Draw(t, name) * 127),
+				Time: small.Draw(t, name) << 60, Task: uint64(small.Draw(t, name)) << 62}}
 		}
 		a, b := place("a"), place("b")
-		if a.Less(&b) != (bytes.Compare(s.Index(nil, &a), s.Index(nil, &b)) < 0) {
+		if a.Less(&b.Order) != (bytes.Compare(s.Index(nil, &a), s.Index(nil, &b)) < 0) {
 			t.Fatal(a, b)
 		}
 	})
