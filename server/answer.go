@@ -143,7 +143,8 @@ func slow(err error) error {
 	return err
 }
 
-// body is the body of a request, which must come in time: all of it, or on a stream each part.
+// body is the body of a request, which must come in time: all of it, or on a stream each part. What cannot be read of
+// it is no fault of the server.
 type body struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -153,7 +154,11 @@ type body struct {
 }
 
 // deadline is not supported in tests without a connection.
-func (b *body) deadline(at time.Time) { _ = b.control.SetReadDeadline(at) }
+func (b *body) deadline(at time.Time) {
+	if b.timeout > 0 {
+		_ = b.control.SetReadDeadline(at)
+	}
+}
 
 func (b *body) Read(p []byte) (int, error) {
 	if b.stream && !b.ended {
@@ -166,5 +171,12 @@ func (b *body) Read(p []byte) (int, error) {
 		b.deadline(time.Time{})
 	}
 
-	return n, err
+	// Chunks that are none, and a connection that was cut, have errors without a class. The others are known as they are.
+	tooLarge := (*http.MaxBytesError)(nil)
+	if err == nil || err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrDeadlineExceeded) ||
+		errors.As(err, &tooLarge) {
+		return n, err
+	}
+
+	return n, &holdfast.Error{Class: problem.ErrBadRequest, Detail: "the body cannot be read", Cause: err}
 }

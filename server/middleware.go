@@ -219,11 +219,9 @@ func (s *Server) enter(rt *route.Route, e *entrance, r *http.Request) {
 				r.Body = http.MaxBytesReader(w.ResponseWriter, r.Body, rt.MaxBody)
 			}
 		}
-		if s.o.BodyTimeout > 0 {
-			e.body = body{ReadCloser: r.Body, control: &w.control, timeout: s.o.BodyTimeout, stream: rt.Stream}
-			e.body.deadline(time.Now().Add(s.o.BodyTimeout))
-			r.Body = &e.body
-		}
+		e.body = body{ReadCloser: r.Body, control: &w.control, timeout: s.o.BodyTimeout, stream: rt.Stream}
+		e.body.deadline(time.Now().Add(s.o.BodyTimeout))
+		r.Body = &e.body
 	}
 	rt.Handler(w, r)
 }

@@ -57,7 +57,7 @@ func Change(dir string) (release func() error, err error) {
 func LockName(name string) (release func() error, err error) {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
-		return nil, &holdfast.Error{Op: "lock", Path: name, Cause: err, Remedy: "the directory must be writable"}
+		return nil, Full(&holdfast.Error{Op: "lock", Path: name, Cause: err, Remedy: "the directory must be writable"})
 	}
 	if err := lockFile(f, false); err != nil {
 		f.Close()

@@ -225,7 +225,7 @@ func claim(op, partial string, mode os.FileMode, resume bool) (release func(), e
 		// process: the lock tells.
 		made := os.Mkdir(partial, mode)
 		if made != nil && !errors.Is(made, fs.ErrExist) {
-			return nil, &holdfast.Error{Op: op, Path: partial, Remedy: "the directory above must be writable", Cause: made}
+			return nil, Full(&holdfast.Error{Op: op, Path: partial, Remedy: "the directory above must be writable", Cause: made})
 		}
 		held, err := os.Open(partial)
 

@@ -1,6 +1,7 @@
 package filesystems_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -25,16 +26,7 @@ func TestNoInodes(t *testing.T) {
 	for _, left := range night.Or([]int{8, 12, 16, 20}, []int{8, 12}) {
 		t.Run(fmt.Sprint(left), func(t *testing.T) {
 			root := fileSystem(t, blockdev.Options{FS: "ext4", Inodes: 64})
-			var ballast []string
-			for i := 0; ; i++ {
-				name := filepath.Join(root, fmt.Sprint("ballast", i))
-				err := os.WriteFile(name, nil, 0o644)
-				if errors.Is(err, syscall.ENOSPC) {
-					break
-				}
-				try(t, err)
-				ballast = append(ballast, name)
-			}
+			ballast := noInodes(t, root)
 			for range left {
 				try(t, os.Remove(ballast[0]))
 				ballast = ballast[1:]
@@ -90,5 +82,42 @@ func TestNoInodes(t *testing.T) {
 				try(t, set(i))
 			}
 		})
+	}
+}
+
+// TestNoInodeForACopy: what cannot even be begun for want of room says that, and not that the directory must be
+// writable.
+func TestNoInodeForACopy(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it fills disks")
+	}
+	root := fileSystem(t, blockdev.Options{FS: "ext4", Inodes: 64})
+	e, err := logtree.Open(filepath.Join(root, "db"), holdfast.Options{})
+	try(t, err)
+	defer func() { try(t, e.Close()) }()
+	noInodes(t, root)
+	ctx := context.Background()
+	if _, err := logtree.Backup(ctx, e, filepath.Join(root, "backup")); !errors.Is(err, holdfast.ErrFull) {
+		t.Errorf("a backup: %v, want ErrFull", err)
+	}
+	if err := holdfast.Checkpoint(ctx, e, filepath.Join(root, "checkpoint")); !errors.Is(err, holdfast.ErrFull) {
+		t.Errorf("a checkpoint: %v, want ErrFull", err)
+	}
+	if _, err := logtree.Open(filepath.Join(root, "new"), holdfast.Options{}); !errors.Is(err, holdfast.ErrFull) {
+		t.Errorf("a new directory: %v, want ErrFull", err)
+	}
+}
+
+// noInodes makes files until none can be made any more.
+func noInodes(t *testing.T, root string) (files []string) {
+	t.Helper()
+	for i := 0; ; i++ {
+		name := filepath.Join(root, fmt.Sprint("ballast", i))
+		err := os.WriteFile(name, nil, 0o644)
+		if errors.Is(err, syscall.ENOSPC) {
+			return files
+		}
+		try(t, err)
+		files = append(files, name)
 	}
 }

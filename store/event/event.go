@@ -22,7 +22,8 @@
 //
 // Many logs can be in one engine ([Options].Name), each with positions, offsets and snapshots of its own. A log costs a
 // commit when it is opened, two kilobytes of memory while it is open, the memory of its last thousand ids, and its name
-// in each of its keys. Nothing is atomic across two logs. [Logs] lists them.
+// in each of its keys. An append is to one log; a transaction appends to several at once, each by its [Store.In].
+// [Logs] lists them.
 //
 // # What readers see
 //

@@ -267,3 +267,50 @@ func TestTwoManifests(t *testing.T) {
 		}
 	}
 }
+
+// TestNoRoomToRename: a manifest that gets no name because the disk is full leaves the one before in force, and is
+// tried again. With any other error it is not known which of the two is there.
+func TestNoRoomToRename(t *testing.T) {
+	for _, cause := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EIO} {
+		x := movingSteps(t, 100, false)
+		x.work()
+		var b holdfast.Batch
+		b.Set([]byte("key"), []byte("value"))
+		if err := commit(x.d, &b, holdfast.Power); err != nil {
+			t.Fatal(err)
+		}
+		failures := 0
+		x.fs.SetHook(func(op vfs.Op) error {
+			if op.Kind == vfs.OpRename && path.Base(op.To) == format.ManifestName {
+				failures++
+				return cause
+			}
+			return nil
+		})
+		err := x.d.Flush()
+		x.fs.SetHook(nil)
+		fatal, poison := cause == syscall.EIO, x.d.Metrics().Poison
+		if failures == 0 || !errors.Is(err, cause) || (poison != nil) != fatal {
+			t.Errorf("%v, %d times: %v, poison %v", cause, failures, err, poison)
+		}
+		if fatal {
+			continue
+		}
+
+		// There is room again: all is there, before and after it is opened anew.
+		if err := x.d.Flush(); err != nil {
+			t.Errorf("%v: with room again: %v", cause, err)
+		}
+		if err := x.d.Close(); err != nil {
+			t.Errorf("%v: %v", cause, err)
+		}
+		x.open()
+		if err := x.d.Close(); err != nil {
+			t.Errorf("%v: %v", cause, err)
+		}
+		x.open()
+		if v, err := x.d.Get(nil, []byte("key")); err != nil || string(v) != "value" {
+			t.Errorf("%v: %q, %v", cause, v, err)
+		}
+	}
+}

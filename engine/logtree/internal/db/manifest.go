@@ -36,10 +36,17 @@ func writeManifest(fsys vfs.FS, dir string, m *format.Manifest) error {
 		return format.IOError("write", temp, err)
 	}
 
-	// From here on a crash may leave either of the two, so that nothing may be removed that one of them names: the
-	// database stops.
+	// A rename for which there is no room, as on btrfs, has changed nothing: file systems find that before they begin.
+	// After any other error a crash may leave either of the two, so that nothing may be removed that one of them names:
+	// the database stops.
 	if err := fsys.Rename(temp, name); err != nil {
-		return format.Fatal(format.IOError("rename", temp, err))
+		err = format.IOError("rename", temp, err)
+		if format.IsNoRoom(err) {
+			fsys.Remove(temp)
+			return err
+		}
+
+		return format.Fatal(err)
 	}
 	if err := fsys.SyncDir(dir); err != nil {
 		return format.Fatal(format.IOError("sync", dir, err))
