@@ -85,7 +85,7 @@ func appendUvarint(b []byte, v uint32) []byte {
 }
 
 // uvarint reads a number at b[i] and returns where it ends, or an end beyond any block if there is none. The common
-// case, one byte, is apart and small enough to be inlined.
+// case, one byte, is apart.
 func uvarint(b []byte, i int) (uint32, int) {
 	if uint(i) < uint(len(b)) && b[i] < 0x80 {
 		return uint32(b[i]), i + 1
