@@ -92,8 +92,8 @@ func findBefore(ctx context.Context, from source, o RestoreOptions) (*Base, *Pla
 		}
 	}
 	e := &holdfast.Error{Op: "restore", Class: holdfast.ErrNotFound, Detail: "the log in the bucket does not have it",
-		Remedy: "is it the right log, and was it written? What is older, or was written where only some states are kept, " +
-			"can be restored by time"}
+		Remedy: "is it the right log, and was it written? What is older, or was written right before a kill or where only " +
+			"some states are kept, can be restored by time"}
 	if !oldest.IsZero() {
 		e.Detail = fmt.Sprintf("the log in the bucket, which begins at %s, does not have it", oldest.Format(time.RFC3339))
 	}

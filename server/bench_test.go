@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -91,8 +92,8 @@ func BenchmarkServed(b *testing.B) {
 			report := testkit.CPU(b)
 			defer func() { report(b.N) }()
 			for i := 0; b.Loop(); i++ {
-				r := new(http.Request)
-				*r = *request
+				ctx, cancel := context.WithCancel(b.Context()) // as net/http has one for each
+				r := request.WithContext(ctx)
 				if format != "" {
 					body := fmt.Appendf(nil, format, i%100, i)
 					r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
@@ -102,6 +103,7 @@ func BenchmarkServed(b *testing.B) {
 				if s.ServeHTTP(w, r); w.status != 200 {
 					b.Fatal(w.status)
 				}
+				cancel()
 			}
 		}
 	}
@@ -110,6 +112,12 @@ func BenchmarkServed(b *testing.B) {
 	b.Run("rpc/get", serve("POST", "/rpc", `["stream.get","test-stream-%d",{"position":0,"batchSize":10,"n":%d}]`))
 	b.Run("v1/write", serve("POST", messages, v1))
 	b.Run("v1/get", serve("GET", messages+"?from=0&limit=10&stream=load-7", ""))
+	event := `{"type":"BenchEvent","data":{"stream":%d,"index":%d,"name":"Ada Lovelace"},` +
+		`"timestamp":"2026-01-01T00:00:00.123456789Z"}`
+	batch := "[" + event + strings.Repeat(","+fmt.Sprintf(event, 1, 2), 99) + "]"
+	b.Run("ebuse/write", serve("POST", "/events", event))
+	b.Run("ebuse/batch", serve("POST", "/events/batch", batch))
+	b.Run("ebuse/get", serve("GET", "/events?from=1&to=100", ""))
 }
 
 // connected is a ResponseWriter that has a connection's deadlines, and keeps nothing.

@@ -54,7 +54,7 @@ func (s *Server) observe(pattern string, e *entrance, r *http.Request, next func
 	if leaving := route.Leaving(r.Context()); leaving != nil {
 		known.Stopping = leaving
 	}
-	e.ctx = route.Context{Context: r.Context(), Request: known}
+	e.ctx.Context, e.ctx.Request = r.Context(), known
 	r = r.WithContext(&e.ctx)
 	*a = answering{ResponseWriter: e.to, control: *http.NewResponseController(e.to), timeout: s.o.WriteTimeout,
 		http2: r.ProtoMajor >= 2}
@@ -77,6 +77,7 @@ func (s *Server) observe(pattern string, e *entrance, r *http.Request, next func
 				cause = nil
 			}
 		}
+		e.ctx.End()
 		now := time.Now()
 		a.refresh(now) // net/http writes what is left after this
 		took := now.Sub(start)

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/server/route"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/task"
@@ -146,9 +147,13 @@ func TestBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	var first *event.Store
-	for range 2 {
+	for round := range 2 {
 		for _, n := range list {
 			ctx, done := context.WithCancel(t.Context())
+			if round > 0 { // the server's requests end by themselves
+				request := &route.Context{Context: t.Context()}
+				ctx, done = request, request.End
+			}
 			l, err := d.Log(ctx, n, "log")
 			if err != nil {
 				t.Fatal(err)

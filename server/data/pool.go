@@ -107,6 +107,12 @@ func (p *pool[S]) get(ctx context.Context, name string, open func() (S, error)) 
 
 func await(ctx context.Context, c <-chan struct{}) error {
 	select {
+	case <-c: // mostly, and without a look at the context
+		return nil
+	default:
+	}
+
+	select {
 	case <-c:
 		return nil
 	case <-ctx.Done():
@@ -114,10 +120,14 @@ func await(ctx context.Context, c <-chan struct{}) error {
 	}
 }
 
-// hold keeps an entry in use as long as ctx lives.
+// hold keeps an entry in use as long as ctx lives. The context of a request calls what comes after it in the goroutine
+// that answers; [context.AfterFunc] would start one for each.
 func (p *pool[S]) hold(ctx context.Context, e *entry[S]) {
-	if ctx.Done() != nil {
-		context.AfterFunc(ctx, func() { p.leave(e) })
+	leave := func() { p.leave(e) }
+	if request, ok := ctx.(interface{ After(func()) }); ok {
+		request.After(leave)
+	} else if ctx.Done() != nil {
+		context.AfterFunc(ctx, leave)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -281,7 +282,7 @@ func (s server) save(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	e.Position = int64(at.First)
-	line, err := e.append(nil)
+	line, err := e.append(make([]byte, 0, len(body)+64))
 	if err != nil {
 		fail(w, r, "Failed to encode the answer", err)
 		return
@@ -365,6 +366,9 @@ func (s server) stream(w http.ResponseWriter, r *http.Request) {
 // flushAt is how much of an answer is kept back at most.
 const flushAt = 64 << 10
 
+// buffers are of answers, to be used again.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
 // write answers with the events of positions from to to, as one JSON array: at most limit of them, and maxPageBytes, or
 // all with a limit of 0. With a
 // batch, it is flushed after so many events. What is in memory is the buffer and one event. An error in the midst of it
@@ -375,7 +379,14 @@ func (s server) write(w http.ResponseWriter, r *http.Request, from, to int64, li
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	buf := []byte{'['}
+	room := buffers.Get().(*[]byte)
+	buf := append((*room)[:0], '[')
+	defer func() {
+		if cap(buf) <= 4*flushAt {
+			*room = buf
+			buffers.Put(room)
+		}
+	}()
 	started, n, size := false, 0, 0
 	send := func() (ok bool) {
 		if !started && batch > 0 {
@@ -440,6 +451,9 @@ func (s server) write(w http.ResponseWriter, r *http.Request, from, to int64, li
 		}
 	}
 	buf = append(buf, ']', '\n')
+	if !started && batch == 0 {
+		w.Header().Set("Content-Length", strconv.Itoa(len(buf))) // which saves net/http chunks, and a write
+	}
 	send()
 }
 

@@ -278,6 +278,9 @@ func usualBatch(body []byte) (list []event.Event) {
 
 	for {
 		e, end := usual(body, jsoncheck.Space(body, i+1))
+		if list == nil && end > 0 { // with room for others that are a little shorter than the first one
+			list = make([]event.Event, 0, min(len(body)/end*9/8+1, maxBatch))
+		}
 		if i = jsoncheck.Space(body, end); end == 0 || i >= len(body) || len(list) == maxBatch {
 			return nil
 		}

@@ -435,6 +435,12 @@ func (db *DB) Export(ctx context.Context, file string) (err error) {
 		err = f.Sync()
 	}
 
+	// SQLite says neither which file it is nor, of a full disk, that it is full.
+	if errors.Is(err, sqlite3.IOERR) || errors.Is(err, sqlite3.FULL) {
+		err = &holdfast.Error{Op: "export", Path: file, Detail: "it cannot be written", Cause: err,
+			Remedy: "is there room on the disk?"}
+	}
+
 	return err
 }
 

@@ -5,6 +5,7 @@ package route
 import (
 	"context"
 	"net/http"
+	"sync"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/server/auth"
@@ -53,6 +54,34 @@ type key struct{}
 type Context struct {
 	context.Context
 	Request *Request
+
+	mu    sync.Mutex
+	ended bool
+	after []func()
+}
+
+// After calls f when the request is answered, in the goroutine that answers it: [context.AfterFunc] would start one.
+func (c *Context) After(f func()) {
+	c.mu.Lock()
+	ended := c.ended
+	if !ended {
+		c.after = append(c.after, f)
+	}
+	c.mu.Unlock()
+	if ended {
+		f()
+	}
+}
+
+// End is called when the request is answered, once.
+func (c *Context) End() {
+	c.mu.Lock()
+	c.ended = true
+	c.mu.Unlock()
+
+	for _, f := range c.after {
+		f()
+	}
 }
 
 // Value implements [context.Context].
@@ -64,8 +93,13 @@ func (c *Context) Value(of any) any {
 	return c.Context.Value(of)
 }
 
-// With puts what is known of a request into its context.
-func With(ctx context.Context, r *Request) context.Context { return &Context{ctx, r} }
+// With puts what is known of a request into its context. The request is answered when ctx ends.
+func With(ctx context.Context, r *Request) context.Context {
+	c := &Context{Context: ctx, Request: r}
+	context.AfterFunc(ctx, c.End)
+
+	return c
+}
 
 type leavingKey struct{}
 

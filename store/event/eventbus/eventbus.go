@@ -318,14 +318,22 @@ func (s *Store[E, S, O]) TruncateBefore(ctx context.Context, before O) (deleted 
 	return int64(removed), err
 }
 
-const digits = 20
+const (
+	digits = 20
+	zeros  = "00000000000000000000" // as many
+)
 
 // offset is the offset of the event at pos; 0 is the beginning.
 func offset[O ~string](pos uint64) O {
 	if pos == 0 {
 		return oldest
 	}
-	return O(fmt.Sprintf("%0*d", digits, pos))
+
+	// Package fmt takes four times as long, and each event that is read has one.
+	var room [2 * digits]byte
+	text := strconv.AppendUint(append(room[:0], zeros...), pos, 10)
+
+	return O(text[len(text)-digits:])
 }
 
 // position is the inverse of offset.

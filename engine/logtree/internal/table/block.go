@@ -85,7 +85,7 @@ func appendUvarint(b []byte, v uint32) []byte {
 }
 
 // uvarint reads a number at b[i] and returns where it ends, or an end beyond any block if there is none. The common
-// case, one byte, is apart and small enough to be inlined.
+// case, one byte, is apart.
 func uvarint(b []byte, i int) (uint32, int) {
 	if uint(i) < uint(len(b)) && b[i] < 0x80 {
 		return uint32(b[i]), i + 1
@@ -101,6 +101,7 @@ const badEnd = 1 << 30
 // uvarintLong is uvarint for numbers of more than a byte. Five bytes are the most that 32 bits need.
 func uvarintLong(b []byte, i int) (uint32, int) {
 	var v uint64
+
 	for shift := 0; shift < 35 && uint(i) < uint(len(b)); shift += 7 {
 		c := b[i]
 		i++
@@ -383,7 +384,7 @@ func (w *window) key(i int) []byte {
 }
 
 // keySlack lets short keys be copied in chunks of fixed size.
-const keySlack = 24
+const keySlack = 32
 
 // grow makes room for n bytes of keys at offset at.
 func (w *window) grow(at, n int) {
@@ -459,10 +460,13 @@ func (w *window) add(blk *block, g int) bool {
 		}
 
 		// Most keys are short. Copies of fixed size, of which a part is written over by the next, are faster than copies that
-		// count.
+		// count. The longer ones are taken where they are needed only.
 		if shared <= 16 && suffix <= 8 {
 			*(*[16]byte)(w.keys[at:]) = *(*[16]byte)(w.keys[prev:])
 			*(*[8]byte)(w.keys[at+shared:]) = *(*[8]byte)(b[i:])
+		} else if shared <= 32 && suffix <= 16 && i+16 <= len(b) {
+			*(*[32]byte)(w.keys[at:]) = *(*[32]byte)(w.keys[prev:])
+			*(*[16]byte)(w.keys[at+shared:]) = *(*[16]byte)(b[i:])
 		} else {
 			copy(w.keys[at:], w.keys[prev:prev+shared])
 			copy(w.keys[at+shared:], b[i:i+suffix])

@@ -83,12 +83,24 @@ func (it *Iter) Near(back bool, most int, bound []byte, open bool) Near {
 	case back:
 		lo -= leading(min(lo, most-1), func(i int) bool { return beyond(w.key(it.pos-1-i), bound, open) })
 	case len(bound) == 0:
+		it.show(most, nil)
 		hi = min(w.n, lo+most)
 	default:
+		it.show(most, bound)
 		hi += leading(min(w.n-hi, most-1), func(i int) bool { return bytes.Compare(w.key(it.pos+1+i), bound) < 0 })
 	}
 
 	return Near{w.keys, w.begin[lo : hi+1], w.entries[lo:hi]}
+}
+
+// show decodes groups that follow, until most entries from the present one on are there, or one that is not below
+// bound. One that is malformed is an error when it is come to.
+func (it *Iter) show(most int, bound []byte) {
+	for w := &it.win; w.n-it.pos < most && it.shown < windowGroups && it.group+it.shown < it.blk.n; it.shown++ {
+		if len(bound) > 0 && bytes.Compare(w.key(w.n-1), bound) >= 0 || !w.add(&it.blk, it.group+it.shown) {
+			return
+		}
+	}
 }
 
 // Values reads the values that tables name.
@@ -220,9 +232,9 @@ func (it *Iter) nextGroup() bool {
 	case it.state != placed:
 		return false
 	case it.group+it.shown < it.blk.n:
-		return it.loadMore(it.group + it.shown)
+		return it.load(it.group+it.shown, false)
 	case it.at+1 < it.x.n:
-		return it.open(it.at+1) && it.loadMore(0)
+		return it.open(it.at+1) && it.load(0, false)
 	}
 	it.leave(after)
 
@@ -355,7 +367,7 @@ func (it *Iter) fail(err error) bool {
 
 // begin starts a move that does not depend on where the iterator is.
 func (it *Iter) begin() bool {
-	// A move to a new place shows one group. It shows more only as walking goes on: see loadMore.
+	// A move to a new place shows one group. It shows more only as walking goes on: see loadLess and Near.
 	it.err, it.shown = nil, 0
 	x, err := it.r.index()
 	if err != nil {
@@ -390,22 +402,8 @@ func (it *Iter) load(group int, last bool) bool {
 	return true
 }
 
-// loadMore goes to the first entry of a group of the block, to which walking led: it shows more groups behind it
-// than it did before. One of them that is malformed is an error when it is come to.
-func (it *Iter) loadMore(group int) bool {
-	most := min(max(2*it.shown, 1), windowGroups, it.blk.n-group)
-	if !it.load(group, false) {
-		return false
-	}
-
-	for it.shown < most && it.win.add(&it.blk, group+it.shown) {
-		it.shown++
-	}
-
-	return true
-}
-
-// loadLess is loadMore the other way: it goes to the last entry of a group, and shows groups before it.
+// loadLess goes to the last entry of a group of the block, to which walking backward led: it shows more groups before
+// it than it did before.
 func (it *Iter) loadLess(group int) bool {
 	it.win.n, it.win.groups = 0, 0
 	first := group + 1 - min(max(2*it.shown, 1), windowGroups, group+1)

@@ -86,6 +86,10 @@ func checkNear(t *testing.T, rnd *rand.Rand, it *Iter, pairs []pair, at int, bac
 			if more && within(next) {
 				t.Fatalf("%v is not near, and at hand", pairs[next])
 			}
+			full := it.shown == windowGroups || it.group+it.shown == it.blk.n
+			if !back && !full && within(next) {
+				t.Fatalf("%v is not near, though it is wanted, and the window has room for its group", pairs[next])
+			}
 		}
 		step := rnd.IntN(n)
 		if back {

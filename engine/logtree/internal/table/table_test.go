@@ -393,3 +393,39 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 }
+
+// TestKeysOfAllLengths: keys come back as they were written, whatever they share with the one before and however long
+// the rest is, also at the end of a block. Short ones are copied in chunks of fixed size.
+func TestKeysOfAllLengths(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(*firstSeed, 23))
+	for shared := range 50 {
+		for suffix := 1; suffix < 40; suffix++ {
+			// A key that shares that much with the one before is above it because the byte behind is.
+			pairs := []pair{{key: bytes.Repeat([]byte{1}, shared+suffix)}}
+			for i := 1; i < 40; i++ {
+				key := bytes.Clone(pairs[i-1].key[:shared+1])
+				key[shared]++
+				for range suffix - 1 {
+					key = append(key, byte(rnd.Uint32()))
+				}
+				e := Entry{Tombstone: true}
+				if rnd.IntN(2) == 0 {
+					e = Entry{Place: 3<<32 + uint64(rnd.Uint32N(1<<20)), Len: 100, Sum: rnd.Uint32()}
+				}
+				pairs = append(pairs, pair{key, e})
+			}
+			image, _ := build(t, pairs, 200)
+			r, err := modes[0].open(image, testID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			it := r.Iter()
+			for i := range pairs {
+				if !it.Next() || !bytes.Equal(it.Key(), pairs[i].key) || it.Entry() != pairs[i].e {
+					t.Fatalf("-table.seed=%d: %v, want %v, %v", *firstSeed, pair{it.Key(), it.Entry()}, pairs[i], it.Err())
+				}
+			}
+			r.Close()
+		}
+	}
+}

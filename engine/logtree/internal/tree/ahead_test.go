@@ -243,3 +243,58 @@ func TestFirstReadOfScan(t *testing.T) {
 		v.Release()
 	}
 }
+
+// TestKeysBeyondRoom: of long keys that are near, a walk copies those that it has room for, and no others.
+func TestKeysBeyondRoom(t *testing.T) {
+	const keys, size = 500, 100
+	f, s := newForest(t), &stored{b: make([]byte, format.SegmentHeaderSize)}
+	w := f.NewWriter()
+	prefix := bytes.Repeat([]byte("k"), 1000)
+	key := func(i int) []byte { return append(bytes.Clone(prefix), testKey(i)...) }
+	value := func(i int) []byte { return fmt.Appendf(nil, "%0*d", size, i) }
+	for i := range keys {
+		e := table.Entry{Place: 1<<32 | uint64(len(s.b)), Len: size, Sum: format.Checksum(value(i))}
+		s.b = append(append(s.b, value(i)...), make([]byte, farStream+1)...)
+		if err := w.Add(key(i), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	v := NewVersion([]Tier{{ID: 1, Refs: Refs(w.Tables)}}, func(uint32) Segment { return s })
+	defer v.Release()
+
+	for _, reverse := range []bool{false, true} {
+		var it Iterator
+		it.Begin(holdfast.Range{Reverse: reverse})
+		it.Start(v)
+		for n, room := 0, 0; ; n++ {
+			if it.at+1 >= len(it.items) {
+				room = it.w.bytes
+			}
+			if !it.Next() {
+				if n != keys {
+					t.Errorf("%d keys of %d, %v", n, keys, it.Err())
+				}
+				break
+			}
+			i := n
+			if reverse {
+				i = keys - 1 - n
+			}
+			if !bytes.Equal(it.Key(), key(i)) || !bytes.Equal(it.Value(), value(i)) {
+				t.Fatalf("%.20q... = %q at %d", it.Key(), it.Value(), i)
+			}
+			if taken := len(it.items) * (len(prefix) + len(testKey(0)) + size); taken > room+2*len(prefix) {
+				t.Fatalf("%d bytes were taken where there was room for %d", taken, room)
+			}
+			if got := len(it.w.arena); !reverse && got > room+2*len(prefix) {
+				t.Fatalf("%d bytes were copied where there was room for %d", got, room)
+			}
+		}
+		if _, err := it.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

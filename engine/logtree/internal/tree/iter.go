@@ -17,7 +17,6 @@ import (
 type source struct {
 	table Memtable // Index is nil for a tier
 	mi    memtable.Iter
-	v     memtable.Version // that mi is at
 
 	tier *Tier
 	at   int // the ref that ri is in
@@ -124,11 +123,10 @@ func (s *source) settle(r *Ref, reverse bool) (bool, error) {
 	return s.ok, nil
 }
 
-// load makes the memtable's present version, if there is one, the source's.
+// load makes the memtable's present key, if there is one, the source's.
 func (s *source) load() {
 	if s.ok {
-		s.v = s.mi.Version()
-		s.key = s.v.Key
+		s.key = s.mi.Key()
 	}
 }
 
@@ -439,7 +437,7 @@ func (w *walk) recycle() {
 
 		// What a pooled walk still referred to could not be collected.
 		s.table, s.tier, s.key, s.ok = Memtable{}, nil, nil, false
-		s.mi, s.v = memtable.Iter{}, memtable.Version{}
+		s.mi = memtable.Iter{}
 		s.ri.Forget()
 	}
 	w.m.bound = nil
@@ -570,15 +568,16 @@ func (it *Iterator) Close() (was bool, err error) {
 
 // room is how many more items to read ahead.
 func (w *walk) room() int {
-	if w.full() {
+	if w.full(0) {
 		return 0
 	}
 
 	return w.most - len(w.items)
 }
 
-// full reports whether enough bytes have been read ahead, or will be by resolve.
-func (w *walk) full() bool { return len(w.arena)+w.owed+w.lent >= w.bytes }
+// full reports whether enough bytes have been read ahead, or will be by resolve, with keys of so many bytes that are
+// not in the arena yet.
+func (w *walk) full(keys int) bool { return len(w.arena)+keys+w.owed+w.lent >= w.bytes }
 
 // reaches reports whether the walk comes to its first values in a file, which are not known to be in memory, and has an
 // end. What lies before that end will be wanted most likely, so it is read by one call, and waited for once: a few
@@ -762,15 +761,15 @@ func (it *Iterator) take(s *source) error {
 		it.takeNear(s, s.ri.Near(false, 1, nil, false))
 		return nil
 	}
-	v := &s.v
+	v := s.mi.Version()
 	if v.Kind != holdfast.KindSet {
 		it.passed++
 		return nil
 	}
 	w := it.w
 	if v.InLog {
-		at := len(w.arena)
-		arena, err := s.table.Values.Value(w.arena, v)
+		at, large := len(w.arena), v // a copy, so that only versions of long values are allocated
+		arena, err := s.table.Values.Value(w.arena, &large)
 		if err != nil {
 			return err
 		}
@@ -798,23 +797,25 @@ func (it *Iterator) takeNear(s *source, near table.Near) int {
 		return n
 	}
 
-	// Keys are copied at once; of values that are not at hand only their places are noted.
-	at, old := len(w.arena), len(w.items)
-	w.arena = append(w.arena, near.Keys[near.Begin[0]:near.Begin[n]]...)
-	keys := w.arena[at:]
+	// Of values that are not at hand only their places are noted. Keys are copied behind the loop, at once, those that it
+	// has taken: more may be near than there is room for.
+	at, begin, size := len(w.arena), near.Begin[0], 0
+	all := int(near.Begin[n] - begin)
+	w.arena = slices.Grow(w.arena, all)
+	keys := w.arena[at : at+all]
 	items := slices.Grow(w.items, n)
-	for k := range n {
-		i := k
+	taken := 0
+	for ; taken < n; taken++ {
+		i := taken
 		if w.m.reverse {
-			i = n - 1 - k
+			i = n - 1 - taken
 		}
 		e := &near.Entries[i]
 		if e.Tombstone {
 			it.passDead(1)
 			continue
 		}
-		if k > 0 && w.full() {
-			n = k
+		if taken > 0 && w.full(size) {
 			break
 		}
 		var value []byte
@@ -830,18 +831,26 @@ func (it *Iterator) takeNear(s *source, near table.Near) int {
 			w.unread = append(w.unread, unread{Entry: *e, item: len(items), at: -1})
 			w.owed += int(e.Len)
 		}
-		lo, hi := near.Begin[i]-near.Begin[0], near.Begin[i+1]-near.Begin[0]
+		lo, hi := near.Begin[i]-begin, near.Begin[i+1]-begin
+		size += int(hi - lo)
 		items = items[:len(items)+1]
 		x := &items[len(items)-1]
 		x.Key, x.Value = keys[lo:hi:hi], value
 	}
 
 	// Tombstones alone are no bytes that were read ahead.
-	if w.items = items; len(items) == old {
-		w.arena = w.arena[:at]
+	switch {
+	case size == 0:
+	case w.m.reverse:
+		from := near.Begin[n-taken]
+		copy(keys[from-begin:], near.Keys[from:near.Begin[n]])
+		w.arena = w.arena[:at+all]
+	default:
+		w.arena = w.arena[:at+copy(keys, near.Keys[begin:near.Begin[taken]])]
 	}
+	w.items = items
 
-	return n
+	return taken
 }
 
 // streamed returns the value of an entry if it lies in a stream that is read ahead, in memory that stays as it is until
@@ -1153,7 +1162,7 @@ func (it *Iterator) skipDeleted(s *source) (bool, error) {
 			continue
 		}
 		if j == m.cur {
-			if t.Seq < s.v.Seq {
+			if t.Seq < s.mi.Seq() {
 				continue
 			}
 

@@ -167,10 +167,11 @@ const yieldEvery = 256
 func (w *Writer) Flush(m Memtable, place func(*memtable.Version) (uint64, error), newer []*RangeTombstones,
 	v *Version) error {
 	it := m.Index.Iter(math.MaxUint64)
+	var x memtable.Version // one for all keys, because place gets a pointer to it, which keeps it on the heap
 	entries := 0
 
 	for ok := it.First(); ok; ok = it.Next() {
-		x := it.Version()
+		x = it.Version()
 
 		// One key in yieldEvery is a sample: how often flushes replace what is there tells how much garbage they make.
 		if entries++; entries%yieldEvery == 0 {
