@@ -11,8 +11,9 @@ import (
 )
 
 // Engines keep removed keys for a while, and scans walk over them. Some tables lose their keys from the front: the
-// places of a queue's tasks in one state, its lanes away, the ends of unique texts, and what has ended with others behind
-// it. For each of these parts of tables the store knows a key with nothing below it, a low, from which scans begin.
+// places of a queue's tasks in one state, its lanes away, the ends of unique texts, and what has ended with others
+// behind it. For each of these parts of tables the store knows a key with nothing below it, a low, from which scans
+// begin.
 //
 // Lows are stored too, so that opening a store need not walk over all that is gone. What is stored of a low is part of
 // the commits: it is raised once in lowStep removals, and the commit that sets a key below it lowers it. So it holds
