@@ -8,7 +8,7 @@ import (
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
 
-// Each key with tasks has a lane in memory as long as these are few. Beyond maxLanes a lane of which nothing but waiting
+// Each key with tasks has a lane in memory while these are few. Beyond maxLanes a lane of which nothing but waiting
 // tasks is to be known is away: not in memory. A table in the engine has the first task of each lane away, in the order
 // in which the queue's tasks come. When that comes before the first of all lanes in memory, its lane is read.
 //
