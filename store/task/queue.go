@@ -386,7 +386,7 @@ func started(starts format.Starts, r Rate, now int64) format.Starts {
 	return append(starts, format.Start{First: now, At: now, N: 1})
 }
 
-// readLanes fills the windows of lanes that have to be read before it is known what comes next, and calls then for each.
+// readLanes reads the lanes that have to be read before it is known what comes next, and calls then for each.
 func (s *Store) readLanes(q *queue, then func(*lane)) error {
 	// A lane is taken off the list only when its window has been filled, so that an error loses none.
 	for len(q.unread) > 0 {
