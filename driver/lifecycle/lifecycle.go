@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/uses"
 )
 
 // Life lets calls in until it is shut. The zero Life is open. All methods may be called from many goroutines at once.
@@ -101,9 +102,13 @@ func (x *Ending) End(why error) {
 	}
 }
 
-// Engine is the life of an engine, which does not end while iterators or snapshots are open.
+// Engine is the life of an engine, which does not end while iterators or snapshots are open. Calls enter and leave it as
+// they do a [Life], on many processors at once: no word of memory is written to by all of them. The zero Engine is open.
 type Engine struct {
-	Life
+	err    error // what Enter returns once it has ended
+	closed atomic.Bool
+	gate   sync.Mutex // held while it is decided whether the life ends, so that nobody enters; before long
+	inside atomic.Pointer[calls]
 	// Ending is ended by Close and by Poison.
 	Ending    Ending
 	who       holdfast.Error // with Engine and Path
@@ -121,7 +126,54 @@ type Engine struct {
 // Name makes errors name the engine and its directory, or "" if it has none. It is called before any other method.
 func (e *Engine) Name(engine, path string) {
 	e.who = holdfast.Error{Engine: engine, Path: path}
-	e.Err = &holdfast.Error{Engine: engine, Path: path, Class: holdfast.ErrClosed} // made once: it costs callers nothing
+	e.err = &holdfast.Error{Engine: engine, Path: path, Class: holdfast.ErrClosed} // made once: it costs callers nothing
+}
+
+// calls are those that are inside, until none is and none enters.
+type calls struct {
+	*uses.Count
+	none chan struct{} // closed then
+}
+
+func newCalls() *calls {
+	none := make(chan struct{})
+	return &calls{uses.New(func() { close(none) }), none}
+}
+
+// Enter returns ErrClosed if the life has ended. Otherwise the call is inside until Leave. A call that is inside must not
+// enter again: it could wait for a Close that waits for it.
+func (e *Engine) Enter() error {
+	for {
+		now := e.inside.Load()
+		if now != nil && now.Begin() {
+			return nil
+		}
+		if e.closed.Load() {
+			return e.ended()
+		}
+
+		// It is the first call, or a Close is about to decide: then who comes waits for that.
+		e.gate.Lock()
+		if e.inside.Load() == nil {
+			e.inside.Store(newCalls())
+		}
+		e.gate.Unlock()
+	}
+}
+
+// Leave ends what Enter began.
+func (e *Engine) Leave() { e.inside.Load().Done() }
+
+// Closed reports whether the life has ended.
+func (e *Engine) Closed() bool { return e.closed.Load() }
+
+// ended is what Enter returns once the life has ended.
+func (e *Engine) ended() error {
+	if e.err == nil {
+		return holdfast.ErrClosed
+	}
+
+	return e.err
 }
 
 // Poison ends the engine for those who wait for that. It is called with the error that Apply returns from then on,
@@ -195,7 +247,7 @@ func (e *Engine) Long(ctx context.Context, f func(context.Context) error) error 
 
 	// A Close that is under way ends this call at once: it would wait for it otherwise.
 	if e.closes > 0 {
-		end(e.err())
+		end(e.ended())
 	}
 	if e.endings == nil {
 		e.endings = map[*context.CancelCauseFunc]bool{}
@@ -210,7 +262,7 @@ func (e *Engine) Long(ctx context.Context, f func(context.Context) error) error 
 	e.long.Unlock()
 
 	// The function knows only that the context has ended. Whether the caller or a Close has ended it, the cause says.
-	if cause := context.Cause(ctx); cause == e.err() && errors.Is(err, context.Canceled) {
+	if cause := context.Cause(ctx); cause == e.ended() && errors.Is(err, context.Canceled) {
 		return cause
 	}
 
@@ -224,7 +276,7 @@ func (e *Engine) endLong() (done func()) {
 
 	e.closes++
 	for end := range e.endings {
-		(*end)(e.err())
+		(*end)(e.ended())
 	}
 
 	return func() {
@@ -263,20 +315,25 @@ func (e *Engine) Close(settle func() error) (closed bool, err error) {
 	}
 
 	// Now nobody is inside and nobody enters. What is left to settle came since the first time, and is little.
-	e.inside.Lock()
-	defer e.inside.Unlock()
+	e.gate.Lock()
+	defer e.gate.Unlock()
 	if e.Closed() {
-		return false, e.err()
+		return false, e.ended()
 	}
+	now := e.inside.Load()
+	now.End()
+	<-now.none
 	if busy = e.inUse(); busy != nil {
+		e.inside.Store(newCalls()) // the life goes on
 		busy.Cause = err
+
 		return false, busy
 	}
 
 	// Shut before the last settle, so that a call that waits for the lock is refused and cannot write after it.
-	e.Shut()
+	e.closed.Store(true)
 	err = settle()
-	e.Ending.End(e.err()) // after settle, which may have poisoned it
+	e.Ending.End(e.ended()) // after settle, which may have poisoned it
 	return true, err
 }
 

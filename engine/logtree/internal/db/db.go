@@ -27,6 +27,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/policy"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
+	"github.com/holdfastdb/holdfast/internal/uses"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -157,32 +158,18 @@ type view struct {
 	mem  *memTable
 	imm  []*memTable // newest first
 	ver  *tree.Version
-	refs atomic.Int32
+	refs *uses.Count // by readers; it ends when there is a newer view, or none
 }
 
-// tryAcquire takes a reference, unless the last one has been given up: a view whose parts are being released must not
-// come to life again.
-func (v *view) tryAcquire() bool {
-	for {
-		n := v.refs.Load()
-		if n == 0 {
-			return false
-		}
-		if v.refs.CompareAndSwap(n, n+1) {
-			return true
-		}
-	}
-}
+// tryAcquire takes a reference, unless the view is not the latest any more.
+func (v *view) tryAcquire() bool { return v.refs.Begin() }
 
-// release gives up a reference, and with the last one the view's references to its parts. It takes no lock of the
-// database, so it may be called under any.
-func (v *view) release() {
-	if v.refs.Add(-1) > 0 {
-		return
-	}
+// release gives up a reference. It takes no lock of the database, so it may be called under any.
+func (v *view) release() { v.refs.Done() }
 
-	// Nobody else has the view now. What this releases may make files obsolete, which are removed later, by
-	// removeObsolete.
+// free gives up the view's references to its parts, when nobody has the view. What this releases may make files
+// obsolete, which are removed later, by removeObsolete.
+func (v *view) free() {
 	v.mem.release()
 
 	for _, t := range v.imm {
@@ -194,7 +181,7 @@ func (v *view) release() {
 // publish makes a view of those parts the latest. It is called with mu held, or by Open.
 func (d *DB) publish(mem *memTable, imm []*memTable, ver *tree.Version) {
 	v := &view{mem: mem, imm: imm, ver: ver}
-	v.refs.Store(1)
+	v.refs = uses.New(v.free)
 
 	// The view has references of its own to its parts, so that the caller may give up those that it has.
 	mem.refs.Add(1)
@@ -207,7 +194,7 @@ func (d *DB) publish(mem *memTable, imm []*memTable, ver *tree.Version) {
 	// new one there.
 	ver.Acquire()
 	if old := d.view.Swap(v); old != nil {
-		old.release()
+		old.refs.End()
 	}
 }
 
@@ -552,7 +539,7 @@ func (d *DB) shut(orderly bool) (err error) {
 	if next != nil {
 		d.files.Undo(next)
 	}
-	d.view.Load().release()
+	d.view.Load().refs.End()
 
 	// The view goes first: its tables and memtables hold references to segments. Those that follow are the database's own.
 	for _, id := range d.segmentIDs() {
