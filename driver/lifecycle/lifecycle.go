@@ -148,16 +148,18 @@ func (e *Engine) Enter() error {
 		if now != nil && now.Begin() {
 			return nil
 		}
-		if e.closed.Load() {
-			return e.ended()
-		}
 
-		// It is the first call, or a Close is about to decide: then who comes waits for that.
+		// It is the first call, or a Close is about to decide: then who comes waits for that, also until all who wait for the
+		// end have been told.
 		e.gate.Lock()
+		closed := e.closed.Load()
 		if e.inside.Load() == nil {
 			e.inside.Store(newCalls())
 		}
 		e.gate.Unlock()
+		if closed {
+			return e.ended()
+		}
 	}
 }
 

@@ -42,7 +42,7 @@ func TestLast(t *testing.T) {
 		}
 		count.End()
 		wg.Wait()
-		if count.End(); calls.Load() != 1 || count.Begin() {
+		if calls.Load() != 1 || count.Begin() {
 			t.Fatalf("round %d: last was called %d times", round, calls.Load())
 		}
 	}
@@ -55,6 +55,33 @@ func deep(n int) byte {
 		room[n] = deep(n - 1)
 	}
 	return room[n]
+}
+
+// TestLastAtTheEnd is TestLast for uses that begin and end just when the count does.
+func TestLastAtTheEnd(t *testing.T) {
+	for round := range 3000 {
+		var calls atomic.Int64
+		count := New(func() { calls.Add(1) })
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				for range 20 { // not until it has ended, which would keep others from their processor
+					if count.Begin() {
+						count.Done()
+					}
+				}
+			})
+		}
+		for range round % 10 {
+			count.Begin()
+			count.Done()
+		}
+		count.End()
+		wg.Wait()
+		if calls.Load() != 1 {
+			t.Fatalf("round %d: last was called %d times", round, calls.Load())
+		}
+	}
 }
 
 // TestLastWaits: last is not called while a use is left, and then by the one that ends it.
