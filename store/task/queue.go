@@ -409,7 +409,11 @@ func (x *tx) comesNext(q *queue) (*lane, error) {
 		q.unread = q.unread[:len(q.unread)-1]
 		l.listed = false
 		s.review(l)
-		x.rest(l)
+
+		// Others than the first go away when a task of theirs ends: no commit is larger than an engine takes.
+		if len(x.other) < chunk {
+			x.rest(l)
+		}
 	}
 
 	for {
