@@ -141,10 +141,10 @@ func TestNodesCut(t *testing.T) {
 		} else {
 			writeOnce(t, other, ns, int64(i), text)
 		}
-		if got := receive(ctx, t, followed); got != text {
+		if got := testkit.Receive(t, "a message for the follower", followed); got != text {
 			t.Errorf("the follower got %s, not %s", got, text)
 		}
-		if got := receive(ctx, t, poked); got != fmt.Sprint(i) {
+		if got := testkit.Receive(t, "a message for EventoDB's follower", poked); got != fmt.Sprint(i) {
 			t.Errorf("EventoDB's follower got %s, not %d", got, i)
 		}
 		cuts, far := inner.cuts.Load(), outer.cuts.Load()
@@ -171,18 +171,6 @@ func writeOnce(t *testing.T, p *process, ns *client.Namespace, n int64, text str
 		case count.Messages > n:
 			return
 		}
-	}
-}
-
-// receive is what comes next. It fails the test when the context ends first.
-func receive(ctx context.Context, t *testing.T, from <-chan string) string {
-	t.Helper()
-	select {
-	case got := <-from:
-		return got
-	case <-ctx.Done():
-		t.Fatal(ctx.Err())
-		return ""
 	}
 }
 

@@ -583,17 +583,34 @@ func TestSpacesMany(t *testing.T) {
 		t.Logf("%s: %v each, %v of processors", what, time.Since(began)/time.Duration(namespaces),
 			used/time.Duration(namespaces))
 	}
-	each("made", func(i int, p *process) {
-		if status, text := p.rpc(nodesToken, fmt.Sprintf(`["ns.create","n%d"]`, i)); status != 200 {
-			t.Error(i, status, text)
+
+	// On a busy machine a space may be without an owner for a while. Clients are told, and come again.
+	until := func(i int, ask func() (ok bool, status int, text string)) {
+		if !testkit.Holds(func() bool {
+			ok, status, text := ask()
+			again := status == http.StatusBadGateway || status == http.StatusServiceUnavailable
+			if !ok && !again {
+				t.Error(i, status, text)
+			}
+			return !again
+		}) {
+			t.Error(i, "never")
 		}
+	}
+	each("made", func(i int, p *process) {
+		asked := 0
+		until(i, func() (bool, int, string) {
+			asked++
+			status, text := p.rpc(nodesToken, fmt.Sprintf(`["ns.create","n%d"]`, i))
+			return status == http.StatusOK || status == http.StatusConflict && asked > 1, status, text
+		})
 	})
 	memory("made")
 	look := func(i int, p *process) {
-		status, text, _ := p.get(fmt.Sprintf("/v1/namespaces/n%d/streams", i), nodesToken)
-		if status != 200 || text != "[]\n" {
-			t.Error(i, status, text)
-		}
+		until(i, func() (bool, int, string) {
+			status, text, _ := p.get(fmt.Sprintf("/v1/namespaces/n%d/streams", i), nodesToken)
+			return status == http.StatusOK && text == "[]\n", status, text
+		})
 	}
 	each("asked for", look)
 	each("asked for again", look)

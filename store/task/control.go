@@ -257,6 +257,9 @@ func (s *Store) setQueue(ctx context.Context, op, name string, anew bool, change
 // info describes a queue.
 func (s *Store) info(q *queue) (QueueInfo, error) {
 	i := QueueInfo{Name: q.name, Options: q.o, Paused: q.paused, Counts: q.count()}
+	if err := s.readLanes(q, func(*lane) {}); err != nil {
+		return i, err
+	}
 	l := q.next()
 	at, err := s.awayBefore(q, l)
 	switch {

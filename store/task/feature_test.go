@@ -454,6 +454,8 @@ func TestNext(t *testing.T) {
 			b.pass(time.Minute)
 			b.add(task.Spec{Kind: "k", ID: "b", Key: "k"})
 			next(begin)
+			b.reopen()
+			next(begin) // and not only once a claim has looked
 			first, err := b.Claim(ctx, task.ClaimOptions{N: 1})
 			b.ok(err)
 			next(begin.Add(time.Minute))

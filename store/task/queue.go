@@ -386,6 +386,24 @@ func started(starts format.Starts, r Rate, now int64) format.Starts {
 	return append(starts, format.Start{First: now, At: now, N: 1})
 }
 
+// readLanes reads the lanes that have to be read before it is known what comes next, and calls then for each.
+func (s *Store) readLanes(q *queue, then func(*lane)) error {
+	// A lane is taken off the list only when its window has been filled, so that an error loses none.
+	for len(q.unread) > 0 {
+		l := q.unread[len(q.unread)-1]
+		if l.waits() && len(l.window.Items) == 0 {
+			if err := s.fill(l); err != nil {
+				return err
+			}
+		}
+		q.unread = q.unread[:len(q.unread)-1]
+		l.listed = false
+		s.review(l)
+		then(l)
+	}
+	return nil
+}
+
 // comesNext returns the lane with the task that comes first in q and may be claimed, nil if there is none.
 func (x *tx) comesNext(q *queue) (*lane, error) {
 	s := x.s
@@ -398,22 +416,13 @@ func (x *tx) comesNext(q *queue) (*lane, error) {
 		return nil, nil
 	}
 
-	// A lane is taken off the list only when its window has been filled, so that an error loses none.
-	for len(q.unread) > 0 {
-		l := q.unread[len(q.unread)-1]
-		if l.waits() && len(l.window.Items) == 0 {
-			if err := s.fill(l); err != nil {
-				return nil, err
-			}
-		}
-		q.unread = q.unread[:len(q.unread)-1]
-		l.listed = false
-		s.review(l)
-
-		// Others than the first go away when a task of theirs ends: no commit is larger than an engine takes.
+	// A few go away at once, the others when a task of theirs ends: no commit is larger than an engine takes.
+	if err := s.readLanes(q, func(l *lane) {
 		if len(x.other) < chunk {
 			x.rest(l)
 		}
+	}); err != nil {
+		return nil, err
 	}
 
 	for {

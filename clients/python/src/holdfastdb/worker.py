@@ -236,7 +236,7 @@ class Worker:
         x._settling = True
         if x._completed:
             if error is not None:
-                _log.warning("task %s completed, and then its function failed: %s", x.task.get("id"), error)
+                _log.warning("task %s completed, and then its function failed: %r", x.task.get("id"), error)
             return
         if error is None:
             return await self._report(x, "completed", lambda: self._complete(x), logging.DEBUG)
@@ -303,7 +303,8 @@ class Worker:
                 if _permanent(e):
                     _log.error("the server does not learn that task %s has %s: %s", id, what, e)
                     return
-                _log.warning("the server does not learn that task %s has %s; trying again: %s", id, what, e)
+                why = str(e) or f"no answer within {self._lease:g} s, the time of a lease"
+                _log.warning("the server does not learn that task %s has %s; trying again: %s", id, what, why)
             try:
                 await asyncio.wait_for(x._lost.wait(), pause)
             except TimeoutError:
