@@ -161,8 +161,10 @@ func TestManyKeysOpened(t *testing.T) {
 			if n := s.Lanes(); full != (n == 50) || !full && n != 4 {
 				t.Errorf("%d lanes are in memory; the disk is full: %v", n, full)
 			}
-			fake.Locked(func() { fake.Refuse = nil })
-			leases := claim(t, s, task.ClaimOptions{N: 100})
+			fake.Locked(func() { fake.Refuse, fake.Ops = nil, 20 }) // 46 lanes too many are no reason for a large commit
+			leases := claim(t, s, task.ClaimOptions{})
+			fake.Locked(func() { fake.Ops = 0 })
+			leases = append(leases, claim(t, s, task.ClaimOptions{N: 100})...)
 			if got := tasksOf(leases); !slices.Equal(got, want) {
 				t.Errorf("got %v, want %v", got, want)
 			}
@@ -174,5 +176,47 @@ func TestManyKeysOpened(t *testing.T) {
 			}
 			closeStore(t, s)
 		}()
+	}
+}
+
+// Keys with a rate by key whose starts no longer count are in memory no more than others, whether time passes while the
+// store is open or not. However many they are, no commit is large.
+func TestManyKeysStarted(t *testing.T) {
+	defer task.SetMaxLanes(4)()
+	defer task.SetSizes(2, 2, 3)()
+	for _, closed := range []bool{false, true} {
+		eng, c := storetest.NewFakeEngine(), newClock()
+		s := openStore(t, eng, c.options(holdfast.Memory))
+		if err := s.SetQueue(ctx, "", task.QueueOptions{KeyRate: task.Rate{N: 1, Per: time.Minute}}); err != nil {
+			t.Fatal(err)
+		}
+		const keys = 30
+		for i := range 2 * keys {
+			enqueue(t, s, task.Spec{Kind: "k", Key: fmt.Sprint("key", i%keys)})
+		}
+		if err := s.Complete(ctx, claim(t, s, task.ClaimOptions{N: 2 * keys})...); err != nil {
+			t.Fatal(err)
+		}
+		if n := s.Lanes(); n != keys {
+			t.Errorf("%d lanes are in memory while their starts count, want %d", n, keys)
+		}
+		eng.Ops = 20
+		if closed {
+			closeStore(t, s)
+		}
+		c.pass(2 * time.Minute)
+		if closed {
+			s = openStore(t, eng, c.options(holdfast.Memory))
+		} else if err := s.Tick(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if n := s.Lanes(); n > 4 {
+			t.Errorf("%d lanes are in memory when their starts no longer count; closed meanwhile: %v", n, closed)
+		}
+		eng.Ops = 0
+		if got := claim(t, s, task.ClaimOptions{N: 2 * keys}); len(got) != keys {
+			t.Errorf("claimed %d tasks, want %d", len(got), keys)
+		}
+		closeStore(t, s)
 	}
 }

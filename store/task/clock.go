@@ -199,7 +199,7 @@ func (s *Store) step() error {
 			}
 
 			// Keys whose rate lets them go on, or whose starts do not count any more.
-			for len(q.slow.Items) > 0 && q.slow.Items[0].until <= s.wall {
+			for ; len(q.slow.Items) > 0 && q.slow.Items[0].until <= s.wall && n < s.share; n++ {
 				l := q.slow.Items[0]
 				if s.review(l); len(l.starts) == 0 {
 					x.key = s.keys.Rate(x.key, q.name, l.key)

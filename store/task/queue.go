@@ -416,7 +416,12 @@ func (x *tx) comesNext(q *queue) (*lane, error) {
 		return nil, nil
 	}
 
-	if err := s.readLanes(q, x.rest); err != nil {
+	// A few go away at once, the others when a task of theirs ends: no commit is larger than an engine takes.
+	if err := s.readLanes(q, func(l *lane) {
+		if len(x.other) < chunk {
+			x.rest(l)
+		}
+	}); err != nil {
 		return nil, err
 	}
 

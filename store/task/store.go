@@ -286,9 +286,12 @@ func (s *Store) load() error {
 		if !ok || !ok2 || !ok3 {
 			return s.strange("open", "the starts at key %q cannot be read", rest)
 		}
-		if q := s.queue(name); key == "" {
+		q := s.queue(name)
+		if key == "" {
 			q.starts = starts
-		} else {
+			return nil
+		}
+		if next(&starts, q.o.KeyRate, s.wall); len(starts) > 0 { // else the key may be one of those that are away
 			s.lane(q, key).starts = starts
 		}
 		return nil
