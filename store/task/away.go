@@ -23,7 +23,13 @@ var nowhere = format.Order{Rank: math.MaxUint8, Time: never, Task: none}
 
 // firstOf returns where up to most tasks of a key wait that come first.
 func (s *Store) firstOf(q *queue, key string, most int) (found []format.Order, err error) {
-	r := holdfast.Prefix(s.keys.ListedBy(q.name, byte(Waiting), key))
+	part := s.keys.ListedBy(q.name, byte(Waiting), key)
+	r := holdfast.Prefix(part)
+
+	// What is gone at the front is not walked over twice, as in the tables that have lows.
+	if at, ok := s.firsts[string(part)]; ok {
+		r.Lo = s.keys.Index(nil, &format.Place{Queue: q.name, State: byte(Waiting), Key: key, Order: at})
+	}
 	err = s.scan(r.Lo, r.Hi, most, func(rest, _ []byte) error {
 		p, ok := s.keys.Place(rest)
 		if !ok {
@@ -32,7 +38,31 @@ func (s *Store) firstOf(q *queue, key string, most int) (found []format.Order, e
 		found = append(found, p.Order)
 		return nil
 	})
+	if err == nil {
+		if len(s.firsts) >= maxFirsts {
+			clear(s.firsts)
+		}
+		if s.firsts[string(part)] = nowhere; len(found) > 0 {
+			s.firsts[string(part)] = found[0]
+		}
+	}
 	return found, err
+}
+
+// maxFirsts is of how many keys it is known at most where their tasks begin. With more, all are forgotten.
+const maxFirsts = 4096
+
+// noteFirst notes that a key may be there, which may be the place of a waiting task.
+func (s *Store) noteFirst(key []byte) {
+	if key[len(s.keys.Prefix)] != format.TableIndex || len(s.firsts) == 0 {
+		return
+	}
+	if p, ok := s.keys.Place(s.keys.Rest(key)); ok && p.State == byte(Waiting) {
+		part := key[:len(key)-format.OrderSize]
+		if at, ok := s.firsts[string(part)]; ok && p.Less(&at) {
+			s.firsts[string(part)] = p.Order
+		}
+	}
 }
 
 // list puts the first task of a lane away into the table.
@@ -131,7 +161,8 @@ func (x *tx) takeIn(q *queue, key string) error {
 	s, at := x.s, q.away
 	if q.lanes[key] == nil {
 		l := s.lane(q, key)
-		l.whole = false
+		l.whole, l.end = false, at // what is in the table first has nothing of its key before it
+		l.end.Task--
 		if err := s.fill(l); err != nil {
 			s.letGo(l.window.Items)
 			s.remove(l)

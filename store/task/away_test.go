@@ -220,3 +220,31 @@ func TestManyKeysStarted(t *testing.T) {
 		closeStore(t, s)
 	}
 }
+
+// A task of a key that is away costs the same however many of the key have gone before it, whether they come one by one
+// or wait together.
+func TestKeysAwayDoNotWear(t *testing.T) {
+	defer task.SetMaxLanes(1)()
+	for _, most := range []int{1, 300} {
+		eng := &wornEngine{Engine: mem.New()}
+		s := openStore(t, eng, newClock().options(holdfast.Memory))
+		enqueue(t, s, task.Spec{Kind: "k", Key: "a", Priority: -1}, task.Spec{Kind: "k", Key: "b", Priority: -1})
+		const n = 300
+		for done := range n {
+			if done%most == 0 {
+				enqueue(t, s, slices.Repeat([]task.Spec{{Kind: "k", Key: "c", Keep: -1}}, most)...)
+			}
+			leases := claim(t, s, task.ClaimOptions{})
+			if len(leases) != 1 || leases[0].Task.Key != "c" {
+				t.Fatalf("claimed %v, want a task of c", leases)
+			}
+			if err := s.Complete(ctx, leases...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		closeStore(t, s)
+		if eng.passed > 20*n {
+			t.Errorf("%d at a time: scans pass %d removed keys for %d tasks", most, eng.passed, n)
+		}
+	}
+}

@@ -57,6 +57,9 @@ func (s *Store) section(key []byte) []byte {
 func (x *tx) noteLow(key []byte, removed bool) {
 	s := x.s
 
+	if !removed {
+		s.noteFirst(key)
+	}
 	part := s.section(key)
 	if part == nil {
 		return
@@ -88,6 +91,9 @@ func (x *tx) noteLow(key []byte, removed bool) {
 // lower notes that the keys that a batch was to remove may be there again.
 func (s *Store) lower(b *holdfast.Batch) {
 	for op := range b.Ops() {
+		if op.Kind == holdfast.KindDelete {
+			s.noteFirst(op.Key)
+		}
 		if l := s.lows[string(s.section(op.Key))]; l != nil && op.Kind == holdfast.KindDelete {
 			l.at = min(l.at, string(op.Key[len(s.keys.Prefix):]))
 		}

@@ -53,11 +53,12 @@ type Store struct {
 	noted    int64          // the clock that is kept
 	state    layers.State   // of the engine, and above it what a change has written, and what the engine may not show yet
 	pending  layers.Pending
-	lows     map[string]*low // by their parts
-	worn     []*low          // those to be raised
-	commits  uint64          // in pending, at any time
-	tail     receipts.Tail   // of what has been applied
-	mixed    bool            // something was applied at another level than the store's
+	lows     map[string]*low         // by their parts
+	worn     []*low                  // those to be raised
+	firsts   map[string]format.Order // no waiting task of a key lies before; of some keys, by what their places begin with
+	commits  uint64                  // in pending, at any time
+	tail     receipts.Tail           // of what has been applied
+	mixed    bool                    // something was applied at another level than the store's
 	tx       tx
 	running  map[uint64]*held // all, once it is loaded
 	loaded   bool
@@ -131,6 +132,7 @@ func Open(db *kv.DB, o Options) (_ *Store, err error) {
 		periodic: map[string]*periodic{},
 		turns:    map[string]uint64{},
 		lows:     map[string]*low{},
+		firsts:   map[string]format.Order{},
 		state:    layers.State{Below: eng, Layers: make([]layers.Layer, 1, 3)},
 		replan:   make(chan struct{}, 1),
 		began:    time.Now(),

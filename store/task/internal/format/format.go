@@ -107,6 +107,9 @@ type Order struct {
 	Rank byte
 }
 
+// OrderSize is how many bytes an order has at the end of a key.
+const OrderSize = 1 + 8 + 8
+
 // Less reports whether p comes before o.
 func (p *Order) Less(o *Order) bool {
 	if p.Rank != o.Rank {
@@ -134,7 +137,7 @@ func (p *Order) append(dst []byte) []byte {
 }
 
 func (p *Order) parse(b []byte) (ok bool) {
-	if len(b) != 1+8+8 {
+	if len(b) != OrderSize {
 		return false
 	}
 	p.Rank, p.Time, p.Task = b[0], int64(binary.BigEndian.Uint64(b[1:])), binary.BigEndian.Uint64(b[9:])
