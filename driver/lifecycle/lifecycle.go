@@ -17,7 +17,7 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/internal/uses"
+	"github.com/holdfastdb/holdfast/driver/uses"
 )
 
 // Life lets calls in until it is shut. The zero Life is open. All methods may be called from many goroutines at once.
@@ -103,7 +103,7 @@ func (x *Ending) End(why error) {
 }
 
 // Engine is the life of an engine, which does not end while iterators or snapshots are open. Calls enter and leave it as
-// they do a [Life], on many processors at once: no word of memory is written to by all of them. The zero Engine is open.
+// they do a [Life], but write to no word of memory that all others write to. The zero Engine is open.
 type Engine struct {
 	err    error // what Enter returns once it has ended
 	closed atomic.Bool
@@ -140,8 +140,8 @@ func newCalls() *calls {
 	return &calls{uses.New(func() { close(none) }), none}
 }
 
-// Enter returns ErrClosed if the life has ended. Otherwise the call is inside until Leave. A call that is inside must not
-// enter again: it could wait for a Close that waits for it.
+// Enter returns ErrClosed if the life has ended. Otherwise the call is inside until Leave. A call that is inside must
+// not enter again: it could wait for a Close that waits for it.
 func (e *Engine) Enter() error {
 	for {
 		now := e.inside.Load()

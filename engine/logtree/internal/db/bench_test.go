@@ -186,6 +186,23 @@ func BenchmarkGet(b *testing.B) {
 	}
 }
 
+// BenchmarkGetTogether reads keys in memory on all processors; -cpu 1,2 tells what the second one brings.
+func BenchmarkGetTogether(b *testing.B) {
+	const n = 10_000
+	d := filled(b, n, 100, 1<<30, false, false)
+	b.RunParallel(func(pb *testing.PB) {
+		var key [16]byte
+		var dst []byte
+		for at := 0; pb.Next(); at = (at + stride) % n {
+			var err error
+			if dst, err = d.Get(dst[:0], benchKey(&key, at)); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+}
+
 // BenchmarkAppend commits 100 small values with ascending keys at a time, as an event store does.
 func BenchmarkAppend(b *testing.B) {
 	for _, level := range []holdfast.Level{holdfast.Memory, holdfast.Process} {

@@ -22,12 +22,12 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver"
 	"github.com/holdfastdb/holdfast/driver/losswindow"
+	"github.com/holdfastdb/holdfast/driver/uses"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/policy"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
-	"github.com/holdfastdb/holdfast/internal/uses"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 

@@ -59,9 +59,8 @@ func (c *Count) End() {
 
 // look tells if no use is left. It is called when the count has ended.
 func (c *Count) look() {
-	// All uses that ever succeed in beginning have been counted before the count ended, so what is seen here is at least as
-	// many as there are left: of the others, those that are done may be missing, and beginnings that fail may be there.
-	// Who makes it nothing looks afterwards.
+	// All uses that ever succeed in beginning were counted before the count ended. So the sum is never too small: it may
+	// only have some that are done by now, or that are about to fail in beginning. Whoever takes one away looks afterwards.
 	var n int64
 	for i := range c.slots {
 		n += c.slots[i].n.Load()
@@ -71,8 +70,8 @@ func (c *Count) look() {
 	}
 }
 
-// slot returns the slot of this goroutine. Its stack tells goroutines apart; that it may move does not matter, since all
-// slots are added up.
+// slot returns the slot of this goroutine. Its stack tells goroutines apart; that it may move does not matter, since
+// all slots are added up.
 func (c *Count) slot() *slot {
 	var here byte
 	at := uint64(uintptr(unsafe.Pointer(&here))) >> 11 // the least size of a stack
