@@ -102,8 +102,8 @@ func (x *Ending) End(why error) {
 	}
 }
 
-// Engine is the life of an engine, which does not end while iterators or snapshots are open. Calls enter and leave it as
-// they do a [Life], but write to no word of memory that all others write to. The zero Engine is open.
+// Engine is the life of an engine, which does not end while iterators or snapshots are open. Calls enter and leave it
+// as they do a [Life], but write to no word of memory that all others write to. The zero Engine is open.
 type Engine struct {
 	err    error // what Enter returns once it has ended
 	closed atomic.Bool

@@ -60,7 +60,7 @@ func (c *Count) End() {
 // look tells if no use is left. It is called when the count has ended.
 func (c *Count) look() {
 	// All uses that ever succeed in beginning were counted before the count ended. So the sum is never too small: it may
-	// only have some that are done by now, or that are about to fail in beginning. Whoever takes one away looks afterwards.
+	// only have some that are done by now, or are about to fail in beginning. Whoever takes one away looks afterwards.
 	var n int64
 	for i := range c.slots {
 		n += c.slots[i].n.Load()
