@@ -1,5 +1,11 @@
 // Package uses counts who uses something, without a word of memory that all who do so write to. A reference count or a
 // read lock has one: however many processors there are, they then wait for each other's caches.
+//
+//	count := uses.New(func() { close(unused) }) // once it has ended, and nobody uses it
+//	if !count.Begin() {                         // it has ended
+//		return holdfast.ErrClosed
+//	}
+//	defer count.Done()
 package uses
 
 import (
