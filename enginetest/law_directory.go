@@ -326,6 +326,17 @@ func vanishes(a *trial) {
 	a.close(e)
 }
 
+// removeUnder removes a directory whose engine is open. It may make a file there just then, and then it is tried again.
+func removeUnder(dir string) (err error) {
+	for range 100 {
+		if err = os.RemoveAll(dir); err == nil {
+			return nil
+		}
+	}
+
+	return err
+}
+
 func (s *suite) childVanishes(o order, t *reporter) error {
 	e, err := s.Open(o.Dir, holdfast.Options{Level: o.Level})
 	if err != nil {
@@ -334,7 +345,7 @@ func (s *suite) childVanishes(o order, t *reporter) error {
 
 	for n := uint64(1); n <= 100; n++ {
 		if n == 50 {
-			if err := os.RemoveAll(o.Dir); err != nil {
+			if err := removeUnder(o.Dir); err != nil {
 				return err
 			}
 		}
@@ -369,7 +380,7 @@ func replaced(a *trial) {
 			// The directory goes, and another of the same name comes, first empty and then another engine's.
 			err := os.Rename(dir, dir+".away")
 			if how == "removed" {
-				err = os.RemoveAll(dir)
+				err = removeUnder(dir)
 			}
 			if err != nil {
 				a.Fatalf("%v", err)
