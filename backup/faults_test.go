@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -226,6 +227,8 @@ func TestRate(t *testing.T) {
 	const total = 16 << 20 // of which a burst goes at once
 	var logs, others atomic.Int64
 	two := make(chan struct{}) // writes
+	goOn := sync.OnceFunc(func() { close(two) })
+	defer goOn() // or what serves the bucket does not end
 	s.put(func(w http.ResponseWriter, q *http.Request, server http.Handler) {
 		if q.Method == http.MethodPut && strings.Contains(q.URL.Path, "/log/") {
 			logs.Add(1)
@@ -258,7 +261,7 @@ func TestRate(t *testing.T) {
 	if b.Status().Bases > 0 {
 		t.Error("the base is there already")
 	}
-	close(two)
+	goOn()
 	until(t, "base", func() bool { return b.Status().Bases > 0 })
 	if took, least := time.Since(begun), time.Second*(total-9<<20)/rate; took < least {
 		t.Errorf("%d bytes took %v, and should take %v", others.Load(), took, least)

@@ -159,7 +159,7 @@ func TestNodesCut(t *testing.T) {
 // request goes into it. The answer then says that the write may have been made, and the client looks whether it was.
 func writeOnce(t *testing.T, p *process, ns *client.Namespace, n int64, text string) {
 	t.Helper()
-	for {
+	for range 100 {
 		status, answer := p.rpc(nodesToken, `["stream.write","s-1",{"type":"T","data":`+text+`}]`)
 		if status == http.StatusOK {
 			return
@@ -172,6 +172,7 @@ func writeOnce(t *testing.T, p *process, ns *client.Namespace, n int64, text str
 			return
 		}
 	}
+	t.Fatal("each try was cut")
 }
 
 // before puts a proxy before a server of PostgreSQL, and returns the addresses of spaces behind it.

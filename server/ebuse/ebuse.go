@@ -370,9 +370,8 @@ const flushAt = 64 << 10
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // write answers with the events of positions from to to, as one JSON array: at most limit of them, and maxPageBytes, or
-// all with a limit of 0. With a
-// batch, it is flushed after so many events. What is in memory is the buffer and one event. An error in the midst of it
-// cuts the connection: the client must not take a part for the whole.
+// all with a limit of 0. With a batch, it is flushed after so many events. What is in memory is the buffer and one
+// event. An error in the midst of it cuts the connection: the client must not take a part for the whole.
 func (s server) write(w http.ResponseWriter, r *http.Request, from, to int64, limit, batch int) {
 	log := s.log(w, r)
 	if log == nil {

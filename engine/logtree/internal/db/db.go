@@ -210,7 +210,7 @@ func (d *DB) latest() state {
 	for {
 		v := d.view.Load()
 
-		// A view is released by the one who replaces it. If that was the last reference, there is a newer view to be loaded.
+		// Whoever replaces a view ends it: then there is a newer one to be loaded.
 		if !v.tryAcquire() {
 			continue
 		}
