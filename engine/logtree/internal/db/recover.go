@@ -125,7 +125,7 @@ func roomFor(c Config) int64 {
 func (d *DB) abandon() {
 	d.window.Stop()
 	if v := d.view.Load(); v != nil {
-		v.release()
+		v.refs.End()
 	}
 
 	for _, id := range d.segmentIDs() { // in order: the same seed must do the same

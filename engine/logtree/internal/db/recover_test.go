@@ -515,3 +515,31 @@ func TestWriteAgainChangesNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestFailedOpenClosesFiles: an Open that fails when it has tables and segments open closes them again.
+func TestFailedOpenClosesFiles(t *testing.T) {
+	mem := vfs.NewMem()
+	files := &counted{FS: mem}
+	d, c := manualWith(t, 8<<20, func(c *Config) { c.FS = files })
+	d.put(t, sets("a", "b"))
+	d.put(t, sets("c"))
+	write(t, d, 0)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []vfs.Kind{vfs.OpSyncDir, vfs.OpSync} {
+		mem.SetHook(vfs.Faults(vfs.Fault{Kind: kind}))
+		if _, err := Open(c); err == nil {
+			t.Fatalf("Open succeeds though %v fails", kind)
+		}
+		mem.SetHook(nil)
+		if n := files.open.Load(); n != 0 {
+			t.Errorf("%d files are open after %v has failed in Open", n, kind)
+		}
+	}
+	if d, err := Open(c); err != nil {
+		t.Fatal(err)
+	} else if err := d.Close(); err != nil || files.open.Load() != 0 {
+		t.Errorf("%v, %d files are open after Close", err, files.open.Load())
+	}
+}
