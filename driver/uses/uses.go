@@ -49,7 +49,7 @@ func (c *Count) Begin() bool {
 	return false
 }
 
-// Done ends a use.
+// Done ends a use. If more uses end than had begun, it panics, or a call after the end of the count does.
 func (c *Count) Done() {
 	c.slot().n.Add(-1)
 	if c.ended.Load() {
@@ -70,6 +70,9 @@ func (c *Count) look() {
 	var n int64
 	for i := range c.slots {
 		n += c.slots[i].n.Load()
+	}
+	if n < 0 { // otherwise nobody would learn of it, and who waits for last would wait for ever
+		panic("uses: more uses have ended than had begun")
 	}
 	if n == 0 && c.told.CompareAndSwap(false, true) {
 		c.last()

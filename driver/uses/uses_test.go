@@ -103,6 +103,23 @@ func TestLastWaits(t *testing.T) {
 	}
 }
 
+// TestDoneTooOften: an end of a use that never began is found out, if not at once. It once kept last from being called.
+func TestDoneTooOften(t *testing.T) {
+	for name, end := range map[string]func(*Count){
+		"before the end": func(c *Count) { c.Done(); c.End() },
+		"after it":       func(c *Count) { c.End(); c.Done() },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("a use too many that is done %s is not found out", name)
+				}
+			}()
+			end(New(func() {}))
+		}()
+	}
+}
+
 // BenchmarkUse begins and ends uses on all processors, and beside that with a read lock.
 func BenchmarkUse(b *testing.B) {
 	b.Run("count", func(b *testing.B) {
