@@ -107,10 +107,9 @@ func (t *Turn) Take(ctx context.Context) error {
 	return nil
 }
 
-// lock takes the lock for a call. Where many call, another has it more often than not, for a microsecond or two. One who
-// sleeps then is woken on the processor of the one who has it, behind whom it waits, while its own processor has nothing
-// to do and soon sleeps, too. So it lets others on with their work first, a few times; one who has to wait for longer
-// sleeps.
+// lock takes the lock for a call. Where many call, another one mostly has it, for a microsecond or two. Who sleeps then
+// is woken on the processor of the one who had it, and waits there behind that one, while the own processor is left
+// without work. So a call first lets others on, a few times, and sleeps only where it has to wait for longer.
 func (t *Turn) lock() {
 	for range yields {
 		if t.mu.TryLock() {
