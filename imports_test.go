@@ -31,6 +31,8 @@ var layers = map[string][]string{
 	"vfs":       {},
 	"internal/": {"", "internal/"},
 	"driver/":   {"", "driver/"}, // what engines are built on, here and elsewhere
+	// The turn is a lock that many want, as engines have one.
+	"internal/txn": {"", "driver/crowded"},
 	// Never another engine.
 	"engine/":                 {"", "driver/", "engine/internal/", "internal/", "vfs"},
 	"engine/bbolt/":           {"", "driver/", "engine/bbolt/boltpages", "engine/internal/", "internal/"},

@@ -21,6 +21,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/driver"
+	"github.com/holdfastdb/holdfast/driver/crowded"
 	"github.com/holdfastdb/holdfast/driver/losswindow"
 	"github.com/holdfastdb/holdfast/driver/uses"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
@@ -284,7 +285,7 @@ func (d *DB) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 // place gives the batch its place in the log, where it is visible, and returns the lsn of its end. A panic, which may
 // leave half a commit, stops the log.
 func (d *DB) place(b *holdfast.Batch, body []byte, sum uint32, large bool) (lsn uint64, err error) {
-	d.mu.Lock()
+	crowded.Lock(&d.mu.Mutex)
 
 	// A panic between the place in the log and the index would leave a frame that readers do not see, and that the next
 	// ones follow. So it stops the log, and lets go of the lock.
