@@ -178,7 +178,7 @@ type merged struct {
 	cur    int    // the source of the present key, -1 at the end
 	second int    // the source whose key follows, -1 if there is none
 	bound  []byte // the key of second
-	same   bool   // second has the present key too, or it is to be chosen anew
+	same   bool   // second has the present key too
 }
 
 // compare orders keys in the direction of the walk.
@@ -234,61 +234,49 @@ func (m *merged) lead() {
 
 // next goes to the next key.
 func (m *merged) next() error {
-	cur := &m.src[m.cur]
+	cur, n := &m.src[m.cur], 1
 
-	// All sources that have the present key move on: the newest one has decided about it.
+	// All sources that have the present key move on, the first of the order: the newest one has decided about it. It moves
+	// last, because its key is compared here and is no longer valid then.
 	if m.same {
-		for i := range m.src {
-			if s := &m.src[i]; i != m.cur && s.ok && bytes.Equal(s.key, cur.key) {
-				if err := s.move(m.reverse); err != nil {
-					return err
-				}
+		for ; n < len(m.order) && bytes.Equal(m.src[m.order[n]].key, cur.key); n++ {
+			if err := m.src[m.order[n]].move(m.reverse); err != nil {
+				return err
 			}
 		}
 	}
-
-	// The present source moves last, because its key is compared above and is no longer valid then.
 	if err := cur.move(m.reverse); err != nil {
 		return err
 	}
-
-	return m.moved()
-}
-
-// moved puts the present source, which has moved, where it belongs now.
-func (m *merged) moved() error {
-	if m.same {
-		m.choose() // the second has moved too, or it may not be the next any more
-		return nil
-	}
-
-	// As long as the present source stays before the second, the others need not be looked at: what matters is one
-	// comparison. Where keys come from everywhere, it passes half of the others.
-	s, k := &m.src[m.cur], 0
-	if !s.ok {
-		m.order = m.order[:copy(m.order, m.order[1:])]
-		m.lead()
-
-		return nil
-	}
-	if m.second < 0 {
-		return nil
-	}
-	for ; k+1 < len(m.order); k++ {
-		next := m.order[k+1]
-		c := m.compare(s.key, m.src[next].key)
-		if c < 0 && k == 0 {
-			return nil
-		}
-		if c < 0 || c == 0 && m.cur < next {
-			break
-		}
-		m.order[k] = next
-	}
-	m.order[k] = m.cur
-	m.lead()
+	m.moved(n)
 
 	return nil
+}
+
+// moved puts the first n of the order, which have moved, where they belong now: from the last of them on, each among
+// those behind it.
+func (m *merged) moved(n int) {
+	for n--; n >= 0; n-- {
+		i, k := m.order[n], n
+		s := &m.src[i]
+		if !s.ok {
+			m.order = m.order[:n+copy(m.order[n:], m.order[n+1:])]
+			continue
+		}
+
+		// As long as the present source stays before the second, the others need not be looked at: what matters is one
+		// comparison. Where keys come from everywhere, it passes half of the others.
+		for ; k+1 < len(m.order); k++ {
+			next := m.order[k+1]
+			c := m.compare(s.key, m.src[next].key)
+			if c < 0 || c == 0 && i < next {
+				break
+			}
+			m.order[k] = next
+		}
+		m.order[k] = i
+	}
+	m.lead()
 }
 
 // skip goes on with the present source from bound.
@@ -299,11 +287,9 @@ func (m *merged) skip(bound []byte) error {
 	} else if err := s.seek(bound, m.reverse); err != nil {
 		return err
 	}
+	m.moved(1)
 
-	// Its key may have passed the second one's, or have become equal to another's.
-	m.same = true // choose anew
-
-	return m.moved()
+	return nil
 }
 
 // Iterator implements [holdfast.Iterator], but for Close. It reads some entries ahead at a time, more the longer
@@ -751,8 +737,9 @@ func (it *Iterator) takeMany(s *source, bound []byte, open bool) error {
 	}
 	s.ok = s.mi.Valid()
 	s.load()
+	w.m.moved(1)
 
-	return w.m.moved()
+	return nil
 }
 
 // take adds what s is at, unless it is a tombstone.
