@@ -327,7 +327,6 @@ type walk struct {
 	arena []byte // keys and values of items, where they are not a memtable's, kept by the cache of tables, or lent
 
 	unread []unread // values that are not read yet
-	read   []noted  // those that were read ahead, and are not checked yet
 	owed   int      // how many bytes those have
 	lent   int      // bytes of values that are handed out where they were read ahead
 	far    bool     // the walk reads its first values, far ahead; see reaches
@@ -342,15 +341,10 @@ type walk struct {
 	sum   byte  // of the bytes that were touched, so that the loads are not for nothing
 }
 
-// noted is an item's value, with what a table says of it.
-type noted struct {
-	table.Entry
-	item int
-}
-
 // unread is a value that is not read yet.
 type unread struct {
-	noted
+	table.Entry
+	item   int    // that it belongs to
 	mapped []byte // where it is in memory, nil if a call has to read it
 	at     int    // where it is in the arena, -1 if it is not yet
 }
@@ -434,7 +428,7 @@ func (w *walk) recycle() {
 	}
 	w.m.bound = nil
 	clear(w.items[:w.used])
-	w.unread, w.read, w.owed, w.lent = w.unread[:0], w.read[:0], 0, 0
+	w.unread, w.owed, w.lent = w.unread[:0], 0, 0
 	w.used, w.seg = 0, nil
 	clear(w.known[:])
 	w.ahead.reset()
@@ -473,7 +467,6 @@ func (it *Iterator) more() bool {
 	// First keys and places are collected, then the values are read. An error of either shows only once what came before
 	// it has been handed out.
 	it.err = it.fill()
-	w.check()
 	if len(w.unread) > 0 {
 		if err := it.resolve(); err != nil {
 			it.err = err // it comes before what fill has met
@@ -818,13 +811,11 @@ func (it *Iterator) takeNear(s *source, near table.Near) int {
 			value = values[i]
 			w.walked += len(value)
 		case long:
-			if value = it.streamed(e); value != nil {
-				w.read = append(w.read, noted{*e, len(items)})
-				w.lent += len(value)
-			}
+			value = it.streamed(e)
+			w.lent += len(value)
 		}
 		if value == nil {
-			w.unread = append(w.unread, unread{noted: noted{*e, len(items)}, at: -1})
+			w.unread = append(w.unread, unread{Entry: *e, item: len(items), at: -1})
 			w.owed += int(e.Len)
 		}
 		lo, hi := near.Begin[i]-begin, near.Begin[i+1]-begin
@@ -850,29 +841,18 @@ func (it *Iterator) takeNear(s *source, near table.Near) int {
 }
 
 // streamed returns the value of an entry if it lies in a stream that is read ahead, in memory that stays as it is until
-// the walk asks for more, for check to look at. It returns nil if the value has to be read alone.
+// the walk asks for more. It returns nil if the value has to be read alone, which also tells what is wrong with it.
 func (it *Iterator) streamed(e *table.Entry) []byte {
 	w := it.w
 	if !w.enter(it.ver, e.Place) {
 		return nil
 	}
-
-	return w.ahead.read(it.ver, w.at, int64(uint32(e.Place)), int(e.Len), w.m.reverse)
-}
-
-// check checks the values that were read ahead, all of them at once: the processor then works on many at a time. One
-// that is wrong is read again by itself, which says what is wrong with it.
-func (w *walk) check() {
-	wrong := false
-	for i := range w.read {
-		n := &w.read[i]
-		if format.Checksum(w.items[n.item].Value) != n.Sum {
-			w.unread, wrong = append(w.unread, unread{noted: *n, at: -1}), true
-		}
+	b := w.ahead.read(it.ver, w.at, int64(uint32(e.Place)), int(e.Len), w.m.reverse)
+	if b == nil || format.Checksum(b) != e.Sum {
+		return nil
 	}
-	if w.read = w.read[:0]; wrong {
-		slices.SortFunc(w.unread, func(a, b unread) int { return a.item - b.item })
-	}
+
+	return b
 }
 
 // resolve reads the values that takeNear has left. Those that are in memory are touched first, all of them: the
@@ -930,7 +910,7 @@ func (a *atHand) Values(entries []table.Entry, bytes int) []byte {
 	w, n := a.w, len(a.w.unread)
 	defer func() { w.unread = w.unread[:n] }()
 	for _, e := range entries {
-		u := unread{noted: noted{Entry: e}}
+		u := unread{Entry: e}
 		if e.Len > 0 {
 			if !w.enter(a.ver, e.Place) {
 				return nil
