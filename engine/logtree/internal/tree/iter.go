@@ -330,15 +330,11 @@ type walk struct {
 	owed   int      // how many bytes those have
 	lent   int      // bytes of values that are handed out where they were read ahead
 	far    bool     // the walk reads its first values, far ahead; see reaches
-	seg    *segment // the segment of the last value, nil if there is none, and its index in the version
+	seg    *segment // the segment of the last value, and its index in the version
 	at     int
-	known  [1 << knownBits]struct { // segments and their indexes, by a hash of their ids
-		segment *segment
-		at      int
-	}
-	ahead ahead // where values of long walks are read ahead
-	slow  int   // how many read calls of values took long
-	sum   byte  // of the bytes that were touched, so that the loads are not for nothing
+	ahead  ahead // where values of long walks are read ahead
+	slow   int   // how many read calls of values took long
+	sum    byte  // of the bytes that were touched, so that the loads are not for nothing
 }
 
 // unread is a value that is not read yet.
@@ -358,7 +354,6 @@ const (
 	maxArena   = 64 << 10
 	firstReach = 24 << 10 // bytes of the first values of a walk to an end that is known, if they are read from a file
 	cacheLine  = 64
-	knownBits  = 4
 	aheadShare = 4 // of what was read until now, so many bytes are read ahead: a walk may end at any key
 )
 
@@ -430,7 +425,6 @@ func (w *walk) recycle() {
 	clear(w.items[:w.used])
 	w.unread, w.owed, w.lent = w.unread[:0], 0, 0
 	w.used, w.seg = 0, nil
-	clear(w.known[:])
 	w.ahead.reset()
 	if cap(w.arena) <= 4*maxArena {
 		walks.Put(w)
@@ -1115,25 +1109,13 @@ func (it *Iterator) takeSpan(near table.Near) bool {
 	return true
 }
 
-// enter remembers the segment of a place, to save the way there for each: also those of the segments before, because
-// values that were flushed at several times follow each other in no order. It returns false if there is no such one.
+// enter goes to the segment of a place. It returns false if the version has none such.
 func (w *walk) enter(ver *Version, place uint64) bool {
-	id := uint32(place >> 32)
-	if w.seg != nil && w.seg.id == id {
-		return true
+	at := ver.find(uint32(place >> 32))
+	if at < 0 {
+		return false
 	}
-
-	// Files that were made alike have numbers that lie as far apart, so their lowest bits may be the same.
-	k := &w.known[id*0x9e3779b1>>(32-knownBits)]
-	if k.segment == nil || k.segment.id != id {
-		at := ver.find(id)
-		if at < 0 {
-			w.seg = nil
-			return false
-		}
-		k.segment, k.at = &ver.segments[at], at
-	}
-	w.seg, w.at = k.segment, k.at
+	w.seg, w.at = &ver.segments[at], at
 
 	return true
 }
