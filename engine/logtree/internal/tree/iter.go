@@ -328,7 +328,8 @@ type walk struct {
 
 	unread []unread // values that are not read yet
 	owed   int      // how many bytes those have
-	lent   int      // bytes of values that are handed out where they were read ahead
+	copies []byte   // short values that were read ahead, each at a multiple of eight bytes
+	lent   int      // bytes of values that were read ahead, and are handed out there or in copies
 	far    bool     // the walk reads its first values, far ahead; see reaches
 	seg    *segment // the segment of the last value, and its index in the version
 	at     int
@@ -354,7 +355,8 @@ const (
 	maxArena   = 64 << 10
 	firstReach = 24 << 10 // bytes of the first values of a walk to an end that is known, if they are read from a file
 	cacheLine  = 64
-	aheadShare = 4 // of what was read until now, so many bytes are read ahead: a walk may end at any key
+	mostCopied = 256 // bytes of a value that was read ahead and is copied for its checksum
+	aheadShare = 4   // of what was read until now, so many bytes are read ahead: a walk may end at any key
 )
 
 // Memtable is what a walk sees of a memtable.
@@ -448,7 +450,7 @@ func (it *Iterator) more() bool {
 	if w == nil || it.ended || it.err != nil {
 		return false
 	}
-	w.items, w.arena, w.lent = w.items[:0], w.arena[:0], 0
+	w.items, w.arena, w.copies, w.lent = w.items[:0], w.arena[:0], w.copies[:0], 0
 	if cap(w.arena) > 4*maxArena {
 		w.arena = nil // after a large value
 	}
@@ -842,6 +844,17 @@ func (it *Iterator) streamed(e *table.Entry) []byte {
 		return nil
 	}
 	b := w.ahead.read(it.ver, w.at, int64(uint32(e.Place)), int(e.Len), w.m.reverse)
+
+	// A checksum goes by eight bytes, from a multiple of eight on, and what is before and behind those is a branch each.
+	// Where short values lie anywhere the processor takes the wrong one so often that a copy is cheaper.
+	if n := len(b); n > 0 && n <= mostCopied {
+		if w.copies == nil {
+			w.copies = make([]byte, 0, maxAhead*(mostCopied+8))
+		}
+		at := (len(w.copies) + 7) &^ 7
+		w.copies = append(w.copies[:at], b...)
+		b = w.copies[at : at+n : at+n]
+	}
 	if b == nil || format.Checksum(b) != e.Sum {
 		return nil
 	}
