@@ -354,9 +354,8 @@ const (
 	minArena   = 8 << 10 // bytes read ahead, roughly
 	maxArena   = 64 << 10
 	firstReach = 24 << 10 // bytes of the first values of a walk to an end that is known, if they are read from a file
-	cacheLine  = 64
-	mostCopied = 256 // bytes of a value that was read ahead and is copied for its checksum
-	aheadShare = 4   // of what was read until now, so many bytes are read ahead: a walk may end at any key
+	mostCopied = 256      // bytes of a value that was read ahead and is copied for its checksum
+	aheadShare = 4        // of what was read until now, so many bytes are read ahead: a walk may end at any key
 )
 
 // Memtable is what a walk sees of a memtable.
@@ -811,8 +810,7 @@ func (it *Iterator) takeNear(s *source, near table.Near) int {
 			w.lent += len(value)
 		}
 		if value == nil {
-			w.unread = append(w.unread, unread{Entry: *e, item: len(items), at: -1})
-			w.owed += int(e.Len)
+			it.note(e, len(items))
 		}
 		lo, hi := near.Begin[i]-begin, near.Begin[i+1]-begin
 		size += int(hi - lo)
@@ -834,6 +832,19 @@ func (it *Iterator) takeNear(s *source, near table.Near) int {
 	w.items = items
 
 	return taken
+}
+
+// note leaves the value of an item to resolve. If it is in memory, the processor loads it meanwhile: it waits for many
+// at once, not for one after the other.
+func (it *Iterator) note(e *table.Entry, item int) {
+	w := it.w
+	u := unread{Entry: *e, item: item, at: -1}
+	if w.enter(it.ver, e.Place) {
+		u.mapped = w.seg.Mapped(int64(uint32(e.Place)), int(e.Len))
+		format.IntoCache(u.mapped)
+	}
+	w.unread = append(w.unread, u)
+	w.owed += int(e.Len)
 }
 
 // streamed returns the value of an entry if it lies in a stream that is read ahead, in memory that stays as it is until
@@ -862,16 +873,9 @@ func (it *Iterator) streamed(e *table.Entry) []byte {
 	return b
 }
 
-// resolve reads the values that takeNear has left. Those that are in memory are touched first, all of them: the
-// processor then waits for many at once, not for one after the other. So does the disk, where reads are slow.
+// resolve reads the values that takeNear has left.
 func (it *Iterator) resolve() (err error) {
 	w := it.w
-	for i := range w.unread {
-		// Each copy is checked. One that is wrong is read again by a call, which says what is wrong with it.
-		if u := &w.unread[i]; w.enter(it.ver, u.Place) {
-			u.mapped = w.seg.Mapped(int64(uint32(u.Place)), int(u.Len))
-		}
-	}
 
 	// Reads of this walk have waited for a disk: it gets all of them at a time.
 	if w.slow >= manySlow {
@@ -925,6 +929,7 @@ func (a *atHand) Values(entries []table.Entry, bytes int) []byte {
 			if u.mapped = w.seg.Mapped(int64(uint32(e.Place)), int(e.Len)); u.mapped == nil {
 				return nil
 			}
+			format.IntoCache(u.mapped)
 		}
 		w.unread = append(w.unread, u)
 	}
@@ -947,18 +952,6 @@ func (a *atHand) Values(entries []table.Entry, bytes int) []byte {
 
 // copyMapped appends the values that are in memory to dst, and notes where they are in it.
 func (w *walk) copyMapped(dst []byte, us []unread) []byte {
-	var sum byte
-	for i := range us {
-		b := us[i].mapped
-
-		// One byte of each cache line, over all values, before any is copied: the processor then has many misses under way at
-		// once.
-		for j := 0; j < len(b); j += cacheLine {
-			sum += b[j]
-		}
-	}
-
-	w.sum = sum // so that the loads are not for nothing
 	for i := range us {
 		if u := &us[i]; u.mapped != nil {
 			u.at = len(dst)
