@@ -335,7 +335,6 @@ type walk struct {
 	at     int
 	ahead  ahead // where values of long walks are read ahead
 	slow   int   // how many read calls of values took long
-	sum    byte  // of the bytes that were touched, so that the loads are not for nothing
 }
 
 // unread is a value that is not read yet.
