@@ -324,7 +324,7 @@ type walk struct {
 
 	items []item
 	used  int    // how many of items were ever in use: what is behind refers to nothing
-	arena []byte // keys and values of items, where they are not a memtable's, kept by the cache of tables, or lent
+	arena []byte // keys and values of items, but those of memtables, of the cache of tables, and of what was read ahead
 
 	unread []unread // values that are not read yet
 	owed   int      // how many bytes those have
