@@ -89,12 +89,22 @@ func (t *Turn) Lock() { t.mu.Lock() }
 // Unlock ends what Lock began.
 func (t *Turn) Unlock() { t.mu.Unlock() }
 
+// Outside is ErrNested in the function of a transaction, while a transaction has the turn. What such a function does
+// without its transaction would stay when that fails, or wait for its own end. While no transaction has the turn, this
+// costs nothing.
+func (t *Turn) Outside() error {
+	if t.running.Load() && inside() {
+		return nested()
+	}
+	return nil
+}
+
 // Take returns when it is the call's turn, with the lock; Give ends both. The error is ctx's, or ErrNested.
 func (t *Turn) Take(ctx context.Context) error {
-	// What a function does without its transaction would stay when that fails. While no function of the database runs,
-	// this costs nothing.
-	if t.of != nil && t.of.running.Load() && inside() {
-		return nested()
+	if t.of != nil {
+		if err := t.of.Outside(); err != nil {
+			return err
+		}
 	}
 	t.mu.Lock()
 	if !t.held {

@@ -93,6 +93,14 @@ func (n *Namespace) enter(ctx context.Context) error {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return err
 	}
+	if n.deleted.Load() {
+		return n.ended(holdfast.ErrClosed)
+	}
+	return n.use()
+}
+
+// use is enter, also of a namespace that is deleted.
+func (n *Namespace) use() error {
 	s := n.store
 
 	// A user is counted before the log is opened: unload looks at the users with the same lock, and leaves the log open.
