@@ -47,7 +47,18 @@ func TestPlainCallsInAFunction(t *testing.T) {
 			_, err := log.Append(ctx, event.Event{Type: "x"})
 			return err
 		},
-		"event: SaveOffset": func(ctx context.Context) error { return log.SaveOffset(ctx, "x", 0) },
+		"event: TruncateBefore": func(ctx context.Context) error { _, err := log.TruncateBefore(ctx, 1); return err },
+		"event: Import": func(ctx context.Context) error {
+			_, err := log.Import(ctx, event.Event{Position: 1, Type: "x"})
+			return err
+		},
+		"message: Tombstone": func(ctx context.Context) error { _, err := orders.Tombstone(ctx, "order-2"); return err },
+		"message: Truncate":  func(ctx context.Context) error { _, err := orders.Truncate(ctx, "order-2", 1); return err },
+		"message: SetRetention": func(ctx context.Context) error {
+			return orders.SetRetention(ctx, "order-2", message.Retention{MaxCount: 1})
+		},
+		"message: DeleteSubscription": func(ctx context.Context) error { return orders.DeleteSubscription(ctx, "none") },
+		"event: SaveOffset":           func(ctx context.Context) error { return log.SaveOffset(ctx, "x", 0) },
 		"message: Write": func(ctx context.Context) error {
 			_, err := orders.Write(ctx, "order-1", message.Message{Type: "x", Data: []byte("{}")})
 			return err

@@ -99,12 +99,18 @@ func (t *Turn) Outside() error {
 	return nil
 }
 
+// Plain is ErrNested for a call of a store, of which this is the turn, in the function of a transaction of its database.
+func (t *Turn) Plain() error {
+	if t.of == nil {
+		return nil
+	}
+	return t.of.Outside()
+}
+
 // Take returns when it is the call's turn, with the lock; Give ends both. The error is ctx's, or ErrNested.
 func (t *Turn) Take(ctx context.Context) error {
-	if t.of != nil {
-		if err := t.of.Outside(); err != nil {
-			return err
-		}
+	if err := t.Plain(); err != nil {
+		return err
 	}
 	t.mu.Lock()
 	if !t.held {
