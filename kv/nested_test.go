@@ -47,7 +47,10 @@ func TestPlainCallsInAFunction(t *testing.T) {
 			_, err := log.Append(ctx, event.Event{Type: "x"})
 			return err
 		},
-		"event: TruncateBefore": func(ctx context.Context) error { _, err := log.TruncateBefore(ctx, 1); return err },
+		"event: TruncateBefore": func(ctx context.Context) error {
+			_, err := log.TruncateBefore(ctx, 1)
+			return err
+		},
 		"event: Import": func(ctx context.Context) error {
 			_, err := log.Import(ctx, event.Event{Position: 1, Type: "x"})
 			return err
@@ -100,7 +103,7 @@ func TestPlainCallsInAFunction(t *testing.T) {
 	}))
 }
 
-// A function that only reads has no turn, and does not wait for itself: what it writes elsewhere waits as any call does.
+// A function that only reads has no turn, and does not wait for itself: what it writes elsewhere waits as any call.
 func TestCallsInAView(t *testing.T) {
 	engine := mem.New()
 	defer engine.Close()

@@ -99,7 +99,7 @@ func (t *Turn) Outside() error {
 	return nil
 }
 
-// Plain is ErrNested for a call of a store, of which this is the turn, in the function of a transaction of its database.
+// Plain is ErrNested for a call of a store, whose turn this is, in the function of a transaction of its database.
 func (t *Turn) Plain() error {
 	if t.of == nil {
 		return nil

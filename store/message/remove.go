@@ -314,8 +314,8 @@ func (n *Namespace) markEnded(ctx context.Context, stream string) error {
 	return n.await(ctx, was.global) // what was written before is to be removed, too
 }
 
-// pin remembers that a stream is ended, or not, until an edit is done, and returns its head as it was, unless that is not
-// remembered. It keeps its place in front of what the engine shows.
+// pin remembers that a stream is ended, or not, until an edit is done, and returns its head as it was, unless that is
+// not remembered. It keeps its place in front of what the engine shows.
 func (n *Namespace) pin(stream string, e *edit, ended bool) (was head, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
