@@ -46,6 +46,51 @@ func (u Union) Has(key []byte) bool {
 	return n < len(u) && bytes.Compare(u[n].Lo, key) <= 0
 }
 
+// Cut takes key out of the interval that it is in. It returns false if it is in none.
+func (u *Union) Cut(key []byte) bool {
+	s := *u
+	n := sort.Search(len(s), func(n int) bool { return len(s[n].Hi) == 0 || bytes.Compare(key, s[n].Hi) < 0 })
+	if n == len(s) || bytes.Compare(s[n].Lo, key) > 0 {
+		return false
+	}
+
+	var left []Interval
+	for _, i := range []Interval{{s[n].Lo, bytes.Clone(key)}, {behind(key), s[n].Hi}} {
+		if len(i.Hi) == 0 || bytes.Compare(i.Lo, i.Hi) < 0 {
+			left = append(left, i)
+		}
+	}
+	*u = slices.Replace(s, n, n+1, left...)
+	return true
+}
+
+// Extend adds key if an interval ends or begins right beside it.
+func (u *Union) Extend(key []byte) {
+	s := *u
+	n := sort.Search(len(s), func(n int) bool { return !s[n].endsBefore(key) })
+	if n < len(s) && (bytes.Compare(s[n].Lo, key) <= 0 || bytes.Equal(s[n].Lo, behind(key))) {
+		u.Add(bytes.Clone(key), behind(key))
+	}
+}
+
+// behind is the first key after key.
+func behind(key []byte) []byte { return append(bytes.Clone(key), 0) }
+
+// Trim returns what is left of [lo, hi), with hi not empty, without the intervals at its two ends. It may be empty.
+func (u Union) Trim(lo, hi []byte) (_, _ []byte) {
+	n := sort.Search(len(u), func(n int) bool { return len(u[n].Hi) == 0 || bytes.Compare(lo, u[n].Hi) < 0 })
+	if n < len(u) && bytes.Compare(u[n].Lo, lo) <= 0 {
+		if lo = u[n].Hi; len(lo) == 0 {
+			return hi, hi
+		}
+	}
+	n = sort.Search(len(u), func(n int) bool { return !u[n].endsBefore(hi) })
+	if n < len(u) && bytes.Compare(u[n].Lo, hi) < 0 {
+		hi = u[n].Lo
+	}
+	return lo, hi
+}
+
 // Split takes the ranges out of ops. Deleting the union first and then applying left in order has the same result as
 // ops: left omits what a later range would delete. It reuses the memory of ops.
 func Split(ops []holdfast.Op) (covered Union, left []holdfast.Op) {
