@@ -139,7 +139,7 @@ func TestManyKeysOpened(t *testing.T) {
 		eng, c := mem.New(), newClock()
 		s := openStore(t, eng, c.options(holdfast.Memory))
 		var want []string
-		for i := range 50 {
+		for i := range 100 { // two of each key
 			want = append(want, fmt.Sprint("task", i))
 			enqueue(t, s, task.Spec{ID: want[i], Kind: "k", Key: fmt.Sprint("key", i*7%50)})
 			c.pass(time.Millisecond)
@@ -164,7 +164,7 @@ func TestManyKeysOpened(t *testing.T) {
 			fake.Locked(func() { fake.Refuse, fake.Ops = nil, 20 }) // 46 lanes too many are no reason for a large commit
 			leases := claim(t, s, task.ClaimOptions{})
 			fake.Locked(func() { fake.Ops = 0 })
-			leases = append(leases, claim(t, s, task.ClaimOptions{N: 100})...)
+			leases = append(leases, claim(t, s, task.ClaimOptions{N: 200})...)
 			if got := tasksOf(leases); !slices.Equal(got, want) {
 				t.Errorf("got %v, want %v", got, want)
 			}
