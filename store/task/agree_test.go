@@ -57,8 +57,8 @@ type call struct {
 }
 
 func newWorld(t *rapid.T, late, parts bool, lanes int) *world {
-	w := &world{T: t, late: late, parts: parts, lanes: lanes, under: mem.New(), clock: newClock(), rates: map[string]task.Rate{},
-		keyRates: map[string]task.Rate{}}
+	w := &world{T: t, late: late, parts: parts, lanes: lanes, under: mem.New(), clock: newClock(),
+		rates: map[string]task.Rate{}, keyRates: map[string]task.Rate{}}
 	w.m = newModel(w.clock.Now())
 	w.open()
 	if !w.chance("rates", 2) {

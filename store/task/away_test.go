@@ -312,7 +312,7 @@ func TestUrgentKeysAwayDoNotWear(t *testing.T) {
 	}
 }
 
-// A task that fails and goes on at once comes back to its place, in front of all that were enqueued after it. That costs
+// A task that is put back for no time comes back to its place, in front of all that were enqueued after it. That costs
 // the same however many of those are gone.
 func TestRetriedKeyAwayDoesNotWear(t *testing.T) {
 	defer task.SetMaxLanes(1)()

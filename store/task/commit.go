@@ -50,7 +50,9 @@ func (s *Store) scan(lo, hi []byte, most int, f func(rest, value []byte) error) 
 		if n == 0 && l != nil {
 			l.empty(lo, it.Key())
 		}
-		next = append(append(next[:0], it.Key()...), 0)
+		if l != nil {
+			next = append(append(next[:0], it.Key()...), 0)
+		}
 		if err := f(it.Key()[at+1:], it.Value()); err != nil {
 			return err
 		}

@@ -48,8 +48,8 @@ func (l *low) empty(lo, hi []byte) {
 	}
 }
 
-// there notes that a key may be there. It returns false if it may have been there before.
-func (l *low) there(key []byte) bool {
+// there notes that a key may be there. It returns a copy of it; nil if it may have been there before.
+func (l *low) there(key []byte) []byte {
 	was := l.gaps.Cut(key)
 	l.bound()
 	return was
@@ -99,9 +99,8 @@ func (x *tx) noteLow(key []byte, removed bool) {
 		l.gaps.Extend(key)
 	case l == nil:
 	default:
-		if l.there(key) {
-			key := bytes.Clone(key)
-			x.other = append(x.other, func() { l.gaps.Extend(key) })
+		if at := l.there(key); at != nil {
+			x.other = append(x.other, func() { l.gaps.Extend(at) })
 		}
 		if key = key[len(s.keys.Prefix):]; string(key) < l.kept {
 			x.keepLow(l, string(key))

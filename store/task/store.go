@@ -358,8 +358,8 @@ func (s *Store) load() error {
 // errPause ends a walk that goes on.
 var errPause = errors.New("pause")
 
-// loadParts calls f for all keys of a table in the engine, and write when f says that there is enough to be written, and
-// at the end: while nothing is read.
+// loadParts calls f for all keys of a table in the engine, and write when f says that there is enough to be written,
+// and at the end: while nothing is read.
 func (s *Store) loadParts(table byte, f func(rest, value []byte) (enough bool, err error), write func() error) error {
 	for from, more := []byte(nil), true; more; {
 		more = false
