@@ -155,6 +155,7 @@ func TestAdvice(t *testing.T) {
 	}
 	for want, spoil := range map[string]func(*Report){
 		"Power means nothing": func(r *Report) { r.Verdict.Sync = Untrue },
+		"has no journal":      func(r *Report) { r.Machine.Disk.FileSystem = measure.Unjournaled },
 		"reads 8.39 MB ahead": func(r *Report) { r.Place.ReadAhead = 8 << 20 },
 		"may open 1024 files": func(r *Report) { r.Place.OpenFiles = 1024 },
 		"have 1000 mappings":  func(r *Report) { r.Place.Mappings = 1000 },

@@ -163,6 +163,10 @@ func advise(r *Report) (list []Item) {
 		add(fmt.Sprintf("the process may take %s of memory", measure.Size(p.MemoryLimit)),
 			"name a budget that fits (Options.MemoryBytes, serve --memory): docs/sizing.md has what is on top of it")
 	}
+	if d.FileSystem == measure.Unjournaled {
+		add("the file system has no journal", "a sync that changes a file's size costs less than on most users' disks. "+
+			"After a power cut check it (e2fsck -f) before it is mounted again; tune2fs -j, unmounted, gives it a journal")
+	}
 	if d.FileSystem == "btrfs" && !slices.Contains(p.MountOptions, "nodatacow") {
 		add("btrfs writes each overwritten block to a new place", "a sync costs more there: compare with bench --fs ext4")
 	}

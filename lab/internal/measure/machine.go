@@ -49,6 +49,9 @@ const (
 	kindMemory   = "memory"
 )
 
+// Unjournaled is the kind of file system of an ext4 that was made without a journal.
+const Unjournaled = "ext4 without a journal"
+
 // Mount is where a directory is mounted. All is empty where that is not known.
 type Mount struct {
 	Point      string

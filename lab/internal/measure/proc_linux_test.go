@@ -39,3 +39,25 @@ func TestMemory(t *testing.T) {
 		t.Errorf("of no process: %d, %d", resident, own)
 	}
 }
+
+// TestUnjournaled: ext4 without a journal is told from one with a journal, and from one of which nothing is known.
+func TestUnjournaled(t *testing.T) {
+	all := t.TempDir()
+	for device, task := range map[string]string{"sda1": "<none>", "sdb": "17"} {
+		dir := filepath.Join(all, "ext4", device)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "journal_task"), []byte(task+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for m, want := range map[[2]string]string{
+		{"ext4", "/dev/sda1"}: Unjournaled, {"ext4", "/dev/sdb"}: "ext4", {"ext4", "/dev/sdc"}: "ext4",
+		{"xfs", "/dev/sda1"}: "xfs", {"ext4", ""}: "ext4", {"", ""}: "",
+	} {
+		if got := (Mount{FileSystem: m[0], Device: m[1]}).fileSystem(all); got != want {
+			t.Errorf("%s on %q: %q, want %q", m[0], m[1], got, want)
+		}
+	}
+}
