@@ -1,8 +1,8 @@
 // Package blockdev records everything that a file system asks of its disk, and rebuilds the disks that
 // a power cut at any moment could leave.
 //
-// A [Disk] is a real file system (see [FileSystems]), made with the file system's own mkfs and mounted with its default options, on
-// a loop device, on the one file of a small FUSE server in this process. The server sees every write,
+// A [Disk] is a real file system of [FileSystems], made with its own mkfs and mounted with its default options, on a
+// loop device, on the one file of a small FUSE server in this process. The server sees every write,
 // discard and flush of the loop device, whatever the program above does: mmap, cgo, anything. [Disk.Mark] puts
 // acknowledgements into the same sequence. [Record.Cut] makes an [Image]: everything that the last flush before
 // the cut covers, and of the later writes none, all, or a seeded subset, torn at sectors of 512 bytes.
