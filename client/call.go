@@ -74,7 +74,8 @@ func (c *Client) repeat(ctx context.Context, r *request, once func() *Error) err
 
 		// Whether the server may have done it is remembered over all tries: a later refusal does not undo an earlier
 		// success.
-		if err.Status == 0 && !neverSent(err.Cause) || err.Status != 0 && err.passing() && !err.notDone() {
+		if err.Unknown || err.Status == 0 && !neverSent(err.Cause) ||
+			err.Status != 0 && err.passing() && !err.notDone() {
 			r.lost = true
 		}
 		err.Unknown = r.lost && r.method != http.MethodGet
@@ -172,10 +173,13 @@ func (c *Client) try(ctx context.Context, r *request, body []byte, out any) *Err
 	defer resp.Body.Close()
 	// What is not read of a short answer is, so that the connection can be used again.
 	defer io.CopyN(io.Discard, resp.Body, 4<<10)
-	if out == nil || resp.StatusCode == http.StatusNoContent {
+	if resp.StatusCode == http.StatusNoContent {
 		return nil
 	}
 
+	// An answer of success that cannot be used is a lost one: the server may have done what it was asked for. Where the
+	// caller wants nothing of it, it must still be JSON, or something else has answered.
+	unknown := r.method != http.MethodGet
 	data, err := io.ReadAll(io.LimitReader(resp.Body, c.o.MaxResponse+1))
 	switch {
 	case err != nil:
@@ -183,13 +187,19 @@ func (c *Client) try(ctx context.Context, r *request, body []byte, out any) *Err
 	case int64(len(data)) > c.o.MaxResponse:
 		r.refuse(io.MultiReader(bytes.NewReader(data), resp.Body))
 
-		return &Error{Op: r.op, Status: resp.StatusCode, Code: api.CodeTooLarge,
+		return &Error{Op: r.op, Status: resp.StatusCode, Code: api.CodeTooLarge, Unknown: unknown,
 			Detail: fmt.Sprintf("the answer has more than %d bytes; ask for less, or raise MaxResponse", c.o.MaxResponse)}
+	}
+	if out == nil {
+		if len(data) == 0 {
+			return nil
+		}
+		out = new(any)
 	}
 	if err := json.Unmarshal(data, out); err != nil {
 		r.refuse(bytes.NewReader(data))
 
-		return &Error{Op: r.op, Status: resp.StatusCode,
+		return &Error{Op: r.op, Status: resp.StatusCode, Unknown: unknown,
 			Detail: fmt.Sprintf("the answer cannot be read (%v); is this the address of a Holdfast server?", err)}
 	}
 

@@ -60,7 +60,8 @@ func TestTries(t *testing.T) {
 		fault   func(int) inprocess.Fault
 		safe    bool
 		reads   bool
-		tries   int // 0 for several, until the time is up
+		deaf    bool // the caller wants nothing of the answer
+		tries   int  // 0 for several, until the time is up
 		want    error
 		unknown bool
 		fails   bool // also without want and unknown
@@ -95,7 +96,15 @@ func TestTries(t *testing.T) {
 		{name: "a redirect", handler: http.RedirectHandler("/", http.StatusTemporaryRedirect).ServeHTTP, safe: true,
 			tries: 1, fails: true},
 		{name: "not JSON", handler: func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "<html>") }, safe: true,
-			tries: 1, fails: true},
+			tries: 1, unknown: true},
+		{name: "not JSON, a read", handler: func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "<html>") },
+			safe: true, reads: true, tries: 1, fails: true},
+		{name: "cut, without a length", handler: func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, `{"a":`) },
+			tries: 1, unknown: true},
+		{name: "no answer wanted, and not JSON", handler: func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprint(w, "<html>")
+		}, deaf: true, tries: 1, unknown: true},
+		{name: "no answer wanted", handler: ok, deaf: true, tries: 1},
 	} {
 		c.fails = c.fails || c.want != nil || c.unknown
 		t.Run(c.name, func(t *testing.T) {
@@ -103,11 +112,11 @@ func TestTries(t *testing.T) {
 				cl, w := dial(t, c.handler, c.fault)
 				began := time.Now()
 				method := map[bool]string{true: "GET", false: "POST"}[c.reads]
-				err := cl.call(
-					ctx,
-					&request{op: "test", method: method, path: "/x", body: 1, safe: c.safe},
-					new(struct{}),
-				)
+				var out any = new(struct{})
+				if c.deaf {
+					out = nil
+				}
+				err := cl.call(ctx, &request{op: "test", method: method, path: "/x", body: 1, safe: c.safe}, out)
 				if c.fails != (err != nil) || c.want != nil && !errors.Is(err, c.want) {
 					t.Fatalf("%v, want %v", err, c.want)
 				}
@@ -517,5 +526,34 @@ func TestPages(t *testing.T) {
 		if err != nil || len(streams) != want || streams[0].Stream != "n0001" {
 			t.Errorf("limit %d: %d streams, want %d, %v", limit, len(streams), want, err)
 		}
+	}
+}
+
+// TestFailureIsKnownAgain: an attempt that a lost try has failed is known by its message, of which the store keeps the
+// beginning, in whole characters.
+func TestFailureIsKnownAgain(t *testing.T) {
+	for _, message := range []string{"x" + strings.Repeat("é", task.MaxFailureSize), "no file n\xffme"} {
+		synctest.Test(t, func(t *testing.T) {
+			failed := api.Task{NewTask: api.NewTask{ID: "t", Kind: "k"}, State: "waiting", Attempt: 1}
+			c, _ := dial(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				var got api.FailTask
+				switch err := json.NewDecoder(r.Body).Decode(&got); {
+				case r.Method == http.MethodGet:
+					reply(w, 200, failed)
+				case err != nil:
+					t.Error(err)
+				case len(failed.Failures) > 0:
+					reply(w, 409, api.Problem{Status: 409, Code: api.CodeLeaseLost})
+				default:
+					kept := got.Failure.Message
+					kept = strings.ToValidUTF8(kept[:min(len(kept), task.MaxFailureSize)], "")
+					failed.Failures = []api.TaskFailure{{Attempt: 1, Message: kept}}
+				}
+			}), inprocess.First(1, inprocess.Unheard))
+			held := task.Lease{Task: task.Task{Spec: task.Spec{ID: "t", Kind: "k"}, Attempt: 1}, Token: 1}
+			if err := c.Namespace("n").Tasks().Fail(ctx, held, task.Failure{Message: message}, task.FailOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -316,11 +317,13 @@ func (t *Tasks) SetOutput(ctx context.Context, l task.Lease, output []byte) erro
 // answer was lost, and that the task does not show it any more. There is nothing to do: the task runs again, unless its
 // attempts are used up.
 func (t *Tasks) Fail(ctx context.Context, l task.Lease, f task.Failure, o task.FailOptions) error {
-	body := api.FailTask{LeaseRef: ref(l), RetryInMS: api.MS(o.RetryIn), Dead: o.Dead,
-		Failure: api.TaskFailure{Message: f.Message, Stack: f.Stack}}
+	// Cut as the store does it, so that it is known again after a lost answer, and fits into a request.
+	cut := func(text string) string { return strings.ToValidUTF8(text[:min(len(text), task.MaxFailureSize)], "") }
+	failure := api.TaskFailure{Message: cut(f.Message), Stack: cut(f.Stack)}
+	body := api.FailTask{LeaseRef: ref(l), RetryInMS: api.MS(o.RetryIn), Dead: o.Dead, Failure: failure}
 	return t.settle(ctx, "fail", l, body, func(got *task.Task, l task.Lease) bool {
 		return slices.ContainsFunc(got.Failures, func(had task.Failure) bool {
-			return had.Attempt == l.Task.Attempt && had.Message == f.Message[:min(len(f.Message), task.MaxFailureSize)]
+			return had.Attempt == l.Task.Attempt && had.Message == failure.Message
 		})
 	})
 }

@@ -64,7 +64,7 @@
 //
 // What a function writes to a store without In would be no part of the transaction, and stay when the function fails.
 // It is refused, as Update is in a function: ErrNested. So are reads of a task store, whose state is as the transaction
-// has made it.
+// has made it, and Close of a store that has a part in it. Stores can be opened there: that stays.
 //
 // # Buckets
 //

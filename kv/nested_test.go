@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
@@ -46,7 +47,21 @@ func TestPlainCallsInAFunction(t *testing.T) {
 			_, err := log.Append(ctx, event.Event{Type: "x"})
 			return err
 		},
-		"event: SaveOffset": func(ctx context.Context) error { return log.SaveOffset(ctx, "x", 0) },
+		"event: TruncateBefore": func(ctx context.Context) error {
+			_, err := log.TruncateBefore(ctx, 1)
+			return err
+		},
+		"event: Import": func(ctx context.Context) error {
+			_, err := log.Import(ctx, event.Event{Position: 1, Type: "x"})
+			return err
+		},
+		"message: Tombstone": func(ctx context.Context) error { _, err := orders.Tombstone(ctx, "order-2"); return err },
+		"message: Truncate":  func(ctx context.Context) error { _, err := orders.Truncate(ctx, "order-2", 1); return err },
+		"message: SetRetention": func(ctx context.Context) error {
+			return orders.SetRetention(ctx, "order-2", message.Retention{MaxCount: 1})
+		},
+		"message: DeleteSubscription": func(ctx context.Context) error { return orders.DeleteSubscription(ctx, "none") },
+		"event: SaveOffset":           func(ctx context.Context) error { return log.SaveOffset(ctx, "x", 0) },
 		"message: Write": func(ctx context.Context) error {
 			_, err := orders.Write(ctx, "order-1", message.Message{Type: "x", Data: []byte("{}")})
 			return err
@@ -86,4 +101,84 @@ func TestPlainCallsInAFunction(t *testing.T) {
 		}()
 		return <-done
 	}))
+}
+
+// A function that only reads has no turn, and does not wait for itself: what it writes elsewhere waits as any call.
+func TestCallsInAView(t *testing.T) {
+	engine := mem.New()
+	defer engine.Close()
+	db, err := kv.Open(engine, kv.Options{Level: holdfast.Memory})
+	check(t, err)
+	log, err := event.Open(db, event.Options{})
+	check(t, err)
+	began, end := make(chan bool), make(chan bool)
+	updated := storetest.Async(func() error {
+		return db.Update(ctx, func(*kv.Tx) error {
+			close(began)
+			<-end
+			return nil
+		})
+	})
+	<-began
+	for name, read := range map[string]reader{"View": db.View, "Latest": db.Latest} {
+		if err := read(ctx, func(*kv.Tx) error {
+			_, err := log.Append(ctx, event.Event{Type: "x"})
+			return err
+		}); err != nil {
+			t.Errorf("an append in a %s, beside an Update: %v", name, err)
+		}
+	}
+	inView := storetest.Async(func() error {
+		return db.View(ctx, func(*kv.Tx) error { return db.Update(ctx, func(*kv.Tx) error { return nil }) })
+	})
+	storetest.Unfinished(t, inView)
+	time.Sleep(20 * time.Millisecond) // longer than who waits for itself is not told so
+	close(end)
+	storetest.Finished(t, nil, updated, inView)
+	check(t, log.Close())
+}
+
+// To close a store in the function of a transaction of which it is a part would be to wait for oneself.
+func TestCloseInAFunction(t *testing.T) {
+	engine := mem.New()
+	db, err := kv.Open(engine, kv.Options{Level: holdfast.Memory})
+	check(t, err)
+	log, err := event.Open(db, event.Options{})
+	check(t, err)
+	messages, err := message.Open(db, message.Options{})
+	check(t, err)
+	orders, err := messages.Namespace(ctx, message.Default)
+	check(t, err)
+	tasks, err := task.Open(db, task.Options{})
+	check(t, err)
+	for name, f := range map[string]func(tx *kv.Tx) (closed, err error){
+		"log": func(tx *kv.Tx) (closed, err error) {
+			_, err = log.In(tx).Append(event.Event{Type: "x"})
+			return log.Close(), err
+		},
+		"messages": func(tx *kv.Tx) (closed, err error) {
+			_, err = orders.In(tx).Write("x", message.Message{Type: "x", Data: []byte("{}")})
+			return messages.Close(), err
+		},
+		"namespaces": func(tx *kv.Tx) (closed, err error) {
+			_, err = messages.In(tx).Create(message.NamespaceOptions{ID: "a"})
+			return messages.Close(), err
+		},
+		"tasks": func(tx *kv.Tx) (closed, err error) {
+			_, err = tasks.In(tx).Enqueue(task.Spec{Kind: "x"})
+			return tasks.Close(), err
+		},
+	} {
+		update := storetest.Async(func() error {
+			return db.Update(ctx, func(tx *kv.Tx) error {
+				closed, err := f(tx)
+				if !errors.Is(closed, kv.ErrNested) {
+					t.Errorf("%s: %v", name, closed)
+				}
+				return err
+			})
+		})
+		storetest.Finished(t, nil, update)
+	}
+	check(t, errors.Join(log.Close(), messages.Close(), tasks.Close(), engine.Close()))
 }

@@ -337,7 +337,9 @@ func (db *DB) read(ctx context.Context, safe bool, f func(tx *Tx) error) (err er
 			return err
 		}
 	}
-	if err := txn.Call(func() error { return f(tx) }); err != nil {
+
+	// Not by txn.Call, which marks who would wait for the own transaction: a function that only reads has no turn.
+	if err := f(tx); err != nil {
 		return err
 	}
 	return tx.err

@@ -45,7 +45,7 @@ type crashCommand struct {
 	Kind    []string       `help:"How to crash: kill, power, faults, lies, simulate, machine. The default is described below."                             placeholder:"KIND"`
 	Subject []string       `help:"What to crash: kv, event, message, task, transaction, raft, serve, backup, nodes. Default: all."                                 placeholder:"NAME"`
 	Cuts    *int           `help:"Crashes of each row. Default: 20, 10 or 4, by what a row can show."                                                      placeholder:"N"`
-	FS      string         `help:"File system for power and faults: ext4, xfs or btrfs. Default: all available ones, in turns."                            placeholder:"FS"    name:"fs"`
+	FS      string         `help:"File system for power and faults: ext4, xfs, btrfs or ext4-nojournal. Default: the first three, as far as available, in turns." placeholder:"FS"    name:"fs"`
 	Losses  []string       `help:"Ways to lose a machine, names or patterns. Default: all."                                                                placeholder:"A,B"`
 	Manager string         `help:"What promotes standbys of machines: patroni or patroni-etcd3. Default: the lab itself."                                  placeholder:"NAME"`
 	Seed    *uint64        `help:"Seed of all random choices. Every run prints its seed."                                                                  placeholder:"N"`

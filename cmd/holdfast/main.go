@@ -140,7 +140,7 @@ type benchCommand struct {
 	Baseline   string         `help:"Compare with this engine. Default: the best of each table." placeholder:"ENGINE"`
 	Seed       *uint64        `help:"Seed of the order. Every run prints its seed." placeholder:"N"`
 	Dir        string         `help:"Directory to work in; must not belong to an engine. Default: the system's temporary directory, if it is on a disk." placeholder:"DIR"`
-	FS         string         `name:"fs" help:"Measure on an image of ext4, xfs or btrfs. Needs root." placeholder:"FS"`
+	FS         string         `name:"fs" help:"Measure on an image of ext4, xfs, btrfs or ext4-nojournal. Needs root." placeholder:"FS"`
 	RAM        *int64         `name:"ram" help:"MiB of memory for each measurement, including the page cache of its files. Needs root." placeholder:"MIB"`
 	Memory     string         `help:"Memory of each contender for caches and write buffers. Default: 384MiB." placeholder:"SIZE"`
 	Full       bool           `help:"Show everything: latencies, costs, the course over the time, settings, reasons."`

@@ -102,3 +102,63 @@ func TestUnion(t *testing.T) {
 		}
 	}
 }
+
+// A union from which keys are cut, and to which some are added beside its intervals, holds what a set of keys has to
+// which the same was done; what is trimmed off a range is in it.
+func TestUnionOfKeys(t *testing.T) {
+	seed := rand.Uint64()
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	var keys []string // all, in order
+	for _, a := range []string{"a", "b", "c"} {
+		keys = append(keys, a, a+"\x00", a+"\x00\x00", a+"\x01")
+	}
+	for range 2000 {
+		var u intervals.Union
+		has := map[string]bool{}
+		for step := range 20 {
+			key := keys[rnd.IntN(len(keys))]
+			lo, hi := key, keys[rnd.IntN(len(keys))]
+			switch rnd.IntN(4) {
+			case 0:
+				u.Add([]byte(lo), []byte(hi))
+				for _, k := range keys {
+					has[k] = has[k] || within(k, lo, hi)
+				}
+			case 1:
+				if was := u.Cut([]byte(key)); (was != nil) != has[key] || was != nil && string(was) != key {
+					t.Fatalf("seed %d, step %d: %q was in it: %q; %q", seed, step, key, was, u)
+				}
+				has[key] = false
+			case 2:
+				beside := slices.ContainsFunc(u, func(i intervals.Interval) bool {
+					return string(i.Lo) <= key+"\x00" && string(i.Hi) >= key
+				})
+				u.Extend([]byte(key))
+				has[key] = has[key] || beside
+			default:
+				if lo >= hi {
+					continue
+				}
+				from, to := u.Trim([]byte(lo), []byte(hi))
+				for _, k := range keys {
+					if within(k, lo, hi) && (k < string(from) || k >= string(to)) && !has[k] {
+						t.Fatalf("seed %d, step %d: %q is trimmed off [%q, %q): %q", seed, step, k, lo, hi, u)
+					}
+				}
+				if bytes.Compare(from, to) < 0 && u.Has(from) {
+					t.Fatalf("seed %d, step %d: %q is left of [%q, %q): %q", seed, step, from, lo, hi, u)
+				}
+			}
+			for _, k := range keys {
+				if u.Has([]byte(k)) != has[k] {
+					t.Fatalf("seed %d, step %d: %q is in it: %v; %q", seed, step, k, !has[k], u)
+				}
+			}
+			for n := 1; n < len(u); n++ {
+				if bytes.Compare(u[n-1].Hi, u[n].Lo) > 0 {
+					t.Fatalf("seed %d: %q is not in order", seed, u)
+				}
+			}
+		}
+	}
+}

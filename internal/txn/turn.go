@@ -90,12 +90,28 @@ func (t *Turn) Lock() { t.mu.Lock() }
 // Unlock ends what Lock began.
 func (t *Turn) Unlock() { t.mu.Unlock() }
 
+// Outside is ErrNested in the function of a transaction, while a transaction has the turn. What such a function does
+// without its transaction would stay when that fails, or wait for its own end. While no transaction has the turn, this
+// costs nothing.
+func (t *Turn) Outside() error {
+	if t.running.Load() && inside() {
+		return nested()
+	}
+	return nil
+}
+
+// Plain is ErrNested for a call of a store, whose turn this is, in the function of a transaction of its database.
+func (t *Turn) Plain() error {
+	if t.of == nil {
+		return nil
+	}
+	return t.of.Outside()
+}
+
 // Take returns when it is the call's turn, with the lock; Give ends both. The error is ctx's, or ErrNested.
 func (t *Turn) Take(ctx context.Context) error {
-	// What a function does without its transaction would stay when that fails. While no function of the database runs,
-	// this costs nothing.
-	if t.of != nil && t.of.running.Load() && inside() {
-		return nested()
+	if err := t.Plain(); err != nil {
+		return err
 	}
 	crowded.Lock(&t.mu)
 	if !t.held {

@@ -1,8 +1,8 @@
 // Package blockdev records everything that a file system asks of its disk, and rebuilds the disks that
 // a power cut at any moment could leave.
 //
-// A [Disk] is a real ext4, xfs or btrfs, made with the file system's own mkfs and mounted with its default options, on
-// a loop device, on the one file of a small FUSE server in this process. The server sees every write,
+// A [Disk] is a real file system of [FileSystems], made with its own mkfs and mounted with its default options, on a
+// loop device, on the one file of a small FUSE server in this process. The server sees every write,
 // discard and flush of the loop device, whatever the program above does: mmap, cgo, anything. [Disk.Mark] puts
 // acknowledgements into the same sequence. [Record.Cut] makes an [Image]: everything that the last flush before
 // the cut covers, and of the later writes none, all, or a seeded subset, torn at sectors of 512 bytes.
@@ -58,7 +58,13 @@ type fsInfo struct {
 	args              []string
 	minSize, normSize int64
 	options           string // of mount(2), beyond the defaults
+	kernel            string // what the kernel calls it, if that is not its name here
+	check             string // the command that repairs it before it is mounted, if no journal does
 }
+
+// Unjournaled is ext4 without a journal, as some hosts of virtual machines and containers make it. After a power cut it
+// is mounted once e2fsck has repaired it.
+const Unjournaled = "ext4-nojournal"
 
 // fileSystems are those a Disk can have. The arguments leave everything that shows in use at its default. ext4 gets the
 // block size of large disks, and its tables and journal are made at once instead of by a kernel thread after mounting,
@@ -67,6 +73,11 @@ var fileSystems = map[string]fsInfo{
 	"ext4": {
 		mkfs: "mkfs.ext4", pack: "e2fsprogs", minSize: 16 << 20, normSize: 256 << 20,
 		args: []string{"-q", "-F", "-b", "4096", "-I", "256", "-E", "lazy_itable_init=0,lazy_journal_init=0"},
+	},
+	Unjournaled: {
+		mkfs: "mkfs.ext4", pack: "e2fsprogs", minSize: 16 << 20, normSize: 256 << 20,
+		args:   []string{"-q", "-F", "-b", "4096", "-I", "256", "-O", "^has_journal", "-E", "lazy_itable_init=0"},
+		kernel: "ext4", check: "e2fsck",
 	},
 	// Every image has the same UUID; xfs mounts two of them at a time only when told to.
 	"xfs": {mkfs: "mkfs.xfs", pack: "xfsprogs", minSize: 300 << 20, normSize: 512 << 20, args: []string{"-q", "-f"},
@@ -77,7 +88,7 @@ var fileSystems = map[string]fsInfo{
 }
 
 // FileSystems lists the file systems that a Disk can have, the default first.
-func FileSystems() []string { return []string{"ext4", "xfs", "btrfs"} }
+func FileSystems() []string { return []string{"ext4", "xfs", "btrfs", Unjournaled} }
 
 // Mount is a file system with options of its mount beyond the defaults, separated by commas.
 type Mount struct{ FS, Options string }
@@ -86,12 +97,19 @@ type Mount struct{ FS, Options string }
 func (m Mount) String() string { return strings.TrimSpace(m.FS + " " + m.Options) }
 
 // Mounts lists the mounts of a file system on which programs meet different orders of their writes, its default one
-// first; those of all file systems if fs is empty, in an order in which neighbours differ most.
+// first; those of all file systems with a journal if fs is empty, in an order in which neighbours differ most.
 func Mounts(fs string) []Mount {
+	if fs == Unjournaled {
+		return []Mount{{FS: fs}, {FS: fs, Options: "noauto_da_alloc"}}
+	}
+
 	// By default ext4 starts to write a file when it replaces another by rename. That hides a sync that is missing.
 	all := []Mount{{FS: "ext4"}, {FS: "xfs"}, {FS: "ext4", Options: "noauto_da_alloc"}, {FS: "btrfs"}}
 	return slices.DeleteFunc(all, func(m Mount) bool { return fs != "" && m.FS != fs })
 }
+
+// Commits reports whether the mount option commit=SECONDS tells a file system how often it writes what it has in mind.
+func Commits(fs string) bool { return fs == "ext4" || fs == "btrfs" }
 
 // MinSize returns the smallest Options.Size of a file system in bytes, 0 if it is not known.
 func MinSize(fs string) int64 { return fileSystems[fs].minSize }
@@ -99,7 +117,7 @@ func MinSize(fs string) int64 { return fileSystems[fs].minSize }
 // Options say what disk to make. The zero value is an ext4 of 256 MiB with its scratch data in the directory for
 // temporary files.
 type Options struct {
-	// FS is ext4, xfs or btrfs; empty means ext4, or that of the image.
+	// FS is ext4, xfs, btrfs or [Unjournaled]; empty means ext4, or that of the image.
 	FS string
 	// Size is that of the disk in bytes, a multiple of 1 MiB up to 16 GiB; 0 means 256 MiB for ext4, 512 MiB for the
 	// others. What is not written takes no space. Images have the size of their disk.

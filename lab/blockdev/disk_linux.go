@@ -1,10 +1,12 @@
 package blockdev
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 
@@ -160,9 +162,12 @@ func start(ctx context.Context, o Options, s *scratch, rec *Record, im *Image) (
 	return d, nil
 }
 
-// mount mounts the file system on dev.
+// mount mounts the file system on dev, repaired if it has no journal.
 func mount(dev, at string, o Options) error {
-	fs, options := o.FS, fileSystems[o.FS].options
+	if err := repair(dev, o.FS); err != nil {
+		return err
+	}
+	fs, options := kernelName(o.FS), fileSystems[o.FS].options
 	if options != "" && o.Mount != "" {
 		options += ","
 	}
@@ -178,6 +183,30 @@ func mount(dev, at string, o Options) error {
 	}
 
 	return failure("mount "+fs, at, err)
+}
+
+// repair does what a boot does after a power cut where no journal is replayed: the file system's check says yes to all
+// that it would mend. One that was unmounted is left as it is.
+func repair(dev, fs string) error {
+	name := fileSystems[fs].check
+	if name == "" {
+		return nil
+	}
+	path, err := tool(name)
+	if err != nil {
+		return failure("repair "+fs, dev, err)
+	}
+	said, err := exec.Command(path, "-y", dev).CombinedOutput()
+
+	// 1 says that errors were found and mended, 4 that some are left.
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() >= 4 {
+		return &holdfast.Error{Op: "repair " + fs, Path: dev, Class: holdfast.ErrCorrupt,
+			Cause: fmt.Errorf("%s: %w: %s", name, err, bytes.TrimSpace(said)), Remedy: "run " + name + " by hand"}
+	} else if err != nil && exit == nil {
+		return failure("repair "+fs, dev, err)
+	}
+
+	return nil
 }
 
 // Path returns the mount point: the root of the file system, with the lost+found that ext4 has. Make a directory in it.

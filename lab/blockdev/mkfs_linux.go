@@ -2,6 +2,7 @@ package blockdev
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,11 +39,13 @@ func Check(fs string) error {
 		}
 	}
 	info := fileSystems[o.FS]
-	if _, err := mkfsPath(o.FS); err != nil {
-		missing = append(missing, fmt.Sprintf("%s (Debian package %s)", info.mkfs, info.pack))
+	for _, command := range []string{info.mkfs, info.check} {
+		if _, err := tool(command); command != "" && err != nil {
+			missing = append(missing, fmt.Sprintf("%s (Debian package %s)", command, info.pack))
+		}
 	}
-	if !kernelHas(o.FS) {
-		missing = append(missing, "a kernel with "+o.FS)
+	if kernel := kernelName(o.FS); !kernelHas(kernel) {
+		missing = append(missing, "a kernel with "+kernel)
 	}
 	if len(missing) == 0 {
 		return nil
@@ -62,6 +65,9 @@ func mayMount() bool {
 
 	return data[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0
 }
+
+// kernelName is what the kernel calls a file system.
+func kernelName(fs string) string { return cmp.Or(fileSystems[fs].kernel, fs) }
 
 // kernelHas reports whether the kernel has a file system, or can load it.
 func kernelHas(fs string) bool {
@@ -83,9 +89,8 @@ func kernelHas(fs string) bool {
 	return listed() || exec.Command("modprobe", "-q", fs).Run() == nil && listed()
 }
 
-// mkfsPath finds a file system's mkfs, also where a user's PATH does not look.
-func mkfsPath(fs string) (string, error) {
-	name := fileSystems[fs].mkfs
+// tool finds a command for file systems, also where a user's PATH does not look.
+func tool(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err == nil {
 		return path, nil
@@ -140,7 +145,7 @@ func makeFileSystem(ctx context.Context, f *os.File, o Options) error {
 	if err := f.Truncate(o.Size); err != nil {
 		return err
 	}
-	path, err := mkfsPath(o.FS)
+	path, err := tool(fileSystems[o.FS].mkfs)
 	if err != nil {
 		return err
 	}

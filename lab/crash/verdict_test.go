@@ -221,7 +221,7 @@ func TestWrongUse(t *testing.T) {
 		"kind":   {q: Request{Kinds: []string{"fire"}}, says: "the kinds are kill, power, faults, lies, simulate"},
 		"subject": {q: Request{Subjects: []string{"wheel"}},
 			says: "the subjects are kv, event, message, task, transaction, raft, serve, backup"},
-		"fs":        {q: Request{FS: "fat"}, says: "the file systems are ext4, xfs, btrfs"},
+		"fs":        {q: Request{FS: "fat"}, says: "the file systems are ext4, xfs, btrfs, ext4-nojournal"},
 		"cuts":      {q: Request{Cuts: &zero}, says: "0 cuts"},
 		"for":       {q: Request{For: &seconds}, says: "use a time like 10m"},
 		"json":      {q: kill, json: dir, says: "it is a directory"},

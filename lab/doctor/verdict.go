@@ -164,8 +164,9 @@ func advise(r *Report) (list []Item) {
 			"name a budget that fits (Options.MemoryBytes, serve --memory): docs/sizing.md has what is on top of it")
 	}
 	if d.FileSystem == measure.Unjournaled {
-		add("the file system has no journal", "a sync that changes a file's size costs less than on most users' disks. "+
-			"After a power cut check it (e2fsck -f) before it is mounted again; tune2fs -j, unmounted, gives it a journal")
+		add("the file system has no journal", "what is synced there need not survive a power cut: e2fsck removes what was "+
+			"being renamed, and the end of files that grew (holdfast crash --kind power --fs ext4-nojournal). Put the data on "+
+			"one with a journal; tune2fs -j, unmounted, gives it one. Syncs that change a file's size cost less without")
 	}
 	if d.FileSystem == "btrfs" && !slices.Contains(p.MountOptions, "nodatacow") {
 		add("btrfs writes each overwritten block to a new place", "a sync costs more there: compare with bench --fs ext4")

@@ -80,6 +80,16 @@ func (s *Store) DraftRemove(ctx context.Context, _ keyspace.Kind, positions ...u
 	return d.begun(d.beginRemove(ctx, positions))
 }
 
+// Between calls f for another store of this module, which has the log for its events: no append comes between what f
+// looks at and what it applies to the engine. f calls no method of the log that writes, and does not block.
+func (s *Store) Between(ctx context.Context, _ keyspace.Kind, f func() error) error {
+	if err := s.take(ctx); err != nil {
+		return s.met(err)
+	}
+	defer s.turn.Give()
+	return f()
+}
+
 // begun returns a draft that has begun, unless err says why it has not.
 func (d *Draft) begun(err error) (*Draft, error) {
 	if err != nil {

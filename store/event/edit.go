@@ -457,7 +457,7 @@ func (s *Store) edit(ctx context.Context) (holdfast.Level, error) {
 	if err != nil {
 		return level, err
 	}
-	if err := holdfast.CheckContext(ctx); err != nil {
+	if err := cmp.Or(holdfast.CheckContext(ctx), s.turn.Plain()); err != nil {
 		return level, err
 	}
 	select {

@@ -429,8 +429,13 @@ func (s *Store) enter(ctx context.Context) error {
 
 // Close waits for everything submitted and for calls in progress, ends all followers with ErrClosed and releases the
 // log's name. The engine stays open. It returns the error of what could not be made durable; closing twice returns
-// ErrClosed.
+// ErrClosed. In the function of a transaction of which the log is a part, Close is [kv.ErrNested], and the log stays
+// open.
 func (s *Store) Close() error {
+	// It would wait for that transaction, which waits for its function.
+	if err := s.turn.Outside(); err != nil {
+		return err
+	}
 	s.turn.Lock()
 	if !s.life.Shut() {
 		s.turn.Unlock()

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -78,6 +79,47 @@ func TestImportInFlight(t *testing.T) {
 		if got := read(t, n, message.Query{Stream: "a-1"}); len(got) != 3 {
 			t.Errorf("%+v", got)
 		}
+	})
+}
+
+// Counts that are stored while a store is closed, and again before the engine shows them, are all there.
+func TestCountsBesideClose(t *testing.T) {
+	storetest.FakeEngines(t, func(t *testing.T, st *storetest.FakeEngine) {
+		o := message.Options{Level: holdfast.Memory, RetainEvery: -1}
+		s := openStore(t, st, o)
+		n := namespace(t, s, message.Default)
+		write(t, n, "x-1", msg("t"))
+		sub, err := n.Subscribe(ctx, "s", message.SubscriptionOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began, end := make(chan bool), make(chan bool)
+		updating := storetest.Async(func() error { // Close waits for it when it has stored the counts
+			return s.DB().Update(ctx, func(tx *kv.Tx) error {
+				err := sub.In(tx).Ack()
+				close(began)
+				<-end
+				return err
+			})
+		})
+		<-began
+		applied := st.Applied
+		st.Hold()
+		closing := storetest.Async(s.Close)
+		st.AwaitApplied(applied + 1)
+		writing := storetest.Async(func() error { _, err := n.Write(ctx, "x-1", msg("t")); return err })
+		st.AwaitApplied(applied + 2)
+		removing := storetest.Async(func() error { _, err := n.Truncate(ctx, "none", 1); return err }) // counts first
+		storetest.Unfinished(t, closing, writing, removing)
+		st.Release(-1)
+		storetest.Finished(t, nil, writing, removing)
+		close(end)
+		storetest.Finished(t, nil, updating, closing)
+		s = openStore(t, st, o)
+		if got, err := namespace(t, s, message.Default).Count(ctx, ""); got.Messages != 2 || err != nil {
+			t.Errorf("%+v, %v", got, err)
+		}
+		closeStore(t, s)
 	})
 }
 

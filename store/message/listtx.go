@@ -189,8 +189,10 @@ func (p *listPart) Commit(receipt holdfast.Receipt, _ holdfast.Level) func() err
 	s.listed = &receipt
 	s.mu.Lock()
 	for _, d := range p.removed {
+		d.placed = true
 		s.gone[d.d.Number] = nil
 		if n := s.open[d.id]; n != nil && n.number == d.d.Number {
+			n.deleted.Store(true) // a write that is acknowledged from here on would be removed
 			s.gone[d.d.Number] = n
 			delete(s.open, d.id)
 		}
@@ -210,16 +212,21 @@ func (p *listPart) Rollback() func() error {
 
 // Deletion is a namespace that a transaction has deleted, with what is still in it.
 type Deletion struct {
-	s  *Store
-	id string
-	d  description
+	s      *Store
+	id     string
+	d      description
+	placed bool // the transaction has its place
 }
 
 // Finish removes what was in the namespace, and returns how many messages that were. It is called when the transaction
-// has returned without an error. What Finish does not do, by an error or because the process ends, is done when the
-// store is next opened.
+// has returned without an error; before, and if it has failed, Finish is ErrBadOption. What Finish does not do, by an
+// error or because the process ends, is done when the store is next opened.
 func (d *Deletion) Finish(ctx context.Context) (messages int64, err error) {
 	s := d.s
+	if !d.placed {
+		return 0, s.fail("delete namespace", holdfast.ErrBadOption, nil, "call Finish when the transaction has succeeded",
+			"the transaction that deletes %q has not", d.id)
+	}
 	if err := s.life.Enter(); err != nil {
 		return 0, err
 	}
@@ -232,7 +239,7 @@ func (d *Deletion) Finish(ctx context.Context) (messages int64, err error) {
 		n = s.namespace(d.id, d.d)
 	}
 	// Whatever comes, no write goes to the namespace from here on.
-	err = n.enter(context.Background())
+	err = n.use()
 	if err == nil {
 		defer n.leave()
 	}

@@ -113,6 +113,59 @@ func TestNamespacesInTransactions(t *testing.T) {
 	})
 }
 
+// Nothing is acknowledged in a namespace from the moment on in which it is deleted: the rest of the transaction, and
+// others before Finish, are told that it is not there.
+func TestNoWritesAfterADeletion(t *testing.T) {
+	s, _ := memStore(t)
+	if _, err := s.Create(ctx, message.NamespaceOptions{ID: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	n := namespace(t, s, "a")
+	write(t, n, "x", msg("one"))
+	for _, again := range []bool{false, true} { // another of that name is made in the same transaction
+		var d *message.Deletion
+		err := s.DB().Update(ctx, func(tx *kv.Tx) (err error) {
+			if _, err = n.In(tx).Write("x", msg("two")); err != nil {
+				return err
+			}
+			if d, err = s.In(tx).Delete("a"); err != nil {
+				return err
+			}
+			if again {
+				if _, err = s.In(tx).Create(message.NamespaceOptions{ID: "a"}); err != nil {
+					return err
+				}
+			}
+			_, err = n.In(tx).Write("x", msg("three"))
+			storetest.WantError(t, err, message.ErrNoNamespace)
+			_, err = n.In(tx).Version("x")
+			storetest.WantError(t, err, message.ErrNoNamespace)
+			if _, err := d.Finish(ctx); !errors.Is(err, holdfast.ErrBadOption) {
+				t.Errorf("finished before there is a place: %v", err)
+			}
+			if !again {
+				return errors.New("mine")
+			}
+			return nil
+		})
+		if again != (err == nil) {
+			t.Fatal(err)
+		}
+		if again {
+			_, err := n.Write(ctx, "x", msg("four"))
+			storetest.WantError(t, err, message.ErrNoNamespace)
+			if removed, err := d.Finish(ctx); removed != 2 || err != nil {
+				t.Error(removed, err)
+			}
+		} else if _, err := d.Finish(ctx); !errors.Is(err, holdfast.ErrBadOption) {
+			t.Errorf("finished after a failure: %v", err)
+		} else if got := read(t, n, message.Query{}); len(got) != 1 {
+			t.Errorf("%d messages are left of one", len(got))
+		}
+	}
+	closeStore(t, s)
+}
+
 // A call of the store inside a transaction of its database would wait for itself.
 func TestNamespaceOutsideOfItsTransaction(t *testing.T) {
 	s, _ := memStore(t)

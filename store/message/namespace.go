@@ -43,10 +43,11 @@ type Namespace struct {
 
 	removals atomic.Uint64 // how often messages have been removed
 
-	counting sync.RWMutex  // held while counts are stored, read-locked while they are read
-	editing  sync.Mutex    // held by imports and removals
-	tail     dispatcher    // wakes followers
-	stop     chan struct{} // closed by close
+	counting sync.RWMutex     // held while counts are stored, read-locked while they are read
+	storing  holdfast.Receipt // of the last counts that were stored; covered by counting
+	editing  sync.Mutex       // held by imports and removals
+	tail     dispatcher       // wakes followers
+	stop     chan struct{}    // closed by close
 }
 
 func (s *Store) namespace(id string, d description) *Namespace {
@@ -93,6 +94,14 @@ func (n *Namespace) enter(ctx context.Context) error {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return err
 	}
+	if n.deleted.Load() {
+		return n.ended(holdfast.ErrClosed)
+	}
+	return n.use()
+}
+
+// use is enter, also of a namespace that is deleted.
+func (n *Namespace) use() error {
 	s := n.store
 
 	// A user is counted before the log is opened: unload looks at the users with the same lock, and leaves the log open.
@@ -535,7 +544,10 @@ func (n *Namespace) storeCountsLocked(ctx context.Context, wait bool) error {
 	if err == nil {
 		// The engine keeps the order: the counts survive only with the messages counted.
 		var receipt holdfast.Receipt
-		if receipt, err = n.apply(ctx, &b); err == nil && wait {
+		if receipt, err = n.apply(ctx, &b); err == nil {
+			n.storing = receipt
+		}
+		if err == nil && wait {
 			err = receipt.Wait()
 		}
 	}

@@ -57,9 +57,18 @@ func (n *Namespace) parseSpecial(key, value []byte) (*special, error) {
 
 // change changes what is special about a stream. It is called with editing held.
 func (n *Namespace) change(ctx context.Context, stream string, change func(s *special)) error {
-	s, err := n.special(stream)
+	receipt, err := n.applyChange(ctx, stream, change)
 	if err != nil {
 		return err
+	}
+	return receipt.Wait()
+}
+
+// applyChange is change without waiting.
+func (n *Namespace) applyChange(ctx context.Context, stream string, change func(s *special)) (holdfast.Receipt, error) {
+	s, err := n.special(stream)
+	if err != nil {
+		return holdfast.Receipt{}, err
 	}
 	if s == nil {
 		s = &special{Version: NoStream}
@@ -68,9 +77,9 @@ func (n *Namespace) change(ctx context.Context, stream string, change func(s *sp
 	var b holdfast.Batch
 	chunks.Notes(&b, n.keys.Head(stream))
 	if err := n.addSpecial(&b, stream, s); err != nil {
-		return err
+		return holdfast.Receipt{}, err
 	}
-	return n.commit(ctx, &b)
+	return n.apply(ctx, &b)
 }
 
 func (n *Namespace) addSpecial(b *holdfast.Batch, stream string, s *special) error {
@@ -86,6 +95,9 @@ func (n *Namespace) addSpecial(b *holdfast.Batch, stream string, s *special) err
 func (n *Namespace) begin(ctx context.Context, op, stream string) error {
 	if what := checkName(stream); what != "" {
 		return n.store.fail(op, ErrBadName, nil, "", "stream %.80q: %s", stream, what)
+	}
+	if err := n.db.Turn().Outside(); err != nil {
+		return err
 	}
 	if err := n.enter(ctx); err != nil {
 		return err
@@ -276,36 +288,45 @@ func (n *Namespace) markEnded(ctx context.Context, stream string) error {
 	// and taken back if the commit fails.
 	e := n.beginEdit(true)
 	defer n.endEdit(e, stream)
-	was, err := n.pin(stream, e, true)
-	if err != nil {
+	var was head
+	var receipt holdfast.Receipt
+	for pinned := false; !pinned; {
+		if err := n.fetch(stream); err != nil {
+			return err
+		}
+
+		// In the turn of those who write, or one that has looked at the stream before would take the end for gone.
+		if err := n.log().Between(ctx, format.Kind, func() (err error) {
+			if was, pinned = n.pin(stream, e, true); !pinned { // it was dropped again
+				return nil
+			}
+			if receipt, err = n.applyChange(ctx, stream, func(s *special) { s.Ended = true }); err != nil {
+				n.pin(stream, e, was.ended)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	if err := receipt.Wait(); err != nil || was.global <= n.log().Last() {
 		return err
 	}
-	if err := n.change(ctx, stream, func(s *special) { s.Ended = true }); err != nil {
-		_, _ = n.pin(stream, e, was) // it is remembered
-		return err
-	}
-	return nil
+	return n.await(ctx, was.global) // what was written before is to be removed, too
 }
 
-// pin remembers that a stream is ended, or not, until an edit is done, and returns what it was. It keeps its place in
-// front of what the engine shows.
-func (n *Namespace) pin(stream string, e *edit, ended bool) (was bool, err error) {
-	for {
-		if err := n.fetch(stream); err != nil {
-			return was, err
-		}
-		n.mu.Lock()
-		at, ok := n.heads.get(stream)
-		if !ok { // it was dropped again
-			n.mu.Unlock()
-			continue
-		}
-		was, at.ended, at.edit = at.ended, ended, e
+// pin remembers that a stream is ended, or not, until an edit is done, and returns its head as it was, unless that is
+// not remembered. It keeps its place in front of what the engine shows.
+func (n *Namespace) pin(stream string, e *edit, ended bool) (was head, known bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	was, known = n.heads.get(stream)
+	if known {
+		at := was
+		at.ended, at.edit = ended, e
 		n.heads.edits++
 		n.heads.put(stream, at, n.log().Last(), n.store.headsEach())
-		n.mu.Unlock()
-		return was, nil
 	}
+	return was, known
 }
 
 // removePage is how many messages one commit removes.
@@ -469,6 +490,10 @@ func (n *Namespace) wakeSubscriptions() {
 // addStored adds to b the stored counts of categories with changes, and of the namespace with all of them. Counting is
 // locked.
 func (n *Namespace) addStored(b *holdfast.Batch, changes map[string]counts) error {
+	// What was stored last, without waiting, the engine may not show yet: to add to what was before would lose it.
+	if err := n.storing.Wait(); err != nil {
+		return err
+	}
 	var total counts
 	for category, change := range changes {
 		total = total.plus(change)

@@ -1,8 +1,10 @@
 package message_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/storetest"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -147,5 +150,62 @@ func TestWriteBesideRemoval(t *testing.T) {
 	}
 	if list, err := n.Categories(ctx); list != nil || err != nil {
 		t.Fatal(list, err)
+	}
+}
+
+// A stream that is ended while others write to it, by themselves or in transactions, stays so: who has looked at it
+// before does not take that back, and nothing is left of what came before.
+func TestTombstoneBesideWrites(t *testing.T) {
+	ended := func(t *testing.T, s *message.Store, n *message.Namespace) {
+		t.Helper()
+		_, err := n.Write(ctx, "x-1", msg("t"))
+		storetest.WantError(t, err, message.ErrEnded)
+		if got := read(t, n, message.Query{Stream: "x-1"}); len(got) > 0 {
+			t.Errorf("%d messages are left", len(got))
+		}
+		closeStore(t, s)
+	}
+	tombstone := func(n *message.Namespace) error {
+		_, err := n.Tombstone(ctx, "x-1")
+		return err
+	}
+
+	s, _ := memStore(t)
+	n := namespace(t, s, message.Default)
+	var ending chan error
+	if err := s.DB().Update(ctx, func(tx *kv.Tx) error {
+		if _, err := n.In(tx).Write("x-1", msg("t")); err != nil {
+			return err
+		}
+		ending = storetest.Async(func() error { return tombstone(n) })
+		storetest.Unfinished(t, ending)
+		_, err := n.In(tx).Write("x-1", msg("t"))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Finished(t, nil, ending)
+	ended(t, s, n)
+
+	for range 30 {
+		s, _ := memStore(t)
+		n := namespace(t, s, message.Default)
+		var writers sync.WaitGroup
+		for range 4 {
+			writers.Go(func() {
+				for range 200 {
+					if _, err := n.Write(ctx, "x-1", msg("t")); errors.Is(err, message.ErrEnded) {
+						return
+					} else if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		if err := tombstone(n); err != nil {
+			t.Fatal(err)
+		}
+		writers.Wait()
+		ended(t, s, n)
 	}
 }

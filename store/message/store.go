@@ -532,8 +532,19 @@ func (s *Store) clear(ctx context.Context, number uint64) error {
 }
 
 // Close closes all namespaces, ends all followers with ErrClosed, and releases the store's name. The engine stays
-// open. It returns the error of what could not be made durable; closing twice returns ErrClosed.
+// open. It returns the error of what could not be made durable; closing twice returns ErrClosed. In the function of a
+// transaction of its database, or of that of an open namespace, Close is [kv.ErrNested], and the store stays open.
 func (s *Store) Close() error {
+	// It would wait for the parts of that transaction, which waits for its function.
+	dbs := []*kv.DB{s.db}
+	for _, n := range s.Used() {
+		dbs = append(dbs, n.db)
+	}
+	for _, db := range dbs {
+		if err := db.Turn().Outside(); err != nil {
+			return err
+		}
+	}
 	if !s.life.Shut() {
 		return holdfast.ErrClosed
 	}

@@ -209,7 +209,7 @@ func (n *Namespace) DeleteSubscription(ctx context.Context, name string) error {
 		return n.store.fail("delete subscription", holdfast.ErrLocked, nil, "close it first", "the subscription %q is open",
 			name)
 	}
-	if err := holdfast.CheckContext(ctx); err != nil {
+	if err := cmp.Or(holdfast.CheckContext(ctx), n.db.Turn().Outside()); err != nil {
 		return err
 	}
 	var b holdfast.Batch

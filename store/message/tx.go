@@ -75,6 +75,14 @@ func (t Tx) enter() (*part, error) {
 }
 
 func (n *Namespace) takePart(ctx context.Context, shared *txn.Tx) (*part, error) {
+	if list, ok := shared.Part(n.store).(*listPart); ok {
+		// The transaction may have deleted the namespace, and perhaps made another one of that name.
+		if d, err := list.describe(n.id); err != nil {
+			return nil, err
+		} else if d.Number != n.number {
+			return nil, n.store.fail("namespace", ErrNoNamespace, nil, "", "%q has been deleted", n.id)
+		}
+	}
 	if p, ok := shared.Part(n).(*part); ok {
 		return p, nil
 	}

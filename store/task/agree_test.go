@@ -28,6 +28,7 @@ type world struct {
 	*rapid.T
 	late   bool
 	parts  bool                  // what follows from a call is done in parts, and is done once Tick has returned
+	lanes  int                   // how many keys are in memory at most, each time that the store is opened another number
 	under  holdfast.Engine       // what survives a reopening
 	eng    *storetest.FakeEngine // over it
 	clock  *clock
@@ -55,9 +56,9 @@ type call struct {
 	applied   uint64 // batches, up to this call
 }
 
-func newWorld(t *rapid.T, late, parts bool) *world {
-	w := &world{T: t, late: late, parts: parts, under: mem.New(), clock: newClock(), rates: map[string]task.Rate{},
-		keyRates: map[string]task.Rate{}}
+func newWorld(t *rapid.T, late, parts bool, lanes int) *world {
+	w := &world{T: t, late: late, parts: parts, lanes: lanes, under: mem.New(), clock: newClock(),
+		rates: map[string]task.Rate{}, keyRates: map[string]task.Rate{}}
 	w.m = newModel(w.clock.Now())
 	w.open()
 	if !w.chance("rates", 2) {
@@ -76,8 +77,12 @@ func (w *world) setQueue(queue string, o task.QueueOptions) {
 		modelErr(func(m *model) error { m.queue(queue).QueueOptions, m.queue(queue).set = o, true; return nil }))
 }
 
-// open opens a store on a new engine over what there is.
+// open opens a store on a new engine over what there is, with other keys in memory than before.
 func (w *world) open() {
+	if w.lanes > 0 {
+		task.SetMaxLanes(rapid.IntRange(0, w.lanes).Draw(w.T, "lanes"))
+		task.SetMaxListed(rapid.IntRange(0, 4).Draw(w.T, "listed"))
+	}
 	w.eng = storetest.NewFakeEngine()
 	w.eng.Engine, w.eng.Late = w.under, w.late
 	s, err := task.Open(on(w.eng, holdfast.Memory), w.clock.options(holdfast.Memory))
@@ -778,11 +783,12 @@ func TestModel(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			defer task.SetSizes(2, 1, kind.chunk)()
 			defer task.SetMaxLanes(kind.lanes)()
+			defer task.SetMaxListed(1)()
 			defer task.SetLowStep(3)()
 			defer task.SetClaimBytes(claimBytes)()
 			rapid.Check(t, func(rt *rapid.T) {
 				bubble(t, func() {
-					w := newWorld(rt, kind.late, kind.chunk == 1)
+					w := newWorld(rt, kind.late, kind.chunk == 1, kind.lanes)
 					defer w.end()
 					for range rapid.IntRange(1, 40).Draw(rt, "steps") {
 						w.step()

@@ -3,6 +3,7 @@ package task
 import (
 	"errors"
 	"math"
+	"slices"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
@@ -23,13 +24,7 @@ var nowhere = format.Order{Rank: math.MaxUint8, Time: never, Task: none}
 
 // firstOf returns where up to most tasks of a key wait that come first.
 func (s *Store) firstOf(q *queue, key string, most int) (found []format.Order, err error) {
-	part := s.keys.ListedBy(q.name, byte(Waiting), key)
-	r := holdfast.Prefix(part)
-
-	// What is gone at the front is not walked over twice, as in the tables that have lows.
-	if at, ok := s.firsts[string(part)]; ok {
-		r.Lo = s.keys.Index(nil, &format.Place{Queue: q.name, State: byte(Waiting), Key: key, Order: at})
-	}
+	r := holdfast.Prefix(s.keys.ListedBy(q.name, byte(Waiting), key))
 	err = s.scan(r.Lo, r.Hi, most, func(rest, _ []byte) error {
 		p, ok := s.keys.Place(rest)
 		if !ok {
@@ -38,31 +33,7 @@ func (s *Store) firstOf(q *queue, key string, most int) (found []format.Order, e
 		found = append(found, p.Order)
 		return nil
 	})
-	if err == nil {
-		if len(s.firsts) >= maxFirsts {
-			clear(s.firsts)
-		}
-		if s.firsts[string(part)] = nowhere; len(found) > 0 {
-			s.firsts[string(part)] = found[0]
-		}
-	}
 	return found, err
-}
-
-// maxFirsts is of how many keys it is known at most where their tasks begin. With more, all are forgotten.
-const maxFirsts = 4096
-
-// noteFirst notes that a key may be there, which may be the place of a waiting task.
-func (s *Store) noteFirst(key []byte) {
-	if key[len(s.keys.Prefix)] != format.TableIndex || len(s.firsts) == 0 {
-		return
-	}
-	if p, ok := s.keys.Place(s.keys.Rest(key)); ok && p.State == byte(Waiting) {
-		part := key[:len(key)-format.OrderSize]
-		if at, ok := s.firsts[string(part)]; ok && p.Less(&at) {
-			s.firsts[string(part)] = p.Order
-		}
-	}
 }
 
 // list puts the first task of a lane away into the table.
@@ -100,6 +71,7 @@ func (x *tx) joinAway(q *queue, t *task) bool {
 
 // leaveAway notes that t waits no longer, whose lane is away.
 func (x *tx) leaveAway(q *queue, t *task) {
+	x.moves[len(x.moves)-1].away = true
 	x.unlist(q, t.place().Order)
 	found, err := x.s.firstOf(q, t.Key, 1)
 	if err != nil {
@@ -184,58 +156,105 @@ func (q *queue) before(at format.Order, l *lane) bool {
 
 // loading is which lanes are away, as the index is read.
 type loading struct {
-	queue, key string         // the last lane away
-	wrong      []format.Place // first tasks of lanes away that are not in the table, or of others that are
+	listed     map[string][]format.Order // what is in the table, by queue, in its order; no more than maxListed in all
+	n          int                       // of those
+	queue, key string                    // the last lane away
+	missing    []format.Place            // first tasks of lanes away that are not in the table
 }
 
-// lane notes a waiting task, of those of a key in their order.
+// maxListed is of how many lanes away it is in memory what the table has, while a store is opened. Others are looked up
+// one by one. Tests have fewer.
+var maxListed = 1 << 20
+
+// note notes what is in the table.
+func (d *loading) note(s *Store, rest []byte) error {
+	name, at, ok := format.ParseAway(rest)
+	if !ok {
+		return s.strange("open", "there is a key %q among the lanes that are away", rest)
+	}
+	s.queue(name).away = format.Order{} // may be anywhere
+	if d.n++; d.n <= maxListed {
+		d.listed[name] = append(d.listed[name], at)
+	}
+	return nil
+}
+
+// has reports whether a place is in the table.
+func (d *loading) has(s *Store, p *format.Place) (bool, error) {
+	if _, ok := slices.BinarySearchFunc(d.listed[p.Queue], p.Order, func(a, b format.Order) int {
+		switch {
+		case a.Less(&b):
+			return -1
+		case b.Less(&a):
+			return 1
+		}
+		return 0
+	}); ok || d.n <= maxListed {
+		return ok, nil
+	}
+	value, err := s.get(s.keys.Away(nil, p.Queue, &p.Order))
+	return value != nil, err
+}
+
+// lane notes a waiting task, of those of a key in their order. Which lanes are in the table stay away: so opening a
+// store writes only what is missing there, and no more than maxLanes are in memory.
 func (d *loading) lane(s *Store, p *format.Place) error {
 	q := s.queue(p.Queue)
 	l := q.lanes[p.Key]
 	switch {
-	case l != nil:
+	case p.Key == "":
+		s.lane(q, p.Key).whole = false
+		return nil
+	case l != nil && len(l.window.Items) > 0:
 		l.whole = false
 		return nil
-	case p.Queue == d.queue && p.Key == d.key && p.Key != "":
+	case p.Queue == d.queue && p.Key == d.key:
 		return nil
 	}
 
-	away := p.Key != "" && s.keyed >= maxLanes
-	if away {
-		d.queue, d.key = p.Queue, p.Key
-		q.away = format.Order{} // may be anywhere
-	} else {
-		l = s.lane(q, p.Key)
-		l.whole = false
+	if l == nil { // else its starts are to be known
+		listed, err := d.has(s, p)
+		if err != nil {
+			return err
+		}
+		if listed || s.keyed >= maxLanes {
+			d.queue, d.key = p.Queue, p.Key
+			q.away = format.Order{}
+			if !listed {
+				d.missing = append(d.missing, *p)
+			}
+			return nil
+		}
 	}
-	if p.Key == "" || !away && q.away == nowhere {
-		return nil
-	}
-	value, err := s.get(s.keys.Away(nil, q.name, &p.Order))
-	if err == nil && (string(value) == p.Key) != away {
-		d.wrong = append(d.wrong, *p)
-	}
-	return err
+	s.begun(q, p)
+	return nil
 }
 
-// settle puts the table right. On a full disk the lanes are in memory instead.
+// begun makes the lane of a key of which the first task is known, and no other.
+func (s *Store) begun(q *queue, p *format.Place) *lane {
+	l := s.lane(q, p.Key)
+	l.window.Push(entry{Order: p.Order})
+	l.end, l.whole = p.Order, true
+	return l
+}
+
+// settle writes what is missing in the table. On a full disk the lanes are in memory instead.
 func (d *loading) settle(s *Store) error {
+	if len(d.missing) == 0 {
+		return nil
+	}
 	_, err := s.try(s.o.Level, func(x *tx) error {
-		for _, p := range d.wrong {
-			if q := s.queue(p.Queue); q.lanes[p.Key] == nil {
-				x.list(q, p.Order, p.Key)
-			} else {
-				x.unlist(q, p.Order)
-			}
+		for _, p := range d.missing {
+			x.list(s.queue(p.Queue), p.Order, p.Key)
 		}
 		return nil
 	})
 	if errors.Is(err, holdfast.ErrFull) && !errors.Is(err, holdfast.ErrPoisoned) {
-		for _, p := range d.wrong {
-			s.lane(s.queue(p.Queue), p.Key).whole = false
+		for _, p := range d.missing {
+			s.begun(s.queue(p.Queue), &p).whole = false
 		}
 		err = nil
 	}
-	d.wrong = nil
+	d.missing = nil
 	return err
 }

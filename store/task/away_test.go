@@ -139,7 +139,7 @@ func TestManyKeysOpened(t *testing.T) {
 		eng, c := mem.New(), newClock()
 		s := openStore(t, eng, c.options(holdfast.Memory))
 		var want []string
-		for i := range 50 {
+		for i := range 100 { // two of each key
 			want = append(want, fmt.Sprint("task", i))
 			enqueue(t, s, task.Spec{ID: want[i], Kind: "k", Key: fmt.Sprint("key", i*7%50)})
 			c.pass(time.Millisecond)
@@ -164,7 +164,7 @@ func TestManyKeysOpened(t *testing.T) {
 			fake.Locked(func() { fake.Refuse, fake.Ops = nil, 20 }) // 46 lanes too many are no reason for a large commit
 			leases := claim(t, s, task.ClaimOptions{})
 			fake.Locked(func() { fake.Ops = 0 })
-			leases = append(leases, claim(t, s, task.ClaimOptions{N: 100})...)
+			leases = append(leases, claim(t, s, task.ClaimOptions{N: 200})...)
 			if got := tasksOf(leases); !slices.Equal(got, want) {
 				t.Errorf("got %v, want %v", got, want)
 			}
@@ -206,12 +206,18 @@ func TestManyKeysStarted(t *testing.T) {
 		}
 		c.pass(2 * time.Minute)
 		if closed {
+			eng.Locked(func() { eng.Refuse, eng.Spare = holdfast.ErrFull, 1 }) // what is over waits for the next opening
+			closeStore(t, openStore(t, eng, c.options(holdfast.Memory)))
+			eng.Locked(func() { eng.Refuse = nil })
 			s = openStore(t, eng, c.options(holdfast.Memory))
 		} else if err := s.Tick(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if n := s.Lanes(); n > 4 {
 			t.Errorf("%d lanes are in memory when their starts no longer count; closed meanwhile: %v", n, closed)
+		}
+		if n := storetest.Keys(eng, holdfast.Prefix(task.Rates(""))); n > 0 {
+			t.Errorf("%d keys have starts in the engine that no longer count; closed meanwhile: %v", n, closed)
 		}
 		eng.Ops = 0
 		if got := claim(t, s, task.ClaimOptions{N: 2 * keys}); len(got) != keys {
@@ -246,5 +252,200 @@ func TestKeysAwayDoNotWear(t *testing.T) {
 		if eng.passed > 20*n {
 			t.Errorf("%d at a time: scans pass %d removed keys for %d tasks", most, eng.passed, n)
 		}
+	}
+}
+
+// What is urgent costs the same however much has been urgent before it, in front of a backlog of keys that are away:
+// tasks of two priorities, also of one key, those that come back to their place after they have failed, and others that
+// are taken back.
+func TestUrgentKeysAwayDoNotWear(t *testing.T) {
+	defer task.SetMaxLanes(1)()
+	const n, backlog = 300, 20
+	gone := errors.New("given up")
+	for name, change := range map[string]func(s *task.Store, i int, urgent *task.Spec) error{
+		"of two priorities": func(_ *task.Store, i int, urgent *task.Spec) error {
+			urgent.Key, urgent.Priority = fmt.Sprint("urgent", i), int8(i%2)
+			return nil
+		},
+		"of one key": func(_ *task.Store, i int, urgent *task.Spec) error {
+			urgent.Key, urgent.Priority = "urgent", int8(i%2)
+			return nil
+		},
+		"and others given up": func(s *task.Store, i int, urgent *task.Spec) error {
+			urgent.Key, urgent.Priority = fmt.Sprint("urgent", i), int8(i%2)
+			if err := s.DB().Update(ctx, func(tx *kv.Tx) error {
+				if _, err := s.In(tx).Enqueue(task.Spec{Kind: "k", Key: fmt.Sprint("other", i), Priority: 5}); err != nil {
+					return err
+				}
+				return gone
+			}); !errors.Is(err, gone) {
+				return fmt.Errorf("%v, want %w", err, gone)
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eng := &wornEngine{Engine: mem.New()}
+			s := openStore(t, eng, newClock().options(holdfast.Memory))
+			for i := range backlog {
+				enqueue(t, s, task.Spec{Kind: "k", Key: fmt.Sprint("backlog", i), Priority: -1})
+			}
+			for i := range n {
+				urgent := task.Spec{Kind: "k", ID: fmt.Sprint("urgent", i), Keep: -1}
+				if err := change(s, i, &urgent); err != nil {
+					t.Fatal(err)
+				}
+				enqueue(t, s, urgent)
+				leases := claim(t, s, task.ClaimOptions{})
+				if len(leases) != 1 || leases[0].Task.ID != urgent.ID {
+					t.Fatalf("claimed %v, want %s", tasksOf(leases), urgent.ID)
+				}
+				if err := s.Complete(ctx, leases...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := claim(t, s, task.ClaimOptions{N: 2 * backlog}); len(got) != backlog {
+				t.Errorf("claimed %d of the backlog, want %d", len(got), backlog)
+			}
+			closeStore(t, s)
+			if eng.passed > 20*n {
+				t.Errorf("scans pass %d removed keys for %d tasks", eng.passed, n)
+			}
+		})
+	}
+}
+
+// A task that is put back for no time comes back to its place, in front of all that were enqueued after it. That costs
+// the same however many of those are gone.
+func TestRetriedKeyAwayDoesNotWear(t *testing.T) {
+	defer task.SetMaxLanes(1)()
+	const n = 300
+	eng := &wornEngine{Engine: mem.New()}
+	s := openStore(t, eng, newClock().options(holdfast.Memory))
+	for _, key := range []string{"a", "b"} {
+		enqueue(t, s, task.Spec{Kind: "k", Key: key, Priority: -1})
+	}
+	enqueue(t, s, task.Spec{Kind: "k", ID: "first", Key: "first"})
+	for i := range n {
+		next := task.Spec{Kind: "k", ID: fmt.Sprint("next", i), Key: fmt.Sprint("next", i), Keep: -1}
+		enqueue(t, s, next)
+		leases := claim(t, s, task.ClaimOptions{N: 2})
+		if got := tasksOf(leases); !slices.Equal(got, []string{"first", next.ID}) {
+			t.Fatalf("claimed %v, want first and %s", got, next.ID)
+		}
+		if err := s.Snooze(ctx, leases[0], 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Complete(ctx, leases[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closeStore(t, s)
+	if eng.passed > 20*n {
+		t.Errorf("scans pass %d removed keys for %d tasks", eng.passed, n)
+	}
+}
+
+// readsEngine counts how often it is asked, and what is written.
+type readsEngine struct {
+	holdfast.Engine
+	gets, scans, sets int
+}
+
+func (e *readsEngine) Get(dst, key []byte) ([]byte, error) {
+	e.gets++
+	return e.Engine.Get(dst, key)
+}
+
+func (e *readsEngine) Scan(r holdfast.Range) holdfast.Iterator {
+	e.scans++
+	return e.Engine.Scan(r)
+}
+
+func (e *readsEngine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	e.sets += b.Len()
+	return e.Engine.Apply(b, level)
+}
+
+// Opening a store, and the first claim after that, read the index and the table of lanes that are away, and nothing for
+// each key. They write only what is missing in the table: if more lanes were in memory than may be now.
+func TestManyKeysOpenedOnceMore(t *testing.T) {
+	const keys, most = 300, 20
+	eng, c := &readsEngine{Engine: mem.New()}, newClock()
+	s := openStore(t, eng, c.options(holdfast.Memory))
+	want := make([]string, keys)
+	for i := range keys {
+		want[i] = fmt.Sprint("task", i)
+		enqueue(t, s, task.Spec{ID: want[i], Kind: "k", Key: fmt.Sprint("key", i*7%keys)})
+		c.pass(time.Millisecond)
+	}
+	closeStore(t, s)
+	for i, lanes := range []int{100, 100, 0, 0, 50, keys, 10, 10} {
+		func() {
+			defer task.SetMaxLanes(lanes)()
+			few := i == 7 // of the table is remembered: the others are looked up, and not written again
+			if few {
+				defer task.SetMaxListed(10)()
+			}
+			*eng = readsEngine{Engine: eng.Engine}
+			s := openStore(t, eng, c.options(holdfast.Memory))
+			leases := claim(t, s, task.ClaimOptions{})
+			got := *eng
+			if ids := tasksOf(leases); !slices.Equal(ids, want[:1]) {
+				t.Errorf("%d lanes: claimed %v, want %s", lanes, ids, want[0])
+			}
+			if got.gets > most && !few || got.scans > most {
+				t.Errorf("%d lanes: opening and a claim read %d keys and scan %d times", lanes, got.gets, got.scans)
+			}
+			if i != 0 && i != 2 && got.sets > most {
+				t.Errorf("%d lanes: opening and a claim write %d keys", lanes, got.sets)
+			}
+			if n := s.Lanes(); n > lanes+1 {
+				t.Errorf("%d lanes are in memory, want %d at most", n, lanes)
+			}
+			want = want[1:]
+			if err := s.Complete(ctx, leases...); err != nil {
+				t.Error(err)
+			}
+			closeStore(t, s)
+		}()
+	}
+	s = openStore(t, eng, c.options(holdfast.Memory))
+	if got := tasksOf(claim(t, s, task.ClaimOptions{N: keys})); !slices.Equal(got, want) {
+		t.Errorf("claimed %v, want %v", got, want)
+	}
+	closeStore(t, s)
+}
+
+// A transaction that is given up leaves no lanes in memory that were away.
+func TestManyKeysGivenUp(t *testing.T) {
+	defer task.SetMaxLanes(4)()
+	eng := mem.New()
+	s := openStore(t, eng, newClock().options(holdfast.Memory))
+	defer closeStore(t, s)
+	const keys = 30
+	var want []string
+	for i := range 2 * keys {
+		want = append(want, fmt.Sprint("task", i))
+		enqueue(t, s, task.Spec{ID: want[i], Kind: "k", Key: fmt.Sprint("key", i%keys)})
+	}
+	gone := errors.New("given up")
+	for _, change := range []func(tx task.Tx, id string) error{task.Tx.Cancel, task.Tx.Delete} {
+		if err := s.DB().Update(ctx, func(tx *kv.Tx) error {
+			for _, id := range want {
+				if err := change(s.In(tx), id); err != nil {
+					return err
+				}
+			}
+			return gone
+		}); !errors.Is(err, gone) {
+			t.Fatal(err)
+		}
+		if n := s.Lanes(); n > 4 {
+			t.Errorf("%d lanes are in memory, want 4 at most", n)
+		}
+	}
+	if got := tasksOf(claim(t, s, task.ClaimOptions{N: 3 * keys})); !slices.Equal(got, want) {
+		t.Errorf("claimed %v, want %v", got, want)
 	}
 }

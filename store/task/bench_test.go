@@ -251,3 +251,28 @@ func BenchmarkKeys(b *testing.B) {
 		})
 	}
 }
+
+// Opening a store with a task of each of many keys, and the first claim.
+func BenchmarkOpenKeys(b *testing.B) {
+	for _, n := range []int{50_000, 300_000, 900_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			tg, s := logtree(b)
+			defer tg.Close(b)
+			specs := make([]task.Spec, 1000)
+			for at := 0; at < n; at += len(specs) {
+				for i := range specs { // not in the order of the keys
+					specs[i] = task.Spec{Kind: "k", Key: fmt.Sprintf("customer-%08d", (at+i)*7919%n)}
+				}
+				enqueue(b, s, specs...)
+			}
+			storetest.Close(b, s)
+			for b.Loop() {
+				s := openStore(b, tg.Engine, task.Options{Level: holdfast.Process})
+				if l := claim(b, s, task.ClaimOptions{}); len(l) != 1 {
+					b.Fatal("none")
+				}
+				storetest.Close(b, s)
+			}
+		})
+	}
+}

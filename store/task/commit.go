@@ -30,32 +30,34 @@ func (s *Store) scan(lo, hi []byte, most int, f func(rest, value []byte) error) 
 	}
 	at := len(s.keys.Prefix)
 
-	// What is gone at the front is not walked over twice.
-	if l := s.lows[string(s.section(lo))]; l != nil && string(lo[at:]) <= l.at {
-		if lo = append(slices.Clone(lo[:at]), l.at...); bytes.Compare(lo, hi) >= 0 {
+	// What is gone in front of the first key and behind the last is not walked over twice.
+	l := s.lows[string(s.section(lo))]
+	if l != nil {
+		if lo, hi = l.gaps.Trim(lo, hi); bytes.Compare(lo, hi) >= 0 {
 			return nil
 		}
-		none, pass := true, f
-		f = func(rest, value []byte) error {
-			if none {
-				none, l.at = false, min(string(lo[at:at+1])+string(rest), end(l.part))
-			}
-			return pass(rest, value)
-		}
-		defer func() {
-			if none && err == nil && most > 0 {
-				l.at = min(string(hi[at:]), end(l.part))
-			}
-		}()
 	}
 	it := s.state.Scan(holdfast.Range{Lo: lo, Hi: hi})
 	defer it.Close()
-	for ; most > 0 && it.Next(); most-- {
+	next := slices.Clone(lo) // behind the last key
+	for n := 0; n < most; n++ {
+		if !it.Next() {
+			if it.Err() == nil && l != nil {
+				l.empty(next, hi)
+			}
+			return it.Err()
+		}
+		if n == 0 && l != nil {
+			l.empty(lo, it.Key())
+		}
+		if l != nil {
+			next = append(append(next[:0], it.Key()...), 0)
+		}
 		if err := f(it.Key()[at+1:], it.Value()); err != nil {
 			return err
 		}
 	}
-	return it.Err()
+	return nil
 }
 
 // tx is a change of the store: what is decided in its turn and then applied as one batch, with what it has changed in
@@ -77,7 +79,10 @@ type tx struct {
 var seed = maphash.MakeSeed()
 
 // move is a task that changes; nil stands for one that is not there.
-type move struct{ old, new *task }
+type move struct {
+	old, new *task
+	away     bool // old waited, and its lane was away
+}
 
 // begin begins a change.
 func (s *Store) begin(level holdfast.Level) (*tx, error) {
@@ -168,7 +173,7 @@ func (x *tx) put(old, new *task) {
 		x.key = s.keys.Of(x.key, format.TableTasks, old.num)
 		x.set(x.key, nil)
 	}
-	x.moves = append(x.moves, move{old, new})
+	x.moves = append(x.moves, move{old: old, new: new})
 	s.count(old, new)
 	x.relist(old, new)
 }
@@ -184,18 +189,23 @@ func (x *tx) mark() mark { return mark{x.s.state.Layers[0], len(x.moves), len(x.
 // undo takes back what the change has done since a mark, whose batches are those of x from then on.
 func (x *tx) undo(m mark) {
 	s := x.s
-	s.lower(&x.b)                                          // and nobody has looked what is there without fresh
 	for _, f := range slices.Backward(x.other[m.other:]) { // before the lanes are looked at: starts hold them back
 		f()
 	}
+	s.lower(&x.b)
+	s.lower(&x.fresh)
 	for _, v := range slices.Backward(x.moves[m.moves:]) {
 		s.count(v.new, v.old)
-		// A lane that is gone comes back with tasks that it had. Of tasks that it had not, one that is away knows nothing.
-		if t := v.old; t != nil && (t.state() == Waiting || t.state() == Running) {
-			s.reread(t.Queue, t.Key)
-		}
-		if t := v.new; t != nil && s.queue(t.Queue).lanes[t.Key] != nil {
-			s.reread(t.Queue, t.Key)
+		// A lane that is gone comes back with tasks that it had. One that was away is so again, by what the table says. Of
+		// tasks that it had not, one that is away knows nothing.
+		for _, t := range []*task{v.old, v.new} {
+			if t == nil {
+				continue
+			}
+			had := t == v.old && (t.state() == Waiting && !v.away || t.state() == Running)
+			if had || s.queue(t.Queue).lanes[t.Key] != nil {
+				s.reread(t.Queue, t.Key)
+			}
 		}
 	}
 	x.reset(m)

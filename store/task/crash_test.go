@@ -19,11 +19,13 @@ import (
 // is left: it agrees with what had been acknowledged, and all tasks can be completed.
 func TestCrashImages(t *testing.T) {
 	defer task.SetMaxLanes(3)()
+	defer task.SetMaxListed(3)()
 	enqueued, claimed := 0, 0
 	storetest.CrashImages(t, 12, func(seed uint64, level holdfast.Level) error {
 		e, round := newEvidence(newClock()), 0
 		err := storetest.CrashImage(seed, level, func(eng holdfast.Engine, r *rand.Rand) error {
 			task.SetMaxLanes(r.IntN(4)) // no two openings need have the same keys in memory
+			task.SetMaxListed(r.IntN(4))
 			s, err := task.Open(on(eng, level), e.clock.options(level))
 			if err != nil {
 				return fmt.Errorf("opening the store: %w", err)

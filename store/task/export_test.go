@@ -36,6 +36,19 @@ func (s *Store) Known() int {
 	return len(s.queues)
 }
 
+// Rates is what the keys of starts begin with, of keys of the default queue.
+func Rates(store string) []byte {
+	key := format.New(store).Rate(nil, DefaultQueue, "")
+	return key[:len(key)-1]
+}
+
+// SetMaxListed lets an opening know little of the table of lanes that are away, as SetSizes does with other sizes.
+func SetMaxListed(n int) (restore func()) {
+	was := maxListed
+	maxListed = n
+	return func() { maxListed = was }
+}
+
 // SetMaxLanes makes few lanes of keys be in memory, as SetSizes does with other sizes.
 func SetMaxLanes(n int) (restore func()) {
 	was := maxLanes

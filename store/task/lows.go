@@ -7,24 +7,52 @@ import (
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/intervals"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
 
 // Engines keep removed keys for a while, and scans walk over them. Some tables lose their keys from the front: the
 // places of a queue's tasks in one state, its lanes away, the ends of unique texts, and what has ended with others
-// behind it. For each of these parts of tables the store knows a key with nothing below it, a low, from which scans
-// begin.
+// behind it. For each of these parts of tables the store knows gaps, where scans have found nothing: others pass over
+// them. What is removed beside a gap is a part of it. So what comes and goes in front of others, as urgent tasks do, or
+// in front of others of its key, is not walked over either.
 //
-// Lows are stored too, so that opening a store need not walk over all that is gone. What is stored of a low is part of
-// the commits: it is raised once in lowStep removals, and the commit that sets a key below it lowers it. So it holds
-// after any crash.
+// A low is a key of a part with nothing below it. Lows are stored, so that opening a store need not walk over all that
+// is gone. What is stored is part of the commits: it is raised once in lowStep removals, and the commit that sets a key
+// below it lowers it. So it holds after any crash.
 
-// low is what is known of a part of a table. The keys are without the store's prefix.
+// low is what is known of a part of a table. Its keys are without the store's prefix, but for those of the gaps.
 type low struct {
-	part    string // what its keys begin with
-	at      string // no key of the part is below
-	kept    string // no less than is stored of it; "" if nothing is
-	removed int    // keys, since it was last raised in the store
+	part    string          // what its keys begin with
+	gaps    intervals.Union // there are no keys
+	kept    string          // no less than is stored of it; "" if nothing is
+	removed int             // keys, since it was last raised in the store
+}
+
+// maxGaps is how many gaps are known of a part at most. With more, all but the first are forgotten.
+const maxGaps = 2048
+
+// bound keeps the gaps few.
+func (l *low) bound() {
+	if len(l.gaps) > maxGaps {
+		clear(l.gaps[1:])
+		l.gaps = l.gaps[:1]
+	}
+}
+
+// empty notes that a scan has found nothing in [lo, hi).
+func (l *low) empty(lo, hi []byte) {
+	if bytes.Compare(lo, hi) < 0 {
+		l.gaps.Add(bytes.Clone(lo), bytes.Clone(hi))
+		l.bound()
+	}
+}
+
+// there notes that a key may be there. It returns a copy of it; nil if it may have been there before.
+func (l *low) there(key []byte) []byte {
+	was := l.gaps.Cut(key)
+	l.bound()
+	return was
 }
 
 // lowsPart is what the keys begin with under which lows are stored.
@@ -56,29 +84,25 @@ func (s *Store) section(key []byte) []byte {
 // noteLow notes that key is set, or removed.
 func (x *tx) noteLow(key []byte, removed bool) {
 	s := x.s
-
-	if !removed {
-		s.noteFirst(key)
-	}
 	part := s.section(key)
 	if part == nil {
 		return
 	}
 	l := s.lows[string(part)]
-	key = key[len(s.keys.Prefix):]
 
 	switch {
 	case removed && l == nil:
-		l = &low{part: string(part), at: string(part), removed: 1}
+		l = &low{part: string(part), removed: 1}
 		s.lows[l.part] = l
 	case removed:
 		l.removed++
+		l.gaps.Extend(key)
 	case l == nil:
 	default:
-		if string(key) < l.at {
-			l.at = string(key)
+		if at := l.there(key); at != nil {
+			x.other = append(x.other, func() { l.gaps.Extend(at) })
 		}
-		if string(key) < l.kept {
+		if key = key[len(s.keys.Prefix):]; string(key) < l.kept {
 			x.keepLow(l, string(key))
 		}
 	}
@@ -88,14 +112,12 @@ func (x *tx) noteLow(key []byte, removed bool) {
 	}
 }
 
-// lower notes that the keys that a batch was to remove may be there again.
+// lower notes that the keys that a batch was to remove may be there again. It comes after what takes back that others
+// are there, since it may be the same key.
 func (s *Store) lower(b *holdfast.Batch) {
 	for op := range b.Ops() {
-		if op.Kind == holdfast.KindDelete {
-			s.noteFirst(op.Key)
-		}
 		if l := s.lows[string(s.section(op.Key))]; l != nil && op.Kind == holdfast.KindDelete {
-			l.at = min(l.at, string(op.Key[len(s.keys.Prefix):]))
+			l.there(op.Key)
 		}
 	}
 }
@@ -116,12 +138,16 @@ func (x *tx) raiseLows() error {
 		l := s.worn[len(s.worn)-1]
 
 		lo, hi := s.bounds(l.part)
-		if err := s.scan(lo, hi, 1, func(_, _ []byte) error { return nil }); err != nil {
+		at := end(l.part)
+		if err := s.scan(lo, hi, 1, func(rest, _ []byte) error {
+			at = l.part[:1] + string(rest)
+			return nil
+		}); err != nil {
 			return err
 		}
 		s.worn = s.worn[:len(s.worn)-1]
-		if l.removed = 0; l.at != l.kept && s.lows[l.part] == l {
-			x.keepLow(l, l.at)
+		if l.removed = 0; at != l.kept && s.lows[l.part] == l {
+			x.keepLow(l, at)
 		}
 	}
 	return nil
@@ -161,7 +187,11 @@ func (s *Store) loadLows() error {
 		if part == "" || !strings.HasPrefix(at, part) && at != end(part) {
 			return s.strange("open", "where the keys of %q begin cannot be read", part)
 		}
-		s.lows[part] = &low{part: part, at: at, kept: at}
+		l := &low{part: part, kept: at}
+		from, _ := s.bounds(part)
+		to, _ := s.bounds(at)
+		l.empty(from, to)
+		s.lows[part] = l
 	}
 	return it.Err()
 }
@@ -172,7 +202,7 @@ func (s *Store) loadTable(table byte, from []byte, f func(rest, value []byte) er
 	at = append(at, from...)
 	for _, part := range slices.Sorted(maps.Keys(s.lows)) {
 		lo, _ := s.bounds(part)
-		low, _ := s.bounds(s.lows[part].at)
+		low, _ := s.bounds(s.lows[part].kept)
 		if part[0] != table || bytes.Compare(low, at) <= 0 {
 			continue
 		}

@@ -53,12 +53,11 @@ type Store struct {
 	noted    int64          // the clock that is kept
 	state    layers.State   // of the engine, and above it what a change has written, and what the engine may not show yet
 	pending  layers.Pending
-	lows     map[string]*low         // by their parts
-	worn     []*low                  // those to be raised
-	firsts   map[string]format.Order // no waiting task of a key lies before; of some keys, by what their places begin with
-	commits  uint64                  // in pending, at any time
-	tail     receipts.Tail           // of what has been applied
-	mixed    bool                    // something was applied at another level than the store's
+	lows     map[string]*low // by their parts
+	worn     []*low          // those to be raised
+	commits  uint64          // in pending, at any time
+	tail     receipts.Tail   // of what has been applied
+	mixed    bool            // something was applied at another level than the store's
 	tx       tx
 	running  map[uint64]*held // all, once it is loaded
 	loaded   bool
@@ -132,7 +131,6 @@ func Open(db *kv.DB, o Options) (_ *Store, err error) {
 		periodic: map[string]*periodic{},
 		turns:    map[string]uint64{},
 		lows:     map[string]*low{},
-		firsts:   map[string]format.Order{},
 		state:    layers.State{Below: eng, Layers: make([]layers.Layer, 1, 3)},
 		replan:   make(chan struct{}, 1),
 		began:    time.Now(),
@@ -281,78 +279,69 @@ func (s *Store) load() error {
 	}); err != nil {
 		return err
 	}
-	if err := s.table(format.TableRates, func(rest, value []byte) error {
-		name, rest, ok := format.Texted(rest)
-		key, _, ok2 := format.Texted(rest)
+	var over [][]byte // starts of keys that do not count any more
+	if err := s.loadParts(format.TableRates, func(rest, value []byte) (enough bool, err error) {
+		name, of, ok := format.Texted(rest)
+		key, _, ok2 := format.Texted(of)
 		starts, ok3 := format.ParseStarts(value)
 		if !ok || !ok2 || !ok3 {
-			return s.strange("open", "the starts at key %q cannot be read", rest)
+			return false, s.strange("open", "the starts at key %q cannot be read", rest)
 		}
 		q := s.queue(name)
 		if key == "" {
 			q.starts = starts
+			return false, nil
+		}
+		if next(&starts, q.o.KeyRate, s.wall); len(starts) > 0 {
+			s.lane(q, key).starts = starts
+		} else {
+			over = append(over, s.keys.Rate(nil, name, key))
+		}
+		return len(over) >= chunk, nil
+	}, func() error {
+		if len(over) == 0 {
 			return nil
 		}
-		if next(&starts, q.o.KeyRate, s.wall); len(starts) > 0 { // else the key may be one of those that are away
-			s.lane(q, key).starts = starts
+		_, err := s.try(s.o.Level, func(x *tx) error {
+			for _, key := range over {
+				x.set(key, nil)
+			}
+			return nil
+		})
+		if over = nil; errors.Is(err, holdfast.ErrFull) && !errors.Is(err, holdfast.ErrPoisoned) {
+			return nil // they do no harm
 		}
-		return nil
+		return err
 	}); err != nil {
 		return err
 	}
 
 	// The index says of each task what has to be known of it, so tasks are not read, but for those that run.
-	if err := s.loadTable(format.TableAway, nil, func(rest, _ []byte) error {
-		name, _, ok := format.ParseAway(rest)
-		if !ok {
-			return s.strange("open", "there is a key %q among the lanes that are away", rest)
-		}
-		s.queue(name).away = format.Order{} // may be anywhere
-		return nil
-	}); err != nil {
+	d := loading{listed: map[string][]format.Order{}}
+	if err := s.loadTable(format.TableAway, nil, func(rest, _ []byte) error { return d.note(s, rest) }); err != nil {
 		return err
 	}
-	var d loading
-	for from, more := []byte(nil), true; more; {
-		more = false
-		err := s.loadTable(format.TableIndex, from, func(rest, _ []byte) error {
-			p, ok := s.keys.Place(rest)
-			if !ok || !State(p.State).valid() {
-				return s.strange("open", "the index has a key %q", rest)
-			}
-			if State(p.State) == Running {
-				t, err := s.listed(p)
-				if err != nil {
-					return err
-				}
+	if err := s.loadParts(format.TableIndex, func(rest, _ []byte) (enough bool, err error) {
+		p, ok := s.keys.Place(rest)
+		if !ok || !State(p.State).valid() {
+			return false, s.strange("open", "the index has a key %q", rest)
+		}
+		switch State(p.State) {
+		case Running:
+			var t *task
+			if t, err = s.listed(p); err == nil {
 				s.count(nil, t)
-				return nil
 			}
-			s.count(nil, &task{num: p.Task, Record: format.Record{Queue: p.Queue, State: p.State, Key: p.Key, Due: p.Time,
+		case Waiting: // windows are filled when a claim looks at them
+			s.queue(p.Queue).counts[Waiting]++
+			err = d.lane(s, &p)
+		default:
+			s.count(nil, &task{num: p.Task, Record: format.Record{Queue: p.Queue, State: p.State, Due: p.Time,
 				Removal: p.Time}})
-
-			// Windows are filled when a claim looks at them.
-			if State(p.State) == Waiting {
-				if err := d.lane(s, &p); err != nil {
-					return err
-				}
-			}
-
-			// What is wrong is written while nothing is read.
-			if more = len(d.wrong) >= chunk; more {
-				from = append(bytes.Clone(rest), 0)
-				return errPause
-			}
-			return nil
-		})
-		if err != nil && err != errPause {
-			return err
 		}
-		if len(d.wrong) > 0 {
-			if err := d.settle(s); err != nil {
-				return err
-			}
-		}
+		return len(d.missing) >= chunk, err
+	}, func() error { return d.settle(s) }); err != nil {
+		return err
 	}
 
 	for _, q := range s.queues {
@@ -368,6 +357,27 @@ func (s *Store) load() error {
 
 // errPause ends a walk that goes on.
 var errPause = errors.New("pause")
+
+// loadParts calls f for all keys of a table in the engine, and write when f says that there is enough to be written,
+// and at the end: while nothing is read.
+func (s *Store) loadParts(table byte, f func(rest, value []byte) (enough bool, err error), write func() error) error {
+	for from, more := []byte(nil), true; more; {
+		more = false
+		err := s.loadTable(table, from, func(rest, value []byte) (err error) {
+			if more, err = f(rest, value); more && err == nil {
+				from, err = append(bytes.Clone(rest), 0), errPause
+			}
+			return err
+		})
+		if err != nil && err != errPause {
+			return err
+		}
+		if err := write(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // describe stores the description: a bound of the store's numbers, and the clock; how far that was set back, as long as
 // it is not made up for, counts as if it had not been: the next opening does it then. Earlier versions, which know no

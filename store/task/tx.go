@@ -231,8 +231,8 @@ func (p *part) Commit(receipt holdfast.Receipt, level holdfast.Level) (wait func
 func (p *part) Rollback() (wait func() error) {
 	s, level := p.s, p.shared.Level()
 	s.lock()
-	s.lower(p.batch)
 	s.tx.undo(mark{})
+	s.lower(p.batch)
 	d, stronger := &p.wait, s.mixed || level != s.o.Level
 	*d = s.durable()
 	p.end()

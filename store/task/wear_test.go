@@ -3,6 +3,7 @@ package task_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -398,5 +399,41 @@ func TestLowRefused(t *testing.T) {
 	}
 	if leases := claim(t, s, task.ClaimOptions{N: 2}); len(leases) != 2 || leases[0].Task.ID != "a" {
 		t.Errorf("claimed %+v", leases)
+	}
+}
+
+// A transaction that takes a task from its place, puts it there again and is given up leaves it in lists and claims.
+func TestPlaceGivenUp(t *testing.T) {
+	for _, key := range []string{"", "k"} {
+		for _, lanes := range []int{0, 100} {
+			func() {
+				defer task.SetMaxLanes(lanes)()
+				s := openStore(t, mem.New(), newClock().options(holdfast.Memory))
+				defer closeStore(t, s)
+				enqueue(t, s, task.Spec{ID: "a", Kind: "k", Key: key})
+				if err := s.Complete(ctx, claim(t, s, task.ClaimOptions{})...); err != nil {
+					t.Fatal(err)
+				}
+				if leases := claim(t, s, task.ClaimOptions{}); len(leases) > 0 {
+					t.Fatal(leases)
+				}
+				enqueue(t, s, task.Spec{ID: "b", Kind: "k", Key: key})
+				gone := errors.New("given up")
+				if err := s.DB().Update(ctx, func(tx *kv.Tx) error {
+					if err := errors.Join(s.In(tx).Cancel("b"), s.In(tx).Retry("b")); err != nil {
+						return err
+					}
+					return gone
+				}); !errors.Is(err, gone) {
+					t.Fatal(err)
+				}
+				if list, _, err := s.List(ctx, task.Filter{State: task.Waiting}); err != nil || len(list) != 1 {
+					t.Errorf("key %q, %d lanes: listed %+v, %v", key, lanes, list, err)
+				}
+				if got := tasksOf(claim(t, s, task.ClaimOptions{})); !slices.Equal(got, []string{"b"}) {
+					t.Errorf("key %q, %d lanes: claimed %v", key, lanes, got)
+				}
+			}()
+		}
 	}
 }

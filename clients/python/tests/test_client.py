@@ -139,6 +139,9 @@ def test_what_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
         (problem(500, "internal"), "write", 1, errors.InternalError, False),
         (untrusted, "read", 1, ConnectionFailed, False),
         (page, "read", 1, HoldfastError, False),
+        (page, "write", 1, HoldfastError, True),
+        (lambda _: httpx.Response(200, text='{"position":'), "delete", 1, HoldfastError, True),  # cut, without a length
+        (lambda _: httpx.Response(200), "write", 1, HoldfastError, True),
         (problem(418, "teapot"), "write", 1, HoldfastError, False),
         (lambda _: httpx.Response(307, headers={"Location": "http://other"}), "read", 1, HoldfastError, False),
     ]
@@ -266,6 +269,36 @@ def test_a_function_that_does_not_return_does_not_keep_the_worker_from_stopping(
         with pytest.raises(StillRunning):
             await worker.run()
         never.set()
+
+    asyncio.run(run())
+
+
+def test_a_failure_is_told_whatever_its_text_is() -> None:
+    async def run() -> None:
+        claims = itertools.count()
+        told: list[Any] = []
+
+        async def answer(r: httpx.Request) -> httpx.Response:
+            if r.url.path.endswith("/claim"):
+                task = {"id": "t", "kind": "k", "attempt": 1, "state": "running", "created": ""}
+                leases = [{"task": task, "token": 1, "until": ""}] if next(claims) == 0 else []
+                return httpx.Response(200, json={"leases": leases})
+            assert r.url.path.endswith("/fail")
+            told.append(json.loads(r.content)["failure"])
+            worker.stop()
+            return httpx.Response(204)
+
+        async def fails(_: TaskRun) -> None:
+            raise FileNotFoundError("no file n\udcffme" + 100_000 * ".")  # a name that is no UTF-8, as Python has it
+
+        http = httpx.AsyncClient(transport=httpx.MockTransport(answer))
+        tasks = AsyncClient("http://localhost", http=http).namespace("n").tasks
+        worker = Worker(tasks, {"k": fails}, lease=0.3)
+        await asyncio.wait_for(worker.run(), 60)
+        assert len(told) == 1
+        assert told[0]["message"].startswith("no file n\\udcffme.")
+        assert "FileNotFoundError" in told[0]["stack"]
+        assert max(len(text) for text in told[0].values()) < 70_000
 
     asyncio.run(run())
 

@@ -179,7 +179,7 @@ export class Transport {
 
       // Whether the server may have done it is remembered over all tries: a later refusal does not undo an earlier
       // success.
-      if (e.status === 0 ? !neverSent(e) : passing(e) && !notDone(e)) r.lost = true;
+      if (e.unknown || (e.status === 0 ? !neverSent(e) : passing(e) && !notDone(e))) r.lost = true;
       if (signal?.aborted) throw this.aborted(r);
       e.unknown = !!r.lost && r.method !== "GET";
       const wait = pauses.next(e.retryAfterMs);
@@ -213,12 +213,14 @@ export class Transport {
       } catch (cause) {
         throw new ConnectionError({ op: r.op, cause, detail: "the answer broke off" });
       }
-      if (resp.status === 204 || text === "") return undefined as T;
+      if (resp.status === 204) return undefined as T;
       try {
         return JSON.parse(text) as T;
       } catch {
         const detail = "the answer cannot be read; is this the address of a Holdfast server?";
-        throw new HoldfastError({ op: r.op, status: resp.status, detail });
+        const e = new HoldfastError({ op: r.op, status: resp.status, detail });
+        e.unknown = r.method !== "GET"; // a lost answer: the server may have done what it was asked for
+        throw e;
       }
     } finally {
       clearTimeout(timer);

@@ -144,6 +144,9 @@ test("what is tried again", async () => {
     ["internal", problem(500, "internal"), "write", 1, errorClasses["internal"]!, false],
     ["untrusted", untrusted, "read", 1, ConnectionError, false],
     ["not JSON", page, "read", 1, HoldfastError, false],
+    ["not JSON, a write", page, "write", 1, HoldfastError, true],
+    ["cut, without a length", () => new Response('{"removed":'), "delete", 1, HoldfastError, true],
+    ["nothing", () => new Response(""), "write", 1, HoldfastError, true],
     ["a code that is new", problem(418, "teapot"), "write", 1, HoldfastError, false],
   ];
   let clock = 0; // each look at it takes 10 ms

@@ -122,16 +122,19 @@ def _base64(value: object) -> str:
 
 def decode(r: Request, status: int, text: bytes) -> Any:
     """Reads an answer of success."""
-    if status == 204 or not text:
+    if status == 204:
         return None
     try:
         return json.loads(text)
     except RecursionError:
         detail = "the answer is deeper than this program lets Python go; see sys.setrecursionlimit"
-        raise HoldfastError(r.op, status=status, code="", detail=detail) from None
     except ValueError:
         detail = "the answer cannot be read; is this the address of a Holdfast server?"
-        raise HoldfastError(r.op, status=status, detail=detail) from None
+
+    # It is a lost answer: the server may have done what it was asked for.
+    e = HoldfastError(r.op, status=status, detail=detail)
+    e.unknown = r.method != "GET"
+    raise e
 
 
 def headers(r: Request, token: str | None, level: Level | None, accept: str | None) -> dict[str, str]:
@@ -201,7 +204,7 @@ class Tries:
 
         # Whether the server may have done it is remembered over all tries: a later refusal does not undo an earlier
         # success.
-        if not _never_sent(e) if e.status == 0 else passing(e) and not _not_done(e):
+        if e.unknown or (not _never_sent(e) if e.status == 0 else passing(e) and not _not_done(e)):
             r.lost = True
         e.unknown = r.lost and r.method != "GET"
         wait = self._pauses.next(e.retry_after)

@@ -247,8 +247,8 @@ class Worker:
         retry_in = max(error.seconds, 0.001) if isinstance(error, RetryIn) else 0.0
         if isinstance(x.reason, WorkerStopping) and not dead and not retry_in:
             return await self._report(x, "given back", lambda: tasks.snooze(lease, 0), logging.INFO)
-        message = str(error) or type(error).__name__
-        stack = "".join(traceback.format_exception(error))
+        message = _sendable(str(error)) or type(error).__name__
+        stack = _sendable("".join(traceback.format_exception(error)))
         last = dead or x.task["attempt"] >= (x.task.get("max_attempts") or 25)
         _log.log(logging.ERROR if last else logging.WARNING, "task %s failed: %s", x.task.get("id"), message)
         await self._report(
@@ -341,6 +341,11 @@ class Worker:
                     x._lose(Cancelled("heartbeat", code=code, detail="the task was cancelled"))
                 else:
                     x._lose(_lost(result.get("detail") or code))
+
+
+def _sendable(text: str) -> str:
+    """The beginning of a text, of which the server keeps less. Bytes of the names of files can be no UTF-8 in it."""
+    return text[:65536].encode("utf-8", "backslashreplace").decode()
 
 
 def _lost(detail: str) -> LeaseLost:

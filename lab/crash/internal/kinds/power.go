@@ -57,7 +57,7 @@ type background struct {
 // in half of them, or it would never come about in the life of a victim. What controls do not sync is to be lost.
 func (c *Row) backgroundOf(rnd *rand.Rand) background {
 	b := background{rnd.IntN(4) > 0 && !c.Control, rnd.Uint64()}
-	if rnd.IntN(2) == 0 && c.Mount.FS != "xfs" && !c.Control {
+	if rnd.IntN(2) == 0 && blockdev.Commits(c.Mount.FS) && !c.Control {
 		c.Mount.Options = strings.TrimPrefix(c.Mount.Options+",commit=1", ",")
 	}
 
