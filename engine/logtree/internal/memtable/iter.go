@@ -5,10 +5,15 @@ import (
 	"math"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 )
 
 // near is how many versions of one key an iterator steps over before it searches instead.
 const near = 4
+
+// usualRecord is how many bytes of a record, at most, are loaded before it is looked at: three lines of the cache,
+// wherever it begins, because the processor guesses wrong where their number changes.
+const usualRecord = 2*64 + 1
 
 // Iter walks over the keys of a table in order and shows for each its newest version with a number up
 // to maxSeq, KindDelete included; keys without one are left out. It begins before the first key,
@@ -24,8 +29,7 @@ type Iter struct {
 	pos    int   // -1 before the first entry, p.count() after the last
 	ok     bool  // on a version
 
-	touched *leaf // whose records Take has touched
-	sum     byte  // of their bytes, so that the loads are not for nothing
+	loaded *leaf // whose records Take has had loaded
 }
 
 // Iter returns an iterator over the state at maxSeq.
@@ -79,13 +83,14 @@ func (it *Iter) Take(dst []Pair, most int, bound []byte) (_ []Pair, deleted int)
 
 		chunks := *it.t.image.chunks.Load() // after p, which is of versions in them
 
-		// The records of a leaf lie anywhere. They are touched first, so that the processor waits for all at once; their
-		// first bytes only, because what follows a record may be being written.
-		if it.touched != l {
-			it.touched = l
+		// The records of a leaf lie anywhere. First the processor is told to load them, so that it waits for all at once. How
+		// long they are is not known yet.
+		if it.loaded != l {
+			it.loaded = l
 			for i := it.pos; i < n; i++ {
 				rec := l.rec[p.slot(i)]
-				it.sum += chunks[rec>>32][uint32(rec)]
+				b := chunks[rec>>32][uint32(rec):]
+				format.IntoCache(b[:min(len(b), usualRecord)])
 			}
 		}
 		slot := p.slot(it.pos)

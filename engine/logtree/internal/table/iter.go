@@ -81,26 +81,53 @@ func (it *Iter) Near(back bool, most int, bound []byte, open bool) Near {
 	case back && len(bound) == 0:
 		lo = max(0, hi-most)
 	case back:
-		lo -= leading(min(lo, most-1), func(i int) bool { return beyond(w.key(it.pos-1-i), bound, open) })
-	case len(bound) == 0:
-		it.show(most, nil)
-		hi = min(w.n, lo+most)
+		lo -= w.leading(lo, -1, min(lo, most-1), bound, !open)
 	default:
-		it.show(most, bound)
-		hi += leading(min(w.n-hi, most-1), func(i int) bool { return bytes.Compare(w.key(it.pos+1+i), bound) < 0 })
+		// Groups that follow are decoded until so many entries from the present one on are there, or one that is not below
+		// bound. One that is malformed is an error when it is come to.
+		for {
+			at := hi
+			if hi = min(w.n, lo+most); len(bound) > 0 {
+				hi = at + w.leading(at-1, 1, hi-at, bound, false)
+			}
+			if hi < w.n || hi-lo >= most || it.shown == windowGroups || it.group+it.shown >= it.blk.n ||
+				!w.add(&it.blk, it.group+it.shown) {
+				break
+			}
+			it.shown++
+		}
 	}
 
 	return Near{w.keys, w.begin[lo : hi+1], w.entries[lo:hi]}
 }
 
-// show decodes groups that follow, until most entries from the present one on are there, or one that is not below
-// bound. One that is malformed is an error when it is come to.
-func (it *Iter) show(most int, bound []byte) {
-	for w := &it.win; w.n-it.pos < most && it.shown < windowGroups && it.group+it.shown < it.blk.n; it.shown++ {
-		if len(bound) > 0 && bytes.Compare(w.key(w.n-1), bound) >= 0 || !w.add(&it.blk, it.group+it.shown) {
-			return
+// leading returns how many of the n entries behind that at pos, in the direction of step, come before bound, or are at
+// it if with. A walk over many tables takes few entries of each at a time, one over a single table all that there are:
+// the steps get longer.
+func (w *window) leading(pos, step, n int, bound []byte, with bool) int {
+	in := func(i int) bool {
+		c := step * bytes.Compare(w.key(pos+step*(i+1)), bound)
+		return c < 0 || c == 0 && with
+	}
+
+	lo, hi := 0, n // all before lo are in, and none from hi on
+	for far := 1; lo < hi; far *= 2 {
+		i := min(lo+far, n) - 1
+		if !in(i) {
+			hi = i
+			break
+		}
+		lo = i + 1
+	}
+	for lo < hi {
+		if m := int(uint(lo+hi) / 2); in(m) {
+			lo = m + 1
+		} else {
+			hi = m
 		}
 	}
+
+	return lo
 }
 
 // Values reads the values that tables name.
@@ -160,42 +187,6 @@ func (it *Iter) groupValues(g int, from Values) []byte {
 	it.r.cache.keep(it.blk.from, &chunk{slot: slot, data: b})
 
 	return b
-}
-
-// leading returns how many of the first n are in, behind which none is. A walk over many tables takes few entries of
-// each at a time, one over a single table all that there are: both are found out at once.
-func leading(n int, in func(i int) bool) int {
-	if n == 0 || !in(0) {
-		return 0
-	}
-	if in(n - 1) {
-		return n
-	}
-
-	// The first is in, the last is not. The steps from the first on get longer.
-	lo, hi := 0, n-1
-	for step := 1; lo+step < hi; step *= 2 {
-		if !in(lo + step) {
-			hi = lo + step
-			break
-		}
-		lo += step
-	}
-	for lo+1 < hi {
-		if m := int(uint(lo+hi) / 2); in(m) {
-			lo = m
-		} else {
-			hi = m
-		}
-	}
-
-	return hi
-}
-
-// beyond reports whether key is above bound, or at it unless open.
-func beyond(key, bound []byte, open bool) bool {
-	c := bytes.Compare(key, bound)
-	return c > 0 || c == 0 && !open
 }
 
 // Skip goes to the entry that is n entries behind the present one, or -n before it. That must be near.

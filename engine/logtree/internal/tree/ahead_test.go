@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
@@ -45,7 +46,13 @@ func (s *stored) Value(dst []byte, off int64, n int, sum uint32) ([]byte, error)
 // TestReadAhead: a long walk over values that lie in the order of their keys in many segments takes few reads, both
 // ways, and one over values that lie anywhere none but theirs. What is damaged is named, and what lies before it read.
 func TestReadAhead(t *testing.T) {
-	const keys, segments, size = 20_000, 40, 100
+	for _, size := range []int{100, mostCopied + 1} { // which are copied, and handed out where they were read
+		t.Run(strconv.Itoa(size), func(t *testing.T) { testReadAhead(t, size) })
+	}
+}
+
+func testReadAhead(t *testing.T, size int) {
+	const keys, segments = 20_000, 40
 	build := func(order func(i int) int) (*Version, []*stored) {
 		f := newForest(t)
 		list := make([]*stored, segments)
@@ -59,7 +66,7 @@ func TestReadAhead(t *testing.T) {
 			id := int(uint64(i) * 2654435761 >> 7 % segments)
 			s := list[id]
 			value := fmt.Appendf(nil, "%0*d", size, i)
-			entries[i] = table.Entry{Place: uint64(id+1)<<32 | uint64(len(s.b)), Len: size, Sum: format.Checksum(value)}
+			entries[i] = table.Entry{Place: uint64(id+1)<<32 | uint64(len(s.b)), Len: uint32(size), Sum: format.Checksum(value)}
 			s.b = append(append(s.b, value...), "a key and more"...)
 		}
 		w := f.NewWriter()

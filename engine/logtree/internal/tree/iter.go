@@ -178,7 +178,7 @@ type merged struct {
 	cur    int    // the source of the present key, -1 at the end
 	second int    // the source whose key follows, -1 if there is none
 	bound  []byte // the key of second
-	same   bool   // second has the present key too, or it is to be chosen anew
+	same   bool   // second has the present key too
 }
 
 // compare orders keys in the direction of the walk.
@@ -234,61 +234,49 @@ func (m *merged) lead() {
 
 // next goes to the next key.
 func (m *merged) next() error {
-	cur := &m.src[m.cur]
+	cur, n := &m.src[m.cur], 1
 
-	// All sources that have the present key move on: the newest one has decided about it.
+	// All sources that have the present key move on, the first of the order: the newest one has decided about it. It moves
+	// last, because its key is compared here and is no longer valid then.
 	if m.same {
-		for i := range m.src {
-			if s := &m.src[i]; i != m.cur && s.ok && bytes.Equal(s.key, cur.key) {
-				if err := s.move(m.reverse); err != nil {
-					return err
-				}
+		for ; n < len(m.order) && bytes.Equal(m.src[m.order[n]].key, cur.key); n++ {
+			if err := m.src[m.order[n]].move(m.reverse); err != nil {
+				return err
 			}
 		}
 	}
-
-	// The present source moves last, because its key is compared above and is no longer valid then.
 	if err := cur.move(m.reverse); err != nil {
 		return err
 	}
-
-	return m.moved()
-}
-
-// moved puts the present source, which has moved, where it belongs now.
-func (m *merged) moved() error {
-	if m.same {
-		m.choose() // the second has moved too, or it may not be the next any more
-		return nil
-	}
-
-	// As long as the present source stays before the second, the others need not be looked at: what matters is one
-	// comparison. Where keys come from everywhere, it passes half of the others.
-	s, k := &m.src[m.cur], 0
-	if !s.ok {
-		m.order = m.order[:copy(m.order, m.order[1:])]
-		m.lead()
-
-		return nil
-	}
-	if m.second < 0 {
-		return nil
-	}
-	for ; k+1 < len(m.order); k++ {
-		next := m.order[k+1]
-		c := m.compare(s.key, m.src[next].key)
-		if c < 0 && k == 0 {
-			return nil
-		}
-		if c < 0 || c == 0 && m.cur < next {
-			break
-		}
-		m.order[k] = next
-	}
-	m.order[k] = m.cur
-	m.lead()
+	m.moved(n)
 
 	return nil
+}
+
+// moved puts the first n of the order, which have moved, where they belong now: from the last of them on, each among
+// those behind it.
+func (m *merged) moved(n int) {
+	for n--; n >= 0; n-- {
+		i, k := m.order[n], n
+		s := &m.src[i]
+		if !s.ok {
+			m.order = m.order[:n+copy(m.order[n:], m.order[n+1:])]
+			continue
+		}
+
+		// As long as the present source stays before the second, the others need not be looked at: what matters is one
+		// comparison. Where keys come from everywhere, it passes half of the others.
+		for ; k+1 < len(m.order); k++ {
+			next := m.order[k+1]
+			c := m.compare(s.key, m.src[next].key)
+			if c < 0 || c == 0 && i < next {
+				break
+			}
+			m.order[k] = next
+		}
+		m.order[k] = i
+	}
+	m.lead()
 }
 
 // skip goes on with the present source from bound.
@@ -299,11 +287,9 @@ func (m *merged) skip(bound []byte) error {
 	} else if err := s.seek(bound, m.reverse); err != nil {
 		return err
 	}
+	m.moved(1)
 
-	// Its key may have passed the second one's, or have become equal to another's.
-	m.same = true // choose anew
-
-	return m.moved()
+	return nil
 }
 
 // Iterator implements [holdfast.Iterator], but for Close. It reads some entries ahead at a time, more the longer
@@ -338,21 +324,17 @@ type walk struct {
 
 	items []item
 	used  int    // how many of items were ever in use: what is behind refers to nothing
-	arena []byte // keys and values of items, where they are not a memtable's, kept by the cache of tables, or lent
+	arena []byte // keys and values of items, but those of memtables, of the cache of tables, and of what was read ahead
 
 	unread []unread // values that are not read yet
 	owed   int      // how many bytes those have
-	lent   int      // bytes of values that are handed out where they were read ahead
+	copies []byte   // short values that were read ahead, each at a multiple of eight bytes
+	lent   int      // bytes of values that were read ahead, and are handed out there or in copies
 	far    bool     // the walk reads its first values, far ahead; see reaches
-	seg    *segment // the segment of the last value, nil if there is none, and its index in the version
+	seg    *segment // the segment of the last value, and its index in the version
 	at     int
-	known  [1 << knownBits]struct { // segments and their indexes, by a hash of their ids
-		segment *segment
-		at      int
-	}
-	ahead ahead // where values of long walks are read ahead
-	slow  int   // how many read calls of values took long
-	sum   byte  // of the bytes that were touched, so that the loads are not for nothing
+	ahead  ahead // where values of long walks are read ahead
+	slow   int   // how many read calls of values took long
 }
 
 // unread is a value that is not read yet.
@@ -371,9 +353,8 @@ const (
 	minArena   = 8 << 10 // bytes read ahead, roughly
 	maxArena   = 64 << 10
 	firstReach = 24 << 10 // bytes of the first values of a walk to an end that is known, if they are read from a file
-	cacheLine  = 64
-	knownBits  = 4
-	aheadShare = 4 // of what was read until now, so many bytes are read ahead: a walk may end at any key
+	mostCopied = 256      // bytes of a value that was read ahead and is copied for its checksum
+	aheadShare = 4        // of what was read until now, so many bytes are read ahead: a walk may end at any key
 )
 
 // Memtable is what a walk sees of a memtable.
@@ -444,7 +425,6 @@ func (w *walk) recycle() {
 	clear(w.items[:w.used])
 	w.unread, w.owed, w.lent = w.unread[:0], 0, 0
 	w.used, w.seg = 0, nil
-	clear(w.known[:])
 	w.ahead.reset()
 	if cap(w.arena) <= 4*maxArena {
 		walks.Put(w)
@@ -468,7 +448,7 @@ func (it *Iterator) more() bool {
 	if w == nil || it.ended || it.err != nil {
 		return false
 	}
-	w.items, w.arena, w.lent = w.items[:0], w.arena[:0], 0
+	w.items, w.arena, w.copies, w.lent = w.items[:0], w.arena[:0], w.copies[:0], 0
 	if cap(w.arena) > 4*maxArena {
 		w.arena = nil // after a large value
 	}
@@ -751,8 +731,9 @@ func (it *Iterator) takeMany(s *source, bound []byte, open bool) error {
 	}
 	s.ok = s.mi.Valid()
 	s.load()
+	w.m.moved(1)
 
-	return w.m.moved()
+	return nil
 }
 
 // take adds what s is at, unless it is a tombstone.
@@ -828,8 +809,7 @@ func (it *Iterator) takeNear(s *source, near table.Near) int {
 			w.lent += len(value)
 		}
 		if value == nil {
-			w.unread = append(w.unread, unread{Entry: *e, item: len(items), at: -1})
-			w.owed += int(e.Len)
+			it.note(e, len(items))
 		}
 		lo, hi := near.Begin[i]-begin, near.Begin[i+1]-begin
 		size += int(hi - lo)
@@ -853,6 +833,19 @@ func (it *Iterator) takeNear(s *source, near table.Near) int {
 	return taken
 }
 
+// note leaves the value of an item to resolve. If it is in memory, the processor loads it meanwhile: it waits for many
+// at once, not for one after the other.
+func (it *Iterator) note(e *table.Entry, item int) {
+	w := it.w
+	u := unread{Entry: *e, item: item, at: -1}
+	if w.enter(it.ver, e.Place) {
+		u.mapped = w.seg.Mapped(int64(uint32(e.Place)), int(e.Len))
+		format.IntoCache(u.mapped)
+	}
+	w.unread = append(w.unread, u)
+	w.owed += int(e.Len)
+}
+
 // streamed returns the value of an entry if it lies in a stream that is read ahead, in memory that stays as it is until
 // the walk asks for more. It returns nil if the value has to be read alone, which also tells what is wrong with it.
 func (it *Iterator) streamed(e *table.Entry) []byte {
@@ -861,6 +854,17 @@ func (it *Iterator) streamed(e *table.Entry) []byte {
 		return nil
 	}
 	b := w.ahead.read(it.ver, w.at, int64(uint32(e.Place)), int(e.Len), w.m.reverse)
+
+	// A checksum goes by eight bytes, from a multiple of eight on, and what is before and behind those is a branch each.
+	// Where short values lie anywhere the processor takes the wrong one so often that a copy is cheaper.
+	if n := len(b); n > 0 && n <= mostCopied {
+		if w.copies == nil {
+			w.copies = make([]byte, 0, maxAhead*(mostCopied+8))
+		}
+		at := (len(w.copies) + 7) &^ 7
+		w.copies = append(w.copies[:at], b...)
+		b = w.copies[at : at+n : at+n]
+	}
 	if b == nil || format.Checksum(b) != e.Sum {
 		return nil
 	}
@@ -868,16 +872,9 @@ func (it *Iterator) streamed(e *table.Entry) []byte {
 	return b
 }
 
-// resolve reads the values that takeNear has left. Those that are in memory are touched first, all of them: the
-// processor then waits for many at once, not for one after the other. So does the disk, where reads are slow.
+// resolve reads the values that takeNear has left.
 func (it *Iterator) resolve() (err error) {
 	w := it.w
-	for i := range w.unread {
-		// Each copy is checked. One that is wrong is read again by a call, which says what is wrong with it.
-		if u := &w.unread[i]; w.enter(it.ver, u.Place) {
-			u.mapped = w.seg.Mapped(int64(uint32(u.Place)), int(u.Len))
-		}
-	}
 
 	// Reads of this walk have waited for a disk: it gets all of them at a time.
 	if w.slow >= manySlow {
@@ -931,6 +928,7 @@ func (a *atHand) Values(entries []table.Entry, bytes int) []byte {
 			if u.mapped = w.seg.Mapped(int64(uint32(e.Place)), int(e.Len)); u.mapped == nil {
 				return nil
 			}
+			format.IntoCache(u.mapped)
 		}
 		w.unread = append(w.unread, u)
 	}
@@ -953,18 +951,6 @@ func (a *atHand) Values(entries []table.Entry, bytes int) []byte {
 
 // copyMapped appends the values that are in memory to dst, and notes where they are in it.
 func (w *walk) copyMapped(dst []byte, us []unread) []byte {
-	var sum byte
-	for i := range us {
-		b := us[i].mapped
-
-		// One byte of each cache line, over all values, before any is copied: the processor then has many misses under way at
-		// once.
-		for j := 0; j < len(b); j += cacheLine {
-			sum += b[j]
-		}
-	}
-
-	w.sum = sum // so that the loads are not for nothing
 	for i := range us {
 		if u := &us[i]; u.mapped != nil {
 			u.at = len(dst)
@@ -1128,25 +1114,13 @@ func (it *Iterator) takeSpan(near table.Near) bool {
 	return true
 }
 
-// enter remembers the segment of a place, to save the way there for each: also those of the segments before, because
-// values that were flushed at several times follow each other in no order. It returns false if there is no such one.
+// enter goes to the segment of a place. It returns false if the version has none such.
 func (w *walk) enter(ver *Version, place uint64) bool {
-	id := uint32(place >> 32)
-	if w.seg != nil && w.seg.id == id {
-		return true
+	at := ver.find(uint32(place >> 32))
+	if at < 0 {
+		return false
 	}
-
-	// Files that were made alike have numbers that lie as far apart, so their lowest bits may be the same.
-	k := &w.known[id*0x9e3779b1>>(32-knownBits)]
-	if k.segment == nil || k.segment.id != id {
-		at := ver.find(id)
-		if at < 0 {
-			w.seg = nil
-			return false
-		}
-		k.segment, k.at = &ver.segments[at], at
-	}
-	w.seg, w.at = k.segment, k.at
+	w.seg, w.at = &ver.segments[at], at
 
 	return true
 }

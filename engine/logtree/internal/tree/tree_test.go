@@ -439,3 +439,30 @@ func TestNextVersion(t *testing.T) {
 		}
 	}
 }
+
+// TestFindSegments: a version finds each of its segments, whatever numbers they have, and no others.
+func TestFindSegments(t *testing.T) {
+	for _, step := range []uint32{1, 2, 7, 8, 1 << 10, 1 << 22} {
+		f := newForest(t)
+		w := f.NewWriter()
+		for i := range 300 {
+			e := table.Entry{Place: uint64(step)*uint64(i+1)<<32 | format.SegmentHeaderSize, Len: 1}
+			if err := w.Add(testKey(i), e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		v := NewVersion([]Tier{{ID: 1, Refs: Refs(w.Tables)}}, func(uint32) Segment { return new(stored) })
+		for i := range uint32(300) {
+			if at := v.find(step * (i + 1)); at != int(i) {
+				t.Errorf("segment %d of those %d apart is found at %d", i, step, at)
+			}
+			if at := v.find(step*(i+1) + 1); step > 1 && at >= 0 {
+				t.Errorf("segment %d is found, which is none of the version's", step*(i+1)+1)
+			}
+		}
+		v.Release()
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"math/bits"
 	"slices"
 	"sync/atomic"
 
@@ -126,6 +127,7 @@ type Version struct {
 	Tables []*Table // each once
 
 	segments []segment       // by id
+	slots    []int32         // their indexes, and one more, by hashes of their ids; see find
 	whole    map[*Table]bool // the tables; whether none of their keys is cut off
 	refs     atomic.Int32
 }
@@ -218,6 +220,16 @@ func (v *Version) Next(tiers []Tier, find func(id uint32) Segment) *Version {
 		slices.SortFunc(next.segments, func(a, b segment) int { return cmp.Compare(a.id, b.id) })
 	}
 
+	// Most slots stay free, so that few ids share one.
+	next.slots = make([]int32, 4<<bits.Len(uint(len(next.segments))))
+	for i := range next.segments {
+		h := next.hash(next.segments[i].id)
+		for next.slots[h] != 0 {
+			h = (h + 1) & uint64(len(next.slots)-1)
+		}
+		next.slots[h] = int32(i + 1)
+	}
+
 	return next
 }
 
@@ -265,22 +277,19 @@ func (v *Version) Segment(id uint32) Segment {
 	return nil
 }
 
-// find returns the index of the segment of that id, -1 if the version has none.
+// find returns the index of the segment of that id, -1 if the version has none. A walk asks for each value.
 func (v *Version) find(id uint32) int {
-	lo, hi := 0, len(v.segments)
-	for lo < hi {
-		m := int(uint(lo+hi) >> 1)
-		if v.segments[m].id < id {
-			lo = m + 1
-		} else {
-			hi = m
+	for h := v.hash(id); ; h = (h + 1) & uint64(len(v.slots)-1) {
+		if i := int(v.slots[h]) - 1; i < 0 || v.segments[i].id == id {
+			return i
 		}
 	}
-	if lo < len(v.segments) && v.segments[lo].id == id {
-		return lo
-	}
+}
 
-	return -1
+// hash returns the slot of that id. Files that were made alike have numbers that lie as far apart, so that their lowest
+// bits may be the same.
+func (v *Version) hash(id uint32) uint64 {
+	return uint64(id*0x9e3779b1) * uint64(len(v.slots)) >> 32
 }
 
 // Get appends the value of key to dst: the newest tier that has the key decides. A key that is not there, or deleted,

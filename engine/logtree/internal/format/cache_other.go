@@ -1,0 +1,6 @@
+//go:build !amd64 && !arm64
+
+package format
+
+// IntoCache does nothing here.
+func IntoCache([]byte) {}
