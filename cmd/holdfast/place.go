@@ -346,6 +346,9 @@ func reader(name string) (io.ReadCloser, error) {
 	if name == "" || name == "-" {
 		return io.NopCloser(os.Stdin), nil
 	}
+	if st, err := os.Stat(name); err == nil && st.IsDir() {
+		return nil, placeError(name+" is a directory", "name a file that export has written")
+	}
 
 	return os.Open(name)
 }

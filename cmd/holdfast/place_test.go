@@ -181,6 +181,20 @@ func TestPlaceUnknown(t *testing.T) {
 	}
 }
 
+// TestImportOfADirectory: what is wrong with the file is told, and not that a server has more in its log.
+func TestImportOfADirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	e, err := logtree.Open(dir, holdfast.Options{})
+	try(t, err)
+	try(t, e.Close())
+	for _, args := range []string{"event import log", "event import --renew log", "message import"} {
+		status, _, errs := here(t, "", append(strings.Fields(args), dir, "--dir", dir)...)
+		if status != 1 || !strings.Contains(errs, dir+" is a directory; name a file") {
+			t.Errorf("%s: status %d, %q", args, status, errs)
+		}
+	}
+}
+
 // TestTail: a tail shows what is written after it has begun, on a server, and ends with an interrupt.
 func TestTail(t *testing.T) {
 	where := serving(t)

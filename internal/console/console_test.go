@@ -218,6 +218,30 @@ func TestOutputReplacesNoOther(t *testing.T) {
 	}
 }
 
+// TestReportBehindALink: the file is written to which the link leads, and the link stays.
+func TestReportBehindALink(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := errors.Join(os.Mkdir("there", 0o755), os.WriteFile("there/a.json", []byte("{}"), 0o644),
+		os.Symlink("there/a.json", "link")); err != nil {
+		t.Fatal(err)
+	}
+	var terminal Terminal
+	f, err := terminal.OpenReport("bench", "link")
+	if err == nil {
+		err = f.Write(1)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := os.Lstat("link")
+	if err != nil || st.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("the link is %v, %v", st.Mode(), err)
+	}
+	if text, err := os.ReadFile("there/a.json"); err != nil || string(text) != "1\n" {
+		t.Errorf("there is %q, %v", text, err)
+	}
+}
+
 // TestReportThatCannotBeWritten leaves the file as it was.
 func TestReportThatCannotBeWritten(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "report.json")

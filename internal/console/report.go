@@ -72,6 +72,9 @@ func (t *Terminal) OpenOutput(op, flag, name string, others ...string) (*ReportF
 		}
 	}
 	f.name = name
+	if behind, err := filepath.EvalSymlinks(name); err == nil { // the file is replaced, not the link to it
+		f.name = behind
+	}
 	if err := f.replace(func(io.Writer) error { return nil }, false); err != nil {
 		return nil, f.refused(name, err)
 	}

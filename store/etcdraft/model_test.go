@@ -91,6 +91,9 @@ func draw(below func(n int) int, m *model, term uint64) operation {
 			fmt.Sprintf("apply a snapshot of %d", index),
 			func(_ holdfast.Engine, s *etcdraft.Store) error { return s.ApplySnapshot(snap) },
 			func(m *model) error {
+				if end, _ := m.LastIndex(); index == 0 && end > 0 { // raft.MemoryStorage empties the log
+					return raft.ErrSnapOutOfDate
+				}
 				err := m.ApplySnapshot(proto.CloneOf(snap))
 				if err == nil {
 					m.conf = nil

@@ -243,6 +243,17 @@ func TestApplySnapshot(t *testing.T) {
 			try(t, differs(b.Store, b.memory))
 			try(t, b.Close())
 		}
+		// One that begins a group does not empty a log that has begun.
+		begun := openStore(t, tg.Engine, o())
+		try(t, errors.Join(begun.ApplySnapshot(members), begun.Save(raft.Ready{Entries: entries(1, 1, 1)})))
+		if err := begun.ApplySnapshot(members); err != raft.ErrSnapOutOfDate {
+			t.Errorf("begun again: %v", err)
+		}
+		if last, err := begun.LastIndex(); last != 2 || err != nil {
+			t.Errorf("the last index is %d, %v", last, err)
+		}
+		storetest.WantError(t, begun.ApplySnapshot(nil), holdfast.ErrBadOption)
+		try(t, begun.Close())
 		// One of before what was compacted without a snapshot.
 		b := &both{o: o(), memory: raft.NewMemoryStorage(), tg: tg}
 		b.Store = openStore(t, tg.Engine, b.o)

@@ -40,8 +40,11 @@ func (s *Store) Save(rd raft.Ready) error {
 // else. A group is begun with one: its conf state is the members', and its index, on all of them, above 0; or 0, and
 // then raft takes up the members from the conf state alone.
 //
-// Errors: as those of Save.
+// Errors: as those of Save; raft.ErrSnapOutOfDate also for one of index 0 when the log has begun, which it would empty.
 func (s *Store) ApplySnapshot(snap *raftpb.Snapshot) error {
+	if snap == nil {
+		return s.fail("apply snapshot", holdfast.ErrBadOption, nil, "", "the snapshot is nil")
+	}
 	return s.save("apply snapshot", change{snapshot: snap})
 }
 
@@ -62,7 +65,13 @@ func (s *Store) save(op string, c change) error {
 	defer s.writing.Unlock()
 
 	if c.snapshot != nil {
-		if s.state.HasSnapshot && s.state.Snapshot != 0 && c.snapshot.GetMetadata().GetIndex() <= s.state.Snapshot {
+		index := c.snapshot.GetMetadata().GetIndex()
+		if s.state.HasSnapshot && s.state.Snapshot != 0 && index <= s.state.Snapshot {
+			return raft.ErrSnapOutOfDate
+		}
+
+		// It begins a group. A program that did so at each start would empty the log each time.
+		if index == 0 && s.state.Last > 0 {
 			return raft.ErrSnapOutOfDate
 		}
 		c.snapshot = raftpb.EnsureSnapshot(proto.CloneOf(c.snapshot))

@@ -38,6 +38,9 @@ class Verdict extends Error {
   }
 }
 
+/** The beginning of a text, of which the server keeps less. One that was cut has half of a character, perhaps. */
+const sendable = (text: string) => text.slice(0, 65536).toWellFormed();
+
 const text = (error: unknown) => (error instanceof Error ? error.message : String(error));
 
 /** Makes an error that lets a task die, whatever attempts it has left. */
@@ -279,7 +282,8 @@ export class Worker {
       return settle("snoozed", (o) => this.#tasks.snooze(x.lease, (error as Verdict).inMs, o));
     if (!(error instanceof Verdict) && x.signal.reason instanceof WorkerStoppingError)
       return settle("given back", (o) => this.#tasks.snooze(x.lease, 0, o), "info");
-    const failure = { message: text(error), ...(error instanceof Error && error.stack && { stack: error.stack }) };
+    const stack = error instanceof Error && error.stack;
+    const failure = { message: sendable(text(error)), ...(stack && { stack: sendable(stack) }) };
     const verdict = error instanceof Verdict ? { dead: error.what === "dead", retryInMs: error.inMs } : {};
     const level = verdict.dead || x.task.attempt >= (x.task.max_attempts || 25) ? "error" : "warn";
     return settle("failed", (o) => this.#tasks.fail(x.lease, failure, verdict, o), level);

@@ -288,6 +288,29 @@ test("a worker that is always busy leaves nothing with its signal", async () => 
   expect(listening.most).toBeLessThan(10);
 });
 
+test("a failure is told whatever its text is", async () => {
+  const stop = new AbortController();
+  const lease = { task: { id: "t", kind: "k", attempt: 1, state: "running", created: "" }, token: 1, until: "" };
+  const told: { message: string; stack: string }[] = [];
+  let claims = 0;
+  const c = client((url, init) => {
+    if (url.pathname.endsWith("/claim")) return new Response(JSON.stringify({ leases: claims++ === 0 ? [lease] : [] }));
+    told.push((JSON.parse(init.body as string) as { failure: { message: string; stack: string } }).failure);
+    stop.abort();
+    return new Response(null, { status: 204 });
+  });
+  const k = () => {
+    throw new Error("cut in the middle of 🦊".slice(0, -1) + ".".repeat(100_000)); // half of a character
+  };
+  await new Worker(c.namespace("n").tasks, { k }, { log: () => {} }).run(stop.signal);
+  expect(told.length).toBe(1);
+  expect(told[0]!.message.slice(0, 24)).toBe("cut in the middle of \ufffd..");
+  for (const text of Object.values(told[0]!)) {
+    expect(text.isWellFormed()).toBe(true);
+    expect(text.length).toBeLessThan(70_000);
+  }
+});
+
 test("times need not be whole, nor a lease divisible by three", async () => {
   const stop = new AbortController();
   const asked: Record<string, unknown[]> = {};

@@ -861,9 +861,10 @@ func (it *Iterator) streamed(e *table.Entry) []byte {
 		if w.copies == nil {
 			w.copies = make([]byte, 0, maxAhead*(mostCopied+8))
 		}
-		at := (len(w.copies) + 7) &^ 7
-		w.copies = append(w.copies[:at], b...)
-		b = w.copies[at : at+n : at+n]
+		if at := (len(w.copies) + 7) &^ 7; at+n <= cap(w.copies) {
+			w.copies = append(w.copies[:at], b...)
+			b = w.copies[at : at+n : at+n]
+		}
 	}
 	if b == nil || format.Checksum(b) != e.Sum {
 		return nil
