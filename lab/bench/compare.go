@@ -381,7 +381,7 @@ func unlike(reports []*Report) (refused, named []string) {
 	differ(&refused, "CPU", each(func(r *Report) any { return r.Machine.CPU }))
 	differ(&refused, "CPUs", each(func(r *Report) any { return r.Machine.CPUs }))
 	differ(&refused, "GiB of the machine", each(func(r *Report) any { return (r.Machine.MemoryBytes + 1<<29) >> 30 }))
-	differ(&refused, "disk", each(func(r *Report) any { return r.Machine.Disk.FileSystem + " " + r.Machine.Disk.Kind }))
+	differ(&refused, "disk", each(func(r *Report) any { return r.Machine.Disk.Family() + " " + r.Machine.Disk.Kind }))
 	differ(&refused, "seconds of a measurement", each(func(r *Report) any { return r.Plan.Seconds }))
 	differ(&refused, "limit of memory (--ram)", each(func(r *Report) any { return r.Plan.RAMBytes }))
 	budgets := slices.DeleteFunc(each(func(r *Report) any { return r.Plan.MemoryBytes }),
@@ -389,6 +389,7 @@ func unlike(reports []*Report) (refused, named []string) {
 	differ(&refused, "budget of memory (--memory)", budgets)
 	differ(&named, "kernel", each(func(r *Report) any { return r.Machine.Kernel }))
 	differ(&named, "Go", each(func(r *Report) any { return r.Machine.Go }))
+	differ(&named, "file system", each(func(r *Report) any { return r.Machine.Disk.FileSystem }))
 	differ(&named, "device", each(func(r *Report) any { return r.Machine.Disk.Device }))
 	differ(&named, "seed", each(func(r *Report) any { return r.Plan.Seed }))
 

@@ -168,7 +168,7 @@ func differences(sources []Source) (list []difference) {
 		if r := s.Bench; r != nil {
 			m := r.Machine
 			machine(m)
-			add("file system", m.Disk.FileSystem)
+			add("file system", m.Disk.Family())
 			add("disk", m.Disk.Device+" "+m.Disk.Kind+" "+m.Disk.Cache)
 			add("memory for a measurement", r.Plan.RAMBytes)
 		} else {

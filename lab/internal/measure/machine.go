@@ -60,6 +60,15 @@ type Mount struct {
 	Options    []string // of the mount and of the file system
 }
 
+// Family is the kind of file system, with or without a journal: reports from before that was told do not say which.
+func (d Disk) Family() string {
+	if d.FileSystem == Unjournaled {
+		return "ext4"
+	}
+
+	return d.FileSystem
+}
+
 // InMemory reports that the file system is memory: nothing on it survives the machine.
 func (d Disk) InMemory() bool { return d.FileSystem == "tmpfs" || d.FileSystem == "ramfs" }
 

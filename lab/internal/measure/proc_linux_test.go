@@ -56,8 +56,12 @@ func TestUnjournaled(t *testing.T) {
 		{"ext4", "/dev/sda1"}: Unjournaled, {"ext4", "/dev/sdb"}: "ext4", {"ext4", "/dev/sdc"}: "ext4",
 		{"xfs", "/dev/sda1"}: "xfs", {"ext4", ""}: "ext4", {"", ""}: "",
 	} {
-		if got := (Mount{FileSystem: m[0], Device: m[1]}).fileSystem(all); got != want {
+		got := (Mount{FileSystem: m[0], Device: m[1]}).fileSystem(all)
+		if got != want {
 			t.Errorf("%s on %q: %q, want %q", m[0], m[1], got, want)
+		}
+		if family := (Disk{FileSystem: got}).Family(); family != m[0] {
+			t.Errorf("%q is of the family %q, want %q", got, family, m[0])
 		}
 	}
 }
