@@ -149,6 +149,13 @@ func TestCloseInAFunction(t *testing.T) {
 	check(t, err)
 	orders, err := messages.Namespace(ctx, message.Default)
 	check(t, err)
+	list, err := kv.Open(engine, kv.Options{Name: "list", Level: holdfast.Memory})
+	check(t, err)
+	elsewhere, err := message.Open(list, message.Options{Name: "elsewhere",
+		Database: func(string) (*kv.DB, error) { return db, nil }})
+	check(t, err)
+	away, err := elsewhere.Namespace(ctx, message.Default)
+	check(t, err)
 	tasks, err := task.Open(db, task.Options{})
 	check(t, err)
 	for name, f := range map[string]func(tx *kv.Tx) (closed, err error){
@@ -159,6 +166,10 @@ func TestCloseInAFunction(t *testing.T) {
 		"messages": func(tx *kv.Tx) (closed, err error) {
 			_, err = orders.In(tx).Write("x", message.Message{Type: "x", Data: []byte("{}")})
 			return messages.Close(), err
+		},
+		"messages in another database": func(tx *kv.Tx) (closed, err error) {
+			_, err = away.In(tx).Write("x", message.Message{Type: "x", Data: []byte("{}")})
+			return elsewhere.Close(), err
 		},
 		"namespaces": func(tx *kv.Tx) (closed, err error) {
 			_, err = messages.In(tx).Create(message.NamespaceOptions{ID: "a"})
@@ -180,5 +191,5 @@ func TestCloseInAFunction(t *testing.T) {
 		})
 		storetest.Finished(t, nil, update)
 	}
-	check(t, errors.Join(log.Close(), messages.Close(), tasks.Close(), engine.Close()))
+	check(t, errors.Join(log.Close(), messages.Close(), elsewhere.Close(), tasks.Close(), engine.Close()))
 }
