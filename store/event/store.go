@@ -84,8 +84,8 @@ type Store struct {
 
 	arrived signal // durable or the store's state has changed
 
-	// turn covers order alone: it is never held while waiting for a receipt, but by a transaction. Its lock covers what
-	// follows.
+	// turn covers order alone: it is never held while waiting for a receipt, but by a transaction, or another store's
+	// draft. Its lock covers what follows.
 	turn      txn.Turn
 	next      atomic.Uint64    // position of the next event; written with the lock, read anywhere as a guess
 	tail      receipts.Tail    // of what has been applied
