@@ -10,8 +10,8 @@ import (
 
 // Draft is an append, import or removal of another store of this module, which has the log for its events and puts keys
 // of its own into the same commit. No other write can come between its beginning and Wait or Close: the log's turn is
-// the draft's or its transaction's. Until then who has it calls no method of the log that writes, and waits for nobody who
-// may.
+// the draft's or its transaction's. Until then who has it calls no method of the log that writes, and waits for nobody
+// who may.
 type Draft struct {
 	// Events are what Apply will append, import or remove, without what is there or gone already: none if that is all. In
 	// an append or import their Origin, Metadata and Data may still be changed, to others of the same size.
