@@ -577,7 +577,6 @@ func TestUnmountable(t *testing.T) {
 	}
 }
 
-// TestMakeFileSystem: files can be written and read in a new file system, and nothing is left when it is closed, also
 // TestUnfinishedRepair: a check that did not come to its end has repaired nothing, and one that found more than it
 // could mend tells of a file system that is no good.
 func TestUnfinishedRepair(t *testing.T) {
@@ -602,6 +601,7 @@ func TestUnfinishedRepair(t *testing.T) {
 	}
 }
 
+// TestMakeFileSystem: files can be written and read in a new file system, and nothing is left when it is closed, also
 // if its context has ended.
 func TestMakeFileSystem(t *testing.T) {
 	for _, fs := range FileSystems() {
