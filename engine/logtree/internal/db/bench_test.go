@@ -141,6 +141,42 @@ func BenchmarkScan(b *testing.B) {
 	}
 }
 
+// BenchmarkFlush makes tables of memtables that hold 400,000 keys, put in another order, with values of 128 bytes.
+func BenchmarkFlush(b *testing.B) {
+	const n, each = 400_000, 100
+	value := make([]byte, 128)
+	var key [16]byte
+	var batch holdfast.Batch
+	for b.Loop() {
+		b.StopTimer()
+		c := testConfig(vfs.OS(), b.TempDir())
+		c.Memory, c.Manual = 384<<20, true
+		d, err := Open(c)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for i := range n {
+			batch.Set(benchKey(&key, i*stride%n), value)
+			if batch.Len() == each {
+				if err := commit(d, &batch, holdfast.Memory); err != nil {
+					b.Fatal(err)
+				}
+				batch.Reset()
+			}
+		}
+		b.StartTimer()
+		if err := d.Flush(); err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		if err := d.Close(); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/key")
+}
+
 // BenchmarkShortScan ends walks, to which no end was set, after 1 to 100 of 100,000 values of 1,000 bytes, which were
 // written in another order.
 func BenchmarkShortScan(b *testing.B) {

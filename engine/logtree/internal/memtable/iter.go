@@ -29,7 +29,7 @@ type Iter struct {
 	pos    int   // -1 before the first entry, p.count() after the last
 	ok     bool  // on a version
 
-	loaded *leaf // whose records Take has had loaded
+	loaded *leaf // whose records the processor was told to load
 }
 
 // Iter returns an iterator over the state at maxSeq.
@@ -42,6 +42,24 @@ func (it *Iter) Valid() bool { return it.ok }
 func (it *Iter) Version() Version {
 	slot := it.p.slot(it.pos)
 	return it.t.image.version(it.l.rec[slot], it.l.seq[slot])
+}
+
+// Expect has the processor load the versions that are next, so that it waits for all at once: the records of a leaf lie
+// anywhere. How long they are is not known yet. It may be called when Valid says true.
+func (it *Iter) Expect() {
+	if it.loaded == it.l {
+		return
+	}
+	it.loaded = it.l
+	if next := it.l.next.Load(); next != 0 {
+		format.IntoCache(it.t.leaf(next).memory())
+	}
+	chunks := *it.t.image.chunks.Load()
+	for i := it.pos; i < it.p.count(); i++ {
+		rec := it.l.rec[it.p.slot(i)]
+		b := chunks[rec>>32][uint32(rec):]
+		format.IntoCache(b[:min(len(b), usualRecord)])
+	}
 }
 
 // Seq is Version().Seq, for less.
@@ -83,16 +101,7 @@ func (it *Iter) Take(dst []Pair, most int, bound []byte) (_ []Pair, deleted int)
 
 		chunks := *it.t.image.chunks.Load() // after p, which is of versions in them
 
-		// The records of a leaf lie anywhere. First the processor is told to load them, so that it waits for all at once. How
-		// long they are is not known yet.
-		if it.loaded != l {
-			it.loaded = l
-			for i := it.pos; i < n; i++ {
-				rec := l.rec[p.slot(i)]
-				b := chunks[rec>>32][uint32(rec):]
-				format.IntoCache(b[:min(len(b), usualRecord)])
-			}
-		}
+		it.Expect()
 		slot := p.slot(it.pos)
 		for {
 			// Records are decoded in place, as version does it: this loop is what a scan of a memtable costs.

@@ -52,6 +52,9 @@ type leaf struct {
 	node
 }
 
+// memory is that of the leaf.
+func (l *leaf) memory() []byte { return unsafe.Slice((*byte)(unsafe.Pointer(l)), unsafe.Sizeof(*l)) }
+
 // inner is a node whose entries are the lower bounds of its children; that of the first child is
 // not looked at.
 type inner struct {

@@ -3,6 +3,7 @@ package table
 import (
 	"sync"
 	"sync/atomic"
+	"unsafe"
 )
 
 const (
@@ -58,6 +59,11 @@ func (p *chunk) use() []byte {
 	}
 
 	return p.data
+}
+
+// head is the memory of what use looks at.
+func (p *chunk) head() []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Offsetof(p.groups))
 }
 
 func (p *chunk) cost() int64 { return int64(cap(p.data) + 8*len(p.groups) + chunkOverhead) }

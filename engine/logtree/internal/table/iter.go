@@ -2,6 +2,7 @@ package table
 
 import (
 	"bytes"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"slices"
 )
 
@@ -90,8 +91,11 @@ func (it *Iter) Near(back bool, most int, bound []byte, open bool) Near {
 			if hi = min(w.n, lo+most); len(bound) > 0 {
 				hi = at + w.leading(at-1, 1, hi-at, bound, false)
 			}
-			if hi < w.n || hi-lo >= most || it.shown == windowGroups || it.group+it.shown >= it.blk.n ||
-				!w.add(&it.blk, it.group+it.shown) {
+			if hi < w.n || hi-lo >= most || it.shown == windowGroups || it.group+it.shown >= it.blk.n {
+				break
+			}
+			it.expect(it.group + it.shown)
+			if !w.add(&it.blk, it.group+it.shown) {
 				break
 			}
 			it.shown++
@@ -161,6 +165,15 @@ func (it *Iter) Values(back bool, n int, from Values) [][]byte {
 	}
 
 	return w.values[lo : lo+n]
+}
+
+// expect has the processor load what says where a group's values are kept, while the group is decoded.
+func (it *Iter) expect(group int) {
+	if it.blk.from != nil {
+		if p := it.blk.from.groups[group].Load(); p != nil {
+			format.IntoCache(p.head())
+		}
+	}
 }
 
 // groupValues is Values for group g of the window, all of it.
@@ -382,6 +395,7 @@ func (it *Iter) open(i int) bool {
 
 // load goes to the first or last entry of a group of the block.
 func (it *Iter) load(group int, last bool) bool {
+	it.expect(group)
 	if !it.win.decode(&it.blk, group) {
 		return it.fail(it.r.malformed(it.x, it.at))
 	}

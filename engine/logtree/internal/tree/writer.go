@@ -171,6 +171,7 @@ func (w *Writer) Flush(m Memtable, place func(*memtable.Version) (uint64, error)
 	entries := 0
 
 	for ok := it.First(); ok; ok = it.Next() {
+		it.Expect()
 		x = it.Version()
 
 		// One key in yieldEvery is a sample: how often flushes replace what is there tells how much garbage they make.
