@@ -261,12 +261,14 @@ func (s *State) worst(all []Candidate, total, garbage int64) (victims []uint32) 
 //
 // A moved segment holds a stretch of keys, and goes away when the sweep has passed those. A segment of the log holds
 // keys from anywhere and stays until the sweep has come to its end, so that it takes segments of the log only as far as
-// no more than sweepMoved of the log has to be moved for that.
+// no more than sweepMoved of the log has to be moved for that, or leastMoved full segments: a small database is put in
+// order as a whole.
 const (
 	smallValue   = 512 // bytes of a key and its value
 	sweepGarbage = 0.15
 	sweepLeast   = 0.1
 	sweepMoved   = 0.3
+	leastMoved   = 4
 )
 
 // sweeps reports whether values are kept in order by sweeps: they are small.
@@ -294,7 +296,7 @@ func sweep(s *State) (Compaction, bool) {
 	}
 
 	var victims []uint32
-	moved, most := int64(0), min(s.Room, max(int64(sweepMoved*float64(total)), s.Segment))
+	moved, most := int64(0), min(s.Room, max(int64(sweepMoved*float64(total)), leastMoved*s.Segment))
 
 	for i := range all {
 		if c := &all[i]; (!c.Moved || c.Flushed) && moved+c.ToMove() <= most {

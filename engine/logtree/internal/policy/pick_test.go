@@ -3,6 +3,7 @@ package policy
 import (
 	"math"
 	"reflect"
+	"slices"
 	"testing"
 )
 
@@ -116,17 +117,19 @@ func TestPick(t *testing.T) {
 			reason: EmptySegments, oldest: 1, newest: 1, victims: []uint32{1}},
 		{name: "small values, little garbage", tiers: tiers(100), segs: logSegments(14, 14, 14, 14, 14, 14, 14, 14),
 			change: small},
-		{name: "small values, enough garbage", tiers: tiers(100), segs: logSegments(16, 16, 16, 16, 16, 16, 16, 16, 16),
-			change: small, reason: Sweep, oldest: 1, newest: 1, victims: []uint32{1, 2, 3}},
+		{name: "small values, enough garbage", tiers: tiers(100), segs: logSegments(slices.Repeat([]int64{16}, 20)...),
+			change: small, reason: Sweep, oldest: 1, newest: 1, victims: []uint32{1, 2, 3, 4, 5, 6, 7}},
+		{name: "four segments are moved at least", tiers: tiers(100), segs: logSegments(16, 16, 16, 16, 16, 16),
+			change: small, reason: Sweep, oldest: 1, newest: 1, victims: []uint32{1, 2, 3, 4}},
 		{name: "what newer tiers replace counts", tiers: tiers(100, 1000), segs: logSegments(10, 10, 10, 10),
 			change: func(s *State) { small(s); s.Tiers[0].Values = 4_000_000 },
-			reason: Sweep, oldest: 1, newest: 2, victims: []uint32{1}},
+			reason: Sweep, oldest: 1, newest: 2, victims: []uint32{1, 2, 3, 4}},
 		{name: "if they replace something", tiers: tiers(100, 1000), segs: logSegments(10, 10, 10, 10),
 			change: func(s *State) { small(s); s.Tiers[0].Values, s.Replaced = 4_000_000, 0 },
 			reason: NewerTiers, oldest: 1, newest: 2},
 		{name: "segments of moved values are chosen later", tiers: tiers(100), segs: logSegments(20, 20, 20, 20),
 			change: func(s *State) { small(s); s.Segments[0].Moved = true },
-			reason: Sweep, oldest: 1, newest: 1, victims: []uint32{2}},
+			reason: Sweep, oldest: 1, newest: 1, victims: []uint32{2, 3, 4}},
 		{name: "a sweep needs room", tiers: tiers(100), segs: logSegments(20, 20, 20, 20, 10),
 			change: func(s *State) { small(s); s.Room = sizes.Segment - 1 }, reason: 0},
 
