@@ -32,3 +32,10 @@ var _ Prefetcher = (*osFile)(nil)
 func (f *osFile) Prefetch(off int64, n int) {
 	_ = f.call("prefetch", func(fd int) error { return unix.Fadvise(fd, off, int64(n), unix.FADV_WILLNEED) })
 }
+
+var _ WriteBacker = (*osFile)(nil)
+
+// WriteBack implements [WriteBacker] with sync_file_range, which leaves errors of the device to the next sync.
+func (f *osFile) WriteBack(off, n int64) {
+	_ = f.call("write back", func(fd int) error { return unix.SyncFileRange(fd, off, n, unix.SYNC_FILE_RANGE_WRITE) })
+}

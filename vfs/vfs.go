@@ -98,6 +98,14 @@ type Prefetcher interface {
 	Prefetch(off int64, n int)
 }
 
+// WriteBacker is a File whose bytes the system can begin to write to the device before they are synced, so that the
+// sync has less to wait for.
+type WriteBacker interface {
+	// WriteBack has the n bytes at off written, and does not wait until they are. It is advice, makes nothing durable, and
+	// says nothing of errors: a sync does.
+	WriteBack(off, n int64)
+}
+
 // Mapping is a file's bytes in memory. They must not be written to, unless they come from
 // [WriteMapper].
 type Mapping interface {

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/table"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
+	"github.com/holdfastdb/holdfast/vfs"
 )
 
 // mover copies values out of segments that are to be emptied, or out of a memtable, into segments of their own. It goes
@@ -40,21 +41,17 @@ type mover struct {
 	moved  int64          // bytes of values that it has moved
 
 	// How values are read.
-	val     []byte // the last one
+	val     []byte // the last large one
 	ahead   map[uint32]*stretch
-	slow    bool          // reads are slow: holes are left in frames
-	careful bool          // no holes are left: one could not be filled
-	timed   int           // how many reads of the present frame were timed
-	took    time.Duration // how long all of these took
+	slow    bool // reads are slow
+	careful bool // no holes are left: one could not be filled
 
 	// What a sweep gives back when it ends: the log's segments with ids below old were there before the last sweep.
 	old      uint32
 	oldMoved int64 // bytes of keys and values moved out of them by steps that were installed
 	oldNow   int64 // bytes of keys and values moved out of them by the present step
 
-	// A sync of seg under way, nil if there is none, and where in seg the last one began.
-	syncing chan error
-	asked   int64
+	begun int64 // up to here the system has begun to write seg to the device
 }
 
 // fill is how far a segment is filled.
@@ -76,26 +73,35 @@ const (
 	mostAhead = 32
 )
 
-// near returns the value that an entry names, if it is in what was read ahead, or can be: nil otherwise. The sum is
-// that of the entry, so a stretch that is damaged, or is something else by now, is never taken: the value is then read
-// by the usual way, which names the damage.
-func (w *mover) near(e table.Entry) []byte {
-	id, off, n := uint32(e.Place>>32), int64(uint32(e.Place)), int64(e.Len)
-	if a := w.ahead[id]; a != nil && off >= a.off && off+n <= a.off+int64(len(a.b)) {
+// near returns the value that an entry names in a segment, if it is in what was read ahead, or can be: nil otherwise.
+// The sum is that of the entry, so a stretch that is damaged, or is something else by now, is never taken: the value is
+// then read by the usual way, which names the damage.
+func (w *mover) near(s *wal.Segment, e table.Entry) []byte {
+	off, n := int64(uint32(e.Place)), int64(e.Len)
+	if s == nil || s.Kind != format.SegmentMoved {
+		return nil
+	}
+	a := w.ahead[s.ID]
+	if a != nil && off >= a.off && off+n <= a.off+int64(len(a.b)) {
 		if v := a.b[off-a.off:][:n]; format.Checksum(v) == e.Sum {
 			return v
 		}
-	} else if s := segmentOf(w.ver, id); s != nil && s.Kind == format.SegmentMoved && n < moveAhead/4 {
-		// There is room for so many stretches. A segment that comes later is read a value at a time.
-		if a == nil && len(w.ahead) < mostAhead {
-			a = &stretch{}
-			w.ahead[id] = a
-		}
-		if size := min(moveAhead, s.Used.Load()-off); a != nil && size >= n {
-			if b, err := s.Read(a.b[:0], off, int(size)); err == nil {
-				if a.off, a.b = off, b; format.Checksum(b[:n]) == e.Sum {
-					return b[:n]
-				}
+
+		return nil
+	}
+	if n >= moveAhead/4 {
+		return nil
+	}
+
+	// There is room for so many stretches. A segment that comes later is read a value at a time.
+	if a == nil && len(w.ahead) < mostAhead {
+		a = &stretch{}
+		w.ahead[s.ID] = a
+	}
+	if size := min(moveAhead, s.Used.Load()-off); a != nil && size >= n {
+		if b, err := s.Read(a.b[:0], off, int(size)); err == nil {
+			if a.off, a.b = off, b; format.Checksum(b[:n]) == e.Sum {
+				return b[:n]
 			}
 		}
 	}
@@ -103,9 +109,10 @@ func (w *mover) near(e table.Entry) []byte {
 	return nil
 }
 
-// hole is room in a frame for a value that has its place there already, and is not read yet. Where reads are slow,
-// those of a frame are read together, in the order of the log, with many reads under way at once, which is what makes
-// disks fast. Keys put at random have each value in a page of its own.
+// hole is room in a frame for a value that has its place there already, and is read when the frame is full. Keys put at
+// random have each value in a page of its own. The processor is told of it when its place is noted, and has loaded it by
+// then. Where reads are slow, those of a frame are read together, in the order of the log, with many under way at once,
+// which is what makes disks fast.
 type hole struct {
 	off int
 	e   table.Entry
@@ -123,62 +130,60 @@ const (
 // which value it is.
 var errHole = errors.New("a value that was given a place cannot be read")
 
-// read reads a value into w.val. Only the first reads of a frame are timed: asking for the time costs a part of a fast
-// read.
-func (w *mover) read(e table.Entry) (err error) {
-	if w.timed == timedReads {
-		w.val, err = w.ver.Value(w.val[:0], e)
-		return err
-	}
-	start := time.Now()
-	w.val, err = w.ver.Value(w.val[:0], e)
-	w.took += time.Since(start)
-	if w.timed++; w.timed == timedReads {
-		w.slow = w.took > timedReads*slowRead
-	}
-
-	return err
-}
-
 // readHoles reads the values of the present frame's holes.
 func (w *mover) readHoles() error {
-	w.timed, w.took = 0, 0
-	if len(w.holes) == 0 {
+	left := w.holes
+	w.holes = w.holes[:0]
+
+	// As long as reads are fast it is done here. Only the first are timed: a goroutine that waits for a processor has made
+	// no slow reads.
+	if !w.slow && len(left) > 0 {
+		first := left[:min(len(left), timedReads)]
+		start := time.Now()
+		if err := w.readEach(first); err != nil {
+			return err
+		}
+		w.slow = time.Since(start) > time.Duration(len(first))*slowRead && !w.d.manual
+		if left = left[len(first):]; !w.slow {
+			return w.readEach(left)
+		}
+	}
+	if len(left) == 0 {
 		return nil
 	}
 
-	// In the order of the log, by many goroutines at once.
-	slices.SortFunc(w.holes, func(a, b hole) int { return cmp.Compare(a.e.Place, b.e.Place) })
-	n := readers
-	if w.d.manual {
-		n = 1
-	}
+	// In the order of the log, by many goroutines at once. They fill parts of one buffer that do not overlap.
+	slices.SortFunc(left, func(a, b hole) int { return cmp.Compare(a.e.Place, b.e.Place) })
 
 	var group sync.WaitGroup
 	var failed atomic.Bool
-	var took atomic.Int64 // by all goroutines: those that wait for a processor are not slow reads
-	for part := range slices.Chunk(w.holes, (len(w.holes)+n-1)/n) {
-		// The goroutines fill parts of one buffer that do not overlap.
+	var took atomic.Int64 // by all goroutines, as above
+	for part := range slices.Chunk(left, (len(left)+readers-1)/readers) {
 		group.Go(func() {
 			start := time.Now()
-			defer func() { took.Add(int64(time.Since(start))) }()
-
-			for _, h := range part {
-				v, err := w.ver.Value(w.buf[h.off:h.off:h.off+int(h.e.Len)], h.e)
-				if err != nil {
-					failed.Store(true)
-					return
-				}
-				copy(w.buf[h.off:], v) // Value mostly has put it there, but may return other memory
+			if w.readEach(part) != nil {
+				failed.Store(true)
 			}
+			took.Add(int64(time.Since(start)))
 		})
 	}
 	group.Wait()
-
-	w.slow = time.Duration(took.Load())/time.Duration(len(w.holes)) > slowRead
-	w.holes = w.holes[:0]
+	w.slow = time.Duration(took.Load())/time.Duration(len(left)) > slowRead
 	if failed.Load() {
 		return errHole
+	}
+
+	return nil
+}
+
+// readEach reads the values of those holes, one after the other.
+func (w *mover) readEach(holes []hole) error {
+	for _, h := range holes {
+		v, err := w.ver.Value(w.buf[h.off:h.off:h.off+int(h.e.Len)], h.e)
+		if err != nil {
+			return errHole
+		}
+		copy(w.buf[h.off:], v) // Value mostly has put it there, but may return other memory
 	}
 
 	return nil
@@ -216,15 +221,19 @@ func (w *mover) commit() []*wal.Segment {
 // move copies a value and returns its new place. A value that is damaged stays where it is, and so does its segment:
 // it is reported, and everything else goes on.
 func (w *mover) move(key []byte, e table.Entry) (uint64, error) {
-	// A value is taken from what was read ahead, or left as a hole where reads are slow, or read now. With careful set no
-	// hole is left, which finds the value that is damaged.
+	// A value is taken from what was read ahead, or left as a hole, or read now if it is large. With careful set no hole
+	// is left, which finds the value that is damaged.
 	var err error
-	value := w.near(e)
-	late := value == nil && e.Len > 0 && e.Len < moveAhead && (w.slow || w.d.manual) && !w.careful
-	if value == nil && !late {
-		if err = w.read(e); err != nil {
+	s := segmentOf(w.ver, uint32(e.Place>>32))
+	value := w.near(s, e)
+	late := value == nil && e.Len > 0 && e.Len < moveAhead && !w.careful
+	switch {
+	case late && s != nil && !w.slow:
+		format.IntoCache(s.Mapped(int64(uint32(e.Place)), int(e.Len)))
+	case value == nil && !late:
+		if w.val, err = w.ver.Value(w.val[:0], e); err != nil {
 			if errors.Is(err, holdfast.ErrCorrupt) {
-				w.d.compactor.rotten(segmentOf(w.ver, uint32(e.Place>>32)), key, err)
+				w.d.compactor.rotten(s, key, err)
 				return e.Place, nil
 			}
 
@@ -247,8 +256,7 @@ func (w *mover) move(key []byte, e table.Entry) (uint64, error) {
 
 	// A sweep gives back the log that was there before the last one; how much of it has moved tells writers what will be
 	// free at its end.
-	if s := segmentOf(w.ver, uint32(e.Place>>32)); s.ID < w.old && s.Kind == format.SegmentLog ||
-		s.Flags&format.FlagFlushed != 0 {
+	if s.ID < w.old && s.Kind == format.SegmentLog || s.Flags&format.FlagFlushed != 0 {
 		w.oldNow += int64(len(key) + n)
 	}
 
@@ -342,50 +350,17 @@ func (w *mover) append(kind format.FrameKind, b []byte) error {
 	w.d.otherBytes.Add(int64(n))
 	w.at += int64(n)
 
-	return w.syncAhead()
-}
-
-// syncEvery is how many bytes of a segment are written before they are synced while the compaction goes on.
-const syncEvery = 8 << 20
-
-// syncAhead has what was written synced while the compaction goes on, so that the device is busy meanwhile, and settle
-// has less to wait for.
-func (w *mover) syncAhead() error {
-	if w.d.manual || w.at-w.asked < syncEvery {
-		return nil
-	}
-
-	// Two syncs of one file at a time gain nothing: the step goes on, and asks again with its next frame.
-	if w.syncing != nil {
-		if len(w.syncing) == 0 {
-			return nil
-		}
-		if err := w.awaitSync(); err != nil {
-			return err
-		}
-	}
-	f, done := w.seg.File, make(chan error, 1)
-	w.d.otherSyncs.Add(1)
-
-	go func() { done <- f.Datasync() }()
-	w.syncing, w.asked = done, w.at
-
-	return nil
-}
-
-// awaitSync waits for the sync under way, if there is one. A later one could succeed though this one has failed.
-func (w *mover) awaitSync() error {
-	if w.syncing == nil {
-		return nil
-	}
-	err := <-w.syncing
-	w.syncing = nil
-	if err != nil {
-		return format.IOError("sync", w.seg.File.Name(), err)
+	// The device is busy with what was written while the compaction goes on, and settle has less to wait for.
+	if f, ok := w.seg.File.(vfs.WriteBacker); ok && w.at-w.begun >= writeBackEvery && !w.d.manual {
+		f.WriteBack(w.begun, w.at-w.begun)
+		w.begun = w.at
 	}
 
 	return nil
 }
+
+// writeBackEvery is how many bytes of a segment are written before the system is to begin to write them to the device.
+const writeBackEvery = 1 << 20
 
 // create begins a segment that has room for a value of that size. It is noted in fresh before its first frame is
 // written, so that undo removes it.
@@ -400,7 +375,7 @@ func (w *mover) create(size int64) error {
 		return err
 	}
 	w.seg, w.at, w.payload, w.fresh = s, format.SegmentHeaderSize, 0, append(w.fresh, s)
-	w.asked = 0
+	w.begun = 0
 
 	// The begin frame says how new the values in the segment can be. That is why a compaction may take in newer tiers only
 	// while no segment is open.
@@ -419,11 +394,6 @@ func (w *mover) settle() error {
 		return err
 	}
 
-	// A sync that failed in the background must be seen here: the sync below could succeed without the pages that it
-	// lost.
-	if err := w.awaitSync(); err != nil {
-		return err
-	}
 	s := w.seg
 
 	// Nothing was added in this step, and what earlier steps added is durable.
@@ -462,13 +432,13 @@ func (w *mover) end() {
 
 // undo removes what this step has written.
 func (w *mover) undo() {
-	_ = w.awaitSync() // its file stays open as long
 	for _, s := range w.fresh {
 		w.d.files.Undo(s)
 	}
 
 	// The segment in which the step went on stays. What the step added to it is in no manifest, and is cut off.
 	w.seg, w.at, w.payload = w.was.seg, w.was.at, w.was.payload
+	w.begun = min(w.begun, w.at)
 	w.buf, w.holes, w.fresh, w.synced, w.ver = w.buf[:0], w.holes[:0], nil, nil, nil
 
 	// If the manifest could not be written, commit has counted what is cut off here.
