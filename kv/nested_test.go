@@ -194,8 +194,8 @@ func TestCloseInAFunction(t *testing.T) {
 	check(t, errors.Join(log.Close(), messages.Close(), elsewhere.Close(), tasks.Close(), engine.Close()))
 }
 
-// A store that is closed beside a transaction waits for that, and refuses what its function still calls: it does not let
-// the two wait for each other.
+// A store that is closed beside a transaction waits for that, and refuses what its function still calls: it would wait
+// for the Close.
 func TestCallsBesideAClose(t *testing.T) {
 	for name, call := range map[string]func(log *event.Store, messages *message.Store) error{
 		"event: CheckHistory": func(log *event.Store, _ *message.Store) error { return log.CheckHistory("", 1) },

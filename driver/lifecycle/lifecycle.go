@@ -29,8 +29,8 @@ type Life struct {
 	closed atomic.Bool
 }
 
-// Enter returns Err if the life is shut. Otherwise the call is inside until Leave. It does not wait: what is inside, such
-// as a transaction's part in a store, may enter again beside a Close that waits for it.
+// Enter returns Err if the life is shut. Otherwise the call is inside until Leave. It does not wait: what is inside,
+// such as a transaction's part in a store, may enter again beside a Close that waits for it.
 func (l *Life) Enter() error {
 	// The lock is held, or waited for, for writing by Wait alone, when the life is shut.
 	if !l.inside.TryRLock() {

@@ -219,8 +219,9 @@ type Deletion struct {
 }
 
 // Finish removes what was in the namespace, and returns how many messages that were. It is called when the transaction
-// has returned without an error; before, and if it has failed, Finish is ErrBadOption, and [kv.ErrNested] in the function of another. What Finish does not do, by an
-// error or because the process ends, is done when the store is next opened.
+// has returned without an error; before, and if it has failed, Finish is ErrBadOption. In the function of another one
+// it is [kv.ErrNested]. What Finish does not do, by an error or because the process ends, is done when the store is
+// opened the next time.
 func (d *Deletion) Finish(ctx context.Context) (messages int64, err error) {
 	s := d.s
 	if !d.placed {

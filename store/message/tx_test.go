@@ -298,7 +298,8 @@ func TestParkOfTooMuchInTransaction(t *testing.T) {
 	other := deliveries[0]
 	other.Token++
 	if err := s.DB().Update(ctx, func(tx *kv.Tx) error {
-		storetest.WantError(t, sub.In(tx).Park(strings.Repeat("x", holdfast.MaxValueSize), deliveries...), holdfast.ErrTooLarge)
+		reason := strings.Repeat("x", holdfast.MaxValueSize)
+		storetest.WantError(t, sub.In(tx).Park(reason, deliveries...), holdfast.ErrTooLarge)
 		storetest.WantError(t, sub.In(tx).Ack(other), message.ErrLeaseLost)
 		return tx.Bucket("b").Put([]byte("k"), nil)
 	}); err != nil {
