@@ -89,3 +89,7 @@ func (s *Store) Gaps() (most int, filled [][]byte, err error) {
 	}
 	return most, filled, err
 }
+
+// Overflow lets the batch of a transaction have nothing of what calls write from now on, as it does when that is too
+// large.
+func (s *Store) Overflow() { s.batch.Set([]byte{0}, make([]byte, holdfast.MaxValueSize+1)) }
