@@ -193,3 +193,61 @@ func TestCloseInAFunction(t *testing.T) {
 	}
 	check(t, errors.Join(log.Close(), messages.Close(), elsewhere.Close(), tasks.Close(), engine.Close()))
 }
+
+// A store that is closed beside a transaction waits for that, and refuses what its function still calls: it would wait
+// for the Close.
+func TestCallsBesideAClose(t *testing.T) {
+	for name, call := range map[string]func(log *event.Store, messages *message.Store) error{
+		"event: CheckHistory": func(log *event.Store, _ *message.Store) error { return log.CheckHistory("", 1) },
+		"event: Common":       func(log *event.Store, _ *message.Store) error { _, err := log.Common(""); return err },
+		"message: Info": func(_ *event.Store, messages *message.Store) error {
+			_, err := messages.Info(ctx, message.Default)
+			return err
+		},
+		"message: Namespace": func(_ *event.Store, messages *message.Store) error {
+			_, err := messages.Namespace(ctx, message.Default)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, err := kv.Open(mem.New(), kv.Options{Level: holdfast.Memory})
+			check(t, err)
+			log, err := event.Open(db, event.Options{})
+			check(t, err)
+			messages, err := message.Open(db, message.Options{})
+			check(t, err)
+			var closing []chan error
+			updated := storetest.Async(func() error {
+				return db.Update(ctx, func(tx *kv.Tx) error {
+					_, err := log.In(tx).Append(event.Event{Type: "x"})
+					check(t, err)
+					_, err = messages.In(tx).Create(message.NamespaceOptions{ID: "others"})
+					check(t, err)
+					closing = append(closing, storetest.Async(log.Close), storetest.Async(messages.Close))
+					storetest.Unfinished(t, closing...)
+					return call(log, messages)
+				})
+			})
+			storetest.Finished(t, holdfast.ErrClosed, updated)
+			storetest.Finished(t, nil, closing...)
+		})
+	}
+}
+
+// However deep in a function a call is made, it is told that it would wait for itself.
+func TestCallDeepInAFunction(t *testing.T) {
+	db, err := kv.Open(mem.New(), kv.Options{Level: holdfast.Memory})
+	check(t, err)
+	var deep func(n int) error
+	deep = func(n int) error {
+		if n > 0 {
+			return deep(n - 1)
+		}
+		return db.Update(ctx, func(*kv.Tx) error { return nil })
+	}
+	for n := range 5 {
+		n *= 1000
+		update := storetest.Async(func() error { return db.Update(ctx, func(*kv.Tx) error { return deep(n) }) })
+		storetest.Finished(t, kv.ErrNested, update)
+	}
+}

@@ -30,7 +30,7 @@ type Draft struct {
 	pending Pending // of what was applied, or is repeated
 	turn    bool    // it has the log's turn
 	edit    bool    // and is the edit that is under way
-	hides   bool    // what it imports, until that is durable
+	hides   *hiding // what it imports, until that is durable; nil if nothing
 	ready   bool    // it has begun
 	applied bool
 	err     error // of Apply
@@ -219,8 +219,11 @@ func (d *Draft) Close() {
 	d.give()
 	if d.edit {
 		d.edit = false
-		if d.hides && !d.applied {
-			d.s.hidden.Store(nil)
+		if d.hides != nil {
+			if !d.applied {
+				d.s.hidden.Store(nil)
+			}
+			close(d.hides.over)
 		}
 		d.s.edited()
 	}

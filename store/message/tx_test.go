@@ -282,3 +282,30 @@ func TestCallsBesideOneThatWaits(t *testing.T) {
 		})
 	}
 }
+
+// What a subscription cannot keep is refused at once, and the transaction goes on without it.
+func TestParkOfTooMuchInTransaction(t *testing.T) {
+	s, n := memStore(t)
+	write(t, n, "x-1", msg("t"))
+	sub, err := n.Subscribe(ctx, "s", message.SubscriptionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	deliveries, err := sub.Claim(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := deliveries[0]
+	other.Token++
+	if err := s.DB().Update(ctx, func(tx *kv.Tx) error {
+		reason := strings.Repeat("x", holdfast.MaxValueSize)
+		storetest.WantError(t, sub.In(tx).Park(reason, deliveries...), holdfast.ErrTooLarge)
+		storetest.WantError(t, sub.In(tx).Ack(other), message.ErrLeaseLost)
+		return tx.Bucket("b").Put([]byte("k"), nil)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := sub.Park(ctx, "", deliveries...); err != nil {
+		t.Errorf("it was not parked, but is not the consumer's any more: %v", err)
+	}
+}
