@@ -110,9 +110,9 @@ func (w *mover) near(s *wal.Segment, e table.Entry) []byte {
 }
 
 // hole is room in a frame for a value that has its place there already, and is read when the frame is full. Keys put at
-// random have each value in a page of its own. The processor is told of it when its place is noted, and has loaded it by
-// then. Where reads are slow, those of a frame are read together, in the order of the log, with many under way at once,
-// which is what makes disks fast.
+// random have each value in a page of its own. The processor is told of it when its place is noted, and has loaded it
+// by then. Where reads are slow, those of a frame are read together, in the order of the log, with many under way at
+// once, which is what makes disks fast.
 type hole struct {
 	off int
 	e   table.Entry
