@@ -334,7 +334,11 @@ func TestDamage(t *testing.T) {
 							}
 						}
 						t.Logf("%d of %d keys right, %d wrong; lost %v, doubt: %s", right, len(h.want), wrong, r.Lost, r.Doubt)
-						if right < len(h.want)/2 {
+						least := len(h.want) / 2
+						if kind == "swapped" { // that are two files of few
+							least = len(h.want) / 3
+						}
+						if right < least {
 							t.Errorf("of %d keys only %d were salvaged; %+v", len(h.want), right, r)
 						}
 						if wrong > 0 && r.Doubt == "" && r.TornBytes == 0 {
