@@ -152,8 +152,8 @@ func (w *Writer) Size() int64 {
 	return n + filterLines(w.info.Entries)*lineSize + int64(2*len(w.last)+len(w.segment)*segmentSize) + footerSize
 }
 
-// Finish writes what remains, syncs the file, and says what is in it. maxSeq is kept for the caller. A
-// table without entries is allowed.
+// Finish writes what remains, and says what is in it: the file is a table once it is synced. maxSeq is kept for the
+// caller. A table without entries is allowed.
 func (w *Writer) Finish(maxSeq uint64) (Info, error) {
 	if w.err != nil {
 		return Info{}, w.err
@@ -208,11 +208,6 @@ func (w *Writer) Finish(maxSeq uint64) (Info, error) {
 	size, err := w.f.Size()
 	if err == nil && size != t.size {
 		err = w.f.Truncate(t.size)
-	}
-
-	// The sync comes last: until it has returned, nothing of the table is promised.
-	if err == nil {
-		err = w.f.Sync()
 	}
 	if err != nil {
 		return Info{}, w.fail(w.wrap(err))

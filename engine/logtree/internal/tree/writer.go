@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"errors"
 	"math"
 	"runtime"
 	"slices"
@@ -27,6 +28,7 @@ type Files struct {
 	Synced func(bytes int64)      // so many were written, and synced
 	Remove func(name string)      // a file that is not needed
 	Free   func(*Table)           // see NewTable
+	InTurn bool                   // nothing is done beside what calls do
 }
 
 // OpenTable opens the table of that number, which is not empty.
@@ -49,7 +51,7 @@ func (f *Files) OpenTable(id uint64) (*Table, error) {
 // Writer writes entries to tables of limited size. It is for one goroutine. After an error, and until a version
 // has what it wrote, Abandon undoes everything.
 type Writer struct {
-	Tables []*Table // complete; their names are durable after Close
+	Tables []*Table // complete; they and their names are durable after Close
 
 	// Of so many sampled keys that Flush wrote, as many as filters say were there before.
 	Sampled, Replaced int64
@@ -59,6 +61,8 @@ type Writer struct {
 	file  vfs.File      // of w
 	id    uint64        // of file
 	done  int64         // bytes of Tables
+
+	syncing []chan error // of Tables, one for each
 }
 
 // NewWriter returns a writer that has written nothing.
@@ -112,19 +116,48 @@ func (w *Writer) finish() error {
 	if err != nil {
 		return format.IOError("write", w.file.Name(), err)
 	}
-	w.files.Synced(info.FileBytes)
-	w.done += info.FileBytes
 
-	// It is opened through the set of files that may be closed. The handle that wrote it is not needed any more.
+	// It is opened through the set of files that may be closed.
 	t, err := w.files.OpenTable(w.id)
 	if err != nil {
 		return err
 	}
-	_ = w.file.Close() // what was written is synced
 	w.Tables = append(w.Tables, t)
+	w.done += info.FileBytes
+	w.sync(info.FileBytes)
 	w.w, w.file = nil, nil
 
 	return nil
+}
+
+// sync has the file synced, and closed, while the caller goes on: Close waits for it.
+func (w *Writer) sync(bytes int64) {
+	f, done := w.file, make(chan error, 1)
+	w.syncing = append(w.syncing, done)
+	w.files.Synced(bytes)
+	sync := func() {
+		err := f.Sync()
+		if err != nil {
+			err = format.IOError("sync", f.Name(), err)
+		}
+		_ = f.Close() // what was written is synced
+		done <- err
+	}
+	if w.files.InTurn {
+		sync()
+	} else {
+		go sync()
+	}
+}
+
+// synced waits until all complete tables are synced.
+func (w *Writer) synced() (err error) {
+	for _, done := range w.syncing {
+		err = errors.Join(err, <-done)
+	}
+	w.syncing = nil
+
+	return err
 }
 
 // Close completes the last file and makes the names durable.
@@ -132,8 +165,8 @@ func (w *Writer) Close() error {
 	if err := w.finish(); err != nil {
 		return err
 	}
-	if len(w.Tables) == 0 {
-		return nil
+	if err := w.synced(); err != nil || len(w.Tables) == 0 {
+		return err
 	}
 	w.files.Synced(0)
 	if err := w.files.FS.SyncDir(w.files.Dir); err != nil {
@@ -145,6 +178,7 @@ func (w *Writer) Close() error {
 
 // Abandon removes what was written.
 func (w *Writer) Abandon() {
+	_ = w.synced() // it is removed
 	if w.w != nil {
 		w.file.Close()
 		w.files.Remove(format.TableName(w.files.Dir, w.id))
@@ -161,7 +195,7 @@ func (w *Writer) Abandon() {
 // else be as long as such a goroutine keeps its processor.
 const yieldEvery = 256
 
-// Flush writes the newest versions of a memtable's keys; the writer stays open. What a range delete of the same
+// Flush writes the newest versions of a memtable's keys, and begins to sync the tables. What a range delete of the same
 // memtable or a newer one covers is left out, and so are tombstones of keys that no table of v can have. place says
 // where a value of the index's image is.
 func (w *Writer) Flush(m Memtable, place func(*memtable.Version) (uint64, error), newer []*RangeTombstones,
@@ -209,5 +243,5 @@ func (w *Writer) Flush(m Memtable, place func(*memtable.Version) (uint64, error)
 		}
 	}
 
-	return nil
+	return w.finish()
 }
