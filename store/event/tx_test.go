@@ -145,7 +145,7 @@ func TestTransactionsAreSettled(t *testing.T) {
 			t.Errorf("refused: %v", err)
 		}
 		st.Locked(func() { st.Refuse = nil })
-		if _, err := s.LoadOffset(ctx, "sub"); err != holdfast.ErrNotFound {
+		if _, err := s.LoadOffset(ctx, "sub"); !errors.Is(err, holdfast.ErrNotFound) {
 			t.Errorf("the offset of what was refused: %v", err)
 		}
 
