@@ -63,22 +63,11 @@ func (c *Client) repeat(ctx context.Context, r *request, once func() *Error) err
 			return nil
 		}
 
-		// The context has ended while the server may have been at work.
+		// The context may have ended while the server was at work.
+		r.heard(err)
 		if ctx.Err() != nil {
-			if err.Cause != nil && !neverSent(err.Cause) {
-				r.lost = true
-			}
-
 			return c.ended(ctx, r, err)
 		}
-
-		// Whether the server may have done it is remembered over all tries: a later refusal does not undo an earlier
-		// success.
-		if err.Unknown || err.Status == 0 && !neverSent(err.Cause) ||
-			err.Status != 0 && err.passing() && !err.notDone() {
-			r.lost = true
-		}
-		err.Unknown = r.lost && r.method != http.MethodGet
 		again := err.passing() && (r.safe || !r.lost) && c.o.Retry >= 0
 		next := pause.next(err.After)
 		if !again || !r.always && time.Since(began)+next > c.o.Retry {
@@ -93,6 +82,16 @@ func (c *Client) repeat(ctx context.Context, r *request, once func() *Error) err
 			return c.ended(ctx, r, err)
 		}
 	}
+}
+
+// heard notes what became of a try that has failed. Whether the server may have done it is remembered over all tries: a
+// later refusal does not undo an earlier success.
+func (r *request) heard(err *Error) {
+	if err.Unknown || err.Status == 0 && !neverSent(err.Cause) ||
+		err.Status != 0 && err.passing() && !err.notDone() {
+		r.lost = true
+	}
+	err.Unknown = r.lost && r.method != http.MethodGet
 }
 
 // ended is the error of a call whose context has ended.
@@ -112,6 +111,8 @@ func (c *Client) once(ctx context.Context, r *request, out any) error {
 		return err
 	}
 	if err := c.try(ctx, r, body, out); err != nil {
+		r.heard(err)
+
 		return c.broken(ctx, r, err)
 	}
 

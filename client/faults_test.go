@@ -136,6 +136,47 @@ func TestTries(t *testing.T) {
 	}
 }
 
+// TestTheOnlyTry: that it may have been done is told also of a call that is not tried again, and where the context ends
+// with the answer.
+func TestTheOnlyTry(t *testing.T) {
+	for _, c := range []struct {
+		status  int
+		answer  string
+		fault   func(int) inprocess.Fault
+		unknown bool
+	}{
+		{status: 504, answer: "<html>", unknown: true},
+		{status: 200, answer: "<html>", unknown: true},
+		{status: 200, answer: "{}", fault: inprocess.First(1, inprocess.Unheard), unknown: true},
+		{status: 200, answer: "{}", fault: inprocess.First(1, inprocess.Refused)},
+		{status: 409, answer: "<html>"},
+	} {
+		begin := func() *Client {
+			cl, _ := dial(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(c.status)
+				fmt.Fprint(w, c.answer)
+			}), c.fault)
+			return cl
+		}
+		_, once := begin().Namespace("n").Import(ctx, strings.NewReader(""))
+
+		cl, r := begin(), &request{op: "test", method: "POST", path: "/x"}
+		ending, end := context.WithCancel(ctx)
+		ended := cl.repeat(ending, r, func() *Error {
+			defer end()
+			return cl.try(ending, r, nil, new(any))
+		})
+		if !errors.Is(ended, context.Canceled) {
+			t.Error(ended)
+		}
+		for _, err := range []error{once, ended} {
+			if e := (*Error)(nil); !errors.As(err, &e) || e.Unknown != c.unknown {
+				t.Errorf("%d, %q: %v: Unknown is not %v", c.status, c.answer, err, c.unknown)
+			}
+		}
+	}
+}
+
 // TestRetryAfter: the server's word about when to come again is heeded, and a context ends the waiting.
 func TestRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -149,6 +149,13 @@ func TestCloseInAFunction(t *testing.T) {
 	check(t, err)
 	orders, err := messages.Namespace(ctx, message.Default)
 	check(t, err)
+	list, err := kv.Open(engine, kv.Options{Name: "list", Level: holdfast.Memory})
+	check(t, err)
+	elsewhere, err := message.Open(list, message.Options{Name: "elsewhere",
+		Database: func(string) (*kv.DB, error) { return db, nil }})
+	check(t, err)
+	away, err := elsewhere.Namespace(ctx, message.Default)
+	check(t, err)
 	tasks, err := task.Open(db, task.Options{})
 	check(t, err)
 	for name, f := range map[string]func(tx *kv.Tx) (closed, err error){
@@ -159,6 +166,10 @@ func TestCloseInAFunction(t *testing.T) {
 		"messages": func(tx *kv.Tx) (closed, err error) {
 			_, err = orders.In(tx).Write("x", message.Message{Type: "x", Data: []byte("{}")})
 			return messages.Close(), err
+		},
+		"messages in another database": func(tx *kv.Tx) (closed, err error) {
+			_, err = away.In(tx).Write("x", message.Message{Type: "x", Data: []byte("{}")})
+			return elsewhere.Close(), err
 		},
 		"namespaces": func(tx *kv.Tx) (closed, err error) {
 			_, err = messages.In(tx).Create(message.NamespaceOptions{ID: "a"})
@@ -180,5 +191,45 @@ func TestCloseInAFunction(t *testing.T) {
 		})
 		storetest.Finished(t, nil, update)
 	}
-	check(t, errors.Join(log.Close(), messages.Close(), tasks.Close(), engine.Close()))
+	check(t, errors.Join(log.Close(), messages.Close(), elsewhere.Close(), tasks.Close(), engine.Close()))
+}
+
+// A store that is closed beside a transaction waits for that, and refuses what its function still calls: it would wait
+// for the Close.
+func TestCallsBesideAClose(t *testing.T) {
+	for name, call := range map[string]func(log *event.Store, messages *message.Store) error{
+		"event: CheckHistory": func(log *event.Store, _ *message.Store) error { return log.CheckHistory("", 1) },
+		"event: Common":       func(log *event.Store, _ *message.Store) error { _, err := log.Common(""); return err },
+		"message: Info": func(_ *event.Store, messages *message.Store) error {
+			_, err := messages.Info(ctx, message.Default)
+			return err
+		},
+		"message: Namespace": func(_ *event.Store, messages *message.Store) error {
+			_, err := messages.Namespace(ctx, message.Default)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, err := kv.Open(mem.New(), kv.Options{Level: holdfast.Memory})
+			check(t, err)
+			log, err := event.Open(db, event.Options{})
+			check(t, err)
+			messages, err := message.Open(db, message.Options{})
+			check(t, err)
+			var closing []chan error
+			updated := storetest.Async(func() error {
+				return db.Update(ctx, func(tx *kv.Tx) error {
+					_, err := log.In(tx).Append(event.Event{Type: "x"})
+					check(t, err)
+					_, err = messages.In(tx).Create(message.NamespaceOptions{ID: "others"})
+					check(t, err)
+					closing = append(closing, storetest.Async(log.Close), storetest.Async(messages.Close))
+					storetest.Unfinished(t, closing...)
+					return call(log, messages)
+				})
+			})
+			storetest.Finished(t, holdfast.ErrClosed, updated)
+			storetest.Finished(t, nil, closing...)
+		})
+	}
 }

@@ -29,11 +29,15 @@ type Life struct {
 	closed atomic.Bool
 }
 
-// Enter returns Err if the life is shut. Otherwise the call is inside until Leave. A call that is inside must not enter
-// again: it could wait for a Close that waits for it.
+// Enter returns Err if the life is shut. Otherwise the call is inside until Leave. It does not wait: what is inside,
+// such as a transaction's part in a store, may enter again beside a Close that waits for it.
 func (l *Life) Enter() error {
-	// The lock is taken before closed is looked at: who sees it open is inside, and Wait waits for it.
-	l.inside.RLock()
+	// The lock is held, or waited for, for writing by Wait alone, when the life is shut.
+	if !l.inside.TryRLock() {
+		return l.err()
+	}
+
+	// It is taken before closed is looked at: who sees it open is inside, and Wait waits for it.
 	if l.closed.Load() {
 		l.inside.RUnlock()
 		return l.err()

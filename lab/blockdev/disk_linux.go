@@ -150,7 +150,7 @@ func start(ctx context.Context, o Options, s *scratch, rec *Record, im *Image) (
 	if err != nil {
 		return nil, failure("attach loop device", s.path, err)
 	}
-	if err = mount(d.loop.Name(), s.sub(mountName), o); err != nil {
+	if err = mount(ctx, d.loop.Name(), s.sub(mountName), o); err != nil {
 		return nil, err
 	}
 	if err = ctx.Err(); err != nil {
@@ -163,8 +163,8 @@ func start(ctx context.Context, o Options, s *scratch, rec *Record, im *Image) (
 }
 
 // mount mounts the file system on dev, repaired if it has no journal.
-func mount(dev, at string, o Options) error {
-	if err := repair(dev, o.FS); err != nil {
+func mount(ctx context.Context, dev, at string, o Options) error {
+	if err := repair(ctx, dev, o.FS); err != nil {
 		return err
 	}
 	fs, options := kernelName(o.FS), fileSystems[o.FS].options
@@ -187,7 +187,7 @@ func mount(dev, at string, o Options) error {
 
 // repair does what a boot does after a power cut where no journal is replayed: the file system's check says yes to all
 // that it would mend. One that was unmounted is left as it is.
-func repair(dev, fs string) error {
+func repair(ctx context.Context, dev, fs string) error {
 	name := fileSystems[fs].check
 	if name == "" {
 		return nil
@@ -196,17 +196,25 @@ func repair(dev, fs string) error {
 	if err != nil {
 		return failure("repair "+fs, dev, err)
 	}
-	said, err := exec.Command(path, "-y", dev).CombinedOutput()
+	cmd := exec.CommandContext(ctx, path, "-y", dev)
+	said, err := cmd.CombinedOutput()
 
-	// 1 says that errors were found and mended, 4 that some are left.
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() >= 4 {
-		return &holdfast.Error{Op: "repair " + fs, Path: dev, Class: holdfast.ErrCorrupt,
-			Cause: fmt.Errorf("%s: %w: %s", name, err, bytes.TrimSpace(said)), Remedy: "run " + name + " by hand"}
-	} else if err != nil && exit == nil {
+	// The bits of its answer: 1 and 2 say that errors were found and mended, 4 and 8 that it could not, 32 that it was
+	// interrupted. It is negative if the command did not come to its end, or did not run.
+	code := cmd.ProcessState.ExitCode()
+	switch {
+	case err == nil, code == 1, code == 2, code == 3:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	err = fmt.Errorf("%s: %w: %s", name, err, bytes.TrimSpace(said))
+	if code < 0 || code >= 16 {
 		return failure("repair "+fs, dev, err)
 	}
 
-	return nil
+	return &holdfast.Error{Op: "repair " + fs, Path: dev, Class: holdfast.ErrCorrupt, Cause: err,
+		Remedy: "run " + name + " by hand"}
 }
 
 // Path returns the mount point: the root of the file system, with the lost+found that ext4 has. Make a directory in it.
@@ -369,7 +377,7 @@ func (im *Image) Mount(ctx context.Context, o Options) (_ *Mounted, err error) {
 	if m.loop, err = attach(fd); err != nil {
 		return nil, failure("attach loop device", s.path, err)
 	}
-	if err = mount(m.loop.Name(), m.Path(), o); err != nil {
+	if err = mount(ctx, m.loop.Name(), m.Path(), o); err != nil {
 		return nil, err
 	}
 	if err = ctx.Err(); err != nil {
@@ -409,7 +417,7 @@ func MakeFileSystem(ctx context.Context, o Options) (_ *Mounted, err error) {
 	if m.loop, err = attach(int(backing.Fd())); err != nil {
 		return nil, failure("attach loop device", s.path, err)
 	}
-	if err = mount(m.loop.Name(), m.Path(), o); err != nil {
+	if err = mount(ctx, m.loop.Name(), m.Path(), o); err != nil {
 		return nil, err
 	}
 	closeWhenDone(ctx, &m.stop, m.Close)

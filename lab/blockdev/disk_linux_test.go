@@ -577,6 +577,30 @@ func TestUnmountable(t *testing.T) {
 	}
 }
 
+// TestUnfinishedRepair: a check that did not come to its end has repaired nothing, and one that found more than it
+// could mend tells of a file system that is no good.
+func TestUnfinishedRepair(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	for script, want := range map[string]error{
+		"exit 0": nil, "exit 1": nil, "exit 3": nil,
+		"exit 4": holdfast.ErrCorrupt, "exit 9": holdfast.ErrCorrupt,
+		"exit 33": holdfast.ErrUnavailable, "kill -9 $$": holdfast.ErrUnavailable,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "e2fsck"), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := repair(t.Context(), "disk", Unjournaled); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", script, err, want)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := repair(ctx, "disk", Unjournaled); err != context.Canceled {
+		t.Errorf("when its context has ended: %v", err)
+	}
+}
+
 // TestMakeFileSystem: files can be written and read in a new file system, and nothing is left when it is closed, also
 // if its context has ended.
 func TestMakeFileSystem(t *testing.T) {

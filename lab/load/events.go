@@ -70,7 +70,7 @@ func lastPosition(c *conn) (int64, error) {
 	return last.Position, err
 }
 
-// readPage is how many events are read back at a time: as many as servers of this API answer at most.
+// readPage is how many events are read back at a time: as many as servers of this API answer where no end is named.
 const readPage = 10_000
 
 // readBack reads all events of the log that are behind those before, in pages, and compares: each position follows the

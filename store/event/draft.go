@@ -10,7 +10,8 @@ import (
 
 // Draft is an append, import or removal of another store of this module, which has the log for its events and puts keys
 // of its own into the same commit. No other write can come between its beginning and Wait or Close: the log's turn is
-// the draft's or its transaction's. Until then who has it calls no method of the log that writes, and does not block.
+// the draft's or its transaction's. Until then who has it calls no method of the log that writes, and waits for nobody
+// who may.
 type Draft struct {
 	// Events are what Apply will append, import or remove, without what is there or gone already: none if that is all. In
 	// an append or import their Origin, Metadata and Data may still be changed, to others of the same size.
@@ -29,7 +30,7 @@ type Draft struct {
 	pending Pending // of what was applied, or is repeated
 	turn    bool    // it has the log's turn
 	edit    bool    // and is the edit that is under way
-	hides   bool    // what it imports, until that is durable
+	hides   *hiding // what it imports, until that is durable; nil if nothing
 	ready   bool    // it has begun
 	applied bool
 	err     error // of Apply
@@ -81,7 +82,7 @@ func (s *Store) DraftRemove(ctx context.Context, _ keyspace.Kind, positions ...u
 }
 
 // Between calls f for another store of this module, which has the log for its events: no append comes between what f
-// looks at and what it applies to the engine. f calls no method of the log that writes, and does not block.
+// looks at and what it applies to the engine. f calls no method of the log that writes, and waits for nobody who may.
 func (s *Store) Between(ctx context.Context, _ keyspace.Kind, f func() error) error {
 	if err := s.take(ctx); err != nil {
 		return s.met(err)
@@ -218,8 +219,11 @@ func (d *Draft) Close() {
 	d.give()
 	if d.edit {
 		d.edit = false
-		if d.hides && !d.applied {
-			d.s.hidden.Store(nil)
+		if d.hides != nil {
+			if !d.applied {
+				d.s.hidden.Store(nil)
+			}
+			close(d.hides.over)
 		}
 		d.s.edited()
 	}

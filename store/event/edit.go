@@ -78,14 +78,14 @@ func (d *Draft) beginImport(ctx context.Context, events []Event, whole bool) err
 	if err := s.insert(a, b, events[:n]); err != nil {
 		return err
 	}
-	if d.hides = n > 0; d.hides {
+	if n > 0 {
 		// A position below the end is not shown to readers when the engine shows it, but when it is durable: what they have
 		// read must not be gone after a crash.
-		hidden := make(map[uint64]bool, n)
+		d.hides = &hiding{make(map[uint64]bool, n), make(chan struct{})}
 		for i := range events[:n] {
-			hidden[events[i].Position] = true
+			d.hides.at[events[i].Position] = true
 		}
-		s.hidden.Store(&hidden)
+		s.hidden.Store(d.hides)
 	}
 	if err := d.take(ctx); err != nil {
 		return err

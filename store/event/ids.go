@@ -169,9 +169,15 @@ func (s *Store) compare(r Result, given []Event) error {
 		case failed != nil || seen == len(given) || again:
 			return failed
 		}
-		// Readers do not see yet what an import has put there.
-		s.editing <- struct{}{}
-		<-s.editing
+		// Readers do not see yet what an import has put there. Only that one is waited for: another edit may be waiting for
+		// the caller's transaction.
+		if h := s.hidden.Load(); h != nil {
+			for pos := r.First; pos <= r.Last; pos++ {
+				if h.at[pos] {
+					<-h.over
+				}
+			}
+		}
 	}
 }
 

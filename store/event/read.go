@@ -224,7 +224,7 @@ func (s *Store) walk(ctx context.Context, what span, yield func(*Record, error) 
 				yield(nil, s.met(err))
 				return
 			}
-			if hidden := s.hidden.Load(); hidden != nil && (*hidden)[pos] {
+			if hidden := s.hidden.Load(); hidden != nil && hidden.at[pos] {
 				pos++
 				continue
 			}

@@ -21,6 +21,12 @@ import (
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
 )
 
+// hiding is of positions that an import fills: until that is durable, engines may show them.
+type hiding struct {
+	at   map[uint64]bool
+	over chan struct{} // closed when the import has ended
+}
+
 // Options are how a store is opened. The zero value is a safe choice.
 type Options struct {
 	// Name distinguishes several stores in one engine, at most MaxNameSize bytes, UTF-8 without control characters; it may
@@ -84,8 +90,8 @@ type Store struct {
 
 	arrived signal // durable or the store's state has changed
 
-	// turn covers order alone: it is never held while waiting for a receipt, but by a transaction. Its lock covers what
-	// follows.
+	// turn covers order alone: it is never held while waiting for a receipt, but by a transaction, or another store's
+	// draft. Its lock covers what follows.
 	turn      txn.Turn
 	next      atomic.Uint64    // position of the next event; written with the lock, read anywhere as a guess
 	tail      receipts.Tail    // of what has been applied
@@ -99,9 +105,8 @@ type Store struct {
 	recent    recent
 	importing map[string]uint64 // positions of the ids that the import under way has applied
 	edits     atomic.Uint64     // imports and removals; written with the lock
-	// hidden are positions that an import has filled: until that is durable, engines may show them.
-	hidden atomic.Pointer[map[uint64]bool]
-	crowd  atomic.Uint64 // must be durable before Submit takes more ids, 0 for none; written with the lock
+	hidden    atomic.Pointer[hiding]
+	crowd     atomic.Uint64 // must be durable before Submit takes more ids, 0 for none; written with the lock
 
 	stamps  atomic.Bool // the description says that there may be some
 	aboutMu sync.Mutex  // order of descriptions
@@ -359,7 +364,7 @@ func (s *Store) Last() uint64 { return s.durable.Load() }
 // engine may show earlier.
 func (s *Store) Shown(pos uint64) bool {
 	hidden := s.hidden.Load()
-	return pos <= s.durable.Load() && (hidden == nil || !(*hidden)[pos])
+	return pos <= s.durable.Load() && (hidden == nil || !hidden.at[pos])
 }
 
 // at returns the level of a write under ctx.
@@ -419,7 +424,7 @@ func (s *Store) alive(ctx context.Context) error {
 }
 
 // enter is alive for calls that use the engine without the lock. If it returns nil, the caller must call
-// life.Leave. It is not nested.
+// life.Leave.
 func (s *Store) enter(ctx context.Context) error {
 	if err := s.alive(ctx); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -275,4 +276,58 @@ func TestBlockedTransaction(t *testing.T) {
 		t.Errorf("an append outside of the transaction that has the log: %v", err)
 	}
 	wantHead(t, s, 1, 2)
+}
+
+// patient is an engine whose receipt of one batch keeps the first who waits for it.
+type patient struct {
+	*fakeEngine
+	token uint64
+	met   atomic.Bool
+	wait  chan bool
+}
+
+func (e *patient) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	_, err := e.fakeEngine.Apply(b, level)
+	return holdfast.NewReceipt(e, e.Applied), err
+}
+
+func (e *patient) Wait(token uint64) error {
+	if token == e.token && e.met.CompareAndSwap(false, true) {
+		<-e.wait
+	}
+	return e.fakeEngine.Wait(token)
+}
+
+// A transaction that appends what an import has just brought waits for that import, and not for an edit that waits for
+// the transaction.
+func TestRepeatOfAnImportBesideAnEdit(t *testing.T) {
+	st := &patient{fakeEngine: newFakeEngine(), wait: make(chan bool)}
+	s := openLog(t, st, event.Options{Level: holdfast.Memory})
+	defer closeLog(t, s)
+	if _, err := s.Import(ctx, event.Event{Position: 5, Type: "t"}); err != nil {
+		t.Fatal(err)
+	}
+	st.token = st.Applied + 1
+	imported := storetest.Async(func() error {
+		_, err := s.Import(ctx, event.Event{Position: 2, Type: "t", ID: "a"})
+		return err
+	})
+	for !st.met.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	removed := storetest.Async(func() error { _, err := s.Remove(ctx, 5); return err })
+	storetest.Unfinished(t, imported, removed)
+
+	updated := storetest.Async(func() error {
+		return openDB(t, st).Update(ctx, func(tx *kv.Tx) error {
+			r, err := s.In(tx).Append(named("a")...)
+			if !r.Repeated || r.First != 2 {
+				t.Errorf("a repeat: %+v", r)
+			}
+			return err
+		})
+	})
+	storetest.Unfinished(t, imported, removed, updated)
+	close(st.wait)
+	storetest.Finished(t, nil, imported, removed, updated)
 }

@@ -1,6 +1,7 @@
 package message
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/holdfastdb/holdfast"
@@ -51,11 +52,9 @@ func (s *Subscription) try(b *holdfast.Batch, f func(b *holdfast.Batch) error) e
 			s.rollBack(m)
 		}
 	}()
-	if err := f(b); err != nil {
-		return err
-	}
-	done = true
-	return nil
+	err := cmp.Or(f(b), b.Err())
+	done = err == nil
+	return err
 }
 
 // updateIn is update as one more change of a transaction.

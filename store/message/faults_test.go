@@ -123,6 +123,21 @@ func TestCountsBesideClose(t *testing.T) {
 	})
 }
 
+// A stream whose end the engine has refused has not ended.
+func TestRefusedTombstone(t *testing.T) {
+	storetest.FakeEngines(t, func(t *testing.T, st *storetest.FakeEngine) {
+		s := openStore(t, st, message.Options{Level: holdfast.Memory})
+		n := namespace(t, s, message.Default)
+		write(t, n, "x-1", msg("t"))
+		st.Locked(func() { st.Refuse = holdfast.ErrFull })
+		_, err := n.Tombstone(ctx, "x-1")
+		storetest.WantError(t, err, holdfast.ErrFull)
+		st.Locked(func() { st.Refuse = nil })
+		write(t, n, "x-1", msg("t"))
+		closeStore(t, s)
+	})
+}
+
 // A conflict beside a removal is a conflict, and that a stream is ended is told when it is durable.
 func TestConflictBesideRemoval(t *testing.T) {
 	storetest.FakeEngines(t, func(t *testing.T, st *storetest.FakeEngine) {

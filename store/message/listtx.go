@@ -219,8 +219,9 @@ type Deletion struct {
 }
 
 // Finish removes what was in the namespace, and returns how many messages that were. It is called when the transaction
-// has returned without an error; before, and if it has failed, Finish is ErrBadOption. What Finish does not do, by an
-// error or because the process ends, is done when the store is next opened.
+// has returned without an error; before, and if it has failed, Finish is ErrBadOption. In the function of another one
+// it is [kv.ErrNested]. What Finish does not do, by an error or because the process ends, is done when the store is
+// opened the next time.
 func (d *Deletion) Finish(ctx context.Context) (messages int64, err error) {
 	s := d.s
 	if !d.placed {
@@ -233,10 +234,18 @@ func (d *Deletion) Finish(ctx context.Context) (messages int64, err error) {
 	defer s.life.Leave()
 	s.mu.Lock()
 	n := s.gone[d.d.Number]
-	delete(s.gone, d.d.Number) // the engine shows the deletion by now
-	s.mu.Unlock()
 	if n == nil {
 		n = s.namespace(d.id, d.d)
+	}
+
+	// It would wait for the parts of that transaction, which waits for its function.
+	err = n.db.Turn().Outside()
+	if err == nil {
+		delete(s.gone, d.d.Number) // the engine shows the deletion by now
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return 0, err
 	}
 	// Whatever comes, no write goes to the namespace from here on.
 	err = n.use()

@@ -279,3 +279,34 @@ func TestNamespaceAsAContextEnds(t *testing.T) {
 	closeStore(t, s)
 	closeStore(t, openStore(t, eng, o))
 }
+
+// To finish a deletion in the function of a transaction of which a subscription there is a part would be to wait for
+// oneself.
+func TestFinishInAFunction(t *testing.T) {
+	s, n := memStore(t)
+	write(t, n, "x-1", msg("t"))
+	sub, err := n.Subscribe(ctx, "s", message.SubscriptionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d *message.Deletion
+	if err := s.DB().Update(ctx, func(tx *kv.Tx) (err error) {
+		d, err = s.In(tx).Delete(n.ID())
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	finished := storetest.Async(func() error {
+		return s.DB().Update(ctx, func(tx *kv.Tx) error {
+			if err := sub.In(tx).Ack(); err != nil {
+				return err
+			}
+			_, err := d.Finish(ctx)
+			return err
+		})
+	})
+	storetest.Finished(t, kv.ErrNested, finished)
+	if n, err := d.Finish(ctx); n != 1 || err != nil {
+		t.Errorf("%d messages, %v", n, err)
+	}
+}

@@ -425,18 +425,19 @@ func (n *Namespace) removeAll(ctx context.Context, stream string, page []where) 
 	for i, at := range page {
 		globals[i] = at.global
 	}
-	n.counting.Lock()
-	defer n.counting.Unlock()
 	e := n.beginEdit(false)
 	defer n.endEdit(e, stream)
 	defer n.wakeSubscriptions()
 
 	// The messages, what finds them, the counts and the version go in one commit: whatever a crash leaves, they agree.
+	// Counts are locked in the log's turn: a transaction that has it may be reading them.
 	d, err := n.log().DraftRemove(ctx, format.Kind, globals...)
 	if err != nil {
 		return 0, err
 	}
 	defer d.Close()
+	n.counting.Lock()
+	defer n.counting.Unlock()
 	var key []byte
 	for _, at := range page {
 		key = n.keys.Stream(key, stream, uint64(at.position))

@@ -165,15 +165,16 @@ func TestTombstoneBesideWrites(t *testing.T) {
 		}
 		closeStore(t, s)
 	}
-	tombstone := func(n *message.Namespace) error {
-		_, err := n.Tombstone(ctx, "x-1")
+	var removed int64
+	tombstone := func(n *message.Namespace) (err error) {
+		removed, err = n.Tombstone(ctx, "x-1")
 		return err
 	}
 
 	s, _ := memStore(t)
 	n := namespace(t, s, message.Default)
 	var ending chan error
-	if err := s.DB().Update(ctx, func(tx *kv.Tx) error {
+	if _, err := s.DB().Submit(ctx, func(tx *kv.Tx) error { // nobody waits for it
 		if _, err := n.In(tx).Write("x-1", msg("t")); err != nil {
 			return err
 		}
@@ -185,6 +186,9 @@ func TestTombstoneBesideWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	storetest.Finished(t, nil, ending)
+	if removed != 2 {
+		t.Errorf("%d messages removed of two", removed)
+	}
 	ended(t, s, n)
 
 	for range 30 {

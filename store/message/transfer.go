@@ -155,6 +155,9 @@ func (n *Namespace) Import(ctx context.Context, r io.Reader, progress func(Impor
 		return done, n.store.fail("import", ErrBadMessage, err, "", "the input is not what gzip has written")
 	}
 	defer lines.Release()
+	if err := n.db.Turn().Outside(); err != nil { // it would wait for a removal that waits for its end
+		return done, err
+	}
 	if err := n.enter(ctx); err != nil {
 		return done, err
 	}
@@ -281,9 +284,6 @@ func (n *Namespace) importBatch(ctx context.Context, batch []imported) (added in
 			return 0, n.ended(err)
 		}
 	}
-	// What is imported below what is counted changes stored counts.
-	n.counting.Lock()
-	defer n.counting.Unlock()
 	var behind *conflictAt
 	for try := true; try; try = errors.As(err, &behind) {
 		if behind != nil {
@@ -291,7 +291,7 @@ func (n *Namespace) importBatch(ctx context.Context, batch []imported) (added in
 				return 0, err
 			}
 		}
-		if err := n.storeCountsLocked(context.Background(), true); err != nil {
+		if err := n.storeCounts(); err != nil {
 			return 0, n.ended(err)
 		}
 		e := n.beginEdit(true)
@@ -348,6 +348,11 @@ func (n *Namespace) putAll(ctx context.Context, events []event.Event, lines map[
 		return 0, err
 	}
 	defer d.Close()
+
+	// What is imported below what is counted changes stored counts. They are locked in the log's turn: a transaction that
+	// has it may be reading them.
+	n.counting.Lock()
+	defer n.counting.Unlock()
 	var key, value []byte
 	batch := d.Keys
 	heads := map[string]head{}

@@ -3,6 +3,7 @@ package message_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -238,4 +239,73 @@ func TestAckInTransaction(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A function may count, and is told that it may not remove or import, while another removal or import waits for it.
+func TestCallsBesideOneThatWaits(t *testing.T) {
+	for name, wait := range map[string]func(n *message.Namespace) error{
+		"removal": func(n *message.Namespace) error { _, err := n.Delete(ctx, "x-1"); return err },
+		"import": func(n *message.Namespace) error {
+			_, err := n.Import(ctx, strings.NewReader(`{"id":"00000000-0000-0000-0000-000000000001","stream":"x-1","pos":7,`+
+				`"gpos":7,"type":"t","time":"2024-01-01T00:00:00Z","data":{}}`), nil)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, n := memStore(t)
+			write(t, n, "x-1", msg("t"))
+			waiting := make(chan chan error, 1)
+			update := storetest.Async(func() error {
+				return s.DB().Update(ctx, func(tx *kv.Tx) error {
+					if _, err := n.In(tx).Write("y-1", msg("t")); err != nil {
+						return err
+					}
+					call := storetest.Async(func() error { return wait(n) })
+					storetest.Unfinished(t, call)
+					waiting <- call
+					for _, err := range []error{func() error { _, err := n.Delete(ctx, "x-1"); return err }(), wait(n)} {
+						if !errors.Is(err, kv.ErrNested) {
+							t.Errorf("in a function: %v", err)
+						}
+					}
+					list, err := n.Categories(ctx)
+					if err != nil {
+						return err
+					}
+					if got, err := n.Count(ctx, ""); got.Messages != 1 || len(list) != 1 {
+						t.Errorf("%+v, %v, %v", got, list, err)
+					}
+					return nil
+				})
+			})
+			storetest.Finished(t, nil, update, <-waiting)
+		})
+	}
+}
+
+// What a subscription cannot keep is refused at once, and the transaction goes on without it.
+func TestParkOfTooMuchInTransaction(t *testing.T) {
+	s, n := memStore(t)
+	write(t, n, "x-1", msg("t"))
+	sub, err := n.Subscribe(ctx, "s", message.SubscriptionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	deliveries, err := sub.Claim(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := deliveries[0]
+	other.Token++
+	if err := s.DB().Update(ctx, func(tx *kv.Tx) error {
+		reason := strings.Repeat("x", holdfast.MaxValueSize)
+		storetest.WantError(t, sub.In(tx).Park(reason, deliveries...), holdfast.ErrTooLarge)
+		storetest.WantError(t, sub.In(tx).Ack(other), message.ErrLeaseLost)
+		return tx.Bucket("b").Put([]byte("k"), nil)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := sub.Park(ctx, "", deliveries...); err != nil {
+		t.Errorf("it was not parked, but is not the consumer's any more: %v", err)
+	}
 }

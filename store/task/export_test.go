@@ -1,6 +1,7 @@
 package task
 
 import (
+	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
 
@@ -65,3 +66,7 @@ func (s *Store) Lanes() int {
 
 // Aways is what the keys of lanes begin with that are not in memory, of the default queue.
 func Aways(store string) []byte { return format.New(store).Aways(DefaultQueue) }
+
+// Overflow lets the batch of a transaction have nothing of what calls write from now on, as it does when that is too
+// large.
+func (s *Store) Overflow() { s.batch.Set([]byte{0}, make([]byte, holdfast.MaxValueSize+1)) }

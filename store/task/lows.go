@@ -115,6 +115,11 @@ func (x *tx) noteLow(key []byte, removed bool) {
 // lower notes that the keys that a batch was to remove may be there again. It comes after what takes back that others
 // are there, since it may be the same key.
 func (s *Store) lower(b *holdfast.Batch) {
+	if b.Err() != nil { // it does not have all of them
+		for _, l := range s.lows {
+			l.gaps = nil
+		}
+	}
 	for op := range b.Ops() {
 		if l := s.lows[string(s.section(op.Key))]; l != nil && op.Kind == holdfast.KindDelete {
 			l.there(op.Key)

@@ -427,7 +427,7 @@ func (s *Store) Close() error {
 	if err := s.take(context.Background()); err != nil {
 		return err
 	}
-	open := s.life.Shut() // in the store's turn, see enter
+	open := s.life.Shut() // in the store's turn: a claim that goes on to wait sees it, or is woken
 	if open {
 		s.stop()
 		s.wakeAll()
@@ -469,12 +469,8 @@ func (s *Store) enter(ctx context.Context) error {
 	return nil
 }
 
-// come enters the store's life, with the turn and the lock, and does what is due. The store is closed in its turn, so
-// that nobody who has the turn waits here for a Close that waits for the turn.
+// come enters the store's life, with the turn and the lock, and does what is due.
 func (s *Store) come() error {
-	if s.life.Closed() {
-		return holdfast.ErrClosed
-	}
 	if err := s.life.Enter(); err != nil {
 		return err
 	}

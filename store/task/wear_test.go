@@ -437,3 +437,40 @@ func TestPlaceGivenUp(t *testing.T) {
 		}
 	}
 }
+
+// So does one whose batch gets too large.
+func TestTooLargeGivenUp(t *testing.T) {
+	s := openStore(t, mem.New(), newClock().options(holdfast.Memory))
+	defer closeStore(t, s)
+	enqueue(t, s, task.Spec{ID: "a", Kind: "k"})
+	if err := s.Complete(ctx, claim(t, s, task.ClaimOptions{})...); err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, s, task.Spec{ID: "b", Kind: "k"})
+	listed := func() []task.Task {
+		list, _, err := s.List(ctx, task.Filter{State: task.Waiting})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	listed() // what lies before it is a gap
+
+	if err := s.DB().Update(ctx, func(tx *kv.Tx) error {
+		in := s.In(tx)
+		_, err := in.Enqueue(task.Spec{Kind: "k"})
+		_, err2 := in.Get("b") // each call takes what the one before it has written into the batch
+		s.Overflow()
+		err3 := in.Cancel("b")
+		_, err4 := in.Get("b")
+		return errors.Join(err, err2, err3, err4)
+	}); !errors.Is(err, holdfast.ErrTooLarge) {
+		t.Error(err)
+	}
+	if list := listed(); len(list) != 1 {
+		t.Errorf("listed %+v", list)
+	}
+	if got := tasksOf(claim(t, s, task.ClaimOptions{})); !slices.Equal(got, []string{"b"}) {
+		t.Errorf("claimed %v", got)
+	}
+}

@@ -58,6 +58,8 @@ type Mount struct {
 	FileSystem string
 	Device     string
 	Options    []string // of the mount and of the file system
+
+	number string // of the device, as 8:1
 }
 
 // Family is the kind of file system, with or without a journal: reports from before that was told do not say which.

@@ -67,7 +67,7 @@ func container() string {
 
 func lookDisk(dir string) Disk {
 	mount := MountOf(dir)
-	d := Disk{FileSystem: mount.fileSystem("/sys/fs"), Device: mount.Device}
+	d := Disk{FileSystem: mount.fileSystem("/sys"), Device: mount.Device}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err == nil {
 		switch int64(fs.Type) {
@@ -103,28 +103,40 @@ func lookDisk(dir string) Disk {
 	return d
 }
 
-// fileSystem is the kind of file system of a mount, by what the system says of all (/sys/fs). ext4 without a journal is
+// fileSystem is the kind of file system of a mount, by what the system says in sys. ext4 without a journal is
 // named as a kind of its own: a sync costs less there, and a power cut leaves more to fsck.
-func (m Mount) fileSystem(all string) string {
-	device := m.Device
-	if real, err := filepath.EvalSymlinks(device); err == nil {
-		device = real
-	}
-	if m.FileSystem == "ext4" && line(filepath.Join(all, "ext4", filepath.Base(device), "journal_task")) == "<none>" {
+func (m Mount) fileSystem(sys string) string {
+	if m.FileSystem == "ext4" && line(filepath.Join(sys, "fs/ext4", m.block(sys), "journal_task")) == "<none>" {
 		return Unjournaled
 	}
 
 	return m.FileSystem
 }
 
-// Sys is the directory of /sys that describes the mount's whole device; empty if there is none.
-func (m Mount) Sys() string {
-	name := strings.TrimPrefix(m.Device, "/dev/")
-	if name == m.Device {
+// block is what the system calls the device of a mount, empty if it is none: by its number, where the file system has
+// that of its device, because a name as /dev/root need not be there.
+func (m Mount) block(sys string) string {
+	if m.number != "" {
+		if real, err := filepath.EvalSymlinks(filepath.Join(sys, "dev/block", m.number)); err == nil {
+			return filepath.Base(real)
+		}
+	}
+	name, ok := strings.CutPrefix(m.Device, "/dev/")
+	if !ok {
 		return ""
 	}
 	if real, err := filepath.EvalSymlinks(m.Device); err == nil {
 		name = filepath.Base(real)
+	}
+
+	return name
+}
+
+// Sys is the directory of /sys that describes the mount's whole device; empty if there is none.
+func (m Mount) Sys() string {
+	name := m.block("/sys")
+	if name == "" {
+		return ""
 	}
 	sys, err := filepath.EvalSymlinks("/sys/class/block/" + name)
 	if err != nil {
@@ -158,7 +170,7 @@ func MountOf(dir string) Mount {
 		}
 		point := unescape.Replace(before[4])
 		if (abs == point || point == "/" || strings.HasPrefix(abs, point+"/")) && len(point) >= len(m.Point) {
-			m = Mount{Point: point, FileSystem: after[0], Device: unescape.Replace(after[1]),
+			m = Mount{Point: point, FileSystem: after[0], Device: unescape.Replace(after[1]), number: before[2],
 				Options: append(strings.Split(before[5], ","), strings.Split(after[2], ",")...)}
 		}
 	}

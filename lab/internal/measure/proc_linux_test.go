@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -42,9 +43,19 @@ func TestMemory(t *testing.T) {
 
 // TestUnjournaled: ext4 without a journal is told from one with a journal, and from one of which nothing is known.
 func TestUnjournaled(t *testing.T) {
-	all := t.TempDir()
+	sys := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(sys, "dev/block"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for number, device := range map[string]string{"8:1": "sda1", "8:16": "sdb"} {
+		to := filepath.Join(sys, "devices", device)
+		err := errors.Join(os.MkdirAll(to, 0o755), os.Symlink(to, filepath.Join(sys, "dev/block", number)))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	for device, task := range map[string]string{"sda1": "<none>", "sdb": "17"} {
-		dir := filepath.Join(all, "ext4", device)
+		dir := filepath.Join(sys, "fs/ext4", device)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -52,13 +63,14 @@ func TestUnjournaled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for m, want := range map[[2]string]string{
+	for m, want := range map[[3]string]string{
 		{"ext4", "/dev/sda1"}: Unjournaled, {"ext4", "/dev/sdb"}: "ext4", {"ext4", "/dev/sdc"}: "ext4",
-		{"xfs", "/dev/sda1"}: "xfs", {"ext4", ""}: "ext4", {"", ""}: "",
+		{"xfs", "/dev/sda1"}: "xfs", {"ext4", ""}: "ext4", {"", ""}: "", {"overlay", "overlay", "0:40"}: "overlay",
+		{"ext4", "/dev/root", "8:1"}: Unjournaled, {"ext4", "/dev/root", "8:16"}: "ext4", {"ext4", "/dev/root"}: "ext4",
 	} {
-		got := (Mount{FileSystem: m[0], Device: m[1]}).fileSystem(all)
+		got := (Mount{FileSystem: m[0], Device: m[1], number: m[2]}).fileSystem(sys)
 		if got != want {
-			t.Errorf("%s on %q: %q, want %q", m[0], m[1], got, want)
+			t.Errorf("%v: %q, want %q", m, got, want)
 		}
 		if family := (Disk{FileSystem: got}).Family(); family != m[0] {
 			t.Errorf("%q is of the family %q, want %q", got, family, m[0])
