@@ -233,3 +233,21 @@ func TestCallsBesideAClose(t *testing.T) {
 		})
 	}
 }
+
+// However deep in a function a call is made, it is told that it would wait for itself.
+func TestCallDeepInAFunction(t *testing.T) {
+	db, err := kv.Open(mem.New(), kv.Options{Level: holdfast.Memory})
+	check(t, err)
+	var deep func(n int) error
+	deep = func(n int) error {
+		if n > 0 {
+			return deep(n - 1)
+		}
+		return db.Update(ctx, func(*kv.Tx) error { return nil })
+	}
+	for n := range 5 {
+		n *= 1000
+		update := storetest.Async(func() error { return db.Update(ctx, func(*kv.Tx) error { return deep(n) }) })
+		storetest.Finished(t, kv.ErrNested, update)
+	}
+}

@@ -279,9 +279,12 @@ func Call(f func() error) error { return f() }
 // inside reports whether the goroutine is inside Call.
 func inside() bool {
 	var callers [256]uintptr
-	for _, pc := range callers[:runtime.Callers(1, callers[:])] {
-		if f := runtime.FuncForPC(pc - 1); f != nil && f.Entry() == called { // a return address is behind its call
-			return true
+	for skip, n := 1, len(callers); n == len(callers); skip += n {
+		n = runtime.Callers(skip, callers[:])
+		for _, pc := range callers[:n] {
+			if f := runtime.FuncForPC(pc - 1); f != nil && f.Entry() == called { // a return address is behind its call
+				return true
+			}
 		}
 	}
 	return false

@@ -2,9 +2,11 @@ package task_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -447,5 +449,72 @@ func TestManyKeysGivenUp(t *testing.T) {
 	}
 	if got := tasksOf(claim(t, s, task.ClaimOptions{N: 3 * keys})); !slices.Equal(got, want) {
 		t.Errorf("claimed %v, want %v", got, want)
+	}
+}
+
+// slowEnd is a context that ends when it is waited for, but not before it may.
+type slowEnd struct {
+	context.Context
+	once        sync.Once
+	waited, may chan struct{}
+}
+
+func (c *slowEnd) Done() <-chan struct{} {
+	c.once.Do(func() { close(c.waited) })
+	<-c.may
+	return c.may
+}
+
+func (c *slowEnd) Err() error {
+	select {
+	case <-c.may:
+		return context.Canceled
+	default:
+		return nil
+	}
+}
+
+// A claim that gives up beside a transaction that has emptied the queue, and then fails, neither lets the queue be
+// forgotten nor keeps another one from the task.
+func TestClaimOfKeysAwayBesideATransaction(t *testing.T) {
+	defer task.SetMaxLanes(0)()
+	for _, another := range []bool{false, true} {
+		t.Run(fmt.Sprint("another waits: ", another), func(t *testing.T) { testClaimBesideATransaction(t, another) })
+	}
+}
+
+func testClaimBesideATransaction(t *testing.T, another bool) {
+	s := openStore(t, mem.New(), task.Options{Level: holdfast.Memory})
+	defer storetest.Close(t, s)
+	c := &slowEnd{Context: ctx, waited: make(chan struct{}), may: make(chan struct{})}
+	claimed := storetest.Async(func() error {
+		_, err := s.Claim(c, task.ClaimOptions{Wait: true})
+		return err
+	})
+	<-c.waited
+	next := make(chan error, 1)
+	if another {
+		next = storetest.Async(func() error {
+			_, err := s.Claim(ctx, task.ClaimOptions{Wait: true})
+			return err
+		})
+		storetest.Unfinished(t, next)
+	}
+	id := enqueue(t, s, task.Spec{Kind: "k", Key: "a"})[0].ID
+	failed := errors.New("mine")
+	if err := s.DB().Update(ctx, func(tx *kv.Tx) error {
+		if err := s.In(tx).Delete(id); err != nil {
+			t.Error(err)
+		}
+		close(c.may)
+		storetest.Finished(t, context.Canceled, claimed)
+		return failed
+	}); err != failed {
+		t.Fatal(err)
+	}
+	if another {
+		storetest.Finished(t, nil, next)
+	} else if leases := claim(t, s, task.ClaimOptions{}); len(leases) != 1 {
+		t.Errorf("%d tasks are claimed", len(leases))
 	}
 }

@@ -203,8 +203,10 @@ func (x *tx) undo(m mark) {
 				continue
 			}
 			had := t == v.old && (t.state() == Waiting && !v.away || t.state() == Running)
-			if had || s.queue(t.Queue).lanes[t.Key] != nil {
+			if q := s.queue(t.Queue); had || q.lanes[t.Key] != nil {
 				s.reread(t.Queue, t.Key)
+			} else {
+				s.wake(q) // a claim may have given up meanwhile, and found nothing that another was to be woken for
 			}
 		}
 	}

@@ -153,10 +153,10 @@ func (s *Store) queue(name string) *queue {
 	return q
 }
 
-// drop forgets a queue of which there is nothing to be known.
+// drop forgets a queue of which there is nothing to be known, also if the transaction that has the turn fails.
 func (s *Store) drop(name string) {
-	if q := s.queues[name]; q != nil && !q.there() && q.waiters.Len()+q.woken+len(q.lanes)+len(q.starts) == 0 &&
-		q.at < 0 {
+	if q := s.queues[name]; q != nil && s.joined == nil && !q.there() && q.at < 0 &&
+		q.waiters.Len()+q.woken+len(q.lanes)+len(q.starts) == 0 {
 		delete(s.queues, name)
 		s.dropLows(name)
 	}
