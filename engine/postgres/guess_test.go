@@ -15,8 +15,7 @@ func TestGuesses(t *testing.T) {
 	needServer(t)
 	p := newProxy(t, os.Getenv(variable), nil)
 	e := openSpace(t, p.dir)
-	e.stopBeats() // they are transactions, too
-	e.window.Stop()
+	quiet(e)                          // beats are transactions, too
 	if err := e.clear(); err != nil { // of another run
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func TestSlowNetwork(t *testing.T) {
 	t.Parallel() // it waits
 	needServer(t)
 	p := newProxy(t, os.Getenv(variable), nil)
-	e, err := openSlow(t, p, "patience=1s")
+	e, err := openSlow(t, p, "patience=4s")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,8 @@ func TestSlowNetwork(t *testing.T) {
 			if err == nil {
 				_ = other.Close()
 			}
-			if !errors.Is(err, holdfast.ErrLocked) {
+			// On a busy machine it may not learn in its time that the holder lives.
+			if !errors.Is(err, holdfast.ErrLocked) && !errors.Is(err, holdfast.ErrUnavailable) {
 				t.Fatalf("a second Open beside it: %v", err)
 			}
 			continue

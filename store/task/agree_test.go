@@ -205,6 +205,9 @@ func text(t task.Task) string {
 
 // agree compares all that is there.
 func (w *world) agree() {
+	if _, filled, err := w.s.Gaps(); err != nil || len(filled) > 0 {
+		w.Fatalf("scans pass over %q, which are there, %v", filled, err)
+	}
 	var all []task.Task
 	for _, t := range w.m.inOrder() {
 		want := w.m.shown(t)

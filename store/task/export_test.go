@@ -1,6 +1,9 @@
 package task
 
 import (
+	"bytes"
+	"errors"
+
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
@@ -66,6 +69,26 @@ func (s *Store) Lanes() int {
 
 // Aways is what the keys of lanes begin with that are not in memory, of the default queue.
 func Aways(store string) []byte { return format.New(store).Aways(DefaultQueue) }
+
+// MaxGaps is how many gaps are known of a part of a table at most.
+const MaxGaps = maxGaps
+
+// Gaps is the largest number of gaps that are known of a part of a table; filled are the keys that are in them.
+func (s *Store) Gaps() (most int, filled [][]byte, err error) {
+	s.lock()
+	defer s.turn.Unlock()
+	for _, l := range s.lows {
+		most = max(most, len(l.gaps))
+		for _, gap := range l.gaps {
+			it := s.state.Scan(holdfast.Range{Lo: gap.Lo, Hi: gap.Hi})
+			for it.Next() {
+				filled = append(filled, bytes.Clone(it.Key()))
+			}
+			err = errors.Join(err, it.Close())
+		}
+	}
+	return most, filled, err
+}
 
 // Overflow lets the batch of a transaction have nothing of what calls write from now on, as it does when that is too
 // large.

@@ -418,6 +418,9 @@ func TestPlaceGivenUp(t *testing.T) {
 					t.Fatal(leases)
 				}
 				enqueue(t, s, task.Spec{ID: "b", Kind: "k", Key: key})
+				if list, _, err := s.List(ctx, task.Filter{State: task.Waiting}); err != nil || len(list) != 1 {
+					t.Fatal(list, err) // and from here on it is known that nothing is in front of it
+				}
 				gone := errors.New("given up")
 				if err := s.DB().Update(ctx, func(tx *kv.Tx) error {
 					if err := errors.Join(s.In(tx).Cancel("b"), s.In(tx).Retry("b")); err != nil {
@@ -472,5 +475,38 @@ func TestTooLargeGivenUp(t *testing.T) {
 	}
 	if got := tasksOf(claim(t, s, task.ClaimOptions{})); !slices.Equal(got, []string{"b"}) {
 		t.Errorf("claimed %v", got)
+	}
+}
+
+// TestGapsAreFew: what is remembered of removed keys has a bound, and none of what is there is lost by it.
+func TestGapsAreFew(t *testing.T) {
+	s := openStore(t, mem.New(), newClock().options(holdfast.Memory))
+	defer closeStore(t, s)
+	none := func() {
+		t.Helper()
+		most, filled, err := s.Gaps()
+		if err != nil || len(filled) > 0 || most < 1 || most > task.MaxGaps {
+			t.Errorf("%d gaps, in which there are %q, %v", most, filled, err)
+		}
+	}
+	const n = 3 * task.MaxGaps / 2
+	enqueue(t, s, slices.Repeat([]task.Spec{{Kind: "k"}}, n+1)...)
+	claim(t, s, task.ClaimOptions{}) // from here on gaps of what waits are known
+	for cursor := ""; ; {            // each scan finds one
+		list, next, err := s.List(ctx, task.Filter{State: task.Waiting, Limit: 1, Cursor: cursor})
+		if err != nil || len(list) != 1 {
+			t.Fatal(list, err)
+		}
+		if cursor = next; next == "" {
+			break
+		}
+	}
+	none()
+	for range n { // each parts the one in front of all
+		enqueue(t, s, task.Spec{Kind: "k", Priority: 1})
+	}
+	none()
+	if leases := claim(t, s, task.ClaimOptions{N: 3 * n}); len(leases) != 2*n {
+		t.Errorf("%d of %d tasks are claimed", len(leases), 2*n)
 	}
 }
