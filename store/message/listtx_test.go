@@ -350,9 +350,16 @@ func TestDeleteInAFunction(t *testing.T) {
 		func() error { _, err := s.Clear(ctx, n.ID()); return err }, s.Close)
 	write(t, n, "x-1", msg("t")) // it is there
 
-	// Also as long as a deletion is not finished.
-	if err := list.Update(ctx, func(tx *kv.Tx) error { _, err := s.In(tx).Delete(n.ID()); return err }); err != nil {
+	// Also as long as a deletion is not finished, or is just being finished.
+	var d *message.Deletion
+	if err := list.Update(ctx, func(tx *kv.Tx) (err error) { d, err = s.In(tx).Delete(n.ID()); return err }); err != nil {
 		t.Fatal(err)
 	}
-	inside(s.Close)
+	var finished chan error
+	inside(s.Close, func() error {
+		finished = storetest.Async(func() error { _, err := d.Finish(ctx); return err })
+		storetest.Unfinished(t, finished)
+		return s.Close()
+	})
+	storetest.Finished(t, nil, finished)
 }
