@@ -2,6 +2,8 @@ package v1_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"strings"
@@ -20,6 +22,8 @@ func TestAnswersNameIt(t *testing.T) {
 		{"POST", ns + "/leases/output", `{"id":"t","token":"1","output":""}`, "the field token is string"},
 		{"POST", "/v1/transactions", `{"operations":[{"namespace":"default","complete":{"id":"t","token":[]}}]}`,
 			"the field operations.complete.token is array"},
+		{"POST", ns + "/logs/a/import", fmt.Sprintf("{\"position\":%d,\"type\":\"t\"}\n", int64(math.MaxInt64)),
+			"the lines up to line 1: "},
 		{"GET", ns + "/messages?stream=a%0Ab", "", `bad name: "a\nb": the name "a\nb" has a control character`},
 	} {
 		_, answer := s.send(c[0], c[1], c[2])
