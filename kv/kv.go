@@ -64,7 +64,8 @@
 //
 // What a function writes to a store without In would be no part of the transaction, and stay when the function fails.
 // It is refused, as Update is in a function: ErrNested. So are reads of a task store, whose state is as the transaction
-// has made it, and Close of a store that has a part in it. Stores can be opened there: that stays.
+// has made it, and Close of a store that has a part in it. Stores can be opened there: that stays. In a View or Latest
+// stores have no part, not to read either: ErrReadOnly.
 //
 // # Buckets
 //
@@ -104,7 +105,7 @@ var (
 	ErrNested = txn.ErrNested
 	// ErrTxDone: a transaction, or something of it, was used after its function had returned.
 	ErrTxDone = errors.New("holdfast: the transaction has ended")
-	// ErrReadOnly: a write in a View or Latest.
+	// ErrReadOnly: a write, or a store's part, in a View or Latest.
 	ErrReadOnly = errors.New("holdfast: the transaction only reads")
 	// ErrNoBucket: there is no bucket of that name.
 	ErrNoBucket = errors.New("holdfast: no such bucket")

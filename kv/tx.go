@@ -2,6 +2,7 @@ package kv
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"slices"
 	"sync"
@@ -112,6 +113,10 @@ func (tx *Tx) Err() error { return tx.err }
 // transaction's, too.
 func (tx *Tx) Enter(db *DB) (*txn.Tx, error) {
 	if err := tx.enter(true); err != nil {
+		if errors.Is(err, ErrReadOnly) { // also of a call that reads
+			err = tx.core.fail("join", ErrReadOnly, nil, "use the store's own methods, or an Update",
+				"stores have a part in an Update only")
+		}
 		return nil, tx.lost(err)
 	}
 	if db.core != tx.core {

@@ -137,7 +137,8 @@ func (d *Data) DB() *kv.DB { return d.db }
 
 // Database is the database that a namespace is in: its messages, logs and tasks are parts of transactions of it, by
 // what their In returns. Each namespace has its own, so that none waits while a transaction of another is decided;
-// [kv.UpdateAll] takes several. The server keeps nothing in buckets of it.
+// [kv.UpdateAll] takes several. The server keeps nothing in buckets of it: those that a program makes there belong to
+// the namespace, and Delete deletes them, too. Move does not take them along.
 func (d *Data) Database(namespace string) (*kv.DB, error) { return database(d.db, namespace) }
 
 func database(db *kv.DB, namespace string) (*kv.DB, error) {
@@ -372,10 +373,10 @@ func opened[S io.Closer](p *pool[S], names func(string) (namespace, name string)
 	return list
 }
 
-// Delete deletes a namespace with its messages, logs, tasks and tokens, and returns how many messages there were. Those
-// who use it get ErrClosed or ErrNoNamespace. The namespace itself goes last, together with its own token: after a
-// crash or an error, ctx's too, it is there, perhaps with less in it, and Delete is to be called again. ErrBadOption:
-// it is the default namespace.
+// Delete deletes a namespace with its messages, logs, tasks, tokens, and the buckets of its Database, and returns how
+// many messages there were. Those who use it get ErrClosed or ErrNoNamespace; a program that writes to the buckets ends
+// that before. The namespace itself goes last, together with its own token: after a crash or an error, ctx's too, it is
+// there, perhaps with less in it, and Delete is to be called again. ErrBadOption: it is the default namespace.
 func (d *Data) Delete(ctx context.Context, namespace string) (messages int64, err error) {
 	if namespace == message.Default {
 		return 0, &holdfast.Error{Op: "delete namespace", Class: holdfast.ErrBadOption,
@@ -419,11 +420,33 @@ func (d *Data) deleteHere(ctx context.Context, namespace string) (messages int64
 	if err := d.empty(ctx, namespace); err != nil {
 		return 0, err
 	}
+	if err := d.removeBuckets(ctx, namespace); err != nil {
+		return 0, err
+	}
 	if err := d.removeFurther(ctx, namespace); err != nil {
 		return 0, err
 	}
 
 	return d.deleteLast(ctx, namespace)
+}
+
+// removeBuckets removes what a program keeps in the database of a namespace. Otherwise the next namespace of that id
+// would begin with it.
+func (d *Data) removeBuckets(ctx context.Context, namespace string) error {
+	db, err := d.Database(namespace)
+	if err != nil {
+		return err
+	}
+
+	return db.Update(ctx, func(tx *kv.Tx) error {
+		for _, name := range slices.Collect(tx.Buckets()) {
+			if err := tx.DeleteBucket(name); err != nil {
+				return err
+			}
+		}
+
+		return nil
+	})
 }
 
 // removeFurther removes further tokens of a namespace, if there are many.

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/internal/testkit"
+	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/route"
@@ -132,6 +134,64 @@ func TestNamespacesAreIsolated(t *testing.T) {
 	}
 	if got := names(t, d, "default"); got != "a1 " {
 		t.Errorf("left are the logs %q", got)
+	}
+}
+
+// What a program keeps in the database of a namespace is deleted with it: the next one of that id begins without. That
+// of other namespaces stays.
+func TestRowsGoWithTheirNamespace(t *testing.T) {
+	ctx := t.Context()
+	d := open(t, mem.New(), data.Options{}, "a", "b")
+	rows := func(namespace string) (list []string) {
+		db, err := d.Database(namespace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = db.View(ctx, func(tx *kv.Tx) error {
+			for name := range tx.Buckets() {
+				for k, v := range tx.Bucket(name).All() {
+					list = append(list, fmt.Sprintf("%s/%s %s", name, k, v))
+				}
+				if n, err := tx.Bucket(name).Sequence(); n != 0 || err != nil {
+					list = append(list, fmt.Sprint(name, n, err))
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	for _, namespace := range []string{"a", "b"} {
+		db, err := d.Database(namespace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = db.Update(ctx, func(tx *kv.Tx) error {
+			tx.Bucket("in", "deep").Put([]byte("k"), []byte(namespace))
+			tx.Bucket("orders").PutUntil([]byte("17"), []byte(namespace), time.Now().Add(time.Hour))
+			_, err := tx.Bucket("orders").NextSequence()
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := rows("a"); len(got) != 2 {
+		t.Fatalf("before: %q", got)
+	}
+	if _, err := d.Delete(ctx, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Create(ctx, message.NamespaceOptions{ID: "a"}, ""); err != nil {
+		t.Fatal(err)
+	}
+	if got := rows("a"); len(got) > 0 {
+		t.Errorf("a new namespace begins with %q", got)
+	}
+	if got := rows("b"); len(got) != 2 {
+		t.Errorf("another namespace has %q", got)
 	}
 }
 

@@ -345,8 +345,8 @@ func decode(body []byte, v any) error {
 		return problem.BadRequest("the body: a field of bytes, such as an event's data, is not base64 (standard alphabet)")
 	}
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
-		return problem.BadRequest("the body: the field %s is %s, where %s is expected", cmp.Or(wrong.Field, "of the whole"),
-			wrong.Value, expected(wrong.Type))
+		return problem.BadRequest("the body: the field %s is %s, where %s is expected",
+			cmp.Or(fieldPath(wrong.Field), "of the whole"), wrong.Value, expected(wrong.Type))
 	}
 	if err != nil {
 		return problem.BadRequest("the body: %s", strings.TrimPrefix(err.Error(), "json: "))
@@ -369,6 +369,14 @@ func decode(body []byte, v any) error {
 	}
 
 	return nil
+}
+
+// fieldPath is the path of a field as the body has it: encoding/json names structs that are embedded, too. Names of the
+// API begin with small letters.
+func fieldPath(path string) string {
+	names := slices.DeleteFunc(strings.Split(path, "."), func(n string) bool { return n > "A" && n < "a" })
+
+	return strings.Join(names, ".")
 }
 
 // expected says what of JSON becomes a value of type t.

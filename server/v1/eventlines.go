@@ -94,7 +94,7 @@ func (c *call) importEvents(log *event.Store) (done api.Imported, err error) {
 	}
 	defer lines.Release()
 	var batch []event.Event
-	size, at := 0, map[uint64]int64{} // at is the line that has a position
+	size, upTo, at := 0, int64(0), map[uint64]int64{} // upTo is the last line of the batch, at the one that has a position
 
 	// A batch is one commit. Its events are counted as imported or known only once it is done.
 	flush := func() error {
@@ -113,7 +113,7 @@ func (c *call) importEvents(log *event.Store) (done api.Imported, err error) {
 			return fmt.Errorf("line %d: %w", at[taken.Event], err)
 		}
 		if err != nil {
-			return fmt.Errorf("the lines up to line %d: %w", lines.Line(), err)
+			return fmt.Errorf("the lines up to line %d: %w", upTo, err)
 		}
 		done.Imported, done.Known, done.Last = done.Imported+int64(added), done.Known+int64(given-added), last
 		clear(batch)
@@ -144,7 +144,8 @@ func (c *call) importEvents(log *event.Store) (done api.Imported, err error) {
 				// there.
 				return done, errors.Join(fmt.Errorf("line %d: %w", lines.Line(), err), flush())
 			}
-			batch, at[e.Position] = append(batch, e.Store()), lines.Line()
+			upTo = lines.Line()
+			batch, at[e.Position] = append(batch, e.Store()), upTo
 			size += len(text)
 		}
 

@@ -2,13 +2,37 @@ package v1_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
 
+	"github.com/holdfastdb/holdfast/engine/mem"
 	core "github.com/holdfastdb/holdfast/server"
 )
+
+// TestAnswersNameIt: an answer says what is wrong by the names that the request has.
+func TestAnswersNameIt(t *testing.T) {
+	s := start(t, mem.New(), core.Options{})
+	const ns = "/v1/namespaces/default"
+	for _, c := range [][4]string{
+		{"GET", ns + "/positions/mails", "", `there is none of the name "mails"`},
+		{"POST", ns + "/leases/output", `{"id":"t","token":"1","output":""}`, "the field token is string"},
+		{"POST", "/v1/transactions", `{"operations":[{"namespace":"default","complete":{"id":"t","token":[]}}]}`,
+			"the field operations.complete.token is array"},
+		{"POST", ns + "/logs/a/import", fmt.Sprintf("{\"position\":%d,\"type\":\"t\"}\n", int64(math.MaxInt64)),
+			"the lines up to line 1: "},
+		{"GET", ns + "/messages?stream=a%0Ab", "", `bad name: "a\nb": the name "a\nb" has a control character`},
+	} {
+		_, answer := s.send(c[0], c[1], c[2])
+		var p struct{ Detail string }
+		if err := json.Unmarshal([]byte(answer), &p); err != nil || !strings.Contains(p.Detail, c[3]) {
+			t.Errorf("%s %s %s: %s, which has no %q", c[0], c[1], c[2], answer, c[3])
+		}
+	}
+}
 
 // TestNames: whatever is called something follows one rule: names are UTF-8 without control characters. What cannot be
 // called that is refused with 400 and makes nothing, and other names are as they were given.

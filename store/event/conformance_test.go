@@ -446,6 +446,16 @@ func testCursors(t *testing.T, tg *target, o event.Options) {
 		}
 		_, err = s.LoadOffset(ctx, "other")
 		wantError(t, err, holdfast.ErrNotFound)
+		intx := s.DB().Update(ctx, func(tx *kv.Tx) error {
+			_, err := s.In(tx).LoadOffset("other")
+			return err
+		})
+		wantError(t, intx, holdfast.ErrNotFound)
+		for _, err := range []error{err, intx} {
+			if !strings.Contains(err.Error(), `"other"`) {
+				t.Errorf("it does not say what is not there: %v", err)
+			}
+		}
 	}
 	check()
 	closeLog(t, s)

@@ -196,7 +196,11 @@ func (s *Store) loadCursor(ctx context.Context, op string, key []byte, name stri
 		}
 	}
 	if missing {
-		return 0, nil, holdfast.ErrNotFound
+		return 0, nil, s.noCursor(op, name)
 	}
 	return s.decodeCursor(op, name, value)
+}
+
+func (s *Store) noCursor(op, name string) error {
+	return s.fail(op, holdfast.ErrNotFound, nil, "", "there is none of the name %.80q", name)
 }

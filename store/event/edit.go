@@ -154,6 +154,8 @@ func (s *Store) absent(a *appender, events []Event, whole bool) ([]Event, error)
 	first := s.first.Load()
 	for i := range events {
 		switch pos := events[i].Position; {
+		case pos == 0:
+			return nil, s.fail("import", ErrBadEvent, nil, "name the position that each had, from 1", "an event has no position")
 		case pos < first:
 			return nil, s.truncated(pos, first)
 		case pos > maxPosition:

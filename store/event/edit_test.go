@@ -206,10 +206,10 @@ func TestEditErrors(t *testing.T) {
 		want   error
 		events []event.Event
 	}{
-		{event.ErrTruncated, []event.Event{at(typed("c")[0], 0)}},
 		{event.ErrBadEvent, []event.Event{at(typed("c")[0], 6), at(typed("d")[0], 6)}},
 		{event.ErrBadEvent, []event.Event{at(named("c")[0], 6), at(named("c")[0], 7)}},
 		{event.ErrBadEvent, []event.Event{at(typed("c")[0], 1<<62)}},
+		{event.ErrBadEvent, typed("c")}, // it names no position
 		{nil, nil},
 	} {
 		if n, err := s.Import(ctx, c.events...); n != 0 || !errors.Is(err, c.want) {
@@ -252,6 +252,11 @@ func TestEditErrors(t *testing.T) {
 	wantError(t, err, context.Canceled)
 	_, err = s.Remove(canceled, 1)
 	wantError(t, err, context.Canceled)
+	if _, err := s.TruncateBefore(ctx, 3); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Import(ctx, at(typed("c")[0], 2))
+	wantError(t, err, event.ErrTruncated)
 }
 
 // What is appended together with an event is there if the event is, and knows its position.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/txn"
@@ -269,6 +270,9 @@ func (p *Part) load(op string, key []byte, name string) (pos uint64, state []byt
 		return 0, nil, err
 	}
 	value, err := p.latest(key)
+	if errors.Is(err, holdfast.ErrNotFound) {
+		return 0, nil, p.s.noCursor(op, name)
+	}
 	if err != nil {
 		return 0, nil, p.s.met(err)
 	}

@@ -80,7 +80,7 @@ func TestTransaction(t *testing.T) {
 			}
 			_, offset := s.LoadOffset(ctx, "sub")
 			own := db.View(ctx, func(tx *kv.Tx) error { _, err := tx.Bucket("own").Get([]byte("k")); return err })
-			if try == 0 && (s.Last() != 1 || offset != holdfast.ErrNotFound || own != holdfast.ErrNotFound) ||
+			if try == 0 && (s.Last() != 1 || !errors.Is(offset, holdfast.ErrNotFound) || own != holdfast.ErrNotFound) ||
 				try == 1 && (s.Last() != 4 || offset != nil || own != nil) {
 				t.Errorf("after try %d: last %d, %v, %v", try, s.Last(), offset, own)
 			}
@@ -146,7 +146,7 @@ func TestTransactionsAreSettled(t *testing.T) {
 			t.Errorf("refused: %v", err)
 		}
 		st.Locked(func() { st.Refuse = nil })
-		if _, err := s.LoadOffset(ctx, "sub"); err != holdfast.ErrNotFound {
+		if _, err := s.LoadOffset(ctx, "sub"); !errors.Is(err, holdfast.ErrNotFound) {
 			t.Errorf("the offset of what was refused: %v", err)
 		}
 

@@ -234,19 +234,23 @@ func (d *Deletion) Finish(ctx context.Context) (messages int64, err error) {
 	defer s.life.Leave()
 	s.mu.Lock()
 	n := s.gone[d.d.Number]
+	s.mu.Unlock()
 	if n == nil {
 		n = s.namespace(d.id, d.d)
 	}
 
 	// It would wait for the parts of that transaction, which waits for its function.
-	err = n.db.Turn().Outside()
-	if err == nil {
-		delete(s.gone, d.d.Number) // the engine shows the deletion by now
-	}
-	s.mu.Unlock()
-	if err != nil {
+	if err := n.db.Turn().Outside(); err != nil {
 		return 0, err
 	}
+
+	// The engine shows the deletion by now, but a Close in such a function has to know of it as long as this waits.
+	defer func() {
+		s.mu.Lock()
+		delete(s.gone, d.d.Number)
+		s.mu.Unlock()
+	}()
+
 	// Whatever comes, no write goes to the namespace from here on.
 	err = n.use()
 	if err == nil {

@@ -310,3 +310,56 @@ func TestFinishInAFunction(t *testing.T) {
 		t.Errorf("%d messages, %v", n, err)
 	}
 }
+
+// In the function of a transaction of a namespace's own database the namespace is not deleted, nor the store closed:
+// that would wait for the parts of the transaction.
+func TestDeleteInAFunction(t *testing.T) {
+	list, err := kv.Open(mem.New(), kv.Options{Level: holdfast.Memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := kv.Open(list.Engine(), kv.Options{Name: "own", Level: holdfast.Memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := message.Open(list, message.Options{Database: func(string) (*kv.DB, error) { return own, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer storetest.Close(t, s)
+	n := namespace(t, s, message.Default)
+	sub, err := n.Subscribe(ctx, "s", message.SubscriptionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside := func(calls ...func() error) {
+		t.Helper()
+		storetest.Finished(t, nil, storetest.Async(func() error {
+			return own.Update(ctx, func(tx *kv.Tx) error {
+				if err := sub.In(tx).Ack(); err != nil {
+					return err
+				}
+				for _, call := range calls {
+					storetest.WantError(t, call(), kv.ErrNested)
+				}
+				return nil
+			})
+		}))
+	}
+	inside(func() error { _, err := s.Delete(ctx, n.ID()); return err },
+		func() error { _, err := s.Clear(ctx, n.ID()); return err }, s.Close)
+	write(t, n, "x-1", msg("t")) // it is there
+
+	// Also as long as a deletion is not finished, or is just being finished.
+	var d *message.Deletion
+	if err := list.Update(ctx, func(tx *kv.Tx) (err error) { d, err = s.In(tx).Delete(n.ID()); return err }); err != nil {
+		t.Fatal(err)
+	}
+	var finished chan error
+	inside(s.Close, func() error {
+		finished = storetest.Async(func() error { _, err := d.Finish(ctx); return err })
+		storetest.Unfinished(t, finished)
+		return s.Close()
+	})
+	storetest.Finished(t, nil, finished)
+}

@@ -195,7 +195,7 @@ func checkName(name string) string {
 		return "it is empty"
 	}
 	if what := names.Wrong(name, MaxStreamSize); what != "" {
-		return "it " + what
+		return "the name " + what
 	}
 	return ""
 }

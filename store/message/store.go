@@ -488,22 +488,32 @@ func (s *Store) storedTotals(id string) (c Counts, last int64, stored bool, err 
 
 // Delete deletes a namespace and everything in it, and returns the number of messages. Its users get ErrNoNamespace
 // from then on. While the deletion is not durable yet, a crash can still take it back; if ctx ends then, it is
-// deleted all the same. What a crash leaves of it is removed when the store is next opened.
+// deleted all the same. What a crash leaves of it is removed when the store is next opened. In the function of a
+// transaction of the namespace's database, Delete is [kv.ErrNested].
 func (s *Store) Delete(ctx context.Context, id string) (messages int64, err error) {
-	return s.remove(ctx, func(t ListTx) (*Deletion, error) { return t.Delete(id) })
+	return s.remove(ctx, id, ListTx.Delete)
 }
 
 // Clear deletes everything in a namespace, its counters too, and returns the number of messages. Its description
 // stays. After a crash either everything is there, or nothing. Otherwise it is like Delete: users of the namespace get
 // ErrNoNamespace, and have to open it again.
 func (s *Store) Clear(ctx context.Context, id string) (messages int64, err error) {
-	return s.remove(ctx, func(t ListTx) (*Deletion, error) { return t.clear(id) })
+	return s.remove(ctx, id, ListTx.clear)
 }
 
-func (s *Store) remove(ctx context.Context, f func(t ListTx) (*Deletion, error)) (messages int64, err error) {
+func (s *Store) remove(ctx context.Context, id string, f func(t ListTx, id string) (*Deletion, error)) (messages int64,
+	err error) {
+	s.mu.Lock()
+	n := s.open[id]
+	s.mu.Unlock()
+	if n != nil { // what Finish refuses is not to be begun
+		if err := n.db.Turn().Outside(); err != nil {
+			return 0, err
+		}
+	}
 	var d *Deletion
 	err = s.change(ctx, func(t ListTx) error {
-		d, err = f(t)
+		d, err = f(t, id)
 		return err
 	})
 	if err != nil {
@@ -537,9 +547,16 @@ func (s *Store) clear(ctx context.Context, number uint64) error {
 func (s *Store) Close() error {
 	// It would wait for the parts of that transaction, which waits for its function.
 	dbs := []*kv.DB{s.db}
-	for _, n := range s.Used() {
+	s.mu.Lock()
+	for _, n := range s.open {
 		dbs = append(dbs, n.db)
 	}
+	for _, n := range s.gone {
+		if n != nil {
+			dbs = append(dbs, n.db)
+		}
+	}
+	s.mu.Unlock()
 	for _, db := range dbs {
 		if err := db.Turn().Outside(); err != nil {
 			return err

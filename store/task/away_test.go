@@ -452,7 +452,7 @@ func TestManyKeysGivenUp(t *testing.T) {
 	}
 }
 
-// slowEnd is a context that ends when it is waited for, but not before it may.
+// slowEnd is a context that tells when it is waited for. Then it ends, but not before it may; never if that is nil.
 type slowEnd struct {
 	context.Context
 	once        sync.Once
@@ -461,7 +461,9 @@ type slowEnd struct {
 
 func (c *slowEnd) Done() <-chan struct{} {
 	c.once.Do(func() { close(c.waited) })
-	<-c.may
+	if c.may != nil {
+		<-c.may
+	}
 	return c.may
 }
 
@@ -492,13 +494,14 @@ func testClaimBesideATransaction(t *testing.T, another bool) {
 		return err
 	})
 	<-c.waited
-	next := make(chan error, 1)
+	var next chan error
 	if another {
+		c := &slowEnd{Context: ctx, waited: make(chan struct{})}
 		next = storetest.Async(func() error {
-			_, err := s.Claim(ctx, task.ClaimOptions{Wait: true})
+			_, err := s.Claim(c, task.ClaimOptions{Wait: true})
 			return err
 		})
-		storetest.Unfinished(t, next)
+		<-c.waited
 	}
 	id := enqueue(t, s, task.Spec{Kind: "k", Key: "a"})[0].ID
 	failed := errors.New("mine")

@@ -185,8 +185,10 @@ func (s *Store) Periodics(ctx context.Context) (list []PeriodicState, err error)
 // the schedule panics; errors of Spec are those of Enqueue.
 func (s *Store) AddPeriodic(ctx context.Context, p Periodic) error {
 	switch what := names.Wrong(p.Name, MaxNameSize); {
-	case p.Name == "" || what != "":
-		return s.bad("add periodic", "its name %q %s", p.Name, what)
+	case p.Name == "":
+		return s.bad("add periodic", "it has no name")
+	case what != "":
+		return s.bad("add periodic", "its name %s", what)
 	case p.Schedule == nil || p.CatchUp > CatchUpAll:
 		return s.bad("add periodic", "%q has no schedule, or no such way to catch up", p.Name)
 	case p.Spec.ID != "" && p.Make == nil:

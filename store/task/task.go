@@ -50,8 +50,9 @@
 //
 // Leases are measured by the time that passes, whatever the clock shows. The times of schedules, periods and
 // retention are those of the clock, which may be set: a task due at a time is claimed once the clock shows that. What
-// was asked for with a delay (also retries) waits for that long at most, even if the clock is set back meanwhile.
-// Across a restart there is only the clock; no lease outlives it by more than its length.
+// was asked for with a delay (also retries) waits for that long at most, even if the clock is set back meanwhile, but
+// for steps of up to a second, with which daemons keep the time: each makes it longer by as much. Across a restart
+// there is only the clock; no lease outlives it by more than its length.
 //
 // When the clock is set back, a stored time that lies further ahead than it could be asked for now is taken as asked
 // for now. A clock that was ahead for a moment, by whatever, so has no effect that lasts: unique texts are kept no

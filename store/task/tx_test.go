@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -310,10 +311,14 @@ func TestTransactionOfAnother(t *testing.T) {
 		_, err := b.In(txs[1]).Enqueue(task.Spec{Kind: "k", ID: "a"})
 		return errors.Join(err, txs[0].Bucket("b").Put([]byte("key"), nil))
 	}))
-	b.is(b.DB().View(ctx, func(tx *kv.Tx) error {
+	err = b.DB().View(ctx, func(tx *kv.Tx) error {
 		_, err := b.In(tx).Get("a")
 		return err
-	}), kv.ErrReadOnly)
+	})
+	b.is(err, kv.ErrReadOnly)
+	if !strings.Contains(err.Error(), "Update only") { // not that it writes
+		t.Error(err)
+	}
 	var late task.Tx
 	b.ok(b.update(func(tx *kv.Tx) error {
 		late = b.In(tx)

@@ -187,6 +187,23 @@ func TestNetwork(t *testing.T) {
 			}
 		}
 	}
+	// The kernel takes a moment until interfaces that were just made carry packets.
+	carries := map[link]bool{}
+	testkit.Until(t, "all ways carry packets", func() bool {
+		sendAll("ready")
+		for _, to := range places() {
+			testkit.Try(t, sockets[to].SetReadDeadline(time.Now().Add(10*time.Millisecond)))
+			for {
+				_, from, err := sockets[to].ReadFrom(make([]byte, 10))
+				if err != nil {
+					break
+				}
+				carries[link{n.place(from), to}] = true
+			}
+		}
+		return len(carries) == len(places())*(len(places())-1)
+	})
+
 	// arrived receives until the last packet has come from all, and returns the ways of the first that came.
 	arrived := func() map[link]bool {
 		came := map[link]bool{}
@@ -196,14 +213,11 @@ func TestNetwork(t *testing.T) {
 				buf := make([]byte, 10)
 				size, from, err := sockets[to].ReadFrom(buf)
 				testkit.Try(t, err)
-				if string(buf[:size]) == "last" {
+				switch string(buf[:size]) {
+				case "last":
 					last++
-					continue
-				}
-				for _, name := range places() {
-					if from.(*net.UDPAddr).AddrPort().Addr() == n.address(name) {
-						came[link{name, to}] = true
-					}
+				case "first":
+					came[link{n.place(from), to}] = true
 				}
 			}
 		}
@@ -249,6 +263,16 @@ func TestNetwork(t *testing.T) {
 	if err := l.PowerOff(ctx, blockdev.Nothing(), Host); !errors.Is(err, holdfast.ErrBadOption) {
 		t.Errorf("power of the host: %v", err)
 	}
+}
+
+// place is whose address it is.
+func (n *network) place(a net.Addr) Name {
+	for _, name := range places() {
+		if a.(*net.UDPAddr).AddrPort().Addr() == n.address(name) {
+			return name
+		}
+	}
+	return ""
 }
 
 // TestMachine does to machines what can be done to one, and looks for the effect.

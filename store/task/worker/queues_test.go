@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +15,37 @@ import (
 	"github.com/holdfastdb/holdfast/store/task"
 	"github.com/holdfastdb/holdfast/store/task/worker"
 )
+
+// stopping ends the runner's context when it has claimed something.
+type stopping struct {
+	*task.Store
+	stop func()
+}
+
+func (c stopping) Claim(ctx context.Context, o task.ClaimOptions) ([]task.Lease, error) {
+	leases, err := c.Store.Claim(ctx, o)
+	c.stop()
+	return leases, err
+}
+
+// TestGivenBack: what was claimed when the runner stops is given back, and the log has no error of it.
+func TestGivenBack(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		var log bytes.Buffer
+		var ws worker.Workers
+		worker.Register(&ws, func(context.Context, *worker.Task[step]) error { return errors.New("it has run") })
+		running, stop := context.WithCancel(ctx)
+		id := f.enqueue("it", task.Spec{})
+		o := worker.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}
+		f.check(f.runner(stopping{f.Store, stop}, &ws, o).Run(running))
+		if got := f.get(id); got.State != task.Waiting || got.Attempt != 0 {
+			t.Errorf("it is %s after %d attempts", got.State, got.Attempt)
+		}
+		if text := log.String(); !strings.Contains(text, "given back") || strings.Contains(text, "error") {
+			t.Errorf("the log: %s", text)
+		}
+	})
+}
 
 // TestMisspeltQueue: a worker of a queue that nothing is known of says so once, with the names of those that there are,
 // whether these come before it or after it; it runs what comes all the same.

@@ -470,7 +470,10 @@ func (s *session) settle(x *Execution, kind *Kind, err error, took time.Duration
 }
 
 func (s *session) giveBack(x *Execution, log *slog.Logger, err error) {
-	s.report(x, log.With("error", err), "given back", slog.LevelInfo, func(ctx context.Context) error {
+	if err != nil { // nil of a task that was claimed and not begun
+		log = log.With("error", err)
+	}
+	s.report(x, log, "given back", slog.LevelInfo, func(ctx context.Context) error {
 		return s.client.Snooze(ctx, x.lease, 0)
 	})
 }
