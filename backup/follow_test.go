@@ -306,12 +306,14 @@ func TestFollowCutOff(t *testing.T) {
 	// All log before the last base is removed that no base names.
 	more()
 	more()
+	testkit.Try(t, b.Close(t.Context())) // the files of a base that is being made would be removed
 	pruned, err := backup.PruneNow(t.Context(), bucket, backup.Keep{Hourly: 1})
 	testkit.Try(t, err)
 	if pruned.Bases == 0 || pruned.Objects == 0 {
 		t.Fatalf("removed %+v", pruned)
 	}
 	check("removed")
+	b = start(t, e, bucket, small)
 
 	// A file that the last base names is gone: the copy stays as it is, and goes on from the next base that is whole.
 	f = follow(t, bucket, copied)
