@@ -43,7 +43,8 @@ func Open(c Config) (_ *DB, err error) {
 	d.files.Set = files.NewSet(cmp.Or(c.Sizes.Files, mostFiles()))
 	d.tables = tree.Files{FS: c.FS, Open: d.files.Set, Dir: c.Dir,
 		Cache:  table.NewCache(max((memory-(policy.MaxFull+1)*d.memtableLimit)*3/4, memory/8)),
-		Number: d.newNumber, Return: d.returnNumber, Synced: d.synced, Remove: d.files.Remove, Free: d.freeTable, InTurn: c.Manual}
+		Number: d.newNumber, Return: d.returnNumber, Synced: d.synced, Remove: d.files.Remove, Free: d.freeTable,
+		InTurn: c.Manual}
 	d.resize(0, 0)
 
 	d.compactor.d = d
