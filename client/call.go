@@ -122,6 +122,9 @@ func (c *Client) once(ctx context.Context, r *request, out any) error {
 // pages makes a request for lists of what comes after something, from after on, until there is no more, or limit, 0 for
 // all. take takes each, and returns what the next list is to come after.
 func pages[T any](ctx context.Context, c *Client, r *request, after string, limit int, take func(*T) string) error {
+	if limit < 0 {
+		return &Error{Op: r.op, Code: api.CodeBadRequest, Detail: "a limit below 0"}
+	}
 	query := maps.Clone(r.query)
 	if query == nil {
 		query = url.Values{}

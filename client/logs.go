@@ -128,6 +128,11 @@ func (l *Log) Read(ctx context.Context, from uint64, limit int) (list []event.Ev
 // them; 0 means all. It reads them in pages. After an error, ctx's among them, the loop ends.
 func (l *Log) Events(ctx context.Context, from uint64, limit int) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
+		if limit < 0 {
+			yield(event.Event{}, &Error{Op: "event read", Code: api.CodeBadRequest, Detail: "a limit below 0"})
+			return
+		}
+
 		// Where the log ends is asked first: a loop beside a busy writer comes to its end.
 		end, err := l.Last(ctx)
 

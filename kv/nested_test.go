@@ -254,3 +254,56 @@ func TestCallDeepInAFunction(t *testing.T) {
 		storetest.Finished(t, kv.ErrNested, update)
 	}
 }
+
+// breaking is an engine that panics at one Apply.
+type breaking struct {
+	holdfast.Engine
+	now bool
+}
+
+func (e *breaking) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	if e.now {
+		e.now = false
+		panic("of the engine")
+	}
+	return e.Engine.Apply(b, level)
+}
+
+// Where the engine panics, a transaction gives back all turns and locks, as it does where its function panics.
+func TestPanicOfAnEngine(t *testing.T) {
+	engine := &breaking{Engine: mem.New()}
+	db, err := kv.Open(engine, kv.Options{Level: holdfast.Memory})
+	check(t, err)
+	log, err := event.Open(db, event.Options{})
+	check(t, err)
+	messages, err := message.Open(db, message.Options{})
+	check(t, err)
+	orders, err := messages.Namespace(ctx, message.Default)
+	check(t, err)
+	tasks, err := task.Open(db, task.Options{})
+	check(t, err)
+	update := func(n string) error {
+		return db.Update(ctx, func(tx *kv.Tx) error {
+			_, err := log.In(tx).Append(event.Event{Type: "x"})
+			_, err2 := orders.In(tx).Write("x", message.Message{Type: "x", Data: []byte("{}")})
+			_, err3 := messages.In(tx).Create(message.NamespaceOptions{ID: n})
+			_, err4 := tasks.In(tx).Enqueue(task.Spec{Kind: "x"})
+			engine.now = n == "broken"
+			return errors.Join(err, err2, err3, err4, tx.Bucket("b").Put([]byte("k"), nil))
+		})
+	}
+	panicked := errors.New("it has panicked")
+	storetest.Finished(t, panicked, storetest.Async(func() (err error) {
+		defer func() {
+			if recover() == "of the engine" {
+				err = panicked
+			}
+		}()
+		return update("broken")
+	}))
+	storetest.Finished(t, nil, storetest.Async(func() error { return update("whole") }))
+	if r, err := log.Append(ctx, event.Event{Type: "x"}); r.First != 2 || err != nil {
+		t.Errorf("%+v, %v", r, err)
+	}
+	check(t, errors.Join(log.Close(), messages.Close(), tasks.Close(), engine.Close()))
+}

@@ -76,8 +76,8 @@ func (w Wait) Wait() error {
 }
 
 // Run calls f, and then commits: all that its parts write is one batch. A transaction that writes nothing, or fails, or
-// whose f panics, leaves nothing behind. wait is for what it has written, or seen: it can be waited for after an error,
-// too.
+// whose f panics, leaves nothing behind; one in which the engine panics, no turn and no lock. wait is for what it has
+// written, or seen: it can be waited for after an error, too.
 func (x *Tx) Run(f func() error) (wait Wait, err error) {
 	returned := false
 	defer func() {
@@ -97,13 +97,14 @@ func (x *Tx) Run(f func() error) (wait Wait, err error) {
 	for i := 0; err == nil && i < len(x.parts); i++ { // a part may join another one
 		err = x.parts[i].Prepare(b)
 	}
+	var receipt holdfast.Receipt
+	applied := err == nil && (b.Len() > 0 || b.Err() != nil)
+	if applied {
+		receipt, err = x.apply(b)
+	}
 	returned = true
 
-	if err != nil || b.Len() == 0 && b.Err() == nil {
-		return x.rollback(), err
-	}
-	receipt, err := x.apply(b)
-	if err != nil {
+	if err != nil || !applied {
 		return x.rollback(), err
 	}
 	for _, p := range x.parts {

@@ -86,6 +86,8 @@ func useMessages(n messages) *script {
 	s.note(err, "streams %+v", streams)
 	streams, err = n.Streams(ctx, "", "", 3)
 	s.note(err, "%d streams", len(streams))
+	streams, err = n.Streams(ctx, "", "", -1)
+	s.note(err, "%d streams", len(streams))
 	categories, err := n.Categories(ctx)
 	s.note(err, "categories %+v", categories)
 	for _, category := range []string{"", "order", "none"} {
@@ -162,7 +164,7 @@ func useEvents(l events) *script {
 		s.note(err, "event %d %s %q %s %v %v %v", e.Position, e.Type, e.ID, e.Origin, e.Metadata, e.Data, e.Time.Equal(at))
 	}
 	for _, from := range []uint64{1, 3, 5, 100} {
-		for _, limit := range []int{0, 2} {
+		for _, limit := range []int{0, 2, -1} {
 			for e, err := range l.Events(ctx, from, limit) {
 				show(e, err)
 			}

@@ -138,7 +138,7 @@ func (d *Data) DB() *kv.DB { return d.db }
 // Database is the database that a namespace is in: its messages, logs and tasks are parts of transactions of it, by
 // what their In returns. Each namespace has its own, so that none waits while a transaction of another is decided;
 // [kv.UpdateAll] takes several. The server keeps nothing in buckets of it: those that a program makes there belong to
-// the namespace, and Delete deletes them, too. Move does not take them along.
+// the namespace, and Delete deletes them, too. Move leaves them where they are.
 func (d *Data) Database(namespace string) (*kv.DB, error) { return database(d.db, namespace) }
 
 func database(db *kv.DB, namespace string) (*kv.DB, error) {
@@ -376,11 +376,21 @@ func opened[S io.Closer](p *pool[S], names func(string) (namespace, name string)
 // Delete deletes a namespace with its messages, logs, tasks, tokens, and the buckets of its Database, and returns how
 // many messages there were. Those who use it get ErrClosed or ErrNoNamespace; a program that writes to the buckets ends
 // that before. The namespace itself goes last, together with its own token: after a crash or an error, ctx's too, it is
-// there, perhaps with less in it, and Delete is to be called again. ErrBadOption: it is the default namespace.
+// there, perhaps with less in it, and Delete is to be called again. ErrBadOption: it is the default namespace. In the
+// function of a transaction of its Database or of DB, Delete is [kv.ErrNested], and nothing is deleted.
 func (d *Data) Delete(ctx context.Context, namespace string) (messages int64, err error) {
 	if namespace == message.Default {
 		return 0, &holdfast.Error{Op: "delete namespace", Class: holdfast.ErrBadOption,
 			Detail: "the default namespace cannot be deleted"}
+	}
+
+	// What takes the turns of these databases would be refused in the middle.
+	own, err := d.Database(namespace)
+	if err != nil {
+		return 0, err
+	}
+	if err := cmp.Or(own.Turn().Outside(), d.db.Turn().Outside()); err != nil {
+		return 0, err
 	}
 	if d.o.Spaces != nil {
 		defer d.o.Spaces.Revoked(ctx)

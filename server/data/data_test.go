@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/internal/storetest"
 	"github.com/holdfastdb/holdfast/internal/testkit"
 	"github.com/holdfastdb/holdfast/kv"
 	"github.com/holdfastdb/holdfast/server/auth"
@@ -192,6 +193,74 @@ func TestRowsGoWithTheirNamespace(t *testing.T) {
 	}
 	if got := rows("b"); len(got) != 2 {
 		t.Errorf("another namespace has %q", got)
+	}
+}
+
+// What is to be deleted or closed in the function of a transaction that may still use it stays, and can be used after.
+func TestRemovalsInAFunction(t *testing.T) {
+	ctx := t.Context()
+	d := open(t, mem.New(), data.Options{}, "a")
+	db, err := d.Database("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := d.Log(ctx, "a", "l")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tasks, err := d.Tasks(ctx, "a")
+	if err == nil {
+		_, err = tasks.Enqueue(ctx, task.Spec{Kind: "k"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := func(*kv.Tx) error {
+		_, err := d.Delete(ctx, "a")
+		storetest.WantError(t, err, kv.ErrNested)
+		return nil
+	}
+	if err := errors.Join(d.DB().Update(ctx, refused), db.Update(ctx, refused), db.Update(ctx, func(tx *kv.Tx) error {
+		_, err := l.In(tx).Append(event.Event{Type: "T"})
+		storetest.WantError(t, d.DeleteLog(ctx, "a", "l"), kv.ErrNested)
+		return err
+	})); err != nil {
+		t.Fatal(err)
+	}
+	appendTo(t, d, "a", "l")
+	if got := names(t, d, "a"); got != "l2 " {
+		t.Errorf("there are the logs %q", got)
+	}
+	if n, err := tasks.Count(ctx, task.DefaultQueue); err != nil || n[task.Waiting] != 1 {
+		t.Error(n, err)
+	}
+}
+
+// A log in use by a transaction, and by nobody else, is not closed because of another one that its function opens.
+func TestBoundsInAFunction(t *testing.T) {
+	d := open(t, mem.New(), data.Options{MaxLogs: 1}, "a")
+	db, err := d.Database("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := &route.Context{Context: t.Context()}
+	first, err := d.Log(request, "a", "first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.End()
+	if err := db.Update(t.Context(), func(tx *kv.Tx) error {
+		if _, err := first.In(tx).Append(event.Event{Type: "T"}); err != nil {
+			return err
+		}
+		_, err := d.Log(t.Context(), "a", "second")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	appendTo(t, d, "a", "first")
+	if got := names(t, d, "a"); got != "first2 second0 " {
+		t.Errorf("there are the logs %q", got)
 	}
 }
 

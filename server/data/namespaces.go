@@ -213,9 +213,13 @@ func (d *Data) Info(ctx context.Context, namespace string) (info message.Info, e
 }
 
 // Namespaces describes up to limit namespaces, in the order of their ids, from the first that comes after the id after
-// on. A limit of 0 means all. An error that is ErrCorrupt names those whose description is damaged; the others are
-// listed all the same.
+// on. A limit of 0 means all; one below is ErrBadOption. An error that is ErrCorrupt names those whose description is
+// damaged; the others are listed all the same.
 func (d *Data) Namespaces(ctx context.Context, after string, limit int) (list []message.Info, err error) {
+	if limit < 0 {
+		return nil, &holdfast.Error{Op: "namespaces", Class: holdfast.ErrBadOption, Detail: fmt.Sprint("the limit is ", limit),
+			Remedy: "use 0 for all"}
+	}
 	var damaged []error
 	err = d.db.Latest(ctx, func(tx *kv.Tx) error {
 		for key, value := range bucket(tx).Range(holdfast.Range{Lo: append([]byte(after), 0)}) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/kv"
 )
 
 // pool keeps stores open, by name: those in use, and of the others the most recently used, at most as many as there
@@ -80,8 +81,9 @@ func (p *pool[S]) get(ctx context.Context, name string, open func() (S, error)) 
 
 		// It is being closed. When that is done, the name is free, and the next turn of the loop opens it anew.
 		case e.gone != nil:
+			gone := e.gone
 			p.mu.Unlock()
-			if err := await(ctx, e.gone); err != nil {
+			if err := await(ctx, gone); err != nil {
 				return store, err
 			}
 		default:
@@ -134,12 +136,19 @@ func (p *pool[S]) hold(ctx context.Context, e *entry[S]) {
 // leave ends a use of an entry.
 func (p *pool[S]) leave(e *entry[S]) {
 	p.mu.Lock()
-	if e.users--; e.users == 0 && e.gone == nil && p.entries[e.name] == e {
-		e.since = time.Now()
-		e.idle = p.idle.PushBack(e)
+	if e.users--; p.entries[e.name] == e {
+		p.rest(e)
 	}
 	p.mu.Unlock()
 	p.trim()
+}
+
+// rest notes that nobody uses an entry, if that is so, with mu held.
+func (p *pool[S]) rest(e *entry[S]) {
+	if e.users == 0 && e.gone == nil {
+		e.since = time.Now()
+		e.idle = p.idle.PushBack(e)
+	}
 }
 
 // trim closes stores that nobody uses while there are too many.
@@ -171,8 +180,11 @@ func (p *pool[S]) closeIdle(f func(*entry[S]) bool) {
 		// Closing may wait for a disk, so it happens without the lock. Whoever wants the name meanwhile waits for gone.
 		p.takeOut(e)
 		p.mu.Unlock()
-		_ = e.store.Close() // what was acknowledged is durable; an engine that fails tells the next who writes
-		p.free(e)
+		err := e.store.Close() // what was acknowledged is durable; an engine that fails tells the next who writes
+		p.free(e, err)
+		if errors.Is(err, kv.ErrNested) {
+			return
+		}
 	}
 }
 
@@ -185,12 +197,18 @@ func (p *pool[S]) takeOut(e *entry[S]) {
 	}
 }
 
-// free ends the closing of an entry.
-func (p *pool[S]) free(e *entry[S]) {
+// free ends the closing of an entry. If that was refused, in the function of a transaction of the store's database, the
+// store is as it was.
+func (p *pool[S]) free(e *entry[S], err error) {
 	p.mu.Lock()
-	delete(p.entries, e.name)
-	p.mu.Unlock()
+	defer p.mu.Unlock()
 	close(e.gone)
+	if errors.Is(err, kv.ErrNested) {
+		e.gone = nil
+		p.rest(e)
+	} else {
+		delete(p.entries, e.name)
+	}
 }
 
 // remove closes the store of a name, if it is open, even if it is in use, and calls f while nobody can open it.
@@ -203,8 +221,9 @@ func (p *pool[S]) remove(ctx context.Context, name string, f func() error) error
 		}
 		e := p.entries[name]
 		if e != nil && e.gone != nil {
+			gone := e.gone
 			p.mu.Unlock()
-			if err := await(ctx, e.gone); err != nil {
+			if err := await(ctx, gone); err != nil {
 				return err
 			}
 			continue
@@ -219,10 +238,11 @@ func (p *pool[S]) remove(ctx context.Context, name string, f func() error) error
 		p.takeOut(e)
 
 		p.mu.Unlock()
-		defer p.free(e)
+		var err error
+		defer func() { p.free(e, err) }()
 		<-e.ready // who opens it comes to an end
 		if e.err == nil {
-			if err := e.store.Close(); err != nil && !errors.Is(err, holdfast.ErrClosed) {
+			if err = e.store.Close(); err != nil && !errors.Is(err, holdfast.ErrClosed) {
 				return err
 			}
 		}
@@ -263,15 +283,17 @@ func (p *pool[S]) open() map[string]S {
 	return stores
 }
 
-// close closes all stores, in use or not, and lets none be opened.
+// close closes all stores, in use or not, and lets none be opened. Those that it may not close, see free, it closes
+// when it is called again.
 func (p *pool[S]) close() error {
 	p.mu.Lock()
 	p.closed = true
 
-	var open, closing []*entry[S]
+	var open []*entry[S]
+	var closing []chan struct{}
 	for _, e := range p.entries {
 		if e.gone != nil {
-			closing = append(closing, e)
+			closing = append(closing, e.gone)
 			continue
 		}
 		p.takeOut(e)
@@ -281,14 +303,19 @@ func (p *pool[S]) close() error {
 
 	var errs []error
 	for _, e := range open {
+		var err error
 		if <-e.ready; e.err == nil {
-			errs = append(errs, e.store.Close())
+			err = e.store.Close()
+			errs = append(errs, err)
 		}
-		p.free(e)
+		p.free(e, err)
 	}
 
-	for _, e := range closing {
-		<-e.gone
+	for _, gone := range closing {
+		<-gone
+	}
+	if len(closing) > 0 { // some may be as they were
+		errs = append(errs, p.close())
 	}
 
 	return errors.Join(errs...)

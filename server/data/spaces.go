@@ -251,6 +251,9 @@ func (d *Data) deleteIn(ctx context.Context, namespace string, at seat) (message
 	if err != nil && !errors.Is(err, message.ErrNoNamespace) { // else it was gone, and the list did not know it yet
 		return 0, err
 	}
+	if err := d.removeBuckets(ctx, namespace); err != nil {
+		return 0, err
+	}
 	if err := d.removeFurther(ctx, namespace); err != nil {
 		return 0, err
 	}

@@ -70,6 +70,9 @@ var classes = []struct {
 	{holdfast.ErrFenced, http.StatusServiceUnavailable, api.CodeFenced}, // also as that
 	{holdfast.ErrPoisoned, http.StatusServiceUnavailable, api.CodePoisoned},
 	{holdfast.ErrCorrupt, http.StatusInternalServerError, api.CodeCorrupt},
+	{syscall.EMFILE, http.StatusServiceUnavailable, api.CodeUnavailable}, // for a moment, see docs/server.md#limits
+	{syscall.ENFILE, http.StatusServiceUnavailable, api.CodeUnavailable},
+	{syscall.ENOMEM, http.StatusServiceUnavailable, api.CodeUnavailable},
 	{message.ErrNoNamespace, http.StatusNotFound, api.CodeNoNamespace},
 	{message.ErrNamespaceExists, http.StatusConflict, api.CodeExists},
 	{message.ErrConflict, http.StatusConflict, api.CodeConflict},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"syscall"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
@@ -39,11 +40,12 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// What is cancelled while the client waits for its answer is to be asked again: it was not the client who went away.
-func TestCancelled(t *testing.T) {
+// What passes is to be asked again: also what is cancelled while the client waits for its answer, which did not go away.
+func TestPassing(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	cause := fmt.Errorf("message read: %w", context.Canceled)
+	short := &holdfast.Error{Op: "create", Path: "000001.seg", Cause: syscall.EMFILE} // as engines tell it
 	for _, c := range []struct {
 		ctx    context.Context
 		err    error
@@ -55,14 +57,17 @@ func TestCancelled(t *testing.T) {
 		{t.Context(), &holdfast.Error{Class: holdfast.ErrClosed, Cause: cause}, http.StatusServiceUnavailable,
 			api.CodeStopping},
 		{t.Context(), holdfast.ErrNotFound, http.StatusNotFound, api.CodeNotFound},
+		{t.Context(), short, http.StatusServiceUnavailable, api.CodeUnavailable},
+		{t.Context(), &holdfast.Error{Class: holdfast.ErrPoisoned, Cause: short}, http.StatusServiceUnavailable,
+			api.CodePoisoned},
 	} {
 		if got := problem.Of(problem.For(c.ctx, c.err)); got.Status != c.status || got.Code != c.code {
 			t.Errorf("%v is %d %s, want %d %s", c.err, got.Status, got.Code, c.status, c.code)
 		}
 		w := httptest.NewRecorder()
 		problem.Write(w, httptest.NewRequestWithContext(c.ctx, "GET", "/", nil), c.err)
-		if w.Code != c.status {
-			t.Errorf("%v is answered with %d, want %d", c.err, w.Code, c.status)
+		if w.Code != c.status || c.status == http.StatusServiceUnavailable && w.Header().Get("Retry-After") == "" {
+			t.Errorf("%v is answered with %d and %v, want %d", c.err, w.Code, w.Header(), c.status)
 		}
 	}
 }

@@ -20,8 +20,11 @@ type StreamInfo struct {
 }
 
 // Streams describes up to limit streams that have messages and whose names begin with prefix, in the order of their
-// bytes, from the first that comes after the name after on. A limit of 0 means all.
+// bytes, from the first that comes after the name after on. A limit of 0 means all; one below is ErrBadOption.
 func (n *Namespace) Streams(ctx context.Context, prefix, after string, limit int) (list []StreamInfo, err error) {
+	if err := n.store.checkLimit("streams", limit); err != nil {
+		return nil, err
+	}
 	if err := n.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -31,7 +34,7 @@ func (n *Namespace) Streams(ctx context.Context, prefix, after string, limit int
 		lo = n.keys.AfterStream(nil, after)
 	}
 	_, hi := n.keys.Bounds(format.TableStreams)
-	for limit <= 0 || len(list) < limit {
+	for limit == 0 || len(list) < limit {
 		if err := holdfast.CheckContext(ctx); err != nil {
 			return nil, err
 		}

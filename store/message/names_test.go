@@ -120,6 +120,17 @@ func TestBadInput(t *testing.T) {
 			storetest.WantError(t, err, holdfast.ErrBadOption)
 		}
 	}
+	sub, err := n.Subscribe(ctx, "s", message.SubscriptionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = n.Streams(ctx, "", "", -1)
+	_, err2 := s.Namespaces(ctx, "", -1)
+	_, err3 := n.Subscriptions(ctx, "", -1)
+	_, err4 := sub.Parked(ctx, 0, -1)
+	for _, err := range []error{err, err2, err3, err4} {
+		storetest.WantError(t, err, holdfast.ErrBadOption)
+	}
 	// A category with a '-' has no messages, and is no error.
 	if got := read(t, n, message.Query{Category: "a-b"}); got != nil {
 		t.Fatal(got)

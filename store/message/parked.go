@@ -29,8 +29,11 @@ func (s *Subscription) park(b *holdfast.Batch, it *item, reason string) {
 
 // Parked returns up to limit parked messages, and no more than fit in [ClaimBytes], in the order of their global
 // positions, from the first behind the position after on: there are no more if it returns none. A limit of 0 leaves it
-// to the bytes.
+// to the bytes; one below is ErrBadOption.
 func (s *Subscription) Parked(ctx context.Context, after int64, limit int) (list []Parked, err error) {
+	if err := s.n.store.checkLimit("parked", limit); err != nil {
+		return nil, err
+	}
 	if err := s.n.enter(ctx); err != nil {
 		return nil, err
 	}

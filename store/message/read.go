@@ -48,17 +48,25 @@ func (n *Namespace) checkQuery(q *Query) error {
 	switch {
 	case q.Stream != "" && q.Category != "":
 		return bad("a query has a stream or a category, not both")
-	case q.Limit < 0:
-		return n.store.fail("read", holdfast.ErrBadOption, nil, "use 0 for all", "the limit is %d", q.Limit)
 	case q.Group.Size < 0 || q.Group.Member < 0 || q.Group.Member > 0 && q.Group.Member >= q.Group.Size:
 		return bad("member %d of a consumer group of %d", q.Group.Member, q.Group.Size)
 	case q.Group.Size > 0 && q.Stream != "":
 		return bad("a consumer group reads a category, not a stream")
 	}
+	if err := n.store.checkLimit("read", q.Limit); err != nil {
+		return err
+	}
 	for _, name := range []string{q.Stream, q.Category, q.Correlation} {
 		if what := checkName(name); name != "" && what != "" {
 			return n.store.fail("read", ErrBadName, nil, "", "%.80q: %s", name, what)
 		}
+	}
+	return nil
+}
+
+func (s *Store) checkLimit(op string, limit int) error {
+	if limit < 0 {
+		return s.fail(op, holdfast.ErrBadOption, nil, "use 0 for all", "the limit is %d", limit)
 	}
 	return nil
 }

@@ -368,9 +368,12 @@ func (s *Store) Info(ctx context.Context, id string) (Info, error) {
 }
 
 // Namespaces describes up to limit namespaces, in the order of their ids, from the first that comes after the id
-// after on. A limit of 0 means all. An error that is ErrCorrupt names those whose description is damaged; the others
-// are listed all the same.
+// after on. A limit of 0 means all; one below is ErrBadOption. An error that is ErrCorrupt names those whose description
+// is damaged; the others are listed all the same.
 func (s *Store) Namespaces(ctx context.Context, after string, limit int) (list []Info, err error) {
+	if err := s.checkLimit("namespaces", limit); err != nil {
+		return nil, err
+	}
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -379,7 +382,7 @@ func (s *Store) Namespaces(ctx context.Context, after string, limit int) (list [
 	it := s.eng.Scan(holdfast.Range{Lo: append(s.keys.Namespace(after), 0), Hi: hi})
 	defer it.Close()
 	var damaged []error
-	for (limit <= 0 || len(list) < limit) && it.Next() {
+	for (limit == 0 || len(list) < limit) && it.Next() {
 		id := string(s.keys.Rest(it.Key()))
 		var d description
 		if err := s.parse(id, it.Value(), &d); err != nil {

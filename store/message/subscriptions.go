@@ -25,9 +25,12 @@ type SubscriptionState struct {
 }
 
 // Subscriptions describes up to limit subscriptions, in the order of their names' bytes, from the first that comes
-// after the name after on. A limit of 0 means all. It opens none, and takes time in proportion to the messages that are
-// pending and parked. What is applied and not durable yet counts.
+// after the name after on. A limit of 0 means all; one below is ErrBadOption. It opens none, and takes time in
+// proportion to the messages that are pending and parked. What is applied and not durable yet counts.
 func (n *Namespace) Subscriptions(ctx context.Context, after string, limit int) (list []SubscriptionState, err error) {
+	if err := n.store.checkLimit("subscriptions", limit); err != nil {
+		return nil, err
+	}
 	if err := n.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -36,7 +39,7 @@ func (n *Namespace) Subscriptions(ctx context.Context, after string, limit int) 
 	if after != "" {
 		lo = n.keys.AfterPlaced(format.TableDeliveries, after)
 	}
-	for limit <= 0 || len(list) < limit {
+	for limit == 0 || len(list) < limit {
 		if err := holdfast.CheckContext(ctx); err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -175,6 +176,12 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("%d: %v", i, c.got)
 		}
 		b.is(c.got, c.want)
+	}
+	for name, want := range map[string]string{"": "it has no name", "a\nb": `its name "a\nb" has a control character`} {
+		err := b.AddPeriodic(ctx, task.Periodic{Name: name, Schedule: every(time.Hour)})
+		if b.is(err, holdfast.ErrBadOption); !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, which has no %q", err, want)
+		}
 	}
 	err := b.Complete(ctx, foreign, l)
 	if b.is(err, task.ErrLeaseLost); !errors.As(err, &errs) || errs.Errs[0] == nil || errs.Errs[1] != nil {
