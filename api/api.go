@@ -74,7 +74,7 @@ const (
 	CodeCorrupt        = "corrupt"         // 500: holdfast.ErrCorrupt
 	CodeNotImplemented = "not_implemented" // 501: not with this engine
 	CodeStopping       = "stopping"        // 503: with Retry-After
-	CodeUnavailable    = "unavailable"     // 503: holdfast.ErrUnavailable: the engine's own server, or a file descriptor or memory, is not there for now
+	CodeUnavailable    = "unavailable"     // 503: holdfast.ErrUnavailable: what the server needs is not there for now
 	CodeFenced         = "fenced"          // 503: holdfast.ErrFenced: another process owns the data now
 	CodePoisoned       = "poisoned"        // 503: holdfast.ErrPoisoned: outcome unknown, ask again with the same ids
 	CodeFull           = "full"            // 507: holdfast.ErrFull: there is no room on the disk

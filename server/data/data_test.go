@@ -196,6 +196,55 @@ func TestRowsGoWithTheirNamespace(t *testing.T) {
 	}
 }
 
+// second are spaces of which the second has all namespaces.
+type second struct {
+	data.Spaces
+	data *data.Data
+}
+
+func (s second) Choose(func(int) int) int { return 1 }
+
+func (s second) Make(ctx context.Context, _ int, info message.Info, mark string) (string, error) {
+	return s.data.Make(ctx, info, mark)
+}
+
+func (s second) Remove(ctx context.Context, _ int, namespace, mark string) (int64, error) {
+	return s.data.Remove(ctx, namespace, mark)
+}
+
+func (s second) Revoked(context.Context) {}
+
+// Rows go from the space that a namespace lies in, and from the first, where a program may have kept them, too.
+func TestRowsGoFromSpaces(t *testing.T) {
+	there := open(t, mem.New(), data.Options{})
+	here := open(t, mem.New(), data.Options{Spaces: second{data: there}}, "a")
+	each := func(f func(db *kv.DB) error) {
+		for _, d := range []*data.Data{here, there} {
+			db, err := d.Database("a")
+			if err == nil {
+				err = f(db)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	each(func(db *kv.DB) error {
+		return db.Update(t.Context(), func(tx *kv.Tx) error { return tx.Bucket("orders").Put([]byte("17"), nil) })
+	})
+	if _, err := here.Delete(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	each(func(db *kv.DB) error {
+		return db.View(t.Context(), func(tx *kv.Tx) error {
+			for name := range tx.Buckets() {
+				t.Errorf("%q is left", name)
+			}
+			return nil
+		})
+	})
+}
+
 // What is to be deleted or closed in the function of a transaction that may still use it stays, and can be used after.
 func TestRemovalsInAFunction(t *testing.T) {
 	ctx := t.Context()

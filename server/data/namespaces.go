@@ -217,8 +217,8 @@ func (d *Data) Info(ctx context.Context, namespace string) (info message.Info, e
 // damaged; the others are listed all the same.
 func (d *Data) Namespaces(ctx context.Context, after string, limit int) (list []message.Info, err error) {
 	if limit < 0 {
-		return nil, &holdfast.Error{Op: "namespaces", Class: holdfast.ErrBadOption, Detail: fmt.Sprint("the limit is ", limit),
-			Remedy: "use 0 for all"}
+		return nil, &holdfast.Error{Op: "namespaces", Class: holdfast.ErrBadOption, Remedy: "use 0 for all",
+			Detail: fmt.Sprint("the limit is ", limit)}
 	}
 	var damaged []error
 	err = d.db.Latest(ctx, func(tx *kv.Tx) error {

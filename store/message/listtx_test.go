@@ -285,10 +285,7 @@ func TestNamespaceAsAContextEnds(t *testing.T) {
 func TestFinishInAFunction(t *testing.T) {
 	s, n := memStore(t)
 	write(t, n, "x-1", msg("t"))
-	sub, err := n.Subscribe(ctx, "s", message.SubscriptionOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := subscribe(t, n, "s", message.SubscriptionOptions{})
 	var d *message.Deletion
 	if err := s.DB().Update(ctx, func(tx *kv.Tx) (err error) {
 		d, err = s.In(tx).Delete(n.ID())
@@ -328,10 +325,7 @@ func TestDeleteInAFunction(t *testing.T) {
 	}
 	defer storetest.Close(t, s)
 	n := namespace(t, s, message.Default)
-	sub, err := n.Subscribe(ctx, "s", message.SubscriptionOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := subscribe(t, n, "s", message.SubscriptionOptions{})
 	inside := func(calls ...func() error) {
 		t.Helper()
 		storetest.Finished(t, nil, storetest.Async(func() error {

@@ -120,10 +120,7 @@ func TestBadInput(t *testing.T) {
 			storetest.WantError(t, err, holdfast.ErrBadOption)
 		}
 	}
-	sub, err := n.Subscribe(ctx, "s", message.SubscriptionOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := subscribe(t, n, "s", message.SubscriptionOptions{})
 	_, err = n.Streams(ctx, "", "", -1)
 	_, err2 := s.Namespaces(ctx, "", -1)
 	_, err3 := n.Subscriptions(ctx, "", -1)

@@ -180,10 +180,7 @@ func TestAckInTransaction(t *testing.T) {
 		defer storetest.Close(t, s)
 		n := namespace(t, s, message.Default)
 		write(t, n, "a-1", withID(""), withID(""), withID(""))
-		sub, err := n.Subscribe(ctx, "sub", message.SubscriptionOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		sub := subscribe(t, n, "sub", message.SubscriptionOptions{})
 		all, err := sub.Claim(ctx, 3)
 		if err != nil || len(all) != 3 {
 			t.Fatal(all, err)
@@ -287,10 +284,7 @@ func TestCallsBesideOneThatWaits(t *testing.T) {
 func TestParkOfTooMuchInTransaction(t *testing.T) {
 	s, n := memStore(t)
 	write(t, n, "x-1", msg("t"))
-	sub, err := n.Subscribe(ctx, "s", message.SubscriptionOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := subscribe(t, n, "s", message.SubscriptionOptions{})
 	deliveries, err := sub.Claim(ctx, 1)
 	if err != nil {
 		t.Fatal(err)
