@@ -106,6 +106,25 @@ type WriteBacker interface {
 	WriteBack(off, n int64)
 }
 
+// Behind has a file that is appended to written to the device while more is appended. The zero Behind is for a new one.
+type Behind struct {
+	begun int64 // up to here the system has begun to write it
+}
+
+// behindEvery is how many bytes are appended before the system is to begin to write them.
+const behindEvery = 1 << 20
+
+// Appended is called when the file has been written up to a size.
+func (b *Behind) Appended(f File, size int64) {
+	if w, ok := f.(WriteBacker); ok && size-b.begun >= behindEvery {
+		w.WriteBack(b.begun, size-b.begun)
+		b.begun = size
+	}
+}
+
+// Cut is called when the file has been cut off at a size.
+func (b *Behind) Cut(size int64) { b.begun = min(b.begun, size) }
+
 // Mapping is a file's bytes in memory. They must not be written to, unless they come from
 // [WriteMapper].
 type Mapping interface {

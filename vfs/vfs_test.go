@@ -786,3 +786,28 @@ func TestFree(t *testing.T) {
 		t.Errorf("%d bytes are free", free)
 	}
 }
+
+// writtenBack notes what the system is to write.
+type writtenBack struct {
+	File
+	parts [][2]int64
+}
+
+func (f *writtenBack) WriteBack(off, n int64) { f.parts = append(f.parts, [2]int64{off, n}) }
+
+// TestBehind: of a file that is appended to, what is written back is all but the last part, once, and again what was
+// cut off and written anew. One that cannot do that is left alone.
+func TestBehind(t *testing.T) {
+	f, b := &writtenBack{}, Behind{}
+	for _, size := range []int64{1, behindEvery - 1, behindEvery, behindEvery + 5, 3 * behindEvery} {
+		b.Appended(f, size)
+	}
+	b.Cut(2 * behindEvery)
+	b.Appended(f, 3*behindEvery)
+	b.Cut(4 * behindEvery)
+	want := [][2]int64{{0, behindEvery}, {behindEvery, 2 * behindEvery}, {2 * behindEvery, behindEvery}}
+	if !slices.Equal(f.parts, want) {
+		t.Errorf("%v, want %v", f.parts, want)
+	}
+	b.Appended(struct{ File }{}, 9*behindEvery)
+}

@@ -51,7 +51,7 @@ type mover struct {
 	oldMoved int64 // bytes of keys and values moved out of them by steps that were installed
 	oldNow   int64 // bytes of keys and values moved out of them by the present step
 
-	begun int64 // up to here the system has begun to write seg to the device
+	behind vfs.Behind // of seg
 }
 
 // fill is how far a segment is filled.
@@ -351,16 +351,10 @@ func (w *mover) append(kind format.FrameKind, b []byte) error {
 	w.at += int64(n)
 
 	// The device is busy with what was written while the compaction goes on, and settle has less to wait for.
-	if f, ok := w.seg.File.(vfs.WriteBacker); ok && w.at-w.begun >= writeBackEvery && !w.d.manual {
-		f.WriteBack(w.begun, w.at-w.begun)
-		w.begun = w.at
-	}
+	w.behind.Appended(w.seg.File, w.at)
 
 	return nil
 }
-
-// writeBackEvery is how many bytes of a segment are written before the system is to begin to write them to the device.
-const writeBackEvery = 1 << 20
 
 // create begins a segment that has room for a value of that size. It is noted in fresh before its first frame is
 // written, so that undo removes it.
@@ -375,7 +369,7 @@ func (w *mover) create(size int64) error {
 		return err
 	}
 	w.seg, w.at, w.payload, w.fresh = s, format.SegmentHeaderSize, 0, append(w.fresh, s)
-	w.begun = 0
+	w.behind = vfs.Behind{}
 
 	// The begin frame says how new the values in the segment can be. That is why a compaction may take in newer tiers only
 	// while no segment is open.
@@ -438,7 +432,7 @@ func (w *mover) undo() {
 
 	// The segment in which the step went on stays. What the step added to it is in no manifest, and is cut off.
 	w.seg, w.at, w.payload = w.was.seg, w.was.at, w.was.payload
-	w.begun = min(w.begun, w.at)
+	w.behind.Cut(w.at)
 	w.buf, w.holes, w.fresh, w.synced, w.ver = w.buf[:0], w.holes[:0], nil, nil, nil
 
 	// If the manifest could not be written, commit has counted what is cut off here.

@@ -2,8 +2,9 @@ package table
 
 import (
 	"bytes"
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"slices"
+
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 )
 
 // Where an iterator is.

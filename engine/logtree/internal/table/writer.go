@@ -12,10 +12,6 @@ import (
 
 const (
 	writeSize = 256 << 10 // of one write call, except the last
-
-	// writeBackEvery is how many bytes are written before the system is to begin to write them to the device.
-	writeBackEvery = 1 << 20
-
 	hashChunk = 1 << 15
 )
 
@@ -32,7 +28,7 @@ type Writer struct {
 
 	buf      []byte // what has not been written yet
 	written  int64  // the offset where buf belongs
-	begun    int64  // up to here the system has begun to write the file to the device
+	behind   vfs.Behind
 	start    int    // where the open block begins in buf
 	restarts []byte // of the open block
 	inBlock  int    // entries in the open block
@@ -286,10 +282,7 @@ func (w *Writer) flush(least int) error {
 	w.written += int64(n)
 
 	// The device is busy with it while the rest is made, and the sync at the end has less to wait for.
-	if f, ok := w.f.(vfs.WriteBacker); ok && w.written-w.begun >= writeBackEvery {
-		f.WriteBack(w.begun, w.written-w.begun)
-		w.begun = w.written
-	}
+	w.behind.Appended(w.f, w.written)
 
 	return nil
 }

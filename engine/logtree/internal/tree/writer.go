@@ -25,7 +25,7 @@ type Files struct {
 	Limit  atomic.Int64           // bytes of a file, roughly
 	Number func() (uint32, error) // of a new file
 	Return func(uint32)           // a number whose file is gone, and never was complete
-	Synced func(bytes int64)      // so many were written, and synced
+	Synced func(bytes int64)      // so many were written, and are synced
 	Remove func(name string)      // a file that is not needed
 	Free   func(*Table)           // see NewTable
 	InTurn bool                   // nothing is done beside what calls do
