@@ -40,8 +40,8 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// What passes is to be asked again. So is what is cancelled while the client waits for its answer: it was not the client
-// who went away.
+// What passes is to be asked again. So is what is cancelled while the client waits for its answer: it was not the
+// client who went away.
 func TestPassing(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -368,8 +368,8 @@ func (s *Store) Info(ctx context.Context, id string) (Info, error) {
 }
 
 // Namespaces describes up to limit namespaces, in the order of their ids, from the first that comes after the id
-// after on. A limit of 0 means all; one below is ErrBadOption. An error that is ErrCorrupt names those whose description
-// is damaged; the others are listed all the same.
+// after on. A limit of 0 means all; one below is ErrBadOption. An error that is ErrCorrupt names those whose
+// description is damaged; the others are listed all the same.
 func (s *Store) Namespaces(ctx context.Context, after string, limit int) (list []Info, err error) {
 	if err := s.checkLimit("namespaces", limit); err != nil {
 		return nil, err
