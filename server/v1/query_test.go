@@ -445,7 +445,7 @@ func TestQueryFixed(t *testing.T) {
 		})
 	}
 	last := int64(-1)
-	for range 50 {
+	for i := 0; i < 50 || last <= 0 && !t.Failed(); i++ { // until something was written meanwhile
 		a := s.query("default", api.Query{SQL: "select (select count(*) from messages where category = 'a'), " +
 			"(select count(*) from messages where category = 'b'), (select count(*) from messages), " +
 			"(select max(global) from messages)"})
@@ -460,9 +460,6 @@ func TestQueryFixed(t *testing.T) {
 	}
 	close(ended)
 	writers.Wait()
-	if last <= 0 {
-		t.Error("nothing was written meanwhile")
-	}
 }
 
 // TestQueryHarm: 64 queries at once, each of the worst, beside writers and a follower: these go on, the memory of the

@@ -203,45 +203,49 @@ func TestReadFirstBesideTruncation(t *testing.T) {
 // Whatever waits before it has its place, or for another, ends with its context.
 func TestContextEndsWaiting(t *testing.T) {
 	fakeEngines(t, func(t *testing.T, st *fakeEngine) {
-		s := openLog(t, st, event.Options{Level: holdfast.Memory})
-		appendOK(t, s, typed("1", "2", "3")...)
-		st.Hold()
-
-		stop, cancel := context.WithCancel(ctx)
-		before := st.Applied
-		giveUp := storetest.Async(func() error { _, err := s.TruncateBefore(stop, 2); return err })
-		st.AwaitApplied(before + 1)
-		// it waits for the first one
-		other := storetest.Async(func() error { _, err := s.TruncateBefore(stop, 3); return err })
-		storetest.Unfinished(t, giveUp, other)
-		cancel()
-		storetest.Finished(t, context.Canceled, giveUp, other)
-		wantHead(t, s, 1, 3)
-		st.Release(-1)
-		// the first one has come through all the same
-		if removed, err := s.TruncateBefore(ctx, 2); removed != 0 || err != nil {
-			t.Fatal(removed, err)
-		}
-		wantHead(t, s, 2, 3)
-
-		st.Hold()
-		stop, cancel = context.WithCancel(ctx)
-		placed := 0
-		crowd := storetest.Async(func() error {
-			for ; ; placed++ {
-				if _, err := s.Submit(stop, event.Event{ID: fmt.Sprint(placed)}); err != nil {
-					return err
-				}
-			}
-		})
-		st.AwaitWaiters(1) // on behalf of the crowd
-		storetest.Unfinished(t, crowd)
-		cancel()
-		storetest.Finished(t, context.Canceled, crowd)
-		st.Release(-1)
-		if r := appendOK(t, s, named("last")...); r.First != 4+uint64(placed) || placed < 1000 {
-			t.Errorf("%d were placed, and the next one is at position %d", placed, r.First)
-		}
-		closeLog(t, s)
+		synctest.Test(t, func(t *testing.T) { testContextEndsWaiting(t, st) })
 	})
+}
+
+func testContextEndsWaiting(t *testing.T, st *fakeEngine) {
+	s := openLog(t, st, event.Options{Level: holdfast.Memory})
+	appendOK(t, s, typed("1", "2", "3")...)
+	st.Hold()
+
+	stop, cancel := context.WithCancel(ctx)
+	before := st.Applied
+	giveUp := storetest.Async(func() error { _, err := s.TruncateBefore(stop, 2); return err })
+	st.AwaitApplied(before + 1)
+	// it waits for the first one
+	other := storetest.Async(func() error { _, err := s.TruncateBefore(stop, 3); return err })
+	storetest.Unfinished(t, giveUp, other)
+	cancel()
+	storetest.Finished(t, context.Canceled, giveUp, other)
+	wantHead(t, s, 1, 3)
+	st.Release(-1)
+	// the first one has come through all the same
+	if removed, err := s.TruncateBefore(ctx, 2); removed != 0 || err != nil {
+		t.Fatal(removed, err)
+	}
+	wantHead(t, s, 2, 3)
+
+	st.Hold()
+	stop, cancel = context.WithCancel(ctx)
+	placed := 0
+	crowd := storetest.Async(func() error {
+		for ; ; placed++ {
+			if _, err := s.Submit(stop, event.Event{ID: fmt.Sprint(placed)}); err != nil {
+				return err
+			}
+		}
+	})
+	st.AwaitWaiters(1) // on behalf of the crowd
+	storetest.Unfinished(t, crowd)
+	cancel()
+	storetest.Finished(t, context.Canceled, crowd)
+	st.Release(-1)
+	if r := appendOK(t, s, named("last")...); r.First != 4+uint64(placed) || placed < 1000 {
+		t.Errorf("%d were placed, and the next one is at position %d", placed, r.First)
+	}
+	closeLog(t, s)
 }
