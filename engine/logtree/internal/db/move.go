@@ -176,14 +176,28 @@ func (w *mover) readHoles() error {
 	return nil
 }
 
-// readEach reads the values of those holes, one after the other.
+// readEach reads the values of those holes, one after the other, and checks four at a time.
 func (w *mover) readEach(holes []hole) error {
-	for _, h := range holes {
-		v, err := w.ver.Value(w.buf[h.off:h.off:h.off+int(h.e.Len)], h.e)
-		if err != nil {
-			return errHole
+	for four := range slices.Chunk(holes, 4) {
+		var values [4][]byte
+		for i, h := range four {
+			at, n := int64(uint32(h.e.Place)), int(h.e.Len)
+			s := segmentOf(w.ver, uint32(h.e.Place>>32))
+			if s == nil {
+				return errHole
+			}
+			v, err := s.Read(w.buf[h.off:h.off:h.off+n], at, n)
+			if err != nil {
+				return errHole
+			}
+			values[i] = w.buf[h.off : h.off+n]
+			copy(values[i], v) // Read mostly has put it there, but may return other memory
 		}
-		copy(w.buf[h.off:], v) // Value mostly has put it there, but may return other memory
+		for i, sum := range format.Checksums(&values) {
+			if i < len(four) && sum != four[i].e.Sum {
+				return errHole
+			}
+		}
 	}
 
 	return nil

@@ -56,6 +56,14 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Checksum is that of all files: CRC32C (Castagnoli).
 func Checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
+func checksumsEach(of *[4][]byte) (sums [4]uint32) {
+	for i, b := range of {
+		sums[i] = Checksum(b)
+	}
+
+	return sums
+}
+
 // UpdateChecksum goes on from the checksum of what is before b.
 func UpdateChecksum(sum uint32, b []byte) uint32 { return crc32.Update(sum, castagnoli, b) }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"strconv"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
@@ -46,13 +45,7 @@ func (s *stored) Value(dst []byte, off int64, n int, sum uint32) ([]byte, error)
 // TestReadAhead: a long walk over values that lie in the order of their keys in many segments takes few reads, both
 // ways, and one over values that lie anywhere none but theirs. What is damaged is named, and what lies before it read.
 func TestReadAhead(t *testing.T) {
-	for _, size := range []int{100, mostCopied + 1} { // which are copied, and handed out where they were read
-		t.Run(strconv.Itoa(size), func(t *testing.T) { testReadAhead(t, size) })
-	}
-}
-
-func testReadAhead(t *testing.T, size int) {
-	const keys, segments = 20_000, 40
+	const size, keys, segments = 100, 20_000, 40
 	build := func(order func(i int) int) (*Version, []*stored) {
 		f := newForest(t)
 		list := make([]*stored, segments)

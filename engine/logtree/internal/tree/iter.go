@@ -46,13 +46,14 @@ type walk struct {
 
 	unread []unread // values that are not read yet
 	owed   int      // how many bytes those have
-	copies []byte   // short values that were read ahead, each at a multiple of eight bytes
-	lent   int      // bytes of values that were read ahead, and are handed out there or in copies
-	far    bool     // the walk reads its first values, far ahead; see reaches
-	seg    *segment // the segment of the last value, and its index in the version
-	at     int
-	ahead  ahead // where values of long walks are read ahead
-	slow   int   // how many read calls of values took long
+
+	unchecked []unchecked // values that were read ahead, of items that have them
+	lent      int         // bytes of values that were read ahead, and are handed out there
+	far       bool        // the walk reads its first values, far ahead; see reaches
+	seg       *segment    // the segment of the last value, and its index in the version
+	at        int
+	ahead     ahead // where values of long walks are read ahead
+	slow      int   // how many read calls of values took long
 }
 
 // unread is a value that is not read yet.
@@ -60,7 +61,16 @@ type unread struct {
 	table.Entry
 	item   int    // that it belongs to
 	mapped []byte // where it is in memory, nil if a call has to read it
-	at     int    // where it is in the arena, -1 if it is not yet
+	at     int    // where it is in the arena, toRead if it is not there
+}
+
+const toRead = -1
+
+// unchecked is a value that was read ahead.
+type unchecked struct {
+	place uint64
+	sum   uint32
+	item  int32
 }
 
 var walks = sync.Pool{New: func() any { return new(walk) }}
@@ -71,7 +81,6 @@ const (
 	minArena   = 8 << 10 // bytes read ahead, roughly
 	maxArena   = 64 << 10
 	firstReach = 24 << 10 // bytes of the first values of a walk to an end that is known, if they are read from a file
-	mostCopied = 256      // bytes of a value that was read ahead and is copied for its checksum
 	aheadShare = 4        // of what was read until now, so many bytes are read ahead: a walk may end at any key
 )
 
@@ -141,7 +150,7 @@ func (w *walk) recycle() {
 	}
 	w.m.bound = nil
 	clear(w.items[:w.used])
-	w.unread, w.owed, w.lent = w.unread[:0], 0, 0
+	w.unread, w.unchecked, w.owed, w.lent = w.unread[:0], w.unchecked[:0], 0, 0
 	w.used, w.seg = 0, nil
 	w.ahead.reset()
 	if cap(w.arena) <= 4*maxArena {
@@ -166,7 +175,7 @@ func (it *Iterator) more() bool {
 	if w == nil || it.ended || it.err != nil {
 		return false
 	}
-	w.items, w.arena, w.copies, w.lent = w.items[:0], w.arena[:0], w.copies[:0], 0
+	w.items, w.arena, w.lent = w.items[:0], w.arena[:0], 0
 	if cap(w.arena) > 4*maxArena {
 		w.arena = nil // after a large value
 	}
@@ -179,6 +188,7 @@ func (it *Iterator) more() bool {
 	// First keys and places are collected, then the values are read. An error of either shows only once what came before
 	// it has been handed out.
 	it.err = it.fill()
+	it.checkAhead()
 	if len(w.unread) > 0 {
 		if err := it.resolve(); err != nil {
 			it.err = err // it comes before what fill has met
@@ -523,8 +533,7 @@ func (it *Iterator) takeNear(s *source, near table.Near) int {
 			value = values[i]
 			w.walked += len(value)
 		case long:
-			value = it.streamed(e)
-			w.lent += len(value)
+			value = it.streamed(e, len(items))
 		}
 		if value == nil {
 			it.note(e, len(items))

@@ -12,7 +12,7 @@ import (
 // at once, not for one after the other.
 func (it *Iterator) note(e *table.Entry, item int) {
 	w := it.w
-	u := unread{Entry: *e, item: item, at: -1}
+	u := unread{Entry: *e, item: item, at: toRead}
 	if w.enter(it.ver, e.Place) {
 		u.mapped = w.seg.Mapped(int64(uint32(e.Place)), int(e.Len))
 		format.IntoCache(u.mapped)
@@ -21,34 +21,45 @@ func (it *Iterator) note(e *table.Entry, item int) {
 	w.owed += int(e.Len)
 }
 
-// streamed returns the value of an entry if it lies in a stream that is read ahead, in memory that stays as it is until
-// the walk asks for more. It returns nil if the value has to be read alone, which also tells what is wrong with it.
-func (it *Iterator) streamed(e *table.Entry) []byte {
+// streamed returns the value of an entry, for checkAhead to check, if it lies in a stream that is read ahead, in memory
+// that stays as it is until the walk asks for more. It returns nil if the value has to be read alone.
+func (it *Iterator) streamed(e *table.Entry, item int) []byte {
 	w := it.w
 	if !w.enter(it.ver, e.Place) {
 		return nil
 	}
 	b := w.ahead.read(it.ver, w.at, int64(uint32(e.Place)), int(e.Len), w.m.reverse)
-
-	// A checksum goes by eight bytes, from a multiple of eight on, and what is before and behind those is a branch each.
-	// Where short values lie anywhere the processor takes the wrong one so often that a copy is cheaper.
-	if n := len(b); n > 0 && n <= mostCopied {
-		if w.copies == nil {
-			w.copies = make([]byte, 0, maxAhead*(mostCopied+8))
-		}
-		if at := (len(w.copies) + 7) &^ 7; at+n <= cap(w.copies) {
-			w.copies = append(w.copies[:at], b...)
-			b = w.copies[at : at+n : at+n]
-		}
-	}
-	if b == nil || format.Checksum(b) != e.Sum {
-		return nil
+	if b != nil {
+		w.unchecked = append(w.unchecked, unchecked{place: e.Place, sum: e.Sum, item: int32(item)})
+		w.lent += len(b)
 	}
 
 	return b
 }
 
-// resolve reads the values that takeNear has left.
+// checkAhead checks the values that streamed has found. Those that are not whole are read alone, which tells what is
+// wrong with them.
+func (it *Iterator) checkAhead() {
+	w, whole := it.w, len(it.w.unread)
+	for us := range slices.Chunk(w.unchecked, 4) {
+		var values [4][]byte
+		for i := range us {
+			values[i] = w.items[us[i].item].Value
+		}
+		for i, sum := range format.Checksums(&values) {
+			if i < len(us) && sum != us[i].sum {
+				it.note(&table.Entry{Place: us[i].place, Len: uint32(len(values[i])), Sum: us[i].sum}, int(us[i].item))
+			}
+		}
+	}
+	w.unchecked = w.unchecked[:0]
+
+	if len(w.unread) > whole {
+		slices.SortFunc(w.unread, func(a, b unread) int { return a.item - b.item })
+	}
+}
+
+// resolve reads the values that are left to it, and checks them.
 func (it *Iterator) resolve() (err error) {
 	w := it.w
 
@@ -62,30 +73,62 @@ func (it *Iterator) resolve() (err error) {
 	if format.Guarded(func() { w.arena = w.copyMapped(w.arena, w.unread) }) != nil {
 		w.arena = w.arena[:before]
 		for i := range w.unread {
-			if u := &w.unread[i]; u.mapped != nil {
-				u.mapped, u.at = nil, -1 // the read calls say what is wrong
-			}
+			w.unread[i].mapped, w.unread[i].at = nil, toRead // the read calls say what is wrong
 		}
 	}
 
 	for i := range w.unread {
-		u := &w.unread[i]
-		if u.at < 0 {
+		if w.unread[i].at == toRead {
 			it.together(w.unread[i:])
 		}
-		if u.at < 0 || format.Checksum(w.arena[u.at:u.at+int(u.Len)]) != u.Sum {
-			u.at = len(w.arena)
+	}
+	for us := range slices.Chunk(w.unread, 4) {
+		w.check(us)
+	}
+
+	// What is not whole is read once more, alone: that tells what is wrong with it.
+	for i := range w.unread {
+		if u := &w.unread[i]; u.at == toRead {
+			at := len(w.arena)
 			if err = it.value(w.unread[i:]); err != nil {
 				w.items = w.items[:u.item]
 				break
 			}
+			w.items[u.item].Value = w.arena[at:len(w.arena):len(w.arena)]
 		}
-		end := u.at + int(u.Len)
-		w.items[u.item].Value = w.arena[u.at:end:end]
 	}
 	w.unread, w.owed = w.unread[:0], 0
 
 	return err
+}
+
+// check gives up to four values to their items. Those that are not whole are to be read.
+func (w *walk) check(us []unread) {
+	for i, sum := range sums(w.arena, us) {
+		if i == len(us) {
+			break
+		}
+		switch u := &us[i]; {
+		case u.at == toRead:
+		case sum != u.Sum:
+			u.at = toRead
+		default:
+			end := u.at + int(u.Len)
+			w.items[u.item].Value = w.arena[u.at:end:end]
+		}
+	}
+}
+
+// sums returns the checksums of up to four values in b.
+func sums(b []byte, us []unread) [4]uint32 {
+	var values [4][]byte
+	for i := range us {
+		if u := &us[i]; u.at != toRead {
+			values[i] = b[u.at : u.at+int(u.Len)]
+		}
+	}
+
+	return format.Checksums(&values)
 }
 
 // atHand is an iterator as [table.Values]: it has values that are known to be in the system's memory.
@@ -115,10 +158,11 @@ func (a *atHand) Values(entries []table.Entry, bytes int) []byte {
 		return nil
 	}
 
-	for i := range us {
-		u := &us[i]
-		if !u.Tombstone && format.Checksum(b[u.at:u.at+int(u.Len)]) != u.Sum {
-			return nil
+	for us := range slices.Chunk(us, 4) {
+		for i, sum := range sums(b, us) {
+			if i < len(us) && !us[i].Tombstone && sum != us[i].Sum {
+				return nil
+			}
 		}
 	}
 
@@ -167,7 +211,7 @@ func (it *Iterator) together(us []unread) {
 	}
 	w.arena = arena
 	for i := range us[:n] {
-		if u := &us[i]; u.at < 0 {
+		if u := &us[i]; u.at == toRead {
 			u.at = at + int(int64(uint32(u.Place))-lo)
 		}
 	}
@@ -222,7 +266,7 @@ const (
 // prefetch has values read from the disk that are not known to be in memory, all of them at once.
 func (it *Iterator) prefetch(us []unread) {
 	for i := range us {
-		if u := &us[i]; u.at < 0 && u.mapped == nil && it.w.enter(it.ver, u.Place) {
+		if u := &us[i]; u.at == toRead && u.mapped == nil && it.w.enter(it.ver, u.Place) {
 			it.w.seg.Prefetch(int64(uint32(u.Place)), int(u.Len))
 		}
 	}
