@@ -129,7 +129,7 @@ func TestConnectionsThatBreak(t *testing.T) {
 	e := openSpace(t, p.dir)
 	first := query(t, os.Getenv(variable), "SELECT seq FROM holdfast_space WHERE name = $1", spaceOf(t)).(int64)
 	p.every.Store(13) // more than it takes to connect and commit
-	const n = 60
+	const n = 80
 	for i := range n {
 		put(t, e, holdfast.Power, fmt.Sprintf("k%02d", i), fmt.Sprint(i))
 		if got, err := e.Get(nil, fmt.Appendf(nil, "k%02d", i)); string(got) != fmt.Sprint(i) || err != nil {
