@@ -42,7 +42,7 @@ func simulated(
 type crashCommand struct {
 	Engines []string       `help:"Engines, names or patterns."                                                                                             placeholder:"A,B"`
 	Levels  []string       `help:"Levels that commits ask for: memory, process, power, quorum."                                                            placeholder:"LEVEL"`
-	Kind    []string       `help:"How to crash: kill, power, faults, lies, simulate, machine. The default is described below."                             placeholder:"KIND"`
+	Kind    []string       `help:"How to crash: kill, power, faults, lies, simulate, machine. The default is described above."                             placeholder:"KIND"`
 	Subject []string       `help:"What to crash: kv, event, message, task, transaction, raft, serve, backup, nodes. Default: all."                                 placeholder:"NAME"`
 	Cuts    *int           `help:"Crashes of each row. Default: 20, 10 or 4, by what a row can show."                                                      placeholder:"N"`
 	FS      string         `help:"File system for power and faults: ext4, xfs, btrfs or ext4-nojournal. Default: the first three, as far as available, in turns." placeholder:"FS"    name:"fs"`

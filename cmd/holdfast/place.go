@@ -98,14 +98,19 @@ func (p *place) open(s *session, reads bool, do func(s *session) error) error {
 				"name a server with --url or HOLDFAST_URL, or a directory with --dir")
 		}
 	}
-	c, err := client.New(address, client.Options{Token: cmp.Or(p.Token, os.Getenv("HOLDFAST_TOKEN")), Retry: patience,
-		Logger: slog.New(slog.DiscardHandler)})
+	token := cmp.Or(p.Token, os.Getenv("HOLDFAST_TOKEN"))
+	c, err := client.New(address, client.Options{Token: token, Retry: patience, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}
 	s.client = c
 
-	return do(s)
+	if err = do(s); token == "" && errors.Is(err, client.ErrUnauthorized) {
+		return &holdfast.Error{Class: client.ErrUnauthorized, Detail: "the server asks for a token",
+			Remedy: "give it by --token or HOLDFAST_TOKEN"}
+	}
+
+	return err
 }
 
 // noDir is the error of a command that makes no sense on a directory.
@@ -128,7 +133,7 @@ func (p *place) openDir(s *session, reads bool, do func(s *session) error) (err 
 	logger := warnings()
 	engine, closeEngine, err := openEngine(p.Dir, reads, logger)
 	if err != nil {
-		return err
+		return serverCan(err, "is reached by --url http://HOST:PORT in place of --dir")
 	}
 	defer func() { err = errors.Join(err, closeEngine()) }()
 

@@ -52,11 +52,7 @@ func (c *queryFlags) openDir(dir string, do func(db *query.DB) error) (err error
 	}
 	engine, err := openBare(dir, true, warnings())
 	if err != nil {
-		if errors.Is(err, holdfast.ErrLocked) {
-			err = fmt.Errorf("%w; if a server has it open, ask that by its address: holdfast query --url "+
-				"http://HOST:PORT SQL", err)
-		}
-		return err
+		return serverCan(err, "answers holdfast query --url http://HOST:PORT SQL")
 	}
 	defer func() { err = errors.Join(err, engine.Close()) }()
 	db, err := query.Open(engine, query.Options{Namespace: c.Namespace, Database: c.Database, Memory: memory})

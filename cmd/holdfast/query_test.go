@@ -179,6 +179,7 @@ func TestQueryPlaces(t *testing.T) {
 		"name a directory or the":      {},
 		"--database is about keys":     append([]string{"--database=x", "select 1"}, where...),
 		"check the token":              {"--url", address, "--token", "nonsense", "select 1"},
+		"give it by --token":           {"--url", address, "select 1"},
 		"is not one of a server":       {"--url", "ftp://x", "select 1"},
 		"no such table: keys":          append([]string{"select * from keys"}, where...),
 		"connection refused":           {"http://127.0.0.1:1", "select 1"},

@@ -31,7 +31,7 @@ type inspectCommand struct {
 }
 
 type verifyCommand struct {
-	Dir  string `arg:"" help:"Directory of an engine, or space of a server, not open elsewhere for writing."`
+	Dir  string `arg:"" help:"Directory of an engine, or space of a server, not open elsewhere for writing; or the URL of a continuous backup."`
 	JSON bool   `name:"json" help:"Write JSON."`
 }
 
@@ -139,6 +139,15 @@ func failTool(err error) int {
 	}
 
 	return exitWrong
+}
+
+// serverCan adds to the error of a directory that is in use what a server can that has it open.
+func serverCan(err error, what string) error {
+	if errors.Is(err, holdfast.ErrLocked) {
+		return fmt.Errorf("%w; if a server has it open, that %s", err, what)
+	}
+
+	return err
 }
 
 func (c *inspectCommand) run() int {
@@ -338,7 +347,7 @@ func (c *verifyCommand) run() int {
 	}
 	v, err := all.Verify(c.Dir)
 	if err != nil {
-		return failTool(err)
+		return failTool(serverCan(err, "checks itself: POST /v1/server/verify"))
 	}
 
 	status := exitOK
@@ -648,7 +657,7 @@ func (c *backupCommand) run() int {
 	if c.Link {
 		_, err := untilSignal(func(ctx context.Context) (any, error) { return nil, all.CheckpointDir(ctx, c.Dir, c.Into) })
 		if err != nil {
-			return failTool(err)
+			return failTool(serverCan(err, "sends a copy: GET /v1/server/backup?link=true"))
 		}
 		if c.JSON {
 			return toolResult{How: "files are shared by hard links", Into: c.Into}.write(exitOK)
@@ -659,7 +668,7 @@ func (c *backupCommand) run() int {
 	}
 	keys, err := untilSignal(func(ctx context.Context) (int64, error) { return all.BackupDir(ctx, c.Dir, c.Into) })
 	if err != nil {
-		return failTool(err)
+		return failTool(serverCan(err, "sends a copy: GET /v1/server/backup"))
 	}
 	if c.JSON {
 		return toolResult{How: "every key was copied", Into: c.Into, Keys: &keys}.write(exitOK)
@@ -691,7 +700,7 @@ func (c *compactCommand) run() int {
 		return nil, errors.Join(err, e.Close())
 	})
 	if err != nil {
-		return failTool(err)
+		return failTool(serverCan(err, "does it while it serves: POST /v1/server/compact"))
 	}
 	_, err = fmt.Printf("%s before, %s now\n", size(before), size(after))
 

@@ -42,10 +42,10 @@ func TestToolCommands(t *testing.T) {
 			try(t, holdfast.Commit(e, &b, holdfast.Power))
 		}
 		run(exitOK, "open elsewhere", "inspect", path(engine))
-		run(exitError, "directory in use", "verify", path(engine))
-		run(exitError, "directory in use", "compact", path(engine))
+		run(exitError, "POST /v1/server/verify", "verify", path(engine))
+		run(exitError, "POST /v1/server/compact", "compact", path(engine))
 		run(exitError, "directory in use", "repair", path(engine), "--into", path("no"))
-		run(exitError, "directory in use", "backup", path(engine), "--into", path("no"))
+		run(exitError, "GET /v1/server/backup", "backup", path(engine), "--into", path("no"))
 		try(t, e.Close())
 		run(exitOK, "engine", "inspect", path(engine))
 		var in all.InspectResult
