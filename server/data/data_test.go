@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,6 +89,9 @@ func TestNamespacesAreIsolated(t *testing.T) {
 		if _, err := d.Log(ctx, "default", log); !errors.Is(err, holdfast.ErrBadOption) {
 			t.Errorf("a log called %q: %v", log, err)
 		}
+	}
+	if _, err := d.Namespaces(ctx, "", -1); !errors.Is(err, holdfast.ErrBadOption) {
+		t.Errorf("a limit below 0: %v", err)
 	}
 	if _, err := d.Log(ctx, "none", "x"); !errors.Is(err, message.ErrNoNamespace) {
 		t.Errorf("a log of no namespace: %v", err)
@@ -512,4 +516,41 @@ func TestDeleteManyTokens(t *testing.T) {
 	if many, other := count("many"), count("other"); many != 0 || other != 5 {
 		t.Errorf("%d tokens are left, and %d of the other namespace", many, other)
 	}
+}
+
+// broken is an engine that panics when a log is made.
+type broken struct {
+	holdfast.Engine
+	now atomic.Bool
+}
+
+func (e *broken) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	if e.now.Load() {
+		panic("of the engine")
+	}
+
+	return e.Engine.Apply(b, level)
+}
+
+// Where the engine panics as a log is opened, those who wait for it try it themselves, and others after them.
+func TestPanicAsALogOpens(t *testing.T) {
+	e := &broken{Engine: mem.New()}
+	d := open(t, e, data.Options{}, "a")
+	e.now.Store(true)
+	for range 2 {
+		storetest.Finished(t, nil, storetest.Async(func() (err error) {
+			defer func() {
+				if recover() == nil {
+					err = errors.New("no panic")
+				}
+			}()
+			_, err = d.Log(t.Context(), "a", "l")
+			return err
+		}))
+	}
+	e.now.Store(false)
+	storetest.Finished(t, nil, storetest.Async(func() error {
+		_, err := d.Log(t.Context(), "a", "l")
+		return errors.Join(err, d.DeleteLog(t.Context(), "a", "l"))
+	}))
 }

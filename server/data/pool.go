@@ -61,17 +61,7 @@ func (p *pool[S]) get(ctx context.Context, name string, open func() (S, error)) 
 			e = &entry[S]{name: name, ready: make(chan struct{}), users: 1}
 			p.entries[name] = e
 			p.mu.Unlock()
-			store, err = open()
-			p.mu.Lock()
-			e.store, e.err = store, err
-
-			// An entry that failed must not stay, or the name could not be opened again until the pool is closed.
-			if err != nil && e.gone == nil { // else whoever removes it frees the name
-				delete(p.entries, name)
-			}
-			p.mu.Unlock()
-			close(e.ready)
-			if err != nil {
+			if store, err = p.fill(e, open); err != nil {
 				return store, err
 			}
 			p.hold(ctx, e)
@@ -105,6 +95,25 @@ func (p *pool[S]) get(ctx context.Context, name string, open func() (S, error)) 
 			p.leave(e) // it was opened in another way: try one's own
 		}
 	}
+}
+
+// fill opens the store of an entry. Those who wait for it go on, also if open panics.
+func (p *pool[S]) fill(e *entry[S], open func() (S, error)) (store S, err error) {
+	err = errors.New("it has not been opened")
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		e.store, e.err = store, err
+
+		// An entry that failed must not stay, or the name could not be opened again until the pool is closed.
+		if err != nil && e.gone == nil { // else whoever removes it frees the name
+			delete(p.entries, e.name)
+		}
+		close(e.ready)
+	}()
+	store, err = open()
+
+	return store, err
 }
 
 func await(ctx context.Context, c <-chan struct{}) error {
@@ -180,9 +189,7 @@ func (p *pool[S]) closeIdle(f func(*entry[S]) bool) {
 		// Closing may wait for a disk, so it happens without the lock. Whoever wants the name meanwhile waits for gone.
 		p.takeOut(e)
 		p.mu.Unlock()
-		err := e.store.Close() // what was acknowledged is durable; an engine that fails tells the next who writes
-		p.free(e, err)
-		if errors.Is(err, kv.ErrNested) {
+		if errors.Is(p.shut(e), kv.ErrNested) { // of other errors the engine tells the next who writes
 			return
 		}
 	}
@@ -195,6 +202,16 @@ func (p *pool[S]) takeOut(e *entry[S]) {
 		p.idle.Remove(e.idle)
 		e.idle = nil
 	}
+}
+
+// shut closes the store of an entry that was taken out, if there is one.
+func (p *pool[S]) shut(e *entry[S]) (err error) {
+	defer func() { p.free(e, err) }()
+	if <-e.ready; e.err == nil {
+		err = e.store.Close()
+	}
+
+	return err
 }
 
 // free ends the closing of an entry. If that was refused, in the function of a transaction of the store's database, the
@@ -303,12 +320,7 @@ func (p *pool[S]) close() error {
 
 	var errs []error
 	for _, e := range open {
-		var err error
-		if <-e.ready; e.err == nil {
-			err = e.store.Close()
-			errs = append(errs, err)
-		}
-		p.free(e, err)
+		errs = append(errs, p.shut(e))
 	}
 
 	for _, gone := range closing {

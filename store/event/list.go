@@ -153,8 +153,8 @@ func (s *Store) cursors(ctx context.Context, table byte) ([]Cursor, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
+	defer s.life.Leave()
 	list, err := s.listCursors(ctx, table)
-	s.life.Leave()
 	return list, s.met(err)
 }
 

@@ -183,11 +183,7 @@ func (s *Store) walk(ctx context.Context, what span, yield func(*Record, error) 
 			p = pages.Get().(*page)
 		}
 		p.some = some
-		err := s.enter(ctx)
-		if err == nil {
-			err = fetch.Again(func() error { return s.fill(p, pos, min(end, pos+min(grow, left)-1)) })
-			s.life.Leave()
-		}
+		err := s.copyPage(ctx, p, pos, min(end, pos+min(grow, left)-1))
 		if what.from == 0 && !begun && errors.Is(err, ErrTruncated) { // the first event has changed
 			if pos, end, err = s.bounds(ctx, what); err == nil {
 				continue
@@ -216,12 +212,7 @@ func (s *Store) walk(ctx context.Context, what span, yield func(*Record, error) 
 				}
 			}
 			if !ok {
-				err := s.enter(ctx)
-				if err == nil {
-					err = s.gap(pos, "an event does not read back as it was written")
-					s.life.Leave()
-				}
-				yield(nil, s.met(err))
+				yield(nil, s.met(s.unreadable(ctx, pos)))
 				return
 			}
 			if hidden := s.hidden.Load(); hidden != nil && hidden.at[pos] {
@@ -237,6 +228,23 @@ func (s *Store) walk(ctx context.Context, what span, yield func(*Record, error) 
 			}
 		}
 	}
+}
+
+// copyPage is fill by one who has not entered.
+func (s *Store) copyPage(ctx context.Context, p *page, lo, hi uint64) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.life.Leave() // the engine may panic
+	return fetch.Again(func() error { return s.fill(p, lo, hi) })
+}
+
+func (s *Store) unreadable(ctx context.Context, pos uint64) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.life.Leave()
+	return s.gap(pos, "an event does not read back as it was written")
 }
 
 // walkAt is walk for single positions. Events with an entry of their own are copied a page at a time, the others it

@@ -65,8 +65,8 @@ func (s *Store) Retain(ctx context.Context, r Retention) (t Truncation, err erro
 	if err := s.enter(ctx); err != nil {
 		return t, err
 	}
+	defer s.life.Leave()
 	t.Subscriptions, t.Snapshots, err = s.missed(ctx)
-	s.life.Leave()
 	return t, s.met(err)
 }
 
@@ -213,13 +213,8 @@ func (z *sizes) cut(ctx context.Context, s *Store, pos uint64, limit int64) (uin
 // first one behind it, and its size, until yield returns false.
 func (s *Store) sizeUp(ctx context.Context, pos, end uint64, yield func(first, next uint64, bytes int64) bool) error {
 	for more := true; more; {
-		if err := s.enter(ctx); err != nil {
-			return err
-		}
 		var err error
-		pos, more, err = s.sizePage(pos, end, yield)
-		s.life.Leave()
-		if err != nil {
+		if pos, more, err = s.sizePage(ctx, pos, end, yield); err != nil {
 			return s.met(err)
 		}
 	}
@@ -227,7 +222,12 @@ func (s *Store) sizeUp(ctx context.Context, pos, end uint64, yield func(first, n
 }
 
 // sizePage is sizeUp for as many entries as one iterator is kept open for.
-func (s *Store) sizePage(pos, end uint64, yield func(first, next uint64, bytes int64) bool) (uint64, bool, error) {
+func (s *Store) sizePage(ctx context.Context, pos, end uint64, yield func(first, next uint64, bytes int64) bool) (
+	uint64, bool, error) {
+	if err := s.enter(ctx); err != nil {
+		return pos, false, err
+	}
+	defer s.life.Leave()
 	if pos >= end {
 		return pos, false, nil
 	}

@@ -140,14 +140,20 @@ func Open(db *kv.DB, o Options) (*Store, error) {
 	}
 	s.db = db.At(o.Level)
 	s.turn.Of(db.Turn())
+	loaded := false
+	defer func() {
+		if !loaded { // also if the engine has panicked
+			s.lease.Release()
+		}
+	}()
 	err = s.accepted(o)
 	if err == nil {
 		err = s.load(o)
 	}
 	if err != nil {
-		s.lease.Release()
 		return nil, err
 	}
+	loaded = true
 	return s, nil
 }
 

@@ -27,13 +27,13 @@ func (s *Subscription) apply(ctx context.Context, level holdfast.Level, f func(b
 		return r, err
 	}
 	defer s.turn.Give() // f calls the caller's code, which may panic
-	var b holdfast.Batch
-	m := s.mark()
-	if err := s.try(&b, f); err != nil {
-		return r, err
-	}
-	if r, err = s.n.applyAt(&b, holdfast.LevelFrom(ctx, level)); err != nil {
-		s.rollBack(m)
+	if err := s.try(new(holdfast.Batch), func(b *holdfast.Batch) error {
+		if err := f(b); err != nil {
+			return err
+		}
+		r, err = s.n.applyAt(b, holdfast.LevelFrom(ctx, level))
+		return err
+	}); err != nil {
 		return r, err
 	}
 	s.forget(0)

@@ -410,36 +410,42 @@ func (s *Store) Namespace(ctx context.Context, id string) (*Namespace, error) {
 		return nil, err
 	}
 	defer s.life.Leave()
-	s.mu.Lock()
-	n := s.open[id]
-	if n == nil {
-		d, err := s.describe(id)
-		if err != nil {
-			s.mu.Unlock()
-			return nil, err
-		}
-		if _, gone := s.gone[d.Number]; gone { // though the engine shows it
-			s.mu.Unlock()
-			return nil, s.fail("namespace", ErrNoNamespace, nil, "", "%q has been deleted", id)
-		}
-		n = s.namespace(id, d)
-		if s.o.Database != nil {
-			db, err := s.o.Database(id)
-			if err != nil {
-				s.mu.Unlock()
-				return nil, err
-			}
-			n.db = db.At(s.o.Level)
-		}
-		s.open[id] = n
+	n, err := s.used(id)
+	if err != nil {
+		return nil, err
 	}
-	s.mu.Unlock()
 
 	// It stays in the list if this fails: others may have it open already, or be about to open it.
 	if err := n.enter(ctx); err != nil {
 		return nil, err
 	}
 	n.leave()
+	return n, nil
+}
+
+// used returns the namespace of that id, which may not be open yet.
+func (s *Store) used(id string) (*Namespace, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.open[id]; n != nil {
+		return n, nil
+	}
+	d, err := s.describe(id)
+	if err != nil {
+		return nil, err
+	}
+	if _, gone := s.gone[d.Number]; gone { // though the engine shows it
+		return nil, s.fail("namespace", ErrNoNamespace, nil, "", "%q has been deleted", id)
+	}
+	n := s.namespace(id, d)
+	if s.o.Database != nil {
+		db, err := s.o.Database(id)
+		if err != nil {
+			return nil, err
+		}
+		n.db = db.At(s.o.Level)
+	}
+	s.open[id] = n
 	return n, nil
 }
 

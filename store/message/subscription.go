@@ -98,8 +98,12 @@ func (n *Namespace) Subscribe(ctx context.Context, name string, o SubscriptionOp
 	}
 	n.subscriptions[name] = s
 	n.mu.Unlock()
+	defer func() {
+		if !s.loaded.Load() { // also if the engine has panicked
+			s.release()
+		}
+	}()
 	if err := s.load(ctx); err != nil {
-		s.release()
 		return nil, n.ended(err)
 	}
 	s.loaded.Store(true)
@@ -182,22 +186,29 @@ func (n *Namespace) each(table byte, name string, from uint64, f func(at uint64,
 // the leases are not kept, and what is not done is delivered again at once. Closing twice returns ErrClosed. In the
 // function of a transaction, Close is [kv.ErrNested], and the subscription stays open.
 func (s *Subscription) Close() error {
-	if err := s.turn.Take(context.Background()); err != nil { // a transaction that has it ends first
+	shut, err := s.shut()
+	if !shut {
 		return err
 	}
-	if s.closed {
-		s.turn.Give()
-		return holdfast.ErrClosed
+	s.release()
+	return s.n.ended(err)
+}
+
+// shut ends the subscription, if it may and nobody has.
+func (s *Subscription) shut() (shut bool, err error) {
+	if err := s.turn.Take(context.Background()); err != nil { // a transaction that has it ends first
+		return false, err
 	}
-	var err error
+	defer s.turn.Give()
+	if s.closed {
+		return false, holdfast.ErrClosed
+	}
 	if !s.ended() { // else the namespace has kept them
 		err = s.keepLeases()
 	}
 	s.closed = true
 	s.wakeLocked()
-	s.turn.Give()
-	s.release()
-	return s.n.ended(err)
+	return true, err
 }
 
 // DeleteSubscription removes what is kept of a subscription, and its parked messages. ErrLocked: it is open.

@@ -60,18 +60,19 @@ func (f *few[V]) put(key string, value V) {
 }
 
 // enter returns the part. If that is no error, the caller calls Leave of the transaction.
-func (t Tx) enter() (*part, error) {
+func (t Tx) enter() (p *part, err error) {
 	n := t.n
 	shared, err := t.tx.Enter(n.db)
 	if err != nil {
 		return nil, err
 	}
-	p, err := n.takePart(t.tx.Context(), shared)
-	if err != nil {
-		t.tx.Leave()
-		return nil, n.ended(err)
-	}
-	return p, nil
+	defer func() {
+		if p == nil { // also if the engine has panicked
+			t.tx.Leave()
+		}
+	}()
+	p, err = n.takePart(t.tx.Context(), shared)
+	return p, n.ended(err)
 }
 
 func (n *Namespace) takePart(ctx context.Context, shared *txn.Tx) (*part, error) {

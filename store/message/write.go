@@ -92,8 +92,8 @@ func (n *Namespace) storeSome(ctx context.Context) {
 	due := n.tally.last-n.tally.counted >= storeEvery
 	n.mu.Unlock()
 	if due && n.counting.TryLock() {
+		defer n.counting.Unlock()
 		_ = n.storeCountsLocked(ctx, true) // opening counts again what is not stored
-		n.counting.Unlock()
 	}
 }
 

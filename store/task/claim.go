@@ -65,6 +65,14 @@ func (s *Store) Claim(ctx context.Context, o ClaimOptions) ([]Lease, error) {
 			}
 		}
 	}()
+	has := true // the turn: the engine may panic
+	give := func() {
+		if has {
+			has = false
+			s.turn.Give()
+		}
+	}
+	defer give()
 	for {
 		var leases []Lease
 		d, err := s.try(level, func(x *tx) (err error) {
@@ -80,7 +88,7 @@ func (s *Store) Claim(ctx context.Context, o ClaimOptions) ([]Lease, error) {
 			continue
 		}
 		if err != nil || len(leases) > 0 || !o.Wait {
-			s.turn.Give()
+			give()
 			if err == nil && len(leases) > 0 {
 				err = d.Wait()
 			}
@@ -90,7 +98,6 @@ func (s *Store) Claim(ctx context.Context, o ClaimOptions) ([]Lease, error) {
 			return leases, nil
 		}
 		if s.life.Closed() {
-			s.turn.Give()
 			return nil, holdfast.ErrClosed
 		}
 		if w == nil {
@@ -99,7 +106,7 @@ func (s *Store) Claim(ctx context.Context, o ClaimOptions) ([]Lease, error) {
 
 		// It waits before it gives up the turn: a task that is enqueued from then on finds it waiting.
 		s.wait(w, o.Queues)
-		s.turn.Give()
+		give()
 		by = nil
 		select {
 		case by = <-w.woken:
@@ -111,6 +118,7 @@ func (s *Store) Claim(ctx context.Context, o ClaimOptions) ([]Lease, error) {
 			s.unwait(w, by)
 			return nil, err
 		}
+		has = true
 		by.woken--
 	}
 }

@@ -225,10 +225,19 @@ func (s *Store) setQueue(ctx context.Context, op, name string, anew bool, change
 		return err
 	}
 	defer s.life.Leave()
+	d, err := s.setQueueNow(op, name, level, anew, change)
+	if err != nil {
+		return err
+	}
+	return d.Wait()
+}
+
+// setQueueNow is setQueue with the turn and the lock, which it gives back.
+func (s *Store) setQueueNow(op, name string, level holdfast.Level, anew bool, change func(*kept)) (durable, error) {
+	defer s.turn.Give() // the engine may panic
 	q, err := s.lookUp(op, name)
 	if err != nil && !anew {
-		s.turn.Give()
-		return err
+		return durable{}, err
 	}
 	if q == nil {
 		q = s.queue(name)
@@ -241,8 +250,7 @@ func (s *Store) setQueue(ctx context.Context, op, name string, anew bool, change
 		return err
 	})
 	if err != nil {
-		s.turn.Give()
-		return err
+		return durable{}, err
 	}
 	q.o, q.paused, q.set, q.held = k.Options, k.Paused, true, 0
 	for _, l := range q.lanes {
@@ -250,8 +258,7 @@ func (s *Store) setQueue(ctx context.Context, op, name string, anew bool, change
 	}
 	s.wake(q)
 	s.setAlarm(q)
-	s.turn.Give()
-	return d.Wait()
+	return d, nil
 }
 
 // info describes a queue.

@@ -99,7 +99,7 @@ const reserve = 1 << 32
 // a newer program made it, ErrBadOption also for an engine without atomic batches, ErrCorrupt also for an engine with
 // [holdfast.Capabilities].Lost, and for a store in which [Examine] finds problems when a loss was accepted since it was
 // last open.
-func Open(db *kv.DB, o Options) (_ *Store, err error) {
+func Open(db *kv.DB, o Options) (*Store, error) {
 	eng := db.Engine()
 	o.Level = cmp.Or(o.Level, db.Level())
 	keys := format.New(o.Name)
@@ -110,12 +110,6 @@ func Open(db *kv.DB, o Options) (_ *Store, err error) {
 	if err != nil {
 		return nil, err
 	}
-
-	defer func() {
-		if err != nil {
-			lease.Release()
-		}
-	}()
 
 	o.Level = lease.Level
 	o.Keep = cmp.Or(o.Keep, DefaultKeep)
@@ -138,6 +132,12 @@ func Open(db *kv.DB, o Options) (_ *Store, err error) {
 		tick:     never,
 		share:    chunk,
 	}
+
+	defer func() {
+		if s.stop == nil { // it has not come to the end, also because the engine has panicked
+			lease.Release()
+		}
+	}()
 
 	// A program that gives a clock gives the time that passes too, or the clock has to do for both.
 	if o.Now == nil {
@@ -542,8 +542,9 @@ func (s *Store) try(level holdfast.Level, f func(x *tx) error) (durable, error) 
 	if err := x.raiseLows(); err != nil {
 		return durable{}, err
 	}
+	d, err := x.apply()
 	decided = true
-	return x.apply()
+	return d, err
 }
 
 // fail builds an error of the operation op on s.
