@@ -31,10 +31,11 @@ type compactor struct {
 	edit struct {
 		step      *tree.Step
 		running   []*compaction
-		replaced  float64          // the share of what is flushed that replaces what was there before, lately
-		speed     float64          // keys a second that sweeps come to, with what goes on between their steps
-		sweptFrom uint32           // the log's segments before it were there when the last sweep began
-		fruitless [2]*tree.Version // the second one is of compactions begun while the log waited for room
+		replaced  float64                // the share of what is flushed that replaces what was there before, lately
+		speed     float64                // keys a second that sweeps come to, with what goes on between their steps
+		sweptFrom uint32                 // the log's segments before it were there when the last sweep began
+		resumed   [policy.LikeSizes]bool // by reason: one was begun since opening, see resume
+		fruitless [2]*tree.Version       // the second one is of compactions begun while the log waited for room
 	}
 
 	// mu is used with DB.mu held.
@@ -133,8 +134,24 @@ func (co *compactor) pick(ver *tree.Version, floor uint64) *compaction {
 		return nil
 	}
 
-	return &compaction{reason: picked.Reason, oldest: picked.Oldest, newest: picked.Newest, victims: set(picked.Victims),
+	c := &compaction{reason: picked.Reason, oldest: picked.Oldest, newest: picked.Newest, victims: set(picked.Victims),
 		urgent: urgent && picked.All()}
+	if picked.All() && !urgent {
+		co.resume(c, ver)
+	}
+
+	return c
+}
+
+// resume has the first compaction of everything go on where one was cut short when the database was last open: one that
+// always began with the first key would never come to its end in a database that is often closed, or killed, and no
+// segment would ever be given back. It is called with edit held.
+func (co *compactor) resume(c *compaction, ver *tree.Version) {
+	if !co.edit.resumed[c.reason] {
+		co.edit.resumed[c.reason] = true
+		c.from = ver.AfterLastWritten()
+		c.did = c.from != nil // if nothing is to be done from there on, there may be before
+	}
 }
 
 // index is 1 for what is due while the log waits for room.

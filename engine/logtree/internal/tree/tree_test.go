@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -397,6 +398,36 @@ func TestWriterSyncs(t *testing.T) {
 				t.Errorf("%v, %v are left", names, err)
 			}
 		}
+	}
+}
+
+// TestAfterLastWritten: a compaction goes on behind the table of the oldest tier that was written last, all of it where
+// that is cut, and with the first key where it is the tier's last.
+func TestAfterLastWritten(t *testing.T) {
+	f := newForest(t)
+	c, b, a := f.tier(1, 2000, 2100), f.tier(1, 1000, 1100), f.tier(1, 0, 100) // a was written last
+	ts := with(nil, []RangeTombstone{{testKey(50), testKey(60), 1}})
+	for _, x := range []struct {
+		oldest []Tier
+		want   []byte
+	}{
+		{nil, nil}, {[]Tier{a}, nil}, {[]Tier{b, c}, testKey(2000)}, {[]Tier{a, b, c}, testKey(1000)},
+		{DeleteRanges([]Tier{a, b}, ts), testKey(1000)},
+	} {
+		tiers := []Tier{f.tier(2, 0, 3000)}
+		if len(x.oldest) > 0 {
+			oldest := Tier{ID: 1}
+			for _, t := range x.oldest {
+				oldest.Refs = append(oldest.Refs, t.Refs...)
+			}
+			tiers = append(tiers, oldest)
+		}
+		if got := f.version(tiers...).AfterLastWritten(); !bytes.Equal(got, x.want) {
+			t.Errorf("%q, want %q", got, x.want)
+		}
+	}
+	if got := f.version().AfterLastWritten(); got != nil {
+		t.Errorf("%q in an empty database", got)
 	}
 }
 

@@ -341,6 +341,25 @@ func (v *Version) MayHave(key []byte) bool {
 	})
 }
 
+// AfterLastWritten returns where the oldest tier goes on behind the table that was written last, nil if that is its end.
+// A compaction of all tiers that was cut short, by a crash perhaps, has come so far.
+func (v *Version) AfterLastWritten() []byte {
+	if len(v.Tiers) == 0 {
+		return nil
+	}
+	last, from := uint64(0), []byte(nil)
+	for _, r := range v.Tiers[len(v.Tiers)-1].Refs {
+		switch {
+		case r.Table.ID >= last:
+			last, from = r.Table.ID, nil
+		case from == nil:
+			from = r.Lo
+		}
+	}
+
+	return from
+}
+
 // CopyTiers returns tiers that can be changed without changing v.
 func (v *Version) CopyTiers() []Tier {
 	tiers := make([]Tier, len(v.Tiers))
