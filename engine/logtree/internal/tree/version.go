@@ -341,8 +341,8 @@ func (v *Version) MayHave(key []byte) bool {
 	})
 }
 
-// AfterLastWritten returns where the oldest tier goes on behind the table that was written last, nil if that is its end.
-// A compaction of all tiers that was cut short, by a crash perhaps, has come so far.
+// AfterLastWritten returns where the oldest tier goes on behind the table that was written last, nil if that is its
+// end. A compaction of all tiers that was cut short, by a crash perhaps, has come so far.
 func (v *Version) AfterLastWritten() []byte {
 	if len(v.Tiers) == 0 {
 		return nil
