@@ -179,7 +179,6 @@ func TestQueryPlaces(t *testing.T) {
 		"name a directory or the":      {},
 		"--database is about keys":     append([]string{"--database=x", "select 1"}, where...),
 		"check the token":              {"--url", address, "--token", "nonsense", "select 1"},
-		"give it by --token":           {"--url", address, "select 1"},
 		"is not one of a server":       {"--url", "ftp://x", "select 1"},
 		"no such table: keys":          append([]string{"select * from keys"}, where...),
 		"connection refused":           {"http://127.0.0.1:1", "select 1"},
@@ -194,6 +193,11 @@ func TestQueryPlaces(t *testing.T) {
 			!strings.Contains(stderr, want) && want != "there is no such" {
 			t.Errorf("%q: status %d\n%s%s", args, status, out, stderr)
 		}
+	}
+	t.Setenv("HOLDFAST_TOKEN", "")
+	if status, out, stderr := here(t, "", "query", "--url", address, "select 1"); status != exitError ||
+		!strings.Contains(stderr, "give it by --token") {
+		t.Error(status, out, stderr)
 	}
 	_, asker, _ := here(t, "", append([]string{"token", "create", "--role=query"}, where...)...)
 	if status, out, stderr := here(t, "", "query", address, "select 1 as a", "--format=csv", "--token",
