@@ -102,6 +102,8 @@ type DB struct {
 	sizes         fileSizes
 	leastLarge    int // average bytes of a batch's records from which on its values stay in the log
 
+	slowRead time.Duration // where a compaction's reads take longer on average, values are left to readers goroutines
+
 	visible atomic.Uint64 // the last operation that readers see
 	view    atomic.Pointer[view]
 

@@ -119,8 +119,7 @@ type hole struct {
 }
 
 const (
-	// Where reads take longer than slowRead on average, values are left to readers goroutines.
-	slowRead = 5 * time.Microsecond
+	slowRead = 5 * time.Microsecond // see DB.slowRead
 	readers  = 16
 	// timedReads is how many reads of each frame are timed for that, as long as they are fast.
 	timedReads = 8
@@ -143,7 +142,7 @@ func (w *mover) readHoles() error {
 		if err := w.readEach(first); err != nil {
 			return err
 		}
-		w.slow = time.Since(start) > time.Duration(len(first))*slowRead && !w.d.manual
+		w.slow = time.Since(start) > time.Duration(len(first))*w.d.slowRead && !w.d.manual
 		if left = left[len(first):]; !w.slow {
 			return w.readEach(left)
 		}
@@ -168,7 +167,7 @@ func (w *mover) readHoles() error {
 		})
 	}
 	group.Wait()
-	w.slow = time.Duration(took.Load())/time.Duration(len(left)) > slowRead
+	w.slow = time.Duration(took.Load())/time.Duration(len(left)) > w.d.slowRead
 	if failed.Load() {
 		return errHole
 	}

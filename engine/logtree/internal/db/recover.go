@@ -28,7 +28,7 @@ func Open(c Config) (_ *DB, err error) {
 	memory := max(c.Memory, minMemory)
 	room := roomFor(c)
 	d := &DB{
-		logger: c.Logger, manual: c.Manual || c.ReadOnly, readOnly: c.ReadOnly,
+		logger: c.Logger, manual: c.Manual || c.ReadOnly, readOnly: c.ReadOnly, slowRead: slowRead,
 		work: make(chan struct{}, 1), compactions: make(chan struct{}, 1), prepare: make(chan struct{}, 1),
 		stop: make(chan struct{}),
 	}
