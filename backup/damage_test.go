@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -262,20 +263,20 @@ func TestOldLists(t *testing.T) {
 	e := open(t, filepath.Join(t.TempDir(), "db"))
 	b := start(t, e, bucket, backup.Options{Every: 5 * time.Millisecond})
 	until(t, "based", func() bool { return b.Status().Bases == 1 })
-	old := map[string]*httptest.ResponseRecorder{}
+	var old sync.Map // a query, and the first answer to it; the backup and the restore ask at the same time
 	list := func(w http.ResponseWriter, q *http.Request, server http.Handler) {
 		if q.Method != http.MethodGet || !q.URL.Query().Has("list-type") {
 			server.ServeHTTP(w, q)
 			return
 		}
-		answer := old[q.URL.RawQuery]
-		if answer == nil {
-			answer = httptest.NewRecorder()
-			server.ServeHTTP(answer, q)
-			old[q.URL.RawQuery] = answer
+		answer, found := old.Load(q.URL.RawQuery)
+		if !found {
+			made := httptest.NewRecorder()
+			server.ServeHTTP(made, q)
+			answer, _ = old.LoadOrStore(q.URL.RawQuery, made)
 		}
 		w.Header().Set("Content-Type", "application/xml")
-		w.Write(answer.Body.Bytes())
+		w.Write(answer.(*httptest.ResponseRecorder).Body.Bytes())
 	}
 	s.put(list)
 	into := filepath.Join(t.TempDir(), "first")
