@@ -99,10 +99,10 @@ func Open(engine holdfast.Engine, o Options) (*Data, error) {
 		return nil, errors.Join(err, messages.Close())
 	}
 	d := &Data{engine: engine, db: db, o: o, messages: messages, tokens: tokens,
-		logs:          newPool[*event.Store](cmp.Or(o.MaxLogs, DefaultMaxLogs)),
-		tasks:         newPool[*task.Store](cmp.Or(o.MaxTasks, DefaultMaxTasks)),
-		subscriptions: newPool[*Subscription](cmp.Or(o.MaxSubscriptions, DefaultMaxSubscriptions)),
-		deleting:      map[string]bool{}}
+		deleting: map[string]bool{}}
+	d.logs = newPool[*event.Store](cmp.Or(o.MaxLogs, DefaultMaxLogs), d.outside(ofLog))
+	d.tasks = newPool[*task.Store](cmp.Or(o.MaxTasks, DefaultMaxTasks), d.outside(ofTasks))
+	d.subscriptions = newPool[*Subscription](cmp.Or(o.MaxSubscriptions, DefaultMaxSubscriptions), d.outside(ofLog))
 	if err := d.load(); err != nil {
 		return nil, errors.Join(err, messages.Close())
 	}
@@ -171,6 +171,31 @@ func name(namespace, of string) string {
 	return strings.TrimSuffix(namespace+"/"+of, "/")
 }
 
+// ofLog tells whose log has a name in the engine.
+func ofLog(n string) (namespace, log string) {
+	if namespace, log, ok := strings.Cut(n, "/"); ok {
+		return namespace, log
+	}
+
+	return message.Default, n
+}
+
+// ofTasks tells whose task store has a name in the engine.
+func ofTasks(n string) (namespace, none string) { return cmp.Or(n, message.Default), "" }
+
+// outside returns a function for the pool of stores whose names in the engine tell that.
+func (d *Data) outside(of func(n string) (namespace, name string)) func(n string) error {
+	return func(n string) error {
+		namespace, _ := of(n)
+		db, err := d.Database(namespace)
+		if err != nil {
+			return err
+		}
+
+		return db.Turn().Outside()
+	}
+}
+
 // EngineLog is what a log of a namespace is called in the engine, for who looks there without a Data.
 func EngineLog(namespace, log string) string { return name(namespace, log) }
 
@@ -214,7 +239,8 @@ func moving(namespace string) error {
 }
 
 // Log returns a log of a namespace, and makes it if it is not there. It stays open as long as ctx lives, unless the log
-// or the namespace is deleted. ErrBadOption: no log can be called that.
+// or the namespace is deleted. ErrBadOption: no log can be called that. [kv.ErrNested]: it is being closed or deleted,
+// which waits for the function that asks.
 func (d *Data) Log(ctx context.Context, namespace, log string) (*event.Store, error) {
 	return d.log(ctx, namespace, log, true)
 }
@@ -290,7 +316,7 @@ func LogName(namespace string, l event.LogInfo) string {
 }
 
 // DeleteLog removes a log of a namespace, with all that is kept of it. Those who use it get ErrClosed. ErrNotFound: it
-// is not there.
+// is not there. [kv.ErrNested]: the function of a transaction of the namespace's Database calls it.
 func (d *Data) DeleteLog(ctx context.Context, namespace, log string) error {
 	if err := cmp.Or(checkLog(namespace, log), d.Check(ctx, namespace)); err != nil {
 		return err
@@ -346,18 +372,12 @@ type Store[S any] struct {
 
 // OpenLogs returns the logs that are open.
 func (d *Data) OpenLogs() []Store[*event.Store] {
-	return opened(d.logs, func(n string) (namespace, log string) {
-		if namespace, log, ok := strings.Cut(n, "/"); ok {
-			return namespace, log
-		}
-
-		return message.Default, n
-	})
+	return opened(d.logs, ofLog)
 }
 
 // OpenTasks returns the stores of tasks that are open.
 func (d *Data) OpenTasks() []Store[*task.Store] {
-	return opened(d.tasks, func(n string) (namespace, none string) { return cmp.Or(n, message.Default), "" })
+	return opened(d.tasks, ofTasks)
 }
 
 func opened[S io.Closer](p *pool[S], names func(string) (namespace, name string)) (list []Store[S]) {

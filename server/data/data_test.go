@@ -276,6 +276,7 @@ func TestRemovalsInAFunction(t *testing.T) {
 	if err := errors.Join(d.DB().Update(ctx, refused), db.Update(ctx, refused), db.Update(ctx, func(tx *kv.Tx) error {
 		_, err := l.In(tx).Append(event.Event{Type: "T"})
 		storetest.WantError(t, d.DeleteLog(ctx, "a", "l"), kv.ErrNested)
+		storetest.WantError(t, d.DeleteLog(ctx, "a", "is not open"), kv.ErrNested)
 		return err
 	})); err != nil {
 		t.Fatal(err)
@@ -286,6 +287,41 @@ func TestRemovalsInAFunction(t *testing.T) {
 	}
 	if n, err := tasks.Count(ctx, task.DefaultQueue); err != nil || n[task.Waiting] != 1 {
 		t.Error(n, err)
+	}
+}
+
+// A function that asks for a log that somebody else deletes does not wait for it: the deletion waits for the function.
+func TestDeletedBesideAFunction(t *testing.T) {
+	ctx := t.Context()
+	d := open(t, mem.New(), data.Options{}, "a")
+	db, err := d.Database("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := d.Log(ctx, "a", "l")
+	if err != nil {
+		t.Fatal(err)
+	}
+	deleted := make(chan error, 1)
+	if err := db.Update(ctx, func(tx *kv.Tx) error {
+		_, err := l.In(tx).Append(event.Event{Type: "T"})
+		if err != nil {
+			return err
+		}
+		go func() { deleted <- d.DeleteLog(ctx, "a", "l") }()
+		for err == nil { // until the deletion has begun
+			_, err = d.Log(ctx, "a", "l")
+		}
+		storetest.WantError(t, err, kv.ErrNested)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-deleted; err != nil {
+		t.Error(err)
+	}
+	if got := names(t, d, "a"); got != "" {
+		t.Errorf("there are the logs %q", got)
 	}
 }
 

@@ -19,6 +19,10 @@ type pool[S io.Closer] struct {
 	quiet    time.Duration // those that nobody uses for so long are closed by closeQuiet; 0 for none
 	closable func(S) bool  // whether a store may be closed that nobody uses; nil for always
 
+	// outside is ErrNested in the function of a transaction that the store of a name can take part in: a closing may wait
+	// for that function, which then cannot wait for the closing.
+	outside func(name string) error
+
 	mu      sync.Mutex
 	closed  bool
 	entries map[string]*entry[S]
@@ -37,11 +41,12 @@ type entry[S io.Closer] struct {
 	gone  chan struct{} // not nil once it is to be closed; closed when the name is free
 }
 
-func newPool[S io.Closer](most int) *pool[S] {
-	return &pool[S]{most: most, entries: map[string]*entry[S]{}}
+func newPool[S io.Closer](most int, outside func(name string) error) *pool[S] {
+	return &pool[S]{most: most, outside: outside, entries: map[string]*entry[S]{}}
 }
 
 // get returns the store of a name, which stays open as long as ctx lives. If it is not open, open opens it.
+// kv.ErrNested: it is being closed, and see outside.
 func (p *pool[S]) get(ctx context.Context, name string, open func() (S, error)) (store S, err error) {
 	for {
 		if err := holdfast.CheckContext(ctx); err != nil {
@@ -73,6 +78,9 @@ func (p *pool[S]) get(ctx context.Context, name string, open func() (S, error)) 
 		case e.gone != nil:
 			gone := e.gone
 			p.mu.Unlock()
+			if err := p.outside(name); err != nil {
+				return store, err
+			}
 			if err := await(ctx, gone); err != nil {
 				return store, err
 			}
@@ -229,7 +237,11 @@ func (p *pool[S]) free(e *entry[S], err error) {
 }
 
 // remove closes the store of a name, if it is open, even if it is in use, and calls f while nobody can open it.
+// kv.ErrNested: see outside; nothing is removed.
 func (p *pool[S]) remove(ctx context.Context, name string, f func() error) error {
+	if err := p.outside(name); err != nil {
+		return err
+	}
 	for {
 		p.mu.Lock()
 		if p.closed {
