@@ -537,7 +537,7 @@ func (c *serveCommand) ownToken(ctx context.Context, d *data.Data) (string, erro
 		return text, d.Tokens().SetOwn(ctx, message.Default, token)
 	}
 
-	lost := "the one that was shown when the data was made; if it is lost: holdfast token reset DIR"
+	lost := "the one that was shown when the data was made; if it is lost, stop the server: holdfast token reset DIR"
 	if c.Token == "" {
 		return lost, nil
 	}

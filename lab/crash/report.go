@@ -54,7 +54,7 @@ const (
 	Held         Verdict = "held"          // all that must survive did
 	Broken       Verdict = "BROKEN"        // it did not
 	AsDocumented Verdict = "as documented" // what was lost may be lost
-	NotAvailable Verdict = "n/a"           // the engine does not claim this
+	NotAvailable Verdict = "n/a"           // the engine does not claim this, or nothing was tried
 )
 
 // Result is one row: an engine at a level against one kind of crash. Counts are of batches, added up over all

@@ -297,6 +297,10 @@ func (t *tally) finish() Result {
 	case r.Cuts == 0:
 		r.Verdict, r.Why = NotAvailable, "the run ended before"
 
+	// That it held says nothing then. A control must be found out all the same.
+	case r.Acked == 0 && !r.Control && t.cell.Kind != Lies && t.cell.Kind != Simulate:
+		r.Verdict, r.Why = NotAvailable, "nothing had been acknowledged when it was cut; give it more cuts"
+
 	case t.cell.Kind == Lies:
 		r.Verdict = AsDocumented
 		r.Why = fmt.Sprintf("of %d images of a disk that lied, %d were older states, %d were refused, %d ended its process "+

@@ -77,6 +77,7 @@ func TestVerdicts(t *testing.T) {
 		"flushed":                   {after(row(Power, holdfast.Power), good), Held, ""},
 		"refused":                   {after(refused), NotAvailable, "it cannot"},
 		"nothing tried":             {after(row(Kill, holdfast.Process)), NotAvailable, "the run ended before"},
+		"nothing acknowledged":      {after(row(Kill, holdfast.Process), protocol.Judgement{}), NotAvailable, "more cuts"},
 		"a good simulation":         {after(simulated, protocol.Judgement{}), Held, ""},
 		"a broken simulation":       {after(simulated, protocol.Judgement{Wrong: 1}), Broken, ""},
 		"weaker, nothing lost": {after(row(Kill, holdfast.Memory), good), AsDocumented,
