@@ -498,10 +498,31 @@ func (b *Bucket) DeleteBucket(name string) error {
 	end := bytes.Clone(in.prefix)
 	end[len(end)-1]++
 	tx.write().DeleteRange(in.prefix, end)
+	if err := tx.forgetExpiry(); err != nil {
+		return tx.note(err)
+	}
 
 	// What was remembered of buckets may lie in the one that is deleted.
 	tx.made, tx.deleted = nil, true
 	return tx.check()
+}
+
+// forgetExpiry deletes the entries of keys that expire, which have their names, if no bucket is left: an Update that
+// finds these due may never come.
+func (tx *Tx) forgetExpiry() error {
+	c := tx.core
+	if !c.expires && !tx.expires {
+		return nil
+	}
+	lo, hi := c.prefix.Table(tableBuckets)
+	it := tx.scan(holdfast.Range{Lo: lo, Hi: hi})
+	some := it.Next()
+	if err := it.Close(); err != nil || some {
+		return err
+	}
+	lo, hi = c.prefix.Table(tableExpiry)
+	tx.write().DeleteRange(lo, hi)
+	return nil
 }
 
 // Count counts the keys of the bucket by going over them and their values: it takes as long as reading all.

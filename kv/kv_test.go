@@ -529,6 +529,38 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
+// With the last bucket go the entries of what was to expire: they have its keys, and there may be no further Update.
+// What the same transaction writes after that expires.
+func TestExpiryEndsWithTheLastBucket(t *testing.T) {
+	each(t, func(t *testing.T, db *kv.DB) {
+		now := time.Unix(1e9, 0)
+		db, err := kv.Open(db.Engine(), kv.Options{Level: db.Level(), Now: func() time.Time { return now }})
+		check(t, err)
+		left := func(want int) {
+			t.Helper()
+			if n := storetest.Keys(db.Engine(), holdfast.Range{}); n != want {
+				t.Errorf("the engine has %d keys, want %d", n, want)
+			}
+		}
+		put := func(tx *kv.Tx, bucket string) error {
+			return tx.Bucket(bucket).PutUntil([]byte("k"), nil, now.Add(time.Hour))
+		}
+		check(t, db.Update(ctx, func(tx *kv.Tx) error { return errors.Join(put(tx, "a"), put(tx, "b"), put(tx, "c")) }))
+		left(10) // the format, and of each bucket that it is there, the key and its entry
+		check(t, db.Update(ctx, func(tx *kv.Tx) error {
+			return errors.Join(tx.DeleteBucket("a"), tx.DeleteBucket("b"))
+		}))
+		left(6) // the entries stay as long as there is a bucket
+		check(t, db.Update(ctx, func(tx *kv.Tx) error { return errors.Join(tx.DeleteBucket("c"), put(tx, "d")) }))
+		left(4)
+		now = now.Add(time.Hour)
+		check(t, db.Update(ctx, func(*kv.Tx) error { return nil }))
+		left(2)
+		check(t, db.Update(ctx, func(tx *kv.Tx) error { return errors.Join(put(tx, "d"), tx.DeleteBucket("d")) }))
+		left(1)
+	})
+}
+
 func TestBucketNames(t *testing.T) {
 	each(t, func(t *testing.T, db *kv.DB) {
 		names := []string{"\x00", "\x00\x01", "\x00\xff", "a", "a\x00", "a\x00\x01", "a\x01", "ab", "b", "\xff", "\xff\xff"}
