@@ -196,6 +196,16 @@ func (d *Data) outside(of func(n string) (namespace, name string)) func(n string
 	}
 }
 
+// outsideOf is ErrNested in the function of a transaction of a namespace's Database, or of DB.
+func (d *Data) outsideOf(namespace string) error {
+	own, err := d.Database(namespace)
+	if err != nil {
+		return err
+	}
+
+	return cmp.Or(own.Turn().Outside(), d.db.Turn().Outside())
+}
+
 // EngineLog is what a log of a namespace is called in the engine, for who looks there without a Data.
 func EngineLog(namespace, log string) string { return name(namespace, log) }
 
@@ -404,17 +414,13 @@ func (d *Data) Delete(ctx context.Context, namespace string) (messages int64, er
 			Detail: "the default namespace cannot be deleted"}
 	}
 
-	// What takes the turns of these databases would be refused in the middle.
-	own, err := d.Database(namespace)
-	if err != nil {
-		return 0, err
-	}
-	if err := cmp.Or(own.Turn().Outside(), d.db.Turn().Outside()); err != nil {
+	// What takes the turns of its databases would be refused in the middle.
+	if err := d.outsideOf(namespace); err != nil {
 		return 0, err
 	}
 	if d.o.Spaces != nil {
 		defer d.o.Spaces.Revoked(ctx)
-		done, err := d.directory.alone(ctx, namespace)
+		done, err := d.alone(ctx, namespace)
 		if err != nil {
 			return 0, err
 		}
@@ -495,8 +501,16 @@ func (d *Data) removeFurther(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// Close closes all stores, in use or not; later calls return ErrClosed. The engine stays open.
+// Close closes all stores, in use or not; later calls return ErrClosed. The engine stays open. In the function of a
+// transaction of DB, or of the Database of a namespace that is in use, Close is [kv.ErrNested], and closes nothing.
 func (d *Data) Close() error {
+	err := cmp.Or(d.db.Turn().Outside(), d.logs.nested(), d.tasks.nested(), d.subscriptions.nested())
+	for _, n := range d.messages.Used() {
+		err = cmp.Or(err, n.DB().Turn().Outside())
+	}
+	if err != nil {
+		return err
+	}
 	d.stopClosing()
 	d.closing.Wait()
 

@@ -271,6 +271,9 @@ func TestRemovalsInAFunction(t *testing.T) {
 	refused := func(*kv.Tx) error {
 		_, err := d.Delete(ctx, "a")
 		storetest.WantError(t, err, kv.ErrNested)
+		_, err = d.Remove(ctx, "a", "")
+		storetest.WantError(t, err, kv.ErrNested)
+		storetest.WantError(t, d.Close(), kv.ErrNested)
 		return nil
 	}
 	if err := errors.Join(d.DB().Update(ctx, refused), db.Update(ctx, refused), db.Update(ctx, func(tx *kv.Tx) error {
@@ -313,6 +316,7 @@ func TestDeletedBesideAFunction(t *testing.T) {
 			_, err = d.Log(ctx, "a", "l")
 		}
 		storetest.WantError(t, err, kv.ErrNested)
+		storetest.WantError(t, d.Close(), kv.ErrNested)
 		return nil
 	}); err != nil {
 		t.Fatal(err)
@@ -322,6 +326,34 @@ func TestDeletedBesideAFunction(t *testing.T) {
 	}
 	if got := names(t, d, "a"); got != "" {
 		t.Errorf("there are the logs %q", got)
+	}
+}
+
+// The same for a function that makes a namespace which somebody else removes.
+func TestRemovedBesideAFunction(t *testing.T) {
+	ctx := t.Context()
+	d := open(t, mem.New(), data.Options{}, "a")
+	db, err := d.Database("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	removed := make(chan error, 1)
+	if err := db.Update(ctx, func(*kv.Tx) error {
+		go func() {
+			_, err := d.Remove(ctx, "a", "")
+			removed <- err
+		}()
+		err := message.ErrNamespaceExists
+		for errors.Is(err, message.ErrNamespaceExists) { // until the removal has begun
+			_, err = d.Create(ctx, message.NamespaceOptions{ID: "a"}, "")
+		}
+		storetest.WantError(t, err, kv.ErrNested)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-removed; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -202,7 +202,7 @@ func (d *Data) Move(ctx context.Context, namespace string, to int) (err error) {
 		return &holdfast.Error{Op: "move namespace", Class: holdfast.ErrBadOption,
 			Detail: "the namespace default lies in the first space, and without several spaces there is nowhere to go"}
 	}
-	done, err := d.directory.alone(ctx, namespace)
+	done, err := d.alone(ctx, namespace)
 	if err != nil {
 		return err
 	}

@@ -137,7 +137,7 @@ func forget(tx *kv.Tx, namespace string) error {
 // Create makes a namespace with a token of its own, "" for none: both are there, or neither. Errors are those of
 // [message.Store.Create].
 func (d *Data) Create(ctx context.Context, o message.NamespaceOptions, token string) (info message.Info, err error) {
-	done, err := d.directory.alone(ctx, o.ID)
+	done, err := d.alone(ctx, o.ID)
 	if err != nil {
 		return info, err
 	}

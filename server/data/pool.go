@@ -312,6 +312,17 @@ func (p *pool[S]) open() map[string]S {
 	return stores
 }
 
+// nested is ErrNested where close may wait for the function that calls it.
+func (p *pool[S]) nested() error {
+	for _, name := range p.names() {
+		if err := p.outside(name); errors.Is(err, kv.ErrNested) {
+			return err
+		}
+	}
+
+	return nil
+}
+
 // close closes all stores, in use or not, and lets none be opened. Those that it may not close, see free, it closes
 // when it is called again.
 func (p *pool[S]) close() error {

@@ -126,8 +126,10 @@ func (c *directory) put(namespace string, at seat) {
 	}
 }
 
-// alone lets one caller at a time make or remove a namespace.
-func (c *directory) alone(ctx context.Context, namespace string) (done func(), err error) {
+// alone lets one caller at a time make or remove a namespace. ErrNested: another one may wait for the function of the
+// transaction that calls it.
+func (d *Data) alone(ctx context.Context, namespace string) (done func(), err error) {
+	c := &d.directory
 	for {
 		c.mu.Lock()
 		wait, taken := c.busy[namespace]
@@ -144,6 +146,9 @@ func (c *directory) alone(ctx context.Context, namespace string) (done func(), e
 			}, nil
 		}
 		c.mu.Unlock()
+		if err := d.outsideOf(namespace); err != nil {
+			return nil, err
+		}
 		if err := await(ctx, wait); err != nil {
 			return nil, err
 		}
@@ -276,7 +281,7 @@ func (d *Data) deleteIn(ctx context.Context, namespace string, at seat) (message
 // is here already and empty, because the one who made it could not list it, that which it has. ErrLocked: something is
 // here.
 func (d *Data) Make(ctx context.Context, info message.Info, mark string) (string, error) {
-	done, err := d.directory.alone(ctx, info.ID)
+	done, err := d.alone(ctx, info.ID)
 	if err != nil {
 		return "", err
 	}
@@ -336,7 +341,10 @@ func (d *Data) strongest() holdfast.Level { return d.engine.Capabilities().Stron
 
 // Remove deletes a namespace that Make has made with that mark. ErrNoNamespace: it is not here.
 func (d *Data) Remove(ctx context.Context, namespace, mark string) (messages int64, err error) {
-	done, err := d.directory.alone(ctx, namespace)
+	if err := d.outsideOf(namespace); err != nil {
+		return 0, err
+	}
+	done, err := d.alone(ctx, namespace)
 	if err != nil {
 		return 0, err
 	}
