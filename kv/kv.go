@@ -67,6 +67,9 @@
 // has made it, and Close of a store that has a part in it. Stores can be opened there: that stays. In a View or Latest
 // stores have no part, not to read either: ErrReadOnly.
 //
+// A function may write to another database, or to a store of one: that stays when the function fails, and may be
+// ErrNested while a function of that database runs. To have one commit, or none, take [UpdateAll].
+//
 // # Buckets
 //
 // A bucket holds keys of at least one byte, in their order, and other buckets. Names of buckets are any bytes, 1 to
