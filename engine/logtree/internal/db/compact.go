@@ -337,7 +337,7 @@ func (co *compactor) forRequest(ver *tree.Version) *compaction {
 		only = map[uint32]int64{}
 	}
 	victims, short := policy.PickRequested(
-		&policy.State{Sizes: d.full(), Segments: d.segmentNumbers(ver), Room: co.roomToMove()},
+		&policy.State{Sizes: d.full(), Segments: d.segmentNumbers(ver), Room: co.roomToMove(ver, false)},
 		&policy.Request{Below: r.below, Garbage: only, Tried: r.tried})
 
 	r.short = r.short || short

@@ -40,7 +40,6 @@ type compactor struct {
 
 	// mu is used with DB.mu held.
 	mu struct {
-		needed    int64  // about how many bytes a compaction of everything needs for its tables
 		installs  uint64 // changes of the version
 		idle      uint64 // times that there was nothing to compact, though a writer waited for room
 		busy      bool   // there is something to compact, and it can be

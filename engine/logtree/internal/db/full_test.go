@@ -177,6 +177,57 @@ func TestNearlyFullDisk(t *testing.T) {
 	}
 }
 
+// TestRoomForTables: a compaction moves no more values than there is room for beside the tables that are written with
+// them. One that began with all the room there was, for values alone, ended in the middle, where it had given nothing
+// back: no overwrite found room any more on a disk of which a quarter was garbage.
+func TestRoomForTables(t *testing.T) {
+	oneGoroutine(t)
+	t.Parallel()
+	const keys, memory, unit = 8000, 4 << 20, 128 << 10
+	small := func(c *Config) { c.Sizes = Sizes{Memtable: 4 * unit, Segment: 2 * unit, Table: unit} }
+	rnd := rand.New(rand.NewPCG(1, 1))
+	set := func(b *holdfast.Batch, i int) { b.Set(bytes.Repeat(scattered(i), 8), make([]byte, 500)) }
+	overwrite := func(b *holdfast.Batch, _ int) { set(b, rnd.IntN(keys)) }
+
+	// Nothing has compacted the garbage yet.
+	full := newDrive(t, memory, small)
+	if _, err := full.each(keys, set); err != nil {
+		t.Fatal(err)
+	}
+	var b holdfast.Batch
+	for range keys / 3 {
+		if overwrite(&b, 0); b.Len() == 100 {
+			if err := commit(full.d, &b, holdfast.Power); err != nil {
+				t.Fatal(err)
+			}
+			b.Reset()
+		}
+	}
+	if err := full.d.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	for room := int64(3 * unit); room <= 5*unit; room += unit / 4 {
+		for _, asked := range []bool{false, true} {
+			x := newDrive(t, memory, small)
+			x.d.Close()
+			x.fs = full.fs.Clone()
+			x.c.FS = x.fs
+			x.fs.SetCapacity(x.fs.Used() + room)
+			x.open()
+			if asked {
+				if err := x.d.Compact(t.Context(), holdfast.Range{}); err != nil && !errors.Is(err, holdfast.ErrFull) {
+					t.Fatal(err)
+				}
+			}
+			x.work()
+			if done, err := x.each(keys/8, overwrite); err != nil {
+				t.Errorf("%d bytes of room, asked %v: after %d overwrites: %v", room, asked, done, err)
+			}
+		}
+	}
+}
+
 // TestFullDisk: what does not fit is refused and nothing else: what is there can be read and deleted key by key, and
 // then there is room again. A full disk once ended all writing, and deleting did not get further after reopening.
 func TestFullDisk(t *testing.T) {

@@ -52,7 +52,7 @@ func (co *compactor) state(ver *tree.Version, floor uint64) *policy.State {
 		s.Tiers[i].Worn = ver.Tiers[i].Worn()
 	}
 	if floor == 0 {
-		s.Segments, s.Room = co.d.segmentNumbers(ver), co.roomToMove()
+		s.Segments, s.Room = co.d.segmentNumbers(ver), co.roomToMove(ver, s.Urgent)
 	}
 
 	return s
@@ -61,16 +61,27 @@ func (co *compactor) state(ver *tree.Version, floor uint64) *policy.State {
 // urgent reports whether the log waits for room on the disk.
 func (co *compactor) urgent() bool { return co.waiting.Load() > 0 || co.tight.Load() }
 
-// roomToMove is how many bytes of values can be moved. It is called with edit held.
-func (co *compactor) roomToMove() int64 {
+// needed is about how many bytes a compaction of everything needs for its tables.
+func (d *DB) needed(ver *tree.Version) int64 {
+	load := policy.Load{Sizes: d.full(), Tiers: tiersOf(ver.Tiers)}
+	return load.NeededRoom()
+}
+
+// roomToMove is how many bytes of values can be moved. Where the log waits for room that is all there is: little is
+// moved at a time then. It is called with edit held.
+func (co *compactor) roomToMove(ver *tree.Version, urgent bool) int64 {
 	d := co.d
+	needed := int64(0)
+	if !urgent {
+		needed = d.needed(ver)
+	}
 	free := d.files.FS.Free(d.files.Dir)
 	d.preparing.Lock()
 
 	// The sum is cut at the greatest number: a file system that does not know its free room says that.
 	free += min(d.preparing.reserve.share(class(co.removing.Load())), math.MaxInt64-free)
 	d.preparing.Unlock()
-	return d.full().RoomToMove(free)
+	return d.full().RoomToMove(free, needed)
 }
 
 // logBytes is how long the segments are, all together. It is called with mu held, or by Open.
@@ -97,5 +108,5 @@ func (d *DB) leave(last bool) int64 {
 		largest = max(largest, s.Used.Load())
 	}
 
-	return d.full().LeaveForOthers(largest, d.compactor.mu.needed)
+	return d.full().LeaveForOthers(largest, d.needed(d.view.Load().ver))
 }

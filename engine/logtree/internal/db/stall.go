@@ -31,7 +31,6 @@ func (co *compactor) measure(ver *tree.Version) {
 	if len(co.edit.running) > 0 {
 		load.Returning = co.edit.running[0].mover.oldMoved
 	}
-	co.mu.needed = load.NeededRoom()
 	co.stall.Store(load.Stall())
 }
 

@@ -102,13 +102,14 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// TestRoomToMove: what is left for tables is little, and no number overflows.
+// TestRoomToMove: what is left for tables is what they need, a little at least, and no number overflows.
 func TestRoomToMove(t *testing.T) {
-	for _, x := range []struct{ free, room int64 }{
-		{0, 0}, {1000, 0}, {1 << 20, 1<<20 - LeastStep/2}, {math.MaxInt64, math.MaxInt64 - LeastStep/2},
+	for _, x := range []struct{ free, needed, room int64 }{
+		{0, 0, 0}, {1000, 0, 0}, {1 << 20, 0, 1<<20 - LeastStep/2}, {math.MaxInt64, 0, math.MaxInt64 - LeastStep/2},
+		{1 << 20, 1 << 19, 1 << 19}, {1 << 19, 1 << 20, 0},
 	} {
-		if room := sizes.RoomToMove(x.free); room != x.room {
-			t.Errorf("of %d bytes %d can be moved", x.free, room)
+		if room := sizes.RoomToMove(x.free, x.needed); room != x.room {
+			t.Errorf("of %d bytes %d can be moved where tables need %d", x.free, room, x.needed)
 		}
 	}
 }

@@ -34,8 +34,10 @@ func (z Sizes) Shrink(l Limits) (Limits, bool) {
 }
 
 // RoomToMove is how many bytes of values can be moved where so many are free, with room for the tables that are written
-// with them.
-func (z Sizes) RoomToMove(free int64) int64 { return free - min(free, LeastStep/2, z.Table) }
+// with them, which need so many: a little at least.
+func (z Sizes) RoomToMove(free, needed int64) int64 {
+	return free - min(free, max(needed, min(LeastStep/2, z.Table)))
+}
 
 // A walk from the head of a queue passes over all the keys that were deleted there. Once walks have passed over
 // MostPassed since the last time that something was done about it, it is worth the work.
