@@ -184,7 +184,7 @@ func TestRoundTrips(t *testing.T) {
 		{"message: write to a stream", 1, nil, func() error { return write("order-x", "") }},
 		{"message: write to a stream, with an id that grows", 1, nil, func() error { return write("order-x", grown()) }},
 		{"message: write to a stream, with another id", 2, nil, func() error {
-			return write("order-x", fmt.Sprintf("00000000-0000-4000-8000-%012d", rand.IntN(1e12)))
+			return write("order-x", fmt.Sprintf("00000000-0000-4000-8000-%012d", rand.Int64N(1e12)))
 		}},
 		{"task: enqueue", 1, nil, func() error { return enqueue("") }},
 		{"task: enqueue with an id", 2, nil, func() error { return enqueue(fmt.Sprint("mail", n)) }},

@@ -73,6 +73,12 @@ func times(n int, op func() error) error {
 	return nil
 }
 
+// nothingWritten reports whether nothing is there to be checked: a floor begins with nothing in it, and mixed work may
+// not come to a write in a short time.
+func nothingWritten(engine string, kinds int, items int64) bool {
+	return strings.HasPrefix(engine, Floor) && kinds > 0 && items == 0
+}
+
 // measureSmall measures a workload of a small lab for a moment, in this process, and checks what is said of it.
 func measureSmall(t *testing.T, lab Lab, w Workload, engine string, level holdfast.Level, clients int) {
 	t.Helper()
@@ -88,7 +94,8 @@ func measureSmall(t *testing.T, lab Lab, w Workload, engine string, level holdfa
 	if err != nil || !o.Verified || o.Ops < int64(clients) || o.WarmUpOps < warm || len(o.Samples) == 0 {
 		t.Errorf("%s with %d clients: %v, %+v", name, clients, err, o)
 	}
-	if engine != Null && (o.Checked == 0 || engine != Floor && engine != FloorMap && o.Checked != o.Items) {
+	if none := nothingWritten(engine, len(o.Kinds), o.Items); engine != Null &&
+		(o.Checked == 0 && !none || engine != Floor && engine != FloorMap && o.Checked != o.Items) {
 		t.Errorf("%s with %d clients: %d of %d checked", name, clients, o.Checked, o.Items)
 	}
 	// A short run of mixed work may have come to no write.

@@ -189,7 +189,7 @@ func (r *reader) object(s *shape, where string) error {
 		}
 		if f.natural && beyond(r.body[from:r.at]) {
 			return problem.BadRequest("the body: the field %s is %s, where the largest number is %d", in(name),
-				r.body[from:r.at], math.MaxInt64)
+				r.body[from:r.at], int64(math.MaxInt64))
 		}
 		if f.segment && !addressable(r.body[from:r.at]) {
 			return problem.BadRequest("the body: the %s is %.80s, which cannot stand in a path: it has nothing but "+
