@@ -32,17 +32,17 @@ func TestTurnOrder(t *testing.T) {
 		}
 		var order []int
 		for i := range 20 {
+			take, give := turn.Hold, turn.Release
+			if i%2 > 0 {
+				take, give = turn.Take, turn.Give
+			}
 			go func() {
-				if i%2 == 0 {
-					hold(t, &turn, 0)
-				} else if err := turn.Take(context.Background()); err != nil {
+				if err := take(context.Background()); err != nil {
 					t.Error(err)
-				} else {
-					turn.Give()
+					return
 				}
-				turn.Lock()
-				defer turn.Unlock()
-				order = append(order, i)
+				order = append(order, i) // before the next one can be served
+				give()
 			}()
 			synctest.Wait()
 		}

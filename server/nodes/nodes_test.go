@@ -286,7 +286,7 @@ func (b *board) move(t *testing.T, number int, to *testNode) {
 	})
 }
 
-func (n *testNode) ask(method, path, token, body string, more ...string) (status int, text string, header http.Header) {
+func (n *testNode) once(method, path, token, body string, more ...string) (status int, text string, header http.Header) {
 	n.t.Helper()
 	r, err := http.NewRequest(method, n.o.Self+path, strings.NewReader(body))
 	testkit.Try(n.t, err)
@@ -302,13 +302,19 @@ func (n *testNode) ask(method, path, token, body string, more ...string) (status
 	return res.StatusCode, string(got), res.Header
 }
 
-// rpc is asked again as clients do: on a busy machine an owner may be taken for gone.
-func (n *testNode) rpc(token, call string) (status int, text string) {
+// ask asks again as clients do: on a busy machine an owner may be taken for gone.
+func (n *testNode) ask(method, path, token, body string, more ...string) (status int, text string, header http.Header) {
 	n.t.Helper()
 	testkit.Until(n.t, "an answer of an owner", func() bool {
-		status, text, _ = n.ask(http.MethodPost, "/rpc", token, call)
+		status, text, header = n.once(method, path, token, body, more...)
 		return status != http.StatusServiceUnavailable
 	})
+	return status, text, header
+}
+
+func (n *testNode) rpc(token, call string) (status int, text string) {
+	n.t.Helper()
+	status, text, _ = n.ask(http.MethodPost, "/rpc", token, call)
 	return status, text
 }
 
@@ -362,7 +368,7 @@ func TestSpaceWithoutOwner(t *testing.T) {
 			for _, n := range nodes {
 				path := "/v1/namespaces/" + name + "/streams"
 				if lie[name] == gone {
-					status, text, header := n.ask("GET", path, token, "")
+					status, text, header := n.once("GET", path, token, "")
 					if status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {
 						t.Errorf("without space %d, %s, which lies there: %d %s", gone, name, status, text)
 					}
@@ -372,7 +378,7 @@ func TestSpaceWithoutOwner(t *testing.T) {
 				what := fmt.Sprintf("without space %d, %s, which lies in %d, is answered at once", gone, name, lie[name])
 				testkit.Until(t, what, func() bool {
 					began := time.Now()
-					status, text, _ := n.ask("GET", path, token, "")
+					status, text, _ := n.once("GET", path, token, "")
 					return status == 200 && strings.Contains(text, "a-1") && time.Since(began) < hold
 				})
 			}
@@ -558,7 +564,7 @@ func (n *testNode) moveTo(namespace string, space int) (status int, text string)
 	n.t.Helper()
 	body := fmt.Sprintf(`{"namespace":%q,"space":%d}`, namespace, space)
 	for {
-		status, text, _ = n.ask("POST", "/v1/nodes/move", everything, body)
+		status, text, _ = n.once("POST", "/v1/nodes/move", everything, body)
 		if status != http.StatusConflict || !strings.Contains(text, "another owner") {
 			return status, text
 		}
