@@ -286,7 +286,9 @@ func (b *board) move(t *testing.T, number int, to *testNode) {
 	})
 }
 
-func (n *testNode) once(method, path, token, body string, more ...string) (status int, text string, header http.Header) {
+func (n *testNode) once(
+	method, path, token, body string, more ...string,
+) (status int, text string, header http.Header) {
 	n.t.Helper()
 	r, err := http.NewRequest(method, n.o.Self+path, strings.NewReader(body))
 	testkit.Try(n.t, err)
