@@ -52,6 +52,33 @@ func TestRefusedNumbers(t *testing.T) {
 	}
 }
 
+// TestAsksForNoMore: room that is known not to be there is not asked for. On ext4 an allocation that fails has taken
+// all the room for a moment: a compaction that looked then found none to move values, and the writer that waited for
+// it was refused though a third of the disk was garbage.
+func TestAsksForNoMore(t *testing.T) {
+	oneGoroutine(t)
+	t.Parallel()
+	x := newDrive(t, 1<<20)
+	x.fs.SetCapacity(4 << 20)
+	tried, missing := 0, 0
+	x.fs.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpAllocate {
+			tried++
+			if have, _ := x.fs.Size(op.Name); x.fs.Free("db") < op.Offset-have {
+				missing++
+			}
+		}
+		return nil
+	})
+	set := func(b *holdfast.Batch, i int) { b.Set(scattered(i), make([]byte, 100)) }
+	if _, err := x.each(1_000_000, set); !errors.Is(err, holdfast.ErrFull) {
+		t.Fatal(err)
+	}
+	if tried == 0 || missing > 0 {
+		t.Errorf("%d of %d allocations were for more room than there was", missing, tried)
+	}
+}
+
 // TestDeletesFromTheReserve: where somebody else has taken the last byte, the reserve is kept for deletes. It once
 // went into emptying a segment for which it was not enough, which gave nothing back: 141 deletes were possible.
 func TestDeletesFromTheReserve(t *testing.T) {

@@ -80,6 +80,9 @@ func (d *DB) growReserve(size int64) bool {
 // allocateReserve makes the reserve's file of that size if there is room for left more bytes, and reports whether
 // it did.
 func (d *DB) allocateReserve(size, left int64) bool {
+	if d.files.FS.Free(d.files.Dir) < size+left { // see wal.Files.Create
+		return false
+	}
 	name := filepath.Join(d.files.Dir, format.ReserveName)
 	f, err := d.files.FS.Create(name)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/files"
@@ -182,8 +183,12 @@ func (f *Files) Create(id uint32, size, left int64, zeros bool) (_ *Segment, err
 		}
 	}()
 
-	// More is allocated than is kept, so that the segment is made only where left bytes remain for others.
-	err = s.File.Allocate(size + left)
+	// More is allocated than is kept, so that the segment is made only where left bytes remain for others. What is known
+	// not to be there is not asked for: an allocation that fails has taken all the room for a moment. Where nothing is to
+	// be left, for deletes, it is tried whatever the file system says of itself.
+	if err = syscall.ENOSPC; left == 0 || f.FS.Free(f.Dir) >= size+left {
+		err = s.File.Allocate(size + left)
+	}
 	if err == nil && left > 0 {
 		err = s.File.Truncate(size)
 	}
