@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -29,7 +28,7 @@ var ErrNested = errors.New("holdfast: inside the function of a transaction")
 // waking takes, once for each transaction. But one who has waited for fairAfter is given the turn when it is released,
 // and nobody passes it by.
 type Turn struct {
-	mu    sync.Mutex
+	mu    crowded.Mutex
 	held  bool      // by a transaction, or by a call that was waiting
 	call  bool      // by a call that was waiting; it has mu, too
 	tx    bool      // by a transaction, which runs: it has not just been given the turn
@@ -113,7 +112,7 @@ func (t *Turn) Take(ctx context.Context) error {
 	if err := t.Plain(); err != nil {
 		return err
 	}
-	crowded.Lock(&t.mu)
+	t.mu.Enter()
 	if !t.held {
 		return nil
 	}
@@ -131,7 +130,7 @@ func (t *Turn) Give() {
 		t.call = false
 		t.next()
 	}
-	t.mu.Unlock()
+	t.mu.Leave()
 }
 
 // Begin returns when it is the turn of a transaction that begins, of its database, without the lock; Release ends it.

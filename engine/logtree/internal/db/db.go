@@ -122,7 +122,7 @@ type DB struct {
 	}
 
 	mu struct {
-		sync.Mutex
+		crowded.Mutex
 		changed  sync.Cond               // a memtable was flushed, or could not be, or the database failed
 		stuck    error                   // why the last flush failed, nil if it did not
 		next     *wal.Segment            // prepared to follow the log's present one
@@ -287,7 +287,7 @@ func (d *DB) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 // place gives the batch its place in the log, where it is visible, and returns the lsn of its end. A panic, which may
 // leave half a commit, stops the log.
 func (d *DB) place(b *holdfast.Batch, body []byte, sum uint32, large bool) (lsn uint64, err error) {
-	crowded.Lock(&d.mu.Mutex)
+	d.mu.Enter()
 
 	// A panic between the place in the log and the index would leave a frame that readers do not see, and that the next
 	// ones follow. So it stops the log, and lets go of the lock.
@@ -296,7 +296,7 @@ func (d *DB) place(b *holdfast.Batch, body []byte, sum uint32, large bool) (lsn 
 		if !returned {
 			_ = d.log.Fail(errPanic)
 		}
-		d.mu.Unlock()
+		d.mu.Leave()
 	}()
 	if err = d.room(format.FrameSize(len(body)), b.Len(), large, body); err == nil {
 		mem := d.view.Load().mem

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/policy"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/table"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
@@ -28,10 +29,11 @@ type mover struct {
 
 	// The segment that is being written, nil if none is, and the frame in the making.
 	seg     *wal.Segment
-	at      int64  // where the next frame goes
+	at      int64  // where that frame goes
 	payload int64  // bytes of keys and values in all of its frames
-	buf     []byte // the frame: its header, still empty, and records
-	holes   []hole // in the frame
+	buf     []byte // whole frames that are not written yet, then that one: its header, still empty, and records
+	start   int    // where it begins in buf
+	holes   []hole // in it
 
 	// What the present step does, so that it can be undone.
 	ver    *tree.Version  // it reads this version
@@ -202,7 +204,7 @@ func (w *mover) readEach(holes []hole) error {
 	return nil
 }
 
-// moveFrame is the size in bytes at which a frame of moved values is written.
+// moveFrame is the size in bytes at which a frame of moved values is whole.
 const moveFrame = 64 << 10
 
 // begin begins a step, which reads a version.
@@ -294,7 +296,7 @@ func (w *mover) record(key []byte, n int) (place uint64, err error) {
 	size := int64(format.FrameSize(len(key) + n + 16))
 
 	// Sixteen bytes are more than a record has besides its key and value, so the frame cannot come out longer.
-	if w.seg != nil && w.at+int64(format.FrameSize(len(w.buf)))+size > d.sizes.segment.Load() {
+	if w.seg != nil && w.at+int64(format.FrameSize(w.size()))+size > d.sizes.segment.Load() {
 		if err := w.seal(); err != nil {
 			return 0, err
 		}
@@ -304,7 +306,7 @@ func (w *mover) record(key []byte, n int) (place uint64, err error) {
 			return 0, err
 		}
 	}
-	if len(w.buf) == 0 {
+	if w.size() == 0 {
 		w.buf = append(w.buf, make([]byte, format.FrameHeader)...)
 	}
 	w.buf = append(w.buf, byte(holdfast.KindSet))
@@ -313,23 +315,26 @@ func (w *mover) record(key []byte, n int) (place uint64, err error) {
 	w.buf = binary.AppendUvarint(w.buf, uint64(n))
 
 	// The place is final: the frame begins at w.at, and what precedes the value in it is in the buffer.
-	return uint64(w.seg.ID)<<32 | uint64(w.at+int64(len(w.buf))), nil
+	return uint64(w.seg.ID)<<32 | uint64(w.at+int64(w.size())), nil
 }
 
-// recorded counts a value that was added, and writes the frame if that is enough.
+// size is how long the present frame is.
+func (w *mover) size() int { return len(w.buf) - w.start }
+
+// recorded counts a value that was added, and ends the frame if that is enough.
 func (w *mover) recorded(key []byte, n int) error {
 	w.payload += int64(len(key) + n)
 	w.moved += int64(n)
-	if len(w.buf) < moveFrame {
+	if w.size() < moveFrame {
 		return nil
 	}
 
-	return w.flush()
+	return w.endFrame()
 }
 
-// flush writes the present frame.
-func (w *mover) flush() error {
-	if len(w.buf) == 0 {
+// endFrame ends the present frame, if there is one, and writes what is worth it.
+func (w *mover) endFrame() error {
+	if w.size() == 0 {
 		return nil
 	}
 	if err := w.readHoles(); err != nil {
@@ -337,34 +342,46 @@ func (w *mover) flush() error {
 	}
 
 	// Only now is the frame whole: its checksum covers what the holes have been filled with.
-	if err := w.append(format.KindBatch, w.buf); err != nil {
-		return err
-	}
-	w.buf = w.buf[:0]
-	if cap(w.buf) > 4*moveFrame {
-		w.buf = nil
-	}
+	w.putFrame(format.KindBatch)
 
-	return nil
+	return w.write(w.d.sizes.MoveWrite())
 }
 
-// append writes a frame, whose body is in b behind room for the header.
-func (w *mover) append(kind format.FrameKind, b []byte) error {
-	body := b[format.FrameHeader:]
+// putFrame makes what is in the buffer behind the last frame, with room for the header, a frame.
+func (w *mover) putFrame(kind format.FrameKind) {
+	frame := w.buf[w.start:]
+	body := frame[format.FrameHeader:]
 
 	// The number of the operation is 0, and how far the log is synced is not said: neither means anything in a segment
 	// of moved values.
-	format.PutFrameHeader(b, w.seg.Epoch, kind, len(body), format.Checksum(body), 0, math.MaxUint32)
+	format.PutFrameHeader(frame, w.seg.Epoch, kind, len(body), format.Checksum(body), 0, math.MaxUint32)
 	n := format.FrameSize(len(body))
-	b = append(b, make([]byte, n-len(b))...)
-	if err := w.seg.Write(b, w.at); err != nil {
+	w.buf = append(w.buf, make([]byte, n-len(frame))...)
+	w.at += int64(n)
+	w.start = len(w.buf)
+}
+
+// write writes whole frames up to the last multiple of least in the file that they reach.
+func (w *mover) write(least int64) error {
+	from := w.at - int64(w.start)
+	n := int(w.at/least*least - from)
+	if n <= 0 {
+		return nil
+	}
+	if err := w.seg.Write(w.buf[:n], from); err != nil {
 		return err
 	}
 	w.d.otherBytes.Add(int64(n))
-	w.at += int64(n)
+	w.buf = append(w.buf[:0], w.buf[n:]...)
+	w.start -= n
+
+	// What a large value has made of the buffer is not kept.
+	if len(w.buf) == 0 && cap(w.buf) > 2*policy.MaxMoveWrite {
+		w.buf = nil
+	}
 
 	// The device is busy with what was written while the compaction goes on, and settle has less to wait for.
-	w.behind.Appended(w.seg.File, w.at)
+	w.behind.Appended(w.seg.File, from+int64(n))
 
 	return nil
 }
@@ -386,10 +403,12 @@ func (w *mover) create(size int64) error {
 
 	// The begin frame says how new the values in the segment can be. That is why a compaction may take in newer tiers only
 	// while no segment is open.
-	b := make([]byte, format.FrameHeader+format.BeginBody)
-	format.Begin{Seq: w.seq}.Put(b[format.FrameHeader:])
+	w.buf = append(w.buf[:0], make([]byte, format.FrameHeader+format.BeginBody)...)
+	w.start = 0
+	format.Begin{Seq: w.seq}.Put(w.buf[format.FrameHeader:])
+	w.putFrame(format.KindBegin)
 
-	return w.append(format.KindBegin, b)
+	return nil
 }
 
 // settle makes durable what was moved, but for the names of new files.
@@ -397,7 +416,11 @@ func (w *mover) settle() error {
 	if w.seg == nil {
 		return nil
 	}
-	if err := w.flush(); err != nil {
+	err := w.endFrame()
+	if err == nil {
+		err = w.write(1)
+	}
+	if err != nil {
 		return err
 	}
 
@@ -446,7 +469,7 @@ func (w *mover) undo() {
 	// The segment in which the step went on stays. What the step added to it is in no manifest, and is cut off.
 	w.seg, w.at, w.payload = w.was.seg, w.was.at, w.was.payload
 	w.behind.Cut(w.at)
-	w.buf, w.holes, w.fresh, w.synced, w.ver = w.buf[:0], w.holes[:0], nil, nil, nil
+	w.buf, w.start, w.holes, w.fresh, w.synced, w.ver = w.buf[:0], 0, w.holes[:0], nil, nil, nil
 
 	// If the manifest could not be written, commit has counted what is cut off here.
 	if s := w.seg; s != nil {

@@ -68,7 +68,10 @@ func Open(c Config) (_ *DB, err error) {
 	d.leastLarge = int(min(max(d.memtableLimit/largeShare, 1), mostLarge))
 
 	d.mu.changed.L = &d.mu
-	d.pool = memtable.NewPool(int(min(max(d.memtableLimit/16, 1<<10), 1<<20)), int(d.memtableLimit/2))
+
+	// While one memtable is filled another is flushed, and a third may wait for that.
+	d.pool = memtable.NewPool(int(min(max(d.memtableLimit/16, 1<<10), 1<<20)), 2*d.memtableLimit,
+		(policy.MaxFull+1)*d.memtableLimit)
 	m, err := d.load(c)
 	if err != nil {
 		return nil, err

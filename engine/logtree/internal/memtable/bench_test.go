@@ -40,7 +40,7 @@ func keysFor(shape string, n int) *benchKeys {
 	}
 	clear(benchCache) // one at a time, for the sake of memory
 	r := rand.New(rand.NewPCG(1, 2))
-	k := &benchKeys{image: NewImage(NewPool(0, 0))}
+	k := &benchKeys{image: NewImage(NewPool(0, 0, 0))}
 	value := make([]byte, 32)
 	var positions [100]uint64
 	for i := range n {

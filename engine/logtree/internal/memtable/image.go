@@ -3,30 +3,33 @@ package memtable
 import (
 	"sync"
 	"sync/atomic"
+	"unsafe"
 )
 
 // Addr is a place in an [Image]: chunk<<32 | offset in it.
 type Addr uint64
 
 // Pool keeps memory that images and tables gave back, for the next ones: fresh memory costs a
-// page fault for every 4 KiB of it. It may be used from many goroutines at once.
+// page fault for every page of it. It may be used from many goroutines at once.
 type Pool struct {
-	chunkSize, keep int
+	chunkSize  int
+	keep, most int64
 
-	mu     sync.Mutex
-	chunks [][]byte
-	leaves []*leafSlab
-	inners []*innerSlab
+	mu         sync.Mutex
+	free, used int64 // bytes that it holds, and that others have of it
+	chunks     [][]byte
+	leaves     []*leafSlab
+	inners     []*innerSlab
 }
 
-// NewPool returns a pool of image chunks of chunkSize bytes that keeps at most keep bytes of free
-// chunks, and as much of free tree nodes. A chunkSize below 1 means 1 MiB.
-func NewPool(chunkSize, keep int) *Pool {
+// NewPool returns a pool of image chunks of chunkSize bytes, and of tree nodes. It holds keep bytes for later use at
+// most, and no more than make it most bytes with what is in use. A chunkSize below 1 means 1 MiB.
+func NewPool(chunkSize int, keep, most int64) *Pool {
 	if chunkSize < 1 {
 		chunkSize = 1 << 20
 	}
 
-	return &Pool{chunkSize: chunkSize, keep: max(keep, 0)}
+	return &Pool{chunkSize: chunkSize, keep: keep, most: most}
 }
 
 // Free is how many bytes the pool holds for later use.
@@ -34,22 +37,25 @@ func (p *Pool) Free() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	return int64(len(p.chunks)*p.chunkSize) + int64(len(p.leaves))*leafSlabSize + int64(len(p.inners))*innerSlabSize
+	return p.free
 }
 
 // chunk returns memory of n bytes or more. Only chunks of the usual size are kept for later: a larger one is for one
-// frame.
-func (p *Pool) chunk(n int) []byte {
-	if n <= p.chunkSize {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if c, ok := pop(&p.chunks); ok {
-			return c
-		}
-		n = p.chunkSize
+// frame. It is one of many if others like it are in use with it: see [largePages].
+func (p *Pool) chunk(n int, many bool) []byte {
+	var c []byte
+	if n > p.chunkSize {
+		c = make([]byte, n)
+	} else if kept, ok := pop(p, &p.chunks, int64(p.chunkSize)); ok {
+		return kept
+	} else {
+		c = make([]byte, p.chunkSize)
+	}
+	if many {
+		largePages(c)
 	}
 
-	return make([]byte, n)
+	return c
 }
 
 // putChunks takes back what is of the usual size, as far as the pool has room for it. The rest is the garbage
@@ -59,28 +65,29 @@ func (p *Pool) putChunks(chunks [][]byte) {
 	defer p.mu.Unlock()
 
 	for _, c := range chunks {
-		if len(c) == p.chunkSize && (len(p.chunks)+1)*p.chunkSize <= p.keep {
-			p.chunks = append(p.chunks, c)
+		if len(c) == p.chunkSize {
+			push(p, &p.chunks, c, int64(p.chunkSize))
 		}
 	}
 }
 
-// leafSlab returns nodes that may hold anything: newLeaf fills each before it is reached.
-func (p *Pool) leafSlab() *leafSlab {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if s, ok := pop(&p.leaves); ok {
+// leafSlab returns nodes that may hold anything: newLeaf fills each before it is reached. For many see chunk.
+func (p *Pool) leafSlab(many bool) *leafSlab {
+	if s, ok := pop(p, &p.leaves, leafSlabSize); ok {
 		return s
 	}
 
-	return new(leafSlab)
+	s := new(leafSlab)
+	if many {
+		largePages(unsafe.Slice((*byte)(unsafe.Pointer(s)), leafSlabSize))
+	}
+
+	return s
 }
 
-// innerSlab is leafSlab for inner nodes.
+// innerSlab is leafSlab for inner nodes, of which there are few.
 func (p *Pool) innerSlab() *innerSlab {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if s, ok := pop(&p.inners); ok {
+	if s, ok := pop(p, &p.inners, innerSlabSize); ok {
 		return s
 	}
 
@@ -92,27 +99,35 @@ func (p *Pool) putNodes(leaves []*leafSlab, inners []*innerSlab) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	room := func() bool {
-		return int64(len(p.leaves)+1)*leafSlabSize+int64(len(p.inners)+1)*innerSlabSize <= int64(p.keep)
-	}
 	for _, s := range inners {
-		if room() {
-			p.inners = append(p.inners, s)
-		}
+		push(p, &p.inners, s, innerSlabSize)
 	}
 
 	for _, s := range leaves {
-		if room() {
-			p.leaves = append(p.leaves, s)
-		}
+		push(p, &p.leaves, s, leafSlabSize)
 	}
 }
 
-// pop takes the last element, and leaves nothing in its place that could keep memory alive.
-func pop[T any](list *[]T) (v T, ok bool) {
+// push takes back v, of that size, and keeps it if there is room for it. It is called with mu held.
+func push[T any](p *Pool, list *[]T, v T, size int64) {
+	p.used -= size
+	if room := min(p.keep, p.most-p.used); p.free+size <= room {
+		*list = append(*list, v)
+		p.free += size
+	}
+}
+
+// pop counts what has that size as used, and takes it from a list if there is something in it. Nothing is left in its
+// place that could keep memory alive.
+func pop[T any](p *Pool, list *[]T, size int64) (v T, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	p.used += size
 	if n := len(*list) - 1; n >= 0 {
 		v, (*list)[n] = (*list)[n], v
 		*list = (*list)[:n]
+		p.free -= size
 
 		return v, true
 	}
@@ -156,8 +171,8 @@ func (im *Image) Reserve(n int) (Addr, []byte) {
 // grow begins a chunk that has room for n bytes. What is left of the last one is lost. The list is stored before any
 // address in the chunk is known.
 func (im *Image) grow(n int) {
-	c := im.pool.chunk(n)
 	old := *im.chunks.Load()
+	c := im.pool.chunk(n, len(old) > 0)
 	chunks := append(old, c) // readers of old never look beyond its length
 	im.chunks.Store(&chunks)
 	im.bytes.Add(int64(len(c)))

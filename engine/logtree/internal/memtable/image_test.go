@@ -6,7 +6,7 @@ import (
 )
 
 func TestImage(t *testing.T) {
-	pool := NewPool(100, 250)
+	pool := NewPool(100, 250, 2000)
 	im := NewImage(pool)
 	type piece struct {
 		at   Addr
@@ -55,7 +55,7 @@ func TestImage(t *testing.T) {
 
 // TestPoolBounds checks that nodes come back to the pool, up to its bound.
 func TestPoolBounds(t *testing.T) {
-	pool := NewPool(1<<10, int(3*leafSlabSize))
+	pool := NewPool(1<<10, 3*leafSlabSize, 1<<30)
 	var tables []*Table
 	for range 2 {
 		table := New(NewImage(pool))
@@ -77,5 +77,31 @@ func TestPoolBounds(t *testing.T) {
 	tables[1].Release()
 	if pool.Free() < free || pool.Free() > 3*leafSlabSize {
 		t.Errorf("%d bytes free, bound %d", pool.Free(), 3*leafSlabSize)
+	}
+}
+
+// TestPoolMost: what is in use and what is kept stay below the second bound together.
+func TestPoolMost(t *testing.T) {
+	pool := NewPool(100, 1000, 1000)
+	a, b := NewImage(pool), NewImage(pool)
+	for range 7 {
+		a.Reserve(100)
+		b.Reserve(100)
+	}
+	a.Release()
+	if pool.Free() != 300 {
+		t.Errorf("%d bytes are kept beside 700 in use, want 300", pool.Free())
+	}
+	b.Release()
+	if pool.Free() != 1000 {
+		t.Errorf("%d bytes are kept, want 1000", pool.Free())
+	}
+	a.Reserve(1000) // is of one frame
+	a.Release()
+	for range 12 {
+		a.Reserve(100)
+	}
+	if pool.Free() != 0 || pool.used != 1200 {
+		t.Errorf("%d bytes are kept and %d in use, want 0 and 1200", pool.Free(), pool.used)
 	}
 }

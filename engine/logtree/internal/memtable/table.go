@@ -453,11 +453,14 @@ func (t *Table) fill(n *node, items []item, skip int) {
 	n.perm.Store(uint64(identity | perm(len(items))))
 }
 
+// fewSlabs is how many slabs of leaves a small table has, up to 800 KB: see [largePages].
+const fewSlabs = 8
+
 // newLeaf makes a leaf of items, which is not linked yet. Only the writer calls it.
 func (t *Table) newLeaf(items []item, skip int) (uint32, *leaf) {
 	ref := t.nextLeaf
 	if slabs := *t.leaves.Load(); int(ref>>leafShift) == len(slabs) {
-		slabs = append(slabs, t.image.pool.leafSlab())
+		slabs = append(slabs, t.image.pool.leafSlab(len(slabs) >= fewSlabs))
 		t.leaves.Store(&slabs)
 		t.bytes.Add(leafSlabSize)
 	}

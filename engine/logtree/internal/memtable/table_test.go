@@ -144,7 +144,7 @@ func TestModel(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: there is one goroutine")
 	}
-	pool := NewPool(64<<10, 8<<20) // shared: later tables get used memory
+	pool := NewPool(64<<10, 8<<20, 1<<30) // shared: later tables get used memory
 	for _, kind := range keyKinds {
 		t.Run(kind.name, func(t *testing.T) {
 			for i := range uint64(8) {
@@ -400,7 +400,7 @@ func checkNodes(t *testing.T, table *Table) {
 
 // TestEmpty moves about in a table that has nothing.
 func TestEmpty(t *testing.T) {
-	table := New(NewImage(NewPool(0, 0)))
+	table := New(NewImage(NewPool(0, 0, 0)))
 	if _, ok := table.Get([]byte("a"), math.MaxUint64); ok {
 		t.Error("Get found something")
 	}
@@ -419,7 +419,7 @@ func TestEmpty(t *testing.T) {
 // holds only keys that begin otherwise.
 func TestEdges(t *testing.T) {
 	t.Parallel()
-	im := NewImage(NewPool(0, 0))
+	im := NewImage(NewPool(0, 0, 0))
 	table := New(im)
 	middle := func(i int) []byte { return fmt.Appendf(nil, "middle/of/all/the/keys/%05x", i) }
 	seq := uint64(0)
@@ -451,7 +451,7 @@ func TestEdges(t *testing.T) {
 // pass by searching, not by stepping.
 func TestManyVersions(t *testing.T) {
 	t.Parallel()
-	im := NewImage(NewPool(0, 0))
+	im := NewImage(NewPool(0, 0, 0))
 	table := New(im)
 	const keys, versions = 5, 4000
 	for i := range uint64(keys * versions) {
@@ -483,7 +483,7 @@ func TestManyVersions(t *testing.T) {
 
 // TestNoAllocation checks that reading allocates nothing.
 func TestNoAllocation(t *testing.T) {
-	im := NewImage(NewPool(0, 0))
+	im := NewImage(NewPool(0, 0, 0))
 	table := New(im)
 	for i := range uint64(1000) {
 		rec, key := put(im, holdfast.KindSet, fmt.Appendf(nil, "key/%d", i*7919%1000), []byte("v"))
@@ -518,7 +518,7 @@ func TestConcurrent(t *testing.T) {
 
 func testConcurrent(t *testing.T, next func(*rand.Rand, int) []byte) {
 	const n, readers = 6000, 3
-	im := NewImage(NewPool(16<<10, 0))
+	im := NewImage(NewPool(16<<10, 0, 0))
 	table := New(im)
 	r := rand.New(rand.NewPCG(5, 5))
 	keys := make([][]byte, n) // version i+1 is of keys[i]
@@ -559,7 +559,7 @@ func TestConcurrentSplits(t *testing.T) {
 		published atomic.Int64 // keys[:published] are there, key i as version i
 		done      atomic.Bool
 	}
-	pool := NewPool(64<<10, 0)
+	pool := NewPool(64<<10, 0, 0)
 	for number := range uint64(tables) {
 		r := rand.New(rand.NewPCG(number, 11))
 		s := &state{table: New(NewImage(pool)), keys: make([][]byte, n)}

@@ -14,7 +14,7 @@ import (
 
 // TestTake: Take gives what Next comes to, up to the bound, and stops where a version is no value in the image.
 func TestTake(t *testing.T) {
-	pool := NewPool(64<<10, 8<<20)
+	pool := NewPool(64<<10, 8<<20, 1<<30)
 	for _, kind := range keyKinds {
 		if kind.next == nil || kind.name == "long" {
 			continue
@@ -108,7 +108,7 @@ func checkTake(t *testing.T, r *rand.Rand, table *Table, from, bound []byte, max
 
 // TestTakeWhileAdding takes all of a fixed state again and again while another goroutine adds newer versions and keys.
 func TestTakeWhileAdding(t *testing.T) {
-	im := NewImage(NewPool(4<<10, 0)) // chunks come often
+	im := NewImage(NewPool(4<<10, 0, 0)) // chunks come often
 	table := New(im)
 	const keys, more = 500, 20_000
 	var seq atomic.Uint64
@@ -169,7 +169,7 @@ func TestAscending(t *testing.T) {
 		{"one key again and again, among others", func(i int) int { return i % 2 * i }, 501, 500},
 		{"every key twice", func(i int) int { return i % 500 }, 500, 500},
 	} {
-		im := NewImage(NewPool(4<<10, 8<<20))
+		im := NewImage(NewPool(4<<10, 8<<20, 1<<30))
 		table := New(im)
 		for i := range 1000 {
 			rec, own := put(im, holdfast.KindSet, fmt.Appendf(nil, "%09d", 100_000+x.key(i)), []byte("value"))

@@ -44,6 +44,20 @@ func (b *Budget) Files(log, tables int64) (segment, table int64) {
 	return cmp.Or(b.Chosen.Segment, segment), cmp.Or(b.Chosen.Table, table)
 }
 
+// MaxMoveWrite is how many bytes of moved values are written at a time, from one multiple of that in the file to the
+// next: where the system's cache may have large pages, as on XFS, and on ext4 since Linux 6.16, that is one, which
+// costs less to fill and to find than one for each 4 KiB.
+const MaxMoveWrite = 256 << 10
+
+// MoveWrite is that within the budget. There are two such buffers, a compaction's and a flush's.
+func (b *Budget) MoveWrite() int64 {
+	if b.Memory < 64*MaxMoveWrite {
+		return MaxMoveWrite / 4
+	}
+
+	return MaxMoveWrite
+}
+
 // leastFull is the size in bytes up to which segments double, whatever the log's size.
 const leastFull = 8 << 20
 

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package memtable
+
+// largePages does nothing here.
+func largePages([]byte) {}
