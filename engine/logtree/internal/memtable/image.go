@@ -43,14 +43,15 @@ func (p *Pool) Free() int64 {
 // chunk returns memory of n bytes or more. Only chunks of the usual size are kept for later: a larger one is for one
 // frame. It is one of many if others like it are in use with it: see [largePages].
 func (p *Pool) chunk(n int, many bool) []byte {
-	var c []byte
-	if n > p.chunkSize {
-		c = make([]byte, n)
-	} else if kept, ok := pop(p, &p.chunks, int64(p.chunkSize)); ok {
-		return kept
+	if n <= p.chunkSize {
+		if c, ok := pop(p, &p.chunks, int64(p.chunkSize)); ok {
+			return c
+		}
+		n = p.chunkSize
 	} else {
-		c = make([]byte, p.chunkSize)
+		p.larger(int64(n))
 	}
+	c := make([]byte, n)
 	if many {
 		largePages(c)
 	}
@@ -67,6 +68,8 @@ func (p *Pool) putChunks(chunks [][]byte) {
 	for _, c := range chunks {
 		if len(c) == p.chunkSize {
 			push(p, &p.chunks, c, int64(p.chunkSize))
+		} else {
+			p.used -= int64(len(c))
 		}
 	}
 }
@@ -131,8 +134,42 @@ func pop[T any](p *Pool, list *[]T, size int64) (v T, ok bool) {
 
 		return v, true
 	}
+	p.trim()
 
 	return v, false
+}
+
+// larger counts a chunk of more than the usual size as used.
+func (p *Pool) larger(size int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	p.used += size
+	p.trim()
+}
+
+// trim gives up what is kept of other kinds than what is to be made now, as far as there is no room for both: nodes
+// after large values, or chunks after small ones. It is called with mu held.
+func (p *Pool) trim() {
+	for p.free > 0 && p.free > p.most-p.used {
+		switch {
+		case len(p.chunks) > 0:
+			drop(p, &p.chunks, int64(p.chunkSize))
+		case len(p.leaves) > 0:
+			drop(p, &p.leaves, leafSlabSize)
+		default:
+			drop(p, &p.inners, innerSlabSize)
+		}
+	}
+}
+
+// drop leaves the last of a list to the garbage collector.
+func drop[T any](p *Pool, list *[]T, size int64) {
+	var none T
+	n := len(*list) - 1
+	(*list)[n] = none
+	*list = (*list)[:n]
+	p.free -= size
 }
 
 // Image is append-only memory in chunks that never move: the bytes of a stretch of the log. One
@@ -172,7 +209,7 @@ func (im *Image) Reserve(n int) (Addr, []byte) {
 // address in the chunk is known.
 func (im *Image) grow(n int) {
 	old := *im.chunks.Load()
-	c := im.pool.chunk(n, len(old) > 0)
+	c := im.pool.chunk(n, im.Bytes() >= fewSlabs*leafSlabSize)
 	chunks := append(old, c) // readers of old never look beyond its length
 	im.chunks.Store(&chunks)
 	im.bytes.Add(int64(len(c)))

@@ -105,3 +105,48 @@ func TestPoolMost(t *testing.T) {
 		t.Errorf("%d bytes are kept and %d in use, want 0 and 1200", pool.Free(), pool.used)
 	}
 }
+
+// TestPoolKinds: what is kept of one kind makes room for another: large values first, then keys without any.
+func TestPoolKinds(t *testing.T) {
+	const most = 40 * leafSlabSize
+	pool := NewPool(int(leafSlabSize), most*2/3, most)
+	im := NewImage(pool)
+	for range 40 {
+		im.Reserve(int(leafSlabSize))
+	}
+	im.Release()
+	if free := pool.Free(); free < 20*leafSlabSize {
+		t.Fatalf("%d bytes are kept", free)
+	}
+	check := func(what string) {
+		t.Helper()
+		if sum := pool.used + pool.free; sum > most {
+			t.Errorf("%s: %d bytes are in use and %d kept, together at most %d", what, pool.used, pool.free, most)
+		}
+	}
+
+	var leaves []*leafSlab
+	for range 39 {
+		leaves = append(leaves, pool.leafSlab(false))
+		check("leaves after chunks")
+	}
+	pool.putNodes(leaves, nil)
+	if pool.used != 0 || len(pool.leaves) < 20 {
+		t.Errorf("%d bytes are in use, %d slabs of leaves are kept", pool.used, len(pool.leaves))
+	}
+	for range 30 {
+		im.Reserve(int(leafSlabSize))
+		check("chunks after leaves")
+	}
+	im.Release()
+
+	// Frames that have chunks of their own.
+	for range 10 {
+		im.Reserve(int(3 * leafSlabSize))
+		check("larger chunks")
+	}
+	im.Release()
+	if pool.used != 0 {
+		t.Errorf("%d bytes are in use when all is given back", pool.used)
+	}
+}

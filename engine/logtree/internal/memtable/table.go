@@ -453,7 +453,7 @@ func (t *Table) fill(n *node, items []item, skip int) {
 	n.perm.Store(uint64(identity | perm(len(items))))
 }
 
-// fewSlabs is how many slabs of leaves a small table has, up to 800 KB: see [largePages].
+// fewSlabs is how many slabs of leaves a small table has, up to 800 KB, and as much of records: see [largePages].
 const fewSlabs = 8
 
 // newLeaf makes a leaf of items, which is not linked yet. Only the writer calls it.
