@@ -372,13 +372,14 @@ func (w *mover) write(least int64) error {
 		return err
 	}
 	w.d.otherBytes.Add(int64(n))
-	w.buf = append(w.buf[:0], w.buf[n:]...)
-	w.start -= n
 
 	// What a large value has made of the buffer is not kept.
-	if len(w.buf) == 0 && cap(w.buf) > 2*policy.MaxMoveWrite {
-		w.buf = nil
+	kept := w.buf[:0]
+	if cap(kept) > 2*policy.MaxMoveWrite {
+		kept = nil
 	}
+	w.buf = append(kept, w.buf[n:]...)
+	w.start -= n
 
 	// The device is busy with what was written while the compaction goes on, and settle has less to wait for.
 	w.behind.Appended(w.seg.File, from+int64(n))
