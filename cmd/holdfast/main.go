@@ -42,6 +42,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"reflect"
@@ -185,6 +186,9 @@ func run(lab bench.Lab, args []string) int {
 	parsed, err := parser.Parse(joinNegative(args))
 	if exited >= 0 { // --help
 		return exited
+	}
+	if unwritten := new(fs.PathError); errors.As(err, &unwritten) { // of the help text
+		return fail(err)
 	}
 	if err != nil {
 		return fail(fmt.Errorf("%w; %s", err, hint(parser, args)))

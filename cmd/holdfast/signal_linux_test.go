@@ -378,12 +378,13 @@ func TestFullOutput(t *testing.T) {
 	report, err := filepath.Abs(filepath.Join("..", "..", "lab", "results", "study-1.json.gz"))
 	try(t, err)
 	for _, args := range [][]string{{"bench", "--list"}, {"advise"}, {"report", report}, {"compare", report},
-		{"doctor", "--dir", t.TempDir()}, {"token", "reset", dir}} {
+		{"doctor", "--dir", t.TempDir()}, {"token", "reset", dir}, {"help"}, {"bench", "--help"}} {
 		cmd := holdfastCommand(t, args...)
 		var errs bytes.Buffer
 		cmd.Stdout, cmd.Stderr = full, &errs
 		_ = cmd.Run()
-		if status := cmd.ProcessState.ExitCode(); status != exitError || strings.Count(errs.String(), "no space") != 1 {
+		if status := cmd.ProcessState.ExitCode(); status != exitError || strings.Count(errs.String(), "no space") != 1 ||
+			!strings.HasSuffix(errs.String(), "no space left on device\n") {
 			t.Errorf("%q: %d, %s", args, status, errs.String())
 		}
 	}
