@@ -59,8 +59,8 @@ type database = db.DB
 // Open opens or makes the database in dir. Options.Level is ignored: every level is given.
 //
 // Options.MemoryBytes, 128 MiB by default, is shared by the memtables (up to three of a fifth of it each, of which the
-// memory of two is kept) and the cache of tables of keys (three tenths), which has values too that short scans have
-// read. All other caching of files is the operating system's.
+// memory of two is kept while it is used) and the cache of tables of keys (three tenths), which has values too that
+// short scans have read. All other caching of files is the operating system's.
 func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	return openIn(vfs.OS(), dir, o)
 }

@@ -3,7 +3,9 @@ package memtable
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
+	"weak"
 )
 
 // Addr is a place in an [Image]: chunk<<32 | offset in it.
@@ -20,10 +22,18 @@ type Pool struct {
 	chunks     [][]byte
 	leaves     []*leafSlab
 	inners     []*innerSlab
+
+	looks bool // rest comes
+	taken bool // something was taken since it came last
 }
 
+// restAfter is how long a pool keeps what nothing is taken of: the memory of a database that nobody writes to is the
+// program's.
+const restAfter = 10 * time.Second
+
 // NewPool returns a pool of image chunks of chunkSize bytes, and of tree nodes. It holds keep bytes for later use at
-// most, and no more than make it most bytes with what is in use. A chunkSize below 1 means 1 MiB.
+// most, and no more than make it most bytes with what is in use, and nothing if it is not used for 10 to 20 seconds. A
+// chunkSize below 1 means 1 MiB.
 func NewPool(chunkSize int, keep, most int64) *Pool {
 	if chunkSize < 1 {
 		chunkSize = 1 << 20
@@ -117,6 +127,35 @@ func push[T any](p *Pool, list *[]T, v T, size int64) {
 	if room := min(p.keep, p.most-p.used); p.free+size <= room {
 		*list = append(*list, v)
 		p.free += size
+		if !p.looks {
+			p.look()
+		}
+	}
+}
+
+// look has rest called after a while, if the pool is there by then. It is called with mu held.
+func (p *Pool) look() {
+	p.looks, p.taken = true, false
+	w := weak.Make(p)
+	time.AfterFunc(restAfter, func() {
+		if p := w.Value(); p != nil {
+			p.rest()
+		}
+	})
+}
+
+// rest gives up all that is kept, if nothing was taken of it for a while.
+func (p *Pool) rest() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	p.looks = false
+	switch {
+	case p.free == 0:
+	case p.taken:
+		p.look()
+	default:
+		p.chunks, p.leaves, p.inners, p.free = nil, nil, nil, 0
 	}
 }
 
@@ -131,6 +170,7 @@ func pop[T any](p *Pool, list *[]T, size int64) (v T, ok bool) {
 		v, (*list)[n] = (*list)[n], v
 		*list = (*list)[:n]
 		p.free -= size
+		p.taken = true
 
 		return v, true
 	}

@@ -3,6 +3,8 @@ package memtable
 import (
 	"bytes"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestImage(t *testing.T) {
@@ -149,4 +151,42 @@ func TestPoolKinds(t *testing.T) {
 	if pool.used != 0 {
 		t.Errorf("%d bytes are in use when all is given back", pool.used)
 	}
+}
+
+// TestPoolRests: a pool that is not used gives up what it keeps, and one that is used does not.
+func TestPoolRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := NewPool(100, 1000, 1000)
+		im := NewImage(pool)
+		use := func(n int) {
+			for range n {
+				im.Reserve(100)
+			}
+			im.Release()
+			synctest.Wait()
+		}
+		use(8)
+		for range 20 {
+			time.Sleep(restAfter / 2)
+			use(1)
+			if pool.Free() != 800 {
+				t.Fatalf("%d bytes are kept of a pool that is used, want 800", pool.Free())
+			}
+		}
+
+		time.Sleep(2*restAfter + 1)
+		synctest.Wait()
+		if pool.Free() != 0 || pool.used != 0 {
+			t.Fatalf("%d bytes are kept of a pool that is not used, and %d used", pool.Free(), pool.used)
+		}
+		use(8)
+		if pool.Free() != 800 {
+			t.Errorf("%d bytes are kept after that, want 800", pool.Free())
+		}
+		time.Sleep(2*restAfter + 1)
+		synctest.Wait()
+		if pool.Free() != 0 {
+			t.Errorf("%d bytes are kept of a pool that is not used again", pool.Free())
+		}
+	})
 }
