@@ -208,6 +208,14 @@ func (m *Mem) Halted() bool {
 	return m.halted
 }
 
+// Handles returns how many files and mappings are open. A crash leaves none.
+func (m *Mem) Handles() int {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+
+	return m.handles
+}
+
 // SetCapacity limits the disk to n bytes; a negative n ends that. Less than is used already
 // takes nothing away.
 func (m *Mem) SetCapacity(n int64) {
@@ -279,7 +287,7 @@ func (m *Mem) CutFile(name string, size int64) error {
 	n.disk = n.seen.share()
 	n.base = nil
 	n.forget()
-	m.release(n)
+	m.giveBack(n)
 	m.show(n, size, maxMemFile)
 
 	return nil

@@ -108,6 +108,7 @@ type Mem struct {
 	haltAt   int64 // the one during which the power goes, 0: none
 	halted   bool
 	mapping  bool
+	handles  int     // open files and mappings
 	mapped   []*node // that have a region
 	spoiled  []*node
 	pcg      rand.PCG
@@ -331,7 +332,7 @@ func (m *Mem) change(sides ...side) {
 	for _, n := range old {
 		if n != nil {
 			n.names--
-			m.release(n)
+			m.giveBack(n)
 		}
 	}
 	m.journal = append(m.journal, e)
@@ -348,7 +349,8 @@ func (m *Mem) Create(name string) (File, error) {
 		if n != nil {
 			return syscall.EEXIST
 		}
-		n = &node{handles: 1}
+		n = &node{}
+		m.hold(n)
 		m.change(side{dir, base, n})
 		f = &memFile{m: m, n: n, name: name, writable: true}
 
@@ -375,7 +377,7 @@ func (m *Mem) open(name string, writable bool) (File, error) {
 		if err != nil {
 			return err
 		}
-		n.handles++
+		m.hold(n)
 		f = &memFile{m: m, n: n, name: name, writable: writable}
 
 		return nil

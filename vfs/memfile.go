@@ -129,7 +129,7 @@ func (f *memFile) Truncate(size int64) error {
 		}
 		from := min(size, f.n.seen.size)
 		f.n.resize(size, f.m.ops)
-		f.m.release(f.n)
+		f.m.giveBack(f.n)
 		f.m.show(f.n, from, maxMemFile)
 
 		return nil
@@ -223,7 +223,6 @@ func (f *memFile) Close() error {
 		err = fs.ErrClosed
 	} else {
 		f.closed = true
-		f.n.handles--
 		f.m.release(f.n)
 	}
 
@@ -290,8 +289,21 @@ func (m *Mem) reserve(n *node, off, want int64) int64 {
 	return want
 }
 
-// release gives back the room behind the end of n, all of it if n cannot be reached.
+// hold counts a file or a mapping of n that is open now; release ends that.
+func (m *Mem) hold(n *node) {
+	n.handles++
+	m.handles++
+}
+
+// release counts a file or a mapping of n less, and gives back what only that had of the room.
 func (m *Mem) release(n *node) {
+	n.handles--
+	m.handles--
+	m.giveBack(n)
+}
+
+// giveBack gives back the room behind the end of n, all of it if n cannot be reached.
+func (m *Mem) giveBack(n *node) {
 	if n.names == 0 && n.handles == 0 {
 		m.used -= n.room()
 		n.blocks = nil

@@ -154,7 +154,7 @@ func (f *memFile) mapFile(op string, size int64, writes bool) (Mapping, error) {
 	if writes {
 		r.writers++
 	}
-	n.handles++
+	f.m.hold(n)
 	f.m.protect(n)
 
 	return &memMapping{m: f.m, n: n, r: r, bytes: r.bytes[:size:size], writes: writes}, nil
@@ -194,7 +194,6 @@ func (p *memMapping) Unmap() error {
 	default:
 		p.m.protect(p.n)
 	}
-	p.n.handles--
 	p.m.release(p.n)
 
 	return nil

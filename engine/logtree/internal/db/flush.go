@@ -263,11 +263,14 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *memTable,
 
 	// From here on the manifest is the new one, or the old one still.
 	if err := d.saveManifest(ver, from); err != nil {
-		d.mu.Lock()
-		for _, s := range moved {
-			delete(d.mu.segs, s.ID)
+		// The caller removes the new segments. Where the manifest may name them they stay, and Close closes them.
+		if !format.IsFatal(err) {
+			d.mu.Lock()
+			for _, s := range moved {
+				delete(d.mu.segs, s.ID)
+			}
+			d.mu.Unlock()
 		}
-		d.mu.Unlock()
 
 		return err
 	}
