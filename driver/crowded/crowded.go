@@ -1,4 +1,8 @@
 // Package crowded has a mutex that many goroutines want at the same time, each for a microsecond or two.
+//
+//	var mu crowded.Mutex
+//	mu.Enter()
+//	defer mu.Leave()
 package crowded
 
 import (
