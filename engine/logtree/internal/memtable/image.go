@@ -159,18 +159,15 @@ func (p *Pool) rest() {
 	}
 }
 
-// pop counts what has that size as used, and takes it from a list if there is something in it. Nothing is left in its
-// place that could keep memory alive.
+// pop counts what has that size as used, and takes it from a list if there is something in it.
 func pop[T any](p *Pool, list *[]T, size int64) (v T, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
 	p.used += size
 	if n := len(*list) - 1; n >= 0 {
-		v, (*list)[n] = (*list)[n], v
-		*list = (*list)[:n]
-		p.free -= size
-		p.taken = true
+		v, p.taken = (*list)[n], true
+		drop(p, list, size)
 
 		return v, true
 	}
@@ -203,7 +200,7 @@ func (p *Pool) trim() {
 	}
 }
 
-// drop leaves the last of a list to the garbage collector.
+// drop takes the last from a list. Nothing is left in its place that could keep memory alive.
 func drop[T any](p *Pool, list *[]T, size int64) {
 	var none T
 	n := len(*list) - 1
